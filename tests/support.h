@@ -1,6 +1,6 @@
 /*
  * What the C tests share: a context that fails the test when it cannot be made, seeded random numbers, guarded output
- * buffers, exact 16-bit conversions. Nothing here includes or repeats library code.
+ * buffers, strided tensors, exact conversions, tables of tests. Nothing here includes or repeats library code.
  */
 #ifndef SWITCHYARD_TESTS_SUPPORT_H
 #define SWITCHYARD_TESTS_SUPPORT_H
@@ -17,12 +17,20 @@
 #include <cmocka.h>
 #include <switchyard.h>
 
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+
 /* A context with `threads` threads (0: default) and the named kernel table (NULL: best). */
 sy_ctx *test_ctx(int threads, const char *isa);
 
 /* Fails the test with the context's sentence when `status` is not `want`. */
 #define expect_status(ctx, status, want) test_expect_status((ctx), (status), (want), __FILE__, __LINE__)
 void test_expect_status(sy_ctx *ctx, sy_status status, sy_status want, const char *file, int line);
+
+/* Fails unless the context's fault has this code, batch, position, value and limit. */
+#define expect_fault(ctx, code, batch, position, value, limit) \
+    test_expect_fault((ctx), (code), (batch), (position), (value), (limit), __FILE__, __LINE__)
+void test_expect_fault(sy_ctx *ctx, sy_fault_code code, int64_t batch, int64_t position, int64_t value, int64_t limit,
+                       const char *file, int line);
 
 /* splitmix64: the next 64 random bits; a number in [0, n); a number in [0, 1). */
 uint64_t rng_u64(uint64_t *state);
@@ -32,7 +40,8 @@ void rng_fill(uint64_t *state, void *data, size_t bytes);
 
 /*
  * `bytes` of memory filled with 0xA5 between two guard zones; buf_check fails the test when a guard byte changed,
- * buf_free checks and frees. The pointer is aligned to 64 bytes plus `misalign`.
+ * buf_free checks and frees. The pointer is aligned to 64 bytes plus `misalign`. Under AddressSanitizer the guard
+ * zones are poisoned, so that even a read outside is found.
  */
 void *buf_new(size_t bytes, size_t misalign);
 void buf_check(const void *data);
@@ -47,7 +56,63 @@ double f16_value(uint16_t bits);
 double bf16_value(uint16_t bits);
 uint16_t f16_round(double value);  /* nearest even; NaN gives 7e00 */
 uint16_t bf16_round(double value); /* nearest even; NaN gives 7fc0 */
+uint32_t f32_round(double value);  /* nearest even whatever the rounding mode; NaN gives 7fc00000 */
 uint32_t f32_bits(float value);
 float f32_from_bits(uint32_t bits);
+
+/* Bytes of one element. */
+size_t type_bytes(DLDataType type);
+
+/*
+ * A DLTensor that owns its shape, strides and guarded memory (filled with 0xA5). The struct must not be copied: the
+ * tensor points into it.
+ */
+#define TENSOR_MAX_RANK 6
+struct tensor {
+    DLTensor t;
+    int64_t shape[TENSOR_MAX_RANK];
+    int64_t strides[TENSOR_MAX_RANK];
+    unsigned char *mem;  /* from buf_new; the first element stands at mem + t.byte_offset */
+    size_t bytes;        /* of mem                                                        */
+    int inner;           /* trailing dimensions that form one contiguous row              */
+};
+
+/* How a tensor lies in memory; all zero is compact without strides. */
+struct layout {
+    int inner;            /* trailing dimensions of a row, 0 means 1                     */
+    int64_t row_gap;      /* elements between rows                                       */
+    int64_t outer_gap;    /* further elements between groups of rows (one dimension up)  */
+    bool strided;         /* give strides even when compact                              */
+    size_t misalign;
+    uint64_t byte_offset;
+};
+
+void tensor_make(struct tensor *x, DLDataType type, int rank, const int64_t *shape, const struct layout *layout);
+void tensor_free(struct tensor *x); /* checks the guards; a zeroed struct is fine */
+
+int64_t tensor_rows(const struct tensor *x);     /* product of the dimensions before the row           */
+size_t tensor_row_bytes(const struct tensor *x); /* bytes of one row                                   */
+void *tensor_row(const struct tensor *x, int64_t row);
+void tensor_put(struct tensor *x, const void *dense); /* copies rows from a dense array of the shape   */
+
+/* A copy of the tensor's memory, to be freed; NULL only for a tensor without memory. */
+unsigned char *tensor_snapshot(const struct tensor *x);
+
+/* Every row equals its row of `dense`, and every byte outside the rows equals the snapshot. */
+void tensor_expect(const struct tensor *x, const void *dense, const unsigned char *snapshot, const char *what);
+
+/* Every byte of the memory equals the snapshot. */
+void tensor_expect_unchanged(const struct tensor *x, const unsigned char *snapshot, const char *what);
+
+/* Tests made from tables: append to a list, then run it as one group. */
+struct test_list {
+    struct CMUnitTest *tests;
+    size_t count, room;
+};
+void test_add(struct test_list *list, const char *name, CMUnitTestFunction run, void *state);
+int test_run(struct test_list *list, const char *group);
+
+/* A heap string for test names; kept until the process ends. */
+char *test_name(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

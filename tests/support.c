@@ -1,0 +1,405 @@
+/*
+ * The shared part of the C tests. Conversions go through frexp and ldexp on doubles: slow, obviously exact, and as
+ * far from the library's integer tricks as possible.
+ */
+#include "support.h"
+
+#include <math.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define WITH_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define WITH_ASAN 1
+#endif
+#endif
+#ifdef WITH_ASAN
+#include <sanitizer/asan_interface.h>
+#define POISON(p, n) __asan_poison_memory_region((p), (n))
+#define UNPOISON(p, n) __asan_unpoison_memory_region((p), (n))
+#else
+#define POISON(p, n) ((void)(p), (void)(n))
+#define UNPOISON(p, n) ((void)(p), (void)(n))
+#endif
+
+/* ---- Contexts and statuses ---------------------------------------------------------------------------------- */
+
+sy_ctx *test_ctx(int threads, const char *isa)
+{
+    char error[256] = "";
+    sy_ctx *ctx = NULL;
+    const sy_ctx_options options = {.isa = isa, .threads = threads, .error = error, .error_bytes = sizeof error};
+    const sy_status status = sy_ctx_create(&ctx, &options);
+    if (status != SY_OK || ctx == NULL)
+        fail_msg("no context: %s: %s", sy_status_name(status), error);
+    return ctx;
+}
+
+void test_expect_status(sy_ctx *ctx, sy_status status, sy_status want, const char *file, int line)
+{
+    if (status == want)
+        return;
+    print_error("%s, want %s: \"%s\"\n", sy_status_name(status), sy_status_name(want), ctx ? sy_ctx_error(ctx) : "");
+    _fail(file, line);
+}
+
+void test_expect_fault(sy_ctx *ctx, sy_fault_code code, int64_t batch, int64_t position, int64_t value, int64_t limit,
+                       const char *file, int line)
+{
+    sy_fault f;
+    assert_int_equal(sy_ctx_fault(ctx, &f), SY_OK);
+    if (f.code == code && f.batch == batch && f.position == position && f.value == value && f.limit == limit)
+        return;
+    print_error("fault %s batch %lld position %lld value %lld limit %lld, want %s %lld %lld %lld %lld\n",
+                sy_fault_name(f.code), (long long)f.batch, (long long)f.position, (long long)f.value,
+                (long long)f.limit, sy_fault_name(code), (long long)batch, (long long)position, (long long)value,
+                (long long)limit);
+    _fail(file, line);
+}
+
+/* ---- Random numbers ----------------------------------------------------------------------------------------- */
+
+uint64_t rng_u64(uint64_t *state)
+{
+    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+int64_t rng_below(uint64_t *state, int64_t n)
+{
+    return (int64_t)(rng_u64(state) % (uint64_t)n);
+}
+
+double rng_unit(uint64_t *state)
+{
+    return (double)(rng_u64(state) >> 11) * 0x1p-53;
+}
+
+void rng_fill(uint64_t *state, void *data, size_t bytes)
+{
+    unsigned char *p = data;
+    for (size_t done = 0; done < bytes;) {
+        const uint64_t word = rng_u64(state);
+        const size_t n = bytes - done < sizeof word ? bytes - done : sizeof word;
+        memcpy(p + done, &word, n);
+        done += n;
+    }
+}
+
+/* ---- Guarded memory ----------------------------------------------------------------------------------------- */
+
+enum { GUARD_BYTES = 128, GUARD_FILL = 0x5C, BUF_FILL = 0xA5 };
+
+/* Stands before the front guard, found again from the data pointer. */
+struct buf_head {
+    void *base;
+    size_t bytes;
+};
+
+static struct buf_head buf_head_of(const void *data)
+{
+    struct buf_head head;
+    memcpy(&head, (const unsigned char *)data - GUARD_BYTES - sizeof head, sizeof head);
+    return head;
+}
+
+void *buf_new(size_t bytes, size_t misalign)
+{
+    const size_t front = sizeof(struct buf_head) + GUARD_BYTES;
+    unsigned char *base = malloc(front + 64 + misalign + bytes + GUARD_BYTES);
+    if (base == NULL)
+        fail_msg("the test has no memory for %zu bytes", bytes);
+    unsigned char *data = base + front;
+    data += (64 - (uintptr_t)data % 64) % 64 + misalign;
+    const struct buf_head head = {base, bytes};
+    memcpy(data - front, &head, sizeof head);
+    memset(data - GUARD_BYTES, GUARD_FILL, GUARD_BYTES);
+    memset(data, BUF_FILL, bytes);
+    memset(data + bytes, GUARD_FILL, GUARD_BYTES);
+    POISON(data - GUARD_BYTES, GUARD_BYTES);
+    POISON(data + bytes, GUARD_BYTES);
+    return data;
+}
+
+void buf_check(const void *data)
+{
+    const struct buf_head head = buf_head_of(data);
+    const unsigned char *p = data;
+    UNPOISON(p - GUARD_BYTES, GUARD_BYTES);
+    UNPOISON(p + head.bytes, GUARD_BYTES);
+    for (size_t i = 0; i < GUARD_BYTES; i++) {
+        if (p[-1 - (ptrdiff_t)i] != GUARD_FILL)
+            fail_msg("byte %zu before the buffer changed", i + 1);
+        if (p[head.bytes + i] != GUARD_FILL)
+            fail_msg("byte %zu after the buffer of %zu changed", i, head.bytes);
+    }
+    POISON(p - GUARD_BYTES, GUARD_BYTES);
+    POISON(p + head.bytes, GUARD_BYTES);
+}
+
+void buf_free(void *data)
+{
+    if (data == NULL)
+        return;
+    buf_check(data);
+    const struct buf_head head = buf_head_of(data);
+    unsigned char *p = data;
+    UNPOISON(p - GUARD_BYTES, GUARD_BYTES);
+    UNPOISON(p + head.bytes, GUARD_BYTES);
+    free(head.base);
+}
+
+void test_expect_bytes(const void *got, const void *want, size_t n, const char *file, int line)
+{
+    const unsigned char *a = got, *b = want;
+    for (size_t i = 0; i < n; i++) {
+        if (a[i] == b[i])
+            continue;
+        print_error("byte %zu of %zu is %02x, want %02x\n", i, n, a[i], b[i]);
+        _fail(file, line);
+    }
+}
+
+/* ---- Exact conversions -------------------------------------------------------------------------------------- */
+
+/* A binary format: bits of the significand with the leading one, exponent of the smallest subnormal, bits of inf. */
+struct format {
+    int precision, quantum;
+    uint32_t infinity, sign;
+};
+static const struct format fmt_f16 = {11, -24, 0x7c00, 0x8000};
+static const struct format fmt_bf16 = {8, -133, 0x7f80, 0x8000};
+static const struct format fmt_f32 = {24, -149, 0x7f800000, 0x80000000u};
+
+/*
+ * |value| = n * 2^q with q chosen so that n < 2^precision; n is rounded to an integer, half to even, by comparing the
+ * exact rest with 1/2. Consecutive encodings are consecutive integers, so a carry needs no care.
+ */
+static uint32_t round_to(const struct format *f, double value)
+{
+    if (isnan(value))
+        return f->infinity | 1u << (f->precision - 2);
+    const uint32_t sign = signbit(value) ? f->sign : 0;
+    const double a = fabs(value);
+    if (a == 0)
+        return sign;
+    int e = 0;
+    if (isinf(a) || (frexp(a, &e), e > 128))
+        return sign | f->infinity;
+    const int q = e - f->precision > f->quantum ? e - f->precision : f->quantum;
+    const double n = ldexp(a, -q), whole = floor(n), rest = n - whole;
+    uint32_t count = (uint32_t)whole;
+    if (rest > 0.5 || (rest == 0.5 && count % 2 == 1))
+        count++;
+    const uint32_t bits = ((uint32_t)(q - f->quantum) << (f->precision - 1)) + count;
+    return sign | (bits < f->infinity ? bits : f->infinity);
+}
+
+static double value_of(const struct format *f, uint32_t bits)
+{
+    const uint32_t magnitude = bits & (f->sign - 1), step = 1u << (f->precision - 1);
+    const double sign = bits & f->sign ? -1 : 1;
+    if (magnitude > f->infinity)
+        return NAN;
+    if (magnitude == f->infinity)
+        return sign * INFINITY;
+    const uint32_t exponent = magnitude / step, fraction = magnitude % step;
+    if (exponent == 0)
+        return sign * ldexp(fraction, f->quantum);
+    return sign * ldexp(step + fraction, f->quantum + (int)exponent - 1);
+}
+
+double f16_value(uint16_t bits)
+{
+    return value_of(&fmt_f16, bits);
+}
+
+double bf16_value(uint16_t bits)
+{
+    return value_of(&fmt_bf16, bits);
+}
+
+uint16_t f16_round(double value)
+{
+    return (uint16_t)round_to(&fmt_f16, value);
+}
+
+uint16_t bf16_round(double value)
+{
+    return (uint16_t)round_to(&fmt_bf16, value);
+}
+
+uint32_t f32_round(double value)
+{
+    return round_to(&fmt_f32, value);
+}
+
+uint32_t f32_bits(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+float f32_from_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* ---- Tensors ------------------------------------------------------------------------------------------------ */
+
+size_t type_bytes(DLDataType type)
+{
+    return ((size_t)type.bits * type.lanes + 7) / 8;
+}
+
+void tensor_make(struct tensor *x, DLDataType type, int rank, const int64_t *shape, const struct layout *layout)
+{
+    static const struct layout compact;
+    const struct layout *at = layout ? layout : &compact;
+    memset(x, 0, sizeof *x);
+    x->inner = at->inner ? at->inner : 1;
+    int64_t stride = 1, last = 0;
+    bool empty = false;
+    for (int d = rank - 1; d >= 0; d--) {
+        if (d == rank - 1 - x->inner)
+            stride += at->row_gap;
+        else if (d == rank - 2 - x->inner)
+            stride += at->outer_gap;
+        x->shape[d] = shape[d];
+        x->strides[d] = stride;
+        last += (shape[d] - 1) * stride;
+        empty = empty || shape[d] == 0;
+        stride *= shape[d];
+    }
+    x->bytes = at->byte_offset + (empty ? 0 : (size_t)(last + 1) * type_bytes(type));
+    x->mem = buf_new(x->bytes, at->misalign);
+    x->t = sy_tensor(x->mem, type, rank, x->shape);
+    x->t.byte_offset = at->byte_offset;
+    if (at->strided || at->row_gap != 0 || at->outer_gap != 0)
+        x->t.strides = x->strides;
+}
+
+void tensor_free(struct tensor *x)
+{
+    buf_free(x->mem);
+    memset(x, 0, sizeof *x);
+}
+
+int64_t tensor_rows(const struct tensor *x)
+{
+    int64_t rows = 1;
+    for (int d = 0; d < x->t.ndim - x->inner; d++)
+        rows *= x->shape[d];
+    return rows;
+}
+
+size_t tensor_row_bytes(const struct tensor *x)
+{
+    size_t bytes = type_bytes(x->t.dtype);
+    for (int d = x->t.ndim - x->inner; d < x->t.ndim; d++)
+        bytes *= (size_t)x->shape[d];
+    return bytes;
+}
+
+void *tensor_row(const struct tensor *x, int64_t row)
+{
+    int64_t at = 0;
+    for (int d = x->t.ndim - x->inner - 1; d >= 0; d--) {
+        at += row % x->shape[d] * x->strides[d];
+        row /= x->shape[d];
+    }
+    return x->mem + x->t.byte_offset + (size_t)at * type_bytes(x->t.dtype);
+}
+
+void tensor_put(struct tensor *x, const void *dense)
+{
+    const size_t row_bytes = tensor_row_bytes(x);
+    const int64_t rows = row_bytes ? tensor_rows(x) : 0;
+    for (int64_t r = 0; r < rows; r++)
+        memcpy(tensor_row(x, r), (const unsigned char *)dense + (size_t)r * row_bytes, row_bytes);
+}
+
+unsigned char *tensor_snapshot(const struct tensor *x)
+{
+    if (x->mem == NULL)
+        return NULL;
+    unsigned char *copy = malloc(x->bytes + 1);
+    if (copy == NULL)
+        fail_msg("the test has no memory for %zu bytes", x->bytes);
+    memcpy(copy, x->mem, x->bytes);
+    return copy;
+}
+
+void tensor_expect(const struct tensor *x, const void *dense, const unsigned char *snapshot, const char *what)
+{
+    const size_t row_bytes = tensor_row_bytes(x);
+    const int64_t rows = row_bytes ? tensor_rows(x) : 0;
+    unsigned char *image = malloc(x->bytes + 1);
+    assert_non_null(image);
+    memcpy(image, snapshot, x->bytes);
+    for (int64_t r = 0; r < rows; r++)
+        memcpy(image + ((unsigned char *)tensor_row(x, r) - x->mem), (const unsigned char *)dense + (size_t)r * row_bytes,
+               row_bytes);
+    size_t bad = 0;
+    while (bad < x->bytes && image[bad] == x->mem[bad])
+        bad++;
+    const unsigned want = bad < x->bytes ? image[bad] : 0;
+    free(image);
+    if (bad < x->bytes)
+        fail_msg("%s: byte %zu of %zu is %02x, want %02x", what, bad, x->bytes, x->mem[bad], want);
+    buf_check(x->mem);
+}
+
+void tensor_expect_unchanged(const struct tensor *x, const unsigned char *snapshot, const char *what)
+{
+    for (size_t i = 0; i < x->bytes; i++)
+        if (x->mem[i] != snapshot[i])
+            fail_msg("%s: byte %zu changed from %02x to %02x", what, i, snapshot[i], x->mem[i]);
+    if (x->mem)
+        buf_check(x->mem);
+}
+
+/* ---- Tables of tests ---------------------------------------------------------------------------------------- */
+
+void test_add(struct test_list *list, const char *name, CMUnitTestFunction run, void *state)
+{
+    if (list->count == list->room) {
+        list->room = list->room ? 2 * list->room : 64;
+        list->tests = realloc(list->tests, list->room * sizeof *list->tests);
+        if (list->tests == NULL)
+            abort();
+    }
+    list->tests[list->count++] = (struct CMUnitTest){name, run, NULL, NULL, state};
+}
+
+int test_run(struct test_list *list, const char *group)
+{
+    const int failed = _cmocka_run_group_tests(group, list->tests, list->count, NULL, NULL);
+    free(list->tests);
+    *list = (struct test_list){0};
+    return failed;
+}
+
+/* The list keeps every name reachable, so that a leak checker stays quiet. */
+char *test_name(const char *format, ...)
+{
+    static struct kept {
+        struct kept *next;
+        char text[160];
+    } *names;
+    struct kept *one = malloc(sizeof *one);
+    if (one == NULL)
+        abort();
+    va_list list;
+    va_start(list, format);
+    vsnprintf(one->text, sizeof one->text, format, list);
+    va_end(list);
+    one->next = names;
+    names = one;
+    return one->text;
+}

@@ -1,0 +1,427 @@
+/*
+ * The exact oracle of `sample`: every row is sorted completely, every sum is an integer, every choice is a plain loop.
+ * Slow and short on purpose.
+ */
+#include "oracle/sample.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+__extension__ typedef unsigned __int128 u128;
+
+static float from_bits(uint32_t u)
+{
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+static uint32_t to_bits(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+
+static float canonical(float x)
+{
+    if (isnan(x))
+        return -INFINITY;
+    if (isinf(x) && x > 0)
+        return FLT_MAX;
+    return x == 0 ? 0.0f : x;
+}
+
+uint32_t oracle_sample_key(float x)
+{
+    uint32_t u = to_bits(canonical(x));
+    return u & 0x80000000u ? ~u : u | 0x80000000u;
+}
+
+/* ---- Arithmetic of 7.2, 7.3, 7.5, 7.7, 7.9 ---- */
+
+float oracle_sample_exp(float t)
+{
+    static const uint32_t poly[] = {0x3c091cc7, 0x3d2aac58, 0x3e2aaa49, 0x3efffffe};
+    if (!(t >= -86.0f))
+        return 0.0f;
+    float magic = fmaf(t, from_bits(0x3fb8aa3b), 12582912.0f);
+    float n = magic - 12582912.0f;
+    float r = fmaf(n, -from_bits(0x3f318000), t);
+    r = fmaf(n, from_bits(0x395e8083), r);
+    float c = from_bits(0x3ab526b0);
+    for (int i = 0; i < 4; i++)
+        c = fmaf(c, r, from_bits(poly[i]));
+    float rr = r * r;
+    float tail = fmaf(rr, c, r);
+    float y = 1.0f + tail;
+    return from_bits(to_bits(y) + (uint32_t)(int32_t)n * 0x00800000u);
+}
+
+/* e * 2^40 is exact in a double, and so are its floor and its fraction. */
+uint64_t oracle_sample_weight(float e)
+{
+    double v = ldexp((double)e, 40), whole = floor(v), rest = v - whole;
+    uint64_t w = (uint64_t)whole;
+    return w + (rest > 0.5 || (rest == 0.5 && (w & 1)));
+}
+
+uint64_t oracle_sample_theta(float p, uint64_t weight_sum)
+{
+    int exponent;
+    u128 mantissa = (u128)ldexp(frexp((double)p, &exponent), 24); /* p = mantissa * 2^(exponent - 24) */
+    int s = 24 - exponent;
+    if (s >= 120)
+        return 1;
+    u128 product = mantissa * weight_sum, low = ((u128)1 << s) - 1;
+    return (uint64_t)((product >> s) + ((product & low) != 0));
+}
+
+float oracle_sample_score(float e, float q, float eps)
+{
+    float a = fabsf(q);
+    if (!(a < 0x1p100f))
+        a = 0x1p100f;
+    float d = a + eps;
+    if (!(d > 0x1p-100f))
+        d = 0x1p-100f;
+    return e / d;
+}
+
+double oracle_sample_ln(uint64_t fixed40)
+{
+    int k = 63;
+    while (!(fixed40 >> k & 1))
+        k--;
+    uint64_t top = k > 52 ? fixed40 >> (k - 52) : fixed40 << (52 - k);
+    double mant = ldexp((double)top, -52);
+    if (mant > 1.4142135623730951) {
+        mant /= 2;
+        k++;
+    }
+    double s = (mant - 1) / (mant + 1), z = s * s, g = 1.0 / 21;
+    for (int d = 19; d >= 1; d -= 2)
+        g = fma(g, z, 1.0 / d);
+    return fma(k - 40, 0.6931471805599453, (2 * s) * g);
+}
+
+/* ---- Noise of 7.8 ---- */
+
+void oracle_sample_philox(uint64_t seed, const uint32_t counter[4], uint32_t words[4])
+{
+    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)}, c[4];
+    memcpy(c, counter, sizeof c);
+    for (int round = 0; round < 10; round++) {
+        uint64_t a = (uint64_t)c[0] * 0xD2511F53u, b = (uint64_t)c[2] * 0xCD9E8D57u;
+        uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ key[0], (uint32_t)b,
+                            (uint32_t)(a >> 32) ^ c[3] ^ key[1], (uint32_t)a};
+        memcpy(c, next, sizeof c);
+        key[0] += 0x9E3779B9u;
+        key[1] += 0xBB67AE85u;
+    }
+    memcpy(words, c, sizeof c);
+}
+
+static void draw(uint64_t seed, uint64_t offset, uint32_t stream, uint32_t c0, uint32_t words[4])
+{
+    oracle_sample_philox(seed, (uint32_t[]){c0, (uint32_t)offset, (uint32_t)(offset >> 32), stream}, words);
+}
+
+uint32_t oracle_sample_race_word(uint64_t seed, uint64_t offset, uint32_t stream, int64_t token)
+{
+    uint32_t words[4];
+    draw(seed, offset, stream, (uint32_t)(token / 4), words);
+    return words[token % 4];
+}
+
+float oracle_sample_race_noise(uint32_t word)
+{
+    float s, k;
+    if (word < 0x4afb16dau) {
+        float v = ldexpf((float)(2 * (uint64_t)word + 1), -33);
+        float d = 2.0f - v;
+        s = v / d;
+        k = 0.0f;
+    } else {
+        float y = ldexpf((float)(2 * (uint64_t)(uint32_t)~word + 1), -33);
+        int64_t over = (int64_t)to_bits(y) - 0x3f3504f3;
+        int64_t j = over >= 0 ? over / 0x800000 : -((-over + 0x7fffff) / 0x800000);
+        float mant = from_bits((uint32_t)((int64_t)to_bits(y) - j * 0x800000));
+        float above = 1.0f - mant, below = 1.0f + mant;
+        s = above / below;
+        k = (float)-j;
+    }
+    float z = s * s, g = from_bits(0x3e18f1fd);
+    g = fmaf(g, z, from_bits(0x3e4caf61));
+    g = fmaf(g, z, from_bits(0x3eaaaabd));
+    g = fmaf(g, z, 1.0f);
+    float product = (2.0f * s) * g;
+    return fmaf(k, from_bits(0x3f317218), product);
+}
+
+/* ---- The row ---- */
+
+struct token {
+    float raw, z, t, e; /* t and e of the row's temperature; probs_in: t unused, e = max(z, 0) */
+    uint64_t w;
+    int64_t i;
+    bool in; /* candidate so far */
+};
+
+struct state {
+    const struct oracle_sample_row *row;
+    struct token *by_rank; /* [V] */
+    int64_t *rank_of;      /* [V] */
+    int64_t *list;         /* [V] ranks of the candidates in list order */
+    int64_t n;
+    bool empty, greedy;
+};
+
+static int before(const void *a, const void *b)
+{
+    const struct token *x = a, *y = b;
+    if (x->z != y->z)
+        return x->z > y->z ? -1 : 1;
+    return x->i < y->i ? -1 : 1;
+}
+
+static float clamp_temperature(float t)
+{
+    if (isnan(t))
+        return 1.0f;
+    if (t < 1e-5f)
+        return 1e-5f;
+    return t > 0x1p100f ? 0x1p100f : t;
+}
+
+static void weigh(struct token *token, float max, float temperature, bool probs_in)
+{
+    if (probs_in) {
+        token->t = 0.0f;
+        token->e = token->z > 0 ? token->z : 0.0f;
+        token->w = oracle_sample_weight(token->e < 1 ? token->e : 1.0f);
+        return;
+    }
+    float inverse = 1.0f / temperature, difference = token->z - max;
+    token->t = difference * inverse;
+    token->e = oracle_sample_exp(token->t);
+    token->w = oracle_sample_weight(token->e);
+}
+
+static void read_row(struct state *s, struct oracle_sample_result *out)
+{
+    const struct oracle_sample_row *row = s->row;
+    for (int64_t i = 0; i < row->vocab; i++) {
+        float x = row->x[i];
+        s->by_rank[i] = (struct token){.raw = x, .z = canonical(x), .i = i};
+        out->flags |= isnan(x) ? SY_ROW_NAN : isinf(x) && x > 0 ? SY_ROW_INF : 0;
+    }
+    qsort(s->by_rank, (size_t)row->vocab, sizeof *s->by_rank, before);
+    float max = s->by_rank[0].z;
+    s->empty = max == -INFINITY;
+    out->flags |= s->empty ? SY_ROW_EMPTY : 0;
+    for (int64_t r = 0; r < row->vocab; r++) {
+        s->rank_of[s->by_rank[r].i] = r;
+        if (!s->empty)
+            weigh(&s->by_rank[r], max, clamp_temperature(row->temperature), row->probs_in);
+    }
+    s->greedy = row->noise == SY_NOISE_NONE || row->temperature < 1e-5f;
+}
+
+/* The prefix of length n, with ALL lengthened to the end of the tie at its last element. */
+static int64_t cut(const struct state *s, int64_t n, int64_t limit, bool *tied)
+{
+    *tied = n < limit && s->by_rank[n].z == s->by_rank[n - 1].z;
+    while (s->row->ties == SY_TIES_ALL && n < limit && s->by_rank[n].z == s->by_rank[n - 1].z)
+        n++;
+    return n;
+}
+
+/* Top-k and top-p: the length of the prefix of the order that stays. */
+static int64_t filter_prefix(struct state *s, struct oracle_sample_result *out)
+{
+    const struct oracle_sample_row *row = s->row;
+    int64_t n = row->vocab, limit = row->vocab - 1;
+    if (row->k_limit > 0)
+        limit = row->k_limit < row->vocab ? row->k_limit : row->vocab;
+    out->k_on = row->k >= 1 && row->k <= limit;
+    if (out->k_on)
+        n = cut(s, row->k, n, &out->k_tied);
+    bool p_zero = !s->empty && row->p <= 0;
+    if (p_zero) {
+        bool tied;
+        n = cut(s, 1, row->vocab, &tied);
+    }
+    out->ranked = out->k_on || p_zero;
+    for (int64_t r = 0; r < n; r++)
+        out->weight_sum += s->by_rank[r].w;
+    if (!s->empty && row->p > 0 && row->p < 1) {
+        out->p_on = out->ranked = true;
+        out->theta = oracle_sample_theta(row->p, row->probs_in ? (uint64_t)1 << 40 : out->weight_sum);
+        u128 sum = 0;
+        int64_t m = 0;
+        while (m < n && sum < out->theta)
+            sum += s->by_rank[m++].w;
+        out->p_short = sum < out->theta;
+        if (!out->p_short)
+            n = cut(s, m, n, &out->p_tied);
+    }
+    return n;
+}
+
+static bool passes_min_p(const struct state *s, int64_t rank)
+{
+    const struct oracle_sample_row *row = s->row;
+    if (s->empty || !(row->min_p > 0))
+        return true;
+    if (row->min_p >= 1)
+        return rank == 0;
+    float threshold = row->min_p * s->by_rank[0].e;
+    return s->by_rank[rank].e >= threshold;
+}
+
+static void make_list(struct state *s, struct oracle_sample_result *out)
+{
+    int64_t n = filter_prefix(s, out);
+    out->top_p_n = n;
+    for (int64_t r = 0; r < n; r++)
+        s->by_rank[r].in = passes_min_p(s, r);
+    for (int64_t j = 0; j < s->row->vocab; j++) {
+        int64_t r = out->ranked ? j : s->rank_of[j];
+        if (s->by_rank[r].in)
+            s->list[s->n++] = r;
+    }
+    out->mp_cut = s->n < n;
+}
+
+static int64_t choose_by_score(const struct state *s, struct oracle_sample_result *out)
+{
+    const struct oracle_sample_row *row = s->row;
+    int64_t best = -1;
+    float best_score = 0;
+    for (int64_t j = 0; j < s->n; j++) {
+        const struct token *c = &s->by_rank[s->list[j]];
+        if (c->e == 0)
+            continue;
+        float noise =
+            row->noise == SY_NOISE_RACE
+                ? oracle_sample_race_noise(oracle_sample_race_word(row->seed, row->offset, row->stream, c->i))
+                : row->q[row->q_order == SY_Q_VOCAB ? c->i : j];
+        float score = oracle_sample_score(c->e, noise, row->noise == SY_NOISE_RACE ? 0.0f : row->eps);
+        if (best >= 0 && score == best_score)
+            out->score_tied = true;
+        if (best < 0 || score > best_score) {
+            best = s->list[j];
+            best_score = score;
+            out->score_tied = false;
+        }
+    }
+    return best < 0 ? 0 : best;
+}
+
+static u128 candidate_weight(const struct state *s)
+{
+    u128 sum = 0;
+    for (int64_t j = 0; j < s->n; j++)
+        sum += s->by_rank[s->list[j]].w;
+    return sum;
+}
+
+static int64_t choose_by_cdf(const struct state *s, struct oracle_sample_result *out)
+{
+    const struct oracle_sample_row *row = s->row;
+    uint32_t words[4];
+    draw(row->seed, row->offset, row->stream, 0xffffffffu, words);
+    u128 u = words[0] + ((u128)words[1] << 32), total = candidate_weight(s), target = u * total >> 64,
+         sum = 0;
+    out->cdf_target = (uint64_t)target;
+    for (int64_t i = 0; i < row->vocab; i++) {
+        const struct token *c = &s->by_rank[s->rank_of[i]];
+        sum += c->in ? c->w : 0;
+        if (sum > target)
+            return s->rank_of[i];
+    }
+    return 0; /* no weight at all */
+}
+
+static float raw_logprob(const struct state *s, int64_t rank)
+{
+    uint64_t total = 0;
+    struct token chosen = {0};
+    for (int64_t r = 0; r < s->row->vocab; r++) {
+        struct token c = s->by_rank[r];
+        weigh(&c, s->by_rank[0].z, 1.0f, false);
+        total += c.w;
+        if (r == rank)
+            chosen = c;
+    }
+    return (float)((double)chosen.t - oracle_sample_ln(total));
+}
+
+static float logprob(const struct state *s, int64_t rank)
+{
+    bool final = s->row->logprob_mode == SY_LOGPROB_FINAL;
+    if (s->row->logprob_mode == SY_LOGPROB_NONE)
+        return 0;
+    if (s->empty)
+        return -INFINITY;
+    if (final && s->greedy)
+        return 0;
+    if (s->row->probs_in) {
+        uint64_t w = s->by_rank[rank].w, total = 0;
+        for (int64_t r = 0; r < s->row->vocab; r++)
+            total += !final || s->by_rank[r].in ? s->by_rank[r].w : 0;
+        if (w == 0 || total == 0)
+            return -INFINITY;
+        return (float)(oracle_sample_ln(w) - oracle_sample_ln(total));
+    }
+    if (!final)
+        return raw_logprob(s, rank);
+    return (float)((double)s->by_rank[rank].t - oracle_sample_ln((uint64_t)candidate_weight(s)));
+}
+
+static void write_out(const struct state *s, struct oracle_sample_result *out)
+{
+    bool probs_in = s->row->probs_in;
+    float fill = probs_in ? 0.0f : -INFINITY, sum = (float)out->weight_sum * 0x1p-40f;
+    for (int64_t i = 0; i < s->row->vocab; i++) {
+        const struct token *c = &s->by_rank[s->rank_of[i]];
+        out->masked[i] = s->empty || !c->in || isnan(c->raw) ? fill : c->raw;
+        out->list[i] = 0;
+        out->prob[i] = 0;
+    }
+    out->n = s->n;
+    for (int64_t j = 0; j < s->n; j++) {
+        const struct token *c = &s->by_rank[s->list[j]];
+        out->list[j] = c->i;
+        out->kept += c->z > -INFINITY;
+        if (c->z > -INFINITY)
+            out->prob[j] = probs_in ? c->raw : c->e / sum;
+    }
+}
+
+void oracle_sample_row(const struct oracle_sample_row *row, struct oracle_sample_result *out)
+{
+    struct oracle_sample_result arrays = *out;
+    *out = (struct oracle_sample_result){.list = arrays.list, .prob = arrays.prob, .masked = arrays.masked};
+    size_t vocab = (size_t)row->vocab;
+    struct state s = {.row = row};
+    s.by_rank = malloc(vocab * sizeof *s.by_rank);
+    s.rank_of = malloc(vocab * sizeof *s.rank_of);
+    s.list = malloc(vocab * sizeof *s.list);
+    if (!s.by_rank || !s.rank_of || !s.list)
+        abort();
+    read_row(&s, out);
+    make_list(&s, out);
+    int64_t rank = 0;
+    if (!s.empty && !s.greedy)
+        rank = row->noise == SY_NOISE_CDF ? choose_by_cdf(&s, out) : choose_by_score(&s, out);
+    out->token = s.empty ? (row->empty_token == SY_EMPTY_ZERO ? 0 : -1) : s.by_rank[rank].i;
+    out->logprob = logprob(&s, rank);
+    write_out(&s, out);
+    free(s.by_rank);
+    free(s.rank_of);
+    free(s.list);
+}

@@ -1,0 +1,82 @@
+/*
+ * Truth for the operator `sample`, twice. The exact oracle follows the arithmetic of section 7 of the specification
+ * with a full sort and 128-bit sums, so its results are compared bit for bit. The float64 oracle knows nothing of
+ * that arithmetic: libm's exp, a sort and a running sum. It answers with margins, and guards the exact one.
+ */
+#ifndef SWITCHYARD_TESTS_ORACLE_SAMPLE_H
+#define SWITCHYARD_TESTS_ORACLE_SAMPLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <switchyard.h>
+
+/* One row with everything widened. NaN in p or min_p and k = 0 turn the stage off; NaN temperature is 1. */
+struct oracle_sample_row {
+    const float *x; /* [V] the caller's values, not canonical */
+    int64_t vocab;
+    int64_t k, k_limit;
+    float p, min_p, temperature;
+    const float *q; /* [V] with SY_NOISE_Q */
+    float eps;
+    uint64_t seed, offset;
+    uint32_t stream;
+    sy_noise noise; /* never AUTO */
+    sy_q_order q_order;
+    sy_ties ties;
+    sy_logprob logprob_mode;
+    sy_empty_token empty_token;
+    bool probs_in;
+};
+
+struct oracle_sample_result {
+    int64_t token;
+    int32_t kept;
+    uint32_t flags;
+    float logprob; /* 0 when logprob_mode is NONE */
+    int64_t n;     /* length of the list */
+    int64_t *list; /* [V] caller's arrays, filled to the end */
+    float *prob;   /* [V] */
+    float *masked; /* [V] */
+
+    /* What the row was made of, so that tests can show their input and prove it hard. */
+    bool ranked;       /* list in rank order                                         */
+    bool k_on, k_tied; /* top-k acted; the first token it dropped equals the last kept */
+    bool p_on, p_tied; /* the same for 0 < p < 1                                     */
+    bool p_short;      /* probabilities never reached p                              */
+    bool mp_cut;       /* min-p removed something                                    */
+    bool score_tied;   /* two list elements share the winning score                  */
+    uint64_t weight_sum, theta, cdf_target;
+    int64_t top_p_n; /* list length after top-p, before min-p */
+};
+
+void oracle_sample_row(const struct oracle_sample_row *row, struct oracle_sample_result *result);
+
+/* The pieces of section 7. */
+uint32_t oracle_sample_key(float x);
+float oracle_sample_exp(float t);
+uint64_t oracle_sample_weight(float e);
+uint64_t oracle_sample_theta(float p, uint64_t weight_sum);
+float oracle_sample_score(float e, float q, float eps);
+void oracle_sample_philox(uint64_t seed, const uint32_t counter[4], uint32_t words[4]);
+uint32_t oracle_sample_race_word(uint64_t seed, uint64_t offset, uint32_t stream, int64_t token);
+float oracle_sample_race_noise(uint32_t word);
+double oracle_sample_ln(uint64_t fixed40); /* ln(fixed40 * 2^-40), fixed40 > 0 */
+
+/*
+ * The float64 view of an ordinary row (softmax, or raw probabilities). Ties are cut exactly. `set` and `token` are
+ * only claims where their margin is wide enough: the distance of p from the nearest prefix sum, of min_p from the
+ * nearest ratio (relative), and of the winner from the runner-up (relative for scores, absolute for CDF).
+ */
+struct oracle_sample_f64 {
+    int64_t n;
+    bool *in;     /* [V] caller's: is the token a candidate */
+    double *prob; /* [V] caller's: probability before top-p, by token; 0 outside the top-k set */
+    int64_t token;
+    double logprob;
+    double p_margin, mp_margin, choice_margin;
+};
+
+void oracle_sample_f64(const struct oracle_sample_row *row, struct oracle_sample_f64 *result);
+
+#endif

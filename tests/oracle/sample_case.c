@@ -1,0 +1,467 @@
+/*
+ * Builds calls of `sample`, asks the oracle about the same argument struct, compares. Reads tensors by its own strides.
+ */
+#include "oracle/sample_case.h"
+
+#include <float.h>
+#include <math.h>
+
+#include "support.h"
+
+static const struct {
+    const char *name;
+    size_t field;
+    DLDataType type; /* outputs: the type they must have */
+    bool matrix;
+} slots[SLOT_COUNT] = {
+#define FIELD(slot, name, type, matrix) [slot] = {#name, offsetof(sy_sample_args, name), type, matrix}
+    FIELD(SLOT_LOGITS, logits, {0}, true),
+    FIELD(SLOT_TOP_K, top_k, {0}, false),
+    FIELD(SLOT_TOP_P, top_p, {0}, false),
+    FIELD(SLOT_MIN_P, min_p, {0}, false),
+    FIELD(SLOT_TEMPERATURE, temperature, {0}, false),
+    FIELD(SLOT_Q, q, {0}, true),
+    FIELD(SLOT_SEED, seed, {0}, false),
+    FIELD(SLOT_OFFSET, offset, {0}, false),
+    FIELD(SLOT_STREAM, stream, {0}, false),
+#undef FIELD
+#define FIELD(slot, name, code, bits, matrix) \
+    [slot] = {#name, offsetof(sy_sample_args, name), {code, bits, 1}, matrix}
+    FIELD(SLOT_TOKEN, token, 0, 64, false),
+    FIELD(SLOT_KEPT, kept, 0, 32, false),
+    FIELD(SLOT_ROW_FLAGS, row_flags, 1, 32, false),
+    FIELD(SLOT_MASKED, masked_logits, 2, 32, true),
+    FIELD(SLOT_LIST_TOKEN, list_token, 0, 64, true),
+    FIELD(SLOT_LIST_PROB, list_prob, 2, 32, true),
+    FIELD(SLOT_LOGPROB, logprob, 2, 32, false),
+#undef FIELD
+};
+
+const char *sample_slot_name(enum sample_slot slot)
+{
+    return slots[slot].name;
+}
+
+const DLTensor **sample_slot_field(sy_sample_args *args, enum sample_slot slot)
+{
+    return (const DLTensor **)(void *)((unsigned char *)args + slots[slot].field);
+}
+
+/* ---- Building ---- */
+
+static void attach(struct sample_case *c, enum sample_slot slot)
+{
+    *sample_slot_field(&c->args, slot) = &c->slot[slot].t;
+}
+
+void sample_open(struct sample_case *c, DLDataType type, int64_t batch, int64_t vocab,
+                 const struct layout *layout)
+{
+    memset(c, 0, sizeof *c);
+    c->batch = batch;
+    c->vocab = vocab;
+    tensor_make(&c->slot[SLOT_LOGITS], type, 2, (int64_t[]){batch, vocab}, layout);
+    attach(c, SLOT_LOGITS);
+}
+
+void sample_close(struct sample_case *c)
+{
+    for (int s = 0; s < SLOT_COUNT; s++)
+        tensor_free(&c->slot[s]);
+}
+
+void sample_add_rows(struct sample_case *c, enum sample_slot slot, DLDataType type, enum sample_rows kind)
+{
+    struct tensor *x = &c->slot[slot];
+    int64_t step = kind == ROWS_STRIDED ? 3 : kind == ROWS_B1_STRIDED ? 2 : kind == ROWS_STRIDE_0 ? 0 : 1;
+    int64_t room = kind == ROWS_ONE || step == 0 ? 1 : (c->batch - 1) * step + 1;
+    int rank = kind == ROWS_B1 || kind == ROWS_B1_STRIDED ? 2 : 1;
+    if (c->batch == 0)
+        room = 0;
+    tensor_make(x, type, 1, &room, NULL);
+    x->t.ndim = rank;
+    x->shape[0] = kind == ROWS_ONE ? 1 : c->batch;
+    x->shape[1] = x->strides[1] = 1;
+    x->strides[0] = step;
+    x->t.strides = kind == ROWS_B || kind == ROWS_B1 || kind == ROWS_ONE ? NULL : x->strides;
+    attach(c, slot);
+}
+
+void sample_add_q(struct sample_case *c, const struct layout *layout)
+{
+    tensor_make(&c->slot[SLOT_Q], SY_F32, 2, (int64_t[]){c->batch, c->vocab}, layout);
+    attach(c, SLOT_Q);
+}
+
+void sample_add_outputs(struct sample_case *c, unsigned bits, const struct layout *layout)
+{
+    for (int s = SLOT_FIRST_OUTPUT; s < SLOT_COUNT; s++) {
+        if (!(bits & SLOT_BIT(s)))
+            continue;
+        bool matrix = slots[s].matrix;
+        tensor_make(&c->slot[s], slots[s].type, matrix ? 2 : 1, (int64_t[]){c->batch, c->vocab},
+                    matrix ? layout : NULL);
+        attach(c, s);
+    }
+}
+
+/* ---- Elements ---- */
+
+static unsigned char *element(const DLTensor *t, int64_t b, int64_t i)
+{
+    int64_t step[2] = {1, 1};
+    if (t->strides) {
+        step[0] = t->strides[0];
+        step[1] = t->ndim == 2 ? t->strides[1] : 0;
+    } else if (t->ndim == 2) {
+        step[0] = t->shape[1];
+    }
+    if (t->ndim == 1 && t->shape[0] == 1)
+        step[0] = 0;
+    return (unsigned char *)t->data + t->byte_offset +
+           (b * step[0] + i * step[1]) * (int64_t)type_bytes(t->dtype);
+}
+
+static bool is_type(DLDataType a, DLDataType b)
+{
+    return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
+}
+
+static float get_real(const DLTensor *t, int64_t b, int64_t i)
+{
+    const unsigned char *at = element(t, b, i);
+    float value;
+    uint16_t half;
+    if (is_type(t->dtype, SY_F32)) {
+        memcpy(&value, at, sizeof value);
+        return value;
+    }
+    memcpy(&half, at, sizeof half);
+    return (float)(is_type(t->dtype, SY_F16) ? f16_value(half) : bf16_value(half));
+}
+
+static int64_t get_int(const DLTensor *t, int64_t b)
+{
+    const unsigned char *at = element(t, b, 0);
+    int32_t narrow;
+    int64_t wide;
+    memcpy(&narrow, at, sizeof narrow);
+    if (t->dtype.bits == 32)
+        return t->dtype.code == 1 ? (int64_t)(uint32_t)narrow : narrow;
+    memcpy(&wide, at, sizeof wide);
+    return wide;
+}
+
+void sample_put(struct sample_case *c, enum sample_slot slot, int64_t b, int64_t i, double value)
+{
+    const DLTensor *t = &c->slot[slot].t;
+    unsigned char *at = element(t, b, i);
+    float single = (float)value;
+    uint16_t half = is_type(t->dtype, SY_F16) ? f16_round(value) : bf16_round(value);
+    if (is_type(t->dtype, SY_F32))
+        memcpy(at, &single, sizeof single);
+    else
+        memcpy(at, &half, sizeof half);
+}
+
+void sample_put_row(struct sample_case *c, enum sample_slot slot, int64_t b, const double *values)
+{
+    for (int64_t i = 0; i < c->vocab; i++)
+        sample_put(c, slot, b, i, values[i]);
+}
+
+void sample_put_int(struct sample_case *c, enum sample_slot slot, int64_t b, int64_t value)
+{
+    const DLTensor *t = &c->slot[slot].t;
+    memcpy(element(t, b, 0), &value, type_bytes(t->dtype)); /* little-endian */
+}
+
+/* ---- The oracle's answer ---- */
+
+void sample_read_row(const struct sample_case *c, int64_t b, float *x, float *q,
+                     struct oracle_sample_row *row)
+{
+    const sy_sample_args *a = &c->args;
+    *row = (struct oracle_sample_row){.x = x,
+                                      .vocab = c->vocab,
+                                      .k = a->top_k ? get_int(a->top_k, b) : 0,
+                                      .k_limit = a->k_limit,
+                                      .p = a->top_p ? get_real(a->top_p, b, 0) : 1,
+                                      .min_p = a->min_p ? get_real(a->min_p, b, 0) : 0,
+                                      .temperature = a->temperature ? get_real(a->temperature, b, 0) : 1,
+                                      .q = q,
+                                      .eps = a->eps,
+                                      .seed = a->seed ? (uint64_t)get_int(a->seed, b) : 0,
+                                      .offset = a->offset ? (uint64_t)get_int(a->offset, b) : 0,
+                                      .stream = (uint32_t)(a->stream ? get_int(a->stream, b) : b),
+                                      .noise = a->noise,
+                                      .q_order = a->q_order,
+                                      .ties = a->ties,
+                                      .logprob_mode = a->logprob_mode,
+                                      .empty_token = a->empty_token,
+                                      .probs_in = a->probs_in};
+    if (row->noise == SY_NOISE_AUTO)
+        row->noise = a->q ? SY_NOISE_Q : a->seed ? SY_NOISE_CDF : SY_NOISE_NONE;
+    for (int64_t i = 0; i < c->vocab; i++) {
+        x[i] = get_real(a->logits, b, i);
+        if (a->q)
+            q[i] = get_real(a->q, b, i);
+    }
+}
+
+static void count_seen(struct sample_seen *seen, const float *x, int64_t n,
+                       const struct oracle_sample_result *r)
+{
+    bool minus_zero = false, subnormal = false;
+    for (int64_t i = 0; i < n; i++) {
+        minus_zero = minus_zero || (x[i] == 0 && signbit(x[i]));
+        subnormal = subnormal || fpclassify(x[i]) == FP_SUBNORMAL;
+    }
+    seen->rows++;
+    seen->nan += (r->flags & SY_ROW_NAN) != 0;
+    seen->inf += (r->flags & SY_ROW_INF) != 0;
+    seen->empty += (r->flags & SY_ROW_EMPTY) != 0;
+    seen->minus_zero += minus_zero;
+    seen->subnormal += subnormal;
+    seen->k_on += r->k_on;
+    seen->k_tied += r->k_tied;
+    seen->p_on += r->p_on;
+    seen->p_tied += r->p_tied;
+    seen->p_short += r->p_short;
+    seen->mp_cut += r->mp_cut;
+    seen->score_tied += r->score_tied;
+    seen->ranked += r->ranked;
+    seen->listed += r->n;
+}
+
+static void *array(int64_t n, size_t bytes)
+{
+    void *p = malloc((size_t)n * bytes + 1);
+    assert_non_null(p);
+    return p;
+}
+
+void sample_want_make(const struct sample_case *c, struct sample_want *want, struct sample_seen *seen)
+{
+    int64_t rows = c->batch, vocab = c->vocab;
+    *want = (struct sample_want){.token = array(rows, sizeof *want->token),
+                                 .list_token = array(rows * vocab, sizeof *want->list_token),
+                                 .n = array(rows, sizeof *want->n),
+                                 .kept = array(rows, sizeof *want->kept),
+                                 .flags = array(rows, sizeof *want->flags),
+                                 .masked = array(rows * vocab, sizeof *want->masked),
+                                 .list_prob = array(rows * vocab, sizeof *want->list_prob),
+                                 .logprob = array(rows, sizeof *want->logprob)};
+    float *x = array(vocab, sizeof *x), *q = array(vocab, sizeof *q);
+    for (int64_t b = 0; b < rows; b++) {
+        struct oracle_sample_row row;
+        struct oracle_sample_result r = {.list = want->list_token + b * vocab,
+                                         .prob = want->list_prob + b * vocab,
+                                         .masked = want->masked + b * vocab};
+        sample_read_row(c, b, x, q, &row);
+        oracle_sample_row(&row, &r);
+        want->token[b] = r.token;
+        want->kept[b] = r.kept;
+        want->flags[b] = r.flags;
+        want->logprob[b] = r.logprob;
+        want->n[b] = r.n;
+        if (seen)
+            count_seen(seen, x, vocab, &r);
+    }
+    free(x);
+    free(q);
+}
+
+void sample_want_free(struct sample_want *want)
+{
+    free(want->token);
+    free(want->list_token);
+    free(want->n);
+    free(want->kept);
+    free(want->flags);
+    free(want->masked);
+    free(want->list_prob);
+    free(want->logprob);
+    memset(want, 0, sizeof *want);
+}
+
+static const void *want_of(const struct sample_want *want, int slot)
+{
+    switch (slot) {
+    case SLOT_TOKEN:
+        return want->token;
+    case SLOT_KEPT:
+        return want->kept;
+    case SLOT_ROW_FLAGS:
+        return want->flags;
+    case SLOT_MASKED:
+        return want->masked;
+    case SLOT_LIST_TOKEN:
+        return want->list_token;
+    case SLOT_LIST_PROB:
+        return want->list_prob;
+    default:
+        return want->logprob;
+    }
+}
+
+/* ---- Comparing ---- */
+
+static void print_element(const char *label, DLDataType type, const unsigned char *at)
+{
+    uint64_t word = 0;
+    memcpy(&word, at, type_bytes(type));
+    if (type.code == 2)
+        print_error("    %s %.9g (%08x)\n", label, (double)f32_from_bits((uint32_t)word), (unsigned)word);
+    else
+        print_error("    %s %lld\n", label, (long long)(type.bits == 32 ? (int32_t)word : (int64_t)word));
+}
+
+static void print_row(const struct sample_case *c, int64_t b)
+{
+    struct oracle_sample_row row;
+    float *x = array(c->vocab, sizeof *x), *q = array(c->vocab, sizeof *q);
+    sample_read_row(c, b, x, q, &row);
+    print_error("    logits %u bits code %u, row %lld of %lld, V %lld: k %lld limit %lld, p %.9g, min_p "
+                "%.9g, T %.9g\n",
+                (unsigned)c->args.logits->dtype.bits, (unsigned)c->args.logits->dtype.code, (long long)b,
+                (long long)c->batch, (long long)c->vocab, (long long)row.k, (long long)row.k_limit,
+                (double)row.p, (double)row.min_p, (double)row.temperature);
+    print_error("    noise %d, q_order %d, eps %g, ties %d, logprob %d, probs_in %d, seed %llx, offset %llx, "
+                "stream %x\n",
+                (int)row.noise, (int)row.q_order, (double)row.eps, (int)row.ties, (int)row.logprob_mode,
+                (int)row.probs_in, (unsigned long long)row.seed, (unsigned long long)row.offset,
+                (unsigned)row.stream);
+    for (int64_t i = 0; i < c->vocab && i < 12; i++)
+        print_error("    x[%lld] = %.9g (%08x)\n", (long long)i, (double)x[i], f32_bits(x[i]));
+    free(x);
+    free(q);
+}
+
+/* Says which row and element differ before the byte comparison fails; `dense` is the wanted [rows, ...] array. */
+static void explain(const struct sample_case *c, const struct tensor *x, const void *dense, const char *name,
+                    const char *what)
+{
+    size_t size = type_bytes(x->t.dtype);
+    int64_t per_row = x->t.ndim == 2 ? c->vocab : 1;
+    for (int64_t b = 0; b < c->batch; b++)
+        for (int64_t i = 0; i < per_row; i++) {
+            const unsigned char *got = element(&x->t, b, x->t.ndim == 2 ? i : 0);
+            const unsigned char *want = (const unsigned char *)dense + (size_t)(b * per_row + i) * size;
+            if (!memcmp(got, want, size))
+                continue;
+            print_error("%s: %s of row %lld, element %lld\n", what, name, (long long)b, (long long)i);
+            print_element("got ", x->t.dtype, got);
+            print_element("want", x->t.dtype, want);
+            print_row(c, b);
+            return;
+        }
+}
+
+void sample_run(struct sample_case *c, sy_ctx *ctx, const struct sample_want *want, const char *what)
+{
+    unsigned char *old[SLOT_COUNT];
+    bool in_place = c->args.masked_logits && c->args.masked_logits->data == c->slot[SLOT_LOGITS].t.data;
+    for (int s = 0; s < SLOT_COUNT; s++) {
+        if (s >= SLOT_FIRST_OUTPUT && c->slot[s].mem)
+            memset(c->slot[s].mem, 0xA5, c->slot[s].bytes);
+        old[s] = tensor_snapshot(&c->slot[s]);
+    }
+    sy_status status = sy_sample(ctx, &c->args);
+    if (status != SY_OK)
+        print_error("%s: V %lld\n", what, (long long)c->vocab);
+    expect_status(ctx, status, SY_OK);
+    if (in_place) {
+        tensor_expect(&c->slot[SLOT_LOGITS], want->masked, old[SLOT_LOGITS], "masked_logits in place");
+        memcpy(c->slot[SLOT_LOGITS].mem, old[SLOT_LOGITS], c->slot[SLOT_LOGITS].bytes);
+    }
+    for (int s = 0; s < SLOT_COUNT; s++) {
+        const struct tensor *x = &c->slot[s];
+        if (!x->mem)
+            continue;
+        if (s >= SLOT_FIRST_OUTPUT && *sample_slot_field(&c->args, s) == &x->t) {
+            explain(c, x, want_of(want, s), slots[s].name, what);
+            tensor_expect(x, want_of(want, s), old[s], slots[s].name);
+        } else {
+            tensor_expect_unchanged(x, old[s], slots[s].name);
+        }
+    }
+    for (int s = 0; s < SLOT_COUNT; s++)
+        free(old[s]);
+}
+
+void sample_check(struct sample_case *c, sy_ctx *ctx, struct sample_seen *seen, const char *what)
+{
+    struct sample_want want;
+    sample_want_make(c, &want, seen);
+    sample_run(c, ctx, &want, what);
+    sample_want_free(&want);
+}
+
+/* ---- Random rows ---- */
+
+const char *sample_kind_name(enum sample_kind kind)
+{
+    static const char *const names[KIND_COUNT] = {"normal",   "ties",   "equal", "special",
+                                                  "negative", "single", "empty", "infinite",
+                                                  "spread",   "bits",   "zeros", "probs"};
+    return names[kind];
+}
+
+double sample_normal(uint64_t *rng)
+{
+    double u = 1 - rng_unit(rng), v = rng_unit(rng);
+    return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
+}
+
+static double special_value(uint64_t *rng)
+{
+    const double values[] = {NAN,  -INFINITY, INFINITY, -0.0,     0.0,      1e-45,           -1e-45,
+                             6e-8, -6e-8,     1e-40,    -FLT_MAX, -65504.0, (double)FLT_MAX, 1.0};
+    return values[rng_below(rng, sizeof values / sizeof values[0])];
+}
+
+static double random_value(enum sample_kind kind, double width, double base, uint64_t *rng)
+{
+    static const double zeros[] = {0.0, -0.0, 1e-45, -1e-45, 6e-8, -6e-8};
+    switch (kind) {
+    case KIND_TIES:
+        return base + (double)rng_below(rng, 7) * 0.5;
+    case KIND_EQUAL:
+        return base;
+    case KIND_SPECIAL:
+        return rng_below(rng, 3) ? width * sample_normal(rng) : special_value(rng);
+    case KIND_NEGATIVE:
+        return -300 - 50 * rng_unit(rng);
+    case KIND_SINGLE:
+    case KIND_EMPTY:
+        return rng_below(rng, 2) ? -INFINITY : (double)NAN;
+    case KIND_INFINITE:
+        return rng_below(rng, 4) ? width * sample_normal(rng) : INFINITY;
+    case KIND_SPREAD:
+        return (rng_below(rng, 2) ? 1 : -1) * ldexp(1 + rng_unit(rng), (int)rng_below(rng, 276) - 149);
+    case KIND_ZEROS:
+        return zeros[rng_below(rng, 6)];
+    case KIND_PROBS:
+        return rng_below(rng, 40) ? width * rng_unit(rng) : special_value(rng);
+    default:
+        return base + width * sample_normal(rng);
+    }
+}
+
+void sample_fill_row(struct sample_case *c, int64_t b, enum sample_kind kind, uint64_t *rng)
+{
+    static const double widths[] = {0.01, 0.5, 1, 2, 4, 12, 100};
+    double width = widths[rng_below(rng, 7)], base = floor(8 * sample_normal(rng)) / 4;
+    const DLTensor *t = &c->slot[SLOT_LOGITS].t;
+    if (kind == KIND_PROBS) /* a sum from far below 1 to far above */
+        width = ldexp(4.0 / (double)c->vocab, -(int)rng_below(rng, 5)) * (rng_below(rng, 8) ? 1 : 1000);
+    if (kind == KIND_BITS) {
+        rng_fill(rng, element(t, b, 0), (size_t)c->vocab * type_bytes(t->dtype));
+        return;
+    }
+    for (int64_t i = 0; i < c->vocab; i++)
+        sample_put(c, SLOT_LOGITS, b, i, random_value(kind, width, base, rng));
+    if (kind == KIND_SINGLE)
+        sample_put(c, SLOT_LOGITS, b, rng_below(rng, c->vocab), base);
+}

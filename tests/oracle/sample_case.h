@@ -1,0 +1,119 @@
+/*
+ * One call of `sample` as a test sees it: tensors by slot, the oracle's answer read from the same argument struct,
+ * and a comparison of every byte of every output. Also the row generators of the random tests.
+ */
+#ifndef SWITCHYARD_TESTS_ORACLE_SAMPLE_CASE_H
+#define SWITCHYARD_TESTS_ORACLE_SAMPLE_CASE_H
+
+#include "oracle/sample.h"
+#include "support.h"
+
+enum sample_slot {
+    SLOT_LOGITS,
+    SLOT_TOP_K,
+    SLOT_TOP_P,
+    SLOT_MIN_P,
+    SLOT_TEMPERATURE,
+    SLOT_Q,
+    SLOT_SEED,
+    SLOT_OFFSET,
+    SLOT_STREAM,
+    SLOT_TOKEN,
+    SLOT_KEPT,
+    SLOT_ROW_FLAGS,
+    SLOT_MASKED,
+    SLOT_LIST_TOKEN,
+    SLOT_LIST_PROB,
+    SLOT_LOGPROB,
+    SLOT_COUNT,
+    SLOT_FIRST_OUTPUT = SLOT_TOKEN
+};
+#define SLOT_BIT(slot) (1u << (slot))
+#define SLOTS_ALL_OUTPUTS (SLOT_BIT(SLOT_COUNT) - SLOT_BIT(SLOT_FIRST_OUTPUT))
+#define SLOTS_NO_LOGPROB (SLOTS_ALL_OUTPUTS - SLOT_BIT(SLOT_LOGPROB))
+
+/* The struct must not be copied: args points into the slots. */
+struct sample_case {
+    sy_sample_args args;
+    int64_t batch, vocab;
+    struct tensor slot[SLOT_COUNT];
+};
+
+/* The shapes and strides a per-row input may have. */
+enum sample_rows {
+    ROWS_B,          /* [B]                              */
+    ROWS_ONE,        /* [1], one value for all           */
+    ROWS_B1,         /* [B,1]                            */
+    ROWS_STRIDED,    /* [B], stride 3                    */
+    ROWS_B1_STRIDED, /* [B,1], row stride 2              */
+    ROWS_STRIDE_0,   /* [B], stride 0: one value for all */
+    ROWS_KINDS
+};
+
+const char *sample_slot_name(enum sample_slot slot);
+const DLTensor **sample_slot_field(sy_sample_args *args, enum sample_slot slot);
+
+void sample_open(struct sample_case *c, DLDataType type, int64_t batch, int64_t vocab,
+                 const struct layout *layout);
+void sample_close(struct sample_case *c);
+void sample_add_rows(struct sample_case *c, enum sample_slot slot, DLDataType type, enum sample_rows kind);
+void sample_add_q(struct sample_case *c, const struct layout *layout);
+/* Outputs by SLOT_BIT; `layout` is that of the [B,V] ones. */
+void sample_add_outputs(struct sample_case *c, unsigned bits, const struct layout *layout);
+
+/* Element i of row b of a [B,V] slot (rounded to the slot's type), the value of a per-row slot. */
+void sample_put(struct sample_case *c, enum sample_slot slot, int64_t b, int64_t i, double value);
+void sample_put_row(struct sample_case *c, enum sample_slot slot, int64_t b, const double *values);
+void sample_put_int(struct sample_case *c, enum sample_slot slot, int64_t b, int64_t value);
+
+/* What the rows of a run contained. */
+struct sample_seen {
+    int64_t rows, nan, inf, empty, minus_zero, subnormal;
+    int64_t k_on, k_tied, p_on, p_tied, p_short, mp_cut, score_tied, ranked, listed;
+};
+
+/* The oracle's answer as dense arrays, and what the library must write. */
+struct sample_want {
+    int64_t *token, *list_token, *n;
+    int32_t *kept;
+    uint32_t *flags;
+    float *masked, *list_prob, *logprob;
+};
+
+void sample_want_make(const struct sample_case *c, struct sample_want *want, struct sample_seen *seen);
+void sample_want_free(struct sample_want *want);
+
+/* Row b as the oracle reads it from the arguments; x and q are the caller's arrays of V. */
+void sample_read_row(const struct sample_case *c, int64_t b, float *x, float *q,
+                     struct oracle_sample_row *row);
+
+/*
+ * Runs the library and compares every output's rows, the bytes between them, and that inputs are unchanged.
+ * masked_logits may stand for the logits themselves; they are restored afterwards.
+ */
+void sample_run(struct sample_case *c, sy_ctx *ctx, const struct sample_want *want, const char *what);
+/* sample_want_make, sample_run, free. */
+void sample_check(struct sample_case *c, sy_ctx *ctx, struct sample_seen *seen, const char *what);
+
+/* Rows for random tests. */
+enum sample_kind {
+    KIND_NORMAL,   /* bell curve of random width: peaked to flat            */
+    KIND_TIES,     /* few distinct values                                   */
+    KIND_EQUAL,    /* one value                                             */
+    KIND_SPECIAL,  /* a bell curve with NaN, +-inf, -0, subnormals mixed in */
+    KIND_NEGATIVE, /* all far below zero                                    */
+    KIND_SINGLE,   /* one finite logit                                      */
+    KIND_EMPTY,    /* NaN and -inf only                                     */
+    KIND_INFINITE, /* several +inf                                          */
+    KIND_SPREAD,   /* magnitudes from 1e-45 to the largest finite           */
+    KIND_BITS,     /* any bit pattern                                       */
+    KIND_ZEROS,    /* +0, -0 and subnormals only                            */
+    KIND_PROBS,    /* probabilities, some outside [0,1]                     */
+    KIND_COUNT
+};
+const char *sample_kind_name(enum sample_kind kind);
+void sample_fill_row(struct sample_case *c, int64_t b, enum sample_kind kind, uint64_t *rng);
+
+double sample_normal(uint64_t *rng); /* mean 0, deviation 1 */
+
+#endif

@@ -330,7 +330,8 @@ typedef enum sy_kv_pad {
  * Copies the cache rows of selected logical tokens, in the order asked, into a dense output. S = block_size:
  *     r = req_id ? req_id[b] : b;   t = indices[b,j];   block = block_table[r, t / S]
  *     out[b,j] = cache row block*S + t % S, byte for byte
- * The cache is [rows, D...] flat, where the last block may be partial, or [blocks, S, D...] with any block stride.
+ * The cache is [rows, D] flat, where the last block may be partial, or of higher rank [blocks, S, D...] with any
+ * block stride. A cache row is everything after the first one or two dimensions.
  * `indices` may have any number of leading dimensions (B is their product; none: B = 1) and `out` keeps them.
  * Positions j >= counts[b] are padding and their index is not read. A sequence ends at seq_lens[b] if given, else at
  * the end of its table row. Only table entries that are reached are read.
@@ -339,7 +340,7 @@ typedef enum sy_kv_pad {
  * INDEX (contents; the fault holds code, batch, position, value and limit of the first in order); NOMEM.
  */
 typedef struct sy_kv_gather_args {
-    const DLTensor *cache;           /* in  [rows,D...] or [blocks,S,D...]  any type of whole bytes           */
+    const DLTensor *cache;           /* in  [rows,D] or [blocks,S,D...]  any type of whole bytes              */
     const DLTensor *indices;         /* in  [...,k]   int32, int64: logical tokens, any order, repeats legal  */
     const DLTensor *block_table;     /* in  [R,n] or [n]  int32, int64; R = B unless req_id is given          */
     const DLTensor *req_id;          /* in  [B]  int32, int64; optional: table row of each index row          */

@@ -1,0 +1,145 @@
+/*
+ * Words shared by all rooms: the context, failing with a sentence, element types, checked sizes, scratch memory and
+ * floating-point control. Nothing here knows an operator.
+ */
+#ifndef SYI_BASE_H
+#define SYI_BASE_H
+
+#include <string.h>
+
+#include <switchyard.h>
+
+#if defined(__GNUC__)
+#define SYI_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#else
+#define SYI_PRINTF(fmt, args)
+#endif
+
+#define SYI_ALIGN 64 /* scratch memory is aligned to a cache line */
+
+struct syi_kernels; /* kernels/kernels.h */
+
+struct sy_ctx {
+    const struct syi_kernels *kernels;
+    int threads;             /* most threads a call may use, >= 1 */
+    long owner_pid;          /* process that made the context: a forked child must not touch OpenMP's dead pool */
+    sy_parallel_for_fn parallel_for;
+    void *parallel_user;
+    void *(*alloc)(void *user, size_t bytes);
+    void (*dealloc)(void *user, void *ptr);
+    void *alloc_user;
+    sy_trace_fn trace;
+    void *trace_user;
+    void *block;             /* what alloc returned; NULL while the workspace is lent or not made yet */
+    void *workspace;         /* aligned start of the scratch memory */
+    size_t workspace_bytes;
+    bool workspace_lent;
+    const char *op;          /* operator of the call in progress, prefix of every sentence */
+    sy_fault fault;
+    char error[512];
+};
+
+/* ---- Failing ------------------------------------------------------------------------------------------------ */
+
+/*
+ * Records "<operator>: <argument> <format...>" with the fault and returns fault->status. An unset fault->code is
+ * derived from the status.
+ */
+sy_status syi_fail_at(sy_ctx *ctx, const sy_fault *fault, const char *format, ...) SYI_PRINTF(3, 4);
+
+/* The same for arguments: no position, value or limit. `argument` has static storage. */
+sy_status syi_fail(sy_ctx *ctx, sy_status status, const char *argument, const char *format, ...) SYI_PRINTF(4, 5);
+
+/* Forgets the last error and names the operator whose sentences follow. */
+void syi_clear_fault(sy_ctx *ctx, const char *op);
+
+/* ---- Element types ------------------------------------------------------------------------------------------ */
+
+/* The types operators tell apart; everything else is SYI_OTHER. */
+enum syi_type {
+    SYI_OTHER,
+    SYI_I8,
+    SYI_I16,
+    SYI_I32,
+    SYI_I64,
+    SYI_U8,
+    SYI_U16,
+    SYI_U32,
+    SYI_U64,
+    SYI_F16,
+    SYI_F32,
+    SYI_F64,
+    SYI_BF16,
+    SYI_BOOL,
+    SYI_N_TYPES
+};
+
+enum syi_type syi_type_of(DLDataType type);
+const char *syi_type_name(enum syi_type type);
+void syi_describe_type(DLDataType type, char *text, size_t text_bytes);
+
+/* Bytes of one element, 0 when it is not a whole number of bytes. */
+size_t syi_elem_bytes(DLDataType type);
+
+/* Exact widening and rounding to nearest even, as integers; a NaN narrows to the canonical quiet NaN. */
+float syi_f16_to_f32(uint16_t bits);
+float syi_bf16_to_f32(uint16_t bits);
+uint16_t syi_f32_to_f16(float value);
+uint16_t syi_f32_to_bf16(float value);
+
+static inline uint32_t syi_f32_bits(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static inline float syi_f32_from_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* ---- Checked sizes ------------------------------------------------------------------------------------------ */
+
+/* True and the result when it fits, for non-negative operands. */
+static inline bool syi_mul(int64_t a, int64_t b, int64_t *result)
+{
+    return !__builtin_mul_overflow(a, b, result);
+}
+
+static inline bool syi_add(int64_t a, int64_t b, int64_t *result)
+{
+    return !__builtin_add_overflow(a, b, result);
+}
+
+/* Next multiple of SYI_ALIGN; saturates instead of wrapping. */
+static inline size_t syi_align(size_t bytes)
+{
+    return bytes > SIZE_MAX - SYI_ALIGN ? SIZE_MAX : (bytes + SYI_ALIGN - 1) / SYI_ALIGN * SYI_ALIGN;
+}
+
+/* Scratch sizes are added and multiplied saturating: SIZE_MAX can never be allocated, so it ends as NOMEM. */
+size_t syi_size_add(size_t a, size_t b);
+size_t syi_size_mul(size_t a, size_t b);
+
+/* ---- Scratch memory ----------------------------------------------------------------------------------------- */
+
+/* At least `bytes` of scratch in *data, grown when it is the context's own; NOMEM with a sentence otherwise. */
+sy_status syi_workspace(sy_ctx *ctx, size_t bytes, void **data);
+void syi_workspace_free(sy_ctx *ctx);
+
+/* Cuts pieces off the scratch memory of a call: each is aligned to SYI_ALIGN. */
+struct syi_arena {
+    unsigned char *next;
+};
+void *syi_take(struct syi_arena *arena, size_t bytes);
+
+/* ---- Floating-point control --------------------------------------------------------------------------------- */
+
+/* Sets round-to-nearest with subnormals kept and returns what was set before, for syi_fp_leave. */
+uint64_t syi_fp_enter(void);
+void syi_fp_leave(uint64_t saved);
+
+#endif

@@ -1,0 +1,58 @@
+/*
+ * Scratch memory of a context: grow-only and its own, or lent by the caller and then never replaced.
+ */
+#include "base/base.h"
+
+size_t syi_size_add(size_t a, size_t b)
+{
+    return a > SIZE_MAX - b ? SIZE_MAX : a + b;
+}
+
+size_t syi_size_mul(size_t a, size_t b)
+{
+    size_t product;
+    return __builtin_mul_overflow(a, b, &product) ? SIZE_MAX : product;
+}
+
+void syi_workspace_free(sy_ctx *ctx)
+{
+    if (ctx->block != NULL)
+        ctx->dealloc(ctx->alloc_user, ctx->block);
+    ctx->block = NULL;
+    ctx->workspace = NULL;
+    ctx->workspace_bytes = 0;
+}
+
+sy_status syi_workspace(sy_ctx *ctx, size_t bytes, void **data)
+{
+    if (bytes <= ctx->workspace_bytes) {
+        *data = ctx->workspace;
+        return SY_OK;
+    }
+    const sy_fault fault = {.status = SY_ERR_NOMEM,
+                            .argument = "workspace",
+                            .batch = -1,
+                            .position = -1,
+                            .value = (int64_t)ctx->workspace_bytes,
+                            .limit = bytes > INT64_MAX ? INT64_MAX : (int64_t)bytes};
+    if (ctx->workspace_lent)
+        return syi_fail_at(ctx, &fault, "lent by the caller has %zu bytes, want %zu", ctx->workspace_bytes, bytes);
+    syi_workspace_free(ctx);
+    if (bytes <= SIZE_MAX - SYI_ALIGN)
+        ctx->block = ctx->alloc(ctx->alloc_user, bytes + SYI_ALIGN);
+    if (ctx->block == NULL)
+        return syi_fail_at(ctx, &fault, "of %zu bytes could not be allocated", bytes);
+    const uintptr_t start = (uintptr_t)ctx->block;
+    const size_t skip = (SYI_ALIGN - start % SYI_ALIGN) % SYI_ALIGN;
+    ctx->workspace = (unsigned char *)ctx->block + skip;
+    ctx->workspace_bytes = bytes;
+    *data = ctx->workspace;
+    return SY_OK;
+}
+
+void *syi_take(struct syi_arena *arena, size_t bytes)
+{
+    void *piece = arena->next;
+    arena->next += syi_align(bytes);
+    return piece;
+}

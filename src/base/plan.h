@@ -1,0 +1,101 @@
+/*
+ * What passes between the check of an operator and the backend that runs it: one plan per operator, filled by
+ * src/ops after every judgement that needs no data, and the table of a backend.
+ *
+ * Letters used in comments and names: t token, k slot, e expert, b batch row, j position, s sample, p page.
+ */
+#ifndef SYI_PLAN_H
+#define SYI_PLAN_H
+
+#include "base/base.h"
+
+enum syi_op_id { SYI_MOE_PERMUTE, SYI_MOE_DISPATCH, SYI_KV_GATHER, SYI_SAMPLE, SYI_N_OPS };
+
+/* A tensor as rows: row r begins at data + r*stride. data is NULL for a tensor that was not given. */
+struct syi_rows {
+    unsigned char *data;
+    int64_t stride; /* bytes */
+};
+
+static inline unsigned char *syi_row(struct syi_rows rows, int64_t r)
+{
+    return rows.data + r * rows.stride;
+}
+
+/* One integer or float per row, possibly the same for all (stride 0). */
+struct syi_column {
+    struct syi_rows rows;
+    enum syi_type type;
+};
+
+struct syi_moe_permute_plan {
+    int64_t n_tokens, n_experts;
+    int64_t n_slots;              /* K per token (packed) or C per expert (capacity) */
+    int64_t n_rows;               /* M */
+    bool capacity, zero_pad;
+    size_t row_bytes, prob_bytes; /* of one token row, of one probability */
+    struct syi_rows tokens, map, probs, out_tokens;
+    unsigned char *out_probs;     /* [M] */
+    unsigned char *sorted_indices; /* [M] int32 */
+    unsigned char *counts;        /* [E] int64 or NULL */
+    unsigned char *offsets;       /* [E+1] int64 or NULL */
+};
+
+struct syi_moe_dispatch_plan {
+    int64_t n_samples, n_experts, capacity, n_slots; /* n_slots = E*C */
+    int64_t hidden;
+    enum syi_type type, gate_type;
+    size_t elem_bytes;
+    bool zero_unwritten, unique_slots, in_place;
+    unsigned char *gates, *indices, *locations; /* [S]; gates may be NULL */
+    struct syi_rows input, dispatch;
+};
+
+struct syi_kv_gather_plan {
+    int64_t batch, k;
+    int64_t block_size, n_cache_rows, n_blocks;
+    int64_t table_rows, table_len;
+    size_t row_bytes;
+    int64_t block_stride, row_stride; /* bytes, of the cache */
+    unsigned char *cache;
+    struct syi_rows indices, table, out;
+    enum syi_type index_type, table_type;
+    struct syi_column req_id, counts, seq_lens; /* [B] or absent */
+    sy_kv_pad pad;
+};
+
+struct syi_sample_plan {
+    int64_t batch, vocab;
+    enum syi_type type;
+    struct syi_rows logits, q;
+    struct syi_column top_k, top_p, min_p, temperature, seed, offset, stream;
+    float eps;
+    sy_noise noise; /* never AUTO */
+    sy_q_order q_order;
+    sy_ties ties;
+    sy_logprob logprob_mode;
+    int64_t empty_token, k_limit;
+    bool probs_in;
+    unsigned char *token, *kept, *row_flags, *logprob; /* [B] or NULL */
+    struct syi_rows masked, list_token, list_prob;
+};
+
+union syi_plan {
+    struct syi_moe_permute_plan moe_permute;
+    struct syi_moe_dispatch_plan moe_dispatch;
+    struct syi_kv_gather_plan kv_gather;
+    struct syi_sample_plan sample;
+};
+
+/* A backend runs plans on one kind of memory. Rows are indexed by operator id. */
+struct syi_backend {
+    const char *name;
+    struct {
+        /* Scratch bytes of a run with the context's thread count. */
+        size_t (*workspace)(const sy_ctx *ctx, const union syi_plan *plan);
+        /* Reads the data, refuses bad contents before the first write, then writes. */
+        sy_status (*run)(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
+    } op[SYI_N_OPS];
+};
+
+#endif

@@ -1,0 +1,48 @@
+/*
+ * One row per operator, and loads of values whose type is known only at run time.
+ */
+#include "cpu/backend.h"
+
+const struct syi_backend syi_cpu_backend = {
+    .name = "cpu",
+    .op =
+        {
+            [SYI_MOE_PERMUTE] = {syi_cpu_moe_permute_workspace, syi_cpu_moe_permute},
+            [SYI_MOE_DISPATCH] = {syi_cpu_moe_dispatch_workspace, syi_cpu_moe_dispatch},
+            [SYI_KV_GATHER] = {syi_cpu_kv_gather_workspace, syi_cpu_kv_gather},
+            [SYI_SAMPLE] = {syi_cpu_sample_workspace, syi_cpu_sample},
+        },
+};
+
+int64_t syi_load_int(const unsigned char *p, enum syi_type type)
+{
+    if (type == SYI_I64 || type == SYI_U64) {
+        int64_t value;
+        memcpy(&value, p, sizeof value);
+        return value;
+    }
+    const int32_t value = syi_load_i32(p, 0);
+    return type == SYI_U32 ? (int64_t)(uint32_t)value : value;
+}
+
+float syi_load_float(const unsigned char *p, enum syi_type type)
+{
+    if (type == SYI_F32) {
+        float value;
+        memcpy(&value, p, sizeof value);
+        return value;
+    }
+    uint16_t bits;
+    memcpy(&bits, p, sizeof bits);
+    return type == SYI_F16 ? syi_f16_to_f32(bits) : syi_bf16_to_f32(bits);
+}
+
+int64_t syi_column_int(const struct syi_column *column, int64_t row)
+{
+    return syi_load_int(syi_row(column->rows, row), column->type);
+}
+
+float syi_column_float(const struct syi_column *column, int64_t row)
+{
+    return syi_load_float(syi_row(column->rows, row), column->type);
+}

@@ -1,0 +1,207 @@
+/*
+ * kv_gather on the CPU: all or nothing. The first pass translates every position and remembers the first that is
+ * wrong; the second translates again and copies. Translating twice costs less than storing row numbers, and keeps the
+ * call free of scratch except for one fault per task.
+ */
+#include "cpu/backend.h"
+#include "kernels/kernels.h"
+
+/* A fault found in the data; code NONE while there is none. */
+struct content_fault {
+    sy_fault_code code;
+    const char *argument;
+    int64_t batch, position, value, limit;
+};
+
+struct job {
+    const struct syi_kv_gather_plan *plan;
+    const struct syi_kernels *kernels;
+    int n_tasks;
+    struct content_fault *fault; /* [task] */
+};
+
+/* One position translated: a source row, padding, or a fault. */
+enum found { FOUND_ROW, FOUND_PADDING, FOUND_FAULT };
+
+/* What holds for a whole index row. */
+struct sequence {
+    const unsigned char *indices, *table;
+    int64_t live;   /* positions from here on are padding */
+    int64_t length; /* logical tokens */
+};
+
+static int count_tasks(const sy_ctx *ctx, const struct syi_kv_gather_plan *p)
+{
+    return syi_tasks(ctx, p->batch * p->k, (uint64_t)p->batch * (uint64_t)p->k * p->row_bytes);
+}
+
+size_t syi_cpu_kv_gather_workspace(const sy_ctx *ctx, const union syi_plan *plan)
+{
+    return syi_align((size_t)count_tasks(ctx, &plan->kv_gather) * sizeof(struct content_fault));
+}
+
+static bool present(const struct syi_column *column)
+{
+    return column->rows.data != NULL;
+}
+
+static struct sequence sequence_of(const struct syi_kv_gather_plan *p, int64_t b)
+{
+    const int64_t r = present(&p->req_id) ? syi_column_int(&p->req_id, b) : b;
+    return (struct sequence){
+        .indices = syi_row(p->indices, b),
+        .table = syi_row(p->table, r),
+        .live = present(&p->counts) ? syi_column_int(&p->counts, b) : p->k,
+        .length = present(&p->seq_lens) ? syi_column_int(&p->seq_lens, b) : p->table_len * p->block_size,
+    };
+}
+
+/* Phase 0: lengths and table rows, in order of b. */
+static struct content_fault check_sequences(const struct syi_kv_gather_plan *p)
+{
+    for (int64_t b = 0; b < p->batch; b++) {
+        const int64_t count = present(&p->counts) ? syi_column_int(&p->counts, b) : 0;
+        const int64_t length = present(&p->seq_lens) ? syi_column_int(&p->seq_lens, b) : 0;
+        const int64_t request = present(&p->req_id) ? syi_column_int(&p->req_id, b) : 0;
+        if (count < 0 || count > p->k)
+            return (struct content_fault){SY_FAULT_LENGTH_RANGE, "counts", b, -1, count, p->k};
+        if (length < 0)
+            return (struct content_fault){SY_FAULT_LENGTH_RANGE, "seq_lens", b, -1, length, 0};
+        if (present(&p->req_id) && (request < 0 || request >= p->table_rows))
+            return (struct content_fault){SY_FAULT_REQ_RANGE, "req_id", b, -1, request, p->table_rows};
+    }
+    return (struct content_fault){.code = SY_FAULT_NONE};
+}
+
+/* Phase 1 for one position. Every number is judged as 64 bits before it is multiplied. */
+static enum found translate(const struct syi_kv_gather_plan *p, const struct sequence *seq, int64_t j,
+                            const unsigned char **source, struct content_fault *fault)
+{
+    if (j >= seq->live)
+        return FOUND_PADDING;
+    const int64_t t = p->index_type == SYI_I32 ? syi_load_i32(seq->indices, j)
+                                               : syi_load_int(seq->indices + j * 8, SYI_I64);
+    if (t == -1 && p->pad != SY_PAD_ERROR)
+        return FOUND_PADDING;
+    if (t < 0 || t >= seq->length) {
+        *fault = (struct content_fault){SY_FAULT_INDEX_RANGE, "indices", 0, j, t, seq->length};
+        return FOUND_FAULT;
+    }
+    const int64_t column = t / p->block_size, within = t % p->block_size;
+    if (column >= p->table_len) {
+        *fault = (struct content_fault){SY_FAULT_TABLE_SHORT, "block_table", 0, j, column, p->table_len};
+        return FOUND_FAULT;
+    }
+    const int64_t block = p->table_type == SYI_I32 ? syi_load_i32(seq->table, column)
+                                                   : syi_load_int(seq->table + column * 8, SYI_I64);
+    if (block < 0 || block >= p->n_blocks) {
+        *fault = (struct content_fault){SY_FAULT_BLOCK_RANGE, "block_table", 0, j, block, p->n_blocks};
+        return FOUND_FAULT;
+    }
+    const int64_t row = block * p->block_size + within;
+    if (row >= p->n_cache_rows) {
+        *fault = (struct content_fault){SY_FAULT_ROW_RANGE, "block_table", 0, j, row, p->n_cache_rows};
+        return FOUND_FAULT;
+    }
+    *source = p->cache + block * p->block_stride + within * p->row_stride;
+    return FOUND_ROW;
+}
+
+static void check_positions(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_kv_gather_plan *p = job->plan;
+    const int64_t end = syi_part(p->batch * p->k, job->n_tasks, task + 1);
+    int64_t flat = syi_part(p->batch * p->k, job->n_tasks, task);
+    const unsigned char *source;
+
+    job->fault[task].code = SY_FAULT_NONE;
+    while (flat < end) {
+        const int64_t b = flat / p->k;
+        const struct sequence seq = sequence_of(p, b);
+        const int64_t stop = end < (b + 1) * p->k ? end : (b + 1) * p->k;
+        for (; flat < stop; flat++)
+            if (translate(p, &seq, flat - b * p->k, &source, &job->fault[task]) == FOUND_FAULT) {
+                job->fault[task].batch = b;
+                return;
+            }
+    }
+}
+
+static void copy_positions(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_kv_gather_plan *p = job->plan;
+    const int64_t end = syi_part(p->batch * p->k, job->n_tasks, task + 1);
+    int64_t flat = syi_part(p->batch * p->k, job->n_tasks, task);
+    struct content_fault never;
+
+    while (flat < end) {
+        const int64_t b = flat / p->k;
+        const struct sequence seq = sequence_of(p, b);
+        const int64_t stop = end < (b + 1) * p->k ? end : (b + 1) * p->k;
+        for (; flat < stop; flat++) {
+            const unsigned char *source = NULL;
+            const enum found found = translate(p, &seq, flat - b * p->k, &source, &never);
+            if (found == FOUND_ROW)
+                job->kernels->copy_row(syi_row(p->out, flat), source, p->row_bytes);
+            else if (p->pad != SY_PAD_SKIP)
+                memset(syi_row(p->out, flat), 0, p->row_bytes);
+        }
+    }
+}
+
+static sy_status refuse(sy_ctx *ctx, const struct content_fault *f)
+{
+    const sy_fault fault = {.status = SY_ERR_INDEX,
+                            .code = f->code,
+                            .argument = f->argument,
+                            .batch = f->batch,
+                            .position = f->position,
+                            .value = f->value,
+                            .limit = f->limit};
+    const long long value = f->value, limit = f->limit, batch = f->batch, position = f->position;
+    const char *code = sy_fault_name(f->code);
+    switch (f->code) {
+    case SY_FAULT_LENGTH_RANGE:
+        if (f->limit == 0 && f->value < 0)
+            return syi_fail_at(ctx, &fault, "at batch %lld is %lld, want 0 or more (%s)", batch, value, code);
+        return syi_fail_at(ctx, &fault, "at batch %lld is %lld, want 0 to %lld (%s)", batch, value, limit, code);
+    case SY_FAULT_REQ_RANGE:
+        return syi_fail_at(ctx, &fault, "at batch %lld is %lld, want below %lld, the rows of block_table (%s)", batch,
+                           value, limit, code);
+    case SY_FAULT_INDEX_RANGE:
+        return syi_fail_at(ctx, &fault, "at batch %lld, position %lld is %lld, want 0 or more and below %lld (%s)",
+                           batch, position, value, limit, code);
+    case SY_FAULT_TABLE_SHORT:
+        return syi_fail_at(ctx, &fault,
+                           "has %lld columns, but the index at batch %lld, position %lld needs column %lld (%s)",
+                           limit, batch, position, value, code);
+    case SY_FAULT_BLOCK_RANGE:
+        return syi_fail_at(ctx, &fault,
+                           "gives block %lld for batch %lld, position %lld, want 0 or more and below %lld (%s)", value,
+                           batch, position, limit, code);
+    default:
+        return syi_fail_at(ctx, &fault,
+                           "leads to cache row %lld for batch %lld, position %lld, want below %lld (%s)", value, batch,
+                           position, limit, code);
+    }
+}
+
+sy_status syi_cpu_kv_gather(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
+{
+    const struct syi_kv_gather_plan *p = &plan->kv_gather;
+    struct job job = {.plan = p, .kernels = ctx->kernels, .n_tasks = count_tasks(ctx, p), .fault = workspace};
+
+    if (p->batch == 0 || p->k == 0)
+        return SY_OK;
+    const struct content_fault fault = check_sequences(p);
+    if (fault.code != SY_FAULT_NONE)
+        return refuse(ctx, &fault);
+    syi_parallel(ctx, job.n_tasks, check_positions, &job);
+    for (int i = 0; i < job.n_tasks; i++)
+        if (job.fault[i].code != SY_FAULT_NONE)
+            return refuse(ctx, &job.fault[i]);
+    syi_parallel(ctx, job.n_tasks, copy_positions, &job);
+    return SY_OK;
+}

@@ -1,0 +1,134 @@
+/*
+ * moe_dispatch on the CPU. Samples are visited in order, rows split over threads; a winner table says which sample
+ * owns a slot when several name it, so losers are not even read. Only when dispatch is input itself must the rows be
+ * written one after the other, and then threads take columns instead.
+ */
+#include "cpu/backend.h"
+#include "kernels/kernels.h"
+
+typedef void scale_fn(void *dst, const void *src, float w, size_t n);
+
+struct job {
+    const struct syi_moe_dispatch_plan *plan;
+    scale_fn *scale;
+    int n_tasks;
+    int32_t *winner;      /* [E*C]: sample that owns the slot, counted from `first`; -1: nobody; NULL: not needed */
+    int64_t first, last;  /* samples of this segment */
+};
+
+/* Samples per pass, so that a sample number fits the winner table; later passes overwrite earlier ones. */
+static const int64_t SEGMENT = INT32_MAX;
+
+static bool needs_winners(const struct syi_moe_dispatch_plan *p)
+{
+    return p->zero_unwritten || !(p->unique_slots || p->in_place);
+}
+
+size_t syi_cpu_moe_dispatch_workspace(const sy_ctx *ctx, const union syi_plan *plan)
+{
+    const struct syi_moe_dispatch_plan *p = &plan->moe_dispatch;
+    (void)ctx;
+    return needs_winners(p) ? syi_align(syi_size_mul((size_t)p->n_slots, sizeof(int32_t))) : 0;
+}
+
+/* Slot of a sample, or -1 when it is skipped. Both numbers are judged before they are multiplied. */
+static int64_t slot_of(const struct syi_moe_dispatch_plan *p, int64_t s)
+{
+    const int64_t e = syi_load_i32(p->indices, s);
+    const int64_t place = syi_load_i32(p->locations, s);
+    const bool valid = e >= 0 && e < p->n_experts && place >= 0 && place < p->capacity;
+    return valid ? e * p->capacity + place : -1;
+}
+
+static float gate_of(const struct syi_moe_dispatch_plan *p, int64_t s)
+{
+    if (p->gates == NULL)
+        return 1.0f;
+    const int64_t bytes = p->gate_type == SYI_F32 ? 4 : 2;
+    return syi_load_float(p->gates + s * bytes, p->gate_type);
+}
+
+static void find_winners(const struct job *job)
+{
+    for (int64_t s = job->first; s < job->last; s++) {
+        const int64_t slot = slot_of(job->plan, s);
+        if (slot >= 0)
+            job->winner[slot] = (int32_t)(s - job->first);
+    }
+}
+
+static void scale_rows(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_moe_dispatch_plan *p = job->plan;
+    const int64_t n = job->last - job->first;
+    const int64_t end = job->first + syi_part(n, job->n_tasks, task + 1);
+    const bool judge = job->winner != NULL && !p->unique_slots;
+    for (int64_t s = job->first + syi_part(n, job->n_tasks, task); s < end; s++) {
+        const int64_t slot = slot_of(p, s);
+        if (slot >= 0 && (!judge || job->winner[slot] == s - job->first))
+            job->scale(syi_row(p->dispatch, slot), syi_row(p->input, s), gate_of(p, s), (size_t)p->hidden);
+    }
+}
+
+/* dispatch is input: every row is read after all writes of earlier samples, column by column range. */
+static void scale_columns(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_moe_dispatch_plan *p = job->plan;
+    const int64_t first = syi_part(p->hidden, job->n_tasks, task);
+    const size_t n = (size_t)(syi_part(p->hidden, job->n_tasks, task + 1) - first);
+    const size_t skip = (size_t)first * p->elem_bytes;
+    for (int64_t s = 0; s < p->n_samples; s++) {
+        const int64_t slot = slot_of(p, s);
+        if (slot >= 0)
+            job->scale(syi_row(p->dispatch, slot) + skip, syi_row(p->input, s) + skip, gate_of(p, s), n);
+    }
+}
+
+static void clear_unwritten(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_moe_dispatch_plan *p = job->plan;
+    const int64_t end = syi_part(p->n_slots, job->n_tasks, task + 1);
+    for (int64_t slot = syi_part(p->n_slots, job->n_tasks, task); slot < end; slot++)
+        if (job->winner[slot] < 0)
+            memset(syi_row(p->dispatch, slot), 0, (size_t)p->hidden * p->elem_bytes);
+}
+
+static scale_fn *scale_for(const struct syi_kernels *kernels, enum syi_type type)
+{
+    return type == SYI_F32 ? kernels->scale_f32 : type == SYI_F16 ? kernels->scale_f16 : kernels->scale_bf16;
+}
+
+sy_status syi_cpu_moe_dispatch(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
+{
+    const struct syi_moe_dispatch_plan *p = &plan->moe_dispatch;
+    const uint64_t row_bytes = (uint64_t)p->hidden * p->elem_bytes;
+    struct job job = {.plan = p, .scale = scale_for(ctx->kernels, p->type)};
+
+    if (p->n_slots == 0 || p->hidden == 0)
+        return SY_OK;
+    if (needs_winners(p)) {
+        job.winner = workspace;
+        memset(job.winner, 0xff, (size_t)p->n_slots * sizeof *job.winner);
+    }
+    for (job.first = 0; job.first < p->n_samples; job.first = job.last) {
+        job.last = p->n_samples - job.first > SEGMENT ? job.first + SEGMENT : p->n_samples;
+        if (job.winner != NULL)
+            find_winners(&job);
+        if (!p->in_place) {
+            job.n_tasks = syi_tasks(ctx, job.last - job.first, (uint64_t)(job.last - job.first) * row_bytes);
+            syi_parallel(ctx, job.n_tasks, scale_rows, &job);
+        }
+    }
+    if (p->in_place) {
+        job.n_tasks = syi_tasks(ctx, p->hidden, (uint64_t)p->n_samples * row_bytes);
+        syi_parallel(ctx, job.n_tasks, scale_columns, &job);
+    }
+    if (p->zero_unwritten) {
+        job.n_tasks = syi_tasks(ctx, p->n_slots, (uint64_t)p->n_slots * row_bytes);
+        syi_parallel(ctx, job.n_tasks, clear_unwritten, &job);
+    }
+    return SY_OK;
+}

@@ -1,0 +1,241 @@
+/*
+ * moe_permute on the CPU: no sort. Tokens are cut into chunks; a first sweep counts per chunk and expert, a scan over
+ * (expert, chunk) gives every chunk its private first rows, and a second sweep places tokens without atomics.
+ * Chunking cannot change an output because rows are ordered by (expert, token) and chunks are token ranges.
+ */
+#include "cpu/backend.h"
+#include "kernels/kernels.h"
+
+enum { BLOCK = 256 }; /* experts looked at per kernel call, so positions fit on the stack */
+
+struct chunk_fault {
+    int64_t token; /* first token with too many experts, or -1 */
+    int64_t routed;
+};
+
+struct job {
+    const struct syi_moe_permute_plan *plan;
+    const struct syi_kernels *kernels;
+    int n_chunks;
+    int32_t *place;            /* [chunk][E]: counts after sweep 1, next row after the scan */
+    struct chunk_fault *fault; /* [chunk] */
+    int64_t n_live;            /* packed: routed pairs S; rows from here on are zero */
+};
+
+static int count_chunks(const sy_ctx *ctx, const struct syi_moe_permute_plan *p)
+{
+    const uint64_t bytes = (uint64_t)p->n_tokens * (uint64_t)p->n_experts + (uint64_t)p->n_rows * p->row_bytes;
+    return syi_tasks(ctx, p->n_tokens, bytes);
+}
+
+size_t syi_cpu_moe_permute_workspace(const sy_ctx *ctx, const union syi_plan *plan)
+{
+    const struct syi_moe_permute_plan *p = &plan->moe_permute;
+    const size_t n_chunks = (size_t)count_chunks(ctx, p);
+    const size_t places = syi_size_mul(syi_size_mul(n_chunks, (size_t)p->n_experts), sizeof(int32_t));
+    return syi_size_add(syi_align(places), syi_align(n_chunks * sizeof(struct chunk_fault)));
+}
+
+/* Sweep 1: counts of one chunk. */
+static void count_chunk(void *data, int chunk)
+{
+    const struct job *job = data;
+    const struct syi_moe_permute_plan *p = job->plan;
+    int32_t *count = job->place + (size_t)chunk * (size_t)p->n_experts;
+    struct chunk_fault *fault = &job->fault[chunk];
+    const int64_t end = syi_part(p->n_tokens, job->n_chunks, chunk + 1);
+    int32_t pos[BLOCK];
+
+    memset(count, 0, (size_t)p->n_experts * sizeof *count);
+    fault->token = -1;
+    for (int64_t t = syi_part(p->n_tokens, job->n_chunks, chunk); t < end; t++) {
+        int64_t routed = 0;
+        for (int64_t e0 = 0; e0 < p->n_experts; e0 += BLOCK) {
+            const size_t width = (size_t)(p->n_experts - e0 < BLOCK ? p->n_experts - e0 : BLOCK);
+            const size_t n = job->kernels->nonzero_u8(pos, syi_row(p->map, t) + e0, width);
+            for (size_t i = 0; i < n; i++)
+                count[e0 + pos[i]]++;
+            routed += (int64_t)n;
+        }
+        if (routed > p->n_slots && fault->token < 0)
+            *fault = (struct chunk_fault){t, routed};
+    }
+}
+
+/* Turns counts into first rows (packed) or first positions inside the expert (capacity); fills counts, offsets. */
+static void scan(struct job *job)
+{
+    const struct syi_moe_permute_plan *p = job->plan;
+    int64_t total = 0;
+    for (int64_t e = 0; e < p->n_experts; e++) {
+        int64_t in_expert = 0;
+        if (p->offsets != NULL)
+            syi_store_i64(p->offsets, e, p->capacity ? e * p->n_slots : total);
+        for (int b = 0; b < job->n_chunks; b++) {
+            int32_t *place = &job->place[(size_t)b * (size_t)p->n_experts + (size_t)e];
+            const int32_t count = *place;
+            /* Rows fit int32 whenever rows are written at all: then total <= M. */
+            *place = (int32_t)(p->capacity ? in_expert : total + in_expert);
+            in_expert += count;
+        }
+        if (p->counts != NULL)
+            syi_store_i64(p->counts, e, in_expert);
+        total += in_expert;
+    }
+    if (p->offsets != NULL)
+        syi_store_i64(p->offsets, p->n_experts, p->capacity ? p->n_rows : total);
+    job->n_live = total;
+}
+
+/* Sweep 2, packed: each token row is read once and written to all its places while it is in cache. */
+static void place_packed(void *data, int chunk)
+{
+    const struct job *job = data;
+    const struct syi_moe_permute_plan *p = job->plan;
+    int32_t *next = job->place + (size_t)chunk * (size_t)p->n_experts;
+    const int64_t end = syi_part(p->n_tokens, job->n_chunks, chunk + 1);
+    int32_t pos[BLOCK];
+
+    for (int64_t t = syi_part(p->n_tokens, job->n_chunks, chunk); t < end; t++) {
+        int64_t slot = t * p->n_slots;
+        for (int64_t e0 = 0; e0 < p->n_experts; e0 += BLOCK) {
+            const size_t width = (size_t)(p->n_experts - e0 < BLOCK ? p->n_experts - e0 : BLOCK);
+            const size_t n = job->kernels->nonzero_u8(pos, syi_row(p->map, t) + e0, width);
+            for (size_t i = 0; i < n; i++) {
+                const int64_t e = e0 + pos[i];
+                const int32_t row = next[e]++;
+                syi_store_i32(p->sorted_indices, slot++, row);
+                job->kernels->copy_row(syi_row(p->out_tokens, row), syi_row(p->tokens, t), p->row_bytes);
+                if (p->out_probs != NULL)
+                    memcpy(p->out_probs + (size_t)row * p->prob_bytes,
+                           syi_row(p->probs, t) + (size_t)e * p->prob_bytes, p->prob_bytes);
+            }
+        }
+        for (; slot < (t + 1) * p->n_slots; slot++)
+            syi_store_i32(p->sorted_indices, slot, -1);
+    }
+}
+
+static void clear_tail(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_moe_permute_plan *p = job->plan;
+    const int64_t n = p->n_rows - job->n_live;
+    const int64_t end = job->n_live + syi_part(n, job->n_chunks, task + 1);
+    for (int64_t row = job->n_live + syi_part(n, job->n_chunks, task); row < end; row++) {
+        memset(syi_row(p->out_tokens, row), 0, p->row_bytes);
+        if (p->out_probs != NULL)
+            memset(p->out_probs + (size_t)row * p->prob_bytes, 0, p->prob_bytes);
+    }
+}
+
+/* Sweep 2, capacity: routed tokens of the chunk into sorted_indices, as far as their expert has room. */
+static void place_routed(void *data, int chunk)
+{
+    const struct job *job = data;
+    const struct syi_moe_permute_plan *p = job->plan;
+    int32_t *next = job->place + (size_t)chunk * (size_t)p->n_experts;
+    const int64_t end = syi_part(p->n_tokens, job->n_chunks, chunk + 1);
+    int32_t pos[BLOCK];
+
+    for (int64_t t = syi_part(p->n_tokens, job->n_chunks, chunk); t < end; t++)
+        for (int64_t e0 = 0; e0 < p->n_experts; e0 += BLOCK) {
+            const size_t width = (size_t)(p->n_experts - e0 < BLOCK ? p->n_experts - e0 : BLOCK);
+            const size_t n = job->kernels->nonzero_u8(pos, syi_row(p->map, t) + e0, width);
+            for (size_t i = 0; i < n; i++) {
+                const int64_t e = e0 + pos[i];
+                const int64_t place = next[e]++;
+                if (place < p->n_slots)
+                    syi_store_i32(p->sorted_indices, e * p->n_slots + place, (int32_t)t);
+            }
+        }
+}
+
+/* Fills the rest of each expert's places with its unrouted tokens, ascending, then copies the expert's rows. The last
+   chunk's `next` holds the expert's routed tokens. */
+static void fill_experts(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_moe_permute_plan *p = job->plan;
+    const int32_t *routed = job->place + (size_t)(job->n_chunks - 1) * (size_t)p->n_experts;
+    const int64_t last = syi_part(p->n_rows, job->n_chunks, task + 1);
+    int64_t row = syi_part(p->n_rows, job->n_chunks, task);
+
+    while (row < last) {
+        const int64_t e = row / p->n_slots, first = e * p->n_slots;
+        const int64_t stop = first + p->n_slots < last ? first + p->n_slots : last;
+        int64_t unrouted = row - first - routed[e]; /* unrouted tokens that earlier rows, of another task, have taken */
+        int64_t t = 0;
+        for (; row < stop; row++) {
+            const bool padding = row - first >= routed[e];
+            if (padding && !p->zero_pad) {
+                for (; syi_row(p->map, t)[e] != 0 || unrouted > 0; t++)
+                    unrouted -= syi_row(p->map, t)[e] == 0;
+                syi_store_i32(p->sorted_indices, row, (int32_t)t++);
+            }
+            if (padding && p->zero_pad) {
+                syi_store_i32(p->sorted_indices, row, -1);
+                memset(syi_row(p->out_tokens, row), 0, p->row_bytes);
+                if (p->out_probs != NULL)
+                    memset(p->out_probs + (size_t)row * p->prob_bytes, 0, p->prob_bytes);
+                continue;
+            }
+            const int64_t token = syi_load_i32(p->sorted_indices, row);
+            job->kernels->copy_row(syi_row(p->out_tokens, row), syi_row(p->tokens, token), p->row_bytes);
+            if (p->out_probs != NULL)
+                memcpy(p->out_probs + (size_t)row * p->prob_bytes,
+                       syi_row(p->probs, token) + (size_t)e * p->prob_bytes, p->prob_bytes);
+        }
+    }
+}
+
+static sy_status refuse_overfull(sy_ctx *ctx, const struct job *job)
+{
+    for (int b = 0; b < job->n_chunks; b++) {
+        const struct chunk_fault *f = &job->fault[b];
+        if (f->token < 0)
+            continue;
+        const sy_fault fault = {.status = SY_ERR_ROUTING,
+                                .code = SY_FAULT_ROW_OVERFULL,
+                                .argument = "routing_map",
+                                .batch = -1,
+                                .position = f->token,
+                                .value = f->routed,
+                                .limit = job->plan->n_slots};
+        return syi_fail_at(ctx, &fault,
+                           "routes token %lld to %lld experts, want at most %lld (num_out_tokens / tokens)",
+                           (long long)f->token, (long long)f->routed, (long long)job->plan->n_slots);
+    }
+    return SY_OK;
+}
+
+sy_status syi_cpu_moe_permute(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
+{
+    const struct syi_moe_permute_plan *p = &plan->moe_permute;
+    struct job job = {.plan = p, .kernels = ctx->kernels, .n_chunks = count_chunks(ctx, p)};
+    struct syi_arena arena = {workspace};
+
+    if (p->n_rows == 0 && p->counts == NULL && p->offsets == NULL)
+        return SY_OK; /* nothing is asked for, so the map is not examined */
+    job.place = syi_take(&arena, (size_t)job.n_chunks * (size_t)p->n_experts * sizeof *job.place);
+    job.fault = syi_take(&arena, (size_t)job.n_chunks * sizeof *job.fault);
+
+    syi_parallel(ctx, job.n_chunks, count_chunk, &job);
+    if (p->n_rows > 0 && !p->capacity) {
+        const sy_status st = refuse_overfull(ctx, &job);
+        if (st != SY_OK)
+            return st;
+    }
+    scan(&job);
+    if (p->n_rows == 0)
+        return SY_OK;
+    if (p->capacity) {
+        syi_parallel(ctx, job.n_chunks, place_routed, &job);
+        syi_parallel(ctx, job.n_chunks, fill_experts, &job);
+    } else {
+        syi_parallel(ctx, job.n_chunks, place_packed, &job);
+        if (job.n_live < p->n_rows)
+            syi_parallel(ctx, job.n_chunks, clear_tail, &job);
+    }
+    return SY_OK;
+}

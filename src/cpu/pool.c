@@ -1,0 +1,71 @@
+/*
+ * Threads. Work is cut into tasks by position, never by arrival, so the number of threads cannot change a result.
+ * A parallel region costs microseconds, hence small work stays on the calling thread.
+ */
+#include "cpu/backend.h"
+
+#include <unistd.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+enum { MIN_TASK_BYTES = 64 * 1024 }; /* work below this is done before another thread has woken up */
+
+int syi_default_threads(void)
+{
+#ifdef _OPENMP
+    return omp_get_max_threads();
+#else
+    return 1;
+#endif
+}
+
+int syi_tasks(const sy_ctx *ctx, int64_t n_items, uint64_t work_bytes)
+{
+    const uint64_t by_bytes = work_bytes / MIN_TASK_BYTES;
+    int64_t n = ctx->threads;
+    if (by_bytes < (uint64_t)n)
+        n = (int64_t)by_bytes;
+    if (n_items < n)
+        n = n_items;
+    return n < 1 ? 1 : (int)n;
+}
+
+struct job {
+    void (*fn)(void *data, int task);
+    void *data;
+};
+
+static void run_task(void *job_data, int task)
+{
+    const struct job *job = job_data;
+    const uint64_t saved = syi_fp_enter();
+    job->fn(job->data, task);
+    syi_fp_leave(saved);
+}
+
+/* A forked child inherits OpenMP's bookkeeping but not its threads: entering a region there would wait for ever. */
+static bool forked(const sy_ctx *ctx)
+{
+    return ctx->owner_pid != (long)getpid();
+}
+
+void syi_parallel(sy_ctx *ctx, int n_tasks, void (*fn)(void *data, int task), void *data)
+{
+    struct job job = {fn, data};
+    if (n_tasks > 1 && ctx->parallel_for != NULL) {
+        ctx->parallel_for(ctx->parallel_user, n_tasks, run_task, &job);
+        return;
+    }
+#ifdef _OPENMP
+    if (n_tasks > 1 && !forked(ctx)) {
+#pragma omp parallel for num_threads(n_tasks) schedule(static, 1)
+        for (int i = 0; i < n_tasks; i++)
+            run_task(&job, i);
+        return;
+    }
+#endif
+    for (int i = 0; i < n_tasks; i++)
+        run_task(&job, i);
+}

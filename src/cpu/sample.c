@@ -1,0 +1,496 @@
+/*
+ * sample on the CPU: rows split over threads, each row through the same stages. All filters are prefixes of one total
+ * order (larger logit first, then lower index), so the state of a row is just the candidates that are left.
+ */
+#include "cpu/sample.h"
+#include "cpu/backend.h"
+#include "kernels/kernels.h"
+
+/* Scratch of one task; every array has `vocab` entries unless stated. */
+struct scratch {
+    uint32_t *key;      /* of all tokens */
+    uint32_t *kept_key; /* of the candidates once something was cut */
+    int32_t *kept_idx;
+    float *e;
+    uint32_t *sort_key[2]; /* only when the plan can need rank order */
+    int32_t *sort_idx[2];
+    uint64_t *hist; /* [SYI_SELECT_BINS] */
+};
+
+struct job {
+    const struct syi_sample_plan *plan;
+    const struct syi_kernels *kernels;
+    int n_tasks;
+    struct scratch *scratch; /* [task] */
+};
+
+/* One row on its way through the stages. */
+struct row {
+    const struct syi_sample_plan *plan;
+    const struct syi_kernels *kernels;
+    const struct scratch *scratch;
+    int64_t b;
+    struct syi_key_stats stats;
+    bool empty, greedy;
+    bool ranked;         /* top-k or top-p acted: the list is in rank order, else in index order */
+    float max, inv_t;
+    struct syi_candidates c;      /* in index order */
+    struct syi_candidates list;   /* in list order; made by make_list */
+    uint64_t softmax_weight;      /* of what top-k left; 0 until asked for */
+    int64_t token;
+};
+
+static int count_tasks(const sy_ctx *ctx, const struct syi_sample_plan *p)
+{
+    return syi_tasks(ctx, p->batch, (uint64_t)p->batch * (uint64_t)p->vocab * sizeof(uint32_t));
+}
+
+static bool may_sort(const struct syi_sample_plan *p)
+{
+    return p->list_token.data != NULL || p->list_prob.data != NULL ||
+           (p->noise == SY_NOISE_Q && p->q_order == SY_Q_LIST);
+}
+
+static size_t scratch_bytes(const struct syi_sample_plan *p)
+{
+    const size_t column = syi_align(syi_size_mul((size_t)p->vocab, sizeof(uint32_t)));
+    const size_t columns = syi_size_mul(column, may_sort(p) ? 8 : 4);
+    return syi_size_add(columns, SYI_SELECT_BINS * sizeof(uint64_t));
+}
+
+size_t syi_cpu_sample_workspace(const sy_ctx *ctx, const union syi_plan *plan)
+{
+    const size_t n_tasks = (size_t)count_tasks(ctx, &plan->sample);
+    return syi_size_add(syi_align(n_tasks * sizeof(struct scratch)),
+                        syi_size_mul(n_tasks, scratch_bytes(&plan->sample)));
+}
+
+static struct scratch take_scratch(struct syi_arena *arena, const struct syi_sample_plan *p)
+{
+    const size_t bytes = (size_t)p->vocab * sizeof(uint32_t);
+    struct scratch s = {.key = syi_take(arena, bytes)};
+    s.kept_key = syi_take(arena, bytes);
+    s.kept_idx = syi_take(arena, bytes);
+    s.e = syi_take(arena, bytes);
+    for (int i = 0; may_sort(p) && i < 2; i++) {
+        s.sort_key[i] = syi_take(arena, bytes);
+        s.sort_idx[i] = syi_take(arena, bytes);
+    }
+    s.hist = syi_take(arena, SYI_SELECT_BINS * sizeof *s.hist);
+    return s;
+}
+
+/* ---- Weights ------------------------------------------------------------------------------------------------ */
+
+static float positive(float value)
+{
+    return value > 0.0f ? value : 0.0f;
+}
+
+/* e of candidates: the exponential of the scaled logit, or the probability itself. */
+static void exponentials(const struct row *r, const struct syi_candidates *c, float *e)
+{
+    if (!r->plan->probs_in) {
+        r->kernels->exp_keys(e, c->key, (size_t)c->n, r->max, r->inv_t);
+        return;
+    }
+    for (int64_t i = 0; i < c->n; i++)
+        e[i] = positive(syi_key_value(c->key[i]));
+}
+
+static uint64_t weight_sum(const float *e, int64_t n)
+{
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += syi_weight(e[i]);
+    return sum;
+}
+
+/* ---- Stages ------------------------------------------------------------------------------------------------- */
+
+static void read_row(struct row *r)
+{
+    const struct syi_sample_plan *p = r->plan;
+    const unsigned char *x = syi_row(p->logits, r->b);
+    const size_t n = (size_t)p->vocab;
+    if (p->type == SYI_F32)
+        r->kernels->keys_f32(r->scratch->key, x, n, &r->stats);
+    else if (p->type == SYI_F16)
+        r->kernels->keys_f16(r->scratch->key, x, n, &r->stats);
+    else
+        r->kernels->keys_bf16(r->scratch->key, x, n, &r->stats);
+    r->empty = r->stats.max == SYI_KEY_MINUS_INF;
+    if (r->empty)
+        r->stats.flags |= SY_ROW_EMPTY;
+    r->max = syi_key_value(r->stats.max);
+    r->c = (struct syi_candidates){r->scratch->key, NULL, p->vocab};
+}
+
+static void read_temperature(struct row *r)
+{
+    const float coldest = 1e-5f, hottest = 0x1p100f;
+    float t = 1.0f;
+    if (r->plan->temperature.rows.data != NULL)
+        t = syi_column_float(&r->plan->temperature, r->b);
+    if (t != t)
+        t = 1.0f;
+    r->greedy = t < coldest || r->plan->noise == SY_NOISE_NONE;
+    t = t < coldest ? coldest : t > hottest ? hottest : t;
+    r->inv_t = 1.0f / t;
+}
+
+static void cut_at(struct row *r, uint32_t key, int64_t ties)
+{
+    syi_keep(&r->c, key, ties, r->scratch->kept_key, r->scratch->kept_idx);
+}
+
+/* The first k of the order. */
+static void keep_top_k(struct row *r, int64_t k)
+{
+    struct syi_cut cut;
+    if (k < r->c.n && syi_select(&r->c, NULL, (uint64_t)k, r->scratch->hist, &cut))
+        cut_at(r, cut.key, r->plan->ties == SY_TIES_ALL ? INT64_MAX : (int64_t)cut.rest);
+    r->ranked = true;
+}
+
+static bool top_k_on(const struct syi_sample_plan *p, int64_t k)
+{
+    if (p->k_limit == 0)
+        return k >= 1 && k < p->vocab;
+    return k >= 1 && k <= p->vocab && k <= p->k_limit;
+}
+
+/* The shortest prefix whose mass reaches p. */
+static void keep_top_p(struct row *r, float p)
+{
+    struct syi_cut cut;
+    float *e = r->scratch->e;
+    exponentials(r, &r->c, e);
+    if (!r->plan->probs_in)
+        r->softmax_weight = weight_sum(e, r->c.n);
+    const uint64_t total = r->plan->probs_in ? SYI_WEIGHT_ONE : r->softmax_weight;
+    if (syi_select(&r->c, e, syi_mass_target(p, total), r->scratch->hist, &cut)) {
+        const struct syi_candidates at_cut = {&cut.key, NULL, 1};
+        float e_cut;
+        exponentials(r, &at_cut, &e_cut);
+        const uint64_t w = syi_weight(e_cut);
+        const uint64_t ties = cut.rest / w + (cut.rest % w != 0);
+        cut_at(r, cut.key, r->plan->ties == SY_TIES_ALL ? INT64_MAX : (int64_t)ties);
+    }
+    r->ranked = true;
+}
+
+static void keep_min_p(struct row *r, float min_p)
+{
+    if (min_p >= 1.0f) {
+        cut_at(r, r->stats.max, 1);
+        return;
+    }
+    const float floor = r->plan->probs_in ? min_p * positive(r->max) : min_p;
+    float *e = r->scratch->e;
+    exponentials(r, &r->c, e);
+    /* e never grows down the order, so the smallest key that passes is a cut. */
+    uint32_t lowest = UINT32_MAX;
+    for (int64_t i = 0; i < r->c.n; i++)
+        if (e[i] >= floor && r->c.key[i] < lowest)
+            lowest = r->c.key[i];
+    cut_at(r, lowest, INT64_MAX);
+}
+
+static void filter(struct row *r)
+{
+    const struct syi_sample_plan *p = r->plan;
+    const int64_t k = p->top_k.rows.data != NULL ? syi_column_int(&p->top_k, r->b) : 0;
+    const float top_p = p->top_p.rows.data != NULL ? syi_column_float(&p->top_p, r->b) : 1.0f;
+    const float min_p = p->min_p.rows.data != NULL ? syi_column_float(&p->min_p, r->b) : 0.0f;
+
+    if (top_p <= 0.0f && !r->empty)
+        keep_top_k(r, 1);
+    else if (top_k_on(p, k))
+        keep_top_k(r, k);
+    if (r->empty)
+        return;
+    if (top_p > 0.0f && top_p < 1.0f)
+        keep_top_p(r, top_p);
+    else if (p->list_prob.data != NULL && !p->probs_in) {
+        exponentials(r, &r->c, r->scratch->e);
+        r->softmax_weight = weight_sum(r->scratch->e, r->c.n);
+    }
+    if (min_p > 0.0f)
+        keep_min_p(r, min_p);
+}
+
+/* ---- The choice --------------------------------------------------------------------------------------------- */
+
+static int64_t token_at(const struct syi_candidates *c, int64_t i)
+{
+    return c->idx != NULL ? c->idx[i] : i;
+}
+
+static int64_t first_of_order(const struct row *r)
+{
+    int64_t i = 0;
+    while (r->scratch->key[i] != r->stats.max)
+        i++;
+    return i;
+}
+
+static void make_list(struct row *r)
+{
+    r->list = r->c;
+    if (r->ranked)
+        r->list = syi_rank_order(&r->c, r->scratch->sort_key, r->scratch->sort_idx, r->scratch->hist);
+}
+
+struct noise {
+    uint64_t seed, offset;
+    uint32_t stream;
+};
+
+static struct noise noise_of(const struct row *r)
+{
+    const struct syi_sample_plan *p = r->plan;
+    return (struct noise){
+        .seed = (uint64_t)syi_column_int(&p->seed, r->b),
+        .offset = p->offset.rows.data != NULL ? (uint64_t)syi_column_int(&p->offset, r->b) : 0,
+        .stream = (uint32_t)(p->stream.rows.data != NULL ? syi_column_int(&p->stream, r->b) : r->b),
+    };
+}
+
+static void draw(const struct noise *n, uint32_t c0, uint32_t word[4])
+{
+    const uint32_t counter[4] = {c0, (uint32_t)n->offset, (uint32_t)(n->offset >> 32), n->stream};
+    syi_philox(counter, n->seed, word);
+}
+
+/* Where the noise of a candidate comes from: the caller's q by list place or by token, or counted by token. */
+struct noise_source {
+    const unsigned char *q; /* NULL: counted */
+    bool by_list;
+    float eps;
+    struct noise noise;
+    int64_t drawn; /* group of four tokens whose words are in `word` */
+    uint32_t word[4];
+};
+
+static float noise_at(struct noise_source *from, int64_t place, int64_t token)
+{
+    if (from->q != NULL)
+        return syi_load_float(from->q + 4 * (from->by_list ? place : token), SYI_F32);
+    if (token / 4 != from->drawn) {
+        from->drawn = token / 4;
+        draw(&from->noise, (uint32_t)from->drawn, from->word);
+    }
+    return syi_exponential(from->word[token % 4]);
+}
+
+/* Largest score, ties to the earlier place of the list. The candidates are visited in list order only where q is
+   given so; otherwise the place in a ranked list follows from the key. */
+static int64_t choose_by_score(struct row *r, struct noise_source *from)
+{
+    const struct syi_candidates *c = from->by_list ? &r->list : &r->c;
+    const bool compare_keys = r->ranked && !from->by_list;
+    float *e = r->scratch->e, best = 0.0f;
+    int64_t winner = -1;
+    uint32_t winner_key = 0;
+    exponentials(r, c, e);
+    for (int64_t i = 0; i < c->n; i++) {
+        if (!(e[i] > 0.0f))
+            continue;
+        const int64_t token = token_at(c, i);
+        const float score = syi_score(e[i], noise_at(from, i, token), from->eps);
+        const bool earlier = compare_keys && c->key[i] > winner_key;
+        if (winner < 0 || score > best || (score == best && earlier)) {
+            best = score;
+            winner = token;
+            winner_key = c->key[i];
+        }
+    }
+    return winner < 0 ? first_of_order(r) : winner;
+}
+
+static int64_t choose_by_q(struct row *r)
+{
+    const struct syi_sample_plan *p = r->plan;
+    struct noise_source from = {.q = syi_row(p->q, r->b), .by_list = p->q_order == SY_Q_LIST, .eps = p->eps};
+    return choose_by_score(r, &from);
+}
+
+static int64_t choose_by_race(struct row *r)
+{
+    struct noise_source from = {.noise = noise_of(r), .drawn = -1};
+    return choose_by_score(r, &from);
+}
+
+/* The first candidate in index order whose inclusive weight sum exceeds a uniform share of the total. */
+static int64_t choose_by_cdf(struct row *r)
+{
+    const struct noise noise = noise_of(r);
+    uint32_t word[4];
+    float *e = r->scratch->e;
+    draw(&noise, UINT32_MAX, word);
+    exponentials(r, &r->c, e);
+    const uint64_t total = weight_sum(e, r->c.n);
+    if (total == 0)
+        return first_of_order(r);
+    const uint64_t uniform = word[0] | (uint64_t)word[1] << 32;
+    const uint64_t target = (uint64_t)((syi_u128)uniform * total >> 64);
+    uint64_t sum = 0;
+    int64_t i = -1;
+    do
+        sum += syi_weight(e[++i]);
+    while (sum <= target);
+    return token_at(&r->c, i);
+}
+
+static int64_t choose(struct row *r)
+{
+    if (r->empty)
+        return r->plan->empty_token;
+    if (r->greedy)
+        return first_of_order(r);
+    switch (r->plan->noise) {
+    case SY_NOISE_Q: return choose_by_q(r);
+    case SY_NOISE_RACE: return choose_by_race(r);
+    default: return choose_by_cdf(r);
+    }
+}
+
+/* ---- Outputs ------------------------------------------------------------------------------------------------ */
+
+static float log_probability(struct row *r)
+{
+    const float minus_inf = syi_f32_from_bits(0xff800000u);
+    const bool raw = r->plan->logprob_mode == SY_LOGPROB_RAW;
+    if (r->empty)
+        return minus_inf;
+    if (!raw && r->greedy)
+        return 0.0f;
+    if (raw) {
+        r->inv_t = 1.0f;
+        r->c = (struct syi_candidates){r->scratch->key, NULL, r->plan->vocab};
+    }
+    exponentials(r, &r->c, r->scratch->e);
+    const uint64_t total = weight_sum(r->scratch->e, r->c.n);
+    const float value = syi_key_value(r->scratch->key[r->token]);
+    if (!r->plan->probs_in)
+        return (float)((double)((value - r->max) * r->inv_t) - syi_log_weight(total));
+    const uint64_t own = syi_weight(positive(value));
+    return own == 0 ? minus_inf : (float)(syi_log_weight(own) - syi_log_weight(total));
+}
+
+static void write_list(const struct row *r)
+{
+    const struct syi_sample_plan *p = r->plan;
+    const float scale = (float)r->softmax_weight * 0x1p-40f;
+    unsigned char *tokens = p->list_token.data != NULL ? syi_row(p->list_token, r->b) : NULL;
+    unsigned char *probs = p->list_prob.data != NULL ? syi_row(p->list_prob, r->b) : NULL;
+    const size_t n = (size_t)r->list.n, rest = (size_t)p->vocab - n;
+    if (tokens != NULL) {
+        for (size_t i = 0; i < n; i++)
+            syi_store_i64(tokens, (int64_t)i, token_at(&r->list, (int64_t)i));
+        memset(tokens + n * 8, 0, rest * 8);
+    }
+    if (probs == NULL)
+        return;
+    exponentials(r, &r->list, r->scratch->e);
+    const unsigned char *x = syi_row(p->logits, r->b);
+    const size_t elem_bytes = p->type == SYI_F32 ? 4 : 2;
+    for (size_t i = 0; i < n; i++) {
+        float prob = 0.0f;
+        if (r->list.key[i] != SYI_KEY_MINUS_INF)
+            prob = p->probs_in ? syi_load_float(x + (size_t)token_at(&r->list, (int64_t)i) * elem_bytes, p->type)
+                               : r->scratch->e[i] / scale;
+        memcpy(probs + i * 4, &prob, sizeof prob);
+    }
+    memset(probs + n * 4, 0, rest * 4);
+}
+
+/* A row is read in step with being written, so masked logits may lie exactly over f32 logits. */
+static void write_masked(const struct row *r)
+{
+    const struct syi_sample_plan *p = r->plan;
+    const float fill = p->probs_in ? 0.0f : syi_f32_from_bits(0xff800000u);
+    const size_t elem_bytes = p->type == SYI_F32 ? 4 : 2;
+    const unsigned char *x = syi_row(p->logits, r->b);
+    unsigned char *out = syi_row(p->masked, r->b);
+    int64_t next = 0;
+    for (int64_t i = 0; i < p->vocab; i++) {
+        float value = fill;
+        if (next < r->c.n && token_at(&r->c, next) == i) {
+            next++;
+            const float logit = syi_load_float(x + (size_t)i * elem_bytes, p->type);
+            if (!r->empty && logit == logit)
+                value = logit;
+        }
+        memcpy(out + i * 4, &value, sizeof value);
+    }
+}
+
+static int32_t count_kept(const struct row *r)
+{
+    int32_t n = 0;
+    for (int64_t i = 0; i < r->c.n; i++)
+        n += r->c.key[i] != SYI_KEY_MINUS_INF;
+    return n;
+}
+
+/* Whether anything but the first token of the order is asked for. */
+static bool wants_candidates(const struct row *r)
+{
+    const struct syi_sample_plan *p = r->plan;
+    return !r->greedy || p->kept != NULL || p->masked.data != NULL || p->list_token.data != NULL ||
+           p->list_prob.data != NULL;
+}
+
+static void sample_row(struct row *r)
+{
+    const struct syi_sample_plan *p = r->plan;
+    read_row(r);
+    read_temperature(r);
+    if (wants_candidates(r))
+        filter(r);
+    if (may_sort(p))
+        make_list(r);
+    r->token = choose(r);
+    if (p->token != NULL)
+        syi_store_i64(p->token, r->b, r->token);
+    if (p->row_flags != NULL)
+        syi_store_i32(p->row_flags, r->b, (int32_t)r->stats.flags);
+    if (p->kept != NULL)
+        syi_store_i32(p->kept, r->b, count_kept(r));
+    if (p->list_token.data != NULL || p->list_prob.data != NULL)
+        write_list(r);
+    if (p->masked.data != NULL)
+        write_masked(r);
+    if (p->logprob != NULL) { /* last: RAW puts all candidates back */
+        const float lp = log_probability(r);
+        memcpy(p->logprob + r->b * 4, &lp, sizeof lp);
+    }
+}
+
+static void sample_rows(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_sample_plan *p = job->plan;
+    const int64_t end = syi_part(p->batch, job->n_tasks, task + 1);
+    for (int64_t b = syi_part(p->batch, job->n_tasks, task); b < end; b++) {
+        struct row r = {.plan = p, .kernels = job->kernels, .scratch = &job->scratch[task], .b = b};
+        sample_row(&r);
+    }
+}
+
+sy_status syi_cpu_sample(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
+{
+    const struct syi_sample_plan *p = &plan->sample;
+    struct job job = {.plan = p, .kernels = ctx->kernels, .n_tasks = count_tasks(ctx, p)};
+    struct syi_arena arena = {workspace};
+
+    if (p->batch == 0)
+        return SY_OK;
+    job.scratch = syi_take(&arena, (size_t)job.n_tasks * sizeof *job.scratch);
+    for (int i = 0; i < job.n_tasks; i++)
+        job.scratch[i] = take_scratch(&arena, p);
+    syi_parallel(ctx, job.n_tasks, sample_rows, &job);
+    return SY_OK;
+}

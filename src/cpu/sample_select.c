@@ -1,0 +1,96 @@
+/*
+ * Cuts of the total order without sorting the vocabulary: a radix select over the bits of the keys, counting either
+ * tokens or weights, and a stable radix sort for the few cases whose result depends on rank.
+ */
+#include "cpu/sample.h"
+
+/* Digits of a key from the top: 11 + 11 + 10 bits. */
+static const struct {
+    int shift, bits;
+} digits[] = {{21, 11}, {10, 11}, {0, 10}};
+
+bool syi_select(const struct syi_candidates *c, const float *e, uint64_t target, uint64_t *hist, struct syi_cut *cut)
+{
+    uint64_t prefix = 0, rest = target;
+    for (size_t d = 0; d < sizeof digits / sizeof *digits; d++) {
+        const int shift = digits[d].shift, bits = digits[d].bits;
+        const uint32_t mask = (1u << bits) - 1u;
+        memset(hist, 0, SYI_SELECT_BINS * sizeof *hist);
+        for (int64_t i = 0; i < c->n; i++)
+            if ((uint64_t)c->key[i] >> (shift + bits) == prefix)
+                hist[c->key[i] >> shift & mask] += e != NULL ? syi_weight(e[i]) : 1;
+        uint32_t bin = mask;
+        while (hist[bin] < rest) {
+            rest -= hist[bin];
+            if (bin-- == 0)
+                return false;
+        }
+        prefix = prefix << bits | bin;
+    }
+    *cut = (struct syi_cut){(uint32_t)prefix, rest};
+    return true;
+}
+
+void syi_keep(struct syi_candidates *c, uint32_t cut_key, int64_t ties, uint32_t *key, int32_t *idx)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < c->n; i++) {
+        const uint32_t k = c->key[i];
+        if (k < cut_key || (k == cut_key && ties-- <= 0))
+            continue;
+        idx[n] = c->idx != NULL ? c->idx[i] : (int32_t)i;
+        key[n++] = k;
+    }
+    *c = (struct syi_candidates){key, idx, n};
+}
+
+/* For a handful of candidates: shifting beats clearing three histograms. */
+static void insertion_order(const struct syi_candidates *c, uint32_t *key, int32_t *idx)
+{
+    for (int64_t i = 0; i < c->n; i++) {
+        int64_t at = i;
+        for (; at > 0 && key[at - 1] < c->key[i]; at--) {
+            key[at] = key[at - 1];
+            idx[at] = idx[at - 1];
+        }
+        key[at] = c->key[i];
+        idx[at] = c->idx != NULL ? c->idx[i] : (int32_t)i;
+    }
+}
+
+/* One stable pass, largest digit first. A NULL source index is the identity. */
+static void radix_pass(const struct syi_candidates *from, struct syi_candidates *to, int shift, int bits,
+                       uint64_t *hist)
+{
+    const uint32_t mask = (1u << bits) - 1u;
+    memset(hist, 0, SYI_SELECT_BINS * sizeof *hist);
+    for (int64_t i = 0; i < from->n; i++)
+        hist[from->key[i] >> shift & mask]++;
+    uint64_t start = 0;
+    for (uint32_t bin = mask + 1; bin-- > 0;) {
+        const uint64_t count = hist[bin];
+        hist[bin] = start;
+        start += count;
+    }
+    for (int64_t i = 0; i < from->n; i++) {
+        const uint64_t place = hist[from->key[i] >> shift & mask]++;
+        to->key[place] = from->key[i];
+        to->idx[place] = from->idx != NULL ? from->idx[i] : (int32_t)i;
+    }
+    to->n = from->n;
+}
+
+struct syi_candidates syi_rank_order(const struct syi_candidates *c, uint32_t *const key[2], int32_t *const idx[2],
+                                     uint64_t *hist)
+{
+    enum { FEW = 64 };
+    struct syi_candidates a = {key[0], idx[0], c->n}, b = {key[1], idx[1], c->n};
+    if (c->n <= FEW) {
+        insertion_order(c, a.key, a.idx);
+        return a;
+    }
+    radix_pass(c, &a, digits[2].shift, digits[2].bits, hist);
+    radix_pass(&a, &b, digits[1].shift, digits[1].bits, hist);
+    radix_pass(&b, &a, digits[0].shift, digits[0].bits, hist);
+    return a;
+}

@@ -1,0 +1,156 @@
+/*
+ * The reference table: plain C, one IEEE operation per step in the order written. It defines the bits every other
+ * table, thread count and device must reproduce. The file is built without contraction, so a*b+c is two roundings
+ * and fmaf is exactly one.
+ */
+#include "kernels/kernels.h"
+
+#include <math.h>
+
+#define CANONICAL_NAN_BITS 0x7fc00000u
+
+static void copy_row_scalar(void *dst, const void *src, size_t bytes)
+{
+    memcpy(dst, src, bytes);
+}
+
+static float load_f32(const void *x, size_t i)
+{
+    float value;
+    memcpy(&value, (const char *)x + i * sizeof value, sizeof value);
+    return value;
+}
+
+static uint16_t load_u16(const void *x, size_t i)
+{
+    uint16_t value;
+    memcpy(&value, (const char *)x + i * sizeof value, sizeof value);
+    return value;
+}
+
+static void store_u16(void *x, size_t i, uint16_t value)
+{
+    memcpy((char *)x + i * sizeof value, &value, sizeof value);
+}
+
+static void scale_f32_scalar(void *dst, const void *src, float w, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float product = w * load_f32(src, i);
+        if (product != product)
+            product = syi_f32_from_bits(CANONICAL_NAN_BITS);
+        memcpy((char *)dst + i * sizeof product, &product, sizeof product);
+    }
+}
+
+static void scale_f16_scalar(void *dst, const void *src, float w, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        store_u16(dst, i, syi_f32_to_f16(w * syi_f16_to_f32(load_u16(src, i))));
+}
+
+static void scale_bf16_scalar(void *dst, const void *src, float w, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        store_u16(dst, i, syi_f32_to_bf16(w * syi_bf16_to_f32(load_u16(src, i))));
+}
+
+static size_t nonzero_u8_scalar(int32_t *pos, const void *bytes, size_t n)
+{
+    const unsigned char *b = bytes;
+    size_t found = 0;
+    for (size_t i = 0; i < n; i++)
+        if (b[i] != 0)
+            pos[found++] = (int32_t)i;
+    return found;
+}
+
+/* ---- Keys --------------------------------------------------------------------------------------------------- */
+
+uint32_t syi_value_key(float canonical)
+{
+    const uint32_t bits = syi_f32_bits(canonical);
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+float syi_key_value(uint32_t key)
+{
+    return syi_f32_from_bits(key >> 31 ? key & 0x7fffffffu : ~key);
+}
+
+static uint32_t key_of(uint32_t bits, struct syi_key_stats *stats)
+{
+    uint32_t key = bits >> 31 ? ~bits : bits | 0x80000000u;
+    if ((bits & 0x7fffffffu) > 0x7f800000u) {
+        stats->flags |= SY_ROW_NAN;
+        key = SYI_KEY_MINUS_INF;
+    } else if (bits == 0x7f800000u) {
+        stats->flags |= SY_ROW_INF;
+        key = 0xff7fffffu; /* FLT_MAX */
+    } else if (bits == 0x80000000u) {
+        key = 0x80000000u; /* -0 is +0 */
+    }
+    if (key > stats->max)
+        stats->max = key;
+    return key;
+}
+
+static void keys_f32_scalar(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats)
+{
+    for (size_t i = 0; i < n; i++)
+        key[i] = key_of(syi_f32_bits(load_f32(x, i)), stats);
+}
+
+static void keys_f16_scalar(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats)
+{
+    for (size_t i = 0; i < n; i++)
+        key[i] = key_of(syi_f32_bits(syi_f16_to_f32(load_u16(x, i))), stats);
+}
+
+static void keys_bf16_scalar(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats)
+{
+    for (size_t i = 0; i < n; i++)
+        key[i] = key_of((uint32_t)load_u16(x, i) << 16, stats);
+}
+
+/* ---- exp ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * exp(t) for t <= 0: n = nearest integer to t/ln2 by adding and taking away 1.5*2^23, r = t - n*ln2 with ln2 in two
+ * parts, a polynomial for exp(r), then n added to the exponent. At most 1.012 ulp off, monotone, exp(0) = 1, and 0
+ * below -86 so that no subnormal can appear. The constants are the contract and written as bits.
+ */
+static float exp_scalar(float t)
+{
+    if (!(t >= -86.0f))
+        return 0.0f;
+    const float n = fmaf(t, syi_f32_from_bits(0x3fb8aa3b), 12582912.0f) - 12582912.0f;
+    float r = fmaf(n, -syi_f32_from_bits(0x3f318000), t);
+    r = fmaf(n, syi_f32_from_bits(0x395e8083), r);
+    float c = syi_f32_from_bits(0x3ab526b0);
+    c = fmaf(c, r, syi_f32_from_bits(0x3c091cc7));
+    c = fmaf(c, r, syi_f32_from_bits(0x3d2aac58));
+    c = fmaf(c, r, syi_f32_from_bits(0x3e2aaa49));
+    c = fmaf(c, r, syi_f32_from_bits(0x3efffffe));
+    const float y = 1.0f + fmaf(r * r, c, r);
+    return syi_f32_from_bits(syi_f32_bits(y) + ((uint32_t)(int32_t)n << 23));
+}
+
+static void exp_keys_scalar(float *e, const uint32_t *key, size_t n, float m, float inv_t)
+{
+    for (size_t i = 0; i < n; i++)
+        e[i] = exp_scalar((syi_key_value(key[i]) - m) * inv_t);
+}
+
+const struct syi_kernels syi_kernels_scalar = {
+    .name = "scalar",
+    .copy_row = copy_row_scalar,
+    .scale_f32 = scale_f32_scalar,
+    .scale_f16 = scale_f16_scalar,
+    .scale_bf16 = scale_bf16_scalar,
+    .nonzero_u8 = nonzero_u8_scalar,
+    .keys_f32 = keys_f32_scalar,
+    .keys_f16 = keys_f16_scalar,
+    .keys_bf16 = keys_bf16_scalar,
+    .exp_keys = exp_keys_scalar,
+};

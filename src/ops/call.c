@@ -1,0 +1,102 @@
+/*
+ * The path every call takes: copy the argument struct, check, find scratch, run on the backend, report.
+ */
+#include "ops/call.h"
+#include "cpu/backend.h"
+#include "kernels/kernels.h"
+
+#include <time.h>
+
+/* Backends are tried by the device of the tensors; layout checks have refused every other device before. */
+static const struct syi_backend *const backend = &syi_cpu_backend;
+
+static uint64_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+}
+
+/* Copies what the caller's header knew of the struct. Fields it did not know are zero, the default; fields we do not
+   know must be zero. */
+static sy_status copy_args(struct syi_call *call, const void *args, size_t args_bytes)
+{
+    if (args == NULL)
+        return syi_fail(call->ctx, SY_ERR_NULL, "args", "is NULL, want an argument struct");
+    const size_t known = call->op->args_bytes;
+    memcpy(&call->args, args, args_bytes < known ? args_bytes : known);
+    for (size_t i = known; i < args_bytes; i++)
+        if (((const unsigned char *)args)[i] != 0)
+            return syi_fail(call->ctx, SY_ERR_UNSUPPORTED, "args",
+                            "sets a field at byte %zu, want at most %zu bytes: the caller's header is newer", i, known);
+    for (int i = 0; i < call->op->n_rules; i++) {
+        const struct syi_rule *rule = &call->op->rules[i];
+        call->tail[i] = rule->flags & SYI_VECTOR ? 1 : rule->flags & SYI_PER_ROW ? 0 : 1;
+        if (!(call->query && (rule->flags & SYI_OUT)))
+            memcpy(&call->tensor[i], (const unsigned char *)&call->args + rule->offset, sizeof call->tensor[i]);
+    }
+    return SY_OK;
+}
+
+static sy_status judge(struct syi_call *call, const void *args, size_t args_bytes)
+{
+    syi_clear_fault(call->ctx, call->op->name);
+    const sy_status st = copy_args(call, args, args_bytes);
+    return st == SY_OK ? call->op->check(call) : st;
+}
+
+static void trace(const struct syi_call *call, sy_status status, uint64_t start)
+{
+    const char *names[SYI_MAX_TENSORS];
+    const DLTensor *tensors[SYI_MAX_TENSORS];
+    int n = 0;
+    for (int i = 0; i < call->op->n_rules; i++)
+        if (call->tensor[i] != NULL) {
+            names[n] = call->op->rules[i].name;
+            tensors[n++] = call->tensor[i];
+        }
+    const sy_trace report = {.op = call->op->name,
+                             .isa = call->ctx->kernels->name,
+                             .status = status,
+                             .threads = call->ctx->threads,
+                             .n_tensors = n,
+                             .names = names,
+                             .tensors = tensors,
+                             .bytes = status == SY_OK ? call->bytes : 0,
+                             .nanoseconds = now() - start};
+    call->ctx->trace(call->ctx->trace_user, &report);
+}
+
+sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes)
+{
+    if (ctx == NULL)
+        return SY_ERR_NULL;
+    struct syi_call call = {.ctx = ctx, .op = op};
+    const uint64_t start = ctx->trace != NULL ? now() : 0;
+    void *workspace = NULL;
+    sy_status st = judge(&call, args, args_bytes);
+    if (st == SY_OK)
+        st = syi_workspace(ctx, backend->op[op->id].workspace(ctx, &call.plan), &workspace);
+    if (st == SY_OK)
+        st = backend->op[op->id].run(ctx, &call.plan, workspace);
+    if (ctx->trace != NULL)
+        trace(&call, st, start);
+    return st;
+}
+
+sy_status syi_query(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes, sy_query *query,
+                    size_t query_bytes)
+{
+    if (ctx == NULL)
+        return SY_ERR_NULL;
+    struct syi_call call = {.ctx = ctx, .op = op, .query = true};
+    const sy_status st = judge(&call, args, args_bytes);
+    if (st != SY_OK)
+        return st;
+    if (query == NULL)
+        return syi_fail(ctx, SY_ERR_NULL, "query", "is NULL, want a struct for the answer");
+    const sy_query answer = {call.rows, call.slots, backend->op[op->id].workspace(ctx, &call.plan)};
+    memset(query, 0, query_bytes);
+    memcpy(query, &answer, query_bytes < sizeof answer ? query_bytes : sizeof answer);
+    return SY_OK;
+}

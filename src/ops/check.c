@@ -1,0 +1,432 @@
+/*
+ * The checks operators share. Each step walks the operator's tensor table, so every operator judges in the same order
+ * and says the same thing in the same words.
+ */
+#include "ops/call.h"
+
+#include <stdio.h>
+
+/* ---- Text of shapes and types ------------------------------------------------------------------------------- */
+
+struct text {
+    char s[160];
+};
+
+static struct text shape_text(int rank, const int64_t *shape)
+{
+    struct text text = {"["};
+    size_t used = 1;
+    for (int d = 0; d < rank && used + 24 < sizeof text.s; d++)
+        used += (size_t)snprintf(text.s + used, sizeof text.s - used, d == 0 ? "%lld" : ",%lld", (long long)shape[d]);
+    snprintf(text.s + used, sizeof text.s - used, "]");
+    return text;
+}
+
+static struct text type_text(DLDataType type)
+{
+    struct text text;
+    syi_describe_type(type, text.s, sizeof text.s);
+    return text;
+}
+
+/* "f32, f16 or bf16" */
+static struct text types_text(const struct syi_call *call, const struct syi_rule *rule)
+{
+    struct text text = {""};
+    uint32_t types = rule->types;
+    if (rule->like != 0)
+        types |= SYI_BIT(syi_type_of(call->tensor[rule->like - 1]->dtype)) & ~SYI_BIT(SYI_OTHER);
+    size_t used = 0;
+    for (int t = SYI_OTHER + 1; t < SYI_N_TYPES; t++) {
+        if (!(types & SYI_BIT(t)))
+            continue;
+        types &= ~SYI_BIT(t);
+        const char *join = used == 0 ? "" : types == 0 ? " or " : ", ";
+        used += (size_t)snprintf(text.s + used, sizeof text.s - used, "%s%s", join, syi_type_name((enum syi_type)t));
+    }
+    if (used == 0 && rule->like != 0)
+        return type_text(call->tensor[rule->like - 1]->dtype);
+    return text;
+}
+
+/* ---- Null, dtype, rank -------------------------------------------------------------------------------------- */
+
+static bool looked_at(const struct syi_call *call, int i)
+{
+    return !(call->query && (call->op->rules[i].flags & SYI_OUT));
+}
+
+static bool is_empty(const DLTensor *t)
+{
+    for (int d = 0; d < t->ndim; d++)
+        if (t->shape[d] == 0)
+            return true;
+    return false;
+}
+
+static sy_status check_null(struct syi_call *call, bool untouched)
+{
+    for (int i = 0; i < call->op->n_rules; i++) {
+        const struct syi_rule *rule = &call->op->rules[i];
+        const DLTensor *t = call->tensor[i];
+        if (t == NULL && !(rule->flags & SYI_OPTIONAL) && looked_at(call, i))
+            return syi_fail(call->ctx, SY_ERR_NULL, rule->name, "is missing, want a tensor");
+        if (t != NULL && t->ndim > 0 && t->shape == NULL)
+            return syi_fail(call->ctx, SY_ERR_NULL, rule->name, "has rank %d and no shape", (int)t->ndim);
+    }
+    for (int i = 0; i < call->op->n_rules && !call->query && !untouched; i++) {
+        const DLTensor *t = call->tensor[i];
+        if (t != NULL && t->data == NULL && !is_empty(t))
+            return syi_fail(call->ctx, SY_ERR_NULL, call->op->rules[i].name, "has shape %s and no data",
+                            shape_text(t->ndim, t->shape).s);
+    }
+    return SY_OK;
+}
+
+static bool same_type(DLDataType a, DLDataType b)
+{
+    return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
+}
+
+static sy_status check_dtype(struct syi_call *call)
+{
+    for (int i = 0; i < call->op->n_rules; i++) {
+        const struct syi_rule *rule = &call->op->rules[i];
+        const DLTensor *t = call->tensor[i];
+        if (t == NULL)
+            continue;
+        const size_t bytes = syi_elem_bytes(t->dtype);
+        const bool word = t->dtype.lanes == 1 && (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8);
+        const enum syi_type type = syi_type_of(t->dtype);
+        if (rule->flags & SYI_RAW_WORD) {
+            if (!word)
+                return syi_fail(call->ctx, SY_ERR_DTYPE, rule->name, "is %s, want an element of 1, 2, 4 or 8 bytes",
+                                type_text(t->dtype).s);
+        } else if (rule->flags & SYI_RAW_BYTES) {
+            if (bytes == 0)
+                return syi_fail(call->ctx, SY_ERR_DTYPE, rule->name, "is %s, want an element of whole bytes",
+                                type_text(t->dtype).s);
+        } else if (!(type != SYI_OTHER && (rule->types & SYI_BIT(type))) &&
+                   !(rule->like != 0 && call->tensor[rule->like - 1] != NULL &&
+                     same_type(t->dtype, call->tensor[rule->like - 1]->dtype))) {
+            return syi_fail(call->ctx, SY_ERR_DTYPE, rule->name, "is %s, want %s", type_text(t->dtype).s,
+                            types_text(call, rule).s);
+        }
+    }
+    return SY_OK;
+}
+
+static sy_status check_rank(struct syi_call *call)
+{
+    for (int i = 0; i < call->op->n_rules; i++) {
+        const struct syi_rule *rule = &call->op->rules[i];
+        const DLTensor *t = call->tensor[i];
+        if (t == NULL)
+            continue;
+        if (t->ndim < rule->min_rank || t->ndim > rule->max_rank) {
+            const sy_fault fault = {.status = SY_ERR_SHAPE,
+                                    .code = SY_FAULT_BAD_RANK,
+                                    .argument = rule->name,
+                                    .batch = -1,
+                                    .position = -1,
+                                    .value = t->ndim,
+                                    .limit = t->ndim < rule->min_rank ? rule->min_rank : rule->max_rank};
+            if (rule->min_rank == rule->max_rank)
+                return syi_fail_at(call->ctx, &fault, "has rank %d, want %d", (int)t->ndim, rule->min_rank);
+            return syi_fail_at(call->ctx, &fault, "has rank %d, want %d to %d", (int)t->ndim, rule->min_rank,
+                               rule->max_rank);
+        }
+        for (int d = 0; d < t->ndim; d++)
+            if (t->shape[d] < 0)
+                return syi_fail(call->ctx, SY_ERR_SHAPE, rule->name, "has shape %s, want no negative extent",
+                                shape_text(t->ndim, t->shape).s);
+    }
+    return SY_OK;
+}
+
+sy_status syi_check_tensors(struct syi_call *call, bool untouched)
+{
+    sy_status st = check_null(call, untouched);
+    if (st == SY_OK)
+        st = check_dtype(call);
+    return st == SY_OK ? check_rank(call) : st;
+}
+
+/* ---- Shapes and values -------------------------------------------------------------------------------------- */
+
+sy_status syi_check_shape(struct syi_call *call, int i, int rank, const int64_t *shape)
+{
+    const DLTensor *t = call->tensor[i];
+    if (t == NULL)
+        return SY_OK;
+    bool same = t->ndim == rank;
+    for (int d = 0; same && d < rank; d++)
+        same = t->shape[d] == shape[d];
+    return same ? SY_OK
+                : syi_fail(call->ctx, SY_ERR_SHAPE, call->op->rules[i].name, "has shape %s, want %s",
+                           shape_text(t->ndim, t->shape).s, shape_text(rank, shape).s);
+}
+
+sy_status syi_check_vector(struct syi_call *call, int i, int64_t n)
+{
+    return syi_check_shape(call, i, 1, &n);
+}
+
+sy_status syi_check_matrix(struct syi_call *call, int i, int64_t rows, int64_t cols)
+{
+    const int64_t shape[2] = {rows, cols};
+    return syi_check_shape(call, i, 2, shape);
+}
+
+sy_status syi_check_per_row(struct syi_call *call, int i, int64_t batch)
+{
+    const DLTensor *t = call->tensor[i];
+    if (t == NULL)
+        return SY_OK;
+    const bool one = t->ndim == 1 && t->shape[0] == 1;
+    const bool all = t->shape[0] == batch && (t->ndim == 1 || t->shape[1] == 1);
+    return one || all ? SY_OK
+                      : syi_fail(call->ctx, SY_ERR_SHAPE, call->op->rules[i].name,
+                                 "has shape %s, want [1], [%lld] or [%lld,1]", shape_text(t->ndim, t->shape).s,
+                                 (long long)batch, (long long)batch);
+}
+
+sy_status syi_check_value(struct syi_call *call, const char *field, int64_t value, int64_t low, int64_t high)
+{
+    if (value >= low && value <= high)
+        return SY_OK;
+    const sy_fault fault = {.status = SY_ERR_VALUE,
+                            .argument = field,
+                            .batch = -1,
+                            .position = -1,
+                            .value = value,
+                            .limit = value < low ? low : high};
+    if (high == INT64_MAX)
+        return syi_fail_at(call->ctx, &fault, "is %lld, want %lld or more", (long long)value, (long long)low);
+    return syi_fail_at(call->ctx, &fault, "is %lld, want %lld to %lld", (long long)value, (long long)low,
+                       (long long)high);
+}
+
+sy_status syi_check_enum(struct syi_call *call, const char *field, int value, int n)
+{
+    if (value >= 0 && value < n)
+        return SY_OK;
+    const sy_fault fault = {.status = SY_ERR_VALUE,
+                            .code = SY_FAULT_BAD_OPTION,
+                            .argument = field,
+                            .batch = -1,
+                            .position = -1,
+                            .value = value,
+                            .limit = n};
+    return syi_fail_at(call->ctx, &fault, "is %d, want one of its %d named values", value, n);
+}
+
+/* ---- Overflow, stride, device, alias ------------------------------------------------------------------------ */
+
+int64_t syi_stride(const DLTensor *t, int dim)
+{
+    if (t->strides != NULL)
+        return t->strides[dim];
+    int64_t stride = 1;
+    for (int d = t->ndim - 1; d > dim; d--)
+        stride *= t->shape[d];
+    return stride;
+}
+
+/* Bytes from the first to behind the last element, 0 when empty; false when they cannot be counted. Negative strides
+   are left for the stride check. */
+static bool span_bytes(const DLTensor *t, int64_t *span)
+{
+    int64_t last = 0, count = 1;
+    *span = 0;
+    if (is_empty(t))
+        return true;
+    for (int d = t->ndim - 1; d >= 0; d--) {
+        int64_t reach;
+        const int64_t stride = t->strides != NULL ? t->strides[d] : count;
+        if (!syi_mul(t->shape[d], count, &count) || !syi_mul(t->shape[d] - 1, stride < 0 ? 0 : stride, &reach) ||
+            !syi_add(last, reach, &last))
+            return false;
+    }
+    const int64_t elem_bytes = (int64_t)syi_elem_bytes(t->dtype);
+    int64_t total;
+    return syi_mul(count, elem_bytes, &total) && syi_add(last, 1, &last) && syi_mul(last, elem_bytes, span);
+}
+
+sy_status syi_check_sizes(struct syi_call *call)
+{
+    for (int i = 0; i < call->op->n_rules; i++) {
+        const DLTensor *t = call->tensor[i];
+        int64_t span;
+        if (t != NULL && !span_bytes(t, &span))
+            return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[i].name,
+                            "has shape %s, want fewer than 2^63 bytes", shape_text(t->ndim, t->shape).s);
+    }
+    return SY_OK;
+}
+
+/* A dimension of one element has no stride to speak of. */
+bool syi_tail_contiguous(const DLTensor *t, int tail, int64_t *row_elems)
+{
+    int64_t want = 1;
+    for (int d = t->ndim - 1; d >= t->ndim - tail; d--) {
+        if (t->shape[d] > 1 && syi_stride(t, d) != want)
+            return false;
+        want *= t->shape[d];
+    }
+    *row_elems = want;
+    return true;
+}
+
+/* The dimensions before the tail step by one stride: the elements from row to row, or 0 when there is at most one. */
+static bool row_stride(const DLTensor *t, int tail, int64_t *stride)
+{
+    int64_t want = 0; /* elements a step of the next outer dimension must take; 0: free */
+    *stride = 0;
+    for (int d = t->ndim - tail - 1; d >= 0; d--) {
+        if (t->shape[d] <= 1)
+            continue;
+        if (want != 0 && syi_stride(t, d) != want)
+            return false;
+        if (want == 0)
+            *stride = syi_stride(t, d);
+        want = syi_stride(t, d) * t->shape[d];
+    }
+    return true;
+}
+
+static sy_status check_stride(struct syi_call *call, int i)
+{
+    const struct syi_rule *rule = &call->op->rules[i];
+    const DLTensor *t = call->tensor[i];
+    int64_t row_elems, stride;
+    if (t->strides == NULL || is_empty(t) || (rule->flags & SYI_OWN_STRIDES))
+        return SY_OK;
+    if (rule->flags & SYI_PER_ROW) {
+        if (t->shape[0] > 1 && t->strides[0] < 0)
+            return syi_fail(call->ctx, SY_ERR_STRIDE, rule->name, "has stride %lld, want 0 or more",
+                            (long long)t->strides[0]);
+        return SY_OK;
+    }
+    if (!syi_tail_contiguous(t, call->tail[i], &row_elems))
+        return syi_fail(call->ctx, SY_ERR_STRIDE, rule->name,
+                        "has strides %s for shape %s, want contiguous elements in a row",
+                        shape_text(t->ndim, t->strides).s, shape_text(t->ndim, t->shape).s);
+    if (!row_stride(t, call->tail[i], &stride))
+        return syi_fail(call->ctx, SY_ERR_STRIDE, rule->name, "has strides %s for shape %s, want evenly spaced rows",
+                        shape_text(t->ndim, t->strides).s, shape_text(t->ndim, t->shape).s);
+    bool several_rows = false;
+    for (int d = 0; d < t->ndim - call->tail[i]; d++)
+        several_rows = several_rows || t->shape[d] > 1;
+    if (several_rows && stride < row_elems)
+        return syi_fail(call->ctx, SY_ERR_STRIDE, rule->name, "has row stride %lld, want at least %lld",
+                        (long long)stride, (long long)row_elems);
+    return SY_OK;
+}
+
+static bool on_cpu(const DLTensor *t)
+{
+    /* Pinned host memory of either vendor is ordinary memory to us. */
+    const int type = (int)t->device.device_type;
+    return type == kDLCPU || type == kDLCUDAHost || type == kDLROCMHost;
+}
+
+static bool spans_meet(const DLTensor *a, const DLTensor *b)
+{
+    int64_t a_bytes, b_bytes;
+    if (!span_bytes(a, &a_bytes) || !span_bytes(b, &b_bytes) || a_bytes == 0 || b_bytes == 0)
+        return false;
+    const uintptr_t a_start = (uintptr_t)a->data + (uintptr_t)a->byte_offset;
+    const uintptr_t b_start = (uintptr_t)b->data + (uintptr_t)b->byte_offset;
+    return a_start < b_start + (uintptr_t)b_bytes && b_start < a_start + (uintptr_t)a_bytes;
+}
+
+/* The same rows: base, type and row stride. */
+static bool same_rows(const struct syi_call *call, int i, int j)
+{
+    const DLTensor *a = call->tensor[i], *b = call->tensor[j];
+    return (uintptr_t)a->data + (uintptr_t)a->byte_offset == (uintptr_t)b->data + (uintptr_t)b->byte_offset &&
+           same_type(a->dtype, b->dtype) && syi_stride(a, 0) == syi_stride(b, 0);
+}
+
+static bool allowed_pair(const struct syi_call *call, int i, int j)
+{
+    const int *pair = call->may_alias;
+    return pair[0] != pair[1] && ((pair[0] == i && pair[1] == j) || (pair[0] == j && pair[1] == i)) &&
+           same_rows(call, i, j);
+}
+
+static sy_status check_alias(struct syi_call *call)
+{
+    for (int i = 0; i < call->op->n_rules; i++) {
+        if (call->tensor[i] == NULL || !(call->op->rules[i].flags & SYI_OUT))
+            continue;
+        for (int j = 0; j < call->op->n_rules; j++)
+            if (j != i && call->tensor[j] != NULL && spans_meet(call->tensor[i], call->tensor[j]) &&
+                !allowed_pair(call, i, j))
+                return syi_fail(call->ctx, SY_ERR_ALIAS, call->op->rules[i].name,
+                                "overlaps %s in memory, want separate memory", call->op->rules[j].name);
+    }
+    return SY_OK;
+}
+
+sy_status syi_check_layout(struct syi_call *call)
+{
+    for (int i = 0; i < call->op->n_rules; i++) {
+        const sy_status st = call->tensor[i] != NULL ? check_stride(call, i) : SY_OK;
+        if (st != SY_OK)
+            return st;
+    }
+    for (int i = 0; i < call->op->n_rules; i++)
+        if (call->tensor[i] != NULL && !on_cpu(call->tensor[i]))
+            return syi_fail(call->ctx, SY_ERR_DEVICE, call->op->rules[i].name,
+                            "lies on device type %d, want CPU memory (type 1): this build has no other backend",
+                            (int)call->tensor[i]->device.device_type);
+    return call->query ? SY_OK : check_alias(call);
+}
+
+/* ---- Views -------------------------------------------------------------------------------------------------- */
+
+int64_t syi_extent(const struct syi_call *call, int i, int dim)
+{
+    const DLTensor *t = call->tensor[i];
+    return t != NULL && t->shape != NULL && dim < t->ndim ? t->shape[dim] : 0;
+}
+
+unsigned char *syi_data(const struct syi_call *call, int i)
+{
+    /* A tensor without elements may come without data, but plans use NULL for "absent": stand on the descriptor, of
+       which no byte will be touched. */
+    const DLTensor *t = call->tensor[i];
+    if (t == NULL)
+        return NULL;
+    return t->data == NULL ? (unsigned char *)(uintptr_t)t : (unsigned char *)t->data + t->byte_offset;
+}
+
+struct syi_rows syi_rows_of(const struct syi_call *call, int i)
+{
+    const DLTensor *t = call->tensor[i];
+    struct syi_rows rows = {syi_data(call, i), 0};
+    if (t == NULL || is_empty(t))
+        return rows;
+    row_stride(t, call->tail[i], &rows.stride);
+    rows.stride *= (int64_t)syi_elem_bytes(t->dtype);
+    return rows;
+}
+
+struct syi_column syi_column_of(const struct syi_call *call, int i)
+{
+    const DLTensor *t = call->tensor[i];
+    struct syi_column column = {{syi_data(call, i), 0}, SYI_OTHER};
+    if (t == NULL)
+        return column;
+    column.type = syi_type_of(t->dtype);
+    if (t->shape[0] > 1)
+        column.rows.stride = syi_stride(t, 0) * (int64_t)syi_elem_bytes(t->dtype);
+    return column;
+}
+
+enum syi_type syi_type_at(const struct syi_call *call, int i)
+{
+    return call->tensor[i] != NULL ? syi_type_of(call->tensor[i]->dtype) : SYI_OTHER;
+}

@@ -1,0 +1,139 @@
+/*
+ * Contexts: creation, options, and what a caller may ask or change between calls.
+ */
+#include "cpu/backend.h"
+#include "kernels/kernels.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static void *alloc_default(void *user, size_t bytes)
+{
+    (void)user;
+    return malloc(bytes);
+}
+
+static void free_default(void *user, void *ptr)
+{
+    (void)user;
+    free(ptr);
+}
+
+static sy_status refuse(const sy_ctx_options *o, sy_status status, const char *sentence, const char *value)
+{
+    if (o->error != NULL && o->error_bytes > 0)
+        snprintf(o->error, o->error_bytes, "sy_ctx_create: %s%s", sentence, value);
+    return status;
+}
+
+sy_status sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t options_bytes)
+{
+    sy_ctx_options o = {0};
+    if (options != NULL) {
+        memcpy(&o, options, options_bytes < sizeof o ? options_bytes : sizeof o);
+        for (size_t i = sizeof o; i < options_bytes; i++)
+            if (((const unsigned char *)options)[i] != 0)
+                return refuse(&o, SY_ERR_UNSUPPORTED, "options set a field this library does not know", "");
+    }
+    if (o.error != NULL && o.error_bytes > 0)
+        o.error[0] = '\0';
+    if (ctx == NULL)
+        return refuse(&o, SY_ERR_NULL, "ctx is NULL, want a place for the context", "");
+    *ctx = NULL;
+    if ((o.alloc == NULL) != (o.dealloc == NULL))
+        return refuse(&o, SY_ERR_NULL, o.alloc == NULL ? "alloc" : "dealloc", " is NULL, want alloc and dealloc");
+    if (o.threads < 0) {
+        char value[32];
+        snprintf(value, sizeof value, "%d, want 0 or more", o.threads);
+        return refuse(&o, SY_ERR_VALUE, "threads is ", value);
+    }
+    const struct syi_kernels *kernels = syi_kernels_named(o.isa);
+    if (kernels == NULL)
+        return refuse(&o, SY_ERR_VALUE, "isa names no kernel table of this build: ", o.isa);
+    if (o.alloc == NULL) {
+        o.alloc = alloc_default;
+        o.dealloc = free_default;
+    }
+    sy_ctx *made = o.alloc(o.alloc_user, sizeof *made);
+    if (made == NULL)
+        return refuse(&o, SY_ERR_NOMEM, "a context could not be allocated", "");
+    *made = (sy_ctx){.kernels = kernels,
+                     .threads = o.threads > 0 ? o.threads : syi_default_threads(),
+                     .owner_pid = (long)getpid(),
+                     .parallel_for = o.parallel_for,
+                     .parallel_user = o.parallel_user,
+                     .alloc = o.alloc,
+                     .dealloc = o.dealloc,
+                     .alloc_user = o.alloc_user,
+                     .trace = o.trace,
+                     .trace_user = o.trace_user};
+    syi_clear_fault(made, "sy_ctx");
+    *ctx = made;
+    return SY_OK;
+}
+
+void sy_ctx_destroy(sy_ctx *ctx)
+{
+    if (ctx == NULL)
+        return;
+    syi_workspace_free(ctx);
+    ctx->dealloc(ctx->alloc_user, ctx);
+}
+
+const char *sy_ctx_error(const sy_ctx *ctx)
+{
+    return ctx != NULL ? ctx->error : "the context is NULL";
+}
+
+sy_status sy_ctx_fault(const sy_ctx *ctx, sy_fault *fault)
+{
+    if (ctx == NULL || fault == NULL)
+        return SY_ERR_NULL;
+    *fault = ctx->fault;
+    return SY_OK;
+}
+
+sy_status sy_ctx_set_workspace(sy_ctx *ctx, void *data, size_t bytes)
+{
+    if (ctx == NULL)
+        return SY_ERR_NULL;
+    syi_clear_fault(ctx, "sy_ctx_set_workspace");
+    if (bytes > 0 && data == NULL)
+        return syi_fail(ctx, SY_ERR_NULL, "data", "is NULL for %zu bytes", bytes);
+    if (bytes > 0 && (uintptr_t)data % SYI_ALIGN != 0)
+        return syi_fail(ctx, SY_ERR_VALUE, "data", "is not aligned to %d bytes", SYI_ALIGN);
+    if (!ctx->workspace_lent)
+        syi_workspace_free(ctx);
+    ctx->workspace_lent = bytes > 0;
+    ctx->workspace = bytes > 0 ? data : NULL;
+    ctx->workspace_bytes = bytes;
+    return SY_OK;
+}
+
+sy_status sy_ctx_set_threads(sy_ctx *ctx, int threads)
+{
+    if (ctx == NULL)
+        return SY_ERR_NULL;
+    syi_clear_fault(ctx, "sy_ctx_set_threads");
+    if (threads < 0)
+        return syi_fail(ctx, SY_ERR_VALUE, "threads", "is %d, want 0 or more", threads);
+    ctx->threads = threads > 0 ? threads : syi_default_threads();
+    return SY_OK;
+}
+
+int sy_ctx_threads(const sy_ctx *ctx)
+{
+    return ctx != NULL ? ctx->threads : 0;
+}
+
+const char *sy_ctx_isa(const sy_ctx *ctx)
+{
+    return ctx != NULL ? ctx->kernels->name : "";
+}
+
+const char *sy_isa_name(int i)
+{
+    const struct syi_kernels *kernels = syi_kernels_at(i);
+    return kernels != NULL ? kernels->name : NULL;
+}

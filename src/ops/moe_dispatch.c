@@ -1,0 +1,106 @@
+/*
+ * moe_dispatch: check and plan.
+ */
+#include "ops/call.h"
+
+enum { GATES, INDICES, LOCATIONS, INPUT, DISPATCH, N_TENSORS };
+
+#define FIELD(name) #name, offsetof(sy_moe_dispatch_args, name)
+
+static const struct syi_rule rules[N_TENSORS] = {
+    [GATES] = {FIELD(gates), SYI_OPTIONAL | SYI_VECTOR, SYI_BIT(SYI_F32), INPUT + 1, 1, 1},
+    [INDICES] = {FIELD(indices), SYI_VECTOR, SYI_BIT(SYI_I32), 0, 1, 1},
+    [LOCATIONS] = {FIELD(locations), SYI_VECTOR, SYI_BIT(SYI_I32), 0, 1, 1},
+    [INPUT] = {FIELD(input), 0, SYI_FLOAT_TYPES, 0, 2, 2},
+    [DISPATCH] = {FIELD(dispatch), SYI_OUT, 0, INPUT + 1, 2, 2},
+};
+
+/* True when an empty dimension leaves nothing to do, so that no data pointer is examined. */
+static bool nothing_to_do(const struct syi_call *call)
+{
+    const sy_moe_dispatch_args *a = &call->args.moe_dispatch;
+    const bool no_rows = a->capacity == 0 || a->num_experts == 0 || syi_extent(call, INPUT, 1) == 0;
+    return no_rows || (syi_extent(call, INDICES, 0) == 0 && !a->zero_unwritten);
+}
+
+static sy_status check_inputs(struct syi_call *call)
+{
+    const sy_moe_dispatch_args *a = &call->args.moe_dispatch;
+    sy_status st = syi_check_tensors(call, nothing_to_do(call));
+    const int64_t n_samples = syi_extent(call, INPUT, 0);
+    for (int i = GATES; st == SY_OK && i <= LOCATIONS; i++)
+        st = syi_check_vector(call, i, n_samples);
+    if (st == SY_OK)
+        st = syi_check_value(call, "num_experts", a->num_experts, 0, INT64_MAX);
+    if (st == SY_OK)
+        st = syi_check_value(call, "capacity", a->capacity, 0, INT64_MAX);
+    return st;
+}
+
+/* E*C rows of H elements must be countable even when the tensor itself is not there yet. */
+static sy_status check_overflow(struct syi_call *call, int64_t *n_slots)
+{
+    const sy_moe_dispatch_args *a = &call->args.moe_dispatch;
+    const int64_t row_bytes = syi_extent(call, INPUT, 1) * (int64_t)syi_elem_bytes(call->tensor[INPUT]->dtype);
+    int64_t bytes;
+    if (!syi_mul(a->num_experts, a->capacity, n_slots) || !syi_mul(*n_slots, row_bytes, &bytes))
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW, "capacity",
+                        "is %lld for %lld experts and rows of %lld bytes, want fewer than 2^63 bytes",
+                        (long long)a->capacity, (long long)a->num_experts, (long long)row_bytes);
+    return SY_OK;
+}
+
+static sy_status check(struct syi_call *call)
+{
+    const sy_moe_dispatch_args *a = &call->args.moe_dispatch;
+    int64_t n_slots = 0;
+    call->may_alias[0] = INPUT;
+    call->may_alias[1] = DISPATCH;
+    sy_status st = check_inputs(call);
+    if (st == SY_OK)
+        st = syi_check_sizes(call);
+    if (st == SY_OK)
+        st = check_overflow(call, &n_slots);
+    if (st == SY_OK)
+        st = syi_check_matrix(call, DISPATCH, n_slots, syi_extent(call, INPUT, 1));
+    if (st == SY_OK)
+        st = syi_check_layout(call);
+    if (st != SY_OK)
+        return st;
+    struct syi_moe_dispatch_plan *plan = &call->plan.moe_dispatch;
+    *plan = (struct syi_moe_dispatch_plan){
+        .n_samples = syi_extent(call, INPUT, 0),
+        .n_experts = a->num_experts,
+        .capacity = a->capacity,
+        .n_slots = n_slots,
+        .hidden = syi_extent(call, INPUT, 1),
+        .type = syi_type_at(call, INPUT),
+        .gate_type = syi_type_at(call, GATES),
+        .elem_bytes = syi_elem_bytes(call->tensor[INPUT]->dtype),
+        .zero_unwritten = a->zero_unwritten,
+        .unique_slots = a->unique_slots,
+        .gates = syi_data(call, GATES),
+        .indices = syi_data(call, INDICES),
+        .locations = syi_data(call, LOCATIONS),
+        .input = syi_rows_of(call, INPUT),
+        .dispatch = syi_rows_of(call, DISPATCH),
+    };
+    plan->in_place = plan->dispatch.data == plan->input.data && plan->n_samples > 0;
+    call->rows = n_slots;
+    call->bytes = (uint64_t)plan->n_samples * (2 * (uint64_t)plan->hidden * plan->elem_bytes + 12);
+    return SY_OK;
+}
+
+static const struct syi_op op = {"moe_dispatch", SYI_MOE_DISPATCH, sizeof(sy_moe_dispatch_args), N_TENSORS, rules,
+                                 check};
+
+sy_status sy_moe_dispatch_n(sy_ctx *ctx, const sy_moe_dispatch_args *args, size_t args_bytes)
+{
+    return syi_run(ctx, &op, args, args_bytes);
+}
+
+sy_status sy_moe_dispatch_query_n(sy_ctx *ctx, const sy_moe_dispatch_args *args, size_t args_bytes, sy_query *query,
+                                  size_t query_bytes)
+{
+    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
+}

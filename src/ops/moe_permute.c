@@ -1,0 +1,127 @@
+/*
+ * moe_permute: check and plan.
+ */
+#include "ops/call.h"
+
+enum { TOKENS, MAP, PROBS, OUT_TOKENS, INDICES, OUT_PROBS, COUNTS, OFFSETS, N_TENSORS };
+
+#define FIELD(name) #name, offsetof(sy_moe_permute_args, name)
+
+static const struct syi_rule rules[N_TENSORS] = {
+    [TOKENS] = {FIELD(tokens), SYI_RAW_WORD, 0, 0, 2, 2},
+    [MAP] = {FIELD(routing_map), 0, SYI_BYTE_TYPES, 0, 2, 2},
+    [PROBS] = {FIELD(probs), SYI_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2},
+    [OUT_TOKENS] = {FIELD(permuted_tokens), SYI_OUT, 0, TOKENS + 1, 2, 2},
+    [INDICES] = {FIELD(sorted_indices), SYI_OUT | SYI_VECTOR, SYI_BIT(SYI_I32), 0, 1, 1},
+    [OUT_PROBS] = {FIELD(permuted_probs), SYI_OUT | SYI_OPTIONAL | SYI_VECTOR, 0, PROBS + 1, 1, 1},
+    [COUNTS] = {FIELD(expert_counts), SYI_OUT | SYI_OPTIONAL | SYI_VECTOR, SYI_BIT(SYI_I64), 0, 1, 1},
+    [OFFSETS] = {FIELD(expert_offsets), SYI_OUT | SYI_OPTIONAL | SYI_VECTOR, SYI_BIT(SYI_I64), 0, 1, 1},
+};
+
+/* Row numbers and token numbers are int32 in the outputs. */
+static sy_status check_limit(struct syi_call *call, const char *argument, const char *what, int64_t value)
+{
+    if (value <= INT32_MAX)
+        return SY_OK;
+    const sy_fault fault = {.status = SY_ERR_VALUE,
+                            .argument = argument,
+                            .batch = -1,
+                            .position = -1,
+                            .value = value,
+                            .limit = INT32_MAX};
+    return syi_fail_at(call->ctx, &fault, "means %lld %s, want at most 2147483647", (long long)value, what);
+}
+
+static sy_status check_inputs(struct syi_call *call)
+{
+    const sy_moe_permute_args *a = &call->args.moe_permute;
+    if (!call->query && (a->probs == NULL) != (a->permuted_probs == NULL))
+        return syi_fail(call->ctx, SY_ERR_NULL, a->probs == NULL ? "probs" : "permuted_probs",
+                        "is missing while %s is given, want both or none",
+                        a->probs == NULL ? "permuted_probs" : "probs");
+    sy_status st = syi_check_tensors(call, false);
+    const int64_t n_tokens = syi_extent(call, TOKENS, 0);
+    const int64_t n_experts = syi_extent(call, MAP, 1);
+    if (st == SY_OK)
+        st = syi_check_matrix(call, MAP, n_tokens, n_experts);
+    if (st == SY_OK)
+        st = syi_check_matrix(call, PROBS, n_tokens, n_experts);
+    return st;
+}
+
+/* Values and what follows from them: K or C, and M. */
+static sy_status check_values(struct syi_call *call, struct syi_moe_permute_plan *plan)
+{
+    const sy_moe_permute_args *a = &call->args.moe_permute;
+    const int64_t n_tokens = syi_extent(call, TOKENS, 0), n_experts = syi_extent(call, MAP, 1);
+    sy_status st = check_limit(call, "tokens", "tokens", n_tokens);
+    if (st == SY_OK)
+        st = check_limit(call, "tokens", "elements per row", syi_extent(call, TOKENS, 1));
+    if (st == SY_OK)
+        st = check_limit(call, "routing_map", "experts", n_experts);
+    if (st == SY_OK)
+        st = syi_check_value(call, "num_out_tokens", a->num_out_tokens, 0, n_tokens * n_experts);
+    if (st != SY_OK)
+        return st;
+    const int64_t divisor = a->drop_and_pad ? n_experts : n_tokens;
+    plan->n_tokens = n_tokens;
+    plan->n_experts = n_experts;
+    plan->capacity = a->drop_and_pad;
+    plan->zero_pad = a->zero_pad;
+    plan->n_slots = divisor > 0 ? a->num_out_tokens / divisor : 0;
+    plan->n_rows = plan->n_slots * divisor;
+    return check_limit(call, "num_out_tokens", "output rows", plan->n_rows);
+}
+
+static sy_status check(struct syi_call *call)
+{
+    struct syi_moe_permute_plan *plan = &call->plan.moe_permute;
+    sy_status st = check_inputs(call);
+    if (st == SY_OK)
+        st = check_values(call, plan);
+    if (st == SY_OK)
+        st = syi_check_sizes(call);
+    if (st == SY_OK)
+        st = syi_check_matrix(call, OUT_TOKENS, plan->n_rows, syi_extent(call, TOKENS, 1));
+    if (st == SY_OK)
+        st = syi_check_vector(call, INDICES, plan->n_rows);
+    if (st == SY_OK)
+        st = syi_check_vector(call, OUT_PROBS, plan->n_rows);
+    if (st == SY_OK)
+        st = syi_check_vector(call, COUNTS, plan->n_experts);
+    if (st == SY_OK)
+        st = syi_check_vector(call, OFFSETS, plan->n_experts + 1);
+    if (st == SY_OK)
+        st = syi_check_layout(call);
+    if (st != SY_OK)
+        return st;
+    plan->row_bytes = (size_t)syi_extent(call, TOKENS, 1) * syi_elem_bytes(call->tensor[TOKENS]->dtype);
+    plan->prob_bytes = call->tensor[PROBS] != NULL ? syi_elem_bytes(call->tensor[PROBS]->dtype) : 0;
+    plan->tokens = syi_rows_of(call, TOKENS);
+    plan->map = syi_rows_of(call, MAP);
+    plan->probs = syi_rows_of(call, PROBS);
+    plan->out_tokens = syi_rows_of(call, OUT_TOKENS);
+    plan->out_probs = syi_data(call, OUT_PROBS);
+    plan->sorted_indices = syi_data(call, INDICES);
+    plan->counts = syi_data(call, COUNTS);
+    plan->offsets = syi_data(call, OFFSETS);
+    call->rows = plan->n_rows;
+    call->slots = plan->n_slots;
+    call->bytes = (uint64_t)(plan->n_tokens + plan->n_rows) * plan->row_bytes +
+                  (uint64_t)plan->n_tokens * (uint64_t)plan->n_experts +
+                  (uint64_t)plan->n_rows * (4 + 2 * plan->prob_bytes);
+    return SY_OK;
+}
+
+static const struct syi_op op = {"moe_permute", SYI_MOE_PERMUTE, sizeof(sy_moe_permute_args), N_TENSORS, rules, check};
+
+sy_status sy_moe_permute_n(sy_ctx *ctx, const sy_moe_permute_args *args, size_t args_bytes)
+{
+    return syi_run(ctx, &op, args, args_bytes);
+}
+
+sy_status sy_moe_permute_query_n(sy_ctx *ctx, const sy_moe_permute_args *args, size_t args_bytes, sy_query *query,
+                                 size_t query_bytes)
+{
+    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
+}

@@ -1,0 +1,209 @@
+/*
+ * sample: check and plan. Nothing in a tensor's contents can be wrong, so every refusal is here.
+ */
+#include "ops/call.h"
+
+#include <math.h>
+
+enum {
+    LOGITS,
+    TOP_K,
+    TOP_P,
+    MIN_P,
+    TEMPERATURE,
+    Q,
+    SEED,
+    OFFSET,
+    STREAM,
+    TOKEN,
+    KEPT,
+    ROW_FLAGS,
+    MASKED,
+    LIST_TOKEN,
+    LIST_PROB,
+    LOGPROB,
+    N_TENSORS
+};
+
+#define FIELD(name) #name, offsetof(sy_sample_args, name)
+#define COUNTER_TYPES (SYI_BIT(SYI_I64) | SYI_BIT(SYI_U64) | SYI_BIT(SYI_I32))
+#define PER_ROW (SYI_OPTIONAL | SYI_PER_ROW)
+#define RESULT (SYI_OUT | SYI_OPTIONAL)
+
+static const struct syi_rule rules[N_TENSORS] = {
+    [LOGITS] = {FIELD(logits), 0, SYI_FLOAT_TYPES, 0, 2, 2},
+    [TOP_K] = {FIELD(top_k), PER_ROW, SYI_INDEX_TYPES, 0, 1, 2},
+    [TOP_P] = {FIELD(top_p), PER_ROW, SYI_BIT(SYI_F32), LOGITS + 1, 1, 2},
+    [MIN_P] = {FIELD(min_p), PER_ROW, SYI_BIT(SYI_F32), LOGITS + 1, 1, 2},
+    [TEMPERATURE] = {FIELD(temperature), PER_ROW, SYI_BIT(SYI_F32), LOGITS + 1, 1, 2},
+    [Q] = {FIELD(q), SYI_OPTIONAL, SYI_BIT(SYI_F32), 0, 2, 2},
+    [SEED] = {FIELD(seed), PER_ROW, COUNTER_TYPES, 0, 1, 2},
+    [OFFSET] = {FIELD(offset), PER_ROW, COUNTER_TYPES, 0, 1, 2},
+    [STREAM] = {FIELD(stream), PER_ROW, COUNTER_TYPES | SYI_BIT(SYI_U32), 0, 1, 2},
+    [TOKEN] = {FIELD(token), RESULT | SYI_VECTOR, SYI_BIT(SYI_I64), 0, 1, 1},
+    [KEPT] = {FIELD(kept), RESULT | SYI_VECTOR, SYI_BIT(SYI_I32), 0, 1, 1},
+    [ROW_FLAGS] = {FIELD(row_flags), RESULT | SYI_VECTOR, SYI_BIT(SYI_U32), 0, 1, 1},
+    [MASKED] = {FIELD(masked_logits), RESULT, SYI_BIT(SYI_F32), 0, 2, 2},
+    [LIST_TOKEN] = {FIELD(list_token), RESULT, SYI_BIT(SYI_I64), 0, 2, 2},
+    [LIST_PROB] = {FIELD(list_prob), RESULT, SYI_BIT(SYI_F32), 0, 2, 2},
+    [LOGPROB] = {FIELD(logprob), RESULT | SYI_VECTOR, SYI_BIT(SYI_F32), 0, 1, 1},
+};
+
+static bool any_output(const struct syi_call *call)
+{
+    for (int i = TOKEN; i < N_TENSORS; i++)
+        if (call->tensor[i] != NULL)
+            return true;
+    return false;
+}
+
+static sy_status check_inputs(struct syi_call *call)
+{
+    if (!call->query && call->tensor[LOGITS] != NULL && !any_output(call))
+        return syi_fail(call->ctx, SY_ERR_NULL, "token", "is missing and so is every other output, want at least one");
+    sy_status st = syi_check_tensors(call, false);
+    if (st != SY_OK)
+        return st;
+    const int64_t batch = syi_extent(call, LOGITS, 0), vocab = syi_extent(call, LOGITS, 1);
+    if (vocab == 0) {
+        const sy_fault fault = {
+            .status = SY_ERR_SHAPE, .code = SY_FAULT_EMPTY, .argument = "logits", .batch = -1, .position = -1};
+        return syi_fail_at(call->ctx, &fault, "has a vocabulary of 0 tokens, want at least 1");
+    }
+    for (int i = TOP_K; st == SY_OK && i <= STREAM; i++)
+        st = i == Q ? syi_check_matrix(call, Q, batch, vocab) : syi_check_per_row(call, i, batch);
+    return st;
+}
+
+static sy_noise resolve_noise(const sy_sample_args *a)
+{
+    if (a->noise != SY_NOISE_AUTO)
+        return a->noise;
+    return a->q != NULL ? SY_NOISE_Q : a->seed != NULL ? SY_NOISE_CDF : SY_NOISE_NONE;
+}
+
+static sy_status check_enums(struct syi_call *call)
+{
+    const sy_sample_args *a = &call->args.sample;
+    const struct {
+        const char *field;
+        int value, n;
+    } enums[] = {
+        {"noise", (int)a->noise, SY_NOISE_CDF + 1},
+        {"q_order", (int)a->q_order, SY_Q_VOCAB + 1},
+        {"ties", (int)a->ties, SY_TIES_ALL + 1},
+        {"logprob_mode", (int)a->logprob_mode, SY_LOGPROB_FINAL + 1},
+        {"empty_token", (int)a->empty_token, SY_EMPTY_ZERO + 1},
+    };
+    sy_status st = SY_OK;
+    for (size_t i = 0; st == SY_OK && i < sizeof enums / sizeof *enums; i++)
+        st = syi_check_enum(call, enums[i].field, enums[i].value, enums[i].n);
+    return st;
+}
+
+static sy_status check_values(struct syi_call *call)
+{
+    const sy_sample_args *a = &call->args.sample;
+    if (!(a->eps >= 0.0f) || isinf(a->eps))
+        return syi_fail(call->ctx, SY_ERR_VALUE, "eps", "is %g, want a finite number of 0 or more", (double)a->eps);
+    sy_status st = check_enums(call);
+    if (st == SY_OK)
+        st = syi_check_value(call, "k_limit", a->k_limit, 0, INT64_MAX);
+    if (st != SY_OK)
+        return st;
+    if (a->noise == SY_NOISE_Q && a->q == NULL)
+        return syi_fail(call->ctx, SY_ERR_VALUE, "noise", "is Q but q is missing, want the tensor q");
+    if ((a->noise == SY_NOISE_RACE || a->noise == SY_NOISE_CDF) && a->seed == NULL)
+        return syi_fail(call->ctx, SY_ERR_VALUE, "noise", "is %s but seed is missing, want the tensor seed",
+                        a->noise == SY_NOISE_RACE ? "RACE" : "CDF");
+    if (!call->query && (a->logprob != NULL) != (a->logprob_mode != SY_LOGPROB_NONE))
+        return syi_fail(call->ctx, SY_ERR_VALUE, "logprob_mode", "is %s while the logprob output is %s, want both",
+                        a->logprob_mode == SY_LOGPROB_NONE ? "NONE" : "set", a->logprob != NULL ? "given" : "missing");
+    return SY_OK;
+}
+
+static sy_status check_outputs(struct syi_call *call)
+{
+    const int64_t batch = syi_extent(call, LOGITS, 0), vocab = syi_extent(call, LOGITS, 1);
+    sy_status st = SY_OK;
+    for (int i = TOKEN; st == SY_OK && i < N_TENSORS; i++)
+        st = rules[i].flags & SYI_VECTOR ? syi_check_vector(call, i, batch) : syi_check_matrix(call, i, batch, vocab);
+    return st;
+}
+
+static void plan_sample(struct syi_call *call)
+{
+    const sy_sample_args *a = &call->args.sample;
+    call->plan.sample = (struct syi_sample_plan){
+        .batch = syi_extent(call, LOGITS, 0),
+        .vocab = syi_extent(call, LOGITS, 1),
+        .type = syi_type_at(call, LOGITS),
+        .logits = syi_rows_of(call, LOGITS),
+        .q = syi_rows_of(call, Q),
+        .top_k = syi_column_of(call, TOP_K),
+        .top_p = syi_column_of(call, TOP_P),
+        .min_p = syi_column_of(call, MIN_P),
+        .temperature = syi_column_of(call, TEMPERATURE),
+        .seed = syi_column_of(call, SEED),
+        .offset = syi_column_of(call, OFFSET),
+        .stream = syi_column_of(call, STREAM),
+        .eps = a->eps,
+        .noise = resolve_noise(a),
+        .q_order = a->q_order,
+        .ties = a->ties,
+        .logprob_mode = a->logprob_mode,
+        .empty_token = a->empty_token == SY_EMPTY_ZERO ? 0 : -1,
+        .k_limit = a->k_limit,
+        .probs_in = a->probs_in,
+        .token = syi_data(call, TOKEN),
+        .kept = syi_data(call, KEPT),
+        .row_flags = syi_data(call, ROW_FLAGS),
+        .logprob = syi_data(call, LOGPROB),
+        .masked = syi_rows_of(call, MASKED),
+        .list_token = syi_rows_of(call, LIST_TOKEN),
+        .list_prob = syi_rows_of(call, LIST_PROB),
+    };
+    if (call->query) { /* room for every output the call may ask for */
+        call->plan.sample.list_token.data = (unsigned char *)call;
+        call->plan.sample.list_prob.data = (unsigned char *)call;
+    }
+}
+
+static sy_status check(struct syi_call *call)
+{
+    static const int64_t max_vocab = INT64_C(1) << 23; /* weight sums stay below 2^63 */
+    call->may_alias[0] = LOGITS;
+    call->may_alias[1] = MASKED;
+    sy_status st = check_inputs(call);
+    if (st == SY_OK)
+        st = check_values(call);
+    if (st == SY_OK && syi_extent(call, LOGITS, 1) > max_vocab)
+        st = syi_fail(call->ctx, SY_ERR_OVERFLOW, "logits", "has a vocabulary of %lld tokens, want at most %lld",
+                      (long long)syi_extent(call, LOGITS, 1), (long long)max_vocab);
+    if (st == SY_OK)
+        st = syi_check_sizes(call);
+    if (st == SY_OK)
+        st = check_outputs(call);
+    if (st == SY_OK)
+        st = syi_check_layout(call);
+    if (st != SY_OK)
+        return st;
+    plan_sample(call);
+    call->rows = call->plan.sample.batch;
+    call->bytes = (uint64_t)call->plan.sample.batch * (uint64_t)call->plan.sample.vocab *
+                  syi_elem_bytes(call->tensor[LOGITS]->dtype);
+    return SY_OK;
+}
+
+static const struct syi_op op = {"sample", SYI_SAMPLE, sizeof(sy_sample_args), N_TENSORS, rules, check};
+
+sy_status sy_sample_n(sy_ctx *ctx, const sy_sample_args *args, size_t args_bytes)
+{
+    return syi_run(ctx, &op, args, args_bytes);
+}
+
+sy_status sy_sample_query_n(sy_ctx *ctx, const sy_sample_args *args, size_t args_bytes, sy_query *query,
+                            size_t query_bytes)
+{
+    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
+}

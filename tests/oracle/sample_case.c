@@ -209,13 +209,14 @@ void sample_read_row(const struct sample_case *c, int64_t b, float *x, float *q,
     }
 }
 
-static void count_seen(struct sample_seen *seen, const float *x, int64_t n,
-                       const struct oracle_sample_result *r)
+static void count_seen(const struct sample_case *c, const float *x, const struct oracle_sample_result *r,
+                       struct sample_seen *seen)
 {
+    const float normal = is_type(c->args.logits->dtype, SY_F16) ? 0x1p-14f : FLT_MIN;
     bool minus_zero = false, subnormal = false;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < c->vocab; i++) {
         minus_zero = minus_zero || (x[i] == 0 && signbit(x[i]));
-        subnormal = subnormal || fpclassify(x[i]) == FP_SUBNORMAL;
+        subnormal = subnormal || (x[i] != 0 && fabsf(x[i]) < normal);
     }
     seen->rows++;
     seen->nan += (r->flags & SY_ROW_NAN) != 0;
@@ -266,7 +267,7 @@ void sample_want_make(const struct sample_case *c, struct sample_want *want, str
         want->logprob[b] = r.logprob;
         want->n[b] = r.n;
         if (seen)
-            count_seen(seen, x, vocab, &r);
+            count_seen(c, x, &r, seen);
     }
     free(x);
     free(q);
@@ -423,7 +424,7 @@ static double special_value(uint64_t *rng)
 
 static double random_value(enum sample_kind kind, double width, double base, uint64_t *rng)
 {
-    static const double zeros[] = {0.0, -0.0, 1e-45, -1e-45, 6e-8, -6e-8};
+    static const double zeros[] = {0.0, -0.0, 1e-45, -1e-45, 1e-40, -1e-40, 6e-8, -6e-8};
     switch (kind) {
     case KIND_TIES:
         return base + (double)rng_below(rng, 7) * 0.5;
@@ -441,7 +442,7 @@ static double random_value(enum sample_kind kind, double width, double base, uin
     case KIND_SPREAD:
         return (rng_below(rng, 2) ? 1 : -1) * ldexp(1 + rng_unit(rng), (int)rng_below(rng, 276) - 149);
     case KIND_ZEROS:
-        return zeros[rng_below(rng, 6)];
+        return zeros[rng_below(rng, 8)];
     case KIND_PROBS:
         return rng_below(rng, 40) ? width * rng_unit(rng) : special_value(rng);
     default:

@@ -28,7 +28,8 @@ sy_ctx *test_ctx(int threads, const char *isa)
 {
     char error[256] = "";
     sy_ctx *ctx = NULL;
-    const sy_ctx_options options = {.isa = isa, .threads = threads, .error = error, .error_bytes = sizeof error};
+    const sy_ctx_options options = {
+        .isa = isa, .threads = threads, .error = error, .error_bytes = sizeof error};
     const sy_status status = sy_ctx_create(&ctx, &options);
     if (status != SY_OK || ctx == NULL)
         fail_msg("no context: %s: %s", sy_status_name(status), error);
@@ -39,12 +40,13 @@ void test_expect_status(sy_ctx *ctx, sy_status status, sy_status want, const cha
 {
     if (status == want)
         return;
-    print_error("%s, want %s: \"%s\"\n", sy_status_name(status), sy_status_name(want), ctx ? sy_ctx_error(ctx) : "");
+    print_error("%s, want %s: \"%s\"\n", sy_status_name(status), sy_status_name(want),
+                ctx ? sy_ctx_error(ctx) : "");
     _fail(file, line);
 }
 
-void test_expect_fault(sy_ctx *ctx, sy_fault_code code, int64_t batch, int64_t position, int64_t value, int64_t limit,
-                       const char *file, int line)
+void test_expect_fault(sy_ctx *ctx, sy_fault_code code, int64_t batch, int64_t position, int64_t value,
+                       int64_t limit, const char *file, int line)
 {
     sy_fault f;
     assert_int_equal(sy_ctx_fault(ctx, &f), SY_OK);
@@ -52,8 +54,8 @@ void test_expect_fault(sy_ctx *ctx, sy_fault_code code, int64_t batch, int64_t p
         return;
     print_error("fault %s batch %lld position %lld value %lld limit %lld, want %s %lld %lld %lld %lld\n",
                 sy_fault_name(f.code), (long long)f.batch, (long long)f.position, (long long)f.value,
-                (long long)f.limit, sy_fault_name(code), (long long)batch, (long long)position, (long long)value,
-                (long long)limit);
+                (long long)f.limit, sy_fault_name(code), (long long)batch, (long long)position,
+                (long long)value, (long long)limit);
     _fail(file, line);
 }
 
@@ -257,7 +259,8 @@ size_t type_bytes(DLDataType type)
     return ((size_t)type.bits * type.lanes + 7) / 8;
 }
 
-void tensor_make(struct tensor *x, DLDataType type, int rank, const int64_t *shape, const struct layout *layout)
+void tensor_make(struct tensor *x, DLDataType type, int rank, const int64_t *shape,
+                 const struct layout *layout)
 {
     static const struct layout compact;
     const struct layout *at = layout ? layout : &compact;
@@ -343,8 +346,8 @@ void tensor_expect(const struct tensor *x, const void *dense, const unsigned cha
     assert_non_null(image);
     memcpy(image, snapshot, x->bytes);
     for (int64_t r = 0; r < rows; r++)
-        memcpy(image + ((unsigned char *)tensor_row(x, r) - x->mem), (const unsigned char *)dense + (size_t)r * row_bytes,
-               row_bytes);
+        memcpy(image + ((unsigned char *)tensor_row(x, r) - x->mem),
+               (const unsigned char *)dense + (size_t)r * row_bytes, row_bytes);
     size_t bad = 0;
     while (bad < x->bytes && image[bad] == x->mem[bad])
         bad++;
@@ -391,7 +394,7 @@ char *test_name(const char *format, ...)
     static struct kept {
         struct kept *next;
         char text[160];
-    } *names;
+    } * names;
     struct kept *one = malloc(sizeof *one);
     if (one == NULL)
         abort();

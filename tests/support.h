@@ -27,10 +27,10 @@ sy_ctx *test_ctx(int threads, const char *isa);
 void test_expect_status(sy_ctx *ctx, sy_status status, sy_status want, const char *file, int line);
 
 /* Fails unless the context's fault has this code, batch, position, value and limit. */
-#define expect_fault(ctx, code, batch, position, value, limit) \
+#define expect_fault(ctx, code, batch, position, value, limit)                                               \
     test_expect_fault((ctx), (code), (batch), (position), (value), (limit), __FILE__, __LINE__)
-void test_expect_fault(sy_ctx *ctx, sy_fault_code code, int64_t batch, int64_t position, int64_t value, int64_t limit,
-                       const char *file, int line);
+void test_expect_fault(sy_ctx *ctx, sy_fault_code code, int64_t batch, int64_t position, int64_t value,
+                       int64_t limit, const char *file, int line);
 
 /* splitmix64: the next 64 random bits; a number in [0, n); a number in [0, 1). */
 uint64_t rng_u64(uint64_t *state);
@@ -72,22 +72,23 @@ struct tensor {
     DLTensor t;
     int64_t shape[TENSOR_MAX_RANK];
     int64_t strides[TENSOR_MAX_RANK];
-    unsigned char *mem;  /* from buf_new; the first element stands at mem + t.byte_offset */
-    size_t bytes;        /* of mem                                                        */
-    int inner;           /* trailing dimensions that form one contiguous row              */
+    unsigned char *mem; /* from buf_new; the first element stands at mem + t.byte_offset */
+    size_t bytes;       /* of mem                                                        */
+    int inner;          /* trailing dimensions that form one contiguous row              */
 };
 
 /* How a tensor lies in memory; all zero is compact without strides. */
 struct layout {
-    int inner;            /* trailing dimensions of a row, 0 means 1                     */
-    int64_t row_gap;      /* elements between rows                                       */
-    int64_t outer_gap;    /* further elements between groups of rows (one dimension up)  */
-    bool strided;         /* give strides even when compact                              */
+    int inner;         /* trailing dimensions of a row, 0 means 1                     */
+    int64_t row_gap;   /* elements between rows                                       */
+    int64_t outer_gap; /* further elements between groups of rows (one dimension up)  */
+    bool strided;      /* give strides even when compact                              */
     size_t misalign;
     uint64_t byte_offset;
 };
 
-void tensor_make(struct tensor *x, DLDataType type, int rank, const int64_t *shape, const struct layout *layout);
+void tensor_make(struct tensor *x, DLDataType type, int rank, const int64_t *shape,
+                 const struct layout *layout);
 void tensor_free(struct tensor *x); /* checks the guards; a zeroed struct is fine */
 
 int64_t tensor_rows(const struct tensor *x);     /* product of the dimensions before the row           */
@@ -99,7 +100,8 @@ void tensor_put(struct tensor *x, const void *dense); /* copies rows from a dens
 unsigned char *tensor_snapshot(const struct tensor *x);
 
 /* Every row equals its row of `dense`, and every byte outside the rows equals the snapshot. */
-void tensor_expect(const struct tensor *x, const void *dense, const unsigned char *snapshot, const char *what);
+void tensor_expect(const struct tensor *x, const void *dense, const unsigned char *snapshot,
+                   const char *what);
 
 /* Every byte of the memory equals the snapshot. */
 void tensor_expect_unchanged(const struct tensor *x, const unsigned char *snapshot, const char *what);

@@ -1,0 +1,422 @@
+/*
+ * moe_permute against its oracle: seeded shapes in both modes with strides, gaps, offsets, misaligned data and maps
+ * that are full, ragged, skewed, dense or hostile; then sizes large enough to be split over threads. What the
+ * generator must have produced is counted and asserted at the end.
+ */
+#include "support.h"
+
+#include "oracle/moe_permute.h"
+
+enum style { FULL, RAGGED, SKEWED, DENSE, ANY_BYTES, STYLES };
+static const char *const style_names[STYLES] = {"full", "ragged", "skewed", "dense", "any_bytes"};
+
+/* How often each hard thing occurred. */
+static struct {
+    int empty_expert, overfull_expert, short_expert, ragged_row, all_full, refused, odd_bytes, remainder,
+        no_rows, all_pairs, gap, offset, misaligned, with_probs, mixed_types, zero_pad, tail, no_elements,
+        element[9];
+} seen;
+
+struct fixture {
+    struct permute_case in;
+    struct permute_truth truth;
+    struct tensor x, map, probs, out_x, out_probs, indices, counts, offsets;
+    unsigned char *dense_x, *dense_map, *dense_probs;
+    sy_moe_permute_args args;
+};
+
+static struct layout any_layout(uint64_t *rng, size_t element)
+{
+    struct layout at = {.strided = rng_below(rng, 2)};
+    if (rng_below(rng, 3) == 0)
+        at.row_gap = 1 + rng_below(rng, 9);
+    if (rng_below(rng, 3) == 0)
+        at.byte_offset = (uint64_t)(1 + rng_below(rng, 4)) * element;
+    if (rng_below(rng, 3) == 0)
+        at.misalign = (size_t)rng_below(rng, 64);
+    seen.gap += at.row_gap > 0;
+    seen.offset += at.byte_offset > 0;
+    seen.misaligned += at.misalign % element != 0;
+    return at;
+}
+
+/* Marks `count` distinct experts of token t; 1, or any non-zero byte. */
+static void route(uint64_t *rng, unsigned char *row, int64_t experts, int64_t count, bool any_byte)
+{
+    while (count > 0) {
+        const int64_t e = rng_below(rng, experts);
+        if (row[e] != 0)
+            continue;
+        row[e] = any_byte ? (unsigned char)(1 + rng_below(rng, 255)) : 1;
+        count--;
+    }
+}
+
+static void make_map(uint64_t *rng, struct fixture *f, enum style style, int64_t k)
+{
+    const int64_t experts = f->in.experts;
+    for (int64_t t = 0; t < f->in.tokens; t++) {
+        unsigned char *row = f->dense_map + t * experts;
+        if (style == FULL)
+            route(rng, row, experts, k, false);
+        else if (style == RAGGED)
+            route(rng, row, experts, rng_below(rng, k + 1), false);
+        else if (style == SKEWED)
+            row[rng_below(rng, 2) ? 0 : experts / 2] = 1;
+        else if (style == DENSE)
+            memset(row, 1, (size_t)experts);
+        else
+            route(rng, row, experts, rng_below(rng, (k < experts ? k + 1 : k) + (t % 16 == 15)), true);
+    }
+}
+
+static void note_case(const struct fixture *f)
+{
+    const struct permute_case *in = &f->in;
+    const struct permute_truth *out = &f->truth;
+    const int64_t parts = in->capacity ? in->experts : in->tokens;
+    seen.remainder += in->out_tokens % parts != 0;
+    seen.no_rows += out->rows == 0;
+    seen.all_pairs += in->out_tokens == in->tokens * in->experts;
+    seen.no_elements += in->hidden == 0;
+    seen.refused += out->bad_token >= 0;
+    seen.element[in->token_bytes]++;
+    seen.zero_pad += in->capacity && in->zero_pad;
+    seen.tail += !in->capacity && out->bad_token < 0 && out->pairs < out->rows;
+    seen.all_full += !in->capacity && out->bad_token < 0 && out->pairs == out->rows && out->rows > 0;
+    for (int64_t e = 0; e < in->experts; e++) {
+        seen.empty_expert += out->counts[e] == 0;
+        seen.overfull_expert += in->capacity && out->rows > 0 && out->counts[e] > out->slots;
+        seen.short_expert += in->capacity && out->counts[e] < out->slots;
+    }
+    for (int64_t i = 0; i < in->tokens * in->experts; i++)
+        seen.odd_bytes += in->map[i] > 1;
+    for (int64_t i = 0; !in->capacity && out->indices && i < out->rows; i++)
+        seen.ragged_row += out->indices[i] == -1;
+}
+
+static void choose_sizes(uint64_t *rng, struct fixture *f, enum style style, int64_t *k)
+{
+    struct permute_case *in = &f->in;
+    in->tokens = 1 + rng_below(rng, 40);
+    in->experts = 1 + rng_below(rng, rng_below(rng, 8) == 0 ? 130 : 12);
+    in->hidden = rng_below(rng, 10) == 0 ? 0 : 1 + rng_below(rng, 70);
+    *k = style == DENSE ? in->experts : 1 + rng_below(rng, in->experts);
+    if (style == SKEWED)
+        *k = 1;
+    const int64_t pairs = in->tokens * in->experts;
+    in->out_tokens = *k * in->tokens + (rng_below(rng, 2) ? rng_below(rng, in->tokens) : 0);
+    if (in->capacity || rng_below(rng, 10) == 0)
+        in->out_tokens = rng_below(rng, 4) == 0 ? pairs : rng_below(rng, pairs + 1);
+    if (in->out_tokens > pairs)
+        in->out_tokens = pairs;
+}
+
+struct types {
+    DLDataType token, prob, map;
+};
+
+/* Random bytes for tokens and probs; the map is still zero. */
+static void fixture_fill(struct fixture *f, uint64_t *rng)
+{
+    struct permute_case *in = &f->in;
+    const size_t x_bytes = (size_t)(in->tokens * in->hidden) * in->token_bytes;
+    const size_t pairs = (size_t)(in->tokens * in->experts);
+    f->dense_x = malloc(x_bytes + 1);
+    f->dense_map = calloc(pairs + 1, 1);
+    f->dense_probs = malloc(pairs * 4 + 1);
+    assert_true(f->dense_x && f->dense_map && f->dense_probs);
+    rng_fill(rng, f->dense_x, x_bytes);
+    rng_fill(rng, f->dense_probs, pairs * 4);
+    in->x = f->dense_x;
+    in->map = f->dense_map;
+    in->probs = f->dense_probs;
+}
+
+/* Tensors for all arguments, laid out at random, or compact without `rng`. */
+static void fixture_tensors(struct fixture *f, uint64_t *rng, const struct types *types)
+{
+    const struct permute_case *in = &f->in;
+    const int64_t rows = f->truth.rows;
+    const struct {
+        struct tensor *tensor;
+        DLDataType type;
+        int rank;
+        int64_t shape[2];
+    } all[] = {
+        {&f->x, types->token, 2, {in->tokens, in->hidden}},
+        {&f->map, types->map, 2, {in->tokens, in->experts}},
+        {&f->probs, types->prob, 2, {in->tokens, in->experts}},
+        {&f->out_x, types->token, 2, {rows, in->hidden}},
+        {&f->out_probs, types->prob, 1, {rows}},
+        {&f->indices, SY_I32, 1, {rows}},
+        {&f->counts, SY_I64, 1, {in->experts}},
+        {&f->offsets, SY_I64, 1, {in->experts + 1}},
+    };
+    for (size_t i = 0; i < COUNT_OF(all); i++) {
+        struct layout at = {0};
+        if (rng)
+            at = any_layout(rng, type_bytes(all[i].type));
+        tensor_make(all[i].tensor, all[i].type, all[i].rank, all[i].shape, &at);
+    }
+    tensor_put(&f->x, f->dense_x);
+    tensor_put(&f->map, f->dense_map);
+    tensor_put(&f->probs, f->dense_probs);
+    f->args = (sy_moe_permute_args){.tokens = &f->x.t,
+                                    .routing_map = &f->map.t,
+                                    .probs = in->prob_bytes ? &f->probs.t : NULL,
+                                    .num_out_tokens = in->out_tokens,
+                                    .drop_and_pad = in->capacity,
+                                    .zero_pad = in->zero_pad,
+                                    .permuted_tokens = &f->out_x.t,
+                                    .sorted_indices = &f->indices.t,
+                                    .permuted_probs = in->prob_bytes ? &f->out_probs.t : NULL,
+                                    .expert_counts = &f->counts.t,
+                                    .expert_offsets = &f->offsets.t};
+}
+
+static void fixture_make(struct fixture *f, uint64_t *rng, enum style style, bool capacity)
+{
+    static const DLDataType tokens[] = {{kDLInt, 8, 1},    {kDLFloat, 16, 1}, {kDLBfloat, 16, 1},
+                                        {kDLFloat, 32, 1}, {kDLInt, 32, 1},   {kDLFloat, 64, 1}};
+    static const DLDataType probs[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
+    static const DLDataType maps[] = {{6, 8, 1}, {kDLInt, 8, 1}, {kDLUInt, 8, 1}};
+    const struct types types = {tokens[rng_below(rng, COUNT_OF(tokens))],
+                                probs[rng_below(rng, COUNT_OF(probs))], maps[rng_below(rng, COUNT_OF(maps))]};
+    const bool with_probs = rng_below(rng, 3) != 0;
+    int64_t k = 0;
+    memset(f, 0, sizeof *f);
+    f->in.capacity = capacity;
+    f->in.zero_pad = rng_below(rng, 3) == 0;
+    f->in.token_bytes = type_bytes(types.token);
+    f->in.prob_bytes = with_probs ? type_bytes(types.prob) : 0;
+    seen.with_probs += with_probs;
+    seen.mixed_types +=
+        with_probs && (types.prob.code != types.token.code || types.prob.bits != types.token.bits);
+    choose_sizes(rng, f, style, &k);
+    fixture_fill(f, rng);
+    make_map(rng, f, style, k);
+    oracle_moe_permute(&f->in, &f->truth);
+    note_case(f);
+    fixture_tensors(f, rng, &types);
+    if (rng_below(rng, 2))
+        f->args.expert_counts = NULL;
+    if (rng_below(rng, 2))
+        f->args.expert_offsets = NULL;
+}
+
+static void fixture_free(struct fixture *f)
+{
+    struct tensor *all[] = {&f->x,         &f->map,     &f->probs,  &f->out_x,
+                            &f->out_probs, &f->indices, &f->counts, &f->offsets};
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        tensor_free(all[i]);
+    free(f->dense_x);
+    free(f->dense_map);
+    free(f->dense_probs);
+    oracle_moe_permute_free(&f->truth);
+}
+
+/* Runs the call and compares every output with the oracle, every gap and every refused output with what it was. */
+static void fixture_check(struct fixture *f, sy_ctx *ctx)
+{
+    struct output {
+        struct tensor *tensor;
+        const void *want;
+        bool asked;
+        const char *name;
+    } outputs[] = {
+        {&f->out_x, f->truth.x, true, "permuted_tokens"},
+        {&f->indices, f->truth.indices, true, "sorted_indices"},
+        {&f->out_probs, f->truth.probs, f->args.permuted_probs != NULL, "permuted_probs"},
+        {&f->counts, f->truth.counts, f->args.expert_counts != NULL, "expert_counts"},
+        {&f->offsets, f->truth.offsets, f->args.expert_offsets != NULL, "expert_offsets"},
+    };
+    unsigned char *before[COUNT_OF(outputs)];
+    sy_query query;
+    for (size_t i = 0; i < COUNT_OF(outputs); i++)
+        before[i] = tensor_snapshot(outputs[i].tensor);
+    expect_status(ctx, sy_moe_permute_query(ctx, &f->args, &query), SY_OK);
+    assert_int_equal(query.rows, f->truth.rows);
+    assert_int_equal(query.slots, f->truth.slots);
+    const bool refused = f->truth.bad_token >= 0;
+    expect_status(ctx, sy_moe_permute(ctx, &f->args), refused ? SY_ERR_ROUTING : SY_OK);
+    if (refused) {
+        sy_fault fault;
+        sy_ctx_fault(ctx, &fault);
+        assert_int_equal(fault.code, SY_FAULT_ROW_OVERFULL);
+        assert_int_equal(fault.position, f->truth.bad_token);
+        assert_int_equal(fault.value, f->truth.bad_count);
+        assert_int_equal(fault.limit, f->truth.slots);
+    }
+    for (size_t i = 0; i < COUNT_OF(outputs); i++) {
+        if (refused || !outputs[i].asked)
+            tensor_expect_unchanged(outputs[i].tensor, before[i], outputs[i].name);
+        else
+            tensor_expect(outputs[i].tensor, outputs[i].want, before[i], outputs[i].name);
+        free(before[i]);
+    }
+}
+
+static sy_ctx *contexts[4];
+static const int thread_counts[4] = {1, 2, 3, 8};
+
+static int open_contexts(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(contexts); i++)
+        contexts[i] = test_ctx(thread_counts[i], NULL);
+    return 0;
+}
+
+static int close_contexts(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(contexts); i++)
+        sy_ctx_destroy(contexts[i]);
+    return 0;
+}
+
+/* Prints where a random case came from when it fails: the check longjmps past the end of the loop. */
+static uint64_t running_seed;
+
+static void random_shapes(void **state)
+{
+    const uintptr_t which = (uintptr_t)*state;
+    const enum style style = (enum style)(which % STYLES);
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        uint64_t rng = running_seed = seed * 1000 + which;
+        struct fixture f;
+        fixture_make(&f, &rng, style, which >= STYLES);
+        fixture_check(&f, contexts[seed % 4]);
+        fixture_free(&f);
+    }
+    running_seed = 0;
+}
+
+static int tell_seed(void **state)
+{
+    (void)state;
+    if (running_seed != 0)
+        print_error("the failing case has seed %llu\n", (unsigned long long)running_seed);
+    running_seed = 0;
+    return 0;
+}
+
+/* Several megabytes, so that rows are really split; every thread count must match the oracle byte for byte. */
+static void large(bool capacity, int64_t tokens, int64_t experts, int64_t hidden, int64_t k)
+{
+    uint64_t rng = 77;
+    struct fixture f = {.in = {.tokens = tokens,
+                               .experts = experts,
+                               .hidden = hidden,
+                               .capacity = capacity,
+                               .out_tokens = k * tokens,
+                               .token_bytes = 2,
+                               .prob_bytes = 4}};
+    fixture_fill(&f, &rng);
+    make_map(&rng, &f, RAGGED, k);
+    oracle_moe_permute(&f.in, &f.truth);
+    fixture_tensors(&f, NULL, &(struct types){SY_BF16, SY_F32, SY_U8});
+    assert_true(f.out_x.bytes > 4 << 20);
+    for (size_t i = 0; i < COUNT_OF(contexts); i++) {
+        memset(f.out_x.mem, 0x11 * (int)i + 1, f.out_x.bytes);
+        memset(f.indices.mem, 0x11 * (int)i + 1, f.indices.bytes);
+        fixture_check(&f, contexts[i]);
+    }
+    fixture_free(&f);
+}
+
+static void large_packed_for_every_thread_count(void **state)
+{
+    (void)state;
+    large(false, 3001, 37, 257, 4);
+}
+
+static void large_capacity_for_every_thread_count(void **state)
+{
+    (void)state;
+    large(true, 3001, 37, 257, 4);
+}
+
+static void few_long_rows_for_every_thread_count(void **state)
+{
+    (void)state;
+    large(false, 3, 5, 400001, 3);
+}
+
+static void short_rows_for_every_thread_count(void **state)
+{
+    (void)state;
+    large(false, 250007, 4, 3, 4);
+}
+
+/* An overfull token near the end of a large map: the first one is named, whichever thread meets it. */
+static void first_overfull_token_of_many_for_every_thread_count(void **state)
+{
+    (void)state;
+    const int64_t tokens = 200003, experts = 16;
+    int64_t shape[] = {tokens, experts}, x_shape[] = {tokens, 1}, rows[] = {tokens},
+            out_shape[] = {tokens, 1};
+    unsigned char *map = calloc((size_t)(tokens * experts), 1);
+    unsigned char *x = calloc((size_t)tokens, 1), *out = calloc((size_t)tokens, 1);
+    int32_t *indices = calloc((size_t)tokens, 4);
+    assert_true(map && x && out && indices);
+    for (int64_t t = 0; t < tokens; t++)
+        map[t * experts + t % experts] = 1;
+    for (int64_t t = 150001; t < tokens; t += 7)
+        map[t * experts + (t + 3) % experts] = 1;
+    DLTensor map_t = sy_tensor(map, SY_BOOL, 2, shape), x_t = sy_tensor(x, SY_U8, 2, x_shape),
+             out_t = sy_tensor(out, SY_U8, 2, out_shape), index_t = sy_tensor(indices, SY_I32, 1, rows);
+    for (size_t i = 0; i < COUNT_OF(contexts); i++) {
+        sy_fault fault;
+        const sy_moe_permute_args args = {.tokens = &x_t,
+                                          .routing_map = &map_t,
+                                          .num_out_tokens = tokens,
+                                          .permuted_tokens = &out_t,
+                                          .sorted_indices = &index_t};
+        expect_status(contexts[i], sy_moe_permute(contexts[i], &args), SY_ERR_ROUTING);
+        sy_ctx_fault(contexts[i], &fault);
+        assert_int_equal(fault.position, 150001);
+        assert_int_equal(fault.value, 2);
+        assert_int_equal(fault.limit, 1);
+    }
+    free(map);
+    free(x);
+    free(out);
+    free(indices);
+}
+
+static void the_random_cases_were_hard(void **state)
+{
+    (void)state;
+    const int all[] = {seen.empty_expert, seen.overfull_expert, seen.short_expert, seen.ragged_row,
+                       seen.all_full,     seen.refused,         seen.odd_bytes,    seen.remainder,
+                       seen.no_rows,      seen.all_pairs,       seen.gap,          seen.offset,
+                       seen.misaligned,   seen.with_probs,      seen.mixed_types,  seen.zero_pad,
+                       seen.tail,         seen.no_elements,     seen.element[1],   seen.element[2],
+                       seen.element[4],   seen.element[8]};
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        if (all[i] < 8)
+            fail_msg("hard case number %zu occurred only %d times", i, all[i]);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[2 * STYLES + 6];
+    size_t n = 0;
+    for (uintptr_t i = 0; i < 2 * STYLES; i++)
+        tests[n++] = (struct CMUnitTest){
+            test_name("random_%s_%s", i < STYLES ? "packed" : "capacity", style_names[i % STYLES]),
+            random_shapes, NULL, tell_seed, (void *)i};
+    const struct CMUnitTest more[] = {
+        cmocka_unit_test(large_packed_for_every_thread_count),
+        cmocka_unit_test(large_capacity_for_every_thread_count),
+        cmocka_unit_test(few_long_rows_for_every_thread_count),
+        cmocka_unit_test(short_rows_for_every_thread_count),
+        cmocka_unit_test(first_overfull_token_of_many_for_every_thread_count),
+        cmocka_unit_test(the_random_cases_were_hard),
+    };
+    memcpy(tests + n, more, sizeof more);
+    return cmocka_run_group_tests_name("op_moe_permute_random", tests, open_contexts, close_contexts);
+}

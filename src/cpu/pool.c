@@ -45,12 +45,6 @@ static void run_task(void *job_data, int task)
     syi_fp_leave(saved);
 }
 
-/* A forked child inherits OpenMP's bookkeeping but not its threads: entering a region there would wait for ever. */
-static bool forked(const sy_ctx *ctx)
-{
-    return ctx->owner_pid != (long)getpid();
-}
-
 void syi_parallel(sy_ctx *ctx, int n_tasks, void (*fn)(void *data, int task), void *data)
 {
     struct job job = {fn, data};
@@ -59,7 +53,8 @@ void syi_parallel(sy_ctx *ctx, int n_tasks, void (*fn)(void *data, int task), vo
         return;
     }
 #ifdef _OPENMP
-    if (n_tasks > 1 && !forked(ctx)) {
+    /* A forked child inherits OpenMP's bookkeeping but not its threads: entering a region there would wait for ever. */
+    if (n_tasks > 1 && ctx->owner_pid == (long)getpid()) {
 #pragma omp parallel for num_threads(n_tasks) schedule(static, 1)
         for (int i = 0; i < n_tasks; i++)
             run_task(&job, i);

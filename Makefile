@@ -1,0 +1,60 @@
+# The everyday commands; `make help` lists them. CMake does the building, in build/<preset>.
+PREFIX ?= /usr/local
+PYTHON ?= python3
+WERROR ?= ON
+ARGS ?=
+
+CMAKE_LOG := --log-level=NOTICE
+RELEASE := build/release
+export CMAKE_GENERATOR ?= Ninja
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || echo 2)
+
+.PHONY: all setup setup-full release demo test test-all bench lint format install clean help
+.DEFAULT_GOAL := all
+all: release
+
+setup:
+	@scripts/setup.sh basic
+setup-full: setup
+	@scripts/setup.sh full
+
+release: setup
+	@cmake --preset release $(CMAKE_LOG) -DSWITCHYARD_WERROR=$(WERROR) $(CMAKE_FLAGS)
+	@cmake --build $(RELEASE)
+
+demo: release
+	@$(RELEASE)/switchyard demo $(ARGS)
+
+test: release
+	@$(PYTHON) scripts/run_tests.py $(RELEASE) --junit build/junit.xml $(ARGS)
+
+test-all: setup-full release
+	@$(PYTHON) scripts/test_all.py $(ARGS)
+
+bench: release
+	@$(RELEASE)/switchyard bench $(ARGS)
+
+lint: setup-full release
+	@$(PYTHON) scripts/lint.py $(ARGS)
+
+format: setup-full
+	@$(PYTHON) scripts/lint.py --format
+
+install: CMAKE_FLAGS += -DCMAKE_INSTALL_PREFIX=$(PREFIX)
+install: release
+	@cmake --install $(RELEASE) $(if $(DESTDIR),,&& { [ "$$(id -u)" != 0 ] || ldconfig; })
+
+clean:
+	rm -rf build demo.html
+
+help:
+	@echo 'make            build the library and the command line into build/release'
+	@echo 'make demo       one MoE decode step, narrated; writes demo.html'
+	@echo 'make test       build and run all native tests; report in build/junit.xml'
+	@echo 'make test-all   sanitizers, other compiler, other architecture, fuzzing, ABI, lint'
+	@echo 'make bench      time the operators against a copy of the same bytes (ARGS="moe_permute --json")'
+	@echo 'make lint       clang-format, clang-tidy, cppcheck, header and structure checks'
+	@echo 'make format     let clang-format rewrite the sources'
+	@echo 'make install    install below PREFIX (default /usr/local), DESTDIR honoured'
+	@echo 'make clean      remove build/'
+	@echo 'Missing Debian packages are installed with apt first; SKIP_SETUP=1 turns that off.'

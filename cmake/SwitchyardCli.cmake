@@ -1,0 +1,20 @@
+# The command line: cli/ and the bench and demo commands of bench/. Everything but main.c is a library of its own, so
+# that the fuzz targets can reach the file reader.
+file(GLOB cli_sources CONFIGURE_DEPENDS cli/*.c)
+list(REMOVE_ITEM cli_sources ${PROJECT_SOURCE_DIR}/cli/main.c)
+if(SWITCHYARD_BENCH)
+    file(GLOB bench_sources CONFIGURE_DEPENDS bench/*.c)
+endif()
+
+add_library(switchyard_cli_parts STATIC ${cli_sources} ${bench_sources})
+switchyard_defaults(switchyard_cli_parts)
+target_include_directories(switchyard_cli_parts PUBLIC ${PROJECT_SOURCE_DIR}/cli ${PROJECT_SOURCE_DIR}/bench
+                                                       ${PROJECT_SOURCE_DIR} ${JANSSON_INCLUDE_DIR})
+target_compile_definitions(switchyard_cli_parts PUBLIC SWITCHYARD_BENCH=$<BOOL:${SWITCHYARD_BENCH}>)
+target_link_libraries(switchyard_cli_parts PUBLIC switchyard ${JANSSON_LIBRARY} m)
+
+add_executable(switchyard_cli cli/main.c)
+switchyard_program(switchyard_cli)
+target_link_libraries(switchyard_cli PRIVATE switchyard_cli_parts)
+file(RELATIVE_PATH lib_from_bin /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
+set_target_properties(switchyard_cli PROPERTIES OUTPUT_NAME switchyard INSTALL_RPATH "$ORIGIN/${lib_from_bin}")

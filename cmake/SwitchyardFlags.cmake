@@ -1,0 +1,74 @@
+# Compiler flags, in one place. Arithmetic is exact by rule: no contraction into fma, no fast-math.
+include(CheckCCompilerFlag)
+include(CheckLinkerFlag)
+include(CheckPIESupported)
+check_pie_supported(LANGUAGES C)
+
+set(switchyard_warnings -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
+                        -Wpointer-arith -Wwrite-strings -Wundef -Wformat=2 -Wno-format-nonliteral)
+# The library only: every conversion that can lose a value is written out.
+set(switchyard_strict_warnings -Wconversion -Wcast-qual)
+
+set(switchyard_hardening "")
+set(switchyard_hardening_link "")
+if(SWITCHYARD_HARDENING AND NOT SWITCHYARD_SANITIZE)
+    set(CMAKE_REQUIRED_FLAGS -Werror) # clang only warns about a flag it does not use
+    foreach(flag -fstack-protector-strong -fstack-clash-protection -fcf-protection -mbranch-protection=standard)
+        string(MAKE_C_IDENTIFIER "SWITCHYARD_HAS${flag}" result)
+        check_c_compiler_flag(${flag} ${result}) # the last two exist on one architecture each
+        if(${result})
+            list(APPEND switchyard_hardening ${flag})
+        endif()
+    endforeach()
+    unset(CMAKE_REQUIRED_FLAGS)
+    list(APPEND switchyard_hardening "$<$<CONFIG:Release,RelWithDebInfo,MinSizeRel>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2>")
+    foreach(flag -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack -Wl,-z,defs)
+        string(MAKE_C_IDENTIFIER "SWITCHYARD_HAS${flag}" result)
+        check_linker_flag(C ${flag} ${result})
+        if(${result})
+            list(APPEND switchyard_hardening_link ${flag})
+        endif()
+    endforeach()
+endif()
+
+set(switchyard_sanitize "")
+if(SWITCHYARD_SANITIZE)
+    set(switchyard_sanitize -fsanitize=${SWITCHYARD_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+    if(SWITCHYARD_FUZZ)
+        list(APPEND switchyard_sanitize -fsanitize=fuzzer-no-link)
+    endif()
+endif()
+
+function(switchyard_defaults target)
+    set_target_properties(${target} PROPERTIES C_STANDARD 11 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF
+                          C_VISIBILITY_PRESET hidden POSITION_INDEPENDENT_CODE ON)
+    target_compile_options(${target} PRIVATE -ffp-contract=off -fno-fast-math ${switchyard_warnings}
+                           $<$<BOOL:${SWITCHYARD_WERROR}>:-Werror> ${switchyard_hardening} ${switchyard_sanitize})
+    # C11 without GNU extensions still needs the POSIX names (clock_gettime, getpid, mkstemp).
+    target_compile_definitions(${target} PRIVATE _POSIX_C_SOURCE=200809L)
+endfunction()
+
+function(switchyard_link_hardening target)
+    target_link_options(${target} PRIVATE ${switchyard_hardening_link} ${switchyard_sanitize})
+endfunction()
+
+# A program of ours: the defaults, and the link flags.
+function(switchyard_program target)
+    switchyard_defaults(${target})
+    switchyard_link_hardening(${target})
+endfunction()
+
+# The shared library shows the names listed in the map file and nothing else.
+function(switchyard_export_only target map)
+    set(map ${CMAKE_CURRENT_SOURCE_DIR}/${map})
+    if(APPLE)
+        file(STRINGS ${map} lines REGEX "^ +sy_[a-z0-9_]+;$")
+        list(TRANSFORM lines REPLACE "^ +(sy_[a-z0-9_]+);$" "_\\1\n")
+        set(list ${CMAKE_CURRENT_BINARY_DIR}/switchyard.exports)
+        file(WRITE ${list} ${lines})
+        target_link_options(${target} PRIVATE -Wl,-exported_symbols_list,${list})
+    else()
+        target_link_options(${target} PRIVATE -Wl,--version-script=${map})
+    endif()
+    set_target_properties(${target} PROPERTIES LINK_DEPENDS ${map})
+endfunction()

@@ -1,0 +1,32 @@
+# Header, libraries, command, pkg-config file and CMake package.
+include(CMakePackageConfigHelpers)
+
+install(FILES include/switchyard.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS switchyard EXPORT switchyardTargets)
+install(TARGETS switchyard_static EXPORT switchyardStaticTargets)
+if(TARGET switchyard_cli)
+    install(TARGETS switchyard_cli)
+endif()
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/switchyard)
+install(EXPORT switchyardTargets NAMESPACE switchyard:: DESTINATION ${package_dir})
+# Apart, because only the static library asks its users for OpenMP.
+install(EXPORT switchyardStaticTargets NAMESPACE switchyard:: DESTINATION ${package_dir})
+configure_package_config_file(cmake/switchyardConfig.cmake.in switchyardConfig.cmake INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(switchyardConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/switchyardConfig.cmake ${PROJECT_BINARY_DIR}/switchyardConfigVersion.cmake
+        DESTINATION ${package_dir})
+
+# The pkg-config file finds its prefix from its own place, so that an installed tree can be moved.
+file(RELATIVE_PATH PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" PC_PREFIX "${PC_PREFIX}")
+set(PC_CFLAGS "-I\${includedir}")
+if(DLPACK_INCLUDE_DIR)
+    string(APPEND PC_CFLAGS " -I${DLPACK_INCLUDE_DIR}")
+endif()
+set(PC_LIBS_PRIVATE "-lm")
+if(OpenMP_C_FOUND)
+    string(PREPEND PC_LIBS_PRIVATE "${OpenMP_C_FLAGS} ")
+endif()
+configure_file(cmake/switchyard.pc.in switchyard.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/switchyard.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

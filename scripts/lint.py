@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Static checks.   lint.py [--format]
+
+clang-format, clang-tidy, cppcheck, shellcheck (where present) and the tests of tests/lint and tests/abi, which need
+no extra tool and also run in `make test`. `--format` lets clang-format rewrite the sources instead.
+"""
+import concurrent.futures
+import glob
+import os
+import shutil
+import subprocess
+import sys
+
+import run_tests
+from run_tests import Case
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
+ROOMS = ("include", "src", "cli", "bench", "examples", "tests")
+
+
+def c_files(suffixes, rooms=ROOMS):
+    return sorted(path for room in rooms for path in glob.glob(f"{room}/**/*", recursive=True, root_dir=ROOT)
+                  if path.endswith(suffixes))
+
+
+def run(*command):
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+def one_case(tool, command, name=None):
+    if not shutil.which(command[0]):
+        return Case("lint", name or tool, "skipped", f"{command[0]} is not installed")
+    code, text = run(*command)
+    return Case("lint", name or tool, "failed" if code else "passed", text if code else "")
+
+
+def formatting():
+    return [one_case("clang-format", ["clang-format", "--dry-run", "-Werror", *c_files((".c", ".h"))])]
+
+
+def tidy():
+    """One case per file. The flags are clang's own, from a build folder that is configured and not built."""
+    if not shutil.which("clang-tidy"):
+        return [Case("lint", "clang-tidy", "skipped", "clang-tidy is not installed")]
+    code, text = run("cmake", "--preset", "lint", "--log-level=NOTICE")
+    if code:
+        return [Case("lint", "clang-tidy", "failed", text)]
+    files = [path for path in c_files((".c",)) if not path.startswith(("tests/fuzz/", "tests/consumer/"))]
+    with concurrent.futures.ThreadPoolExecutor(max(1, os.cpu_count() or 1)) as pool:
+        return list(pool.map(lambda path: one_case("clang-tidy", ["clang-tidy", "-p", "build/lint", "--quiet", path],
+                                                   f"clang-tidy {path}"), files))
+
+
+def cppcheck():
+    return [one_case("cppcheck", [
+        "cppcheck", "--quiet", "--std=c11", "--enable=warning,performance,portability", "--inline-suppr",
+        "--error-exitcode=1", "--suppress=missingIncludeSystem", "-j", str(max(1, os.cpu_count() or 1)),
+        "-I", "include", "-I", "src", "-I", "cli", "-I", "tests",
+        *c_files((".c",), ("src", "cli", "bench", "examples"))])]
+
+
+def shell():
+    return [one_case("shellcheck", ["shellcheck", ".ci/run", *sorted(glob.glob("scripts/*.sh", root_dir=ROOT))])]
+
+
+def structure():
+    return run_tests.run_suites(os.path.join(ROOT, "build/release"), ["lint", "abi"], show=lambda text: None)
+
+
+STEPS = (("clang-format", formatting), ("clang-tidy", tidy), ("cppcheck", cppcheck), ("shellcheck", shell),
+         ("structure, headers, exports, ABI", structure))
+
+
+def run_all(show):
+    cases = []
+    for name, step in STEPS:
+        found = step()
+        _, failed, skipped = run_tests.count(found)
+        show(f"  {'FAIL' if failed else 'skip' if skipped == len(found) else 'ok  '} {name}")
+        cases += found
+    return cases
+
+
+def main():
+    os.chdir(ROOT)
+    if "--format" in sys.argv[1:]:
+        return subprocess.run(["clang-format", "-i", *c_files((".c", ".h"))], check=False).returncode
+    show = lambda text: print(text, flush=True)
+    cases = run_all(show)
+    run_tests.show_trouble(cases, show)
+    show(run_tests.say(*run_tests.count(cases)))
+    return 1 if run_tests.count(cases)[1] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

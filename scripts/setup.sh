@@ -1,0 +1,82 @@
+#!/bin/sh
+# Installs what the build needs and this machine lacks.   scripts/setup.sh [basic|full]
+#   basic: what `make`, `make demo` and `make test` need.   full: also what `make test-all` and `make lint` need.
+# Silent when nothing is missing. SKIP_SETUP=1 turns it off.
+set -eu
+
+[ "${SKIP_SETUP:-0}" = 1 ] && exit 0
+set_name=${1:-basic}
+missing=
+reasons=
+
+need() { # need PACKAGE REASON CHECK...: remember PACKAGE when CHECK fails
+    package=$1 reason=$2
+    shift 2
+    if ! "$@"; then
+        missing="$missing $package"
+        reasons="$reasons $package ($reason),"
+    fi
+}
+has() { command -v "$1" >/dev/null 2>&1; }
+has_header() {
+    [ -e "/usr/include/$1" ] || [ -e "/usr/local/include/$1" ] || echo "#include <$1>" | cc -E - >/dev/null 2>&1
+}
+has_file() { # has_file PATTERN...: some file matches
+    for file in "$@"; do
+        [ -e "$file" ] && return 0
+    done
+    return 1
+}
+
+need gcc compiler has cc
+need g++ "C++ users' side of the tests" has c++
+need libc6-dev "C headers" has_header stdio.h
+need cmake build has cmake
+need ninja-build build has ninja
+need pkg-config "users' side of the tests" has pkg-config
+need python3 "command line tests" has python3
+need libdlpack-dev "the tensor type" has_header dlpack/dlpack.h
+need libjansson-dev "JSON in the command line" has_header jansson.h
+need libcmocka-dev "C tests" has_header cmocka.h
+
+if [ "$set_name" = full ]; then
+    case $(uname -m) in
+    x86_64) other=aarch64 other_gcc=gcc-aarch64-linux-gnu other_libc=libc6-dev-arm64-cross ;;
+    *) other=x86_64 other_gcc=gcc-x86-64-linux-gnu other_libc=libc6-dev-amd64-cross ;;
+    esac
+    need clang "second compiler" has clang
+    need libclang-rt-dev "sanitizers of clang" has_file /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a
+    need libomp-dev "OpenMP of clang" has_file /usr/lib/llvm-*/lib/libarcher.so
+    need clang-tidy lint has clang-tidy
+    need clang-format lint has clang-format
+    need cppcheck lint has cppcheck
+    need $other_gcc "the other architecture" has $other-linux-gnu-gcc
+    need $other_libc "the other architecture" has_file /usr/$other-linux-gnu/include/stdio.h
+    need qemu-user "the other architecture" has qemu-$other
+fi
+
+[ -z "$missing" ] && exit 0
+
+if ! has apt-get; then
+    echo "setup: missing:${reasons%,}" >&2
+    echo "setup: no apt-get here; please install what these Debian packages hold:$missing" >&2
+    exit 1
+fi
+sudo=
+if [ "$(id -u)" != 0 ]; then
+    if ! has sudo; then
+        echo "setup: neither root nor sudo; as root: apt-get install$missing" >&2
+        exit 1
+    fi
+    sudo="sudo"
+fi
+echo "setup: installing with apt:${reasons%,}"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+# shellcheck disable=SC2086 # $sudo and $missing are lists of words
+if ! { $sudo apt-get update && $sudo env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300 $missing; } >"$log" 2>&1 </dev/null; then
+    cat "$log" >&2
+    echo "setup: apt failed; wanted:$missing" >&2
+    exit 1
+fi

@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""What only maintainers need, after `make test`.   test_all.py [STAGE]...
+
+Sanitizer builds, equal bits from other compilers and on the other architecture, fuzzing, lint. One line per stage,
+logs in build/test-all/, report in build/junit-all.xml, last line `N passed, N failed, N skipped`.
+"""
+import glob
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+
+import lint
+import run_tests
+from run_tests import Case
+
+ROOT = lint.ROOT
+FUZZ_SECONDS = 60  # of all targets together
+FUZZ_MEMORY_MB = 2048
+OTHER = "aarch64" if platform.machine() == "x86_64" else "x86_64"
+
+
+class Missing(Exception):
+    """A tool that a stage needs is not on this machine."""
+
+
+class Broken(Exception):
+    """A build step failed; the text says how."""
+
+
+def need(*tools):
+    for tool in tools:
+        if not shutil.which(tool):
+            raise Missing(f"{tool} is not installed")
+
+
+def must(*command):
+    code, text = lint.run(*command)
+    if code:
+        raise Broken(f"{' '.join(command)}: exit status {code}\n{text[-20000:]}")
+    return text
+
+
+def build(preset, *targets):
+    must("cmake", "--preset", preset, "--log-level=NOTICE")
+    must("cmake", "--build", f"build/{preset}", *(["--target", *targets] if targets else []))
+    return os.path.join(ROOT, "build", preset)
+
+
+def rename(cases, stage):
+    for case in cases:
+        case.suite = f"{stage}.{case.suite}"
+    return cases
+
+
+def quiet(_):
+    pass
+
+
+def asan():
+    env = {"ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1:allocator_may_return_null=1",
+           "UBSAN_OPTIONS": "print_stacktrace=1"}
+    return rename(run_tests.run_suites(build("asan"), extra_env=env, show=quiet), "asan")
+
+
+def tsan():
+    """clang's libomp tells ThreadSanitizer what it synchronises through the archer tool."""
+    need("clang")
+    archer = sorted(glob.glob("/usr/lib/llvm-*/lib/libarcher.so"))
+    if not archer:
+        raise Missing("libarcher.so (libomp-dev) is not installed")
+    env = {"OMP_TOOL_LIBRARIES": archer[-1], "TSAN_OPTIONS": "ignore_noninstrumented_modules=1:halt_on_error=1"}
+    # Kernels with much address randomisation break the sanitizer's memory map.
+    wrapper = ["setarch", "-R"]
+    if subprocess.run([*wrapper, "true"], capture_output=True, check=False).returncode:
+        wrapper = []
+    cases = run_tests.run_suites(build("tsan"), ["op", "bad", "fault", "isa"], wrapper=wrapper, extra_env=env, show=quiet)
+    return rename(cases, "tsan")
+
+
+def bits_of(preset, emulator=()):
+    folder = build(preset, "bits")
+    env = dict(os.environ, SWITCHYARD_BITS=os.path.join(folder, "bits"), SWITCHYARD_RUN=" ".join(emulator))
+    return python_cases("bits", "tests/bits/test_bits.py", env, preset)
+
+
+def python_cases(suite, path, env, stage):
+    test = (suite, [sys.executable, "scripts/tap.py", path], [], 1800, [])
+    return rename(run_tests.run_one(test, [], {k: v for k, v in env.items() if k.startswith("SWITCHYARD_")}), stage)
+
+
+def bits_native():
+    cases = []
+    for preset in ("gcc-O0", "gcc-O3", "clang-O0", "clang-O3"):
+        try:
+            need(preset.split("-")[0])
+            cases += bits_of(preset)
+        except Missing as reason:
+            cases.append(Case(f"{preset}.bits", "bits", "skipped", str(reason)))
+    return cases
+
+
+def other_architecture():
+    compiler, root = f"{OTHER}-linux-gnu-gcc", f"/usr/{OTHER}-linux-gnu"
+    emulator = (f"qemu-{OTHER}", "-L", root)
+    need(compiler, emulator[0])
+    env = {"SWITCHYARD_CC": compiler, "SWITCHYARD_RUN": " ".join(emulator)}
+    return bits_of(OTHER, emulator) + python_cases("abi", "tests/abi/test_abi.py", env, OTHER)
+
+
+def fuzz():
+    need("clang")
+    folder = build("fuzz")
+    targets = sorted(path for path in glob.glob(os.path.join(folder, "fuzz_*")) if os.access(path, os.X_OK))
+    if not targets:
+        raise Broken("no fuzz targets were built")
+    corpus = os.path.join(folder, "corpus")
+    shutil.rmtree(corpus, ignore_errors=True)
+    must(sys.executable, "tests/fuzz/make_corpus.py", corpus)
+    return [fuzz_one(target, corpus, FUZZ_SECONDS // len(targets)) for target in targets]
+
+
+def fuzz_one(target, corpus, seconds):
+    stem = os.path.basename(target)[len("fuzz_"):]
+    seeds, found = os.path.join(corpus, stem), os.path.join(corpus, stem + ".found")
+    os.makedirs(seeds, exist_ok=True)
+    os.makedirs(found, exist_ok=True)
+    start = time.monotonic()
+    code, text = lint.run(target, f"-max_total_time={seconds}", "-seed=1", f"-rss_limit_mb={FUZZ_MEMORY_MB}", "-timeout=20",
+                          "-print_final_stats=1", f"-artifact_prefix={found}/crash-", found, seeds)
+    with open(os.path.join(ROOT, "build/test-all", f"fuzz-{stem}.log"), "w", encoding="utf-8") as log:
+        log.write(text)
+    return Case("fuzz", stem, "failed" if code else "passed", text[-8000:] if code else "", time.monotonic() - start)
+
+
+def lint_all():
+    return lint.run_all(quiet)
+
+
+STAGES = {
+    "asan": ("address and undefined-behaviour sanitizers", asan),
+    "tsan": ("thread sanitizer, clang with libomp and archer", tsan),
+    "bits": ("equal bits: gcc and clang, -O0 and -O3", bits_native),
+    "cross": (f"equal bits and layouts on {OTHER} under qemu", other_architecture),
+    "fuzz": (f"fuzzing, {FUZZ_SECONDS} s in all", fuzz),
+    "lint": ("lint", lint_all),
+}
+
+
+def main():
+    os.chdir(ROOT)
+    os.makedirs("build/test-all", exist_ok=True)
+    show = lambda text: print(text, flush=True)
+    wanted = sys.argv[1:] or list(STAGES)
+    unknown = [name for name in wanted if name not in STAGES]
+    if unknown:
+        show(f"unknown stage {unknown[0]}; there are {', '.join(STAGES)}")
+        return 2
+    everything = []
+    for name in wanted:
+        title, stage = STAGES[name]
+        show(f"== {name}: {title}")
+        start = time.monotonic()
+        try:
+            cases = stage()
+        except Missing as reason:
+            cases = [Case(name, name, "skipped", str(reason))]
+        except Broken as reason:
+            cases = [Case(name, "build", "failed", str(reason))]
+        passed, failed, skipped = run_tests.count(cases)
+        show(f"   {'FAIL' if failed else 'skip' if not passed else 'ok'}: {run_tests.say(passed, failed, skipped)}, "
+             f"{time.monotonic() - start:.0f} s")
+        everything += cases
+    run_tests.show_trouble(everything, show)
+    run_tests.write_junit("build/junit-all.xml", everything)
+    show(run_tests.say(*run_tests.count(everything)))
+    return 1 if run_tests.count(everything)[1] or not everything else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""Installs the library into a folder of the build and uses it from outside: pkg-config and find_package, C and C++17,
+shared and static; then moves the folder and uses it again."""
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BUILD = os.environ.get("SWITCHYARD_BUILD")
+CC = os.environ.get("SWITCHYARD_CC", "cc")
+STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+
+
+def run(command, **more):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **more)
+    if done.returncode != 0:
+        raise AssertionError(f"{shlex.join(command)}: exit status {done.returncode}\n{done.stdout}")
+    return done.stdout
+
+
+@unittest.skipUnless(BUILD, "SWITCHYARD_BUILD names the build folder")
+class Consumer(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.work = os.path.join(BUILD, "consumer")
+        shutil.rmtree(cls.work, ignore_errors=True)
+        cls.prefix = os.path.join(cls.work, "prefix")
+        run(["cmake", "--install", BUILD, "--prefix", cls.prefix])
+        found = [folder for folder, _, names in os.walk(cls.prefix) if "switchyard.pc" in names]
+        cls.pkgconfig = found[0]
+        cls.libdir = os.path.dirname(cls.pkgconfig)
+        with open(os.path.join(cls.prefix, "include", "switchyard.h"), encoding="utf-8") as file:
+            cls.version = ".".join(re.findall(r"^#define SY_VERSION_\w+ (\d+)$", file.read(), re.M))
+
+    def pkg_config(self, *options):
+        if not shutil.which("pkg-config"):
+            self.skipTest("no pkg-config")
+        env = dict(os.environ, PKG_CONFIG_PATH=self.pkgconfig)
+        return shlex.split(run(["pkg-config", *options, "switchyard"], env=env))
+
+    def compile_and_run(self, compiler, language, flags, name):
+        if not shutil.which(compiler):
+            self.skipTest(f"no {compiler}")
+        binary = os.path.join(self.work, name)
+        run([compiler, *language, *STRICT, os.path.join(HERE, "consumer.c"), "-x", "none", *flags, "-o", binary])
+        self.check_program(binary, LD_LIBRARY_PATH=self.libdir)
+
+    def check_program(self, binary, **env):
+        self.assertEqual(run([binary], env=dict(os.environ, **env)), f"{self.version}\n")
+
+    def static_flags(self):
+        """What --static gives, with the archive in place of the shared library that lies beside it."""
+        flags = self.pkg_config("--static", "--cflags", "--libs")
+        self.assertIn("-lswitchyard", flags)
+        return ["-l:libswitchyard.a" if flag == "-lswitchyard" else flag for flag in flags]
+
+    def test_pkg_config_version(self):
+        self.assertEqual(self.pkg_config("--modversion"), [self.version])
+
+    def test_pkg_config_c_shared(self):
+        self.compile_and_run(CC, ["-std=c11", "-x", "c"], self.pkg_config("--cflags", "--libs"), "pc_c_shared")
+
+    def test_pkg_config_c_static(self):
+        self.compile_and_run(CC, ["-std=c11", "-x", "c"], self.static_flags(), "pc_c_static")
+
+    def test_pkg_config_cxx_shared(self):
+        self.compile_and_run("c++", ["-std=c++17", "-x", "c++"], self.pkg_config("--cflags", "--libs"), "pc_cxx_shared")
+
+    def test_pkg_config_cxx_static(self):
+        self.compile_and_run("c++", ["-std=c++17", "-x", "c++"], self.static_flags(), "pc_cxx_static")
+
+    def test_installed_command_runs_after_a_move(self):
+        command = os.path.join(self.prefix, "bin", "switchyard")
+        if not os.path.exists(command):
+            self.skipTest("the command line was not built")
+        moved = os.path.join(self.work, "moved")
+        shutil.copytree(self.prefix, moved, symlinks=True)
+        self.assertIn(self.version, run([os.path.join(moved, "bin", "switchyard"), "--version"]))
+
+    def test_only_the_promised_files_are_installed(self):
+        files = {os.path.relpath(os.path.join(folder, name), self.prefix)
+                 for folder, _, names in os.walk(self.prefix) for name in names}
+        strangers = {path for path in files if not re.match(
+            r"bin/switchyard$|include/switchyard\.h$|.*/libswitchyard\.(a|so[.0-9]*)$|.*/pkgconfig/switchyard\.pc$"
+            r"|.*/cmake/switchyard/switchyard\w+(-\w+)?\.cmake$", path)}
+        self.assertEqual(strangers, set())
+
+
+@unittest.skipUnless(BUILD, "SWITCHYARD_BUILD names the build folder")
+class FindPackage(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if not hasattr(Consumer, "prefix"):
+            Consumer.setUpClass()
+        cls.build = os.path.join(Consumer.work, "find_package")
+        run(["cmake", "-S", HERE, "-B", cls.build, f"-DCMAKE_PREFIX_PATH={Consumer.prefix}", "-DCMAKE_BUILD_TYPE=Release",
+             f"-DCMAKE_C_COMPILER={CC}"])
+        run(["cmake", "--build", cls.build])
+
+    def check(self, name):
+        self.assertEqual(run([os.path.join(self.build, name)]), f"{Consumer.version}\n")
+
+    def test_c_shared(self):
+        self.check("c_switchyard")
+
+    def test_c_static(self):
+        self.check("c_switchyard_static")
+
+    def test_cxx_shared(self):
+        self.check("cxx_switchyard")
+
+    def test_cxx_static(self):
+        self.check("cxx_switchyard_static")
+
+
+if __name__ == "__main__":
+    unittest.main()

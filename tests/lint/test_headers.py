@@ -1,0 +1,59 @@
+"""Every header compiles alone; the public one as C11 and C++17 without a warning, under every compiler found."""
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+from test_structure import ROOT, sources
+
+STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-I", os.path.join(ROOT, "include")]
+if os.environ.get("SWITCHYARD_DLPACK"):
+    STRICT += ["-I", os.environ["SWITCHYARD_DLPACK"]]
+
+
+def compile_alone(compiler, flags, include, suffix, twice=True):
+    """The compiler's complaints about a file that only includes the header, twice: guards are part of the deal."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "alone" + suffix)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f"#include {include}\n" * (2 if twice else 1) + "typedef int not_empty;\n")
+        done = subprocess.run([compiler, *flags, path], capture_output=True, text=True, check=False)
+        return "" if done.returncode == 0 else done.stderr or f"exit status {done.returncode}"
+
+
+class PublicHeader(unittest.TestCase):
+    def check(self, compiler, standard, suffix):
+        if not shutil.which(compiler):
+            self.skipTest(f"no {compiler}")
+        self.assertEqual(compile_alone(compiler, [f"-std={standard}", *STRICT], "<switchyard.h>", suffix), "")
+
+    def test_c11_gcc(self):
+        self.check("gcc", "c11", ".c")
+
+    def test_c11_clang(self):
+        self.check("clang", "c11", ".c")
+
+    def test_cxx17_gcc(self):
+        self.check("g++", "c++17", ".cc")
+
+    def test_cxx17_clang(self):
+        self.check("clang++", "c++17", ".cc")
+
+
+class InternalHeaders(unittest.TestCase):
+    def test_each_compiles_alone(self):
+        compiler = os.environ.get("SWITCHYARD_CC", "cc")
+        folders = ["src", "cli", "bench", "tests"]
+        flags = ["-std=c11", *STRICT, "-D_POSIX_C_SOURCE=200809L"]
+        for folder in folders:
+            flags += ["-I", os.path.join(ROOT, folder)]
+        headers = [path for path in sources((".h",)) if not path.startswith("include/")]
+        self.assertTrue(headers)
+        for path in headers:
+            with self.subTest(path):
+                self.assertEqual(compile_alone(compiler, flags, f'"{os.path.join(ROOT, path)}"', ".c"), "")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,114 @@
+"""Who may include whom: arrows point down only (docs/design.md), foreign headers stay in the room that owns them."""
+import os
+import re
+import unittest
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+# Rooms and the first folder of every quoted include they may write. "." is a header beside the file.
+ARROWS = {
+    "src/base": {"base"},
+    "src/kernels": {"base", "kernels"},
+    "src/cpu": {"base", "kernels", "cpu"},
+    "src/ops": {"base", "kernels", "cpu", "ops"},
+    "cli": {".", "bench"},
+    "bench": {".", "cli"},
+    "examples": set(),
+    "tests/op": {".", "support.h", "oracle"},
+    "tests/bad": {".", "support.h", "oracle"},
+    "tests/oracle": {".", "support.h", "oracle"},
+    "tests/fault": {".", "support.h", "oracle", "base", "kernels", "cpu", "ops"},
+    "tests/isa": {".", "support.h", "oracle", "base", "kernels", "cpu", "ops"},
+    "tests/bits": set(),
+    "include": set(),
+}
+
+# Headers of others, and the folders that may include them.
+OWNERS = {
+    "immintrin.h": ["src/kernels/"],
+    "arm_neon.h": ["src/kernels/"],
+    "arm_sve.h": ["src/kernels/"],
+    "omp.h": ["src/cpu/", "bench/"],
+    "jansson.h": ["cli/"],
+    "cmocka.h": ["tests/"],
+    "dlpack/dlpack.h": ["include/"],
+}
+
+LONGEST_FILE = 800
+
+
+def sources(suffixes=(".c", ".h")):
+    """Paths from the root of all C files."""
+    for top in ("include", "src", "cli", "bench", "examples", "tests"):
+        for folder, _, names in os.walk(os.path.join(ROOT, top)):
+            for name in sorted(names):
+                if name.endswith(suffixes):
+                    yield os.path.relpath(os.path.join(folder, name), ROOT)
+
+
+def includes(path):
+    """(line number, quoted?, name) of every #include of a file."""
+    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            match = INCLUDE.match(line)
+            if match:
+                yield number, match.group(1) == '"', match.group(2)
+
+
+def room_of(path):
+    return next((room for room in ARROWS if path.startswith(room + "/")), None)
+
+
+def arrow_fault(path, name):
+    """What is wrong with `#include "name"` in a file, or None."""
+    allowed = ARROWS[room_of(path)]
+    if name.startswith("../") and not path.startswith("src/"):  # the library's includes start at src/, always
+        base = "tests" if path.startswith("tests/") else ""
+        name = os.path.relpath(os.path.normpath(os.path.join(os.path.dirname(path), name)), base or ".")
+    beside = os.path.exists(os.path.join(ROOT, os.path.dirname(path), name))
+    if name.split("/")[0] in allowed or (beside and "/" not in name and "." in allowed):
+        return None
+    return f"{room_of(path)} may include {', '.join(sorted(allowed)) or 'no internal header'}"
+
+
+class Structure(unittest.TestCase):
+    def test_there_is_something_to_read(self):
+        rooms = {room_of(path) for path in sources()}
+        self.assertTrue({"src/base", "src/kernels", "src/cpu", "src/ops", "cli", "tests/op"} <= rooms, rooms)
+
+    def test_arrows_point_down(self):
+        faults = [f'{path}:{line}: "{name}": {arrow_fault(path, name)}'
+                  for path in sources() if room_of(path)
+                  for line, quoted, name in includes(path) if quoted and arrow_fault(path, name)]
+        self.assertEqual(faults, [], "\n" + "\n".join(faults))
+
+    def test_the_rule_can_fail(self):
+        self.assertIsNotNone(arrow_fault("src/base/base.h", "kernels/kernels.h"))
+        self.assertIsNotNone(arrow_fault("src/kernels/pick.c", "cpu/backend.h"))
+        self.assertIsNotNone(arrow_fault("tests/oracle/x.c", "base/base.h"))
+        self.assertIsNotNone(arrow_fault("cli/main.c", "../src/base/base.h"))
+        self.assertIsNone(arrow_fault("src/cpu/x.c", "kernels/kernels.h"))
+
+    def test_foreign_headers_stay_at_home(self):
+        faults = [f"{path}:{line}: <{name}> belongs to {' '.join(OWNERS[name])}"
+                  for path in sources() for line, _, name in includes(path)
+                  if name in OWNERS and not path.startswith(tuple(OWNERS[name]))]
+        self.assertEqual(faults, [], "\n" + "\n".join(faults))
+
+    def test_the_public_header_includes_little(self):
+        names = {name for _, _, name in includes("include/switchyard.h")}
+        self.assertEqual(names, {"stdbool.h", "stddef.h", "stdint.h", "dlpack/dlpack.h"})
+
+    def test_no_file_is_too_long(self):
+        faults = []
+        for path in sources((".c", ".h", ".py")):
+            with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+                lines = sum(1 for _ in file)
+            if lines > LONGEST_FILE:
+                faults.append(f"{path}: {lines} lines, at most {LONGEST_FILE}")
+        self.assertEqual(faults, [], "\n" + "\n".join(faults))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,6 +1,7 @@
 /*
- * The random choice: where its words come from, which token they may reach, how often. Philox words are observed
- * through the tokens they select; frequencies are chi-square sums over fixed seeds with a stated bound.
+ * The random choice: where its words come from, which token they may reach, how often. Philox words are
+ * observed through the tokens they select; frequencies are chi-square sums over fixed seeds with a stated
+ * bound.
  */
 #include "support.h"
 
@@ -35,8 +36,8 @@ static void run_token(struct sample_case *c, sy_ctx *ctx)
 /* ---- Words ---- */
 
 /*
- * All ones is the counter of a CDF draw with offset 2^64-1 and stream 2^32-1: its known answer is U. Over 2^20 equal
- * logits the token is the top twenty bits of U.
+ * All ones is the counter of a CDF draw with offset 2^64-1 and stream 2^32-1: its known answer is U. Over
+ * 2^20 equal logits the token is the top twenty bits of U.
  */
 static void cdf_known_answer(void **state)
 {
@@ -319,8 +320,9 @@ static void zero_weight_is_never_drawn(void **state)
 /* ---- Frequencies ---- */
 
 /*
- * 8 tokens, 2^18 draws of consecutive offsets. The sum of (seen - expected)^2 / expected has 7 degrees of freedom: its
- * mean is 7 and it exceeds 24.32 once in a thousand honest seeds. The seeds are fixed, so this fails only for a cause.
+ * 8 tokens, 2^18 draws of consecutive offsets. The sum of (seen - expected)^2 / expected has 7 degrees of
+ * freedom: its mean is 7 and it exceeds 24.32 once in a thousand honest seeds. The seeds are fixed, so this
+ * fails only for a cause.
  */
 static void frequencies(void **state)
 {
@@ -411,7 +413,10 @@ static void greedy_rows_ignore_noise(void **state)
 
 /* ---- q ---- */
 
-/* Sign is ignored; NaN and infinities count as 2^100; 0 is clamped; equal scores go to the earlier of the list. */
+/*
+ * Sign is ignored; NaN and infinities count as 2^100; 0 is clamped; equal scores go to the earlier of the
+ * list.
+ */
 static void q_values(void **state)
 {
     (void)state;

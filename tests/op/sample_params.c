@@ -1,6 +1,7 @@
 /*
- * One row, one parameter value, one expected list: the edges of k, p, min_p, temperature, ties, k_limit, probabilities
- * as input and special rows, each a named test with an answer written by hand and the oracle beside it.
+ * One row, one parameter value, one expected list: the edges of k, p, min_p, temperature, ties, k_limit,
+ * probabilities as input and special rows, each a named test with an answer written by hand and the oracle
+ * beside it.
  */
 #include "support.h"
 
@@ -442,6 +443,40 @@ static void row_shapes(void **state)
     sy_ctx_destroy(ctx);
 }
 
+/*
+ * A signalling NaN is a NaN: p and min_p off, temperature 1, a logit -inf, q as far away as can be. Compilers
+ * may turn comparisons into minimum and maximum instructions, which treat it differently from a quiet one.
+ */
+static void signalling_nan(void **state)
+{
+    const DLDataType type = *(const DLDataType *)*state;
+    const uint32_t nan = type.bits == 32 ? 0x7f800001 : type.code == 2 ? 0x7c01 : 0x7f81;
+    static const double x[] = {1, 3, 2, 3.5, 0}, q[] = {1, 1, 1, 1, 1};
+    sy_ctx *ctx = test_ctx(1, NULL);
+    for (int s = SLOT_LOGITS; s <= SLOT_Q; s++) {
+        struct sample_case c;
+        if (s == SLOT_TOP_K)
+            continue;
+        sample_open(&c, type, 1, 5, NULL);
+        sample_put_row(&c, SLOT_LOGITS, 0, x);
+        sample_add_q(&c, NULL);
+        sample_put_row(&c, SLOT_Q, 0, q);
+        if (s == SLOT_LOGITS || s == SLOT_Q) {
+            sample_put_bits(&c, (enum sample_slot)s, 0, 3, s == SLOT_Q ? 0x7f800001 : nan);
+        } else {
+            sample_add_rows(&c, (enum sample_slot)s, type, ROWS_B);
+            sample_put_bits(&c, (enum sample_slot)s, 0, 0, nan);
+        }
+        c.args.logprob_mode = SY_LOGPROB_FINAL;
+        sample_add_outputs(&c, SLOTS_ALL_OUTPUTS, NULL);
+        sample_check(&c, ctx, NULL, sample_slot_name((enum sample_slot)s));
+        assert_int_equal(*(int64_t *)(void *)c.slot[SLOT_TOKEN].mem, s == SLOT_LOGITS || s == SLOT_Q ? 1 : 3);
+        assert_int_equal(*(int32_t *)(void *)c.slot[SLOT_KEPT].mem, s == SLOT_LOGITS ? 4 : 5);
+        sample_close(&c);
+    }
+    sy_ctx_destroy(ctx);
+}
+
 /* ---- Properties ---- */
 
 /* The library's own list is the shortest prefix that reaches p: without its last token it falls short. */
@@ -562,6 +597,9 @@ int main(void)
     for (size_t i = 0; i < COUNT_OF(kinds); i++)
         test_add(&list, test_name("per-row tensors of shape %s", shape_names[i]), row_shapes,
                  (void *)(uintptr_t)&kinds[i]);
+    for (size_t i = 0; i < COUNT_OF(types); i++)
+        test_add(&list, test_name("signalling NaN: %s", type_names[i]), signalling_nan,
+                 (void *)(uintptr_t)&types[i]);
     for (size_t i = 0; i < COUNT_OF(types); i++)
         test_add(&list, test_name("nucleus is minimal: %s", type_names[i]), nucleus_is_minimal,
                  (void *)(uintptr_t)&types[i]);

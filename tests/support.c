@@ -406,3 +406,182 @@ char *test_name(const char *format, ...)
     names = one;
     return one->text;
 }
+
+/* ---- Refusals ----------------------------------------------------------------------------------------------- */
+
+struct tensor *bad_add(struct bad_call *call, const char *name, const DLTensor **field, DLDataType type,
+                       int rank, const int64_t *shape)
+{
+    struct tensor *x = &call->tensors[call->count];
+    tensor_make(x, type, rank, shape, NULL);
+    memset(x->mem, 0, x->bytes);
+    call->names[call->count] = name;
+    call->fields[call->count] = field;
+    call->count++;
+    *field = &x->t;
+    return x;
+}
+
+static int bad_find(const struct bad_call *call, const char *name)
+{
+    for (int i = 0; i < call->count; i++)
+        if (strcmp(call->names[i], name) == 0)
+            return i;
+    fail_msg("the call has no tensor %s", name);
+    return 0;
+}
+
+struct tensor *bad_tensor(struct bad_call *call, const char *name)
+{
+    return &call->tensors[bad_find(call, name)];
+}
+
+void bad_free(struct bad_call *call)
+{
+    for (int i = 0; i < call->count; i++)
+        tensor_free(&call->tensors[i]);
+}
+
+void bad_spoil(struct bad_call *call, const struct spoil *spoil)
+{
+    if (spoil->kind == SPOIL_NOTHING)
+        return;
+    if (spoil->kind == SPOIL_CALL) {
+        spoil->with(call);
+        return;
+    }
+    const int at = bad_find(call, spoil->argument);
+    struct tensor *x = &call->tensors[at];
+    switch (spoil->kind) {
+    case SPOIL_TENSOR:
+        *call->fields[at] = NULL;
+        break;
+    case SPOIL_DATA:
+        x->t.data = NULL;
+        break;
+    case SPOIL_SHAPE:
+        x->t.shape = NULL;
+        break;
+    case SPOIL_TYPE:
+        x->t.dtype = spoil->type;
+        break;
+    case SPOIL_RANK:
+        for (int d = x->t.ndim; d < spoil->value; d++)
+            x->shape[d] = 1;
+        x->t.ndim = (int)spoil->value;
+        break;
+    case SPOIL_EXTENT:
+        x->shape[spoil->dim] = spoil->value;
+        break;
+    case SPOIL_STRIDE:
+        x->t.strides = x->strides;
+        x->strides[spoil->dim] = spoil->value;
+        break;
+    case SPOIL_DEVICE:
+        x->t.device.device_type = (DLDeviceType)spoil->value;
+        break;
+    default: /* SPOIL_OVER */
+        x->t.data = bad_tensor(call, spoil->other)->mem + spoil->value;
+        break;
+    }
+}
+
+/* Is `word` one of the names in "a|b|c"? */
+static bool listed(const char *names, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *p = names; n > 0 && (p = strstr(p, word)) != NULL; p += n)
+        if ((p == names || p[-1] == '|') && (p[n] == '\0' || p[n] == '|'))
+            return true;
+    return false;
+}
+
+static bool code_fits(sy_fault_code code, sy_status status)
+{
+    switch (status) {
+    case SY_ERR_NULL:
+        return code == SY_FAULT_NULL_POINTER;
+    case SY_ERR_DTYPE:
+        return code == SY_FAULT_BAD_DTYPE;
+    case SY_ERR_SHAPE:
+        return code == SY_FAULT_BAD_RANK || code == SY_FAULT_BAD_SHAPE || code == SY_FAULT_EMPTY;
+    case SY_ERR_STRIDE:
+        return code == SY_FAULT_BAD_STRIDE;
+    case SY_ERR_VALUE:
+        return code == SY_FAULT_BAD_VALUE || code == SY_FAULT_BAD_BLOCK_SIZE || code == SY_FAULT_BAD_OPTION;
+    case SY_ERR_OVERFLOW:
+        return code == SY_FAULT_OVERFLOW;
+    case SY_ERR_ALIAS:
+        return code == SY_FAULT_ALIAS;
+    case SY_ERR_DEVICE:
+        return code == SY_FAULT_BAD_DEVICE;
+    case SY_ERR_ROUTING:
+        return code == SY_FAULT_ROW_OVERFULL;
+    default:
+        return status == SY_ERR_INDEX && code >= SY_FAULT_LENGTH_RANGE && code <= SY_FAULT_ROW_RANGE;
+    }
+}
+
+static void expect_sentence(sy_ctx *ctx, const char *op, const struct refusal *row)
+{
+    const char *text = sy_ctx_error(ctx), *blame = row->blame ? row->blame : row->spoil.argument;
+    sy_fault fault;
+    assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
+    assert_int_equal(fault.status, row->want);
+    if (!code_fits(fault.code, row->want))
+        fail_msg("fault code %s does not fit: \"%s\"", sy_fault_name(fault.code), text);
+    if (strncmp(text, op, strlen(op)) != 0 || strncmp(text + strlen(op), ": ", 2) != 0)
+        fail_msg("the sentence does not begin with the operator: \"%s\"", text);
+    if (blame && !listed(blame, fault.argument))
+        fail_msg("the fault blames \"%s\", want %s: \"%s\"", fault.argument, blame, text);
+    if (strstr(text, fault.argument) == NULL)
+        fail_msg("the sentence does not name %s: \"%s\"", fault.argument, text);
+    if (row->found && strstr(text, row->found) == NULL)
+        fail_msg("the sentence lacks what was found, %s: \"%s\"", row->found, text);
+    if (row->wanted && strstr(text, row->wanted) == NULL)
+        fail_msg("the sentence lacks what was wanted, %s: \"%s\"", row->wanted, text);
+    if (row->want != SY_ERR_INDEX && row->want != SY_ERR_ROUTING) {
+        assert_int_equal(fault.batch, -1);
+        assert_int_equal(fault.position, -1);
+    }
+}
+
+void check_refusal(void (*make)(struct bad_call *call), const struct refusal *row)
+{
+    struct bad_call call = {0};
+    unsigned char *before[BAD_TENSORS];
+    sy_ctx *ctx = test_ctx(2, NULL);
+    make(&call);
+    bad_spoil(&call, &row->spoil);
+    bad_spoil(&call, &row->second);
+    for (int i = 0; i < call.count; i++)
+        before[i] = tensor_snapshot(&call.tensors[i]);
+    expect_status(ctx, call.run(ctx, &call), row->want);
+    expect_sentence(ctx, call.op, row);
+    for (int i = 0; i < call.count; i++) {
+        tensor_expect_unchanged(&call.tensors[i], before[i], call.names[i]);
+        free(before[i]);
+    }
+    bad_free(&call);
+    sy_ctx_destroy(ctx);
+}
+
+void check_query_refusal(void (*make)(struct bad_call *call), const struct refusal *row)
+{
+    struct bad_call call = {0};
+    sy_query query;
+    sy_ctx *ctx = test_ctx(2, NULL);
+    make(&call);
+    for (int i = 0; i < call.count; i++) {
+        call.tensors[i].t.data = NULL;
+        if (i >= call.first_output)
+            *call.fields[i] = NULL;
+    }
+    expect_status(ctx, call.query(ctx, &call, &query), SY_OK);
+    bad_spoil(&call, &row->spoil);
+    bad_spoil(&call, &row->second);
+    expect_status(ctx, call.query(ctx, &call, &query), row->want);
+    expect_sentence(ctx, call.op, row);
+    bad_free(&call);
+    sy_ctx_destroy(ctx);
+}

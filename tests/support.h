@@ -117,30 +117,45 @@ int test_run(struct test_list *list, const char *group);
 /* A heap string for test names; kept until the process ends. */
 char *test_name(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* ---- Refusals: one valid call, one spoiler per row ---------------------------------------------------------- */
+/* ---- Calls as values ---------------------------------------------------------------------------------------- */
 
-/* One valid call in a form that a table can spoil. The struct must not be copied. */
-#define BAD_TENSORS 12
-struct bad_call {
+/* One valid call in a form that loops and tables can handle. The struct must not be copied. */
+#define TEST_CALL_TENSORS 12
+struct test_call {
     const char *op;
     int count, first_output; /* tensors [first_output, count) are outputs                 */
-    const char *names[BAD_TENSORS];
-    const DLTensor **fields[BAD_TENSORS]; /* where the argument struct keeps each tensor */
-    struct tensor tensors[BAD_TENSORS];
-    sy_status (*run)(sy_ctx *ctx, struct bad_call *call);
-    sy_status (*query)(sy_ctx *ctx, struct bad_call *call, sy_query *query);
+    const char *names[TEST_CALL_TENSORS];
+    const DLTensor **fields[TEST_CALL_TENSORS]; /* where the argument struct keeps each tensor */
+    struct tensor tensors[TEST_CALL_TENSORS];
+    sy_status (*run)(sy_ctx *ctx, struct test_call *call);
+    sy_status (*query)(sy_ctx *ctx, struct test_call *call, sy_query *query);
     union {
         sy_moe_permute_args permute;
         sy_moe_dispatch_args dispatch;
         sy_kv_gather_args gather;
+        sy_sample_args sample;
     } args;
 };
 
 /* Appends a compact tensor that `field` points to. */
-struct tensor *bad_add(struct bad_call *call, const char *name, const DLTensor **field, DLDataType type,
-                       int rank, const int64_t *shape);
-struct tensor *bad_tensor(struct bad_call *call, const char *name);
-void bad_free(struct bad_call *call);
+struct tensor *test_call_add(struct test_call *call, const char *name, const DLTensor **field,
+                             DLDataType type, int rank, const int64_t *shape);
+struct tensor *test_call_tensor(struct test_call *call, const char *name);
+void test_call_free(struct test_call *call);
+
+/*
+ * Valid calls of every operator with fixed contents: index 0 to TEST_CALLS - 1, in a size of a few kilobytes or of
+ * several megabytes, so that work is split over threads.
+ */
+#define TEST_CALLS 6
+void test_call_make(struct test_call *call, int index, bool large);
+const char *test_call_name(int index);
+
+void test_call_reset(struct test_call *call);                  /* fills the outputs with 0xA5 again   */
+void test_call_expect_untouched(const struct test_call *call); /* the outputs are as reset left them  */
+void test_call_expect_equal(const struct test_call *got, const struct test_call *want); /* outputs    */
+
+/* ---- Refusals: one valid call, one spoiler per row ---------------------------------------------------------- */
 
 enum spoil_kind {
     SPOIL_NOTHING,
@@ -162,9 +177,9 @@ struct spoil {
     int64_t value;
     DLDataType type;
     const char *other;
-    void (*with)(struct bad_call *call);
+    void (*with)(struct test_call *call);
 };
-void bad_spoil(struct bad_call *call, const struct spoil *spoil);
+void test_call_spoil(struct test_call *call, const struct spoil *spoil);
 
 struct refusal {
     const char *name;
@@ -181,8 +196,8 @@ struct refusal {
  * Makes a call with `make`, spoils it, expects the status, the sentence, the fault and untouched outputs. The second
  * form does the same through the query after taking away outputs and data.
  */
-void check_refusal(void (*make)(struct bad_call *call), const struct refusal *row);
-void check_query_refusal(void (*make)(struct bad_call *call), const struct refusal *row);
+void check_refusal(void (*make)(struct test_call *call), const struct refusal *row);
+void check_query_refusal(void (*make)(struct test_call *call), const struct refusal *row);
 
 /* The fields of a row. */
 #define NO_TENSOR(x) .spoil = {.kind = SPOIL_TENSOR, .argument = x}, .want = SY_ERR_NULL

@@ -15,121 +15,121 @@ enum {
     TABLE = 8
 };
 
-static sy_status run(sy_ctx *ctx, struct bad_call *c)
+static sy_status run(sy_ctx *ctx, struct test_call *c)
 {
     return sy_kv_gather(ctx, &c->args.gather);
 }
 
-static sy_status query(sy_ctx *ctx, struct bad_call *c, sy_query *q)
+static sy_status query(sy_ctx *ctx, struct test_call *c, sy_query *q)
 {
     return sy_kv_gather_query(ctx, &c->args.gather, q);
 }
 
 /* Everything but `out` is zero, apart from the lengths: a valid call that reads row 0 fifteen times. */
-static void make_with(struct bad_call *c, int cache_rank)
+static void make_with(struct test_call *c, int cache_rank)
 {
     sy_kv_gather_args *a = &c->args.gather;
-    *c = (struct bad_call){.op = "kv_gather", .first_output = 6, .run = run, .query = query};
+    *c = (struct test_call){.op = "kv_gather", .first_output = 6, .run = run, .query = query};
     if (cache_rank == 2)
-        bad_add(c, "cache", &a->cache, SY_F32, 2, (int64_t[]){CACHE_ROWS, WIDTH});
+        test_call_add(c, "cache", &a->cache, SY_F32, 2, (int64_t[]){CACHE_ROWS, WIDTH});
     else
-        bad_add(c, "cache", &a->cache, SY_F32, 3, (int64_t[]){BLOCKS, BLOCK_SIZE, WIDTH});
-    bad_add(c, "indices", &a->indices, SY_I32, 2, (int64_t[]){BATCH, COUNT});
-    bad_add(c, "block_table", &a->block_table, SY_I32, 2, (int64_t[]){REQUESTS, TABLE});
-    bad_add(c, "req_id", &a->req_id, SY_I32, 1, (int64_t[]){BATCH});
-    bad_add(c, "counts", &a->counts, SY_I32, 1, (int64_t[]){BATCH});
-    struct tensor *lens = bad_add(c, "seq_lens", &a->seq_lens, SY_I32, 1, (int64_t[]){BATCH});
-    struct tensor *out = bad_add(c, "out", &a->out, SY_F32, 3, (int64_t[]){BATCH, COUNT, WIDTH});
+        test_call_add(c, "cache", &a->cache, SY_F32, 3, (int64_t[]){BLOCKS, BLOCK_SIZE, WIDTH});
+    test_call_add(c, "indices", &a->indices, SY_I32, 2, (int64_t[]){BATCH, COUNT});
+    test_call_add(c, "block_table", &a->block_table, SY_I32, 2, (int64_t[]){REQUESTS, TABLE});
+    test_call_add(c, "req_id", &a->req_id, SY_I32, 1, (int64_t[]){BATCH});
+    test_call_add(c, "counts", &a->counts, SY_I32, 1, (int64_t[]){BATCH});
+    struct tensor *lens = test_call_add(c, "seq_lens", &a->seq_lens, SY_I32, 1, (int64_t[]){BATCH});
+    struct tensor *out = test_call_add(c, "out", &a->out, SY_F32, 3, (int64_t[]){BATCH, COUNT, WIDTH});
     memset(out->mem, 0x3C, out->bytes);
     for (int b = 0; b < BATCH; b++)
-        lens->mem[4 * b] = bad_tensor(c, "counts")->mem[4 * b] = COUNT;
+        lens->mem[4 * b] = test_call_tensor(c, "counts")->mem[4 * b] = COUNT;
     a->block_size = BLOCK_SIZE;
 }
 
-static void make(struct bad_call *c)
+static void make(struct test_call *c)
 {
     make_with(c, 2);
 }
 
-static void make_paged(struct bad_call *c)
+static void make_paged(struct test_call *c)
 {
     make_with(c, 3);
 }
 
-static void put(struct bad_call *c, const char *name, int64_t at, int32_t value)
+static void put(struct test_call *c, const char *name, int64_t at, int32_t value)
 {
-    memcpy(bad_tensor(c, name)->mem + 4 * at, &value, 4);
+    memcpy(test_call_tensor(c, name)->mem + 4 * at, &value, 4);
 }
 
-static void block_size_zero(struct bad_call *c)
+static void block_size_zero(struct test_call *c)
 {
     c->args.gather.block_size = 0;
 }
 
-static void block_size_minus_one(struct bad_call *c)
+static void block_size_minus_one(struct test_call *c)
 {
     c->args.gather.block_size = -1;
 }
 
-static void block_size_lowest(struct bad_call *c)
+static void block_size_lowest(struct test_call *c)
 {
     c->args.gather.block_size = INT64_MIN;
 }
 
-static void pad_three(struct bad_call *c)
+static void pad_three(struct test_call *c)
 {
     c->args.gather.pad = (sy_kv_pad)3;
 }
 
-static void pad_minus_one(struct bad_call *c)
+static void pad_minus_one(struct test_call *c)
 {
     memset(&c->args.gather.pad, 0xFF, sizeof c->args.gather.pad);
 }
 
-static void table_times_block_size(struct bad_call *c)
+static void table_times_block_size(struct test_call *c)
 {
     c->args.gather.block_size = INT64_C(1) << 61;
 }
 
 /* 2^62 + 1 rows of one byte are two blocks of 2^62 rows, and those end at 2^63. */
-static void blocks_times_block_size(struct bad_call *c)
+static void blocks_times_block_size(struct test_call *c)
 {
-    bad_tensor(c, "block_table")->shape[1] = 0;
-    bad_tensor(c, "cache")->t.dtype = SY_I8;
-    bad_tensor(c, "cache")->shape[0] = (INT64_C(1) << 62) + 1;
-    bad_tensor(c, "cache")->shape[1] = 1;
+    test_call_tensor(c, "block_table")->shape[1] = 0;
+    test_call_tensor(c, "cache")->t.dtype = SY_I8;
+    test_call_tensor(c, "cache")->shape[0] = (INT64_C(1) << 62) + 1;
+    test_call_tensor(c, "cache")->shape[1] = 1;
     c->args.gather.block_size = INT64_C(1) << 62;
 }
 
-static void cache_bytes(struct bad_call *c)
+static void cache_bytes(struct test_call *c)
 {
-    bad_tensor(c, "cache")->shape[0] = INT64_C(1) << 60;
+    test_call_tensor(c, "cache")->shape[0] = INT64_C(1) << 60;
     c->args.gather.block_size = 1;
 }
 
-static void positions_of_32_bits(struct bad_call *c)
+static void positions_of_32_bits(struct test_call *c)
 {
     const char *const per_row[] = {"req_id", "counts", "seq_lens", "indices"};
     for (size_t i = 0; i < COUNT_OF(per_row); i++)
-        bad_tensor(c, per_row[i])->shape[0] = 65536;
-    bad_tensor(c, "indices")->shape[1] = 65536;
+        test_call_tensor(c, per_row[i])->shape[0] = 65536;
+    test_call_tensor(c, "indices")->shape[1] = 65536;
 }
 
-static void no_req_id(struct bad_call *c)
+static void no_req_id(struct test_call *c)
 {
     c->args.gather.req_id = NULL;
 }
 
-static void flat_table_without_req_id(struct bad_call *c)
+static void flat_table_without_req_id(struct test_call *c)
 {
     c->args.gather.req_id = NULL;
-    bad_tensor(c, "block_table")->t.ndim = 1;
+    test_call_tensor(c, "block_table")->t.ndim = 1;
 }
 
 /* Leading dimensions [2,2] whose rows are not one even sequence: 2, 5 and 2 elements apart. */
-static void uneven_index_rows(struct bad_call *c)
+static void uneven_index_rows(struct test_call *c)
 {
-    struct tensor *x = bad_tensor(c, "indices"), *out = bad_tensor(c, "out");
+    struct tensor *x = test_call_tensor(c, "indices"), *out = test_call_tensor(c, "out");
     memcpy(x->shape, (int64_t[]){2, 2, 2}, 24);
     memcpy(x->strides, (int64_t[]){7, 2, 1}, 24);
     x->t.ndim = 3;
@@ -137,54 +137,54 @@ static void uneven_index_rows(struct bad_call *c)
     memcpy(out->shape, (int64_t[]){2, 2, 2, 7}, 32);
     out->t.ndim = 4;
     c->args.gather.req_id = c->args.gather.counts = c->args.gather.seq_lens = NULL;
-    bad_tensor(c, "block_table")->shape[0] = 4;
-    bad_tensor(c, "block_table")->shape[1] = 4;
+    test_call_tensor(c, "block_table")->shape[0] = 4;
+    test_call_tensor(c, "block_table")->shape[1] = 4;
 }
 
-static void count_six(struct bad_call *c)
+static void count_six(struct test_call *c)
 {
     put(c, "counts", 1, 6);
 }
 
-static void count_minus_one(struct bad_call *c)
+static void count_minus_one(struct test_call *c)
 {
     put(c, "counts", 0, -1);
 }
 
-static void length_minus_two(struct bad_call *c)
+static void length_minus_two(struct test_call *c)
 {
     put(c, "seq_lens", 2, -2);
 }
 
-static void request_two(struct bad_call *c)
+static void request_two(struct test_call *c)
 {
     put(c, "req_id", 1, 2);
 }
 
-static void index_past_sequence(struct bad_call *c)
+static void index_past_sequence(struct test_call *c)
 {
     put(c, "indices", 2 * COUNT + 3, 5);
 }
 
-static void index_minus_one(struct bad_call *c)
+static void index_minus_one(struct test_call *c)
 {
     put(c, "indices", 4, -1);
 }
 
-static void table_too_short(struct bad_call *c)
+static void table_too_short(struct test_call *c)
 {
     put(c, "seq_lens", 1, 1000);
     put(c, "indices", COUNT + 2, TABLE * BLOCK_SIZE + 1);
 }
 
-static void block_past_cache(struct bad_call *c)
+static void block_past_cache(struct test_call *c)
 {
     put(c, "block_table", 0, BLOCKS);
 }
 
-static void row_past_cache(struct bad_call *c)
+static void row_past_cache(struct test_call *c)
 {
-    bad_tensor(c, "cache")->shape[0] = CACHE_ROWS - 2; /* block 5 holds two rows */
+    test_call_tensor(c, "cache")->shape[0] = CACHE_ROWS - 2; /* block 5 holds two rows */
     put(c, "block_table", 0, BLOCKS - 1);
     put(c, "indices", 1, 3);
 }
@@ -382,14 +382,14 @@ static void fine_codes(void **state)
     };
     sy_ctx *ctx = test_ctx(2, NULL);
     for (size_t i = 0; i < COUNT_OF(all); i++) {
-        struct bad_call c;
+        struct test_call c;
         sy_fault fault;
         make(&c);
-        bad_spoil(&c, &all[i].spoil);
+        test_call_spoil(&c, &all[i].spoil);
         assert_int_not_equal(run(ctx, &c), SY_OK);
         assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
         assert_string_equal(sy_fault_name(fault.code), sy_fault_name(all[i].code));
-        bad_free(&c);
+        test_call_free(&c);
     }
     sy_ctx_destroy(ctx);
 }
@@ -399,7 +399,7 @@ static void fine_codes(void **state)
 static void missing_context_arguments_or_query(void **state)
 {
     (void)state;
-    struct bad_call c;
+    struct test_call c;
     sy_query q;
     sy_ctx *ctx = test_ctx(1, NULL);
     make(&c);
@@ -411,22 +411,22 @@ static void missing_context_arguments_or_query(void **state)
     assert_int_equal(sy_kv_gather_query(ctx, &c.args.gather, NULL), SY_ERR_NULL);
     expect_status(ctx, sy_kv_gather(ctx, &c.args.gather), SY_OK);
     assert_string_equal(sy_ctx_error(ctx), "");
-    bad_free(&c);
+    test_call_free(&c);
     sy_ctx_destroy(ctx);
 }
 
-static void accepted(void (*change)(struct bad_call *c))
+static void accepted(void (*change)(struct test_call *c))
 {
-    struct bad_call c;
+    struct test_call c;
     sy_ctx *ctx = test_ctx(2, NULL);
     make(&c);
     change(&c);
     expect_status(ctx, run(ctx, &c), SY_OK);
-    bad_free(&c);
+    test_call_free(&c);
     sy_ctx_destroy(ctx);
 }
 
-static void pin_all(struct bad_call *c)
+static void pin_all(struct test_call *c)
 {
     for (int i = 0; i < c->count; i++)
         c->tensors[i].t.device.device_type = kDLCUDAHost;
@@ -440,7 +440,7 @@ static void pinned_host_memory_is_host_memory(void **state)
 
 /* All tensors directly behind each other. */
 static unsigned char *block;
-static void pack(struct bad_call *c)
+static void pack(struct test_call *c)
 {
     size_t at = 0;
     for (int i = 0; i < c->count; i++) {
@@ -458,10 +458,10 @@ static void adjacent_tensors_do_not_overlap(void **state)
     buf_free(block);
 }
 
-static void one_array_for_two(struct bad_call *c)
+static void one_array_for_two(struct test_call *c)
 {
-    bad_tensor(c, "counts")->t.data = bad_tensor(c, "seq_lens")->mem;
-    bad_tensor(c, "req_id")->t.data = bad_tensor(c, "indices")->mem;
+    test_call_tensor(c, "counts")->t.data = test_call_tensor(c, "seq_lens")->mem;
+    test_call_tensor(c, "req_id")->t.data = test_call_tensor(c, "indices")->mem;
 }
 
 static void inputs_may_overlap(void **state)
@@ -471,9 +471,9 @@ static void inputs_may_overlap(void **state)
 }
 
 /* Extents of one may have any stride, as slicing in other libraries leaves them behind. */
-static void leading_one_with_odd_strides(struct bad_call *c)
+static void leading_one_with_odd_strides(struct test_call *c)
 {
-    struct tensor *x = bad_tensor(c, "indices"), *out = bad_tensor(c, "out");
+    struct tensor *x = test_call_tensor(c, "indices"), *out = test_call_tensor(c, "out");
     memcpy(x->shape, (int64_t[]){1, BATCH, COUNT}, 24);
     memcpy(x->strides, (int64_t[]){1, COUNT, 1}, 24);
     x->t.ndim = 3;

@@ -6,103 +6,103 @@
 
 enum { SAMPLES = 9, EXPERTS = 4, CAPACITY = 3, SLOTS = 12, HIDDEN = 7 };
 
-static sy_status run(sy_ctx *ctx, struct bad_call *c)
+static sy_status run(sy_ctx *ctx, struct test_call *c)
 {
     return sy_moe_dispatch(ctx, &c->args.dispatch);
 }
 
-static sy_status query(sy_ctx *ctx, struct bad_call *c, sy_query *q)
+static sy_status query(sy_ctx *ctx, struct test_call *c, sy_query *q)
 {
     return sy_moe_dispatch_query(ctx, &c->args.dispatch, q);
 }
 
-static void make(struct bad_call *c)
+static void make(struct test_call *c)
 {
     sy_moe_dispatch_args *a = &c->args.dispatch;
-    *c = (struct bad_call){.op = "moe_dispatch", .first_output = 4, .run = run, .query = query};
-    bad_add(c, "gates", &a->gates, SY_F32, 1, (int64_t[]){SAMPLES});
-    bad_add(c, "indices", &a->indices, SY_I32, 1, (int64_t[]){SAMPLES});
-    bad_add(c, "locations", &a->locations, SY_I32, 1, (int64_t[]){SAMPLES});
-    bad_add(c, "input", &a->input, SY_F32, 2, (int64_t[]){SAMPLES, HIDDEN});
-    struct tensor *d = bad_add(c, "dispatch", &a->dispatch, SY_F32, 2, (int64_t[]){SLOTS, HIDDEN});
+    *c = (struct test_call){.op = "moe_dispatch", .first_output = 4, .run = run, .query = query};
+    test_call_add(c, "gates", &a->gates, SY_F32, 1, (int64_t[]){SAMPLES});
+    test_call_add(c, "indices", &a->indices, SY_I32, 1, (int64_t[]){SAMPLES});
+    test_call_add(c, "locations", &a->locations, SY_I32, 1, (int64_t[]){SAMPLES});
+    test_call_add(c, "input", &a->input, SY_F32, 2, (int64_t[]){SAMPLES, HIDDEN});
+    struct tensor *d = test_call_add(c, "dispatch", &a->dispatch, SY_F32, 2, (int64_t[]){SLOTS, HIDDEN});
     memset(d->mem, 0x3C, d->bytes);
     a->num_experts = EXPERTS;
     a->capacity = CAPACITY;
 }
 
-static void experts_minus_one(struct bad_call *c)
+static void experts_minus_one(struct test_call *c)
 {
     c->args.dispatch.num_experts = -1;
 }
 
-static void capacity_minus_three(struct bad_call *c)
+static void capacity_minus_three(struct test_call *c)
 {
     c->args.dispatch.capacity = -3;
 }
 
 /* The product of two negative numbers would be the right number of rows. */
-static void both_negative(struct bad_call *c)
+static void both_negative(struct test_call *c)
 {
     c->args.dispatch.num_experts = -EXPERTS;
     c->args.dispatch.capacity = -CAPACITY;
 }
 
-static void product_past_int64(struct bad_call *c)
+static void product_past_int64(struct test_call *c)
 {
     c->args.dispatch.num_experts = INT64_C(1) << 62;
     c->args.dispatch.capacity = 4;
 }
 
 /* 2^32 * 2^32 is 0 in 64 bits and 65536 * 65536 is 0 in 32 bits. */
-static void product_wraps_to_zero(struct bad_call *c)
+static void product_wraps_to_zero(struct test_call *c)
 {
     c->args.dispatch.num_experts = INT64_C(1) << 32;
     c->args.dispatch.capacity = INT64_C(1) << 32;
 }
 
-static void slots_of_2_to_the_32(struct bad_call *c)
+static void slots_of_2_to_the_32(struct test_call *c)
 {
     c->args.dispatch.num_experts = 65536;
     c->args.dispatch.capacity = 65536;
-    bad_tensor(c, "dispatch")->shape[0] = 0;
+    test_call_tensor(c, "dispatch")->shape[0] = 0;
 }
 
-static void dispatch_bytes(struct bad_call *c)
+static void dispatch_bytes(struct test_call *c)
 {
     c->args.dispatch.num_experts = INT64_C(1) << 31;
     c->args.dispatch.capacity = INT64_C(1) << 29;
 }
 
-static void input_bytes(struct bad_call *c)
+static void input_bytes(struct test_call *c)
 {
     const char *const all[] = {"gates", "indices", "locations", "input"};
     for (size_t i = 0; i < COUNT_OF(all); i++)
-        bad_tensor(c, all[i])->shape[0] = INT64_C(1) << 40;
-    bad_tensor(c, "input")->shape[1] = INT64_C(1) << 40;
+        test_call_tensor(c, all[i])->shape[0] = INT64_C(1) << 40;
+    test_call_tensor(c, "input")->shape[1] = INT64_C(1) << 40;
 }
 
-static void gates_f16_rows_bf16(struct bad_call *c)
+static void gates_f16_rows_bf16(struct test_call *c)
 {
-    bad_tensor(c, "gates")->t.dtype = SY_F16;
-    bad_tensor(c, "input")->t.dtype = SY_BF16;
-    bad_tensor(c, "dispatch")->t.dtype = SY_BF16;
+    test_call_tensor(c, "gates")->t.dtype = SY_F16;
+    test_call_tensor(c, "input")->t.dtype = SY_BF16;
+    test_call_tensor(c, "dispatch")->t.dtype = SY_BF16;
 }
 
 /* Same first byte, other row stride: not the in-place form. */
-static void in_place_with_other_stride(struct bad_call *c)
+static void in_place_with_other_stride(struct test_call *c)
 {
-    struct tensor *input = bad_tensor(c, "input"), *dispatch = bad_tensor(c, "dispatch");
+    struct tensor *input = test_call_tensor(c, "input"), *dispatch = test_call_tensor(c, "dispatch");
     input->t.data = dispatch->t.data;
     input->t.strides = input->strides;
     input->strides[0] = HIDDEN + 1;
 }
 
-static void in_place_one_row_later(struct bad_call *c)
+static void in_place_one_row_later(struct test_call *c)
 {
-    bad_tensor(c, "input")->t.data = bad_tensor(c, "dispatch")->mem + HIDDEN * 4;
+    test_call_tensor(c, "input")->t.data = test_call_tensor(c, "dispatch")->mem + HIDDEN * 4;
 }
 
-static void fewer_experts(struct bad_call *c)
+static void fewer_experts(struct test_call *c)
 {
     c->args.dispatch.num_experts = EXPERTS - 1;
 }
@@ -248,7 +248,7 @@ static void wins(void **state)
 static void missing_context_arguments_or_query(void **state)
 {
     (void)state;
-    struct bad_call c;
+    struct test_call c;
     sy_query q;
     sy_ctx *ctx = test_ctx(1, NULL);
     make(&c);
@@ -260,22 +260,22 @@ static void missing_context_arguments_or_query(void **state)
     assert_int_equal(sy_moe_dispatch_query(ctx, &c.args.dispatch, NULL), SY_ERR_NULL);
     expect_status(ctx, sy_moe_dispatch(ctx, &c.args.dispatch), SY_OK);
     assert_string_equal(sy_ctx_error(ctx), "");
-    bad_free(&c);
+    test_call_free(&c);
     sy_ctx_destroy(ctx);
 }
 
-static void accepted(void (*change)(struct bad_call *c))
+static void accepted(void (*change)(struct test_call *c))
 {
-    struct bad_call c;
+    struct test_call c;
     sy_ctx *ctx = test_ctx(2, NULL);
     make(&c);
     change(&c);
     expect_status(ctx, run(ctx, &c), SY_OK);
-    bad_free(&c);
+    test_call_free(&c);
     sy_ctx_destroy(ctx);
 }
 
-static void pin_all(struct bad_call *c)
+static void pin_all(struct test_call *c)
 {
     for (int i = 0; i < c->count; i++)
         c->tensors[i].t.device.device_type = kDLCUDAHost;
@@ -289,7 +289,7 @@ static void pinned_host_memory_is_host_memory(void **state)
 
 /* All tensors directly behind each other. */
 static unsigned char *block;
-static void pack(struct bad_call *c)
+static void pack(struct test_call *c)
 {
     size_t at = 0;
     for (int i = 0; i < c->count; i++) {
@@ -307,12 +307,12 @@ static void adjacent_tensors_do_not_overlap(void **state)
     buf_free(block);
 }
 
-static void one_array_for_three(struct bad_call *c)
+static void one_array_for_three(struct test_call *c)
 {
-    void *data = bad_tensor(c, "input")->mem;
-    bad_tensor(c, "gates")->t.data = data;
-    bad_tensor(c, "indices")->t.data = data;
-    bad_tensor(c, "locations")->t.data = data;
+    void *data = test_call_tensor(c, "input")->mem;
+    test_call_tensor(c, "gates")->t.data = data;
+    test_call_tensor(c, "indices")->t.data = data;
+    test_call_tensor(c, "locations")->t.data = data;
 }
 
 static void inputs_may_overlap(void **state)
@@ -322,9 +322,9 @@ static void inputs_may_overlap(void **state)
 }
 
 /* The same first byte reached through another data pointer and offset is the in-place form. */
-static void in_place_by_offset(struct bad_call *c)
+static void in_place_by_offset(struct test_call *c)
 {
-    struct tensor *input = bad_tensor(c, "input"), *dispatch = bad_tensor(c, "dispatch");
+    struct tensor *input = test_call_tensor(c, "input"), *dispatch = test_call_tensor(c, "dispatch");
     input->t.data = dispatch->mem - 64;
     input->t.byte_offset = 64;
 }

@@ -6,114 +6,114 @@
 
 enum { TOKENS = 6, EXPERTS = 5, HIDDEN = 7, OUT_TOKENS = 12, ROWS = 12 };
 
-static sy_status run(sy_ctx *ctx, struct bad_call *c)
+static sy_status run(sy_ctx *ctx, struct test_call *c)
 {
     return sy_moe_permute(ctx, &c->args.permute);
 }
 
-static sy_status query(sy_ctx *ctx, struct bad_call *c, sy_query *q)
+static sy_status query(sy_ctx *ctx, struct test_call *c, sy_query *q)
 {
     return sy_moe_permute_query(ctx, &c->args.permute, q);
 }
 
-static void make(struct bad_call *c)
+static void make(struct test_call *c)
 {
     sy_moe_permute_args *a = &c->args.permute;
-    *c = (struct bad_call){.op = "moe_permute", .first_output = 3, .run = run, .query = query};
-    bad_add(c, "tokens", &a->tokens, SY_F32, 2, (int64_t[]){TOKENS, HIDDEN});
-    bad_add(c, "routing_map", &a->routing_map, SY_BOOL, 2, (int64_t[]){TOKENS, EXPERTS});
-    bad_add(c, "probs", &a->probs, SY_F32, 2, (int64_t[]){TOKENS, EXPERTS});
-    bad_add(c, "permuted_tokens", &a->permuted_tokens, SY_F32, 2, (int64_t[]){ROWS, HIDDEN});
-    bad_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, (int64_t[]){ROWS});
-    bad_add(c, "permuted_probs", &a->permuted_probs, SY_F32, 1, (int64_t[]){ROWS});
-    bad_add(c, "expert_counts", &a->expert_counts, SY_I64, 1, (int64_t[]){EXPERTS});
-    bad_add(c, "expert_offsets", &a->expert_offsets, SY_I64, 1, (int64_t[]){EXPERTS + 1});
+    *c = (struct test_call){.op = "moe_permute", .first_output = 3, .run = run, .query = query};
+    test_call_add(c, "tokens", &a->tokens, SY_F32, 2, (int64_t[]){TOKENS, HIDDEN});
+    test_call_add(c, "routing_map", &a->routing_map, SY_BOOL, 2, (int64_t[]){TOKENS, EXPERTS});
+    test_call_add(c, "probs", &a->probs, SY_F32, 2, (int64_t[]){TOKENS, EXPERTS});
+    test_call_add(c, "permuted_tokens", &a->permuted_tokens, SY_F32, 2, (int64_t[]){ROWS, HIDDEN});
+    test_call_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, (int64_t[]){ROWS});
+    test_call_add(c, "permuted_probs", &a->permuted_probs, SY_F32, 1, (int64_t[]){ROWS});
+    test_call_add(c, "expert_counts", &a->expert_counts, SY_I64, 1, (int64_t[]){EXPERTS});
+    test_call_add(c, "expert_offsets", &a->expert_offsets, SY_I64, 1, (int64_t[]){EXPERTS + 1});
     for (int t = 0; t < TOKENS; t++)
-        bad_tensor(c, "routing_map")->mem[t * EXPERTS + t % EXPERTS] = 1;
+        test_call_tensor(c, "routing_map")->mem[t * EXPERTS + t % EXPERTS] = 1;
     a->num_out_tokens = OUT_TOKENS;
 }
 
-static void n_minus_one(struct bad_call *c)
+static void n_minus_one(struct test_call *c)
 {
     c->args.permute.num_out_tokens = -1;
 }
 
-static void n_lowest(struct bad_call *c)
+static void n_lowest(struct test_call *c)
 {
     c->args.permute.num_out_tokens = INT64_MIN;
 }
 
-static void n_31(struct bad_call *c)
+static void n_31(struct test_call *c)
 {
     c->args.permute.num_out_tokens = TOKENS * EXPERTS + 1;
 }
 
-static void n_highest(struct bad_call *c)
+static void n_highest(struct test_call *c)
 {
     c->args.permute.num_out_tokens = INT64_MAX;
 }
 
-static void n_31_capacity(struct bad_call *c)
+static void n_31_capacity(struct test_call *c)
 {
     n_31(c);
     c->args.permute.drop_and_pad = true;
 }
 
 /* Sizes that exist only on paper; judged by the query, which has no data. */
-static void paper(struct bad_call *c, int64_t tokens, int64_t experts, int64_t hidden, int64_t n)
+static void paper(struct test_call *c, int64_t tokens, int64_t experts, int64_t hidden, int64_t n)
 {
-    memcpy(bad_tensor(c, "tokens")->shape, (int64_t[]){tokens, hidden}, 16);
-    memcpy(bad_tensor(c, "routing_map")->shape, (int64_t[]){tokens, experts}, 16);
-    memcpy(bad_tensor(c, "probs")->shape, (int64_t[]){tokens, experts}, 16);
+    memcpy(test_call_tensor(c, "tokens")->shape, (int64_t[]){tokens, hidden}, 16);
+    memcpy(test_call_tensor(c, "routing_map")->shape, (int64_t[]){tokens, experts}, 16);
+    memcpy(test_call_tensor(c, "probs")->shape, (int64_t[]){tokens, experts}, 16);
     c->args.permute.num_out_tokens = n;
 }
 
-static void too_many_tokens(struct bad_call *c)
+static void too_many_tokens(struct test_call *c)
 {
     paper(c, 2147483648, 1, 1, 0);
 }
 
-static void too_many_experts(struct bad_call *c)
+static void too_many_experts(struct test_call *c)
 {
     paper(c, 1, 2147483648, 1, 0);
 }
 
-static void too_many_elements(struct bad_call *c)
+static void too_many_elements(struct test_call *c)
 {
     paper(c, 1, 1, 2147483648, 0);
 }
 
-static void too_many_rows(struct bad_call *c)
+static void too_many_rows(struct test_call *c)
 {
     paper(c, 65536, 65536, 1, 2147483648);
 }
 
-static void too_many_rows_capacity(struct bad_call *c)
+static void too_many_rows_capacity(struct test_call *c)
 {
     paper(c, 65536, 65536, 1, 2147483648);
     c->args.permute.drop_and_pad = true;
 }
 
-static void bytes_overflow(struct bad_call *c)
+static void bytes_overflow(struct test_call *c)
 {
     paper(c, 2147483647, 1, 2147483647, 0);
-    bad_tensor(c, "tokens")->t.dtype = SY_F64;
+    test_call_tensor(c, "tokens")->t.dtype = SY_F64;
 }
 
-static void out_bytes_overflow(struct bad_call *c)
+static void out_bytes_overflow(struct test_call *c)
 {
     paper(c, 1, 2147483647, 2147483647, 2147483647);
-    bad_tensor(c, "tokens")->t.dtype = SY_F64;
+    test_call_tensor(c, "tokens")->t.dtype = SY_F64;
 }
 
-static void overfull(struct bad_call *c)
+static void overfull(struct test_call *c)
 {
-    unsigned char *map = bad_tensor(c, "routing_map")->mem;
+    unsigned char *map = test_call_tensor(c, "routing_map")->mem;
     memset(map + 4 * EXPERTS, 1, 3);
     memset(map + 5 * EXPERTS, 1, EXPERTS);
 }
 
-static void capacity_mode(struct bad_call *c)
+static void capacity_mode(struct test_call *c)
 {
     c->args.permute.drop_and_pad = true;
 }
@@ -301,7 +301,7 @@ static void wins(void **state)
 static void missing_context_arguments_or_query(void **state)
 {
     (void)state;
-    struct bad_call c;
+    struct test_call c;
     sy_query q;
     sy_ctx *ctx = test_ctx(1, NULL);
     make(&c);
@@ -313,22 +313,22 @@ static void missing_context_arguments_or_query(void **state)
     assert_int_equal(sy_moe_permute_query(ctx, &c.args.permute, NULL), SY_ERR_NULL);
     expect_status(ctx, sy_moe_permute(ctx, &c.args.permute), SY_OK);
     assert_string_equal(sy_ctx_error(ctx), "");
-    bad_free(&c);
+    test_call_free(&c);
     sy_ctx_destroy(ctx);
 }
 
-static void accepted(void (*change)(struct bad_call *c))
+static void accepted(void (*change)(struct test_call *c))
 {
-    struct bad_call c;
+    struct test_call c;
     sy_ctx *ctx = test_ctx(2, NULL);
     make(&c);
     change(&c);
     expect_status(ctx, run(ctx, &c), SY_OK);
-    bad_free(&c);
+    test_call_free(&c);
     sy_ctx_destroy(ctx);
 }
 
-static void pin_all(struct bad_call *c)
+static void pin_all(struct test_call *c)
 {
     for (int i = 0; i < c->count; i++)
         c->tensors[i].t.device.device_type = kDLCUDAHost;
@@ -342,7 +342,7 @@ static void pinned_host_memory_is_host_memory(void **state)
 
 /* probs directly behind tokens in one block, the outputs directly behind each other. */
 static unsigned char *block;
-static void pack(struct bad_call *c)
+static void pack(struct test_call *c)
 {
     size_t at = 0;
     for (int i = 0; i < c->count; i++) {
@@ -361,9 +361,9 @@ static void adjacent_tensors_do_not_overlap(void **state)
     buf_free(block);
 }
 
-static void probs_over_tokens(struct bad_call *c)
+static void probs_over_tokens(struct test_call *c)
 {
-    bad_tensor(c, "probs")->t.data = bad_tensor(c, "tokens")->mem + 4;
+    test_call_tensor(c, "probs")->t.data = test_call_tensor(c, "tokens")->mem + 4;
 }
 
 static void inputs_may_overlap(void **state)
@@ -373,18 +373,18 @@ static void inputs_may_overlap(void **state)
 }
 
 /* T = 1: its row stride, and the stride of arrays of one element, mean nothing. */
-static void single_row_with_odd_strides(struct bad_call *c)
+static void single_row_with_odd_strides(struct test_call *c)
 {
     static int64_t strides[] = {0, 1}, stride[] = {-5};
     const char *const matrices[] = {"tokens", "routing_map", "probs", "permuted_tokens"};
     const char *const vectors[] = {"sorted_indices", "permuted_probs"};
     for (size_t i = 0; i < COUNT_OF(matrices); i++) {
-        bad_tensor(c, matrices[i])->shape[0] = 1;
-        bad_tensor(c, matrices[i])->t.strides = strides;
+        test_call_tensor(c, matrices[i])->shape[0] = 1;
+        test_call_tensor(c, matrices[i])->t.strides = strides;
     }
     for (size_t i = 0; i < COUNT_OF(vectors); i++) {
-        bad_tensor(c, vectors[i])->shape[0] = 1;
-        bad_tensor(c, vectors[i])->t.strides = stride;
+        test_call_tensor(c, vectors[i])->shape[0] = 1;
+        test_call_tensor(c, vectors[i])->t.strides = stride;
     }
     c->args.permute.num_out_tokens = 1;
 }

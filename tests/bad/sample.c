@@ -348,6 +348,7 @@ static const struct spoiler spoilers[] = {
     {"logits row stride 0", R(SLOT_LOGITS, 0, 1), .number = "0"},
     {"q rows overlap", R(SLOT_Q, VOCAB - 1, 1), .number = "7"},
     {"q with element stride 0", R(SLOT_Q, VOCAB, 0), .number = "0"},
+    {"top_k with stride -1", R(SLOT_TOP_K, -1), .number = "-1"},
     {"token with stride 2", R(SLOT_TOKEN, 2), .number = "2"},
     {"kept with stride 0", R(SLOT_KEPT, 0), .number = "0"},
     {"masked_logits rows overlap", R(SLOT_MASKED, VOCAB - 1, 1), .number = "7"},

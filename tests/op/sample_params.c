@@ -278,6 +278,21 @@ static const struct row rows[] = {
      .p = .5,
      .n = 2,
      .list = {0, 1}},
+    {.name = "probabilities: p = 2^-38 is four weights of 1",
+     .vocab = 8,
+     .probs_in = true,
+     .x = {0x1p-40, 0x1p-40, 0x1p-40, 0x1p-40, 0x1p-40, 0x1p-40, 0x1p-40, 0x1p-40},
+     .p = 0x1p-38,
+     .n = 4,
+     .list = {0, 1, 2, 3}},
+    {.name = "probabilities: p = 2^-100 keeps the first of weight 1",
+     .vocab = 3,
+     .probs_in = true,
+     .x = {0x1p-42, 0x1p-41, 0x1p-40},
+     .p = 0x1p-100,
+     .n = 1,
+     .list = {2},
+     .token = 2},
     {.name = "probabilities: p = 0 keeps one", PROBS, .p = ZERO, .n = 1, .list = {1}, .token = 1},
 
     {.name = "empty row", EMPTY, .n = 5, .list = {0, 1, 2, 3, 4}, .unkept = 5},
@@ -524,6 +539,35 @@ static void nucleus_is_minimal(void **state)
     sy_ctx_destroy(ctx);
 }
 
+/* The exponential at 2^19 arguments from 0 to below -86, observed through the list of probabilities. */
+static void exp_through_list_prob(void **state)
+{
+    (void)state;
+    enum { VOCAB = 1 << 19 };
+    struct sample_case c;
+    uint64_t weight = 0, rng = 23;
+    int64_t vanished = 0;
+    sy_ctx *ctx = test_ctx(0, NULL);
+    sample_open(&c, SY_F32, 1, VOCAB, NULL);
+    float *x = (void *)c.slot[SLOT_LOGITS].mem;
+    for (int64_t i = 0; i < VOCAB; i++) {
+        x[i] = i ? (float)(-87 * rng_unit(&rng) / (i % 2 ? 1 : 40)) : 0;
+        weight += oracle_sample_weight(oracle_sample_exp(x[i]));
+    }
+    sample_add_outputs(&c, SLOT_BIT(SLOT_LIST_PROB), NULL);
+    expect_status(ctx, sy_sample(ctx, &c.args), SY_OK);
+    const float *prob = (void *)c.slot[SLOT_LIST_PROB].mem;
+    for (int64_t i = 0; i < VOCAB; i++) {
+        float e = oracle_sample_exp(x[i]);
+        vanished += e == 0;
+        if (f32_bits(prob[i]) != f32_bits(e / ((float)weight * 0x1p-40f)))
+            fail_msg("t = %.9g: probability %.9g", (double)x[i], (double)prob[i]);
+    }
+    assert_true(vanished > 1000);
+    sample_close(&c);
+    sy_ctx_destroy(ctx);
+}
+
 /* topKGuess is a hint: no value changes a byte. */
 static void guess_without_effect(void **state)
 {
@@ -604,6 +648,7 @@ int main(void)
         test_add(&list, test_name("nucleus is minimal: %s", type_names[i]), nucleus_is_minimal,
                  (void *)(uintptr_t)&types[i]);
     test_add(&list, "p in bf16 is widened exactly", p_is_widened_exactly, NULL);
+    test_add(&list, "exp observed through list_prob", exp_through_list_prob, NULL);
     test_add(&list, "top_k_guess without effect", guess_without_effect, NULL);
     test_add(&list, "V = 2^23: weights sum to 2^63", largest_vocabulary, NULL);
     return test_run(&list, "sample_params");

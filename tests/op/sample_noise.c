@@ -358,8 +358,8 @@ static void zero_weight_is_never_drawn(void **state)
 }
 
 /*
- * Probabilities of 2^-40 weigh 1 and of 2^-42 nothing, so every target of a CDF draw is a prefix sum: the token
- * is the first whose sum exceeds it, not the one that equals it.
+ * Probabilities of 2^-40 weigh 1 and of 2^-42 nothing, so every target of a CDF draw is a prefix sum: the
+ * token is the first whose sum exceeds it, not the one that equals it.
  */
 static void cdf_at_prefix_sums(void **state)
 {

@@ -51,7 +51,7 @@ struct oracle_sample_result {
     int64_t top_p_n; /* list length after top-p, before min-p */
 };
 
-void oracle_sample_row(const struct oracle_sample_row *row, struct oracle_sample_result *result);
+void oracle_sample_row(const struct oracle_sample_row *row, struct oracle_sample_result *out);
 
 /* The pieces of section 7. */
 uint32_t oracle_sample_key(float x);
@@ -79,6 +79,6 @@ struct oracle_sample_f64 {
     double p_margin, mp_margin, choice_margin;
 };
 
-void oracle_sample_f64(const struct oracle_sample_row *row, struct oracle_sample_f64 *result);
+void oracle_sample_f64(const struct oracle_sample_row *row, struct oracle_sample_f64 *out);
 
 #endif

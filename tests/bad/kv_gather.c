@@ -475,19 +475,39 @@ static void leading_one_with_odd_strides(struct test_call *c)
 {
     struct tensor *x = test_call_tensor(c, "indices"), *out = test_call_tensor(c, "out");
     memcpy(x->shape, (int64_t[]){1, BATCH, COUNT}, 24);
-    memcpy(x->strides, (int64_t[]){1, COUNT, 1}, 24);
+    memcpy(x->strides, (int64_t[]){INT64_MAX, COUNT, 1}, 24);
     x->t.ndim = 3;
     x->t.strides = x->strides;
     memcpy(out->shape, (int64_t[]){1, BATCH, COUNT, WIDTH}, 32);
-    memcpy(out->strides, (int64_t[]){-9, COUNT * WIDTH, WIDTH, 1}, 32);
+    memcpy(out->strides, (int64_t[]){INT64_MIN, COUNT * WIDTH, WIDTH, 1}, 32);
     out->t.ndim = 4;
     out->t.strides = out->strides;
+}
+
+static void cache_of_one_row_with_odd_stride(struct test_call *c)
+{
+    struct tensor *cache = test_call_tensor(c, "cache");
+    cache->shape[0] = 1;
+    cache->strides[0] = INT64_MAX;
+    cache->t.strides = cache->strides;
+}
+
+/* [1,4,7]: one block, whose stride says nothing. */
+static void cache_of_one_block_with_odd_stride(struct test_call *c)
+{
+    struct tensor *cache = test_call_tensor(c, "cache");
+    memcpy(cache->shape, (int64_t[]){1, BLOCK_SIZE, WIDTH}, 24);
+    memcpy(cache->strides, (int64_t[]){INT64_MIN, WIDTH, 1}, 24);
+    cache->t.ndim = 3;
+    cache->t.strides = cache->strides;
 }
 
 static void strides_of_extent_one_mean_nothing(void **state)
 {
     (void)state;
     accepted(leading_one_with_odd_strides);
+    accepted(cache_of_one_row_with_odd_stride);
+    accepted(cache_of_one_block_with_odd_stride);
 }
 
 int main(void)

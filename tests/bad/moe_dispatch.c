@@ -81,6 +81,15 @@ static void input_bytes(struct test_call *c)
     test_call_tensor(c, "input")->shape[1] = INT64_C(1) << 40;
 }
 
+/* No rows, but rows whose size alone does not fit. */
+static void rows_of_2_to_the_64_bytes(struct test_call *c)
+{
+    const char *const all[] = {"gates", "indices", "locations", "input"};
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        test_call_tensor(c, all[i])->shape[0] = 0;
+    test_call_tensor(c, "input")->shape[1] = INT64_C(1) << 62;
+}
+
 static void gates_f16_rows_bf16(struct test_call *c)
 {
     test_call_tensor(c, "gates")->t.dtype = SY_F16;
@@ -203,6 +212,8 @@ static const struct refusal rows[] = {
 static const struct refusal paper_rows[] = {
     {"dispatch of 2^65 bytes",
      BAD_CALL(dispatch_bytes, SY_ERR_OVERFLOW, "num_experts|capacity|dispatch|input", NULL, NULL)},
+    {"no samples of 2^64 bytes each",
+     BAD_CALL(rows_of_2_to_the_64_bytes, SY_ERR_OVERFLOW, "num_experts|capacity|dispatch|input", NULL, NULL)},
     {"input of 2^82 bytes", BAD_CALL(input_bytes, SY_ERR_OVERFLOW, "input", "1099511627776", NULL)},
 };
 

@@ -36,7 +36,8 @@ sy_status syi_workspace(sy_ctx *ctx, size_t bytes, void **data)
                             .value = (int64_t)ctx->workspace_bytes,
                             .limit = bytes > INT64_MAX ? INT64_MAX : (int64_t)bytes};
     if (ctx->workspace_lent)
-        return syi_fail_at(ctx, &fault, "lent by the caller has %zu bytes, want %zu", ctx->workspace_bytes, bytes);
+        return syi_fail_at(ctx, &fault, "lent by the caller has %zu bytes, want %zu", ctx->workspace_bytes,
+                           bytes);
     /* The old block goes only when the new one is there: a call that fails leaves the context as it was. */
     unsigned char *block = NULL;
     if (bytes <= SIZE_MAX - SYI_ALIGN)

@@ -1,6 +1,7 @@
 /*
- * sample on the CPU: rows split over threads, each row through the same stages. All filters are prefixes of one total
- * order (larger logit first, then lower index), so the state of a row is just the candidates that are left.
+ * sample on the CPU: rows split over threads, each row through the same stages. All filters are prefixes of
+ * one total order (larger logit first, then lower index), so the state of a row is just the candidates that
+ * are left.
  */
 #include "cpu/sample.h"
 #include "cpu/backend.h"
@@ -32,11 +33,11 @@ struct row {
     int64_t b;
     struct syi_key_stats stats;
     bool empty, greedy;
-    bool ranked;         /* top-k or top-p acted: the list is in rank order, else in index order */
+    bool ranked; /* top-k or top-p acted: the list is in rank order, else in index order */
     float max, inv_t;
-    struct syi_candidates c;      /* in index order */
-    struct syi_candidates list;   /* in list order; made by make_list */
-    uint64_t softmax_weight;      /* of what top-k left; 0 until asked for */
+    struct syi_candidates c;    /* in index order */
+    struct syi_candidates list; /* in list order; made by make_list */
+    uint64_t softmax_weight;    /* of what top-k left; 0 until asked for */
     int64_t token;
 };
 
@@ -80,7 +81,7 @@ static struct scratch take_scratch(struct syi_arena *arena, const struct syi_sam
     return s;
 }
 
-/* ---- Weights ------------------------------------------------------------------------------------------------ */
+/* ---- Weights ------------------------------------------------------------------------------------------- */
 
 static float positive(float value)
 {
@@ -106,7 +107,7 @@ static uint64_t weight_sum(const float *e, int64_t n)
     return sum;
 }
 
-/* ---- Stages ------------------------------------------------------------------------------------------------- */
+/* ---- Stages -------------------------------------------------------------------------------------------- */
 
 static void read_row(struct row *r)
 {
@@ -220,7 +221,7 @@ static void filter(struct row *r)
         keep_min_p(r, min_p);
 }
 
-/* ---- The choice --------------------------------------------------------------------------------------------- */
+/* ---- The choice ---------------------------------------------------------------------------------------- */
 
 static int64_t token_at(const struct syi_candidates *c, int64_t i)
 {
@@ -263,7 +264,8 @@ static void draw(const struct noise *n, uint32_t c0, uint32_t word[4])
     syi_philox(counter, n->seed, word);
 }
 
-/* Where the noise of a candidate comes from: the caller's q by list place or by token, or counted by token. */
+/* Where the noise of a candidate comes from: the caller's q by list place or by token, or counted by
+   token. */
 struct noise_source {
     const unsigned char *q; /* NULL: counted */
     bool by_list;
@@ -284,8 +286,8 @@ static float noise_at(struct noise_source *from, int64_t place, int64_t token)
     return syi_exponential(from->word[token % 4]);
 }
 
-/* Largest score, ties to the earlier place of the list. The candidates are visited in list order only where q is
-   given so; otherwise the place in a ranked list follows from the key. */
+/* Largest score, ties to the earlier place of the list. The candidates are visited in list order only
+   where q is given so; otherwise the place in a ranked list follows from the key. */
 static int64_t choose_by_score(struct row *r, struct noise_source *from)
 {
     const struct syi_candidates *c = from->by_list ? &r->list : &r->c;
@@ -350,13 +352,16 @@ static int64_t choose(struct row *r)
     if (r->greedy)
         return first_of_order(r);
     switch (r->plan->noise) {
-    case SY_NOISE_Q: return choose_by_q(r);
-    case SY_NOISE_RACE: return choose_by_race(r);
-    default: return choose_by_cdf(r);
+    case SY_NOISE_Q:
+        return choose_by_q(r);
+    case SY_NOISE_RACE:
+        return choose_by_race(r);
+    default:
+        return choose_by_cdf(r);
     }
 }
 
-/* ---- Outputs ------------------------------------------------------------------------------------------------ */
+/* ---- Outputs ------------------------------------------------------------------------------------------- */
 
 static float log_probability(struct row *r)
 {
@@ -399,8 +404,9 @@ static void write_list(const struct row *r)
     for (size_t i = 0; i < n; i++) {
         float prob = 0.0f;
         if (r->list.key[i] != SYI_KEY_MINUS_INF)
-            prob = p->probs_in ? syi_load_float(x + (size_t)token_at(&r->list, (int64_t)i) * elem_bytes, p->type)
-                               : r->scratch->e[i] / scale;
+            prob = p->probs_in
+                       ? syi_load_float(x + (size_t)token_at(&r->list, (int64_t)i) * elem_bytes, p->type)
+                       : r->scratch->e[i] / scale;
         memcpy(probs + i * 4, &prob, sizeof prob);
     }
     memset(probs + n * 4, 0, rest * 4);

@@ -1,6 +1,6 @@
 /*
- * Cuts of the total order without sorting the vocabulary: a radix select over the bits of the keys, counting either
- * tokens or weights, and a stable radix sort for the few cases whose result depends on rank.
+ * Cuts of the total order without sorting the vocabulary: a radix select over the bits of the keys, counting
+ * either tokens or weights, and a stable radix sort for the few cases whose result depends on rank.
  */
 #include "cpu/sample.h"
 
@@ -9,7 +9,8 @@ static const struct {
     int shift, bits;
 } digits[] = {{21, 11}, {10, 11}, {0, 10}};
 
-bool syi_select(const struct syi_candidates *c, const float *e, uint64_t target, uint64_t *hist, struct syi_cut *cut)
+bool syi_select(const struct syi_candidates *c, const float *e, uint64_t target, uint64_t *hist,
+                struct syi_cut *cut)
 {
     uint64_t prefix = 0, rest = target;
     for (size_t d = 0; d < sizeof digits / sizeof *digits; d++) {
@@ -80,8 +81,8 @@ static void radix_pass(const struct syi_candidates *from, struct syi_candidates 
     to->n = from->n;
 }
 
-struct syi_candidates syi_rank_order(const struct syi_candidates *c, uint32_t *const key[2], int32_t *const idx[2],
-                                     uint64_t *hist)
+struct syi_candidates syi_rank_order(const struct syi_candidates *c, uint32_t *const key[2],
+                                     int32_t *const idx[2], uint64_t *hist)
 {
     enum { FEW = 64 };
     struct syi_candidates a = {key[0], idx[0], c->n}, b = {key[1], idx[1], c->n};

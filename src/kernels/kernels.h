@@ -1,16 +1,19 @@
 /*
- * The whole list of inner loops. A table holds one implementation of each for one instruction set; operators are
- * written once on top of the table their context carries. scalar.c defines the bits all other tables reproduce.
+ * The whole list of inner loops. A table holds one implementation of each for one instruction set; operators
+ * are written once on top of the table their context carries. scalar.c defines the bits all other tables
+ * reproduce.
  *
- * Kernels know no operator, allocate nothing, accept any alignment, and never read or write outside their n elements.
- * Row data is passed as void because it has no alignment; keys, positions and exponentials are scratch of our own.
+ * Kernels know no operator, allocate nothing, accept any alignment, and never read or write outside their n
+ * elements. Row data is passed as void because it has no alignment; keys, positions and exponentials are
+ * scratch of our own.
  */
 #ifndef SYI_KERNELS_H
 #define SYI_KERNELS_H
 
 #include "base/base.h"
 
-/* Key of a logit: an unsigned integer that orders like the canonical value (NaN = -inf, +inf = FLT_MAX, -0 = +0). */
+/* Key of a logit: an unsigned integer that orders like the canonical value (NaN = -inf, +inf = FLT_MAX, -0
+   = +0). */
 #define SYI_KEY_MINUS_INF 0x007fffffu
 
 struct syi_key_stats {
@@ -38,7 +41,8 @@ struct syi_kernels {
     void (*keys_f16)(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats);
     void (*keys_bf16)(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats);
 
-    /* e[i] = exp((value of key[i] - m) * inv_t) by the library's own polynomial; every key <= the key of m. */
+    /* e[i] = exp((value of key[i] - m) * inv_t) by the library's own polynomial; every key <= the key of
+       m. */
     void (*exp_keys)(float *e, const uint32_t *key, size_t n, float m, float inv_t);
 };
 

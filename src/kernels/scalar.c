@@ -1,7 +1,7 @@
 /*
- * The reference table: plain C, one IEEE operation per step in the order written. It defines the bits every other
- * table, thread count and device must reproduce. The file is built without contraction, so a*b+c is two roundings
- * and fmaf is exactly one.
+ * The reference table: plain C, one IEEE operation per step in the order written. It defines the bits every
+ * other table, thread count and device must reproduce. The file is built without contraction, so a*b+c is two
+ * roundings and fmaf is exactly one.
  */
 #include "kernels/kernels.h"
 
@@ -65,7 +65,7 @@ static size_t nonzero_u8_scalar(int32_t *pos, const void *bytes, size_t n)
     return found;
 }
 
-/* ---- Keys --------------------------------------------------------------------------------------------------- */
+/* ---- Keys ---------------------------------------------------------------------------------------------- */
 
 uint32_t syi_value_key(float canonical)
 {
@@ -113,12 +113,13 @@ static void keys_bf16_scalar(uint32_t *key, const void *x, size_t n, struct syi_
         key[i] = key_of((uint32_t)load_u16(x, i) << 16, stats);
 }
 
-/* ---- exp ---------------------------------------------------------------------------------------------------- */
+/* ---- exp ----------------------------------------------------------------------------------------------- */
 
 /*
- * exp(t) for t <= 0: n = nearest integer to t/ln2 by adding and taking away 1.5*2^23, r = t - n*ln2 with ln2 in two
- * parts, a polynomial for exp(r), then n added to the exponent. At most 1.012 ulp off, monotone, exp(0) = 1, and 0
- * below -86 so that no subnormal can appear. The constants are the contract and written as bits.
+ * exp(t) for t <= 0: n = nearest integer to t/ln2 by adding and taking away 1.5*2^23, r = t - n*ln2 with ln2
+ * in two parts, a polynomial for exp(r), then n added to the exponent. At most 1.012 ulp off, monotone,
+ * exp(0) = 1, and 0 below -86 so that no subnormal can appear. The constants are the contract and written as
+ * bits.
  */
 static float exp_scalar(float t)
 {

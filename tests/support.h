@@ -1,6 +1,7 @@
 /*
- * What the C tests share: a context that fails the test when it cannot be made, seeded random numbers, guarded output
- * buffers, strided tensors, exact conversions, tables of tests. Nothing here includes or repeats library code.
+ * What the C tests share: a context that fails the test when it cannot be made, seeded random numbers,
+ * guarded output buffers, strided tensors, exact conversions, tables of tests. Nothing here includes or
+ * repeats library code.
  */
 #ifndef SWITCHYARD_TESTS_SUPPORT_H
 #define SWITCHYARD_TESTS_SUPPORT_H
@@ -39,9 +40,9 @@ double rng_unit(uint64_t *state);
 void rng_fill(uint64_t *state, void *data, size_t bytes);
 
 /*
- * `bytes` of memory filled with 0xA5 between two guard zones; buf_check fails the test when a guard byte changed,
- * buf_free checks and frees. The pointer is aligned to 64 bytes plus `misalign`. Under AddressSanitizer the guard
- * zones are poisoned, so that even a read outside is found.
+ * `bytes` of memory filled with 0xA5 between two guard zones; buf_check fails the test when a guard byte
+ * changed, buf_free checks and frees. The pointer is aligned to 64 bytes plus `misalign`. Under
+ * AddressSanitizer the guard zones are poisoned, so that even a read outside is found.
  */
 void *buf_new(size_t bytes, size_t misalign);
 void buf_check(const void *data);
@@ -64,8 +65,8 @@ float f32_from_bits(uint32_t bits);
 size_t type_bytes(DLDataType type);
 
 /*
- * A DLTensor that owns its shape, strides and guarded memory (filled with 0xA5). The struct must not be copied: the
- * tensor points into it.
+ * A DLTensor that owns its shape, strides and guarded memory (filled with 0xA5). The struct must not be
+ * copied: the tensor points into it.
  */
 #define TENSOR_MAX_RANK 6
 struct tensor {
@@ -117,7 +118,7 @@ int test_run(struct test_list *list, const char *group);
 /* A heap string for test names; kept until the process ends. */
 char *test_name(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* ---- Calls as values ---------------------------------------------------------------------------------------- */
+/* ---- Calls as values ----------------------------------------------------------------------------------- */
 
 /* One valid call in a form that loops and tables can handle. The struct must not be copied. */
 #define TEST_CALL_TENSORS 12
@@ -144,8 +145,8 @@ struct tensor *test_call_tensor(struct test_call *call, const char *name);
 void test_call_free(struct test_call *call);
 
 /*
- * Valid calls of every operator with fixed contents: index 0 to TEST_CALLS - 1, in a size of a few kilobytes or of
- * several megabytes, so that work is split over threads.
+ * Valid calls of every operator with fixed contents: index 0 to TEST_CALLS - 1, in a size of a few kilobytes
+ * or of several megabytes, so that work is split over threads.
  */
 #define TEST_CALLS 6
 void test_call_make(struct test_call *call, int index, bool large);
@@ -155,7 +156,7 @@ void test_call_reset(struct test_call *call);                  /* fills the outp
 void test_call_expect_untouched(const struct test_call *call); /* the outputs are as reset left them  */
 void test_call_expect_equal(const struct test_call *got, const struct test_call *want); /* outputs    */
 
-/* ---- Refusals: one valid call, one spoiler per row ---------------------------------------------------------- */
+/* ---- Refusals: one valid call, one spoiler per row ----------------------------------------------------- */
 
 enum spoil_kind {
     SPOIL_NOTHING,
@@ -193,8 +194,8 @@ struct refusal {
 };
 
 /*
- * Makes a call with `make`, spoils it, expects the status, the sentence, the fault and untouched outputs. The second
- * form does the same through the query after taking away outputs and data.
+ * Makes a call with `make`, spoils it, expects the status, the sentence, the fault and untouched outputs. The
+ * second form does the same through the query after taking away outputs and data.
  */
 void check_refusal(void (*make)(struct test_call *call), const struct refusal *row);
 void check_query_refusal(void (*make)(struct test_call *call), const struct refusal *row);

@@ -1,6 +1,7 @@
 /*
- * Every slot of every kernel table this CPU can run, against definitions written here: exact arithmetic in double,
- * plain loops, and the published spot values of exp. Lengths 0..4*width+1, every misalignment, guard bytes.
+ * Every slot of every kernel table this CPU can run, against definitions written here: exact arithmetic in
+ * double, plain loops, and the published spot values of exp. Lengths 0..4*width+1, every misalignment, guard
+ * bytes.
  */
 #include "kernels/kernels.h"
 #include "support.h"
@@ -10,18 +11,19 @@
 enum { MAX_N = 4 * 16 + 1 + 64, MISALIGN = 16 };
 
 /* Values on which formulas break: signed zeros, subnormals, extremes, infinities, NaNs, ties of rounding. */
-static const uint32_t hard_f32[] = {0x00000000, 0x80000000, 0x00000001, 0x80000001, 0x007fffff, 0x00800000, 0x3f800000,
-                                    0xbf800000, 0x7f7fffff, 0xff7fffff, 0x7f800000, 0xff800000, 0x7fc00000, 0xffc12345,
-                                    0x7f800001, 0x3f808000, 0x3f818000, 0x38800000, 0x33000000, 0x33000001, 0x477fefff,
-                                    0x477ff000, 0x387fffff, 0x3f801000, 0x3f803000};
+static const uint32_t hard_f32[] = {0x00000000, 0x80000000, 0x00000001, 0x80000001, 0x007fffff,
+                                    0x00800000, 0x3f800000, 0xbf800000, 0x7f7fffff, 0xff7fffff,
+                                    0x7f800000, 0xff800000, 0x7fc00000, 0xffc12345, 0x7f800001,
+                                    0x3f808000, 0x3f818000, 0x38800000, 0x33000000, 0x33000001,
+                                    0x477fefff, 0x477ff000, 0x387fffff, 0x3f801000, 0x3f803000};
 
 static void fill_f32(uint64_t *rng, float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         const uint64_t r = rng_u64(rng);
-        x[i] = r % 4 == 0 ? f32_from_bits(hard_f32[(r >> 8) % (sizeof hard_f32 / sizeof *hard_f32)])
-             : r % 4 == 1 ? f32_from_bits((uint32_t)(r >> 32))
-                          : (float)(int32_t)(r >> 40) * 0x1p-20f;
+        x[i] = r % 4 == 0   ? f32_from_bits(hard_f32[(r >> 8) % (sizeof hard_f32 / sizeof *hard_f32)])
+               : r % 4 == 1 ? f32_from_bits((uint32_t)(r >> 32))
+                            : (float)(int32_t)(r >> 40) * 0x1p-20f;
     }
 }
 
@@ -216,13 +218,14 @@ static void exp_has_its_spot_values(void **state)
     static const struct {
         float t;
         uint32_t bits;
-    } spot[] = {{0.0f, 0x3f800000},   {-0.5f, 0x3f1b4598}, {-1.0f, 0x3ebc5ab2}, {-10.0f, 0x383e6bce},
-                {-28.0f, 0x2b429f81}, {-86.0f, 0x01739362}, {-86.5f, 0},        {-INFINITY, 0}};
+    } spot[] = {{0.0f, 0x3f800000},   {-0.5f, 0x3f1b4598},  {-1.0f, 0x3ebc5ab2}, {-10.0f, 0x383e6bce},
+                {-28.0f, 0x2b429f81}, {-86.0f, 0x01739362}, {-86.5f, 0},         {-INFINITY, 0}};
     for (size_t i = 0; i < sizeof spot / sizeof *spot; i++)
         assert_int_equal(f32_bits(exp_of(table(state), spot[i].t)), spot[i].bits);
 }
 
-/* Within 1.012 ulp of libm's double exp and never growing, on a fine grid and at every power-of-two boundary. */
+/* Within 1.012 ulp of libm's double exp and never growing, on a fine grid and at every power-of-two
+   boundary. */
 static void exp_is_close_and_monotone(void **state)
 {
     float before = 1.0f;
@@ -245,7 +248,8 @@ static void exp_does_not_depend_on_position(void **state)
     for (size_t n = 0; n < MAX_N; n++) {
         const float m = (float)rng_below(&rng, 50), inv_t = (float)(0.25 + rng_unit(&rng) * 4.0);
         for (size_t i = 0; i < n; i++)
-            key[i] = rng_below(&rng, 9) == 0 ? SYI_KEY_MINUS_INF : syi_value_key(m - (float)(rng_unit(&rng) * 90.0));
+            key[i] = rng_below(&rng, 9) == 0 ? SYI_KEY_MINUS_INF
+                                             : syi_value_key(m - (float)(rng_unit(&rng) * 90.0));
         float *all = buf_new(n * sizeof *all, 0);
         table(state)->exp_keys(all, key, n, m, inv_t);
         for (size_t i = 0; i < n; i++) {

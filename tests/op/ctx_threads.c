@@ -174,10 +174,12 @@ static void two_contexts_in_two_threads(void **state)
 
 /* ---- A forked child ----------------------------------------------------------------------------------------- */
 
-/* The parent has used its threads; the child has one and must not wait for the others. The alarm ends a hang. */
-static void forked_child_finishes(void **state)
+/*
+ * The parent has used its threads; the child has one and must not wait for the others, whether it goes on with the
+ * parent's context or makes its own. The alarm ends a hang.
+ */
+static void expect_child_finishes(bool own_context)
 {
-    (void)state;
     sy_ctx *ctx = test_ctx(4, NULL);
     for (int i = 0; i < TEST_CALLS; i++) {
         struct test_call want, call;
@@ -189,7 +191,7 @@ static void forked_child_finishes(void **state)
         assert_true(child >= 0);
         if (child == 0) {
             alarm(60);
-            int bad = call.run(ctx, &call) != SY_OK;
+            int bad = call.run(own_context ? test_ctx(4, NULL) : ctx, &call) != SY_OK;
             for (int o = call.first_output; o < call.count; o++)
                 bad |= memcmp(call.tensors[o].mem, want.tensors[o].mem, call.tensors[o].bytes) != 0;
             _exit(bad ? 1 : 0);
@@ -204,6 +206,18 @@ static void forked_child_finishes(void **state)
         test_call_free(&call);
     }
     sy_ctx_destroy(ctx);
+}
+
+static void forked_child_finishes_with_the_parents_context(void **state)
+{
+    (void)state;
+    expect_child_finishes(false);
+}
+
+static void forked_child_finishes_with_its_own_context(void **state)
+{
+    (void)state;
+    expect_child_finishes(true);
 }
 
 /* ---- Allocation --------------------------------------------------------------------------------------------- */
@@ -370,6 +384,9 @@ int main(void)
     }
     test_add(&list, "flush_to_zero_is_off_during_and_back_after", flush_to_zero_is_off_during_and_back_after,
              NULL);
-    test_add(&list, "forked_child_finishes", forked_child_finishes, NULL);
+    test_add(&list, "forked_child_finishes_with_the_parents_context",
+             forked_child_finishes_with_the_parents_context, NULL);
+    test_add(&list, "forked_child_finishes_with_its_own_context", forked_child_finishes_with_its_own_context,
+             NULL);
     return test_run(&list, "op_ctx_threads");
 }

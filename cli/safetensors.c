@@ -103,7 +103,8 @@ struct shown {
 static struct shown show(const char *name)
 {
     struct shown shown;
-    snprintf(shown.text, sizeof shown.text, "%.68s%s", name, strlen(name) > 68 ? "..." : "");
+    const size_t length = name ? strlen(name) : 0;
+    snprintf(shown.text, sizeof shown.text, "%.68s%s", name ? name : "", length > 68 ? "..." : "");
     for (char *c = shown.text; *c != '\0'; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f)
             *c = '?';

@@ -324,21 +324,24 @@ static void nothing_to_write_needs_no_memory(void **state)
 {
     (void)state;
     const int64_t capacity = INT64_C(1) << 45;
-    int64_t s[] = {7}, x[] = {7, 0}, d[] = {capacity, 0};
-    const DLTensor indices = sy_tensor(NULL, SY_I32, 1, s), input = sy_tensor(NULL, SY_F32, 2, x),
-                   dispatch = sy_tensor(NULL, SY_F32, 2, d);
-    const sy_moe_dispatch_args args = {.indices = &indices,
-                                       .locations = &indices,
-                                       .input = &input,
-                                       .num_experts = 1,
-                                       .capacity = capacity,
-                                       .dispatch = &dispatch};
-    sy_query query;
     sy_ctx *ctx = test_ctx(2, NULL);
-    expect_status(ctx, sy_moe_dispatch_query(ctx, &args, &query), SY_OK);
-    assert_true(query.rows == capacity);
-    assert_true(query.workspace_bytes < 1 << 20);
-    expect_status(ctx, sy_moe_dispatch(ctx, &args), SY_OK);
+    for (int i = 0; i < 2; i++) {
+        const int64_t samples = i ? 0 : 7, hidden = i ? 2 : 0;
+        int64_t s[] = {samples}, x[] = {samples, hidden}, d[] = {capacity, hidden};
+        const DLTensor indices = sy_tensor(NULL, SY_I32, 1, s), input = sy_tensor(NULL, SY_F32, 2, x),
+                       dispatch = sy_tensor(NULL, SY_F32, 2, d);
+        const sy_moe_dispatch_args args = {.indices = &indices,
+                                           .locations = &indices,
+                                           .input = &input,
+                                           .num_experts = 1,
+                                           .capacity = capacity,
+                                           .dispatch = &dispatch};
+        sy_query query;
+        expect_status(ctx, sy_moe_dispatch_query(ctx, &args, &query), SY_OK);
+        assert_true(query.rows == capacity);
+        assert_true(query.workspace_bytes < 1 << 20);
+        expect_status(ctx, sy_moe_dispatch(ctx, &args), SY_OK);
+    }
     sy_ctx_destroy(ctx);
 }
 

@@ -1,3 +1,8 @@
+/*
+ * Messages, the walk over the arguments, and what every command accepts. Written by hand and not with getopt,
+ * because options depend on the operator named before them, values may be negative, and a message must name
+ * the option as it was typed.
+ */
 #include "cli.h"
 
 #include <ctype.h>

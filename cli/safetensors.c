@@ -1,3 +1,8 @@
+/*
+ * Reading happens in three steps, so that a lie is found before it costs anything: the length of the header
+ * against the size of the file, then every entry of the header and how the entries cover the data, and only
+ * then memory for tensors, whose sizes are known to be real.
+ */
 #define _XOPEN_SOURCE 700 /* pread, realpath, strdup */
 
 #include "safetensors.h"

@@ -152,13 +152,11 @@ sy_ctx *common_context(const struct common *common)
     const sy_status status = sy_ctx_create(&ctx, &options);
     if (status == SY_OK)
         return ctx;
-    plain_error("%s", error[0] != '\0' ? error : sy_status_name(status));
-    if (common->isa) {
-        fputs("Kernel tables this CPU can run:", stderr);
-        for (int i = 0; sy_isa_name(i); i++)
-            fprintf(stderr, " %s", sy_isa_name(i));
-        fputc('\n', stderr);
-    }
+    static const char prefix[] = "sy_ctx_create: ";
+    const bool named = strncmp(error, prefix, strlen(prefix)) == 0;
+    plain_error("%s", error[0] != '\0' ? error + (named ? strlen(prefix) : 0) : sy_status_name(status));
+    if (common->isa)
+        fputs("Try: switchyard info\n", stderr);
     return NULL;
 }
 

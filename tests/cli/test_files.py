@@ -123,6 +123,10 @@ class Hostile(CliTest):
         self.bad(raw(header(x=entry("F32", (2**62 + 1,))), bytes(4)), "does not fit")
         self.bad(raw(header(x=entry(shape=(2**32, 2**32 + 1, 4))), bytes(4)), "does not fit")
 
+    def test_huge_extents_beside_a_zero(self):
+        for shape in ((2**62, 2**62, 0), (0, 2**62, 2**62)):
+            self.bad(raw(header(x=entry(shape=shape, offsets=(0, 0)))), "does not fit")
+
     def test_rank_past_the_limit(self):
         self.bad(raw(header(x=entry(shape=(1,) * 17, offsets=(0, 1))), b"\0"), "rank 17")
 

@@ -50,8 +50,8 @@ clean:
 help:
 	@echo 'make            build the library and the command line into build/release'
 	@echo 'make demo       one MoE decode step, narrated; writes demo.html'
-	@echo 'make test       build and run all native tests; report in build/junit.xml'
-	@echo 'make test-all   sanitizers, other compiler, other architecture, fuzzing, ABI, lint'
+	@echo 'make test       build and run all native tests; report in build/junit.xml (ARGS="--match sample")'
+	@echo 'make test-all   sanitizers, other compiler and architecture, fuzzing, lint (ARGS="asan fuzz")'
 	@echo 'make bench      time the operators against a copy of the same bytes (ARGS="moe_permute --json")'
 	@echo 'make lint       clang-format, clang-tidy, cppcheck, header and structure checks'
 	@echo 'make format     let clang-format rewrite the sources'

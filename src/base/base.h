@@ -136,6 +136,16 @@ struct syi_arena {
 };
 void *syi_take(struct syi_arena *arena, size_t bytes);
 
+/* ---- Processor ---------------------------------------------------------------------------------------------- */
+
+/* What the processor can do and the operating system saves. A table lists all bits it needs. */
+enum syi_cpu_bit {
+    SYI_CPU_NEON = 1,
+    SYI_CPU_AVX2 = 2,   /* AVX2, FMA and F16C */
+    SYI_CPU_AVX512 = 4  /* AVX-512 F, BW, DQ and VL */
+};
+uint32_t syi_cpu_bits(void);
+
 /* ---- Floating-point control --------------------------------------------------------------------------------- */
 
 /* Sets round-to-nearest with subnormals kept and returns what was set before, for syi_fp_leave. */

@@ -5,16 +5,13 @@
 #ifndef SYI_CPU_SAMPLE_H
 #define SYI_CPU_SAMPLE_H
 
-#include "base/base.h"
+#include "kernels/kernels.h"
 
 __extension__ typedef unsigned __int128 syi_u128;
 
 /* ---- sample_math.c ------------------------------------------------------------------------------------------ */
 
 #define SYI_WEIGHT_ONE (UINT64_C(1) << 40) /* fixed-point weight of e = 1 */
-
-/* e * 2^40 rounded to nearest even; e above 1 counts as 1. */
-uint64_t syi_weight(float e);
 
 /* ceil(p * total) for 0 < p < 1, exactly; at least 1. */
 uint64_t syi_mass_target(float p, uint64_t total);

@@ -48,9 +48,11 @@ sy_status sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t op
         snprintf(value, sizeof value, "%d, want 0 or more", o.threads);
         return refuse(&o, SY_ERR_VALUE, "threads is ", value);
     }
-    const struct syi_kernels *kernels = syi_kernels_named(o.isa);
+    bool known;
+    const struct syi_kernels *kernels = syi_kernels_named(o.isa, &known);
     if (kernels == NULL)
-        return refuse(&o, SY_ERR_VALUE, "isa names no kernel table of this build: ", o.isa);
+        return known ? refuse(&o, SY_ERR_UNSUPPORTED, "isa asks for instructions this CPU does not have: ", o.isa)
+                     : refuse(&o, SY_ERR_VALUE, "isa names no kernel table of this build: ", o.isa);
     if (o.alloc == NULL) {
         o.alloc = alloc_default;
         o.dealloc = free_default;

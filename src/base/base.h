@@ -101,6 +101,8 @@ static inline float syi_f32_from_bits(uint32_t bits)
     return value;
 }
 
+__extension__ typedef unsigned __int128 syi_u128;
+
 /* ---- Checked sizes ------------------------------------------------------------------------------------------ */
 
 /* True and the result when it fits, for non-negative operands. */

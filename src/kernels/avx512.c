@@ -156,7 +156,8 @@ static void store_f32(void *y, __mmask16 live, __m512 v)
 
 static void store_f16(void *y, __mmask16 live, __m512 v)
 {
-    _mm256_mask_storeu_epi16(y, live, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    const __m256i half = _mm512_maskz_cvtps_ph(live, v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    _mm256_mask_storeu_epi16(y, live, half);
 }
 
 static void store_bf16(void *y, __mmask16 live, __m512 v)

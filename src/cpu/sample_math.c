@@ -22,9 +22,9 @@ uint64_t syi_mass_target(float p, uint64_t total)
 float syi_score(float e, float q, float eps)
 {
     const float largest = 0x1p100f, smallest = 0x1p-100f;
-    float a = syi_f32_from_bits(syi_f32_bits(q) & 0x7fffffffu);
-    if (!(a < largest))
-        a = largest;
+    /* Judged as an integer: a compiler may turn a float clamp into a minimum that lets a signalling NaN through. */
+    const uint32_t magnitude = syi_f32_bits(q) & 0x7fffffffu;
+    const float a = magnitude < syi_f32_bits(largest) ? syi_f32_from_bits(magnitude) : largest;
     float d = a + eps;
     if (!(d > smallest))
         d = smallest;

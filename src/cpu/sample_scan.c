@@ -150,19 +150,26 @@ static inline uint16_t index_of(uint16_t order, struct fold f)
     return (uint16_t)((uint16_t)(counted - f.low) + (uint16_t)(over - f.above_zero));
 }
 
+enum { STRIP = 1024 }; /* elements indexed before they are looked up, so that no load waits for a vector store */
+
 /* Kept apart and free of branches so that compilers turn it into vector code. */
-static void index_block(uint16_t *restrict index, const uint16_t *restrict bits, const struct fold f)
+static void index_strip(uint16_t *restrict index, const uint16_t *restrict bits, const struct fold f)
 {
-    for (size_t j = 0; j < SYI_BLOCK; j++)
+    for (size_t j = 0; j < STRIP; j++)
         index[j] = index_of(order_of_bits(bits[j]), f);
 }
 
 static uint64_t look_up(const uint64_t *restrict weight, const uint16_t *restrict index)
 {
     uint64_t sum[4] = {0, 0, 0, 0};
-    for (size_t j = 0; j < SYI_BLOCK; j += 4)
-        for (size_t k = 0; k < 4; k++)
-            sum[k] += weight[index[j + k]];
+    for (size_t j = 0; j < STRIP; j += 4) {
+        uint64_t four; /* one load for four indices */
+        memcpy(&four, index + j, sizeof four);
+        sum[0] += weight[four & 0xffffu];
+        sum[1] += weight[four >> 16 & 0xffffu];
+        sum[2] += weight[four >> 32 & 0xffffu];
+        sum[3] += weight[four >> 48];
+    }
     return sum[0] + sum[1] + sum[2] + sum[3];
 }
 
@@ -202,16 +209,16 @@ uint64_t syi_scan_weigh(const struct syi_kernels *kernels, const struct syi_scan
         table->weight[i] = syi_weight(table->e[i]);
     table->weight[0] = 0;
     uint64_t sum = 0;
-    uint16_t bits[SYI_BLOCK], index[SYI_BLOCK];
-    const size_t whole = (size_t)s->n / SYI_BLOCK, rest = (size_t)s->n % SYI_BLOCK;
+    uint16_t bits[STRIP], index[STRIP];
+    const size_t whole = (size_t)s->n / STRIP, rest = (size_t)s->n % STRIP;
     for (size_t b = 0; b < whole; b++) {
         memcpy(bits, s->x + b * sizeof bits, sizeof bits);
-        index_block(index, bits, f);
+        index_strip(index, bits, f);
         sum += look_up(table->weight, index);
     }
     memset(bits, 0xff, sizeof bits); /* a NaN weighs nothing */
     memcpy(bits, s->x + whole * sizeof bits, rest * sizeof *bits);
-    index_block(index, bits, f);
+    index_strip(index, bits, f);
     return sum + look_up(table->weight, index);
 }
 

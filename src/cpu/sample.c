@@ -34,6 +34,7 @@ struct row {
     int64_t b;
     struct syi_key_stats stats;
     bool empty, greedy;
+    bool scanned;        /* block maxima are there already */
     bool ranked;         /* top-k or top-p acted: the list is in rank order, else in index order */
     float max, inv_t;
     int64_t k;                    /* top-k of this row, 0: off */
@@ -515,6 +516,12 @@ static bool holds_nucleus(struct row *r, const struct syi_scan *scan)
     return have >= syi_mass_target(r->top_p, r->softmax_weight);
 }
 
+/* Whether any row may do with its head: no output speaks of the whole row. */
+static bool may_scan(const struct syi_sample_plan *p)
+{
+    return !p->probs_in && p->row_flags == NULL && p->logprob_mode != SY_LOGPROB_RAW;
+}
+
 /* Whether the token is all that is asked for. */
 static bool token_only(const struct syi_sample_plan *p)
 {
@@ -539,11 +546,12 @@ static enum head read_head(struct row *r)
     const int64_t k = r->one || !wants_candidates(r) ? 1 : r->k;
     const bool draws = k == 0 && p->noise == SY_NOISE_CDF && p->type != SYI_F32 && r->min_p < 1.0f && token_only(p);
     const bool nucleus = k == 0 && r->top_p < 1.0f;
-    if (p->probs_in || p->row_flags != NULL || p->logprob_mode == SY_LOGPROB_RAW || (k == 0 && !nucleus && !draws))
+    if (!may_scan(p) || (k == 0 && !nucleus && !draws))
         return HEAD_NONE;
     struct syi_scan scan = {syi_row(p->logits, r->b), p->type, p->vocab, r->scratch->block_max, 0};
     const size_t n_blocks = syi_scan_blocks(p->vocab), guess = n_blocks < GUESS ? n_blocks : GUESS;
-    syi_scan_part(r->kernels, &scan, 0, n_blocks);
+    if (!r->scanned)
+        syi_scan_part(r->kernels, &scan, 0, n_blocks);
     if (!syi_scan_top(&scan))
         return HEAD_NONE;
     r->c = (struct syi_candidates){r->scratch->kept_key, r->scratch->kept_idx, 0};
@@ -606,6 +614,41 @@ static void sample_rows(void *data, int task)
     }
 }
 
+/* ---- Fewer rows than threads: all of them read one row ------------------------------------------------------ */
+
+struct slices {
+    const struct job *job;
+    struct row *row;
+    int n;
+};
+
+static void scan_slice(void *data, int slice)
+{
+    const struct slices *s = data;
+    const struct syi_sample_plan *p = s->job->plan;
+    const struct syi_scan scan = {syi_row(p->logits, s->row->b), p->type, p->vocab, s->row->scratch->block_max, 0};
+    const int64_t n_blocks = (int64_t)syi_scan_blocks(p->vocab);
+    syi_scan_part(s->job->kernels, &scan, (size_t)syi_part(n_blocks, s->n, slice),
+                  (size_t)syi_part(n_blocks, s->n, slice + 1));
+}
+
+static void finish_row(void *data, int task)
+{
+    const struct slices *s = data;
+    (void)task;
+    sample_row(s->row);
+}
+
+static void sample_few(sy_ctx *ctx, const struct job *job, int n_slices)
+{
+    for (int64_t b = 0; b < job->plan->batch; b++) {
+        struct row r = {.plan = job->plan, .kernels = job->kernels, .scratch = job->scratch, .b = b, .scanned = true};
+        struct slices slices = {job, &r, n_slices};
+        syi_parallel(ctx, n_slices, scan_slice, &slices);
+        syi_parallel(ctx, 1, finish_row, &slices);
+    }
+}
+
 sy_status syi_cpu_sample(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_sample_plan *p = &plan->sample;
@@ -617,6 +660,11 @@ sy_status syi_cpu_sample(sy_ctx *ctx, const union syi_plan *plan, void *workspac
     job.scratch = syi_take(&arena, (size_t)job.n_tasks * sizeof *job.scratch);
     for (int i = 0; i < job.n_tasks; i++)
         job.scratch[i] = take_scratch(&arena, p);
-    syi_parallel(ctx, job.n_tasks, sample_rows, &job);
+    const size_t row_bytes = (size_t)p->vocab * (p->type == SYI_F32 ? 4 : 2);
+    const int n_slices = syi_tasks(ctx, (int64_t)syi_scan_blocks(p->vocab), row_bytes);
+    if (may_scan(p) && p->batch < ctx->threads && n_slices > 1)
+        sample_few(ctx, &job, n_slices);
+    else
+        syi_parallel(ctx, job.n_tasks, sample_rows, &job);
     return SY_OK;
 }

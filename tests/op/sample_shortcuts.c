@@ -7,42 +7,49 @@
 
 #include <math.h>
 
-enum { ROWS = 6, MAX_VOCAB = 20000 };
+enum { ROWS = 6, MAX_VOCAB = 20000, MAX_LOGITS = 2 * 200000 }; /* up to six rows, or two long ones */
 
 enum shape { PEAKED, FLAT, TIED, NEGATIVE, ZEROS, SPECIAL, N_SHAPES };
 
 struct call {
     DLDataType type;
-    int64_t vocab;
-    float logits[ROWS * MAX_VOCAB];
-    uint16_t narrow[ROWS * MAX_VOCAB];
+    int64_t rows, vocab;
+    float logits[MAX_LOGITS];
+    uint16_t narrow[MAX_LOGITS];
     int64_t k;
     float top_p, min_p, temperature;
     uint64_t seed, offset;
     sy_noise noise;
     sy_ties ties;
     bool with_q;
-    float q[ROWS * MAX_VOCAB];
+    float q[MAX_LOGITS];
 };
 
 struct result {
     int64_t token[ROWS];
     int32_t kept[ROWS];
-    int64_t list[ROWS * MAX_VOCAB];
+    int64_t list[MAX_LOGITS];
 };
 
 static float draw_logit(uint64_t *rng, enum shape shape)
 {
     const double normal = (rng_unit(rng) + rng_unit(rng) + rng_unit(rng) + rng_unit(rng) - 2.0) * 1.7;
     switch (shape) {
-    case PEAKED: return (float)(rng_below(rng, 200) == 0 ? 14.0 + 3.0 * normal : 2.0 * normal);
-    case FLAT: return (float)normal;
-    case TIED: return (float)rng_below(rng, 5) - 2.0f;
-    case NEGATIVE: return (float)(-40.0 - 3.0 * fabs(normal));
-    case ZEROS: return rng_below(rng, 3) == 0 ? -0.0f : rng_below(rng, 40) == 0 ? -1e-30f : 0.0f;
-    default: break;
+    case PEAKED:
+        return (float)(rng_below(rng, 200) == 0 ? 14.0 + 3.0 * normal : 2.0 * normal);
+    case FLAT:
+        return (float)normal;
+    case TIED:
+        return (float)rng_below(rng, 5) - 2.0f;
+    case NEGATIVE:
+        return (float)(-40.0 - 3.0 * fabs(normal));
+    case ZEROS:
+        return rng_below(rng, 3) == 0 ? -0.0f : rng_below(rng, 40) == 0 ? -1e-30f : 0.0f;
+    default:
+        break;
     }
-    static const uint32_t special[] = {0x7fc00000, 0xffc00000, 0x7f800000, 0xff800000, 0x00000001, 0x80000001};
+    static const uint32_t special[] = {0x7fc00000, 0xffc00000, 0x7f800000,
+                                       0xff800000, 0x00000001, 0x80000001};
     return rng_below(rng, 50) == 0 ? f32_from_bits(special[rng_below(rng, 6)]) : (float)normal;
 }
 
@@ -54,8 +61,12 @@ static void make_call(struct call *c, uint64_t *rng)
     static const float temperature[] = {1.0f, 1.0f, 0.7f, 2.5f, 0.0f};
     const enum shape shape = (enum shape)rng_below(rng, N_SHAPES);
     c->type = types[rng_below(rng, 3)];
-    c->vocab = rng_below(rng, 4) == 0 ? 1 + rng_below(rng, 300) : 1 + rng_below(rng, MAX_VOCAB);
-    for (int64_t i = 0; i < ROWS * c->vocab; i++) {
+    const bool few = rng_below(rng, 8) == 0; /* fewer rows than threads: slices of a row */
+    c->rows = few ? 1 + rng_below(rng, 2) : ROWS;
+    c->vocab = few                      ? 100000 + rng_below(rng, 100000)
+               : rng_below(rng, 4) == 0 ? 1 + rng_below(rng, 300)
+                                        : 1 + rng_below(rng, MAX_VOCAB);
+    for (int64_t i = 0; i < c->rows * c->vocab; i++) {
         c->logits[i] = draw_logit(rng, shape);
         c->q[i] = (float)(0.01 + rng_unit(rng));
         c->narrow[i] = c->type.code == 4 ? bf16_round((double)c->logits[i]) : f16_round((double)c->logits[i]);
@@ -73,9 +84,10 @@ static void make_call(struct call *c, uint64_t *rng)
 /* One call; with `long_way` every output that forbids a short cut is asked for. */
 static void run(sy_ctx *ctx, struct call *c, struct result *r, bool long_way, bool lists)
 {
-    int64_t shape[] = {ROWS, c->vocab}, rows[] = {ROWS}, one[] = {1};
+    int64_t shape[] = {c->rows, c->vocab}, rows[] = {c->rows}, one[] = {1};
     uint32_t flags[ROWS];
-    DLTensor logits = sy_tensor(c->type.bits == 32 ? (void *)c->logits : (void *)c->narrow, c->type, 2, shape);
+    DLTensor logits =
+        sy_tensor(c->type.bits == 32 ? (void *)c->logits : (void *)c->narrow, c->type, 2, shape);
     DLTensor q = sy_tensor(c->q, SY_F32, 2, shape), k = sy_tensor(&c->k, SY_I64, 1, one);
     DLTensor top_p = sy_tensor(&c->top_p, SY_F32, 1, one), min_p = sy_tensor(&c->min_p, SY_F32, 1, one);
     DLTensor temperature = sy_tensor(&c->temperature, SY_F32, 1, one);
@@ -105,19 +117,19 @@ static void every_way_ends_at_the_same_token(void **state)
     static struct result want, got;
     uint64_t rng = *(const uint64_t *)*state;
     sy_ctx *slow = test_ctx(1, "scalar"), *fast = test_ctx(3, NULL);
-    for (int round = 0; round < 60; round++) {
+    for (int round = 0; round < 40; round++) {
         const uint64_t seed = rng;
         make_call(&c, &rng);
         run(slow, &c, &want, true, true);
         run(fast, &c, &got, false, false);
-        for (int b = 0; b < ROWS; b++)
+        for (int b = 0; b < c.rows; b++)
             if (got.token[b] != want.token[b])
                 fail_msg("seed %llu row %d: token %lld, want %lld", (unsigned long long)seed, b,
                          (long long)got.token[b], (long long)want.token[b]);
         run(fast, &c, &got, false, true);
-        expect_bytes(got.token, want.token, sizeof want.token);
-        expect_bytes(got.kept, want.kept, sizeof want.kept);
-        expect_bytes(got.list, want.list, (size_t)(ROWS * c.vocab) * sizeof *want.list);
+        expect_bytes(got.token, want.token, (size_t)c.rows * sizeof *want.token);
+        expect_bytes(got.kept, want.kept, (size_t)c.rows * sizeof *want.kept);
+        expect_bytes(got.list, want.list, (size_t)(c.rows * c.vocab) * sizeof *want.list);
     }
     sy_ctx_destroy(slow);
     sy_ctx_destroy(fast);
@@ -129,7 +141,8 @@ static void zeros_of_both_signs_are_equal(void **state)
     (void)state;
     static struct call c;
     static struct result r;
-    c = (struct call){.type = {4, 16, 1}, .vocab = 1000, .k = 2, .top_p = 1.0f, .temperature = 1.0f};
+    c = (struct call){
+        .type = {4, 16, 1}, .rows = ROWS, .vocab = 1000, .k = 2, .top_p = 1.0f, .temperature = 1.0f};
     c.noise = SY_NOISE_NONE;
     for (int64_t i = 0; i < ROWS * c.vocab; i++)
         c.narrow[i] = i % c.vocab == 500 ? 0x8000 : i % c.vocab == 700 ? 0x0000 : 0xbf80;

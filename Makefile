@@ -19,7 +19,7 @@ setup-full: setup
 	@scripts/setup.sh full
 
 release: setup
-	@cmake --preset release $(CMAKE_LOG) -DSWITCHYARD_WERROR=$(WERROR) $(CMAKE_FLAGS)
+	@cmake --preset release $(CMAKE_LOG) -DSWITCHYARD_WERROR=$(WERROR) $(CMAKE_FLAGS) >/dev/null
 	@cmake --build $(RELEASE)
 
 demo: release

@@ -34,7 +34,7 @@ int main(void)
         .tokens = &x, .routing_map = &m, .num_out_tokens = 8, .permuted_tokens = &y, .sorted_indices = &s};
 
     /* A context that cannot be made says why in a buffer of its options. */
-    char text[128];
+    char text[128] = "";
     sy_ctx *ctx = NULL;
     const sy_ctx_options impossible = {.threads = -1, .error = text, .error_bytes = sizeof text};
     if (sy_ctx_create(&ctx, &impossible) != SY_OK)

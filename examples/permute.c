@@ -5,7 +5,7 @@
 int main(void)
 {
     float tokens[4][2] = {{10, 11}, {20, 21}, {30, 31}, {40, 41}};
-    uint8_t map[4][3] = {{1, 0, 1}, {0, 1, 1}, {1, 1, 0}, {1, 0, 1}}; /* which token goes to which expert */
+    uint8_t map[4][3] = {{1, 0, 1}, {0, 1, 1}, {1, 1, 0}, {1, 0, 1}}; /* token x expert */
     float rows[8][2];
     int32_t slots[8];
     DLTensor x = sy_tensor(tokens, SY_F32, 2, (int64_t[]){4, 2});

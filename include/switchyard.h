@@ -1,23 +1,27 @@
 /*
  * Switchyard: the operators that move and pick tokens in large language models.
  *
- * Every operator is one call with one argument struct. Tensors are DLPack's DLTensor, so shape, type, strides and
- * device arrive with the data and wrong input is refused in a sentence before a byte of any output is written:
+ * Every operator is one call with one argument struct. Tensors are DLPack's DLTensor, so shape, type, strides
+ * and device arrive with the data and wrong input is refused in a sentence before a byte of any output is
+ * written:
  *
  *     sy_ctx *ctx = NULL;
  *     sy_ctx_create(&ctx, NULL);
  *     DLTensor x = sy_tensor(x_data, SY_BF16, 2, (int64_t[]){4, 2048}), ...;
- *     if (sy_moe_permute(ctx, &(sy_moe_permute_args){.tokens = &x, .routing_map = &map, .num_out_tokens = 8,
- *                                                    .permuted_tokens = &y, .sorted_indices = &idx}) != SY_OK)
+ *     sy_status status = sy_moe_permute(ctx, &(sy_moe_permute_args){
+ *         .tokens = &x, .routing_map = &map, .num_out_tokens = 8,
+ *         .permuted_tokens = &y, .sorted_indices = &idx});
+ *     if (status != SY_OK)
  *         fprintf(stderr, "%s\n", sy_ctx_error(ctx));
  *     sy_ctx_destroy(ctx);
  *
  * Rules that hold for every operator:
  *   - A zeroed field is the default. Optional tensors are NULL.
- *   - Checks run in one order: null, dtype, rank, input shape, values, overflow, output shape, stride, device, alias,
- *     contents. The first failure is returned, sy_ctx_error() holds its sentence, sy_ctx_fault() its numbers.
- *   - Elements of the last dimension are contiguous; the dimensions before it may have any row stride that does not
- *     make rows overlap. No alignment is required.
+ *   - Checks run in one order: null, dtype, rank, input shape, values, overflow, output shape, stride,
+ *     device, alias, contents. The first failure is returned, sy_ctx_error() holds its sentence,
+ *     sy_ctx_fault() its numbers.
+ *   - Elements of the last dimension are contiguous; the dimensions before it may have any row stride that
+ *     does not make rows overlap. No alignment is required.
  *   - Inputs may overlap each other. An output overlaps nothing, except where an operator says so.
  *   - Equal inputs give equal bytes on every instruction set and thread count.
  *   - The library never aborts, exits or prints, and has no writable globals.
@@ -45,27 +49,27 @@
 extern "C" {
 #endif
 
-/* ---- Status ------------------------------------------------------------------------------------------------- */
+/* ---- Status -------------------------------------------------------------------------------------------- */
 
 typedef enum sy_status {
     SY_OK = 0,
-    SY_ERR_NULL,        /* a required tensor, pointer or its data is missing                                  */
-    SY_ERR_DTYPE,       /* a tensor has a type the operator does not take                                     */
-    SY_ERR_SHAPE,       /* rank or extent                                                                     */
-    SY_ERR_STRIDE,      /* elements of a row are not contiguous, or rows overlap                              */
-    SY_ERR_VALUE,       /* a scalar field is outside its range                                                */
-    SY_ERR_OVERFLOW,    /* a size does not fit the arithmetic the operator is defined in                      */
-    SY_ERR_ALIAS,       /* an output shares bytes with another tensor                                         */
-    SY_ERR_INDEX,       /* an index found in the data points outside                                          */
-    SY_ERR_ROUTING,     /* a routing map found in the data does not fit the call                              */
-    SY_ERR_CAPACITY,    /* more rows than the receiving side reserved                                         */
-    SY_ERR_STATE,       /* calls in an order that has no meaning                                              */
-    SY_ERR_DEVICE,      /* a tensor lies on a device this build cannot reach                                  */
-    SY_ERR_UNSUPPORTED, /* a valid request that this build cannot serve                                       */
-    SY_ERR_NOMEM,       /* the allocator gave nothing, or the lent workspace is too small                     */
-    SY_ERR_COMM,        /* the transport between ranks failed                                                 */
-    SY_ERR_MISMATCH,    /* ranks disagree about the call                                                      */
-    SY_ERR_TIMEOUT      /* a rank did not answer in time                                                      */
+    SY_ERR_NULL,        /* a required tensor, pointer or its data is missing */
+    SY_ERR_DTYPE,       /* a tensor has a type the operator does not take */
+    SY_ERR_SHAPE,       /* rank or extent */
+    SY_ERR_STRIDE,      /* elements of a row are not contiguous, or rows overlap */
+    SY_ERR_VALUE,       /* a scalar field is outside its range */
+    SY_ERR_OVERFLOW,    /* a size does not fit the arithmetic the operator is defined in */
+    SY_ERR_ALIAS,       /* an output shares bytes with another tensor */
+    SY_ERR_INDEX,       /* an index found in the data points outside */
+    SY_ERR_ROUTING,     /* a routing map found in the data does not fit the call */
+    SY_ERR_CAPACITY,    /* more rows than the receiving side reserved */
+    SY_ERR_STATE,       /* calls in an order that has no meaning */
+    SY_ERR_DEVICE,      /* a tensor lies on a device this build cannot reach */
+    SY_ERR_UNSUPPORTED, /* a valid request that this build cannot serve */
+    SY_ERR_NOMEM,       /* the allocator gave nothing, or the lent workspace is too small */
+    SY_ERR_COMM,        /* the transport between ranks failed */
+    SY_ERR_MISMATCH,    /* ranks disagree about the call */
+    SY_ERR_TIMEOUT      /* a rank did not answer in time */
 } sy_status;
 
 /* "SY_ERR_SHAPE" for SY_ERR_SHAPE; "SY_ERR_UNKNOWN" for a number that is no status. Never NULL. */
@@ -74,10 +78,11 @@ SY_API const char *sy_status_name(sy_status status);
 /* The release, as "0.1.0". */
 SY_API const char *sy_version(void);
 
-/* Equal inputs, seeds and results version give equal results. The number changes only when some result changes. */
+/* Equal inputs, seeds and results version give equal results. The number changes only when some result
+   changes. */
 SY_API int sy_results_version(void);
 
-/* ---- Tensors ------------------------------------------------------------------------------------------------ */
+/* ---- Tensors ------------------------------------------------------------------------------------------- */
 
 /* Element types. The numbers are DLPack's type codes, written out because older headers lack bool and fp8. */
 #ifdef __cplusplus
@@ -102,51 +107,56 @@ SY_API int sy_results_version(void);
 #define SY_F8_E5M2 SY_TYPE(12, 8)
 #define SY_F8_E8M0 SY_TYPE(14, 8)
 
-/* A compact row-major CPU tensor over the caller's memory. `shape` is kept by pointer and must outlive the tensor. */
+/* A compact row-major CPU tensor over the caller's memory. `shape` is kept by pointer and must outlive the
+   tensor. */
 static inline DLTensor sy_tensor(void *data, DLDataType type, int rank, int64_t *shape)
 {
     DLTensor t = {data, {kDLCPU, 0}, rank, type, shape, NULL, 0};
     return t;
 }
 
-/* ---- Context ------------------------------------------------------------------------------------------------ */
+/* ---- Context ------------------------------------------------------------------------------------------- */
 
 typedef struct sy_ctx sy_ctx;
 
-/* Must call task(task_data, i) once for every i in [0, n_tasks), on any threads, and return when all have ended. */
-typedef void (*sy_parallel_for_fn)(void *user, int n_tasks, void (*task)(void *task_data, int index), void *task_data);
+/* Must call task(task_data, i) once for every i in [0, n_tasks), on any threads, and return when all have
+   ended. */
+typedef void (*sy_parallel_for_fn)(void *user, int n_tasks, void (*task)(void *task_data, int index),
+                                   void *task_data);
 
-/* Called once after every operator call, refused ones included, on the calling thread. Pointers die with the call. */
+/* Called once after every operator call, refused ones included, on the calling thread. Pointers die with
+   the call. */
 typedef struct sy_trace {
-    const char *op;                 /* "moe_permute"                                                          */
-    const char *isa;                /* kernel table of the context                                            */
+    const char *op;  /* "moe_permute" */
+    const char *isa; /* kernel table of the context */
     sy_status status;
-    int threads;                    /* most threads this context may use                                      */
-    int n_tensors;                  /* tensors given: names[i] describes tensors[i]                           */
+    int threads;   /* most threads this context may use */
+    int n_tensors; /* tensors given: names[i] describes tensors[i] */
     const char *const *names;
     const DLTensor *const *tensors;
-    uint64_t bytes;                 /* bytes the call had to move, 0 when refused                             */
-    uint64_t nanoseconds;           /* wall time, checks included                                             */
+    uint64_t bytes;       /* bytes the call had to move, 0 when refused */
+    uint64_t nanoseconds; /* wall time, checks included */
 } sy_trace;
 typedef void (*sy_trace_fn)(void *user, const sy_trace *trace);
 
 typedef struct sy_ctx_options {
-    const char *isa;                /* kernel table by name, as `switchyard info` lists them; NULL: the best  */
-    int threads;                    /* most threads a call may use; 0: OpenMP's default; negative is refused  */
-    sy_parallel_for_fn parallel_for; /* the caller's thread pool; NULL: OpenMP                                */
+    const char *isa; /* kernel table by name, as `switchyard info` lists them; NULL: the best */
+    int threads;     /* most threads a call may use; 0: OpenMP's default; negative is refused */
+    sy_parallel_for_fn parallel_for; /* the caller's thread pool; NULL: OpenMP */
     void *parallel_user;
-    void *(*alloc)(void *user, size_t bytes);       /* NULL: malloc; memory is aligned by the library         */
-    void (*dealloc)(void *user, void *ptr);         /* NULL: free; given exactly when alloc is given          */
+    void *(*alloc)(void *user, size_t bytes); /* NULL: malloc; memory is aligned by the library */
+    void (*dealloc)(void *user, void *ptr);   /* NULL: free; given exactly when alloc is given */
     void *alloc_user;
-    sy_trace_fn trace;              /* NULL: no tracing                                                       */
+    sy_trace_fn trace; /* NULL: no tracing */
     void *trace_user;
-    char *error;                    /* where creation writes its own error sentence; may be NULL              */
+    char *error; /* where creation writes its own error sentence; may be NULL */
     size_t error_bytes;
 } sy_ctx_options;
 
 /*
- * Creates a context; `options` may be NULL. A context serves one thread at a time; contexts are independent of each
- * other, so one per thread is the way to call from many. On failure *ctx is NULL.
+ * Creates a context; `options` may be NULL. A context serves one thread at a time; contexts are independent
+ * of each other, so one per thread is the way to call from many. On failure *ctx is NULL. A context made in,
+ * or carried into, a forked child that has not called exec runs on one thread, or on the caller's pool.
  * Returns SY_OK; NULL (ctx is NULL, or only one of alloc and dealloc); VALUE (threads < 0, unknown isa);
  * UNSUPPORTED (isa known but not available on this CPU or in this build); NOMEM.
  */
@@ -169,10 +179,10 @@ typedef enum sy_fault_code {
     SY_FAULT_BAD_DTYPE,
     SY_FAULT_BAD_RANK,
     SY_FAULT_BAD_SHAPE,
-    SY_FAULT_EMPTY,          /* an extent is 0 where the operator needs at least one element                 */
+    SY_FAULT_EMPTY, /* an extent is 0 where the operator needs at least one element */
     SY_FAULT_BAD_VALUE,
     SY_FAULT_BAD_BLOCK_SIZE,
-    SY_FAULT_BAD_OPTION,     /* an enum field holds no known value                                           */
+    SY_FAULT_BAD_OPTION, /* an enum field holds no known value */
     SY_FAULT_OVERFLOW,
     SY_FAULT_BAD_STRIDE,
     SY_FAULT_BAD_DEVICE,
@@ -180,23 +190,23 @@ typedef enum sy_fault_code {
     SY_FAULT_NO_MEMORY,
     SY_FAULT_UNSUPPORTED,
     /* Found in tensor contents: batch, position, value and limit are set. */
-    SY_FAULT_LENGTH_RANGE,   /* counts[b] outside 0..k, or seq_lens[b] negative                              */
-    SY_FAULT_REQ_RANGE,      /* req_id[b] outside the rows of block_table                                    */
-    SY_FAULT_INDEX_RANGE,    /* an index outside its sequence                                                */
-    SY_FAULT_TABLE_SHORT,    /* an index needs a block_table column that does not exist                      */
-    SY_FAULT_BLOCK_RANGE,    /* a block number outside the cache                                             */
-    SY_FAULT_ROW_RANGE,      /* a row inside the last, partial block that does not exist                     */
-    SY_FAULT_ROW_OVERFULL    /* a token is routed to more experts than it has slots                          */
+    SY_FAULT_LENGTH_RANGE, /* counts[b] outside 0..k, or seq_lens[b] negative */
+    SY_FAULT_REQ_RANGE,    /* req_id[b] outside the rows of block_table */
+    SY_FAULT_INDEX_RANGE,  /* an index outside its sequence */
+    SY_FAULT_TABLE_SHORT,  /* an index needs a block_table column that does not exist */
+    SY_FAULT_BLOCK_RANGE,  /* a block number outside the cache */
+    SY_FAULT_ROW_RANGE,    /* a row inside the last, partial block that does not exist */
+    SY_FAULT_ROW_OVERFULL  /* a token is routed to more experts than it has slots */
 } sy_fault_code;
 
 typedef struct sy_fault {
     sy_status status;
     sy_fault_code code;
-    const char *argument;    /* field name, static storage; "" when no single field is to blame              */
-    int64_t batch;           /* content faults: outer position, else -1                                      */
-    int64_t position;        /* content faults: inner position, else -1                                      */
-    int64_t value;           /* the value found                                                              */
-    int64_t limit;           /* the limit it broke                                                           */
+    const char *argument; /* field name, static storage; "" when no single field is to blame */
+    int64_t batch;        /* content faults: outer position, else -1 */
+    int64_t position;     /* content faults: inner position, else -1 */
+    int64_t value;        /* the value found */
+    int64_t limit;        /* the limit it broke */
 } sy_fault;
 
 /* The fault of the last call; all fields are zero (argument "") after a success. Returns SY_OK, or NULL. */
@@ -206,64 +216,68 @@ SY_API sy_status sy_ctx_fault(const sy_ctx *ctx, sy_fault *fault);
 SY_API const char *sy_fault_name(sy_fault_code code);
 
 /*
- * Lends memory for scratch; the context then allocates nothing and a call that needs more is refused with NOMEM.
- * The size comes from sy_<op>_query. `bytes` 0 takes the loan back. Returns SY_OK; NULL (ctx, or data with bytes > 0);
- * VALUE (data not aligned to 64 bytes).
+ * Lends memory for scratch; the context then allocates nothing and a call that needs more is refused with
+ * NOMEM. The size comes from sy_<op>_query. `bytes` 0 takes the loan back.
+ * Returns SY_OK; NULL (ctx, or data with bytes > 0); VALUE (data not aligned to 64 bytes).
  */
 SY_API sy_status sy_ctx_set_workspace(sy_ctx *ctx, void *data, size_t bytes);
 
 /* Changes the thread limit; 0 is OpenMP's default. Returns SY_OK, NULL or VALUE. */
 SY_API sy_status sy_ctx_set_threads(sy_ctx *ctx, int threads);
 
-SY_API int sy_ctx_threads(const sy_ctx *ctx);       /* most threads a call may use, at least 1; 0 for NULL   */
-SY_API const char *sy_ctx_isa(const sy_ctx *ctx);   /* name of the kernel table in use; "" for NULL          */
+SY_API int sy_ctx_threads(const sy_ctx *ctx);     /* most threads a call may use, at least 1; 0 for NULL */
+SY_API const char *sy_ctx_isa(const sy_ctx *ctx); /* name of the kernel table in use; "" for NULL */
 
 /* Name of the i-th kernel table this CPU can run, best first; NULL past the end. */
 SY_API const char *sy_isa_name(int i);
 
-/* ---- What a query answers ----------------------------------------------------------------------------------- */
+/* ---- What a query answers ------------------------------------------------------------------------------ */
 
 /*
- * sy_<op>_query judges an operator's inputs and scalar fields like the call itself, but looks at no output and reads
- * no data (data pointers may be NULL), and says what the call will need. It returns the statuses of the call.
+ * sy_<op>_query judges an operator's inputs and scalar fields like the call itself, but looks at no output
+ * and reads no data (data pointers may be NULL), and says what the call will need. It returns the statuses of
+ * the call.
  */
 typedef struct sy_query {
-    int64_t rows;            /* rows of the main output                                                      */
-    int64_t slots;           /* moe_permute: slots per token (packed) or rows per expert (capacity), else 0  */
-    size_t workspace_bytes;  /* scratch the call needs; 0 when none                                          */
+    int64_t rows;           /* rows of the main output */
+    int64_t slots;          /* moe_permute: slots per token (packed) or rows per expert (capacity), else 0 */
+    size_t workspace_bytes; /* scratch the call needs; 0 when none */
 } sy_query;
 
-/* ---- moe_permute -------------------------------------------------------------------------------------------- */
+/* ---- moe_permute --------------------------------------------------------------------------------------- */
 
 /*
  * Copies each token row to one output row per expert it is routed to, grouped by expert.
  * T tokens, E experts, H elements per row; R[t,e] is routed when its byte is not 0; N = num_out_tokens.
  *
- * Packed mode (drop_and_pad false): K = N / T (floor) slots per token, M = K*T output rows. Rows are ordered by
- * expert, inside an expert by token. sorted_indices[t*K + j] is the output row of the token's j-th expert, -1 when it
- * has fewer. Rows after the last routed pair are zero. A token with more than K experts is refused.
+ * Packed mode (drop_and_pad false): K = N / T (floor) slots per token, M = K*T output rows. Rows are ordered
+ * by expert, inside an expert by token. sorted_indices[t*K + j] is the output row of the token's j-th expert,
+ * -1 when it has fewer. Rows after the last routed pair are zero. A token with more than K experts is
+ * refused.
  *
- * Capacity mode (drop_and_pad true): C = N / E rows per expert, M = C*E. Row e*C + i holds the i-th token of expert e
- * in the order "routed tokens ascending, then the others ascending"; sorted_indices[e*C + i] is that token. With
- * zero_pad rows of tokens not routed to e are zero instead, with index -1.
+ * Capacity mode (drop_and_pad true): C = N / E rows per expert, M = C*E. Row e*C + i holds the i-th token of
+ * expert e in the order "routed tokens ascending, then the others ascending"; sorted_indices[e*C + i] is that
+ * token. With zero_pad rows of tokens not routed to e are zero instead, with index -1.
  *
- * No element is interpreted: NaN payloads and signed zeros survive. num_out_tokens below T (E) is success with M = 0.
+ * No element is interpreted: NaN payloads and signed zeros survive. num_out_tokens below T (E) is success
+ * with M = 0.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (N < 0 or N > T*E; T, E, H or M beyond 2^31-1); OVERFLOW; STRIDE; DEVICE;
- * ALIAS; ROUTING (packed, a token routed to more than K experts: position = token, value = experts, limit = K); NOMEM.
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (N < 0 or N > T*E; T, E, H or M beyond 2^31-1); OVERFLOW; STRIDE;
+ * DEVICE; ALIAS; ROUTING (packed, a token routed to more than K experts: position = token, value = experts,
+ * limit = K); NOMEM.
  */
 typedef struct sy_moe_permute_args {
-    const DLTensor *tokens;          /* in  [T,H]  any type of 1, 2, 4 or 8 bytes                             */
-    const DLTensor *routing_map;     /* in  [T,E]  bool, int8, uint8                                          */
-    const DLTensor *probs;           /* in  [T,E]  f32, f16, bf16; optional, present iff permuted_probs is    */
-    int64_t num_out_tokens;          /* N, 0 <= N <= T*E                                                      */
-    bool drop_and_pad;               /* false: packed mode; true: capacity mode                               */
-    bool zero_pad;                   /* capacity mode: zero padding rows; no effect in packed mode            */
-    const DLTensor *permuted_tokens; /* out [M,H]  type of tokens                                             */
-    const DLTensor *sorted_indices;  /* out [M]    int32                                                      */
-    const DLTensor *permuted_probs;  /* out [M]    type of probs; zero where the row is padding (packed)      */
-    const DLTensor *expert_counts;   /* out [E]    int64, optional: routed tokens per expert, before dropping */
-    const DLTensor *expert_offsets;  /* out [E+1]  int64, optional: first row of each expert, then the end    */
+    const DLTensor *tokens;          /* in  [T,H]  any type of 1, 2, 4 or 8 bytes */
+    const DLTensor *routing_map;     /* in  [T,E]  bool, int8, uint8 */
+    const DLTensor *probs;           /* in  [T,E]  f32, f16, bf16; optional, present iff permuted_probs is */
+    int64_t num_out_tokens;          /* N, 0 <= N <= T*E */
+    bool drop_and_pad;               /* false: packed mode; true: capacity mode */
+    bool zero_pad;                   /* capacity mode: zero padding rows; no effect in packed mode */
+    const DLTensor *permuted_tokens; /* out [M,H]  type of tokens */
+    const DLTensor *sorted_indices;  /* out [M]    int32 */
+    const DLTensor *permuted_probs;  /* out [M]    type of probs; zero where the row is padding (packed) */
+    const DLTensor *expert_counts; /* out [E]    int64, optional: routed tokens per expert, before dropping */
+    const DLTensor *expert_offsets; /* out [E+1]  int64, optional: first row of each expert, then the end */
 } sy_moe_permute_args;
 
 SY_API sy_status sy_moe_permute_n(sy_ctx *ctx, const sy_moe_permute_args *args, size_t args_bytes);
@@ -278,32 +292,33 @@ static inline sy_status sy_moe_permute_query(sy_ctx *ctx, const sy_moe_permute_a
     return sy_moe_permute_query_n(ctx, args, sizeof *args, query, sizeof *query);
 }
 
-/* ---- moe_dispatch ------------------------------------------------------------------------------------------- */
+/* ---- moe_dispatch -------------------------------------------------------------------------------------- */
 
 /*
  * Scales token rows into expert slots. S samples, E experts of C slots, H elements per row. In sample order:
  *     if 0 <= indices[i] < E and 0 <= locations[i] < C:
  *         dispatch[indices[i]*C + locations[i], :] = gates[i] * input[i, :]
- * Other samples are skipped silently. Of several samples on one slot the last wins, for the whole row. Rows nobody
- * writes keep their bytes, or become +0 with zero_unwritten. The product is rounded once to f32 and, for f16 and bf16
- * rows, once more to the row type, to nearest even; a NaN result is the canonical quiet NaN.
+ * Other samples are skipped silently. Of several samples on one slot the last wins, for the whole row. Rows
+ * nobody writes keep their bytes, or become +0 with zero_unwritten. The product is rounded once to f32 and,
+ * for f16 and bf16 rows, once more to the row type, to nearest even; a NaN result is the canonical quiet NaN.
  *
  * dispatch may be input itself (same data, same row stride): the loop above then runs on the shared rows.
  * S, H, C or E of 0 is success and writes nothing (zero_unwritten still clears dispatch).
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts or capacity negative); OVERFLOW; STRIDE; DEVICE; ALIAS; NOMEM.
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts or capacity negative); OVERFLOW; STRIDE; DEVICE;
+ * ALIAS; NOMEM.
  */
 typedef struct sy_moe_dispatch_args {
-    const DLTensor *gates;           /* in  [S]      f32 or the type of input; optional: all ones             */
-    const DLTensor *indices;         /* in  [S]      int32, expert of each sample                             */
-    const DLTensor *locations;       /* in  [S]      int32, slot inside the expert                            */
-    const DLTensor *input;           /* in  [S,H]    f32, f16, bf16                                           */
-    int64_t num_experts;             /* E >= 0                                                                */
-    int64_t capacity;                /* C >= 0                                                                */
-    bool zero_unwritten;             /* set rows nobody writes to +0                                          */
-    bool unique_slots;               /* promise: no two valid samples share a slot. When broken, the disputed
-                                        rows are unspecified and nothing else changes                         */
-    const DLTensor *dispatch;        /* in/out [E*C,H]  type of input                                         */
+    const DLTensor *gates;     /* in  [S]      f32 or the type of input; optional: all ones */
+    const DLTensor *indices;   /* in  [S]      int32, expert of each sample */
+    const DLTensor *locations; /* in  [S]      int32, slot inside the expert */
+    const DLTensor *input;     /* in  [S,H]    f32, f16, bf16 */
+    int64_t num_experts;       /* E >= 0 */
+    int64_t capacity;          /* C >= 0 */
+    bool zero_unwritten;       /* set rows nobody writes to +0 */
+    bool unique_slots;         /* promise: no two valid samples share a slot. When it is broken, the disputed
+                                  rows are unspecified and nothing else changes */
+    const DLTensor *dispatch;  /* in/out [E*C,H]  type of input */
 } sy_moe_dispatch_args;
 
 SY_API sy_status sy_moe_dispatch_n(sy_ctx *ctx, const sy_moe_dispatch_args *args, size_t args_bytes);
@@ -318,37 +333,37 @@ static inline sy_status sy_moe_dispatch_query(sy_ctx *ctx, const sy_moe_dispatch
     return sy_moe_dispatch_query_n(ctx, args, sizeof *args, query, sizeof *query);
 }
 
-/* ---- kv_gather ---------------------------------------------------------------------------------------------- */
+/* ---- kv_gather ----------------------------------------------------------------------------------------- */
 
 typedef enum sy_kv_pad {
-    SY_PAD_ERROR = 0, /* index -1 is refused; rows past counts[b] are zero                                     */
-    SY_PAD_ZERO,      /* index -1 gives a zero row; rows past counts[b] are zero                               */
-    SY_PAD_SKIP       /* the output rows of both keep their bytes                                              */
+    SY_PAD_ERROR = 0, /* index -1 is refused; rows past counts[b] are zero */
+    SY_PAD_ZERO,      /* index -1 gives a zero row; rows past counts[b] are zero */
+    SY_PAD_SKIP       /* the output rows of both keep their bytes */
 } sy_kv_pad;
 
 /*
  * Copies the cache rows of selected logical tokens, in the order asked, into a dense output. S = block_size:
  *     r = req_id ? req_id[b] : b;   t = indices[b,j];   block = block_table[r, t / S]
  *     out[b,j] = cache row block*S + t % S, byte for byte
- * The cache is [rows, D] flat, where the last block may be partial, or of higher rank [blocks, S, D...] with any
- * block stride. A cache row is everything after the first one or two dimensions.
+ * The cache is [rows, D] flat, where the last block may be partial, or of higher rank [blocks, S, D...] with
+ * any block stride. A cache row is everything after the first one or two dimensions.
  * `indices` may have any number of leading dimensions (B is their product; none: B = 1) and `out` keeps them.
- * Positions j >= counts[b] are padding and their index is not read. A sequence ends at seq_lens[b] if given, else at
- * the end of its table row. Only table entries that are reached are read.
+ * Positions j >= counts[b] are padding and their index is not read. A sequence ends at seq_lens[b] if given,
+ * else at the end of its table row. Only table entries that are reached are read.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, unknown pad); OVERFLOW; STRIDE; DEVICE; ALIAS;
  * INDEX (contents; the fault holds code, batch, position, value and limit of the first in order); NOMEM.
  */
 typedef struct sy_kv_gather_args {
-    const DLTensor *cache;           /* in  [rows,D] or [blocks,S,D...]  any type of whole bytes              */
-    const DLTensor *indices;         /* in  [...,k]   int32, int64: logical tokens, any order, repeats legal  */
-    const DLTensor *block_table;     /* in  [R,n] or [n]  int32, int64; R = B unless req_id is given          */
-    const DLTensor *req_id;          /* in  [B]  int32, int64; optional: table row of each index row          */
-    const DLTensor *counts;          /* in  [B]  int32, int64; optional: live indices of each index row       */
-    const DLTensor *seq_lens;        /* in  [B]  int32, int64; optional: tokens of each index row's sequence  */
-    int64_t block_size;              /* S >= 1                                                                */
+    const DLTensor *cache;       /* in  [rows,D] or [blocks,S,D...]  any type of whole bytes */
+    const DLTensor *indices;     /* in  [...,k]   int32, int64: logical tokens, any order, repeats legal */
+    const DLTensor *block_table; /* in  [R,n] or [n]  int32, int64; R = B unless req_id is given */
+    const DLTensor *req_id;      /* in  [B]  int32, int64; optional: table row of each index row */
+    const DLTensor *counts;      /* in  [B]  int32, int64; optional: live indices of each index row */
+    const DLTensor *seq_lens;    /* in  [B]  int32, int64; optional: tokens of each index row's sequence */
+    int64_t block_size;          /* S >= 1 */
     sy_kv_pad pad;
-    const DLTensor *out;             /* out [...,k,D...]  type of cache (in/out with SY_PAD_SKIP)             */
+    const DLTensor *out; /* out [...,k,D...]  type of cache (in/out with SY_PAD_SKIP) */
 } sy_kv_gather_args;
 
 SY_API sy_status sy_kv_gather_n(sy_ctx *ctx, const sy_kv_gather_args *args, size_t args_bytes);
@@ -363,45 +378,45 @@ static inline sy_status sy_kv_gather_query(sy_ctx *ctx, const sy_kv_gather_args 
     return sy_kv_gather_query_n(ctx, args, sizeof *args, query, sizeof *query);
 }
 
-/* ---- sample ------------------------------------------------------------------------------------------------- */
+/* ---- sample -------------------------------------------------------------------------------------------- */
 
 typedef enum sy_noise {
-    SY_NOISE_AUTO = 0, /* q if q is given, else CDF if seed is given, else none                                */
-    SY_NOISE_NONE,     /* no sampling: the first token of the order                                            */
-    SY_NOISE_Q,        /* largest prob / (|q| + eps), q from the caller                                        */
-    SY_NOISE_RACE,     /* the same with exponential noise made from (seed, offset, stream, token), eps 0       */
-    SY_NOISE_CDF       /* one draw per row from (seed, offset, stream), inverted through the distribution      */
+    SY_NOISE_AUTO = 0, /* q if q is given, else CDF if seed is given, else none */
+    SY_NOISE_NONE,     /* no sampling: the first token of the order */
+    SY_NOISE_Q,        /* largest prob / (|q| + eps), q from the caller */
+    SY_NOISE_RACE,     /* the same with exponential noise made from (seed, offset, stream, token), eps 0 */
+    SY_NOISE_CDF       /* one draw per row from (seed, offset, stream), inverted through the distribution */
 } sy_noise;
 
 typedef enum sy_q_order {
-    SY_Q_LIST = 0, /* q[b,j] belongs to the j-th candidate: by rank when top-k or top-p acted, else by token   */
-    SY_Q_VOCAB     /* q[b,i] belongs to token i                                                                */
+    SY_Q_LIST = 0, /* q[b,j] belongs to the j-th candidate: by rank if top-k or top-p acted, else by token */
+    SY_Q_VOCAB     /* q[b,i] belongs to token i */
 } sy_q_order;
 
 typedef enum sy_ties {
-    SY_TIES_EXACT = 0, /* of tokens equal to the cut value the lowest indices stay                             */
-    SY_TIES_ALL        /* all of them stay                                                                     */
+    SY_TIES_EXACT = 0, /* of tokens equal to the cut value the lowest indices stay */
+    SY_TIES_ALL        /* all of them stay */
 } sy_ties;
 
 typedef enum sy_logprob {
-    SY_LOGPROB_NONE = 0, /* the logprob output is not allowed                                                  */
-    SY_LOGPROB_RAW,      /* softmax of the input logits: temperature 1, no filter                              */
-    SY_LOGPROB_FINAL     /* the distribution the token was drawn from; 0 where nothing is drawn                */
+    SY_LOGPROB_NONE = 0, /* the logprob output is not allowed */
+    SY_LOGPROB_RAW,      /* softmax of the input logits: temperature 1, no filter */
+    SY_LOGPROB_FINAL     /* the distribution the token was drawn from; 0 where nothing is drawn */
 } sy_logprob;
 
 typedef enum sy_empty_token {
-    SY_EMPTY_MINUS_ONE = 0, /* token of a row without any candidate is -1                                      */
-    SY_EMPTY_ZERO           /* ... is 0                                                                        */
+    SY_EMPTY_MINUS_ONE = 0, /* token of a row without any candidate is -1 */
+    SY_EMPTY_ZERO           /* ... is 0 */
 } sy_empty_token;
 
 /* Bits of row_flags. */
-#define SY_ROW_NAN 1u   /* the row holds a NaN                                                                 */
-#define SY_ROW_INF 2u   /* the row holds +inf                                                                  */
-#define SY_ROW_EMPTY 4u /* every logit is -inf or NaN                                                          */
+#define SY_ROW_NAN 1u   /* the row holds a NaN */
+#define SY_ROW_INF 2u   /* the row holds +inf */
+#define SY_ROW_EMPTY 4u /* every logit is -inf or NaN */
 
 /*
  * Picks one token per row of logits: temperature, top-k, top-p, min-p, then a greedy or random choice.
- * Order: a before b when its logit is larger, or equal and a < b, with NaN as -inf, +inf as FLT_MAX, -0 as +0.
+ * Order: a before b when its logit is larger, or equal and a < b; NaN is -inf, +inf is FLT_MAX, -0 is +0.
  *   top-k   on when 1 <= k < V (with k_limit > 0: 1 <= k <= min(V, k_limit)); keeps the first k.
  *   softmax of x / temperature over what top-k kept.
  *   top-p   on when p < 1; keeps the shortest prefix of the order with mass >= p. p <= 0 acts as k = 1.
@@ -410,43 +425,44 @@ typedef enum sy_empty_token {
  * NaN in top_p or min_p turns the stage off, NaN temperature is 1. Tensor contents never cause an error.
  * All sums are integers, so the token does not depend on instruction set or thread count.
  *
- * A per-row tensor has shape [1], [B] or [B,1]. masked_logits may be f32 logits themselves (same data and stride).
+ * A per-row tensor has shape [1], [B] or [B,1] and any stride of 0 or more. masked_logits may be f32 logits
+ * themselves (same data and stride).
  *
- * Returns SY_OK; NULL (logits, or no output at all); DTYPE; SHAPE (V = 0 among others); VALUE (eps negative or not
- * finite, k_limit < 0, unknown enum, noise without its q or seed, logprob output and logprob_mode not both given);
- * OVERFLOW (V > 2^23); STRIDE; DEVICE; ALIAS; NOMEM.
+ * Returns SY_OK; NULL (logits, or no output at all); DTYPE; SHAPE (V = 0 among others); VALUE (eps negative
+ * or not finite, k_limit < 0, unknown enum, noise without its q or seed, logprob output and logprob_mode not
+ * both given); OVERFLOW (V > 2^23); STRIDE; DEVICE; ALIAS; NOMEM.
  */
 typedef struct sy_sample_args {
-    const DLTensor *logits;          /* in  [B,V]     f32, f16, bf16                                          */
-    const DLTensor *top_k;           /* in  per row   int32, int64; optional: off                             */
-    const DLTensor *top_p;           /* in  per row   f32 or the type of logits; optional: off                */
-    const DLTensor *min_p;           /* in  per row   f32 or the type of logits; optional: off                */
-    const DLTensor *temperature;     /* in  per row   f32 or the type of logits; optional: 1                  */
-    const DLTensor *q;               /* in  [B,V]     f32; optional                                           */
-    const DLTensor *seed;            /* in  per row   int64, uint64, int32; optional                          */
-    const DLTensor *offset;          /* in  per row   int64, uint64, int32; optional: 0. Step of the sequence */
-    const DLTensor *stream;          /* in  per row   32 or 64 bit integer, low 32 bits; optional: row number */
-    float eps;                       /* added to |q|; >= 0                                                    */
+    const DLTensor *logits;      /* in  [B,V]     f32, f16, bf16 */
+    const DLTensor *top_k;       /* in  per row   int32, int64; optional: off */
+    const DLTensor *top_p;       /* in  per row   f32 or the type of logits; optional: off */
+    const DLTensor *min_p;       /* in  per row   f32 or the type of logits; optional: off */
+    const DLTensor *temperature; /* in  per row   f32 or the type of logits; optional: 1 */
+    const DLTensor *q;           /* in  [B,V]     f32; optional */
+    const DLTensor *seed;        /* in  per row   int64, uint64, int32; optional */
+    const DLTensor *offset;      /* in  per row   int64, uint64, int32; optional: 0. Step of the sequence */
+    const DLTensor *stream;      /* in  per row   32 or 64 bit integer, low 32 bits; optional: row number */
+    float eps;                   /* added to |q|; >= 0 */
     sy_noise noise;
     sy_q_order q_order;
     sy_ties ties;
     sy_logprob logprob_mode;
     sy_empty_token empty_token;
-    int64_t k_limit;                 /* 0: none; else largest k that is on                                    */
-    int64_t top_k_guess;             /* a hint some callers pass; never changes a result                      */
-    bool probs_in;                   /* logits are probabilities already: no softmax, masked fill is 0        */
-    const DLTensor *token;           /* out [B]    int64                                                      */
-    const DLTensor *kept;            /* out [B]    int32: candidates with a logit above -inf                  */
-    const DLTensor *row_flags;       /* out [B]    uint32: SY_ROW_*                                           */
-    const DLTensor *masked_logits;   /* out [B,V]  f32: the candidates' logits, -inf (probs_in: 0) elsewhere  */
-    const DLTensor *list_token;      /* out [B,V]  int64: the candidates in list order, 0 after them          */
-    const DLTensor *list_prob;       /* out [B,V]  f32: their probabilities before top-p and min-p, 0 after   */
-    const DLTensor *logprob;         /* out [B]    f32: log-probability of token; -inf for an empty row       */
+    int64_t k_limit;               /* 0: none; else largest k that is on */
+    int64_t top_k_guess;           /* a hint some callers pass; never changes a result */
+    bool probs_in;                 /* logits are probabilities already: no softmax, masked fill is 0 */
+    const DLTensor *token;         /* out [B]    int64 */
+    const DLTensor *kept;          /* out [B]    int32: candidates with a logit above -inf */
+    const DLTensor *row_flags;     /* out [B]    uint32: SY_ROW_* */
+    const DLTensor *masked_logits; /* out [B,V]  f32: the candidates' logits, -inf (probs_in: 0) elsewhere */
+    const DLTensor *list_token;    /* out [B,V]  int64: the candidates in list order, 0 after them */
+    const DLTensor *list_prob;     /* out [B,V]  f32: their probabilities before top-p and min-p, 0 after */
+    const DLTensor *logprob;       /* out [B]    f32: log-probability of token; -inf for an empty row */
 } sy_sample_args;
 
 SY_API sy_status sy_sample_n(sy_ctx *ctx, const sy_sample_args *args, size_t args_bytes);
-SY_API sy_status sy_sample_query_n(sy_ctx *ctx, const sy_sample_args *args, size_t args_bytes, sy_query *query,
-                                   size_t query_bytes);
+SY_API sy_status sy_sample_query_n(sy_ctx *ctx, const sy_sample_args *args, size_t args_bytes,
+                                   sy_query *query, size_t query_bytes);
 static inline sy_status sy_sample(sy_ctx *ctx, const sy_sample_args *args)
 {
     return sy_sample_n(ctx, args, sizeof *args);

@@ -74,6 +74,7 @@ def run_one(test, wrapper, extra_env):
     if not command or not (os.path.exists(command[0])):
         return [Case(name, "build", "failed", "the program was not built")]
     env = dict(os.environ, CMOCKA_MESSAGE_OUTPUT="TAP", **extra_env)
+    env.setdefault("OMP_WAIT_POLICY", "passive")  # several programs share the machine: nobody spins while waiting
     env.update(pair.split("=", 1) for pair in environment)
     start, lines = time.monotonic(), []
     process = subprocess.Popen(wrapper + command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

@@ -76,7 +76,7 @@ trap 'rm -f "$log"' EXIT
 # shellcheck disable=SC2086 # $sudo and $missing are lists of words
 if ! { $sudo apt-get update && $sudo env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300 $missing; } >"$log" 2>&1 </dev/null; then
-    cat "$log" >&2
+    tail -n 12 "$log" >&2
     echo "setup: apt failed; wanted:$missing" >&2
     exit 1
 fi

@@ -60,7 +60,7 @@ def quiet(_):
 
 
 def asan():
-    env = {"ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1:allocator_may_return_null=1",
+    env = {"ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1:allocator_may_return_null=1",
            "UBSAN_OPTIONS": "print_stacktrace=1"}
     return rename(run_tests.run_suites(build("asan"), extra_env=env, show=quiet), "asan")
 

@@ -406,3 +406,368 @@ char *test_name(const char *format, ...)
     names = one;
     return one->text;
 }
+
+/* ---- Calls as values ---------------------------------------------------------------------------------------- */
+
+struct tensor *test_call_add(struct test_call *call, const char *name, const DLTensor **field,
+                             DLDataType type, int rank, const int64_t *shape)
+{
+    struct tensor *x = &call->tensors[call->count];
+    tensor_make(x, type, rank, shape, NULL);
+    memset(x->mem, 0, x->bytes);
+    call->names[call->count] = name;
+    call->fields[call->count] = field;
+    call->count++;
+    *field = &x->t;
+    return x;
+}
+
+static int test_call_find(const struct test_call *call, const char *name)
+{
+    for (int i = 0; i < call->count; i++)
+        if (strcmp(call->names[i], name) == 0)
+            return i;
+    fail_msg("the call has no tensor %s", name);
+    return 0;
+}
+
+struct tensor *test_call_tensor(struct test_call *call, const char *name)
+{
+    return &call->tensors[test_call_find(call, name)];
+}
+
+void test_call_free(struct test_call *call)
+{
+    for (int i = 0; i < call->count; i++)
+        tensor_free(&call->tensors[i]);
+}
+
+static sy_status run_permute(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_permute(ctx, &c->args.permute);
+}
+
+static sy_status query_permute(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_permute_query(ctx, &c->args.permute, q);
+}
+
+static sy_status run_dispatch(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_dispatch(ctx, &c->args.dispatch);
+}
+
+static sy_status query_dispatch(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_dispatch_query(ctx, &c->args.dispatch, q);
+}
+
+static sy_status run_gather(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_kv_gather(ctx, &c->args.gather);
+}
+
+static sy_status query_gather(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_kv_gather_query(ctx, &c->args.gather, q);
+}
+
+static sy_status run_sample(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_sample(ctx, &c->args.sample);
+}
+
+static sy_status query_sample(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_sample_query(ctx, &c->args.sample, q);
+}
+
+static void make_permute(struct test_call *c, bool large, bool capacity)
+{
+    const int64_t tokens = large ? 1500 : 13, experts = large ? 24 : 5, hidden = large ? 900 : 11;
+    const int64_t rows = capacity ? 2 * tokens / experts * experts : 2 * tokens;
+    sy_moe_permute_args *a = &c->args.permute;
+    *c = (struct test_call){
+        .op = "moe_permute", .first_output = 3, .run = run_permute, .query = query_permute};
+    test_call_add(c, "tokens", &a->tokens, SY_F16, 2, (int64_t[]){tokens, hidden});
+    struct tensor *map =
+        test_call_add(c, "routing_map", &a->routing_map, SY_BOOL, 2, (int64_t[]){tokens, experts});
+    test_call_add(c, "probs", &a->probs, SY_F32, 2, (int64_t[]){tokens, experts});
+    test_call_add(c, "permuted_tokens", &a->permuted_tokens, SY_F16, 2, (int64_t[]){rows, hidden});
+    test_call_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, (int64_t[]){rows});
+    test_call_add(c, "permuted_probs", &a->permuted_probs, SY_F32, 1, (int64_t[]){rows});
+    test_call_add(c, "expert_counts", &a->expert_counts, SY_I64, 1, (int64_t[]){experts});
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t e = 0; e < experts; e++)
+            map->mem[t * experts + e] = e == t * 7 % experts || (t % 3 && e == t * t % experts);
+    a->num_out_tokens = 2 * tokens;
+    a->drop_and_pad = capacity;
+}
+
+static void make_dispatch(struct test_call *c, bool large, bool in_place)
+{
+    const int64_t samples = large ? 1500 : 17, experts = large ? 20 : 3, capacity = large ? 60 : 5,
+                  hidden = large ? 700 : 9;
+    sy_moe_dispatch_args *a = &c->args.dispatch;
+    *c = (struct test_call){.op = "moe_dispatch", .run = run_dispatch, .query = query_dispatch};
+    test_call_add(c, "gates", &a->gates, SY_F32, 1, (int64_t[]){samples});
+    struct tensor *indices = test_call_add(c, "indices", &a->indices, SY_I32, 1, (int64_t[]){samples});
+    struct tensor *locations = test_call_add(c, "locations", &a->locations, SY_I32, 1, (int64_t[]){samples});
+    if (!in_place)
+        test_call_add(c, "input", &a->input, SY_F32, 2, (int64_t[]){samples, hidden});
+    c->first_output = c->count;
+    test_call_add(c, "dispatch", &a->dispatch, SY_F32, 2, (int64_t[]){experts * capacity, hidden});
+    if (in_place) {
+        a->input = a->dispatch;
+        indices->shape[0] = locations->shape[0] = c->tensors[0].shape[0] = experts * capacity;
+    }
+    for (int64_t i = 0; i < indices->shape[0]; i++) {
+        const int32_t e = (int32_t)(i * 11 % (experts + 1)), slot = (int32_t)(i * i % (capacity + 1));
+        memcpy(indices->mem + 4 * i, &e, 4);
+        memcpy(locations->mem + 4 * i, &slot, 4);
+    }
+    a->num_experts = experts;
+    a->capacity = capacity;
+}
+
+static void make_gather(struct test_call *c, bool large)
+{
+    const int64_t rows = large ? 2000 : 30, width = large ? 600 : 7, batch = large ? 5 : 2,
+                  k = large ? 700 : 9;
+    sy_kv_gather_args *a = &c->args.gather;
+    *c = (struct test_call){.op = "kv_gather", .first_output = 3, .run = run_gather, .query = query_gather};
+    test_call_add(c, "cache", &a->cache, SY_BF16, 2, (int64_t[]){rows, width});
+    struct tensor *indices = test_call_add(c, "indices", &a->indices, SY_I32, 2, (int64_t[]){batch, k});
+    struct tensor *table = test_call_add(c, "block_table", &a->block_table, SY_I32, 2, (int64_t[]){batch, 4});
+    test_call_add(c, "out", &a->out, SY_BF16, 3, (int64_t[]){batch, k, width});
+    for (int64_t i = 0; i < batch * k; i++) {
+        const int32_t t = (int32_t)(i % 8 == 5 ? -1 : i * 13 % 20);
+        memcpy(indices->mem + 4 * i, &t, 4);
+    }
+    for (int64_t i = 0; i < batch * 4; i++) {
+        const int32_t block = (int32_t)(i * 3 % (rows / 5));
+        memcpy(table->mem + 4 * i, &block, 4);
+    }
+    a->block_size = 5;
+    a->pad = SY_PAD_ZERO;
+}
+
+static void make_sample(struct test_call *c, bool large)
+{
+    const int64_t rows = large ? 24 : 3, vocabulary = large ? 20000 : 50;
+    static const int32_t k = 20;
+    static const float p = 0.9f;
+    static const int64_t seed = 42;
+    sy_sample_args *a = &c->args.sample;
+    *c = (struct test_call){.op = "sample", .first_output = 4, .run = run_sample, .query = query_sample};
+    struct tensor *logits = test_call_add(c, "logits", &a->logits, SY_F32, 2, (int64_t[]){rows, vocabulary});
+    memcpy(test_call_add(c, "top_k", &a->top_k, SY_I32, 1, (int64_t[]){1})->mem, &k, sizeof k);
+    memcpy(test_call_add(c, "top_p", &a->top_p, SY_F32, 1, (int64_t[]){1})->mem, &p, sizeof p);
+    memcpy(test_call_add(c, "seed", &a->seed, SY_I64, 1, (int64_t[]){1})->mem, &seed, sizeof seed);
+    test_call_add(c, "token", &a->token, SY_I64, 1, (int64_t[]){rows});
+    test_call_add(c, "masked_logits", &a->masked_logits, SY_F32, 2, (int64_t[]){rows, vocabulary});
+    for (int64_t i = 0; i < rows * vocabulary; i++) {
+        const float x = (float)(i * 7919 % 1009) / 100;
+        memcpy(logits->mem + 4 * i, &x, 4);
+    }
+}
+
+static const char *const call_names[TEST_CALLS] = {"packed moe_permute", "capacity moe_permute",
+                                                   "moe_dispatch",       "in-place moe_dispatch",
+                                                   "kv_gather",          "sample"};
+
+const char *test_call_name(int index)
+{
+    return call_names[index];
+}
+
+/* Gates, rows, probs and caches get ordinary numbers; arrays with a meaning were filled by their maker. */
+void test_call_make(struct test_call *call, int index, bool large)
+{
+    uint64_t rng = 2024;
+    if (index <= 1)
+        make_permute(call, large, index == 1);
+    else if (index <= 3)
+        make_dispatch(call, large, index == 3);
+    else if (index == 4)
+        make_gather(call, large);
+    else
+        make_sample(call, large);
+    for (int i = 0; i < call->count; i++) {
+        const char *name = call->names[i];
+        struct tensor *x = &call->tensors[i];
+        if (strcmp(name, "gates") == 0)
+            for (size_t at = 0; at < x->bytes; at += 4)
+                memcpy(x->mem + at, &(float){(float)(2 * rng_unit(&rng) - 1)}, 4);
+        else if (strcmp(name, "tokens") == 0 || strcmp(name, "probs") == 0 || strcmp(name, "cache") == 0 ||
+                 strcmp(name, "input") == 0)
+            rng_fill(&rng, x->mem, x->bytes);
+    }
+    test_call_reset(call);
+}
+
+void test_call_reset(struct test_call *call)
+{
+    for (int i = call->first_output; i < call->count; i++)
+        memset(call->tensors[i].mem, BUF_FILL, call->tensors[i].bytes);
+}
+
+void test_call_expect_untouched(const struct test_call *call)
+{
+    for (int i = call->first_output; i < call->count; i++)
+        for (size_t at = 0; at < call->tensors[i].bytes; at++)
+            if (call->tensors[i].mem[at] != BUF_FILL)
+                fail_msg("byte %zu of %s was written", at, call->names[i]);
+}
+
+void test_call_expect_equal(const struct test_call *got, const struct test_call *want)
+{
+    for (int i = got->first_output; i < got->count; i++)
+        tensor_expect_unchanged(&got->tensors[i], want->tensors[i].mem, got->names[i]);
+}
+
+/* ---- Refusals ----------------------------------------------------------------------------------------------- */
+
+void test_call_spoil(struct test_call *call, const struct spoil *spoil)
+{
+    if (spoil->kind == SPOIL_NOTHING)
+        return;
+    if (spoil->kind == SPOIL_CALL) {
+        spoil->with(call);
+        return;
+    }
+    const int at = test_call_find(call, spoil->argument);
+    struct tensor *x = &call->tensors[at];
+    switch (spoil->kind) {
+    case SPOIL_TENSOR:
+        *call->fields[at] = NULL;
+        break;
+    case SPOIL_DATA:
+        x->t.data = NULL;
+        break;
+    case SPOIL_SHAPE:
+        x->t.shape = NULL;
+        break;
+    case SPOIL_TYPE:
+        x->t.dtype = spoil->type;
+        break;
+    case SPOIL_RANK:
+        for (int d = x->t.ndim; d < spoil->value; d++)
+            x->shape[d] = 1;
+        x->t.ndim = (int)spoil->value;
+        break;
+    case SPOIL_EXTENT:
+        x->shape[spoil->dim] = spoil->value;
+        break;
+    case SPOIL_STRIDE:
+        x->t.strides = x->strides;
+        x->strides[spoil->dim] = spoil->value;
+        break;
+    case SPOIL_DEVICE:
+        x->t.device.device_type = (DLDeviceType)spoil->value;
+        break;
+    default: /* SPOIL_OVER */
+        x->t.data = test_call_tensor(call, spoil->other)->mem + spoil->value;
+        break;
+    }
+}
+
+/* Is `word` one of the names in "a|b|c"? */
+static bool listed(const char *names, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *p = names; n > 0 && (p = strstr(p, word)) != NULL; p += n)
+        if ((p == names || p[-1] == '|') && (p[n] == '\0' || p[n] == '|'))
+            return true;
+    return false;
+}
+
+static bool code_fits(sy_fault_code code, sy_status status)
+{
+    switch (status) {
+    case SY_ERR_NULL:
+        return code == SY_FAULT_NULL_POINTER;
+    case SY_ERR_DTYPE:
+        return code == SY_FAULT_BAD_DTYPE;
+    case SY_ERR_SHAPE:
+        return code == SY_FAULT_BAD_RANK || code == SY_FAULT_BAD_SHAPE || code == SY_FAULT_EMPTY;
+    case SY_ERR_STRIDE:
+        return code == SY_FAULT_BAD_STRIDE;
+    case SY_ERR_VALUE:
+        return code == SY_FAULT_BAD_VALUE || code == SY_FAULT_BAD_BLOCK_SIZE || code == SY_FAULT_BAD_OPTION;
+    case SY_ERR_OVERFLOW:
+        return code == SY_FAULT_OVERFLOW;
+    case SY_ERR_ALIAS:
+        return code == SY_FAULT_ALIAS;
+    case SY_ERR_DEVICE:
+        return code == SY_FAULT_BAD_DEVICE;
+    case SY_ERR_ROUTING:
+        return code == SY_FAULT_ROW_OVERFULL;
+    default:
+        return status == SY_ERR_INDEX && code >= SY_FAULT_LENGTH_RANGE && code <= SY_FAULT_ROW_RANGE;
+    }
+}
+
+static void expect_sentence(sy_ctx *ctx, const char *op, const struct refusal *row)
+{
+    const char *text = sy_ctx_error(ctx), *blame = row->blame ? row->blame : row->spoil.argument;
+    sy_fault fault;
+    assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
+    assert_int_equal(fault.status, row->want);
+    if (!code_fits(fault.code, row->want))
+        fail_msg("fault code %s does not fit: \"%s\"", sy_fault_name(fault.code), text);
+    if (strncmp(text, op, strlen(op)) != 0 || strncmp(text + strlen(op), ": ", 2) != 0)
+        fail_msg("the sentence does not begin with the operator: \"%s\"", text);
+    if (blame && !listed(blame, fault.argument))
+        fail_msg("the fault blames \"%s\", want %s: \"%s\"", fault.argument, blame, text);
+    if (strstr(text, fault.argument) == NULL)
+        fail_msg("the sentence does not name %s: \"%s\"", fault.argument, text);
+    if (row->found && strstr(text, row->found) == NULL)
+        fail_msg("the sentence lacks what was found, %s: \"%s\"", row->found, text);
+    if (row->wanted && strstr(text, row->wanted) == NULL)
+        fail_msg("the sentence lacks what was wanted, %s: \"%s\"", row->wanted, text);
+    if (row->want != SY_ERR_INDEX && row->want != SY_ERR_ROUTING) {
+        assert_int_equal(fault.batch, -1);
+        assert_int_equal(fault.position, -1);
+    }
+}
+
+void check_refusal(void (*make)(struct test_call *call), const struct refusal *row)
+{
+    struct test_call call = {0};
+    unsigned char *before[TEST_CALL_TENSORS];
+    sy_ctx *ctx = test_ctx(2, NULL);
+    make(&call);
+    test_call_spoil(&call, &row->spoil);
+    test_call_spoil(&call, &row->second);
+    for (int i = 0; i < call.count; i++)
+        before[i] = tensor_snapshot(&call.tensors[i]);
+    expect_status(ctx, call.run(ctx, &call), row->want);
+    expect_sentence(ctx, call.op, row);
+    for (int i = 0; i < call.count; i++) {
+        tensor_expect_unchanged(&call.tensors[i], before[i], call.names[i]);
+        free(before[i]);
+    }
+    test_call_free(&call);
+    sy_ctx_destroy(ctx);
+}
+
+void check_query_refusal(void (*make)(struct test_call *call), const struct refusal *row)
+{
+    struct test_call call = {0};
+    sy_query query;
+    sy_ctx *ctx = test_ctx(2, NULL);
+    make(&call);
+    for (int i = 0; i < call.count; i++) {
+        call.tensors[i].t.data = NULL;
+        if (i >= call.first_output)
+            *call.fields[i] = NULL;
+    }
+    expect_status(ctx, call.query(ctx, &call, &query), SY_OK);
+    test_call_spoil(&call, &row->spoil);
+    test_call_spoil(&call, &row->second);
+    expect_status(ctx, call.query(ctx, &call, &query), row->want);
+    expect_sentence(ctx, call.op, row);
+    test_call_free(&call);
+    sy_ctx_destroy(ctx);
+}

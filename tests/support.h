@@ -1,6 +1,7 @@
 /*
- * What the C tests share: a context that fails the test when it cannot be made, seeded random numbers, guarded output
- * buffers, strided tensors, exact conversions, tables of tests. Nothing here includes or repeats library code.
+ * What the C tests share: a context that fails the test when it cannot be made, seeded random numbers,
+ * guarded output buffers, strided tensors, exact conversions, tables of tests. Nothing here includes or
+ * repeats library code.
  */
 #ifndef SWITCHYARD_TESTS_SUPPORT_H
 #define SWITCHYARD_TESTS_SUPPORT_H
@@ -27,7 +28,7 @@ sy_ctx *test_ctx(int threads, const char *isa);
 void test_expect_status(sy_ctx *ctx, sy_status status, sy_status want, const char *file, int line);
 
 /* Fails unless the context's fault has this code, batch, position, value and limit. */
-#define expect_fault(ctx, code, batch, position, value, limit)                                               \
+#define expect_fault(ctx, code, batch, position, value, limit) \
     test_expect_fault((ctx), (code), (batch), (position), (value), (limit), __FILE__, __LINE__)
 void test_expect_fault(sy_ctx *ctx, sy_fault_code code, int64_t batch, int64_t position, int64_t value,
                        int64_t limit, const char *file, int line);
@@ -39,9 +40,9 @@ double rng_unit(uint64_t *state);
 void rng_fill(uint64_t *state, void *data, size_t bytes);
 
 /*
- * `bytes` of memory filled with 0xA5 between two guard zones; buf_check fails the test when a guard byte changed,
- * buf_free checks and frees. The pointer is aligned to 64 bytes plus `misalign`. Under AddressSanitizer the guard
- * zones are poisoned, so that even a read outside is found.
+ * `bytes` of memory filled with 0xA5 between two guard zones; buf_check fails the test when a guard byte
+ * changed, buf_free checks and frees. The pointer is aligned to 64 bytes plus `misalign`. Under
+ * AddressSanitizer the guard zones are poisoned, so that even a read outside is found.
  */
 void *buf_new(size_t bytes, size_t misalign);
 void buf_check(const void *data);
@@ -64,8 +65,8 @@ float f32_from_bits(uint32_t bits);
 size_t type_bytes(DLDataType type);
 
 /*
- * A DLTensor that owns its shape, strides and guarded memory (filled with 0xA5). The struct must not be copied: the
- * tensor points into it.
+ * A DLTensor that owns its shape, strides and guarded memory (filled with 0xA5). The struct must not be
+ * copied: the tensor points into it.
  */
 #define TENSOR_MAX_RANK 6
 struct tensor {
@@ -116,5 +117,109 @@ int test_run(struct test_list *list, const char *group);
 
 /* A heap string for test names; kept until the process ends. */
 char *test_name(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* ---- Calls as values ----------------------------------------------------------------------------------- */
+
+/* One valid call in a form that loops and tables can handle. The struct must not be copied. */
+#define TEST_CALL_TENSORS 12
+struct test_call {
+    const char *op;
+    int count, first_output; /* tensors [first_output, count) are outputs                 */
+    const char *names[TEST_CALL_TENSORS];
+    const DLTensor **fields[TEST_CALL_TENSORS]; /* where the argument struct keeps each tensor */
+    struct tensor tensors[TEST_CALL_TENSORS];
+    sy_status (*run)(sy_ctx *ctx, struct test_call *call);
+    sy_status (*query)(sy_ctx *ctx, struct test_call *call, sy_query *query);
+    union {
+        sy_moe_permute_args permute;
+        sy_moe_dispatch_args dispatch;
+        sy_kv_gather_args gather;
+        sy_sample_args sample;
+    } args;
+};
+
+/* Appends a compact tensor that `field` points to. */
+struct tensor *test_call_add(struct test_call *call, const char *name, const DLTensor **field,
+                             DLDataType type, int rank, const int64_t *shape);
+struct tensor *test_call_tensor(struct test_call *call, const char *name);
+void test_call_free(struct test_call *call);
+
+/*
+ * Valid calls of every operator with fixed contents: index 0 to TEST_CALLS - 1, in a size of a few kilobytes
+ * or of several megabytes, so that work is split over threads.
+ */
+#define TEST_CALLS 6
+void test_call_make(struct test_call *call, int index, bool large);
+const char *test_call_name(int index);
+
+void test_call_reset(struct test_call *call);                  /* fills the outputs with 0xA5 again   */
+void test_call_expect_untouched(const struct test_call *call); /* the outputs are as reset left them  */
+void test_call_expect_equal(const struct test_call *got, const struct test_call *want); /* outputs    */
+
+/* ---- Refusals: one valid call, one spoiler per row ----------------------------------------------------- */
+
+enum spoil_kind {
+    SPOIL_NOTHING,
+    SPOIL_TENSOR, /* the field is NULL                             */
+    SPOIL_DATA,   /* its data is NULL                              */
+    SPOIL_SHAPE,  /* its shape is NULL                             */
+    SPOIL_TYPE,   /* its type is `type`                            */
+    SPOIL_RANK,   /* its rank is `value`, new extents are 1        */
+    SPOIL_EXTENT, /* extent `dim` is `value`                       */
+    SPOIL_STRIDE, /* stride `dim` is `value`                       */
+    SPOIL_DEVICE, /* its device type is `value`                    */
+    SPOIL_OVER,   /* it begins `value` bytes into tensor `other`   */
+    SPOIL_CALL    /* `with` does it                                */
+};
+struct spoil {
+    enum spoil_kind kind;
+    const char *argument;
+    int dim;
+    int64_t value;
+    DLDataType type;
+    const char *other;
+    void (*with)(struct test_call *call);
+};
+void test_call_spoil(struct test_call *call, const struct spoil *spoil);
+
+struct refusal {
+    const char *name;
+    struct spoil spoil;
+    sy_status want;
+    const char *blame; /* allowed fault arguments, separated by '|'; NULL: spoil.argument */
+    const char *found; /* fragments of the sentence, NULL: not looked for                 */
+    const char *wanted;
+    struct spoil second;
+    bool query; /* the query refuses it too, without outputs and data              */
+};
+
+/*
+ * Makes a call with `make`, spoils it, expects the status, the sentence, the fault and untouched outputs. The
+ * second form does the same through the query after taking away outputs and data.
+ */
+void check_refusal(void (*make)(struct test_call *call), const struct refusal *row);
+void check_query_refusal(void (*make)(struct test_call *call), const struct refusal *row);
+
+/* The fields of a row. */
+#define NO_TENSOR(x) .spoil = {.kind = SPOIL_TENSOR, .argument = x}, .want = SY_ERR_NULL
+#define NO_DATA(x) .spoil = {.kind = SPOIL_DATA, .argument = x}, .want = SY_ERR_NULL
+#define NO_SHAPE(x) .spoil = {.kind = SPOIL_SHAPE, .argument = x}, .want = SY_ERR_NULL
+#define BAD_TYPE(x, ...) \
+    .spoil = {.kind = SPOIL_TYPE, .argument = x, .type = {__VA_ARGS__}}, .want = SY_ERR_DTYPE
+#define BAD_RANK(x, n, text, right) \
+    .spoil = {.kind = SPOIL_RANK, .argument = x, .value = n}, .want = SY_ERR_SHAPE, .found = text, \
+    .wanted = right
+#define BAD_EXTENT(x, d, n, text, right) \
+    .spoil = {.kind = SPOIL_EXTENT, .argument = x, .dim = d, .value = n}, .want = SY_ERR_SHAPE, \
+    .found = text, .wanted = right
+#define BAD_STRIDE(x, d, n, text, right) \
+    .spoil = {.kind = SPOIL_STRIDE, .argument = x, .dim = d, .value = n}, .want = SY_ERR_STRIDE, \
+    .found = text, .wanted = right
+#define BAD_DEVICE(x, n) .spoil = {.kind = SPOIL_DEVICE, .argument = x, .value = n}, .want = SY_ERR_DEVICE
+#define BAD_OVER(x, y, n) \
+    .spoil = {.kind = SPOIL_OVER, .argument = x, .value = n, .other = y}, .want = SY_ERR_ALIAS, \
+    .blame = x "|" y
+#define BAD_CALL(f, status, names, text, right) \
+    .spoil = {.kind = SPOIL_CALL, .with = f}, .want = status, .blame = names, .found = text, .wanted = right
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Words shared by all rooms: the context, failing with a sentence, element types, checked sizes, scratch memory and
- * floating-point control. Nothing here knows an operator.
+ * Words shared by all rooms: the context, failing with a sentence, element types, checked sizes, scratch
+ * memory and floating-point control. Nothing here knows an operator.
  */
 #ifndef SYI_BASE_H
 #define SYI_BASE_H
@@ -21,8 +21,8 @@ struct syi_kernels; /* kernels/kernels.h */
 
 struct sy_ctx {
     const struct syi_kernels *kernels;
-    int threads;             /* most threads a call may use, >= 1 */
-    long owner_pid;          /* process that made the context: a forked child must not touch OpenMP's dead pool */
+    int threads;    /* most threads a call may use, >= 1 */
+    long owner_pid; /* process whose OpenMP threads may be used; 0: none, see syi_forked */
     sy_parallel_for_fn parallel_for;
     void *parallel_user;
     void *(*alloc)(void *user, size_t bytes);
@@ -30,30 +30,31 @@ struct sy_ctx {
     void *alloc_user;
     sy_trace_fn trace;
     void *trace_user;
-    void *block;             /* what alloc returned; NULL while the workspace is lent or not made yet */
-    void *workspace;         /* aligned start of the scratch memory */
+    void *block;     /* what alloc returned; NULL while the workspace is lent or not made yet */
+    void *workspace; /* aligned start of the scratch memory */
     size_t workspace_bytes;
     bool workspace_lent;
-    const char *op;          /* operator of the call in progress, prefix of every sentence */
+    const char *op; /* operator of the call in progress, prefix of every sentence */
     sy_fault fault;
     char error[512];
 };
 
-/* ---- Failing ------------------------------------------------------------------------------------------------ */
+/* ---- Failing ----------------------------------------------------------------------------------------- */
 
 /*
- * Records "<operator>: <argument> <format...>" with the fault and returns fault->status. An unset fault->code is
- * derived from the status.
+ * Records "<operator>: <argument> <format...>" with the fault and returns fault->status. An unset fault->code
+ * is derived from the status.
  */
 sy_status syi_fail_at(sy_ctx *ctx, const sy_fault *fault, const char *format, ...) SYI_PRINTF(3, 4);
 
 /* The same for arguments: no position, value or limit. `argument` has static storage. */
-sy_status syi_fail(sy_ctx *ctx, sy_status status, const char *argument, const char *format, ...) SYI_PRINTF(4, 5);
+sy_status syi_fail(sy_ctx *ctx, sy_status status, const char *argument, const char *format, ...)
+    SYI_PRINTF(4, 5);
 
 /* Forgets the last error and names the operator whose sentences follow. */
 void syi_clear_fault(sy_ctx *ctx, const char *op);
 
-/* ---- Element types ------------------------------------------------------------------------------------------ */
+/* ---- Element types ----------------------------------------------------------------------------------- */
 
 /* The types operators tell apart; everything else is SYI_OTHER. */
 enum syi_type {
@@ -103,7 +104,7 @@ static inline float syi_f32_from_bits(uint32_t bits)
 
 __extension__ typedef unsigned __int128 syi_u128;
 
-/* ---- Checked sizes ------------------------------------------------------------------------------------------ */
+/* ---- Checked sizes ----------------------------------------------------------------------------------- */
 
 /* True and the result when it fits, for non-negative operands. */
 static inline bool syi_mul(int64_t a, int64_t b, int64_t *result)
@@ -126,9 +127,10 @@ static inline size_t syi_align(size_t bytes)
 size_t syi_size_add(size_t a, size_t b);
 size_t syi_size_mul(size_t a, size_t b);
 
-/* ---- Scratch memory ----------------------------------------------------------------------------------------- */
+/* ---- Scratch memory ---------------------------------------------------------------------------------- */
 
-/* At least `bytes` of scratch in *data, grown when it is the context's own; NOMEM with a sentence otherwise. */
+/* At least `bytes` of scratch in *data, grown when it is the context's own; NOMEM with a sentence
+   otherwise. */
 sy_status syi_workspace(sy_ctx *ctx, size_t bytes, void **data);
 void syi_workspace_free(sy_ctx *ctx);
 
@@ -138,17 +140,26 @@ struct syi_arena {
 };
 void *syi_take(struct syi_arena *arena, size_t bytes);
 
-/* ---- Processor ---------------------------------------------------------------------------------------------- */
+/* ---- Processor --------------------------------------------------------------------------------------- */
 
 /* What the processor can do and the operating system saves. A table lists all bits it needs. */
 enum syi_cpu_bit {
     SYI_CPU_NEON = 1,
-    SYI_CPU_AVX2 = 2,   /* AVX2, FMA and F16C */
-    SYI_CPU_AVX512 = 4  /* AVX-512 F, BW, DQ and VL */
+    SYI_CPU_AVX2 = 2,  /* AVX2, FMA and F16C */
+    SYI_CPU_AVX512 = 4 /* AVX-512 F, BW, DQ and VL */
 };
 uint32_t syi_cpu_bits(void);
 
-/* ---- Floating-point control --------------------------------------------------------------------------------- */
+/* ---- Processes --------------------------------------------------------------------------------------- */
+
+/*
+ * True in a process that was forked and has not called exec. Its parent may have used OpenMP, whose
+ * bookkeeping the child inherits without the threads: a parallel region would wait for them for ever. False
+ * where it cannot be told.
+ */
+bool syi_forked(void);
+
+/* ---- Floating-point control -------------------------------------------------------------------------- */
 
 /* Sets round-to-nearest with subnormals kept and returns what was set before, for syi_fp_leave. */
 uint64_t syi_fp_enter(void);

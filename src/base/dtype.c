@@ -1,6 +1,6 @@
 /*
- * Element types: names, sizes, and the 16-bit float conversions. The conversions work on integers, so neither a
- * compiler flag nor the state of the floating-point unit can change a bit of them.
+ * Element types: names, sizes, and the 16-bit float conversions. The conversions work on integers, so neither
+ * a compiler flag nor the state of the floating-point unit can change a bit of them.
  */
 #include "base/base.h"
 
@@ -10,9 +10,12 @@ static const struct {
     const char *name;
     uint8_t code, bits;
 } types[SYI_N_TYPES] = {
-    [SYI_I8] = {"i8", 0, 8},    [SYI_I16] = {"i16", 0, 16}, [SYI_I32] = {"i32", 0, 32},   [SYI_I64] = {"i64", 0, 64},
-    [SYI_U8] = {"u8", 1, 8},    [SYI_U16] = {"u16", 1, 16}, [SYI_U32] = {"u32", 1, 32},   [SYI_U64] = {"u64", 1, 64},
-    [SYI_F16] = {"f16", 2, 16}, [SYI_F32] = {"f32", 2, 32}, [SYI_F64] = {"f64", 2, 64},   [SYI_BF16] = {"bf16", 4, 16},
+    [SYI_I8] = {"i8", 0, 8},     [SYI_I16] = {"i16", 0, 16},
+    [SYI_I32] = {"i32", 0, 32},  [SYI_I64] = {"i64", 0, 64},
+    [SYI_U8] = {"u8", 1, 8},     [SYI_U16] = {"u16", 1, 16},
+    [SYI_U32] = {"u32", 1, 32},  [SYI_U64] = {"u64", 1, 64},
+    [SYI_F16] = {"f16", 2, 16},  [SYI_F32] = {"f32", 2, 32},
+    [SYI_F64] = {"f64", 2, 64},  [SYI_BF16] = {"bf16", 4, 16},
     [SYI_BOOL] = {"bool", 6, 8}, [SYI_OTHER] = {"another type", 255, 0},
 };
 
@@ -35,7 +38,8 @@ void syi_describe_type(DLDataType type, char *text, size_t text_bytes)
     if (known != SYI_OTHER)
         snprintf(text, text_bytes, "%s", types[known].name);
     else
-        snprintf(text, text_bytes, "type code %d with %d bits and %d lanes", type.code, type.bits, type.lanes);
+        snprintf(text, text_bytes, "type code %d with %d bits and %d lanes", type.code, type.bits,
+                 type.lanes);
 }
 
 size_t syi_elem_bytes(DLDataType type)

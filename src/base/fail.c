@@ -1,5 +1,6 @@
 /*
- * The texts of the library: status and fault names, the version, and the sentence and numbers of a failed call.
+ * The texts of the library: status and fault names, the version, and the sentence and numbers of a failed
+ * call.
  */
 #include "base/base.h"
 
@@ -78,17 +79,28 @@ int sy_results_version(void)
 static sy_fault_code code_of(sy_status status)
 {
     switch (status) {
-    case SY_ERR_NULL: return SY_FAULT_NULL_POINTER;
-    case SY_ERR_DTYPE: return SY_FAULT_BAD_DTYPE;
-    case SY_ERR_SHAPE: return SY_FAULT_BAD_SHAPE;
-    case SY_ERR_STRIDE: return SY_FAULT_BAD_STRIDE;
-    case SY_ERR_VALUE: return SY_FAULT_BAD_VALUE;
-    case SY_ERR_OVERFLOW: return SY_FAULT_OVERFLOW;
-    case SY_ERR_ALIAS: return SY_FAULT_ALIAS;
-    case SY_ERR_DEVICE: return SY_FAULT_BAD_DEVICE;
-    case SY_ERR_UNSUPPORTED: return SY_FAULT_UNSUPPORTED;
-    case SY_ERR_NOMEM: return SY_FAULT_NO_MEMORY;
-    default: return SY_FAULT_NONE;
+    case SY_ERR_NULL:
+        return SY_FAULT_NULL_POINTER;
+    case SY_ERR_DTYPE:
+        return SY_FAULT_BAD_DTYPE;
+    case SY_ERR_SHAPE:
+        return SY_FAULT_BAD_SHAPE;
+    case SY_ERR_STRIDE:
+        return SY_FAULT_BAD_STRIDE;
+    case SY_ERR_VALUE:
+        return SY_FAULT_BAD_VALUE;
+    case SY_ERR_OVERFLOW:
+        return SY_FAULT_OVERFLOW;
+    case SY_ERR_ALIAS:
+        return SY_FAULT_ALIAS;
+    case SY_ERR_DEVICE:
+        return SY_FAULT_BAD_DEVICE;
+    case SY_ERR_UNSUPPORTED:
+        return SY_FAULT_UNSUPPORTED;
+    case SY_ERR_NOMEM:
+        return SY_FAULT_NO_MEMORY;
+    default:
+        return SY_FAULT_NONE;
     }
 }
 

@@ -1,7 +1,7 @@
 /*
- * Floating-point control. Results are defined for round-to-nearest with subnormals kept; a caller may run with
- * anything else, and worker threads of a pool inherit what their creator had, so every worker sets and restores it.
- * <fenv.h> would do the rounding but leaves flush-to-zero to the platform.
+ * Floating-point control. Results are defined for round-to-nearest with subnormals kept; a caller may run
+ * with anything else, and worker threads of a pool inherit what their creator had, so every worker sets and
+ * restores it. <fenv.h> would do the rounding but leaves flush-to-zero to the platform.
  */
 #include "base/base.h"
 

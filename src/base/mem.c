@@ -36,15 +36,17 @@ sy_status syi_workspace(sy_ctx *ctx, size_t bytes, void **data)
                             .value = (int64_t)ctx->workspace_bytes,
                             .limit = bytes > INT64_MAX ? INT64_MAX : (int64_t)bytes};
     if (ctx->workspace_lent)
-        return syi_fail_at(ctx, &fault, "lent by the caller has %zu bytes, want %zu", ctx->workspace_bytes, bytes);
-    syi_workspace_free(ctx);
+        return syi_fail_at(ctx, &fault, "lent by the caller has %zu bytes, want %zu", ctx->workspace_bytes,
+                           bytes);
+    /* The old block goes only when the new one is there: a call that fails leaves the context as it was. */
+    unsigned char *block = NULL;
     if (bytes <= SIZE_MAX - SYI_ALIGN)
-        ctx->block = ctx->alloc(ctx->alloc_user, bytes + SYI_ALIGN);
-    if (ctx->block == NULL)
+        block = ctx->alloc(ctx->alloc_user, bytes + SYI_ALIGN);
+    if (block == NULL)
         return syi_fail_at(ctx, &fault, "of %zu bytes could not be allocated", bytes);
-    const uintptr_t start = (uintptr_t)ctx->block;
-    const size_t skip = (SYI_ALIGN - start % SYI_ALIGN) % SYI_ALIGN;
-    ctx->workspace = (unsigned char *)ctx->block + skip;
+    syi_workspace_free(ctx);
+    ctx->block = block;
+    ctx->workspace = block + (SYI_ALIGN - (uintptr_t)block % SYI_ALIGN) % SYI_ALIGN;
     ctx->workspace_bytes = bytes;
     *data = ctx->workspace;
     return SY_OK;

@@ -30,15 +30,15 @@ struct syi_column {
 
 struct syi_moe_permute_plan {
     int64_t n_tokens, n_experts;
-    int64_t n_slots;              /* K per token (packed) or C per expert (capacity) */
-    int64_t n_rows;               /* M */
+    int64_t n_slots; /* K per token (packed) or C per expert (capacity) */
+    int64_t n_rows;  /* M */
     bool capacity, zero_pad;
     size_t row_bytes, prob_bytes; /* of one token row, of one probability */
     struct syi_rows tokens, map, probs, out_tokens;
-    unsigned char *out_probs;     /* [M] */
+    unsigned char *out_probs;      /* [M] */
     unsigned char *sorted_indices; /* [M] int32 */
-    unsigned char *counts;        /* [E] int64 or NULL */
-    unsigned char *offsets;       /* [E+1] int64 or NULL */
+    unsigned char *counts;         /* [E] int64 or NULL */
+    unsigned char *offsets;        /* [E+1] int64 or NULL */
 };
 
 struct syi_moe_dispatch_plan {

@@ -1,7 +1,7 @@
 /*
- * kv_gather on the CPU: all or nothing. The first pass translates every position and remembers the first that is
- * wrong; the second translates again and copies. Translating twice costs less than storing row numbers, and keeps the
- * call free of scratch except for one fault per task.
+ * kv_gather on the CPU: all or nothing. The first pass translates every position and remembers the first that
+ * is wrong; the second translates again and copies. Translating twice costs less than storing row numbers,
+ * and keeps the call free of scratch except for one fault per task.
  */
 #include "cpu/backend.h"
 #include "kernels/kernels.h"
@@ -159,8 +159,8 @@ struct walk {
 };
 
 /* The next run of at most `most` rows; false at the end. Padding on the way is dealt with at once. */
-static bool next_run(const struct syi_kv_gather_plan *p, struct walk *w, const unsigned char **src, int64_t *first,
-                     int64_t *rows, int64_t most)
+static bool next_run(const struct syi_kv_gather_plan *p, struct walk *w, const unsigned char **src,
+                     int64_t *first, int64_t *rows, int64_t most)
 {
     struct content_fault never;
     *rows = 0;
@@ -237,25 +237,29 @@ static sy_status refuse(sy_ctx *ctx, const struct content_fault *f)
     case SY_FAULT_LENGTH_RANGE:
         if (f->limit == 0 && f->value < 0)
             return syi_fail_at(ctx, &fault, "at batch %lld is %lld, want 0 or more (%s)", batch, value, code);
-        return syi_fail_at(ctx, &fault, "at batch %lld is %lld, want 0 to %lld (%s)", batch, value, limit, code);
+        return syi_fail_at(ctx, &fault, "at batch %lld is %lld, want 0 to %lld (%s)", batch, value, limit,
+                           code);
     case SY_FAULT_REQ_RANGE:
-        return syi_fail_at(ctx, &fault, "at batch %lld is %lld, want below %lld, the rows of block_table (%s)", batch,
+        return syi_fail_at(ctx, &fault,
+                           "at batch %lld is %lld, want below %lld, the rows of block_table (%s)", batch,
                            value, limit, code);
     case SY_FAULT_INDEX_RANGE:
-        return syi_fail_at(ctx, &fault, "at batch %lld, position %lld is %lld, want 0 or more and below %lld (%s)",
-                           batch, position, value, limit, code);
+        return syi_fail_at(ctx, &fault,
+                           "at batch %lld, position %lld is %lld, want 0 or more and below %lld (%s)", batch,
+                           position, value, limit, code);
     case SY_FAULT_TABLE_SHORT:
-        return syi_fail_at(ctx, &fault,
-                           "has %lld columns, but the index at batch %lld, position %lld needs column %lld (%s)",
-                           limit, batch, position, value, code);
+        return syi_fail_at(
+            ctx, &fault,
+            "has %lld columns, but the index at batch %lld, position %lld needs column %lld (%s)", limit,
+            batch, position, value, code);
     case SY_FAULT_BLOCK_RANGE:
-        return syi_fail_at(ctx, &fault,
-                           "gives block %lld for batch %lld, position %lld, want 0 or more and below %lld (%s)", value,
-                           batch, position, limit, code);
+        return syi_fail_at(
+            ctx, &fault, "gives block %lld for batch %lld, position %lld, want 0 or more and below %lld (%s)",
+            value, batch, position, limit, code);
     default:
         return syi_fail_at(ctx, &fault,
-                           "leads to cache row %lld for batch %lld, position %lld, want below %lld (%s)", value, batch,
-                           position, limit, code);
+                           "leads to cache row %lld for batch %lld, position %lld, want below %lld (%s)",
+                           value, batch, position, limit, code);
     }
 }
 

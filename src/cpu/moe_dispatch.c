@@ -1,7 +1,7 @@
 /*
- * moe_dispatch on the CPU. Samples are visited in order, rows split over threads; a winner table says which sample
- * owns a slot when several name it, so losers are not even read. Only when dispatch is input itself must the rows be
- * written one after the other, and then threads take columns instead.
+ * moe_dispatch on the CPU. Samples are visited in order, rows split over threads; a winner table says which
+ * sample owns a slot when several name it, so losers are not even read. Only when dispatch is input itself
+ * must the rows be written one after the other, and then threads take columns instead.
  */
 #include "cpu/backend.h"
 #include "kernels/kernels.h"
@@ -12,8 +12,9 @@ struct job {
     const struct syi_moe_dispatch_plan *plan;
     scale_fn *scale;
     int n_tasks;
-    int32_t *winner;      /* [E*C]: sample that owns the slot, counted from `first`; -1: nobody; NULL: not needed */
-    int64_t first, last;  /* samples of this segment */
+    int32_t
+        *winner; /* [E*C]: sample that owns the slot, counted from `first`; -1: nobody; NULL: not needed */
+    int64_t first, last; /* samples of this segment */
 };
 
 /* Samples per pass, so that a sample number fits the winner table; later passes overwrite earlier ones. */
@@ -21,7 +22,7 @@ static const int64_t SEGMENT = INT32_MAX;
 
 static bool needs_winners(const struct syi_moe_dispatch_plan *p)
 {
-    return p->zero_unwritten || !(p->unique_slots || p->in_place);
+    return p->hidden > 0 && (p->zero_unwritten || !(p->unique_slots || p->in_place));
 }
 
 size_t syi_cpu_moe_dispatch_workspace(const sy_ctx *ctx, const union syi_plan *plan)

@@ -1,7 +1,8 @@
 /*
- * moe_permute on the CPU: no sort. Tokens are cut into chunks; a first sweep counts per chunk and expert, a scan over
- * (expert, chunk) gives every chunk its private first rows, and a second sweep places tokens without atomics.
- * Chunking cannot change an output because rows are ordered by (expert, token) and chunks are token ranges.
+ * moe_permute on the CPU: no sort. Tokens are cut into chunks; a first sweep counts per chunk and expert, a
+ * scan over (expert, chunk) gives every chunk its private first rows, and a second sweep places tokens
+ * without atomics. Chunking cannot change an output because rows are ordered by (expert, token) and chunks
+ * are token ranges.
  */
 #include "cpu/backend.h"
 #include "kernels/kernels.h"
@@ -24,7 +25,8 @@ struct job {
 
 static int count_chunks(const sy_ctx *ctx, const struct syi_moe_permute_plan *p)
 {
-    const uint64_t bytes = (uint64_t)p->n_tokens * (uint64_t)p->n_experts + (uint64_t)p->n_rows * p->row_bytes;
+    const uint64_t bytes =
+        (uint64_t)p->n_tokens * (uint64_t)p->n_experts + (uint64_t)p->n_rows * p->row_bytes;
     return syi_tasks(ctx, p->n_tokens, bytes);
 }
 
@@ -62,7 +64,8 @@ static void count_chunk(void *data, int chunk)
     }
 }
 
-/* Turns counts into first rows (packed) or first positions inside the expert (capacity); fills counts, offsets. */
+/* Turns counts into first rows (packed) or first positions inside the expert (capacity); fills counts,
+   offsets. */
 static void scan(struct job *job)
 {
     const struct syi_moe_permute_plan *p = job->plan;
@@ -169,8 +172,8 @@ static void place_routed(void *data, int chunk)
         }
 }
 
-/* Fills the rest of each expert's places with its unrouted tokens, ascending, then copies the expert's rows. The last
-   chunk's `next` holds the expert's routed tokens. */
+/* Fills the rest of each expert's places with its unrouted tokens, ascending, then copies the expert's
+   rows. The last chunk's `next` holds the expert's routed tokens. */
 static void fill_experts(void *data, int task)
 {
     const struct job *job = data;
@@ -182,7 +185,8 @@ static void fill_experts(void *data, int task)
     while (row < last) {
         const int64_t e = row / p->n_slots, first = e * p->n_slots;
         const int64_t stop = first + p->n_slots < last ? first + p->n_slots : last;
-        int64_t unrouted = row - first - routed[e]; /* unrouted tokens that earlier rows, of another task, have taken */
+        int64_t unrouted =
+            row - first - routed[e]; /* unrouted tokens that earlier rows, of another task, have taken */
         int64_t t = 0;
         for (; row < stop; row++) {
             const bool padding = row - first >= routed[e];

@@ -1,6 +1,6 @@
 /*
- * Threads. Work is cut into tasks by position, never by arrival, so the number of threads cannot change a result.
- * A parallel region costs microseconds, hence small work stays on the calling thread.
+ * Threads. Work is cut into tasks by position, never by arrival, so the number of threads cannot change a
+ * result. A parallel region costs microseconds, hence small work stays on the calling thread.
  */
 #include "cpu/backend.h"
 
@@ -53,7 +53,7 @@ void syi_parallel(sy_ctx *ctx, int n_tasks, void (*fn)(void *data, int task), vo
         return;
     }
 #ifdef _OPENMP
-    /* A forked child inherits OpenMP's bookkeeping but not its threads: entering a region there would wait for ever. */
+    /* Not in a forked child, neither with the parent's context nor with its own: see syi_forked. */
     if (n_tasks > 1 && ctx->owner_pid == (long)getpid()) {
 #pragma omp parallel for num_threads(n_tasks) schedule(static, 1)
         for (int i = 0; i < n_tasks; i++)

@@ -1,6 +1,7 @@
 /*
- * sample on the CPU: rows split over threads, each row through the same stages. All filters are prefixes of one total
- * order (larger logit first, then lower index), so the state of a row is just the candidates that are left.
+ * sample on the CPU: rows split over threads, each row through the same stages. All filters are prefixes of
+ * one total order (larger logit first, then lower index), so the state of a row is just the candidates that
+ * are left.
  */
 #include "cpu/sample.h"
 #include "cpu/backend.h"
@@ -14,8 +15,8 @@ struct scratch {
     float *e;
     uint32_t *sort_key[2]; /* only when the plan can need rank order */
     int32_t *sort_idx[2];
-    uint64_t *hist; /* [SYI_SELECT_BINS] */
-    uint16_t *block_max; /* [syi_scan_blocks(vocab)] */
+    uint64_t *hist;                /* [SYI_SELECT_BINS] */
+    uint16_t *block_max;           /* [syi_scan_blocks(vocab)] */
     struct syi_weight_table table; /* only when 16-bit rows may ask for top-p */
 };
 
@@ -34,15 +35,15 @@ struct row {
     int64_t b;
     struct syi_key_stats stats;
     bool empty, greedy;
-    bool scanned;        /* block maxima are there already */
-    bool ranked;         /* top-k or top-p acted: the list is in rank order, else in index order */
+    bool scanned; /* block maxima are there already */
+    bool ranked;  /* top-k or top-p acted: the list is in rank order, else in index order */
     float max, inv_t;
-    int64_t k;                    /* top-k of this row, 0: off */
-    bool one;                     /* top-p is 0 or less: keep one token, unless the row is empty */
-    float top_p, min_p;           /* 1 and 0: off */
-    struct syi_candidates c;      /* in index order */
-    struct syi_candidates list;   /* in list order; made by make_list */
-    uint64_t softmax_weight;      /* of what top-k left; 0 until asked for */
+    int64_t k;                  /* top-k of this row, 0: off */
+    bool one;                   /* top-p is 0 or less: keep one token, unless the row is empty */
+    float top_p, min_p;         /* 1 and 0: off */
+    struct syi_candidates c;    /* in index order */
+    struct syi_candidates list; /* in list order; made by make_list */
+    uint64_t softmax_weight;    /* of what top-k left; 0 until asked for */
     int64_t token;
 };
 
@@ -66,7 +67,8 @@ static size_t scratch_bytes(const struct syi_sample_plan *p)
 {
     const size_t column = syi_align(syi_size_mul((size_t)p->vocab, sizeof(uint32_t)));
     const size_t columns = syi_size_mul(column, may_sort(p) ? 8 : 4);
-    const size_t fixed = syi_align(syi_scan_blocks(p->vocab) * sizeof(uint16_t)) + SYI_SELECT_BINS * sizeof(uint64_t) +
+    const size_t fixed = syi_align(syi_scan_blocks(p->vocab) * sizeof(uint16_t)) +
+                         SYI_SELECT_BINS * sizeof(uint64_t) +
                          (may_weigh(p) ? syi_scan_table_entries() * 34 : 0);
     return syi_size_add(columns, fixed);
 }
@@ -102,7 +104,7 @@ static struct scratch take_scratch(struct syi_arena *arena, const struct syi_sam
     return s;
 }
 
-/* ---- Weights ------------------------------------------------------------------------------------------------ */
+/* ---- Weights ----------------------------------------------------------------------------------------- */
 
 static float positive(float value)
 {
@@ -128,7 +130,7 @@ static uint64_t weight_sum(const float *e, int64_t n)
     return sum;
 }
 
-/* ---- Stages ------------------------------------------------------------------------------------------------- */
+/* ---- Stages ------------------------------------------------------------------------------------------ */
 
 /* The row the long way: every key. */
 static void read_row(struct row *r)
@@ -253,7 +255,7 @@ static void filter(struct row *r)
         keep_min_p(r);
 }
 
-/* ---- The choice --------------------------------------------------------------------------------------------- */
+/* ---- The choice -------------------------------------------------------------------------------------- */
 
 static int64_t token_at(const struct syi_candidates *c, int64_t i)
 {
@@ -297,7 +299,8 @@ static void draw(const struct noise *n, uint32_t c0, uint32_t word[4])
     syi_philox(counter, n->seed, word);
 }
 
-/* Where the noise of a candidate comes from: the caller's q by list place or by token, or counted by token. */
+/* Where the noise of a candidate comes from: the caller's q by list place or by token, or counted by
+   token. */
 struct noise_source {
     const unsigned char *q; /* NULL: counted */
     bool by_list;
@@ -318,8 +321,8 @@ static float noise_at(struct noise_source *from, int64_t place, int64_t token)
     return syi_exponential(from->word[token % 4]);
 }
 
-/* Largest score, ties to the earlier place of the list. The candidates are visited in list order only where q is
-   given so; otherwise the place in a ranked list follows from the key. */
+/* Largest score, ties to the earlier place of the list. The candidates are visited in list order only
+   where q is given so; otherwise the place in a ranked list follows from the key. */
 static int64_t choose_by_score(struct row *r, struct noise_source *from)
 {
     const struct syi_candidates *c = from->by_list ? &r->list : &r->c;
@@ -384,13 +387,16 @@ static int64_t choose(struct row *r)
     if (r->greedy)
         return first_of_order(r);
     switch (r->plan->noise) {
-    case SY_NOISE_Q: return choose_by_q(r);
-    case SY_NOISE_RACE: return choose_by_race(r);
-    default: return choose_by_cdf(r);
+    case SY_NOISE_Q:
+        return choose_by_q(r);
+    case SY_NOISE_RACE:
+        return choose_by_race(r);
+    default:
+        return choose_by_cdf(r);
     }
 }
 
-/* ---- Outputs ------------------------------------------------------------------------------------------------ */
+/* ---- Outputs ----------------------------------------------------------------------------------------- */
 
 static float log_probability(struct row *r)
 {
@@ -436,8 +442,9 @@ static void write_list(const struct row *r)
     for (size_t i = 0; i < n; i++) {
         float prob = 0.0f;
         if (r->list.key[i] != SYI_KEY_MINUS_INF)
-            prob = p->probs_in ? syi_load_float(x + (size_t)token_at(&r->list, (int64_t)i) * elem_bytes, p->type)
-                               : r->scratch->e[i] / scale;
+            prob = p->probs_in
+                       ? syi_load_float(x + (size_t)token_at(&r->list, (int64_t)i) * elem_bytes, p->type)
+                       : r->scratch->e[i] / scale;
         memcpy(probs + i * 4, &prob, sizeof prob);
     }
     memset(probs + n * 4, 0, rest * 4);
@@ -480,8 +487,8 @@ static bool wants_candidates(const struct row *r)
            p->list_prob.data != NULL;
 }
 
-
-/* A guess at the weight of the row from one token in 64: good enough to tell a few tokens from most of them. */
+/* A guess at the weight of the row from one token in 64: good enough to tell a few tokens from most of
+   them. */
 static uint64_t guess_weight(const struct row *r)
 {
     enum { EVERY = 64, AT_ONCE = 256 };
@@ -536,15 +543,16 @@ enum head {
 };
 
 /*
- * Tries to do without the keys of the whole row. Not where an output speaks of all of it (flags, raw log-probability,
- * a list or mask without a cut), and not on rows with an infinity or NaN on top.
+ * Tries to do without the keys of the whole row. Not where an output speaks of all of it (flags, raw
+ * log-probability, a list or mask without a cut), and not on rows with an infinity or NaN on top.
  */
 static enum head read_head(struct row *r)
 {
     enum { GUESS = 256 }; /* tokens that hold nearly every nucleus worth guessing */
     const struct syi_sample_plan *p = r->plan;
     const int64_t k = r->one || !wants_candidates(r) ? 1 : r->k;
-    const bool draws = k == 0 && p->noise == SY_NOISE_CDF && p->type != SYI_F32 && r->min_p < 1.0f && token_only(p);
+    const bool draws =
+        k == 0 && p->noise == SY_NOISE_CDF && p->type != SYI_F32 && r->min_p < 1.0f && token_only(p);
     const bool nucleus = k == 0 && r->top_p < 1.0f;
     if (!may_scan(p) || (k == 0 && !nucleus && !draws))
         return HEAD_NONE;
@@ -555,7 +563,11 @@ static enum head read_head(struct row *r)
     if (!syi_scan_top(&scan))
         return HEAD_NONE;
     r->c = (struct syi_candidates){r->scratch->kept_key, r->scratch->kept_idx, 0};
-    const bool collected = syi_scan_collect(r->kernels, &scan, k > 0 ? (size_t)k : nucleus ? guess : 1, &r->c);
+    const bool collected = syi_scan_collect(r->kernels, &scan,
+                                            k > 0     ? (size_t)k
+                                            : nucleus ? guess
+                                                      : 1,
+                                            &r->c);
     for (int64_t i = 0; i < r->c.n; i++)
         r->stats.max = r->c.key[i] > r->stats.max ? r->c.key[i] : r->stats.max;
     r->max = syi_key_value(r->stats.max);
@@ -614,7 +626,7 @@ static void sample_rows(void *data, int task)
     }
 }
 
-/* ---- Fewer rows than threads: all of them read one row ------------------------------------------------------ */
+/* ---- Fewer rows than threads: all of them read one row ----------------------------------------------- */
 
 struct slices {
     const struct job *job;
@@ -626,7 +638,8 @@ static void scan_slice(void *data, int slice)
 {
     const struct slices *s = data;
     const struct syi_sample_plan *p = s->job->plan;
-    const struct syi_scan scan = {syi_row(p->logits, s->row->b), p->type, p->vocab, s->row->scratch->block_max, 0};
+    const struct syi_scan scan = {syi_row(p->logits, s->row->b), p->type, p->vocab,
+                                  s->row->scratch->block_max, 0};
     const int64_t n_blocks = (int64_t)syi_scan_blocks(p->vocab);
     syi_scan_part(s->job->kernels, &scan, (size_t)syi_part(n_blocks, s->n, slice),
                   (size_t)syi_part(n_blocks, s->n, slice + 1));
@@ -642,7 +655,8 @@ static void finish_row(void *data, int task)
 static void sample_few(sy_ctx *ctx, const struct job *job, int n_slices)
 {
     for (int64_t b = 0; b < job->plan->batch; b++) {
-        struct row r = {.plan = job->plan, .kernels = job->kernels, .scratch = job->scratch, .b = b, .scanned = true};
+        struct row r = {
+            .plan = job->plan, .kernels = job->kernels, .scratch = job->scratch, .b = b, .scanned = true};
         struct slices slices = {job, &r, n_slices};
         syi_parallel(ctx, n_slices, scan_slice, &slices);
         syi_parallel(ctx, 1, finish_row, &slices);

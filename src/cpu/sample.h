@@ -1,13 +1,14 @@
 /*
- * The parts of sample: exact arithmetic (sample_math.c), cuts of the total order (sample_select.c), and the operator
- * that puts them together (sample.c). Everything that is summed is an integer, so no order of summation exists.
+ * The parts of sample: exact arithmetic (sample_math.c), cuts of the total order (sample_select.c), and the
+ * operator that puts them together (sample.c). Everything that is summed is an integer, so no order of
+ * summation exists.
  */
 #ifndef SYI_CPU_SAMPLE_H
 #define SYI_CPU_SAMPLE_H
 
 #include "kernels/kernels.h"
 
-/* ---- sample_math.c ------------------------------------------------------------------------------------------ */
+/* ---- sample_math.c ----------------------------------------------------------------------------------- */
 
 #define SYI_WEIGHT_ONE (UINT64_C(1) << 40) /* fixed-point weight of e = 1 */
 
@@ -26,7 +27,7 @@ float syi_exponential(uint32_t word);
 /* ln(weight_sum * 2^-40) in f64; weight_sum > 0. */
 double syi_log_weight(uint64_t weight_sum);
 
-/* ---- sample_scan.c ------------------------------------------------------------------------------------------ */
+/* ---- sample_scan.c ----------------------------------------------------------------------------------- */
 
 struct syi_candidates;
 
@@ -65,20 +66,21 @@ void syi_scan_part(const struct syi_kernels *kernels, const struct syi_scan *s, 
 /* Finds the top; false when it is an infinity or a NaN, which need the long way. */
 bool syi_scan_top(struct syi_scan *s);
 
-/* At least the k first of the order, and all tokens equal to the last of them, into c->key and c->idx; false when the
-   blocks are too few to tell. */
-bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k, struct syi_candidates *c);
+/* At least the k first of the order, and all tokens equal to the last of them, into c->key and c->idx;
+   false when the blocks are too few to tell. */
+bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k,
+                      struct syi_candidates *c);
 
 /* The weight of the whole row. */
 uint64_t syi_scan_weigh(const struct syi_kernels *kernels, const struct syi_scan *s, float m, float inv_t,
                         struct syi_weight_table *table);
 
-/* The token a CDF draw picks from a 16-bit row under top-p and min-p, found by counting equal logits: the row is gone
-   through twice and nothing is sorted or collected, however many tokens the nucleus has. */
+/* The token a CDF draw picks from a 16-bit row under top-p and min-p, found by counting equal logits: the
+   row is gone through twice and nothing is sorted or collected, however many tokens the nucleus has. */
 int64_t syi_scan_draw(const struct syi_kernels *kernels, const struct syi_scan *s, float m, float inv_t,
                       const struct syi_draw *d, struct syi_weight_table *table);
 
-/* ---- sample_select.c ---------------------------------------------------------------------------------------- */
+/* ---- sample_select.c --------------------------------------------------------------------------------- */
 
 enum { SYI_SELECT_BINS = 2048 };
 
@@ -98,16 +100,18 @@ struct syi_cut {
 };
 
 /*
- * The largest key at which the measure of all keys >= it reaches `target` >= 1. The measure of a candidate is its
- * weight, or 1 when e is NULL. False when all together do not reach the target. hist has SYI_SELECT_BINS entries.
+ * The largest key at which the measure of all keys >= it reaches `target` >= 1. The measure of a candidate is
+ * its weight, or 1 when e is NULL. False when all together do not reach the target. hist has SYI_SELECT_BINS
+ * entries.
  */
-bool syi_select(const struct syi_candidates *c, const float *e, uint64_t target, uint64_t *hist, struct syi_cut *cut);
+bool syi_select(const struct syi_candidates *c, const float *e, uint64_t target, uint64_t *hist,
+                struct syi_cut *cut);
 
 /* Keeps what a cut keeps, in place except that the first call writes to `key` and `idx`. */
 void syi_keep(struct syi_candidates *c, uint32_t cut_key, int64_t ties, uint32_t *key, int32_t *idx);
 
 /* The candidates by key descending, index ascending, in a pair of the four arrays of n entries given. */
-struct syi_candidates syi_rank_order(const struct syi_candidates *c, uint32_t *const key[2], int32_t *const idx[2],
-                                     uint64_t *hist);
+struct syi_candidates syi_rank_order(const struct syi_candidates *c, uint32_t *const key[2],
+                                     int32_t *const idx[2], uint64_t *hist);
 
 #endif

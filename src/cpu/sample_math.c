@@ -1,6 +1,6 @@
 /*
- * The exact arithmetic of sample: fixed-point weights, scores, counter-based noise and logarithms. Every step is one
- * IEEE operation in the order written, or an integer.
+ * The exact arithmetic of sample: fixed-point weights, scores, counter-based noise and logarithms. Every step
+ * is one IEEE operation in the order written, or an integer.
  */
 #include "cpu/sample.h"
 
@@ -22,7 +22,8 @@ uint64_t syi_mass_target(float p, uint64_t total)
 float syi_score(float e, float q, float eps)
 {
     const float largest = 0x1p100f, smallest = 0x1p-100f;
-    /* Judged as an integer: a compiler may turn a float clamp into a minimum that lets a signalling NaN through. */
+    /* Judged as an integer: a compiler may turn a float clamp into a minimum that lets a signalling NaN
+       through. */
     const uint32_t magnitude = syi_f32_bits(q) & 0x7fffffffu;
     const float a = magnitude < syi_f32_bits(largest) ? syi_f32_from_bits(magnitude) : largest;
     float d = a + eps;
@@ -51,7 +52,8 @@ void syi_philox(const uint32_t counter[4], uint64_t key, uint32_t word[4])
 
 /*
  * With v = (word + 1/2) / 2^32: small v uses ln((1+s)/(1-s)) with s = v/(2-v); large v takes 1-v apart into
- * 2^-k * mantissa first. The series is 2s(1 + z/3 + ...), z = s^2. Non-decreasing in word over all 2^32 of them.
+ * 2^-k * mantissa first. The series is 2s(1 + z/3 + ...), z = s^2. Non-decreasing in word over all 2^32 of
+ * them.
  */
 float syi_exponential(uint32_t word)
 {

@@ -1,8 +1,8 @@
 /*
- * Short cuts of sample: most rows need only their few largest logits, and those are found at the speed of reading.
- * One pass takes the maximum of every 64 logits; the k-th largest of these maxima is a floor that at least k logits
- * reach, so only blocks that reach it are looked at again. What comes out is a superset of the candidates with exact
- * keys, in index order; the stages that follow cut it as they cut a whole row.
+ * Short cuts of sample: most rows need only their few largest logits, and those are found at the speed of
+ * reading. One pass takes the maximum of every 64 logits; the k-th largest of these maxima is a floor that at
+ * least k logits reach, so only blocks that reach it are looked at again. What comes out is a superset of the
+ * candidates with exact keys, in index order; the stages that follow cut it as they cut a whole row.
  */
 #include "cpu/sample.h"
 #include "cpu/backend.h"
@@ -74,7 +74,8 @@ static uint16_t floor_of(const struct syi_kernels *kernels, const struct syi_sca
     return (uint16_t)low;
 }
 
-bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k, struct syi_candidates *c)
+bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k,
+                      struct syi_candidates *c)
 {
     const size_t n_blocks = syi_scan_blocks(s->n), bytes = elem_bytes(s->type);
     if (k > n_blocks)
@@ -103,7 +104,7 @@ bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *
     return true;
 }
 
-/* ---- Orders of 16-bit values -------------------------------------------------------------------------------- */
+/* ---- Orders of 16-bit values ------------------------------------------------------------------------- */
 
 static inline uint16_t order_of_bits(uint16_t bits)
 {
@@ -131,12 +132,12 @@ static uint16_t first_weight(const struct syi_scan *s, float m, float inv_t)
     return (uint16_t)low;
 }
 
-/* ---- Weight of a whole row ---------------------------------------------------------------------------------- */
+/* ---- Weight of a whole row --------------------------------------------------------------------------- */
 
 /*
- * A 16-bit row has few distinct values, so weights are looked up. The index of a value is its distance in order above
- * the first value that weighs anything, with the many values around zero that cannot be told apart after subtracting
- * m folded into one: |z| < m*2^-27 is less than a quarter of m's last place.
+ * A 16-bit row has few distinct values, so weights are looked up. The index of a value is its distance in
+ * order above the first value that weighs anything, with the many values around zero that cannot be told
+ * apart after subtracting m folded into one: |z| < m*2^-27 is less than a quarter of m's last place.
  */
 struct fold {
     uint16_t low, below_zero, above_zero; /* orders: first that counts, ends of the folded stretch */
@@ -150,7 +151,9 @@ static inline uint16_t index_of(uint16_t order, struct fold f)
     return (uint16_t)((uint16_t)(counted - f.low) + (uint16_t)(over - f.above_zero));
 }
 
-enum { STRIP = 1024 }; /* elements indexed before they are looked up, so that no load waits for a vector store */
+enum {
+    STRIP = 1024
+}; /* elements indexed before they are looked up, so that no load waits for a vector store */
 
 /* Kept apart and free of branches so that compilers turn it into vector code. */
 static void index_strip(uint16_t *restrict index, const uint16_t *restrict bits, const struct fold f)
@@ -179,7 +182,8 @@ static struct fold make_fold(const struct syi_scan *s, float m, float inv_t)
     const float tiny = m * 0x1p-27f;
     const uint16_t low = (uint16_t)(first_weight(s, m, inv_t) - 1);
     uint16_t half = 0; /* orders folded on either side of zero */
-    while (0x8000u + half + STEP < s->top && value_of_order((uint16_t)(0x8000u + half + STEP), s->type) < tiny)
+    while (0x8000u + half + STEP < s->top &&
+           value_of_order((uint16_t)(0x8000u + half + STEP), s->type) < tiny)
         half = (uint16_t)(half + STEP);
     if (low >= 0x7fffu - half) /* everything that counts is positive: nothing to fold */
         return (struct fold){low, 0xffffu, 0xffffu};
@@ -222,10 +226,10 @@ uint64_t syi_scan_weigh(const struct syi_kernels *kernels, const struct syi_scan
     return sum + look_up(table->weight, index);
 }
 
-/* ---- A draw by counting ------------------------------------------------------------------------------------- */
+/* ---- A draw by counting ------------------------------------------------------------------------------ */
 
-/* How often each order occurs, in two interleaved halves so that equal neighbours do not wait for each other. Orders
-   below `low` fall into the place before it. */
+/* How often each order occurs, in two interleaved halves so that equal neighbours do not wait for each
+   other. Orders below `low` fall into the place before it. */
 static void count_orders(const struct syi_scan *s, uint16_t low, uint32_t *count)
 {
     enum { HALF = 65536 };

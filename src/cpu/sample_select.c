@@ -1,6 +1,6 @@
 /*
- * Cuts of the total order without sorting the vocabulary: a radix select over the bits of the keys, counting either
- * tokens or weights, and a stable radix sort for the few cases whose result depends on rank.
+ * Cuts of the total order without sorting the vocabulary: a radix select over the bits of the keys, counting
+ * either tokens or weights, and a stable radix sort for the few cases whose result depends on rank.
  */
 #include "cpu/sample.h"
 
@@ -18,7 +18,8 @@ static uint64_t measure_from(const struct syi_candidates *c, const uint64_t *wei
     return sum;
 }
 
-/* The same cut by halving the range of keys, for so few candidates that clearing histograms would cost more. */
+/* The same cut by halving the range of keys, for so few candidates that clearing histograms would cost
+   more. */
 static bool select_few(const struct syi_candidates *c, const float *e, uint64_t target, uint64_t *weight,
                        struct syi_cut *cut)
 {
@@ -43,7 +44,8 @@ static bool select_few(const struct syi_candidates *c, const float *e, uint64_t 
     return true;
 }
 
-bool syi_select(const struct syi_candidates *c, const float *e, uint64_t target, uint64_t *hist, struct syi_cut *cut)
+bool syi_select(const struct syi_candidates *c, const float *e, uint64_t target, uint64_t *hist,
+                struct syi_cut *cut)
 {
     enum { FEW = 256 };
     uint64_t prefix = 0, rest = target;
@@ -117,8 +119,8 @@ static void radix_pass(const struct syi_candidates *from, struct syi_candidates 
     to->n = from->n;
 }
 
-struct syi_candidates syi_rank_order(const struct syi_candidates *c, uint32_t *const key[2], int32_t *const idx[2],
-                                     uint64_t *hist)
+struct syi_candidates syi_rank_order(const struct syi_candidates *c, uint32_t *const key[2],
+                                     int32_t *const idx[2], uint64_t *hist)
 {
     enum { FEW = 64 };
     struct syi_candidates a = {key[0], idx[0], c->n}, b = {key[1], idx[1], c->n};

@@ -1,14 +1,15 @@
 /*
- * x86-64 with AVX2, FMA and F16C. The same bits as scalar.c: the same operation per element in the same order, fused
- * only where scalar.c calls fmaf.
+ * x86-64 with AVX2, FMA and F16C. The same bits as scalar.c: the same operation per element in the same
+ * order, fused only where scalar.c calls fmaf.
  */
 #include "kernels/kernels.h"
 
 #include <immintrin.h>
 
-/* ---- Copies ------------------------------------------------------------------------------------------------- */
+/* ---- Copies ------------------------------------------------------------------------------------------ */
 
-/* Rows from this many bytes on are stored past the caches; 0: never, as no measurement has asked for it yet. */
+/* Rows from this many bytes on are stored past the caches; 0: never, as no measurement has asked for it
+   yet. */
 #ifndef SYI_STREAM_BYTES
 #define SYI_STREAM_BYTES 0
 #endif
@@ -49,8 +50,8 @@ static void copy_row_avx2(void *dst, const void *src, size_t bytes)
     memcpy(dst, src, bytes);
 }
 
-static inline __attribute__((always_inline)) void fan(void *const *dst, size_t n, const char *src, size_t bytes,
-                                                      const bool stream)
+static inline __attribute__((always_inline)) void fan(void *const *dst, size_t n, const char *src,
+                                                      size_t bytes, const bool stream)
 {
     size_t at = 0;
     for (; at + 128 <= bytes; at += 128) {
@@ -69,7 +70,8 @@ static bool may_stream(void *const *dst, size_t n, size_t bytes)
     uintptr_t all = 0;
     for (size_t i = 0; i < n; i++)
         all |= (uintptr_t)dst[i];
-    return least != 0 && bytes >= least && all % sizeof(__m256i) == 0; /* a streaming store off its size faults */
+    return least != 0 && bytes >= least &&
+           all % sizeof(__m256i) == 0; /* a streaming store off its size faults */
 }
 
 static void copy_fan_avx2(void *const *dst, size_t n, const void *src, size_t bytes)
@@ -92,7 +94,8 @@ static void fetch_ahead(const char *row, size_t bytes)
     }
 }
 
-static void copy_rows_avx2(void *const *dst, const void *const *src, const void *const *next, size_t n, size_t bytes)
+static void copy_rows_avx2(void *const *dst, const void *const *src, const void *const *next, size_t n,
+                           size_t bytes)
 {
     size_t at = 0;
     if (next != NULL)
@@ -106,7 +109,7 @@ static void copy_rows_avx2(void *const *dst, const void *const *src, const void 
             memcpy((char *)dst[i] + at, (const char *)src[i] + at, bytes - at);
 }
 
-/* ---- Eight elements, widened to words ------------------------------------------------------------------------ */
+/* ---- Eight elements, widened to words ---------------------------------------------------------------- */
 
 static __m256i load_words(const void *x)
 {
@@ -133,7 +136,7 @@ static __m256 constant(uint32_t bits)
     return _mm256_castsi256_ps(words(bits));
 }
 
-/* ---- Scaling ------------------------------------------------------------------------------------------------ */
+/* ---- Scaling ----------------------------------------------------------------------------------------- */
 
 static void store_f32(void *y, __m256 v)
 {
@@ -153,7 +156,8 @@ static void store_bf16(void *y, __m256 v)
     _mm_storeu_si128(y, _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1)));
 }
 
-/* A canonical f32 NaN narrows to the canonical NaN of either 16-bit type, so this is the only place to look for one. */
+/* A canonical f32 NaN narrows to the canonical NaN of either 16-bit type, so this is the only place to
+   look for one. */
 static __m256 times(__m256 x, __m256 w)
 {
     const __m256 product = _mm256_mul_ps(x, w);
@@ -161,8 +165,9 @@ static __m256 times(__m256 x, __m256 w)
 }
 
 /* Eight at a time; returns how many are done. */
-static inline __attribute__((always_inline)) size_t scale(char *y, const char *x, float w, size_t n, size_t elem_bytes,
-                                                          __m256i (*load)(const void *), void (*store)(void *, __m256))
+static inline __attribute__((always_inline)) size_t scale(char *y, const char *x, float w, size_t n,
+                                                          size_t elem_bytes, __m256i (*load)(const void *),
+                                                          void (*store)(void *, __m256))
 {
     const __m256 weight = _mm256_set1_ps(w);
     size_t i = 0;
@@ -189,7 +194,7 @@ static void scale_bf16_avx2(void *dst, const void *src, float w, size_t n)
     syi_kernels_scalar.scale_bf16((char *)dst + done * 2, (const char *)src + done * 2, w, n - done);
 }
 
-/* ---- Positions ---------------------------------------------------------------------------------------------- */
+/* ---- Positions --------------------------------------------------------------------------------------- */
 
 static size_t push_set(int32_t *pos, size_t found, uint64_t mask, size_t base)
 {
@@ -212,7 +217,7 @@ static size_t nonzero_u8_avx2(int32_t *pos, const void *bytes, size_t n)
     return found;
 }
 
-/* ---- Keys --------------------------------------------------------------------------------------------------- */
+/* ---- Keys -------------------------------------------------------------------------------------------- */
 
 struct key_lanes {
     __m256i max, nan, inf;
@@ -246,8 +251,9 @@ static void add_lanes(struct syi_key_stats *stats, const struct key_lanes *lanes
 }
 
 /* Eight at a time; returns how many are done. */
-static inline __attribute__((always_inline)) size_t keys(uint32_t *key, const char *x, size_t n, size_t elem_bytes,
-                                                         __m256i (*load)(const void *), struct syi_key_stats *stats)
+static inline __attribute__((always_inline)) size_t keys(uint32_t *key, const char *x, size_t n,
+                                                         size_t elem_bytes, __m256i (*load)(const void *),
+                                                         struct syi_key_stats *stats)
 {
     const __m256i none = _mm256_setzero_si256();
     struct key_lanes lanes = {none, none, none};
@@ -276,7 +282,7 @@ static void keys_bf16_avx2(uint32_t *key, const void *x, size_t n, struct syi_ke
     syi_kernels_scalar.keys_bf16(key + done, (const char *)x + done * 2, n - done, stats);
 }
 
-/* ---- exp ---------------------------------------------------------------------------------------------------- */
+/* ---- exp --------------------------------------------------------------------------------------------- */
 
 /* Step for step exp_scalar of scalar.c. */
 static __m256 exp_avx2(__m256 t)
@@ -315,11 +321,12 @@ static void exp_keys_avx2(float *e, const uint32_t *key, size_t n, float m, floa
     syi_kernels_scalar.exp_keys(e + i, key + i, n - i, m, inv_t);
 }
 
-/* e * 2^40 is exact, so the sum is the one rounding: it leaves the weight, to nearest even, in the low bits of 2^52. */
+/* e * 2^40 is exact, so the sum is the one rounding: it leaves the weight, to nearest even, in the low
+   bits of 2^52. */
 static __m256i weights_over_2_52(__m128 e)
 {
-    return _mm256_castpd_si256(
-        _mm256_fmadd_pd(_mm256_cvtps_pd(e), _mm256_set1_pd(1099511627776.0), _mm256_set1_pd(4503599627370496.0)));
+    return _mm256_castpd_si256(_mm256_fmadd_pd(_mm256_cvtps_pd(e), _mm256_set1_pd(1099511627776.0),
+                                               _mm256_set1_pd(4503599627370496.0)));
 }
 
 static uint64_t weigh_f32_avx2(const void *x, size_t n, float m, float inv_t)
@@ -334,21 +341,24 @@ static uint64_t weigh_f32_avx2(const void *x, size_t n, float m, float inv_t)
     }
     uint64_t sum[4];
     _mm256_storeu_si256((void *)sum, _mm256_add_epi64(low, high));
-    const uint64_t excess = (uint64_t)i * UINT64_C(0x4330000000000000); /* the bits of 2^52, i times, modulo 2^64 */
-    return sum[0] + sum[1] + sum[2] + sum[3] - excess + syi_kernels_scalar.weigh_f32(in + i * 4, n - i, m, inv_t);
+    const uint64_t excess =
+        (uint64_t)i * UINT64_C(0x4330000000000000); /* the bits of 2^52, i times, modulo 2^64 */
+    return sum[0] + sum[1] + sum[2] + sum[3] - excess +
+           syi_kernels_scalar.weigh_f32(in + i * 4, n - i, m, inv_t);
 }
 
-/* ---- Order of raw logits ------------------------------------------------------------------------------------ */
+/* ---- Order of raw logits ----------------------------------------------------------------------------- */
 
 /* The largest order, given all orders inverted; the only horizontal minimum there is. */
 static uint16_t best_of(__m128i inverted)
 {
-    return (uint16_t)~(uint32_t)_mm_cvtsi128_si32(_mm_minpos_epu16(inverted));
+    return (uint16_t) ~(uint32_t)_mm_cvtsi128_si32(_mm_minpos_epu16(inverted));
 }
 
 /*
- * As signed integers, bit patterns order like the values while any of them is non-negative, so the maximum needs no
- * conversion per element; a block of negatives alone (an order below 0x8000) is done again with the least pattern.
+ * As signed integers, bit patterns order like the values while any of them is non-negative, so the maximum
+ * needs no conversion per element; a block of negatives alone (an order below 0x8000) is done again with the
+ * least pattern.
  */
 static uint16_t best_16(const char *x)
 {
@@ -381,11 +391,12 @@ static uint16_t best_32(const char *x)
     return best_of(_mm_or_si128(half, lower));
 }
 
-static inline __attribute__((always_inline)) void block_max(uint16_t *max, const char *x, size_t n_blocks,
-                                                            size_t block_bytes, uint16_t (*best)(const char *))
+static inline __attribute__((always_inline)) void
+block_max(uint16_t *max, const char *x, size_t n_blocks, size_t block_bytes, uint16_t (*best)(const char *))
 {
     for (size_t b = 0; b < n_blocks; b++, x += block_bytes) {
-        for (size_t line = 0; line < block_bytes; line += 64) /* the core's own prefetch stops at every page */
+        for (size_t line = 0; line < block_bytes;
+             line += 64) /* the core's own prefetch stops at every page */
             __builtin_prefetch(x + 8192 + line, 0, 2);
         max[b] = best(x);
     }
@@ -411,7 +422,8 @@ static size_t count_ge_u16_avx2(const uint16_t *v, size_t n, uint16_t floor)
     const __m256i least = _mm256_set1_epi16((short)floor);
     size_t count = 0, i = 0;
     for (; i + 32 <= n; i += 32) {
-        const __m256i low = at_least_16(load_words(v + i), least), high = at_least_16(load_words(v + i + 16), least);
+        const __m256i low = at_least_16(load_words(v + i), least),
+                      high = at_least_16(load_words(v + i + 16), least);
         count += (size_t)__builtin_popcount((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(low, high)));
     }
     return count + syi_kernels_scalar.count_ge_u16(v + i, n - i, floor);
@@ -435,7 +447,8 @@ static uint64_t hits_16(const char *x, uint16_t floor)
     return first | (uint64_t)second << 32;
 }
 
-/* A whole word is at least the floor with zeros below it exactly when its upper half is at least the floor. */
+/* A whole word is at least the floor with zeros below it exactly when its upper half is at least the
+   floor. */
 static uint64_t hits_32(const char *x, uint16_t floor)
 {
     const __m256i least = words((uint32_t)floor << 16);
@@ -450,8 +463,9 @@ static uint64_t hits_32(const char *x, uint16_t floor)
     return hits;
 }
 
-static inline __attribute__((always_inline)) size_t collect(int32_t *pos, const void *x, size_t n, uint16_t floor,
-                                                            size_t elem_bytes, uint64_t (*hits)(const char *, uint16_t))
+static inline __attribute__((always_inline)) size_t collect(int32_t *pos, const void *x, size_t n,
+                                                            uint16_t floor, size_t elem_bytes,
+                                                            uint64_t (*hits)(const char *, uint16_t))
 {
     if (n == SYI_BLOCK)
         return push_set(pos, 0, hits(x, floor), 0);

@@ -1,6 +1,7 @@
 /*
- * x86-64 with AVX-512 F, BW, DQ and VL. The same bits as scalar.c: the same operation per element in the same order,
- * fused only where scalar.c calls fmaf. Tails are masked: a masked-off lane is neither read nor written.
+ * x86-64 with AVX-512 F, BW, DQ and VL. The same bits as scalar.c: the same operation per element in the same
+ * order, fused only where scalar.c calls fmaf. Tails are masked: a masked-off lane is neither read nor
+ * written.
  */
 #include "kernels/kernels.h"
 
@@ -22,9 +23,10 @@ static __mmask64 first_64(size_t left)
     return left < 64 ? (UINT64_C(1) << left) - 1 : ~UINT64_C(0);
 }
 
-/* ---- Copies ------------------------------------------------------------------------------------------------- */
+/* ---- Copies ------------------------------------------------------------------------------------------ */
 
-/* Rows from this many bytes on are stored past the caches; 0: never, as no measurement has asked for it yet. */
+/* Rows from this many bytes on are stored past the caches; 0: never, as no measurement has asked for it
+   yet. */
 #ifndef SYI_STREAM_BYTES
 #define SYI_STREAM_BYTES 0
 #endif
@@ -46,8 +48,8 @@ static void copy_row_avx512(void *dst, const void *src, size_t bytes)
     memcpy(dst, src, bytes);
 }
 
-static inline __attribute__((always_inline)) void fan(void *const *dst, size_t n, const char *src, size_t bytes,
-                                                      const bool stream)
+static inline __attribute__((always_inline)) void fan(void *const *dst, size_t n, const char *src,
+                                                      size_t bytes, const bool stream)
 {
     size_t at = 0;
     for (; at + 256 <= bytes; at += 256) {
@@ -75,7 +77,8 @@ static bool may_stream(void *const *dst, size_t n, size_t bytes)
     uintptr_t all = 0;
     for (size_t i = 0; i < n; i++)
         all |= (uintptr_t)dst[i];
-    return least != 0 && bytes >= least && all % sizeof(__m512i) == 0; /* a streaming store off its size faults */
+    return least != 0 && bytes >= least &&
+           all % sizeof(__m512i) == 0; /* a streaming store off its size faults */
 }
 
 static void copy_fan_avx512(void *const *dst, size_t n, const void *src, size_t bytes)
@@ -98,7 +101,8 @@ static void fetch_ahead(const char *row, size_t bytes)
     }
 }
 
-static void copy_rows_avx512(void *const *dst, const void *const *src, const void *const *next, size_t n, size_t bytes)
+static void copy_rows_avx512(void *const *dst, const void *const *src, const void *const *next, size_t n,
+                             size_t bytes)
 {
     size_t at = 0;
     if (next != NULL)
@@ -119,7 +123,7 @@ static void copy_rows_avx512(void *const *dst, const void *const *src, const voi
     }
 }
 
-/* ---- Sixteen elements, widened to words ----------------------------------------------------------------------- */
+/* ---- Sixteen elements, widened to words -------------------------------------------------------------- */
 
 static __m512i words(uint32_t bits)
 {
@@ -131,7 +135,8 @@ static __m512 constant(uint32_t bits)
     return _mm512_castsi512_ps(words(bits));
 }
 
-/* Lanes that are not live read as minus infinity, which changes no maximum, sets no flag and weighs nothing. */
+/* Lanes that are not live read as minus infinity, which changes no maximum, sets no flag and weighs
+   nothing. */
 static __m512i load_f32(const void *x, __mmask16 live)
 {
     return _mm512_mask_loadu_epi32(words(0xff800000u), live, x);
@@ -168,23 +173,27 @@ static void store_bf16(void *y, __mmask16 live, __m512 v)
     _mm256_mask_storeu_epi16(y, live, _mm512_cvtepi32_epi16(upper));
 }
 
-/* ---- Scaling ------------------------------------------------------------------------------------------------ */
+/* ---- Scaling ----------------------------------------------------------------------------------------- */
 
-/* A canonical f32 NaN narrows to the canonical NaN of either 16-bit type, so this is the only place to look for one. */
+/* A canonical f32 NaN narrows to the canonical NaN of either 16-bit type, so this is the only place to
+   look for one. */
 static __m512 times(__m512 x, __m512 w)
 {
     const __m512 product = _mm512_mul_ps(x, w);
-    return _mm512_mask_mov_ps(product, _mm512_cmp_ps_mask(product, product, _CMP_UNORD_Q), constant(0x7fc00000u));
+    return _mm512_mask_mov_ps(product, _mm512_cmp_ps_mask(product, product, _CMP_UNORD_Q),
+                              constant(0x7fc00000u));
 }
 
-static inline __attribute__((always_inline)) void scale(char *y, const char *x, float w, size_t n, size_t elem_bytes,
+static inline __attribute__((always_inline)) void scale(char *y, const char *x, float w, size_t n,
+                                                        size_t elem_bytes,
                                                         __m512i (*load)(const void *, __mmask16),
                                                         void (*store)(void *, __mmask16, __m512))
 {
     const __m512 weight = _mm512_set1_ps(w);
     const size_t whole = n - n % 16;
     for (size_t i = 0; i < whole; i += 16)
-        store(y + i * elem_bytes, 0xffff, times(_mm512_castsi512_ps(load(x + i * elem_bytes, 0xffff)), weight));
+        store(y + i * elem_bytes, 0xffff,
+              times(_mm512_castsi512_ps(load(x + i * elem_bytes, 0xffff)), weight));
     if (whole < n) {
         const __mmask16 live = first_16(n - whole);
         const __m512 v = _mm512_castsi512_ps(load(x + whole * elem_bytes, live));
@@ -207,7 +216,7 @@ static void scale_bf16_avx512(void *dst, const void *src, float w, size_t n)
     scale(dst, src, w, n, 2, load_bf16, store_bf16);
 }
 
-/* ---- Positions ---------------------------------------------------------------------------------------------- */
+/* ---- Positions --------------------------------------------------------------------------------------- */
 
 static size_t push_set(int32_t *pos, size_t found, uint64_t mask, size_t base)
 {
@@ -234,7 +243,7 @@ static size_t nonzero_u8_avx512(int32_t *pos, const void *bytes, size_t n)
     return push_set(pos, found, _mm512_test_epi8_mask(v, v), i);
 }
 
-/* ---- Keys --------------------------------------------------------------------------------------------------- */
+/* ---- Keys -------------------------------------------------------------------------------------------- */
 
 struct key_lanes {
     __m512i max;
@@ -266,7 +275,8 @@ static void add_lanes(struct syi_key_stats *stats, const struct key_lanes *lanes
     stats->flags |= lanes->inf != 0 ? SY_ROW_INF : 0;
 }
 
-static inline __attribute__((always_inline)) void keys(uint32_t *key, const char *x, size_t n, size_t elem_bytes,
+static inline __attribute__((always_inline)) void keys(uint32_t *key, const char *x, size_t n,
+                                                       size_t elem_bytes,
                                                        __m512i (*load)(const void *, __mmask16),
                                                        struct syi_key_stats *stats)
 {
@@ -296,7 +306,7 @@ static void keys_bf16_avx512(uint32_t *key, const void *x, size_t n, struct syi_
     keys(key, x, n, 2, load_bf16, stats);
 }
 
-/* ---- exp ---------------------------------------------------------------------------------------------------- */
+/* ---- exp --------------------------------------------------------------------------------------------- */
 
 /* Step for step exp_scalar of scalar.c. */
 static __m512 exp_avx512(__m512 t)
@@ -365,17 +375,18 @@ static uint64_t weigh_f32_avx512(const void *x, size_t n, float m, float inv_t)
     return total;
 }
 
-/* ---- Order of raw logits ------------------------------------------------------------------------------------ */
+/* ---- Order of raw logits ----------------------------------------------------------------------------- */
 
 /* The largest order, given all orders inverted; the only horizontal minimum there is. */
 static uint16_t best_of(__m128i inverted)
 {
-    return (uint16_t)~(uint32_t)_mm_cvtsi128_si32(_mm_minpos_epu16(inverted));
+    return (uint16_t) ~(uint32_t)_mm_cvtsi128_si32(_mm_minpos_epu16(inverted));
 }
 
 /*
- * As signed integers, bit patterns order like the values while any of them is non-negative, so the maximum needs no
- * conversion per element; a block of negatives alone (an order below 0x8000) is done again with the least pattern.
+ * As signed integers, bit patterns order like the values while any of them is non-negative, so the maximum
+ * needs no conversion per element; a block of negatives alone (an order below 0x8000) is done again with the
+ * least pattern.
  */
 static uint16_t best_16(const char *x)
 {
@@ -410,11 +421,12 @@ static uint16_t best_32(const char *x)
     return best_of(_mm_or_si128(quarter, lower));
 }
 
-static inline __attribute__((always_inline)) void block_max(uint16_t *max, const char *x, size_t n_blocks,
-                                                            size_t block_bytes, uint16_t (*best)(const char *))
+static inline __attribute__((always_inline)) void
+block_max(uint16_t *max, const char *x, size_t n_blocks, size_t block_bytes, uint16_t (*best)(const char *))
 {
     for (size_t b = 0; b < n_blocks; b++, x += block_bytes) {
-        for (size_t line = 0; line < block_bytes; line += 64) /* the core's own prefetch stops at every page */
+        for (size_t line = 0; line < block_bytes;
+             line += 64) /* the core's own prefetch stops at every page */
             __builtin_prefetch(x + 8192 + line, 0, 2);
         max[b] = best(x);
     }
@@ -456,7 +468,8 @@ static size_t collect_16_avx512(int32_t *pos, const void *x, size_t n, uint16_t 
     return push_set(pos, 0, hits, 0);
 }
 
-/* A whole word is at least the floor with zeros below it exactly when its upper half is at least the floor. */
+/* A whole word is at least the floor with zeros below it exactly when its upper half is at least the
+   floor. */
 static size_t collect_32_avx512(int32_t *pos, const void *x, size_t n, uint16_t floor)
 {
     const char *in = x;

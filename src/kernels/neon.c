@@ -1,35 +1,38 @@
 /*
- * AArch64 with Advanced SIMD, which every 64-bit Arm has. The same bits as scalar.c: the same operation per element
- * in the same order, fused only where scalar.c calls fmaf.
+ * AArch64 with Advanced SIMD, which every 64-bit Arm has. The same bits as scalar.c: the same operation per
+ * element in the same order, fused only where scalar.c calls fmaf.
  */
 #include "kernels/kernels.h"
 
 #include <arm_neon.h>
 
-/* ---- Copies ------------------------------------------------------------------------------------------------- */
+/* ---- Copies ------------------------------------------------------------------------------------------ */
 
 /*
- * 128 bytes held in eight registers, loaded and stored in order. The instructions are written out because the core
- * streams whole lines only when they leave in ascending order; a compiler that interleaved the stores of a fan-out
- * made it 1.7 times slower.
+ * 128 bytes held in eight registers, loaded and stored in order. The instructions are written out because the
+ * core streams whole lines only when they leave in ascending order; a compiler that interleaved the stores of
+ * a fan-out made it 1.7 times slower.
  */
-#define LOAD_128(from)                                                                                                \
-    __asm__ volatile("ldp q0, q1, [%0]\n\tldp q2, q3, [%0, #32]\n\tldp q4, q5, [%0, #64]\n\tldp q6, q7, [%0, #96]"      \
-                     :                                                                                                 \
-                     : "r"(from)                                                                                       \
-                     : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "memory")
-#define STORE_128(to)                                                                                                  \
-    __asm__ volatile("stp q0, q1, [%0]\n\tstp q2, q3, [%0, #32]\n\tstp q4, q5, [%0, #64]\n\tstp q6, q7, [%0, #96]"      \
-                     :                                                                                                 \
-                     : "r"(to)                                                                                         \
-                     : "memory")
+#define LOAD_128(from) \
+    __asm__ volatile( \
+        "ldp q0, q1, [%0]\n\tldp q2, q3, [%0, #32]\n\tldp q4, q5, [%0, #64]\n\tldp q6, q7, [%0, #96]" \
+        : \
+        : "r"(from) \
+        : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "memory")
+#define STORE_128(to) \
+    __asm__ volatile( \
+        "stp q0, q1, [%0]\n\tstp q2, q3, [%0, #32]\n\tstp q4, q5, [%0, #64]\n\tstp q6, q7, [%0, #96]" \
+        : \
+        : "r"(to) \
+        : "memory")
 
 static void copy_row_neon(void *dst, const void *src, size_t bytes)
 {
     memcpy(dst, src, bytes);
 }
 
-static inline __attribute__((always_inline)) void fan(void *const *dst, const size_t n, const char *src, size_t bytes)
+static inline __attribute__((always_inline)) void fan(void *const *dst, const size_t n, const char *src,
+                                                      size_t bytes)
 {
     char *to[SYI_FAN];
     size_t at = 0;
@@ -48,15 +51,32 @@ static inline __attribute__((always_inline)) void fan(void *const *dst, const si
 static void copy_fan_neon(void *const *dst, size_t n, const void *src, size_t bytes)
 {
     switch (n) { /* a constant count keeps the addresses in registers */
-    case 8: fan(dst, 8, src, bytes); break;
-    case 7: fan(dst, 7, src, bytes); break;
-    case 6: fan(dst, 6, src, bytes); break;
-    case 5: fan(dst, 5, src, bytes); break;
-    case 4: fan(dst, 4, src, bytes); break;
-    case 3: fan(dst, 3, src, bytes); break;
-    case 2: fan(dst, 2, src, bytes); break;
-    case 1: memcpy(dst[0], src, bytes); break;
-    default: break;
+    case 8:
+        fan(dst, 8, src, bytes);
+        break;
+    case 7:
+        fan(dst, 7, src, bytes);
+        break;
+    case 6:
+        fan(dst, 6, src, bytes);
+        break;
+    case 5:
+        fan(dst, 5, src, bytes);
+        break;
+    case 4:
+        fan(dst, 4, src, bytes);
+        break;
+    case 3:
+        fan(dst, 3, src, bytes);
+        break;
+    case 2:
+        fan(dst, 2, src, bytes);
+        break;
+    case 1:
+        memcpy(dst[0], src, bytes);
+        break;
+    default:
+        break;
     }
 }
 
@@ -70,7 +90,8 @@ static void fetch_ahead(const char *row, size_t bytes)
     }
 }
 
-static void copy_rows_neon(void *const *dst, const void *const *src, const void *const *next, size_t n, size_t bytes)
+static void copy_rows_neon(void *const *dst, const void *const *src, const void *const *next, size_t n,
+                           size_t bytes)
 {
     size_t at = 0;
     if (next != NULL)
@@ -86,7 +107,7 @@ static void copy_rows_neon(void *const *dst, const void *const *src, const void 
             memcpy((char *)dst[i] + at, (const char *)src[i] + at, bytes - at);
 }
 
-/* ---- Scaling ------------------------------------------------------------------------------------------------ */
+/* ---- Scaling ----------------------------------------------------------------------------------------- */
 
 static float32x4_t times(float32x4_t x, float w)
 {
@@ -160,7 +181,7 @@ static void scale_bf16_neon(void *dst, const void *src, float w, size_t n)
     syi_kernels_scalar.scale_bf16(y + i * 2, x + i * 2, w, n - i);
 }
 
-/* ---- Positions ---------------------------------------------------------------------------------------------- */
+/* ---- Positions --------------------------------------------------------------------------------------- */
 
 /* Four bits per byte of a 0x00/0xff vector: the nearest thing to a movemask. */
 static uint64_t nibbles(uint8x16_t mask)
@@ -189,7 +210,7 @@ static size_t nonzero_u8_neon(int32_t *pos, const void *bytes, size_t n)
     return found;
 }
 
-/* ---- Keys --------------------------------------------------------------------------------------------------- */
+/* ---- Keys -------------------------------------------------------------------------------------------- */
 
 struct key_lanes {
     uint32x4_t max, nan, inf;
@@ -258,7 +279,7 @@ static void keys_bf16_neon(uint32_t *key, const void *x, size_t n, struct syi_ke
     syi_kernels_scalar.keys_bf16(key + i, in + i * 2, n - i, stats);
 }
 
-/* ---- exp ---------------------------------------------------------------------------------------------------- */
+/* ---- exp --------------------------------------------------------------------------------------------- */
 
 static float32x4_t constant(uint32_t bits)
 {
@@ -279,7 +300,8 @@ static float32x4_t exp_neon(float32x4_t t)
     c = vfmaq_f32(constant(0x3e2aaa49), c, r);
     c = vfmaq_f32(constant(0x3efffffe), c, r);
     const float32x4_t y = vaddq_f32(vdupq_n_f32(1.0f), vfmaq_f32(r, vmulq_f32(r, r), c));
-    const uint32x4_t e = vaddq_u32(vreinterpretq_u32_f32(y), vshlq_n_u32(vreinterpretq_u32_s32(vcvtq_s32_f32(n)), 23));
+    const uint32x4_t e =
+        vaddq_u32(vreinterpretq_u32_f32(y), vshlq_n_u32(vreinterpretq_u32_s32(vcvtq_s32_f32(n)), 23));
     return vreinterpretq_f32_u32(vandq_u32(e, live));
 }
 
@@ -319,7 +341,7 @@ static uint64_t weigh_f32_neon(const void *x, size_t n, float m, float inv_t)
     return vaddvq_u64(vaddq_u64(low, high)) + syi_kernels_scalar.weigh_f32(in + i * 4, n - i, m, inv_t);
 }
 
-/* ---- Order of raw logits ------------------------------------------------------------------------------------ */
+/* ---- Order of raw logits ----------------------------------------------------------------------------- */
 
 static uint16x8_t load_16(const uint8_t *x, size_t i)
 {
@@ -329,7 +351,8 @@ static uint16x8_t load_16(const uint8_t *x, size_t i)
 /* Upper halves of eight f32. */
 static uint16x8_t load_32(const uint8_t *x, size_t i)
 {
-    return vuzp2q_u16(vreinterpretq_u16_u8(vld1q_u8(x + i * 4)), vreinterpretq_u16_u8(vld1q_u8(x + i * 4 + 16)));
+    return vuzp2q_u16(vreinterpretq_u16_u8(vld1q_u8(x + i * 4)),
+                      vreinterpretq_u16_u8(vld1q_u8(x + i * 4 + 16)));
 }
 
 static uint16x8_t order_of(uint16x8_t bits)
@@ -348,8 +371,8 @@ static int16x8_t max_of_block(const uint8_t *x, uint16x8_t (*load)(const uint8_t
 }
 
 /*
- * As signed integers, bit patterns order like the values while any of them is non-negative, so the maximum needs no
- * conversion per element; a block of negatives alone is done again with the least magnitude.
+ * As signed integers, bit patterns order like the values while any of them is non-negative, so the maximum
+ * needs no conversion per element; a block of negatives alone is done again with the least magnitude.
  */
 static inline __attribute__((always_inline)) void block_max(uint16_t *max, const uint8_t *x, size_t n_blocks,
                                                             size_t elem_bytes,
@@ -363,7 +386,8 @@ static inline __attribute__((always_inline)) void block_max(uint16_t *max, const
             int16x8_t m[8];
             for (size_t i = 0; i < 8; i++) {
                 const uint8_t *at = x + (b + i) * step;
-                for (size_t line = 0; line < step; line += 64) /* the core's own stream alone leaves 20 % unused */
+                for (size_t line = 0; line < step;
+                     line += 64) /* the core's own stream alone leaves 20 % unused */
                     __builtin_prefetch(at + 8192 + line, 0, 2);
                 m[i] = max_of_block(at, load);
             }
@@ -408,8 +432,10 @@ static size_t count_ge_u16_neon(const uint16_t *v, size_t n, uint16_t floor)
     return count + syi_kernels_scalar.count_ge_u16(v + i, n - i, floor);
 }
 
-static inline __attribute__((always_inline)) size_t collect(int32_t *pos, const uint8_t *x, size_t n, uint16_t floor,
-                                                            uint16x8_t (*load)(const uint8_t *, size_t), size_t *done)
+static inline __attribute__((always_inline)) size_t collect(int32_t *pos, const uint8_t *x, size_t n,
+                                                            uint16_t floor,
+                                                            uint16x8_t (*load)(const uint8_t *, size_t),
+                                                            size_t *done)
 {
     const uint16x8_t least = vdupq_n_u16(floor);
     size_t found = 0, i = 0;
@@ -436,7 +462,8 @@ static size_t collect_16_neon(int32_t *pos, const void *x, size_t n, uint16_t fl
     size_t done;
     const size_t found = collect(pos, in, n, floor, load_16, &done);
     int32_t *rest = pos + found;
-    return found + shift_tail(rest, syi_kernels_scalar.collect_16(rest, in + done * 2, n - done, floor), done);
+    return found +
+           shift_tail(rest, syi_kernels_scalar.collect_16(rest, in + done * 2, n - done, floor), done);
 }
 
 static size_t collect_32_neon(int32_t *pos, const void *x, size_t n, uint16_t floor)
@@ -445,7 +472,8 @@ static size_t collect_32_neon(int32_t *pos, const void *x, size_t n, uint16_t fl
     size_t done;
     const size_t found = collect(pos, in, n, floor, load_32, &done);
     int32_t *rest = pos + found;
-    return found + shift_tail(rest, syi_kernels_scalar.collect_32(rest, in + done * 4, n - done, floor), done);
+    return found +
+           shift_tail(rest, syi_kernels_scalar.collect_32(rest, in + done * 4, n - done, floor), done);
 }
 
 const struct syi_kernels syi_kernels_neon = {

@@ -1,7 +1,7 @@
 /*
- * The reference table: plain C, one IEEE operation per step in the order written. It defines the bits every other
- * table, thread count and device must reproduce. The file is built without contraction, so a*b+c is two roundings
- * and fmaf is exactly one.
+ * The reference table: plain C, one IEEE operation per step in the order written. It defines the bits every
+ * other table, thread count and device must reproduce. The file is built without contraction, so a*b+c is two
+ * roundings and fmaf is exactly one.
  */
 #include "kernels/kernels.h"
 
@@ -20,7 +20,8 @@ static void copy_fan_scalar(void *const *dst, size_t n, const void *src, size_t 
         memcpy(dst[i], src, bytes);
 }
 
-static void copy_rows_scalar(void *const *dst, const void *const *src, const void *const *next, size_t n, size_t bytes)
+static void copy_rows_scalar(void *const *dst, const void *const *src, const void *const *next, size_t n,
+                             size_t bytes)
 {
     (void)next;
     for (size_t i = 0; i < n; i++)
@@ -78,7 +79,7 @@ static size_t nonzero_u8_scalar(int32_t *pos, const void *bytes, size_t n)
     return found;
 }
 
-/* ---- Keys --------------------------------------------------------------------------------------------------- */
+/* ---- Keys -------------------------------------------------------------------------------------------- */
 
 uint32_t syi_value_key(float canonical)
 {
@@ -126,12 +127,13 @@ static void keys_bf16_scalar(uint32_t *key, const void *x, size_t n, struct syi_
         key[i] = key_of((uint32_t)load_u16(x, i) << 16, stats);
 }
 
-/* ---- exp ---------------------------------------------------------------------------------------------------- */
+/* ---- exp --------------------------------------------------------------------------------------------- */
 
 /*
- * exp(t) for t <= 0: n = nearest integer to t/ln2 by adding and taking away 1.5*2^23, r = t - n*ln2 with ln2 in two
- * parts, a polynomial for exp(r), then n added to the exponent. At most 1.012 ulp off, monotone, exp(0) = 1, and 0
- * below -86 so that no subnormal can appear. The constants are the contract and written as bits.
+ * exp(t) for t <= 0: n = nearest integer to t/ln2 by adding and taking away 1.5*2^23, r = t - n*ln2 with ln2
+ * in two parts, a polynomial for exp(r), then n added to the exponent. At most 1.012 ulp off, monotone,
+ * exp(0) = 1, and 0 below -86 so that no subnormal can appear. The constants are the contract and written as
+ * bits.
  */
 static float exp_scalar(float t)
 {
@@ -155,14 +157,15 @@ static void exp_keys_scalar(float *e, const uint32_t *key, size_t n, float m, fl
         e[i] = exp_scalar((syi_key_value(key[i]) - m) * inv_t);
 }
 
-/* ---- Weights ------------------------------------------------------------------------------------------------ */
+/* ---- Weights ----------------------------------------------------------------------------------------- */
 
 uint64_t syi_weight(float e)
 {
     const float scaled = (e < 1.0f ? e : 1.0f) * 1099511627776.0f; /* times 2^40 is exact */
     if (scaled >= 8388608.0f)
-        return (uint64_t)scaled;                               /* an integer already */
-    return (uint64_t)((scaled + 8388608.0f) - 8388608.0f);     /* the sum has no fraction bits left: rounds to even */
+        return (uint64_t)scaled; /* an integer already */
+    return (uint64_t)((scaled + 8388608.0f) -
+                      8388608.0f); /* the sum has no fraction bits left: rounds to even */
 }
 
 static uint64_t weigh_f32_scalar(const void *x, size_t n, float m, float inv_t)
@@ -173,7 +176,7 @@ static uint64_t weigh_f32_scalar(const void *x, size_t n, float m, float inv_t)
     return sum;
 }
 
-/* ---- Order of raw logits ------------------------------------------------------------------------------------ */
+/* ---- Order of raw logits ----------------------------------------------------------------------------- */
 
 static uint16_t order_of(uint16_t bits)
 {
@@ -217,7 +220,8 @@ static size_t count_ge_u16_scalar(const uint16_t *v, size_t n, uint16_t floor)
     return count;
 }
 
-static size_t collect(int32_t *pos, const void *x, size_t n, uint16_t floor, uint16_t (*order)(const void *, size_t))
+static size_t collect(int32_t *pos, const void *x, size_t n, uint16_t floor,
+                      uint16_t (*order)(const void *, size_t))
 {
     size_t found = 0;
     for (size_t i = 0; i < n; i++)

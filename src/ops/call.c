@@ -17,8 +17,8 @@ static uint64_t now(void)
     return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
 }
 
-/* Copies what the caller's header knew of the struct. Fields it did not know are zero, the default; fields we do not
-   know must be zero. */
+/* Copies what the caller's header knew of the struct. Fields it did not know are zero, the default; fields
+   we do not know must be zero. */
 static sy_status copy_args(struct syi_call *call, const void *args, size_t args_bytes)
 {
     if (args == NULL)
@@ -28,12 +28,14 @@ static sy_status copy_args(struct syi_call *call, const void *args, size_t args_
     for (size_t i = known; i < args_bytes; i++)
         if (((const unsigned char *)args)[i] != 0)
             return syi_fail(call->ctx, SY_ERR_UNSUPPORTED, "args",
-                            "sets a field at byte %zu, want at most %zu bytes: the caller's header is newer", i, known);
+                            "sets a field at byte %zu, want at most %zu bytes: the caller's header is newer",
+                            i, known);
     for (int i = 0; i < call->op->n_rules; i++) {
         const struct syi_rule *rule = &call->op->rules[i];
         call->tail[i] = rule->flags & SYI_VECTOR ? 1 : rule->flags & SYI_PER_ROW ? 0 : 1;
         if (!(call->query && (rule->flags & SYI_OUT)))
-            memcpy(&call->tensor[i], (const unsigned char *)&call->args + rule->offset, sizeof call->tensor[i]);
+            memcpy(&call->tensor[i], (const unsigned char *)&call->args + rule->offset,
+                   sizeof call->tensor[i]);
     }
     return SY_OK;
 }
@@ -84,8 +86,8 @@ sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t
     return st;
 }
 
-sy_status syi_query(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes, sy_query *query,
-                    size_t query_bytes)
+sy_status syi_query(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes,
+                    sy_query *query, size_t query_bytes)
 {
     if (ctx == NULL)
         return SY_ERR_NULL;

@@ -1,6 +1,7 @@
 /*
- * One operator call on its way from the door to the backend. An operator is described by a table of its tensors and
- * one check function; everything operators have in common, the order of checks above all, is written once here.
+ * One operator call on its way from the door to the backend. An operator is described by a table of its
+ * tensors and one check function; everything operators have in common, the order of checks above all, is
+ * written once here.
  */
 #ifndef SYI_OPS_CALL_H
 #define SYI_OPS_CALL_H
@@ -11,12 +12,12 @@ enum { SYI_MAX_TENSORS = 16, SYI_MAX_RANK = 16 };
 
 /* What a tensor of an operator may be. */
 enum syi_rule_flags {
-    SYI_OUT = 1,      /* written by the call; not looked at by a query */
+    SYI_OUT = 1, /* written by the call; not looked at by a query */
     SYI_OPTIONAL = 2,
-    SYI_VECTOR = 4,   /* rank 1 with unit stride */
-    SYI_PER_ROW = 8,  /* shape [1], [B] or [B,1], any stride >= 0 */
-    SYI_RAW_WORD = 16, /* any element of 1, 2, 4 or 8 bytes and one lane, whatever it means */
-    SYI_RAW_BYTES = 32, /* any element of whole bytes */
+    SYI_VECTOR = 4,      /* rank 1 with unit stride */
+    SYI_PER_ROW = 8,     /* shape [1], [B] or [B,1], any stride >= 0 */
+    SYI_RAW_WORD = 16,   /* any element of 1, 2, 4 or 8 bytes and one lane, whatever it means */
+    SYI_RAW_BYTES = 32,  /* any element of whole bytes */
     SYI_OWN_STRIDES = 64 /* strides are judged by the operator */
 };
 
@@ -27,10 +28,10 @@ enum syi_rule_flags {
 
 struct syi_rule {
     const char *name;
-    size_t offset;      /* of the tensor pointer in the argument struct */
+    size_t offset; /* of the tensor pointer in the argument struct */
     unsigned flags;
-    uint32_t types;     /* accepted types as SYI_BITs */
-    int like;           /* its type may also be that of tensor number like-1; 0: none. Alone it is a must */
+    uint32_t types; /* accepted types as SYI_BITs */
+    int like;       /* its type may also be that of tensor number like-1; 0: none. Alone it is a must */
     int min_rank, max_rank;
 };
 
@@ -55,24 +56,25 @@ struct syi_op {
 struct syi_call {
     sy_ctx *ctx;
     const struct syi_op *op;
-    bool query;                                  /* judge inputs only, touch no data */
+    bool query; /* judge inputs only, touch no data */
     union syi_args args;
-    const DLTensor *tensor[SYI_MAX_TENSORS];     /* by rule; NULL: absent, or an output in a query */
-    int tail[SYI_MAX_TENSORS];                   /* trailing dimensions that form one contiguous row */
-    int may_alias[2];                            /* a pair that may be exactly the same rows; equal: none */
+    const DLTensor *tensor[SYI_MAX_TENSORS]; /* by rule; NULL: absent, or an output in a query */
+    int tail[SYI_MAX_TENSORS];               /* trailing dimensions that form one contiguous row */
+    int may_alias[2];                        /* a pair that may be exactly the same rows; equal: none */
     union syi_plan plan;
-    int64_t rows, slots;                         /* answers of the query */
-    uint64_t bytes;                              /* that must move, for the trace */
+    int64_t rows, slots; /* answers of the query */
+    uint64_t bytes;      /* that must move, for the trace */
 };
 
 /* The two doors every operator has. */
 sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes);
-sy_status syi_query(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes, sy_query *query,
-                    size_t query_bytes);
+sy_status syi_query(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes,
+                    sy_query *query, size_t query_bytes);
 
-/* ---- Steps of a check, in the order an operator calls them (check.c) ---------------------------------------- */
+/* ---- Steps of a check, in the order an operator calls them (check.c) --------------------------------- */
 
-/* Null, dtype, rank of all tensors. `untouched`: the call will look at no data, so data pointers may be NULL. */
+/* Null, dtype, rank of all tensors. `untouched`: the call will look at no data, so data pointers may be
+   NULL. */
 sy_status syi_check_tensors(struct syi_call *call, bool untouched);
 
 /* Tensor i, when present, has exactly this shape. */
@@ -84,25 +86,30 @@ sy_status syi_check_per_row(struct syi_call *call, int i, int64_t batch);
 /* A scalar field lies in [low, high]. */
 sy_status syi_check_value(struct syi_call *call, const char *field, int64_t value, int64_t low, int64_t high);
 
-/* An enum field is one of its n values. */
-sy_status syi_check_enum(struct syi_call *call, const char *field, int value, int n);
+/* An enum field is one of its n values, whose names are for the sentence. */
+sy_status syi_check_enum(struct syi_call *call, const char *field, int value, int n, const char *names);
 
 /* Overflow: every tensor's bytes can be counted in 63 bits. */
 sy_status syi_check_sizes(struct syi_call *call);
 
+/* The last `tail` dimensions of tensor i lie as one contiguous row of *row_elems elements. */
+sy_status syi_check_row(struct syi_call *call, int i, int tail, int64_t *row_elems);
+
+/* Steps of `stride` elements do not make rows or blocks of `least` elements overlap. */
+sy_status syi_check_step(struct syi_call *call, const char *name, const char *what, int64_t stride,
+                         int64_t least);
+
 /* Stride, device, alias of all tensors. */
 sy_status syi_check_layout(struct syi_call *call);
 
-/* ---- Views for the plan, after the checks ------------------------------------------------------------------- */
+/* ---- Views for the plan, after the checks ------------------------------------------------------------ */
 
 int64_t syi_extent(const struct syi_call *call, int i, int dim); /* 0 when absent or of lower rank */
 unsigned char *syi_data(const struct syi_call *call, int i);     /* NULL only when absent */
 struct syi_rows syi_rows_of(const struct syi_call *call, int i);
 struct syi_column syi_column_of(const struct syi_call *call, int i);
 enum syi_type syi_type_at(const struct syi_call *call, int i);
-int64_t syi_stride(const DLTensor *t, int dim); /* in elements; that of a compact tensor when strides is NULL */
-
-/* The last `tail` dimensions lie as one contiguous row of *row_elems elements. */
-bool syi_tail_contiguous(const DLTensor *t, int tail, int64_t *row_elems);
+int64_t syi_stride(const DLTensor *t,
+                   int dim); /* in elements; that of a compact tensor when strides is NULL */
 
 #endif

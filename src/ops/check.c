@@ -1,12 +1,12 @@
 /*
- * The checks operators share. Each step walks the operator's tensor table, so every operator judges in the same order
- * and says the same thing in the same words.
+ * The checks operators share. Each step walks the operator's tensor table, so every operator judges in the
+ * same order and says the same thing in the same words.
  */
 #include "ops/call.h"
 
 #include <stdio.h>
 
-/* ---- Text of shapes and types ------------------------------------------------------------------------------- */
+/* ---- Text of shapes and types ------------------------------------------------------------------------ */
 
 struct text {
     char s[160];
@@ -17,14 +17,15 @@ static struct text shape_text(int rank, const int64_t *shape)
     struct text text = {"["};
     size_t used = 1;
     for (int d = 0; d < rank && used + 24 < sizeof text.s; d++)
-        used += (size_t)snprintf(text.s + used, sizeof text.s - used, d == 0 ? "%lld" : ",%lld", (long long)shape[d]);
+        used += (size_t)snprintf(text.s + used, sizeof text.s - used, d == 0 ? "%lld" : ",%lld",
+                                 (long long)shape[d]);
     snprintf(text.s + used, sizeof text.s - used, "]");
     return text;
 }
 
 static struct text type_text(DLDataType type)
 {
-    struct text text;
+    struct text text = {""};
     syi_describe_type(type, text.s, sizeof text.s);
     return text;
 }
@@ -42,14 +43,15 @@ static struct text types_text(const struct syi_call *call, const struct syi_rule
             continue;
         types &= ~SYI_BIT(t);
         const char *join = used == 0 ? "" : types == 0 ? " or " : ", ";
-        used += (size_t)snprintf(text.s + used, sizeof text.s - used, "%s%s", join, syi_type_name((enum syi_type)t));
+        used += (size_t)snprintf(text.s + used, sizeof text.s - used, "%s%s", join,
+                                 syi_type_name((enum syi_type)t));
     }
     if (used == 0 && rule->like != 0)
         return type_text(call->tensor[rule->like - 1]->dtype);
     return text;
 }
 
-/* ---- Null, dtype, rank -------------------------------------------------------------------------------------- */
+/* ---- Null, dtype, rank ------------------------------------------------------------------------------- */
 
 static bool looked_at(const struct syi_call *call, int i)
 {
@@ -72,13 +74,14 @@ static sy_status check_null(struct syi_call *call, bool untouched)
         if (t == NULL && !(rule->flags & SYI_OPTIONAL) && looked_at(call, i))
             return syi_fail(call->ctx, SY_ERR_NULL, rule->name, "is missing, want a tensor");
         if (t != NULL && t->ndim > 0 && t->shape == NULL)
-            return syi_fail(call->ctx, SY_ERR_NULL, rule->name, "has rank %d and no shape", (int)t->ndim);
+            return syi_fail(call->ctx, SY_ERR_NULL, rule->name, "has rank %d and no shape, want a shape",
+                            (int)t->ndim);
     }
     for (int i = 0; i < call->op->n_rules && !call->query && !untouched; i++) {
         const DLTensor *t = call->tensor[i];
         if (t != NULL && t->data == NULL && !is_empty(t))
-            return syi_fail(call->ctx, SY_ERR_NULL, call->op->rules[i].name, "has shape %s and no data",
-                            shape_text(t->ndim, t->shape).s);
+            return syi_fail(call->ctx, SY_ERR_NULL, call->op->rules[i].name,
+                            "has shape %s and no data, want a data pointer", shape_text(t->ndim, t->shape).s);
     }
     return SY_OK;
 }
@@ -100,8 +103,8 @@ static sy_status check_dtype(struct syi_call *call)
         const enum syi_type type = syi_type_of(t->dtype);
         if (rule->flags & SYI_RAW_WORD) {
             if (!word)
-                return syi_fail(call->ctx, SY_ERR_DTYPE, rule->name, "is %s, want an element of 1, 2, 4 or 8 bytes",
-                                type_text(t->dtype).s);
+                return syi_fail(call->ctx, SY_ERR_DTYPE, rule->name,
+                                "is %s, want an element of 1, 2, 4 or 8 bytes", type_text(t->dtype).s);
         } else if (rule->flags & SYI_RAW_BYTES) {
             if (bytes == 0)
                 return syi_fail(call->ctx, SY_ERR_DTYPE, rule->name, "is %s, want an element of whole bytes",
@@ -152,19 +155,26 @@ sy_status syi_check_tensors(struct syi_call *call, bool untouched)
     return st == SY_OK ? check_rank(call) : st;
 }
 
-/* ---- Shapes and values -------------------------------------------------------------------------------------- */
+/* ---- Shapes and values ------------------------------------------------------------------------------- */
 
 sy_status syi_check_shape(struct syi_call *call, int i, int rank, const int64_t *shape)
 {
     const DLTensor *t = call->tensor[i];
     if (t == NULL)
         return SY_OK;
-    bool same = t->ndim == rank;
-    for (int d = 0; same && d < rank; d++)
-        same = t->shape[d] == shape[d];
-    return same ? SY_OK
-                : syi_fail(call->ctx, SY_ERR_SHAPE, call->op->rules[i].name, "has shape %s, want %s",
-                           shape_text(t->ndim, t->shape).s, shape_text(rank, shape).s);
+    int wrong = 0; /* first dimension that differs */
+    while (wrong < rank && wrong < t->ndim && t->shape[wrong] == shape[wrong])
+        wrong++;
+    if (wrong == rank && rank == t->ndim)
+        return SY_OK;
+    const sy_fault fault = {.status = SY_ERR_SHAPE,
+                            .argument = call->op->rules[i].name,
+                            .batch = -1,
+                            .position = -1,
+                            .value = wrong < t->ndim ? t->shape[wrong] : 0,
+                            .limit = wrong < rank ? shape[wrong] : 0};
+    return syi_fail_at(call->ctx, &fault, "has shape %s, want %s", shape_text(t->ndim, t->shape).s,
+                       shape_text(rank, shape).s);
 }
 
 sy_status syi_check_vector(struct syi_call *call, int i, int64_t n)
@@ -187,8 +197,8 @@ sy_status syi_check_per_row(struct syi_call *call, int i, int64_t batch)
     const bool all = t->shape[0] == batch && (t->ndim == 1 || t->shape[1] == 1);
     return one || all ? SY_OK
                       : syi_fail(call->ctx, SY_ERR_SHAPE, call->op->rules[i].name,
-                                 "has shape %s, want [1], [%lld] or [%lld,1]", shape_text(t->ndim, t->shape).s,
-                                 (long long)batch, (long long)batch);
+                                 "has shape %s, want [1], [%lld] or [%lld,1]",
+                                 shape_text(t->ndim, t->shape).s, (long long)batch, (long long)batch);
 }
 
 sy_status syi_check_value(struct syi_call *call, const char *field, int64_t value, int64_t low, int64_t high)
@@ -207,7 +217,7 @@ sy_status syi_check_value(struct syi_call *call, const char *field, int64_t valu
                        (long long)high);
 }
 
-sy_status syi_check_enum(struct syi_call *call, const char *field, int value, int n)
+sy_status syi_check_enum(struct syi_call *call, const char *field, int value, int n, const char *names)
 {
     if (value >= 0 && value < n)
         return SY_OK;
@@ -218,10 +228,10 @@ sy_status syi_check_enum(struct syi_call *call, const char *field, int value, in
                             .position = -1,
                             .value = value,
                             .limit = n};
-    return syi_fail_at(call->ctx, &fault, "is %d, want one of its %d named values", value, n);
+    return syi_fail_at(call->ctx, &fault, "is %d, want 0 to %d: %s", value, n - 1, names);
 }
 
-/* ---- Overflow, stride, device, alias ------------------------------------------------------------------------ */
+/* ---- Overflow, stride, device, alias ----------------------------------------------------------------- */
 
 int64_t syi_stride(const DLTensor *t, int dim)
 {
@@ -233,24 +243,26 @@ int64_t syi_stride(const DLTensor *t, int dim)
     return stride;
 }
 
-/* Bytes from the first to behind the last element, 0 when empty; false when they cannot be counted. Negative strides
-   are left for the stride check. */
+/* Bytes from the first to behind the last element, 0 when empty; false when they cannot be counted. An
+   extent of 0 does not excuse the others: a row must be countable even if there is none. Negative strides
+   are left for later. */
 static bool span_bytes(const DLTensor *t, int64_t *span)
 {
-    int64_t last = 0, count = 1;
-    *span = 0;
-    if (is_empty(t))
-        return true;
+    const int64_t elem_bytes = (int64_t)syi_elem_bytes(t->dtype);
+    int64_t last = 0, count = 1, bytes;
     for (int d = t->ndim - 1; d >= 0; d--) {
-        int64_t reach;
+        const int64_t extent = t->shape[d] > 0 ? t->shape[d] : 1;
         const int64_t stride = t->strides != NULL ? t->strides[d] : count;
-        if (!syi_mul(t->shape[d], count, &count) || !syi_mul(t->shape[d] - 1, stride < 0 ? 0 : stride, &reach) ||
+        int64_t reach;
+        if (!syi_mul(extent, count, &count) || !syi_mul(extent - 1, stride < 0 ? 0 : stride, &reach) ||
             !syi_add(last, reach, &last))
             return false;
     }
-    const int64_t elem_bytes = (int64_t)syi_elem_bytes(t->dtype);
-    int64_t total;
-    return syi_mul(count, elem_bytes, &total) && syi_add(last, 1, &last) && syi_mul(last, elem_bytes, span);
+    if (!syi_mul(count, elem_bytes, &bytes) || !syi_add(last, 1, &last) || !syi_mul(last, elem_bytes, span))
+        return false;
+    if (is_empty(t))
+        *span = 0;
+    return true;
 }
 
 sy_status syi_check_sizes(struct syi_call *call)
@@ -258,27 +270,38 @@ sy_status syi_check_sizes(struct syi_call *call)
     for (int i = 0; i < call->op->n_rules; i++) {
         const DLTensor *t = call->tensor[i];
         int64_t span;
-        if (t != NULL && !span_bytes(t, &span))
+        if (t == NULL || span_bytes(t, &span))
+            continue;
+        const struct text shape = shape_text(t->ndim, t->shape);
+        if (t->strides == NULL)
             return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[i].name,
-                            "has shape %s, want fewer than 2^63 bytes", shape_text(t->ndim, t->shape).s);
+                            "has shape %s, want fewer than 2^63 bytes", shape.s);
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[i].name,
+                        "has shape %s and strides %s, want fewer than 2^63 bytes", shape.s,
+                        shape_text(t->ndim, t->strides).s);
     }
     return SY_OK;
 }
 
-/* A dimension of one element has no stride to speak of. */
-bool syi_tail_contiguous(const DLTensor *t, int tail, int64_t *row_elems)
+sy_status syi_check_row(struct syi_call *call, int i, int tail, int64_t *row_elems)
 {
-    int64_t want = 1;
+    const DLTensor *t = call->tensor[i];
+    *row_elems = 1;
     for (int d = t->ndim - 1; d >= t->ndim - tail; d--) {
-        if (t->shape[d] > 1 && syi_stride(t, d) != want)
-            return false;
-        want *= t->shape[d];
+        /* A dimension of one element has no stride to speak of. */
+        if (t->shape[d] > 1 && syi_stride(t, d) != *row_elems)
+            return syi_fail(
+                call->ctx, SY_ERR_STRIDE, call->op->rules[i].name,
+                "has strides %s for shape %s, want contiguous elements in a row: stride %lld in dimension "
+                "%d",
+                shape_text(t->ndim, t->strides).s, shape_text(t->ndim, t->shape).s, (long long)*row_elems, d);
+        *row_elems *= t->shape[d];
     }
-    *row_elems = want;
-    return true;
+    return SY_OK;
 }
 
-/* The dimensions before the tail step by one stride: the elements from row to row, or 0 when there is at most one. */
+/* The dimensions before the tail step by one stride: the elements from row to row, or 0 when there is at
+   most one. */
 static bool row_stride(const DLTensor *t, int tail, int64_t *stride)
 {
     int64_t want = 0; /* elements a step of the next outer dimension must take; 0: free */
@@ -295,6 +318,21 @@ static bool row_stride(const DLTensor *t, int tail, int64_t *stride)
     return true;
 }
 
+sy_status syi_check_step(struct syi_call *call, const char *name, const char *what, int64_t stride,
+                         int64_t least)
+{
+    if (stride >= least)
+        return SY_OK;
+    const sy_fault fault = {.status = SY_ERR_STRIDE,
+                            .argument = name,
+                            .batch = -1,
+                            .position = -1,
+                            .value = stride,
+                            .limit = least};
+    return syi_fail_at(call->ctx, &fault, "has %s stride %lld, want at least %lld", what, (long long)stride,
+                       (long long)least);
+}
+
 static sy_status check_stride(struct syi_call *call, int i)
 {
     const struct syi_rule *rule = &call->op->rules[i];
@@ -308,20 +346,17 @@ static sy_status check_stride(struct syi_call *call, int i)
                             (long long)t->strides[0]);
         return SY_OK;
     }
-    if (!syi_tail_contiguous(t, call->tail[i], &row_elems))
-        return syi_fail(call->ctx, SY_ERR_STRIDE, rule->name,
-                        "has strides %s for shape %s, want contiguous elements in a row",
-                        shape_text(t->ndim, t->strides).s, shape_text(t->ndim, t->shape).s);
+    sy_status st = syi_check_row(call, i, call->tail[i], &row_elems);
+    if (st != SY_OK)
+        return st;
     if (!row_stride(t, call->tail[i], &stride))
-        return syi_fail(call->ctx, SY_ERR_STRIDE, rule->name, "has strides %s for shape %s, want evenly spaced rows",
+        return syi_fail(call->ctx, SY_ERR_STRIDE, rule->name,
+                        "has strides %s for shape %s, want evenly spaced rows",
                         shape_text(t->ndim, t->strides).s, shape_text(t->ndim, t->shape).s);
     bool several_rows = false;
     for (int d = 0; d < t->ndim - call->tail[i]; d++)
         several_rows = several_rows || t->shape[d] > 1;
-    if (several_rows && stride < row_elems)
-        return syi_fail(call->ctx, SY_ERR_STRIDE, rule->name, "has row stride %lld, want at least %lld",
-                        (long long)stride, (long long)row_elems);
-    return SY_OK;
+    return several_rows ? syi_check_step(call, rule->name, "row", stride, row_elems) : SY_OK;
 }
 
 static bool on_cpu(const DLTensor *t)
@@ -379,13 +414,14 @@ sy_status syi_check_layout(struct syi_call *call)
     }
     for (int i = 0; i < call->op->n_rules; i++)
         if (call->tensor[i] != NULL && !on_cpu(call->tensor[i]))
-            return syi_fail(call->ctx, SY_ERR_DEVICE, call->op->rules[i].name,
-                            "lies on device type %d, want CPU memory (type 1): this build has no other backend",
-                            (int)call->tensor[i]->device.device_type);
+            return syi_fail(
+                call->ctx, SY_ERR_DEVICE, call->op->rules[i].name,
+                "lies on device type %d, want CPU memory (type 1): this build has no other backend",
+                (int)call->tensor[i]->device.device_type);
     return call->query ? SY_OK : check_alias(call);
 }
 
-/* ---- Views -------------------------------------------------------------------------------------------------- */
+/* ---- Views ------------------------------------------------------------------------------------------- */
 
 int64_t syi_extent(const struct syi_call *call, int i, int dim)
 {
@@ -395,8 +431,8 @@ int64_t syi_extent(const struct syi_call *call, int i, int dim)
 
 unsigned char *syi_data(const struct syi_call *call, int i)
 {
-    /* A tensor without elements may come without data, but plans use NULL for "absent": stand on the descriptor, of
-       which no byte will be touched. */
+    /* A tensor without elements may come without data, but plans use NULL for "absent": stand on the
+       descriptor, of which no byte will be touched. */
     const DLTensor *t = call->tensor[i];
     if (t == NULL)
         return NULL;

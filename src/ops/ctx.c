@@ -27,9 +27,23 @@ static sy_status refuse(const sy_ctx_options *o, sy_status status, const char *s
     return status;
 }
 
+/* Names what was asked for and what there is; `known` tells a table this CPU cannot run from no table at
+   all. */
+static sy_status refuse_isa(const sy_ctx_options *o, bool known)
+{
+    char names[160];
+    size_t used = (size_t)snprintf(names, sizeof names, "%.64s%s, want one of:", o->isa,
+                                   known ? ", which this CPU cannot run" : "");
+    for (int i = 0; sy_isa_name(i) != NULL && used < sizeof names; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, " %s", sy_isa_name(i));
+    return refuse(o, known ? SY_ERR_UNSUPPORTED : SY_ERR_VALUE, "isa is ", names);
+}
+
 sy_status sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t options_bytes)
 {
     sy_ctx_options o = {0};
+    if (ctx != NULL)
+        *ctx = NULL;
     if (options != NULL) {
         memcpy(&o, options, options_bytes < sizeof o ? options_bytes : sizeof o);
         for (size_t i = sizeof o; i < options_bytes; i++)
@@ -40,9 +54,9 @@ sy_status sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t op
         o.error[0] = '\0';
     if (ctx == NULL)
         return refuse(&o, SY_ERR_NULL, "ctx is NULL, want a place for the context", "");
-    *ctx = NULL;
     if ((o.alloc == NULL) != (o.dealloc == NULL))
-        return refuse(&o, SY_ERR_NULL, o.alloc == NULL ? "alloc" : "dealloc", " is NULL, want alloc and dealloc");
+        return refuse(&o, SY_ERR_NULL, o.alloc == NULL ? "alloc" : "dealloc",
+                      " is NULL, want alloc and dealloc");
     if (o.threads < 0) {
         char value[32];
         snprintf(value, sizeof value, "%d, want 0 or more", o.threads);
@@ -51,8 +65,7 @@ sy_status sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t op
     bool known;
     const struct syi_kernels *kernels = syi_kernels_named(o.isa, &known);
     if (kernels == NULL)
-        return known ? refuse(&o, SY_ERR_UNSUPPORTED, "isa asks for instructions this CPU does not have: ", o.isa)
-                     : refuse(&o, SY_ERR_VALUE, "isa names no kernel table of this build: ", o.isa);
+        return refuse_isa(&o, known);
     if (o.alloc == NULL) {
         o.alloc = alloc_default;
         o.dealloc = free_default;
@@ -62,7 +75,7 @@ sy_status sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t op
         return refuse(&o, SY_ERR_NOMEM, "a context could not be allocated", "");
     *made = (sy_ctx){.kernels = kernels,
                      .threads = o.threads > 0 ? o.threads : syi_default_threads(),
-                     .owner_pid = (long)getpid(),
+                     .owner_pid = syi_forked() ? 0 : (long)getpid(),
                      .parallel_for = o.parallel_for,
                      .parallel_user = o.parallel_user,
                      .alloc = o.alloc,

@@ -37,12 +37,17 @@ static sy_status check_inputs(struct syi_call *call)
     sy_status st = syi_check_tensors(call, false);
     if (st != SY_OK)
         return st;
-    const DLTensor *indices = call->tensor[INDICES], *table = call->tensor[TABLE], *cache = call->tensor[CACHE];
+    const DLTensor *indices = call->tensor[INDICES], *table = call->tensor[TABLE],
+                   *cache = call->tensor[CACHE];
     for (int d = cache_lead(call); d < cache->ndim; d++)
         if (cache->shape[d] == 0) {
-            const sy_fault fault = {
-                .status = SY_ERR_SHAPE, .code = SY_FAULT_EMPTY, .argument = "cache", .batch = -1, .position = -1};
-            return syi_fail_at(call->ctx, &fault, "has extent 0 in dimension %d, want rows of at least one element", d);
+            const sy_fault fault = {.status = SY_ERR_SHAPE,
+                                    .code = SY_FAULT_EMPTY,
+                                    .argument = "cache",
+                                    .batch = -1,
+                                    .position = -1};
+            return syi_fail_at(call->ctx, &fault,
+                               "has extent 0 in dimension %d, want rows of at least one element", d);
         }
     int64_t batch;
     if (!product(indices, 0, indices->ndim - 1, &batch))
@@ -75,13 +80,14 @@ static sy_status check_values(struct syi_call *call)
         return syi_fail(call->ctx, SY_ERR_SHAPE, "cache",
                         "has blocks of %lld rows, want block_size %lld (a flat cache has rank 2)",
                         (long long)cache->shape[1], (long long)a->block_size);
-    return syi_check_enum(call, "pad", (int)a->pad, SY_PAD_SKIP + 1);
+    return syi_check_enum(call, "pad", (int)a->pad, SY_PAD_SKIP + 1, "ERROR, ZERO, SKIP");
 }
 
 /* Sizes of the logical side, the physical side and the output. */
 static sy_status check_overflow(struct syi_call *call, struct syi_kv_gather_plan *plan)
 {
-    const DLTensor *indices = call->tensor[INDICES], *table = call->tensor[TABLE], *cache = call->tensor[CACHE];
+    const DLTensor *indices = call->tensor[INDICES], *table = call->tensor[TABLE],
+                   *cache = call->tensor[CACHE];
     const int64_t size = call->args.kv_gather.block_size;
     int64_t unused, row_elems, n;
     plan->k = indices->shape[indices->ndim - 1];
@@ -91,20 +97,23 @@ static sy_status check_overflow(struct syi_call *call, struct syi_kv_gather_plan
     plan->block_size = size;
     if (!syi_mul(plan->table_len, size, &unused))
         return syi_fail(call->ctx, SY_ERR_OVERFLOW, "block_table",
-                        "has %lld columns of %lld tokens, want fewer than 2^63 tokens", (long long)plan->table_len,
-                        (long long)size);
+                        "has %lld columns of %lld tokens, want fewer than 2^63 tokens",
+                        (long long)plan->table_len, (long long)size);
     const bool flat = cache_lead(call) == 1;
     plan->n_blocks = flat ? cache->shape[0] / size + (cache->shape[0] % size != 0) : cache->shape[0];
     if (!syi_mul(plan->n_blocks, size, &plan->n_cache_rows))
-        return syi_fail(call->ctx, SY_ERR_OVERFLOW, "block_size", "is %lld for %lld blocks, want fewer than 2^63 rows",
-                        (long long)size, (long long)plan->n_blocks);
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW, "block_size",
+                        "is %lld for %lld blocks, want fewer than 2^63 rows", (long long)size,
+                        (long long)plan->n_blocks);
     if (flat)
         plan->n_cache_rows = cache->shape[0];
     if (!syi_mul(plan->batch, plan->k, &n) || n >= INT64_C(1) << 32)
-        return syi_fail(call->ctx, SY_ERR_OVERFLOW, "indices", "has %lld rows of %lld, want fewer than 2^32 positions",
-                        (long long)plan->batch, (long long)plan->k);
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW, "indices",
+                        "has %lld rows of %lld, want fewer than 2^32 positions", (long long)plan->batch,
+                        (long long)plan->k);
     if (!product(cache, cache_lead(call), cache->ndim, &row_elems) ||
-        !syi_mul(row_elems, (int64_t)syi_elem_bytes(cache->dtype), &row_elems) || !syi_mul(n, row_elems, &unused))
+        !syi_mul(row_elems, (int64_t)syi_elem_bytes(cache->dtype), &row_elems) ||
+        !syi_mul(n, row_elems, &unused))
         return syi_fail(call->ctx, SY_ERR_OVERFLOW, "out", "would have more than 2^63-1 bytes");
     plan->row_bytes = (size_t)row_elems;
     return SY_OK;
@@ -132,12 +141,12 @@ static sy_status check_cache_strides(struct syi_call *call, struct syi_kv_gather
     int64_t row_elems = 0;
     if (cache->shape[0] == 0)
         return SY_OK; /* no row exists; every live index fails on its block */
-    if (!syi_tail_contiguous(cache, cache->ndim - lead, &row_elems))
-        return syi_fail(call->ctx, SY_ERR_STRIDE, "cache", "has a row whose elements are not contiguous");
+    sy_status st = syi_check_row(call, CACHE, cache->ndim - lead, &row_elems);
     const int64_t row_stride = syi_stride(cache, lead - 1);
-    if (cache->shape[lead - 1] > 1 && row_stride < row_elems)
-        return syi_fail(call->ctx, SY_ERR_STRIDE, "cache", "has row stride %lld, want at least %lld",
-                        (long long)row_stride, (long long)row_elems);
+    if (st == SY_OK && cache->shape[lead - 1] > 1)
+        st = syi_check_step(call, "cache", "row", row_stride, row_elems);
+    if (st != SY_OK)
+        return st;
     plan->row_stride = row_stride * elem_bytes;
     if (lead == 1) {
         /* When this product does not fit there is one block, and block 0 needs no stride. */
@@ -146,11 +155,10 @@ static sy_status check_cache_strides(struct syi_call *call, struct syi_kv_gather
         return SY_OK;
     }
     const int64_t reach = (cache->shape[1] - 1) * (cache->shape[1] > 1 ? row_stride : 0) + row_elems;
-    if (cache->shape[0] > 1 && syi_stride(cache, 0) < reach)
-        return syi_fail(call->ctx, SY_ERR_STRIDE, "cache", "has block stride %lld, want at least %lld",
-                        (long long)syi_stride(cache, 0), (long long)reach);
+    if (cache->shape[0] > 1)
+        st = syi_check_step(call, "cache", "block", syi_stride(cache, 0), reach);
     plan->block_stride = syi_stride(cache, 0) * elem_bytes;
-    return SY_OK;
+    return st;
 }
 
 static sy_status check(struct syi_call *call)
@@ -189,7 +197,8 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {"kv_gather", SYI_KV_GATHER, sizeof(sy_kv_gather_args), N_TENSORS, rules, check};
+static const struct syi_op op = {"kv_gather", SYI_KV_GATHER, sizeof(sy_kv_gather_args),
+                                 N_TENSORS,   rules,         check};
 
 sy_status sy_kv_gather_n(sy_ctx *ctx, const sy_kv_gather_args *args, size_t args_bytes)
 {

@@ -41,7 +41,8 @@ static sy_status check_inputs(struct syi_call *call)
 static sy_status check_overflow(struct syi_call *call, int64_t *n_slots)
 {
     const sy_moe_dispatch_args *a = &call->args.moe_dispatch;
-    const int64_t row_bytes = syi_extent(call, INPUT, 1) * (int64_t)syi_elem_bytes(call->tensor[INPUT]->dtype);
+    const int64_t row_bytes =
+        syi_extent(call, INPUT, 1) * (int64_t)syi_elem_bytes(call->tensor[INPUT]->dtype);
     int64_t bytes;
     if (!syi_mul(a->num_experts, a->capacity, n_slots) || !syi_mul(*n_slots, row_bytes, &bytes))
         return syi_fail(call->ctx, SY_ERR_OVERFLOW, "capacity",
@@ -91,16 +92,16 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {"moe_dispatch", SYI_MOE_DISPATCH, sizeof(sy_moe_dispatch_args), N_TENSORS, rules,
-                                 check};
+static const struct syi_op op = {
+    "moe_dispatch", SYI_MOE_DISPATCH, sizeof(sy_moe_dispatch_args), N_TENSORS, rules, check};
 
 sy_status sy_moe_dispatch_n(sy_ctx *ctx, const sy_moe_dispatch_args *args, size_t args_bytes)
 {
     return syi_run(ctx, &op, args, args_bytes);
 }
 
-sy_status sy_moe_dispatch_query_n(sy_ctx *ctx, const sy_moe_dispatch_args *args, size_t args_bytes, sy_query *query,
-                                  size_t query_bytes)
+sy_status sy_moe_dispatch_query_n(sy_ctx *ctx, const sy_moe_dispatch_args *args, size_t args_bytes,
+                                  sy_query *query, size_t query_bytes)
 {
     return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
 }

@@ -73,6 +73,20 @@ static sy_status check_values(struct syi_call *call, struct syi_moe_permute_plan
     return check_limit(call, "num_out_tokens", "output rows", plan->n_rows);
 }
 
+/* The output must be countable even when the tensor itself is not there yet. */
+static sy_status check_overflow(struct syi_call *call, struct syi_moe_permute_plan *plan)
+{
+    const int64_t row_bytes =
+        syi_extent(call, TOKENS, 1) * (int64_t)syi_elem_bytes(call->tensor[TOKENS]->dtype);
+    int64_t bytes;
+    plan->row_bytes = (size_t)row_bytes;
+    if (!syi_mul(plan->n_rows, row_bytes, &bytes))
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW, "num_out_tokens",
+                        "means %lld rows of %lld bytes, want fewer than 2^63 bytes", (long long)plan->n_rows,
+                        (long long)row_bytes);
+    return SY_OK;
+}
+
 static sy_status check(struct syi_call *call)
 {
     struct syi_moe_permute_plan *plan = &call->plan.moe_permute;
@@ -81,6 +95,8 @@ static sy_status check(struct syi_call *call)
         st = check_values(call, plan);
     if (st == SY_OK)
         st = syi_check_sizes(call);
+    if (st == SY_OK)
+        st = check_overflow(call, plan);
     if (st == SY_OK)
         st = syi_check_matrix(call, OUT_TOKENS, plan->n_rows, syi_extent(call, TOKENS, 1));
     if (st == SY_OK)
@@ -95,7 +111,6 @@ static sy_status check(struct syi_call *call)
         st = syi_check_layout(call);
     if (st != SY_OK)
         return st;
-    plan->row_bytes = (size_t)syi_extent(call, TOKENS, 1) * syi_elem_bytes(call->tensor[TOKENS]->dtype);
     plan->prob_bytes = call->tensor[PROBS] != NULL ? syi_elem_bytes(call->tensor[PROBS]->dtype) : 0;
     plan->tokens = syi_rows_of(call, TOKENS);
     plan->map = syi_rows_of(call, MAP);
@@ -113,15 +128,16 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {"moe_permute", SYI_MOE_PERMUTE, sizeof(sy_moe_permute_args), N_TENSORS, rules, check};
+static const struct syi_op op = {"moe_permute", SYI_MOE_PERMUTE, sizeof(sy_moe_permute_args),
+                                 N_TENSORS,     rules,           check};
 
 sy_status sy_moe_permute_n(sy_ctx *ctx, const sy_moe_permute_args *args, size_t args_bytes)
 {
     return syi_run(ctx, &op, args, args_bytes);
 }
 
-sy_status sy_moe_permute_query_n(sy_ctx *ctx, const sy_moe_permute_args *args, size_t args_bytes, sy_query *query,
-                                 size_t query_bytes)
+sy_status sy_moe_permute_query_n(sy_ctx *ctx, const sy_moe_permute_args *args, size_t args_bytes,
+                                 sy_query *query, size_t query_bytes)
 {
     return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
 }

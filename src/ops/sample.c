@@ -60,14 +60,18 @@ static bool any_output(const struct syi_call *call)
 static sy_status check_inputs(struct syi_call *call)
 {
     if (!call->query && call->tensor[LOGITS] != NULL && !any_output(call))
-        return syi_fail(call->ctx, SY_ERR_NULL, "token", "is missing and so is every other output, want at least one");
+        return syi_fail(call->ctx, SY_ERR_NULL, "token",
+                        "is missing and so is every other output, want at least one");
     sy_status st = syi_check_tensors(call, false);
     if (st != SY_OK)
         return st;
     const int64_t batch = syi_extent(call, LOGITS, 0), vocab = syi_extent(call, LOGITS, 1);
     if (vocab == 0) {
-        const sy_fault fault = {
-            .status = SY_ERR_SHAPE, .code = SY_FAULT_EMPTY, .argument = "logits", .batch = -1, .position = -1};
+        const sy_fault fault = {.status = SY_ERR_SHAPE,
+                                .code = SY_FAULT_EMPTY,
+                                .argument = "logits",
+                                .batch = -1,
+                                .position = -1};
         return syi_fail_at(call->ctx, &fault, "has a vocabulary of 0 tokens, want at least 1");
     }
     for (int i = TOP_K; st == SY_OK && i <= STREAM; i++)
@@ -88,16 +92,17 @@ static sy_status check_enums(struct syi_call *call)
     const struct {
         const char *field;
         int value, n;
+        const char *names;
     } enums[] = {
-        {"noise", (int)a->noise, SY_NOISE_CDF + 1},
-        {"q_order", (int)a->q_order, SY_Q_VOCAB + 1},
-        {"ties", (int)a->ties, SY_TIES_ALL + 1},
-        {"logprob_mode", (int)a->logprob_mode, SY_LOGPROB_FINAL + 1},
-        {"empty_token", (int)a->empty_token, SY_EMPTY_ZERO + 1},
+        {"noise", (int)a->noise, SY_NOISE_CDF + 1, "AUTO, NONE, Q, RACE, CDF"},
+        {"q_order", (int)a->q_order, SY_Q_VOCAB + 1, "LIST, VOCAB"},
+        {"ties", (int)a->ties, SY_TIES_ALL + 1, "EXACT, ALL"},
+        {"logprob_mode", (int)a->logprob_mode, SY_LOGPROB_FINAL + 1, "NONE, RAW, FINAL"},
+        {"empty_token", (int)a->empty_token, SY_EMPTY_ZERO + 1, "MINUS_ONE, ZERO"},
     };
     sy_status st = SY_OK;
     for (size_t i = 0; st == SY_OK && i < sizeof enums / sizeof *enums; i++)
-        st = syi_check_enum(call, enums[i].field, enums[i].value, enums[i].n);
+        st = syi_check_enum(call, enums[i].field, enums[i].value, enums[i].n, enums[i].names);
     return st;
 }
 
@@ -105,7 +110,8 @@ static sy_status check_values(struct syi_call *call)
 {
     const sy_sample_args *a = &call->args.sample;
     if (!(a->eps >= 0.0f) || isinf(a->eps))
-        return syi_fail(call->ctx, SY_ERR_VALUE, "eps", "is %g, want a finite number of 0 or more", (double)a->eps);
+        return syi_fail(call->ctx, SY_ERR_VALUE, "eps", "is %g, want a finite number of 0 or more",
+                        (double)a->eps);
     sy_status st = check_enums(call);
     if (st == SY_OK)
         st = syi_check_value(call, "k_limit", a->k_limit, 0, INT64_MAX);
@@ -116,9 +122,13 @@ static sy_status check_values(struct syi_call *call)
     if ((a->noise == SY_NOISE_RACE || a->noise == SY_NOISE_CDF) && a->seed == NULL)
         return syi_fail(call->ctx, SY_ERR_VALUE, "noise", "is %s but seed is missing, want the tensor seed",
                         a->noise == SY_NOISE_RACE ? "RACE" : "CDF");
-    if (!call->query && (a->logprob != NULL) != (a->logprob_mode != SY_LOGPROB_NONE))
-        return syi_fail(call->ctx, SY_ERR_VALUE, "logprob_mode", "is %s while the logprob output is %s, want both",
-                        a->logprob_mode == SY_LOGPROB_NONE ? "NONE" : "set", a->logprob != NULL ? "given" : "missing");
+    if (!call->query && a->logprob != NULL && a->logprob_mode == SY_LOGPROB_NONE)
+        return syi_fail(call->ctx, SY_ERR_VALUE, "logprob_mode",
+                        "is NONE while the logprob output is given, want RAW or FINAL, or no output");
+    if (!call->query && a->logprob == NULL && a->logprob_mode != SY_LOGPROB_NONE)
+        return syi_fail(call->ctx, SY_ERR_VALUE, "logprob_mode",
+                        "is %s while the logprob output is missing, want the output, or NONE",
+                        a->logprob_mode == SY_LOGPROB_RAW ? "RAW" : "FINAL");
     return SY_OK;
 }
 
@@ -127,7 +137,8 @@ static sy_status check_outputs(struct syi_call *call)
     const int64_t batch = syi_extent(call, LOGITS, 0), vocab = syi_extent(call, LOGITS, 1);
     sy_status st = SY_OK;
     for (int i = TOKEN; st == SY_OK && i < N_TENSORS; i++)
-        st = rules[i].flags & SYI_VECTOR ? syi_check_vector(call, i, batch) : syi_check_matrix(call, i, batch, vocab);
+        st = rules[i].flags & SYI_VECTOR ? syi_check_vector(call, i, batch)
+                                         : syi_check_matrix(call, i, batch, vocab);
     return st;
 }
 
@@ -177,9 +188,16 @@ static sy_status check(struct syi_call *call)
     sy_status st = check_inputs(call);
     if (st == SY_OK)
         st = check_values(call);
-    if (st == SY_OK && syi_extent(call, LOGITS, 1) > max_vocab)
-        st = syi_fail(call->ctx, SY_ERR_OVERFLOW, "logits", "has a vocabulary of %lld tokens, want at most %lld",
-                      (long long)syi_extent(call, LOGITS, 1), (long long)max_vocab);
+    if (st == SY_OK && syi_extent(call, LOGITS, 1) > max_vocab) {
+        const sy_fault fault = {.status = SY_ERR_OVERFLOW,
+                                .argument = "logits",
+                                .batch = -1,
+                                .position = -1,
+                                .value = syi_extent(call, LOGITS, 1),
+                                .limit = max_vocab};
+        st = syi_fail_at(call->ctx, &fault, "has a vocabulary of %lld tokens, want at most %lld",
+                         (long long)fault.value, (long long)max_vocab);
+    }
     if (st == SY_OK)
         st = syi_check_sizes(call);
     if (st == SY_OK)

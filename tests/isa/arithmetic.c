@@ -1,6 +1,7 @@
 /*
- * The exact arithmetic below the operators: 16-bit conversions over all values, fixed-point weights, mass targets,
- * Philox, the exponential variate and the logarithm of a weight sum, against published values and wide arithmetic.
+ * The exact arithmetic below the operators: 16-bit conversions over all values, fixed-point weights, mass
+ * targets, Philox, the exponential variate and the logarithm of a weight sum, against published values and
+ * wide arithmetic.
  */
 #include "cpu/sample.h"
 #include "support.h"
@@ -65,7 +66,8 @@ static void mass_targets_are_exact_ceilings(void **state)
     assert_int_equal(syi_mass_target(f32_from_bits(1), UINT64_C(1) << 63), 1);
     assert_int_equal(syi_mass_target(0x1p-64f, UINT64_C(1) << 63), 1);
     assert_int_equal(syi_mass_target(0x1p-62f, (UINT64_C(1) << 63) - 1), 2);
-    assert_int_equal(syi_mass_target(f32_from_bits(0x3f7fffff), UINT64_C(1) << 40), (UINT64_C(1) << 40) - (1 << 16));
+    assert_int_equal(syi_mass_target(f32_from_bits(0x3f7fffff), UINT64_C(1) << 40),
+                     (UINT64_C(1) << 40) - (1 << 16));
 }
 
 static void scores_stay_in_range(void **state)
@@ -131,7 +133,8 @@ static void logarithm_of_a_weight_sum(void **state)
 {
     (void)state;
     assert_true(syi_log_weight(UINT64_C(1) << 40) == 0.0);
-    assert_int_equal(f32_bits((float)(0.0 - syi_log_weight(UINT64_C(1707543535616)))), f32_bits(-0.440189689f));
+    assert_int_equal(f32_bits((float)(0.0 - syi_log_weight(UINT64_C(1707543535616)))),
+                     f32_bits(-0.440189689f));
     uint64_t rng = 2;
     for (int i = 0; i < 100000; i++) {
         const uint64_t f = (rng_u64(&rng) >> rng_below(&rng, 63)) | 1;

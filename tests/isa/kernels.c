@@ -1,6 +1,7 @@
 /*
- * Every slot of every kernel table this CPU can run, against definitions written here: exact arithmetic in double,
- * plain loops, and the published spot values of exp. Lengths 0..4*width+1, every misalignment, guard bytes.
+ * Every slot of every kernel table this CPU can run, against definitions written here: exact arithmetic in
+ * double, plain loops, and the published spot values of exp. Lengths 0..4*width+1, every misalignment, guard
+ * bytes.
  */
 #include "kernels/kernels.h"
 #include "support.h"
@@ -10,18 +11,19 @@
 enum { MAX_N = 4 * 16 + 1 + 64, MISALIGN = 16 };
 
 /* Values on which formulas break: signed zeros, subnormals, extremes, infinities, NaNs, ties of rounding. */
-static const uint32_t hard_f32[] = {0x00000000, 0x80000000, 0x00000001, 0x80000001, 0x007fffff, 0x00800000, 0x3f800000,
-                                    0xbf800000, 0x7f7fffff, 0xff7fffff, 0x7f800000, 0xff800000, 0x7fc00000, 0xffc12345,
-                                    0x7f800001, 0x3f808000, 0x3f818000, 0x38800000, 0x33000000, 0x33000001, 0x477fefff,
-                                    0x477ff000, 0x387fffff, 0x3f801000, 0x3f803000};
+static const uint32_t hard_f32[] = {0x00000000, 0x80000000, 0x00000001, 0x80000001, 0x007fffff,
+                                    0x00800000, 0x3f800000, 0xbf800000, 0x7f7fffff, 0xff7fffff,
+                                    0x7f800000, 0xff800000, 0x7fc00000, 0xffc12345, 0x7f800001,
+                                    0x3f808000, 0x3f818000, 0x38800000, 0x33000000, 0x33000001,
+                                    0x477fefff, 0x477ff000, 0x387fffff, 0x3f801000, 0x3f803000};
 
 static void fill_f32(uint64_t *rng, float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         const uint64_t r = rng_u64(rng);
-        x[i] = r % 4 == 0 ? f32_from_bits(hard_f32[(r >> 8) % (sizeof hard_f32 / sizeof *hard_f32)])
-             : r % 4 == 1 ? f32_from_bits((uint32_t)(r >> 32))
-                          : (float)(int32_t)(r >> 40) * 0x1p-20f;
+        x[i] = r % 4 == 0   ? f32_from_bits(hard_f32[(r >> 8) % (sizeof hard_f32 / sizeof *hard_f32)])
+               : r % 4 == 1 ? f32_from_bits((uint32_t)(r >> 32))
+                            : (float)(int32_t)(r >> 40) * 0x1p-20f;
     }
 }
 
@@ -59,7 +61,8 @@ static void copies_groups_of_rows(void **state)
     for (size_t n = 1; n <= SYI_FAN; n++)
         for (size_t bytes = 0; bytes <= 600; bytes++) {
             void *dst[SYI_FAN], *src[SYI_FAN], *next[SYI_FAN];
-            const size_t spare = n % 2 * 64; /* a guard copied on a guard shows nothing: half the sources go on */
+            const size_t spare =
+                n % 2 * 64; /* a guard copied on a guard shows nothing: half the sources go on */
             for (size_t i = 0; i < n; i++) {
                 dst[i] = random_buf(&rng, bytes, bytes % 3 == 0);
                 src[i] = random_buf(&rng, bytes + spare, bytes % 5 == 0);
@@ -251,13 +254,14 @@ static void exp_has_its_spot_values(void **state)
     static const struct {
         float t;
         uint32_t bits;
-    } spot[] = {{0.0f, 0x3f800000},   {-0.5f, 0x3f1b4598}, {-1.0f, 0x3ebc5ab2}, {-10.0f, 0x383e6bce},
-                {-28.0f, 0x2b429f81}, {-86.0f, 0x01739362}, {-86.5f, 0},        {-INFINITY, 0}};
+    } spot[] = {{0.0f, 0x3f800000},   {-0.5f, 0x3f1b4598},  {-1.0f, 0x3ebc5ab2}, {-10.0f, 0x383e6bce},
+                {-28.0f, 0x2b429f81}, {-86.0f, 0x01739362}, {-86.5f, 0},         {-INFINITY, 0}};
     for (size_t i = 0; i < sizeof spot / sizeof *spot; i++)
         assert_int_equal(f32_bits(exp_of(table(state), spot[i].t)), spot[i].bits);
 }
 
-/* Within 1.012 ulp of libm's double exp and never growing, on a fine grid and at every power-of-two boundary. */
+/* Within 1.012 ulp of libm's double exp and never growing, on a fine grid and at every power-of-two
+   boundary. */
 static void exp_is_close_and_monotone(void **state)
 {
     float before = 1.0f;
@@ -280,7 +284,8 @@ static void exp_does_not_depend_on_position(void **state)
     for (size_t n = 0; n < MAX_N; n++) {
         const float m = (float)rng_below(&rng, 50), inv_t = (float)(0.25 + rng_unit(&rng) * 4.0);
         for (size_t i = 0; i < n; i++)
-            key[i] = rng_below(&rng, 9) == 0 ? SYI_KEY_MINUS_INF : syi_value_key(m - (float)(rng_unit(&rng) * 90.0));
+            key[i] = rng_below(&rng, 9) == 0 ? SYI_KEY_MINUS_INF
+                                             : syi_value_key(m - (float)(rng_unit(&rng) * 90.0));
         float *all = buf_new(n * sizeof *all, 0);
         table(state)->exp_keys(all, key, n, m, inv_t);
         for (size_t i = 0; i < n; i++) {
@@ -292,7 +297,8 @@ static void exp_does_not_depend_on_position(void **state)
     }
 }
 
-/* A logit not above m: hard values, far ones, and t around -12, where half of all weights lie on a rounding tie. */
+/* A logit not above m: hard values, far ones, and t around -12, where half of all weights lie on a
+   rounding tie. */
 static float logit_below(uint64_t *rng, float m, float inv_t)
 {
     const uint64_t kind = rng_u64(rng) % 8;
@@ -319,7 +325,8 @@ static void weighs_f32(void **state)
     uint64_t rng = 10;
     for (size_t round = 0; round < 8 * COUNT_OF(most); round++)
         for (size_t n = 0; n < MAX_N; n++) {
-            const float m = most[round % COUNT_OF(most)], inv_t = round % 2 ? 1.0f : (float)(0.25 + rng_unit(&rng) * 4);
+            const float m = most[round % COUNT_OF(most)],
+                        inv_t = round % 2 ? 1.0f : (float)(0.25 + rng_unit(&rng) * 4);
             unsigned char *x = buf_new(n * 4, (size_t)rng_below(&rng, 64));
             uint64_t want = 0;
             for (size_t i = 0; i < n; i++) {
@@ -332,10 +339,11 @@ static void weighs_f32(void **state)
             buf_free(x);
         }
     static float equal[100003]; /* zeros: a long row of the largest weight */
-    assert_true(table(state)->weigh_f32(equal, COUNT_OF(equal), 0.0f, 0.5f) == (uint64_t)COUNT_OF(equal) << 40);
+    assert_true(table(state)->weigh_f32(equal, COUNT_OF(equal), 0.0f, 0.5f) == (uint64_t)COUNT_OF(equal)
+                                                                                   << 40);
 }
 
-/* ---- Order of raw logits ------------------------------------------------------------------------------------ */
+/* ---- Order of raw logits ----------------------------------------------------------------------------- */
 
 static uint16_t order_of(uint16_t upper)
 {
@@ -345,18 +353,19 @@ static uint16_t order_of(uint16_t upper)
 /* Upper halves, a kind per block: anything, one sign, specials of one or both signs, a lone non-negative. */
 static void fill_upper(uint64_t *rng, uint16_t *upper, size_t n)
 {
-    static const uint16_t special[] = {0x0000, 0x0001, 0x7f7f, 0x7f80, 0x7f81, 0x7fff, 0x7c00, 0x7bff, 0x7c01, 0x3f80};
+    static const uint16_t special[] = {0x0000, 0x0001, 0x7f7f, 0x7f80, 0x7f81,
+                                       0x7fff, 0x7c00, 0x7bff, 0x7c01, 0x3f80};
     for (size_t b = 0; b < n; b += SYI_BLOCK) {
         const int64_t kind = rng_below(rng, 6), lone = rng_below(rng, SYI_BLOCK);
         for (size_t i = b; i < n && i < b + SYI_BLOCK; i++) {
             const uint16_t any = (uint16_t)rng_u64(rng), hard = special[rng_u64(rng) % COUNT_OF(special)];
-            upper[i] = kind == 0   ? any
-                     : kind == 1   ? any & 0x7fff
-                     : kind == 2   ? any | 0x8000
-                     : kind == 3   ? (uint16_t)(hard | (any & 0x8000))
-                     : kind == 4   ? hard | 0x8000
-                     : i == b + (size_t)lone ? any & 0x7fff
-                                   : any | 0x8000;
+            upper[i] = kind == 0               ? any
+                       : kind == 1             ? any & 0x7fff
+                       : kind == 2             ? any | 0x8000
+                       : kind == 3             ? (uint16_t)(hard | (any & 0x8000))
+                       : kind == 4             ? hard | 0x8000
+                       : i == b + (size_t)lone ? any & 0x7fff
+                                               : any | 0x8000;
         }
     }
 }

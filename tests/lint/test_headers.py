@@ -44,7 +44,7 @@ class PublicHeader(unittest.TestCase):
 class InternalHeaders(unittest.TestCase):
     def test_each_compiles_alone(self):
         compiler = os.environ.get("SWITCHYARD_CC", "cc")
-        folders = ["src", "cli", "bench", "tests"]
+        folders = [".", "src", "cli", "bench", "tests"]
         flags = ["-std=c11", *STRICT, "-D_POSIX_C_SOURCE=200809L"]
         for folder in folders:
             flags += ["-I", os.path.join(ROOT, folder)]

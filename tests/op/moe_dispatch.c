@@ -319,6 +319,32 @@ static void no_experts(void **state)
     empty(8192, 8192, 2048, 0);
 }
 
+/* Nothing to write needs no table of slots, however many there are. */
+static void nothing_to_write_needs_no_memory(void **state)
+{
+    (void)state;
+    const int64_t capacity = INT64_C(1) << 45;
+    sy_ctx *ctx = test_ctx(2, NULL);
+    for (int i = 0; i < 2; i++) {
+        const int64_t samples = i ? 0 : 7, hidden = i ? 2 : 0;
+        int64_t s[] = {samples}, x[] = {samples, hidden}, d[] = {capacity, hidden};
+        const DLTensor indices = sy_tensor(NULL, SY_I32, 1, s), input = sy_tensor(NULL, SY_F32, 2, x),
+                       dispatch = sy_tensor(NULL, SY_F32, 2, d);
+        const sy_moe_dispatch_args args = {.indices = &indices,
+                                           .locations = &indices,
+                                           .input = &input,
+                                           .num_experts = 1,
+                                           .capacity = capacity,
+                                           .dispatch = &dispatch};
+        sy_query query;
+        expect_status(ctx, sy_moe_dispatch_query(ctx, &args, &query), SY_OK);
+        assert_true(query.rows == capacity);
+        assert_true(query.workspace_bytes < 1 << 20);
+        expect_status(ctx, sy_moe_dispatch(ctx, &args), SY_OK);
+    }
+    sy_ctx_destroy(ctx);
+}
+
 static void no_samples_keep_dispatch(void **state)
 {
     (void)state;
@@ -637,6 +663,7 @@ int main(void)
         cmocka_unit_test(no_elements),
         cmocka_unit_test(no_capacity),
         cmocka_unit_test(no_experts),
+        cmocka_unit_test(nothing_to_write_needs_no_memory),
         cmocka_unit_test(no_samples_keep_dispatch),
         cmocka_unit_test(no_samples_with_zero_unwritten_clear_dispatch),
         cmocka_unit_test(zero_unwritten_needs_dispatch_data),

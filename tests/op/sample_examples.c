@@ -1,7 +1,7 @@
 /*
- * The worked examples W1-W14 of the specification, small enough to check by eye: lists, probabilities to the printed
- * digits, masked logits and tokens. Every one is also compared bit for bit with the exact oracle, and runs with
- * k_limit 0 (native rule) and 1024 (facade rule), which must not matter to any of them.
+ * The worked examples W1-W14 of the specification, small enough to check by eye: lists, probabilities to the
+ * printed digits, masked logits and tokens. Every one is also compared bit for bit with the exact oracle, and
+ * runs with k_limit 0 (native rule) and 1024 (facade rule), which must not matter to any of them.
  */
 #include "support.h"
 
@@ -342,8 +342,9 @@ static const struct example examples[] = {
 };
 
 /*
- * Compares `value` with the next printed number: the same digits, or within `slack` units of the last one. Nine digits
- * name one f32, and W13 prints its quotients before their last rounding: there that f32 must be met exactly.
+ * Compares `value` with the next printed number: the same digits, or within `slack` units of the last one.
+ * Nine digits name one f32, and W13 prints its quotients before their last rounding: there that f32 must be
+ * met exactly.
  */
 static const char *expect_digits(const char *printed, double value, int slack)
 {
@@ -575,7 +576,10 @@ static void w14_words(void **state)
     }
 }
 
-/* Both vendor sample programs: every logit and p the smallest bf16 subnormal, k = 128, q = 1: everything ties. */
+/*
+ * Both vendor sample programs: every logit and p the smallest bf16 subnormal, k = 128, q = 1: everything
+ * ties.
+ */
 static void vendor_sample_program(void **state)
 {
     (void)state;
@@ -605,7 +609,9 @@ static void vendor_sample_program(void **state)
     sy_ctx_destroy(ctx);
 }
 
-/* The table of section 1: four rows choose top-k and top-p by their values, q switches sampling for the call. */
+/*
+ * The table of section 1: four rows choose top-k and top-p by their values, q switches sampling for the call.
+ */
 static void eight_scenarios(void **state)
 {
     const bool sampling = *(const bool *)*state;

@@ -1,6 +1,7 @@
 /*
- * The random choice: where its words come from, which token they may reach, how often. Philox words are observed
- * through the tokens they select; frequencies are chi-square sums over fixed seeds with a stated bound.
+ * The random choice: where its words come from, which token they may reach, how often. Philox words are
+ * observed through the tokens they select; frequencies are chi-square sums over fixed seeds with a stated
+ * bound.
  */
 #include "support.h"
 
@@ -35,8 +36,8 @@ static void run_token(struct sample_case *c, sy_ctx *ctx)
 /* ---- Words ---- */
 
 /*
- * All ones is the counter of a CDF draw with offset 2^64-1 and stream 2^32-1: its known answer is U. Over 2^20 equal
- * logits the token is the top twenty bits of U.
+ * All ones is the counter of a CDF draw with offset 2^64-1 and stream 2^32-1: its known answer is U. Over
+ * 2^20 equal logits the token is the top twenty bits of U.
  */
 static void cdf_known_answer(void **state)
 {
@@ -280,6 +281,46 @@ static void race_survives_filters(void **state)
     sy_ctx_destroy(ctx);
 }
 
+/*
+ * The bits of the noise, observed: with probabilities equal to the two noises both scores are 1 and the first
+ * token wins; with the first a step lower the second wins. Noise off by one ulp breaks one of the two.
+ */
+static void race_noise_bits(void **state)
+{
+    (void)state;
+    enum { DRAWS = 20000 };
+    struct sample_case c;
+    int small = 0, large = 0;
+    sy_ctx *ctx = test_ctx(0, NULL);
+    sample_open(&c, SY_F32, 2 * DRAWS, 2, NULL);
+    sample_add_rows(&c, SLOT_SEED, SY_I64, ROWS_ONE);
+    sample_put_int(&c, SLOT_SEED, 0, 77);
+    sample_add_rows(&c, SLOT_STREAM, SY_I64, ROWS_ONE);
+    sample_put_int(&c, SLOT_STREAM, 0, 0);
+    sample_add_rows(&c, SLOT_OFFSET, SY_I64, ROWS_B);
+    for (int64_t b = 0; b < 2 * DRAWS; b++) {
+        uint32_t first = oracle_sample_race_word(77, (uint64_t)(b / 2), 0, 0);
+        float q0 = oracle_sample_race_noise(first);
+        float q1 = oracle_sample_race_noise(oracle_sample_race_word(77, (uint64_t)(b / 2), 0, 1));
+        sample_put(&c, SLOT_LOGITS, b, 0, (double)(b % 2 ? nextafterf(q0, 0) : q0));
+        sample_put(&c, SLOT_LOGITS, b, 1, (double)q1);
+        sample_put_int(&c, SLOT_OFFSET, b, b / 2);
+        small += first < 0x4afb16dau; /* both branches of the logarithm */
+        large += first >= 0x4afb16dau;
+    }
+    c.args.noise = SY_NOISE_RACE;
+    c.args.probs_in = true;
+    sample_add_outputs(&c, SLOT_BIT(SLOT_TOKEN), NULL);
+    run_token(&c, ctx);
+    for (int64_t b = 0; b < 2 * DRAWS; b++)
+        if (token_of(&c, b) != b % 2)
+            fail_msg("offset %lld: token %lld, want %lld", (long long)(b / 2), (long long)token_of(&c, b),
+                     (long long)(b % 2));
+    assert_true(small > 1000 && large > 1000);
+    sample_close(&c);
+    sy_ctx_destroy(ctx);
+}
+
 /* ---- What can be drawn ---- */
 
 /* Tokens of weight 0 (-inf, NaN, far below the maximum, cut by a filter) beside five that can be drawn. */
@@ -316,11 +357,46 @@ static void zero_weight_is_never_drawn(void **state)
     sy_ctx_destroy(ctx);
 }
 
+/*
+ * Probabilities of 2^-40 weigh 1 and of 2^-42 nothing, so every target of a CDF draw is a prefix sum: the
+ * token is the first whose sum exceeds it, not the one that equals it.
+ */
+static void cdf_at_prefix_sums(void **state)
+{
+    (void)state;
+    enum { DRAWS = 200, VOCAB = 9 };
+    static const double x[VOCAB] = {0x1p-42, 0x1p-40, 0x1p-40, 0x1p-42, 0x1p-40,
+                                    0x1p-42, 0x1p-42, 0x1p-40, 0x1p-42};
+    static const int64_t heavy[4] = {1, 2, 4, 7};
+    int seen[4] = {0};
+    struct sample_case c;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    sample_open(&c, SY_F32, DRAWS, VOCAB, NULL);
+    sample_add_rows(&c, SLOT_SEED, SY_I64, ROWS_B);
+    for (int64_t b = 0; b < DRAWS; b++) {
+        sample_put_row(&c, SLOT_LOGITS, b, x);
+        sample_put_int(&c, SLOT_SEED, b, b);
+    }
+    c.args.probs_in = true;
+    sample_add_outputs(&c, SLOT_BIT(SLOT_TOKEN), NULL);
+    sample_check(&c, ctx, NULL, "prefix sums");
+    for (int64_t b = 0; b < DRAWS; b++) {
+        uint32_t words[4];
+        oracle_sample_philox((uint64_t)b, (uint32_t[]){0xffffffffu, 0, 0, (uint32_t)b}, words);
+        assert_int_equal(token_of(&c, b), heavy[words[1] >> 30]); /* floor(4 U / 2^64) */
+        seen[words[1] >> 30]++;
+    }
+    assert_true(seen[0] && seen[1] && seen[2] && seen[3]);
+    sample_close(&c);
+    sy_ctx_destroy(ctx);
+}
+
 /* ---- Frequencies ---- */
 
 /*
- * 8 tokens, 2^18 draws of consecutive offsets. The sum of (seen - expected)^2 / expected has 7 degrees of freedom: its
- * mean is 7 and it exceeds 24.32 once in a thousand honest seeds. The seeds are fixed, so this fails only for a cause.
+ * 8 tokens, 2^18 draws of consecutive offsets. The sum of (seen - expected)^2 / expected has 7 degrees of
+ * freedom: its mean is 7 and it exceeds 24.32 once in a thousand honest seeds. The seeds are fixed, so this
+ * fails only for a cause.
  */
 static void frequencies(void **state)
 {
@@ -411,7 +487,10 @@ static void greedy_rows_ignore_noise(void **state)
 
 /* ---- q ---- */
 
-/* Sign is ignored; NaN and infinities count as 2^100; 0 is clamped; equal scores go to the earlier of the list. */
+/*
+ * Sign is ignored; NaN and infinities count as 2^100; 0 is clamped; equal scores go to the earlier of the
+ * list.
+ */
 static void q_values(void **state)
 {
     (void)state;
@@ -472,6 +551,8 @@ int main(void)
     test_add(&list, "seed types agree", seed_types_agree, NULL);
     test_add(&list, "AUTO: seed means CDF, NONE ignores it", auto_noise, NULL);
     test_add(&list, "AUTO: q before seed", q_before_seed, NULL);
+    test_add(&list, "RACE: the bits of the noise", race_noise_bits, NULL);
+    test_add(&list, "CDF at prefix sums", cdf_at_prefix_sums, NULL);
     test_add(&list, "RACE survives filters", race_survives_filters, NULL);
     test_add(&list, "special values of q", q_values, NULL);
     for (size_t t = 0; t < COUNT_OF(types); t++)

@@ -1,6 +1,7 @@
 /*
- * Is the exact oracle itself right? Its pieces against the printed numbers of the specification and against libm, and
- * whole rows against the float64 oracle, which knows nothing of 40-bit weights. The library is not called here.
+ * Is the exact oracle itself right? Its pieces against the printed numbers of the specification and against
+ * libm, and whole rows against the float64 oracle, which knows nothing of 40-bit weights. The library is not
+ * called here.
  */
 #include "support.h"
 
@@ -149,8 +150,9 @@ struct tally {
 };
 
 /*
- * Margins of section 7.10: 1e-5 on sums against p and on the CDF draw, 1e-4 relative on scores. A min-p threshold
- * compares single exponentials, whose relative error is at most (2.1 + 3|t|)u with |t| < 86: 1.6e-5, so 1e-4 too.
+ * Margins of section 7.10: 1e-5 on sums against p and on the CDF draw, 1e-4 relative on scores. A min-p
+ * threshold compares single exponentials, whose relative error is at most (2.1 + 3|t|)u with |t| < 86:
+ * 1.6e-5, so 1e-4 too.
  */
 static void compare_row(const struct oracle_sample_row *row, struct tally *tally)
 {
@@ -172,7 +174,10 @@ static void compare_row(const struct oracle_sample_row *row, struct tally *tally
     tally->cuts += f64.n < row->vocab;
     for (int64_t j = 0; j < exact.n; j++) {
         assert_true(in[list[j]]);
-        /* e is good to (2.1 + 3|t|)u, W to the same share of ln V: 1e-5 covers |t| < 40, the rest is below 1e-17. */
+        /*
+         * e is good to (2.1 + 3|t|)u, W to the same share of ln V: 1e-5 covers |t| < 40, the rest is below
+         * 1e-17.
+         */
         assert_true(fabs((double)prob[j] - prob64[list[j]]) <= 1e-5 * prob64[list[j]] + 1e-17);
     }
     if (f64.choice_margin < (row->noise == SY_NOISE_CDF ? 1e-5 : 1e-4)) {

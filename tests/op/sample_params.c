@@ -1,6 +1,7 @@
 /*
- * One row, one parameter value, one expected list: the edges of k, p, min_p, temperature, ties, k_limit, probabilities
- * as input and special rows, each a named test with an answer written by hand and the oracle beside it.
+ * One row, one parameter value, one expected list: the edges of k, p, min_p, temperature, ties, k_limit,
+ * probabilities as input and special rows, each a named test with an answer written by hand and the oracle
+ * beside it.
  */
 #include "support.h"
 
@@ -277,6 +278,21 @@ static const struct row rows[] = {
      .p = .5,
      .n = 2,
      .list = {0, 1}},
+    {.name = "probabilities: p = 2^-38 is four weights of 1",
+     .vocab = 8,
+     .probs_in = true,
+     .x = {0x1p-40, 0x1p-40, 0x1p-40, 0x1p-40, 0x1p-40, 0x1p-40, 0x1p-40, 0x1p-40},
+     .p = 0x1p-38,
+     .n = 4,
+     .list = {0, 1, 2, 3}},
+    {.name = "probabilities: p = 2^-100 keeps the first of weight 1",
+     .vocab = 3,
+     .probs_in = true,
+     .x = {0x1p-42, 0x1p-41, 0x1p-40},
+     .p = 0x1p-100,
+     .n = 1,
+     .list = {2},
+     .token = 2},
     {.name = "probabilities: p = 0 keeps one", PROBS, .p = ZERO, .n = 1, .list = {1}, .token = 1},
 
     {.name = "empty row", EMPTY, .n = 5, .list = {0, 1, 2, 3, 4}, .unkept = 5},
@@ -442,6 +458,40 @@ static void row_shapes(void **state)
     sy_ctx_destroy(ctx);
 }
 
+/*
+ * A signalling NaN is a NaN: p and min_p off, temperature 1, a logit -inf, q as far away as can be. Compilers
+ * may turn comparisons into minimum and maximum instructions, which treat it differently from a quiet one.
+ */
+static void signalling_nan(void **state)
+{
+    const DLDataType type = *(const DLDataType *)*state;
+    const uint32_t nan = type.bits == 32 ? 0x7f800001 : type.code == 2 ? 0x7c01 : 0x7f81;
+    static const double x[] = {1, 3, 2, 3.5, 0}, q[] = {1, 1, 1, 1, 1};
+    sy_ctx *ctx = test_ctx(1, NULL);
+    for (int s = SLOT_LOGITS; s <= SLOT_Q; s++) {
+        struct sample_case c;
+        if (s == SLOT_TOP_K)
+            continue;
+        sample_open(&c, type, 1, 5, NULL);
+        sample_put_row(&c, SLOT_LOGITS, 0, x);
+        sample_add_q(&c, NULL);
+        sample_put_row(&c, SLOT_Q, 0, q);
+        if (s == SLOT_LOGITS || s == SLOT_Q) {
+            sample_put_bits(&c, (enum sample_slot)s, 0, 3, s == SLOT_Q ? 0x7f800001 : nan);
+        } else {
+            sample_add_rows(&c, (enum sample_slot)s, type, ROWS_B);
+            sample_put_bits(&c, (enum sample_slot)s, 0, 0, nan);
+        }
+        c.args.logprob_mode = SY_LOGPROB_FINAL;
+        sample_add_outputs(&c, SLOTS_ALL_OUTPUTS, NULL);
+        sample_check(&c, ctx, NULL, sample_slot_name((enum sample_slot)s));
+        assert_int_equal(*(int64_t *)(void *)c.slot[SLOT_TOKEN].mem, s == SLOT_LOGITS || s == SLOT_Q ? 1 : 3);
+        assert_int_equal(*(int32_t *)(void *)c.slot[SLOT_KEPT].mem, s == SLOT_LOGITS ? 4 : 5);
+        sample_close(&c);
+    }
+    sy_ctx_destroy(ctx);
+}
+
 /* ---- Properties ---- */
 
 /* The library's own list is the shortest prefix that reaches p: without its last token it falls short. */
@@ -486,6 +536,35 @@ static void nucleus_is_minimal(void **state)
         sample_close(&c);
     }
     assert_true(inside_ties > 20);
+    sy_ctx_destroy(ctx);
+}
+
+/* The exponential at 2^19 arguments from 0 to below -86, observed through the list of probabilities. */
+static void exp_through_list_prob(void **state)
+{
+    (void)state;
+    enum { VOCAB = 1 << 19 };
+    struct sample_case c;
+    uint64_t weight = 0, rng = 23;
+    int64_t vanished = 0;
+    sy_ctx *ctx = test_ctx(0, NULL);
+    sample_open(&c, SY_F32, 1, VOCAB, NULL);
+    float *x = (void *)c.slot[SLOT_LOGITS].mem;
+    for (int64_t i = 0; i < VOCAB; i++) {
+        x[i] = i ? (float)(-87 * rng_unit(&rng) / (i % 2 ? 1 : 40)) : 0;
+        weight += oracle_sample_weight(oracle_sample_exp(x[i]));
+    }
+    sample_add_outputs(&c, SLOT_BIT(SLOT_LIST_PROB), NULL);
+    expect_status(ctx, sy_sample(ctx, &c.args), SY_OK);
+    const float *prob = (void *)c.slot[SLOT_LIST_PROB].mem;
+    for (int64_t i = 0; i < VOCAB; i++) {
+        float e = oracle_sample_exp(x[i]);
+        vanished += e == 0;
+        if (f32_bits(prob[i]) != f32_bits(e / ((float)weight * 0x1p-40f)))
+            fail_msg("t = %.9g: probability %.9g", (double)x[i], (double)prob[i]);
+    }
+    assert_true(vanished > 1000);
+    sample_close(&c);
     sy_ctx_destroy(ctx);
 }
 
@@ -563,9 +642,13 @@ int main(void)
         test_add(&list, test_name("per-row tensors of shape %s", shape_names[i]), row_shapes,
                  (void *)(uintptr_t)&kinds[i]);
     for (size_t i = 0; i < COUNT_OF(types); i++)
+        test_add(&list, test_name("signalling NaN: %s", type_names[i]), signalling_nan,
+                 (void *)(uintptr_t)&types[i]);
+    for (size_t i = 0; i < COUNT_OF(types); i++)
         test_add(&list, test_name("nucleus is minimal: %s", type_names[i]), nucleus_is_minimal,
                  (void *)(uintptr_t)&types[i]);
     test_add(&list, "p in bf16 is widened exactly", p_is_widened_exactly, NULL);
+    test_add(&list, "exp observed through list_prob", exp_through_list_prob, NULL);
     test_add(&list, "top_k_guess without effect", guess_without_effect, NULL);
     test_add(&list, "V = 2^23: weights sum to 2^63", largest_vocabulary, NULL);
     return test_run(&list, "sample_params");

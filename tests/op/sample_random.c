@@ -1,7 +1,8 @@
 /*
- * Random calls against the exact oracle, every output bit for bit: all logit types and noises, rows from ordinary to
- * hostile, parameters of every kind, shape and stride, any subset of outputs. Each test proves that its rows contained
- * what its name promises. A failure prints the row; the seed is fixed by the test's place in the table.
+ * Random calls against the exact oracle, every output bit for bit: all logit types and noises, rows from
+ * ordinary to hostile, parameters of every kind, shape and stride, any subset of outputs. Each test proves
+ * that its rows contained what its name promises. A failure prints the row; the seed is fixed by the test's
+ * place in the table.
  */
 #include "support.h"
 
@@ -68,6 +69,13 @@ static double random_q(uint64_t *rng, int style)
     return -log(1 - rng_unit(rng));
 }
 
+/* Any bits, or a signalling NaN of f32 whose low half is one of f16 or of bf16. */
+static uint64_t odd_bits(uint64_t *rng)
+{
+    static const uint32_t signalling[] = {0x7f817c01, 0x7f817f81};
+    return rng_below(rng, 2) ? rng_u64(rng) : PICK(rng, signalling);
+}
+
 static enum sample_rows random_rows(uint64_t *rng)
 {
     return (enum sample_rows)rng_below(rng, ROWS_KINDS);
@@ -100,7 +108,10 @@ static void add_parameters(struct sample_case *c, uint64_t *rng)
             continue;
         sample_add_rows(c, slot, rng_below(rng, 2) ? SY_F32 : type, random_rows(rng));
         for (int64_t b = 0; b < c->batch; b++)
-            sample_put(c, slot, b, 0, draw[i](rng));
+            if (rng_below(rng, 8))
+                sample_put(c, slot, b, 0, draw[i](rng));
+            else
+                sample_put_bits(c, slot, b, 0, odd_bits(rng));
     }
 }
 
@@ -115,7 +126,10 @@ static void add_noise(struct sample_case *c, sy_noise noise, uint64_t *rng)
         for (int64_t b = 0; b < c->batch; b++) {
             int style = (int)rng_below(rng, 4);
             for (int64_t i = 0; i < c->vocab; i++)
-                sample_put(c, SLOT_Q, b, i, random_q(rng, style));
+                if (style == 2 && !rng_below(rng, 4))
+                    sample_put_bits(c, SLOT_Q, b, i, odd_bits(rng));
+                else
+                    sample_put(c, SLOT_Q, b, i, random_q(rng, style));
         }
     }
     bool seeded = noise == SY_NOISE_RACE || noise == SY_NOISE_CDF;

@@ -1,7 +1,7 @@
 /*
- * sample reads only the head of a row where it can, draws by counting where it need not collect, and goes the long
- * way where an output speaks of the whole row. All ways must end at the same token. The long way is forced by asking
- * for row_flags on the scalar table, and is held against the oracle elsewhere.
+ * sample reads only the head of a row where it can, draws by counting where it need not collect, and goes the
+ * long way where an output speaks of the whole row. All ways must end at the same token. The long way is
+ * forced by asking for row_flags on the scalar table, and is held against the oracle elsewhere.
  */
 #include "support.h"
 

@@ -1,6 +1,6 @@
 /*
- * The exact oracle of `sample`: every row is sorted completely, every sum is an integer, every choice is a plain loop.
- * Slow and short on purpose.
+ * The exact oracle of `sample`: every row is sorted completely, every sum is an integer, every choice is a
+ * plain loop. Slow and short on purpose.
  */
 #include "oracle/sample.h"
 
@@ -81,9 +81,9 @@ uint64_t oracle_sample_theta(float p, uint64_t weight_sum)
 
 float oracle_sample_score(float e, float q, float eps)
 {
-    float a = fabsf(q);
-    if (!(a < 0x1p100f))
-        a = 0x1p100f;
+    /* On words: clang may compile the comparison of floats to a minimum that keeps a signalling NaN. */
+    uint32_t bits = to_bits(q) & 0x7fffffffu;
+    float a = bits < to_bits(0x1p100f) ? from_bits(bits) : 0x1p100f;
     float d = a + eps;
     if (!(d > 0x1p-100f))
         d = 0x1p-100f;

@@ -1,7 +1,8 @@
 /*
- * Truth for the operator `sample`, twice. The exact oracle follows the arithmetic of section 7 of the specification
- * with a full sort and 128-bit sums, so its results are compared bit for bit. The float64 oracle knows nothing of
- * that arithmetic: libm's exp, a sort and a running sum. It answers with margins, and guards the exact one.
+ * Truth for the operator `sample`, twice. The exact oracle follows the arithmetic of section 7 of the
+ * specification with a full sort and 128-bit sums, so its results are compared bit for bit. The float64
+ * oracle knows nothing of that arithmetic: libm's exp, a sort and a running sum. It answers with margins, and
+ * guards the exact one.
  */
 #ifndef SWITCHYARD_TESTS_ORACLE_SAMPLE_H
 #define SWITCHYARD_TESTS_ORACLE_SAMPLE_H
@@ -50,7 +51,7 @@ struct oracle_sample_result {
     int64_t top_p_n; /* list length after top-p, before min-p */
 };
 
-void oracle_sample_row(const struct oracle_sample_row *row, struct oracle_sample_result *result);
+void oracle_sample_row(const struct oracle_sample_row *row, struct oracle_sample_result *out);
 
 /* The pieces of section 7. */
 uint32_t oracle_sample_key(float x);
@@ -64,9 +65,10 @@ float oracle_sample_race_noise(uint32_t word);
 double oracle_sample_ln(uint64_t fixed40); /* ln(fixed40 * 2^-40), fixed40 > 0 */
 
 /*
- * The float64 view of an ordinary row (softmax, or raw probabilities). Ties are cut exactly. `set` and `token` are
- * only claims where their margin is wide enough: the distance of p from the nearest prefix sum, of min_p from the
- * nearest ratio (relative), and of the winner from the runner-up (relative for scores, absolute for CDF).
+ * The float64 view of an ordinary row (softmax, or raw probabilities). Ties are cut exactly. `set` and
+ * `token` are only claims where their margin is wide enough: the distance of p from the nearest prefix sum,
+ * of min_p from the nearest ratio (relative), and of the winner from the runner-up (relative for scores,
+ * absolute for CDF).
  */
 struct oracle_sample_f64 {
     int64_t n;
@@ -77,6 +79,6 @@ struct oracle_sample_f64 {
     double p_margin, mp_margin, choice_margin;
 };
 
-void oracle_sample_f64(const struct oracle_sample_row *row, struct oracle_sample_f64 *result);
+void oracle_sample_f64(const struct oracle_sample_row *row, struct oracle_sample_f64 *out);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * Builds calls of `sample`, asks the oracle about the same argument struct, compares. Reads tensors by its own strides.
+ * Builds calls of `sample`, asks the oracle about the same argument struct, compares. Reads tensors by its
+ * own strides.
  */
 #include "oracle/sample_case.h"
 
@@ -170,10 +171,15 @@ void sample_put_row(struct sample_case *c, enum sample_slot slot, int64_t b, con
         sample_put(c, slot, b, i, values[i]);
 }
 
-void sample_put_int(struct sample_case *c, enum sample_slot slot, int64_t b, int64_t value)
+void sample_put_bits(struct sample_case *c, enum sample_slot slot, int64_t b, int64_t i, uint64_t bits)
 {
     const DLTensor *t = &c->slot[slot].t;
-    memcpy(element(t, b, 0), &value, type_bytes(t->dtype)); /* little-endian */
+    memcpy(element(t, b, i), &bits, type_bytes(t->dtype)); /* little-endian */
+}
+
+void sample_put_int(struct sample_case *c, enum sample_slot slot, int64_t b, int64_t value)
+{
+    sample_put_bits(c, slot, b, 0, (uint64_t)value);
 }
 
 /* ---- The oracle's answer ---- */
@@ -339,7 +345,10 @@ static void print_row(const struct sample_case *c, int64_t b)
     free(q);
 }
 
-/* Says which row and element differ before the byte comparison fails; `dense` is the wanted [rows, ...] array. */
+/*
+ * Says which row and element differ before the byte comparison fails; `dense` is the wanted [rows, ...]
+ * array.
+ */
 static void explain(const struct sample_case *c, const struct tensor *x, const void *dense, const char *name,
                     const char *what)
 {

@@ -1,6 +1,6 @@
 /*
- * One call of `sample` as a test sees it: tensors by slot, the oracle's answer read from the same argument struct,
- * and a comparison of every byte of every output. Also the row generators of the random tests.
+ * One call of `sample` as a test sees it: tensors by slot, the oracle's answer read from the same argument
+ * struct, and a comparison of every byte of every output. Also the row generators of the random tests.
  */
 #ifndef SWITCHYARD_TESTS_ORACLE_SAMPLE_CASE_H
 #define SWITCHYARD_TESTS_ORACLE_SAMPLE_CASE_H
@@ -65,6 +65,8 @@ void sample_add_outputs(struct sample_case *c, unsigned bits, const struct layou
 void sample_put(struct sample_case *c, enum sample_slot slot, int64_t b, int64_t i, double value);
 void sample_put_row(struct sample_case *c, enum sample_slot slot, int64_t b, const double *values);
 void sample_put_int(struct sample_case *c, enum sample_slot slot, int64_t b, int64_t value);
+/* The element's bits as they are, for values that arithmetic would change: signalling NaN. */
+void sample_put_bits(struct sample_case *c, enum sample_slot slot, int64_t b, int64_t i, uint64_t bits);
 
 /* What the rows of a run contained. */
 struct sample_seen {

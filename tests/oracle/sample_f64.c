@@ -1,6 +1,7 @@
 /*
- * The float64 oracle of `sample`: softmax with libm's exp, one sort, one running sum. It shares only the order and the
- * Philox words with the exact oracle and reports how far each decision was from going the other way.
+ * The float64 oracle of `sample`: softmax with libm's exp, one sort, one running sum. It shares only the
+ * order and the Philox words with the exact oracle and reports how far each decision was from going the other
+ * way.
  */
 #include "oracle/sample.h"
 

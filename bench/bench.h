@@ -1,0 +1,97 @@
+/*
+ * Checks first, then times. A file bench/<op>.c makes seeded inputs at named shapes, computes the result once
+ * more with a plain loop, and hands both to bench_measure, which refuses to time a wrong result. Times are
+ * medians of interleaved repetitions beside a limit measured in the same run: a parallel copy, fill or read
+ * of the bytes the operator cannot avoid to move. Shares of such a limit compare across machines; times do
+ * not.
+ */
+#ifndef SWITCHYARD_BENCH_BENCH_H
+#define SWITCHYARD_BENCH_BENCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <switchyard.h>
+
+#include "cli/emit.h"
+
+/* ---- Limits -------------------------------------------------------------------------------------------- */
+
+/* What a perfect operator would still have to do. */
+struct bench_work {
+    size_t copy_bytes, fill_bytes, read_bytes;
+};
+
+/* Two arenas, larger than the caches, through which the limits rotate. */
+struct bench_arena {
+    unsigned char *from, *to;
+    size_t bytes, at;
+};
+
+bool bench_arena_reserve(struct bench_arena *arena, size_t bytes, int threads);
+void bench_arena_free(struct bench_arena *arena);
+
+/* Does the work on `threads` threads, at the next place of the arena. Seconds. */
+double bench_limit_seconds(struct bench_arena *arena, const struct bench_work *work, int threads);
+
+/* Bytes the limit moves, reads and writes together. */
+double bench_work_bytes(const struct bench_work *work);
+
+/* Threads the limits really get: `threads`, or 1 when this part was built without OpenMP. */
+int bench_limit_threads(int threads);
+
+/* ---- Small parts --------------------------------------------------------------------------------------- */
+
+double bench_now(void);                        /* seconds of a steady clock                     */
+double bench_median(double *values, int n);    /* sorts the values                              */
+uint64_t bench_random(uint64_t *state);        /* splitmix64                                    */
+double bench_unit(uint64_t *state);            /* [0, 1)                                        */
+double bench_normal(uint64_t *state);          /* mean 0, deviation 1                           */
+void *bench_alloc(size_t count, size_t bytes); /* touched, zero, 64-byte aligned; NULL: no room */
+void bench_fill_random(void *data, size_t bytes, uint64_t seed);
+
+/* k distinct experts per token, some more popular than others; map is [tokens, experts] and zeroed. */
+void bench_route(uint8_t *map, int64_t tokens, int64_t experts, int64_t k, uint64_t seed);
+
+/* How many sets of buffers of this size make the caches forget the first before it comes round again. */
+int64_t bench_sets(size_t bytes_of_one);
+
+/* ---- Measuring ----------------------------------------------------------------------------------------- */
+
+struct bench {
+    sy_ctx *ctx;
+    int threads;
+    bool quick, as_json;
+    struct bench_arena arena;
+    struct emit json;
+    int cases, failures;
+};
+
+/* One operator at one shape. `turn` counts the calls; callbacks use it to rotate buffers. */
+struct bench_case {
+    const char *op, *shape;
+    void *state;
+    sy_status (*run)(sy_ctx *ctx, void *state, int64_t turn);
+    void (*plain)(void *state,
+                  int64_t turn); /* the straightforward loop; turn 0 into buffers for the check  */
+    const char *(*check)(
+        void *state); /* after run(turn 0) and plain: NULL, or what is wrong                 */
+    double bytes;     /* that must move                                                      */
+    struct bench_work limit;
+};
+
+/* Checks, times, prints. Counts a wrong result as a failure. */
+void bench_measure(struct bench *bench, const struct bench_case *subject);
+
+/* Says that a case was left out for want of memory, which is a failure too. */
+void bench_no_memory(struct bench *bench, const char *op, const char *shape);
+
+struct bench_op {
+    const char *name;
+    void (*run)(struct bench *bench);
+};
+
+extern const struct bench_op bench_moe_permute, bench_moe_dispatch, bench_sample, bench_kv_gather;
+
+#endif

@@ -1,0 +1,196 @@
+#include "cli.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "number.h"
+
+void printable(char *out, size_t bytes, const char *text)
+{
+    size_t n = 0;
+    for (; text[n] != '\0' && n + 1 < bytes; n++)
+        out[n] = iscntrl((unsigned char)text[n]) ? '?' : text[n];
+    out[n] = '\0';
+}
+
+/* Names and values out of files may hold anything: a message stays one line. */
+static void print_message(const char *format, va_list list) __attribute__((format(printf, 1, 0)));
+static void print_message(const char *format, va_list list)
+{
+    char text[1024], line[1024];
+    vsnprintf(text, sizeof text, format, list);
+    printable(line, sizeof line, text);
+    fprintf(stderr, "switchyard: %s\n", line);
+}
+
+int usage_error(const char *help, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    print_message(format, list);
+    va_end(list);
+    fprintf(stderr, "Try: switchyard %s%s--help\n", help ? help : "", help ? " " : "");
+    return EXIT_USAGE;
+}
+
+int plain_error(const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    print_message(format, list);
+    va_end(list);
+    return EXIT_USAGE;
+}
+
+/* ---- Arguments ----------------------------------------------------------------------------------------- */
+
+/* -1 and a lone dash are words: a value may be negative, and nothing here has one-letter options but -h. */
+static bool is_option(const char *text)
+{
+    return text[0] == '-' && text[1] != '\0' && !isdigit((unsigned char)text[1]);
+}
+
+struct arg arg_next(struct arg_list *list)
+{
+    if (!list->only_words && list->next < list->count && strcmp(list->texts[list->next], "--") == 0) {
+        list->only_words = true;
+        list->next++;
+    }
+    if (list->next >= list->count)
+        return (struct arg){.kind = ARG_END};
+    const char *text = list->texts[list->next++];
+    if (list->only_words || !is_option(text))
+        return (struct arg){.kind = ARG_WORD, .text = text, .length = (int)strlen(text)};
+    text += text[1] == '-' ? 2 : 1;
+    const size_t length = strcspn(text, "=");
+    return (struct arg){
+        .kind = ARG_OPTION,
+        .text = text,
+        .length = (int)length,
+        .value = text[length] == '=' ? text + length + 1 : NULL,
+    };
+}
+
+bool arg_is(const struct arg *arg, const char *name)
+{
+    return strlen(name) == (size_t)arg->length && memcmp(arg->text, name, (size_t)arg->length) == 0;
+}
+
+const char *arg_value(struct arg_list *list, const struct arg *arg)
+{
+    if (arg->value)
+        return arg->value;
+    return list->next < list->count ? list->texts[list->next++] : NULL;
+}
+
+const char *arg_switch(struct arg_list *list, const struct arg *arg)
+{
+    bool value = false;
+    if (arg->value)
+        return arg->value;
+    if (list->next < list->count && parse_bool(list->texts[list->next], &value))
+        return list->texts[list->next++];
+    return "true";
+}
+
+bool arg_wants_help(const struct arg_list *list)
+{
+    for (int i = list->next; i < list->count && strcmp(list->texts[i], "--") != 0; i++)
+        if (strcmp(list->texts[i], "--help") == 0 || strcmp(list->texts[i], "-h") == 0)
+            return true;
+    return false;
+}
+
+/* ---- Common options ------------------------------------------------------------------------------------ */
+
+static int take_threads(struct common *common, const char *text)
+{
+    int64_t threads = 0;
+    if (!parse_int64(text, &threads) || threads < 0 || threads > INT_MAX)
+        return usage_error(common->help, "--threads is %s, want an integer from 0 (automatic) up", text);
+    common->threads = (int)threads;
+    return EXIT_DONE;
+}
+
+bool common_option(struct common *common, struct arg_list *list, const struct arg *arg, int *code)
+{
+    const bool isa = arg_is(arg, "isa");
+    if (!isa && !arg_is(arg, "threads"))
+        return false;
+    bool *const given = isa ? &common->has_isa : &common->has_threads;
+    const char *const value = arg_value(list, arg);
+    *code = EXIT_DONE;
+    if (!value)
+        *code = usage_error(common->help, "--%.*s needs a value", arg->length, arg->text);
+    else if (*given)
+        *code = usage_error(common->help, "--%.*s is given twice", arg->length, arg->text);
+    else if (isa)
+        common->isa = value;
+    else
+        *code = take_threads(common, value);
+    *given = true;
+    return true;
+}
+
+sy_ctx *common_context(const struct common *common)
+{
+    sy_ctx *ctx = NULL;
+    char error[256] = "";
+    const sy_ctx_options options = {
+        .isa = common->isa,
+        .threads = common->threads,
+        .error = error,
+        .error_bytes = sizeof error,
+    };
+    const sy_status status = sy_ctx_create(&ctx, &options);
+    if (status == SY_OK)
+        return ctx;
+    plain_error("%s", error[0] != '\0' ? error : sy_status_name(status));
+    if (common->isa) {
+        fputs("Kernel tables this CPU can run:", stderr);
+        for (int i = 0; sy_isa_name(i); i++)
+            fprintf(stderr, " %s", sy_isa_name(i));
+        fputc('\n', stderr);
+    }
+    return NULL;
+}
+
+/* ---- Names --------------------------------------------------------------------------------------------- */
+
+/* Edits (insert, delete, replace) between two short texts; long ones count as far apart. */
+static int distance(const char *a, const char *b)
+{
+    int row[64];
+    const size_t n = strlen(b);
+    if (n >= sizeof row / sizeof row[0] || strlen(a) >= sizeof row / sizeof row[0])
+        return INT_MAX;
+    for (size_t j = 0; j <= n; j++)
+        row[j] = (int)j;
+    for (size_t i = 1; a[i - 1] != '\0'; i++) {
+        int corner = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= n; j++) {
+            const int replace = corner + (a[i - 1] != b[j - 1]);
+            corner = row[j];
+            const int insert = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            row[j] = replace < insert ? replace : insert;
+        }
+    }
+    return row[n];
+}
+
+const char *closest_name(const char *text, const char *const *names)
+{
+    const char *best = NULL;
+    int best_distance = (int)strlen(text) / 3 + 2;
+    for (; *names; names++) {
+        const int d = distance(text, *names);
+        if (d < best_distance) {
+            best_distance = d;
+            best = *names;
+        }
+    }
+    return best;
+}

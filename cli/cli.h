@@ -1,0 +1,101 @@
+/*
+ * What the commands share: exit codes, messages, the argument walker, the context options.
+ */
+#ifndef SWITCHYARD_CLI_CLI_H
+#define SWITCHYARD_CLI_CLI_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include <switchyard.h>
+
+enum exit_code {
+    EXIT_DONE = 0,
+    EXIT_REFUSED = 1, /* the operator refused its input, a comparison or check failed */
+    EXIT_USAGE = 2,   /* wrong command line, or a file that cannot be read or written */
+};
+
+/* ---- Messages: one line on stderr, always `switchyard: ...` -------------------------------------------- */
+
+/*
+ * Says what is wrong and where help is (`help` = "run moe_permute"; NULL: the general help). Returns
+ * EXIT_USAGE.
+ */
+int usage_error(const char *help, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The same without the hint: a file or the machine is at fault, not the command line. Returns EXIT_USAGE. */
+int plain_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Copies text out of a file, cut to fit, with '?' for what could break the line or steer a terminal. */
+void printable(char *out, size_t bytes, const char *text);
+
+/* ---- Arguments ----------------------------------------------------------------------------------------- */
+
+struct arg_list {
+    int count;
+    char **texts;
+    int next;
+    bool only_words; /* after -- */
+};
+
+enum arg_kind { ARG_END, ARG_WORD, ARG_OPTION };
+
+struct arg {
+    enum arg_kind kind;
+    const char *text;  /* the word, or the option's name after its dashes                          */
+    int length;        /* of the name: it may end at '='                                            */
+    const char *value; /* what stands after '=', NULL when nothing does; arg_value asks for one      */
+};
+
+/* True for the option of this name. */
+bool arg_is(const struct arg *arg, const char *name);
+
+/* Takes the next argument. A single dash or a negative number is a word. */
+struct arg arg_next(struct arg_list *list);
+
+/* The option's value: after '=', else the next argument whatever it looks like; NULL when there is none. */
+const char *arg_value(struct arg_list *list, const struct arg *arg);
+
+/* For a switch: the value after '=', else a following `true` or `false`, else "true". */
+const char *arg_switch(struct arg_list *list, const struct arg *arg);
+
+/* True when --help or -h stands among the remaining arguments. */
+bool arg_wants_help(const struct arg_list *list);
+
+/* ---- The context of a command -------------------------------------------------------------------------- */
+
+struct common {
+    const char *isa; /* NULL: the best */
+    int threads;     /* 0: the default */
+    bool has_isa, has_threads;
+    const char *help; /* the command, for hints */
+};
+
+/* Takes --isa and --threads. Returns true when the option was one of them; *code is then 0 or EXIT_USAGE. */
+bool common_option(struct common *common, struct arg_list *list, const struct arg *arg, int *code);
+
+/* Makes the context, or says why not and returns NULL. */
+sy_ctx *common_context(const struct common *common);
+
+/* ---- Commands: each takes what stands after its name and returns an exit code -------------------------- */
+
+int command_run(struct common *common, struct arg_list *list);
+int command_compare(struct common *common, struct arg_list *list);
+int command_show(struct common *common, struct arg_list *list);
+int command_example(struct common *common, struct arg_list *list);
+int command_info(struct common *common, struct arg_list *list);
+int command_bench(struct common *common, struct arg_list *list);
+int command_demo(struct common *common, struct arg_list *list);
+
+/* ---- Help ---------------------------------------------------------------------------------------------- */
+
+void help_general(FILE *out);
+int help_command(struct common *common, struct arg_list *list); /* help [CMD [OP]] */
+
+/* Prints the page of a command (and for run of an operator); false when there is no such page. */
+bool help_page(FILE *out, const char *command, const char *operator_name);
+
+/* The closest of the names to a mistyped one, or NULL when none is close. `names` ends with NULL. */
+const char *closest_name(const char *text, const char *const *names);
+
+#endif

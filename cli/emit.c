@@ -1,0 +1,80 @@
+#include "emit.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+static void quoted(FILE *out, const char *text)
+{
+    fputc('"', out);
+    for (; *text != '\0'; text++) {
+        const unsigned char c = (unsigned char)*text;
+        if (c == '"' || c == '\\')
+            fprintf(out, "\\%c", c);
+        else if (c < 0x20)
+            fprintf(out, "\\u%04x", c);
+        else
+            fputc(c, out);
+    }
+    fputc('"', out);
+}
+
+/* What stands before every value: a comma, a new line, the key. */
+static void lead(struct emit *json, const char *key)
+{
+    if (json->depth > 0) {
+        fputs(json->filled[json->depth] ? ",\n" : "\n", json->out);
+        fprintf(json->out, "%*s", 2 * json->depth, "");
+    }
+    json->filled[json->depth] = true;
+    if (key) {
+        quoted(json->out, key);
+        fputs(": ", json->out);
+    }
+}
+
+void emit_begin(struct emit *json, const char *key, char bracket)
+{
+    lead(json, key);
+    fputc(bracket, json->out);
+    json->filled[++json->depth] = false;
+}
+
+void emit_end(struct emit *json, char bracket)
+{
+    const bool filled = json->filled[json->depth--];
+    if (filled)
+        fprintf(json->out, "\n%*s", 2 * json->depth, "");
+    fputc(bracket, json->out);
+    if (json->depth == 0)
+        fputc('\n', json->out);
+}
+
+void emit_string(struct emit *json, const char *key, const char *value)
+{
+    lead(json, key);
+    if (value)
+        quoted(json->out, value);
+    else
+        fputs("null", json->out);
+}
+
+void emit_integer(struct emit *json, const char *key, int64_t value)
+{
+    lead(json, key);
+    fprintf(json->out, "%" PRId64, value);
+}
+
+void emit_number(struct emit *json, const char *key, double value)
+{
+    lead(json, key);
+    if (isfinite(value))
+        fprintf(json->out, "%.17g", value);
+    else
+        fputs("null", json->out);
+}
+
+void emit_bool(struct emit *json, const char *key, bool value)
+{
+    lead(json, key);
+    fputs(value ? "true" : "false", json->out);
+}

@@ -1,0 +1,244 @@
+/*
+ * Help pages. Those of the operators are printed from their rows in ops.h; the rest is text.
+ */
+#include <string.h>
+
+#include "cli.h"
+#include "ops.h"
+
+static const struct {
+    const char *name, *text;
+} pages[] = {
+    {"compare",
+     "Compares two safetensors files tensor by tensor with the accuracy metrics of the accelerator vendors.\n"
+     "\n"
+     "Usage: switchyard compare A B [options]      A: evaluated, B: baseline\n"
+     "\n"
+     "Options:\n"
+     "  --metric LIST     bits (default), diff1, diff2, diff3, diff3_1, diff3_2, diff4; commas between\n"
+     "  --tol X           tolerance of every metric, or diff1=X,diff3=Y; default 3e-3 for diff1 and diff2, "
+     "else 0\n"
+     "  --tensor NAME     only this tensor; may be repeated\n"
+     "  --json            one JSON object\n"
+     "\n"
+     "Metrics (e evaluated, b baseline, in double precision):\n"
+     "  bits              elements with different bits; any NaN equals any NaN\n"
+     "  diff1             sum |e-b| / sum |b|\n"
+     "  diff2             sqrt( sum (e-b)^2 / sum b^2 )\n"
+     "  diff3             largest relative error, where b is tiny the absolute one\n"
+     "  diff3_1, diff3_2  largest relative error; largest absolute error\n"
+     "  diff4             fails when 100 or more elements differ and all to one side\n"
+     "\n"
+     "A tensor that only one file has, or with another type or shape, fails.\n"
+     "Exit: 0 all pass, 1 something failed, 2 wrong usage or unreadable file.\n"
+     "\n"
+     "Try it:\n"
+     "  switchyard example kv_gather a.safetensors\n"
+     "  switchyard compare a.safetensors a.safetensors --metric bits,diff3\n"},
+    {"show", "Prints what is inside a safetensors file, with the first values of every tensor.\n"
+             "\n"
+             "Usage: switchyard show FILE\n"
+             "\n"
+             "Try it:\n"
+             "  switchyard example sample in.safetensors\n"
+             "  switchyard show in.safetensors\n"},
+    {"example", "Writes a small input file of an operator and prints the commands that use it.\n"
+                "\n"
+                "Usage: switchyard example OP FILE\n"
+                "\n"
+                "Try it:\n"
+                "  switchyard example moe_permute in.safetensors\n"},
+    {"info", "Prints version, kernel tables this CPU can run, threads and the optional parts of this build.\n"
+             "\n"
+             "Usage: switchyard info [--json] [--isa NAME] [--threads N]\n"},
+    {"bench", "Checks every operator against a plain loop, then times it beside a plain copy (or read) of "
+              "the same bytes.\n"
+              "\n"
+              "Usage: switchyard bench [OP...] [options]\n"
+              "\n"
+              "Options:\n"
+              "  --quick           small shapes, few repetitions\n"
+              "  --json            one JSON object\n"
+              "  --threads N       most threads; default: all\n"
+              "  --isa NAME        kernel table, see: switchyard info\n"
+              "\n"
+              "Columns: median time and spread; bytes that must move and their rate; that rate as a share of "
+              "the limit\n"
+              "measured in the same run; time as a multiple of the limit's; time of the plain loop.\n"
+              "Exit: 0 done, 1 a result was wrong, 2 wrong usage.\n"
+              "\n"
+              "Try it:\n"
+              "  switchyard bench --quick\n"
+              "  switchyard bench moe_permute kv_gather --threads 2\n"},
+    {"demo", "One decode step at real shapes, told line by line: route, permute, dispatch, sparse KV gather, "
+             "sample.\n"
+             "Every result is checked. Ends with a page to look at.\n"
+             "\n"
+             "Usage: switchyard demo [--out FILE] [--threads N] [--isa NAME]\n"
+             "\n"
+             "Options:\n"
+             "  --out FILE        where the page goes; default demo.html\n"
+             "\n"
+             "Exit: 0 done, 1 a check failed, 2 wrong usage or a page that cannot be written.\n"},
+    {NULL, NULL},
+};
+
+void help_general(FILE *out)
+{
+    fprintf(out, "switchyard %s: the operators that move and pick tokens in large language models\n\n",
+            sy_version());
+    fputs("Usage: switchyard COMMAND ...\n"
+          "\n"
+          "Commands:\n"
+          "  run OP IN OUT     run an operator on the tensors of a safetensors file\n"
+          "  compare A B       compare two files by accuracy metrics\n"
+          "  show FILE         print what is inside a file\n"
+          "  example OP FILE   write a small input file of an operator\n"
+          "  bench [OP...]     check, then time the operators against the limits of this machine\n"
+          "  demo              one decode step at real shapes, told line by line\n"
+          "  info              version, kernel tables, threads\n"
+          "  help [COMMAND]    more about a command; also COMMAND --help\n"
+          "\n"
+          "Operators:\n",
+          out);
+    for (const struct op *const *op = all_ops; *op; op++)
+        fprintf(out, "  %-16s  %s\n", (*op)->name, (*op)->summary);
+    fputs("\n"
+          "Everywhere:\n"
+          "  --isa NAME        kernel table by name (switchyard info lists them); default: the best\n"
+          "  --threads N       most threads; default: all\n"
+          "  --version         print the version\n"
+          "\n"
+          "Try it:\n"
+          "  switchyard example moe_permute in.safetensors\n"
+          "  switchyard run moe_permute in.safetensors out.safetensors --num-out-tokens 8\n"
+          "  switchyard show out.safetensors\n",
+          out);
+}
+
+static void run_page(FILE *out)
+{
+    fputs("Runs one operator: tensors by name from IN, every output under its name to OUT (safetensors "
+          "files).\n"
+          "\n"
+          "Usage: switchyard run OP IN OUT [--field value ...] [--isa NAME] [--threads N]\n"
+          "\n"
+          "Operators:\n",
+          out);
+    for (const struct op *const *op = all_ops; *op; op++)
+        fprintf(out, "  %-16s  %s\n", (*op)->name, (*op)->summary);
+    fputs("\n"
+          "A field may also stand in the metadata of IN as switchyard.<field>, e.g. "
+          "switchyard.num_out_tokens.\n"
+          "Switches may be written --drop-and-pad or --drop-and-pad=true.\n"
+          "Exit: 0 done, 1 refused by the operator, 2 wrong usage or unreadable file. OUT is written whole "
+          "or not at all.\n"
+          "\n"
+          "More: switchyard run OP --help\n",
+          out);
+}
+
+/* ---- Operator pages ------------------------------------------------------------------------------------ */
+
+static int wider(int width, const char *text)
+{
+    return (int)strlen(text) > width ? (int)strlen(text) : width;
+}
+
+static void print_tensors(FILE *out, const struct op *op, bool outputs)
+{
+    int shape = 0, types = 0;
+    for (const struct op_tensor *tensor = op->tensors; tensor->name; tensor++) {
+        shape = wider(shape, tensor->shape);
+        types = wider(types, tensor->types);
+    }
+    for (const struct op_tensor *tensor = op->tensors; tensor->name; tensor++) {
+        if (outputs ? tensor->role != OP_OUTPUT && tensor->role != OP_INOUT : tensor->role == OP_OUTPUT)
+            continue;
+        char name[32];
+        snprintf(name, sizeof name, "%s%s", tensor->name, !outputs && tensor->role != OP_INPUT ? "?" : "");
+        fprintf(out, "  %-16s  %-*s  %-*s  %s\n", name, shape, tensor->shape, types, tensor->types,
+                tensor->text);
+    }
+}
+
+/* "--pad error|zero|skip", "--top-k N", "--list" */
+static void option_form(const struct op_field *field, char *text, size_t bytes)
+{
+    size_t used = (size_t)snprintf(text, bytes, "--%s", field->name);
+    for (char *c = text; *c != '\0'; c++)
+        *c = *c == '_' ? '-' : *c;
+    if (field->kind == OP_WORD)
+        for (int i = 0; i < 6 && field->words[i] && used < bytes; i++)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s", i > 0 ? "|" : " ", field->words[i]);
+    else if (field->kind == OP_FLOAT || field->kind == OP_ROW_F32)
+        snprintf(text + used, bytes - used, " X");
+    else if (field->kind != OP_BOOL)
+        snprintf(text + used, bytes - used, " N");
+}
+
+static void print_options(FILE *out, const struct op *op)
+{
+    for (const struct op_field *field = op->fields; field->name; field++) {
+        char form[64], fallback[48] = "";
+        option_form(field, form, sizeof form);
+        if (field->required)
+            snprintf(fallback, sizeof fallback, " (required)");
+        else if (field->preset)
+            snprintf(fallback, sizeof fallback, " (default %s)", field->preset);
+        fprintf(out, "  %-26s  %s%s\n", form, field->text, fallback);
+    }
+}
+
+static void op_page(FILE *out, const struct op *op)
+{
+    fprintf(out, "%s: %s.\n\n", op->name, op->summary);
+    fprintf(out, "Usage: switchyard run %s IN OUT [options]\n\n", op->name);
+    fputs("Tensors in (? optional):\n", out);
+    print_tensors(out, op, false);
+    fputs("\nTensors out:\n", out);
+    print_tensors(out, op, true);
+    fputs("\nOptions, or metadata of IN as switchyard.<field>:\n", out);
+    print_options(out, op);
+    fprintf(out, "\nTry it (%s):\n", op->example_text);
+    fprintf(out, "  switchyard example %s in.safetensors\n", op->name);
+    fprintf(out, "  switchyard run %s in.safetensors out.safetensors %s\n", op->name, op->example_options);
+    fputs("  switchyard show out.safetensors\n", out);
+}
+
+bool help_page(FILE *out, const char *command, const char *operator_name)
+{
+    if (strcmp(command, "run") == 0) {
+        const struct op *const op = operator_name ? find_op(operator_name) : NULL;
+        if (op)
+            op_page(out, op);
+        else
+            run_page(out);
+        return op || !operator_name;
+    }
+    for (int i = 0; pages[i].name; i++)
+        if (strcmp(pages[i].name, command) == 0) {
+            fputs(pages[i].text, out);
+            return true;
+        }
+    return false;
+}
+
+int help_command(struct common *common, struct arg_list *list)
+{
+    (void)common;
+    const struct arg command = arg_next(list), name = arg_next(list);
+    if (command.kind == ARG_END) {
+        help_general(stdout);
+        return EXIT_DONE;
+    }
+    /* `help moe_permute` means its page under run. */
+    const struct op *const op = find_op(command.text);
+    if (op)
+        return help_page(stdout, "run", op->name) ? EXIT_DONE : EXIT_USAGE;
+    if (name.kind != ARG_END && !find_op(name.text))
+        return unknown_op(NULL, name.text);
+    if (help_page(stdout, command.text, name.kind == ARG_END ? NULL : name.text))
+        return EXIT_DONE;
+    return usage_error(NULL, "no help about %s", command.text);
+}

@@ -1,0 +1,82 @@
+#include "ops.h"
+
+#define FIELD(name) offsetof(struct op_call, args.kv_gather.name)
+
+static const struct op_tensor tensors[] = {
+    {"cache", FIELD(cache), OP_INPUT, "[rows,D] or [P,S,D...]", "any", "rows, or P blocks of S rows"},
+    {"indices", FIELD(indices), OP_INPUT, "[...,k]", "I32 I64", "logical tokens to gather"},
+    {"block_table", FIELD(block_table), OP_INPUT, "[R,n] or [n]", "I32 I64",
+     "physical block of each logical one"},
+    {"req_id", FIELD(req_id), OP_OPTIONAL, "[B]", "I32 I64",
+     "table row of each index row; missing: 0, 1, ..."},
+    {"counts", FIELD(counts), OP_OPTIONAL, "[B]", "I32 I64", "live indices of each index row; missing: k"},
+    {"seq_lens", FIELD(seq_lens), OP_OPTIONAL, "[B]", "I32 I64",
+     "tokens of each sequence; missing: its table"},
+    {"out", FIELD(out), OP_INOUT, "[...,k,D...]", "as cache", "gathered rows; old contents, missing: zero"},
+    {0},
+};
+
+static const struct op_field fields[] = {
+    {.name = "block_size",
+     .kind = OP_INT64,
+     .offset = FIELD(block_size),
+     .required = true,
+     .text = "S: rows per block"},
+    {.name = "pad",
+     .kind = OP_WORD,
+     .offset = FIELD(pad),
+     .preset = "error",
+     .words = {"error", "zero", "skip"},
+     .values = {SY_PAD_ERROR, SY_PAD_ZERO, SY_PAD_SKIP},
+     .text = "an index of -1: refused, a zero row, or the row keeps its contents"},
+    {0},
+};
+
+static const float example_cache[6][4] = {{0, 1, 2, 3},     {10, 11, 12, 13}, {20, 21, 22, 23},
+                                          {30, 31, 32, 33}, {40, 41, 42, 43}, {50, 51, 52, 53}};
+static const int32_t example_indices[3] = {0, 4, 3};
+static const int32_t example_table[3] = {0, 2, 1};
+static const struct op_example example[] = {
+    {"cache", "F32", 2, {6, 4}, example_cache},
+    {"indices", "I32", 1, {3}, example_indices},
+    {"block_table", "I32", 1, {3}, example_table},
+    {0},
+};
+
+/* [...,k] of the indices, then what one cache row holds. */
+static sy_status size_outputs(sy_ctx *ctx, struct op_call *call, struct op_outputs *outputs)
+{
+    sy_kv_gather_args *const args = &call->args.kv_gather;
+    if (args->out) /* judged by the call itself */
+        return SY_OK;
+    sy_query query = {0};
+    const sy_status status = sy_kv_gather_query(ctx, args, &query);
+    if (status != SY_OK)
+        return status;
+    const DLTensor *const indices = args->indices, *const cache = args->cache;
+    int64_t shape[2 * ST_MAX_RANK];
+    int rank = 0;
+    for (int i = 0; i < indices->ndim; i++)
+        shape[rank++] = indices->shape[i];
+    for (int i = cache->ndim > 2 ? 2 : 1; i < cache->ndim; i++)
+        shape[rank++] = cache->shape[i];
+    args->out = op_output(outputs, "out", cache->dtype, rank, shape);
+    return SY_OK;
+}
+
+static sy_status call_operator(sy_ctx *ctx, const struct op_call *call)
+{
+    return sy_kv_gather(ctx, &call->args.kv_gather);
+}
+
+const struct op op_kv_gather = {
+    .name = "kv_gather",
+    .summary = "copy the rows of selected tokens out of a paged KV cache",
+    .tensors = tensors,
+    .fields = fields,
+    .example = example,
+    .example_options = "--block-size 2",
+    .example_text = "six cache rows in blocks of two, three tokens asked for",
+    .size = size_outputs,
+    .call = call_operator,
+};

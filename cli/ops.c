@@ -1,0 +1,52 @@
+#include "ops.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+const struct op *const all_ops[] = {&op_moe_permute, &op_moe_dispatch, &op_sample, &op_kv_gather, NULL};
+
+const struct op *find_op(const char *name)
+{
+    for (const struct op *const *op = all_ops; *op; op++)
+        if (strcmp((*op)->name, name) == 0)
+            return *op;
+    return NULL;
+}
+
+int unknown_op(const char *help, const char *name)
+{
+    char list[256] = "";
+    for (const struct op *const *op = all_ops; *op; op++) {
+        const size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%s", used > 0 ? ", " : "", (*op)->name);
+    }
+    return usage_error(help, "unknown operator %s (there are: %s)", name, list);
+}
+
+const DLTensor *op_output(struct op_outputs *outputs, const char *name, DLDataType type, int rank,
+                          const int64_t *shape)
+{
+    size_t bytes = 0;
+    void *const data = st_shape_bytes(shape, rank, type, &bytes) ? st_alloc(bytes) : NULL;
+    if (!data || outputs->n == OP_MAX_OUTPUTS) {
+        free(data);
+        outputs->out_of_memory = true;
+        outputs->failed = name;
+        return NULL;
+    }
+    const int i = outputs->n++;
+    outputs->made[i].name = name;
+    for (int d = 0; d < rank; d++)
+        outputs->made[i].shape[d] = shape[d];
+    outputs->made[i].view = sy_tensor(data, type, rank, outputs->made[i].shape);
+    return &outputs->made[i].view;
+}
+
+void op_outputs_free(struct op_outputs *outputs)
+{
+    for (int i = 0; i < outputs->n; i++)
+        free(outputs->made[i].view.data);
+    outputs->n = 0;
+}

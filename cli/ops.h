@@ -1,0 +1,123 @@
+/*
+ * The operators as the command line sees them. An operator is one row: which tensors it takes by name, which
+ * scalar fields, how its outputs are sized, and the call itself. `run`, the help pages and `example` are
+ * loops over these rows and know no operator, so a new operator is one file op_<name>.c, a member of `union
+ * op_args` and a line in ops.c.
+ */
+#ifndef SWITCHYARD_CLI_OPS_H
+#define SWITCHYARD_CLI_OPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <switchyard.h>
+
+#include "safetensors.h"
+
+enum { OP_MAX_OUTPUTS = 8, OP_MAX_FIELDS = 24 };
+
+union op_args {
+    sy_moe_permute_args moe_permute;
+    sy_moe_dispatch_args moe_dispatch;
+    sy_sample_args sample;
+    sy_kv_gather_args kv_gather;
+};
+
+/*
+ * The arguments of one call, and what the command line asks for beyond them. Offsets below are into this
+ * struct.
+ */
+struct op_call {
+    union op_args args;
+    bool want_masked_logits; /* sample */
+    bool want_list;          /* sample */
+};
+
+enum op_role {
+    OP_INPUT,    /* missing: passed as NULL, so that the operator refuses it                         */
+    OP_OPTIONAL, /* missing: NULL                                                                    */
+    OP_INOUT,    /* an output whose old contents may stand in the input file                          */
+    OP_OUTPUT,   /* listed for the help page; the sizing function makes it                            */
+};
+
+struct op_tensor {
+    const char *name;
+    size_t offset; /* of the DLTensor pointer */
+    enum op_role role;
+    const char *shape, *types, *text; /* for the help page */
+};
+
+enum op_kind {
+    OP_INT64,
+    OP_FLOAT,
+    OP_BOOL,
+    OP_WORD,    /* an enum: words[i] stands for values[i]                                            */
+    OP_ROW_I64, /* a per-row tensor given as one value for all rows: becomes a tensor of shape [1]     */
+    OP_ROW_F32,
+    OP_ROW_U64,
+    OP_ROW_U32,
+};
+
+struct op_field {
+    const char *name;  /* with underscores; the option has dashes, the metadata key is switchyard.<name> */
+    const char *alias; /* a second name, or NULL */
+    enum op_kind kind;
+    size_t offset;
+    bool required;
+    const char *preset; /* used when the field is not given; NULL: the zeroed field */
+    const char *words[6];
+    int values[6];
+    const char *text; /* for the help page */
+};
+
+/* Outputs made for one call. */
+struct op_outputs {
+    struct {
+        const char *name;
+        int64_t shape[2 * ST_MAX_RANK]; /* kv_gather joins two shapes */
+        DLTensor view;
+    } made[OP_MAX_OUTPUTS];
+    int n;
+    bool out_of_memory;
+    const char *failed; /* the output that did not fit into memory */
+};
+
+/* Makes an output of zero bytes and returns it; NULL (and out_of_memory) when there is no room. */
+const DLTensor *op_output(struct op_outputs *outputs, const char *name, DLDataType type, int rank,
+                          const int64_t *shape);
+void op_outputs_free(struct op_outputs *outputs);
+
+/* A tensor of the operator's small worked example. */
+struct op_example {
+    const char *name, *type;
+    int rank;
+    int64_t shape[3];
+    const void *data;
+};
+
+struct op {
+    const char *name, *summary;
+    const struct op_tensor *tensors;  /* ends with a NULL name */
+    const struct op_field *fields;    /* ends with a NULL name */
+    const struct op_example *example; /* ends with a NULL name */
+    const char *example_options, *example_text;
+    /*
+     * Asks the query and makes every output that does not exist yet. SY_OK when memory ran out: see
+     * out_of_memory.
+     */
+    sy_status (*size)(sy_ctx *ctx, struct op_call *call, struct op_outputs *outputs);
+    sy_status (*call)(sy_ctx *ctx, const struct op_call *call);
+};
+
+extern const struct op op_moe_permute, op_moe_dispatch, op_sample, op_kv_gather;
+
+/* All of them, ending with NULL. */
+extern const struct op *const all_ops[];
+
+const struct op *find_op(const char *name);
+
+/* Says that there is no such operator, and which exist. Returns EXIT_USAGE. */
+int unknown_op(const char *help, const char *name);
+
+#endif

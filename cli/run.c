@@ -1,0 +1,403 @@
+/*
+ * switchyard run OP IN OUT: tensors by name out of a file, fields from options and from the file's metadata,
+ * one call, every output into a file. Nothing here knows an operator; see ops.h.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+#include "number.h"
+#include "ops.h"
+
+/* A per-row field given as an option: the one number all rows share. */
+struct row_value {
+    union {
+        int64_t i64;
+        uint64_t u64;
+        uint32_t u32;
+        float f32;
+    } number;
+    int64_t shape[1];
+    DLTensor view;
+};
+
+struct run {
+    const struct op *op;
+    char help[64]; /* "run moe_permute" */
+    const char *in, *out;
+    struct op_call call;
+    bool given[OP_MAX_FIELDS];
+    struct row_value rows[OP_MAX_FIELDS];
+    struct st_file file;
+    struct op_outputs outputs;
+};
+
+static void set_tensor(struct op_call *call, size_t offset, const DLTensor *tensor)
+{
+    memcpy((char *)call + offset, &tensor, sizeof tensor);
+}
+
+static bool has_tensor(const struct op_call *call, size_t offset)
+{
+    const DLTensor *tensor;
+    memcpy(&tensor, (const char *)call + offset, sizeof tensor);
+    return tensor != NULL;
+}
+
+/* ---- Fields -------------------------------------------------------------------------------------------- */
+
+/* `name` has `length` characters; `dash` is '-' in options and '_' in metadata. */
+static bool name_is(const char *field, const char *name, size_t length, char dash)
+{
+    if (!field || strlen(field) != length)
+        return false;
+    for (size_t i = 0; i < length; i++)
+        if ((field[i] == '_' ? dash : field[i]) != name[i])
+            return false;
+    return true;
+}
+
+static int find_field(const struct op *op, const char *name, size_t length, char dash)
+{
+    for (int i = 0; op->fields[i].name; i++)
+        if (name_is(op->fields[i].name, name, length, dash) ||
+            name_is(op->fields[i].alias, name, length, dash))
+            return i;
+    return -1;
+}
+
+/* What a value of this kind looks like, for the sentence about one that does not. */
+static const char *kind_text(enum op_kind kind)
+{
+    switch (kind) {
+    case OP_INT64:
+    case OP_ROW_I64:
+        return "a 64-bit integer";
+    case OP_ROW_U64:
+        return "an integer of at most 64 bits";
+    case OP_ROW_U32:
+        return "an integer of at most 32 bits";
+    case OP_FLOAT:
+    case OP_ROW_F32:
+        return "a number";
+    case OP_BOOL:
+        return "true or false";
+    case OP_WORD:
+        break;
+    }
+    return "a known word";
+}
+
+static bool set_word(const struct op_field *field, const char *text, void *target)
+{
+    _Static_assert(sizeof(sy_noise) == sizeof(int) && sizeof(sy_kv_pad) == sizeof(int),
+                   "enum fields are written through an int");
+    for (int i = 0; i < 6 && field->words[i]; i++)
+        if (strcmp(field->words[i], text) == 0) {
+            memcpy(target, &field->values[i], sizeof field->values[i]);
+            return true;
+        }
+    return false;
+}
+
+/* Makes the [1] tensor of a per-row field. */
+static bool set_row(const struct op_field *field, const char *text, struct row_value *row,
+                    struct op_call *call)
+{
+    DLDataType type = SY_I64;
+    double real = 0;
+    bool good = false;
+    if (field->kind == OP_ROW_I64) {
+        good = parse_int64(text, &row->number.i64);
+    } else if (field->kind == OP_ROW_F32) {
+        type = SY_F32;
+        good = parse_double(text, &real);
+        row->number.f32 = (float)real;
+    } else {
+        uint64_t bits = 0;
+        good = parse_uint64(text, &bits);
+        /* A stream is 32 bits: its own range, and negative numbers of that range. */
+        if (field->kind == OP_ROW_U32)
+            good = good && (bits <= UINT32_MAX || bits >= (uint64_t)INT32_MIN);
+        type = field->kind == OP_ROW_U32 ? SY_U32 : SY_U64;
+        if (field->kind == OP_ROW_U32)
+            row->number.u32 = (uint32_t)bits;
+        else
+            row->number.u64 = bits;
+    }
+    row->shape[0] = 1;
+    row->view = sy_tensor(&row->number, type, 1, row->shape);
+    set_tensor(call, field->offset, &row->view);
+    return good;
+}
+
+static bool set_field(struct run *run, int i, const char *text)
+{
+    const struct op_field *const field = &run->op->fields[i];
+    void *const target = (char *)&run->call + field->offset;
+    int64_t integer = 0;
+    double real = 0;
+    bool flag = false;
+    switch (field->kind) {
+    case OP_INT64:
+        if (!parse_int64(text, &integer))
+            return false;
+        memcpy(target, &integer, sizeof integer);
+        return true;
+    case OP_FLOAT:
+        if (!parse_double(text, &real))
+            return false;
+        memcpy(target, &(float){(float)real}, sizeof(float));
+        return true;
+    case OP_BOOL:
+        if (!parse_bool(text, &flag))
+            return false;
+        memcpy(target, &flag, sizeof flag);
+        return true;
+    case OP_WORD:
+        return set_word(field, text, target);
+    case OP_ROW_I64:
+    case OP_ROW_F32:
+    case OP_ROW_U64:
+    case OP_ROW_U32:
+        return set_row(field, text, &run->rows[i], &run->call);
+    }
+    return false;
+}
+
+/* `where` and `name` say how the user wrote the field: "--" "top-k", or "metadata switchyard." "top_k". */
+static int take_field(struct run *run, int i, const char *where, int length, const char *name,
+                      const char *text)
+{
+    const struct op_field *const field = &run->op->fields[i];
+    if (run->given[i])
+        return usage_error(run->help, "%s%.*s: the field is given twice", where, length, name);
+    run->given[i] = true;
+    if (set_field(run, i, text))
+        return EXIT_DONE;
+    if (field->kind != OP_WORD)
+        return usage_error(run->help, "%s%.*s is %s, want %s", where, length, name, text,
+                           kind_text(field->kind));
+    char words[128] = "";
+    for (int w = 0; w < 6 && field->words[w]; w++) {
+        const size_t used = strlen(words);
+        snprintf(words + used, sizeof words - used, "%s%s", used > 0 ? ", " : "", field->words[w]);
+    }
+    return usage_error(run->help, "%s%.*s is %s, want one of %s", where, length, name, text, words);
+}
+
+/* ---- Command line -------------------------------------------------------------------------------------- */
+
+static int unknown_option(const struct run *run, const struct arg *arg)
+{
+    char name[64], options[OP_MAX_FIELDS][40];
+    const char *names[OP_MAX_FIELDS + 1] = {NULL};
+    snprintf(name, sizeof name, "%.*s", arg->length, arg->text);
+    for (int i = 0; run->op->fields[i].name; i++) {
+        snprintf(options[i], sizeof options[i], "%s", run->op->fields[i].name);
+        for (char *c = options[i]; *c != '\0'; c++)
+            *c = *c == '_' ? '-' : *c;
+        names[i] = options[i];
+    }
+    const char *const close = closest_name(name, names);
+    return usage_error(run->help, "%s has no option --%s%s%s%s", run->op->name, name,
+                       close ? " (did you mean --" : "", close ? close : "", close ? "?)" : "");
+}
+
+static int take_option(struct run *run, struct common *common, struct arg_list *list, const struct arg *arg)
+{
+    int code = EXIT_DONE;
+    if (common_option(common, list, arg, &code))
+        return code;
+    if (!run->op)
+        return usage_error("run", "--%.*s stands before the operator; the operator comes first", arg->length,
+                           arg->text);
+    const int i = find_field(run->op, arg->text, (size_t)arg->length, '-');
+    if (i < 0)
+        return unknown_option(run, arg);
+    const char *const value =
+        run->op->fields[i].kind == OP_BOOL ? arg_switch(list, arg) : arg_value(list, arg);
+    if (!value)
+        return usage_error(run->help, "--%.*s needs a value", arg->length, arg->text);
+    return take_field(run, i, "--", arg->length, arg->text, value);
+}
+
+static int take_word(struct run *run, const char *word)
+{
+    if (!run->op) {
+        run->op = find_op(word);
+        if (!run->op)
+            return unknown_op("run", word);
+        snprintf(run->help, sizeof run->help, "run %s", run->op->name);
+    } else if (!run->in) {
+        run->in = word;
+    } else if (!run->out) {
+        run->out = word;
+    } else {
+        return usage_error(run->help, "one word too many: %s", word);
+    }
+    return EXIT_DONE;
+}
+
+static int parse_line(struct run *run, struct common *common, struct arg_list *list)
+{
+    for (struct arg arg = arg_next(list); arg.kind != ARG_END; arg = arg_next(list)) {
+        const int code =
+            arg.kind == ARG_OPTION ? take_option(run, common, list, &arg) : take_word(run, arg.text);
+        if (code != EXIT_DONE)
+            return code;
+    }
+    if (!run->op)
+        return usage_error("run", "run needs an operator, an input file and an output file");
+    if (!run->in || !run->out)
+        return usage_error(run->help, "%s needs an input file and an output file", run->op->name);
+    return EXIT_DONE;
+}
+
+/* ---- The input file ------------------------------------------------------------------------------------ */
+
+static int unknown_tensor(const struct run *run, const char *name)
+{
+    char list[512] = "";
+    for (const struct op_tensor *tensor = run->op->tensors; tensor->name; tensor++) {
+        const size_t used = strlen(list);
+        if (tensor->role != OP_OUTPUT)
+            snprintf(list + used, sizeof list - used, "%s%s", used > 0 ? ", " : "", tensor->name);
+    }
+    return usage_error(run->help, "%s: %s takes no tensor %.64s (it takes %s)", run->in, run->op->name, name,
+                       list);
+}
+
+static int bind_tensors(struct run *run)
+{
+    for (size_t i = 0; i < run->file.n_tensors; i++) {
+        const struct st_tensor *const found = &run->file.tensors[i];
+        const struct op_tensor *tensor = run->op->tensors;
+        while (tensor->name && (tensor->role == OP_OUTPUT || strcmp(tensor->name, found->name) != 0))
+            tensor++;
+        if (!tensor->name)
+            return unknown_tensor(run, found->name);
+        if (has_tensor(&run->call, tensor->offset))
+            return usage_error(run->help, "%s: the field %s is given twice, as a tensor and as an option",
+                               run->in, tensor->name);
+        set_tensor(&run->call, tensor->offset, &found->view);
+    }
+    return EXIT_DONE;
+}
+
+static int bind_metadata(struct run *run)
+{
+    static const char prefix[] = "switchyard.";
+    for (size_t i = 0; i < run->file.n_meta; i++) {
+        const char *key = run->file.meta[i].key;
+        if (strncmp(key, prefix, strlen(prefix)) != 0)
+            continue;
+        key += strlen(prefix);
+        const int field = find_field(run->op, key, strlen(key), '_');
+        if (field < 0)
+            return usage_error(run->help, "%s: metadata switchyard.%.64s: %s has no such field", run->in, key,
+                               run->op->name);
+        const int code =
+            take_field(run, field, "metadata switchyard.", (int)strlen(key), key, run->file.meta[i].value);
+        if (code != EXIT_DONE)
+            return code;
+    }
+    return EXIT_DONE;
+}
+
+static int fill_presets(struct run *run)
+{
+    for (int i = 0; run->op->fields[i].name; i++) {
+        const struct op_field *const field = &run->op->fields[i];
+        if (run->given[i])
+            continue;
+        if (field->required) {
+            char option[64];
+            snprintf(option, sizeof option, "%s", field->name);
+            for (char *c = option; *c != '\0'; c++)
+                *c = *c == '_' ? '-' : *c;
+            return usage_error(run->help, "%s needs --%s", run->op->name, option);
+        }
+        if (field->preset)
+            set_field(run, i, field->preset);
+    }
+    return EXIT_DONE;
+}
+
+static int bind_file(struct run *run)
+{
+    struct st_message message;
+    if (!st_load(run->in, &run->file, &message))
+        return plain_error("%s: %s", run->in, message.text);
+    /* Metadata first: a per-row field found there and as a tensor is then noticed as given twice. */
+    int code = bind_metadata(run);
+    if (code == EXIT_DONE)
+        code = bind_tensors(run);
+    return code == EXIT_DONE ? fill_presets(run) : code;
+}
+
+/* ---- The call ------------------------------------------------------------------------------------------ */
+
+static int refused(const struct run *run, sy_status status, const char *sentence)
+{
+    const size_t length = strlen(run->op->name);
+    if (strncmp(sentence, run->op->name, length) == 0 && strncmp(sentence + length, ": ", 2) == 0)
+        sentence += length + 2;
+    fprintf(stderr, "switchyard: %s: %s: %s\n", run->op->name, sy_status_name(status), sentence);
+    return EXIT_REFUSED;
+}
+
+static int call_operator(struct run *run, sy_ctx *ctx)
+{
+    sy_status status = run->op->size(ctx, &run->call, &run->outputs);
+    if (status != SY_OK)
+        return refused(run, status, sy_ctx_error(ctx));
+    if (run->outputs.out_of_memory) {
+        char sentence[128];
+        snprintf(sentence, sizeof sentence, "output %s does not fit into memory", run->outputs.failed);
+        return refused(run, SY_ERR_NOMEM, sentence);
+    }
+    status = run->op->call(ctx, &run->call);
+    return status == SY_OK ? EXIT_DONE : refused(run, status, sy_ctx_error(ctx));
+}
+
+/* Old contents that the call has changed are an output too. */
+static int save_outputs(const struct run *run)
+{
+    struct st_item items[OP_MAX_OUTPUTS + 4];
+    size_t n = 0;
+    for (const struct op_tensor *tensor = run->op->tensors; tensor->name; tensor++) {
+        const struct st_tensor *const old =
+            tensor->role == OP_INOUT ? st_find(&run->file, tensor->name) : NULL;
+        if (old)
+            items[n++] = (struct st_item){old->name, &old->view};
+    }
+    for (int i = 0; i < run->outputs.n; i++)
+        items[n++] = (struct st_item){run->outputs.made[i].name, &run->outputs.made[i].view};
+    struct st_message message;
+    if (!st_save(run->out, items, n, &message))
+        return plain_error("%s: %s", run->out, message.text);
+    return EXIT_DONE;
+}
+
+int command_run(struct common *common, struct arg_list *list)
+{
+    struct run *const run = calloc(1, sizeof *run);
+    if (!run)
+        return plain_error("out of memory");
+    snprintf(run->help, sizeof run->help, "run");
+    int code = parse_line(run, common, list);
+    if (code == EXIT_DONE)
+        code = bind_file(run);
+    sy_ctx *const ctx = code == EXIT_DONE ? common_context(common) : NULL;
+    if (code == EXIT_DONE)
+        code = ctx ? call_operator(run, ctx) : EXIT_USAGE;
+    if (code == EXIT_DONE)
+        code = save_outputs(run);
+    sy_ctx_destroy(ctx);
+    op_outputs_free(&run->outputs);
+    st_free(&run->file);
+    free(run);
+    return code;
+}

@@ -1,0 +1,140 @@
+/*
+ * switchyard show FILE: what is inside a safetensors file, with the first values of every tensor.
+ * switchyard example OP FILE: a small input file of an operator, for the first try.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+#include "number.h"
+#include "ops.h"
+
+enum { MAX_VALUES = 64, MAX_ROWS = 8 };
+
+static void print_element(DLDataType type, const char *element)
+{
+    if (type.code == SY_I64.code && type.bits == 64) {
+        int64_t value;
+        memcpy(&value, element, sizeof value);
+        printf("%" PRId64, value);
+    } else if (type.code == SY_U64.code && type.bits == 64) {
+        uint64_t value;
+        memcpy(&value, element, sizeof value);
+        printf("%" PRIu64, value);
+    } else if (type.bits == 64) {
+        printf("%.17g", element_value(type, element));
+    } else {
+        printf("%.9g", element_value(type, element));
+    }
+}
+
+/* Rows of the last dimension, a line each; what is left out is said. */
+static void print_values(const struct st_tensor *tensor)
+{
+    const size_t element_bytes = st_type_bytes(tensor->view.dtype);
+    const size_t n = tensor->bytes / element_bytes;
+    const int rank = tensor->view.ndim;
+    const size_t width = rank > 0 && tensor->shape[rank - 1] > 0 ? (size_t)tensor->shape[rank - 1] : 1;
+    const size_t shown_width = width < MAX_VALUES ? width : MAX_VALUES;
+    const size_t rows = n / width;
+    for (size_t r = 0; r < rows && r < MAX_ROWS; r++) {
+        printf("    ");
+        for (size_t i = 0; i < shown_width; i++) {
+            if (i > 0)
+                putchar(' ');
+            print_element(tensor->view.dtype,
+                          (const char *)tensor->view.data + (r * width + i) * element_bytes);
+        }
+        if (shown_width < width)
+            printf(" ... %zu more", width - shown_width);
+        putchar('\n');
+    }
+    if (rows > MAX_ROWS)
+        printf("    ... %zu more rows\n", rows - MAX_ROWS);
+}
+
+static void print_tensor(const struct st_tensor *tensor)
+{
+    char name[128];
+    printable(name, sizeof name, tensor->name);
+    printf("%s  %s [", name, st_type_name(tensor->view.dtype));
+    for (int i = 0; i < tensor->view.ndim; i++)
+        printf("%s%" PRId64, i > 0 ? "," : "", tensor->shape[i]);
+    printf("]\n");
+    print_values(tensor);
+}
+
+int command_show(struct common *common, struct arg_list *list)
+{
+    (void)common;
+    const char *path = NULL;
+    for (struct arg arg = arg_next(list); arg.kind != ARG_END; arg = arg_next(list)) {
+        if (arg.kind == ARG_OPTION)
+            return usage_error("show", "show has no option --%.*s", arg.length, arg.text);
+        if (path)
+            return usage_error("show", "one word too many: %s", arg.text);
+        path = arg.text;
+    }
+    if (!path)
+        return usage_error("show", "show needs a file");
+    struct st_file file;
+    struct st_message message;
+    if (!st_load(path, &file, &message))
+        return plain_error("%s: %s", path, message.text);
+    for (size_t i = 0; i < file.n_tensors; i++)
+        print_tensor(&file.tensors[i]);
+    for (size_t i = 0; i < file.n_meta; i++) {
+        char key[128], value[512];
+        printable(key, sizeof key, file.meta[i].key);
+        printable(value, sizeof value, file.meta[i].value);
+        printf("metadata %s = %s\n", key, value);
+    }
+    st_free(&file);
+    return EXIT_DONE;
+}
+
+/* ---- example ------------------------------------------------------------------------------------------- */
+
+static int save_example(const struct op *op, const char *path)
+{
+    enum { MOST = 8 };
+    struct st_item items[MOST];
+    DLTensor views[MOST];
+    int64_t shapes[MOST][3];
+    size_t n = 0;
+    for (const struct op_example *tensor = op->example; tensor->name && n < MOST; tensor++, n++) {
+        DLDataType type = SY_F32;
+        st_type_from_name(tensor->type, &type);
+        memcpy(shapes[n], tensor->shape, sizeof shapes[n]);
+        /* DLTensor has no const data; the writer only reads it. */
+        views[n] = sy_tensor((void *)(uintptr_t)tensor->data, type, tensor->rank, shapes[n]);
+        items[n] = (struct st_item){tensor->name, &views[n]};
+    }
+    struct st_message message;
+    if (!st_save(path, items, n, &message))
+        return plain_error("%s: %s", path, message.text);
+    printf("Wrote %s: %s. Next:\n", path, op->example_text);
+    printf("  switchyard run %s %s out.safetensors %s\n", op->name, path, op->example_options);
+    printf("  switchyard show out.safetensors\n");
+    return EXIT_DONE;
+}
+
+int command_example(struct common *common, struct arg_list *list)
+{
+    (void)common;
+    const char *words[2] = {NULL, NULL};
+    int n = 0;
+    for (struct arg arg = arg_next(list); arg.kind != ARG_END; arg = arg_next(list)) {
+        if (arg.kind == ARG_OPTION)
+            return usage_error("example", "example has no option --%.*s", arg.length, arg.text);
+        if (n == 2)
+            return usage_error("example", "one word too many: %s", arg.text);
+        words[n++] = arg.text;
+    }
+    if (n < 2)
+        return usage_error("example", "example needs an operator and a file");
+    const struct op *const op = find_op(words[0]);
+    return op ? save_example(op, words[1]) : unknown_op("example", words[0]);
+}

@@ -1,0 +1,388 @@
+/*
+ * moe_dispatch refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then pairs
+ * of faults, of which the one that comes first in the documented order must win, and calls that look wrong but are not.
+ */
+#include "support.h"
+
+enum { SAMPLES = 9, EXPERTS = 4, CAPACITY = 3, SLOTS = 12, HIDDEN = 7 };
+
+static sy_status run(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_dispatch(ctx, &c->args.dispatch);
+}
+
+static sy_status query(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_dispatch_query(ctx, &c->args.dispatch, q);
+}
+
+static void make(struct test_call *c)
+{
+    sy_moe_dispatch_args *a = &c->args.dispatch;
+    *c = (struct test_call){.op = "moe_dispatch", .first_output = 4, .run = run, .query = query};
+    test_call_add(c, "gates", &a->gates, SY_F32, 1, (int64_t[]){SAMPLES});
+    test_call_add(c, "indices", &a->indices, SY_I32, 1, (int64_t[]){SAMPLES});
+    test_call_add(c, "locations", &a->locations, SY_I32, 1, (int64_t[]){SAMPLES});
+    test_call_add(c, "input", &a->input, SY_F32, 2, (int64_t[]){SAMPLES, HIDDEN});
+    struct tensor *d = test_call_add(c, "dispatch", &a->dispatch, SY_F32, 2, (int64_t[]){SLOTS, HIDDEN});
+    memset(d->mem, 0x3C, d->bytes);
+    a->num_experts = EXPERTS;
+    a->capacity = CAPACITY;
+}
+
+static void experts_minus_one(struct test_call *c)
+{
+    c->args.dispatch.num_experts = -1;
+}
+
+static void capacity_minus_three(struct test_call *c)
+{
+    c->args.dispatch.capacity = -3;
+}
+
+/* The product of two negative numbers would be the right number of rows. */
+static void both_negative(struct test_call *c)
+{
+    c->args.dispatch.num_experts = -EXPERTS;
+    c->args.dispatch.capacity = -CAPACITY;
+}
+
+static void product_past_int64(struct test_call *c)
+{
+    c->args.dispatch.num_experts = INT64_C(1) << 62;
+    c->args.dispatch.capacity = 4;
+}
+
+/* 2^32 * 2^32 is 0 in 64 bits and 65536 * 65536 is 0 in 32 bits. */
+static void product_wraps_to_zero(struct test_call *c)
+{
+    c->args.dispatch.num_experts = INT64_C(1) << 32;
+    c->args.dispatch.capacity = INT64_C(1) << 32;
+}
+
+static void slots_of_2_to_the_32(struct test_call *c)
+{
+    c->args.dispatch.num_experts = 65536;
+    c->args.dispatch.capacity = 65536;
+    test_call_tensor(c, "dispatch")->shape[0] = 0;
+}
+
+static void dispatch_bytes(struct test_call *c)
+{
+    c->args.dispatch.num_experts = INT64_C(1) << 31;
+    c->args.dispatch.capacity = INT64_C(1) << 29;
+}
+
+static void input_bytes(struct test_call *c)
+{
+    const char *const all[] = {"gates", "indices", "locations", "input"};
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        test_call_tensor(c, all[i])->shape[0] = INT64_C(1) << 40;
+    test_call_tensor(c, "input")->shape[1] = INT64_C(1) << 40;
+}
+
+/* No rows, but rows whose size alone does not fit. */
+static void rows_of_2_to_the_64_bytes(struct test_call *c)
+{
+    const char *const all[] = {"gates", "indices", "locations", "input"};
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        test_call_tensor(c, all[i])->shape[0] = 0;
+    test_call_tensor(c, "input")->shape[1] = INT64_C(1) << 62;
+}
+
+static void gates_f16_rows_bf16(struct test_call *c)
+{
+    test_call_tensor(c, "gates")->t.dtype = SY_F16;
+    test_call_tensor(c, "input")->t.dtype = SY_BF16;
+    test_call_tensor(c, "dispatch")->t.dtype = SY_BF16;
+}
+
+/* Same first byte, other row stride: not the in-place form. */
+static void in_place_with_other_stride(struct test_call *c)
+{
+    struct tensor *input = test_call_tensor(c, "input"), *dispatch = test_call_tensor(c, "dispatch");
+    input->t.data = dispatch->t.data;
+    input->t.strides = input->strides;
+    input->strides[0] = HIDDEN + 1;
+}
+
+static void in_place_one_row_later(struct test_call *c)
+{
+    test_call_tensor(c, "input")->t.data = test_call_tensor(c, "dispatch")->mem + HIDDEN * 4;
+}
+
+static void fewer_experts(struct test_call *c)
+{
+    c->args.dispatch.num_experts = EXPERTS - 1;
+}
+
+static const struct refusal rows[] = {
+    {"no indices", NO_TENSOR("indices"), .query = true},
+    {"no locations", NO_TENSOR("locations"), .query = true},
+    {"no input", NO_TENSOR("input"), .query = true},
+    {"no dispatch", NO_TENSOR("dispatch")},
+    {"gates without data", NO_DATA("gates")},
+    {"indices without data", NO_DATA("indices")},
+    {"locations without data", NO_DATA("locations")},
+    {"input without data", NO_DATA("input")},
+    {"dispatch without data", NO_DATA("dispatch")},
+    {"gates without shape", NO_SHAPE("gates"), .query = true},
+    {"indices without shape", NO_SHAPE("indices"), .query = true},
+    {"locations without shape", NO_SHAPE("locations"), .query = true},
+    {"input without shape", NO_SHAPE("input"), .query = true},
+    {"dispatch without shape", NO_SHAPE("dispatch")},
+
+    {"gates as f16 for f32 rows", BAD_TYPE("gates", kDLFloat, 16, 1), .query = true},
+    {"gates as bf16 for f32 rows", BAD_TYPE("gates", kDLBfloat, 16, 1), .query = true},
+    {"gates as f64", BAD_TYPE("gates", kDLFloat, 64, 1), .query = true},
+    {"gates as int32", BAD_TYPE("gates", kDLInt, 32, 1), .query = true},
+    {"gates of two lanes", BAD_TYPE("gates", kDLFloat, 32, 2), .query = true},
+    {"gates as f16 for bf16 rows", BAD_CALL(gates_f16_rows_bf16, SY_ERR_DTYPE, "gates", NULL, NULL),
+     .query = true},
+    {"indices as int64", BAD_TYPE("indices", kDLInt, 64, 1), .query = true},
+    {"indices as uint32", BAD_TYPE("indices", kDLUInt, 32, 1), .query = true},
+    {"indices of two lanes", BAD_TYPE("indices", kDLInt, 32, 2), .query = true},
+    {"locations as int64", BAD_TYPE("locations", kDLInt, 64, 1), .query = true},
+    {"locations as f32", BAD_TYPE("locations", kDLFloat, 32, 1), .query = true},
+    {"input as f64", BAD_TYPE("input", kDLFloat, 64, 1), .query = true},
+    {"input as int32", BAD_TYPE("input", kDLInt, 32, 1), .query = true},
+    {"input of two lanes", BAD_TYPE("input", kDLFloat, 32, 2), .query = true},
+    {"dispatch of another type", BAD_TYPE("dispatch", kDLBfloat, 16, 1)},
+
+    {"gates of rank 2", BAD_RANK("gates", 2, "2", "1"), .query = true},
+    {"gates of rank 0", BAD_RANK("gates", 0, "0", "1"), .query = true},
+    {"indices of rank 2", BAD_RANK("indices", 2, "2", "1"), .query = true},
+    {"locations of rank 2", BAD_RANK("locations", 2, "2", "1"), .query = true},
+    {"input of rank 1", BAD_RANK("input", 1, "1", "2"), .query = true},
+    {"input of rank 3", BAD_RANK("input", 3, "3", "2"), .query = true},
+    {"dispatch of rank 1", BAD_RANK("dispatch", 1, "1", "2")},
+    {"dispatch of rank 3", BAD_RANK("dispatch", 3, "3", "2")},
+
+    {"gates one short", BAD_EXTENT("gates", 0, 8, "8", "9"), .query = true},
+    {"indices one long", BAD_EXTENT("indices", 0, 10, "10", "9"), .blame = "indices|input", .query = true},
+    {"locations one short", BAD_EXTENT("locations", 0, 8, "8", "9"), .query = true},
+    {"input with negative rows", BAD_EXTENT("input", 0, -9, "-9", NULL), .query = true},
+    {"input with negative columns", BAD_EXTENT("input", 1, -7, "-7", NULL), .query = true},
+    {"gates with negative extent", BAD_EXTENT("gates", 0, -9, "-9", NULL), .query = true},
+
+    {"num_experts -1", BAD_CALL(experts_minus_one, SY_ERR_VALUE, "num_experts", "-1", "0"), .query = true},
+    {"capacity -3", BAD_CALL(capacity_minus_three, SY_ERR_VALUE, "capacity", "-3", "0"), .query = true},
+    {"num_experts and capacity negative",
+     BAD_CALL(both_negative, SY_ERR_VALUE, "num_experts|capacity", "-", "0"), .query = true},
+    {"num_experts * capacity past 2^63",
+     BAD_CALL(product_past_int64, SY_ERR_OVERFLOW, "num_experts|capacity", "4611686018427387904", NULL),
+     .query = true},
+    {"num_experts * capacity of 2^64",
+     BAD_CALL(product_wraps_to_zero, SY_ERR_OVERFLOW, "num_experts|capacity", "4294967296", NULL),
+     .query = true},
+
+    {"dispatch one row short", BAD_EXTENT("dispatch", 0, 11, "[11,7]", "[12,7]")},
+    {"dispatch one row long", BAD_EXTENT("dispatch", 0, 13, "[13,7]", "[12,7]")},
+    {"dispatch one column long", BAD_EXTENT("dispatch", 1, 8, "[12,8]", "[12,7]")},
+    {"dispatch with negative columns", BAD_EXTENT("dispatch", 1, -7, "-7", NULL)},
+    {"dispatch for one expert more", BAD_CALL(fewer_experts, SY_ERR_SHAPE, "dispatch", "[12,7]", "[9,7]")},
+    {"dispatch rows counted in 32 bits",
+     BAD_CALL(slots_of_2_to_the_32, SY_ERR_SHAPE, "dispatch", "0", "4294967296")},
+
+    {"gates with stride 2", BAD_STRIDE("gates", 0, 2, "2", "contiguous"), .query = true},
+    {"indices with stride 2", BAD_STRIDE("indices", 0, 2, "2", "contiguous"), .query = true},
+    {"locations with stride 0", BAD_STRIDE("locations", 0, 0, "0", "contiguous"), .query = true},
+    {"input with inner stride 2", BAD_STRIDE("input", 1, 2, "2", "contiguous"), .query = true},
+    {"input with overlapping rows", BAD_STRIDE("input", 0, 6, "6", "7"), .query = true},
+    {"dispatch with inner stride -1", BAD_STRIDE("dispatch", 1, -1, "-1", "contiguous")},
+    {"dispatch with overlapping rows", BAD_STRIDE("dispatch", 0, 5, "5", "7")},
+
+    {"gates on CUDA", BAD_DEVICE("gates", kDLCUDA), .query = true},
+    {"indices on CUDA", BAD_DEVICE("indices", kDLCUDA), .query = true},
+    {"locations on CUDA", BAD_DEVICE("locations", kDLCUDA), .query = true},
+    {"input on Vulkan", BAD_DEVICE("input", kDLVulkan), .query = true},
+    {"dispatch on CUDA", BAD_DEVICE("dispatch", kDLCUDA)},
+
+    {"dispatch over gates", BAD_OVER("dispatch", "gates", 0)},
+    {"dispatch over indices", BAD_OVER("dispatch", "indices", 4)},
+    {"dispatch over the last byte of locations", BAD_OVER("dispatch", "locations", SAMPLES * 4 - 1)},
+    {"gates over the last byte of dispatch", BAD_OVER("gates", "dispatch", SLOTS *HIDDEN * 4 - 1)},
+    {"dispatch over input, one element later", BAD_OVER("dispatch", "input", 4)},
+    {"dispatch over input, one row apart",
+     BAD_CALL(in_place_one_row_later, SY_ERR_ALIAS, "dispatch|input", NULL, NULL)},
+    {"dispatch over input with another stride",
+     BAD_CALL(in_place_with_other_stride, SY_ERR_ALIAS, "dispatch|input", NULL, NULL)},
+};
+
+static const struct refusal paper_rows[] = {
+    {"dispatch of 2^65 bytes",
+     BAD_CALL(dispatch_bytes, SY_ERR_OVERFLOW, "num_experts|capacity|dispatch|input", NULL, NULL)},
+    {"no samples of 2^64 bytes each",
+     BAD_CALL(rows_of_2_to_the_64_bytes, SY_ERR_OVERFLOW, "num_experts|capacity|dispatch|input", NULL, NULL)},
+    {"input of 2^82 bytes", BAD_CALL(input_bytes, SY_ERR_OVERFLOW, "input", "1099511627776", NULL)},
+};
+
+/* In the documented order; each acts on another argument, so that any two can be present at once. */
+static const struct refusal ladder[] = {
+    {"null", NO_DATA("locations")},
+    {"dtype", BAD_TYPE("dispatch", kDLInt, 32, 1)},
+    {"rank", BAD_RANK("gates", 2, NULL, NULL)},
+    {"input shape", BAD_EXTENT("indices", 0, 8, NULL, NULL), .blame = "indices|input"},
+    {"value", BAD_CALL(capacity_minus_three, SY_ERR_VALUE, "capacity", NULL, NULL)},
+    {"overflow", BAD_CALL(product_past_int64, SY_ERR_OVERFLOW, "num_experts|capacity", NULL, NULL)},
+    {"output shape", BAD_EXTENT("dispatch", 1, 8, NULL, NULL)},
+    {"stride", BAD_STRIDE("input", 0, 6, NULL, NULL)},
+    {"device", BAD_DEVICE("locations", kDLCUDA)},
+    {"alias", BAD_OVER("gates", "dispatch", 0)},
+};
+
+static void refused(void **state)
+{
+    check_refusal(make, *state);
+}
+
+static void query_refused(void **state)
+{
+    check_query_refusal(make, *state);
+}
+
+/* Together with every later fault, the earlier one is reported. */
+static void wins(void **state)
+{
+    const struct refusal *first = *state;
+    for (const struct refusal *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
+        struct refusal both = *first;
+        if (strcmp(first->name, "value") == 0 && strcmp(later->name, "overflow") == 0)
+            continue; /* both spoil capacity */
+        both.second = later->spoil;
+        check_refusal(make, &both);
+    }
+}
+
+/* ---- Calls without a context or arguments, and calls that are fine ------------------------------------------ */
+
+static void missing_context_arguments_or_query(void **state)
+{
+    (void)state;
+    struct test_call c;
+    sy_query q;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    make(&c);
+    assert_int_equal(sy_moe_dispatch(NULL, &c.args.dispatch), SY_ERR_NULL);
+    assert_int_equal(sy_moe_dispatch(ctx, NULL), SY_ERR_NULL);
+    assert_string_not_equal(sy_ctx_error(ctx), "");
+    assert_int_equal(sy_moe_dispatch_query(NULL, &c.args.dispatch, &q), SY_ERR_NULL);
+    assert_int_equal(sy_moe_dispatch_query(ctx, NULL, &q), SY_ERR_NULL);
+    assert_int_equal(sy_moe_dispatch_query(ctx, &c.args.dispatch, NULL), SY_ERR_NULL);
+    expect_status(ctx, sy_moe_dispatch(ctx, &c.args.dispatch), SY_OK);
+    assert_string_equal(sy_ctx_error(ctx), "");
+    test_call_free(&c);
+    sy_ctx_destroy(ctx);
+}
+
+static void accepted(void (*change)(struct test_call *c))
+{
+    struct test_call c;
+    sy_ctx *ctx = test_ctx(2, NULL);
+    make(&c);
+    change(&c);
+    expect_status(ctx, run(ctx, &c), SY_OK);
+    test_call_free(&c);
+    sy_ctx_destroy(ctx);
+}
+
+static void pin_all(struct test_call *c)
+{
+    for (int i = 0; i < c->count; i++)
+        c->tensors[i].t.device.device_type = kDLCUDAHost;
+}
+
+static void pinned_host_memory_is_host_memory(void **state)
+{
+    (void)state;
+    accepted(pin_all);
+}
+
+/* All tensors directly behind each other. */
+static unsigned char *block;
+static void pack(struct test_call *c)
+{
+    size_t at = 0;
+    for (int i = 0; i < c->count; i++) {
+        memcpy(block + at, c->tensors[i].mem, c->tensors[i].bytes);
+        c->tensors[i].t.data = block + at;
+        at += c->tensors[i].bytes;
+    }
+}
+
+static void adjacent_tensors_do_not_overlap(void **state)
+{
+    (void)state;
+    block = buf_new(4096, 0);
+    accepted(pack);
+    buf_free(block);
+}
+
+static void one_array_for_three(struct test_call *c)
+{
+    void *data = test_call_tensor(c, "input")->mem;
+    test_call_tensor(c, "gates")->t.data = data;
+    test_call_tensor(c, "indices")->t.data = data;
+    test_call_tensor(c, "locations")->t.data = data;
+}
+
+static void inputs_may_overlap(void **state)
+{
+    (void)state;
+    accepted(one_array_for_three);
+}
+
+/* The same first byte reached through another data pointer and offset is the in-place form. */
+static void in_place_by_offset(struct test_call *c)
+{
+    struct tensor *input = test_call_tensor(c, "input"), *dispatch = test_call_tensor(c, "dispatch");
+    input->t.data = dispatch->mem - 64;
+    input->t.byte_offset = 64;
+}
+
+static void in_place_is_judged_by_the_first_byte(void **state)
+{
+    (void)state;
+    accepted(in_place_by_offset);
+}
+
+static void query_answers_from_shapes(void **state)
+{
+    (void)state;
+    int64_t s[] = {1 << 20}, x[] = {1 << 20, 4096};
+    const DLTensor indices = sy_tensor(NULL, SY_I32, 1, s), locations = sy_tensor(NULL, SY_I32, 1, s),
+                   input = sy_tensor(NULL, SY_BF16, 2, x);
+    const sy_moe_dispatch_args args = {.indices = &indices,
+                                       .locations = &locations,
+                                       .input = &input,
+                                       .num_experts = 256,
+                                       .capacity = 10000000};
+    sy_query q;
+    sy_ctx *ctx = test_ctx(2, NULL);
+    expect_status(ctx, sy_moe_dispatch_query(ctx, &args, &q), SY_OK);
+    assert_true(q.rows == INT64_C(2560000000));
+    assert_int_equal(q.slots, 0);
+    sy_ctx_destroy(ctx);
+}
+
+int main(void)
+{
+    struct test_list list = {0};
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        test_add(&list, rows[i].name, refused, (void *)&rows[i]);
+        if (rows[i].query)
+            test_add(&list, test_name("query: %s", rows[i].name), query_refused, (void *)&rows[i]);
+    }
+    for (size_t i = 0; i < COUNT_OF(paper_rows); i++)
+        test_add(&list, test_name("query: %s", paper_rows[i].name), query_refused, (void *)&paper_rows[i]);
+    for (size_t i = 0; i + 1 < COUNT_OF(ladder); i++)
+        test_add(&list, test_name("%s is told before all later faults", ladder[i].name), wins,
+                 (void *)&ladder[i]);
+    test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
+    test_add(&list, "pinned_host_memory_is_host_memory", pinned_host_memory_is_host_memory, NULL);
+    test_add(&list, "adjacent_tensors_do_not_overlap", adjacent_tensors_do_not_overlap, NULL);
+    test_add(&list, "inputs_may_overlap", inputs_may_overlap, NULL);
+    test_add(&list, "in_place_is_judged_by_the_first_byte", in_place_is_judged_by_the_first_byte, NULL);
+    test_add(&list, "query_answers_from_shapes", query_answers_from_shapes, NULL);
+    return test_run(&list, "bad_moe_dispatch");
+}

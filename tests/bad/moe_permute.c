@@ -1,0 +1,437 @@
+/*
+ * moe_permute refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then pairs
+ * of faults, of which the one that comes first in the documented order must win, and calls that look wrong but are not.
+ */
+#include "support.h"
+
+enum { TOKENS = 6, EXPERTS = 5, HIDDEN = 7, OUT_TOKENS = 12, ROWS = 12 };
+
+static sy_status run(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_permute(ctx, &c->args.permute);
+}
+
+static sy_status query(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_permute_query(ctx, &c->args.permute, q);
+}
+
+static void make(struct test_call *c)
+{
+    sy_moe_permute_args *a = &c->args.permute;
+    *c = (struct test_call){.op = "moe_permute", .first_output = 3, .run = run, .query = query};
+    test_call_add(c, "tokens", &a->tokens, SY_F32, 2, (int64_t[]){TOKENS, HIDDEN});
+    test_call_add(c, "routing_map", &a->routing_map, SY_BOOL, 2, (int64_t[]){TOKENS, EXPERTS});
+    test_call_add(c, "probs", &a->probs, SY_F32, 2, (int64_t[]){TOKENS, EXPERTS});
+    test_call_add(c, "permuted_tokens", &a->permuted_tokens, SY_F32, 2, (int64_t[]){ROWS, HIDDEN});
+    test_call_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, (int64_t[]){ROWS});
+    test_call_add(c, "permuted_probs", &a->permuted_probs, SY_F32, 1, (int64_t[]){ROWS});
+    test_call_add(c, "expert_counts", &a->expert_counts, SY_I64, 1, (int64_t[]){EXPERTS});
+    test_call_add(c, "expert_offsets", &a->expert_offsets, SY_I64, 1, (int64_t[]){EXPERTS + 1});
+    for (int t = 0; t < TOKENS; t++)
+        test_call_tensor(c, "routing_map")->mem[t * EXPERTS + t % EXPERTS] = 1;
+    a->num_out_tokens = OUT_TOKENS;
+}
+
+static void n_minus_one(struct test_call *c)
+{
+    c->args.permute.num_out_tokens = -1;
+}
+
+static void n_lowest(struct test_call *c)
+{
+    c->args.permute.num_out_tokens = INT64_MIN;
+}
+
+static void n_31(struct test_call *c)
+{
+    c->args.permute.num_out_tokens = TOKENS * EXPERTS + 1;
+}
+
+static void n_highest(struct test_call *c)
+{
+    c->args.permute.num_out_tokens = INT64_MAX;
+}
+
+static void n_31_capacity(struct test_call *c)
+{
+    n_31(c);
+    c->args.permute.drop_and_pad = true;
+}
+
+/* Sizes that exist only on paper; judged by the query, which has no data. */
+static void paper(struct test_call *c, int64_t tokens, int64_t experts, int64_t hidden, int64_t n)
+{
+    memcpy(test_call_tensor(c, "tokens")->shape, (int64_t[]){tokens, hidden}, 16);
+    memcpy(test_call_tensor(c, "routing_map")->shape, (int64_t[]){tokens, experts}, 16);
+    memcpy(test_call_tensor(c, "probs")->shape, (int64_t[]){tokens, experts}, 16);
+    c->args.permute.num_out_tokens = n;
+}
+
+static void too_many_tokens(struct test_call *c)
+{
+    paper(c, 2147483648, 1, 1, 0);
+}
+
+static void too_many_experts(struct test_call *c)
+{
+    paper(c, 1, 2147483648, 1, 0);
+}
+
+static void too_many_elements(struct test_call *c)
+{
+    paper(c, 1, 1, 2147483648, 0);
+}
+
+static void too_many_rows(struct test_call *c)
+{
+    paper(c, 65536, 65536, 1, 2147483648);
+}
+
+static void too_many_rows_capacity(struct test_call *c)
+{
+    paper(c, 65536, 65536, 1, 2147483648);
+    c->args.permute.drop_and_pad = true;
+}
+
+static void bytes_overflow(struct test_call *c)
+{
+    paper(c, 2147483647, 1, 2147483647, 0);
+    test_call_tensor(c, "tokens")->t.dtype = SY_F64;
+}
+
+static void out_bytes_overflow(struct test_call *c)
+{
+    paper(c, 1, 2147483647, 2147483647, 2147483647);
+    test_call_tensor(c, "tokens")->t.dtype = SY_F64;
+}
+
+static void overfull(struct test_call *c)
+{
+    unsigned char *map = test_call_tensor(c, "routing_map")->mem;
+    memset(map + 4 * EXPERTS, 1, 3);
+    memset(map + 5 * EXPERTS, 1, EXPERTS);
+}
+
+static void capacity_mode(struct test_call *c)
+{
+    c->args.permute.drop_and_pad = true;
+}
+
+static const struct refusal rows[] = {
+    {"no tokens", NO_TENSOR("tokens"), .query = true},
+    {"no routing_map", NO_TENSOR("routing_map"), .query = true},
+    {"no permuted_tokens", NO_TENSOR("permuted_tokens")},
+    {"no sorted_indices", NO_TENSOR("sorted_indices")},
+    {"permuted_probs without probs", NO_TENSOR("probs"), .blame = "probs|permuted_probs"},
+    {"probs without permuted_probs", NO_TENSOR("permuted_probs"), .blame = "probs|permuted_probs"},
+    {"tokens without data", NO_DATA("tokens")},
+    {"routing_map without data", NO_DATA("routing_map")},
+    {"probs without data", NO_DATA("probs")},
+    {"permuted_tokens without data", NO_DATA("permuted_tokens")},
+    {"sorted_indices without data", NO_DATA("sorted_indices")},
+    {"permuted_probs without data", NO_DATA("permuted_probs")},
+    {"expert_counts without data", NO_DATA("expert_counts")},
+    {"expert_offsets without data", NO_DATA("expert_offsets")},
+    {"tokens without shape", NO_SHAPE("tokens"), .query = true},
+    {"routing_map without shape", NO_SHAPE("routing_map"), .query = true},
+    {"probs without shape", NO_SHAPE("probs"), .query = true},
+    {"permuted_tokens without shape", NO_SHAPE("permuted_tokens")},
+    {"sorted_indices without shape", NO_SHAPE("sorted_indices")},
+    {"permuted_probs without shape", NO_SHAPE("permuted_probs")},
+    {"expert_counts without shape", NO_SHAPE("expert_counts")},
+    {"expert_offsets without shape", NO_SHAPE("expert_offsets")},
+
+    {"tokens of 16 bytes", BAD_TYPE("tokens", kDLComplex, 128, 1), .query = true},
+    {"tokens of 4 bits", BAD_TYPE("tokens", kDLInt, 4, 1), .query = true},
+    {"tokens of 3 bytes", BAD_TYPE("tokens", kDLInt, 24, 1), .query = true},
+    {"tokens of no bits", BAD_TYPE("tokens", kDLInt, 0, 1), .query = true},
+    {"tokens of two lanes", BAD_TYPE("tokens", kDLFloat, 16, 2), .query = true},
+    {"tokens of no lanes", BAD_TYPE("tokens", kDLFloat, 32, 0), .query = true},
+    {"routing_map as f32", BAD_TYPE("routing_map", kDLFloat, 32, 1), .query = true},
+    {"routing_map as int32", BAD_TYPE("routing_map", kDLInt, 32, 1), .query = true},
+    {"routing_map as fp8", BAD_TYPE("routing_map", 10, 8, 1), .query = true},
+    {"routing_map of two lanes", BAD_TYPE("routing_map", 6, 8, 2), .query = true},
+    {"probs as f64", BAD_TYPE("probs", kDLFloat, 64, 1), .query = true},
+    {"probs as int32", BAD_TYPE("probs", kDLInt, 32, 1), .query = true},
+    {"probs of two lanes", BAD_TYPE("probs", kDLFloat, 32, 2), .query = true},
+    {"permuted_tokens of another type", BAD_TYPE("permuted_tokens", kDLInt, 32, 1)},
+    {"permuted_tokens of another size", BAD_TYPE("permuted_tokens", kDLFloat, 16, 1)},
+    {"permuted_probs of another type", BAD_TYPE("permuted_probs", kDLBfloat, 16, 1)},
+    {"sorted_indices as int64", BAD_TYPE("sorted_indices", kDLInt, 64, 1)},
+    {"sorted_indices as uint32", BAD_TYPE("sorted_indices", kDLUInt, 32, 1)},
+    {"expert_counts as int32", BAD_TYPE("expert_counts", kDLInt, 32, 1)},
+    {"expert_offsets as uint64", BAD_TYPE("expert_offsets", kDLUInt, 64, 1)},
+
+    {"tokens of rank 1", BAD_RANK("tokens", 1, "1", "2"), .query = true},
+    {"tokens of rank 3", BAD_RANK("tokens", 3, "3", "2"), .query = true},
+    {"routing_map of rank 1", BAD_RANK("routing_map", 1, "1", "2"), .query = true},
+    {"routing_map of rank 3", BAD_RANK("routing_map", 3, "3", "2"), .query = true},
+    {"probs of rank 1", BAD_RANK("probs", 1, "1", "2"), .query = true},
+    {"probs of rank 3", BAD_RANK("probs", 3, "3", "2"), .query = true},
+    {"tokens of negative rank", BAD_RANK("tokens", -1, "-1", "2"), .query = true},
+    {"permuted_tokens of rank 1", BAD_RANK("permuted_tokens", 1, "1", "2")},
+    {"sorted_indices of rank 2", BAD_RANK("sorted_indices", 2, "2", "1")},
+    {"permuted_probs of rank 2", BAD_RANK("permuted_probs", 2, "2", "1")},
+    {"expert_counts of rank 2", BAD_RANK("expert_counts", 2, "2", "1")},
+    {"expert_offsets of rank 0", BAD_RANK("expert_offsets", 0, "0", "1")},
+
+    {"routing_map with fewer tokens", BAD_EXTENT("routing_map", 0, 4, "4", "6"), .query = true},
+    {"routing_map with more tokens", BAD_EXTENT("routing_map", 0, 8, "8", "6"), .query = true},
+    {"probs with fewer tokens", BAD_EXTENT("probs", 0, 3, "[3,5]", "[6,5]"), .query = true},
+    {"probs with more experts", BAD_EXTENT("probs", 1, 9, "[6,9]", "[6,5]"), .query = true},
+    {"tokens with negative rows", BAD_EXTENT("tokens", 0, -6, "-6", NULL), .query = true},
+    {"tokens with negative columns", BAD_EXTENT("tokens", 1, -7, "-7", NULL), .query = true},
+    {"routing_map with negative columns", BAD_EXTENT("routing_map", 1, -5, "-5", NULL), .query = true},
+    {"probs with negative columns", BAD_EXTENT("probs", 1, -5, "-5", NULL), .query = true},
+
+    {"num_out_tokens -1", BAD_CALL(n_minus_one, SY_ERR_VALUE, "num_out_tokens", "-1", "30"), .query = true},
+    {"num_out_tokens lowest",
+     BAD_CALL(n_lowest, SY_ERR_VALUE, "num_out_tokens", "-9223372036854775808", "30"), .query = true},
+    {"num_out_tokens past all pairs", BAD_CALL(n_31, SY_ERR_VALUE, "num_out_tokens", "31", "30"),
+     .query = true},
+    {"num_out_tokens highest",
+     BAD_CALL(n_highest, SY_ERR_VALUE, "num_out_tokens", "9223372036854775807", "30"), .query = true},
+    {"num_out_tokens past all pairs in capacity mode",
+     BAD_CALL(n_31_capacity, SY_ERR_VALUE, "num_out_tokens", "31", "30"), .query = true},
+
+    {"permuted_tokens one row short", BAD_EXTENT("permuted_tokens", 0, 11, "[11,7]", "[12,7]")},
+    {"permuted_tokens one row long", BAD_EXTENT("permuted_tokens", 0, 13, "[13,7]", "[12,7]")},
+    {"permuted_tokens one column short", BAD_EXTENT("permuted_tokens", 1, 6, "[12,6]", "[12,7]")},
+    {"permuted_tokens with negative rows", BAD_EXTENT("permuted_tokens", 0, -12, "-12", NULL)},
+    {"sorted_indices one short", BAD_EXTENT("sorted_indices", 0, 11, "11", "12")},
+    {"permuted_probs one long", BAD_EXTENT("permuted_probs", 0, 13, "13", "12")},
+    {"expert_counts one short", BAD_EXTENT("expert_counts", 0, 4, "4", "5")},
+    {"expert_offsets one short", BAD_EXTENT("expert_offsets", 0, 5, "5", "6")},
+    {"rows of packed mode in capacity mode",
+     BAD_CALL(capacity_mode, SY_ERR_SHAPE, "permuted_tokens", "12", "10")},
+
+    {"tokens with inner stride 2", BAD_STRIDE("tokens", 1, 2, "2", "contiguous"), .query = true},
+    {"tokens with inner stride -1", BAD_STRIDE("tokens", 1, -1, "-1", "contiguous"), .query = true},
+    {"tokens with overlapping rows", BAD_STRIDE("tokens", 0, 6, "6", "7"), .query = true},
+    {"tokens with rows going backwards", BAD_STRIDE("tokens", 0, -7, "-7", "7"), .query = true},
+    {"tokens with row stride 0", BAD_STRIDE("tokens", 0, 0, "0", "7"), .query = true},
+    {"routing_map with inner stride 2", BAD_STRIDE("routing_map", 1, 2, "2", "contiguous"), .query = true},
+    {"routing_map with overlapping rows", BAD_STRIDE("routing_map", 0, 4, "4", "5"), .query = true},
+    {"probs with inner stride 3", BAD_STRIDE("probs", 1, 3, "3", "contiguous"), .query = true},
+    {"probs with overlapping rows", BAD_STRIDE("probs", 0, 4, "4", "5"), .query = true},
+    {"permuted_tokens with inner stride 2", BAD_STRIDE("permuted_tokens", 1, 2, "2", "contiguous")},
+    {"permuted_tokens with overlapping rows", BAD_STRIDE("permuted_tokens", 0, 6, "6", "7")},
+    {"sorted_indices with stride 2", BAD_STRIDE("sorted_indices", 0, 2, "2", "contiguous")},
+    {"permuted_probs with stride 2", BAD_STRIDE("permuted_probs", 0, 2, "2", "contiguous")},
+    {"expert_counts with stride 2", BAD_STRIDE("expert_counts", 0, 2, "2", "contiguous")},
+    {"expert_offsets with stride 0", BAD_STRIDE("expert_offsets", 0, 0, "0", "contiguous")},
+
+    {"tokens on CUDA", BAD_DEVICE("tokens", kDLCUDA), .query = true},
+    {"routing_map on CUDA", BAD_DEVICE("routing_map", kDLCUDA), .query = true},
+    {"probs on Metal", BAD_DEVICE("probs", kDLMetal), .query = true},
+    {"permuted_tokens on CUDA", BAD_DEVICE("permuted_tokens", kDLCUDA)},
+    {"sorted_indices on CUDA", BAD_DEVICE("sorted_indices", kDLCUDA)},
+    {"permuted_probs on ROCm", BAD_DEVICE("permuted_probs", kDLROCM)},
+    {"expert_counts on CUDA", BAD_DEVICE("expert_counts", kDLCUDA)},
+    {"expert_offsets on CUDA", BAD_DEVICE("expert_offsets", kDLCUDA)},
+
+    {"permuted_tokens over tokens", BAD_OVER("permuted_tokens", "tokens", 0)},
+    {"permuted_tokens over the last byte of tokens",
+     BAD_OVER("permuted_tokens", "tokens", TOKENS *HIDDEN * 4 - 1)},
+    {"tokens over the last byte of permuted_tokens",
+     BAD_OVER("tokens", "permuted_tokens", ROWS *HIDDEN * 4 - 1)},
+    {"permuted_tokens over routing_map", BAD_OVER("permuted_tokens", "routing_map", 29)},
+    {"sorted_indices over tokens", BAD_OVER("sorted_indices", "tokens", 8)},
+    {"sorted_indices over permuted_tokens", BAD_OVER("sorted_indices", "permuted_tokens", 4)},
+    {"permuted_probs over probs", BAD_OVER("permuted_probs", "probs", 0)},
+    {"permuted_probs over sorted_indices", BAD_OVER("permuted_probs", "sorted_indices", 0)},
+    {"expert_counts over expert_offsets", BAD_OVER("expert_counts", "expert_offsets", 8)},
+    {"expert_offsets over routing_map", BAD_OVER("expert_offsets", "routing_map", 0)},
+
+    {"a token with too many experts", BAD_CALL(overfull, SY_ERR_ROUTING, "routing_map", "4 experts", "2")},
+};
+
+static const struct refusal paper_rows[] = {
+    {"2^31 tokens",
+     BAD_CALL(too_many_tokens, SY_ERR_VALUE, "tokens|routing_map", "2147483648", "2147483647")},
+    {"2^31 experts", BAD_CALL(too_many_experts, SY_ERR_VALUE, "routing_map", "2147483648", "2147483647")},
+    {"2^31 elements in a row",
+     BAD_CALL(too_many_elements, SY_ERR_VALUE, "tokens", "2147483648", "2147483647")},
+    {"2^31 rows", BAD_CALL(too_many_rows, SY_ERR_VALUE, "num_out_tokens", "2147483648", NULL)},
+    {"2^31 rows in capacity mode",
+     BAD_CALL(too_many_rows_capacity, SY_ERR_VALUE, "num_out_tokens", "2147483648", NULL)},
+    {"tokens of 2^65 bytes", BAD_CALL(bytes_overflow, SY_ERR_OVERFLOW, "tokens", NULL, NULL)},
+    {"output of 2^65 bytes",
+     BAD_CALL(out_bytes_overflow, SY_ERR_OVERFLOW, "permuted_tokens|num_out_tokens|tokens", NULL, NULL)},
+};
+
+/* In the documented order; each acts on another argument, so that any two can be present at once. */
+static const struct refusal ladder[] = {
+    {"null", NO_DATA("expert_offsets")},
+    {"dtype", BAD_TYPE("permuted_probs", kDLInt, 32, 1)},
+    {"rank", BAD_RANK("sorted_indices", 2, NULL, NULL)},
+    {"input shape", BAD_EXTENT("probs", 1, 9, NULL, NULL)},
+    {"value", BAD_CALL(n_31, SY_ERR_VALUE, "num_out_tokens", NULL, NULL)},
+    {"output shape", BAD_EXTENT("expert_counts", 0, 4, NULL, NULL)},
+    {"stride", BAD_STRIDE("permuted_tokens", 0, 6, NULL, NULL)},
+    {"device", BAD_DEVICE("tokens", kDLCUDA)},
+    {"alias", BAD_OVER("permuted_probs", "probs", 0)},
+    {"contents", BAD_CALL(overfull, SY_ERR_ROUTING, "routing_map", NULL, NULL)},
+};
+
+static void refused(void **state)
+{
+    check_refusal(make, *state);
+}
+
+static void query_refused(void **state)
+{
+    check_query_refusal(make, *state);
+}
+
+/* Together with every later fault, the earlier one is reported. */
+static void wins(void **state)
+{
+    const struct refusal *first = *state;
+    for (const struct refusal *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
+        struct refusal both = *first;
+        both.second = later->spoil;
+        check_refusal(make, &both);
+    }
+}
+
+/* ---- Calls without a context or arguments, and calls that are fine ------------------------------------------ */
+
+static void missing_context_arguments_or_query(void **state)
+{
+    (void)state;
+    struct test_call c;
+    sy_query q;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    make(&c);
+    assert_int_equal(sy_moe_permute(NULL, &c.args.permute), SY_ERR_NULL);
+    assert_int_equal(sy_moe_permute(ctx, NULL), SY_ERR_NULL);
+    assert_string_not_equal(sy_ctx_error(ctx), "");
+    assert_int_equal(sy_moe_permute_query(NULL, &c.args.permute, &q), SY_ERR_NULL);
+    assert_int_equal(sy_moe_permute_query(ctx, NULL, &q), SY_ERR_NULL);
+    assert_int_equal(sy_moe_permute_query(ctx, &c.args.permute, NULL), SY_ERR_NULL);
+    expect_status(ctx, sy_moe_permute(ctx, &c.args.permute), SY_OK);
+    assert_string_equal(sy_ctx_error(ctx), "");
+    test_call_free(&c);
+    sy_ctx_destroy(ctx);
+}
+
+static void accepted(void (*change)(struct test_call *c))
+{
+    struct test_call c;
+    sy_ctx *ctx = test_ctx(2, NULL);
+    make(&c);
+    change(&c);
+    expect_status(ctx, run(ctx, &c), SY_OK);
+    test_call_free(&c);
+    sy_ctx_destroy(ctx);
+}
+
+static void pin_all(struct test_call *c)
+{
+    for (int i = 0; i < c->count; i++)
+        c->tensors[i].t.device.device_type = kDLCUDAHost;
+}
+
+static void pinned_host_memory_is_host_memory(void **state)
+{
+    (void)state;
+    accepted(pin_all);
+}
+
+/* probs directly behind tokens in one block, the outputs directly behind each other. */
+static unsigned char *block;
+static void pack(struct test_call *c)
+{
+    size_t at = 0;
+    for (int i = 0; i < c->count; i++) {
+        if (c->tensors[i].bytes)
+            memcpy(block + at, c->tensors[i].mem, c->tensors[i].bytes);
+        c->tensors[i].t.data = block + at;
+        at += c->tensors[i].bytes;
+    }
+}
+
+static void adjacent_tensors_do_not_overlap(void **state)
+{
+    (void)state;
+    block = buf_new(4096, 0);
+    accepted(pack);
+    buf_free(block);
+}
+
+static void probs_over_tokens(struct test_call *c)
+{
+    test_call_tensor(c, "probs")->t.data = test_call_tensor(c, "tokens")->mem + 4;
+}
+
+static void inputs_may_overlap(void **state)
+{
+    (void)state;
+    accepted(probs_over_tokens);
+}
+
+/* T = 1: its row stride, and the stride of arrays of one element, mean nothing. */
+static void single_row_with_odd_strides(struct test_call *c)
+{
+    static int64_t strides[] = {0, 1}, stride[] = {-5};
+    const char *const matrices[] = {"tokens", "routing_map", "probs", "permuted_tokens"};
+    const char *const vectors[] = {"sorted_indices", "permuted_probs"};
+    for (size_t i = 0; i < COUNT_OF(matrices); i++) {
+        test_call_tensor(c, matrices[i])->shape[0] = 1;
+        test_call_tensor(c, matrices[i])->t.strides = strides;
+    }
+    for (size_t i = 0; i < COUNT_OF(vectors); i++) {
+        test_call_tensor(c, vectors[i])->shape[0] = 1;
+        test_call_tensor(c, vectors[i])->t.strides = stride;
+    }
+    c->args.permute.num_out_tokens = 1;
+}
+
+static void strides_of_extent_one_mean_nothing(void **state)
+{
+    (void)state;
+    accepted(single_row_with_odd_strides);
+}
+
+/* A query of a good call: rows and slots in both modes, from shapes alone, at sizes no test could hold. */
+static void query_answers_from_shapes(void **state)
+{
+    (void)state;
+    int64_t x[] = {1 << 20, 7168}, m[] = {1 << 20, 256};
+    const DLTensor tokens = sy_tensor(NULL, SY_BF16, 2, x), map = sy_tensor(NULL, SY_BOOL, 2, m);
+    sy_moe_permute_args args = {.tokens = &tokens, .routing_map = &map, .num_out_tokens = 8 * (1 << 20) + 5};
+    sy_query q;
+    sy_ctx *ctx = test_ctx(2, NULL);
+    expect_status(ctx, sy_moe_permute_query(ctx, &args, &q), SY_OK);
+    assert_int_equal(q.rows, 8 * (1 << 20));
+    assert_int_equal(q.slots, 8);
+    args.drop_and_pad = true;
+    expect_status(ctx, sy_moe_permute_query(ctx, &args, &q), SY_OK);
+    assert_int_equal(q.rows, 8 * (1 << 20));
+    assert_int_equal(q.slots, 32768);
+    sy_ctx_destroy(ctx);
+}
+
+int main(void)
+{
+    struct test_list list = {0};
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        test_add(&list, rows[i].name, refused, (void *)&rows[i]);
+        if (rows[i].query)
+            test_add(&list, test_name("query: %s", rows[i].name), query_refused, (void *)&rows[i]);
+    }
+    for (size_t i = 0; i < COUNT_OF(paper_rows); i++)
+        test_add(&list, test_name("query: %s", paper_rows[i].name), query_refused, (void *)&paper_rows[i]);
+    for (size_t i = 0; i + 1 < COUNT_OF(ladder); i++)
+        test_add(&list, test_name("%s is told before all later faults", ladder[i].name), wins,
+                 (void *)&ladder[i]);
+    test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
+    test_add(&list, "pinned_host_memory_is_host_memory", pinned_host_memory_is_host_memory, NULL);
+    test_add(&list, "adjacent_tensors_do_not_overlap", adjacent_tensors_do_not_overlap, NULL);
+    test_add(&list, "inputs_may_overlap", inputs_may_overlap, NULL);
+    test_add(&list, "strides_of_extent_one_mean_nothing", strides_of_extent_one_mean_nothing, NULL);
+    test_add(&list, "query_answers_from_shapes", query_answers_from_shapes, NULL);
+    return test_run(&list, "bad_moe_permute");
+}

@@ -1,0 +1,274 @@
+"""The other commands: help, version, info, show, example, bench, demo. Times are never judged."""
+import html.parser
+import json
+import os
+import re
+import shlex
+import subprocess
+import unittest
+
+from st import CLI, ROOT, CliTest, decode, encode, tensor
+
+OPERATORS = ["moe_permute", "moe_dispatch", "sample", "kv_gather"]
+COMMANDS = ["run", "compare", "show", "example", "bench", "demo", "info"]
+
+
+class Help(CliTest):
+    def text(self, *arguments):
+        done = self.cli(*arguments)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), arguments)
+        self.assertTrue(done.stdout.endswith("\n"))
+        return done.stdout
+
+    def test_general(self):
+        for arguments in (["--help"], ["-h"], ["help"]):
+            text = self.text(*arguments)
+            for name in OPERATORS + COMMANDS:
+                self.assertIn(name, text)
+
+    def test_every_command(self):
+        for command in COMMANDS:
+            text = self.text(command, "--help")
+            self.assertIn("Usage: switchyard " + command, text)
+            self.assertEqual(text, self.text("help", command))
+            self.assertEqual(text, self.text(command, "-h"))
+
+    def test_every_operator(self):
+        for op in OPERATORS:
+            text = self.text("run", op, "--help")
+            self.assertIn(f"Usage: switchyard run {op} IN OUT", text)
+            self.assertEqual(text, self.text("help", "run", op))
+            self.assertEqual(text, self.text("help", op))
+            self.assertEqual(text, self.text("run", op, "in", "out", "--help"))
+
+    def test_names_of_the_design(self):
+        """The tensors and options that other programs rely on."""
+        names = {
+            "moe_permute": "tokens routing_map probs? permuted_tokens sorted_indices permuted_probs expert_counts "
+                           "expert_offsets --num-out-tokens --drop-and-pad --zero-pad",
+            "moe_dispatch": "gates? indices locations input dispatch? --capacity --num-experts --zero-unwritten "
+                            "--unique-slots",
+            "sample": "logits top_k? top_p? min_p? temperature? q? seed? offset? stream? token kept row_flags "
+                      "masked_logits list_token list_prob logprob --top-k --top-p --min-p --temperature --seed --offset "
+                      "--stream --eps --k-limit --top-k-guess --noise --q-order --ties --probs-in --masked-logits --list "
+                      "--logprob --empty-token",
+            "kv_gather": "cache indices block_table req_id? counts? seq_lens? out? out --block-size --pad",
+        }
+        for op, wanted in names.items():
+            shown = re.findall(r"^  (\S+)", self.text("run", op, "--help"), re.M)
+            self.assertEqual([name for name in wanted.split() if name not in shown], [])
+
+    def test_lines_fit_a_terminal(self):
+        pages = [["--help"]] + [[c, "--help"] for c in COMMANDS] + [["run", op, "--help"] for op in OPERATORS]
+        for page in pages:
+            long = [line for line in self.text(*page).splitlines() if len(line) > 112]
+            self.assertEqual(long, [])
+
+    def test_examples_work_when_pasted(self):
+        """Every line under "Try it" but those that take long, in one folder, in order."""
+        for page in [["--help"]] + [[c, "--help"] for c in COMMANDS] + [["run", op, "--help"] for op in OPERATORS]:
+            _, _, tail = self.text(*page).partition("Try it")
+            for line in re.findall(r"^  switchyard (.+)$", tail, re.M):
+                if line.startswith("bench"):
+                    continue
+                with self.subTest(line):
+                    done = self.cli(*shlex.split(line))
+                    self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_unknown_pages(self):
+        done = self.cli("help", "frobnicate")
+        self.assert_usage(done.returncode, done.stderr, "frobnicate")
+        done = self.cli("help", "run", "frobnicate")
+        self.assert_usage(done.returncode, done.stderr, "moe_permute, moe_dispatch")
+
+    def test_no_command(self):
+        done = self.cli()
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("Usage: switchyard COMMAND", done.stderr)
+
+    def test_unknown_command(self):
+        done = self.cli("permute")
+        self.assert_usage(done.returncode, done.stderr, "unknown command permute")
+        done = self.cli("comapre")
+        self.assert_usage(done.returncode, done.stderr, "did you mean compare?")
+
+    def test_unknown_option(self):
+        done = self.cli("--frob")
+        self.assert_usage(done.returncode, done.stderr, "--frob")
+
+    def test_output_that_cannot_be_written(self):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            done = subprocess.run([CLI, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("standard output", done.stderr)
+
+
+class Info(CliTest):
+    def header_version(self):
+        with open(os.path.join(ROOT, "include", "switchyard.h"), encoding="utf-8") as file:
+            numbers = re.findall(r"^#define SY_VERSION_\w+ (\d+)$", file.read(), re.M)
+        return ".".join(numbers)
+
+    def test_version(self):
+        done = self.cli("--version")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, f"switchyard {self.header_version()}\n", ""))
+
+    def test_json(self):
+        done = self.cli("info", "--json")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        info = json.loads(done.stdout)
+        self.assertEqual(info["version"], self.header_version())
+        self.assertIsInstance(info["results_version"], int)
+        self.assertIn("scalar", info["isa_tables"])
+        self.assertIn(info["isa"], info["isa_tables"])
+        self.assertGreaterEqual(info["threads"], 1)
+        self.assertEqual((info["mpi"], info["cuda"]), ("not in this build", "not in this build"))
+        self.assertTrue(info["compiler"].startswith(("gcc ", "clang ")), info["compiler"])
+
+    def test_text_says_the_same(self):
+        info = json.loads(self.cli("info", "--json").stdout)
+        text = self.cli("info").stdout
+        for part in (info["version"], info["isa"], ", ".join(info["isa_tables"]), info["compiler"], "not in this build"):
+            self.assertIn(part, text)
+
+    def test_context_options(self):
+        info = json.loads(self.cli("info", "--json", "--threads", 3, "--isa", "scalar").stdout)
+        self.assertEqual((info["threads"], info["isa"]), (3, "scalar"))
+
+    def test_usage(self):
+        for arguments, says in ((("x",), "x"), (("--jsn",), "--jsn"), (("--isa", "abacus"), "abacus"), (("--json=1",), "json")):
+            done = self.cli("info", *arguments)
+            self.assert_usage(done.returncode, done.stderr, says)
+
+
+class Show(CliTest):
+    def test_values(self):
+        self.write("a.safetensors", encode({"x": tensor("F16", [[1.5, -2], [0, 65504]]), "n": tensor("I64", [-2**63]),
+                                            "u": tensor("U64", [2**64 - 1])}, {"made by": "hand"}))
+        done = self.cli("show", "a.safetensors")
+        self.assertEqual(done.stdout, "x  F16 [2,2]\n    1.5 -2\n    0 65504\nn  I64 [1]\n    -9223372036854775808\n"
+                                      "u  U64 [1]\n    18446744073709551615\nmetadata made by = hand\n")
+
+    def test_long_tensors_are_cut(self):
+        self.write("a.safetensors", encode({"wide": tensor("U8", [7] * 100), "tall": tensor("U8", [[1]] * 20)}))
+        text = self.cli("show", "a.safetensors").stdout
+        self.assertIn("... 36 more\n", text)
+        self.assertIn("... 12 more rows\n", text)
+
+    def test_control_characters(self):
+        self.write("a.safetensors", encode({"a\u001b[31mb": tensor("U8", [1])}))
+        self.assertIn("a?[31mb  U8", self.cli("show", "a.safetensors").stdout)
+
+    def test_usage(self):
+        for words in ((), ("a", "b"), ("--x",)):
+            self.assertEqual(self.cli("show", *words).returncode, 2)
+
+
+class Example(CliTest):
+    def test_every_operator_reads_its_own(self):
+        for op in OPERATORS:
+            done = self.cli("example", op, "in.safetensors")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            command = re.search(r"^  switchyard (run .+)$", done.stdout, re.M).group(1)
+            self.assertEqual(self.cli(*shlex.split(command)).returncode, 0)
+            self.assertTrue(decode(self.read("out.safetensors")))
+
+    def test_usage(self):
+        for words in ((), ("sample",), ("nope", "a"), ("sample", "a", "b"), ("sample", "no/where")):
+            self.assertEqual(self.cli("example", *words).returncode, 2)
+        self.assertEqual(os.listdir(self.folder), [])
+
+
+class Bench(CliTest):
+    def test_quick_json(self):
+        done = self.cli("bench", "--quick", "--json", "--threads", 2)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        report = json.loads(done.stdout)
+        self.assertTrue(report["pass"] and report["quick"])
+        self.assertEqual(report["threads"], 2)
+        self.assertEqual({case["op"] for case in report["cases"]}, set(OPERATORS))
+        for case in report["cases"]:
+            self.assertTrue(case["checked"])
+            for field in ("seconds", "bytes", "gb_per_s", "limit_seconds", "limit_gb_per_s", "share_of_limit",
+                          "times_limit", "plain_seconds", "times_faster_than_plain"):
+                self.assertGreater(case[field], 0, field)
+            self.assertGreaterEqual(case["spread"], 0)
+            self.assertIn(case["limit"], ("read",) if case["op"] == "sample" else ("copy", "copy+fill"))
+
+    def test_one_operator_as_text(self):
+        done = self.cli("bench", "kv_gather", "--quick", "--isa", "scalar")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("kernels scalar", done.stdout)
+        self.assertNotIn("moe_permute", done.stdout)
+        self.assertIn("0 wrong", done.stdout)
+
+    def test_usage(self):
+        for arguments, says in ((("nope",), "nope"), (("--fast",), "--fast"), (("--threads", "x"), "--threads")):
+            done = self.cli("bench", *arguments)
+            self.assert_usage(done.returncode, done.stderr, says)
+
+
+class Page(html.parser.HTMLParser):
+    """Counts tags, notes whether they nest, and collects every reference to somewhere else."""
+
+    VOID = {"meta", "rect", "line", "br"}
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.count, self.references, self.balanced = [], {}, [], True
+
+    def handle_starttag(self, tag, attrs):
+        self.count[tag] = self.count.get(tag, 0) + 1
+        self.references += [v for k, v in attrs if k in ("src", "href", "xlink:href", "action")]
+        if tag not in self.VOID or tag == "rect":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if self.open and self.open[-1] == tag:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        self.balanced = self.balanced and bool(self.open) and self.open[-1] == tag
+        if self.open:
+            self.open.pop()
+
+
+class Demo(CliTest):
+    def test_walk_and_page(self):
+        done = self.cli("demo")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for op in OPERATORS:
+            self.assertIn(op, done.stdout)
+        self.assertEqual(done.stdout.count("ok: "), 4)
+        self.assertNotIn("WRONG", done.stdout)
+        self.assertIn("demo.html", done.stdout)
+        text = self.read("demo.html").decode()
+        page = Page()
+        page.feed(text)
+        self.assertTrue(page.balanced and not page.open, page.open)
+        self.assertEqual(page.references, [])
+        self.assertEqual(page.count["svg"], 3)
+        self.assertGreater(page.count["rect"], 500)
+        for part in ("prefers-color-scheme:dark", "width=device-width", "Routing", "Load of each expert", *OPERATORS):
+            self.assertIn(part, text)
+        self.assertNotRegex(text, r"https?:|url\(|@import|nan|inf\b")
+
+    def test_page_elsewhere(self):
+        done = self.cli("demo", "--out", "page.html", "--threads", 1)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(os.listdir(self.folder), ["page.html"])
+
+    def test_page_that_cannot_be_written(self):
+        done = self.cli("demo", "--out", "no/where.html")
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.stderr, "switchyard: no/where.html: cannot be written\n")
+
+    def test_usage(self):
+        for arguments in (("x",), ("--frob",), ("--out",), ("--out", "a", "--out", "b")):
+            self.assertEqual(self.cli("demo", *arguments).returncode, 2)
+        self.assertEqual(os.listdir(self.folder), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

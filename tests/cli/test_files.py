@@ -1,0 +1,311 @@
+"""The safetensors reader against files that lie, and the writer: names, alignment, replacement, failure."""
+import json
+import os
+import struct
+import unittest
+
+from st import CliTest, Tensor, decode, encode, raw, tensor
+
+GOOD = {"cache": tensor("F32", [[0], [1], [2], [3]]), "indices": tensor("I32", [2, 0]),
+        "block_table": tensor("I32", [1, 0])}
+
+
+def entry(dtype="U8", shape=(4,), offsets=(0, 4), **more):
+    return dict({"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}, **more)
+
+
+def header(**entries):
+    return json.dumps(entries).encode()
+
+
+class Hostile(CliTest):
+    """Each file must be refused in one line that names it, with exit 2 and nothing written, by show and by run."""
+
+    def bad(self, blob, says):
+        self.write("bad.safetensors", blob)
+        for arguments in (["show", "bad.safetensors"],
+                          ["run", "kv_gather", "bad.safetensors", "out.safetensors", "--block-size", "2"]):
+            done = self.cli(*arguments)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertRegex(done.stderr, r"\Aswitchyard: bad\.safetensors: [^\n]+\n\Z")
+            self.assertIn(says, done.stderr)
+            self.assertEqual(done.stdout, "")
+        self.assertEqual(os.listdir(self.folder), ["bad.safetensors"])
+
+    def test_no_bytes(self):
+        self.bad(b"", "too few")
+
+    def test_fewer_bytes_than_a_length(self):
+        self.bad(b"\1\0\0\0\0\0\0", "too few")
+
+    def test_header_longer_than_the_file(self):
+        self.bad(raw(b"{}", length=3), "cut short")
+
+    def test_header_length_of_all_ones(self):
+        self.bad(raw(b"{}", length=2**64 - 1), "past the limit")
+
+    def test_header_length_that_wraps_past_the_length_field(self):
+        self.bad(raw(b"{}", length=2**64 - 8), "past the limit")
+
+    def test_header_length_past_the_limit(self):
+        self.bad(raw(b"{}", length=100000001), "past the limit")
+
+    def test_empty_header(self):
+        self.bad(raw(b""), "does not begin with {")
+
+    def test_header_that_begins_with_a_space(self):
+        self.bad(raw(b" {}"), "does not begin with {")
+
+    def test_header_that_is_a_list(self):
+        self.bad(raw(b"[]"), "does not begin with {")
+
+    def test_broken_json(self):
+        self.bad(raw(b'{"x": '), "bad header")
+
+    def test_rest_after_the_json(self):
+        self.bad(raw(b"{} {}"), "bad header")
+
+    def test_json_that_is_not_utf8(self):
+        self.bad(raw(b'{"\xff": 1}'), "bad header")
+
+    def test_nul_in_a_name(self):
+        self.bad(raw(b'{"a\\u0000b": 1}'), "bad header")
+
+    def test_json_nested_without_end(self):
+        self.bad(raw(b'{"x":' + b"[" * 100000 + b"}"), "bad header")
+
+    def test_duplicate_tensor(self):
+        one = b'"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}'
+        self.bad(raw(b"{" + one + b"," + one + b"}", b"\0"), "duplicate")
+
+    def test_duplicate_key_in_an_entry(self):
+        self.bad(raw(b'{"x":{"dtype":"U8","dtype":"I8","shape":[1],"data_offsets":[0,1]}}', b"\0"), "duplicate")
+
+    def test_entry_that_is_no_object(self):
+        self.bad(raw(header(x=[1, 2])), "tensor x")
+
+    def test_unknown_key_in_an_entry(self):
+        self.bad(raw(header(x=entry(strides=[1])), bytes(4)), "strides")
+
+    def test_missing_dtype(self):
+        self.bad(raw(b'{"x":{"shape":[1],"data_offsets":[0,1]}}', b"\0"), "dtype")
+
+    def test_missing_shape(self):
+        self.bad(raw(b'{"x":{"dtype":"U8","data_offsets":[0,1]}}', b"\0"), "shape")
+
+    def test_missing_offsets(self):
+        self.bad(raw(b'{"x":{"dtype":"U8","shape":[1]}}', b"\0"), "data_offsets")
+
+    def test_unknown_dtype(self):
+        for dtype in ("F4", "f32", "", "F32 ", "C64"):
+            self.bad(raw(header(x=entry(dtype)), bytes(4)), "unknown dtype")
+
+    def test_dtype_that_is_a_number(self):
+        self.bad(raw(header(x=entry(32)), bytes(4)), "dtype")
+
+    def test_negative_extent(self):
+        self.bad(raw(header(x=entry(shape=(-4,))), bytes(4)), "shape[0]")
+
+    def test_two_negative_extents(self):
+        self.bad(raw(header(x=entry(shape=(-2, -2))), bytes(4)), "shape[0]")
+
+    def test_extent_that_is_no_integer(self):
+        for extent in (4.0, "4", None, True, [4]):
+            self.bad(raw(header(x=entry(shape=(extent,))), bytes(4)), "shape[0]")
+
+    def test_extent_beyond_64_bits(self):
+        self.bad(raw(b'{"x":{"dtype":"U8","shape":[18446744073709551620],"data_offsets":[0,4]}}', bytes(4)), "bad header")
+
+    def test_product_that_wraps_to_the_right_size(self):
+        # 2^62 * 4 + 4 wraps to 4 bytes in 64 bits
+        self.bad(raw(header(x=entry("F32", (2**62 + 1,))), bytes(4)), "does not fit")
+        self.bad(raw(header(x=entry(shape=(2**32, 2**32 + 1, 4))), bytes(4)), "does not fit")
+
+    def test_rank_past_the_limit(self):
+        self.bad(raw(header(x=entry(shape=(1,) * 17, offsets=(0, 1))), b"\0"), "rank 17")
+
+    def test_huge_shape_over_few_bytes(self):
+        self.bad(raw(header(x=entry(shape=(2**40,), offsets=(0, 4))), bytes(4)), "tensor x")
+
+    def test_offsets_of_another_form(self):
+        for offsets in ([], [0], [0, 4, 4], ["0", "4"], [0.0, 4.0], [-4, 0], [0, -1], None):
+            self.bad(raw(json.dumps({"x": {"dtype": "U8", "shape": [4], "data_offsets": offsets}}).encode(), bytes(4)),
+                     "data_offsets")
+
+    def test_offsets_reversed(self):
+        self.bad(raw(header(x=entry(offsets=(4, 0))), bytes(4)), "end before they begin")
+
+    def test_offsets_past_the_end(self):
+        self.bad(raw(header(x=entry(shape=(5,), offsets=(0, 5))), bytes(4)), "4 data bytes")
+
+    def test_offsets_far_past_the_end(self):
+        top = 2**63 - 1
+        self.bad(raw(header(x=entry(offsets=(top - 4, top))), bytes(4)), "4 data bytes")
+
+    def test_offsets_that_do_not_fit_the_shape(self):
+        self.bad(raw(header(x=entry(shape=(3,))), bytes(4)), "its shape needs 3")
+
+    def test_overlap(self):
+        self.bad(raw(header(x=entry(), y=entry(offsets=(2, 6))), bytes(6)), "overlap")
+
+    def test_same_bytes_twice(self):
+        self.bad(raw(header(x=entry(), y=entry()), bytes(4)), "overlap")
+
+    def test_hole_between_tensors(self):
+        self.bad(raw(header(x=entry(), y=entry(offsets=(6, 10))), bytes(10)), "2 bytes before it")
+
+    def test_hole_at_the_start(self):
+        self.bad(raw(header(x=entry(offsets=(1, 5))), bytes(5)), "1 bytes before it")
+
+    def test_bytes_after_the_last_tensor(self):
+        self.bad(raw(header(x=entry()), bytes(7)), "3 bytes at its end")
+
+    def test_metadata_that_is_no_object(self):
+        self.bad(raw(b'{"__metadata__": "x"}'), "__metadata__")
+
+    def test_metadata_value_that_is_no_string(self):
+        self.bad(raw(b'{"__metadata__": {"a": 1}}'), "__metadata__")
+
+    def test_control_characters_stay_out_of_the_message(self):
+        self.bad(raw(b'{"a\\n\\u001b[31mb": 1}'), "a??[31mb")
+
+    def test_long_names_are_cut(self):
+        self.bad(raw(header(**{"n" * 5000: 1})), "nnn...")
+
+
+class Unreadable(CliTest):
+    def fails(self, path, says):
+        done = self.cli("run", "kv_gather", path, "out.safetensors", "--block-size", 2)
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.stderr.count("\n"), 1)
+        self.assertIn(says, done.stderr)
+
+    def test_missing(self):
+        self.fails("nowhere.safetensors", "No such file")
+
+    def test_folder(self):
+        os.mkdir(self.path("folder"))
+        self.fails("folder", "is a directory")
+
+    def test_pipe_does_not_hang(self):
+        os.mkfifo(self.path("pipe"))
+        self.fails("pipe", "not a regular file")
+
+    def test_device(self):
+        self.fails("/dev/zero", "not a regular file")
+
+
+class Accepted(CliTest):
+    def test_tensors_in_any_order_of_the_data(self):
+        blob = raw(header(cache=entry("F32", (2, 1), (12, 20)), indices=entry("I32", (2,), (4, 12)),
+                          block_table=entry("I32", (1,), (0, 4))), struct.pack("<3i2f", 0, 1, 0, 5, 6))
+        self.write("in.safetensors", blob)
+        done = self.cli("run", "kv_gather", "in.safetensors", "out.safetensors", "--block-size", 2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(decode(self.read("out.safetensors"))["out"].values(), [6, 5])
+
+    def test_padded_header_and_unaligned_data(self):
+        text = header(cache=entry("F32", (2, 1), (0, 8)), indices=entry("I32", (1,), (8, 12)),
+                      block_table=entry("I32", (1,), (12, 16)))
+        for pad in range(8):
+            self.write("in.safetensors", raw(text + b" " * pad, struct.pack("<2f2i", 5, 6, 1, 0)))
+            done = self.cli("run", "kv_gather", "in.safetensors", "out.safetensors", "--block-size", 2)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(decode(self.read("out.safetensors"))["out"].values(), [6])
+
+    def test_empty_and_scalar_tensors(self):
+        self.write("a.safetensors", encode({"none": Tensor("F32", [0, 3], b""), "also": Tensor("I64", [2**40, 0], b""),
+                                            "one": Tensor("I32", [], struct.pack("<i", -7))}))
+        done = self.cli("show", "a.safetensors")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(done.stdout, f"none  F32 [0,3]\nalso  I64 [{2**40},0]\none  I32 []\n    -7\n")
+
+    def test_scalar_goes_to_the_operator(self):
+        self.refused("kv_gather", dict(GOOD, indices=Tensor("I32", [], struct.pack("<i", 0))), "--block-size", 2,
+                     status="SY_ERR_SHAPE")
+
+    def test_no_tensors(self):
+        self.refused("kv_gather", {}, "--block-size", 2, status="SY_ERR_NULL")
+
+
+class Writing(CliTest):
+    def test_out_may_be_in(self):
+        path = self.write("x.safetensors", encode(GOOD))
+        done = self.cli("run", "kv_gather", path, path, "--block-size", 2)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(decode(self.read("x.safetensors"))["out"].values(), [0, 2])
+        self.assertEqual(os.listdir(self.folder), ["x.safetensors"])
+
+    def test_refusal_leaves_an_old_file_alone(self):
+        self.write("out.safetensors", b"precious")
+        result = self.cli("run", "kv_gather", self.write("in.safetensors", encode(GOOD)), "out.safetensors",
+                          "--block-size", 0)
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(self.read("out.safetensors"), b"precious")
+        self.assertEqual(sorted(os.listdir(self.folder)), ["in.safetensors", "out.safetensors"])
+
+    def test_usage_error_leaves_an_old_file_alone(self):
+        self.write("out.safetensors", b"precious")
+        result = self.cli("run", "kv_gather", self.write("in.safetensors", encode(GOOD)), "out.safetensors")
+        self.assertEqual(result.returncode, 2)
+        self.assertEqual(self.read("out.safetensors"), b"precious")
+
+    def test_missing_folder(self):
+        self.write("in.safetensors", encode(GOOD))
+        done = self.cli("run", "kv_gather", "in.safetensors", "no/such/out.safetensors", "--block-size", 2)
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, r"\Aswitchyard: no/such/out\.safetensors: cannot be written: [^\n]+\n\Z")
+
+    def test_target_is_a_folder(self):
+        self.write("in.safetensors", encode(GOOD))
+        os.mkdir(self.path("out"))
+        done = self.cli("run", "kv_gather", "in.safetensors", "out", "--block-size", 2)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("is a directory", done.stderr)
+        self.assertEqual(os.listdir(self.path("out")), [])
+
+    def test_target_is_a_device(self):
+        self.write("in.safetensors", encode(GOOD))
+        done = self.cli("run", "kv_gather", "in.safetensors", "/dev/null", "--block-size", 2)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("not a regular file", done.stderr)
+        self.assertFalse(os.path.isfile("/dev/null"))
+
+    def test_unwritable_folder(self):
+        if os.geteuid() == 0:
+            # root writes everywhere but to a place that is no folder
+            self.write("in.safetensors", encode(GOOD))
+            done = self.cli("run", "kv_gather", "in.safetensors", "in.safetensors/out", "--block-size", 2)
+        else:
+            self.write("in.safetensors", encode(GOOD))
+            os.mkdir(self.path("locked"), 0o500)
+            done = self.cli("run", "kv_gather", "in.safetensors", "locked/out", "--block-size", 2)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("cannot be written", done.stderr)
+
+    def test_link_survives(self):
+        self.write("in.safetensors", encode(GOOD))
+        self.write("real.safetensors", b"old")
+        os.symlink("real.safetensors", self.path("link.safetensors"))
+        done = self.cli("run", "kv_gather", "in.safetensors", "link.safetensors", "--block-size", 2)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertTrue(os.path.islink(self.path("link.safetensors")))
+        self.assertIn("out", decode(self.read("real.safetensors")))
+
+    def test_new_files_follow_the_umask(self):
+        self.write("in.safetensors", encode(GOOD))
+        old = os.umask(0o027)
+        self.addCleanup(os.umask, old)
+        self.assertEqual(self.cli("run", "kv_gather", "in.safetensors", "out.safetensors", "--block-size", 2).returncode, 0)
+        self.assertEqual(os.stat(self.path("out.safetensors")).st_mode & 0o777, 0o640)
+
+    def test_wide_elements_come_first_so_that_all_are_aligned(self):
+        r = self.ok("moe_permute", {"tokens": tensor("BF16", [[1, 2, 3]] * 3), "routing_map": tensor("BOOL", [[1, 0]] * 3)},
+                    "--num-out-tokens", 3)
+        names = list(r.outputs)  # decode() has checked the alignment of each
+        self.assertLess(names.index("expert_counts"), names.index("sorted_indices"))
+        self.assertLess(names.index("sorted_indices"), names.index("permuted_tokens"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,159 @@
+/*
+ * The allocator gives nothing at the n-th call, for every n until the call succeeds: context creation and each operator
+ * must answer NOMEM, leave the outputs alone, and give back every block in the end. After the failure the same context
+ * must still work.
+ */
+#include "support.h"
+
+struct allocator {
+    int calls, fail_at; /* the call with this number gives NULL; 0: none */
+    int live;
+    bool fail_all_after; /* and all later ones                            */
+};
+
+static void *limited_alloc(void *user, size_t bytes)
+{
+    struct allocator *a = user;
+    a->calls++;
+    if (a->fail_at > 0 && (a->calls == a->fail_at || (a->fail_all_after && a->calls > a->fail_at)))
+        return NULL;
+    a->live++;
+    return malloc(bytes);
+}
+
+static void limited_free(void *user, void *ptr)
+{
+    struct allocator *a = user;
+    if (ptr != NULL)
+        a->live--;
+    free(ptr);
+}
+
+static sy_ctx_options options_for(struct allocator *a)
+{
+    return (sy_ctx_options){.threads = 3, .alloc = limited_alloc, .dealloc = limited_free, .alloc_user = a};
+}
+
+static void creation(void **state)
+{
+    (void)state;
+    int failures = 0;
+    for (int n = 1; n < 1000; n++) {
+        struct allocator a = {.fail_at = n};
+        char error[128] = "";
+        int other = 0;
+        sy_ctx *ctx = (sy_ctx *)(void *)&other;
+        sy_ctx_options options = options_for(&a);
+        options.error = error;
+        options.error_bytes = sizeof error;
+        const sy_status status = sy_ctx_create(&ctx, &options);
+        if (status == SY_OK) {
+            assert_true(a.calls < n); /* a success in spite of the failed call would have lost it */
+            sy_ctx_destroy(ctx);
+            assert_int_equal(a.live, 0);
+            assert_true(failures > 0);
+            return;
+        }
+        failures++;
+        assert_int_equal(status, SY_ERR_NOMEM);
+        assert_null(ctx);
+        assert_string_not_equal(error, "");
+        assert_int_equal(a.live, 0);
+    }
+    fail_msg("creation never succeeded");
+}
+
+/* One call whose n-th allocation fails. Returns whether the call got past it. */
+static bool call_with_failure(int index, int n, bool all_after, const struct test_call *want)
+{
+    struct allocator a = {0};
+    struct test_call call;
+    sy_fault fault;
+    sy_ctx *ctx = NULL;
+    const sy_ctx_options options = options_for(&a);
+    assert_int_equal(sy_ctx_create(&ctx, &options), SY_OK);
+    test_call_make(&call, index, true);
+    a.calls = 0;
+    a.fail_at = n;
+    a.fail_all_after = all_after;
+    const sy_status status = call.run(ctx, &call);
+    const bool passed = status == SY_OK;
+    if (!passed) {
+        expect_status(ctx, status, SY_ERR_NOMEM);
+        if (strncmp(sy_ctx_error(ctx), call.op, strlen(call.op)) != 0)
+            fail_msg("the sentence does not begin with %s: \"%s\"", call.op, sy_ctx_error(ctx));
+        assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
+        assert_int_equal(fault.code, SY_FAULT_NO_MEMORY);
+        test_call_expect_untouched(&call);
+        a.fail_at = 0;
+        expect_status(ctx, call.run(ctx, &call), SY_OK);
+    } else {
+        assert_true(a.calls < n);
+    }
+    test_call_expect_equal(&call, want);
+    test_call_free(&call);
+    sy_ctx_destroy(ctx);
+    assert_int_equal(a.live, 0);
+    return passed;
+}
+
+static void operator_call(void **state)
+{
+    const int index = (int)(uintptr_t)*state;
+    struct test_call want;
+    sy_query query;
+    int failures = 0;
+    sy_ctx *ctx = test_ctx(3, NULL);
+    test_call_make(&want, index, true);
+    expect_status(ctx, want.run(ctx, &want), SY_OK);
+    expect_status(ctx, want.query(ctx, &want, &query), SY_OK);
+    for (int n = 1; !call_with_failure(index, n, false, &want); n++)
+        failures++;
+    for (int n = 1; !call_with_failure(index, n, true, &want); n++)
+        assert_true(n <= failures);
+    if (index != 3) /* an in-place dispatch needs no memory, which its query cannot know */
+        assert_true((failures > 0) == (query.workspace_bytes > 0));
+    sy_ctx_destroy(ctx);
+    test_call_free(&want);
+}
+
+/* A larger shape needs more: when that fails, the smaller one still runs in what the context has. */
+static void growth_that_fails_keeps_what_was_there(void **state)
+{
+    (void)state;
+    for (int index = 0; index < TEST_CALLS; index++) {
+        struct allocator a = {0};
+        struct test_call small, large;
+        sy_ctx *ctx = NULL;
+        const sy_ctx_options options = options_for(&a);
+        assert_int_equal(sy_ctx_create(&ctx, &options), SY_OK);
+        test_call_make(&small, index, false);
+        test_call_make(&large, index, true);
+        expect_status(ctx, small.run(ctx, &small), SY_OK);
+        a.calls = 0;
+        a.fail_at = 1;
+        a.fail_all_after = true;
+        const sy_status status = large.run(ctx, &large);
+        if (status != SY_OK) {
+            expect_status(ctx, status, SY_ERR_NOMEM);
+            test_call_expect_untouched(&large);
+        }
+        test_call_reset(&small);
+        expect_status(ctx, small.run(ctx, &small), SY_OK);
+        test_call_free(&small);
+        test_call_free(&large);
+        sy_ctx_destroy(ctx);
+        assert_int_equal(a.live, 0);
+    }
+}
+
+int main(void)
+{
+    struct test_list list = {0};
+    test_add(&list, "context creation with a failing allocation", creation, NULL);
+    for (uintptr_t i = 0; i < TEST_CALLS; i++)
+        test_add(&list, test_name("%s with a failing allocation", test_call_name((int)i)), operator_call,
+                 (void *)i);
+    test_add(&list, "growth_that_fails_keeps_what_was_there", growth_that_fails_keeps_what_was_there, NULL);
+    return test_run(&list, "fault_alloc");
+}

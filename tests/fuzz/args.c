@@ -1,0 +1,494 @@
+/*
+ * Fuzzes the argument structs of all operators. The bytes choose an operator and the sizes of a valid call over a real
+ * arena, fill the arena, and then spoil the call in up to eight places: missing tensors, data or shapes, any type, rank,
+ * extent, stride, device, overlap, scalar. A tensor that would reach outside the arena loses its data pointer, because
+ * no library can know how large a buffer is; everything else is the library's to judge.
+ *
+ * Whatever comes, the call must return; a refusal leaves every byte alone and has a sentence; a success writes only
+ * inside its outputs; what the query refuses, the call refuses.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <switchyard.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { ARENA_BYTES = 1 << 14, MOST_ITEMS = 24, MOST_RANK = 40 };
+
+static uint8_t arena[ARENA_BYTES], before[ARENA_BYTES];
+
+/* ---- The bytes ---------------------------------------------------------------------------------------------- */
+
+struct reader {
+    const uint8_t *data;
+    size_t size, at;
+};
+
+/* The next choice out of n; 0, the harmless one, when the bytes are spent. */
+static int pick(struct reader *r, int n)
+{
+    return r->at < r->size ? r->data[r->at++] % n : 0;
+}
+
+static int64_t hostile(struct reader *r)
+{
+    static const int64_t values[] = {0,
+                                     1,
+                                     2,
+                                     3,
+                                     -1,
+                                     -2,
+                                     7,
+                                     64,
+                                     255,
+                                     65535,
+                                     INT32_MAX,
+                                     INT64_C(1) << 31,
+                                     INT32_MIN,
+                                     INT64_C(1) << 32,
+                                     INT64_C(1) << 40,
+                                     INT64_C(1) << 61,
+                                     INT64_C(1) << 62,
+                                     INT64_MAX,
+                                     INT64_MIN,
+                                     INT64_MAX / 2 + 1};
+    return values[pick(r, (int)(sizeof values / sizeof values[0]))];
+}
+
+static DLDataType any_type(struct reader *r)
+{
+    static const DLDataType types[] = {{2, 32, 1}, {2, 16, 1},  {4, 16, 1}, {2, 64, 1}, {0, 32, 1},
+                                       {0, 64, 1}, {0, 8, 1},   {1, 8, 1},  {6, 8, 1},  {1, 32, 1},
+                                       {1, 64, 1}, {0, 16, 1},  {10, 8, 1}, {2, 32, 2}, {2, 32, 0},
+                                       {0, 4, 1},  {5, 128, 1}, {0, 24, 1}, {0, 0, 1},  {255, 255, 65535}};
+    return types[pick(r, (int)(sizeof types / sizeof types[0]))];
+}
+
+/* ---- A call ------------------------------------------------------------------------------------------------- */
+
+struct item {
+    const char *name;
+    const DLTensor **field;
+    bool output;
+    DLTensor t;
+    int64_t shape[MOST_RANK], strides[MOST_RANK];
+};
+
+struct call {
+    int op, count, n_numbers, n_enums;
+    size_t used; /* bytes of the arena */
+    struct item items[MOST_ITEMS];
+    int64_t *numbers[4];
+    void *enums[8];
+    union {
+        sy_moe_permute_args permute;
+        sy_moe_dispatch_args dispatch;
+        sy_kv_gather_args gather;
+        sy_sample_args sample;
+    } args;
+};
+
+static size_t element_bytes(DLDataType type)
+{
+    return ((size_t)type.bits * type.lanes + 7) / 8;
+}
+
+/* A compact tensor in the next free bytes of the arena. The sizes below never fill it. */
+static void add(struct call *c, const char *name, const DLTensor **field, DLDataType type, int rank,
+                int64_t d0, int64_t d1, int64_t d2)
+{
+    struct item *x = &c->items[c->count++];
+    const int64_t shape[] = {d0, d1, d2};
+    size_t bytes = element_bytes(type);
+    memset(x, 0, sizeof *x);
+    for (int d = 0; d < MOST_RANK; d++)
+        x->shape[d] = x->strides[d] = 1;
+    for (int d = rank - 1; d >= 0; d--) {
+        x->shape[d] = shape[d];
+        x->strides[d] = (int64_t)(bytes / element_bytes(type));
+        bytes *= (size_t)shape[d];
+    }
+    if (c->used + bytes > ARENA_BYTES)
+        abort();
+    x->name = name;
+    x->field = field;
+    x->t = sy_tensor(arena + c->used, type, rank, x->shape);
+    c->used += (bytes + 7) / 8 * 8;
+    *field = &x->t;
+}
+
+static void output(struct call *c)
+{
+    c->items[c->count - 1].output = true;
+}
+
+static const DLDataType f32 = {2, 32, 1}, i32 = {0, 32, 1}, i64 = {0, 64, 1}, byte_map = {6, 8, 1};
+
+static DLDataType row_type(struct reader *r)
+{
+    static const DLDataType types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
+    return types[pick(r, 3)];
+}
+
+static void make_permute(struct call *c, struct reader *r)
+{
+    sy_moe_permute_args *a = &c->args.permute;
+    const int64_t tokens = pick(r, 9), experts = pick(r, 7), hidden = pick(r, 20), n = pick(r, 64);
+    const DLDataType type = row_type(r), prob = row_type(r);
+    const bool capacity = pick(r, 2);
+    a->num_out_tokens = n <= tokens * experts ? n : tokens * experts;
+    a->drop_and_pad = capacity;
+    a->zero_pad = pick(r, 2);
+    const int64_t parts = capacity ? experts : tokens, rows = parts ? a->num_out_tokens / parts * parts : 0;
+    add(c, "tokens", &a->tokens, type, 2, tokens, hidden, 0);
+    add(c, "routing_map", &a->routing_map, byte_map, 2, tokens, experts, 0);
+    add(c, "permuted_tokens", &a->permuted_tokens, type, 2, rows, hidden, 0);
+    output(c);
+    add(c, "sorted_indices", &a->sorted_indices, i32, 1, rows, 0, 0);
+    output(c);
+    if (pick(r, 2)) {
+        add(c, "probs", &a->probs, prob, 2, tokens, experts, 0);
+        add(c, "permuted_probs", &a->permuted_probs, prob, 1, rows, 0, 0);
+        output(c);
+        add(c, "expert_counts", &a->expert_counts, i64, 1, experts, 0, 0);
+        output(c);
+        add(c, "expert_offsets", &a->expert_offsets, i64, 1, experts + 1, 0, 0);
+        output(c);
+    }
+    c->numbers[c->n_numbers++] = &a->num_out_tokens;
+}
+
+static void make_dispatch(struct call *c, struct reader *r)
+{
+    sy_moe_dispatch_args *a = &c->args.dispatch;
+    const int64_t samples = pick(r, 12), hidden = pick(r, 20);
+    const DLDataType type = row_type(r);
+    a->num_experts = pick(r, 6);
+    a->capacity = pick(r, 6);
+    a->zero_unwritten = pick(r, 2);
+    a->unique_slots = pick(r, 2);
+    add(c, "indices", &a->indices, i32, 1, samples, 0, 0);
+    add(c, "locations", &a->locations, i32, 1, samples, 0, 0);
+    add(c, "input", &a->input, type, 2, samples, hidden, 0);
+    add(c, "dispatch", &a->dispatch, type, 2, a->num_experts * a->capacity, hidden, 0);
+    output(c);
+    if (pick(r, 2))
+        add(c, "gates", &a->gates, pick(r, 2) ? type : f32, 1, samples, 0, 0);
+    c->numbers[c->n_numbers++] = &a->num_experts;
+    c->numbers[c->n_numbers++] = &a->capacity;
+}
+
+static void make_gather(struct call *c, struct reader *r)
+{
+    sy_kv_gather_args *a = &c->args.gather;
+    const int64_t blocks = pick(r, 7), size = 1 + pick(r, 5), width = 1 + pick(r, 9), batch = pick(r, 4),
+                  k = pick(r, 8), table = pick(r, 5);
+    const DLDataType type = row_type(r), index = pick(r, 2) ? i64 : i32;
+    a->block_size = size;
+    a->pad = (sy_kv_pad)pick(r, 3);
+    if (pick(r, 2))
+        add(c, "cache", &a->cache, type, 2, blocks * size, width, 0);
+    else
+        add(c, "cache", &a->cache, type, 3, blocks, size, width);
+    add(c, "indices", &a->indices, index, 2, batch, k, 0);
+    add(c, "block_table", &a->block_table, pick(r, 2) ? i64 : i32, 2, batch, table, 0);
+    add(c, "out", &a->out, type, 3, batch, k, width);
+    output(c);
+    if (pick(r, 2))
+        add(c, "req_id", &a->req_id, i32, 1, batch, 0, 0);
+    if (pick(r, 2))
+        add(c, "counts", &a->counts, index, 1, batch, 0, 0);
+    if (pick(r, 2))
+        add(c, "seq_lens", &a->seq_lens, i32, 1, batch, 0, 0);
+    c->numbers[c->n_numbers++] = &a->block_size;
+    c->enums[c->n_enums++] = &a->pad;
+}
+
+static void make_sample_outputs(struct call *c, struct reader *r, int64_t rows, int64_t vocabulary)
+{
+    sy_sample_args *a = &c->args.sample;
+    add(c, "token", &a->token, i64, 1, rows, 0, 0);
+    output(c);
+    if (pick(r, 2)) {
+        add(c, "kept", &a->kept, i32, 1, rows, 0, 0);
+        output(c);
+        add(c, "row_flags", &a->row_flags, (DLDataType){1, 32, 1}, 1, rows, 0, 0);
+        output(c);
+        add(c, "masked_logits", &a->masked_logits, f32, 2, rows, vocabulary, 0);
+        output(c);
+        add(c, "list_token", &a->list_token, i64, 2, rows, vocabulary, 0);
+        output(c);
+        add(c, "list_prob", &a->list_prob, f32, 2, rows, vocabulary, 0);
+        output(c);
+    }
+    if (pick(r, 2)) {
+        a->logprob_mode = SY_LOGPROB_RAW;
+        add(c, "logprob", &a->logprob, f32, 1, rows, 0, 0);
+        output(c);
+    }
+}
+
+static void make_sample(struct call *c, struct reader *r)
+{
+    sy_sample_args *a = &c->args.sample;
+    const int64_t rows = pick(r, 5), vocabulary = 1 + pick(r, 90);
+    static const float eps[] = {0, 1e-8f, -1, 1e30f};
+    add(c, "logits", &a->logits, row_type(r), 2, rows, vocabulary, 0);
+    make_sample_outputs(c, r, rows, vocabulary);
+    if (pick(r, 2))
+        add(c, "top_k", &a->top_k, pick(r, 2) ? i64 : i32, 1, pick(r, 2) ? rows : 1, 0, 0);
+    if (pick(r, 2))
+        add(c, "top_p", &a->top_p, f32, 1, 1, 0, 0);
+    if (pick(r, 2))
+        add(c, "min_p", &a->min_p, f32, 1, 1, 0, 0);
+    if (pick(r, 2))
+        add(c, "temperature", &a->temperature, f32, 2, rows, 1, 0);
+    if (pick(r, 2))
+        add(c, "q", &a->q, f32, 2, rows, vocabulary, 0);
+    if (pick(r, 2))
+        add(c, "seed", &a->seed, i64, 1, 1, 0, 0);
+    if (pick(r, 2))
+        add(c, "offset", &a->offset, i64, 1, rows, 0, 0);
+    if (pick(r, 2))
+        add(c, "stream", &a->stream, i32, 1, 1, 0, 0);
+    a->eps = eps[pick(r, 4)];
+    a->probs_in = pick(r, 2);
+    a->noise = (sy_noise)pick(r, 5);
+    a->q_order = (sy_q_order)pick(r, 2);
+    a->ties = (sy_ties)pick(r, 2);
+    a->empty_token = (sy_empty_token)pick(r, 2);
+    c->numbers[c->n_numbers++] = &a->k_limit;
+    c->numbers[c->n_numbers++] = &a->top_k_guess;
+    void *const enums[] = {&a->noise, &a->q_order, &a->ties, &a->logprob_mode, &a->empty_token};
+    memcpy(c->enums, enums, sizeof enums);
+    c->n_enums = 5;
+}
+
+/* ---- Spoiling ----------------------------------------------------------------------------------------------- */
+
+static void spoil_tensor(struct call *c, struct reader *r)
+{
+    struct item *x = &c->items[pick(r, c->count)];
+    static const int ranks[] = {0, 1, 2, 3, 4, 5, 33, -1, -2147483647 - 1};
+    static const int devices[] = {kDLCPU, kDLCUDAHost, kDLCUDA, 0, -1, 77};
+    const int d = pick(r, 3);
+    switch (pick(r, 10)) {
+    case 0:
+        *x->field = NULL;
+        break;
+    case 1:
+        x->t.data = NULL;
+        break;
+    case 2:
+        x->t.shape = NULL;
+        break;
+    case 3:
+        x->t.dtype = any_type(r);
+        break;
+    case 4:
+        x->t.ndim = ranks[pick(r, 9)];
+        break;
+    case 5:
+        x->shape[d] = hostile(r);
+        break;
+    case 6:
+        x->t.strides = x->strides;
+        x->strides[d] = pick(r, 2) ? hostile(r) : pick(r, 64);
+        break;
+    case 7:
+        memcpy(&x->t.device.device_type, &devices[pick(r, 6)], sizeof devices[0]);
+        break;
+    case 8: /* anywhere, over anything, at any alignment */
+        x->t.data = arena + pick(r, 256) * 5;
+        break;
+    default:
+        x->t.byte_offset = pick(r, 2) ? (uint64_t)hostile(r) : (uint64_t)pick(r, 64);
+        break;
+    }
+}
+
+static void spoil(struct call *c, struct reader *r)
+{
+    const int kind = pick(r, 6);
+    if (kind == 0 && c->n_numbers > 0) {
+        *c->numbers[pick(r, c->n_numbers)] = hostile(r);
+    } else if (kind == 1 && c->n_enums > 0) {
+        const int value = (int)hostile(r);
+        memcpy(c->enums[pick(r, c->n_enums)], &value, sizeof value);
+    } else if (kind == 2) { /* one tensor in place of another */
+        struct item *x = &c->items[pick(r, c->count)], *y = &c->items[pick(r, c->count)];
+        *x->field = &y->t;
+    } else {
+        spoil_tensor(c, r);
+    }
+}
+
+/* clang's overflow check of 128-bit products needs a function that libgcc lacks; none of them can overflow here. */
+#define WIDE_ARITHMETIC __attribute__((no_sanitize("signed-integer-overflow")))
+__extension__ typedef __int128 wide;
+
+/* Byte range of a tensor inside the arena; false when it is empty or reaches outside. */
+WIDE_ARITHMETIC static bool range_of(const DLTensor *t, wide *from, wide *to, bool *empty)
+{
+    const wide element = (wide)element_bytes(t->dtype);
+    wide low = 0, high = 0, compact = 1;
+    *empty = false;
+    for (int d = t->ndim - 1; d >= 0; d--) {
+        const wide stride = t->strides ? (wide)t->strides[d] : compact, last = (wide)t->shape[d] - 1;
+        if (t->shape[d] <= 0)
+            *empty = true;
+        else if (stride < 0)
+            low += last * stride;
+        else
+            high += last * stride;
+        if (t->strides == NULL) {
+            const wide limit = (wide)1 << 80;
+            compact = compact > limit ? limit : compact * (t->shape[d] > 0 ? t->shape[d] : 0);
+        }
+    }
+    const wide base = (wide)(intptr_t)((const uint8_t *)t->data - arena) + (wide)t->byte_offset;
+    *from = base + low * element;
+    *to = base + (high + 1) * element;
+    return *from >= 0 && *to <= ARENA_BYTES;
+}
+
+/* Takes the data away from every tensor that could be read or written outside the arena. */
+static void confine(struct call *c)
+{
+    for (int i = 0; i < c->count; i++) {
+        DLTensor *t = &c->items[i].t;
+        wide from, to;
+        bool empty;
+        if (t->data == NULL || t->shape == NULL || t->ndim < 0)
+            continue;
+        if (!range_of(t, &from, &to, &empty) && !empty)
+            t->data = NULL;
+    }
+}
+
+/* ---- Running ------------------------------------------------------------------------------------------------ */
+
+static void must(bool condition, const char *what, const struct call *c, const sy_ctx *ctx)
+{
+    static const char *const ops[] = {"moe_permute", "moe_dispatch", "kv_gather", "sample"};
+    if (condition)
+        return;
+    fprintf(stderr, "%s: %s (\"%s\")\n", ops[c->op], what, sy_ctx_error(ctx));
+    for (int i = 0; i < c->count; i++) {
+        const DLTensor *t = &c->items[i].t;
+        fprintf(stderr, "  %s%s type %d/%d/%d rank %d%s\n", c->items[i].name,
+                *c->items[i].field ? "" : " (absent)", t->dtype.code, t->dtype.bits, t->dtype.lanes, t->ndim,
+                t->data ? "" : " no data");
+    }
+    abort();
+}
+
+static sy_status run(sy_ctx *ctx, struct call *c)
+{
+    switch (c->op) {
+    case 0:
+        return sy_moe_permute(ctx, &c->args.permute);
+    case 1:
+        return sy_moe_dispatch(ctx, &c->args.dispatch);
+    case 2:
+        return sy_kv_gather(ctx, &c->args.gather);
+    default:
+        return sy_sample(ctx, &c->args.sample);
+    }
+}
+
+static sy_status query(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    switch (c->op) {
+    case 0:
+        return sy_moe_permute_query(ctx, &c->args.permute, q);
+    case 1:
+        return sy_moe_dispatch_query(ctx, &c->args.dispatch, q);
+    case 2:
+        return sy_kv_gather_query(ctx, &c->args.gather, q);
+    default:
+        return sy_sample_query(ctx, &c->args.sample, q);
+    }
+}
+
+/* After a success every byte outside the outputs is as before. */
+static void check_written(const struct call *c, const sy_ctx *ctx)
+{
+    for (int i = 0; i < c->count; i++) {
+        const DLTensor *t = *c->items[i].field;
+        wide from, to;
+        bool empty;
+        if (c->items[i].output && t != NULL && t->data != NULL && range_of(t, &from, &to, &empty) && !empty)
+            memcpy(before + (size_t)from, arena + (size_t)from, (size_t)(to - from));
+    }
+    must(memcmp(arena, before, sizeof arena) == 0, "a byte outside the outputs changed", c, ctx);
+}
+
+/* The rest of the bytes, again and again. */
+static void fill_arena(const struct reader *r)
+{
+    const size_t rest = r->size - r->at;
+    memset(arena, 0, sizeof arena);
+    for (size_t i = 0; rest > 0 && i < sizeof arena; i += rest)
+        memcpy(arena + i, r->data + r->at, rest < sizeof arena - i ? rest : sizeof arena - i);
+    memcpy(before, arena, sizeof arena);
+}
+
+/* Sizes on paper may ask for any amount of scratch; a small machine answers NOMEM. */
+static void *small_alloc(void *user, size_t bytes)
+{
+    (void)user;
+    return bytes <= (size_t)16 << 20 ? malloc(bytes) : NULL;
+}
+
+static void small_free(void *user, void *ptr)
+{
+    (void)user;
+    free(ptr);
+}
+
+static sy_ctx *context(int threads)
+{
+    sy_ctx *ctx = NULL;
+    const sy_ctx_options options = {.threads = threads, .alloc = small_alloc, .dealloc = small_free};
+    if (sy_ctx_create(&ctx, &options) != SY_OK)
+        abort();
+    return ctx;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static sy_ctx *contexts[2];
+    static struct call c;
+    struct reader r = {data, size, 0};
+    for (int i = 0; i < 2 && contexts[i] == NULL; i++)
+        contexts[i] = context(1 + 2 * i);
+    memset(&c, 0, sizeof c);
+    c.op = pick(&r, 4);
+    sy_ctx *ctx = contexts[pick(&r, 8) == 7];
+    void (*const makers[])(struct call *, struct reader *) = {make_permute, make_dispatch, make_gather,
+                                                              make_sample};
+    makers[c.op](&c, &r);
+    for (int n = pick(&r, 9); n > 0; n--)
+        spoil(&c, &r);
+    confine(&c);
+    fill_arena(&r);
+    sy_query q;
+    sy_fault fault;
+    const sy_status asked = query(ctx, &c, &q);
+    must(memcmp(arena, before, sizeof arena) == 0, "the query wrote", &c, ctx);
+    must((asked == SY_OK) == (sy_ctx_error(ctx)[0] == '\0'), "query and sentence disagree", &c, ctx);
+    const sy_status status = run(ctx, &c);
+    must((status == SY_OK) == (sy_ctx_error(ctx)[0] == '\0'), "status and sentence disagree", &c, ctx);
+    must(sy_ctx_fault(ctx, &fault) == SY_OK && fault.status == status, "status and fault disagree", &c, ctx);
+    must(asked == SY_OK || status != SY_OK, "the query refused what the call accepts", &c, ctx);
+    if (status != SY_OK)
+        must(memcmp(arena, before, sizeof arena) == 0, "a refused call wrote", &c, ctx);
+    else
+        check_written(&c, ctx);
+    return 0;
+}

@@ -1,0 +1,49 @@
+"""The test runner itself: whatever goes wrong in a test program must end as a failure."""
+import os
+import sys
+import unittest
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+sys.path.insert(0, os.path.join(ROOT, "scripts"))
+import run_tests
+
+
+def verdicts(script, limit=60):
+    cases = run_tests.run_one(("it", ["/bin/sh", "-c", script], [], limit, []), [], {})
+    return run_tests.count(cases), cases
+
+
+class Runner(unittest.TestCase):
+    def check(self, script, passed, failed, skipped, says="", limit=60):
+        found, cases = verdicts(script, limit)
+        self.assertEqual(found, (passed, failed, skipped))
+        self.assertIn(says, "\n".join(c.text for c in cases))
+
+    def test_tap_is_counted_test_by_test(self):
+        self.check("echo 1..3; echo ok 1 - a; echo 'not ok 2 - b'; echo '# 1 != 2'; echo ok 3 - c; exit 1", 2, 1, 0, "1 != 2")
+
+    def test_both_spellings_of_skip(self):
+        self.check("echo 1..2; echo 'not ok 1 # SKIP a'; echo 'ok 2 - b # SKIP no luck'", 0, 0, 2, "no luck")
+
+    def test_several_groups_add_up(self):
+        self.check("echo 1..1; echo ok 1 - a; echo 1..2; echo ok 1 - b; echo ok 2 - c", 3, 0, 0)
+
+    def test_a_program_without_tap_is_one_test(self):
+        self.check("true", 1, 0, 0)
+        self.check("echo why; exit 3", 0, 1, 0, "why")
+
+    def test_dying_is_a_failure(self):
+        self.check("echo 1..2; echo ok 1 - a; kill -SEGV $$", 1, 1, 0, "died of SIGSEGV, after 1 of 2 tests")
+
+    def test_leaving_tests_out_is_a_failure(self):
+        self.check("echo 1..2; echo ok 1 - a", 1, 1, 0, "only 1 of 2 tests ran")
+
+    def test_a_bad_exit_after_good_tests_is_a_failure(self):
+        self.check("echo 1..1; echo ok 1 - a; echo leak; exit 23", 1, 1, 0, "leak")
+
+    def test_hanging_is_a_failure(self):
+        self.check("echo 1..2; echo ok 1 - a; sleep 600", 1, 1, 0, "hung", limit=1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,475 @@
+/*
+ * Contexts: creation and its refusals, names, the error sentence and fault, lent workspace, argument structs of older
+ * and newer callers, tracing. Threads, allocation and floating-point control are in ctx_threads.c.
+ */
+#include "support.h"
+
+/* ---- Creation ----------------------------------------------------------------------------------------------- */
+
+static void create_with_defaults(void **state)
+{
+    (void)state;
+    sy_ctx *ctx = NULL;
+    assert_int_equal(sy_ctx_create(&ctx, NULL), SY_OK);
+    assert_non_null(ctx);
+    assert_true(sy_ctx_threads(ctx) >= 1);
+    assert_string_equal(sy_ctx_isa(ctx), sy_isa_name(0));
+    assert_string_equal(sy_ctx_error(ctx), "");
+    sy_ctx_destroy(ctx);
+}
+
+static void null_arguments(void **state)
+{
+    (void)state;
+    sy_fault fault;
+    assert_int_equal(sy_ctx_create(NULL, NULL), SY_ERR_NULL);
+    sy_ctx_destroy(NULL);
+    assert_int_equal(sy_ctx_threads(NULL), 0);
+    assert_string_equal(sy_ctx_isa(NULL), "");
+    assert_non_null(sy_ctx_error(NULL));
+    assert_int_equal(sy_ctx_set_threads(NULL, 1), SY_ERR_NULL);
+    assert_int_equal(sy_ctx_set_workspace(NULL, NULL, 0), SY_ERR_NULL);
+    assert_int_equal(sy_ctx_fault(NULL, &fault), SY_ERR_NULL);
+    sy_ctx *ctx = test_ctx(1, NULL);
+    assert_int_equal(sy_ctx_fault(ctx, NULL), SY_ERR_NULL);
+    sy_ctx_destroy(ctx);
+}
+
+/* A refused creation leaves NULL in *ctx and a sentence in the caller's buffer. */
+static void refused_creation(sy_ctx_options options, sy_status want, const char *fragment)
+{
+    char error[128] = "untouched";
+    int other = 0;
+    sy_ctx *ctx = (sy_ctx *)(void *)&other;
+    options.error = error;
+    options.error_bytes = sizeof error;
+    assert_int_equal(sy_ctx_create(&ctx, &options), want);
+    assert_null(ctx);
+    if (strstr(error, fragment) == NULL)
+        fail_msg("the sentence lacks %s: \"%s\"", fragment, error);
+    options.error = NULL;
+    assert_int_equal(sy_ctx_create(&ctx, &options), want);
+    assert_null(ctx);
+}
+
+static void *some_alloc(void *user, size_t bytes)
+{
+    (void)user;
+    return malloc(bytes);
+}
+
+static void some_free(void *user, void *ptr)
+{
+    (void)user;
+    free(ptr);
+}
+
+static void negative_threads(void **state)
+{
+    (void)state;
+    refused_creation((sy_ctx_options){.threads = -1}, SY_ERR_VALUE, "-1");
+}
+
+static void unknown_isa(void **state)
+{
+    (void)state;
+    refused_creation((sy_ctx_options){.isa = "abacus"}, SY_ERR_VALUE, "abacus");
+    refused_creation((sy_ctx_options){.isa = ""}, SY_ERR_VALUE, "isa");
+}
+
+static void alloc_without_dealloc(void **state)
+{
+    (void)state;
+    refused_creation((sy_ctx_options){.alloc = some_alloc}, SY_ERR_NULL, "dealloc");
+    refused_creation((sy_ctx_options){.dealloc = some_free}, SY_ERR_NULL, "alloc");
+}
+
+/* Never past the end, always terminated; a buffer of no bytes is not touched. */
+static void short_error_buffer(void **state)
+{
+    (void)state;
+    sy_ctx *ctx = NULL;
+    for (size_t n = 0; n < 40; n++) {
+        char *error = buf_new(n, 0);
+        const sy_ctx_options options = {.threads = -1, .error = error, .error_bytes = n};
+        assert_int_equal(sy_ctx_create(&ctx, &options), SY_ERR_VALUE);
+        if (n > 0)
+            assert_non_null(memchr(error, '\0', n));
+        buf_free(error);
+    }
+}
+
+static void every_listed_isa_can_be_asked_for(void **state)
+{
+    (void)state;
+    bool scalar = false;
+    int n = 0;
+    for (; sy_isa_name(n) != NULL; n++) {
+        sy_ctx *ctx = test_ctx(1, sy_isa_name(n));
+        assert_string_equal(sy_ctx_isa(ctx), sy_isa_name(n));
+        scalar = scalar || strcmp(sy_isa_name(n), "scalar") == 0;
+        sy_ctx_destroy(ctx);
+    }
+    assert_true(scalar);
+    assert_null(sy_isa_name(-1));
+    assert_null(sy_isa_name(n + 1));
+    assert_null(sy_isa_name(1000000));
+}
+
+static void thread_limit(void **state)
+{
+    (void)state;
+    sy_ctx *ctx = test_ctx(3, NULL);
+    assert_int_equal(sy_ctx_threads(ctx), 3);
+    assert_int_equal(sy_ctx_set_threads(ctx, 7), SY_OK);
+    assert_int_equal(sy_ctx_threads(ctx), 7);
+    assert_int_equal(sy_ctx_set_threads(ctx, -2), SY_ERR_VALUE);
+    assert_int_equal(sy_ctx_threads(ctx), 7);
+    assert_int_equal(sy_ctx_set_threads(ctx, 0), SY_OK);
+    assert_true(sy_ctx_threads(ctx) >= 1);
+    sy_ctx_destroy(ctx);
+}
+
+/* ---- Names and versions ------------------------------------------------------------------------------------- */
+
+static void status_names(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        "SY_OK",           "SY_ERR_NULL",     "SY_ERR_DTYPE",  "SY_ERR_SHAPE",       "SY_ERR_STRIDE",
+        "SY_ERR_VALUE",    "SY_ERR_OVERFLOW", "SY_ERR_ALIAS",  "SY_ERR_INDEX",       "SY_ERR_ROUTING",
+        "SY_ERR_CAPACITY", "SY_ERR_STATE",    "SY_ERR_DEVICE", "SY_ERR_UNSUPPORTED", "SY_ERR_NOMEM",
+        "SY_ERR_COMM",     "SY_ERR_MISMATCH", "SY_ERR_TIMEOUT"};
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        assert_string_equal(sy_status_name((sy_status)i), names[i]);
+    assert_string_equal(sy_status_name((sy_status)COUNT_OF(names)), "SY_ERR_UNKNOWN");
+}
+
+static void fault_names(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        "NONE",        "NULL_POINTER",   "BAD_DTYPE",   "BAD_RANK",     "BAD_SHAPE",  "EMPTY",
+        "BAD_VALUE",   "BAD_BLOCK_SIZE", "BAD_OPTION",  "OVERFLOW",     "BAD_STRIDE", "BAD_DEVICE",
+        "ALIAS",       "NO_MEMORY",      "UNSUPPORTED", "LENGTH_RANGE", "REQ_RANGE",  "INDEX_RANGE",
+        "TABLE_SHORT", "BLOCK_RANGE",    "ROW_RANGE",   "ROW_OVERFULL"};
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        assert_string_equal(sy_fault_name((sy_fault_code)i), names[i]);
+    assert_non_null(sy_fault_name((sy_fault_code)COUNT_OF(names)));
+}
+
+static void versions(void **state)
+{
+    (void)state;
+    char text[32];
+    snprintf(text, sizeof text, "%d.%d.%d", SY_VERSION_MAJOR, SY_VERSION_MINOR, SY_VERSION_PATCH);
+    assert_string_equal(sy_version(), text);
+    assert_true(sy_results_version() >= 1);
+}
+
+/* ---- Sentence and fault ------------------------------------------------------------------------------------- */
+
+static void success_clears_sentence_and_fault(void **state)
+{
+    (void)state;
+    struct test_call call;
+    sy_fault fault;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    for (int i = 0; i < TEST_CALLS; i++) {
+        test_call_make(&call, i, false);
+        const DLTensor *kept = *call.fields[0];
+        *call.fields[0] = NULL;
+        if (i == 2 || i == 3) /* gates are optional */
+            call.args.dispatch.indices = NULL;
+        expect_status(ctx, call.run(ctx, &call), SY_ERR_NULL);
+        assert_string_not_equal(sy_ctx_error(ctx), "");
+        assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
+        assert_int_equal(fault.status, SY_ERR_NULL);
+        assert_int_equal(fault.code, SY_FAULT_NULL_POINTER);
+        *call.fields[0] = kept;
+        if (i == 2 || i == 3)
+            call.args.dispatch.indices = &call.tensors[1].t;
+        expect_status(ctx, call.run(ctx, &call), SY_OK);
+        assert_string_equal(sy_ctx_error(ctx), "");
+        assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
+        assert_string_equal(fault.argument, "");
+        fault.argument = NULL;
+        const sy_fault zero = {0};
+        assert_int_equal(fault.status, zero.status);
+        assert_int_equal(fault.code, zero.code);
+        assert_true(fault.batch == 0 && fault.position == 0 && fault.value == 0 && fault.limit == 0);
+        test_call_free(&call);
+    }
+    sy_ctx_destroy(ctx);
+}
+
+/* A good query after a refused call is a success too. */
+static void query_clears_the_sentence(void **state)
+{
+    (void)state;
+    struct test_call call;
+    sy_query query;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    test_call_make(&call, 0, false);
+    call.args.permute.num_out_tokens = -1;
+    expect_status(ctx, call.run(ctx, &call), SY_ERR_VALUE);
+    call.args.permute.num_out_tokens = 13;
+    expect_status(ctx, call.query(ctx, &call, &query), SY_OK);
+    assert_string_equal(sy_ctx_error(ctx), "");
+    test_call_free(&call);
+    sy_ctx_destroy(ctx);
+}
+
+/* ---- Lent workspace ----------------------------------------------------------------------------------------- */
+
+/* Too little is NOMEM and nothing written. */
+static void too_little_workspace(sy_ctx *ctx, struct test_call *call, size_t bytes)
+{
+    sy_fault fault;
+    unsigned char *lent = buf_new(bytes, 0);
+    test_call_reset(call);
+    assert_int_equal(sy_ctx_set_workspace(ctx, lent, bytes), SY_OK);
+    expect_status(ctx, call->run(ctx, call), SY_ERR_NOMEM);
+    assert_non_null(strstr(sy_ctx_error(ctx), call->op));
+    assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
+    assert_int_equal(fault.code, SY_FAULT_NO_MEMORY);
+    test_call_expect_untouched(call);
+    buf_free(lent);
+}
+
+/*
+ * state: the index of a call. What the query says is enough. The query sees no outputs, so it may ask for more than the
+ * call turns out to need: sample may have to write lists, and an in-place dispatch (index 3) needs no table at all.
+ */
+static void lent_workspace(void **state)
+{
+    struct test_call call, want;
+    sy_query query;
+    const int index = (int)(uintptr_t)*state;
+    sy_ctx *ctx = test_ctx(3, NULL);
+    test_call_make(&want, index, true);
+    test_call_make(&call, index, true);
+    expect_status(ctx, want.run(ctx, &want), SY_OK);
+    expect_status(ctx, call.query(ctx, &call, &query), SY_OK);
+    const size_t need = query.workspace_bytes;
+    unsigned char *lent = buf_new(need ? need : 64, 0);
+    assert_int_equal(sy_ctx_set_workspace(ctx, lent, need ? need : 64), SY_OK);
+    expect_status(ctx, call.run(ctx, &call), SY_OK);
+    test_call_expect_equal(&call, &want);
+    if (need > 0 && index != 3)
+        too_little_workspace(ctx, &call, strcmp(call.op, "sample") == 0 ? 64 : need - 1);
+    buf_free(lent);
+    assert_int_equal(sy_ctx_set_workspace(ctx, NULL, 0),
+                     SY_OK); /* taken back: the context uses its own again */
+    test_call_reset(&call);
+    expect_status(ctx, call.run(ctx, &call), SY_OK);
+    test_call_expect_equal(&call, &want);
+    test_call_free(&call);
+    test_call_free(&want);
+    sy_ctx_destroy(ctx);
+}
+
+static void some_operator_needs_workspace(void **state)
+{
+    (void)state;
+    size_t most = 0;
+    sy_ctx *ctx = test_ctx(3, NULL);
+    for (int i = 0; i < TEST_CALLS; i++) {
+        struct test_call call;
+        sy_query query;
+        test_call_make(&call, i, true);
+        expect_status(ctx, call.query(ctx, &call, &query), SY_OK);
+        most = query.workspace_bytes > most ? query.workspace_bytes : most;
+        test_call_free(&call);
+    }
+    assert_true(most > 0); /* else the tests above have not met the refusal */
+    sy_ctx_destroy(ctx);
+}
+
+static void refused_workspace(void **state)
+{
+    (void)state;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    unsigned char *lent = buf_new(4096, 0);
+    assert_int_equal(sy_ctx_set_workspace(ctx, NULL, 64), SY_ERR_NULL);
+    for (size_t off = 1; off < 64; off += 1 + off / 3)
+        assert_int_equal(sy_ctx_set_workspace(ctx, lent + off, 1024), SY_ERR_VALUE);
+    assert_int_equal(sy_ctx_set_workspace(ctx, lent, 4096), SY_OK);
+    assert_int_equal(sy_ctx_set_workspace(ctx, NULL, 0), SY_OK);
+    sy_ctx_destroy(ctx);
+    buf_free(lent);
+}
+
+/* ---- Argument structs of older and newer callers ------------------------------------------------------------ */
+
+static void shorter_arguments_read_as_zero(void **state)
+{
+    (void)state;
+    struct test_call call, want;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    test_call_make(&want, 0, false);
+    test_call_make(&call, 0, false);
+    want.args.permute.expert_counts = NULL;
+    expect_status(ctx, want.run(ctx, &want), SY_OK);
+    const size_t bytes = offsetof(sy_moe_permute_args, expert_counts);
+    unsigned char *older = buf_new(bytes, 0); /* a read past it is found */
+    memcpy(older, &call.args.permute, bytes);
+    expect_status(ctx, sy_moe_permute_n(ctx, (const sy_moe_permute_args *)(const void *)older, bytes), SY_OK);
+    test_call_expect_equal(&call, &want);
+    buf_free(older);
+    test_call_free(&call);
+    test_call_free(&want);
+    sy_ctx_destroy(ctx);
+}
+
+static void longer_arguments_must_be_zero_past_the_known(void **state)
+{
+    (void)state;
+    struct test_call call;
+    sy_query query;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    test_call_make(&call, 0, false);
+    union {
+        sy_moe_permute_args known;
+        unsigned char bytes[sizeof(sy_moe_permute_args) + 24];
+    } newer = {.bytes = {0}};
+    newer.known = call.args.permute;
+    memset(newer.bytes + sizeof newer.known, 0, 24);
+    expect_status(ctx, sy_moe_permute_n(ctx, &newer.known, sizeof newer), SY_OK);
+    test_call_reset(&call);
+    newer.bytes[sizeof newer - 1] = 1;
+    expect_status(ctx, sy_moe_permute_n(ctx, &newer.known, sizeof newer), SY_ERR_UNSUPPORTED);
+    assert_non_null(strstr(sy_ctx_error(ctx), "moe_permute: "));
+    test_call_expect_untouched(&call);
+    expect_status(ctx, sy_moe_permute_query_n(ctx, &newer.known, sizeof newer, &query, sizeof query),
+                  SY_ERR_UNSUPPORTED);
+    test_call_free(&call);
+    sy_ctx_destroy(ctx);
+}
+
+static void older_query_is_filled_to_its_size(void **state)
+{
+    (void)state;
+    struct test_call call;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    test_call_make(&call, 0, false);
+    const size_t bytes = offsetof(sy_query, workspace_bytes);
+    unsigned char *older = buf_new(bytes, 0);
+    int64_t rows = 0;
+    expect_status(ctx,
+                  sy_moe_permute_query_n(ctx, &call.args.permute, sizeof call.args.permute,
+                                         (sy_query *)(void *)older, bytes),
+                  SY_OK);
+    memcpy(&rows, older, sizeof rows);
+    assert_int_equal(rows, 26);
+    buf_free(older);
+    test_call_free(&call);
+    sy_ctx_destroy(ctx);
+}
+
+static void shorter_options_read_as_zero(void **state)
+{
+    (void)state;
+    sy_ctx *ctx = NULL;
+    const sy_ctx_options options = {.threads = 2, .parallel_for = NULL};
+    const size_t bytes = offsetof(sy_ctx_options, parallel_for);
+    unsigned char *older = buf_new(bytes, 0);
+    memcpy(older, &options, bytes);
+    assert_int_equal(sy_ctx_create_n(&ctx, (const sy_ctx_options *)(const void *)older, bytes), SY_OK);
+    assert_int_equal(sy_ctx_threads(ctx), 2);
+    sy_ctx_destroy(ctx);
+    buf_free(older);
+}
+
+/* ---- Tracing ------------------------------------------------------------------------------------------------ */
+
+struct heard {
+    int calls, n_tensors;
+    sy_trace last;
+    char op[32], isa[32], names[256];
+    const DLTensor *tensors[16];
+};
+
+static void listen(void *user, const sy_trace *trace)
+{
+    struct heard *h = user;
+    h->calls++;
+    h->last = *trace;
+    h->n_tensors = trace->n_tensors;
+    h->names[0] = '\0';
+    snprintf(h->op, sizeof h->op, "%s", trace->op);
+    snprintf(h->isa, sizeof h->isa, "%s", trace->isa);
+    for (int i = 0; i < trace->n_tensors && i < 16; i++) {
+        const size_t at = strlen(h->names);
+        snprintf(h->names + at, sizeof h->names - at, "%s ", trace->names[i]);
+        h->tensors[i] = trace->tensors[i];
+    }
+}
+
+/* state: the index of a call. Traced once per call with its tensors, when refused as well. */
+static void traced_call(void **state)
+{
+    struct heard heard = {0};
+    struct test_call call;
+    sy_ctx *ctx = NULL;
+    test_call_make(&call, (int)(uintptr_t)*state, true);
+    assert_int_equal(
+        sy_ctx_create(&ctx, &(sy_ctx_options){.threads = 2, .trace = listen, .trace_user = &heard}), SY_OK);
+    assert_int_equal(heard.calls, 0);
+    expect_status(ctx, call.run(ctx, &call), SY_OK);
+    assert_int_equal(heard.calls, 1);
+    assert_string_equal(heard.op, call.op);
+    assert_string_equal(heard.isa, sy_ctx_isa(ctx));
+    assert_int_equal(heard.last.status, SY_OK);
+    assert_int_equal(heard.last.threads, 2);
+    assert_true(heard.last.bytes >= 1 << 20);
+    assert_true(heard.last.nanoseconds > 0);
+    for (int i = 0; i < call.count; i++) {
+        bool found = false;
+        for (int j = 0; j < heard.n_tensors; j++)
+            found = found || (heard.tensors[j] != NULL && heard.tensors[j]->data == call.tensors[i].t.data);
+        if (!found || strstr(heard.names, call.names[i]) == NULL)
+            fail_msg("%s is not in the trace: %s", call.names[i], heard.names);
+    }
+    call.tensors[0].t.device.device_type = kDLCUDA;
+    expect_status(ctx, call.run(ctx, &call), SY_ERR_DEVICE);
+    assert_int_equal(heard.calls, 2);
+    assert_int_equal(heard.last.status, SY_ERR_DEVICE);
+    assert_true(heard.last.bytes == 0);
+    test_call_free(&call);
+    sy_ctx_destroy(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(create_with_defaults),
+        cmocka_unit_test(null_arguments),
+        cmocka_unit_test(negative_threads),
+        cmocka_unit_test(unknown_isa),
+        cmocka_unit_test(alloc_without_dealloc),
+        cmocka_unit_test(short_error_buffer),
+        cmocka_unit_test(every_listed_isa_can_be_asked_for),
+        cmocka_unit_test(thread_limit),
+        cmocka_unit_test(status_names),
+        cmocka_unit_test(fault_names),
+        cmocka_unit_test(versions),
+        cmocka_unit_test(success_clears_sentence_and_fault),
+        cmocka_unit_test(query_clears_the_sentence),
+        cmocka_unit_test(some_operator_needs_workspace),
+        cmocka_unit_test(refused_workspace),
+        cmocka_unit_test(shorter_arguments_read_as_zero),
+        cmocka_unit_test(longer_arguments_must_be_zero_past_the_known),
+        cmocka_unit_test(older_query_is_filled_to_its_size),
+        cmocka_unit_test(shorter_options_read_as_zero),
+    };
+    struct test_list list = {0};
+    for (size_t i = 0; i < COUNT_OF(tests); i++)
+        test_add(&list, tests[i].name, tests[i].test_func, NULL);
+    for (int i = 0; i < TEST_CALLS; i++) {
+        test_add(&list, test_name("lent workspace of %s", test_call_name(i)), lent_workspace,
+                 (void *)(uintptr_t)i);
+        test_add(&list, test_name("trace of %s", test_call_name(i)), traced_call, (void *)(uintptr_t)i);
+    }
+    return test_run(&list, "op_ctx");
+}

@@ -1,0 +1,392 @@
+/*
+ * Contexts and threads: equal bytes for every thread count and for the caller's own pool, contexts in several threads
+ * at once, a forked child, no allocation on a warm path, floating-point control of the caller.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include "support.h"
+
+#include <fenv.h>
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const int thread_counts[] = {1, 2, 3, 8};
+
+/* The call, run once on one thread with the library's own means. */
+static void run_alone(struct test_call *call, int index)
+{
+    sy_ctx *ctx = test_ctx(1, NULL);
+    test_call_make(call, index, true);
+    expect_status(ctx, call->run(ctx, call), SY_OK);
+    sy_ctx_destroy(ctx);
+}
+
+/* Runs the call again in the given context and compares. */
+static void run_and_compare(sy_ctx *ctx, int index, const struct test_call *want)
+{
+    struct test_call call;
+    test_call_make(&call, index, true);
+    expect_status(ctx, call.run(ctx, &call), SY_OK);
+    test_call_expect_equal(&call, want);
+    test_call_free(&call);
+}
+
+static void every_thread_count(void **state)
+{
+    struct test_call want;
+    const int index = (int)(uintptr_t)*state;
+    run_alone(&want, index);
+    for (size_t i = 0; i < COUNT_OF(thread_counts); i++) {
+        sy_ctx *ctx = test_ctx(thread_counts[i], NULL);
+        run_and_compare(ctx, index, &want);
+        sy_ctx_destroy(ctx);
+    }
+    test_call_free(&want);
+}
+
+static void every_isa(void **state)
+{
+    struct test_call want;
+    const int index = (int)(uintptr_t)*state;
+    run_alone(&want, index);
+    for (int i = 0; sy_isa_name(i) != NULL; i++) {
+        sy_ctx *ctx = test_ctx(2, sy_isa_name(i));
+        run_and_compare(ctx, index, &want);
+        sy_ctx_destroy(ctx);
+    }
+    test_call_free(&want);
+}
+
+/* ---- The caller's pool -------------------------------------------------------------------------------------- */
+
+struct pool {
+    int runs, most_tasks;
+};
+
+static void backwards(void *user, int n_tasks, void (*task)(void *task_data, int index), void *task_data)
+{
+    struct pool *pool = user;
+    pool->runs++;
+    pool->most_tasks = n_tasks > pool->most_tasks ? n_tasks : pool->most_tasks;
+    for (int i = n_tasks - 1; i >= 0; i--)
+        task(task_data, i);
+}
+
+struct share {
+    pthread_t thread;
+    int first, step, n_tasks;
+    void (*task)(void *task_data, int index);
+    void *task_data;
+};
+
+static void *work(void *argument)
+{
+    const struct share *s = argument;
+    for (int i = s->first; i < s->n_tasks; i += s->step)
+        s->task(s->task_data, i);
+    return NULL;
+}
+
+static void four_threads(void *user, int n_tasks, void (*task)(void *task_data, int index), void *task_data)
+{
+    struct pool *pool = user;
+    struct share shares[4];
+    pool->runs++;
+    pool->most_tasks = n_tasks > pool->most_tasks ? n_tasks : pool->most_tasks;
+    for (int i = 0; i < 4; i++) {
+        shares[i] =
+            (struct share){.first = i, .step = 4, .n_tasks = n_tasks, .task = task, .task_data = task_data};
+        if (pthread_create(&shares[i].thread, NULL, work, &shares[i]) != 0)
+            abort();
+    }
+    for (int i = 0; i < 4; i++)
+        pthread_join(shares[i].thread, NULL);
+}
+
+static void callers_pool(int index, sy_parallel_for_fn parallel_for)
+{
+    struct test_call want;
+    struct pool pool = {0};
+    sy_ctx *ctx = NULL;
+    run_alone(&want, index);
+    const sy_ctx_options options = {.threads = 4, .parallel_for = parallel_for, .parallel_user = &pool};
+    assert_int_equal(sy_ctx_create(&ctx, &options), SY_OK);
+    run_and_compare(ctx, index, &want);
+    assert_true(pool.runs > 0);
+    assert_true(pool.most_tasks > 1);
+    sy_ctx_destroy(ctx);
+    test_call_free(&want);
+}
+
+static void pool_in_reverse_order(void **state)
+{
+    callers_pool((int)(uintptr_t)*state, backwards);
+}
+
+static void pool_of_four_threads(void **state)
+{
+    callers_pool((int)(uintptr_t)*state, four_threads);
+}
+
+/* ---- Several contexts at once ------------------------------------------------------------------------------- */
+
+struct worker {
+    pthread_t thread;
+    sy_ctx *ctx;
+    struct test_call call;
+    sy_status status;
+};
+
+static void *call_often(void *argument)
+{
+    struct worker *w = argument;
+    for (int i = 0; i < 20 && w->status == SY_OK; i++) {
+        test_call_reset(&w->call);
+        w->status = w->call.run(w->ctx, &w->call);
+    }
+    return NULL;
+}
+
+/* Two threads with a context each, both running the same operator on their own data. */
+static void two_contexts_in_two_threads(void **state)
+{
+    struct worker *workers = calloc(2, sizeof *workers);
+    struct test_call want;
+    const int index = (int)(uintptr_t)*state;
+    assert_non_null(workers);
+    run_alone(&want, index);
+    for (int i = 0; i < 2; i++) {
+        workers[i].ctx = test_ctx(2 - i, NULL);
+        test_call_make(&workers[i].call, index, true);
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, call_often, &workers[i]), 0);
+    }
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        expect_status(workers[i].ctx, workers[i].status, SY_OK);
+        test_call_expect_equal(&workers[i].call, &want);
+        test_call_free(&workers[i].call);
+        sy_ctx_destroy(workers[i].ctx);
+    }
+    test_call_free(&want);
+    free(workers);
+}
+
+/* ---- A forked child ----------------------------------------------------------------------------------------- */
+
+/*
+ * The parent has used its threads; the child has one and must not wait for the others, whether it goes on with the
+ * parent's context or makes its own. The alarm ends a hang.
+ */
+static void expect_child_finishes(bool own_context)
+{
+    sy_ctx *ctx = test_ctx(4, NULL);
+    for (int i = 0; i < TEST_CALLS; i++) {
+        struct test_call want, call;
+        test_call_make(&want, i, true);
+        test_call_make(&call, i, true);
+        expect_status(ctx, want.run(ctx, &want), SY_OK);
+        fflush(NULL);
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            alarm(60);
+            int bad = call.run(own_context ? test_ctx(4, NULL) : ctx, &call) != SY_OK;
+            for (int o = call.first_output; o < call.count; o++)
+                bad |= memcmp(call.tensors[o].mem, want.tensors[o].mem, call.tensors[o].bytes) != 0;
+            _exit(bad ? 1 : 0);
+        }
+        int status = -1;
+        assert_true(waitpid(child, &status, 0) == child);
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+            fail_msg("%s in a forked child: %s %d", test_call_name(i),
+                     WIFSIGNALED(status) ? "ended by signal" : "exit status",
+                     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+        test_call_free(&want);
+        test_call_free(&call);
+    }
+    sy_ctx_destroy(ctx);
+}
+
+static void forked_child_finishes_with_the_parents_context(void **state)
+{
+    (void)state;
+    expect_child_finishes(false);
+}
+
+static void forked_child_finishes_with_its_own_context(void **state)
+{
+    (void)state;
+    expect_child_finishes(true);
+}
+
+/* ---- Allocation --------------------------------------------------------------------------------------------- */
+
+struct counter {
+    int allocations, live;
+};
+
+static void *count_alloc(void *user, size_t bytes)
+{
+    struct counter *c = user;
+    c->allocations++;
+    c->live++;
+    return malloc(bytes);
+}
+
+static void count_free(void *user, void *ptr)
+{
+    struct counter *c = user;
+    if (ptr != NULL)
+        c->live--;
+    free(ptr);
+}
+
+/* The first call of a shape may allocate; the second and a smaller one may not, queries neither. */
+static void warm_calls_allocate_nothing(void **state)
+{
+    const int index = (int)(uintptr_t)*state;
+    struct counter counter = {0};
+    struct test_call call, small;
+    sy_query query;
+    sy_ctx *ctx = NULL;
+    const sy_ctx_options options = {
+        .threads = 3, .alloc = count_alloc, .dealloc = count_free, .alloc_user = &counter};
+    assert_int_equal(sy_ctx_create(&ctx, &options), SY_OK);
+    assert_true(counter.live > 0);
+    test_call_make(&call, index, true);
+    test_call_make(&small, index, false);
+    expect_status(ctx, call.run(ctx, &call), SY_OK);
+    const int warm = counter.allocations;
+    for (int i = 0; i < 3; i++) {
+        expect_status(ctx, call.run(ctx, &call), SY_OK);
+        expect_status(ctx, small.run(ctx, &small), SY_OK);
+        expect_status(ctx, call.query(ctx, &call, &query), SY_OK);
+    }
+    assert_int_equal(counter.allocations, warm);
+    test_call_free(&call);
+    test_call_free(&small);
+    sy_ctx_destroy(ctx);
+    assert_int_equal(counter.live, 0);
+}
+
+/* ---- Floating-point control --------------------------------------------------------------------------------- */
+
+/* The result does not depend on the caller's rounding mode, and the mode is the caller's again afterwards. */
+static void rounding_mode_is_ours_during_and_the_callers_after(void **state)
+{
+    const int index = (int)(uintptr_t)*state, modes[] = {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
+    struct test_call want;
+    run_alone(&want, index);
+    for (size_t m = 0; m < COUNT_OF(modes); m++)
+        for (size_t i = 0; i < COUNT_OF(thread_counts); i++) {
+            struct test_call call;
+            sy_ctx *ctx = test_ctx(thread_counts[i], NULL);
+            test_call_make(&call, index, true);
+            fesetround(modes[m]);
+            const sy_status status = call.run(ctx, &call);
+            const int after = fegetround();
+            fesetround(FE_TONEAREST);
+            expect_status(ctx, status, SY_OK);
+            assert_int_equal(after, modes[m]);
+            test_call_expect_equal(&call, &want);
+            test_call_free(&call);
+            sy_ctx_destroy(ctx);
+        }
+    test_call_free(&want);
+}
+
+/* Flush-to-zero as engines set it: subnormal products survive, and the bit is back afterwards. */
+#if defined(__aarch64__)
+static uint64_t control_get(void)
+{
+    uint64_t word;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(word));
+    return word;
+}
+
+static void control_set(uint64_t word)
+{
+    __asm__ volatile("msr fpcr, %0" : : "r"(word));
+}
+
+static const uint64_t control_flush = UINT64_C(1) << 24;
+#elif defined(__x86_64__)
+static uint64_t control_get(void)
+{
+    return __builtin_ia32_stmxcsr();
+}
+
+static void control_set(uint64_t word)
+{
+    __builtin_ia32_ldmxcsr((unsigned)word);
+}
+
+static const uint64_t control_flush = 0x8040; /* FTZ and DAZ */
+#else
+static uint64_t control_get(void)
+{
+    return 0;
+}
+
+static void control_set(uint64_t word)
+{
+    (void)word;
+}
+
+static const uint64_t control_flush = 0;
+#endif
+
+static void flush_to_zero_is_off_during_and_back_after(void **state)
+{
+    (void)state;
+    uint32_t input[4] = {0x00000003, 0x80400000, 0x00ffffff, 0x00000001}, dispatch[4];
+    const uint32_t want[4] = {0x00000002, 0x80200000, 0x00800000, 0x00000000}; /* halves, ties to even */
+    float gate[1] = {.5f};
+    int32_t zero[1] = {0};
+    int64_t one[] = {1}, row[] = {1, 4};
+    const DLTensor gates = sy_tensor(gate, SY_F32, 1, one), at = sy_tensor(zero, SY_I32, 1, one),
+                   x = sy_tensor(input, SY_F32, 2, row), d = sy_tensor(dispatch, SY_F32, 2, row);
+    const sy_moe_dispatch_args args = {.gates = &gates,
+                                       .indices = &at,
+                                       .locations = &at,
+                                       .input = &x,
+                                       .num_experts = 1,
+                                       .capacity = 1,
+                                       .dispatch = &d};
+    sy_ctx *ctx = test_ctx(1, NULL);
+    const uint64_t before = control_get();
+    control_set(before | control_flush);
+    const sy_status status = sy_moe_dispatch(ctx, &args);
+    const uint64_t after = control_get();
+    control_set(before);
+    expect_status(ctx, status, SY_OK);
+    assert_true((after & control_flush) == control_flush);
+    expect_bytes(dispatch, want, sizeof want);
+    sy_ctx_destroy(ctx);
+}
+
+int main(void)
+{
+    struct test_list list = {0};
+    for (uintptr_t i = 0; i < TEST_CALLS; i++) {
+        const char *name = test_call_name((int)i);
+        test_add(&list, test_name("%s for every thread count", name), every_thread_count, (void *)i);
+        test_add(&list, test_name("%s for every isa", name), every_isa, (void *)i);
+        test_add(&list, test_name("%s in a pool in reverse order", name), pool_in_reverse_order, (void *)i);
+        test_add(&list, test_name("%s in a pool of four threads", name), pool_of_four_threads, (void *)i);
+        test_add(&list, test_name("%s in two contexts at once", name), two_contexts_in_two_threads,
+                 (void *)i);
+        test_add(&list, test_name("%s allocates nothing when warm", name), warm_calls_allocate_nothing,
+                 (void *)i);
+        test_add(&list, test_name("%s under every rounding mode", name),
+                 rounding_mode_is_ours_during_and_the_callers_after, (void *)i);
+    }
+    test_add(&list, "flush_to_zero_is_off_during_and_back_after", flush_to_zero_is_off_during_and_back_after,
+             NULL);
+    test_add(&list, "forked_child_finishes_with_the_parents_context",
+             forked_child_finishes_with_the_parents_context, NULL);
+    test_add(&list, "forked_child_finishes_with_its_own_context", forked_child_finishes_with_its_own_context,
+             NULL);
+    return test_run(&list, "op_ctx_threads");
+}

@@ -9,12 +9,13 @@ endif()
 add_library(switchyard_cli_parts STATIC ${cli_sources} ${bench_sources})
 switchyard_defaults(switchyard_cli_parts)
 target_include_directories(switchyard_cli_parts PUBLIC ${PROJECT_SOURCE_DIR}/cli ${PROJECT_SOURCE_DIR}/bench
-                                                       ${PROJECT_SOURCE_DIR} ${JANSSON_INCLUDE_DIR})
+                                                       ${PROJECT_SOURCE_DIR} ${JANSSON_INCLUDE_DIR}
+                           PRIVATE $<TARGET_PROPERTY:switchyard,INTERFACE_INCLUDE_DIRECTORIES>)
 target_compile_definitions(switchyard_cli_parts PUBLIC SWITCHYARD_BENCH=$<BOOL:${SWITCHYARD_BENCH}>)
-target_link_libraries(switchyard_cli_parts PUBLIC switchyard ${JANSSON_LIBRARY} m)
+target_link_libraries(switchyard_cli_parts PUBLIC ${JANSSON_LIBRARY} m) # the program says which switchyard
 
 add_executable(switchyard_cli cli/main.c)
 switchyard_program(switchyard_cli)
-target_link_libraries(switchyard_cli PRIVATE switchyard_cli_parts)
+target_link_libraries(switchyard_cli PRIVATE switchyard_cli_parts switchyard)
 file(RELATIVE_PATH lib_from_bin /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
 set_target_properties(switchyard_cli PROPERTIES OUTPUT_NAME switchyard INSTALL_RPATH "$ORIGIN/${lib_from_bin}")

@@ -22,7 +22,8 @@ static const int64_t SEGMENT = INT32_MAX;
 
 static bool needs_winners(const struct syi_moe_dispatch_plan *p)
 {
-    return p->hidden > 0 && (p->zero_unwritten || !(p->unique_slots || p->in_place));
+    const bool may_repeat = p->n_samples > 0 && !p->unique_slots && !p->in_place;
+    return p->hidden > 0 && (p->zero_unwritten || may_repeat);
 }
 
 size_t syi_cpu_moe_dispatch_workspace(const sy_ctx *ctx, const union syi_plan *plan)

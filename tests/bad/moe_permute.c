@@ -210,6 +210,8 @@ static const struct refusal rows[] = {
     {"tokens with inner stride -1", BAD_STRIDE("tokens", 1, -1, "-1", "contiguous"), .query = true},
     {"tokens with overlapping rows", BAD_STRIDE("tokens", 0, 6, "6", "7"), .query = true},
     {"tokens with rows going backwards", BAD_STRIDE("tokens", 0, -7, "-7", "7"), .query = true},
+    {"tokens with the lowest row stride", BAD_STRIDE("tokens", 0, INT64_MIN, "-9223372036854775808", "7"),
+     .query = true},
     {"tokens with row stride 0", BAD_STRIDE("tokens", 0, 0, "0", "7"), .query = true},
     {"routing_map with inner stride 2", BAD_STRIDE("routing_map", 1, 2, "2", "contiguous"), .query = true},
     {"routing_map with overlapping rows", BAD_STRIDE("routing_map", 0, 4, "4", "5"), .query = true},
@@ -395,6 +397,21 @@ static void strides_of_extent_one_mean_nothing(void **state)
     accepted(single_row_with_odd_strides);
 }
 
+/* H = 0: nothing stands at data + byte_offset. */
+static void rows_without_elements_far_away(struct test_call *c)
+{
+    struct tensor *tokens = test_call_tensor(c, "tokens"), *out = test_call_tensor(c, "permuted_tokens");
+    tokens->shape[1] = out->shape[1] = 0;
+    tokens->t.byte_offset = UINT64_MAX;
+    out->t.byte_offset = UINT64_MAX / 2;
+}
+
+static void offset_of_an_empty_tensor_means_nothing(void **state)
+{
+    (void)state;
+    accepted(rows_without_elements_far_away);
+}
+
 /* A query of a good call: rows and slots in both modes, from shapes alone, at sizes no test could hold. */
 static void query_answers_from_shapes(void **state)
 {
@@ -432,6 +449,7 @@ int main(void)
     test_add(&list, "adjacent_tensors_do_not_overlap", adjacent_tensors_do_not_overlap, NULL);
     test_add(&list, "inputs_may_overlap", inputs_may_overlap, NULL);
     test_add(&list, "strides_of_extent_one_mean_nothing", strides_of_extent_one_mean_nothing, NULL);
+    test_add(&list, "offset_of_an_empty_tensor_means_nothing", offset_of_an_empty_tensor_means_nothing, NULL);
     test_add(&list, "query_answers_from_shapes", query_answers_from_shapes, NULL);
     return test_run(&list, "bad_moe_permute");
 }

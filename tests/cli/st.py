@@ -1,4 +1,4 @@
-"""A safetensors reader and writer of a few lines, and a way to call the command line. Shares nothing with the C code."""
+"""A small safetensors reader and writer and a way to call the command line. Shares nothing with the C code."""
 import json
 import os
 import re
@@ -53,7 +53,8 @@ def flatten(values):
 
 def tensor(dtype, values, shape=None):
     flat = flatten(values)
-    return Tensor(dtype, shape_of(values) if shape is None else shape, struct.pack(f"<{len(flat)}{FORMATS[dtype]}", *flat))
+    data = struct.pack(f"<{len(flat)}{FORMATS[dtype]}", *flat)
+    return Tensor(dtype, shape_of(values) if shape is None else shape, data)
 
 
 def bf16(value):

@@ -49,9 +49,9 @@ class Help(CliTest):
             "moe_dispatch": "gates? indices locations input dispatch? --capacity --num-experts --zero-unwritten "
                             "--unique-slots",
             "sample": "logits top_k? top_p? min_p? temperature? q? seed? offset? stream? token kept row_flags "
-                      "masked_logits list_token list_prob logprob --top-k --top-p --min-p --temperature --seed --offset "
-                      "--stream --eps --k-limit --top-k-guess --noise --q-order --ties --probs-in --masked-logits --list "
-                      "--logprob --empty-token",
+                      "masked_logits list_token list_prob logprob --top-k --top-p --min-p --temperature --seed "
+                      "--offset --stream --eps --k-limit --top-k-guess --noise --q-order --ties --probs-in "
+                      "--masked-logits --list --logprob --empty-token",
             "kv_gather": "cache indices block_table req_id? counts? seq_lens? out? out --block-size --pad",
         }
         for op, wanted in names.items():
@@ -128,7 +128,8 @@ class Info(CliTest):
     def test_text_says_the_same(self):
         info = json.loads(self.cli("info", "--json").stdout)
         text = self.cli("info").stdout
-        for part in (info["version"], info["isa"], ", ".join(info["isa_tables"]), info["compiler"], "not in this build"):
+        tables = ", ".join(info["isa_tables"])
+        for part in (info["version"], info["isa"], tables, info["compiler"], "not in this build"):
             self.assertIn(part, text)
 
     def test_context_options(self):
@@ -136,7 +137,8 @@ class Info(CliTest):
         self.assertEqual((info["threads"], info["isa"]), (3, "scalar"))
 
     def test_usage(self):
-        for arguments, says in ((("x",), "x"), (("--jsn",), "--jsn"), (("--isa", "abacus"), "abacus"), (("--json=1",), "json")):
+        for arguments, says in ((("x",), "x"), (("--jsn",), "--jsn"), (("--isa", "abacus"), "abacus"),
+                                (("--json=1",), "json")):
             done = self.cli("info", *arguments)
             self.assert_usage(done.returncode, done.stderr, says)
 

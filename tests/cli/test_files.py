@@ -114,7 +114,8 @@ class Hostile(CliTest):
             self.bad(raw(header(x=entry(shape=(extent,))), bytes(4)), "shape[0]")
 
     def test_extent_beyond_64_bits(self):
-        self.bad(raw(b'{"x":{"dtype":"U8","shape":[18446744073709551620],"data_offsets":[0,4]}}', bytes(4)), "bad header")
+        self.bad(raw(b'{"x":{"dtype":"U8","shape":[18446744073709551620],"data_offsets":[0,4]}}', bytes(4)),
+                 "bad header")
 
     def test_product_that_wraps_to_the_right_size(self):
         # 2^62 * 4 + 4 wraps to 4 bytes in 64 bits
@@ -296,12 +297,13 @@ class Writing(CliTest):
         self.write("in.safetensors", encode(GOOD))
         old = os.umask(0o027)
         self.addCleanup(os.umask, old)
-        self.assertEqual(self.cli("run", "kv_gather", "in.safetensors", "out.safetensors", "--block-size", 2).returncode, 0)
+        done = self.cli("run", "kv_gather", "in.safetensors", "out.safetensors", "--block-size", 2)
+        self.assertEqual(done.returncode, 0)
         self.assertEqual(os.stat(self.path("out.safetensors")).st_mode & 0o777, 0o640)
 
     def test_wide_elements_come_first_so_that_all_are_aligned(self):
-        r = self.ok("moe_permute", {"tokens": tensor("BF16", [[1, 2, 3]] * 3), "routing_map": tensor("BOOL", [[1, 0]] * 3)},
-                    "--num-out-tokens", 3)
+        tensors = {"tokens": tensor("BF16", [[1, 2, 3]] * 3), "routing_map": tensor("BOOL", [[1, 0]] * 3)}
+        r = self.ok("moe_permute", tensors, "--num-out-tokens", 3)
         names = list(r.outputs)  # decode() has checked the alignment of each
         self.assertLess(names.index("expert_counts"), names.index("sorted_indices"))
         self.assertLess(names.index("sorted_indices"), names.index("permuted_tokens"))

@@ -98,13 +98,16 @@ class Examples(KvTest):
 
     def test_5_negative_index(self):
         self.refused("kv_gather", case(6, 1, [-1], [0, 2, 1]), "--block-size", 2, status="SY_ERR_INDEX")
-        self.refused("kv_gather", case(6, 1, [-2], [0, 2, 1]), "--block-size", 2, "--pad", "zero", status="SY_ERR_INDEX")
+        self.refused("kv_gather", case(6, 1, [-2], [0, 2, 1]), "--block-size", 2, "--pad", "zero",
+                     status="SY_ERR_INDEX")
 
 
 class Layouts(KvTest):
     def test_blocks_as_a_dimension(self):
-        cache = [[[[100 * b + 10 * s + 2 * h + d for d in range(2)] for h in range(3)] for s in range(2)] for b in range(3)]
-        tensors = {"cache": tensor("I16", cache), "indices": tensor("I32", [[3, 0]]), "block_table": tensor("I32", [[2, 1]])}
+        cache = [[[[100 * b + 10 * s + 2 * h + d for d in range(2)] for h in range(3)] for s in range(2)]
+                 for b in range(3)]
+        tensors = {"cache": tensor("I16", cache), "indices": tensor("I32", [[3, 0]]),
+                   "block_table": tensor("I32", [[2, 1]])}
         self.equal(self.gather(tensors, 2), "I16", [[cache[1][1], cache[2][0]]])
 
     def test_leading_dimensions_of_the_indices_are_kept(self):

@@ -106,8 +106,9 @@ class Semantics(CliTest):
         self.assertEqual(r["permuted_tokens"].data, struct.pack("<4I", *bits[2:], *bits[:2]))
 
     def test_wide_and_narrow_elements(self):
-        for dtype, values in (("I64", [[2**62, -1], [5, 7]]), ("U8", [[255, 1], [0, 9]]), ("F64", [[.1, .2], [.3, .4]]),
-                              ("F8_E4M3", [[0x7f, 1], [2, 0x80]]), ("BOOL", [[1, 0], [0, 1]]), ("I16", [[-5, 5], [1, 2]])):
+        for dtype, values in (("I64", [[2**62, -1], [5, 7]]), ("U8", [[255, 1], [0, 9]]), ("I16", [[-5, 5], [1, 2]]),
+                              ("F64", [[.1, .2], [.3, .4]]), ("F8_E4M3", [[0x7f, 1], [2, 0x80]]),
+                              ("BOOL", [[1, 0], [0, 1]])):
             with self.subTest(dtype):
                 r = self.ok("moe_permute", case(values, [[0, 1], [1, 0]], token_type=dtype), "--num-out-tokens", 2)
                 self.equal(r["permuted_tokens"], dtype, values[::-1])

@@ -19,13 +19,13 @@ class Options(CliTest):
 
     def test_options_between_and_before_the_files(self):
         self.write("in.safetensors", encode(PERMUTE))
-        for line in (("run", "moe_permute", "--num-out-tokens", "8", "in.safetensors", "out.safetensors"),
-                     ("run", "moe_permute", "in.safetensors", "--num-out-tokens=8", "out.safetensors"),
-                     ("run", "--threads", "1", "moe_permute", "in.safetensors", "out.safetensors", "--num-out-tokens", "8"),
-                     ("--threads=1", "run", "moe_permute", "in.safetensors", "out.safetensors", "--num-out-tokens", "8"),
-                     ("run", "moe_permute", "--num-out-tokens", "8", "--", "in.safetensors", "out.safetensors")):
+        for line in ("run moe_permute --num-out-tokens 8 in.safetensors out.safetensors",
+                     "run moe_permute in.safetensors --num-out-tokens=8 out.safetensors",
+                     "run --threads 1 moe_permute in.safetensors out.safetensors --num-out-tokens 8",
+                     "--threads=1 run moe_permute in.safetensors out.safetensors --num-out-tokens 8",
+                     "run moe_permute --num-out-tokens 8 -- in.safetensors out.safetensors"):
             with self.subTest(line):
-                done = self.cli(*line)
+                done = self.cli(*line.split())
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
                 os.unlink(self.path("out.safetensors"))
 
@@ -147,7 +147,8 @@ class Twice(CliTest):
                    says="given twice")
 
     def test_field_and_its_second_name(self):
-        self.usage("sample", LOGITS, "--logprob", "raw", metadata={"switchyard.logprob_mode": "raw"}, says="given twice")
+        self.usage("sample", LOGITS, "--logprob", "raw", metadata={"switchyard.logprob_mode": "raw"},
+                   says="given twice")
 
     def test_context_options(self):
         self.usage("sample", LOGITS, "--threads", 1, "--threads", 2, says="given twice")
@@ -158,7 +159,8 @@ class Metadata(CliTest):
     def test_integer_and_boolean(self):
         r = self.ok("moe_permute", PERMUTE, metadata={"switchyard.num_out_tokens": "8"})
         self.assertEqual(r["sorted_indices"].values(), ROWS)
-        r = self.ok("moe_permute", PERMUTE, metadata={"switchyard.num_out_tokens": "6", "switchyard.drop_and_pad": "true"})
+        r = self.ok("moe_permute", PERMUTE,
+                    metadata={"switchyard.num_out_tokens": "6", "switchyard.drop_and_pad": "true"})
         self.assertEqual(r["sorted_indices"].values(), [0, 2, 1, 2, 0, 1])
         r = self.ok("moe_permute", PERMUTE, "--num-out-tokens", 8, metadata={"switchyard.drop_and_pad": "false"})
         self.assertEqual(r["sorted_indices"].values(), ROWS)
@@ -187,7 +189,8 @@ class Metadata(CliTest):
         self.usage("moe_permute", PERMUTE, metadata={"switchyard.num_out_tokens": "eight"}, says="64-bit integer")
         self.usage("moe_permute", PERMUTE, "--num-out-tokens", 8, metadata={"switchyard.zero_pad": "1"},
                    says="true or false")
-        self.usage("kv_gather", GATHER, "--block-size", 2, metadata={"switchyard.pad": "none"}, says="error, zero, skip")
+        self.usage("kv_gather", GATHER, "--block-size", 2, metadata={"switchyard.pad": "none"},
+                   says="error, zero, skip")
 
     def test_a_value_with_a_line_break_stays_one_line(self):
         self.usage("moe_permute", PERMUTE, metadata={"switchyard.num_out_tokens": "8\nswitchyard: ok"}, says="8?switch")

@@ -1,4 +1,4 @@
-"""sample through `switchyard run`: the worked examples of its specification, row parameters, noise, outputs, refusals."""
+"""sample through `switchyard run`: the worked examples of its specification, row parameters, noise, refusals."""
 import struct
 import unittest
 
@@ -75,7 +75,8 @@ class Examples(SampleTest):
         self.near(r["list_prob"].values(), [.5064804, .3071959, .1863237, 0, 0], 1e-7)
 
     def test_w6_noise_by_vocabulary_instead(self):
-        self.assertEqual(self.token(logits(X5, q=q_rows([.05, .9, .3, 1.2, 2])), "--top-k", 3, "--q-order", "vocab"), [2])
+        tensors = logits(X5, q=q_rows([.05, .9, .3, 1.2, 2]))
+        self.assertEqual(self.token(tensors, "--top-k", 3, "--q-order", "vocab"), [2])
 
     def test_w7_one_softmax_only(self):
         tokens, probs, r = self.lists(logits(X5, q=q_rows([1.2, .35, .3, .9, .05])), "--top-p", .9)
@@ -117,7 +118,8 @@ class Examples(SampleTest):
 
     def test_w11_probabilities_in(self):
         row = [.05, .4, .1, .3, .15]
-        tokens, _, r = self.lists(logits(row, q=q_rows([1, .5, 2, 1, 1])), "--probs-in", "--top-p", .6, "--masked-logits")
+        tokens, _, r = self.lists(logits(row, q=q_rows([1, .5, 2, 1, 1])), "--probs-in", "--top-p", .6,
+                                  "--masked-logits")
         self.assertEqual(tokens, [[1, 3]])
         self.equal(r["masked_logits"], "F32", [[0, .4, 0, .3, 0]])
         self.equal(r["token"], "I64", [3])
@@ -185,10 +187,10 @@ class Parameters(SampleTest):
         self.equal(self.sample(logits(*two, top_k=tensor("I32", [2])))["kept"], "I32", [2, 2])
 
     def test_option_equals_tensor(self):
-        for option, name, dtype, value in (("--top-k", "top_k", "I64", 3), ("--top-p", "top_p", "F32", .7),
-                                           ("--min-p", "min_p", "F32", .4), ("--temperature", "temperature", "F32", .3)):
+        for name, dtype, value in (("top_k", "I64", 3), ("top_p", "F32", .7), ("min_p", "F32", .4),
+                                   ("temperature", "F32", .3)):
             with self.subTest(name):
-                a = self.sample(logits(self.ROW), "--list", option, value).outputs
+                a = self.sample(logits(self.ROW), "--list", "--" + name.replace("_", "-"), value).outputs
                 b = self.sample(logits(self.ROW, **{name: tensor(dtype, [value])}), "--list").outputs
                 self.assertEqual({n: t.data for n, t in a.items()}, {n: t.data for n, t in b.items()})
 

@@ -21,6 +21,7 @@ ARROWS = {
     "tests/fault": {".", "support.h", "oracle", "base", "kernels", "cpu", "ops"},
     "tests/isa": {".", "support.h", "oracle", "base", "kernels", "cpu", "ops"},
     "tests/bits": set(),
+    "tests/fuzz": {".", "safetensors.h"},
     "include": set(),
 }
 

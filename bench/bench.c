@@ -96,9 +96,10 @@ static void print_row(const struct bench_case *subject, const struct times *time
     const double limit_rate = bench_work_bytes(&subject->limit) / times->limit;
     time_text(run, sizeof run, times->run);
     time_text(plain, sizeof plain, times->plain);
-    snprintf(share, sizeof share, "%.0f%% of %s", 100 * rate / limit_rate, limit_name(&subject->limit));
+    const double percent = 100 * rate / limit_rate;
+    snprintf(share, sizeof share, "%.*f%% of %s", percent < 10 ? 1 : 0, percent, limit_name(&subject->limit));
     snprintf(bytes, sizeof bytes, "%.4g MB", subject->bytes * 1e-6);
-    printf("%-13s %-38s %9s %4.0f%%  %9s %7.1f GB/s  %-17s %6.2f x  %9s (%.1f x)\n", subject->op,
+    printf("%-13s %-42s %9s %4.0f%%  %9s %7.1f GB/s  %-17s %6.2f x  %9s (%.1f x)\n", subject->op,
            subject->shape, run, 100 * times->spread, bytes, rate * 1e-9, share, times->run / times->limit,
            plain, times->plain / times->run);
     fflush(stdout);
@@ -190,7 +191,7 @@ static void print_head(const struct bench *bench)
            bench->threads, bench->threads == 1 ? "" : "s", bench->quick ? ", quick" : "");
     if (bench_limit_threads(bench->threads) != bench->threads)
         printf("note: built without OpenMP, the limits are those of one thread\n");
-    printf("\n%-13s %-38s %9s %5s  %9s %12s  %-17s %8s  %s\n", "operator", "shape", "time", "+-", "bytes",
+    printf("\n%-13s %-42s %9s %5s  %9s %12s  %-17s %8s  %s\n", "operator", "shape", "time", "+-", "bytes",
            "rate", "share of limit", "x limit", "plain loop");
 }
 

@@ -1,3 +1,8 @@
+/*
+ * Messages, the walk over the arguments, and what every command accepts. Written by hand and not with getopt,
+ * because options depend on the operator named before them, values may be negative, and a message must name
+ * the option as it was typed.
+ */
 #include "cli.h"
 
 #include <ctype.h>
@@ -147,13 +152,11 @@ sy_ctx *common_context(const struct common *common)
     const sy_status status = sy_ctx_create(&ctx, &options);
     if (status == SY_OK)
         return ctx;
-    plain_error("%s", error[0] != '\0' ? error : sy_status_name(status));
-    if (common->isa) {
-        fputs("Kernel tables this CPU can run:", stderr);
-        for (int i = 0; sy_isa_name(i); i++)
-            fprintf(stderr, " %s", sy_isa_name(i));
-        fputc('\n', stderr);
-    }
+    static const char prefix[] = "sy_ctx_create: ";
+    const bool named = strncmp(error, prefix, strlen(prefix)) == 0;
+    plain_error("%s", error[0] != '\0' ? error + (named ? strlen(prefix) : 0) : sy_status_name(status));
+    if (common->isa)
+        fputs("Try: switchyard info\n", stderr);
     return NULL;
 }
 

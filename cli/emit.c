@@ -1,3 +1,7 @@
+/*
+ * JSON for the commands that print it. Numbers are written with 17 digits, so that they come back exactly;
+ * JSON has no NaN and no infinity, which become null.
+ */
 #include "emit.h"
 
 #include <inttypes.h>

@@ -1,3 +1,7 @@
+/*
+ * Numbers. Text is parsed strictly, since a half-read number would become a wrong result without a word;
+ * whether a number makes sense is the operator's business, not the parser's.
+ */
 #include "number.h"
 
 #include <ctype.h>

@@ -1,3 +1,6 @@
+/*
+ * kv_gather on the command line. A tensor `out` in the input file is the old contents that --pad skip keeps.
+ */
 #include "ops.h"
 
 #define FIELD(name) offsetof(struct op_call, args.kv_gather.name)

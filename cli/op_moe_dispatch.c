@@ -1,3 +1,7 @@
+/*
+ * moe_dispatch on the command line. The output is in/out: a tensor `dispatch` in the input file is its old
+ * contents.
+ */
 #include "ops.h"
 
 #define FIELD(name) offsetof(struct op_call, args.moe_dispatch.name)

@@ -1,3 +1,7 @@
+/*
+ * moe_permute on the command line. Counts and offsets are always written: they cost nothing beside the rows,
+ * and whoever runs experts on the result needs them.
+ */
 #include "ops.h"
 
 #define FIELD(name) offsetof(struct op_call, args.moe_permute.name)

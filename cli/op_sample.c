@@ -1,3 +1,7 @@
+/*
+ * sample on the command line. Fields that may differ per row can be given as a tensor in the file or as one
+ * option for all rows; large outputs are written only when asked for.
+ */
 #include "ops.h"
 
 #define FIELD(name) offsetof(struct op_call, args.sample.name)

@@ -1,3 +1,6 @@
+/*
+ * The list of operators and the memory of their outputs.
+ */
 #include "ops.h"
 
 #include <stdlib.h>

@@ -1,3 +1,8 @@
+/*
+ * Reading happens in three steps, so that a lie is found before it costs anything: the length of the header
+ * against the size of the file, then every entry of the header and how the entries cover the data, and only
+ * then memory for tensors, whose sizes are known to be real.
+ */
 #define _XOPEN_SOURCE 700 /* pread, realpath, strdup */
 
 #include "safetensors.h"
@@ -161,6 +166,21 @@ static bool parse_shape(const json_t *json, const char *name, struct st_tensor *
     return true;
 }
 
+/*
+ * Stricter than st_shape_bytes: an extent of 0 does not excuse the others. A file that names an empty tensor of
+ * 2^124 rows is no mistake of a writer, and the reference implementation refuses it too.
+ */
+static bool extents_fit(const struct st_tensor *tensor)
+{
+    size_t product = st_type_bytes(tensor->view.dtype);
+    for (int i = 0; i < tensor->view.ndim; i++) {
+        if (tensor->shape[i] > 0 && (uint64_t)tensor->shape[i] > SIZE_MAX / product)
+            return false;
+        product *= tensor->shape[i] > 0 ? (size_t)tensor->shape[i] : 1;
+    }
+    return true;
+}
+
 static bool parse_range(const json_t *json, const char *name, uint64_t data_bytes, struct st_tensor *tensor,
                         struct st_message *message)
 {
@@ -177,7 +197,7 @@ static bool parse_range(const json_t *json, const char *name, uint64_t data_byte
         return fail(message, "tensor %s: data_offsets end at %llu, but the file holds %llu data bytes",
                     show(name).text, (unsigned long long)to, (unsigned long long)data_bytes);
     size_t want = 0;
-    if (!st_shape_bytes(tensor->shape, tensor->view.ndim, tensor->view.dtype, &want))
+    if (!extents_fit(tensor) || !st_shape_bytes(tensor->shape, tensor->view.ndim, tensor->view.dtype, &want))
         return fail(message, "tensor %s: the size of its shape does not fit 64 bits", show(name).text);
     if (to - from != want)
         return fail(message, "tensor %s: data_offsets span %llu bytes, its shape needs %zu", show(name).text,

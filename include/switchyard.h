@@ -21,7 +21,7 @@
  *     device, alias, contents. The first failure is returned, sy_ctx_error() holds its sentence,
  *     sy_ctx_fault() its numbers.
  *   - Elements of the last dimension are contiguous; the dimensions before it may have any row stride that
- *     does not make rows overlap. No alignment is required.
+ *     spaces rows evenly and does not make them overlap. No alignment is required.
  *   - Inputs may overlap each other. An output overlaps nothing, except where an operator says so.
  *   - Equal inputs give equal bytes on every instruction set and thread count.
  *   - The library never aborts, exits or prints, and has no writable globals.

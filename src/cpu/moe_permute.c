@@ -30,9 +30,17 @@ static int count_chunks(const sy_ctx *ctx, const struct syi_moe_permute_plan *p)
     return syi_tasks(ctx, p->n_tokens, bytes);
 }
 
+/* When nothing is asked for, the map is not examined. */
+static bool asks_nothing(const struct syi_moe_permute_plan *p)
+{
+    return p->n_rows == 0 && p->counts == NULL && p->offsets == NULL;
+}
+
 size_t syi_cpu_moe_permute_workspace(const sy_ctx *ctx, const union syi_plan *plan)
 {
     const struct syi_moe_permute_plan *p = &plan->moe_permute;
+    if (asks_nothing(p))
+        return 0;
     const size_t n_chunks = (size_t)count_chunks(ctx, p);
     const size_t places = syi_size_mul(syi_size_mul(n_chunks, (size_t)p->n_experts), sizeof(int32_t));
     return syi_size_add(syi_align(places), syi_align(n_chunks * sizeof(struct chunk_fault)));
@@ -237,8 +245,8 @@ sy_status syi_cpu_moe_permute(sy_ctx *ctx, const union syi_plan *plan, void *wor
     struct job job = {.plan = p, .kernels = ctx->kernels, .n_chunks = count_chunks(ctx, p)};
     struct syi_arena arena = {workspace};
 
-    if (p->n_rows == 0 && p->counts == NULL && p->offsets == NULL)
-        return SY_OK; /* nothing is asked for, so the map is not examined */
+    if (asks_nothing(p))
+        return SY_OK;
     job.place = syi_take(&arena, (size_t)job.n_chunks * (size_t)p->n_experts * sizeof *job.place);
     job.fault = syi_take(&arena, (size_t)job.n_chunks * sizeof *job.fault);
 

@@ -304,16 +304,19 @@ sy_status syi_check_row(struct syi_call *call, int i, int tail, int64_t *row_ele
    most one. */
 static bool row_stride(const DLTensor *t, int tail, int64_t *stride)
 {
-    int64_t want = 0; /* elements a step of the next outer dimension must take; 0: free */
+    bool first = true, countable = true;
+    int64_t want = 0; /* elements a step of the next outer dimension must take */
     *stride = 0;
     for (int d = t->ndim - tail - 1; d >= 0; d--) {
         if (t->shape[d] <= 1)
             continue;
-        if (want != 0 && syi_stride(t, d) != want)
+        const int64_t step = syi_stride(t, d);
+        if (!first && (!countable || step != want))
             return false;
-        if (want == 0)
-            *stride = syi_stride(t, d);
-        want = syi_stride(t, d) * t->shape[d];
+        if (first)
+            *stride = step;
+        first = false;
+        countable = syi_mul(step, t->shape[d], &want);
     }
     return true;
 }
@@ -431,12 +434,14 @@ int64_t syi_extent(const struct syi_call *call, int i, int dim)
 
 unsigned char *syi_data(const struct syi_call *call, int i)
 {
-    /* A tensor without elements may come without data, but plans use NULL for "absent": stand on the
-       descriptor, of which no byte will be touched. */
     const DLTensor *t = call->tensor[i];
     if (t == NULL)
         return NULL;
-    return t->data == NULL ? (unsigned char *)(uintptr_t)t : (unsigned char *)t->data + t->byte_offset;
+    /* A tensor without elements may come with any data and offset, but plans use NULL for "absent": stand on
+       the descriptor, of which no byte will be touched. */
+    if (t->data == NULL || is_empty(t))
+        return (unsigned char *)(uintptr_t)t;
+    return (unsigned char *)t->data + t->byte_offset;
 }
 
 struct syi_rows syi_rows_of(const struct syi_call *call, int i)

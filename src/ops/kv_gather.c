@@ -142,8 +142,9 @@ static sy_status check_cache_strides(struct syi_call *call, struct syi_kv_gather
     if (cache->shape[0] == 0)
         return SY_OK; /* no row exists; every live index fails on its block */
     sy_status st = syi_check_row(call, CACHE, cache->ndim - lead, &row_elems);
-    const int64_t row_stride = syi_stride(cache, lead - 1);
-    if (st == SY_OK && cache->shape[lead - 1] > 1)
+    /* The stride of a dimension of one element means nothing and may be anything. */
+    const int64_t row_stride = cache->shape[lead - 1] > 1 ? syi_stride(cache, lead - 1) : row_elems;
+    if (st == SY_OK)
         st = syi_check_step(call, "cache", "row", row_stride, row_elems);
     if (st != SY_OK)
         return st;
@@ -154,11 +155,10 @@ static sy_status check_cache_strides(struct syi_call *call, struct syi_kv_gather
             plan->block_stride = 0;
         return SY_OK;
     }
-    const int64_t reach = (cache->shape[1] - 1) * (cache->shape[1] > 1 ? row_stride : 0) + row_elems;
-    if (cache->shape[0] > 1)
-        st = syi_check_step(call, "cache", "block", syi_stride(cache, 0), reach);
-    plan->block_stride = syi_stride(cache, 0) * elem_bytes;
-    return st;
+    const int64_t reach = (cache->shape[1] - 1) * row_stride + row_elems;
+    const int64_t block_stride = cache->shape[0] > 1 ? syi_stride(cache, 0) : reach;
+    plan->block_stride = block_stride < reach ? 0 : block_stride * elem_bytes;
+    return syi_check_step(call, "cache", "block", block_stride, reach);
 }
 
 static sy_status check(struct syi_call *call)

@@ -118,7 +118,8 @@ static sy_status check(struct syi_call *call)
     plan->out_tokens = syi_rows_of(call, OUT_TOKENS);
     plan->out_probs = syi_data(call, OUT_PROBS);
     plan->sorted_indices = syi_data(call, INDICES);
-    plan->counts = syi_data(call, COUNTS);
+    /* A query knows no outputs: it sizes the scratch of a call that asks for all of them. */
+    plan->counts = call->query ? plan->map.data : syi_data(call, COUNTS);
     plan->offsets = syi_data(call, OFFSETS);
     call->rows = plan->n_rows;
     call->slots = plan->n_slots;

@@ -13,6 +13,9 @@ target_include_directories(switchyard_cli_parts PUBLIC ${PROJECT_SOURCE_DIR}/cli
                            PRIVATE $<TARGET_PROPERTY:switchyard,INTERFACE_INCLUDE_DIRECTORIES>)
 target_compile_definitions(switchyard_cli_parts PUBLIC SWITCHYARD_BENCH=$<BOOL:${SWITCHYARD_BENCH}>)
 target_link_libraries(switchyard_cli_parts PUBLIC ${JANSSON_LIBRARY} m) # the program says which switchyard
+if(OpenMP_C_FOUND)
+    target_link_libraries(switchyard_cli_parts PUBLIC OpenMP::OpenMP_C) # the limits are measured with all threads
+endif()
 
 add_executable(switchyard_cli cli/main.c)
 switchyard_program(switchyard_cli)

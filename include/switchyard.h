@@ -401,7 +401,7 @@ typedef enum sy_ties {
 typedef enum sy_logprob {
     SY_LOGPROB_NONE = 0, /* the logprob output is not allowed */
     SY_LOGPROB_RAW,      /* softmax of the input logits: temperature 1, no filter */
-    SY_LOGPROB_FINAL     /* the distribution the token was drawn from; 0 where nothing is drawn */
+    SY_LOGPROB_FINAL     /* after temperature and filters; 0 for temperature < 1e-5 */
 } sy_logprob;
 
 typedef enum sy_empty_token {

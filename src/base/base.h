@@ -72,6 +72,9 @@ enum syi_type {
     SYI_F64,
     SYI_BF16,
     SYI_BOOL,
+    SYI_F8_E4M3,
+    SYI_F8_E5M2,
+    SYI_F8_E8M0,
     SYI_N_TYPES
 };
 

@@ -10,13 +10,23 @@ static const struct {
     const char *name;
     uint8_t code, bits;
 } types[SYI_N_TYPES] = {
-    [SYI_I8] = {"i8", 0, 8},     [SYI_I16] = {"i16", 0, 16},
-    [SYI_I32] = {"i32", 0, 32},  [SYI_I64] = {"i64", 0, 64},
-    [SYI_U8] = {"u8", 1, 8},     [SYI_U16] = {"u16", 1, 16},
-    [SYI_U32] = {"u32", 1, 32},  [SYI_U64] = {"u64", 1, 64},
-    [SYI_F16] = {"f16", 2, 16},  [SYI_F32] = {"f32", 2, 32},
-    [SYI_F64] = {"f64", 2, 64},  [SYI_BF16] = {"bf16", 4, 16},
-    [SYI_BOOL] = {"bool", 6, 8}, [SYI_OTHER] = {"another type", 255, 0},
+    [SYI_I8] = {"i8", 0, 8},
+    [SYI_I16] = {"i16", 0, 16},
+    [SYI_I32] = {"i32", 0, 32},
+    [SYI_I64] = {"i64", 0, 64},
+    [SYI_U8] = {"u8", 1, 8},
+    [SYI_U16] = {"u16", 1, 16},
+    [SYI_U32] = {"u32", 1, 32},
+    [SYI_U64] = {"u64", 1, 64},
+    [SYI_F16] = {"f16", 2, 16},
+    [SYI_F32] = {"f32", 2, 32},
+    [SYI_F64] = {"f64", 2, 64},
+    [SYI_BF16] = {"bf16", 4, 16},
+    [SYI_BOOL] = {"bool", 6, 8},
+    [SYI_F8_E4M3] = {"f8_e4m3", 10, 8},
+    [SYI_F8_E5M2] = {"f8_e5m2", 12, 8},
+    [SYI_F8_E8M0] = {"f8_e8m0", 14, 8},
+    [SYI_OTHER] = {"another type", 255, 0},
 };
 
 enum syi_type syi_type_of(DLDataType type)

@@ -240,9 +240,9 @@ static sy_status refuse(sy_ctx *ctx, const struct content_fault *f)
         return syi_fail_at(ctx, &fault, "at batch %lld is %lld, want 0 to %lld (%s)", batch, value, limit,
                            code);
     case SY_FAULT_REQ_RANGE:
-        return syi_fail_at(ctx, &fault,
-                           "at batch %lld is %lld, want below %lld, the rows of block_table (%s)", batch,
-                           value, limit, code);
+        return syi_fail_at(
+            ctx, &fault, "at batch %lld is %lld, want 0 or more and below %lld, the rows of block_table (%s)",
+            batch, value, limit, code);
     case SY_FAULT_INDEX_RANGE:
         return syi_fail_at(ctx, &fault,
                            "at batch %lld, position %lld is %lld, want 0 or more and below %lld (%s)", batch,

@@ -34,7 +34,9 @@ struct row {
     const struct scratch *scratch;
     int64_t b;
     struct syi_key_stats stats;
-    bool empty, greedy;
+    bool empty;
+    bool cold;    /* temperature so low that the first of the order is certain */
+    bool greedy;  /* cold, or no noise: the first of the order is taken */
     bool scanned; /* block maxima are there already */
     bool ranked;  /* top-k or top-p acted: the list is in rank order, else in index order */
     float max, inv_t;
@@ -161,7 +163,8 @@ static void read_temperature(struct row *r)
         t = syi_column_float(&r->plan->temperature, r->b);
     if (t != t)
         t = 1.0f;
-    r->greedy = t < coldest || r->plan->noise == SY_NOISE_NONE;
+    r->cold = t < coldest;
+    r->greedy = r->cold || r->plan->noise == SY_NOISE_NONE;
     t = t < coldest ? coldest : t > hottest ? hottest : t;
     r->inv_t = 1.0f / t;
 }
@@ -404,7 +407,7 @@ static float log_probability(struct row *r)
     const bool raw = r->plan->logprob_mode == SY_LOGPROB_RAW;
     if (r->empty)
         return minus_inf;
-    if (!raw && r->greedy)
+    if (!raw && r->cold)
         return 0.0f;
     if (raw) {
         r->inv_t = 1.0f;
@@ -483,7 +486,8 @@ static int32_t count_kept(const struct row *r)
 static bool wants_candidates(const struct row *r)
 {
     const struct syi_sample_plan *p = r->plan;
-    return !r->greedy || p->kept != NULL || p->masked.data != NULL || p->list_token.data != NULL ||
+    const bool final = p->logprob_mode == SY_LOGPROB_FINAL && !r->cold;
+    return !r->greedy || final || p->kept != NULL || p->masked.data != NULL || p->list_token.data != NULL ||
            p->list_prob.data != NULL;
 }
 

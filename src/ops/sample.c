@@ -118,9 +118,9 @@ static sy_status check_values(struct syi_call *call)
     if (st != SY_OK)
         return st;
     if (a->noise == SY_NOISE_Q && a->q == NULL)
-        return syi_fail(call->ctx, SY_ERR_VALUE, "noise", "is Q but q is missing, want the tensor q");
+        return syi_fail(call->ctx, SY_ERR_VALUE, "noise", "is Q but q is missing, want q");
     if ((a->noise == SY_NOISE_RACE || a->noise == SY_NOISE_CDF) && a->seed == NULL)
-        return syi_fail(call->ctx, SY_ERR_VALUE, "noise", "is %s but seed is missing, want the tensor seed",
+        return syi_fail(call->ctx, SY_ERR_VALUE, "noise", "is %s but seed is missing, want a seed",
                         a->noise == SY_NOISE_RACE ? "RACE" : "CDF");
     if (!call->query && a->logprob != NULL && a->logprob_mode == SY_LOGPROB_NONE)
         return syi_fail(call->ctx, SY_ERR_VALUE, "logprob_mode",

@@ -12,7 +12,7 @@ STATIC = os.environ.get("SWITCHYARD_STATIC")
 FORBIDDEN = re.compile(
     r"(abort|_?exit|_Exit|quick_exit|__assert_fail|raise|kill|signal|sigaction|atexit|on_exit"
     r"|(__)?v?f?printf(_chk)?|(__)?v?dprintf(_chk)?|puts|fputs|putchar|putc|fputc|fwrite|write|perror|syslog"
-    r"|stdin|stdout|stderr|fopen|open|rand|srand|random|srandom|drand48|getenv|setenv|setlocale|strtok|strerror)$")
+    r"|stdin|stdout|stderr|fopen|rand|srand|random|srandom|drand48|getenv|setenv|setlocale|strtok|strerror)$")
 # libm differs between machines: only the fused multiply-add, which is correctly rounded everywhere, is allowed.
 LIBM = re.compile(r"(exp|exp2|expm1|log|log2|log10|log1p|pow|sqrt|cbrt|sin|cos|tan|tanh|erf|round|rint|nearbyint"
                   r"|floor|ceil|trunc|ldexp|scalbn|frexp|fmod|remainder|lrint|llrint|lround|llround|hypot|fma)[fl]?$")

@@ -517,8 +517,15 @@ static void w13_logprob(void **state)
     sample_add_outputs(&c, SLOT_BIT(SLOT_LOGPROB), NULL);
     sample_check(&c, ctx, NULL, "raw");
     expect_digits("-0.440189689", (double)*(float *)(void *)c.slot[SLOT_LOGPROB].mem, 0);
-    c.args.logprob_mode = SY_LOGPROB_FINAL; /* greedy: the token is certain */
+    c.args.logprob_mode = SY_LOGPROB_FINAL; /* sees both: -ln(1 + exp(-1/3)) */
     sample_check(&c, ctx, NULL, "final");
+    expect_digits("-0.540305555", (double)*(float *)(void *)c.slot[SLOT_LOGPROB].mem, 0);
+    sample_close(&c);
+    static const struct example cold = {.vocab = 4, .x = {2, 1, 0, -1}, .temperature = 1e-6f};
+    open_example(&c, &cold);
+    c.args.logprob_mode = SY_LOGPROB_FINAL; /* the token is certain */
+    sample_add_outputs(&c, SLOT_BIT(SLOT_LOGPROB), NULL);
+    sample_check(&c, ctx, NULL, "cold");
     assert_int_equal(*(uint32_t *)(void *)c.slot[SLOT_LOGPROB].mem, 0);
     sample_close(&c);
     sy_ctx_destroy(ctx);

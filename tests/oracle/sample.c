@@ -176,7 +176,7 @@ struct state {
     int64_t *rank_of;      /* [V] */
     int64_t *list;         /* [V] ranks of the candidates in list order */
     int64_t n;
-    bool empty, greedy;
+    bool empty, cold, greedy;
 };
 
 static int before(const void *a, const void *b)
@@ -227,7 +227,8 @@ static void read_row(struct state *s, struct oracle_sample_result *out)
         if (!s->empty)
             weigh(&s->by_rank[r], max, clamp_temperature(row->temperature), row->probs_in);
     }
-    s->greedy = row->noise == SY_NOISE_NONE || row->temperature < 1e-5f;
+    s->cold = row->temperature < 1e-5f;
+    s->greedy = row->noise == SY_NOISE_NONE || s->cold;
 }
 
 /* The prefix of length n, with ALL lengthened to the end of the tie at its last element. */
@@ -367,7 +368,7 @@ static float logprob(const struct state *s, int64_t rank)
         return 0;
     if (s->empty)
         return -INFINITY;
-    if (final && s->greedy)
+    if (final && s->cold)
         return 0;
     if (s->row->probs_in) {
         uint64_t w = s->by_rank[rank].w, total = 0;

@@ -378,14 +378,14 @@ static uint16_t best_32(const char *x)
 {
     const __m128i lower = _mm_set1_epi32(0xffff); /* an inverted order no minimum takes */
     __m256i m = load_words(x);
-    for (size_t i = 32; i < SYI_BLOCK * 4; i += 32)
+    for (size_t i = 32; i < SYI_BLOCK_BYTES_32; i += 32)
         m = _mm256_max_epi32(m, load_words(x + i));
     __m128i half = _mm_max_epi32(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
     const uint16_t best = best_of(_mm_or_si128(_mm_xor_si128(half, _mm_set1_epi32(0x7fff0000)), lower));
     if (best >= 0x8000u)
         return best;
     m = load_words(x);
-    for (size_t i = 32; i < SYI_BLOCK * 4; i += 32)
+    for (size_t i = 32; i < SYI_BLOCK_BYTES_32; i += 32)
         m = _mm256_min_epi32(m, load_words(x + i));
     half = _mm_min_epi32(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
     return best_of(_mm_or_si128(half, lower));
@@ -404,12 +404,12 @@ block_max(uint16_t *max, const char *x, size_t n_blocks, size_t block_bytes, uin
 
 static void block_max_16_avx2(uint16_t *max, const void *x, size_t n_blocks)
 {
-    block_max(max, x, n_blocks, SYI_BLOCK * 2, best_16);
+    block_max(max, x, n_blocks, SYI_BLOCK_BYTES_16, best_16);
 }
 
 static void block_max_32_avx2(uint16_t *max, const void *x, size_t n_blocks)
 {
-    block_max(max, x, n_blocks, SYI_BLOCK * 4, best_32);
+    block_max(max, x, n_blocks, SYI_BLOCK_BYTES_32, best_32);
 }
 
 static __m256i at_least_16(__m256i v, __m256i least)
@@ -469,7 +469,7 @@ static inline __attribute__((always_inline)) size_t collect(int32_t *pos, const 
 {
     if (n == SYI_BLOCK)
         return push_set(pos, 0, hits(x, floor), 0);
-    char padded[SYI_BLOCK * 4] = {0};
+    char padded[SYI_BLOCK_BYTES_32] = {0};
     memcpy(padded, x, n * elem_bytes);
     return push_set(pos, 0, hits(padded, floor) & ((UINT64_C(1) << n) - 1), 0);
 }

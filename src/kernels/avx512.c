@@ -434,12 +434,12 @@ block_max(uint16_t *max, const char *x, size_t n_blocks, size_t block_bytes, uin
 
 static void block_max_16_avx512(uint16_t *max, const void *x, size_t n_blocks)
 {
-    block_max(max, x, n_blocks, SYI_BLOCK * 2, best_16);
+    block_max(max, x, n_blocks, SYI_BLOCK_BYTES_16, best_16);
 }
 
 static void block_max_32_avx512(uint16_t *max, const void *x, size_t n_blocks)
 {
-    block_max(max, x, n_blocks, SYI_BLOCK * 4, best_32);
+    block_max(max, x, n_blocks, SYI_BLOCK_BYTES_32, best_32);
 }
 
 static size_t count_ge_u16_avx512(const uint16_t *v, size_t n, uint16_t floor)

@@ -22,8 +22,10 @@ struct syi_key_stats {
 };
 
 enum {
-    SYI_FAN = 8,   /* most destinations or rows of one copy_fan or copy_rows call */
-    SYI_BLOCK = 64 /* elements under one maximum of block_max */
+    SYI_FAN = 8,    /* most destinations or rows of one copy_fan or copy_rows call */
+    SYI_BLOCK = 64, /* elements under one maximum of block_max */
+    SYI_BLOCK_BYTES_16 = 128,
+    SYI_BLOCK_BYTES_32 = 256
 };
 
 struct syi_kernels {

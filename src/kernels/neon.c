@@ -418,10 +418,11 @@ static void block_max_32_neon(uint16_t *max, const void *x, size_t n_blocks)
 
 static size_t count_ge_u16_neon(const uint16_t *v, size_t n, uint16_t floor)
 {
+    enum { MOST = 1 << 18 }; /* elements before the 16-bit counters are added up: 2^14 in each */
     const uint16x8_t least = vdupq_n_u16(floor);
     size_t count = 0, i = 0;
-    while (i + 16 <= n) { /* lanes count to 2^15 at most before they are added up */
-        const size_t stop = n - i > 16 * 16384 ? i + 16 * 16384 : n;
+    while (i + 16 <= n) {
+        const size_t stop = n - i > MOST ? i + MOST : n;
         uint16x8_t a = vdupq_n_u16(0), b = vdupq_n_u16(0);
         for (; i + 16 <= stop; i += 16) {
             a = vsubq_u16(a, vcgeq_u16(vld1q_u16(v + i), least));

@@ -39,7 +39,7 @@ struct sy_ctx {
     char error[512];
 };
 
-/* ---- Failing ------------------------------------------------------------------------------------------- */
+/* ---- Failing ----------------------------------------------------------------------------------------- */
 
 /*
  * Records "<operator>: <argument> <format...>" with the fault and returns fault->status. An unset fault->code
@@ -54,7 +54,7 @@ sy_status syi_fail(sy_ctx *ctx, sy_status status, const char *argument, const ch
 /* Forgets the last error and names the operator whose sentences follow. */
 void syi_clear_fault(sy_ctx *ctx, const char *op);
 
-/* ---- Element types ------------------------------------------------------------------------------------- */
+/* ---- Element types ----------------------------------------------------------------------------------- */
 
 /* The types operators tell apart; everything else is SYI_OTHER. */
 enum syi_type {
@@ -105,7 +105,9 @@ static inline float syi_f32_from_bits(uint32_t bits)
     return value;
 }
 
-/* ---- Checked sizes ------------------------------------------------------------------------------------- */
+__extension__ typedef unsigned __int128 syi_u128;
+
+/* ---- Checked sizes ----------------------------------------------------------------------------------- */
 
 /* True and the result when it fits, for non-negative operands. */
 static inline bool syi_mul(int64_t a, int64_t b, int64_t *result)
@@ -128,7 +130,7 @@ static inline size_t syi_align(size_t bytes)
 size_t syi_size_add(size_t a, size_t b);
 size_t syi_size_mul(size_t a, size_t b);
 
-/* ---- Scratch memory ------------------------------------------------------------------------------------ */
+/* ---- Scratch memory ---------------------------------------------------------------------------------- */
 
 /* At least `bytes` of scratch in *data, grown when it is the context's own; NOMEM with a sentence
    otherwise. */
@@ -141,7 +143,17 @@ struct syi_arena {
 };
 void *syi_take(struct syi_arena *arena, size_t bytes);
 
-/* ---- Processes ----------------------------------------------------------------------------------------- */
+/* ---- Processor --------------------------------------------------------------------------------------- */
+
+/* What the processor can do and the operating system saves. A table lists all bits it needs. */
+enum syi_cpu_bit {
+    SYI_CPU_NEON = 1,
+    SYI_CPU_AVX2 = 2,  /* AVX2, FMA and F16C */
+    SYI_CPU_AVX512 = 4 /* AVX-512 F, BW, DQ and VL */
+};
+uint32_t syi_cpu_bits(void);
+
+/* ---- Processes --------------------------------------------------------------------------------------- */
 
 /*
  * True in a process that was forked and has not called exec. Its parent may have used OpenMP, whose
@@ -150,7 +162,7 @@ void *syi_take(struct syi_arena *arena, size_t bytes);
  */
 bool syi_forked(void);
 
-/* ---- Floating-point control ---------------------------------------------------------------------------- */
+/* ---- Floating-point control -------------------------------------------------------------------------- */
 
 /* Sets round-to-nearest with subnormals kept and returns what was set before, for syi_fp_leave. */
 uint64_t syi_fp_enter(void);

@@ -54,6 +54,8 @@ struct syi_moe_dispatch_plan {
 struct syi_kv_gather_plan {
     int64_t batch, k;
     int64_t block_size, n_cache_rows, n_blocks;
+    int block_shift;      /* log2 of block_size, or -1 */
+    uint64_t block_magic; /* 2^64 / block_size rounded up, when both fit the multiplication; else 0 */
     int64_t table_rows, table_len;
     size_t row_bytes;
     int64_t block_stride, row_stride; /* bytes, of the cache */

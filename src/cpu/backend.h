@@ -17,7 +17,7 @@ sy_status syi_cpu_kv_gather(sy_ctx *ctx, const union syi_plan *plan, void *works
 size_t syi_cpu_sample_workspace(const sy_ctx *ctx, const union syi_plan *plan);
 sy_status syi_cpu_sample(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 
-/* ---- Threads (pool.c) ---------------------------------------------------------------------------------- */
+/* ---- Threads (pool.c) -------------------------------------------------------------------------------- */
 
 /* Threads OpenMP would use by itself, at least 1. */
 int syi_default_threads(void);

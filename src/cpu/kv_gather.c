@@ -6,6 +6,11 @@
 #include "cpu/backend.h"
 #include "kernels/kernels.h"
 
+enum {
+    ROWS_ABREAST = 6,  /* enough to overlap page walks; more only splits the core's prefetch streams */
+    MAX_RUN_ROWS = 128 /* consecutive rows copied as one */
+};
+
 /* A fault found in the data; code NONE while there is none. */
 struct content_fault {
     sy_fault_code code;
@@ -73,6 +78,16 @@ static struct content_fault check_sequences(const struct syi_kv_gather_plan *p)
     return (struct content_fault){.code = SY_FAULT_NONE};
 }
 
+/* t / block_size without a division where that is exact: a shift, or a multiplication for 32-bit operands. */
+static int64_t block_of(const struct syi_kv_gather_plan *p, int64_t t)
+{
+    if (p->block_shift >= 0)
+        return t >> p->block_shift;
+    if (p->block_magic != 0 && t <= UINT32_MAX)
+        return (int64_t)((syi_u128)p->block_magic * (uint64_t)t >> 64);
+    return t / p->block_size;
+}
+
 /* Phase 1 for one position. Every number is judged as 64 bits before it is multiplied. */
 static enum found translate(const struct syi_kv_gather_plan *p, const struct sequence *seq, int64_t j,
                             const unsigned char **source, struct content_fault *fault)
@@ -87,7 +102,7 @@ static enum found translate(const struct syi_kv_gather_plan *p, const struct seq
         *fault = (struct content_fault){SY_FAULT_INDEX_RANGE, "indices", 0, j, t, seq->length};
         return FOUND_FAULT;
     }
-    const int64_t column = t / p->block_size, within = t % p->block_size;
+    const int64_t column = block_of(p, t), within = t - column * p->block_size;
     if (column >= p->table_len) {
         *fault = (struct content_fault){SY_FAULT_TABLE_SHORT, "block_table", 0, j, column, p->table_len};
         return FOUND_FAULT;
@@ -128,27 +143,83 @@ static void check_positions(void *data, int task)
     }
 }
 
+/* Runs of rows that lie one after the other on both sides, several of equal length side by side. */
+struct group {
+    void *dst[ROWS_ABREAST];
+    const void *src[ROWS_ABREAST];
+    size_t n;
+    int64_t rows; /* of every run */
+};
+
+/* Walks the positions of a task. */
+struct walk {
+    int64_t flat, end;
+    int64_t b;
+    struct sequence seq;
+};
+
+/* The next run of at most `most` rows; false at the end. Padding on the way is dealt with at once. */
+static bool next_run(const struct syi_kv_gather_plan *p, struct walk *w, const unsigned char **src,
+                     int64_t *first, int64_t *rows, int64_t most)
+{
+    struct content_fault never;
+    *rows = 0;
+    while (w->flat < w->end && *rows < most) {
+        if (w->b < 0 || w->flat >= (w->b + 1) * p->k) {
+            w->b = w->flat / p->k;
+            w->seq = sequence_of(p, w->b);
+        }
+        const unsigned char *source = NULL;
+        const bool found = translate(p, &w->seq, w->flat - w->b * p->k, &source, &never) == FOUND_ROW;
+        if (*rows > 0 && (!found || source != *src + *rows * (int64_t)p->row_bytes))
+            return true;
+        if (!found && p->pad != SY_PAD_SKIP)
+            memset(syi_row(p->out, w->flat), 0, p->row_bytes);
+        if (found && *rows == 0) {
+            *src = source;
+            *first = w->flat;
+        }
+        *rows += found;
+        w->flat++;
+    }
+    return *rows > 0;
+}
+
+static void copy_group(const struct job *job, const struct group *now, const struct group *next)
+{
+    const bool alike = next->n >= now->n && next->rows == now->rows;
+    job->kernels->copy_rows(now->dst, now->src, alike ? next->src : NULL, now->n,
+                            (size_t)now->rows * job->plan->row_bytes);
+}
+
 static void copy_positions(void *data, int task)
 {
     const struct job *job = data;
     const struct syi_kv_gather_plan *p = job->plan;
-    const int64_t end = syi_part(p->batch * p->k, job->n_tasks, task + 1);
-    int64_t flat = syi_part(p->batch * p->k, job->n_tasks, task);
-    struct content_fault never;
+    const bool dense = p->out.stride == (int64_t)p->row_bytes;
+    const int64_t most = dense ? MAX_RUN_ROWS : 1;
+    struct walk walk = {.flat = syi_part(p->batch * p->k, job->n_tasks, task),
+                        .end = syi_part(p->batch * p->k, job->n_tasks, task + 1),
+                        .b = -1};
+    struct group now = {.n = 0}, next = {.n = 0};
+    const unsigned char *src = NULL;
+    int64_t first = 0, rows;
 
-    while (flat < end) {
-        const int64_t b = flat / p->k;
-        const struct sequence seq = sequence_of(p, b);
-        const int64_t stop = end < (b + 1) * p->k ? end : (b + 1) * p->k;
-        for (; flat < stop; flat++) {
-            const unsigned char *source = NULL;
-            const enum found found = translate(p, &seq, flat - b * p->k, &source, &never);
-            if (found == FOUND_ROW)
-                job->kernels->copy_row(syi_row(p->out, flat), source, p->row_bytes);
-            else if (p->pad != SY_PAD_SKIP)
-                memset(syi_row(p->out, flat), 0, p->row_bytes);
+    while (next_run(p, &walk, &src, &first, &rows, most)) {
+        if (next.n == ROWS_ABREAST || (next.n > 0 && next.rows != rows)) {
+            if (now.n > 0)
+                copy_group(job, &now, &next);
+            now = next;
+            next.n = 0;
         }
+        next.rows = rows;
+        next.dst[next.n] = syi_row(p->out, first);
+        next.src[next.n++] = src;
     }
+    if (now.n > 0)
+        copy_group(job, &now, &next);
+    if (next.n > 0)
+        copy_group(job, &next, &(struct group){.n = 0});
 }
 
 static sy_status refuse(sy_ctx *ctx, const struct content_fault *f)

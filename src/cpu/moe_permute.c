@@ -98,6 +98,22 @@ static void scan(struct job *job)
     job->n_live = total;
 }
 
+/* Places one token row goes to, handed to the fan-out kernel in groups. */
+struct places {
+    void *dst[SYI_FAN];
+    size_t n;
+};
+
+static void add_place(const struct job *job, struct places *places, int64_t token, int64_t row)
+{
+    const struct syi_moe_permute_plan *p = job->plan;
+    places->dst[places->n++] = syi_row(p->out_tokens, row);
+    if (places->n == SYI_FAN) {
+        job->kernels->copy_fan(places->dst, SYI_FAN, syi_row(p->tokens, token), p->row_bytes);
+        places->n = 0;
+    }
+}
+
 /* Sweep 2, packed: each token row is read once and written to all its places while it is in cache. */
 static void place_packed(void *data, int chunk)
 {
@@ -108,6 +124,7 @@ static void place_packed(void *data, int chunk)
     int32_t pos[BLOCK];
 
     for (int64_t t = syi_part(p->n_tokens, job->n_chunks, chunk); t < end; t++) {
+        struct places places = {.n = 0};
         int64_t slot = t * p->n_slots;
         for (int64_t e0 = 0; e0 < p->n_experts; e0 += BLOCK) {
             const size_t width = (size_t)(p->n_experts - e0 < BLOCK ? p->n_experts - e0 : BLOCK);
@@ -116,12 +133,13 @@ static void place_packed(void *data, int chunk)
                 const int64_t e = e0 + pos[i];
                 const int32_t row = next[e]++;
                 syi_store_i32(p->sorted_indices, slot++, row);
-                job->kernels->copy_row(syi_row(p->out_tokens, row), syi_row(p->tokens, t), p->row_bytes);
                 if (p->out_probs != NULL)
                     memcpy(p->out_probs + (size_t)row * p->prob_bytes,
                            syi_row(p->probs, t) + (size_t)e * p->prob_bytes, p->prob_bytes);
+                add_place(job, &places, t, row);
             }
         }
+        job->kernels->copy_fan(places.dst, places.n, syi_row(p->tokens, t), p->row_bytes);
         for (; slot < (t + 1) * p->n_slots; slot++)
             syi_store_i32(p->sorted_indices, slot, -1);
     }

@@ -15,7 +15,9 @@ struct scratch {
     float *e;
     uint32_t *sort_key[2]; /* only when the plan can need rank order */
     int32_t *sort_idx[2];
-    uint64_t *hist; /* [SYI_SELECT_BINS] */
+    uint64_t *hist;                /* [SYI_SELECT_BINS] */
+    uint16_t *block_max;           /* [syi_scan_blocks(vocab)] */
+    struct syi_weight_table table; /* only when 16-bit rows may ask for top-p */
 };
 
 struct job {
@@ -33,10 +35,14 @@ struct row {
     int64_t b;
     struct syi_key_stats stats;
     bool empty;
-    bool cold;   /* temperature so low that the first of the order is certain */
-    bool greedy; /* cold, or no noise: the first of the order is taken */
-    bool ranked; /* top-k or top-p acted: the list is in rank order, else in index order */
+    bool cold;    /* temperature so low that the first of the order is certain */
+    bool greedy;  /* cold, or no noise: the first of the order is taken */
+    bool scanned; /* block maxima are there already */
+    bool ranked;  /* top-k or top-p acted: the list is in rank order, else in index order */
     float max, inv_t;
+    int64_t k;                  /* top-k of this row, 0: off */
+    bool one;                   /* top-p is 0 or less: keep one token, unless the row is empty */
+    float top_p, min_p;         /* 1 and 0: off */
     struct syi_candidates c;    /* in index order */
     struct syi_candidates list; /* in list order; made by make_list */
     uint64_t softmax_weight;    /* of what top-k left; 0 until asked for */
@@ -54,11 +60,19 @@ static bool may_sort(const struct syi_sample_plan *p)
            (p->noise == SY_NOISE_Q && p->q_order == SY_Q_LIST);
 }
 
+static bool may_weigh(const struct syi_sample_plan *p)
+{
+    return p->type != SYI_F32 && (p->top_p.rows.data != NULL || p->noise == SY_NOISE_CDF);
+}
+
 static size_t scratch_bytes(const struct syi_sample_plan *p)
 {
     const size_t column = syi_align(syi_size_mul((size_t)p->vocab, sizeof(uint32_t)));
     const size_t columns = syi_size_mul(column, may_sort(p) ? 8 : 4);
-    return syi_size_add(columns, SYI_SELECT_BINS * sizeof(uint64_t));
+    const size_t fixed = syi_align(syi_scan_blocks(p->vocab) * sizeof(uint16_t)) +
+                         SYI_SELECT_BINS * sizeof(uint64_t) +
+                         (may_weigh(p) ? syi_scan_table_entries() * 34 : 0);
+    return syi_size_add(columns, fixed);
 }
 
 size_t syi_cpu_sample_workspace(const sy_ctx *ctx, const union syi_plan *plan)
@@ -80,10 +94,19 @@ static struct scratch take_scratch(struct syi_arena *arena, const struct syi_sam
         s.sort_idx[i] = syi_take(arena, bytes);
     }
     s.hist = syi_take(arena, SYI_SELECT_BINS * sizeof *s.hist);
+    s.block_max = syi_take(arena, syi_scan_blocks(p->vocab) * sizeof *s.block_max);
+    if (may_weigh(p)) {
+        s.table.key = syi_take(arena, syi_scan_table_entries() * sizeof *s.table.key);
+        s.table.e = syi_take(arena, syi_scan_table_entries() * sizeof *s.table.e);
+        s.table.weight = syi_take(arena, syi_scan_table_entries() * sizeof *s.table.weight);
+        s.table.by_order = syi_take(arena, syi_scan_table_entries() * sizeof *s.table.by_order);
+        s.table.order = syi_take(arena, syi_scan_table_entries() * sizeof *s.table.order);
+        s.table.count = syi_take(arena, syi_scan_table_entries() * sizeof *s.table.count * 2);
+    }
     return s;
 }
 
-/* ---- Weights ------------------------------------------------------------------------------------------- */
+/* ---- Weights ----------------------------------------------------------------------------------------- */
 
 static float positive(float value)
 {
@@ -109,13 +132,15 @@ static uint64_t weight_sum(const float *e, int64_t n)
     return sum;
 }
 
-/* ---- Stages -------------------------------------------------------------------------------------------- */
+/* ---- Stages ------------------------------------------------------------------------------------------ */
 
+/* The row the long way: every key. */
 static void read_row(struct row *r)
 {
     const struct syi_sample_plan *p = r->plan;
     const unsigned char *x = syi_row(p->logits, r->b);
     const size_t n = (size_t)p->vocab;
+    r->stats = (struct syi_key_stats){0, 0};
     if (p->type == SYI_F32)
         r->kernels->keys_f32(r->scratch->key, x, n, &r->stats);
     else if (p->type == SYI_F16)
@@ -127,6 +152,7 @@ static void read_row(struct row *r)
         r->stats.flags |= SY_ROW_EMPTY;
     r->max = syi_key_value(r->stats.max);
     r->c = (struct syi_candidates){r->scratch->key, NULL, p->vocab};
+    r->softmax_weight = 0;
 }
 
 static void read_temperature(struct row *r)
@@ -143,6 +169,25 @@ static void read_temperature(struct row *r)
     r->inv_t = 1.0f / t;
 }
 
+static bool top_k_on(const struct syi_sample_plan *p, int64_t k)
+{
+    if (p->k_limit == 0)
+        return k >= 1 && k < p->vocab;
+    return k >= 1 && k <= p->vocab && k <= p->k_limit;
+}
+
+static void read_filters(struct row *r)
+{
+    const struct syi_sample_plan *p = r->plan;
+    const int64_t k = p->top_k.rows.data != NULL ? syi_column_int(&p->top_k, r->b) : 0;
+    const float top_p = p->top_p.rows.data != NULL ? syi_column_float(&p->top_p, r->b) : 1.0f;
+    const float min_p = p->min_p.rows.data != NULL ? syi_column_float(&p->min_p, r->b) : 0.0f;
+    r->k = top_k_on(p, k) ? k : 0;
+    r->top_p = top_p > 0.0f && top_p < 1.0f ? top_p : 1.0f;
+    r->min_p = min_p > 0.0f ? min_p : 0.0f;
+    r->one = top_p <= 0.0f;
+}
+
 static void cut_at(struct row *r, uint32_t key, int64_t ties)
 {
     syi_keep(&r->c, key, ties, r->scratch->kept_key, r->scratch->kept_idx);
@@ -157,23 +202,16 @@ static void keep_top_k(struct row *r, int64_t k)
     r->ranked = true;
 }
 
-static bool top_k_on(const struct syi_sample_plan *p, int64_t k)
-{
-    if (p->k_limit == 0)
-        return k >= 1 && k < p->vocab;
-    return k >= 1 && k <= p->vocab && k <= p->k_limit;
-}
-
 /* The shortest prefix whose mass reaches p. */
-static void keep_top_p(struct row *r, float p)
+static void keep_top_p(struct row *r)
 {
     struct syi_cut cut;
     float *e = r->scratch->e;
     exponentials(r, &r->c, e);
-    if (!r->plan->probs_in)
+    if (!r->plan->probs_in && r->softmax_weight == 0)
         r->softmax_weight = weight_sum(e, r->c.n);
     const uint64_t total = r->plan->probs_in ? SYI_WEIGHT_ONE : r->softmax_weight;
-    if (syi_select(&r->c, e, syi_mass_target(p, total), r->scratch->hist, &cut)) {
+    if (syi_select(&r->c, e, syi_mass_target(r->top_p, total), r->scratch->hist, &cut)) {
         const struct syi_candidates at_cut = {&cut.key, NULL, 1};
         float e_cut;
         exponentials(r, &at_cut, &e_cut);
@@ -184,13 +222,13 @@ static void keep_top_p(struct row *r, float p)
     r->ranked = true;
 }
 
-static void keep_min_p(struct row *r, float min_p)
+static void keep_min_p(struct row *r)
 {
-    if (min_p >= 1.0f) {
+    if (r->min_p >= 1.0f) {
         cut_at(r, r->stats.max, 1);
         return;
     }
-    const float floor = r->plan->probs_in ? min_p * positive(r->max) : min_p;
+    const float floor = r->plan->probs_in ? r->min_p * positive(r->max) : r->min_p;
     float *e = r->scratch->e;
     exponentials(r, &r->c, e);
     /* e never grows down the order, so the smallest key that passes is a cut. */
@@ -204,39 +242,36 @@ static void keep_min_p(struct row *r, float min_p)
 static void filter(struct row *r)
 {
     const struct syi_sample_plan *p = r->plan;
-    const int64_t k = p->top_k.rows.data != NULL ? syi_column_int(&p->top_k, r->b) : 0;
-    const float top_p = p->top_p.rows.data != NULL ? syi_column_float(&p->top_p, r->b) : 1.0f;
-    const float min_p = p->min_p.rows.data != NULL ? syi_column_float(&p->min_p, r->b) : 0.0f;
-
-    if (top_p <= 0.0f && !r->empty)
+    if (r->one && !r->empty)
         keep_top_k(r, 1);
-    else if (top_k_on(p, k))
-        keep_top_k(r, k);
+    else if (r->k > 0)
+        keep_top_k(r, r->k);
     if (r->empty)
         return;
-    if (top_p > 0.0f && top_p < 1.0f)
-        keep_top_p(r, top_p);
+    if (r->top_p < 1.0f)
+        keep_top_p(r);
     else if (p->list_prob.data != NULL && !p->probs_in) {
         exponentials(r, &r->c, r->scratch->e);
         r->softmax_weight = weight_sum(r->scratch->e, r->c.n);
     }
-    if (min_p > 0.0f)
-        keep_min_p(r, min_p);
+    if (r->min_p > 0.0f)
+        keep_min_p(r);
 }
 
-/* ---- The choice ---------------------------------------------------------------------------------------- */
+/* ---- The choice -------------------------------------------------------------------------------------- */
 
 static int64_t token_at(const struct syi_candidates *c, int64_t i)
 {
     return c->idx != NULL ? c->idx[i] : i;
 }
 
+/* Always a candidate, whatever was cut. */
 static int64_t first_of_order(const struct row *r)
 {
     int64_t i = 0;
-    while (r->scratch->key[i] != r->stats.max)
+    while (r->c.key[i] != r->stats.max)
         i++;
-    return i;
+    return token_at(&r->c, i);
 }
 
 static void make_list(struct row *r)
@@ -364,7 +399,7 @@ static int64_t choose(struct row *r)
     }
 }
 
-/* ---- Outputs ------------------------------------------------------------------------------------------- */
+/* ---- Outputs ----------------------------------------------------------------------------------------- */
 
 static float log_probability(struct row *r)
 {
@@ -380,7 +415,10 @@ static float log_probability(struct row *r)
     }
     exponentials(r, &r->c, r->scratch->e);
     const uint64_t total = weight_sum(r->scratch->e, r->c.n);
-    const float value = syi_key_value(r->scratch->key[r->token]);
+    int64_t at = r->c.idx == NULL ? r->token : 0;
+    while (token_at(&r->c, at) != r->token)
+        at++;
+    const float value = syi_key_value(r->c.key[at]);
     if (!r->plan->probs_in)
         return (float)((double)((value - r->max) * r->inv_t) - syi_log_weight(total));
     const uint64_t own = syi_weight(positive(value));
@@ -453,16 +491,118 @@ static bool wants_candidates(const struct row *r)
            p->list_prob.data != NULL;
 }
 
+/* A guess at the weight of the row from one token in 64: good enough to tell a few tokens from most of
+   them. */
+static uint64_t guess_weight(const struct row *r)
+{
+    enum { EVERY = 64, AT_ONCE = 256 };
+    const struct syi_sample_plan *p = r->plan;
+    const unsigned char *x = syi_row(p->logits, r->b);
+    const int64_t bytes = p->type == SYI_F32 ? 4 : 2;
+    uint32_t key[AT_ONCE];
+    float e[AT_ONCE];
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < p->vocab;) {
+        size_t n = 0;
+        for (; n < AT_ONCE && i < p->vocab; i += EVERY) {
+            const float value = syi_load_float(x + i * bytes, p->type);
+            if (value <= r->max) /* not a NaN */
+                key[n++] = syi_value_key(value);
+        }
+        r->kernels->exp_keys(e, key, n, r->max, r->inv_t);
+        sum += weight_sum(e, (int64_t)n);
+    }
+    return sum * EVERY;
+}
+
+/* Whether the candidates surely hold the nucleus; then the weight of the whole row is known too. */
+static bool holds_nucleus(struct row *r, const struct syi_scan *scan)
+{
+    struct syi_weight_table table = r->scratch->table;
+    exponentials(r, &r->c, r->scratch->e);
+    const uint64_t have = weight_sum(r->scratch->e, r->c.n);
+    if (have < syi_mass_target(r->top_p, guess_weight(r)) / 2)
+        return false;
+    r->softmax_weight = syi_scan_weigh(r->kernels, scan, r->max, r->inv_t, &table);
+    return have >= syi_mass_target(r->top_p, r->softmax_weight);
+}
+
+/* Whether any row may do with its head: no output speaks of the whole row. */
+static bool may_scan(const struct syi_sample_plan *p)
+{
+    return !p->probs_in && p->row_flags == NULL && p->logprob_mode != SY_LOGPROB_RAW;
+}
+
+/* Whether the token is all that is asked for. */
+static bool token_only(const struct syi_sample_plan *p)
+{
+    return p->kept == NULL && p->row_flags == NULL && p->logprob == NULL && p->masked.data == NULL &&
+           p->list_token.data == NULL && p->list_prob.data == NULL;
+}
+
+enum head {
+    HEAD_NONE, /* the row must be read the long way */
+    HEAD_READ, /* r->c holds all candidates and perhaps more */
+    HEAD_DRAWN /* r->token is the answer */
+};
+
+/*
+ * Tries to do without the keys of the whole row. Not where an output speaks of all of it (flags, raw
+ * log-probability, a list or mask without a cut), and not on rows with an infinity or NaN on top.
+ */
+static enum head read_head(struct row *r)
+{
+    enum { GUESS = 256 }; /* tokens that hold nearly every nucleus worth guessing */
+    const struct syi_sample_plan *p = r->plan;
+    const int64_t k = r->one || !wants_candidates(r) ? 1 : r->k;
+    const bool draws =
+        k == 0 && p->noise == SY_NOISE_CDF && p->type != SYI_F32 && r->min_p < 1.0f && token_only(p);
+    const bool nucleus = k == 0 && r->top_p < 1.0f;
+    if (!may_scan(p) || (k == 0 && !nucleus && !draws))
+        return HEAD_NONE;
+    struct syi_scan scan = {syi_row(p->logits, r->b), p->type, p->vocab, r->scratch->block_max, 0};
+    const size_t n_blocks = syi_scan_blocks(p->vocab), guess = n_blocks < GUESS ? n_blocks : GUESS;
+    if (!r->scanned)
+        syi_scan_part(r->kernels, &scan, 0, n_blocks);
+    if (!syi_scan_top(&scan))
+        return HEAD_NONE;
+    r->c = (struct syi_candidates){r->scratch->kept_key, r->scratch->kept_idx, 0};
+    const bool collected = syi_scan_collect(r->kernels, &scan,
+                                            k > 0     ? (size_t)k
+                                            : nucleus ? guess
+                                                      : 1,
+                                            &r->c);
+    for (int64_t i = 0; i < r->c.n; i++)
+        r->stats.max = r->c.key[i] > r->stats.max ? r->c.key[i] : r->stats.max;
+    r->max = syi_key_value(r->stats.max);
+    if (collected && (k > 0 || (nucleus && holds_nucleus(r, &scan))))
+        return HEAD_READ;
+    if (!collected || !draws)
+        return HEAD_NONE;
+    const struct noise noise = noise_of(r);
+    struct syi_weight_table table = r->scratch->table;
+    uint32_t word[4];
+    draw(&noise, UINT32_MAX, word);
+    const struct syi_draw d = {r->top_p, r->min_p, p->ties == SY_TIES_ALL, word[0] | (uint64_t)word[1] << 32};
+    r->token = syi_scan_draw(r->kernels, &scan, r->max, r->inv_t, &d, &table);
+    return HEAD_DRAWN;
+}
+
 static void sample_row(struct row *r)
 {
     const struct syi_sample_plan *p = r->plan;
-    read_row(r);
     read_temperature(r);
-    if (wants_candidates(r))
-        filter(r);
-    if (may_sort(p))
-        make_list(r);
-    r->token = choose(r);
+    read_filters(r);
+    const enum head head = read_head(r);
+    if (head == HEAD_NONE)
+        read_row(r);
+    if (head != HEAD_DRAWN) {
+        if (wants_candidates(r))
+            filter(r);
+        if (may_sort(p))
+            make_list(r);
+        r->token = choose(r);
+    }
     if (p->token != NULL)
         syi_store_i64(p->token, r->b, r->token);
     if (p->row_flags != NULL)
@@ -490,6 +630,43 @@ static void sample_rows(void *data, int task)
     }
 }
 
+/* ---- Fewer rows than threads: all of them read one row ----------------------------------------------- */
+
+struct slices {
+    const struct job *job;
+    struct row *row;
+    int n;
+};
+
+static void scan_slice(void *data, int slice)
+{
+    const struct slices *s = data;
+    const struct syi_sample_plan *p = s->job->plan;
+    const struct syi_scan scan = {syi_row(p->logits, s->row->b), p->type, p->vocab,
+                                  s->row->scratch->block_max, 0};
+    const int64_t n_blocks = (int64_t)syi_scan_blocks(p->vocab);
+    syi_scan_part(s->job->kernels, &scan, (size_t)syi_part(n_blocks, s->n, slice),
+                  (size_t)syi_part(n_blocks, s->n, slice + 1));
+}
+
+static void finish_row(void *data, int task)
+{
+    const struct slices *s = data;
+    (void)task;
+    sample_row(s->row);
+}
+
+static void sample_few(sy_ctx *ctx, const struct job *job, int n_slices)
+{
+    for (int64_t b = 0; b < job->plan->batch; b++) {
+        struct row r = {
+            .plan = job->plan, .kernels = job->kernels, .scratch = job->scratch, .b = b, .scanned = true};
+        struct slices slices = {job, &r, n_slices};
+        syi_parallel(ctx, n_slices, scan_slice, &slices);
+        syi_parallel(ctx, 1, finish_row, &slices);
+    }
+}
+
 sy_status syi_cpu_sample(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_sample_plan *p = &plan->sample;
@@ -501,6 +678,11 @@ sy_status syi_cpu_sample(sy_ctx *ctx, const union syi_plan *plan, void *workspac
     job.scratch = syi_take(&arena, (size_t)job.n_tasks * sizeof *job.scratch);
     for (int i = 0; i < job.n_tasks; i++)
         job.scratch[i] = take_scratch(&arena, p);
-    syi_parallel(ctx, job.n_tasks, sample_rows, &job);
+    const size_t row_bytes = (size_t)p->vocab * (p->type == SYI_F32 ? 4 : 2);
+    const int n_slices = syi_tasks(ctx, (int64_t)syi_scan_blocks(p->vocab), row_bytes);
+    if (may_scan(p) && p->batch < ctx->threads && n_slices > 1)
+        sample_few(ctx, &job, n_slices);
+    else
+        syi_parallel(ctx, job.n_tasks, sample_rows, &job);
     return SY_OK;
 }

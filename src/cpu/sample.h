@@ -6,16 +6,11 @@
 #ifndef SYI_CPU_SAMPLE_H
 #define SYI_CPU_SAMPLE_H
 
-#include "base/base.h"
+#include "kernels/kernels.h"
 
-__extension__ typedef unsigned __int128 syi_u128;
-
-/* ---- sample_math.c ------------------------------------------------------------------------------------- */
+/* ---- sample_math.c ----------------------------------------------------------------------------------- */
 
 #define SYI_WEIGHT_ONE (UINT64_C(1) << 40) /* fixed-point weight of e = 1 */
-
-/* e * 2^40 rounded to nearest even; e above 1 counts as 1. */
-uint64_t syi_weight(float e);
 
 /* ceil(p * total) for 0 < p < 1, exactly; at least 1. */
 uint64_t syi_mass_target(float p, uint64_t total);
@@ -32,7 +27,60 @@ float syi_exponential(uint32_t word);
 /* ln(weight_sum * 2^-40) in f64; weight_sum > 0. */
 double syi_log_weight(uint64_t weight_sum);
 
-/* ---- sample_select.c ----------------------------------------------------------------------------------- */
+/* ---- sample_scan.c ----------------------------------------------------------------------------------- */
+
+struct syi_candidates;
+
+/* A row and the maxima of its blocks. */
+struct syi_scan {
+    const unsigned char *x;
+    enum syi_type type;
+    int64_t n;
+    uint16_t *max; /* [syi_scan_blocks(n)] */
+    uint16_t top;  /* largest of them */
+};
+
+/* Weights of the values a 16-bit row can hold; arrays of syi_scan_table_entries(), count of twice as many. */
+struct syi_weight_table {
+    uint32_t *key;
+    float *e;
+    uint64_t *weight;
+    uint64_t *by_order;
+    uint16_t *order;
+    uint32_t *count;
+};
+
+/* What a draw by counting keeps, and where it lands. */
+struct syi_draw {
+    float top_p, min_p; /* 1 and 0: off */
+    bool all_ties;
+    uint64_t uniform;
+};
+
+size_t syi_scan_blocks(int64_t vocab);
+size_t syi_scan_table_entries(void);
+
+/* Maxima of the blocks [first, end). */
+void syi_scan_part(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first, size_t end);
+
+/* Finds the top; false when it is an infinity or a NaN, which need the long way. */
+bool syi_scan_top(struct syi_scan *s);
+
+/* At least the k first of the order, and all tokens equal to the last of them, into c->key and c->idx;
+   false when the blocks are too few to tell. */
+bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k,
+                      struct syi_candidates *c);
+
+/* The weight of the whole row. */
+uint64_t syi_scan_weigh(const struct syi_kernels *kernels, const struct syi_scan *s, float m, float inv_t,
+                        struct syi_weight_table *table);
+
+/* The token a CDF draw picks from a 16-bit row under top-p and min-p, found by counting equal logits: the
+   row is gone through twice and nothing is sorted or collected, however many tokens the nucleus has. */
+int64_t syi_scan_draw(const struct syi_kernels *kernels, const struct syi_scan *s, float m, float inv_t,
+                      const struct syi_draw *d, struct syi_weight_table *table);
+
+/* ---- sample_select.c --------------------------------------------------------------------------------- */
 
 enum { SYI_SELECT_BINS = 2048 };
 

@@ -6,15 +6,6 @@
 
 #include <math.h>
 
-uint64_t syi_weight(float e)
-{
-    const float scaled = (e < 1.0f ? e : 1.0f) * 1099511627776.0f; /* times 2^40 is exact */
-    if (scaled >= 8388608.0f)
-        return (uint64_t)scaled; /* an integer already */
-    return (uint64_t)((scaled + 8388608.0f) -
-                      8388608.0f); /* the sum has no fraction bits left: rounds to even */
-}
-
 uint64_t syi_mass_target(float p, uint64_t total)
 {
     const uint32_t bits = syi_f32_bits(p);

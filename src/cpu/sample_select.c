@@ -9,10 +9,48 @@ static const struct {
     int shift, bits;
 } digits[] = {{21, 11}, {10, 11}, {0, 10}};
 
+/* Measure of the candidates whose key is >= floor. */
+static uint64_t measure_from(const struct syi_candidates *c, const uint64_t *weight, uint32_t floor)
+{
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < c->n; i++)
+        sum += c->key[i] >= floor ? weight[i] : 0;
+    return sum;
+}
+
+/* The same cut by halving the range of keys, for so few candidates that clearing histograms would cost
+   more. */
+static bool select_few(const struct syi_candidates *c, const float *e, uint64_t target, uint64_t *weight,
+                       struct syi_cut *cut)
+{
+    uint32_t low = UINT32_MAX, high = 0;
+    uint64_t total = 0;
+    for (int64_t i = 0; i < c->n; i++) {
+        weight[i] = e != NULL ? syi_weight(e[i]) : 1;
+        total += weight[i];
+        low = c->key[i] < low ? c->key[i] : low;
+        high = c->key[i] > high ? c->key[i] : high;
+    }
+    if (total < target)
+        return false;
+    while (low < high) { /* from `low` on the target is reached */
+        const uint32_t middle = low + (high - low + 1) / 2;
+        if (measure_from(c, weight, middle) >= target)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    *cut = (struct syi_cut){low, target - (low == UINT32_MAX ? 0 : measure_from(c, weight, low + 1))};
+    return true;
+}
+
 bool syi_select(const struct syi_candidates *c, const float *e, uint64_t target, uint64_t *hist,
                 struct syi_cut *cut)
 {
+    enum { FEW = 256 };
     uint64_t prefix = 0, rest = target;
+    if (c->n <= FEW)
+        return select_few(c, e, target, hist, cut);
     for (size_t d = 0; d < sizeof digits / sizeof *digits; d++) {
         const int shift = digits[d].shift, bits = digits[d].bits;
         const uint32_t mask = (1u << bits) - 1u;

@@ -21,11 +21,27 @@ struct syi_key_stats {
     uint32_t flags; /* SY_ROW_NAN, SY_ROW_INF seen so far; start at 0 */
 };
 
+enum {
+    SYI_FAN = 8,    /* most destinations or rows of one copy_fan or copy_rows call */
+    SYI_BLOCK = 64, /* elements under one maximum of block_max */
+    SYI_BLOCK_BYTES_16 = 128,
+    SYI_BLOCK_BYTES_32 = 256
+};
+
 struct syi_kernels {
     const char *name; /* shown by `switchyard info`, accepted by --isa */
+    uint32_t needs;   /* SYI_CPU_* bits, all of them */
 
     /* dst[0..bytes) = src[0..bytes) */
     void (*copy_row)(void *dst, const void *src, size_t bytes);
+
+    /* One row to n <= SYI_FAN places: read once, every destination written in ascending order. */
+    void (*copy_fan)(void *const *dst, size_t n, const void *src, size_t bytes);
+
+    /* n <= SYI_FAN rows side by side, so that their cache and page misses overlap; `next` are the sources
+       of the call after this one, to be fetched ahead, or NULL. */
+    void (*copy_rows)(void *const *dst, const void *const *src, const void *const *next, size_t n,
+                      size_t bytes);
 
     /* dst[i] = round(w * src[i]) to the row type, through one rounding to f32; NaN results are canonical.
        dst may be src. */
@@ -44,15 +60,41 @@ struct syi_kernels {
     /* e[i] = exp((value of key[i] - m) * inv_t) by the library's own polynomial; every key <= the key of
        m. */
     void (*exp_keys)(float *e, const uint32_t *key, size_t n, float m, float inv_t);
+
+    /* Sum of the fixed-point weights of a row of f32 logits. A NaN weighs nothing; no logit is above m. */
+    uint64_t (*weigh_f32)(const void *x, size_t n, float m, float inv_t);
+
+    /*
+     * Order of raw logits, 16 bits wide: the bit pattern of a 16-bit float (or the upper half of an f32),
+     * with the lower bits of negative ones inverted and the sign bit flipped. Not canonical: -0 is one below
+     * +0, NaNs lie beyond the infinities. block_max: the largest order in each run of SYI_BLOCK elements.
+     */
+    void (*block_max_16)(uint16_t *max, const void *x, size_t n_blocks);
+    void (*block_max_32)(uint16_t *max, const void *x, size_t n_blocks);
+
+    /* How many entries are >= floor. */
+    size_t (*count_ge_u16)(const uint16_t *v, size_t n, uint16_t floor);
+
+    /* Positions below n <= SYI_BLOCK whose order is >= floor, ascending; returns how many. pos has room
+       for n. */
+    size_t (*collect_16)(int32_t *pos, const void *x, size_t n, uint16_t floor);
+    size_t (*collect_32)(int32_t *pos, const void *x, size_t n, uint16_t floor);
 };
 
 extern const struct syi_kernels syi_kernels_scalar;
+extern const struct syi_kernels syi_kernels_neon;
+extern const struct syi_kernels syi_kernels_avx2;
+extern const struct syi_kernels syi_kernels_avx512;
 
 /* The i-th table this CPU can run, best first; NULL past the end. */
 const struct syi_kernels *syi_kernels_at(int i);
 
-/* The table of that name, or the best for NULL; NULL when there is none. */
-const struct syi_kernels *syi_kernels_named(const char *name);
+/* The table of that name, or the best for NULL; NULL when this CPU cannot run it or, *known false, no
+   build has it. */
+const struct syi_kernels *syi_kernels_named(const char *name, bool *known);
+
+/* e * 2^40 rounded to nearest even; e above 1 counts as 1. */
+uint64_t syi_weight(float e);
 
 /* The canonical value a key stands for, and back. */
 float syi_key_value(uint32_t key);

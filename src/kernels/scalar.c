@@ -14,6 +14,20 @@ static void copy_row_scalar(void *dst, const void *src, size_t bytes)
     memcpy(dst, src, bytes);
 }
 
+static void copy_fan_scalar(void *const *dst, size_t n, const void *src, size_t bytes)
+{
+    for (size_t i = 0; i < n; i++)
+        memcpy(dst[i], src, bytes);
+}
+
+static void copy_rows_scalar(void *const *dst, const void *const *src, const void *const *next, size_t n,
+                             size_t bytes)
+{
+    (void)next;
+    for (size_t i = 0; i < n; i++)
+        memcpy(dst[i], src[i], bytes);
+}
+
 static float load_f32(const void *x, size_t i)
 {
     float value;
@@ -65,7 +79,7 @@ static size_t nonzero_u8_scalar(int32_t *pos, const void *bytes, size_t n)
     return found;
 }
 
-/* ---- Keys ---------------------------------------------------------------------------------------------- */
+/* ---- Keys -------------------------------------------------------------------------------------------- */
 
 uint32_t syi_value_key(float canonical)
 {
@@ -113,7 +127,7 @@ static void keys_bf16_scalar(uint32_t *key, const void *x, size_t n, struct syi_
         key[i] = key_of((uint32_t)load_u16(x, i) << 16, stats);
 }
 
-/* ---- exp ----------------------------------------------------------------------------------------------- */
+/* ---- exp --------------------------------------------------------------------------------------------- */
 
 /*
  * exp(t) for t <= 0: n = nearest integer to t/ln2 by adding and taking away 1.5*2^23, r = t - n*ln2 with ln2
@@ -143,9 +157,94 @@ static void exp_keys_scalar(float *e, const uint32_t *key, size_t n, float m, fl
         e[i] = exp_scalar((syi_key_value(key[i]) - m) * inv_t);
 }
 
+/* ---- Weights ----------------------------------------------------------------------------------------- */
+
+uint64_t syi_weight(float e)
+{
+    const float scaled = (e < 1.0f ? e : 1.0f) * 1099511627776.0f; /* times 2^40 is exact */
+    if (scaled >= 8388608.0f)
+        return (uint64_t)scaled; /* an integer already */
+    return (uint64_t)((scaled + 8388608.0f) -
+                      8388608.0f); /* the sum has no fraction bits left: rounds to even */
+}
+
+static uint64_t weigh_f32_scalar(const void *x, size_t n, float m, float inv_t)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += syi_weight(exp_scalar((load_f32(x, i) - m) * inv_t));
+    return sum;
+}
+
+/* ---- Order of raw logits ----------------------------------------------------------------------------- */
+
+static uint16_t order_of(uint16_t bits)
+{
+    return bits & 0x8000u ? (uint16_t)~bits : (uint16_t)(bits | 0x8000u);
+}
+
+static uint16_t order_16(const void *x, size_t i)
+{
+    return order_of(load_u16(x, i));
+}
+
+static uint16_t order_32(const void *x, size_t i)
+{
+    return order_of((uint16_t)(syi_f32_bits(load_f32(x, i)) >> 16));
+}
+
+static void block_max(uint16_t *max, const void *x, size_t n_blocks, uint16_t (*order)(const void *, size_t))
+{
+    for (size_t b = 0; b < n_blocks; b++) {
+        max[b] = 0;
+        for (size_t i = 0; i < SYI_BLOCK; i++)
+            max[b] = order(x, b * SYI_BLOCK + i) > max[b] ? order(x, b * SYI_BLOCK + i) : max[b];
+    }
+}
+
+static void block_max_16_scalar(uint16_t *max, const void *x, size_t n_blocks)
+{
+    block_max(max, x, n_blocks, order_16);
+}
+
+static void block_max_32_scalar(uint16_t *max, const void *x, size_t n_blocks)
+{
+    block_max(max, x, n_blocks, order_32);
+}
+
+static size_t count_ge_u16_scalar(const uint16_t *v, size_t n, uint16_t floor)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++)
+        count += v[i] >= floor;
+    return count;
+}
+
+static size_t collect(int32_t *pos, const void *x, size_t n, uint16_t floor,
+                      uint16_t (*order)(const void *, size_t))
+{
+    size_t found = 0;
+    for (size_t i = 0; i < n; i++)
+        if (order(x, i) >= floor)
+            pos[found++] = (int32_t)i;
+    return found;
+}
+
+static size_t collect_16_scalar(int32_t *pos, const void *x, size_t n, uint16_t floor)
+{
+    return collect(pos, x, n, floor, order_16);
+}
+
+static size_t collect_32_scalar(int32_t *pos, const void *x, size_t n, uint16_t floor)
+{
+    return collect(pos, x, n, floor, order_32);
+}
+
 const struct syi_kernels syi_kernels_scalar = {
     .name = "scalar",
     .copy_row = copy_row_scalar,
+    .copy_fan = copy_fan_scalar,
+    .copy_rows = copy_rows_scalar,
     .scale_f32 = scale_f32_scalar,
     .scale_f16 = scale_f16_scalar,
     .scale_bf16 = scale_bf16_scalar,
@@ -154,4 +253,10 @@ const struct syi_kernels syi_kernels_scalar = {
     .keys_f16 = keys_f16_scalar,
     .keys_bf16 = keys_bf16_scalar,
     .exp_keys = exp_keys_scalar,
+    .weigh_f32 = weigh_f32_scalar,
+    .block_max_16 = block_max_16_scalar,
+    .block_max_32 = block_max_32_scalar,
+    .count_ge_u16 = count_ge_u16_scalar,
+    .collect_16 = collect_16_scalar,
+    .collect_32 = collect_32_scalar,
 };

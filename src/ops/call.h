@@ -71,7 +71,7 @@ sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t
 sy_status syi_query(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes,
                     sy_query *query, size_t query_bytes);
 
-/* ---- Steps of a check, in the order an operator calls them (check.c) ----------------------------------- */
+/* ---- Steps of a check, in the order an operator calls them (check.c) --------------------------------- */
 
 /* Null, dtype, rank of all tensors. `untouched`: the call will look at no data, so data pointers may be
    NULL. */
@@ -102,7 +102,7 @@ sy_status syi_check_step(struct syi_call *call, const char *name, const char *wh
 /* Stride, device, alias of all tensors. */
 sy_status syi_check_layout(struct syi_call *call);
 
-/* ---- Views for the plan, after the checks -------------------------------------------------------------- */
+/* ---- Views for the plan, after the checks ------------------------------------------------------------ */
 
 int64_t syi_extent(const struct syi_call *call, int i, int dim); /* 0 when absent or of lower rank */
 unsigned char *syi_data(const struct syi_call *call, int i);     /* NULL only when absent */

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-/* ---- Text of shapes and types -------------------------------------------------------------------------- */
+/* ---- Text of shapes and types ------------------------------------------------------------------------ */
 
 struct text {
     char s[160];
@@ -51,7 +51,7 @@ static struct text types_text(const struct syi_call *call, const struct syi_rule
     return text;
 }
 
-/* ---- Null, dtype, rank --------------------------------------------------------------------------------- */
+/* ---- Null, dtype, rank ------------------------------------------------------------------------------- */
 
 static bool looked_at(const struct syi_call *call, int i)
 {
@@ -155,7 +155,7 @@ sy_status syi_check_tensors(struct syi_call *call, bool untouched)
     return st == SY_OK ? check_rank(call) : st;
 }
 
-/* ---- Shapes and values --------------------------------------------------------------------------------- */
+/* ---- Shapes and values ------------------------------------------------------------------------------- */
 
 sy_status syi_check_shape(struct syi_call *call, int i, int rank, const int64_t *shape)
 {
@@ -231,7 +231,7 @@ sy_status syi_check_enum(struct syi_call *call, const char *field, int value, in
     return syi_fail_at(call->ctx, &fault, "is %d, want 0 to %d: %s", value, n - 1, names);
 }
 
-/* ---- Overflow, stride, device, alias ------------------------------------------------------------------- */
+/* ---- Overflow, stride, device, alias ----------------------------------------------------------------- */
 
 int64_t syi_stride(const DLTensor *t, int dim)
 {
@@ -424,7 +424,7 @@ sy_status syi_check_layout(struct syi_call *call)
     return call->query ? SY_OK : check_alias(call);
 }
 
-/* ---- Views --------------------------------------------------------------------------------------------- */
+/* ---- Views ------------------------------------------------------------------------------------------- */
 
 int64_t syi_extent(const struct syi_call *call, int i, int dim)
 {

@@ -27,14 +27,16 @@ static sy_status refuse(const sy_ctx_options *o, sy_status status, const char *s
     return status;
 }
 
-/* Names what was asked for and what there is. */
-static sy_status refuse_isa(const sy_ctx_options *o)
+/* Names what was asked for and what there is; `known` tells a table this CPU cannot run from no table at
+   all. */
+static sy_status refuse_isa(const sy_ctx_options *o, bool known)
 {
     char names[160];
-    size_t used = (size_t)snprintf(names, sizeof names, "%.64s, want one of:", o->isa);
+    size_t used = (size_t)snprintf(names, sizeof names, "%.64s%s, want one of:", o->isa,
+                                   known ? ", which this CPU cannot run" : "");
     for (int i = 0; sy_isa_name(i) != NULL && used < sizeof names; i++)
         used += (size_t)snprintf(names + used, sizeof names - used, " %s", sy_isa_name(i));
-    return refuse(o, SY_ERR_VALUE, "isa is ", names);
+    return refuse(o, known ? SY_ERR_UNSUPPORTED : SY_ERR_VALUE, "isa is ", names);
 }
 
 sy_status sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t options_bytes)
@@ -60,9 +62,10 @@ sy_status sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t op
         snprintf(value, sizeof value, "%d, want 0 or more", o.threads);
         return refuse(&o, SY_ERR_VALUE, "threads is ", value);
     }
-    const struct syi_kernels *kernels = syi_kernels_named(o.isa);
+    bool known;
+    const struct syi_kernels *kernels = syi_kernels_named(o.isa, &known);
     if (kernels == NULL)
-        return refuse_isa(&o);
+        return refuse_isa(&o, known);
     if (o.alloc == NULL) {
         o.alloc = alloc_default;
         o.dealloc = free_default;

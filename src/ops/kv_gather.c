@@ -179,6 +179,9 @@ static sy_status check(struct syi_call *call)
         st = syi_check_layout(call);
     if (st != SY_OK)
         return st;
+    const uint64_t size = (uint64_t)plan->block_size;
+    plan->block_shift = (size & (size - 1)) == 0 ? __builtin_ctzll(size) : -1;
+    plan->block_magic = size > 1 && size <= UINT32_MAX ? UINT64_MAX / size + 1 : 0;
     plan->cache = syi_data(call, CACHE);
     plan->indices = syi_rows_of(call, INDICES);
     plan->table = syi_rows_of(call, TABLE);

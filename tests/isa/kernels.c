@@ -46,6 +46,42 @@ static void copies_every_length_and_alignment(void **state)
         }
 }
 
+/* Guarded memory full of random bytes, off alignment by chance unless told to lie straight. */
+static unsigned char *random_buf(uint64_t *rng, size_t bytes, bool straight)
+{
+    unsigned char *data = buf_new(bytes, straight ? 0 : (size_t)rng_below(rng, 64));
+    rng_fill(rng, data, bytes);
+    return data;
+}
+
+/* Lengths around every chunk size; all straight now and then, as streaming stores want their destinations. */
+static void copies_groups_of_rows(void **state)
+{
+    uint64_t rng = 8;
+    for (size_t n = 1; n <= SYI_FAN; n++)
+        for (size_t bytes = 0; bytes <= 600; bytes++) {
+            void *dst[SYI_FAN], *src[SYI_FAN], *next[SYI_FAN];
+            const size_t spare =
+                n % 2 * 64; /* a guard copied on a guard shows nothing: half the sources go on */
+            for (size_t i = 0; i < n; i++) {
+                dst[i] = random_buf(&rng, bytes, bytes % 3 == 0);
+                src[i] = random_buf(&rng, bytes + spare, bytes % 5 == 0);
+                next[i] = random_buf(&rng, bytes + spare, bytes % 7 == 0);
+            }
+            table(state)->copy_fan(dst, n, next[0], bytes);
+            for (size_t i = 0; i < n; i++)
+                expect_bytes(dst[i], next[0], bytes);
+            const void *const *ahead = bytes % 2 ? (const void *const *)next : NULL;
+            table(state)->copy_rows(dst, (const void *const *)src, ahead, n, bytes);
+            for (size_t i = 0; i < n; i++) {
+                expect_bytes(dst[i], src[i], bytes);
+                buf_free(dst[i]);
+                buf_free(src[i]);
+                buf_free(next[i]);
+            }
+        }
+}
+
 /* The product of two f32 is exact in double, so rounding it once is the definition. */
 static uint32_t product_f32(float w, float x)
 {
@@ -261,8 +297,177 @@ static void exp_does_not_depend_on_position(void **state)
     }
 }
 
+/* A logit not above m: hard values, far ones, and t around -12, where half of all weights lie on a
+   rounding tie. */
+static float logit_below(uint64_t *rng, float m, float inv_t)
+{
+    const uint64_t kind = rng_u64(rng) % 8;
+    const float hard = f32_from_bits(hard_f32[rng_u64(rng) % COUNT_OF(hard_f32)]);
+    const double t = kind < 5 ? -11.5 - rng_unit(rng) * 1.5 : rng_unit(rng) * -90.0;
+    const float x = kind == 0 ? hard : kind == 1 ? m : (float)((double)m + t / (double)inv_t);
+    return x > m ? m : x;
+}
+
+/* round(e * 2^40) in double, where the product is exact; e itself has its own tests above. */
+static uint64_t exact_weight(float x, float m, float inv_t)
+{
+    float e;
+    const uint32_t key = syi_value_key(x == 0.0f ? 0.0f : x);
+    if (x != x)
+        return 0;
+    syi_kernels_scalar.exp_keys(&e, &key, 1, m, inv_t);
+    return (uint64_t)nearbyint(ldexp((double)e, 40));
+}
+
+static void weighs_f32(void **state)
+{
+    static const float most[] = {0.0f, 5.5f, -3.0f, 88.0f, 1e-40f, -1e30f, 0x1.fffffep127f};
+    uint64_t rng = 10;
+    for (size_t round = 0; round < 8 * COUNT_OF(most); round++)
+        for (size_t n = 0; n < MAX_N; n++) {
+            const float m = most[round % COUNT_OF(most)],
+                        inv_t = round % 2 ? 1.0f : (float)(0.25 + rng_unit(&rng) * 4);
+            unsigned char *x = buf_new(n * 4, (size_t)rng_below(&rng, 64));
+            uint64_t want = 0;
+            for (size_t i = 0; i < n; i++) {
+                const float value = logit_below(&rng, m, inv_t);
+                memcpy(x + i * 4, &value, 4);
+                want += exact_weight(value, m, inv_t);
+            }
+            assert_true(table(state)->weigh_f32(x, n, m, inv_t) == want);
+            assert_true(syi_kernels_scalar.weigh_f32(x, n, m, inv_t) == want);
+            buf_free(x);
+        }
+    static float equal[100003]; /* zeros: a long row of the largest weight */
+    assert_true(table(state)->weigh_f32(equal, COUNT_OF(equal), 0.0f, 0.5f) == (uint64_t)COUNT_OF(equal)
+                                                                                   << 40);
+}
+
+/* ---- Order of raw logits ----------------------------------------------------------------------------- */
+
+static uint16_t order_of(uint16_t upper)
+{
+    return (uint16_t)(upper < 0x8000 ? 0x8000 + upper : 0xffff - upper);
+}
+
+/* Upper halves, a kind per block: anything, one sign, specials of one or both signs, a lone non-negative. */
+static void fill_upper(uint64_t *rng, uint16_t *upper, size_t n)
+{
+    static const uint16_t special[] = {0x0000, 0x0001, 0x7f7f, 0x7f80, 0x7f81,
+                                       0x7fff, 0x7c00, 0x7bff, 0x7c01, 0x3f80};
+    for (size_t b = 0; b < n; b += SYI_BLOCK) {
+        const int64_t kind = rng_below(rng, 6), lone = rng_below(rng, SYI_BLOCK);
+        for (size_t i = b; i < n && i < b + SYI_BLOCK; i++) {
+            const uint16_t any = (uint16_t)rng_u64(rng), hard = special[rng_u64(rng) % COUNT_OF(special)];
+            upper[i] = kind == 0               ? any
+                       : kind == 1             ? any & 0x7fff
+                       : kind == 2             ? any | 0x8000
+                       : kind == 3             ? (uint16_t)(hard | (any & 0x8000))
+                       : kind == 4             ? hard | 0x8000
+                       : i == b + (size_t)lone ? any & 0x7fff
+                                               : any | 0x8000;
+        }
+    }
+}
+
+/* The logits themselves, in guarded memory: 2 bytes each, or 4 with random lower halves. */
+static unsigned char *raw_logits(uint64_t *rng, const uint16_t *upper, size_t n, size_t elem_bytes)
+{
+    unsigned char *x = random_buf(rng, n * elem_bytes, false);
+    for (size_t i = 0; i < n; i++)
+        for (size_t byte = 0; byte < 2; byte++) /* little-endian, as everywhere here */
+            x[i * elem_bytes + elem_bytes - 2 + byte] = (unsigned char)(upper[i] >> 8 * byte);
+    return x;
+}
+
+static void expect_block_maxima(void (*block_max)(uint16_t *, const void *, size_t), size_t elem_bytes)
+{
+    static uint16_t upper[40 * SYI_BLOCK];
+    uint64_t rng = 11;
+    for (size_t round = 0; round < 20 * 41; round++) {
+        const size_t n_blocks = round % 41;
+        fill_upper(&rng, upper, n_blocks * SYI_BLOCK);
+        unsigned char *x = raw_logits(&rng, upper, n_blocks * SYI_BLOCK, elem_bytes);
+        uint16_t *max = buf_new(n_blocks * sizeof *max, 0);
+        block_max(max, x, n_blocks);
+        for (size_t b = 0; b < n_blocks; b++) {
+            uint16_t want = 0;
+            for (size_t i = b * SYI_BLOCK; i < (b + 1) * SYI_BLOCK; i++)
+                want = order_of(upper[i]) > want ? order_of(upper[i]) : want;
+            assert_int_equal(max[b], want);
+        }
+        buf_free(max);
+        buf_free(x);
+    }
+}
+
+static void finds_maxima_of_blocks(void **state)
+{
+    expect_block_maxima(table(state)->block_max_16, 2);
+    expect_block_maxima(table(state)->block_max_32, 4);
+}
+
+static uint16_t some_floor(uint64_t *rng)
+{
+    static const uint16_t floors[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
+    const uint64_t r = rng_u64(rng);
+    return r % 2 ? floors[(r >> 8) % COUNT_OF(floors)] : (uint16_t)(r >> 16);
+}
+
+static void counts_from_a_floor(void **state)
+{
+    uint64_t rng = 12;
+    for (size_t round = 0; round < 20 * 71; round++) {
+        const size_t n = round % 71;
+        const uint16_t floor = some_floor(&rng);
+        uint16_t *v = buf_new(n * sizeof *v, 2 * (size_t)rng_below(&rng, 32));
+        size_t want = 0;
+        for (size_t i = 0; i < n; i++) {
+            v[i] = rng_below(&rng, 2) ? (uint16_t)rng_u64(&rng) : (uint16_t)(floor + rng_below(&rng, 3) - 1);
+            want += v[i] >= floor;
+        }
+        assert_int_equal(table(state)->count_ge_u16(v, n, floor), want);
+        buf_free(v);
+    }
+    static uint16_t same[300000]; /* longer than a counter of 16 bits per lane lasts */
+    memset(same, 0xff, sizeof same);
+    assert_int_equal(table(state)->count_ge_u16(same, COUNT_OF(same), 0xffff), COUNT_OF(same));
+    memset(same, 0x7f, sizeof same);
+    assert_int_equal(table(state)->count_ge_u16(same, COUNT_OF(same), 0x7f80), 0);
+}
+
+static void expect_collected(size_t (*collect)(int32_t *, const void *, size_t, uint16_t), size_t elem_bytes)
+{
+    uint64_t rng = 13;
+    for (size_t round = 0; round < 40 * (SYI_BLOCK + 1); round++) {
+        const size_t n = round % (SYI_BLOCK + 1);
+        uint16_t upper[SYI_BLOCK];
+        int32_t want[SYI_BLOCK];
+        size_t count = 0;
+        fill_upper(&rng, upper, n);
+        const uint16_t floor = n > 0 && rng_below(&rng, 3) == 0 ? order_of(upper[rng_below(&rng, (int64_t)n)])
+                                                                : some_floor(&rng);
+        for (size_t i = 0; i < n; i++)
+            if (order_of(upper[i]) >= floor)
+                want[count++] = (int32_t)i;
+        unsigned char *x = raw_logits(&rng, upper, n, elem_bytes);
+        int32_t *pos = buf_new(n * sizeof *pos, 0);
+        assert_int_equal(collect(pos, x, n, floor), count);
+        expect_bytes(pos, want, count * sizeof *want);
+        buf_free(pos);
+        buf_free(x);
+    }
+}
+
+static void collects_positions_from_a_floor(void **state)
+{
+    expect_collected(table(state)->collect_16, 2);
+    expect_collected(table(state)->collect_32, 4);
+}
+
 static const struct CMUnitTest slots[] = {
     cmocka_unit_test(copies_every_length_and_alignment),
+    cmocka_unit_test(copies_groups_of_rows),
     cmocka_unit_test(scales_f32),
     cmocka_unit_test(scales_f16),
     cmocka_unit_test(scales_bf16),
@@ -273,6 +478,10 @@ static const struct CMUnitTest slots[] = {
     cmocka_unit_test(exp_has_its_spot_values),
     cmocka_unit_test(exp_is_close_and_monotone),
     cmocka_unit_test(exp_does_not_depend_on_position),
+    cmocka_unit_test(weighs_f32),
+    cmocka_unit_test(finds_maxima_of_blocks),
+    cmocka_unit_test(counts_from_a_floor),
+    cmocka_unit_test(collects_positions_from_a_floor),
 };
 
 enum { N_SLOTS = sizeof slots / sizeof *slots, MAX_TABLES = 8 };

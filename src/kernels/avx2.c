@@ -1,0 +1,507 @@
+/*
+ * x86-64 with AVX2, FMA and F16C. The same bits as scalar.c: the same operation per element in the same
+ * order, fused only where scalar.c calls fmaf.
+ */
+#include "kernels/kernels.h"
+
+#include <immintrin.h>
+
+/* ---- Copies ------------------------------------------------------------------------------------------ */
+
+/* Rows from this many bytes on are stored past the caches; 0: never, as no measurement has asked for it
+   yet. */
+#ifndef SYI_STREAM_BYTES
+#define SYI_STREAM_BYTES 0
+#endif
+
+/* Stores leave in the order written: a core combines and streams whole lines only when they are ascending. */
+#define KEEP_ORDER() __asm__ volatile("" : : : "memory")
+
+struct bytes_128 {
+    __m256i part[4];
+};
+
+static inline struct bytes_128 load_128(const char *from)
+{
+    const __m256i *x = (const __m256i *)(const void *)from;
+    return (struct bytes_128){{_mm256_loadu_si256(x), _mm256_loadu_si256(x + 1), _mm256_loadu_si256(x + 2),
+                               _mm256_loadu_si256(x + 3)}};
+}
+
+static inline __attribute__((always_inline)) void store_128(char *to, struct bytes_128 v, const bool stream)
+{
+    __m256i *y = (__m256i *)(void *)to;
+    if (stream) { /* a loop over the four would send them through memory at -O2 */
+        _mm256_stream_si256(y, v.part[0]);
+        _mm256_stream_si256(y + 1, v.part[1]);
+        _mm256_stream_si256(y + 2, v.part[2]);
+        _mm256_stream_si256(y + 3, v.part[3]);
+    } else {
+        _mm256_storeu_si256(y, v.part[0]);
+        _mm256_storeu_si256(y + 1, v.part[1]);
+        _mm256_storeu_si256(y + 2, v.part[2]);
+        _mm256_storeu_si256(y + 3, v.part[3]);
+    }
+    KEEP_ORDER();
+}
+
+static void copy_row_avx2(void *dst, const void *src, size_t bytes)
+{
+    memcpy(dst, src, bytes);
+}
+
+static inline __attribute__((always_inline)) void fan(void *const *dst, size_t n, const char *src,
+                                                      size_t bytes, const bool stream)
+{
+    size_t at = 0;
+    for (; at + 128 <= bytes; at += 128) {
+        const struct bytes_128 v = load_128(src + at);
+        for (size_t i = 0; i < n; i++)
+            store_128((char *)dst[i] + at, v, stream);
+    }
+    if (at < bytes)
+        for (size_t i = 0; i < n; i++)
+            memcpy((char *)dst[i] + at, src + at, bytes - at);
+}
+
+static bool may_stream(void *const *dst, size_t n, size_t bytes)
+{
+    const size_t least = SYI_STREAM_BYTES;
+    uintptr_t all = 0;
+    for (size_t i = 0; i < n; i++)
+        all |= (uintptr_t)dst[i];
+    return least != 0 && bytes >= least &&
+           all % sizeof(__m256i) == 0; /* a streaming store off its size faults */
+}
+
+static void copy_fan_avx2(void *const *dst, size_t n, const void *src, size_t bytes)
+{
+    if (may_stream(dst, n, bytes)) {
+        fan(dst, n, src, bytes, true);
+        _mm_sfence(); /* streamed bytes come before later stores, as whoever signals another thread expects */
+    } else {
+        fan(dst, n, src, bytes, false);
+    }
+}
+
+static void fetch_ahead(const char *row, size_t bytes)
+{
+    for (size_t at = 0; at < bytes && at < 256; at += 64)
+        __builtin_prefetch(row + at, 0, 2);
+    if (bytes > 256) {
+        __builtin_prefetch(row + bytes / 2, 0, 2);
+        __builtin_prefetch(row + bytes - 1, 0, 2);
+    }
+}
+
+static void copy_rows_avx2(void *const *dst, const void *const *src, const void *const *next, size_t n,
+                           size_t bytes)
+{
+    size_t at = 0;
+    if (next != NULL)
+        for (size_t i = 0; i < n; i++)
+            fetch_ahead(next[i], bytes);
+    for (; at + 128 <= bytes; at += 128)
+        for (size_t i = 0; i < n; i++)
+            store_128((char *)dst[i] + at, load_128((const char *)src[i] + at), false);
+    if (at < bytes)
+        for (size_t i = 0; i < n; i++)
+            memcpy((char *)dst[i] + at, (const char *)src[i] + at, bytes - at);
+}
+
+/* ---- Eight elements, widened to words ---------------------------------------------------------------- */
+
+static __m256i load_words(const void *x)
+{
+    return _mm256_loadu_si256(x);
+}
+
+static __m256i load_f16(const void *x)
+{
+    return _mm256_castps_si256(_mm256_cvtph_ps(_mm_loadu_si128(x)));
+}
+
+static __m256i load_bf16(const void *x)
+{
+    return _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(x)), 16);
+}
+
+static __m256i words(uint32_t bits)
+{
+    return _mm256_set1_epi32((int)bits);
+}
+
+static __m256 constant(uint32_t bits)
+{
+    return _mm256_castsi256_ps(words(bits));
+}
+
+/* ---- Scaling ----------------------------------------------------------------------------------------- */
+
+static void store_f32(void *y, __m256 v)
+{
+    _mm256_storeu_si256(y, _mm256_castps_si256(v));
+}
+
+static void store_f16(void *y, __m256 v)
+{
+    _mm_storeu_si128(y, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+static void store_bf16(void *y, __m256 v)
+{
+    const __m256i bits = _mm256_castps_si256(v);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), words(1));
+    const __m256i upper = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, words(0x7fff)), odd), 16);
+    _mm_storeu_si128(y, _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1)));
+}
+
+/* A canonical f32 NaN narrows to the canonical NaN of either 16-bit type, so this is the only place to
+   look for one. */
+static __m256 times(__m256 x, __m256 w)
+{
+    const __m256 product = _mm256_mul_ps(x, w);
+    return _mm256_blendv_ps(product, constant(0x7fc00000u), _mm256_cmp_ps(product, product, _CMP_UNORD_Q));
+}
+
+/* Eight at a time; returns how many are done. */
+static inline __attribute__((always_inline)) size_t scale(char *y, const char *x, float w, size_t n,
+                                                          size_t elem_bytes, __m256i (*load)(const void *),
+                                                          void (*store)(void *, __m256))
+{
+    const __m256 weight = _mm256_set1_ps(w);
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        store(y + i * elem_bytes, times(_mm256_castsi256_ps(load(x + i * elem_bytes)), weight));
+    return i;
+}
+
+static void scale_f32_avx2(void *dst, const void *src, float w, size_t n)
+{
+    const size_t done = scale(dst, src, w, n, 4, load_words, store_f32);
+    syi_kernels_scalar.scale_f32((char *)dst + done * 4, (const char *)src + done * 4, w, n - done);
+}
+
+static void scale_f16_avx2(void *dst, const void *src, float w, size_t n)
+{
+    const size_t done = scale(dst, src, w, n, 2, load_f16, store_f16);
+    syi_kernels_scalar.scale_f16((char *)dst + done * 2, (const char *)src + done * 2, w, n - done);
+}
+
+static void scale_bf16_avx2(void *dst, const void *src, float w, size_t n)
+{
+    const size_t done = scale(dst, src, w, n, 2, load_bf16, store_bf16);
+    syi_kernels_scalar.scale_bf16((char *)dst + done * 2, (const char *)src + done * 2, w, n - done);
+}
+
+/* ---- Positions --------------------------------------------------------------------------------------- */
+
+static size_t push_set(int32_t *pos, size_t found, uint64_t mask, size_t base)
+{
+    for (; mask != 0; mask &= mask - 1)
+        pos[found++] = (int32_t)(base + (size_t)__builtin_ctzll(mask));
+    return found;
+}
+
+static size_t nonzero_u8_avx2(int32_t *pos, const void *bytes, size_t n)
+{
+    const char *b = bytes;
+    size_t found = 0, i = 0;
+    for (; i + 32 <= n; i += 32) {
+        const __m256i zero = _mm256_cmpeq_epi8(load_words(b + i), _mm256_setzero_si256());
+        found = push_set(pos, found, ~(uint32_t)_mm256_movemask_epi8(zero), i);
+    }
+    for (; i < n; i++)
+        if (b[i] != 0)
+            pos[found++] = (int32_t)i;
+    return found;
+}
+
+/* ---- Keys -------------------------------------------------------------------------------------------- */
+
+struct key_lanes {
+    __m256i max, nan, inf;
+};
+
+static __m256i keys_of(__m256i bits, struct key_lanes *lanes)
+{
+    const __m256i magnitude = _mm256_and_si256(bits, words(0x7fffffffu));
+    const __m256i nan = _mm256_cmpgt_epi32(magnitude, words(0x7f800000u));
+    const __m256i inf = _mm256_cmpeq_epi32(bits, words(0x7f800000u));
+    const __m256i flip = _mm256_or_si256(_mm256_srai_epi32(bits, 31), words(0x80000000u));
+    const __m256i minus_zero = _mm256_cmpeq_epi32(bits, words(0x80000000u));
+    __m256i key = _mm256_xor_si256(bits, flip);
+    key = _mm256_blendv_epi8(key, words(0x80000000u), minus_zero);
+    key = _mm256_blendv_epi8(key, words(SYI_KEY_MINUS_INF), nan);
+    key = _mm256_blendv_epi8(key, words(0xff7fffffu), inf);
+    lanes->max = _mm256_max_epu32(lanes->max, key);
+    lanes->nan = _mm256_or_si256(lanes->nan, nan);
+    lanes->inf = _mm256_or_si256(lanes->inf, inf);
+    return key;
+}
+
+static void add_lanes(struct syi_key_stats *stats, const struct key_lanes *lanes)
+{
+    uint32_t max[8];
+    _mm256_storeu_si256((void *)max, lanes->max);
+    for (int i = 0; i < 8; i++)
+        stats->max = max[i] > stats->max ? max[i] : stats->max;
+    stats->flags |= _mm256_movemask_epi8(lanes->nan) != 0 ? SY_ROW_NAN : 0;
+    stats->flags |= _mm256_movemask_epi8(lanes->inf) != 0 ? SY_ROW_INF : 0;
+}
+
+/* Eight at a time; returns how many are done. */
+static inline __attribute__((always_inline)) size_t keys(uint32_t *key, const char *x, size_t n,
+                                                         size_t elem_bytes, __m256i (*load)(const void *),
+                                                         struct syi_key_stats *stats)
+{
+    const __m256i none = _mm256_setzero_si256();
+    struct key_lanes lanes = {none, none, none};
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_si256((void *)(key + i), keys_of(load(x + i * elem_bytes), &lanes));
+    add_lanes(stats, &lanes);
+    return i;
+}
+
+static void keys_f32_avx2(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats)
+{
+    const size_t done = keys(key, x, n, 4, load_words, stats);
+    syi_kernels_scalar.keys_f32(key + done, (const char *)x + done * 4, n - done, stats);
+}
+
+static void keys_f16_avx2(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats)
+{
+    const size_t done = keys(key, x, n, 2, load_f16, stats);
+    syi_kernels_scalar.keys_f16(key + done, (const char *)x + done * 2, n - done, stats);
+}
+
+static void keys_bf16_avx2(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats)
+{
+    const size_t done = keys(key, x, n, 2, load_bf16, stats);
+    syi_kernels_scalar.keys_bf16(key + done, (const char *)x + done * 2, n - done, stats);
+}
+
+/* ---- exp --------------------------------------------------------------------------------------------- */
+
+/* Step for step exp_scalar of scalar.c. */
+static __m256 exp_avx2(__m256 t)
+{
+    const __m256 magic = _mm256_set1_ps(12582912.0f);
+    const __m256 live = _mm256_cmp_ps(t, _mm256_set1_ps(-86.0f), _CMP_GE_OQ);
+    const __m256 n = _mm256_sub_ps(_mm256_fmadd_ps(t, constant(0x3fb8aa3b), magic), magic);
+    __m256 r = _mm256_fmadd_ps(n, constant(0xbf318000), t);
+    r = _mm256_fmadd_ps(n, constant(0x395e8083), r);
+    __m256 c = constant(0x3ab526b0);
+    c = _mm256_fmadd_ps(c, r, constant(0x3c091cc7));
+    c = _mm256_fmadd_ps(c, r, constant(0x3d2aac58));
+    c = _mm256_fmadd_ps(c, r, constant(0x3e2aaa49));
+    c = _mm256_fmadd_ps(c, r, constant(0x3efffffe));
+    const __m256 y = _mm256_add_ps(_mm256_set1_ps(1.0f), _mm256_fmadd_ps(_mm256_mul_ps(r, r), c, r));
+    const __m256i e = _mm256_add_epi32(_mm256_castps_si256(y), _mm256_slli_epi32(_mm256_cvttps_epi32(n), 23));
+    return _mm256_and_ps(_mm256_castsi256_ps(e), live);
+}
+
+static __m256 exp_of(__m256 value, float m, float inv_t)
+{
+    return exp_avx2(_mm256_mul_ps(_mm256_sub_ps(value, _mm256_set1_ps(m)), _mm256_set1_ps(inv_t)));
+}
+
+static __m256 value_of(__m256i key)
+{
+    const __m256i low = _mm256_andnot_si256(_mm256_srai_epi32(key, 31), words(0x7fffffffu));
+    return _mm256_castsi256_ps(_mm256_xor_si256(_mm256_xor_si256(key, words(0x80000000u)), low));
+}
+
+static void exp_keys_avx2(float *e, const uint32_t *key, size_t n, float m, float inv_t)
+{
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(e + i, exp_of(value_of(load_words(key + i)), m, inv_t));
+    syi_kernels_scalar.exp_keys(e + i, key + i, n - i, m, inv_t);
+}
+
+/* e * 2^40 is exact, so the sum is the one rounding: it leaves the weight, to nearest even, in the low
+   bits of 2^52. */
+static __m256i weights_over_2_52(__m128 e)
+{
+    return _mm256_castpd_si256(_mm256_fmadd_pd(_mm256_cvtps_pd(e), _mm256_set1_pd(1099511627776.0),
+                                               _mm256_set1_pd(4503599627370496.0)));
+}
+
+static uint64_t weigh_f32_avx2(const void *x, size_t n, float m, float inv_t)
+{
+    const char *in = x;
+    __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const __m256 e = exp_of(_mm256_castsi256_ps(load_words(in + i * 4)), m, inv_t);
+        low = _mm256_add_epi64(low, weights_over_2_52(_mm256_castps256_ps128(e)));
+        high = _mm256_add_epi64(high, weights_over_2_52(_mm256_extractf128_ps(e, 1)));
+    }
+    uint64_t sum[4];
+    _mm256_storeu_si256((void *)sum, _mm256_add_epi64(low, high));
+    const uint64_t excess =
+        (uint64_t)i * UINT64_C(0x4330000000000000); /* the bits of 2^52, i times, modulo 2^64 */
+    return sum[0] + sum[1] + sum[2] + sum[3] - excess +
+           syi_kernels_scalar.weigh_f32(in + i * 4, n - i, m, inv_t);
+}
+
+/* ---- Order of raw logits ----------------------------------------------------------------------------- */
+
+/* The largest order, given all orders inverted; the only horizontal minimum there is. */
+static uint16_t best_of(__m128i inverted)
+{
+    return (uint16_t) ~(uint32_t)_mm_cvtsi128_si32(_mm_minpos_epu16(inverted));
+}
+
+/*
+ * As signed integers, bit patterns order like the values while any of them is non-negative, so the maximum
+ * needs no conversion per element; a block of negatives alone (an order below 0x8000) is done again with the
+ * least pattern.
+ */
+static uint16_t best_16(const char *x)
+{
+    const __m256i a = load_words(x), b = load_words(x + 32), c = load_words(x + 64), d = load_words(x + 96);
+    __m256i m = _mm256_max_epi16(_mm256_max_epi16(a, b), _mm256_max_epi16(c, d));
+    __m128i half = _mm_max_epi16(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
+    const uint16_t best = best_of(_mm_xor_si128(half, _mm_set1_epi16(0x7fff)));
+    if (best >= 0x8000u)
+        return best;
+    m = _mm256_min_epi16(_mm256_min_epi16(a, b), _mm256_min_epi16(c, d));
+    half = _mm_min_epi16(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
+    return best_of(half);
+}
+
+/* The same with whole words, of which the upper halves count. */
+static uint16_t best_32(const char *x)
+{
+    const __m128i lower = _mm_set1_epi32(0xffff); /* an inverted order no minimum takes */
+    __m256i m = load_words(x);
+    for (size_t i = 32; i < SYI_BLOCK_BYTES_32; i += 32)
+        m = _mm256_max_epi32(m, load_words(x + i));
+    __m128i half = _mm_max_epi32(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
+    const uint16_t best = best_of(_mm_or_si128(_mm_xor_si128(half, _mm_set1_epi32(0x7fff0000)), lower));
+    if (best >= 0x8000u)
+        return best;
+    m = load_words(x);
+    for (size_t i = 32; i < SYI_BLOCK_BYTES_32; i += 32)
+        m = _mm256_min_epi32(m, load_words(x + i));
+    half = _mm_min_epi32(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
+    return best_of(_mm_or_si128(half, lower));
+}
+
+static inline __attribute__((always_inline)) void
+block_max(uint16_t *max, const char *x, size_t n_blocks, size_t block_bytes, uint16_t (*best)(const char *))
+{
+    for (size_t b = 0; b < n_blocks; b++, x += block_bytes) {
+        for (size_t line = 0; line < block_bytes;
+             line += 64) /* the core's own prefetch stops at every page */
+            __builtin_prefetch(x + 8192 + line, 0, 2);
+        max[b] = best(x);
+    }
+}
+
+static void block_max_16_avx2(uint16_t *max, const void *x, size_t n_blocks)
+{
+    block_max(max, x, n_blocks, SYI_BLOCK_BYTES_16, best_16);
+}
+
+static void block_max_32_avx2(uint16_t *max, const void *x, size_t n_blocks)
+{
+    block_max(max, x, n_blocks, SYI_BLOCK_BYTES_32, best_32);
+}
+
+static __m256i at_least_16(__m256i v, __m256i least)
+{
+    return _mm256_cmpeq_epi16(_mm256_max_epu16(v, least), v);
+}
+
+static size_t count_ge_u16_avx2(const uint16_t *v, size_t n, uint16_t floor)
+{
+    const __m256i least = _mm256_set1_epi16((short)floor);
+    size_t count = 0, i = 0;
+    for (; i + 32 <= n; i += 32) {
+        const __m256i low = at_least_16(load_words(v + i), least),
+                      high = at_least_16(load_words(v + i + 16), least);
+        count += (size_t)__builtin_popcount((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(low, high)));
+    }
+    return count + syi_kernels_scalar.count_ge_u16(v + i, n - i, floor);
+}
+
+static __m256i ge_16(const char *x, __m256i least)
+{
+    const __m256i bits = load_words(x);
+    const __m256i flip = _mm256_or_si256(_mm256_srai_epi16(bits, 15), _mm256_set1_epi16((short)0x8000u));
+    return at_least_16(_mm256_xor_si256(bits, flip), least);
+}
+
+/* One bit for each element of a block. Packing works within halves: 0xd8 swaps the middle quarters back. */
+static uint64_t hits_16(const char *x, uint16_t floor)
+{
+    const __m256i least = _mm256_set1_epi16((short)floor);
+    const __m256i low = _mm256_packs_epi16(ge_16(x, least), ge_16(x + 32, least));
+    const __m256i high = _mm256_packs_epi16(ge_16(x + 64, least), ge_16(x + 96, least));
+    const uint32_t first = (uint32_t)_mm256_movemask_epi8(_mm256_permute4x64_epi64(low, 0xd8));
+    const uint32_t second = (uint32_t)_mm256_movemask_epi8(_mm256_permute4x64_epi64(high, 0xd8));
+    return first | (uint64_t)second << 32;
+}
+
+/* A whole word is at least the floor with zeros below it exactly when its upper half is at least the
+   floor. */
+static uint64_t hits_32(const char *x, uint16_t floor)
+{
+    const __m256i least = words((uint32_t)floor << 16);
+    uint64_t hits = 0;
+    for (size_t i = 0; i < SYI_BLOCK; i += 8) {
+        const __m256i bits = load_words(x + i * 4);
+        const __m256i flip = _mm256_or_si256(_mm256_srai_epi32(bits, 31), words(0x80000000u));
+        const __m256i order = _mm256_xor_si256(bits, flip);
+        const __m256i ge = _mm256_cmpeq_epi32(_mm256_max_epu32(order, least), order);
+        hits |= (uint64_t)(uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(ge)) << i;
+    }
+    return hits;
+}
+
+static inline __attribute__((always_inline)) size_t collect(int32_t *pos, const void *x, size_t n,
+                                                            uint16_t floor, size_t elem_bytes,
+                                                            uint64_t (*hits)(const char *, uint16_t))
+{
+    if (n == SYI_BLOCK)
+        return push_set(pos, 0, hits(x, floor), 0);
+    char padded[SYI_BLOCK_BYTES_32] = {0};
+    memcpy(padded, x, n * elem_bytes);
+    return push_set(pos, 0, hits(padded, floor) & ((UINT64_C(1) << n) - 1), 0);
+}
+
+static size_t collect_16_avx2(int32_t *pos, const void *x, size_t n, uint16_t floor)
+{
+    return collect(pos, x, n, floor, 2, hits_16);
+}
+
+static size_t collect_32_avx2(int32_t *pos, const void *x, size_t n, uint16_t floor)
+{
+    return collect(pos, x, n, floor, 4, hits_32);
+}
+
+const struct syi_kernels syi_kernels_avx2 = {
+    .name = "avx2",
+    .needs = SYI_CPU_AVX2,
+    .copy_row = copy_row_avx2,
+    .copy_fan = copy_fan_avx2,
+    .copy_rows = copy_rows_avx2,
+    .scale_f32 = scale_f32_avx2,
+    .scale_f16 = scale_f16_avx2,
+    .scale_bf16 = scale_bf16_avx2,
+    .nonzero_u8 = nonzero_u8_avx2,
+    .keys_f32 = keys_f32_avx2,
+    .keys_f16 = keys_f16_avx2,
+    .keys_bf16 = keys_bf16_avx2,
+    .exp_keys = exp_keys_avx2,
+    .weigh_f32 = weigh_f32_avx2,
+    .block_max_16 = block_max_16_avx2,
+    .block_max_32 = block_max_32_avx2,
+    .count_ge_u16 = count_ge_u16_avx2,
+    .collect_16 = collect_16_avx2,
+    .collect_32 = collect_32_avx2,
+};

@@ -1,0 +1,500 @@
+/*
+ * AArch64 with Advanced SIMD, which every 64-bit Arm has. The same bits as scalar.c: the same operation per
+ * element in the same order, fused only where scalar.c calls fmaf.
+ */
+#include "kernels/kernels.h"
+
+#include <arm_neon.h>
+
+/* ---- Copies ------------------------------------------------------------------------------------------ */
+
+/*
+ * 128 bytes held in eight registers, loaded and stored in order. The instructions are written out because the
+ * core streams whole lines only when they leave in ascending order; a compiler that interleaved the stores of
+ * a fan-out made it 1.7 times slower.
+ */
+#define LOAD_128(from) \
+    __asm__ volatile( \
+        "ldp q0, q1, [%0]\n\tldp q2, q3, [%0, #32]\n\tldp q4, q5, [%0, #64]\n\tldp q6, q7, [%0, #96]" \
+        : \
+        : "r"(from) \
+        : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "memory")
+#define STORE_128(to) \
+    __asm__ volatile( \
+        "stp q0, q1, [%0]\n\tstp q2, q3, [%0, #32]\n\tstp q4, q5, [%0, #64]\n\tstp q6, q7, [%0, #96]" \
+        : \
+        : "r"(to) \
+        : "memory")
+
+static void copy_row_neon(void *dst, const void *src, size_t bytes)
+{
+    memcpy(dst, src, bytes);
+}
+
+static inline __attribute__((always_inline)) void fan(void *const *dst, const size_t n, const char *src,
+                                                      size_t bytes)
+{
+    char *to[SYI_FAN];
+    size_t at = 0;
+    for (size_t i = 0; i < n; i++)
+        to[i] = dst[i];
+    for (; at + 128 <= bytes; at += 128) {
+        LOAD_128(src + at);
+        for (size_t i = 0; i < n; i++)
+            STORE_128(to[i] + at);
+    }
+    if (at < bytes)
+        for (size_t i = 0; i < n; i++)
+            memcpy(to[i] + at, src + at, bytes - at);
+}
+
+static void copy_fan_neon(void *const *dst, size_t n, const void *src, size_t bytes)
+{
+    switch (n) { /* a constant count keeps the addresses in registers */
+    case 8:
+        fan(dst, 8, src, bytes);
+        break;
+    case 7:
+        fan(dst, 7, src, bytes);
+        break;
+    case 6:
+        fan(dst, 6, src, bytes);
+        break;
+    case 5:
+        fan(dst, 5, src, bytes);
+        break;
+    case 4:
+        fan(dst, 4, src, bytes);
+        break;
+    case 3:
+        fan(dst, 3, src, bytes);
+        break;
+    case 2:
+        fan(dst, 2, src, bytes);
+        break;
+    case 1:
+        memcpy(dst[0], src, bytes);
+        break;
+    default:
+        break;
+    }
+}
+
+static void fetch_ahead(const char *row, size_t bytes)
+{
+    for (size_t at = 0; at < bytes && at < 256; at += 64)
+        __builtin_prefetch(row + at, 0, 2);
+    if (bytes > 256) {
+        __builtin_prefetch(row + bytes / 2, 0, 2);
+        __builtin_prefetch(row + bytes - 1, 0, 2);
+    }
+}
+
+static void copy_rows_neon(void *const *dst, const void *const *src, const void *const *next, size_t n,
+                           size_t bytes)
+{
+    size_t at = 0;
+    if (next != NULL)
+        for (size_t i = 0; i < n; i++)
+            fetch_ahead(next[i], bytes);
+    for (; at + 128 <= bytes; at += 128)
+        for (size_t i = 0; i < n; i++) {
+            LOAD_128((const char *)src[i] + at);
+            STORE_128((char *)dst[i] + at);
+        }
+    if (at < bytes)
+        for (size_t i = 0; i < n; i++)
+            memcpy((char *)dst[i] + at, (const char *)src[i] + at, bytes - at);
+}
+
+/* ---- Scaling ----------------------------------------------------------------------------------------- */
+
+static float32x4_t times(float32x4_t x, float w)
+{
+    const float32x4_t product = vmulq_n_f32(x, w);
+    return vbslq_f32(vceqq_f32(product, product), product, vreinterpretq_f32_u32(vdupq_n_u32(0x7fc00000u)));
+}
+
+static void scale_f32_neon(void *dst, const void *src, float w, size_t n)
+{
+    const uint8_t *x = src;
+    uint8_t *y = dst;
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const float32x4_t a = vreinterpretq_f32_u8(vld1q_u8(x + i * 4));
+        const float32x4_t b = vreinterpretq_f32_u8(vld1q_u8(x + i * 4 + 16));
+        vst1q_u8(y + i * 4, vreinterpretq_u8_f32(times(a, w)));
+        vst1q_u8(y + i * 4 + 16, vreinterpretq_u8_f32(times(b, w)));
+    }
+    syi_kernels_scalar.scale_f32(y + i * 4, x + i * 4, w, n - i);
+}
+
+static uint16x4_t narrow_f16(float32x4_t x)
+{
+    const uint16x4_t rounded = vreinterpret_u16_f16(vcvt_f16_f32(x));
+    return vbsl_u16(vmovn_u32(vceqq_f32(x, x)), rounded, vdup_n_u16(0x7e00));
+}
+
+static uint16x4_t narrow_bf16(float32x4_t x)
+{
+    const uint32x4_t bits = vreinterpretq_u32_f32(x);
+    const uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+    const uint16x4_t rounded = vshrn_n_u32(vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd), 16);
+    return vbsl_u16(vmovn_u32(vceqq_f32(x, x)), rounded, vdup_n_u16(0x7fc0));
+}
+
+static float32x4_t widen_f16(uint16x4_t x)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u16(x));
+}
+
+static float32x4_t widen_bf16(uint16x4_t x)
+{
+    return vreinterpretq_f32_u32(vshll_n_u16(x, 16));
+}
+
+static void scale_f16_neon(void *dst, const void *src, float w, size_t n)
+{
+    const uint8_t *x = src;
+    uint8_t *y = dst;
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const uint16x8_t v = vreinterpretq_u16_u8(vld1q_u8(x + i * 2));
+        const uint16x4_t low = narrow_f16(vmulq_n_f32(widen_f16(vget_low_u16(v)), w));
+        const uint16x4_t high = narrow_f16(vmulq_n_f32(widen_f16(vget_high_u16(v)), w));
+        vst1q_u8(y + i * 2, vreinterpretq_u8_u16(vcombine_u16(low, high)));
+    }
+    syi_kernels_scalar.scale_f16(y + i * 2, x + i * 2, w, n - i);
+}
+
+static void scale_bf16_neon(void *dst, const void *src, float w, size_t n)
+{
+    const uint8_t *x = src;
+    uint8_t *y = dst;
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const uint16x8_t v = vreinterpretq_u16_u8(vld1q_u8(x + i * 2));
+        const uint16x4_t low = narrow_bf16(vmulq_n_f32(widen_bf16(vget_low_u16(v)), w));
+        const uint16x4_t high = narrow_bf16(vmulq_n_f32(widen_bf16(vget_high_u16(v)), w));
+        vst1q_u8(y + i * 2, vreinterpretq_u8_u16(vcombine_u16(low, high)));
+    }
+    syi_kernels_scalar.scale_bf16(y + i * 2, x + i * 2, w, n - i);
+}
+
+/* ---- Positions --------------------------------------------------------------------------------------- */
+
+/* Four bits per byte of a 0x00/0xff vector: the nearest thing to a movemask. */
+static uint64_t nibbles(uint8x16_t mask)
+{
+    return vget_lane_u64(vreinterpret_u64_u8(vshrn_n_u16(vreinterpretq_u16_u8(mask), 4)), 0);
+}
+
+static size_t push_set(int32_t *pos, size_t found, uint64_t mask, size_t base)
+{
+    for (mask &= UINT64_C(0x1111111111111111); mask != 0; mask &= mask - 1)
+        pos[found++] = (int32_t)(base + (size_t)(__builtin_ctzll(mask) >> 2));
+    return found;
+}
+
+static size_t nonzero_u8_neon(int32_t *pos, const void *bytes, size_t n)
+{
+    const uint8_t *b = bytes;
+    size_t found = 0, i = 0;
+    for (; i + 16 <= n; i += 16) {
+        const uint8x16_t v = vld1q_u8(b + i);
+        found = push_set(pos, found, nibbles(vtstq_u8(v, v)), i);
+    }
+    for (; i < n; i++)
+        if (b[i] != 0)
+            pos[found++] = (int32_t)i;
+    return found;
+}
+
+/* ---- Keys -------------------------------------------------------------------------------------------- */
+
+struct key_lanes {
+    uint32x4_t max, nan, inf;
+};
+
+static uint32x4_t keys_of(uint32x4_t bits, struct key_lanes *lanes)
+{
+    const uint32x4_t magnitude = vandq_u32(bits, vdupq_n_u32(0x7fffffffu));
+    const uint32x4_t nan = vcgtq_u32(magnitude, vdupq_n_u32(0x7f800000u));
+    const uint32x4_t inf = vceqq_u32(bits, vdupq_n_u32(0x7f800000u));
+    const uint32x4_t sign = vreinterpretq_u32_s32(vshrq_n_s32(vreinterpretq_s32_u32(bits), 31));
+    uint32x4_t key = veorq_u32(bits, vorrq_u32(sign, vdupq_n_u32(0x80000000u)));
+    key = vbslq_u32(vceqq_u32(magnitude, vdupq_n_u32(0)), vdupq_n_u32(0x80000000u), key);
+    key = vbslq_u32(nan, vdupq_n_u32(SYI_KEY_MINUS_INF), key);
+    key = vbslq_u32(inf, vdupq_n_u32(0xff7fffffu), key);
+    lanes->max = vmaxq_u32(lanes->max, key);
+    lanes->nan = vorrq_u32(lanes->nan, nan);
+    lanes->inf = vorrq_u32(lanes->inf, inf);
+    return key;
+}
+
+static void add_lanes(struct syi_key_stats *stats, const struct key_lanes *lanes)
+{
+    const uint32_t max = vmaxvq_u32(lanes->max);
+    stats->max = max > stats->max ? max : stats->max;
+    stats->flags |= vmaxvq_u32(lanes->nan) != 0 ? SY_ROW_NAN : 0;
+    stats->flags |= vmaxvq_u32(lanes->inf) != 0 ? SY_ROW_INF : 0;
+}
+
+static void keys_f32_neon(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats)
+{
+    const uint8_t *in = x;
+    struct key_lanes lanes = {vdupq_n_u32(0), vdupq_n_u32(0), vdupq_n_u32(0)};
+    size_t i = 0;
+    for (; i + 4 <= n; i += 4)
+        vst1q_u32(key + i, keys_of(vreinterpretq_u32_u8(vld1q_u8(in + i * 4)), &lanes));
+    add_lanes(stats, &lanes);
+    syi_kernels_scalar.keys_f32(key + i, in + i * 4, n - i, stats);
+}
+
+static void keys_f16_neon(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats)
+{
+    const uint8_t *in = x;
+    struct key_lanes lanes = {vdupq_n_u32(0), vdupq_n_u32(0), vdupq_n_u32(0)};
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const uint16x8_t v = vreinterpretq_u16_u8(vld1q_u8(in + i * 2));
+        vst1q_u32(key + i, keys_of(vreinterpretq_u32_f32(widen_f16(vget_low_u16(v))), &lanes));
+        vst1q_u32(key + i + 4, keys_of(vreinterpretq_u32_f32(widen_f16(vget_high_u16(v))), &lanes));
+    }
+    add_lanes(stats, &lanes);
+    syi_kernels_scalar.keys_f16(key + i, in + i * 2, n - i, stats);
+}
+
+static void keys_bf16_neon(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats)
+{
+    const uint8_t *in = x;
+    struct key_lanes lanes = {vdupq_n_u32(0), vdupq_n_u32(0), vdupq_n_u32(0)};
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const uint16x8_t v = vreinterpretq_u16_u8(vld1q_u8(in + i * 2));
+        vst1q_u32(key + i, keys_of(vshll_n_u16(vget_low_u16(v), 16), &lanes));
+        vst1q_u32(key + i + 4, keys_of(vshll_n_u16(vget_high_u16(v), 16), &lanes));
+    }
+    add_lanes(stats, &lanes);
+    syi_kernels_scalar.keys_bf16(key + i, in + i * 2, n - i, stats);
+}
+
+/* ---- exp --------------------------------------------------------------------------------------------- */
+
+static float32x4_t constant(uint32_t bits)
+{
+    return vreinterpretq_f32_u32(vdupq_n_u32(bits));
+}
+
+/* Step for step exp_scalar of scalar.c. */
+static float32x4_t exp_neon(float32x4_t t)
+{
+    const float32x4_t magic = vdupq_n_f32(12582912.0f);
+    const uint32x4_t live = vcgeq_f32(t, vdupq_n_f32(-86.0f));
+    const float32x4_t n = vsubq_f32(vfmaq_f32(magic, t, constant(0x3fb8aa3b)), magic);
+    float32x4_t r = vfmaq_f32(t, n, constant(0xbf318000));
+    r = vfmaq_f32(r, n, constant(0x395e8083));
+    float32x4_t c = constant(0x3ab526b0);
+    c = vfmaq_f32(constant(0x3c091cc7), c, r);
+    c = vfmaq_f32(constant(0x3d2aac58), c, r);
+    c = vfmaq_f32(constant(0x3e2aaa49), c, r);
+    c = vfmaq_f32(constant(0x3efffffe), c, r);
+    const float32x4_t y = vaddq_f32(vdupq_n_f32(1.0f), vfmaq_f32(r, vmulq_f32(r, r), c));
+    const uint32x4_t e =
+        vaddq_u32(vreinterpretq_u32_f32(y), vshlq_n_u32(vreinterpretq_u32_s32(vcvtq_s32_f32(n)), 23));
+    return vreinterpretq_f32_u32(vandq_u32(e, live));
+}
+
+static float32x4_t value_of(uint32x4_t key)
+{
+    const uint32x4_t negative = vmvnq_u32(vreinterpretq_u32_s32(vshrq_n_s32(vreinterpretq_s32_u32(key), 31)));
+    return vreinterpretq_f32_u32(veorq_u32(key, vorrq_u32(negative, vdupq_n_u32(0x80000000u))));
+}
+
+static void exp_keys_neon(float *e, const uint32_t *key, size_t n, float m, float inv_t)
+{
+    const float32x4_t max = vdupq_n_f32(m);
+    size_t i = 0;
+    for (; i + 4 <= n; i += 4)
+        vst1q_f32(e + i, exp_neon(vmulq_n_f32(vsubq_f32(value_of(vld1q_u32(key + i)), max), inv_t)));
+    syi_kernels_scalar.exp_keys(e + i, key + i, n - i, m, inv_t);
+}
+
+/* e * 2^40 fits 41 bits: widened to f64 it is exact, and fcvtnu rounds to nearest even. */
+static uint64x2_t weights_of(float32x2_t e)
+{
+    return vcvtnq_u64_f64(vmulq_n_f64(vcvt_f64_f32(e), 1099511627776.0));
+}
+
+static uint64_t weigh_f32_neon(const void *x, size_t n, float m, float inv_t)
+{
+    const uint8_t *in = x;
+    const float32x4_t max = vdupq_n_f32(m);
+    uint64x2_t low = vdupq_n_u64(0), high = vdupq_n_u64(0);
+    size_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        const float32x4_t v = vreinterpretq_f32_u8(vld1q_u8(in + i * 4));
+        const float32x4_t e = exp_neon(vmulq_n_f32(vsubq_f32(v, max), inv_t));
+        low = vaddq_u64(low, weights_of(vget_low_f32(e)));
+        high = vaddq_u64(high, weights_of(vget_high_f32(e)));
+    }
+    return vaddvq_u64(vaddq_u64(low, high)) + syi_kernels_scalar.weigh_f32(in + i * 4, n - i, m, inv_t);
+}
+
+/* ---- Order of raw logits ----------------------------------------------------------------------------- */
+
+static uint16x8_t load_16(const uint8_t *x, size_t i)
+{
+    return vreinterpretq_u16_u8(vld1q_u8(x + i * 2));
+}
+
+/* Upper halves of eight f32. */
+static uint16x8_t load_32(const uint8_t *x, size_t i)
+{
+    return vuzp2q_u16(vreinterpretq_u16_u8(vld1q_u8(x + i * 4)),
+                      vreinterpretq_u16_u8(vld1q_u8(x + i * 4 + 16)));
+}
+
+static uint16x8_t order_of(uint16x8_t bits)
+{
+    const uint16x8_t sign = vreinterpretq_u16_s16(vshrq_n_s16(vreinterpretq_s16_u16(bits), 15));
+    return veorq_u16(bits, vorrq_u16(sign, vdupq_n_u16(0x8000u)));
+}
+
+static int16x8_t max_of_block(const uint8_t *x, uint16x8_t (*load)(const uint8_t *, size_t))
+{
+    int16x8_t m[8];
+    for (size_t i = 0; i < 8; i++)
+        m[i] = vreinterpretq_s16_u16(load(x, i * 8));
+    return vmaxq_s16(vmaxq_s16(vmaxq_s16(m[0], m[1]), vmaxq_s16(m[2], m[3])),
+                     vmaxq_s16(vmaxq_s16(m[4], m[5]), vmaxq_s16(m[6], m[7])));
+}
+
+/*
+ * As signed integers, bit patterns order like the values while any of them is non-negative, so the maximum
+ * needs no conversion per element; a block of negatives alone is done again with the least magnitude.
+ */
+static inline __attribute__((always_inline)) void block_max(uint16_t *max, const uint8_t *x, size_t n_blocks,
+                                                            size_t elem_bytes,
+                                                            uint16x8_t (*load)(const uint8_t *, size_t))
+{
+    const size_t step = SYI_BLOCK * elem_bytes;
+    for (size_t b = 0; b < n_blocks;) {
+        const size_t group = n_blocks - b < 8 ? n_blocks - b : 8;
+        bool again = group < 8;
+        if (group == 8) {
+            int16x8_t m[8];
+            for (size_t i = 0; i < 8; i++) {
+                const uint8_t *at = x + (b + i) * step;
+                for (size_t line = 0; line < step;
+                     line += 64) /* the core's own stream alone leaves 20 % unused */
+                    __builtin_prefetch(at + 8192 + line, 0, 2);
+                m[i] = max_of_block(at, load);
+            }
+            const int16x8_t all = vpmaxq_s16(vpmaxq_s16(vpmaxq_s16(m[0], m[1]), vpmaxq_s16(m[2], m[3])),
+                                             vpmaxq_s16(vpmaxq_s16(m[4], m[5]), vpmaxq_s16(m[6], m[7])));
+            vst1q_u16(max + b, order_of(vreinterpretq_u16_s16(all)));
+            again = vminvq_s16(all) < 0;
+        }
+        for (size_t i = 0; again && i < group; i++) {
+            uint16x8_t best = vdupq_n_u16(0);
+            for (size_t j = 0; j < SYI_BLOCK; j += 8)
+                best = vmaxq_u16(best, order_of(load(x + (b + i) * step, j)));
+            max[b + i] = vmaxvq_u16(best);
+        }
+        b += group;
+    }
+}
+
+static void block_max_16_neon(uint16_t *max, const void *x, size_t n_blocks)
+{
+    block_max(max, x, n_blocks, 2, load_16);
+}
+
+static void block_max_32_neon(uint16_t *max, const void *x, size_t n_blocks)
+{
+    block_max(max, x, n_blocks, 4, load_32);
+}
+
+static size_t count_ge_u16_neon(const uint16_t *v, size_t n, uint16_t floor)
+{
+    enum { MOST = 1 << 18 }; /* elements before the 16-bit counters are added up: 2^14 in each */
+    const uint16x8_t least = vdupq_n_u16(floor);
+    size_t count = 0, i = 0;
+    while (i + 16 <= n) {
+        const size_t stop = n - i > MOST ? i + MOST : n;
+        uint16x8_t a = vdupq_n_u16(0), b = vdupq_n_u16(0);
+        for (; i + 16 <= stop; i += 16) {
+            a = vsubq_u16(a, vcgeq_u16(vld1q_u16(v + i), least));
+            b = vsubq_u16(b, vcgeq_u16(vld1q_u16(v + i + 8), least));
+        }
+        count += vaddlvq_u16(a) + vaddlvq_u16(b);
+    }
+    return count + syi_kernels_scalar.count_ge_u16(v + i, n - i, floor);
+}
+
+static inline __attribute__((always_inline)) size_t collect(int32_t *pos, const uint8_t *x, size_t n,
+                                                            uint16_t floor,
+                                                            uint16x8_t (*load)(const uint8_t *, size_t),
+                                                            size_t *done)
+{
+    const uint16x8_t least = vdupq_n_u16(floor);
+    size_t found = 0, i = 0;
+    for (; i + 16 <= n; i += 16) {
+        const uint16x8_t low = vcgeq_u16(order_of(load(x, i)), least);
+        const uint16x8_t high = vcgeq_u16(order_of(load(x, i + 8)), least);
+        found = push_set(pos, found, nibbles(vcombine_u8(vmovn_u16(low), vmovn_u16(high))), i);
+    }
+    *done = i;
+    return found;
+}
+
+/* The scalar tail counts from its own start. */
+static size_t shift_tail(int32_t *pos, size_t found, size_t by)
+{
+    for (size_t i = 0; i < found; i++)
+        pos[i] += (int32_t)by;
+    return found;
+}
+
+static size_t collect_16_neon(int32_t *pos, const void *x, size_t n, uint16_t floor)
+{
+    const uint8_t *in = x;
+    size_t done;
+    const size_t found = collect(pos, in, n, floor, load_16, &done);
+    int32_t *rest = pos + found;
+    return found +
+           shift_tail(rest, syi_kernels_scalar.collect_16(rest, in + done * 2, n - done, floor), done);
+}
+
+static size_t collect_32_neon(int32_t *pos, const void *x, size_t n, uint16_t floor)
+{
+    const uint8_t *in = x;
+    size_t done;
+    const size_t found = collect(pos, in, n, floor, load_32, &done);
+    int32_t *rest = pos + found;
+    return found +
+           shift_tail(rest, syi_kernels_scalar.collect_32(rest, in + done * 4, n - done, floor), done);
+}
+
+const struct syi_kernels syi_kernels_neon = {
+    .name = "neon",
+    .needs = SYI_CPU_NEON,
+    .copy_row = copy_row_neon,
+    .copy_fan = copy_fan_neon,
+    .copy_rows = copy_rows_neon,
+    .scale_f32 = scale_f32_neon,
+    .scale_f16 = scale_f16_neon,
+    .scale_bf16 = scale_bf16_neon,
+    .nonzero_u8 = nonzero_u8_neon,
+    .keys_f32 = keys_f32_neon,
+    .keys_f16 = keys_f16_neon,
+    .keys_bf16 = keys_bf16_neon,
+    .exp_keys = exp_keys_neon,
+    .weigh_f32 = weigh_f32_neon,
+    .block_max_16 = block_max_16_neon,
+    .block_max_32 = block_max_32_neon,
+    .count_ge_u16 = count_ge_u16_neon,
+    .collect_16 = collect_16_neon,
+    .collect_32 = collect_32_neon,
+};

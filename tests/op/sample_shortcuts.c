@@ -1,0 +1,170 @@
+/*
+ * sample reads only the head of a row where it can, draws by counting where it need not collect, and goes the
+ * long way where an output speaks of the whole row. All ways must end at the same token. The long way is
+ * forced by asking for row_flags on the scalar table, and is held against the oracle elsewhere.
+ */
+#include "support.h"
+
+#include <math.h>
+
+enum { ROWS = 6, MAX_VOCAB = 20000, MAX_LOGITS = 2 * 200000 }; /* up to six rows, or two long ones */
+
+enum shape { PEAKED, FLAT, TIED, NEGATIVE, ZEROS, SPECIAL, N_SHAPES };
+
+struct call {
+    DLDataType type;
+    int64_t rows, vocab;
+    float logits[MAX_LOGITS];
+    uint16_t narrow[MAX_LOGITS];
+    int64_t k;
+    float top_p, min_p, temperature;
+    uint64_t seed, offset;
+    sy_noise noise;
+    sy_ties ties;
+    bool with_q;
+    float q[MAX_LOGITS];
+};
+
+struct result {
+    int64_t token[ROWS];
+    int32_t kept[ROWS];
+    int64_t list[MAX_LOGITS];
+};
+
+static float draw_logit(uint64_t *rng, enum shape shape)
+{
+    const double normal = (rng_unit(rng) + rng_unit(rng) + rng_unit(rng) + rng_unit(rng) - 2.0) * 1.7;
+    switch (shape) {
+    case PEAKED:
+        return (float)(rng_below(rng, 200) == 0 ? 14.0 + 3.0 * normal : 2.0 * normal);
+    case FLAT:
+        return (float)normal;
+    case TIED:
+        return (float)rng_below(rng, 5) - 2.0f;
+    case NEGATIVE:
+        return (float)(-40.0 - 3.0 * fabs(normal));
+    case ZEROS:
+        return rng_below(rng, 3) == 0 ? -0.0f : rng_below(rng, 40) == 0 ? -1e-30f : 0.0f;
+    default:
+        break;
+    }
+    static const uint32_t special[] = {0x7fc00000, 0xffc00000, 0x7f800000,
+                                       0xff800000, 0x00000001, 0x80000001};
+    return rng_below(rng, 50) == 0 ? f32_from_bits(special[rng_below(rng, 6)]) : (float)normal;
+}
+
+static void make_call(struct call *c, uint64_t *rng)
+{
+    static const DLDataType types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
+    static const float top_p[] = {1.0f, 0.9f, 0.5f, 0.05f, 0.999f, 0.0f, 1e-30f};
+    static const float min_p[] = {0.0f, 0.0f, 0.0f, 0.1f, 1e-6f, 1.0f};
+    static const float temperature[] = {1.0f, 1.0f, 0.7f, 2.5f, 0.0f};
+    const enum shape shape = (enum shape)rng_below(rng, N_SHAPES);
+    c->type = types[rng_below(rng, 3)];
+    const bool few = rng_below(rng, 8) == 0; /* fewer rows than threads: slices of a row */
+    c->rows = few ? 1 + rng_below(rng, 2) : ROWS;
+    c->vocab = few                      ? 100000 + rng_below(rng, 100000)
+               : rng_below(rng, 4) == 0 ? 1 + rng_below(rng, 300)
+                                        : 1 + rng_below(rng, MAX_VOCAB);
+    for (int64_t i = 0; i < c->rows * c->vocab; i++) {
+        c->logits[i] = draw_logit(rng, shape);
+        c->q[i] = (float)(0.01 + rng_unit(rng));
+        c->narrow[i] = c->type.code == 4 ? bf16_round((double)c->logits[i]) : f16_round((double)c->logits[i]);
+    }
+    c->k = rng_below(rng, 3) == 0 ? 1 + rng_below(rng, 400) : 0;
+    c->top_p = top_p[rng_below(rng, COUNT_OF(top_p))];
+    c->min_p = min_p[rng_below(rng, COUNT_OF(min_p))];
+    c->temperature = temperature[rng_below(rng, COUNT_OF(temperature))];
+    c->seed = rng_u64(rng);
+    c->offset = rng_u64(rng);
+    c->ties = (sy_ties)rng_below(rng, 2);
+    c->noise = (sy_noise)(SY_NOISE_NONE + rng_below(rng, 4));
+}
+
+/* One call; with `long_way` every output that forbids a short cut is asked for. */
+static void run(sy_ctx *ctx, struct call *c, struct result *r, bool long_way, bool lists)
+{
+    int64_t shape[] = {c->rows, c->vocab}, rows[] = {c->rows}, one[] = {1};
+    uint32_t flags[ROWS];
+    DLTensor logits =
+        sy_tensor(c->type.bits == 32 ? (void *)c->logits : (void *)c->narrow, c->type, 2, shape);
+    DLTensor q = sy_tensor(c->q, SY_F32, 2, shape), k = sy_tensor(&c->k, SY_I64, 1, one);
+    DLTensor top_p = sy_tensor(&c->top_p, SY_F32, 1, one), min_p = sy_tensor(&c->min_p, SY_F32, 1, one);
+    DLTensor temperature = sy_tensor(&c->temperature, SY_F32, 1, one);
+    DLTensor seed = sy_tensor(&c->seed, SY_U64, 1, one), offset = sy_tensor(&c->offset, SY_U64, 1, one);
+    DLTensor token = sy_tensor(r->token, SY_I64, 1, rows), kept = sy_tensor(r->kept, SY_I32, 1, rows);
+    DLTensor list = sy_tensor(r->list, SY_I64, 2, shape), row_flags = sy_tensor(flags, SY_U32, 1, rows);
+    const sy_sample_args args = {.logits = &logits,
+                                 .top_k = &k,
+                                 .top_p = &top_p,
+                                 .min_p = &min_p,
+                                 .temperature = &temperature,
+                                 .q = &q,
+                                 .seed = &seed,
+                                 .offset = &offset,
+                                 .noise = c->noise,
+                                 .ties = c->ties,
+                                 .token = &token,
+                                 .kept = lists ? &kept : NULL,
+                                 .list_token = lists ? &list : NULL,
+                                 .row_flags = long_way ? &row_flags : NULL};
+    expect_status(ctx, sy_sample(ctx, &args), SY_OK);
+}
+
+static void every_way_ends_at_the_same_token(void **state)
+{
+    static struct call c;
+    static struct result want, got;
+    uint64_t rng = *(const uint64_t *)*state;
+    sy_ctx *slow = test_ctx(1, "scalar"), *fast = test_ctx(3, NULL);
+    for (int round = 0; round < 40; round++) {
+        const uint64_t seed = rng;
+        make_call(&c, &rng);
+        run(slow, &c, &want, true, true);
+        run(fast, &c, &got, false, false);
+        for (int b = 0; b < c.rows; b++)
+            if (got.token[b] != want.token[b])
+                fail_msg("seed %llu row %d: token %lld, want %lld", (unsigned long long)seed, b,
+                         (long long)got.token[b], (long long)want.token[b]);
+        run(fast, &c, &got, false, true);
+        expect_bytes(got.token, want.token, (size_t)c.rows * sizeof *want.token);
+        expect_bytes(got.kept, want.kept, (size_t)c.rows * sizeof *want.kept);
+        expect_bytes(got.list, want.list, (size_t)(c.rows * c.vocab) * sizeof *want.list);
+    }
+    sy_ctx_destroy(slow);
+    sy_ctx_destroy(fast);
+}
+
+/* The order of -0 and +0 decides nothing: the lower index wins. */
+static void zeros_of_both_signs_are_equal(void **state)
+{
+    (void)state;
+    static struct call c;
+    static struct result r;
+    c = (struct call){
+        .type = {4, 16, 1}, .rows = ROWS, .vocab = 1000, .k = 2, .top_p = 1.0f, .temperature = 1.0f};
+    c.noise = SY_NOISE_NONE;
+    for (int64_t i = 0; i < ROWS * c.vocab; i++)
+        c.narrow[i] = i % c.vocab == 500 ? 0x8000 : i % c.vocab == 700 ? 0x0000 : 0xbf80;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    run(ctx, &c, &r, false, true);
+    for (int b = 0; b < ROWS; b++) {
+        assert_int_equal(r.token[b], 500);
+        assert_int_equal(r.kept[b], 2);
+        assert_int_equal(r.list[b * c.vocab + 1], 700);
+    }
+    sy_ctx_destroy(ctx);
+}
+
+int main(void)
+{
+    static uint64_t seeds[16];
+    static char names[16][48];
+    struct CMUnitTest tests[17] = {cmocka_unit_test(zeros_of_both_signs_are_equal)};
+    for (size_t i = 0; i < 16; i++) {
+        seeds[i] = 1000 + i;
+        snprintf(names[i], sizeof names[i], "every_way_ends_at_the_same_token: seed %zu", 1000 + i);
+        tests[i + 1] = (struct CMUnitTest){names[i], every_way_ends_at_the_same_token, NULL, NULL, &seeds[i]};
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -96,7 +96,7 @@ class FindPackage(unittest.TestCase):
             Consumer.setUpClass()
         cls.build = os.path.join(Consumer.work, "find_package")
         run(["cmake", "-S", HERE, "-B", cls.build, f"-DCMAKE_PREFIX_PATH={Consumer.prefix}", "-DCMAKE_BUILD_TYPE=Release",
-             f"-DCMAKE_C_COMPILER={CC}"])
+             f"-DCMAKE_C_COMPILER={CC}", f"-DWANTED_VERSION={Consumer.version}"])
         run(["cmake", "--build", cls.build])
 
     def check(self, name):

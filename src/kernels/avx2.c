@@ -8,12 +8,6 @@
 
 /* ---- Copies ------------------------------------------------------------------------------------------ */
 
-/* Rows from this many bytes on are stored past the caches; 0: never, as no measurement has asked for it
-   yet. */
-#ifndef SYI_STREAM_BYTES
-#define SYI_STREAM_BYTES 0
-#endif
-
 /* Stores leave in the order written: a core combines and streams whole lines only when they are ascending. */
 #define KEEP_ORDER() __asm__ volatile("" : : : "memory")
 
@@ -28,70 +22,28 @@ static inline struct bytes_128 load_128(const char *from)
                                _mm256_loadu_si256(x + 3)}};
 }
 
-static inline __attribute__((always_inline)) void store_128(char *to, struct bytes_128 v, const bool stream)
+static inline void store_128(char *to, struct bytes_128 v)
 {
-    __m256i *y = (__m256i *)(void *)to;
-    if (stream) { /* a loop over the four would send them through memory at -O2 */
-        _mm256_stream_si256(y, v.part[0]);
-        _mm256_stream_si256(y + 1, v.part[1]);
-        _mm256_stream_si256(y + 2, v.part[2]);
-        _mm256_stream_si256(y + 3, v.part[3]);
-    } else {
-        _mm256_storeu_si256(y, v.part[0]);
-        _mm256_storeu_si256(y + 1, v.part[1]);
-        _mm256_storeu_si256(y + 2, v.part[2]);
-        _mm256_storeu_si256(y + 3, v.part[3]);
-    }
+    __m256i *y = (__m256i *)(void *)to; /* a loop over the four would send them through memory at -O2 */
+    _mm256_storeu_si256(y, v.part[0]);
+    _mm256_storeu_si256(y + 1, v.part[1]);
+    _mm256_storeu_si256(y + 2, v.part[2]);
+    _mm256_storeu_si256(y + 3, v.part[3]);
     KEEP_ORDER();
 }
 
-static void copy_row_avx2(void *dst, const void *src, size_t bytes)
+static void copy_fan_avx2(void *const *dst, size_t n, const void *row, size_t bytes)
 {
-    memcpy(dst, src, bytes);
-}
-
-static inline __attribute__((always_inline)) void fan(void *const *dst, size_t n, const char *src,
-                                                      size_t bytes, const bool stream)
-{
+    const char *src = row;
     size_t at = 0;
     for (; at + 128 <= bytes; at += 128) {
         const struct bytes_128 v = load_128(src + at);
         for (size_t i = 0; i < n; i++)
-            store_128((char *)dst[i] + at, v, stream);
+            store_128((char *)dst[i] + at, v);
     }
     if (at < bytes)
         for (size_t i = 0; i < n; i++)
             memcpy((char *)dst[i] + at, src + at, bytes - at);
-}
-
-static bool may_stream(void *const *dst, size_t n, size_t bytes)
-{
-    const size_t least = SYI_STREAM_BYTES;
-    uintptr_t all = 0;
-    for (size_t i = 0; i < n; i++)
-        all |= (uintptr_t)dst[i];
-    return least != 0 && bytes >= least &&
-           all % sizeof(__m256i) == 0; /* a streaming store off its size faults */
-}
-
-static void copy_fan_avx2(void *const *dst, size_t n, const void *src, size_t bytes)
-{
-    if (may_stream(dst, n, bytes)) {
-        fan(dst, n, src, bytes, true);
-        _mm_sfence(); /* streamed bytes come before later stores, as whoever signals another thread expects */
-    } else {
-        fan(dst, n, src, bytes, false);
-    }
-}
-
-static void fetch_ahead(const char *row, size_t bytes)
-{
-    for (size_t at = 0; at < bytes && at < 256; at += 64)
-        __builtin_prefetch(row + at, 0, 2);
-    if (bytes > 256) {
-        __builtin_prefetch(row + bytes / 2, 0, 2);
-        __builtin_prefetch(row + bytes - 1, 0, 2);
-    }
 }
 
 static void copy_rows_avx2(void *const *dst, const void *const *src, const void *const *next, size_t n,
@@ -99,11 +51,10 @@ static void copy_rows_avx2(void *const *dst, const void *const *src, const void 
 {
     size_t at = 0;
     if (next != NULL)
-        for (size_t i = 0; i < n; i++)
-            fetch_ahead(next[i], bytes);
+        syi_fetch_rows(next, n, bytes);
     for (; at + 128 <= bytes; at += 128)
         for (size_t i = 0; i < n; i++)
-            store_128((char *)dst[i] + at, load_128((const char *)src[i] + at), false);
+            store_128((char *)dst[i] + at, load_128((const char *)src[i] + at));
     if (at < bytes)
         for (size_t i = 0; i < n; i++)
             memcpy((char *)dst[i] + at, (const char *)src[i] + at, bytes - at);
@@ -487,7 +438,7 @@ static size_t collect_32_avx2(int32_t *pos, const void *x, size_t n, uint16_t fl
 const struct syi_kernels syi_kernels_avx2 = {
     .name = "avx2",
     .needs = SYI_CPU_AVX2,
-    .copy_row = copy_row_avx2,
+    .copy_row = syi_copy_row,
     .copy_fan = copy_fan_avx2,
     .copy_rows = copy_rows_avx2,
     .scale_f32 = scale_f32_avx2,

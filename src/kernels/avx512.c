@@ -25,42 +25,28 @@ static __mmask64 first_64(size_t left)
 
 /* ---- Copies ------------------------------------------------------------------------------------------ */
 
-/* Rows from this many bytes on are stored past the caches; 0: never, as no measurement has asked for it
-   yet. */
-#ifndef SYI_STREAM_BYTES
-#define SYI_STREAM_BYTES 0
-#endif
-
 /* Stores leave in the order written: a core combines and streams whole lines only when they are ascending. */
 #define KEEP_ORDER() __asm__ volatile("" : : : "memory")
 
-static inline __attribute__((always_inline)) void put(char *to, __m512i v, const bool stream)
+static inline void put(char *to, __m512i v)
 {
-    if (stream)
-        _mm512_stream_si512((__m512i *)(void *)to, v);
-    else
-        _mm512_storeu_si512(to, v);
+    _mm512_storeu_si512(to, v);
     KEEP_ORDER();
 }
 
-static void copy_row_avx512(void *dst, const void *src, size_t bytes)
+static void copy_fan_avx512(void *const *dst, size_t n, const void *row, size_t bytes)
 {
-    memcpy(dst, src, bytes);
-}
-
-static inline __attribute__((always_inline)) void fan(void *const *dst, size_t n, const char *src,
-                                                      size_t bytes, const bool stream)
-{
+    const char *src = row;
     size_t at = 0;
     for (; at + 256 <= bytes; at += 256) {
         const __m512i a = _mm512_loadu_si512(src + at), b = _mm512_loadu_si512(src + at + 64);
         const __m512i c = _mm512_loadu_si512(src + at + 128), d = _mm512_loadu_si512(src + at + 192);
         for (size_t i = 0; i < n; i++) {
             char *to = (char *)dst[i] + at;
-            put(to, a, stream);
-            put(to + 64, b, stream);
-            put(to + 128, c, stream);
-            put(to + 192, d, stream);
+            put(to, a);
+            put(to + 64, b);
+            put(to + 128, c);
+            put(to + 192, d);
         }
     }
     for (; at < bytes; at += 64) {
@@ -71,49 +57,18 @@ static inline __attribute__((always_inline)) void fan(void *const *dst, size_t n
     }
 }
 
-static bool may_stream(void *const *dst, size_t n, size_t bytes)
-{
-    const size_t least = SYI_STREAM_BYTES;
-    uintptr_t all = 0;
-    for (size_t i = 0; i < n; i++)
-        all |= (uintptr_t)dst[i];
-    return least != 0 && bytes >= least &&
-           all % sizeof(__m512i) == 0; /* a streaming store off its size faults */
-}
-
-static void copy_fan_avx512(void *const *dst, size_t n, const void *src, size_t bytes)
-{
-    if (may_stream(dst, n, bytes)) {
-        fan(dst, n, src, bytes, true);
-        _mm_sfence(); /* streamed bytes come before later stores, as whoever signals another thread expects */
-    } else {
-        fan(dst, n, src, bytes, false);
-    }
-}
-
-static void fetch_ahead(const char *row, size_t bytes)
-{
-    for (size_t at = 0; at < bytes && at < 256; at += 64)
-        __builtin_prefetch(row + at, 0, 2);
-    if (bytes > 256) {
-        __builtin_prefetch(row + bytes / 2, 0, 2);
-        __builtin_prefetch(row + bytes - 1, 0, 2);
-    }
-}
-
 static void copy_rows_avx512(void *const *dst, const void *const *src, const void *const *next, size_t n,
                              size_t bytes)
 {
     size_t at = 0;
     if (next != NULL)
-        for (size_t i = 0; i < n; i++)
-            fetch_ahead(next[i], bytes);
+        syi_fetch_rows(next, n, bytes);
     for (; at + 128 <= bytes; at += 128)
         for (size_t i = 0; i < n; i++) {
             const char *from = (const char *)src[i] + at;
             const __m512i low = _mm512_loadu_si512(from), high = _mm512_loadu_si512(from + 64);
-            put((char *)dst[i] + at, low, false);
-            put((char *)dst[i] + at + 64, high, false);
+            put((char *)dst[i] + at, low);
+            put((char *)dst[i] + at + 64, high);
         }
     for (; at < bytes; at += 64) {
         const __mmask64 live = first_64(bytes - at);
@@ -487,7 +442,7 @@ static size_t collect_32_avx512(int32_t *pos, const void *x, size_t n, uint16_t 
 const struct syi_kernels syi_kernels_avx512 = {
     .name = "avx512",
     .needs = SYI_CPU_AVX512 | SYI_CPU_AVX2,
-    .copy_row = copy_row_avx512,
+    .copy_row = syi_copy_row,
     .copy_fan = copy_fan_avx512,
     .copy_rows = copy_rows_avx512,
     .scale_f32 = scale_f32_avx512,

@@ -81,6 +81,12 @@ struct syi_kernels {
     size_t (*collect_32)(int32_t *pos, const void *x, size_t n, uint16_t floor);
 };
 
+/* What no instruction set does better: a table without a copy of its own names this one. */
+void syi_copy_row(void *dst, const void *src, size_t bytes);
+
+/* Head, middle and tail of rows that are copied next. */
+void syi_fetch_rows(const void *const *rows, size_t n, size_t bytes);
+
 extern const struct syi_kernels syi_kernels_scalar;
 extern const struct syi_kernels syi_kernels_neon;
 extern const struct syi_kernels syi_kernels_avx2;

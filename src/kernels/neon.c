@@ -26,11 +26,6 @@
         : "r"(to) \
         : "memory")
 
-static void copy_row_neon(void *dst, const void *src, size_t bytes)
-{
-    memcpy(dst, src, bytes);
-}
-
 static inline __attribute__((always_inline)) void fan(void *const *dst, const size_t n, const char *src,
                                                       size_t bytes)
 {
@@ -80,23 +75,12 @@ static void copy_fan_neon(void *const *dst, size_t n, const void *src, size_t by
     }
 }
 
-static void fetch_ahead(const char *row, size_t bytes)
-{
-    for (size_t at = 0; at < bytes && at < 256; at += 64)
-        __builtin_prefetch(row + at, 0, 2);
-    if (bytes > 256) {
-        __builtin_prefetch(row + bytes / 2, 0, 2);
-        __builtin_prefetch(row + bytes - 1, 0, 2);
-    }
-}
-
 static void copy_rows_neon(void *const *dst, const void *const *src, const void *const *next, size_t n,
                            size_t bytes)
 {
     size_t at = 0;
     if (next != NULL)
-        for (size_t i = 0; i < n; i++)
-            fetch_ahead(next[i], bytes);
+        syi_fetch_rows(next, n, bytes);
     for (; at + 128 <= bytes; at += 128)
         for (size_t i = 0; i < n; i++) {
             LOAD_128((const char *)src[i] + at);
@@ -480,7 +464,7 @@ static size_t collect_32_neon(int32_t *pos, const void *x, size_t n, uint16_t fl
 const struct syi_kernels syi_kernels_neon = {
     .name = "neon",
     .needs = SYI_CPU_NEON,
-    .copy_row = copy_row_neon,
+    .copy_row = syi_copy_row,
     .copy_fan = copy_fan_neon,
     .copy_rows = copy_rows_neon,
     .scale_f32 = scale_f32_neon,

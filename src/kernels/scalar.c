@@ -9,9 +9,23 @@
 
 #define CANONICAL_NAN_BITS 0x7fc00000u
 
-static void copy_row_scalar(void *dst, const void *src, size_t bytes)
+void syi_copy_row(void *dst, const void *src, size_t bytes)
 {
     memcpy(dst, src, bytes);
+}
+
+void syi_fetch_rows(const void *const *rows, size_t n, size_t bytes)
+{
+    enum { LINE = 64, HEAD = 256 }; /* from its head on, the core finds the rest of a row by itself */
+    for (size_t i = 0; i < n; i++) {
+        const char *row = rows[i];
+        for (size_t at = 0; at < bytes && at < HEAD; at += LINE)
+            __builtin_prefetch(row + at, 0, 2);
+        if (bytes > HEAD) {
+            __builtin_prefetch(row + bytes / 2, 0, 2);
+            __builtin_prefetch(row + bytes - 1, 0, 2);
+        }
+    }
 }
 
 static void copy_fan_scalar(void *const *dst, size_t n, const void *src, size_t bytes)
@@ -242,7 +256,7 @@ static size_t collect_32_scalar(int32_t *pos, const void *x, size_t n, uint16_t 
 
 const struct syi_kernels syi_kernels_scalar = {
     .name = "scalar",
-    .copy_row = copy_row_scalar,
+    .copy_row = syi_copy_row,
     .copy_fan = copy_fan_scalar,
     .copy_rows = copy_rows_scalar,
     .scale_f32 = scale_f32_scalar,

@@ -118,6 +118,15 @@ static float value_of_order(uint16_t order, enum syi_type type)
     return (type == SYI_F16 ? syi_f16_to_f32(bits) : syi_bf16_to_f32(bits)) + 0.0f; /* -0 becomes +0 */
 }
 
+/* Key of a value given by its order. A bf16 is the upper half of an f32, so its order is the upper half of
+   the key. */
+static inline uint32_t key_of_order(uint16_t order, enum syi_type type)
+{
+    if (type == SYI_F16)
+        return syi_value_key(value_of_order(order, type));
+    return order == 0x7fffu ? 0x80000000u : (uint32_t)order << 16 | (order & 0x8000u ? 0 : 0xffffu);
+}
+
 /* The lowest order that may weigh anything, by halves: the weight never grows downwards. */
 static uint16_t first_weight(const struct syi_scan *s, float m, float inv_t)
 {
@@ -151,9 +160,8 @@ static inline uint16_t index_of(uint16_t order, struct fold f)
     return (uint16_t)((uint16_t)(counted - f.low) + (uint16_t)(over - f.above_zero));
 }
 
-enum {
-    STRIP = 1024
-}; /* elements indexed before they are looked up, so that no load waits for a vector store */
+/* Elements indexed before they are looked up, so that no load waits for a vector store. */
+enum { STRIP = 1024 };
 
 /* Kept apart and free of branches so that compilers turn it into vector code. */
 static void index_strip(uint16_t *restrict index, const uint16_t *restrict bits, const struct fold f)
@@ -206,7 +214,7 @@ uint64_t syi_scan_weigh(const struct syi_kernels *kernels, const struct syi_scan
     const uint16_t turn = f.below_zero < 0xffffu ? (uint16_t)(f.below_zero - f.low) : 0xffffu;
     for (size_t i = 0; i < entries; i++) {
         const uint16_t order = i <= turn ? (uint16_t)(f.low + i) : (uint16_t)(f.above_zero + (i - turn));
-        table->key[i] = syi_value_key(value_of_order(order, s->type));
+        table->key[i] = key_of_order(order, s->type);
     }
     kernels->exp_keys(table->e, table->key, entries, m, inv_t);
     for (size_t i = 0; i < entries; i++)
@@ -267,12 +275,57 @@ static size_t list_orders(const struct syi_kernels *kernels, const struct syi_sc
     for (uint32_t order = s->top; order >= low; order--)
         if (table->count[order] != 0) {
             table->order[n] = (uint16_t)order;
-            table->key[n++] = syi_value_key(value_of_order((uint16_t)order, s->type));
+            table->key[n++] = key_of_order((uint16_t)order, s->type);
         }
     kernels->exp_keys(table->e, table->key, n, m, inv_t);
     for (size_t i = 0; i < n; i++)
         table->weight[i] = syi_weight(table->e[i]);
     return n;
+}
+
+/* What is kept of the orders that occur: their weights by order, 0 for what is cut. */
+struct kept_orders {
+    uint64_t weight; /* of all that is kept */
+    uint16_t last;   /* the lowest order kept ... */
+    uint64_t ties;   /* ... and how many tokens of it */
+};
+
+static struct kept_orders keep_orders(const struct syi_weight_table *table, size_t n,
+                                      const struct syi_draw *d)
+{
+    struct kept_orders kept = {.weight = 0};
+    uint64_t total = 0;
+    for (size_t i = 0; i < n; i++)
+        total += table->weight[i] * table->count[table->order[i]];
+    const uint64_t enough = d->top_p < 1.0f ? syi_mass_target(d->top_p, total) : total;
+    for (size_t i = 0; i < n && kept.weight < enough && table->e[i] >= d->min_p; i++) {
+        const uint64_t w = table->weight[i], count = table->count[table->order[i]];
+        const uint64_t need = w == 0 ? 0 : (enough - kept.weight + w - 1) / w;
+        kept.last = table->order[i];
+        kept.ties = need < count && !d->all_ties ? need : count;
+        kept.weight += kept.ties * w;
+        table->by_order[kept.last] = w;
+    }
+    return kept;
+}
+
+/* The first token at which the weight of the kept ones, summed in index order, exceeds the target. */
+static int64_t locate(const struct syi_scan *s, uint16_t low, struct kept_orders kept, uint64_t target,
+                      uint64_t *weight)
+{
+    uint64_t seen = 0;
+    for (int64_t i = 0;; i++) {
+        uint16_t bits;
+        memcpy(&bits, s->x + i * 2, sizeof bits);
+        uint16_t order = order_of_bits(bits);
+        order = order == 0x7fffu ? 0x8000u : order; /* -0 is +0 */
+        order = order < low ? (uint16_t)(low - 1) : order;
+        seen += weight[order];
+        if (seen > target)
+            return i;
+        if (order == kept.last && --kept.ties == 0)
+            weight[order] = 0; /* later equals are cut */
+    }
 }
 
 int64_t syi_scan_draw(const struct syi_kernels *kernels, const struct syi_scan *s, float m, float inv_t,
@@ -281,34 +334,8 @@ int64_t syi_scan_draw(const struct syi_kernels *kernels, const struct syi_scan *
     const uint16_t low = first_weight(s, m, inv_t);
     count_orders(s, low, table->count);
     const size_t n = list_orders(kernels, s, low, m, inv_t, table);
-    uint64_t total = 0, sum = 0;
-    for (size_t i = 0; i < n; i++)
-        total += table->weight[i] * table->count[table->order[i]];
-    const uint64_t enough = d->top_p < 1.0f ? syi_mass_target(d->top_p, total) : total;
-    uint64_t *weight = table->by_order; /* 0 for what is cut */
-    memset(weight + low - 1, 0, ((size_t)s->top - low + 2) * sizeof *weight);
-    size_t last = 0; /* the place in the list of the last order kept, with `ties` tokens of it */
-    uint64_t ties = 0;
-    for (size_t i = 0; i < n && sum < enough && table->e[i] >= d->min_p; i++) {
-        const uint64_t w = table->weight[i], need = w == 0 ? 0 : (enough - sum + w - 1) / w;
-        last = i;
-        ties = need < table->count[table->order[i]] && !d->all_ties ? need : table->count[table->order[i]];
-        sum += ties * w;
-        weight[table->order[i]] = w;
-    }
-    const uint64_t target = (uint64_t)((syi_u128)d->uniform * sum >> 64);
-    const uint16_t cut = table->order[last];
-    uint64_t seen = 0;
-    for (int64_t i = 0;; i++) {
-        uint16_t bits;
-        memcpy(&bits, s->x + i * 2, sizeof bits);
-        uint16_t order = order_of_bits(bits);
-        order = order == 0x7fffu ? 0x8000u : order;
-        order = order < low ? (uint16_t)(low - 1) : order;
-        seen += weight[order];
-        if (order == cut && ties-- == 1)
-            weight[cut] = 0;
-        if (seen > target)
-            return i;
-    }
+    memset(table->by_order + low - 1, 0, ((size_t)s->top - low + 2) * sizeof *table->by_order);
+    const struct kept_orders kept = keep_orders(table, n, d);
+    const uint64_t target = (uint64_t)((syi_u128)d->uniform * kept.weight >> 64);
+    return locate(s, low, kept, target, table->by_order);
 }

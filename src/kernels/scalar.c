@@ -173,15 +173,6 @@ static void exp_keys_scalar(float *e, const uint32_t *key, size_t n, float m, fl
 
 /* ---- Weights ----------------------------------------------------------------------------------------- */
 
-uint64_t syi_weight(float e)
-{
-    const float scaled = (e < 1.0f ? e : 1.0f) * 1099511627776.0f; /* times 2^40 is exact */
-    if (scaled >= 8388608.0f)
-        return (uint64_t)scaled; /* an integer already */
-    return (uint64_t)((scaled + 8388608.0f) -
-                      8388608.0f); /* the sum has no fraction bits left: rounds to even */
-}
-
 static uint64_t weigh_f32_scalar(const void *x, size_t n, float m, float inv_t)
 {
     uint64_t sum = 0;

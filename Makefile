@@ -1,7 +1,7 @@
 # The everyday commands; `make help` lists them. CMake does the building, in build/<preset>.
 PREFIX ?= /usr/local
 PYTHON ?= python3
-WERROR ?= ON
+WERROR ?= OFF
 ARGS ?=
 
 CMAKE_LOG := --log-level=NOTICE

@@ -248,8 +248,8 @@ static bool same_form(const struct st_tensor *a, const struct st_tensor *b)
 
 static void compare_tensor(struct compare *compare, const char *name)
 {
-    const struct st_tensor *const e = st_find(&compare->files[0], name), *const b = st_find(
-                                                                             &compare->files[1], name);
+    const struct st_tensor *const e = st_find(&compare->files[0], name);
+    const struct st_tensor *const b = st_find(&compare->files[1], name);
     char reason[256], left[100], right[100];
     if (!e || !b) {
         snprintf(reason, sizeof reason, "only in %.200s", compare->paths[e ? 0 : 1]);
@@ -405,6 +405,9 @@ static int load_files(struct compare *compare)
         if (!st_load(compare->paths[side], &compare->files[side], &message))
             return plain_error("%s: %s", compare->paths[side], message.text);
     }
+    if (compare->files[0].n_tensors == 0 && compare->files[1].n_tensors == 0)
+        return plain_error("neither %s nor %s holds a tensor: nothing to compare", compare->paths[0],
+                           compare->paths[1]);
     for (int i = 0; i < compare->n_named; i++)
         if (!st_find(&compare->files[0], compare->named[i]) &&
             !st_find(&compare->files[1], compare->named[i]))

@@ -214,11 +214,13 @@ static bool parse_tensor(const char *name, json_t *entry, uint64_t data_bytes, s
         return fail(message, "tensor %s: its header entry is not an object", show(name).text);
     const char *key = NULL;
     json_t *value = NULL;
-    json_object_foreach(
-        entry, key, value) if (strcmp(key, "dtype") != 0 && strcmp(key, "shape") != 0 &&
-                               strcmp(key, "data_offsets") !=
-                                   0) return fail(message, "tensor %s: unknown key %s in its header entry",
-                                                  show(name).text, show(key).text);
+    json_object_foreach (entry, key, value) {
+        const bool known =
+            strcmp(key, "dtype") == 0 || strcmp(key, "shape") == 0 || strcmp(key, "data_offsets") == 0;
+        if (!known)
+            return fail(message, "tensor %s: unknown key %s in its header entry", show(name).text,
+                        show(key).text);
+    }
     const char *const type = json_string_value(json_object_get(entry, "dtype"));
     if (!type)
         return fail(message, "tensor %s: dtype is missing or not a string", show(name).text);
@@ -240,8 +242,7 @@ static bool parse_meta(json_t *json, struct st_file *file, struct st_message *me
         return fail(message, "does not fit into memory");
     const char *key = NULL;
     json_t *value = NULL;
-    json_object_foreach(json, key, value)
-    {
+    json_object_foreach (json, key, value) {
         if (!json_is_string(value))
             return fail(message, "__metadata__: the value of %s is not a string", show(key).text);
         struct st_meta *const meta = &file->meta[file->n_meta++];
@@ -260,8 +261,7 @@ static bool parse_entries(json_t *root, uint64_t data_bytes, struct st_file *fil
         return fail(message, "does not fit into memory");
     const char *key = NULL;
     json_t *value = NULL;
-    json_object_foreach(root, key, value)
-    {
+    json_object_foreach (root, key, value) {
         if (strcmp(key, "__metadata__") == 0) {
             if (!parse_meta(value, file, message))
                 return false;

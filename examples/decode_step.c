@@ -79,24 +79,26 @@ static sy_status attend(float hidden[BATCH][HIDDEN])
     return SY_OK;
 }
 
-/* Logits to tokens: top-k and temperature for all rows, one seed per sequence, the step number as offset. */
+/* Logits to tokens: top-k and temperature for all rows; a draw belongs to a sequence (seed and stream) and a step
+   (offset), so it stays the same when the sequence moves to another row. */
 static sy_status pick(float hidden[BATCH][HIDDEN], int64_t token[BATCH])
 {
     float logits[BATCH][VOCAB];
     int32_t top_k[1] = {3};
     float temperature[1] = {0.8f};
-    int64_t seed[BATCH] = {1, 2}, step[1] = {0};
+    int64_t seed[1] = {1}, step[1] = {0}, request[BATCH] = {700, 701};
     for (int b = 0; b < BATCH; b++)
         for (int v = 0; v < VOCAB; v++)
             logits[b][v] = hidden[b][v % HIDDEN] - (float)v;
     DLTensor x = sy_tensor(logits, SY_F32, 2, (int64_t[]){BATCH, VOCAB});
     DLTensor k = sy_tensor(top_k, SY_I32, 1, (int64_t[]){1});
     DLTensor t = sy_tensor(temperature, SY_F32, 1, (int64_t[]){1});
-    DLTensor s = sy_tensor(seed, SY_I64, 1, (int64_t[]){BATCH});
+    DLTensor s = sy_tensor(seed, SY_I64, 1, (int64_t[]){1});
+    DLTensor r = sy_tensor(request, SY_I64, 1, (int64_t[]){BATCH});
     DLTensor n = sy_tensor(step, SY_I64, 1, (int64_t[]){1});
     DLTensor out = sy_tensor(token, SY_I64, 1, (int64_t[]){BATCH});
     const sy_sample_args args = {
-        .logits = &x, .top_k = &k, .temperature = &t, .seed = &s, .offset = &n, .token = &out};
+        .logits = &x, .top_k = &k, .temperature = &t, .seed = &s, .offset = &n, .stream = &r, .token = &out};
     return sy_sample(ctx, &args);
 }
 

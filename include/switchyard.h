@@ -18,7 +18,7 @@
  * Rules that hold for every operator:
  *   - A zeroed field is the default. Optional tensors are NULL.
  *   - Checks run in one order: null, dtype, rank, input shape, values, overflow, output shape, stride,
- *     device, alias, contents. The first failure is returned, sy_ctx_error() holds its sentence,
+ *     device, alias, scratch memory, contents. The first failure is returned, sy_ctx_error() holds its sentence,
  *     sy_ctx_fault() its numbers.
  *   - Elements of the last dimension are contiguous; the dimensions before it may have any row stride that
  *     spaces rows evenly and does not make them overlap. No alignment is required.
@@ -49,7 +49,7 @@
 extern "C" {
 #endif
 
-/* ---- Status -------------------------------------------------------------------------------------------- */
+/* ---- Status ------------------------------------------------------------------------------------------ */
 
 typedef enum sy_status {
     SY_OK = 0,
@@ -62,14 +62,14 @@ typedef enum sy_status {
     SY_ERR_ALIAS,       /* an output shares bytes with another tensor */
     SY_ERR_INDEX,       /* an index found in the data points outside */
     SY_ERR_ROUTING,     /* a routing map found in the data does not fit the call */
-    SY_ERR_CAPACITY,    /* more rows than the receiving side reserved */
-    SY_ERR_STATE,       /* calls in an order that has no meaning */
+    SY_ERR_CAPACITY,    /* more rows than the receiving side reserved (no operator yet) */
+    SY_ERR_STATE,       /* calls in an order that has no meaning (no operator yet) */
     SY_ERR_DEVICE,      /* a tensor lies on a device this build cannot reach */
     SY_ERR_UNSUPPORTED, /* a valid request that this build cannot serve */
     SY_ERR_NOMEM,       /* the allocator gave nothing, or the lent workspace is too small */
-    SY_ERR_COMM,        /* the transport between ranks failed */
-    SY_ERR_MISMATCH,    /* ranks disagree about the call */
-    SY_ERR_TIMEOUT      /* a rank did not answer in time */
+    SY_ERR_COMM,        /* the transport between ranks failed (no operator yet) */
+    SY_ERR_MISMATCH,    /* ranks disagree about the call (no operator yet) */
+    SY_ERR_TIMEOUT      /* a rank did not answer in time (no operator yet) */
 } sy_status;
 
 /* "SY_ERR_SHAPE" for SY_ERR_SHAPE; "SY_ERR_UNKNOWN" for a number that is no status. Never NULL. */
@@ -82,11 +82,11 @@ SY_API const char *sy_version(void);
    changes. */
 SY_API int sy_results_version(void);
 
-/* ---- Tensors ------------------------------------------------------------------------------------------- */
+/* ---- Tensors ----------------------------------------------------------------------------------------- */
 
 /* Element types. The numbers are DLPack's type codes, written out because older headers lack bool and fp8. */
 #ifdef __cplusplus
-#define SY_TYPE(code, bits) (DLDataType{(uint8_t)(code), (uint8_t)(bits), 1})
+#define SY_TYPE(code, bits) (DLDataType{code, bits, 1})
 #else
 #define SY_TYPE(code, bits) ((DLDataType){(uint8_t)(code), (uint8_t)(bits), 1})
 #endif
@@ -115,12 +115,12 @@ static inline DLTensor sy_tensor(void *data, DLDataType type, int rank, int64_t 
     return t;
 }
 
-/* ---- Context ------------------------------------------------------------------------------------------- */
+/* ---- Context ----------------------------------------------------------------------------------------- */
 
 typedef struct sy_ctx sy_ctx;
 
 /* Must call task(task_data, i) once for every i in [0, n_tasks), on any threads, and return when all have
-   ended. */
+   ended. Tasks never wait for each other. */
 typedef void (*sy_parallel_for_fn)(void *user, int n_tasks, void (*task)(void *task_data, int index),
                                    void *task_data);
 
@@ -141,8 +141,8 @@ typedef void (*sy_trace_fn)(void *user, const sy_trace *trace);
 
 typedef struct sy_ctx_options {
     const char *isa; /* kernel table by name, as `switchyard info` lists them; NULL: the best */
-    int threads;     /* most threads a call may use; 0: OpenMP's default; negative is refused */
-    sy_parallel_for_fn parallel_for; /* the caller's thread pool; NULL: OpenMP */
+    int threads;     /* most threads a call may use; 0: OpenMP's default, or all CPUs with a pool */
+    sy_parallel_for_fn parallel_for; /* the caller's thread pool; NULL: OpenMP. n_tasks <= threads */
     void *parallel_user;
     void *(*alloc)(void *user, size_t bytes); /* NULL: malloc; memory is aligned by the library */
     void (*dealloc)(void *user, void *ptr);   /* NULL: free; given exactly when alloc is given */
@@ -156,7 +156,8 @@ typedef struct sy_ctx_options {
 /*
  * Creates a context; `options` may be NULL. A context serves one thread at a time; contexts are independent
  * of each other, so one per thread is the way to call from many. On failure *ctx is NULL. A context made in,
- * or carried into, a forked child that has not called exec runs on one thread, or on the caller's pool.
+ * or carried into, a forked child that has not called exec runs on one thread, or on the caller's pool: a
+ * prefork server brings a pool.
  * Returns SY_OK; NULL (ctx is NULL, or only one of alloc and dealloc); VALUE (threads < 0, unknown isa);
  * UNSUPPORTED (isa known but not available on this CPU or in this build); NOMEM.
  */
@@ -189,7 +190,7 @@ typedef enum sy_fault_code {
     SY_FAULT_ALIAS,
     SY_FAULT_NO_MEMORY,
     SY_FAULT_UNSUPPORTED,
-    /* Found in tensor contents: batch, position, value and limit are set. */
+    /* Found in tensor contents: value and limit are set, batch and position where they have a meaning. */
     SY_FAULT_LENGTH_RANGE, /* counts[b] outside 0..k, or seq_lens[b] negative */
     SY_FAULT_REQ_RANGE,    /* req_id[b] outside the rows of block_table */
     SY_FAULT_INDEX_RANGE,  /* an index outside its sequence */
@@ -210,7 +211,11 @@ typedef struct sy_fault {
 } sy_fault;
 
 /* The fault of the last call; all fields are zero (argument "") after a success. Returns SY_OK, or NULL. */
-SY_API sy_status sy_ctx_fault(const sy_ctx *ctx, sy_fault *fault);
+SY_API sy_status sy_ctx_fault_n(const sy_ctx *ctx, sy_fault *fault, size_t fault_bytes);
+static inline sy_status sy_ctx_fault(const sy_ctx *ctx, sy_fault *fault)
+{
+    return sy_ctx_fault_n(ctx, fault, sizeof *fault);
+}
 
 /* "INDEX_RANGE" for SY_FAULT_INDEX_RANGE. Never NULL. */
 SY_API const char *sy_fault_name(sy_fault_code code);
@@ -225,13 +230,13 @@ SY_API sy_status sy_ctx_set_workspace(sy_ctx *ctx, void *data, size_t bytes);
 /* Changes the thread limit; 0 is OpenMP's default. Returns SY_OK, NULL or VALUE. */
 SY_API sy_status sy_ctx_set_threads(sy_ctx *ctx, int threads);
 
-SY_API int sy_ctx_threads(const sy_ctx *ctx);     /* most threads a call may use, at least 1; 0 for NULL */
+SY_API int sy_ctx_threads(const sy_ctx *ctx);     /* most threads a call uses here, at least 1; 0 for NULL */
 SY_API const char *sy_ctx_isa(const sy_ctx *ctx); /* name of the kernel table in use; "" for NULL */
 
 /* Name of the i-th kernel table this CPU can run, best first; NULL past the end. */
 SY_API const char *sy_isa_name(int i);
 
-/* ---- What a query answers ------------------------------------------------------------------------------ */
+/* ---- What a query answers ---------------------------------------------------------------------------- */
 
 /*
  * sy_<op>_query judges an operator's inputs and scalar fields like the call itself, but looks at no output
@@ -241,10 +246,11 @@ SY_API const char *sy_isa_name(int i);
 typedef struct sy_query {
     int64_t rows;           /* rows of the main output */
     int64_t slots;          /* moe_permute: slots per token (packed) or rows per expert (capacity), else 0 */
-    size_t workspace_bytes; /* scratch the call needs; 0 when none */
+    size_t workspace_bytes; /* scratch the call needs at most, with every output and the context's present
+                               thread limit; 0 when none */
 } sy_query;
 
-/* ---- moe_permute --------------------------------------------------------------------------------------- */
+/* ---- moe_permute ------------------------------------------------------------------------------------- */
 
 /*
  * Copies each token row to one output row per expert it is routed to, grouped by expert.
@@ -276,8 +282,8 @@ typedef struct sy_moe_permute_args {
     const DLTensor *permuted_tokens; /* out [M,H]  type of tokens */
     const DLTensor *sorted_indices;  /* out [M]    int32 */
     const DLTensor *permuted_probs;  /* out [M]    type of probs; zero where the row is padding (packed) */
-    const DLTensor *expert_counts; /* out [E]    int64, optional: routed tokens per expert, before dropping */
-    const DLTensor *expert_offsets; /* out [E+1]  int64, optional: first row of each expert, then the end */
+    const DLTensor *expert_counts;   /* out [E]    int64, optional: routed tokens of each expert */
+    const DLTensor *expert_offsets;  /* out [E+1]  int64, optional: first row of each expert, the end */
 } sy_moe_permute_args;
 
 SY_API sy_status sy_moe_permute_n(sy_ctx *ctx, const sy_moe_permute_args *args, size_t args_bytes);
@@ -292,7 +298,7 @@ static inline sy_status sy_moe_permute_query(sy_ctx *ctx, const sy_moe_permute_a
     return sy_moe_permute_query_n(ctx, args, sizeof *args, query, sizeof *query);
 }
 
-/* ---- moe_dispatch -------------------------------------------------------------------------------------- */
+/* ---- moe_dispatch ------------------------------------------------------------------------------------ */
 
 /*
  * Scales token rows into expert slots. S samples, E experts of C slots, H elements per row. In sample order:
@@ -333,7 +339,7 @@ static inline sy_status sy_moe_dispatch_query(sy_ctx *ctx, const sy_moe_dispatch
     return sy_moe_dispatch_query_n(ctx, args, sizeof *args, query, sizeof *query);
 }
 
-/* ---- kv_gather ----------------------------------------------------------------------------------------- */
+/* ---- kv_gather --------------------------------------------------------------------------------------- */
 
 typedef enum sy_kv_pad {
     SY_PAD_ERROR = 0, /* index -1 is refused; rows past counts[b] are zero */
@@ -378,7 +384,7 @@ static inline sy_status sy_kv_gather_query(sy_ctx *ctx, const sy_kv_gather_args 
     return sy_kv_gather_query_n(ctx, args, sizeof *args, query, sizeof *query);
 }
 
-/* ---- sample -------------------------------------------------------------------------------------------- */
+/* ---- sample ------------------------------------------------------------------------------------------ */
 
 typedef enum sy_noise {
     SY_NOISE_AUTO = 0, /* q if q is given, else CDF if seed is given, else none */
@@ -423,7 +429,9 @@ typedef enum sy_empty_token {
  *   min-p   on when mp > 0; keeps prob >= mp * largest prob. mp >= 1 keeps one token.
  *   choice  noise as asked; temperature < 1e-5 makes a row greedy.
  * NaN in top_p or min_p turns the stage off, NaN temperature is 1. Tensor contents never cause an error.
- * All sums are integers, so the token does not depend on instruction set or thread count.
+ * All sums are integers, so the token does not depend on instruction set or thread count. A draw depends on
+ * (seed, offset, stream); the stream is the row number unless given, so a sequence that changes its row
+ * between calls must bring its own.
  *
  * A per-row tensor has shape [1], [B] or [B,1] and any stride of 0 or more. masked_logits may be f32 logits
  * themselves (same data and stride).
@@ -441,7 +449,7 @@ typedef struct sy_sample_args {
     const DLTensor *q;           /* in  [B,V]     f32; optional */
     const DLTensor *seed;        /* in  per row   int64, uint64, int32; optional */
     const DLTensor *offset;      /* in  per row   int64, uint64, int32; optional: 0. Step of the sequence */
-    const DLTensor *stream;      /* in  per row   32 or 64 bit integer, low 32 bits; optional: row number */
+    const DLTensor *stream;      /* in  per row   32 or 64 bit integer, low 32 bits; optional: row */
     float eps;                   /* added to |q|; >= 0 */
     sy_noise noise;
     sy_q_order q_order;
@@ -449,7 +457,7 @@ typedef struct sy_sample_args {
     sy_logprob logprob_mode;
     sy_empty_token empty_token;
     int64_t k_limit;               /* 0: none; else largest k that is on */
-    int64_t top_k_guess;           /* a hint some callers pass; never changes a result */
+    int64_t top_k_guess;           /* accepted for callers of Ascend's operator; ignored */
     bool probs_in;                 /* logits are probabilities already: no softmax, masked fill is 0 */
     const DLTensor *token;         /* out [B]    int64 */
     const DLTensor *kept;          /* out [B]    int32: candidates with a logit above -inf */

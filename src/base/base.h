@@ -17,6 +17,10 @@
 
 #define SYI_ALIGN 64 /* scratch memory is aligned to a cache line */
 
+#if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "Switchyard needs a little-endian target"
+#endif
+
 struct syi_kernels; /* kernels/kernels.h */
 
 struct sy_ctx {
@@ -85,6 +89,12 @@ void syi_describe_type(DLDataType type, char *text, size_t text_bytes);
 /* Bytes of one element, 0 when it is not a whole number of bytes. */
 size_t syi_elem_bytes(DLDataType type);
 
+/* The same for the float types operators compute with. */
+static inline size_t syi_float_bytes(enum syi_type type)
+{
+    return type == SYI_F32 ? 4 : 2;
+}
+
 /* Exact widening and rounding to nearest even, as integers; a NaN narrows to the canonical quiet NaN. */
 float syi_f16_to_f32(uint16_t bits);
 float syi_bf16_to_f32(uint16_t bits);
@@ -137,9 +147,13 @@ size_t syi_size_mul(size_t a, size_t b);
 sy_status syi_workspace(sy_ctx *ctx, size_t bytes, void **data);
 void syi_workspace_free(sy_ctx *ctx);
 
-/* Cuts pieces off the scratch memory of a call: each is aligned to SYI_ALIGN. */
+/*
+ * Cuts pieces off the scratch memory of a call, each aligned to SYI_ALIGN. Without a base it only measures:
+ * the function that lays out a scratch struct also tells its size.
+ */
 struct syi_arena {
-    unsigned char *next;
+    unsigned char *base;
+    size_t used; /* saturates */
 };
 void *syi_take(struct syi_arena *arena, size_t bytes);
 

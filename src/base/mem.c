@@ -54,7 +54,7 @@ sy_status syi_workspace(sy_ctx *ctx, size_t bytes, void **data)
 
 void *syi_take(struct syi_arena *arena, size_t bytes)
 {
-    void *piece = arena->next;
-    arena->next += syi_align(bytes);
+    void *piece = arena->base != NULL ? arena->base + arena->used : NULL;
+    arena->used = syi_size_add(arena->used, syi_align(bytes));
     return piece;
 }

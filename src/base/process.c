@@ -3,6 +3,7 @@
  */
 #include "base/base.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -19,7 +20,10 @@ bool syi_forked(void)
     const int file = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return false;
-    const ssize_t n = read(file, text, sizeof text - 1);
+    ssize_t n;
+    do
+        n = read(file, text, sizeof text - 1);
+    while (n < 0 && errno == EINTR);
     close(file);
     if (n <= 0)
         return false;

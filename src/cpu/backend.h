@@ -19,8 +19,11 @@ sy_status syi_cpu_sample(sy_ctx *ctx, const union syi_plan *plan, void *workspac
 
 /* ---- Threads (pool.c) -------------------------------------------------------------------------------- */
 
-/* Threads OpenMP would use by itself, at least 1. */
-int syi_default_threads(void);
+/* Threads OpenMP would use by itself; for a caller's pool, of unknown size, one per CPU. At least 1. */
+int syi_default_threads(bool own_pool);
+
+/* Threads this process can really use: one in a forked child without a pool. */
+int syi_usable_threads(const sy_ctx *ctx);
 
 /* Tasks to cut `n_items` of `work_bytes` altogether into: 1 when small, never more than items or threads. */
 int syi_tasks(const sy_ctx *ctx, int64_t n_items, uint64_t work_bytes);

@@ -46,8 +46,7 @@ static float gate_of(const struct syi_moe_dispatch_plan *p, int64_t s)
 {
     if (p->gates == NULL)
         return 1.0f;
-    const int64_t bytes = p->gate_type == SYI_F32 ? 4 : 2;
-    return syi_load_float(p->gates + s * bytes, p->gate_type);
+    return syi_load_float(p->gates + (size_t)s * syi_float_bytes(p->gate_type), p->gate_type);
 }
 
 static void find_winners(const struct job *job)

@@ -211,7 +211,7 @@ static void fill_experts(void *data, int task)
                 continue;
             }
             const int64_t token = syi_load_i32(p->sorted_indices, row);
-            job->kernels->copy_row(syi_row(p->out_tokens, row), syi_row(p->tokens, token), p->row_bytes);
+            memcpy(syi_row(p->out_tokens, row), syi_row(p->tokens, token), p->row_bytes);
             if (p->out_probs != NULL)
                 memcpy(p->out_probs + (size_t)row * p->prob_bytes,
                        syi_row(p->probs, token) + (size_t)e * p->prob_bytes, p->prob_bytes);
@@ -243,7 +243,7 @@ sy_status syi_cpu_moe_permute(sy_ctx *ctx, const union syi_plan *plan, void *wor
 {
     const struct syi_moe_permute_plan *p = &plan->moe_permute;
     struct job job = {.plan = p, .kernels = ctx->kernels, .n_chunks = count_chunks(ctx, p)};
-    struct syi_arena arena = {workspace};
+    struct syi_arena arena = {workspace, 0};
 
     if (asks_nothing(p))
         return SY_OK;

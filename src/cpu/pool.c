@@ -4,6 +4,7 @@
  */
 #include "cpu/backend.h"
 
+#include <limits.h>
 #include <unistd.h>
 
 #ifdef _OPENMP
@@ -12,13 +13,28 @@
 
 enum { MIN_TASK_BYTES = 64 * 1024 }; /* work below this is done before another thread has woken up */
 
-int syi_default_threads(void)
+int syi_default_threads(bool own_pool)
 {
+    if (own_pool) {
+        const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+        return cpus < 1 ? 1 : cpus > INT_MAX ? INT_MAX : (int)cpus;
+    }
 #ifdef _OPENMP
     return omp_get_max_threads();
 #else
     return 1;
 #endif
+}
+
+/* Not in a forked child, neither with the parent's context nor with its own: see syi_forked. */
+static bool openmp_usable(const sy_ctx *ctx)
+{
+    return ctx->owner_pid == (long)getpid();
+}
+
+int syi_usable_threads(const sy_ctx *ctx)
+{
+    return ctx->parallel_for != NULL || openmp_usable(ctx) ? ctx->threads : 1;
 }
 
 int syi_tasks(const sy_ctx *ctx, int64_t n_items, uint64_t work_bytes)
@@ -53,8 +69,7 @@ void syi_parallel(sy_ctx *ctx, int n_tasks, void (*fn)(void *data, int task), vo
         return;
     }
 #ifdef _OPENMP
-    /* Not in a forked child, neither with the parent's context nor with its own: see syi_forked. */
-    if (n_tasks > 1 && ctx->owner_pid == (long)getpid()) {
+    if (n_tasks > 1 && openmp_usable(ctx)) {
 #pragma omp parallel for num_threads(n_tasks) schedule(static, 1)
         for (int i = 0; i < n_tasks; i++)
             run_task(&job, i);

@@ -24,6 +24,7 @@ struct job {
     const struct syi_sample_plan *plan;
     const struct syi_kernels *kernels;
     int n_tasks;
+    int n_slices;            /* more than 1: block maxima are made by that many threads per row beforehand */
     struct scratch *scratch; /* [task] */
 };
 
@@ -65,45 +66,38 @@ static bool may_weigh(const struct syi_sample_plan *p)
     return p->type != SYI_F32 && (p->top_p.rows.data != NULL || p->noise == SY_NOISE_CDF);
 }
 
-static size_t scratch_bytes(const struct syi_sample_plan *p)
+/* Lays out the scratch of one task; on an arena without memory it only measures. */
+static struct scratch take_scratch(struct syi_arena *arena, const struct syi_sample_plan *p)
 {
-    const size_t column = syi_align(syi_size_mul((size_t)p->vocab, sizeof(uint32_t)));
-    const size_t columns = syi_size_mul(column, may_sort(p) ? 8 : 4);
-    const size_t fixed = syi_align(syi_scan_blocks(p->vocab) * sizeof(uint16_t)) +
-                         SYI_SELECT_BINS * sizeof(uint64_t) +
-                         (may_weigh(p) ? syi_scan_table_entries() * 34 : 0);
-    return syi_size_add(columns, fixed);
+    const size_t column = syi_size_mul((size_t)p->vocab, sizeof(uint32_t));
+    struct scratch s = {.key = syi_take(arena, column)};
+    s.kept_key = syi_take(arena, column);
+    s.kept_idx = syi_take(arena, column);
+    s.e = syi_take(arena, column);
+    for (int i = 0; may_sort(p) && i < 2; i++) {
+        s.sort_key[i] = syi_take(arena, column);
+        s.sort_idx[i] = syi_take(arena, column);
+    }
+    s.hist = syi_take(arena, SYI_SELECT_BINS * sizeof *s.hist);
+    s.block_max = syi_take(arena, syi_scan_blocks(p->vocab) * sizeof *s.block_max);
+    if (may_weigh(p)) {
+        const size_t entries = syi_scan_table_entries();
+        s.table.key = syi_take(arena, entries * sizeof *s.table.key);
+        s.table.e = syi_take(arena, entries * sizeof *s.table.e);
+        s.table.weight = syi_take(arena, entries * sizeof *s.table.weight);
+        s.table.by_order = syi_take(arena, entries * sizeof *s.table.by_order);
+        s.table.order = syi_take(arena, entries * sizeof *s.table.order);
+        s.table.count = syi_take(arena, entries * sizeof *s.table.count * 2);
+    }
+    return s;
 }
 
 size_t syi_cpu_sample_workspace(const sy_ctx *ctx, const union syi_plan *plan)
 {
     const size_t n_tasks = (size_t)count_tasks(ctx, &plan->sample);
-    return syi_size_add(syi_align(n_tasks * sizeof(struct scratch)),
-                        syi_size_mul(n_tasks, scratch_bytes(&plan->sample)));
-}
-
-static struct scratch take_scratch(struct syi_arena *arena, const struct syi_sample_plan *p)
-{
-    const size_t bytes = (size_t)p->vocab * sizeof(uint32_t);
-    struct scratch s = {.key = syi_take(arena, bytes)};
-    s.kept_key = syi_take(arena, bytes);
-    s.kept_idx = syi_take(arena, bytes);
-    s.e = syi_take(arena, bytes);
-    for (int i = 0; may_sort(p) && i < 2; i++) {
-        s.sort_key[i] = syi_take(arena, bytes);
-        s.sort_idx[i] = syi_take(arena, bytes);
-    }
-    s.hist = syi_take(arena, SYI_SELECT_BINS * sizeof *s.hist);
-    s.block_max = syi_take(arena, syi_scan_blocks(p->vocab) * sizeof *s.block_max);
-    if (may_weigh(p)) {
-        s.table.key = syi_take(arena, syi_scan_table_entries() * sizeof *s.table.key);
-        s.table.e = syi_take(arena, syi_scan_table_entries() * sizeof *s.table.e);
-        s.table.weight = syi_take(arena, syi_scan_table_entries() * sizeof *s.table.weight);
-        s.table.by_order = syi_take(arena, syi_scan_table_entries() * sizeof *s.table.by_order);
-        s.table.order = syi_take(arena, syi_scan_table_entries() * sizeof *s.table.order);
-        s.table.count = syi_take(arena, syi_scan_table_entries() * sizeof *s.table.count * 2);
-    }
-    return s;
+    struct syi_arena one = {NULL, 0};
+    take_scratch(&one, &plan->sample);
+    return syi_size_add(syi_align(n_tasks * sizeof(struct scratch)), syi_size_mul(n_tasks, one.used));
 }
 
 /* ---- Weights ----------------------------------------------------------------------------------------- */
@@ -441,7 +435,7 @@ static void write_list(const struct row *r)
         return;
     exponentials(r, &r->list, r->scratch->e);
     const unsigned char *x = syi_row(p->logits, r->b);
-    const size_t elem_bytes = p->type == SYI_F32 ? 4 : 2;
+    const size_t elem_bytes = syi_float_bytes(p->type);
     for (size_t i = 0; i < n; i++) {
         float prob = 0.0f;
         if (r->list.key[i] != SYI_KEY_MINUS_INF)
@@ -458,7 +452,7 @@ static void write_masked(const struct row *r)
 {
     const struct syi_sample_plan *p = r->plan;
     const float fill = p->probs_in ? 0.0f : syi_f32_from_bits(0xff800000u);
-    const size_t elem_bytes = p->type == SYI_F32 ? 4 : 2;
+    const size_t elem_bytes = syi_float_bytes(p->type);
     const unsigned char *x = syi_row(p->logits, r->b);
     unsigned char *out = syi_row(p->masked, r->b);
     int64_t next = 0;
@@ -498,7 +492,7 @@ static uint64_t guess_weight(const struct row *r)
     enum { EVERY = 64, AT_ONCE = 256 };
     const struct syi_sample_plan *p = r->plan;
     const unsigned char *x = syi_row(p->logits, r->b);
-    const int64_t bytes = p->type == SYI_F32 ? 4 : 2;
+    const int64_t bytes = (int64_t)syi_float_bytes(p->type);
     uint32_t key[AT_ONCE];
     float e[AT_ONCE];
     uint64_t sum = 0;
@@ -546,45 +540,58 @@ enum head {
     HEAD_DRAWN /* r->token is the answer */
 };
 
+/* The first `k` of the order and perhaps more into r->c, with the row's maximum. */
+static bool collect_head(struct row *r, const struct syi_scan *scan, size_t k)
+{
+    r->c = (struct syi_candidates){r->scratch->kept_key, r->scratch->kept_idx, 0};
+    if (!syi_scan_collect(r->kernels, scan, k, &r->c))
+        return false;
+    for (int64_t i = 0; i < r->c.n; i++)
+        r->stats.max = r->c.key[i] > r->stats.max ? r->c.key[i] : r->stats.max;
+    r->max = syi_key_value(r->stats.max);
+    return true;
+}
+
+static int64_t draw_by_counting(const struct row *r, const struct syi_scan *scan)
+{
+    const struct noise noise = noise_of(r);
+    struct syi_weight_table table = r->scratch->table;
+    uint32_t word[4];
+    draw(&noise, UINT32_MAX, word);
+    const struct syi_draw d = {.top_p = r->top_p,
+                               .min_p = r->min_p,
+                               .all_ties = r->plan->ties == SY_TIES_ALL,
+                               .uniform = word[0] | (uint64_t)word[1] << 32};
+    return syi_scan_draw(r->kernels, scan, r->max, r->inv_t, &d, &table);
+}
+
 /*
- * Tries to do without the keys of the whole row. Not where an output speaks of all of it (flags, raw
- * log-probability, a list or mask without a cut), and not on rows with an infinity or NaN on top.
+ * Tries to do without the keys of the whole row: with the head alone for top-k, greedy and most top-p rows,
+ * by counting for other CDF draws of 16-bit rows. Not on rows with an infinity or NaN on top.
  */
 static enum head read_head(struct row *r)
 {
     enum { GUESS = 256 }; /* tokens that hold nearly every nucleus worth guessing */
     const struct syi_sample_plan *p = r->plan;
-    const int64_t k = r->one || !wants_candidates(r) ? 1 : r->k;
-    const bool draws =
+    const size_t n_blocks = syi_scan_blocks(p->vocab);
+    const size_t k = r->one || !wants_candidates(r) ? 1 : (size_t)r->k;
+    const bool guess = k == 0 && r->top_p < 1.0f;
+    const bool count =
         k == 0 && p->noise == SY_NOISE_CDF && p->type != SYI_F32 && r->min_p < 1.0f && token_only(p);
-    const bool nucleus = k == 0 && r->top_p < 1.0f;
-    if (!may_scan(p) || (k == 0 && !nucleus && !draws))
+    if (!may_scan(p) || (k == 0 && !guess && !count))
         return HEAD_NONE;
     struct syi_scan scan = {syi_row(p->logits, r->b), p->type, p->vocab, r->scratch->block_max, 0};
-    const size_t n_blocks = syi_scan_blocks(p->vocab), guess = n_blocks < GUESS ? n_blocks : GUESS;
     if (!r->scanned)
         syi_scan_part(r->kernels, &scan, 0, n_blocks);
     if (!syi_scan_top(&scan))
         return HEAD_NONE;
-    r->c = (struct syi_candidates){r->scratch->kept_key, r->scratch->kept_idx, 0};
-    const bool collected = syi_scan_collect(r->kernels, &scan,
-                                            k > 0     ? (size_t)k
-                                            : nucleus ? guess
-                                                      : 1,
-                                            &r->c);
-    for (int64_t i = 0; i < r->c.n; i++)
-        r->stats.max = r->c.key[i] > r->stats.max ? r->c.key[i] : r->stats.max;
-    r->max = syi_key_value(r->stats.max);
-    if (collected && (k > 0 || (nucleus && holds_nucleus(r, &scan))))
+    if (k > 0)
+        return collect_head(r, &scan, k) ? HEAD_READ : HEAD_NONE;
+    if (guess && collect_head(r, &scan, n_blocks < GUESS ? n_blocks : GUESS) && holds_nucleus(r, &scan))
         return HEAD_READ;
-    if (!collected || !draws)
+    if (!count || !collect_head(r, &scan, 1))
         return HEAD_NONE;
-    const struct noise noise = noise_of(r);
-    struct syi_weight_table table = r->scratch->table;
-    uint32_t word[4];
-    draw(&noise, UINT32_MAX, word);
-    const struct syi_draw d = {r->top_p, r->min_p, p->ties == SY_TIES_ALL, word[0] | (uint64_t)word[1] << 32};
-    r->token = syi_scan_draw(r->kernels, &scan, r->max, r->inv_t, &d, &table);
+    r->token = draw_by_counting(r, &scan);
     return HEAD_DRAWN;
 }
 
@@ -625,64 +632,54 @@ static void sample_rows(void *data, int task)
     const struct syi_sample_plan *p = job->plan;
     const int64_t end = syi_part(p->batch, job->n_tasks, task + 1);
     for (int64_t b = syi_part(p->batch, job->n_tasks, task); b < end; b++) {
-        struct row r = {.plan = p, .kernels = job->kernels, .scratch = &job->scratch[task], .b = b};
+        struct row r = {.plan = p,
+                        .kernels = job->kernels,
+                        .scratch = &job->scratch[task],
+                        .b = b,
+                        .scanned = job->n_slices > 1};
         sample_row(&r);
     }
 }
 
-/* ---- Fewer rows than threads: all of them read one row ----------------------------------------------- */
+/* ---- Fewer rows than threads: several threads read a row, then one finishes it ----------------------- */
 
-struct slices {
-    const struct job *job;
-    struct row *row;
-    int n;
-};
-
-static void scan_slice(void *data, int slice)
+static void scan_slice(void *data, int task)
 {
-    const struct slices *s = data;
-    const struct syi_sample_plan *p = s->job->plan;
-    const struct syi_scan scan = {syi_row(p->logits, s->row->b), p->type, p->vocab,
-                                  s->row->scratch->block_max, 0};
+    const struct job *job = data;
+    const struct syi_sample_plan *p = job->plan;
+    const int row = task / job->n_slices, slice = task % job->n_slices;
+    const struct syi_scan scan = {syi_row(p->logits, row), p->type, p->vocab, job->scratch[row].block_max, 0};
     const int64_t n_blocks = (int64_t)syi_scan_blocks(p->vocab);
-    syi_scan_part(s->job->kernels, &scan, (size_t)syi_part(n_blocks, s->n, slice),
-                  (size_t)syi_part(n_blocks, s->n, slice + 1));
+    syi_scan_part(job->kernels, &scan, (size_t)syi_part(n_blocks, job->n_slices, slice),
+                  (size_t)syi_part(n_blocks, job->n_slices, slice + 1));
 }
 
-static void finish_row(void *data, int task)
+/* Slices per row when every row is a task of its own and threads are left over; else 1. */
+static int count_slices(const sy_ctx *ctx, const struct job *job)
 {
-    const struct slices *s = data;
-    (void)task;
-    sample_row(s->row);
-}
-
-static void sample_few(sy_ctx *ctx, const struct job *job, int n_slices)
-{
-    for (int64_t b = 0; b < job->plan->batch; b++) {
-        struct row r = {
-            .plan = job->plan, .kernels = job->kernels, .scratch = job->scratch, .b = b, .scanned = true};
-        struct slices slices = {job, &r, n_slices};
-        syi_parallel(ctx, n_slices, scan_slice, &slices);
-        syi_parallel(ctx, 1, finish_row, &slices);
-    }
+    const struct syi_sample_plan *p = job->plan;
+    if (!may_scan(p) || job->n_tasks != p->batch)
+        return 1;
+    const int spare = ctx->threads / job->n_tasks;
+    const int worth =
+        syi_tasks(ctx, (int64_t)syi_scan_blocks(p->vocab), (uint64_t)p->vocab * syi_float_bytes(p->type));
+    return spare < worth ? spare : worth;
 }
 
 sy_status syi_cpu_sample(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_sample_plan *p = &plan->sample;
     struct job job = {.plan = p, .kernels = ctx->kernels, .n_tasks = count_tasks(ctx, p)};
-    struct syi_arena arena = {workspace};
+    struct syi_arena arena = {workspace, 0};
 
     if (p->batch == 0)
         return SY_OK;
     job.scratch = syi_take(&arena, (size_t)job.n_tasks * sizeof *job.scratch);
     for (int i = 0; i < job.n_tasks; i++)
         job.scratch[i] = take_scratch(&arena, p);
-    const size_t row_bytes = (size_t)p->vocab * (p->type == SYI_F32 ? 4 : 2);
-    const int n_slices = syi_tasks(ctx, (int64_t)syi_scan_blocks(p->vocab), row_bytes);
-    if (may_scan(p) && p->batch < ctx->threads && n_slices > 1)
-        sample_few(ctx, &job, n_slices);
-    else
-        syi_parallel(ctx, job.n_tasks, sample_rows, &job);
+    job.n_slices = count_slices(ctx, &job);
+    if (job.n_slices > 1)
+        syi_parallel(ctx, job.n_tasks * job.n_slices, scan_slice, &job);
+    syi_parallel(ctx, job.n_tasks, sample_rows, &job);
     return SY_OK;
 }

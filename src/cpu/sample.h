@@ -1,7 +1,7 @@
 /*
- * The parts of sample: exact arithmetic (sample_math.c), cuts of the total order (sample_select.c), and the
- * operator that puts them together (sample.c). Everything that is summed is an integer, so no order of
- * summation exists.
+ * The parts of sample: exact arithmetic (sample_math.c), cuts of the total order (sample_select.c), short cuts
+ * that read only the head of a row (sample_scan.c), and the operator that puts them together (sample.c).
+ * Everything that is summed is an integer, so no order of summation exists.
  */
 #ifndef SYI_CPU_SAMPLE_H
 #define SYI_CPU_SAMPLE_H
@@ -93,7 +93,8 @@ struct syi_candidates {
     int64_t n;
 };
 
-/* A cut through the total order: everything above the key stays, and the first `ties` tokens equal to it. */
+/* A cut through the total order: everything above the key stays, and of the tokens equal to it the first,
+   until their measure reaches `rest`. */
 struct syi_cut {
     uint32_t key;
     uint64_t rest; /* measure still wanted from the tokens equal to the key, >= 1 */

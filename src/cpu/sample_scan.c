@@ -18,11 +18,6 @@ static uint16_t order_minus_inf(enum syi_type type)
     return type == SYI_F16 ? 0x03ffu : 0x007fu;
 }
 
-static size_t elem_bytes(enum syi_type type)
-{
-    return type == SYI_F32 ? 4 : 2;
-}
-
 size_t syi_scan_blocks(int64_t vocab)
 {
     return (size_t)(vocab + SYI_BLOCK - 1) / SYI_BLOCK;
@@ -30,7 +25,7 @@ size_t syi_scan_blocks(int64_t vocab)
 
 void syi_scan_part(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first, size_t end)
 {
-    const size_t bytes = elem_bytes(s->type), whole = (size_t)s->n / SYI_BLOCK;
+    const size_t bytes = syi_float_bytes(s->type), whole = (size_t)s->n / SYI_BLOCK;
     const unsigned char *x = s->x + first * SYI_BLOCK * bytes;
     void (*block_max)(uint16_t *, const void *, size_t) =
         s->type == SYI_F32 ? kernels->block_max_32 : kernels->block_max_16;
@@ -77,7 +72,7 @@ static uint16_t floor_of(const struct syi_kernels *kernels, const struct syi_sca
 bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k,
                       struct syi_candidates *c)
 {
-    const size_t n_blocks = syi_scan_blocks(s->n), bytes = elem_bytes(s->type);
+    const size_t n_blocks = syi_scan_blocks(s->n), bytes = syi_float_bytes(s->type);
     if (k > n_blocks)
         return false;
     uint16_t floor = k == 1 ? s->top : floor_of(kernels, s, k);

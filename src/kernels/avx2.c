@@ -438,7 +438,6 @@ static size_t collect_32_avx2(int32_t *pos, const void *x, size_t n, uint16_t fl
 const struct syi_kernels syi_kernels_avx2 = {
     .name = "avx2",
     .needs = SYI_CPU_AVX2,
-    .copy_row = syi_copy_row,
     .copy_fan = copy_fan_avx2,
     .copy_rows = copy_rows_avx2,
     .scale_f32 = scale_f32_avx2,

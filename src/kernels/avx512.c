@@ -442,7 +442,6 @@ static size_t collect_32_avx512(int32_t *pos, const void *x, size_t n, uint16_t 
 const struct syi_kernels syi_kernels_avx512 = {
     .name = "avx512",
     .needs = SYI_CPU_AVX512 | SYI_CPU_AVX2,
-    .copy_row = syi_copy_row,
     .copy_fan = copy_fan_avx512,
     .copy_rows = copy_rows_avx512,
     .scale_f32 = scale_f32_avx512,

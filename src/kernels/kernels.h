@@ -32,9 +32,6 @@ struct syi_kernels {
     const char *name; /* shown by `switchyard info`, accepted by --isa */
     uint32_t needs;   /* SYI_CPU_* bits, all of them */
 
-    /* dst[0..bytes) = src[0..bytes) */
-    void (*copy_row)(void *dst, const void *src, size_t bytes);
-
     /* One row to n <= SYI_FAN places: read once, every destination written in ascending order. */
     void (*copy_fan)(void *const *dst, size_t n, const void *src, size_t bytes);
 
@@ -80,9 +77,6 @@ struct syi_kernels {
     size_t (*collect_16)(int32_t *pos, const void *x, size_t n, uint16_t floor);
     size_t (*collect_32)(int32_t *pos, const void *x, size_t n, uint16_t floor);
 };
-
-/* What no instruction set does better: a table without a copy of its own names this one. */
-void syi_copy_row(void *dst, const void *src, size_t bytes);
 
 /* Head, middle and tail of rows that are copied next. */
 void syi_fetch_rows(const void *const *rows, size_t n, size_t bytes);

@@ -9,11 +9,6 @@
 
 #define CANONICAL_NAN_BITS 0x7fc00000u
 
-void syi_copy_row(void *dst, const void *src, size_t bytes)
-{
-    memcpy(dst, src, bytes);
-}
-
 void syi_fetch_rows(const void *const *rows, size_t n, size_t bytes)
 {
     enum { LINE = 64, HEAD = 256 }; /* from its head on, the core finds the rest of a row by itself */
@@ -247,7 +242,6 @@ static size_t collect_32_scalar(int32_t *pos, const void *x, size_t n, uint16_t 
 
 const struct syi_kernels syi_kernels_scalar = {
     .name = "scalar",
-    .copy_row = syi_copy_row,
     .copy_fan = copy_fan_scalar,
     .copy_rows = copy_rows_scalar,
     .scale_f32 = scale_f32_scalar,

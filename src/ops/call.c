@@ -7,7 +7,7 @@
 
 #include <time.h>
 
-/* Backends are tried by the device of the tensors; layout checks have refused every other device before. */
+/* The only backend there is: the layout check has refused tensors of every other device. */
 static const struct syi_backend *const backend = &syi_cpu_backend;
 
 static uint64_t now(void)
@@ -32,7 +32,7 @@ static sy_status copy_args(struct syi_call *call, const void *args, size_t args_
                             i, known);
     for (int i = 0; i < call->op->n_rules; i++) {
         const struct syi_rule *rule = &call->op->rules[i];
-        call->tail[i] = rule->flags & SYI_VECTOR ? 1 : rule->flags & SYI_PER_ROW ? 0 : 1;
+        call->tail[i] = rule->flags & SYI_PER_ROW ? 0 : 1;
         if (!(call->query && (rule->flags & SYI_OUT)))
             memcpy(&call->tensor[i], (const unsigned char *)&call->args + rule->offset,
                    sizeof call->tensor[i]);
@@ -60,7 +60,7 @@ static void trace(const struct syi_call *call, sy_status status, uint64_t start)
     const sy_trace report = {.op = call->op->name,
                              .isa = call->ctx->kernels->name,
                              .status = status,
-                             .threads = call->ctx->threads,
+                             .threads = syi_usable_threads(call->ctx),
                              .n_tensors = n,
                              .names = names,
                              .tensors = tensors,

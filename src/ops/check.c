@@ -35,7 +35,8 @@ static struct text types_text(const struct syi_call *call, const struct syi_rule
 {
     struct text text = {""};
     uint32_t types = rule->types;
-    if (rule->like != 0)
+    const bool like = rule->like != 0 && call->tensor[rule->like - 1] != NULL;
+    if (like)
         types |= SYI_BIT(syi_type_of(call->tensor[rule->like - 1]->dtype)) & ~SYI_BIT(SYI_OTHER);
     size_t used = 0;
     for (int t = SYI_OTHER + 1; t < SYI_N_TYPES; t++) {
@@ -46,7 +47,7 @@ static struct text types_text(const struct syi_call *call, const struct syi_rule
         used += (size_t)snprintf(text.s + used, sizeof text.s - used, "%s%s", join,
                                  syi_type_name((enum syi_type)t));
     }
-    if (used == 0 && rule->like != 0)
+    if (used == 0 && like)
         return type_text(call->tensor[rule->like - 1]->dtype);
     return text;
 }

@@ -74,7 +74,7 @@ sy_status sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t op
     if (made == NULL)
         return refuse(&o, SY_ERR_NOMEM, "a context could not be allocated", "");
     *made = (sy_ctx){.kernels = kernels,
-                     .threads = o.threads > 0 ? o.threads : syi_default_threads(),
+                     .threads = o.threads > 0 ? o.threads : syi_default_threads(o.parallel_for != NULL),
                      .owner_pid = syi_forked() ? 0 : (long)getpid(),
                      .parallel_for = o.parallel_for,
                      .parallel_user = o.parallel_user,
@@ -101,11 +101,12 @@ const char *sy_ctx_error(const sy_ctx *ctx)
     return ctx != NULL ? ctx->error : "the context is NULL";
 }
 
-sy_status sy_ctx_fault(const sy_ctx *ctx, sy_fault *fault)
+sy_status sy_ctx_fault_n(const sy_ctx *ctx, sy_fault *fault, size_t fault_bytes)
 {
     if (ctx == NULL || fault == NULL)
         return SY_ERR_NULL;
-    *fault = ctx->fault;
+    memset(fault, 0, fault_bytes);
+    memcpy(fault, &ctx->fault, fault_bytes < sizeof *fault ? fault_bytes : sizeof *fault);
     return SY_OK;
 }
 
@@ -133,13 +134,13 @@ sy_status sy_ctx_set_threads(sy_ctx *ctx, int threads)
     syi_clear_fault(ctx, "sy_ctx_set_threads");
     if (threads < 0)
         return syi_fail(ctx, SY_ERR_VALUE, "threads", "is %d, want 0 or more", threads);
-    ctx->threads = threads > 0 ? threads : syi_default_threads();
+    ctx->threads = threads > 0 ? threads : syi_default_threads(ctx->parallel_for != NULL);
     return SY_OK;
 }
 
 int sy_ctx_threads(const sy_ctx *ctx)
 {
-    return ctx != NULL ? ctx->threads : 0;
+    return ctx != NULL ? syi_usable_threads(ctx) : 0;
 }
 
 const char *sy_ctx_isa(const sy_ctx *ctx)

@@ -100,6 +100,11 @@ class Metrics(CompareTest):
         none = {"x": Tensor("F32", [0, 4], b"")}
         self.assertEqual(self.results(none, none, "--metric", "diff1,diff2,diff3,diff3_1,diff3_2,diff4,bits")[1], 0)
 
+    def test_nothing_to_compare_is_no_pass(self):
+        done = self.compare({}, {})
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("nothing to compare", done.stderr)
+
     def test_nan_and_infinity_on_both_sides_leave_the_sums(self):
         got = self.one("diff1", [NAN, INF, -INF, 2], [NAN, INF, -INF, 1])
         self.assertAlmostEqual(got["value"], 1, 6)

@@ -440,6 +440,29 @@ static void traced_call(void **state)
     sy_ctx_destroy(ctx);
 }
 
+/* An older caller's fault is filled to its size, a newer one's unknown end is zeroed. */
+static void fault_is_filled_to_the_callers_size(void **state)
+{
+    (void)state;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    expect_status(ctx, sy_sample(ctx, &(sy_sample_args){.logits = NULL}), SY_ERR_NULL);
+    struct {
+        sy_fault fault;
+        unsigned char more[16];
+    } wide;
+    memset(&wide, 0xa5, sizeof wide);
+    assert_int_equal(sy_ctx_fault_n(ctx, &wide.fault, offsetof(sy_fault, batch)), SY_OK);
+    assert_int_equal(wide.fault.status, SY_ERR_NULL);
+    assert_string_equal(wide.fault.argument, "logits");
+    assert_true(wide.fault.batch == (int64_t)0xa5a5a5a5a5a5a5a5u);
+    assert_int_equal(sy_ctx_fault_n(ctx, &wide.fault, sizeof wide), SY_OK);
+    assert_true(wide.fault.batch == -1 && wide.fault.limit == 0);
+    for (size_t i = 0; i < sizeof wide.more; i++)
+        assert_int_equal(wide.more[i], 0);
+    assert_int_equal(sy_ctx_fault_n(ctx, NULL, 8), SY_ERR_NULL);
+    sy_ctx_destroy(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -455,6 +478,7 @@ int main(void)
         cmocka_unit_test(fault_names),
         cmocka_unit_test(versions),
         cmocka_unit_test(success_clears_sentence_and_fault),
+        cmocka_unit_test(fault_is_filled_to_the_callers_size),
         cmocka_unit_test(query_clears_the_sentence),
         cmocka_unit_test(some_operator_needs_workspace),
         cmocka_unit_test(refused_workspace),

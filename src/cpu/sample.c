@@ -485,22 +485,24 @@ static bool wants_candidates(const struct row *r)
            p->list_prob.data != NULL;
 }
 
-/* A guess at the weight of the row from one token in 64: good enough to tell a few tokens from most of
-   them. */
-static uint64_t guess_weight(const struct row *r)
+/* A guess at the weight of the tokens that are not candidates, from one token in 64. */
+static uint64_t guess_rest(const struct row *r)
 {
     enum { EVERY = 64, AT_ONCE = 256 };
     const struct syi_sample_plan *p = r->plan;
     const unsigned char *x = syi_row(p->logits, r->b);
     const int64_t bytes = (int64_t)syi_float_bytes(p->type);
-    uint32_t key[AT_ONCE];
+    uint32_t key[AT_ONCE], lowest = UINT32_MAX;
     float e[AT_ONCE];
     uint64_t sum = 0;
+    for (int64_t i = 0; i < r->c.n; i++)
+        lowest = r->c.key[i] < lowest ? r->c.key[i] : lowest;
+    const float floor = syi_key_value(lowest);
     for (int64_t i = 0; i < p->vocab;) {
         size_t n = 0;
         for (; n < AT_ONCE && i < p->vocab; i += EVERY) {
             const float value = syi_load_float(x + i * bytes, p->type);
-            if (value <= r->max) /* not a NaN */
+            if (value < floor) /* neither a candidate nor a NaN */
                 key[n++] = syi_value_key(value);
         }
         r->kernels->exp_keys(e, key, n, r->max, r->inv_t);
@@ -509,13 +511,14 @@ static uint64_t guess_weight(const struct row *r)
     return sum * EVERY;
 }
 
-/* Whether the candidates surely hold the nucleus; then the weight of the whole row is known too. */
+/* Whether the candidates surely hold the nucleus; then the weight of the whole row is known too. It is not
+   looked up when they hold far too little by all appearances. */
 static bool holds_nucleus(struct row *r, const struct syi_scan *scan)
 {
     struct syi_weight_table table = r->scratch->table;
     exponentials(r, &r->c, r->scratch->e);
     const uint64_t have = weight_sum(r->scratch->e, r->c.n);
-    if (have < syi_mass_target(r->top_p, guess_weight(r)) / 2)
+    if (have < syi_mass_target(r->top_p, have + guess_rest(r) / 2))
         return false;
     r->softmax_weight = syi_scan_weigh(r->kernels, scan, r->max, r->inv_t, &table);
     return have >= syi_mass_target(r->top_p, r->softmax_weight);

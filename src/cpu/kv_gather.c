@@ -151,38 +151,50 @@ struct group {
     int64_t rows; /* of every run */
 };
 
-/* Walks the positions of a task. */
+/* Walks the positions of a task. The position it stands on is translated once, when first looked at. */
 struct walk {
     int64_t flat, end;
     int64_t b;
     struct sequence seq;
+    bool looked;
+    const unsigned char *source; /* NULL: padding */
 };
 
-/* The next run of at most `most` rows; false at the end. Padding on the way is dealt with at once. */
-static bool next_run(const struct syi_kv_gather_plan *p, struct walk *w, const unsigned char **src,
-                     int64_t *first, int64_t *rows, int64_t most)
+static const unsigned char *look(const struct syi_kv_gather_plan *p, struct walk *w)
 {
     struct content_fault never;
-    *rows = 0;
-    while (w->flat < w->end && *rows < most) {
-        if (w->b < 0 || w->flat >= (w->b + 1) * p->k) {
-            w->b = w->flat / p->k;
-            w->seq = sequence_of(p, w->b);
-        }
-        const unsigned char *source = NULL;
-        const bool found = translate(p, &w->seq, w->flat - w->b * p->k, &source, &never) == FOUND_ROW;
-        if (*rows > 0 && (!found || source != *src + *rows * (int64_t)p->row_bytes))
-            return true;
-        if (!found && p->pad != SY_PAD_SKIP)
-            memset(syi_row(p->out, w->flat), 0, p->row_bytes);
-        if (found && *rows == 0) {
-            *src = source;
-            *first = w->flat;
-        }
-        *rows += found;
-        w->flat++;
+    if (w->looked)
+        return w->source;
+    if (w->b < 0 || w->flat >= (w->b + 1) * p->k) {
+        w->b = w->flat / p->k;
+        w->seq = sequence_of(p, w->b);
     }
-    return *rows > 0;
+    w->source = NULL;
+    translate(p, &w->seq, w->flat - w->b * p->k, &w->source, &never);
+    w->looked = true;
+    return w->source;
+}
+
+static void step(struct walk *w)
+{
+    w->flat++;
+    w->looked = false;
+}
+
+/* The next run of at most `most` rows; 0 at the end. Padding on the way is dealt with at once. */
+static int64_t next_run(const struct syi_kv_gather_plan *p, struct walk *w, const unsigned char **src,
+                        int64_t *first, int64_t most)
+{
+    for (; w->flat < w->end && look(p, w) == NULL; step(w))
+        if (p->pad != SY_PAD_SKIP)
+            memset(syi_row(p->out, w->flat), 0, p->row_bytes);
+    int64_t rows = 0;
+    *src = w->source;
+    *first = w->flat;
+    for (; w->flat < w->end && rows < most; step(w), rows++)
+        if (look(p, w) == NULL || w->source != *src + (size_t)rows * p->row_bytes)
+            break;
+    return rows;
 }
 
 static void copy_group(const struct job *job, const struct group *now, const struct group *next)
@@ -205,7 +217,7 @@ static void copy_positions(void *data, int task)
     const unsigned char *src = NULL;
     int64_t first = 0, rows;
 
-    while (next_run(p, &walk, &src, &first, &rows, most)) {
+    while ((rows = next_run(p, &walk, &src, &first, most)) > 0) {
         if (next.n == ROWS_ABREAST || (next.n > 0 && next.rows != rows)) {
             if (now.n > 0)
                 copy_group(job, &now, &next);

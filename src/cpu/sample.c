@@ -511,17 +511,24 @@ static uint64_t guess_rest(const struct row *r)
     return sum * EVERY;
 }
 
-/* Whether the candidates surely hold the nucleus; then the weight of the whole row is known too. It is not
-   looked up when they hold far too little by all appearances. */
-static bool holds_nucleus(struct row *r, const struct syi_scan *scan)
+enum hold { HOLDS_LITTLE, HOLDS_MUCH, HOLDS_NUCLEUS };
+
+/* How much of the nucleus the candidates hold. The weight of the whole row is looked up, once, when they
+   seem to hold all of it; until then it is guessed. */
+static enum hold holds_nucleus(struct row *r, const struct syi_scan *scan)
 {
     struct syi_weight_table table = r->scratch->table;
     exponentials(r, &r->c, r->scratch->e);
     const uint64_t have = weight_sum(r->scratch->e, r->c.n);
-    if (have < syi_mass_target(r->top_p, have + guess_rest(r) / 2))
-        return false;
-    r->softmax_weight = syi_scan_weigh(r->kernels, scan, r->max, r->inv_t, &table);
-    return have >= syi_mass_target(r->top_p, r->softmax_weight);
+    if (r->softmax_weight == 0) {
+        const uint64_t rest = guess_rest(r);
+        if (have < syi_mass_target(r->top_p, have + rest) / 4)
+            return HOLDS_LITTLE;
+        if (have < syi_mass_target(r->top_p, have + rest / 2))
+            return HOLDS_MUCH;
+        r->softmax_weight = syi_scan_weigh(r->kernels, scan, r->max, r->inv_t, &table);
+    }
+    return have >= syi_mass_target(r->top_p, r->softmax_weight) ? HOLDS_NUCLEUS : HOLDS_MUCH;
 }
 
 /* Whether any row may do with its head: no output speaks of the whole row. */
@@ -555,6 +562,18 @@ static bool collect_head(struct row *r, const struct syi_scan *scan, size_t k)
     return true;
 }
 
+/* A head that holds the nucleus, sought in growing steps as long as they come near. */
+static bool guess_head(struct row *r, const struct syi_scan *scan)
+{
+    enum { FIRST = 256, GROWTH = 4 };
+    const size_t n_blocks = syi_scan_blocks(r->plan->vocab);
+    size_t k = n_blocks < FIRST ? n_blocks : FIRST;
+    enum hold hold = HOLDS_MUCH;
+    for (; hold == HOLDS_MUCH && k <= n_blocks && collect_head(r, scan, k); k *= GROWTH)
+        hold = holds_nucleus(r, scan);
+    return hold == HOLDS_NUCLEUS;
+}
+
 static int64_t draw_by_counting(const struct row *r, const struct syi_scan *scan)
 {
     const struct noise noise = noise_of(r);
@@ -574,9 +593,7 @@ static int64_t draw_by_counting(const struct row *r, const struct syi_scan *scan
  */
 static enum head read_head(struct row *r)
 {
-    enum { GUESS = 256 }; /* tokens that hold nearly every nucleus worth guessing */
     const struct syi_sample_plan *p = r->plan;
-    const size_t n_blocks = syi_scan_blocks(p->vocab);
     const size_t k = r->one || !wants_candidates(r) ? 1 : (size_t)r->k;
     const bool guess = k == 0 && r->top_p < 1.0f;
     const bool count =
@@ -585,12 +602,12 @@ static enum head read_head(struct row *r)
         return HEAD_NONE;
     struct syi_scan scan = {syi_row(p->logits, r->b), p->type, p->vocab, r->scratch->block_max, 0};
     if (!r->scanned)
-        syi_scan_part(r->kernels, &scan, 0, n_blocks);
+        syi_scan_part(r->kernels, &scan, 0, syi_scan_blocks(p->vocab));
     if (!syi_scan_top(&scan))
         return HEAD_NONE;
     if (k > 0)
         return collect_head(r, &scan, k) ? HEAD_READ : HEAD_NONE;
-    if (guess && collect_head(r, &scan, n_blocks < GUESS ? n_blocks : GUESS) && holds_nucleus(r, &scan))
+    if (guess && guess_head(r, &scan))
         return HEAD_READ;
     if (!count || !collect_head(r, &scan, 1))
         return HEAD_NONE;

@@ -1,7 +1,7 @@
 /*
- * One decode step in miniature: two sequences each bring a token. moe_dispatch puts the rows into the slots of their
- * experts, kv_gather collects the cache rows each sequence wants to attend to, and sample picks the next tokens. The
- * arithmetic in between, which Switchyard does not do, is a line or two of plain C.
+ * One decode step in miniature: two sequences each bring a token. moe_dispatch puts the rows into the slots
+ * of their experts, kv_gather collects the cache rows each sequence wants to attend to, and sample picks the
+ * next tokens. The arithmetic in between, which Switchyard does not do, is a line or two of plain C.
  */
 #include <stdio.h>
 #include <switchyard.h>
@@ -51,7 +51,8 @@ static sy_status experts(float hidden[BATCH][HIDDEN])
     return SY_OK;
 }
 
-/* The cache rows of the tokens a sparse attention selected, added to the hidden state as a stand-in for attention. */
+/* The cache rows of the tokens a sparse attention selected, added to the hidden state as a stand-in for
+   attention. */
 static sy_status attend(float hidden[BATCH][HIDDEN])
 {
     float cache[8][HIDDEN] = {{0, 1}, {10, 11}, {20, 21}, {30, 31}, {40, 41}, {50, 51}, {60, 61}, {70, 71}};
@@ -79,8 +80,8 @@ static sy_status attend(float hidden[BATCH][HIDDEN])
     return SY_OK;
 }
 
-/* Logits to tokens: top-k and temperature for all rows; a draw belongs to a sequence (seed and stream) and a step
-   (offset), so it stays the same when the sequence moves to another row. */
+/* Logits to tokens: top-k and temperature for all rows; a draw belongs to a sequence (seed and stream) and
+   a step (offset), so it stays the same when the sequence moves to another row. */
 static sy_status pick(float hidden[BATCH][HIDDEN], int64_t token[BATCH])
 {
     float logits[BATCH][VOCAB];

@@ -1,6 +1,7 @@
 /*
- * What happens when something is wrong, and how to own all memory: a refused call with its sentence and its numbers,
- * outputs untouched, a query that sizes everything, scratch lent by the caller, and a trace of every call.
+ * What happens when something is wrong, and how to own all memory: a refused call with its sentence and its
+ * numbers, outputs untouched, a query that sizes everything, scratch lent by the caller, and a trace of every
+ * call.
  */
 #include <stdio.h>
 #include <switchyard.h>

@@ -18,8 +18,8 @@
  * Rules that hold for every operator:
  *   - A zeroed field is the default. Optional tensors are NULL.
  *   - Checks run in one order: null, dtype, rank, input shape, values, overflow, output shape, stride,
- *     device, alias, scratch memory, contents. The first failure is returned, sy_ctx_error() holds its sentence,
- *     sy_ctx_fault() its numbers.
+ *     device, alias, scratch memory, contents. The first failure is returned, sy_ctx_error() holds its
+ *     sentence, sy_ctx_fault() its numbers.
  *   - Elements of the last dimension are contiguous; the dimensions before it may have any row stride that
  *     spaces rows evenly and does not make them overlap. No alignment is required.
  *   - Inputs may overlap each other. An output overlaps nothing, except where an operator says so.

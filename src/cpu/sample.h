@@ -1,6 +1,6 @@
 /*
- * The parts of sample: exact arithmetic (sample_math.c), cuts of the total order (sample_select.c), short cuts
- * that read only the head of a row (sample_scan.c), and the operator that puts them together (sample.c).
+ * The parts of sample: exact arithmetic (sample_math.c), cuts of the total order (sample_select.c), short
+ * cuts that read only the head of a row (sample_scan.c), and the operator that puts them together (sample.c).
  * Everything that is summed is an integer, so no order of summation exists.
  */
 #ifndef SYI_CPU_SAMPLE_H

@@ -51,6 +51,13 @@ struct sy_ctx {
  */
 sy_status syi_fail_at(sy_ctx *ctx, const sy_fault *fault, const char *format, ...) SYI_PRINTF(3, 4);
 
+/* The fault of an argument, not of contents: a value and the limit it broke. */
+static inline sy_fault syi_value_fault(sy_status status, sy_fault_code code, const char *argument,
+                                       int64_t value, int64_t limit)
+{
+    return (sy_fault){status, code, argument, -1, -1, value, limit};
+}
+
 /* The same for arguments: no position, value or limit. `argument` has static storage. */
 sy_status syi_fail(sy_ctx *ctx, sy_status status, const char *argument, const char *format, ...)
     SYI_PRINTF(4, 5);

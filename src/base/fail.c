@@ -126,7 +126,7 @@ sy_status syi_fail_at(sy_ctx *ctx, const sy_fault *fault, const char *format, ..
 
 sy_status syi_fail(sy_ctx *ctx, sy_status status, const char *argument, const char *format, ...)
 {
-    const sy_fault fault = {.status = status, .argument = argument, .batch = -1, .position = -1};
+    const sy_fault fault = syi_value_fault(status, SY_FAULT_NONE, argument, 0, 0);
     va_list values;
     va_start(values, format);
     record(ctx, &fault, format, values);

@@ -29,12 +29,9 @@ sy_status syi_workspace(sy_ctx *ctx, size_t bytes, void **data)
         *data = ctx->workspace;
         return SY_OK;
     }
-    const sy_fault fault = {.status = SY_ERR_NOMEM,
-                            .argument = "workspace",
-                            .batch = -1,
-                            .position = -1,
-                            .value = (int64_t)ctx->workspace_bytes,
-                            .limit = bytes > INT64_MAX ? INT64_MAX : (int64_t)bytes};
+    const sy_fault fault =
+        syi_value_fault(SY_ERR_NOMEM, SY_FAULT_NONE, "workspace", (int64_t)ctx->workspace_bytes,
+                        bytes > INT64_MAX ? INT64_MAX : (int64_t)bytes);
     if (ctx->workspace_lent)
         return syi_fail_at(ctx, &fault, "lent by the caller has %zu bytes, want %zu", ctx->workspace_bytes,
                            bytes);

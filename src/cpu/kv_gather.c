@@ -11,18 +11,11 @@ enum {
     MAX_RUN_ROWS = 128 /* consecutive rows copied as one */
 };
 
-/* A fault found in the data; code NONE while there is none. */
-struct content_fault {
-    sy_fault_code code;
-    const char *argument;
-    int64_t batch, position, value, limit;
-};
-
 struct job {
     const struct syi_kv_gather_plan *plan;
     const struct syi_kernels *kernels;
     int n_tasks;
-    struct content_fault *fault; /* [task] */
+    sy_fault *fault; /* [task]; status OK while nothing is wrong */
 };
 
 /* One position translated: a source row, padding, or a fault. */
@@ -42,7 +35,7 @@ static int count_tasks(const sy_ctx *ctx, const struct syi_kv_gather_plan *p)
 
 size_t syi_cpu_kv_gather_workspace(const sy_ctx *ctx, const union syi_plan *plan)
 {
-    return syi_align((size_t)count_tasks(ctx, &plan->kv_gather) * sizeof(struct content_fault));
+    return syi_align((size_t)count_tasks(ctx, &plan->kv_gather) * sizeof(sy_fault));
 }
 
 static bool present(const struct syi_column *column)
@@ -62,20 +55,20 @@ static struct sequence sequence_of(const struct syi_kv_gather_plan *p, int64_t b
 }
 
 /* Phase 0: lengths and table rows, in order of b. */
-static struct content_fault check_sequences(const struct syi_kv_gather_plan *p)
+static sy_fault check_sequences(const struct syi_kv_gather_plan *p)
 {
     for (int64_t b = 0; b < p->batch; b++) {
         const int64_t count = present(&p->counts) ? syi_column_int(&p->counts, b) : 0;
         const int64_t length = present(&p->seq_lens) ? syi_column_int(&p->seq_lens, b) : 0;
         const int64_t request = present(&p->req_id) ? syi_column_int(&p->req_id, b) : 0;
         if (count < 0 || count > p->k)
-            return (struct content_fault){SY_FAULT_LENGTH_RANGE, "counts", b, -1, count, p->k};
+            return (sy_fault){SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE, "counts", b, -1, count, p->k};
         if (length < 0)
-            return (struct content_fault){SY_FAULT_LENGTH_RANGE, "seq_lens", b, -1, length, 0};
+            return (sy_fault){SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE, "seq_lens", b, -1, length, 0};
         if (present(&p->req_id) && (request < 0 || request >= p->table_rows))
-            return (struct content_fault){SY_FAULT_REQ_RANGE, "req_id", b, -1, request, p->table_rows};
+            return (sy_fault){SY_ERR_INDEX, SY_FAULT_REQ_RANGE, "req_id", b, -1, request, p->table_rows};
     }
-    return (struct content_fault){.code = SY_FAULT_NONE};
+    return (sy_fault){.status = SY_OK};
 }
 
 /* t / block_size without a division where that is exact: a shift, or a multiplication for 32-bit operands. */
@@ -90,7 +83,7 @@ static int64_t block_of(const struct syi_kv_gather_plan *p, int64_t t)
 
 /* Phase 1 for one position. Every number is judged as 64 bits before it is multiplied. */
 static enum found translate(const struct syi_kv_gather_plan *p, const struct sequence *seq, int64_t j,
-                            const unsigned char **source, struct content_fault *fault)
+                            const unsigned char **source, sy_fault *fault)
 {
     if (j >= seq->live)
         return FOUND_PADDING;
@@ -99,23 +92,23 @@ static enum found translate(const struct syi_kv_gather_plan *p, const struct seq
     if (t == -1 && p->pad != SY_PAD_ERROR)
         return FOUND_PADDING;
     if (t < 0 || t >= seq->length) {
-        *fault = (struct content_fault){SY_FAULT_INDEX_RANGE, "indices", 0, j, t, seq->length};
+        *fault = (sy_fault){SY_ERR_INDEX, SY_FAULT_INDEX_RANGE, "indices", 0, j, t, seq->length};
         return FOUND_FAULT;
     }
     const int64_t column = block_of(p, t), within = t - column * p->block_size;
     if (column >= p->table_len) {
-        *fault = (struct content_fault){SY_FAULT_TABLE_SHORT, "block_table", 0, j, column, p->table_len};
+        *fault = (sy_fault){SY_ERR_INDEX, SY_FAULT_TABLE_SHORT, "block_table", 0, j, column, p->table_len};
         return FOUND_FAULT;
     }
     const int64_t block = p->table_type == SYI_I32 ? syi_load_i32(seq->table, column)
                                                    : syi_load_int(seq->table + column * 8, SYI_I64);
     if (block < 0 || block >= p->n_blocks) {
-        *fault = (struct content_fault){SY_FAULT_BLOCK_RANGE, "block_table", 0, j, block, p->n_blocks};
+        *fault = (sy_fault){SY_ERR_INDEX, SY_FAULT_BLOCK_RANGE, "block_table", 0, j, block, p->n_blocks};
         return FOUND_FAULT;
     }
     const int64_t row = block * p->block_size + within;
     if (row >= p->n_cache_rows) {
-        *fault = (struct content_fault){SY_FAULT_ROW_RANGE, "block_table", 0, j, row, p->n_cache_rows};
+        *fault = (sy_fault){SY_ERR_INDEX, SY_FAULT_ROW_RANGE, "block_table", 0, j, row, p->n_cache_rows};
         return FOUND_FAULT;
     }
     *source = p->cache + block * p->block_stride + within * p->row_stride;
@@ -130,7 +123,7 @@ static void check_positions(void *data, int task)
     int64_t flat = syi_part(p->batch * p->k, job->n_tasks, task);
     const unsigned char *source;
 
-    job->fault[task].code = SY_FAULT_NONE;
+    job->fault[task].status = SY_OK;
     while (flat < end) {
         const int64_t b = flat / p->k;
         const struct sequence seq = sequence_of(p, b);
@@ -162,7 +155,7 @@ struct walk {
 
 static const unsigned char *look(const struct syi_kv_gather_plan *p, struct walk *w)
 {
-    struct content_fault never;
+    sy_fault never;
     if (w->looked)
         return w->source;
     if (w->b < 0 || w->flat >= (w->b + 1) * p->k) {
@@ -234,42 +227,32 @@ static void copy_positions(void *data, int task)
         copy_group(job, &next, &(struct group){.n = 0});
 }
 
-static sy_status refuse(sy_ctx *ctx, const struct content_fault *f)
+static sy_status refuse(sy_ctx *ctx, const sy_fault *f)
 {
-    const sy_fault fault = {.status = SY_ERR_INDEX,
-                            .code = f->code,
-                            .argument = f->argument,
-                            .batch = f->batch,
-                            .position = f->position,
-                            .value = f->value,
-                            .limit = f->limit};
     const long long value = f->value, limit = f->limit, batch = f->batch, position = f->position;
     const char *code = sy_fault_name(f->code);
     switch (f->code) {
     case SY_FAULT_LENGTH_RANGE:
         if (f->limit == 0 && f->value < 0)
-            return syi_fail_at(ctx, &fault, "at batch %lld is %lld, want 0 or more (%s)", batch, value, code);
-        return syi_fail_at(ctx, &fault, "at batch %lld is %lld, want 0 to %lld (%s)", batch, value, limit,
-                           code);
+            return syi_fail_at(ctx, f, "at batch %lld is %lld, want 0 or more (%s)", batch, value, code);
+        return syi_fail_at(ctx, f, "at batch %lld is %lld, want 0 to %lld (%s)", batch, value, limit, code);
     case SY_FAULT_REQ_RANGE:
         return syi_fail_at(
-            ctx, &fault, "at batch %lld is %lld, want 0 or more and below %lld, the rows of block_table (%s)",
+            ctx, f, "at batch %lld is %lld, want 0 or more and below %lld, the rows of block_table (%s)",
             batch, value, limit, code);
     case SY_FAULT_INDEX_RANGE:
-        return syi_fail_at(ctx, &fault,
-                           "at batch %lld, position %lld is %lld, want 0 or more and below %lld (%s)", batch,
-                           position, value, limit, code);
+        return syi_fail_at(ctx, f, "at batch %lld, position %lld is %lld, want 0 or more and below %lld (%s)",
+                           batch, position, value, limit, code);
     case SY_FAULT_TABLE_SHORT:
         return syi_fail_at(
-            ctx, &fault,
-            "has %lld columns, but the index at batch %lld, position %lld needs column %lld (%s)", limit,
-            batch, position, value, code);
+            ctx, f, "has %lld columns, but the index at batch %lld, position %lld needs column %lld (%s)",
+            limit, batch, position, value, code);
     case SY_FAULT_BLOCK_RANGE:
         return syi_fail_at(
-            ctx, &fault, "gives block %lld for batch %lld, position %lld, want 0 or more and below %lld (%s)",
+            ctx, f, "gives block %lld for batch %lld, position %lld, want 0 or more and below %lld (%s)",
             value, batch, position, limit, code);
     default:
-        return syi_fail_at(ctx, &fault,
+        return syi_fail_at(ctx, f,
                            "leads to cache row %lld for batch %lld, position %lld, want below %lld (%s)",
                            value, batch, position, limit, code);
     }
@@ -282,12 +265,12 @@ sy_status syi_cpu_kv_gather(sy_ctx *ctx, const union syi_plan *plan, void *works
 
     if (p->batch == 0 || p->k == 0)
         return SY_OK;
-    const struct content_fault fault = check_sequences(p);
-    if (fault.code != SY_FAULT_NONE)
+    const sy_fault fault = check_sequences(p);
+    if (fault.status != SY_OK)
         return refuse(ctx, &fault);
     syi_parallel(ctx, job.n_tasks, check_positions, &job);
     for (int i = 0; i < job.n_tasks; i++)
-        if (job.fault[i].code != SY_FAULT_NONE)
+        if (job.fault[i].status != SY_OK)
             return refuse(ctx, &job.fault[i]);
     syi_parallel(ctx, job.n_tasks, copy_positions, &job);
     return SY_OK;

@@ -128,13 +128,9 @@ static sy_status check_rank(struct syi_call *call)
         if (t == NULL)
             continue;
         if (t->ndim < rule->min_rank || t->ndim > rule->max_rank) {
-            const sy_fault fault = {.status = SY_ERR_SHAPE,
-                                    .code = SY_FAULT_BAD_RANK,
-                                    .argument = rule->name,
-                                    .batch = -1,
-                                    .position = -1,
-                                    .value = t->ndim,
-                                    .limit = t->ndim < rule->min_rank ? rule->min_rank : rule->max_rank};
+            const sy_fault fault =
+                syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, rule->name, t->ndim,
+                                t->ndim < rule->min_rank ? rule->min_rank : rule->max_rank);
             if (rule->min_rank == rule->max_rank)
                 return syi_fail_at(call->ctx, &fault, "has rank %d, want %d", (int)t->ndim, rule->min_rank);
             return syi_fail_at(call->ctx, &fault, "has rank %d, want %d to %d", (int)t->ndim, rule->min_rank,
@@ -168,12 +164,9 @@ sy_status syi_check_shape(struct syi_call *call, int i, int rank, const int64_t 
         wrong++;
     if (wrong == rank && rank == t->ndim)
         return SY_OK;
-    const sy_fault fault = {.status = SY_ERR_SHAPE,
-                            .argument = call->op->rules[i].name,
-                            .batch = -1,
-                            .position = -1,
-                            .value = wrong < t->ndim ? t->shape[wrong] : 0,
-                            .limit = wrong < rank ? shape[wrong] : 0};
+    const sy_fault fault =
+        syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, call->op->rules[i].name,
+                        wrong < t->ndim ? t->shape[wrong] : 0, wrong < rank ? shape[wrong] : 0);
     return syi_fail_at(call->ctx, &fault, "has shape %s, want %s", shape_text(t->ndim, t->shape).s,
                        shape_text(rank, shape).s);
 }
@@ -206,12 +199,8 @@ sy_status syi_check_value(struct syi_call *call, const char *field, int64_t valu
 {
     if (value >= low && value <= high)
         return SY_OK;
-    const sy_fault fault = {.status = SY_ERR_VALUE,
-                            .argument = field,
-                            .batch = -1,
-                            .position = -1,
-                            .value = value,
-                            .limit = value < low ? low : high};
+    const sy_fault fault =
+        syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, field, value, value < low ? low : high);
     if (high == INT64_MAX)
         return syi_fail_at(call->ctx, &fault, "is %lld, want %lld or more", (long long)value, (long long)low);
     return syi_fail_at(call->ctx, &fault, "is %lld, want %lld to %lld", (long long)value, (long long)low,
@@ -222,13 +211,7 @@ sy_status syi_check_enum(struct syi_call *call, const char *field, int value, in
 {
     if (value >= 0 && value < n)
         return SY_OK;
-    const sy_fault fault = {.status = SY_ERR_VALUE,
-                            .code = SY_FAULT_BAD_OPTION,
-                            .argument = field,
-                            .batch = -1,
-                            .position = -1,
-                            .value = value,
-                            .limit = n};
+    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_BAD_OPTION, field, value, n);
     return syi_fail_at(call->ctx, &fault, "is %d, want 0 to %d: %s", value, n - 1, names);
 }
 
@@ -327,12 +310,7 @@ sy_status syi_check_step(struct syi_call *call, const char *name, const char *wh
 {
     if (stride >= least)
         return SY_OK;
-    const sy_fault fault = {.status = SY_ERR_STRIDE,
-                            .argument = name,
-                            .batch = -1,
-                            .position = -1,
-                            .value = stride,
-                            .limit = least};
+    const sy_fault fault = syi_value_fault(SY_ERR_STRIDE, SY_FAULT_NONE, name, stride, least);
     return syi_fail_at(call->ctx, &fault, "has %s stride %lld, want at least %lld", what, (long long)stride,
                        (long long)least);
 }

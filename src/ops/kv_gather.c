@@ -41,11 +41,7 @@ static sy_status check_inputs(struct syi_call *call)
                    *cache = call->tensor[CACHE];
     for (int d = cache_lead(call); d < cache->ndim; d++)
         if (cache->shape[d] == 0) {
-            const sy_fault fault = {.status = SY_ERR_SHAPE,
-                                    .code = SY_FAULT_EMPTY,
-                                    .argument = "cache",
-                                    .batch = -1,
-                                    .position = -1};
+            const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, "cache", 0, 1);
             return syi_fail_at(call->ctx, &fault,
                                "has extent 0 in dimension %d, want rows of at least one element", d);
         }
@@ -67,13 +63,8 @@ static sy_status check_values(struct syi_call *call)
     const sy_kv_gather_args *a = &call->args.kv_gather;
     const DLTensor *cache = call->tensor[CACHE];
     if (a->block_size < 1) {
-        const sy_fault fault = {.status = SY_ERR_VALUE,
-                                .code = SY_FAULT_BAD_BLOCK_SIZE,
-                                .argument = "block_size",
-                                .batch = -1,
-                                .position = -1,
-                                .value = a->block_size,
-                                .limit = 1};
+        const sy_fault fault =
+            syi_value_fault(SY_ERR_VALUE, SY_FAULT_BAD_BLOCK_SIZE, "block_size", a->block_size, 1);
         return syi_fail_at(call->ctx, &fault, "is %lld, want 1 or more", (long long)a->block_size);
     }
     if (cache_lead(call) == 2 && cache->shape[1] != a->block_size)

@@ -23,12 +23,7 @@ static sy_status check_limit(struct syi_call *call, const char *argument, const 
 {
     if (value <= INT32_MAX)
         return SY_OK;
-    const sy_fault fault = {.status = SY_ERR_VALUE,
-                            .argument = argument,
-                            .batch = -1,
-                            .position = -1,
-                            .value = value,
-                            .limit = INT32_MAX};
+    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, argument, value, INT32_MAX);
     return syi_fail_at(call->ctx, &fault, "means %lld %s, want at most 2147483647", (long long)value, what);
 }
 

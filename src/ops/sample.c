@@ -67,11 +67,7 @@ static sy_status check_inputs(struct syi_call *call)
         return st;
     const int64_t batch = syi_extent(call, LOGITS, 0), vocab = syi_extent(call, LOGITS, 1);
     if (vocab == 0) {
-        const sy_fault fault = {.status = SY_ERR_SHAPE,
-                                .code = SY_FAULT_EMPTY,
-                                .argument = "logits",
-                                .batch = -1,
-                                .position = -1};
+        const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, "logits", 0, 1);
         return syi_fail_at(call->ctx, &fault, "has a vocabulary of 0 tokens, want at least 1");
     }
     for (int i = TOP_K; st == SY_OK && i <= STREAM; i++)
@@ -189,12 +185,8 @@ static sy_status check(struct syi_call *call)
     if (st == SY_OK)
         st = check_values(call);
     if (st == SY_OK && syi_extent(call, LOGITS, 1) > max_vocab) {
-        const sy_fault fault = {.status = SY_ERR_OVERFLOW,
-                                .argument = "logits",
-                                .batch = -1,
-                                .position = -1,
-                                .value = syi_extent(call, LOGITS, 1),
-                                .limit = max_vocab};
+        const sy_fault fault =
+            syi_value_fault(SY_ERR_OVERFLOW, SY_FAULT_NONE, "logits", syi_extent(call, LOGITS, 1), max_vocab);
         st = syi_fail_at(call->ctx, &fault, "has a vocabulary of %lld tokens, want at most %lld",
                          (long long)fault.value, (long long)max_vocab);
     }

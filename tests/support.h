@@ -118,7 +118,7 @@ int test_run(struct test_list *list, const char *group);
 /* A heap string for test names; kept until the process ends. */
 char *test_name(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* ---- Calls as values ----------------------------------------------------------------------------------- */
+/* ---- Calls as values --------------------------------------------------------------------------------- */
 
 /* One valid call in a form that loops and tables can handle. The struct must not be copied. */
 #define TEST_CALL_TENSORS 12
@@ -144,6 +144,12 @@ struct tensor *test_call_add(struct test_call *call, const char *name, const DLT
 struct tensor *test_call_tensor(struct test_call *call, const char *name);
 void test_call_free(struct test_call *call);
 
+/* Fails unless the call that `make` makes succeeds: after a change; with all tensors in pinned host
+   memory; with all tensors directly behind each other. */
+void test_accepts(void (*make)(struct test_call *call), void (*change)(struct test_call *call));
+void test_accepts_pinned(void (*make)(struct test_call *call));
+void test_accepts_adjacent(void (*make)(struct test_call *call));
+
 /*
  * Valid calls of every operator with fixed contents: index 0 to TEST_CALLS - 1, in a size of a few kilobytes
  * or of several megabytes, so that work is split over threads.
@@ -156,7 +162,7 @@ void test_call_reset(struct test_call *call);                  /* fills the outp
 void test_call_expect_untouched(const struct test_call *call); /* the outputs are as reset left them  */
 void test_call_expect_equal(const struct test_call *got, const struct test_call *want); /* outputs    */
 
-/* ---- Refusals: one valid call, one spoiler per row ----------------------------------------------------- */
+/* ---- Refusals: one valid call, one spoiler per row --------------------------------------------------- */
 
 enum spoil_kind {
     SPOIL_NOTHING,

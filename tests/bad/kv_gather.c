@@ -415,47 +415,16 @@ static void missing_context_arguments_or_query(void **state)
     sy_ctx_destroy(ctx);
 }
 
-static void accepted(void (*change)(struct test_call *c))
-{
-    struct test_call c;
-    sy_ctx *ctx = test_ctx(2, NULL);
-    make(&c);
-    change(&c);
-    expect_status(ctx, run(ctx, &c), SY_OK);
-    test_call_free(&c);
-    sy_ctx_destroy(ctx);
-}
-
-static void pin_all(struct test_call *c)
-{
-    for (int i = 0; i < c->count; i++)
-        c->tensors[i].t.device.device_type = kDLCUDAHost;
-}
-
 static void pinned_host_memory_is_host_memory(void **state)
 {
     (void)state;
-    accepted(pin_all);
-}
-
-/* All tensors directly behind each other. */
-static unsigned char *block;
-static void pack(struct test_call *c)
-{
-    size_t at = 0;
-    for (int i = 0; i < c->count; i++) {
-        memcpy(block + at, c->tensors[i].mem, c->tensors[i].bytes);
-        c->tensors[i].t.data = block + at;
-        at += c->tensors[i].bytes;
-    }
+    test_accepts_pinned(make);
 }
 
 static void adjacent_tensors_do_not_overlap(void **state)
 {
     (void)state;
-    block = buf_new(4096, 0);
-    accepted(pack);
-    buf_free(block);
+    test_accepts_adjacent(make);
 }
 
 static void one_array_for_two(struct test_call *c)
@@ -467,7 +436,7 @@ static void one_array_for_two(struct test_call *c)
 static void inputs_may_overlap(void **state)
 {
     (void)state;
-    accepted(one_array_for_two);
+    test_accepts(make, one_array_for_two);
 }
 
 /* Extents of one may have any stride, as slicing in other libraries leaves them behind. */
@@ -505,9 +474,9 @@ static void cache_of_one_block_with_odd_stride(struct test_call *c)
 static void strides_of_extent_one_mean_nothing(void **state)
 {
     (void)state;
-    accepted(leading_one_with_odd_strides);
-    accepted(cache_of_one_row_with_odd_stride);
-    accepted(cache_of_one_block_with_odd_stride);
+    test_accepts(make, leading_one_with_odd_strides);
+    test_accepts(make, cache_of_one_row_with_odd_stride);
+    test_accepts(make, cache_of_one_block_with_odd_stride);
 }
 
 int main(void)

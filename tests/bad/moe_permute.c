@@ -319,48 +319,16 @@ static void missing_context_arguments_or_query(void **state)
     sy_ctx_destroy(ctx);
 }
 
-static void accepted(void (*change)(struct test_call *c))
-{
-    struct test_call c;
-    sy_ctx *ctx = test_ctx(2, NULL);
-    make(&c);
-    change(&c);
-    expect_status(ctx, run(ctx, &c), SY_OK);
-    test_call_free(&c);
-    sy_ctx_destroy(ctx);
-}
-
-static void pin_all(struct test_call *c)
-{
-    for (int i = 0; i < c->count; i++)
-        c->tensors[i].t.device.device_type = kDLCUDAHost;
-}
-
 static void pinned_host_memory_is_host_memory(void **state)
 {
     (void)state;
-    accepted(pin_all);
-}
-
-/* probs directly behind tokens in one block, the outputs directly behind each other. */
-static unsigned char *block;
-static void pack(struct test_call *c)
-{
-    size_t at = 0;
-    for (int i = 0; i < c->count; i++) {
-        if (c->tensors[i].bytes)
-            memcpy(block + at, c->tensors[i].mem, c->tensors[i].bytes);
-        c->tensors[i].t.data = block + at;
-        at += c->tensors[i].bytes;
-    }
+    test_accepts_pinned(make);
 }
 
 static void adjacent_tensors_do_not_overlap(void **state)
 {
     (void)state;
-    block = buf_new(4096, 0);
-    accepted(pack);
-    buf_free(block);
+    test_accepts_adjacent(make);
 }
 
 static void probs_over_tokens(struct test_call *c)
@@ -371,7 +339,7 @@ static void probs_over_tokens(struct test_call *c)
 static void inputs_may_overlap(void **state)
 {
     (void)state;
-    accepted(probs_over_tokens);
+    test_accepts(make, probs_over_tokens);
 }
 
 /* T = 1: its row stride, and the stride of arrays of one element, mean nothing. */
@@ -394,7 +362,7 @@ static void single_row_with_odd_strides(struct test_call *c)
 static void strides_of_extent_one_mean_nothing(void **state)
 {
     (void)state;
-    accepted(single_row_with_odd_strides);
+    test_accepts(make, single_row_with_odd_strides);
 }
 
 /* H = 0: nothing stands at data + byte_offset. */
@@ -409,7 +377,7 @@ static void rows_without_elements_far_away(struct test_call *c)
 static void offset_of_an_empty_tensor_means_nothing(void **state)
 {
     (void)state;
-    accepted(rows_without_elements_far_away);
+    test_accepts(make, rows_without_elements_far_away);
 }
 
 /* A query of a good call: rows and slots in both modes, from shapes alone, at sizes no test could hold. */

@@ -79,29 +79,29 @@ static const char *limit_name(const struct bench_work *limit)
     return limit->fill_bytes > 0 ? "copy+fill" : "copy";
 }
 
-static void time_text(char *text, size_t bytes, double seconds)
+struct bench_text bench_time(double seconds)
 {
-    if (seconds < 1e-3)
-        snprintf(text, bytes, "%.3g us", seconds * 1e6);
-    else if (seconds < 1)
-        snprintf(text, bytes, "%.3g ms", seconds * 1e3);
-    else
-        snprintf(text, bytes, "%.3g s", seconds);
+    static const char *const units[] = {"us", "ms", "s"};
+    struct bench_text text;
+    double value = seconds * 1e6;
+    int unit = 0;
+    for (; value >= 999.5 && unit < 2; unit++) /* three digits would round to the next unit */
+        value *= 1e-3;
+    snprintf(text.text, sizeof text.text, "%.3g %s", value, units[unit]);
+    return text;
 }
 
 static void print_row(const struct bench_case *subject, const struct times *times)
 {
-    char run[24], plain[24], share[24], bytes[24];
+    char share[24], bytes[24];
     const double rate = subject->bytes / times->run;
     const double limit_rate = bench_work_bytes(&subject->limit) / times->limit;
-    time_text(run, sizeof run, times->run);
-    time_text(plain, sizeof plain, times->plain);
     const double percent = 100 * rate / limit_rate;
     snprintf(share, sizeof share, "%.*f%% of %s", percent < 10 ? 1 : 0, percent, limit_name(&subject->limit));
     snprintf(bytes, sizeof bytes, "%.4g MB", subject->bytes * 1e-6);
     printf("%-13s %-42s %9s %4.0f%%  %9s %7.1f GB/s  %-17s %6.2f x  %9s (%.1f x)\n", subject->op,
-           subject->shape, run, 100 * times->spread, bytes, rate * 1e-9, share, times->run / times->limit,
-           plain, times->plain / times->run);
+           subject->shape, bench_time(times->run).text, 100 * times->spread, bytes, rate * 1e-9, share,
+           times->run / times->limit, bench_time(times->plain).text, times->plain / times->run);
     fflush(stdout);
 }
 

@@ -43,6 +43,12 @@ int bench_limit_threads(int threads);
 
 /* ---- Small parts --------------------------------------------------------------------------------------- */
 
+/* "1.73 us", "151 ms": three digits and the unit that suits them. */
+struct bench_text {
+    char text[24];
+};
+struct bench_text bench_time(double seconds);
+
 double bench_now(void);                        /* seconds of a steady clock                     */
 double bench_median(double *values, int n);    /* sorts the values                              */
 uint64_t bench_random(uint64_t *state);        /* splitmix64                                    */

@@ -44,12 +44,11 @@ struct demo_step *demo_measure(struct demo *demo, const char *op,
 
 void demo_tell(struct demo_step *step, const char *check, bool good)
 {
-    const bool slow = step->seconds >= 1e-3;
     step->good = step->good && good;
     printf("   %-13s %s\n", step->op, step->what);
-    printf("   %-13s %.3g %s, %.1f MB moved, %.1f GB/s, %.0f%% of a plain %s\n", "",
-           step->seconds * (slow ? 1e3 : 1e6), slow ? "ms" : "us", step->bytes * 1e-6,
-           step->bytes / step->seconds * 1e-9, 100 * step->share, step->limit);
+    printf("   %-13s %s, %.1f MB moved, %.1f GB/s, %.0f%% of a plain %s\n", "",
+           bench_time(step->seconds).text, step->bytes * 1e-6, step->bytes / step->seconds * 1e-9,
+           100 * step->share, step->limit);
     printf("   %-13s %s %s\n\n", "", step->good ? "ok:" : "WRONG: it is not so that", check);
     fflush(stdout);
 }

@@ -71,16 +71,14 @@ static void times(FILE *out, const struct demo *demo)
           out);
     for (int i = 0; i < demo->n_steps; i++) {
         const struct demo_step *const step = &demo->steps[i];
-        const bool slow = step->seconds >= 1e-3;
         const double percent = 100 * step->share;
         fprintf(out,
-                "<div class=\"step\"><div class=\"row\"><b>%s</b><span>%.3g %s &middot; %.1f GB/s &middot; "
+                "<div class=\"step\"><div class=\"row\"><b>%s</b><span>%s &middot; %.1f GB/s &middot; "
                 "%.0f%% of a %s"
                 "%s</span></div>\n<div class=\"track\"><i style=\"width:%.1f%%\"></i></div>\n"
                 "<div class=\"row\"><span>%s</span></div></div>\n",
-                step->op, step->seconds * (slow ? 1e3 : 1e6), slow ? "ms" : "&micro;s",
-                step->bytes / step->seconds * 1e-9, percent, step->limit, step->good ? "" : " &middot; WRONG",
-                fmin(percent, 100), step->what);
+                step->op, bench_time(step->seconds).text, step->bytes / step->seconds * 1e-9, percent,
+                step->limit, step->good ? "" : " &middot; WRONG", fmin(percent, 100), step->what);
     }
     fputs("</section>\n", out);
 }

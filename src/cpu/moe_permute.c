@@ -46,6 +46,14 @@ size_t syi_cpu_moe_permute_workspace(const sy_ctx *ctx, const union syi_plan *pl
     return syi_size_add(syi_align(places), syi_align(n_chunks * sizeof(struct chunk_fault)));
 }
 
+/* Experts of a token in [e0, e0 + BLOCK), counted from e0; returns how many. */
+static size_t routed_in(const struct job *job, int64_t t, int64_t e0, int32_t pos[BLOCK])
+{
+    const int64_t left = job->plan->n_experts - e0;
+    return job->kernels->nonzero_u8(pos, syi_row(job->plan->map, t) + e0,
+                                    (size_t)(left < BLOCK ? left : BLOCK));
+}
+
 /* Sweep 1: counts of one chunk. */
 static void count_chunk(void *data, int chunk)
 {
@@ -61,8 +69,7 @@ static void count_chunk(void *data, int chunk)
     for (int64_t t = syi_part(p->n_tokens, job->n_chunks, chunk); t < end; t++) {
         int64_t routed = 0;
         for (int64_t e0 = 0; e0 < p->n_experts; e0 += BLOCK) {
-            const size_t width = (size_t)(p->n_experts - e0 < BLOCK ? p->n_experts - e0 : BLOCK);
-            const size_t n = job->kernels->nonzero_u8(pos, syi_row(p->map, t) + e0, width);
+            const size_t n = routed_in(job, t, e0, pos);
             for (size_t i = 0; i < n; i++)
                 count[e0 + pos[i]]++;
             routed += (int64_t)n;
@@ -127,8 +134,7 @@ static void place_packed(void *data, int chunk)
         struct places places = {.n = 0};
         int64_t slot = t * p->n_slots;
         for (int64_t e0 = 0; e0 < p->n_experts; e0 += BLOCK) {
-            const size_t width = (size_t)(p->n_experts - e0 < BLOCK ? p->n_experts - e0 : BLOCK);
-            const size_t n = job->kernels->nonzero_u8(pos, syi_row(p->map, t) + e0, width);
+            const size_t n = routed_in(job, t, e0, pos);
             for (size_t i = 0; i < n; i++) {
                 const int64_t e = e0 + pos[i];
                 const int32_t row = next[e]++;
@@ -169,8 +175,7 @@ static void place_routed(void *data, int chunk)
 
     for (int64_t t = syi_part(p->n_tokens, job->n_chunks, chunk); t < end; t++)
         for (int64_t e0 = 0; e0 < p->n_experts; e0 += BLOCK) {
-            const size_t width = (size_t)(p->n_experts - e0 < BLOCK ? p->n_experts - e0 : BLOCK);
-            const size_t n = job->kernels->nonzero_u8(pos, syi_row(p->map, t) + e0, width);
+            const size_t n = routed_in(job, t, e0, pos);
             for (size_t i = 0; i < n; i++) {
                 const int64_t e = e0 + pos[i];
                 const int64_t place = next[e]++;

@@ -147,20 +147,13 @@ static void scale_bf16_avx2(void *dst, const void *src, float w, size_t n)
 
 /* ---- Positions --------------------------------------------------------------------------------------- */
 
-static size_t push_set(int32_t *pos, size_t found, uint64_t mask, size_t base)
-{
-    for (; mask != 0; mask &= mask - 1)
-        pos[found++] = (int32_t)(base + (size_t)__builtin_ctzll(mask));
-    return found;
-}
-
 static size_t nonzero_u8_avx2(int32_t *pos, const void *bytes, size_t n)
 {
     const char *b = bytes;
     size_t found = 0, i = 0;
     for (; i + 32 <= n; i += 32) {
         const __m256i zero = _mm256_cmpeq_epi8(load_words(b + i), _mm256_setzero_si256());
-        found = push_set(pos, found, ~(uint32_t)_mm256_movemask_epi8(zero), i);
+        found = syi_push_bits(pos, found, ~(uint32_t)_mm256_movemask_epi8(zero), i);
     }
     for (; i < n; i++)
         if (b[i] != 0)
@@ -419,10 +412,10 @@ static inline __attribute__((always_inline)) size_t collect(int32_t *pos, const 
                                                             uint64_t (*hits)(const char *, uint16_t))
 {
     if (n == SYI_BLOCK)
-        return push_set(pos, 0, hits(x, floor), 0);
+        return syi_push_bits(pos, 0, hits(x, floor), 0);
     char padded[SYI_BLOCK_BYTES_32] = {0};
     memcpy(padded, x, n * elem_bytes);
-    return push_set(pos, 0, hits(padded, floor) & ((UINT64_C(1) << n) - 1), 0);
+    return syi_push_bits(pos, 0, hits(padded, floor) & ((UINT64_C(1) << n) - 1), 0);
 }
 
 static size_t collect_16_avx2(int32_t *pos, const void *x, size_t n, uint16_t floor)

@@ -173,13 +173,6 @@ static void scale_bf16_avx512(void *dst, const void *src, float w, size_t n)
 
 /* ---- Positions --------------------------------------------------------------------------------------- */
 
-static size_t push_set(int32_t *pos, size_t found, uint64_t mask, size_t base)
-{
-    for (; mask != 0; mask &= mask - 1)
-        pos[found++] = (int32_t)(base + (size_t)__builtin_ctzll(mask));
-    return found;
-}
-
 static size_t nonzero_u8_avx512(int32_t *pos, const void *bytes, size_t n)
 {
     const char *b = bytes;
@@ -195,7 +188,7 @@ static size_t nonzero_u8_avx512(int32_t *pos, const void *bytes, size_t n)
         }
     }
     const __m512i v = _mm512_maskz_loadu_epi8(first_64(n - i), b + i);
-    return push_set(pos, found, _mm512_test_epi8_mask(v, v), i);
+    return syi_push_bits(pos, found, _mm512_test_epi8_mask(v, v), i);
 }
 
 /* ---- Keys -------------------------------------------------------------------------------------------- */
@@ -420,7 +413,7 @@ static size_t collect_16_avx512(int32_t *pos, const void *x, size_t n, uint16_t 
         const __m512i order = _mm512_xor_si512(bits, _mm512_or_si512(_mm512_srai_epi16(bits, 15), top));
         hits |= (uint64_t)_mm512_mask_cmpge_epu16_mask(live, order, least) << i;
     }
-    return push_set(pos, 0, hits, 0);
+    return syi_push_bits(pos, 0, hits, 0);
 }
 
 /* A whole word is at least the floor with zeros below it exactly when its upper half is at least the
@@ -436,7 +429,7 @@ static size_t collect_32_avx512(int32_t *pos, const void *x, size_t n, uint16_t 
         const __m512i order = _mm512_xor_si512(bits, _mm512_or_si512(_mm512_srai_epi32(bits, 31), top));
         hits |= (uint64_t)_mm512_mask_cmpge_epu32_mask(live, order, least) << i;
     }
-    return push_set(pos, 0, hits, 0);
+    return syi_push_bits(pos, 0, hits, 0);
 }
 
 const struct syi_kernels syi_kernels_avx512 = {

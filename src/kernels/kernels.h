@@ -78,6 +78,14 @@ struct syi_kernels {
     size_t (*collect_32)(int32_t *pos, const void *x, size_t n, uint16_t floor);
 };
 
+/* Positions of the set bits of a mask, counted from `base`, behind the `found` that are there. */
+static inline size_t syi_push_bits(int32_t *pos, size_t found, uint64_t mask, size_t base)
+{
+    for (; mask != 0; mask &= mask - 1)
+        pos[found++] = (int32_t)(base + (size_t)__builtin_ctzll(mask));
+    return found;
+}
+
 /* Head, middle and tail of rows that are copied next. */
 void syi_fetch_rows(const void *const *rows, size_t n, size_t bytes);
 

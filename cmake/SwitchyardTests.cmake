@@ -38,7 +38,8 @@ endif()
 
 # Programs that need neither cmocka nor jansson, so that they run on a foreign architecture too.
 if(SWITCHYARD_TESTS)
-    add_executable(bits tests/bits/bits.c)
+    file(GLOB files CONFIGURE_DEPENDS tests/bits/*.c)
+    add_executable(bits ${files})
     switchyard_program(bits)
     target_link_libraries(bits PRIVATE switchyard)
 endif()

@@ -154,7 +154,7 @@ void test_accepts_adjacent(void (*make)(struct test_call *call));
  * Valid calls of every operator with fixed contents: index 0 to TEST_CALLS - 1, in a size of a few kilobytes
  * or of several megabytes, so that work is split over threads.
  */
-#define TEST_CALLS 6
+#define TEST_CALLS 6 /* rows of support_ops.c */
 void test_call_make(struct test_call *call, int index, bool large);
 const char *test_call_name(int index);
 

@@ -268,6 +268,60 @@ static void make_sample(struct call *c, struct reader *r)
     c->n_enums = 5;
 }
 
+/* ---- The operators ------------------------------------------------------------------------------------------- */
+
+static sy_status run_permute(sy_ctx *ctx, struct call *c)
+{
+    return sy_moe_permute(ctx, &c->args.permute);
+}
+
+static sy_status query_permute(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_moe_permute_query(ctx, &c->args.permute, q);
+}
+
+static sy_status run_dispatch(sy_ctx *ctx, struct call *c)
+{
+    return sy_moe_dispatch(ctx, &c->args.dispatch);
+}
+
+static sy_status query_dispatch(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_moe_dispatch_query(ctx, &c->args.dispatch, q);
+}
+
+static sy_status run_gather(sy_ctx *ctx, struct call *c)
+{
+    return sy_kv_gather(ctx, &c->args.gather);
+}
+
+static sy_status query_gather(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_kv_gather_query(ctx, &c->args.gather, q);
+}
+
+static sy_status run_sample(sy_ctx *ctx, struct call *c)
+{
+    return sy_sample(ctx, &c->args.sample);
+}
+
+static sy_status query_sample(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_sample_query(ctx, &c->args.sample, q);
+}
+
+static const struct {
+    const char *name;
+    void (*make)(struct call *c, struct reader *r);
+    sy_status (*run)(sy_ctx *ctx, struct call *c);
+    sy_status (*query)(sy_ctx *ctx, struct call *c, sy_query *q);
+} ops[] = {
+    {"moe_permute", make_permute, run_permute, query_permute},
+    {"moe_dispatch", make_dispatch, run_dispatch, query_dispatch},
+    {"kv_gather", make_gather, run_gather, query_gather},
+    {"sample", make_sample, run_sample, query_sample},
+};
+
 /* ---- Spoiling ----------------------------------------------------------------------------------------------- */
 
 static void spoil_tensor(struct call *c, struct reader *r)
@@ -374,10 +428,9 @@ static void confine(struct call *c)
 
 static void must(bool condition, const char *what, const struct call *c, const sy_ctx *ctx)
 {
-    static const char *const ops[] = {"moe_permute", "moe_dispatch", "kv_gather", "sample"};
     if (condition)
         return;
-    fprintf(stderr, "%s: %s (\"%s\")\n", ops[c->op], what, sy_ctx_error(ctx));
+    fprintf(stderr, "%s: %s (\"%s\")\n", ops[c->op].name, what, sy_ctx_error(ctx));
     for (int i = 0; i < c->count; i++) {
         const DLTensor *t = &c->items[i].t;
         fprintf(stderr, "  %s%s type %d/%d/%d rank %d%s\n", c->items[i].name,
@@ -385,34 +438,6 @@ static void must(bool condition, const char *what, const struct call *c, const s
                 t->data ? "" : " no data");
     }
     abort();
-}
-
-static sy_status run(sy_ctx *ctx, struct call *c)
-{
-    switch (c->op) {
-    case 0:
-        return sy_moe_permute(ctx, &c->args.permute);
-    case 1:
-        return sy_moe_dispatch(ctx, &c->args.dispatch);
-    case 2:
-        return sy_kv_gather(ctx, &c->args.gather);
-    default:
-        return sy_sample(ctx, &c->args.sample);
-    }
-}
-
-static sy_status query(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    switch (c->op) {
-    case 0:
-        return sy_moe_permute_query(ctx, &c->args.permute, q);
-    case 1:
-        return sy_moe_dispatch_query(ctx, &c->args.dispatch, q);
-    case 2:
-        return sy_kv_gather_query(ctx, &c->args.gather, q);
-    default:
-        return sy_sample_query(ctx, &c->args.sample, q);
-    }
 }
 
 /* After a success every byte outside the outputs is as before. */
@@ -468,21 +493,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int i = 0; i < 2 && contexts[i] == NULL; i++)
         contexts[i] = context(1 + 2 * i);
     memset(&c, 0, sizeof c);
-    c.op = pick(&r, 4);
+    c.op = pick(&r, (int)(sizeof ops / sizeof ops[0]));
     sy_ctx *ctx = contexts[pick(&r, 8) == 7];
-    void (*const makers[])(struct call *, struct reader *) = {make_permute, make_dispatch, make_gather,
-                                                              make_sample};
-    makers[c.op](&c, &r);
+    ops[c.op].make(&c, &r);
     for (int n = pick(&r, 9); n > 0; n--)
         spoil(&c, &r);
     confine(&c);
     fill_arena(&r);
     sy_query q;
     sy_fault fault;
-    const sy_status asked = query(ctx, &c, &q);
+    const sy_status asked = ops[c.op].query(ctx, &c, &q);
     must(memcmp(arena, before, sizeof arena) == 0, "the query wrote", &c, ctx);
     must((asked == SY_OK) == (sy_ctx_error(ctx)[0] == '\0'), "query and sentence disagree", &c, ctx);
-    const sy_status status = run(ctx, &c);
+    const sy_status status = ops[c.op].run(ctx, &c);
     must((status == SY_OK) == (sy_ctx_error(ctx)[0] == '\0'), "status and sentence disagree", &c, ctx);
     must(sy_ctx_fault(ctx, &fault) == SY_OK && fault.status == status, "status and fault disagree", &c, ctx);
     must(asked == SY_OK || status != SY_OK, "the query refused what the call accepts", &c, ctx);

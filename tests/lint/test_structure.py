@@ -20,7 +20,7 @@ ARROWS = {
     "tests/oracle": {".", "support.h", "oracle"},
     "tests/fault": {".", "support.h", "oracle", "base", "kernels", "cpu", "ops"},
     "tests/isa": {".", "support.h", "oracle", "base", "kernels", "cpu", "ops"},
-    "tests/bits": set(),
+    "tests/bits": {"."},
     "tests/fuzz": {".", "safetensors.h"},
     "include": set(),
 }

@@ -1,0 +1,172 @@
+/*
+ * A valid call of every operator, one row each: what tests of contexts, threads and allocators loop over.
+ */
+#include "support.h"
+
+static sy_status run_permute(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_permute(ctx, &c->args.permute);
+}
+
+static sy_status query_permute(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_permute_query(ctx, &c->args.permute, q);
+}
+
+static sy_status run_dispatch(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_dispatch(ctx, &c->args.dispatch);
+}
+
+static sy_status query_dispatch(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_dispatch_query(ctx, &c->args.dispatch, q);
+}
+
+static sy_status run_gather(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_kv_gather(ctx, &c->args.gather);
+}
+
+static sy_status query_gather(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_kv_gather_query(ctx, &c->args.gather, q);
+}
+
+static sy_status run_sample(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_sample(ctx, &c->args.sample);
+}
+
+static sy_status query_sample(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_sample_query(ctx, &c->args.sample, q);
+}
+
+static void make_permute(struct test_call *c, bool large, int capacity)
+{
+    const int64_t tokens = large ? 1500 : 13, experts = large ? 24 : 5, hidden = large ? 900 : 11;
+    const int64_t rows = capacity ? 2 * tokens / experts * experts : 2 * tokens;
+    sy_moe_permute_args *a = &c->args.permute;
+    *c = (struct test_call){
+        .op = "moe_permute", .first_output = 3, .run = run_permute, .query = query_permute};
+    test_call_add(c, "tokens", &a->tokens, SY_F16, 2, (int64_t[]){tokens, hidden});
+    struct tensor *map =
+        test_call_add(c, "routing_map", &a->routing_map, SY_BOOL, 2, (int64_t[]){tokens, experts});
+    test_call_add(c, "probs", &a->probs, SY_F32, 2, (int64_t[]){tokens, experts});
+    test_call_add(c, "permuted_tokens", &a->permuted_tokens, SY_F16, 2, (int64_t[]){rows, hidden});
+    test_call_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, (int64_t[]){rows});
+    test_call_add(c, "permuted_probs", &a->permuted_probs, SY_F32, 1, (int64_t[]){rows});
+    test_call_add(c, "expert_counts", &a->expert_counts, SY_I64, 1, (int64_t[]){experts});
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t e = 0; e < experts; e++)
+            map->mem[t * experts + e] = e == t * 7 % experts || (t % 3 && e == t * t % experts);
+    a->num_out_tokens = 2 * tokens;
+    a->drop_and_pad = capacity;
+}
+
+static void make_dispatch(struct test_call *c, bool large, int in_place)
+{
+    const int64_t samples = large ? 1500 : 17, experts = large ? 20 : 3, capacity = large ? 60 : 5,
+                  hidden = large ? 700 : 9;
+    sy_moe_dispatch_args *a = &c->args.dispatch;
+    *c = (struct test_call){.op = "moe_dispatch", .run = run_dispatch, .query = query_dispatch};
+    test_call_add(c, "gates", &a->gates, SY_F32, 1, (int64_t[]){samples});
+    struct tensor *indices = test_call_add(c, "indices", &a->indices, SY_I32, 1, (int64_t[]){samples});
+    struct tensor *locations = test_call_add(c, "locations", &a->locations, SY_I32, 1, (int64_t[]){samples});
+    if (!in_place)
+        test_call_add(c, "input", &a->input, SY_F32, 2, (int64_t[]){samples, hidden});
+    c->first_output = c->count;
+    test_call_add(c, "dispatch", &a->dispatch, SY_F32, 2, (int64_t[]){experts * capacity, hidden});
+    if (in_place) {
+        a->input = a->dispatch;
+        indices->shape[0] = locations->shape[0] = c->tensors[0].shape[0] = experts * capacity;
+    }
+    for (int64_t i = 0; i < indices->shape[0]; i++) {
+        const int32_t e = (int32_t)(i * 11 % (experts + 1)), slot = (int32_t)(i * i % (capacity + 1));
+        memcpy(indices->mem + 4 * i, &e, 4);
+        memcpy(locations->mem + 4 * i, &slot, 4);
+    }
+    a->num_experts = experts;
+    a->capacity = capacity;
+}
+
+static void make_gather(struct test_call *c, bool large, int variant)
+{
+    (void)variant;
+    const int64_t rows = large ? 2000 : 30, width = large ? 600 : 7, batch = large ? 5 : 2,
+                  k = large ? 700 : 9;
+    sy_kv_gather_args *a = &c->args.gather;
+    *c = (struct test_call){.op = "kv_gather", .first_output = 3, .run = run_gather, .query = query_gather};
+    test_call_add(c, "cache", &a->cache, SY_BF16, 2, (int64_t[]){rows, width});
+    struct tensor *indices = test_call_add(c, "indices", &a->indices, SY_I32, 2, (int64_t[]){batch, k});
+    struct tensor *table = test_call_add(c, "block_table", &a->block_table, SY_I32, 2, (int64_t[]){batch, 4});
+    test_call_add(c, "out", &a->out, SY_BF16, 3, (int64_t[]){batch, k, width});
+    for (int64_t i = 0; i < batch * k; i++) {
+        const int32_t t = (int32_t)(i % 8 == 5 ? -1 : i * 13 % 20);
+        memcpy(indices->mem + 4 * i, &t, 4);
+    }
+    for (int64_t i = 0; i < batch * 4; i++) {
+        const int32_t block = (int32_t)(i * 3 % (rows / 5));
+        memcpy(table->mem + 4 * i, &block, 4);
+    }
+    a->block_size = 5;
+    a->pad = SY_PAD_ZERO;
+}
+
+static void make_sample(struct test_call *c, bool large, int variant)
+{
+    (void)variant;
+    const int64_t rows = large ? 24 : 3, vocabulary = large ? 20000 : 50;
+    static const int32_t k = 20;
+    static const float p = 0.9f;
+    static const int64_t seed = 42;
+    sy_sample_args *a = &c->args.sample;
+    *c = (struct test_call){.op = "sample", .first_output = 4, .run = run_sample, .query = query_sample};
+    struct tensor *logits = test_call_add(c, "logits", &a->logits, SY_F32, 2, (int64_t[]){rows, vocabulary});
+    memcpy(test_call_add(c, "top_k", &a->top_k, SY_I32, 1, (int64_t[]){1})->mem, &k, sizeof k);
+    memcpy(test_call_add(c, "top_p", &a->top_p, SY_F32, 1, (int64_t[]){1})->mem, &p, sizeof p);
+    memcpy(test_call_add(c, "seed", &a->seed, SY_I64, 1, (int64_t[]){1})->mem, &seed, sizeof seed);
+    test_call_add(c, "token", &a->token, SY_I64, 1, (int64_t[]){rows});
+    test_call_add(c, "masked_logits", &a->masked_logits, SY_F32, 2, (int64_t[]){rows, vocabulary});
+    for (int64_t i = 0; i < rows * vocabulary; i++) {
+        const float x = (float)(i * 7919 % 1009) / 100;
+        memcpy(logits->mem + 4 * i, &x, 4);
+    }
+}
+
+static const struct {
+    const char *name;
+    void (*make)(struct test_call *c, bool large, int variant);
+    int variant;
+} calls[TEST_CALLS] = {
+    {"packed moe_permute", make_permute, 0}, /* variant: packed or capacity */
+    {"capacity moe_permute", make_permute, 1},
+    {"moe_dispatch", make_dispatch, 0},
+    {"in-place moe_dispatch", make_dispatch, 1},
+    {"kv_gather", make_gather, 0},
+    {"sample", make_sample, 0},
+};
+
+const char *test_call_name(int index)
+{
+    return calls[index].name;
+}
+
+/* Gates, rows, probs and caches get ordinary numbers; arrays with a meaning were filled by their maker. */
+void test_call_make(struct test_call *call, int index, bool large)
+{
+    uint64_t rng = 2024;
+    calls[index].make(call, large, calls[index].variant);
+    for (int i = 0; i < call->count; i++) {
+        const char *name = call->names[i];
+        struct tensor *x = &call->tensors[i];
+        if (strcmp(name, "gates") == 0)
+            for (size_t at = 0; at < x->bytes; at += 4)
+                memcpy(x->mem + at, &(float){(float)(2 * rng_unit(&rng) - 1)}, 4);
+        else if (strcmp(name, "tokens") == 0 || strcmp(name, "probs") == 0 || strcmp(name, "cache") == 0 ||
+                 strcmp(name, "input") == 0)
+            rng_fill(&rng, x->mem, x->bytes);
+    }
+    test_call_reset(call);
+}

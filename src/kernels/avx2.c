@@ -145,6 +145,140 @@ static void scale_bf16_avx2(void *dst, const void *src, float w, size_t n)
     syi_kernels_scalar.scale_bf16((char *)dst + done * 2, (const char *)src + done * 2, w, n - done);
 }
 
+/* ---- Sums of rows and dot products ------------------------------------------------------------------- */
+
+enum { STRIP = 32 }; /* columns whose sums stay in registers while the rows go by */
+
+static __m256 plus_product(__m256 sum, __m256i x, __m256 y)
+{
+    return _mm256_add_ps(sum, _mm256_mul_ps(_mm256_castsi256_ps(x), y));
+}
+
+static __m256 canonical(__m256 v)
+{
+    return _mm256_blendv_ps(v, constant(0x7fc00000u), _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+}
+
+struct sums {
+    __m256 a, b, c, d;
+};
+
+static inline __attribute__((always_inline)) struct sums
+plus_row(struct sums s, const char *x, __m256 w, const size_t elem_bytes, __m256i (*load)(const void *))
+{
+    return (struct sums){plus_product(s.a, load(x), w), plus_product(s.b, load(x + 8 * elem_bytes), w),
+                         plus_product(s.c, load(x + 16 * elem_bytes), w),
+                         plus_product(s.d, load(x + 24 * elem_bytes), w)};
+}
+
+static inline __attribute__((always_inline)) void put(char *y, struct sums s, const size_t elem_bytes,
+                                                      void (*store)(void *, __m256))
+{
+    store(y, canonical(s.a));
+    store(y + 8 * elem_bytes, canonical(s.b));
+    store(y + 16 * elem_bytes, canonical(s.c));
+    store(y + 24 * elem_bytes, canonical(s.d));
+}
+
+/* A last strip that is not whole is copied behind zeros row by row, so that nothing past it is read. */
+static inline __attribute__((always_inline)) void sum_rows(char *y, const void *const *rows, const float *w,
+                                                           size_t n_rows, size_t n, const size_t elem_bytes,
+                                                           __m256i (*load)(const void *),
+                                                           void (*store)(void *, __m256))
+{
+    const __m256 zero = _mm256_setzero_ps();
+    const struct sums none = {zero, zero, zero, zero};
+    size_t at = 0;
+    for (; at + STRIP <= n; at += STRIP) {
+        struct sums s = none;
+        for (size_t j = 0; j < n_rows; j++) {
+            const __m256 weight = _mm256_set1_ps(w != NULL ? w[j] : 1.0f);
+            s = plus_row(s, (const char *)rows[j] + at * elem_bytes, weight, elem_bytes, load);
+        }
+        put(y + at * elem_bytes, s, elem_bytes, store);
+    }
+    if (at < n) {
+        char part[STRIP * 4] = {0};
+        struct sums s = none;
+        for (size_t j = 0; j < n_rows; j++) {
+            memcpy(part, (const char *)rows[j] + at * elem_bytes, (n - at) * elem_bytes);
+            s = plus_row(s, part, _mm256_set1_ps(w != NULL ? w[j] : 1.0f), elem_bytes, load);
+        }
+        put(part, s, elem_bytes, store);
+        memcpy(y + at * elem_bytes, part, (n - at) * elem_bytes);
+    }
+}
+
+static void sum_rows_f32_avx2(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
+{
+    sum_rows(dst, rows, w, n_rows, n, 4, load_words, store_f32);
+}
+
+static void sum_rows_f16_avx2(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
+{
+    sum_rows(dst, rows, w, n_rows, n, 2, load_f16, store_f16);
+}
+
+static void sum_rows_bf16_avx2(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
+{
+    sum_rows(dst, rows, w, n_rows, n, 2, load_bf16, store_bf16);
+}
+
+/* One block: whole sixteens, then the rest behind zeros. */
+static inline __attribute__((always_inline)) float
+dot_block(const char *x, const char *y, size_t n, const size_t elem_bytes, __m256i (*load)(const void *))
+{
+    const size_t upper = 8 * elem_bytes;
+    __m256 low = _mm256_setzero_ps(), high = _mm256_setzero_ps();
+    size_t i = 0;
+    for (; i + SYI_DOT_LANES <= n; i += SYI_DOT_LANES) {
+        const char *p = x + i * elem_bytes, *q = y + i * elem_bytes;
+        low = plus_product(low, load(p), _mm256_castsi256_ps(load(q)));
+        high = plus_product(high, load(p + upper), _mm256_castsi256_ps(load(q + upper)));
+    }
+    if (i < n) {
+        char p[SYI_DOT_LANES * 4] = {0}, q[SYI_DOT_LANES * 4] = {0};
+        memcpy(p, x + i * elem_bytes, (n - i) * elem_bytes);
+        memcpy(q, y + i * elem_bytes, (n - i) * elem_bytes);
+        low = plus_product(low, load(p), _mm256_castsi256_ps(load(q)));
+        high = plus_product(high, load(p + upper), _mm256_castsi256_ps(load(q + upper)));
+    }
+    float lane[SYI_DOT_LANES];
+    _mm256_storeu_ps(lane, low);
+    _mm256_storeu_ps(lane + 8, high);
+    return syi_fold_lanes(lane);
+}
+
+static float dot_block_f32(const void *a, const void *b, size_t n)
+{
+    return dot_block(a, b, n, 4, load_words);
+}
+
+static float dot_f32_avx2(const void *a, const void *b, size_t n)
+{
+    return syi_dot_blocks(a, b, n, 4, dot_block_f32);
+}
+
+static float dot_block_f16(const void *a, const void *b, size_t n)
+{
+    return dot_block(a, b, n, 2, load_f16);
+}
+
+static float dot_f16_avx2(const void *a, const void *b, size_t n)
+{
+    return syi_dot_blocks(a, b, n, 2, dot_block_f16);
+}
+
+static float dot_block_bf16(const void *a, const void *b, size_t n)
+{
+    return dot_block(a, b, n, 2, load_bf16);
+}
+
+static float dot_bf16_avx2(const void *a, const void *b, size_t n)
+{
+    return syi_dot_blocks(a, b, n, 2, dot_block_bf16);
+}
+
 /* ---- Positions --------------------------------------------------------------------------------------- */
 
 static size_t nonzero_u8_avx2(int32_t *pos, const void *bytes, size_t n)
@@ -436,6 +570,12 @@ const struct syi_kernels syi_kernels_avx2 = {
     .scale_f32 = scale_f32_avx2,
     .scale_f16 = scale_f16_avx2,
     .scale_bf16 = scale_bf16_avx2,
+    .sum_rows_f32 = sum_rows_f32_avx2,
+    .sum_rows_f16 = sum_rows_f16_avx2,
+    .sum_rows_bf16 = sum_rows_bf16_avx2,
+    .dot_f32 = dot_f32_avx2,
+    .dot_f16 = dot_f16_avx2,
+    .dot_bf16 = dot_bf16_avx2,
     .nonzero_u8 = nonzero_u8_avx2,
     .keys_f32 = keys_f32_avx2,
     .keys_f16 = keys_f16_avx2,

@@ -171,6 +171,126 @@ static void scale_bf16_avx512(void *dst, const void *src, float w, size_t n)
     scale(dst, src, w, n, 2, load_bf16, store_bf16);
 }
 
+/* ---- Sums of rows and dot products ------------------------------------------------------------------- */
+
+enum { STRIP = 64 }; /* columns whose sums stay in registers while the rows go by */
+
+static __m512 plus_product(__m512 sum, __m512i x, __m512 y)
+{
+    return _mm512_add_ps(sum, _mm512_mul_ps(_mm512_castsi512_ps(x), y));
+}
+
+static __m512 canonical(__m512 v)
+{
+    return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), constant(0x7fc00000u));
+}
+
+/* One whole strip of all rows. */
+static inline __attribute__((always_inline)) void sum_strip(char *y, const void *const *rows, const float *w,
+                                                            size_t n_rows, size_t from_byte,
+                                                            const size_t elem_bytes,
+                                                            __m512i (*load)(const void *, __mmask16),
+                                                            void (*store)(void *, __mmask16, __m512))
+{
+    const size_t step = 16 * elem_bytes;
+    __m512 a = _mm512_setzero_ps(), b = a, c = a, d = a;
+    for (size_t j = 0; j < n_rows; j++) {
+        const char *x = (const char *)rows[j] + from_byte;
+        const __m512 weight = _mm512_set1_ps(w != NULL ? w[j] : 1.0f);
+        a = plus_product(a, load(x, 0xffff), weight);
+        b = plus_product(b, load(x + step, 0xffff), weight);
+        c = plus_product(c, load(x + 2 * step, 0xffff), weight);
+        d = plus_product(d, load(x + 3 * step, 0xffff), weight);
+    }
+    store(y, 0xffff, canonical(a));
+    store(y + step, 0xffff, canonical(b));
+    store(y + 2 * step, 0xffff, canonical(c));
+    store(y + 3 * step, 0xffff, canonical(d));
+}
+
+static inline __attribute__((always_inline)) void sum_rows(char *y, const void *const *rows, const float *w,
+                                                           size_t n_rows, size_t n, const size_t elem_bytes,
+                                                           __m512i (*load)(const void *, __mmask16),
+                                                           void (*store)(void *, __mmask16, __m512))
+{
+    size_t at = 0;
+    for (; at + STRIP <= n; at += STRIP)
+        sum_strip(y + at * elem_bytes, rows, w, n_rows, at * elem_bytes, elem_bytes, load, store);
+    for (; at < n; at += 16) { /* dead lanes hold anything and are not stored */
+        const __mmask16 live = first_16(n - at);
+        __m512 sum = _mm512_setzero_ps();
+        for (size_t j = 0; j < n_rows; j++)
+            sum = plus_product(sum, load((const char *)rows[j] + at * elem_bytes, live),
+                               _mm512_set1_ps(w != NULL ? w[j] : 1.0f));
+        store(y + at * elem_bytes, live, canonical(sum));
+    }
+}
+
+static void sum_rows_f32_avx512(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
+{
+    sum_rows(dst, rows, w, n_rows, n, 4, load_f32, store_f32);
+}
+
+static void sum_rows_f16_avx512(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
+{
+    sum_rows(dst, rows, w, n_rows, n, 2, load_f16, store_f16);
+}
+
+static void sum_rows_bf16_avx512(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
+{
+    sum_rows(dst, rows, w, n_rows, n, 2, load_bf16, store_bf16);
+}
+
+static inline __attribute__((always_inline)) float dot_block(const char *x, const char *y, size_t n,
+                                                             const size_t elem_bytes,
+                                                             __m512i (*load)(const void *, __mmask16))
+{
+    const size_t whole = n - n % SYI_DOT_LANES;
+    __m512 sum = _mm512_setzero_ps();
+    for (size_t i = 0; i < whole; i += SYI_DOT_LANES)
+        sum = plus_product(sum, load(x + i * elem_bytes, 0xffff),
+                           _mm512_castsi512_ps(load(y + i * elem_bytes, 0xffff)));
+    if (whole < n) { /* a dead lane keeps its sum */
+        const __mmask16 live = first_16(n - whole);
+        const __m512i p = load(x + whole * elem_bytes, live), q = load(y + whole * elem_bytes, live);
+        sum =
+            _mm512_mask_add_ps(sum, live, sum, _mm512_mul_ps(_mm512_castsi512_ps(p), _mm512_castsi512_ps(q)));
+    }
+    float lane[SYI_DOT_LANES];
+    _mm512_storeu_ps(lane, sum);
+    return syi_fold_lanes(lane);
+}
+
+static float dot_block_f32(const void *a, const void *b, size_t n)
+{
+    return dot_block(a, b, n, 4, load_f32);
+}
+
+static float dot_f32_avx512(const void *a, const void *b, size_t n)
+{
+    return syi_dot_blocks(a, b, n, 4, dot_block_f32);
+}
+
+static float dot_block_f16(const void *a, const void *b, size_t n)
+{
+    return dot_block(a, b, n, 2, load_f16);
+}
+
+static float dot_f16_avx512(const void *a, const void *b, size_t n)
+{
+    return syi_dot_blocks(a, b, n, 2, dot_block_f16);
+}
+
+static float dot_block_bf16(const void *a, const void *b, size_t n)
+{
+    return dot_block(a, b, n, 2, load_bf16);
+}
+
+static float dot_bf16_avx512(const void *a, const void *b, size_t n)
+{
+    return syi_dot_blocks(a, b, n, 2, dot_block_bf16);
+}
+
 /* ---- Positions --------------------------------------------------------------------------------------- */
 
 static size_t nonzero_u8_avx512(int32_t *pos, const void *bytes, size_t n)
@@ -440,6 +560,12 @@ const struct syi_kernels syi_kernels_avx512 = {
     .scale_f32 = scale_f32_avx512,
     .scale_f16 = scale_f16_avx512,
     .scale_bf16 = scale_bf16_avx512,
+    .sum_rows_f32 = sum_rows_f32_avx512,
+    .sum_rows_f16 = sum_rows_f16_avx512,
+    .sum_rows_bf16 = sum_rows_bf16_avx512,
+    .dot_f32 = dot_f32_avx512,
+    .dot_f16 = dot_f16_avx512,
+    .dot_bf16 = dot_bf16_avx512,
     .nonzero_u8 = nonzero_u8_avx512,
     .keys_f32 = keys_f32_avx512,
     .keys_f16 = keys_f16_avx512,

@@ -25,7 +25,9 @@ enum {
     SYI_FAN = 8,    /* most destinations or rows of one copy_fan or copy_rows call */
     SYI_BLOCK = 64, /* elements under one maximum of block_max */
     SYI_BLOCK_BYTES_16 = 128,
-    SYI_BLOCK_BYTES_32 = 256
+    SYI_BLOCK_BYTES_32 = 256,
+    SYI_DOT_LANES = 16,  /* partial sums of one dot product */
+    SYI_DOT_BLOCK = 8192 /* elements whose partial sums are folded into one */
 };
 
 struct syi_kernels {
@@ -45,6 +47,24 @@ struct syi_kernels {
     void (*scale_f32)(void *dst, const void *src, float w, size_t n);
     void (*scale_f16)(void *dst, const void *src, float w, size_t n);
     void (*scale_bf16)(void *dst, const void *src, float w, size_t n);
+
+    /*
+     * Weighted sum of rows: per element acc = +0, then acc = fl(acc + fl(w[j] * rows[j][i])) in f32 for
+     * ascending j, then one rounding to the row type; NaN results are canonical. w NULL is all ones, no rows
+     * at all give +0. dst overlaps no row.
+     */
+    void (*sum_rows_f32)(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
+    void (*sum_rows_f16)(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
+    void (*sum_rows_bf16)(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
+
+    /*
+     * Dot product in f32: product i is rounded and added to lane i % SYI_DOT_LANES, the lanes are folded by
+     * halves. Every SYI_DOT_BLOCK elements are folded by themselves, and the blocks added in order to +0. A
+     * NaN result is canonical.
+     */
+    float (*dot_f32)(const void *a, const void *b, size_t n);
+    float (*dot_f16)(const void *a, const void *b, size_t n);
+    float (*dot_bf16)(const void *a, const void *b, size_t n);
 
     /* Positions of the non-zero bytes, ascending; returns how many. pos has room for n. */
     size_t (*nonzero_u8)(int32_t *pos, const void *bytes, size_t n);
@@ -84,6 +104,33 @@ static inline size_t syi_push_bits(int32_t *pos, size_t found, uint64_t mask, si
     for (; mask != 0; mask &= mask - 1)
         pos[found++] = (int32_t)(base + (size_t)__builtin_ctzll(mask));
     return found;
+}
+
+/* The lanes of a dot product become one number: halves on halves, lane 0 on lane 8 first. Lanes start at +0,
+   so none is ever -0, and adding a zero for an element that is not there changes nothing. */
+static inline float syi_fold_lanes(float *lane)
+{
+    for (size_t half = SYI_DOT_LANES / 2; half > 0; half /= 2)
+        for (size_t i = 0; i < half; i++)
+            lane[i] += lane[i + half];
+    return lane[0];
+}
+
+/* A number that arithmetic produced: any NaN is the canonical one. */
+static inline float syi_canonical(float value)
+{
+    return value == value ? value : syi_f32_from_bits(0x7fc00000u);
+}
+
+/* A dot product of any length from one of at most SYI_DOT_BLOCK elements. */
+static inline float syi_dot_blocks(const char *a, const char *b, size_t n, size_t elem_bytes,
+                                   float (*dot_block)(const void *, const void *, size_t))
+{
+    float sum = 0.0f;
+    for (size_t i = 0; i < n; i += SYI_DOT_BLOCK)
+        sum +=
+            dot_block(a + i * elem_bytes, b + i * elem_bytes, n - i < SYI_DOT_BLOCK ? n - i : SYI_DOT_BLOCK);
+    return syi_canonical(sum);
 }
 
 /* Head, middle and tail of rows that are copied next. */

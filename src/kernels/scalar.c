@@ -78,6 +78,88 @@ static void scale_bf16_scalar(void *dst, const void *src, float w, size_t n)
         store_u16(dst, i, syi_f32_to_bf16(w * syi_bf16_to_f32(load_u16(src, i))));
 }
 
+/* ---- Sums of rows and dot products ------------------------------------------------------------------- */
+
+static float widen_f16(const void *x, size_t i)
+{
+    return syi_f16_to_f32(load_u16(x, i));
+}
+
+static float widen_bf16(const void *x, size_t i)
+{
+    return syi_bf16_to_f32(load_u16(x, i));
+}
+
+/* Element i of the sum. A weight of one leaves x as it is, so that rows without weights need no path. */
+static float sum_at(const void *const *rows, const float *w, size_t n_rows, size_t i,
+                    float (*load)(const void *, size_t))
+{
+    float sum = 0.0f;
+    for (size_t j = 0; j < n_rows; j++)
+        sum += (w != NULL ? w[j] : 1.0f) * load(rows[j], i);
+    return sum;
+}
+
+static void sum_rows_f32_scalar(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const float sum = syi_canonical(sum_at(rows, w, n_rows, i, load_f32));
+        memcpy((char *)dst + i * sizeof sum, &sum, sizeof sum);
+    }
+}
+
+static void sum_rows_f16_scalar(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        store_u16(dst, i, syi_f32_to_f16(sum_at(rows, w, n_rows, i, widen_f16)));
+}
+
+static void sum_rows_bf16_scalar(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        store_u16(dst, i, syi_f32_to_bf16(sum_at(rows, w, n_rows, i, widen_bf16)));
+}
+
+static float dot_block(const void *a, const void *b, size_t n, float (*load)(const void *, size_t))
+{
+    float lane[SYI_DOT_LANES] = {0};
+    for (size_t i = 0; i < n; i++)
+        lane[i % SYI_DOT_LANES] += load(a, i) * load(b, i);
+    return syi_fold_lanes(lane);
+}
+
+static float dot_block_f32(const void *a, const void *b, size_t n)
+{
+    return dot_block(a, b, n, load_f32);
+}
+
+static float dot_f32_scalar(const void *a, const void *b, size_t n)
+{
+    return syi_dot_blocks(a, b, n, 4, dot_block_f32);
+}
+
+static float dot_block_f16(const void *a, const void *b, size_t n)
+{
+    return dot_block(a, b, n, widen_f16);
+}
+
+static float dot_f16_scalar(const void *a, const void *b, size_t n)
+{
+    return syi_dot_blocks(a, b, n, 2, dot_block_f16);
+}
+
+static float dot_block_bf16(const void *a, const void *b, size_t n)
+{
+    return dot_block(a, b, n, widen_bf16);
+}
+
+static float dot_bf16_scalar(const void *a, const void *b, size_t n)
+{
+    return syi_dot_blocks(a, b, n, 2, dot_block_bf16);
+}
+
+/* ---- Positions --------------------------------------------------------------------------------------- */
+
 static size_t nonzero_u8_scalar(int32_t *pos, const void *bytes, size_t n)
 {
     const unsigned char *b = bytes;
@@ -247,6 +329,12 @@ const struct syi_kernels syi_kernels_scalar = {
     .scale_f32 = scale_f32_scalar,
     .scale_f16 = scale_f16_scalar,
     .scale_bf16 = scale_bf16_scalar,
+    .sum_rows_f32 = sum_rows_f32_scalar,
+    .sum_rows_f16 = sum_rows_f16_scalar,
+    .sum_rows_bf16 = sum_rows_bf16_scalar,
+    .dot_f32 = dot_f32_scalar,
+    .dot_f16 = dot_f16_scalar,
+    .dot_bf16 = dot_bf16_scalar,
     .nonzero_u8 = nonzero_u8_scalar,
     .keys_f32 = keys_f32_scalar,
     .keys_f16 = keys_f16_scalar,

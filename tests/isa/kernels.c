@@ -133,6 +133,189 @@ static void scales_bf16(void **state)
     scales_16(table(state)->scale_bf16, bf16_value, bf16_round);
 }
 
+/* ---- Sums of rows and dot products ------------------------------------------------------------------- */
+
+/* A row type by exact arithmetic on doubles. */
+struct row_type {
+    size_t bytes;
+    double (*value)(uint32_t bits);
+    uint32_t (*round_to)(double value);
+};
+
+static double value_f32(uint32_t bits)
+{
+    return (double)f32_from_bits(bits);
+}
+
+static double value_f16(uint32_t bits)
+{
+    return f16_value((uint16_t)bits);
+}
+
+static double value_bf16(uint32_t bits)
+{
+    return bf16_value((uint16_t)bits);
+}
+
+static uint32_t round_f16(double value)
+{
+    return f16_round(value);
+}
+
+static uint32_t round_bf16(double value)
+{
+    return bf16_round(value);
+}
+
+static const struct row_type row_types[] = {
+    {4, value_f32, f32_round}, {2, value_f16, round_f16}, {2, value_bf16, round_bf16}};
+
+static uint32_t element(const unsigned char *row, size_t i, size_t bytes)
+{
+    uint32_t bits = 0;
+    memcpy(&bits, row + i * bytes, bytes); /* little-endian, as everywhere here */
+    return bits;
+}
+
+/* A guarded row off alignment: mostly tame numbers whose sums round, some hard ones, all of them with `wild`
+   of 8. */
+static unsigned char *number_row(uint64_t *rng, const struct row_type *type, size_t n, int64_t wild)
+{
+    unsigned char *row = buf_new(n * type->bytes, (size_t)rng_below(rng, 64));
+    for (size_t i = 0; i < n; i++) {
+        float hard;
+        fill_f32(rng, &hard, 1);
+        uint32_t bits = type->round_to(rng_below(rng, 8) < wild ? (double)hard : rng_unit(rng) * 4.0 - 2.0);
+        if (wild == 8 && type->bytes == 2 && rng_below(rng, 2))
+            bits = (uint32_t)rng_below(rng, 65536); /* subnormals of the type, NaNs with payloads */
+        memcpy(row + i * type->bytes, &bits, type->bytes);
+    }
+    return row;
+}
+
+/* fl(a + fl(b * c)) in f32: the product is exact in double, and so close to it is the sum that rounding
+   twice is rounding once. */
+static float plus_product(float a, double b, double c)
+{
+    return (float)((double)a + (double)(float)(b * c));
+}
+
+typedef void (*sum_rows_fn)(void *, const void *const *, const float *, size_t, size_t);
+
+static void expect_sum_of_rows(sum_rows_fn sum_rows, const struct row_type *type, uint64_t *rng,
+                               size_t n_rows, size_t n)
+{
+    enum { MOST = 20 };
+    unsigned char *rows[MOST + 1];
+    float w[MOST];
+    const int64_t wild = (int64_t)(n_rows + n) % 3 * 4;
+    for (size_t j = 0; j < n_rows; j++) {
+        rows[j] = number_row(rng, type, n, wild);
+        fill_f32(rng, &w[j], 1);
+        w[j] = rng_below(rng, 8) < wild ? w[j] : (float)rng_unit(rng);
+    }
+    const float *weights = n % 4 == 3 ? NULL : w;
+    unsigned char *dst = buf_new(n * type->bytes, (size_t)rng_below(rng, 64));
+    sum_rows(dst, (const void *const *)rows, weights, n_rows, n);
+    for (size_t i = 0; i < n; i++) {
+        float sum = 0.0f;
+        for (size_t j = 0; j < n_rows; j++)
+            sum = plus_product(sum, weights ? (double)w[j] : 1.0,
+                               type->value(element(rows[j], i, type->bytes)));
+        assert_int_equal(element(dst, i, type->bytes), type->round_to((double)sum));
+    }
+    for (size_t j = 0; j < n_rows; j++)
+        buf_free(rows[j]);
+    buf_free(dst);
+}
+
+static void adds_rows(void **state)
+{
+    static const size_t counts[] = {0, 1, 2, 3, 8, 9, 20};
+    const struct syi_kernels *k = table(state);
+    const sum_rows_fn sum_rows[] = {k->sum_rows_f32, k->sum_rows_f16, k->sum_rows_bf16};
+    uint64_t rng = 14;
+    for (size_t type = 0; type < COUNT_OF(row_types); type++)
+        for (size_t c = 0; c < COUNT_OF(counts); c++)
+            for (size_t n = 0; n <= 4 * 64 + 1; n += n < 140 ? 1 : 29)
+                expect_sum_of_rows(sum_rows[type], &row_types[type], &rng, counts[c], n);
+}
+
+/* All 65536 values of a 16-bit type, weighted and added to others. */
+static void adds_all_values_of_16_bits(void **state)
+{
+    enum { ALL = 65536 };
+    const sum_rows_fn sum_rows[] = {table(state)->sum_rows_f16, table(state)->sum_rows_bf16};
+    static uint16_t x[2][ALL], y[ALL];
+    const void *const rows[2] = {x[0], x[1]};
+    uint64_t rng = 15;
+    for (size_t type = 0; type < 2; type++)
+        for (int round = 0; round < 12; round++) {
+            float w[2] = {1.0f, 0.0f};
+            for (size_t i = 0; i < ALL; i++) {
+                x[0][i] = (uint16_t)i;
+                x[1][i] = (uint16_t)rng_below(&rng, ALL);
+            }
+            if (round > 1)
+                fill_f32(&rng, w, 2);
+            sum_rows[type](y, rows, w, round == 0 ? 1 : 2, ALL);
+            const struct row_type *exact = &row_types[1 + type];
+            for (size_t i = 0; i < ALL; i++) {
+                float sum = plus_product(0.0f, (double)w[0], exact->value(x[0][i]));
+                if (round > 0)
+                    sum = plus_product(sum, (double)w[1], exact->value(x[1][i]));
+                assert_int_equal(y[i], exact->round_to((double)sum));
+            }
+        }
+}
+
+/* The definition: lanes by position, folded by halves, long rows in blocks. */
+static float exact_dot(const struct row_type *type, const unsigned char *a, const unsigned char *b, size_t n)
+{
+    float sum = 0.0f;
+    for (size_t start = 0; start < n; start += 8192) {
+        float lane[16] = {0};
+        for (size_t i = start; i < n && i < start + 8192; i++)
+            lane[i % 16] = plus_product(lane[i % 16], type->value(element(a, i, type->bytes)),
+                                        type->value(element(b, i, type->bytes)));
+        for (size_t half = 8; half > 0; half /= 2)
+            for (size_t i = 0; i < half; i++)
+                lane[i] = plus_product(lane[i], 1.0, (double)lane[i + half]);
+        sum = plus_product(sum, 1.0, (double)lane[0]);
+    }
+    return sum;
+}
+
+static void multiplies_rows_with_rows(void **state)
+{
+    static const size_t long_rows[] = {1000, 8191, 8192, 8193, 16384, 16385, 24600};
+    const struct syi_kernels *k = table(state);
+    float (*const dot[])(const void *, const void *, size_t) = {k->dot_f32, k->dot_f16, k->dot_bf16};
+    uint64_t rng = 16;
+    size_t finite = 0, nan = 0, ordered = 0;
+    for (size_t type = 0; type < COUNT_OF(row_types); type++)
+        for (size_t round = 0; round < 3 * MAX_N + COUNT_OF(long_rows); round++) {
+            const size_t n = round < 3 * MAX_N ? round % MAX_N : long_rows[round - 3 * MAX_N];
+            const int64_t wild = round < 2 * MAX_N ? (int64_t)(round / MAX_N) * 8 : 0;
+            const struct row_type *exact = &row_types[type];
+            unsigned char *a = number_row(&rng, exact, n, wild), *b = number_row(&rng, exact, n, wild);
+            const float want = exact_dot(exact, a, b, n), got = dot[type](a, b, n);
+            assert_int_equal(f32_bits(got), want != want ? 0x7fc00000u : f32_bits(want));
+            float plain = 0.0f; /* from left to right: another number, or the test would show no order */
+            for (size_t i = 0; i < n; i++)
+                plain = plus_product(plain, exact->value(element(a, i, exact->bytes)),
+                                     exact->value(element(b, i, exact->bytes)));
+            finite += want == want && want != 0.0f;
+            nan += want != want;
+            ordered += want == want && want != plain;
+            buf_free(a);
+            buf_free(b);
+        }
+    assert_true(finite > 500 && nan > 100 && ordered > 300);
+}
+
+/* ---- Positions --------------------------------------------------------------------------------------- */
+
 static void finds_nonzero_bytes(void **state)
 {
     uint64_t rng = 4;
@@ -456,6 +639,9 @@ static const struct CMUnitTest slots[] = {
     cmocka_unit_test(scales_f32),
     cmocka_unit_test(scales_f16),
     cmocka_unit_test(scales_bf16),
+    cmocka_unit_test(adds_rows),
+    cmocka_unit_test(adds_all_values_of_16_bits),
+    cmocka_unit_test(multiplies_rows_with_rows),
     cmocka_unit_test(finds_nonzero_bytes),
     cmocka_unit_test(makes_keys_f32),
     cmocka_unit_test(makes_keys_f16),

@@ -1,0 +1,96 @@
+/*
+ * The small parts every benchmark needs: a clock, medians, seeded data.
+ */
+#define _XOPEN_SOURCE 700 /* clock_gettime, posix_memalign */
+
+#include "bench.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+double bench_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static int by_value(const void *left, const void *right)
+{
+    const double a = *(const double *)left, b = *(const double *)right;
+    return a < b ? -1 : a > b;
+}
+
+double bench_median(double *values, int n)
+{
+    qsort(values, (size_t)n, sizeof *values, by_value);
+    return n % 2 == 1 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
+}
+
+struct bench_text bench_time(double seconds)
+{
+    static const char *const units[] = {"us", "ms", "s"};
+    struct bench_text text;
+    double value = seconds * 1e6;
+    int unit = 0;
+    for (; value >= 999.5 && unit < 2; unit++) /* three digits would round to the next unit */
+        value *= 1e-3;
+    snprintf(text.text, sizeof text.text, "%.3g %s", value, units[unit]);
+    return text;
+}
+
+/* ---- Data ---------------------------------------------------------------------------------------------- */
+
+uint64_t bench_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+double bench_unit(uint64_t *state)
+{
+    return (double)(bench_random(state) >> 11) * 0x1p-53;
+}
+
+double bench_normal(uint64_t *state)
+{
+    const double radius = sqrt(-2 * log(1 - bench_unit(state)));
+    return radius * cos(6.283185307179586 * bench_unit(state));
+}
+
+void *bench_alloc(size_t count, size_t bytes)
+{
+    void *data = NULL;
+    if (bytes > 0 && count > (SIZE_MAX - 64) / bytes)
+        return NULL;
+    if (posix_memalign(&data, 64, count * bytes + 1) != 0)
+        return NULL;
+    memset(data, 0, count * bytes + 1);
+    return data;
+}
+
+void bench_fill_random(void *data, size_t bytes, uint64_t seed)
+{
+    unsigned char *const at = data;
+    for (size_t i = 0; i < bytes; i += 8) {
+        const uint64_t word = bench_random(&seed);
+        memcpy(at + i, &word, bytes - i < 8 ? bytes - i : 8);
+    }
+}
+
+void bench_route(uint8_t *map, int64_t tokens, int64_t experts, int64_t k, uint64_t seed)
+{
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t chosen = 0; chosen < k;) {
+            /* The square leans towards low numbers, so experts differ in load as they do in real models. */
+            const double u = bench_unit(&seed);
+            const int64_t e = (int64_t)((0.5 * u + 0.5 * u * u) * (double)experts);
+            chosen += map[t * experts + e] == 0;
+            map[t * experts + e] = 1;
+        }
+}

@@ -1,0 +1,87 @@
+/*
+ * Checks a case, then times it: medians of interleaved repetitions beside its limit.
+ */
+#include "report.h"
+
+#include <math.h>
+
+enum { MOST_TURNS = 15 };
+
+/* One timed sample lasts at least this long: shorter calls are repeated within it. */
+static const double least_seconds = 200e-6;
+
+static double time_run(struct bench *bench, const struct bench_case *subject, int inner, int64_t *turn)
+{
+    const double begin = bench_now();
+    for (int i = 0; i < inner; i++)
+        subject->run(bench->ctx, subject->state, (*turn)++);
+    return (bench_now() - begin) / inner;
+}
+
+static double time_limit(struct bench *bench, const struct bench_case *subject, int inner)
+{
+    double sum = 0;
+    for (int i = 0; i < inner; i++)
+        sum += bench_limit_seconds(&bench->arena, &subject->limit, bench->threads);
+    return sum / inner;
+}
+
+/* Operator and limit take turns, so that a slow moment of the machine meets both. */
+static struct bench_times measure(struct bench *bench, const struct bench_case *subject)
+{
+    struct bench_times times = {0};
+    double run[MOST_TURNS], limit[MOST_TURNS];
+    int64_t turn = 1;
+    const double once = time_run(bench, subject, 1, &turn);
+    const double seconds = fmax(once, 1e-7);
+    const int inner = seconds >= least_seconds ? 1 : (int)(least_seconds / seconds) + 1;
+    const int turns = bench->quick ? 3 : seconds > 0.5 ? 5 : MOST_TURNS;
+    time_limit(bench, subject, 1);
+    for (int i = 0; i < turns; i++) {
+        run[i] = time_run(bench, subject, inner, &turn);
+        limit[i] = time_limit(bench, subject, inner);
+    }
+    times.run = bench_median(run, turns);
+    times.limit = bench_median(limit, turns);
+    times.spread = (run[turns * 3 / 4] - run[turns / 4]) / times.run;
+    /* The plain loop may take seconds where the operator takes milliseconds: then once is enough. */
+    double plain[3];
+    int n_plain = 0;
+    do {
+        const double begin = bench_now();
+        subject->plain(subject->state, ++turn);
+        plain[n_plain++] = bench_now() - begin;
+    } while (n_plain < 3 && !bench->quick && plain[0] < 0.2);
+    times.plain = bench_median(plain, n_plain);
+    return times;
+}
+
+void bench_no_memory(struct bench *bench, const char *op, const char *shape)
+{
+    bench->cases++;
+    report_failure(bench, op, shape, "not enough memory");
+}
+
+void bench_measure(struct bench *bench, const struct bench_case *subject)
+{
+    const struct bench_work *const limit = &subject->limit;
+    const size_t most = limit->copy_bytes > limit->fill_bytes ? limit->copy_bytes : limit->fill_bytes;
+    bench->cases++;
+    if (!bench_arena_reserve(&bench->arena, most > limit->read_bytes ? most : limit->read_bytes,
+                             bench->threads)) {
+        report_failure(bench, subject->op, subject->shape, "not enough memory for its limit");
+        return;
+    }
+    if (subject->run(bench->ctx, subject->state, 0) != SY_OK) {
+        report_failure(bench, subject->op, subject->shape, sy_ctx_error(bench->ctx));
+        return;
+    }
+    subject->plain(subject->state, 0);
+    const char *const wrong = subject->check(subject->state);
+    if (wrong) {
+        report_failure(bench, subject->op, subject->shape, wrong);
+        return;
+    }
+    const struct bench_times times = measure(bench, subject);
+    report_row(bench, subject, &times);
+}

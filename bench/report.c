@@ -1,0 +1,116 @@
+/*
+ * What a run prints: a table for people, or one JSON object.
+ */
+#include "report.h"
+
+#include <stdio.h>
+
+static const char *limit_name(const struct bench_work *limit)
+{
+    if (limit->read_bytes > 0)
+        return "read";
+    return limit->fill_bytes > 0 ? "copy+fill" : "copy";
+}
+
+static void print_row(const struct bench_case *subject, const struct bench_times *times)
+{
+    char share[24], bytes[24];
+    const double rate = subject->bytes / times->run;
+    const double limit_rate = bench_work_bytes(&subject->limit) / times->limit;
+    const double percent = 100 * rate / limit_rate;
+    snprintf(share, sizeof share, "%.*f%% of %s", percent < 10 ? 1 : 0, percent, limit_name(&subject->limit));
+    snprintf(bytes, sizeof bytes, "%.4g MB", subject->bytes * 1e-6);
+    printf("%-13s %-42s %9s %4.0f%%  %9s %7.1f GB/s  %-17s %6.2f x  %9s (%.1f x)\n", subject->op,
+           subject->shape, bench_time(times->run).text, 100 * times->spread, bytes, rate * 1e-9, share,
+           times->run / times->limit, bench_time(times->plain).text, times->plain / times->run);
+    fflush(stdout);
+}
+
+static void json_row(struct bench *bench, const struct bench_case *subject, const struct bench_times *times)
+{
+    struct emit *const json = &bench->json;
+    const double rate = subject->bytes / times->run;
+    const double limit_rate = bench_work_bytes(&subject->limit) / times->limit;
+    emit_begin(json, NULL, '{');
+    emit_string(json, "op", subject->op);
+    emit_string(json, "shape", subject->shape);
+    emit_bool(json, "checked", true);
+    emit_number(json, "seconds", times->run);
+    emit_number(json, "spread", times->spread);
+    emit_number(json, "bytes", subject->bytes);
+    emit_number(json, "gb_per_s", rate * 1e-9);
+    emit_string(json, "limit", limit_name(&subject->limit));
+    emit_number(json, "limit_seconds", times->limit);
+    emit_number(json, "limit_gb_per_s", limit_rate * 1e-9);
+    emit_number(json, "share_of_limit", rate / limit_rate);
+    emit_number(json, "times_limit", times->run / times->limit);
+    emit_number(json, "plain_seconds", times->plain);
+    emit_number(json, "times_faster_than_plain", times->plain / times->run);
+    emit_end(json, '}');
+}
+
+void report_row(struct bench *bench, const struct bench_case *subject, const struct bench_times *times)
+{
+    if (bench->as_json)
+        json_row(bench, subject, times);
+    else
+        print_row(subject, times);
+}
+
+void report_failure(struct bench *bench, const char *op, const char *shape, const char *reason)
+{
+    bench->failures++;
+    fprintf(stderr, "switchyard: bench: %s %s: %s\n", op, shape, reason);
+    if (!bench->as_json)
+        return;
+    emit_begin(&bench->json, NULL, '{');
+    emit_string(&bench->json, "op", op);
+    emit_string(&bench->json, "shape", shape);
+    emit_bool(&bench->json, "checked", false);
+    emit_string(&bench->json, "reason", reason);
+    emit_end(&bench->json, '}');
+}
+
+static void print_head(const struct bench *bench)
+{
+    printf("switchyard %s, kernels %s, %d thread%s, cold buffers%s\n", sy_version(), sy_ctx_isa(bench->ctx),
+           bench->threads, bench->threads == 1 ? "" : "s", bench->quick ? ", quick" : "");
+    if (bench_limit_threads(bench->threads) != bench->threads)
+        printf("note: built without OpenMP, the limits are those of one thread\n");
+    printf("\n%-13s %-42s %9s %5s  %9s %12s  %-17s %8s  %s\n", "operator", "shape", "time", "+-", "bytes",
+           "rate", "share of limit", "x limit", "plain loop");
+}
+
+static void json_head(struct bench *bench)
+{
+    struct emit *const json = &bench->json;
+    emit_begin(json, NULL, '{');
+    emit_string(json, "version", sy_version());
+    emit_integer(json, "results_version", sy_results_version());
+    emit_string(json, "isa", sy_ctx_isa(bench->ctx));
+    emit_integer(json, "threads", bench->threads);
+    emit_integer(json, "limit_threads", bench_limit_threads(bench->threads));
+    emit_bool(json, "quick", bench->quick);
+    emit_begin(json, "cases", '[');
+}
+
+void report_head(struct bench *bench)
+{
+    bench->json = (struct emit){.out = stdout};
+    if (bench->as_json)
+        json_head(bench);
+    else
+        print_head(bench);
+}
+
+void report_end(struct bench *bench)
+{
+    if (bench->as_json) {
+        emit_end(&bench->json, ']');
+        emit_bool(&bench->json, "pass", bench->failures == 0);
+        emit_end(&bench->json, '}');
+    } else {
+        printf("\n%d case%s checked against a plain loop, %d wrong\n", bench->cases,
+               bench->cases == 1 ? "" : "s", bench->failures);
+    }
+}

@@ -1,0 +1,51 @@
+/*
+ * What the cases of sample and their plain loop share.
+ */
+#ifndef SWITCHYARD_BENCH_SAMPLE_H
+#define SWITCHYARD_BENCH_SAMPLE_H
+
+#include "bench.h"
+
+enum { SAMPLE_SEED = 42 };
+
+struct sample_shape {
+    int64_t batch, vocab;
+    bool wide, flat; /* f32 instead of bf16; N(0,1) logits instead of language-model-like ones */
+    int64_t top_k;   /* 0: off */
+    float top_p;     /* 1: off */
+    bool draw;       /* false: greedy */
+};
+
+struct sample_candidate {
+    float logit;
+    int32_t token;
+};
+
+/* What the plain loop finds right: a range, one wide except beside a boundary. */
+struct sample_answer {
+    int64_t token_low, token_high;
+    int64_t kept_low, kept_high;
+};
+
+struct sample_state {
+    struct sample_shape shape;
+    int64_t n_sets;
+    void **sets;        /* [B,V] each */
+    const void *logits; /* the set the plain loop reads */
+    DLTensor *views;
+    struct sample_answer *answers;
+    struct sample_candidate *list; /* [V] */
+    double *weights;               /* [V], by token; 0 for tokens that are no candidates */
+    int64_t *token, *alone;        /* with and without the count of the kept */
+    int32_t *kept;
+    int64_t top_k[1], one_shape[1], logits_shape[2], flat_shape[1];
+    uint64_t seed[1];
+    float top_p[1];
+    DLTensor top_k_view, top_p_view, seed_view, token_view, kept_view;
+};
+
+/* The callbacks `plain` and `check` of a case. */
+void sample_plain(void *opaque, int64_t turn);
+const char *sample_check(void *opaque);
+
+#endif

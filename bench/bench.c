@@ -1,28 +1,155 @@
 /*
- * switchyard bench: which operators, how, and then one after the other.
+ * switchyard bench: which cases, how, and then one after the other.
  */
 #include "report.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "cli/cli.h"
 
 static const struct bench_op *const bench_ops[] = {&bench_moe_permute, &bench_moe_dispatch, &bench_sample,
-                                                   &bench_kv_gather, NULL};
+                                                   &bench_kv_gather};
 
-static const struct bench_op *find(const char *name)
+enum { N_OPS = sizeof bench_ops / sizeof *bench_ops, MOST_TEXTS = 16 };
+
+/* What the command line asks for. */
+struct request {
+    const struct bench_op *ops[N_OPS]; /* in the order they were named */
+    int n_ops;
+    const char *texts[MOST_TEXTS]; /* of --shape */
+    int n_texts;
+    bool list;
+};
+
+/* ---- Cases --------------------------------------------------------------------------------------------- */
+
+static bool holds(const char *shape, const char *text)
 {
-    const struct bench_op *const *op = bench_ops;
-    while (*op && strcmp((*op)->name, name) != 0)
-        op++;
-    return *op;
+    const size_t length = strlen(text);
+    for (; strlen(shape) >= length; shape++) {
+        if (strncasecmp(shape, text, length) == 0)
+            return true;
+        if (*shape == '\0')
+            break;
+    }
+    return false;
 }
 
-static int run_all(struct bench *bench, const struct bench_op *const *chosen)
+static bool is_wanted(const struct request *request, const char *shape)
 {
+    bool wanted = request->n_texts == 0;
+    for (int i = 0; i < request->n_texts && !wanted; i++)
+        wanted = holds(shape, request->texts[i]);
+    return wanted;
+}
+
+/* Calls `visit` for every case that is asked for; returns how many there are. */
+static int each_case(struct bench *bench, const struct request *request,
+                     void (*visit)(struct bench *bench, const struct bench_op *op, int index,
+                                   const char *shape))
+{
+    int n = 0;
+    for (int i = 0; i < request->n_ops; i++) {
+        const struct bench_op *const op = request->ops[i];
+        const int begin = bench->quick ? op->n_full : 0, end = op->n_full + (bench->quick ? op->n_quick : 0);
+        for (int index = begin; index < end; index++) {
+            char shape[96];
+            op->describe(index, shape, sizeof shape);
+            if (!is_wanted(request, shape))
+                continue;
+            visit(bench, op, index, shape);
+            n++;
+        }
+    }
+    return n;
+}
+
+/* The columns are as wide as what they will hold. */
+static void size_columns(struct bench *bench, const struct bench_op *op, int index, const char *shape)
+{
+    const int name_width = (int)strlen(op->name), shape_width = (int)strlen(shape);
+    (void)index;
+    bench->op_width = name_width > bench->op_width ? name_width : bench->op_width;
+    bench->shape_width = shape_width > bench->shape_width ? shape_width : bench->shape_width;
+}
+
+static void list_case(struct bench *bench, const struct bench_op *op, int index, const char *shape)
+{
+    (void)index;
+    printf("%-*s  %s\n", bench->op_width, op->name, shape);
+}
+
+static void run_case(struct bench *bench, const struct bench_op *op, int index, const char *shape)
+{
+    report_progress(bench, op->name, shape);
+    op->run(bench, index, shape);
+}
+
+/* ---- Command line -------------------------------------------------------------------------------------- */
+
+static int take_op(struct request *request, const char *name)
+{
+    const struct bench_op *op = NULL;
+    for (int i = 0; i < N_OPS; i++)
+        if (strcmp(bench_ops[i]->name, name) == 0)
+            op = bench_ops[i];
+    if (!op)
+        return usage_error("bench", "there is no benchmark of %s", name);
+    for (int i = 0; i < request->n_ops; i++)
+        if (request->ops[i] == op)
+            return usage_error("bench", "%s is named twice", name);
+    request->ops[request->n_ops++] = op;
+    return EXIT_DONE;
+}
+
+static int take_text(struct request *request, const char *text)
+{
+    if (!text || text[0] == '\0')
+        return usage_error("bench", "--shape needs a text");
+    if (request->n_texts == MOST_TEXTS)
+        return usage_error("bench", "--shape is given more than %d times", MOST_TEXTS);
+    request->texts[request->n_texts++] = text;
+    return EXIT_DONE;
+}
+
+static int take_option(struct bench *bench, struct request *request, struct common *common,
+                       struct arg_list *list, const struct arg *arg)
+{
+    int code = EXIT_DONE;
+    if (arg_is(arg, "shape"))
+        return take_text(request, arg_value(list, arg));
+    if (arg_is(arg, "json") && !arg->value)
+        bench->as_json = true;
+    else if (arg_is(arg, "quick") && !arg->value)
+        bench->quick = true;
+    else if (arg_is(arg, "list") && !arg->value)
+        request->list = true;
+    else if (!common_option(common, list, arg, &code))
+        return usage_error("bench", "bench has no option --%.*s", arg->length, arg->text);
+    return code;
+}
+
+/* A text that matches nothing is a typing error, beside others that match too. */
+static int check_texts(struct bench *bench, const struct request *request)
+{
+    for (int i = 0; i < request->n_texts; i++) {
+        struct request alone = *request;
+        alone.texts[0] = request->texts[i];
+        alone.n_texts = 1;
+        if (each_case(bench, &alone, size_columns) == 0)
+            return usage_error("bench", "no case has a shape with %s; switchyard bench --list%s shows them",
+                               request->texts[i], bench->quick ? " --quick" : "");
+    }
+    return EXIT_DONE;
+}
+
+static int run_all(struct bench *bench, const struct request *request)
+{
+    bench->threads = sy_ctx_threads(bench->ctx);
     report_head(bench);
-    for (; *chosen; chosen++)
-        (*chosen)->run(bench);
+    each_case(bench, request, run_case);
     report_end(bench);
     bench_arena_free(&bench->arena);
     return bench->failures > 0 ? EXIT_REFUSED : EXIT_DONE;
@@ -30,34 +157,32 @@ static int run_all(struct bench *bench, const struct bench_op *const *chosen)
 
 int command_bench(struct common *common, struct arg_list *list)
 {
-    enum { MOST = 16 };
-    struct bench bench = {0};
-    const struct bench_op *chosen[MOST + 1] = {NULL};
-    int n = 0;
-    for (struct arg arg = arg_next(list); arg.kind != ARG_END; arg = arg_next(list)) {
-        int code = EXIT_DONE;
-        if (arg.kind == ARG_WORD) {
-            const struct bench_op *const op = find(arg.text);
-            if (!op)
-                return usage_error("bench", "there is no benchmark of %s", arg.text);
-            if (n == MOST)
-                return usage_error("bench", "too many operators");
-            chosen[n++] = op;
-        } else if (arg_is(&arg, "json") && !arg.value) {
-            bench.as_json = true;
-        } else if (arg_is(&arg, "quick") && !arg.value) {
-            bench.quick = true;
-        } else if (!common_option(common, list, &arg, &code)) {
-            return usage_error("bench", "bench has no option --%.*s", arg.length, arg.text);
-        }
-        if (code != EXIT_DONE)
-            return code;
+    struct bench bench = {.op_width = (int)strlen("operator")};
+    struct request request = {.n_ops = 0};
+    int code = EXIT_DONE;
+    for (struct arg arg = arg_next(list); arg.kind != ARG_END && code == EXIT_DONE; arg = arg_next(list))
+        code = arg.kind == ARG_WORD ? take_op(&request, arg.text)
+                                    : take_option(&bench, &request, common, list, &arg);
+    if (code != EXIT_DONE)
+        return code;
+    if (request.list && bench.as_json)
+        return usage_error("bench", "--list and --json do not go together");
+    if (request.n_ops == 0) {
+        memcpy(request.ops, bench_ops, sizeof request.ops);
+        request.n_ops = N_OPS;
+    }
+    code = check_texts(&bench, &request);
+    if (code != EXIT_DONE)
+        return code;
+    bench.total = each_case(&bench, &request, size_columns);
+    if (request.list) {
+        each_case(&bench, &request, list_case);
+        return EXIT_DONE;
     }
     bench.ctx = common_context(common);
     if (!bench.ctx)
         return EXIT_USAGE;
-    bench.threads = sy_ctx_threads(bench.ctx);
-    const int code = run_all(&bench, n > 0 ? chosen : bench_ops);
+    code = run_all(&bench, &request);
     sy_ctx_destroy(bench.ctx);
     return code;
 }

@@ -72,6 +72,8 @@ struct bench {
     struct bench_arena arena;
     struct emit json;
     int cases, failures;
+    int total, op_width, shape_width; /* cases asked for, and how wide their columns are */
+    int progress_width;               /* of the line on the terminal; 0: none stands there */
 };
 
 /* One operator at one shape. `turn` counts the calls; callbacks use it to rotate buffers. */
@@ -93,9 +95,12 @@ void bench_measure(struct bench *bench, const struct bench_case *subject);
 /* Says that a case was left out for want of memory, which is a failure too. */
 void bench_no_memory(struct bench *bench, const char *op, const char *shape);
 
+/* The cases of an operator, numbered: those of a whole run from 0, those of a quick run after them. */
 struct bench_op {
     const char *name;
-    void (*run)(struct bench *bench);
+    int n_full, n_quick;
+    void (*describe)(int index, char *text, size_t bytes); /* the shape, as the table shows it */
+    void (*run)(struct bench *bench, int index, const char *shape);
 };
 
 extern const struct bench_op bench_moe_permute, bench_moe_dispatch, bench_sample, bench_kv_gather;

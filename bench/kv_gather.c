@@ -22,6 +22,7 @@ static const struct shape full[] = {
     {1, 65536, 65536, 16},
 };
 static const struct shape quick[] = {{1, 32768, 1024, 64}, {1, 8192, 8192, 16}};
+enum { N_FULL = sizeof full / sizeof *full, N_QUICK = sizeof quick / sizeof *quick };
 
 struct set {
     int32_t *indices; /* [B,k]   */
@@ -144,12 +145,22 @@ static bool prepare(struct state *state)
     return true;
 }
 
-static void run_shape(struct bench *bench, const struct shape *shape)
+static const struct shape *shape_at(int index)
 {
-    struct state state = {.shape = *shape};
-    char name[96];
-    snprintf(name, sizeof name, "1152 B B=%d k=%d of %dk S=%d", (int)shape->sequences, (int)shape->k,
+    return index < N_FULL ? &full[index] : &quick[index - N_FULL];
+}
+
+static void describe(int index, char *text, size_t bytes)
+{
+    const struct shape *const shape = shape_at(index);
+    snprintf(text, bytes, "1152 B B=%d k=%d of %dk S=%d", (int)shape->sequences, (int)shape->k,
              (int)(shape->tokens / 1024), (int)shape->block);
+}
+
+static void run_case(struct bench *bench, int index, const char *name)
+{
+    const struct shape *const shape = shape_at(index);
+    struct state state = {.shape = *shape};
     const size_t out_bytes = (size_t)(shape->sequences * shape->k) * ROW_BYTES;
     if (prepare(&state))
         bench_measure(bench, &(struct bench_case){
@@ -167,12 +178,4 @@ static void run_shape(struct bench *bench, const struct shape *shape)
     release(&state);
 }
 
-static void run_all(struct bench *bench)
-{
-    const struct shape *const shapes = bench->quick ? quick : full;
-    const size_t n = bench->quick ? sizeof quick / sizeof *quick : sizeof full / sizeof *full;
-    for (size_t i = 0; i < n; i++)
-        run_shape(bench, &shapes[i]);
-}
-
-const struct bench_op bench_kv_gather = {"kv_gather", run_all};
+const struct bench_op bench_kv_gather = {"kv_gather", N_FULL, N_QUICK, describe, run_case};

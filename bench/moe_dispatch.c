@@ -21,6 +21,7 @@ static const struct shape full[] = {
     {31, 2880, 10240, 2, false, false},
 };
 static const struct shape quick[] = {{2048, 1280, 512, 2, true, true}, {2048, 1280, 512, 2, false, false}};
+enum { N_FULL = sizeof full / sizeof *full, N_QUICK = sizeof quick / sizeof *quick };
 
 struct set {
     float *input, *slots; /* [S,H], [E*C,H] */
@@ -158,13 +159,23 @@ static bool prepare(struct state *state)
     return true;
 }
 
-static void run_shape(struct bench *bench, const struct shape *shape)
+static const struct shape *shape_at(int index)
 {
-    struct state state = {.shape = *shape};
-    char name[96];
-    snprintf(name, sizeof name, "f32 S=%d C=%d H=%d E=%d%s%s", (int)shape->samples, (int)shape->capacity,
+    return index < N_FULL ? &full[index] : &quick[index - N_FULL];
+}
+
+static void describe(int index, char *text, size_t bytes)
+{
+    const struct shape *const shape = shape_at(index);
+    snprintf(text, bytes, "f32 S=%d C=%d H=%d E=%d%s%s", (int)shape->samples, (int)shape->capacity,
              (int)shape->hidden, (int)shape->experts, shape->zero_unwritten ? " zero" : "",
              shape->unique_slots ? " unique" : "");
+}
+
+static void run_case(struct bench *bench, int index, const char *name)
+{
+    const struct shape *const shape = shape_at(index);
+    struct state state = {.shape = *shape};
     if (prepare(&state)) {
         const size_t row_bytes = (size_t)shape->hidden * sizeof(float);
         const size_t copied = (size_t)state.valid * row_bytes;
@@ -186,12 +197,4 @@ static void run_shape(struct bench *bench, const struct shape *shape)
     release(&state);
 }
 
-static void run_all(struct bench *bench)
-{
-    const struct shape *const shapes = bench->quick ? quick : full;
-    const size_t n = bench->quick ? sizeof quick / sizeof *quick : sizeof full / sizeof *full;
-    for (size_t i = 0; i < n; i++)
-        run_shape(bench, &shapes[i]);
-}
-
-const struct bench_op bench_moe_dispatch = {"moe_dispatch", run_all};
+const struct bench_op bench_moe_dispatch = {"moe_dispatch", N_FULL, N_QUICK, describe, run_case};

@@ -16,6 +16,7 @@ static const struct shape full[] = {
     {4096, 64, 8, 2048}, {4096, 256, 8, 7168}, {4096, 8, 2, 4096}, {128, 64, 8, 2048}, {1, 64, 8, 2048},
 };
 static const struct shape quick[] = {{512, 64, 8, 1024}, {1, 64, 8, 2048}};
+enum { N_FULL = sizeof full / sizeof *full, N_QUICK = sizeof quick / sizeof *quick };
 
 /* What one call reads and writes; a case holds several, so that the caches cannot. */
 struct set {
@@ -156,12 +157,22 @@ static bool prepare(struct state *state)
     return true;
 }
 
-static void run_shape(struct bench *bench, const struct shape *shape)
+static const struct shape *shape_at(int index)
 {
+    return index < N_FULL ? &full[index] : &quick[index - N_FULL];
+}
+
+static void describe(int index, char *text, size_t bytes)
+{
+    const struct shape *const shape = shape_at(index);
+    snprintf(text, bytes, "bf16 T=%d E=%d K=%d H=%d", (int)shape->tokens, (int)shape->experts, (int)shape->k,
+             (int)shape->hidden);
+}
+
+static void run_case(struct bench *bench, int index, const char *name)
+{
+    const struct shape *const shape = shape_at(index);
     struct state state = {.shape = *shape, .rows = shape->tokens * shape->k};
-    char name[64];
-    snprintf(name, sizeof name, "bf16 T=%d E=%d K=%d H=%d", (int)shape->tokens, (int)shape->experts,
-             (int)shape->k, (int)shape->hidden);
     const size_t out_bytes = (size_t)(state.rows * shape->hidden) * 2;
     const double small = 2.0 * (double)(shape->tokens * shape->experts) + 12.0 * (double)state.rows;
     if (prepare(&state))
@@ -180,12 +191,4 @@ static void run_shape(struct bench *bench, const struct shape *shape)
     release(&state);
 }
 
-static void run_all(struct bench *bench)
-{
-    const struct shape *const shapes = bench->quick ? quick : full;
-    const size_t n = bench->quick ? sizeof quick / sizeof *quick : sizeof full / sizeof *full;
-    for (size_t i = 0; i < n; i++)
-        run_shape(bench, &shapes[i]);
-}
-
-const struct bench_op bench_moe_permute = {"moe_permute", run_all};
+const struct bench_op bench_moe_permute = {"moe_permute", N_FULL, N_QUICK, describe, run_case};

@@ -4,6 +4,31 @@
 #include "report.h"
 
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- Progress ------------------------------------------------------------------------------------------ */
+
+/* Half a line of JSON on the same terminal leaves no line for progress. */
+void report_progress(struct bench *bench, const char *op, const char *shape)
+{
+    char line[80];
+    if (!isatty(STDERR_FILENO) || (bench->as_json && isatty(STDOUT_FILENO)))
+        return;
+    snprintf(line, sizeof line, "[%d/%d] %s %s ...", bench->cases + 1, bench->total, op, shape);
+    fflush(stdout);
+    fputs(line, stderr);
+    bench->progress_width = (int)strlen(line);
+}
+
+static void clear_progress(struct bench *bench)
+{
+    if (bench->progress_width > 0)
+        fprintf(stderr, "\r%*s\r", bench->progress_width, "");
+    bench->progress_width = 0;
+}
+
+/* ---- Rows ---------------------------------------------------------------------------------------------- */
 
 static const char *limit_name(const struct bench_work *limit)
 {
@@ -12,7 +37,8 @@ static const char *limit_name(const struct bench_work *limit)
     return limit->fill_bytes > 0 ? "copy+fill" : "copy";
 }
 
-static void print_row(const struct bench_case *subject, const struct bench_times *times)
+static void print_row(const struct bench *bench, const struct bench_case *subject,
+                      const struct bench_times *times)
 {
     char share[24], bytes[24];
     const double rate = subject->bytes / times->run;
@@ -20,9 +46,10 @@ static void print_row(const struct bench_case *subject, const struct bench_times
     const double percent = 100 * rate / limit_rate;
     snprintf(share, sizeof share, "%.*f%% of %s", percent < 10 ? 1 : 0, percent, limit_name(&subject->limit));
     snprintf(bytes, sizeof bytes, "%.4g MB", subject->bytes * 1e-6);
-    printf("%-13s %-42s %9s %4.0f%%  %9s %7.1f GB/s  %-17s %6.2f x  %9s (%.1f x)\n", subject->op,
-           subject->shape, bench_time(times->run).text, 100 * times->spread, bytes, rate * 1e-9, share,
-           times->run / times->limit, bench_time(times->plain).text, times->plain / times->run);
+    printf("%-*s  %-*s %9s %4.0f%%  %9s %7.1f GB/s  %-17s %6.2f x  %9s (%.1f x)\n", bench->op_width,
+           subject->op, bench->shape_width, subject->shape, bench_time(times->run).text, 100 * times->spread,
+           bytes, rate * 1e-9, share, times->run / times->limit, bench_time(times->plain).text,
+           times->plain / times->run);
     fflush(stdout);
 }
 
@@ -51,15 +78,17 @@ static void json_row(struct bench *bench, const struct bench_case *subject, cons
 
 void report_row(struct bench *bench, const struct bench_case *subject, const struct bench_times *times)
 {
+    clear_progress(bench);
     if (bench->as_json)
         json_row(bench, subject, times);
     else
-        print_row(subject, times);
+        print_row(bench, subject, times);
 }
 
 void report_failure(struct bench *bench, const char *op, const char *shape, const char *reason)
 {
     bench->failures++;
+    clear_progress(bench);
     fprintf(stderr, "switchyard: bench: %s %s: %s\n", op, shape, reason);
     if (!bench->as_json)
         return;
@@ -71,14 +100,16 @@ void report_failure(struct bench *bench, const char *op, const char *shape, cons
     emit_end(&bench->json, '}');
 }
 
+/* ---- Head and end -------------------------------------------------------------------------------------- */
+
 static void print_head(const struct bench *bench)
 {
     printf("switchyard %s, kernels %s, %d thread%s, cold buffers%s\n", sy_version(), sy_ctx_isa(bench->ctx),
            bench->threads, bench->threads == 1 ? "" : "s", bench->quick ? ", quick" : "");
     if (bench_limit_threads(bench->threads) != bench->threads)
         printf("note: built without OpenMP, the limits are those of one thread\n");
-    printf("\n%-13s %-42s %9s %5s  %9s %12s  %-17s %8s  %s\n", "operator", "shape", "time", "+-", "bytes",
-           "rate", "share of limit", "x limit", "plain loop");
+    printf("\n%-*s  %-*s %9s %5s  %9s %12s  %-17s %8s  %s\n", bench->op_width, "operator", bench->shape_width,
+           "shape", "time", "+-", "bytes", "rate", "share of limit", "x limit", "plain loop");
 }
 
 static void json_head(struct bench *bench)

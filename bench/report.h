@@ -11,6 +11,9 @@ struct bench_times {
     double run, spread, limit, plain;
 };
 
+/* One line on stderr, when that is a terminal, until the next row takes its place. */
+void report_progress(struct bench *bench, const char *op, const char *shape);
+
 void report_head(struct bench *bench);
 void report_row(struct bench *bench, const struct bench_case *subject, const struct bench_times *times);
 void report_failure(struct bench *bench, const char *op, const char *shape, const char *reason);

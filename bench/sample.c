@@ -23,6 +23,7 @@ static const struct sample_shape quick[] = {
     {8, 32000, false, false, 50, 0.9f, true},
     {4, 32000, true, true, 0, 0.9f, true},
 };
+enum { N_FULL = sizeof full / sizeof *full, N_QUICK = sizeof quick / sizeof *quick };
 
 static sy_status pick(sy_ctx *ctx, const struct sample_state *state, int64_t set, const DLTensor *kept)
 {
@@ -144,15 +145,26 @@ static bool prepare(struct sample_state *state)
     return true;
 }
 
-static void run_shape(struct bench *bench, const struct sample_shape *shape)
+static const struct sample_shape *shape_at(int index)
 {
-    struct sample_state state = {.shape = *shape};
-    char name[96], cuts[48] = " greedy";
+    return index < N_FULL ? &full[index] : &quick[index - N_FULL];
+}
+
+static void describe(int index, char *text, size_t bytes)
+{
+    const struct sample_shape *const shape = shape_at(index);
+    char cuts[48] = " greedy";
     if (shape->draw)
         snprintf(cuts, sizeof cuts, "%s%s%s", shape->top_k > 0 ? " k=50" : "",
                  shape->top_p < 1 ? " p=0.9" : "", shape->flat ? " flat" : "");
-    snprintf(name, sizeof name, "%s [%d,%d]%s", shape->wide ? "f32" : "bf16", (int)shape->batch,
-             (int)shape->vocab, cuts);
+    snprintf(text, bytes, "%s [%d,%d]%s", shape->wide ? "f32" : "bf16", (int)shape->batch, (int)shape->vocab,
+             cuts);
+}
+
+static void run_case(struct bench *bench, int index, const char *name)
+{
+    const struct sample_shape *const shape = shape_at(index);
+    struct sample_state state = {.shape = *shape};
     const size_t bytes =
         (size_t)(shape->batch * shape->vocab) * (shape->wide ? sizeof(float) : sizeof(uint16_t));
     if (prepare(&state))
@@ -171,12 +183,4 @@ static void run_shape(struct bench *bench, const struct sample_shape *shape)
     release(&state);
 }
 
-static void run_all(struct bench *bench)
-{
-    const struct sample_shape *const shapes = bench->quick ? quick : full;
-    const size_t n = bench->quick ? sizeof quick / sizeof *quick : sizeof full / sizeof *full;
-    for (size_t i = 0; i < n; i++)
-        run_shape(bench, &shapes[i]);
-}
-
-const struct bench_op bench_sample = {"sample", run_all};
+const struct bench_op bench_sample = {"sample", N_FULL, N_QUICK, describe, run_case};

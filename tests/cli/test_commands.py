@@ -1,4 +1,4 @@
-"""The other commands: help, version, info, show, example, bench, demo. Times are never judged."""
+"""The other commands: help, version, info, show, example, demo. Times are never judged."""
 import html.parser
 import json
 import os
@@ -179,35 +179,6 @@ class Example(CliTest):
         for words in ((), ("sample",), ("nope", "a"), ("sample", "a", "b"), ("sample", "no/where")):
             self.assertEqual(self.cli("example", *words).returncode, 2)
         self.assertEqual(os.listdir(self.folder), [])
-
-
-class Bench(CliTest):
-    def test_quick_json(self):
-        done = self.cli("bench", "--quick", "--json", "--threads", 2)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        report = json.loads(done.stdout)
-        self.assertTrue(report["pass"] and report["quick"])
-        self.assertEqual(report["threads"], 2)
-        self.assertEqual({case["op"] for case in report["cases"]}, set(OPERATORS))
-        for case in report["cases"]:
-            self.assertTrue(case["checked"])
-            for field in ("seconds", "bytes", "gb_per_s", "limit_seconds", "limit_gb_per_s", "share_of_limit",
-                          "times_limit", "plain_seconds", "times_faster_than_plain"):
-                self.assertGreater(case[field], 0, field)
-            self.assertGreaterEqual(case["spread"], 0)
-            self.assertIn(case["limit"], ("read",) if case["op"] == "sample" else ("copy", "copy+fill"))
-
-    def test_one_operator_as_text(self):
-        done = self.cli("bench", "kv_gather", "--quick", "--isa", "scalar")
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertIn("kernels scalar", done.stdout)
-        self.assertNotIn("moe_permute", done.stdout)
-        self.assertIn("0 wrong", done.stdout)
-
-    def test_usage(self):
-        for arguments, says in ((("nope",), "nope"), (("--fast",), "--fast"), (("--threads", "x"), "--threads")):
-            done = self.cli("bench", *arguments)
-            self.assert_usage(done.returncode, done.stderr, says)
 
 
 class Page(html.parser.HTMLParser):

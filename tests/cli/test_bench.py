@@ -1,0 +1,145 @@
+"""switchyard bench: which cases run, what is printed, in every format. Times are never judged."""
+import json
+import os
+import pty
+import subprocess
+import unittest
+
+from st import CLI, CliTest
+
+OPERATORS = ["moe_permute", "moe_dispatch", "sample", "kv_gather"]
+
+
+class Bench(CliTest):
+    def test_quick_json(self):
+        done = self.cli("bench", "--quick", "--json", "--threads", 2)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        report = json.loads(done.stdout)
+        self.assertTrue(report["pass"] and report["quick"])
+        self.assertEqual(report["threads"], 2)
+        self.assertEqual({case["op"] for case in report["cases"]}, set(OPERATORS))
+        for case in report["cases"]:
+            self.assertTrue(case["checked"])
+            for field in ("seconds", "bytes", "gb_per_s", "limit_seconds", "limit_gb_per_s", "share_of_limit",
+                          "times_limit", "plain_seconds", "times_faster_than_plain"):
+                self.assertGreater(case[field], 0, field)
+            self.assertGreaterEqual(case["spread"], 0)
+            self.assertIn(case["limit"], ("read",) if case["op"] == "sample" else ("copy", "copy+fill"))
+
+    def test_one_operator_as_text(self):
+        done = self.cli("bench", "kv_gather", "--quick", "--isa", "scalar")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("kernels scalar", done.stdout)
+        self.assertNotIn("moe_permute", done.stdout)
+        self.assertIn("0 wrong", done.stdout)
+
+    def test_usage(self):
+        for arguments, says in ((("nope",), "nope"), (("--fast",), "--fast"), (("--threads", "x"), "--threads")):
+            done = self.cli("bench", *arguments)
+            self.assert_usage(done.returncode, done.stderr, says)
+
+
+class Cases(CliTest):
+    def listed(self, *arguments):
+        done = self.cli("bench", "--list", *arguments)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return [tuple(line.split(None, 1)) for line in done.stdout.splitlines()]
+
+    def test_list_names_every_case_once(self):
+        for arguments in ((), ("--quick",)):
+            cases = self.listed(*arguments)
+            self.assertEqual(len(set(cases)), len(cases))
+            self.assertEqual({op for op, _ in cases}, set(OPERATORS))
+
+    def test_list_is_what_a_run_runs(self):
+        report = json.loads(self.cli("bench", "kv_gather", "moe_permute", "--quick", "--json").stdout)
+        self.assertEqual([(case["op"], case["shape"]) for case in report["cases"]],
+                         self.listed("kv_gather", "moe_permute", "--quick"))
+
+    def test_shape_matches_parts_in_any_letters(self):
+        everything = self.listed()
+        for texts in (("greedy",), ("GrEeDy",), ("[48,", "e=256"), ("B",)):
+            options = [option for text in texts for option in ("--shape", text)]
+            want = [case for case in everything if any(text.lower() in case[1].lower() for text in texts)]
+            self.assertTrue(want)
+            self.assertEqual(self.listed(*options), want)
+        self.assertEqual(self.listed("sample", "--shape=f32"), [c for c in everything if c[0] == "sample" and
+                                                                "f32" in c[1]])
+
+    def test_shape_chooses_what_runs(self):
+        report = json.loads(self.cli("bench", "--quick", "--json", "--shape", "S=16").stdout)
+        self.assertEqual([case["op"] for case in report["cases"]], ["kv_gather"])
+
+    def test_shapes_that_match_nothing(self):
+        for arguments in (("--shape", "T=77"), ("--shape", "greedy", "--shape", "T=77"),
+                          ("moe_permute", "--shape", "T=77", "--list")):
+            done = self.cli("bench", *arguments)
+            self.assert_usage(done.returncode, done.stderr, "no case has a shape with T=77")
+            self.assertIn("switchyard bench --list shows them", done.stderr)
+            self.assertEqual(done.stdout, "")
+
+    def test_usage(self):
+        many = ["--shape=a"] * 17
+        for arguments, says in ((("--shape",), "--shape needs a text"), (("--shape=",), "--shape needs a text"),
+                                (many, "more than 16 times"), (("--list", "--json"), "do not go together"),
+                                (("sample", "sample"), "sample is named twice"), (("--list=1",), "--list")):
+            done = self.cli("bench", *arguments)
+            self.assert_usage(done.returncode, done.stderr, says)
+
+
+class Progress(CliTest):
+    """A line on stderr while a case runs, on terminals only, and gone before the row is printed."""
+
+    COMMAND = [CLI, "bench", "moe_permute", "--quick"]
+
+    def on_terminal(self, stdout, *arguments):
+        """What the command writes to a terminal that is its stderr, and its stdout too unless that is a pipe."""
+        ours, theirs = pty.openpty()
+        with subprocess.Popen([*self.COMMAND, *arguments], stdin=subprocess.DEVNULL, stdout=stdout or theirs,
+                              stderr=theirs) as process:
+            os.close(theirs)
+            seen = b""
+            try:
+                while block := os.read(ours, 4096):
+                    seen += block
+            except OSError:  # Linux reports the end of a terminal so
+                pass
+            finally:
+                os.close(ours)
+            out = process.stdout.read() if stdout else b""
+            self.assertEqual(process.wait(), 0)
+        return seen.decode(), out.decode()
+
+    def test_line_by_line(self):
+        seen, out = self.on_terminal(subprocess.PIPE)
+        self.assertIn("0 wrong", out)
+        self.assertNotIn("[1/2]", out)
+        listed = self.cli("bench", "moe_permute", "--quick", "--list").stdout.splitlines()
+        shapes = [line.split(None, 1)[1] for line in listed]
+        want = ""
+        for i, shape in enumerate(shapes):
+            line = f"[{i + 1}/2] moe_permute {shape} ..."
+            want += line + "\r" + " " * len(line) + "\r"
+        self.assertEqual(seen, want)
+
+    def test_rows_follow_on_a_clean_line(self):
+        seen, _ = self.on_terminal(None)
+        self.assertEqual(seen.count("\rmoe_permute  bf16"), 2, seen)
+
+    def test_json_on_the_terminal_has_none(self):
+        seen, _ = self.on_terminal(None, "--json")
+        self.assertTrue(json.loads(seen)["pass"])
+
+    def test_json_elsewhere_has_one(self):
+        seen, out = self.on_terminal(subprocess.PIPE, "--json")
+        self.assertIn("[2/2]", seen)
+        self.assertTrue(json.loads(out)["pass"])
+
+    def test_nothing_without_a_terminal(self):
+        done = self.cli("bench", "moe_permute", "--quick")
+        self.assertEqual(done.stderr, "")
+        self.assertNotIn("\r", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -148,6 +148,9 @@ static int check_texts(struct bench *bench, const struct request *request)
 static int run_all(struct bench *bench, const struct request *request)
 {
     bench->threads = sy_ctx_threads(bench->ctx);
+    bench->machine = bench_machine();
+    if (!bench_limits(&bench->arena, bench->threads, bench->quick ? 3 : 15, &bench->limits))
+        return plain_error("bench: not enough memory");
     report_head(bench);
     each_case(bench, request, run_case);
     report_end(bench);

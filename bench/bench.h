@@ -15,6 +15,7 @@
 #include <switchyard.h>
 
 #include "cli/emit.h"
+#include "machine.h"
 
 /* ---- Limits -------------------------------------------------------------------------------------------- */
 
@@ -23,14 +24,28 @@ struct bench_work {
     size_t copy_bytes, fill_bytes, read_bytes;
 };
 
+/* A read may follow 1, 2 or 4 streams per thread. */
+enum { BENCH_READERS = 3 };
+extern const int bench_streams[BENCH_READERS];
+
 /* Two arenas, larger than the caches, through which the limits rotate. */
 struct bench_arena {
     unsigned char *from, *to;
     size_t bytes, at;
+    int reader; /* index of the streams a read follows */
+};
+
+/* Bytes per second on all threads, through cold memory; a copy counts what it reads and what it writes. */
+struct bench_limits {
+    double copy, fill, read[BENCH_READERS];
+    int best; /* of the reads */
 };
 
 bool bench_arena_reserve(struct bench_arena *arena, size_t bytes, int threads);
 void bench_arena_free(struct bench_arena *arena);
+
+/* Measures the machine, medians of `turns`, and lets the arena read with the best streams. False: no memory. */
+bool bench_limits(struct bench_arena *arena, int threads, int turns, struct bench_limits *limits);
 
 /* Does the work on `threads` threads, at the next place of the arena. Seconds. */
 double bench_limit_seconds(struct bench_arena *arena, const struct bench_work *work, int threads);
@@ -70,6 +85,8 @@ struct bench {
     int threads;
     bool quick, as_json;
     struct bench_arena arena;
+    struct bench_limits limits;
+    struct bench_machine machine;
     struct emit json;
     int cases, failures;
     int total, op_width, shape_width; /* cases asked for, and how wide their columns are */

@@ -152,8 +152,10 @@ int command_demo(struct common *common, struct arg_list *list)
     int code = EXIT_USAGE;
     if (demo && demo->ctx) {
         demo->threads = sy_ctx_threads(demo->ctx);
-        code = bench_arena_reserve(&demo->arena, 0, demo->threads) ? walk(demo, path ? path : "demo.html")
-                                                                   : plain_error("demo: not enough memory");
+        struct bench_limits limits;
+        code = bench_limits(&demo->arena, demo->threads, TURNS, &limits)
+                   ? walk(demo, path ? path : "demo.html")
+                   : plain_error("demo: not enough memory");
         bench_arena_free(&demo->arena);
         sy_ctx_destroy(demo->ctx);
         free(demo->map);

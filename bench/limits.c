@@ -12,13 +12,11 @@
 #include <omp.h>
 #endif
 
-/* Larger than the last-level cache of the machines this is meant for, twice over with both arenas. */
-#define COLD_BYTES ((size_t)128 << 20)
-
 int64_t bench_sets(size_t bytes_of_one)
 {
-    const size_t sets = COLD_BYTES / (bytes_of_one + 1) + 1;
-    return sets > 64 ? 64 : (int64_t)sets;
+    enum { MOST = 4096 }; /* sets of a few KiB: by then their pages are what the processor has forgotten */
+    const size_t sets = bench_cold_bytes() / (bytes_of_one + 1) + 1;
+    return sets > MOST ? MOST : (int64_t)sets;
 }
 
 /* ---- Threads ------------------------------------------------------------------------------------------- */
@@ -61,26 +59,63 @@ static void fill_span(const struct span *span)
         memset(span->to, 0, span->bytes);
 }
 
-/* Four streams: more loads in flight than one, and the fastest or near it wherever it was tried. */
-static void read_span(const struct span *span)
+/* Two words at a time, each loaded by itself: what is read stays in registers under every compiler. */
+typedef uint64_t pair __attribute__((vector_size(16)));
+
+static inline pair load(const unsigned char *from)
 {
-    enum { STREAMS = 4, LANES = 8 };
-    uint64_t lane[STREAMS][LANES] = {{0}};
-    const size_t stream_bytes = span->bytes / STREAMS / 64 * 64;
-    for (size_t at = 0; at < stream_bytes; at += 64)
-        for (int s = 0; s < STREAMS; s++) {
-            uint64_t words[LANES];
-            memcpy(words, span->from + (size_t)s * stream_bytes + at, sizeof words);
-            for (int i = 0; i < LANES; i++)
-                lane[s][i] ^= words[i];
-        }
-    uint64_t sum = 0;
-    for (int s = 0; s < STREAMS; s++)
-        for (int i = 0; i < LANES; i++)
-            sum ^= lane[s][i];
-    /* A store nobody can leave out keeps the loads. */
-    *(volatile unsigned char *)span->to = (unsigned char)sum;
+    pair words;
+    memcpy(&words, from, sizeof words);
+    return words;
 }
+
+static inline pair read_line(const unsigned char *from)
+{
+    return (load(from) ^ load(from + 16)) ^ (load(from + 32) ^ load(from + 48));
+}
+
+/* A store nobody can leave out keeps the loads. */
+static inline void keep(const struct span *span, pair sum)
+{
+    *(volatile unsigned char *)span->to = (unsigned char)(sum[0] ^ sum[1]);
+}
+
+/* Each stream has a part of the span to itself. How many are best differs between processors: some follow one
+   stream better, some keep more loads in flight with several. */
+static void read_1(const struct span *span)
+{
+    pair a = {0};
+    for (size_t at = 0; at + 64 <= span->bytes; at += 64)
+        a ^= read_line(span->from + at);
+    keep(span, a);
+}
+
+static void read_2(const struct span *span)
+{
+    const size_t step = span->bytes / 2 / 64 * 64;
+    pair a = {0}, b = {0};
+    for (size_t at = 0; at < step; at += 64) {
+        a ^= read_line(span->from + at);
+        b ^= read_line(span->from + step + at);
+    }
+    keep(span, a ^ b);
+}
+
+static void read_4(const struct span *span)
+{
+    const size_t step = span->bytes / 4 / 64 * 64;
+    pair a = {0}, b = {0}, c = {0}, d = {0};
+    for (size_t at = 0; at < step; at += 64) {
+        a ^= read_line(span->from + at);
+        b ^= read_line(span->from + step + at);
+        c ^= read_line(span->from + 2 * step + at);
+        d ^= read_line(span->from + 3 * step + at);
+    }
+    keep(span, (a ^ b) ^ (c ^ d));
+}
+
+static void (*const readers[BENCH_READERS])(const struct span *span) = {read_1, read_2, read_4};
+const int bench_streams[BENCH_READERS] = {1, 2, 4};
 
 static void in_parallel(void (*work)(const struct span *), struct span whole, int threads)
 {
@@ -101,16 +136,17 @@ static void in_parallel(void (*work)(const struct span *), struct span whole, in
 
 bool bench_arena_reserve(struct bench_arena *arena, size_t bytes, int threads)
 {
-    const size_t want = bytes + 4096 > COLD_BYTES ? bytes + 4096 : COLD_BYTES;
+    const size_t cold = bench_cold_bytes(), want = bytes + 4096 > cold ? bytes + 4096 : cold;
     if (arena->bytes >= want)
         return true;
+    const int reader = arena->reader;
     bench_arena_free(arena);
     void *from = NULL, *to = NULL;
     if (posix_memalign(&from, 4096, want) != 0 || posix_memalign(&to, 4096, want) != 0) {
         free(from);
         return false;
     }
-    *arena = (struct bench_arena){.from = from, .to = to, .bytes = want};
+    *arena = (struct bench_arena){.from = from, .to = to, .bytes = want, .reader = reader};
     /* First touch by the threads that will use the pages. */
     in_parallel(fill_span, (struct span){from, from, want}, threads);
     in_parallel(fill_span, (struct span){to, to, want}, threads);
@@ -144,10 +180,34 @@ double bench_limit_seconds(struct bench_arena *arena, const struct bench_work *w
 {
     return timed(copy_span, arena, work->copy_bytes, threads) +
            timed(fill_span, arena, work->fill_bytes, threads) +
-           timed(read_span, arena, work->read_bytes, threads);
+           timed(readers[arena->reader], arena, work->read_bytes, threads);
 }
 
 double bench_work_bytes(const struct bench_work *work)
 {
     return 2 * (double)work->copy_bytes + (double)work->fill_bytes + (double)work->read_bytes;
+}
+
+bool bench_limits(struct bench_arena *arena, int threads, int turns, struct bench_limits *limits)
+{
+    enum { MOST = 15, KINDS = 2 + BENCH_READERS };
+    void (*const kinds[KINDS])(const struct span *span) = {copy_span, fill_span, read_1, read_2, read_4};
+    double seconds[KINDS][MOST], rate[KINDS];
+    if (!bench_arena_reserve(arena, 0, threads))
+        return false;
+    const size_t bytes = arena->bytes / 4 / 4096 * 4096;
+    const int n = turns < MOST ? turns : MOST;
+    for (int i = 0; i < n; i++)
+        for (int kind = 0; kind < KINDS; kind++)
+            seconds[kind][i] = timed(kinds[kind], arena, bytes, threads);
+    for (int kind = 0; kind < KINDS; kind++)
+        rate[kind] = (kind == 0 ? 2 : 1) * (double)bytes / bench_median(seconds[kind], n);
+    *limits = (struct bench_limits){.copy = rate[0], .fill = rate[1]};
+    for (int i = 0; i < BENCH_READERS; i++) {
+        limits->read[i] = rate[2 + i];
+        if (limits->read[i] > limits->read[limits->best])
+            limits->best = i;
+    }
+    arena->reader = limits->best;
+    return true;
 }

@@ -25,18 +25,20 @@ enum { N_FULL = sizeof full / sizeof *full, N_QUICK = sizeof quick / sizeof *qui
 
 struct set {
     float *input, *slots; /* [S,H], [E*C,H] */
+    int32_t *locations;   /* [S] */
     int64_t input_shape[2], slots_shape[2];
-    DLTensor input_view, slots_view;
+    DLTensor input_view, slots_view, locations_view;
 };
 
 struct state {
     struct shape shape;
     int64_t n_sets, valid;
+    bool shared; /* all sets write into the slots of the first, each into rows of its own */
     struct set *sets;
     float *gates, *plain_slots;
-    int32_t *indices, *locations;
+    int32_t *indices;
     int64_t flat_shape[1];
-    DLTensor gates_view, indices_view, locations_view;
+    DLTensor gates_view, indices_view;
 };
 
 static sy_status run(sy_ctx *ctx, void *opaque, int64_t turn)
@@ -45,7 +47,7 @@ static sy_status run(sy_ctx *ctx, void *opaque, int64_t turn)
     const struct set *const set = &state->sets[turn % state->n_sets];
     return sy_moe_dispatch(ctx, &(sy_moe_dispatch_args){.gates = &state->gates_view,
                                                         .indices = &state->indices_view,
-                                                        .locations = &state->locations_view,
+                                                        .locations = &set->locations_view,
                                                         .input = &set->input_view,
                                                         .num_experts = state->shape.experts,
                                                         .capacity = state->shape.capacity,
@@ -63,7 +65,7 @@ static void plain(void *opaque, int64_t turn)
     if (s->zero_unwritten)
         memset(slots, 0, (size_t)(s->experts * s->capacity * s->hidden) * sizeof(float));
     for (int64_t i = 0; i < s->samples; i++) {
-        const int64_t e = state->indices[i], c = state->locations[i];
+        const int64_t e = state->indices[i], c = set->locations[i];
         if (e < 0 || e >= s->experts || c < 0 || c >= s->capacity)
             continue;
         float *const to = slots + (e * s->capacity + c) * s->hidden;
@@ -87,75 +89,83 @@ static void release(struct state *state)
 {
     for (int64_t i = 0; state->sets && i < state->n_sets; i++) {
         free(state->sets[i].input);
-        free(state->sets[i].slots);
+        free(state->sets[i].locations);
+        if (i == 0 || !state->shared)
+            free(state->sets[i].slots);
     }
     free(state->sets);
     free(state->gates);
     free(state->plain_slots);
     free(state->indices);
-    free(state->locations);
 }
 
 /*
  * The usual slots: a sample's slot is how many earlier samples chose its expert; past the capacity it is
- * dropped.
+ * dropped. Sets that share their slots begin further on, each where the one before it ends.
  */
 static void route(struct state *state)
 {
     const struct shape *const s = &state->shape;
-    int32_t used[8] = {0};
     uint64_t seed = 5;
     for (int64_t i = 0; i < s->samples; i++) {
-        const int32_t e = (int32_t)(bench_random(&seed) % (uint64_t)s->experts);
-        state->indices[i] = e;
-        state->locations[i] = used[e]++;
+        state->indices[i] = (int32_t)(bench_random(&seed) % (uint64_t)s->experts);
         state->gates[i] = (float)bench_unit(&seed);
-        state->valid += state->locations[i] < s->capacity;
     }
+    for (int64_t n = 0; n < state->n_sets; n++) {
+        int32_t used[8] = {0};
+        const int64_t begin = state->shared ? n * s->samples % (s->capacity - s->samples) : 0;
+        for (int64_t i = 0; i < s->samples; i++)
+            state->sets[n].locations[i] = (int32_t)begin + used[state->indices[i]]++;
+    }
+    for (int64_t i = 0; i < s->samples; i++)
+        state->valid += state->sets[0].locations[i] < s->capacity;
 }
 
-static bool prepare_sets(struct state *state)
+static bool prepare_set(struct state *state, struct set *set, uint64_t seed)
 {
     const struct shape *const s = &state->shape;
     const size_t inputs = (size_t)(s->samples * s->hidden),
                  slots = (size_t)(s->experts * s->capacity * s->hidden);
-    state->n_sets = bench_sets((inputs + slots) * sizeof(float));
-    state->sets = bench_alloc((size_t)state->n_sets, sizeof *state->sets);
-    for (int64_t i = 0; state->sets && i < state->n_sets; i++) {
-        struct set *const set = &state->sets[i];
-        set->input = bench_alloc(inputs, sizeof(float));
-        set->slots = bench_alloc(slots, sizeof(float));
-        if (!set->input || !set->slots)
-            return false;
-        uint64_t seed = 17 + (uint64_t)i;
-        for (size_t j = 0; j < inputs; j++)
-            set->input[j] = (float)bench_unit(&seed) - 0.5f;
-        memcpy(set->input_shape, (int64_t[]){s->samples, s->hidden}, sizeof set->input_shape);
-        memcpy(set->slots_shape, (int64_t[]){s->experts * s->capacity, s->hidden}, sizeof set->slots_shape);
-        set->input_view = sy_tensor(set->input, SY_F32, 2, set->input_shape);
-        set->slots_view = sy_tensor(set->slots, SY_F32, 2, set->slots_shape);
-    }
-    return state->sets != NULL;
+    const bool first = set == state->sets;
+    set->input = bench_alloc(inputs, sizeof(float));
+    set->slots = first || !state->shared ? bench_alloc(slots, sizeof(float)) : state->sets[0].slots;
+    set->locations = bench_alloc((size_t)s->samples, sizeof *set->locations);
+    if (!set->input || !set->slots || !set->locations)
+        return false;
+    for (size_t j = 0; j < inputs; j++)
+        set->input[j] = (float)bench_unit(&seed) - 0.5f;
+    memcpy(set->input_shape, (int64_t[]){s->samples, s->hidden}, sizeof set->input_shape);
+    memcpy(set->slots_shape, (int64_t[]){s->experts * s->capacity, s->hidden}, sizeof set->slots_shape);
+    set->input_view = sy_tensor(set->input, SY_F32, 2, set->input_shape);
+    set->slots_view = sy_tensor(set->slots, SY_F32, 2, set->slots_shape);
+    set->locations_view = sy_tensor(set->locations, SY_I32, 1, state->flat_shape);
+    return true;
 }
 
 static bool prepare(struct state *state)
 {
     const struct shape *const s = &state->shape;
-    const size_t samples = (size_t)s->samples, slots = (size_t)(s->experts * s->capacity * s->hidden);
+    const size_t samples = (size_t)s->samples, row_bytes = (size_t)s->hidden * sizeof(float),
+                 slots = (size_t)(s->experts * s->capacity) * row_bytes;
+    /* A few samples touch little of many slots: one array of slots is cold enough for all of them. */
+    state->shared = 2 * s->samples < s->capacity && !s->zero_unwritten;
+    state->n_sets = bench_sets(samples * row_bytes + (state->shared ? samples * row_bytes : slots));
+    state->sets = bench_alloc((size_t)state->n_sets, sizeof *state->sets);
     state->gates = bench_alloc(samples, sizeof *state->gates);
     state->indices = bench_alloc(samples, sizeof *state->indices);
-    state->locations = bench_alloc(samples, sizeof *state->locations);
-    state->plain_slots = bench_alloc(slots, sizeof(float));
-    if (!state->gates || !state->indices || !state->locations || !state->plain_slots || !prepare_sets(state))
+    state->plain_slots = bench_alloc(slots, 1);
+    if (!state->sets || !state->gates || !state->indices || !state->plain_slots)
         return false;
-    /* Old contents the check can recognise: kept without zero_unwritten, gone with it. */
-    memset(state->plain_slots, 0x3c, slots * sizeof(float));
-    memset(state->sets[0].slots, 0x3c, slots * sizeof(float));
-    route(state);
     state->flat_shape[0] = s->samples;
+    for (int64_t i = 0; i < state->n_sets; i++)
+        if (!prepare_set(state, &state->sets[i], 17 + (uint64_t)i))
+            return false;
+    /* Old contents the check can recognise: kept without zero_unwritten, gone with it. */
+    memset(state->plain_slots, 0x3c, slots);
+    memset(state->sets[0].slots, 0x3c, slots);
+    route(state);
     state->gates_view = sy_tensor(state->gates, SY_F32, 1, state->flat_shape);
     state->indices_view = sy_tensor(state->indices, SY_I32, 1, state->flat_shape);
-    state->locations_view = sy_tensor(state->locations, SY_I32, 1, state->flat_shape);
     return true;
 }
 

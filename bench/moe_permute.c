@@ -108,10 +108,7 @@ static bool prepare_sets(struct state *state)
     const struct shape *const s = &state->shape;
     const size_t token_bytes = (size_t)(s->tokens * s->hidden) * 2,
                  row_bytes = (size_t)(state->rows * s->hidden) * 2;
-    state->n_sets = bench_sets(token_bytes);
-    /* The outputs alone push the inputs out of the caches when they are large. */
-    if (row_bytes > (size_t)96 << 20)
-        state->n_sets = 1;
+    state->n_sets = bench_sets(token_bytes + row_bytes);
     state->sets = bench_alloc((size_t)state->n_sets, sizeof *state->sets);
     for (int64_t i = 0; state->sets && i < state->n_sets; i++) {
         struct set *const set = &state->sets[i];

@@ -102,14 +102,73 @@ void report_failure(struct bench *bench, const char *op, const char *shape, cons
 
 /* ---- Head and end -------------------------------------------------------------------------------------- */
 
+/* "Arm Neoverse-V1, 2 CPUs, last-level cache 32 MiB", as far as it is known. */
+static void print_machine(const struct bench_machine *machine)
+{
+    if (machine->cpu[0] != '\0')
+        printf("%s, ", machine->cpu);
+    printf("%d CPU%s", machine->cpus, machine->cpus == 1 ? "" : "s");
+    if (machine->cache_bytes > 0) {
+        printf(", last-level cache ");
+        if (machine->caches > 1)
+            printf("%d x ", machine->caches);
+        printf("%.4g MiB", (double)machine->cache_bytes / 0x1p20);
+    }
+}
+
+static void print_limits(const struct bench *bench)
+{
+    const struct bench_limits *const limits = &bench->limits;
+    const int threads = bench_limit_threads(bench->threads);
+    printf("copy %.1f GB/s (read and written), fill %.1f GB/s, read %.1f GB/s (", limits->copy * 1e-9,
+           limits->fill * 1e-9, limits->read[limits->best] * 1e-9);
+    for (int i = 0; i < BENCH_READERS; i++)
+        printf("%s%.1f", i > 0 ? ", " : "", limits->read[i] * 1e-9);
+    printf(" with ");
+    for (int i = 0; i < BENCH_READERS; i++)
+        printf("%s%d", i > 0 ? ", " : "", bench_streams[i]);
+    printf(" streams per thread)");
+    if (threads != bench->threads)
+        printf("; built without OpenMP: the limits are those of one thread");
+}
+
 static void print_head(const struct bench *bench)
 {
     printf("switchyard %s, kernels %s, %d thread%s, cold buffers%s\n", sy_version(), sy_ctx_isa(bench->ctx),
            bench->threads, bench->threads == 1 ? "" : "s", bench->quick ? ", quick" : "");
-    if (bench_limit_threads(bench->threads) != bench->threads)
-        printf("note: built without OpenMP, the limits are those of one thread\n");
+    print_machine(&bench->machine);
+    printf("\nlimits, cold: ");
+    print_limits(bench);
+    printf("\n");
     printf("\n%-*s  %-*s %9s %5s  %9s %12s  %-17s %8s  %s\n", bench->op_width, "operator", bench->shape_width,
            "shape", "time", "+-", "bytes", "rate", "share of limit", "x limit", "plain loop");
+}
+
+static void json_machine(struct emit *json, const struct bench_machine *machine)
+{
+    emit_begin(json, "machine", '{');
+    emit_string(json, "cpu", machine->cpu[0] != '\0' ? machine->cpu : NULL);
+    emit_integer(json, "cpus", machine->cpus);
+    emit_integer(json, "last_level_cache_bytes", (int64_t)machine->cache_bytes);
+    emit_integer(json, "last_level_caches", machine->caches);
+    emit_end(json, '}');
+}
+
+static void json_limits(struct emit *json, const struct bench_limits *limits)
+{
+    emit_begin(json, "limits", '{');
+    emit_number(json, "copy_gb_per_s", limits->copy * 1e-9);
+    emit_number(json, "fill_gb_per_s", limits->fill * 1e-9);
+    emit_number(json, "read_gb_per_s", limits->read[limits->best] * 1e-9);
+    emit_integer(json, "read_streams", bench_streams[limits->best]);
+    emit_begin(json, "read_gb_per_s_by_streams", '{');
+    for (int i = 0; i < BENCH_READERS; i++) {
+        char streams[12];
+        snprintf(streams, sizeof streams, "%d", bench_streams[i]);
+        emit_number(json, streams, limits->read[i] * 1e-9);
+    }
+    emit_end(json, '}');
+    emit_end(json, '}');
 }
 
 static void json_head(struct bench *bench)
@@ -122,6 +181,9 @@ static void json_head(struct bench *bench)
     emit_integer(json, "threads", bench->threads);
     emit_integer(json, "limit_threads", bench_limit_threads(bench->threads));
     emit_bool(json, "quick", bench->quick);
+    emit_string(json, "date", bench->machine.date);
+    json_machine(json, &bench->machine);
+    json_limits(json, &bench->limits);
     emit_begin(json, "cases", '[');
 }
 

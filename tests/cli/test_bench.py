@@ -17,6 +17,7 @@ class Bench(CliTest):
         report = json.loads(done.stdout)
         self.assertTrue(report["pass"] and report["quick"])
         self.assertEqual(report["threads"], 2)
+        self.assertRegex(report["date"], r"\A20\d\d-\d\d-\d\d\Z")
         self.assertEqual({case["op"] for case in report["cases"]}, set(OPERATORS))
         for case in report["cases"]:
             self.assertTrue(case["checked"])
@@ -26,10 +27,25 @@ class Bench(CliTest):
             self.assertGreaterEqual(case["spread"], 0)
             self.assertIn(case["limit"], ("read",) if case["op"] == "sample" else ("copy", "copy+fill"))
 
+    def test_limits_of_the_machine(self):
+        report = json.loads(self.cli("bench", "moe_permute", "--quick", "--json").stdout)
+        limits, machine = report["limits"], report["machine"]
+        by_streams = limits["read_gb_per_s_by_streams"]
+        self.assertEqual(list(by_streams), ["1", "2", "4"])
+        self.assertEqual(limits["read_gb_per_s"], max(by_streams.values()))
+        self.assertEqual(limits["read_gb_per_s"], by_streams[str(limits["read_streams"])])
+        for rate in (limits["copy_gb_per_s"], limits["fill_gb_per_s"], *by_streams.values()):
+            self.assertGreater(rate, 0)
+        self.assertEqual(machine["cpus"], os.sysconf("SC_NPROCESSORS_ONLN"))
+        self.assertGreaterEqual(machine["last_level_cache_bytes"], 0)
+        self.assertGreaterEqual(machine["last_level_caches"], 1)
+
     def test_one_operator_as_text(self):
         done = self.cli("bench", "kv_gather", "--quick", "--isa", "scalar")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("kernels scalar", done.stdout)
+        self.assertRegex(done.stdout, r"\nlimits, cold: copy [\d.]+ GB/s \(read and written\), fill [\d.]+ GB/s, "
+                                      r"read [\d.]+ GB/s \([\d.]+, [\d.]+, [\d.]+ with 1, 2, 4 streams per thread\)")
         self.assertNotIn("moe_permute", done.stdout)
         self.assertIn("0 wrong", done.stdout)
 

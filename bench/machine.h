@@ -1,0 +1,23 @@
+/*
+ * What is known of the machine a run is made on.
+ */
+#ifndef SWITCHYARD_BENCH_MACHINE_H
+#define SWITCHYARD_BENCH_MACHINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct bench_machine {
+    char cpu[96];       /* the processor's name; empty: not known                               */
+    int cpus;           /* online, hardware threads included                                    */
+    size_t cache_bytes; /* of the last level; 0: not known                                      */
+    int caches;         /* of that level: processors of many dies have one per group of cores   */
+    char date[16];      /* today, as 2026-11-15                                                 */
+};
+
+struct bench_machine bench_machine(void);
+
+/* A rotation through this many bytes finds none of them in a cache when it comes round. */
+size_t bench_cold_bytes(void);
+
+#endif

@@ -1,14 +1,17 @@
 /*
  * kv_gather on the CPU: all or nothing. The first pass translates every position and remembers the first that
- * is wrong; the second translates again and copies. Translating twice costs less than storing row numbers,
- * and keeps the call free of scratch except for one fault per task.
+ * is wrong; the second translates again and copies. A position takes a few nanoseconds to translate and its
+ * row a hundred to fetch, so translating twice is cheap and keeps the call free of scratch except for one fault
+ * per task.
  */
 #include "cpu/backend.h"
 #include "kernels/kernels.h"
 
 enum {
-    ROWS_ABREAST = 6,  /* enough to overlap page walks; more only splits the core's prefetch streams */
-    MAX_RUN_ROWS = 128 /* consecutive rows copied as one */
+    CHUNK = 1024,            /* positions translated, and pieces collected, before any are copied */
+    RUN_ROWS = 16,           /* consecutive rows are copied as one from so many rows */
+    RUN_BYTES = 8 * 1024,    /* or so many bytes on; fewer are neighbours by chance, of no common length */
+    MOST_BYTES = 256 * 1024, /* a run longer than this is cut, so that there are two to copy side by side */
 };
 
 struct job {
@@ -17,9 +20,6 @@ struct job {
     int n_tasks;
     sy_fault *fault; /* [task]; status OK while nothing is wrong */
 };
-
-/* One position translated: a source row, padding, or a fault. */
-enum found { FOUND_ROW, FOUND_PADDING, FOUND_FAULT };
 
 /* What holds for a whole index row. */
 struct sequence {
@@ -45,10 +45,11 @@ static bool present(const struct syi_column *column)
 
 static struct sequence sequence_of(const struct syi_kv_gather_plan *p, int64_t b)
 {
+    static const unsigned char no_table[8]; /* what is read, and not used, where there is no table entry */
     const int64_t r = present(&p->req_id) ? syi_column_int(&p->req_id, b) : b;
     return (struct sequence){
         .indices = syi_row(p->indices, b),
-        .table = syi_row(p->table, r),
+        .table = p->table_len > 0 ? syi_row(p->table, r) : no_table,
         .live = present(&p->counts) ? syi_column_int(&p->counts, b) : p->k,
         .length = present(&p->seq_lens) ? syi_column_int(&p->seq_lens, b) : p->table_len * p->block_size,
     };
@@ -81,120 +82,178 @@ static int64_t block_of(const struct syi_kv_gather_plan *p, int64_t t)
     return t / p->block_size;
 }
 
-/* Phase 1 for one position. Every number is judged as 64 bits before it is multiplied. */
-static enum found translate(const struct syi_kv_gather_plan *p, const struct sequence *seq, int64_t j,
-                            const unsigned char **source, sy_fault *fault)
+static int64_t load_index(const unsigned char *base, int64_t i, enum syi_type type)
 {
+    return type == SYI_I32 ? syi_load_i32(base, i) : syi_load_int(base + i * 8, SYI_I64);
+}
+
+/*
+ * Phase 1: the sources of positions [j, j + n) of a sequence, NULL for padding. No branch depends on the data:
+ * a wrong number is replaced by 0 before it is used, and remembered. False when one of the positions is a
+ * fault; its source is NULL, and fault_at tells which it is.
+ */
+static bool translate(const struct syi_kv_gather_plan *p, const struct sequence *seq, int64_t j, int64_t n,
+                      const unsigned char **source)
+{
+    const int64_t seen = p->table_len * p->block_size;
+    const uint64_t reach = (uint64_t)(seq->length < seen ? seq->length : seen);
+    const int64_t live = seq->live - j < n ? seq->live - j : n;
+    const bool pads = p->pad != SY_PAD_ERROR;
+    bool good = true;
+    int64_t i = 0;
+    for (; i < live; i++) {
+        const int64_t t = load_index(seq->indices, j + i, p->index_type);
+        const bool inside = (uint64_t)t < reach;
+        const int64_t token = inside ? t : 0;
+        const int64_t column = block_of(p, token), within = token - column * p->block_size;
+        const int64_t entry = load_index(seq->table, column, p->table_type);
+        const bool exists = (uint64_t)entry < (uint64_t)p->n_blocks;
+        const int64_t block = exists ? entry : 0;
+        const bool found = inside & exists & (block * p->block_size + within < p->n_cache_rows);
+        const size_t offset =
+            (size_t)block * (size_t)p->block_stride + (size_t)within * (size_t)p->row_stride;
+        source[i] = found ? p->cache + offset : NULL;
+        good &= found | (pads & (t == -1));
+    }
+    for (; i < n; i++)
+        source[i] = NULL;
+    return good;
+}
+
+/* The fault of one position; status OK when there is none. Every number is judged as 64 bits before it is
+   multiplied. */
+static sy_fault fault_at(const struct syi_kv_gather_plan *p, const struct sequence *seq, int64_t b, int64_t j)
+{
+    const sy_fault none = {.status = SY_OK};
     if (j >= seq->live)
-        return FOUND_PADDING;
-    const int64_t t = p->index_type == SYI_I32 ? syi_load_i32(seq->indices, j)
-                                               : syi_load_int(seq->indices + j * 8, SYI_I64);
+        return none;
+    const int64_t t = load_index(seq->indices, j, p->index_type);
     if (t == -1 && p->pad != SY_PAD_ERROR)
-        return FOUND_PADDING;
-    if (t < 0 || t >= seq->length) {
-        *fault = (sy_fault){SY_ERR_INDEX, SY_FAULT_INDEX_RANGE, "indices", 0, j, t, seq->length};
-        return FOUND_FAULT;
+        return none;
+    if (t < 0 || t >= seq->length)
+        return (sy_fault){SY_ERR_INDEX, SY_FAULT_INDEX_RANGE, "indices", b, j, t, seq->length};
+    const int64_t column = block_of(p, t);
+    if (column >= p->table_len)
+        return (sy_fault){SY_ERR_INDEX, SY_FAULT_TABLE_SHORT, "block_table", b, j, column, p->table_len};
+    const int64_t block = load_index(seq->table, column, p->table_type);
+    if (block < 0 || block >= p->n_blocks)
+        return (sy_fault){SY_ERR_INDEX, SY_FAULT_BLOCK_RANGE, "block_table", b, j, block, p->n_blocks};
+    const int64_t row = block * p->block_size + (t - column * p->block_size);
+    if (row >= p->n_cache_rows)
+        return (sy_fault){SY_ERR_INDEX, SY_FAULT_ROW_RANGE, "block_table", b, j, row, p->n_cache_rows};
+    return none;
+}
+
+/* Walks the positions of a task, a chunk of one sequence at a time. */
+struct walk {
+    int64_t flat, end; /* positions from `flat` on are not translated yet */
+    int64_t b;
+    struct sequence seq;
+    int64_t n; /* positions of the chunk, the last before `flat` */
+    const unsigned char *source[CHUNK];
+};
+
+static void start(struct walk *w, const struct job *job, int task)
+{
+    const int64_t n = job->plan->batch * job->plan->k;
+    w->flat = syi_part(n, job->n_tasks, task);
+    w->end = syi_part(n, job->n_tasks, task + 1);
+    w->b = -1;
+    w->n = 0;
+}
+
+/* Translates the next chunk; false when there is a fault in it. */
+static bool advance(const struct syi_kv_gather_plan *p, struct walk *w)
+{
+    const int64_t b = w->flat / p->k;
+    const int64_t stop = w->end < (b + 1) * p->k ? w->end : (b + 1) * p->k;
+    if (b != w->b) {
+        w->b = b;
+        w->seq = sequence_of(p, b);
     }
-    const int64_t column = block_of(p, t), within = t - column * p->block_size;
-    if (column >= p->table_len) {
-        *fault = (sy_fault){SY_ERR_INDEX, SY_FAULT_TABLE_SHORT, "block_table", 0, j, column, p->table_len};
-        return FOUND_FAULT;
-    }
-    const int64_t block = p->table_type == SYI_I32 ? syi_load_i32(seq->table, column)
-                                                   : syi_load_int(seq->table + column * 8, SYI_I64);
-    if (block < 0 || block >= p->n_blocks) {
-        *fault = (sy_fault){SY_ERR_INDEX, SY_FAULT_BLOCK_RANGE, "block_table", 0, j, block, p->n_blocks};
-        return FOUND_FAULT;
-    }
-    const int64_t row = block * p->block_size + within;
-    if (row >= p->n_cache_rows) {
-        *fault = (sy_fault){SY_ERR_INDEX, SY_FAULT_ROW_RANGE, "block_table", 0, j, row, p->n_cache_rows};
-        return FOUND_FAULT;
-    }
-    *source = p->cache + block * p->block_stride + within * p->row_stride;
-    return FOUND_ROW;
+    const int64_t n = stop - w->flat < CHUNK ? stop - w->flat : CHUNK;
+    const bool good = translate(p, &w->seq, w->flat - b * p->k, n, w->source);
+    w->flat += n;
+    w->n = n;
+    return good;
 }
 
 static void check_positions(void *data, int task)
 {
     const struct job *job = data;
     const struct syi_kv_gather_plan *p = job->plan;
-    const int64_t end = syi_part(p->batch * p->k, job->n_tasks, task + 1);
-    int64_t flat = syi_part(p->batch * p->k, job->n_tasks, task);
-    const unsigned char *source;
+    sy_fault *fault = &job->fault[task];
+    struct walk walk;
 
-    job->fault[task].status = SY_OK;
-    while (flat < end) {
-        const int64_t b = flat / p->k;
-        const struct sequence seq = sequence_of(p, b);
-        const int64_t stop = end < (b + 1) * p->k ? end : (b + 1) * p->k;
-        for (; flat < stop; flat++)
-            if (translate(p, &seq, flat - b * p->k, &source, &job->fault[task]) == FOUND_FAULT) {
-                job->fault[task].batch = b;
-                return;
-            }
+    fault->status = SY_OK;
+    for (start(&walk, job, task); walk.flat < walk.end;) {
+        if (advance(p, &walk))
+            continue;
+        for (int64_t flat = walk.flat - walk.n; flat < walk.flat && fault->status == SY_OK; flat++)
+            *fault = fault_at(p, &walk.seq, walk.b, flat - walk.b * p->k);
+        return;
     }
 }
 
-/* Runs of rows that lie one after the other on both sides, several of equal length side by side. */
-struct group {
-    void *dst[ROWS_ABREAST];
-    const void *src[ROWS_ABREAST];
-    size_t n;
-    int64_t rows; /* of every run */
+/*
+ * Pieces of equal length, collected so that the kernel can go from one group of them to the next without
+ * anything in between: what the core does there keeps it from asking for the next rows while it waits.
+ * A run is consecutive rows on both sides. It grows until the next position does not go on with it.
+ */
+struct copier {
+    const struct job *job;
+    const unsigned char *run;
+    int64_t run_first, run_rows, most_rows;
+    size_t n, bytes; /* pieces, bytes of each */
+    void *dst[CHUNK];
+    const void *src[CHUNK];
 };
 
-/* Walks the positions of a task. The position it stands on is translated once, when first looked at. */
-struct walk {
-    int64_t flat, end;
-    int64_t b;
-    struct sequence seq;
-    bool looked;
-    const unsigned char *source; /* NULL: padding */
-};
-
-static const unsigned char *look(const struct syi_kv_gather_plan *p, struct walk *w)
+static void copy_pieces(struct copier *c)
 {
-    sy_fault never;
-    if (w->looked)
-        return w->source;
-    if (w->b < 0 || w->flat >= (w->b + 1) * p->k) {
-        w->b = w->flat / p->k;
-        w->seq = sequence_of(p, w->b);
+    c->job->kernels->copy_rows(c->dst, c->src, c->n, c->bytes);
+    c->n = 0;
+}
+
+static void add_piece(struct copier *c, unsigned char *dst, const unsigned char *src, size_t bytes)
+{
+    if (c->n == CHUNK || c->bytes != bytes)
+        copy_pieces(c);
+    c->bytes = bytes;
+    c->dst[c->n] = dst;
+    c->src[c->n++] = src;
+}
+
+static void end_run(struct copier *c)
+{
+    const struct syi_kv_gather_plan *p = c->job->plan;
+    const size_t bytes = (size_t)c->run_rows * p->row_bytes;
+    if (c->run_rows >= RUN_ROWS || bytes >= RUN_BYTES)
+        add_piece(c, syi_row(p->out, c->run_first), c->run, bytes);
+    else
+        for (int64_t i = 0; i < c->run_rows; i++)
+            add_piece(c, syi_row(p->out, c->run_first + i), c->run + (size_t)i * p->row_bytes, p->row_bytes);
+    c->run_rows = 0;
+}
+
+static void copy_chunk(struct copier *c, const struct walk *walk)
+{
+    const struct syi_kv_gather_plan *p = c->job->plan;
+    const int64_t first = walk->flat - walk->n;
+    for (int64_t i = 0; i < walk->n; i++) {
+        const unsigned char *source = walk->source[i];
+        const bool goes_on = c->run_rows > 0 && c->run_rows < c->most_rows &&
+                             source == c->run + (size_t)c->run_rows * p->row_bytes;
+        if (!goes_on) {
+            end_run(c);
+            c->run = source;
+            c->run_first = first + i;
+        }
+        if (source != NULL)
+            c->run_rows++;
+        else if (p->pad != SY_PAD_SKIP)
+            memset(syi_row(p->out, first + i), 0, p->row_bytes);
     }
-    w->source = NULL;
-    translate(p, &w->seq, w->flat - w->b * p->k, &w->source, &never);
-    w->looked = true;
-    return w->source;
-}
-
-static void step(struct walk *w)
-{
-    w->flat++;
-    w->looked = false;
-}
-
-/* The next run of at most `most` rows; 0 at the end. Padding on the way is dealt with at once. */
-static int64_t next_run(const struct syi_kv_gather_plan *p, struct walk *w, const unsigned char **src,
-                        int64_t *first, int64_t most)
-{
-    for (; w->flat < w->end && look(p, w) == NULL; step(w))
-        if (p->pad != SY_PAD_SKIP)
-            memset(syi_row(p->out, w->flat), 0, p->row_bytes);
-    int64_t rows = 0;
-    *src = w->source;
-    *first = w->flat;
-    for (; w->flat < w->end && rows < most; step(w), rows++)
-        if (look(p, w) == NULL || w->source != *src + (size_t)rows * p->row_bytes)
-            break;
-    return rows;
-}
-
-static void copy_group(const struct job *job, const struct group *now, const struct group *next)
-{
-    const bool alike = next->n >= now->n && next->rows == now->rows;
-    job->kernels->copy_rows(now->dst, now->src, alike ? next->src : NULL, now->n,
-                            (size_t)now->rows * job->plan->row_bytes);
 }
 
 static void copy_positions(void *data, int task)
@@ -202,29 +261,19 @@ static void copy_positions(void *data, int task)
     const struct job *job = data;
     const struct syi_kv_gather_plan *p = job->plan;
     const bool dense = p->out.stride == (int64_t)p->row_bytes;
-    const int64_t most = dense ? MAX_RUN_ROWS : 1;
-    struct walk walk = {.flat = syi_part(p->batch * p->k, job->n_tasks, task),
-                        .end = syi_part(p->batch * p->k, job->n_tasks, task + 1),
-                        .b = -1};
-    struct group now = {.n = 0}, next = {.n = 0};
-    const unsigned char *src = NULL;
-    int64_t first = 0, rows;
+    struct walk walk;
+    struct copier copier;
 
-    while ((rows = next_run(p, &walk, &src, &first, most)) > 0) {
-        if (next.n == ROWS_ABREAST || (next.n > 0 && next.rows != rows)) {
-            if (now.n > 0)
-                copy_group(job, &now, &next);
-            now = next;
-            next.n = 0;
-        }
-        next.rows = rows;
-        next.dst[next.n] = syi_row(p->out, first);
-        next.src[next.n++] = src;
+    copier.job = job;
+    copier.run_rows = 0;
+    copier.most_rows = dense && p->row_bytes < MOST_BYTES ? (int64_t)(MOST_BYTES / p->row_bytes) : 1;
+    copier.n = copier.bytes = 0;
+    for (start(&walk, job, task); walk.flat < walk.end;) {
+        advance(p, &walk);
+        copy_chunk(&copier, &walk);
     }
-    if (now.n > 0)
-        copy_group(job, &now, &next);
-    if (next.n > 0)
-        copy_group(job, &next, &(struct group){.n = 0});
+    end_run(&copier);
+    copy_pieces(&copier);
 }
 
 static sy_status refuse(sy_ctx *ctx, const sy_fault *f)

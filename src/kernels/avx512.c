@@ -57,12 +57,9 @@ static void copy_fan_avx512(void *const *dst, size_t n, const void *row, size_t 
     }
 }
 
-static void copy_rows_avx512(void *const *dst, const void *const *src, const void *const *next, size_t n,
-                             size_t bytes)
+static void copy_abreast(void *const *dst, const void *const *src, size_t n, size_t bytes)
 {
     size_t at = 0;
-    if (next != NULL)
-        syi_fetch_rows(next, n, bytes);
     for (; at + 128 <= bytes; at += 128)
         for (size_t i = 0; i < n; i++) {
             const char *from = (const char *)src[i] + at;
@@ -75,6 +72,16 @@ static void copy_rows_avx512(void *const *dst, const void *const *src, const voi
         for (size_t i = 0; i < n; i++)
             _mm512_mask_storeu_epi8((char *)dst[i] + at, live,
                                     _mm512_maskz_loadu_epi8(live, (const char *)src[i] + at));
+    }
+}
+
+static void copy_rows_avx512(void *const *dst, const void *const *src, size_t n, size_t bytes)
+{
+    const size_t most = syi_abreast(bytes);
+    for (size_t done = 0; done < n; done += most) {
+        const size_t left = n - done, group = left < most ? left : most;
+        syi_fetch_rows(src + done, left, group, bytes);
+        copy_abreast(dst + done, src + done, group, bytes);
     }
 }
 

@@ -22,7 +22,7 @@ struct syi_key_stats {
 };
 
 enum {
-    SYI_FAN = 8,    /* most destinations or rows of one copy_fan or copy_rows call */
+    SYI_FAN = 8,    /* most destinations of one copy_fan call */
     SYI_BLOCK = 64, /* elements under one maximum of block_max */
     SYI_BLOCK_BYTES_16 = 128,
     SYI_BLOCK_BYTES_32 = 256,
@@ -37,10 +37,9 @@ struct syi_kernels {
     /* One row to n <= SYI_FAN places: read once, every destination written in ascending order. */
     void (*copy_fan)(void *const *dst, size_t n, const void *src, size_t bytes);
 
-    /* n <= SYI_FAN rows side by side, so that their cache and page misses overlap; `next` are the sources
-       of the call after this one, to be fetched ahead, or NULL. */
-    void (*copy_rows)(void *const *dst, const void *const *src, const void *const *next, size_t n,
-                      size_t bytes);
+    /* n rows of equal length, syi_abreast(bytes) of them side by side, so that their cache and page misses
+       overlap. */
+    void (*copy_rows)(void *const *dst, const void *const *src, size_t n, size_t bytes);
 
     /* dst[i] = round(w * src[i]) to the row type, through one rounding to f32; NaN results are canonical.
        dst may be src. */
@@ -133,8 +132,12 @@ static inline float syi_dot_blocks(const char *a, const char *b, size_t n, size_
     return syi_canonical(sum);
 }
 
-/* Head, middle and tail of rows that are copied next. */
-void syi_fetch_rows(const void *const *rows, size_t n, size_t bytes);
+/* Rows copy_rows copies side by side: the shorter, the more must wait for memory at once. */
+size_t syi_abreast(size_t bytes);
+
+/* Asks for rows before `group` of the `left` rows are copied: for the heads of these, or where rows are so short
+   that this comes too late, for all of the next group. */
+void syi_fetch_rows(const void *const *rows, size_t left, size_t group, size_t bytes);
 
 extern const struct syi_kernels syi_kernels_scalar;
 extern const struct syi_kernels syi_kernels_neon;

@@ -87,18 +87,25 @@ static void copy_fan_neon(void *const *dst, size_t n, const void *src, size_t by
     }
 }
 
-static void copy_rows_neon(void *const *dst, const void *const *src, const void *const *next, size_t n,
-                           size_t bytes)
+static void copy_abreast(void *const *dst, const void *const *src, size_t n, size_t bytes)
 {
     size_t at = 0;
-    if (next != NULL)
-        syi_fetch_rows(next, n, bytes);
     for (; at + 128 <= bytes; at += 128)
         for (size_t i = 0; i < n; i++)
             store_128((char *)dst[i] + at, load_128((const char *)src[i] + at));
     if (at < bytes)
         for (size_t i = 0; i < n; i++)
             memcpy((char *)dst[i] + at, (const char *)src[i] + at, bytes - at);
+}
+
+static void copy_rows_neon(void *const *dst, const void *const *src, size_t n, size_t bytes)
+{
+    const size_t most = syi_abreast(bytes);
+    for (size_t done = 0; done < n; done += most) {
+        const size_t left = n - done, group = left < most ? left : most;
+        syi_fetch_rows(src + done, left, group, bytes);
+        copy_abreast(dst + done, src + done, group, bytes);
+    }
 }
 
 /* ---- Scaling ----------------------------------------------------------------------------------------- */

@@ -9,16 +9,26 @@
 
 #define CANONICAL_NAN_BITS 0x7fc00000u
 
-void syi_fetch_rows(const void *const *rows, size_t n, size_t bytes)
+/* Short rows wait for page walks and first lines, as many as possible at once. A long row is a stream, and a core
+   follows few of them. */
+size_t syi_abreast(size_t bytes)
 {
-    enum { LINE = 64, HEAD = 256 }; /* from its head on, the core finds the rest of a row by itself */
-    for (size_t i = 0; i < n; i++) {
-        const char *row = rows[i];
-        for (size_t at = 0; at < bytes && at < HEAD; at += LINE)
-            __builtin_prefetch(row + at, 0, 2);
-        if (bytes > HEAD) {
-            __builtin_prefetch(row + bytes / 2, 0, 2);
-            __builtin_prefetch(row + bytes - 1, 0, 2);
+    enum { SHORT = 8 * 1024, LONG = 64 * 1024 };
+    return bytes < SHORT ? 16 : bytes < LONG ? 8 : 2;
+}
+
+void syi_fetch_rows(const void *const *rows, size_t left, size_t group, size_t bytes)
+{
+    enum { LINE = 64, HEAD = 128, SHORT = 512, LONG = 8 * 1024 };
+    if (bytes <= SHORT) {
+        const size_t end = left < 2 * group ? left : 2 * group;
+        for (size_t i = group; i < end; i++)
+            for (size_t at = 0; at < bytes; at += LINE)
+                __builtin_prefetch((const char *)rows[i] + at, 0, 2);
+    } else if (bytes < LONG) {
+        for (size_t i = 0; i < group; i++) {
+            __builtin_prefetch(rows[i], 0, 3);
+            __builtin_prefetch((const char *)rows[i] + HEAD, 0, 3);
         }
     }
 }
@@ -29,10 +39,8 @@ static void copy_fan_scalar(void *const *dst, size_t n, const void *src, size_t 
         memcpy(dst[i], src, bytes);
 }
 
-static void copy_rows_scalar(void *const *dst, const void *const *src, const void *const *next, size_t n,
-                             size_t bytes)
+static void copy_rows_scalar(void *const *dst, const void *const *src, size_t n, size_t bytes)
 {
-    (void)next;
     for (size_t i = 0; i < n; i++)
         memcpy(dst[i], src[i], bytes);
 }

@@ -40,32 +40,43 @@ static unsigned char *random_buf(uint64_t *rng, size_t bytes, bool straight)
     return data;
 }
 
-/* Lengths around every chunk size, all aligned now and then. */
+/* n rows of `bytes` copied together, beside guards; `spare` bytes of the sources go on, since a guard copied
+   on a guard shows nothing. */
+static void copy_some(const struct syi_kernels *kernels, uint64_t *rng, size_t n, size_t bytes, size_t spare)
+{
+    enum { MOST = 48 };
+    void *dst[MOST] = {NULL}, *src[MOST] = {NULL};
+    for (size_t i = 0; i < n; i++) {
+        dst[i] = random_buf(rng, bytes, bytes % 3 == 0);
+        src[i] = random_buf(rng, bytes + spare, bytes % 5 == 0);
+    }
+    if (n <= SYI_FAN) {
+        kernels->copy_fan(dst, n, src[n - 1], bytes);
+        for (size_t i = 0; i < n; i++)
+            expect_bytes(dst[i], src[n - 1], bytes);
+    }
+    kernels->copy_rows(dst, (const void *const *)src, n, bytes);
+    for (size_t i = 0; i < n; i++) {
+        expect_bytes(dst[i], src[i], bytes);
+        buf_free(dst[i]);
+        buf_free(src[i]);
+    }
+}
+
+/* Lengths around every chunk size, all aligned now and then; more rows than go side by side; long rows. */
 static void copies_groups_of_rows(void **state)
 {
+    static const size_t many[] = {15, 16, 17, 31, 32, 33, 48}, lengths[] = {8191, 8192, 65535, 65536, 70001};
     uint64_t rng = 8;
     for (size_t n = 1; n <= SYI_FAN; n++)
-        for (size_t bytes = 0; bytes <= 600; bytes++) {
-            void *dst[SYI_FAN], *src[SYI_FAN], *next[SYI_FAN];
-            const size_t spare =
-                n % 2 * 64; /* a guard copied on a guard shows nothing: half the sources go on */
-            for (size_t i = 0; i < n; i++) {
-                dst[i] = random_buf(&rng, bytes, bytes % 3 == 0);
-                src[i] = random_buf(&rng, bytes + spare, bytes % 5 == 0);
-                next[i] = random_buf(&rng, bytes + spare, bytes % 7 == 0);
-            }
-            table(state)->copy_fan(dst, n, next[0], bytes);
-            for (size_t i = 0; i < n; i++)
-                expect_bytes(dst[i], next[0], bytes);
-            const void *const *ahead = bytes % 2 ? (const void *const *)next : NULL;
-            table(state)->copy_rows(dst, (const void *const *)src, ahead, n, bytes);
-            for (size_t i = 0; i < n; i++) {
-                expect_bytes(dst[i], src[i], bytes);
-                buf_free(dst[i]);
-                buf_free(src[i]);
-                buf_free(next[i]);
-            }
-        }
+        for (size_t bytes = 0; bytes <= 600; bytes++)
+            copy_some(table(state), &rng, n, bytes, n % 2 * 64);
+    for (size_t i = 0; i < COUNT_OF(many); i++)
+        for (size_t bytes = 1; bytes <= 600; bytes += 37)
+            copy_some(table(state), &rng, many[i], bytes, i % 2 * 64);
+    for (size_t i = 0; i < COUNT_OF(lengths); i++)
+        for (size_t n = 1; n <= 17; n += 1 + n / 4)
+            copy_some(table(state), &rng, n, lengths[i], 64);
 }
 
 /* The product of two f32 is exact in double, so rounding it once is the definition. */

@@ -378,8 +378,24 @@ static void random_shapes(void **state)
     running_seed = 0;
 }
 
+/* Random tokens of random blocks, or runs of tokens whose rows follow each other, in blocks that do as well. */
+static void fill_large(struct fixture *f, uint64_t *rng, bool runs)
+{
+    const int64_t batch = f->in.batch, k = f->in.k;
+    int64_t t = 0;
+    for (int64_t i = 0; i < batch * 50; i++)
+        f->dense_table[i] = runs ? i % 40 : rng_below(rng, 40);
+    for (int64_t i = 0; i < batch * k; i++) {
+        const bool pad = f->in.pad != GATHER_ERROR && rng_below(rng, runs ? 900 : 9) == 0;
+        t = runs && rng_below(rng, i % 1000 < 500 ? 5 : 400) > 0 ? (t + 1) % 800 : rng_below(rng, 800);
+        f->dense_indices[i] = pad ? -1 : t;
+    }
+    for (int64_t b = 0; b < batch; b++)
+        f->dense_counts[b] = k - rng_below(rng, k / 8);
+}
+
 /* Several megabytes of output for every thread count. */
-static void large(int64_t batch, int64_t k, int64_t width, bool paged, enum gather_pad pad)
+static void large(int64_t batch, int64_t k, int64_t width, bool paged, enum gather_pad pad, bool runs)
 {
     uint64_t rng = 5;
     struct fixture f = {.in = {.batch = batch,
@@ -406,12 +422,7 @@ static void large(int64_t batch, int64_t k, int64_t width, bool paged, enum gath
     assert_true(f.dense_cache && f.want && (size_t)(batch * k) * f.in.row_bytes > 4 << 20);
     rng_fill(&rng, f.dense_cache, (size_t)f.in.rows * f.in.row_bytes);
     rng_fill(&rng, f.want, (size_t)(batch * k) * f.in.row_bytes);
-    for (int64_t i = 0; i < batch * 50; i++)
-        f.dense_table[i] = rng_below(&rng, 40);
-    for (int64_t i = 0; i < batch * k; i++)
-        f.dense_indices[i] = pad != GATHER_ERROR && rng_below(&rng, 9) == 0 ? -1 : rng_below(&rng, 800);
-    for (int64_t b = 0; b < batch; b++)
-        f.dense_counts[b] = k - rng_below(&rng, k / 8);
+    fill_large(&f, &rng, runs);
     fixture_tensors(&f, NULL);
     unsigned char *old = tensor_snapshot(&f.out);
     struct gather_fault want = oracle_kv_gather(&f.in, f.want);
@@ -435,25 +446,35 @@ static void large(int64_t batch, int64_t k, int64_t width, bool paged, enum gath
 static void large_flat_for_every_thread_count(void **state)
 {
     (void)state;
-    large(3, 1500, 577, false, GATHER_ZERO);
+    large(3, 1500, 577, false, GATHER_ZERO, false);
 }
 
 static void large_paged_for_every_thread_count(void **state)
 {
     (void)state;
-    large(7, 701, 512, true, GATHER_SKIP);
+    large(7, 701, 512, true, GATHER_SKIP, false);
 }
 
 static void many_short_rows_for_every_thread_count(void **state)
 {
     (void)state;
-    large(2000, 409, 3, false, GATHER_ERROR);
+    large(2000, 409, 3, false, GATHER_ERROR, false);
 }
 
 static void few_long_rows_for_every_thread_count(void **state)
 {
     (void)state;
-    large(1, 8, 300001, false, GATHER_ERROR);
+    large(1, 8, 300001, false, GATHER_ERROR, false);
+}
+
+/* Runs of one row up to hundreds, cut by padding, by the ends of sequences and tasks, and by their length. */
+static void runs_for_every_thread_count(void **state)
+{
+    (void)state;
+    large(3, 2100, 577, false, GATHER_ZERO, true);
+    large(2, 3000, 512, true, GATHER_SKIP, true);
+    large(1, 4500, 600, false, GATHER_ERROR, true);
+    large(5, 50000, 10, false, GATHER_ERROR, true);
 }
 
 static void the_random_cases_were_hard(void **state)
@@ -510,6 +531,7 @@ int main(void)
         cmocka_unit_test(large_paged_for_every_thread_count),
         cmocka_unit_test(many_short_rows_for_every_thread_count),
         cmocka_unit_test(few_long_rows_for_every_thread_count),
+        cmocka_unit_test(runs_for_every_thread_count),
         cmocka_unit_test(the_random_cases_were_hard),
     };
     return cmocka_run_group_tests_name("op_kv_gather_random", tests, open_contexts, close_contexts);

@@ -8,7 +8,9 @@
 
 #include "cli.h"
 
-const struct op *const all_ops[] = {&op_moe_permute, &op_moe_dispatch, &op_sample, &op_kv_gather, NULL};
+const struct op *const all_ops[] = {
+    &op_moe_permute, &op_moe_dispatch, &op_moe_locations, &op_sample, &op_kv_gather, NULL,
+};
 
 const struct op *find_op(const char *name)
 {
@@ -20,7 +22,7 @@ const struct op *find_op(const char *name)
 
 int unknown_op(const char *help, const char *name)
 {
-    char list[256] = "";
+    char list[512] = "";
     for (const struct op *const *op = all_ops; *op; op++) {
         const size_t used = strlen(list);
         snprintf(list + used, sizeof list - used, "%s%s", used > 0 ? ", " : "", (*op)->name);

@@ -339,6 +339,42 @@ static inline sy_status sy_moe_dispatch_query(sy_ctx *ctx, const sy_moe_dispatch
     return sy_moe_dispatch_query_n(ctx, args, sizeof *args, query, sizeof *query);
 }
 
+/* ---- moe_locations ----------------------------------------------------------------------------------- */
+
+/*
+ * Gives every choice of every token its slot inside the expert it names: how many choices named that expert
+ * before it. k choices per token, S samples, E experts. Choices are visited one after the other, all samples of
+ * choice 0 first, samples in ascending order, or by descending importance where that is given (of equal ones
+ * the lower sample first, NaN after all numbers):
+ *     locations[t,i] = counts[indices[t,i]]++          counts begin as 0
+ * An index outside [0,E) gets location -1 and is not counted. So no two choices share a slot, a location of
+ * `capacity` or more is a token that found no room, and counts[e] is the demand for expert e before anything
+ * was dropped.
+ *
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts negative); OVERFLOW (k*S beyond 2^31-1); STRIDE; DEVICE;
+ * ALIAS; NOMEM.
+ */
+typedef struct sy_moe_locations_args {
+    const DLTensor *indices;    /* in  [k,S] or [S]  int32, expert of each choice */
+    const DLTensor *importance; /* in  [S]           f32, f16, bf16; optional: sample order */
+    int64_t num_experts;        /* E >= 0 */
+    const DLTensor *locations;  /* out [k,S] or [S]  int32, as indices */
+    const DLTensor *counts;     /* out [E]           int64, optional */
+} sy_moe_locations_args;
+
+SY_API sy_status sy_moe_locations_n(sy_ctx *ctx, const sy_moe_locations_args *args, size_t args_bytes);
+SY_API sy_status sy_moe_locations_query_n(sy_ctx *ctx, const sy_moe_locations_args *args, size_t args_bytes,
+                                          sy_query *query, size_t query_bytes);
+static inline sy_status sy_moe_locations(sy_ctx *ctx, const sy_moe_locations_args *args)
+{
+    return sy_moe_locations_n(ctx, args, sizeof *args);
+}
+static inline sy_status sy_moe_locations_query(sy_ctx *ctx, const sy_moe_locations_args *args,
+                                               sy_query *query)
+{
+    return sy_moe_locations_query_n(ctx, args, sizeof *args, query, sizeof *query);
+}
+
 /* ---- kv_gather --------------------------------------------------------------------------------------- */
 
 typedef enum sy_kv_pad {

@@ -23,6 +23,16 @@ static sy_status query_dispatch(sy_ctx *ctx, struct test_call *c, sy_query *q)
     return sy_moe_dispatch_query(ctx, &c->args.dispatch, q);
 }
 
+static sy_status run_locations(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_locations(ctx, &c->args.locations);
+}
+
+static sy_status query_locations(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_locations_query(ctx, &c->args.locations, q);
+}
+
 static sy_status run_gather(sy_ctx *ctx, struct test_call *c)
 {
     return sy_kv_gather(ctx, &c->args.gather);
@@ -91,6 +101,22 @@ static void make_dispatch(struct test_call *c, bool large, int in_place)
     a->capacity = capacity;
 }
 
+static void make_locations(struct test_call *c, bool large, int variant)
+{
+    const int64_t choices = 3, samples = large ? 60000 : 19, experts = large ? 40 : 4;
+    sy_moe_locations_args *a = &c->args.locations;
+    (void)variant;
+    *c = (struct test_call){
+        .op = "moe_locations", .first_output = 1, .run = run_locations, .query = query_locations};
+    struct tensor *indices =
+        test_call_add(c, "indices", &a->indices, SY_I32, 2, (int64_t[]){choices, samples});
+    test_call_add(c, "locations", &a->locations, SY_I32, 2, (int64_t[]){choices, samples});
+    test_call_add(c, "counts", &a->counts, SY_I64, 1, (int64_t[]){experts});
+    for (int64_t i = 0; i < choices * samples; i++)
+        memcpy(indices->mem + 4 * i, &(int32_t){(int32_t)(i * i % (experts + 1))}, 4);
+    a->num_experts = experts;
+}
+
 static void make_gather(struct test_call *c, bool large, int variant)
 {
     (void)variant;
@@ -144,6 +170,7 @@ static const struct {
     {"capacity moe_permute", make_permute, 1},
     {"moe_dispatch", make_dispatch, 0},
     {"in-place moe_dispatch", make_dispatch, 1},
+    {"moe_locations", make_locations, 0},
     {"kv_gather", make_gather, 0},
     {"sample", make_sample, 0},
 };

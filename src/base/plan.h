@@ -9,7 +9,7 @@
 
 #include "base/base.h"
 
-enum syi_op_id { SYI_MOE_PERMUTE, SYI_MOE_DISPATCH, SYI_KV_GATHER, SYI_SAMPLE, SYI_N_OPS };
+enum syi_op_id { SYI_MOE_PERMUTE, SYI_MOE_DISPATCH, SYI_MOE_LOCATIONS, SYI_KV_GATHER, SYI_SAMPLE, SYI_N_OPS };
 
 /* A tensor as rows: row r begins at data + r*stride. data is NULL for a tensor that was not given. */
 struct syi_rows {
@@ -51,6 +51,14 @@ struct syi_moe_dispatch_plan {
     struct syi_rows input, dispatch;
 };
 
+struct syi_moe_locations_plan {
+    int64_t n_choices, n_samples, n_experts; /* k*S fits an int32 */
+    enum syi_type type;                      /* of importance */
+    unsigned char *importance;               /* [S] or NULL */
+    struct syi_rows indices, locations;      /* k rows of S int32 */
+    unsigned char *counts;                   /* [E] int64 or NULL */
+};
+
 struct syi_kv_gather_plan {
     int64_t batch, k;
     int64_t block_size, n_cache_rows, n_blocks;
@@ -85,6 +93,7 @@ struct syi_sample_plan {
 union syi_plan {
     struct syi_moe_permute_plan moe_permute;
     struct syi_moe_dispatch_plan moe_dispatch;
+    struct syi_moe_locations_plan moe_locations;
     struct syi_kv_gather_plan kv_gather;
     struct syi_sample_plan sample;
 };

@@ -38,6 +38,7 @@ struct syi_rule {
 union syi_args {
     sy_moe_permute_args moe_permute;
     sy_moe_dispatch_args moe_dispatch;
+    sy_moe_locations_args moe_locations;
     sy_kv_gather_args kv_gather;
     sy_sample_args sample;
 };

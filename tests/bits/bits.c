@@ -290,6 +290,7 @@ int main(void)
     make_contexts();
     moe_permute_lines();
     moe_dispatch_lines();
+    moe_locations_lines();
     kv_gather_lines();
     sample_lines();
     for (int i = 0; i < n_contexts; i++)

@@ -7,7 +7,7 @@ import unittest
 
 from st import CLI, CliTest
 
-OPERATORS = ["moe_permute", "moe_dispatch", "sample", "kv_gather"]
+OPERATORS = ["moe_permute", "moe_dispatch", "moe_locations", "sample", "kv_gather"]
 
 
 class Bench(CliTest):

@@ -9,7 +9,8 @@ import unittest
 
 from st import CLI, ROOT, CliTest, decode, encode, tensor
 
-OPERATORS = ["moe_permute", "moe_dispatch", "sample", "kv_gather"]
+OPERATORS = ["moe_permute", "moe_dispatch", "moe_locations", "sample", "kv_gather"]
+IN_DEMO = ["moe_permute", "moe_dispatch", "sample", "kv_gather"]
 COMMANDS = ["run", "compare", "show", "example", "bench", "demo", "info"]
 
 
@@ -48,6 +49,7 @@ class Help(CliTest):
                            "expert_offsets --num-out-tokens --drop-and-pad --zero-pad",
             "moe_dispatch": "gates? indices locations input dispatch? --capacity --num-experts --zero-unwritten "
                             "--unique-slots",
+            "moe_locations": "indices importance? locations counts --num-experts",
             "sample": "logits top_k? top_p? min_p? temperature? q? seed? offset? stream? token kept row_flags "
                       "masked_logits list_token list_prob logprob --top-k --top-p --min-p --temperature --seed "
                       "--offset --stream --eps --k-limit --top-k-guess --noise --q-order --ties --probs-in "
@@ -211,7 +213,7 @@ class Demo(CliTest):
     def test_walk_and_page(self):
         done = self.cli("demo")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        for op in OPERATORS:
+        for op in IN_DEMO:
             self.assertIn(op, done.stdout)
         self.assertEqual(done.stdout.count("ok: "), 4)
         self.assertNotIn("WRONG", done.stdout)
@@ -223,7 +225,7 @@ class Demo(CliTest):
         self.assertEqual(page.references, [])
         self.assertEqual(page.count["svg"], 3)
         self.assertGreater(page.count["rect"], 500)
-        for part in ("prefers-color-scheme:dark", "width=device-width", "Routing", "Load of each expert", *OPERATORS):
+        for part in ("prefers-color-scheme:dark", "width=device-width", "Routing", "Load of each expert", *IN_DEMO):
             self.assertIn(part, text)
         self.assertNotRegex(text, r"https?:|url\(|@import|nan|inf\b")
 

@@ -87,6 +87,7 @@ struct call {
     union {
         sy_moe_permute_args permute;
         sy_moe_dispatch_args dispatch;
+        sy_moe_locations_args locations;
         sy_kv_gather_args gather;
         sy_sample_args sample;
     } args;
@@ -180,6 +181,24 @@ static void make_dispatch(struct call *c, struct reader *r)
         add(c, "gates", &a->gates, pick(r, 2) ? type : f32, 1, samples, 0, 0);
     c->numbers[c->n_numbers++] = &a->num_experts;
     c->numbers[c->n_numbers++] = &a->capacity;
+}
+
+static void make_locations(struct call *c, struct reader *r)
+{
+    sy_moe_locations_args *a = &c->args.locations;
+    const int64_t choices = pick(r, 4), samples = pick(r, 12);
+    const int rank = 1 + pick(r, 2);
+    a->num_experts = pick(r, 6);
+    add(c, "indices", &a->indices, i32, rank, rank == 1 ? samples : choices, samples, 0);
+    add(c, "locations", &a->locations, i32, rank, rank == 1 ? samples : choices, samples, 0);
+    output(c);
+    if (pick(r, 2))
+        add(c, "importance", &a->importance, row_type(r), 1, samples, 0, 0);
+    if (pick(r, 2)) {
+        add(c, "counts", &a->counts, i64, 1, a->num_experts, 0, 0);
+        output(c);
+    }
+    c->numbers[c->n_numbers++] = &a->num_experts;
 }
 
 static void make_gather(struct call *c, struct reader *r)
@@ -290,6 +309,16 @@ static sy_status query_dispatch(sy_ctx *ctx, struct call *c, sy_query *q)
     return sy_moe_dispatch_query(ctx, &c->args.dispatch, q);
 }
 
+static sy_status run_locations(sy_ctx *ctx, struct call *c)
+{
+    return sy_moe_locations(ctx, &c->args.locations);
+}
+
+static sy_status query_locations(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_moe_locations_query(ctx, &c->args.locations, q);
+}
+
 static sy_status run_gather(sy_ctx *ctx, struct call *c)
 {
     return sy_kv_gather(ctx, &c->args.gather);
@@ -318,6 +347,7 @@ static const struct {
 } ops[] = {
     {"moe_permute", make_permute, run_permute, query_permute},
     {"moe_dispatch", make_dispatch, run_dispatch, query_dispatch},
+    {"moe_locations", make_locations, run_locations, query_locations},
     {"kv_gather", make_gather, run_gather, query_gather},
     {"sample", make_sample, run_sample, query_sample},
 };

@@ -1,0 +1,215 @@
+/*
+ * moe_locations on the CPU. The k*S choices are cut into parts; each part numbers its own choices with counters
+ * of its own, then the counts of the parts before it are added. One part alone is done after the first step.
+ *
+ * With importance the samples are put in order first: a stable radix sort of integer keys that carry their
+ * sample, least significant digit first.
+ */
+#include "cpu/backend.h"
+
+enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS, N_PASSES = 3, LEAST_PART = 16384 };
+
+struct job {
+    const struct syi_moe_locations_plan *plan;
+    int n_tasks;
+    int32_t *used;         /* [n_tasks][E]: choices of a part by expert; then of all parts before it */
+    const uint64_t *order; /* [S]: the samples to visit, in the lower half; NULL: as they are */
+};
+
+struct scratch {
+    int32_t *used;
+    uint64_t *pairs[2]; /* [S] each: key in the upper half, sample in the lower */
+    uint32_t *digits;   /* [N_PASSES][DIGITS] */
+};
+
+static int64_t n_entries(const struct syi_moe_locations_plan *p)
+{
+    return p->n_choices * p->n_samples;
+}
+
+/* A part has enough choices to be worth two parallel steps, and more of them than counters, which are cleared
+   and added up as well. In order of importance there is one part: several would write among each other. */
+static int count_tasks(const sy_ctx *ctx, const struct syi_moe_locations_plan *p)
+{
+    const int64_t n_parts = n_entries(p) / (p->n_experts > LEAST_PART ? p->n_experts : LEAST_PART);
+    return syi_tasks(ctx, p->importance != NULL ? 1 : n_parts, UINT64_MAX);
+}
+
+static size_t lay_out(const sy_ctx *ctx, const struct syi_moe_locations_plan *p, void *base,
+                      struct scratch *s)
+{
+    struct syi_arena arena = {.base = base};
+    /* One more than needed: without experts there is still something to point at. */
+    const size_t counters = syi_size_add(syi_size_mul((size_t)p->n_experts, (size_t)count_tasks(ctx, p)), 1);
+    *s = (struct scratch){.used = syi_take(&arena, syi_size_mul(counters, sizeof *s->used))};
+    if (p->importance != NULL && n_entries(p) > 0) {
+        for (int i = 0; i < 2; i++)
+            s->pairs[i] = syi_take(&arena, syi_size_mul((size_t)p->n_samples, sizeof *s->pairs[i]));
+        s->digits = syi_take(&arena, N_PASSES * DIGITS * sizeof *s->digits);
+    }
+    return arena.used;
+}
+
+size_t syi_cpu_moe_locations_workspace(const sy_ctx *ctx, const union syi_plan *plan)
+{
+    struct scratch s;
+    return lay_out(ctx, &plan->moe_locations, NULL, &s);
+}
+
+/* ---- Order of importance ----------------------------------------------------------------------------- */
+
+/* Ascending keys are descending values: distance from zero added to or taken from the middle, so that both
+   zeros are one key. NaN comes last. */
+static uint32_t key_of(uint32_t bits, uint32_t sign, uint32_t infinity)
+{
+    const uint32_t size = bits & (sign - 1), last = sign + (sign - 1);
+    if (size > infinity)
+        return last;
+    return last - (bits & sign ? sign - size : sign + size);
+}
+
+/* Pairs of key and sample, and how often each digit of the keys occurs. */
+static void make_pairs(const struct syi_moe_locations_plan *p, const struct scratch *s)
+{
+    const uint32_t infinity = p->type == SYI_F32 ? 0x7f800000 : p->type == SYI_F16 ? 0x7c00 : 0x7f80;
+    memset(s->digits, 0, N_PASSES * DIGITS * sizeof *s->digits);
+    for (int64_t i = 0; i < p->n_samples; i++) {
+        uint32_t key;
+        if (p->type == SYI_F32) {
+            key = key_of((uint32_t)syi_load_i32(p->importance, i), 0x80000000u, infinity);
+        } else {
+            uint16_t bits;
+            memcpy(&bits, p->importance + 2 * i, sizeof bits);
+            key = key_of(bits, 0x8000, infinity);
+        }
+        s->pairs[0][i] = (uint64_t)key << 32 | (uint64_t)i;
+        for (int pass = 0; pass < N_PASSES; pass++)
+            s->digits[pass * DIGITS + (int)(key >> pass * DIGIT_BITS & (DIGITS - 1))]++;
+    }
+}
+
+/* The samples by descending importance, in the lower halves of the result. A pass in which all keys have one
+   digit would change nothing. */
+static const uint64_t *sort_samples(const struct syi_moe_locations_plan *p, const struct scratch *s)
+{
+    uint64_t *from = s->pairs[0], *to = s->pairs[1];
+    make_pairs(p, s);
+    for (int pass = 0; pass < N_PASSES; pass++) {
+        uint32_t *place = s->digits + pass * DIGITS;
+        const int shift = 32 + pass * DIGIT_BITS;
+        if ((int64_t)place[(from[0] >> shift) % DIGITS] == p->n_samples)
+            continue;
+        uint32_t sum = 0;
+        for (int d = 0; d < DIGITS; d++) {
+            const uint32_t n = place[d];
+            place[d] = sum;
+            sum += n;
+        }
+        for (int64_t i = 0; i < p->n_samples; i++)
+            to[place[(from[i] >> shift) % DIGITS]++] = from[i];
+        uint64_t *const sorted = to;
+        to = from;
+        from = sorted;
+    }
+    return from;
+}
+
+/* ---- Numbering --------------------------------------------------------------------------------------- */
+
+/* Choices at positions [from, to) of row `choice`. */
+struct span {
+    int64_t choice, from, to;
+};
+
+/* The entries [*at, end) of all choices that stand in one row; moves *at behind them. */
+static struct span next_span(const struct syi_moe_locations_plan *p, int64_t *at, int64_t end)
+{
+    struct span span = {*at / p->n_samples, *at % p->n_samples, p->n_samples};
+    if (span.to - span.from > end - *at)
+        span.to = span.from + (end - *at);
+    *at += span.to - span.from;
+    return span;
+}
+
+/* Locals, because a store into the caller's bytes could change anything reached through a pointer. */
+static void number_span(const struct job *job, struct span span, int32_t *used)
+{
+    const unsigned char *indices = syi_row(job->plan->indices, span.choice);
+    unsigned char *locations = syi_row(job->plan->locations, span.choice);
+    const uint64_t n_experts = (uint64_t)job->plan->n_experts, *order = job->order;
+    for (int64_t i = span.from; i < span.to; i++) {
+        const int64_t sample = order != NULL ? (int64_t)(order[i] & UINT32_MAX) : i;
+        const int64_t e = syi_load_i32(indices, sample); /* a negative one is a huge unsigned one */
+        syi_store_i32(locations, sample, (uint64_t)e < n_experts ? used[e]++ : -1);
+    }
+}
+
+static void number_part(void *data, int task)
+{
+    const struct job *job = data;
+    const int64_t n = n_entries(job->plan), end = syi_part(n, job->n_tasks, task + 1);
+    int32_t *used = job->used + task * job->plan->n_experts;
+    memset(used, 0, (size_t)job->plan->n_experts * sizeof *used);
+    for (int64_t at = syi_part(n, job->n_tasks, task); at < end;)
+        number_span(job, next_span(job->plan, &at, end), used);
+}
+
+/* Counts of a part become counts of the parts before it; their sum is the demand for the expert. */
+static void add_up(const struct job *job)
+{
+    const struct syi_moe_locations_plan *p = job->plan;
+    for (int64_t e = 0; e < p->n_experts; e++) {
+        int32_t sum = 0;
+        for (int task = 0; task < job->n_tasks; task++) {
+            int32_t *used = &job->used[task * p->n_experts + e];
+            const int32_t n = *used;
+            *used = sum;
+            sum += n;
+        }
+        if (p->counts != NULL)
+            syi_store_i64(p->counts, e, sum);
+    }
+}
+
+/* Several parts are never in order of importance. */
+static void shift_span(const struct job *job, struct span span, const int32_t *before)
+{
+    const unsigned char *indices = syi_row(job->plan->indices, span.choice);
+    unsigned char *locations = syi_row(job->plan->locations, span.choice);
+    const uint64_t n_experts = (uint64_t)job->plan->n_experts;
+    for (int64_t i = span.from; i < span.to; i++) {
+        const int64_t e = syi_load_i32(indices, i);
+        if ((uint64_t)e < n_experts)
+            syi_store_i32(locations, i, syi_load_i32(locations, i) + before[e]);
+    }
+}
+
+/* All parts but the first, cut anew so that no task is idle. */
+static void shift_part(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_moe_locations_plan *p = job->plan;
+    const int64_t n = n_entries(p), first = syi_part(n, job->n_tasks, 1);
+    const int64_t end = first + syi_part(n - first, job->n_tasks, task + 1);
+    int64_t at = first + syi_part(n - first, job->n_tasks, task);
+    for (int part = 1; part < job->n_tasks && at < end; part++) {
+        const int64_t part_end = syi_part(n, job->n_tasks, part + 1), stop = part_end < end ? part_end : end;
+        while (at < stop)
+            shift_span(job, next_span(p, &at, stop), job->used + part * p->n_experts);
+    }
+}
+
+sy_status syi_cpu_moe_locations(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
+{
+    const struct syi_moe_locations_plan *p = &plan->moe_locations;
+    struct scratch s;
+    lay_out(ctx, p, workspace, &s);
+    struct job job = {.plan = p, .n_tasks = count_tasks(ctx, p), .used = s.used};
+    if (s.digits != NULL)
+        job.order = sort_samples(p, &s);
+    syi_parallel(ctx, job.n_tasks, number_part, &job);
+    add_up(&job);
+    if (job.n_tasks > 1)
+        syi_parallel(ctx, job.n_tasks, shift_part, &job);
+    return SY_OK;
+}

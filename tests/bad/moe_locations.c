@@ -1,0 +1,234 @@
+/*
+ * moe_locations refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then pairs
+ * of faults, of which the one that comes first in the documented order must win, and calls that look wrong but are not.
+ */
+#include "support.h"
+
+enum { CHOICES = 2, SAMPLES = 9, EXPERTS = 4 };
+
+static sy_status run(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_locations(ctx, &c->args.locations);
+}
+
+static sy_status query(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_locations_query(ctx, &c->args.locations, q);
+}
+
+static void make(struct test_call *c)
+{
+    sy_moe_locations_args *a = &c->args.locations;
+    *c = (struct test_call){.op = "moe_locations", .first_output = 2, .run = run, .query = query};
+    test_call_add(c, "indices", &a->indices, SY_I32, 2, (int64_t[]){CHOICES, SAMPLES});
+    test_call_add(c, "importance", &a->importance, SY_F32, 1, (int64_t[]){SAMPLES});
+    test_call_add(c, "locations", &a->locations, SY_I32, 2, (int64_t[]){CHOICES, SAMPLES});
+    test_call_add(c, "counts", &a->counts, SY_I64, 1, (int64_t[]){EXPERTS});
+    a->num_experts = EXPERTS;
+}
+
+static void experts_minus_one(struct test_call *c)
+{
+    c->args.locations.num_experts = -1;
+}
+
+static void one_expert_more(struct test_call *c)
+{
+    c->args.locations.num_experts = EXPERTS + 1;
+}
+
+static void samples_of(struct test_call *c, int64_t choices, int64_t samples)
+{
+    test_call_tensor(c, "indices")->shape[0] = choices;
+    test_call_tensor(c, "indices")->shape[1] = samples;
+    test_call_tensor(c, "importance")->shape[0] = samples;
+}
+
+/* Each dimension fits 31 bits, the product is 2^31. */
+static void one_location_past_int32(struct test_call *c)
+{
+    samples_of(c, 1 << 15, 1 << 16);
+}
+
+static void bytes_past_int64(struct test_call *c)
+{
+    samples_of(c, INT64_C(1) << 31, INT64_C(1) << 31);
+}
+
+static const struct refusal rows[] = {
+    {"no indices", NO_TENSOR("indices"), .query = true},
+    {"no locations", NO_TENSOR("locations")},
+    {"indices without data", NO_DATA("indices")},
+    {"importance without data", NO_DATA("importance")},
+    {"locations without data", NO_DATA("locations")},
+    {"counts without data", NO_DATA("counts")},
+    {"indices without shape", NO_SHAPE("indices"), .query = true},
+    {"importance without shape", NO_SHAPE("importance"), .query = true},
+    {"locations without shape", NO_SHAPE("locations")},
+    {"counts without shape", NO_SHAPE("counts")},
+
+    {"indices as int64", BAD_TYPE("indices", kDLInt, 64, 1), .query = true},
+    {"indices as uint32", BAD_TYPE("indices", kDLUInt, 32, 1), .query = true},
+    {"indices of two lanes", BAD_TYPE("indices", kDLInt, 32, 2), .query = true},
+    {"importance as f64", BAD_TYPE("importance", kDLFloat, 64, 1), .query = true},
+    {"importance as int32", BAD_TYPE("importance", kDLInt, 32, 1), .query = true},
+    {"locations as int64", BAD_TYPE("locations", kDLInt, 64, 1)},
+    {"counts as int32", BAD_TYPE("counts", kDLInt, 32, 1)},
+
+    {"indices of rank 0", BAD_RANK("indices", 0, "0", "1 to 2"), .query = true},
+    {"indices of rank 3", BAD_RANK("indices", 3, "3", "1 to 2"), .query = true},
+    {"importance of rank 2", BAD_RANK("importance", 2, "2", "1"), .query = true},
+    {"locations of rank 1", BAD_RANK("locations", 1, "[2]", "[2,9]")},
+    {"locations of rank 3", BAD_RANK("locations", 3, "3", "1 to 2")},
+    {"counts of rank 2", BAD_RANK("counts", 2, "2", "1")},
+
+    {"importance one short", BAD_EXTENT("importance", 0, 8, "[8]", "[9]"), .query = true},
+    {"indices with negative samples", BAD_EXTENT("indices", 1, -9, "-9", NULL), .query = true},
+    {"importance with negative extent", BAD_EXTENT("importance", 0, -9, "-9", NULL), .query = true},
+
+    {"num_experts -1", BAD_CALL(experts_minus_one, SY_ERR_VALUE, "num_experts", "-1", "0"), .query = true},
+
+    {"locations one sample long", BAD_EXTENT("locations", 1, 10, "[2,10]", "[2,9]")},
+    {"locations one choice short", BAD_EXTENT("locations", 0, 1, "[1,9]", "[2,9]")},
+    {"counts one short", BAD_EXTENT("counts", 0, 3, "[3]", "[4]")},
+    {"counts of one expert less", BAD_CALL(one_expert_more, SY_ERR_SHAPE, "counts", "[4]", "[5]")},
+
+    {"indices with inner stride 2", BAD_STRIDE("indices", 1, 2, "2", "contiguous"), .query = true},
+    {"indices with overlapping rows", BAD_STRIDE("indices", 0, 8, "8", "9"), .query = true},
+    {"importance with stride 0", BAD_STRIDE("importance", 0, 0, "0", "contiguous"), .query = true},
+    {"locations with inner stride -1", BAD_STRIDE("locations", 1, -1, "-1", "contiguous")},
+    {"locations with overlapping rows", BAD_STRIDE("locations", 0, 5, "5", "9")},
+    {"counts with stride 2", BAD_STRIDE("counts", 0, 2, "2", "contiguous")},
+
+    {"indices on CUDA", BAD_DEVICE("indices", kDLCUDA), .query = true},
+    {"importance on CUDA", BAD_DEVICE("importance", kDLCUDA), .query = true},
+    {"locations on Vulkan", BAD_DEVICE("locations", kDLVulkan)},
+    {"counts on CUDA", BAD_DEVICE("counts", kDLCUDA)},
+
+    {"locations over indices", BAD_OVER("locations", "indices", 0)},
+    {"locations over the last byte of importance", BAD_OVER("locations", "importance", SAMPLES * 4 - 1)},
+    {"counts over indices", BAD_OVER("counts", "indices", 4)},
+    {"counts over locations", BAD_OVER("counts", "locations", 8)},
+};
+
+static const struct refusal paper_rows[] = {
+    {"2^31 locations",
+     BAD_CALL(one_location_past_int32, SY_ERR_OVERFLOW, "indices", "2147483648", "2147483647")},
+    {"indices of 2^64 bytes", BAD_CALL(bytes_past_int64, SY_ERR_OVERFLOW, "indices", "2147483648", NULL)},
+};
+
+/* In the documented order; each acts on another argument, so that any two can be present at once. */
+static const struct refusal ladder[] = {
+    {"null", NO_DATA("importance")},
+    {"dtype", BAD_TYPE("locations", kDLFloat, 32, 1)},
+    {"rank", BAD_RANK("counts", 2, NULL, NULL)},
+    {"input shape", BAD_EXTENT("importance", 0, 8, NULL, NULL)},
+    {"value", BAD_CALL(experts_minus_one, SY_ERR_VALUE, "num_experts", NULL, NULL)},
+    {"output shape", BAD_EXTENT("locations", 1, 8, NULL, NULL)},
+    {"stride", BAD_STRIDE("indices", 0, 6, NULL, NULL)},
+    {"device", BAD_DEVICE("importance", kDLCUDA)},
+    {"alias", BAD_OVER("counts", "indices", 0)},
+};
+
+static void refused(void **state)
+{
+    check_refusal(make, *state);
+}
+
+static void query_refused(void **state)
+{
+    check_query_refusal(make, *state);
+}
+
+/* Together with every later fault, the earlier one is reported. */
+static void wins(void **state)
+{
+    const struct refusal *first = *state;
+    for (const struct refusal *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
+        struct refusal both = *first;
+        both.second = later->spoil;
+        check_refusal(make, &both);
+    }
+}
+
+/* ---- Calls without a context or arguments, and calls that are fine ------------------------------------------ */
+
+static void missing_context_arguments_or_query(void **state)
+{
+    (void)state;
+    struct test_call c;
+    sy_query q;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    make(&c);
+    assert_int_equal(sy_moe_locations(NULL, &c.args.locations), SY_ERR_NULL);
+    assert_int_equal(sy_moe_locations(ctx, NULL), SY_ERR_NULL);
+    assert_string_not_equal(sy_ctx_error(ctx), "");
+    assert_int_equal(sy_moe_locations_query(NULL, &c.args.locations, &q), SY_ERR_NULL);
+    assert_int_equal(sy_moe_locations_query(ctx, NULL, &q), SY_ERR_NULL);
+    assert_int_equal(sy_moe_locations_query(ctx, &c.args.locations, NULL), SY_ERR_NULL);
+    expect_status(ctx, sy_moe_locations(ctx, &c.args.locations), SY_OK);
+    assert_string_equal(sy_ctx_error(ctx), "");
+    test_call_free(&c);
+    sy_ctx_destroy(ctx);
+}
+
+static void pinned_host_memory_is_host_memory(void **state)
+{
+    (void)state;
+    test_accepts_pinned(make);
+}
+
+static void adjacent_tensors_do_not_overlap(void **state)
+{
+    (void)state;
+    test_accepts_adjacent(make);
+}
+
+static void one_array_for_both(struct test_call *c)
+{
+    test_call_tensor(c, "importance")->t.data = test_call_tensor(c, "indices")->mem;
+}
+
+static void inputs_may_overlap(void **state)
+{
+    (void)state;
+    test_accepts(make, one_array_for_both);
+}
+
+/* The most a call may have: one entry less than the first that is refused. */
+static void query_answers_from_shapes(void **state)
+{
+    (void)state;
+    int64_t shape[] = {1, INT32_MAX};
+    const DLTensor indices = sy_tensor(NULL, SY_I32, 2, shape);
+    sy_query q;
+    sy_ctx *ctx = test_ctx(2, NULL);
+    expect_status(
+        ctx, sy_moe_locations_query(ctx, &(sy_moe_locations_args){.indices = &indices, .num_experts = 8}, &q),
+        SY_OK);
+    assert_true(q.rows == INT32_MAX);
+    assert_int_equal(q.slots, 0);
+    assert_in_range(q.workspace_bytes, 1, 4096);
+    sy_ctx_destroy(ctx);
+}
+
+int main(void)
+{
+    struct test_list list = {0};
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        test_add(&list, rows[i].name, refused, (void *)&rows[i]);
+        if (rows[i].query)
+            test_add(&list, test_name("query: %s", rows[i].name), query_refused, (void *)&rows[i]);
+    }
+    for (size_t i = 0; i < COUNT_OF(paper_rows); i++)
+        test_add(&list, test_name("query: %s", paper_rows[i].name), query_refused, (void *)&paper_rows[i]);
+    for (size_t i = 0; i + 1 < COUNT_OF(ladder); i++)
+        test_add(&list, test_name("%s is told before all later faults", ladder[i].name), wins,
+                 (void *)&ladder[i]);
+    test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
+    test_add(&list, "pinned_host_memory_is_host_memory", pinned_host_memory_is_host_memory, NULL);
+    test_add(&list, "adjacent_tensors_do_not_overlap", adjacent_tensors_do_not_overlap, NULL);
+    test_add(&list, "inputs_may_overlap", inputs_may_overlap, NULL);
+    test_add(&list, "query_answers_from_shapes", query_answers_from_shapes, NULL);
+    return test_run(&list, "bad_moe_locations");
+}

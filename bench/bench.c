@@ -3,7 +3,7 @@
  */
 #include "report.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -115,6 +115,14 @@ static int take_text(struct request *request, const char *text)
     return EXIT_DONE;
 }
 
+static int take_format(struct bench *bench, const struct report_format *format)
+{
+    if (bench->format && bench->format != format)
+        return usage_error("bench", "--json and --markdown do not go together");
+    bench->format = format;
+    return EXIT_DONE;
+}
+
 static int take_option(struct bench *bench, struct request *request, struct common *common,
                        struct arg_list *list, const struct arg *arg)
 {
@@ -122,14 +130,28 @@ static int take_option(struct bench *bench, struct request *request, struct comm
     if (arg_is(arg, "shape"))
         return take_text(request, arg_value(list, arg));
     if (arg_is(arg, "json") && !arg->value)
-        bench->as_json = true;
-    else if (arg_is(arg, "quick") && !arg->value)
+        return take_format(bench, &report_json);
+    if (arg_is(arg, "markdown") && !arg->value)
+        return take_format(bench, &report_markdown);
+    if (arg_is(arg, "quick") && !arg->value)
         bench->quick = true;
     else if (arg_is(arg, "list") && !arg->value)
         request->list = true;
     else if (!common_option(common, list, arg, &code))
         return usage_error("bench", "bench has no option --%.*s", arg->length, arg->text);
     return code;
+}
+
+/* The command line again, so that it can be pasted into a shell. */
+static void remember_command(struct bench *bench, const struct arg_list *list)
+{
+    char *const text = bench->command;
+    size_t used = (size_t)snprintf(text, sizeof bench->command, "switchyard");
+    for (int i = 1; i < list->count && used < sizeof bench->command; i++) {
+        const char *const word = list->texts[i];
+        const bool plain = word[strcspn(word, " \t\n'\"\\$&|;<>()[]{}*?!~#`")] == '\0';
+        used += (size_t)snprintf(text + used, sizeof bench->command - used, plain ? " %s" : " '%s'", word);
+    }
 }
 
 /* A text that matches nothing is a typing error, beside others that match too. */
@@ -152,9 +174,9 @@ static int run_all(struct bench *bench, const struct request *request)
     bench->machine = bench_machine();
     if (!bench_limits(&bench->arena, bench->threads, bench->quick ? 3 : 15, &bench->limits))
         return plain_error("bench: not enough memory");
-    report_head(bench);
+    bench->format->head(bench);
     each_case(bench, request, run_case);
-    report_end(bench);
+    bench->format->end(bench);
     bench_arena_free(&bench->arena);
     return bench->failures > 0 ? EXIT_REFUSED : EXIT_DONE;
 }
@@ -164,13 +186,16 @@ int command_bench(struct common *common, struct arg_list *list)
     struct bench bench = {.op_width = (int)strlen("operator")};
     struct request request = {.n_ops = 0};
     int code = EXIT_DONE;
+    remember_command(&bench, list);
     for (struct arg arg = arg_next(list); arg.kind != ARG_END && code == EXIT_DONE; arg = arg_next(list))
         code = arg.kind == ARG_WORD ? take_op(&request, arg.text)
                                     : take_option(&bench, &request, common, list, &arg);
     if (code != EXIT_DONE)
         return code;
-    if (request.list && bench.as_json)
-        return usage_error("bench", "--list and --json do not go together");
+    if (request.list && bench.format)
+        return usage_error("bench", "--list does not go together with --json or --markdown");
+    if (!bench.format)
+        bench.format = &report_text;
     if (request.n_ops == 0) {
         memcpy(request.ops, bench_ops, sizeof request.ops);
         request.n_ops = N_OPS;

@@ -83,7 +83,9 @@ int64_t bench_sets(size_t bytes_of_one);
 struct bench {
     sy_ctx *ctx;
     int threads;
-    bool quick, as_json;
+    bool quick;
+    const struct report_format *format;
+    char command[256]; /* as it was typed */
     struct bench_arena arena;
     struct bench_limits limits;
     struct bench_machine machine;

@@ -1,5 +1,6 @@
 /*
- * What the measuring hands to the printing.
+ * What the measuring hands to the printing. A format is a row of functions: a table for people, one JSON object
+ * for programs, a Markdown table for documents.
  */
 #ifndef SWITCHYARD_BENCH_REPORT_H
 #define SWITCHYARD_BENCH_REPORT_H
@@ -11,12 +12,31 @@ struct bench_times {
     double run, spread, limit, plain;
 };
 
+struct report_format {
+    void (*head)(struct bench *bench);
+    void (*row)(struct bench *bench, const struct bench_case *subject, const struct bench_times *times);
+    void (*failure)(struct bench *bench, const char *op, const char *shape, const char *reason);
+    void (*end)(struct bench *bench);
+};
+
+extern const struct report_format report_text, report_json, report_markdown;
+
 /* One line on stderr, when that is a terminal, until the next row takes its place. */
 void report_progress(struct bench *bench, const char *op, const char *shape);
 
-void report_head(struct bench *bench);
+/* Through the format of the run, on a line that progress has left. */
 void report_row(struct bench *bench, const struct bench_case *subject, const struct bench_times *times);
 void report_failure(struct bench *bench, const char *op, const char *shape, const char *reason);
-void report_end(struct bench *bench);
+
+/* ---- Said alike in several formats --------------------------------------------------------------------- */
+
+const char *report_limit_name(const struct bench_work *limit); /* "read", "copy", "copy+fill" */
+double report_rate(const struct bench_case *subject, const struct bench_times *times); /* bytes per second */
+double report_share(const struct bench_case *subject,
+                    const struct bench_times *times); /* of the limit's rate */
+
+void report_print_machine(const struct bench *bench); /* "Arm Neoverse-V1, 2 CPUs, last-level cache 32 MiB" */
+void report_print_limits(const struct bench *bench);  /* "copy 90.5 GB/s (read and written), fill ..."      */
+void report_print_count(const struct bench *bench);   /* "24 cases checked against a plain loop, 0 wrong"   */
 
 #endif

@@ -62,6 +62,7 @@ static const struct {
      "  --list            list operator and shape of the cases, run none\n"
      "  --quick           small shapes, few repetitions\n"
      "  --json            one JSON object\n"
+     "  --markdown        a table to paste into a document, with what is needed to judge or repeat it\n"
      "  --threads N       most threads; default: all\n"
      "  --isa NAME        kernel table, see: switchyard info\n"
      "\n"

@@ -16,6 +16,7 @@ class Bench(CliTest):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         report = json.loads(done.stdout)
         self.assertTrue(report["pass"] and report["quick"])
+        self.assertEqual(report["command"], "switchyard bench --quick --json --threads 2")
         self.assertEqual(report["threads"], 2)
         self.assertRegex(report["date"], r"\A20\d\d-\d\d-\d\d\Z")
         self.assertEqual({case["op"] for case in report["cases"]}, set(OPERATORS))
@@ -49,8 +50,28 @@ class Bench(CliTest):
         self.assertNotIn("moe_permute", done.stdout)
         self.assertIn("0 wrong", done.stdout)
 
+    def test_markdown(self):
+        done = self.cli("bench", "kv_gather", "moe_permute", "--quick", "--markdown", "--threads", 2, "--shape", "S=16",
+                        "--shape=bf16 T")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        head, limits, table, end = done.stdout.rstrip("\n").split("\n\n")
+        info = json.loads(self.cli("info", "--json").stdout)
+        self.assertRegex(head, rf"\Aswitchyard {info['version']}, kernel table `{info['isa']}`, 2 threads, cold buffers, "
+                               r"quick\. [^\n]*\d+ CPUs?\b[^\n]*\. \d{4}-\d\d-\d\d, `switchyard bench kv_gather "
+                               r"moe_permute --quick --markdown --threads 2 --shape S=16 '--shape=bf16 T'`\.\Z")
+        self.assertRegex(limits, r"\ALimits, cold: copy [^\n]+ streams per thread\)[^\n]*\.\Z")
+        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+        self.assertEqual(rows[0], ["operator", "shape", "time", "spread", "rate", "x limit", "plain loop"])
+        self.assertEqual(rows[1], ["---"] * 7)
+        self.assertEqual([row[0] for row in rows[2:]], ["kv_gather", "moe_permute", "moe_permute"])
+        for row in rows[2:]:
+            self.assertEqual(len(row), 7)
+            self.assertRegex(row[2], r"\A[\d.]+ (us|ms|s)\Z")
+            self.assertRegex(row[5], r"\A[\d.]+ copy\Z")
+        self.assertEqual(end, "3 cases checked against a plain loop, 0 wrong.")
+
     def test_usage(self):
-        for arguments, says in ((("nope",), "nope"), (("--fast",), "--fast"), (("--threads", "x"), "--threads")):
+        for arguments, says in ((("--json", "--markdown"), "do not go together"), (("nope",), "nope"), (("--fast",), "--fast"), (("--threads", "x"), "--threads")):
             done = self.cli("bench", *arguments)
             self.assert_usage(done.returncode, done.stderr, says)
 
@@ -97,7 +118,7 @@ class Cases(CliTest):
     def test_usage(self):
         many = ["--shape=a"] * 17
         for arguments, says in ((("--shape",), "--shape needs a text"), (("--shape=",), "--shape needs a text"),
-                                (many, "more than 16 times"), (("--list", "--json"), "do not go together"),
+                                (many, "more than 16 times"), (("--list", "--json"), "does not go together"),
                                 (("sample", "sample"), "sample is named twice"), (("--list=1",), "--list")):
             done = self.cli("bench", *arguments)
             self.assert_usage(done.returncode, done.stderr, says)

@@ -1,0 +1,46 @@
+/*
+ * The table for people.
+ */
+#include "report.h"
+
+#include <stdio.h>
+
+static void head(struct bench *bench)
+{
+    printf("switchyard %s, kernels %s, %d thread%s, cold buffers%s\n", sy_version(), sy_ctx_isa(bench->ctx),
+           bench->threads, bench->threads == 1 ? "" : "s", bench->quick ? ", quick" : "");
+    report_print_machine(bench);
+    printf("\nlimits, cold: ");
+    report_print_limits(bench);
+    printf("\n\n%-*s  %-*s %9s %5s  %9s %12s  %-17s %8s  %s\n", bench->op_width, "operator",
+           bench->shape_width, "shape", "time", "+-", "bytes", "rate", "share of limit", "x limit",
+           "plain loop");
+}
+
+static void row(struct bench *bench, const struct bench_case *subject, const struct bench_times *times)
+{
+    char share[24], bytes[24];
+    const double percent = 100 * report_share(subject, times);
+    snprintf(share, sizeof share, "%.*f%% of %s", percent < 10 ? 1 : 0, percent,
+             report_limit_name(&subject->limit));
+    snprintf(bytes, sizeof bytes, "%.4g MB", subject->bytes * 1e-6);
+    printf("%-*s  %-*s %9s %4.0f%%  %9s %7.1f GB/s  %-17s %6.2f x  %9s (%.1f x)\n", bench->op_width,
+           subject->op, bench->shape_width, subject->shape, bench_time(times->run).text, 100 * times->spread,
+           bytes, report_rate(subject, times) * 1e-9, share, times->run / times->limit,
+           bench_time(times->plain).text, times->plain / times->run);
+}
+
+/* The line on stderr has said it. */
+static void failure(struct bench *bench, const char *op, const char *shape, const char *reason)
+{
+    (void)bench, (void)op, (void)shape, (void)reason;
+}
+
+static void end(struct bench *bench)
+{
+    printf("\n");
+    report_print_count(bench);
+    printf("\n");
+}
+
+const struct report_format report_text = {head, row, failure, end};

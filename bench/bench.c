@@ -135,6 +135,10 @@ static int take_option(struct bench *bench, struct request *request, struct comm
         return take_format(bench, &report_markdown);
     if (arg_is(arg, "quick") && !arg->value)
         bench->quick = true;
+    else if (arg_is(arg, "cold") && !arg->value)
+        bench->cold = true;
+    else if (arg_is(arg, "warm") && !arg->value)
+        bench->warm = true;
     else if (arg_is(arg, "list") && !arg->value)
         request->list = true;
     else if (!common_option(common, list, arg, &code))
@@ -196,6 +200,7 @@ int command_bench(struct common *common, struct arg_list *list)
         return usage_error("bench", "--list does not go together with --json or --markdown");
     if (!bench.format)
         bench.format = &report_text;
+    bench.cold = bench.cold || !bench.warm;
     if (request.n_ops == 0) {
         memcpy(request.ops, bench_ops, sizeof request.ops);
         request.n_ops = N_OPS;

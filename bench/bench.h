@@ -33,6 +33,7 @@ struct bench_arena {
     unsigned char *from, *to;
     size_t bytes, at;
     int reader; /* index of the streams a read follows */
+    bool stay;  /* always the same place: warm */
 };
 
 /* Bytes per second on all threads, through cold memory; a copy counts what it reads and what it writes. */
@@ -47,7 +48,7 @@ void bench_arena_free(struct bench_arena *arena);
 /* Measures the machine, medians of `turns`, and lets the arena read with the best streams. False: no memory. */
 bool bench_limits(struct bench_arena *arena, int threads, int turns, struct bench_limits *limits);
 
-/* Does the work on `threads` threads, at the next place of the arena. Seconds. */
+/* Does the work on `threads` threads, at the next place of the arena unless it stays. Seconds. */
 double bench_limit_seconds(struct bench_arena *arena, const struct bench_work *work, int threads);
 
 /* Bytes the limit moves, reads and writes together. */
@@ -83,7 +84,7 @@ int64_t bench_sets(size_t bytes_of_one);
 struct bench {
     sy_ctx *ctx;
     int threads;
-    bool quick;
+    bool quick, cold, warm; /* which buffers are asked for: one or both */
     const struct report_format *format;
     char command[256]; /* as it was typed */
     struct bench_arena arena;

@@ -178,6 +178,8 @@ static double timed(void (*work)(const struct span *), struct bench_arena *arena
 
 double bench_limit_seconds(struct bench_arena *arena, const struct bench_work *work, int threads)
 {
+    if (arena->stay)
+        arena->at = 0;
     return timed(copy_span, arena, work->copy_bytes, threads) +
            timed(fill_span, arena, work->fill_bytes, threads) +
            timed(readers[arena->reader], arena, work->read_bytes, threads);

@@ -10,49 +10,62 @@ enum { MOST_TURNS = 15 };
 /* One timed sample lasts at least this long: shorter calls are repeated within it. */
 static const double least_seconds = 200e-6;
 
-static double time_run(struct bench *bench, const struct bench_case *subject, int inner, int64_t *turn)
+/* Cold, every call meets the next buffers. Warm, always the same, and a call that is not timed goes first: what
+   ran in between has left other things in the caches. */
+static double time_run(struct bench *bench, const struct bench_case *subject, bool warm, int inner,
+                       int64_t *turn)
 {
+    if (warm)
+        subject->run(bench->ctx, subject->state, *turn);
     const double begin = bench_now();
     for (int i = 0; i < inner; i++)
-        subject->run(bench->ctx, subject->state, (*turn)++);
+        subject->run(bench->ctx, subject->state, warm ? *turn : (*turn)++);
     return (bench_now() - begin) / inner;
 }
 
-static double time_limit(struct bench *bench, const struct bench_case *subject, int inner)
+static double time_limit(struct bench *bench, const struct bench_case *subject, bool warm, int inner)
 {
     double sum = 0;
+    bench->arena.stay = warm;
+    if (warm)
+        bench_limit_seconds(&bench->arena, &subject->limit, bench->threads);
     for (int i = 0; i < inner; i++)
         sum += bench_limit_seconds(&bench->arena, &subject->limit, bench->threads);
     return sum / inner;
 }
 
-/* Operator and limit take turns, so that a slow moment of the machine meets both. */
-static struct bench_times measure(struct bench *bench, const struct bench_case *subject)
+/* The plain loop may take seconds where the operator takes milliseconds: then once is enough. */
+static double time_plain(struct bench *bench, const struct bench_case *subject, bool warm, int64_t turn)
 {
-    struct bench_times times = {0};
+    enum { MOST = 3 };
+    double seconds[MOST];
+    int n = 0;
+    do {
+        const double begin = bench_now();
+        subject->plain(subject->state, warm ? turn : turn++);
+        seconds[n++] = bench_now() - begin;
+    } while (n < MOST && !bench->quick && seconds[0] < 0.2);
+    return bench_median(seconds, n);
+}
+
+/* Operator and limit take turns, so that a slow moment of the machine meets both. */
+static struct bench_times measure(struct bench *bench, const struct bench_case *subject, bool warm)
+{
+    struct bench_times times = {.warm = warm};
     double run[MOST_TURNS], limit[MOST_TURNS];
-    int64_t turn = 1;
-    const double once = time_run(bench, subject, 1, &turn);
-    const double seconds = fmax(once, 1e-7);
+    int64_t turn = 1; /* 0 is the checked one */
+    const double seconds = fmax(time_run(bench, subject, warm, 1, &turn), 1e-7);
     const int inner = seconds >= least_seconds ? 1 : (int)(least_seconds / seconds) + 1;
     const int turns = bench->quick ? 3 : seconds > 0.5 ? 5 : MOST_TURNS;
-    time_limit(bench, subject, 1);
+    time_limit(bench, subject, warm, 1);
     for (int i = 0; i < turns; i++) {
-        run[i] = time_run(bench, subject, inner, &turn);
-        limit[i] = time_limit(bench, subject, inner);
+        run[i] = time_run(bench, subject, warm, inner, &turn);
+        limit[i] = time_limit(bench, subject, warm, inner);
     }
     times.run = bench_median(run, turns);
     times.limit = bench_median(limit, turns);
     times.spread = (run[turns * 3 / 4] - run[turns / 4]) / times.run;
-    /* The plain loop may take seconds where the operator takes milliseconds: then once is enough. */
-    double plain[3];
-    int n_plain = 0;
-    do {
-        const double begin = bench_now();
-        subject->plain(subject->state, ++turn);
-        plain[n_plain++] = bench_now() - begin;
-    } while (n_plain < 3 && !bench->quick && plain[0] < 0.2);
-    times.plain = bench_median(plain, n_plain);
+    times.plain = time_plain(bench, subject, warm, turn);
     return times;
 }
 
@@ -82,6 +95,9 @@ void bench_measure(struct bench *bench, const struct bench_case *subject)
         report_failure(bench, subject->op, subject->shape, wrong);
         return;
     }
-    const struct bench_times times = measure(bench, subject);
-    report_row(bench, subject, &times);
+    for (int warm = 0; warm < 2; warm++)
+        if (warm ? bench->warm : bench->cold) {
+            const struct bench_times times = measure(bench, subject, warm);
+            report_row(bench, subject, &times);
+        }
 }

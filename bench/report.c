@@ -62,6 +62,18 @@ double report_share(const struct bench_case *subject, const struct bench_times *
     return report_rate(subject, times) * times->limit / bench_work_bytes(&subject->limit);
 }
 
+bool report_names_buffers(const struct bench *bench)
+{
+    return bench->cold && bench->warm;
+}
+
+const char *report_buffers(const struct bench *bench)
+{
+    if (report_names_buffers(bench))
+        return "cold and warm";
+    return bench->warm ? "warm" : "cold";
+}
+
 /* As far as it is known. */
 void report_print_machine(const struct bench *bench)
 {

@@ -10,6 +10,7 @@
 /* Seconds, medians; spread is the distance of the quartiles as a share of the median. */
 struct bench_times {
     double run, spread, limit, plain;
+    bool warm;
 };
 
 struct report_format {
@@ -34,6 +35,9 @@ const char *report_limit_name(const struct bench_work *limit); /* "read", "copy"
 double report_rate(const struct bench_case *subject, const struct bench_times *times); /* bytes per second */
 double report_share(const struct bench_case *subject,
                     const struct bench_times *times); /* of the limit's rate */
+
+const char *report_buffers(const struct bench *bench); /* "cold", "warm", "cold and warm" */
+bool report_names_buffers(const struct bench *bench);  /* in every row: only when both are asked for */
 
 void report_print_machine(const struct bench *bench); /* "Arm Neoverse-V1, 2 CPUs, last-level cache 32 MiB" */
 void report_print_limits(const struct bench *bench);  /* "copy 90.5 GB/s (read and written), fill ..."      */

@@ -56,6 +56,7 @@ static void row(struct bench *bench, const struct bench_case *subject, const str
     emit_begin(json, NULL, '{');
     emit_string(json, "op", subject->op);
     emit_string(json, "shape", subject->shape);
+    emit_string(json, "buffers", times->warm ? "warm" : "cold");
     emit_bool(json, "checked", true);
     emit_number(json, "seconds", times->run);
     emit_number(json, "spread", times->spread);

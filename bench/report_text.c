@@ -7,14 +7,15 @@
 
 static void head(struct bench *bench)
 {
-    printf("switchyard %s, kernels %s, %d thread%s, cold buffers%s\n", sy_version(), sy_ctx_isa(bench->ctx),
-           bench->threads, bench->threads == 1 ? "" : "s", bench->quick ? ", quick" : "");
+    printf("switchyard %s, kernels %s, %d thread%s, %s buffers%s\n", sy_version(), sy_ctx_isa(bench->ctx),
+           bench->threads, bench->threads == 1 ? "" : "s", report_buffers(bench),
+           bench->quick ? ", quick" : "");
     report_print_machine(bench);
     printf("\nlimits, cold: ");
     report_print_limits(bench);
-    printf("\n\n%-*s  %-*s %9s %5s  %9s %12s  %-17s %8s  %s\n", bench->op_width, "operator",
-           bench->shape_width, "shape", "time", "+-", "bytes", "rate", "share of limit", "x limit",
-           "plain loop");
+    printf("\n\n%-*s  %-*s %s%9s %5s  %9s %12s  %-17s %8s  %s\n", bench->op_width, "operator",
+           bench->shape_width, "shape", report_names_buffers(bench) ? "buffers " : "", "time", "+-", "bytes",
+           "rate", "share of limit", "x limit", "plain loop");
 }
 
 static void row(struct bench *bench, const struct bench_case *subject, const struct bench_times *times)
@@ -24,10 +25,11 @@ static void row(struct bench *bench, const struct bench_case *subject, const str
     snprintf(share, sizeof share, "%.*f%% of %s", percent < 10 ? 1 : 0, percent,
              report_limit_name(&subject->limit));
     snprintf(bytes, sizeof bytes, "%.4g MB", subject->bytes * 1e-6);
-    printf("%-*s  %-*s %9s %4.0f%%  %9s %7.1f GB/s  %-17s %6.2f x  %9s (%.1f x)\n", bench->op_width,
-           subject->op, bench->shape_width, subject->shape, bench_time(times->run).text, 100 * times->spread,
-           bytes, report_rate(subject, times) * 1e-9, share, times->run / times->limit,
-           bench_time(times->plain).text, times->plain / times->run);
+    const char *const buffers = times->warm ? " warm   " : " cold   ";
+    printf("%-*s  %-*s%s %9s %4.0f%%  %9s %7.1f GB/s  %-17s %6.2f x  %9s (%.1f x)\n", bench->op_width,
+           subject->op, bench->shape_width, subject->shape, report_names_buffers(bench) ? buffers : "",
+           bench_time(times->run).text, 100 * times->spread, bytes, report_rate(subject, times) * 1e-9, share,
+           times->run / times->limit, bench_time(times->plain).text, times->plain / times->run);
 }
 
 /* The line on stderr has said it. */

@@ -60,6 +60,8 @@ static const struct {
      "Options:\n"
      "  --shape TEXT      only cases whose shape holds TEXT, in any case of letters; may be repeated\n"
      "  --list            list operator and shape of the cases, run none\n"
+     "  --cold            buffers that rotate through more than the caches hold; the default\n"
+     "  --warm            the same buffers every time, for the limit too; --cold --warm: a row for each\n"
      "  --quick           small shapes, few repetitions\n"
      "  --json            one JSON object\n"
      "  --markdown        a table to paste into a document, with what is needed to judge or repeat it\n"

@@ -2,6 +2,7 @@
 import json
 import os
 import pty
+import re
 import subprocess
 import unittest
 
@@ -69,6 +70,22 @@ class Bench(CliTest):
             self.assertRegex(row[2], r"\A[\d.]+ (us|ms|s)\Z")
             self.assertRegex(row[5], r"\A[\d.]+ copy\Z")
         self.assertEqual(end, "3 cases checked against a plain loop, 0 wrong.")
+
+    def test_buffers(self):
+        """Cold by default, warm by name, both by both names; the head says which, and so do rows of both."""
+        for options, says, rows in (((), "cold", ["cold"]), (("--cold",), "cold", ["cold"]), (("--warm",), "warm", ["warm"]),
+                                    (("--warm", "--cold"), "cold and warm", ["cold", "warm"])):
+            arguments = ("bench", "kv_gather", "--quick", "--shape", "S=16", *options)
+            report = json.loads(self.cli(*arguments, "--json").stdout)
+            self.assertEqual([case["buffers"] for case in report["cases"]], rows)
+            text = self.cli(*arguments).stdout
+            self.assertIn(f" threads, {says} buffers, quick\n", text.replace("1 thread,", "1 threads,"))
+            self.assertEqual(re.findall(r"S=16 +(cold|warm) ", text), rows if len(rows) == 2 else [])
+            self.assertIn("1 case checked", text)
+            head, _, table, _ = self.cli(*arguments, "--markdown").stdout.split("\n\n")
+            self.assertIn(f", {says} buffers, ", head)
+            self.assertEqual(re.findall(r"S=16 \| (cold|warm) \|", table), rows if len(rows) == 2 else [])
+            self.assertEqual({line.count("|") for line in table.splitlines()}, {9 if len(rows) == 2 else 8})
 
     def test_usage(self):
         for arguments, says in ((("--json", "--markdown"), "do not go together"), (("nope",), "nope"), (("--fast",), "--fast"), (("--threads", "x"), "--threads")):

@@ -73,6 +73,10 @@ double bench_normal(uint64_t *state);          /* mean 0, deviation 1           
 void *bench_alloc(size_t count, size_t bytes); /* touched, zero, 64-byte aligned; NULL: no room */
 void bench_fill_random(void *data, size_t bytes, uint64_t seed);
 
+/* Round to nearest even; for numbers a half can hold. */
+float bench_f16_to_float(uint16_t bits);
+uint16_t bench_f16_from_float(float value);
+
 /* k distinct experts per token, some more popular than others; map is [tokens, experts] and zeroed. */
 void bench_route(uint8_t *map, int64_t tokens, int64_t experts, int64_t k, uint64_t seed);
 

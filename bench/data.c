@@ -94,3 +94,26 @@ void bench_route(uint8_t *map, int64_t tokens, int64_t experts, int64_t k, uint6
             map[t * experts + e] = 1;
         }
 }
+
+/* ---- Half precision ------------------------------------------------------------------------------------ */
+
+/* The bits of a half, taken as those of a float, are too small by 2^112; the product is exact. */
+float bench_f16_to_float(uint16_t bits)
+{
+    const uint32_t wide = (uint32_t)(bits & 0x7fffu) << 13;
+    float size;
+    memcpy(&size, &wide, sizeof size);
+    size *= 0x1p112f;
+    return bits & 0x8000u ? -size : size;
+}
+
+uint16_t bench_f16_from_float(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000u);
+    bits &= 0x7fffffffu;
+    if (bits < 0x38800000u) /* below 2^-14 a half counts in steps of 2^-24 */
+        return (uint16_t)(sign | (uint16_t)nearbyint(fabs((double)value) * 0x1p24));
+    return (uint16_t)(sign | (uint16_t)((bits + 0xfffu + (bits >> 13 & 1u) - 0x38000000u) >> 13));
+}

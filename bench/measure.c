@@ -5,10 +5,26 @@
 
 #include <math.h>
 
-enum { MOST_TURNS = 15 };
+enum { LEAST_TURNS = 15, MOST_TURNS = 101 };
 
 /* One timed sample lasts at least this long: shorter calls are repeated within it. */
 static const double least_seconds = 200e-6;
+
+static int repeats_within(double seconds)
+{
+    return seconds >= least_seconds ? 1 : (int)(least_seconds / fmax(seconds, 1e-8)) + 1;
+}
+
+/* Short samples are the ones a busy machine disturbs, and the cheap ones: they get more turns, about 60 ms. */
+static int turns_for(const struct bench *bench, double seconds)
+{
+    if (bench->quick)
+        return 3;
+    if (seconds > 0.5)
+        return 5;
+    const int turns = (int)(60e-3 / fmax(seconds, least_seconds));
+    return turns < LEAST_TURNS ? LEAST_TURNS : turns > MOST_TURNS ? MOST_TURNS : turns;
+}
 
 /* Cold, every call meets the next buffers. Warm, always the same, and a call that is not timed goes first: what
    ran in between has left other things in the caches. */
@@ -37,14 +53,19 @@ static double time_limit(struct bench *bench, const struct bench_case *subject, 
 /* The plain loop may take seconds where the operator takes milliseconds: then once is enough. */
 static double time_plain(struct bench *bench, const struct bench_case *subject, bool warm, int64_t turn)
 {
-    enum { MOST = 3 };
+    enum { MOST = 5 };
     double seconds[MOST];
-    int n = 0;
+    int n = 0, inner = 1;
     do {
         const double begin = bench_now();
-        subject->plain(subject->state, warm ? turn : turn++);
-        seconds[n++] = bench_now() - begin;
-    } while (n < MOST && !bench->quick && seconds[0] < 0.2);
+        for (int i = 0; i < inner; i++)
+            subject->plain(subject->state, warm ? turn : turn++);
+        seconds[n] = (bench_now() - begin) / inner;
+        if (n == 0 && inner == 1 && seconds[0] < least_seconds)
+            inner = repeats_within(seconds[0]); /* again, and this one counts */
+        else
+            n++;
+    } while (n < (bench->quick ? 1 : MOST) && (n == 0 || seconds[0] < 0.1));
     return bench_median(seconds, n);
 }
 
@@ -54,14 +75,14 @@ static struct bench_times measure(struct bench *bench, const struct bench_case *
     struct bench_times times = {.warm = warm};
     double run[MOST_TURNS], limit[MOST_TURNS];
     int64_t turn = 1; /* 0 is the checked one */
-    const double seconds = fmax(time_run(bench, subject, warm, 1, &turn), 1e-7);
-    const int inner = seconds >= least_seconds ? 1 : (int)(least_seconds / seconds) + 1;
-    const int turns = bench->quick ? 3 : seconds > 0.5 ? 5 : MOST_TURNS;
+    const double seconds = time_run(bench, subject, warm, 1, &turn);
+    const int inner = repeats_within(seconds), turns = turns_for(bench, seconds);
     time_limit(bench, subject, warm, 1);
     for (int i = 0; i < turns; i++) {
         run[i] = time_run(bench, subject, warm, inner, &turn);
         limit[i] = time_limit(bench, subject, warm, inner);
     }
+    times.turns = turns;
     times.run = bench_median(run, turns);
     times.limit = bench_median(limit, turns);
     times.spread = (run[turns * 3 / 4] - run[turns / 4]) / times.run;

@@ -13,7 +13,8 @@ struct shape {
 };
 
 static const struct shape full[] = {
-    {4096, 64, 8, 2048}, {4096, 256, 8, 7168}, {4096, 8, 2, 4096}, {128, 64, 8, 2048}, {1, 64, 8, 2048},
+    {4096, 64, 8, 2048}, {4096, 256, 8, 7168}, {4096, 8, 2, 4096}, {128, 64, 8, 2048},
+    {64, 64, 8, 2048},   {16, 64, 8, 2048},    {1, 64, 8, 2048},
 };
 static const struct shape quick[] = {{512, 64, 8, 1024}, {1, 64, 8, 2048}};
 enum { N_FULL = sizeof full / sizeof *full, N_QUICK = sizeof quick / sizeof *quick };

@@ -10,6 +10,7 @@
 /* Seconds, medians; spread is the distance of the quartiles as a share of the median. */
 struct bench_times {
     double run, spread, limit, plain;
+    int turns;
     bool warm;
 };
 

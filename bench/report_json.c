@@ -60,6 +60,7 @@ static void row(struct bench *bench, const struct bench_case *subject, const str
     emit_bool(json, "checked", true);
     emit_number(json, "seconds", times->run);
     emit_number(json, "spread", times->spread);
+    emit_integer(json, "turns", times->turns);
     emit_number(json, "bytes", subject->bytes);
     emit_number(json, "gb_per_s", report_rate(subject, times) * 1e-9);
     emit_string(json, "limit", report_limit_name(&subject->limit));

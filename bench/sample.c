@@ -11,17 +11,31 @@
 #include "cli/number.h"
 
 static const struct sample_shape full[] = {
-    {48, 131072, false, false, 0, 1, false},    {48, 131072, false, false, 50, 1, true},
-    {48, 131072, false, false, 50, 0.9f, true}, {48, 131072, false, false, 0, 0.9f, true},
-    {48, 131072, false, true, 0, 0.9f, true},   {1, 128256, false, false, 50, 0.9f, true},
-    {64, 32000, false, false, 50, 0.9f, true},  {48, 131072, true, false, 0, 1, false},
-    {48, 131072, true, false, 50, 1, true},     {48, 131072, true, false, 50, 0.9f, true},
-    {48, 131072, true, false, 0, 0.9f, true},
+    {48, 131072, .noise = SAMPLE_GREEDY},
+    {48, 131072, .top_k = 50, .noise = SAMPLE_DRAW},
+    {48, 131072, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW},
+    {48, 131072, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_Q_LIST},
+    {48, 131072, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_Q_VOCAB},
+    {48, 131072, .top_k = 1024, .top_p = 0.9f, .noise = SAMPLE_DRAW},
+    {48, 131072, .top_p = 0.9f, .noise = SAMPLE_DRAW},
+    {48, 131072, .flat = true, .top_p = 0.9f, .noise = SAMPLE_DRAW},
+    {48, 131072, .noise = SAMPLE_DRAW},
+    {1, 128256, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW},
+    {2, 128256, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW},
+    {8, 151936, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW},
+    {64, 32000, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW},
+    {48, 131072, .wide = true, .noise = SAMPLE_GREEDY},
+    {48, 131072, .wide = true, .top_k = 50, .noise = SAMPLE_DRAW},
+    {48, 131072, .wide = true, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW},
+    {48, 131072, .wide = true, .top_p = 0.9f, .noise = SAMPLE_DRAW},
 };
 static const struct sample_shape quick[] = {
-    {8, 32000, false, false, 0, 1, false},
-    {8, 32000, false, false, 50, 0.9f, true},
-    {4, 32000, true, true, 0, 0.9f, true},
+    {8, 32000, .noise = SAMPLE_GREEDY},
+    {8, 32000, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW},
+    {8, 32000, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_Q_LIST},
+    {8, 32000, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_Q_VOCAB},
+    {8, 32000, .noise = SAMPLE_DRAW},
+    {4, 32000, .wide = true, .flat = true, .top_p = 0.9f, .noise = SAMPLE_DRAW},
 };
 enum { N_FULL = sizeof full / sizeof *full, N_QUICK = sizeof quick / sizeof *quick };
 
@@ -30,8 +44,10 @@ static sy_status pick(sy_ctx *ctx, const struct sample_state *state, int64_t set
     const struct sample_shape *const s = &state->shape;
     return sy_sample(ctx, &(sy_sample_args){.logits = &state->views[set],
                                             .top_k = s->top_k > 0 ? &state->top_k_view : NULL,
-                                            .top_p = s->top_p < 1 ? &state->top_p_view : NULL,
-                                            .seed = s->draw ? &state->seed_view : NULL,
+                                            .top_p = s->top_p > 0 ? &state->top_p_view : NULL,
+                                            .q = state->q ? &state->q_view : NULL,
+                                            .q_order = s->noise == SAMPLE_Q_VOCAB ? SY_Q_VOCAB : SY_Q_LIST,
+                                            .seed = s->noise == SAMPLE_DRAW ? &state->seed_view : NULL,
                                             .token = &state->token_view,
                                             .kept = kept});
 }
@@ -58,10 +74,12 @@ static void release(struct sample_state *state)
     free(state->views);
     free(state->answers);
     free(state->list);
+    free(state->ranked);
     free(state->weights);
     free(state->token);
     free(state->alone);
     free(state->kept);
+    free(state->q);
 }
 
 static void make_row(const struct sample_shape *s, char *row, uint64_t *seed)
@@ -119,18 +137,34 @@ static bool prepare_sets(struct sample_state *state)
     return true;
 }
 
+/* Exponential noise, whose race picks a token with its probability. */
+static bool prepare_q(struct sample_state *state)
+{
+    const struct sample_shape *const s = &state->shape;
+    const size_t n = (size_t)(s->batch * s->vocab);
+    uint64_t seed = 37;
+    if (s->noise != SAMPLE_Q_LIST && s->noise != SAMPLE_Q_VOCAB)
+        return true;
+    state->q = bench_alloc(n, sizeof *state->q);
+    for (size_t i = 0; state->q && i < n; i++)
+        state->q[i] = (float)-log(1 - bench_unit(&seed));
+    state->q_view = sy_tensor(state->q, SY_F32, 2, state->logits_shape);
+    return state->q != NULL;
+}
+
 static bool prepare(struct sample_state *state)
 {
     const struct sample_shape *const s = &state->shape;
     const size_t batch = (size_t)s->batch, vocab = (size_t)s->vocab;
     state->answers = bench_alloc(batch, sizeof *state->answers);
     state->list = bench_alloc(vocab, sizeof *state->list);
+    state->ranked = bench_alloc(vocab, sizeof *state->ranked);
     state->weights = bench_alloc(vocab, sizeof *state->weights);
     state->token = bench_alloc(batch, sizeof *state->token);
     state->alone = bench_alloc(batch, sizeof *state->alone);
     state->kept = bench_alloc(batch, sizeof *state->kept);
-    if (!state->answers || !state->list || !state->weights || !state->token || !state->alone ||
-        !state->kept || !prepare_sets(state))
+    if (!state->answers || !state->list || !state->ranked || !state->weights || !state->token ||
+        !state->alone || !state->kept || !prepare_sets(state) || !prepare_q(state))
         return false;
     state->one_shape[0] = 1;
     state->flat_shape[0] = s->batch;
@@ -153,12 +187,17 @@ static const struct sample_shape *shape_at(int index)
 static void describe(int index, char *text, size_t bytes)
 {
     const struct sample_shape *const shape = shape_at(index);
-    char cuts[48] = " greedy";
-    if (shape->draw)
-        snprintf(cuts, sizeof cuts, "%s%s%s", shape->top_k > 0 ? " k=50" : "",
-                 shape->top_p < 1 ? " p=0.9" : "", shape->flat ? " flat" : "");
-    snprintf(text, bytes, "%s [%d,%d]%s", shape->wide ? "f32" : "bf16", (int)shape->batch, (int)shape->vocab,
-             cuts);
+    static const char *const noises[] = {" greedy", " draw", " q by list", " q by vocab"};
+    char top_k[16] = "", top_p[16] = "";
+    if (shape->top_k > 0)
+        snprintf(top_k, sizeof top_k, " k=%d", (int)shape->top_k);
+    if (shape->top_p > 0)
+        snprintf(top_p, sizeof top_p, " p=%g", (double)shape->top_p);
+    /* Filters mean a draw unless something else is said. */
+    const bool filtered = shape->top_k > 0 || shape->top_p > 0;
+    snprintf(text, bytes, "%s [%d,%d]%s%s%s%s", shape->wide ? "f32" : "bf16", (int)shape->batch,
+             (int)shape->vocab, top_k, top_p, shape->flat ? " flat" : "",
+             filtered && shape->noise == SAMPLE_DRAW ? "" : noises[shape->noise]);
 }
 
 static void run_case(struct bench *bench, int index, const char *name)

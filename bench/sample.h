@@ -8,12 +8,15 @@
 
 enum { SAMPLE_SEED = 42 };
 
+/* Greedy, one seeded draw, or noise from the caller, by place in the list or by token. */
+enum sample_noise { SAMPLE_GREEDY, SAMPLE_DRAW, SAMPLE_Q_LIST, SAMPLE_Q_VOCAB };
+
 struct sample_shape {
     int64_t batch, vocab;
     bool wide, flat; /* f32 instead of bf16; N(0,1) logits instead of language-model-like ones */
     int64_t top_k;   /* 0: off */
-    float top_p;     /* 1: off */
-    bool draw;       /* false: greedy */
+    float top_p;     /* 0: off */
+    enum sample_noise noise;
 };
 
 struct sample_candidate {
@@ -35,12 +38,14 @@ struct sample_state {
     DLTensor *views;
     struct sample_answer *answers;
     struct sample_candidate *list; /* [V] */
-    double *weights;               /* [V], by token; 0 for tokens that are no candidates */
+    double *ranked, *weights;      /* [V], by place in the list, and by token: 0 where it is no candidate */
     int64_t *token, *alone;        /* with and without the count of the kept */
     int32_t *kept;
     int64_t top_k[1], one_shape[1], logits_shape[2], flat_shape[1];
     uint64_t seed[1];
     float top_p[1];
+    float *q; /* [B,V], or NULL */
+    DLTensor q_view;
     DLTensor top_k_view, top_p_view, seed_view, token_view, kept_view;
 };
 

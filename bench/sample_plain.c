@@ -1,8 +1,8 @@
 /*
  * What sample must find, by a plain loop that does what the words say in double precision: the best k by
- * insertion or all by sorting, softmax, running sum, one draw inverted in index order. Its sums are not the
- * operator's integers, so where a cut or a draw falls within 1e-4 of a boundary both sides count as right; the
- * operator's own tests check the last bit.
+ * insertion or all by sorting, softmax, running sum; then one draw inverted in index order, or the largest
+ * weight beside its noise. Its sums are not the operator's integers, so where a cut or a draw falls within 1e-4
+ * of a boundary both sides count as right; the operator's own tests check the last bit.
  */
 #include "sample.h"
 
@@ -47,20 +47,36 @@ static int64_t best_k(const struct sample_state *state, int64_t row)
     return n;
 }
 
-static int64_t all_sorted(const struct sample_state *state, int64_t row)
+/* All tokens, in rank order where a cut needs it. */
+static int64_t all(const struct sample_state *state, int64_t row)
 {
     for (int64_t i = 0; i < state->shape.vocab; i++)
         state->list[i] = (struct sample_candidate){logit(state, row, i), (int32_t)i};
-    qsort(state->list, (size_t)state->shape.vocab, sizeof *state->list, by_rank);
+    if (state->shape.top_p > 0)
+        qsort(state->list, (size_t)state->shape.vocab, sizeof *state->list, by_rank);
     return state->shape.vocab;
 }
 
+/* Of the first n: their weights into the list's own places, and the sum, smallest first. */
+static double weigh(const struct sample_state *state, int64_t n, double *weights)
+{
+    float top = state->list[0].logit;
+    for (int64_t i = 1; i < n; i++)
+        top = state->list[i].logit > top ? state->list[i].logit : top;
+    double total = 0;
+    for (int64_t i = n - 1; i >= 0; i--) {
+        weights[i] = exp((double)state->list[i].logit - (double)top);
+        total += weights[i];
+    }
+    return total;
+}
+
 /* Shortest prefix of the list with mass p of the whole. */
-static int64_t prefix_of(const struct sample_state *state, int64_t n, double total, double p)
+static int64_t prefix_of(const double *weights, int64_t n, double total, double p)
 {
     double sum = 0;
     for (int64_t i = 0; i < n; i++) {
-        sum += exp((double)state->list[i].logit - (double)state->list[0].logit);
+        sum += weights[i];
         if (sum >= p * total)
             return i + 1;
     }
@@ -100,32 +116,61 @@ static int64_t invert(const struct sample_state *state, double total, double u)
     return last;
 }
 
+/* The token whose weight is largest beside its noise. */
+static int64_t race(const struct sample_state *state, int64_t row, int64_t kept)
+{
+    const float *const q = state->q + row * state->shape.vocab;
+    int64_t best = -1;
+    double best_score = -1;
+    for (int64_t i = 0; i < kept; i++) {
+        const int64_t token = state->list[i].token;
+        const double noise = (double)q[state->shape.noise == SAMPLE_Q_VOCAB ? token : i];
+        const double score = state->ranked[i] / noise;
+        if (score > best_score) {
+            best_score = score;
+            best = token;
+        }
+    }
+    return best;
+}
+
+static struct sample_answer greedy_row(const struct sample_state *state, int64_t row)
+{
+    int64_t best = 0;
+    float top = logit(state, row, 0);
+    for (int64_t i = 1; i < state->shape.vocab; i++) {
+        const float x = logit(state, row, i);
+        if (x > top) {
+            top = x;
+            best = i;
+        }
+    }
+    return (struct sample_answer){best, best, state->shape.vocab, state->shape.vocab};
+}
+
 static struct sample_answer plain_row(const struct sample_state *state, int64_t row)
 {
     const struct sample_shape *const s = &state->shape;
-    if (!s->draw) {
-        int64_t best = 0;
-        for (int64_t i = 1; i < s->vocab; i++)
-            best = logit(state, row, i) > logit(state, row, best) ? i : best;
-        return (struct sample_answer){best, best, s->vocab, s->vocab};
-    }
-    const int64_t n = s->top_k > 0 ? best_k(state, row) : all_sorted(state, row);
-    double total = 0;
-    for (int64_t i = n - 1; i >= 0; i--)
-        total += exp((double)state->list[i].logit - (double)state->list[0].logit);
+    if (s->noise == SAMPLE_GREEDY)
+        return greedy_row(state, row);
+    const int64_t n = s->top_k > 0 ? best_k(state, row) : all(state, row);
+    const double total = weigh(state, n, state->ranked), p = (double)s->top_p;
     struct sample_answer answer = {.kept_low = n, .kept_high = n};
     int64_t kept = n;
-    if (s->top_p < 1) {
-        kept = prefix_of(state, n, total, (double)s->top_p);
-        answer.kept_low = prefix_of(state, n, total, (double)s->top_p - margin);
-        answer.kept_high = prefix_of(state, n, total, (double)s->top_p + margin);
+    if (s->top_p > 0) {
+        kept = prefix_of(state->ranked, n, total, p);
+        answer.kept_low = prefix_of(state->ranked, n, total, p - margin);
+        answer.kept_high = prefix_of(state->ranked, n, total, p + margin);
+    }
+    if (s->noise != SAMPLE_DRAW) {
+        answer.token_low = answer.token_high = race(state, row, kept);
+        return answer;
     }
     memset(state->weights, 0, (size_t)s->vocab * sizeof *state->weights);
     double mass = 0;
     for (int64_t i = 0; i < kept; i++) {
-        const double weight = exp((double)state->list[i].logit - (double)state->list[0].logit);
-        state->weights[state->list[i].token] = weight;
-        mass += weight;
+        state->weights[state->list[i].token] = state->ranked[i];
+        mass += state->ranked[i];
     }
     const double u = draw_of(SAMPLE_SEED, (uint32_t)row);
     answer.token_low = invert(state, mass, u - margin);

@@ -27,6 +27,7 @@ class Bench(CliTest):
                           "times_limit", "plain_seconds", "times_faster_than_plain"):
                 self.assertGreater(case[field], 0, field)
             self.assertGreaterEqual(case["spread"], 0)
+            self.assertGreaterEqual(case["turns"], 3)
             self.assertIn(case["limit"], ("read",) if case["op"] == "sample" else ("copy", "copy+fill"))
 
     def test_limits_of_the_machine(self):

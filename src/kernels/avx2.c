@@ -432,6 +432,51 @@ static uint64_t weigh_f32_avx2(const void *x, size_t n, float m, float inv_t)
            syi_kernels_scalar.weigh_f32(in + i * 4, n - i, m, inv_t);
 }
 
+/* Whole groups of 128 elements; *done says how many elements that is. */
+static inline __attribute__((always_inline)) double sum_exp(const char *x, size_t n, float m, float inv_t,
+                                                            size_t elem_bytes, __m256i (*load)(const void *),
+                                                            size_t *done)
+{
+    __m256d sum = _mm256_setzero_pd();
+    size_t i = 0;
+    for (; i + 128 <= n; i += 128) {
+        __m256 even = _mm256_setzero_ps(), odd = _mm256_setzero_ps();
+        for (size_t j = 0; j < 128; j += 16) {
+            const char *at = x + (i + j) * elem_bytes;
+            even = _mm256_add_ps(even, exp_of(_mm256_castsi256_ps(load(at)), m, inv_t));
+            odd = _mm256_add_ps(odd, exp_of(_mm256_castsi256_ps(load(at + 8 * elem_bytes)), m, inv_t));
+        }
+        const __m256 all = _mm256_add_ps(even, odd);
+        sum = _mm256_add_pd(sum, _mm256_add_pd(_mm256_cvtps_pd(_mm256_castps256_ps128(all)),
+                                               _mm256_cvtps_pd(_mm256_extractf128_ps(all, 1))));
+    }
+    double lane[4];
+    _mm256_storeu_pd(lane, sum);
+    *done = i;
+    return (lane[0] + lane[1]) + (lane[2] + lane[3]);
+}
+
+static double sum_exp_f32_avx2(const void *x, size_t n, float m, float inv_t)
+{
+    size_t done;
+    const double sum = sum_exp(x, n, m, inv_t, 4, load_words, &done);
+    return sum + syi_kernels_scalar.sum_exp_f32((const char *)x + done * 4, n - done, m, inv_t);
+}
+
+static double sum_exp_f16_avx2(const void *x, size_t n, float m, float inv_t)
+{
+    size_t done;
+    const double sum = sum_exp(x, n, m, inv_t, 2, load_f16, &done);
+    return sum + syi_kernels_scalar.sum_exp_f16((const char *)x + done * 2, n - done, m, inv_t);
+}
+
+static double sum_exp_bf16_avx2(const void *x, size_t n, float m, float inv_t)
+{
+    size_t done;
+    const double sum = sum_exp(x, n, m, inv_t, 2, load_bf16, &done);
+    return sum + syi_kernels_scalar.sum_exp_bf16((const char *)x + done * 2, n - done, m, inv_t);
+}
+
 /* ---- Order of raw logits ----------------------------------------------------------------------------- */
 
 /* The largest order, given all orders inverted; the only horizontal minimum there is. */
@@ -589,6 +634,9 @@ const struct syi_kernels syi_kernels_avx2 = {
     .keys_bf16 = keys_bf16_avx2,
     .exp_keys = exp_keys_avx2,
     .weigh_f32 = weigh_f32_avx2,
+    .sum_exp_f32 = sum_exp_f32_avx2,
+    .sum_exp_f16 = sum_exp_f16_avx2,
+    .sum_exp_bf16 = sum_exp_bf16_avx2,
     .block_max_16 = block_max_16_avx2,
     .block_max_32 = block_max_32_avx2,
     .count_ge_u16 = count_ge_u16_avx2,

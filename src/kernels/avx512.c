@@ -450,6 +450,39 @@ static uint64_t weigh_f32_avx512(const void *x, size_t n, float m, float inv_t)
     return total;
 }
 
+static inline __attribute__((always_inline)) double sum_exp(const char *x, size_t n, float m, float inv_t,
+                                                            size_t elem_bytes,
+                                                            __m512i (*load)(const void *, __mmask16))
+{
+    __m512d sum = _mm512_setzero_pd();
+    for (size_t i = 0; i < n;) {
+        const size_t stop = n - i < 256 ? n : i + 256; /* sixteen vectors, then on in f64 */
+        __m512 part = _mm512_setzero_ps();
+        for (; i < stop; i += 16) {
+            const __m512i v = load(x + i * elem_bytes, stop - i < 16 ? first_16(stop - i) : 0xffff);
+            part = _mm512_add_ps(part, exp_of(_mm512_castsi512_ps(v), m, inv_t));
+        }
+        sum = _mm512_add_pd(sum, _mm512_add_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(part)),
+                                               _mm512_cvtps_pd(_mm512_extractf32x8_ps(part, 1))));
+    }
+    return _mm512_reduce_add_pd(sum);
+}
+
+static double sum_exp_f32_avx512(const void *x, size_t n, float m, float inv_t)
+{
+    return sum_exp(x, n, m, inv_t, 4, load_f32);
+}
+
+static double sum_exp_f16_avx512(const void *x, size_t n, float m, float inv_t)
+{
+    return sum_exp(x, n, m, inv_t, 2, load_f16);
+}
+
+static double sum_exp_bf16_avx512(const void *x, size_t n, float m, float inv_t)
+{
+    return sum_exp(x, n, m, inv_t, 2, load_bf16);
+}
+
 /* ---- Order of raw logits ----------------------------------------------------------------------------- */
 
 /* The largest order, given all orders inverted; the only horizontal minimum there is. */
@@ -579,6 +612,9 @@ const struct syi_kernels syi_kernels_avx512 = {
     .keys_bf16 = keys_bf16_avx512,
     .exp_keys = exp_keys_avx512,
     .weigh_f32 = weigh_f32_avx512,
+    .sum_exp_f32 = sum_exp_f32_avx512,
+    .sum_exp_f16 = sum_exp_f16_avx512,
+    .sum_exp_bf16 = sum_exp_bf16_avx512,
     .block_max_16 = block_max_16_avx512,
     .block_max_32 = block_max_32_avx512,
     .count_ge_u16 = count_ge_u16_avx512,

@@ -30,6 +30,9 @@ enum {
     SYI_DOT_BLOCK = 8192 /* elements whose partial sums are folded into one */
 };
 
+/* Sixteen f32 are added before a sum goes on in f64: fifteen roundings of 2^-24 each. */
+#define SYI_SUM_EXP_ERROR 0x1p-20
+
 struct syi_kernels {
     const char *name; /* shown by `switchyard info`, accepted by --isa */
     uint32_t needs;   /* SYI_CPU_* bits, all of them */
@@ -79,6 +82,12 @@ struct syi_kernels {
 
     /* Sum of the fixed-point weights of a row of f32 logits. A NaN weighs nothing; no logit is above m. */
     uint64_t (*weigh_f32)(const void *x, size_t n, float m, float inv_t);
+
+    /* Sum of e as in exp_keys over a row of logits, within SYI_SUM_EXP_ERROR of itself: the one slot whose
+       last bits may differ between tables, for callers to whom they make no difference. */
+    double (*sum_exp_f32)(const void *x, size_t n, float m, float inv_t);
+    double (*sum_exp_f16)(const void *x, size_t n, float m, float inv_t);
+    double (*sum_exp_bf16)(const void *x, size_t n, float m, float inv_t);
 
     /*
      * Order of raw logits, 16 bits wide: the bit pattern of a 16-bit float (or the upper half of an f32),

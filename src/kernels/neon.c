@@ -517,12 +517,20 @@ static float32x4_t value_of(uint32x4_t key)
     return vreinterpretq_f32_u32(veorq_u32(key, vorrq_u32(negative, vdupq_n_u32(0x80000000u))));
 }
 
+static float32x4_t exp_of(float32x4_t value, float m, float inv_t)
+{
+    return exp_neon(vmulq_n_f32(vsubq_f32(value, vdupq_n_f32(m)), inv_t));
+}
+
 static void exp_keys_neon(float *e, const uint32_t *key, size_t n, float m, float inv_t)
 {
-    const float32x4_t max = vdupq_n_f32(m);
     size_t i = 0;
-    for (; i + 4 <= n; i += 4)
-        vst1q_f32(e + i, exp_neon(vmulq_n_f32(vsubq_f32(value_of(vld1q_u32(key + i)), max), inv_t)));
+    for (; i + 8 <= n; i += 8) { /* two at a time: one alone waits for itself */
+        const float32x4_t low = exp_of(value_of(vld1q_u32(key + i)), m, inv_t);
+        const float32x4_t high = exp_of(value_of(vld1q_u32(key + i + 4)), m, inv_t);
+        vst1q_f32(e + i, low);
+        vst1q_f32(e + i + 4, high);
+    }
     syi_kernels_scalar.exp_keys(e + i, key + i, n - i, m, inv_t);
 }
 
@@ -535,16 +543,74 @@ static uint64x2_t weights_of(float32x2_t e)
 static uint64_t weigh_f32_neon(const void *x, size_t n, float m, float inv_t)
 {
     const uint8_t *in = x;
-    const float32x4_t max = vdupq_n_f32(m);
     uint64x2_t low = vdupq_n_u64(0), high = vdupq_n_u64(0);
     size_t i = 0;
     for (; i + 4 <= n; i += 4) {
-        const float32x4_t v = vreinterpretq_f32_u8(vld1q_u8(in + i * 4));
-        const float32x4_t e = exp_neon(vmulq_n_f32(vsubq_f32(v, max), inv_t));
+        const float32x4_t e = exp_of(vreinterpretq_f32_u8(vld1q_u8(in + i * 4)), m, inv_t);
         low = vaddq_u64(low, weights_of(vget_low_f32(e)));
         high = vaddq_u64(high, weights_of(vget_high_f32(e)));
     }
     return vaddvq_u64(vaddq_u64(low, high)) + syi_kernels_scalar.weigh_f32(in + i * 4, n - i, m, inv_t);
+}
+
+static float32x4_t four_f32(const uint8_t *x)
+{
+    return vreinterpretq_f32_u8(vld1q_u8(x));
+}
+
+static float32x4_t four_f16(const uint8_t *x)
+{
+    return widen_f16(vreinterpret_u16_u8(vld1_u8(x)));
+}
+
+static float32x4_t four_bf16(const uint8_t *x)
+{
+    return widen_bf16(vreinterpret_u16_u8(vld1_u8(x)));
+}
+
+/* Whole groups of 64 elements; *done says how many elements that is. */
+static inline __attribute__((always_inline)) double sum_exp(const uint8_t *x, size_t n, float m, float inv_t,
+                                                            size_t elem_bytes,
+                                                            float32x4_t (*load)(const uint8_t *),
+                                                            size_t *done)
+{
+    const size_t step = 4 * elem_bytes;
+    float64x2_t sum = vdupq_n_f64(0);
+    size_t i = 0;
+    for (; i + 64 <= n; i += 64) {
+        float32x4_t a = vdupq_n_f32(0), b = a, c = a, d = a;
+        for (size_t j = 0; j < 4; j++, x += 4 * step) { /* four chains, to keep the pipes busy */
+            a = vaddq_f32(a, exp_of(load(x), m, inv_t));
+            b = vaddq_f32(b, exp_of(load(x + step), m, inv_t));
+            c = vaddq_f32(c, exp_of(load(x + 2 * step), m, inv_t));
+            d = vaddq_f32(d, exp_of(load(x + 3 * step), m, inv_t));
+        }
+        const float32x4_t all = vaddq_f32(vaddq_f32(a, b), vaddq_f32(c, d));
+        sum = vaddq_f64(sum, vaddq_f64(vcvt_f64_f32(vget_low_f32(all)), vcvt_high_f64_f32(all)));
+    }
+    *done = i;
+    return vaddvq_f64(sum);
+}
+
+static double sum_exp_f32_neon(const void *x, size_t n, float m, float inv_t)
+{
+    size_t done;
+    const double sum = sum_exp(x, n, m, inv_t, 4, four_f32, &done);
+    return sum + syi_kernels_scalar.sum_exp_f32((const uint8_t *)x + done * 4, n - done, m, inv_t);
+}
+
+static double sum_exp_f16_neon(const void *x, size_t n, float m, float inv_t)
+{
+    size_t done;
+    const double sum = sum_exp(x, n, m, inv_t, 2, four_f16, &done);
+    return sum + syi_kernels_scalar.sum_exp_f16((const uint8_t *)x + done * 2, n - done, m, inv_t);
+}
+
+static double sum_exp_bf16_neon(const void *x, size_t n, float m, float inv_t)
+{
+    size_t done;
+    const double sum = sum_exp(x, n, m, inv_t, 2, four_bf16, &done);
+    return sum + syi_kernels_scalar.sum_exp_bf16((const uint8_t *)x + done * 2, n - done, m, inv_t);
 }
 
 /* ---- Order of raw logits ----------------------------------------------------------------------------- */
@@ -639,48 +705,35 @@ static size_t count_ge_u16_neon(const uint16_t *v, size_t n, uint16_t floor)
     return count + syi_kernels_scalar.count_ge_u16(v + i, n - i, floor);
 }
 
-static inline __attribute__((always_inline)) size_t collect(int32_t *pos, const uint8_t *x, size_t n,
-                                                            uint16_t floor,
-                                                            uint16x8_t (*load)(const uint8_t *, size_t),
-                                                            size_t *done)
+/* One bit per element of a block, set where the order is at least the floor. */
+static inline __attribute__((always_inline)) uint64_t hits(const uint8_t *x, uint16_t floor,
+                                                           uint16x8_t (*load)(const uint8_t *, size_t))
 {
+    static const uint8_t weight[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
     const uint16x8_t least = vdupq_n_u16(floor);
-    size_t found = 0, i = 0;
-    for (; i + 16 <= n; i += 16) {
-        const uint16x8_t low = vcgeq_u16(order_of(load(x, i)), least);
-        const uint16x8_t high = vcgeq_u16(order_of(load(x, i + 8)), least);
-        found = push_set(pos, found, nibbles(vcombine_u8(vmovn_u16(low), vmovn_u16(high))), i);
+    const uint8x16_t bit = vld1q_u8(weight);
+    uint8x16_t m[4];
+    for (size_t i = 0; i < 4; i++) {
+        const uint8x8_t low = vmovn_u16(vcgeq_u16(order_of(load(x, i * 16)), least));
+        const uint8x8_t high = vmovn_u16(vcgeq_u16(order_of(load(x, i * 16 + 8)), least));
+        m[i] = vandq_u8(vcombine_u8(low, high), bit);
     }
-    *done = i;
-    return found;
-}
-
-/* The scalar tail counts from its own start. */
-static size_t shift_tail(int32_t *pos, size_t found, size_t by)
-{
-    for (size_t i = 0; i < found; i++)
-        pos[i] += (int32_t)by;
-    return found;
+    const uint8x16_t all = vpaddq_u8(vpaddq_u8(m[0], m[1]), vpaddq_u8(m[2], m[3]));
+    return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(all, all)), 0);
 }
 
 static size_t collect_16_neon(int32_t *pos, const void *x, size_t n, uint16_t floor)
 {
-    const uint8_t *in = x;
-    size_t done;
-    const size_t found = collect(pos, in, n, floor, load_16, &done);
-    int32_t *rest = pos + found;
-    return found +
-           shift_tail(rest, syi_kernels_scalar.collect_16(rest, in + done * 2, n - done, floor), done);
+    if (n < SYI_BLOCK)
+        return syi_kernels_scalar.collect_16(pos, x, n, floor);
+    return syi_push_bits(pos, 0, hits(x, floor, load_16), 0);
 }
 
 static size_t collect_32_neon(int32_t *pos, const void *x, size_t n, uint16_t floor)
 {
-    const uint8_t *in = x;
-    size_t done;
-    const size_t found = collect(pos, in, n, floor, load_32, &done);
-    int32_t *rest = pos + found;
-    return found +
-           shift_tail(rest, syi_kernels_scalar.collect_32(rest, in + done * 4, n - done, floor), done);
+    if (n < SYI_BLOCK)
+        return syi_kernels_scalar.collect_32(pos, x, n, floor);
+    return syi_push_bits(pos, 0, hits(x, floor, load_32), 0);
 }
 
 const struct syi_kernels syi_kernels_neon = {
@@ -703,6 +756,9 @@ const struct syi_kernels syi_kernels_neon = {
     .keys_bf16 = keys_bf16_neon,
     .exp_keys = exp_keys_neon,
     .weigh_f32 = weigh_f32_neon,
+    .sum_exp_f32 = sum_exp_f32_neon,
+    .sum_exp_f16 = sum_exp_f16_neon,
+    .sum_exp_bf16 = sum_exp_bf16_neon,
     .block_max_16 = block_max_16_neon,
     .block_max_32 = block_max_32_neon,
     .count_ge_u16 = count_ge_u16_neon,

@@ -266,6 +266,30 @@ static uint64_t weigh_f32_scalar(const void *x, size_t n, float m, float inv_t)
     return sum;
 }
 
+static double sum_exp_f32_scalar(const void *x, size_t n, float m, float inv_t)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)exp_scalar((load_f32(x, i) - m) * inv_t);
+    return sum;
+}
+
+static double sum_exp_f16_scalar(const void *x, size_t n, float m, float inv_t)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)exp_scalar((syi_f16_to_f32(load_u16(x, i)) - m) * inv_t);
+    return sum;
+}
+
+static double sum_exp_bf16_scalar(const void *x, size_t n, float m, float inv_t)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)exp_scalar((syi_bf16_to_f32(load_u16(x, i)) - m) * inv_t);
+    return sum;
+}
+
 /* ---- Order of raw logits ----------------------------------------------------------------------------- */
 
 static uint16_t order_of(uint16_t bits)
@@ -349,6 +373,9 @@ const struct syi_kernels syi_kernels_scalar = {
     .keys_bf16 = keys_bf16_scalar,
     .exp_keys = exp_keys_scalar,
     .weigh_f32 = weigh_f32_scalar,
+    .sum_exp_f32 = sum_exp_f32_scalar,
+    .sum_exp_f16 = sum_exp_f16_scalar,
+    .sum_exp_bf16 = sum_exp_bf16_scalar,
     .block_max_16 = block_max_16_scalar,
     .block_max_32 = block_max_32_scalar,
     .count_ge_u16 = count_ge_u16_scalar,

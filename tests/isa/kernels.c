@@ -523,6 +523,36 @@ static void weighs_f32(void **state)
                                                                                    << 40);
 }
 
+/* The sum of e to within its promised error, which is the contract of these slots: their callers need no
+   more. */
+static void sums_exponentials(void **state)
+{
+    uint64_t rng = 16;
+    for (size_t round = 0; round < 3 * 600; round++) {
+        const size_t n = round / 3 + (round % 50 == 0 ? 5000 : 0), bytes = round % 3 == 0 ? 4 : 2;
+        const float m = 6.5f, inv_t = round % 2 ? 1.0f : 0.75f;
+        const bool f16 = round % 3 == 1;
+        unsigned char *x = buf_new(n * bytes, (size_t)rng_below(&rng, 64));
+        double want = 0, got;
+        for (size_t i = 0; i < n; i++) {
+            float value = logit_below(&rng, m, inv_t);
+            const uint16_t half = f16 ? f16_round((double)value) : bf16_round((double)value);
+            value = bytes == 4 ? value : (float)(f16 ? f16_value(half) : bf16_value(half));
+            memcpy(x + i * bytes, bytes == 4 ? (const void *)&value : (const void *)&half, bytes);
+            const uint32_t key = syi_value_key(value == 0.0f ? 0.0f : value);
+            float e = 0;
+            if (value == value)
+                syi_kernels_scalar.exp_keys(&e, &key, 1, m, inv_t);
+            want += (double)e;
+        }
+        got = bytes == 4 ? table(state)->sum_exp_f32(x, n, m, inv_t)
+              : f16      ? table(state)->sum_exp_f16(x, n, m, inv_t)
+                         : table(state)->sum_exp_bf16(x, n, m, inv_t);
+        assert_true(fabs(got - want) <= want * SYI_SUM_EXP_ERROR);
+        buf_free(x);
+    }
+}
+
 /* ---- Order of raw logits ----------------------------------------------------------------------------- */
 
 static uint16_t order_of(uint16_t upper)
@@ -661,6 +691,7 @@ static const struct CMUnitTest slots[] = {
     cmocka_unit_test(exp_is_close_and_monotone),
     cmocka_unit_test(exp_does_not_depend_on_position),
     cmocka_unit_test(weighs_f32),
+    cmocka_unit_test(sums_exponentials),
     cmocka_unit_test(finds_maxima_of_blocks),
     cmocka_unit_test(counts_from_a_floor),
     cmocka_unit_test(collects_positions_from_a_floor),

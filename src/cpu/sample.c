@@ -15,9 +15,9 @@ struct scratch {
     float *e;
     uint32_t *sort_key[2]; /* only when the plan can need rank order */
     int32_t *sort_idx[2];
-    uint64_t *hist;                /* [SYI_SELECT_BINS] */
-    uint16_t *block_max;           /* [syi_scan_blocks(vocab)] */
-    struct syi_weight_table table; /* only when 16-bit rows may ask for top-p */
+    uint64_t *hist;                 /* [SYI_SELECT_BINS] */
+    uint16_t *block_max;            /* [syi_scan_blocks(vocab)] */
+    struct syi_pattern_table table; /* only when rows may be weighed as a whole */
 };
 
 struct job {
@@ -33,7 +33,7 @@ struct row {
     const struct syi_sample_plan *plan;
     const struct syi_kernels *kernels;
     const struct scratch *scratch;
-    int64_t b;
+    int64_t b, end; /* the row, and the end of those the task will do */
     struct syi_key_stats stats;
     bool empty;
     bool cold;    /* temperature so low that the first of the order is certain */
@@ -46,7 +46,8 @@ struct row {
     float top_p, min_p;         /* 1 and 0: off */
     struct syi_candidates c;    /* in index order */
     struct syi_candidates list; /* in list order; made by make_list */
-    uint64_t softmax_weight;    /* of what top-k left; 0 until asked for */
+    struct syi_scan scan;       /* the row and its block maxima; set when read_head looked */
+    struct syi_mass mass;       /* of what top-k left; high is 0 until asked for */
     int64_t token;
 };
 
@@ -63,7 +64,7 @@ static bool may_sort(const struct syi_sample_plan *p)
 
 static bool may_weigh(const struct syi_sample_plan *p)
 {
-    return p->type != SYI_F32 && (p->top_p.rows.data != NULL || p->noise == SY_NOISE_CDF);
+    return p->top_p.rows.data != NULL || p->noise == SY_NOISE_CDF;
 }
 
 /* Lays out the scratch of one task; on an arena without memory it only measures. */
@@ -80,14 +81,13 @@ static struct scratch take_scratch(struct syi_arena *arena, const struct syi_sam
     }
     s.hist = syi_take(arena, SYI_SELECT_BINS * sizeof *s.hist);
     s.block_max = syi_take(arena, syi_scan_blocks(p->vocab) * sizeof *s.block_max);
-    if (may_weigh(p)) {
-        const size_t entries = syi_scan_table_entries();
-        s.table.key = syi_take(arena, entries * sizeof *s.table.key);
-        s.table.e = syi_take(arena, entries * sizeof *s.table.e);
-        s.table.weight = syi_take(arena, entries * sizeof *s.table.weight);
-        s.table.by_order = syi_take(arena, entries * sizeof *s.table.by_order);
-        s.table.order = syi_take(arena, entries * sizeof *s.table.order);
-        s.table.count = syi_take(arena, entries * sizeof *s.table.count * 2);
+    if (may_weigh(p))
+        s.table.strip = syi_take(arena, syi_weigh_strips(p->vocab) * sizeof *s.table.strip);
+    if (may_weigh(p) && p->type != SYI_F32) {
+        s.table.weight = syi_take(arena, SYI_PATTERNS * sizeof *s.table.weight);
+        s.table.count = syi_take(arena, 2 * SYI_PATTERNS * sizeof *s.table.count);
+        s.table.pattern = syi_take(arena, SYI_PATTERNS * sizeof *s.table.pattern);
+        s.table.e = syi_take(arena, SYI_PATTERNS * sizeof *s.table.e);
     }
     return s;
 }
@@ -146,7 +146,7 @@ static void read_row(struct row *r)
         r->stats.flags |= SY_ROW_EMPTY;
     r->max = syi_key_value(r->stats.max);
     r->c = (struct syi_candidates){r->scratch->key, NULL, p->vocab};
-    r->softmax_weight = 0;
+    r->mass = (struct syi_mass){0, 0};
 }
 
 static void read_temperature(struct row *r)
@@ -196,23 +196,69 @@ static void keep_top_k(struct row *r, int64_t k)
     r->ranked = true;
 }
 
-/* The shortest prefix whose mass reaches p. */
-static void keep_top_p(struct row *r)
+/* Where the shortest prefix with mass p of a total ends. */
+struct prefix {
+    bool all; /* the candidates do not reach it: nothing is cut */
+    uint32_t key;
+    int64_t ties; /* tokens equal to the key that are kept */
+};
+
+static struct prefix find_prefix(const struct row *r, const float *e, uint64_t total)
 {
     struct syi_cut cut;
+    if (!syi_select(&r->c, e, syi_mass_target(r->top_p, total), r->scratch->hist, &cut))
+        return (struct prefix){.all = true};
+    const struct syi_candidates at_cut = {&cut.key, NULL, 1};
+    float e_cut;
+    exponentials(r, &at_cut, &e_cut);
+    const uint64_t w = syi_weight(e_cut);
+    const uint64_t ties = cut.rest / w + (cut.rest % w != 0);
+    return (struct prefix){.key = cut.key, .ties = r->plan->ties == SY_TIES_ALL ? INT64_MAX : (int64_t)ties};
+}
+
+static struct syi_weigher weigher_of(const struct row *r)
+{
+    const bool last = r->b + 1 >= r->end;
+    return (struct syi_weigher){.kernels = r->kernels,
+                                .scan = &r->scan,
+                                .m = r->max,
+                                .inv_t = r->inv_t,
+                                .next = last ? NULL : syi_row(r->plan->logits, r->b + 1),
+                                .table = r->scratch->table};
+}
+
+static void weigh_exactly(struct row *r)
+{
+    const struct syi_weigher weigher = weigher_of(r);
+    r->mass.low = r->mass.high = syi_weigh(&weigher);
+}
+
+static void weigh_roughly(struct row *r)
+{
+    const struct syi_weigher weigher = weigher_of(r);
+    r->mass = syi_weigh_about(&weigher);
+}
+
+/* The shortest prefix whose mass reaches p. A total that is known only within bounds will do when both give
+   the same prefix, which is nearly always. */
+static void keep_top_p(struct row *r)
+{
     float *e = r->scratch->e;
     exponentials(r, &r->c, e);
-    if (!r->plan->probs_in && r->softmax_weight == 0)
-        r->softmax_weight = weight_sum(e, r->c.n);
-    const uint64_t total = r->plan->probs_in ? SYI_WEIGHT_ONE : r->softmax_weight;
-    if (syi_select(&r->c, e, syi_mass_target(r->top_p, total), r->scratch->hist, &cut)) {
-        const struct syi_candidates at_cut = {&cut.key, NULL, 1};
-        float e_cut;
-        exponentials(r, &at_cut, &e_cut);
-        const uint64_t w = syi_weight(e_cut);
-        const uint64_t ties = cut.rest / w + (cut.rest % w != 0);
-        cut_at(r, cut.key, r->plan->ties == SY_TIES_ALL ? INT64_MAX : (int64_t)ties);
+    if (r->plan->probs_in)
+        r->mass = (struct syi_mass){SYI_WEIGHT_ONE, SYI_WEIGHT_ONE};
+    else if (r->mass.high == 0)
+        r->mass.low = r->mass.high = weight_sum(e, r->c.n);
+    struct prefix prefix = find_prefix(r, e, r->mass.high);
+    if (r->mass.low < r->mass.high) {
+        const struct prefix least = find_prefix(r, e, r->mass.low);
+        if (least.key != prefix.key || least.ties != prefix.ties) {
+            weigh_exactly(r);
+            prefix = find_prefix(r, e, r->mass.high);
+        }
     }
+    if (!prefix.all)
+        cut_at(r, prefix.key, prefix.ties);
     r->ranked = true;
 }
 
@@ -246,7 +292,7 @@ static void filter(struct row *r)
         keep_top_p(r);
     else if (p->list_prob.data != NULL && !p->probs_in) {
         exponentials(r, &r->c, r->scratch->e);
-        r->softmax_weight = weight_sum(r->scratch->e, r->c.n);
+        r->mass.low = r->mass.high = weight_sum(r->scratch->e, r->c.n);
     }
     if (r->min_p > 0.0f)
         keep_min_p(r);
@@ -422,7 +468,7 @@ static float log_probability(struct row *r)
 static void write_list(const struct row *r)
 {
     const struct syi_sample_plan *p = r->plan;
-    const float scale = (float)r->softmax_weight * 0x1p-40f;
+    const float scale = (float)r->mass.high * 0x1p-40f;
     unsigned char *tokens = p->list_token.data != NULL ? syi_row(p->list_token, r->b) : NULL;
     unsigned char *probs = p->list_prob.data != NULL ? syi_row(p->list_prob, r->b) : NULL;
     const size_t n = (size_t)r->list.n, rest = (size_t)p->vocab - n;
@@ -485,52 +531,6 @@ static bool wants_candidates(const struct row *r)
            p->list_prob.data != NULL;
 }
 
-/* A guess at the weight of the tokens that are not candidates, from one token in 64. */
-static uint64_t guess_rest(const struct row *r)
-{
-    enum { EVERY = 64, AT_ONCE = 256 };
-    const struct syi_sample_plan *p = r->plan;
-    const unsigned char *x = syi_row(p->logits, r->b);
-    const int64_t bytes = (int64_t)syi_float_bytes(p->type);
-    uint32_t key[AT_ONCE], lowest = UINT32_MAX;
-    float e[AT_ONCE];
-    uint64_t sum = 0;
-    for (int64_t i = 0; i < r->c.n; i++)
-        lowest = r->c.key[i] < lowest ? r->c.key[i] : lowest;
-    const float floor = syi_key_value(lowest);
-    for (int64_t i = 0; i < p->vocab;) {
-        size_t n = 0;
-        for (; n < AT_ONCE && i < p->vocab; i += EVERY) {
-            const float value = syi_load_float(x + i * bytes, p->type);
-            if (value < floor) /* neither a candidate nor a NaN */
-                key[n++] = syi_value_key(value);
-        }
-        r->kernels->exp_keys(e, key, n, r->max, r->inv_t);
-        sum += weight_sum(e, (int64_t)n);
-    }
-    return sum * EVERY;
-}
-
-enum hold { HOLDS_LITTLE, HOLDS_MUCH, HOLDS_NUCLEUS };
-
-/* How much of the nucleus the candidates hold. The weight of the whole row is looked up, once, when they
-   seem to hold all of it; until then it is guessed. */
-static enum hold holds_nucleus(struct row *r, const struct syi_scan *scan)
-{
-    struct syi_weight_table table = r->scratch->table;
-    exponentials(r, &r->c, r->scratch->e);
-    const uint64_t have = weight_sum(r->scratch->e, r->c.n);
-    if (r->softmax_weight == 0) {
-        const uint64_t rest = guess_rest(r);
-        if (have < syi_mass_target(r->top_p, have + rest) / 4)
-            return HOLDS_LITTLE;
-        if (have < syi_mass_target(r->top_p, have + rest / 2))
-            return HOLDS_MUCH;
-        r->softmax_weight = syi_scan_weigh(r->kernels, scan, r->max, r->inv_t, &table);
-    }
-    return have >= syi_mass_target(r->top_p, r->softmax_weight) ? HOLDS_NUCLEUS : HOLDS_MUCH;
-}
-
 /* Whether any row may do with its head: no output speaks of the whole row. */
 static bool may_scan(const struct syi_sample_plan *p)
 {
@@ -550,11 +550,11 @@ enum head {
     HEAD_DRAWN /* r->token is the answer */
 };
 
-/* The first `k` of the order and perhaps more into r->c, with the row's maximum. */
-static bool collect_head(struct row *r, const struct syi_scan *scan, size_t k)
+/* The tokens that reach a floor into r->c, with the row's maximum. */
+static bool collect_from(struct row *r, uint16_t floor)
 {
     r->c = (struct syi_candidates){r->scratch->kept_key, r->scratch->kept_idx, 0};
-    if (!syi_scan_collect(r->kernels, scan, k, &r->c))
+    if (!syi_scan_collect(r->kernels, &r->scan, floor, &r->c))
         return false;
     for (int64_t i = 0; i < r->c.n; i++)
         r->stats.max = r->c.key[i] > r->stats.max ? r->c.key[i] : r->stats.max;
@@ -562,56 +562,108 @@ static bool collect_head(struct row *r, const struct syi_scan *scan, size_t k)
     return true;
 }
 
-/* A head that holds the nucleus, sought in growing steps as long as they come near. */
-static bool guess_head(struct row *r, const struct syi_scan *scan)
+/* The first `k` of the order and perhaps more. */
+static bool collect_head(struct row *r, size_t k)
 {
-    enum { FIRST = 256, GROWTH = 4 };
-    const size_t n_blocks = syi_scan_blocks(r->plan->vocab);
-    size_t k = n_blocks < FIRST ? n_blocks : FIRST;
-    enum hold hold = HOLDS_MUCH;
-    for (; hold == HOLDS_MUCH && k <= n_blocks && collect_head(r, scan, k); k *= GROWTH)
-        hold = holds_nucleus(r, scan);
-    return hold == HOLDS_NUCLEUS;
+    return k <= syi_scan_blocks(r->plan->vocab) && collect_from(r, syi_scan_floor(r->kernels, &r->scan, k));
 }
 
-static int64_t draw_by_counting(const struct row *r, const struct syi_scan *scan)
+/* A guess at the weight of the tokens below a floor, from one in 256. */
+static uint64_t guess_below(const struct row *r, uint16_t floor)
+{
+    enum { EVERY = 256, AT_ONCE = 256 };
+    const struct syi_sample_plan *p = r->plan;
+    const unsigned char *x = syi_row(p->logits, r->b);
+    const int64_t bytes = (int64_t)syi_float_bytes(p->type);
+    uint32_t key[AT_ONCE];
+    float e[AT_ONCE];
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < p->vocab;) {
+        size_t n = 0;
+        for (; n < AT_ONCE && i < p->vocab; i += EVERY) {
+            const float value = syi_load_float(x + i * bytes, p->type);
+            if (value == value && syi_value_key(value) >> 16 < floor)
+                key[n++] = syi_value_key(value);
+        }
+        r->kernels->exp_keys(e, key, n, r->max, r->inv_t);
+        sum += weight_sum(e, (int64_t)n);
+    }
+    return sum * EVERY;
+}
+
+/* A head that holds the nucleus, as long as it need not be large. The maxima of the blocks tell which floor is
+   low enough before a token is collected. */
+static bool find_head(struct row *r)
+{
+    enum { FIRST = 64, LARGE = 1024 };
+    const size_t n_blocks = syi_scan_blocks(r->plan->vocab);
+    size_t k = n_blocks < FIRST ? n_blocks : FIRST;
+    if (!collect_head(r, 1)) /* for the maximum */
+        return false;
+    uint16_t floor = syi_scan_floor(r->kernels, &r->scan, k);
+    uint64_t have = syi_scan_weigh_maxima(r->kernels, &r->scan, floor, r->max, r->inv_t);
+    if (have < syi_mass_target(r->top_p, have + guess_below(r, floor)) / 4)
+        return false;
+    if (r->plan->list_prob.data != NULL)
+        weigh_exactly(r);
+    else
+        weigh_roughly(r);
+    while (have < syi_mass_target(r->top_p, r->mass.high)) {
+        k *= 2;
+        if (k > n_blocks || k > LARGE)
+            return false;
+        floor = syi_scan_floor(r->kernels, &r->scan, k);
+        have = syi_scan_weigh_maxima(r->kernels, &r->scan, floor, r->max, r->inv_t);
+    }
+    return collect_from(r, floor);
+}
+
+static int64_t draw_from_row(const struct row *r)
 {
     const struct noise noise = noise_of(r);
-    struct syi_weight_table table = r->scratch->table;
+    const struct syi_weigher weigher = weigher_of(r);
     uint32_t word[4];
     draw(&noise, UINT32_MAX, word);
     const struct syi_draw d = {.top_p = r->top_p,
                                .min_p = r->min_p,
                                .all_ties = r->plan->ties == SY_TIES_ALL,
                                .uniform = word[0] | (uint64_t)word[1] << 32};
-    return syi_scan_draw(r->kernels, scan, r->max, r->inv_t, &d, &table);
+    return syi_weigh_draw(&weigher, &d);
+}
+
+/* Whether a draw can do without candidates: from any whole row, and from 16-bit rows cut by p or min-p. */
+static bool may_draw(const struct row *r, size_t k)
+{
+    const struct syi_sample_plan *p = r->plan;
+    const bool whole = r->top_p >= 1.0f && r->min_p == 0.0f;
+    return k == 0 && p->noise == SY_NOISE_CDF && token_only(p) &&
+           (whole || (p->type != SYI_F32 && r->min_p < 1.0f));
 }
 
 /*
  * Tries to do without the keys of the whole row: with the head alone for top-k, greedy and most top-p rows,
- * by counting for other CDF draws of 16-bit rows. Not on rows with an infinity or NaN on top.
+ * by weights alone for other CDF draws. Not on rows with an infinity or NaN on top.
  */
 static enum head read_head(struct row *r)
 {
     const struct syi_sample_plan *p = r->plan;
     const size_t k = r->one || !wants_candidates(r) ? 1 : (size_t)r->k;
     const bool guess = k == 0 && r->top_p < 1.0f;
-    const bool count =
-        k == 0 && p->noise == SY_NOISE_CDF && p->type != SYI_F32 && r->min_p < 1.0f && token_only(p);
-    if (!may_scan(p) || (k == 0 && !guess && !count))
+    const bool draws = may_draw(r, k);
+    if (!may_scan(p) || (k == 0 && !guess && !draws))
         return HEAD_NONE;
-    struct syi_scan scan = {syi_row(p->logits, r->b), p->type, p->vocab, r->scratch->block_max, 0};
+    r->scan = (struct syi_scan){syi_row(p->logits, r->b), p->type, p->vocab, r->scratch->block_max, 0};
     if (!r->scanned)
-        syi_scan_part(r->kernels, &scan, 0, syi_scan_blocks(p->vocab));
-    if (!syi_scan_top(&scan))
+        syi_scan_part(r->kernels, &r->scan, 0, syi_scan_blocks(p->vocab));
+    if (!syi_scan_top(&r->scan))
         return HEAD_NONE;
     if (k > 0)
-        return collect_head(r, &scan, k) ? HEAD_READ : HEAD_NONE;
-    if (guess && guess_head(r, &scan))
+        return collect_head(r, k) ? HEAD_READ : HEAD_NONE;
+    if (guess && find_head(r))
         return HEAD_READ;
-    if (!count || !collect_head(r, &scan, 1))
+    if (!draws || !collect_head(r, 1))
         return HEAD_NONE;
-    r->token = draw_by_counting(r, &scan);
+    r->token = draw_from_row(r);
     return HEAD_DRAWN;
 }
 
@@ -656,6 +708,7 @@ static void sample_rows(void *data, int task)
                         .kernels = job->kernels,
                         .scratch = &job->scratch[task],
                         .b = b,
+                        .end = end,
                         .scanned = job->n_slices > 1};
         sample_row(&r);
     }

@@ -1,6 +1,7 @@
 /*
  * The parts of sample: exact arithmetic (sample_math.c), cuts of the total order (sample_select.c), short
- * cuts that read only the head of a row (sample_scan.c), and the operator that puts them together (sample.c).
+ * cuts that read only the head of a row (sample_scan.c), rows weighed as a whole (sample_weigh.c), and the
+ * operator that puts them together (sample.c).
  * Everything that is summed is an integer, so no order of summation exists.
  */
 #ifndef SYI_CPU_SAMPLE_H
@@ -40,25 +41,14 @@ struct syi_scan {
     uint16_t top;  /* largest of them */
 };
 
-/* Weights of the values a 16-bit row can hold; arrays of syi_scan_table_entries(), count of twice as many. */
-struct syi_weight_table {
-    uint32_t *key;
-    float *e;
-    uint64_t *weight;
-    uint64_t *by_order;
-    uint16_t *order;
-    uint32_t *count;
-};
-
-/* What a draw by counting keeps, and where it lands. */
-struct syi_draw {
-    float top_p, min_p; /* 1 and 0: off */
-    bool all_ties;
-    uint64_t uniform;
-};
+/* Order of minus infinity (see block_max in kernels.h): every order above it and below that of plus infinity
+   is a finite value. */
+static inline uint16_t syi_order_minus_inf(enum syi_type type)
+{
+    return type == SYI_F16 ? 0x03ffu : 0x007fu;
+}
 
 size_t syi_scan_blocks(int64_t vocab);
-size_t syi_scan_table_entries(void);
 
 /* Maxima of the blocks [first, end). */
 void syi_scan_part(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first, size_t end);
@@ -66,19 +56,66 @@ void syi_scan_part(const struct syi_kernels *kernels, const struct syi_scan *s, 
 /* Finds the top; false when it is an infinity or a NaN, which need the long way. */
 bool syi_scan_top(struct syi_scan *s);
 
-/* At least the k first of the order, and all tokens equal to the last of them, into c->key and c->idx;
-   false when the blocks are too few to tell. */
-bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k,
+/* The largest order that at least k blocks reach, 1 <= k <= syi_scan_blocks(). */
+uint16_t syi_scan_floor(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k);
+
+/* What the maxima that reach a floor weigh: no more than all tokens that do. */
+uint64_t syi_scan_weigh_maxima(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
+                               float m, float inv_t);
+
+/* All tokens that reach a floor, into c->key and c->idx; false when that would include -inf and NaN. */
+bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
                       struct syi_candidates *c);
 
-/* The weight of the whole row. */
-uint64_t syi_scan_weigh(const struct syi_kernels *kernels, const struct syi_scan *s, float m, float inv_t,
-                        struct syi_weight_table *table);
+/* ---- sample_weigh.c ---------------------------------------------------------------------------------- */
 
-/* The token a CDF draw picks from a 16-bit row under top-p and min-p, found by counting equal logits: the
-   row is gone through twice and nothing is sorted or collected, however many tokens the nucleus has. */
-int64_t syi_scan_draw(const struct syi_kernels *kernels, const struct syi_scan *s, float m, float inv_t,
-                      const struct syi_draw *d, struct syi_weight_table *table);
+enum {
+    SYI_WEIGH_AT_ONCE = 256,
+    SYI_PATTERNS = 65536 /* bit patterns of a 16-bit value */
+};
+
+/* Scratch for weighing: strip has syi_weigh_strips() entries; the others, for 16-bit rows only, one for each
+   bit pattern, and count two. */
+struct syi_pattern_table {
+    uint64_t *strip;
+    uint64_t *weight;
+    uint32_t *count;
+    uint16_t *pattern;
+    float *e;
+};
+
+/* A row to be weighed. */
+struct syi_weigher {
+    const struct syi_kernels *kernels;
+    const struct syi_scan *scan;
+    float m, inv_t;            /* the largest logit, and 1 / temperature */
+    const unsigned char *next; /* the row after this one, to be fetched ahead; may be NULL */
+    struct syi_pattern_table table;
+};
+
+/* A weight sum: low <= sum <= high. */
+struct syi_mass {
+    uint64_t low, high;
+};
+
+/* What a draw keeps, and where it lands. */
+struct syi_draw {
+    float top_p, min_p; /* 1 and 0: off */
+    bool all_ties;
+    uint64_t uniform;
+};
+
+size_t syi_weigh_strips(int64_t vocab);
+
+/* The weight of the whole row. */
+uint64_t syi_weigh(const struct syi_weigher *w);
+
+/* The same as closely as it is cheap to know, a few millionths. */
+struct syi_mass syi_weigh_about(const struct syi_weigher *w);
+
+/* The token a CDF draw picks from the whole row or, if it is a 16-bit one, from what top-p and min-p keep: by
+   counting equal logits, so that nothing is sorted or collected however many tokens the nucleus has. */
+int64_t syi_weigh_draw(const struct syi_weigher *w, const struct syi_draw *d);
 
 /* ---- sample_select.c --------------------------------------------------------------------------------- */
 

@@ -9,48 +9,50 @@ static const struct {
     int shift, bits;
 } digits[] = {{21, 11}, {10, 11}, {0, 10}};
 
-/* Measure of the candidates whose key is >= floor. */
-static uint64_t measure_from(const struct syi_candidates *c, const uint64_t *weight, uint32_t floor)
+enum { FEW = 256 }; /* candidates for which comparing all pairs beats clearing histograms */
+
+/*
+ * The places of few candidates in the order, by counting those before each. No step depends on a comparison, so
+ * it takes vectors well and no branch is guessed wrong.
+ */
+static void rank_few(const struct syi_candidates *c, uint32_t *place)
 {
-    uint64_t sum = 0;
-    for (int64_t i = 0; i < c->n; i++)
-        sum += c->key[i] >= floor ? weight[i] : 0;
-    return sum;
+    const int64_t n = c->n;
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t key = c->key[i];
+        uint32_t before = 0;
+        for (int64_t j = 0; j < i; j++)
+            before += c->key[j] >= key;
+        for (int64_t j = i + 1; j < n; j++)
+            before += c->key[j] > key;
+        place[before] = (uint32_t)i;
+    }
 }
 
-/* The same cut by halving the range of keys, for so few candidates that clearing histograms would cost
-   more. */
-static bool select_few(const struct syi_candidates *c, const float *e, uint64_t target, uint64_t *weight,
-                       struct syi_cut *cut)
+static bool select_few(const struct syi_candidates *c, const float *e, uint64_t target, struct syi_cut *cut)
 {
-    uint32_t low = UINT32_MAX, high = 0;
-    uint64_t total = 0;
+    uint32_t place[FEW];
+    uint64_t sum = 0, equal = 0; /* measures so far, and of the last ones that have the same key */
+    rank_few(c, place);
     for (int64_t i = 0; i < c->n; i++) {
-        weight[i] = e != NULL ? syi_weight(e[i]) : 1;
-        total += weight[i];
-        low = c->key[i] < low ? c->key[i] : low;
-        high = c->key[i] > high ? c->key[i] : high;
+        const uint64_t measure = e != NULL ? syi_weight(e[place[i]]) : 1;
+        const bool same = i > 0 && c->key[place[i]] == c->key[place[i - 1]];
+        equal = same ? equal + measure : measure;
+        sum += measure;
+        if (sum >= target) {
+            *cut = (struct syi_cut){c->key[place[i]], target - (sum - equal)};
+            return true;
+        }
     }
-    if (total < target)
-        return false;
-    while (low < high) { /* from `low` on the target is reached */
-        const uint32_t middle = low + (high - low + 1) / 2;
-        if (measure_from(c, weight, middle) >= target)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    *cut = (struct syi_cut){low, target - (low == UINT32_MAX ? 0 : measure_from(c, weight, low + 1))};
-    return true;
+    return false;
 }
 
 bool syi_select(const struct syi_candidates *c, const float *e, uint64_t target, uint64_t *hist,
                 struct syi_cut *cut)
 {
-    enum { FEW = 256 };
     uint64_t prefix = 0, rest = target;
     if (c->n <= FEW)
-        return select_few(c, e, target, hist, cut);
+        return select_few(c, e, target, cut);
     for (size_t d = 0; d < sizeof digits / sizeof *digits; d++) {
         const int shift = digits[d].shift, bits = digits[d].bits;
         const uint32_t mask = (1u << bits) - 1u;
@@ -83,20 +85,6 @@ void syi_keep(struct syi_candidates *c, uint32_t cut_key, int64_t ties, uint32_t
     *c = (struct syi_candidates){key, idx, n};
 }
 
-/* For a handful of candidates: shifting beats clearing three histograms. */
-static void insertion_order(const struct syi_candidates *c, uint32_t *key, int32_t *idx)
-{
-    for (int64_t i = 0; i < c->n; i++) {
-        int64_t at = i;
-        for (; at > 0 && key[at - 1] < c->key[i]; at--) {
-            key[at] = key[at - 1];
-            idx[at] = idx[at - 1];
-        }
-        key[at] = c->key[i];
-        idx[at] = c->idx != NULL ? c->idx[i] : (int32_t)i;
-    }
-}
-
 /* One stable pass, largest digit first. A NULL source index is the identity. */
 static void radix_pass(const struct syi_candidates *from, struct syi_candidates *to, int shift, int bits,
                        uint64_t *hist)
@@ -122,10 +110,14 @@ static void radix_pass(const struct syi_candidates *from, struct syi_candidates 
 struct syi_candidates syi_rank_order(const struct syi_candidates *c, uint32_t *const key[2],
                                      int32_t *const idx[2], uint64_t *hist)
 {
-    enum { FEW = 64 };
     struct syi_candidates a = {key[0], idx[0], c->n}, b = {key[1], idx[1], c->n};
     if (c->n <= FEW) {
-        insertion_order(c, a.key, a.idx);
+        uint32_t place[FEW];
+        rank_few(c, place);
+        for (int64_t i = 0; i < c->n; i++) {
+            a.key[i] = c->key[place[i]];
+            a.idx[i] = c->idx != NULL ? c->idx[place[i]] : (int32_t)place[i];
+        }
         return a;
     }
     radix_pass(c, &a, digits[2].shift, digits[2].bits, hist);

@@ -3,13 +3,14 @@
  * long way where an output speaks of the whole row. All ways must end at the same token. The long way is
  * forced by asking for row_flags on the scalar table, and is held against the oracle elsewhere.
  */
+#include "oracle/sample.h"
 #include "support.h"
 
 #include <math.h>
 
 enum { ROWS = 6, MAX_VOCAB = 20000, MAX_LOGITS = 2 * 200000 }; /* up to six rows, or two long ones */
 
-enum shape { PEAKED, FLAT, TIED, NEGATIVE, ZEROS, SPECIAL, N_SHAPES };
+enum shape { PEAKED, FLAT, TIED, NEGATIVE, ZEROS, TINY, HIGH, SPECIAL, N_SHAPES };
 
 struct call {
     DLDataType type;
@@ -45,6 +46,11 @@ static float draw_logit(uint64_t *rng, enum shape shape)
         return (float)(-40.0 - 3.0 * fabs(normal));
     case ZEROS:
         return rng_below(rng, 3) == 0 ? -0.0f : rng_below(rng, 40) == 0 ? -1e-30f : 0.0f;
+    case TINY: /* a few peaks over values so small that a row sees them as one */
+        return (float)(rng_below(rng, 500) == 0 ? 9.0 + normal
+                                                : normal * pow(10.0, -1.0 - 8.0 * rng_unit(rng)));
+    case HIGH: /* zero is far below everything that weighs */
+        return (float)(rng_below(rng, 100) == 0 ? 0.0 : 900.0 + 10.0 * normal);
     default:
         break;
     }
@@ -135,6 +141,92 @@ static void every_way_ends_at_the_same_token(void **state)
     sy_ctx_destroy(fast);
 }
 
+/* The mass of the n first tokens, exactly, and of all. The weights are added up here as they are defined. */
+static float share_of_first(const struct call *c, const struct result *r, int64_t n)
+{
+    uint64_t all = 0, first = 0;
+    float top = -INFINITY;
+    for (int64_t i = 0; i < c->vocab; i++)
+        top = c->logits[i] > top ? c->logits[i] : top;
+    for (int64_t i = 0; i < c->vocab; i++)
+        all += oracle_sample_weight(oracle_sample_exp(c->logits[i] - top));
+    for (int64_t i = 0; i < n; i++)
+        first += oracle_sample_weight(oracle_sample_exp(c->logits[r->list[i]] - top));
+    return (float)((double)first / (double)all);
+}
+
+/*
+ * Cuts so close to p that no estimate of the mass can decide them: p is the share of the first n tokens, the
+ * f32 below it and the one above. At least one of the three must keep another number of tokens, or the cut was
+ * not close.
+ */
+static void cuts_on_the_edge_are_exact(void **state)
+{
+    static struct call c;
+    static struct result want, got;
+    const DLDataType type = *(const DLDataType *)*state;
+    uint64_t rng = 77;
+    sy_ctx *slow = test_ctx(1, "scalar"), *fast = test_ctx(1, NULL);
+    for (int round = 0; round < 12; round++) {
+        c = (struct call){.type = type, .rows = 1, .temperature = 1.0f, .noise = SY_NOISE_CDF, .seed = 5};
+        c.vocab = round % 2 ? 5000 : 150000;
+        for (int64_t i = 0; i < c.vocab; i++) {
+            const float x = draw_logit(&rng, round % 3 ? PEAKED : TINY);
+            const double wide = i == 3 ? 24.0 : (double)x;
+            c.narrow[i] = type.code == 4 ? bf16_round(wide) : f16_round(wide);
+            c.logits[i] = type.bits == 32  ? (float)wide
+                          : type.code == 4 ? (float)bf16_value(c.narrow[i])
+                                           : (float)f16_value(c.narrow[i]);
+        }
+        c.top_p = 0.9999f;
+        run(slow, &c, &want, true, true);
+        const int64_t n = 1 + rng_below(&rng, want.kept[0] < 40 ? want.kept[0] : 40);
+        const float edge = share_of_first(&c, &want, n);
+        const float p[] = {nextafterf(edge, 0), edge, nextafterf(edge, 1)};
+        int32_t kept[3];
+        for (int i = 0; i < 3; i++) {
+            c.top_p = p[i];
+            run(slow, &c, &want, true, true);
+            run(fast, &c, &got, false, true);
+            assert_int_equal(got.token[0], want.token[0]);
+            assert_int_equal(got.kept[0], want.kept[0]);
+            expect_bytes(got.list, want.list, (size_t)c.vocab * sizeof *want.list);
+            kept[i] = want.kept[0];
+        }
+        assert_true(kept[0] < kept[2]);
+    }
+    sy_ctx_destroy(slow);
+    sy_ctx_destroy(fast);
+}
+
+/*
+ * A probability in a list is divided by the mass of the row, so a mass that is off in its last places shows:
+ * 200 peaks over a floor of values that are nearly, but not quite, too small for the peaks to notice.
+ */
+static void probabilities_use_the_exact_mass(void **state)
+{
+    enum { VOCAB = 150000, PEAKS = 200 };
+    static uint16_t x[VOCAB];
+    static float prob[VOCAB];
+    (void)state;
+    const uint16_t peak = bf16_round(9.0), rest = bf16_round(8e-6);
+    uint64_t mass = 0;
+    for (int64_t i = 0; i < VOCAB; i++) {
+        x[i] = i % (VOCAB / PEAKS) == 0 ? peak : rest;
+        mass += oracle_sample_weight(oracle_sample_exp((float)bf16_value(x[i]) - 9.0f));
+    }
+    float p = 0.9f;
+    int64_t shape[] = {1, VOCAB}, one[] = {1};
+    const DLTensor logits = sy_tensor(x, SY_BF16, 2, shape), top_p = sy_tensor(&p, SY_F32, 1, one);
+    const DLTensor list_prob = sy_tensor(prob, SY_F32, 2, shape);
+    sy_ctx *ctx = test_ctx(1, NULL);
+    expect_status(
+        ctx, sy_sample(ctx, &(sy_sample_args){.logits = &logits, .top_p = &top_p, .list_prob = &list_prob}),
+        SY_OK);
+    assert_int_equal(f32_bits(prob[0]), f32_bits(1.0f / ((float)mass * 0x1p-40f)));
+    sy_ctx_destroy(ctx);
+}
+
 /* The order of -0 and +0 decides nothing: the lower index wins. */
 static void zeros_of_both_signs_are_equal(void **state)
 {
@@ -158,13 +250,22 @@ static void zeros_of_both_signs_are_equal(void **state)
 
 int main(void)
 {
-    static uint64_t seeds[16];
-    static char names[16][48];
-    struct CMUnitTest tests[17] = {cmocka_unit_test(zeros_of_both_signs_are_equal)};
-    for (size_t i = 0; i < 16; i++) {
+    enum { SEEDS = 16, EDGES = 3 };
+    static const char *const type_names[EDGES] = {"f32", "f16", "bf16"};
+    static DLDataType types[EDGES] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
+    static uint64_t seeds[SEEDS];
+    static char names[SEEDS + EDGES][48];
+    struct CMUnitTest tests[2 + SEEDS + EDGES] = {cmocka_unit_test(zeros_of_both_signs_are_equal),
+                                                  cmocka_unit_test(probabilities_use_the_exact_mass)};
+    for (size_t i = 0; i < SEEDS; i++) {
         seeds[i] = 1000 + i;
         snprintf(names[i], sizeof names[i], "every_way_ends_at_the_same_token: seed %zu", 1000 + i);
-        tests[i + 1] = (struct CMUnitTest){names[i], every_way_ends_at_the_same_token, NULL, NULL, &seeds[i]};
+        tests[i + 2] = (struct CMUnitTest){names[i], every_way_ends_at_the_same_token, NULL, NULL, &seeds[i]};
+    }
+    for (size_t i = SEEDS; i < SEEDS + EDGES; i++) {
+        snprintf(names[i], sizeof names[i], "cuts_on_the_edge_are_exact: %s", type_names[i - SEEDS]);
+        tests[i + 2] =
+            (struct CMUnitTest){names[i], cuts_on_the_edge_are_exact, NULL, NULL, &types[i - SEEDS]};
     }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

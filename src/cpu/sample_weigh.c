@@ -1,0 +1,414 @@
+/*
+ * Rows that must be weighed as a whole: for top-p without top-k, and for draws from candidates too many to
+ * collect. A 16-bit row has few distinct values, so weights are looked up by bit pattern; a row of f32 is
+ * added up quickly first, with an error that is known, and exactly only when that leaves a doubt.
+ */
+#include "cpu/sample.h"
+#include "cpu/backend.h"
+
+enum {
+    PATTERNS = SYI_PATTERNS,
+    NEGATIVE = 0x8000, /* first pattern of the negative values, as many patterns as there are others */
+    STRIP = 1024,      /* elements weighed together */
+    MARK_SHIFT = 52    /* a strip weighs at most 2^50: the bits above count elements that are marked */
+};
+
+#define MARK (UINT64_C(1) << MARK_SHIFT)
+
+/* ---- Weights by bit pattern -------------------------------------------------------------------------- */
+
+static float value_of_order(uint32_t order, enum syi_type type)
+{
+    const uint16_t bits = (uint16_t)(order ^ (order & 0x8000u ? 0x8000u : 0xffffu));
+    return type == SYI_F16 ? syi_f16_to_f32(bits) : syi_bf16_to_f32(bits);
+}
+
+/* The lowest order that may weigh anything, by halves: the weight never grows downwards. */
+static uint32_t first_weight(const struct syi_scan *s, float m, float inv_t)
+{
+    uint32_t low = syi_order_minus_inf(s->type) + 1u, high = s->top;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if ((value_of_order(middle, s->type) - m) * inv_t < -28.5f) /* exp(-28.5) * 2^40 < 1/2 */
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* e of n <= SYI_WEIGH_AT_ONCE patterns. */
+static void exp_patterns(const struct syi_weigher *w, float *e, const uint16_t *pattern, size_t n)
+{
+    uint32_t key[SYI_WEIGH_AT_ONCE];
+    struct syi_key_stats stats = {0, 0};
+    if (w->scan->type == SYI_F16)
+        w->kernels->keys_f16(key, pattern, n, &stats);
+    else
+        w->kernels->keys_bf16(key, pattern, n, &stats);
+    w->kernels->exp_keys(e, key, n, w->m, w->inv_t);
+}
+
+/* Weights of the patterns [first, end), none above m. */
+static void weigh_patterns(const struct syi_weigher *w, uint32_t first, uint32_t end)
+{
+    uint16_t pattern[SYI_WEIGH_AT_ONCE];
+    float e[SYI_WEIGH_AT_ONCE];
+    while (first < end) {
+        const uint32_t n = end - first < SYI_WEIGH_AT_ONCE ? end - first : SYI_WEIGH_AT_ONCE;
+        for (uint32_t i = 0; i < n; i++)
+            pattern[i] = (uint16_t)(first + i);
+        exp_patterns(w, e, pattern, n);
+        for (uint32_t i = 0; i < n; i++)
+            w->table.weight[first + i] = syi_weight(e[i]);
+        first += n;
+    }
+}
+
+static void set_weights(const struct syi_weigher *w, uint32_t first, uint32_t end, uint64_t weight)
+{
+    for (uint32_t i = first; i < end; i++)
+        w->table.weight[i] = weight;
+}
+
+/* Zero for the patterns that are too low to weigh anything. */
+static void clear_below(const struct syi_weigher *w, uint32_t low)
+{
+    if (low > NEGATIVE)
+        set_weights(w, 0, low - NEGATIVE, 0);
+    set_weights(w, low < NEGATIVE ? PATTERNS - low : NEGATIVE, PATTERNS, 0);
+}
+
+/* How many patterns next to zero, on either side, lie below the largest logit times a share. */
+static uint32_t patterns_below(const struct syi_weigher *w, float share)
+{
+    const float value = w->m > 0.0f ? w->m * share : 0.0f;
+    return w->scan->type == SYI_F16 ? syi_f32_to_f16(value) : syi_f32_to_bf16(value);
+}
+
+/* The weight of every pattern that can occur in the row; those with the `near` patterns next to zero on
+   either side get `entry` instead, and nothing when m is so large that they weigh nothing. */
+static void fill_table(const struct syi_weigher *w, uint32_t near, uint64_t entry)
+{
+    const struct syi_scan *s = w->scan;
+    const uint32_t low = first_weight(s, w->m, w->inv_t);
+    const uint32_t positive = low > NEGATIVE ? low - NEGATIVE : near;
+    clear_below(w, low);
+    if (s->top >= NEGATIVE) {
+        if (low <= NEGATIVE)
+            set_weights(w, 0, near, entry);
+        weigh_patterns(w, positive, s->top - NEGATIVE + 1u);
+    }
+    if (low < NEGATIVE) {
+        const uint32_t end = PATTERNS - low, top = s->top < NEGATIVE ? PATTERNS - 1u - s->top : NEGATIVE;
+        const uint32_t first = NEGATIVE + near < end ? NEGATIVE + near : end;
+        set_weights(w, NEGATIVE, first, entry);
+        weigh_patterns(w, first > top ? first : top, end);
+    }
+}
+
+/* The whole weight of a 16-bit row. Subtracting m cannot tell patterns next to zero apart: |z| < m * 2^-25 is
+   less than half of the spacing below m. */
+static void fill_exactly(const struct syi_weigher *w)
+{
+    uint16_t zero = 0;
+    float e;
+    exp_patterns(w, &e, &zero, 1);
+    fill_table(w, patterns_below(w, 0x1p-26f), syi_weight(e));
+}
+
+/* Sum of the table's entries for n <= STRIP elements. */
+static uint64_t look_up(const uint64_t *weight, const unsigned char *x, size_t n)
+{
+    uint64_t sum[8] = {0};
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        uint64_t four[2]; /* one load for four patterns */
+        memcpy(four, x + i * 2, sizeof four);
+        sum[0] += weight[four[0] & 0xffffu];
+        sum[1] += weight[four[0] >> 16 & 0xffffu];
+        sum[2] += weight[four[0] >> 32 & 0xffffu];
+        sum[3] += weight[four[0] >> 48];
+        sum[4] += weight[four[1] & 0xffffu];
+        sum[5] += weight[four[1] >> 16 & 0xffffu];
+        sum[6] += weight[four[1] >> 32 & 0xffffu];
+        sum[7] += weight[four[1] >> 48];
+    }
+    for (; i < n; i++) {
+        uint16_t pattern;
+        memcpy(&pattern, x + i * 2, sizeof pattern);
+        sum[0] += weight[pattern];
+    }
+    return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+}
+
+/* ---- Strips ------------------------------------------------------------------------------------------ */
+
+size_t syi_weigh_strips(int64_t vocab)
+{
+    return (size_t)(vocab + STRIP - 1) / STRIP;
+}
+
+static size_t strip_length(const struct syi_scan *s, size_t strip)
+{
+    const size_t rest = (size_t)s->n - strip * STRIP;
+    return rest < STRIP ? rest : STRIP;
+}
+
+/* Weighing is slower than memory, so the next row can be on its way meanwhile. */
+static void fetch_next(const struct syi_weigher *w, size_t strip)
+{
+    const size_t bytes = syi_float_bytes(w->scan->type), first = strip * STRIP * bytes;
+    for (size_t at = 0; w->next != NULL && at < strip_length(w->scan, strip) * bytes; at += 64)
+        __builtin_prefetch(w->next + first + at, 0, 2);
+}
+
+static uint64_t weigh_strip(const struct syi_weigher *w, size_t strip)
+{
+    const struct syi_scan *s = w->scan;
+    const unsigned char *x = s->x + strip * STRIP * syi_float_bytes(s->type);
+    fetch_next(w, strip);
+    if (s->type == SYI_F32)
+        return w->kernels->weigh_f32(x, strip_length(s, strip), w->m, w->inv_t);
+    return look_up(w->table.weight, x, strip_length(s, strip));
+}
+
+static uint64_t weigh_strips(const struct syi_weigher *w)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < syi_weigh_strips(w->scan->n); i++) {
+        w->table.strip[i] = weigh_strip(w, i);
+        sum += w->table.strip[i];
+    }
+    return sum;
+}
+
+uint64_t syi_weigh(const struct syi_weigher *w)
+{
+    if (w->scan->type != SYI_F32)
+        fill_exactly(w);
+    return weigh_strips(w);
+}
+
+/* ---- Weight with a known error ----------------------------------------------------------------------- */
+
+/* By a table that leaves out the patterns next to zero: they are many and rare, and lie so close together that
+   it is enough to count them and weigh them at both ends. */
+static struct syi_mass weigh_by_table(const struct syi_weigher *w)
+{
+    const uint32_t near = patterns_below(w, 0x1p-12f);
+    const uint16_t ends[2] = {(uint16_t)near, (uint16_t)(NEGATIVE + near)};
+    struct syi_mass mass = {0, 0};
+    float e[2] = {0, 0};
+    if (near > 0)
+        exp_patterns(w, e, ends, 2);
+    const uint64_t heaviest = syi_weight(e[0]), lightest = syi_weight(e[1]);
+    fill_table(w, near, MARK);
+    for (size_t i = 0; i < syi_weigh_strips(w->scan->n); i++) {
+        const uint64_t sum = weigh_strip(w, i), weight = sum & (MARK - 1);
+        mass.low += weight + (sum >> MARK_SHIFT) * lightest;
+        mass.high += weight + (sum >> MARK_SHIFT) * heaviest;
+    }
+    return mass;
+}
+
+static struct syi_mass weigh_by_sum(const struct syi_weigher *w)
+{
+    const struct syi_scan *s = w->scan;
+    double (*sum_exp)(const void *, size_t, float, float) = s->type == SYI_F32   ? w->kernels->sum_exp_f32
+                                                            : s->type == SYI_F16 ? w->kernels->sum_exp_f16
+                                                                                 : w->kernels->sum_exp_bf16;
+    const size_t bytes = syi_float_bytes(s->type);
+    double sum = 0;
+    for (size_t i = 0; i < syi_weigh_strips(s->n); i++) {
+        fetch_next(w, i);
+        sum += 0x1p40 * sum_exp(s->x + i * STRIP * bytes, strip_length(s, i), w->m, w->inv_t);
+    }
+    const double error = sum * SYI_SUM_EXP_ERROR + (double)s->n; /* a weight is rounded by at most 1/2 */
+    return (struct syi_mass){sum > error ? (uint64_t)(sum - error) : 0, (uint64_t)(sum + error) + 1};
+}
+
+struct syi_mass syi_weigh_about(const struct syi_weigher *w)
+{
+    /* A table must be shorter than the row by far to be worth its making; that of f16 has most patterns. */
+    const int64_t worth = w->scan->type == SYI_BF16 ? 16384 : 131072;
+    return w->scan->type != SYI_F32 && w->scan->n >= worth ? weigh_by_table(w) : weigh_by_sum(w);
+}
+
+/* ---- Draws ------------------------------------------------------------------------------------------- */
+
+/* What of a row can be drawn: the weights in the table, with a mark instead where only the first few tokens of
+   a value are kept. */
+struct kept {
+    uint64_t weight; /* of all that is kept */
+    uint64_t ties;   /* tokens of the marked value that are kept ... */
+    uint64_t each;   /* ... and the weight of one */
+};
+
+/* The weight of a strip, with those of its ties that are kept; takes them off k->ties. */
+static uint64_t take_strip(uint64_t sum, struct kept *k)
+{
+    const uint64_t ties = sum >> MARK_SHIFT, kept = ties < k->ties ? ties : k->ties;
+    k->ties -= kept;
+    return (sum & (MARK - 1)) + kept * k->each;
+}
+
+static uint64_t weigh_one(const struct syi_weigher *w, const unsigned char *x, size_t i)
+{
+    if (w->scan->type == SYI_F32)
+        return w->kernels->weigh_f32(x + i * 4, 1, w->m, w->inv_t);
+    return look_up(w->table.weight, x + i * 2, 1);
+}
+
+/* The first token at which the weight of the kept ones, summed in index order, exceeds the target, which is
+   less than all of it. The strips are weighed already, or on the way. */
+static int64_t locate(const struct syi_weigher *w, struct kept k, uint64_t target, bool weighed)
+{
+    const struct syi_scan *s = w->scan;
+    uint64_t seen = 0;
+    for (size_t strip = 0;; strip++) {
+        const uint64_t sum = weighed ? w->table.strip[strip] : weigh_strip(w, strip);
+        struct kept after = k;
+        const uint64_t weight = take_strip(sum, &after);
+        if (seen + weight <= target) {
+            seen += weight;
+            k = after;
+            continue;
+        }
+        const unsigned char *x = s->x + strip * STRIP * syi_float_bytes(s->type);
+        for (size_t i = 0;; i++) {
+            seen += take_strip(weigh_one(w, x, i), &k);
+            if (seen > target)
+                return (int64_t)(strip * STRIP + i);
+        }
+    }
+}
+
+static uint64_t share_of(uint64_t uniform, uint64_t weight)
+{
+    return (uint64_t)((syi_u128)uniform * weight >> 64);
+}
+
+/* How often each pattern occurs, in two interleaved halves so that equal neighbours do not wait for each
+   other. */
+static void count_patterns(const struct syi_scan *s, uint32_t *count)
+{
+    size_t i = 0;
+    const size_t positives = s->top >= NEGATIVE ? s->top - NEGATIVE + 1u : 0;
+    for (int half = 0; half < 2; half++) {
+        memset(count + half * PATTERNS, 0, positives * sizeof *count);
+        memset(count + half * PATTERNS + NEGATIVE, 0, NEGATIVE * sizeof *count);
+    }
+    for (; i + 4 <= (size_t)s->n; i += 4) {
+        uint64_t four;
+        memcpy(&four, s->x + i * 2, sizeof four);
+        count[four & 0xffffu]++;
+        count[PATTERNS + (four >> 16 & 0xffffu)]++;
+        count[four >> 32 & 0xffffu]++;
+        count[PATTERNS + (four >> 48)]++;
+    }
+    for (; i < (size_t)s->n; i++) {
+        uint16_t pattern;
+        memcpy(&pattern, s->x + i * 2, sizeof pattern);
+        count[pattern]++;
+    }
+}
+
+/* Whether none of 32 patterns occurs. */
+static bool none_of_32(const uint32_t *count)
+{
+    uint32_t any = 0;
+    for (size_t i = 0; i < 32; i++)
+        any |= count[i] | count[PATTERNS + i];
+    return any == 0;
+}
+
+/* Adds the patterns from..to that occur to the list, and their halves together. */
+static size_t list_occurring(const struct syi_weigher *w, size_t n, int32_t from, int32_t to)
+{
+    const int32_t step = from <= to ? 1 : -1;
+    uint32_t *count = w->table.count;
+    for (int32_t p = from; p != to + step; p += step) {
+        const int32_t next = p + 31 * step;
+        if ((step > 0 ? next <= to : next >= to) && none_of_32(count + (step > 0 ? p : next))) {
+            p = next;
+            continue;
+        }
+        count[p] += count[PATTERNS + p];
+        if (count[p] != 0)
+            w->table.pattern[n++] = (uint16_t)p;
+    }
+    return n;
+}
+
+/* The patterns that occur and may weigh something, largest value first; -0 counts as +0. */
+static size_t list_patterns(const struct syi_weigher *w, uint32_t low)
+{
+    const uint32_t top = w->scan->top;
+    uint32_t *count = w->table.count;
+    size_t n = 0;
+    if (top >= NEGATIVE && low <= NEGATIVE) {
+        count[0] += count[NEGATIVE];
+        count[PATTERNS] += count[PATTERNS + NEGATIVE];
+        count[NEGATIVE] = count[PATTERNS + NEGATIVE] = 0;
+    }
+    if (top >= NEGATIVE)
+        n = list_occurring(w, n, (int32_t)(top - NEGATIVE), low > NEGATIVE ? (int32_t)(low - NEGATIVE) : 0);
+    if (low < NEGATIVE)
+        n = list_occurring(w, n, (int32_t)(PATTERNS - 1u - (top < NEGATIVE ? top : NEGATIVE - 1u)),
+                           (int32_t)(PATTERNS - 1u - low));
+    return n;
+}
+
+static uint64_t weigh_list(const struct syi_weigher *w, size_t n)
+{
+    const struct syi_pattern_table *t = &w->table;
+    uint64_t total = 0;
+    for (size_t i = 0; i < n; i += SYI_WEIGH_AT_ONCE)
+        exp_patterns(w, t->e + i, t->pattern + i, n - i < SYI_WEIGH_AT_ONCE ? n - i : SYI_WEIGH_AT_ONCE);
+    for (size_t i = 0; i < n; i++)
+        total += syi_weight(t->e[i]) * t->count[t->pattern[i]];
+    return total;
+}
+
+/* Puts into the table what top-p and min-p keep of the list. */
+static struct kept keep_patterns(const struct syi_weigher *w, size_t n, const struct syi_draw *d)
+{
+    const struct syi_pattern_table *t = &w->table;
+    const uint64_t total = weigh_list(w, n);
+    const uint64_t enough = d->top_p < 1.0f ? syi_mass_target(d->top_p, total) : total;
+    struct kept k = {.weight = 0};
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t each = syi_weight(t->e[i]), count = t->count[t->pattern[i]];
+        const uint64_t rest = k.weight < enough ? enough - k.weight : 0;
+        uint64_t entry = 0;
+        if (rest > 0 && t->e[i] >= d->min_p && each > 0) {
+            const uint64_t need = (rest + each - 1) / each;
+            entry = each;
+            if (need < count && !d->all_ties) {
+                entry = MARK;
+                k.ties = need;
+                k.each = each;
+            }
+            k.weight += (need < count && !d->all_ties ? need : count) * each;
+        }
+        t->weight[t->pattern[i]] = entry;
+    }
+    if (w->scan->top >= NEGATIVE)
+        t->weight[NEGATIVE] = t->weight[0]; /* -0 weighs what +0 weighs */
+    return k;
+}
+
+int64_t syi_weigh_draw(const struct syi_weigher *w, const struct syi_draw *d)
+{
+    if (d->top_p >= 1.0f && d->min_p == 0.0f) {
+        const struct kept all = {.weight = syi_weigh(w)};
+        return locate(w, all, share_of(d->uniform, all.weight), true);
+    }
+    const uint32_t low = first_weight(w->scan, w->m, w->inv_t);
+    count_patterns(w->scan, w->table.count);
+    const size_t n = list_patterns(w, low);
+    clear_below(w, low);
+    const struct kept kept = keep_patterns(w, n, d);
+    return locate(w, kept, share_of(d->uniform, kept.weight), false);
+}

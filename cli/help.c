@@ -178,7 +178,7 @@ static void option_form(const struct op_field *field, char *text, size_t bytes)
     if (field->kind == OP_WORD)
         for (int i = 0; i < 6 && field->words[i] && used < bytes; i++)
             used += (size_t)snprintf(text + used, bytes - used, "%s%s", i > 0 ? "|" : " ", field->words[i]);
-    else if (field->kind == OP_FLOAT || field->kind == OP_ROW_F32)
+    else if (field->kind == OP_FLOAT || field->kind == OP_DOUBLE || field->kind == OP_ROW_F32)
         snprintf(text + used, bytes - used, " X");
     else if (field->kind != OP_BOOL)
         snprintf(text + used, bytes - used, " N");

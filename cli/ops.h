@@ -21,6 +21,7 @@ union op_args {
     sy_moe_permute_args moe_permute;
     sy_moe_dispatch_args moe_dispatch;
     sy_moe_locations_args moe_locations;
+    sy_moe_capacity_args moe_capacity;
     sy_sample_args sample;
     sy_kv_gather_args kv_gather;
 };
@@ -52,6 +53,7 @@ struct op_tensor {
 enum op_kind {
     OP_INT64,
     OP_FLOAT,
+    OP_DOUBLE,
     OP_BOOL,
     OP_WORD,    /* an enum: words[i] stands for values[i]                                            */
     OP_ROW_I64, /* a per-row tensor given as one value for all rows: becomes a tensor of shape [1]     */
@@ -111,7 +113,7 @@ struct op {
     sy_status (*call)(sy_ctx *ctx, const struct op_call *call);
 };
 
-extern const struct op op_moe_permute, op_moe_dispatch, op_moe_locations, op_sample, op_kv_gather;
+extern const struct op op_moe_permute, op_moe_dispatch, op_moe_locations, op_moe_capacity, op_sample, op_kv_gather;
 
 /* All of them, ending with NULL. */
 extern const struct op *const all_ops[];

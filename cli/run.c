@@ -79,6 +79,7 @@ static const char *kind_text(enum op_kind kind)
     case OP_ROW_U32:
         return "an integer of at most 32 bits";
     case OP_FLOAT:
+    case OP_DOUBLE:
     case OP_ROW_F32:
         return "a number";
     case OP_BOOL:
@@ -149,6 +150,11 @@ static bool set_field(struct run *run, int i, const char *text)
         if (!parse_double(text, &real))
             return false;
         memcpy(target, &(float){(float)real}, sizeof(float));
+        return true;
+    case OP_DOUBLE:
+        if (!parse_double(text, &real))
+            return false;
+        memcpy(target, &real, sizeof real);
         return true;
     case OP_BOOL:
         if (!parse_bool(text, &flag))

@@ -191,7 +191,7 @@ typedef enum sy_fault_code {
     SY_FAULT_NO_MEMORY,
     SY_FAULT_UNSUPPORTED,
     /* Found in tensor contents: value and limit are set, batch and position where they have a meaning. */
-    SY_FAULT_LENGTH_RANGE, /* counts[b] outside 0..k, or seq_lens[b] negative */
+    SY_FAULT_LENGTH_RANGE, /* a count outside its range, or seq_lens[b] negative */
     SY_FAULT_REQ_RANGE,    /* req_id[b] outside the rows of block_table */
     SY_FAULT_INDEX_RANGE,  /* an index outside its sequence */
     SY_FAULT_TABLE_SHORT,  /* an index needs a block_table column that does not exist */
@@ -245,7 +245,8 @@ SY_API const char *sy_isa_name(int i);
  */
 typedef struct sy_query {
     int64_t rows;           /* rows of the main output */
-    int64_t slots;          /* moe_permute: slots per token (packed) or rows per expert (capacity), else 0 */
+    int64_t slots;          /* moe_permute: slots per token (packed) or rows per expert (capacity);
+                               moe_capacity: the capacity if factor > 0; else 0 */
     size_t workspace_bytes; /* scratch the call needs at most, with every output and the context's present
                                thread limit; 0 when none */
 } sy_query;
@@ -373,6 +374,44 @@ static inline sy_status sy_moe_locations_query(sy_ctx *ctx, const sy_moe_locatio
                                                sy_query *query)
 {
     return sy_moe_locations_query_n(ctx, args, sizeof *args, query, sizeof *query);
+}
+
+/* ---- moe_capacity ------------------------------------------------------------------------------------ */
+
+/*
+ * How many slots each expert should have. S = samples, E = num_experts, P = S / E rounded up, M = the largest of
+ * counts:
+ *     factor > 0    C = k * trunc(factor * P)             a fixed share; counts are not looked at
+ *     factor = 0    C = M                                 nothing is dropped
+ *     factor < 0    C = min(M, k * trunc(-factor * P))    as many as are needed, up to a share
+ * then rounded up to a multiple of alignment. The product with P is one multiplication in double precision.
+ *
+ * The query answers C in `slots` when factor > 0, and 0 there otherwise.
+ *
+ * Returns SY_OK; NULL (also counts missing with factor <= 0); DTYPE; SHAPE; VALUE (samples, k or alignment
+ * negative, num_experts < 1, factor not finite); OVERFLOW (C beyond 2^63-1); STRIDE; DEVICE; ALIAS; INDEX (a
+ * negative count: position = expert).
+ */
+typedef struct sy_moe_capacity_args {
+    const DLTensor *counts; /* in  [E]  int64, int32: demand for each expert; optional with factor > 0 */
+    int64_t samples;        /* S >= 0; over several ranks the largest */
+    int64_t num_experts;    /* E >= 1 */
+    int64_t k;              /* choices per token; 0: 1 */
+    double factor;
+    int64_t alignment;        /* 0: 1 */
+    const DLTensor *capacity; /* out [1]  int64 */
+} sy_moe_capacity_args;
+
+SY_API sy_status sy_moe_capacity_n(sy_ctx *ctx, const sy_moe_capacity_args *args, size_t args_bytes);
+SY_API sy_status sy_moe_capacity_query_n(sy_ctx *ctx, const sy_moe_capacity_args *args, size_t args_bytes,
+                                         sy_query *query, size_t query_bytes);
+static inline sy_status sy_moe_capacity(sy_ctx *ctx, const sy_moe_capacity_args *args)
+{
+    return sy_moe_capacity_n(ctx, args, sizeof *args);
+}
+static inline sy_status sy_moe_capacity_query(sy_ctx *ctx, const sy_moe_capacity_args *args, sy_query *query)
+{
+    return sy_moe_capacity_query_n(ctx, args, sizeof *args, query, sizeof *query);
 }
 
 /* ---- kv_gather --------------------------------------------------------------------------------------- */

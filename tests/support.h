@@ -134,6 +134,7 @@ struct test_call {
         sy_moe_permute_args permute;
         sy_moe_dispatch_args dispatch;
         sy_moe_locations_args locations;
+        sy_moe_capacity_args capacity;
         sy_kv_gather_args gather;
         sy_sample_args sample;
     } args;

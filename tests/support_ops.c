@@ -1,5 +1,6 @@
 /*
- * A valid call of every operator, one row each: what tests of contexts, threads and allocators loop over.
+ * A valid call of every operator that moves data, one row each: what tests of contexts, threads and allocators loop
+ * over.
  */
 #include "support.h"
 

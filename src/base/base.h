@@ -137,6 +137,13 @@ static inline bool syi_add(int64_t a, int64_t b, int64_t *result)
     return !__builtin_add_overflow(a, b, result);
 }
 
+/* The next multiple of `step` >= 1, for a non-negative value. */
+static inline bool syi_round_up(int64_t value, int64_t step, int64_t *result)
+{
+    const int64_t rest = value % step;
+    return syi_add(value, rest > 0 ? step - rest : 0, result);
+}
+
 /* Next multiple of SYI_ALIGN; saturates instead of wrapping. */
 static inline size_t syi_align(size_t bytes)
 {

@@ -9,7 +9,15 @@
 
 #include "base/base.h"
 
-enum syi_op_id { SYI_MOE_PERMUTE, SYI_MOE_DISPATCH, SYI_MOE_LOCATIONS, SYI_KV_GATHER, SYI_SAMPLE, SYI_N_OPS };
+enum syi_op_id {
+    SYI_MOE_PERMUTE,
+    SYI_MOE_DISPATCH,
+    SYI_MOE_LOCATIONS,
+    SYI_MOE_CAPACITY,
+    SYI_KV_GATHER,
+    SYI_SAMPLE,
+    SYI_N_OPS
+};
 
 /* A tensor as rows: row r begins at data + r*stride. data is NULL for a tensor that was not given. */
 struct syi_rows {
@@ -59,6 +67,15 @@ struct syi_moe_locations_plan {
     unsigned char *counts;                   /* [E] int64 or NULL */
 };
 
+struct syi_moe_capacity_plan {
+    int64_t bound;         /* what the factor allows; INT64_MAX when it says nothing */
+    int64_t alignment;     /* >= 1 */
+    int64_t n_experts;     /* of counts; 0: they are not looked at */
+    enum syi_type type;    /* of counts */
+    unsigned char *counts; /* [E] */
+    unsigned char *out;    /* [1] int64 */
+};
+
 struct syi_kv_gather_plan {
     int64_t batch, k;
     int64_t block_size, n_cache_rows, n_blocks;
@@ -94,6 +111,7 @@ union syi_plan {
     struct syi_moe_permute_plan moe_permute;
     struct syi_moe_dispatch_plan moe_dispatch;
     struct syi_moe_locations_plan moe_locations;
+    struct syi_moe_capacity_plan moe_capacity;
     struct syi_kv_gather_plan kv_gather;
     struct syi_sample_plan sample;
 };

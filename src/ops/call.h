@@ -39,6 +39,7 @@ union syi_args {
     sy_moe_permute_args moe_permute;
     sy_moe_dispatch_args moe_dispatch;
     sy_moe_locations_args moe_locations;
+    sy_moe_capacity_args moe_capacity;
     sy_kv_gather_args kv_gather;
     sy_sample_args sample;
 };

@@ -291,6 +291,7 @@ int main(void)
     moe_permute_lines();
     moe_dispatch_lines();
     moe_locations_lines();
+    moe_capacity_lines();
     kv_gather_lines();
     sample_lines();
     for (int i = 0; i < n_contexts; i++)

@@ -55,6 +55,9 @@ class Bits(unittest.TestCase):
     def test_moe_locations(self):
         self.check("moe_locations")
 
+    def test_moe_capacity(self):
+        self.check("moe_capacity")
+
     def test_kv_gather(self):
         self.check("kv_gather")
 

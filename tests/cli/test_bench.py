@@ -8,7 +8,8 @@ import unittest
 
 from st import CLI, CliTest
 
-OPERATORS = ["moe_permute", "moe_dispatch", "moe_locations", "sample", "kv_gather"]
+OPERATORS = ["moe_permute", "moe_dispatch", "moe_locations", "moe_capacity", "sample", "kv_gather"]
+READS = ["sample", "moe_capacity"]
 
 
 class Bench(CliTest):
@@ -28,7 +29,7 @@ class Bench(CliTest):
                 self.assertGreater(case[field], 0, field)
             self.assertGreaterEqual(case["spread"], 0)
             self.assertGreaterEqual(case["turns"], 3)
-            self.assertIn(case["limit"], ("read",) if case["op"] == "sample" else ("copy", "copy+fill"))
+            self.assertIn(case["limit"], ("read",) if case["op"] in READS else ("copy", "copy+fill"))
 
     def test_limits_of_the_machine(self):
         report = json.loads(self.cli("bench", "moe_permute", "--quick", "--json").stdout)

@@ -9,7 +9,7 @@ import unittest
 
 from st import CLI, ROOT, CliTest, decode, encode, tensor
 
-OPERATORS = ["moe_permute", "moe_dispatch", "moe_locations", "sample", "kv_gather"]
+OPERATORS = ["moe_permute", "moe_dispatch", "moe_locations", "moe_capacity", "sample", "kv_gather"]
 IN_DEMO = ["moe_permute", "moe_dispatch", "sample", "kv_gather"]
 COMMANDS = ["run", "compare", "show", "example", "bench", "demo", "info"]
 
@@ -49,6 +49,7 @@ class Help(CliTest):
                            "expert_offsets --num-out-tokens --drop-and-pad --zero-pad",
             "moe_dispatch": "gates? indices locations input dispatch? --capacity --num-experts --zero-unwritten "
                             "--unique-slots",
+            "moe_capacity": "counts? capacity --samples --num-experts --k --factor --alignment",
             "moe_locations": "indices importance? locations counts --num-experts",
             "sample": "logits top_k? top_p? min_p? temperature? q? seed? offset? stream? token kept row_flags "
                       "masked_logits list_token list_prob logprob --top-k --top-p --min-p --temperature --seed "

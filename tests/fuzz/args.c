@@ -88,6 +88,7 @@ struct call {
         sy_moe_permute_args permute;
         sy_moe_dispatch_args dispatch;
         sy_moe_locations_args locations;
+        sy_moe_capacity_args capacity;
         sy_kv_gather_args gather;
         sy_sample_args sample;
     } args;
@@ -199,6 +200,24 @@ static void make_locations(struct call *c, struct reader *r)
         output(c);
     }
     c->numbers[c->n_numbers++] = &a->num_experts;
+}
+
+static void make_capacity(struct call *c, struct reader *r)
+{
+    static const double factors[] = {0, 1.25, -1.25, 1e30, -1e30, 0.5};
+    sy_moe_capacity_args *a = &c->args.capacity;
+    a->num_experts = pick(r, 6);
+    a->samples = pick(r, 100);
+    a->k = pick(r, 4);
+    a->factor = factors[pick(r, 6)];
+    a->alignment = pick(r, 9);
+    if (pick(r, 4))
+        add(c, "counts", &a->counts, pick(r, 2) ? i64 : i32, 1, a->num_experts, 0, 0);
+    add(c, "capacity", &a->capacity, i64, 1, 1, 0, 0);
+    output(c);
+    int64_t *const numbers[] = {&a->num_experts, &a->samples, &a->k, &a->alignment};
+    memcpy(c->numbers, numbers, sizeof numbers);
+    c->n_numbers = 4;
 }
 
 static void make_gather(struct call *c, struct reader *r)
@@ -319,6 +338,16 @@ static sy_status query_locations(sy_ctx *ctx, struct call *c, sy_query *q)
     return sy_moe_locations_query(ctx, &c->args.locations, q);
 }
 
+static sy_status run_capacity(sy_ctx *ctx, struct call *c)
+{
+    return sy_moe_capacity(ctx, &c->args.capacity);
+}
+
+static sy_status query_capacity(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_moe_capacity_query(ctx, &c->args.capacity, q);
+}
+
 static sy_status run_gather(sy_ctx *ctx, struct call *c)
 {
     return sy_kv_gather(ctx, &c->args.gather);
@@ -348,6 +377,7 @@ static const struct {
     {"moe_permute", make_permute, run_permute, query_permute},
     {"moe_dispatch", make_dispatch, run_dispatch, query_dispatch},
     {"moe_locations", make_locations, run_locations, query_locations},
+    {"moe_capacity", make_capacity, run_capacity, query_capacity},
     {"kv_gather", make_gather, run_gather, query_gather},
     {"sample", make_sample, run_sample, query_sample},
 };

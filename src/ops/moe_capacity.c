@@ -1,0 +1,116 @@
+/*
+ * moe_capacity: check and plan. What the factor allows is computed here, so that the query can answer it.
+ */
+#include "cpu/backend.h"
+#include "ops/call.h"
+
+#include <math.h>
+
+enum { COUNTS, CAPACITY, N_TENSORS };
+
+#define FIELD(name) #name, offsetof(sy_moe_capacity_args, name)
+
+static const struct syi_rule rules[N_TENSORS] = {
+    [COUNTS] = {FIELD(counts), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
+    [CAPACITY] = {FIELD(capacity), SYI_OUT | SYI_VECTOR, SYI_BIT(SYI_I64), 0, 1, 1},
+};
+
+static sy_status check_inputs(struct syi_call *call)
+{
+    const sy_moe_capacity_args *a = &call->args.moe_capacity;
+    if (call->tensor[COUNTS] == NULL && a->factor <= 0)
+        return syi_fail(call->ctx, SY_ERR_NULL, "counts", "is missing, want a tensor: factor is %g",
+                        a->factor);
+    sy_status st = syi_check_tensors(call, false);
+    if (st == SY_OK && a->num_experts >= 1)
+        st = syi_check_vector(call, COUNTS, a->num_experts);
+    if (st == SY_OK)
+        st = syi_check_value(call, "samples", a->samples, 0, INT64_MAX);
+    if (st == SY_OK)
+        st = syi_check_value(call, "num_experts", a->num_experts, 1, INT64_MAX);
+    if (st == SY_OK)
+        st = syi_check_value(call, "k", a->k, 0, INT64_MAX);
+    if (st == SY_OK && !isfinite(a->factor))
+        st = syi_fail(call->ctx, SY_ERR_VALUE, "factor", "is %g, want a finite number", a->factor);
+    if (st == SY_OK)
+        st = syi_check_value(call, "alignment", a->alignment, 0, INT64_MAX);
+    return st == SY_OK ? syi_check_sizes(call) : st;
+}
+
+struct product {
+    double a, result;
+    int64_t b;
+};
+
+/* A task like any other, so that it runs with standard floating-point control. */
+static void multiply(void *data, int task)
+{
+    struct product *product = data;
+    (void)task;
+    product->result = product->a * (double)product->b;
+}
+
+/* k * trunc(|factor| * P); false when it does not fit. */
+static bool share(const struct syi_call *call, int64_t *slots)
+{
+    const sy_moe_capacity_args *a = &call->args.moe_capacity;
+    const int64_t per_expert = a->samples / a->num_experts + (a->samples % a->num_experts != 0);
+    struct product product = {.a = fabs(a->factor), .b = per_expert};
+    syi_parallel(call->ctx, 1, multiply, &product);
+    return product.result < 0x1p63 && syi_mul((int64_t)product.result, a->k > 0 ? a->k : 1, slots);
+}
+
+static sy_status check_overflow(struct syi_call *call, struct syi_moe_capacity_plan *plan)
+{
+    const sy_moe_capacity_args *a = &call->args.moe_capacity;
+    int64_t rounded = 0;
+    const bool fits = a->factor != 0 && share(call, &plan->bound);
+    if (!fits)
+        plan->bound = INT64_MAX;
+    if (a->factor > 0 && (!fits || !syi_round_up(plan->bound, plan->alignment, &rounded)))
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW, "factor",
+                        "is %g for %lld samples, %lld experts and k = %lld, want a capacity below 2^63",
+                        a->factor, (long long)a->samples, (long long)a->num_experts, (long long)a->k);
+    call->slots = rounded;
+    return SY_OK;
+}
+
+static sy_status check(struct syi_call *call)
+{
+    const sy_moe_capacity_args *a = &call->args.moe_capacity;
+    struct syi_moe_capacity_plan *plan = &call->plan.moe_capacity;
+    const bool by_demand = a->factor <= 0;
+    plan->alignment = a->alignment > 0 ? a->alignment : 1;
+    sy_status st = check_inputs(call);
+    if (st == SY_OK)
+        st = check_overflow(call, plan);
+    if (st == SY_OK)
+        st = syi_check_vector(call, CAPACITY, 1);
+    if (st == SY_OK)
+        st = syi_check_layout(call);
+    if (st != SY_OK)
+        return st;
+    plan->n_experts = by_demand ? a->num_experts : 0;
+    plan->type = syi_type_at(call, COUNTS);
+    plan->counts = syi_data(call, COUNTS);
+    plan->out = syi_data(call, CAPACITY);
+    call->rows = 1;
+    call->bytes = 8;
+    if (by_demand)
+        call->bytes += (uint64_t)plan->n_experts * syi_elem_bytes(call->tensor[COUNTS]->dtype);
+    return SY_OK;
+}
+
+static const struct syi_op op = {
+    "moe_capacity", SYI_MOE_CAPACITY, sizeof(sy_moe_capacity_args), N_TENSORS, rules, check};
+
+sy_status sy_moe_capacity_n(sy_ctx *ctx, const sy_moe_capacity_args *args, size_t args_bytes)
+{
+    return syi_run(ctx, &op, args, args_bytes);
+}
+
+sy_status sy_moe_capacity_query_n(sy_ctx *ctx, const sy_moe_capacity_args *args, size_t args_bytes,
+                                  sy_query *query, size_t query_bytes)
+{
+    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
+}

@@ -1,12 +1,14 @@
 /*
- * The parts of sample: exact arithmetic (sample_math.c), cuts of the total order (sample_select.c), short
- * cuts that read only the head of a row (sample_scan.c), rows weighed as a whole (sample_weigh.c), and the
- * operator that puts them together (sample.c).
+ * The parts of sample. Below, knowing no operator: exact arithmetic (sample_math.c), block maxima of a row
+ * (sample_scan.c), rows weighed as a whole (sample_weigh.c), cuts of the total order (sample_select.c). On top
+ * of them the stages of one row: sample_head.c, sample_cut.c, sample_choose.c, sample_write.c; sample.c puts them
+ * together.
  * Everything that is summed is an integer, so no order of summation exists.
  */
 #ifndef SYI_CPU_SAMPLE_H
 #define SYI_CPU_SAMPLE_H
 
+#include "base/plan.h"
 #include "kernels/kernels.h"
 
 /* ---- sample_math.c ----------------------------------------------------------------------------------- */
@@ -55,6 +57,9 @@ void syi_scan_part(const struct syi_kernels *kernels, const struct syi_scan *s, 
 
 /* Finds the top; false when it is an infinity or a NaN, which need the long way. */
 bool syi_scan_top(struct syi_scan *s);
+
+/* The order of one logit. */
+uint16_t syi_scan_order(const struct syi_scan *s, int64_t i);
 
 /* The largest order that at least k blocks reach, 1 <= k <= syi_scan_blocks(). */
 uint16_t syi_scan_floor(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k);
@@ -151,5 +156,98 @@ void syi_keep(struct syi_candidates *c, uint32_t cut_key, int64_t ties, uint32_t
 /* The candidates by key descending, index ascending, in a pair of the four arrays of n entries given. */
 struct syi_candidates syi_rank_order(const struct syi_candidates *c, uint32_t *const key[2],
                                      int32_t *const idx[2], uint64_t *hist);
+
+/* ---- One row (sample_cut.c, sample_head.c, sample_choose.c, sample_write.c) ---------------------------- */
+
+/* Scratch of one task; every array has `vocab` entries unless stated. */
+struct syi_sample_scratch {
+    uint32_t *key;      /* of all tokens */
+    uint32_t *kept_key; /* of the candidates once something was cut */
+    int32_t *kept_idx;
+    float *e;
+    uint32_t *sort_key[2]; /* only when the plan can need rank order */
+    int32_t *sort_idx[2];
+    uint64_t *hist;                 /* [SYI_SELECT_BINS] */
+    uint16_t *block_max;            /* [syi_scan_blocks(vocab)] */
+    struct syi_pattern_table table; /* only when rows may be weighed as a whole */
+};
+
+/* One row on its way through the stages. */
+struct syi_row {
+    const struct syi_sample_plan *plan;
+    const struct syi_kernels *kernels;
+    const struct syi_sample_scratch *scratch;
+    int64_t b, end; /* the row, and the end of those the task will do */
+    struct syi_key_stats stats;
+    bool empty;
+    bool cold;    /* temperature so low that the first of the order is certain */
+    bool greedy;  /* cold, or no noise: the first of the order is taken */
+    bool scanned; /* block maxima are there already */
+    bool ranked;  /* top-k or top-p acted: the list is in rank order, else in index order */
+    float max, inv_t;
+    int64_t k;                  /* top-k of this row, 0: off */
+    bool one;                   /* top-p is 0 or less: keep one token, unless the row is empty */
+    float top_p, min_p;         /* 1 and 0: off */
+    struct syi_candidates c;    /* in index order */
+    struct syi_candidates list; /* in list order; made by make_list */
+    struct syi_scan scan;       /* the row and its block maxima; set when read_head looked */
+    struct syi_mass mass;       /* of what top-k left; high is 0 until asked for */
+    int64_t token;
+};
+
+static inline int64_t syi_token_at(const struct syi_candidates *c, int64_t i)
+{
+    return c->idx != NULL ? c->idx[i] : i;
+}
+
+static inline float syi_positive(float value)
+{
+    return value > 0.0f ? value : 0.0f;
+}
+
+/* The parameters of the row. */
+void syi_row_temperature(struct syi_row *r);
+void syi_row_filters(struct syi_row *r);
+
+/* e of candidates: the exponential of the scaled logit, or the probability itself. */
+void syi_row_exp(const struct syi_row *r, const struct syi_candidates *c, float *e);
+uint64_t syi_weight_sum(const float *e, int64_t n);
+
+/* The weight of the whole row into r->mass, exactly or about. */
+struct syi_weigher syi_row_weigher(const struct syi_row *r);
+void syi_row_weigh(struct syi_row *r);
+void syi_row_weigh_about(struct syi_row *r);
+
+/* Top-k, top-p and min-p, in that order. */
+void syi_row_filter(struct syi_row *r);
+
+/* The candidates in list order into r->list. */
+void syi_row_list(struct syi_row *r);
+
+int64_t syi_row_choose(struct syi_row *r);
+
+/* A draw from the whole row, without candidates. */
+int64_t syi_row_draw(const struct syi_row *r);
+
+enum syi_head {
+    SYI_HEAD_NONE, /* the row must be read the long way */
+    SYI_HEAD_READ, /* r->c holds all candidates and perhaps more */
+    SYI_HEAD_DRAWN /* r->token is the answer */
+};
+
+/* Tries to do without the keys of the whole row. */
+enum syi_head syi_row_head(struct syi_row *r);
+
+/* Whether any row may do with its head: no output speaks of the whole row. */
+bool syi_may_scan(const struct syi_sample_plan *p);
+
+/* Whether anything but the first token of the order is asked for. */
+bool syi_row_wants_candidates(const struct syi_row *r);
+
+/* Outputs. The log-probability comes last: RAW puts all candidates back. */
+float syi_row_logprob(struct syi_row *r);
+void syi_row_write_list(const struct syi_row *r);
+void syi_row_write_masked(const struct syi_row *r);
+int32_t syi_row_count(const struct syi_row *r);
 
 #endif

@@ -43,6 +43,14 @@ bool syi_scan_top(struct syi_scan *s)
     return top > syi_order_minus_inf(s->type) && top < order_plus_inf(s->type);
 }
 
+uint16_t syi_scan_order(const struct syi_scan *s, int64_t i)
+{
+    const size_t bytes = syi_float_bytes(s->type);
+    uint16_t upper; /* the machine is little-endian: the upper half comes last */
+    memcpy(&upper, s->x + (size_t)(i + 1) * bytes - sizeof upper, sizeof upper);
+    return (uint16_t)(upper ^ (upper & 0x8000u ? 0xffffu : 0x8000u));
+}
+
 /* The least key a logit of this order can have. The order of an f32 is the upper half of its key, and that of
    a bf16, which is the upper half of an f32, leaves one value. */
 static uint32_t least_key(uint16_t order, enum syi_type type)

@@ -1,0 +1,152 @@
+/*
+ * The choice among what is left of a row: the first of the order, the best score against noise, or one draw.
+ */
+#include "cpu/sample.h"
+#include "cpu/backend.h"
+
+/* Always a candidate, whatever was cut. */
+static int64_t first_of_order(const struct syi_row *r)
+{
+    int64_t i = 0;
+    while (r->c.key[i] != r->stats.max)
+        i++;
+    return syi_token_at(&r->c, i);
+}
+
+void syi_row_list(struct syi_row *r)
+{
+    r->list = r->c;
+    if (r->ranked)
+        r->list = syi_rank_order(&r->c, r->scratch->sort_key, r->scratch->sort_idx, r->scratch->hist);
+}
+
+struct noise {
+    uint64_t seed, offset;
+    uint32_t stream;
+};
+
+static struct noise noise_of(const struct syi_row *r)
+{
+    const struct syi_sample_plan *p = r->plan;
+    return (struct noise){
+        .seed = (uint64_t)syi_column_int(&p->seed, r->b),
+        .offset = p->offset.rows.data != NULL ? (uint64_t)syi_column_int(&p->offset, r->b) : 0,
+        .stream = (uint32_t)(p->stream.rows.data != NULL ? syi_column_int(&p->stream, r->b) : r->b),
+    };
+}
+
+static void draw(const struct noise *n, uint32_t c0, uint32_t word[4])
+{
+    const uint32_t counter[4] = {c0, (uint32_t)n->offset, (uint32_t)(n->offset >> 32), n->stream};
+    syi_philox(counter, n->seed, word);
+}
+
+/* Where the noise of a candidate comes from: the caller's q by list place or by token, or counted by
+   token. */
+struct noise_source {
+    const unsigned char *q; /* NULL: counted */
+    bool by_list;
+    float eps;
+    struct noise noise;
+    int64_t drawn; /* group of four tokens whose words are in `word` */
+    uint32_t word[4];
+};
+
+static float noise_at(struct noise_source *from, int64_t place, int64_t token)
+{
+    if (from->q != NULL)
+        return syi_load_float(from->q + 4 * (from->by_list ? place : token), SYI_F32);
+    if (token / 4 != from->drawn) {
+        from->drawn = token / 4;
+        draw(&from->noise, (uint32_t)from->drawn, from->word);
+    }
+    return syi_exponential(from->word[token % 4]);
+}
+
+/* Largest score, ties to the earlier place of the list. The candidates are visited in list order only
+   where q is given so; otherwise the place in a ranked list follows from the key. */
+static int64_t choose_by_score(struct syi_row *r, struct noise_source *from)
+{
+    const struct syi_candidates *c = from->by_list ? &r->list : &r->c;
+    const bool compare_keys = r->ranked && !from->by_list;
+    float *e = r->scratch->e, best = 0.0f;
+    int64_t winner = -1;
+    uint32_t winner_key = 0;
+    syi_row_exp(r, c, e);
+    for (int64_t i = 0; i < c->n; i++) {
+        if (!(e[i] > 0.0f))
+            continue;
+        const int64_t token = syi_token_at(c, i);
+        const float score = syi_score(e[i], noise_at(from, i, token), from->eps);
+        const bool earlier = compare_keys && c->key[i] > winner_key;
+        if (winner < 0 || score > best || (score == best && earlier)) {
+            best = score;
+            winner = token;
+            winner_key = c->key[i];
+        }
+    }
+    return winner < 0 ? first_of_order(r) : winner;
+}
+
+static int64_t choose_by_q(struct syi_row *r)
+{
+    const struct syi_sample_plan *p = r->plan;
+    struct noise_source from = {.q = syi_row(p->q, r->b), .by_list = p->q_order == SY_Q_LIST, .eps = p->eps};
+    return choose_by_score(r, &from);
+}
+
+static int64_t choose_by_race(struct syi_row *r)
+{
+    struct noise_source from = {.noise = noise_of(r), .drawn = -1};
+    return choose_by_score(r, &from);
+}
+
+/* The first candidate in index order whose inclusive weight sum exceeds a uniform share of the total. */
+static int64_t choose_by_cdf(struct syi_row *r)
+{
+    const struct noise noise = noise_of(r);
+    uint32_t word[4];
+    float *e = r->scratch->e;
+    draw(&noise, UINT32_MAX, word);
+    syi_row_exp(r, &r->c, e);
+    const uint64_t total = syi_weight_sum(e, r->c.n);
+    if (total == 0)
+        return first_of_order(r);
+    const uint64_t uniform = word[0] | (uint64_t)word[1] << 32;
+    const uint64_t target = (uint64_t)((syi_u128)uniform * total >> 64);
+    uint64_t sum = 0;
+    int64_t i = -1;
+    do
+        sum += syi_weight(e[++i]);
+    while (sum <= target);
+    return syi_token_at(&r->c, i);
+}
+
+int64_t syi_row_choose(struct syi_row *r)
+{
+    if (r->empty)
+        return r->plan->empty_token;
+    if (r->greedy)
+        return first_of_order(r);
+    switch (r->plan->noise) {
+    case SY_NOISE_Q:
+        return choose_by_q(r);
+    case SY_NOISE_RACE:
+        return choose_by_race(r);
+    default:
+        return choose_by_cdf(r);
+    }
+}
+
+int64_t syi_row_draw(const struct syi_row *r)
+{
+    const struct noise noise = noise_of(r);
+    const struct syi_weigher weigher = syi_row_weigher(r);
+    uint32_t word[4];
+    draw(&noise, UINT32_MAX, word);
+    const struct syi_draw d = {.top_p = r->top_p,
+                               .min_p = r->min_p,
+                               .all_ties = r->plan->ties == SY_TIES_ALL,
+                               .uniform = word[0] | (uint64_t)word[1] << 32};
+    return syi_weigh_draw(&weigher, &d);
+}

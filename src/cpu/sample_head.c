@@ -1,0 +1,130 @@
+/*
+ * Rows that can do without the keys of all their tokens: top-k, greedy and most top-p rows are decided on their
+ * head, other draws on weights alone.
+ */
+#include "cpu/sample.h"
+#include "cpu/backend.h"
+
+bool syi_row_wants_candidates(const struct syi_row *r)
+{
+    const struct syi_sample_plan *p = r->plan;
+    const bool final = p->logprob_mode == SY_LOGPROB_FINAL && !r->cold;
+    return !r->greedy || final || p->kept != NULL || p->masked.data != NULL || p->list_token.data != NULL ||
+           p->list_prob.data != NULL;
+}
+
+bool syi_may_scan(const struct syi_sample_plan *p)
+{
+    return !p->probs_in && p->row_flags == NULL && p->logprob_mode != SY_LOGPROB_RAW;
+}
+
+/* Whether the token is all that is asked for. */
+static bool token_only(const struct syi_sample_plan *p)
+{
+    return p->kept == NULL && p->row_flags == NULL && p->logprob == NULL && p->masked.data == NULL &&
+           p->list_token.data == NULL && p->list_prob.data == NULL;
+}
+
+/* The tokens that reach a floor into r->c, with the row's maximum. */
+static bool collect_from(struct syi_row *r, uint16_t floor)
+{
+    r->c = (struct syi_candidates){r->scratch->kept_key, r->scratch->kept_idx, 0};
+    if (!syi_scan_collect(r->kernels, &r->scan, floor, &r->c))
+        return false;
+    for (int64_t i = 0; i < r->c.n; i++)
+        r->stats.max = r->c.key[i] > r->stats.max ? r->c.key[i] : r->stats.max;
+    r->max = syi_key_value(r->stats.max);
+    return true;
+}
+
+/* The first `k` of the order and perhaps more. */
+static bool collect_head(struct syi_row *r, size_t k)
+{
+    return k <= syi_scan_blocks(r->plan->vocab) && collect_from(r, syi_scan_floor(r->kernels, &r->scan, k));
+}
+
+/* A guess at the weight of the tokens below a floor, from one in 256. */
+static uint64_t guess_below(const struct syi_row *r, uint16_t floor)
+{
+    enum { EVERY = 256, AT_ONCE = 256 };
+    const struct syi_sample_plan *p = r->plan;
+    const unsigned char *x = syi_row(p->logits, r->b);
+    const int64_t bytes = (int64_t)syi_float_bytes(p->type);
+    uint32_t key[AT_ONCE];
+    float e[AT_ONCE];
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < p->vocab;) {
+        size_t n = 0;
+        for (; n < AT_ONCE && i < p->vocab; i += EVERY) {
+            const uint16_t order = syi_scan_order(&r->scan, i);
+            if (order > syi_order_minus_inf(p->type) && order < floor) /* neither -inf nor NaN */
+                key[n++] = syi_value_key(syi_load_float(x + i * bytes, p->type));
+        }
+        r->kernels->exp_keys(e, key, n, r->max, r->inv_t);
+        sum += syi_weight_sum(e, (int64_t)n);
+    }
+    return sum * EVERY;
+}
+
+/* A head that holds the nucleus, as long as it need not be large. The maxima of the blocks tell which floor is
+   low enough before a token is collected. */
+static bool find_head(struct syi_row *r)
+{
+    enum { FIRST = 64, LARGE = 1024 };
+    const size_t n_blocks = syi_scan_blocks(r->plan->vocab);
+    size_t k = n_blocks < FIRST ? n_blocks : FIRST;
+    if (!collect_head(r, 1)) /* for the maximum */
+        return false;
+    uint16_t floor = syi_scan_floor(r->kernels, &r->scan, k);
+    uint64_t have = syi_scan_weigh_maxima(r->kernels, &r->scan, floor, r->max, r->inv_t);
+    if (have < syi_mass_target(r->top_p, have + guess_below(r, floor)) / 4)
+        return false;
+    if (r->plan->list_prob.data != NULL)
+        syi_row_weigh(r);
+    else
+        syi_row_weigh_about(r);
+    while (have < syi_mass_target(r->top_p, r->mass.high)) {
+        k *= 2;
+        if (k > n_blocks || k > LARGE)
+            return false;
+        floor = syi_scan_floor(r->kernels, &r->scan, k);
+        have = syi_scan_weigh_maxima(r->kernels, &r->scan, floor, r->max, r->inv_t);
+    }
+    return collect_from(r, floor);
+}
+
+/* Whether a draw can do without candidates: from any whole row, and from 16-bit rows cut by p or min-p. */
+static bool may_draw(const struct syi_row *r, size_t k)
+{
+    const struct syi_sample_plan *p = r->plan;
+    const bool whole = r->top_p >= 1.0f && r->min_p == 0.0f;
+    return k == 0 && p->noise == SY_NOISE_CDF && token_only(p) &&
+           (whole || (p->type != SYI_F32 && r->min_p < 1.0f));
+}
+
+/*
+ * Tries to do without the keys of the whole row: with the head alone for top-k, greedy and most top-p rows,
+ * by weights alone for other CDF draws. Not on rows with an infinity or NaN on top.
+ */
+enum syi_head syi_row_head(struct syi_row *r)
+{
+    const struct syi_sample_plan *p = r->plan;
+    const size_t k = r->one || !syi_row_wants_candidates(r) ? 1 : (size_t)r->k;
+    const bool guess = k == 0 && r->top_p < 1.0f;
+    const bool draws = may_draw(r, k);
+    if (!syi_may_scan(p) || (k == 0 && !guess && !draws))
+        return SYI_HEAD_NONE;
+    r->scan = (struct syi_scan){syi_row(p->logits, r->b), p->type, p->vocab, r->scratch->block_max, 0};
+    if (!r->scanned)
+        syi_scan_part(r->kernels, &r->scan, 0, syi_scan_blocks(p->vocab));
+    if (!syi_scan_top(&r->scan))
+        return SYI_HEAD_NONE;
+    if (k > 0)
+        return collect_head(r, k) ? SYI_HEAD_READ : SYI_HEAD_NONE;
+    if (guess && find_head(r))
+        return SYI_HEAD_READ;
+    if (!draws || !collect_head(r, 1))
+        return SYI_HEAD_NONE;
+    r->token = syi_row_draw(r);
+    return SYI_HEAD_DRAWN;
+}

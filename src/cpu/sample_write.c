@@ -1,0 +1,86 @@
+/*
+ * The optional outputs of a row: log-probability, list, masked logits, count.
+ */
+#include "cpu/sample.h"
+#include "cpu/backend.h"
+
+float syi_row_logprob(struct syi_row *r)
+{
+    const float minus_inf = syi_f32_from_bits(0xff800000u);
+    const bool raw = r->plan->logprob_mode == SY_LOGPROB_RAW;
+    if (r->empty)
+        return minus_inf;
+    if (!raw && r->cold)
+        return 0.0f;
+    if (raw) {
+        r->inv_t = 1.0f;
+        r->c = (struct syi_candidates){r->scratch->key, NULL, r->plan->vocab};
+    }
+    syi_row_exp(r, &r->c, r->scratch->e);
+    const uint64_t total = syi_weight_sum(r->scratch->e, r->c.n);
+    int64_t at = r->c.idx == NULL ? r->token : 0;
+    while (syi_token_at(&r->c, at) != r->token)
+        at++;
+    const float value = syi_key_value(r->c.key[at]);
+    if (!r->plan->probs_in)
+        return (float)((double)((value - r->max) * r->inv_t) - syi_log_weight(total));
+    const uint64_t own = syi_weight(syi_positive(value));
+    return own == 0 ? minus_inf : (float)(syi_log_weight(own) - syi_log_weight(total));
+}
+
+void syi_row_write_list(const struct syi_row *r)
+{
+    const struct syi_sample_plan *p = r->plan;
+    const float scale = (float)r->mass.high * 0x1p-40f;
+    unsigned char *tokens = p->list_token.data != NULL ? syi_row(p->list_token, r->b) : NULL;
+    unsigned char *probs = p->list_prob.data != NULL ? syi_row(p->list_prob, r->b) : NULL;
+    const size_t n = (size_t)r->list.n, rest = (size_t)p->vocab - n;
+    if (tokens != NULL) {
+        for (size_t i = 0; i < n; i++)
+            syi_store_i64(tokens, (int64_t)i, syi_token_at(&r->list, (int64_t)i));
+        memset(tokens + n * 8, 0, rest * 8);
+    }
+    if (probs == NULL)
+        return;
+    syi_row_exp(r, &r->list, r->scratch->e);
+    const unsigned char *x = syi_row(p->logits, r->b);
+    const size_t elem_bytes = syi_float_bytes(p->type);
+    for (size_t i = 0; i < n; i++) {
+        float prob = 0.0f;
+        if (r->list.key[i] != SYI_KEY_MINUS_INF)
+            prob = p->probs_in
+                       ? syi_load_float(x + (size_t)syi_token_at(&r->list, (int64_t)i) * elem_bytes, p->type)
+                       : r->scratch->e[i] / scale;
+        memcpy(probs + i * 4, &prob, sizeof prob);
+    }
+    memset(probs + n * 4, 0, rest * 4);
+}
+
+/* A row is read in step with being written, so masked logits may lie exactly over f32 logits. */
+void syi_row_write_masked(const struct syi_row *r)
+{
+    const struct syi_sample_plan *p = r->plan;
+    const float fill = p->probs_in ? 0.0f : syi_f32_from_bits(0xff800000u);
+    const size_t elem_bytes = syi_float_bytes(p->type);
+    const unsigned char *x = syi_row(p->logits, r->b);
+    unsigned char *out = syi_row(p->masked, r->b);
+    int64_t next = 0;
+    for (int64_t i = 0; i < p->vocab; i++) {
+        float value = fill;
+        if (next < r->c.n && syi_token_at(&r->c, next) == i) {
+            next++;
+            const float logit = syi_load_float(x + (size_t)i * elem_bytes, p->type);
+            if (!r->empty && logit == logit)
+                value = logit;
+        }
+        memcpy(out + i * 4, &value, sizeof value);
+    }
+}
+
+int32_t syi_row_count(const struct syi_row *r)
+{
+    int32_t n = 0;
+    for (int64_t i = 0; i < r->c.n; i++)
+        n += r->c.key[i] != SYI_KEY_MINUS_INF;
+    return n;
+}

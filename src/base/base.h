@@ -192,7 +192,8 @@ bool syi_forked(void);
 
 /* ---- Floating-point control -------------------------------------------------------------------------- */
 
-/* Sets round-to-nearest with subnormals kept and returns what was set before, for syi_fp_leave. */
+/* Sets round-to-nearest with subnormals kept, and canonical NaNs where the processor can make them; returns what
+   was set before, for syi_fp_leave. */
 uint64_t syi_fp_enter(void);
 void syi_fp_leave(uint64_t saved);
 

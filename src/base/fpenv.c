@@ -24,19 +24,21 @@ void syi_fp_leave(uint64_t saved)
 
 #elif defined(__aarch64__)
 
+/* Nearest, no flushing, and any NaN that arithmetic produces is the default one, 0x7fc00000: that is the canonical
+   NaN of all results, so kernels need not look for others. */
+static const uint64_t standard = UINT64_C(1) << 25;
+
 uint64_t syi_fp_enter(void)
 {
     uint64_t saved;
     __asm__ volatile("mrs %0, fpcr" : "=r"(saved));
-    if (saved != 0) /* writing the register drains the pipeline; it is nearly always 0 already */
-        __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)0));
+    __asm__ volatile("msr fpcr, %0" : : "r"(standard));
     return saved;
 }
 
 void syi_fp_leave(uint64_t saved)
 {
-    if (saved != 0)
-        __asm__ volatile("msr fpcr, %0" : : "r"(saved));
+    __asm__ volatile("msr fpcr, %0" : : "r"(saved));
 }
 
 #else

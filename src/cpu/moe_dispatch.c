@@ -12,25 +12,32 @@ struct job {
     const struct syi_moe_dispatch_plan *plan;
     scale_fn *scale;
     int n_tasks;
-    int32_t
-        *winner; /* [E*C]: sample that owns the slot, counted from `first`; -1: nobody; NULL: not needed */
+    int32_t *winner;     /* [E*C]: sample that owns the slot, counted from `first`; -1: nobody; or NULL */
+    uint8_t *written;    /* [E*C]: a sample went to the slot; or NULL */
     int64_t first, last; /* samples of this segment */
 };
 
 /* Samples per pass, so that a sample number fits the winner table; later passes overwrite earlier ones. */
 static const int64_t SEGMENT = INT32_MAX;
 
+/* Several samples may name one slot, and the order of writing does not decide. */
 static bool needs_winners(const struct syi_moe_dispatch_plan *p)
 {
-    const bool may_repeat = p->n_samples > 0 && !p->unique_slots && !p->in_place;
-    return p->hidden > 0 && (p->zero_unwritten || may_repeat);
+    return p->hidden > 0 && p->n_samples > 0 && !p->unique_slots && !p->in_place;
+}
+
+/* The winner table knows the slots nobody wrote as well. */
+static bool needs_written(const struct syi_moe_dispatch_plan *p)
+{
+    return p->hidden > 0 && p->zero_unwritten && !needs_winners(p);
 }
 
 size_t syi_cpu_moe_dispatch_workspace(const sy_ctx *ctx, const union syi_plan *plan)
 {
     const struct syi_moe_dispatch_plan *p = &plan->moe_dispatch;
     (void)ctx;
-    return needs_winners(p) ? syi_align(syi_size_mul((size_t)p->n_slots, sizeof(int32_t))) : 0;
+    const size_t slot_bytes = needs_winners(p) ? sizeof(int32_t) : needs_written(p) ? 1 : 0;
+    return syi_align(syi_size_mul((size_t)p->n_slots, slot_bytes));
 }
 
 /* Slot of a sample, or -1 when it is skipped. Both numbers are judged before they are multiplied. */
@@ -64,11 +71,13 @@ static void scale_rows(void *data, int task)
     const struct syi_moe_dispatch_plan *p = job->plan;
     const int64_t n = job->last - job->first;
     const int64_t end = job->first + syi_part(n, job->n_tasks, task + 1);
-    const bool judge = job->winner != NULL && !p->unique_slots;
     for (int64_t s = job->first + syi_part(n, job->n_tasks, task); s < end; s++) {
         const int64_t slot = slot_of(p, s);
-        if (slot >= 0 && (!judge || job->winner[slot] == s - job->first))
-            job->scale(syi_row(p->dispatch, slot), syi_row(p->input, s), gate_of(p, s), (size_t)p->hidden);
+        if (slot < 0 || (job->winner != NULL && job->winner[slot] != s - job->first))
+            continue;
+        if (job->written != NULL)
+            job->written[slot] = 1;
+        job->scale(syi_row(p->dispatch, slot), syi_row(p->input, s), gate_of(p, s), (size_t)p->hidden);
     }
 }
 
@@ -82,19 +91,27 @@ static void scale_columns(void *data, int task)
     const size_t skip = (size_t)first * p->elem_bytes;
     for (int64_t s = 0; s < p->n_samples; s++) {
         const int64_t slot = slot_of(p, s);
-        if (slot >= 0)
-            job->scale(syi_row(p->dispatch, slot) + skip, syi_row(p->input, s) + skip, gate_of(p, s), n);
+        if (slot < 0)
+            continue;
+        if (job->written != NULL && task == 0) /* all tasks visit all samples */
+            job->written[slot] = 1;
+        job->scale(syi_row(p->dispatch, slot) + skip, syi_row(p->input, s) + skip, gate_of(p, s), n);
     }
 }
 
+/* Slots nobody wrote lie together at the end of each expert, so tasks take turns every few slots. */
 static void clear_unwritten(void *data, int task)
 {
+    enum { STRIPE = 32 };
     const struct job *job = data;
     const struct syi_moe_dispatch_plan *p = job->plan;
-    const int64_t end = syi_part(p->n_slots, job->n_tasks, task + 1);
-    for (int64_t slot = syi_part(p->n_slots, job->n_tasks, task); slot < end; slot++)
-        if (job->winner[slot] < 0)
-            memset(syi_row(p->dispatch, slot), 0, (size_t)p->hidden * p->elem_bytes);
+    for (int64_t first = (int64_t)task * STRIPE; first < p->n_slots;
+         first += (int64_t)job->n_tasks * STRIPE) {
+        const int64_t end = p->n_slots - first < STRIPE ? p->n_slots : first + STRIPE;
+        for (int64_t slot = first; slot < end; slot++)
+            if (job->written != NULL ? job->written[slot] == 0 : job->winner[slot] < 0)
+                memset(syi_row(p->dispatch, slot), 0, (size_t)p->hidden * p->elem_bytes);
+    }
 }
 
 static scale_fn *scale_for(const struct syi_kernels *kernels, enum syi_type type)
@@ -110,10 +127,10 @@ sy_status syi_cpu_moe_dispatch(sy_ctx *ctx, const union syi_plan *plan, void *wo
 
     if (p->n_slots == 0 || p->hidden == 0)
         return SY_OK;
-    if (needs_winners(p)) {
-        job.winner = workspace;
-        memset(job.winner, 0xff, (size_t)p->n_slots * sizeof *job.winner);
-    }
+    if (needs_winners(p))
+        job.winner = memset(workspace, 0xff, (size_t)p->n_slots * sizeof *job.winner);
+    if (needs_written(p))
+        job.written = memset(workspace, 0, (size_t)p->n_slots);
     for (job.first = 0; job.first < p->n_samples; job.first = job.last) {
         job.last = p->n_samples - job.first > SEGMENT ? job.first + SEGMENT : p->n_samples;
         if (job.winner != NULL)

@@ -4,8 +4,8 @@
  * reproduce.
  *
  * Kernels know no operator, allocate nothing, accept any alignment, and never read or write outside their n
- * elements. Row data is passed as void because it has no alignment; keys, positions and exponentials are
- * scratch of our own.
+ * elements. They run between syi_fp_enter and syi_fp_leave. Row data is passed as void because it has no
+ * alignment; keys, positions and exponentials are scratch of our own.
  */
 #ifndef SYI_KERNELS_H
 #define SYI_KERNELS_H

@@ -17,7 +17,7 @@ struct bytes_128 {
     uint8x16_t a, b, c, d, e, f, g, h;
 };
 
-static inline __attribute__((always_inline)) struct bytes_128 load_128(const char *from)
+static inline __attribute__((always_inline)) struct bytes_128 load_128(const void *from)
 {
     struct bytes_128 v;
     __asm__ volatile("ldp %q0, %q1, [%8]\n\tldp %q2, %q3, [%8, #32]\n\t"
@@ -29,7 +29,7 @@ static inline __attribute__((always_inline)) struct bytes_128 load_128(const cha
     return v;
 }
 
-static inline __attribute__((always_inline)) void store_128(char *to, struct bytes_128 v)
+static inline __attribute__((always_inline)) void store_128(void *to, struct bytes_128 v)
 {
     __asm__ volatile("stp %q0, %q1, [%8]\n\tstp %q2, %q3, [%8, #32]\n\t"
                      "stp %q4, %q5, [%8, #64]\n\tstp %q6, %q7, [%8, #96]"
@@ -110,10 +110,10 @@ static void copy_rows_neon(void *const *dst, const void *const *src, size_t n, s
 
 /* ---- Scaling ----------------------------------------------------------------------------------------- */
 
-static float32x4_t times(float32x4_t x, float w)
+/* A NaN product is the canonical one: syi_fp_enter has asked the processor for that. */
+static uint8x16_t times(uint8x16_t x, float w)
 {
-    const float32x4_t product = vmulq_n_f32(x, w);
-    return vbslq_f32(vceqq_f32(product, product), product, vreinterpretq_f32_u32(vdupq_n_u32(0x7fc00000u)));
+    return vreinterpretq_u8_f32(vmulq_n_f32(vreinterpretq_f32_u8(x), w));
 }
 
 static void scale_f32_neon(void *dst, const void *src, float w, size_t n)
@@ -121,12 +121,13 @@ static void scale_f32_neon(void *dst, const void *src, float w, size_t n)
     const uint8_t *x = src;
     uint8_t *y = dst;
     size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        const float32x4_t a = vreinterpretq_f32_u8(vld1q_u8(x + i * 4));
-        const float32x4_t b = vreinterpretq_f32_u8(vld1q_u8(x + i * 4 + 16));
-        vst1q_u8(y + i * 4, vreinterpretq_u8_f32(times(a, w)));
-        vst1q_u8(y + i * 4 + 16, vreinterpretq_u8_f32(times(b, w)));
+    for (; i + 32 <= n; i += 32) {
+        const struct bytes_128 v = load_128(x + i * 4);
+        store_128(y + i * 4, (struct bytes_128){times(v.a, w), times(v.b, w), times(v.c, w), times(v.d, w),
+                                                times(v.e, w), times(v.f, w), times(v.g, w), times(v.h, w)});
     }
+    for (; i + 4 <= n; i += 4)
+        vst1q_u8(y + i * 4, times(vld1q_u8(x + i * 4), w));
     syi_kernels_scalar.scale_f32(y + i * 4, x + i * 4, w, n - i);
 }
 

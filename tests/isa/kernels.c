@@ -714,6 +714,23 @@ static bool runs_here(const char *name)
     return false;
 }
 
+/* Kernels run with the floating-point control of a task. */
+static uint64_t control;
+
+static int enter(void **state)
+{
+    (void)state;
+    control = syi_fp_enter();
+    return 0;
+}
+
+static int leave(void **state)
+{
+    (void)state;
+    syi_fp_leave(control);
+    return 0;
+}
+
 int main(void)
 {
     static const char *const known[] = {"neon", "avx2", "avx512"};
@@ -736,5 +753,5 @@ int main(void)
             tests[n] = (struct CMUnitTest){names[n], not_on_this_machine, NULL, NULL, NULL};
             n++;
         }
-    return _cmocka_run_group_tests("kernels", tests, n, NULL, NULL);
+    return _cmocka_run_group_tests("kernels", tests, n, enter, leave);
 }

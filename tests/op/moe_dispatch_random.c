@@ -363,6 +363,16 @@ static void huge_dispatch_cleared(void **state)
         0, GATES_F32);
 }
 
+static void slots_of_their_own_and_the_rest_cleared(void **state)
+{
+    (void)state;
+    large(
+        &(struct fixture){
+            .in = {.samples = 4003, .experts = 3, .capacity = 2000, .hidden = 129, .zero_unwritten = true},
+            .unique = true},
+        0, GATES_F32);
+}
+
 static void large_over_input(void **state)
 {
     (void)state;
@@ -407,17 +417,22 @@ int main(void)
 {
     static const char *const type_names[] = {"f32", "f16", "bf16"};
     static const char *const gate_names[] = {"without_gates", "with_f32_gates", "with_own_gates"};
-    struct CMUnitTest tests[18 + 9];
+    struct CMUnitTest tests[18 + 10];
     size_t n = 0;
     for (uintptr_t i = 0; i < 18; i++)
         tests[n++] = (struct CMUnitTest){
             test_name("random_%s_%s%s", type_names[i % 3], gate_names[i / 3 % 3], i / 9 ? "_over_input" : ""),
             random_shapes, NULL, tell_seed, (void *)i};
     const struct CMUnitTest more[] = {
-        cmocka_unit_test(s_40009_samples_on_500_slots),   cmocka_unit_test(s_40009_samples_on_as_many_slots),
-        cmocka_unit_test(many_repeated_slots_in_f16),     cmocka_unit_test(few_long_rows),
-        cmocka_unit_test(huge_dispatch_cleared),          cmocka_unit_test(large_over_input),
-        cmocka_unit_test(large_over_input_with_clearing), cmocka_unit_test(one_column_over_input),
+        cmocka_unit_test(s_40009_samples_on_500_slots),
+        cmocka_unit_test(s_40009_samples_on_as_many_slots),
+        cmocka_unit_test(many_repeated_slots_in_f16),
+        cmocka_unit_test(few_long_rows),
+        cmocka_unit_test(huge_dispatch_cleared),
+        cmocka_unit_test(large_over_input),
+        cmocka_unit_test(slots_of_their_own_and_the_rest_cleared),
+        cmocka_unit_test(large_over_input_with_clearing),
+        cmocka_unit_test(one_column_over_input),
         cmocka_unit_test(the_random_cases_were_hard),
     };
     memcpy(tests + n, more, sizeof more);

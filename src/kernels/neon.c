@@ -111,38 +111,9 @@ static void copy_rows_neon(void *const *dst, const void *const *src, size_t n, s
 /* ---- Scaling ----------------------------------------------------------------------------------------- */
 
 /* A NaN product is the canonical one: syi_fp_enter has asked the processor for that. */
-static uint8x16_t times(uint8x16_t x, float w)
+static uint8x16_t times_f32(uint8x16_t x, float w)
 {
     return vreinterpretq_u8_f32(vmulq_n_f32(vreinterpretq_f32_u8(x), w));
-}
-
-static void scale_f32_neon(void *dst, const void *src, float w, size_t n)
-{
-    const uint8_t *x = src;
-    uint8_t *y = dst;
-    size_t i = 0;
-    for (; i + 32 <= n; i += 32) {
-        const struct bytes_128 v = load_128(x + i * 4);
-        store_128(y + i * 4, (struct bytes_128){times(v.a, w), times(v.b, w), times(v.c, w), times(v.d, w),
-                                                times(v.e, w), times(v.f, w), times(v.g, w), times(v.h, w)});
-    }
-    for (; i + 4 <= n; i += 4)
-        vst1q_u8(y + i * 4, times(vld1q_u8(x + i * 4), w));
-    syi_kernels_scalar.scale_f32(y + i * 4, x + i * 4, w, n - i);
-}
-
-static uint16x4_t narrow_f16(float32x4_t x)
-{
-    const uint16x4_t rounded = vreinterpret_u16_f16(vcvt_f16_f32(x));
-    return vbsl_u16(vmovn_u32(vceqq_f32(x, x)), rounded, vdup_n_u16(0x7e00));
-}
-
-static uint16x4_t narrow_bf16(float32x4_t x)
-{
-    const uint32x4_t bits = vreinterpretq_u32_f32(x);
-    const uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
-    const uint16x4_t rounded = vshrn_n_u32(vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd), 16);
-    return vbsl_u16(vmovn_u32(vceqq_f32(x, x)), rounded, vdup_n_u16(0x7fc0));
 }
 
 static float32x4_t widen_f16(uint16x4_t x)
@@ -155,32 +126,66 @@ static float32x4_t widen_bf16(uint16x4_t x)
     return vreinterpretq_f32_u32(vshll_n_u16(x, 16));
 }
 
+/* Results of arithmetic, so every NaN is the canonical one and rounds to the canonical one. */
+static uint16x8_t narrow_f16(float32x4_t low, float32x4_t high)
+{
+    return vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(low), high));
+}
+
+/* The upper half, rounded; a tie went up, and its last bit is cleared to make it even. */
+static uint16x8_t narrow_bf16(float32x4_t low, float32x4_t high)
+{
+    const uint32x4_t a = vreinterpretq_u32_f32(low), b = vreinterpretq_u32_f32(high);
+    const uint16x8_t rest = vuzp1q_u16(vreinterpretq_u16_u32(a), vreinterpretq_u16_u32(b));
+    const uint16x8_t tie = vceqq_u16(rest, vdupq_n_u16(0x8000));
+    return vbicq_u16(vrshrn_high_n_u32(vrshrn_n_u32(a, 16), b, 16), vshrq_n_u16(tie, 15));
+}
+
+static uint8x16_t times_f16(uint8x16_t x, float w)
+{
+    const uint16x8_t v = vreinterpretq_u16_u8(x);
+    const float32x4_t low = widen_f16(vget_low_u16(v)), high = widen_f16(vget_high_u16(v));
+    return vreinterpretq_u8_u16(narrow_f16(vmulq_n_f32(low, w), vmulq_n_f32(high, w)));
+}
+
+static uint8x16_t times_bf16(uint8x16_t x, float w)
+{
+    const uint16x8_t v = vreinterpretq_u16_u8(x);
+    const float32x4_t low = widen_bf16(vget_low_u16(v)), high = widen_bf16(vget_high_u16(v));
+    return vreinterpretq_u8_u16(narrow_bf16(vmulq_n_f32(low, w), vmulq_n_f32(high, w)));
+}
+
+/* Scales whole vectors; returns how many bytes that were. */
+static inline __attribute__((always_inline)) size_t scale(uint8_t *y, const uint8_t *x, float w, size_t bytes,
+                                                          uint8x16_t (*times)(uint8x16_t, float))
+{
+    size_t at = 0;
+    for (; at + 128 <= bytes; at += 128) {
+        const struct bytes_128 v = load_128(x + at);
+        store_128(y + at, (struct bytes_128){times(v.a, w), times(v.b, w), times(v.c, w), times(v.d, w),
+                                             times(v.e, w), times(v.f, w), times(v.g, w), times(v.h, w)});
+    }
+    for (; at + 16 <= bytes; at += 16)
+        vst1q_u8(y + at, times(vld1q_u8(x + at), w));
+    return at;
+}
+
+static void scale_f32_neon(void *dst, const void *src, float w, size_t n)
+{
+    const size_t done = scale(dst, src, w, n * 4, times_f32);
+    syi_kernels_scalar.scale_f32((char *)dst + done, (const char *)src + done, w, n - done / 4);
+}
+
 static void scale_f16_neon(void *dst, const void *src, float w, size_t n)
 {
-    const uint8_t *x = src;
-    uint8_t *y = dst;
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        const uint16x8_t v = vreinterpretq_u16_u8(vld1q_u8(x + i * 2));
-        const uint16x4_t low = narrow_f16(vmulq_n_f32(widen_f16(vget_low_u16(v)), w));
-        const uint16x4_t high = narrow_f16(vmulq_n_f32(widen_f16(vget_high_u16(v)), w));
-        vst1q_u8(y + i * 2, vreinterpretq_u8_u16(vcombine_u16(low, high)));
-    }
-    syi_kernels_scalar.scale_f16(y + i * 2, x + i * 2, w, n - i);
+    const size_t done = scale(dst, src, w, n * 2, times_f16);
+    syi_kernels_scalar.scale_f16((char *)dst + done, (const char *)src + done, w, n - done / 2);
 }
 
 static void scale_bf16_neon(void *dst, const void *src, float w, size_t n)
 {
-    const uint8_t *x = src;
-    uint8_t *y = dst;
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        const uint16x8_t v = vreinterpretq_u16_u8(vld1q_u8(x + i * 2));
-        const uint16x4_t low = narrow_bf16(vmulq_n_f32(widen_bf16(vget_low_u16(v)), w));
-        const uint16x4_t high = narrow_bf16(vmulq_n_f32(widen_bf16(vget_high_u16(v)), w));
-        vst1q_u8(y + i * 2, vreinterpretq_u8_u16(vcombine_u16(low, high)));
-    }
-    syi_kernels_scalar.scale_bf16(y + i * 2, x + i * 2, w, n - i);
+    const size_t done = scale(dst, src, w, n * 2, times_bf16);
+    syi_kernels_scalar.scale_bf16((char *)dst + done, (const char *)src + done, w, n - done / 2);
 }
 
 /* ---- Sums of rows and dot products ------------------------------------------------------------------- */
@@ -248,18 +253,18 @@ static void put_f32(uint8_t *y, const struct sums *s)
 
 static void put_f16(uint8_t *y, const struct sums *s)
 {
-    vst1q_u8(y, vreinterpretq_u8_u16(vcombine_u16(narrow_f16(s->a), narrow_f16(s->b))));
-    vst1q_u8(y + 16, vreinterpretq_u8_u16(vcombine_u16(narrow_f16(s->c), narrow_f16(s->d))));
-    vst1q_u8(y + 32, vreinterpretq_u8_u16(vcombine_u16(narrow_f16(s->e), narrow_f16(s->f))));
-    vst1q_u8(y + 48, vreinterpretq_u8_u16(vcombine_u16(narrow_f16(s->g), narrow_f16(s->h))));
+    vst1q_u8(y, vreinterpretq_u8_u16(narrow_f16(s->a, s->b)));
+    vst1q_u8(y + 16, vreinterpretq_u8_u16(narrow_f16(s->c, s->d)));
+    vst1q_u8(y + 32, vreinterpretq_u8_u16(narrow_f16(s->e, s->f)));
+    vst1q_u8(y + 48, vreinterpretq_u8_u16(narrow_f16(s->g, s->h)));
 }
 
 static void put_bf16(uint8_t *y, const struct sums *s)
 {
-    vst1q_u8(y, vreinterpretq_u8_u16(vcombine_u16(narrow_bf16(s->a), narrow_bf16(s->b))));
-    vst1q_u8(y + 16, vreinterpretq_u8_u16(vcombine_u16(narrow_bf16(s->c), narrow_bf16(s->d))));
-    vst1q_u8(y + 32, vreinterpretq_u8_u16(vcombine_u16(narrow_bf16(s->e), narrow_bf16(s->f))));
-    vst1q_u8(y + 48, vreinterpretq_u8_u16(vcombine_u16(narrow_bf16(s->g), narrow_bf16(s->h))));
+    vst1q_u8(y, vreinterpretq_u8_u16(narrow_bf16(s->a, s->b)));
+    vst1q_u8(y + 16, vreinterpretq_u8_u16(narrow_bf16(s->c, s->d)));
+    vst1q_u8(y + 32, vreinterpretq_u8_u16(narrow_bf16(s->e, s->f)));
+    vst1q_u8(y + 48, vreinterpretq_u8_u16(narrow_bf16(s->g, s->h)));
 }
 
 /* A last strip that is not whole is copied behind zeros row by row, so that nothing past it is read. */

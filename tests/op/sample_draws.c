@@ -567,5 +567,5 @@ int main(void)
         if (noises[n] != SY_NOISE_Q)
             test_add(&list, test_name("frequencies: %s", noise_names[n]), frequencies, noise);
     }
-    return test_run(&list, "sample_noise");
+    return test_run(&list, "sample_draws");
 }

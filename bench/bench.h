@@ -128,6 +128,6 @@ struct bench_op {
 };
 
 extern const struct bench_op bench_moe_permute, bench_moe_dispatch, bench_moe_locations, bench_moe_capacity,
-    bench_sample, bench_kv_gather;
+    bench_sample, bench_sample_noise, bench_kv_gather;
 
 #endif

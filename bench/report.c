@@ -49,6 +49,8 @@ const char *report_limit_name(const struct bench_work *limit)
 {
     if (limit->read_bytes > 0)
         return "read";
+    if (limit->copy_bytes == 0)
+        return "fill";
     return limit->fill_bytes > 0 ? "copy+fill" : "copy";
 }
 

@@ -32,7 +32,7 @@ void report_failure(struct bench *bench, const char *op, const char *shape, cons
 
 /* ---- Said alike in several formats --------------------------------------------------------------------- */
 
-const char *report_limit_name(const struct bench_work *limit); /* "read", "copy", "copy+fill" */
+const char *report_limit_name(const struct bench_work *limit); /* "read", "fill", "copy", "copy+fill" */
 double report_rate(const struct bench_case *subject, const struct bench_times *times); /* bytes per second */
 double report_share(const struct bench_case *subject,
                     const struct bench_times *times); /* of the limit's rate */

@@ -137,6 +137,7 @@ static void run_page(FILE *out)
     fputs("\n"
           "A field may also stand in the metadata of IN as switchyard.<field>, e.g. "
           "switchyard.num_out_tokens.\n"
+          "IN may be left out for an operator without input tensors.\n"
           "Switches may be written --drop-and-pad or --drop-and-pad=true.\n"
           "Exit: 0 done, 1 refused by the operator, 2 wrong usage or unreadable file. OUT is written whole "
           "or not at all.\n"
@@ -200,16 +201,19 @@ static void print_options(FILE *out, const struct op *op)
 static void op_page(FILE *out, const struct op *op)
 {
     fprintf(out, "%s: %s.\n\n", op->name, op->summary);
-    fprintf(out, "Usage: switchyard run %s IN OUT [options]\n\n", op->name);
-    fputs("Tensors in (? optional):\n", out);
+    const bool inputs = op_has_inputs(op);
+    fprintf(out, "Usage: switchyard run %s %sOUT [options]\n\n", op->name, inputs ? "IN " : "[IN] ");
+    fputs(inputs ? "Tensors in (? optional):\n" : "Tensors in: none; IN may bring metadata.\n", out);
     print_tensors(out, op, false);
     fputs("\nTensors out:\n", out);
     print_tensors(out, op, true);
     fputs("\nOptions, or metadata of IN as switchyard.<field>:\n", out);
     print_options(out, op);
     fprintf(out, "\nTry it (%s):\n", op->example_text);
-    fprintf(out, "  switchyard example %s in.safetensors\n", op->name);
-    fprintf(out, "  switchyard run %s in.safetensors out.safetensors %s\n", op->name, op->example_options);
+    if (inputs)
+        fprintf(out, "  switchyard example %s in.safetensors\n", op->name);
+    fprintf(out, "  switchyard run %s %sout.safetensors %s\n", op->name, inputs ? "in.safetensors " : "",
+            op->example_options);
     fputs("  switchyard show out.safetensors\n", out);
 }
 

@@ -9,7 +9,8 @@
 #include "cli.h"
 
 const struct op *const all_ops[] = {
-    &op_moe_permute, &op_moe_dispatch, &op_moe_locations, &op_moe_capacity, &op_sample, &op_kv_gather, NULL,
+    &op_moe_permute, &op_moe_dispatch, &op_moe_locations, &op_moe_capacity,
+    &op_sample,      &op_sample_noise, &op_kv_gather,     NULL,
 };
 
 const struct op *find_op(const char *name)
@@ -18,6 +19,14 @@ const struct op *find_op(const char *name)
         if (strcmp((*op)->name, name) == 0)
             return *op;
     return NULL;
+}
+
+bool op_has_inputs(const struct op *op)
+{
+    for (const struct op_tensor *tensor = op->tensors; tensor->name; tensor++)
+        if (tensor->role != OP_OUTPUT)
+            return true;
+    return false;
 }
 
 int unknown_op(const char *help, const char *name)

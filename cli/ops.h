@@ -23,6 +23,7 @@ union op_args {
     sy_moe_locations_args moe_locations;
     sy_moe_capacity_args moe_capacity;
     sy_sample_args sample;
+    sy_sample_noise_args sample_noise;
     sy_kv_gather_args kv_gather;
 };
 
@@ -52,6 +53,8 @@ struct op_tensor {
 
 enum op_kind {
     OP_INT64,
+    OP_UINT64,
+    OP_UINT32,
     OP_FLOAT,
     OP_DOUBLE,
     OP_BOOL,
@@ -113,12 +116,16 @@ struct op {
     sy_status (*call)(sy_ctx *ctx, const struct op_call *call);
 };
 
-extern const struct op op_moe_permute, op_moe_dispatch, op_moe_locations, op_moe_capacity, op_sample, op_kv_gather;
+extern const struct op op_moe_permute, op_moe_dispatch, op_moe_locations, op_moe_capacity, op_sample,
+    op_sample_noise, op_kv_gather;
 
 /* All of them, ending with NULL. */
 extern const struct op *const all_ops[];
 
 const struct op *find_op(const char *name);
+
+/* Whether an operator reads any tensor; if not, `run` needs no input file. */
+bool op_has_inputs(const struct op *op);
 
 /* Says that there is no such operator, and which exist. Returns EXIT_USAGE. */
 int unknown_op(const char *help, const char *name);

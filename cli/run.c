@@ -1,6 +1,7 @@
 /*
  * switchyard run OP IN OUT: tensors by name out of a file, fields from options and from the file's metadata,
- * one call, every output into a file. Nothing here knows an operator; see ops.h.
+ * one call, every output into a file. An operator that reads no tensor needs no IN. Nothing here knows an
+ * operator; see ops.h.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -24,8 +25,8 @@ struct row_value {
 
 struct run {
     const struct op *op;
-    char help[64]; /* "run moe_permute" */
-    const char *in, *out;
+    char help[64];        /* "run moe_permute" */
+    const char *in, *out; /* in may be NULL for an operator without inputs */
     struct op_call call;
     bool given[OP_MAX_FIELDS];
     struct row_value rows[OP_MAX_FIELDS];
@@ -74,8 +75,10 @@ static const char *kind_text(enum op_kind kind)
     case OP_INT64:
     case OP_ROW_I64:
         return "a 64-bit integer";
+    case OP_UINT64:
     case OP_ROW_U64:
         return "an integer of at most 64 bits";
+    case OP_UINT32:
     case OP_ROW_U32:
         return "an integer of at most 32 bits";
     case OP_FLOAT:
@@ -102,6 +105,16 @@ static bool set_word(const struct op_field *field, const char *text, void *targe
     return false;
 }
 
+/* An unsigned number may also be written as the negative one of the same bits. */
+static bool parse_uint32(const char *text, uint32_t *value)
+{
+    uint64_t bits = 0;
+    if (!parse_uint64(text, &bits) || !(bits <= UINT32_MAX || bits >= (uint64_t)INT32_MIN))
+        return false;
+    *value = (uint32_t)bits;
+    return true;
+}
+
 /* Makes the [1] tensor of a per-row field. */
 static bool set_row(const struct op_field *field, const char *text, struct row_value *row,
                     struct op_call *call)
@@ -115,17 +128,12 @@ static bool set_row(const struct op_field *field, const char *text, struct row_v
         type = SY_F32;
         good = parse_double(text, &real);
         row->number.f32 = (float)real;
+    } else if (field->kind == OP_ROW_U32) {
+        type = SY_U32;
+        good = parse_uint32(text, &row->number.u32);
     } else {
-        uint64_t bits = 0;
-        good = parse_uint64(text, &bits);
-        /* A stream is 32 bits: its own range, and negative numbers of that range. */
-        if (field->kind == OP_ROW_U32)
-            good = good && (bits <= UINT32_MAX || bits >= (uint64_t)INT32_MIN);
-        type = field->kind == OP_ROW_U32 ? SY_U32 : SY_U64;
-        if (field->kind == OP_ROW_U32)
-            row->number.u32 = (uint32_t)bits;
-        else
-            row->number.u64 = bits;
+        type = SY_U64;
+        good = parse_uint64(text, &row->number.u64);
     }
     row->shape[0] = 1;
     row->view = sy_tensor(&row->number, type, 1, row->shape);
@@ -133,19 +141,34 @@ static bool set_row(const struct op_field *field, const char *text, struct row_v
     return good;
 }
 
+static bool set_integer(enum op_kind kind, const char *text, void *target)
+{
+    int64_t i64 = 0;
+    uint64_t u64 = 0;
+    uint32_t u32 = 0;
+    const bool good = kind == OP_INT64    ? parse_int64(text, &i64)
+                      : kind == OP_UINT64 ? parse_uint64(text, &u64)
+                                          : parse_uint32(text, &u32);
+    if (good && kind == OP_INT64)
+        memcpy(target, &i64, sizeof i64);
+    else if (good && kind == OP_UINT64)
+        memcpy(target, &u64, sizeof u64);
+    else if (good)
+        memcpy(target, &u32, sizeof u32);
+    return good;
+}
+
 static bool set_field(struct run *run, int i, const char *text)
 {
     const struct op_field *const field = &run->op->fields[i];
     void *const target = (char *)&run->call + field->offset;
-    int64_t integer = 0;
     double real = 0;
     bool flag = false;
     switch (field->kind) {
     case OP_INT64:
-        if (!parse_int64(text, &integer))
-            return false;
-        memcpy(target, &integer, sizeof integer);
-        return true;
+    case OP_UINT64:
+    case OP_UINT32:
+        return set_integer(field->kind, text, target);
     case OP_FLOAT:
         if (!parse_double(text, &real))
             return false;
@@ -256,8 +279,13 @@ static int parse_line(struct run *run, struct common *common, struct arg_list *l
     }
     if (!run->op)
         return usage_error("run", "run needs an operator, an input file and an output file");
-    if (!run->in || !run->out)
-        return usage_error(run->help, "%s needs an input file and an output file", run->op->name);
+    if (run->in && !run->out && !op_has_inputs(run->op)) {
+        run->out = run->in;
+        run->in = NULL;
+    }
+    if (!run->out)
+        return usage_error(run->help, "%s needs an %soutput file", run->op->name,
+                           op_has_inputs(run->op) ? "input file and an " : "");
     return EXIT_DONE;
 }
 
@@ -272,7 +300,7 @@ static int unknown_tensor(const struct run *run, const char *name)
             snprintf(list + used, sizeof list - used, "%s%s", used > 0 ? ", " : "", tensor->name);
     }
     return usage_error(run->help, "%s: %s takes no tensor %.64s (it takes %s)", run->in, run->op->name, name,
-                       list);
+                       op_has_inputs(run->op) ? list : "none");
 }
 
 static int bind_tensors(struct run *run)
@@ -334,7 +362,7 @@ static int fill_presets(struct run *run)
 static int bind_file(struct run *run)
 {
     struct st_message message;
-    if (!st_load(run->in, &run->file, &message))
+    if (run->in && !st_load(run->in, &run->file, &message))
         return plain_error("%s: %s", run->in, message.text);
     /* Metadata first: a per-row field found there and as a tensor is then noticed as given twice. */
     int code = bind_metadata(run);

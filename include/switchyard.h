@@ -555,6 +555,36 @@ static inline sy_status sy_sample_query(sy_ctx *ctx, const sy_sample_args *args,
     return sy_sample_query_n(ctx, args, sizeof *args, query, sizeof *query);
 }
 
+/* ---- sample_noise ------------------------------------------------------------------------------------ */
+
+/*
+ * The noise sample makes for SY_NOISE_RACE, as a tensor: to draw again elsewhere, or to look at it.
+ *     q[i] = -ln(1 - (w + 1/2) / 2^32)
+ * in f32, w being word i % 4 of Philox4x32-10 under the key seed and the counter (i / 4, offset, stream). As q of
+ * sample, with SY_Q_VOCAB and eps 0, it picks the token that SY_NOISE_RACE picks.
+ *
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (n negative or above 2^34 - 4); OVERFLOW; STRIDE; DEVICE.
+ */
+typedef struct sy_sample_noise_args {
+    uint64_t seed;
+    uint64_t offset;   /* step of the sequence */
+    uint32_t stream;   /* sample's default is the row number */
+    int64_t n;         /* tokens, 0 <= n <= 2^34 - 4 */
+    const DLTensor *q; /* out [n]  f32 */
+} sy_sample_noise_args;
+
+SY_API sy_status sy_sample_noise_n(sy_ctx *ctx, const sy_sample_noise_args *args, size_t args_bytes);
+SY_API sy_status sy_sample_noise_query_n(sy_ctx *ctx, const sy_sample_noise_args *args, size_t args_bytes,
+                                         sy_query *query, size_t query_bytes);
+static inline sy_status sy_sample_noise(sy_ctx *ctx, const sy_sample_noise_args *args)
+{
+    return sy_sample_noise_n(ctx, args, sizeof *args);
+}
+static inline sy_status sy_sample_noise_query(sy_ctx *ctx, const sy_sample_noise_args *args, sy_query *query)
+{
+    return sy_sample_noise_query_n(ctx, args, sizeof *args, query, sizeof *query);
+}
+
 #ifdef __cplusplus
 }
 #endif

@@ -54,6 +54,16 @@ static sy_status query_sample(sy_ctx *ctx, struct test_call *c, sy_query *q)
     return sy_sample_query(ctx, &c->args.sample, q);
 }
 
+static sy_status run_noise(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_sample_noise(ctx, &c->args.noise);
+}
+
+static sy_status query_noise(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_sample_noise_query(ctx, &c->args.noise, q);
+}
+
 static void make_permute(struct test_call *c, bool large, int capacity)
 {
     const int64_t tokens = large ? 1500 : 13, experts = large ? 24 : 5, hidden = large ? 900 : 11;
@@ -162,6 +172,16 @@ static void make_sample(struct test_call *c, bool large, int variant)
     }
 }
 
+static void make_noise(struct test_call *c, bool large, int variant)
+{
+    (void)variant;
+    sy_sample_noise_args *a = &c->args.noise;
+    *c = (struct test_call){.op = "sample_noise", .run = run_noise, .query = query_noise};
+    a->seed = 42;
+    a->n = large ? 300001 : 19;
+    test_call_add(c, "q", &a->q, SY_F32, 1, &a->n);
+}
+
 static const struct {
     const char *name;
     void (*make)(struct test_call *c, bool large, int variant);
@@ -174,6 +194,7 @@ static const struct {
     {"moe_locations", make_locations, 0},
     {"kv_gather", make_gather, 0},
     {"sample", make_sample, 0},
+    {"sample_noise", make_noise, 0},
 };
 
 const char *test_call_name(int index)

@@ -16,6 +16,7 @@ enum syi_op_id {
     SYI_MOE_CAPACITY,
     SYI_KV_GATHER,
     SYI_SAMPLE,
+    SYI_SAMPLE_NOISE,
     SYI_N_OPS
 };
 
@@ -107,6 +108,13 @@ struct syi_sample_plan {
     struct syi_rows masked, list_token, list_prob;
 };
 
+struct syi_sample_noise_plan {
+    uint64_t seed, offset;
+    uint32_t stream;
+    int64_t n;
+    unsigned char *q; /* [n] f32 */
+};
+
 union syi_plan {
     struct syi_moe_permute_plan moe_permute;
     struct syi_moe_dispatch_plan moe_dispatch;
@@ -114,6 +122,7 @@ union syi_plan {
     struct syi_moe_capacity_plan moe_capacity;
     struct syi_kv_gather_plan kv_gather;
     struct syi_sample_plan sample;
+    struct syi_sample_noise_plan sample_noise;
 };
 
 /* A backend runs plans on one kind of memory. Rows are indexed by operator id. */

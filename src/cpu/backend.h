@@ -20,6 +20,8 @@ size_t syi_cpu_kv_gather_workspace(const sy_ctx *ctx, const union syi_plan *plan
 sy_status syi_cpu_kv_gather(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 size_t syi_cpu_sample_workspace(const sy_ctx *ctx, const union syi_plan *plan);
 sy_status syi_cpu_sample(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
+size_t syi_cpu_sample_noise_workspace(const sy_ctx *ctx, const union syi_plan *plan);
+sy_status syi_cpu_sample_noise(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 
 /* ---- Threads (pool.c) -------------------------------------------------------------------------------- */
 

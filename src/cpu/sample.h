@@ -24,6 +24,14 @@ float syi_score(float e, float q, float eps);
 /* Philox4x32-10 of a counter under a 64-bit key. */
 void syi_philox(const uint32_t counter[4], uint64_t key, uint32_t word[4]);
 
+/* What a draw depends on, and the words of its counter c0: i / 4 for the tokens of a race, UINT32_MAX for a
+   CDF draw. */
+struct syi_noise {
+    uint64_t seed, offset;
+    uint32_t stream;
+};
+void syi_noise_words(const struct syi_noise *noise, uint32_t c0, uint32_t word[4]);
+
 /* The exponential variate -ln(1 - (word + 1/2) / 2^32). */
 float syi_exponential(uint32_t word);
 

@@ -20,25 +20,14 @@ void syi_row_list(struct syi_row *r)
         r->list = syi_rank_order(&r->c, r->scratch->sort_key, r->scratch->sort_idx, r->scratch->hist);
 }
 
-struct noise {
-    uint64_t seed, offset;
-    uint32_t stream;
-};
-
-static struct noise noise_of(const struct syi_row *r)
+static struct syi_noise noise_of(const struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
-    return (struct noise){
+    return (struct syi_noise){
         .seed = (uint64_t)syi_column_int(&p->seed, r->b),
         .offset = p->offset.rows.data != NULL ? (uint64_t)syi_column_int(&p->offset, r->b) : 0,
         .stream = (uint32_t)(p->stream.rows.data != NULL ? syi_column_int(&p->stream, r->b) : r->b),
     };
-}
-
-static void draw(const struct noise *n, uint32_t c0, uint32_t word[4])
-{
-    const uint32_t counter[4] = {c0, (uint32_t)n->offset, (uint32_t)(n->offset >> 32), n->stream};
-    syi_philox(counter, n->seed, word);
 }
 
 /* Where the noise of a candidate comes from: the caller's q by list place or by token, or counted by
@@ -47,7 +36,7 @@ struct noise_source {
     const unsigned char *q; /* NULL: counted */
     bool by_list;
     float eps;
-    struct noise noise;
+    struct syi_noise noise;
     int64_t drawn; /* group of four tokens whose words are in `word` */
     uint32_t word[4];
 };
@@ -58,7 +47,7 @@ static float noise_at(struct noise_source *from, int64_t place, int64_t token)
         return syi_load_float(from->q + 4 * (from->by_list ? place : token), SYI_F32);
     if (token / 4 != from->drawn) {
         from->drawn = token / 4;
-        draw(&from->noise, (uint32_t)from->drawn, from->word);
+        syi_noise_words(&from->noise, (uint32_t)from->drawn, from->word);
     }
     return syi_exponential(from->word[token % 4]);
 }
@@ -104,10 +93,10 @@ static int64_t choose_by_race(struct syi_row *r)
 /* The first candidate in index order whose inclusive weight sum exceeds a uniform share of the total. */
 static int64_t choose_by_cdf(struct syi_row *r)
 {
-    const struct noise noise = noise_of(r);
+    const struct syi_noise noise = noise_of(r);
     uint32_t word[4];
     float *e = r->scratch->e;
-    draw(&noise, UINT32_MAX, word);
+    syi_noise_words(&noise, UINT32_MAX, word);
     syi_row_exp(r, &r->c, e);
     const uint64_t total = syi_weight_sum(e, r->c.n);
     if (total == 0)
@@ -140,10 +129,10 @@ int64_t syi_row_choose(struct syi_row *r)
 
 int64_t syi_row_draw(const struct syi_row *r)
 {
-    const struct noise noise = noise_of(r);
+    const struct syi_noise noise = noise_of(r);
     const struct syi_weigher weigher = syi_row_weigher(r);
     uint32_t word[4];
-    draw(&noise, UINT32_MAX, word);
+    syi_noise_words(&noise, UINT32_MAX, word);
     const struct syi_draw d = {.top_p = r->top_p,
                                .min_p = r->min_p,
                                .all_ties = r->plan->ties == SY_TIES_ALL,

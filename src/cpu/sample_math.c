@@ -50,6 +50,12 @@ void syi_philox(const uint32_t counter[4], uint64_t key, uint32_t word[4])
     memcpy(word, x, sizeof x);
 }
 
+void syi_noise_words(const struct syi_noise *noise, uint32_t c0, uint32_t word[4])
+{
+    const uint32_t counter[4] = {c0, (uint32_t)noise->offset, (uint32_t)(noise->offset >> 32), noise->stream};
+    syi_philox(counter, noise->seed, word);
+}
+
 /*
  * With v = (word + 1/2) / 2^32: small v uses ln((1+s)/(1-s)) with s = v/(2-v); large v takes 1-v apart into
  * 2^-k * mantissa first. The series is 2s(1 + z/3 + ...), z = s^2. Non-decreasing in word over all 2^32 of

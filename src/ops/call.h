@@ -42,6 +42,7 @@ union syi_args {
     sy_moe_capacity_args moe_capacity;
     sy_kv_gather_args kv_gather;
     sy_sample_args sample;
+    sy_sample_noise_args sample_noise;
 };
 
 struct syi_call;

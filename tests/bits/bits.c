@@ -294,6 +294,7 @@ int main(void)
     moe_capacity_lines();
     kv_gather_lines();
     sample_lines();
+    sample_noise_lines();
     for (int i = 0; i < n_contexts; i++)
         sy_ctx_destroy(contexts[i]);
     return 0;

@@ -73,5 +73,6 @@ void moe_locations_lines(void);
 void moe_capacity_lines(void);
 void kv_gather_lines(void);
 void sample_lines(void);
+void sample_noise_lines(void);
 
 #endif

@@ -64,6 +64,9 @@ class Bits(unittest.TestCase):
     def test_sample(self):
         self.check("sample")
 
+    def test_sample_noise(self):
+        self.check("sample_noise")
+
     def test_scenes_are_mostly_accepted(self):
         """A table of hashes of refusals would prove nothing."""
         done = sum(int(line.split()[-4]) for line in self.got.splitlines() if line.endswith("refused"))

@@ -8,8 +8,10 @@ import unittest
 
 from st import CLI, CliTest
 
-OPERATORS = ["moe_permute", "moe_dispatch", "moe_locations", "moe_capacity", "sample", "kv_gather"]
+OPERATORS = ["moe_permute", "moe_dispatch", "moe_locations", "moe_capacity", "sample", "sample_noise",
+             "kv_gather"]
 READS = ["sample", "moe_capacity"]
+FILLS = ["sample_noise"]
 
 
 class Bench(CliTest):
@@ -29,7 +31,8 @@ class Bench(CliTest):
                 self.assertGreater(case[field], 0, field)
             self.assertGreaterEqual(case["spread"], 0)
             self.assertGreaterEqual(case["turns"], 3)
-            self.assertIn(case["limit"], ("read",) if case["op"] in READS else ("copy", "copy+fill"))
+            self.assertIn(case["limit"], ("read",) if case["op"] in READS else ("fill",) if case["op"] in FILLS
+                          else ("copy", "copy+fill"))
 
     def test_limits_of_the_machine(self):
         report = json.loads(self.cli("bench", "moe_permute", "--quick", "--json").stdout)

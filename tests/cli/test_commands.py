@@ -9,7 +9,9 @@ import unittest
 
 from st import CLI, ROOT, CliTest, decode, encode, tensor
 
-OPERATORS = ["moe_permute", "moe_dispatch", "moe_locations", "moe_capacity", "sample", "kv_gather"]
+OPERATORS = ["moe_permute", "moe_dispatch", "moe_locations", "moe_capacity", "sample", "sample_noise",
+             "kv_gather"]
+WITHOUT_INPUT = ["sample_noise"]
 IN_DEMO = ["moe_permute", "moe_dispatch", "sample", "kv_gather"]
 COMMANDS = ["run", "compare", "show", "example", "bench", "demo", "info"]
 
@@ -37,7 +39,7 @@ class Help(CliTest):
     def test_every_operator(self):
         for op in OPERATORS:
             text = self.text("run", op, "--help")
-            self.assertIn(f"Usage: switchyard run {op} IN OUT", text)
+            self.assertIn(f"Usage: switchyard run {op} {'[IN]' if op in WITHOUT_INPUT else 'IN'} OUT", text)
             self.assertEqual(text, self.text("help", "run", op))
             self.assertEqual(text, self.text("help", op))
             self.assertEqual(text, self.text("run", op, "in", "out", "--help"))
@@ -55,6 +57,7 @@ class Help(CliTest):
                       "masked_logits list_token list_prob logprob --top-k --top-p --min-p --temperature --seed "
                       "--offset --stream --eps --k-limit --top-k-guess --noise --q-order --ties --probs-in "
                       "--masked-logits --list --logprob --empty-token",
+            "sample_noise": "q --seed --offset --stream --n",
             "kv_gather": "cache indices block_table req_id? counts? seq_lens? out? out --block-size --pad",
         }
         for op, wanted in names.items():

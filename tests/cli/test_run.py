@@ -109,7 +109,8 @@ class Options(CliTest):
     def test_unknown_operator_lists_those_that_exist(self):
         for name in ("moe_unpermute", "permute", "sy_sample", ""):
             done = self.cli("run", name, "a", "b")
-            self.assert_usage(done.returncode, done.stderr, "moe_permute, moe_dispatch, moe_locations, moe_capacity, sample, kv_gather")
+            self.assert_usage(done.returncode, done.stderr, "moe_permute, moe_dispatch, moe_locations, "
+                              "moe_capacity, sample, sample_noise, kv_gather")
 
     def test_missing_words(self):
         for words in ((), ("moe_permute",), ("moe_permute", "in.safetensors")):

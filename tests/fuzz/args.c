@@ -91,6 +91,7 @@ struct call {
         sy_moe_capacity_args capacity;
         sy_kv_gather_args gather;
         sy_sample_args sample;
+        sy_sample_noise_args noise;
     } args;
 };
 
@@ -306,6 +307,18 @@ static void make_sample(struct call *c, struct reader *r)
     c->n_enums = 5;
 }
 
+static void make_noise(struct call *c, struct reader *r)
+{
+    sy_sample_noise_args *a = &c->args.noise;
+    a->seed = (uint64_t)hostile(r);
+    a->offset = (uint64_t)hostile(r);
+    a->stream = (uint32_t)hostile(r);
+    a->n = pick(r, 200);
+    add(c, "q", &a->q, f32, 1, a->n, 0, 0);
+    output(c);
+    c->numbers[c->n_numbers++] = &a->n;
+}
+
 /* ---- The operators ------------------------------------------------------------------------------------------- */
 
 static sy_status run_permute(sy_ctx *ctx, struct call *c)
@@ -368,6 +381,16 @@ static sy_status query_sample(sy_ctx *ctx, struct call *c, sy_query *q)
     return sy_sample_query(ctx, &c->args.sample, q);
 }
 
+static sy_status run_noise(sy_ctx *ctx, struct call *c)
+{
+    return sy_sample_noise(ctx, &c->args.noise);
+}
+
+static sy_status query_noise(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_sample_noise_query(ctx, &c->args.noise, q);
+}
+
 static const struct {
     const char *name;
     void (*make)(struct call *c, struct reader *r);
@@ -380,6 +403,7 @@ static const struct {
     {"moe_capacity", make_capacity, run_capacity, query_capacity},
     {"kv_gather", make_gather, run_gather, query_gather},
     {"sample", make_sample, run_sample, query_sample},
+    {"sample_noise", make_noise, run_noise, query_noise},
 };
 
 /* ---- Spoiling ----------------------------------------------------------------------------------------------- */

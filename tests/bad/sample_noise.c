@@ -1,0 +1,141 @@
+/*
+ * sample_noise refuses: one valid call, one spoiler per row, the status, the sentence and an untouched output.
+ */
+#include "support.h"
+
+enum { TOKENS = 9 };
+
+static sy_status run(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_sample_noise(ctx, &c->args.noise);
+}
+
+static sy_status query(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_sample_noise_query(ctx, &c->args.noise, q);
+}
+
+static void make(struct test_call *c)
+{
+    sy_sample_noise_args *a = &c->args.noise;
+    *c = (struct test_call){.op = "sample_noise", .run = run, .query = query};
+    test_call_add(c, "q", &a->q, SY_F32, 1, (int64_t[]){TOKENS});
+    a->seed = 5;
+    a->n = TOKENS;
+}
+
+static void n_minus_one(struct test_call *c)
+{
+    c->args.noise.n = -1;
+}
+
+static void n_past_the_counter(struct test_call *c)
+{
+    c->args.noise.n = (INT64_C(1) << 34) - 3;
+}
+
+static void one_more(struct test_call *c)
+{
+    c->args.noise.n = TOKENS + 1;
+}
+
+static const struct refusal rows[] = {
+    {"no q", NO_TENSOR("q")},
+    {"q without data", NO_DATA("q")},
+    {"q without shape", NO_SHAPE("q")},
+    {"q as bf16", BAD_TYPE("q", kDLBfloat, 16, 1)},
+    {"q as f64", BAD_TYPE("q", kDLFloat, 64, 1)},
+    {"q of rank 2", BAD_RANK("q", 2, "2", "1")},
+    {"q of rank 0", BAD_RANK("q", 0, "0", "1")},
+    {"n -1", BAD_CALL(n_minus_one, SY_ERR_VALUE, "n", "-1", "0 to 17179869180"), .query = true},
+    {"n past the counter", BAD_CALL(n_past_the_counter, SY_ERR_VALUE, "n", "17179869181", "0 to 17179869180"),
+     .query = true},
+    {"q one short", BAD_CALL(one_more, SY_ERR_SHAPE, "q", "[9]", "[10]")},
+    {"q one too long", BAD_EXTENT("q", 0, TOKENS + 1, "[10]", "[9]")},
+    {"q with stride 2", BAD_STRIDE("q", 0, 2, "2", "contiguous")},
+    {"q with stride -1", BAD_STRIDE("q", 0, -1, "-1", "contiguous")},
+    {"q on CUDA", BAD_DEVICE("q", kDLCUDA)},
+};
+
+/* In the documented order; n and q can be wrong at once. */
+static const struct refusal ladder[] = {
+    {"dtype", BAD_TYPE("q", kDLFloat, 16, 1)},
+    {"value", BAD_CALL(n_minus_one, SY_ERR_VALUE, "n", NULL, NULL)},
+    {"output shape", BAD_EXTENT("q", 0, TOKENS + 1, NULL, NULL)},
+    {"stride", BAD_STRIDE("q", 0, 3, NULL, NULL)},
+    {"device", BAD_DEVICE("q", kDLCUDA)},
+};
+
+static void refused(void **state)
+{
+    check_refusal(make, *state);
+}
+
+static void query_refused(void **state)
+{
+    check_query_refusal(make, *state);
+}
+
+/* Together with every later fault, the earlier one is reported. */
+static void wins(void **state)
+{
+    const struct refusal *first = *state;
+    for (const struct refusal *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
+        struct refusal both = *first;
+        both.second = later->spoil;
+        check_refusal(make, &both);
+    }
+}
+
+static void missing_context_arguments_or_query(void **state)
+{
+    (void)state;
+    struct test_call c;
+    sy_query q;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    make(&c);
+    assert_int_equal(sy_sample_noise(NULL, &c.args.noise), SY_ERR_NULL);
+    assert_int_equal(sy_sample_noise(ctx, NULL), SY_ERR_NULL);
+    assert_int_equal(sy_sample_noise_query(NULL, &c.args.noise, &q), SY_ERR_NULL);
+    assert_int_equal(sy_sample_noise_query(ctx, NULL, &q), SY_ERR_NULL);
+    assert_int_equal(sy_sample_noise_query(ctx, &c.args.noise, NULL), SY_ERR_NULL);
+    expect_status(ctx, sy_sample_noise(ctx, &c.args.noise), SY_OK);
+    test_call_free(&c);
+    sy_ctx_destroy(ctx);
+}
+
+static void no_data(struct test_call *c)
+{
+    c->args.noise.n = 0;
+    c->tensors[0].shape[0] = 0;
+    c->tensors[0].t.data = NULL;
+}
+
+static void no_tokens_need_no_data(void **state)
+{
+    (void)state;
+    test_accepts(make, no_data);
+}
+
+static void pinned_host_memory_is_host_memory(void **state)
+{
+    (void)state;
+    test_accepts_pinned(make);
+}
+
+int main(void)
+{
+    struct test_list list = {0};
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        test_add(&list, rows[i].name, refused, (void *)&rows[i]);
+        if (rows[i].query)
+            test_add(&list, test_name("query: %s", rows[i].name), query_refused, (void *)&rows[i]);
+    }
+    for (size_t i = 0; i + 1 < COUNT_OF(ladder); i++)
+        test_add(&list, test_name("%s is told before all later faults", ladder[i].name), wins,
+                 (void *)&ladder[i]);
+    test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
+    test_add(&list, "no_tokens_need_no_data", no_tokens_need_no_data, NULL);
+    test_add(&list, "pinned_host_memory_is_host_memory", pinned_host_memory_is_host_memory, NULL);
+    return test_run(&list, "bad_sample_noise");
+}

@@ -176,8 +176,9 @@ void *syi_take(struct syi_arena *arena, size_t bytes);
 /* What the processor can do and the operating system saves. A table lists all bits it needs. */
 enum syi_cpu_bit {
     SYI_CPU_NEON = 1,
-    SYI_CPU_AVX2 = 2,  /* AVX2, FMA and F16C */
-    SYI_CPU_AVX512 = 4 /* AVX-512 F, BW, DQ and VL */
+    SYI_CPU_AVX2 = 2,   /* AVX2, FMA and F16C */
+    SYI_CPU_AVX512 = 4, /* AVX-512 F, BW, DQ and VL */
+    SYI_CPU_BF16 = 8    /* Arm's BF16, FP16 and FHM */
 };
 uint32_t syi_cpu_bits(void);
 

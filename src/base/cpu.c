@@ -37,11 +37,22 @@ uint32_t syi_cpu_bits(void)
     return bits;
 }
 
+#elif defined(__aarch64__) && defined(__linux__)
+
+#include <sys/auxv.h>
+
+uint32_t syi_cpu_bits(void)
+{
+    const unsigned long half = 1ul << 10 | 1ul << 23, brain = 1ul << 14; /* ASIMDHP, ASIMDFHM; BF16 */
+    const bool all = (getauxval(AT_HWCAP) & half) == half && (getauxval(AT_HWCAP2) & brain) == brain;
+    return SYI_CPU_NEON | (all ? SYI_CPU_BF16 : 0); /* NEON is part of the 64-bit architecture */
+}
+
 #elif defined(__aarch64__)
 
 uint32_t syi_cpu_bits(void)
 {
-    return SYI_CPU_NEON; /* part of the 64-bit architecture */
+    return SYI_CPU_NEON;
 }
 
 #else

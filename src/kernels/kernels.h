@@ -150,6 +150,7 @@ void syi_fetch_rows(const void *const *rows, size_t left, size_t group, size_t b
 
 extern const struct syi_kernels syi_kernels_scalar;
 extern const struct syi_kernels syi_kernels_neon;
+extern const struct syi_kernels syi_kernels_neon_bf16;
 extern const struct syi_kernels syi_kernels_avx2;
 extern const struct syi_kernels syi_kernels_avx512;
 

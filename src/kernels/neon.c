@@ -2,41 +2,9 @@
  * AArch64 with Advanced SIMD, which every 64-bit Arm has. The same bits as scalar.c: the same operation per
  * element in the same order, fused only where scalar.c calls fmaf.
  */
-#include "kernels/kernels.h"
-
-#include <arm_neon.h>
+#include "kernels/neon.h"
 
 /* ---- Copies ------------------------------------------------------------------------------------------ */
-
-/*
- * 128 bytes in eight registers, loaded and stored in order. The instructions are written out because the core
- * streams whole lines only when they leave in ascending order; a compiler that interleaved the stores of a
- * fan-out made it 1.7 times slower.
- */
-struct bytes_128 {
-    uint8x16_t a, b, c, d, e, f, g, h;
-};
-
-static inline __attribute__((always_inline)) struct bytes_128 load_128(const void *from)
-{
-    struct bytes_128 v;
-    __asm__ volatile("ldp %q0, %q1, [%8]\n\tldp %q2, %q3, [%8, #32]\n\t"
-                     "ldp %q4, %q5, [%8, #64]\n\tldp %q6, %q7, [%8, #96]"
-                     : "=&w"(v.a), "=&w"(v.b), "=&w"(v.c), "=&w"(v.d), "=&w"(v.e), "=&w"(v.f), "=&w"(v.g),
-                       "=&w"(v.h)
-                     : "r"(from)
-                     : "memory");
-    return v;
-}
-
-static inline __attribute__((always_inline)) void store_128(void *to, struct bytes_128 v)
-{
-    __asm__ volatile("stp %q0, %q1, [%8]\n\tstp %q2, %q3, [%8, #32]\n\t"
-                     "stp %q4, %q5, [%8, #64]\n\tstp %q6, %q7, [%8, #96]"
-                     :
-                     : "w"(v.a), "w"(v.b), "w"(v.c), "w"(v.d), "w"(v.e), "w"(v.f), "w"(v.g), "w"(v.h), "r"(to)
-                     : "memory");
-}
 
 static inline __attribute__((always_inline)) void fan(void *const *dst, const size_t n, const char *src,
                                                       size_t bytes)
@@ -153,21 +121,6 @@ static uint8x16_t times_bf16(uint8x16_t x, float w)
     const uint16x8_t v = vreinterpretq_u16_u8(x);
     const float32x4_t low = widen_bf16(vget_low_u16(v)), high = widen_bf16(vget_high_u16(v));
     return vreinterpretq_u8_u16(narrow_bf16(vmulq_n_f32(low, w), vmulq_n_f32(high, w)));
-}
-
-/* Scales whole vectors; returns how many bytes that were. */
-static inline __attribute__((always_inline)) size_t scale(uint8_t *y, const uint8_t *x, float w, size_t bytes,
-                                                          uint8x16_t (*times)(uint8x16_t, float))
-{
-    size_t at = 0;
-    for (; at + 128 <= bytes; at += 128) {
-        const struct bytes_128 v = load_128(x + at);
-        store_128(y + at, (struct bytes_128){times(v.a, w), times(v.b, w), times(v.c, w), times(v.d, w),
-                                             times(v.e, w), times(v.f, w), times(v.g, w), times(v.h, w)});
-    }
-    for (; at + 16 <= bytes; at += 16)
-        vst1q_u8(y + at, times(vld1q_u8(x + at), w));
-    return at;
 }
 
 static void scale_f32_neon(void *dst, const void *src, float w, size_t n)
@@ -742,32 +695,29 @@ static size_t collect_32_neon(int32_t *pos, const void *x, size_t n, uint16_t fl
     return syi_push_bits(pos, 0, hits(x, floor, load_32), 0);
 }
 
+/* Slots both tables share. */
+#define SLOTS \
+    .copy_fan = copy_fan_neon, .copy_rows = copy_rows_neon, .scale_f32 = scale_f32_neon, \
+    .sum_rows_f32 = sum_rows_f32_neon, .sum_rows_f16 = sum_rows_f16_neon, \
+    .sum_rows_bf16 = sum_rows_bf16_neon, .dot_f32 = dot_f32_neon, .dot_f16 = dot_f16_neon, \
+    .dot_bf16 = dot_bf16_neon, .nonzero_u8 = nonzero_u8_neon, .keys_f32 = keys_f32_neon, \
+    .keys_f16 = keys_f16_neon, .keys_bf16 = keys_bf16_neon, .exp_keys = exp_keys_neon, \
+    .weigh_f32 = weigh_f32_neon, .sum_exp_f32 = sum_exp_f32_neon, .sum_exp_f16 = sum_exp_f16_neon, \
+    .sum_exp_bf16 = sum_exp_bf16_neon, .block_max_16 = block_max_16_neon, .block_max_32 = block_max_32_neon, \
+    .count_ge_u16 = count_ge_u16_neon, .collect_16 = collect_16_neon, .collect_32 = collect_32_neon
+
 const struct syi_kernels syi_kernels_neon = {
     .name = "neon",
     .needs = SYI_CPU_NEON,
-    .copy_fan = copy_fan_neon,
-    .copy_rows = copy_rows_neon,
-    .scale_f32 = scale_f32_neon,
     .scale_f16 = scale_f16_neon,
     .scale_bf16 = scale_bf16_neon,
-    .sum_rows_f32 = sum_rows_f32_neon,
-    .sum_rows_f16 = sum_rows_f16_neon,
-    .sum_rows_bf16 = sum_rows_bf16_neon,
-    .dot_f32 = dot_f32_neon,
-    .dot_f16 = dot_f16_neon,
-    .dot_bf16 = dot_bf16_neon,
-    .nonzero_u8 = nonzero_u8_neon,
-    .keys_f32 = keys_f32_neon,
-    .keys_f16 = keys_f16_neon,
-    .keys_bf16 = keys_bf16_neon,
-    .exp_keys = exp_keys_neon,
-    .weigh_f32 = weigh_f32_neon,
-    .sum_exp_f32 = sum_exp_f32_neon,
-    .sum_exp_f16 = sum_exp_f16_neon,
-    .sum_exp_bf16 = sum_exp_bf16_neon,
-    .block_max_16 = block_max_16_neon,
-    .block_max_32 = block_max_32_neon,
-    .count_ge_u16 = count_ge_u16_neon,
-    .collect_16 = collect_16_neon,
-    .collect_32 = collect_32_neon,
+    SLOTS,
+};
+
+const struct syi_kernels syi_kernels_neon_bf16 = {
+    .name = "neon_bf16",
+    .needs = SYI_CPU_NEON | SYI_CPU_BF16,
+    .scale_f16 = syi_scale_f16_neon_bf16,
+    .scale_bf16 = syi_scale_bf16_neon_bf16,
+    SLOTS,
 };

@@ -11,6 +11,9 @@ static const struct syi_kernels *const tables[] = {
 #ifdef SYI_KERNELS_AVX2
     &syi_kernels_avx2,
 #endif
+#ifdef SYI_KERNELS_NEON_BF16
+    &syi_kernels_neon_bf16,
+#endif
 #ifdef SYI_KERNELS_NEON
     &syi_kernels_neon,
 #endif

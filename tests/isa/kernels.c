@@ -118,6 +118,8 @@ static void scales_16(void (*scale)(void *, const void *, float, size_t), double
     fill_f32(&rng, weight, 48);
     weight[0] = 1.0f;
     weight[1] = 3.0f;
+    for (size_t w = 2; w < 12; w++) /* numbers of the type itself, subnormals among them */
+        weight[w] = (float)value((uint16_t)(w < 4 ? (int64_t)w - 1 : rng_below(&rng, 65536)));
     for (size_t w = 0; w < 48; w++) {
         scale(y, x, weight[w], 65536);
         for (size_t i = 0; i < 65536; i++) {
@@ -733,7 +735,7 @@ static int leave(void **state)
 
 int main(void)
 {
-    static const char *const known[] = {"neon", "avx2", "avx512"};
+    static const char *const known[] = {"neon", "neon_bf16", "avx2", "avx512"};
     static struct CMUnitTest tests[N_SLOTS * MAX_TABLES];
     static char names[N_SLOTS * MAX_TABLES][80];
     static int table_number[MAX_TABLES];

@@ -200,7 +200,10 @@ static void print_options(FILE *out, const struct op *op)
 
 static void op_page(FILE *out, const struct op *op)
 {
-    fprintf(out, "%s: %s.\n\n", op->name, op->summary);
+    fprintf(out, "%s: %s.\n", op->name, op->summary);
+    if (op->alias)
+        fprintf(out, "Also known as %s.\n", op->alias);
+    fputc('\n', out);
     const bool inputs = op_has_inputs(op);
     fprintf(out, "Usage: switchyard run %s %sOUT [options]\n\n", op->name, inputs ? "IN " : "[IN] ");
     fputs(inputs ? "Tensors in (? optional):\n" : "Tensors in: none; IN may bring metadata.\n", out);

@@ -9,14 +9,15 @@
 #include "cli.h"
 
 const struct op *const all_ops[] = {
-    &op_moe_permute, &op_moe_dispatch, &op_moe_locations, &op_moe_capacity,
-    &op_sample,      &op_sample_noise, &op_kv_gather,     NULL,
+    &op_moe_permute,   &op_moe_dispatch, &op_moe_combine,
+    &op_moe_locations, &op_moe_capacity, &op_sample,
+    &op_sample_noise,  &op_kv_gather,    NULL,
 };
 
 const struct op *find_op(const char *name)
 {
     for (const struct op *const *op = all_ops; *op; op++)
-        if (strcmp((*op)->name, name) == 0)
+        if (strcmp((*op)->name, name) == 0 || ((*op)->alias && strcmp((*op)->alias, name) == 0))
             return *op;
     return NULL;
 }

@@ -340,6 +340,52 @@ static inline sy_status sy_moe_dispatch_query(sy_ctx *ctx, const sy_moe_dispatch
     return sy_moe_dispatch_query_n(ctx, args, sizeof *args, query, sizeof *query);
 }
 
+/* ---- moe_combine ------------------------------------------------------------------------------------- */
+
+/*
+ * Brings rows back from expert slots: each sample gets the sum of its choices' rows, each times its gate. S
+ * samples, k choices, E experts of C slots, H elements per row. A choice is valid when 0 <= indices[t,i] < E and
+ * 0 <= locations[t,i] < C; its row is z = expert_out[indices[t,i]*C + locations[t,i], :].
+ *     k = 1    output[i,:] = gates[i] * z, or +0 when the choice is not valid
+ *     k > 1    acc = +0; for each valid choice t in order: acc = acc + gates[t,i] * z; output[i,:] = acc
+ * Products and sums are rounded to f32 one by one, never fused; f16 and bf16 rows are rounded once more, at the
+ * end. A NaN result is the canonical quiet NaN. Several choices may share a slot. A gate of 0 is a factor like
+ * any other: 0 * inf is NaN.
+ *
+ * Where E*C is 0 the output is cleared; where it has no elements no data is looked at.
+ *
+ * The data gradient of moe_dispatch is the same sum over the gradient of its buffer, with the gates of the
+ * dispatch: sy_moe_dispatch_grad_data is another name for it.
+ *
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts or capacity negative); OVERFLOW; STRIDE; DEVICE; ALIAS;
+ * NOMEM.
+ */
+typedef struct sy_moe_combine_args {
+    const DLTensor *gates;      /* in  [k,S] or [S]  f32 or the type of expert_out; optional: all ones */
+    const DLTensor *indices;    /* in  [k,S] or [S]  int32, expert of each choice */
+    const DLTensor *locations;  /* in  [k,S] or [S]  int32, slot inside the expert */
+    const DLTensor *expert_out; /* in  [E*C,H]       f32, f16, bf16 */
+    int64_t num_experts;        /* E >= 0 */
+    int64_t capacity;           /* C >= 0 */
+    const DLTensor *output;     /* out [S,H]         type of expert_out */
+} sy_moe_combine_args;
+
+SY_API sy_status sy_moe_combine_n(sy_ctx *ctx, const sy_moe_combine_args *args, size_t args_bytes);
+SY_API sy_status sy_moe_combine_query_n(sy_ctx *ctx, const sy_moe_combine_args *args, size_t args_bytes,
+                                        sy_query *query, size_t query_bytes);
+static inline sy_status sy_moe_combine(sy_ctx *ctx, const sy_moe_combine_args *args)
+{
+    return sy_moe_combine_n(ctx, args, sizeof *args);
+}
+static inline sy_status sy_moe_combine_query(sy_ctx *ctx, const sy_moe_combine_args *args, sy_query *query)
+{
+    return sy_moe_combine_query_n(ctx, args, sizeof *args, query, sizeof *query);
+}
+static inline sy_status sy_moe_dispatch_grad_data(sy_ctx *ctx, const sy_moe_combine_args *args)
+{
+    return sy_moe_combine(ctx, args);
+}
+
 /* ---- moe_locations ----------------------------------------------------------------------------------- */
 
 /*

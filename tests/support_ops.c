@@ -24,6 +24,16 @@ static sy_status query_dispatch(sy_ctx *ctx, struct test_call *c, sy_query *q)
     return sy_moe_dispatch_query(ctx, &c->args.dispatch, q);
 }
 
+static sy_status run_combine(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_combine(ctx, &c->args.combine);
+}
+
+static sy_status query_combine(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_combine_query(ctx, &c->args.combine, q);
+}
+
 static sy_status run_locations(sy_ctx *ctx, struct test_call *c)
 {
     return sy_moe_locations(ctx, &c->args.locations);
@@ -112,6 +122,29 @@ static void make_dispatch(struct test_call *c, bool large, int in_place)
     a->capacity = capacity;
 }
 
+/* Two choices per sample, or fewer samples than threads. */
+static void make_combine(struct test_call *c, bool large, int long_rows)
+{
+    const int64_t samples = long_rows ? 2 : large ? 1500 : 17, hidden = !large ? 9 : long_rows ? 70000 : 300;
+    const int64_t choices = long_rows ? 3 : 2, experts = 4, capacity = large && !long_rows ? 300 : 5;
+    sy_moe_combine_args *a = &c->args.combine;
+    *c = (struct test_call){
+        .op = "moe_combine", .first_output = 4, .run = run_combine, .query = query_combine};
+    struct tensor *indices =
+        test_call_add(c, "indices", &a->indices, SY_I32, 2, (int64_t[]){choices, samples});
+    struct tensor *locations =
+        test_call_add(c, "locations", &a->locations, SY_I32, 2, (int64_t[]){choices, samples});
+    test_call_add(c, "gates", &a->gates, SY_F32, 2, (int64_t[]){choices, samples});
+    test_call_add(c, "expert_out", &a->expert_out, SY_BF16, 2, (int64_t[]){experts * capacity, hidden});
+    test_call_add(c, "output", &a->output, SY_BF16, 2, (int64_t[]){samples, hidden});
+    for (int64_t i = 0; i < choices * samples; i++) {
+        memcpy(indices->mem + 4 * i, &(int32_t){(int32_t)(i * 11 % (experts + 1))}, 4);
+        memcpy(locations->mem + 4 * i, &(int32_t){(int32_t)(i * i % (capacity + 1))}, 4);
+    }
+    a->num_experts = experts;
+    a->capacity = capacity;
+}
+
 static void make_locations(struct test_call *c, bool large, int variant)
 {
     const int64_t choices = 3, samples = large ? 60000 : 19, experts = large ? 40 : 4;
@@ -191,6 +224,8 @@ static const struct {
     {"capacity moe_permute", make_permute, 1},
     {"moe_dispatch", make_dispatch, 0},
     {"in-place moe_dispatch", make_dispatch, 1},
+    {"moe_combine", make_combine, 0},
+    {"moe_combine of long rows", make_combine, 1},
     {"moe_locations", make_locations, 0},
     {"kv_gather", make_gather, 0},
     {"sample", make_sample, 0},
@@ -214,7 +249,7 @@ void test_call_make(struct test_call *call, int index, bool large)
             for (size_t at = 0; at < x->bytes; at += 4)
                 memcpy(x->mem + at, &(float){(float)(2 * rng_unit(&rng) - 1)}, 4);
         else if (strcmp(name, "tokens") == 0 || strcmp(name, "probs") == 0 || strcmp(name, "cache") == 0 ||
-                 strcmp(name, "input") == 0)
+                 strcmp(name, "input") == 0 || strcmp(name, "expert_out") == 0)
             rng_fill(&rng, x->mem, x->bytes);
     }
     test_call_reset(call);

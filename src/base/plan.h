@@ -12,6 +12,7 @@
 enum syi_op_id {
     SYI_MOE_PERMUTE,
     SYI_MOE_DISPATCH,
+    SYI_MOE_COMBINE,
     SYI_MOE_LOCATIONS,
     SYI_MOE_CAPACITY,
     SYI_KV_GATHER,
@@ -58,6 +59,15 @@ struct syi_moe_dispatch_plan {
     bool zero_unwritten, unique_slots, in_place;
     unsigned char *gates, *indices, *locations; /* [S]; gates may be NULL */
     struct syi_rows input, dispatch;
+};
+
+struct syi_moe_combine_plan {
+    int64_t n_choices, n_samples, n_experts, capacity;
+    int64_t hidden;
+    enum syi_type type, gate_type;
+    size_t elem_bytes;
+    struct syi_rows gates, indices, locations; /* k rows of S; gates may be absent */
+    struct syi_rows expert_out, output;
 };
 
 struct syi_moe_locations_plan {
@@ -118,6 +128,7 @@ struct syi_sample_noise_plan {
 union syi_plan {
     struct syi_moe_permute_plan moe_permute;
     struct syi_moe_dispatch_plan moe_dispatch;
+    struct syi_moe_combine_plan moe_combine;
     struct syi_moe_locations_plan moe_locations;
     struct syi_moe_capacity_plan moe_capacity;
     struct syi_kv_gather_plan kv_gather;

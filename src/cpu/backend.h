@@ -12,6 +12,8 @@ size_t syi_cpu_moe_permute_workspace(const sy_ctx *ctx, const union syi_plan *pl
 sy_status syi_cpu_moe_permute(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 size_t syi_cpu_moe_dispatch_workspace(const sy_ctx *ctx, const union syi_plan *plan);
 sy_status syi_cpu_moe_dispatch(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
+size_t syi_cpu_moe_combine_workspace(const sy_ctx *ctx, const union syi_plan *plan);
+sy_status syi_cpu_moe_combine(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 size_t syi_cpu_moe_locations_workspace(const sy_ctx *ctx, const union syi_plan *plan);
 sy_status syi_cpu_moe_locations(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 size_t syi_cpu_moe_capacity_workspace(const sy_ctx *ctx, const union syi_plan *plan);

@@ -4,13 +4,11 @@
  * must the rows be written one after the other, and then threads take columns instead.
  */
 #include "cpu/backend.h"
-#include "kernels/kernels.h"
-
-typedef void scale_fn(void *dst, const void *src, float w, size_t n);
+#include "cpu/moe.h"
 
 struct job {
     const struct syi_moe_dispatch_plan *plan;
-    scale_fn *scale;
+    syi_scale_fn *scale;
     int n_tasks;
     int32_t *winner;     /* [E*C]: sample that owns the slot, counted from `first`; -1: nobody; or NULL */
     uint8_t *written;    /* [E*C]: a sample went to the slot; or NULL */
@@ -40,13 +38,9 @@ size_t syi_cpu_moe_dispatch_workspace(const sy_ctx *ctx, const union syi_plan *p
     return syi_align(syi_size_mul((size_t)p->n_slots, slot_bytes));
 }
 
-/* Slot of a sample, or -1 when it is skipped. Both numbers are judged before they are multiplied. */
 static int64_t slot_of(const struct syi_moe_dispatch_plan *p, int64_t s)
 {
-    const int64_t e = syi_load_i32(p->indices, s);
-    const int64_t place = syi_load_i32(p->locations, s);
-    const bool valid = e >= 0 && e < p->n_experts && place >= 0 && place < p->capacity;
-    return valid ? e * p->capacity + place : -1;
+    return syi_slot(syi_load_i32(p->indices, s), syi_load_i32(p->locations, s), p->n_experts, p->capacity);
 }
 
 static float gate_of(const struct syi_moe_dispatch_plan *p, int64_t s)
@@ -114,16 +108,11 @@ static void clear_unwritten(void *data, int task)
     }
 }
 
-static scale_fn *scale_for(const struct syi_kernels *kernels, enum syi_type type)
-{
-    return type == SYI_F32 ? kernels->scale_f32 : type == SYI_F16 ? kernels->scale_f16 : kernels->scale_bf16;
-}
-
 sy_status syi_cpu_moe_dispatch(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_moe_dispatch_plan *p = &plan->moe_dispatch;
     const uint64_t row_bytes = (uint64_t)p->hidden * p->elem_bytes;
-    struct job job = {.plan = p, .scale = scale_for(ctx->kernels, p->type)};
+    struct job job = {.plan = p, .scale = syi_scale_for(ctx->kernels, p->type)};
 
     if (p->n_slots == 0 || p->hidden == 0)
         return SY_OK;

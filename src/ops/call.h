@@ -38,6 +38,7 @@ struct syi_rule {
 union syi_args {
     sy_moe_permute_args moe_permute;
     sy_moe_dispatch_args moe_dispatch;
+    sy_moe_combine_args moe_combine;
     sy_moe_locations_args moe_locations;
     sy_moe_capacity_args moe_capacity;
     sy_kv_gather_args kv_gather;
@@ -94,6 +95,13 @@ sy_status syi_check_enum(struct syi_call *call, const char *field, int value, in
 
 /* Overflow: every tensor's bytes can be counted in 63 bits. */
 sy_status syi_check_sizes(struct syi_call *call);
+
+/*
+ * Values and overflow of the operators on expert slots: num_experts and capacity are not negative, all tensors
+ * and E*C rows like those of tensor i can be counted, whether the slots are there yet or not.
+ */
+sy_status syi_check_slots(struct syi_call *call, int64_t n_experts, int64_t capacity, int i,
+                          int64_t *n_slots);
 
 /* The last `tail` dimensions of tensor i lie as one contiguous row of *row_elems elements. */
 sy_status syi_check_row(struct syi_call *call, int i, int tail, int64_t *row_elems);

@@ -267,6 +267,24 @@ sy_status syi_check_sizes(struct syi_call *call)
     return SY_OK;
 }
 
+sy_status syi_check_slots(struct syi_call *call, int64_t n_experts, int64_t capacity, int i, int64_t *n_slots)
+{
+    sy_status st = syi_check_value(call, "num_experts", n_experts, 0, INT64_MAX);
+    if (st == SY_OK)
+        st = syi_check_value(call, "capacity", capacity, 0, INT64_MAX);
+    if (st == SY_OK)
+        st = syi_check_sizes(call);
+    if (st != SY_OK)
+        return st;
+    const int64_t row_bytes = syi_extent(call, i, 1) * (int64_t)syi_elem_bytes(call->tensor[i]->dtype);
+    int64_t bytes;
+    if (!syi_mul(n_experts, capacity, n_slots) || !syi_mul(*n_slots, row_bytes, &bytes))
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW, "capacity",
+                        "is %lld for %lld experts and rows of %lld bytes, want fewer than 2^63 bytes",
+                        (long long)capacity, (long long)n_experts, (long long)row_bytes);
+    return SY_OK;
+}
+
 sy_status syi_check_row(struct syi_call *call, int i, int tail, int64_t *row_elems)
 {
     const DLTensor *t = call->tensor[i];

@@ -25,30 +25,11 @@ static bool nothing_to_do(const struct syi_call *call)
 
 static sy_status check_inputs(struct syi_call *call)
 {
-    const sy_moe_dispatch_args *a = &call->args.moe_dispatch;
     sy_status st = syi_check_tensors(call, nothing_to_do(call));
     const int64_t n_samples = syi_extent(call, INPUT, 0);
     for (int i = GATES; st == SY_OK && i <= LOCATIONS; i++)
         st = syi_check_vector(call, i, n_samples);
-    if (st == SY_OK)
-        st = syi_check_value(call, "num_experts", a->num_experts, 0, INT64_MAX);
-    if (st == SY_OK)
-        st = syi_check_value(call, "capacity", a->capacity, 0, INT64_MAX);
     return st;
-}
-
-/* E*C rows of H elements must be countable even when the tensor itself is not there yet. */
-static sy_status check_overflow(struct syi_call *call, int64_t *n_slots)
-{
-    const sy_moe_dispatch_args *a = &call->args.moe_dispatch;
-    const int64_t row_bytes =
-        syi_extent(call, INPUT, 1) * (int64_t)syi_elem_bytes(call->tensor[INPUT]->dtype);
-    int64_t bytes;
-    if (!syi_mul(a->num_experts, a->capacity, n_slots) || !syi_mul(*n_slots, row_bytes, &bytes))
-        return syi_fail(call->ctx, SY_ERR_OVERFLOW, "capacity",
-                        "is %lld for %lld experts and rows of %lld bytes, want fewer than 2^63 bytes",
-                        (long long)a->capacity, (long long)a->num_experts, (long long)row_bytes);
-    return SY_OK;
 }
 
 static sy_status check(struct syi_call *call)
@@ -59,9 +40,7 @@ static sy_status check(struct syi_call *call)
     call->may_alias[1] = DISPATCH;
     sy_status st = check_inputs(call);
     if (st == SY_OK)
-        st = syi_check_sizes(call);
-    if (st == SY_OK)
-        st = check_overflow(call, &n_slots);
+        st = syi_check_slots(call, a->num_experts, a->capacity, INPUT, &n_slots);
     if (st == SY_OK)
         st = syi_check_matrix(call, DISPATCH, n_slots, syi_extent(call, INPUT, 1));
     if (st == SY_OK)

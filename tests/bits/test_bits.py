@@ -52,6 +52,9 @@ class Bits(unittest.TestCase):
     def test_moe_dispatch(self):
         self.check("moe_dispatch")
 
+    def test_moe_combine(self):
+        self.check("moe_combine")
+
     def test_moe_locations(self):
         self.check("moe_locations")
 

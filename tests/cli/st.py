@@ -12,6 +12,18 @@ CLI = os.path.abspath(os.environ.get("SWITCHYARD_CLI", os.path.join(ROOT, "build
 
 NAN, INF = float("nan"), float("inf")
 
+# As the command line lists them.
+OPERATORS = [
+    "moe_permute",
+    "moe_dispatch",
+    "moe_combine",
+    "moe_locations",
+    "moe_capacity",
+    "sample",
+    "sample_noise",
+    "kv_gather",
+]
+
 # struct letters; BF16 and the 8-bit floats are given and shown as bit patterns
 FORMATS = {
     "BOOL": "B", "U8": "B", "I8": "b", "F8_E4M3": "B", "F8_E5M2": "B", "F8_E8M0": "B", "U16": "H", "I16": "h",

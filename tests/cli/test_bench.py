@@ -6,10 +6,8 @@ import re
 import subprocess
 import unittest
 
-from st import CLI, CliTest
+from st import CLI, OPERATORS, CliTest
 
-OPERATORS = ["moe_permute", "moe_dispatch", "moe_locations", "moe_capacity", "sample", "sample_noise",
-             "kv_gather"]
 READS = ["sample", "moe_capacity"]
 FILLS = ["sample_noise"]
 

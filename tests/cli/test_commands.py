@@ -7,10 +7,8 @@ import shlex
 import subprocess
 import unittest
 
-from st import CLI, ROOT, CliTest, decode, encode, tensor
+from st import CLI, OPERATORS, ROOT, CliTest, decode, encode, tensor
 
-OPERATORS = ["moe_permute", "moe_dispatch", "moe_locations", "moe_capacity", "sample", "sample_noise",
-             "kv_gather"]
 WITHOUT_INPUT = ["sample_noise"]
 IN_DEMO = ["moe_permute", "moe_dispatch", "sample", "kv_gather"]
 COMMANDS = ["run", "compare", "show", "example", "bench", "demo", "info"]
@@ -51,6 +49,7 @@ class Help(CliTest):
                            "expert_offsets --num-out-tokens --drop-and-pad --zero-pad",
             "moe_dispatch": "gates? indices locations input dispatch? --capacity --num-experts --zero-unwritten "
                             "--unique-slots",
+            "moe_combine": "gates? indices locations expert_out output --capacity --num-experts",
             "moe_capacity": "counts? capacity --samples --num-experts --k --factor --alignment",
             "moe_locations": "indices importance? locations counts --num-experts",
             "sample": "logits top_k? top_p? min_p? temperature? q? seed? offset? stream? token kept row_flags "

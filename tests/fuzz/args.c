@@ -87,6 +87,7 @@ struct call {
     union {
         sy_moe_permute_args permute;
         sy_moe_dispatch_args dispatch;
+        sy_moe_combine_args combine;
         sy_moe_locations_args locations;
         sy_moe_capacity_args capacity;
         sy_kv_gather_args gather;
@@ -181,6 +182,26 @@ static void make_dispatch(struct call *c, struct reader *r)
     output(c);
     if (pick(r, 2))
         add(c, "gates", &a->gates, pick(r, 2) ? type : f32, 1, samples, 0, 0);
+    c->numbers[c->n_numbers++] = &a->num_experts;
+    c->numbers[c->n_numbers++] = &a->capacity;
+}
+
+static void make_combine(struct call *c, struct reader *r)
+{
+    sy_moe_combine_args *a = &c->args.combine;
+    const int64_t choices = pick(r, 4), samples = pick(r, 8), hidden = pick(r, 20);
+    const int rank = 1 + pick(r, 2);
+    const int64_t first = rank == 1 ? samples : choices;
+    const DLDataType type = row_type(r);
+    a->num_experts = pick(r, 6);
+    a->capacity = pick(r, 6);
+    add(c, "indices", &a->indices, i32, rank, first, samples, 0);
+    add(c, "locations", &a->locations, i32, rank, first, samples, 0);
+    add(c, "expert_out", &a->expert_out, type, 2, a->num_experts * a->capacity, hidden, 0);
+    add(c, "output", &a->output, type, 2, samples, hidden, 0);
+    output(c);
+    if (pick(r, 2))
+        add(c, "gates", &a->gates, pick(r, 2) ? type : f32, rank, first, samples, 0);
     c->numbers[c->n_numbers++] = &a->num_experts;
     c->numbers[c->n_numbers++] = &a->capacity;
 }
@@ -341,6 +362,16 @@ static sy_status query_dispatch(sy_ctx *ctx, struct call *c, sy_query *q)
     return sy_moe_dispatch_query(ctx, &c->args.dispatch, q);
 }
 
+static sy_status run_combine(sy_ctx *ctx, struct call *c)
+{
+    return sy_moe_combine(ctx, &c->args.combine);
+}
+
+static sy_status query_combine(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_moe_combine_query(ctx, &c->args.combine, q);
+}
+
 static sy_status run_locations(sy_ctx *ctx, struct call *c)
 {
     return sy_moe_locations(ctx, &c->args.locations);
@@ -399,6 +430,7 @@ static const struct {
 } ops[] = {
     {"moe_permute", make_permute, run_permute, query_permute},
     {"moe_dispatch", make_dispatch, run_dispatch, query_dispatch},
+    {"moe_combine", make_combine, run_combine, query_combine},
     {"moe_locations", make_locations, run_locations, query_locations},
     {"moe_capacity", make_capacity, run_capacity, query_capacity},
     {"kv_gather", make_gather, run_gather, query_gather},

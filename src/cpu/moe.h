@@ -1,0 +1,30 @@
+/*
+ * What the operators on expert slots share: where a choice goes, and the kernels for their row type.
+ */
+#ifndef SYI_CPU_MOE_H
+#define SYI_CPU_MOE_H
+
+#include "cpu/backend.h"
+#include "kernels/kernels.h"
+
+/* Slot of a choice, or -1 when it is skipped. Both numbers are judged before they are multiplied. */
+static inline int64_t syi_slot(int64_t e, int64_t place, int64_t n_experts, int64_t capacity)
+{
+    const bool valid = e >= 0 && e < n_experts && place >= 0 && place < capacity;
+    return valid ? e * capacity + place : -1;
+}
+
+typedef void syi_scale_fn(void *dst, const void *src, float w, size_t n);
+typedef void syi_sum_rows_fn(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
+
+static inline syi_scale_fn *syi_scale_for(const struct syi_kernels *k, enum syi_type type)
+{
+    return type == SYI_F32 ? k->scale_f32 : type == SYI_F16 ? k->scale_f16 : k->scale_bf16;
+}
+
+static inline syi_sum_rows_fn *syi_sum_rows_for(const struct syi_kernels *k, enum syi_type type)
+{
+    return type == SYI_F32 ? k->sum_rows_f32 : type == SYI_F16 ? k->sum_rows_f16 : k->sum_rows_bf16;
+}
+
+#endif

@@ -1,0 +1,107 @@
+/*
+ * moe_combine: check and plan.
+ */
+#include "ops/call.h"
+
+enum { GATES, INDICES, LOCATIONS, EXPERT_OUT, OUTPUT, N_TENSORS };
+
+#define FIELD(name) #name, offsetof(sy_moe_combine_args, name)
+
+static const struct syi_rule rules[N_TENSORS] = {
+    [GATES] = {FIELD(gates), SYI_OPTIONAL, SYI_BIT(SYI_F32), EXPERT_OUT + 1, 1, 2},
+    [INDICES] = {FIELD(indices), 0, SYI_BIT(SYI_I32), 0, 1, 2},
+    [LOCATIONS] = {FIELD(locations), 0, SYI_BIT(SYI_I32), 0, 1, 2},
+    [EXPERT_OUT] = {FIELD(expert_out), 0, SYI_FLOAT_TYPES, 0, 2, 2},
+    [OUTPUT] = {FIELD(output), SYI_OUT, 0, EXPERT_OUT + 1, 2, 2},
+};
+
+/* No output element: no data pointer is examined. */
+static bool nothing_to_do(const struct syi_call *call)
+{
+    const DLTensor *indices = call->tensor[INDICES];
+    const int last = indices != NULL && indices->ndim == 2 ? 1 : 0;
+    return syi_extent(call, INDICES, last) == 0 || syi_extent(call, EXPERT_OUT, 1) == 0;
+}
+
+static sy_status check_inputs(struct syi_call *call)
+{
+    sy_status st = syi_check_tensors(call, nothing_to_do(call));
+    for (int i = GATES; st == SY_OK && i <= LOCATIONS; i++)
+        st = syi_check_shape(call, i, call->tensor[INDICES]->ndim, call->tensor[INDICES]->shape);
+    return st;
+}
+
+/* The slots, and then the rows of the output, which may not be there yet. */
+static sy_status check_overflow(struct syi_call *call, int64_t n_samples, int64_t *n_slots)
+{
+    const sy_moe_combine_args *a = &call->args.moe_combine;
+    const sy_status st = syi_check_slots(call, a->num_experts, a->capacity, EXPERT_OUT, n_slots);
+    if (st != SY_OK)
+        return st;
+    const int64_t row_bytes =
+        syi_extent(call, EXPERT_OUT, 1) * (int64_t)syi_elem_bytes(call->tensor[EXPERT_OUT]->dtype);
+    int64_t bytes;
+    if (!syi_mul(n_samples, row_bytes, &bytes))
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW, "indices",
+                        "has %lld samples for rows of %lld bytes, want fewer than 2^63 bytes",
+                        (long long)n_samples, (long long)row_bytes);
+    return SY_OK;
+}
+
+static sy_status check(struct syi_call *call)
+{
+    const sy_moe_combine_args *a = &call->args.moe_combine;
+    int64_t n_choices = 1, n_samples = 0, n_slots = 0;
+    sy_status st = check_inputs(call);
+    const int64_t hidden = syi_extent(call, EXPERT_OUT, 1);
+    if (st == SY_OK) {
+        const DLTensor *indices = call->tensor[INDICES];
+        n_choices = indices->ndim == 2 ? indices->shape[0] : 1;
+        n_samples = indices->shape[indices->ndim - 1];
+        st = check_overflow(call, n_samples, &n_slots);
+    }
+    if (st == SY_OK)
+        st = syi_check_matrix(call, EXPERT_OUT, n_slots, hidden);
+    if (st == SY_OK)
+        st = syi_check_matrix(call, OUTPUT, n_samples, hidden);
+    if (st == SY_OK)
+        st = syi_check_layout(call);
+    if (st != SY_OK)
+        return st;
+    struct syi_moe_combine_plan *plan = &call->plan.moe_combine;
+    *plan = (struct syi_moe_combine_plan){
+        .n_choices = n_choices,
+        .n_samples = n_samples,
+        .n_experts = a->num_experts,
+        .capacity = a->capacity,
+        .hidden = hidden,
+        .type = syi_type_at(call, EXPERT_OUT),
+        .gate_type = syi_type_at(call, GATES),
+        .elem_bytes = syi_elem_bytes(call->tensor[EXPERT_OUT]->dtype),
+        .gates = syi_rows_of(call, GATES),
+        .indices = syi_rows_of(call, INDICES),
+        .locations = syi_rows_of(call, LOCATIONS),
+        .expert_out = syi_rows_of(call, EXPERT_OUT),
+        .output = syi_rows_of(call, OUTPUT),
+    };
+    const uint64_t row_bytes = (uint64_t)hidden * plan->elem_bytes;
+    call->rows = n_samples;
+    call->bytes = (uint64_t)n_samples * ((uint64_t)n_choices * (row_bytes + 8) + row_bytes);
+    if (plan->gates.data != NULL)
+        call->bytes += (uint64_t)n_choices * (uint64_t)n_samples * syi_float_bytes(plan->gate_type);
+    return SY_OK;
+}
+
+static const struct syi_op op = {"moe_combine", SYI_MOE_COMBINE, sizeof(sy_moe_combine_args),
+                                 N_TENSORS,     rules,           check};
+
+sy_status sy_moe_combine_n(sy_ctx *ctx, const sy_moe_combine_args *args, size_t args_bytes)
+{
+    return syi_run(ctx, &op, args, args_bytes);
+}
+
+sy_status sy_moe_combine_query_n(sy_ctx *ctx, const sy_moe_combine_args *args, size_t args_bytes,
+                                 sy_query *query, size_t query_bytes)
+{
+    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
+}

@@ -87,19 +87,36 @@ struct syi_moe_capacity_plan {
     unsigned char *out;    /* [1] int64 */
 };
 
-struct syi_kv_gather_plan {
-    int64_t batch, k;
-    int64_t block_size, n_cache_rows, n_blocks;
+/* How the rows of a cache are numbered: slot s is row s % block_size of block s / block_size. */
+struct syi_kv_pool {
+    int64_t block_size, n_blocks;
+    int64_t n_rows;       /* slots that exist; the last block may be partial */
     int block_shift;      /* log2 of block_size, or -1 */
     uint64_t block_magic; /* 2^64 / block_size rounded up, when both fit the multiplication; else 0 */
-    int64_t table_rows, table_len;
-    size_t row_bytes;
-    int64_t block_stride, row_stride; /* bytes, of the cache */
+};
+
+/* A cache and the dense rows that come from its slots or go there. */
+struct syi_kv_plane {
     unsigned char *cache;
-    struct syi_rows indices, table, out;
+    int64_t block_stride, row_stride; /* bytes */
+    size_t row_bytes;
+    struct syi_rows dense;
+};
+
+/* Which slots a call means: positions of sequences, and the table that says where their blocks are. */
+struct syi_kv_pages {
+    int64_t batch, k;
+    int64_t table_rows, table_len;
+    struct syi_rows indices, table;
     enum syi_type index_type, table_type;
     struct syi_column req_id, counts, seq_lens; /* [B] or absent */
     sy_kv_pad pad;
+    struct syi_kv_pool pool;
+};
+
+struct syi_kv_gather_plan {
+    struct syi_kv_pages pages;
+    struct syi_kv_plane plane;
 };
 
 struct syi_sample_plan {

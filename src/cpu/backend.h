@@ -53,6 +53,19 @@ static inline int32_t syi_load_i32(const unsigned char *base, int64_t i)
     return value;
 }
 
+static inline int64_t syi_load_i64(const unsigned char *base, int64_t i)
+{
+    int64_t value;
+    memcpy(&value, base + i * 8, sizeof value);
+    return value;
+}
+
+/* An index, int32 or int64. */
+static inline int64_t syi_load_index(const unsigned char *base, int64_t i, enum syi_type type)
+{
+    return type == SYI_I32 ? syi_load_i32(base, i) : syi_load_i64(base, i);
+}
+
 static inline void syi_store_i32(unsigned char *base, int64_t i, int32_t value)
 {
     memcpy(base + i * 4, &value, sizeof value);

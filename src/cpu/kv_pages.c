@@ -1,0 +1,182 @@
+/*
+ * Positions to slots. No branch of the translation depends on the data; only where something is wrong is it
+ * looked at once more, position by position, to tell what.
+ */
+#include "cpu/kv_pages.h"
+
+static bool present(const struct syi_column *column)
+{
+    return column->rows.data != NULL;
+}
+
+static struct syi_kv_sequence sequence_of(const struct syi_kv_pages *p, int64_t b)
+{
+    static const unsigned char no_table[8]; /* what is read, and not used, where there is no table entry */
+    const int64_t r = present(&p->req_id) ? syi_column_int(&p->req_id, b) : b;
+    return (struct syi_kv_sequence){
+        .indices = syi_row(p->indices, b),
+        .table = p->table_len > 0 ? syi_row(p->table, r) : no_table,
+        .live = present(&p->counts) ? syi_column_int(&p->counts, b) : p->k,
+        .length = present(&p->seq_lens) ? syi_column_int(&p->seq_lens, b) : p->table_len * p->pool.block_size,
+    };
+}
+
+/* Phase 0: lengths and table rows, in order of b. */
+static sy_fault check_sequences(const struct syi_kv_pages *p)
+{
+    for (int64_t b = 0; b < p->batch; b++) {
+        const int64_t count = present(&p->counts) ? syi_column_int(&p->counts, b) : 0;
+        const int64_t length = present(&p->seq_lens) ? syi_column_int(&p->seq_lens, b) : 0;
+        const int64_t request = present(&p->req_id) ? syi_column_int(&p->req_id, b) : 0;
+        if (count < 0 || count > p->k)
+            return (sy_fault){SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE, "counts", b, -1, count, p->k};
+        if (length < 0)
+            return (sy_fault){SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE, "seq_lens", b, -1, length, 0};
+        if (present(&p->req_id) && (request < 0 || request >= p->table_rows))
+            return (sy_fault){SY_ERR_INDEX, SY_FAULT_REQ_RANGE, "req_id", b, -1, request, p->table_rows};
+    }
+    return (sy_fault){.status = SY_OK};
+}
+
+/*
+ * Phase 1: the slots of positions [j, j + n) of a sequence, -1 for padding. A wrong number is replaced by 0
+ * before it is used, and remembered. False when one of the positions is a fault; fault_at tells which it is.
+ */
+static bool translate(const struct syi_kv_pages *p, const struct syi_kv_sequence *seq, int64_t j, int64_t n,
+                      int64_t *slot)
+{
+    const struct syi_kv_pool *pool = &p->pool;
+    const int64_t seen = p->table_len * pool->block_size;
+    const uint64_t reach = (uint64_t)(seq->length < seen ? seq->length : seen);
+    const int64_t live = seq->live - j < n ? seq->live - j : n;
+    const bool pads = p->pad != SY_PAD_ERROR;
+    bool good = true;
+    int64_t i = 0;
+    for (; i < live; i++) {
+        const int64_t t = syi_load_index(seq->indices, j + i, p->index_type);
+        const bool inside = (uint64_t)t < reach;
+        const int64_t token = inside ? t : 0;
+        const int64_t column = syi_kv_block(pool, token), within = token - column * pool->block_size;
+        const int64_t entry = syi_load_index(seq->table, column, p->table_type);
+        const bool exists = (uint64_t)entry < (uint64_t)pool->n_blocks;
+        const int64_t row = (exists ? entry : 0) * pool->block_size + within;
+        const bool found = inside & exists & (row < pool->n_rows);
+        slot[i] = found ? row : -1;
+        good &= found | (pads & (t == -1));
+    }
+    for (; i < n; i++)
+        slot[i] = -1;
+    return good;
+}
+
+/* The fault of one position; status OK when there is none. Every number is judged as 64 bits before it is
+   multiplied. */
+static sy_fault fault_at(const struct syi_kv_pages *p, const struct syi_kv_sequence *seq, int64_t b,
+                         int64_t j)
+{
+    const sy_fault none = {.status = SY_OK};
+    const struct syi_kv_pool *pool = &p->pool;
+    if (j >= seq->live)
+        return none;
+    const int64_t t = syi_load_index(seq->indices, j, p->index_type);
+    if (t == -1 && p->pad != SY_PAD_ERROR)
+        return none;
+    if (t < 0 || t >= seq->length)
+        return (sy_fault){SY_ERR_INDEX, SY_FAULT_INDEX_RANGE, "indices", b, j, t, seq->length};
+    const int64_t column = syi_kv_block(pool, t);
+    if (column >= p->table_len)
+        return (sy_fault){SY_ERR_INDEX, SY_FAULT_TABLE_SHORT, "block_table", b, j, column, p->table_len};
+    const int64_t block = syi_load_index(seq->table, column, p->table_type);
+    if (block < 0 || block >= pool->n_blocks)
+        return (sy_fault){SY_ERR_INDEX, SY_FAULT_BLOCK_RANGE, "block_table", b, j, block, pool->n_blocks};
+    const int64_t row = block * pool->block_size + (t - column * pool->block_size);
+    if (row >= pool->n_rows)
+        return (sy_fault){SY_ERR_INDEX, SY_FAULT_ROW_RANGE, "block_table", b, j, row, pool->n_rows};
+    return none;
+}
+
+void syi_kv_walk_begin(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int n_tasks, int task)
+{
+    const int64_t n = pages->batch * pages->k;
+    w->flat = syi_part(n, n_tasks, task);
+    w->end = syi_part(n, n_tasks, task + 1);
+    w->n = 0;
+}
+
+bool syi_kv_walk_on(struct syi_kv_walk *w, const struct syi_kv_pages *pages)
+{
+    const int64_t k = pages->k;
+    w->b = w->flat / k;
+    w->sequence = sequence_of(pages, w->b);
+    const int64_t stop = w->end < (w->b + 1) * k ? w->end : (w->b + 1) * k, j = w->flat - w->b * k;
+    w->n = stop - w->flat < SYI_KV_CHUNK ? stop - w->flat : SYI_KV_CHUNK;
+    w->flat += w->n;
+    return translate(pages, &w->sequence, j, w->n, w->slot);
+}
+
+struct job {
+    const struct syi_kv_pages *pages;
+    int n_tasks;
+    sy_fault *fault; /* [task]; status OK while nothing is wrong */
+};
+
+static void check_positions(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_kv_pages *p = job->pages;
+    sy_fault *fault = &job->fault[task];
+    struct syi_kv_walk walk;
+
+    fault->status = SY_OK;
+    for (syi_kv_walk_begin(&walk, p, job->n_tasks, task); walk.flat < walk.end;) {
+        if (syi_kv_walk_on(&walk, p))
+            continue;
+        for (int64_t flat = walk.flat - walk.n; flat < walk.flat && fault->status == SY_OK; flat++)
+            *fault = fault_at(p, &walk.sequence, walk.b, flat - walk.b * p->k);
+        return;
+    }
+}
+
+static sy_status refuse(sy_ctx *ctx, const sy_fault *f)
+{
+    const long long value = f->value, limit = f->limit, batch = f->batch, position = f->position;
+    const char *code = sy_fault_name(f->code);
+    switch (f->code) {
+    case SY_FAULT_LENGTH_RANGE:
+        if (f->limit == 0 && f->value < 0)
+            return syi_fail_at(ctx, f, "at batch %lld is %lld, want 0 or more (%s)", batch, value, code);
+        return syi_fail_at(ctx, f, "at batch %lld is %lld, want 0 to %lld (%s)", batch, value, limit, code);
+    case SY_FAULT_REQ_RANGE:
+        return syi_fail_at(
+            ctx, f, "at batch %lld is %lld, want 0 or more and below %lld, the rows of block_table (%s)",
+            batch, value, limit, code);
+    case SY_FAULT_INDEX_RANGE:
+        return syi_fail_at(ctx, f, "at batch %lld, position %lld is %lld, want 0 or more and below %lld (%s)",
+                           batch, position, value, limit, code);
+    case SY_FAULT_TABLE_SHORT:
+        return syi_fail_at(
+            ctx, f, "has %lld columns, but the index at batch %lld, position %lld needs column %lld (%s)",
+            limit, batch, position, value, code);
+    case SY_FAULT_BLOCK_RANGE:
+        return syi_fail_at(
+            ctx, f, "gives block %lld for batch %lld, position %lld, want 0 or more and below %lld (%s)",
+            value, batch, position, limit, code);
+    default:
+        return syi_fail_at(ctx, f,
+                           "leads to cache row %lld for batch %lld, position %lld, want below %lld (%s)",
+                           value, batch, position, limit, code);
+    }
+}
+
+sy_status syi_kv_judge(sy_ctx *ctx, const struct syi_kv_pages *pages, int n_tasks, sy_fault *fault)
+{
+    struct job job = {pages, n_tasks, fault};
+    const sy_fault first = check_sequences(pages);
+    if (first.status != SY_OK)
+        return refuse(ctx, &first);
+    syi_parallel(ctx, n_tasks, check_positions, &job);
+    for (int i = 0; i < n_tasks; i++)
+        if (fault[i].status != SY_OK)
+            return refuse(ctx, &fault[i]);
+    return SY_OK;
+}

@@ -1,0 +1,36 @@
+/*
+ * From positions of sequences to slots of a paged cache: judged and translated in one place for every operator that
+ * asks by position.
+ */
+#ifndef SYI_CPU_KV_PAGES_H
+#define SYI_CPU_KV_PAGES_H
+
+#include "cpu/backend.h"
+#include "cpu/kv_rows.h"
+
+/* What holds for a whole index row. */
+struct syi_kv_sequence {
+    const unsigned char *indices, *table;
+    int64_t live;   /* positions from here on are padding */
+    int64_t length; /* logical tokens */
+};
+
+/* Judges all sequences, then all positions, on n_tasks tasks; `fault` is scratch, one for each. Fails with the
+   sentence of the first fault in order. */
+sy_status syi_kv_judge(sy_ctx *ctx, const struct syi_kv_pages *pages, int n_tasks, sy_fault *fault);
+
+/* Walks the positions of a task, a chunk of one sequence at a time. */
+struct syi_kv_walk {
+    int64_t flat, end; /* positions from `flat` on are not translated yet */
+    int64_t b;
+    struct syi_kv_sequence sequence;
+    int64_t n; /* positions of the chunk, the last before `flat` */
+    int64_t slot[SYI_KV_CHUNK];
+};
+
+void syi_kv_walk_begin(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int n_tasks, int task);
+
+/* Translates the next chunk: slots, -1 for padding. False, and -1 there, when a position is a fault. */
+bool syi_kv_walk_on(struct syi_kv_walk *w, const struct syi_kv_pages *pages);
+
+#endif

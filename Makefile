@@ -52,7 +52,7 @@ help:
 	@echo 'make demo       one MoE decode step, narrated; writes demo.html'
 	@echo 'make test       build and run all native tests; report in build/junit.xml (ARGS="--match sample")'
 	@echo 'make test-all   sanitizers, other compiler and architecture, fuzzing, lint (ARGS="asan fuzz")'
-	@echo 'make bench      time the operators against a copy of the same bytes (ARGS="moe_permute --json")'
+	@echo 'make bench      time the operators against a copy of the same bytes (ARGS="sample --shape k=50 --peers")'
 	@echo 'make lint       clang-format, clang-tidy, cppcheck, header and structure checks'
 	@echo 'make format     let clang-format rewrite the sources'
 	@echo 'make install    install below PREFIX (default /usr/local), DESTDIR honoured'

@@ -4,6 +4,7 @@
 #include "report.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -85,7 +86,9 @@ static void list_case(struct bench *bench, const struct bench_op *op, int index,
 
 static void run_case(struct bench *bench, const struct bench_op *op, int index, const char *shape)
 {
-    report_progress(bench, op->name, shape);
+    report_progress(bench, "[%d/%d] %s %s ...", bench->cases + 1, bench->total, op->name, shape);
+    bench->op = op;
+    bench->index = index;
     op->run(bench, index, shape);
 }
 
@@ -140,6 +143,8 @@ static int take_option(struct bench *bench, struct request *request, struct comm
         bench->cold = true;
     else if (arg_is(arg, "warm") && !arg->value)
         bench->warm = true;
+    else if (arg_is(arg, "peers") && !arg->value)
+        bench->peers = true;
     else if (arg_is(arg, "list") && !arg->value)
         request->list = true;
     else if (!common_option(common, list, arg, &code))
@@ -177,12 +182,21 @@ static int run_all(struct bench *bench, const struct request *request)
 {
     bench->threads = sy_ctx_threads(bench->ctx);
     bench->machine = bench_machine();
-    if (!bench_limits(&bench->arena, bench->threads, bench->quick ? 3 : 15, &bench->limits))
+    bench->records = calloc(2 * (size_t)bench->total, sizeof *bench->records); /* cold and warm */
+    if (!bench->records ||
+        !bench_limits(&bench->arena, bench->threads, bench->quick ? 3 : 15, &bench->limits))
         return plain_error("bench: not enough memory");
     bench->format->head(bench);
     each_case(bench, request, run_case);
+    bench_arena_free(&bench->arena); /* the peers need room too */
+    if (bench->peers) {
+        bench->format->peers(bench);
+        for (int i = 0; i < request->n_ops; i++)
+            peers_run(bench, request->ops[i]);
+        if (bench->n_peers == 0 && bench->n_notes == 0)
+            report_note(bench, "peers: there are none of these cases");
+    }
     bench->format->end(bench);
-    bench_arena_free(&bench->arena);
     return bench->failures > 0 ? EXIT_REFUSED : EXIT_DONE;
 }
 
@@ -218,6 +232,7 @@ int command_bench(struct common *common, struct arg_list *list)
     if (!bench.ctx)
         return EXIT_USAGE;
     code = run_all(&bench, &request);
+    free(bench.records);
     sy_ctx_destroy(bench.ctx);
     return code;
 }

@@ -85,6 +85,18 @@ int64_t bench_sets(size_t bytes_of_one);
 
 /* ---- Measuring ----------------------------------------------------------------------------------------- */
 
+struct bench_op;
+
+/* A case that was timed, for those who compare with it. */
+struct bench_record {
+    const struct bench_op *op;
+    int index;
+    bool warm;
+    double seconds;
+};
+
+enum { BENCH_NOTES = 16, BENCH_NOTE_BYTES = 256 };
+
 struct bench {
     sy_ctx *ctx;
     int threads;
@@ -98,6 +110,14 @@ struct bench {
     int cases, failures;
     int total, op_width, shape_width; /* cases asked for, and how wide their columns are */
     int progress_width;               /* of the line on the terminal; 0: none stands there */
+    const struct bench_op *op;        /* of the case that runs, and its number */
+    int index;
+    bool peers;  /* asked for */
+    int n_peers; /* their rows so far */
+    struct bench_record *records;
+    int n_records;
+    char notes[BENCH_NOTES][BENCH_NOTE_BYTES]; /* about the peers, at the end of the report */
+    int n_notes;
 };
 
 /* One operator at one shape. `turn` counts the calls; callbacks use it to rotate buffers. */

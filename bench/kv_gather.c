@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "peers.h"
+
 enum { ROW_ELEMENTS = 576, ROW_BYTES = 2 * ROW_ELEMENTS };
 
 struct shape {
@@ -155,6 +157,16 @@ static void describe(int index, char *text, size_t bytes)
     const struct shape *const shape = shape_at(index);
     snprintf(text, bytes, "1152 B B=%d k=%d of %dk S=%d", (int)shape->sequences, (int)shape->k,
              (int)(shape->tokens / 1024), (int)shape->block);
+}
+
+void peers_kv_gather(int index, struct emit *json)
+{
+    const struct shape *const shape = shape_at(index);
+    emit_integer(json, "sequences", shape->sequences);
+    emit_integer(json, "tokens", shape->tokens);
+    emit_integer(json, "k", shape->k);
+    emit_integer(json, "block", shape->block);
+    emit_integer(json, "row_elements", ROW_ELEMENTS);
 }
 
 static void run_case(struct bench *bench, int index, const char *name)

@@ -119,6 +119,8 @@ void bench_measure(struct bench *bench, const struct bench_case *subject)
     for (int warm = 0; warm < 2; warm++)
         if (warm ? bench->warm : bench->cold) {
             const struct bench_times times = measure(bench, subject, warm);
+            bench->records[bench->n_records++] =
+                (struct bench_record){bench->op, bench->index, warm, times.run};
             report_row(bench, subject, &times);
         }
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cli/number.h"
+#include "peers.h"
 
 enum type { F32, BF16, F16 };
 static const char *const type_names[] = {"f32", "bf16", "f16"};
@@ -225,6 +226,17 @@ static void describe(int index, char *text, size_t bytes)
     snprintf(text, bytes, "%s S=%d C=%d H=%d E=%d%s%s", type_names[shape->type], (int)shape->samples,
              (int)shape->capacity, (int)shape->hidden, (int)shape->experts,
              shape->zero_unwritten ? " zero" : "", shape->unique_slots ? " unique" : "");
+}
+
+void peers_moe_dispatch(int index, struct emit *json)
+{
+    const struct shape *const shape = shape_at(index);
+    emit_string(json, "dtype", type_names[shape->type]);
+    emit_integer(json, "samples", shape->samples);
+    emit_integer(json, "capacity", shape->capacity);
+    emit_integer(json, "hidden", shape->hidden);
+    emit_integer(json, "experts", shape->experts);
+    emit_bool(json, "zero", shape->zero_unwritten);
 }
 
 static void run_case(struct bench *bench, int index, const char *name)

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "peers.h"
+
 struct shape {
     int64_t tokens, experts, k, hidden;
 };
@@ -165,6 +167,16 @@ static void describe(int index, char *text, size_t bytes)
     const struct shape *const shape = shape_at(index);
     snprintf(text, bytes, "bf16 T=%d E=%d K=%d H=%d", (int)shape->tokens, (int)shape->experts, (int)shape->k,
              (int)shape->hidden);
+}
+
+void peers_moe_permute(int index, struct emit *json)
+{
+    const struct shape *const shape = shape_at(index);
+    emit_string(json, "dtype", "bf16");
+    emit_integer(json, "tokens", shape->tokens);
+    emit_integer(json, "experts", shape->experts);
+    emit_integer(json, "k", shape->k);
+    emit_integer(json, "hidden", shape->hidden);
 }
 
 static void run_case(struct bench *bench, int index, const char *name)

@@ -3,29 +3,36 @@
  */
 #include "report.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-/* ---- Progress ------------------------------------------------------------------------------------------ */
+#include "cli/cli.h"
 
-/* Half a line of JSON on the same terminal leaves no line for progress. */
-void report_progress(struct bench *bench, const char *op, const char *shape)
-{
-    char line[80];
-    if (!isatty(STDERR_FILENO) || (bench->format == &report_json && isatty(STDOUT_FILENO)))
-        return;
-    snprintf(line, sizeof line, "[%d/%d] %s %s ...", bench->cases + 1, bench->total, op, shape);
-    fflush(stdout);
-    fputs(line, stderr);
-    bench->progress_width = (int)strlen(line);
-}
+/* ---- Progress ------------------------------------------------------------------------------------------ */
 
 static void clear_progress(struct bench *bench)
 {
     if (bench->progress_width > 0)
         fprintf(stderr, "\r%*s\r", bench->progress_width, "");
     bench->progress_width = 0;
+}
+
+/* Half a line of JSON on the same terminal leaves no line for progress. */
+void report_progress(struct bench *bench, const char *format, ...)
+{
+    char line[80];
+    if (!isatty(STDERR_FILENO) || (bench->format == &report_json && isatty(STDOUT_FILENO)))
+        return;
+    va_list list;
+    va_start(list, format);
+    vsnprintf(line, sizeof line, format, list);
+    va_end(list);
+    clear_progress(bench);
+    fflush(stdout);
+    fputs(line, stderr);
+    bench->progress_width = (int)strlen(line);
 }
 
 void report_row(struct bench *bench, const struct bench_case *subject, const struct bench_times *times)
@@ -41,6 +48,30 @@ void report_failure(struct bench *bench, const char *op, const char *shape, cons
     clear_progress(bench);
     fprintf(stderr, "switchyard: bench: %s %s: %s\n", op, shape, reason);
     bench->format->failure(bench, op, shape, reason);
+}
+
+void report_peer(struct bench *bench, const struct peer_result *result)
+{
+    clear_progress(bench);
+    bench->format->peer(bench, result);
+    bench->n_peers++;
+    fflush(stdout);
+}
+
+void report_note(struct bench *bench, const char *format, ...)
+{
+    char raw[BENCH_NOTE_BYTES], text[BENCH_NOTE_BYTES];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(raw, sizeof raw, format, list);
+    va_end(list);
+    printable(text, sizeof text, raw);
+    clear_progress(bench);
+    for (int i = 0; i < bench->n_notes; i++)
+        if (strcmp(bench->notes[i], text) == 0)
+            return;
+    if (bench->n_notes < BENCH_NOTES)
+        memcpy(bench->notes[bench->n_notes++], text, sizeof text);
 }
 
 /* ---- Said alike ---------------------------------------------------------------------------------------- */
@@ -105,6 +136,15 @@ void report_print_limits(const struct bench *bench)
     printf(" streams per thread)");
     if (threads != bench->threads)
         printf("; built without OpenMP: the limits are those of one thread");
+}
+
+struct bench_text report_ratio(double times_slower)
+{
+    struct bench_text text;
+    const bool faster = times_slower >= 1;
+    snprintf(text.text, sizeof text.text, "%.1f x %s", faster ? times_slower : 1 / times_slower,
+             faster ? "faster" : "slower");
+    return text;
 }
 
 void report_print_count(const struct bench *bench)

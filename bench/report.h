@@ -6,6 +6,7 @@
 #define SWITCHYARD_BENCH_REPORT_H
 
 #include "bench.h"
+#include "peers.h"
 
 /* Seconds, medians; spread is the distance of the quartiles as a share of the median. */
 struct bench_times {
@@ -18,17 +19,23 @@ struct report_format {
     void (*head)(struct bench *bench);
     void (*row)(struct bench *bench, const struct bench_case *subject, const struct bench_times *times);
     void (*failure)(struct bench *bench, const char *op, const char *shape, const char *reason);
+    void (*peers)(struct bench *bench); /* before the first, if there is one at all */
+    void (*peer)(struct bench *bench, const struct peer_result *result);
     void (*end)(struct bench *bench);
 };
 
 extern const struct report_format report_text, report_json, report_markdown;
 
 /* One line on stderr, when that is a terminal, until the next row takes its place. */
-void report_progress(struct bench *bench, const char *op, const char *shape);
+void report_progress(struct bench *bench, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Through the format of the run, on a line that progress has left. */
 void report_row(struct bench *bench, const struct bench_case *subject, const struct bench_times *times);
 void report_failure(struct bench *bench, const char *op, const char *shape, const char *reason);
+void report_peer(struct bench *bench, const struct peer_result *result);
+
+/* Kept for the end; the same note twice is one. */
+void report_note(struct bench *bench, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- Said alike in several formats --------------------------------------------------------------------- */
 
@@ -42,6 +49,8 @@ bool report_names_buffers(const struct bench *bench);  /* in every row: only whe
 
 void report_print_machine(const struct bench *bench); /* "Arm Neoverse-V1, 2 CPUs, last-level cache 32 MiB" */
 void report_print_limits(const struct bench *bench);  /* "copy 90.5 GB/s (read and written), fill ..."      */
-void report_print_count(const struct bench *bench);   /* "24 cases checked against a plain loop, 0 wrong"   */
+struct bench_text
+report_ratio(double times_slower); /* of a peer: the operator is "3.1 x faster", "1.2 x slower" */
+void report_print_count(const struct bench *bench); /* "24 cases checked against a plain loop, 0 wrong"   */
 
 #endif

@@ -84,11 +84,43 @@ static void failure(struct bench *bench, const char *op, const char *shape, cons
     emit_end(json, '}');
 }
 
+static void peers(struct bench *bench)
+{
+    emit_end(&bench->json, ']');
+    emit_begin(&bench->json, "peers", '{');
+    emit_string(&bench->json, "interpreter", peers_interpreter());
+    emit_begin(&bench->json, "results", '[');
+}
+
+static void peer(struct bench *bench, const struct peer_result *result)
+{
+    struct emit *const json = &bench->json;
+    emit_begin(json, NULL, '{');
+    emit_string(json, "op", result->op);
+    emit_string(json, "shape", result->shape);
+    emit_string(json, "buffers", result->warm ? "warm" : "cold");
+    emit_string(json, "peer", result->peer);
+    emit_string(json, "version", result->version);
+    emit_string(json, "form", result->form);
+    emit_number(json, "seconds", result->seconds);
+    emit_number(json, "spread", result->spread);
+    emit_integer(json, "turns", result->turns);
+    emit_number(json, "times_slower_than_switchyard", result->times_slower);
+    emit_end(json, '}');
+}
+
 static void end(struct bench *bench)
 {
     emit_end(&bench->json, ']');
+    if (bench->peers) {
+        emit_begin(&bench->json, "notes", '[');
+        for (int i = 0; i < bench->n_notes; i++)
+            emit_string(&bench->json, NULL, bench->notes[i]);
+        emit_end(&bench->json, ']');
+        emit_end(&bench->json, '}');
+    }
     emit_bool(&bench->json, "pass", bench->failures == 0);
     emit_end(&bench->json, '}');
 }
 
-const struct report_format report_json = {head, row, failure, end};
+const struct report_format report_json = {head, row, failure, peers, peer, end};

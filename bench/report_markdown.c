@@ -34,11 +34,32 @@ static void failure(struct bench *bench, const char *op, const char *shape, cons
     printf("| %s | %s |%s wrong: %s | | | | |\n", op, shape, report_names_buffers(bench) ? " |" : "", reason);
 }
 
+/* The head of the table comes with its first row: there may be none. */
+static void peers(struct bench *bench)
+{
+    (void)bench;
+}
+
+static void peer(struct bench *bench, const struct peer_result *result)
+{
+    const bool both = report_names_buffers(bench);
+    if (bench->n_peers == 0) {
+        printf("\nPeers, on %d thread%s (numpy: one):\n\n", bench->threads, bench->threads == 1 ? "" : "s");
+        printf("| operator | shape |%s peer | time | spread | switchyard is |\n|%s---|---|---|---|---|---|\n",
+               both ? " buffers |" : "", both ? "---|" : "");
+    }
+    printf("| %s | %s |%s", result->op, result->shape, both ? result->warm ? " warm |" : " cold |" : "");
+    printf(" %s %s | %s | %.0f%% | %s |\n", result->peer, result->form, bench_time(result->seconds).text,
+           100 * result->spread, report_ratio(result->times_slower).text);
+}
+
 static void end(struct bench *bench)
 {
+    for (int i = 0; i < bench->n_notes; i++)
+        printf("%s- %s\n", i == 0 ? "\n" : "", bench->notes[i]);
     printf("\n");
     report_print_count(bench);
     printf(".\n");
 }
 
-const struct report_format report_markdown = {head, row, failure, end};
+const struct report_format report_markdown = {head, row, failure, peers, peer, end};

@@ -5,6 +5,8 @@
 
 #include <stdio.h>
 
+enum { PEER_WIDTH = 46 };
+
 static void head(struct bench *bench)
 {
     printf("switchyard %s, kernels %s, %d thread%s, %s buffers%s\n", sy_version(), sy_ctx_isa(bench->ctx),
@@ -38,11 +40,34 @@ static void failure(struct bench *bench, const char *op, const char *shape, cons
     (void)bench, (void)op, (void)shape, (void)reason;
 }
 
+/* The head of the table comes with its first row: there may be none. */
+static void peers(struct bench *bench)
+{
+    (void)bench;
+}
+
+static void peer(struct bench *bench, const struct peer_result *result)
+{
+    const char *const buffers = result->warm ? " warm   " : " cold   ";
+    char name[96];
+    if (bench->n_peers == 0)
+        printf("\npeers, on %d thread%s (numpy: one)\n\n%-*s  %-*s %s%-*s %9s %5s  %s\n", bench->threads,
+               bench->threads == 1 ? "" : "s", bench->op_width, "operator", bench->shape_width, "shape",
+               report_names_buffers(bench) ? "buffers " : "", PEER_WIDTH, "peer", "time", "+-",
+               "switchyard is");
+    snprintf(name, sizeof name, "%s %s", result->peer, result->form);
+    printf("%-*s  %-*s%s %-*s %9s %4.0f%%  %s\n", bench->op_width, result->op, bench->shape_width,
+           result->shape, report_names_buffers(bench) ? buffers : "", PEER_WIDTH, name,
+           bench_time(result->seconds).text, 100 * result->spread, report_ratio(result->times_slower).text);
+}
+
 static void end(struct bench *bench)
 {
+    for (int i = 0; i < bench->n_notes; i++)
+        printf("%s%s\n", i == 0 ? "\n" : "", bench->notes[i]);
     printf("\n");
     report_print_count(bench);
     printf("\n");
 }
 
-const struct report_format report_text = {head, row, failure, end};
+const struct report_format report_text = {head, row, failure, peers, peer, end};

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "cli/number.h"
+#include "peers.h"
 
 static const struct sample_shape full[] = {
     {48, 131072, .noise = SAMPLE_GREEDY},
@@ -198,6 +199,19 @@ static void describe(int index, char *text, size_t bytes)
     snprintf(text, bytes, "%s [%d,%d]%s%s%s%s", shape->wide ? "f32" : "bf16", (int)shape->batch,
              (int)shape->vocab, top_k, top_p, shape->flat ? " flat" : "",
              filtered && shape->noise == SAMPLE_DRAW ? "" : noises[shape->noise]);
+}
+
+void peers_sample(int index, struct emit *json)
+{
+    static const char *const noises[] = {"greedy", "draw", "q", "q"};
+    const struct sample_shape *const shape = shape_at(index);
+    emit_string(json, "dtype", shape->wide ? "f32" : "bf16");
+    emit_integer(json, "batch", shape->batch);
+    emit_integer(json, "vocab", shape->vocab);
+    emit_integer(json, "top_k", shape->top_k);
+    emit_number(json, "top_p", (double)shape->top_p);
+    emit_bool(json, "flat", shape->flat);
+    emit_string(json, "noise", noises[shape->noise]);
 }
 
 static void run_case(struct bench *bench, int index, const char *name)

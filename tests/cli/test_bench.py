@@ -60,8 +60,8 @@ class Bench(CliTest):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         head, limits, table, end = done.stdout.rstrip("\n").split("\n\n")
         info = json.loads(self.cli("info", "--json").stdout)
-        self.assertRegex(head, rf"\Aswitchyard {info['version']}, kernel table `{info['isa']}`, 2 threads, cold buffers, "
-                               r"quick\. [^\n]*\d+ CPUs?\b[^\n]*\. \d{4}-\d\d-\d\d, `switchyard bench kv_gather "
+        self.assertRegex(head, rf"\Aswitchyard {info['version']}, kernel table `{info['isa']}`, 2 threads, "
+                               r"cold buffers, quick\. [^\n]*\d+ CPUs?\b[^\n]*\. \d{4}-\d\d-\d\d, `switchyard bench kv_gather "
                                r"moe_permute --quick --markdown --threads 2 --shape S=16 '--shape=bf16 T'`\.\Z")
         self.assertRegex(limits, r"\ALimits, cold: copy [^\n]+ streams per thread\)[^\n]*\.\Z")
         rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
@@ -76,7 +76,8 @@ class Bench(CliTest):
 
     def test_buffers(self):
         """Cold by default, warm by name, both by both names; the head says which, and so do rows of both."""
-        for options, says, rows in (((), "cold", ["cold"]), (("--cold",), "cold", ["cold"]), (("--warm",), "warm", ["warm"]),
+        for options, says, rows in (((), "cold", ["cold"]), (("--cold",), "cold", ["cold"]),
+                                    (("--warm",), "warm", ["warm"]),
                                     (("--warm", "--cold"), "cold and warm", ["cold", "warm"])):
             arguments = ("bench", "kv_gather", "--quick", "--shape", "S=16", *options)
             report = json.loads(self.cli(*arguments, "--json").stdout)
@@ -91,7 +92,8 @@ class Bench(CliTest):
             self.assertEqual({line.count("|") for line in table.splitlines()}, {9 if len(rows) == 2 else 8})
 
     def test_usage(self):
-        for arguments, says in ((("--json", "--markdown"), "do not go together"), (("nope",), "nope"), (("--fast",), "--fast"), (("--threads", "x"), "--threads")):
+        for arguments, says in ((("--json", "--markdown"), "do not go together"), (("nope",), "nope"),
+                                (("--fast",), "--fast"), (("--threads", "x"), "--threads"), (("--peers=1",), "--peers")):
             done = self.cli("bench", *arguments)
             self.assert_usage(done.returncode, done.stderr, says)
 

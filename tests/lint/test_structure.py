@@ -31,7 +31,7 @@ OWNERS = {
     "arm_neon.h": ["src/kernels/"],
     "arm_sve.h": ["src/kernels/"],
     "omp.h": ["src/cpu/", "bench/"],
-    "jansson.h": ["cli/"],
+    "jansson.h": ["cli/", "bench/"],
     "cmocka.h": ["tests/"],
     "dlpack/dlpack.h": ["include/"],
 }

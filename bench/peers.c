@@ -1,0 +1,232 @@
+/*
+ * One Python process per operator: the cases as JSON on its standard input, times as JSON on its standard output.
+ * This process waits and does nothing meanwhile. Whatever goes wrong over there leaves the peers out and is told
+ * in a note; it never fails the run.
+ */
+#include "peers.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "report.h"
+
+extern char **environ;
+
+static const struct {
+    const struct bench_op *op;
+    void (*describe)(int index, struct emit *json);
+} peers[] = {
+    {&bench_moe_permute, peers_moe_permute},
+    {&bench_moe_dispatch, peers_moe_dispatch},
+    {&bench_sample, peers_sample},
+    {&bench_kv_gather, peers_kv_gather},
+};
+
+const char *peers_interpreter(void)
+{
+    const char *const ours = getenv("SWITCHYARD_PYTHON"), *const usual = getenv("PYTHON");
+    if (ours && ours[0] != '\0')
+        return ours;
+    return usual && usual[0] != '\0' ? usual : "python3";
+}
+
+/* ---- The question -------------------------------------------------------------------------------------- */
+
+/* The n-th timed case of an operator with these buffers, or NULL. */
+static const struct bench_record *record_of(const struct bench *bench, const struct bench_op *op, bool warm,
+                                            int64_t n)
+{
+    for (int i = 0; i < bench->n_records; i++)
+        if (bench->records[i].op == op && bench->records[i].warm == warm && n-- == 0)
+            return &bench->records[i];
+    return NULL;
+}
+
+static void write_request(const struct bench *bench, const struct bench_op *op,
+                          void (*describe)(int index, struct emit *json), bool warm, FILE *out)
+{
+    struct emit json = {.out = out};
+    emit_begin(&json, NULL, '{');
+    emit_string(&json, "op", op->name);
+    emit_integer(&json, "threads", bench->threads);
+    emit_bool(&json, "quick", bench->quick);
+    emit_integer(&json, "cold_bytes", warm ? 0 : (int64_t)bench_cold_bytes());
+    emit_begin(&json, "cases", '[');
+    const struct bench_record *record = NULL;
+    for (int64_t i = 0; (record = record_of(bench, op, warm, i)) != NULL; i++) {
+        char shape[96];
+        op->describe(record->index, shape, sizeof shape);
+        emit_begin(&json, NULL, '{');
+        emit_string(&json, "shape", shape);
+        describe(record->index, &json);
+        emit_end(&json, '}');
+    }
+    emit_end(&json, ']');
+    emit_end(&json, '}');
+    rewind(out); /* flushes too: the child reads from here */
+}
+
+/* ---- The process --------------------------------------------------------------------------------------- */
+
+/* The end of what a process complained, without what could break a line. */
+static void last_line(FILE *file, char *text, size_t bytes)
+{
+    char line[256];
+    text[0] = '\0';
+    rewind(file);
+    while (fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = '\0';
+        if (line[0] != '\0')
+            printable(text, bytes, line);
+    }
+}
+
+/* Files and not pipes: neither side ever waits for the other to read. False after a note. */
+static bool run_python(struct bench *bench, const struct bench_op *op, FILE *in, FILE *out, FILE *err)
+{
+    char name[] = "-c", *const arguments[] = {(char *)peers_interpreter(), name, (char *)bench_peers_py,
+                                              NULL};
+    posix_spawn_file_actions_t actions;
+    pid_t child = 0;
+    int status = 0, fault = posix_spawn_file_actions_init(&actions);
+    if (fault == 0) {
+        fault = posix_spawn_file_actions_adddup2(&actions, fileno(in), STDIN_FILENO);
+        if (fault == 0)
+            fault = posix_spawn_file_actions_adddup2(&actions, fileno(out), STDOUT_FILENO);
+        if (fault == 0)
+            fault = posix_spawn_file_actions_adddup2(&actions, fileno(err), STDERR_FILENO);
+        if (fault == 0)
+            fault = posix_spawnp(&child, peers_interpreter(), &actions, NULL, arguments, environ);
+        posix_spawn_file_actions_destroy(&actions);
+    }
+    if (fault != 0) {
+        report_note(bench, "peers: %s cannot be run (%s), left out", peers_interpreter(), strerror(fault));
+        return false;
+    }
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return true;
+    char complaint[160];
+    last_line(err, complaint, sizeof complaint);
+    report_note(bench, "peers of %s: %s failed (%s), left out", op->name, peers_interpreter(),
+                complaint[0] != '\0' ? complaint : "without a word");
+    return false;
+}
+
+/* ---- The answer ---------------------------------------------------------------------------------------- */
+
+static void copy_text(char *to, size_t bytes, const json_t *object, const char *key)
+{
+    const char *const text = json_string_value(json_object_get(object, key));
+    printable(to, bytes, text ? text : "");
+}
+
+/* Versions and absences, each said once however many operators there are. */
+static void note_peers(struct bench *bench, const json_t *answer)
+{
+    const json_t *const found = json_object_get(answer, "peers");
+    const json_t *const trouble = json_object_get(answer, "trouble");
+    for (size_t i = 0; i < json_array_size(found); i++) {
+        const json_t *const peer = json_array_get(found, i);
+        char name[24], version[32];
+        copy_text(name, sizeof name, peer, "name");
+        copy_text(version, sizeof version, peer, "version");
+        if (version[0] == '\0')
+            report_note(bench, "%s: not importable by %s, left out", name, peers_interpreter());
+        else
+            report_note(bench, "%s %s, run by %s", name, version, peers_interpreter());
+    }
+    for (size_t i = 0; i < json_array_size(trouble); i++) {
+        const char *const text = json_string_value(json_array_get(trouble, i));
+        report_note(bench, "%s", text ? text : "?");
+    }
+}
+
+static void find_version(char *to, size_t bytes, const json_t *answer, const char *name)
+{
+    const json_t *const found = json_object_get(answer, "peers");
+    to[0] = '\0';
+    for (size_t i = 0; i < json_array_size(found); i++) {
+        const json_t *const peer = json_array_get(found, i);
+        const char *const here = json_string_value(json_object_get(peer, "name"));
+        if (here && strcmp(here, name) == 0)
+            copy_text(to, bytes, peer, "version");
+    }
+}
+
+static bool report_one(struct bench *bench, const struct bench_op *op, bool warm, const json_t *answer,
+                       const json_t *entry)
+{
+    const json_t *const at = json_object_get(entry, "case");
+    const struct bench_record *const record =
+        json_is_integer(at) && json_integer_value(at) >= 0
+            ? record_of(bench, op, warm, (int64_t)json_integer_value(at))
+            : NULL;
+    struct peer_result result = {
+        .op = op->name,
+        .warm = warm,
+        .seconds = json_number_value(json_object_get(entry, "seconds")),
+        .spread = json_number_value(json_object_get(entry, "spread")),
+        .turns = (int)json_integer_value(json_object_get(entry, "turns")),
+    };
+    if (!record || !(result.seconds > 0) || !(result.spread >= 0))
+        return false;
+    copy_text(result.peer, sizeof result.peer, entry, "peer");
+    copy_text(result.form, sizeof result.form, entry, "form");
+    find_version(result.version, sizeof result.version, answer, result.peer);
+    op->describe(record->index, result.shape, sizeof result.shape);
+    result.times_slower = result.seconds / record->seconds;
+    report_peer(bench, &result);
+    return true;
+}
+
+static void read_answer(struct bench *bench, const struct bench_op *op, bool warm, FILE *out)
+{
+    rewind(out);
+    json_t *const answer = json_loadf(out, JSON_DISABLE_EOF_CHECK, NULL);
+    const json_t *const results = json_object_get(answer, "results");
+    bool good = json_is_array(results);
+    note_peers(bench, answer);
+    for (size_t i = 0; i < json_array_size(results); i++)
+        good = report_one(bench, op, warm, answer, json_array_get(results, i)) && good;
+    if (!good)
+        report_note(bench, "peers of %s: %s answered something that is no list of times", op->name,
+                    peers_interpreter());
+    json_decref(answer);
+}
+
+static void ask(struct bench *bench, const struct bench_op *op,
+                void (*describe)(int index, struct emit *json), bool warm)
+{
+    FILE *const in = tmpfile(), *const out = tmpfile(), *const err = tmpfile();
+    report_progress(bench, "peers of %s, by %s ...", op->name, peers_interpreter());
+    if (!in || !out || !err) {
+        report_note(bench, "peers: no temporary file can be made, left out");
+    } else {
+        write_request(bench, op, describe, warm, in);
+        if (run_python(bench, op, in, out, err))
+            read_answer(bench, op, warm, out);
+    }
+    if (in)
+        fclose(in);
+    if (out)
+        fclose(out);
+    if (err)
+        fclose(err);
+}
+
+void peers_run(struct bench *bench, const struct bench_op *op)
+{
+    for (size_t i = 0; i < sizeof peers / sizeof *peers; i++)
+        for (int warm = 0; warm < 2; warm++)
+            if (peers[i].op == op && record_of(bench, op, warm, 0))
+                ask(bench, op, peers[i].describe, warm);
+}

@@ -38,8 +38,8 @@ static void plain(void *opaque, int64_t turn)
 {
     struct state *const state = opaque;
     const int64_t *const counts = state->counts + turn % state->n_sets * state->experts;
-    int64_t slots = k * (int64_t)(-factor * (double)((samples + state->experts - 1) / state->experts)),
-            most = 0;
+    const int64_t fair_share = (samples + state->experts - 1) / state->experts;
+    int64_t slots = k * (int64_t)(-factor * (double)fair_share), most = 0;
     for (int64_t e = 0; e < state->experts; e++)
         most = counts[e] > most ? counts[e] : most;
     slots = most < slots ? most : slots;

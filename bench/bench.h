@@ -147,7 +147,7 @@ struct bench_op {
     void (*run)(struct bench *bench, int index, const char *shape);
 };
 
-extern const struct bench_op bench_moe_permute, bench_moe_dispatch, bench_moe_combine, bench_moe_locations,
-    bench_moe_capacity, bench_sample, bench_sample_noise, bench_kv_gather;
+extern const struct bench_op bench_moe_route, bench_moe_permute, bench_moe_dispatch, bench_moe_combine,
+    bench_moe_locations, bench_moe_capacity, bench_sample, bench_sample_noise, bench_kv_gather;
 
 #endif

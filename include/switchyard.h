@@ -251,6 +251,87 @@ typedef struct sy_query {
                                thread limit; 0 when none */
 } sy_query;
 
+/* ---- moe_route --------------------------------------------------------------------------------------- */
+
+typedef enum sy_route_score {
+    SY_SCORE_SOFTMAX = 0, /* softmax over all experts */
+    SY_SCORE_SIGMOID,     /* sigmoid of each logit */
+    SY_SCORE_NONE         /* the logits themselves */
+} sy_route_score;
+
+typedef enum sy_group_score {
+    SY_GROUP_MAX = 0, /* the largest value of the group */
+    SY_GROUP_SUM2     /* the sum of its two largest */
+} sy_group_score;
+
+typedef enum sy_slot_order {
+    SY_SLOT_VALUE = 0, /* slots by descending value, ties by expert */
+    SY_SLOT_EXPERT     /* slots by ascending expert, as moe_permute counts them */
+} sy_slot_order;
+
+typedef enum sy_drop {
+    SY_DROP_PROB = 0, /* an expert keeps its tokens of largest weight, ties to the lower token */
+    SY_DROP_POSITION  /* an expert keeps its first tokens */
+} sy_drop;
+
+/*
+ * Gating: picks k of E experts for each token and weighs them. T tokens; a logit that is NaN counts as -inf,
+ * +inf as FLT_MAX, -0 as +0.
+ *   score s       softmax over the experts, sigmoid, or the logit itself.
+ *   value v       s + bias[e]; the bias decides who is chosen and never enters a weight.
+ *   groups        E/groups experts each; only the top_groups groups of largest group score compete.
+ *   choice        the k largest v, ties to the lower expert.
+ *   weight        s of the chosen; with softmax_after the softmax of the k chosen logits instead; 0 for -inf.
+ *   renormalize   weight / (sum of the k weights, added by descending v, + eps); 0 when that is 0.
+ *   scale         times scale. Then one rounding to the type of the output.
+ * A finished token chooses nothing: ids are E, weights, map and probs zero, and it is not counted.
+ * With capacity C > 0 an expert keeps at most C tokens: pairs beyond leave routing_map and probs, and nothing
+ * else changes (ids, weights and counts tell what was chosen, and weights are not renormalised).
+ *
+ * Every sum is an integer or has a fixed order, so results do not depend on instruction set or thread count.
+ * Tensor contents never cause an error. T = 0 is success and clears counts.
+ *
+ * Returns SY_OK; NULL (logits, or no output at all); DTYPE; SHAPE; VALUE (k outside 1..E; groups negative or
+ * not dividing E; top_groups outside 1..groups or too few experts for k; eps negative or not finite; scale
+ * not finite; capacity negative; unknown enum); OVERFLOW (E > 2^23, T*E or T*k beyond 2^63); STRIDE; DEVICE;
+ * ALIAS; NOMEM.
+ */
+typedef struct sy_moe_route_args {
+    const DLTensor *logits;     /* in  [T,E]  f32, f16, bf16 */
+    const DLTensor *bias;       /* in  [E]    f32; optional: 0 */
+    const DLTensor *finished;   /* in  [T]    bool, int8, uint8; optional: none. Not 0: finished */
+    int64_t k;                  /* experts per token, 1..E */
+    sy_route_score score;       /* what a logit is worth */
+    bool softmax_after;         /* weights are the softmax of the chosen logits */
+    int64_t groups;             /* 0: no groups */
+    int64_t top_groups;         /* groups that compete, 1..groups; no effect without groups */
+    sy_group_score group_score; /* what a group is worth */
+    sy_slot_order slot_order;   /* order of ids and weights in a row */
+    bool renormalize;           /* weights of a token sum to 1 (before scale) */
+    float eps;                  /* added to the sum; >= 0 */
+    float scale;                /* of every weight; 0: 1 */
+    int64_t capacity;           /* most tokens of an expert in routing_map and probs; 0: no limit */
+    sy_drop drop;               /* which tokens an expert keeps; no effect without capacity */
+    const DLTensor *ids;     /* out [T,k]  int32, int64; optional like every output, at least one is given */
+    const DLTensor *weights; /* out [T,k]  f32, f16, bf16 */
+    const DLTensor *routing_map; /* out [T,E]  bool, int8, uint8: 1 where chosen */
+    const DLTensor *probs;       /* out [T,E]  f32, f16, bf16: weight where chosen, else 0 */
+    const DLTensor *counts;      /* out [E]    int64: tokens that chose each expert */
+    const DLTensor *scores;      /* out [T,E]  f32: s, of finished tokens too */
+} sy_moe_route_args;
+
+SY_API sy_status sy_moe_route_n(sy_ctx *ctx, const sy_moe_route_args *args, size_t args_bytes);
+SY_API sy_status sy_moe_route_query_n(sy_ctx *ctx, const sy_moe_route_args *args, size_t args_bytes,
+                                      sy_query *query, size_t query_bytes);
+static inline sy_status sy_moe_route(sy_ctx *ctx, const sy_moe_route_args *args)
+{
+    return sy_moe_route_n(ctx, args, sizeof *args);
+}
+static inline sy_status sy_moe_route_query(sy_ctx *ctx, const sy_moe_route_args *args, sy_query *query)
+{
+    return sy_moe_route_query_n(ctx, args, sizeof *args, query, sizeof *query);
+}
+
 /* ---- moe_permute ------------------------------------------------------------------------------------- */
 
 /*

@@ -4,6 +4,16 @@
  */
 #include "support.h"
 
+static sy_status run_route(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_route(ctx, &c->args.route);
+}
+
+static sy_status query_route(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_route_query(ctx, &c->args.route, q);
+}
+
 static sy_status run_permute(sy_ctx *ctx, struct test_call *c)
 {
     return sy_moe_permute(ctx, &c->args.permute);
@@ -72,6 +82,30 @@ static sy_status run_noise(sy_ctx *ctx, struct test_call *c)
 static sy_status query_noise(sy_ctx *ctx, struct test_call *c, sy_query *q)
 {
     return sy_sample_noise_query(ctx, &c->args.noise, q);
+}
+
+static void make_route(struct test_call *c, bool large, int variant)
+{
+    const int64_t tokens = large ? 3000 : 7, experts = large ? 96 : 8, k = 3;
+    const int64_t cells[] = {tokens, experts}, slots[] = {tokens, k};
+    sy_moe_route_args *a = &c->args.route;
+    (void)variant;
+    *c = (struct test_call){.op = "moe_route", .first_output = 2, .run = run_route, .query = query_route};
+    struct tensor *logits = test_call_add(c, "logits", &a->logits, SY_F32, 2, cells);
+    test_call_add(c, "bias", &a->bias, SY_F32, 1, (int64_t[]){experts});
+    test_call_add(c, "ids", &a->ids, SY_I32, 2, slots);
+    test_call_add(c, "weights", &a->weights, SY_F32, 2, slots);
+    test_call_add(c, "routing_map", &a->routing_map, SY_BOOL, 2, cells);
+    test_call_add(c, "probs", &a->probs, SY_BF16, 2, cells);
+    test_call_add(c, "counts", &a->counts, SY_I64, 1, (int64_t[]){experts});
+    test_call_add(c, "scores", &a->scores, SY_F32, 2, cells);
+    for (int64_t i = 0; i < tokens * experts; i++) {
+        const float x = (float)(i * 7919 % 1009) / 100;
+        memcpy(logits->mem + 4 * i, &x, 4);
+    }
+    a->k = k;
+    a->renormalize = true;
+    a->capacity = tokens * k / experts;
 }
 
 static void make_permute(struct test_call *c, bool large, int capacity)
@@ -230,6 +264,7 @@ static const struct {
     {"kv_gather", make_gather, 0},
     {"sample", make_sample, 0},
     {"sample_noise", make_noise, 0},
+    {"moe_route", make_route, 0},
 };
 
 const char *test_call_name(int index)

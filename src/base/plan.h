@@ -10,6 +10,7 @@
 #include "base/base.h"
 
 enum syi_op_id {
+    SYI_MOE_ROUTE,
     SYI_MOE_PERMUTE,
     SYI_MOE_DISPATCH,
     SYI_MOE_COMBINE,
@@ -36,6 +37,25 @@ static inline unsigned char *syi_row(struct syi_rows rows, int64_t r)
 struct syi_column {
     struct syi_rows rows;
     enum syi_type type;
+};
+
+struct syi_moe_route_plan {
+    int64_t n_tokens, n_experts, k;
+    enum syi_type type;
+    struct syi_rows logits;
+    unsigned char *bias;     /* [E] f32 or NULL */
+    unsigned char *finished; /* [T] or NULL */
+    sy_route_score score;
+    bool softmax_after, renormalize;
+    int64_t n_groups, top_groups; /* 0 groups: none */
+    sy_group_score group_score;
+    sy_slot_order slot_order;
+    float eps, scale; /* scale is never 0 */
+    int64_t capacity; /* 0: no limit, or one that nothing asked for can exceed */
+    sy_drop drop;
+    struct syi_rows ids, weights, map, probs, scores; /* outputs that were given */
+    enum syi_type id_type, weight_type, prob_type;
+    unsigned char *counts; /* [E] int64 or NULL */
 };
 
 struct syi_moe_permute_plan {
@@ -143,6 +163,7 @@ struct syi_sample_noise_plan {
 };
 
 union syi_plan {
+    struct syi_moe_route_plan moe_route;
     struct syi_moe_permute_plan moe_permute;
     struct syi_moe_dispatch_plan moe_dispatch;
     struct syi_moe_combine_plan moe_combine;

@@ -8,6 +8,8 @@
 
 extern const struct syi_backend syi_cpu_backend;
 
+size_t syi_cpu_moe_route_workspace(const sy_ctx *ctx, const union syi_plan *plan);
+sy_status syi_cpu_moe_route(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 size_t syi_cpu_moe_permute_workspace(const sy_ctx *ctx, const union syi_plan *plan);
 sy_status syi_cpu_moe_permute(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 size_t syi_cpu_moe_dispatch_workspace(const sy_ctx *ctx, const union syi_plan *plan);

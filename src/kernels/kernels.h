@@ -173,7 +173,15 @@ static inline uint64_t syi_weight(float e)
 }
 
 /* The canonical value a key stands for, and back. */
-float syi_key_value(uint32_t key);
-uint32_t syi_value_key(float canonical);
+static inline float syi_key_value(uint32_t key)
+{
+    return syi_f32_from_bits(key >> 31 ? key & 0x7fffffffu : ~key);
+}
+
+static inline uint32_t syi_value_key(float canonical)
+{
+    const uint32_t bits = syi_f32_bits(canonical);
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
 
 #endif

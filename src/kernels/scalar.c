@@ -180,17 +180,6 @@ static size_t nonzero_u8_scalar(int32_t *pos, const void *bytes, size_t n)
 
 /* ---- Keys -------------------------------------------------------------------------------------------- */
 
-uint32_t syi_value_key(float canonical)
-{
-    const uint32_t bits = syi_f32_bits(canonical);
-    return bits >> 31 ? ~bits : bits | 0x80000000u;
-}
-
-float syi_key_value(uint32_t key)
-{
-    return syi_f32_from_bits(key >> 31 ? key & 0x7fffffffu : ~key);
-}
-
 static uint32_t key_of(uint32_t bits, struct syi_key_stats *stats)
 {
     uint32_t key = bits >> 31 ? ~bits : bits | 0x80000000u;

@@ -36,6 +36,7 @@ struct syi_rule {
 };
 
 union syi_args {
+    sy_moe_route_args moe_route;
     sy_moe_permute_args moe_permute;
     sy_moe_dispatch_args moe_dispatch;
     sy_moe_combine_args moe_combine;

@@ -288,6 +288,7 @@ int main(void)
 {
     printf("results_version %d\n", sy_results_version());
     make_contexts();
+    moe_route_lines();
     moe_permute_lines();
     moe_dispatch_lines();
     moe_combine_lines();

@@ -67,6 +67,7 @@ void run_scene(sy_status (*call)(sy_ctx *ctx, const void *args), const void *arg
 void begin_line(const char *name);
 void end_line(void);
 
+void moe_route_lines(void);
 void moe_permute_lines(void);
 void moe_dispatch_lines(void);
 void moe_combine_lines(void);

@@ -46,6 +46,9 @@ class Bits(unittest.TestCase):
     def test_results_version(self):
         self.check("results_version")
 
+    def test_moe_route(self):
+        self.check("moe_route")
+
     def test_moe_permute(self):
         self.check("moe_permute")
 

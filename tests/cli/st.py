@@ -14,6 +14,7 @@ NAN, INF = float("nan"), float("inf")
 
 # As the command line lists them.
 OPERATORS = [
+    "moe_route",
     "moe_permute",
     "moe_dispatch",
     "moe_combine",

@@ -8,7 +8,7 @@ import unittest
 
 from st import CLI, OPERATORS, CliTest
 
-READS = ["sample", "moe_capacity"]
+READS = ["moe_route", "sample", "moe_capacity"]
 FILLS = ["sample_noise"]
 
 

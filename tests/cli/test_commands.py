@@ -45,6 +45,9 @@ class Help(CliTest):
     def test_names_of_the_design(self):
         """The tensors and options that other programs rely on."""
         names = {
+            "moe_route": "logits bias? finished? ids weights routing_map probs counts scores --k --score "
+                         "--softmax-after --groups --top-groups --group-score --slot-order --renormalize --eps "
+                         "--scale --capacity --drop",
             "moe_permute": "tokens routing_map probs? permuted_tokens sorted_indices permuted_probs expert_counts "
                            "expert_offsets --num-out-tokens --drop-and-pad --zero-pad",
             "moe_dispatch": "gates? indices locations input dispatch? --capacity --num-experts --zero-unwritten "

@@ -85,6 +85,7 @@ struct call {
     int64_t *numbers[4];
     void *enums[8];
     union {
+        sy_moe_route_args route;
         sy_moe_permute_args permute;
         sy_moe_dispatch_args dispatch;
         sy_moe_combine_args combine;
@@ -136,6 +137,53 @@ static DLDataType row_type(struct reader *r)
 {
     static const DLDataType types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
     return types[pick(r, 3)];
+}
+
+static void make_route(struct call *c, struct reader *r)
+{
+    sy_moe_route_args *a = &c->args.route;
+    const int64_t tokens = pick(r, 6), groups = pick(r, 4),
+                  experts = (1 + pick(r, 20)) * (groups ? groups : 1);
+    static const float scales[] = {0, 2.5f, -1, 1e30f};
+    a->k = 1 + pick(r, (int)experts);
+    a->score = (sy_route_score)pick(r, 3);
+    a->softmax_after = pick(r, 2);
+    a->groups = groups;
+    a->top_groups = groups;
+    a->group_score = (sy_group_score)pick(r, 2);
+    a->slot_order = (sy_slot_order)pick(r, 2);
+    a->renormalize = pick(r, 2);
+    a->eps = scales[pick(r, 2)];
+    a->scale = scales[pick(r, 4)];
+    a->capacity = pick(r, 3);
+    a->drop = (sy_drop)pick(r, 2);
+    add(c, "logits", &a->logits, row_type(r), 2, tokens, experts, 0);
+    add(c, "ids", &a->ids, pick(r, 2) ? i64 : i32, 2, tokens, a->k, 0);
+    output(c);
+    if (pick(r, 2))
+        add(c, "bias", &a->bias, f32, 1, experts, 0, 0);
+    if (pick(r, 2))
+        add(c, "finished", &a->finished, byte_map, 1, tokens, 0, 0);
+    if (pick(r, 2)) {
+        add(c, "weights", &a->weights, row_type(r), 2, tokens, a->k, 0);
+        output(c);
+        add(c, "routing_map", &a->routing_map, byte_map, 2, tokens, experts, 0);
+        output(c);
+        add(c, "probs", &a->probs, row_type(r), 2, tokens, experts, 0);
+        output(c);
+        add(c, "counts", &a->counts, i64, 1, experts, 0, 0);
+        output(c);
+    }
+    if (pick(r, 2)) {
+        add(c, "scores", &a->scores, f32, 2, tokens, experts, 0);
+        output(c);
+    }
+    int64_t *const numbers[] = {&a->k, &a->groups, &a->top_groups, &a->capacity};
+    void *const enums[] = {&a->score, &a->group_score, &a->slot_order, &a->drop};
+    memcpy(c->numbers, numbers, sizeof numbers);
+    memcpy(c->enums, enums, sizeof enums);
+    c->n_numbers = 4;
+    c->n_enums = 4;
 }
 
 static void make_permute(struct call *c, struct reader *r)
@@ -342,6 +390,16 @@ static void make_noise(struct call *c, struct reader *r)
 
 /* ---- The operators ------------------------------------------------------------------------------------------- */
 
+static sy_status run_route(sy_ctx *ctx, struct call *c)
+{
+    return sy_moe_route(ctx, &c->args.route);
+}
+
+static sy_status query_route(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_moe_route_query(ctx, &c->args.route, q);
+}
+
 static sy_status run_permute(sy_ctx *ctx, struct call *c)
 {
     return sy_moe_permute(ctx, &c->args.permute);
@@ -428,6 +486,7 @@ static const struct {
     sy_status (*run)(sy_ctx *ctx, struct call *c);
     sy_status (*query)(sy_ctx *ctx, struct call *c, sy_query *q);
 } ops[] = {
+    {"moe_route", make_route, run_route, query_route},
     {"moe_permute", make_permute, run_permute, query_permute},
     {"moe_dispatch", make_dispatch, run_dispatch, query_dispatch},
     {"moe_combine", make_combine, run_combine, query_combine},

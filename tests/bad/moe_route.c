@@ -1,0 +1,416 @@
+/*
+ * moe_route refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then pairs of
+ * faults, of which the one that comes first in the documented order must win, and calls that look wrong but are not.
+ */
+#include "support.h"
+
+#include <math.h>
+
+enum { TOKENS = 5, EXPERTS = 6, K = 2 };
+
+static sy_status run(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_route(ctx, &c->args.route);
+}
+
+static sy_status query(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_route_query(ctx, &c->args.route, q);
+}
+
+static void make(struct test_call *c)
+{
+    sy_moe_route_args *a = &c->args.route;
+    const int64_t cells[] = {TOKENS, EXPERTS}, slots[] = {TOKENS, K};
+    *c = (struct test_call){.op = "moe_route", .first_output = 3, .run = run, .query = query};
+    test_call_add(c, "logits", &a->logits, SY_BF16, 2, cells);
+    test_call_add(c, "bias", &a->bias, SY_F32, 1, (int64_t[]){EXPERTS});
+    test_call_add(c, "finished", &a->finished, SY_BOOL, 1, (int64_t[]){TOKENS});
+    test_call_add(c, "ids", &a->ids, SY_I32, 2, slots);
+    test_call_add(c, "weights", &a->weights, SY_F16, 2, slots);
+    test_call_add(c, "routing_map", &a->routing_map, SY_BOOL, 2, cells);
+    test_call_add(c, "probs", &a->probs, SY_F32, 2, cells);
+    test_call_add(c, "counts", &a->counts, SY_I64, 1, (int64_t[]){EXPERTS});
+    test_call_add(c, "scores", &a->scores, SY_F32, 2, cells);
+    a->k = K;
+    a->groups = 3;
+    a->top_groups = 2;
+}
+
+static void no_output(struct test_call *c)
+{
+    for (int i = c->first_output; i < c->count; i++)
+        *c->fields[i] = NULL;
+}
+
+static void k_zero(struct test_call *c)
+{
+    c->args.route.k = 0;
+}
+
+static void k_minus_one(struct test_call *c)
+{
+    c->args.route.k = -1;
+}
+
+static void k_seven(struct test_call *c)
+{
+    c->args.route.k = EXPERTS + 1;
+}
+
+static void no_experts(struct test_call *c)
+{
+    for (int i = 0; i < c->count; i++)
+        if (strcmp(c->names[i], "bias") == 0 || strcmp(c->names[i], "counts") == 0)
+            c->tensors[i].shape[0] = 0;
+        else if (c->tensors[i].shape[1] == EXPERTS)
+            c->tensors[i].shape[1] = 0;
+}
+
+static void groups_minus_one(struct test_call *c)
+{
+    c->args.route.groups = -1;
+}
+
+static void four_groups(struct test_call *c)
+{
+    c->args.route.groups = 4;
+}
+
+static void more_groups_than_experts(struct test_call *c)
+{
+    c->args.route.groups = 2 * EXPERTS;
+}
+
+static void top_groups_zero(struct test_call *c)
+{
+    c->args.route.top_groups = 0;
+}
+
+static void top_groups_four(struct test_call *c)
+{
+    c->args.route.top_groups = 4;
+}
+
+static void too_few_compete(struct test_call *c)
+{
+    c->args.route.groups = EXPERTS;
+    c->args.route.top_groups = 1;
+}
+
+static void eps_negative(struct test_call *c)
+{
+    c->args.route.eps = -1e-30f;
+}
+
+static void eps_infinite(struct test_call *c)
+{
+    c->args.route.eps = INFINITY;
+}
+
+static void eps_nan(struct test_call *c)
+{
+    c->args.route.eps = NAN;
+}
+
+static void scale_infinite(struct test_call *c)
+{
+    c->args.route.scale = -INFINITY;
+}
+
+static void scale_nan(struct test_call *c)
+{
+    c->args.route.scale = NAN;
+}
+
+static void capacity_negative(struct test_call *c)
+{
+    c->args.route.capacity = -2;
+}
+
+static void set_enum(void *field, int value)
+{
+    memcpy(field, &value, sizeof value);
+}
+
+static void score_three(struct test_call *c)
+{
+    set_enum(&c->args.route.score, 3);
+}
+
+static void score_negative(struct test_call *c)
+{
+    set_enum(&c->args.route.score, -1);
+}
+
+static void group_score_two(struct test_call *c)
+{
+    set_enum(&c->args.route.group_score, 2);
+}
+
+static void slot_order_two(struct test_call *c)
+{
+    set_enum(&c->args.route.slot_order, 2);
+}
+
+static void drop_two(struct test_call *c)
+{
+    set_enum(&c->args.route.drop, 2);
+}
+
+static void resize(struct test_call *c, int64_t tokens, int64_t experts)
+{
+    for (int i = 0; i < c->count; i++) {
+        struct tensor *x = &c->tensors[i];
+        const bool by_expert = strcmp(c->names[i], "bias") == 0 || strcmp(c->names[i], "counts") == 0;
+        x->shape[0] = by_expert ? experts : tokens;
+        if (x->t.ndim == 2 && x->shape[1] == EXPERTS)
+            x->shape[1] = experts;
+    }
+    c->args.route.groups = 0;
+}
+
+static void experts_past_2_to_the_23(struct test_call *c)
+{
+    resize(c, 1, (INT64_C(1) << 23) + 1);
+}
+
+/* 2^40 * 2^22 elements of 2 bytes would still fit; their scores do not. */
+static void cells_past_2_to_the_63(struct test_call *c)
+{
+    resize(c, INT64_C(1) << 39, INT64_C(1) << 22);
+}
+
+static void wraps_to_zero(struct test_call *c)
+{
+    resize(c, INT64_C(1) << 62, INT64_C(1) << 2);
+}
+
+static const struct refusal rows[] = {
+    {"no logits", NO_TENSOR("logits"), .query = true},
+    {"no output at all", BAD_CALL(no_output, SY_ERR_NULL, "ids", "every other output", "at least one")},
+    {"logits without data", NO_DATA("logits")},
+    {"bias without data", NO_DATA("bias")},
+    {"finished without data", NO_DATA("finished")},
+    {"ids without data", NO_DATA("ids")},
+    {"scores without data", NO_DATA("scores")},
+    {"logits without shape", NO_SHAPE("logits"), .query = true},
+    {"bias without shape", NO_SHAPE("bias"), .query = true},
+    {"counts without shape", NO_SHAPE("counts")},
+
+    {"logits as f64", BAD_TYPE("logits", kDLFloat, 64, 1), .query = true},
+    {"logits as int32", BAD_TYPE("logits", kDLInt, 32, 1), .query = true},
+    {"logits of two lanes", BAD_TYPE("logits", kDLFloat, 16, 2), .query = true},
+    {"bias as bf16", BAD_TYPE("bias", kDLBfloat, 16, 1), .query = true},
+    {"bias as f64", BAD_TYPE("bias", kDLFloat, 64, 1), .query = true},
+    {"finished as int32", BAD_TYPE("finished", kDLInt, 32, 1), .query = true},
+    {"ids as uint32", BAD_TYPE("ids", kDLUInt, 32, 1)},
+    {"ids as int16", BAD_TYPE("ids", kDLInt, 16, 1)},
+    {"weights as f64", BAD_TYPE("weights", kDLFloat, 64, 1)},
+    {"routing_map as int32", BAD_TYPE("routing_map", kDLInt, 32, 1)},
+    {"probs as int8", BAD_TYPE("probs", kDLInt, 8, 1)},
+    {"counts as int32", BAD_TYPE("counts", kDLInt, 32, 1)},
+    {"scores as bf16", BAD_TYPE("scores", kDLBfloat, 16, 1)},
+
+    {"logits of rank 1", BAD_RANK("logits", 1, "1", "2"), .query = true},
+    {"logits of rank 3", BAD_RANK("logits", 3, "3", "2"), .query = true},
+    {"bias of rank 2", BAD_RANK("bias", 2, "2", "1"), .query = true},
+    {"finished of rank 2", BAD_RANK("finished", 2, "2", "1"), .query = true},
+    {"ids of rank 1", BAD_RANK("ids", 1, "1", "2")},
+    {"counts of rank 2", BAD_RANK("counts", 2, "2", "1")},
+
+    {"bias one short", BAD_EXTENT("bias", 0, 5, "[5]", "[6]"), .query = true},
+    {"finished one long", BAD_EXTENT("finished", 0, 6, "[6]", "[5]"), .query = true},
+    {"logits with negative tokens", BAD_EXTENT("logits", 0, -5, "-5", NULL), .query = true},
+
+    {"k 0", BAD_CALL(k_zero, SY_ERR_VALUE, "k", "is 0", "1 to 6"), .query = true},
+    {"k -1", BAD_CALL(k_minus_one, SY_ERR_VALUE, "k", "is -1", "1 to 6"), .query = true},
+    {"k one more than experts", BAD_CALL(k_seven, SY_ERR_VALUE, "k", "is 7", "1 to 6"), .query = true},
+    {"no experts", BAD_CALL(no_experts, SY_ERR_VALUE, "k", "is 2", NULL), .query = true},
+    {"groups -1", BAD_CALL(groups_minus_one, SY_ERR_VALUE, "groups", "is -1", "0"), .query = true},
+    {"groups that do not divide", BAD_CALL(four_groups, SY_ERR_VALUE, "groups", "is 4", "6 experts"),
+     .query = true},
+    {"more groups than experts",
+     BAD_CALL(more_groups_than_experts, SY_ERR_VALUE, "groups", "is 12", "6 experts"), .query = true},
+    {"top_groups 0", BAD_CALL(top_groups_zero, SY_ERR_VALUE, "top_groups", "is 0", "1 to 3"), .query = true},
+    {"top_groups past groups", BAD_CALL(top_groups_four, SY_ERR_VALUE, "top_groups", "is 4", "1 to 3"),
+     .query = true},
+    {"too few experts compete", BAD_CALL(too_few_compete, SY_ERR_VALUE, "top_groups", "leaves 1", "k = 2"),
+     .query = true},
+    {"eps negative", BAD_CALL(eps_negative, SY_ERR_VALUE, "eps", "-1e-30", "0 or more"), .query = true},
+    {"eps infinite", BAD_CALL(eps_infinite, SY_ERR_VALUE, "eps", "inf", "finite"), .query = true},
+    {"eps NaN", BAD_CALL(eps_nan, SY_ERR_VALUE, "eps", "nan", "finite"), .query = true},
+    {"scale infinite", BAD_CALL(scale_infinite, SY_ERR_VALUE, "scale", "-inf", "finite"), .query = true},
+    {"scale NaN", BAD_CALL(scale_nan, SY_ERR_VALUE, "scale", "nan", "finite"), .query = true},
+    {"capacity negative", BAD_CALL(capacity_negative, SY_ERR_VALUE, "capacity", "-2", "0"), .query = true},
+    {"unknown score", BAD_CALL(score_three, SY_ERR_VALUE, "score", "is 3", "SIGMOID"), .query = true},
+    {"negative score", BAD_CALL(score_negative, SY_ERR_VALUE, "score", "is -1", "SIGMOID"), .query = true},
+    {"unknown group_score", BAD_CALL(group_score_two, SY_ERR_VALUE, "group_score", "is 2", "SUM2"),
+     .query = true},
+    {"unknown slot_order", BAD_CALL(slot_order_two, SY_ERR_VALUE, "slot_order", "is 2", "EXPERT"),
+     .query = true},
+    {"unknown drop", BAD_CALL(drop_two, SY_ERR_VALUE, "drop", "is 2", "POSITION"), .query = true},
+
+    {"ids one column short", BAD_EXTENT("ids", 1, 1, "[5,1]", "[5,2]")},
+    {"ids one row long", BAD_EXTENT("ids", 0, 6, "[6,2]", "[5,2]")},
+    {"weights one column long", BAD_EXTENT("weights", 1, 3, "[5,3]", "[5,2]")},
+    {"routing_map one expert short", BAD_EXTENT("routing_map", 1, 5, "[5,5]", "[5,6]")},
+    {"probs one token long", BAD_EXTENT("probs", 0, 6, "[6,6]", "[5,6]")},
+    {"counts one short", BAD_EXTENT("counts", 0, 5, "[5]", "[6]")},
+    {"scores one token short", BAD_EXTENT("scores", 0, 4, "[4,6]", "[5,6]")},
+
+    {"logits with inner stride 2", BAD_STRIDE("logits", 1, 2, "2", "contiguous"), .query = true},
+    {"logits with overlapping rows", BAD_STRIDE("logits", 0, 5, "5", "6"), .query = true},
+    {"bias with stride 0", BAD_STRIDE("bias", 0, 0, "0", "contiguous"), .query = true},
+    {"finished with stride 2", BAD_STRIDE("finished", 0, 2, "2", "contiguous"), .query = true},
+    {"ids with overlapping rows", BAD_STRIDE("ids", 0, 1, "1", "2")},
+    {"counts with stride -1", BAD_STRIDE("counts", 0, -1, "-1", "contiguous")},
+    {"scores with inner stride -1", BAD_STRIDE("scores", 1, -1, "-1", "contiguous")},
+
+    {"logits on CUDA", BAD_DEVICE("logits", kDLCUDA), .query = true},
+    {"finished on CUDA", BAD_DEVICE("finished", kDLCUDA), .query = true},
+    {"probs on Vulkan", BAD_DEVICE("probs", kDLVulkan)},
+
+    {"ids over logits", BAD_OVER("ids", "logits", 0)},
+    {"scores over the last byte of logits", BAD_OVER("scores", "logits", TOKENS *EXPERTS * 2 - 1)},
+    {"probs over scores", BAD_OVER("probs", "scores", 0)},
+    {"weights over bias", BAD_OVER("weights", "bias", 4)},
+    {"routing_map over finished", BAD_OVER("routing_map", "finished", TOKENS - 1)},
+    {"counts over ids", BAD_OVER("counts", "ids", 8)},
+};
+
+static const struct refusal paper_rows[] = {
+    {"experts past 2^23",
+     BAD_CALL(experts_past_2_to_the_23, SY_ERR_OVERFLOW, "logits", "8388609", "8388608")},
+    {"scores past 2^63 bytes",
+     BAD_CALL(cells_past_2_to_the_63, SY_ERR_OVERFLOW, "logits", "549755813888", NULL)},
+    {"tokens times experts of 2^64",
+     BAD_CALL(wraps_to_zero, SY_ERR_OVERFLOW, "logits", "4611686018427387904", NULL)},
+};
+
+/* In the documented order; each acts on another argument, so that any two can be present at once. */
+static const struct refusal ladder[] = {
+    {"null", NO_DATA("finished")},
+    {"dtype", BAD_TYPE("weights", kDLInt, 32, 1)},
+    {"rank", BAD_RANK("counts", 2, NULL, NULL)},
+    {"input shape", BAD_EXTENT("bias", 0, 5, NULL, NULL)},
+    {"value", BAD_CALL(eps_nan, SY_ERR_VALUE, "eps", NULL, NULL)},
+    {"output shape", BAD_EXTENT("ids", 1, 1, NULL, NULL)},
+    {"stride", BAD_STRIDE("logits", 0, 5, NULL, NULL)},
+    {"device", BAD_DEVICE("probs", kDLCUDA)},
+    {"alias", BAD_OVER("routing_map", "scores", 0)},
+};
+
+static void refused(void **state)
+{
+    check_refusal(make, *state);
+}
+
+static void query_refused(void **state)
+{
+    check_query_refusal(make, *state);
+}
+
+/* Together with every later fault, the earlier one is reported. */
+static void wins(void **state)
+{
+    const struct refusal *first = *state;
+    for (const struct refusal *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
+        struct refusal both = *first;
+        both.second = later->spoil;
+        check_refusal(make, &both);
+    }
+}
+
+/* ---- Calls without a context or arguments, and calls that are fine ------------------------------------------ */
+
+static void missing_context_arguments_or_query(void **state)
+{
+    (void)state;
+    struct test_call c;
+    sy_query q;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    make(&c);
+    assert_int_equal(sy_moe_route(NULL, &c.args.route), SY_ERR_NULL);
+    assert_int_equal(sy_moe_route(ctx, NULL), SY_ERR_NULL);
+    assert_string_not_equal(sy_ctx_error(ctx), "");
+    assert_int_equal(sy_moe_route_query(NULL, &c.args.route, &q), SY_ERR_NULL);
+    assert_int_equal(sy_moe_route_query(ctx, NULL, &q), SY_ERR_NULL);
+    assert_int_equal(sy_moe_route_query(ctx, &c.args.route, NULL), SY_ERR_NULL);
+    expect_status(ctx, sy_moe_route(ctx, &c.args.route), SY_OK);
+    assert_string_equal(sy_ctx_error(ctx), "");
+    test_call_free(&c);
+    sy_ctx_destroy(ctx);
+}
+
+static void pinned_host_memory_is_host_memory(void **state)
+{
+    (void)state;
+    test_accepts_pinned(make);
+}
+
+static void adjacent_tensors_do_not_overlap(void **state)
+{
+    (void)state;
+    test_accepts_adjacent(make);
+}
+
+static void one_array_for_two(struct test_call *c)
+{
+    test_call_tensor(c, "finished")->t.data = test_call_tensor(c, "logits")->mem;
+}
+
+static void inputs_may_overlap(void **state)
+{
+    (void)state;
+    test_accepts(make, one_array_for_two);
+}
+
+/* Fields of a feature that is off have no effect. */
+static void groups_off(struct test_call *c)
+{
+    c->args.route.groups = 0;
+    c->args.route.top_groups = 99;
+}
+
+static void top_groups_without_groups(void **state)
+{
+    (void)state;
+    test_accepts(make, groups_off);
+}
+
+static void query_answers_from_shapes(void **state)
+{
+    (void)state;
+    int64_t shape[] = {1 << 20, 256};
+    const DLTensor logits = sy_tensor(NULL, SY_BF16, 2, shape);
+    const sy_moe_route_args args = {.logits = &logits, .k = 8, .capacity = 40000};
+    sy_query q;
+    sy_ctx *ctx = test_ctx(2, NULL);
+    expect_status(ctx, sy_moe_route_query(ctx, &args, &q), SY_OK);
+    assert_int_equal(q.rows, 1 << 20);
+    assert_int_equal(q.slots, 0);
+    assert_true(q.workspace_bytes > (size_t)8 << 20);
+    sy_ctx_destroy(ctx);
+}
+
+int main(void)
+{
+    struct test_list list = {0};
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        test_add(&list, rows[i].name, refused, (void *)&rows[i]);
+        if (rows[i].query)
+            test_add(&list, test_name("query: %s", rows[i].name), query_refused, (void *)&rows[i]);
+    }
+    for (size_t i = 0; i < COUNT_OF(paper_rows); i++)
+        test_add(&list, test_name("query: %s", paper_rows[i].name), query_refused, (void *)&paper_rows[i]);
+    for (size_t i = 0; i + 1 < COUNT_OF(ladder); i++)
+        test_add(&list, test_name("%s wins over what comes later", ladder[i].name), wins, (void *)&ladder[i]);
+    test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
+    test_add(&list, "pinned_host_memory_is_host_memory", pinned_host_memory_is_host_memory, NULL);
+    test_add(&list, "adjacent_tensors_do_not_overlap", adjacent_tensors_do_not_overlap, NULL);
+    test_add(&list, "inputs_may_overlap", inputs_may_overlap, NULL);
+    test_add(&list, "top_groups_without_groups", top_groups_without_groups, NULL);
+    test_add(&list, "query_answers_from_shapes", query_answers_from_shapes, NULL);
+    return test_run(&list, "bad_moe_route");
+}

@@ -1,0 +1,422 @@
+/*
+ * moe_route against its oracle: seeded shapes, options and subsets of outputs for every type of logits, on every kernel
+ * table and several thread counts. Logits come in flavours that make ties, rounding ties, empty rows and special values;
+ * what the generator must have produced is counted and asserted at the end.
+ */
+#include "support.h"
+
+#include "oracle/moe_route.h"
+
+#include <float.h>
+#include <math.h>
+
+enum { MAX_CTX = 16, N_OUTPUTS = 6 };
+enum { IDS, WEIGHTS, MAP, PROBS, COUNTS, SCORES };
+
+static const DLDataType float_types[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
+static const DLDataType byte_types[] = {{6, 8, 1}, {kDLInt, 8, 1}, {kDLUInt, 8, 1}};
+
+static struct {
+    int cut_ties, rounded_ties, empty_rows, bias_decided, zero_sums, dropped, drop_ties, nan, plus_inf,
+        minus_zero, finished, groups, many, gap, misaligned, absent[N_OUTPUTS];
+} seen;
+
+struct fixture {
+    struct route_case in;
+    struct route_result want;
+    float *logits, *bias;
+    uint8_t *finished;
+    struct tensor x, b, f, out[N_OUTPUTS];
+    void *dense[N_OUTPUTS];
+    sy_moe_route_args args;
+};
+
+/* ---- Input -------------------------------------------------------------------------------------------------- */
+
+enum flavour { ORDINARY, TIES, NEAR, SPECIAL, EMPTY, FAR, FLAVOURS };
+
+static double logit(uint64_t *rng, enum flavour flavour)
+{
+    static const double special[] = {NAN, INFINITY, -INFINITY, -0.0, 0.0, FLT_MAX, -FLT_MAX, 0x1p-149, 1, -1};
+    switch (flavour) {
+    case TIES:
+        return (double)rng_below(rng, 5) / 2 - 1;
+    case NEAR: /* so close together that their scores round to each other */
+        return 3 + (double)rng_below(rng, 8) * 0x1p-22;
+    case SPECIAL:
+        return special[rng_below(rng, COUNT_OF(special))];
+    case EMPTY:
+        return rng_below(rng, 2) ? NAN : -INFINITY;
+    case FAR:
+        return 120 * rng_unit(rng) - 60;
+    default:
+        return 8 * rng_unit(rng) - 4;
+    }
+}
+
+/* Rounds to the type, stores the bits in the tensor and the value for the oracle. */
+static void put_float(struct tensor *x, int64_t row, int64_t i, double value, float *widened)
+{
+    unsigned char *to = (unsigned char *)tensor_row(x, row) + (size_t)i * type_bytes(x->t.dtype);
+    const uint32_t wide = f32_round(value);
+    const uint16_t f16 = f16_round(value), bf16 = bf16_round(value);
+    if (x->t.dtype.bits == 32) {
+        memcpy(to, &wide, 4);
+        *widened = f32_from_bits(wide);
+    } else if (x->t.dtype.code == kDLFloat) {
+        memcpy(to, &f16, 2);
+        *widened = (float)f16_value(f16);
+    } else {
+        memcpy(to, &bf16, 2);
+        *widened = (float)bf16_value(bf16);
+    }
+}
+
+static struct layout any_layout(uint64_t *rng, size_t element)
+{
+    struct layout at = {.strided = rng_below(rng, 2)};
+    at.row_gap = rng_below(rng, 3) == 0 ? 1 + rng_below(rng, 9) : 0;
+    at.byte_offset = rng_below(rng, 3) == 0 ? element : 0;
+    at.misalign = rng_below(rng, 3) == 0 ? (size_t)rng_below(rng, 64) : 0;
+    seen.gap += at.row_gap > 0;
+    seen.misaligned += at.misalign % element != 0;
+    return at;
+}
+
+static void make_tensor(struct tensor *x, uint64_t *rng, DLDataType type, int rank, int64_t d0, int64_t d1)
+{
+    const struct layout at = any_layout(rng, type_bytes(type));
+    tensor_make(x, type, rank, (int64_t[]){d0, d1}, &at);
+}
+
+static void fill_logits(struct fixture *f, uint64_t *rng, DLDataType type)
+{
+    const int64_t tokens = f->in.tokens, experts = f->in.experts;
+    make_tensor(&f->x, rng, type, 2, tokens, experts);
+    f->logits = malloc((size_t)(tokens * experts) * sizeof *f->logits + 1);
+    assert_non_null(f->logits);
+    for (int64_t t = 0; t < tokens; t++) {
+        const enum flavour flavour = (enum flavour)rng_below(rng, FLAVOURS);
+        for (int64_t e = 0; e < experts; e++) {
+            float *value = &f->logits[t * experts + e];
+            put_float(&f->x, t, e, logit(rng, flavour), value);
+            seen.nan += isnan(*value);
+            seen.plus_inf += isinf(*value) && *value > 0;
+            seen.minus_zero += *value == 0 && signbit(*value);
+        }
+    }
+    f->in.logits = f->logits;
+}
+
+static void fill_bias(struct fixture *f, uint64_t *rng)
+{
+    static const float special[] = {NAN, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, -0.0f};
+    f->bias = malloc((size_t)f->in.experts * sizeof *f->bias);
+    assert_non_null(f->bias);
+    make_tensor(&f->b, rng, SY_F32, 1, f->in.experts, 0);
+    for (int64_t e = 0; e < f->in.experts; e++) {
+        f->bias[e] =
+            rng_below(rng, 20) ? (float)(rng_unit(rng) / 4) : special[rng_below(rng, COUNT_OF(special))];
+        memcpy(f->b.mem + f->b.t.byte_offset + e * 4, &f->bias[e], 4);
+    }
+    f->in.bias = f->bias;
+    f->args.bias = &f->b.t;
+}
+
+static void fill_finished(struct fixture *f, uint64_t *rng)
+{
+    f->finished = malloc((size_t)f->in.tokens + 1);
+    assert_non_null(f->finished);
+    make_tensor(&f->f, rng, byte_types[rng_below(rng, 3)], 1, f->in.tokens, 0);
+    for (int64_t t = 0; t < f->in.tokens; t++) {
+        f->finished[t] = rng_below(rng, 4) == 0 ? (uint8_t)(1 + rng_below(rng, 255)) : 0;
+        seen.finished += f->finished[t] != 0;
+    }
+    if (f->in.tokens > 0)
+        memcpy(f->f.mem + f->f.t.byte_offset, f->finished, (size_t)f->in.tokens);
+    f->in.finished = f->finished;
+    f->args.finished = &f->f.t;
+}
+
+/* ---- Options and outputs ------------------------------------------------------------------------------------- */
+
+static void choose_options(struct route_case *in, uint64_t *rng)
+{
+    static const float scales[] = {0, 1, 2.5f, -3, 1e30f, 0x1p-140f}, epsilons[] = {0, 0, 1e-20f, 0.5f};
+    static const int64_t group_counts[] = {1, 2, 3, 4, 8};
+    in->groups = rng_below(rng, 2) ? group_counts[rng_below(rng, COUNT_OF(group_counts))] : 0;
+    if (in->groups > 0) {
+        in->experts = (in->experts + in->groups - 1) / in->groups * in->groups;
+        in->top_groups = 1 + rng_below(rng, in->groups);
+    }
+    const int64_t live = in->groups > 0 ? in->experts / in->groups * in->top_groups : in->experts;
+    in->k = 1 + (rng_below(rng, 3) ? rng_below(rng, live < 8 ? live : 8) : rng_below(rng, live));
+    in->softmax_after = rng_below(rng, 4) == 0;
+    in->group_score = (sy_group_score)rng_below(rng, 2);
+    in->slot_order = (sy_slot_order)rng_below(rng, 2);
+    in->renormalize = rng_below(rng, 2);
+    in->eps = epsilons[rng_below(rng, COUNT_OF(epsilons))];
+    in->scale = scales[rng_below(rng, COUNT_OF(scales))];
+    in->drop = (sy_drop)rng_below(rng, 2);
+    in->capacity = rng_below(rng, 2) ? 1 + rng_below(rng, in->tokens + 2) : 0;
+    seen.groups += in->groups > 1;
+    seen.many += in->k > 64;
+}
+
+static void *need(size_t bytes)
+{
+    void *memory = calloc(bytes + 1, 1);
+    assert_non_null(memory);
+    return memory;
+}
+
+static void narrow(const float *from, int64_t n, DLDataType type, unsigned char *to)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const uint16_t bits =
+            type.code == kDLFloat ? f16_round((double)from[i]) : bf16_round((double)from[i]);
+        if (type.bits == 32)
+            memcpy(to + i * 4, &from[i], 4);
+        else
+            memcpy(to + i * 2, &bits, 2);
+    }
+}
+
+/* The oracle's result as the bytes of each output. */
+static void expect_outputs(struct fixture *f)
+{
+    const int64_t slots = f->in.tokens * f->in.k, cells = f->in.tokens * f->in.experts;
+    f->want = (struct route_result){.ids = need((size_t)slots * 8),
+                                    .weight = need((size_t)slots * 4),
+                                    .map = need((size_t)cells),
+                                    .prob = need((size_t)cells * 4),
+                                    .count = need((size_t)f->in.experts * 8),
+                                    .score = need((size_t)cells * 4)};
+    oracle_moe_route(&f->in, &f->want);
+    for (int i = 0; i < N_OUTPUTS; i++)
+        f->dense[i] = need((size_t)(i < MAP ? slots : i == COUNTS ? f->in.experts : cells) * 8);
+    for (int64_t i = 0; i < slots; i++)
+        if (f->out[IDS].t.dtype.bits == 64)
+            memcpy((char *)f->dense[IDS] + i * 8, &f->want.ids[i], 8);
+        else
+            memcpy((char *)f->dense[IDS] + i * 4, &(int32_t){(int32_t)f->want.ids[i]}, 4);
+    narrow(f->want.weight, slots, f->out[WEIGHTS].t.dtype, f->dense[WEIGHTS]);
+    memcpy(f->dense[MAP], f->want.map, (size_t)cells);
+    narrow(f->want.prob, cells, f->out[PROBS].t.dtype, f->dense[PROBS]);
+    memcpy(f->dense[COUNTS], f->want.count, (size_t)f->in.experts * 8);
+    memcpy(f->dense[SCORES], f->want.score, (size_t)cells * 4);
+}
+
+static void make_outputs(struct fixture *f, uint64_t *rng)
+{
+    const int64_t tokens = f->in.tokens, experts = f->in.experts, k = f->in.k;
+    const DLTensor **fields[] = {&f->args.ids,   &f->args.weights, &f->args.routing_map,
+                                 &f->args.probs, &f->args.counts,  &f->args.scores};
+    const int64_t must = rng_below(rng, N_OUTPUTS);
+    make_tensor(&f->out[IDS], rng, rng_below(rng, 2) ? SY_I32 : SY_I64, 2, tokens, k);
+    make_tensor(&f->out[WEIGHTS], rng, float_types[rng_below(rng, 3)], 2, tokens, k);
+    make_tensor(&f->out[MAP], rng, byte_types[rng_below(rng, 3)], 2, tokens, experts);
+    make_tensor(&f->out[PROBS], rng, float_types[rng_below(rng, 3)], 2, tokens, experts);
+    make_tensor(&f->out[COUNTS], rng, SY_I64, 1, experts, 0);
+    make_tensor(&f->out[SCORES], rng, SY_F32, 2, tokens, experts);
+    for (int i = 0; i < N_OUTPUTS; i++) {
+        *fields[i] = i == must || rng_below(rng, 3) ? &f->out[i].t : NULL;
+        seen.absent[i] += *fields[i] == NULL;
+    }
+}
+
+static void fixture_make(struct fixture *f, uint64_t *rng, DLDataType type)
+{
+    fill_logits(f, rng, type);
+    if (rng_below(rng, 2))
+        fill_bias(f, rng);
+    if (rng_below(rng, 3) == 0)
+        fill_finished(f, rng);
+    const struct route_case *in = &f->in;
+    f->args.logits = &f->x.t;
+    f->args.k = in->k;
+    f->args.score = in->score;
+    f->args.softmax_after = in->softmax_after;
+    f->args.groups = in->groups;
+    f->args.top_groups = in->top_groups;
+    f->args.group_score = in->group_score;
+    f->args.slot_order = in->slot_order;
+    f->args.renormalize = in->renormalize;
+    f->args.eps = in->eps;
+    f->args.scale = in->scale;
+    f->args.capacity = in->capacity;
+    f->args.drop = in->drop;
+    make_outputs(f, rng);
+    expect_outputs(f);
+    seen.cut_ties += f->want.cut_ties;
+    seen.rounded_ties += f->want.rounded_ties;
+    seen.empty_rows += f->want.empty_rows;
+    seen.bias_decided += f->want.bias_decided;
+    seen.zero_sums += f->want.zero_sums;
+    seen.dropped += f->want.dropped;
+    seen.drop_ties += f->want.drop_ties;
+}
+
+static void fixture_free(struct fixture *f)
+{
+    void *const all[] = {f->logits,   f->bias,      f->finished,   f->want.ids,  f->want.weight,
+                         f->want.map, f->want.prob, f->want.count, f->want.score};
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        free(all[i]);
+    tensor_free(&f->x);
+    tensor_free(&f->b);
+    tensor_free(&f->f);
+    for (int i = 0; i < N_OUTPUTS; i++) {
+        tensor_free(&f->out[i]);
+        free(f->dense[i]);
+    }
+}
+
+static void fixture_check(struct fixture *f, sy_ctx *ctx)
+{
+    static const char *const names[] = {"ids", "weights", "routing_map", "probs", "counts", "scores"};
+    const DLTensor *const given[] = {f->args.ids,   f->args.weights, f->args.routing_map,
+                                     f->args.probs, f->args.counts,  f->args.scores};
+    unsigned char *before[N_OUTPUTS];
+    for (int i = 0; i < N_OUTPUTS; i++) {
+        memset(f->out[i].mem, 0xA5, f->out[i].bytes);
+        before[i] = tensor_snapshot(&f->out[i]);
+    }
+    expect_status(ctx, sy_moe_route(ctx, &f->args), SY_OK);
+    for (int i = 0; i < N_OUTPUTS; i++) {
+        if (given[i] != NULL)
+            tensor_expect(&f->out[i], f->dense[i], before[i], names[i]);
+        else
+            tensor_expect_unchanged(&f->out[i], before[i], names[i]);
+        free(before[i]);
+    }
+}
+
+/* ---- Tests -------------------------------------------------------------------------------------------------- */
+
+static sy_ctx *contexts[MAX_CTX];
+static int n_contexts;
+static uint64_t running_seed;
+
+static int open_contexts(void **state)
+{
+    static const int threads[] = {1, 2, 3, 8};
+    const char *isa;
+    (void)state;
+    for (int i = 0; (isa = sy_isa_name(i)) != NULL; i++)
+        for (size_t j = 0; j < COUNT_OF(threads) && n_contexts < MAX_CTX; j++)
+            contexts[n_contexts++] = test_ctx(threads[j], isa);
+    return 0;
+}
+
+static int close_contexts(void **state)
+{
+    (void)state;
+    while (n_contexts > 0)
+        sy_ctx_destroy(contexts[--n_contexts]);
+    return 0;
+}
+
+static int tell_seed(void **state)
+{
+    (void)state;
+    if (running_seed != 0)
+        print_error("the failing case has seed %llu\n", (unsigned long long)running_seed);
+    running_seed = 0;
+    return 0;
+}
+
+/* state: type of the logits and score as one number. */
+static void random_cases(void **state)
+{
+    static const int64_t sizes[] = {1, 2, 7, 8, 15, 16, 17, 33, 60, 64, 128, 256, 300};
+    const uintptr_t which = (uintptr_t)*state;
+    for (uint64_t seed = 1; seed <= 120; seed++) {
+        uint64_t rng = running_seed = seed * 1000 + which;
+        struct fixture f = {0};
+        f.in.tokens = rng_below(&rng, 20);
+        f.in.experts = sizes[rng_below(&rng, COUNT_OF(sizes))];
+        f.in.score = (sy_route_score)(which / 3);
+        choose_options(&f.in, &rng);
+        fixture_make(&f, &rng, float_types[which % 3]);
+        for (int c = (int)(seed % 2); c < n_contexts; c += 2)
+            fixture_check(&f, contexts[c]);
+        fixture_free(&f);
+    }
+    running_seed = 0;
+}
+
+/* Rows enough to be split over threads; and once as many experts and winners as a radix select is for. */
+static void large_cases(void **state)
+{
+    static const struct route_case cases[] = {
+        {.tokens = 3000, .experts = 64, .k = 6, .renormalize = true, .capacity = 200},
+        {.tokens = 1500,
+         .experts = 256,
+         .k = 8,
+         .score = SY_SCORE_SIGMOID,
+         .groups = 8,
+         .top_groups = 4,
+         .group_score = SY_GROUP_SUM2,
+         .renormalize = true,
+         .eps = 1e-20f,
+         .scale = 2.5f},
+        {.tokens = 2000,
+         .experts = 8,
+         .k = 2,
+         .score = SY_SCORE_NONE,
+         .softmax_after = true,
+         .capacity = 300,
+         .drop = SY_DROP_POSITION,
+         .slot_order = SY_SLOT_EXPERT},
+        {.tokens = 3, .experts = 5000, .k = 700, .slot_order = SY_SLOT_EXPERT},
+        {.tokens = 3,
+         .experts = 5000,
+         .k = 4999,
+         .score = SY_SCORE_SIGMOID,
+         .groups = 1000,
+         .top_groups = 1000},
+        {.tokens = 3,
+         .experts = 5000,
+         .k = 70,
+         .score = SY_SCORE_NONE,
+         .groups = 1250,
+         .top_groups = 300,
+         .group_score = SY_GROUP_SUM2},
+    };
+    uint64_t rng = 7;
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct fixture f = {.in = cases[i]};
+        fixture_make(&f, &rng, float_types[i % 3]);
+        for (int c = 0; c < n_contexts; c++)
+            fixture_check(&f, contexts[c]);
+        fixture_free(&f);
+    }
+}
+
+static void the_random_cases_were_hard(void **state)
+{
+    (void)state;
+    const int all[] = {seen.cut_ties,  seen.rounded_ties, seen.empty_rows, seen.bias_decided, seen.zero_sums,
+                       seen.dropped,   seen.drop_ties,    seen.nan,        seen.plus_inf,     seen.minus_zero,
+                       seen.finished,  seen.groups,       seen.many,       seen.gap,          seen.misaligned,
+                       seen.absent[0], seen.absent[1],    seen.absent[2],  seen.absent[3],    seen.absent[4],
+                       seen.absent[5]};
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        if (all[i] < 20)
+            fail_msg("hard case number %zu occurred only %d times", i, all[i]);
+}
+
+int main(void)
+{
+    static const char *const type_names[] = {"f32", "f16", "bf16"}, *const scores[] = {"softmax", "sigmoid",
+                                                                                       "none"};
+    struct CMUnitTest tests[9 + 2];
+    for (uintptr_t i = 0; i < 9; i++)
+        tests[i] = (struct CMUnitTest){test_name("random_%s_%s", scores[i / 3], type_names[i % 3]),
+                                       random_cases, NULL, tell_seed, (void *)i};
+    tests[9] = (struct CMUnitTest)cmocka_unit_test(large_cases);
+    tests[10] = (struct CMUnitTest)cmocka_unit_test(the_random_cases_were_hard);
+    return cmocka_run_group_tests_name("op_moe_route_random", tests, open_contexts, close_contexts);
+}

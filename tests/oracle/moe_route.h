@@ -1,0 +1,50 @@
+/*
+ * Truth for moe_route: every row is sorted as a whole, groups are sorted, and an expert's tokens are sorted when there
+ * is a capacity. Values are doubles; a step that the definition rounds to f32 is rounded explicitly.
+ */
+#ifndef SWITCHYARD_ORACLE_MOE_ROUTE_H
+#define SWITCHYARD_ORACLE_MOE_ROUTE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <switchyard.h>
+
+struct route_case {
+    int64_t tokens, experts, k;
+    const float *logits;     /* [T,E] widened */
+    const float *bias;       /* [E] or NULL */
+    const uint8_t *finished; /* [T] or NULL */
+    sy_route_score score;
+    bool softmax_after;
+    int64_t groups, top_groups;
+    sy_group_score group_score;
+    sy_slot_order slot_order;
+    bool renormalize;
+    float eps, scale;
+    int64_t capacity;
+    sy_drop drop;
+};
+
+/* Arrays of the caller; weights and probs before the rounding to the type of an output. */
+struct route_result {
+    int64_t *ids;  /* [T,K] */
+    float *weight; /* [T,K] */
+    uint8_t *map;  /* [T,E] */
+    float *prob;   /* [T,E] */
+    int64_t *count;
+    float *score; /* [T,E] */
+
+    /* What the case was made of. */
+    int cut_ties;     /* rows whose first loser has the value of the last winner */
+    int rounded_ties; /* ... though their logits differ */
+    int empty_rows;   /* rows of -inf only */
+    int bias_decided; /* rows whose winners would be others without bias */
+    int zero_sums;    /* rows whose weights sum to 0 before they are divided */
+    int dropped;      /* pairs */
+    int drop_ties;    /* experts whose first dropped token weighs what the last kept one does */
+};
+
+void oracle_moe_route(const struct route_case *in, struct route_result *out);
+
+#endif

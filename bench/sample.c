@@ -19,7 +19,8 @@ static const struct sample_shape full[] = {
     {48, 131072, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_Q_VOCAB},
     {48, 131072, .top_k = 1024, .top_p = 0.9f, .noise = SAMPLE_DRAW},
     {48, 131072, .top_p = 0.9f, .noise = SAMPLE_DRAW},
-    {48, 131072, .flat = true, .top_p = 0.9f, .noise = SAMPLE_DRAW},
+    {48, 131072, .logits = SAMPLE_TAIL, .top_p = 0.9f, .noise = SAMPLE_DRAW},
+    {48, 131072, .logits = SAMPLE_FLAT, .top_p = 0.9f, .noise = SAMPLE_DRAW},
     {48, 131072, .noise = SAMPLE_DRAW},
     {1, 128256, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW},
     {2, 128256, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW},
@@ -36,7 +37,7 @@ static const struct sample_shape quick[] = {
     {8, 32000, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_Q_LIST},
     {8, 32000, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_Q_VOCAB},
     {8, 32000, .noise = SAMPLE_DRAW},
-    {4, 32000, .wide = true, .flat = true, .top_p = 0.9f, .noise = SAMPLE_DRAW},
+    {4, 32000, .wide = true, .logits = SAMPLE_FLAT, .top_p = 0.9f, .noise = SAMPLE_DRAW},
 };
 enum { N_FULL = sizeof full / sizeof *full, N_QUICK = sizeof quick / sizeof *quick };
 
@@ -83,17 +84,28 @@ static void release(struct sample_state *state)
     free(state->q);
 }
 
+static void put_logit(const struct sample_shape *s, char *row, int64_t token, double value)
+{
+    const float wide = (float)value;
+    const uint16_t narrow = bf16_from_float(wide);
+    if (s->wide)
+        memcpy(row + (size_t)token * sizeof wide, &wide, sizeof wide);
+    else
+        memcpy(row + (size_t)token * sizeof narrow, &narrow, sizeof narrow);
+}
+
 static void make_row(const struct sample_shape *s, char *row, uint64_t *seed)
 {
+    enum { PEAKS = 200 };
     for (int64_t i = 0; i < s->vocab; i++) {
         const double rank = bench_unit(seed) * (double)s->vocab, noise = bench_normal(seed);
-        const float wide = (float)(s->flat ? noise : 12 - 1.5 * log(1 + rank) + 0.5 * noise);
-        const uint16_t narrow = bf16_from_float(wide);
-        if (s->wide)
-            memcpy(row + (size_t)i * sizeof wide, &wide, sizeof wide);
-        else
-            memcpy(row + (size_t)i * sizeof narrow, &narrow, sizeof narrow);
+        put_logit(s, row, i,
+                  s->logits == SAMPLE_FLAT   ? noise
+                  : s->logits == SAMPLE_TAIL ? 12 - 1.5 * log(1 + rank) + 0.5 * noise
+                                             : 2.5 * noise);
     }
+    for (int64_t r = 0; r < PEAKS && s->logits == SAMPLE_PEAKS; r++)
+        put_logit(s, row, (int64_t)(bench_unit(seed) * (double)s->vocab), 20 - 1.5 * log(1 + (double)r));
 }
 
 /* A few rows are made, the rest are turned copies: making numbers is slower than all that is measured. */
@@ -189,6 +201,7 @@ static void describe(int index, char *text, size_t bytes)
 {
     const struct sample_shape *const shape = shape_at(index);
     static const char *const noises[] = {" greedy", " draw", " q by list", " q by vocab"};
+    static const char *const logits[] = {"", " long tail", " flat"};
     char top_k[16] = "", top_p[16] = "";
     if (shape->top_k > 0)
         snprintf(top_k, sizeof top_k, " k=%d", (int)shape->top_k);
@@ -197,7 +210,7 @@ static void describe(int index, char *text, size_t bytes)
     /* Filters mean a draw unless something else is said. */
     const bool filtered = shape->top_k > 0 || shape->top_p > 0;
     snprintf(text, bytes, "%s [%d,%d]%s%s%s%s", shape->wide ? "f32" : "bf16", (int)shape->batch,
-             (int)shape->vocab, top_k, top_p, shape->flat ? " flat" : "",
+             (int)shape->vocab, top_k, top_p, logits[shape->logits],
              filtered && shape->noise == SAMPLE_DRAW ? "" : noises[shape->noise]);
 }
 

@@ -11,11 +11,16 @@ enum { SAMPLE_SEED = 42 };
 /* Greedy, one seeded draw, or noise from the caller, by place in the list or by token. */
 enum sample_noise { SAMPLE_GREEDY, SAMPLE_DRAW, SAMPLE_Q_LIST, SAMPLE_Q_VOCAB };
 
+/* 200 peaks over N(0, 2.5), as models are when they know what to say: a nucleus of about 60. A long tail, as
+   they are when they do not: hundreds. N(0,1): most of the vocabulary. */
+enum sample_logits { SAMPLE_PEAKS, SAMPLE_TAIL, SAMPLE_FLAT };
+
 struct sample_shape {
     int64_t batch, vocab;
-    bool wide, flat; /* f32 instead of bf16; N(0,1) logits instead of language-model-like ones */
-    int64_t top_k;   /* 0: off */
-    float top_p;     /* 0: off */
+    bool wide; /* f32 instead of bf16 */
+    enum sample_logits logits;
+    int64_t top_k; /* 0: off */
+    float top_p;   /* 0: off */
     enum sample_noise noise;
 };
 

@@ -203,8 +203,11 @@ def torch_gather(torch, case, cold):
 def torch_logits(torch, case, cold):
     """Logits like a language model's, or N(0,1); a few rows are made, the other sets are turned copies."""
     shape, kind = (case["batch"], case["vocab"]), torch_type(torch, case)
-    first = torch.randn(shape) if case["flat"] else \
-        12 - 1.5 * torch.log1p(torch.rand(shape) * case["vocab"]) + 0.5 * torch.randn(shape)
+    first = torch.randn(shape)
+    if not case["flat"]:
+        peaks = 20 - 1.5 * torch.log1p(torch.arange(200.0))
+        places = torch.randint(case["vocab"], (case["batch"], len(peaks)))
+        first = first.mul_(2.5).scatter_(1, places, peaks.expand(case["batch"], -1))
     first = first.to(kind)
     n = sets_of(first.numel() * first.element_size(), cold)
     return [first] + [first.roll(977 * i, 1) for i in range(1, n)]

@@ -223,7 +223,7 @@ void peers_sample(int index, struct emit *json)
     emit_integer(json, "vocab", shape->vocab);
     emit_integer(json, "top_k", shape->top_k);
     emit_number(json, "top_p", (double)shape->top_p);
-    emit_bool(json, "flat", shape->flat);
+    emit_bool(json, "flat", shape->logits == SAMPLE_FLAT);
     emit_string(json, "noise", noises[shape->noise]);
 }
 

@@ -44,6 +44,7 @@ static struct syi_sample_scratch take_scratch(struct syi_arena *arena, const str
     }
     s.hist = syi_take(arena, SYI_SELECT_BINS * sizeof *s.hist);
     s.block_max = syi_take(arena, syi_scan_blocks(p->vocab) * sizeof *s.block_max);
+    s.group_max = syi_take(arena, syi_scan_groups(p->vocab) * sizeof *s.group_max);
     if (may_weigh(p))
         s.table.strip = syi_take(arena, syi_weigh_strips(p->vocab) * sizeof *s.table.strip);
     if (may_weigh(p) && p->type != SYI_F32) {
@@ -51,6 +52,7 @@ static struct syi_sample_scratch take_scratch(struct syi_arena *arena, const str
         s.table.count = syi_take(arena, 2 * SYI_PATTERNS * sizeof *s.table.count);
         s.table.pattern = syi_take(arena, SYI_PATTERNS * sizeof *s.table.pattern);
         s.table.e = syi_take(arena, SYI_PATTERNS * sizeof *s.table.e);
+        s.exp = syi_take(arena, SYI_PATTERNS * sizeof *s.exp);
     }
     return s;
 }
@@ -123,10 +125,12 @@ static void sample_rows(void *data, int task)
     const struct job *job = data;
     const struct syi_sample_plan *p = job->plan;
     const int64_t end = syi_part(p->batch, job->n_tasks, task + 1);
+    struct syi_exp_table exp_table = {.e = job->scratch[task].exp};
     for (int64_t b = syi_part(p->batch, job->n_tasks, task); b < end; b++) {
         struct syi_row r = {.plan = p,
                             .kernels = job->kernels,
                             .scratch = &job->scratch[task],
+                            .exp_table = &exp_table,
                             .b = b,
                             .end = end,
                             .scanned = job->n_slices > 1};
@@ -141,7 +145,8 @@ static void scan_slice(void *data, int task)
     const struct job *job = data;
     const struct syi_sample_plan *p = job->plan;
     const int row = task / job->n_slices, slice = task % job->n_slices;
-    const struct syi_scan scan = {syi_row(p->logits, row), p->type, p->vocab, job->scratch[row].block_max, 0};
+    const struct syi_scan scan = {
+        .x = syi_row(p->logits, row), .type = p->type, .n = p->vocab, .max = job->scratch[row].block_max};
     const int64_t n_blocks = (int64_t)syi_scan_blocks(p->vocab);
     syi_scan_part(job->kernels, &scan, (size_t)syi_part(n_blocks, job->n_slices, slice),
                   (size_t)syi_part(n_blocks, job->n_slices, slice + 1));

@@ -42,13 +42,14 @@ double syi_log_weight(uint64_t weight_sum);
 
 struct syi_candidates;
 
-/* A row and the maxima of its blocks. */
+/* A row, the maxima of its blocks, and the maxima of groups of blocks. */
 struct syi_scan {
     const unsigned char *x;
     enum syi_type type;
     int64_t n;
-    uint16_t *max; /* [syi_scan_blocks(n)] */
-    uint16_t top;  /* largest of them */
+    uint16_t *max;   /* [syi_scan_blocks(n)] */
+    uint16_t *group; /* [syi_scan_groups(n)] */
+    uint16_t top;    /* largest of them */
 };
 
 /* Order of minus infinity (see block_max in kernels.h): every order above it and below that of plus infinity
@@ -59,17 +60,21 @@ static inline uint16_t syi_order_minus_inf(enum syi_type type)
 }
 
 size_t syi_scan_blocks(int64_t vocab);
+size_t syi_scan_groups(int64_t vocab);
 
 /* Maxima of the blocks [first, end). */
 void syi_scan_part(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first, size_t end);
 
-/* Finds the top; false when it is an infinity or a NaN, which need the long way. */
+/* Maxima of the groups, and the top; false when it is an infinity or a NaN, which need the long way. */
 bool syi_scan_top(struct syi_scan *s);
 
 /* The order of one logit. */
 uint16_t syi_scan_order(const struct syi_scan *s, int64_t i);
 
-/* The largest order that at least k blocks reach, 1 <= k <= syi_scan_blocks(). */
+/* The least key a logit of this order can have; the only one if it is a 16-bit one. */
+uint32_t syi_scan_key(uint16_t order, enum syi_type type);
+
+/* A large order that at least k tokens reach, 1 <= k <= syi_scan_blocks(). */
 uint16_t syi_scan_floor(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k);
 
 /* What the maxima that reach a floor weigh: no more than all tokens that do. */
@@ -97,13 +102,23 @@ struct syi_pattern_table {
     float *e;
 };
 
+/* exp(z / temperature) of every 16-bit value z: made by the first row that needs it and kept for those that
+   follow, as long as they have the same temperature. */
+struct syi_exp_table {
+    float *e;    /* [SYI_PATTERNS] */
+    float inv_t; /* 1 / temperature; 0: not made yet */
+    bool flat;   /* the last row had a large nucleus: the next is not weighed before that is known */
+};
+
 /* A row to be weighed. */
 struct syi_weigher {
     const struct syi_kernels *kernels;
     const struct syi_scan *scan;
     float m, inv_t;            /* the largest logit, and 1 / temperature */
     const unsigned char *next; /* the row after this one, to be fetched ahead; may be NULL */
+    int64_t n_rows;            /* this one and those to come */
     struct syi_pattern_table table;
+    struct syi_exp_table *exp_table;
 };
 
 /* A weight sum: low <= sum <= high. */
@@ -125,6 +140,12 @@ uint64_t syi_weigh(const struct syi_weigher *w);
 
 /* The same as closely as it is cheap to know, a few millionths. */
 struct syi_mass syi_weigh_about(const struct syi_weigher *w);
+
+/* Whether rows like this one are weighed by a table of exponentials. If so, syi_weigh_scan makes the block maxima
+   and weighs on the way, before the maximum is known, and syi_weigh_scanned tells the mass when it is. */
+bool syi_weigh_by_table(const struct syi_weigher *w);
+double syi_weigh_scan(const struct syi_weigher *w);
+struct syi_mass syi_weigh_scanned(const struct syi_weigher *w, double sum);
 
 /* The token a CDF draw picks from the whole row or, if it is a 16-bit one, from what top-p and min-p keep: by
    counting equal logits, so that nothing is sorted or collected however many tokens the nucleus has. */
@@ -161,6 +182,10 @@ bool syi_select(const struct syi_candidates *c, const float *e, uint64_t target,
 /* Keeps what a cut keeps, in place except that the first call writes to `key` and `idx`. */
 void syi_keep(struct syi_candidates *c, uint32_t cut_key, int64_t ties, uint32_t *key, int32_t *idx);
 
+/* place[r] is the r-th of at most SYI_FEW candidates in the order. */
+enum { SYI_FEW = 256 };
+void syi_rank_few(const struct syi_candidates *c, uint32_t *place);
+
 /* The candidates by key descending, index ascending, in a pair of the four arrays of n entries given. */
 struct syi_candidates syi_rank_order(const struct syi_candidates *c, uint32_t *const key[2],
                                      int32_t *const idx[2], uint64_t *hist);
@@ -177,7 +202,9 @@ struct syi_sample_scratch {
     int32_t *sort_idx[2];
     uint64_t *hist;                 /* [SYI_SELECT_BINS] */
     uint16_t *block_max;            /* [syi_scan_blocks(vocab)] */
+    uint16_t *group_max;            /* [syi_scan_groups(vocab)] */
     struct syi_pattern_table table; /* only when rows may be weighed as a whole */
+    float *exp;                     /* [SYI_PATTERNS], only when 16-bit rows may be */
 };
 
 /* One row on its way through the stages. */
@@ -185,7 +212,8 @@ struct syi_row {
     const struct syi_sample_plan *plan;
     const struct syi_kernels *kernels;
     const struct syi_sample_scratch *scratch;
-    int64_t b, end; /* the row, and the end of those the task will do */
+    struct syi_exp_table *exp_table; /* of the task */
+    int64_t b, end;                  /* the row, and the end of those the task will do */
     struct syi_key_stats stats;
     bool empty;
     bool cold;    /* temperature so low that the first of the order is certain */

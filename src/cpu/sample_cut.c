@@ -63,7 +63,9 @@ struct syi_weigher syi_row_weigher(const struct syi_row *r)
                                 .m = r->max,
                                 .inv_t = r->inv_t,
                                 .next = last ? NULL : syi_row(r->plan->logits, r->b + 1),
-                                .table = r->scratch->table};
+                                .n_rows = r->end - r->b,
+                                .table = r->scratch->table,
+                                .exp_table = r->exp_table};
 }
 
 void syi_row_weigh(struct syi_row *r)
@@ -135,6 +137,48 @@ static void keep_top_p(struct syi_row *r)
     r->ranked = true;
 }
 
+/* n first of a ranked list, and what equals the last of them when ties stay together. */
+static int64_t with_ties(const struct syi_row *r, const uint32_t *key, int64_t n, int64_t all)
+{
+    while (r->plan->ties == SY_TIES_ALL && n < all && key[n] == key[n - 1])
+        n++;
+    return n;
+}
+
+/* Length of the shortest prefix of n weights that reaches a target; n when all do not. */
+static int64_t prefix_of(const float *e, int64_t n, uint64_t target)
+{
+    uint64_t sum = 0;
+    int64_t i = 0;
+    while (i < n && sum < target)
+        sum += syi_weight(e[i++]);
+    return i;
+}
+
+/* Top-k, if it is on, and top-p of few candidates: one ranking serves both, and both bounds of the mass. */
+static void keep_few(struct syi_row *r)
+{
+    uint32_t place[SYI_FEW], key[SYI_FEW];
+    float e[SYI_FEW];
+    syi_rank_few(&r->c, place);
+    for (int64_t i = 0; i < r->c.n; i++)
+        key[i] = r->c.key[place[i]];
+    const int64_t kept = r->k > 0 && r->k < r->c.n ? with_ties(r, key, r->k, r->c.n) : r->c.n;
+    r->kernels->exp_keys(e, key, (size_t)kept, r->max, r->inv_t);
+    if (r->mass.high == 0)
+        r->mass.low = r->mass.high = syi_weight_sum(e, kept);
+    int64_t n = prefix_of(e, kept, syi_mass_target(r->top_p, r->mass.high)), ties = 0;
+    if (r->mass.low < r->mass.high && n != prefix_of(e, kept, syi_mass_target(r->top_p, r->mass.low))) {
+        syi_row_weigh(r);
+        n = prefix_of(e, kept, syi_mass_target(r->top_p, r->mass.high));
+    }
+    n = with_ties(r, key, n, kept);
+    while (ties < n && key[n - 1 - ties] == key[n - 1])
+        ties++;
+    cut_at(r, key[n - 1], ties);
+    r->ranked = true;
+}
+
 static void keep_min_p(struct syi_row *r)
 {
     if (r->min_p >= 1.0f) {
@@ -152,7 +196,7 @@ static void keep_min_p(struct syi_row *r)
     cut_at(r, lowest, INT64_MAX);
 }
 
-void syi_row_filter(struct syi_row *r)
+static void keep_top_k_and_p(struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
     if (r->one && !r->empty)
@@ -167,6 +211,14 @@ void syi_row_filter(struct syi_row *r)
         syi_row_exp(r, &r->c, r->scratch->e);
         r->mass.low = r->mass.high = syi_weight_sum(r->scratch->e, r->c.n);
     }
-    if (r->min_p > 0.0f)
+}
+
+void syi_row_filter(struct syi_row *r)
+{
+    if (r->top_p < 1.0f && r->c.n <= SYI_FEW && !r->empty && !r->plan->probs_in)
+        keep_few(r);
+    else
+        keep_top_k_and_p(r);
+    if (r->min_p > 0.0f && !r->empty)
         keep_min_p(r);
 }

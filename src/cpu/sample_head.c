@@ -66,24 +66,44 @@ static uint64_t guess_below(const struct syi_row *r, uint16_t floor)
     return sum * EVERY;
 }
 
-/* A head that holds the nucleus, as long as it need not be large. The maxima of the blocks tell which floor is
-   low enough before a token is collected. */
+/* The row's maximum. That of an f32 row is known by its upper half until the blocks that have it are read. */
+static bool find_max(struct syi_row *r)
+{
+    if (r->scan.type == SYI_F32)
+        return collect_head(r, 1);
+    r->stats.max = syi_scan_key(r->scan.top, r->scan.type);
+    r->max = syi_key_value(r->stats.max);
+    return true;
+}
+
+static uint64_t weigh_candidates(const struct syi_row *r)
+{
+    syi_row_exp(r, &r->c, r->scratch->e);
+    return syi_weight_sum(r->scratch->e, r->c.n);
+}
+
+/* A head that holds the nucleus, as long as it need not be large. */
 static bool find_head(struct syi_row *r)
 {
     enum { FIRST = 64, LARGE = 1024 };
     const size_t n_blocks = syi_scan_blocks(r->plan->vocab);
     size_t k = n_blocks < FIRST ? n_blocks : FIRST;
-    if (!collect_head(r, 1)) /* for the maximum */
-        return false;
     uint16_t floor = syi_scan_floor(r->kernels, &r->scan, k);
-    uint64_t have = syi_scan_weigh_maxima(r->kernels, &r->scan, floor, r->max, r->inv_t);
-    if (have < syi_mass_target(r->top_p, have + guess_below(r, floor)) / 4)
+    if (!collect_from(r, floor))
         return false;
-    if (r->plan->list_prob.data != NULL)
-        syi_row_weigh(r);
-    else
-        syi_row_weigh_about(r);
-    while (have < syi_mass_target(r->top_p, r->mass.high)) {
+    uint64_t have = weigh_candidates(r);
+    if (r->mass.high == 0) {
+        if (have < syi_mass_target(r->top_p, have + guess_below(r, floor)) / 4)
+            return false;
+        if (r->plan->list_prob.data != NULL)
+            syi_row_weigh(r);
+        else
+            syi_row_weigh_about(r);
+    }
+    const uint64_t enough = syi_mass_target(r->top_p, r->mass.high);
+    if (have >= enough)
+        return true;
+    while (have < enough) { /* the maxima tell which floor is low enough before a token is collected */
         k *= 2;
         if (k > n_blocks || k > LARGE)
             return false;
@@ -91,6 +111,28 @@ static bool find_head(struct syi_row *r)
         have = syi_scan_weigh_maxima(r->kernels, &r->scan, floor, r->max, r->inv_t);
     }
     return collect_from(r, floor);
+}
+
+/* Top-p without top-k: block maxima and, where it is cheap and not likely to be in vain, the mass in one pass. */
+static bool guess_head(struct syi_row *r)
+{
+    const struct syi_weigher before = syi_row_weigher(r);
+    const bool weigh =
+        !r->scanned && !r->exp_table->flat && r->plan->list_prob.data == NULL && syi_weigh_by_table(&before);
+    double sum = 0;
+    if (weigh)
+        sum = syi_weigh_scan(&before);
+    else if (!r->scanned)
+        syi_scan_part(r->kernels, &r->scan, 0, syi_scan_blocks(r->plan->vocab));
+    r->scanned = true;
+    if (!syi_scan_top(&r->scan) || !find_max(r))
+        return false;
+    const struct syi_weigher weigher = syi_row_weigher(r);
+    if (weigh)
+        r->mass = syi_weigh_scanned(&weigher, sum);
+    const bool found = find_head(r);
+    r->exp_table->flat = !found;
+    return found;
 }
 
 /* Whether a draw can do without candidates: from any whole row, and from 16-bit rows cut by p or min-p. */
@@ -114,16 +156,20 @@ enum syi_head syi_row_head(struct syi_row *r)
     const bool draws = may_draw(r, k);
     if (!syi_may_scan(p) || (k == 0 && !guess && !draws))
         return SYI_HEAD_NONE;
-    r->scan = (struct syi_scan){syi_row(p->logits, r->b), p->type, p->vocab, r->scratch->block_max, 0};
+    r->scan = (struct syi_scan){.x = syi_row(p->logits, r->b),
+                                .type = p->type,
+                                .n = p->vocab,
+                                .max = r->scratch->block_max,
+                                .group = r->scratch->group_max};
+    if (guess && guess_head(r))
+        return SYI_HEAD_READ;
     if (!r->scanned)
         syi_scan_part(r->kernels, &r->scan, 0, syi_scan_blocks(p->vocab));
     if (!syi_scan_top(&r->scan))
         return SYI_HEAD_NONE;
     if (k > 0)
         return collect_head(r, k) ? SYI_HEAD_READ : SYI_HEAD_NONE;
-    if (guess && find_head(r))
-        return SYI_HEAD_READ;
-    if (!draws || !collect_head(r, 1))
+    if (!draws || !find_max(r))
         return SYI_HEAD_NONE;
     r->token = syi_row_draw(r);
     return SYI_HEAD_DRAWN;

@@ -12,9 +12,19 @@ static uint16_t order_plus_inf(enum syi_type type)
     return type == SYI_F16 ? 0xfc00u : 0xff80u;
 }
 
+enum {
+    GROUP = 16,   /* blocks */
+    AT_ONCE = 256 /* blocks looked at together */
+};
+
 size_t syi_scan_blocks(int64_t vocab)
 {
     return (size_t)(vocab + SYI_BLOCK - 1) / SYI_BLOCK;
+}
+
+size_t syi_scan_groups(int64_t vocab)
+{
+    return (syi_scan_blocks(vocab) + GROUP - 1) / GROUP;
 }
 
 void syi_scan_part(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first, size_t end)
@@ -33,12 +43,22 @@ void syi_scan_part(const struct syi_kernels *kernels, const struct syi_scan *s, 
     block_max(s->max + first, x, end - first);
 }
 
+static uint16_t max_of(const uint16_t *v, size_t n)
+{
+    uint16_t max = 0;
+    for (size_t i = 0; i < n; i++)
+        max = v[i] > max ? v[i] : max;
+    return max;
+}
+
 bool syi_scan_top(struct syi_scan *s)
 {
-    const size_t n = syi_scan_blocks(s->n);
-    uint16_t top = 0;
-    for (size_t i = 0; i < n; i++)
-        top = s->max[i] > top ? s->max[i] : top;
+    const size_t n_blocks = syi_scan_blocks(s->n), n_groups = syi_scan_groups(s->n), whole = n_blocks / GROUP;
+    for (size_t g = 0; g < whole; g++)
+        s->group[g] = max_of(s->max + g * GROUP, GROUP);
+    if (whole < n_groups)
+        s->group[whole] = max_of(s->max + whole * GROUP, n_blocks - whole * GROUP);
+    const uint16_t top = max_of(s->group, n_groups);
     s->top = top == 0x7fffu ? 0x8000u : top; /* -0 is +0 */
     return top > syi_order_minus_inf(s->type) && top < order_plus_inf(s->type);
 }
@@ -51,47 +71,75 @@ uint16_t syi_scan_order(const struct syi_scan *s, int64_t i)
     return (uint16_t)(upper ^ (upper & 0x8000u ? 0xffffu : 0x8000u));
 }
 
-/* The least key a logit of this order can have. The order of an f32 is the upper half of its key, and that of
-   a bf16, which is the upper half of an f32, leaves one value. */
-static uint32_t least_key(uint16_t order, enum syi_type type)
+/* The order of an f32 is the upper half of its key, and that of a bf16, which is the upper half of an f32, leaves
+   one value. */
+uint32_t syi_scan_key(uint16_t order, enum syi_type type)
 {
     if (type == SYI_F16)
         return syi_value_key(syi_f16_to_f32((uint16_t)(order ^ (order & 0x8000u ? 0x8000u : 0xffffu))));
     return (uint32_t)order << 16 | (type == SYI_BF16 && order < 0x8000u ? 0xffffu : 0);
 }
 
-uint16_t syi_scan_floor(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k)
+/* The largest order that at least k of n maxima reach: down from the top in growing steps, then by halves. */
+static uint16_t kth_of(const struct syi_kernels *kernels, const uint16_t *max, size_t n, uint16_t top,
+                       size_t k)
 {
-    const size_t n = syi_scan_blocks(s->n);
-    int32_t high = s->top, low = high, step = 32;
-    while (k > 1 && low > 0 && kernels->count_ge_u16(s->max, n, (uint16_t)low) < k) {
-        high = low - 1; /* down from the top in growing steps, then by halves */
+    int32_t high = top, low = high, step = 32;
+    while (low > 0 && kernels->count_ge_u16(max, n, (uint16_t)low) < k) {
+        high = low - 1;
         low = low > step ? low - step : 0;
         step *= 2;
     }
     while (low < high) {
         const int32_t middle = low + (high - low + 1) / 2;
-        if (kernels->count_ge_u16(s->max, n, (uint16_t)middle) >= k)
+        if (kernels->count_ge_u16(max, n, (uint16_t)middle) >= k)
             low = middle;
         else
             high = middle - 1;
     }
-    return low == 0x8000 ? 0x7fffu : (uint16_t)low; /* +0 equals -0, which lies one below */
+    return (uint16_t)low;
+}
+
+uint16_t syi_scan_floor(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k)
+{
+    const size_t n_groups = syi_scan_groups(s->n);
+    uint16_t floor = s->top;
+    if (k > 1 && 2 * k <= n_groups) /* enough groups: a slightly lower floor, found much sooner */
+        floor = kth_of(kernels, s->group, n_groups, s->top, k);
+    else if (k > 1)
+        floor = kth_of(kernels, s->max, syi_scan_blocks(s->n), s->top, k);
+    return floor == 0x8000u ? 0x7fffu : floor; /* +0 equals -0, which lies one below */
+}
+
+/* Blocks that reach a floor, from block *next on, at most `most`; returns how many. */
+static size_t list_blocks(const struct syi_scan *s, uint16_t floor, size_t *next, uint32_t *block,
+                          size_t most)
+{
+    const size_t n_blocks = syi_scan_blocks(s->n);
+    size_t n = 0, b = *next;
+    for (; b < n_blocks && n + GROUP <= most; b += GROUP) {
+        const size_t end = n_blocks - b < GROUP ? n_blocks : b + GROUP;
+        if (s->group[b / GROUP] < floor)
+            continue;
+        for (size_t i = b; i < end; i++) { /* no branch: it could not be guessed */
+            block[n] = (uint32_t)i;
+            n += s->max[i] >= floor;
+        }
+    }
+    *next = b;
+    return n;
 }
 
 uint64_t syi_scan_weigh_maxima(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
                                float m, float inv_t)
 {
-    enum { AT_ONCE = 256 };
-    const size_t n_blocks = syi_scan_blocks(s->n);
-    uint32_t key[AT_ONCE];
+    uint32_t block[AT_ONCE], key[AT_ONCE];
     float e[AT_ONCE];
     uint64_t sum = 0;
-    for (size_t b = 0; b < n_blocks;) {
-        size_t n = 0;
-        for (; n < AT_ONCE && b < n_blocks; b++)
-            if (s->max[b] >= floor)
-                key[n++] = least_key(s->max[b], s->type);
+    for (size_t next = 0; next < syi_scan_blocks(s->n);) {
+        const size_t n = list_blocks(s, floor, &next, block, AT_ONCE);
+        for (size_t i = 0; i < n; i++)
+            key[i] = syi_scan_key(s->max[block[i]], s->type);
         kernels->exp_keys(e, key, n, m, inv_t);
         for (size_t i = 0; i < n; i++)
             sum += syi_weight(e[i]);
@@ -99,12 +147,19 @@ uint64_t syi_scan_weigh_maxima(const struct syi_kernels *kernels, const struct s
     return sum;
 }
 
-static bool any_reaches(const uint16_t *max, size_t n, uint16_t floor)
+/* Key of a number. */
+static inline uint32_t key_at(const unsigned char *x, size_t i, enum syi_type type)
 {
-    uint16_t any = 0;
-    for (size_t i = 0; i < n; i++)
-        any |= max[i] >= floor;
-    return any != 0;
+    uint16_t half;
+    uint32_t bits;
+    if (type == SYI_F32) {
+        memcpy(&bits, x + i * 4, sizeof bits);
+    } else {
+        memcpy(&half, x + i * 2, sizeof half);
+        bits = type == SYI_BF16 ? (uint32_t)half << 16 : syi_f32_bits(syi_f16_to_f32(half));
+    }
+    const uint32_t sign = 0u - (bits >> 31);
+    return (bits ^ (sign | 0x80000000u)) + (bits == 0x80000000u); /* -0 is +0 */
 }
 
 /* Adds the tokens of a block that reach the floor. */
@@ -118,8 +173,7 @@ static void collect_block(const struct syi_kernels *kernels, const struct syi_sc
     const size_t found = s->type == SYI_F32 ? kernels->collect_32(pos, x, width, floor)
                                             : kernels->collect_16(pos, x, width, floor);
     for (size_t i = 0; i < found; i++) {
-        const float value = syi_load_float(x + (size_t)pos[i] * bytes, s->type);
-        c->key[c->n] = syi_value_key(value + 0.0f); /* -0 becomes +0 */
+        c->key[c->n] = key_at(x, (size_t)pos[i], s->type);
         c->idx[c->n++] = (int32_t)start + pos[i];
     }
 }
@@ -127,18 +181,18 @@ static void collect_block(const struct syi_kernels *kernels, const struct syi_sc
 bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
                       struct syi_candidates *c)
 {
-    enum { GROUP = 16 }; /* most blocks do not reach the floor: passed over together */
-    const size_t n_blocks = syi_scan_blocks(s->n);
+    const size_t bytes = SYI_BLOCK * syi_float_bytes(s->type);
+    uint32_t block[AT_ONCE];
     c->n = 0;
     if (floor <= syi_order_minus_inf(s->type))
         return false;
-    for (size_t b = 0; b < n_blocks; b += GROUP) {
-        const size_t end = n_blocks - b < GROUP ? n_blocks : b + GROUP;
-        if (end == b + GROUP && !any_reaches(s->max + b, GROUP, floor))
-            continue;
-        for (size_t i = b; i < end; i++)
-            if (s->max[i] >= floor)
-                collect_block(kernels, s, i, floor, c);
+    for (size_t next = 0; next < syi_scan_blocks(s->n);) {
+        const size_t n = list_blocks(s, floor, &next, block, AT_ONCE);
+        for (size_t i = 0; i < n; i++)
+            for (size_t line = 0; line < bytes; line += 64) /* what was read has left the first cache */
+                __builtin_prefetch(s->x + block[i] * bytes + line);
+        for (size_t i = 0; i < n; i++)
+            collect_block(kernels, s, block[i], floor, c);
     }
     return true;
 }

@@ -9,31 +9,28 @@ static const struct {
     int shift, bits;
 } digits[] = {{21, 11}, {10, 11}, {0, 10}};
 
-enum { FEW = 256 }; /* candidates for which comparing all pairs beats clearing histograms */
-
-/*
- * The places of few candidates in the order, by counting those before each. No step depends on a comparison, so
- * it takes vectors well and no branch is guessed wrong.
- */
-static void rank_few(const struct syi_candidates *c, uint32_t *place)
+/* By counting those with a larger key, and of equals those that came before. No step depends on a comparison,
+   so it takes vectors well and no branch is guessed wrong; up to SYI_FEW it beats clearing histograms. */
+void syi_rank_few(const struct syi_candidates *c, uint32_t *place)
 {
-    const int64_t n = c->n;
-    for (int64_t i = 0; i < n; i++) {
-        const uint32_t key = c->key[i];
-        uint32_t before = 0;
-        for (int64_t j = 0; j < i; j++)
-            before += c->key[j] >= key;
-        for (int64_t j = i + 1; j < n; j++)
-            before += c->key[j] > key;
-        place[before] = (uint32_t)i;
+    enum { WIDE = 16 };
+    uint32_t key[SYI_FEW], equals[SYI_FEW] = {0};
+    const size_t n = (size_t)c->n, wide = (n + WIDE - 1) / WIDE * WIDE;
+    memset(key + (wide > WIDE ? wide - WIDE : 0), 0, WIDE * sizeof *key); /* larger than none */
+    memcpy(key, c->key, n * sizeof *key);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t larger = 0;
+        for (size_t j = 0; j < wide; j++)
+            larger += key[j] > key[i];
+        place[larger + equals[larger]++] = (uint32_t)i;
     }
 }
 
 static bool select_few(const struct syi_candidates *c, const float *e, uint64_t target, struct syi_cut *cut)
 {
-    uint32_t place[FEW];
+    uint32_t place[SYI_FEW];
     uint64_t sum = 0, equal = 0; /* measures so far, and of the last ones that have the same key */
-    rank_few(c, place);
+    syi_rank_few(c, place);
     for (int64_t i = 0; i < c->n; i++) {
         const uint64_t measure = e != NULL ? syi_weight(e[place[i]]) : 1;
         const bool same = i > 0 && c->key[place[i]] == c->key[place[i - 1]];
@@ -51,7 +48,7 @@ bool syi_select(const struct syi_candidates *c, const float *e, uint64_t target,
                 struct syi_cut *cut)
 {
     uint64_t prefix = 0, rest = target;
-    if (c->n <= FEW)
+    if (c->n <= SYI_FEW)
         return select_few(c, e, target, cut);
     for (size_t d = 0; d < sizeof digits / sizeof *digits; d++) {
         const int shift = digits[d].shift, bits = digits[d].bits;
@@ -111,9 +108,9 @@ struct syi_candidates syi_rank_order(const struct syi_candidates *c, uint32_t *c
                                      int32_t *const idx[2], uint64_t *hist)
 {
     struct syi_candidates a = {key[0], idx[0], c->n}, b = {key[1], idx[1], c->n};
-    if (c->n <= FEW) {
-        uint32_t place[FEW];
-        rank_few(c, place);
+    if (c->n <= SYI_FEW) {
+        uint32_t place[SYI_FEW];
+        syi_rank_few(c, place);
         for (int64_t i = 0; i < c->n; i++) {
             a.key[i] = c->key[place[i]];
             a.idx[i] = c->idx != NULL ? c->idx[place[i]] : (int32_t)place[i];

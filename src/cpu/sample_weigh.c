@@ -17,10 +17,19 @@ enum {
 
 /* ---- Weights by bit pattern -------------------------------------------------------------------------- */
 
+static float size_of(float value)
+{
+    return value < 0.0f ? -value : value;
+}
+
+static float value_of_pattern(uint32_t pattern, enum syi_type type)
+{
+    return type == SYI_F16 ? syi_f16_to_f32((uint16_t)pattern) : syi_bf16_to_f32((uint16_t)pattern);
+}
+
 static float value_of_order(uint32_t order, enum syi_type type)
 {
-    const uint16_t bits = (uint16_t)(order ^ (order & 0x8000u ? 0x8000u : 0xffffu));
-    return type == SYI_F16 ? syi_f16_to_f32(bits) : syi_bf16_to_f32(bits);
+    return value_of_pattern(order ^ (order & 0x8000u ? 0x8000u : 0xffffu), type);
 }
 
 /* The lowest order that may weigh anything, by halves: the weight never grows downwards. */
@@ -86,35 +95,30 @@ static uint32_t patterns_below(const struct syi_weigher *w, float share)
     return w->scan->type == SYI_F16 ? syi_f32_to_f16(value) : syi_f32_to_bf16(value);
 }
 
-/* The weight of every pattern that can occur in the row; those with the `near` patterns next to zero on
-   either side get `entry` instead, and nothing when m is so large that they weigh nothing. */
-static void fill_table(const struct syi_weigher *w, uint32_t near, uint64_t entry)
+/*
+ * The weight of every pattern that can occur in the row. The many next to zero weigh all the same, because
+ * subtracting m cannot tell them apart: |z| < m * 2^-25 is less than half of the spacing below m.
+ */
+static void fill_table(const struct syi_weigher *w)
 {
     const struct syi_scan *s = w->scan;
-    const uint32_t low = first_weight(s, w->m, w->inv_t);
-    const uint32_t positive = low > NEGATIVE ? low - NEGATIVE : near;
+    const uint32_t low = first_weight(s, w->m, w->inv_t), near = patterns_below(w, 0x1p-26f);
     clear_below(w, low);
     if (s->top >= NEGATIVE) {
-        if (low <= NEGATIVE)
-            set_weights(w, 0, near, entry);
-        weigh_patterns(w, positive, s->top - NEGATIVE + 1u);
+        const uint32_t first = low > NEGATIVE ? low - NEGATIVE : 0, rest = near > first ? near : first;
+        if (first < near) {
+            weigh_patterns(w, first, first + 1);
+            set_weights(w, first + 1, near, w->table.weight[first]);
+        }
+        weigh_patterns(w, rest, s->top - NEGATIVE + 1u);
     }
     if (low < NEGATIVE) {
         const uint32_t end = PATTERNS - low, top = s->top < NEGATIVE ? PATTERNS - 1u - s->top : NEGATIVE;
         const uint32_t first = NEGATIVE + near < end ? NEGATIVE + near : end;
-        set_weights(w, NEGATIVE, first, entry);
+        if (near > 0)
+            set_weights(w, NEGATIVE, first, w->table.weight[0]);
         weigh_patterns(w, first > top ? first : top, end);
     }
-}
-
-/* The whole weight of a 16-bit row. Subtracting m cannot tell patterns next to zero apart: |z| < m * 2^-25 is
-   less than half of the spacing below m. */
-static void fill_exactly(const struct syi_weigher *w)
-{
-    uint16_t zero = 0;
-    float e;
-    exp_patterns(w, &e, &zero, 1);
-    fill_table(w, patterns_below(w, 0x1p-26f), syi_weight(e));
 }
 
 /* Sum of the table's entries for n <= STRIP elements. */
@@ -155,19 +159,19 @@ static size_t strip_length(const struct syi_scan *s, size_t strip)
     return rest < STRIP ? rest : STRIP;
 }
 
-/* Weighing is slower than memory, so the next row can be on its way meanwhile. */
-static void fetch_next(const struct syi_weigher *w, size_t strip)
+/* Weighing is slower than memory, so the next row can be on its way meanwhile: n elements from `first`. */
+static void fetch_next(const struct syi_weigher *w, size_t first, size_t n)
 {
-    const size_t bytes = syi_float_bytes(w->scan->type), first = strip * STRIP * bytes;
-    for (size_t at = 0; w->next != NULL && at < strip_length(w->scan, strip) * bytes; at += 64)
-        __builtin_prefetch(w->next + first + at, 0, 2);
+    const size_t bytes = syi_float_bytes(w->scan->type);
+    for (size_t at = first * bytes; w->next != NULL && at < (first + n) * bytes; at += 64)
+        __builtin_prefetch(w->next + at, 0, 2);
 }
 
 static uint64_t weigh_strip(const struct syi_weigher *w, size_t strip)
 {
     const struct syi_scan *s = w->scan;
     const unsigned char *x = s->x + strip * STRIP * syi_float_bytes(s->type);
-    fetch_next(w, strip);
+    fetch_next(w, strip * STRIP, strip_length(s, strip));
     if (s->type == SYI_F32)
         return w->kernels->weigh_f32(x, strip_length(s, strip), w->m, w->inv_t);
     return look_up(w->table.weight, x, strip_length(s, strip));
@@ -186,30 +190,122 @@ static uint64_t weigh_strips(const struct syi_weigher *w)
 uint64_t syi_weigh(const struct syi_weigher *w)
 {
     if (w->scan->type != SYI_F32)
-        fill_exactly(w);
+        fill_table(w);
     return weigh_strips(w);
 }
 
 /* ---- Weight with a known error ----------------------------------------------------------------------- */
 
-/* By a table that leaves out the patterns next to zero: they are many and rare, and lie so close together that
-   it is enough to count them and weigh them at both ends. */
-static struct syi_mass weigh_by_table(const struct syi_weigher *w)
+/* From a sum of e and its relative error. A weight is rounded by at most 1/2. */
+static struct syi_mass mass_about(const struct syi_weigher *w, double sum, double error)
 {
-    const uint32_t near = patterns_below(w, 0x1p-12f);
-    const uint16_t ends[2] = {(uint16_t)near, (uint16_t)(NEGATIVE + near)};
-    struct syi_mass mass = {0, 0};
-    float e[2] = {0, 0};
-    if (near > 0)
-        exp_patterns(w, e, ends, 2);
-    const uint64_t heaviest = syi_weight(e[0]), lightest = syi_weight(e[1]);
-    fill_table(w, near, MARK);
-    for (size_t i = 0; i < syi_weigh_strips(w->scan->n); i++) {
-        const uint64_t sum = weigh_strip(w, i), weight = sum & (MARK - 1);
-        mass.low += weight + (sum >> MARK_SHIFT) * lightest;
-        mass.high += weight + (sum >> MARK_SHIFT) * heaviest;
+    const double weight = sum * 0x1p40, off = weight * error + (double)w->scan->n;
+    return (struct syi_mass){weight > off ? (uint64_t)(weight - off) : 0, (uint64_t)(weight + off) + 1};
+}
+
+/* Sum of an exponential table's entries for n elements, in f32 for at most sixteen at a time. */
+static double sum_entries(const float *e, const unsigned char *x, size_t n)
+{
+    enum { AT_ONCE = 128 };
+    double total = 0;
+    size_t i = 0;
+    for (; i + AT_ONCE <= n; i += AT_ONCE) {
+        float sum[8] = {0};
+        for (size_t j = i; j < i + AT_ONCE; j += 8) {
+            uint64_t four[2]; /* one load for four patterns */
+            memcpy(four, x + j * 2, sizeof four);
+            sum[0] += e[four[0] & 0xffffu];
+            sum[1] += e[four[0] >> 16 & 0xffffu];
+            sum[2] += e[four[0] >> 32 & 0xffffu];
+            sum[3] += e[four[0] >> 48];
+            sum[4] += e[four[1] & 0xffffu];
+            sum[5] += e[four[1] >> 16 & 0xffffu];
+            sum[6] += e[four[1] >> 32 & 0xffffu];
+            sum[7] += e[four[1] >> 48];
+        }
+        total += (double)(((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7])));
     }
-    return mass;
+    for (; i < n; i++) {
+        uint16_t pattern;
+        memcpy(&pattern, x + i * 2, sizeof pattern);
+        total += (double)e[pattern];
+    }
+    return total;
+}
+
+/* Fills the table for a temperature. Infinities, NaNs and what would overflow or underflow count as 0. */
+static void fill_exp_table(const struct syi_weigher *w)
+{
+    struct syi_exp_table *t = w->exp_table;
+    const struct syi_weigher from_zero = {.kernels = w->kernels, .scan = w->scan, .m = 0, .inv_t = w->inv_t};
+    uint16_t pattern[SYI_WEIGH_AT_ONCE];
+    for (uint32_t first = 0; first < PATTERNS; first += SYI_WEIGH_AT_ONCE) {
+        const uint32_t last = first + SYI_WEIGH_AT_ONCE - 1;
+        const float least = size_of(value_of_pattern(first, w->scan->type) * w->inv_t);
+        const float most = size_of(value_of_pattern(last, w->scan->type) * w->inv_t);
+        const bool in_range = least < 86.0f, near_zero = most < 0x1p-26f;
+        for (uint32_t i = first; i <= last; i++) {
+            pattern[i - first] = (uint16_t)i;
+            t->e[i] = near_zero ? 1.0f : 0.0f;
+        }
+        if (in_range && !near_zero)
+            exp_patterns(&from_zero, t->e + first, pattern, SYI_WEIGH_AT_ONCE);
+    }
+    t->inv_t = w->inv_t;
+}
+
+/* The sum of the table's entries for the row; with `scan` the block maxima are made on the way. */
+static double sum_by_table(const struct syi_weigher *w, bool scan)
+{
+    enum { STEP = 16 * SYI_BLOCK }; /* a few KiB, for the first cache */
+    const struct syi_scan *s = w->scan;
+    double sum = 0;
+    if (w->exp_table->inv_t != w->inv_t)
+        fill_exp_table(w);
+    for (size_t i = 0; i < (size_t)s->n; i += STEP) {
+        const size_t n = (size_t)s->n - i < STEP ? (size_t)s->n - i : STEP;
+        if (scan)
+            syi_scan_part(w->kernels, s, i / SYI_BLOCK, i / SYI_BLOCK + syi_scan_blocks((int64_t)n));
+        else
+            fetch_next(w, i, n);
+        sum += sum_entries(w->exp_table->e, s->x + i * sizeof(uint16_t), n);
+    }
+    return sum;
+}
+
+/* A maximum for which neither exp(m/T) overflows nor anything that weighs underflows. */
+static bool suits_table(const struct syi_weigher *w)
+{
+    return size_of(w->m * w->inv_t) < 50.0f;
+}
+
+/*
+ * exp(z/T) / exp(m/T) stand for exp((z-m)/T). In units of 2^-24, each exponential is off by 2; its argument by its
+ * own size, twice where a difference is scaled, and |z-m|/T < 29 where there is weight; sums of sixteen by 15.
+ * Together less than 128 + 2 |m|/T.
+ */
+static struct syi_mass mass_by_table(const struct syi_weigher *w, double sum)
+{
+    const uint16_t top = w->scan->top;
+    const double largest = (double)w->exp_table->e[top ^ (top & 0x8000u ? 0x8000u : 0xffffu)];
+    return mass_about(w, sum / largest, (128 + 2 * (double)size_of(w->m * w->inv_t)) * 0x1p-24);
+}
+
+bool syi_weigh_by_table(const struct syi_weigher *w)
+{
+    /* A table is worth its making for several times as many logits; that of f16 has more patterns. */
+    const enum syi_type type = w->scan->type;
+    return type != SYI_F32 && w->scan->n * w->n_rows >= (type == SYI_BF16 ? 16384 : 131072);
+}
+
+double syi_weigh_scan(const struct syi_weigher *w)
+{
+    return sum_by_table(w, true);
+}
+
+struct syi_mass syi_weigh_scanned(const struct syi_weigher *w, double sum)
+{
+    return suits_table(w) ? mass_by_table(w, sum) : syi_weigh_about(w);
 }
 
 static struct syi_mass weigh_by_sum(const struct syi_weigher *w)
@@ -221,18 +317,16 @@ static struct syi_mass weigh_by_sum(const struct syi_weigher *w)
     const size_t bytes = syi_float_bytes(s->type);
     double sum = 0;
     for (size_t i = 0; i < syi_weigh_strips(s->n); i++) {
-        fetch_next(w, i);
-        sum += 0x1p40 * sum_exp(s->x + i * STRIP * bytes, strip_length(s, i), w->m, w->inv_t);
+        fetch_next(w, i * STRIP, strip_length(s, i));
+        sum += sum_exp(s->x + i * STRIP * bytes, strip_length(s, i), w->m, w->inv_t);
     }
-    const double error = sum * SYI_SUM_EXP_ERROR + (double)s->n; /* a weight is rounded by at most 1/2 */
-    return (struct syi_mass){sum > error ? (uint64_t)(sum - error) : 0, (uint64_t)(sum + error) + 1};
+    return mass_about(w, sum, SYI_SUM_EXP_ERROR);
 }
 
 struct syi_mass syi_weigh_about(const struct syi_weigher *w)
 {
-    /* A table must be shorter than the row by far to be worth its making; that of f16 has most patterns. */
-    const int64_t worth = w->scan->type == SYI_BF16 ? 16384 : 131072;
-    return w->scan->type != SYI_F32 && w->scan->n >= worth ? weigh_by_table(w) : weigh_by_sum(w);
+    return syi_weigh_by_table(w) && suits_table(w) ? mass_by_table(w, sum_by_table(w, false))
+                                                   : weigh_by_sum(w);
 }
 
 /* ---- Draws ------------------------------------------------------------------------------------------- */
@@ -314,29 +408,32 @@ static void count_patterns(const struct syi_scan *s, uint32_t *count)
     }
 }
 
-/* Whether none of 32 patterns occurs. */
-static bool none_of_32(const uint32_t *count)
+/* Whether any of n patterns occurs. */
+static bool any_occurs(const uint32_t *count, int32_t n)
 {
     uint32_t any = 0;
-    for (size_t i = 0; i < 32; i++)
+    for (int32_t i = 0; i < n; i++)
         any |= count[i] | count[PATTERNS + i];
-    return any == 0;
+    return any != 0;
 }
 
-/* Adds the patterns from..to that occur to the list, and their halves together. */
-static size_t list_occurring(const struct syi_weigher *w, size_t n, int32_t from, int32_t to)
+/* Adds those of `length` patterns that occur to the list, upwards from `first` or downwards to it, and their
+   two counts together. */
+static size_t list_occurring(const struct syi_weigher *w, size_t n, int32_t first, int32_t length, bool down)
 {
-    const int32_t step = from <= to ? 1 : -1;
+    enum { GROUP = 32 }; /* most patterns do not occur: passed over together */
     uint32_t *count = w->table.count;
-    for (int32_t p = from; p != to + step; p += step) {
-        const int32_t next = p + 31 * step;
-        if ((step > 0 ? next <= to : next >= to) && none_of_32(count + (step > 0 ? p : next))) {
-            p = next;
+    for (int32_t done = 0; done < length; done += GROUP) {
+        const int32_t size = length - done < GROUP ? length - done : GROUP;
+        const int32_t low = down ? first + length - done - size : first + done;
+        if (size == GROUP && !any_occurs(count + low, GROUP))
             continue;
+        for (int32_t i = 0; i < size; i++) {
+            const int32_t p = down ? low + size - 1 - i : low + i;
+            count[p] += count[PATTERNS + p];
+            w->table.pattern[n] = (uint16_t)p; /* no branch: it could not be guessed */
+            n += count[p] != 0;
         }
-        count[p] += count[PATTERNS + p];
-        if (count[p] != 0)
-            w->table.pattern[n++] = (uint16_t)p;
     }
     return n;
 }
@@ -352,11 +449,14 @@ static size_t list_patterns(const struct syi_weigher *w, uint32_t low)
         count[PATTERNS] += count[PATTERNS + NEGATIVE];
         count[NEGATIVE] = count[PATTERNS + NEGATIVE] = 0;
     }
-    if (top >= NEGATIVE)
-        n = list_occurring(w, n, (int32_t)(top - NEGATIVE), low > NEGATIVE ? (int32_t)(low - NEGATIVE) : 0);
-    if (low < NEGATIVE)
-        n = list_occurring(w, n, (int32_t)(PATTERNS - 1u - (top < NEGATIVE ? top : NEGATIVE - 1u)),
-                           (int32_t)(PATTERNS - 1u - low));
+    if (top >= NEGATIVE) {
+        const int32_t first = low > NEGATIVE ? (int32_t)low - NEGATIVE : 0;
+        n = list_occurring(w, n, first, (int32_t)top - NEGATIVE + 1 - first, true);
+    }
+    if (low < NEGATIVE) {
+        const int32_t first = PATTERNS - 1 - (int32_t)(top < NEGATIVE ? top : NEGATIVE - 1u);
+        n = list_occurring(w, n, first, PATTERNS - (int32_t)low - first, false);
+    }
     return n;
 }
 

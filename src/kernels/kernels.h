@@ -30,8 +30,9 @@ enum {
     SYI_DOT_BLOCK = 8192 /* elements whose partial sums are folded into one */
 };
 
-/* Sixteen f32 are added before a sum goes on in f64: fifteen roundings of 2^-24 each. */
-#define SYI_SUM_EXP_ERROR 0x1p-20
+/* What sum_exp may be off by, of itself: an exponential to 6e-6, and at most sixteen f32 added before the sum
+   goes on in f64. */
+#define SYI_SUM_EXP_ERROR 0x1p-17
 
 struct syi_kernels {
     const char *name; /* shown by `switchyard info`, accepted by --isa */
@@ -76,15 +77,16 @@ struct syi_kernels {
     void (*keys_f16)(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats);
     void (*keys_bf16)(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats);
 
-    /* e[i] = exp((value of key[i] - m) * inv_t) by the library's own polynomial; every key <= the key of
-       m. */
+    /* e[i] = exp((value of key[i] - m) * inv_t) by the library's own polynomial. The argument is at most 86;
+       where it is positive the result has no more than the polynomial's precision. */
     void (*exp_keys)(float *e, const uint32_t *key, size_t n, float m, float inv_t);
 
     /* Sum of the fixed-point weights of a row of f32 logits. A NaN weighs nothing; no logit is above m. */
     uint64_t (*weigh_f32)(const void *x, size_t n, float m, float inv_t);
 
-    /* Sum of e as in exp_keys over a row of logits, within SYI_SUM_EXP_ERROR of itself: the one slot whose
-       last bits may differ between tables, for callers to whom they make no difference. */
+    /* Sum of e as in exp_keys over a row of logits, within SYI_SUM_EXP_ERROR of itself and 2^-100 per
+       element: the one slot whose last bits may differ between tables, for callers to whom they make no
+       difference. */
     double (*sum_exp_f32)(const void *x, size_t n, float m, float inv_t);
     double (*sum_exp_f16)(const void *x, size_t n, float m, float inv_t);
     double (*sum_exp_bf16)(const void *x, size_t n, float m, float inv_t);

@@ -18,7 +18,7 @@ struct call {
     float logits[MAX_LOGITS];
     uint16_t narrow[MAX_LOGITS];
     int64_t k;
-    float top_p, min_p, temperature;
+    float top_p, min_p, temperature[ROWS];
     uint64_t seed, offset;
     sy_noise noise;
     sy_ties ties;
@@ -80,7 +80,10 @@ static void make_call(struct call *c, uint64_t *rng)
     c->k = rng_below(rng, 3) == 0 ? 1 + rng_below(rng, 400) : 0;
     c->top_p = top_p[rng_below(rng, COUNT_OF(top_p))];
     c->min_p = min_p[rng_below(rng, COUNT_OF(min_p))];
-    c->temperature = temperature[rng_below(rng, COUNT_OF(temperature))];
+    const bool alike = rng_below(rng, 2) == 0; /* rows may share what was made for a temperature, or not */
+    for (int b = 0; b < ROWS; b++)
+        c->temperature[b] =
+            alike && b > 0 ? c->temperature[0] : temperature[rng_below(rng, COUNT_OF(temperature))];
     c->seed = rng_u64(rng);
     c->offset = rng_u64(rng);
     c->ties = (sy_ties)rng_below(rng, 2);
@@ -96,7 +99,7 @@ static void run(sy_ctx *ctx, struct call *c, struct result *r, bool long_way, bo
         sy_tensor(c->type.bits == 32 ? (void *)c->logits : (void *)c->narrow, c->type, 2, shape);
     DLTensor q = sy_tensor(c->q, SY_F32, 2, shape), k = sy_tensor(&c->k, SY_I64, 1, one);
     DLTensor top_p = sy_tensor(&c->top_p, SY_F32, 1, one), min_p = sy_tensor(&c->min_p, SY_F32, 1, one);
-    DLTensor temperature = sy_tensor(&c->temperature, SY_F32, 1, one);
+    DLTensor temperature = sy_tensor(c->temperature, SY_F32, 1, rows);
     DLTensor seed = sy_tensor(&c->seed, SY_U64, 1, one), offset = sy_tensor(&c->offset, SY_U64, 1, one);
     DLTensor token = sy_tensor(r->token, SY_I64, 1, rows), kept = sy_tensor(r->kept, SY_I32, 1, rows);
     DLTensor list = sy_tensor(r->list, SY_I64, 2, shape), row_flags = sy_tensor(flags, SY_U32, 1, rows);
@@ -168,7 +171,7 @@ static void cuts_on_the_edge_are_exact(void **state)
     uint64_t rng = 77;
     sy_ctx *slow = test_ctx(1, "scalar"), *fast = test_ctx(1, NULL);
     for (int round = 0; round < 12; round++) {
-        c = (struct call){.type = type, .rows = 1, .temperature = 1.0f, .noise = SY_NOISE_CDF, .seed = 5};
+        c = (struct call){.type = type, .rows = 1, .temperature = {1.0f}, .noise = SY_NOISE_CDF, .seed = 5};
         c.vocab = round % 2 ? 5000 : 150000;
         for (int64_t i = 0; i < c.vocab; i++) {
             const float x = draw_logit(&rng, round % 3 ? PEAKED : TINY);
@@ -233,8 +236,7 @@ static void zeros_of_both_signs_are_equal(void **state)
     (void)state;
     static struct call c;
     static struct result r;
-    c = (struct call){
-        .type = {4, 16, 1}, .rows = ROWS, .vocab = 1000, .k = 2, .top_p = 1.0f, .temperature = 1.0f};
+    c = (struct call){.type = {4, 16, 1}, .rows = ROWS, .vocab = 1000, .k = 2, .top_p = 1.0f};
     c.noise = SY_NOISE_NONE;
     for (int64_t i = 0; i < ROWS * c.vocab; i++)
         c.narrow[i] = i % c.vocab == 500 ? 0x8000 : i % c.vocab == 700 ? 0x0000 : 0xbf80;

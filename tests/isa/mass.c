@@ -1,0 +1,97 @@
+/*
+ * The mass of a row within bounds: what the quick ways of sample claim about it must be true, on every kernel
+ * table, for every type, temperature and size of the maximum, and tight enough to be of use.
+ */
+#include "cpu/backend.h"
+#include "cpu/sample.h"
+#include "support.h"
+
+#include <math.h>
+
+enum { VOCAB = 40000 };
+
+struct scratch {
+    float wide[VOCAB];
+    uint16_t narrow[VOCAB];
+    uint16_t block_max[VOCAB / SYI_BLOCK + 1], group_max[VOCAB / SYI_BLOCK + 1];
+    uint64_t strip[VOCAB], weight[SYI_PATTERNS];
+    uint32_t count[2 * SYI_PATTERNS];
+    uint16_t pattern[SYI_PATTERNS];
+    float e[SYI_PATTERNS], exp[SYI_PATTERNS];
+};
+
+/* A row whose largest logit is m, with a tail that weighs as much as the peaks. Values as the type has them. */
+static float make_row(struct scratch *s, uint64_t *rng, enum syi_type type, float m, float temperature)
+{
+    float max = -INFINITY;
+    for (int64_t i = 0; i < VOCAB; i++) {
+        const double t = i % 400 == 0 ? -2.0 * rng_unit(rng) : -6.0 - 20.0 * rng_unit(rng);
+        double z = i == 7 ? (double)m : (double)m + t * (double)temperature;
+        z = rng_below(rng, 50) == 0 && m > 0 ? 1e-4 * rng_unit(rng) : z;
+        s->narrow[i] = type == SYI_F16 ? f16_round(z) : bf16_round(z);
+        s->wide[i] = type == SYI_F32   ? (float)z
+                     : type == SYI_F16 ? (float)f16_value(s->narrow[i])
+                                       : (float)bf16_value(s->narrow[i]);
+        max = s->wide[i] > max ? s->wide[i] : max;
+    }
+    return max;
+}
+
+static void bounds_hold(void **state)
+{
+    static struct scratch s;
+    static const float temperature[] = {1.0f, 0.7f, 1.3f, 0.11f, 6.0f};
+    static const float most[] = {20.0f, 0.01f, -45.0f, 49.0f, 120.0f, 900.0f, 3.0f};
+    const struct syi_kernels *kernels = syi_kernels_at(*(int *)*state);
+    uint64_t rng = 5;
+    for (size_t round = 0; round < 3 * COUNT_OF(most) * COUNT_OF(temperature); round++) {
+        const enum syi_type type = round % 3 == 0 ? SYI_F32 : round % 3 == 1 ? SYI_F16 : SYI_BF16;
+        const float t = temperature[round / 3 % COUNT_OF(temperature)];
+        const float m = make_row(&s, &rng, type, most[round / 3 / COUNT_OF(temperature)], t);
+        struct syi_exp_table exp_table = {.e = s.exp};
+        struct syi_scan scan = {.x = type == SYI_F32 ? (const void *)s.wide : (const void *)s.narrow,
+                                .type = type,
+                                .n = VOCAB - (int64_t)(round % 70),
+                                .max = s.block_max,
+                                .group = s.group_max};
+        const struct syi_weigher w = {.kernels = kernels,
+                                      .scan = &scan,
+                                      .m = m,
+                                      .inv_t = 1.0f / t,
+                                      .n_rows = 8,
+                                      .table = {s.strip, s.weight, s.count, s.pattern, s.e},
+                                      .exp_table = &exp_table};
+        double sum = 0;
+        if (syi_weigh_by_table(&w))
+            sum = syi_weigh_scan(&w);
+        else
+            syi_scan_part(kernels, &scan, 0, syi_scan_blocks(scan.n));
+        assert_true(syi_scan_top(&scan));
+        const struct syi_mass about = syi_weigh_about(&w);
+        const struct syi_mass scanned = syi_weigh_by_table(&w) ? syi_weigh_scanned(&w, sum) : about;
+        const uint64_t exact = syi_weigh(&w);
+        assert_true(about.low <= exact && exact <= about.high);
+        assert_true(scanned.low <= exact && exact <= scanned.high);
+        assert_true((double)(about.high - about.low) < 4e-5 * (double)exact);
+        assert_true((double)(scanned.high - scanned.low) < 4e-5 * (double)exact);
+        uint64_t want = 0; /* what exact means, one logit after the other */
+        for (int64_t i = 0; i < scan.n; i++)
+            want += syi_kernels_scalar.weigh_f32(&s.wide[i], 1, m, w.inv_t);
+        assert_true(exact == want);
+    }
+}
+
+int main(void)
+{
+    enum { MAX_TABLES = 8 };
+    static struct CMUnitTest tests[MAX_TABLES];
+    static char names[MAX_TABLES][64];
+    static int table_number[MAX_TABLES];
+    size_t n = 0;
+    for (; n < MAX_TABLES && syi_kernels_at((int)n) != NULL; n++) {
+        table_number[n] = (int)n;
+        snprintf(names[n], sizeof names[n], "%s: bounds_hold", syi_kernels_at((int)n)->name);
+        tests[n] = (struct CMUnitTest){names[n], bounds_hold, NULL, NULL, &table_number[n]};
+    }
+    return _cmocka_run_group_tests("mass", tests, n, NULL, NULL);
+}

@@ -141,211 +141,6 @@ static void scale_bf16_neon(void *dst, const void *src, float w, size_t n)
     syi_kernels_scalar.scale_bf16((char *)dst + done, (const char *)src + done, w, n - done / 2);
 }
 
-/* ---- Sums of rows and dot products ------------------------------------------------------------------- */
-
-enum { STRIP = 32 }; /* columns whose sums stay in registers while the rows go by */
-
-struct sums {
-    float32x4_t a, b, c, d, e, f, g, h;
-};
-
-static float32x4_t plus(float32x4_t sum, float32x4_t x, float w)
-{
-    return vaddq_f32(sum, vmulq_n_f32(x, w));
-}
-
-static float32x4_t words_at(const uint8_t *x, size_t i)
-{
-    return vreinterpretq_f32_u8(vld1q_u8(x + i * 4));
-}
-
-static void add_f32(struct sums *s, const uint8_t *x, float w)
-{
-    s->a = plus(s->a, words_at(x, 0), w);
-    s->b = plus(s->b, words_at(x, 4), w);
-    s->c = plus(s->c, words_at(x, 8), w);
-    s->d = plus(s->d, words_at(x, 12), w);
-    s->e = plus(s->e, words_at(x, 16), w);
-    s->f = plus(s->f, words_at(x, 20), w);
-    s->g = plus(s->g, words_at(x, 24), w);
-    s->h = plus(s->h, words_at(x, 28), w);
-}
-
-static inline __attribute__((always_inline)) void add_16(struct sums *s, const uint8_t *x, float w,
-                                                         float32x4_t (*widen)(uint16x4_t))
-{
-    const uint16x8_t p = vreinterpretq_u16_u8(vld1q_u8(x)), q = vreinterpretq_u16_u8(vld1q_u8(x + 16));
-    const uint16x8_t r = vreinterpretq_u16_u8(vld1q_u8(x + 32)), t = vreinterpretq_u16_u8(vld1q_u8(x + 48));
-    s->a = plus(s->a, widen(vget_low_u16(p)), w);
-    s->b = plus(s->b, widen(vget_high_u16(p)), w);
-    s->c = plus(s->c, widen(vget_low_u16(q)), w);
-    s->d = plus(s->d, widen(vget_high_u16(q)), w);
-    s->e = plus(s->e, widen(vget_low_u16(r)), w);
-    s->f = plus(s->f, widen(vget_high_u16(r)), w);
-    s->g = plus(s->g, widen(vget_low_u16(t)), w);
-    s->h = plus(s->h, widen(vget_high_u16(t)), w);
-}
-
-static void add_f16(struct sums *s, const uint8_t *x, float w)
-{
-    add_16(s, x, w, widen_f16);
-}
-
-static void add_bf16(struct sums *s, const uint8_t *x, float w)
-{
-    add_16(s, x, w, widen_bf16);
-}
-
-static void put_f32(uint8_t *y, const struct sums *s)
-{
-    const float32x4_t v[8] = {s->a, s->b, s->c, s->d, s->e, s->f, s->g, s->h};
-    const float32x4_t nan = vreinterpretq_f32_u32(vdupq_n_u32(0x7fc00000u));
-    for (size_t i = 0; i < 8; i++)
-        vst1q_u8(y + i * 16, vreinterpretq_u8_f32(vbslq_f32(vceqq_f32(v[i], v[i]), v[i], nan)));
-}
-
-static void put_f16(uint8_t *y, const struct sums *s)
-{
-    vst1q_u8(y, vreinterpretq_u8_u16(narrow_f16(s->a, s->b)));
-    vst1q_u8(y + 16, vreinterpretq_u8_u16(narrow_f16(s->c, s->d)));
-    vst1q_u8(y + 32, vreinterpretq_u8_u16(narrow_f16(s->e, s->f)));
-    vst1q_u8(y + 48, vreinterpretq_u8_u16(narrow_f16(s->g, s->h)));
-}
-
-static void put_bf16(uint8_t *y, const struct sums *s)
-{
-    vst1q_u8(y, vreinterpretq_u8_u16(narrow_bf16(s->a, s->b)));
-    vst1q_u8(y + 16, vreinterpretq_u8_u16(narrow_bf16(s->c, s->d)));
-    vst1q_u8(y + 32, vreinterpretq_u8_u16(narrow_bf16(s->e, s->f)));
-    vst1q_u8(y + 48, vreinterpretq_u8_u16(narrow_bf16(s->g, s->h)));
-}
-
-/* A last strip that is not whole is copied behind zeros row by row, so that nothing past it is read. */
-static inline __attribute__((always_inline)) void sum_rows(uint8_t *y, const void *const *rows,
-                                                           const float *w, size_t n_rows, size_t n,
-                                                           const size_t elem_bytes,
-                                                           void (*add)(struct sums *, const uint8_t *, float),
-                                                           void (*put)(uint8_t *, const struct sums *))
-{
-    const float32x4_t zero = vdupq_n_f32(0.0f);
-    const struct sums none = {zero, zero, zero, zero, zero, zero, zero, zero};
-    size_t at = 0;
-    for (; at + STRIP <= n; at += STRIP) {
-        struct sums s = none;
-        for (size_t j = 0; j < n_rows; j++)
-            add(&s, (const uint8_t *)rows[j] + at * elem_bytes, w != NULL ? w[j] : 1.0f);
-        put(y + at * elem_bytes, &s);
-    }
-    if (at < n) {
-        uint8_t part[STRIP * 4] = {0};
-        struct sums s = none;
-        for (size_t j = 0; j < n_rows; j++) {
-            memcpy(part, (const uint8_t *)rows[j] + at * elem_bytes, (n - at) * elem_bytes);
-            add(&s, part, w != NULL ? w[j] : 1.0f);
-        }
-        put(part, &s);
-        memcpy(y + at * elem_bytes, part, (n - at) * elem_bytes);
-    }
-}
-
-static void sum_rows_f32_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
-{
-    sum_rows(dst, rows, w, n_rows, n, 4, add_f32, put_f32);
-}
-
-static void sum_rows_f16_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
-{
-    sum_rows(dst, rows, w, n_rows, n, 2, add_f16, put_f16);
-}
-
-static void sum_rows_bf16_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
-{
-    sum_rows(dst, rows, w, n_rows, n, 2, add_bf16, put_bf16);
-}
-
-struct lanes {
-    float32x4_t a, b, c, d;
-};
-
-static struct lanes sixteen_f32(const uint8_t *x)
-{
-    return (struct lanes){words_at(x, 0), words_at(x, 4), words_at(x, 8), words_at(x, 12)};
-}
-
-static struct lanes sixteen_f16(const uint8_t *x)
-{
-    const uint16x8_t p = vreinterpretq_u16_u8(vld1q_u8(x)), q = vreinterpretq_u16_u8(vld1q_u8(x + 16));
-    return (struct lanes){widen_f16(vget_low_u16(p)), widen_f16(vget_high_u16(p)), widen_f16(vget_low_u16(q)),
-                          widen_f16(vget_high_u16(q))};
-}
-
-static struct lanes sixteen_bf16(const uint8_t *x)
-{
-    const uint16x8_t p = vreinterpretq_u16_u8(vld1q_u8(x)), q = vreinterpretq_u16_u8(vld1q_u8(x + 16));
-    return (struct lanes){widen_bf16(vget_low_u16(p)), widen_bf16(vget_high_u16(p)),
-                          widen_bf16(vget_low_u16(q)), widen_bf16(vget_high_u16(q))};
-}
-
-static struct lanes plus_products(struct lanes sum, struct lanes x, struct lanes y)
-{
-    return (struct lanes){vaddq_f32(sum.a, vmulq_f32(x.a, y.a)), vaddq_f32(sum.b, vmulq_f32(x.b, y.b)),
-                          vaddq_f32(sum.c, vmulq_f32(x.c, y.c)), vaddq_f32(sum.d, vmulq_f32(x.d, y.d))};
-}
-
-/* One block: whole sixteens, then the rest behind zeros. */
-static inline __attribute__((always_inline)) float dot_block(const uint8_t *x, const uint8_t *y, size_t n,
-                                                             const size_t elem_bytes,
-                                                             struct lanes (*load)(const uint8_t *))
-{
-    const float32x4_t zero = vdupq_n_f32(0.0f);
-    struct lanes sum = {zero, zero, zero, zero};
-    size_t i = 0;
-    for (; i + SYI_DOT_LANES <= n; i += SYI_DOT_LANES)
-        sum = plus_products(sum, load(x + i * elem_bytes), load(y + i * elem_bytes));
-    if (i < n) {
-        uint8_t p[SYI_DOT_LANES * 4] = {0}, q[SYI_DOT_LANES * 4] = {0};
-        memcpy(p, x + i * elem_bytes, (n - i) * elem_bytes);
-        memcpy(q, y + i * elem_bytes, (n - i) * elem_bytes);
-        sum = plus_products(sum, load(p), load(q));
-    }
-    float lane[SYI_DOT_LANES];
-    vst1q_f32(lane, sum.a);
-    vst1q_f32(lane + 4, sum.b);
-    vst1q_f32(lane + 8, sum.c);
-    vst1q_f32(lane + 12, sum.d);
-    return syi_fold_lanes(lane);
-}
-
-static float dot_block_f32(const void *a, const void *b, size_t n)
-{
-    return dot_block(a, b, n, 4, sixteen_f32);
-}
-
-static float dot_f32_neon(const void *a, const void *b, size_t n)
-{
-    return syi_dot_blocks(a, b, n, 4, dot_block_f32);
-}
-
-static float dot_block_f16(const void *a, const void *b, size_t n)
-{
-    return dot_block(a, b, n, 2, sixteen_f16);
-}
-
-static float dot_f16_neon(const void *a, const void *b, size_t n)
-{
-    return syi_dot_blocks(a, b, n, 2, dot_block_f16);
-}
-
-static float dot_block_bf16(const void *a, const void *b, size_t n)
-{
-    return dot_block(a, b, n, 2, sixteen_bf16);
-}
-
-static float dot_bf16_neon(const void *a, const void *b, size_t n)
-{
-    return syi_dot_blocks(a, b, n, 2, dot_block_bf16);
-}
-
 /* ---- Positions --------------------------------------------------------------------------------------- */
 
 /* Four bits per byte of a 0x00/0xff vector: the nearest thing to a movemask. */
@@ -728,9 +523,8 @@ static size_t collect_32_neon(int32_t *pos, const void *x, size_t n, uint16_t fl
 /* Slots both tables share. */
 #define SLOTS \
     .copy_fan = copy_fan_neon, .copy_rows = copy_rows_neon, .scale_f32 = scale_f32_neon, \
-    .sum_rows_f32 = sum_rows_f32_neon, .sum_rows_f16 = sum_rows_f16_neon, \
-    .sum_rows_bf16 = sum_rows_bf16_neon, .dot_f32 = dot_f32_neon, .dot_f16 = dot_f16_neon, \
-    .dot_bf16 = dot_bf16_neon, .nonzero_u8 = nonzero_u8_neon, .keys_f32 = keys_f32_neon, \
+    .sum_rows_f32 = syi_sum_rows_f32_neon, .dot_f32 = syi_dot_f32_neon, .dot_f16 = syi_dot_f16_neon, \
+    .dot_bf16 = syi_dot_bf16_neon, .nonzero_u8 = nonzero_u8_neon, .keys_f32 = keys_f32_neon, \
     .keys_f16 = keys_f16_neon, .keys_bf16 = keys_bf16_neon, .exp_keys = exp_keys_neon, \
     .weigh_f32 = weigh_f32_neon, .sum_exp_f32 = sum_exp_f32_neon, .sum_exp_f16 = sum_exp_f16_neon, \
     .sum_exp_bf16 = sum_exp_bf16_neon, .block_max_16 = block_max_16_neon, .block_max_32 = block_max_32_neon, \
@@ -741,6 +535,8 @@ const struct syi_kernels syi_kernels_neon = {
     .needs = SYI_CPU_NEON,
     .scale_f16 = scale_f16_neon,
     .scale_bf16 = scale_bf16_neon,
+    .sum_rows_f16 = syi_sum_rows_f16_neon,
+    .sum_rows_bf16 = syi_sum_rows_bf16_neon,
     SLOTS,
 };
 
@@ -749,5 +545,7 @@ const struct syi_kernels syi_kernels_neon_bf16 = {
     .needs = SYI_CPU_NEON | SYI_CPU_BF16,
     .scale_f16 = syi_scale_f16_neon_bf16,
     .scale_bf16 = syi_scale_bf16_neon_bf16,
+    .sum_rows_f16 = syi_sum_rows_f16_neon_bf16,
+    .sum_rows_bf16 = syi_sum_rows_bf16_neon_bf16,
     SLOTS,
 };

@@ -1,6 +1,6 @@
 /*
- * What the NEON files share. The functions of neon_bf16.c are built with flags of their own and stand in the table of
- * neon.c.
+ * What the NEON files share. Both tables are in neon.c; neon_rows.c has their sums of rows and dot products, and
+ * neon_bf16.c the functions that are built with flags of their own.
  */
 #ifndef SYI_NEON_H
 #define SYI_NEON_H
@@ -54,6 +54,71 @@ static inline __attribute__((always_inline)) size_t scale(uint8_t *y, const uint
     return at;
 }
 
+/*
+ * Sums of rows: 32 columns stay in registers while the rows go by. add_8 adds eight columns of row j, put_8 rounds
+ * and stores them; how a pair of registers holds them is theirs to agree on.
+ */
+struct sums {
+    float32x4_t a, b, c, d, e, f, g, h;
+};
+typedef void add_8_fn(float32x4_t *p, float32x4_t *q, const uint8_t *x, const float *w, size_t j);
+typedef void put_8_fn(uint8_t *y, float32x4_t p, float32x4_t q);
+
+static inline __attribute__((always_inline)) void add_32(struct sums *s, const uint8_t *x, const float *w,
+                                                         size_t j, const size_t step, add_8_fn *add_8)
+{
+    add_8(&s->a, &s->b, x, w, j);
+    add_8(&s->c, &s->d, x + step, w, j);
+    add_8(&s->e, &s->f, x + 2 * step, w, j);
+    add_8(&s->g, &s->h, x + 3 * step, w, j);
+}
+
+static inline __attribute__((always_inline)) void put_32(uint8_t *y, const struct sums *s, const size_t step,
+                                                         put_8_fn *put_8)
+{
+    put_8(y, s->a, s->b);
+    put_8(y + step, s->c, s->d);
+    put_8(y + 2 * step, s->e, s->f);
+    put_8(y + 3 * step, s->g, s->h);
+}
+
+/* The last columns are copied behind zeros row by row, so that nothing past them is read. */
+static inline __attribute__((always_inline)) void sum_rows(uint8_t *y, const void *const *rows,
+                                                           const float *w, size_t n_rows, size_t n,
+                                                           const size_t elem_bytes, add_8_fn *add_8,
+                                                           put_8_fn *put_8)
+{
+    const float32x4_t zero = vdupq_n_f32(0.0f);
+    const struct sums none = {zero, zero, zero, zero, zero, zero, zero, zero};
+    const size_t bytes = n * elem_bytes, step = 8 * elem_bytes;
+    size_t at = 0;
+    for (; at + 4 * step <= bytes; at += 4 * step) {
+        struct sums s = none;
+        for (size_t j = 0; j < n_rows; j++)
+            add_32(&s, (const uint8_t *)rows[j] + at, w, j, step, add_8);
+        put_32(y + at, &s, step, put_8);
+    }
+    if (at < bytes) {
+        uint8_t part[32 * 4] = {0};
+        struct sums s = none;
+        for (size_t j = 0; j < n_rows; j++) {
+            memcpy(part, (const uint8_t *)rows[j] + at, bytes - at);
+            add_32(&s, part, w, j, step, add_8);
+        }
+        put_32(part, &s, step, put_8);
+        memcpy(y + at, part, bytes - at);
+    }
+}
+
+void syi_sum_rows_f32_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
+void syi_sum_rows_f16_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
+void syi_sum_rows_bf16_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
+float syi_dot_f32_neon(const void *a, const void *b, size_t n);
+float syi_dot_f16_neon(const void *a, const void *b, size_t n);
+float syi_dot_bf16_neon(const void *a, const void *b, size_t n);
+
+void syi_sum_rows_f16_neon_bf16(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
+void syi_sum_rows_bf16_neon_bf16(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
 void syi_scale_f16_neon_bf16(void *dst, const void *src, float w, size_t n);
 void syi_scale_bf16_neon_bf16(void *dst, const void *src, float w, size_t n);
 

@@ -1,5 +1,5 @@
 /*
- * Scaling for Arm processors with BF16, and with half-precision arithmetic and its widening products (FP16, FHM),
+ * Scaling and sums of rows for Arm processors with BF16, and with half-precision arithmetic and its widening products (FP16, FHM),
  * which is nearly all since Armv8.6. Under the control of syi_fp_enter BFCVTN rounds every f32 to the same bits as the
  * integer code of dtype.c, NaNs and subnormals included; all 2^32 were compared.
  */
@@ -43,4 +43,79 @@ void syi_scale_bf16_neon_bf16(void *dst, const void *src, float w, size_t n)
 {
     const size_t done = scale(dst, src, w, n * 2, times_bf16);
     syi_kernels_scalar.scale_bf16((char *)dst + done, (const char *)src + done, w, n - done / 2);
+}
+
+/* ---- Sums of rows ------------------------------------------------------------------------------------ */
+
+/*
+ * Where every product is exact, rounding it changes nothing, and a fused widening multiply-add gives the bits of
+ * the two steps. Without weights the products are the elements themselves.
+ */
+
+/* f16 times f16 has 22 bits and no extreme exponents: always exact. */
+static bool are_f16(const float *w, size_t n)
+{
+    bool all = true;
+    for (size_t j = 0; w != NULL && j < n; j++)
+        all = all && (float)(float16_t)w[j] == w[j];
+    return all;
+}
+
+/* bf16 times bf16 has 16 bits. A weight of at most 1 cannot overflow, and a multiple of 2^-16 leaves no bit below
+   the least f32, 2^-149, even of the least bf16, 2^-133. */
+static bool are_moderate_bf16(const float *w, size_t n)
+{
+    bool all = true;
+    for (size_t j = 0; w != NULL && j < n; j++) {
+        const bool moderate = w[j] >= -1.0f && w[j] <= 1.0f && (syi_f32_bits(w[j]) & 0xffffu) == 0;
+        const float steps = moderate ? w[j] * 0x1p16f : 0.5f;
+        all = all && (float)(int32_t)steps == steps;
+    }
+    return all;
+}
+
+static void add_8_f16(float32x4_t *low, float32x4_t *high, const uint8_t *x, const float *w, size_t j)
+{
+    const float16x8_t v = vreinterpretq_f16_u8(vld1q_u8(x));
+    const float16x8_t weight = vdupq_n_f16((float16_t)(w != NULL ? w[j] : 1.0f));
+    *low = vfmlalq_low_f16(*low, v, weight);
+    *high = vfmlalq_high_f16(*high, v, weight);
+}
+
+static void put_8_f16(uint8_t *y, float32x4_t low, float32x4_t high)
+{
+    vst1q_u8(y, vreinterpretq_u8_f16(vcvt_high_f16_f32(vcvt_f16_f32(low), high)));
+}
+
+static void add_8_bf16(float32x4_t *even, float32x4_t *odd, const uint8_t *x, const float *w, size_t j)
+{
+    const bfloat16x8_t v = vreinterpretq_bf16_u8(vld1q_u8(x));
+    uint32_t bits = w != NULL ? syi_f32_bits(w[j]) : 0x3f800000u;
+    __asm__("" : "+r"(bits)); /* from a constant it sees, gcc 12 makes the vector as if it were f16 */
+    const bfloat16x8_t weight = vreinterpretq_bf16_u16(vdupq_n_u16((uint16_t)(bits >> 16)));
+    *even = vbfmlalbq_f32(*even, v, weight);
+    *odd = vbfmlaltq_f32(*odd, v, weight);
+}
+
+static void put_8_bf16(uint8_t *y, float32x4_t even, float32x4_t odd)
+{
+    const uint16x8_t p = vreinterpretq_u16_bf16(vcvtq_low_bf16_f32(even));
+    const uint16x8_t q = vreinterpretq_u16_bf16(vcvtq_low_bf16_f32(odd));
+    vst1q_u8(y, vreinterpretq_u8_u16(vzip1q_u16(p, q)));
+}
+
+void syi_sum_rows_f16_neon_bf16(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
+{
+    if (are_f16(w, n_rows))
+        sum_rows(dst, rows, w, n_rows, n, 2, add_8_f16, put_8_f16);
+    else
+        syi_sum_rows_f16_neon(dst, rows, w, n_rows, n);
+}
+
+void syi_sum_rows_bf16_neon_bf16(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
+{
+    if (are_moderate_bf16(w, n_rows))
+        sum_rows(dst, rows, w, n_rows, n, 2, add_8_bf16, put_8_bf16);
+    else
+        syi_sum_rows_bf16_neon(dst, rows, w, n_rows, n);
 }

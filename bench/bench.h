@@ -80,6 +80,14 @@ uint16_t bench_f16_from_float(float value);
 /* k distinct experts per token, some more popular than others; map is [tokens, experts] and zeroed. */
 void bench_route(uint8_t *map, int64_t tokens, int64_t experts, int64_t k, uint64_t seed);
 
+/* The row of every slot moe_permute would give such a map: slot j of a token is its j-th expert. */
+void bench_slots(int32_t *index, const uint8_t *map, int64_t tokens, int64_t experts, int64_t k);
+
+/* bf16 by hand: ordinary numbers, the value of one, and rounding to nearest even of an ordinary number. */
+void bench_fill_bf16(uint16_t *data, size_t n, uint64_t seed);
+float bench_bf16_value(uint16_t bits);
+uint16_t bench_bf16_round(float value);
+
 /* How many sets of buffers of this size make the caches forget the first before it comes round again. */
 int64_t bench_sets(size_t bytes_of_one);
 
@@ -147,7 +155,8 @@ struct bench_op {
     void (*run)(struct bench *bench, int index, const char *shape);
 };
 
-extern const struct bench_op bench_moe_route, bench_moe_permute, bench_moe_dispatch, bench_moe_combine,
-    bench_moe_locations, bench_moe_capacity, bench_sample, bench_sample_noise, bench_kv_gather;
+extern const struct bench_op bench_moe_route, bench_moe_permute, bench_moe_unpermute, bench_moe_dispatch,
+    bench_moe_combine, bench_moe_locations, bench_moe_capacity, bench_sample, bench_sample_noise,
+    bench_kv_gather;
 
 #endif

@@ -117,3 +117,37 @@ uint16_t bench_f16_from_float(float value)
         return (uint16_t)(sign | (uint16_t)nearbyint(fabs((double)value) * 0x1p24));
     return (uint16_t)(sign | (uint16_t)((bits + 0xfffu + (bits >> 13 & 1u) - 0x38000000u) >> 13));
 }
+
+void bench_slots(int32_t *index, const uint8_t *map, int64_t tokens, int64_t experts, int64_t k)
+{
+    int32_t row = 0;
+    for (int64_t e = 0; e < experts; e++)
+        for (int64_t t = 0; t < tokens; t++) {
+            const uint8_t *const routed = map + t * experts;
+            int64_t slot = 0;
+            for (int64_t lower = 0; routed[e] != 0 && lower < e; lower++)
+                slot += routed[lower] != 0;
+            if (routed[e] != 0)
+                index[t * k + slot] = row++;
+        }
+}
+
+void bench_fill_bf16(uint16_t *data, size_t n, uint64_t seed)
+{
+    for (size_t i = 0; i < n; i++) /* either sign, 2^-1 up to 2 */
+        data[i] = (uint16_t)((bench_random(&seed) & 0x80ffu) | 0x3f00u);
+}
+
+float bench_bf16_value(uint16_t bits)
+{
+    float value;
+    memcpy(&value, &(uint32_t){(uint32_t)bits << 16}, sizeof value);
+    return value;
+}
+
+uint16_t bench_bf16_round(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}

@@ -20,6 +20,7 @@ enum { OP_MAX_OUTPUTS = 8, OP_MAX_FIELDS = 24 };
 union op_args {
     sy_moe_route_args moe_route;
     sy_moe_permute_args moe_permute;
+    sy_moe_unpermute_args moe_unpermute;
     sy_moe_dispatch_args moe_dispatch;
     sy_moe_combine_args moe_combine;
     sy_moe_locations_args moe_locations;
@@ -119,8 +120,8 @@ struct op {
     sy_status (*call)(sy_ctx *ctx, const struct op_call *call);
 };
 
-extern const struct op op_moe_route, op_moe_permute, op_moe_dispatch, op_moe_combine, op_moe_locations,
-    op_moe_capacity, op_sample, op_sample_noise, op_kv_gather;
+extern const struct op op_moe_route, op_moe_permute, op_moe_unpermute, op_moe_dispatch, op_moe_combine,
+    op_moe_locations, op_moe_capacity, op_sample, op_sample_noise, op_kv_gather;
 
 /* All of them, ending with NULL. */
 extern const struct op *const all_ops[];

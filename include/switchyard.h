@@ -197,7 +197,9 @@ typedef enum sy_fault_code {
     SY_FAULT_TABLE_SHORT,  /* an index needs a block_table column that does not exist */
     SY_FAULT_BLOCK_RANGE,  /* a block number outside the cache */
     SY_FAULT_ROW_RANGE,    /* a row inside the last, partial block that does not exist */
-    SY_FAULT_ROW_OVERFULL  /* a token is routed to more experts than it has slots */
+    SY_FAULT_ROW_OVERFULL, /* a token is routed to more experts than it has slots */
+    SY_FAULT_SLOT_RANGE,   /* an element of sorted_indices names no row or token */
+    SY_FAULT_SLOT_COUNT    /* a token is routed to another number of experts than it has live slots */
 } sy_fault_code;
 
 typedef struct sy_fault {
@@ -378,6 +380,58 @@ static inline sy_status sy_moe_permute(sy_ctx *ctx, const sy_moe_permute_args *a
 static inline sy_status sy_moe_permute_query(sy_ctx *ctx, const sy_moe_permute_args *args, sy_query *query)
 {
     return sy_moe_permute_query_n(ctx, args, sizeof *args, query, sizeof *query);
+}
+
+/* ---- moe_unpermute ----------------------------------------------------------------------------------- */
+
+/*
+ * Brings permuted rows back to their tokens: the inverse of moe_permute, with its sorted_indices. Per token
+ * the rows are added up, weighted by probs when given. M rows of H elements, T tokens, E experts; T comes
+ * from probs or routing_map, else from num_tokens.
+ *
+ * Packed mode (drop_and_pad false): K = M / T slots per token.
+ *     tokens[t] = sum over slots j of the token with i = sorted_indices[t*K + j] >= 0, ascending, of
+ *                 w * permuted_tokens[i]
+ * w is 1 without probs, else probs[t,e] with e the token's n-th routed expert for its n-th such slot; so probs
+ * need routing_map here.
+ *
+ * Capacity mode (drop_and_pad true): tokens[t] = sum over rows i with sorted_indices[i] = t, ascending, of
+ * w * permuted_tokens[i]; w is 1 without probs, else probs[t, i / C] with C = M / E rows per expert. With
+ * zero_pad an index may be -1, and its row belongs to no token.
+ *
+ * Sums are f32 and begin with +0: every product is rounded, every addition is rounded, and the result once
+ * more to the row type, to nearest even; a NaN result is the canonical quiet NaN. A weight of 0 contributes
+ * nothing, whatever its row holds. A token without rows is +0.
+ *
+ * Returns SY_OK; NULL (also packed probs without routing_map, and M > 0 rows of which nothing tells T); DTYPE;
+ * SHAPE (also M no multiple of T, or of E in capacity mode with probs); VALUE (num_tokens negative, or another
+ * number than the tensors tell; T, E, H or M beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (an
+ * index outside [-1, M), in capacity mode [0, T) or [-1, T): position = where, value = index, limit = M or T;
+ * or packed with probs a token with another number of experts than of live slots: position = token, value =
+ * experts, limit = live slots); NOMEM.
+ */
+typedef struct sy_moe_unpermute_args {
+    const DLTensor *permuted_tokens; /* in  [M,H]  f32, f16, bf16 */
+    const DLTensor *sorted_indices;  /* in  [M]    int32, as moe_permute made them */
+    const DLTensor *routing_map;     /* in  [T,E]  bool, int8, uint8; optional, needed by packed probs */
+    const DLTensor *probs;           /* in  [T,E]  f32, f16, bf16; optional: all weights are 1 */
+    int64_t num_tokens;              /* T, when neither probs nor routing_map tells it; else 0 or the same */
+    bool drop_and_pad;               /* false: packed mode; true: capacity mode */
+    bool zero_pad;                   /* capacity mode: -1 marks a padding row; no effect in packed mode */
+    const DLTensor *tokens;          /* out [T,H]  type of permuted_tokens */
+} sy_moe_unpermute_args;
+
+SY_API sy_status sy_moe_unpermute_n(sy_ctx *ctx, const sy_moe_unpermute_args *args, size_t args_bytes);
+SY_API sy_status sy_moe_unpermute_query_n(sy_ctx *ctx, const sy_moe_unpermute_args *args, size_t args_bytes,
+                                          sy_query *query, size_t query_bytes);
+static inline sy_status sy_moe_unpermute(sy_ctx *ctx, const sy_moe_unpermute_args *args)
+{
+    return sy_moe_unpermute_n(ctx, args, sizeof *args);
+}
+static inline sy_status sy_moe_unpermute_query(sy_ctx *ctx, const sy_moe_unpermute_args *args,
+                                               sy_query *query)
+{
+    return sy_moe_unpermute_query_n(ctx, args, sizeof *args, query, sizeof *query);
 }
 
 /* ---- moe_dispatch ------------------------------------------------------------------------------------ */

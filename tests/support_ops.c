@@ -24,6 +24,16 @@ static sy_status query_permute(sy_ctx *ctx, struct test_call *c, sy_query *q)
     return sy_moe_permute_query(ctx, &c->args.permute, q);
 }
 
+static sy_status run_unpermute(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_unpermute(ctx, &c->args.unpermute);
+}
+
+static sy_status query_unpermute(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_unpermute_query(ctx, &c->args.unpermute, q);
+}
+
 static sy_status run_dispatch(sy_ctx *ctx, struct test_call *c)
 {
     return sy_moe_dispatch(ctx, &c->args.dispatch);
@@ -127,6 +137,36 @@ static void make_permute(struct test_call *c, bool large, int capacity)
         for (int64_t e = 0; e < experts; e++)
             map->mem[t * experts + e] = e == t * 7 % experts || (t % 3 && e == t * t % experts);
     a->num_out_tokens = 2 * tokens;
+    a->drop_and_pad = capacity;
+}
+
+/* Two experts per token and rows in a shuffled order; in capacity mode any token for any row. */
+static void fill_slots(struct tensor *map, struct tensor *indices, bool capacity)
+{
+    const int64_t tokens = map->shape[0], experts = map->shape[1], rows = indices->shape[0];
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t e = 0; e < experts; e++)
+            map->mem[t * experts + e] = e == t % experts || e == (t + 1 + t % (experts - 1)) % experts;
+    for (int64_t i = 0; i < rows; i++) {
+        const int32_t index = (int32_t)(i * 17 % rows % (capacity ? tokens : rows));
+        memcpy(indices->mem + 4 * i, &index, 4);
+    }
+}
+
+static void make_unpermute(struct test_call *c, bool large, int capacity)
+{
+    const int64_t tokens = large ? 1500 : 13, experts = large ? 24 : 5, hidden = large ? 450 : 11;
+    const int64_t rows = capacity ? 2 * tokens / experts * experts : 2 * tokens;
+    sy_moe_unpermute_args *a = &c->args.unpermute;
+    *c = (struct test_call){
+        .op = "moe_unpermute", .first_output = 4, .run = run_unpermute, .query = query_unpermute};
+    test_call_add(c, "permuted_tokens", &a->permuted_tokens, SY_BF16, 2, (int64_t[]){rows, hidden});
+    struct tensor *indices = test_call_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, &rows);
+    struct tensor *map =
+        test_call_add(c, "routing_map", &a->routing_map, SY_BOOL, 2, (int64_t[]){tokens, experts});
+    test_call_add(c, "probs", &a->probs, SY_F16, 2, (int64_t[]){tokens, experts});
+    test_call_add(c, "tokens", &a->tokens, SY_BF16, 2, (int64_t[]){tokens, hidden});
+    fill_slots(map, indices, capacity);
     a->drop_and_pad = capacity;
 }
 
@@ -265,6 +305,8 @@ static const struct {
     {"sample", make_sample, 0},
     {"sample_noise", make_noise, 0},
     {"moe_route", make_route, 0},
+    {"packed moe_unpermute", make_unpermute, 0},
+    {"capacity moe_unpermute", make_unpermute, 1},
 };
 
 const char *test_call_name(int index)
@@ -283,8 +325,9 @@ void test_call_make(struct test_call *call, int index, bool large)
         if (strcmp(name, "gates") == 0)
             for (size_t at = 0; at < x->bytes; at += 4)
                 memcpy(x->mem + at, &(float){(float)(2 * rng_unit(&rng) - 1)}, 4);
-        else if (strcmp(name, "tokens") == 0 || strcmp(name, "probs") == 0 || strcmp(name, "cache") == 0 ||
-                 strcmp(name, "input") == 0 || strcmp(name, "expert_out") == 0)
+        else if (strcmp(name, "tokens") == 0 || strcmp(name, "permuted_tokens") == 0 ||
+                 strcmp(name, "probs") == 0 || strcmp(name, "cache") == 0 || strcmp(name, "input") == 0 ||
+                 strcmp(name, "expert_out") == 0)
             rng_fill(&rng, x->mem, x->bytes);
     }
     test_call_reset(call);

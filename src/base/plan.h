@@ -12,6 +12,7 @@
 enum syi_op_id {
     SYI_MOE_ROUTE,
     SYI_MOE_PERMUTE,
+    SYI_MOE_UNPERMUTE,
     SYI_MOE_DISPATCH,
     SYI_MOE_COMBINE,
     SYI_MOE_LOCATIONS,
@@ -69,6 +70,20 @@ struct syi_moe_permute_plan {
     unsigned char *sorted_indices; /* [M] int32 */
     unsigned char *counts;         /* [E] int64 or NULL */
     unsigned char *offsets;        /* [E+1] int64 or NULL */
+};
+
+/* moe_unpermute: permuted rows on one side, token rows on the other. */
+struct syi_moe_rows_plan {
+    int64_t n_tokens, n_experts;
+    int64_t n_slots; /* K per token (packed) or C per expert (capacity, when experts count) */
+    int64_t n_rows;  /* M */
+    int64_t hidden;
+    bool capacity, zero_pad;
+    enum syi_type type, prob_type;
+    struct syi_rows permuted, tokens; /* [M,H], [T,H] */
+    struct syi_rows map;              /* [T,E]; absent unless slots must be matched with experts */
+    struct syi_rows probs;            /* [T,E]; absent: all weights are 1 */
+    unsigned char *sorted_indices;    /* [M] int32 */
 };
 
 struct syi_moe_dispatch_plan {
@@ -165,6 +180,7 @@ struct syi_sample_noise_plan {
 union syi_plan {
     struct syi_moe_route_plan moe_route;
     struct syi_moe_permute_plan moe_permute;
+    struct syi_moe_rows_plan moe_rows;
     struct syi_moe_dispatch_plan moe_dispatch;
     struct syi_moe_combine_plan moe_combine;
     struct syi_moe_locations_plan moe_locations;

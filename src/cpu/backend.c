@@ -9,6 +9,7 @@ const struct syi_backend syi_cpu_backend = {
         {
             [SYI_MOE_ROUTE] = {syi_cpu_moe_route_workspace, syi_cpu_moe_route},
             [SYI_MOE_PERMUTE] = {syi_cpu_moe_permute_workspace, syi_cpu_moe_permute},
+            [SYI_MOE_UNPERMUTE] = {syi_cpu_moe_unpermute_workspace, syi_cpu_moe_unpermute},
             [SYI_MOE_DISPATCH] = {syi_cpu_moe_dispatch_workspace, syi_cpu_moe_dispatch},
             [SYI_MOE_COMBINE] = {syi_cpu_moe_combine_workspace, syi_cpu_moe_combine},
             [SYI_MOE_LOCATIONS] = {syi_cpu_moe_locations_workspace, syi_cpu_moe_locations},

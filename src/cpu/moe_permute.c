@@ -4,10 +4,7 @@
  * without atomics. Chunking cannot change an output because rows are ordered by (expert, token) and chunks
  * are token ranges.
  */
-#include "cpu/backend.h"
-#include "kernels/kernels.h"
-
-enum { BLOCK = 256 }; /* experts looked at per kernel call, so positions fit on the stack */
+#include "cpu/moe_rows.h"
 
 struct chunk_fault {
     int64_t token; /* first token with too many experts, or -1 */
@@ -46,12 +43,10 @@ size_t syi_cpu_moe_permute_workspace(const sy_ctx *ctx, const union syi_plan *pl
     return syi_size_add(syi_align(places), syi_align(n_chunks * sizeof(struct chunk_fault)));
 }
 
-/* Experts of a token in [e0, e0 + BLOCK), counted from e0; returns how many. */
-static size_t routed_in(const struct job *job, int64_t t, int64_t e0, int32_t pos[BLOCK])
+/* Experts of a token from e0 on; see syi_routed. */
+static size_t routed_in(const struct job *job, int64_t t, int64_t e0, int32_t pos[SYI_EXPERTS])
 {
-    const int64_t left = job->plan->n_experts - e0;
-    return job->kernels->nonzero_u8(pos, syi_row(job->plan->map, t) + e0,
-                                    (size_t)(left < BLOCK ? left : BLOCK));
+    return syi_routed(job->kernels, syi_row(job->plan->map, t), job->plan->n_experts, e0, pos);
 }
 
 /* Sweep 1: counts of one chunk. */
@@ -62,13 +57,13 @@ static void count_chunk(void *data, int chunk)
     int32_t *count = job->place + (size_t)chunk * (size_t)p->n_experts;
     struct chunk_fault *fault = &job->fault[chunk];
     const int64_t end = syi_part(p->n_tokens, job->n_chunks, chunk + 1);
-    int32_t pos[BLOCK];
+    int32_t pos[SYI_EXPERTS];
 
     memset(count, 0, (size_t)p->n_experts * sizeof *count);
     fault->token = -1;
     for (int64_t t = syi_part(p->n_tokens, job->n_chunks, chunk); t < end; t++) {
         int64_t routed = 0;
-        for (int64_t e0 = 0; e0 < p->n_experts; e0 += BLOCK) {
+        for (int64_t e0 = 0; e0 < p->n_experts; e0 += SYI_EXPERTS) {
             const size_t n = routed_in(job, t, e0, pos);
             for (size_t i = 0; i < n; i++)
                 count[e0 + pos[i]]++;
@@ -128,12 +123,12 @@ static void place_packed(void *data, int chunk)
     const struct syi_moe_permute_plan *p = job->plan;
     int32_t *next = job->place + (size_t)chunk * (size_t)p->n_experts;
     const int64_t end = syi_part(p->n_tokens, job->n_chunks, chunk + 1);
-    int32_t pos[BLOCK];
+    int32_t pos[SYI_EXPERTS];
 
     for (int64_t t = syi_part(p->n_tokens, job->n_chunks, chunk); t < end; t++) {
         struct places places = {.n = 0};
         int64_t slot = t * p->n_slots;
-        for (int64_t e0 = 0; e0 < p->n_experts; e0 += BLOCK) {
+        for (int64_t e0 = 0; e0 < p->n_experts; e0 += SYI_EXPERTS) {
             const size_t n = routed_in(job, t, e0, pos);
             for (size_t i = 0; i < n; i++) {
                 const int64_t e = e0 + pos[i];
@@ -171,10 +166,10 @@ static void place_routed(void *data, int chunk)
     const struct syi_moe_permute_plan *p = job->plan;
     int32_t *next = job->place + (size_t)chunk * (size_t)p->n_experts;
     const int64_t end = syi_part(p->n_tokens, job->n_chunks, chunk + 1);
-    int32_t pos[BLOCK];
+    int32_t pos[SYI_EXPERTS];
 
     for (int64_t t = syi_part(p->n_tokens, job->n_chunks, chunk); t < end; t++)
-        for (int64_t e0 = 0; e0 < p->n_experts; e0 += BLOCK) {
+        for (int64_t e0 = 0; e0 < p->n_experts; e0 += SYI_EXPERTS) {
             const size_t n = routed_in(job, t, e0, pos);
             for (size_t i = 0; i < n; i++) {
                 const int64_t e = e0 + pos[i];

@@ -38,6 +38,7 @@ struct syi_rule {
 union syi_args {
     sy_moe_route_args moe_route;
     sy_moe_permute_args moe_permute;
+    sy_moe_unpermute_args moe_unpermute;
     sy_moe_dispatch_args moe_dispatch;
     sy_moe_combine_args moe_combine;
     sy_moe_locations_args moe_locations;
@@ -113,6 +114,20 @@ sy_status syi_check_step(struct syi_call *call, const char *name, const char *wh
 
 /* Stride, device, alias of all tensors. */
 sy_status syi_check_layout(struct syi_call *call);
+
+/* ---- The permute family (moe_rows.c) ------------------------------------------------------------------ */
+
+/* Row, token and expert numbers are int32: `argument` means `value` many of `what`. */
+sy_status syi_check_count(struct syi_call *call, const char *argument, const char *what, int64_t value);
+
+/* Rows of sorted_indices are dealt out evenly over `n` tokens or experts; *each get so many. */
+sy_status syi_check_share(struct syi_call *call, int64_t n_rows, int64_t n, const char *what, int64_t *each);
+
+/* `rows` of `row_bytes` can be counted, even when the output itself is not there yet. */
+sy_status syi_check_output(struct syi_call *call, const char *argument, int64_t rows, int64_t row_bytes);
+
+/* Bytes such an operator moves: both sides of the rows, indices, map and weights. */
+uint64_t syi_moe_rows_bytes(const struct syi_moe_rows_plan *plan);
 
 /* ---- Views for the plan, after the checks ------------------------------------------------------------ */
 

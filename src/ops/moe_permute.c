@@ -18,15 +18,6 @@ static const struct syi_rule rules[N_TENSORS] = {
     [OFFSETS] = {FIELD(expert_offsets), SYI_OUT | SYI_OPTIONAL | SYI_VECTOR, SYI_BIT(SYI_I64), 0, 1, 1},
 };
 
-/* Row numbers and token numbers are int32 in the outputs. */
-static sy_status check_limit(struct syi_call *call, const char *argument, const char *what, int64_t value)
-{
-    if (value <= INT32_MAX)
-        return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, argument, value, INT32_MAX);
-    return syi_fail_at(call->ctx, &fault, "means %lld %s, want at most 2147483647", (long long)value, what);
-}
-
 static sy_status check_inputs(struct syi_call *call)
 {
     const sy_moe_permute_args *a = &call->args.moe_permute;
@@ -49,11 +40,11 @@ static sy_status check_values(struct syi_call *call, struct syi_moe_permute_plan
 {
     const sy_moe_permute_args *a = &call->args.moe_permute;
     const int64_t n_tokens = syi_extent(call, TOKENS, 0), n_experts = syi_extent(call, MAP, 1);
-    sy_status st = check_limit(call, "tokens", "tokens", n_tokens);
+    sy_status st = syi_check_count(call, "tokens", "tokens", n_tokens);
     if (st == SY_OK)
-        st = check_limit(call, "tokens", "elements per row", syi_extent(call, TOKENS, 1));
+        st = syi_check_count(call, "tokens", "elements per row", syi_extent(call, TOKENS, 1));
     if (st == SY_OK)
-        st = check_limit(call, "routing_map", "experts", n_experts);
+        st = syi_check_count(call, "routing_map", "experts", n_experts);
     if (st == SY_OK)
         st = syi_check_value(call, "num_out_tokens", a->num_out_tokens, 0, n_tokens * n_experts);
     if (st != SY_OK)
@@ -65,21 +56,7 @@ static sy_status check_values(struct syi_call *call, struct syi_moe_permute_plan
     plan->zero_pad = a->zero_pad;
     plan->n_slots = divisor > 0 ? a->num_out_tokens / divisor : 0;
     plan->n_rows = plan->n_slots * divisor;
-    return check_limit(call, "num_out_tokens", "output rows", plan->n_rows);
-}
-
-/* The output must be countable even when the tensor itself is not there yet. */
-static sy_status check_overflow(struct syi_call *call, struct syi_moe_permute_plan *plan)
-{
-    const int64_t row_bytes =
-        syi_extent(call, TOKENS, 1) * (int64_t)syi_elem_bytes(call->tensor[TOKENS]->dtype);
-    int64_t bytes;
-    plan->row_bytes = (size_t)row_bytes;
-    if (!syi_mul(plan->n_rows, row_bytes, &bytes))
-        return syi_fail(call->ctx, SY_ERR_OVERFLOW, "num_out_tokens",
-                        "means %lld rows of %lld bytes, want fewer than 2^63 bytes", (long long)plan->n_rows,
-                        (long long)row_bytes);
-    return SY_OK;
+    return syi_check_count(call, "num_out_tokens", "output rows", plan->n_rows);
 }
 
 static sy_status check(struct syi_call *call)
@@ -90,8 +67,10 @@ static sy_status check(struct syi_call *call)
         st = check_values(call, plan);
     if (st == SY_OK)
         st = syi_check_sizes(call);
-    if (st == SY_OK)
-        st = check_overflow(call, plan);
+    if (st == SY_OK) {
+        plan->row_bytes = (size_t)syi_extent(call, TOKENS, 1) * syi_elem_bytes(call->tensor[TOKENS]->dtype);
+        st = syi_check_output(call, "num_out_tokens", plan->n_rows, (int64_t)plan->row_bytes);
+    }
     if (st == SY_OK)
         st = syi_check_matrix(call, OUT_TOKENS, plan->n_rows, syi_extent(call, TOKENS, 1));
     if (st == SY_OK)

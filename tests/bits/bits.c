@@ -290,6 +290,7 @@ int main(void)
     make_contexts();
     moe_route_lines();
     moe_permute_lines();
+    moe_rows_lines();
     moe_dispatch_lines();
     moe_combine_lines();
     moe_locations_lines();

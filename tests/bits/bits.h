@@ -69,6 +69,7 @@ void end_line(void);
 
 void moe_route_lines(void);
 void moe_permute_lines(void);
+void moe_rows_lines(void);
 void moe_dispatch_lines(void);
 void moe_combine_lines(void);
 void moe_locations_lines(void);

@@ -52,6 +52,9 @@ class Bits(unittest.TestCase):
     def test_moe_permute(self):
         self.check("moe_permute")
 
+    def test_moe_unpermute(self):
+        self.check("moe_unpermute")
+
     def test_moe_dispatch(self):
         self.check("moe_dispatch")
 

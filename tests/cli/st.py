@@ -16,6 +16,7 @@ NAN, INF = float("nan"), float("inf")
 OPERATORS = [
     "moe_route",
     "moe_permute",
+    "moe_unpermute",
     "moe_dispatch",
     "moe_combine",
     "moe_locations",

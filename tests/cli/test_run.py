@@ -107,7 +107,7 @@ class Options(CliTest):
         self.usage("moe_permute", PERMUTE, says="--num-out-tokens")
 
     def test_unknown_operator_lists_those_that_exist(self):
-        for name in ("moe_unpermute", "permute", "sy_sample", ""):
+        for name in ("moe_umpermute", "permute", "sy_sample", ""):
             done = self.cli("run", name, "a", "b")
             self.assert_usage(done.returncode, done.stderr, ", ".join(OPERATORS))
 

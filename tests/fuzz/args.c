@@ -87,6 +87,7 @@ struct call {
     union {
         sy_moe_route_args route;
         sy_moe_permute_args permute;
+        sy_moe_unpermute_args unpermute;
         sy_moe_dispatch_args dispatch;
         sy_moe_combine_args combine;
         sy_moe_locations_args locations;
@@ -212,6 +213,29 @@ static void make_permute(struct call *c, struct reader *r)
         output(c);
     }
     c->numbers[c->n_numbers++] = &a->num_out_tokens;
+}
+
+/* The contents come from the bytes, so most indices are out of range; sizes small enough that some are not. */
+static void make_unpermute(struct call *c, struct reader *r)
+{
+    sy_moe_unpermute_args *a = &c->args.unpermute;
+    const int64_t tokens = pick(r, 9), experts = pick(r, 7), hidden = pick(r, 20), slots = pick(r, 4);
+    const DLDataType type = row_type(r);
+    a->drop_and_pad = pick(r, 2);
+    a->zero_pad = pick(r, 2);
+    const int64_t rows = slots * (a->drop_and_pad ? experts : tokens);
+    add(c, "permuted_tokens", &a->permuted_tokens, type, 2, rows, hidden, 0);
+    add(c, "sorted_indices", &a->sorted_indices, i32, 1, rows, 0, 0);
+    add(c, "tokens", &a->tokens, type, 2, tokens, hidden, 0);
+    output(c);
+    const int given = pick(r, 4);
+    if (given > 0)
+        add(c, "routing_map", &a->routing_map, byte_map, 2, tokens, experts, 0);
+    if (given > 1)
+        add(c, "probs", &a->probs, row_type(r), 2, tokens, experts, 0);
+    if (given == 0)
+        a->num_tokens = tokens;
+    c->numbers[c->n_numbers++] = &a->num_tokens;
 }
 
 static void make_dispatch(struct call *c, struct reader *r)
@@ -410,6 +434,16 @@ static sy_status query_permute(sy_ctx *ctx, struct call *c, sy_query *q)
     return sy_moe_permute_query(ctx, &c->args.permute, q);
 }
 
+static sy_status run_unpermute(sy_ctx *ctx, struct call *c)
+{
+    return sy_moe_unpermute(ctx, &c->args.unpermute);
+}
+
+static sy_status query_unpermute(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_moe_unpermute_query(ctx, &c->args.unpermute, q);
+}
+
 static sy_status run_dispatch(sy_ctx *ctx, struct call *c)
 {
     return sy_moe_dispatch(ctx, &c->args.dispatch);
@@ -495,6 +529,7 @@ static const struct {
     {"kv_gather", make_gather, run_gather, query_gather},
     {"sample", make_sample, run_sample, query_sample},
     {"sample_noise", make_noise, run_noise, query_noise},
+    {"moe_unpermute", make_unpermute, run_unpermute, query_unpermute},
 };
 
 /* ---- Spoiling ----------------------------------------------------------------------------------------------- */

@@ -1,0 +1,92 @@
+/*
+ * The judgement of sorted_indices. Tasks look at ranges of tokens or rows in order, and the first task with a
+ * fault tells its first, so that the fault does not depend on their number.
+ */
+#include "cpu/moe_rows.h"
+
+struct job {
+    const struct syi_moe_rows_plan *plan;
+    const struct syi_kernels *kernels;
+    int n_tasks;
+    sy_fault *fault; /* [task]; status OK while nothing is wrong */
+};
+
+static int64_t count_experts(const struct job *job, int64_t t)
+{
+    const struct syi_moe_rows_plan *p = job->plan;
+    int32_t pos[SYI_EXPERTS];
+    int64_t routed = 0;
+    for (int64_t e0 = 0; e0 < p->n_experts; e0 += SYI_EXPERTS)
+        routed += (int64_t)syi_routed(job->kernels, syi_row(p->map, t), p->n_experts, e0, pos);
+    return routed;
+}
+
+/* Packed: the slots of each token. */
+static void judge_tokens(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_moe_rows_plan *p = job->plan;
+    const int64_t end = syi_part(p->n_tokens, job->n_tasks, task + 1);
+    sy_fault *fault = &job->fault[task];
+    fault->status = SY_OK;
+    for (int64_t t = syi_part(p->n_tokens, job->n_tasks, task); t < end; t++) {
+        int64_t live = 0;
+        for (int64_t slot = t * p->n_slots; slot < (t + 1) * p->n_slots; slot++) {
+            const int64_t row = syi_load_i32(p->sorted_indices, slot);
+            if (row < -1 || row >= p->n_rows) {
+                *fault = (sy_fault){SY_ERR_ROUTING, SY_FAULT_SLOT_RANGE, "sorted_indices", -1, slot, row,
+                                    p->n_rows};
+                return;
+            }
+            live += row >= 0;
+        }
+        const int64_t routed = p->map.data != NULL ? count_experts(job, t) : live;
+        if (routed != live) {
+            *fault = (sy_fault){SY_ERR_ROUTING, SY_FAULT_SLOT_COUNT, "routing_map", -1, t, routed, live};
+            return;
+        }
+    }
+}
+
+/* Capacity: the token of each row. */
+static void judge_rows(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_moe_rows_plan *p = job->plan;
+    const int64_t end = syi_part(p->n_rows, job->n_tasks, task + 1), least = p->zero_pad ? -1 : 0;
+    job->fault[task].status = SY_OK;
+    for (int64_t row = syi_part(p->n_rows, job->n_tasks, task); row < end; row++) {
+        const int64_t t = syi_load_i32(p->sorted_indices, row);
+        if (t < least || t >= p->n_tokens) {
+            job->fault[task] =
+                (sy_fault){SY_ERR_ROUTING, SY_FAULT_SLOT_RANGE, "sorted_indices", -1, row, t, p->n_tokens};
+            return;
+        }
+    }
+}
+
+static sy_status refuse(sy_ctx *ctx, const struct syi_moe_rows_plan *p, const sy_fault *fault)
+{
+    if (fault->code == SY_FAULT_SLOT_COUNT)
+        return syi_fail_at(ctx, fault, "routes token %lld to %lld experts, want %lld, its live slots",
+                           (long long)fault->position, (long long)fault->value, (long long)fault->limit);
+    return syi_fail_at(ctx, fault, "has %lld at %lld, want %d to %lld", (long long)fault->value,
+                       (long long)fault->position, p->capacity && !p->zero_pad ? 0 : -1,
+                       (long long)fault->limit - 1);
+}
+
+sy_status syi_moe_judge(sy_ctx *ctx, const struct syi_moe_rows_plan *p, sy_fault *fault)
+{
+    struct job job = {.plan = p, .kernels = ctx->kernels, .fault = fault};
+    uint64_t bytes = (uint64_t)p->n_rows * sizeof(int32_t);
+    if (p->map.data != NULL)
+        bytes += (uint64_t)p->n_tokens * (uint64_t)p->n_experts;
+    if (p->n_rows == 0)
+        return SY_OK;
+    job.n_tasks = syi_tasks(ctx, p->capacity ? p->n_rows : p->n_tokens, bytes);
+    syi_parallel(ctx, job.n_tasks, p->capacity ? judge_rows : judge_tokens, &job);
+    for (int i = 0; i < job.n_tasks; i++)
+        if (fault[i].status != SY_OK)
+            return refuse(ctx, p, &fault[i]);
+    return SY_OK;
+}

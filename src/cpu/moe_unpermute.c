@@ -1,0 +1,152 @@
+/*
+ * moe_unpermute on the CPU: every token collects its rows and their weights, and one kernel call adds them up
+ * and writes the token once. Threads take ranges of tokens. In packed mode a token's rows stand in its slots;
+ * in capacity mode the index goes from row to token, so each task first inverts the part of it that names its
+ * own tokens, by counting.
+ */
+#include "cpu/moe_rows.h"
+
+typedef void sum_fn(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
+
+struct job {
+    const struct syi_moe_rows_plan *plan;
+    const struct syi_kernels *kernels;
+    sum_fn *sum;
+    int n_tasks;
+    sy_fault *fault;       /* [task] */
+    const void **row;      /* packed: [task][K]; capacity: [M], by token */
+    float *weight;         /* beside row; NULL without probs */
+    int32_t *count, *next; /* capacity: [T] */
+};
+
+static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_rows_plan *p, struct syi_arena *arena)
+{
+    const uint64_t row_bytes = (uint64_t)p->hidden * syi_float_bytes(p->type);
+    struct job job = {.plan = p, .kernels = ctx->kernels};
+    job.n_tasks = syi_tasks(ctx, p->n_tokens, (uint64_t)(p->n_tokens + p->n_rows) * row_bytes);
+    const size_t places =
+        p->capacity ? (size_t)p->n_rows : syi_size_mul((size_t)job.n_tasks, (size_t)p->n_slots);
+    job.fault = syi_take(arena, (size_t)ctx->threads * sizeof *job.fault);
+    job.row = syi_take(arena, syi_size_mul(places, sizeof *job.row));
+    if (p->probs.data != NULL)
+        job.weight = syi_take(arena, syi_size_mul(places, sizeof *job.weight));
+    if (p->capacity) {
+        job.count = syi_take(arena, syi_size_mul((size_t)p->n_tokens, sizeof *job.count));
+        job.next = syi_take(arena, syi_size_mul((size_t)p->n_tokens, sizeof *job.next));
+    }
+    return job;
+}
+
+size_t syi_cpu_moe_unpermute_workspace(const sy_ctx *ctx, const union syi_plan *plan)
+{
+    struct syi_arena arena = {NULL, 0};
+    lay_out(ctx, &plan->moe_rows, &arena);
+    return arena.used;
+}
+
+/* Packed: rows of one token in slot order, without those of weight 0; returns how many. */
+static size_t rows_of_token(const struct job *job, int64_t t, const void **row, float *weight)
+{
+    const struct syi_moe_rows_plan *p = job->plan;
+    int64_t slot = t * p->n_slots;
+    const int64_t end = slot + p->n_slots;
+    int32_t pos[SYI_EXPERTS];
+    size_t n = 0;
+    if (p->n_rows == 0)
+        return 0;
+    if (weight == NULL) {
+        for (; slot < end; slot++) {
+            const int32_t i = syi_load_i32(p->sorted_indices, slot);
+            if (i >= 0)
+                row[n++] = syi_row(p->permuted, i);
+        }
+        return n;
+    }
+    for (int64_t e0 = 0; e0 < p->n_experts; e0 += SYI_EXPERTS) {
+        const size_t routed = syi_routed(job->kernels, syi_row(p->map, t), p->n_experts, e0, pos);
+        for (size_t r = 0; r < routed; r++) {
+            const int32_t i = syi_next_row(p, &slot);
+            const float w = syi_prob(p, t, e0 + pos[r]);
+            if (w == 0.0f)
+                continue;
+            row[n] = syi_row(p->permuted, i);
+            weight[n++] = w;
+        }
+    }
+    return n;
+}
+
+static void sum_packed(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_moe_rows_plan *p = job->plan;
+    const int64_t end = syi_part(p->n_tokens, job->n_tasks, task + 1);
+    const size_t place = (size_t)task * (size_t)p->n_slots;
+    const void **row = job->row + place;
+    float *weight = job->weight != NULL ? job->weight + place : NULL;
+    for (int64_t t = syi_part(p->n_tokens, job->n_tasks, task); t < end; t++) {
+        const size_t n = rows_of_token(job, t, row, weight);
+        job->sum(syi_row(p->tokens, t), row, weight, n, (size_t)p->hidden);
+    }
+}
+
+/* Capacity: rows of the task's tokens into job->row, ordered by token and row; returns where they begin. */
+static int64_t invert(const struct job *job, int64_t first, int64_t end)
+{
+    const struct syi_moe_rows_plan *p = job->plan;
+    int64_t before = 0; /* rows of earlier tokens: other tasks have their places */
+    memset(job->count + first, 0, (size_t)(end - first) * sizeof *job->count);
+    for (int64_t i = 0; i < p->n_rows; i++) {
+        const int64_t t = syi_load_i32(p->sorted_indices, i);
+        if (t >= first && t < end)
+            job->count[t]++;
+        before += t >= 0 && t < first;
+    }
+    int64_t place = before;
+    for (int64_t t = first; t < end; t++) {
+        job->next[t] = (int32_t)place;
+        place += job->count[t];
+    }
+    for (int64_t i = 0; i < p->n_rows; i++) {
+        const int64_t t = syi_load_i32(p->sorted_indices, i);
+        if (t < first || t >= end)
+            continue;
+        const float w = job->weight != NULL ? syi_prob(p, t, i / p->n_slots) : 1.0f;
+        if (w == 0.0f)
+            continue;
+        if (job->weight != NULL)
+            job->weight[job->next[t]] = w;
+        job->row[job->next[t]++] = syi_row(p->permuted, i);
+    }
+    return before;
+}
+
+static void sum_capacity(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_moe_rows_plan *p = job->plan;
+    const int64_t first = syi_part(p->n_tokens, job->n_tasks, task);
+    const int64_t end = syi_part(p->n_tokens, job->n_tasks, task + 1);
+    int64_t place = invert(job, first, end);
+    for (int64_t t = first; t < end; t++) {
+        job->sum(syi_row(p->tokens, t), job->row + place, job->weight != NULL ? job->weight + place : NULL,
+                 (size_t)(job->next[t] - place), (size_t)p->hidden);
+        place += job->count[t];
+    }
+}
+
+sy_status syi_cpu_moe_unpermute(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
+{
+    const struct syi_moe_rows_plan *p = &plan->moe_rows;
+    struct syi_arena arena = {workspace, 0};
+    struct job job = lay_out(ctx, p, &arena);
+    const sy_status st = syi_moe_judge(ctx, p, job.fault);
+    if (st != SY_OK)
+        return st;
+    job.sum = p->type == SYI_F32   ? ctx->kernels->sum_rows_f32
+              : p->type == SYI_F16 ? ctx->kernels->sum_rows_f16
+                                   : ctx->kernels->sum_rows_bf16;
+    if (p->hidden > 0)
+        syi_parallel(ctx, job.n_tasks, p->capacity ? sum_capacity : sum_packed, &job);
+    return SY_OK;
+}

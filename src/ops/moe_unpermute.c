@@ -1,0 +1,128 @@
+/*
+ * moe_unpermute: check and plan.
+ */
+#include "ops/call.h"
+
+enum { PERMUTED, INDICES, MAP, PROBS, TOKENS, N_TENSORS };
+
+#define FIELD(name) #name, offsetof(sy_moe_unpermute_args, name)
+
+static const struct syi_rule rules[N_TENSORS] = {
+    [PERMUTED] = {FIELD(permuted_tokens), 0, SYI_FLOAT_TYPES, 0, 2, 2},
+    [INDICES] = {FIELD(sorted_indices), SYI_VECTOR, SYI_BIT(SYI_I32), 0, 1, 1},
+    [MAP] = {FIELD(routing_map), SYI_OPTIONAL, SYI_BYTE_TYPES, 0, 2, 2},
+    [PROBS] = {FIELD(probs), SYI_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2},
+    [TOKENS] = {FIELD(tokens), SYI_OUT, 0, PERMUTED + 1, 2, 2},
+};
+
+/* Tensors that others make necessary. */
+static sy_status check_missing(struct syi_call *call)
+{
+    const sy_moe_unpermute_args *a = &call->args.moe_unpermute;
+    if (a->probs != NULL && a->routing_map == NULL && !a->drop_and_pad)
+        return syi_fail(call->ctx, SY_ERR_NULL, "routing_map",
+                        "is missing while probs is given, want the experts of each token");
+    if (a->probs == NULL && a->routing_map == NULL && a->num_tokens == 0 && syi_extent(call, PERMUTED, 0) > 0)
+        return syi_fail(call->ctx, SY_ERR_NULL, "num_tokens",
+                        "is 0 without probs and routing_map, want the number of tokens");
+    return SY_OK;
+}
+
+static sy_status check_inputs(struct syi_call *call, struct syi_moe_rows_plan *plan)
+{
+    const int known = call->tensor[PROBS] != NULL ? PROBS : MAP; /* what tells T and E */
+    sy_status st = check_missing(call);
+    if (st == SY_OK)
+        st = syi_check_tensors(call, false);
+    if (st != SY_OK)
+        return st;
+    plan->n_rows = syi_extent(call, PERMUTED, 0);
+    plan->hidden = syi_extent(call, PERMUTED, 1);
+    plan->n_tokens =
+        call->tensor[known] != NULL ? syi_extent(call, known, 0) : call->args.moe_unpermute.num_tokens;
+    plan->n_experts = syi_extent(call, known, 1);
+    st = syi_check_vector(call, INDICES, plan->n_rows);
+    return st == SY_OK ? syi_check_matrix(call, MAP, plan->n_tokens, plan->n_experts) : st;
+}
+
+/* T is told once, or twice the same. */
+static sy_status check_tokens(struct syi_call *call, int64_t n_tokens)
+{
+    const int64_t said = call->args.moe_unpermute.num_tokens;
+    const char *source = call->tensor[PROBS] != NULL ? "probs"
+                         : call->tensor[MAP] != NULL ? "routing_map"
+                                                     : NULL;
+    const sy_status st = syi_check_value(call, "num_tokens", said, 0, INT64_MAX);
+    if (st != SY_OK)
+        return st;
+    if (source == NULL || said == 0 || said == n_tokens)
+        return syi_check_count(call, source != NULL ? source : "num_tokens", "tokens", n_tokens);
+    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "num_tokens", said, n_tokens);
+    return syi_fail_at(call->ctx, &fault, "is %lld, want %lld, the rows of %s, or 0", (long long)said,
+                       (long long)n_tokens, source);
+}
+
+/* Values, and the slots that follow from them. */
+static sy_status check_values(struct syi_call *call, struct syi_moe_rows_plan *plan)
+{
+    const sy_moe_unpermute_args *a = &call->args.moe_unpermute;
+    sy_status st = check_tokens(call, plan->n_tokens);
+    if (st == SY_OK)
+        st = syi_check_count(call, a->probs != NULL ? "probs" : "routing_map", "experts", plan->n_experts);
+    if (st == SY_OK)
+        st = syi_check_count(call, "permuted_tokens", "rows", plan->n_rows);
+    if (st == SY_OK)
+        st = syi_check_count(call, "permuted_tokens", "elements per row", plan->hidden);
+    if (st != SY_OK)
+        return st;
+    plan->capacity = a->drop_and_pad;
+    plan->zero_pad = a->zero_pad;
+    if (!plan->capacity)
+        return syi_check_share(call, plan->n_rows, plan->n_tokens, "tokens", &plan->n_slots);
+    return a->probs != NULL ? syi_check_share(call, plan->n_rows, plan->n_experts, "experts", &plan->n_slots)
+                            : SY_OK;
+}
+
+static sy_status check(struct syi_call *call)
+{
+    struct syi_moe_rows_plan *plan = &call->plan.moe_rows;
+    sy_status st = check_inputs(call, plan);
+    if (st == SY_OK)
+        st = check_values(call, plan);
+    if (st == SY_OK)
+        st = syi_check_sizes(call);
+    plan->type = syi_type_at(call, PERMUTED);
+    if (st == SY_OK)
+        st = syi_check_output(call, "tokens", plan->n_tokens,
+                              plan->hidden * (int64_t)syi_float_bytes(plan->type));
+    if (st == SY_OK)
+        st = syi_check_matrix(call, TOKENS, plan->n_tokens, plan->hidden);
+    if (st == SY_OK)
+        st = syi_check_layout(call);
+    if (st != SY_OK)
+        return st;
+    plan->prob_type = syi_type_at(call, PROBS);
+    plan->permuted = syi_rows_of(call, PERMUTED);
+    plan->tokens = syi_rows_of(call, TOKENS);
+    plan->probs = syi_rows_of(call, PROBS);
+    if (plan->probs.data != NULL && !plan->capacity)
+        plan->map = syi_rows_of(call, MAP);
+    plan->sorted_indices = syi_data(call, INDICES);
+    call->rows = plan->n_tokens;
+    call->bytes = syi_moe_rows_bytes(plan);
+    return SY_OK;
+}
+
+static const struct syi_op op = {
+    "moe_unpermute", SYI_MOE_UNPERMUTE, sizeof(sy_moe_unpermute_args), N_TENSORS, rules, check};
+
+sy_status sy_moe_unpermute_n(sy_ctx *ctx, const sy_moe_unpermute_args *args, size_t args_bytes)
+{
+    return syi_run(ctx, &op, args, args_bytes);
+}
+
+sy_status sy_moe_unpermute_query_n(sy_ctx *ctx, const sy_moe_unpermute_args *args, size_t args_bytes,
+                                   sy_query *query, size_t query_bytes)
+{
+    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
+}

@@ -1,0 +1,244 @@
+/*
+ * moe_unpermute against the oracle, byte for byte: random shapes, types, layouts and indices, both modes, every kernel
+ * table, several thread counts. Then its accuracy against exact sums.
+ */
+#include "oracle/moe_rows_case.h"
+#include "support.h"
+
+#include <math.h>
+
+struct fixture {
+    struct rows_fixture rows;
+    unsigned char *dense; /* [M,H] */
+    struct tensor y, indices, map, probs, out;
+    sy_moe_unpermute_args args;
+};
+
+static void place(struct tensor *x, uint64_t *rng, DLDataType type, int rank, const int64_t *shape)
+{
+    struct layout at = {0};
+    if (rng)
+        at = rows_layout(rng, type_bytes(type));
+    tensor_make(x, type, rank, shape, &at);
+}
+
+/* Tensors for all arguments, laid out at random, or compact without `rng`. */
+static void fixture_tensors(struct fixture *f, uint64_t *rng)
+{
+    const struct rows_case *in = &f->rows.in;
+    const DLDataType type = rows_dl_type(in->type);
+    const int64_t y[] = {in->rows, in->hidden}, out[] = {in->tokens, in->hidden},
+                  map[] = {in->tokens, in->experts};
+    place(&f->y, rng, type, 2, y);
+    place(&f->indices, rng, SY_I32, 1, y);
+    place(&f->map, rng, SY_U8, 2, map);
+    place(&f->probs, rng, rows_dl_type(in->prob_type), 2, map);
+    place(&f->out, rng, type, 2, out);
+    tensor_put(&f->y, f->dense);
+    tensor_put(&f->indices, f->rows.indices);
+    tensor_put(&f->map, f->rows.map);
+    tensor_put(&f->probs, f->rows.probs);
+    f->args = (sy_moe_unpermute_args){.permuted_tokens = &f->y.t,
+                                      .sorted_indices = &f->indices.t,
+                                      .routing_map = in->map ? &f->map.t : NULL,
+                                      .probs = in->probs ? &f->probs.t : NULL,
+                                      .num_tokens = in->map || in->probs ? 0 : in->tokens,
+                                      .drop_and_pad = in->capacity,
+                                      .zero_pad = in->zero_pad,
+                                      .tokens = &f->out.t};
+}
+
+static void fixture_free(struct fixture *f)
+{
+    struct tensor *all[] = {&f->y, &f->indices, &f->map, &f->probs, &f->out};
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        tensor_free(all[i]);
+    free(f->dense);
+    rows_fixture_free(&f->rows);
+}
+
+/* Runs the call; the output is the oracle's, or what it was when the indices are wrong. */
+static void fixture_check(struct fixture *f, sy_ctx *ctx)
+{
+    const struct rows_case *in = &f->rows.in;
+    const struct rows_fault *fault = &f->rows.pairs.fault;
+    unsigned char *before = tensor_snapshot(&f->out);
+    unsigned char *want = malloc((size_t)(in->tokens * in->hidden) * rows_bytes(in->type) + 1);
+    assert_non_null(want);
+    if (fault->position >= 0) {
+        expect_status(ctx, sy_moe_unpermute(ctx, &f->args), SY_ERR_ROUTING);
+        expect_fault(ctx, fault->count ? SY_FAULT_SLOT_COUNT : SY_FAULT_SLOT_RANGE, -1, fault->position,
+                     fault->value, fault->limit);
+        tensor_expect_unchanged(&f->out, before, "tokens");
+    } else {
+        oracle_unpermute(in, &f->rows.pairs, f->dense, want);
+        for (int64_t i = 0; i < in->tokens * in->hidden; i++)
+            rows_seen.nan_sum += isnan(rows_value(in->type, want, i));
+        expect_status(ctx, sy_moe_unpermute(ctx, &f->args), SY_OK);
+        tensor_expect(&f->out, want, before, "tokens");
+    }
+    free(want);
+    free(before);
+}
+
+/* ---- Contexts: every table, several thread counts -------------------------------------------------------------- */
+
+enum { MOST_CONTEXTS = 16 };
+static sy_ctx *contexts[MOST_CONTEXTS];
+static size_t n_contexts;
+
+static int open_contexts(void **state)
+{
+    static const int threads[] = {1, 2, 3, 8};
+    (void)state;
+    for (int i = 0; sy_isa_name(i) != NULL; i++)
+        for (size_t t = 0; t < COUNT_OF(threads) && n_contexts < MOST_CONTEXTS; t++)
+            contexts[n_contexts++] = test_ctx(threads[t], sy_isa_name(i));
+    return 0;
+}
+
+static int close_contexts(void **state)
+{
+    (void)state;
+    while (n_contexts > 0)
+        sy_ctx_destroy(contexts[--n_contexts]);
+    return 0;
+}
+
+/* ---- Random shapes ------------------------------------------------------------------------------------------------ */
+
+static uint64_t running_seed;
+
+static int tell_seed(void **state)
+{
+    (void)state;
+    if (running_seed != 0)
+        print_error("the failing case has seed %llu\n", (unsigned long long)running_seed);
+    running_seed = 0;
+    return 0;
+}
+
+static void random_shapes(void **state)
+{
+    const uintptr_t which = (uintptr_t)*state;
+    const struct rows_choice choice = {.style = (enum rows_style)(which % ROWS_STYLES),
+                                       .capacity = which / ROWS_STYLES % 2,
+                                       .weighted = which / ROWS_STYLES / 2};
+    for (uint64_t seed = 1; seed <= 80; seed++) {
+        uint64_t rng = running_seed = seed * 1000 + which;
+        struct fixture f = {0};
+        rows_fixture_make(&f.rows, &rng, &choice);
+        f.dense = rows_numbers(&rng, f.rows.in.type, f.rows.in.rows * f.rows.in.hidden, rng_below(&rng, 2));
+        fixture_tensors(&f, &rng);
+        fixture_check(&f, contexts[seed % n_contexts]);
+        fixture_free(&f);
+    }
+    running_seed = 0;
+}
+
+/* ---- Large ones, for every table and thread count ------------------------------------------------------------- */
+
+static void large(const struct rows_case *sizes, const struct rows_choice *choice)
+{
+    uint64_t rng = 99;
+    struct fixture f = {.rows = {.in = *sizes}};
+    rows_fixture_make(&f.rows, &rng, choice);
+    f.dense = rows_numbers(&rng, f.rows.in.type, f.rows.in.rows * f.rows.in.hidden, true);
+    fixture_tensors(&f, NULL);
+    assert_true(f.y.bytes > 1 << 20);
+    for (size_t i = 0; i < n_contexts; i++) {
+        memset(f.out.mem, 0x11 * (int)i + 1, f.out.bytes);
+        fixture_check(&f, contexts[i]);
+    }
+    fixture_free(&f);
+}
+
+static void large_packed(void **state)
+{
+    (void)state;
+    large(&(struct rows_case){.tokens = 2003, .experts = 37, .rows = 4 * 2003, .hidden = 131},
+          &(struct rows_choice){.style = ROWS_PERMUTED, .weighted = true});
+    large(&(struct rows_case){.tokens = 3, .experts = 5, .rows = 3 * 3, .hidden = 100003},
+          &(struct rows_choice){.style = ROWS_HAND});
+}
+
+static void large_capacity(void **state)
+{
+    (void)state;
+    large(&(struct rows_case){.tokens = 1501, .experts = 30, .rows = 30 * 200, .hidden = 131},
+          &(struct rows_choice){.style = ROWS_HAND, .capacity = true, .weighted = true});
+    large(&(struct rows_case){.tokens = 1501, .experts = 30, .rows = 30 * 200, .hidden = 131},
+          &(struct rows_choice){.style = ROWS_PERMUTED, .capacity = true});
+}
+
+static void large_refused(void **state)
+{
+    (void)state;
+    large(&(struct rows_case){.tokens = 20011, .experts = 37, .rows = 4 * 20011, .hidden = 11},
+          &(struct rows_choice){.style = ROWS_BROKEN, .weighted = true});
+    large(&(struct rows_case){.tokens = 20011, .experts = 37, .rows = 37 * 2000, .hidden = 11},
+          &(struct rows_choice){.style = ROWS_BROKEN, .capacity = true});
+}
+
+/* ---- Accuracy --------------------------------------------------------------------------------------------------- */
+
+/* f32 within (n+2) * 2^-24 of the sum of magnitudes; 16-bit types within that or one unit of the rounded sum. */
+static void sums_are_accurate(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        uint64_t rng = running_seed = seed;
+        struct fixture f = {0};
+        rows_fixture_make(&f.rows, &rng, &(struct rows_choice){.style = ROWS_PERMUTED, .capacity = seed % 2});
+        const struct rows_case *in = &f.rows.in;
+        const int64_t n = in->tokens * in->hidden;
+        f.dense = rows_numbers(&rng, in->type, in->rows * in->hidden, false);
+        fixture_tensors(&f, NULL);
+        double *sum = calloc((size_t)n + 1, sizeof *sum), *size = calloc((size_t)n + 1, sizeof *size);
+        int64_t *terms = calloc((size_t)in->tokens, sizeof *terms);
+        assert_true(sum && size && terms);
+        oracle_unpermute_f64(in, &f.rows.pairs, f.dense, sum, size, terms);
+        expect_status(contexts[0], sy_moe_unpermute(contexts[0], &f.args), SY_OK);
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t added = terms[i / in->hidden];
+            const double error = fabs(rows_value(in->type, f.out.mem, i) - sum[i]);
+            const double bound = (double)(added + 2) * 0x1p-24 * size[i];
+            const int digits = in->type == ROWS_F16 ? 10 : 7;
+            const double unit = in->type == ROWS_F32 ? 0 : ldexp(1, ilogb(fabs(sum[i]) + 1e-30) - digits);
+            assert_true(error <= fmax(bound, unit));
+        }
+        free(sum);
+        free(size);
+        free(terms);
+        fixture_free(&f);
+    }
+    running_seed = 0;
+}
+
+static void the_random_cases_were_hard(void **state)
+{
+    (void)state;
+    rows_expect_seen(8);
+}
+
+int main(void)
+{
+    enum { RANDOM = 4 * ROWS_STYLES };
+    static const char *const styles[] = {"permuted", "by_hand", "broken"};
+    struct CMUnitTest tests[RANDOM + 5];
+    size_t n = 0;
+    for (uintptr_t i = 0; i < RANDOM; i++)
+        tests[n++] = (struct CMUnitTest){
+            test_name("random_%s_%s_%s", i / ROWS_STYLES % 2 ? "capacity" : "packed",
+                      i / ROWS_STYLES / 2 ? "weighted" : "plain", styles[i % ROWS_STYLES]),
+            random_shapes, NULL, tell_seed, (void *)i};
+    const struct CMUnitTest more[] = {
+        cmocka_unit_test(large_packed),
+        cmocka_unit_test(large_capacity),
+        cmocka_unit_test(large_refused),
+        cmocka_unit_test_teardown(sums_are_accurate, tell_seed),
+        cmocka_unit_test(the_random_cases_were_hard),
+    };
+    memcpy(tests + n, more, sizeof more);
+    return cmocka_run_group_tests_name("op_moe_unpermute_random", tests, open_contexts, close_contexts);
+}

@@ -1,0 +1,138 @@
+/*
+ * The f32 steps are taken in double and rounded: a product of two f32 is exact there, and a sum of two is so close
+ * that the second rounding changes nothing.
+ */
+#include "moe_rows.h"
+
+#include "../support.h"
+
+static void *zeroed(int64_t count, size_t bytes)
+{
+    void *memory = calloc((size_t)count + 1, bytes + 1);
+    if (memory == NULL)
+        abort();
+    return memory;
+}
+
+size_t rows_bytes(enum rows_type type)
+{
+    return type == ROWS_F32 ? 4 : 2;
+}
+
+double rows_value(enum rows_type type, const void *array, int64_t i)
+{
+    uint32_t bits = 0;
+    memcpy(&bits, (const char *)array + (size_t)i * rows_bytes(type), rows_bytes(type)); /* little-endian */
+    return type == ROWS_F32   ? (double)f32_from_bits(bits)
+           : type == ROWS_F16 ? f16_value((uint16_t)bits)
+                              : bf16_value((uint16_t)bits);
+}
+
+void rows_store(enum rows_type type, void *array, int64_t i, float value)
+{
+    const uint32_t bits = type == ROWS_F32   ? f32_round((double)value)
+                          : type == ROWS_F16 ? f16_round((double)value)
+                                             : bf16_round((double)value);
+    memcpy((char *)array + (size_t)i * rows_bytes(type), &bits, rows_bytes(type));
+}
+
+/* ---- Pairs --------------------------------------------------------------------------------------------------- */
+
+static void add_pair(const struct rows_case *in, struct rows_pairs *out, int64_t t, int64_t row, int64_t e)
+{
+    const float weight = in->probs ? (float)rows_value(in->prob_type, in->probs, t * in->experts + e) : 1.0f;
+    out->pair[out->count++] = (struct rows_pair){t, row, e, weight};
+}
+
+/* The token's experts in a list, its live slots in another: both in order, so they are taken side by side. */
+static bool pair_token(const struct rows_case *in, struct rows_pairs *out, int64_t t, int64_t slots)
+{
+    int64_t *live = zeroed(slots, sizeof *live), *expert = zeroed(in->experts, sizeof *expert);
+    int64_t n_live = 0, n_experts = 0;
+    for (int64_t slot = t * slots; slot < (t + 1) * slots; slot++) {
+        const int32_t row = in->indices[slot];
+        if (row >= 0)
+            live[n_live++] = row;
+        if (row < -1 || row >= in->rows) {
+            out->fault = (struct rows_fault){slot, row, in->rows, false};
+            break;
+        }
+    }
+    for (int64_t e = 0; in->by_expert && e < in->experts; e++)
+        if (in->map[t * in->experts + e] != 0)
+            expert[n_experts++] = e;
+    if (out->fault.position < 0 && in->by_expert && n_experts != n_live)
+        out->fault = (struct rows_fault){t, n_experts, n_live, true};
+    for (int64_t i = 0; out->fault.position < 0 && i < n_live; i++)
+        add_pair(in, out, t, live[i], in->by_expert ? expert[i] : -1);
+    free(live);
+    free(expert);
+    return out->fault.position < 0;
+}
+
+struct rows_pairs oracle_pairs(const struct rows_case *in)
+{
+    struct rows_pairs out = {.pair = zeroed(in->rows, sizeof(struct rows_pair)), .fault = {.position = -1}};
+    if (in->rows == 0)
+        return out;
+    for (int64_t t = 0; !in->capacity && t < in->tokens; t++)
+        if (!pair_token(in, &out, t, in->rows / in->tokens))
+            return out;
+    for (int64_t row = 0; in->capacity && row < in->rows; row++) {
+        const int32_t t = in->indices[row];
+        if (t == -1 && in->zero_pad)
+            continue;
+        if (t < 0 || t >= in->tokens) {
+            out.fault = (struct rows_fault){row, t, in->tokens, false};
+            return out;
+        }
+        add_pair(in, &out, t, row, in->by_expert ? row / (in->rows / in->experts) : -1);
+    }
+    return out;
+}
+
+void oracle_pairs_free(struct rows_pairs *pairs)
+{
+    free(pairs->pair);
+    *pairs = (struct rows_pairs){0};
+}
+
+/* ---- Sums ---------------------------------------------------------------------------------------------------- */
+
+static float plus_product(float sum, float a, double b)
+{
+    return (float)((double)sum + (double)(float)((double)a * b));
+}
+
+void oracle_unpermute(const struct rows_case *in, const struct rows_pairs *pairs, const void *permuted,
+                      unsigned char *tokens)
+{
+    float *sum = zeroed(in->tokens * in->hidden, sizeof *sum);
+    for (size_t i = 0; i < pairs->count; i++) {
+        const struct rows_pair *p = &pairs->pair[i];
+        for (int64_t h = 0; p->weight != 0.0f && h < in->hidden; h++) {
+            float *at = &sum[p->token * in->hidden + h];
+            *at = plus_product(*at, p->weight, rows_value(in->type, permuted, p->row * in->hidden + h));
+        }
+    }
+    for (int64_t i = 0; i < in->tokens * in->hidden; i++)
+        rows_store(in->type, tokens, i, sum[i]);
+    free(sum);
+}
+
+void oracle_unpermute_f64(const struct rows_case *in, const struct rows_pairs *pairs, const void *permuted,
+                          double *sum, double *magnitude, int64_t *terms)
+{
+    memset(sum, 0, (size_t)(in->tokens * in->hidden) * sizeof *sum);
+    memset(magnitude, 0, (size_t)(in->tokens * in->hidden) * sizeof *magnitude);
+    memset(terms, 0, (size_t)in->tokens * sizeof *terms);
+    for (size_t i = 0; i < pairs->count; i++) {
+        const struct rows_pair *p = &pairs->pair[i];
+        terms[p->token]++;
+        for (int64_t h = 0; p->weight != 0.0f && h < in->hidden; h++) {
+            const double part = (double)p->weight * rows_value(in->type, permuted, p->row * in->hidden + h);
+            sum[p->token * in->hidden + h] += part;
+            magnitude[p->token * in->hidden + h] += part < 0 ? -part : part;
+        }
+    }
+}

@@ -1,0 +1,57 @@
+/*
+ * Truth for moe_unpermute and the gradients around it: dense arrays in, dense arrays out. Everything is first
+ * written down as a list of pairs (token, row, expert, weight) in the order that fixes the results; then the list is
+ * walked once and each pair adds its part to where it belongs. No library header, no library type.
+ */
+#ifndef SWITCHYARD_ORACLE_MOE_ROWS_H
+#define SWITCHYARD_ORACLE_MOE_ROWS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum rows_type { ROWS_F32, ROWS_F16, ROWS_BF16, ROWS_TYPES };
+
+struct rows_case {
+    int64_t tokens, experts, rows, hidden; /* T, E, M, H                                    */
+    bool capacity, zero_pad;
+    enum rows_type type, prob_type;
+    const int32_t *indices;     /* [M]                                                      */
+    const uint8_t *map;         /* [T,E] or NULL                                            */
+    const unsigned char *probs; /* [T,E] or NULL: every weight is 1                         */
+    bool by_expert;             /* pairs need their expert: weights, or gradients of probs  */
+};
+
+struct rows_pair {
+    int64_t token, row, expert; /* expert -1: not asked for                                 */
+    float weight;
+};
+
+/* What is wrong with the indices, in order of tokens (packed) or rows (capacity); position -1: nothing. */
+struct rows_fault {
+    int64_t position, value, limit;
+    bool count; /* experts and live slots of a token differ; else an index is out of range */
+};
+
+struct rows_pairs {
+    struct rows_pair *pair;
+    size_t count;
+    struct rows_fault fault;
+};
+struct rows_pairs oracle_pairs(const struct rows_case *in);
+void oracle_pairs_free(struct rows_pairs *pairs);
+
+/* One element of a type: its value, and its bits from an f32 by one rounding, NaN canonical. */
+size_t rows_bytes(enum rows_type type);
+double rows_value(enum rows_type type, const void *array, int64_t i);
+void rows_store(enum rows_type type, void *array, int64_t i, float value);
+
+/* Bits. The outputs must be there in full size; everything in them is set. */
+void oracle_unpermute(const struct rows_case *in, const struct rows_pairs *pairs, const void *permuted,
+                      unsigned char *tokens);
+
+/* The same sum without roundings, and the sum of the magnitudes, [T,H] each; terms [T]. */
+void oracle_unpermute_f64(const struct rows_case *in, const struct rows_pairs *pairs, const void *permuted,
+                          double *sum, double *magnitude, int64_t *terms);
+
+#endif

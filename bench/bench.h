@@ -77,6 +77,9 @@ void bench_fill_random(void *data, size_t bytes, uint64_t seed);
 float bench_f16_to_float(uint16_t bits);
 uint16_t bench_f16_from_float(float value);
 
+/* 0 .. n-1 in a random order. */
+void bench_shuffle(int32_t *order, int64_t n, uint64_t seed);
+
 /* k distinct experts per token, some more popular than others; map is [tokens, experts] and zeroed. */
 void bench_route(uint8_t *map, int64_t tokens, int64_t experts, int64_t k, uint64_t seed);
 
@@ -157,6 +160,6 @@ struct bench_op {
 
 extern const struct bench_op bench_moe_route, bench_moe_permute, bench_moe_unpermute, bench_moe_dispatch,
     bench_moe_combine, bench_moe_locations, bench_moe_capacity, bench_sample, bench_sample_noise,
-    bench_kv_gather;
+    bench_kv_gather, bench_kv_scatter;
 
 #endif

@@ -151,3 +151,15 @@ uint16_t bench_bf16_round(float value)
     memcpy(&bits, &value, sizeof bits);
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
+
+void bench_shuffle(int32_t *order, int64_t n, uint64_t seed)
+{
+    for (int64_t i = 0; i < n; i++)
+        order[i] = (int32_t)i;
+    for (int64_t i = n - 1; i > 0; i--) {
+        const int64_t j = (int64_t)(bench_random(&seed) % (uint64_t)(i + 1));
+        const int32_t swap = order[i];
+        order[i] = order[j];
+        order[j] = swap;
+    }
+}

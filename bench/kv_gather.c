@@ -90,20 +90,6 @@ static void release(struct state *state)
     free(state->plain_rows);
 }
 
-/* Blocks of all sequences lie shuffled in the pool, as they do after an engine has run for a while. */
-static void shuffle_table(struct state *state, int64_t blocks)
-{
-    uint64_t seed = 3;
-    for (int64_t i = 0; i < blocks; i++)
-        state->table[i] = (int32_t)i;
-    for (int64_t i = blocks - 1; i > 0; i--) {
-        const int64_t j = (int64_t)(bench_random(&seed) % (uint64_t)(i + 1));
-        const int32_t swap = state->table[i];
-        state->table[i] = state->table[j];
-        state->table[j] = swap;
-    }
-}
-
 static bool prepare_sets(struct state *state)
 {
     const struct shape *const s = &state->shape;
@@ -139,7 +125,8 @@ static bool prepare(struct state *state)
     if (!state->cache || !state->table || !state->plain_rows || !prepare_sets(state))
         return false;
     bench_fill_random(state->cache, (size_t)rows * ROW_BYTES, 29);
-    shuffle_table(state, blocks);
+    /* Blocks of all sequences lie shuffled in the pool, as they do after an engine has run for a while. */
+    bench_shuffle(state->table, blocks, 3);
     memcpy(state->cache_shape, (int64_t[]){rows, ROW_ELEMENTS}, sizeof state->cache_shape);
     memcpy(state->table_shape, (int64_t[]){s->sequences, s->tokens / s->block}, sizeof state->table_shape);
     state->cache_view = sy_tensor(state->cache, SY_BF16, 2, state->cache_shape);

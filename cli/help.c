@@ -166,10 +166,13 @@ static void print_tensors(FILE *out, const struct op *op, bool outputs)
         types = wider(types, tensor->types);
     }
     for (const struct op_tensor *tensor = op->tensors; tensor->name; tensor++) {
-        if (outputs ? tensor->role != OP_OUTPUT && tensor->role != OP_INOUT : tensor->role == OP_OUTPUT)
+        const bool is_input = tensor->role != OP_OUTPUT;
+        const bool is_output = tensor->role != OP_INPUT && tensor->role != OP_OPTIONAL;
+        if (outputs ? !is_output : !is_input)
             continue;
+        const bool optional = tensor->role == OP_OPTIONAL || tensor->role == OP_INOUT;
         char name[32];
-        snprintf(name, sizeof name, "%s%s", tensor->name, !outputs && tensor->role != OP_INPUT ? "?" : "");
+        snprintf(name, sizeof name, "%s%s", tensor->name, !outputs && optional ? "?" : "");
         fprintf(out, "  %-16s  %-*s  %-*s  %s\n", name, shape, tensor->shape, types, tensor->types,
                 tensor->text);
     }

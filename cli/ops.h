@@ -28,6 +28,7 @@ union op_args {
     sy_sample_args sample;
     sy_sample_noise_args sample_noise;
     sy_kv_gather_args kv_gather;
+    sy_kv_scatter_args kv_scatter;
 };
 
 /*
@@ -44,6 +45,7 @@ enum op_role {
     OP_INPUT,    /* missing: passed as NULL, so that the operator refuses it                         */
     OP_OPTIONAL, /* missing: NULL                                                                    */
     OP_INOUT,    /* an output whose old contents may stand in the input file                          */
+    OP_UPDATED,  /* an input that the call changes, and so an output too                               */
     OP_OUTPUT,   /* listed for the help page; the sizing function makes it                            */
 };
 
@@ -121,7 +123,7 @@ struct op {
 };
 
 extern const struct op op_moe_route, op_moe_permute, op_moe_unpermute, op_moe_dispatch, op_moe_combine,
-    op_moe_locations, op_moe_capacity, op_sample, op_sample_noise, op_kv_gather;
+    op_moe_locations, op_moe_capacity, op_sample, op_sample_noise, op_kv_gather, op_kv_scatter;
 
 /* All of them, ending with NULL. */
 extern const struct op *const all_ops[];

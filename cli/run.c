@@ -402,8 +402,8 @@ static int save_outputs(const struct run *run)
     struct st_item items[OP_MAX_OUTPUTS + 4];
     size_t n = 0;
     for (const struct op_tensor *tensor = run->op->tensors; tensor->name; tensor++) {
-        const struct st_tensor *const old =
-            tensor->role == OP_INOUT ? st_find(&run->file, tensor->name) : NULL;
+        const bool kept = tensor->role == OP_INOUT || tensor->role == OP_UPDATED;
+        const struct st_tensor *const old = kept ? st_find(&run->file, tensor->name) : NULL;
         if (old)
             items[n++] = (struct st_item){old->name, &old->view};
     }

@@ -198,8 +198,9 @@ typedef enum sy_fault_code {
     SY_FAULT_BLOCK_RANGE,  /* a block number outside the cache */
     SY_FAULT_ROW_RANGE,    /* a row inside the last, partial block that does not exist */
     SY_FAULT_ROW_OVERFULL, /* a token is routed to more experts than it has slots */
-    SY_FAULT_SLOT_RANGE,   /* an element of sorted_indices names no row or token */
-    SY_FAULT_SLOT_COUNT    /* a token is routed to another number of experts than it has live slots */
+    SY_FAULT_SLOT_RANGE,   /* an element of sorted_indices or slots names no row or token */
+    SY_FAULT_SLOT_COUNT,   /* a token is routed to another number of experts than it has live slots */
+    SY_FAULT_DUPLICATE     /* a destination named before: value is it, limit the position that has it */
 } sy_fault_code;
 
 typedef struct sy_fault {
@@ -638,6 +639,41 @@ static inline sy_status sy_kv_gather(sy_ctx *ctx, const sy_kv_gather_args *args)
 static inline sy_status sy_kv_gather_query(sy_ctx *ctx, const sy_kv_gather_args *args, sy_query *query)
 {
     return sy_kv_gather_query_n(ctx, args, sizeof *args, query, sizeof *query);
+}
+
+/* ---- kv_scatter -------------------------------------------------------------------------------------- */
+
+/*
+ * Writes rows into a paged cache by slot: how a cache is filled. Slot s is row s % S of block s / S.
+ *     cache row slots[i] = src[i], byte for byte
+ * The cache is [rows, D] flat, where slot s is row s, or of higher rank [blocks, S, D...] with any block stride. Rows
+ * that no slot names keep their bytes. `slots` has any number of dimensions and `src` the same, followed by those of a
+ * cache row. Slot -1 is refused, or with SY_PAD_SKIP its row is dropped; SY_PAD_ZERO has no meaning here.
+ *
+ * Two equal slots are the caller's mistake: the bytes of that row are unspecified, unless check_unique asks for a
+ * refusal. The query looks at the cache too, which is input as much as output.
+ *
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (pad neither ERROR nor SKIP); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX
+ * (contents: SLOT_RANGE, DUPLICATE; position counts through slots in row-major order); NOMEM.
+ */
+typedef struct sy_kv_scatter_args {
+    const DLTensor *cache; /* in/out [rows,D] or [blocks,S,D...]  any type of whole bytes */
+    const DLTensor *src;   /* in  [...,D...]  type of cache */
+    const DLTensor *slots; /* in  [...]       int32, int64 */
+    sy_kv_pad pad;
+    bool check_unique; /* refuse a slot that is named twice */
+} sy_kv_scatter_args;
+
+SY_API sy_status sy_kv_scatter_n(sy_ctx *ctx, const sy_kv_scatter_args *args, size_t args_bytes);
+SY_API sy_status sy_kv_scatter_query_n(sy_ctx *ctx, const sy_kv_scatter_args *args, size_t args_bytes,
+                                       sy_query *query, size_t query_bytes);
+static inline sy_status sy_kv_scatter(sy_ctx *ctx, const sy_kv_scatter_args *args)
+{
+    return sy_kv_scatter_n(ctx, args, sizeof *args);
+}
+static inline sy_status sy_kv_scatter_query(sy_ctx *ctx, const sy_kv_scatter_args *args, sy_query *query)
+{
+    return sy_kv_scatter_query_n(ctx, args, sizeof *args, query, sizeof *query);
 }
 
 /* ---- sample ------------------------------------------------------------------------------------------ */

@@ -540,7 +540,8 @@ static bool code_fits(sy_fault_code code, sy_status status)
     case SY_ERR_ROUTING:
         return code == SY_FAULT_ROW_OVERFULL || code == SY_FAULT_SLOT_RANGE || code == SY_FAULT_SLOT_COUNT;
     default:
-        return status == SY_ERR_INDEX && code >= SY_FAULT_LENGTH_RANGE && code <= SY_FAULT_ROW_RANGE;
+        return status == SY_ERR_INDEX && code >= SY_FAULT_LENGTH_RANGE && code != SY_FAULT_ROW_OVERFULL &&
+               code != SY_FAULT_SLOT_COUNT;
     }
 }
 

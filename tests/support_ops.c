@@ -74,6 +74,16 @@ static sy_status query_gather(sy_ctx *ctx, struct test_call *c, sy_query *q)
     return sy_kv_gather_query(ctx, &c->args.gather, q);
 }
 
+static sy_status run_scatter(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_kv_scatter(ctx, &c->args.scatter);
+}
+
+static sy_status query_scatter(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_kv_scatter_query(ctx, &c->args.scatter, q);
+}
+
 static sy_status run_sample(sy_ctx *ctx, struct test_call *c)
 {
     return sy_sample(ctx, &c->args.sample);
@@ -258,6 +268,22 @@ static void make_gather(struct test_call *c, bool large, int variant)
     a->pad = SY_PAD_ZERO;
 }
 
+static void make_scatter(struct test_call *c, bool large, int variant)
+{
+    (void)variant;
+    const int64_t blocks = large ? 700 : 6, width = large ? 600 : 7, n = large ? 3000 : 19;
+    sy_kv_scatter_args *a = &c->args.scatter;
+    *c =
+        (struct test_call){.op = "kv_scatter", .first_output = 2, .run = run_scatter, .query = query_scatter};
+    test_call_add(c, "src", &a->src, SY_BF16, 2, (int64_t[]){n, width});
+    struct tensor *slots = test_call_add(c, "slots", &a->slots, SY_I32, 1, (int64_t[]){n});
+    test_call_add(c, "cache", &a->cache, SY_BF16, 3, (int64_t[]){blocks, 5, width});
+    for (int64_t i = 0; i < n; i++)
+        memcpy(slots->mem + 4 * i, &(int32_t){(int32_t)(i % 7 == 3 ? -1 : (n - i) * 13 % (blocks * 5))}, 4);
+    a->pad = SY_PAD_SKIP;
+    a->check_unique = true;
+}
+
 static void make_sample(struct test_call *c, bool large, int variant)
 {
     (void)variant;
@@ -307,6 +333,7 @@ static const struct {
     {"moe_route", make_route, 0},
     {"packed moe_unpermute", make_unpermute, 0},
     {"capacity moe_unpermute", make_unpermute, 1},
+    {"kv_scatter", make_scatter, 0},
 };
 
 const char *test_call_name(int index)
@@ -326,8 +353,8 @@ void test_call_make(struct test_call *call, int index, bool large)
             for (size_t at = 0; at < x->bytes; at += 4)
                 memcpy(x->mem + at, &(float){(float)(2 * rng_unit(&rng) - 1)}, 4);
         else if (strcmp(name, "tokens") == 0 || strcmp(name, "permuted_tokens") == 0 ||
-                 strcmp(name, "probs") == 0 || strcmp(name, "cache") == 0 || strcmp(name, "input") == 0 ||
-                 strcmp(name, "expert_out") == 0)
+                 strcmp(name, "probs") == 0 || strcmp(name, "src") == 0 || strcmp(name, "cache") == 0 ||
+                 strcmp(name, "input") == 0 || strcmp(name, "expert_out") == 0)
             rng_fill(&rng, x->mem, x->bytes);
     }
     test_call_reset(call);

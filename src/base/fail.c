@@ -60,6 +60,7 @@ const char *sy_fault_name(sy_fault_code code)
         [SY_FAULT_ROW_OVERFULL] = "ROW_OVERFULL",
         [SY_FAULT_SLOT_RANGE] = "SLOT_RANGE",
         [SY_FAULT_SLOT_COUNT] = "SLOT_COUNT",
+        [SY_FAULT_DUPLICATE] = "DUPLICATE",
     };
     const size_t i = (size_t)code;
     return i < sizeof names / sizeof *names ? names[i] : "UNKNOWN";

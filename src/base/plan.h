@@ -18,6 +18,7 @@ enum syi_op_id {
     SYI_MOE_LOCATIONS,
     SYI_MOE_CAPACITY,
     SYI_KV_GATHER,
+    SYI_KV_SCATTER,
     SYI_SAMPLE,
     SYI_SAMPLE_NOISE,
     SYI_N_OPS
@@ -154,6 +155,16 @@ struct syi_kv_gather_plan {
     struct syi_kv_plane plane;
 };
 
+struct syi_kv_scatter_plan {
+    int64_t n, k;          /* slots, and how many of them stand in one row */
+    struct syi_rows slots; /* n / k rows of k */
+    enum syi_type slot_type;
+    sy_kv_pad pad;
+    bool check_unique;
+    struct syi_kv_pool pool;
+    struct syi_kv_plane plane;
+};
+
 struct syi_sample_plan {
     int64_t batch, vocab;
     enum syi_type type;
@@ -186,6 +197,7 @@ union syi_plan {
     struct syi_moe_locations_plan moe_locations;
     struct syi_moe_capacity_plan moe_capacity;
     struct syi_kv_gather_plan kv_gather;
+    struct syi_kv_scatter_plan kv_scatter;
     struct syi_sample_plan sample;
     struct syi_sample_noise_plan sample_noise;
 };

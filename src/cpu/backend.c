@@ -15,6 +15,7 @@ const struct syi_backend syi_cpu_backend = {
             [SYI_MOE_LOCATIONS] = {syi_cpu_moe_locations_workspace, syi_cpu_moe_locations},
             [SYI_MOE_CAPACITY] = {syi_cpu_moe_capacity_workspace, syi_cpu_moe_capacity},
             [SYI_KV_GATHER] = {syi_cpu_kv_gather_workspace, syi_cpu_kv_gather},
+            [SYI_KV_SCATTER] = {syi_cpu_kv_scatter_workspace, syi_cpu_kv_scatter},
             [SYI_SAMPLE] = {syi_cpu_sample_workspace, syi_cpu_sample},
             [SYI_SAMPLE_NOISE] = {syi_cpu_sample_noise_workspace, syi_cpu_sample_noise},
         },

@@ -33,7 +33,7 @@ static sy_status copy_args(struct syi_call *call, const void *args, size_t args_
     for (int i = 0; i < call->op->n_rules; i++) {
         const struct syi_rule *rule = &call->op->rules[i];
         call->tail[i] = rule->flags & SYI_PER_ROW ? 0 : 1;
-        if (!(call->query && (rule->flags & SYI_OUT)))
+        if (syi_looked_at(call, i))
             memcpy(&call->tensor[i], (const unsigned char *)&call->args + rule->offset,
                    sizeof call->tensor[i]);
     }

@@ -14,11 +14,12 @@ enum { SYI_MAX_TENSORS = 16, SYI_MAX_RANK = 16 };
 enum syi_rule_flags {
     SYI_OUT = 1, /* written by the call; not looked at by a query */
     SYI_OPTIONAL = 2,
-    SYI_VECTOR = 4,      /* rank 1 with unit stride */
-    SYI_PER_ROW = 8,     /* shape [1], [B] or [B,1], any stride >= 0 */
-    SYI_RAW_WORD = 16,   /* any element of 1, 2, 4 or 8 bytes and one lane, whatever it means */
-    SYI_RAW_BYTES = 32,  /* any element of whole bytes */
-    SYI_OWN_STRIDES = 64 /* strides are judged by the operator */
+    SYI_VECTOR = 4,       /* rank 1 with unit stride */
+    SYI_PER_ROW = 8,      /* shape [1], [B] or [B,1], any stride >= 0 */
+    SYI_RAW_WORD = 16,    /* any element of 1, 2, 4 or 8 bytes and one lane, whatever it means */
+    SYI_RAW_BYTES = 32,   /* any element of whole bytes */
+    SYI_OWN_STRIDES = 64, /* strides are judged by the operator */
+    SYI_INOUT = 128       /* beside SYI_OUT: its shape is input, so that a query looks at it too */
 };
 
 #define SYI_BIT(type) (1u << (type))
@@ -44,6 +45,7 @@ union syi_args {
     sy_moe_locations_args moe_locations;
     sy_moe_capacity_args moe_capacity;
     sy_kv_gather_args kv_gather;
+    sy_kv_scatter_args kv_scatter;
     sy_sample_args sample;
     sy_sample_noise_args sample_noise;
 };
@@ -71,6 +73,12 @@ struct syi_call {
     int64_t rows, slots; /* answers of the query */
     uint64_t bytes;      /* that must move, for the trace */
 };
+
+/* A query looks at no output, except one that is input too. */
+static inline bool syi_looked_at(const struct syi_call *call, int i)
+{
+    return !call->query || (call->op->rules[i].flags & (SYI_OUT | SYI_INOUT)) != SYI_OUT;
+}
 
 /* The two doors every operator has. */
 sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes);

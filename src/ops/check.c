@@ -54,11 +54,6 @@ static struct text types_text(const struct syi_call *call, const struct syi_rule
 
 /* ---- Null, dtype, rank ------------------------------------------------------------------------------- */
 
-static bool looked_at(const struct syi_call *call, int i)
-{
-    return !(call->query && (call->op->rules[i].flags & SYI_OUT));
-}
-
 static bool is_empty(const DLTensor *t)
 {
     for (int d = 0; d < t->ndim; d++)
@@ -72,7 +67,7 @@ static sy_status check_null(struct syi_call *call, bool untouched)
     for (int i = 0; i < call->op->n_rules; i++) {
         const struct syi_rule *rule = &call->op->rules[i];
         const DLTensor *t = call->tensor[i];
-        if (t == NULL && !(rule->flags & SYI_OPTIONAL) && looked_at(call, i))
+        if (t == NULL && !(rule->flags & SYI_OPTIONAL) && syi_looked_at(call, i))
             return syi_fail(call->ctx, SY_ERR_NULL, rule->name, "is missing, want a tensor");
         if (t != NULL && t->ndim > 0 && t->shape == NULL)
             return syi_fail(call->ctx, SY_ERR_NULL, rule->name, "has rank %d and no shape, want a shape",

@@ -56,7 +56,11 @@ sy_status syi_kv_check_pool(struct syi_call *call, int cache, int64_t block_size
     pool->block_size = block_size;
     pool->block_shift = (size & (size - 1)) == 0 ? __builtin_ctzll(size) : -1;
     pool->block_magic = size > 1 && size <= UINT32_MAX ? UINT64_MAX / size + 1 : 0;
-    pool->n_blocks = flat ? t->shape[0] / block_size + (t->shape[0] % block_size != 0) : t->shape[0];
+    pool->n_blocks = t->shape[0];
+    if (flat)
+        pool->n_blocks = t->shape[0] / block_size + (t->shape[0] % block_size != 0);
+    else if (t->shape[1] == 0)
+        pool->n_blocks = 0; /* without rows they are none */
     if (!syi_mul(pool->n_blocks, block_size, &pool->n_rows))
         return syi_fail(call->ctx, SY_ERR_OVERFLOW, "block_size",
                         "is %lld for %lld blocks, want fewer than 2^63 rows", (long long)block_size,

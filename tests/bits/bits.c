@@ -296,6 +296,7 @@ int main(void)
     moe_locations_lines();
     moe_capacity_lines();
     kv_gather_lines();
+    kv_scatter_lines();
     sample_lines();
     sample_noise_lines();
     for (int i = 0; i < n_contexts; i++)

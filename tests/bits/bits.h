@@ -75,6 +75,7 @@ void moe_combine_lines(void);
 void moe_locations_lines(void);
 void moe_capacity_lines(void);
 void kv_gather_lines(void);
+void kv_scatter_lines(void);
 void sample_lines(void);
 void sample_noise_lines(void);
 

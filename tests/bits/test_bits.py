@@ -70,6 +70,9 @@ class Bits(unittest.TestCase):
     def test_kv_gather(self):
         self.check("kv_gather")
 
+    def test_kv_scatter(self):
+        self.check("kv_scatter")
+
     def test_sample(self):
         self.check("sample")
 

@@ -24,6 +24,7 @@ OPERATORS = [
     "sample",
     "sample_noise",
     "kv_gather",
+    "kv_scatter",
 ]
 
 # struct letters; BF16 and the 8-bit floats are given and shown as bit patterns

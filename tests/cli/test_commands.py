@@ -62,6 +62,7 @@ class Help(CliTest):
                       "--offset --stream --eps --k-limit --top-k-guess --noise --q-order --ties --probs-in "
                       "--masked-logits --list --logprob --empty-token",
             "sample_noise": "q --seed --offset --stream --n",
+            "kv_scatter": "cache src slots cache --pad --check-unique",
             "kv_gather": "cache indices block_table req_id? counts? seq_lens? out? out --block-size --pad",
         }
         for op, wanted in names.items():

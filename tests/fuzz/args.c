@@ -93,6 +93,7 @@ struct call {
         sy_moe_locations_args locations;
         sy_moe_capacity_args capacity;
         sy_kv_gather_args gather;
+        sy_kv_scatter_args scatter;
         sy_sample_args sample;
         sy_sample_noise_args noise;
     } args;
@@ -340,6 +341,23 @@ static void make_gather(struct call *c, struct reader *r)
     c->enums[c->n_enums++] = &a->pad;
 }
 
+static void make_scatter(struct call *c, struct reader *r)
+{
+    sy_kv_scatter_args *a = &c->args.scatter;
+    const int64_t blocks = pick(r, 7), size = 1 + pick(r, 5), width = 1 + pick(r, 9), n = pick(r, 12);
+    const DLDataType type = row_type(r);
+    a->pad = pick(r, 2) ? SY_PAD_SKIP : SY_PAD_ERROR;
+    a->check_unique = pick(r, 2);
+    if (pick(r, 2))
+        add(c, "cache", &a->cache, type, 2, blocks * size, width, 0);
+    else
+        add(c, "cache", &a->cache, type, 3, blocks, size, width);
+    output(c);
+    add(c, "src", &a->src, type, 2, n, width, 0);
+    add(c, "slots", &a->slots, pick(r, 2) ? i64 : i32, 1, n, 0, 0);
+    c->enums[c->n_enums++] = &a->pad;
+}
+
 static void make_sample_outputs(struct call *c, struct reader *r, int64_t rows, int64_t vocabulary)
 {
     sy_sample_args *a = &c->args.sample;
@@ -494,6 +512,16 @@ static sy_status query_gather(sy_ctx *ctx, struct call *c, sy_query *q)
     return sy_kv_gather_query(ctx, &c->args.gather, q);
 }
 
+static sy_status run_scatter(sy_ctx *ctx, struct call *c)
+{
+    return sy_kv_scatter(ctx, &c->args.scatter);
+}
+
+static sy_status query_scatter(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_kv_scatter_query(ctx, &c->args.scatter, q);
+}
+
 static sy_status run_sample(sy_ctx *ctx, struct call *c)
 {
     return sy_sample(ctx, &c->args.sample);
@@ -527,6 +555,7 @@ static const struct {
     {"moe_locations", make_locations, run_locations, query_locations},
     {"moe_capacity", make_capacity, run_capacity, query_capacity},
     {"kv_gather", make_gather, run_gather, query_gather},
+    {"kv_scatter", make_scatter, run_scatter, query_scatter},
     {"sample", make_sample, run_sample, query_sample},
     {"sample_noise", make_noise, run_noise, query_noise},
     {"moe_unpermute", make_unpermute, run_unpermute, query_unpermute},

@@ -1,0 +1,162 @@
+/*
+ * kv_scatter on the CPU: all or nothing. Every slot is judged before the first row is written; uniqueness, where it
+ * is asked for, by sorting. Rows are then copied in any order: no two of them are meant for the same slot.
+ */
+#include "cpu/kv_rows.h"
+#include "cpu/backend.h"
+#include "cpu/sort.h"
+
+struct job {
+    const struct syi_kv_scatter_plan *plan;
+    const struct syi_kernels *kernels;
+    int n_tasks;
+    sy_fault *fault;            /* [task]; status OK while nothing is wrong */
+    struct syi_keyed *keyed[2]; /* [n] each; only where uniqueness is asked for */
+};
+
+static int count_tasks(const sy_ctx *ctx, const struct syi_kv_scatter_plan *p)
+{
+    return syi_tasks(ctx, p->n, (uint64_t)p->n * p->plane.row_bytes);
+}
+
+static size_t lay_out(const sy_ctx *ctx, const struct syi_kv_scatter_plan *p, void *workspace,
+                      struct job *job)
+{
+    struct syi_arena arena = {workspace, 0};
+    const size_t keyed = p->check_unique ? syi_size_mul((size_t)p->n, sizeof(struct syi_keyed)) : 0;
+    job->n_tasks = count_tasks(ctx, p);
+    job->fault = syi_take(&arena, (size_t)job->n_tasks * sizeof *job->fault);
+    job->keyed[0] = syi_take(&arena, keyed);
+    job->keyed[1] = syi_take(&arena, keyed);
+    return arena.used;
+}
+
+size_t syi_cpu_kv_scatter_workspace(const sy_ctx *ctx, const union syi_plan *plan)
+{
+    struct job job;
+    return lay_out(ctx, &plan->kv_scatter, NULL, &job);
+}
+
+/* The slots from `flat` on, as many as there are before `end` in one row and one chunk. */
+static int64_t load_slots(const struct syi_kv_scatter_plan *p, int64_t flat, int64_t end, int64_t *slot)
+{
+    const int64_t b = flat / p->k, j = flat - b * p->k;
+    const int64_t in_row = end - flat < p->k - j ? end - flat : p->k - j;
+    const int64_t n = in_row < SYI_KV_CHUNK ? in_row : SYI_KV_CHUNK;
+    const unsigned char *row = syi_row(p->slots, b);
+    for (int64_t i = 0; i < n; i++)
+        slot[i] = syi_load_index(row, j + i, p->slot_type);
+    return n;
+}
+
+/* The first slot of a chunk that is neither a row nor padding; n when there is none. */
+static int64_t find_fault(const struct syi_kv_scatter_plan *p, const int64_t *slot, int64_t n)
+{
+    const int64_t lowest = p->pad == SY_PAD_SKIP ? -1 : 0, n_rows = p->pool.n_rows;
+    bool good = true;
+    for (int64_t i = 0; i < n; i++)
+        good &= (slot[i] >= lowest) & (slot[i] < n_rows);
+    if (good)
+        return n;
+    int64_t i = 0;
+    while (slot[i] >= lowest && slot[i] < n_rows)
+        i++;
+    return i;
+}
+
+static void check_slots(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_kv_scatter_plan *p = job->plan;
+    const int64_t end = syi_part(p->n, job->n_tasks, task + 1);
+    sy_fault *fault = &job->fault[task];
+    int64_t slot[SYI_KV_CHUNK], n;
+
+    fault->status = SY_OK;
+    for (int64_t at = syi_part(p->n, job->n_tasks, task); at < end && fault->status == SY_OK; at += n) {
+        n = load_slots(p, at, end, slot);
+        const int64_t i = find_fault(p, slot, n);
+        if (i < n)
+            *fault =
+                (sy_fault){SY_ERR_INDEX, SY_FAULT_SLOT_RANGE, "slots", -1, at + i, slot[i], p->pool.n_rows};
+    }
+}
+
+/* The first position below `end` whose slot stands at an earlier one too. */
+static sy_fault find_duplicate(const struct job *job, int64_t end)
+{
+    const struct syi_kv_scatter_plan *p = job->plan;
+    sy_fault first = {.status = SY_OK};
+    int64_t slot[SYI_KV_CHUNK], n;
+    size_t n_live = 0;
+    for (int64_t at = 0; at < end; at += n) {
+        n = load_slots(p, at, end, slot);
+        for (int64_t i = 0; i < n; i++)
+            if (slot[i] >= 0)
+                job->keyed[0][n_live++] = (struct syi_keyed){(uint64_t)slot[i], at + i};
+    }
+    const struct syi_keyed *sorted =
+        syi_sort_keyed(job->keyed[0], job->keyed[1], n_live, (uint64_t)p->pool.n_rows);
+    for (size_t i = 1; i < n_live; i++)
+        if (sorted[i].key == sorted[i - 1].key && (first.status == SY_OK || sorted[i].value < first.position))
+            first = (sy_fault){SY_ERR_INDEX,           SY_FAULT_DUPLICATE, "slots", -1, sorted[i].value,
+                               (int64_t)sorted[i].key, sorted[i - 1].value};
+    return first;
+}
+
+static sy_status refuse(sy_ctx *ctx, const struct syi_kv_scatter_plan *p, const sy_fault *f)
+{
+    if (f->code == SY_FAULT_DUPLICATE)
+        return syi_fail_at(
+            ctx, f, "at position %lld is %lld, want a slot of its own: position %lld has it (%s)",
+            (long long)f->position, (long long)f->value, (long long)f->limit, sy_fault_name(f->code));
+    return syi_fail_at(ctx, f,
+                       "at position %lld is %lld, want 0 or more and below %lld, the rows of cache%s (%s)",
+                       (long long)f->position, (long long)f->value, (long long)f->limit,
+                       p->pad == SY_PAD_SKIP ? ", or -1 for none" : "", sy_fault_name(f->code));
+}
+
+/* In order of position; of one position its range comes first. */
+static sy_status judge(sy_ctx *ctx, struct job *job)
+{
+    const struct syi_kv_scatter_plan *p = job->plan;
+    syi_parallel(ctx, job->n_tasks, check_slots, job);
+    sy_fault fault = job->fault[0];
+    for (int i = 1; i < job->n_tasks && fault.status == SY_OK; i++)
+        fault = job->fault[i];
+    if (p->check_unique) {
+        const sy_fault duplicate = find_duplicate(job, fault.status == SY_OK ? p->n : fault.position);
+        if (duplicate.status != SY_OK)
+            fault = duplicate;
+    }
+    return fault.status == SY_OK ? SY_OK : refuse(ctx, p, &fault);
+}
+
+static void copy_rows(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_kv_scatter_plan *p = job->plan;
+    const int64_t end = syi_part(p->n, job->n_tasks, task + 1);
+    struct syi_kv_copier copier;
+    int64_t slot[SYI_KV_CHUNK], n;
+
+    syi_kv_copy_begin(&copier, job->kernels, &p->pool, &p->plane, SYI_KV_TO_CACHE, false);
+    for (int64_t at = syi_part(p->n, job->n_tasks, task); at < end; at += n) {
+        n = load_slots(p, at, end, slot);
+        syi_kv_copy_slots(&copier, at, slot, n);
+    }
+    syi_kv_copy_end(&copier);
+}
+
+sy_status syi_cpu_kv_scatter(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
+{
+    const struct syi_kv_scatter_plan *p = &plan->kv_scatter;
+    struct job job = {.plan = p, .kernels = ctx->kernels};
+    if (p->n == 0)
+        return SY_OK;
+    lay_out(ctx, p, workspace, &job);
+    const sy_status st = judge(ctx, &job);
+    if (st == SY_OK)
+        syi_parallel(ctx, job.n_tasks, copy_rows, &job);
+    return st;
+}

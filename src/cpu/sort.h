@@ -1,0 +1,19 @@
+/*
+ * Sorting keys that come from the caller's data: the time depends on how many there are and how wide, never on what
+ * they are.
+ */
+#ifndef SYI_CPU_SORT_H
+#define SYI_CPU_SORT_H
+
+#include "base/base.h"
+
+struct syi_keyed {
+    uint64_t key;
+    int64_t value;
+};
+
+/* By ascending key, equal keys in their old order. No key is above `most`. Returns `items` or `spare`, whichever holds
+   the result; both have n entries. */
+struct syi_keyed *syi_sort_keyed(struct syi_keyed *items, struct syi_keyed *spare, size_t n, uint64_t most);
+
+#endif

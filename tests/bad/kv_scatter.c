@@ -1,0 +1,354 @@
+/*
+ * kv_scatter refuses: one valid call, one spoiler per row, the status, the sentence and an untouched cache. Then pairs
+ * of faults, of which the one that comes first in the documented order must win, and calls that look wrong but are not.
+ */
+#include "support.h"
+
+enum { BLOCKS = 6, BLOCK_SIZE = 4, CACHE_ROWS = 24, WIDTH = 7, BATCH = 2, COUNT = 5 };
+
+static sy_status run(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_kv_scatter(ctx, &c->args.scatter);
+}
+
+static sy_status query(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_kv_scatter_query(ctx, &c->args.scatter, q);
+}
+
+/* The cache is an input too, so that none of the tensors is an output alone. */
+static void make_with(struct test_call *c, int cache_rank)
+{
+    sy_kv_scatter_args *a = &c->args.scatter;
+    *c = (struct test_call){.op = "kv_scatter", .first_output = 3, .run = run, .query = query};
+    if (cache_rank == 2)
+        test_call_add(c, "cache", &a->cache, SY_F32, 2, (int64_t[]){CACHE_ROWS, WIDTH});
+    else
+        test_call_add(c, "cache", &a->cache, SY_F32, 3, (int64_t[]){BLOCKS, BLOCK_SIZE, WIDTH});
+    struct tensor *src = test_call_add(c, "src", &a->src, SY_F32, 3, (int64_t[]){BATCH, COUNT, WIDTH});
+    struct tensor *slots = test_call_add(c, "slots", &a->slots, SY_I32, 2, (int64_t[]){BATCH, COUNT});
+    memset(src->mem, 0x3C, src->bytes);
+    for (int i = 0; i < BATCH * COUNT; i++)
+        slots->mem[4 * i] = (unsigned char)(2 * i);
+    a->check_unique = true;
+}
+
+static void make(struct test_call *c)
+{
+    make_with(c, 2);
+}
+
+static void make_paged(struct test_call *c)
+{
+    make_with(c, 3);
+}
+
+static void put(struct test_call *c, int64_t at, int32_t value)
+{
+    memcpy(test_call_tensor(c, "slots")->mem + 4 * at, &value, 4);
+}
+
+static void pad_zero(struct test_call *c)
+{
+    c->args.scatter.pad = SY_PAD_ZERO;
+}
+
+static void pad_three(struct test_call *c)
+{
+    c->args.scatter.pad = (sy_kv_pad)3;
+}
+
+static void pad_minus_one(struct test_call *c)
+{
+    memset(&c->args.scatter.pad, 0xFF, sizeof c->args.scatter.pad);
+}
+
+static void cache_bytes(struct test_call *c)
+{
+    test_call_tensor(c, "cache")->shape[0] = INT64_C(1) << 60;
+}
+
+/* 2^62 blocks of 4 rows of no bytes to speak of: their number wraps. */
+static void blocks_times_block_size(struct test_call *c)
+{
+    struct tensor *cache = test_call_tensor(c, "cache");
+    memcpy(cache->strides, (int64_t[]){0, 7, 1}, 24);
+    cache->t.strides = cache->strides;
+    cache->shape[0] = INT64_C(1) << 62;
+}
+
+static void positions_of_32_bits(struct test_call *c)
+{
+    struct tensor *src = test_call_tensor(c, "src"), *slots = test_call_tensor(c, "slots");
+    src->shape[0] = src->shape[1] = slots->shape[0] = slots->shape[1] = 65536;
+}
+
+/* Leading dimensions [2,2] whose rows are not one even sequence: 2, 5 and 2 elements apart. */
+static void uneven_slots(struct test_call *c)
+{
+    struct tensor *slots = test_call_tensor(c, "slots"), *src = test_call_tensor(c, "src");
+    memcpy(slots->shape, (int64_t[]){2, 2, 2}, 24);
+    memcpy(slots->strides, (int64_t[]){7, 2, 1}, 24);
+    slots->t.ndim = 3;
+    slots->t.strides = slots->strides;
+    memcpy(src->shape, (int64_t[]){2, 2, 2, WIDTH}, 32);
+    src->t.ndim = 4;
+}
+
+static void slot_past_the_cache(struct test_call *c)
+{
+    put(c, 7, CACHE_ROWS);
+}
+
+static void slot_minus_one(struct test_call *c)
+{
+    put(c, 3, -1);
+}
+
+static void slot_minus_two_under_skip(struct test_call *c)
+{
+    c->args.scatter.pad = SY_PAD_SKIP;
+    put(c, 3, -2);
+}
+
+static void slot_twice(struct test_call *c)
+{
+    put(c, 9, 8);
+}
+
+static const struct refusal rows[] = {
+    {"no cache", NO_TENSOR("cache"), .query = true},
+    {"no src", NO_TENSOR("src"), .query = true},
+    {"no slots", NO_TENSOR("slots"), .query = true},
+    {"cache without data", NO_DATA("cache")},
+    {"src without data", NO_DATA("src")},
+    {"slots without data", NO_DATA("slots")},
+    {"cache without shape", NO_SHAPE("cache"), .query = true},
+    {"src without shape", NO_SHAPE("src"), .query = true},
+    {"slots without shape", NO_SHAPE("slots"), .query = true},
+
+    {"cache of 4 bits", BAD_TYPE("cache", kDLInt, 4, 1), .query = true},
+    {"cache of no bits", BAD_TYPE("cache", kDLFloat, 0, 1), .query = true},
+    {"src of another type of the same size", BAD_TYPE("src", kDLInt, 32, 1), .query = true},
+    {"src of another size", BAD_TYPE("src", kDLFloat, 16, 1), .query = true},
+    {"slots as uint32", BAD_TYPE("slots", kDLUInt, 32, 1), .query = true},
+    {"slots as int16", BAD_TYPE("slots", kDLInt, 16, 1), .query = true},
+    {"slots as f32", BAD_TYPE("slots", kDLFloat, 32, 1), .query = true},
+    {"slots of two lanes", BAD_TYPE("slots", kDLInt, 32, 2), .query = true},
+
+    {"cache of rank 1", BAD_RANK("cache", 1, "1", NULL), .query = true},
+    {"src of rank 1", BAD_RANK("src", 1, "1", NULL), .query = true},
+    {"src of rank 2", BAD_RANK("src", 2, "[2,5]", "[2,5,7]"), .query = true},
+    {"src of rank 4", BAD_RANK("src", 4, "[2,5,7,1]", "[2,5,7]"), .query = true},
+    {"slots of rank 0", BAD_RANK("slots", 0, "0", NULL), .query = true},
+    {"slots of rank 1", BAD_RANK("slots", 1, NULL, "[2,7]"), .query = true, .blame = "src"},
+
+    {"cache with negative rows", BAD_EXTENT("cache", 0, -24, "-24", NULL), .query = true},
+    {"cache rows without bytes", BAD_EXTENT("cache", 1, 0, "0", NULL), .query = true},
+    {"src one row short", BAD_EXTENT("src", 0, 1, "[1,5,7]", "[2,5,7]"), .query = true},
+    {"src one position long", BAD_EXTENT("src", 1, 6, "[2,6,7]", "[2,5,7]"), .query = true},
+    {"src one column short", BAD_EXTENT("src", 2, 6, "[2,5,6]", "[2,5,7]"), .query = true},
+    {"slots with negative extent", BAD_EXTENT("slots", 1, -5, "-5", NULL), .query = true},
+
+    {"pad zero", BAD_CALL(pad_zero, SY_ERR_VALUE, "pad", "ZERO", "SKIP"), .query = true},
+    {"unknown pad 3", BAD_CALL(pad_three, SY_ERR_VALUE, "pad", "3", NULL), .query = true},
+    {"unknown pad -1", BAD_CALL(pad_minus_one, SY_ERR_VALUE, "pad", "-1", NULL), .query = true},
+
+    {"cache with inner stride 2", BAD_STRIDE("cache", 1, 2, "2", "contiguous"), .query = true},
+    {"cache with overlapping rows", BAD_STRIDE("cache", 0, 6, "6", "7"), .query = true},
+    {"src with inner stride 2", BAD_STRIDE("src", 2, 2, "2", "contiguous"), .query = true},
+    {"src with overlapping rows", BAD_STRIDE("src", 1, 6, "6", "7"), .query = true},
+    {"slots with inner stride 2", BAD_STRIDE("slots", 1, 2, "2", "contiguous"), .query = true},
+    {"slots with overlapping rows", BAD_STRIDE("slots", 0, 4, "4", "5"), .query = true},
+    {"slots with unevenly spaced rows", BAD_CALL(uneven_slots, SY_ERR_STRIDE, "slots", "[7,2,1]", NULL),
+     .query = true},
+
+    {"cache on CUDA", BAD_DEVICE("cache", kDLCUDA), .query = true},
+    {"src on CUDA", BAD_DEVICE("src", kDLCUDA), .query = true},
+    {"slots on ROCm", BAD_DEVICE("slots", kDLROCM), .query = true},
+
+    {"src over cache", BAD_OVER("src", "cache", 0)},
+    {"src over the last byte of cache", BAD_OVER("src", "cache", CACHE_ROWS *WIDTH * 4 - 1)},
+    {"cache over the last byte of src", BAD_OVER("cache", "src", BATCH *COUNT *WIDTH * 4 - 1)},
+    {"slots inside cache", BAD_OVER("slots", "cache", 40)},
+
+    {"slot past the cache", BAD_CALL(slot_past_the_cache, SY_ERR_INDEX, "slots", "24", "24")},
+    {"slot -1 under pad error", BAD_CALL(slot_minus_one, SY_ERR_INDEX, "slots", "-1", "24")},
+    {"slot -2 under pad skip", BAD_CALL(slot_minus_two_under_skip, SY_ERR_INDEX, "slots", "-2", "or -1")},
+    {"slot twice", BAD_CALL(slot_twice, SY_ERR_INDEX, "slots", "position 9 is 8", "position 4")},
+};
+
+static const struct refusal paged_rows[] = {
+    {"paged cache rows without bytes", BAD_EXTENT("cache", 2, 0, "0", NULL), .query = true},
+    {"paged cache with overlapping blocks", BAD_STRIDE("cache", 0, 27, "27", "28"), .query = true},
+    {"paged cache with overlapping rows", BAD_STRIDE("cache", 1, 6, "6", "7"), .query = true},
+    {"paged cache with inner stride 2", BAD_STRIDE("cache", 2, 2, "2", "contiguous"), .query = true},
+    {"blocks * block size past 2^63",
+     BAD_CALL(blocks_times_block_size, SY_ERR_OVERFLOW, "cache|block_size", NULL, NULL), .query = true},
+};
+
+static const struct refusal paper_rows[] = {
+    {"cache of 2^64 bytes", BAD_CALL(cache_bytes, SY_ERR_OVERFLOW, "cache", NULL, NULL)},
+    {"2^32 positions", BAD_CALL(positions_of_32_bits, SY_ERR_OVERFLOW, "slots", NULL, NULL)},
+};
+
+/* In the documented order; each acts on another argument or field, so that any two can be present at once. */
+static const struct refusal ladder[] = {
+    {"null", NO_DATA("cache")},
+    {"dtype", BAD_TYPE("slots", kDLUInt, 32, 1)},
+    {"rank", BAD_RANK("cache", 1, NULL, NULL)},
+    {"input shape", BAD_EXTENT("src", 2, 6, NULL, NULL)},
+    {"value", BAD_CALL(pad_zero, SY_ERR_VALUE, "pad", NULL, NULL)},
+    {"overflow", BAD_CALL(cache_bytes, SY_ERR_OVERFLOW, "cache", NULL, NULL)},
+    {"stride", BAD_STRIDE("cache", 0, 6, NULL, NULL)},
+    {"device", BAD_DEVICE("slots", kDLCUDA)},
+    {"alias", BAD_OVER("src", "cache", 0)},
+    {"contents", BAD_CALL(slot_past_the_cache, SY_ERR_INDEX, "slots", NULL, NULL)},
+};
+
+static void refused(void **state)
+{
+    check_refusal(make, *state);
+}
+
+static void query_refused(void **state)
+{
+    check_query_refusal(make, *state);
+}
+
+static void paged_refused(void **state)
+{
+    check_refusal(make_paged, *state);
+}
+
+static void paged_query_refused(void **state)
+{
+    check_query_refusal(make_paged, *state);
+}
+
+/* Together with every later fault, the earlier one is reported. */
+static void wins(void **state)
+{
+    const struct refusal *first = *state;
+    for (const struct refusal *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
+        struct refusal both = *first;
+        both.second = later->spoil;
+        check_refusal(make, &both);
+    }
+}
+
+/* The fine codes that share a status. */
+static void fine_codes(void **state)
+{
+    (void)state;
+    const struct {
+        struct spoil spoil;
+        sy_fault_code code;
+    } all[] = {
+        {{.kind = SPOIL_EXTENT, .argument = "cache", .dim = 1, .value = 0}, SY_FAULT_EMPTY},
+        {{.kind = SPOIL_CALL, .with = pad_zero}, SY_FAULT_BAD_OPTION},
+        {{.kind = SPOIL_CALL, .with = pad_three}, SY_FAULT_BAD_OPTION},
+        {{.kind = SPOIL_CALL, .with = slot_minus_one}, SY_FAULT_SLOT_RANGE},
+        {{.kind = SPOIL_CALL, .with = slot_twice}, SY_FAULT_DUPLICATE},
+    };
+    sy_ctx *ctx = test_ctx(2, NULL);
+    for (size_t i = 0; i < COUNT_OF(all); i++) {
+        struct test_call c;
+        sy_fault fault;
+        make(&c);
+        test_call_spoil(&c, &all[i].spoil);
+        assert_int_not_equal(run(ctx, &c), SY_OK);
+        assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
+        assert_string_equal(sy_fault_name(fault.code), sy_fault_name(all[i].code));
+        test_call_free(&c);
+    }
+    sy_ctx_destroy(ctx);
+}
+
+/* ---- Calls without a context or arguments, and calls that are fine ------------------------------------------ */
+
+static void missing_context_arguments_or_query(void **state)
+{
+    (void)state;
+    struct test_call c;
+    sy_query q;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    make(&c);
+    assert_int_equal(sy_kv_scatter(NULL, &c.args.scatter), SY_ERR_NULL);
+    assert_int_equal(sy_kv_scatter(ctx, NULL), SY_ERR_NULL);
+    assert_string_not_equal(sy_ctx_error(ctx), "");
+    assert_int_equal(sy_kv_scatter_query(NULL, &c.args.scatter, &q), SY_ERR_NULL);
+    assert_int_equal(sy_kv_scatter_query(ctx, NULL, &q), SY_ERR_NULL);
+    assert_int_equal(sy_kv_scatter_query(ctx, &c.args.scatter, NULL), SY_ERR_NULL);
+    expect_status(ctx, sy_kv_scatter(ctx, &c.args.scatter), SY_OK);
+    assert_string_equal(sy_ctx_error(ctx), "");
+    test_call_free(&c);
+    sy_ctx_destroy(ctx);
+}
+
+static void pinned_host_memory_is_host_memory(void **state)
+{
+    (void)state;
+    test_accepts_pinned(make);
+}
+
+static void adjacent_tensors_do_not_overlap(void **state)
+{
+    (void)state;
+    test_accepts_adjacent(make);
+    test_accepts_adjacent(make_paged);
+}
+
+static void slots_in_src(struct test_call *c)
+{
+    test_call_tensor(c, "slots")->t.data = test_call_tensor(c, "src")->mem;
+    memset(test_call_tensor(c, "src")->mem, 0, test_call_tensor(c, "src")->bytes);
+    c->args.scatter.check_unique = false; /* every slot is 0 now */
+}
+
+static void inputs_may_overlap(void **state)
+{
+    (void)state;
+    test_accepts(make, slots_in_src);
+}
+
+static void one_block_with_odd_stride(struct test_call *c)
+{
+    struct tensor *cache = test_call_tensor(c, "cache");
+    memcpy(cache->shape, (int64_t[]){1, CACHE_ROWS, WIDTH}, 24);
+    memcpy(cache->strides, (int64_t[]){INT64_MIN, WIDTH, 1}, 24);
+    cache->t.strides = cache->strides;
+}
+
+static void strides_of_extent_one_mean_nothing(void **state)
+{
+    (void)state;
+    test_accepts(make_paged, one_block_with_odd_stride);
+}
+
+int main(void)
+{
+    struct test_list list = {0};
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        test_add(&list, rows[i].name, refused, (void *)&rows[i]);
+        if (rows[i].query)
+            test_add(&list, test_name("query: %s", rows[i].name), query_refused, (void *)&rows[i]);
+    }
+    for (size_t i = 0; i < COUNT_OF(paged_rows); i++) {
+        test_add(&list, paged_rows[i].name, paged_refused, (void *)&paged_rows[i]);
+        test_add(&list, test_name("query: %s", paged_rows[i].name), paged_query_refused,
+                 (void *)&paged_rows[i]);
+    }
+    for (size_t i = 0; i < COUNT_OF(paper_rows); i++)
+        test_add(&list, test_name("query: %s", paper_rows[i].name), query_refused, (void *)&paper_rows[i]);
+    for (size_t i = 0; i + 1 < COUNT_OF(ladder); i++)
+        test_add(&list, test_name("%s is told before all later faults", ladder[i].name), wins,
+                 (void *)&ladder[i]);
+    test_add(&list, "fine_codes", fine_codes, NULL);
+    test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
+    test_add(&list, "pinned_host_memory_is_host_memory", pinned_host_memory_is_host_memory, NULL);
+    test_add(&list, "adjacent_tensors_do_not_overlap", adjacent_tensors_do_not_overlap, NULL);
+    test_add(&list, "inputs_may_overlap", inputs_may_overlap, NULL);
+    test_add(&list, "strides_of_extent_one_mean_nothing", strides_of_extent_one_mean_nothing, NULL);
+    return test_run(&list, "bad_kv_scatter");
+}

@@ -116,14 +116,15 @@ static size_t list_blocks(const struct syi_scan *s, uint16_t floor, size_t *next
                           size_t most)
 {
     const size_t n_blocks = syi_scan_blocks(s->n);
+    const uint16_t *max = s->max, *group = s->group;
     size_t n = 0, b = *next;
     for (; b < n_blocks && n + GROUP <= most; b += GROUP) {
         const size_t end = n_blocks - b < GROUP ? n_blocks : b + GROUP;
-        if (s->group[b / GROUP] < floor)
+        if (group[b / GROUP] < floor)
             continue;
         for (size_t i = b; i < end; i++) { /* no branch: it could not be guessed */
             block[n] = (uint32_t)i;
-            n += s->max[i] >= floor;
+            n += max[i] >= floor;
         }
     }
     *next = b;

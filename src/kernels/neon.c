@@ -276,16 +276,26 @@ static float32x4_t exp_of(float32x4_t value, float m, float inv_t)
     return exp_neon(vmulq_n_f32(vsubq_f32(value, vdupq_n_f32(m)), inv_t));
 }
 
+static void exp_8(float *e, const uint32_t *key, float m, float inv_t)
+{
+    const float32x4_t low = exp_of(value_of(vld1q_u32(key)), m, inv_t); /* one alone would wait for itself */
+    const float32x4_t high = exp_of(value_of(vld1q_u32(key + 4)), m, inv_t);
+    vst1q_f32(e, low);
+    vst1q_f32(e + 4, high);
+}
+
 static void exp_keys_neon(float *e, const uint32_t *key, size_t n, float m, float inv_t)
 {
+    uint32_t rest[8] = {0};
+    float e_rest[8];
     size_t i = 0;
-    for (; i + 8 <= n; i += 8) { /* two at a time: one alone waits for itself */
-        const float32x4_t low = exp_of(value_of(vld1q_u32(key + i)), m, inv_t);
-        const float32x4_t high = exp_of(value_of(vld1q_u32(key + i + 4)), m, inv_t);
-        vst1q_f32(e + i, low);
-        vst1q_f32(e + i + 4, high);
+    for (; i + 8 <= n; i += 8)
+        exp_8(e + i, key + i, m, inv_t);
+    if (i < n) { /* the few candidates of a row leave seven over as often as none */
+        memcpy(rest, key + i, (n - i) * sizeof *rest);
+        exp_8(e_rest, rest, m, inv_t);
+        memcpy(e + i, e_rest, (n - i) * sizeof *e);
     }
-    syi_kernels_scalar.exp_keys(e + i, key + i, n - i, m, inv_t);
 }
 
 /* e * 2^40 fits 41 bits: widened to f64 it is exact, and fcvtnu rounds to nearest even. */
@@ -429,9 +439,8 @@ block_max_negative(uint16_t *max, const uint8_t *x, size_t n_blocks, size_t elem
     }
 }
 
-static inline __attribute__((always_inline)) void block_max_8(uint16_t *max, const uint8_t *x,
-                                                              size_t elem_bytes,
-                                                              uint16x8_t (*load)(const uint8_t *, size_t))
+static inline __attribute__((always_inline)) void
+block_max_8(uint16_t *max, const uint8_t *x, size_t elem_bytes, uint16x8_t (*load)(const uint8_t *, size_t))
 {
     const size_t step = SYI_BLOCK * elem_bytes;
     int16x8_t m[8];

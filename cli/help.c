@@ -114,7 +114,7 @@ void help_general(FILE *out)
           "Operators:\n",
           out);
     for (const struct op *const *op = all_ops; *op; op++)
-        fprintf(out, "  %-16s  %s\n", (*op)->name, (*op)->summary);
+        fprintf(out, "  %-22s  %s\n", (*op)->name, (*op)->summary);
     fputs("\n"
           "Everywhere:\n"
           "  --isa NAME        kernel table by name (switchyard info lists them); default: the best\n"
@@ -138,7 +138,7 @@ static void run_page(FILE *out)
           "Operators:\n",
           out);
     for (const struct op *const *op = all_ops; *op; op++)
-        fprintf(out, "  %-16s  %s\n", (*op)->name, (*op)->summary);
+        fprintf(out, "  %-22s  %s\n", (*op)->name, (*op)->summary);
     fputs("\n"
           "A field may also stand in the metadata of IN as switchyard.<field>, e.g. "
           "switchyard.num_out_tokens.\n"

@@ -137,7 +137,7 @@ static sy_status call_operator(sy_ctx *ctx, const struct op_call *call)
 
 const struct op op_sample = {
     .name = "sample",
-    .summary = "pick one token per row: temperature, top-k, top-p, min-p, then a greedy or random choice",
+    .summary = "pick one token per row: temperature, top-k, top-p, min-p, then greedy or random",
     .tensors = tensors,
     .fields = fields,
     .example = example,

@@ -9,9 +9,19 @@
 #include "cli.h"
 
 const struct op *const all_ops[] = {
-    &op_moe_route,    &op_moe_permute,   &op_moe_unpermute, &op_moe_dispatch,
-    &op_moe_combine,  &op_moe_locations, &op_moe_capacity,  &op_sample,
-    &op_sample_noise, &op_kv_gather,     &op_kv_scatter,    NULL,
+    &op_moe_route,
+    &op_moe_permute,
+    &op_moe_unpermute,
+    &op_moe_dispatch,
+    &op_moe_combine,
+    &op_moe_dispatch_grad_gate,
+    &op_moe_locations,
+    &op_moe_capacity,
+    &op_sample,
+    &op_sample_noise,
+    &op_kv_gather,
+    &op_kv_scatter,
+    NULL,
 };
 
 const struct op *find_op(const char *name)

@@ -23,6 +23,7 @@ union op_args {
     sy_moe_unpermute_args moe_unpermute;
     sy_moe_dispatch_args moe_dispatch;
     sy_moe_combine_args moe_combine;
+    sy_moe_dispatch_grad_gate_args moe_dispatch_grad_gate;
     sy_moe_locations_args moe_locations;
     sy_moe_capacity_args moe_capacity;
     sy_sample_args sample;
@@ -39,6 +40,7 @@ struct op_call {
     union op_args args;
     bool want_masked_logits; /* sample */
     bool want_list;          /* sample */
+    bool f32_gates;          /* moe_dispatch_grad_gate */
 };
 
 enum op_role {
@@ -123,7 +125,8 @@ struct op {
 };
 
 extern const struct op op_moe_route, op_moe_permute, op_moe_unpermute, op_moe_dispatch, op_moe_combine,
-    op_moe_locations, op_moe_capacity, op_sample, op_sample_noise, op_kv_gather, op_kv_scatter;
+    op_moe_dispatch_grad_gate, op_moe_locations, op_moe_capacity, op_sample, op_sample_noise, op_kv_gather,
+    op_kv_scatter;
 
 /* All of them, ending with NULL. */
 extern const struct op *const all_ops[];

@@ -522,6 +522,48 @@ static inline sy_status sy_moe_dispatch_grad_data(sy_ctx *ctx, const sy_moe_comb
     return sy_moe_combine(ctx, args);
 }
 
+/* ---- moe_dispatch_grad_gate -------------------------------------------------------------------------- */
+
+/*
+ * The gradient of the gates: the dot product of each sample's row with the row in its slot. S samples, k choices,
+ * E experts of C slots, H elements per row; a choice is valid as in moe_combine.
+ *     grad_gates[t,i] = sum over j of dispatch[indices[t,i]*C + locations[t,i], j] * input[i,j], or +0
+ * For moe_dispatch: input is what was dispatched, dispatch the gradient of its buffer. For moe_combine: input is
+ * the gradient of the output, dispatch the expert_out it read.
+ *
+ * Products and sums are rounded to f32, in one order: product j goes to lane j % 16, the lanes are folded by
+ * halves, rows longer than 8192 in blocks of 8192 that are added in order. A 16-bit result is rounded once more,
+ * at the end. A NaN result is the canonical quiet NaN.
+ *
+ * Without columns or slots the output is cleared; without output elements no data is looked at.
+ *
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts or capacity negative); OVERFLOW; STRIDE; DEVICE; ALIAS;
+ * NOMEM.
+ */
+typedef struct sy_moe_dispatch_grad_gate_args {
+    const DLTensor *indices;    /* in  [k,S] or [S]  int32, expert of each choice */
+    const DLTensor *locations;  /* in  [k,S] or [S]  int32, slot inside the expert */
+    const DLTensor *input;      /* in  [S,H]         f32, f16, bf16 */
+    const DLTensor *dispatch;   /* in  [E*C,H]       type of input */
+    int64_t num_experts;        /* E >= 0 */
+    int64_t capacity;           /* C >= 0 */
+    const DLTensor *grad_gates; /* out [k,S] or [S]  f32 or the type of input */
+} sy_moe_dispatch_grad_gate_args;
+
+SY_API sy_status sy_moe_dispatch_grad_gate_n(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args,
+                                             size_t args_bytes);
+SY_API sy_status sy_moe_dispatch_grad_gate_query_n(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args,
+                                                   size_t args_bytes, sy_query *query, size_t query_bytes);
+static inline sy_status sy_moe_dispatch_grad_gate(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args)
+{
+    return sy_moe_dispatch_grad_gate_n(ctx, args, sizeof *args);
+}
+static inline sy_status
+sy_moe_dispatch_grad_gate_query(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args, sy_query *query)
+{
+    return sy_moe_dispatch_grad_gate_query_n(ctx, args, sizeof *args, query, sizeof *query);
+}
+
 /* ---- moe_locations ----------------------------------------------------------------------------------- */
 
 /*

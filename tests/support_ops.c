@@ -54,6 +54,16 @@ static sy_status query_combine(sy_ctx *ctx, struct test_call *c, sy_query *q)
     return sy_moe_combine_query(ctx, &c->args.combine, q);
 }
 
+static sy_status run_grad_gate(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_dispatch_grad_gate(ctx, &c->args.grad_gate);
+}
+
+static sy_status query_grad_gate(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_dispatch_grad_gate_query(ctx, &c->args.grad_gate, q);
+}
+
 static sy_status run_locations(sy_ctx *ctx, struct test_call *c)
 {
     return sy_moe_locations(ctx, &c->args.locations);
@@ -229,6 +239,32 @@ static void make_combine(struct test_call *c, bool large, int long_rows)
     a->capacity = capacity;
 }
 
+/* Two choices per sample, or fewer samples than threads, whose rows are cut. */
+static void make_grad_gate(struct test_call *c, bool large, int long_rows)
+{
+    const int64_t samples = long_rows ? 2 : large ? 1500 : 17, hidden = !large ? 9 : long_rows ? 90000 : 300;
+    const int64_t choices = long_rows ? 3 : 2, experts = 4, capacity = large && !long_rows ? 300 : 5;
+    sy_moe_dispatch_grad_gate_args *a = &c->args.grad_gate;
+    *c = (struct test_call){
+        .op = "moe_dispatch_grad_gate", .first_output = 4, .run = run_grad_gate, .query = query_grad_gate};
+    struct tensor *indices =
+        test_call_add(c, "indices", &a->indices, SY_I32, 2, (int64_t[]){choices, samples});
+    struct tensor *locations =
+        test_call_add(c, "locations", &a->locations, SY_I32, 2, (int64_t[]){choices, samples});
+    test_call_add(c, "input", &a->input, SY_F16, 2, (int64_t[]){samples, hidden});
+    struct tensor *slots =
+        test_call_add(c, "dispatch", &a->dispatch, SY_F16, 2, (int64_t[]){experts * capacity, hidden});
+    test_call_add(c, "grad_gates", &a->grad_gates, SY_F32, 2, (int64_t[]){choices, samples});
+    for (int64_t i = 0; i < choices * samples; i++) {
+        memcpy(indices->mem + 4 * i, &(int32_t){(int32_t)(i * 11 % (experts + 1))}, 4);
+        memcpy(locations->mem + 4 * i, &(int32_t){(int32_t)(i * i % (capacity + 1))}, 4);
+    }
+    for (int64_t i = 0; i < experts * capacity * hidden; i++)
+        memcpy(slots->mem + 2 * i, &(uint16_t){(uint16_t)(0x3000 + i * 7919 % 0x1000)}, 2);
+    a->num_experts = experts;
+    a->capacity = capacity;
+}
+
 static void make_locations(struct test_call *c, bool large, int variant)
 {
     const int64_t choices = 3, samples = large ? 60000 : 19, experts = large ? 40 : 4;
@@ -326,6 +362,8 @@ static const struct {
     {"in-place moe_dispatch", make_dispatch, 1},
     {"moe_combine", make_combine, 0},
     {"moe_combine of long rows", make_combine, 1},
+    {"moe_dispatch_grad_gate", make_grad_gate, 0},
+    {"moe_dispatch_grad_gate of long rows", make_grad_gate, 1},
     {"moe_locations", make_locations, 0},
     {"kv_gather", make_gather, 0},
     {"sample", make_sample, 0},

@@ -15,6 +15,7 @@ enum syi_op_id {
     SYI_MOE_UNPERMUTE,
     SYI_MOE_DISPATCH,
     SYI_MOE_COMBINE,
+    SYI_MOE_DISPATCH_GRAD_GATE,
     SYI_MOE_LOCATIONS,
     SYI_MOE_CAPACITY,
     SYI_KV_GATHER,
@@ -106,6 +107,14 @@ struct syi_moe_combine_plan {
     struct syi_rows expert_out, output;
 };
 
+struct syi_moe_dispatch_grad_gate_plan {
+    int64_t n_choices, n_samples, n_experts, capacity;
+    int64_t hidden;
+    enum syi_type type, gate_type;
+    struct syi_rows indices, locations, grad_gates; /* k rows of S */
+    struct syi_rows input, dispatch;
+};
+
 struct syi_moe_locations_plan {
     int64_t n_choices, n_samples, n_experts; /* k*S fits an int32 */
     enum syi_type type;                      /* of importance */
@@ -194,6 +203,7 @@ union syi_plan {
     struct syi_moe_rows_plan moe_rows;
     struct syi_moe_dispatch_plan moe_dispatch;
     struct syi_moe_combine_plan moe_combine;
+    struct syi_moe_dispatch_grad_gate_plan moe_dispatch_grad_gate;
     struct syi_moe_locations_plan moe_locations;
     struct syi_moe_capacity_plan moe_capacity;
     struct syi_kv_gather_plan kv_gather;

@@ -12,6 +12,8 @@ const struct syi_backend syi_cpu_backend = {
             [SYI_MOE_UNPERMUTE] = {syi_cpu_moe_unpermute_workspace, syi_cpu_moe_unpermute},
             [SYI_MOE_DISPATCH] = {syi_cpu_moe_dispatch_workspace, syi_cpu_moe_dispatch},
             [SYI_MOE_COMBINE] = {syi_cpu_moe_combine_workspace, syi_cpu_moe_combine},
+            [SYI_MOE_DISPATCH_GRAD_GATE] = {syi_cpu_moe_dispatch_grad_gate_workspace,
+                                            syi_cpu_moe_dispatch_grad_gate},
             [SYI_MOE_LOCATIONS] = {syi_cpu_moe_locations_workspace, syi_cpu_moe_locations},
             [SYI_MOE_CAPACITY] = {syi_cpu_moe_capacity_workspace, syi_cpu_moe_capacity},
             [SYI_KV_GATHER] = {syi_cpu_kv_gather_workspace, syi_cpu_kv_gather},

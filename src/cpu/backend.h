@@ -18,6 +18,8 @@ size_t syi_cpu_moe_dispatch_workspace(const sy_ctx *ctx, const union syi_plan *p
 sy_status syi_cpu_moe_dispatch(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 size_t syi_cpu_moe_combine_workspace(const sy_ctx *ctx, const union syi_plan *plan);
 sy_status syi_cpu_moe_combine(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
+size_t syi_cpu_moe_dispatch_grad_gate_workspace(const sy_ctx *ctx, const union syi_plan *plan);
+sy_status syi_cpu_moe_dispatch_grad_gate(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 size_t syi_cpu_moe_locations_workspace(const sy_ctx *ctx, const union syi_plan *plan);
 sy_status syi_cpu_moe_locations(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 size_t syi_cpu_moe_capacity_workspace(const sy_ctx *ctx, const union syi_plan *plan);

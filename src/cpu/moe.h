@@ -17,6 +17,8 @@ static inline int64_t syi_slot(int64_t e, int64_t place, int64_t n_experts, int6
 typedef void syi_scale_fn(void *dst, const void *src, float w, size_t n);
 typedef void syi_sum_rows_fn(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
 
+typedef float syi_dot_fn(const void *a, const void *b, size_t n);
+
 static inline syi_scale_fn *syi_scale_for(const struct syi_kernels *k, enum syi_type type)
 {
     return type == SYI_F32 ? k->scale_f32 : type == SYI_F16 ? k->scale_f16 : k->scale_bf16;
@@ -25,6 +27,11 @@ static inline syi_scale_fn *syi_scale_for(const struct syi_kernels *k, enum syi_
 static inline syi_sum_rows_fn *syi_sum_rows_for(const struct syi_kernels *k, enum syi_type type)
 {
     return type == SYI_F32 ? k->sum_rows_f32 : type == SYI_F16 ? k->sum_rows_f16 : k->sum_rows_bf16;
+}
+
+static inline syi_dot_fn *syi_dot_for(const struct syi_kernels *k, enum syi_type type)
+{
+    return type == SYI_F32 ? k->dot_f32 : type == SYI_F16 ? k->dot_f16 : k->dot_bf16;
 }
 
 #endif

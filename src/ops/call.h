@@ -42,6 +42,7 @@ union syi_args {
     sy_moe_unpermute_args moe_unpermute;
     sy_moe_dispatch_args moe_dispatch;
     sy_moe_combine_args moe_combine;
+    sy_moe_dispatch_grad_gate_args moe_dispatch_grad_gate;
     sy_moe_locations_args moe_locations;
     sy_moe_capacity_args moe_capacity;
     sy_kv_gather_args kv_gather;

@@ -293,6 +293,7 @@ int main(void)
     moe_rows_lines();
     moe_dispatch_lines();
     moe_combine_lines();
+    moe_dispatch_grad_gate_lines();
     moe_locations_lines();
     moe_capacity_lines();
     kv_gather_lines();

@@ -72,6 +72,7 @@ void moe_permute_lines(void);
 void moe_rows_lines(void);
 void moe_dispatch_lines(void);
 void moe_combine_lines(void);
+void moe_dispatch_grad_gate_lines(void);
 void moe_locations_lines(void);
 void moe_capacity_lines(void);
 void kv_gather_lines(void);

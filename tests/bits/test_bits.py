@@ -61,6 +61,9 @@ class Bits(unittest.TestCase):
     def test_moe_combine(self):
         self.check("moe_combine")
 
+    def test_moe_dispatch_grad_gate(self):
+        self.check("moe_dispatch_grad_gate")
+
     def test_moe_locations(self):
         self.check("moe_locations")
 

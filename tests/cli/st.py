@@ -19,6 +19,7 @@ OPERATORS = [
     "moe_unpermute",
     "moe_dispatch",
     "moe_combine",
+    "moe_dispatch_grad_gate",
     "moe_locations",
     "moe_capacity",
     "sample",

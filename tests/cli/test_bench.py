@@ -8,7 +8,7 @@ import unittest
 
 from st import CLI, OPERATORS, CliTest
 
-READS = ["moe_route", "sample", "moe_capacity"]
+READS = ["moe_route", "sample", "moe_capacity", "moe_dispatch_grad_gate"]
 FILLS = ["sample_noise"]
 
 

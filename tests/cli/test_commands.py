@@ -55,6 +55,7 @@ class Help(CliTest):
             "moe_dispatch": "gates? indices locations input dispatch? --capacity --num-experts --zero-unwritten "
                             "--unique-slots",
             "moe_combine": "gates? indices locations expert_out output --capacity --num-experts",
+            "moe_dispatch_grad_gate": "indices locations input dispatch grad_gates --capacity --num-experts",
             "moe_capacity": "counts? capacity --samples --num-experts --k --factor --alignment",
             "moe_locations": "indices importance? locations counts --num-experts",
             "sample": "logits top_k? top_p? min_p? temperature? q? seed? offset? stream? token kept row_flags "

@@ -90,6 +90,7 @@ struct call {
         sy_moe_unpermute_args unpermute;
         sy_moe_dispatch_args dispatch;
         sy_moe_combine_args combine;
+        sy_moe_dispatch_grad_gate_args grad_gate;
         sy_moe_locations_args locations;
         sy_moe_capacity_args capacity;
         sy_kv_gather_args gather;
@@ -275,6 +276,25 @@ static void make_combine(struct call *c, struct reader *r)
     output(c);
     if (pick(r, 2))
         add(c, "gates", &a->gates, pick(r, 2) ? type : f32, rank, first, samples, 0);
+    c->numbers[c->n_numbers++] = &a->num_experts;
+    c->numbers[c->n_numbers++] = &a->capacity;
+}
+
+static void make_grad_gate(struct call *c, struct reader *r)
+{
+    sy_moe_dispatch_grad_gate_args *a = &c->args.grad_gate;
+    const int64_t choices = pick(r, 4), samples = pick(r, 8), hidden = pick(r, 20);
+    const int rank = 1 + pick(r, 2);
+    const int64_t first = rank == 1 ? samples : choices;
+    const DLDataType type = row_type(r);
+    a->num_experts = pick(r, 6);
+    a->capacity = pick(r, 6);
+    add(c, "indices", &a->indices, i32, rank, first, samples, 0);
+    add(c, "locations", &a->locations, i32, rank, first, samples, 0);
+    add(c, "input", &a->input, type, 2, samples, hidden, 0);
+    add(c, "dispatch", &a->dispatch, type, 2, a->num_experts * a->capacity, hidden, 0);
+    add(c, "grad_gates", &a->grad_gates, pick(r, 2) ? type : f32, rank, first, samples, 0);
+    output(c);
     c->numbers[c->n_numbers++] = &a->num_experts;
     c->numbers[c->n_numbers++] = &a->capacity;
 }
@@ -482,6 +502,16 @@ static sy_status query_combine(sy_ctx *ctx, struct call *c, sy_query *q)
     return sy_moe_combine_query(ctx, &c->args.combine, q);
 }
 
+static sy_status run_grad_gate(sy_ctx *ctx, struct call *c)
+{
+    return sy_moe_dispatch_grad_gate(ctx, &c->args.grad_gate);
+}
+
+static sy_status query_grad_gate(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_moe_dispatch_grad_gate_query(ctx, &c->args.grad_gate, q);
+}
+
 static sy_status run_locations(sy_ctx *ctx, struct call *c)
 {
     return sy_moe_locations(ctx, &c->args.locations);
@@ -552,6 +582,7 @@ static const struct {
     {"moe_permute", make_permute, run_permute, query_permute},
     {"moe_dispatch", make_dispatch, run_dispatch, query_dispatch},
     {"moe_combine", make_combine, run_combine, query_combine},
+    {"moe_dispatch_grad_gate", make_grad_gate, run_grad_gate, query_grad_gate},
     {"moe_locations", make_locations, run_locations, query_locations},
     {"moe_capacity", make_capacity, run_capacity, query_capacity},
     {"kv_gather", make_gather, run_gather, query_gather},

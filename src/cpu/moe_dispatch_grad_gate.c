@@ -1,0 +1,125 @@
+/*
+ * moe_dispatch_grad_gate on the CPU. Samples are split over threads, so that a row is read once for all its
+ * choices. A few long rows are cut into the blocks of the dot product instead, and the blocks added in order:
+ * the result is the same.
+ */
+#include "cpu/moe.h"
+
+struct job {
+    const struct syi_moe_dispatch_grad_gate_plan *plan;
+    syi_dot_fn *dot;
+    size_t elem_bytes;
+    int n_tasks;
+    int64_t n_blocks; /* of a row */
+    float *parts;     /* [k*S][n_blocks], or NULL: whole rows */
+};
+
+static int64_t n_entries(const struct syi_moe_dispatch_grad_gate_plan *p)
+{
+    return p->n_choices * p->n_samples;
+}
+
+static int64_t count_blocks(const struct syi_moe_dispatch_grad_gate_plan *p)
+{
+    return p->hidden / SYI_DOT_BLOCK + (p->hidden % SYI_DOT_BLOCK != 0);
+}
+
+static uint64_t work_bytes(const struct syi_moe_dispatch_grad_gate_plan *p)
+{
+    return (uint64_t)n_entries(p) * (uint64_t)p->hidden * syi_float_bytes(p->type) * 2;
+}
+
+/* Rows longer than a block, and fewer samples than threads that have work. */
+static bool cuts_rows(const sy_ctx *ctx, const struct syi_moe_dispatch_grad_gate_plan *p)
+{
+    return count_blocks(p) > 1 && syi_tasks(ctx, INT64_MAX, work_bytes(p)) > p->n_samples;
+}
+
+size_t syi_cpu_moe_dispatch_grad_gate_workspace(const sy_ctx *ctx, const union syi_plan *plan)
+{
+    const struct syi_moe_dispatch_grad_gate_plan *p = &plan->moe_dispatch_grad_gate;
+    if (!cuts_rows(ctx, p))
+        return 0;
+    return syi_align(
+        syi_size_mul(syi_size_mul((size_t)n_entries(p), (size_t)count_blocks(p)), sizeof(float)));
+}
+
+/* Columns [first, first + n) of a sample's row times those of its choice. */
+static float dot_of(const struct job *job, int64_t choice, int64_t s, int64_t first, int64_t n)
+{
+    const struct syi_moe_dispatch_grad_gate_plan *p = job->plan;
+    const int64_t slot = syi_slot(syi_load_i32(syi_row(p->indices, choice), s),
+                                  syi_load_i32(syi_row(p->locations, choice), s), p->n_experts, p->capacity);
+    if (slot < 0)
+        return 0.0f;
+    const size_t skip = (size_t)first * job->elem_bytes;
+    return job->dot(syi_row(p->dispatch, slot) + skip, syi_row(p->input, s) + skip, (size_t)n);
+}
+
+static void store_gate(const struct syi_moe_dispatch_grad_gate_plan *p, int64_t choice, int64_t s,
+                       float value)
+{
+    unsigned char *row = syi_row(p->grad_gates, choice);
+    if (p->gate_type == SYI_F32) {
+        memcpy(row + 4 * s, &value, sizeof value);
+        return;
+    }
+    const uint16_t bits = p->gate_type == SYI_F16 ? syi_f32_to_f16(value) : syi_f32_to_bf16(value);
+    memcpy(row + 2 * s, &bits, sizeof bits);
+}
+
+static void whole_rows(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_moe_dispatch_grad_gate_plan *p = job->plan;
+    const int64_t end = syi_part(p->n_samples, job->n_tasks, task + 1);
+    for (int64_t s = syi_part(p->n_samples, job->n_tasks, task); s < end; s++)
+        for (int64_t choice = 0; choice < p->n_choices; choice++)
+            store_gate(p, choice, s, dot_of(job, choice, s, 0, p->hidden));
+}
+
+static void row_blocks(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_moe_dispatch_grad_gate_plan *p = job->plan;
+    const int64_t n = n_entries(p) * job->n_blocks, end = syi_part(n, job->n_tasks, task + 1);
+    for (int64_t i = syi_part(n, job->n_tasks, task); i < end; i++) {
+        const int64_t entry = i / job->n_blocks, first = i % job->n_blocks * SYI_DOT_BLOCK;
+        const int64_t left = p->hidden - first;
+        job->parts[i] = dot_of(job, entry / p->n_samples, entry % p->n_samples, first,
+                               left < SYI_DOT_BLOCK ? left : SYI_DOT_BLOCK);
+    }
+}
+
+/* Block sums in order, as the dot product of a whole row adds them. */
+static void add_blocks(void *data, int task)
+{
+    const struct job *job = data;
+    (void)task;
+    for (int64_t entry = 0; entry < n_entries(job->plan); entry++) {
+        float sum = 0.0f;
+        for (int64_t b = 0; b < job->n_blocks; b++)
+            sum += job->parts[entry * job->n_blocks + b];
+        store_gate(job->plan, entry / job->plan->n_samples, entry % job->plan->n_samples, syi_canonical(sum));
+    }
+}
+
+sy_status syi_cpu_moe_dispatch_grad_gate(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
+{
+    const struct syi_moe_dispatch_grad_gate_plan *p = &plan->moe_dispatch_grad_gate;
+    struct job job = {.plan = p, .dot = syi_dot_for(ctx->kernels, p->type)};
+    job.elem_bytes = syi_float_bytes(p->type);
+    job.n_blocks = count_blocks(p);
+    if (n_entries(p) == 0)
+        return SY_OK;
+    if (!cuts_rows(ctx, p)) {
+        job.n_tasks = syi_tasks(ctx, p->n_samples, work_bytes(p));
+        syi_parallel(ctx, job.n_tasks, whole_rows, &job);
+        return SY_OK;
+    }
+    job.parts = workspace;
+    job.n_tasks = syi_tasks(ctx, n_entries(p) * job.n_blocks, work_bytes(p));
+    syi_parallel(ctx, job.n_tasks, row_blocks, &job);
+    syi_parallel(ctx, 1, add_blocks, &job);
+    return SY_OK;
+}

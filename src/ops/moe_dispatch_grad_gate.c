@@ -1,0 +1,92 @@
+/*
+ * moe_dispatch_grad_gate: check and plan.
+ */
+#include "ops/call.h"
+
+enum { INDICES, LOCATIONS, INPUT, DISPATCH, GRAD_GATES, N_TENSORS };
+
+#define FIELD(name) #name, offsetof(sy_moe_dispatch_grad_gate_args, name)
+
+static const struct syi_rule rules[N_TENSORS] = {
+    [INDICES] = {FIELD(indices), 0, SYI_BIT(SYI_I32), 0, 1, 2},
+    [LOCATIONS] = {FIELD(locations), 0, SYI_BIT(SYI_I32), 0, 1, 2},
+    [INPUT] = {FIELD(input), 0, SYI_FLOAT_TYPES, 0, 2, 2},
+    [DISPATCH] = {FIELD(dispatch), 0, 0, INPUT + 1, 2, 2},
+    [GRAD_GATES] = {FIELD(grad_gates), SYI_OUT, SYI_BIT(SYI_F32), INPUT + 1, 1, 2},
+};
+
+/* No output element: no data pointer is examined. */
+static bool nothing_to_do(const struct syi_call *call)
+{
+    const DLTensor *indices = call->tensor[INDICES];
+    return syi_extent(call, INDICES, 0) == 0 ||
+           (indices != NULL && indices->ndim == 2 && syi_extent(call, INDICES, 1) == 0);
+}
+
+static sy_status check_inputs(struct syi_call *call)
+{
+    sy_status st = syi_check_tensors(call, nothing_to_do(call));
+    const DLTensor *indices = call->tensor[INDICES];
+    if (st == SY_OK)
+        st = syi_check_shape(call, LOCATIONS, indices->ndim, indices->shape);
+    if (st == SY_OK)
+        st = syi_check_matrix(call, INPUT, indices->shape[indices->ndim - 1], syi_extent(call, INPUT, 1));
+    return st;
+}
+
+static sy_status check(struct syi_call *call)
+{
+    const sy_moe_dispatch_grad_gate_args *a = &call->args.moe_dispatch_grad_gate;
+    const DLTensor *indices = call->tensor[INDICES];
+    int64_t n_slots = 0;
+    sy_status st = check_inputs(call);
+    if (st == SY_OK)
+        st = syi_check_slots(call, a->num_experts, a->capacity, INPUT, &n_slots);
+    if (st == SY_OK)
+        st = syi_check_matrix(call, DISPATCH, n_slots, syi_extent(call, INPUT, 1));
+    if (st == SY_OK)
+        st = syi_check_shape(call, GRAD_GATES, indices->ndim, indices->shape);
+    if (st == SY_OK)
+        st = syi_check_layout(call);
+    if (st != SY_OK)
+        return st;
+    struct syi_moe_dispatch_grad_gate_plan *plan = &call->plan.moe_dispatch_grad_gate;
+    *plan = (struct syi_moe_dispatch_grad_gate_plan){
+        .n_choices = indices->ndim == 2 ? indices->shape[0] : 1,
+        .n_samples = indices->shape[indices->ndim - 1],
+        .n_experts = a->num_experts,
+        .capacity = a->capacity,
+        .hidden = syi_extent(call, INPUT, 1),
+        .type = syi_type_at(call, INPUT),
+        .gate_type = syi_type_at(call, GRAD_GATES),
+        .indices = syi_rows_of(call, INDICES),
+        .locations = syi_rows_of(call, LOCATIONS),
+        .grad_gates = syi_rows_of(call, GRAD_GATES),
+        .input = syi_rows_of(call, INPUT),
+        .dispatch = syi_rows_of(call, DISPATCH),
+    };
+    const uint64_t row_bytes = (uint64_t)plan->hidden * syi_float_bytes(plan->type);
+    call->rows = plan->n_choices * plan->n_samples;
+    call->bytes = (uint64_t)call->rows * (row_bytes + 8 + syi_float_bytes(plan->gate_type)) +
+                  (uint64_t)plan->n_samples * row_bytes;
+    return SY_OK;
+}
+
+static const struct syi_op op = {"moe_dispatch_grad_gate",
+                                 SYI_MOE_DISPATCH_GRAD_GATE,
+                                 sizeof(sy_moe_dispatch_grad_gate_args),
+                                 N_TENSORS,
+                                 rules,
+                                 check};
+
+sy_status sy_moe_dispatch_grad_gate_n(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args,
+                                      size_t args_bytes)
+{
+    return syi_run(ctx, &op, args, args_bytes);
+}
+
+sy_status sy_moe_dispatch_grad_gate_query_n(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args,
+                                            size_t args_bytes, sy_query *query, size_t query_bytes)
+{
+    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
+}

@@ -185,8 +185,7 @@ static int run_all(struct bench *bench, const struct request *request)
     bench->threads = sy_ctx_threads(bench->ctx);
     bench->machine = bench_machine();
     bench->records = calloc(2 * (size_t)bench->total, sizeof *bench->records); /* cold and warm */
-    if (!bench->records ||
-        !bench_limits(&bench->arena, bench->threads, bench->quick ? 3 : 15, &bench->limits))
+    if (!bench->records || !bench_limits(&bench->arena, bench->threads, bench->quick, &bench->limits))
         return plain_error("bench: not enough memory");
     bench->format->head(bench);
     each_case(bench, request, run_case);

@@ -45,8 +45,8 @@ struct bench_limits {
 bool bench_arena_reserve(struct bench_arena *arena, size_t bytes, int threads);
 void bench_arena_free(struct bench_arena *arena);
 
-/* Measures the machine, medians of `turns`, and lets the arena read with the best streams. False: no memory. */
-bool bench_limits(struct bench_arena *arena, int threads, int turns, struct bench_limits *limits);
+/* Measures the machine and lets the arena read with the best streams. False: no memory. */
+bool bench_limits(struct bench_arena *arena, int threads, bool quick, struct bench_limits *limits);
 
 /* Does the work on `threads` threads, at the next place of the arena unless it stays. Seconds. */
 double bench_limit_seconds(struct bench_arena *arena, const struct bench_work *work, int threads);

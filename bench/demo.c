@@ -153,7 +153,7 @@ int command_demo(struct common *common, struct arg_list *list)
     if (demo && demo->ctx) {
         demo->threads = sy_ctx_threads(demo->ctx);
         struct bench_limits limits;
-        code = bench_limits(&demo->arena, demo->threads, TURNS, &limits)
+        code = bench_limits(&demo->arena, demo->threads, true, &limits)
                    ? walk(demo, path ? path : "demo.html")
                    : plain_error("demo: not enough memory");
         bench_arena_free(&demo->arena);

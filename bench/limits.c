@@ -190,15 +190,15 @@ double bench_work_bytes(const struct bench_work *work)
     return 2 * (double)work->copy_bytes + (double)work->fill_bytes + (double)work->read_bytes;
 }
 
-bool bench_limits(struct bench_arena *arena, int threads, int turns, struct bench_limits *limits)
+bool bench_limits(struct bench_arena *arena, int threads, bool quick, struct bench_limits *limits)
 {
-    enum { MOST = 15, KINDS = 2 + BENCH_READERS };
+    enum { TURNS = 15, KINDS = 2 + BENCH_READERS };
     void (*const kinds[KINDS])(const struct span *span) = {copy_span, fill_span, read_1, read_2, read_4};
-    double seconds[KINDS][MOST], rate[KINDS];
+    double seconds[KINDS][TURNS], rate[KINDS];
     if (!bench_arena_reserve(arena, 0, threads))
         return false;
-    const size_t bytes = arena->bytes / 4 / 4096 * 4096;
-    const int n = turns < MOST ? turns : MOST;
+    const size_t bytes = arena->bytes / (quick ? 16 : 4) / 4096 * 4096;
+    const int n = quick ? 3 : TURNS;
     for (int i = 0; i < n; i++)
         for (int kind = 0; kind < KINDS; kind++)
             seconds[kind][i] = timed(kinds[kind], arena, bytes, threads);

@@ -110,9 +110,8 @@ static void read_cache(struct bench_machine *machine)
             continue;
         level = this_level;
         char *unit = NULL;
-        machine->cache_bytes = (size_t)strtoul(text, &unit, 10) << (*unit == 'M'   ? 20
-                                                                    : *unit == 'K' ? 10
-                                                                                   : 0);
+        const unsigned long size = strtoul(text, &unit, 10);
+        machine->cache_bytes = (size_t)size << (*unit == 'M' ? 20 : *unit == 'K' ? 10 : 0);
         const int sharing = cache_file(i, "shared_cpu_list", text, sizeof text) ? count_list(text) : 0;
         machine->caches = sharing > 0 && machine->cpus > sharing ? machine->cpus / sharing : 1;
     }

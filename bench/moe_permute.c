@@ -119,7 +119,10 @@ static bool prepare_sets(struct state *state)
         set->rows = bench_alloc(row_bytes, 1);
         if (!set->tokens || !set->rows)
             return false;
-        bench_fill_random(set->tokens, token_bytes, 11 + (uint64_t)i);
+        if (i == 0)
+            bench_fill_random(set->tokens, token_bytes, 11);
+        else
+            memcpy(set->tokens, state->sets[0].tokens, token_bytes);
         memset(set->rows, 0xa5, row_bytes);
         memcpy(set->tokens_shape, (int64_t[]){s->tokens, s->hidden}, sizeof set->tokens_shape);
         memcpy(set->rows_shape, (int64_t[]){state->rows, s->hidden}, sizeof set->rows_shape);

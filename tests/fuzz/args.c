@@ -7,34 +7,26 @@
  * Whatever comes, the call must return; a refusal leaves every byte alone and has a sentence; a success writes only
  * inside its outputs; what the query refuses, the call refuses.
  */
-#include <stdbool.h>
-#include <stdint.h>
+#include "args.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <switchyard.h>
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { ARENA_BYTES = 1 << 14, MOST_ITEMS = 24, MOST_RANK = 40 };
+enum { ARENA_BYTES = 1 << 14 };
 
 static uint8_t arena[ARENA_BYTES], before[ARENA_BYTES];
 
 /* ---- The bytes ---------------------------------------------------------------------------------------------- */
 
-struct reader {
-    const uint8_t *data;
-    size_t size, at;
-};
-
-/* The next choice out of n; 0, the harmless one, when the bytes are spent. */
-static int pick(struct reader *r, int n)
+int pick(struct reader *r, int n)
 {
     return r->at < r->size ? r->data[r->at++] % n : 0;
 }
 
-static int64_t hostile(struct reader *r)
+int64_t hostile(struct reader *r)
 {
     static const int64_t values[] = {0,
                                      1,
@@ -70,44 +62,14 @@ static DLDataType any_type(struct reader *r)
 
 /* ---- A call ------------------------------------------------------------------------------------------------- */
 
-struct item {
-    const char *name;
-    const DLTensor **field;
-    bool output;
-    DLTensor t;
-    int64_t shape[MOST_RANK], strides[MOST_RANK];
-};
-
-struct call {
-    int op, count, n_numbers, n_enums;
-    size_t used; /* bytes of the arena */
-    struct item items[MOST_ITEMS];
-    int64_t *numbers[4];
-    void *enums[8];
-    union {
-        sy_moe_route_args route;
-        sy_moe_permute_args permute;
-        sy_moe_unpermute_args unpermute;
-        sy_moe_dispatch_args dispatch;
-        sy_moe_combine_args combine;
-        sy_moe_dispatch_grad_gate_args grad_gate;
-        sy_moe_locations_args locations;
-        sy_moe_capacity_args capacity;
-        sy_kv_gather_args gather;
-        sy_kv_scatter_args scatter;
-        sy_sample_args sample;
-        sy_sample_noise_args noise;
-    } args;
-};
-
 static size_t element_bytes(DLDataType type)
 {
     return ((size_t)type.bits * type.lanes + 7) / 8;
 }
 
 /* A compact tensor in the next free bytes of the arena. The sizes below never fill it. */
-static void add(struct call *c, const char *name, const DLTensor **field, DLDataType type, int rank,
-                int64_t d0, int64_t d1, int64_t d2)
+void add(struct call *c, const char *name, const DLTensor **field, DLDataType type, int rank, int64_t d0,
+         int64_t d1, int64_t d2)
 {
     struct item *x = &c->items[c->count++];
     const int64_t shape[] = {d0, d1, d2};
@@ -129,468 +91,10 @@ static void add(struct call *c, const char *name, const DLTensor **field, DLData
     *field = &x->t;
 }
 
-static void output(struct call *c)
+void output(struct call *c)
 {
     c->items[c->count - 1].output = true;
 }
-
-static const DLDataType f32 = {2, 32, 1}, i32 = {0, 32, 1}, i64 = {0, 64, 1}, byte_map = {6, 8, 1};
-
-static DLDataType row_type(struct reader *r)
-{
-    static const DLDataType types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
-    return types[pick(r, 3)];
-}
-
-static void make_route(struct call *c, struct reader *r)
-{
-    sy_moe_route_args *a = &c->args.route;
-    const int64_t tokens = pick(r, 6), groups = pick(r, 4),
-                  experts = (1 + pick(r, 20)) * (groups ? groups : 1);
-    static const float scales[] = {0, 2.5f, -1, 1e30f};
-    a->k = 1 + pick(r, (int)experts);
-    a->score = (sy_route_score)pick(r, 3);
-    a->softmax_after = pick(r, 2);
-    a->groups = groups;
-    a->top_groups = groups;
-    a->group_score = (sy_group_score)pick(r, 2);
-    a->slot_order = (sy_slot_order)pick(r, 2);
-    a->renormalize = pick(r, 2);
-    a->eps = scales[pick(r, 2)];
-    a->scale = scales[pick(r, 4)];
-    a->capacity = pick(r, 3);
-    a->drop = (sy_drop)pick(r, 2);
-    add(c, "logits", &a->logits, row_type(r), 2, tokens, experts, 0);
-    add(c, "ids", &a->ids, pick(r, 2) ? i64 : i32, 2, tokens, a->k, 0);
-    output(c);
-    if (pick(r, 2))
-        add(c, "bias", &a->bias, f32, 1, experts, 0, 0);
-    if (pick(r, 2))
-        add(c, "finished", &a->finished, byte_map, 1, tokens, 0, 0);
-    if (pick(r, 2)) {
-        add(c, "weights", &a->weights, row_type(r), 2, tokens, a->k, 0);
-        output(c);
-        add(c, "routing_map", &a->routing_map, byte_map, 2, tokens, experts, 0);
-        output(c);
-        add(c, "probs", &a->probs, row_type(r), 2, tokens, experts, 0);
-        output(c);
-        add(c, "counts", &a->counts, i64, 1, experts, 0, 0);
-        output(c);
-    }
-    if (pick(r, 2)) {
-        add(c, "scores", &a->scores, f32, 2, tokens, experts, 0);
-        output(c);
-    }
-    int64_t *const numbers[] = {&a->k, &a->groups, &a->top_groups, &a->capacity};
-    void *const enums[] = {&a->score, &a->group_score, &a->slot_order, &a->drop};
-    memcpy(c->numbers, numbers, sizeof numbers);
-    memcpy(c->enums, enums, sizeof enums);
-    c->n_numbers = 4;
-    c->n_enums = 4;
-}
-
-static void make_permute(struct call *c, struct reader *r)
-{
-    sy_moe_permute_args *a = &c->args.permute;
-    const int64_t tokens = pick(r, 9), experts = pick(r, 7), hidden = pick(r, 20), n = pick(r, 64);
-    const DLDataType type = row_type(r), prob = row_type(r);
-    const bool capacity = pick(r, 2);
-    a->num_out_tokens = n <= tokens * experts ? n : tokens * experts;
-    a->drop_and_pad = capacity;
-    a->zero_pad = pick(r, 2);
-    const int64_t parts = capacity ? experts : tokens, rows = parts ? a->num_out_tokens / parts * parts : 0;
-    add(c, "tokens", &a->tokens, type, 2, tokens, hidden, 0);
-    add(c, "routing_map", &a->routing_map, byte_map, 2, tokens, experts, 0);
-    add(c, "permuted_tokens", &a->permuted_tokens, type, 2, rows, hidden, 0);
-    output(c);
-    add(c, "sorted_indices", &a->sorted_indices, i32, 1, rows, 0, 0);
-    output(c);
-    if (pick(r, 2)) {
-        add(c, "probs", &a->probs, prob, 2, tokens, experts, 0);
-        add(c, "permuted_probs", &a->permuted_probs, prob, 1, rows, 0, 0);
-        output(c);
-        add(c, "expert_counts", &a->expert_counts, i64, 1, experts, 0, 0);
-        output(c);
-        add(c, "expert_offsets", &a->expert_offsets, i64, 1, experts + 1, 0, 0);
-        output(c);
-    }
-    c->numbers[c->n_numbers++] = &a->num_out_tokens;
-}
-
-/* The contents come from the bytes, so most indices are out of range; sizes small enough that some are not. */
-static void make_unpermute(struct call *c, struct reader *r)
-{
-    sy_moe_unpermute_args *a = &c->args.unpermute;
-    const int64_t tokens = pick(r, 9), experts = pick(r, 7), hidden = pick(r, 20), slots = pick(r, 4);
-    const DLDataType type = row_type(r);
-    a->drop_and_pad = pick(r, 2);
-    a->zero_pad = pick(r, 2);
-    const int64_t rows = slots * (a->drop_and_pad ? experts : tokens);
-    add(c, "permuted_tokens", &a->permuted_tokens, type, 2, rows, hidden, 0);
-    add(c, "sorted_indices", &a->sorted_indices, i32, 1, rows, 0, 0);
-    add(c, "tokens", &a->tokens, type, 2, tokens, hidden, 0);
-    output(c);
-    const int given = pick(r, 4);
-    if (given > 0)
-        add(c, "routing_map", &a->routing_map, byte_map, 2, tokens, experts, 0);
-    if (given > 1)
-        add(c, "probs", &a->probs, row_type(r), 2, tokens, experts, 0);
-    if (given == 0)
-        a->num_tokens = tokens;
-    c->numbers[c->n_numbers++] = &a->num_tokens;
-}
-
-static void make_dispatch(struct call *c, struct reader *r)
-{
-    sy_moe_dispatch_args *a = &c->args.dispatch;
-    const int64_t samples = pick(r, 12), hidden = pick(r, 20);
-    const DLDataType type = row_type(r);
-    a->num_experts = pick(r, 6);
-    a->capacity = pick(r, 6);
-    a->zero_unwritten = pick(r, 2);
-    a->unique_slots = pick(r, 2);
-    add(c, "indices", &a->indices, i32, 1, samples, 0, 0);
-    add(c, "locations", &a->locations, i32, 1, samples, 0, 0);
-    add(c, "input", &a->input, type, 2, samples, hidden, 0);
-    add(c, "dispatch", &a->dispatch, type, 2, a->num_experts * a->capacity, hidden, 0);
-    output(c);
-    if (pick(r, 2))
-        add(c, "gates", &a->gates, pick(r, 2) ? type : f32, 1, samples, 0, 0);
-    c->numbers[c->n_numbers++] = &a->num_experts;
-    c->numbers[c->n_numbers++] = &a->capacity;
-}
-
-static void make_combine(struct call *c, struct reader *r)
-{
-    sy_moe_combine_args *a = &c->args.combine;
-    const int64_t choices = pick(r, 4), samples = pick(r, 8), hidden = pick(r, 20);
-    const int rank = 1 + pick(r, 2);
-    const int64_t first = rank == 1 ? samples : choices;
-    const DLDataType type = row_type(r);
-    a->num_experts = pick(r, 6);
-    a->capacity = pick(r, 6);
-    add(c, "indices", &a->indices, i32, rank, first, samples, 0);
-    add(c, "locations", &a->locations, i32, rank, first, samples, 0);
-    add(c, "expert_out", &a->expert_out, type, 2, a->num_experts * a->capacity, hidden, 0);
-    add(c, "output", &a->output, type, 2, samples, hidden, 0);
-    output(c);
-    if (pick(r, 2))
-        add(c, "gates", &a->gates, pick(r, 2) ? type : f32, rank, first, samples, 0);
-    c->numbers[c->n_numbers++] = &a->num_experts;
-    c->numbers[c->n_numbers++] = &a->capacity;
-}
-
-static void make_grad_gate(struct call *c, struct reader *r)
-{
-    sy_moe_dispatch_grad_gate_args *a = &c->args.grad_gate;
-    const int64_t choices = pick(r, 4), samples = pick(r, 8), hidden = pick(r, 20);
-    const int rank = 1 + pick(r, 2);
-    const int64_t first = rank == 1 ? samples : choices;
-    const DLDataType type = row_type(r);
-    a->num_experts = pick(r, 6);
-    a->capacity = pick(r, 6);
-    add(c, "indices", &a->indices, i32, rank, first, samples, 0);
-    add(c, "locations", &a->locations, i32, rank, first, samples, 0);
-    add(c, "input", &a->input, type, 2, samples, hidden, 0);
-    add(c, "dispatch", &a->dispatch, type, 2, a->num_experts * a->capacity, hidden, 0);
-    add(c, "grad_gates", &a->grad_gates, pick(r, 2) ? type : f32, rank, first, samples, 0);
-    output(c);
-    c->numbers[c->n_numbers++] = &a->num_experts;
-    c->numbers[c->n_numbers++] = &a->capacity;
-}
-
-static void make_locations(struct call *c, struct reader *r)
-{
-    sy_moe_locations_args *a = &c->args.locations;
-    const int64_t choices = pick(r, 4), samples = pick(r, 12);
-    const int rank = 1 + pick(r, 2);
-    a->num_experts = pick(r, 6);
-    add(c, "indices", &a->indices, i32, rank, rank == 1 ? samples : choices, samples, 0);
-    add(c, "locations", &a->locations, i32, rank, rank == 1 ? samples : choices, samples, 0);
-    output(c);
-    if (pick(r, 2))
-        add(c, "importance", &a->importance, row_type(r), 1, samples, 0, 0);
-    if (pick(r, 2)) {
-        add(c, "counts", &a->counts, i64, 1, a->num_experts, 0, 0);
-        output(c);
-    }
-    c->numbers[c->n_numbers++] = &a->num_experts;
-}
-
-static void make_capacity(struct call *c, struct reader *r)
-{
-    static const double factors[] = {0, 1.25, -1.25, 1e30, -1e30, 0.5};
-    sy_moe_capacity_args *a = &c->args.capacity;
-    a->num_experts = pick(r, 6);
-    a->samples = pick(r, 100);
-    a->k = pick(r, 4);
-    a->factor = factors[pick(r, 6)];
-    a->alignment = pick(r, 9);
-    if (pick(r, 4))
-        add(c, "counts", &a->counts, pick(r, 2) ? i64 : i32, 1, a->num_experts, 0, 0);
-    add(c, "capacity", &a->capacity, i64, 1, 1, 0, 0);
-    output(c);
-    int64_t *const numbers[] = {&a->num_experts, &a->samples, &a->k, &a->alignment};
-    memcpy(c->numbers, numbers, sizeof numbers);
-    c->n_numbers = 4;
-}
-
-static void make_gather(struct call *c, struct reader *r)
-{
-    sy_kv_gather_args *a = &c->args.gather;
-    const int64_t blocks = pick(r, 7), size = 1 + pick(r, 5), width = 1 + pick(r, 9), batch = pick(r, 4),
-                  k = pick(r, 8), table = pick(r, 5);
-    const DLDataType type = row_type(r), index = pick(r, 2) ? i64 : i32;
-    a->block_size = size;
-    a->pad = (sy_kv_pad)pick(r, 3);
-    if (pick(r, 2))
-        add(c, "cache", &a->cache, type, 2, blocks * size, width, 0);
-    else
-        add(c, "cache", &a->cache, type, 3, blocks, size, width);
-    add(c, "indices", &a->indices, index, 2, batch, k, 0);
-    add(c, "block_table", &a->block_table, pick(r, 2) ? i64 : i32, 2, batch, table, 0);
-    add(c, "out", &a->out, type, 3, batch, k, width);
-    output(c);
-    if (pick(r, 2))
-        add(c, "req_id", &a->req_id, i32, 1, batch, 0, 0);
-    if (pick(r, 2))
-        add(c, "counts", &a->counts, index, 1, batch, 0, 0);
-    if (pick(r, 2))
-        add(c, "seq_lens", &a->seq_lens, i32, 1, batch, 0, 0);
-    c->numbers[c->n_numbers++] = &a->block_size;
-    c->enums[c->n_enums++] = &a->pad;
-}
-
-static void make_scatter(struct call *c, struct reader *r)
-{
-    sy_kv_scatter_args *a = &c->args.scatter;
-    const int64_t blocks = pick(r, 7), size = 1 + pick(r, 5), width = 1 + pick(r, 9), n = pick(r, 12);
-    const DLDataType type = row_type(r);
-    a->pad = pick(r, 2) ? SY_PAD_SKIP : SY_PAD_ERROR;
-    a->check_unique = pick(r, 2);
-    if (pick(r, 2))
-        add(c, "cache", &a->cache, type, 2, blocks * size, width, 0);
-    else
-        add(c, "cache", &a->cache, type, 3, blocks, size, width);
-    output(c);
-    add(c, "src", &a->src, type, 2, n, width, 0);
-    add(c, "slots", &a->slots, pick(r, 2) ? i64 : i32, 1, n, 0, 0);
-    c->enums[c->n_enums++] = &a->pad;
-}
-
-static void make_sample_outputs(struct call *c, struct reader *r, int64_t rows, int64_t vocabulary)
-{
-    sy_sample_args *a = &c->args.sample;
-    add(c, "token", &a->token, i64, 1, rows, 0, 0);
-    output(c);
-    if (pick(r, 2)) {
-        add(c, "kept", &a->kept, i32, 1, rows, 0, 0);
-        output(c);
-        add(c, "row_flags", &a->row_flags, (DLDataType){1, 32, 1}, 1, rows, 0, 0);
-        output(c);
-        add(c, "masked_logits", &a->masked_logits, f32, 2, rows, vocabulary, 0);
-        output(c);
-        add(c, "list_token", &a->list_token, i64, 2, rows, vocabulary, 0);
-        output(c);
-        add(c, "list_prob", &a->list_prob, f32, 2, rows, vocabulary, 0);
-        output(c);
-    }
-    if (pick(r, 2)) {
-        a->logprob_mode = SY_LOGPROB_RAW;
-        add(c, "logprob", &a->logprob, f32, 1, rows, 0, 0);
-        output(c);
-    }
-}
-
-static void make_sample(struct call *c, struct reader *r)
-{
-    sy_sample_args *a = &c->args.sample;
-    const int64_t rows = pick(r, 5), vocabulary = 1 + pick(r, 90);
-    static const float eps[] = {0, 1e-8f, -1, 1e30f};
-    add(c, "logits", &a->logits, row_type(r), 2, rows, vocabulary, 0);
-    make_sample_outputs(c, r, rows, vocabulary);
-    if (pick(r, 2))
-        add(c, "top_k", &a->top_k, pick(r, 2) ? i64 : i32, 1, pick(r, 2) ? rows : 1, 0, 0);
-    if (pick(r, 2))
-        add(c, "top_p", &a->top_p, f32, 1, 1, 0, 0);
-    if (pick(r, 2))
-        add(c, "min_p", &a->min_p, f32, 1, 1, 0, 0);
-    if (pick(r, 2))
-        add(c, "temperature", &a->temperature, f32, 2, rows, 1, 0);
-    if (pick(r, 2))
-        add(c, "q", &a->q, f32, 2, rows, vocabulary, 0);
-    if (pick(r, 2))
-        add(c, "seed", &a->seed, i64, 1, 1, 0, 0);
-    if (pick(r, 2))
-        add(c, "offset", &a->offset, i64, 1, rows, 0, 0);
-    if (pick(r, 2))
-        add(c, "stream", &a->stream, i32, 1, 1, 0, 0);
-    a->eps = eps[pick(r, 4)];
-    a->probs_in = pick(r, 2);
-    a->noise = (sy_noise)pick(r, 5);
-    a->q_order = (sy_q_order)pick(r, 2);
-    a->ties = (sy_ties)pick(r, 2);
-    a->empty_token = (sy_empty_token)pick(r, 2);
-    c->numbers[c->n_numbers++] = &a->k_limit;
-    c->numbers[c->n_numbers++] = &a->top_k_guess;
-    void *const enums[] = {&a->noise, &a->q_order, &a->ties, &a->logprob_mode, &a->empty_token};
-    memcpy(c->enums, enums, sizeof enums);
-    c->n_enums = 5;
-}
-
-static void make_noise(struct call *c, struct reader *r)
-{
-    sy_sample_noise_args *a = &c->args.noise;
-    a->seed = (uint64_t)hostile(r);
-    a->offset = (uint64_t)hostile(r);
-    a->stream = (uint32_t)hostile(r);
-    a->n = pick(r, 200);
-    add(c, "q", &a->q, f32, 1, a->n, 0, 0);
-    output(c);
-    c->numbers[c->n_numbers++] = &a->n;
-}
-
-/* ---- The operators ------------------------------------------------------------------------------------------- */
-
-static sy_status run_route(sy_ctx *ctx, struct call *c)
-{
-    return sy_moe_route(ctx, &c->args.route);
-}
-
-static sy_status query_route(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_moe_route_query(ctx, &c->args.route, q);
-}
-
-static sy_status run_permute(sy_ctx *ctx, struct call *c)
-{
-    return sy_moe_permute(ctx, &c->args.permute);
-}
-
-static sy_status query_permute(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_moe_permute_query(ctx, &c->args.permute, q);
-}
-
-static sy_status run_unpermute(sy_ctx *ctx, struct call *c)
-{
-    return sy_moe_unpermute(ctx, &c->args.unpermute);
-}
-
-static sy_status query_unpermute(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_moe_unpermute_query(ctx, &c->args.unpermute, q);
-}
-
-static sy_status run_dispatch(sy_ctx *ctx, struct call *c)
-{
-    return sy_moe_dispatch(ctx, &c->args.dispatch);
-}
-
-static sy_status query_dispatch(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_moe_dispatch_query(ctx, &c->args.dispatch, q);
-}
-
-static sy_status run_combine(sy_ctx *ctx, struct call *c)
-{
-    return sy_moe_combine(ctx, &c->args.combine);
-}
-
-static sy_status query_combine(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_moe_combine_query(ctx, &c->args.combine, q);
-}
-
-static sy_status run_grad_gate(sy_ctx *ctx, struct call *c)
-{
-    return sy_moe_dispatch_grad_gate(ctx, &c->args.grad_gate);
-}
-
-static sy_status query_grad_gate(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_moe_dispatch_grad_gate_query(ctx, &c->args.grad_gate, q);
-}
-
-static sy_status run_locations(sy_ctx *ctx, struct call *c)
-{
-    return sy_moe_locations(ctx, &c->args.locations);
-}
-
-static sy_status query_locations(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_moe_locations_query(ctx, &c->args.locations, q);
-}
-
-static sy_status run_capacity(sy_ctx *ctx, struct call *c)
-{
-    return sy_moe_capacity(ctx, &c->args.capacity);
-}
-
-static sy_status query_capacity(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_moe_capacity_query(ctx, &c->args.capacity, q);
-}
-
-static sy_status run_gather(sy_ctx *ctx, struct call *c)
-{
-    return sy_kv_gather(ctx, &c->args.gather);
-}
-
-static sy_status query_gather(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_kv_gather_query(ctx, &c->args.gather, q);
-}
-
-static sy_status run_scatter(sy_ctx *ctx, struct call *c)
-{
-    return sy_kv_scatter(ctx, &c->args.scatter);
-}
-
-static sy_status query_scatter(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_kv_scatter_query(ctx, &c->args.scatter, q);
-}
-
-static sy_status run_sample(sy_ctx *ctx, struct call *c)
-{
-    return sy_sample(ctx, &c->args.sample);
-}
-
-static sy_status query_sample(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_sample_query(ctx, &c->args.sample, q);
-}
-
-static sy_status run_noise(sy_ctx *ctx, struct call *c)
-{
-    return sy_sample_noise(ctx, &c->args.noise);
-}
-
-static sy_status query_noise(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_sample_noise_query(ctx, &c->args.noise, q);
-}
-
-static const struct {
-    const char *name;
-    void (*make)(struct call *c, struct reader *r);
-    sy_status (*run)(sy_ctx *ctx, struct call *c);
-    sy_status (*query)(sy_ctx *ctx, struct call *c, sy_query *q);
-} ops[] = {
-    {"moe_route", make_route, run_route, query_route},
-    {"moe_permute", make_permute, run_permute, query_permute},
-    {"moe_dispatch", make_dispatch, run_dispatch, query_dispatch},
-    {"moe_combine", make_combine, run_combine, query_combine},
-    {"moe_dispatch_grad_gate", make_grad_gate, run_grad_gate, query_grad_gate},
-    {"moe_locations", make_locations, run_locations, query_locations},
-    {"moe_capacity", make_capacity, run_capacity, query_capacity},
-    {"kv_gather", make_gather, run_gather, query_gather},
-    {"kv_scatter", make_scatter, run_scatter, query_scatter},
-    {"sample", make_sample, run_sample, query_sample},
-    {"sample_noise", make_noise, run_noise, query_noise},
-    {"moe_unpermute", make_unpermute, run_unpermute, query_unpermute},
-};
 
 /* ---- Spoiling ----------------------------------------------------------------------------------------------- */
 
@@ -700,7 +204,7 @@ static void must(bool condition, const char *what, const struct call *c, const s
 {
     if (condition)
         return;
-    fprintf(stderr, "%s: %s (\"%s\")\n", ops[c->op].name, what, sy_ctx_error(ctx));
+    fprintf(stderr, "%s: %s (\"%s\")\n", fuzz_ops[c->op].name, what, sy_ctx_error(ctx));
     for (int i = 0; i < c->count; i++) {
         const DLTensor *t = &c->items[i].t;
         fprintf(stderr, "  %s%s type %d/%d/%d rank %d%s\n", c->items[i].name,
@@ -763,19 +267,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int i = 0; i < 2 && contexts[i] == NULL; i++)
         contexts[i] = context(1 + 2 * i);
     memset(&c, 0, sizeof c);
-    c.op = pick(&r, (int)(sizeof ops / sizeof ops[0]));
+    c.op = pick(&r, n_fuzz_ops);
     sy_ctx *ctx = contexts[pick(&r, 8) == 7];
-    ops[c.op].make(&c, &r);
+    fuzz_ops[c.op].make(&c, &r);
     for (int n = pick(&r, 9); n > 0; n--)
         spoil(&c, &r);
     confine(&c);
     fill_arena(&r);
     sy_query q;
     sy_fault fault;
-    const sy_status asked = ops[c.op].query(ctx, &c, &q);
+    const sy_status asked = fuzz_ops[c.op].query(ctx, &c, &q);
     must(memcmp(arena, before, sizeof arena) == 0, "the query wrote", &c, ctx);
     must((asked == SY_OK) == (sy_ctx_error(ctx)[0] == '\0'), "query and sentence disagree", &c, ctx);
-    const sy_status status = ops[c.op].run(ctx, &c);
+    const sy_status status = fuzz_ops[c.op].run(ctx, &c);
     must((status == SY_OK) == (sy_ctx_error(ctx)[0] == '\0'), "status and sentence disagree", &c, ctx);
     must(sy_ctx_fault(ctx, &fault) == SY_OK && fault.status == status, "status and fault disagree", &c, ctx);
     must(asked == SY_OK || status != SY_OK, "the query refused what the call accepts", &c, ctx);

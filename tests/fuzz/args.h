@@ -1,0 +1,68 @@
+/*
+ * What the argument fuzzer and its operators share: the bytes that choose, a call over the arena, and the table of
+ * operators.
+ */
+#ifndef SWITCHYARD_FUZZ_ARGS_H
+#define SWITCHYARD_FUZZ_ARGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <switchyard.h>
+
+enum { MOST_ITEMS = 24, MOST_RANK = 40 };
+
+struct reader {
+    const uint8_t *data;
+    size_t size, at;
+};
+
+/* The next choice out of n; 0, the harmless one, when the bytes are spent. */
+int pick(struct reader *r, int n);
+int64_t hostile(struct reader *r);
+
+struct item {
+    const char *name;
+    const DLTensor **field;
+    bool output;
+    DLTensor t;
+    int64_t shape[MOST_RANK], strides[MOST_RANK];
+};
+
+struct call {
+    int op, count, n_numbers, n_enums;
+    size_t used; /* bytes of the arena */
+    struct item items[MOST_ITEMS];
+    int64_t *numbers[4];
+    void *enums[8];
+    union {
+        sy_moe_route_args route;
+        sy_moe_permute_args permute;
+        sy_moe_unpermute_args unpermute;
+        sy_moe_dispatch_args dispatch;
+        sy_moe_combine_args combine;
+        sy_moe_dispatch_grad_gate_args grad_gate;
+        sy_moe_locations_args locations;
+        sy_moe_capacity_args capacity;
+        sy_kv_gather_args gather;
+        sy_kv_scatter_args scatter;
+        sy_sample_args sample;
+        sy_sample_noise_args noise;
+    } args;
+};
+
+/* A compact tensor in the next free bytes of the arena; output: the one added last is written. */
+void add(struct call *c, const char *name, const DLTensor **field, DLDataType type, int rank, int64_t d0,
+         int64_t d1, int64_t d2);
+void output(struct call *c);
+
+struct fuzz_op {
+    const char *name;
+    void (*make)(struct call *c, struct reader *r); /* a valid call */
+    sy_status (*run)(sy_ctx *ctx, struct call *c);
+    sy_status (*query)(sy_ctx *ctx, struct call *c, sy_query *q);
+};
+extern const struct fuzz_op fuzz_ops[];
+extern const int n_fuzz_ops;
+
+#endif

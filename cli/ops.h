@@ -19,6 +19,8 @@ enum { OP_MAX_OUTPUTS = 8, OP_MAX_FIELDS = 24 };
 
 union op_args {
     sy_moe_route_args moe_route;
+    sy_moe_map_from_ids_args moe_map_from_ids;
+    sy_moe_ids_from_map_args moe_ids_from_map;
     sy_moe_permute_args moe_permute;
     sy_moe_unpermute_args moe_unpermute;
     sy_moe_dispatch_args moe_dispatch;
@@ -124,9 +126,9 @@ struct op {
     sy_status (*call)(sy_ctx *ctx, const struct op_call *call);
 };
 
-extern const struct op op_moe_route, op_moe_permute, op_moe_unpermute, op_moe_dispatch, op_moe_combine,
-    op_moe_dispatch_grad_gate, op_moe_locations, op_moe_capacity, op_sample, op_sample_noise, op_kv_gather,
-    op_kv_scatter;
+extern const struct op op_moe_route, op_moe_map_from_ids, op_moe_ids_from_map, op_moe_permute,
+    op_moe_unpermute, op_moe_dispatch, op_moe_combine, op_moe_dispatch_grad_gate, op_moe_locations,
+    op_moe_capacity, op_sample, op_sample_noise, op_kv_gather, op_kv_scatter;
 
 /* All of them, ending with NULL. */
 extern const struct op *const all_ops[];

@@ -193,14 +193,14 @@ typedef enum sy_fault_code {
     /* Found in tensor contents: value and limit are set, batch and position where they have a meaning. */
     SY_FAULT_LENGTH_RANGE, /* a count outside its range, or seq_lens[b] negative */
     SY_FAULT_REQ_RANGE,    /* req_id[b] outside the rows of block_table */
-    SY_FAULT_INDEX_RANGE,  /* an index outside its sequence */
+    SY_FAULT_INDEX_RANGE,  /* an index outside its sequence, or an expert that does not exist */
     SY_FAULT_TABLE_SHORT,  /* an index needs a block_table column that does not exist */
     SY_FAULT_BLOCK_RANGE,  /* a block number outside the cache */
     SY_FAULT_ROW_RANGE,    /* a row inside the last, partial block that does not exist */
     SY_FAULT_ROW_OVERFULL, /* a token is routed to more experts than it has slots */
     SY_FAULT_SLOT_RANGE,   /* an element of sorted_indices or slots names no row or token */
     SY_FAULT_SLOT_COUNT,   /* a token is routed to another number of experts than it has live slots */
-    SY_FAULT_DUPLICATE     /* a destination named before: value is it, limit the position that has it */
+    SY_FAULT_DUPLICATE     /* a destination or expert named before: limit is the position that has it */
 } sy_fault_code;
 
 typedef struct sy_fault {
@@ -333,6 +333,70 @@ static inline sy_status sy_moe_route(sy_ctx *ctx, const sy_moe_route_args *args)
 static inline sy_status sy_moe_route_query(sy_ctx *ctx, const sy_moe_route_args *args, sy_query *query)
 {
     return sy_moe_route_query_n(ctx, args, sizeof *args, query, sizeof *query);
+}
+
+/* ---- moe_map_from_ids, moe_ids_from_map -------------------------------------------------------------- */
+
+/*
+ * The routing map of expert ids: routing_map[t, ids[t,j]] = 1, all else 0. With weights, probs[t, ids[t,j]] =
+ * weights[t,j], byte for byte, all else zero.
+ *
+ * Every id is in [0, E) and none occurs twice in a row. With allow_missing an id of -1 (a slot that
+ * moe_ids_from_map left empty) or E (a token that was finished in moe_route) stands for no expert and may
+ * repeat.
+ *
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts negative or beyond 2^31-1); OVERFLOW; STRIDE; DEVICE;
+ * ALIAS; INDEX (an id outside: batch = token, position = slot, value = id, limit = E); ROUTING (an id twice in
+ * a row: batch = token, position = the later slot, value = id, limit = the earlier slot); NOMEM.
+ */
+typedef struct sy_moe_map_from_ids_args {
+    const DLTensor *ids;         /* in  [T,K]  int32, int64 */
+    const DLTensor *weights;     /* in  [T,K]  f32, f16, bf16; optional, present iff probs is */
+    int64_t num_experts;         /* E, 0 <= E < 2^31 */
+    bool allow_missing;          /* ids -1 and E stand for no expert */
+    const DLTensor *routing_map; /* out [T,E]  bool, int8, uint8 */
+    const DLTensor *probs;       /* out [T,E]  type of weights */
+} sy_moe_map_from_ids_args;
+
+SY_API sy_status sy_moe_map_from_ids_n(sy_ctx *ctx, const sy_moe_map_from_ids_args *args, size_t args_bytes);
+SY_API sy_status sy_moe_map_from_ids_query_n(sy_ctx *ctx, const sy_moe_map_from_ids_args *args,
+                                             size_t args_bytes, sy_query *query, size_t query_bytes);
+static inline sy_status sy_moe_map_from_ids(sy_ctx *ctx, const sy_moe_map_from_ids_args *args)
+{
+    return sy_moe_map_from_ids_n(ctx, args, sizeof *args);
+}
+static inline sy_status sy_moe_map_from_ids_query(sy_ctx *ctx, const sy_moe_map_from_ids_args *args,
+                                                  sy_query *query)
+{
+    return sy_moe_map_from_ids_query_n(ctx, args, sizeof *args, query, sizeof *query);
+}
+
+/*
+ * The expert ids of a routing map: ids[t,j] is the j-th expert of token t, ascending, and -1 when it has fewer.
+ * With probs, weights[t,j] = probs[t, ids[t,j]], byte for byte, zero where there is no expert.
+ *
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (k negative; E beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS;
+ * ROUTING (a token routed to more than k experts: position = token, value = experts, limit = k); NOMEM.
+ */
+typedef struct sy_moe_ids_from_map_args {
+    const DLTensor *routing_map; /* in  [T,E]  bool, int8, uint8; not 0: routed */
+    const DLTensor *probs;       /* in  [T,E]  f32, f16, bf16; optional, present iff weights is */
+    int64_t k;                   /* slots per token, 0 or more */
+    const DLTensor *ids;         /* out [T,k]  int32, int64 */
+    const DLTensor *weights;     /* out [T,k]  type of probs */
+} sy_moe_ids_from_map_args;
+
+SY_API sy_status sy_moe_ids_from_map_n(sy_ctx *ctx, const sy_moe_ids_from_map_args *args, size_t args_bytes);
+SY_API sy_status sy_moe_ids_from_map_query_n(sy_ctx *ctx, const sy_moe_ids_from_map_args *args,
+                                             size_t args_bytes, sy_query *query, size_t query_bytes);
+static inline sy_status sy_moe_ids_from_map(sy_ctx *ctx, const sy_moe_ids_from_map_args *args)
+{
+    return sy_moe_ids_from_map_n(ctx, args, sizeof *args);
+}
+static inline sy_status sy_moe_ids_from_map_query(sy_ctx *ctx, const sy_moe_ids_from_map_args *args,
+                                                  sy_query *query)
+{
+    return sy_moe_ids_from_map_query_n(ctx, args, sizeof *args, query, sizeof *query);
 }
 
 /* ---- moe_permute ------------------------------------------------------------------------------------- */

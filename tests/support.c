@@ -538,7 +538,8 @@ static bool code_fits(sy_fault_code code, sy_status status)
     case SY_ERR_DEVICE:
         return code == SY_FAULT_BAD_DEVICE;
     case SY_ERR_ROUTING:
-        return code == SY_FAULT_ROW_OVERFULL || code == SY_FAULT_SLOT_RANGE || code == SY_FAULT_SLOT_COUNT;
+        return code == SY_FAULT_ROW_OVERFULL || code == SY_FAULT_SLOT_RANGE || code == SY_FAULT_SLOT_COUNT ||
+               code == SY_FAULT_DUPLICATE;
     default:
         return status == SY_ERR_INDEX && code >= SY_FAULT_LENGTH_RANGE && code != SY_FAULT_ROW_OVERFULL &&
                code != SY_FAULT_SLOT_COUNT;

@@ -14,6 +14,26 @@ static sy_status query_route(sy_ctx *ctx, struct test_call *c, sy_query *q)
     return sy_moe_route_query(ctx, &c->args.route, q);
 }
 
+static sy_status run_map_from_ids(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_map_from_ids(ctx, &c->args.map_from_ids);
+}
+
+static sy_status query_map_from_ids(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_map_from_ids_query(ctx, &c->args.map_from_ids, q);
+}
+
+static sy_status run_ids_from_map(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_ids_from_map(ctx, &c->args.ids_from_map);
+}
+
+static sy_status query_ids_from_map(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_ids_from_map_query(ctx, &c->args.ids_from_map, q);
+}
+
 static sy_status run_permute(sy_ctx *ctx, struct test_call *c)
 {
     return sy_moe_permute(ctx, &c->args.permute);
@@ -136,6 +156,40 @@ static void make_route(struct test_call *c, bool large, int variant)
     a->k = k;
     a->renormalize = true;
     a->capacity = tokens * k / experts;
+}
+
+static void make_map_from_ids(struct test_call *c, bool large, int variant)
+{
+    const int64_t tokens = large ? 9000 : 7, experts = large ? 96 : 8, slots = 3;
+    sy_moe_map_from_ids_args *a = &c->args.map_from_ids;
+    (void)variant;
+    *c = (struct test_call){
+        .op = "moe_map_from_ids", .first_output = 2, .run = run_map_from_ids, .query = query_map_from_ids};
+    struct tensor *ids = test_call_add(c, "ids", &a->ids, SY_I32, 2, (int64_t[]){tokens, slots});
+    test_call_add(c, "weights", &a->weights, SY_BF16, 2, (int64_t[]){tokens, slots});
+    test_call_add(c, "routing_map", &a->routing_map, SY_BOOL, 2, (int64_t[]){tokens, experts});
+    test_call_add(c, "probs", &a->probs, SY_BF16, 2, (int64_t[]){tokens, experts});
+    for (int64_t i = 0; i < tokens * slots; i++) {
+        const int32_t id = (int32_t)((i / slots * 7 + i % slots * 3) % experts);
+        memcpy(ids->mem + 4 * i, &id, 4);
+    }
+    a->num_experts = experts;
+}
+
+static void make_ids_from_map(struct test_call *c, bool large, int variant)
+{
+    const int64_t tokens = large ? 15000 : 7, experts = large ? 96 : 8, slots = 3;
+    sy_moe_ids_from_map_args *a = &c->args.ids_from_map;
+    (void)variant;
+    *c = (struct test_call){
+        .op = "moe_ids_from_map", .first_output = 1, .run = run_ids_from_map, .query = query_ids_from_map};
+    struct tensor *map =
+        test_call_add(c, "routing_map", &a->routing_map, SY_BOOL, 2, (int64_t[]){tokens, experts});
+    test_call_add(c, "ids", &a->ids, SY_I64, 2, (int64_t[]){tokens, slots});
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t j = 0; j < t % (slots + 1); j++)
+            map->mem[t * experts + (t * 7 + j * 3) % experts] = 1;
+    a->k = slots;
 }
 
 static void make_permute(struct test_call *c, bool large, int capacity)
@@ -372,6 +426,8 @@ static const struct {
     {"packed moe_unpermute", make_unpermute, 0},
     {"capacity moe_unpermute", make_unpermute, 1},
     {"kv_scatter", make_scatter, 0},
+    {"moe_map_from_ids", make_map_from_ids, 0},
+    {"moe_ids_from_map", make_ids_from_map, 0},
 };
 
 const char *test_call_name(int index)

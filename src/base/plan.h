@@ -11,6 +11,8 @@
 
 enum syi_op_id {
     SYI_MOE_ROUTE,
+    SYI_MOE_MAP_FROM_IDS,
+    SYI_MOE_IDS_FROM_MAP,
     SYI_MOE_PERMUTE,
     SYI_MOE_UNPERMUTE,
     SYI_MOE_DISPATCH,
@@ -59,6 +61,21 @@ struct syi_moe_route_plan {
     struct syi_rows ids, weights, map, probs, scores; /* outputs that were given */
     enum syi_type id_type, weight_type, prob_type;
     unsigned char *counts; /* [E] int64 or NULL */
+};
+
+struct syi_moe_map_from_ids_plan {
+    int64_t n_tokens, n_experts, n_slots;
+    bool allow_missing;
+    size_t prob_bytes; /* of one weight, 0: none */
+    struct syi_rows ids, weights, map, probs;
+    enum syi_type id_type;
+};
+
+struct syi_moe_ids_from_map_plan {
+    int64_t n_tokens, n_experts, n_slots;
+    size_t prob_bytes; /* of one weight, 0: none */
+    struct syi_rows map, probs, ids, weights;
+    enum syi_type id_type;
 };
 
 struct syi_moe_permute_plan {
@@ -199,6 +216,8 @@ struct syi_sample_noise_plan {
 
 union syi_plan {
     struct syi_moe_route_plan moe_route;
+    struct syi_moe_map_from_ids_plan moe_map_from_ids;
+    struct syi_moe_ids_from_map_plan moe_ids_from_map;
     struct syi_moe_permute_plan moe_permute;
     struct syi_moe_rows_plan moe_rows;
     struct syi_moe_dispatch_plan moe_dispatch;

@@ -8,6 +8,8 @@ const struct syi_backend syi_cpu_backend = {
     .op =
         {
             [SYI_MOE_ROUTE] = {syi_cpu_moe_route_workspace, syi_cpu_moe_route},
+            [SYI_MOE_MAP_FROM_IDS] = {syi_cpu_moe_map_from_ids_workspace, syi_cpu_moe_map_from_ids},
+            [SYI_MOE_IDS_FROM_MAP] = {syi_cpu_moe_ids_from_map_workspace, syi_cpu_moe_ids_from_map},
             [SYI_MOE_PERMUTE] = {syi_cpu_moe_permute_workspace, syi_cpu_moe_permute},
             [SYI_MOE_UNPERMUTE] = {syi_cpu_moe_unpermute_workspace, syi_cpu_moe_unpermute},
             [SYI_MOE_DISPATCH] = {syi_cpu_moe_dispatch_workspace, syi_cpu_moe_dispatch},

@@ -10,6 +10,10 @@ extern const struct syi_backend syi_cpu_backend;
 
 size_t syi_cpu_moe_route_workspace(const sy_ctx *ctx, const union syi_plan *plan);
 sy_status syi_cpu_moe_route(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
+size_t syi_cpu_moe_map_from_ids_workspace(const sy_ctx *ctx, const union syi_plan *plan);
+sy_status syi_cpu_moe_map_from_ids(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
+size_t syi_cpu_moe_ids_from_map_workspace(const sy_ctx *ctx, const union syi_plan *plan);
+sy_status syi_cpu_moe_ids_from_map(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 size_t syi_cpu_moe_permute_workspace(const sy_ctx *ctx, const union syi_plan *plan);
 sy_status syi_cpu_moe_permute(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 size_t syi_cpu_moe_unpermute_workspace(const sy_ctx *ctx, const union syi_plan *plan);
@@ -82,6 +86,14 @@ static inline void syi_store_i32(unsigned char *base, int64_t i, int32_t value)
 static inline void syi_store_i64(unsigned char *base, int64_t i, int64_t value)
 {
     memcpy(base + i * 8, &value, sizeof value);
+}
+
+static inline void syi_store_index(unsigned char *base, int64_t i, int64_t value, enum syi_type type)
+{
+    if (type == SYI_I32)
+        syi_store_i32(base, i, (int32_t)value);
+    else
+        syi_store_i64(base, i, value);
 }
 
 /* An integer of any type (wider ones keep their bits), or a float of f32, f16, bf16, widened. */

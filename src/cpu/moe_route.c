@@ -421,10 +421,8 @@ static void store_float(unsigned char *row, int64_t i, float value, enum syi_typ
 
 static void store_slot(const struct syi_moe_route_plan *p, int64_t t, int64_t j, int32_t expert, float weight)
 {
-    if (p->ids.data != NULL && p->id_type == SYI_I32)
-        syi_store_i32(syi_row(p->ids, t), j, expert);
-    else if (p->ids.data != NULL)
-        syi_store_i64(syi_row(p->ids, t), j, expert);
+    if (p->ids.data != NULL)
+        syi_store_index(syi_row(p->ids, t), j, expert, p->id_type);
     if (p->weights.data != NULL)
         store_float(syi_row(p->weights, t), j, weight, p->weight_type);
 }

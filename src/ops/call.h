@@ -38,6 +38,8 @@ struct syi_rule {
 
 union syi_args {
     sy_moe_route_args moe_route;
+    sy_moe_map_from_ids_args moe_map_from_ids;
+    sy_moe_ids_from_map_args moe_ids_from_map;
     sy_moe_permute_args moe_permute;
     sy_moe_unpermute_args moe_unpermute;
     sy_moe_dispatch_args moe_dispatch;
@@ -87,6 +89,10 @@ sy_status syi_query(sy_ctx *ctx, const struct syi_op *op, const void *args, size
                     sy_query *query, size_t query_bytes);
 
 /* ---- Steps of a check, in the order an operator calls them (check.c) --------------------------------- */
+
+/* An optional input and the output made of it come together; a query sees no outputs and lets it pass. */
+sy_status syi_check_both(struct syi_call *call, const char *in_name, const DLTensor *in, const char *out_name,
+                         const DLTensor *out);
 
 /* Null, dtype, rank of all tensors. `untouched`: the call will look at no data, so data pointers may be
    NULL. */
@@ -144,6 +150,7 @@ int64_t syi_extent(const struct syi_call *call, int i, int dim); /* 0 when absen
 unsigned char *syi_data(const struct syi_call *call, int i);     /* NULL only when absent */
 struct syi_rows syi_rows_of(const struct syi_call *call, int i);
 struct syi_column syi_column_of(const struct syi_call *call, int i);
+uint64_t syi_tensor_bytes(const struct syi_call *call); /* elements of all tensors given, for the trace */
 enum syi_type syi_type_at(const struct syi_call *call, int i);
 int64_t syi_stride(const DLTensor *t,
                    int dim); /* in elements; that of a compact tensor when strides is NULL */

@@ -82,6 +82,15 @@ static sy_status check_null(struct syi_call *call, bool untouched)
     return SY_OK;
 }
 
+sy_status syi_check_both(struct syi_call *call, const char *in_name, const DLTensor *in, const char *out_name,
+                         const DLTensor *out)
+{
+    if (call->query || (in == NULL) == (out == NULL))
+        return SY_OK;
+    return syi_fail(call->ctx, SY_ERR_NULL, in == NULL ? in_name : out_name,
+                    "is missing while %s is given, want both or none", in == NULL ? out_name : in_name);
+}
+
 static bool same_type(DLDataType a, DLDataType b)
 {
     return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
@@ -462,4 +471,19 @@ struct syi_column syi_column_of(const struct syi_call *call, int i)
 enum syi_type syi_type_at(const struct syi_call *call, int i)
 {
     return call->tensor[i] != NULL ? syi_type_of(call->tensor[i]->dtype) : SYI_OTHER;
+}
+
+uint64_t syi_tensor_bytes(const struct syi_call *call)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < call->op->n_rules; i++) {
+        const DLTensor *t = call->tensor[i];
+        if (t == NULL)
+            continue;
+        uint64_t of_one = syi_elem_bytes(t->dtype);
+        for (int d = 0; d < t->ndim; d++)
+            of_one *= (uint64_t)t->shape[d];
+        bytes += of_one;
+    }
+    return bytes;
 }

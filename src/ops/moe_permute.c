@@ -21,11 +21,9 @@ static const struct syi_rule rules[N_TENSORS] = {
 static sy_status check_inputs(struct syi_call *call)
 {
     const sy_moe_permute_args *a = &call->args.moe_permute;
-    if (!call->query && (a->probs == NULL) != (a->permuted_probs == NULL))
-        return syi_fail(call->ctx, SY_ERR_NULL, a->probs == NULL ? "probs" : "permuted_probs",
-                        "is missing while %s is given, want both or none",
-                        a->probs == NULL ? "permuted_probs" : "probs");
-    sy_status st = syi_check_tensors(call, false);
+    sy_status st = syi_check_both(call, "probs", a->probs, "permuted_probs", a->permuted_probs);
+    if (st == SY_OK)
+        st = syi_check_tensors(call, false);
     const int64_t n_tokens = syi_extent(call, TOKENS, 0);
     const int64_t n_experts = syi_extent(call, MAP, 1);
     if (st == SY_OK)

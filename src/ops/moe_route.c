@@ -176,12 +176,7 @@ static sy_status check(struct syi_call *call)
         return st;
     plan_route(call);
     call->rows = call->plan.moe_route.n_tokens;
-    for (int i = 0; i < N_TENSORS; i++)
-        if (call->tensor[i] != NULL) {
-            const uint64_t rows = (uint64_t)syi_extent(call, i, 0);
-            const uint64_t columns = rules[i].max_rank == 2 ? (uint64_t)syi_extent(call, i, 1) : 1;
-            call->bytes += rows * columns * syi_elem_bytes(call->tensor[i]->dtype);
-        }
+    call->bytes = syi_tensor_bytes(call);
     return SY_OK;
 }
 

@@ -289,6 +289,8 @@ int main(void)
     printf("results_version %d\n", sy_results_version());
     make_contexts();
     moe_route_lines();
+    moe_map_from_ids_lines();
+    moe_ids_from_map_lines();
     moe_permute_lines();
     moe_rows_lines();
     moe_dispatch_lines();

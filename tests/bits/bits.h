@@ -68,6 +68,8 @@ void begin_line(const char *name);
 void end_line(void);
 
 void moe_route_lines(void);
+void moe_map_from_ids_lines(void);
+void moe_ids_from_map_lines(void);
 void moe_permute_lines(void);
 void moe_rows_lines(void);
 void moe_dispatch_lines(void);

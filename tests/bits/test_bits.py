@@ -49,6 +49,12 @@ class Bits(unittest.TestCase):
     def test_moe_route(self):
         self.check("moe_route")
 
+    def test_moe_map_from_ids(self):
+        self.check("moe_map_from_ids")
+
+    def test_moe_ids_from_map(self):
+        self.check("moe_ids_from_map")
+
     def test_moe_permute(self):
         self.check("moe_permute")
 

@@ -15,6 +15,8 @@ NAN, INF = float("nan"), float("inf")
 # As the command line lists them.
 OPERATORS = [
     "moe_route",
+    "moe_map_from_ids",
+    "moe_ids_from_map",
     "moe_permute",
     "moe_unpermute",
     "moe_dispatch",

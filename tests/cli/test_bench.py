@@ -8,8 +8,8 @@ import unittest
 
 from st import CLI, OPERATORS, CliTest
 
-READS = ["moe_route", "sample", "moe_capacity", "moe_dispatch_grad_gate"]
-FILLS = ["sample_noise"]
+READS = ["moe_route", "moe_ids_from_map", "sample", "moe_capacity", "moe_dispatch_grad_gate"]
+FILLS = ["moe_map_from_ids", "sample_noise"]
 
 
 class Bench(CliTest):

@@ -48,6 +48,8 @@ class Help(CliTest):
             "moe_route": "logits bias? finished? ids weights routing_map probs counts scores --k --score "
                          "--softmax-after --groups --top-groups --group-score --slot-order --renormalize --eps "
                          "--scale --capacity --drop",
+            "moe_map_from_ids": "ids weights? routing_map probs --num-experts --allow-missing",
+            "moe_ids_from_map": "routing_map probs? ids weights --k",
             "moe_permute": "tokens routing_map probs? permuted_tokens sorted_indices permuted_probs expert_counts "
                            "expert_offsets --num-out-tokens --drop-and-pad --zero-pad",
             "moe_unpermute": "permuted_tokens sorted_indices routing_map? probs? tokens --num-tokens --drop-and-pad "

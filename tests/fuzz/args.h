@@ -36,6 +36,8 @@ struct call {
     int64_t *numbers[4];
     void *enums[8];
     union {
+        sy_moe_ids_from_map_args ids_from_map;
+        sy_moe_map_from_ids_args map_from_ids;
         sy_moe_route_args route;
         sy_moe_permute_args permute;
         sy_moe_unpermute_args unpermute;

@@ -60,6 +60,41 @@ static void make_route(struct call *c, struct reader *r)
     c->n_enums = 4;
 }
 
+static void make_map_from_ids(struct call *c, struct reader *r)
+{
+    sy_moe_map_from_ids_args *a = &c->args.map_from_ids;
+    const int64_t tokens = pick(r, 9), slots = pick(r, 4);
+    const DLDataType type = row_type(r);
+    a->num_experts = pick(r, 20);
+    a->allow_missing = pick(r, 2);
+    add(c, "ids", &a->ids, pick(r, 2) ? i64 : i32, 2, tokens, slots, 0);
+    add(c, "routing_map", &a->routing_map, byte_map, 2, tokens, a->num_experts, 0);
+    output(c);
+    if (pick(r, 2)) {
+        add(c, "weights", &a->weights, type, 2, tokens, slots, 0);
+        add(c, "probs", &a->probs, type, 2, tokens, a->num_experts, 0);
+        output(c);
+    }
+    c->numbers[c->n_numbers++] = &a->num_experts;
+}
+
+static void make_ids_from_map(struct call *c, struct reader *r)
+{
+    sy_moe_ids_from_map_args *a = &c->args.ids_from_map;
+    const int64_t tokens = pick(r, 9), experts = pick(r, 20);
+    const DLDataType type = row_type(r);
+    a->k = pick(r, 24);
+    add(c, "routing_map", &a->routing_map, byte_map, 2, tokens, experts, 0);
+    add(c, "ids", &a->ids, pick(r, 2) ? i64 : i32, 2, tokens, a->k, 0);
+    output(c);
+    if (pick(r, 2)) {
+        add(c, "probs", &a->probs, type, 2, tokens, experts, 0);
+        add(c, "weights", &a->weights, type, 2, tokens, a->k, 0);
+        output(c);
+    }
+    c->numbers[c->n_numbers++] = &a->k;
+}
+
 static void make_permute(struct call *c, struct reader *r)
 {
     sy_moe_permute_args *a = &c->args.permute;
@@ -333,6 +368,26 @@ static sy_status query_route(sy_ctx *ctx, struct call *c, sy_query *q)
     return sy_moe_route_query(ctx, &c->args.route, q);
 }
 
+static sy_status run_map_from_ids(sy_ctx *ctx, struct call *c)
+{
+    return sy_moe_map_from_ids(ctx, &c->args.map_from_ids);
+}
+
+static sy_status query_map_from_ids(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_moe_map_from_ids_query(ctx, &c->args.map_from_ids, q);
+}
+
+static sy_status run_ids_from_map(sy_ctx *ctx, struct call *c)
+{
+    return sy_moe_ids_from_map(ctx, &c->args.ids_from_map);
+}
+
+static sy_status query_ids_from_map(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_moe_ids_from_map_query(ctx, &c->args.ids_from_map, q);
+}
+
 static sy_status run_permute(sy_ctx *ctx, struct call *c)
 {
     return sy_moe_permute(ctx, &c->args.permute);
@@ -444,6 +499,8 @@ static sy_status query_noise(sy_ctx *ctx, struct call *c, sy_query *q)
 }
 
 const struct fuzz_op fuzz_ops[] = {
+    {"moe_ids_from_map", make_ids_from_map, run_ids_from_map, query_ids_from_map},
+    {"moe_map_from_ids", make_map_from_ids, run_map_from_ids, query_map_from_ids},
     {"moe_route", make_route, run_route, query_route},
     {"moe_permute", make_permute, run_permute, query_permute},
     {"moe_dispatch", make_dispatch, run_dispatch, query_dispatch},

@@ -1,0 +1,172 @@
+/*
+ * moe_ids_from_map refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
+ * pairs of faults, of which the one that comes first in the documented order must win, and calls that are fine.
+ */
+#include "support.h"
+
+enum { TOKENS = 5, SLOTS = 3, EXPERTS = 7 };
+
+static sy_status run(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_ids_from_map(ctx, &c->args.ids_from_map);
+}
+
+static sy_status query(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_ids_from_map_query(ctx, &c->args.ids_from_map, q);
+}
+
+static void make(struct test_call *c)
+{
+    sy_moe_ids_from_map_args *a = &c->args.ids_from_map;
+    *c = (struct test_call){.op = "moe_ids_from_map", .first_output = 2, .run = run, .query = query};
+    struct tensor *map =
+        test_call_add(c, "routing_map", &a->routing_map, SY_BOOL, 2, (int64_t[]){TOKENS, EXPERTS});
+    test_call_add(c, "probs", &a->probs, SY_F16, 2, (int64_t[]){TOKENS, EXPERTS});
+    test_call_add(c, "ids", &a->ids, SY_I32, 2, (int64_t[]){TOKENS, SLOTS});
+    test_call_add(c, "weights", &a->weights, SY_F16, 2, (int64_t[]){TOKENS, SLOTS});
+    for (int t = 0; t < TOKENS; t++)
+        for (int j = 0; j < SLOTS; j++)
+            map->mem[t * EXPERTS + (t + 2 * j) % EXPERTS] = 1;
+    a->k = SLOTS;
+}
+
+static void k_minus_one(struct test_call *c)
+{
+    c->args.ids_from_map.k = -1;
+}
+
+static void experts_past_int32(struct test_call *c)
+{
+    test_call_tensor(c, "routing_map")->shape[1] = INT64_C(1) << 31;
+    test_call_tensor(c, "probs")->shape[1] = INT64_C(1) << 31;
+}
+
+static void ids_past_2_to_the_63(struct test_call *c)
+{
+    c->args.ids_from_map.k = INT64_C(1) << 60;
+}
+
+static void four_experts(struct test_call *c)
+{
+    test_call_tensor(c, "routing_map")->mem[2 * EXPERTS + 1] = 200;
+}
+
+static const struct refusal rows[] = {
+    {"no map", NO_TENSOR("routing_map"), .query = true},
+    {"no ids", NO_TENSOR("ids")},
+    {"probs without weights", NO_TENSOR("weights")},
+    {"weights without probs", NO_TENSOR("probs")},
+    {"map without data", NO_DATA("routing_map")},
+    {"probs without data", NO_DATA("probs")},
+    {"ids without data", NO_DATA("ids")},
+    {"map without shape", NO_SHAPE("routing_map"), .query = true},
+
+    {"map as int32", BAD_TYPE("routing_map", kDLInt, 32, 1), .query = true},
+    {"map as f8", BAD_TYPE("routing_map", 10, 8, 1), .query = true},
+    {"probs as f64", BAD_TYPE("probs", kDLFloat, 64, 1), .query = true},
+    {"ids as uint32", BAD_TYPE("ids", kDLUInt, 32, 1)},
+    {"weights of another type", BAD_TYPE("weights", kDLBfloat, 16, 1)},
+
+    {"map of rank 1", BAD_RANK("routing_map", 1, "1", "2"), .query = true},
+    {"probs of rank 3", BAD_RANK("probs", 3, "3", "2"), .query = true},
+    {"ids of rank 1", BAD_RANK("ids", 1, "1", "2")},
+    {"probs one expert short", BAD_EXTENT("probs", 1, 6, "[5,6]", "[5,7]"), .query = true},
+    {"map with negative tokens", BAD_EXTENT("routing_map", 0, -5, "-5", NULL), .query = true},
+
+    {"k -1", BAD_CALL(k_minus_one, SY_ERR_VALUE, "k", "-1", "0"), .query = true},
+
+    {"ids one slot short", BAD_EXTENT("ids", 1, 2, "[5,2]", "[5,3]")},
+    {"ids one token long", BAD_EXTENT("ids", 0, 6, "[6,3]", "[5,3]")},
+    {"weights one slot long", BAD_EXTENT("weights", 1, 4, "[5,4]", "[5,3]")},
+
+    {"map with inner stride 2", BAD_STRIDE("routing_map", 1, 2, "2", "contiguous"), .query = true},
+    {"ids with overlapping rows", BAD_STRIDE("ids", 0, 2, "2", "3")},
+    {"map on CUDA", BAD_DEVICE("routing_map", kDLCUDA), .query = true},
+    {"ids on CUDA", BAD_DEVICE("ids", kDLCUDA)},
+    {"ids over the map", BAD_OVER("ids", "routing_map", 3)},
+    {"weights over probs", BAD_OVER("weights", "probs", 0)},
+
+    {"a token with four experts",
+     BAD_CALL(four_experts, SY_ERR_ROUTING, "routing_map", "token 2 to 4 experts", "at most k = 3")},
+};
+
+static const struct refusal paper_rows[] = {
+    {"experts of 2^31",
+     BAD_CALL(experts_past_int32, SY_ERR_VALUE, "routing_map", "2147483648", "2147483647")},
+    {"ids of 2^65 bytes", BAD_CALL(ids_past_2_to_the_63, SY_ERR_OVERFLOW, "k", "1152921504606846976", NULL)},
+};
+
+/* In the documented order; each acts on another argument, so that any two can be present at once. */
+static const struct refusal ladder[] = {
+    {"null", NO_DATA("probs")},
+    {"dtype", BAD_TYPE("ids", kDLFloat, 32, 1)},
+    {"value", BAD_CALL(k_minus_one, SY_ERR_VALUE, "k", NULL, NULL)},
+    {"output shape", BAD_EXTENT("ids", 1, 2, NULL, NULL)},
+    {"stride", BAD_STRIDE("probs", 0, 2, NULL, NULL)},
+    {"device", BAD_DEVICE("routing_map", kDLCUDA)},
+    {"alias", BAD_OVER("weights", "ids", 0)},
+    {"contents", BAD_CALL(four_experts, SY_ERR_ROUTING, "routing_map", NULL, NULL)},
+};
+
+static void refused(void **state)
+{
+    check_refusal(make, *state);
+}
+
+static void query_refused(void **state)
+{
+    check_query_refusal(make, *state);
+}
+
+static void wins(void **state)
+{
+    const struct refusal *first = *state;
+    for (const struct refusal *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
+        struct refusal both = *first;
+        both.second = later->spoil;
+        check_refusal(make, &both);
+    }
+}
+
+static void pinned_host_memory_is_host_memory(void **state)
+{
+    (void)state;
+    test_accepts_pinned(make);
+}
+
+static void adjacent_tensors_do_not_overlap(void **state)
+{
+    (void)state;
+    test_accepts_adjacent(make);
+}
+
+static void missing_arguments(void **state)
+{
+    (void)state;
+    sy_query q;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    assert_int_equal(sy_moe_ids_from_map(NULL, NULL), SY_ERR_NULL);
+    assert_int_equal(sy_moe_ids_from_map(ctx, NULL), SY_ERR_NULL);
+    assert_int_equal(sy_moe_ids_from_map_query(ctx, NULL, &q), SY_ERR_NULL);
+    sy_ctx_destroy(ctx);
+}
+
+int main(void)
+{
+    struct test_list list = {0};
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        test_add(&list, rows[i].name, refused, (void *)&rows[i]);
+        if (rows[i].query)
+            test_add(&list, test_name("query: %s", rows[i].name), query_refused, (void *)&rows[i]);
+    }
+    for (size_t i = 0; i < COUNT_OF(paper_rows); i++)
+        test_add(&list, test_name("query: %s", paper_rows[i].name), query_refused, (void *)&paper_rows[i]);
+    for (size_t i = 0; i + 1 < COUNT_OF(ladder); i++)
+        test_add(&list, test_name("%s is told before all later faults", ladder[i].name), wins,
+                 (void *)&ladder[i]);
+    test_add(&list, "pinned_host_memory_is_host_memory", pinned_host_memory_is_host_memory, NULL);
+    test_add(&list, "adjacent_tensors_do_not_overlap", adjacent_tensors_do_not_overlap, NULL);
+    test_add(&list, "missing_arguments", missing_arguments, NULL);
+    return test_run(&list, "bad_moe_ids_from_map");
+}

@@ -1,0 +1,200 @@
+/*
+ * moe_map_from_ids refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
+ * pairs of faults, of which the one that comes first in the documented order must win, and calls that are fine.
+ */
+#include "support.h"
+
+enum { TOKENS = 5, SLOTS = 3, EXPERTS = 7 };
+
+static sy_status run(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_map_from_ids(ctx, &c->args.map_from_ids);
+}
+
+static sy_status query(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_map_from_ids_query(ctx, &c->args.map_from_ids, q);
+}
+
+static void set_id(struct test_call *c, int token, int slot, int32_t id)
+{
+    memcpy(test_call_tensor(c, "ids")->mem + 4 * (token * SLOTS + slot), &id, sizeof id);
+}
+
+static void make(struct test_call *c)
+{
+    sy_moe_map_from_ids_args *a = &c->args.map_from_ids;
+    *c = (struct test_call){.op = "moe_map_from_ids", .first_output = 2, .run = run, .query = query};
+    test_call_add(c, "ids", &a->ids, SY_I32, 2, (int64_t[]){TOKENS, SLOTS});
+    test_call_add(c, "weights", &a->weights, SY_F16, 2, (int64_t[]){TOKENS, SLOTS});
+    test_call_add(c, "routing_map", &a->routing_map, SY_BOOL, 2, (int64_t[]){TOKENS, EXPERTS});
+    test_call_add(c, "probs", &a->probs, SY_F16, 2, (int64_t[]){TOKENS, EXPERTS});
+    for (int i = 0; i < TOKENS * SLOTS; i++)
+        set_id(c, i / SLOTS, i % SLOTS, (i / SLOTS + 2 * (i % SLOTS)) % EXPERTS);
+    a->num_experts = EXPERTS;
+}
+
+static void experts_minus_one(struct test_call *c)
+{
+    c->args.map_from_ids.num_experts = -1;
+}
+
+static void experts_past_int32(struct test_call *c)
+{
+    c->args.map_from_ids.num_experts = INT64_C(1) << 31;
+}
+
+static void map_past_2_to_the_63(struct test_call *c)
+{
+    test_call_tensor(c, "ids")->shape[0] = INT64_C(1) << 33;
+    test_call_tensor(c, "weights")->shape[0] = INT64_C(1) << 33;
+    c->args.map_from_ids.num_experts = INT64_C(1) << 30;
+}
+
+static void id_of_seven(struct test_call *c)
+{
+    set_id(c, 3, 1, EXPERTS);
+}
+
+static void id_of_minus_one(struct test_call *c)
+{
+    set_id(c, 0, 2, -1);
+}
+
+static void id_twice(struct test_call *c)
+{
+    set_id(c, 4, 2, 4);
+}
+
+static void id_past_missing(struct test_call *c)
+{
+    c->args.map_from_ids.allow_missing = true;
+    set_id(c, 2, 0, EXPERTS + 1);
+}
+
+static const struct refusal rows[] = {
+    {"no ids", NO_TENSOR("ids"), .query = true},
+    {"no map", NO_TENSOR("routing_map")},
+    {"weights without probs", NO_TENSOR("probs")},
+    {"probs without weights", NO_TENSOR("weights")},
+    {"ids without data", NO_DATA("ids")},
+    {"weights without data", NO_DATA("weights")},
+    {"map without data", NO_DATA("routing_map")},
+    {"probs without data", NO_DATA("probs")},
+    {"ids without shape", NO_SHAPE("ids"), .query = true},
+
+    {"ids as f32", BAD_TYPE("ids", kDLFloat, 32, 1), .query = true},
+    {"ids as int16", BAD_TYPE("ids", kDLInt, 16, 1), .query = true},
+    {"weights as int16", BAD_TYPE("weights", kDLInt, 16, 1), .query = true},
+    {"map as int32", BAD_TYPE("routing_map", kDLInt, 32, 1)},
+    {"probs of another type", BAD_TYPE("probs", kDLBfloat, 16, 1)},
+
+    {"ids of rank 1", BAD_RANK("ids", 1, "1", "2"), .query = true},
+    {"weights of rank 3", BAD_RANK("weights", 3, "3", "2"), .query = true},
+    {"map of rank 1", BAD_RANK("routing_map", 1, "1", "2")},
+
+    {"weights one token short", BAD_EXTENT("weights", 0, 4, "[4,3]", "[5,3]"), .query = true},
+    {"weights one slot long", BAD_EXTENT("weights", 1, 4, "[5,4]", "[5,3]"), .query = true},
+    {"ids with negative slots", BAD_EXTENT("ids", 1, -3, "-3", NULL), .query = true},
+
+    {"num_experts -1", BAD_CALL(experts_minus_one, SY_ERR_VALUE, "num_experts", "-1", "0"), .query = true},
+    {"num_experts 2^31",
+     BAD_CALL(experts_past_int32, SY_ERR_VALUE, "num_experts", "2147483648", "2147483647"), .query = true},
+
+    {"map one expert short", BAD_EXTENT("routing_map", 1, 6, "[5,6]", "[5,7]")},
+    {"map one token long", BAD_EXTENT("routing_map", 0, 6, "[6,7]", "[5,7]")},
+    {"probs one expert long", BAD_EXTENT("probs", 1, 8, "[5,8]", "[5,7]")},
+
+    {"ids with inner stride 2", BAD_STRIDE("ids", 1, 2, "2", "contiguous"), .query = true},
+    {"weights with overlapping rows", BAD_STRIDE("weights", 0, 2, "2", "3"), .query = true},
+    {"map with overlapping rows", BAD_STRIDE("routing_map", 0, 6, "6", "7")},
+    {"ids on CUDA", BAD_DEVICE("ids", kDLCUDA), .query = true},
+    {"probs on CUDA", BAD_DEVICE("probs", kDLCUDA)},
+    {"map over ids", BAD_OVER("routing_map", "ids", 3)},
+    {"probs over the map", BAD_OVER("probs", "routing_map", 0)},
+
+    {"an id of E", BAD_CALL(id_of_seven, SY_ERR_INDEX, "ids", "token 3, slot 1 is 7", "below 7")},
+    {"an id of -1", BAD_CALL(id_of_minus_one, SY_ERR_INDEX, "ids", "token 0, slot 2 is -1", "0 or more")},
+    {"an id past the missing ones",
+     BAD_CALL(id_past_missing, SY_ERR_INDEX, "ids", "token 2, slot 0 is 8", "below 7")},
+    {"an id twice",
+     BAD_CALL(id_twice, SY_ERR_ROUTING, "ids", "token 4, slot 2 is 4, as slot 0 is", "distinct")},
+};
+
+static const struct refusal paper_rows[] = {
+    {"map of 2^63 bytes", BAD_CALL(map_past_2_to_the_63, SY_ERR_OVERFLOW, "num_experts", "1073741824", NULL)},
+};
+
+/* In the documented order; each acts on another argument, so that any two can be present at once. */
+static const struct refusal ladder[] = {
+    {"null", NO_DATA("weights")},
+    {"dtype", BAD_TYPE("routing_map", kDLInt, 32, 1)},
+    {"value", BAD_CALL(experts_minus_one, SY_ERR_VALUE, "num_experts", NULL, NULL)},
+    {"output shape", BAD_EXTENT("routing_map", 1, 6, NULL, NULL)},
+    {"stride", BAD_STRIDE("weights", 0, 2, NULL, NULL)},
+    {"device", BAD_DEVICE("ids", kDLCUDA)},
+    {"alias", BAD_OVER("probs", "weights", 0)},
+    {"contents", BAD_CALL(id_of_seven, SY_ERR_INDEX, "ids", NULL, NULL)},
+};
+
+static void refused(void **state)
+{
+    check_refusal(make, *state);
+}
+
+static void query_refused(void **state)
+{
+    check_query_refusal(make, *state);
+}
+
+static void wins(void **state)
+{
+    const struct refusal *first = *state;
+    for (const struct refusal *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
+        struct refusal both = *first;
+        both.second = later->spoil;
+        check_refusal(make, &both);
+    }
+}
+
+static void pinned_host_memory_is_host_memory(void **state)
+{
+    (void)state;
+    test_accepts_pinned(make);
+}
+
+static void adjacent_tensors_do_not_overlap(void **state)
+{
+    (void)state;
+    test_accepts_adjacent(make);
+}
+
+static void missing_arguments(void **state)
+{
+    (void)state;
+    sy_query q;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    assert_int_equal(sy_moe_map_from_ids(NULL, NULL), SY_ERR_NULL);
+    assert_int_equal(sy_moe_map_from_ids(ctx, NULL), SY_ERR_NULL);
+    assert_int_equal(sy_moe_map_from_ids_query(ctx, NULL, &q), SY_ERR_NULL);
+    sy_ctx_destroy(ctx);
+}
+
+int main(void)
+{
+    struct test_list list = {0};
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        test_add(&list, rows[i].name, refused, (void *)&rows[i]);
+        if (rows[i].query)
+            test_add(&list, test_name("query: %s", rows[i].name), query_refused, (void *)&rows[i]);
+    }
+    for (size_t i = 0; i < COUNT_OF(paper_rows); i++)
+        test_add(&list, test_name("query: %s", paper_rows[i].name), query_refused, (void *)&paper_rows[i]);
+    for (size_t i = 0; i + 1 < COUNT_OF(ladder); i++)
+        test_add(&list, test_name("%s is told before all later faults", ladder[i].name), wins,
+                 (void *)&ladder[i]);
+    test_add(&list, "pinned_host_memory_is_host_memory", pinned_host_memory_is_host_memory, NULL);
+    test_add(&list, "adjacent_tensors_do_not_overlap", adjacent_tensors_do_not_overlap, NULL);
+    test_add(&list, "missing_arguments", missing_arguments, NULL);
+    return test_run(&list, "bad_moe_map_from_ids");
+}

@@ -21,7 +21,8 @@ static void capacity_scene(int sign)
     args.k = below(5);
     args.alignment = below(17);
     /* 2^-4 .. 2^3 with every mantissa bit, seldom 2^60 */
-    uint64_t bits = (uint64_t)(1019 + (one_in(15) ? 64 : below(8))) << 52 | rng() >> 12;
+    uint64_t bits = (uint64_t)(1019 + (one_in(15) ? 64 : below(8))) << 52; /* one draw per statement */
+    bits |= rng() >> 12;
     if (sign < 0)
         bits |= (uint64_t)1 << 63;
     if (sign != 0)

@@ -14,7 +14,8 @@ static void grad_gate_scene(DLDataType type, DLDataType gate_type)
 {
     static const int64_t widths[] = {0, 1, 3, 15, 16, 17, 33, 65, 130, 8192, 20011};
     int64_t experts = below(6), capacity = below(5), width = widths[below(COUNT(widths))];
-    const int64_t both[2] = {1 + below(3), width > 1000 ? 1 + below(2) : below(20)};
+    int64_t both[2] = {1 + below(3)}; /* one draw per statement: initialisers have no order */
+    both[1] = width > 1000 ? 1 + below(2) : below(20);
     bool flat = both[0] == 1 && one_in(2);
     const int64_t *shape = flat ? both + 1 : both;
     int rank = flat ? 1 : 2;

@@ -41,7 +41,9 @@ static void fill_slots(struct scene *s, int64_t slots)
 static struct scene make_scene(bool capacity, bool broken)
 {
     static const int64_t widths[] = {0, 1, 3, 31, 32, 33, 64, 70};
-    struct scene s = {.tokens = 1 + below(24), .experts = 1 + below(9), .capacity = capacity};
+    struct scene s = {.capacity = capacity};
+    s.tokens = 1 + below(24); /* one draw per statement: initialisers and arguments have no order */
+    s.experts = 1 + below(9);
     s.width = widths[below(COUNT(widths))];
     s.zero_pad = one_in(2);
     int64_t slots = 1 + below(capacity ? 2 * s.tokens : s.experts);
@@ -81,7 +83,8 @@ static void unpermute_scene(DLDataType type, const DLDataType *probs_type, bool 
                                   .num_tokens = s.tokens,
                                   .drop_and_pad = s.capacity,
                                   .zero_pad = s.zero_pad};
-    args.permuted_tokens = &fill_flavour(row_box(type, s.rows, s.width), some_flavour())->t;
+    struct box *rows = row_box(type, s.rows, s.width);
+    args.permuted_tokens = &fill_flavour(rows, some_flavour())->t;
     if (probs_type) {
         struct box *probs = row_box(*probs_type, s.tokens, s.experts);
         args.probs = &fill_flavour(probs, one_in(3) ? SPECIAL : PROBS)->t;

@@ -76,6 +76,14 @@ static bool are_moderate_bf16(const float *w, size_t n)
 
 static void add_8_f16(float32x4_t *low, float32x4_t *high, const uint8_t *x, const float *w, size_t j)
 {
+    const float16x8_t v = vreinterpretq_f16_u8(vld1q_u8(x)), one = vreinterpretq_f16_u16(vdupq_n_u16(0x3c00));
+    const float32x4_t zero = vdupq_n_f32(-0.0f); /* as in times_f16 */
+    *low = plus(*low, vfmlalq_low_f16(zero, v, one), w, j);
+    *high = plus(*high, vfmlalq_high_f16(zero, v, one), w, j);
+}
+
+static void add_8_exact_f16(float32x4_t *low, float32x4_t *high, const uint8_t *x, const float *w, size_t j)
+{
     const float16x8_t v = vreinterpretq_f16_u8(vld1q_u8(x));
     const float16x8_t weight = vdupq_n_f16((float16_t)(w != NULL ? w[j] : 1.0f));
     *low = vfmlalq_low_f16(*low, v, weight);
@@ -87,7 +95,7 @@ static void put_8_f16(uint8_t *y, float32x4_t low, float32x4_t high)
     vst1q_u8(y, vreinterpretq_u8_f16(vcvt_high_f16_f32(vcvt_f16_f32(low), high)));
 }
 
-static void add_8_bf16(float32x4_t *even, float32x4_t *odd, const uint8_t *x, const float *w, size_t j)
+static void add_8_exact_bf16(float32x4_t *even, float32x4_t *odd, const uint8_t *x, const float *w, size_t j)
 {
     const bfloat16x8_t v = vreinterpretq_bf16_u8(vld1q_u8(x));
     uint32_t bits = w != NULL ? syi_f32_bits(w[j]) : 0x3f800000u;
@@ -107,15 +115,15 @@ static void put_8_bf16(uint8_t *y, float32x4_t even, float32x4_t odd)
 void syi_sum_rows_f16_neon_bf16(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
 {
     if (are_f16(w, n_rows))
-        sum_rows(dst, rows, w, n_rows, n, 2, add_8_f16, put_8_f16);
+        sum_rows(dst, rows, w, n_rows, n, 2, add_8_exact_f16, put_8_f16);
     else
-        syi_sum_rows_f16_neon(dst, rows, w, n_rows, n);
+        sum_rows(dst, rows, w, n_rows, n, 2, add_8_f16, put_8_f16);
 }
 
 void syi_sum_rows_bf16_neon_bf16(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
 {
     if (are_moderate_bf16(w, n_rows))
-        sum_rows(dst, rows, w, n_rows, n, 2, add_8_bf16, put_8_bf16);
+        sum_rows(dst, rows, w, n_rows, n, 2, add_8_exact_bf16, put_8_bf16);
     else
-        syi_sum_rows_bf16_neon(dst, rows, w, n_rows, n);
+        sum_rows(dst, rows, w, n_rows, n, 2, add_8_bf16, put_8_bf16);
 }

@@ -20,11 +20,6 @@ static float32x4_t words_at(const uint8_t *x, size_t i)
 
 /* ---- Sums of rows ------------------------------------------------------------------------------------ */
 
-static float32x4_t plus(float32x4_t sum, float32x4_t x, const float *w, size_t j)
-{
-    return vaddq_f32(sum, w != NULL ? vmulq_n_f32(x, w[j]) : x);
-}
-
 static void add_8_f32(float32x4_t *low, float32x4_t *high, const uint8_t *x, const float *w, size_t j)
 {
     *low = plus(*low, words_at(x, 0), w, j);
@@ -36,14 +31,6 @@ static void add_8_f16(float32x4_t *low, float32x4_t *high, const uint8_t *x, con
     const uint16x8_t v = vreinterpretq_u16_u8(vld1q_u8(x));
     *low = plus(*low, widen_f16(vget_low_u16(v)), w, j);
     *high = plus(*high, widen_f16(vget_high_u16(v)), w, j);
-}
-
-/* Even and odd columns apart: a shift and a mask widen them, on more pipes than two widening shifts. */
-static void add_8_bf16(float32x4_t *even, float32x4_t *odd, const uint8_t *x, const float *w, size_t j)
-{
-    const uint32x4_t v = vreinterpretq_u32_u8(vld1q_u8(x));
-    *even = plus(*even, vreinterpretq_f32_u32(vshlq_n_u32(v, 16)), w, j);
-    *odd = plus(*odd, vreinterpretq_f32_u32(vandq_u32(v, vdupq_n_u32(0xffff0000u))), w, j);
 }
 
 /* A NaN sum is the canonical one: syi_fp_enter has asked the processor for that. */

@@ -14,6 +14,7 @@ const struct op *const all_ops[] = {
     &op_moe_ids_from_map,
     &op_moe_permute,
     &op_moe_unpermute,
+    &op_moe_permute_grad,
     &op_moe_dispatch,
     &op_moe_combine,
     &op_moe_dispatch_grad_gate,

@@ -499,6 +499,48 @@ static inline sy_status sy_moe_unpermute_query(sy_ctx *ctx, const sy_moe_unpermu
     return sy_moe_unpermute_query_n(ctx, args, sizeof *args, query, sizeof *query);
 }
 
+/* ---- moe_permute_grad -------------------------------------------------------------------------------- */
+
+/*
+ * The gradient of moe_permute: what its outputs' gradients mean for tokens and probs. M rows of H elements, T
+ * tokens, E experts, sorted_indices of the forward call.
+ *     grad_tokens[t]   = sum of the rows of grad_permuted_tokens that are copies of token t
+ *     grad_probs[t,e]  = grad_permuted_probs of the row that token t has at expert e, bit for bit; else +0
+ * grad_tokens is moe_unpermute without probs, to the bit. In packed mode the token's n-th slot that holds a row
+ * belongs to its n-th expert of routing_map; in capacity mode row i belongs to expert i / C, C = M / E, and of
+ * several rows of one token and expert the highest counts. Without grad_permuted_probs grad_probs is not looked
+ * at.
+ *
+ * Returns SY_OK; NULL (also packed grad_permuted_probs without routing_map); DTYPE; SHAPE (also M no multiple of
+ * T, or of E in capacity mode with grad_permuted_probs); VALUE (num_experts or num_tokens below 1 or beyond
+ * 2^31-1; H or M beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (as moe_unpermute); NOMEM.
+ */
+typedef struct sy_moe_permute_grad_args {
+    const DLTensor *grad_permuted_tokens; /* in  [M,H]  f32, f16, bf16 */
+    const DLTensor *sorted_indices;       /* in  [M]    int32, as moe_permute made them */
+    const DLTensor *grad_permuted_probs;  /* in  [M]    f32, f16, bf16; optional */
+    const DLTensor *routing_map;          /* in  [T,E]  bool, int8, uint8; optional, see above */
+    int64_t num_experts;                  /* E >= 1 */
+    int64_t num_tokens;                   /* T >= 1 */
+    bool drop_and_pad;                    /* false: packed mode; true: capacity mode */
+    bool zero_pad;               /* capacity mode: -1 marks a padding row; no effect in packed mode */
+    const DLTensor *grad_tokens; /* out [T,H]  type of grad_permuted_tokens */
+    const DLTensor *grad_probs;  /* out [T,E]  type of grad_permuted_probs; optional */
+} sy_moe_permute_grad_args;
+
+SY_API sy_status sy_moe_permute_grad_n(sy_ctx *ctx, const sy_moe_permute_grad_args *args, size_t args_bytes);
+SY_API sy_status sy_moe_permute_grad_query_n(sy_ctx *ctx, const sy_moe_permute_grad_args *args,
+                                             size_t args_bytes, sy_query *query, size_t query_bytes);
+static inline sy_status sy_moe_permute_grad(sy_ctx *ctx, const sy_moe_permute_grad_args *args)
+{
+    return sy_moe_permute_grad_n(ctx, args, sizeof *args);
+}
+static inline sy_status sy_moe_permute_grad_query(sy_ctx *ctx, const sy_moe_permute_grad_args *args,
+                                                  sy_query *query)
+{
+    return sy_moe_permute_grad_query_n(ctx, args, sizeof *args, query, sizeof *query);
+}
+
 /* ---- moe_dispatch ------------------------------------------------------------------------------------ */
 
 /*

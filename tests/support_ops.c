@@ -54,6 +54,16 @@ static sy_status query_unpermute(sy_ctx *ctx, struct test_call *c, sy_query *q)
     return sy_moe_unpermute_query(ctx, &c->args.unpermute, q);
 }
 
+static sy_status run_permute_grad(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_permute_grad(ctx, &c->args.permute_grad);
+}
+
+static sy_status query_permute_grad(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_permute_grad_query(ctx, &c->args.permute_grad, q);
+}
+
 static sy_status run_dispatch(sy_ctx *ctx, struct test_call *c)
 {
     return sy_moe_dispatch(ctx, &c->args.dispatch);
@@ -244,6 +254,26 @@ static void make_unpermute(struct test_call *c, bool large, int capacity)
     a->drop_and_pad = capacity;
 }
 
+static void make_permute_grad(struct test_call *c, bool large, int capacity)
+{
+    const int64_t tokens = large ? 1500 : 13, experts = large ? 24 : 5, hidden = large ? 450 : 11;
+    const int64_t rows = capacity ? 2 * tokens / experts * experts : 2 * tokens;
+    sy_moe_permute_grad_args *a = &c->args.permute_grad;
+    *c = (struct test_call){
+        .op = "moe_permute_grad", .first_output = 4, .run = run_permute_grad, .query = query_permute_grad};
+    test_call_add(c, "tokens", &a->grad_permuted_tokens, SY_F16, 2, (int64_t[]){rows, hidden});
+    struct tensor *indices = test_call_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, &rows);
+    test_call_add(c, "probs", &a->grad_permuted_probs, SY_F32, 1, &rows);
+    struct tensor *map =
+        test_call_add(c, "routing_map", &a->routing_map, SY_BOOL, 2, (int64_t[]){tokens, experts});
+    test_call_add(c, "grad_tokens", &a->grad_tokens, SY_F16, 2, (int64_t[]){tokens, hidden});
+    test_call_add(c, "grad_probs", &a->grad_probs, SY_F32, 2, (int64_t[]){tokens, experts});
+    fill_slots(map, indices, capacity);
+    a->num_experts = experts;
+    a->num_tokens = tokens;
+    a->drop_and_pad = capacity;
+}
+
 static void make_dispatch(struct test_call *c, bool large, int in_place)
 {
     const int64_t samples = large ? 1500 : 17, experts = large ? 20 : 3, capacity = large ? 60 : 5,
@@ -428,6 +458,8 @@ static const struct {
     {"kv_scatter", make_scatter, 0},
     {"moe_map_from_ids", make_map_from_ids, 0},
     {"moe_ids_from_map", make_ids_from_map, 0},
+    {"packed moe_permute_grad", make_permute_grad, 0},
+    {"capacity moe_permute_grad", make_permute_grad, 1},
 };
 
 const char *test_call_name(int index)

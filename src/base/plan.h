@@ -15,6 +15,7 @@ enum syi_op_id {
     SYI_MOE_IDS_FROM_MAP,
     SYI_MOE_PERMUTE,
     SYI_MOE_UNPERMUTE,
+    SYI_MOE_PERMUTE_GRAD,
     SYI_MOE_DISPATCH,
     SYI_MOE_COMBINE,
     SYI_MOE_DISPATCH_GRAD_GATE,
@@ -91,7 +92,7 @@ struct syi_moe_permute_plan {
     unsigned char *offsets;        /* [E+1] int64 or NULL */
 };
 
-/* moe_unpermute: permuted rows on one side, token rows on the other. */
+/* moe_unpermute and moe_permute_grad: permuted rows on one side, token rows on the other. */
 struct syi_moe_rows_plan {
     int64_t n_tokens, n_experts;
     int64_t n_slots; /* K per token (packed) or C per expert (capacity, when experts count) */
@@ -103,6 +104,9 @@ struct syi_moe_rows_plan {
     struct syi_rows map;              /* [T,E]; absent unless slots must be matched with experts */
     struct syi_rows probs;            /* [T,E]; absent: all weights are 1 */
     unsigned char *sorted_indices;    /* [M] int32 */
+    /* Gradients of probs; absent unless they are asked for. */
+    unsigned char *grad_permuted_probs; /* [M] */
+    struct syi_rows grad_probs;         /* [T,E] */
 };
 
 struct syi_moe_dispatch_plan {

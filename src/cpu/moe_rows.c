@@ -1,6 +1,6 @@
 /*
- * The judgement of sorted_indices. Tasks look at ranges of tokens or rows in order, and the first task with a
- * fault tells its first, so that the fault does not depend on their number.
+ * The judgement of sorted_indices, and gradients of probs. Tasks judge ranges of tokens or rows in order, and the
+ * first task with a fault tells its first, so that the fault does not depend on their number.
  */
 #include "cpu/moe_rows.h"
 
@@ -8,7 +8,8 @@ struct job {
     const struct syi_moe_rows_plan *plan;
     const struct syi_kernels *kernels;
     int n_tasks;
-    sy_fault *fault; /* [task]; status OK while nothing is wrong */
+    sy_fault *fault;             /* [task]; status OK while nothing is wrong */
+    const unsigned char *values; /* [M], of the type of probs */
 };
 
 static int64_t count_experts(const struct job *job, int64_t t)
@@ -89,4 +90,56 @@ sy_status syi_moe_judge(sy_ctx *ctx, const struct syi_moe_rows_plan *p, sy_fault
         if (fault[i].status != SY_OK)
             return refuse(ctx, p, &fault[i]);
     return SY_OK;
+}
+
+/* ---- Gradients of probs ------------------------------------------------------------------------------ */
+
+static void put_value(const struct job *job, int64_t t, int64_t e, int64_t row)
+{
+    const size_t bytes = syi_float_bytes(job->plan->prob_type);
+    memcpy(syi_row(job->plan->grad_probs, t) + (size_t)e * bytes, job->values + (size_t)row * bytes, bytes);
+}
+
+/* Zeros, and in packed mode what the token's rows have for its experts. */
+static void fill_tokens(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_moe_rows_plan *p = job->plan;
+    const int64_t end = syi_part(p->n_tokens, job->n_tasks, task + 1);
+    int32_t pos[SYI_EXPERTS];
+    for (int64_t t = syi_part(p->n_tokens, job->n_tasks, task); t < end; t++) {
+        int64_t slot = t * p->n_slots;
+        memset(syi_row(p->grad_probs, t), 0, (size_t)p->n_experts * syi_float_bytes(p->prob_type));
+        for (int64_t e0 = 0; e0 < p->n_experts && !p->capacity && p->n_rows > 0; e0 += SYI_EXPERTS) {
+            const size_t routed = syi_routed(job->kernels, syi_row(p->map, t), p->n_experts, e0, pos);
+            for (size_t r = 0; r < routed; r++)
+                put_value(job, t, e0 + pos[r], syi_next_row(p, &slot));
+        }
+    }
+}
+
+/* Capacity: an expert's column belongs to one task, which goes through its rows in order: the highest stays. */
+static void fill_experts(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_moe_rows_plan *p = job->plan;
+    const int64_t first = syi_part(p->n_experts, job->n_tasks, task) * p->n_slots;
+    const int64_t end = syi_part(p->n_experts, job->n_tasks, task + 1) * p->n_slots;
+    for (int64_t row = first; row < end; row++) {
+        const int64_t t = syi_load_i32(p->sorted_indices, row);
+        if (t >= 0)
+            put_value(job, t, row / p->n_slots, row);
+    }
+}
+
+void syi_moe_grad_probs(sy_ctx *ctx, const struct syi_moe_rows_plan *p, const unsigned char *values)
+{
+    struct job job = {.plan = p, .kernels = ctx->kernels, .values = values};
+    const uint64_t cells = (uint64_t)p->n_tokens * (uint64_t)p->n_experts;
+    job.n_tasks = syi_tasks(ctx, p->n_tokens, cells * (1 + syi_float_bytes(p->prob_type)));
+    syi_parallel(ctx, job.n_tasks, fill_tokens, &job);
+    if (!p->capacity)
+        return;
+    job.n_tasks = syi_tasks(ctx, p->n_experts, (uint64_t)p->n_rows * sizeof(int32_t));
+    syi_parallel(ctx, job.n_tasks, fill_experts, &job);
 }

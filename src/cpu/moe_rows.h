@@ -5,8 +5,7 @@
 #ifndef SYI_CPU_MOE_ROWS_H
 #define SYI_CPU_MOE_ROWS_H
 
-#include "cpu/backend.h"
-#include "kernels/kernels.h"
+#include "cpu/moe.h"
 
 enum { SYI_EXPERTS = 256 }; /* experts looked at per kernel call, so positions fit on the stack */
 
@@ -39,5 +38,9 @@ static inline float syi_prob(const struct syi_moe_rows_plan *p, int64_t t, int64
  * other. `fault` has room for ctx->threads of them.
  */
 sy_status syi_moe_judge(sy_ctx *ctx, const struct syi_moe_rows_plan *p, sy_fault *fault);
+
+/* Fills grad_probs: what each row has in `values` [M], of the type of probs, goes to its token and expert; zero
+   elsewhere. The indices are judged. */
+void syi_moe_grad_probs(sy_ctx *ctx, const struct syi_moe_rows_plan *p, const unsigned char *values);
 
 #endif

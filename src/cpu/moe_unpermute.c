@@ -6,12 +6,10 @@
  */
 #include "cpu/moe_rows.h"
 
-typedef void sum_fn(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
-
 struct job {
     const struct syi_moe_rows_plan *plan;
     const struct syi_kernels *kernels;
-    sum_fn *sum;
+    syi_sum_rows_fn *sum;
     int n_tasks;
     sy_fault *fault;       /* [task] */
     const void **row;      /* packed: [task][K]; capacity: [M], by token */
@@ -143,9 +141,7 @@ sy_status syi_cpu_moe_unpermute(sy_ctx *ctx, const union syi_plan *plan, void *w
     const sy_status st = syi_moe_judge(ctx, p, job.fault);
     if (st != SY_OK)
         return st;
-    job.sum = p->type == SYI_F32   ? ctx->kernels->sum_rows_f32
-              : p->type == SYI_F16 ? ctx->kernels->sum_rows_f16
-                                   : ctx->kernels->sum_rows_bf16;
+    job.sum = syi_sum_rows_for(ctx->kernels, p->type);
     if (p->hidden > 0)
         syi_parallel(ctx, job.n_tasks, p->capacity ? sum_capacity : sum_packed, &job);
     return SY_OK;

@@ -42,6 +42,7 @@ union syi_args {
     sy_moe_ids_from_map_args moe_ids_from_map;
     sy_moe_permute_args moe_permute;
     sy_moe_unpermute_args moe_unpermute;
+    sy_moe_permute_grad_args moe_permute_grad;
     sy_moe_dispatch_args moe_dispatch;
     sy_moe_combine_args moe_combine;
     sy_moe_dispatch_grad_gate_args moe_dispatch_grad_gate;
@@ -135,8 +136,9 @@ sy_status syi_check_layout(struct syi_call *call);
 /* Row, token and expert numbers are int32: `argument` means `value` many of `what`. */
 sy_status syi_check_count(struct syi_call *call, const char *argument, const char *what, int64_t value);
 
-/* Rows of sorted_indices are dealt out evenly over `n` tokens or experts; *each get so many. */
-sy_status syi_check_share(struct syi_call *call, int64_t n_rows, int64_t n, const char *what, int64_t *each);
+/* Rows are dealt out evenly: over the tokens (packed), or over the experts where they count (capacity). Sets
+   n_slots. */
+sy_status syi_check_share(struct syi_call *call, struct syi_moe_rows_plan *plan, bool by_expert);
 
 /* `rows` of `row_bytes` can be counted, even when the output itself is not there yet. */
 sy_status syi_check_output(struct syi_call *call, const char *argument, int64_t rows, int64_t row_bytes);

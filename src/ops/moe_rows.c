@@ -11,14 +11,15 @@ sy_status syi_check_count(struct syi_call *call, const char *argument, const cha
     return syi_fail_at(call->ctx, &fault, "means %lld %s, want at most 2147483647", (long long)value, what);
 }
 
-sy_status syi_check_share(struct syi_call *call, int64_t n_rows, int64_t n, const char *what, int64_t *each)
+sy_status syi_check_share(struct syi_call *call, struct syi_moe_rows_plan *plan, bool by_expert)
 {
-    *each = n > 0 ? n_rows / n : 0;
-    if (*each * n == n_rows)
+    const int64_t n = plan->capacity ? plan->n_experts : plan->n_tokens;
+    plan->n_slots = n > 0 ? plan->n_rows / n : 0;
+    if (plan->n_slots * n == plan->n_rows || (plan->capacity && !by_expert))
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, "sorted_indices", n_rows, n);
+    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, "sorted_indices", plan->n_rows, n);
     return syi_fail_at(call->ctx, &fault, "has %lld elements, want a multiple of %lld, the number of %s",
-                       (long long)n_rows, (long long)n, what);
+                       (long long)plan->n_rows, (long long)n, plan->capacity ? "experts" : "tokens");
 }
 
 sy_status syi_check_output(struct syi_call *call, const char *argument, int64_t rows, int64_t row_bytes)
@@ -35,7 +36,9 @@ uint64_t syi_moe_rows_bytes(const struct syi_moe_rows_plan *plan)
 {
     const uint64_t row_bytes = (uint64_t)plan->hidden * syi_float_bytes(plan->type);
     const uint64_t map = plan->map.data != NULL ? (uint64_t)plan->n_tokens * (uint64_t)plan->n_experts : 0;
-    const uint64_t prob_bytes = plan->probs.data != NULL ? syi_float_bytes(plan->prob_type) : 0;
-    return (uint64_t)(plan->n_tokens + plan->n_rows) * row_bytes + map +
+    const uint64_t prob_bytes = plan->prob_type != SYI_OTHER ? syi_float_bytes(plan->prob_type) : 0;
+    const uint64_t grads =
+        plan->grad_probs.data != NULL ? (uint64_t)plan->n_tokens * (uint64_t)plan->n_experts * prob_bytes : 0;
+    return (uint64_t)(plan->n_tokens + plan->n_rows) * row_bytes + map + grads +
            (uint64_t)plan->n_rows * (4 + prob_bytes);
 }

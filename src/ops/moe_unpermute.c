@@ -77,10 +77,7 @@ static sy_status check_values(struct syi_call *call, struct syi_moe_rows_plan *p
         return st;
     plan->capacity = a->drop_and_pad;
     plan->zero_pad = a->zero_pad;
-    if (!plan->capacity)
-        return syi_check_share(call, plan->n_rows, plan->n_tokens, "tokens", &plan->n_slots);
-    return a->probs != NULL ? syi_check_share(call, plan->n_rows, plan->n_experts, "experts", &plan->n_slots)
-                            : SY_OK;
+    return syi_check_share(call, plan, a->probs != NULL);
 }
 
 static sy_status check(struct syi_call *call)

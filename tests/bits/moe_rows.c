@@ -1,5 +1,5 @@
 /*
- * moe_unpermute: scenes of both modes with indices as moe_permute makes them and with indices by hand, numbers of
+ * moe_unpermute and moe_permute_grad: scenes of both modes with indices as moe_permute makes them and with indices by hand, numbers of
  * several flavours, and a wrong index now and then.
  */
 #include "bits.h"
@@ -9,6 +9,11 @@
 static sy_status call_unpermute(sy_ctx *ctx, const void *args)
 {
     return sy_moe_unpermute(ctx, args);
+}
+
+static sy_status call_permute_grad(sy_ctx *ctx, const void *args)
+{
+    return sy_moe_permute_grad(ctx, args);
 }
 
 /* Sizes and inputs every scene has. */
@@ -94,7 +99,27 @@ static void unpermute_scene(DLDataType type, const DLDataType *probs_type, bool 
     run_scene(call_unpermute, &args);
 }
 
-void moe_rows_lines(void)
+static void permute_grad_scene(DLDataType type, const DLDataType *probs_type, bool capacity, bool broken)
+{
+    struct scene s = make_scene(capacity, broken);
+    sy_moe_permute_grad_args args = {.sorted_indices = &s.indices->t,
+                                     .num_experts = s.experts,
+                                     .num_tokens = s.tokens,
+                                     .drop_and_pad = s.capacity,
+                                     .zero_pad = s.zero_pad};
+    args.grad_permuted_tokens = &fill_flavour(row_box(type, s.rows, s.width), some_flavour())->t;
+    if (probs_type) {
+        args.grad_permuted_probs = &fill_random(box_new(*probs_type, 1, &s.rows))->t;
+        args.routing_map = &s.map->t;
+        args.grad_probs = &output(row_box(*probs_type, s.tokens, s.experts))->t;
+    }
+    args.grad_tokens = &output(row_box(type, s.tokens, s.width))->t;
+    run_scene(call_permute_grad, &args);
+}
+
+typedef void scene_fn(DLDataType type, const DLDataType *probs_type, bool capacity, bool broken);
+
+static void lines_of(const char *op, scene_fn *scene)
 {
     static const struct {
         const char *name;
@@ -108,11 +133,16 @@ void moe_rows_lines(void)
             for (int m = 0; m < COUNT(modes); m++) {
                 if (m >= 2 && p != t) /* refusals: once per row type */
                     continue;
-                snprintf(name, sizeof name, "moe_unpermute %s probs=%s %s", types[t].name, probs[p].name,
-                         modes[m]);
+                snprintf(name, sizeof name, "%s %s probs=%s %s", op, types[t].name, probs[p].name, modes[m]);
                 begin_line(name);
                 for (int i = 0; i < 30; i++)
-                    unpermute_scene(types[t].type, p ? &probs[p].type : NULL, m % 2, m >= 2);
+                    scene(types[t].type, p ? &probs[p].type : NULL, m % 2, m >= 2);
                 end_line();
             }
+}
+
+void moe_rows_lines(void)
+{
+    lines_of("moe_unpermute", unpermute_scene);
+    lines_of("moe_permute_grad", permute_grad_scene);
 }

@@ -61,6 +61,9 @@ class Bits(unittest.TestCase):
     def test_moe_unpermute(self):
         self.check("moe_unpermute")
 
+    def test_moe_permute_grad(self):
+        self.check("moe_permute_grad")
+
     def test_moe_dispatch(self):
         self.check("moe_dispatch")
 

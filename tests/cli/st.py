@@ -19,6 +19,7 @@ OPERATORS = [
     "moe_ids_from_map",
     "moe_permute",
     "moe_unpermute",
+    "moe_permute_grad",
     "moe_dispatch",
     "moe_combine",
     "moe_dispatch_grad_gate",

@@ -54,6 +54,8 @@ class Help(CliTest):
                            "expert_offsets --num-out-tokens --drop-and-pad --zero-pad",
             "moe_unpermute": "permuted_tokens sorted_indices routing_map? probs? tokens --num-tokens --drop-and-pad "
                              "--zero-pad",
+            "moe_permute_grad": "grad_permuted_tokens sorted_indices grad_permuted_probs? routing_map? grad_tokens "
+                                "grad_probs --num-experts --num-tokens --drop-and-pad --zero-pad",
             "moe_dispatch": "gates? indices locations input dispatch? --capacity --num-experts --zero-unwritten "
                             "--unique-slots",
             "moe_combine": "gates? indices locations expert_out output --capacity --num-experts",

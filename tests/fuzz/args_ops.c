@@ -146,6 +146,31 @@ static void make_unpermute(struct call *c, struct reader *r)
     c->numbers[c->n_numbers++] = &a->num_tokens;
 }
 
+static void make_permute_grad(struct call *c, struct reader *r)
+{
+    sy_moe_permute_grad_args *a = &c->args.permute_grad;
+    const int64_t tokens = 1 + pick(r, 8), experts = 1 + pick(r, 6), hidden = pick(r, 20), slots = pick(r, 4);
+    const DLDataType type = row_type(r), prob = row_type(r);
+    a->drop_and_pad = pick(r, 2);
+    a->zero_pad = pick(r, 2);
+    a->num_tokens = tokens;
+    a->num_experts = experts;
+    const int64_t rows = slots * (a->drop_and_pad ? experts : tokens);
+    add(c, "grad_permuted_tokens", &a->grad_permuted_tokens, type, 2, rows, hidden, 0);
+    add(c, "sorted_indices", &a->sorted_indices, i32, 1, rows, 0, 0);
+    add(c, "grad_tokens", &a->grad_tokens, type, 2, tokens, hidden, 0);
+    output(c);
+    if (pick(r, 2))
+        add(c, "routing_map", &a->routing_map, byte_map, 2, tokens, experts, 0);
+    if (pick(r, 2)) {
+        add(c, "grad_permuted_probs", &a->grad_permuted_probs, prob, 1, rows, 0, 0);
+        add(c, "grad_probs", &a->grad_probs, prob, 2, tokens, experts, 0);
+        output(c);
+    }
+    c->numbers[c->n_numbers++] = &a->num_tokens;
+    c->numbers[c->n_numbers++] = &a->num_experts;
+}
+
 static void make_dispatch(struct call *c, struct reader *r)
 {
     sy_moe_dispatch_args *a = &c->args.dispatch;
@@ -408,6 +433,16 @@ static sy_status query_unpermute(sy_ctx *ctx, struct call *c, sy_query *q)
     return sy_moe_unpermute_query(ctx, &c->args.unpermute, q);
 }
 
+static sy_status run_permute_grad(sy_ctx *ctx, struct call *c)
+{
+    return sy_moe_permute_grad(ctx, &c->args.permute_grad);
+}
+
+static sy_status query_permute_grad(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_moe_permute_grad_query(ctx, &c->args.permute_grad, q);
+}
+
 static sy_status run_dispatch(sy_ctx *ctx, struct call *c)
 {
     return sy_moe_dispatch(ctx, &c->args.dispatch);
@@ -513,5 +548,6 @@ const struct fuzz_op fuzz_ops[] = {
     {"sample", make_sample, run_sample, query_sample},
     {"sample_noise", make_noise, run_noise, query_noise},
     {"moe_unpermute", make_unpermute, run_unpermute, query_unpermute},
+    {"moe_permute_grad", make_permute_grad, run_permute_grad, query_permute_grad},
 };
 const int n_fuzz_ops = (int)(sizeof fuzz_ops / sizeof fuzz_ops[0]);

@@ -14,14 +14,6 @@ struct fixture {
     sy_moe_unpermute_args args;
 };
 
-static void place(struct tensor *x, uint64_t *rng, DLDataType type, int rank, const int64_t *shape)
-{
-    struct layout at = {0};
-    if (rng)
-        at = rows_layout(rng, type_bytes(type));
-    tensor_make(x, type, rank, shape, &at);
-}
-
 /* Tensors for all arguments, laid out at random, or compact without `rng`. */
 static void fixture_tensors(struct fixture *f, uint64_t *rng)
 {
@@ -29,15 +21,11 @@ static void fixture_tensors(struct fixture *f, uint64_t *rng)
     const DLDataType type = rows_dl_type(in->type);
     const int64_t y[] = {in->rows, in->hidden}, out[] = {in->tokens, in->hidden},
                   map[] = {in->tokens, in->experts};
-    place(&f->y, rng, type, 2, y);
-    place(&f->indices, rng, SY_I32, 1, y);
-    place(&f->map, rng, SY_U8, 2, map);
-    place(&f->probs, rng, rows_dl_type(in->prob_type), 2, map);
-    place(&f->out, rng, type, 2, out);
-    tensor_put(&f->y, f->dense);
-    tensor_put(&f->indices, f->rows.indices);
-    tensor_put(&f->map, f->rows.map);
-    tensor_put(&f->probs, f->rows.probs);
+    rows_place(&f->y, rng, type, 2, y, f->dense);
+    rows_place(&f->indices, rng, SY_I32, 1, y, f->rows.indices);
+    rows_place(&f->map, rng, SY_U8, 2, map, f->rows.map);
+    rows_place(&f->probs, rng, rows_dl_type(in->prob_type), 2, map, f->rows.probs);
+    rows_place(&f->out, rng, type, 2, out, NULL);
     f->args = (sy_moe_unpermute_args){.permuted_tokens = &f->y.t,
                                       .sorted_indices = &f->indices.t,
                                       .routing_map = in->map ? &f->map.t : NULL,
@@ -81,42 +69,7 @@ static void fixture_check(struct fixture *f, sy_ctx *ctx)
     free(before);
 }
 
-/* ---- Contexts: every table, several thread counts -------------------------------------------------------------- */
-
-enum { MOST_CONTEXTS = 16 };
-static sy_ctx *contexts[MOST_CONTEXTS];
-static size_t n_contexts;
-
-static int open_contexts(void **state)
-{
-    static const int threads[] = {1, 2, 3, 8};
-    (void)state;
-    for (int i = 0; sy_isa_name(i) != NULL; i++)
-        for (size_t t = 0; t < COUNT_OF(threads) && n_contexts < MOST_CONTEXTS; t++)
-            contexts[n_contexts++] = test_ctx(threads[t], sy_isa_name(i));
-    return 0;
-}
-
-static int close_contexts(void **state)
-{
-    (void)state;
-    while (n_contexts > 0)
-        sy_ctx_destroy(contexts[--n_contexts]);
-    return 0;
-}
-
 /* ---- Random shapes ------------------------------------------------------------------------------------------------ */
-
-static uint64_t running_seed;
-
-static int tell_seed(void **state)
-{
-    (void)state;
-    if (running_seed != 0)
-        print_error("the failing case has seed %llu\n", (unsigned long long)running_seed);
-    running_seed = 0;
-    return 0;
-}
 
 static void random_shapes(void **state)
 {
@@ -125,15 +78,15 @@ static void random_shapes(void **state)
                                        .capacity = which / ROWS_STYLES % 2,
                                        .weighted = which / ROWS_STYLES / 2};
     for (uint64_t seed = 1; seed <= 80; seed++) {
-        uint64_t rng = running_seed = seed * 1000 + which;
+        uint64_t rng = rows_seed = seed * 1000 + which;
         struct fixture f = {0};
         rows_fixture_make(&f.rows, &rng, &choice);
         f.dense = rows_numbers(&rng, f.rows.in.type, f.rows.in.rows * f.rows.in.hidden, rng_below(&rng, 2));
         fixture_tensors(&f, &rng);
-        fixture_check(&f, contexts[seed % n_contexts]);
+        fixture_check(&f, rows_contexts[seed % rows_n_contexts]);
         fixture_free(&f);
     }
-    running_seed = 0;
+    rows_seed = 0;
 }
 
 /* ---- Large ones, for every table and thread count ------------------------------------------------------------- */
@@ -146,9 +99,9 @@ static void large(const struct rows_case *sizes, const struct rows_choice *choic
     f.dense = rows_numbers(&rng, f.rows.in.type, f.rows.in.rows * f.rows.in.hidden, true);
     fixture_tensors(&f, NULL);
     assert_true(f.y.bytes > 1 << 20);
-    for (size_t i = 0; i < n_contexts; i++) {
+    for (size_t i = 0; i < rows_n_contexts; i++) {
         memset(f.out.mem, 0x11 * (int)i + 1, f.out.bytes);
-        fixture_check(&f, contexts[i]);
+        fixture_check(&f, rows_contexts[i]);
     }
     fixture_free(&f);
 }
@@ -187,7 +140,7 @@ static void sums_are_accurate(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 60; seed++) {
-        uint64_t rng = running_seed = seed;
+        uint64_t rng = rows_seed = seed;
         struct fixture f = {0};
         rows_fixture_make(&f.rows, &rng, &(struct rows_choice){.style = ROWS_PERMUTED, .capacity = seed % 2});
         const struct rows_case *in = &f.rows.in;
@@ -198,7 +151,7 @@ static void sums_are_accurate(void **state)
         int64_t *terms = calloc((size_t)in->tokens, sizeof *terms);
         assert_true(sum && size && terms);
         oracle_unpermute_f64(in, &f.rows.pairs, f.dense, sum, size, terms);
-        expect_status(contexts[0], sy_moe_unpermute(contexts[0], &f.args), SY_OK);
+        expect_status(rows_contexts[0], sy_moe_unpermute(rows_contexts[0], &f.args), SY_OK);
         for (int64_t i = 0; i < n; i++) {
             const int64_t added = terms[i / in->hidden];
             const double error = fabs(rows_value(in->type, f.out.mem, i) - sum[i]);
@@ -212,7 +165,7 @@ static void sums_are_accurate(void **state)
         free(terms);
         fixture_free(&f);
     }
-    running_seed = 0;
+    rows_seed = 0;
 }
 
 static void the_random_cases_were_hard(void **state)
@@ -231,14 +184,15 @@ int main(void)
         tests[n++] = (struct CMUnitTest){
             test_name("random_%s_%s_%s", i / ROWS_STYLES % 2 ? "capacity" : "packed",
                       i / ROWS_STYLES / 2 ? "weighted" : "plain", styles[i % ROWS_STYLES]),
-            random_shapes, NULL, tell_seed, (void *)i};
+            random_shapes, NULL, rows_tell_seed, (void *)i};
     const struct CMUnitTest more[] = {
         cmocka_unit_test(large_packed),
         cmocka_unit_test(large_capacity),
         cmocka_unit_test(large_refused),
-        cmocka_unit_test_teardown(sums_are_accurate, tell_seed),
+        cmocka_unit_test_teardown(sums_are_accurate, rows_tell_seed),
         cmocka_unit_test(the_random_cases_were_hard),
     };
     memcpy(tests + n, more, sizeof more);
-    return cmocka_run_group_tests_name("op_moe_unpermute_random", tests, open_contexts, close_contexts);
+    return cmocka_run_group_tests_name("op_moe_unpermute_random", tests, rows_open_contexts,
+                                       rows_close_contexts);
 }

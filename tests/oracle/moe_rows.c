@@ -136,3 +136,17 @@ void oracle_unpermute_f64(const struct rows_case *in, const struct rows_pairs *p
         }
     }
 }
+
+/* ---- Gradients ------------------------------------------------------------------------------------------------- */
+
+void oracle_grad_probs(const struct rows_case *in, const struct rows_pairs *pairs, const void *values,
+                       unsigned char *grad_probs)
+{
+    const size_t bytes = rows_bytes(in->prob_type);
+    memset(grad_probs, 0, (size_t)(in->tokens * in->experts) * bytes);
+    for (size_t i = 0; i < pairs->count; i++) {
+        const struct rows_pair *p = &pairs->pair[i];
+        memcpy(grad_probs + (size_t)(p->token * in->experts + p->expert) * bytes,
+               (const char *)values + (size_t)p->row * bytes, bytes);
+    }
+}

@@ -50,6 +50,10 @@ void rows_store(enum rows_type type, void *array, int64_t i, float value);
 void oracle_unpermute(const struct rows_case *in, const struct rows_pairs *pairs, const void *permuted,
                       unsigned char *tokens);
 
+/* `values` [M] of the type of probs go to grad_probs [T,E], the last of a pair stays; zero elsewhere. */
+void oracle_grad_probs(const struct rows_case *in, const struct rows_pairs *pairs, const void *values,
+                       unsigned char *grad_probs);
+
 /* The same sum without roundings, and the sum of the magnitudes, [T,H] each; terms [T]. */
 void oracle_unpermute_f64(const struct rows_case *in, const struct rows_pairs *pairs, const void *permuted,
                           double *sum, double *magnitude, int64_t *terms);

@@ -37,6 +37,52 @@ struct layout rows_layout(uint64_t *rng, size_t elem_bytes)
     return at;
 }
 
+void rows_place(struct tensor *x, uint64_t *rng, DLDataType type, int rank, const int64_t *shape,
+                const void *dense)
+{
+    struct layout at = {0};
+    if (rng)
+        at = rows_layout(rng, type_bytes(type));
+    tensor_make(x, type, rank, shape, &at);
+    if (dense)
+        tensor_put(x, dense);
+}
+
+/* ---- Contexts and seeds --------------------------------------------------------------------------------------- */
+
+sy_ctx *rows_contexts[16];
+size_t rows_n_contexts;
+uint64_t rows_seed;
+
+int rows_open_contexts(void **state)
+{
+    static const int threads[] = {1, 2, 3, 8};
+    (void)state;
+    for (int i = 0; sy_isa_name(i) != NULL; i++)
+        for (size_t t = 0; t < COUNT_OF(threads) && rows_n_contexts < COUNT_OF(rows_contexts); t++)
+            rows_contexts[rows_n_contexts++] = test_ctx(threads[t], sy_isa_name(i));
+    return 0;
+}
+
+int rows_close_contexts(void **state)
+{
+    (void)state;
+    while (rows_n_contexts > 0)
+        sy_ctx_destroy(rows_contexts[--rows_n_contexts]);
+    return 0;
+}
+
+int rows_tell_seed(void **state)
+{
+    (void)state;
+    if (rows_seed != 0)
+        print_error("the failing case has seed %llu\n", (unsigned long long)rows_seed);
+    rows_seed = 0;
+    return 0;
+}
+
+/* ---- Cases ----------------------------------------------------------------------------------------------------- */
+
 static void *array(int64_t n, size_t bytes)
 {
     void *data = calloc((size_t)n + 1, bytes);

@@ -42,6 +42,20 @@ unsigned char *rows_numbers(uint64_t *rng, enum rows_type type, int64_t n, bool 
 /* Any layout the library must accept: gaps between rows, an offset, no alignment. */
 struct layout rows_layout(uint64_t *rng, size_t elem_bytes);
 
+/* Contexts of every kernel table and several thread counts, opened and closed around a group of tests. */
+extern sy_ctx *rows_contexts[16];
+extern size_t rows_n_contexts;
+int rows_open_contexts(void **state);
+int rows_close_contexts(void **state);
+
+/* The seed of the case that runs; a teardown that tells it when it is not 0, which it is after the last case. */
+extern uint64_t rows_seed;
+int rows_tell_seed(void **state);
+
+/* A tensor laid out at random, or compact without `rng`, with these contents or none. */
+void rows_place(struct tensor *x, uint64_t *rng, DLDataType type, int rank, const int64_t *shape,
+                const void *dense);
+
 /* How often the hard things came up; asserted by the tests. */
 extern struct rows_seen {
     int unused_slot, repeat, pad, empty_token, busy_token, zero_weight, nan_sum, gap, offset, mixed_types,

@@ -789,6 +789,76 @@ static inline sy_status sy_kv_gather_query(sy_ctx *ctx, const sy_kv_gather_args 
     return sy_kv_gather_query_n(ctx, args, sizeof *args, query, sizeof *query);
 }
 
+/* ---- kv_translate ------------------------------------------------------------------------------------ */
+
+/*
+ * The slots kv_gather would copy from, without a cache: for kernels that read pages in place. S = block_size:
+ *     slots[b,j] = block * S + t % S,   t = indices[b,j],   block = block_table[r, t / S]
+ * and -1 for padding: positions j >= counts[b], and index -1 unless pad is ERROR (ZERO and SKIP are the same here).
+ * valid[b] is how many entries of the row are not padding. Everything is judged as in kv_gather; num_rows stands for
+ * the rows of the cache, and where it is 0 a slot must fit the type of slots.
+ *
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, num_rows negative or beyond the type of slots, unknown
+ * pad); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents, as kv_gather); NOMEM.
+ */
+typedef struct sy_kv_translate_args {
+    const DLTensor *indices;     /* in  [...,k]   int32, int64 */
+    const DLTensor *block_table; /* in  [R,n] or [n]  int32, int64; R = B unless req_id is given */
+    const DLTensor *req_id;      /* in  [B]  int32, int64; optional: table row of each index row */
+    const DLTensor *counts;      /* in  [B]  int32, int64; optional: live indices of each index row */
+    const DLTensor *seq_lens;    /* in  [B]  int32, int64; optional: tokens of each index row's sequence */
+    int64_t block_size;          /* S >= 1 */
+    int64_t num_rows;            /* rows of the cache; 0: not known */
+    sy_kv_pad pad;
+    const DLTensor *slots; /* out [...,k]  int32, int64 */
+    const DLTensor *valid; /* out [B]      int32, int64; optional */
+} sy_kv_translate_args;
+
+SY_API sy_status sy_kv_translate_n(sy_ctx *ctx, const sy_kv_translate_args *args, size_t args_bytes);
+SY_API sy_status sy_kv_translate_query_n(sy_ctx *ctx, const sy_kv_translate_args *args, size_t args_bytes,
+                                         sy_query *query, size_t query_bytes);
+static inline sy_status sy_kv_translate(sy_ctx *ctx, const sy_kv_translate_args *args)
+{
+    return sy_kv_translate_n(ctx, args, sizeof *args);
+}
+static inline sy_status sy_kv_translate_query(sy_ctx *ctx, const sy_kv_translate_args *args, sy_query *query)
+{
+    return sy_kv_translate_query_n(ctx, args, sizeof *args, query, sizeof *query);
+}
+
+/* ---- kv_slots ---------------------------------------------------------------------------------------- */
+
+/*
+ * The slot of every token of a flat batch, for kv_scatter: token i is number position[i] of sequence batch[i].
+ *     slots[i] = block_table[batch[i], position[i] / S] * S + position[i] % S
+ * Position -1 is refused, or with SY_PAD_SKIP (or ZERO) its slot is -1; its batch is judged all the same.
+ *
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, num_rows negative or beyond the type of slots, unknown
+ * pad); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents: REQ_RANGE, INDEX_RANGE, BLOCK_RANGE, ROW_RANGE; the fault's
+ * position counts through position in row-major order); NOMEM.
+ */
+typedef struct sy_kv_slots_args {
+    const DLTensor *batch;       /* in  [...]  int32, int64; optional where block_table has one row */
+    const DLTensor *position;    /* in  [...]  int32, int64 */
+    const DLTensor *block_table; /* in  [R,n] or [n]  int32, int64 */
+    int64_t block_size;          /* S >= 1 */
+    int64_t num_rows;            /* rows of the cache; 0: not known */
+    sy_kv_pad pad;
+    const DLTensor *slots; /* out [...]  int32, int64 */
+} sy_kv_slots_args;
+
+SY_API sy_status sy_kv_slots_n(sy_ctx *ctx, const sy_kv_slots_args *args, size_t args_bytes);
+SY_API sy_status sy_kv_slots_query_n(sy_ctx *ctx, const sy_kv_slots_args *args, size_t args_bytes,
+                                     sy_query *query, size_t query_bytes);
+static inline sy_status sy_kv_slots(sy_ctx *ctx, const sy_kv_slots_args *args)
+{
+    return sy_kv_slots_n(ctx, args, sizeof *args);
+}
+static inline sy_status sy_kv_slots_query(sy_ctx *ctx, const sy_kv_slots_args *args, sy_query *query)
+{
+    return sy_kv_slots_query_n(ctx, args, sizeof *args, query, sizeof *query);
+}
+
 /* ---- kv_scatter -------------------------------------------------------------------------------------- */
 
 /*

@@ -114,6 +114,26 @@ static sy_status query_gather(sy_ctx *ctx, struct test_call *c, sy_query *q)
     return sy_kv_gather_query(ctx, &c->args.gather, q);
 }
 
+static sy_status run_translate(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_kv_translate(ctx, &c->args.translate);
+}
+
+static sy_status query_translate(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_kv_translate_query(ctx, &c->args.translate, q);
+}
+
+static sy_status run_slots(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_kv_slots(ctx, &c->args.slots);
+}
+
+static sy_status query_slots(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_kv_slots_query(ctx, &c->args.slots, q);
+}
+
 static sy_status run_scatter(sy_ctx *ctx, struct test_call *c)
 {
     return sy_kv_scatter(ctx, &c->args.scatter);
@@ -388,6 +408,44 @@ static void make_gather(struct test_call *c, bool large, int variant)
     a->pad = SY_PAD_ZERO;
 }
 
+/* Integers i * factor % below, or -1 once in eight where `padded`. */
+static void put_multiples(struct tensor *x, int64_t factor, int64_t below, bool padded)
+{
+    for (int64_t i = 0; i < (int64_t)(x->bytes / 4); i++)
+        memcpy(x->mem + 4 * i, &(int32_t){(int32_t)(padded && i % 8 == 5 ? -1 : i * factor % below)}, 4);
+}
+
+static void make_translate(struct test_call *c, bool large, int variant)
+{
+    (void)variant;
+    const int64_t batch = large ? 50 : 3, k = large ? 4001 : 9;
+    sy_kv_translate_args *a = &c->args.translate;
+    *c = (struct test_call){
+        .op = "kv_translate", .first_output = 2, .run = run_translate, .query = query_translate};
+    put_multiples(test_call_add(c, "indices", &a->indices, SY_I32, 2, (int64_t[]){batch, k}), 13, 20, true);
+    put_multiples(test_call_add(c, "block_table", &a->block_table, SY_I32, 2, (int64_t[]){batch, 4}), 3, 400,
+                  false);
+    test_call_add(c, "slots", &a->slots, SY_I32, 2, (int64_t[]){batch, k});
+    test_call_add(c, "valid", &a->valid, SY_I64, 1, (int64_t[]){batch});
+    a->block_size = 5;
+    a->pad = SY_PAD_SKIP;
+}
+
+static void make_slots(struct test_call *c, bool large, int variant)
+{
+    (void)variant;
+    const int64_t n = large ? 90003 : 17;
+    sy_kv_slots_args *a = &c->args.slots;
+    *c = (struct test_call){.op = "kv_slots", .first_output = 3, .run = run_slots, .query = query_slots};
+    put_multiples(test_call_add(c, "position", &a->position, SY_I32, 1, &n), 13, 20, true);
+    put_multiples(test_call_add(c, "batch", &a->batch, SY_I32, 1, &n), 7, 3, false);
+    put_multiples(test_call_add(c, "block_table", &a->block_table, SY_I32, 2, (int64_t[]){3, 4}), 3, 400,
+                  false);
+    test_call_add(c, "slots", &a->slots, SY_I64, 1, &n);
+    a->block_size = 5;
+    a->pad = SY_PAD_SKIP;
+}
+
 static void make_scatter(struct test_call *c, bool large, int variant)
 {
     (void)variant;
@@ -460,6 +518,8 @@ static const struct {
     {"moe_ids_from_map", make_ids_from_map, 0},
     {"packed moe_permute_grad", make_permute_grad, 0},
     {"capacity moe_permute_grad", make_permute_grad, 1},
+    {"kv_translate", make_translate, 0},
+    {"kv_slots", make_slots, 0},
 };
 
 const char *test_call_name(int index)

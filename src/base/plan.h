@@ -22,6 +22,8 @@ enum syi_op_id {
     SYI_MOE_LOCATIONS,
     SYI_MOE_CAPACITY,
     SYI_KV_GATHER,
+    SYI_KV_TRANSLATE,
+    SYI_KV_SLOTS,
     SYI_KV_SCATTER,
     SYI_SAMPLE,
     SYI_SAMPLE_NOISE,
@@ -185,6 +187,19 @@ struct syi_kv_gather_plan {
     struct syi_kv_plane plane;
 };
 
+struct syi_kv_translate_plan {
+    struct syi_kv_pages pages;
+    struct syi_rows slots; /* B rows of k */
+    enum syi_type slot_type, valid_type;
+    unsigned char *valid; /* [B] or NULL */
+};
+
+struct syi_kv_slots_plan {
+    struct syi_kv_pages pages; /* positions as indices; their table row stands beside each of them */
+    struct syi_rows batch, slots;
+    enum syi_type batch_type, slot_type;
+};
+
 struct syi_kv_scatter_plan {
     int64_t n, k;          /* slots, and how many of them stand in one row */
     struct syi_rows slots; /* n / k rows of k */
@@ -230,6 +245,8 @@ union syi_plan {
     struct syi_moe_locations_plan moe_locations;
     struct syi_moe_capacity_plan moe_capacity;
     struct syi_kv_gather_plan kv_gather;
+    struct syi_kv_translate_plan kv_translate;
+    struct syi_kv_slots_plan kv_slots;
     struct syi_kv_scatter_plan kv_scatter;
     struct syi_sample_plan sample;
     struct syi_sample_noise_plan sample_noise;

@@ -32,6 +32,10 @@ size_t syi_cpu_moe_capacity_workspace(const sy_ctx *ctx, const union syi_plan *p
 sy_status syi_cpu_moe_capacity(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 size_t syi_cpu_kv_gather_workspace(const sy_ctx *ctx, const union syi_plan *plan);
 sy_status syi_cpu_kv_gather(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
+size_t syi_cpu_kv_translate_workspace(const sy_ctx *ctx, const union syi_plan *plan);
+sy_status syi_cpu_kv_translate(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
+size_t syi_cpu_kv_slots_workspace(const sy_ctx *ctx, const union syi_plan *plan);
+sy_status syi_cpu_kv_slots(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 size_t syi_cpu_kv_scatter_workspace(const sy_ctx *ctx, const union syi_plan *plan);
 sy_status syi_cpu_kv_scatter(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 size_t syi_cpu_sample_workspace(const sy_ctx *ctx, const union syi_plan *plan);

@@ -69,30 +69,36 @@ static bool translate(const struct syi_kv_pages *p, const struct syi_kv_sequence
     return good;
 }
 
-/* The fault of one position; status OK when there is none. Every number is judged as 64 bits before it is
-   multiplied. */
-static sy_fault fault_at(const struct syi_kv_pages *p, const struct syi_kv_sequence *seq, int64_t b,
-                         int64_t j)
+sy_fault syi_kv_fault_of(const struct syi_kv_pages *p, const struct syi_kv_sequence *seq, int64_t t)
 {
     const sy_fault none = {.status = SY_OK};
     const struct syi_kv_pool *pool = &p->pool;
-    if (j >= seq->live)
-        return none;
-    const int64_t t = syi_load_index(seq->indices, j, p->index_type);
     if (t == -1 && p->pad != SY_PAD_ERROR)
         return none;
     if (t < 0 || t >= seq->length)
-        return (sy_fault){SY_ERR_INDEX, SY_FAULT_INDEX_RANGE, "indices", b, j, t, seq->length};
+        return (sy_fault){SY_ERR_INDEX, SY_FAULT_INDEX_RANGE, "indices", -1, -1, t, seq->length};
     const int64_t column = syi_kv_block(pool, t);
     if (column >= p->table_len)
-        return (sy_fault){SY_ERR_INDEX, SY_FAULT_TABLE_SHORT, "block_table", b, j, column, p->table_len};
+        return (sy_fault){SY_ERR_INDEX, SY_FAULT_TABLE_SHORT, "block_table", -1, -1, column, p->table_len};
     const int64_t block = syi_load_index(seq->table, column, p->table_type);
     if (block < 0 || block >= pool->n_blocks)
-        return (sy_fault){SY_ERR_INDEX, SY_FAULT_BLOCK_RANGE, "block_table", b, j, block, pool->n_blocks};
+        return (sy_fault){SY_ERR_INDEX, SY_FAULT_BLOCK_RANGE, "block_table", -1, -1, block, pool->n_blocks};
     const int64_t row = block * pool->block_size + (t - column * pool->block_size);
     if (row >= pool->n_rows)
-        return (sy_fault){SY_ERR_INDEX, SY_FAULT_ROW_RANGE, "block_table", b, j, row, pool->n_rows};
+        return (sy_fault){SY_ERR_INDEX, SY_FAULT_ROW_RANGE, "block_table", -1, -1, row, pool->n_rows};
     return none;
+}
+
+/* The same for a position; padding has none. */
+static sy_fault fault_at(const struct syi_kv_pages *p, const struct syi_kv_sequence *seq, int64_t b,
+                         int64_t j)
+{
+    sy_fault fault = {.status = SY_OK};
+    if (j < seq->live)
+        fault = syi_kv_fault_of(p, seq, syi_load_index(seq->indices, j, p->index_type));
+    fault.batch = b;
+    fault.position = j;
+    return fault;
 }
 
 void syi_kv_walk_begin(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int n_tasks, int task)

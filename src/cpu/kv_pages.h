@@ -15,6 +15,10 @@ struct syi_kv_sequence {
     int64_t length; /* logical tokens */
 };
 
+/* What is wrong with a token of a sequence, without its place; status OK when nothing is. Every number is judged as
+   64 bits before it is multiplied. */
+sy_fault syi_kv_fault_of(const struct syi_kv_pages *pages, const struct syi_kv_sequence *sequence, int64_t t);
+
 /* Judges all sequences, then all positions, on n_tasks tasks; `fault` is scratch, one for each. Fails with the
    sentence of the first fault in order. */
 sy_status syi_kv_judge(sy_ctx *ctx, const struct syi_kv_pages *pages, int n_tasks, sy_fault *fault);

@@ -49,6 +49,8 @@ union syi_args {
     sy_moe_locations_args moe_locations;
     sy_moe_capacity_args moe_capacity;
     sy_kv_gather_args kv_gather;
+    sy_kv_translate_args kv_translate;
+    sy_kv_slots_args kv_slots;
     sy_kv_scatter_args kv_scatter;
     sy_sample_args sample;
     sy_sample_noise_args sample_noise;

@@ -33,41 +33,56 @@ sy_status syi_kv_check_row(struct syi_call *call, int cache)
     return SY_OK;
 }
 
-sy_status syi_kv_check_block_size(struct syi_call *call, int cache, int64_t block_size)
+sy_status syi_kv_check_block_size(struct syi_call *call, int64_t block_size)
+{
+    if (block_size >= 1)
+        return SY_OK;
+    const sy_fault fault =
+        syi_value_fault(SY_ERR_VALUE, SY_FAULT_BAD_BLOCK_SIZE, "block_size", block_size, 1);
+    return syi_fail_at(call->ctx, &fault, "is %lld, want 1 or more", (long long)block_size);
+}
+
+sy_status syi_kv_check_blocks(struct syi_call *call, int cache, int64_t block_size)
 {
     const DLTensor *t = call->tensor[cache];
-    if (block_size < 1) {
-        const sy_fault fault =
-            syi_value_fault(SY_ERR_VALUE, SY_FAULT_BAD_BLOCK_SIZE, "block_size", block_size, 1);
-        return syi_fail_at(call->ctx, &fault, "is %lld, want 1 or more", (long long)block_size);
-    }
-    if (cache_lead(t) == 2 && t->shape[1] != block_size)
+    const sy_status st = syi_kv_check_block_size(call, block_size);
+    if (st == SY_OK && cache_lead(t) == 2 && t->shape[1] != block_size)
         return syi_fail(call->ctx, SY_ERR_SHAPE, call->op->rules[cache].name,
                         "has blocks of %lld rows, want block_size %lld (a flat cache has rank 2)",
                         (long long)t->shape[1], (long long)block_size);
-    return SY_OK;
+    return st;
+}
+
+static sy_status number_blocks(struct syi_call *call, int64_t n_blocks, int64_t block_size,
+                               struct syi_kv_pool *pool)
+{
+    const uint64_t size = (uint64_t)block_size;
+    pool->block_size = block_size;
+    pool->block_shift = (size & (size - 1)) == 0 ? __builtin_ctzll(size) : -1;
+    pool->block_magic = size > 1 && size <= UINT32_MAX ? UINT64_MAX / size + 1 : 0;
+    pool->n_blocks = n_blocks;
+    if (syi_mul(n_blocks, block_size, &pool->n_rows))
+        return SY_OK;
+    return syi_fail(call->ctx, SY_ERR_OVERFLOW, "block_size",
+                    "is %lld for %lld blocks, want fewer than 2^63 rows", (long long)block_size,
+                    (long long)n_blocks);
+}
+
+sy_status syi_kv_number_rows(struct syi_call *call, int64_t n_rows, int64_t block_size,
+                             struct syi_kv_pool *pool)
+{
+    const int64_t n_blocks = n_rows / block_size + (n_rows % block_size != 0);
+    const sy_status st = number_blocks(call, n_blocks, block_size, pool);
+    pool->n_rows = n_rows;
+    return st;
 }
 
 sy_status syi_kv_check_pool(struct syi_call *call, int cache, int64_t block_size, struct syi_kv_pool *pool)
 {
     const DLTensor *t = call->tensor[cache];
-    const bool flat = cache_lead(t) == 1;
-    const uint64_t size = (uint64_t)block_size;
-    pool->block_size = block_size;
-    pool->block_shift = (size & (size - 1)) == 0 ? __builtin_ctzll(size) : -1;
-    pool->block_magic = size > 1 && size <= UINT32_MAX ? UINT64_MAX / size + 1 : 0;
-    pool->n_blocks = t->shape[0];
-    if (flat)
-        pool->n_blocks = t->shape[0] / block_size + (t->shape[0] % block_size != 0);
-    else if (t->shape[1] == 0)
-        pool->n_blocks = 0; /* without rows they are none */
-    if (!syi_mul(pool->n_blocks, block_size, &pool->n_rows))
-        return syi_fail(call->ctx, SY_ERR_OVERFLOW, "block_size",
-                        "is %lld for %lld blocks, want fewer than 2^63 rows", (long long)block_size,
-                        (long long)pool->n_blocks);
-    if (flat)
-        pool->n_rows = t->shape[0];
-    return SY_OK;
+    if (cache_lead(t) == 1)
+        return syi_kv_number_rows(call, t->shape[0], block_size, pool);
+    return number_blocks(call, t->shape[1] > 0 ? t->shape[0] : 0, block_size, pool);
 }
 
 sy_status syi_kv_check_volume(struct syi_call *call, int cache, int many, int dense, int64_t n,
@@ -131,7 +146,7 @@ sy_status syi_kv_check_strides(struct syi_call *call, int cache, const struct sy
 
 /* ---- Positions --------------------------------------------------------------------------------------- */
 
-static int64_t table_rows(const DLTensor *table)
+int64_t syi_kv_table_rows(const DLTensor *table)
 {
     return table->ndim == 2 ? table->shape[0] : 1;
 }
@@ -147,10 +162,10 @@ sy_status syi_kv_check_pages(struct syi_call *call, const struct syi_kv_page_rul
         st = syi_check_vector(call, rules->counts, batch);
     if (st == SY_OK)
         st = syi_check_vector(call, rules->seq_lens, batch);
-    if (st == SY_OK && call->tensor[rules->req_id] == NULL && table_rows(table) != batch)
+    if (st == SY_OK && call->tensor[rules->req_id] == NULL && syi_kv_table_rows(table) != batch)
         return syi_fail(call->ctx, SY_ERR_SHAPE, "block_table",
                         "has %lld rows, want %lld, one for each row of indices (or give req_id)",
-                        (long long)table_rows(table), (long long)batch);
+                        (long long)syi_kv_table_rows(table), (long long)batch);
     return st;
 }
 
@@ -159,19 +174,26 @@ sy_status syi_kv_check_positions(struct syi_call *call, const struct syi_kv_page
 {
     const DLTensor *indices = call->tensor[rules->indices], *table = call->tensor[rules->table];
     int64_t n;
-    syi_kv_product(indices, 0, indices->ndim - 1, &pages->batch);
+    if (!syi_kv_product(indices, 0, indices->ndim - 1, &pages->batch))
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[rules->indices].name,
+                        "has more than 2^63-1 rows");
     pages->k = indices->shape[indices->ndim - 1];
-    pages->table_rows = table_rows(table);
+    pages->table_rows = syi_kv_table_rows(table);
     pages->table_len = table->shape[table->ndim - 1];
     if (!syi_mul(pages->table_len, block_size, &n))
         return syi_fail(call->ctx, SY_ERR_OVERFLOW, "block_table",
                         "has %lld columns of %lld tokens, want fewer than 2^63 tokens",
                         (long long)pages->table_len, (long long)block_size);
     if (!syi_mul(pages->batch, pages->k, &n) || n >= INT64_C(1) << 32)
-        return syi_fail(call->ctx, SY_ERR_OVERFLOW, "indices",
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[rules->indices].name,
                         "has %lld rows of %lld, want fewer than 2^32 positions", (long long)pages->batch,
                         (long long)pages->k);
     return SY_OK;
+}
+
+static struct syi_column column_at(const struct syi_call *call, int i)
+{
+    return i >= 0 ? syi_column_of(call, i) : (struct syi_column){{NULL, 0}, SYI_OTHER};
 }
 
 void syi_kv_view_pages(const struct syi_call *call, const struct syi_kv_page_rules *rules, sy_kv_pad pad,
@@ -181,8 +203,30 @@ void syi_kv_view_pages(const struct syi_call *call, const struct syi_kv_page_rul
     pages->table = syi_rows_of(call, rules->table);
     pages->index_type = syi_type_at(call, rules->indices);
     pages->table_type = syi_type_at(call, rules->table);
-    pages->req_id = syi_column_of(call, rules->req_id);
-    pages->counts = syi_column_of(call, rules->counts);
-    pages->seq_lens = syi_column_of(call, rules->seq_lens);
+    pages->req_id = column_at(call, rules->req_id);
+    pages->counts = column_at(call, rules->counts);
+    pages->seq_lens = column_at(call, rules->seq_lens);
     pages->pad = pad;
+}
+
+/* ---- Slots as numbers -------------------------------------------------------------------------------- */
+
+/* Slots that int32 can name. */
+static const int64_t narrow_slots = (int64_t)INT32_MAX + 1;
+
+sy_status syi_kv_check_num_rows(struct syi_call *call, int slots, int64_t num_rows)
+{
+    if (syi_type_at(call, slots) != SYI_I32 || num_rows <= narrow_slots)
+        return syi_check_value(call, "num_rows", num_rows, 0, INT64_MAX);
+    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "num_rows", num_rows, narrow_slots);
+    return syi_fail_at(call->ctx, &fault, "is %lld, want at most %lld: slots is i32", (long long)num_rows,
+                       (long long)narrow_slots);
+}
+
+sy_status syi_kv_number_slots(struct syi_call *call, int slots, int64_t num_rows, int64_t block_size,
+                              struct syi_kv_pool *pool)
+{
+    if (num_rows == 0)
+        num_rows = syi_type_at(call, slots) == SYI_I32 ? narrow_slots : INT64_MAX / block_size * block_size;
+    return syi_kv_number_rows(call, num_rows, block_size, pool);
 }

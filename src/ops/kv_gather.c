@@ -28,7 +28,7 @@ static sy_status check_inputs(struct syi_call *call)
     if (st == SY_OK)
         st = syi_kv_check_pages(call, &page_rules);
     if (st == SY_OK)
-        st = syi_kv_check_block_size(call, CACHE, a->block_size);
+        st = syi_kv_check_blocks(call, CACHE, a->block_size);
     if (st == SY_OK)
         st = syi_check_enum(call, "pad", (int)a->pad, SY_PAD_SKIP + 1, "ERROR, ZERO, SKIP");
     return st;

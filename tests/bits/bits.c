@@ -300,6 +300,7 @@ int main(void)
     moe_capacity_lines();
     kv_gather_lines();
     kv_scatter_lines();
+    kv_translate_lines();
     sample_lines();
     sample_noise_lines();
     for (int i = 0; i < n_contexts; i++)

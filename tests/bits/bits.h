@@ -79,6 +79,7 @@ void moe_locations_lines(void);
 void moe_capacity_lines(void);
 void kv_gather_lines(void);
 void kv_scatter_lines(void);
+void kv_translate_lines(void); /* and kv_slots */
 void sample_lines(void);
 void sample_noise_lines(void);
 

@@ -85,6 +85,12 @@ class Bits(unittest.TestCase):
     def test_kv_scatter(self):
         self.check("kv_scatter")
 
+    def test_kv_translate(self):
+        self.check("kv_translate")
+
+    def test_kv_slots(self):
+        self.check("kv_slots")
+
     def test_sample(self):
         self.check("sample")
 

@@ -28,6 +28,8 @@ OPERATORS = [
     "sample",
     "sample_noise",
     "kv_gather",
+    "kv_translate",
+    "kv_slots",
     "kv_scatter",
 ]
 

@@ -67,6 +67,8 @@ class Help(CliTest):
                       "--offset --stream --eps --k-limit --top-k-guess --noise --q-order --ties --probs-in "
                       "--masked-logits --list --logprob --empty-token",
             "sample_noise": "q --seed --offset --stream --n",
+            "kv_translate": "indices block_table req_id? counts? seq_lens? slots valid --block-size --num-rows --pad",
+            "kv_slots": "batch? position block_table slots --block-size --num-rows --pad",
             "kv_scatter": "cache src slots cache --pad --check-unique",
             "kv_gather": "cache indices block_table req_id? counts? seq_lens? out? out --block-size --pad",
         }

@@ -49,6 +49,8 @@ struct call {
         sy_moe_capacity_args capacity;
         sy_kv_gather_args gather;
         sy_kv_scatter_args scatter;
+        sy_kv_translate_args translate;
+        sy_kv_slots_args slots;
         sy_sample_args sample;
         sy_sample_noise_args noise;
     } args;

@@ -309,6 +309,51 @@ static void make_scatter(struct call *c, struct reader *r)
     c->enums[c->n_enums++] = &a->pad;
 }
 
+static void make_translate(struct call *c, struct reader *r)
+{
+    sy_kv_translate_args *a = &c->args.translate;
+    const int64_t batch = pick(r, 4), k = pick(r, 8), table = pick(r, 5);
+    const DLDataType index = pick(r, 2) ? i64 : i32;
+    a->block_size = 1 + pick(r, 5);
+    a->num_rows = pick(r, 40);
+    a->pad = (sy_kv_pad)pick(r, 3);
+    add(c, "indices", &a->indices, index, 2, batch, k, 0);
+    add(c, "block_table", &a->block_table, pick(r, 2) ? i64 : i32, 2, batch, table, 0);
+    add(c, "slots", &a->slots, pick(r, 2) ? i64 : i32, 2, batch, k, 0);
+    output(c);
+    if (pick(r, 2)) {
+        add(c, "valid", &a->valid, index, 1, batch, 0, 0);
+        output(c);
+    }
+    if (pick(r, 2))
+        add(c, "req_id", &a->req_id, i32, 1, batch, 0, 0);
+    if (pick(r, 2))
+        add(c, "counts", &a->counts, index, 1, batch, 0, 0);
+    if (pick(r, 2))
+        add(c, "seq_lens", &a->seq_lens, i32, 1, batch, 0, 0);
+    c->numbers[c->n_numbers++] = &a->block_size;
+    c->numbers[c->n_numbers++] = &a->num_rows;
+    c->enums[c->n_enums++] = &a->pad;
+}
+
+static void make_slots(struct call *c, struct reader *r)
+{
+    sy_kv_slots_args *a = &c->args.slots;
+    const int64_t n = pick(r, 12), rows = pick(r, 4), table = pick(r, 5);
+    a->block_size = 1 + pick(r, 5);
+    a->num_rows = pick(r, 40);
+    a->pad = (sy_kv_pad)pick(r, 3);
+    add(c, "position", &a->position, pick(r, 2) ? i64 : i32, 1, n, 0, 0);
+    add(c, "block_table", &a->block_table, pick(r, 2) ? i64 : i32, 2, rows, table, 0);
+    add(c, "slots", &a->slots, pick(r, 2) ? i64 : i32, 1, n, 0, 0);
+    output(c);
+    if (rows != 1 || pick(r, 2))
+        add(c, "batch", &a->batch, pick(r, 2) ? i64 : i32, 1, n, 0, 0);
+    c->numbers[c->n_numbers++] = &a->block_size;
+    c->numbers[c->n_numbers++] = &a->num_rows;
+    c->enums[c->n_enums++] = &a->pad;
+}
+
 static void make_sample_outputs(struct call *c, struct reader *r, int64_t rows, int64_t vocabulary)
 {
     sy_sample_args *a = &c->args.sample;
@@ -513,6 +558,26 @@ static sy_status query_scatter(sy_ctx *ctx, struct call *c, sy_query *q)
     return sy_kv_scatter_query(ctx, &c->args.scatter, q);
 }
 
+static sy_status run_translate(sy_ctx *ctx, struct call *c)
+{
+    return sy_kv_translate(ctx, &c->args.translate);
+}
+
+static sy_status query_translate(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_kv_translate_query(ctx, &c->args.translate, q);
+}
+
+static sy_status run_slots(sy_ctx *ctx, struct call *c)
+{
+    return sy_kv_slots(ctx, &c->args.slots);
+}
+
+static sy_status query_slots(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_kv_slots_query(ctx, &c->args.slots, q);
+}
+
 static sy_status run_sample(sy_ctx *ctx, struct call *c)
 {
     return sy_sample(ctx, &c->args.sample);
@@ -545,6 +610,8 @@ const struct fuzz_op fuzz_ops[] = {
     {"moe_capacity", make_capacity, run_capacity, query_capacity},
     {"kv_gather", make_gather, run_gather, query_gather},
     {"kv_scatter", make_scatter, run_scatter, query_scatter},
+    {"kv_translate", make_translate, run_translate, query_translate},
+    {"kv_slots", make_slots, run_slots, query_slots},
     {"sample", make_sample, run_sample, query_sample},
     {"sample_noise", make_noise, run_noise, query_noise},
     {"moe_unpermute", make_unpermute, run_unpermute, query_unpermute},

@@ -1,0 +1,160 @@
+/*
+ * kv_slots on the CPU: the translation of kv_pages.c, but every token brings its table row. All are judged before the
+ * first slot is written.
+ */
+#include "cpu/kv_pages.h"
+
+struct job {
+    const struct syi_kv_slots_plan *plan;
+    int n_tasks;
+    sy_fault *fault; /* [task]; status OK while nothing is wrong */
+};
+
+static int64_t n_tokens(const struct syi_kv_slots_plan *p)
+{
+    return p->pages.batch * p->pages.k;
+}
+
+static int count_tasks(const sy_ctx *ctx, const struct syi_kv_slots_plan *p)
+{
+    return syi_tasks(ctx, n_tokens(p), (uint64_t)n_tokens(p) * 3 * sizeof(int64_t));
+}
+
+size_t syi_cpu_kv_slots_workspace(const sy_ctx *ctx, const union syi_plan *plan)
+{
+    return syi_align((size_t)count_tasks(ctx, &plan->kv_slots) * sizeof(sy_fault));
+}
+
+/* Tokens [j, j + n) of one row of the tensors; `flat` counts them through all rows. */
+struct chunk {
+    int64_t flat, n, j;
+    const unsigned char *batch, *position;
+    unsigned char *slots;
+};
+
+static struct chunk chunk_at(const struct syi_kv_slots_plan *p, int64_t flat, int64_t end)
+{
+    const int64_t k = p->pages.k, b = flat / k, j = flat - b * k;
+    const int64_t in_row = end - flat < k - j ? end - flat : k - j;
+    return (struct chunk){
+        .flat = flat,
+        .n = in_row < SYI_KV_CHUNK ? in_row : SYI_KV_CHUNK,
+        .j = j,
+        .batch = p->batch.data != NULL ? syi_row(p->batch, b) : NULL,
+        .position = syi_row(p->pages.indices, b),
+        .slots = syi_row(p->slots, b),
+    };
+}
+
+static int64_t batch_at(const struct syi_kv_slots_plan *p, const struct chunk *c, int64_t i)
+{
+    return c->batch != NULL ? syi_load_index(c->batch, c->j + i, p->batch_type) : 0;
+}
+
+/* The slots of a chunk, -1 for padding. False when one of the tokens is a fault. A wrong number is replaced by 0
+   before it is used. */
+static bool translate(const struct syi_kv_slots_plan *p, const struct chunk *c, int64_t *slot)
+{
+    static const unsigned char no_table[8]; /* what is read, and not used, where there is no table entry */
+    const struct syi_kv_pages *pages = &p->pages;
+    const struct syi_kv_pool *pool = &pages->pool;
+    const uint64_t reach = (uint64_t)(pages->table_len * pool->block_size);
+    const bool pads = pages->pad != SY_PAD_ERROR, empty = pages->table_rows == 0 || pages->table_len == 0;
+    const unsigned char *table = empty ? no_table : pages->table.data;
+    const int64_t stride = empty ? 0 : pages->table.stride;
+    bool good = true;
+    for (int64_t i = 0; i < c->n; i++) {
+        const int64_t r = batch_at(p, c, i), t = syi_load_index(c->position, c->j + i, pages->index_type);
+        const bool known = (uint64_t)r < (uint64_t)pages->table_rows, inside = (uint64_t)t < reach;
+        const int64_t token = inside ? t : 0, column = syi_kv_block(pool, token);
+        const int64_t entry = syi_load_index(table + (known ? r : 0) * stride, column, pages->table_type);
+        const bool exists = (uint64_t)entry < (uint64_t)pool->n_blocks;
+        const int64_t row = (exists ? entry : 0) * pool->block_size + (token - column * pool->block_size);
+        const bool found = known & inside & exists & (row < pool->n_rows);
+        slot[i] = found ? row : -1;
+        good &= found | (known & pads & (t == -1));
+    }
+    return good;
+}
+
+static sy_fault fault_at(const struct syi_kv_slots_plan *p, const struct chunk *c, int64_t i)
+{
+    const struct syi_kv_pages *pages = &p->pages;
+    const int64_t r = batch_at(p, c, i), t = syi_load_index(c->position, c->j + i, pages->index_type);
+    if (r < 0 || r >= pages->table_rows)
+        return (sy_fault){SY_ERR_INDEX, SY_FAULT_REQ_RANGE, "batch", -1, c->flat + i, r, pages->table_rows};
+    const struct syi_kv_sequence sequence = {.table = syi_row(pages->table, r),
+                                             .length = pages->table_len * pages->pool.block_size};
+    sy_fault fault = syi_kv_fault_of(pages, &sequence, t);
+    if (fault.code == SY_FAULT_INDEX_RANGE)
+        fault.argument = "position";
+    fault.position = c->flat + i;
+    return fault;
+}
+
+static void check_tokens(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_kv_slots_plan *p = job->plan;
+    const int64_t end = syi_part(n_tokens(p), job->n_tasks, task + 1);
+    sy_fault *fault = &job->fault[task];
+    int64_t slot[SYI_KV_CHUNK];
+    fault->status = SY_OK;
+    for (int64_t at = syi_part(n_tokens(p), job->n_tasks, task); at < end && fault->status == SY_OK;) {
+        const struct chunk chunk = chunk_at(p, at, end);
+        if (!translate(p, &chunk, slot))
+            for (int64_t i = 0; i < chunk.n && fault->status == SY_OK; i++)
+                *fault = fault_at(p, &chunk, i);
+        at += chunk.n;
+    }
+}
+
+static void write_slots(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_kv_slots_plan *p = job->plan;
+    const int64_t end = syi_part(n_tokens(p), job->n_tasks, task + 1);
+    int64_t slot[SYI_KV_CHUNK];
+    for (int64_t at = syi_part(n_tokens(p), job->n_tasks, task); at < end;) {
+        const struct chunk chunk = chunk_at(p, at, end);
+        translate(p, &chunk, slot);
+        for (int64_t i = 0; i < chunk.n; i++)
+            syi_store_index(chunk.slots, chunk.j + i, slot[i], p->slot_type);
+        at += chunk.n;
+    }
+}
+
+static sy_status refuse(sy_ctx *ctx, const sy_fault *f)
+{
+    const long long value = f->value, limit = f->limit, at = f->position;
+    const char *code = sy_fault_name(f->code);
+    switch (f->code) {
+    case SY_FAULT_REQ_RANGE:
+        return syi_fail_at(
+            ctx, f, "of token %lld is %lld, want 0 or more and below %lld, the rows of block_table (%s)", at,
+            value, limit, code);
+    case SY_FAULT_INDEX_RANGE:
+        return syi_fail_at(ctx, f, "of token %lld is %lld, want 0 or more and below %lld (%s)", at, value,
+                           limit, code);
+    case SY_FAULT_BLOCK_RANGE:
+        return syi_fail_at(ctx, f, "gives block %lld for token %lld, want 0 or more and below %lld (%s)",
+                           value, at, limit, code);
+    default:
+        return syi_fail_at(ctx, f, "leads to cache row %lld for token %lld, want below %lld (%s)", value, at,
+                           limit, code);
+    }
+}
+
+sy_status syi_cpu_kv_slots(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
+{
+    const struct syi_kv_slots_plan *p = &plan->kv_slots;
+    struct job job = {p, count_tasks(ctx, p), workspace};
+    if (n_tokens(p) == 0)
+        return SY_OK;
+    syi_parallel(ctx, job.n_tasks, check_tokens, &job);
+    for (int i = 0; i < job.n_tasks; i++)
+        if (job.fault[i].status != SY_OK)
+            return refuse(ctx, &job.fault[i]);
+    syi_parallel(ctx, job.n_tasks, write_slots, &job);
+    return SY_OK;
+}

@@ -1,0 +1,90 @@
+/*
+ * kv_translate: check and plan.
+ */
+#include "ops/kv.h"
+
+enum { INDICES, TABLE, REQ_ID, COUNTS, SEQ_LENS, SLOTS, VALID, N_TENSORS };
+
+#define FIELD(name) #name, offsetof(sy_kv_translate_args, name)
+
+static const struct syi_rule rules[N_TENSORS] = {
+    [INDICES] = {FIELD(indices), 0, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK},
+    [TABLE] = {FIELD(block_table), 0, SYI_INDEX_TYPES, 0, 1, 2},
+    [REQ_ID] = {FIELD(req_id), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
+    [COUNTS] = {FIELD(counts), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
+    [SEQ_LENS] = {FIELD(seq_lens), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
+    [SLOTS] = {FIELD(slots), SYI_OUT, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK},
+    [VALID] = {FIELD(valid), SYI_OUT | SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
+};
+
+static const struct syi_kv_page_rules page_rules = {INDICES, TABLE, REQ_ID, COUNTS, SEQ_LENS};
+
+static sy_status check_inputs(struct syi_call *call)
+{
+    const sy_kv_translate_args *a = &call->args.kv_translate;
+    sy_status st = syi_check_tensors(call, false);
+    if (st == SY_OK)
+        st = syi_kv_check_pages(call, &page_rules);
+    if (st == SY_OK)
+        st = syi_kv_check_block_size(call, a->block_size);
+    if (st == SY_OK)
+        st = syi_kv_check_num_rows(call, SLOTS, a->num_rows);
+    if (st == SY_OK)
+        st = syi_check_enum(call, "pad", (int)a->pad, SY_PAD_SKIP + 1, "ERROR, ZERO, SKIP");
+    return st;
+}
+
+static sy_status check_overflow(struct syi_call *call, struct syi_kv_pages *pages)
+{
+    const sy_kv_translate_args *a = &call->args.kv_translate;
+    sy_status st = syi_check_sizes(call);
+    if (st == SY_OK)
+        st = syi_kv_check_positions(call, &page_rules, a->block_size, pages);
+    if (st == SY_OK)
+        st = syi_kv_number_slots(call, SLOTS, a->num_rows, a->block_size, &pages->pool);
+    if (st == SY_OK && syi_type_at(call, VALID) == SYI_I32 && pages->k > INT32_MAX)
+        st = syi_fail(call->ctx, SY_ERR_OVERFLOW, "valid", "is i32 for rows of %lld indices, want i64",
+                      (long long)pages->k);
+    return st;
+}
+
+static sy_status check(struct syi_call *call)
+{
+    struct syi_kv_translate_plan *plan = &call->plan.kv_translate;
+    struct syi_kv_pages *pages = &plan->pages;
+    sy_status st = check_inputs(call);
+    if (st == SY_OK)
+        st = check_overflow(call, pages);
+    if (st == SY_OK)
+        st = syi_check_shape(call, SLOTS, call->tensor[INDICES]->ndim, call->tensor[INDICES]->shape);
+    if (st == SY_OK)
+        st = syi_check_vector(call, VALID, pages->batch);
+    if (st == SY_OK)
+        st = syi_check_layout(call);
+    if (st != SY_OK)
+        return st;
+    syi_kv_view_pages(call, &page_rules, call->args.kv_translate.pad, pages);
+    plan->slots = syi_rows_of(call, SLOTS);
+    plan->slot_type = syi_type_at(call, SLOTS);
+    plan->valid = syi_data(call, VALID);
+    plan->valid_type = syi_type_at(call, VALID);
+    call->rows = pages->batch * pages->k;
+    if (!call->query)
+        call->bytes = (uint64_t)call->rows * (syi_elem_bytes(call->tensor[INDICES]->dtype) +
+                                              syi_elem_bytes(call->tensor[SLOTS]->dtype));
+    return SY_OK;
+}
+
+static const struct syi_op op = {
+    "kv_translate", SYI_KV_TRANSLATE, sizeof(sy_kv_translate_args), N_TENSORS, rules, check};
+
+sy_status sy_kv_translate_n(sy_ctx *ctx, const sy_kv_translate_args *args, size_t args_bytes)
+{
+    return syi_run(ctx, &op, args, args_bytes);
+}
+
+sy_status sy_kv_translate_query_n(sy_ctx *ctx, const sy_kv_translate_args *args, size_t args_bytes,
+                                  sy_query *query, size_t query_bytes)
+{
+    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
+}

@@ -1,0 +1,250 @@
+/*
+ * kv_slots refuses: one valid call, one spoiler per row, the status, the sentence and untouched slots. Then pairs of
+ * faults, of which the one that comes first in the documented order must win, and calls that look wrong but are not.
+ */
+#include "support.h"
+
+enum { BLOCK_SIZE = 4, ROWS = 22, N = 6, REQUESTS = 2, TABLE = 8 };
+
+static sy_status run(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_kv_slots(ctx, &c->args.slots);
+}
+
+static sy_status query(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_kv_slots_query(ctx, &c->args.slots, q);
+}
+
+static void make(struct test_call *c)
+{
+    sy_kv_slots_args *a = &c->args.slots;
+    *c = (struct test_call){.op = "kv_slots", .first_output = 3, .run = run, .query = query};
+    test_call_add(c, "batch", &a->batch, SY_I32, 1, (int64_t[]){N});
+    test_call_add(c, "position", &a->position, SY_I32, 1, (int64_t[]){N});
+    test_call_add(c, "block_table", &a->block_table, SY_I32, 2, (int64_t[]){REQUESTS, TABLE});
+    struct tensor *slots = test_call_add(c, "slots", &a->slots, SY_I32, 1, (int64_t[]){N});
+    memset(slots->mem, 0x3C, slots->bytes);
+    a->block_size = BLOCK_SIZE;
+    a->num_rows = ROWS;
+}
+
+static void put(struct test_call *c, const char *name, int64_t at, int32_t value)
+{
+    memcpy(test_call_tensor(c, name)->mem + 4 * at, &value, 4);
+}
+
+static void block_size_minus_one(struct test_call *c)
+{
+    c->args.slots.block_size = -1;
+}
+
+static void rows_minus_one(struct test_call *c)
+{
+    c->args.slots.num_rows = -1;
+}
+
+static void rows_past_int32(struct test_call *c)
+{
+    c->args.slots.num_rows = (INT64_C(1) << 31) + 1;
+}
+
+static void pad_three(struct test_call *c)
+{
+    c->args.slots.pad = (sy_kv_pad)3;
+}
+
+static void no_batch(struct test_call *c)
+{
+    c->args.slots.batch = NULL;
+}
+
+static void table_times_block_size(struct test_call *c)
+{
+    c->args.slots.block_size = INT64_C(1) << 61;
+}
+
+static void positions_of_32_bits(struct test_call *c)
+{
+    test_call_tensor(c, "batch")->shape[0] = test_call_tensor(c, "position")->shape[0] = INT64_C(1) << 32;
+}
+
+static void batch_two(struct test_call *c)
+{
+    put(c, "batch", 3, REQUESTS);
+}
+
+static void batch_minus_one(struct test_call *c)
+{
+    put(c, "batch", 3, -1);
+}
+
+static void position_minus_one(struct test_call *c)
+{
+    put(c, "position", 2, -1);
+}
+
+static void position_past_the_table(struct test_call *c)
+{
+    put(c, "position", 5, TABLE * BLOCK_SIZE);
+}
+
+static void block_past_cache(struct test_call *c)
+{
+    put(c, "block_table", 0, 6);
+}
+
+static void row_past_cache(struct test_call *c)
+{
+    put(c, "block_table", 0, 5);
+    put(c, "position", 4, 3);
+}
+
+static const struct refusal rows[] = {
+    {"no position", NO_TENSOR("position"), .query = true},
+    {"no block_table", NO_TENSOR("block_table"), .query = true},
+    {"no slots", NO_TENSOR("slots")},
+    {"batch without data", NO_DATA("batch")},
+    {"position without data", NO_DATA("position")},
+    {"block_table without data", NO_DATA("block_table")},
+    {"slots without data", NO_DATA("slots")},
+    {"batch without shape", NO_SHAPE("batch"), .query = true},
+    {"position without shape", NO_SHAPE("position"), .query = true},
+
+    {"batch as uint32", BAD_TYPE("batch", kDLUInt, 32, 1), .query = true},
+    {"position as f32", BAD_TYPE("position", kDLFloat, 32, 1), .query = true},
+    {"block_table as int16", BAD_TYPE("block_table", kDLInt, 16, 1), .query = true},
+    {"slots as uint64", BAD_TYPE("slots", kDLUInt, 64, 1)},
+
+    {"position of rank 0", BAD_RANK("position", 0, "0", NULL), .query = true},
+    {"block_table of rank 3", BAD_RANK("block_table", 3, "3", NULL), .query = true},
+    {"batch of rank 2", BAD_RANK("batch", 2, "[6,1]", "[6]"), .query = true},
+    {"slots of rank 2", BAD_RANK("slots", 2, "[6,1]", "[6]")},
+
+    {"batch one short", BAD_EXTENT("batch", 0, 5, "[5]", "[6]"), .query = true},
+    {"position with negative extent", BAD_EXTENT("position", 0, -6, "-6", NULL), .query = true},
+    {"two table rows and no batch", BAD_CALL(no_batch, SY_ERR_SHAPE, "block_table", "2", "1"), .query = true},
+
+    {"block_size -1", BAD_CALL(block_size_minus_one, SY_ERR_VALUE, "block_size", "-1", "1"), .query = true},
+    {"num_rows -1", BAD_CALL(rows_minus_one, SY_ERR_VALUE, "num_rows", "-1", "0"), .query = true},
+    {"num_rows past int32 slots",
+     BAD_CALL(rows_past_int32, SY_ERR_VALUE, "num_rows", "2147483649", "2147483648")},
+    {"unknown pad 3", BAD_CALL(pad_three, SY_ERR_VALUE, "pad", "3", NULL), .query = true},
+    {"table * block_size past 2^63",
+     BAD_CALL(table_times_block_size, SY_ERR_OVERFLOW, "block_table|block_size", NULL, NULL), .query = true},
+
+    {"slots one long", BAD_EXTENT("slots", 0, 7, "[7]", "[6]")},
+
+    {"batch with stride 2", BAD_STRIDE("batch", 0, 2, "2", "contiguous"), .query = true},
+    {"position with stride 0", BAD_STRIDE("position", 0, 0, "0", "contiguous"), .query = true},
+    {"block_table with overlapping rows", BAD_STRIDE("block_table", 0, 7, "7", "8"), .query = true},
+    {"slots with stride 2", BAD_STRIDE("slots", 0, 2, "2", "contiguous")},
+
+    {"position on CUDA", BAD_DEVICE("position", kDLCUDA), .query = true},
+    {"slots on CUDA", BAD_DEVICE("slots", kDLCUDA)},
+
+    {"slots over batch", BAD_OVER("slots", "batch", 0)},
+    {"slots over position", BAD_OVER("slots", "position", 8)},
+    {"slots over block_table", BAD_OVER("slots", "block_table", 60)},
+
+    {"batch past the table", BAD_CALL(batch_two, SY_ERR_INDEX, "batch", "token 3 is 2", "2")},
+    {"batch -1", BAD_CALL(batch_minus_one, SY_ERR_INDEX, "batch", "-1", "2")},
+    {"position -1 under pad error", BAD_CALL(position_minus_one, SY_ERR_INDEX, "position", "-1", "32")},
+    {"position past the table", BAD_CALL(position_past_the_table, SY_ERR_INDEX, "position", "32", "32")},
+    {"block past the cache", BAD_CALL(block_past_cache, SY_ERR_INDEX, "block_table", "6", "6")},
+    {"row past the cache", BAD_CALL(row_past_cache, SY_ERR_INDEX, "block_table", "23", "22")},
+};
+
+static const struct refusal paper_rows[] = {
+    {"2^32 tokens", BAD_CALL(positions_of_32_bits, SY_ERR_OVERFLOW, "position", NULL, NULL)},
+};
+
+/* In the documented order; each acts on another argument or field, so that any two can be present at once. */
+static const struct refusal ladder[] = {
+    {"null", NO_DATA("position")},
+    {"dtype", BAD_TYPE("slots", kDLFloat, 32, 1)},
+    {"rank", BAD_RANK("block_table", 3, NULL, NULL)},
+    {"input shape", BAD_EXTENT("batch", 0, 5, NULL, NULL)},
+    {"value", BAD_CALL(pad_three, SY_ERR_VALUE, "pad", NULL, NULL)},
+    {"overflow", BAD_CALL(table_times_block_size, SY_ERR_OVERFLOW, "block_table|block_size", NULL, NULL)},
+    {"output shape", BAD_EXTENT("slots", 0, 7, NULL, NULL)},
+    {"stride", BAD_STRIDE("position", 0, 2, NULL, NULL)},
+    {"device", BAD_DEVICE("batch", kDLCUDA)},
+    {"alias", BAD_OVER("block_table", "slots", 0)},
+    {"contents", BAD_CALL(position_minus_one, SY_ERR_INDEX, "position", NULL, NULL)},
+};
+
+static void refused(void **state)
+{
+    check_refusal(make, *state);
+}
+
+static void query_refused(void **state)
+{
+    check_query_refusal(make, *state);
+}
+
+/* Together with every later fault, the earlier one is reported. */
+static void wins(void **state)
+{
+    const struct refusal *first = *state;
+    for (const struct refusal *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
+        struct refusal both = *first;
+        both.second = later->spoil;
+        check_refusal(make, &both);
+    }
+}
+
+static void missing_context_arguments_or_query(void **state)
+{
+    (void)state;
+    struct test_call c;
+    sy_query q;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    make(&c);
+    assert_int_equal(sy_kv_slots(NULL, &c.args.slots), SY_ERR_NULL);
+    assert_int_equal(sy_kv_slots(ctx, NULL), SY_ERR_NULL);
+    assert_int_equal(sy_kv_slots_query(NULL, &c.args.slots, &q), SY_ERR_NULL);
+    assert_int_equal(sy_kv_slots_query(ctx, &c.args.slots, NULL), SY_ERR_NULL);
+    expect_status(ctx, sy_kv_slots(ctx, &c.args.slots), SY_OK);
+    test_call_free(&c);
+    sy_ctx_destroy(ctx);
+}
+
+static void one_table_row_and_no_batch(struct test_call *c)
+{
+    c->args.slots.batch = NULL;
+    test_call_tensor(c, "block_table")->shape[0] = 1;
+}
+
+static void positions_as_their_own_batch(struct test_call *c)
+{
+    c->args.slots.batch = c->args.slots.position;
+}
+
+static void calls_that_are_fine(void **state)
+{
+    (void)state;
+    test_accepts_pinned(make);
+    test_accepts_adjacent(make);
+    test_accepts(make, one_table_row_and_no_batch);
+    test_accepts(make, positions_as_their_own_batch);
+}
+
+int main(void)
+{
+    struct test_list list = {0};
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        test_add(&list, rows[i].name, refused, (void *)&rows[i]);
+        if (rows[i].query)
+            test_add(&list, test_name("query: %s", rows[i].name), query_refused, (void *)&rows[i]);
+    }
+    for (size_t i = 0; i < COUNT_OF(paper_rows); i++)
+        test_add(&list, test_name("query: %s", paper_rows[i].name), query_refused, (void *)&paper_rows[i]);
+    for (size_t i = 0; i + 1 < COUNT_OF(ladder); i++)
+        test_add(&list, test_name("%s is told before all later faults", ladder[i].name), wins,
+                 (void *)&ladder[i]);
+    test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
+    test_add(&list, "calls_that_are_fine", calls_that_are_fine, NULL);
+    return test_run(&list, "bad_kv_slots");
+}

@@ -1,0 +1,290 @@
+/*
+ * kv_translate refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then pairs
+ * of faults, of which the one that comes first in the documented order must win, and calls that look wrong but are not.
+ */
+#include "support.h"
+
+enum { BLOCK_SIZE = 4, ROWS = 22, BATCH = 3, COUNT = 5, REQUESTS = 2, TABLE = 8 };
+
+static sy_status run(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_kv_translate(ctx, &c->args.translate);
+}
+
+static sy_status query(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_kv_translate_query(ctx, &c->args.translate, q);
+}
+
+static void make(struct test_call *c)
+{
+    sy_kv_translate_args *a = &c->args.translate;
+    *c = (struct test_call){.op = "kv_translate", .first_output = 5, .run = run, .query = query};
+    test_call_add(c, "indices", &a->indices, SY_I32, 2, (int64_t[]){BATCH, COUNT});
+    test_call_add(c, "block_table", &a->block_table, SY_I32, 2, (int64_t[]){REQUESTS, TABLE});
+    test_call_add(c, "req_id", &a->req_id, SY_I32, 1, (int64_t[]){BATCH});
+    struct tensor *counts = test_call_add(c, "counts", &a->counts, SY_I32, 1, (int64_t[]){BATCH});
+    struct tensor *lens = test_call_add(c, "seq_lens", &a->seq_lens, SY_I32, 1, (int64_t[]){BATCH});
+    struct tensor *slots = test_call_add(c, "slots", &a->slots, SY_I32, 2, (int64_t[]){BATCH, COUNT});
+    struct tensor *valid = test_call_add(c, "valid", &a->valid, SY_I32, 1, (int64_t[]){BATCH});
+    memset(slots->mem, 0x3C, slots->bytes);
+    memset(valid->mem, 0x3C, valid->bytes);
+    for (int b = 0; b < BATCH; b++)
+        lens->mem[4 * b] = counts->mem[4 * b] = COUNT;
+    a->block_size = BLOCK_SIZE;
+    a->num_rows = ROWS;
+}
+
+static void put(struct test_call *c, const char *name, int64_t at, int32_t value)
+{
+    memcpy(test_call_tensor(c, name)->mem + 4 * at, &value, 4);
+}
+
+static void block_size_zero(struct test_call *c)
+{
+    c->args.translate.block_size = 0;
+}
+
+static void rows_minus_one(struct test_call *c)
+{
+    c->args.translate.num_rows = -1;
+}
+
+static void rows_past_int32(struct test_call *c)
+{
+    c->args.translate.num_rows = (INT64_C(1) << 31) + 1;
+}
+
+static void pad_three(struct test_call *c)
+{
+    c->args.translate.pad = (sy_kv_pad)3;
+}
+
+static void table_times_block_size(struct test_call *c)
+{
+    c->args.translate.block_size = INT64_C(1) << 61;
+}
+
+static void rows_times_block_size(struct test_call *c)
+{
+    test_call_tensor(c, "block_table")->shape[1] = 0;
+    c->args.translate.num_rows = (INT64_C(1) << 62) + 1;
+    c->args.translate.block_size = INT64_C(1) << 62;
+}
+
+static void positions_of_32_bits(struct test_call *c)
+{
+    const char *const per_row[] = {"req_id", "counts", "seq_lens", "indices"};
+    for (size_t i = 0; i < COUNT_OF(per_row); i++)
+        test_call_tensor(c, per_row[i])->shape[0] = 65536;
+    test_call_tensor(c, "indices")->shape[1] = 65536;
+}
+
+static void no_req_id(struct test_call *c)
+{
+    c->args.translate.req_id = NULL;
+}
+
+static void count_six(struct test_call *c)
+{
+    put(c, "counts", 1, 6);
+}
+
+static void length_minus_two(struct test_call *c)
+{
+    put(c, "seq_lens", 2, -2);
+}
+
+static void request_two(struct test_call *c)
+{
+    put(c, "req_id", 1, 2);
+}
+
+static void index_past_sequence(struct test_call *c)
+{
+    put(c, "indices", 2 * COUNT + 3, 5);
+}
+
+static void index_minus_one(struct test_call *c)
+{
+    put(c, "indices", 4, -1);
+}
+
+static void table_too_short(struct test_call *c)
+{
+    put(c, "seq_lens", 1, 1000);
+    put(c, "indices", COUNT + 2, TABLE * BLOCK_SIZE + 1);
+}
+
+static void block_past_cache(struct test_call *c)
+{
+    put(c, "block_table", 0, 6);
+}
+
+static void row_past_cache(struct test_call *c)
+{
+    put(c, "block_table", 0, 5); /* block 5 holds two rows */
+    put(c, "indices", 1, 3);
+}
+
+static const struct refusal rows[] = {
+    {"no indices", NO_TENSOR("indices"), .query = true},
+    {"no block_table", NO_TENSOR("block_table"), .query = true},
+    {"no slots", NO_TENSOR("slots")},
+    {"indices without data", NO_DATA("indices")},
+    {"block_table without data", NO_DATA("block_table")},
+    {"req_id without data", NO_DATA("req_id")},
+    {"counts without data", NO_DATA("counts")},
+    {"seq_lens without data", NO_DATA("seq_lens")},
+    {"slots without data", NO_DATA("slots")},
+    {"valid without data", NO_DATA("valid")},
+    {"indices without shape", NO_SHAPE("indices"), .query = true},
+    {"block_table without shape", NO_SHAPE("block_table"), .query = true},
+    {"slots without shape", NO_SHAPE("slots")},
+    {"valid without shape", NO_SHAPE("valid")},
+
+    {"indices as uint32", BAD_TYPE("indices", kDLUInt, 32, 1), .query = true},
+    {"indices of two lanes", BAD_TYPE("indices", kDLInt, 32, 2), .query = true},
+    {"block_table as f32", BAD_TYPE("block_table", kDLFloat, 32, 1), .query = true},
+    {"req_id as uint32", BAD_TYPE("req_id", kDLUInt, 32, 1), .query = true},
+    {"counts as int8", BAD_TYPE("counts", kDLInt, 8, 1), .query = true},
+    {"seq_lens as f64", BAD_TYPE("seq_lens", kDLFloat, 64, 1), .query = true},
+    {"slots as uint32", BAD_TYPE("slots", kDLUInt, 32, 1)},
+    {"slots as int16", BAD_TYPE("slots", kDLInt, 16, 1)},
+    {"valid as f32", BAD_TYPE("valid", kDLFloat, 32, 1)},
+
+    {"indices of rank 0", BAD_RANK("indices", 0, "0", NULL), .query = true},
+    {"block_table of rank 3", BAD_RANK("block_table", 3, "3", NULL), .query = true},
+    {"req_id of rank 2", BAD_RANK("req_id", 2, "2", "1"), .query = true},
+    {"slots of rank 1", BAD_RANK("slots", 1, "[3]", "[3,5]")},
+    {"slots of rank 3", BAD_RANK("slots", 3, "[3,5,1]", "[3,5]")},
+    {"valid of rank 2", BAD_RANK("valid", 2, "2", "1")},
+
+    {"indices with negative extent", BAD_EXTENT("indices", 1, -5, "-5", NULL), .query = true},
+    {"req_id one short", BAD_EXTENT("req_id", 0, 2, "2", "3"), .query = true},
+    {"counts one long", BAD_EXTENT("counts", 0, 4, "4", "3"), .query = true},
+    {"seq_lens one short", BAD_EXTENT("seq_lens", 0, 2, "2", "3"), .query = true},
+    {"table rows without req_id", BAD_CALL(no_req_id, SY_ERR_SHAPE, "block_table", "2", "3"), .query = true},
+
+    {"block_size 0", BAD_CALL(block_size_zero, SY_ERR_VALUE, "block_size", "0", "1"), .query = true},
+    {"num_rows -1", BAD_CALL(rows_minus_one, SY_ERR_VALUE, "num_rows", "-1", "0"), .query = true},
+    {"num_rows past int32 slots",
+     BAD_CALL(rows_past_int32, SY_ERR_VALUE, "num_rows", "2147483649", "2147483648")},
+    {"unknown pad 3", BAD_CALL(pad_three, SY_ERR_VALUE, "pad", "3", NULL), .query = true},
+    {"table * block_size past 2^63",
+     BAD_CALL(table_times_block_size, SY_ERR_OVERFLOW, "block_table|block_size", NULL, NULL), .query = true},
+
+    {"slots one row short", BAD_EXTENT("slots", 0, 2, "[2,5]", "[3,5]")},
+    {"slots one position long", BAD_EXTENT("slots", 1, 6, "[3,6]", "[3,5]")},
+    {"valid one short", BAD_EXTENT("valid", 0, 2, "[2]", "[3]")},
+
+    {"indices with inner stride 2", BAD_STRIDE("indices", 1, 2, "2", "contiguous"), .query = true},
+    {"indices with overlapping rows", BAD_STRIDE("indices", 0, 4, "4", "5"), .query = true},
+    {"block_table with overlapping rows", BAD_STRIDE("block_table", 0, 7, "7", "8"), .query = true},
+    {"counts with stride 2", BAD_STRIDE("counts", 0, 2, "2", "contiguous"), .query = true},
+    {"slots with inner stride 2", BAD_STRIDE("slots", 1, 2, "2", "contiguous")},
+    {"slots with overlapping rows", BAD_STRIDE("slots", 0, 4, "4", "5")},
+    {"valid with stride 2", BAD_STRIDE("valid", 0, 2, "2", "contiguous")},
+
+    {"indices on CUDA", BAD_DEVICE("indices", kDLCUDA), .query = true},
+    {"slots on CUDA", BAD_DEVICE("slots", kDLCUDA)},
+    {"valid on ROCm", BAD_DEVICE("valid", kDLROCM)},
+
+    {"slots over indices", BAD_OVER("slots", "indices", 0)},
+    {"slots over block_table", BAD_OVER("slots", "block_table", 4)},
+    {"valid over slots", BAD_OVER("valid", "slots", 0)},
+    {"valid over counts", BAD_OVER("valid", "counts", 0)},
+    {"seq_lens inside slots", BAD_OVER("seq_lens", "slots", 40)},
+
+    {"counts past k", BAD_CALL(count_six, SY_ERR_INDEX, "counts", "6", "5")},
+    {"seq_lens negative", BAD_CALL(length_minus_two, SY_ERR_INDEX, "seq_lens", "-2", "0")},
+    {"req_id past the table", BAD_CALL(request_two, SY_ERR_INDEX, "req_id", "2", "2")},
+    {"index past its sequence", BAD_CALL(index_past_sequence, SY_ERR_INDEX, "indices", "5", "5")},
+    {"index -1 under pad error", BAD_CALL(index_minus_one, SY_ERR_INDEX, "indices", "-1", "5")},
+    {"index past the table", BAD_CALL(table_too_short, SY_ERR_INDEX, "block_table", "8", "8")},
+    {"block past the cache", BAD_CALL(block_past_cache, SY_ERR_INDEX, "block_table", "6", "6")},
+    {"row past the cache", BAD_CALL(row_past_cache, SY_ERR_INDEX, "block_table", "23", "22")},
+};
+
+static const struct refusal paper_rows[] = {
+    {"num_rows * block_size past 2^63",
+     BAD_CALL(rows_times_block_size, SY_ERR_OVERFLOW, "block_size", NULL, NULL)},
+    {"2^32 positions", BAD_CALL(positions_of_32_bits, SY_ERR_OVERFLOW, "indices", NULL, NULL)},
+};
+
+/* In the documented order; each acts on another argument, so that any two can be present at once. */
+static const struct refusal ladder[] = {
+    {"null", NO_DATA("counts")},
+    {"dtype", BAD_TYPE("valid", kDLFloat, 32, 1)},
+    {"rank", BAD_RANK("seq_lens", 2, NULL, NULL)},
+    {"input shape", BAD_EXTENT("req_id", 0, 2, NULL, NULL)},
+    {"value", BAD_CALL(pad_three, SY_ERR_VALUE, "pad", NULL, NULL)},
+    {"overflow", BAD_CALL(table_times_block_size, SY_ERR_OVERFLOW, "block_table|block_size", NULL, NULL)},
+    {"output shape", BAD_EXTENT("slots", 1, 6, NULL, NULL)},
+    {"stride", BAD_STRIDE("block_table", 0, 7, NULL, NULL)},
+    {"device", BAD_DEVICE("indices", kDLCUDA)},
+    {"alias", BAD_OVER("req_id", "slots", 0)},
+    {"contents", BAD_CALL(index_past_sequence, SY_ERR_INDEX, "indices", NULL, NULL)},
+};
+
+static void refused(void **state)
+{
+    check_refusal(make, *state);
+}
+
+static void query_refused(void **state)
+{
+    check_query_refusal(make, *state);
+}
+
+/* Together with every later fault, the earlier one is reported. */
+static void wins(void **state)
+{
+    const struct refusal *first = *state;
+    for (const struct refusal *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
+        struct refusal both = *first;
+        both.second = later->spoil;
+        check_refusal(make, &both);
+    }
+}
+
+static void missing_context_arguments_or_query(void **state)
+{
+    (void)state;
+    struct test_call c;
+    sy_query q;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    make(&c);
+    assert_int_equal(sy_kv_translate(NULL, &c.args.translate), SY_ERR_NULL);
+    assert_int_equal(sy_kv_translate(ctx, NULL), SY_ERR_NULL);
+    assert_int_equal(sy_kv_translate_query(NULL, &c.args.translate, &q), SY_ERR_NULL);
+    assert_int_equal(sy_kv_translate_query(ctx, &c.args.translate, NULL), SY_ERR_NULL);
+    expect_status(ctx, sy_kv_translate(ctx, &c.args.translate), SY_OK);
+    test_call_free(&c);
+    sy_ctx_destroy(ctx);
+}
+
+static void calls_that_are_fine(void **state)
+{
+    (void)state;
+    test_accepts_pinned(make);
+    test_accepts_adjacent(make);
+}
+
+int main(void)
+{
+    struct test_list list = {0};
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        test_add(&list, rows[i].name, refused, (void *)&rows[i]);
+        if (rows[i].query)
+            test_add(&list, test_name("query: %s", rows[i].name), query_refused, (void *)&rows[i]);
+    }
+    for (size_t i = 0; i < COUNT_OF(paper_rows); i++)
+        test_add(&list, test_name("query: %s", paper_rows[i].name), query_refused, (void *)&paper_rows[i]);
+    for (size_t i = 0; i + 1 < COUNT_OF(ladder); i++)
+        test_add(&list, test_name("%s is told before all later faults", ladder[i].name), wins,
+                 (void *)&ladder[i]);
+    test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
+    test_add(&list, "calls_that_are_fine", calls_that_are_fine, NULL);
+    return test_run(&list, "bad_kv_translate");
+}

@@ -45,7 +45,7 @@ static size_t lay_out(const sy_ctx *ctx, const struct syi_moe_locations_plan *p,
     if (p->importance != NULL && n_entries(p) > 0) {
         for (int i = 0; i < 2; i++)
             s->pairs[i] = syi_take(&arena, syi_size_mul((size_t)p->n_samples, sizeof *s->pairs[i]));
-        s->digits = syi_take(&arena, N_PASSES * DIGITS * sizeof *s->digits);
+        s->digits = syi_take(&arena, sizeof *s->digits * N_PASSES * DIGITS);
     }
     return arena.used;
 }
@@ -72,7 +72,7 @@ static uint32_t key_of(uint32_t bits, uint32_t sign, uint32_t infinity)
 static void make_pairs(const struct syi_moe_locations_plan *p, const struct scratch *s)
 {
     const uint32_t infinity = p->type == SYI_F32 ? 0x7f800000 : p->type == SYI_F16 ? 0x7c00 : 0x7f80;
-    memset(s->digits, 0, N_PASSES * DIGITS * sizeof *s->digits);
+    memset(s->digits, 0, sizeof *s->digits * N_PASSES * DIGITS);
     for (int64_t i = 0; i < p->n_samples; i++) {
         uint32_t key;
         if (p->type == SYI_F32) {
@@ -95,7 +95,7 @@ static const uint64_t *sort_samples(const struct syi_moe_locations_plan *p, cons
     uint64_t *from = s->pairs[0], *to = s->pairs[1];
     make_pairs(p, s);
     for (int pass = 0; pass < N_PASSES; pass++) {
-        uint32_t *place = s->digits + pass * DIGITS;
+        uint32_t *place = s->digits + (size_t)pass * DIGITS;
         const int shift = 32 + pass * DIGIT_BITS;
         if ((int64_t)place[(from[0] >> shift) % DIGITS] == p->n_samples)
             continue;

@@ -49,7 +49,7 @@ static struct syi_sample_scratch take_scratch(struct syi_arena *arena, const str
         s.table.strip = syi_take(arena, syi_weigh_strips(p->vocab) * sizeof *s.table.strip);
     if (may_weigh(p) && p->type != SYI_F32) {
         s.table.weight = syi_take(arena, SYI_PATTERNS * sizeof *s.table.weight);
-        s.table.count = syi_take(arena, 2 * SYI_PATTERNS * sizeof *s.table.count);
+        s.table.count = syi_take(arena, sizeof *s.table.count * 2 * SYI_PATTERNS);
         s.table.pattern = syi_take(arena, SYI_PATTERNS * sizeof *s.table.pattern);
         s.table.e = syi_take(arena, SYI_PATTERNS * sizeof *s.table.e);
         s.exp = syi_take(arena, SYI_PATTERNS * sizeof *s.exp);

@@ -389,7 +389,7 @@ static void count_patterns(const struct syi_scan *s, uint32_t *count)
 {
     size_t i = 0;
     const size_t positives = s->top >= NEGATIVE ? s->top - NEGATIVE + 1u : 0;
-    for (int half = 0; half < 2; half++) {
+    for (size_t half = 0; half < 2; half++) {
         memset(count + half * PATTERNS, 0, positives * sizeof *count);
         memset(count + half * PATTERNS + NEGATIVE, 0, NEGATIVE * sizeof *count);
     }

@@ -9,12 +9,25 @@
 #include "cli.h"
 
 const struct op *const all_ops[] = {
-    &op_moe_route,     &op_moe_map_from_ids, &op_moe_ids_from_map,
-    &op_moe_permute,   &op_moe_unpermute,    &op_moe_permute_grad,
-    &op_moe_dispatch,  &op_moe_combine,      &op_moe_dispatch_grad_gate,
-    &op_moe_locations, &op_moe_capacity,     &op_sample,
-    &op_sample_noise,  &op_kv_gather,        &op_kv_translate,
-    &op_kv_slots,      &op_kv_scatter,       NULL,
+    &op_moe_route,
+    &op_moe_map_from_ids,
+    &op_moe_ids_from_map,
+    &op_moe_permute,
+    &op_moe_convert_indices,
+    &op_moe_unpermute,
+    &op_moe_permute_grad,
+    &op_moe_dispatch,
+    &op_moe_combine,
+    &op_moe_dispatch_grad_gate,
+    &op_moe_locations,
+    &op_moe_capacity,
+    &op_sample,
+    &op_sample_noise,
+    &op_kv_gather,
+    &op_kv_translate,
+    &op_kv_slots,
+    &op_kv_scatter,
+    NULL,
 };
 
 const struct op *find_op(const char *name)

@@ -499,6 +499,52 @@ static inline sy_status sy_moe_unpermute_query(sy_ctx *ctx, const sy_moe_unpermu
     return sy_moe_unpermute_query_n(ctx, args, sizeof *args, query, sizeof *query);
 }
 
+/* ---- moe_convert_indices ----------------------------------------------------------------------------- */
+
+/* How a permutation of T tokens into M rows is written down. All are int32; -1 is nothing. */
+typedef enum sy_index_form {
+    SY_INDEX_SLOT = 0, /* [T*K]: the row of slot j of token t at t*K + j; moe_permute, packed */
+    SY_INDEX_ROW,      /* [M]: the token of each row; moe_permute, capacity mode, and Megatron-LM */
+    SY_INDEX_TE /* [T,2E+1]: rows of the token descending, from column E on their experts, in the last column
+                          how many; Transformer Engine's row_id_map */
+} sy_index_form;
+
+/*
+ * Writes the same permutation in another form. A row belongs to one token or to none; a token's slots are its
+ * rows in ascending order, that is by expert. Rows and slots without a partner become -1.
+ * The experts of a TE map come from expert_offsets, as moe_permute makes them: row r belongs to expert e when
+ * expert_offsets[e] <= r < expert_offsets[e+1]. The experts and the order of a TE map that is read do not matter.
+ *
+ * Returns SY_OK; NULL (expert_offsets too when `to` is TE); DTYPE; SHAPE (SLOT: a length that T does not divide; TE: not
+ * T rows of an odd number of columns); VALUE (`from` and `to` the same; num_tokens, num_rows or k negative or beyond
+ * 2^31-1; num_rows not the length of a ROW form); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (contents of
+ * sorted_indices: a row or token that does not exist, a row that two slots claim, a count outside 0..E, a token with
+ * more rows than k or E); INDEX (expert_offsets not ascending from 0 to at most M); NOMEM.
+ */
+typedef struct sy_moe_convert_indices_args {
+    const DLTensor *sorted_indices;    /* in  in the form `from`  int32 */
+    const DLTensor *expert_offsets;    /* in  [E+1]  int64; needed when `to` is TE, else not looked at */
+    sy_index_form from, to;            /* two different forms */
+    int64_t num_tokens;                /* T */
+    int64_t num_rows;                  /* M; 0: the length of sorted_indices, for SLOT and ROW */
+    int64_t k;                         /* slots per token when `to` is SLOT; 0: M / T */
+    const DLTensor *converted_indices; /* out in the form `to`  int32 */
+} sy_moe_convert_indices_args;
+
+SY_API sy_status sy_moe_convert_indices_n(sy_ctx *ctx, const sy_moe_convert_indices_args *args,
+                                          size_t args_bytes);
+SY_API sy_status sy_moe_convert_indices_query_n(sy_ctx *ctx, const sy_moe_convert_indices_args *args,
+                                                size_t args_bytes, sy_query *query, size_t query_bytes);
+static inline sy_status sy_moe_convert_indices(sy_ctx *ctx, const sy_moe_convert_indices_args *args)
+{
+    return sy_moe_convert_indices_n(ctx, args, sizeof *args);
+}
+static inline sy_status sy_moe_convert_indices_query(sy_ctx *ctx, const sy_moe_convert_indices_args *args,
+                                                     sy_query *query)
+{
+    return sy_moe_convert_indices_query_n(ctx, args, sizeof *args, query, sizeof *query);
+}
+
 /* ---- moe_permute_grad -------------------------------------------------------------------------------- */
 
 /*

@@ -34,6 +34,16 @@ static sy_status query_ids_from_map(sy_ctx *ctx, struct test_call *c, sy_query *
     return sy_moe_ids_from_map_query(ctx, &c->args.ids_from_map, q);
 }
 
+static sy_status run_convert_indices(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_convert_indices(ctx, &c->args.convert_indices);
+}
+
+static sy_status query_convert_indices(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_convert_indices_query(ctx, &c->args.convert_indices, q);
+}
+
 static sy_status run_permute(sy_ctx *ctx, struct test_call *c)
 {
     return sy_moe_permute(ctx, &c->args.permute);
@@ -220,6 +230,30 @@ static void make_ids_from_map(struct test_call *c, bool large, int variant)
         for (int64_t j = 0; j < t % (slots + 1); j++)
             map->mem[t * experts + (t * 7 + j * 3) % experts] = 1;
     a->k = slots;
+}
+
+static void make_convert_indices(struct test_call *c, bool large, int variant)
+{
+    const int64_t tokens = large ? 3000 : 7, experts = large ? 60 : 4, rows = 2 * tokens;
+    sy_moe_convert_indices_args *a = &c->args.convert_indices;
+    (void)variant;
+    *c = (struct test_call){.op = "moe_convert_indices",
+                            .first_output = 2,
+                            .run = run_convert_indices,
+                            .query = query_convert_indices};
+    struct tensor *indices = test_call_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, &rows);
+    struct tensor *offsets =
+        test_call_add(c, "expert_offsets", &a->expert_offsets, SY_I64, 1, (int64_t[]){experts + 1});
+    test_call_add(c, "converted_indices", &a->converted_indices, SY_I32, 2,
+                  (int64_t[]){tokens, 2 * experts + 1});
+    for (int64_t i = 0; i < rows; i++) {
+        const int32_t row = (int32_t)(i % 2 * tokens + i / 2);
+        memcpy(indices->mem + 4 * i, &row, 4);
+    }
+    for (int64_t e = 0; e <= experts; e++)
+        memcpy(offsets->mem + 8 * e, &(int64_t){rows * e / experts}, 8);
+    a->to = SY_INDEX_TE;
+    a->num_tokens = tokens;
 }
 
 static void make_permute(struct test_call *c, bool large, int capacity)
@@ -520,6 +554,7 @@ static const struct {
     {"capacity moe_permute_grad", make_permute_grad, 1},
     {"kv_translate", make_translate, 0},
     {"kv_slots", make_slots, 0},
+    {"moe_convert_indices", make_convert_indices, 0},
 };
 
 const char *test_call_name(int index)

@@ -14,6 +14,7 @@ enum syi_op_id {
     SYI_MOE_MAP_FROM_IDS,
     SYI_MOE_IDS_FROM_MAP,
     SYI_MOE_PERMUTE,
+    SYI_MOE_CONVERT_INDICES,
     SYI_MOE_UNPERMUTE,
     SYI_MOE_PERMUTE_GRAD,
     SYI_MOE_DISPATCH,
@@ -109,6 +110,15 @@ struct syi_moe_rows_plan {
     /* Gradients of probs; absent unless they are asked for. */
     unsigned char *grad_permuted_probs; /* [M] */
     struct syi_rows grad_probs;         /* [T,E] */
+};
+
+struct syi_moe_convert_indices_plan {
+    int64_t n_tokens, n_rows; /* T, M */
+    int64_t n_slots;          /* K of a SLOT form */
+    int64_t n_experts;        /* E of a TE form */
+    sy_index_form from, to;
+    struct syi_rows in, out;
+    unsigned char *offsets; /* [E+1] int64 when `to` is TE */
 };
 
 struct syi_moe_dispatch_plan {
@@ -238,6 +248,7 @@ union syi_plan {
     struct syi_moe_map_from_ids_plan moe_map_from_ids;
     struct syi_moe_ids_from_map_plan moe_ids_from_map;
     struct syi_moe_permute_plan moe_permute;
+    struct syi_moe_convert_indices_plan moe_convert_indices;
     struct syi_moe_rows_plan moe_rows;
     struct syi_moe_dispatch_plan moe_dispatch;
     struct syi_moe_combine_plan moe_combine;

@@ -13,6 +13,7 @@ const struct syi_backend syi_cpu_backend = {
             [SYI_MOE_PERMUTE] = {syi_cpu_moe_permute_workspace, syi_cpu_moe_permute},
             [SYI_MOE_UNPERMUTE] = {syi_cpu_moe_unpermute_workspace, syi_cpu_moe_unpermute},
             [SYI_MOE_PERMUTE_GRAD] = {syi_cpu_moe_permute_grad_workspace, syi_cpu_moe_permute_grad},
+            [SYI_MOE_CONVERT_INDICES] = {syi_cpu_moe_convert_indices_workspace, syi_cpu_moe_convert_indices},
             [SYI_MOE_DISPATCH] = {syi_cpu_moe_dispatch_workspace, syi_cpu_moe_dispatch},
             [SYI_MOE_COMBINE] = {syi_cpu_moe_combine_workspace, syi_cpu_moe_combine},
             [SYI_MOE_DISPATCH_GRAD_GATE] = {syi_cpu_moe_dispatch_grad_gate_workspace,

@@ -1,10 +1,7 @@
 /*
  * moe_ids_from_map on the CPU: rows over threads, once to count and once to write.
  */
-#include "cpu/backend.h"
-#include "kernels/kernels.h"
-
-enum { BLOCK = 256 }; /* experts looked at per kernel call, so positions fit on the stack */
+#include "cpu/moe_rows.h"
 
 struct task_fault {
     int64_t token; /* first token with too many experts, or -1 */
@@ -27,14 +24,6 @@ static int count_tasks(const sy_ctx *ctx, const struct syi_moe_ids_from_map_plan
 size_t syi_cpu_moe_ids_from_map_workspace(const sy_ctx *ctx, const union syi_plan *plan)
 {
     return syi_align((size_t)count_tasks(ctx, &plan->moe_ids_from_map) * sizeof(struct task_fault));
-}
-
-/* Experts of a token in [e0, e0 + BLOCK), counted from e0; returns how many. */
-static size_t routed_in(const struct job *job, int64_t t, int64_t e0, int32_t pos[BLOCK])
-{
-    const int64_t left = job->plan->n_experts - e0;
-    return job->kernels->nonzero_u8(pos, syi_row(job->plan->map, t) + e0,
-                                    (size_t)(left < BLOCK ? left : BLOCK));
 }
 
 /* Bytes that are not 0. A count of few bytes fits a byte, and compilers add sixteen of those at once. */
@@ -73,11 +62,11 @@ static void write_rows(void *data, int task)
     const struct job *job = data;
     const struct syi_moe_ids_from_map_plan *p = job->plan;
     const int64_t end = syi_part(p->n_tokens, job->n_tasks, task + 1);
-    int32_t pos[BLOCK];
+    int32_t pos[SYI_EXPERTS];
     for (int64_t t = syi_part(p->n_tokens, job->n_tasks, task); t < end; t++) {
         int64_t slot = 0;
-        for (int64_t e0 = 0; e0 < p->n_experts; e0 += BLOCK) {
-            const size_t n = routed_in(job, t, e0, pos);
+        for (int64_t e0 = 0; e0 < p->n_experts; e0 += SYI_EXPERTS) {
+            const size_t n = syi_routed(job->kernels, syi_row(p->map, t), p->n_experts, e0, pos);
             for (size_t i = 0; i < n; i++, slot++) {
                 const int64_t e = e0 + pos[i];
                 syi_store_index(syi_row(p->ids, t), slot, e, p->id_type);

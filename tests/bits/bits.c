@@ -293,6 +293,7 @@ int main(void)
     moe_ids_from_map_lines();
     moe_permute_lines();
     moe_rows_lines();
+    moe_convert_indices_lines();
     moe_dispatch_lines();
     moe_combine_lines();
     moe_dispatch_grad_gate_lines();

@@ -64,6 +64,9 @@ class Bits(unittest.TestCase):
     def test_moe_permute_grad(self):
         self.check("moe_permute_grad")
 
+    def test_moe_convert_indices(self):
+        self.check("moe_convert_indices")
+
     def test_moe_dispatch(self):
         self.check("moe_dispatch")
 

@@ -56,6 +56,8 @@ class Help(CliTest):
                              "--zero-pad",
             "moe_permute_grad": "grad_permuted_tokens sorted_indices grad_permuted_probs? routing_map? grad_tokens "
                                 "grad_probs --num-experts --num-tokens --drop-and-pad --zero-pad",
+            "moe_convert_indices": "sorted_indices expert_offsets? converted_indices --from --to --num-tokens "
+                                   "--num-rows --k",
             "moe_dispatch": "gates? indices locations input dispatch? --capacity --num-experts --zero-unwritten "
                             "--unique-slots",
             "moe_combine": "gates? indices locations expert_out output --capacity --num-experts",

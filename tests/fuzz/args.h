@@ -36,6 +36,7 @@ struct call {
     int64_t *numbers[4];
     void *enums[8];
     union {
+        sy_moe_convert_indices_args convert_indices;
         sy_moe_ids_from_map_args ids_from_map;
         sy_moe_map_from_ids_args map_from_ids;
         sy_moe_route_args route;

@@ -95,6 +95,33 @@ static void make_ids_from_map(struct call *c, struct reader *r)
     c->numbers[c->n_numbers++] = &a->k;
 }
 
+static void make_convert_indices(struct call *c, struct reader *r)
+{
+    sy_moe_convert_indices_args *a = &c->args.convert_indices;
+    const int64_t tokens = pick(r, 9), slots = pick(r, 5), experts = pick(r, 6), rows = tokens * slots;
+    a->from = (sy_index_form)pick(r, 3);
+    a->to = (sy_index_form)((a->from + 1 + pick(r, 2)) % 3);
+    a->num_tokens = tokens;
+    a->num_rows = a->from == SY_INDEX_TE ? rows : 0;
+    a->k = a->to == SY_INDEX_SLOT ? slots : 0;
+    if (a->from == SY_INDEX_TE)
+        add(c, "sorted_indices", &a->sorted_indices, i32, 2, tokens, 2 * experts + 1, 0);
+    else
+        add(c, "sorted_indices", &a->sorted_indices, i32, 1, rows, 0, 0);
+    if (a->to == SY_INDEX_TE) {
+        add(c, "expert_offsets", &a->expert_offsets, i64, 1, experts + 1, 0, 0);
+        add(c, "converted_indices", &a->converted_indices, i32, 2, tokens, 2 * experts + 1, 0);
+    } else {
+        add(c, "converted_indices", &a->converted_indices, i32, 1, rows, 0, 0);
+    }
+    output(c);
+    int64_t *const numbers[] = {&a->num_tokens, &a->num_rows, &a->k};
+    memcpy(c->numbers, numbers, sizeof numbers);
+    c->n_numbers = 3;
+    c->enums[c->n_enums++] = &a->from;
+    c->enums[c->n_enums++] = &a->to;
+}
+
 static void make_permute(struct call *c, struct reader *r)
 {
     sy_moe_permute_args *a = &c->args.permute;
@@ -458,6 +485,16 @@ static sy_status query_ids_from_map(sy_ctx *ctx, struct call *c, sy_query *q)
     return sy_moe_ids_from_map_query(ctx, &c->args.ids_from_map, q);
 }
 
+static sy_status run_convert_indices(sy_ctx *ctx, struct call *c)
+{
+    return sy_moe_convert_indices(ctx, &c->args.convert_indices);
+}
+
+static sy_status query_convert_indices(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_moe_convert_indices_query(ctx, &c->args.convert_indices, q);
+}
+
 static sy_status run_permute(sy_ctx *ctx, struct call *c)
 {
     return sy_moe_permute(ctx, &c->args.permute);
@@ -599,6 +636,7 @@ static sy_status query_noise(sy_ctx *ctx, struct call *c, sy_query *q)
 }
 
 const struct fuzz_op fuzz_ops[] = {
+    {"moe_convert_indices", make_convert_indices, run_convert_indices, query_convert_indices},
     {"moe_ids_from_map", make_ids_from_map, run_ids_from_map, query_ids_from_map},
     {"moe_map_from_ids", make_map_from_ids, run_map_from_ids, query_map_from_ids},
     {"moe_route", make_route, run_route, query_route},

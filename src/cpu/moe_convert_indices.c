@@ -1,0 +1,241 @@
+/*
+ * moe_convert_indices on the CPU. Every form is read into one: the token of each row, or -1, which refuses what
+ * no permutation can be. From there each form is written; those that list the rows of a token take them from
+ * one counting pass over the rows, so they come out ascending.
+ */
+#include "cpu/backend.h"
+
+struct job {
+    const struct syi_moe_convert_indices_plan *plan;
+    int n_tasks;
+    int32_t *owner;  /* [M]: token of each row, -1: none */
+    int32_t *first;  /* [T+1]: where the rows of a token begin in `row` */
+    int32_t *row;    /* [M]: rows by token, ascending */
+    int32_t *expert; /* [M]: of each row, when a TE map is made */
+};
+
+static size_t lay_out(struct job *job, void *base)
+{
+    const struct syi_moe_convert_indices_plan *p = job->plan;
+    struct syi_arena arena = {base, 0};
+    const size_t column = (size_t)p->n_rows * sizeof(int32_t);
+    job->owner = syi_take(&arena, column);
+    if (p->to != SY_INDEX_ROW) {
+        job->first = syi_take(&arena, ((size_t)p->n_tokens + 1) * sizeof(int32_t));
+        job->row = syi_take(&arena, column);
+    }
+    if (p->to == SY_INDEX_TE)
+        job->expert = syi_take(&arena, column);
+    return arena.used;
+}
+
+size_t syi_cpu_moe_convert_indices_workspace(const sy_ctx *ctx, const union syi_plan *plan)
+{
+    struct job job = {.plan = &plan->moe_convert_indices};
+    (void)ctx;
+    return lay_out(&job, NULL);
+}
+
+/* ---- Reading ----------------------------------------------------------------------------------------- */
+
+/* An element is not in [-1, limit). Of a TE map, batch is the token and position the column. */
+static sy_status refuse_range(sy_ctx *ctx, int64_t batch, int64_t position, int64_t value, int64_t limit)
+{
+    const sy_fault fault = {SY_ERR_ROUTING, SY_FAULT_SLOT_RANGE, "sorted_indices", batch, position, value,
+                            limit};
+    if (batch < 0)
+        return syi_fail_at(ctx, &fault, "has %lld at %lld, want -1 to %lld", (long long)value,
+                           (long long)position, (long long)limit - 1);
+    return syi_fail_at(ctx, &fault, "has %lld at token %lld, column %lld, want 0 to %lld", (long long)value,
+                       (long long)batch, (long long)position, (long long)limit - 1);
+}
+
+/* A row that a token has already; `where` is the slot that gave it, or of a TE map the token. */
+static sy_status refuse_twice(sy_ctx *ctx, int64_t batch, int64_t position, int64_t row, int64_t where)
+{
+    const sy_fault fault = {SY_ERR_ROUTING, SY_FAULT_DUPLICATE, "sorted_indices", batch, position, row,
+                            where};
+    if (batch < 0)
+        return syi_fail_at(ctx, &fault, "has row %lld at %lld, as it has at %lld, want distinct rows",
+                           (long long)row, (long long)position, (long long)where);
+    return syi_fail_at(ctx, &fault,
+                       "has row %lld at token %lld, column %lld, as token %lld has it, want distinct rows",
+                       (long long)row, (long long)batch, (long long)position, (long long)where);
+}
+
+static sy_status read_slots(sy_ctx *ctx, const struct job *job)
+{
+    const struct syi_moe_convert_indices_plan *p = job->plan;
+    for (int64_t t = 0; t < p->n_tokens; t++)
+        for (int64_t slot = t * p->n_slots; slot < (t + 1) * p->n_slots; slot++) {
+            const int64_t row = syi_load_i32(p->in.data, slot);
+            if (row < -1 || row >= p->n_rows)
+                return refuse_range(ctx, -1, slot, row, p->n_rows);
+            if (row >= 0 && job->owner[row] >= 0) {
+                int64_t earlier = job->owner[row] * p->n_slots;
+                while (syi_load_i32(p->in.data, earlier) != row)
+                    earlier++;
+                return refuse_twice(ctx, -1, slot, row, earlier);
+            }
+            if (row >= 0)
+                job->owner[row] = (int32_t)t;
+        }
+    return SY_OK;
+}
+
+static sy_status read_rows(sy_ctx *ctx, const struct job *job)
+{
+    const struct syi_moe_convert_indices_plan *p = job->plan;
+    for (int64_t row = 0; row < p->n_rows; row++) {
+        const int32_t t = syi_load_i32(p->in.data, row);
+        if (t < -1 || t >= p->n_tokens)
+            return refuse_range(ctx, -1, row, t, p->n_tokens);
+        job->owner[row] = t;
+    }
+    return SY_OK;
+}
+
+static sy_status read_te(sy_ctx *ctx, const struct job *job)
+{
+    const struct syi_moe_convert_indices_plan *p = job->plan;
+    for (int64_t t = 0; t < p->n_tokens; t++) {
+        const unsigned char *entries = syi_row(p->in, t);
+        const int64_t n = syi_load_i32(entries, 2 * p->n_experts);
+        if (n < 0 || n > p->n_experts)
+            return refuse_range(ctx, t, 2 * p->n_experts, n, p->n_experts + 1);
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t row = syi_load_i32(entries, i);
+            if (row < 0 || row >= p->n_rows)
+                return refuse_range(ctx, t, i, row, p->n_rows);
+            if (job->owner[row] >= 0)
+                return refuse_twice(ctx, t, i, row, job->owner[row]);
+            job->owner[row] = (int32_t)t;
+        }
+    }
+    return SY_OK;
+}
+
+/* ---- Between ----------------------------------------------------------------------------------------- */
+
+/* Experts of the rows; refuses offsets that do not ascend from 0 to at most M, and rows in use behind them. */
+static sy_status find_experts(sy_ctx *ctx, const struct job *job)
+{
+    const struct syi_moe_convert_indices_plan *p = job->plan;
+    int64_t row = 0;
+    for (int64_t e = 0; e <= p->n_experts; e++) {
+        const int64_t next = syi_load_i64(p->offsets, e);
+        if (next < row || next > p->n_rows || (e == 0 && next != 0)) {
+            const int64_t most = e == 0 ? 0 : p->n_rows;
+            const sy_fault fault = {SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE,  "expert_offsets", -1, e,
+                                    next,         next < row ? row : most};
+            return syi_fail_at(ctx, &fault, "has %lld at %lld, want %lld to %lld", (long long)next,
+                               (long long)e, (long long)row, (long long)most);
+        }
+        for (; row < next; row++)
+            job->expert[row] = (int32_t)(e - 1);
+    }
+    for (const int64_t end = row; row < p->n_rows; row++)
+        if (job->owner[row] >= 0) {
+            const sy_fault fault = {
+                SY_ERR_ROUTING, SY_FAULT_SLOT_RANGE, "expert_offsets", -1, p->n_experts, end, row + 1};
+            return syi_fail_at(ctx, &fault,
+                               "end at row %lld, but row %lld belongs to token %lld, want its expert",
+                               (long long)end, (long long)row, (long long)job->owner[row]);
+        }
+    return SY_OK;
+}
+
+/* The rows of every token, ascending; refuses a token with more than `most`. */
+static sy_status list_rows(sy_ctx *ctx, const struct job *job, const char *field, int64_t most)
+{
+    const struct syi_moe_convert_indices_plan *p = job->plan;
+    memset(job->first, 0, ((size_t)p->n_tokens + 1) * sizeof *job->first);
+    for (int64_t row = 0; row < p->n_rows; row++)
+        if (job->owner[row] >= 0)
+            job->first[job->owner[row]]++;
+    int32_t total = 0;
+    for (int64_t t = 0; t < p->n_tokens; t++) {
+        const int32_t n = job->first[t];
+        if (n > most) {
+            const sy_fault fault = {SY_ERR_ROUTING, SY_FAULT_ROW_OVERFULL, "sorted_indices", -1, t, n, most};
+            return syi_fail_at(ctx, &fault, "gives token %lld %lld rows, want at most %s = %lld",
+                               (long long)t, (long long)n, field, (long long)most);
+        }
+        total += n;
+        job->first[t] = total; /* the end; the pass below walks back to the beginning */
+    }
+    job->first[p->n_tokens] = total;
+    for (int64_t row = p->n_rows; row-- > 0;)
+        if (job->owner[row] >= 0)
+            job->row[--job->first[job->owner[row]]] = (int32_t)row;
+    return SY_OK;
+}
+
+/* ---- Writing ----------------------------------------------------------------------------------------- */
+
+static void write_slots(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_moe_convert_indices_plan *p = job->plan;
+    const int64_t end = syi_part(p->n_tokens, job->n_tasks, task + 1);
+    for (int64_t t = syi_part(p->n_tokens, job->n_tasks, task); t < end; t++) {
+        const size_t n = (size_t)(job->first[t + 1] - job->first[t]);
+        unsigned char *slots = p->out.data + (size_t)(t * p->n_slots) * sizeof(int32_t);
+        memcpy(slots, job->row + job->first[t], n * sizeof(int32_t));
+        memset(slots + n * sizeof(int32_t), 0xff, ((size_t)p->n_slots - n) * sizeof(int32_t));
+    }
+}
+
+static void write_te(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_moe_convert_indices_plan *p = job->plan;
+    const int64_t end = syi_part(p->n_tokens, job->n_tasks, task + 1);
+    for (int64_t t = syi_part(p->n_tokens, job->n_tasks, task); t < end; t++) {
+        unsigned char *entries = syi_row(p->out, t);
+        const int32_t n = job->first[t + 1] - job->first[t];
+        memset(entries, 0xff, (size_t)p->n_experts * 2 * sizeof(int32_t));
+        for (int32_t i = 0; i < n; i++) {
+            const int32_t row = job->row[job->first[t + 1] - 1 - i];
+            syi_store_i32(entries, i, row);
+            syi_store_i32(entries, p->n_experts + i, job->expert[row]);
+        }
+        syi_store_i32(entries, 2 * p->n_experts, n);
+    }
+}
+
+static sy_status judge(sy_ctx *ctx, const struct job *job)
+{
+    const struct syi_moe_convert_indices_plan *p = job->plan;
+    sy_status st;
+    memset(job->owner, 0xff, (size_t)p->n_rows * sizeof *job->owner);
+    if (p->from == SY_INDEX_SLOT)
+        st = read_slots(ctx, job);
+    else
+        st = p->from == SY_INDEX_ROW ? read_rows(ctx, job) : read_te(ctx, job);
+    if (st == SY_OK && p->to == SY_INDEX_TE)
+        st = find_experts(ctx, job);
+    if (st == SY_OK && p->to != SY_INDEX_ROW)
+        st = p->to == SY_INDEX_SLOT ? list_rows(ctx, job, "k", p->n_slots)
+                                    : list_rows(ctx, job, "E", p->n_experts);
+    return st;
+}
+
+sy_status syi_cpu_moe_convert_indices(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
+{
+    const struct syi_moe_convert_indices_plan *p = &plan->moe_convert_indices;
+    struct job job = {.plan = p};
+    lay_out(&job, workspace);
+    const sy_status st = judge(ctx, &job);
+    if (st != SY_OK)
+        return st;
+    if (p->to == SY_INDEX_ROW) {
+        if (p->n_rows > 0)
+            memcpy(p->out.data, job.owner, (size_t)p->n_rows * sizeof *job.owner);
+        return SY_OK;
+    }
+    const uint64_t columns = p->to == SY_INDEX_SLOT ? (uint64_t)p->n_slots : 2 * (uint64_t)p->n_experts + 1;
+    job.n_tasks = syi_tasks(ctx, p->n_tokens, (uint64_t)p->n_tokens * columns * sizeof(int32_t));
+    syi_parallel(ctx, job.n_tasks, p->to == SY_INDEX_SLOT ? write_slots : write_te, &job);
+    return SY_OK;
+}

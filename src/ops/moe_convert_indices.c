@@ -1,0 +1,161 @@
+/*
+ * moe_convert_indices: check and plan.
+ */
+#include "ops/call.h"
+
+enum { INDICES, OFFSETS, CONVERTED, N_TENSORS };
+
+#define FIELD(name) #name, offsetof(sy_moe_convert_indices_args, name)
+
+static const struct syi_rule rules[N_TENSORS] = {
+    [INDICES] = {FIELD(sorted_indices), 0, SYI_BIT(SYI_I32), 0, 1, 2},
+    [OFFSETS] = {FIELD(expert_offsets), SYI_OPTIONAL | SYI_VECTOR, SYI_BIT(SYI_I64), 0, 1, 1},
+    [CONVERTED] = {FIELD(converted_indices), SYI_OUT, SYI_BIT(SYI_I32), 0, 1, 2},
+};
+
+static const char form_names[] = "SLOT, ROW, TE";
+
+static sy_status check_tensors(struct syi_call *call)
+{
+    const sy_moe_convert_indices_args *a = &call->args.moe_convert_indices;
+    if (a->to == SY_INDEX_TE && a->expert_offsets == NULL)
+        return syi_fail(call->ctx, SY_ERR_NULL, "expert_offsets",
+                        "is missing, want where the rows of each expert begin: a TE map names experts");
+    const sy_status st = syi_check_tensors(call, false);
+    if (st != SY_OK)
+        return st;
+    const int rank = a->from == SY_INDEX_TE ? 2 : 1;
+    if (call->tensor[INDICES]->ndim != rank) {
+        const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, "sorted_indices",
+                                               call->tensor[INDICES]->ndim, rank);
+        return syi_fail_at(call->ctx, &fault, "has rank %d, want %d", (int)fault.value, rank);
+    }
+    if (a->to == SY_INDEX_TE && syi_extent(call, OFFSETS, 0) == 0)
+        return syi_fail(call->ctx, SY_ERR_SHAPE, "expert_offsets", "has shape [0], want at least the end");
+    return SY_OK;
+}
+
+/* The shape of sorted_indices, which a SLOT form shares with the number of tokens. */
+static sy_status check_form(struct syi_call *call, struct syi_moe_convert_indices_plan *plan)
+{
+    const sy_moe_convert_indices_args *a = &call->args.moe_convert_indices;
+    const int64_t length = syi_extent(call, INDICES, 0), columns = syi_extent(call, INDICES, 1);
+    if (a->from == SY_INDEX_TE) {
+        plan->n_experts = columns / 2;
+        if (columns % 2 == 1)
+            return syi_check_matrix(call, INDICES, a->num_tokens, columns);
+        return syi_fail(call->ctx, SY_ERR_SHAPE, "sorted_indices",
+                        "has %lld columns, want 2E+1: rows, experts and how many", (long long)columns);
+    }
+    if (a->from == SY_INDEX_ROW)
+        return SY_OK;
+    plan->n_slots = a->num_tokens > 0 ? length / a->num_tokens : 0;
+    if (plan->n_slots * a->num_tokens == length)
+        return SY_OK;
+    const sy_fault fault =
+        syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, "sorted_indices", length, a->num_tokens);
+    return syi_fail_at(call->ctx, &fault, "has %lld slots, want a multiple of %lld tokens", (long long)length,
+                       (long long)a->num_tokens);
+}
+
+static sy_status check_enums(struct syi_call *call)
+{
+    const sy_moe_convert_indices_args *a = &call->args.moe_convert_indices;
+    const sy_status st = syi_check_enum(call, "from", (int)a->from, SY_INDEX_TE + 1, form_names);
+    return st == SY_OK ? syi_check_enum(call, "to", (int)a->to, SY_INDEX_TE + 1, form_names) : st;
+}
+
+static sy_status check_values(struct syi_call *call, struct syi_moe_convert_indices_plan *plan)
+{
+    const sy_moe_convert_indices_args *a = &call->args.moe_convert_indices;
+    const int64_t length = syi_extent(call, INDICES, 0);
+    sy_status st = check_enums(call);
+    if (st == SY_OK)
+        st = syi_check_value(call, "num_tokens", a->num_tokens, 0, INT32_MAX);
+    if (st == SY_OK)
+        st = check_form(call, plan);
+    if (st == SY_OK && a->from == a->to)
+        st =
+            syi_fail(call->ctx, SY_ERR_VALUE, "to", "is the same form as from, want another: %s", form_names);
+    if (st == SY_OK)
+        st = syi_check_value(call, "num_rows", a->num_rows, 0, INT32_MAX);
+    if (st == SY_OK)
+        st = syi_check_value(call, "k", a->k, 0, INT32_MAX);
+    if (st != SY_OK)
+        return st;
+    plan->n_rows = a->num_rows > 0 || a->from == SY_INDEX_TE ? a->num_rows : length;
+    if (a->from == SY_INDEX_ROW && plan->n_rows != length) {
+        const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "num_rows", a->num_rows, length);
+        return syi_fail_at(call->ctx, &fault, "is %lld, want 0 or the %lld rows of sorted_indices",
+                           (long long)a->num_rows, (long long)length);
+    }
+    return syi_check_value(call, "num_rows", plan->n_rows, 0, INT32_MAX);
+}
+
+/* Extents of the output, countable even when it is not there yet. */
+static sy_status shape_output(struct syi_call *call, struct syi_moe_convert_indices_plan *plan,
+                              int64_t shape[2])
+{
+    const sy_moe_convert_indices_args *a = &call->args.moe_convert_indices;
+    int64_t bytes = 0;
+    bool fits = true;
+    shape[0] = plan->n_rows;
+    shape[1] = 1;
+    if (a->to == SY_INDEX_SLOT) {
+        plan->n_slots = a->k > 0 ? a->k : a->num_tokens > 0 ? plan->n_rows / a->num_tokens : 0;
+        fits = syi_mul(a->num_tokens, plan->n_slots, &shape[0]);
+    } else if (a->to == SY_INDEX_TE) {
+        plan->n_experts = syi_extent(call, OFFSETS, 0) - 1;
+        shape[0] = a->num_tokens;
+        fits = syi_mul(plan->n_experts, 2, &shape[1]) && syi_add(shape[1], 1, &shape[1]);
+    }
+    if (fits && syi_mul(shape[0], shape[1], &bytes) && syi_mul(bytes, (int64_t)sizeof(int32_t), &bytes))
+        return SY_OK;
+    return syi_fail(call->ctx, SY_ERR_OVERFLOW, "num_tokens",
+                    "is %lld, want an output of fewer than 2^63 bytes", (long long)a->num_tokens);
+}
+
+static sy_status check(struct syi_call *call)
+{
+    struct syi_moe_convert_indices_plan *plan = &call->plan.moe_convert_indices;
+    const sy_moe_convert_indices_args *a = &call->args.moe_convert_indices;
+    int64_t shape[2];
+    *plan = (struct syi_moe_convert_indices_plan){.n_tokens = a->num_tokens, .from = a->from, .to = a->to};
+    sy_status st = check_tensors(call);
+    if (st == SY_OK)
+        st = check_values(call, plan);
+    if (st == SY_OK)
+        st = syi_check_sizes(call);
+    if (st == SY_OK)
+        st = shape_output(call, plan, shape);
+    if (st == SY_OK)
+        st = syi_check_shape(call, CONVERTED, a->to == SY_INDEX_TE ? 2 : 1, shape);
+    if (st == SY_OK)
+        st = syi_check_layout(call);
+    if (st != SY_OK)
+        return st;
+    plan->in = syi_rows_of(call, INDICES);
+    plan->out = syi_rows_of(call, CONVERTED);
+    plan->offsets = a->to == SY_INDEX_TE ? syi_data(call, OFFSETS) : NULL;
+    call->rows = shape[0];
+    call->bytes = syi_tensor_bytes(call);
+    return SY_OK;
+}
+
+static const struct syi_op op = {"moe_convert_indices",
+                                 SYI_MOE_CONVERT_INDICES,
+                                 sizeof(sy_moe_convert_indices_args),
+                                 N_TENSORS,
+                                 rules,
+                                 check};
+
+sy_status sy_moe_convert_indices_n(sy_ctx *ctx, const sy_moe_convert_indices_args *args, size_t args_bytes)
+{
+    return syi_run(ctx, &op, args, args_bytes);
+}
+
+sy_status sy_moe_convert_indices_query_n(sy_ctx *ctx, const sy_moe_convert_indices_args *args,
+                                         size_t args_bytes, sy_query *query, size_t query_bytes)
+{
+    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
+}

@@ -275,7 +275,7 @@ def torch_sort(torch, case, x):
 
 
 def torch_sample(torch, case, cold):
-    if case["noise"] == "q":  # the same paths with noise from outside: nothing new
+    if case["noise"] == "q" or case["masked"]:  # the same paths with noise or a mask from outside: nothing new
         return
     x = torch_logits(torch, case, cold)
     n, k = len(x), case["top_k"]
@@ -358,7 +358,7 @@ def numpy_gather(numpy, case, cold):
 
 
 def numpy_sample(numpy, case, cold):
-    if case["noise"] != "greedy" or case["dtype"] != "f32":
+    if case["noise"] != "greedy" or case["dtype"] != "f32" or case["masked"]:
         return
     shape = (case["batch"], case["vocab"])
     n = sets_of(4 * shape[0] * shape[1], cold)

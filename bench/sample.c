@@ -17,6 +17,8 @@ static const struct sample_shape full[] = {
     {48, 131072, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW},
     {48, 131072, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_Q_LIST},
     {48, 131072, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_Q_VOCAB},
+    {48, 131072, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW, .allow = SAMPLE_HALF},
+    {48, 131072, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW, .allow = SAMPLE_FEW},
     {48, 131072, .top_k = 1024, .top_p = 0.9f, .noise = SAMPLE_DRAW},
     {48, 131072, .top_p = 0.9f, .noise = SAMPLE_DRAW},
     {48, 131072, .logits = SAMPLE_TAIL, .top_p = 0.9f, .noise = SAMPLE_DRAW},
@@ -36,6 +38,7 @@ static const struct sample_shape quick[] = {
     {8, 32000, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW},
     {8, 32000, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_Q_LIST},
     {8, 32000, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_Q_VOCAB},
+    {8, 32000, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW, .allow = SAMPLE_HALF},
     {8, 32000, .noise = SAMPLE_DRAW},
     {4, 32000, .wide = true, .logits = SAMPLE_FLAT, .top_p = 0.9f, .noise = SAMPLE_DRAW},
 };
@@ -49,6 +52,7 @@ static sy_status pick(sy_ctx *ctx, const struct sample_state *state, int64_t set
                                             .top_p = s->top_p > 0 ? &state->top_p_view : NULL,
                                             .q = state->q ? &state->q_view : NULL,
                                             .q_order = s->noise == SAMPLE_Q_VOCAB ? SY_Q_VOCAB : SY_Q_LIST,
+                                            .allow_bits = state->allow ? &state->allow_view : NULL,
                                             .seed = s->noise == SAMPLE_DRAW ? &state->seed_view : NULL,
                                             .token = &state->token_view,
                                             .kept = kept});
@@ -82,6 +86,7 @@ static void release(struct sample_state *state)
     free(state->alone);
     free(state->kept);
     free(state->q);
+    free(state->allow);
 }
 
 static void put_logit(const struct sample_shape *s, char *row, int64_t token, double value)
@@ -165,6 +170,25 @@ static bool prepare_q(struct sample_state *state)
     return state->q != NULL;
 }
 
+static bool prepare_allow(struct sample_state *state)
+{
+    const struct sample_shape *const s = &state->shape;
+    const int64_t words = (s->vocab + 31) / 32;
+    uint64_t seed = 41;
+    if (s->allow == SAMPLE_ALL)
+        return true;
+    state->allow = bench_alloc((size_t)(s->batch * words), sizeof *state->allow);
+    for (int64_t i = 0; state->allow && i < s->batch * words; i++) {
+        const uint64_t random = bench_random(&seed);
+        state->allow[i] = (uint32_t)random;
+        if (s->allow == SAMPLE_FEW) /* one of two words, one of its tokens */
+            state->allow[i] = random % 2 ? 1u << (random >> 59) : 0;
+    }
+    memcpy(state->allow_shape, (int64_t[]){s->batch, words}, sizeof state->allow_shape);
+    state->allow_view = sy_tensor(state->allow, SY_U32, 2, state->allow_shape);
+    return state->allow != NULL;
+}
+
 static bool prepare(struct sample_state *state)
 {
     const struct sample_shape *const s = &state->shape;
@@ -177,7 +201,7 @@ static bool prepare(struct sample_state *state)
     state->alone = bench_alloc(batch, sizeof *state->alone);
     state->kept = bench_alloc(batch, sizeof *state->kept);
     if (!state->answers || !state->list || !state->ranked || !state->weights || !state->token ||
-        !state->alone || !state->kept || !prepare_sets(state) || !prepare_q(state))
+        !state->alone || !state->kept || !prepare_sets(state) || !prepare_q(state) || !prepare_allow(state))
         return false;
     state->one_shape[0] = 1;
     state->flat_shape[0] = s->batch;
@@ -202,6 +226,7 @@ static void describe(int index, char *text, size_t bytes)
     const struct sample_shape *const shape = shape_at(index);
     static const char *const noises[] = {" greedy", " draw", " q by list", " q by vocab"};
     static const char *const logits[] = {"", " long tail", " flat"};
+    static const char *const allows[] = {"", " half allowed", " few allowed"};
     char top_k[16] = "", top_p[16] = "";
     if (shape->top_k > 0)
         snprintf(top_k, sizeof top_k, " k=%d", (int)shape->top_k);
@@ -209,9 +234,9 @@ static void describe(int index, char *text, size_t bytes)
         snprintf(top_p, sizeof top_p, " p=%g", (double)shape->top_p);
     /* Filters mean a draw unless something else is said. */
     const bool filtered = shape->top_k > 0 || shape->top_p > 0;
-    snprintf(text, bytes, "%s [%d,%d]%s%s%s%s", shape->wide ? "f32" : "bf16", (int)shape->batch,
+    snprintf(text, bytes, "%s [%d,%d]%s%s%s%s%s", shape->wide ? "f32" : "bf16", (int)shape->batch,
              (int)shape->vocab, top_k, top_p, logits[shape->logits],
-             filtered && shape->noise == SAMPLE_DRAW ? "" : noises[shape->noise]);
+             filtered && shape->noise == SAMPLE_DRAW ? "" : noises[shape->noise], allows[shape->allow]);
 }
 
 void peers_sample(int index, struct emit *json)
@@ -225,6 +250,7 @@ void peers_sample(int index, struct emit *json)
     emit_number(json, "top_p", (double)shape->top_p);
     emit_bool(json, "flat", shape->logits == SAMPLE_FLAT);
     emit_string(json, "noise", noises[shape->noise]);
+    emit_bool(json, "masked", shape->allow != SAMPLE_ALL);
 }
 
 static void run_case(struct bench *bench, int index, const char *name)

@@ -8,6 +8,9 @@
 
 enum { SAMPLE_SEED = 42 };
 
+/* Every token, half of them at random, or one in 64. */
+enum sample_allow { SAMPLE_ALL, SAMPLE_HALF, SAMPLE_FEW };
+
 /* Greedy, one seeded draw, or noise from the caller, by place in the list or by token. */
 enum sample_noise { SAMPLE_GREEDY, SAMPLE_DRAW, SAMPLE_Q_LIST, SAMPLE_Q_VOCAB };
 
@@ -22,6 +25,7 @@ struct sample_shape {
     int64_t top_k; /* 0: off */
     float top_p;   /* 0: off */
     enum sample_noise noise;
+    enum sample_allow allow;
 };
 
 struct sample_candidate {
@@ -49,8 +53,10 @@ struct sample_state {
     int64_t top_k[1], one_shape[1], logits_shape[2], flat_shape[1];
     uint64_t seed[1];
     float top_p[1];
-    float *q; /* [B,V], or NULL */
-    DLTensor q_view;
+    float *q;        /* [B,V], or NULL */
+    uint32_t *allow; /* [B,ceil(V/32)], or NULL */
+    int64_t allow_shape[2];
+    DLTensor q_view, allow_view;
     DLTensor top_k_view, top_p_view, seed_view, token_view, kept_view;
 };
 

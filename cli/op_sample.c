@@ -20,6 +20,8 @@ static const struct op_tensor tensors[] = {
     {"offset", FIELD(offset), OP_OPTIONAL, "per row", "I64 U64 I32", "step of the sequence; missing: 0"},
     {"stream", FIELD(stream), OP_OPTIONAL, "per row", "I32 U32 I64 U64",
      "request number; missing: the row number"},
+    {"allow_bits", FIELD(allow_bits), OP_OPTIONAL, "[B,ceil(V/32)]", "I32 U32",
+     "bit 1: the token may be picked; one row may stand for all"},
     {"token", FIELD(token), OP_OUTPUT, "[B]", "I64", "the picked token"},
     {"kept", FIELD(kept), OP_OUTPUT, "[B]", "I32", "candidates left after the cuts"},
     {"row_flags", FIELD(row_flags), OP_OUTPUT, "[B]", "U32", "1: a NaN, 2: +inf, 4: no candidate"},

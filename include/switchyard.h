@@ -962,7 +962,7 @@ typedef enum sy_ties {
 
 typedef enum sy_logprob {
     SY_LOGPROB_NONE = 0, /* the logprob output is not allowed */
-    SY_LOGPROB_RAW,      /* softmax of the input logits: temperature 1, no filter */
+    SY_LOGPROB_RAW,      /* softmax of the input logits: temperature 1, no filter, every token allowed */
     SY_LOGPROB_FINAL     /* after temperature and filters; 0 for temperature < 1e-5 */
 } sy_logprob;
 
@@ -972,13 +972,14 @@ typedef enum sy_empty_token {
 } sy_empty_token;
 
 /* Bits of row_flags. */
-#define SY_ROW_NAN 1u   /* the row holds a NaN */
-#define SY_ROW_INF 2u   /* the row holds +inf */
-#define SY_ROW_EMPTY 4u /* every logit is -inf or NaN */
+#define SY_ROW_NAN 1u   /* an allowed token's logit is NaN */
+#define SY_ROW_INF 2u   /* ... is +inf */
+#define SY_ROW_EMPTY 4u /* no allowed token's logit is above -inf */
 
 /*
  * Picks one token per row of logits: temperature, top-k, top-p, min-p, then a greedy or random choice.
  * Order: a before b when its logit is larger, or equal and a < b; NaN is -inf, +inf is FLT_MAX, -0 is +0.
+ *   allow   tokens whose bit (i % 32 of word i / 32) is 0 get the logit -inf before everything else.
  *   top-k   on when 1 <= k < V (with k_limit > 0: 1 <= k <= min(V, k_limit)); keeps the first k.
  *   softmax of x / temperature over what top-k kept.
  *   top-p   on when p < 1; keeps the shortest prefix of the order with mass >= p. p <= 0 acts as k = 1.
@@ -1006,6 +1007,7 @@ typedef struct sy_sample_args {
     const DLTensor *seed;        /* in  per row   int64, uint64, int32; optional */
     const DLTensor *offset;      /* in  per row   int64, uint64, int32; optional: 0. Step of the sequence */
     const DLTensor *stream;      /* in  per row   32 or 64 bit integer, low 32 bits; optional: row */
+    const DLTensor *allow_bits;  /* in  [B,ceil(V/32)], or one row for all  int32, uint32; optional: all */
     float eps;                   /* added to |q|; >= 0 */
     sy_noise noise;
     sy_q_order q_order;

@@ -224,6 +224,7 @@ struct syi_sample_plan {
     int64_t batch, vocab;
     enum syi_type type;
     struct syi_rows logits, q;
+    struct syi_rows allow_bits; /* rows of V bits, in whole words of 32; stride 0: one for all */
     struct syi_column top_k, top_p, min_p, temperature, seed, offset, stream;
     float eps;
     sy_noise noise; /* never AUTO */

@@ -68,19 +68,26 @@ size_t syi_cpu_sample_workspace(const sy_ctx *ctx, const union syi_plan *plan)
 
 /* ---- One row ----------------------------------------------------------------------------------------- */
 
+void syi_row_keys(const struct syi_row *r, const struct syi_logits *row, struct syi_key_stats *stats)
+{
+    void (*keys)(uint32_t *, const void *, size_t, struct syi_key_stats *) =
+        row->type == SYI_F32   ? r->kernels->keys_f32
+        : row->type == SYI_F16 ? r->kernels->keys_f16
+                               : r->kernels->keys_bf16;
+    const size_t n = (size_t)row->n, length = syi_piece_length(row);
+    unsigned char buffer[SYI_PIECE * 4];
+    for (size_t at = 0; at < n; at += length) {
+        const size_t piece = n - at < length ? n - at : length;
+        keys(r->scratch->key + at, syi_piece(row, at, piece, buffer), piece, stats);
+    }
+}
+
 /* The row the long way: every key. */
 static void read_row(struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
-    const unsigned char *x = syi_row(p->logits, r->b);
-    const size_t n = (size_t)p->vocab;
     r->stats = (struct syi_key_stats){0, 0};
-    if (p->type == SYI_F32)
-        r->kernels->keys_f32(r->scratch->key, x, n, &r->stats);
-    else if (p->type == SYI_F16)
-        r->kernels->keys_f16(r->scratch->key, x, n, &r->stats);
-    else
-        r->kernels->keys_bf16(r->scratch->key, x, n, &r->stats);
+    syi_row_keys(r, &r->logits, &r->stats);
     r->empty = r->stats.max == SYI_KEY_MINUS_INF;
     if (r->empty)
         r->stats.flags |= SY_ROW_EMPTY;
@@ -112,12 +119,12 @@ static void sample_row(struct syi_row *r)
         syi_store_i32(p->kept, r->b, syi_row_count(r));
     if (p->list_token.data != NULL || p->list_prob.data != NULL)
         syi_row_write_list(r);
-    if (p->masked.data != NULL)
-        syi_row_write_masked(r);
-    if (p->logprob != NULL) { /* last: RAW puts all candidates back */
+    if (p->logprob != NULL) {
         const float lp = syi_row_logprob(r);
         memcpy(p->logprob + r->b * 4, &lp, sizeof lp);
     }
+    if (p->masked.data != NULL)
+        syi_row_write_masked(r);
 }
 
 static void sample_rows(void *data, int task)
@@ -133,6 +140,7 @@ static void sample_rows(void *data, int task)
                             .exp_table = &exp_table,
                             .b = b,
                             .end = end,
+                            .logits = syi_row_logits(p, b),
                             .scanned = job->n_slices > 1};
         sample_row(&r);
     }
@@ -145,8 +153,7 @@ static void scan_slice(void *data, int task)
     const struct job *job = data;
     const struct syi_sample_plan *p = job->plan;
     const int row = task / job->n_slices, slice = task % job->n_slices;
-    const struct syi_scan scan = {
-        .x = syi_row(p->logits, row), .type = p->type, .n = p->vocab, .max = job->scratch[row].block_max};
+    const struct syi_scan scan = {.row = syi_row_logits(p, row), .max = job->scratch[row].block_max};
     const int64_t n_blocks = (int64_t)syi_scan_blocks(p->vocab);
     syi_scan_part(job->kernels, &scan, (size_t)syi_part(n_blocks, job->n_slices, slice),
                   (size_t)syi_part(n_blocks, job->n_slices, slice + 1));

@@ -1,8 +1,8 @@
 /*
- * The parts of sample. Below, knowing no operator: exact arithmetic (sample_math.c), block maxima of a row
- * (sample_scan.c), rows weighed as a whole (sample_weigh.c), cuts of the total order (sample_select.c). On top
- * of them the stages of one row: sample_head.c, sample_cut.c, sample_choose.c, sample_write.c; sample.c puts them
- * together.
+ * The parts of sample. Below, knowing no operator: exact arithmetic (sample_math.c), rows with tokens that do not
+ * count (sample_allow.c), block maxima of a row (sample_scan.c), rows weighed as a whole (sample_weigh.c), cuts of
+ * the total order (sample_select.c). On top of them the stages of one row: sample_head.c, sample_cut.c,
+ * sample_choose.c, sample_write.c; sample.c puts them together.
  * Everything that is summed is an integer, so no order of summation exists.
  */
 #ifndef SYI_CPU_SAMPLE_H
@@ -38,15 +38,56 @@ float syi_exponential(uint32_t word);
 /* ln(weight_sum * 2^-40) in f64; weight_sum > 0. */
 double syi_log_weight(uint64_t weight_sum);
 
+/* ---- sample_allow.c ---------------------------------------------------------------------------------- */
+
+enum { SYI_PIECE = 1024 }; /* most elements of a piece */
+
+/* A row of logits, of which only some may count. */
+struct syi_logits {
+    const unsigned char *x;
+    enum syi_type type;
+    int64_t n;
+    const unsigned char *allow; /* bit i % 8 of byte i / 8: element i counts, else it is -inf; NULL: all do */
+};
+
+static inline bool syi_allowed(const struct syi_logits *row, int64_t i)
+{
+    return row->allow == NULL || (row->allow[i / 8] >> i % 8 & 1) != 0;
+}
+
+/* What the two below do where row->allow is given. */
+bool syi_some_allowed(const struct syi_logits *row, size_t first, size_t n);
+const unsigned char *syi_mask_piece(const struct syi_logits *row, size_t first, size_t n,
+                                    unsigned char *buffer);
+
+/* Whether any of the elements [first, first + n) counts; first is a multiple of 8. */
+static inline bool syi_any_allowed(const struct syi_logits *row, size_t first, size_t n)
+{
+    return row->allow == NULL || syi_some_allowed(row, first, n);
+}
+
+/* The elements [first, first + n) as they count: where they lie, or in the buffer, which has room for them.
+   first is a multiple of 8. */
+static inline const unsigned char *syi_piece(const struct syi_logits *row, size_t first, size_t n,
+                                             unsigned char *buffer)
+{
+    return row->allow == NULL ? row->x + first * syi_float_bytes(row->type)
+                              : syi_mask_piece(row, first, n, buffer);
+}
+
+/* Elements a loop over pieces takes at once: a row that counts as a whole is one piece. */
+static inline size_t syi_piece_length(const struct syi_logits *row)
+{
+    return row->allow == NULL ? (size_t)row->n : SYI_PIECE;
+}
+
 /* ---- sample_scan.c ----------------------------------------------------------------------------------- */
 
 struct syi_candidates;
 
 /* A row, the maxima of its blocks, and the maxima of groups of blocks. */
 struct syi_scan {
-    const unsigned char *x;
-    enum syi_type type;
-    int64_t n;
+    struct syi_logits row;
     uint16_t *max;   /* [syi_scan_blocks(n)] */
     uint16_t *group; /* [syi_scan_groups(n)] */
     uint16_t top;    /* largest of them */
@@ -65,11 +106,15 @@ size_t syi_scan_groups(int64_t vocab);
 /* Maxima of the blocks [first, end). */
 void syi_scan_part(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first, size_t end);
 
+/* The same for the blocks of a piece of n elements from a multiple of SYI_BLOCK on; x NULL: none counts. */
+void syi_scan_piece(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first,
+                    const unsigned char *x, size_t n);
+
 /* Maxima of the groups, and the top; false when it is an infinity or a NaN, which need the long way. */
 bool syi_scan_top(struct syi_scan *s);
 
 /* The order of one logit. */
-uint16_t syi_scan_order(const struct syi_scan *s, int64_t i);
+uint16_t syi_scan_order(const struct syi_logits *row, int64_t i);
 
 /* The least key a logit of this order can have; the only one if it is a 16-bit one. */
 uint32_t syi_scan_key(uint16_t order, enum syi_type type);
@@ -214,6 +259,7 @@ struct syi_row {
     const struct syi_sample_scratch *scratch;
     struct syi_exp_table *exp_table; /* of the task */
     int64_t b, end;                  /* the row, and the end of those the task will do */
+    struct syi_logits logits;
     struct syi_key_stats stats;
     bool empty;
     bool cold;    /* temperature so low that the first of the order is certain */
@@ -226,7 +272,7 @@ struct syi_row {
     float top_p, min_p;         /* 1 and 0: off */
     struct syi_candidates c;    /* in index order */
     struct syi_candidates list; /* in list order; made by make_list */
-    struct syi_scan scan;       /* the row and its block maxima; set when read_head looked */
+    struct syi_scan scan;       /* the row and its block maxima; set when syi_row_head looked */
     struct syi_mass mass;       /* of what top-k left; high is 0 until asked for */
     int64_t token;
 };
@@ -240,6 +286,12 @@ static inline float syi_positive(float value)
 {
     return value > 0.0f ? value : 0.0f;
 }
+
+/* The logits of a row, and which of them count. */
+struct syi_logits syi_row_logits(const struct syi_sample_plan *p, int64_t b);
+
+/* Keys of a whole row into the scratch; adds to the statistics. */
+void syi_row_keys(const struct syi_row *r, const struct syi_logits *row, struct syi_key_stats *stats);
 
 /* The parameters of the row. */
 void syi_row_temperature(struct syi_row *r);
@@ -280,10 +332,11 @@ bool syi_may_scan(const struct syi_sample_plan *p);
 /* Whether anything but the first token of the order is asked for. */
 bool syi_row_wants_candidates(const struct syi_row *r);
 
-/* Outputs. The log-probability comes last: RAW puts all candidates back. */
-float syi_row_logprob(struct syi_row *r);
-void syi_row_write_list(const struct syi_row *r);
-void syi_row_write_masked(const struct syi_row *r);
+/* Outputs. The log-probability comes after all that looks at keys, which it may write anew; the masked logits
+   last, because they may lie over the row. */
 int32_t syi_row_count(const struct syi_row *r);
+void syi_row_write_list(const struct syi_row *r);
+float syi_row_logprob(const struct syi_row *r);
+void syi_row_write_masked(const struct syi_row *r);
 
 #endif

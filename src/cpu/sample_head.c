@@ -47,18 +47,17 @@ static bool collect_head(struct syi_row *r, size_t k)
 static uint64_t guess_below(const struct syi_row *r, uint16_t floor)
 {
     enum { EVERY = 256, AT_ONCE = 256 };
-    const struct syi_sample_plan *p = r->plan;
-    const unsigned char *x = syi_row(p->logits, r->b);
-    const int64_t bytes = (int64_t)syi_float_bytes(p->type);
+    const struct syi_logits *row = &r->logits;
+    const int64_t bytes = (int64_t)syi_float_bytes(row->type);
     uint32_t key[AT_ONCE];
     float e[AT_ONCE];
     uint64_t sum = 0;
-    for (int64_t i = 0; i < p->vocab;) {
+    for (int64_t i = 0; i < row->n;) {
         size_t n = 0;
-        for (; n < AT_ONCE && i < p->vocab; i += EVERY) {
-            const uint16_t order = syi_scan_order(&r->scan, i);
-            if (order > syi_order_minus_inf(p->type) && order < floor) /* neither -inf nor NaN */
-                key[n++] = syi_value_key(syi_load_float(x + i * bytes, p->type));
+        for (; n < AT_ONCE && i < row->n; i += EVERY) {
+            const uint16_t order = syi_scan_order(row, i);
+            if (order > syi_order_minus_inf(row->type) && order < floor) /* neither -inf nor NaN */
+                key[n++] = syi_value_key(syi_load_float(row->x + i * bytes, row->type));
         }
         r->kernels->exp_keys(e, key, n, r->max, r->inv_t);
         sum += syi_weight_sum(e, (int64_t)n);
@@ -69,9 +68,9 @@ static uint64_t guess_below(const struct syi_row *r, uint16_t floor)
 /* The row's maximum. That of an f32 row is known by its upper half until the blocks that have it are read. */
 static bool find_max(struct syi_row *r)
 {
-    if (r->scan.type == SYI_F32)
+    if (r->logits.type == SYI_F32)
         return collect_head(r, 1);
-    r->stats.max = syi_scan_key(r->scan.top, r->scan.type);
+    r->stats.max = syi_scan_key(r->scan.top, r->logits.type);
     r->max = syi_key_value(r->stats.max);
     return true;
 }
@@ -156,11 +155,8 @@ enum syi_head syi_row_head(struct syi_row *r)
     const bool draws = may_draw(r, k);
     if (!syi_may_scan(p) || (k == 0 && !guess && !draws))
         return SYI_HEAD_NONE;
-    r->scan = (struct syi_scan){.x = syi_row(p->logits, r->b),
-                                .type = p->type,
-                                .n = p->vocab,
-                                .max = r->scratch->block_max,
-                                .group = r->scratch->group_max};
+    r->scan =
+        (struct syi_scan){.row = r->logits, .max = r->scratch->block_max, .group = r->scratch->group_max};
     if (guess && guess_head(r))
         return SYI_HEAD_READ;
     if (!r->scanned)

@@ -27,20 +27,39 @@ size_t syi_scan_groups(int64_t vocab)
     return (syi_scan_blocks(vocab) + GROUP - 1) / GROUP;
 }
 
-void syi_scan_part(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first, size_t end)
+void syi_scan_piece(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first,
+                    const unsigned char *x, size_t n)
 {
-    const size_t bytes = syi_float_bytes(s->type), whole = (size_t)s->n / SYI_BLOCK;
-    const unsigned char *x = s->x + first * SYI_BLOCK * bytes;
+    const enum syi_type type = s->row.type;
+    const size_t bytes = syi_float_bytes(type), whole = n / SYI_BLOCK;
+    uint16_t *max = s->max + first / SYI_BLOCK;
     void (*block_max)(uint16_t *, const void *, size_t) =
-        s->type == SYI_F32 ? kernels->block_max_32 : kernels->block_max_16;
-    if (end > whole && first < end) { /* the last block is short: fill it up with the lowest order there is */
+        type == SYI_F32 ? kernels->block_max_32 : kernels->block_max_16;
+    if (x == NULL) {
+        for (size_t i = 0; i < syi_scan_blocks((int64_t)n); i++)
+            max[i] = syi_order_minus_inf(type);
+        return;
+    }
+    block_max(max, x, whole);
+    if (whole * SYI_BLOCK < n) { /* the last block is short: fill it up with the lowest order there is */
         unsigned char last[SYI_BLOCK * 4];
         memset(last, 0xff, sizeof last);
-        memcpy(last, s->x + whole * SYI_BLOCK * bytes, ((size_t)s->n - whole * SYI_BLOCK) * bytes);
-        block_max(s->max + whole, last, 1);
-        end = whole;
+        memcpy(last, x + whole * SYI_BLOCK * bytes, (n - whole * SYI_BLOCK) * bytes);
+        block_max(max + whole, last, 1);
     }
-    block_max(s->max + first, x, end - first);
+}
+
+void syi_scan_part(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first, size_t end)
+{
+    const struct syi_logits *row = &s->row;
+    const size_t n = end * SYI_BLOCK < (size_t)row->n ? end * SYI_BLOCK : (size_t)row->n;
+    const size_t length = syi_piece_length(row);
+    unsigned char buffer[SYI_PIECE * 4];
+    for (size_t at = first * SYI_BLOCK; at < n; at += length) {
+        const size_t piece = n - at < length ? n - at : length;
+        const bool any = syi_any_allowed(row, at, piece);
+        syi_scan_piece(kernels, s, at, any ? syi_piece(row, at, piece, buffer) : NULL, piece);
+    }
 }
 
 static uint16_t max_of(const uint16_t *v, size_t n)
@@ -53,21 +72,24 @@ static uint16_t max_of(const uint16_t *v, size_t n)
 
 bool syi_scan_top(struct syi_scan *s)
 {
-    const size_t n_blocks = syi_scan_blocks(s->n), n_groups = syi_scan_groups(s->n), whole = n_blocks / GROUP;
+    const size_t n_blocks = syi_scan_blocks(s->row.n), n_groups = syi_scan_groups(s->row.n),
+                 whole = n_blocks / GROUP;
     for (size_t g = 0; g < whole; g++)
         s->group[g] = max_of(s->max + g * GROUP, GROUP);
     if (whole < n_groups)
         s->group[whole] = max_of(s->max + whole * GROUP, n_blocks - whole * GROUP);
     const uint16_t top = max_of(s->group, n_groups);
     s->top = top == 0x7fffu ? 0x8000u : top; /* -0 is +0 */
-    return top > syi_order_minus_inf(s->type) && top < order_plus_inf(s->type);
+    return top > syi_order_minus_inf(s->row.type) && top < order_plus_inf(s->row.type);
 }
 
-uint16_t syi_scan_order(const struct syi_scan *s, int64_t i)
+uint16_t syi_scan_order(const struct syi_logits *row, int64_t i)
 {
-    const size_t bytes = syi_float_bytes(s->type);
+    const size_t bytes = syi_float_bytes(row->type);
     uint16_t upper; /* the machine is little-endian: the upper half comes last */
-    memcpy(&upper, s->x + (size_t)(i + 1) * bytes - sizeof upper, sizeof upper);
+    if (!syi_allowed(row, i))
+        return syi_order_minus_inf(row->type);
+    memcpy(&upper, row->x + (size_t)(i + 1) * bytes - sizeof upper, sizeof upper);
     return (uint16_t)(upper ^ (upper & 0x8000u ? 0xffffu : 0x8000u));
 }
 
@@ -102,12 +124,12 @@ static uint16_t kth_of(const struct syi_kernels *kernels, const uint16_t *max, s
 
 uint16_t syi_scan_floor(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k)
 {
-    const size_t n_groups = syi_scan_groups(s->n);
+    const size_t n_groups = syi_scan_groups(s->row.n);
     uint16_t floor = s->top;
     if (k > 1 && 2 * k <= n_groups) /* enough groups: a slightly lower floor, found much sooner */
         floor = kth_of(kernels, s->group, n_groups, s->top, k);
     else if (k > 1)
-        floor = kth_of(kernels, s->max, syi_scan_blocks(s->n), s->top, k);
+        floor = kth_of(kernels, s->max, syi_scan_blocks(s->row.n), s->top, k);
     return floor == 0x8000u ? 0x7fffu : floor; /* +0 equals -0, which lies one below */
 }
 
@@ -115,7 +137,7 @@ uint16_t syi_scan_floor(const struct syi_kernels *kernels, const struct syi_scan
 static size_t list_blocks(const struct syi_scan *s, uint16_t floor, size_t *next, uint32_t *block,
                           size_t most)
 {
-    const size_t n_blocks = syi_scan_blocks(s->n);
+    const size_t n_blocks = syi_scan_blocks(s->row.n);
     const uint16_t *max = s->max, *group = s->group;
     size_t n = 0, b = *next;
     for (; b < n_blocks && n + GROUP <= most; b += GROUP) {
@@ -137,10 +159,10 @@ uint64_t syi_scan_weigh_maxima(const struct syi_kernels *kernels, const struct s
     uint32_t block[AT_ONCE], key[AT_ONCE];
     float e[AT_ONCE];
     uint64_t sum = 0;
-    for (size_t next = 0; next < syi_scan_blocks(s->n);) {
+    for (size_t next = 0; next < syi_scan_blocks(s->row.n);) {
         const size_t n = list_blocks(s, floor, &next, block, AT_ONCE);
         for (size_t i = 0; i < n; i++)
-            key[i] = syi_scan_key(s->max[block[i]], s->type);
+            key[i] = syi_scan_key(s->max[block[i]], s->row.type);
         kernels->exp_keys(e, key, n, m, inv_t);
         for (size_t i = 0; i < n; i++)
             sum += syi_weight(e[i]);
@@ -167,14 +189,17 @@ static inline uint32_t key_at(const unsigned char *x, size_t i, enum syi_type ty
 static void collect_block(const struct syi_kernels *kernels, const struct syi_scan *s, size_t block,
                           uint16_t floor, struct syi_candidates *c)
 {
-    const size_t bytes = syi_float_bytes(s->type), start = block * SYI_BLOCK;
-    const size_t width = (size_t)s->n - start < SYI_BLOCK ? (size_t)s->n - start : SYI_BLOCK;
-    const unsigned char *x = s->x + start * bytes;
+    const struct syi_logits *row = &s->row;
+    const size_t bytes = syi_float_bytes(row->type), start = block * SYI_BLOCK;
+    const size_t width = (size_t)row->n - start < SYI_BLOCK ? (size_t)row->n - start : SYI_BLOCK;
+    const unsigned char *x = row->x + start * bytes;
     int32_t pos[SYI_BLOCK];
-    const size_t found = s->type == SYI_F32 ? kernels->collect_32(pos, x, width, floor)
-                                            : kernels->collect_16(pos, x, width, floor);
+    const size_t found = row->type == SYI_F32 ? kernels->collect_32(pos, x, width, floor)
+                                              : kernels->collect_16(pos, x, width, floor);
     for (size_t i = 0; i < found; i++) {
-        c->key[c->n] = key_at(x, (size_t)pos[i], s->type);
+        if (!syi_allowed(row, (int64_t)start + pos[i]))
+            continue;
+        c->key[c->n] = key_at(x, (size_t)pos[i], row->type);
         c->idx[c->n++] = (int32_t)start + pos[i];
     }
 }
@@ -182,16 +207,16 @@ static void collect_block(const struct syi_kernels *kernels, const struct syi_sc
 bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
                       struct syi_candidates *c)
 {
-    const size_t bytes = SYI_BLOCK * syi_float_bytes(s->type);
+    const size_t bytes = SYI_BLOCK * syi_float_bytes(s->row.type);
     uint32_t block[AT_ONCE];
     c->n = 0;
-    if (floor <= syi_order_minus_inf(s->type))
+    if (floor <= syi_order_minus_inf(s->row.type))
         return false;
-    for (size_t next = 0; next < syi_scan_blocks(s->n);) {
+    for (size_t next = 0; next < syi_scan_blocks(s->row.n);) {
         const size_t n = list_blocks(s, floor, &next, block, AT_ONCE);
         for (size_t i = 0; i < n; i++)
             for (size_t line = 0; line < bytes; line += 64) /* what was read has left the first cache */
-                __builtin_prefetch(s->x + block[i] * bytes + line);
+                __builtin_prefetch(s->row.x + block[i] * bytes + line);
         for (size_t i = 0; i < n; i++)
             collect_block(kernels, s, block[i], floor, c);
     }

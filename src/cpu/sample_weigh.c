@@ -9,7 +9,7 @@
 enum {
     PATTERNS = SYI_PATTERNS,
     NEGATIVE = 0x8000, /* first pattern of the negative values, as many patterns as there are others */
-    STRIP = 1024,      /* elements weighed together */
+    STRIP = SYI_PIECE, /* elements weighed together */
     MARK_SHIFT = 52    /* a strip weighs at most 2^50: the bits above count elements that are marked */
 };
 
@@ -35,10 +35,10 @@ static float value_of_order(uint32_t order, enum syi_type type)
 /* The lowest order that may weigh anything, by halves: the weight never grows downwards. */
 static uint32_t first_weight(const struct syi_scan *s, float m, float inv_t)
 {
-    uint32_t low = syi_order_minus_inf(s->type) + 1u, high = s->top;
+    uint32_t low = syi_order_minus_inf(s->row.type) + 1u, high = s->top;
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
-        if ((value_of_order(middle, s->type) - m) * inv_t < -28.5f) /* exp(-28.5) * 2^40 < 1/2 */
+        if ((value_of_order(middle, s->row.type) - m) * inv_t < -28.5f) /* exp(-28.5) * 2^40 < 1/2 */
             low = middle + 1;
         else
             high = middle;
@@ -51,7 +51,7 @@ static void exp_patterns(const struct syi_weigher *w, float *e, const uint16_t *
 {
     uint32_t key[SYI_WEIGH_AT_ONCE];
     struct syi_key_stats stats = {0, 0};
-    if (w->scan->type == SYI_F16)
+    if (w->scan->row.type == SYI_F16)
         w->kernels->keys_f16(key, pattern, n, &stats);
     else
         w->kernels->keys_bf16(key, pattern, n, &stats);
@@ -92,7 +92,7 @@ static void clear_below(const struct syi_weigher *w, uint32_t low)
 static uint32_t patterns_below(const struct syi_weigher *w, float share)
 {
     const float value = w->m > 0.0f ? w->m * share : 0.0f;
-    return w->scan->type == SYI_F16 ? syi_f32_to_f16(value) : syi_f32_to_bf16(value);
+    return w->scan->row.type == SYI_F16 ? syi_f32_to_f16(value) : syi_f32_to_bf16(value);
 }
 
 /*
@@ -155,32 +155,35 @@ size_t syi_weigh_strips(int64_t vocab)
 
 static size_t strip_length(const struct syi_scan *s, size_t strip)
 {
-    const size_t rest = (size_t)s->n - strip * STRIP;
+    const size_t rest = (size_t)s->row.n - strip * STRIP;
     return rest < STRIP ? rest : STRIP;
 }
 
 /* Weighing is slower than memory, so the next row can be on its way meanwhile: n elements from `first`. */
 static void fetch_next(const struct syi_weigher *w, size_t first, size_t n)
 {
-    const size_t bytes = syi_float_bytes(w->scan->type);
+    const size_t bytes = syi_float_bytes(w->scan->row.type);
     for (size_t at = first * bytes; w->next != NULL && at < (first + n) * bytes; at += 64)
         __builtin_prefetch(w->next + at, 0, 2);
 }
 
 static uint64_t weigh_strip(const struct syi_weigher *w, size_t strip)
 {
-    const struct syi_scan *s = w->scan;
-    const unsigned char *x = s->x + strip * STRIP * syi_float_bytes(s->type);
-    fetch_next(w, strip * STRIP, strip_length(s, strip));
-    if (s->type == SYI_F32)
-        return w->kernels->weigh_f32(x, strip_length(s, strip), w->m, w->inv_t);
-    return look_up(w->table.weight, x, strip_length(s, strip));
+    const struct syi_logits *row = &w->scan->row;
+    const size_t first = strip * STRIP, n = strip_length(w->scan, strip);
+    unsigned char buffer[SYI_PIECE * 4];
+    fetch_next(w, first, n);
+    if (!syi_any_allowed(row, first, n))
+        return 0;
+    const unsigned char *x = syi_piece(row, first, n, buffer);
+    return row->type == SYI_F32 ? w->kernels->weigh_f32(x, n, w->m, w->inv_t)
+                                : look_up(w->table.weight, x, n);
 }
 
 static uint64_t weigh_strips(const struct syi_weigher *w)
 {
     uint64_t sum = 0;
-    for (size_t i = 0; i < syi_weigh_strips(w->scan->n); i++) {
+    for (size_t i = 0; i < syi_weigh_strips(w->scan->row.n); i++) {
         w->table.strip[i] = weigh_strip(w, i);
         sum += w->table.strip[i];
     }
@@ -189,7 +192,7 @@ static uint64_t weigh_strips(const struct syi_weigher *w)
 
 uint64_t syi_weigh(const struct syi_weigher *w)
 {
-    if (w->scan->type != SYI_F32)
+    if (w->scan->row.type != SYI_F32)
         fill_table(w);
     return weigh_strips(w);
 }
@@ -199,7 +202,7 @@ uint64_t syi_weigh(const struct syi_weigher *w)
 /* From a sum of e and its relative error. A weight is rounded by at most 1/2. */
 static struct syi_mass mass_about(const struct syi_weigher *w, double sum, double error)
 {
-    const double weight = sum * 0x1p40, off = weight * error + (double)w->scan->n;
+    const double weight = sum * 0x1p40, off = weight * error + (double)w->scan->row.n;
     return (struct syi_mass){weight > off ? (uint64_t)(weight - off) : 0, (uint64_t)(weight + off) + 1};
 }
 
@@ -241,8 +244,8 @@ static void fill_exp_table(const struct syi_weigher *w)
     uint16_t pattern[SYI_WEIGH_AT_ONCE];
     for (uint32_t first = 0; first < PATTERNS; first += SYI_WEIGH_AT_ONCE) {
         const uint32_t last = first + SYI_WEIGH_AT_ONCE - 1;
-        const float least = size_of(value_of_pattern(first, w->scan->type) * w->inv_t);
-        const float most = size_of(value_of_pattern(last, w->scan->type) * w->inv_t);
+        const float least = size_of(value_of_pattern(first, w->scan->row.type) * w->inv_t);
+        const float most = size_of(value_of_pattern(last, w->scan->row.type) * w->inv_t);
         const bool in_range = least < 86.0f, near_zero = most < 0x1p-26f;
         for (uint32_t i = first; i <= last; i++) {
             pattern[i - first] = (uint16_t)i;
@@ -257,18 +260,21 @@ static void fill_exp_table(const struct syi_weigher *w)
 /* The sum of the table's entries for the row; with `scan` the block maxima are made on the way. */
 static double sum_by_table(const struct syi_weigher *w, bool scan)
 {
-    enum { STEP = 16 * SYI_BLOCK }; /* a few KiB, for the first cache */
     const struct syi_scan *s = w->scan;
+    unsigned char buffer[SYI_PIECE * 4]; /* pieces of a few KiB fit the first cache in any case */
     double sum = 0;
     if (w->exp_table->inv_t != w->inv_t)
         fill_exp_table(w);
-    for (size_t i = 0; i < (size_t)s->n; i += STEP) {
-        const size_t n = (size_t)s->n - i < STEP ? (size_t)s->n - i : STEP;
+    for (size_t i = 0; i < syi_weigh_strips(s->row.n); i++) {
+        const size_t first = i * STRIP, n = strip_length(s, i);
+        const bool any = syi_any_allowed(&s->row, first, n);
+        const unsigned char *x = any ? syi_piece(&s->row, first, n, buffer) : NULL;
         if (scan)
-            syi_scan_part(w->kernels, s, i / SYI_BLOCK, i / SYI_BLOCK + syi_scan_blocks((int64_t)n));
+            syi_scan_piece(w->kernels, s, first, x, n);
         else
-            fetch_next(w, i, n);
-        sum += sum_entries(w->exp_table->e, s->x + i * sizeof(uint16_t), n);
+            fetch_next(w, first, n);
+        if (any)
+            sum += sum_entries(w->exp_table->e, x, n);
     }
     return sum;
 }
@@ -294,8 +300,8 @@ static struct syi_mass mass_by_table(const struct syi_weigher *w, double sum)
 bool syi_weigh_by_table(const struct syi_weigher *w)
 {
     /* A table is worth its making for several times as many logits; that of f16 has more patterns. */
-    const enum syi_type type = w->scan->type;
-    return type != SYI_F32 && w->scan->n * w->n_rows >= (type == SYI_BF16 ? 16384 : 131072);
+    const enum syi_type type = w->scan->row.type;
+    return type != SYI_F32 && w->scan->row.n * w->n_rows >= (type == SYI_BF16 ? 16384 : 131072);
 }
 
 double syi_weigh_scan(const struct syi_weigher *w)
@@ -311,14 +317,17 @@ struct syi_mass syi_weigh_scanned(const struct syi_weigher *w, double sum)
 static struct syi_mass weigh_by_sum(const struct syi_weigher *w)
 {
     const struct syi_scan *s = w->scan;
-    double (*sum_exp)(const void *, size_t, float, float) = s->type == SYI_F32   ? w->kernels->sum_exp_f32
-                                                            : s->type == SYI_F16 ? w->kernels->sum_exp_f16
-                                                                                 : w->kernels->sum_exp_bf16;
-    const size_t bytes = syi_float_bytes(s->type);
+    double (*sum_exp)(const void *, size_t, float, float) = s->row.type == SYI_F32 ? w->kernels->sum_exp_f32
+                                                            : s->row.type == SYI_F16
+                                                                ? w->kernels->sum_exp_f16
+                                                                : w->kernels->sum_exp_bf16;
+    unsigned char buffer[SYI_PIECE * 4];
     double sum = 0;
-    for (size_t i = 0; i < syi_weigh_strips(s->n); i++) {
-        fetch_next(w, i * STRIP, strip_length(s, i));
-        sum += sum_exp(s->x + i * STRIP * bytes, strip_length(s, i), w->m, w->inv_t);
+    for (size_t i = 0; i < syi_weigh_strips(s->row.n); i++) {
+        const size_t first = i * STRIP, n = strip_length(s, i);
+        fetch_next(w, first, n);
+        if (syi_any_allowed(&s->row, first, n))
+            sum += sum_exp(syi_piece(&s->row, first, n, buffer), n, w->m, w->inv_t);
     }
     return mass_about(w, sum, SYI_SUM_EXP_ERROR);
 }
@@ -349,7 +358,7 @@ static uint64_t take_strip(uint64_t sum, struct kept *k)
 
 static uint64_t weigh_one(const struct syi_weigher *w, const unsigned char *x, size_t i)
 {
-    if (w->scan->type == SYI_F32)
+    if (w->scan->row.type == SYI_F32)
         return w->kernels->weigh_f32(x + i * 4, 1, w->m, w->inv_t);
     return look_up(w->table.weight, x + i * 2, 1);
 }
@@ -369,7 +378,8 @@ static int64_t locate(const struct syi_weigher *w, struct kept k, uint64_t targe
             k = after;
             continue;
         }
-        const unsigned char *x = s->x + strip * STRIP * syi_float_bytes(s->type);
+        unsigned char buffer[SYI_PIECE * 4];
+        const unsigned char *x = syi_piece(&s->row, strip * STRIP, strip_length(s, strip), buffer);
         for (size_t i = 0;; i++) {
             seen += take_strip(weigh_one(w, x, i), &k);
             if (seen > target)
@@ -383,28 +393,40 @@ static uint64_t share_of(uint64_t uniform, uint64_t weight)
     return (uint64_t)((syi_u128)uniform * weight >> 64);
 }
 
-/* How often each pattern occurs, in two interleaved halves so that equal neighbours do not wait for each
+/* Counts the patterns of n elements in two interleaved halves, so that equal neighbours do not wait for each
    other. */
-static void count_patterns(const struct syi_scan *s, uint32_t *count)
+static void count_piece(const unsigned char *x, size_t n, uint32_t *count)
 {
     size_t i = 0;
-    const size_t positives = s->top >= NEGATIVE ? s->top - NEGATIVE + 1u : 0;
-    for (size_t half = 0; half < 2; half++) {
-        memset(count + half * PATTERNS, 0, positives * sizeof *count);
-        memset(count + half * PATTERNS + NEGATIVE, 0, NEGATIVE * sizeof *count);
-    }
-    for (; i + 4 <= (size_t)s->n; i += 4) {
+    for (; i + 4 <= n; i += 4) {
         uint64_t four;
-        memcpy(&four, s->x + i * 2, sizeof four);
+        memcpy(&four, x + i * 2, sizeof four);
         count[four & 0xffffu]++;
         count[PATTERNS + (four >> 16 & 0xffffu)]++;
         count[four >> 32 & 0xffffu]++;
         count[PATTERNS + (four >> 48)]++;
     }
-    for (; i < (size_t)s->n; i++) {
+    for (; i < n; i++) {
         uint16_t pattern;
-        memcpy(&pattern, s->x + i * 2, sizeof pattern);
+        memcpy(&pattern, x + i * 2, sizeof pattern);
         count[pattern]++;
+    }
+}
+
+/* How often each pattern occurs. */
+static void count_patterns(const struct syi_scan *s, uint32_t *count)
+{
+    const size_t positives = s->top >= NEGATIVE ? s->top - NEGATIVE + 1u : 0;
+    const size_t n = (size_t)s->row.n, length = syi_piece_length(&s->row);
+    unsigned char buffer[SYI_PIECE * 4];
+    for (size_t half = 0; half < 2; half++) {
+        memset(count + half * PATTERNS, 0, positives * sizeof *count);
+        memset(count + half * PATTERNS + NEGATIVE, 0, NEGATIVE * sizeof *count);
+    }
+    for (size_t at = 0; at < n; at += length) {
+        const size_t piece = n - at < length ? n - at : length;
+        if (syi_any_allowed(&s->row, at, piece))
+            count_piece(syi_piece(&s->row, at, piece, buffer), piece, count);
     }
 }
 

@@ -4,18 +4,27 @@
 #include "cpu/sample.h"
 #include "cpu/backend.h"
 
-float syi_row_logprob(struct syi_row *r)
+static const uint32_t minus_inf_bits = 0xff800000u;
+
+/* The row as the caller gave it: every token, whatever is allowed, at temperature 1. */
+static struct syi_row raw_row(const struct syi_row *r)
 {
-    const float minus_inf = syi_f32_from_bits(0xff800000u);
-    const bool raw = r->plan->logprob_mode == SY_LOGPROB_RAW;
-    if (r->empty)
-        return minus_inf;
-    if (!raw && r->cold)
-        return 0.0f;
-    if (raw) {
-        r->inv_t = 1.0f;
-        r->c = (struct syi_candidates){r->scratch->key, NULL, r->plan->vocab};
+    struct syi_row raw = *r;
+    raw.inv_t = 1.0f;
+    raw.c = (struct syi_candidates){r->scratch->key, NULL, r->plan->vocab};
+    if (r->logits.allow != NULL) {
+        raw.logits.allow = NULL;
+        raw.stats = (struct syi_key_stats){0, 0};
+        syi_row_keys(&raw, &raw.logits, &raw.stats);
+        raw.max = syi_key_value(raw.stats.max);
     }
+    return raw;
+}
+
+/* The share of the token among the candidates of a row. */
+static float log_share(const struct syi_row *r)
+{
+    const float minus_inf = syi_f32_from_bits(minus_inf_bits);
     syi_row_exp(r, &r->c, r->scratch->e);
     const uint64_t total = syi_weight_sum(r->scratch->e, r->c.n);
     int64_t at = r->c.idx == NULL ? r->token : 0;
@@ -26,6 +35,23 @@ float syi_row_logprob(struct syi_row *r)
         return (float)((double)((value - r->max) * r->inv_t) - syi_log_weight(total));
     const uint64_t own = syi_weight(syi_positive(value));
     return own == 0 ? minus_inf : (float)(syi_log_weight(own) - syi_log_weight(total));
+}
+
+float syi_row_logprob(const struct syi_row *r)
+{
+    if (r->empty)
+        return syi_f32_from_bits(minus_inf_bits);
+    if (r->plan->logprob_mode == SY_LOGPROB_RAW) {
+        const struct syi_row raw = raw_row(r);
+        return log_share(&raw);
+    }
+    return r->cold ? 0.0f : log_share(r);
+}
+
+static float logit_at(const struct syi_row *r, int64_t token)
+{
+    const struct syi_logits *row = &r->logits;
+    return syi_load_float(row->x + (size_t)token * syi_float_bytes(row->type), row->type);
 }
 
 void syi_row_write_list(const struct syi_row *r)
@@ -43,14 +69,10 @@ void syi_row_write_list(const struct syi_row *r)
     if (probs == NULL)
         return;
     syi_row_exp(r, &r->list, r->scratch->e);
-    const unsigned char *x = syi_row(p->logits, r->b);
-    const size_t elem_bytes = syi_float_bytes(p->type);
     for (size_t i = 0; i < n; i++) {
         float prob = 0.0f;
         if (r->list.key[i] != SYI_KEY_MINUS_INF)
-            prob = p->probs_in
-                       ? syi_load_float(x + (size_t)syi_token_at(&r->list, (int64_t)i) * elem_bytes, p->type)
-                       : r->scratch->e[i] / scale;
+            prob = p->probs_in ? logit_at(r, syi_token_at(&r->list, (int64_t)i)) : r->scratch->e[i] / scale;
         memcpy(probs + i * 4, &prob, sizeof prob);
     }
     memset(probs + n * 4, 0, rest * 4);
@@ -60,17 +82,15 @@ void syi_row_write_list(const struct syi_row *r)
 void syi_row_write_masked(const struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
-    const float fill = p->probs_in ? 0.0f : syi_f32_from_bits(0xff800000u);
-    const size_t elem_bytes = syi_float_bytes(p->type);
-    const unsigned char *x = syi_row(p->logits, r->b);
+    const float fill = p->probs_in ? 0.0f : syi_f32_from_bits(minus_inf_bits);
     unsigned char *out = syi_row(p->masked, r->b);
     int64_t next = 0;
     for (int64_t i = 0; i < p->vocab; i++) {
         float value = fill;
         if (next < r->c.n && syi_token_at(&r->c, next) == i) {
             next++;
-            const float logit = syi_load_float(x + (size_t)i * elem_bytes, p->type);
-            if (!r->empty && logit == logit)
+            const float logit = logit_at(r, i);
+            if (!r->empty && logit == logit && syi_allowed(&r->logits, i))
                 value = logit;
         }
         memcpy(out + i * 4, &value, sizeof value);

@@ -8,7 +8,7 @@
 
 #include "base/plan.h"
 
-enum { SYI_MAX_TENSORS = 16, SYI_MAX_RANK = 16 };
+enum { SYI_MAX_TENSORS = 24, SYI_MAX_RANK = 16 };
 
 /* What a tensor of an operator may be. */
 enum syi_rule_flags {

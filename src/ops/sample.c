@@ -15,6 +15,7 @@ enum {
     SEED,
     OFFSET,
     STREAM,
+    ALLOW_BITS,
     TOKEN,
     KEPT,
     ROW_FLAGS,
@@ -40,6 +41,7 @@ static const struct syi_rule rules[N_TENSORS] = {
     [SEED] = {FIELD(seed), PER_ROW, COUNTER_TYPES, 0, 1, 2},
     [OFFSET] = {FIELD(offset), PER_ROW, COUNTER_TYPES, 0, 1, 2},
     [STREAM] = {FIELD(stream), PER_ROW, COUNTER_TYPES | SYI_BIT(SYI_U32), 0, 1, 2},
+    [ALLOW_BITS] = {FIELD(allow_bits), SYI_OPTIONAL, SYI_BIT(SYI_I32) | SYI_BIT(SYI_U32), 0, 2, 2},
     [TOKEN] = {FIELD(token), RESULT | SYI_VECTOR, SYI_BIT(SYI_I64), 0, 1, 1},
     [KEPT] = {FIELD(kept), RESULT | SYI_VECTOR, SYI_BIT(SYI_I32), 0, 1, 1},
     [ROW_FLAGS] = {FIELD(row_flags), RESULT | SYI_VECTOR, SYI_BIT(SYI_U32), 0, 1, 1},
@@ -72,6 +74,9 @@ static sy_status check_inputs(struct syi_call *call)
     }
     for (int i = TOP_K; st == SY_OK && i <= STREAM; i++)
         st = i == Q ? syi_check_matrix(call, Q, batch, vocab) : syi_check_per_row(call, i, batch);
+    if (st == SY_OK) /* a single row of bits is for all */
+        st = syi_check_matrix(call, ALLOW_BITS, syi_extent(call, ALLOW_BITS, 0) == 1 ? 1 : batch,
+                              vocab / 32 + (vocab % 32 != 0));
     return st;
 }
 
@@ -147,6 +152,7 @@ static void plan_sample(struct syi_call *call)
         .type = syi_type_at(call, LOGITS),
         .logits = syi_rows_of(call, LOGITS),
         .q = syi_rows_of(call, Q),
+        .allow_bits = syi_rows_of(call, ALLOW_BITS),
         .top_k = syi_column_of(call, TOP_K),
         .top_p = syi_column_of(call, TOP_P),
         .min_p = syi_column_of(call, MIN_P),
@@ -202,6 +208,7 @@ static sy_status check(struct syi_call *call)
     call->rows = call->plan.sample.batch;
     call->bytes = (uint64_t)call->plan.sample.batch * (uint64_t)call->plan.sample.vocab *
                   syi_elem_bytes(call->tensor[LOGITS]->dtype);
+    call->bytes += (uint64_t)syi_extent(call, ALLOW_BITS, 0) * (uint64_t)syi_extent(call, ALLOW_BITS, 1) * 4;
     return SY_OK;
 }
 

@@ -48,10 +48,13 @@ static void open_valid(struct sample_case *c)
     sample_add_rows(c, SLOT_OFFSET, SY_I64, ROWS_B);
     sample_add_rows(c, SLOT_STREAM, SY_I32, ROWS_B);
     sample_add_q(c, NULL);
+    sample_add_allow(c, SY_I32, false, NULL);
     for (int64_t b = 0; b < BATCH; b++) {
         sample_fill_row(c, b, KIND_NORMAL, &rng);
-        for (int64_t i = 0; i < VOCAB; i++)
+        for (int64_t i = 0; i < VOCAB; i++) {
             sample_put(c, SLOT_Q, b, i, 1);
+            sample_allow(c, b, i, i != 3);
+        }
         sample_put_int(c, SLOT_TOP_K, b, 5);
         sample_put(c, SLOT_TOP_P, b, 0, .9);
         sample_put(c, SLOT_MIN_P, b, 0, .01);
@@ -199,10 +202,17 @@ static void mode_without_logprob(struct sample_case *c)
     c->args.logprob = NULL;
 }
 
-/* The largest V is 2^23. q would have to follow; leaving it out keeps the inputs consistent. */
+/* The largest V is 2^23. q and allow_bits would have to follow; leaving them out keeps the inputs consistent. */
 static void huge_vocab(struct sample_case *c)
 {
     c->slot[SLOT_LOGITS].shape[1] = ((int64_t)1 << 23) + 1;
+    c->args.q = c->args.allow_bits = NULL;
+}
+
+/* ceil(V/32) has no overflow of its own. */
+static void widest_vocab(struct sample_case *c)
+{
+    c->slot[SLOT_LOGITS].shape[1] = INT64_MAX;
     c->args.q = NULL;
 }
 
@@ -255,6 +265,7 @@ static const struct spoiler spoilers[] = {
     {"top_k without data", N(NO_DATA, SLOT_TOP_K)},
     {"top_p without data", N(NO_DATA, SLOT_TOP_P)},
     {"q without data", N(NO_DATA, SLOT_Q)},
+    {"allow_bits without data", N(NO_DATA, SLOT_ALLOW_BITS)},
     {"token without data", N(NO_DATA, SLOT_TOKEN)},
     {"list_prob without data", N(NO_DATA, SLOT_LIST_PROB)},
     {"no output at all", .action = FIELD, .set = no_outputs, .want = SY_ERR_NULL, .field = "output"},
@@ -282,6 +293,10 @@ static const struct spoiler spoilers[] = {
     {"offset as f32", T(SLOT_OFFSET, 2, 32, 1)},
     {"stream as int16", T(SLOT_STREAM, 0, 16, 1)},
     {"stream as f32", T(SLOT_STREAM, 2, 32, 1)},
+    {"allow_bits as uint8", T(SLOT_ALLOW_BITS, 1, 8, 1), .number = "u8"},
+    {"allow_bits as int64", T(SLOT_ALLOW_BITS, 0, 64, 1)},
+    {"allow_bits as bool", T(SLOT_ALLOW_BITS, 6, 8, 1)},
+    {"allow_bits as f32", T(SLOT_ALLOW_BITS, 2, 32, 1)},
     {"token as int32", T(SLOT_TOKEN, 0, 32, 1), .number = "32"},
     {"kept as int64", T(SLOT_KEPT, 0, 64, 1)},
     {"row_flags as int32", T(SLOT_ROW_FLAGS, 0, 32, 1)},
@@ -312,6 +327,14 @@ static const struct spoiler spoilers[] = {
     {"q [B,V-1]", S(SLOT_Q, 2, BATCH, VOCAB - 1), .number = "7"},
     {"q [B-1,V]", S(SLOT_Q, 2, BATCH - 1, VOCAB), .number = "2"},
     {"q of rank 1", S(SLOT_Q, 1, VOCAB), .number = "1"},
+
+    {"allow_bits of rank 1", S(SLOT_ALLOW_BITS, 1, BATCH), .number = "1"},
+    {"allow_bits for two rows", S(SLOT_ALLOW_BITS, 2, 2, 1), .number = "[3,1]"},
+    {"allow_bits of two words", S(SLOT_ALLOW_BITS, 2, BATCH, 2), .number = "[3,1]"},
+    {"allow_bits of no word", S(SLOT_ALLOW_BITS, 2, BATCH, 0), .number = "[3,0]"},
+    {"one row of too many words", S(SLOT_ALLOW_BITS, 2, 1, 3), .number = "[1,1]"},
+    {"allow_bits for the widest V", .action = FIELD, .set = widest_vocab, .want = SY_ERR_SHAPE,
+     .field = "allow_bits", .number = "[3,288230376151711744]"},
 
     {"eps negative", V(eps_negative, "eps"), .number = "-1"},
     {"eps NaN", V(eps_nan, "eps"), .number = "nan"},
@@ -348,6 +371,7 @@ static const struct spoiler spoilers[] = {
     {"logits row stride 0", R(SLOT_LOGITS, 0, 1), .number = "0"},
     {"q rows overlap", R(SLOT_Q, VOCAB - 1, 1), .number = "7"},
     {"q with element stride 0", R(SLOT_Q, VOCAB, 0), .number = "0"},
+    {"allow_bits rows overlap", R(SLOT_ALLOW_BITS, 0, 1), .number = "0"},
     {"top_k with stride -1", R(SLOT_TOP_K, -1), .number = "-1"},
     {"token with stride 2", R(SLOT_TOKEN, 2), .number = "2"},
     {"kept with stride 0", R(SLOT_KEPT, 0), .number = "0"},
@@ -358,6 +382,7 @@ static const struct spoiler spoilers[] = {
     {"logits on a GPU", D(SLOT_LOGITS)},
     {"top_k on a GPU", D(SLOT_TOP_K)},
     {"q on a GPU", D(SLOT_Q)},
+    {"allow_bits on a GPU", D(SLOT_ALLOW_BITS)},
     {"token on a GPU", D(SLOT_TOKEN)},
     {"list_prob on a GPU", D(SLOT_LIST_PROB)},
 
@@ -366,6 +391,7 @@ static const struct spoiler spoilers[] = {
     {"kept over row_flags", O(SLOT_KEPT, SLOT_ROW_FLAGS, 0)},
     {"logprob over top_p", O(SLOT_LOGPROB, SLOT_TOP_P, 0)},
     {"row_flags over seed", O(SLOT_ROW_FLAGS, SLOT_SEED, 4)},
+    {"kept over allow_bits", O(SLOT_KEPT, SLOT_ALLOW_BITS, 8)},
     {"list_prob over masked_logits", O(SLOT_LIST_PROB, SLOT_MASKED, 0)},
     {"masked_logits over q", O(SLOT_MASKED, SLOT_Q, 0)},
     {"masked_logits over logits, shifted", O(SLOT_MASKED, SLOT_LOGITS, 4)},

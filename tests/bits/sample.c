@@ -110,7 +110,17 @@ static const DLTensor *make_q(int64_t batch, int64_t vocab)
     return &q->t;
 }
 
-static void sample_scene(DLDataType type, sy_noise noise, sy_q_order q_order, enum want want)
+/* Words of any density. */
+static const DLTensor *make_allow(int64_t batch, int64_t vocab)
+{
+    struct box *b = box_strided(one_in(2) ? SY_I32 : SY_U32, 2,
+                                (int64_t[]){one_in(3) ? 1 : batch, (vocab + 31) / 32}, one_in(3) ? 2 : 0);
+    for (int64_t i = 0; i < box_elems(b); i++)
+        put(b, i, one_in(3) ? 0 : one_in(3) ? UINT32_MAX : rng());
+    return &b->t;
+}
+
+static void sample_scene(DLDataType type, sy_noise noise, sy_q_order q_order, enum want want, bool edited)
 {
     static const int64_t vocabs[] = {1, 2, 7, 33, 33, 64, 64, 257, 1031, 4099};
     static const int64_t k_limits[] = {0, 0, 3, 1024};
@@ -142,6 +152,8 @@ static void sample_scene(DLDataType type, sy_noise noise, sy_q_order q_order, en
         if (one_in(2))
             args.stream = row_integers(batch, true);
     }
+    if (edited)
+        args.allow_bits = make_allow(batch, vocab);
     want_outputs(&args, want, logits);
     run_scene(call_sample, &args);
 }
@@ -172,7 +184,16 @@ void sample_lines(void)
                          wants[w]);
                 begin_line(name);
                 for (int i = 0; i < 60; i++)
-                    sample_scene(types[t].type, noises[n].noise, noises[n].order, (enum want)w);
+                    sample_scene(types[t].type, noises[n].noise, noises[n].order, (enum want)w, false);
                 end_line();
             }
+    for (int t = 0; t < COUNT(types); t++)
+        for (int n = 0; n < COUNT(noises); n++) {
+            snprintf(name, sizeof name, "sample %s noise=%s barred", types[t].name, noises[n].name);
+            begin_line(name);
+            for (int i = 0; i < 60; i++)
+                sample_scene(types[t].type, noises[n].noise, noises[n].order, (enum want)(i % WANT_IN_PLACE),
+                             true);
+            end_line();
+        }
 }

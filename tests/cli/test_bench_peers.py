@@ -120,7 +120,7 @@ class Questions(PeersTest):
     def test_fields_of_every_operator(self):
         wanted = {"moe_permute": "dtype tokens experts k hidden",
                   "moe_dispatch": "dtype samples capacity hidden experts zero",
-                  "sample": "dtype batch vocab top_k top_p flat noise",
+                  "sample": "dtype batch vocab top_k top_p flat noise masked",
                   "kv_gather": "sequences tokens k block row_elements"}
         for op, names in wanted.items():
             request = self.asked(command=("bench", op, "--quick"))

@@ -207,9 +207,6 @@ class Tensors(CliTest):
                    says="sorted_indices")
         self.usage("sample", dict(LOGITS, token=tensor("I64", [0, 0])), says="token")
 
-    def test_tensors_of_later_operators(self):
-        self.usage("sample", dict(LOGITS, allow_bits=tensor("U32", [[31], [31]])), says="allow_bits")
-
 
 class Context(CliTest):
     def test_unknown_table(self):

@@ -263,6 +263,32 @@ class Parameters(SampleTest):
         self.assertEqual((r["token"].shape, r["list_token"].shape, r["logprob"].shape), ([0], [0, 4], [0]))
 
 
+class Edits(SampleTest):
+    def test_barred_tokens(self):
+        for dtype in ("I32", "U32"):
+            r = self.sample(logits(X5, allow_bits=tensor(dtype, [[0b10111]])), "--masked-logits", "--top-k", 3)
+            self.equal(r["token"], "I64", [4])
+            self.equal(r["masked_logits"], "F32", [[-INF, 1, 2, -INF, 2.5]])
+            self.equal(r["kept"], "I32", [3])
+
+    def test_one_row_of_bits_for_all(self):
+        rows = [[i % 30 for i in range(70)], [-i for i in range(70)]]
+        bits = tensor("U32", [[0, 0x80000001, 0xffffffff]])
+        self.assertEqual(self.token(logits(*rows, allow_bits=bits)), [69, 32])
+
+    def test_nothing_allowed(self):
+        r = self.sample(logits(X5, allow_bits=tensor("I32", [[-32]])), "--masked-logits", "--logprob", "raw")
+        self.equal(r["token"], "I64", [-1])
+        self.equal(r["row_flags"], "U32", [4])
+        self.equal(r["masked_logits"], "F32", [[-INF] * 5])
+        self.equal(r["logprob"], "F32", [-INF])
+
+    def test_log_probabilities(self):
+        row = logits(X5, allow_bits=tensor("I32", [[7]]))
+        self.near(self.sample(row, "--logprob", "raw")["logprob"].values(), [-1.769892], 1e-6)
+        self.near(self.sample(row, "--logprob", "final")["logprob"].values(), [-.4076060], 1e-6)
+
+
 class Types(SampleTest):
     def test_f16_and_bf16_logits_give_the_same(self):
         row = [0, 1, 2, 3, 2.5]
@@ -309,7 +335,8 @@ class Refusals(SampleTest):
 
     def test_shapes(self):
         for name, t in (("logits", tensor("F32", self.ROW)), ("logits", Tensor("F32", [2, 0], b"")),
-                        ("top_k", tensor("I32", [1, 2])), ("q", tensor("F32", [[1, 2]]))):
+                        ("top_k", tensor("I32", [1, 2])), ("q", tensor("F32", [[1, 2]])),
+                        ("allow_bits", tensor("I32", [[1, 2]])), ("allow_bits", tensor("I32", [[1], [2]]))):
             with self.subTest(name):
                 self.refused("sample", dict(logits(self.ROW), **{name: t}), status="SY_ERR_SHAPE", says=name)
 

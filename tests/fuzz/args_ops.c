@@ -428,6 +428,8 @@ static void make_sample(struct call *c, struct reader *r)
         add(c, "offset", &a->offset, i64, 1, rows, 0, 0);
     if (pick(r, 2))
         add(c, "stream", &a->stream, i32, 1, 1, 0, 0);
+    if (pick(r, 2))
+        add(c, "allow_bits", &a->allow_bits, i32, 2, pick(r, 2) ? rows : 1, (vocabulary + 31) / 32, 0);
     a->eps = eps[pick(r, 4)];
     a->probs_in = pick(r, 2);
     a->noise = (sy_noise)pick(r, 5);

@@ -1,6 +1,7 @@
 /*
  * The mass of a row within bounds: what the quick ways of sample claim about it must be true, on every kernel
- * table, for every type, temperature and size of the maximum, and tight enough to be of use.
+ * table, for every type, temperature and size of the maximum, with and without tokens that do not count, and tight
+ * enough to be of use.
  */
 #include "cpu/backend.h"
 #include "cpu/sample.h"
@@ -13,6 +14,7 @@ enum { VOCAB = 40000 };
 struct scratch {
     float wide[VOCAB];
     uint16_t narrow[VOCAB];
+    unsigned char allow[VOCAB / 8];
     uint16_t block_max[VOCAB / SYI_BLOCK + 1], group_max[VOCAB / SYI_BLOCK + 1];
     uint64_t strip[VOCAB], weight[SYI_PATTERNS];
     uint32_t count[2 * SYI_PATTERNS];
@@ -37,6 +39,15 @@ static float make_row(struct scratch *s, uint64_t *rng, enum syi_type type, floa
     return max;
 }
 
+/* Stretches of tokens that count, that do not, and mixed ones; token 7, the largest, counts. */
+static void bar_tokens(struct scratch *s, uint64_t *rng)
+{
+    rng_fill(rng, s->allow, sizeof s->allow);
+    memset(s->allow + 1000, 0, 1000);
+    memset(s->allow + 3000, 0xff, 1000);
+    s->allow[0] |= 1u << 7;
+}
+
 static void bounds_hold(void **state)
 {
     static struct scratch s;
@@ -44,14 +55,16 @@ static void bounds_hold(void **state)
     static const float most[] = {20.0f, 0.01f, -45.0f, 49.0f, 120.0f, 900.0f, 3.0f};
     const struct syi_kernels *kernels = syi_kernels_at(*(int *)*state);
     uint64_t rng = 5;
-    for (size_t round = 0; round < 3 * COUNT_OF(most) * COUNT_OF(temperature); round++) {
+    for (size_t round = 0; round < 6 * COUNT_OF(most) * COUNT_OF(temperature); round++) {
         const enum syi_type type = round % 3 == 0 ? SYI_F32 : round % 3 == 1 ? SYI_F16 : SYI_BF16;
-        const float t = temperature[round / 3 % COUNT_OF(temperature)];
-        const float m = make_row(&s, &rng, type, most[round / 3 / COUNT_OF(temperature)], t);
+        const float t = temperature[round / 6 % COUNT_OF(temperature)];
+        const float m = make_row(&s, &rng, type, most[round / 6 / COUNT_OF(temperature)], t);
+        bar_tokens(&s, &rng);
         struct syi_exp_table exp_table = {.e = s.exp};
-        struct syi_scan scan = {.x = type == SYI_F32 ? (const void *)s.wide : (const void *)s.narrow,
-                                .type = type,
-                                .n = VOCAB - (int64_t)(round % 70),
+        struct syi_scan scan = {.row = {.x = type == SYI_F32 ? (const void *)s.wide : (const void *)s.narrow,
+                                        .type = type,
+                                        .n = VOCAB - (int64_t)(round % 70),
+                                        .allow = round / 3 % 2 ? s.allow : NULL},
                                 .max = s.block_max,
                                 .group = s.group_max};
         const struct syi_weigher w = {.kernels = kernels,
@@ -65,7 +78,7 @@ static void bounds_hold(void **state)
         if (syi_weigh_by_table(&w))
             sum = syi_weigh_scan(&w);
         else
-            syi_scan_part(kernels, &scan, 0, syi_scan_blocks(scan.n));
+            syi_scan_part(kernels, &scan, 0, syi_scan_blocks(scan.row.n));
         assert_true(syi_scan_top(&scan));
         const struct syi_mass about = syi_weigh_about(&w);
         const struct syi_mass scanned = syi_weigh_by_table(&w) ? syi_weigh_scanned(&w, sum) : about;
@@ -75,8 +88,9 @@ static void bounds_hold(void **state)
         assert_true((double)(about.high - about.low) < 4e-5 * (double)exact);
         assert_true((double)(scanned.high - scanned.low) < 4e-5 * (double)exact);
         uint64_t want = 0; /* what exact means, one logit after the other */
-        for (int64_t i = 0; i < scan.n; i++)
-            want += syi_kernels_scalar.weigh_f32(&s.wide[i], 1, m, w.inv_t);
+        for (int64_t i = 0; i < scan.row.n; i++)
+            if (syi_allowed(&scan.row, i))
+                want += syi_kernels_scalar.weigh_f32(&s.wide[i], 1, m, w.inv_t);
         assert_true(exact == want);
     }
 }

@@ -191,8 +191,8 @@ static void compare_row(const struct oracle_sample_row *row, struct tally *tally
         assert_true(fabs((double)exact.logprob - f64.logprob) <= 4e-6 + 3e-7 * fabs(f64.logprob));
 }
 
-static void random_row(struct oracle_sample_row *row, float *x, float *q, const struct sweep *s,
-                       uint64_t *rng)
+static void random_row(struct oracle_sample_row *row, float *x, float *q, bool *allowed,
+                       const struct sweep *s, uint64_t *rng)
 {
     static const double temperatures[] = {0.7, 1, 1, 1.3};
     static const float tops[] = {1, 0.5f, 0.8f, 0.9f, 0.95f, 0.99f, 0.3f, -1, NAN};
@@ -204,7 +204,9 @@ static void random_row(struct oracle_sample_row *row, float *x, float *q, const 
                    ? (float)v
                    : (float)(s->type.code == 2 ? f16_value(f16_round(v)) : bf16_value(bf16_round(v)));
         q[i] = (float)-log(1 - rng_unit(rng));
+        allowed[i] = i == 0 || rng_below(rng, 3);
     }
+    row->allowed = rng_below(rng, 3) ? NULL : allowed;
     row->k = rng_below(rng, 2) ? 0 : 1 + rng_below(rng, row->vocab);
     row->p = tops[rng_below(rng, COUNT_OF(tops))];
     row->min_p = rng_below(rng, 2) ? 0 : 0.05f;
@@ -220,12 +222,13 @@ static void exact_equals_float64(void **state)
 {
     const struct sweep *s = *state;
     static float x[5000], q[5000];
+    static bool allowed[5000];
     struct tally tally = {0};
     uint64_t rng = 40 + (uint64_t)s->noise + 10u * s->type.code + s->type.bits;
     for (int i = 0; i < 400; i++) {
         struct oracle_sample_row row = {
             .x = x, .q = q, .eps = 1e-8f, .noise = s->noise, .probs_in = s->probs_in};
-        random_row(&row, x, q, s, &rng);
+        random_row(&row, x, q, allowed, s, &rng);
         compare_row(&row, &tally);
     }
     assert_in_range(tally.ambiguous_set, 0, tally.rows / 20);

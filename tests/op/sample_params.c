@@ -514,10 +514,12 @@ static void nucleus_is_minimal(void **state)
         int64_t *list = (void *)c.slot[SLOT_LIST_TOKEN].mem;
         int32_t kept;
         memcpy(&kept, c.slot[SLOT_KEPT].mem, sizeof kept);
-        float *x = malloc((size_t)vocab * sizeof *x), *q = malloc((size_t)vocab * sizeof *q), max = -INFINITY;
-        assert_true(x && q);
         struct oracle_sample_row row;
-        sample_read_row(&c, 0, x, q, &row);
+        struct sample_values values;
+        float max = -INFINITY;
+        sample_values_make(&values, vocab);
+        sample_read_row(&c, 0, &values, &row);
+        const float *x = row.x;
         uint64_t all = 0, head = 0;
         for (int64_t t = 0; t < vocab; t++)
             max = x[t] > max ? x[t] : max;
@@ -531,8 +533,7 @@ static void nucleus_is_minimal(void **state)
         assert_true(head + last >= theta);
         for (int64_t t = 0; t < vocab; t++) /* an equal token that was left out has a higher index */
             inside_ties += x[t] == x[list[kept - 1]] && t > list[kept - 1];
-        free(x);
-        free(q);
+        sample_values_free(&values);
         sample_close(&c);
     }
     assert_true(inside_ties > 20);

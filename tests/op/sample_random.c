@@ -1,6 +1,6 @@
 /*
  * Random calls against the exact oracle, every output bit for bit: all logit types and noises, rows from
- * ordinary to hostile, parameters of every kind, shape and stride, any subset of outputs. Each test proves
+ * ordinary to hostile, tokens barred, parameters of every kind, shape and stride, any subset of outputs. Each test proves
  * that its rows contained what its name promises. A failure prints the row; the seed is fixed by the test's
  * place in the table.
  */
@@ -16,6 +16,7 @@ struct plan {
     enum sample_kind kind; /* KIND_COUNT: any, row by row */
     sy_noise noise;        /* AUTO: any                   */
     int64_t vocab;         /* 0: 1 to 5000                */
+    bool barred;           /* some tokens are not allowed */
     int calls;
     uint64_t seed;
     char name[64];
@@ -176,6 +177,13 @@ static void add_options(struct sample_case *c, bool probs_in, uint64_t *rng)
     c->args.probs_in = probs_in;
 }
 
+static void add_allow(struct sample_case *c, uint64_t *rng)
+{
+    struct layout at = random_layout(rng);
+    sample_add_allow(c, rng_below(rng, 2) ? SY_I32 : SY_U32, rng_below(rng, 4) == 0, &at);
+    sample_fill_allow(c, rng);
+}
+
 static void random_call(struct sample_case *c, const struct plan *plan, uint64_t *rng)
 {
     static const int64_t bounds[] = {1, 2, 9, 9, 40, 40, 40, 300, 300, 300, 1000, 5000};
@@ -188,6 +196,8 @@ static void random_call(struct sample_case *c, const struct plan *plan, uint64_t
             plan->kind == KIND_COUNT ? (enum sample_kind)rng_below(rng, KIND_COUNT) : plan->kind;
         sample_fill_row(c, b, kind, rng);
     }
+    if (plan->barred)
+        add_allow(c, rng);
     add_parameters(c, rng);
     add_noise(c, plan->noise, rng);
     add_options(c, probs_in, rng);
@@ -200,6 +210,8 @@ static void random_call(struct sample_case *c, const struct plan *plan, uint64_t
 static void prove_hard(const struct plan *plan, const struct sample_seen *seen)
 {
     assert_true(seen->k_on > seen->rows / 10);
+    if (plan->barred)
+        assert_true(seen->barred > seen->rows / 4);
     if (plan->kind != KIND_EMPTY)
         assert_true(seen->p_on > seen->rows / 10);
     switch (plan->kind) {
@@ -280,7 +292,7 @@ static void every_table(void **state)
 
 static void add_plan(struct test_list *list, CMUnitTestFunction run, struct plan plan)
 {
-    static struct plan plans[80];
+    static struct plan plans[120];
     static size_t n;
     static const char *const noises[] = {"any noise", "none", "q", "race", "cdf"};
     assert_true(n < COUNT_OF(plans));
@@ -289,10 +301,11 @@ static void add_plan(struct test_list *list, CMUnitTestFunction run, struct plan
     plan.seed = 1000 + 17 * n;
     plans[n] = plan;
     if (plan.vocab)
-        snprintf(plans[n].name, sizeof plans[n].name, "%s, %s, V %lld", type, kind, (long long)plan.vocab);
+        snprintf(plans[n].name, sizeof plans[n].name, "%s, %s, V %lld%s", type, kind, (long long)plan.vocab,
+                 plan.barred ? ", some barred" : "");
     else
-        snprintf(plans[n].name, sizeof plans[n].name, "%s, %s, %s%s", type, kind, noises[plan.noise],
-                 run == every_table ? ", every table" : "");
+        snprintf(plans[n].name, sizeof plans[n].name, "%s, %s, %s%s%s", type, kind, noises[plan.noise],
+                 plan.barred ? ", some barred" : "", run == every_table ? ", every table" : "");
     test_add(list, plans[n].name, run, &plans[n]);
     n++;
 }
@@ -307,16 +320,25 @@ int main(void)
             add_plan(&list, run_plan,
                      (struct plan){.type = types[t], .kind = (enum sample_kind)kind, .calls = 100});
         for (int noise = SY_NOISE_NONE; noise <= SY_NOISE_CDF; noise++)
-            add_plan(
-                &list, run_plan,
-                (struct plan){.type = types[t], .kind = KIND_COUNT, .noise = (sy_noise)noise, .calls = 150});
+            for (int barred = 0; barred < 2; barred++)
+                add_plan(&list, run_plan,
+                         (struct plan){.type = types[t],
+                                       .kind = KIND_COUNT,
+                                       .noise = (sy_noise)noise,
+                                       .barred = barred,
+                                       .calls = 150});
         for (size_t k = 0; k < COUNT_OF(large); k++) {
             add_plan(&list, run_plan,
                      (struct plan){.type = types[t], .kind = large[k], .vocab = 32000, .calls = 4});
             add_plan(&list, run_plan,
                      (struct plan){.type = types[t], .kind = large[k], .vocab = 131072, .calls = 2});
+            add_plan(&list, run_plan,
+                     (struct plan){
+                         .type = types[t], .kind = large[k], .vocab = 32011, .barred = true, .calls = 4});
         }
         add_plan(&list, every_table, (struct plan){.type = types[t], .kind = KIND_COUNT, .calls = 40});
+        add_plan(&list, every_table,
+                 (struct plan){.type = types[t], .kind = KIND_COUNT, .barred = true, .calls = 40});
     }
     return test_run(&list, "sample_random");
 }

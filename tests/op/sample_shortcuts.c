@@ -22,8 +22,9 @@ struct call {
     uint64_t seed, offset;
     sy_noise noise;
     sy_ties ties;
-    bool with_q;
     float q[MAX_LOGITS];
+    bool barred;
+    uint32_t allow[MAX_LOGITS / 32 + ROWS];
 };
 
 struct result {
@@ -59,6 +60,22 @@ static float draw_logit(uint64_t *rng, enum shape shape)
     return rng_below(rng, 50) == 0 ? f32_from_bits(special[rng_below(rng, 6)]) : (float)normal;
 }
 
+/* No word, every word, or some of them, and in these every token but one, one, or half. */
+static void bar_tokens(struct call *c, uint64_t *rng)
+{
+    const int64_t words = c->rows * ((c->vocab + 31) / 32), kind = rng_below(rng, 5);
+    c->barred = rng_below(rng, 2) != 0;
+    for (int64_t i = 0; i < words; i++) {
+        const uint64_t r = rng_u64(rng);
+        const uint32_t one = 1u << (r >> 59);
+        c->allow[i] = kind == 0   ? (uint32_t)r
+                      : kind == 1 ? ~one
+                      : kind == 2 ? (r >> 32) % 8 ? 0 : one
+                      : kind == 3 ? i / 40 % 3 ? 0 : UINT32_MAX
+                                  : UINT32_MAX;
+    }
+}
+
 static void make_call(struct call *c, uint64_t *rng)
 {
     static const DLDataType types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
@@ -88,15 +105,18 @@ static void make_call(struct call *c, uint64_t *rng)
     c->offset = rng_u64(rng);
     c->ties = (sy_ties)rng_below(rng, 2);
     c->noise = (sy_noise)(SY_NOISE_NONE + rng_below(rng, 4));
+    bar_tokens(c, rng);
 }
 
 /* One call; with `long_way` every output that forbids a short cut is asked for. */
 static void run(sy_ctx *ctx, struct call *c, struct result *r, bool long_way, bool lists)
 {
-    int64_t shape[] = {c->rows, c->vocab}, rows[] = {c->rows}, one[] = {1};
+    int64_t shape[] = {c->rows, c->vocab}, words[] = {c->rows, (c->vocab + 31) / 32}, rows[] = {c->rows};
+    int64_t one[] = {1};
     uint32_t flags[ROWS];
     DLTensor logits =
         sy_tensor(c->type.bits == 32 ? (void *)c->logits : (void *)c->narrow, c->type, 2, shape);
+    DLTensor allow = sy_tensor(c->allow, SY_U32, 2, words);
     DLTensor q = sy_tensor(c->q, SY_F32, 2, shape), k = sy_tensor(&c->k, SY_I64, 1, one);
     DLTensor top_p = sy_tensor(&c->top_p, SY_F32, 1, one), min_p = sy_tensor(&c->min_p, SY_F32, 1, one);
     DLTensor temperature = sy_tensor(c->temperature, SY_F32, 1, rows);
@@ -109,6 +129,7 @@ static void run(sy_ctx *ctx, struct call *c, struct result *r, bool long_way, bo
                                  .min_p = &min_p,
                                  .temperature = &temperature,
                                  .q = &q,
+                                 .allow_bits = c->barred ? &allow : NULL,
                                  .seed = &seed,
                                  .offset = &offset,
                                  .noise = c->noise,

@@ -167,7 +167,8 @@ struct token {
     float raw, z, t, e; /* t and e of the row's temperature; probs_in: t unused, e = max(z, 0) */
     uint64_t w;
     int64_t i;
-    bool in; /* candidate so far */
+    bool barred; /* not allowed: raw is -inf */
+    bool in;     /* candidate so far */
 };
 
 struct state {
@@ -214,8 +215,9 @@ static void read_row(struct state *s, struct oracle_sample_result *out)
 {
     const struct oracle_sample_row *row = s->row;
     for (int64_t i = 0; i < row->vocab; i++) {
-        float x = row->x[i];
-        s->by_rank[i] = (struct token){.raw = x, .z = canonical(x), .i = i};
+        bool barred = row->allowed && !row->allowed[i];
+        float x = barred ? -INFINITY : row->x[i];
+        s->by_rank[i] = (struct token){.raw = x, .z = canonical(x), .i = i, .barred = barred};
         out->flags |= isnan(x) ? SY_ROW_NAN : isinf(x) && x > 0 ? SY_ROW_INF : 0;
     }
     qsort(s->by_rank, (size_t)row->vocab, sizeof *s->by_rank, before);
@@ -347,40 +349,40 @@ static int64_t choose_by_cdf(const struct state *s, struct oracle_sample_result 
     return 0; /* no weight at all */
 }
 
-static float raw_logprob(const struct state *s, int64_t rank)
+static float share(const struct oracle_sample_row *row, const struct token *chosen, uint64_t total)
+{
+    if (!row->probs_in)
+        return (float)((double)chosen->t - oracle_sample_ln(total));
+    return chosen->w == 0 ? -INFINITY : (float)(oracle_sample_ln(chosen->w) - oracle_sample_ln(total));
+}
+
+/* Of the caller's values, whatever is allowed. */
+static float raw_logprob(const struct oracle_sample_row *row, int64_t token)
 {
     uint64_t total = 0;
     struct token chosen = {0};
-    for (int64_t r = 0; r < s->row->vocab; r++) {
-        struct token c = s->by_rank[r];
-        weigh(&c, s->by_rank[0].z, 1.0f, false);
+    float max = -INFINITY;
+    for (int64_t i = 0; i < row->vocab; i++)
+        max = canonical(row->x[i]) > max ? canonical(row->x[i]) : max;
+    for (int64_t i = 0; i < row->vocab; i++) {
+        struct token c = {.z = canonical(row->x[i])};
+        weigh(&c, max, 1.0f, row->probs_in);
         total += c.w;
-        if (r == rank)
+        if (i == token)
             chosen = c;
     }
-    return (float)((double)chosen.t - oracle_sample_ln(total));
+    return share(row, &chosen, total);
 }
 
 static float logprob(const struct state *s, int64_t rank)
 {
-    bool final = s->row->logprob_mode == SY_LOGPROB_FINAL;
     if (s->row->logprob_mode == SY_LOGPROB_NONE)
         return 0;
     if (s->empty)
         return -INFINITY;
-    if (final && s->cold)
-        return 0;
-    if (s->row->probs_in) {
-        uint64_t w = s->by_rank[rank].w, total = 0;
-        for (int64_t r = 0; r < s->row->vocab; r++)
-            total += !final || s->by_rank[r].in ? s->by_rank[r].w : 0;
-        if (w == 0 || total == 0)
-            return -INFINITY;
-        return (float)(oracle_sample_ln(w) - oracle_sample_ln(total));
-    }
-    if (!final)
-        return raw_logprob(s, rank);
-    return (float)((double)s->by_rank[rank].t - oracle_sample_ln((uint64_t)candidate_weight(s)));
+    if (s->row->logprob_mode == SY_LOGPROB_RAW)
+        return raw_logprob(s->row, s->by_rank[rank].i);
+    return s->cold ? 0 : share(s->row, &s->by_rank[rank], (uint64_t)candidate_weight(s));
 }
 
 static void write_out(const struct state *s, struct oracle_sample_result *out)
@@ -389,7 +391,7 @@ static void write_out(const struct state *s, struct oracle_sample_result *out)
     float fill = probs_in ? 0.0f : -INFINITY, sum = (float)out->weight_sum * 0x1p-40f;
     for (int64_t i = 0; i < s->row->vocab; i++) {
         const struct token *c = &s->by_rank[s->rank_of[i]];
-        out->masked[i] = s->empty || !c->in || isnan(c->raw) ? fill : c->raw;
+        out->masked[i] = s->empty || !c->in || c->barred || isnan(c->raw) ? fill : c->raw;
         out->list[i] = 0;
         out->prob[i] = 0;
     }

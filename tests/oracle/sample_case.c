@@ -25,6 +25,7 @@ static const struct {
     FIELD(SLOT_SEED, seed, {0}, false),
     FIELD(SLOT_OFFSET, offset, {0}, false),
     FIELD(SLOT_STREAM, stream, {0}, false),
+    FIELD(SLOT_ALLOW_BITS, allow_bits, {0}, true),
 #undef FIELD
 #define FIELD(slot, name, code, bits, matrix) \
     [slot] = {#name, offsetof(sy_sample_args, name), {code, bits, 1}, matrix}
@@ -92,6 +93,15 @@ void sample_add_q(struct sample_case *c, const struct layout *layout)
 {
     tensor_make(&c->slot[SLOT_Q], SY_F32, 2, (int64_t[]){c->batch, c->vocab}, layout);
     attach(c, SLOT_Q);
+}
+
+void sample_add_allow(struct sample_case *c, DLDataType type, bool for_all, const struct layout *layout)
+{
+    struct tensor *x = &c->slot[SLOT_ALLOW_BITS];
+    tensor_make(x, type, 2, (int64_t[]){for_all ? 1 : c->batch, (c->vocab + 31) / 32}, layout);
+    for (int64_t row = 0; row < tensor_rows(x); row++)
+        memset(tensor_row(x, row), 0, tensor_row_bytes(x));
+    attach(c, SLOT_ALLOW_BITS);
 }
 
 void sample_add_outputs(struct sample_case *c, unsigned bits, const struct layout *layout)
@@ -182,20 +192,63 @@ void sample_put_int(struct sample_case *c, enum sample_slot slot, int64_t b, int
     sample_put_bits(c, slot, b, 0, (uint64_t)value);
 }
 
+static unsigned char *allow_word(const DLTensor *t, int64_t b, int64_t token)
+{
+    return element(t, t->shape[0] == 1 ? 0 : b, token / 32);
+}
+
+static bool is_allowed(const DLTensor *t, int64_t b, int64_t token)
+{
+    uint32_t word;
+    memcpy(&word, allow_word(t, b, token), sizeof word);
+    return word >> token % 32 & 1;
+}
+
+void sample_allow(struct sample_case *c, int64_t b, int64_t token, bool allowed)
+{
+    unsigned char *at = allow_word(&c->slot[SLOT_ALLOW_BITS].t, b, token);
+    uint32_t word;
+    memcpy(&word, at, sizeof word);
+    word = allowed ? word | 1u << token % 32 : word & ~(1u << token % 32);
+    memcpy(at, &word, sizeof word);
+}
+
 /* ---- The oracle's answer ---- */
 
-void sample_read_row(const struct sample_case *c, int64_t b, float *x, float *q,
+static void *array(int64_t n, size_t bytes)
+{
+    void *p = malloc((size_t)n * bytes + 1);
+    assert_non_null(p);
+    return p;
+}
+
+void sample_values_make(struct sample_values *values, int64_t vocab)
+{
+    values->x = array(vocab, sizeof *values->x);
+    values->q = array(vocab, sizeof *values->q);
+    values->allowed = array(vocab, sizeof *values->allowed);
+}
+
+void sample_values_free(struct sample_values *values)
+{
+    free(values->x);
+    free(values->q);
+    free(values->allowed);
+}
+
+void sample_read_row(const struct sample_case *c, int64_t b, const struct sample_values *values,
                      struct oracle_sample_row *row)
 {
     const sy_sample_args *a = &c->args;
-    *row = (struct oracle_sample_row){.x = x,
+    *row = (struct oracle_sample_row){.x = values->x,
+                                      .allowed = a->allow_bits ? values->allowed : NULL,
                                       .vocab = c->vocab,
                                       .k = a->top_k ? get_int(a->top_k, b) : 0,
                                       .k_limit = a->k_limit,
                                       .p = a->top_p ? get_real(a->top_p, b, 0) : 1,
                                       .min_p = a->min_p ? get_real(a->min_p, b, 0) : 0,
                                       .temperature = a->temperature ? get_real(a->temperature, b, 0) : 1,
-                                      .q = q,
+                                      .q = values->q,
                                       .eps = a->eps,
                                       .seed = a->seed ? (uint64_t)get_int(a->seed, b) : 0,
                                       .offset = a->offset ? (uint64_t)get_int(a->offset, b) : 0,
@@ -209,18 +262,22 @@ void sample_read_row(const struct sample_case *c, int64_t b, float *x, float *q,
     if (row->noise == SY_NOISE_AUTO)
         row->noise = a->q ? SY_NOISE_Q : a->seed ? SY_NOISE_CDF : SY_NOISE_NONE;
     for (int64_t i = 0; i < c->vocab; i++) {
-        x[i] = get_real(a->logits, b, i);
+        values->x[i] = get_real(a->logits, b, i);
         if (a->q)
-            q[i] = get_real(a->q, b, i);
+            values->q[i] = get_real(a->q, b, i);
+        if (a->allow_bits)
+            values->allowed[i] = is_allowed(a->allow_bits, b, i);
     }
 }
 
-static void count_seen(const struct sample_case *c, const float *x, const struct oracle_sample_result *r,
-                       struct sample_seen *seen)
+static void count_seen(const struct sample_case *c, const struct oracle_sample_row *row,
+                       const struct oracle_sample_result *r, struct sample_seen *seen)
 {
-    const float normal = is_type(c->args.logits->dtype, SY_F16) ? 0x1p-14f : FLT_MIN;
+    const float normal = is_type(c->args.logits->dtype, SY_F16) ? 0x1p-14f : FLT_MIN, *x = row->x;
     bool minus_zero = false, subnormal = false;
+    int64_t first = 0;
     for (int64_t i = 0; i < c->vocab; i++) {
+        first = oracle_sample_key(x[i]) > oracle_sample_key(x[first]) ? i : first;
         minus_zero = minus_zero || (x[i] == 0 && signbit(x[i]));
         subnormal = subnormal || (x[i] != 0 && fabsf(x[i]) < normal);
     }
@@ -239,13 +296,7 @@ static void count_seen(const struct sample_case *c, const float *x, const struct
     seen->score_tied += r->score_tied;
     seen->ranked += r->ranked;
     seen->listed += r->n;
-}
-
-static void *array(int64_t n, size_t bytes)
-{
-    void *p = malloc((size_t)n * bytes + 1);
-    assert_non_null(p);
-    return p;
+    seen->barred += row->allowed && !row->allowed[first];
 }
 
 void sample_want_make(const struct sample_case *c, struct sample_want *want, struct sample_seen *seen)
@@ -259,13 +310,14 @@ void sample_want_make(const struct sample_case *c, struct sample_want *want, str
                                  .masked = array(rows * vocab, sizeof *want->masked),
                                  .list_prob = array(rows * vocab, sizeof *want->list_prob),
                                  .logprob = array(rows, sizeof *want->logprob)};
-    float *x = array(vocab, sizeof *x), *q = array(vocab, sizeof *q);
+    struct sample_values values;
+    sample_values_make(&values, vocab);
     for (int64_t b = 0; b < rows; b++) {
         struct oracle_sample_row row;
         struct oracle_sample_result r = {.list = want->list_token + b * vocab,
                                          .prob = want->list_prob + b * vocab,
                                          .masked = want->masked + b * vocab};
-        sample_read_row(c, b, x, q, &row);
+        sample_read_row(c, b, &values, &row);
         oracle_sample_row(&row, &r);
         want->token[b] = r.token;
         want->kept[b] = r.kept;
@@ -273,10 +325,9 @@ void sample_want_make(const struct sample_case *c, struct sample_want *want, str
         want->logprob[b] = r.logprob;
         want->n[b] = r.n;
         if (seen)
-            count_seen(c, x, &r, seen);
+            count_seen(c, &row, &r, seen);
     }
-    free(x);
-    free(q);
+    sample_values_free(&values);
 }
 
 void sample_want_free(struct sample_want *want)
@@ -327,8 +378,9 @@ static void print_element(const char *label, DLDataType type, const unsigned cha
 static void print_row(const struct sample_case *c, int64_t b)
 {
     struct oracle_sample_row row;
-    float *x = array(c->vocab, sizeof *x), *q = array(c->vocab, sizeof *q);
-    sample_read_row(c, b, x, q, &row);
+    struct sample_values values;
+    sample_values_make(&values, c->vocab);
+    sample_read_row(c, b, &values, &row);
     print_error("    logits %u bits code %u, row %lld of %lld, V %lld: k %lld limit %lld, p %.9g, min_p "
                 "%.9g, T %.9g\n",
                 (unsigned)c->args.logits->dtype.bits, (unsigned)c->args.logits->dtype.code, (long long)b,
@@ -340,9 +392,9 @@ static void print_row(const struct sample_case *c, int64_t b)
                 (int)row.probs_in, (unsigned long long)row.seed, (unsigned long long)row.offset,
                 (unsigned)row.stream);
     for (int64_t i = 0; i < c->vocab && i < 12; i++)
-        print_error("    x[%lld] = %.9g (%08x)\n", (long long)i, (double)x[i], f32_bits(x[i]));
-    free(x);
-    free(q);
+        print_error("    x[%lld] = %.9g (%08x)%s\n", (long long)i, (double)row.x[i], f32_bits(row.x[i]),
+                    row.allowed && !row.allowed[i] ? ", not allowed" : "");
+    sample_values_free(&values);
 }
 
 /*
@@ -474,4 +526,25 @@ void sample_fill_row(struct sample_case *c, int64_t b, enum sample_kind kind, ui
         sample_put(c, SLOT_LOGITS, b, i, random_value(kind, width, base, rng));
     if (kind == KIND_SINGLE)
         sample_put(c, SLOT_LOGITS, b, rng_below(rng, c->vocab), base);
+}
+
+void sample_fill_allow(struct sample_case *c, uint64_t *rng)
+{
+    struct tensor *x = &c->slot[SLOT_ALLOW_BITS];
+    for (int64_t row = 0; row < tensor_rows(x); row++) {
+        const int64_t kind = rng_below(rng, 8), words = (int64_t)(tensor_row_bytes(x) / 4);
+        for (int64_t i = 0; i < words; i++) {
+            const uint64_t r = rng_u64(rng);
+            const uint32_t one = 1u << (r >> 59), some = (uint32_t)r;
+            const uint32_t by_kind[] = {0,
+                                        UINT32_MAX,
+                                        some,
+                                        some,
+                                        r >> 32 & 1 ? one : 0,
+                                        r >> 32 & 1 ? ~one : UINT32_MAX,
+                                        i / 64 % 2 ? UINT32_MAX : 0, /* whole stretches */
+                                        i % 97 ? 0 : one};
+            memcpy((unsigned char *)tensor_row(x, row) + i * 4, &by_kind[kind], 4);
+        }
+    }
 }

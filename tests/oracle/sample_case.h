@@ -18,6 +18,7 @@ enum sample_slot {
     SLOT_SEED,
     SLOT_OFFSET,
     SLOT_STREAM,
+    SLOT_ALLOW_BITS,
     SLOT_TOKEN,
     SLOT_KEPT,
     SLOT_ROW_FLAGS,
@@ -58,6 +59,9 @@ void sample_open(struct sample_case *c, DLDataType type, int64_t batch, int64_t 
 void sample_close(struct sample_case *c);
 void sample_add_rows(struct sample_case *c, enum sample_slot slot, DLDataType type, enum sample_rows kind);
 void sample_add_q(struct sample_case *c, const struct layout *layout);
+/* A row of words for each row of logits, or one for all; nothing is allowed yet. */
+void sample_add_allow(struct sample_case *c, DLDataType type, bool for_all, const struct layout *layout);
+void sample_allow(struct sample_case *c, int64_t b, int64_t token, bool allowed);
 /* Outputs by SLOT_BIT; `layout` is that of the [B,V] ones. */
 void sample_add_outputs(struct sample_case *c, unsigned bits, const struct layout *layout);
 
@@ -72,6 +76,7 @@ void sample_put_bits(struct sample_case *c, enum sample_slot slot, int64_t b, in
 struct sample_seen {
     int64_t rows, nan, inf, empty, minus_zero, subnormal;
     int64_t k_on, k_tied, p_on, p_tied, p_short, mp_cut, score_tied, ranked, listed;
+    int64_t barred; /* the first token of the order was not allowed */
 };
 
 /* The oracle's answer as dense arrays, and what the library must write. */
@@ -85,8 +90,16 @@ struct sample_want {
 void sample_want_make(const struct sample_case *c, struct sample_want *want, struct sample_seen *seen);
 void sample_want_free(struct sample_want *want);
 
-/* Row b as the oracle reads it from the arguments; x and q are the caller's arrays of V. */
-void sample_read_row(const struct sample_case *c, int64_t b, float *x, float *q,
+/* What the oracle reads of a row, V of each. */
+struct sample_values {
+    float *x, *q;
+    bool *allowed;
+};
+void sample_values_make(struct sample_values *values, int64_t vocab);
+void sample_values_free(struct sample_values *values);
+
+/* Row b as the oracle reads it from the arguments. */
+void sample_read_row(const struct sample_case *c, int64_t b, const struct sample_values *values,
                      struct oracle_sample_row *row);
 
 /*
@@ -115,6 +128,9 @@ enum sample_kind {
 };
 const char *sample_kind_name(enum sample_kind kind);
 void sample_fill_row(struct sample_case *c, int64_t b, enum sample_kind kind, uint64_t *rng);
+
+/* Bits of every density, from no token to all; few tokens, half of them, all but a few. */
+void sample_fill_allow(struct sample_case *c, uint64_t *rng);
 
 double sample_normal(uint64_t *rng); /* mean 0, deviation 1 */
 

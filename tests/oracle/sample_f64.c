@@ -31,7 +31,8 @@ static double least(double a, double b)
 static int64_t softmax_prefix(const struct oracle_sample_row *row, struct entry *by_rank)
 {
     for (int64_t i = 0; i < row->vocab; i++) {
-        double x = isnan(row->x[i]) ? -INFINITY : row->x[i];
+        bool barred = row->allowed && !row->allowed[i];
+        double x = barred || isnan(row->x[i]) ? -INFINITY : row->x[i];
         by_rank[i] = (struct entry){isinf(x) && x > 0 ? (double)FLT_MAX : x, 0, i};
     }
     qsort(by_rank, (size_t)row->vocab, sizeof *by_rank, descending);
@@ -115,14 +116,16 @@ static void choose(const struct oracle_sample_row *row, const struct entry *by_r
 }
 
 /* RAW: over the whole row at temperature 1. FINAL: over the candidates at the row's temperature. */
-static double logprob(const struct oracle_sample_row *row, const struct oracle_sample_f64 *out, double max)
+static double logprob(const struct oracle_sample_row *row, const struct oracle_sample_f64 *out)
 {
-    double sum = 0;
+    double sum = 0, max = -INFINITY;
     if (row->logprob_mode == SY_LOGPROB_FINAL || row->probs_in) {
         for (int64_t i = 0; i < row->vocab; i++)
-            sum += out->in[i] ? out->prob[i] : 0;
-        return log(out->prob[out->token] / sum);
+            sum += out->in[i] ? least(out->prob[i], 1) : 0; /* a given probability above 1 counts as 1 */
+        return log(least(out->prob[out->token], 1) / sum);
     }
+    for (int64_t i = 0; i < row->vocab; i++)
+        max = (double)row->x[i] > max ? (double)row->x[i] : max;
     for (int64_t i = 0; i < row->vocab; i++)
         sum += isnan(row->x[i]) ? 0 : exp((double)row->x[i] - max);
     return (double)row->x[out->token] - max - log(sum);
@@ -160,7 +163,7 @@ void oracle_sample_f64(const struct oracle_sample_row *row, struct oracle_sample
             list[out->n++] = c;
     }
     choose(row, by_rank, list, out);
-    out->logprob = logprob(row, out, by_rank[0].x);
+    out->logprob = logprob(row, out);
     free(by_rank);
     free(list);
 }

@@ -1,0 +1,108 @@
+/*
+ * Rows of which some tokens do not count. Nothing is written back and no row is copied as a whole: what reads a row
+ * reads it in pieces, and gets one with -inf in the right places only where some of its tokens are allowed and some are
+ * not.
+ */
+#include "cpu/backend.h"
+#include "cpu/sample.h"
+
+struct syi_logits syi_row_logits(const struct syi_sample_plan *p, int64_t b)
+{
+    return (struct syi_logits){.x = syi_row(p->logits, b),
+                               .type = p->type,
+                               .n = p->vocab,
+                               .allow = p->allow_bits.data != NULL ? syi_row(p->allow_bits, b) : NULL};
+}
+
+/* Bits of a piece: of all, and of any. Those past its end count as both. */
+struct bits {
+    bool all, any;
+};
+
+static struct bits look_at(const unsigned char *allow, size_t n)
+{
+    uint64_t all = UINT64_MAX, any = 0;
+    size_t i = 0;
+    for (; i + 64 <= n; i += 64) {
+        uint64_t word;
+        memcpy(&word, allow + i / 8, sizeof word);
+        all &= word;
+        any |= word;
+    }
+    for (; i < n; i += 8) {
+        const uint64_t rest = n - i < 8 ? 0xffu << (n - i) & 0xffu : 0, byte = allow[i / 8];
+        all &= ~UINT64_C(0xff) | byte | rest;
+        any |= byte & ~rest;
+    }
+    return (struct bits){all == UINT64_MAX, any != 0};
+}
+
+bool syi_some_allowed(const struct syi_logits *row, size_t first, size_t n)
+{
+    return look_at(row->allow + first / 8, n).any;
+}
+
+/* Vectors of the length every processor has; the compiler knows the instructions. */
+typedef uint16_t lanes_16 __attribute__((vector_size(16)));
+typedef uint32_t lanes_32 __attribute__((vector_size(16)));
+
+/* Eight elements, or the fill where the lane's bit is 0. */
+static inline void mask_lanes_16(unsigned char *out, const unsigned char *x, lanes_16 bits, lanes_16 lane,
+                                 lanes_16 fill)
+{
+    lanes_16 v;
+    memcpy(&v, x, sizeof v);
+    v = fill ^ ((v ^ fill) & (lanes_16)((bits & lane) == lane));
+    memcpy(out, &v, sizeof v);
+}
+
+static inline void mask_lanes_32(unsigned char *out, const unsigned char *x, lanes_32 bits, lanes_32 lane,
+                                 lanes_32 fill)
+{
+    lanes_32 v;
+    memcpy(&v, x, sizeof v);
+    v = fill ^ ((v ^ fill) & (lanes_32)((bits & lane) == lane));
+    memcpy(out, &v, sizeof v);
+}
+
+static void mask_16(unsigned char *out, const unsigned char *x, const unsigned char *allow, size_t n,
+                    uint16_t fill)
+{
+    const lanes_16 low = {1, 2, 4, 8, 16, 32, 64, 128}, high = low << 8, fills = (lanes_16){0} + fill;
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        uint16_t bits;
+        memcpy(&bits, allow + i / 8, sizeof bits);
+        mask_lanes_16(out + i * 2, x + i * 2, (lanes_16){0} + bits, low, fills);
+        mask_lanes_16(out + i * 2 + 16, x + i * 2 + 16, (lanes_16){0} + bits, high, fills);
+    }
+    for (; i < n; i++)
+        memcpy(out + i * 2, allow[i / 8] >> i % 8 & 1 ? x + i * 2 : (const unsigned char *)&fill, 2);
+}
+
+static void mask_32(unsigned char *out, const unsigned char *x, const unsigned char *allow, size_t n,
+                    uint32_t fill)
+{
+    const lanes_32 low = {1, 2, 4, 8}, high = low << 4, fills = (lanes_32){0} + fill;
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const uint32_t bits = allow[i / 8];
+        mask_lanes_32(out + i * 4, x + i * 4, (lanes_32){0} + bits, low, fills);
+        mask_lanes_32(out + i * 4 + 16, x + i * 4 + 16, (lanes_32){0} + bits, high, fills);
+    }
+    for (; i < n; i++)
+        memcpy(out + i * 4, allow[i / 8] >> i % 8 & 1 ? x + i * 4 : (const unsigned char *)&fill, 4);
+}
+
+const unsigned char *syi_mask_piece(const struct syi_logits *row, size_t first, size_t n,
+                                    unsigned char *buffer)
+{
+    const unsigned char *x = row->x + first * syi_float_bytes(row->type), *allow = row->allow + first / 8;
+    if (look_at(allow, n).all)
+        return x;
+    if (row->type == SYI_F32)
+        mask_32(buffer, x, allow, n, 0xff800000u);
+    else
+        mask_16(buffer, x, allow, n, row->type == SYI_F16 ? 0xfc00u : 0xff80u);
+    return buffer;
+}

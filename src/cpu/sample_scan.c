@@ -42,7 +42,7 @@ void syi_scan_piece(const struct syi_kernels *kernels, const struct syi_scan *s,
     }
     block_max(max, x, whole);
     if (whole * SYI_BLOCK < n) { /* the last block is short: fill it up with the lowest order there is */
-        unsigned char last[SYI_BLOCK * 4];
+        unsigned char last[SYI_BLOCK_BYTES_32];
         memset(last, 0xff, sizeof last);
         memcpy(last, x + whole * SYI_BLOCK * bytes, (n - whole * SYI_BLOCK) * bytes);
         block_max(max + whole, last, 1);
@@ -185,40 +185,56 @@ static inline uint32_t key_at(const unsigned char *x, size_t i, enum syi_type ty
     return (bits ^ (sign | 0x80000000u)) + (bits == 0x80000000u); /* -0 is +0 */
 }
 
-/* Adds the tokens of a block that reach the floor. */
-static void collect_block(const struct syi_kernels *kernels, const struct syi_scan *s, size_t block,
-                          uint16_t floor, struct syi_candidates *c)
+typedef uint64_t reach_fn(const void *x, uint16_t floor);
+
+/* The last block, which may be short: filled up with the lowest order there is. Apart from the loop that calls
+   it, which needs no buffer. */
+static __attribute__((noinline)) uint64_t reach_last(reach_fn *reach, const struct syi_logits *row,
+                                                     uint16_t floor)
 {
-    const struct syi_logits *row = &s->row;
-    const size_t bytes = syi_float_bytes(row->type), start = block * SYI_BLOCK;
-    const size_t width = (size_t)row->n - start < SYI_BLOCK ? (size_t)row->n - start : SYI_BLOCK;
-    const unsigned char *x = row->x + start * bytes;
-    int32_t pos[SYI_BLOCK];
-    const size_t found = row->type == SYI_F32 ? kernels->collect_32(pos, x, width, floor)
-                                              : kernels->collect_16(pos, x, width, floor);
-    for (size_t i = 0; i < found; i++) {
-        if (!syi_allowed(row, (int64_t)start + pos[i]))
+    const size_t bytes = syi_float_bytes(row->type), whole = (size_t)row->n / SYI_BLOCK * SYI_BLOCK;
+    unsigned char last[SYI_BLOCK_BYTES_32];
+    memset(last, 0xff, sizeof last);
+    memcpy(last, row->x + whole * bytes, ((size_t)row->n - whole) * bytes);
+    return reach(last, floor);
+}
+
+/* Puts the tokens of a block that reach the floor behind n candidates; returns how many there are then. */
+static inline int64_t collect_block(const struct syi_logits *row, size_t block, uint64_t hits, uint32_t *key,
+                                    int32_t *idx, int64_t n)
+{
+    const size_t start = block * SYI_BLOCK;
+    for (; hits != 0; hits &= hits - 1) {
+        const size_t i = start + (size_t)__builtin_ctzll(hits);
+        if (!syi_allowed(row, (int64_t)i))
             continue;
-        c->key[c->n] = key_at(x, (size_t)pos[i], row->type);
-        c->idx[c->n++] = (int32_t)start + pos[i];
+        key[n] = key_at(row->x, i, row->type);
+        idx[n++] = (int32_t)i;
     }
+    return n;
 }
 
 bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
                       struct syi_candidates *c)
 {
-    const size_t bytes = SYI_BLOCK * syi_float_bytes(s->row.type);
+    const struct syi_logits *row = &s->row;
+    const size_t bytes = SYI_BLOCK * syi_float_bytes(row->type), whole = (size_t)row->n / SYI_BLOCK;
+    reach_fn *reach = row->type == SYI_F32 ? kernels->reach_32 : kernels->reach_16;
     uint32_t block[AT_ONCE];
-    c->n = 0;
-    if (floor <= syi_order_minus_inf(s->row.type))
+    int64_t found = 0;
+    if (floor <= syi_order_minus_inf(row->type))
         return false;
-    for (size_t next = 0; next < syi_scan_blocks(s->row.n);) {
+    for (size_t next = 0; next < syi_scan_blocks(row->n);) {
         const size_t n = list_blocks(s, floor, &next, block, AT_ONCE);
         for (size_t i = 0; i < n; i++)
             for (size_t line = 0; line < bytes; line += 64) /* what was read has left the first cache */
-                __builtin_prefetch(s->row.x + block[i] * bytes + line);
-        for (size_t i = 0; i < n; i++)
-            collect_block(kernels, s, block[i], floor, c);
+                __builtin_prefetch(row->x + block[i] * bytes + line);
+        for (size_t i = 0; i < n; i++) {
+            const uint64_t hits =
+                block[i] < whole ? reach(row->x + block[i] * bytes, floor) : reach_last(reach, row, floor);
+            found = collect_block(row, block[i], hits, c->key, c->idx, found);
+        }
     }
+    c->n = found;
     return true;
 }

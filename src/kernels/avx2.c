@@ -567,8 +567,9 @@ static __m256i ge_16(const char *x, __m256i least)
 }
 
 /* One bit for each element of a block. Packing works within halves: 0xd8 swaps the middle quarters back. */
-static uint64_t hits_16(const char *x, uint16_t floor)
+static uint64_t reach_16_avx2(const void *block, uint16_t floor)
 {
+    const char *x = block;
     const __m256i least = _mm256_set1_epi16((short)floor);
     const __m256i low = _mm256_packs_epi16(ge_16(x, least), ge_16(x + 32, least));
     const __m256i high = _mm256_packs_epi16(ge_16(x + 64, least), ge_16(x + 96, least));
@@ -579,8 +580,9 @@ static uint64_t hits_16(const char *x, uint16_t floor)
 
 /* A whole word is at least the floor with zeros below it exactly when its upper half is at least the
    floor. */
-static uint64_t hits_32(const char *x, uint16_t floor)
+static uint64_t reach_32_avx2(const void *block, uint16_t floor)
 {
+    const char *x = block;
     const __m256i least = words((uint32_t)floor << 16);
     uint64_t hits = 0;
     for (size_t i = 0; i < SYI_BLOCK; i += 8) {
@@ -591,27 +593,6 @@ static uint64_t hits_32(const char *x, uint16_t floor)
         hits |= (uint64_t)(uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(ge)) << i;
     }
     return hits;
-}
-
-static inline __attribute__((always_inline)) size_t collect(int32_t *pos, const void *x, size_t n,
-                                                            uint16_t floor, size_t elem_bytes,
-                                                            uint64_t (*hits)(const char *, uint16_t))
-{
-    if (n == SYI_BLOCK)
-        return syi_push_bits(pos, 0, hits(x, floor), 0);
-    char padded[SYI_BLOCK_BYTES_32] = {0};
-    memcpy(padded, x, n * elem_bytes);
-    return syi_push_bits(pos, 0, hits(padded, floor) & ((UINT64_C(1) << n) - 1), 0);
-}
-
-static size_t collect_16_avx2(int32_t *pos, const void *x, size_t n, uint16_t floor)
-{
-    return collect(pos, x, n, floor, 2, hits_16);
-}
-
-static size_t collect_32_avx2(int32_t *pos, const void *x, size_t n, uint16_t floor)
-{
-    return collect(pos, x, n, floor, 4, hits_32);
 }
 
 const struct syi_kernels syi_kernels_avx2 = {
@@ -640,6 +621,6 @@ const struct syi_kernels syi_kernels_avx2 = {
     .block_max_16 = block_max_16_avx2,
     .block_max_32 = block_max_32_avx2,
     .count_ge_u16 = count_ge_u16_avx2,
-    .collect_16 = collect_16_avx2,
-    .collect_32 = collect_32_avx2,
+    .reach_16 = reach_16_avx2,
+    .reach_32 = reach_32_avx2,
 };

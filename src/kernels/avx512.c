@@ -562,34 +562,32 @@ static size_t count_ge_u16_avx512(const uint16_t *v, size_t n, uint16_t floor)
     return count + (size_t)__builtin_popcount(_mm512_mask_cmpge_epu16_mask(live, tail, least));
 }
 
-static size_t collect_16_avx512(int32_t *pos, const void *x, size_t n, uint16_t floor)
+static uint64_t reach_16_avx512(const void *x, uint16_t floor)
 {
     const char *in = x;
     const __m512i least = _mm512_set1_epi16((short)floor), top = _mm512_set1_epi16((short)0x8000u);
     uint64_t hits = 0;
-    for (size_t i = 0; i < n; i += 32) {
-        const __mmask32 live = first_32(n - i);
-        const __m512i bits = _mm512_maskz_loadu_epi16(live, in + i * 2);
+    for (size_t i = 0; i < SYI_BLOCK; i += 32) {
+        const __m512i bits = _mm512_loadu_si512(in + i * 2);
         const __m512i order = _mm512_xor_si512(bits, _mm512_or_si512(_mm512_srai_epi16(bits, 15), top));
-        hits |= (uint64_t)_mm512_mask_cmpge_epu16_mask(live, order, least) << i;
+        hits |= (uint64_t)_mm512_cmpge_epu16_mask(order, least) << i;
     }
-    return syi_push_bits(pos, 0, hits, 0);
+    return hits;
 }
 
 /* A whole word is at least the floor with zeros below it exactly when its upper half is at least the
    floor. */
-static size_t collect_32_avx512(int32_t *pos, const void *x, size_t n, uint16_t floor)
+static uint64_t reach_32_avx512(const void *x, uint16_t floor)
 {
     const char *in = x;
     const __m512i least = words((uint32_t)floor << 16), top = words(0x80000000u);
     uint64_t hits = 0;
-    for (size_t i = 0; i < n; i += 16) {
-        const __mmask16 live = first_16(n - i);
-        const __m512i bits = _mm512_maskz_loadu_epi32(live, in + i * 4);
+    for (size_t i = 0; i < SYI_BLOCK; i += 16) {
+        const __m512i bits = _mm512_loadu_si512(in + i * 4);
         const __m512i order = _mm512_xor_si512(bits, _mm512_or_si512(_mm512_srai_epi32(bits, 31), top));
-        hits |= (uint64_t)_mm512_mask_cmpge_epu32_mask(live, order, least) << i;
+        hits |= (uint64_t)_mm512_cmpge_epu32_mask(order, least) << i;
     }
-    return syi_push_bits(pos, 0, hits, 0);
+    return hits;
 }
 
 const struct syi_kernels syi_kernels_avx512 = {
@@ -618,6 +616,6 @@ const struct syi_kernels syi_kernels_avx512 = {
     .block_max_16 = block_max_16_avx512,
     .block_max_32 = block_max_32_avx512,
     .count_ge_u16 = count_ge_u16_avx512,
-    .collect_16 = collect_16_avx512,
-    .collect_32 = collect_32_avx512,
+    .reach_16 = reach_16_avx512,
+    .reach_32 = reach_32_avx512,
 };

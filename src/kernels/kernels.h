@@ -102,10 +102,9 @@ struct syi_kernels {
     /* How many entries are >= floor. */
     size_t (*count_ge_u16)(const uint16_t *v, size_t n, uint16_t floor);
 
-    /* Positions below n <= SYI_BLOCK whose order is >= floor, ascending; returns how many. pos has room
-       for n. */
-    size_t (*collect_16)(int32_t *pos, const void *x, size_t n, uint16_t floor);
-    size_t (*collect_32)(int32_t *pos, const void *x, size_t n, uint16_t floor);
+    /* Which of the SYI_BLOCK elements of a block have an order >= floor, the first in the lowest bit. */
+    uint64_t (*reach_16)(const void *x, uint16_t floor);
+    uint64_t (*reach_32)(const void *x, uint16_t floor);
 };
 
 /* Positions of the set bits of a mask, counted from `base`, behind the `found` that are there. */

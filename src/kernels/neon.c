@@ -517,18 +517,14 @@ static inline __attribute__((always_inline)) uint64_t hits(const uint8_t *x, uin
     return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(all, all)), 0);
 }
 
-static size_t collect_16_neon(int32_t *pos, const void *x, size_t n, uint16_t floor)
+static uint64_t reach_16_neon(const void *x, uint16_t floor)
 {
-    if (n < SYI_BLOCK)
-        return syi_kernels_scalar.collect_16(pos, x, n, floor);
-    return syi_push_bits(pos, 0, hits(x, floor, load_16), 0);
+    return hits(x, floor, load_16);
 }
 
-static size_t collect_32_neon(int32_t *pos, const void *x, size_t n, uint16_t floor)
+static uint64_t reach_32_neon(const void *x, uint16_t floor)
 {
-    if (n < SYI_BLOCK)
-        return syi_kernels_scalar.collect_32(pos, x, n, floor);
-    return syi_push_bits(pos, 0, hits(x, floor, load_32), 0);
+    return hits(x, floor, load_32);
 }
 
 /* Slots both tables share. */
@@ -539,7 +535,7 @@ static size_t collect_32_neon(int32_t *pos, const void *x, size_t n, uint16_t fl
     .keys_f16 = keys_f16_neon, .keys_bf16 = keys_bf16_neon, .exp_keys = exp_keys_neon, \
     .weigh_f32 = weigh_f32_neon, .sum_exp_f32 = sum_exp_f32_neon, .sum_exp_f16 = sum_exp_f16_neon, \
     .sum_exp_bf16 = sum_exp_bf16_neon, .block_max_16 = block_max_16_neon, .block_max_32 = block_max_32_neon, \
-    .count_ge_u16 = count_ge_u16_neon, .collect_16 = collect_16_neon, .collect_32 = collect_32_neon
+    .count_ge_u16 = count_ge_u16_neon, .reach_16 = reach_16_neon, .reach_32 = reach_32_neon
 
 const struct syi_kernels syi_kernels_neon = {
     .name = "neon",

@@ -323,24 +323,22 @@ static size_t count_ge_u16_scalar(const uint16_t *v, size_t n, uint16_t floor)
     return count;
 }
 
-static size_t collect(int32_t *pos, const void *x, size_t n, uint16_t floor,
-                      uint16_t (*order)(const void *, size_t))
+static uint64_t reach(const void *x, uint16_t floor, uint16_t (*order)(const void *, size_t))
 {
-    size_t found = 0;
-    for (size_t i = 0; i < n; i++)
-        if (order(x, i) >= floor)
-            pos[found++] = (int32_t)i;
-    return found;
+    uint64_t hits = 0;
+    for (size_t i = 0; i < SYI_BLOCK; i++)
+        hits |= (uint64_t)(order(x, i) >= floor) << i;
+    return hits;
 }
 
-static size_t collect_16_scalar(int32_t *pos, const void *x, size_t n, uint16_t floor)
+static uint64_t reach_16_scalar(const void *x, uint16_t floor)
 {
-    return collect(pos, x, n, floor, order_16);
+    return reach(x, floor, order_16);
 }
 
-static size_t collect_32_scalar(int32_t *pos, const void *x, size_t n, uint16_t floor)
+static uint64_t reach_32_scalar(const void *x, uint16_t floor)
 {
-    return collect(pos, x, n, floor, order_32);
+    return reach(x, floor, order_32);
 }
 
 const struct syi_kernels syi_kernels_scalar = {
@@ -368,6 +366,6 @@ const struct syi_kernels syi_kernels_scalar = {
     .block_max_16 = block_max_16_scalar,
     .block_max_32 = block_max_32_scalar,
     .count_ge_u16 = count_ge_u16_scalar,
-    .collect_16 = collect_16_scalar,
-    .collect_32 = collect_32_scalar,
+    .reach_16 = reach_16_scalar,
+    .reach_32 = reach_32_scalar,
 };

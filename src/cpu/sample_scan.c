@@ -49,17 +49,27 @@ void syi_scan_piece(const struct syi_kernels *kernels, const struct syi_scan *s,
     }
 }
 
+/* Apart from rows that count as a whole, which need no buffer. */
+static __attribute__((noinline)) void scan_allowed(const struct syi_kernels *kernels,
+                                                   const struct syi_scan *s, size_t first, size_t end)
+{
+    unsigned char buffer[SYI_PIECE * 4];
+    for (size_t at = first; at < end; at += SYI_PIECE) {
+        const size_t n = end - at < SYI_PIECE ? end - at : SYI_PIECE;
+        const bool any = syi_some_allowed(&s->row, at, n);
+        syi_scan_piece(kernels, s, at, any ? syi_mask_piece(&s->row, at, n, buffer) : NULL, n);
+    }
+}
+
 void syi_scan_part(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first, size_t end)
 {
     const struct syi_logits *row = &s->row;
-    const size_t n = end * SYI_BLOCK < (size_t)row->n ? end * SYI_BLOCK : (size_t)row->n;
-    const size_t length = syi_piece_length(row);
-    unsigned char buffer[SYI_PIECE * 4];
-    for (size_t at = first * SYI_BLOCK; at < n; at += length) {
-        const size_t piece = n - at < length ? n - at : length;
-        const bool any = syi_any_allowed(row, at, piece);
-        syi_scan_piece(kernels, s, at, any ? syi_piece(row, at, piece, buffer) : NULL, piece);
-    }
+    const size_t from = first * SYI_BLOCK;
+    const size_t to = end * SYI_BLOCK < (size_t)row->n ? end * SYI_BLOCK : (size_t)row->n;
+    if (row->allow != NULL)
+        scan_allowed(kernels, s, from, to);
+    else if (from < to)
+        syi_scan_piece(kernels, s, from, row->x + from * syi_float_bytes(row->type), to - from);
 }
 
 static uint16_t max_of(const uint16_t *v, size_t n)

@@ -83,10 +83,9 @@ static inline __attribute__((always_inline)) void put_32(uint8_t *y, const struc
 }
 
 /* The last columns are copied behind zeros row by row, so that nothing past them is read. */
-static inline __attribute__((always_inline)) void sum_rows(uint8_t *y, const void *const *rows,
-                                                           const float *w, size_t n_rows, size_t n,
-                                                           const size_t elem_bytes, add_8_fn *add_8,
-                                                           put_8_fn *put_8)
+static inline __attribute__((always_inline)) void sum_any(uint8_t *y, const void *const *rows, const float *w,
+                                                          size_t n_rows, size_t n, const size_t elem_bytes,
+                                                          add_8_fn *add_8, put_8_fn *put_8)
 {
     const float32x4_t zero = vdupq_n_f32(0.0f);
     const struct sums none = {zero, zero, zero, zero, zero, zero, zero, zero};
@@ -121,6 +120,42 @@ static inline void add_8_bf16(float32x4_t *even, float32x4_t *odd, const uint8_t
     const uint32x4_t v = vreinterpretq_u32_u8(vld1q_u8(x));
     *even = plus(*even, vreinterpretq_f32_u32(vshlq_n_u32(v, 16)), w, j);
     *odd = plus(*odd, vreinterpretq_f32_u32(vandq_u32(v, vdupq_n_u32(0xffff0000u))), w, j);
+}
+
+/* A constant number of rows whose addresses and weights no store can change: they stay in registers. */
+static inline __attribute__((always_inline)) void sum_few(uint8_t *y, const void *const *rows, const float *w,
+                                                          const size_t n_rows, size_t n,
+                                                          const size_t elem_bytes, add_8_fn *add_8,
+                                                          put_8_fn *put_8)
+{
+    const void *own[8] = {0};
+    float weights[8] = {0};
+    for (size_t j = 0; j < n_rows; j++) {
+        own[j] = rows[j];
+        weights[j] = w != NULL ? w[j] : 1.0f;
+    }
+    sum_any(y, own, weights, n_rows, n, elem_bytes, add_8, put_8);
+}
+
+static inline __attribute__((always_inline)) void sum_rows(uint8_t *y, const void *const *rows,
+                                                           const float *w, size_t n_rows, size_t n,
+                                                           const size_t elem_bytes, add_8_fn *add_8,
+                                                           put_8_fn *put_8)
+{
+    switch (n_rows) { /* the usual numbers of experts per token */
+    case 2:
+        sum_few(y, rows, w, 2, n, elem_bytes, add_8, put_8);
+        break;
+    case 4:
+        sum_few(y, rows, w, 4, n, elem_bytes, add_8, put_8);
+        break;
+    case 8:
+        sum_few(y, rows, w, 8, n, elem_bytes, add_8, put_8);
+        break;
+    default:
+        sum_any(y, rows, w, n_rows, n, elem_bytes, add_8, put_8);
+        break;
+    }
 }
 
 void syi_sum_rows_f32_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);

@@ -158,6 +158,41 @@ static inline __attribute__((always_inline)) void sum_rows(uint8_t *y, const voi
     }
 }
 
+/* Sums of a dot product; add_16 adds sixteen products. */
+struct lanes {
+    float32x4_t a, b, c, d;
+};
+typedef struct lanes add_16_fn(struct lanes sum, const uint8_t *x, const uint8_t *y);
+
+/* One block: whole sixteens, then the rest behind zeros. */
+static inline __attribute__((always_inline)) struct lanes
+dot_lanes(const uint8_t *x, const uint8_t *y, size_t n, const size_t elem_bytes, add_16_fn *add_16)
+{
+    const float32x4_t zero = vdupq_n_f32(0.0f);
+    const size_t bytes = n * elem_bytes, step = SYI_DOT_LANES * elem_bytes;
+    struct lanes sum = {zero, zero, zero, zero};
+    size_t at = 0;
+    for (; at + step <= bytes; at += step)
+        sum = add_16(sum, x + at, y + at);
+    if (at < bytes) {
+        uint8_t p[SYI_DOT_LANES * 4] = {0}, q[SYI_DOT_LANES * 4] = {0};
+        memcpy(p, x + at, bytes - at);
+        memcpy(q, y + at, bytes - at);
+        sum = add_16(sum, p, q);
+    }
+    return sum;
+}
+
+static inline float fold_lanes(struct lanes sum)
+{
+    float lane[SYI_DOT_LANES];
+    vst1q_f32(lane, sum.a);
+    vst1q_f32(lane + 4, sum.b);
+    vst1q_f32(lane + 8, sum.c);
+    vst1q_f32(lane + 12, sum.d);
+    return syi_fold_lanes(lane);
+}
+
 void syi_sum_rows_f32_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
 void syi_sum_rows_f16_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
 void syi_sum_rows_bf16_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
@@ -165,6 +200,7 @@ float syi_dot_f32_neon(const void *a, const void *b, size_t n);
 float syi_dot_f16_neon(const void *a, const void *b, size_t n);
 float syi_dot_bf16_neon(const void *a, const void *b, size_t n);
 
+float syi_dot_f16_neon_bf16(const void *a, const void *b, size_t n);
 void syi_sum_rows_f16_neon_bf16(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
 void syi_sum_rows_bf16_neon_bf16(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
 void syi_scale_f16_neon_bf16(void *dst, const void *src, float w, size_t n);

@@ -1,7 +1,7 @@
 /*
- * Scaling and sums of rows for Arm processors with BF16, and with half-precision arithmetic and its widening products (FP16, FHM),
- * which is nearly all since Armv8.6. Under the control of syi_fp_enter BFCVTN rounds every f32 to the same bits as the
- * integer code of dtype.c, NaNs and subnormals included; all 2^32 were compared.
+ * Scaling, sums of rows and dot products for Arm processors with BF16, and with half-precision arithmetic and its
+ * widening products (FP16, FHM), which is nearly all since Armv8.6. Under the control of syi_fp_enter BFCVTN rounds
+ * every f32 to the same bits as the integer code of dtype.c, NaNs and subnormals included; all 2^32 were compared.
  */
 #include "kernels/neon.h"
 
@@ -126,4 +126,25 @@ void syi_sum_rows_bf16_neon_bf16(void *dst, const void *const *rows, const float
         sum_rows(dst, rows, w, n_rows, n, 2, add_8_exact_bf16, put_8_bf16);
     else
         sum_rows(dst, rows, w, n_rows, n, 2, add_8_bf16, put_8_bf16);
+}
+
+/* ---- Dot products ------------------------------------------------------------------------------------ */
+
+/* Products of f16 are exact, see above. Those of bf16 are not when they are tiny or too large. */
+static struct lanes add_16_f16(struct lanes sum, const uint8_t *x, const uint8_t *y)
+{
+    const float16x8_t p = vreinterpretq_f16_u8(vld1q_u8(x)), q = vreinterpretq_f16_u8(vld1q_u8(x + 16));
+    const float16x8_t r = vreinterpretq_f16_u8(vld1q_u8(y)), t = vreinterpretq_f16_u8(vld1q_u8(y + 16));
+    return (struct lanes){vfmlalq_low_f16(sum.a, p, r), vfmlalq_high_f16(sum.b, p, r),
+                          vfmlalq_low_f16(sum.c, q, t), vfmlalq_high_f16(sum.d, q, t)};
+}
+
+static float dot_block_f16(const void *a, const void *b, size_t n)
+{
+    return fold_lanes(dot_lanes(a, b, n, 2, add_16_f16));
+}
+
+float syi_dot_f16_neon_bf16(const void *a, const void *b, size_t n)
+{
+    return syi_dot_blocks(a, b, n, 2, dot_block_f16);
 }

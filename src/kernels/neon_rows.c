@@ -8,11 +8,6 @@ static float32x4_t widen_f16(uint16x4_t x)
     return vcvt_f32_f16(vreinterpret_f16_u16(x));
 }
 
-static float32x4_t widen_bf16(uint16x4_t x)
-{
-    return vreinterpretq_f32_u32(vshll_n_u16(x, 16));
-}
-
 static float32x4_t words_at(const uint8_t *x, size_t i)
 {
     return vreinterpretq_f32_u8(vld1q_u8(x + i * 4));
@@ -73,13 +68,20 @@ void syi_sum_rows_bf16_neon(void *dst, const void *const *rows, const float *w, 
 
 /* ---- Dot products ------------------------------------------------------------------------------------ */
 
-struct lanes {
-    float32x4_t a, b, c, d;
-};
+static struct lanes plus_products(struct lanes sum, struct lanes x, struct lanes y)
+{
+    return (struct lanes){vaddq_f32(sum.a, vmulq_f32(x.a, y.a)), vaddq_f32(sum.b, vmulq_f32(x.b, y.b)),
+                          vaddq_f32(sum.c, vmulq_f32(x.c, y.c)), vaddq_f32(sum.d, vmulq_f32(x.d, y.d))};
+}
 
 static struct lanes sixteen_f32(const uint8_t *x)
 {
     return (struct lanes){words_at(x, 0), words_at(x, 4), words_at(x, 8), words_at(x, 12)};
+}
+
+static struct lanes add_16_f32(struct lanes sum, const uint8_t *x, const uint8_t *y)
+{
+    return plus_products(sum, sixteen_f32(x), sixteen_f32(y));
 }
 
 static struct lanes sixteen_f16(const uint8_t *x)
@@ -89,46 +91,29 @@ static struct lanes sixteen_f16(const uint8_t *x)
                           widen_f16(vget_high_u16(q))};
 }
 
+static struct lanes add_16_f16(struct lanes sum, const uint8_t *x, const uint8_t *y)
+{
+    return plus_products(sum, sixteen_f16(x), sixteen_f16(y));
+}
+
+/* Even and odd elements of each eight apart, as in add_8_bf16. */
 static struct lanes sixteen_bf16(const uint8_t *x)
 {
-    const uint16x8_t p = vreinterpretq_u16_u8(vld1q_u8(x)), q = vreinterpretq_u16_u8(vld1q_u8(x + 16));
-    return (struct lanes){widen_bf16(vget_low_u16(p)), widen_bf16(vget_high_u16(p)),
-                          widen_bf16(vget_low_u16(q)), widen_bf16(vget_high_u16(q))};
+    const uint32x4_t p = vreinterpretq_u32_u8(vld1q_u8(x)), q = vreinterpretq_u32_u8(vld1q_u8(x + 16));
+    const uint32x4_t upper = vdupq_n_u32(0xffff0000u);
+    return (struct lanes){
+        vreinterpretq_f32_u32(vshlq_n_u32(p, 16)), vreinterpretq_f32_u32(vandq_u32(p, upper)),
+        vreinterpretq_f32_u32(vshlq_n_u32(q, 16)), vreinterpretq_f32_u32(vandq_u32(q, upper))};
 }
 
-static struct lanes plus_products(struct lanes sum, struct lanes x, struct lanes y)
+static struct lanes add_16_bf16(struct lanes sum, const uint8_t *x, const uint8_t *y)
 {
-    return (struct lanes){vaddq_f32(sum.a, vmulq_f32(x.a, y.a)), vaddq_f32(sum.b, vmulq_f32(x.b, y.b)),
-                          vaddq_f32(sum.c, vmulq_f32(x.c, y.c)), vaddq_f32(sum.d, vmulq_f32(x.d, y.d))};
-}
-
-/* One block: whole sixteens, then the rest behind zeros. */
-static inline __attribute__((always_inline)) float dot_block(const uint8_t *x, const uint8_t *y, size_t n,
-                                                             const size_t elem_bytes,
-                                                             struct lanes (*load)(const uint8_t *))
-{
-    const float32x4_t zero = vdupq_n_f32(0.0f);
-    struct lanes sum = {zero, zero, zero, zero};
-    size_t i = 0;
-    for (; i + SYI_DOT_LANES <= n; i += SYI_DOT_LANES)
-        sum = plus_products(sum, load(x + i * elem_bytes), load(y + i * elem_bytes));
-    if (i < n) {
-        uint8_t p[SYI_DOT_LANES * 4] = {0}, q[SYI_DOT_LANES * 4] = {0};
-        memcpy(p, x + i * elem_bytes, (n - i) * elem_bytes);
-        memcpy(q, y + i * elem_bytes, (n - i) * elem_bytes);
-        sum = plus_products(sum, load(p), load(q));
-    }
-    float lane[SYI_DOT_LANES];
-    vst1q_f32(lane, sum.a);
-    vst1q_f32(lane + 4, sum.b);
-    vst1q_f32(lane + 8, sum.c);
-    vst1q_f32(lane + 12, sum.d);
-    return syi_fold_lanes(lane);
+    return plus_products(sum, sixteen_bf16(x), sixteen_bf16(y));
 }
 
 static float dot_block_f32(const void *a, const void *b, size_t n)
 {
-    return dot_block(a, b, n, 4, sixteen_f32);
+    return fold_lanes(dot_lanes(a, b, n, 4, add_16_f32));
 }
 
 float syi_dot_f32_neon(const void *a, const void *b, size_t n)
@@ -138,7 +123,7 @@ float syi_dot_f32_neon(const void *a, const void *b, size_t n)
 
 static float dot_block_f16(const void *a, const void *b, size_t n)
 {
-    return dot_block(a, b, n, 2, sixteen_f16);
+    return fold_lanes(dot_lanes(a, b, n, 2, add_16_f16));
 }
 
 float syi_dot_f16_neon(const void *a, const void *b, size_t n)
@@ -148,7 +133,9 @@ float syi_dot_f16_neon(const void *a, const void *b, size_t n)
 
 static float dot_block_bf16(const void *a, const void *b, size_t n)
 {
-    return dot_block(a, b, n, 2, sixteen_bf16);
+    const struct lanes s = dot_lanes(a, b, n, 2, add_16_bf16);
+    return fold_lanes((struct lanes){vzip1q_f32(s.a, s.b), vzip2q_f32(s.a, s.b), vzip1q_f32(s.c, s.d),
+                                     vzip2q_f32(s.c, s.d)});
 }
 
 float syi_dot_bf16_neon(const void *a, const void *b, size_t n)

@@ -18,6 +18,7 @@ static const struct bench_op *const bench_ops[] = {
     &bench_moe_convert_indices,
     &bench_moe_unpermute,
     &bench_moe_permute_grad,
+    &bench_moe_unpermute_grad,
     &bench_moe_dispatch,
     &bench_moe_combine,
     &bench_moe_dispatch_grad_gate,

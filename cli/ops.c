@@ -16,6 +16,7 @@ const struct op *const all_ops[] = {
     &op_moe_convert_indices,
     &op_moe_unpermute,
     &op_moe_permute_grad,
+    &op_moe_unpermute_grad,
     &op_moe_dispatch,
     &op_moe_combine,
     &op_moe_dispatch_grad_gate,

@@ -587,6 +587,52 @@ static inline sy_status sy_moe_permute_grad_query(sy_ctx *ctx, const sy_moe_perm
     return sy_moe_permute_grad_query_n(ctx, args, sizeof *args, query, sizeof *query);
 }
 
+/* ---- moe_unpermute_grad ------------------------------------------------------------------------------ */
+
+/*
+ * The gradient of moe_unpermute: what the gradient of its tokens means for permuted_tokens and probs. M rows, the
+ * number of sorted_indices, of H elements; T tokens, E experts.
+ *     grad_permuted_tokens[i] = w * grad_tokens[t],  row i being one of token t
+ *     grad_probs[t,e]         = dot product of grad_tokens[t] and permuted_tokens[i], row i being that of expert e;
+ *                               else +0
+ * Rows, tokens, experts and weights belong together as in moe_unpermute. A row nobody names is +0, and so is one
+ * of weight 0. Without probs rows are copied bit for bit. Of several packed slots that name one row, and of several
+ * rows of one token and expert in capacity mode, the highest counts.
+ *
+ * A product is rounded to f32 and to the row type; a dot product is summed in f32 in sixteen interleaved lanes that
+ * are folded by halves, every 8192 elements by themselves and added in order, and rounded to the type of probs, to
+ * nearest even. A NaN result is the canonical quiet NaN.
+ *
+ * Returns SY_OK; NULL (also probs without permuted_tokens or routing_map, and grad_probs without probs); DTYPE;
+ * SHAPE (also M no multiple of T, or of E in capacity mode with probs); VALUE (T, E, H or M beyond 2^31-1);
+ * OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (as moe_unpermute); NOMEM.
+ */
+typedef struct sy_moe_unpermute_grad_args {
+    const DLTensor *grad_tokens;     /* in  [T,H]  f32, f16, bf16 */
+    const DLTensor *sorted_indices;  /* in  [M]    int32, those of the forward call */
+    const DLTensor *permuted_tokens; /* in  [M,H]  type of grad_tokens; optional, needed by probs */
+    const DLTensor *routing_map;     /* in  [T,E]  bool, int8, uint8; optional, needed by probs */
+    const DLTensor *probs;           /* in  [T,E]  f32, f16, bf16; optional: all weights are 1 */
+    bool drop_and_pad;               /* false: packed mode; true: capacity mode */
+    bool zero_pad;                   /* capacity mode: -1 marks a padding row; no effect in packed mode */
+    const DLTensor *grad_permuted_tokens; /* out [M,H]  type of grad_tokens */
+    const DLTensor *grad_probs;           /* out [T,E]  type of probs; optional */
+} sy_moe_unpermute_grad_args;
+
+SY_API sy_status sy_moe_unpermute_grad_n(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args,
+                                         size_t args_bytes);
+SY_API sy_status sy_moe_unpermute_grad_query_n(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args,
+                                               size_t args_bytes, sy_query *query, size_t query_bytes);
+static inline sy_status sy_moe_unpermute_grad(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args)
+{
+    return sy_moe_unpermute_grad_n(ctx, args, sizeof *args);
+}
+static inline sy_status sy_moe_unpermute_grad_query(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args,
+                                                    sy_query *query)
+{
+    return sy_moe_unpermute_grad_query_n(ctx, args, sizeof *args, query, sizeof *query);
+}
+
 /* ---- moe_dispatch ------------------------------------------------------------------------------------ */
 
 /*

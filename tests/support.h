@@ -138,6 +138,7 @@ struct test_call {
         sy_moe_permute_args permute;
         sy_moe_unpermute_args unpermute;
         sy_moe_permute_grad_args permute_grad;
+        sy_moe_unpermute_grad_args unpermute_grad;
         sy_moe_dispatch_args dispatch;
         sy_moe_combine_args combine;
         sy_moe_dispatch_grad_gate_args grad_gate;
@@ -168,7 +169,7 @@ void test_accepts_adjacent(void (*make)(struct test_call *call));
  * Valid calls of every operator with fixed contents: index 0 to TEST_CALLS - 1, in a size of a few kilobytes
  * or of several megabytes, so that work is split over threads.
  */
-#define TEST_CALLS 23 /* rows of support_ops.c */
+#define TEST_CALLS 25 /* rows of support_ops.c */
 void test_call_make(struct test_call *call, int index, bool large);
 const char *test_call_name(int index);
 

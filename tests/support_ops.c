@@ -74,6 +74,16 @@ static sy_status query_permute_grad(sy_ctx *ctx, struct test_call *c, sy_query *
     return sy_moe_permute_grad_query(ctx, &c->args.permute_grad, q);
 }
 
+static sy_status run_unpermute_grad(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_unpermute_grad(ctx, &c->args.unpermute_grad);
+}
+
+static sy_status query_unpermute_grad(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_unpermute_grad_query(ctx, &c->args.unpermute_grad, q);
+}
+
 static sy_status run_dispatch(sy_ctx *ctx, struct test_call *c)
 {
     return sy_moe_dispatch(ctx, &c->args.dispatch);
@@ -328,6 +338,27 @@ static void make_permute_grad(struct test_call *c, bool large, int capacity)
     a->drop_and_pad = capacity;
 }
 
+static void make_unpermute_grad(struct test_call *c, bool large, int capacity)
+{
+    const int64_t tokens = large ? 1500 : 13, experts = large ? 24 : 5, hidden = large ? 450 : 11;
+    const int64_t rows = capacity ? 2 * tokens / experts * experts : 2 * tokens;
+    sy_moe_unpermute_grad_args *a = &c->args.unpermute_grad;
+    *c = (struct test_call){.op = "moe_unpermute_grad",
+                            .first_output = 5,
+                            .run = run_unpermute_grad,
+                            .query = query_unpermute_grad};
+    test_call_add(c, "tokens", &a->grad_tokens, SY_F32, 2, (int64_t[]){tokens, hidden});
+    struct tensor *indices = test_call_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, &rows);
+    test_call_add(c, "permuted_tokens", &a->permuted_tokens, SY_F32, 2, (int64_t[]){rows, hidden});
+    struct tensor *map =
+        test_call_add(c, "routing_map", &a->routing_map, SY_BOOL, 2, (int64_t[]){tokens, experts});
+    test_call_add(c, "probs", &a->probs, SY_BF16, 2, (int64_t[]){tokens, experts});
+    test_call_add(c, "grad_permuted_tokens", &a->grad_permuted_tokens, SY_F32, 2, (int64_t[]){rows, hidden});
+    test_call_add(c, "grad_probs", &a->grad_probs, SY_BF16, 2, (int64_t[]){tokens, experts});
+    fill_slots(map, indices, capacity);
+    a->drop_and_pad = capacity;
+}
+
 static void make_dispatch(struct test_call *c, bool large, int in_place)
 {
     const int64_t samples = large ? 1500 : 17, experts = large ? 20 : 3, capacity = large ? 60 : 5,
@@ -552,6 +583,8 @@ static const struct {
     {"moe_ids_from_map", make_ids_from_map, 0},
     {"packed moe_permute_grad", make_permute_grad, 0},
     {"capacity moe_permute_grad", make_permute_grad, 1},
+    {"packed moe_unpermute_grad", make_unpermute_grad, 0},
+    {"capacity moe_unpermute_grad", make_unpermute_grad, 1},
     {"kv_translate", make_translate, 0},
     {"kv_slots", make_slots, 0},
     {"moe_convert_indices", make_convert_indices, 0},

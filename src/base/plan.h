@@ -17,6 +17,7 @@ enum syi_op_id {
     SYI_MOE_CONVERT_INDICES,
     SYI_MOE_UNPERMUTE,
     SYI_MOE_PERMUTE_GRAD,
+    SYI_MOE_UNPERMUTE_GRAD,
     SYI_MOE_DISPATCH,
     SYI_MOE_COMBINE,
     SYI_MOE_DISPATCH_GRAD_GATE,
@@ -95,7 +96,7 @@ struct syi_moe_permute_plan {
     unsigned char *offsets;        /* [E+1] int64 or NULL */
 };
 
-/* moe_unpermute and moe_permute_grad: permuted rows on one side, token rows on the other. */
+/* moe_unpermute and the gradients: permuted rows on one side, token rows on the other. */
 struct syi_moe_rows_plan {
     int64_t n_tokens, n_experts;
     int64_t n_slots; /* K per token (packed) or C per expert (capacity, when experts count) */
@@ -108,7 +109,9 @@ struct syi_moe_rows_plan {
     struct syi_rows probs;            /* [T,E]; absent: all weights are 1 */
     unsigned char *sorted_indices;    /* [M] int32 */
     /* Gradients of probs; absent unless they are asked for. */
-    unsigned char *grad_permuted_probs; /* [M] */
+    bool wants_grad_probs;
+    unsigned char *grad_permuted_probs; /* [M], of moe_permute */
+    struct syi_rows saved;              /* [M,H]: rows that were unpermuted */
     struct syi_rows grad_probs;         /* [T,E] */
 };
 

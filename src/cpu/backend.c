@@ -1,5 +1,5 @@
 /*
- * One row per operator, and loads of values whose type is known only at run time.
+ * One row per operator, and loads and stores of values whose type is known only at run time.
  */
 #include "cpu/backend.h"
 
@@ -14,6 +14,7 @@ const struct syi_backend syi_cpu_backend = {
             [SYI_MOE_UNPERMUTE] = {syi_cpu_moe_unpermute_workspace, syi_cpu_moe_unpermute},
             [SYI_MOE_PERMUTE_GRAD] = {syi_cpu_moe_permute_grad_workspace, syi_cpu_moe_permute_grad},
             [SYI_MOE_CONVERT_INDICES] = {syi_cpu_moe_convert_indices_workspace, syi_cpu_moe_convert_indices},
+            [SYI_MOE_UNPERMUTE_GRAD] = {syi_cpu_moe_unpermute_grad_workspace, syi_cpu_moe_unpermute_grad},
             [SYI_MOE_DISPATCH] = {syi_cpu_moe_dispatch_workspace, syi_cpu_moe_dispatch},
             [SYI_MOE_COMBINE] = {syi_cpu_moe_combine_workspace, syi_cpu_moe_combine},
             [SYI_MOE_DISPATCH_GRAD_GATE] = {syi_cpu_moe_dispatch_grad_gate_workspace,
@@ -50,6 +51,16 @@ float syi_load_float(const unsigned char *p, enum syi_type type)
     uint16_t bits;
     memcpy(&bits, p, sizeof bits);
     return type == SYI_F16 ? syi_f16_to_f32(bits) : syi_bf16_to_f32(bits);
+}
+
+void syi_store_float(unsigned char *p, enum syi_type type, float value)
+{
+    if (type == SYI_F32) {
+        memcpy(p, &value, sizeof value);
+        return;
+    }
+    const uint16_t bits = type == SYI_F16 ? syi_f32_to_f16(value) : syi_f32_to_bf16(value);
+    memcpy(p, &bits, sizeof bits);
 }
 
 int64_t syi_column_int(const struct syi_column *column, int64_t row)

@@ -22,6 +22,8 @@ size_t syi_cpu_moe_permute_grad_workspace(const sy_ctx *ctx, const union syi_pla
 sy_status syi_cpu_moe_permute_grad(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 size_t syi_cpu_moe_convert_indices_workspace(const sy_ctx *ctx, const union syi_plan *plan);
 sy_status syi_cpu_moe_convert_indices(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
+size_t syi_cpu_moe_unpermute_grad_workspace(const sy_ctx *ctx, const union syi_plan *plan);
+sy_status syi_cpu_moe_unpermute_grad(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 size_t syi_cpu_moe_dispatch_workspace(const sy_ctx *ctx, const union syi_plan *plan);
 sy_status syi_cpu_moe_dispatch(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 size_t syi_cpu_moe_combine_workspace(const sy_ctx *ctx, const union syi_plan *plan);
@@ -107,6 +109,7 @@ static inline void syi_store_index(unsigned char *base, int64_t i, int64_t value
 /* An integer of any type (wider ones keep their bits), or a float of f32, f16, bf16, widened. */
 int64_t syi_load_int(const unsigned char *p, enum syi_type type);
 float syi_load_float(const unsigned char *p, enum syi_type type);
+void syi_store_float(unsigned char *p, enum syi_type type, float value); /* rounded to the type */
 int64_t syi_column_int(const struct syi_column *column, int64_t row);
 float syi_column_float(const struct syi_column *column, int64_t row);
 

@@ -59,13 +59,8 @@ static float dot_of(const struct job *job, int64_t choice, int64_t s, int64_t fi
 static void store_gate(const struct syi_moe_dispatch_grad_gate_plan *p, int64_t choice, int64_t s,
                        float value)
 {
-    unsigned char *row = syi_row(p->grad_gates, choice);
-    if (p->gate_type == SYI_F32) {
-        memcpy(row + 4 * s, &value, sizeof value);
-        return;
-    }
-    const uint16_t bits = p->gate_type == SYI_F16 ? syi_f32_to_f16(value) : syi_f32_to_bf16(value);
-    memcpy(row + 2 * s, &bits, sizeof bits);
+    const size_t at = (size_t)s * syi_float_bytes(p->gate_type);
+    syi_store_float(syi_row(p->grad_gates, choice) + at, p->gate_type, value);
 }
 
 static void whole_rows(void *data, int task)

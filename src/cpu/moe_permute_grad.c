@@ -13,7 +13,7 @@ sy_status syi_cpu_moe_permute_grad(sy_ctx *ctx, const union syi_plan *plan, void
 {
     const struct syi_moe_rows_plan *p = &plan->moe_rows;
     const sy_status st = syi_cpu_moe_unpermute(ctx, plan, workspace);
-    if (st == SY_OK && p->grad_probs.data != NULL)
+    if (st == SY_OK && p->wants_grad_probs)
         syi_moe_grad_probs(ctx, p, p->grad_permuted_probs);
     return st;
 }

@@ -44,6 +44,7 @@ union syi_args {
     sy_moe_convert_indices_args moe_convert_indices;
     sy_moe_unpermute_args moe_unpermute;
     sy_moe_permute_grad_args moe_permute_grad;
+    sy_moe_unpermute_grad_args moe_unpermute_grad;
     sy_moe_dispatch_args moe_dispatch;
     sy_moe_combine_args moe_combine;
     sy_moe_dispatch_grad_gate_args moe_dispatch_grad_gate;

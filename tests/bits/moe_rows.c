@@ -1,5 +1,5 @@
 /*
- * moe_unpermute and moe_permute_grad: scenes of both modes with indices as moe_permute makes them and with indices by hand, numbers of
+ * moe_unpermute and the gradients: scenes of both modes with indices as moe_permute makes them and with indices by hand, numbers of
  * several flavours, and a wrong index now and then.
  */
 #include "bits.h"
@@ -14,6 +14,11 @@ static sy_status call_unpermute(sy_ctx *ctx, const void *args)
 static sy_status call_permute_grad(sy_ctx *ctx, const void *args)
 {
     return sy_moe_permute_grad(ctx, args);
+}
+
+static sy_status call_unpermute_grad(sy_ctx *ctx, const void *args)
+{
+    return sy_moe_unpermute_grad(ctx, args);
 }
 
 /* Sizes and inputs every scene has. */
@@ -117,6 +122,23 @@ static void permute_grad_scene(DLDataType type, const DLDataType *probs_type, bo
     run_scene(call_permute_grad, &args);
 }
 
+static void unpermute_grad_scene(DLDataType type, const DLDataType *probs_type, bool capacity, bool broken)
+{
+    struct scene s = make_scene(capacity, broken);
+    sy_moe_unpermute_grad_args args = {
+        .sorted_indices = &s.indices->t, .drop_and_pad = s.capacity, .zero_pad = s.zero_pad};
+    args.grad_tokens = &fill_flavour(row_box(type, s.tokens, s.width), some_flavour())->t;
+    if (probs_type) {
+        args.permuted_tokens = &fill_flavour(row_box(type, s.rows, s.width), some_flavour())->t;
+        struct box *probs = row_box(*probs_type, s.tokens, s.experts);
+        args.probs = &fill_flavour(probs, one_in(3) ? SPECIAL : PROBS)->t;
+        args.routing_map = &s.map->t;
+        args.grad_probs = &output(row_box(*probs_type, s.tokens, s.experts))->t;
+    }
+    args.grad_permuted_tokens = &output(row_box(type, s.rows, s.width))->t;
+    run_scene(call_unpermute_grad, &args);
+}
+
 typedef void scene_fn(DLDataType type, const DLDataType *probs_type, bool capacity, bool broken);
 
 static void lines_of(const char *op, scene_fn *scene)
@@ -145,4 +167,5 @@ void moe_rows_lines(void)
 {
     lines_of("moe_unpermute", unpermute_scene);
     lines_of("moe_permute_grad", permute_grad_scene);
+    lines_of("moe_unpermute_grad", unpermute_grad_scene);
 }

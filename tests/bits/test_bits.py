@@ -67,6 +67,9 @@ class Bits(unittest.TestCase):
     def test_moe_convert_indices(self):
         self.check("moe_convert_indices")
 
+    def test_moe_unpermute_grad(self):
+        self.check("moe_unpermute_grad")
+
     def test_moe_dispatch(self):
         self.check("moe_dispatch")
 

@@ -21,6 +21,7 @@ OPERATORS = [
     "moe_convert_indices",
     "moe_unpermute",
     "moe_permute_grad",
+    "moe_unpermute_grad",
     "moe_dispatch",
     "moe_combine",
     "moe_dispatch_grad_gate",

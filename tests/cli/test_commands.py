@@ -58,6 +58,8 @@ class Help(CliTest):
                                 "grad_probs --num-experts --num-tokens --drop-and-pad --zero-pad",
             "moe_convert_indices": "sorted_indices expert_offsets? converted_indices --from --to --num-tokens "
                                    "--num-rows --k",
+            "moe_unpermute_grad": "grad_tokens sorted_indices permuted_tokens? routing_map? probs? grad_permuted_tokens "
+                                  "grad_probs --drop-and-pad --zero-pad",
             "moe_dispatch": "gates? indices locations input dispatch? --capacity --num-experts --zero-unwritten "
                             "--unique-slots",
             "moe_combine": "gates? indices locations expert_out output --capacity --num-experts",

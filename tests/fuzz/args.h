@@ -43,6 +43,7 @@ struct call {
         sy_moe_permute_args permute;
         sy_moe_unpermute_args unpermute;
         sy_moe_permute_grad_args permute_grad;
+        sy_moe_unpermute_grad_args unpermute_grad;
         sy_moe_dispatch_args dispatch;
         sy_moe_combine_args combine;
         sy_moe_dispatch_grad_gate_args grad_gate;

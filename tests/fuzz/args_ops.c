@@ -198,6 +198,27 @@ static void make_permute_grad(struct call *c, struct reader *r)
     c->numbers[c->n_numbers++] = &a->num_experts;
 }
 
+static void make_unpermute_grad(struct call *c, struct reader *r)
+{
+    sy_moe_unpermute_grad_args *a = &c->args.unpermute_grad;
+    const int64_t tokens = pick(r, 9), experts = pick(r, 7), hidden = pick(r, 20), slots = pick(r, 4);
+    const DLDataType type = row_type(r), prob = row_type(r);
+    a->drop_and_pad = pick(r, 2);
+    a->zero_pad = pick(r, 2);
+    const int64_t rows = slots * (a->drop_and_pad ? experts : tokens);
+    add(c, "grad_tokens", &a->grad_tokens, type, 2, tokens, hidden, 0);
+    add(c, "sorted_indices", &a->sorted_indices, i32, 1, rows, 0, 0);
+    add(c, "grad_permuted_tokens", &a->grad_permuted_tokens, type, 2, rows, hidden, 0);
+    output(c);
+    if (pick(r, 2)) {
+        add(c, "permuted_tokens", &a->permuted_tokens, type, 2, rows, hidden, 0);
+        add(c, "routing_map", &a->routing_map, byte_map, 2, tokens, experts, 0);
+        add(c, "probs", &a->probs, prob, 2, tokens, experts, 0);
+        add(c, "grad_probs", &a->grad_probs, prob, 2, tokens, experts, 0);
+        output(c);
+    }
+}
+
 static void make_dispatch(struct call *c, struct reader *r)
 {
     sy_moe_dispatch_args *a = &c->args.dispatch;
@@ -527,6 +548,16 @@ static sy_status query_permute_grad(sy_ctx *ctx, struct call *c, sy_query *q)
     return sy_moe_permute_grad_query(ctx, &c->args.permute_grad, q);
 }
 
+static sy_status run_unpermute_grad(sy_ctx *ctx, struct call *c)
+{
+    return sy_moe_unpermute_grad(ctx, &c->args.unpermute_grad);
+}
+
+static sy_status query_unpermute_grad(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_moe_unpermute_grad_query(ctx, &c->args.unpermute_grad, q);
+}
+
 static sy_status run_dispatch(sy_ctx *ctx, struct call *c)
 {
     return sy_moe_dispatch(ctx, &c->args.dispatch);
@@ -656,5 +687,6 @@ const struct fuzz_op fuzz_ops[] = {
     {"sample_noise", make_noise, run_noise, query_noise},
     {"moe_unpermute", make_unpermute, run_unpermute, query_unpermute},
     {"moe_permute_grad", make_permute_grad, run_permute_grad, query_permute_grad},
+    {"moe_unpermute_grad", make_unpermute_grad, run_unpermute_grad, query_unpermute_grad},
 };
 const int n_fuzz_ops = (int)(sizeof fuzz_ops / sizeof fuzz_ops[0]);

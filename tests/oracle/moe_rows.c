@@ -150,3 +150,46 @@ void oracle_grad_probs(const struct rows_case *in, const struct rows_pairs *pair
                (const char *)values + (size_t)p->row * bytes, bytes);
     }
 }
+
+/* Sixteen lanes by position, folded by halves; every 8192 elements by themselves. */
+static float dot(enum rows_type type, const void *a, int64_t first_a, const void *b, int64_t first_b,
+                 int64_t n)
+{
+    float sum = 0.0f;
+    for (int64_t start = 0; start < n; start += 8192) {
+        float lane[16] = {0};
+        for (int64_t i = start; i < n && i < start + 8192; i++)
+            lane[i % 16] = plus_product(lane[i % 16], (float)rows_value(type, a, first_a + i),
+                                        rows_value(type, b, first_b + i));
+        for (int half = 8; half > 0; half /= 2)
+            for (int i = 0; i < half; i++)
+                lane[i] = plus_product(lane[i], 1.0f, (double)lane[i + half]);
+        sum = plus_product(sum, 1.0f, (double)lane[0]);
+    }
+    return sum;
+}
+
+/* Pair after pair, so that a later one that names the same row or value replaces the earlier. */
+void oracle_unpermute_grad(const struct rows_case *in, const struct rows_pairs *pairs,
+                           const void *grad_tokens, const void *saved, unsigned char *grad_permuted,
+                           unsigned char *grad_probs)
+{
+    const int64_t n = in->hidden;
+    const size_t row_bytes = (size_t)n * rows_bytes(in->type);
+    memset(grad_permuted, 0, (size_t)in->rows * row_bytes);
+    if (grad_probs)
+        memset(grad_probs, 0, (size_t)(in->tokens * in->experts) * rows_bytes(in->prob_type));
+    for (size_t i = 0; i < pairs->count; i++) {
+        const struct rows_pair *p = &pairs->pair[i];
+        unsigned char *row = grad_permuted + (size_t)p->row * row_bytes;
+        if (!in->probs)
+            memcpy(row, (const char *)grad_tokens + (size_t)p->token * row_bytes, row_bytes);
+        for (int64_t h = 0; in->probs && h < n; h++) {
+            const double g = rows_value(in->type, grad_tokens, p->token * n + h);
+            rows_store(in->type, row, h, p->weight == 0.0f ? 0.0f : (float)((double)p->weight * g));
+        }
+        if (grad_probs)
+            rows_store(in->prob_type, grad_probs, p->token * in->experts + p->expert,
+                       dot(in->type, grad_tokens, p->token * n, saved, p->row * n, n));
+    }
+}

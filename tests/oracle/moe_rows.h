@@ -54,6 +54,11 @@ void oracle_unpermute(const struct rows_case *in, const struct rows_pairs *pairs
 void oracle_grad_probs(const struct rows_case *in, const struct rows_pairs *pairs, const void *values,
                        unsigned char *grad_probs);
 
+/* Rows and values of moe_unpermute_grad; `saved` and grad_probs are NULL or both there. */
+void oracle_unpermute_grad(const struct rows_case *in, const struct rows_pairs *pairs,
+                           const void *grad_tokens, const void *saved, unsigned char *grad_permuted,
+                           unsigned char *grad_probs);
+
 /* The same sum without roundings, and the sum of the magnitudes, [T,H] each; terms [T]. */
 void oracle_unpermute_f64(const struct rows_case *in, const struct rows_pairs *pairs, const void *permuted,
                           double *sum, double *magnitude, int64_t *terms);

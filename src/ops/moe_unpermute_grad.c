@@ -1,0 +1,124 @@
+/*
+ * moe_unpermute_grad: check and plan.
+ */
+#include "ops/call.h"
+
+enum { GRAD_TOKENS, INDICES, PERMUTED, MAP, PROBS, GRAD_PERMUTED, GRAD_PROBS, N_TENSORS };
+
+#define FIELD(name) #name, offsetof(sy_moe_unpermute_grad_args, name)
+
+static const struct syi_rule rules[N_TENSORS] = {
+    [GRAD_TOKENS] = {FIELD(grad_tokens), 0, SYI_FLOAT_TYPES, 0, 2, 2},
+    [INDICES] = {FIELD(sorted_indices), SYI_VECTOR, SYI_BIT(SYI_I32), 0, 1, 1},
+    [PERMUTED] = {FIELD(permuted_tokens), SYI_OPTIONAL, 0, GRAD_TOKENS + 1, 2, 2},
+    [MAP] = {FIELD(routing_map), SYI_OPTIONAL, SYI_BYTE_TYPES, 0, 2, 2},
+    [PROBS] = {FIELD(probs), SYI_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2},
+    [GRAD_PERMUTED] = {FIELD(grad_permuted_tokens), SYI_OUT, 0, GRAD_TOKENS + 1, 2, 2},
+    [GRAD_PROBS] = {FIELD(grad_probs), SYI_OUT | SYI_OPTIONAL, 0, PROBS + 1, 2, 2},
+};
+
+/* Tensors that others make necessary. */
+static sy_status check_missing(struct syi_call *call)
+{
+    const sy_moe_unpermute_grad_args *a = &call->args.moe_unpermute_grad;
+    if (a->probs != NULL && a->permuted_tokens == NULL)
+        return syi_fail(call->ctx, SY_ERR_NULL, "permuted_tokens",
+                        "is missing while probs is given, want the rows that were unpermuted");
+    if (a->probs != NULL && a->routing_map == NULL)
+        return syi_fail(call->ctx, SY_ERR_NULL, "routing_map",
+                        "is missing while probs is given, want the experts of each token");
+    if (a->probs == NULL && call->tensor[GRAD_PROBS] != NULL)
+        return syi_fail(call->ctx, SY_ERR_NULL, "probs", "is missing while grad_probs is given, want both");
+    return SY_OK;
+}
+
+static sy_status check_inputs(struct syi_call *call, struct syi_moe_rows_plan *plan)
+{
+    sy_status st = check_missing(call);
+    if (st == SY_OK)
+        st = syi_check_tensors(call, false);
+    if (st != SY_OK)
+        return st;
+    plan->n_tokens = syi_extent(call, GRAD_TOKENS, 0);
+    plan->hidden = syi_extent(call, GRAD_TOKENS, 1);
+    plan->n_rows = syi_extent(call, INDICES, 0);
+    plan->n_experts = syi_extent(call, MAP, 1);
+    st = syi_check_matrix(call, PERMUTED, plan->n_rows, plan->hidden);
+    if (st == SY_OK)
+        st = syi_check_matrix(call, MAP, plan->n_tokens, plan->n_experts);
+    return st == SY_OK ? syi_check_matrix(call, PROBS, plan->n_tokens, plan->n_experts) : st;
+}
+
+/* Limits, and the slots that follow from the sizes. */
+static sy_status check_values(struct syi_call *call, struct syi_moe_rows_plan *plan)
+{
+    const sy_moe_unpermute_grad_args *a = &call->args.moe_unpermute_grad;
+    sy_status st = syi_check_count(call, "grad_tokens", "tokens", plan->n_tokens);
+    if (st == SY_OK)
+        st = syi_check_count(call, "grad_tokens", "elements per row", plan->hidden);
+    if (st == SY_OK)
+        st = syi_check_count(call, "sorted_indices", "rows", plan->n_rows);
+    if (st == SY_OK)
+        st = syi_check_count(call, "routing_map", "experts", plan->n_experts);
+    if (st != SY_OK)
+        return st;
+    plan->capacity = a->drop_and_pad;
+    plan->zero_pad = a->zero_pad;
+    return syi_check_share(call, plan, a->probs != NULL);
+}
+
+static sy_status check(struct syi_call *call)
+{
+    struct syi_moe_rows_plan *plan = &call->plan.moe_rows;
+    sy_status st = check_inputs(call, plan);
+    if (st == SY_OK)
+        st = check_values(call, plan);
+    if (st == SY_OK)
+        st = syi_check_sizes(call);
+    plan->type = syi_type_at(call, GRAD_TOKENS);
+    if (st == SY_OK)
+        st = syi_check_output(call, "grad_permuted_tokens", plan->n_rows,
+                              plan->hidden * (int64_t)syi_float_bytes(plan->type));
+    if (st == SY_OK)
+        st = syi_check_matrix(call, GRAD_PERMUTED, plan->n_rows, plan->hidden);
+    if (st == SY_OK)
+        st = syi_check_matrix(call, GRAD_PROBS, plan->n_tokens, plan->n_experts);
+    if (st == SY_OK)
+        st = syi_check_layout(call);
+    if (st != SY_OK)
+        return st;
+    plan->prob_type = syi_type_at(call, PROBS);
+    plan->permuted = syi_rows_of(call, GRAD_PERMUTED);
+    plan->tokens = syi_rows_of(call, GRAD_TOKENS);
+    plan->saved = syi_rows_of(call, PERMUTED);
+    plan->probs = syi_rows_of(call, PROBS);
+    plan->grad_probs = syi_rows_of(call, GRAD_PROBS);
+    plan->sorted_indices = syi_data(call, INDICES);
+    /* A query knows no outputs: it sizes the scratch of a call that asks for all of them. */
+    plan->wants_grad_probs = plan->probs.data != NULL && (call->query || plan->grad_probs.data != NULL);
+    if (plan->probs.data != NULL && !plan->capacity)
+        plan->map = syi_rows_of(call, MAP);
+    call->rows = plan->n_rows;
+    call->bytes = syi_moe_rows_bytes(plan);
+    if (plan->wants_grad_probs)
+        call->bytes += (uint64_t)plan->n_rows * (uint64_t)plan->hidden * syi_float_bytes(plan->type);
+    return SY_OK;
+}
+
+static const struct syi_op op = {"moe_unpermute_grad",
+                                 SYI_MOE_UNPERMUTE_GRAD,
+                                 sizeof(sy_moe_unpermute_grad_args),
+                                 N_TENSORS,
+                                 rules,
+                                 check};
+
+sy_status sy_moe_unpermute_grad_n(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args, size_t args_bytes)
+{
+    return syi_run(ctx, &op, args, args_bytes);
+}
+
+sy_status sy_moe_unpermute_grad_query_n(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args,
+                                        size_t args_bytes, sy_query *query, size_t query_bytes)
+{
+    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
+}

@@ -26,6 +26,7 @@ struct syi_kernels; /* kernels/kernels.h */
 struct sy_ctx {
     const struct syi_kernels *kernels;
     int threads;    /* most threads a call may use, >= 1 */
+    int team;       /* OpenMP threads the last call used, so that the next one does not give them up */
     long owner_pid; /* process whose OpenMP threads may be used; 0: none, see syi_forked */
     sy_parallel_for_fn parallel_for;
     void *parallel_user;

@@ -70,7 +70,11 @@ void syi_parallel(sy_ctx *ctx, int n_tasks, void (*fn)(void *data, int task), vo
     }
 #ifdef _OPENMP
     if (n_tasks > 1 && openmp_usable(ctx)) {
-#pragma omp parallel for num_threads(n_tasks) schedule(static, 1)
+        /* libgomp ends the threads a smaller team leaves over and starts them again for a larger one, which
+           takes longer than most calls: a team once made is kept, and those without a task wait. */
+        const int team = n_tasks > ctx->team ? n_tasks : ctx->team;
+        ctx->team = team;
+#pragma omp parallel for num_threads(team) schedule(static, 1)
         for (int i = 0; i < n_tasks; i++)
             run_task(&job, i);
         return;

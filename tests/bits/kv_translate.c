@@ -18,7 +18,8 @@ static sy_status call_slots(sy_ctx *ctx, const void *args)
 /* A table of blocks that exist; with faults, one in twelve does not. */
 static struct box *make_table(int64_t rows, int64_t columns, int64_t blocks, bool faults)
 {
-    struct box *table = box_strided(index_type(), 2, (int64_t[]){rows, columns}, one_in(3) ? 2 : 0);
+    const DLDataType type = index_type(); /* one draw per statement: arguments have no order */
+    struct box *table = box_strided(type, 2, (int64_t[]){rows, columns}, one_in(3) ? 2 : 0);
     for (int64_t i = 0; i < box_elems(table); i++) {
         int64_t block = below(blocks);
         if (faults && one_in(12))
@@ -56,7 +57,8 @@ static void translate_scene(sy_kv_pad pad, bool faults)
             put(counts, b, (uint64_t)below(k + 1));
         args.counts = &counts->t;
     }
-    args.slots = &output(box_strided(index_type(), 2, (int64_t[]){batch, k}, one_in(3) ? 3 : 0))->t;
+    const DLDataType type = index_type();
+    args.slots = &output(box_strided(type, 2, (int64_t[]){batch, k}, one_in(3) ? 3 : 0))->t;
     if (!one_in(3))
         args.valid = &output(box_new(index_type(), 1, &batch))->t;
     run_scene(call_translate, &args);

@@ -112,7 +112,8 @@ static void permute_grad_scene(DLDataType type, const DLDataType *probs_type, bo
                                      .num_tokens = s.tokens,
                                      .drop_and_pad = s.capacity,
                                      .zero_pad = s.zero_pad};
-    args.grad_permuted_tokens = &fill_flavour(row_box(type, s.rows, s.width), some_flavour())->t;
+    struct box *rows = row_box(type, s.rows, s.width);
+    args.grad_permuted_tokens = &fill_flavour(rows, some_flavour())->t;
     if (probs_type) {
         args.grad_permuted_probs = &fill_random(box_new(*probs_type, 1, &s.rows))->t;
         args.routing_map = &s.map->t;

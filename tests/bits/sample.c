@@ -113,8 +113,9 @@ static const DLTensor *make_q(int64_t batch, int64_t vocab)
 /* Words of any density. */
 static const DLTensor *make_allow(int64_t batch, int64_t vocab)
 {
-    struct box *b = box_strided(one_in(2) ? SY_I32 : SY_U32, 2,
-                                (int64_t[]){one_in(3) ? 1 : batch, (vocab + 31) / 32}, one_in(3) ? 2 : 0);
+    const DLDataType type = one_in(2) ? SY_I32 : SY_U32; /* one draw per statement: arguments have no order */
+    const int64_t rows = one_in(3) ? 1 : batch;
+    struct box *b = box_strided(type, 2, (int64_t[]){rows, (vocab + 31) / 32}, one_in(3) ? 2 : 0);
     for (int64_t i = 0; i < box_elems(b); i++)
         put(b, i, one_in(3) ? 0 : one_in(3) ? UINT32_MAX : rng());
     return &b->t;

@@ -178,7 +178,7 @@ static void write_slots(void *data, int task)
     const struct job *job = data;
     const struct syi_moe_convert_indices_plan *p = job->plan;
     const int64_t end = syi_part(p->n_tokens, job->n_tasks, task + 1);
-    for (int64_t t = syi_part(p->n_tokens, job->n_tasks, task); t < end; t++) {
+    for (int64_t t = syi_part(p->n_tokens, job->n_tasks, task); t < end && p->n_slots > 0; t++) {
         const size_t n = (size_t)(job->first[t + 1] - job->first[t]);
         unsigned char *slots = p->out.data + (size_t)(t * p->n_slots) * sizeof(int32_t);
         memcpy(slots, job->row + job->first[t], n * sizeof(int32_t));
@@ -208,7 +208,8 @@ static sy_status judge(sy_ctx *ctx, const struct job *job)
 {
     const struct syi_moe_convert_indices_plan *p = job->plan;
     sy_status st;
-    memset(job->owner, 0xff, (size_t)p->n_rows * sizeof *job->owner);
+    if (p->n_rows > 0)
+        memset(job->owner, 0xff, (size_t)p->n_rows * sizeof *job->owner);
     if (p->from == SY_INDEX_SLOT)
         st = read_slots(ctx, job);
     else

@@ -107,8 +107,9 @@ static void add_8_exact_bf16(float32x4_t *even, float32x4_t *odd, const uint8_t 
 
 static void put_8_bf16(uint8_t *y, float32x4_t even, float32x4_t odd)
 {
-    const uint16x8_t p = vreinterpretq_u16_bf16(vcvtq_low_bf16_f32(even));
-    const uint16x8_t q = vreinterpretq_u16_bf16(vcvtq_low_bf16_f32(odd));
+    uint16x8_t p = vreinterpretq_u16_bf16(vcvtq_low_bf16_f32(even));
+    uint16x8_t q = vreinterpretq_u16_bf16(vcvtq_low_bf16_f32(odd));
+    __asm__("" : "+w"(p), "+w"(q)); /* clang 14 stops at a zip of what it knows to be bf16 */
     vst1q_u8(y, vreinterpretq_u8_u16(vzip1q_u16(p, q)));
 }
 

@@ -128,9 +128,11 @@ static void unpermute_grad_scene(DLDataType type, const DLDataType *probs_type, 
     struct scene s = make_scene(capacity, broken);
     sy_moe_unpermute_grad_args args = {
         .sorted_indices = &s.indices->t, .drop_and_pad = s.capacity, .zero_pad = s.zero_pad};
-    args.grad_tokens = &fill_flavour(row_box(type, s.tokens, s.width), some_flavour())->t;
+    struct box *grad = row_box(type, s.tokens, s.width);
+    args.grad_tokens = &fill_flavour(grad, some_flavour())->t;
     if (probs_type) {
-        args.permuted_tokens = &fill_flavour(row_box(type, s.rows, s.width), some_flavour())->t;
+        struct box *rows = row_box(type, s.rows, s.width);
+        args.permuted_tokens = &fill_flavour(rows, some_flavour())->t;
         struct box *probs = row_box(*probs_type, s.tokens, s.experts);
         args.probs = &fill_flavour(probs, one_in(3) ? SPECIAL : PROBS)->t;
         args.routing_map = &s.map->t;

@@ -1,7 +1,8 @@
 /*
  * Rows that must be weighed as a whole: for top-p without top-k, and for draws from candidates too many to
- * collect. A 16-bit row has few distinct values, so weights are looked up by bit pattern; a row of f32 is
- * added up quickly first, with an error that is known, and exactly only when that leaves a doubt.
+ * collect. A mass is added up quickly first, with an error that is known, and exactly only when that leaves a
+ * doubt. A 16-bit row has few distinct values: both its exponentials and its exact weights are looked up by bit
+ * pattern.
  */
 #include "cpu/sample.h"
 #include "cpu/backend.h"
@@ -88,10 +89,10 @@ static void clear_below(const struct syi_weigher *w, uint32_t low)
     set_weights(w, low < NEGATIVE ? PATTERNS - low : NEGATIVE, PATTERNS, 0);
 }
 
-/* How many patterns next to zero, on either side, lie below the largest logit times a share. */
-static uint32_t patterns_below(const struct syi_weigher *w, float share)
+/* How many patterns next to zero, on either side, are less than 2^-26 of the largest logit. */
+static uint32_t patterns_near_zero(const struct syi_weigher *w)
 {
-    const float value = w->m > 0.0f ? w->m * share : 0.0f;
+    const float value = w->m > 0.0f ? w->m * 0x1p-26f : 0.0f;
     return w->scan->row.type == SYI_F16 ? syi_f32_to_f16(value) : syi_f32_to_bf16(value);
 }
 
@@ -102,7 +103,7 @@ static uint32_t patterns_below(const struct syi_weigher *w, float share)
 static void fill_table(const struct syi_weigher *w)
 {
     const struct syi_scan *s = w->scan;
-    const uint32_t low = first_weight(s, w->m, w->inv_t), near = patterns_below(w, 0x1p-26f);
+    const uint32_t low = first_weight(s, w->m, w->inv_t), near = patterns_near_zero(w);
     clear_below(w, low);
     if (s->top >= NEGATIVE) {
         const uint32_t first = low > NEGATIVE ? low - NEGATIVE : 0, rest = near > first ? near : first;

@@ -58,8 +58,8 @@ static bool translate(const struct syi_kv_slots_plan *p, const struct chunk *c, 
     static const unsigned char no_table[8]; /* what is read, and not used, where there is no table entry */
     const struct syi_kv_pages *pages = &p->pages;
     const struct syi_kv_pool *pool = &pages->pool;
-    const uint64_t reach = (uint64_t)(pages->table_len * pool->block_size);
     const bool pads = pages->pad != SY_PAD_ERROR, empty = pages->table_rows == 0 || pages->table_len == 0;
+    const uint64_t reach = empty ? 0 : (uint64_t)(pages->table_len * pool->block_size);
     const unsigned char *table = empty ? no_table : pages->table.data;
     const int64_t stride = empty ? 0 : pages->table.stride;
     bool good = true;

@@ -74,6 +74,13 @@ static void batch_two(struct test_call *c)
     put(c, "batch", 3, REQUESTS);
 }
 
+/* Far positions of a table without rows: nothing may be looked up. */
+static void table_without_rows(struct test_call *c)
+{
+    test_call_tensor(c, "block_table")->shape[0] = 0;
+    put(c, "position", 0, 4 * BLOCK_SIZE - 1);
+}
+
 static void batch_minus_one(struct test_call *c)
 {
     put(c, "batch", 3, -1);
@@ -148,6 +155,7 @@ static const struct refusal rows[] = {
     {"slots over block_table", BAD_OVER("slots", "block_table", 60)},
 
     {"batch past the table", BAD_CALL(batch_two, SY_ERR_INDEX, "batch", "token 3 is 2", "2")},
+    {"a table without rows", BAD_CALL(table_without_rows, SY_ERR_INDEX, "batch", NULL, "0")},
     {"batch -1", BAD_CALL(batch_minus_one, SY_ERR_INDEX, "batch", "-1", "2")},
     {"position -1 under pad error", BAD_CALL(position_minus_one, SY_ERR_INDEX, "position", "-1", "32")},
     {"position past the table", BAD_CALL(position_past_the_table, SY_ERR_INDEX, "position", "32", "32")},

@@ -50,12 +50,12 @@ def tidy():
     files = [path for path in c_files((".c",)) if not path.startswith(("tests/fuzz/", "tests/consumer/"))]
     with open(os.path.join(ROOT, "build/lint/compile_commands.json"), encoding="utf-8") as commands:
         built = {os.path.relpath(entry["file"], ROOT) for entry in json.load(commands)}
-    foreign = [path for path in files if path.startswith("src/kernels/") and path not in built]
+    foreign = [path for path in files if path.startswith(("src/kernels/", "examples/")) and path not in built]
     files = [path for path in files if path not in foreign]
     with concurrent.futures.ThreadPoolExecutor(max(1, os.cpu_count() or 1)) as pool:
         cases = list(pool.map(lambda path: one_case("clang-tidy", ["clang-tidy", "-p", "build/lint", "--quiet", path],
                                                     f"clang-tidy {path}"), files))
-    return cases + [Case("lint", f"clang-tidy {path}", "skipped", "not built for this processor") for path in foreign]
+    return cases + [Case("lint", f"clang-tidy {path}", "skipped", "not built on this machine") for path in foreign]
 
 
 def cppcheck():

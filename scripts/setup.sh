@@ -1,6 +1,7 @@
 #!/bin/sh
-# Installs what the build needs and this machine lacks.   scripts/setup.sh [basic|full]
-#   basic: what `make`, `make demo` and `make test` need.   full: also what `make test-all` and `make lint` need.
+# Installs what the build needs and this machine lacks.   scripts/setup.sh [basic|test|full]
+#   basic: what `make` and `make demo` need.   test: also what all of `make test` needs.
+#   full: also what `make test-all` and `make lint` need.
 # Silent when nothing is missing. SKIP_SETUP=1 turns it off.
 set -eu
 
@@ -28,6 +29,8 @@ has_file() { # has_file PATTERN...: some file matches
     return 1
 }
 
+can_install() { has apt-get && { [ "$(id -u)" = 0 ] || has sudo; }; }
+
 need gcc compiler has cc
 need g++ "C++ users' side of the tests" has c++
 need libc6-dev "C headers" has_header stdio.h
@@ -38,6 +41,11 @@ need python3 "command line tests" has python3
 need libdlpack-dev "the tensor type" has_header dlpack/dlpack.h
 need libjansson-dev "JSON in the command line" has_header jansson.h
 need libcmocka-dev "C tests" has_header cmocka.h
+
+# Without a BLAS one example is left out, so its absence stops nobody who cannot install it.
+if [ "$set_name" != basic ] && can_install; then
+    need libopenblas-dev "matrix products of an example" has_header cblas.h
+fi
 
 if [ "$set_name" = full ]; then
     case $(uname -m) in

@@ -1,5 +1,5 @@
 """Installs the library into a folder of the build and uses it from outside: pkg-config and find_package, C and C++17,
-shared and static; then moves the folder and uses it again."""
+shared and static; then moves the folder and uses it again. The example with a BLAS is built as its readers build it."""
 import os
 import re
 import shlex
@@ -9,6 +9,7 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.environ.get("SWITCHYARD_BUILD")
+CBLAS = os.environ.get("SWITCHYARD_CBLAS")
 CC = os.environ.get("SWITCHYARD_CC", "cc")
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 
@@ -113,6 +114,58 @@ class FindPackage(unittest.TestCase):
 
     def test_cxx_static(self):
         self.check("cxx_switchyard_static")
+
+
+@unittest.skipUnless(BUILD and CBLAS, "no CBLAS was found (Debian: libopenblas-dev)")
+class MoeLayer(unittest.TestCase):
+    """examples/moe_layer.c proves its gradients; so with any part of them left out it must fail."""
+    SOURCE = os.path.join(HERE, "../../examples/moe_layer.c")
+    LEFT_OUT = {
+        "dx": [("*dlogits, ' ', *router, 1, *dx", "*dlogits, ' ', *router, 0, *dx"),
+               ("*up[e], 1, drows", "*up[e], 0, drows"),
+               (".grad_permuted_tokens = &tdrows", ".grad_permuted_tokens = &tdanswers")],
+        "drouter": [("(dprobs[t][e] - mean)", "dprobs[t][e]"),
+                    ("mean += dprobs[t][e] * scores[t][e]", "mean += dprobs[t][e]")],
+        "dgate": [("* s * (1 + v * (1 - s));", "* s;"), ("* b[i][f] * s * (1", "* s * (1")],
+        "dup": [("dinner[i][f] * v * s", "dinner[i][f] * s")],
+        "ddown": [("danswers[begin], ' ', inner[begin]", "danswers[begin], ' ', a[begin]")],
+        "y": [("a[i][f] * sigmoid(a[i][f]) * b", "a[i][f] * b"), (".k = K", ".k = K, .scale = 1.001f")],
+    }
+
+    @classmethod
+    def setUpClass(cls):
+        if not shutil.which("pkg-config"):
+            raise unittest.SkipTest("no pkg-config")
+        if not hasattr(Consumer, "prefix"):
+            Consumer.setUpClass()
+        env = dict(os.environ, PKG_CONFIG_PATH=Consumer.pkgconfig)
+        cls.flags = shlex.split(run(["pkg-config", "--cflags", "--libs", "switchyard"], env=env))
+        with open(cls.SOURCE, encoding="utf-8") as file:
+            cls.text = file.read()
+
+    def build_and_run(self, text):
+        """(exit status, the words after each name)"""
+        source, binary = (os.path.join(Consumer.work, "moe_layer" + end) for end in (".c", ""))
+        with open(source, "w", encoding="utf-8") as file:
+            file.write(text)
+        run([CC, "-O1", "-isystem", os.environ["SWITCHYARD_CBLAS_INCLUDE"], source, *self.flags, CBLAS, "-lm", "-o", binary])
+        env = dict(os.environ, LD_LIBRARY_PATH=Consumer.libdir, OPENBLAS_NUM_THREADS="1")
+        done = subprocess.run([binary], env=env, stdout=subprocess.PIPE, text=True, check=False)
+        return done.returncode, dict(re.findall(r"^ +(\w+) .* (\w+)$", done.stdout, re.M))
+
+    def test_every_gradient_is_right(self):
+        self.assertEqual(self.build_and_run(self.text), (0, dict.fromkeys(self.LEFT_OUT, "ok")))
+
+    def test_what_is_left_out_is_missed(self):
+        for name, changes in self.LEFT_OUT.items():
+            for right, wrong in changes:
+                with self.subTest(wrong):
+                    self.assertEqual(self.text.count(right), 1)
+                    code, verdicts = self.build_and_run(self.text.replace(right, wrong))
+                    self.assertEqual((code, verdicts[name]), (1, "WRONG"))
+
+    def test_short_enough_to_read(self):
+        self.assertLess(len(self.text.splitlines()), 300)
 
 
 if __name__ == "__main__":

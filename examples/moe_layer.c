@@ -1,0 +1,298 @@
+/*
+ * A mixture-of-experts layer, forward and backward: a lesson in two passes and a proof.
+ *
+ * Such a layer holds E small feed-forward networks, its experts. A router scores every expert for every token
+ * x; the token visits the K experts it likes best and adds up their answers, each times its score:
+ *
+ *     s            = softmax(router x)                        E scores
+ *     y            = sum of s[e] * expert_e(x)                over the K experts of largest s, as in OLMoE
+ *     expert_e(x)  = down_e (silu(gate_e x) * (up_e x))       SwiGLU; silu(a) = a / (1 + exp(-a))
+ *
+ * Token by token, every visit would be a product of a matrix and one vector. It is far cheaper to bring all
+ * visitors of an expert together and multiply matrices. That sorting, and all the way back, is Switchyard's;
+ * the products are a BLAS's; what remains is a little plain C. At the end every gradient is held against finite
+ * differences of a slow layer in double precision.
+ *
+ *     forward    x --moe_permute--> rows --experts--> answers --moe_unpermute--> y
+ *                x --product--> logits --moe_route--> map, scores, probs (who goes where; the scores)
+ *     backward   dy --moe_unpermute_grad--> danswers, dprobs
+ *                danswers --experts--> drows, dgate, dup, ddown --moe_permute_grad--> dx
+ *                dprobs --softmax--> dlogits --product--> drouter, and the rest of dx
+ *
+ *     cc examples/moe_layer.c $(pkg-config --cflags --libs switchyard) -lopenblas -lm && ./a.out
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cblas.h>
+#include <switchyard.h>
+
+/* T tokens of H numbers; E experts, F wide inside; K visits per token, M visits in all. */
+enum { T = 14, H = 16, E = 12, F = 10, K = 2, M = T * K };
+
+/* What goes in and what is learnt. Matrices are kept as frameworks keep them: [outputs][inputs]. */
+static float x[T][H], router[E][H], gate[E][F][H], up[E][F][H], down[E][H][F];
+/* The gradient of each: how the loss changes with it. */
+static float dx[T][H], drouter[E][H], dgate[E][F][H], dup[E][F][H], ddown[E][H][F];
+/* The layer should answer `target`; the loss is half the squared distance. */
+static float target[T][H], y[T][H], dy[T][H];
+
+/* What the forward pass computes on its way, and the backward pass needs again. */
+static float logits[T][E], scores[T][E], probs[T][E]; /* probs: the score where the token goes, else 0 */
+static uint8_t map[T][E];                             /* 1 where the token goes */
+static int32_t place[M];                              /* place[t * K + j]: the row of visit j of token t */
+static int64_t first[E + 1];                          /* rows first[e] .. first[e + 1] - 1 visit expert e */
+static float rows[M][H], a[M][F], b[M][F], inner[M][F], answers[M][H];
+static sy_ctx *ctx;
+static int64_t TH[] = {T, H}, TE[] = {T, E}, MH[] = {M, H}, E1[] = {E + 1}; /* rank 1 reads one of them */
+
+/* Switchyard's tensors are DLPack's: a description of memory that stays ours. */
+#define f32(data, shape) sy_tensor(data, SY_F32, 2, shape)
+
+/* A refused call says in a sentence which argument is wrong; here that ends the lesson. */
+static void must(sy_status status)
+{
+    if (status == SY_OK)
+        return;
+    fprintf(stderr, "%s: %s\n", sy_status_name(status), ctx ? sy_ctx_error(ctx) : "no context");
+    exit(1);
+}
+
+/* c[m][n] = old * c + p q, the inner extent being k; a matrix with a 't' beside it is read transposed. */
+static void matmul(int m, int n, int k, char pt, const float *p, char qt, const float *q, float old, float *c)
+{
+    cblas_sgemm(CblasRowMajor, pt == 't' ? CblasTrans : CblasNoTrans, qt == 't' ? CblasTrans : CblasNoTrans,
+                m, n, k, 1, p, pt == 't' ? m : k, q, qt == 't' ? k : n, old, c, n);
+}
+
+/* ---- 1. Forward ---------------------------------------------------------------------------------------- */
+
+static float sigmoid(float v)
+{
+    return 1 / (1 + expf(-v));
+}
+
+static void forward(void)
+{
+    DLTensor tx = f32(x, TH), ty = f32(y, TH), trows = f32(rows, MH), tanswers = f32(answers, MH);
+    DLTensor tlogits = f32(logits, TE), tscores = f32(scores, TE), tprobs = f32(probs, TE);
+    DLTensor tmap = sy_tensor(map, SY_BOOL, 2, TE), tplace = sy_tensor(place, SY_I32, 1, MH);
+    DLTensor tfirst = sy_tensor(first, SY_I64, 1, E1);
+
+    /* The router is one matrix. moe_route turns its logits into scores and picks the K largest of a token. */
+    matmul(T, E, H, ' ', *x, 't', *router, 0, *logits);
+    const sy_moe_route_args route = {
+        .logits = &tlogits, .k = K, .routing_map = &tmap, .probs = &tprobs, .scores = &tscores};
+    must(sy_moe_route(ctx, &route));
+
+    /* One copy of a token for each of its visits, grouped by expert. expert_offsets tells whose rows are whose;
+       sorted_indices is the way back, and all the later calls need. */
+    const sy_moe_permute_args to = {.tokens = &tx,
+                                    .routing_map = &tmap,
+                                    .num_out_tokens = M,
+                                    .permuted_tokens = &trows,
+                                    .sorted_indices = &tplace,
+                                    .expert_offsets = &tfirst};
+    must(sy_moe_permute(ctx, &to));
+
+    /* Each expert works on its own rows: three products of matrices. */
+    for (int e = 0; e < E; e++) {
+        const int begin = (int)first[e], n = (int)(first[e + 1] - first[e]);
+        if (n == 0)
+            continue; /* nobody came */
+        matmul(n, F, H, ' ', rows[begin], 't', *gate[e], 0, a[begin]);
+        matmul(n, F, H, ' ', rows[begin], 't', *up[e], 0, b[begin]);
+        for (int i = begin; i < begin + n; i++)
+            for (int f = 0; f < F; f++)
+                inner[i][f] = a[i][f] * sigmoid(a[i][f]) * b[i][f];
+        matmul(n, H, F, ' ', inner[begin], 't', *down[e], 0, answers[begin]);
+    }
+
+    /* Back to token order: the K answers of a token, each times its score, added up. */
+    const sy_moe_unpermute_args back = {.permuted_tokens = &tanswers,
+                                        .sorted_indices = &tplace,
+                                        .routing_map = &tmap,
+                                        .probs = &tprobs,
+                                        .tokens = &ty};
+    must(sy_moe_unpermute(ctx, &back));
+}
+
+/* ---- 2. Backward --------------------------------------------------------------------------------------- */
+
+static float danswers[M][H], dinner[M][F], da[M][F], db[M][F], drows[M][H], dprobs[T][E], dlogits[T][E];
+
+/* Expert e on its n rows from `begin` on; every line here undoes one of the forward pass, last first. For a
+   product c = p q^T the rules are dp = dc q and dq = dc^T p. */
+static void expert_backward(int e, int begin, int n)
+{
+    matmul(n, F, H, ' ', danswers[begin], ' ', *down[e], 0, dinner[begin]);
+    matmul(H, F, n, 't', danswers[begin], ' ', inner[begin], 0, *ddown[e]);
+    for (int i = begin; i < begin + n; i++)
+        for (int f = 0; f < F; f++) {
+            const float v = a[i][f], s = sigmoid(v);
+            da[i][f] = dinner[i][f] * b[i][f] * s * (1 + v * (1 - s)); /* silu'(v) = s (1 + v (1 - s)) */
+            db[i][f] = dinner[i][f] * v * s;
+        }
+    matmul(F, H, n, 't', da[begin], ' ', rows[begin], 0, *dgate[e]);
+    matmul(F, H, n, 't', db[begin], ' ', rows[begin], 0, *dup[e]);
+    /* A row has two ways into its expert: their gradients add up. */
+    matmul(n, H, F, ' ', da[begin], ' ', *gate[e], 0, drows[begin]);
+    matmul(n, H, F, ' ', db[begin], ' ', *up[e], 1, drows[begin]);
+}
+
+/* Back through the softmax: a score that rises takes from all the others, so all E logits have a gradient. The
+   choice has none, it does not change with small changes. (With renormalize in moe_route the weights are a
+   softmax of the K chosen logits, and the same lines run over the chosen experts alone.) */
+static void router_backward(void)
+{
+    for (int t = 0; t < T; t++) {
+        float mean = 0;
+        for (int e = 0; e < E; e++)
+            mean += dprobs[t][e] * scores[t][e]; /* dprobs is 0 where the token does not go */
+        for (int e = 0; e < E; e++)
+            dlogits[t][e] = scores[t][e] * (dprobs[t][e] - mean);
+    }
+}
+
+static void backward(void)
+{
+    DLTensor tdy = f32(dy, TH), tdx = f32(dx, TH), tprobs = f32(probs, TE), tdprobs = f32(dprobs, TE);
+    DLTensor tanswers = f32(answers, MH), tdanswers = f32(danswers, MH), tdrows = f32(drows, MH);
+    DLTensor tmap = sy_tensor(map, SY_BOOL, 2, TE), tplace = sy_tensor(place, SY_I32, 1, MH);
+
+    for (int t = 0; t < T; t++) /* the loss: half the squared distance */
+        for (int h = 0; h < H; h++)
+            dy[t][h] = y[t][h] - target[t][h];
+
+    /* y was a weighted sum. An answer's gradient is dy times its score; a score's is the dot product of dy and
+       the answer it weighs. Both come from one call, the first in the order of the rows. */
+    const sy_moe_unpermute_grad_args spread = {.grad_tokens = &tdy,
+                                               .sorted_indices = &tplace,
+                                               .permuted_tokens = &tanswers,
+                                               .routing_map = &tmap,
+                                               .probs = &tprobs,
+                                               .grad_permuted_tokens = &tdanswers,
+                                               .grad_probs = &tdprobs};
+    must(sy_moe_unpermute_grad(ctx, &spread));
+    for (int e = 0; e < E; e++)
+        if (first[e + 1] > first[e])
+            expert_backward(e, (int)first[e], (int)(first[e + 1] - first[e]));
+
+    /* A token was copied K times, so its gradient is the sum over its copies. */
+    const sy_moe_permute_grad_args collect = {.grad_permuted_tokens = &tdrows,
+                                              .sorted_indices = &tplace,
+                                              .num_experts = E,
+                                              .num_tokens = T,
+                                              .grad_tokens = &tdx};
+    must(sy_moe_permute_grad(ctx, &collect));
+
+    /* The token also went into the router: the last part of dx is added to what is there. */
+    router_backward();
+    matmul(E, H, T, 't', *dlogits, ' ', *x, 0, *drouter);
+    matmul(T, H, E, ' ', *dlogits, ' ', *router, 1, *dx);
+}
+
+/* ---- 3. The proof -------------------------------------------------------------------------------------- */
+
+static double dot(const float *p, const float *q, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += (double)p[i] * q[i];
+    return sum;
+}
+
+/* The layer as the head of this file defines it: in double precision, token by token, with nothing sorted and
+   nothing called. Leaves its y in `out` and returns the loss. */
+static double slow_layer(double out[T][H])
+{
+    double loss = 0;
+    for (int t = 0; t < T; t++) {
+        double s[E], sum = 0;
+        bool visited[E] = {false};
+        for (int e = 0; e < E; e++)
+            s[e] = exp(dot(router[e], x[t], H)), sum += s[e];
+        for (int h = 0; h < H; h++)
+            out[t][h] = 0;
+        for (int k = 0; k < K; k++) {
+            int best = -1;
+            for (int e = 0; e < E; e++)
+                if (!visited[e] && (best < 0 || s[e] > s[best]))
+                    best = e;
+            visited[best] = true;
+            for (int f = 0; f < F; f++) {
+                const double v = dot(gate[best][f], x[t], H);
+                const double in = v / (1 + exp(-v)) * dot(up[best][f], x[t], H);
+                for (int h = 0; h < H; h++)
+                    out[t][h] += s[best] / sum * down[best][h][f] * in;
+            }
+        }
+        for (int h = 0; h < H; h++)
+            loss += 0.5 * (out[t][h] - target[t][h]) * (out[t][h] - target[t][h]);
+    }
+    return loss;
+}
+
+/* f32 agrees with the slow layer to about 1e-6 of what is typical in a group (its root mean square); a term left
+   out is off by 1e-2 and more. */
+static bool compare(const char *name, const double *want, const float *found, int n)
+{
+    double worst = 0, squares = 0;
+    for (int i = 0; i < n; i++) {
+        const double off = fabs(want[i] - found[i]);
+        worst = off > worst || isnan(off) ? off : worst;
+        squares += want[i] * want[i];
+    }
+    const double error = worst / sqrt(squares / n);
+    const bool good = error < 1e-4; /* false for NaN too */
+    printf("  %-8s %4d values, worst relative error %.1e  %s\n", name, n, error, good ? "ok" : "WRONG");
+    return good;
+}
+
+/* Moves each parameter a little up and down and holds the slope of the loss against the gradient. */
+static bool gradient_is_right(const char *name, float *values, const float *gradient, int n)
+{
+    static double slope[E * F * H], out[T][H];
+    for (int i = 0; i < n; i++) {
+        const float value = values[i], high = value + 1e-4f, low = value - 1e-4f; /* as f32 rounds them */
+        values[i] = high;
+        const double above = slow_layer(out);
+        values[i] = low;
+        slope[i] = (above - slow_layer(out)) / ((double)high - low);
+        values[i] = value;
+    }
+    return compare(name, slope, gradient, n);
+}
+
+/* The same numbers between -size and size on every machine. */
+static void fill(float *values, int n, float size)
+{
+    static uint32_t state = 1;
+    for (int i = 0; i < n; i++) {
+        state = state * 1664525u + 1013904223u;
+        values[i] = ((float)(state >> 8) * 0x1p-23f - 1) * size;
+    }
+}
+
+int main(void)
+{
+    fill(*x, T * H, 1), fill(*target, T * H, 1), fill(*router, E * H, 1);
+    fill(**gate, E * F * H, 0.5f), fill(**up, E * F * H, 0.5f), fill(**down, E * H * F, 0.5f);
+    must(sy_ctx_create(&ctx, NULL));
+    forward();
+    backward();
+    sy_ctx_destroy(ctx);
+    printf("%d tokens visit %d of %d experts each. Visitors:", T, K, E);
+    for (int e = 0; e < E; e++)
+        printf(" %d%s", (int)(first[e + 1] - first[e]), e + 1 < E ? "" : "\n");
+    static double want[T][H];
+    slow_layer(want);
+    bool good = compare("y", *want, *y, T * H);
+    good &= gradient_is_right("dx", *x, *dx, T * H);
+    good &= gradient_is_right("drouter", *router, *drouter, E * H);
+    good &= gradient_is_right("dgate", **gate, **dgate, E * F * H);
+    good &= gradient_is_right("dup", **up, **dup, E * F * H);
+    good &= gradient_is_right("ddown", **down, **ddown, E * H * F);
+    return good ? 0 : 1;
+}

@@ -66,7 +66,7 @@ static sy_status refuse_twice(sy_ctx *ctx, int64_t batch, int64_t position, int6
 static sy_status read_slots(sy_ctx *ctx, const struct job *job)
 {
     const struct syi_moe_convert_indices_plan *p = job->plan;
-    for (int64_t t = 0; t < p->n_tokens; t++)
+    for (int64_t t = 0; t < p->n_tokens && p->n_slots > 0; t++)
         for (int64_t slot = t * p->n_slots; slot < (t + 1) * p->n_slots; slot++) {
             const int64_t row = syi_load_i32(p->in.data, slot);
             if (row < -1 || row >= p->n_rows)

@@ -4,11 +4,12 @@
  * extent, stride, device, overlap, scalar. A tensor that would reach outside the arena loses its data pointer, because
  * no library can know how large a buffer is; everything else is the library's to judge.
  *
- * Whatever comes, the call must return; a refusal leaves every byte alone and has a sentence; a success writes only
- * inside its outputs; what the query refuses, the call refuses.
+ * Whatever comes, the call must return and read nothing outside its tensors; a refusal leaves every byte alone and has
+ * a sentence; a success writes only inside its outputs; what the query refuses, the call refuses.
  */
 #include "args.h"
 
+#include <sanitizer/asan_interface.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -159,6 +160,13 @@ static void spoil(struct call *c, struct reader *r)
 #define WIDE_ARITHMETIC __attribute__((no_sanitize("signed-integer-overflow")))
 __extension__ typedef __int128 wide;
 
+/* Far outside the arena is far enough: sums of products of such numbers fit. */
+static wide tame(wide x)
+{
+    const wide most = (wide)1 << 40;
+    return x > most ? most : x < -most ? -most : x;
+}
+
 /* Byte range of a tensor inside the arena; false when it is empty or reaches outside. */
 WIDE_ARITHMETIC static bool range_of(const DLTensor *t, wide *from, wide *to, bool *empty)
 {
@@ -166,17 +174,15 @@ WIDE_ARITHMETIC static bool range_of(const DLTensor *t, wide *from, wide *to, bo
     wide low = 0, high = 0, compact = 1;
     *empty = false;
     for (int d = t->ndim - 1; d >= 0; d--) {
-        const wide stride = t->strides ? (wide)t->strides[d] : compact, last = (wide)t->shape[d] - 1;
+        const wide stride = t->strides ? tame(t->strides[d]) : compact, last = tame(t->shape[d]) - 1;
         if (t->shape[d] <= 0)
             *empty = true;
         else if (stride < 0)
             low += last * stride;
         else
             high += last * stride;
-        if (t->strides == NULL) {
-            const wide limit = (wide)1 << 80;
-            compact = compact > limit ? limit : compact * (t->shape[d] > 0 ? t->shape[d] : 0);
-        }
+        if (t->strides == NULL)
+            compact = tame(compact * (t->shape[d] > 0 ? t->shape[d] : 0));
     }
     const wide base = (wide)(intptr_t)((const uint8_t *)t->data - arena) + (wide)t->byte_offset;
     *from = base + low * element;
@@ -196,6 +202,24 @@ static void confine(struct call *c)
         if (!range_of(t, &from, &to, &empty) && !empty)
             t->data = NULL;
     }
+}
+
+/* During a call no byte of the arena may be read that belongs to no tensor of the call. */
+static void fence(const struct call *c)
+{
+    ASAN_POISON_MEMORY_REGION(arena, sizeof arena);
+    for (int i = 0; i < c->count; i++) {
+        const DLTensor *t = &c->items[i].t;
+        wide from, to;
+        bool empty;
+        if (t->data != NULL && t->shape != NULL && t->ndim >= 0 && range_of(t, &from, &to, &empty) && !empty)
+            ASAN_UNPOISON_MEMORY_REGION(arena + (size_t)from, (size_t)(to - from));
+    }
+}
+
+static void unfence(void)
+{
+    ASAN_UNPOISON_MEMORY_REGION(arena, sizeof arena);
 }
 
 /* ---- Running ------------------------------------------------------------------------------------------------ */
@@ -276,10 +300,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fill_arena(&r);
     sy_query q;
     sy_fault fault;
+    fence(&c);
     const sy_status asked = fuzz_ops[c.op].query(ctx, &c, &q);
+    unfence();
     must(memcmp(arena, before, sizeof arena) == 0, "the query wrote", &c, ctx);
     must((asked == SY_OK) == (sy_ctx_error(ctx)[0] == '\0'), "query and sentence disagree", &c, ctx);
+    fence(&c);
     const sy_status status = fuzz_ops[c.op].run(ctx, &c);
+    unfence();
     must((status == SY_OK) == (sy_ctx_error(ctx)[0] == '\0'), "status and sentence disagree", &c, ctx);
     must(sy_ctx_fault(ctx, &fault) == SY_OK && fault.status == status, "status and fault disagree", &c, ctx);
     must(asked == SY_OK || status != SY_OK, "the query refused what the call accepts", &c, ctx);

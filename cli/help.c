@@ -206,6 +206,13 @@ static void print_options(FILE *out, const struct op *op)
     }
 }
 
+static void print_planes(FILE *out, const struct op *op)
+{
+    if (op->plane_rows)
+        fprintf(out, "\nSeveral planes with the same slots: %s.0, %s.1, ... and %s.0, %s.1, ...\n",
+                op->plane_caches[0], op->plane_caches[0], op->plane_rows, op->plane_rows);
+}
+
 static void op_page(FILE *out, const struct op *op)
 {
     fprintf(out, "%s: %s.\n", op->name, op->summary);
@@ -218,6 +225,7 @@ static void op_page(FILE *out, const struct op *op)
     print_tensors(out, op, false);
     fputs("\nTensors out:\n", out);
     print_tensors(out, op, true);
+    print_planes(out, op);
     fputs("\nOptions, or metadata of IN as switchyard.<field>:\n", out);
     print_options(out, op);
     fprintf(out, "\nTry it (%s):\n", op->example_text);

@@ -47,23 +47,33 @@ static const struct op_example example[] = {
 };
 
 /* [...,k] of the indices, then what one cache row holds. */
+static const DLTensor *make_out(const sy_kv_gather_args *args, const DLTensor *cache, struct op_name name,
+                                struct op_outputs *outputs)
+{
+    int64_t shape[2 * ST_MAX_RANK];
+    int rank = 0;
+    for (int i = 0; i < args->indices->ndim; i++)
+        shape[rank++] = args->indices->shape[i];
+    for (int i = cache->ndim > 2 ? 2 : 1; i < cache->ndim; i++)
+        shape[rank++] = cache->shape[i];
+    return op_output(outputs, name.text, cache->dtype, rank, shape);
+}
+
+/* Old contents are used as they came: the call itself judges them. */
 static sy_status size_outputs(sy_ctx *ctx, struct op_call *call, struct op_outputs *outputs)
 {
     sy_kv_gather_args *const args = &call->args.kv_gather;
-    if (args->out) /* judged by the call itself */
-        return SY_OK;
     sy_query query = {0};
     const sy_status status = sy_kv_gather_query(ctx, args, &query);
     if (status != SY_OK)
         return status;
-    const DLTensor *const indices = args->indices, *const cache = args->cache;
-    int64_t shape[2 * ST_MAX_RANK];
-    int rank = 0;
-    for (int i = 0; i < indices->ndim; i++)
-        shape[rank++] = indices->shape[i];
-    for (int i = cache->ndim > 2 ? 2 : 1; i < cache->ndim; i++)
-        shape[rank++] = cache->shape[i];
-    args->out = op_output(outputs, "out", cache->dtype, rank, shape);
+    if (!args->out)
+        args->out = make_out(args, args->cache, op_plane_name(call, "out", 0), outputs);
+    for (int64_t i = 0; i < args->num_planes && !outputs->out_of_memory; i++) {
+        sy_kv_plane *const plane = &call->planes[i];
+        if (!plane->rows)
+            plane->rows = make_out(args, plane->cache, op_plane_name(call, "out", i + 1), outputs);
+    }
     return SY_OK;
 }
 
@@ -80,6 +90,10 @@ const struct op op_kv_gather = {
     .example = example,
     .example_options = "--block-size 2",
     .example_text = "six cache rows in blocks of two, three tokens asked for",
+    .plane_caches = {"cache"},
+    .plane_rows = "out",
+    .planes = FIELD(planes),
+    .num_planes = FIELD(num_planes),
     .size = size_outputs,
     .call = call_operator,
 };

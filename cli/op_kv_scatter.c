@@ -59,6 +59,10 @@ const struct op op_kv_scatter = {
     .example = example,
     .example_options = "--pad skip",
     .example_text = "four rows into a cache of six, one of them dropped",
+    .plane_caches = {"cache"},
+    .plane_rows = "src",
+    .planes = FIELD(planes),
+    .num_planes = FIELD(num_planes),
     .size = size_outputs,
     .call = call_operator,
 };

@@ -57,6 +57,13 @@ int unknown_op(const char *help, const char *name)
     return usage_error(help, "unknown operator %s (there are: %s)", name, list);
 }
 
+struct op_name op_plane_name(const struct op_call *call, const char *name, int64_t i)
+{
+    struct op_name full;
+    snprintf(full.text, sizeof full.text, call->numbered ? "%.12s.%d" : "%.12s", name, (int)i);
+    return full;
+}
+
 const DLTensor *op_output(struct op_outputs *outputs, const char *name, DLDataType type, int rank,
                           const int64_t *shape)
 {
@@ -65,11 +72,11 @@ const DLTensor *op_output(struct op_outputs *outputs, const char *name, DLDataTy
     if (!data || outputs->n == OP_MAX_OUTPUTS) {
         free(data);
         outputs->out_of_memory = true;
-        outputs->failed = name;
+        snprintf(outputs->failed, sizeof outputs->failed, "%s", name);
         return NULL;
     }
     const int i = outputs->n++;
-    outputs->made[i].name = name;
+    snprintf(outputs->made[i].name, sizeof outputs->made[i].name, "%s", name);
     for (int d = 0; d < rank; d++)
         outputs->made[i].shape[d] = shape[d];
     outputs->made[i].view = sy_tensor(data, type, rank, outputs->made[i].shape);

@@ -15,7 +15,7 @@
 
 #include "safetensors.h"
 
-enum { OP_MAX_OUTPUTS = 8, OP_MAX_FIELDS = 24 };
+enum { OP_MAX_OUTPUTS = SY_KV_MAX_PLANES + 9, OP_MAX_FIELDS = 24 };
 
 union op_args {
     sy_moe_route_args moe_route;
@@ -45,9 +45,11 @@ union op_args {
  */
 struct op_call {
     union op_args args;
-    bool want_masked_logits; /* sample */
-    bool want_list;          /* sample */
-    bool f32_gates;          /* moe_dispatch_grad_gate */
+    sy_kv_plane planes[SY_KV_MAX_PLANES]; /* for operators with planes: those after the first */
+    bool numbered;                        /* tensors came as cache.0, cache.1, ... */
+    bool want_masked_logits;              /* sample */
+    bool want_list;                       /* sample */
+    bool f32_gates;                       /* moe_dispatch_grad_gate */
 };
 
 enum op_role {
@@ -94,14 +96,20 @@ struct op_field {
 /* Outputs made for one call. */
 struct op_outputs {
     struct {
-        const char *name;
+        char name[24];
         int64_t shape[2 * ST_MAX_RANK]; /* kv_gather joins two shapes */
         DLTensor view;
     } made[OP_MAX_OUTPUTS];
     int n;
     bool out_of_memory;
-    const char *failed; /* the output that did not fit into memory */
+    char failed[24]; /* the output that did not fit into memory */
 };
+
+/* NAME, or NAME.i where planes are numbered. */
+struct op_name {
+    char text[24];
+};
+struct op_name op_plane_name(const struct op_call *call, const char *name, int64_t i);
 
 /* Makes an output of zero bytes and returns it; NULL (and out_of_memory) when there is no room. */
 const DLTensor *op_output(struct op_outputs *outputs, const char *name, DLDataType type, int rank,
@@ -123,6 +131,9 @@ struct op {
     const struct op_field *fields;    /* ends with a NULL name */
     const struct op_example *example; /* ends with a NULL name */
     const char *example_options, *example_text;
+    /* Operators with planes: tensors each of them has (NAME, or NAME.0, NAME.1, ...) and offsets of the fields. */
+    const char *plane_caches[2], *plane_rows;
+    size_t planes, num_planes;
     /*
      * Asks the query and makes every output that does not exist yet. SY_OK when memory ran out: see
      * out_of_memory.

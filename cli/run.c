@@ -303,19 +303,84 @@ static int unknown_tensor(const struct run *run, const char *name)
                        op_has_inputs(run->op) ? list : "none");
 }
 
+/* The number after the dot of "cache.3"; -1 when there is none that may stand there. */
+static int plane_number(const char *digits)
+{
+    int number = 0;
+    if (digits[0] == '\0' || (digits[0] == '0' && digits[1] != '\0'))
+        return -1;
+    for (; *digits != '\0'; digits++) {
+        if (*digits < '0' || *digits > '9')
+            return -1;
+        number = 10 * number + (*digits - '0');
+        if (number > SY_KV_MAX_PLANES)
+            return -1;
+    }
+    return number;
+}
+
+static bool is_name(const char *name, const char *text, size_t length)
+{
+    return name && strlen(name) == length && memcmp(name, text, length) == 0;
+}
+
+static bool in_planes(const struct op *op, const char *text, size_t length)
+{
+    return is_name(op->plane_caches[0], text, length) || is_name(op->plane_caches[1], text, length) ||
+           is_name(op->plane_rows, text, length);
+}
+
+/* The operator's tensor of this name, or NULL, and its plane; -1: the name has no number. */
+static const struct op_tensor *find_tensor(const struct op *op, const char *name, int *plane)
+{
+    const char *const dot = strrchr(name, '.');
+    const size_t length = dot ? (size_t)(dot - name) : 0;
+    *plane = -1;
+    for (const struct op_tensor *tensor = op->tensors; tensor->name; tensor++) {
+        if (tensor->role == OP_OUTPUT)
+            continue;
+        if (strcmp(tensor->name, name) == 0)
+            return tensor;
+        if (dot && is_name(tensor->name, name, length) && in_planes(op, name, length)) {
+            *plane = plane_number(dot + 1);
+            return *plane >= 0 ? tensor : NULL;
+        }
+    }
+    return NULL;
+}
+
+/* Where the call keeps the tensor of a plane. */
+static size_t tensor_offset(const struct op *op, const struct op_tensor *tensor, int plane)
+{
+    if (plane <= 0)
+        return tensor->offset;
+    return offsetof(struct op_call, planes) + (size_t)(plane - 1) * sizeof(sy_kv_plane) +
+           (strcmp(tensor->name, op->plane_rows) == 0 ? offsetof(sy_kv_plane, rows)
+                                                      : offsetof(sy_kv_plane, cache));
+}
+
 static int bind_tensors(struct run *run)
 {
+    int64_t more = 0; /* planes after the first */
     for (size_t i = 0; i < run->file.n_tensors; i++) {
         const struct st_tensor *const found = &run->file.tensors[i];
-        const struct op_tensor *tensor = run->op->tensors;
-        while (tensor->name && (tensor->role == OP_OUTPUT || strcmp(tensor->name, found->name) != 0))
-            tensor++;
-        if (!tensor->name)
+        int plane;
+        const struct op_tensor *const tensor = find_tensor(run->op, found->name, &plane);
+        if (!tensor)
             return unknown_tensor(run, found->name);
-        if (has_tensor(&run->call, tensor->offset))
-            return usage_error(run->help, "%s: the field %s is given twice, as a tensor and as an option",
-                               run->in, tensor->name);
-        set_tensor(&run->call, tensor->offset, &found->view);
+        const size_t offset = tensor_offset(run->op, tensor, plane);
+        if (has_tensor(&run->call, offset))
+            return usage_error(run->help, "%s: the field %s is given twice, as %s", run->in, tensor->name,
+                               plane == 0 || run->call.numbered ? "two tensors"
+                                                                : "a tensor and as an option");
+        set_tensor(&run->call, offset, &found->view);
+        run->call.numbered = run->call.numbered || plane >= 0;
+        more = plane > more ? plane : more;
+    }
+    if (more > 0) {
+        const sy_kv_plane *const planes = run->call.planes;
+        memcpy((char *)&run->call + run->op->planes, &planes, sizeof planes);
+        memcpy((char *)&run->call + run->op->num_planes, &more, sizeof more);
     }
     return EXIT_DONE;
 }
@@ -399,12 +464,13 @@ static int call_operator(struct run *run, sy_ctx *ctx)
 /* Old contents that the call has changed are an output too. */
 static int save_outputs(const struct run *run)
 {
-    struct st_item items[OP_MAX_OUTPUTS + 4];
+    struct st_item items[2 * OP_MAX_OUTPUTS];
     size_t n = 0;
-    for (const struct op_tensor *tensor = run->op->tensors; tensor->name; tensor++) {
-        const bool kept = tensor->role == OP_INOUT || tensor->role == OP_UPDATED;
-        const struct st_tensor *const old = kept ? st_find(&run->file, tensor->name) : NULL;
-        if (old)
+    for (size_t i = 0; i < run->file.n_tensors; i++) {
+        int plane;
+        const struct st_tensor *const old = &run->file.tensors[i];
+        const struct op_tensor *const tensor = find_tensor(run->op, old->name, &plane);
+        if (tensor && (tensor->role == OP_INOUT || tensor->role == OP_UPDATED))
             items[n++] = (struct st_item){old->name, &old->view};
     }
     for (int i = 0; i < run->outputs.n; i++)

@@ -845,6 +845,19 @@ typedef enum sy_kv_pad {
 } sy_kv_pad;
 
 /*
+ * A further plane of a cache: a tensor with as many rows, found by the same slots, and the dense rows that go with it.
+ * Keys and values, latent and rope parts, scales, several layers: slots are judged and translated once, the rows of
+ * all planes copied. Planes have their own types, widths and strides, and may be parts of one tensor as long as what
+ * is written shares no byte with anything else of the call.
+ */
+typedef struct sy_kv_plane {
+    const DLTensor *cache;
+    const DLTensor *rows; /* what the call names beside its cache: out of kv_gather, src of kv_scatter */
+} sy_kv_plane;
+
+#define SY_KV_MAX_PLANES 255 /* beside the call's own */
+
+/*
  * Copies the cache rows of selected logical tokens, in the order asked, into a dense output. S = block_size:
  *     r = req_id ? req_id[b] : b;   t = indices[b,j];   block = block_table[r, t / S]
  *     out[b,j] = cache row block*S + t % S, byte for byte
@@ -866,7 +879,9 @@ typedef struct sy_kv_gather_args {
     const DLTensor *seq_lens;    /* in  [B]  int32, int64; optional: tokens of each index row's sequence */
     int64_t block_size;          /* S >= 1 */
     sy_kv_pad pad;
-    const DLTensor *out; /* out [...,k,D...]  type of cache (in/out with SY_PAD_SKIP) */
+    const DLTensor *out;       /* out [...,k,D...]  type of cache (in/out with SY_PAD_SKIP) */
+    const sy_kv_plane *planes; /* in  [num_planes]  further caches and outs of any type and width */
+    int64_t num_planes;        /* 0 to SY_KV_MAX_PLANES */
 } sy_kv_gather_args;
 
 SY_API sy_status sy_kv_gather_n(sy_ctx *ctx, const sy_kv_gather_args *args, size_t args_bytes);
@@ -971,7 +986,9 @@ typedef struct sy_kv_scatter_args {
     const DLTensor *src;   /* in  [...,D...]  type of cache */
     const DLTensor *slots; /* in  [...]       int32, int64 */
     sy_kv_pad pad;
-    bool check_unique; /* refuse a slot that is named twice */
+    bool check_unique;         /* refuse a slot that is named twice */
+    const sy_kv_plane *planes; /* in  [num_planes]  further caches and srcs of any type and width */
+    int64_t num_planes;        /* 0 to SY_KV_MAX_PLANES */
 } sy_kv_scatter_args;
 
 SY_API sy_status sy_kv_scatter_n(sy_ctx *ctx, const sy_kv_scatter_args *args, size_t args_bytes);

@@ -130,6 +130,7 @@ struct test_call {
     struct tensor tensors[TEST_CALL_TENSORS];
     sy_status (*run)(sy_ctx *ctx, struct test_call *call);
     sy_status (*query)(sy_ctx *ctx, struct test_call *call, sy_query *query);
+    sy_kv_plane planes[2]; /* for operators that have some */
     union {
         sy_moe_convert_indices_args convert_indices;
         sy_moe_ids_from_map_args ids_from_map;

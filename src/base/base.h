@@ -40,6 +40,7 @@ struct sy_ctx {
     size_t workspace_bytes;
     bool workspace_lent;
     const char *op; /* operator of the call in progress, prefix of every sentence */
+    int64_t plane;  /* which further plane its argument belongs to; 0: none */
     sy_fault fault;
     char error[512];
 };

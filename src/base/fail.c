@@ -112,7 +112,10 @@ static void record(sy_ctx *ctx, const sy_fault *fault, const char *format, va_li
     ctx->fault = *fault;
     if (ctx->fault.code == SY_FAULT_NONE)
         ctx->fault.code = code_of(fault->status);
-    const int n = snprintf(ctx->error, sizeof ctx->error, "%s: %s ", ctx->op, fault->argument);
+    int n = snprintf(ctx->error, sizeof ctx->error, "%s: %s ", ctx->op, fault->argument);
+    if (ctx->plane > 0)
+        n = snprintf(ctx->error, sizeof ctx->error, "%s: %s of plane %lld ", ctx->op, fault->argument,
+                     (long long)ctx->plane);
     const size_t used = n < 0 ? 0 : (size_t)n;
     if (used < sizeof ctx->error)
         vsnprintf(ctx->error + used, sizeof ctx->error - used, format, values);
@@ -140,6 +143,7 @@ sy_status syi_fail(sy_ctx *ctx, sy_status status, const char *argument, const ch
 void syi_clear_fault(sy_ctx *ctx, const char *op)
 {
     ctx->op = op;
+    ctx->plane = 0;
     ctx->fault = (sy_fault){.argument = ""};
     ctx->error[0] = '\0';
 }

@@ -195,9 +195,17 @@ struct syi_kv_pages {
     struct syi_kv_pool pool;
 };
 
+/* All planes of a call: the same slots of each. */
+struct syi_kv_planes {
+    int64_t n;
+    const struct syi_kv_plane *at; /* [n] */
+    struct syi_kv_pool pool;       /* of every plane */
+    uint64_t row_bytes;            /* of all planes together */
+};
+
 struct syi_kv_gather_plan {
     struct syi_kv_pages pages;
-    struct syi_kv_plane plane;
+    struct syi_kv_planes planes;
 };
 
 struct syi_kv_translate_plan {
@@ -219,8 +227,7 @@ struct syi_kv_scatter_plan {
     enum syi_type slot_type;
     sy_kv_pad pad;
     bool check_unique;
-    struct syi_kv_pool pool;
-    struct syi_kv_plane plane;
+    struct syi_kv_planes planes;
 };
 
 struct syi_sample_plan {

@@ -15,7 +15,7 @@ struct job {
 static int count_tasks(const sy_ctx *ctx, const struct syi_kv_gather_plan *p)
 {
     const int64_t n = p->pages.batch * p->pages.k;
-    return syi_tasks(ctx, n, (uint64_t)n * p->plane.row_bytes);
+    return syi_tasks(ctx, n, (uint64_t)n * p->planes.row_bytes);
 }
 
 size_t syi_cpu_kv_gather_workspace(const sy_ctx *ctx, const union syi_plan *plan)
@@ -28,15 +28,16 @@ static void copy_positions(void *data, int task)
     const struct job *job = data;
     const struct syi_kv_pages *pages = &job->plan->pages;
     struct syi_kv_walk walk;
-    struct syi_kv_copier copier;
+    struct syi_kv_mover mover;
 
-    syi_kv_copy_begin(&copier, job->kernels, &pages->pool, &job->plan->plane, SYI_KV_FROM_CACHE,
-                      pages->pad != SY_PAD_SKIP);
-    for (syi_kv_walk_begin(&walk, pages, job->n_tasks, task); walk.flat < walk.end;) {
+    syi_kv_walk_begin(&walk, pages, job->n_tasks, task);
+    syi_kv_move_begin(&mover, job->kernels, &job->plan->planes, SYI_KV_FROM_CACHE, pages->pad != SY_PAD_SKIP,
+                      walk.flat);
+    while (walk.flat < walk.end) {
         syi_kv_walk_on(&walk, pages);
-        syi_kv_copy_slots(&copier, walk.flat - walk.n, walk.slot, walk.n);
+        syi_kv_move_slots(&mover, walk.slot, walk.n);
     }
-    syi_kv_copy_end(&copier);
+    syi_kv_move_end(&mover);
 }
 
 sy_status syi_cpu_kv_gather(sy_ctx *ctx, const union syi_plan *plan, void *workspace)

@@ -1,5 +1,8 @@
 /*
- * Copies between slots of a paged cache and dense rows.
+ * Moves rows between slots of a paged cache and dense rows, a batch of slots through all planes. A plane's batch is a
+ * list of pieces, each as long as the last and bound for another place: the kernel goes from one group of them to the
+ * next without anything in between, because what the core does there keeps it from asking for the next rows while it
+ * waits.
  */
 #include "cpu/kv_rows.h"
 
@@ -9,85 +12,115 @@ enum {
     MOST_BYTES = 256 * 1024, /* a run longer than this is cut, so that there are two to copy side by side */
 };
 
-static void copy_pieces(struct syi_kv_copier *c)
+struct pieces {
+    const struct syi_kernels *kernels;
+    enum syi_kv_direction direction;
+    size_t n, bytes; /* pieces, bytes of each */
+    void *to[SYI_KV_CHUNK];
+    const void *from[SYI_KV_CHUNK];
+};
+
+static void copy_pieces(struct pieces *p)
 {
-    c->kernels->copy_rows(c->to, c->from, c->n, c->bytes);
-    c->n = 0;
+    p->kernels->copy_rows(p->to, p->from, p->n, p->bytes);
+    p->n = 0;
 }
 
-static void add_piece(struct syi_kv_copier *c, unsigned char *dense, unsigned char *cached, size_t bytes)
+static void add_piece(struct pieces *p, unsigned char *dense, unsigned char *cached, size_t bytes)
 {
-    if (c->n == SYI_KV_CHUNK || c->bytes != bytes)
-        copy_pieces(c);
-    c->bytes = bytes;
-    c->to[c->n] = c->direction == SYI_KV_FROM_CACHE ? dense : cached;
-    c->from[c->n++] = c->direction == SYI_KV_FROM_CACHE ? cached : dense;
-}
-
-static void end_run(struct syi_kv_copier *c)
-{
-    const struct syi_kv_plane *p = c->plane;
-    const size_t bytes = (size_t)c->run_rows * p->row_bytes;
-    if (c->run_rows >= RUN_ROWS || bytes >= RUN_BYTES)
-        add_piece(c, syi_row(p->dense, c->run_first), c->run, bytes);
-    else
-        for (int64_t i = 0; i < c->run_rows; i++)
-            add_piece(c, syi_row(p->dense, c->run_first + i), c->run + (size_t)i * p->row_bytes,
-                      p->row_bytes);
-    c->run_rows = 0;
-}
-
-void syi_kv_copy_begin(struct syi_kv_copier *c, const struct syi_kernels *kernels,
-                       const struct syi_kv_pool *pool, const struct syi_kv_plane *plane,
-                       enum syi_kv_direction direction, bool clear)
-{
-    const bool dense = plane->dense.stride == (int64_t)plane->row_bytes;
-    c->kernels = kernels;
-    c->pool = pool;
-    c->plane = plane;
-    c->direction = direction;
-    c->clear = clear;
-    c->run_rows = 0;
-    c->most_rows = dense && plane->row_bytes < MOST_BYTES ? (int64_t)(MOST_BYTES / plane->row_bytes) : 1;
-    c->n = c->bytes = 0;
+    if (p->n == SYI_KV_CHUNK || p->bytes != bytes)
+        copy_pieces(p);
+    p->bytes = bytes;
+    p->to[p->n] = p->direction == SYI_KV_FROM_CACHE ? dense : cached;
+    p->from[p->n++] = p->direction == SYI_KV_FROM_CACHE ? cached : dense;
 }
 
 /* The rows of slots, NULL for -1. */
-static void locate(const struct syi_kv_copier *c, const int64_t *slot, int64_t n, unsigned char **row)
+static void locate(const struct syi_kv_pool *pool, const struct syi_kv_plane *plane, const int64_t *slot,
+                   int64_t n, unsigned char **row)
 {
-    const struct syi_kv_pool *pool = c->pool;
-    const struct syi_kv_plane *p = c->plane;
     for (int64_t i = 0; i < n; i++) {
         const int64_t s = slot[i] < 0 ? 0 : slot[i], block = syi_kv_block(pool, s);
         const int64_t within = s - block * pool->block_size;
         const size_t offset =
-            (size_t)block * (size_t)p->block_stride + (size_t)within * (size_t)p->row_stride;
-        row[i] = slot[i] < 0 ? NULL : p->cache + offset;
+            (size_t)block * (size_t)plane->block_stride + (size_t)within * (size_t)plane->row_stride;
+        row[i] = slot[i] < 0 ? NULL : plane->cache + offset;
     }
 }
 
-void syi_kv_copy_slots(struct syi_kv_copier *c, int64_t first, const int64_t *slot, int64_t n)
+/* Rows from i on that are consecutive on both sides, at most `most`. */
+static int64_t run_length(unsigned char *const *row, int64_t i, int64_t most, size_t row_bytes)
 {
-    const struct syi_kv_plane *p = c->plane;
+    int64_t n = 1;
+    while (n < most && row[i + n] == row[i] + (size_t)n * row_bytes)
+        n++;
+    return n;
+}
+
+/* Plain rows: byte for byte. */
+static void copy_batch(const struct syi_kv_mover *m, const struct syi_kv_plane *plane)
+{
+    const size_t row_bytes = plane->row_bytes;
+    const bool dense = plane->dense.stride == (int64_t)row_bytes;
+    const int64_t most = dense && row_bytes < MOST_BYTES ? (int64_t)(MOST_BYTES / row_bytes) : 1;
     unsigned char *row[SYI_KV_CHUNK];
-    locate(c, slot, n, row);
-    for (int64_t i = 0; i < n; i++) {
-        const bool goes_on = c->run_rows > 0 && c->run_rows < c->most_rows &&
-                             row[i] == c->run + (size_t)c->run_rows * p->row_bytes;
-        if (!goes_on) {
-            end_run(c);
-            c->run = row[i];
-            c->run_first = first + i;
+    struct pieces pieces;
+    pieces.kernels = m->kernels;
+    pieces.direction = m->direction;
+    pieces.n = pieces.bytes = 0;
+
+    locate(&m->planes->pool, plane, m->slot, m->n, row);
+    for (int64_t i = 0, run; i < m->n; i += run) {
+        run = 1;
+        if (row[i] == NULL) {
+            if (m->clear)
+                memset(syi_row(plane->dense, m->first + i), 0, row_bytes);
+            continue;
         }
-        if (row[i] != NULL)
-            c->run_rows++;
-        else if (c->clear)
-            memset(syi_row(p->dense, first + i), 0, p->row_bytes);
+        run = run_length(row, i, m->n - i < most ? m->n - i : most, row_bytes);
+        if (run >= RUN_ROWS || (size_t)run * row_bytes >= RUN_BYTES)
+            add_piece(&pieces, syi_row(plane->dense, m->first + i), row[i], (size_t)run * row_bytes);
+        else
+            for (int64_t r = i; r < i + run; r++)
+                add_piece(&pieces, syi_row(plane->dense, m->first + r), row[r], row_bytes);
+    }
+    copy_pieces(&pieces);
+}
+
+static void move_batch(struct syi_kv_mover *m)
+{
+    for (int64_t i = 0; i < m->planes->n && m->n > 0; i++)
+        copy_batch(m, &m->planes->at[i]);
+    m->first += m->n;
+    m->n = 0;
+}
+
+void syi_kv_move_begin(struct syi_kv_mover *m, const struct syi_kernels *kernels,
+                       const struct syi_kv_planes *planes, enum syi_kv_direction direction, bool clear,
+                       int64_t first)
+{
+    m->kernels = kernels;
+    m->planes = planes;
+    m->direction = direction;
+    m->clear = clear;
+    m->first = first;
+    m->n = 0;
+}
+
+void syi_kv_move_slots(struct syi_kv_mover *m, const int64_t *slot, int64_t n)
+{
+    while (n > 0) {
+        const int64_t room = SYI_KV_CHUNK - m->n, take = n < room ? n : room;
+        memcpy(m->slot + m->n, slot, (size_t)take * sizeof *slot);
+        m->n += take;
+        slot += take;
+        n -= take;
+        if (m->n == SYI_KV_CHUNK)
+            move_batch(m);
     }
 }
 
-void syi_kv_copy_end(struct syi_kv_copier *c)
+void syi_kv_move_end(struct syi_kv_mover *m)
 {
-    end_run(c);
-    copy_pieces(c);
+    move_batch(m);
 }

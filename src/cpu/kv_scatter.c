@@ -16,7 +16,7 @@ struct job {
 
 static int count_tasks(const sy_ctx *ctx, const struct syi_kv_scatter_plan *p)
 {
-    return syi_tasks(ctx, p->n, (uint64_t)p->n * p->plane.row_bytes);
+    return syi_tasks(ctx, p->n, (uint64_t)p->n * p->planes.row_bytes);
 }
 
 static size_t lay_out(const sy_ctx *ctx, const struct syi_kv_scatter_plan *p, void *workspace,
@@ -52,7 +52,7 @@ static int64_t load_slots(const struct syi_kv_scatter_plan *p, int64_t flat, int
 /* The first slot of a chunk that is neither a row nor padding; n when there is none. */
 static int64_t find_fault(const struct syi_kv_scatter_plan *p, const int64_t *slot, int64_t n)
 {
-    const int64_t lowest = p->pad == SY_PAD_SKIP ? -1 : 0, n_rows = p->pool.n_rows;
+    const int64_t lowest = p->pad == SY_PAD_SKIP ? -1 : 0, n_rows = p->planes.pool.n_rows;
     bool good = true;
     for (int64_t i = 0; i < n; i++)
         good &= (slot[i] >= lowest) & (slot[i] < n_rows);
@@ -77,8 +77,8 @@ static void check_slots(void *data, int task)
         n = load_slots(p, at, end, slot);
         const int64_t i = find_fault(p, slot, n);
         if (i < n)
-            *fault =
-                (sy_fault){SY_ERR_INDEX, SY_FAULT_SLOT_RANGE, "slots", -1, at + i, slot[i], p->pool.n_rows};
+            *fault = (sy_fault){SY_ERR_INDEX, SY_FAULT_SLOT_RANGE,  "slots", -1, at + i,
+                                slot[i],      p->planes.pool.n_rows};
     }
 }
 
@@ -96,7 +96,7 @@ static sy_fault find_duplicate(const struct job *job, int64_t end)
                 job->keyed[0][n_live++] = (struct syi_keyed){(uint64_t)slot[i], at + i};
     }
     const struct syi_keyed *sorted =
-        syi_sort_keyed(job->keyed[0], job->keyed[1], n_live, (uint64_t)p->pool.n_rows);
+        syi_sort_keyed(job->keyed[0], job->keyed[1], n_live, (uint64_t)p->planes.pool.n_rows);
     for (size_t i = 1; i < n_live; i++)
         if (sorted[i].key == sorted[i - 1].key && (first.status == SY_OK || sorted[i].value < first.position))
             first = (sy_fault){SY_ERR_INDEX,           SY_FAULT_DUPLICATE, "slots", -1, sorted[i].value,
@@ -137,15 +137,16 @@ static void copy_rows(void *data, int task)
     const struct job *job = data;
     const struct syi_kv_scatter_plan *p = job->plan;
     const int64_t end = syi_part(p->n, job->n_tasks, task + 1);
-    struct syi_kv_copier copier;
+    struct syi_kv_mover mover;
     int64_t slot[SYI_KV_CHUNK], n;
 
-    syi_kv_copy_begin(&copier, job->kernels, &p->pool, &p->plane, SYI_KV_TO_CACHE, false);
+    syi_kv_move_begin(&mover, job->kernels, &p->planes, SYI_KV_TO_CACHE, false,
+                      syi_part(p->n, job->n_tasks, task));
     for (int64_t at = syi_part(p->n, job->n_tasks, task); at < end; at += n) {
         n = load_slots(p, at, end, slot);
-        syi_kv_copy_slots(&copier, at, slot, n);
+        syi_kv_move_slots(&mover, slot, n);
     }
-    syi_kv_copy_end(&copier);
+    syi_kv_move_end(&mover);
 }
 
 sy_status syi_cpu_kv_scatter(sy_ctx *ctx, const union syi_plan *plan, void *workspace)

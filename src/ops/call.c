@@ -73,7 +73,8 @@ sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t
 {
     if (ctx == NULL)
         return SY_ERR_NULL;
-    struct syi_call call = {.ctx = ctx, .op = op};
+    struct syi_kv_plane planes[SYI_MAX_PLANES];
+    struct syi_call call = {.ctx = ctx, .op = op, .planes = planes};
     const uint64_t start = ctx->trace != NULL ? now() : 0;
     void *workspace = NULL;
     sy_status st = judge(&call, args, args_bytes);
@@ -91,7 +92,8 @@ sy_status syi_query(sy_ctx *ctx, const struct syi_op *op, const void *args, size
 {
     if (ctx == NULL)
         return SY_ERR_NULL;
-    struct syi_call call = {.ctx = ctx, .op = op, .query = true};
+    struct syi_kv_plane planes[SYI_MAX_PLANES];
+    struct syi_call call = {.ctx = ctx, .op = op, .query = true, .planes = planes};
     const sy_status st = judge(&call, args, args_bytes);
     if (st != SY_OK)
         return st;

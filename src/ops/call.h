@@ -8,7 +8,7 @@
 
 #include "base/plan.h"
 
-enum { SYI_MAX_TENSORS = 24, SYI_MAX_RANK = 16 };
+enum { SYI_MAX_TENSORS = 24, SYI_MAX_RANK = 16, SYI_MAX_PLANES = SY_KV_MAX_PLANES + 1 };
 
 /* What a tensor of an operator may be. */
 enum syi_rule_flags {
@@ -69,6 +69,18 @@ struct syi_op {
     sy_status (*check)(struct syi_call *call);
 };
 
+/*
+ * An operator on planes has some of its tensors several times. Each set takes its turn in `tensor` and is judged like
+ * the call's own, which is turn 0; a sentence about another names its plane. Operators without planes have one turn.
+ */
+struct syi_turns {
+    int64_t n;                           /* further ones */
+    int64_t now;                         /* 0 to n */
+    int rules[2];                        /* the tensors that differ */
+    const sy_kv_plane *more;             /* [n] */
+    void (*take)(struct syi_call *call); /* puts those of turn `now` in place */
+};
+
 struct syi_call {
     sy_ctx *ctx;
     const struct syi_op *op;
@@ -76,10 +88,12 @@ struct syi_call {
     union syi_args args;
     const DLTensor *tensor[SYI_MAX_TENSORS]; /* by rule; NULL: absent, or an output in a query */
     int tail[SYI_MAX_TENSORS];               /* trailing dimensions that form one contiguous row */
-    int may_alias[2];                        /* a pair that may be exactly the same rows; equal: none */
+    struct syi_turns turns;
+    int may_alias[2]; /* a pair that may be exactly the same rows; equal: none */
     union syi_plan plan;
-    int64_t rows, slots; /* answers of the query */
-    uint64_t bytes;      /* that must move, for the trace */
+    struct syi_kv_plane *planes; /* [SYI_MAX_PLANES] room for those of the plan */
+    int64_t rows, slots;         /* answers of the query */
+    uint64_t bytes;              /* that must move, for the trace */
 };
 
 /* A query looks at no output, except one that is input too. */
@@ -94,6 +108,20 @@ sy_status syi_query(sy_ctx *ctx, const struct syi_op *op, const void *args, size
                     sy_query *query, size_t query_bytes);
 
 /* ---- Steps of a check, in the order an operator calls them (check.c) --------------------------------- */
+
+/* A step for every turn; afterwards the call has its own tensors again. */
+sy_status syi_every_turn(struct syi_call *call, sy_status (*step)(struct syi_call *call, void *data),
+                         void *data);
+
+/* Tensor i, when it is there and has not had its turn already. */
+const DLTensor *syi_tensor_in_turn(const struct syi_call *call, int i);
+
+/* Bytes from the first to behind the last element, 0 when empty; false when they cannot be counted. An
+   extent of 0 does not excuse the others: a row must be countable even if there is none. Negative strides
+   are left for later. */
+bool syi_span_bytes(const DLTensor *t, int64_t *span);
+
+bool syi_same_type(DLDataType a, DLDataType b);
 
 /* An optional input and the output made of it come together; a query sees no outputs and lets it pass. */
 sy_status syi_check_both(struct syi_call *call, const char *in_name, const DLTensor *in, const char *out_name,
@@ -134,6 +162,7 @@ sy_status syi_check_step(struct syi_call *call, const char *name, const char *wh
 
 /* Stride, device, alias of all tensors. */
 sy_status syi_check_layout(struct syi_call *call);
+sy_status syi_check_alias(struct syi_call *call); /* the last of them (alias.c) */
 
 /* ---- The permute family (moe_rows.c) ------------------------------------------------------------------ */
 

@@ -52,6 +52,33 @@ static struct text types_text(const struct syi_call *call, const struct syi_rule
     return text;
 }
 
+/* ---- Turns ------------------------------------------------------------------------------------------- */
+
+static void take_turn(struct syi_call *call, int64_t turn)
+{
+    call->turns.now = call->ctx->plane = turn;
+    call->turns.take(call);
+}
+
+sy_status syi_every_turn(struct syi_call *call, sy_status (*step)(struct syi_call *call, void *data),
+                         void *data)
+{
+    sy_status st = step(call, data);
+    for (int64_t turn = 1; st == SY_OK && turn <= call->turns.n; turn++) {
+        take_turn(call, turn);
+        st = step(call, data);
+    }
+    if (call->turns.n > 0)
+        take_turn(call, 0);
+    return st;
+}
+
+const DLTensor *syi_tensor_in_turn(const struct syi_call *call, int i)
+{
+    const struct syi_turns *turns = &call->turns;
+    return turns->now == 0 || i == turns->rules[0] || i == turns->rules[1] ? call->tensor[i] : NULL;
+}
+
 /* ---- Null, dtype, rank ------------------------------------------------------------------------------- */
 
 static bool is_empty(const DLTensor *t)
@@ -62,8 +89,9 @@ static bool is_empty(const DLTensor *t)
     return false;
 }
 
-static sy_status check_null(struct syi_call *call, bool untouched)
+static sy_status check_given(struct syi_call *call, void *data)
 {
+    (void)data;
     for (int i = 0; i < call->op->n_rules; i++) {
         const struct syi_rule *rule = &call->op->rules[i];
         const DLTensor *t = call->tensor[i];
@@ -73,7 +101,13 @@ static sy_status check_null(struct syi_call *call, bool untouched)
             return syi_fail(call->ctx, SY_ERR_NULL, rule->name, "has rank %d and no shape, want a shape",
                             (int)t->ndim);
     }
-    for (int i = 0; i < call->op->n_rules && !call->query && !untouched; i++) {
+    return SY_OK;
+}
+
+static sy_status check_data(struct syi_call *call, void *data)
+{
+    (void)data;
+    for (int i = 0; i < call->op->n_rules; i++) {
         const DLTensor *t = call->tensor[i];
         if (t != NULL && t->data == NULL && !is_empty(t))
             return syi_fail(call->ctx, SY_ERR_NULL, call->op->rules[i].name,
@@ -91,16 +125,17 @@ sy_status syi_check_both(struct syi_call *call, const char *in_name, const DLTen
                     "is missing while %s is given, want both or none", in == NULL ? out_name : in_name);
 }
 
-static bool same_type(DLDataType a, DLDataType b)
+bool syi_same_type(DLDataType a, DLDataType b)
 {
     return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
 }
 
-static sy_status check_dtype(struct syi_call *call)
+static sy_status check_dtype(struct syi_call *call, void *data)
 {
+    (void)data;
     for (int i = 0; i < call->op->n_rules; i++) {
         const struct syi_rule *rule = &call->op->rules[i];
-        const DLTensor *t = call->tensor[i];
+        const DLTensor *t = syi_tensor_in_turn(call, i);
         if (t == NULL)
             continue;
         const size_t bytes = syi_elem_bytes(t->dtype);
@@ -116,7 +151,7 @@ static sy_status check_dtype(struct syi_call *call)
                                 type_text(t->dtype).s);
         } else if (!(type != SYI_OTHER && (rule->types & SYI_BIT(type))) &&
                    !(rule->like != 0 && call->tensor[rule->like - 1] != NULL &&
-                     same_type(t->dtype, call->tensor[rule->like - 1]->dtype))) {
+                     syi_same_type(t->dtype, call->tensor[rule->like - 1]->dtype))) {
             return syi_fail(call->ctx, SY_ERR_DTYPE, rule->name, "is %s, want %s", type_text(t->dtype).s,
                             types_text(call, rule).s);
         }
@@ -124,11 +159,12 @@ static sy_status check_dtype(struct syi_call *call)
     return SY_OK;
 }
 
-static sy_status check_rank(struct syi_call *call)
+static sy_status check_rank(struct syi_call *call, void *data)
 {
+    (void)data;
     for (int i = 0; i < call->op->n_rules; i++) {
         const struct syi_rule *rule = &call->op->rules[i];
-        const DLTensor *t = call->tensor[i];
+        const DLTensor *t = syi_tensor_in_turn(call, i);
         if (t == NULL)
             continue;
         if (t->ndim < rule->min_rank || t->ndim > rule->max_rank) {
@@ -150,10 +186,12 @@ static sy_status check_rank(struct syi_call *call)
 
 sy_status syi_check_tensors(struct syi_call *call, bool untouched)
 {
-    sy_status st = check_null(call, untouched);
+    sy_status st = syi_every_turn(call, check_given, NULL);
+    if (st == SY_OK && !call->query && !untouched)
+        st = syi_every_turn(call, check_data, NULL);
     if (st == SY_OK)
-        st = check_dtype(call);
-    return st == SY_OK ? check_rank(call) : st;
+        st = syi_every_turn(call, check_dtype, NULL);
+    return st == SY_OK ? syi_every_turn(call, check_rank, NULL) : st;
 }
 
 /* ---- Shapes and values ------------------------------------------------------------------------------- */
@@ -231,10 +269,7 @@ int64_t syi_stride(const DLTensor *t, int dim)
     return stride;
 }
 
-/* Bytes from the first to behind the last element, 0 when empty; false when they cannot be counted. An
-   extent of 0 does not excuse the others: a row must be countable even if there is none. Negative strides
-   are left for later. */
-static bool span_bytes(const DLTensor *t, int64_t *span)
+bool syi_span_bytes(const DLTensor *t, int64_t *span)
 {
     const int64_t elem_bytes = (int64_t)syi_elem_bytes(t->dtype);
     int64_t last = 0, count = 1, bytes;
@@ -253,12 +288,13 @@ static bool span_bytes(const DLTensor *t, int64_t *span)
     return true;
 }
 
-sy_status syi_check_sizes(struct syi_call *call)
+static sy_status check_sizes(struct syi_call *call, void *data)
 {
+    (void)data;
     for (int i = 0; i < call->op->n_rules; i++) {
-        const DLTensor *t = call->tensor[i];
+        const DLTensor *t = syi_tensor_in_turn(call, i);
         int64_t span;
-        if (t == NULL || span_bytes(t, &span))
+        if (t == NULL || syi_span_bytes(t, &span))
             continue;
         const struct text shape = shape_text(t->ndim, t->shape);
         if (t->strides == NULL)
@@ -269,6 +305,11 @@ sy_status syi_check_sizes(struct syi_call *call)
                         shape_text(t->ndim, t->strides).s);
     }
     return SY_OK;
+}
+
+sy_status syi_check_sizes(struct syi_call *call)
+{
+    return syi_every_turn(call, check_sizes, NULL);
 }
 
 sy_status syi_check_slots(struct syi_call *call, int64_t n_experts, int64_t capacity, int i, int64_t *n_slots)
@@ -370,59 +411,37 @@ static bool on_cpu(const DLTensor *t)
     return type == kDLCPU || type == kDLCUDAHost || type == kDLROCMHost;
 }
 
-static bool spans_meet(const DLTensor *a, const DLTensor *b)
+static sy_status check_strides(struct syi_call *call, void *data)
 {
-    int64_t a_bytes, b_bytes;
-    if (!span_bytes(a, &a_bytes) || !span_bytes(b, &b_bytes) || a_bytes == 0 || b_bytes == 0)
-        return false;
-    const uintptr_t a_start = (uintptr_t)a->data + (uintptr_t)a->byte_offset;
-    const uintptr_t b_start = (uintptr_t)b->data + (uintptr_t)b->byte_offset;
-    return a_start < b_start + (uintptr_t)b_bytes && b_start < a_start + (uintptr_t)a_bytes;
-}
-
-/* The same rows: base, type and row stride. */
-static bool same_rows(const struct syi_call *call, int i, int j)
-{
-    const DLTensor *a = call->tensor[i], *b = call->tensor[j];
-    return (uintptr_t)a->data + (uintptr_t)a->byte_offset == (uintptr_t)b->data + (uintptr_t)b->byte_offset &&
-           same_type(a->dtype, b->dtype) && syi_stride(a, 0) == syi_stride(b, 0);
-}
-
-static bool allowed_pair(const struct syi_call *call, int i, int j)
-{
-    const int *pair = call->may_alias;
-    return pair[0] != pair[1] && ((pair[0] == i && pair[1] == j) || (pair[0] == j && pair[1] == i)) &&
-           same_rows(call, i, j);
-}
-
-static sy_status check_alias(struct syi_call *call)
-{
+    (void)data;
     for (int i = 0; i < call->op->n_rules; i++) {
-        if (call->tensor[i] == NULL || !(call->op->rules[i].flags & SYI_OUT))
-            continue;
-        for (int j = 0; j < call->op->n_rules; j++)
-            if (j != i && call->tensor[j] != NULL && spans_meet(call->tensor[i], call->tensor[j]) &&
-                !allowed_pair(call, i, j))
-                return syi_fail(call->ctx, SY_ERR_ALIAS, call->op->rules[i].name,
-                                "overlaps %s in memory, want separate memory", call->op->rules[j].name);
+        const sy_status st = syi_tensor_in_turn(call, i) != NULL ? check_stride(call, i) : SY_OK;
+        if (st != SY_OK)
+            return st;
+    }
+    return SY_OK;
+}
+
+static sy_status check_devices(struct syi_call *call, void *data)
+{
+    (void)data;
+    for (int i = 0; i < call->op->n_rules; i++) {
+        const DLTensor *t = syi_tensor_in_turn(call, i);
+        if (t != NULL && !on_cpu(t))
+            return syi_fail(
+                call->ctx, SY_ERR_DEVICE, call->op->rules[i].name,
+                "lies on device type %d, want CPU memory (type 1): this build has no other backend",
+                (int)t->device.device_type);
     }
     return SY_OK;
 }
 
 sy_status syi_check_layout(struct syi_call *call)
 {
-    for (int i = 0; i < call->op->n_rules; i++) {
-        const sy_status st = call->tensor[i] != NULL ? check_stride(call, i) : SY_OK;
-        if (st != SY_OK)
-            return st;
-    }
-    for (int i = 0; i < call->op->n_rules; i++)
-        if (call->tensor[i] != NULL && !on_cpu(call->tensor[i]))
-            return syi_fail(
-                call->ctx, SY_ERR_DEVICE, call->op->rules[i].name,
-                "lies on device type %d, want CPU memory (type 1): this build has no other backend",
-                (int)call->tensor[i]->device.device_type);
-    return call->query ? SY_OK : check_alias(call);
+    sy_status st = syi_every_turn(call, check_strides, NULL);
+    if (st == SY_OK)
+        st = syi_every_turn(call, check_devices, NULL);
+    return st == SY_OK && !call->query ? syi_check_alias(call) : st;
 }
 
 /* ---- Views ------------------------------------------------------------------------------------------- */

@@ -12,7 +12,7 @@ bool syi_kv_product(const DLTensor *t, int first, int end, int64_t *n)
     return true;
 }
 
-/* ---- A cache ----------------------------------------------------------------------------------------- */
+/* ---- The caches of a call ---------------------------------------------------------------------------- */
 
 /* Dimensions before a cache row: [rows] or [blocks, block_size]. */
 static int cache_lead(const DLTensor *cache)
@@ -20,17 +20,61 @@ static int cache_lead(const DLTensor *cache)
     return cache->ndim == 2 ? 1 : 2;
 }
 
-sy_status syi_kv_check_row(struct syi_call *call, int cache)
+/* The call's own tensors, or those of a further plane. */
+static void take_plane(struct syi_call *call)
 {
-    const DLTensor *t = call->tensor[cache];
+    const struct syi_turns *turns = &call->turns;
+    const int cache = turns->rules[0], dense = turns->rules[1];
+    const unsigned char *args = (const unsigned char *)&call->args;
+    sy_kv_plane plane = {NULL, NULL};
+    if (turns->now > 0) {
+        plane = turns->more[turns->now - 1];
+    } else {
+        memcpy(&plane.cache, args + call->op->rules[cache].offset, sizeof plane.cache);
+        memcpy(&plane.rows, args + call->op->rules[dense].offset, sizeof plane.rows);
+    }
+    call->tensor[cache] = syi_looked_at(call, cache) ? plane.cache : NULL;
+    call->tensor[dense] = syi_looked_at(call, dense) ? plane.rows : NULL;
+    call->tail[dense] =
+        plane.cache != NULL && plane.cache->ndim > 1 ? plane.cache->ndim - cache_lead(plane.cache) : 1;
+}
+
+sy_status syi_kv_begin(struct syi_call *call, const struct syi_kv_subject *subject, const sy_kv_plane *planes,
+                       int64_t n_planes)
+{
+    call->turns =
+        (struct syi_turns){.rules = {subject->cache, subject->dense}, .more = planes, .take = take_plane};
+    take_plane(call);
+    if (n_planes > 0 && planes == NULL)
+        return syi_fail(call->ctx, SY_ERR_NULL, "planes", "is missing, want %lld planes",
+                        (long long)n_planes);
+    if (n_planes > 0 && n_planes <= SY_KV_MAX_PLANES) /* else it is refused among the values */
+        call->turns.n = n_planes;
+    return SY_OK;
+}
+
+sy_status syi_kv_check_num_planes(struct syi_call *call, int64_t n_planes)
+{
+    return syi_check_value(call, "num_planes", n_planes, 0, SY_KV_MAX_PLANES);
+}
+
+static sy_status check_row(struct syi_call *call, void *data)
+{
+    const struct syi_kv_subject *subject = data;
+    const DLTensor *t = call->tensor[subject->cache];
     for (int d = cache_lead(t); d < t->ndim; d++)
         if (t->shape[d] == 0) {
             const sy_fault fault =
-                syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, call->op->rules[cache].name, 0, 1);
+                syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, call->op->rules[subject->cache].name, 0, 1);
             return syi_fail_at(call->ctx, &fault,
                                "has extent 0 in dimension %d, want rows of at least one element", d);
         }
     return SY_OK;
+}
+
+sy_status syi_kv_check_rows(struct syi_call *call, struct syi_kv_subject *subject)
+{
+    return syi_every_turn(call, check_row, subject);
 }
 
 sy_status syi_kv_check_block_size(struct syi_call *call, int64_t block_size)
@@ -42,15 +86,20 @@ sy_status syi_kv_check_block_size(struct syi_call *call, int64_t block_size)
     return syi_fail_at(call->ctx, &fault, "is %lld, want 1 or more", (long long)block_size);
 }
 
-sy_status syi_kv_check_blocks(struct syi_call *call, int cache, int64_t block_size)
+static sy_status check_blocks(struct syi_call *call, void *data)
 {
-    const DLTensor *t = call->tensor[cache];
-    const sy_status st = syi_kv_check_block_size(call, block_size);
-    if (st == SY_OK && cache_lead(t) == 2 && t->shape[1] != block_size)
-        return syi_fail(call->ctx, SY_ERR_SHAPE, call->op->rules[cache].name,
-                        "has blocks of %lld rows, want block_size %lld (a flat cache has rank 2)",
-                        (long long)t->shape[1], (long long)block_size);
-    return st;
+    const struct syi_kv_subject *subject = data;
+    const DLTensor *t = call->tensor[subject->cache];
+    if (cache_lead(t) == 1 || t->shape[1] == subject->block_size)
+        return SY_OK;
+    return syi_fail(call->ctx, SY_ERR_SHAPE, call->op->rules[subject->cache].name,
+                    "has blocks of %lld rows, want %lld (a flat cache has rank 2)", (long long)t->shape[1],
+                    (long long)subject->block_size);
+}
+
+sy_status syi_kv_check_blocks(struct syi_call *call, struct syi_kv_subject *subject)
+{
+    return syi_every_turn(call, check_blocks, subject);
 }
 
 static sy_status number_blocks(struct syi_call *call, int64_t n_blocks, int64_t block_size,
@@ -68,7 +117,7 @@ static sy_status number_blocks(struct syi_call *call, int64_t n_blocks, int64_t 
                     (long long)n_blocks);
 }
 
-sy_status syi_kv_number_rows(struct syi_call *call, int64_t n_rows, int64_t block_size,
+static sy_status number_rows(struct syi_call *call, int64_t n_rows, int64_t block_size,
                              struct syi_kv_pool *pool)
 {
     const int64_t n_blocks = n_rows / block_size + (n_rows % block_size != 0);
@@ -77,71 +126,138 @@ sy_status syi_kv_number_rows(struct syi_call *call, int64_t n_rows, int64_t bloc
     return st;
 }
 
-sy_status syi_kv_check_pool(struct syi_call *call, int cache, int64_t block_size, struct syi_kv_pool *pool)
+/* The first plane numbers the rows, the others must have as many. */
+static sy_status check_pool(struct syi_call *call, void *data)
 {
-    const DLTensor *t = call->tensor[cache];
-    if (cache_lead(t) == 1)
-        return syi_kv_number_rows(call, t->shape[0], block_size, pool);
-    return number_blocks(call, t->shape[1] > 0 ? t->shape[0] : 0, block_size, pool);
+    const struct syi_kv_subject *subject = data;
+    const DLTensor *t = call->tensor[subject->cache];
+    struct syi_kv_pool own, *pool = call->turns.now == 0 ? &subject->planes->pool : &own;
+    const sy_status st = cache_lead(t) == 1 ? number_rows(call, t->shape[0], subject->block_size, pool)
+                                            : number_blocks(call, t->shape[1] > 0 ? t->shape[0] : 0,
+                                                            subject->block_size, pool);
+    const int64_t want = subject->planes->pool.n_rows;
+    if (st != SY_OK || pool->n_rows == want)
+        return st;
+    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, call->op->rules[subject->cache].name,
+                                           pool->n_rows, want);
+    return syi_fail_at(call->ctx, &fault, "has %lld rows, want %lld as in the first plane",
+                       (long long)pool->n_rows, (long long)want);
 }
 
-sy_status syi_kv_check_volume(struct syi_call *call, int cache, int many, int dense, int64_t n,
-                              struct syi_kv_plane *plane)
+sy_status syi_kv_check_pool(struct syi_call *call, struct syi_kv_subject *subject)
 {
-    const DLTensor *t = call->tensor[cache];
+    return syi_every_turn(call, check_pool, subject);
+}
+
+static bool row_bytes_of(const DLTensor *cache, int64_t *bytes)
+{
+    return syi_kv_product(cache, cache_lead(cache), cache->ndim, bytes) &&
+           syi_mul(*bytes, (int64_t)syi_elem_bytes(cache->dtype), bytes);
+}
+
+static sy_status check_volume(struct syi_call *call, void *data)
+{
+    struct syi_kv_subject *subject = data;
     int64_t row_bytes, bytes;
-    if (n >= INT64_C(1) << 32)
-        return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[many].name,
-                        "has %lld positions, want fewer than 2^32", (long long)n);
-    if (!syi_kv_product(t, cache_lead(t), t->ndim, &row_bytes) ||
-        !syi_mul(row_bytes, (int64_t)syi_elem_bytes(t->dtype), &row_bytes) || !syi_mul(n, row_bytes, &bytes))
-        return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[dense].name,
+    if (!row_bytes_of(call->tensor[subject->cache], &row_bytes) || !syi_mul(subject->n, row_bytes, &bytes))
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[subject->dense].name,
                         "would have more than 2^63-1 bytes");
-    plane->row_bytes = (size_t)row_bytes;
+    subject->planes->row_bytes = syi_size_add(subject->planes->row_bytes, (size_t)row_bytes);
     return SY_OK;
 }
 
-sy_status syi_kv_check_dense(struct syi_call *call, int cache, int many, int dense)
+sy_status syi_kv_check_volume(struct syi_call *call, struct syi_kv_subject *subject)
 {
-    const DLTensor *t = call->tensor[cache], *outer = call->tensor[many];
+    if (subject->n >= INT64_C(1) << 32)
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[subject->many].name,
+                        "has %lld positions, want fewer than 2^32", (long long)subject->n);
+    return syi_every_turn(call, check_volume, subject);
+}
+
+static sy_status check_dense(struct syi_call *call, void *data)
+{
+    const struct syi_kv_subject *subject = data;
+    const DLTensor *t = call->tensor[subject->cache], *outer = call->tensor[subject->many];
     const int lead = cache_lead(t), tail = t->ndim - lead;
     int64_t shape[2 * SYI_MAX_RANK];
     for (int d = 0; d < outer->ndim; d++)
         shape[d] = outer->shape[d];
     for (int d = 0; d < tail; d++)
         shape[outer->ndim + d] = t->shape[lead + d];
-    call->tail[dense] = tail;
-    return syi_check_shape(call, dense, outer->ndim + tail, shape);
+    return syi_check_shape(call, subject->dense, outer->ndim + tail, shape);
 }
 
-sy_status syi_kv_check_strides(struct syi_call *call, int cache, const struct syi_kv_pool *pool,
-                               struct syi_kv_plane *plane)
+sy_status syi_kv_check_dense(struct syi_call *call, struct syi_kv_subject *subject)
 {
-    const DLTensor *t = call->tensor[cache];
-    const char *name = call->op->rules[cache].name;
-    const int64_t elem_bytes = (int64_t)syi_elem_bytes(t->dtype);
+    return syi_every_turn(call, check_dense, subject);
+}
+
+/* In elements. The stride of a dimension of one element means nothing and may be anything. */
+struct cache_steps {
+    int64_t row, block;
+};
+
+static struct cache_steps steps_of(const DLTensor *cache, int64_t row_elems)
+{
+    const int lead = cache_lead(cache);
+    struct cache_steps steps = {.row = cache->shape[lead - 1] > 1 ? syi_stride(cache, lead - 1) : row_elems};
+    if (lead == 2)
+        steps.block = cache->shape[0] > 1 ? syi_stride(cache, 0) : 0;
+    return steps;
+}
+
+static sy_status check_strides(struct syi_call *call, void *data)
+{
+    const struct syi_kv_subject *subject = data;
+    const DLTensor *t = call->tensor[subject->cache];
+    const char *name = call->op->rules[subject->cache].name;
     const int lead = cache_lead(t);
     int64_t row_elems = 0;
-    if (pool->n_rows == 0)
+    if (subject->planes->pool.n_rows == 0)
         return SY_OK; /* no row exists; every live index fails on its block */
-    sy_status st = syi_check_row(call, cache, t->ndim - lead, &row_elems);
-    /* The stride of a dimension of one element means nothing and may be anything. */
-    const int64_t row_stride = t->shape[lead - 1] > 1 ? syi_stride(t, lead - 1) : row_elems;
-    if (st == SY_OK)
-        st = syi_check_step(call, name, "row", row_stride, row_elems);
+    sy_status st = syi_check_row(call, subject->cache, t->ndim - lead, &row_elems);
     if (st != SY_OK)
         return st;
-    plane->row_stride = row_stride * elem_bytes;
-    if (lead == 1) {
-        /* When this product does not fit there is one block, and block 0 needs no stride. */
-        if (!syi_mul(pool->block_size, plane->row_stride, &plane->block_stride))
-            plane->block_stride = 0;
+    const struct cache_steps steps = steps_of(t, row_elems);
+    st = syi_check_step(call, name, "row", steps.row, row_elems);
+    if (st != SY_OK || lead == 1 || t->shape[0] <= 1)
+        return st;
+    return syi_check_step(call, name, "block", steps.block, (t->shape[1] - 1) * steps.row + row_elems);
+}
+
+sy_status syi_kv_check_strides(struct syi_call *call, struct syi_kv_subject *subject)
+{
+    return syi_every_turn(call, check_strides, subject);
+}
+
+static sy_status view_plane(struct syi_call *call, void *data)
+{
+    const struct syi_kv_subject *subject = data;
+    const struct syi_kv_pool *pool = &subject->planes->pool;
+    const DLTensor *t = call->tensor[subject->cache];
+    const int64_t elem_bytes = (int64_t)syi_elem_bytes(t->dtype);
+    struct syi_kv_plane *plane = &call->planes[call->turns.now];
+    int64_t row_bytes = 0;
+    row_bytes_of(t, &row_bytes);
+    *plane = (struct syi_kv_plane){.cache = syi_data(call, subject->cache),
+                                   .row_bytes = (size_t)row_bytes,
+                                   .dense = syi_rows_of(call, subject->dense)};
+    if (pool->n_rows == 0)
         return SY_OK;
-    }
-    const int64_t reach = (t->shape[1] - 1) * row_stride + row_elems;
-    const int64_t block_stride = t->shape[0] > 1 ? syi_stride(t, 0) : reach;
-    plane->block_stride = block_stride < reach ? 0 : block_stride * elem_bytes;
-    return syi_check_step(call, name, "block", block_stride, reach);
+    const struct cache_steps steps = steps_of(t, row_bytes / elem_bytes);
+    plane->row_stride = steps.row * elem_bytes;
+    plane->block_stride = steps.block * elem_bytes;
+    /* When this product does not fit there is one block, and block 0 needs no stride. */
+    if (cache_lead(t) == 1 && !syi_mul(pool->block_size, plane->row_stride, &plane->block_stride))
+        plane->block_stride = 0;
+    return SY_OK;
+}
+
+void syi_kv_view_planes(struct syi_call *call, struct syi_kv_subject *subject)
+{
+    subject->planes->n = call->turns.n + 1;
+    subject->planes->at = call->planes;
+    syi_every_turn(call, view_plane, subject);
 }
 
 /* ---- Positions --------------------------------------------------------------------------------------- */
@@ -228,5 +344,5 @@ sy_status syi_kv_number_slots(struct syi_call *call, int slots, int64_t num_rows
 {
     if (num_rows == 0)
         num_rows = syi_type_at(call, slots) == SYI_I32 ? narrow_slots : INT64_MAX / block_size * block_size;
-    return syi_kv_number_rows(call, num_rows, block_size, pool);
+    return number_rows(call, num_rows, block_size, pool);
 }

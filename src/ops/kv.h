@@ -1,7 +1,6 @@
 /*
  * What the operators on paged KV caches judge alike: the shape and strides of a cache, the rows that go with it, and
- * the tensors that say which tokens are meant. Steps in the order an operator calls them; `i` is the number of a
- * tensor in the operator's table.
+ * the tensors that say which tokens are meant. Steps in the order an operator calls them.
  */
 #ifndef SYI_OPS_KV_H
 #define SYI_OPS_KV_H
@@ -11,30 +10,42 @@
 /* The product of extents [first, end); false when it does not fit. */
 bool syi_kv_product(const DLTensor *t, int first, int end, int64_t *n);
 
-/* ---- A cache: [rows,D] flat, or [blocks,S,D...] ------------------------------------------------------ */
+/* ---- The caches of a call: [rows,D] flat, or [blocks,S,D...] ----------------------------------------- */
+
+/* Numbers of tensors in the operator's table, and what all planes share. */
+struct syi_kv_subject {
+    int cache, dense;   /* of a plane: its cache, the rows copied from or to it */
+    int many;           /* its dimensions come before those of a row in dense */
+    int64_t block_size; /* S */
+    int64_t n;          /* rows of dense */
+    struct syi_kv_planes *planes;
+};
+
+/* Null: further planes are there. To be called first; from now on the steps of check.c judge all planes. */
+sy_status syi_kv_begin(struct syi_call *call, const struct syi_kv_subject *subject, const sy_kv_plane *planes,
+                       int64_t n_planes);
 
 /* Input shape: a row has bytes. */
-sy_status syi_kv_check_row(struct syi_call *call, int cache);
+sy_status syi_kv_check_rows(struct syi_call *call, struct syi_kv_subject *subject);
 
-/* Values: at least 1; and what the cache says. */
+/* Values: the number of planes; S is at least 1; and what every cache says. */
+sy_status syi_kv_check_num_planes(struct syi_call *call, int64_t n_planes);
 sy_status syi_kv_check_block_size(struct syi_call *call, int64_t block_size);
-sy_status syi_kv_check_blocks(struct syi_call *call, int cache, int64_t block_size);
+sy_status syi_kv_check_blocks(struct syi_call *call, struct syi_kv_subject *subject);
 
-/* Overflow: blocks and rows can be counted; those of a cache, or so many. */
-sy_status syi_kv_check_pool(struct syi_call *call, int cache, int64_t block_size, struct syi_kv_pool *pool);
-sy_status syi_kv_number_rows(struct syi_call *call, int64_t n_rows, int64_t block_size,
-                             struct syi_kv_pool *pool);
-
-/* Overflow: n dense rows can be counted in 32 bits, their bytes in 63; fills row_bytes. `many` has the rows. */
-sy_status syi_kv_check_volume(struct syi_call *call, int cache, int many, int dense, int64_t n,
-                              struct syi_kv_plane *plane);
+/* Overflow: blocks and rows can be counted, and all caches have as many; n dense rows can be counted in 32 bits,
+   their bytes in 63. Fills pool and row_bytes of the planes. */
+sy_status syi_kv_check_pool(struct syi_call *call, struct syi_kv_subject *subject);
+sy_status syi_kv_check_volume(struct syi_call *call, struct syi_kv_subject *subject);
 
 /* Shape of the dense rows: the dimensions of tensor `many`, then those of a cache row. */
-sy_status syi_kv_check_dense(struct syi_call *call, int cache, int many, int dense);
+sy_status syi_kv_check_dense(struct syi_call *call, struct syi_kv_subject *subject);
 
-/* Stride: rows and blocks do not overlap; fills the strides. */
-sy_status syi_kv_check_strides(struct syi_call *call, int cache, const struct syi_kv_pool *pool,
-                               struct syi_kv_plane *plane);
+/* Stride: rows and blocks of a cache do not overlap. */
+sy_status syi_kv_check_strides(struct syi_call *call, struct syi_kv_subject *subject);
+
+/* Fills the views, after all checks. */
+void syi_kv_view_planes(struct syi_call *call, struct syi_kv_subject *subject);
 
 /* ---- Positions --------------------------------------------------------------------------------------- */
 

@@ -19,54 +19,61 @@ static const struct syi_rule rules[N_TENSORS] = {
 
 static const struct syi_kv_page_rules page_rules = {INDICES, TABLE, REQ_ID, COUNTS, SEQ_LENS};
 
-static sy_status check_inputs(struct syi_call *call)
+static sy_status check_inputs(struct syi_call *call, struct syi_kv_subject *subject)
 {
     const sy_kv_gather_args *a = &call->args.kv_gather;
-    sy_status st = syi_check_tensors(call, false);
+    sy_status st = syi_kv_begin(call, subject, a->planes, a->num_planes);
     if (st == SY_OK)
-        st = syi_kv_check_row(call, CACHE);
+        st = syi_check_tensors(call, false);
+    if (st == SY_OK)
+        st = syi_kv_check_rows(call, subject);
     if (st == SY_OK)
         st = syi_kv_check_pages(call, &page_rules);
     if (st == SY_OK)
-        st = syi_kv_check_blocks(call, CACHE, a->block_size);
+        st = syi_kv_check_num_planes(call, a->num_planes);
+    if (st == SY_OK)
+        st = syi_kv_check_block_size(call, a->block_size);
+    if (st == SY_OK)
+        st = syi_kv_check_blocks(call, subject);
     if (st == SY_OK)
         st = syi_check_enum(call, "pad", (int)a->pad, SY_PAD_SKIP + 1, "ERROR, ZERO, SKIP");
     return st;
 }
 
-static sy_status check_overflow(struct syi_call *call, struct syi_kv_gather_plan *plan)
+static sy_status check_overflow(struct syi_call *call, struct syi_kv_subject *subject,
+                                struct syi_kv_pages *pages)
 {
-    const int64_t block_size = call->args.kv_gather.block_size;
     sy_status st = syi_check_sizes(call);
     if (st == SY_OK)
-        st = syi_kv_check_positions(call, &page_rules, block_size, &plan->pages);
+        st = syi_kv_check_positions(call, &page_rules, subject->block_size, pages);
     if (st == SY_OK)
-        st = syi_kv_check_pool(call, CACHE, block_size, &plan->pages.pool);
-    if (st == SY_OK)
-        st = syi_kv_check_volume(call, CACHE, INDICES, OUT, plan->pages.batch * plan->pages.k, &plan->plane);
-    return st;
+        st = syi_kv_check_pool(call, subject);
+    subject->n = pages->batch * pages->k;
+    return st == SY_OK ? syi_kv_check_volume(call, subject) : st;
 }
 
 static sy_status check(struct syi_call *call)
 {
+    const sy_kv_gather_args *a = &call->args.kv_gather;
     struct syi_kv_gather_plan *plan = &call->plan.kv_gather;
-    sy_status st = check_inputs(call);
+    struct syi_kv_subject subject = {CACHE, OUT, INDICES, a->block_size, 0, &plan->planes};
+    sy_status st = check_inputs(call, &subject);
     if (st == SY_OK)
-        st = check_overflow(call, plan);
+        st = check_overflow(call, &subject, &plan->pages);
     if (st == SY_OK)
-        st = syi_kv_check_dense(call, CACHE, INDICES, OUT);
+        st = syi_kv_check_dense(call, &subject);
     if (st == SY_OK)
-        st = syi_kv_check_strides(call, CACHE, &plan->pages.pool, &plan->plane);
+        st = syi_kv_check_strides(call, &subject);
     if (st == SY_OK)
         st = syi_check_layout(call);
     if (st != SY_OK)
         return st;
-    syi_kv_view_pages(call, &page_rules, call->args.kv_gather.pad, &plan->pages);
-    plan->plane.cache = syi_data(call, CACHE);
-    plan->plane.dense = syi_rows_of(call, OUT);
-    call->rows = plan->pages.batch * plan->pages.k;
+    syi_kv_view_pages(call, &page_rules, a->pad, &plan->pages);
+    syi_kv_view_planes(call, &subject);
+    plan->pages.pool = plan->planes.pool;
+    call->rows = subject.n;
     call->bytes =
-        (uint64_t)call->rows * (2 * plan->plane.row_bytes + syi_elem_bytes(call->tensor[INDICES]->dtype));
+        (uint64_t)call->rows * (2 * plan->planes.row_bytes + syi_elem_bytes(call->tensor[INDICES]->dtype));
     return SY_OK;
 }
 

@@ -13,10 +13,14 @@ static const struct syi_rule rules[N_TENSORS] = {
     [SLOTS] = {FIELD(slots), 0, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK},
 };
 
-/* A flat cache has no blocks to speak of: its slots are its rows. */
-static int64_t block_size_of(const DLTensor *cache)
+/* Blocks are as the first cache that has some says. Flat caches have none to speak of: their slots are their rows. */
+static sy_status find_block_size(struct syi_call *call, void *data)
 {
-    return cache->ndim > 2 && cache->shape[1] > 0 ? cache->shape[1] : 1;
+    struct syi_kv_subject *subject = data;
+    const DLTensor *cache = call->tensor[CACHE];
+    if (subject->block_size == 0 && cache->ndim > 2)
+        subject->block_size = cache->shape[1];
+    return SY_OK;
 }
 
 static sy_status check_pad(struct syi_call *call)
@@ -28,49 +32,62 @@ static sy_status check_pad(struct syi_call *call)
     return syi_fail_at(call->ctx, &fault, "is ZERO, want ERROR or SKIP: there is no row to clear");
 }
 
-static sy_status check_inputs(struct syi_call *call)
+static sy_status check_inputs(struct syi_call *call, struct syi_kv_subject *subject)
 {
-    sy_status st = syi_check_tensors(call, false);
+    const sy_kv_scatter_args *a = &call->args.kv_scatter;
+    sy_status st = syi_kv_begin(call, subject, a->planes, a->num_planes);
     if (st == SY_OK)
-        st = syi_kv_check_row(call, CACHE);
+        st = syi_check_tensors(call, false);
     if (st == SY_OK)
-        st = syi_kv_check_dense(call, CACHE, SLOTS, SRC);
+        st = syi_kv_check_rows(call, subject);
+    if (st == SY_OK)
+        st = syi_kv_check_dense(call, subject);
+    if (st == SY_OK)
+        st = syi_kv_check_num_planes(call, a->num_planes);
     return st == SY_OK ? check_pad(call) : st;
 }
 
-static sy_status check_overflow(struct syi_call *call, struct syi_kv_scatter_plan *plan)
+static sy_status check_overflow(struct syi_call *call, struct syi_kv_subject *subject)
 {
     const DLTensor *slots = call->tensor[SLOTS];
     sy_status st = syi_check_sizes(call);
     if (st == SY_OK)
-        st = syi_kv_check_pool(call, CACHE, block_size_of(call->tensor[CACHE]), &plan->pool);
-    if (st == SY_OK && !syi_kv_product(slots, 0, slots->ndim, &plan->n))
+        st = syi_kv_check_pool(call, subject);
+    if (st == SY_OK && !syi_kv_product(slots, 0, slots->ndim, &subject->n))
         st = syi_fail(call->ctx, SY_ERR_OVERFLOW, "slots", "has more than 2^63-1 elements");
-    return st == SY_OK ? syi_kv_check_volume(call, CACHE, SLOTS, SRC, plan->n, &plan->plane) : st;
+    return st == SY_OK ? syi_kv_check_volume(call, subject) : st;
 }
 
 static sy_status check(struct syi_call *call)
 {
+    const sy_kv_scatter_args *a = &call->args.kv_scatter;
     struct syi_kv_scatter_plan *plan = &call->plan.kv_scatter;
-    sy_status st = check_inputs(call);
+    struct syi_kv_subject subject = {CACHE, SRC, SLOTS, 0, 0, &plan->planes};
+    sy_status st = check_inputs(call, &subject);
     if (st == SY_OK)
-        st = check_overflow(call, plan);
+        st = syi_every_turn(call, find_block_size, &subject);
     if (st == SY_OK)
-        st = syi_kv_check_strides(call, CACHE, &plan->pool, &plan->plane);
+        st = syi_kv_check_blocks(call, &subject);
+    if (subject.block_size == 0)
+        subject.block_size = 1;
+    if (st == SY_OK)
+        st = check_overflow(call, &subject);
+    if (st == SY_OK)
+        st = syi_kv_check_strides(call, &subject);
     if (st == SY_OK)
         st = syi_check_layout(call);
     if (st != SY_OK)
         return st;
+    syi_kv_view_planes(call, &subject);
+    plan->n = subject.n;
     plan->k = syi_extent(call, SLOTS, call->tensor[SLOTS]->ndim - 1);
     plan->slots = syi_rows_of(call, SLOTS);
     plan->slot_type = syi_type_at(call, SLOTS);
-    plan->pad = call->args.kv_scatter.pad;
-    plan->check_unique = call->args.kv_scatter.check_unique;
-    plan->plane.cache = syi_data(call, CACHE);
-    plan->plane.dense = syi_rows_of(call, SRC);
+    plan->pad = a->pad;
+    plan->check_unique = a->check_unique;
     call->rows = plan->n;
     call->bytes =
-        (uint64_t)call->rows * (2 * plan->plane.row_bytes + syi_elem_bytes(call->tensor[SLOTS]->dtype));
+        (uint64_t)call->rows * (2 * plan->planes.row_bytes + syi_elem_bytes(call->tensor[SLOTS]->dtype));
     return SY_OK;
 }
 

@@ -35,6 +35,7 @@ struct call {
     struct item items[MOST_ITEMS];
     int64_t *numbers[4];
     void *enums[8];
+    sy_kv_plane planes[SY_KV_MAX_PLANES];
     union {
         sy_moe_convert_indices_args convert_indices;
         sy_moe_ids_from_map_args ids_from_map;

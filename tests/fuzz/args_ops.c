@@ -314,6 +314,27 @@ static void make_capacity(struct call *c, struct reader *r)
     c->n_numbers = 4;
 }
 
+/* Up to two further planes with blocks of `size` rows, whose names tell them apart only in a report. */
+static int64_t make_planes(struct call *c, struct reader *r, int64_t blocks, int64_t size, int64_t outer,
+                           int64_t inner, bool to_cache)
+{
+    const int64_t n = pick(r, 3);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t width = 1 + pick(r, 5);
+        const DLDataType type = row_type(r);
+        add(c, "cache of a plane", &c->planes[i].cache, type, 3, blocks, size, width);
+        if (to_cache)
+            output(c);
+        if (outer < 0)
+            add(c, "rows of a plane", &c->planes[i].rows, type, 2, inner, width, 0);
+        else
+            add(c, "rows of a plane", &c->planes[i].rows, type, 3, outer, inner, width);
+        if (!to_cache)
+            output(c);
+    }
+    return n;
+}
+
 static void make_gather(struct call *c, struct reader *r)
 {
     sy_kv_gather_args *a = &c->args.gather;
@@ -330,6 +351,9 @@ static void make_gather(struct call *c, struct reader *r)
     add(c, "block_table", &a->block_table, pick(r, 2) ? i64 : i32, 2, batch, table, 0);
     add(c, "out", &a->out, type, 3, batch, k, width);
     output(c);
+    a->planes = c->planes;
+    a->num_planes = make_planes(c, r, blocks, size, batch, k, false);
+    c->numbers[c->n_numbers++] = &a->num_planes;
     if (pick(r, 2))
         add(c, "req_id", &a->req_id, i32, 1, batch, 0, 0);
     if (pick(r, 2))
@@ -354,6 +378,8 @@ static void make_scatter(struct call *c, struct reader *r)
     output(c);
     add(c, "src", &a->src, type, 2, n, width, 0);
     add(c, "slots", &a->slots, pick(r, 2) ? i64 : i32, 1, n, 0, 0);
+    a->planes = c->planes;
+    a->num_planes = make_planes(c, r, blocks, size, -1, n, true);
     c->enums[c->n_enums++] = &a->pad;
 }
 

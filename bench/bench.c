@@ -15,6 +15,8 @@ static const struct bench_op *const bench_ops[] = {
     &bench_moe_map_from_ids,
     &bench_moe_ids_from_map,
     &bench_moe_permute,
+    &bench_moe_permute_ids,
+    &bench_moe_unpermute_ids,
     &bench_moe_convert_indices,
     &bench_moe_unpermute,
     &bench_moe_permute_grad,

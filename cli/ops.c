@@ -13,6 +13,8 @@ const struct op *const all_ops[] = {
     &op_moe_map_from_ids,
     &op_moe_ids_from_map,
     &op_moe_permute,
+    &op_moe_permute_ids,
+    &op_moe_unpermute_ids,
     &op_moe_convert_indices,
     &op_moe_unpermute,
     &op_moe_permute_grad,

@@ -499,6 +499,85 @@ static inline sy_status sy_moe_unpermute_query(sy_ctx *ctx, const sy_moe_unpermu
     return sy_moe_unpermute_query_n(ctx, args, sizeof *args, query, sizeof *query);
 }
 
+/* ---- moe_permute_ids, moe_unpermute_ids --------------------------------------------------------------- */
+
+/*
+ * moe_permute for a router that names experts: slot i = t*K + j is slot j of token t, and the slots are put in
+ * stable ascending order of their ids. Its place in that order is the row of a slot:
+ *     sorted_indices[i] = place of slot i;   permuted_tokens[sorted_indices[i] - row_begin] = tokens[i / K]
+ * N = num_out_tokens keeps rows: all when 0, those below N when positive, all but the last -N when negative. With
+ * `window` only [row_begin, row_end) of the kept rows are written, as a rank writes the rows of its own experts;
+ * the window may be empty. sorted_indices are places among all T*K, whatever is kept.
+ *
+ * With distinct ascending ids in every row this is packed moe_permute of their map. Ids may be any numbers; with
+ * num_experts > 0 they must be in [0, E), and counts and offsets of the experts can be had.
+ *
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (N below -T*K; a window outside the kept rows, or its ends without `window`;
+ * num_experts negative, or 0 when counts or offsets are asked for; T*K or H beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (an id
+ * outside: batch = token, position = slot, value = id, limit = E); NOMEM.
+ */
+typedef struct sy_moe_permute_ids_args {
+    const DLTensor *tokens; /* in  [T,H]  any type of 1, 2, 4 or 8 bytes */
+    const DLTensor *ids;    /* in  [T,K]  int32, int64 */
+    const DLTensor *probs;  /* in  [T,K]  f32, f16, bf16; optional, present iff permuted_probs is */
+    int64_t num_out_tokens; /* N, -T*K or more; above T*K it is T*K */
+    int64_t num_experts;    /* E; 0: ids may be any numbers */
+    bool window;            /* of the kept rows write [row_begin, row_end) only; else all of them */
+    int64_t row_begin, row_end;
+    const DLTensor *permuted_tokens; /* out [M,H]  type of tokens; M of the query */
+    const DLTensor *sorted_indices;  /* out [T*K]  int32 */
+    const DLTensor *permuted_probs;  /* out [M]    type of probs */
+    const DLTensor *expert_counts;   /* out [E]    int64, optional: slots of each expert */
+    const DLTensor *expert_offsets;  /* out [E+1]  int64, optional: first row of each expert, the end */
+} sy_moe_permute_ids_args;
+
+SY_API sy_status sy_moe_permute_ids_n(sy_ctx *ctx, const sy_moe_permute_ids_args *args, size_t args_bytes);
+SY_API sy_status sy_moe_permute_ids_query_n(sy_ctx *ctx, const sy_moe_permute_ids_args *args,
+                                            size_t args_bytes, sy_query *query, size_t query_bytes);
+static inline sy_status sy_moe_permute_ids(sy_ctx *ctx, const sy_moe_permute_ids_args *args)
+{
+    return sy_moe_permute_ids_n(ctx, args, sizeof *args);
+}
+static inline sy_status sy_moe_permute_ids_query(sy_ctx *ctx, const sy_moe_permute_ids_args *args,
+                                                 sy_query *query)
+{
+    return sy_moe_permute_ids_query_n(ctx, args, sizeof *args, query, sizeof *query);
+}
+
+/*
+ * The way back: the rows of a token, times its weights, added up in the order of its slots.
+ *     tokens[t] = sum over j of probs[t,j] * permuted_tokens[sorted_indices[t*K + j] - row_begin]
+ * in f32 with one rounding per product and sum and one to the row type; +0 without any row. Slots whose row is not
+ * in permuted_tokens, -1 among them, and weights of exactly 0 add nothing. Without probs every weight is 1.
+ * K = length / T, T the rows of probs, or num_tokens, or the length itself.
+ *
+ * Returns SY_OK; NULL; DTYPE; SHAPE (also T not dividing the length); VALUE (num_tokens or row_begin negative, or
+ * num_tokens not the rows of probs; T*K, M or H beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (an index
+ * outside -1..T*K-1: position, value, limit = T*K); NOMEM.
+ */
+typedef struct sy_moe_unpermute_ids_args {
+    const DLTensor *permuted_tokens; /* in  [M,H]  f32, f16, bf16 */
+    const DLTensor *sorted_indices;  /* in  [T*K]  int32, as moe_permute_ids made them */
+    const DLTensor *probs;           /* in  [T,K]  f32, f16, bf16; optional: all weights are 1 */
+    int64_t num_tokens;              /* T, when probs does not tell it; 0: one slot per token */
+    int64_t row_begin;               /* which row the first of permuted_tokens is */
+    const DLTensor *tokens;          /* out [T,H]  type of permuted_tokens */
+} sy_moe_unpermute_ids_args;
+
+SY_API sy_status sy_moe_unpermute_ids_n(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args,
+                                        size_t args_bytes);
+SY_API sy_status sy_moe_unpermute_ids_query_n(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args,
+                                              size_t args_bytes, sy_query *query, size_t query_bytes);
+static inline sy_status sy_moe_unpermute_ids(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args)
+{
+    return sy_moe_unpermute_ids_n(ctx, args, sizeof *args);
+}
+static inline sy_status sy_moe_unpermute_ids_query(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args,
+                                                   sy_query *query)
+{
+    return sy_moe_unpermute_ids_query_n(ctx, args, sizeof *args, query, sizeof *query);
+}
+
 /* ---- moe_convert_indices ----------------------------------------------------------------------------- */
 
 /* How a permutation of T tokens into M rows is written down. All are int32; -1 is nothing. */

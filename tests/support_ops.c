@@ -44,6 +44,26 @@ static sy_status query_convert_indices(sy_ctx *ctx, struct test_call *c, sy_quer
     return sy_moe_convert_indices_query(ctx, &c->args.convert_indices, q);
 }
 
+static sy_status run_permute_ids(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_permute_ids(ctx, &c->args.permute_ids);
+}
+
+static sy_status query_permute_ids(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_permute_ids_query(ctx, &c->args.permute_ids, q);
+}
+
+static sy_status run_unpermute_ids(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_unpermute_ids(ctx, &c->args.unpermute_ids);
+}
+
+static sy_status query_unpermute_ids(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_unpermute_ids_query(ctx, &c->args.unpermute_ids, q);
+}
+
 static sy_status run_permute(sy_ctx *ctx, struct test_call *c)
 {
     return sy_moe_permute(ctx, &c->args.permute);
@@ -264,6 +284,44 @@ static void make_convert_indices(struct test_call *c, bool large, int variant)
         memcpy(offsets->mem + 8 * e, &(int64_t){rows * e / experts}, 8);
     a->to = SY_INDEX_TE;
     a->num_tokens = tokens;
+}
+
+static void make_permute_ids(struct test_call *c, bool large, int variant)
+{
+    const int64_t tokens = large ? 1500 : 13, experts = large ? 24 : 5, hidden = large ? 900 : 11, slots = 2;
+    const int64_t rows = tokens * slots;
+    sy_moe_permute_ids_args *a = &c->args.permute_ids;
+    *c = (struct test_call){
+        .op = "moe_permute_ids", .first_output = 3, .run = run_permute_ids, .query = query_permute_ids};
+    test_call_add(c, "tokens", &a->tokens, SY_F16, 2, (int64_t[]){tokens, hidden});
+    struct tensor *ids = test_call_add(c, "ids", &a->ids, SY_I64, 2, (int64_t[]){tokens, slots});
+    test_call_add(c, "probs", &a->probs, SY_F32, 2, (int64_t[]){tokens, slots});
+    test_call_add(c, "permuted_tokens", &a->permuted_tokens, SY_F16, 2, (int64_t[]){rows, hidden});
+    test_call_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, &rows);
+    test_call_add(c, "permuted_probs", &a->permuted_probs, SY_F32, 1, &rows);
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(ids->mem + 8 * i, &(int64_t){(i * 7 + i / 5) % experts}, 8);
+    a->num_experts = variant ? 0 : experts; /* variant: ids of any value */
+}
+
+static void make_unpermute_ids(struct test_call *c, bool large, int variant)
+{
+    const int64_t tokens = large ? 1500 : 13, hidden = large ? 900 : 11, slots = 2, rows = tokens * slots;
+    sy_moe_unpermute_ids_args *a = &c->args.unpermute_ids;
+    (void)variant;
+    *c = (struct test_call){
+        .op = "moe_unpermute_ids", .first_output = 3, .run = run_unpermute_ids, .query = query_unpermute_ids};
+    struct tensor *permuted =
+        test_call_add(c, "permuted_tokens", &a->permuted_tokens, SY_BF16, 2, (int64_t[]){rows, hidden});
+    struct tensor *indices = test_call_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, &rows);
+    struct tensor *probs = test_call_add(c, "probs", &a->probs, SY_F16, 2, (int64_t[]){tokens, slots});
+    test_call_add(c, "tokens", &a->tokens, SY_BF16, 2, (int64_t[]){tokens, hidden});
+    for (int64_t i = 0; i < rows * hidden; i++)
+        memcpy(permuted->mem + 2 * i, &(uint16_t){(uint16_t)(0x3f80 + i % 127)}, 2);
+    for (int64_t i = 0; i < rows; i++) {
+        memcpy(indices->mem + 4 * i, &(int32_t){(int32_t)(i * 7 % rows)}, 4);
+        memcpy(probs->mem + 2 * i, &(uint16_t){(uint16_t)(0x3800 + i % 512)}, 2);
+    }
 }
 
 static void make_permute(struct test_call *c, bool large, int capacity)
@@ -588,6 +646,9 @@ static const struct {
     {"kv_translate", make_translate, 0},
     {"kv_slots", make_slots, 0},
     {"moe_convert_indices", make_convert_indices, 0},
+    {"moe_permute_ids", make_permute_ids, 0},
+    {"moe_permute_ids of any ids", make_permute_ids, 1},
+    {"moe_unpermute_ids", make_unpermute_ids, 0},
 };
 
 const char *test_call_name(int index)

@@ -14,6 +14,8 @@ enum syi_op_id {
     SYI_MOE_MAP_FROM_IDS,
     SYI_MOE_IDS_FROM_MAP,
     SYI_MOE_PERMUTE,
+    SYI_MOE_PERMUTE_IDS,
+    SYI_MOE_UNPERMUTE_IDS,
     SYI_MOE_CONVERT_INDICES,
     SYI_MOE_UNPERMUTE,
     SYI_MOE_PERMUTE_GRAD,
@@ -113,6 +115,27 @@ struct syi_moe_rows_plan {
     unsigned char *grad_permuted_probs; /* [M], of moe_permute */
     struct syi_rows saved;              /* [M,H]: rows that were unpermuted */
     struct syi_rows grad_probs;         /* [T,E] */
+};
+
+struct syi_moe_permute_ids_plan {
+    int64_t n_tokens, n_slots;    /* T, K */
+    int64_t n_experts;            /* 0: ids may be any numbers */
+    int64_t row_begin, n_rows;    /* the window */
+    size_t row_bytes, prob_bytes; /* of one token row, of one probability */
+    struct syi_rows tokens, ids, probs, out_tokens;
+    enum syi_type id_type;
+    unsigned char *out_probs;      /* [M] */
+    unsigned char *sorted_indices; /* [T*K] int32 */
+    unsigned char *counts;         /* [E] int64 or NULL */
+    unsigned char *offsets;        /* [E+1] int64 or NULL */
+};
+
+struct syi_moe_unpermute_ids_plan {
+    int64_t n_tokens, n_slots; /* T, K */
+    int64_t row_begin, n_rows, hidden;
+    enum syi_type type, prob_type;
+    struct syi_rows permuted, probs, tokens;
+    unsigned char *sorted_indices; /* [T*K] int32 */
 };
 
 struct syi_moe_convert_indices_plan {
@@ -259,6 +282,8 @@ union syi_plan {
     struct syi_moe_map_from_ids_plan moe_map_from_ids;
     struct syi_moe_ids_from_map_plan moe_ids_from_map;
     struct syi_moe_permute_plan moe_permute;
+    struct syi_moe_permute_ids_plan moe_permute_ids;
+    struct syi_moe_unpermute_ids_plan moe_unpermute_ids;
     struct syi_moe_convert_indices_plan moe_convert_indices;
     struct syi_moe_rows_plan moe_rows;
     struct syi_moe_dispatch_plan moe_dispatch;

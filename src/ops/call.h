@@ -41,6 +41,8 @@ union syi_args {
     sy_moe_map_from_ids_args moe_map_from_ids;
     sy_moe_ids_from_map_args moe_ids_from_map;
     sy_moe_permute_args moe_permute;
+    sy_moe_permute_ids_args moe_permute_ids;
+    sy_moe_unpermute_ids_args moe_unpermute_ids;
     sy_moe_convert_indices_args moe_convert_indices;
     sy_moe_unpermute_args moe_unpermute;
     sy_moe_permute_grad_args moe_permute_grad;

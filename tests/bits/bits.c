@@ -293,6 +293,8 @@ int main(void)
     moe_ids_from_map_lines();
     moe_permute_lines();
     moe_rows_lines();
+    moe_permute_ids_lines();
+    moe_unpermute_ids_lines();
     moe_convert_indices_lines();
     moe_dispatch_lines();
     moe_combine_lines();

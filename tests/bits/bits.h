@@ -72,6 +72,8 @@ void moe_map_from_ids_lines(void);
 void moe_ids_from_map_lines(void);
 void moe_permute_lines(void);
 void moe_rows_lines(void);
+void moe_permute_ids_lines(void);
+void moe_unpermute_ids_lines(void);
 void moe_convert_indices_lines(void);
 void moe_dispatch_lines(void);
 void moe_combine_lines(void);

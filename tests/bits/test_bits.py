@@ -64,6 +64,12 @@ class Bits(unittest.TestCase):
     def test_moe_permute_grad(self):
         self.check("moe_permute_grad")
 
+    def test_moe_permute_ids(self):
+        self.check("moe_permute_ids")
+
+    def test_moe_unpermute_ids(self):
+        self.check("moe_unpermute_ids")
+
     def test_moe_convert_indices(self):
         self.check("moe_convert_indices")
 

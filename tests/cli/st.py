@@ -18,6 +18,8 @@ OPERATORS = [
     "moe_map_from_ids",
     "moe_ids_from_map",
     "moe_permute",
+    "moe_permute_ids",
+    "moe_unpermute_ids",
     "moe_convert_indices",
     "moe_unpermute",
     "moe_permute_grad",

@@ -56,6 +56,10 @@ class Help(CliTest):
                              "--zero-pad",
             "moe_permute_grad": "grad_permuted_tokens sorted_indices grad_permuted_probs? routing_map? grad_tokens "
                                 "grad_probs --num-experts --num-tokens --drop-and-pad --zero-pad",
+            "moe_permute_ids": "tokens ids probs? permuted_tokens sorted_indices permuted_probs expert_counts "
+                               "expert_offsets --num-out-tokens --num-experts --window --row-begin "
+                               "--row-end",
+            "moe_unpermute_ids": "permuted_tokens sorted_indices probs? tokens --num-tokens --row-begin",
             "moe_convert_indices": "sorted_indices expert_offsets? converted_indices --from --to --num-tokens "
                                    "--num-rows --k",
             "moe_unpermute_grad": "grad_tokens sorted_indices permuted_tokens? routing_map? probs? grad_permuted_tokens "

@@ -37,6 +37,8 @@ struct call {
     void *enums[8];
     sy_kv_plane planes[SY_KV_MAX_PLANES];
     union {
+        sy_moe_unpermute_ids_args unpermute_ids;
+        sy_moe_permute_ids_args permute_ids;
         sy_moe_convert_indices_args convert_indices;
         sy_moe_ids_from_map_args ids_from_map;
         sy_moe_map_from_ids_args map_from_ids;

@@ -122,6 +122,54 @@ static void make_convert_indices(struct call *c, struct reader *r)
     c->enums[c->n_enums++] = &a->to;
 }
 
+static void make_permute_ids(struct call *c, struct reader *r)
+{
+    sy_moe_permute_ids_args *a = &c->args.permute_ids;
+    const int64_t tokens = pick(r, 9), slots = pick(r, 5), hidden = pick(r, 20), total = tokens * slots;
+    const DLDataType type = row_type(r), prob = row_type(r);
+    a->num_experts = pick(r, 8);
+    a->window = pick(r, 2);
+    a->row_begin = a->window ? pick(r, (int)total + 1) : 0;
+    a->row_end = a->window ? total : 0;
+    add(c, "tokens", &a->tokens, type, 2, tokens, hidden, 0);
+    add(c, "ids", &a->ids, pick(r, 2) ? i64 : i32, 2, tokens, slots, 0);
+    add(c, "permuted_tokens", &a->permuted_tokens, type, 2, total - a->row_begin, hidden, 0);
+    output(c);
+    add(c, "sorted_indices", &a->sorted_indices, i32, 1, total, 0, 0);
+    output(c);
+    if (pick(r, 2)) {
+        add(c, "probs", &a->probs, prob, 2, tokens, slots, 0);
+        add(c, "permuted_probs", &a->permuted_probs, prob, 1, total - a->row_begin, 0, 0);
+        output(c);
+    }
+    if (a->num_experts > 0) {
+        add(c, "expert_counts", &a->expert_counts, i64, 1, a->num_experts, 0, 0);
+        output(c);
+        add(c, "expert_offsets", &a->expert_offsets, i64, 1, a->num_experts + 1, 0, 0);
+        output(c);
+    }
+    int64_t *const numbers[] = {&a->num_out_tokens, &a->num_experts, &a->row_begin, &a->row_end};
+    memcpy(c->numbers, numbers, sizeof numbers);
+    c->n_numbers = 4;
+}
+
+static void make_unpermute_ids(struct call *c, struct reader *r)
+{
+    sy_moe_unpermute_ids_args *a = &c->args.unpermute_ids;
+    const int64_t tokens = pick(r, 9), slots = pick(r, 5), hidden = pick(r, 20), rows = pick(r, 30);
+    const DLDataType type = row_type(r);
+    a->row_begin = pick(r, 4);
+    a->num_tokens = tokens;
+    add(c, "permuted_tokens", &a->permuted_tokens, type, 2, rows, hidden, 0);
+    add(c, "sorted_indices", &a->sorted_indices, i32, 1, tokens * slots, 0, 0);
+    if (pick(r, 2))
+        add(c, "probs", &a->probs, row_type(r), 2, tokens, slots, 0);
+    add(c, "tokens", &a->tokens, type, 2, tokens, hidden, 0);
+    output(c);
+    c->numbers[c->n_numbers++] = &a->num_tokens;
+    c->numbers[c->n_numbers++] = &a->row_begin;
+}
+
 static void make_permute(struct call *c, struct reader *r)
 {
     sy_moe_permute_args *a = &c->args.permute;
@@ -544,6 +592,26 @@ static sy_status query_convert_indices(sy_ctx *ctx, struct call *c, sy_query *q)
     return sy_moe_convert_indices_query(ctx, &c->args.convert_indices, q);
 }
 
+static sy_status run_permute_ids(sy_ctx *ctx, struct call *c)
+{
+    return sy_moe_permute_ids(ctx, &c->args.permute_ids);
+}
+
+static sy_status query_permute_ids(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_moe_permute_ids_query(ctx, &c->args.permute_ids, q);
+}
+
+static sy_status run_unpermute_ids(sy_ctx *ctx, struct call *c)
+{
+    return sy_moe_unpermute_ids(ctx, &c->args.unpermute_ids);
+}
+
+static sy_status query_unpermute_ids(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_moe_unpermute_ids_query(ctx, &c->args.unpermute_ids, q);
+}
+
 static sy_status run_permute(sy_ctx *ctx, struct call *c)
 {
     return sy_moe_permute(ctx, &c->args.permute);
@@ -695,6 +763,8 @@ static sy_status query_noise(sy_ctx *ctx, struct call *c, sy_query *q)
 }
 
 const struct fuzz_op fuzz_ops[] = {
+    {"moe_unpermute_ids", make_unpermute_ids, run_unpermute_ids, query_unpermute_ids},
+    {"moe_permute_ids", make_permute_ids, run_permute_ids, query_permute_ids},
     {"moe_convert_indices", make_convert_indices, run_convert_indices, query_convert_indices},
     {"moe_ids_from_map", make_ids_from_map, run_ids_from_map, query_ids_from_map},
     {"moe_map_from_ids", make_map_from_ids, run_map_from_ids, query_map_from_ids},

@@ -1,0 +1,146 @@
+/*
+ * moe_permute_ids: check and plan.
+ */
+#include "ops/call.h"
+
+enum { TOKENS, IDS, PROBS, OUT_TOKENS, INDICES, OUT_PROBS, COUNTS, OFFSETS, N_TENSORS };
+
+#define FIELD(name) #name, offsetof(sy_moe_permute_ids_args, name)
+#define RESULT (SYI_OUT | SYI_OPTIONAL | SYI_VECTOR)
+
+static const struct syi_rule rules[N_TENSORS] = {
+    [TOKENS] = {FIELD(tokens), SYI_RAW_WORD, 0, 0, 2, 2},
+    [IDS] = {FIELD(ids), 0, SYI_INDEX_TYPES, 0, 2, 2},
+    [PROBS] = {FIELD(probs), SYI_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2},
+    [OUT_TOKENS] = {FIELD(permuted_tokens), SYI_OUT, 0, TOKENS + 1, 2, 2},
+    [INDICES] = {FIELD(sorted_indices), SYI_OUT | SYI_VECTOR, SYI_BIT(SYI_I32), 0, 1, 1},
+    [OUT_PROBS] = {FIELD(permuted_probs), RESULT, 0, PROBS + 1, 1, 1},
+    [COUNTS] = {FIELD(expert_counts), RESULT, SYI_BIT(SYI_I64), 0, 1, 1},
+    [OFFSETS] = {FIELD(expert_offsets), RESULT, SYI_BIT(SYI_I64), 0, 1, 1},
+};
+
+static sy_status check_inputs(struct syi_call *call)
+{
+    const sy_moe_permute_ids_args *a = &call->args.moe_permute_ids;
+    const int64_t n_tokens = syi_extent(call, TOKENS, 0), n_slots = syi_extent(call, IDS, 1);
+    sy_status st = syi_check_both(call, "probs", a->probs, "permuted_probs", a->permuted_probs);
+    if (st == SY_OK)
+        st = syi_check_tensors(call, false);
+    if (st == SY_OK)
+        st = syi_check_matrix(call, IDS, n_tokens, n_slots);
+    return st == SY_OK ? syi_check_matrix(call, PROBS, n_tokens, n_slots) : st;
+}
+
+/* The rows that are kept, and the window of those that are written. */
+static sy_status check_window(struct syi_call *call, struct syi_moe_permute_ids_plan *plan, int64_t total)
+{
+    const sy_moe_permute_ids_args *a = &call->args.moe_permute_ids;
+    const int64_t n = a->num_out_tokens;
+    sy_status st = syi_check_value(call, "num_out_tokens", n, -total, INT64_MAX);
+    if (st != SY_OK)
+        return st;
+    const int64_t kept = n < 0 ? total + n : n == 0 || n > total ? total : n;
+    if (!a->window) {
+        const bool begin = a->row_begin != 0;
+        if (begin || a->row_end != 0)
+            return syi_fail(call->ctx, SY_ERR_VALUE, begin ? "row_begin" : "row_end",
+                            "is %lld without window, want 0", (long long)(begin ? a->row_begin : a->row_end));
+        plan->n_rows = kept;
+        return SY_OK;
+    }
+    st = syi_check_value(call, "row_begin", a->row_begin, 0, kept);
+    if (st == SY_OK)
+        st = syi_check_value(call, "row_end", a->row_end, a->row_begin, kept);
+    plan->row_begin = a->row_begin;
+    plan->n_rows = a->row_end - a->row_begin;
+    return st;
+}
+
+static sy_status check_values(struct syi_call *call, struct syi_moe_permute_ids_plan *plan, int64_t *total)
+{
+    const sy_moe_permute_ids_args *a = &call->args.moe_permute_ids;
+    plan->n_tokens = syi_extent(call, TOKENS, 0);
+    plan->n_slots = syi_extent(call, IDS, 1);
+    plan->n_experts = a->num_experts;
+    if (!syi_mul(plan->n_tokens, plan->n_slots, total))
+        *total = INT64_MAX;
+    sy_status st = syi_check_count(call, "ids", "slots", *total);
+    if (st == SY_OK)
+        st = syi_check_count(call, "tokens", "tokens", plan->n_tokens);
+    if (st == SY_OK)
+        st = syi_check_count(call, "tokens", "elements per row", syi_extent(call, TOKENS, 1));
+    if (st == SY_OK)
+        st = syi_check_value(call, "num_experts", a->num_experts, 0, INT32_MAX);
+    if (st != SY_OK)
+        return st;
+    if (a->num_experts == 0 && (call->tensor[COUNTS] != NULL || call->tensor[OFFSETS] != NULL))
+        return syi_fail(call->ctx, SY_ERR_VALUE, "num_experts",
+                        "is 0 while %s is given, want the number of experts",
+                        call->tensor[COUNTS] != NULL ? "expert_counts" : "expert_offsets");
+    return check_window(call, plan, *total);
+}
+
+static sy_status check_outputs(struct syi_call *call, const struct syi_moe_permute_ids_plan *plan,
+                               int64_t total)
+{
+    sy_status st = syi_check_matrix(call, OUT_TOKENS, plan->n_rows, syi_extent(call, TOKENS, 1));
+    if (st == SY_OK)
+        st = syi_check_vector(call, INDICES, total);
+    if (st == SY_OK)
+        st = syi_check_vector(call, OUT_PROBS, plan->n_rows);
+    if (st == SY_OK)
+        st = syi_check_vector(call, COUNTS, plan->n_experts);
+    return st == SY_OK ? syi_check_vector(call, OFFSETS, plan->n_experts + 1) : st;
+}
+
+static sy_status check(struct syi_call *call)
+{
+    struct syi_moe_permute_ids_plan *plan = &call->plan.moe_permute_ids;
+    int64_t total = 0;
+    sy_status st = check_inputs(call);
+    if (st == SY_OK)
+        st = check_values(call, plan, &total);
+    if (st == SY_OK)
+        st = syi_check_sizes(call);
+    if (st != SY_OK)
+        return st;
+    const int64_t row_bytes =
+        syi_extent(call, TOKENS, 1) * (int64_t)syi_elem_bytes(call->tensor[TOKENS]->dtype);
+    st = syi_check_output(call, "ids", plan->n_rows, row_bytes);
+    if (st == SY_OK)
+        st = check_outputs(call, plan, total);
+    if (st == SY_OK)
+        st = syi_check_layout(call);
+    if (st != SY_OK)
+        return st;
+    plan->row_bytes = (size_t)row_bytes;
+    plan->prob_bytes = call->tensor[PROBS] != NULL ? syi_elem_bytes(call->tensor[PROBS]->dtype) : 0;
+    plan->tokens = syi_rows_of(call, TOKENS);
+    plan->ids = syi_rows_of(call, IDS);
+    plan->id_type = syi_type_at(call, IDS);
+    plan->probs = syi_rows_of(call, PROBS);
+    plan->out_tokens = syi_rows_of(call, OUT_TOKENS);
+    plan->out_probs = syi_data(call, OUT_PROBS);
+    plan->sorted_indices = syi_data(call, INDICES);
+    plan->counts = syi_data(call, COUNTS);
+    plan->offsets = syi_data(call, OFFSETS);
+    call->rows = plan->n_rows;
+    call->bytes = (uint64_t)(plan->n_tokens + plan->n_rows) * plan->row_bytes +
+                  (uint64_t)total * (4 + syi_elem_bytes(call->tensor[IDS]->dtype)) +
+                  (uint64_t)plan->n_rows * 2 * plan->prob_bytes;
+    return SY_OK;
+}
+
+static const struct syi_op op = {
+    "moe_permute_ids", SYI_MOE_PERMUTE_IDS, sizeof(sy_moe_permute_ids_args), N_TENSORS, rules, check};
+
+sy_status sy_moe_permute_ids_n(sy_ctx *ctx, const sy_moe_permute_ids_args *args, size_t args_bytes)
+{
+    return syi_run(ctx, &op, args, args_bytes);
+}
+
+sy_status sy_moe_permute_ids_query_n(sy_ctx *ctx, const sy_moe_permute_ids_args *args, size_t args_bytes,
+                                     sy_query *query, size_t query_bytes)
+{
+    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
+}

@@ -1,0 +1,100 @@
+/*
+ * moe_unpermute_ids: check and plan.
+ */
+#include "ops/call.h"
+
+enum { PERMUTED, INDICES, PROBS, TOKENS, N_TENSORS };
+
+#define FIELD(name) #name, offsetof(sy_moe_unpermute_ids_args, name)
+
+static const struct syi_rule rules[N_TENSORS] = {
+    [PERMUTED] = {FIELD(permuted_tokens), 0, SYI_FLOAT_TYPES, 0, 2, 2},
+    [INDICES] = {FIELD(sorted_indices), SYI_VECTOR, SYI_BIT(SYI_I32), 0, 1, 1},
+    [PROBS] = {FIELD(probs), SYI_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2},
+    [TOKENS] = {FIELD(tokens), SYI_OUT, 0, PERMUTED + 1, 2, 2},
+};
+
+/* T is told by probs, by num_tokens, by both alike, or it is the length: one slot per token. */
+static sy_status check_tokens(struct syi_call *call, struct syi_moe_unpermute_ids_plan *plan)
+{
+    const int64_t said = call->args.moe_unpermute_ids.num_tokens, length = syi_extent(call, INDICES, 0);
+    const sy_status st = syi_check_value(call, "num_tokens", said, 0, INT64_MAX);
+    if (st != SY_OK)
+        return st;
+    const bool told = call->tensor[PROBS] != NULL;
+    plan->n_tokens = told ? syi_extent(call, PROBS, 0) : said > 0 ? said : length;
+    if (told && said > 0 && said != plan->n_tokens) {
+        const sy_fault fault =
+            syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "num_tokens", said, plan->n_tokens);
+        return syi_fail_at(call->ctx, &fault, "is %lld, want %lld, the rows of probs, or 0", (long long)said,
+                           (long long)plan->n_tokens);
+    }
+    plan->n_slots = plan->n_tokens > 0 ? length / plan->n_tokens : 0;
+    if (plan->n_slots * plan->n_tokens != length) {
+        const sy_fault fault =
+            syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, "sorted_indices", length, plan->n_tokens);
+        return syi_fail_at(call->ctx, &fault, "has %lld slots, want a multiple of %lld tokens",
+                           (long long)length, (long long)plan->n_tokens);
+    }
+    return syi_check_matrix(call, PROBS, plan->n_tokens, plan->n_slots);
+}
+
+static sy_status check_values(struct syi_call *call, struct syi_moe_unpermute_ids_plan *plan)
+{
+    sy_status st = check_tokens(call, plan);
+    plan->n_rows = syi_extent(call, PERMUTED, 0);
+    plan->hidden = syi_extent(call, PERMUTED, 1);
+    plan->row_begin = call->args.moe_unpermute_ids.row_begin;
+    if (st == SY_OK)
+        st = syi_check_value(call, "row_begin", plan->row_begin, 0, INT32_MAX);
+    if (st == SY_OK)
+        st = syi_check_count(call, "sorted_indices", "slots", syi_extent(call, INDICES, 0));
+    if (st == SY_OK)
+        st = syi_check_count(call, "num_tokens", "tokens", plan->n_tokens);
+    if (st == SY_OK)
+        st = syi_check_count(call, "permuted_tokens", "rows", plan->n_rows);
+    return st == SY_OK ? syi_check_count(call, "permuted_tokens", "elements per row", plan->hidden) : st;
+}
+
+static sy_status check(struct syi_call *call)
+{
+    struct syi_moe_unpermute_ids_plan *plan = &call->plan.moe_unpermute_ids;
+    sy_status st = syi_check_tensors(call, false);
+    if (st == SY_OK)
+        st = check_values(call, plan);
+    if (st == SY_OK)
+        st = syi_check_sizes(call);
+    if (st != SY_OK)
+        return st;
+    plan->type = syi_type_at(call, PERMUTED);
+    plan->prob_type = syi_type_at(call, PROBS);
+    st =
+        syi_check_output(call, "tokens", plan->n_tokens, plan->hidden * (int64_t)syi_float_bytes(plan->type));
+    if (st == SY_OK)
+        st = syi_check_matrix(call, TOKENS, plan->n_tokens, plan->hidden);
+    if (st == SY_OK)
+        st = syi_check_layout(call);
+    if (st != SY_OK)
+        return st;
+    plan->permuted = syi_rows_of(call, PERMUTED);
+    plan->probs = syi_rows_of(call, PROBS);
+    plan->tokens = syi_rows_of(call, TOKENS);
+    plan->sorted_indices = syi_data(call, INDICES);
+    call->rows = plan->n_tokens;
+    call->bytes = syi_tensor_bytes(call);
+    return SY_OK;
+}
+
+static const struct syi_op op = {
+    "moe_unpermute_ids", SYI_MOE_UNPERMUTE_IDS, sizeof(sy_moe_unpermute_ids_args), N_TENSORS, rules, check};
+
+sy_status sy_moe_unpermute_ids_n(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args, size_t args_bytes)
+{
+    return syi_run(ctx, &op, args, args_bytes);
+}
+
+sy_status sy_moe_unpermute_ids_query_n(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args, size_t args_bytes,
+                                       sy_query *query, size_t query_bytes)
+{
+    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
+}

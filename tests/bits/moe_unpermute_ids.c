@@ -1,0 +1,51 @@
+/*
+ * moe_unpermute_ids: scenes of every type of rows, with and without weights, windows, and wrong indices.
+ */
+#include "bits.h"
+
+#include <stdio.h>
+
+static sy_status call_unpermute(sy_ctx *ctx, const void *args)
+{
+    return sy_moe_unpermute_ids(ctx, args);
+}
+
+static void unpermute_scene(DLDataType type, const DLDataType *weights, bool wrong)
+{
+    static const int64_t sizes[] = {1, 9, 30, 300};
+    int64_t tokens = sizes[below(COUNT(sizes))], slots = below(11), width = below(70), total = tokens * slots;
+    int64_t rows = below(total + 3);
+    enum flavour flavour = (enum flavour)below(4);
+    sy_moe_unpermute_ids_args args = {.num_tokens = tokens, .row_begin = one_in(2) ? below(total + 1) : 0};
+    struct box *indices = box_new(SY_I32, 1, &total);
+    for (int64_t i = 0; i < total; i++) {
+        int64_t row = below(total + 1) - 1;
+        put(indices, i, (uint64_t)(wrong && one_in(60) ? total + row : row));
+    }
+    args.permuted_tokens =
+        &fill_flavour(box_strided(type, 2, (int64_t[]){rows, width}, one_in(3) ? 3 : 0), flavour)->t;
+    args.sorted_indices = &indices->t;
+    if (weights->bits)
+        args.probs =
+            &fill_flavour(box_new(*weights, 2, (int64_t[]){tokens, slots}), one_in(4) ? SPECIAL : TIES)->t;
+    args.tokens = &output(box_strided(type, 2, (int64_t[]){tokens, width}, one_in(3) ? 2 : 0))->t;
+    run_scene(call_unpermute, &args);
+}
+
+void moe_unpermute_ids_lines(void)
+{
+    static const struct {
+        const char *name;
+        DLDataType type;
+    } types[] = {{"f32", {2, 32, 1}}, {"f16", {2, 16, 1}}, {"bf16", {4, 16, 1}}},
+      weights[] = {{"none", {0, 0, 0}}, {"f32", {2, 32, 1}}, {"bf16", {4, 16, 1}}};
+    char name[128];
+    for (int t = 0; t < COUNT(types); t++)
+        for (int w = 0; w < COUNT(weights); w++) {
+            snprintf(name, sizeof name, "moe_unpermute_ids %s probs=%s", types[t].name, weights[w].name);
+            begin_line(name);
+            for (int i = 0; i < 40; i++)
+                unpermute_scene(types[t].type, &weights[w].type, i % 10 == 9);
+            end_line();
+        }
+}

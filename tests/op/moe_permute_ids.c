@@ -1,0 +1,399 @@
+/*
+ * moe_permute_ids: the worked examples of its page, then seeded cases against the oracle on every kernel table and
+ * several thread counts: any ids and counted ones, kept rows and windows, strides and gaps.
+ */
+#include "support.h"
+
+#include "oracle/moe_permute_ids.h"
+
+static sy_ctx *contexts[16];
+static int n_contexts;
+static struct {
+    int repeated, unsorted, wild, cut, window, empty_expert, many_slots, huge;
+} seen;
+
+static int open_contexts(void **state)
+{
+    static const int threads[] = {1, 2, 3, 8};
+    const char *isa;
+    (void)state;
+    for (int i = 0; (isa = sy_isa_name(i)) != NULL; i++)
+        for (size_t j = 0; j < COUNT_OF(threads) && n_contexts < (int)COUNT_OF(contexts); j++)
+            contexts[n_contexts++] = test_ctx(threads[j], isa);
+    return 0;
+}
+
+static int close_contexts(void **state)
+{
+    (void)state;
+    while (n_contexts > 0)
+        sy_ctx_destroy(contexts[--n_contexts]);
+    return 0;
+}
+
+/* ---- Examples ------------------------------------------------------------------------------------------------ */
+
+/* Three tokens of one element, two slots each. */
+static sy_status run(sy_moe_permute_ids_args args, const int64_t *ids, int64_t rows, float *out,
+                     int32_t *indices)
+{
+    float tokens[3] = {10, 20, 30};
+    DLTensor x = sy_tensor(tokens, SY_F32, 2, (int64_t[]){3, 1}),
+             i = sy_tensor((void *)(uintptr_t)ids, SY_I64, 2, (int64_t[]){3, 2}),
+             y = sy_tensor(out, SY_F32, 2, (int64_t[]){rows, 1}),
+             s = sy_tensor(indices, SY_I32, 1, (int64_t[]){6});
+    sy_query query;
+    args.tokens = &x;
+    args.ids = &i;
+    const sy_status status = sy_moe_permute_ids_query(contexts[0], &args, &query);
+    if (status != SY_OK)
+        return status;
+    assert_int_equal(query.rows, rows);
+    args.permuted_tokens = &y;
+    args.sorted_indices = &s;
+    return sy_moe_permute_ids(contexts[0], &args);
+}
+
+static const int64_t ids[] = {2, 0, 1, 2, 0, 2};
+static const int32_t places[] = {3, 0, 2, 4, 1, 5};
+
+static void example(void **state)
+{
+    float out[6];
+    int32_t indices[6];
+    (void)state;
+    expect_status(contexts[0], run((sy_moe_permute_ids_args){.num_experts = 3}, ids, 6, out, indices), SY_OK);
+    expect_bytes(out, ((const float[]){10, 30, 20, 10, 20, 30}), sizeof out);
+    expect_bytes(indices, places, sizeof indices);
+    expect_status(contexts[0], run((sy_moe_permute_ids_args){0}, ids, 6, out, indices), SY_OK);
+    expect_bytes(indices, places, sizeof indices);
+}
+
+static void kept_rows_and_windows(void **state)
+{
+    static const struct {
+        int64_t n;
+        bool window;
+        int64_t begin, end, rows;
+        float first;
+    } cuts[] = {{4, false, 0, 0, 4, 10}, {9, false, 0, 0, 6, 10}, {-2, false, 0, 0, 4, 10},
+                {-6, false, 0, 0, 0, 0}, {0, true, 2, 5, 3, 20},  {5, true, 3, 5, 2, 10},
+                {0, true, 0, 0, 0, 0},   {0, true, 6, 6, 0, 0}};
+    const float rows[] = {10, 30, 20, 10, 20, 30};
+    (void)state;
+    for (size_t c = 0; c < COUNT_OF(cuts); c++) {
+        float out[6];
+        int32_t indices[6];
+        const sy_moe_permute_ids_args args = {.num_out_tokens = cuts[c].n,
+                                              .window = cuts[c].window,
+                                              .row_begin = cuts[c].begin,
+                                              .row_end = cuts[c].end};
+        expect_status(contexts[0], run(args, ids, cuts[c].rows, out, indices), SY_OK);
+        expect_bytes(out, rows + cuts[c].begin, (size_t)cuts[c].rows * 4);
+        expect_bytes(indices, places, sizeof indices);
+        if (cuts[c].rows > 0)
+            assert_true(out[0] == cuts[c].first);
+    }
+}
+
+static void any_numbers(void **state)
+{
+    const int64_t wild[] = {INT64_MAX, -1, INT64_MIN, 0, -1, INT64_C(1) << 40};
+    float out[6];
+    int32_t indices[6];
+    (void)state;
+    expect_status(contexts[0], run((sy_moe_permute_ids_args){0}, wild, 6, out, indices), SY_OK);
+    expect_bytes(indices, ((const int32_t[]){5, 1, 0, 3, 2, 4}), sizeof indices);
+}
+
+static void ids_outside(void **state)
+{
+    const int64_t high[] = {2, 0, 1, 3, -1, 2};
+    float out[6], untouched[6];
+    int32_t indices[6];
+    (void)state;
+    memset(out, 0xA5, sizeof out);
+    memset(untouched, 0xA5, sizeof untouched);
+    memset(indices, 0xA5, sizeof indices);
+    expect_status(contexts[0], run((sy_moe_permute_ids_args){.num_experts = 3}, high, 6, out, indices),
+                  SY_ERR_INDEX);
+    expect_fault(contexts[0], SY_FAULT_INDEX_RANGE, 1, 1, 3, 3);
+    expect_bytes(out, untouched, sizeof out);
+    expect_bytes(indices, untouched, sizeof indices);
+    /* More experts than are counted: sorted, and judged all the same. */
+    expect_status(contexts[0], run((sy_moe_permute_ids_args){.num_experts = 1 << 20}, high, 6, out, indices),
+                  SY_ERR_INDEX);
+    expect_fault(contexts[0], SY_FAULT_INDEX_RANGE, 2, 0, -1, 1 << 20);
+    expect_bytes(indices, untouched, sizeof indices);
+}
+
+/* With distinct ascending ids it is packed moe_permute of their map. */
+static void equals_the_map_form(void **state)
+{
+    enum { T = 40, E = 9, K = 3, H = 5 };
+    static uint8_t map[T][E];
+    static int32_t named[T][K], slots[T * K], want_slots[T * K];
+    static int16_t tokens[T][H], rows[T * K][H], want[T * K][H];
+    static int64_t counts[E], offsets[E + 1], want_counts[E], want_offsets[E + 1];
+    uint64_t rng = 3;
+    (void)state;
+    rng_fill(&rng, tokens, sizeof tokens);
+    for (int t = 0; t < T; t++)
+        for (int n = 0; n < K;) {
+            uint8_t *cell = &map[t][rng_below(&rng, E)];
+            n += !*cell;
+            *cell = 1;
+        }
+    DLTensor m = sy_tensor(map, SY_BOOL, 2, (int64_t[]){T, E}),
+             i = sy_tensor(named, SY_I32, 2, (int64_t[]){T, K}),
+             x = sy_tensor(tokens, SY_I16, 2, (int64_t[]){T, H}),
+             y = sy_tensor(rows, SY_I16, 2, (int64_t[]){T * K, H}),
+             z = sy_tensor(want, SY_I16, 2, (int64_t[]){T * K, H}),
+             s = sy_tensor(slots, SY_I32, 1, (int64_t[]){T * K}),
+             w = sy_tensor(want_slots, SY_I32, 1, (int64_t[]){T * K}),
+             c = sy_tensor(counts, SY_I64, 1, (int64_t[]){E}),
+             o = sy_tensor(offsets, SY_I64, 1, (int64_t[]){E + 1}),
+             wc = sy_tensor(want_counts, SY_I64, 1, (int64_t[]){E}),
+             wo = sy_tensor(want_offsets, SY_I64, 1, (int64_t[]){E + 1});
+    expect_status(
+        contexts[0],
+        sy_moe_ids_from_map(contexts[0], &(sy_moe_ids_from_map_args){.routing_map = &m, .k = K, .ids = &i}),
+        SY_OK);
+    expect_status(contexts[0],
+                  sy_moe_permute(contexts[0], &(sy_moe_permute_args){.tokens = &x,
+                                                                     .routing_map = &m,
+                                                                     .num_out_tokens = T * K,
+                                                                     .permuted_tokens = &z,
+                                                                     .sorted_indices = &w,
+                                                                     .expert_counts = &wc,
+                                                                     .expert_offsets = &wo}),
+                  SY_OK);
+    expect_status(contexts[0],
+                  sy_moe_permute_ids(contexts[0], &(sy_moe_permute_ids_args){.tokens = &x,
+                                                                             .ids = &i,
+                                                                             .num_experts = E,
+                                                                             .permuted_tokens = &y,
+                                                                             .sorted_indices = &s,
+                                                                             .expert_counts = &c,
+                                                                             .expert_offsets = &o}),
+                  SY_OK);
+    expect_bytes(rows, want, sizeof rows);
+    expect_bytes(slots, want_slots, sizeof slots);
+    expect_bytes(counts, want_counts, sizeof counts);
+    expect_bytes(offsets, want_offsets, sizeof offsets);
+}
+
+/* ---- Random cases against the oracle ------------------------------------------------------------------------- */
+
+struct fixture {
+    int64_t tokens, slots, hidden, experts, rows;
+    bool wide;
+    sy_moe_permute_ids_args args;
+    struct tensor x, ids, probs, y, indices, out_probs, counts, offsets;
+    int64_t *dense_ids;
+    unsigned char *dense_x, *dense_probs, *want_y, *want_probs;
+    int32_t *want;
+    int64_t *want_counts, *want_offsets;
+};
+
+static void *need(size_t bytes)
+{
+    void *memory = calloc(bytes + 1, 1);
+    assert_non_null(memory);
+    return memory;
+}
+
+static void make_tensor(struct tensor *x, uint64_t *rng, DLDataType type, int rank, int64_t d0, int64_t d1)
+{
+    const struct layout at = {.strided = rng_below(rng, 2),
+                              .row_gap = rng_below(rng, 3) ? 0 : 1 + rng_below(rng, 7),
+                              .misalign = rng_below(rng, 3) ? 0 : (size_t)rng_below(rng, 64)};
+    tensor_make(x, type, rank, (int64_t[]){d0, d1}, &at);
+}
+
+static void fill_ids(struct fixture *f, uint64_t *rng)
+{
+    const int64_t range = f->experts > 0 ? f->experts : 1 + rng_below(rng, 50);
+    f->dense_ids = need((size_t)(f->tokens * f->slots) * 8);
+    for (int64_t i = 0; i < f->tokens * f->slots; i++) {
+        int64_t id = rng_below(rng, 1 + rng_below(rng, range)); /* low ids more often */
+        if (f->experts == 0)
+            id = f->wide && rng_below(rng, 4) == 0 ? (int64_t)rng_u64(rng) : id - 20;
+        f->dense_ids[i] = id;
+        seen.wild += id < INT32_MIN || id > INT32_MAX;
+        seen.repeated += i % f->slots > 0 && id == f->dense_ids[i - 1];
+        seen.unsorted += i % f->slots > 0 && id < f->dense_ids[i - 1];
+        unsigned char *row = tensor_row(&f->ids, i / f->slots);
+        if (f->wide)
+            memcpy(row + i % f->slots * 8, &id, 8);
+        else
+            memcpy(row + i % f->slots * 4, &(int32_t){(int32_t)id}, 4);
+    }
+}
+
+static void choose_rows(struct fixture *f, uint64_t *rng)
+{
+    const int64_t total = f->tokens * f->slots, kind = rng_below(rng, 4);
+    int64_t kept = total;
+    if (kind == 1 && total > 0)
+        kept = f->args.num_out_tokens = 1 + rng_below(rng, total);
+    if (kind == 2) {
+        f->args.num_out_tokens = -rng_below(rng, total + 1);
+        kept = total + f->args.num_out_tokens;
+    }
+    f->rows = kept;
+    seen.cut += kept < total;
+    f->args.window = rng_below(rng, 3) == 0;
+    if (f->args.window) {
+        f->args.row_begin = rng_below(rng, 4) ? rng_below(rng, kept + 1) : 0;
+        f->args.row_end = f->args.row_begin + rng_below(rng, kept - f->args.row_begin + 1);
+        f->rows = f->args.row_end - f->args.row_begin;
+        seen.window += f->rows > 0;
+    }
+}
+
+static void fixture_make(struct fixture *f, uint64_t *rng, DLDataType type)
+{
+    static const DLDataType probs[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
+    const DLDataType prob = probs[rng_below(rng, 3)];
+    const int64_t total = f->tokens * f->slots;
+    const size_t row = (size_t)f->hidden * type_bytes(type), element = type_bytes(prob);
+    f->wide = rng_below(rng, 2);
+    f->args.num_experts = f->experts;
+    choose_rows(f, rng);
+    make_tensor(&f->x, rng, type, 2, f->tokens, f->hidden);
+    make_tensor(&f->ids, rng, f->wide ? SY_I64 : SY_I32, 2, f->tokens, f->slots);
+    make_tensor(&f->probs, rng, prob, 2, f->tokens, f->slots);
+    make_tensor(&f->y, rng, type, 2, f->rows, f->hidden);
+    make_tensor(&f->indices, rng, SY_I32, 1, total, 0);
+    make_tensor(&f->out_probs, rng, prob, 1, f->rows, 0);
+    make_tensor(&f->counts, rng, SY_I64, 1, f->experts, 0);
+    make_tensor(&f->offsets, rng, SY_I64, 1, f->experts + 1, 0);
+    fill_ids(f, rng);
+    f->dense_x = need((size_t)f->tokens * row);
+    f->dense_probs = need((size_t)total * element);
+    rng_fill(rng, f->dense_x, (size_t)f->tokens * row);
+    rng_fill(rng, f->dense_probs, (size_t)total * element);
+    tensor_put(&f->x, f->dense_x);
+    tensor_put(&f->probs, f->dense_probs);
+    f->want = need((size_t)total * 4);
+    f->want_y = need((size_t)f->rows * row);
+    f->want_probs = need((size_t)f->rows * element);
+    f->want_counts = need((size_t)f->experts * 8);
+    f->want_offsets = need((size_t)(f->experts + 1) * 8);
+    oracle_id_places(total, f->dense_ids, f->want);
+    for (int64_t i = 0; i < total; i++) {
+        const int64_t to = f->want[i] - f->args.row_begin;
+        if (to >= 0 && to < f->rows) {
+            memcpy(f->want_y + (size_t)to * row, f->dense_x + (size_t)(i / f->slots) * row, row);
+            memcpy(f->want_probs + (size_t)to * element, f->dense_probs + (size_t)i * element, element);
+        }
+        for (int64_t e = 0; e <= f->experts && f->experts > 0; e++) {
+            if (e < f->experts)
+                f->want_counts[e] += f->dense_ids[i] == e;
+            f->want_offsets[e] += f->dense_ids[i] < e;
+        }
+    }
+    for (int64_t e = 0; e < f->experts; e++)
+        seen.empty_expert += f->want_counts[e] == 0;
+}
+
+static void fixture_run(struct fixture *f, sy_ctx *ctx, bool weighted, bool counted)
+{
+    struct {
+        struct tensor *t;
+        const void *want;
+        bool given;
+        const char *name;
+    } out[] = {{&f->y, f->want_y, true, "permuted_tokens"},
+               {&f->indices, f->want, true, "sorted_indices"},
+               {&f->out_probs, f->want_probs, weighted, "permuted_probs"},
+               {&f->counts, f->want_counts, counted, "expert_counts"},
+               {&f->offsets, f->want_offsets, counted, "expert_offsets"}};
+    unsigned char *before[COUNT_OF(out)];
+    f->args.tokens = &f->x.t;
+    f->args.ids = &f->ids.t;
+    f->args.probs = weighted ? &f->probs.t : NULL;
+    f->args.permuted_tokens = &f->y.t;
+    f->args.sorted_indices = &f->indices.t;
+    f->args.permuted_probs = weighted ? &f->out_probs.t : NULL;
+    f->args.expert_counts = counted ? &f->counts.t : NULL;
+    f->args.expert_offsets = counted ? &f->offsets.t : NULL;
+    for (size_t i = 0; i < COUNT_OF(out); i++) {
+        memset(out[i].t->mem, 0xA5, out[i].t->bytes);
+        before[i] = tensor_snapshot(out[i].t);
+    }
+    expect_status(ctx, sy_moe_permute_ids(ctx, &f->args), SY_OK);
+    for (size_t i = 0; i < COUNT_OF(out); i++) {
+        if (out[i].given)
+            tensor_expect(out[i].t, out[i].want, before[i], out[i].name);
+        else
+            tensor_expect_unchanged(out[i].t, before[i], out[i].name);
+        free(before[i]);
+    }
+}
+
+static void fixture_free(struct fixture *f)
+{
+    struct tensor *const tensors[] = {&f->x,       &f->ids,       &f->probs,  &f->y,
+                                      &f->indices, &f->out_probs, &f->counts, &f->offsets};
+    void *const arrays[] = {f->dense_ids,  f->dense_x, f->dense_probs, f->want_y,
+                            f->want_probs, f->want,    f->want_counts, f->want_offsets};
+    for (size_t i = 0; i < COUNT_OF(tensors); i++)
+        tensor_free(tensors[i]);
+    for (size_t i = 0; i < COUNT_OF(arrays); i++)
+        free(arrays[i]);
+}
+
+static void random_cases(void **state)
+{
+    static const DLDataType types[] = {
+        {kDLUInt, 8, 1}, {kDLBfloat, 16, 1}, {kDLFloat, 32, 1}, {kDLInt, 64, 1}};
+    (void)state;
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        uint64_t rng = seed;
+        struct fixture f = {
+            .tokens = rng_below(&rng, 30), .slots = rng_below(&rng, 12), .hidden = rng_below(&rng, 40)};
+        f.experts = rng_below(&rng, 3) ? 1 + rng_below(&rng, 20) : 0;
+        if (seed % 20 == 0)
+            f.experts = 70000; /* more than are counted */
+        seen.many_slots += f.slots > 8;
+        seen.huge += f.experts > 65536;
+        fixture_make(&f, &rng, types[rng_below(&rng, 4)]);
+        for (int c = 0; c < n_contexts; c++)
+            fixture_run(&f, contexts[c], (c + (int)seed) % 2, f.experts > 0 && (c / 2 + (int)seed) % 2);
+        fixture_free(&f);
+    }
+    const int all[] = {seen.repeated, seen.unsorted,     seen.wild,       seen.cut,
+                       seen.window,   seen.empty_expert, seen.many_slots, seen.huge * 2};
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        if (all[i] < 20)
+            fail_msg("hard case number %zu occurred only %d times", i, all[i]);
+}
+
+static void large_cases(void **state)
+{
+    uint64_t rng = 8;
+    (void)state;
+    for (int known = 0; known < 2; known++) {
+        struct fixture f = {.tokens = 2001, .slots = 6, .hidden = 150, .experts = known ? 60 : 0};
+        fixture_make(&f, &rng, SY_BF16);
+        for (int c = 0; c < n_contexts; c++)
+            fixture_run(&f, contexts[c], true, known);
+        fixture_free(&f);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(example),
+        cmocka_unit_test(kept_rows_and_windows),
+        cmocka_unit_test(any_numbers),
+        cmocka_unit_test(ids_outside),
+        cmocka_unit_test(equals_the_map_form),
+        cmocka_unit_test(random_cases),
+        cmocka_unit_test(large_cases),
+    };
+    return cmocka_run_group_tests_name("op_moe_permute_ids", tests, open_contexts, close_contexts);
+}

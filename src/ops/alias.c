@@ -31,11 +31,10 @@ static struct steps steps_of(const DLTensor *t)
     s.n = 0;
     s.width = elem_bytes;
     for (int d = 0; d < t->ndim; d++) {
-        const int64_t stride = syi_stride(t, d) * elem_bytes;
-        if (t->shape[d] <= 1 || stride == 0) /* its stride means nothing, or leads nowhere */
+        if (t->shape[d] <= 1 || syi_stride(t, d) == 0) /* its stride means nothing, or leads nowhere */
             continue;
-        s.stride[s.n] = stride;
-        s.reach[s.n] = (t->shape[d] - 1) * stride;
+        s.stride[s.n] = syi_stride(t, d) * elem_bytes;
+        s.reach[s.n] = (t->shape[d] - 1) * s.stride[s.n];
         s.width += s.reach[s.n++];
     }
     return s;

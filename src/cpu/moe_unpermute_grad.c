@@ -166,7 +166,7 @@ sy_status syi_cpu_moe_unpermute_grad(sy_ctx *ctx, const union syi_plan *plan, vo
             syi_moe_grad_probs(ctx, p, job.values);
         return SY_OK;
     }
-    job.n_tasks = syi_tasks(ctx, p->n_tokens, bytes);
+    job.n_tasks = p->n_rows > 0 || p->wants_grad_probs ? syi_tasks(ctx, p->n_tokens, bytes) : 0;
     syi_parallel(ctx, job.n_tasks, spread_tokens, &job);
     return SY_OK;
 }

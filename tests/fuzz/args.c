@@ -173,6 +173,8 @@ WIDE_ARITHMETIC static bool range_of(const DLTensor *t, wide *from, wide *to, bo
     const wide element = (wide)element_bytes(t->dtype);
     wide low = 0, high = 0, compact = 1;
     *empty = false;
+    if (t->shape == NULL && t->ndim > 0)
+        return false; /* of a tensor that the call did not look at */
     for (int d = t->ndim - 1; d >= 0; d--) {
         const wide stride = t->strides ? tame(t->strides[d]) : compact, last = tame(t->shape[d]) - 1;
         if (t->shape[d] <= 0)

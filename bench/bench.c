@@ -32,6 +32,7 @@ static const struct bench_op *const bench_ops[] = {
     &bench_kv_translate,
     &bench_kv_slots,
     &bench_kv_scatter,
+    &bench_kv_ragged,
 };
 
 enum { N_OPS = sizeof bench_ops / sizeof *bench_ops, MOST_TEXTS = 16 };

@@ -30,6 +30,7 @@ const struct op *const all_ops[] = {
     &op_kv_translate,
     &op_kv_slots,
     &op_kv_scatter,
+    &op_kv_ragged,
     NULL,
 };
 

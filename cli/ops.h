@@ -39,6 +39,7 @@ union op_args {
     sy_kv_translate_args kv_translate;
     sy_kv_slots_args kv_slots;
     sy_kv_scatter_args kv_scatter;
+    sy_kv_ragged_args kv_ragged;
 };
 
 /*
@@ -147,7 +148,8 @@ struct op {
 extern const struct op op_moe_route, op_moe_map_from_ids, op_moe_ids_from_map, op_moe_permute,
     op_moe_permute_ids, op_moe_unpermute_ids, op_moe_convert_indices, op_moe_unpermute, op_moe_permute_grad,
     op_moe_unpermute_grad, op_moe_dispatch, op_moe_combine, op_moe_dispatch_grad_gate, op_moe_locations,
-    op_moe_capacity, op_sample, op_sample_noise, op_kv_gather, op_kv_translate, op_kv_slots, op_kv_scatter;
+    op_moe_capacity, op_sample, op_sample_noise, op_kv_gather, op_kv_translate, op_kv_slots, op_kv_scatter,
+    op_kv_ragged;
 
 /* All of them, ending with NULL. */
 extern const struct op *const all_ops[];

@@ -191,7 +191,7 @@ typedef enum sy_fault_code {
     SY_FAULT_NO_MEMORY,
     SY_FAULT_UNSUPPORTED,
     /* Found in tensor contents: value and limit are set, batch and position where they have a meaning. */
-    SY_FAULT_LENGTH_RANGE, /* a count outside its range, or seq_lens[b] negative */
+    SY_FAULT_LENGTH_RANGE, /* a count or a sum of lengths outside its range, or seq_lens[b] negative */
     SY_FAULT_REQ_RANGE,    /* req_id[b] outside the rows of block_table */
     SY_FAULT_INDEX_RANGE,  /* an index outside its sequence, or an expert that does not exist */
     SY_FAULT_TABLE_SHORT,  /* an index needs a block_table column that does not exist */
@@ -931,7 +931,7 @@ typedef enum sy_kv_pad {
  */
 typedef struct sy_kv_plane {
     const DLTensor *cache;
-    const DLTensor *rows; /* what the call names beside its cache: out of kv_gather, src of kv_scatter */
+    const DLTensor *rows; /* what the call names beside its cache: out, or src of kv_scatter */
 } sy_kv_plane;
 
 #define SY_KV_MAX_PLANES 255 /* beside the call's own */
@@ -1080,6 +1080,45 @@ static inline sy_status sy_kv_scatter(sy_ctx *ctx, const sy_kv_scatter_args *arg
 static inline sy_status sy_kv_scatter_query(sy_ctx *ctx, const sy_kv_scatter_args *args, sy_query *query)
 {
     return sy_kv_scatter_query_n(ctx, args, sizeof *args, query, sizeof *query);
+}
+
+/* ---- kv_ragged --------------------------------------------------------------------------------------- */
+
+/*
+ * Copies runs of tokens, one of each sequence, out of a paged cache into rows that follow each other: the context of a
+ * chunked prefill. S = block_size, r = req_id ? req_id[b] : b, 0 <= u < cu_lens[b+1] - cu_lens[b]:
+ *     t = starts[b] + u;   out[cu_lens[b] + u] = cache row block_table[r, t / S] * S + t % S, byte for byte
+ * The cache is as in kv_gather. cu_lens begins with 0, does not descend and ends at no more than the rows of out; rows
+ * from its end on keep their bytes. Only table entries that are reached are read, and no start of an empty run. The
+ * same tokens of further planes go to the same rows of theirs, which are as many as those of out.
+ * The query cannot know the rows (they stand in cu_lens) and answers 0.
+ *
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, num_planes); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX
+ * (contents: LENGTH_RANGE of cu_lens, whose entry is the fault's batch; REQ_RANGE; then, with position u, INDEX_RANGE,
+ * BLOCK_RANGE, ROW_RANGE); NOMEM.
+ */
+typedef struct sy_kv_ragged_args {
+    const DLTensor *cache;       /* in  [rows,D] or [blocks,S,D...]  any type of whole bytes */
+    const DLTensor *block_table; /* in  [R,n] or [n]  int32, int64; R = B unless req_id is given */
+    const DLTensor *cu_lens;     /* in  [B+1]  int32, int64: first row of each run in out, and the end */
+    const DLTensor *starts;      /* in  [B]    int32, int64; optional: first token of each run, else 0 */
+    const DLTensor *req_id;      /* in  [B]    int32, int64; optional: table row of each run */
+    int64_t block_size;          /* S >= 1 */
+    const DLTensor *out;         /* out [rows,D...]  type of cache; at least cu_lens[B] rows */
+    const sy_kv_plane *planes;   /* in  [num_planes]  further planes; their `rows` are outputs like out */
+    int64_t num_planes;          /* at most SY_KV_MAX_PLANES */
+} sy_kv_ragged_args;
+
+SY_API sy_status sy_kv_ragged_n(sy_ctx *ctx, const sy_kv_ragged_args *args, size_t args_bytes);
+SY_API sy_status sy_kv_ragged_query_n(sy_ctx *ctx, const sy_kv_ragged_args *args, size_t args_bytes,
+                                      sy_query *query, size_t query_bytes);
+static inline sy_status sy_kv_ragged(sy_ctx *ctx, const sy_kv_ragged_args *args)
+{
+    return sy_kv_ragged_n(ctx, args, sizeof *args);
+}
+static inline sy_status sy_kv_ragged_query(sy_ctx *ctx, const sy_kv_ragged_args *args, sy_query *query)
+{
+    return sy_kv_ragged_query_n(ctx, args, sizeof *args, query, sizeof *query);
 }
 
 /* ---- sample ------------------------------------------------------------------------------------------ */

@@ -151,6 +151,7 @@ struct test_call {
         sy_kv_translate_args translate;
         sy_kv_slots_args slots;
         sy_kv_scatter_args scatter;
+        sy_kv_ragged_args ragged;
         sy_sample_args sample;
         sy_sample_noise_args noise;
     } args;
@@ -172,7 +173,7 @@ void test_accepts_adjacent(void (*make)(struct test_call *call));
  * Valid calls of every operator with fixed contents: index 0 to TEST_CALLS - 1, in a size of a few kilobytes
  * or of several megabytes, so that work is split over threads.
  */
-#define TEST_CALLS 28 /* rows of support_ops.c */
+#define TEST_CALLS 29 /* rows of support_ops.c */
 void test_call_make(struct test_call *call, int index, bool large);
 const char *test_call_name(int index);
 

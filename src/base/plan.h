@@ -29,6 +29,7 @@ enum syi_op_id {
     SYI_KV_TRANSLATE,
     SYI_KV_SLOTS,
     SYI_KV_SCATTER,
+    SYI_KV_RAGGED,
     SYI_SAMPLE,
     SYI_SAMPLE_NOISE,
     SYI_N_OPS
@@ -207,12 +208,19 @@ struct syi_kv_plane {
     struct syi_rows dense;
 };
 
+/* Where the blocks of sequences are. */
+struct syi_kv_table {
+    int64_t rows, len; /* sequences, entries of each */
+    struct syi_rows entries;
+    enum syi_type type;
+};
+
 /* Which slots a call means: positions of sequences, and the table that says where their blocks are. */
 struct syi_kv_pages {
     int64_t batch, k;
-    int64_t table_rows, table_len;
-    struct syi_rows indices, table;
-    enum syi_type index_type, table_type;
+    struct syi_rows indices;
+    enum syi_type index_type;
+    struct syi_kv_table table;
     struct syi_column req_id, counts, seq_lens; /* [B] or absent */
     sy_kv_pad pad;
     struct syi_kv_pool pool;
@@ -250,6 +258,13 @@ struct syi_kv_scatter_plan {
     enum syi_type slot_type;
     sy_kv_pad pad;
     bool check_unique;
+    struct syi_kv_planes planes;
+};
+
+struct syi_kv_ragged_plan {
+    struct syi_kv_pages pages;         /* without indices: tokens follow from starts and cu_lens */
+    struct syi_column cu_lens, starts; /* [B+1], [B] or absent */
+    int64_t n_rows;                    /* of the dense side */
     struct syi_kv_planes planes;
 };
 
@@ -295,6 +310,7 @@ union syi_plan {
     struct syi_kv_translate_plan kv_translate;
     struct syi_kv_slots_plan kv_slots;
     struct syi_kv_scatter_plan kv_scatter;
+    struct syi_kv_ragged_plan kv_ragged;
     struct syi_sample_plan sample;
     struct syi_sample_noise_plan sample_noise;
 };

@@ -9,20 +9,19 @@ static bool present(const struct syi_column *column)
     return column->rows.data != NULL;
 }
 
-static struct syi_kv_sequence sequence_of(const struct syi_kv_pages *p, int64_t b)
+struct syi_kv_sequence syi_kv_sequence_at(const struct syi_kv_pages *p, int64_t b)
 {
     static const unsigned char no_table[8]; /* what is read, and not used, where there is no table entry */
     const int64_t r = present(&p->req_id) ? syi_column_int(&p->req_id, b) : b;
     return (struct syi_kv_sequence){
-        .indices = syi_row(p->indices, b),
-        .table = p->table_len > 0 ? syi_row(p->table, r) : no_table,
+        .indices = p->indices.data != NULL ? syi_row(p->indices, b) : NULL,
+        .table = p->table.len > 0 ? syi_row(p->table.entries, r) : no_table,
         .live = present(&p->counts) ? syi_column_int(&p->counts, b) : p->k,
-        .length = present(&p->seq_lens) ? syi_column_int(&p->seq_lens, b) : p->table_len * p->pool.block_size,
+        .length = present(&p->seq_lens) ? syi_column_int(&p->seq_lens, b) : p->table.len * p->pool.block_size,
     };
 }
 
-/* Phase 0: lengths and table rows, in order of b. */
-static sy_fault check_sequences(const struct syi_kv_pages *p)
+sy_fault syi_kv_judge_sequences(const struct syi_kv_pages *p)
 {
     for (int64_t b = 0; b < p->batch; b++) {
         const int64_t count = present(&p->counts) ? syi_column_int(&p->counts, b) : 0;
@@ -32,8 +31,8 @@ static sy_fault check_sequences(const struct syi_kv_pages *p)
             return (sy_fault){SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE, "counts", b, -1, count, p->k};
         if (length < 0)
             return (sy_fault){SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE, "seq_lens", b, -1, length, 0};
-        if (present(&p->req_id) && (request < 0 || request >= p->table_rows))
-            return (sy_fault){SY_ERR_INDEX, SY_FAULT_REQ_RANGE, "req_id", b, -1, request, p->table_rows};
+        if (present(&p->req_id) && (request < 0 || request >= p->table.rows))
+            return (sy_fault){SY_ERR_INDEX, SY_FAULT_REQ_RANGE, "req_id", b, -1, request, p->table.rows};
     }
     return (sy_fault){.status = SY_OK};
 }
@@ -46,7 +45,7 @@ static bool translate(const struct syi_kv_pages *p, const struct syi_kv_sequence
                       int64_t *slot)
 {
     const struct syi_kv_pool *pool = &p->pool;
-    const int64_t seen = p->table_len * pool->block_size;
+    const int64_t seen = p->table.len * pool->block_size;
     const uint64_t reach = (uint64_t)(seq->length < seen ? seq->length : seen);
     const int64_t live = seq->live - j < n ? seq->live - j : n;
     const bool pads = p->pad != SY_PAD_ERROR;
@@ -57,7 +56,7 @@ static bool translate(const struct syi_kv_pages *p, const struct syi_kv_sequence
         const bool inside = (uint64_t)t < reach;
         const int64_t token = inside ? t : 0;
         const int64_t column = syi_kv_block(pool, token), within = token - column * pool->block_size;
-        const int64_t entry = syi_load_index(seq->table, column, p->table_type);
+        const int64_t entry = syi_load_index(seq->table, column, p->table.type);
         const bool exists = (uint64_t)entry < (uint64_t)pool->n_blocks;
         const int64_t row = (exists ? entry : 0) * pool->block_size + within;
         const bool found = inside & exists & (row < pool->n_rows);
@@ -78,9 +77,9 @@ sy_fault syi_kv_fault_of(const struct syi_kv_pages *p, const struct syi_kv_seque
     if (t < 0 || t >= seq->length)
         return (sy_fault){SY_ERR_INDEX, SY_FAULT_INDEX_RANGE, "indices", -1, -1, t, seq->length};
     const int64_t column = syi_kv_block(pool, t);
-    if (column >= p->table_len)
-        return (sy_fault){SY_ERR_INDEX, SY_FAULT_TABLE_SHORT, "block_table", -1, -1, column, p->table_len};
-    const int64_t block = syi_load_index(seq->table, column, p->table_type);
+    if (column >= p->table.len)
+        return (sy_fault){SY_ERR_INDEX, SY_FAULT_TABLE_SHORT, "block_table", -1, -1, column, p->table.len};
+    const int64_t block = syi_load_index(seq->table, column, p->table.type);
     if (block < 0 || block >= pool->n_blocks)
         return (sy_fault){SY_ERR_INDEX, SY_FAULT_BLOCK_RANGE, "block_table", -1, -1, block, pool->n_blocks};
     const int64_t row = block * pool->block_size + (t - column * pool->block_size);
@@ -113,7 +112,7 @@ bool syi_kv_walk_on(struct syi_kv_walk *w, const struct syi_kv_pages *pages)
 {
     const int64_t k = pages->k;
     w->b = w->flat / k;
-    w->sequence = sequence_of(pages, w->b);
+    w->sequence = syi_kv_sequence_at(pages, w->b);
     const int64_t stop = w->end < (w->b + 1) * k ? w->end : (w->b + 1) * k, j = w->flat - w->b * k;
     w->n = stop - w->flat < SYI_KV_CHUNK ? stop - w->flat : SYI_KV_CHUNK;
     w->flat += w->n;
@@ -143,7 +142,7 @@ static void check_positions(void *data, int task)
     }
 }
 
-static sy_status refuse(sy_ctx *ctx, const sy_fault *f)
+sy_status syi_kv_refuse(sy_ctx *ctx, const sy_fault *f)
 {
     const long long value = f->value, limit = f->limit, batch = f->batch, position = f->position;
     const char *code = sy_fault_name(f->code);
@@ -177,12 +176,12 @@ static sy_status refuse(sy_ctx *ctx, const sy_fault *f)
 sy_status syi_kv_judge(sy_ctx *ctx, const struct syi_kv_pages *pages, int n_tasks, sy_fault *fault)
 {
     struct job job = {pages, n_tasks, fault};
-    const sy_fault first = check_sequences(pages);
+    const sy_fault first = syi_kv_judge_sequences(pages);
     if (first.status != SY_OK)
-        return refuse(ctx, &first);
+        return syi_kv_refuse(ctx, &first);
     syi_parallel(ctx, n_tasks, check_positions, &job);
     for (int i = 0; i < n_tasks; i++)
         if (fault[i].status != SY_OK)
-            return refuse(ctx, &fault[i]);
+            return syi_kv_refuse(ctx, &fault[i]);
     return SY_OK;
 }

@@ -15,6 +15,11 @@ struct syi_kv_sequence {
     int64_t length; /* logical tokens */
 };
 
+struct syi_kv_sequence syi_kv_sequence_at(const struct syi_kv_pages *pages, int64_t b);
+
+/* The first fault of lengths and table rows, in order of b; status OK when there is none. */
+sy_fault syi_kv_judge_sequences(const struct syi_kv_pages *pages);
+
 /* What is wrong with a token of a sequence, without its place; status OK when nothing is. Every number is judged as
    64 bits before it is multiplied. */
 sy_fault syi_kv_fault_of(const struct syi_kv_pages *pages, const struct syi_kv_sequence *sequence, int64_t t);
@@ -22,6 +27,9 @@ sy_fault syi_kv_fault_of(const struct syi_kv_pages *pages, const struct syi_kv_s
 /* Judges all sequences, then all positions, on n_tasks tasks; `fault` is scratch, one for each. Fails with the
    sentence of the first fault in order. */
 sy_status syi_kv_judge(sy_ctx *ctx, const struct syi_kv_pages *pages, int n_tasks, sy_fault *fault);
+
+/* Fails with the sentence of a fault. */
+sy_status syi_kv_refuse(sy_ctx *ctx, const sy_fault *fault);
 
 /* Walks the positions of a task, a chunk of one sequence at a time. */
 struct syi_kv_walk {

@@ -120,6 +120,20 @@ void syi_kv_move_slots(struct syi_kv_mover *m, const int64_t *slot, int64_t n)
     }
 }
 
+void syi_kv_move_run(struct syi_kv_mover *m, int64_t slot, int64_t n)
+{
+    while (n > 0) {
+        const int64_t room = SYI_KV_CHUNK - m->n, take = n < room ? n : room;
+        for (int64_t i = 0; i < take; i++)
+            m->slot[m->n + i] = slot + i;
+        m->n += take;
+        slot += take;
+        n -= take;
+        if (m->n == SYI_KV_CHUNK)
+            move_batch(m);
+    }
+}
+
 void syi_kv_move_end(struct syi_kv_mover *m)
 {
     move_batch(m);

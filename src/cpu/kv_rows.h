@@ -40,6 +40,9 @@ void syi_kv_move_begin(struct syi_kv_mover *m, const struct syi_kernels *kernels
 /* The slots of the next n dense rows, -1 for none. */
 void syi_kv_move_slots(struct syi_kv_mover *m, const int64_t *slot, int64_t n);
 
+/* The same for consecutive slots. */
+void syi_kv_move_run(struct syi_kv_mover *m, int64_t slot, int64_t n);
+
 /* What is still waiting. */
 void syi_kv_move_end(struct syi_kv_mover *m);
 

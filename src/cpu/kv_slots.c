@@ -58,16 +58,16 @@ static bool translate(const struct syi_kv_slots_plan *p, const struct chunk *c, 
     static const unsigned char no_table[8]; /* what is read, and not used, where there is no table entry */
     const struct syi_kv_pages *pages = &p->pages;
     const struct syi_kv_pool *pool = &pages->pool;
-    const bool pads = pages->pad != SY_PAD_ERROR, empty = pages->table_rows == 0 || pages->table_len == 0;
-    const uint64_t reach = empty ? 0 : (uint64_t)(pages->table_len * pool->block_size);
-    const unsigned char *table = empty ? no_table : pages->table.data;
-    const int64_t stride = empty ? 0 : pages->table.stride;
+    const bool pads = pages->pad != SY_PAD_ERROR, empty = pages->table.rows == 0 || pages->table.len == 0;
+    const uint64_t reach = empty ? 0 : (uint64_t)(pages->table.len * pool->block_size);
+    const unsigned char *table = empty ? no_table : pages->table.entries.data;
+    const int64_t stride = empty ? 0 : pages->table.entries.stride;
     bool good = true;
     for (int64_t i = 0; i < c->n; i++) {
         const int64_t r = batch_at(p, c, i), t = syi_load_index(c->position, c->j + i, pages->index_type);
-        const bool known = (uint64_t)r < (uint64_t)pages->table_rows, inside = (uint64_t)t < reach;
+        const bool known = (uint64_t)r < (uint64_t)pages->table.rows, inside = (uint64_t)t < reach;
         const int64_t token = inside ? t : 0, column = syi_kv_block(pool, token);
-        const int64_t entry = syi_load_index(table + (known ? r : 0) * stride, column, pages->table_type);
+        const int64_t entry = syi_load_index(table + (known ? r : 0) * stride, column, pages->table.type);
         const bool exists = (uint64_t)entry < (uint64_t)pool->n_blocks;
         const int64_t row = (exists ? entry : 0) * pool->block_size + (token - column * pool->block_size);
         const bool found = known & inside & exists & (row < pool->n_rows);
@@ -81,10 +81,10 @@ static sy_fault fault_at(const struct syi_kv_slots_plan *p, const struct chunk *
 {
     const struct syi_kv_pages *pages = &p->pages;
     const int64_t r = batch_at(p, c, i), t = syi_load_index(c->position, c->j + i, pages->index_type);
-    if (r < 0 || r >= pages->table_rows)
-        return (sy_fault){SY_ERR_INDEX, SY_FAULT_REQ_RANGE, "batch", -1, c->flat + i, r, pages->table_rows};
-    const struct syi_kv_sequence sequence = {.table = syi_row(pages->table, r),
-                                             .length = pages->table_len * pages->pool.block_size};
+    if (r < 0 || r >= pages->table.rows)
+        return (sy_fault){SY_ERR_INDEX, SY_FAULT_REQ_RANGE, "batch", -1, c->flat + i, r, pages->table.rows};
+    const struct syi_kv_sequence sequence = {.table = syi_row(pages->table.entries, r),
+                                             .length = pages->table.len * pages->pool.block_size};
     sy_fault fault = syi_kv_fault_of(pages, &sequence, t);
     if (fault.code == SY_FAULT_INDEX_RANGE)
         fault.argument = "position";

@@ -56,6 +56,7 @@ union syi_args {
     sy_kv_translate_args kv_translate;
     sy_kv_slots_args kv_slots;
     sy_kv_scatter_args kv_scatter;
+    sy_kv_ragged_args kv_ragged;
     sy_sample_args sample;
     sy_sample_noise_args sample_noise;
 };

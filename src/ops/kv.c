@@ -169,7 +169,8 @@ static sy_status check_volume(struct syi_call *call, void *data)
 sy_status syi_kv_check_volume(struct syi_call *call, struct syi_kv_subject *subject)
 {
     if (subject->n >= INT64_C(1) << 32)
-        return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[subject->many].name,
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW,
+                        call->op->rules[subject->many >= 0 ? subject->many : subject->dense].name,
                         "has %lld positions, want fewer than 2^32", (long long)subject->n);
     return syi_every_turn(call, check_volume, subject);
 }
@@ -177,14 +178,15 @@ sy_status syi_kv_check_volume(struct syi_call *call, struct syi_kv_subject *subj
 static sy_status check_dense(struct syi_call *call, void *data)
 {
     const struct syi_kv_subject *subject = data;
-    const DLTensor *t = call->tensor[subject->cache], *outer = call->tensor[subject->many];
-    const int lead = cache_lead(t), tail = t->ndim - lead;
+    const DLTensor *t = call->tensor[subject->cache];
+    const DLTensor *outer = subject->many >= 0 ? call->tensor[subject->many] : NULL;
+    const int lead = cache_lead(t), tail = t->ndim - lead, rank = outer != NULL ? outer->ndim : 1;
     int64_t shape[2 * SYI_MAX_RANK];
-    for (int d = 0; d < outer->ndim; d++)
-        shape[d] = outer->shape[d];
+    for (int d = 0; d < rank; d++)
+        shape[d] = outer != NULL ? outer->shape[d] : subject->n;
     for (int d = 0; d < tail; d++)
-        shape[outer->ndim + d] = t->shape[lead + d];
-    return syi_check_shape(call, subject->dense, outer->ndim + tail, shape);
+        shape[rank + d] = t->shape[lead + d];
+    return syi_check_shape(call, subject->dense, rank + tail, shape);
 }
 
 sy_status syi_kv_check_dense(struct syi_call *call, struct syi_kv_subject *subject)
@@ -260,46 +262,71 @@ void syi_kv_view_planes(struct syi_call *call, struct syi_kv_subject *subject)
     syi_every_turn(call, view_plane, subject);
 }
 
-/* ---- Positions --------------------------------------------------------------------------------------- */
+/* ---- A block table ----------------------------------------------------------------------------------- */
 
 int64_t syi_kv_table_rows(const DLTensor *table)
 {
     return table->ndim == 2 ? table->shape[0] : 1;
 }
 
+sy_status syi_kv_check_table(struct syi_call *call, int table, int req_id, int64_t batch, const char *each)
+{
+    const int64_t rows = syi_kv_table_rows(call->tensor[table]);
+    const sy_status st = syi_check_vector(call, req_id, batch);
+    if (st == SY_OK && call->tensor[req_id] == NULL && rows != batch)
+        return syi_fail(call->ctx, SY_ERR_SHAPE, call->op->rules[table].name,
+                        "has %lld rows, want %lld, one for each %s (or give req_id)", (long long)rows,
+                        (long long)batch, each);
+    return st;
+}
+
+sy_status syi_kv_count_table(struct syi_call *call, int i, int64_t block_size, struct syi_kv_table *table)
+{
+    const DLTensor *t = call->tensor[i];
+    int64_t n;
+    table->rows = syi_kv_table_rows(t);
+    table->len = t->shape[t->ndim - 1];
+    if (syi_mul(table->len, block_size, &n))
+        return SY_OK;
+    return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[i].name,
+                    "has %lld columns of %lld tokens, want fewer than 2^63 tokens", (long long)table->len,
+                    (long long)block_size);
+}
+
+void syi_kv_view_table(const struct syi_call *call, int i, struct syi_kv_table *table)
+{
+    table->entries = syi_rows_of(call, i);
+    table->type = syi_type_at(call, i);
+}
+
+/* ---- Positions --------------------------------------------------------------------------------------- */
+
 sy_status syi_kv_check_pages(struct syi_call *call, const struct syi_kv_page_rules *rules)
 {
-    const DLTensor *indices = call->tensor[rules->indices], *table = call->tensor[rules->table];
+    const DLTensor *indices = call->tensor[rules->indices];
     int64_t batch;
     if (!syi_kv_product(indices, 0, indices->ndim - 1, &batch))
         return syi_fail(call->ctx, SY_ERR_OVERFLOW, "indices", "has more than 2^63-1 rows");
-    sy_status st = syi_check_vector(call, rules->req_id, batch);
+    sy_status st = syi_kv_check_table(call, rules->table, rules->req_id, batch, "row of indices");
     if (st == SY_OK)
         st = syi_check_vector(call, rules->counts, batch);
     if (st == SY_OK)
         st = syi_check_vector(call, rules->seq_lens, batch);
-    if (st == SY_OK && call->tensor[rules->req_id] == NULL && syi_kv_table_rows(table) != batch)
-        return syi_fail(call->ctx, SY_ERR_SHAPE, "block_table",
-                        "has %lld rows, want %lld, one for each row of indices (or give req_id)",
-                        (long long)syi_kv_table_rows(table), (long long)batch);
     return st;
 }
 
 sy_status syi_kv_check_positions(struct syi_call *call, const struct syi_kv_page_rules *rules,
                                  int64_t block_size, struct syi_kv_pages *pages)
 {
-    const DLTensor *indices = call->tensor[rules->indices], *table = call->tensor[rules->table];
+    const DLTensor *indices = call->tensor[rules->indices];
     int64_t n;
     if (!syi_kv_product(indices, 0, indices->ndim - 1, &pages->batch))
         return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[rules->indices].name,
                         "has more than 2^63-1 rows");
     pages->k = indices->shape[indices->ndim - 1];
-    pages->table_rows = syi_kv_table_rows(table);
-    pages->table_len = table->shape[table->ndim - 1];
-    if (!syi_mul(pages->table_len, block_size, &n))
-        return syi_fail(call->ctx, SY_ERR_OVERFLOW, "block_table",
-                        "has %lld columns of %lld tokens, want fewer than 2^63 tokens",
-                        (long long)pages->table_len, (long long)block_size);
+    const sy_status st = syi_kv_count_table(call, rules->table, block_size, &pages->table);
+    if (st != SY_OK)
+        return st;
     if (!syi_mul(pages->batch, pages->k, &n) || n >= INT64_C(1) << 32)
         return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[rules->indices].name,
                         "has %lld rows of %lld, want fewer than 2^32 positions", (long long)pages->batch,
@@ -316,9 +343,8 @@ void syi_kv_view_pages(const struct syi_call *call, const struct syi_kv_page_rul
                        struct syi_kv_pages *pages)
 {
     pages->indices = syi_rows_of(call, rules->indices);
-    pages->table = syi_rows_of(call, rules->table);
     pages->index_type = syi_type_at(call, rules->indices);
-    pages->table_type = syi_type_at(call, rules->table);
+    syi_kv_view_table(call, rules->table, &pages->table);
     pages->req_id = column_at(call, rules->req_id);
     pages->counts = column_at(call, rules->counts);
     pages->seq_lens = column_at(call, rules->seq_lens);

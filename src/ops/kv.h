@@ -15,7 +15,7 @@ bool syi_kv_product(const DLTensor *t, int first, int end, int64_t *n);
 /* Numbers of tensors in the operator's table, and what all planes share. */
 struct syi_kv_subject {
     int cache, dense;   /* of a plane: its cache, the rows copied from or to it */
-    int many;           /* its dimensions come before those of a row in dense */
+    int many;           /* its dimensions come before those of a row in dense; -1: n rows do */
     int64_t block_size; /* S */
     int64_t n;          /* rows of dense */
     struct syi_kv_planes *planes;
@@ -38,7 +38,7 @@ sy_status syi_kv_check_blocks(struct syi_call *call, struct syi_kv_subject *subj
 sy_status syi_kv_check_pool(struct syi_call *call, struct syi_kv_subject *subject);
 sy_status syi_kv_check_volume(struct syi_call *call, struct syi_kv_subject *subject);
 
-/* Shape of the dense rows: the dimensions of tensor `many`, then those of a cache row. */
+/* Shape of the dense rows: the dimensions of tensor `many`, or n, then those of a cache row. */
 sy_status syi_kv_check_dense(struct syi_call *call, struct syi_kv_subject *subject);
 
 /* Stride: rows and blocks of a cache do not overlap. */
@@ -47,15 +47,25 @@ sy_status syi_kv_check_strides(struct syi_call *call, struct syi_kv_subject *sub
 /* Fills the views, after all checks. */
 void syi_kv_view_planes(struct syi_call *call, struct syi_kv_subject *subject);
 
+/* ---- A block table: [rows,n], or [n] for one row ----------------------------------------------------- */
+
+int64_t syi_kv_table_rows(const DLTensor *table);
+
+/* Input shape: a row for each of `batch` sequences, or req_id for them. */
+sy_status syi_kv_check_table(struct syi_call *call, int table, int req_id, int64_t batch, const char *each);
+
+/* Overflow: tokens of a row in 63 bits; fills the extents. */
+sy_status syi_kv_count_table(struct syi_call *call, int i, int64_t block_size, struct syi_kv_table *table);
+
+/* Fills the rest, after all checks. */
+void syi_kv_view_table(const struct syi_call *call, int i, struct syi_kv_table *table);
+
 /* ---- Positions --------------------------------------------------------------------------------------- */
 
 /* Numbers of the tensors that say which tokens are meant; -1: the operator has no such tensor. */
 struct syi_kv_page_rules {
     int indices, table, req_id, counts, seq_lens;
 };
-
-/* Rows of a block table of rank 1 or 2. */
-int64_t syi_kv_table_rows(const DLTensor *table);
 
 /* Input shape: one table row, count and length for every index row. */
 sy_status syi_kv_check_pages(struct syi_call *call, const struct syi_kv_page_rules *rules);

@@ -103,6 +103,9 @@ class Bits(unittest.TestCase):
     def test_kv_slots(self):
         self.check("kv_slots")
 
+    def test_kv_ragged(self):
+        self.check("kv_ragged")
+
     def test_sample(self):
         self.check("sample")
 

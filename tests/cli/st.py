@@ -35,6 +35,7 @@ OPERATORS = [
     "kv_translate",
     "kv_slots",
     "kv_scatter",
+    "kv_ragged",
 ]
 
 # struct letters; BF16 and the 8-bit floats are given and shown as bit patterns

@@ -78,6 +78,7 @@ class Help(CliTest):
             "kv_translate": "indices block_table req_id? counts? seq_lens? slots valid --block-size --num-rows --pad",
             "kv_slots": "batch? position block_table slots --block-size --num-rows --pad",
             "kv_scatter": "cache src slots cache --pad --check-unique",
+            "kv_ragged": "cache block_table cu_lens starts? req_id? out --block-size",
             "kv_gather": "cache indices block_table req_id? counts? seq_lens? out? out --block-size --pad",
         }
         for op, wanted in names.items():

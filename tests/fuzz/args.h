@@ -56,6 +56,7 @@ struct call {
         sy_kv_scatter_args scatter;
         sy_kv_translate_args translate;
         sy_kv_slots_args slots;
+        sy_kv_ragged_args ragged;
         sy_sample_args sample;
         sy_sample_noise_args noise;
     } args;
@@ -74,5 +75,14 @@ struct fuzz_op {
 };
 extern const struct fuzz_op fuzz_ops[];
 extern const int n_fuzz_ops;
+
+/* ---- The operators of args_kv.c ------------------------------------------------------------------------------ */
+
+/* Up to two further planes with blocks of `size` rows, whose names tell them apart only in a report. */
+int64_t make_planes(struct call *c, struct reader *r, int64_t blocks, int64_t size, int64_t outer,
+                    int64_t inner, bool to_cache);
+void make_ragged(struct call *c, struct reader *r);
+sy_status run_ragged(sy_ctx *ctx, struct call *c);
+sy_status query_ragged(sy_ctx *ctx, struct call *c, sy_query *q);
 
 #endif

@@ -362,27 +362,6 @@ static void make_capacity(struct call *c, struct reader *r)
     c->n_numbers = 4;
 }
 
-/* Up to two further planes with blocks of `size` rows, whose names tell them apart only in a report. */
-static int64_t make_planes(struct call *c, struct reader *r, int64_t blocks, int64_t size, int64_t outer,
-                           int64_t inner, bool to_cache)
-{
-    const int64_t n = pick(r, 3);
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t width = 1 + pick(r, 5);
-        const DLDataType type = row_type(r);
-        add(c, "cache of a plane", &c->planes[i].cache, type, 3, blocks, size, width);
-        if (to_cache)
-            output(c);
-        if (outer < 0)
-            add(c, "rows of a plane", &c->planes[i].rows, type, 2, inner, width, 0);
-        else
-            add(c, "rows of a plane", &c->planes[i].rows, type, 3, outer, inner, width);
-        if (!to_cache)
-            output(c);
-    }
-    return n;
-}
-
 static void make_gather(struct call *c, struct reader *r)
 {
     sy_kv_gather_args *a = &c->args.gather;
@@ -779,6 +758,7 @@ const struct fuzz_op fuzz_ops[] = {
     {"kv_scatter", make_scatter, run_scatter, query_scatter},
     {"kv_translate", make_translate, run_translate, query_translate},
     {"kv_slots", make_slots, run_slots, query_slots},
+    {"kv_ragged", make_ragged, run_ragged, query_ragged},
     {"sample", make_sample, run_sample, query_sample},
     {"sample_noise", make_noise, run_noise, query_noise},
     {"moe_unpermute", make_unpermute, run_unpermute, query_unpermute},

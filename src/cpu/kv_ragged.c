@@ -1,0 +1,192 @@
+/*
+ * kv_ragged on the CPU: all or nothing, as kv_gather. But tokens that follow each other share their page, so a table
+ * entry is judged and looked up once for the rows of a page.
+ */
+#include "cpu/kv_pages.h"
+
+struct job {
+    const struct syi_kv_ragged_plan *plan;
+    const struct syi_kernels *kernels;
+    int64_t n; /* rows asked for */
+    int n_tasks;
+    sy_fault *fault; /* [task]; status OK while nothing is wrong */
+};
+
+/* How many rows there are stands in the data, so there is room for every task there may be. */
+size_t syi_cpu_kv_ragged_workspace(const sy_ctx *ctx, const union syi_plan *plan)
+{
+    (void)plan;
+    return syi_align(syi_size_mul((size_t)ctx->threads, sizeof(sy_fault)));
+}
+
+/* ---- Page by page ------------------------------------------------------------------------------------ */
+
+/* Walks dense rows, those of one sequence on one page at a time. */
+struct walk {
+    int64_t row, end;      /* the present rows begin here; the last of all end there */
+    int64_t b;             /* their sequence: */
+    int64_t first, behind; /* its dense rows */
+    struct syi_kv_sequence sequence;
+    int64_t t, n; /* the token of `row`, and how many there are from there on */
+};
+
+static void enter(struct walk *w, const struct syi_kv_ragged_plan *p, int64_t b)
+{
+    w->b = b;
+    w->first = syi_column_int(&p->cu_lens, b);
+    w->behind = syi_column_int(&p->cu_lens, b + 1);
+}
+
+/* The last sequence that begins at `row` or before. */
+static int64_t sequence_of(const struct syi_kv_ragged_plan *p, int64_t row)
+{
+    int64_t low = 0, high = p->pages.batch;
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        if (syi_column_int(&p->cu_lens, middle) <= row)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void walk_begin(struct walk *w, const struct job *job, int task)
+{
+    w->row = syi_part(job->n, job->n_tasks, task);
+    w->end = syi_part(job->n, job->n_tasks, task + 1);
+    w->n = 0;
+    enter(w, job->plan, sequence_of(job->plan, w->row));
+    w->sequence = syi_kv_sequence_at(&job->plan->pages, w->b);
+}
+
+/* Goes to the next rows; false when there are none. */
+static bool walk_on(struct walk *w, const struct syi_kv_ragged_plan *p)
+{
+    const struct syi_kv_pool *pool = &p->pages.pool;
+    w->row += w->n;
+    if (w->row >= w->end)
+        return false;
+    if (w->row >= w->behind) {
+        while (w->row >= w->behind)
+            enter(w, p, w->b + 1);
+        w->sequence = syi_kv_sequence_at(&p->pages, w->b);
+    }
+    const int64_t start = p->starts.rows.data != NULL ? syi_column_int(&p->starts, w->b) : 0;
+    /* A token past 63 bits is past every sequence, and so is one before it that is found first. */
+    if (!syi_add(start, w->row - w->first, &w->t))
+        w->t = INT64_MAX;
+    const int64_t left = (w->behind < w->end ? w->behind : w->end) - w->row;
+    const int64_t page =
+        w->t < 0 ? 1 : pool->block_size - (w->t - syi_kv_block(pool, w->t) * pool->block_size);
+    w->n = left < page ? left : page;
+    return true;
+}
+
+/* ---- Contents ---------------------------------------------------------------------------------------- */
+
+static sy_fault judge_lengths(const struct syi_kv_ragged_plan *p)
+{
+    int64_t before = 0;
+    for (int64_t i = 0; i <= p->pages.batch; i++) {
+        const int64_t at = syi_column_int(&p->cu_lens, i), most = i == 0 ? 0 : p->n_rows;
+        if (at < before || at > most)
+            return (sy_fault){SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE,      "cu_lens", i, -1,
+                              at,           at < before ? before : most};
+        before = at;
+    }
+    return (sy_fault){.status = SY_OK};
+}
+
+/* The rows of a page are right when the first and the last are: what holds for both holds between them. */
+static sy_fault judge_rows(const struct walk *w, const struct syi_kv_pages *pages)
+{
+    sy_fault fault = syi_kv_fault_of(pages, &w->sequence, w->t);
+    int64_t i = 0;
+    if (fault.status == SY_OK && syi_kv_fault_of(pages, &w->sequence, w->t + w->n - 1).status != SY_OK)
+        while (fault.status == SY_OK)
+            fault = syi_kv_fault_of(pages, &w->sequence, w->t + ++i);
+    fault.batch = w->b;
+    fault.position = w->row - w->first + i;
+    return fault;
+}
+
+static void check_rows(void *data, int task)
+{
+    const struct job *job = data;
+    sy_fault *fault = &job->fault[task];
+    struct walk walk;
+    fault->status = SY_OK;
+    walk_begin(&walk, job, task);
+    while (fault->status == SY_OK && walk_on(&walk, job->plan))
+        *fault = judge_rows(&walk, &job->plan->pages);
+}
+
+static sy_status refuse(sy_ctx *ctx, const struct syi_kv_ragged_plan *p, sy_fault *f)
+{
+    const long long value = f->value, limit = f->limit, batch = f->batch, position = f->position;
+    const char *code = sy_fault_name(f->code);
+    if (f->code == SY_FAULT_LENGTH_RANGE && f->value < f->limit)
+        return syi_fail_at(ctx, f,
+                           "at entry %lld is %lld, want %lld or more: it begins with 0 and does not "
+                           "descend (%s)",
+                           batch, value, limit, code);
+    if (f->code == SY_FAULT_LENGTH_RANGE && f->batch == 0)
+        return syi_fail_at(ctx, f, "at entry 0 is %lld, want 0 (%s)", value, code);
+    if (f->code == SY_FAULT_LENGTH_RANGE)
+        return syi_fail_at(ctx, f, "at entry %lld is %lld, want at most %lld, the rows of out (%s)", batch,
+                           value, limit, code);
+    if (f->code != SY_FAULT_INDEX_RANGE)
+        return syi_kv_refuse(ctx, f);
+    f->argument = p->starts.rows.data != NULL ? "starts" : "cu_lens";
+    return syi_fail_at(
+        ctx, f, "leads to token %lld for batch %lld, position %lld, want 0 or more and below %lld (%s)",
+        value, batch, position, limit, code);
+}
+
+static sy_status judge(sy_ctx *ctx, struct job *job)
+{
+    const struct syi_kv_ragged_plan *p = job->plan;
+    sy_fault fault = judge_lengths(p);
+    if (fault.status == SY_OK)
+        fault = syi_kv_judge_sequences(&p->pages);
+    if (fault.status != SY_OK)
+        return refuse(ctx, p, &fault);
+    job->n = syi_column_int(&p->cu_lens, p->pages.batch);
+    if (job->n == 0)
+        return SY_OK;
+    job->n_tasks = syi_tasks(ctx, job->n, (uint64_t)job->n * p->planes.row_bytes);
+    syi_parallel(ctx, job->n_tasks, check_rows, job);
+    for (int i = 0; i < job->n_tasks; i++)
+        if (job->fault[i].status != SY_OK)
+            return refuse(ctx, p, &job->fault[i]);
+    return SY_OK;
+}
+
+/* ---- The copy ---------------------------------------------------------------------------------------- */
+
+static void copy_rows(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_kv_pages *pages = &job->plan->pages;
+    const int64_t block_size = pages->pool.block_size;
+    struct syi_kv_mover mover;
+    struct walk walk;
+    walk_begin(&walk, job, task);
+    syi_kv_move_begin(&mover, job->kernels, &job->plan->planes, SYI_KV_FROM_CACHE, false, walk.row);
+    while (walk_on(&walk, job->plan)) {
+        const int64_t column = syi_kv_block(&pages->pool, walk.t);
+        const int64_t block = syi_load_index(walk.sequence.table, column, pages->table.type);
+        syi_kv_move_run(&mover, block * block_size + (walk.t - column * block_size), walk.n);
+    }
+    syi_kv_move_end(&mover);
+}
+
+sy_status syi_cpu_kv_ragged(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
+{
+    struct job job = {.plan = &plan->kv_ragged, .kernels = ctx->kernels, .fault = workspace};
+    const sy_status st = judge(ctx, &job);
+    if (st == SY_OK && job.n > 0)
+        syi_parallel(ctx, job.n_tasks, copy_rows, &job);
+    return st;
+}

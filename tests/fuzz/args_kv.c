@@ -1,0 +1,75 @@
+/*
+ * Valid calls of the operators on whole pages, made from the bytes, and planes for all operators on caches. Arena contents come after, so that most numbers are
+ * out of range; sizes are small enough that some are not.
+ */
+#include "args.h"
+
+static const DLDataType i32 = {0, 32, 1}, i64 = {0, 64, 1};
+
+static DLDataType index_type(struct reader *r)
+{
+    return pick(r, 2) ? i64 : i32;
+}
+
+static DLDataType row_type(struct reader *r)
+{
+    static const DLDataType types[] = {{2, 32, 1}, {2, 16, 1}, {1, 8, 1}};
+    return types[pick(r, 3)];
+}
+
+/* Up to two further planes with blocks of `size` rows, whose names tell them apart only in a report. */
+int64_t make_planes(struct call *c, struct reader *r, int64_t blocks, int64_t size, int64_t outer,
+                    int64_t inner, bool to_cache)
+{
+    const int64_t n = pick(r, 3);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t width = 1 + pick(r, 5);
+        const DLDataType type = row_type(r);
+        add(c, "cache of a plane", &c->planes[i].cache, type, 3, blocks, size, width);
+        if (to_cache)
+            output(c);
+        if (outer < 0)
+            add(c, "rows of a plane", &c->planes[i].rows, type, 2, inner, width, 0);
+        else
+            add(c, "rows of a plane", &c->planes[i].rows, type, 3, outer, inner, width);
+        if (!to_cache)
+            output(c);
+    }
+    return n;
+}
+
+void make_ragged(struct call *c, struct reader *r)
+{
+    sy_kv_ragged_args *a = &c->args.ragged;
+    const int64_t blocks = pick(r, 7), size = 1 + pick(r, 5), width = 1 + pick(r, 9), batch = pick(r, 4);
+    const int64_t requests = pick(r, 2) ? pick(r, 4) : batch, columns = pick(r, 5);
+    const DLDataType type = row_type(r);
+    a->block_size = size;
+    if (pick(r, 2))
+        add(c, "cache", &a->cache, type, 2, blocks * size, width, 0);
+    else
+        add(c, "cache", &a->cache, type, 3, blocks, size, width);
+    add(c, "block_table", &a->block_table, index_type(r), 2, requests, columns, 0);
+    add(c, "cu_lens", &a->cu_lens, index_type(r), 1, batch + 1, 0, 0);
+    const int64_t rows = pick(r, 20);
+    add(c, "out", &a->out, type, 2, rows, width, 0);
+    output(c);
+    a->planes = c->planes;
+    a->num_planes = make_planes(c, r, blocks, size, -1, rows, false);
+    c->numbers[c->n_numbers++] = &a->num_planes;
+    if (pick(r, 2))
+        add(c, "starts", &a->starts, index_type(r), 1, batch, 0, 0);
+    if (requests != batch || pick(r, 2))
+        add(c, "req_id", &a->req_id, index_type(r), 1, batch, 0, 0);
+    c->numbers[c->n_numbers++] = &a->block_size;
+}
+
+sy_status run_ragged(sy_ctx *ctx, struct call *c)
+{
+    return sy_kv_ragged(ctx, &c->args.ragged);
+}
+
+sy_status query_ragged(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_kv_ragged_query(ctx, &c->args.ragged, q);
+}

@@ -1,0 +1,530 @@
+/*
+ * kv_ragged: the worked examples, one test per rule, then random calls against the oracle, on every thread count.
+ */
+#include "support.h"
+
+#include "oracle/kv_ragged.h"
+
+static sy_ctx *contexts[4];
+static const int thread_counts[4] = {1, 2, 3, 8};
+
+static int open_contexts(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(contexts); i++)
+        contexts[i] = test_ctx(thread_counts[i], NULL);
+    return 0;
+}
+
+static int close_contexts(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(contexts); i++)
+        sy_ctx_destroy(contexts[i]);
+    return 0;
+}
+
+/* ---- A call ------------------------------------------------------------------------------------------------- */
+
+enum { MOST_BATCH = 64, MOST_TABLE = 4096 };
+
+/* Numbers stored as the types asked for. The cache has `width` 16-bit elements in a row, of bytes the seed makes. */
+struct input {
+    int64_t batch, table_rows, table_len, block_size, rows, out_rows, width;
+    bool paged, starts_given, req_given, wide_lens, wide_starts, wide_table, wide_req;
+    int64_t row_gap, block_gap, out_gap;
+    int64_t cu_lens[MOST_BATCH + 1], starts[MOST_BATCH], req_id[MOST_BATCH], table[MOST_TABLE];
+};
+
+static const sy_fault_code codes[] = {SY_FAULT_NONE,        SY_FAULT_LENGTH_RANGE, SY_FAULT_REQ_RANGE,
+                                      SY_FAULT_INDEX_RANGE, SY_FAULT_BLOCK_RANGE,  SY_FAULT_ROW_RANGE};
+
+static void make_ints(struct tensor *x, bool wide_type, int rank, const int64_t *shape, const int64_t *values)
+{
+    int64_t n = 1;
+    for (int d = 0; d < rank; d++)
+        n *= shape[d];
+    tensor_make(x, wide_type ? SY_I64 : SY_I32, rank, shape, &(struct layout){.row_gap = rank > 1 ? 3 : 0});
+    const size_t bytes = type_bytes(x->t.dtype), in_row = (size_t)shape[rank - 1];
+    for (int64_t i = 0; i < n; i++)
+        memcpy((unsigned char *)tensor_row(x, i / shape[rank - 1]) + (size_t)i % in_row * bytes, &values[i],
+               bytes);
+}
+
+struct tensors {
+    struct tensor cache, table, cu_lens, starts, req_id, out;
+    unsigned char *dense, *want; /* the cache and out as dense rows */
+};
+
+static void make_tensors(const struct input *in, struct tensors *x)
+{
+    const int64_t flat[] = {in->rows, in->width}, out[] = {in->out_rows, in->width};
+    const int64_t paged[] = {in->rows / in->block_size, in->block_size, in->width};
+    const struct layout cache_layout = {.row_gap = in->row_gap, .outer_gap = in->block_gap};
+    uint64_t rng = 11;
+    *x = (struct tensors){.dense = malloc((size_t)(in->rows * in->width) * 2 + 1),
+                          .want = malloc((size_t)(in->out_rows * in->width) * 2 + 1)};
+    assert_true(x->dense && x->want);
+    rng_fill(&rng, x->dense, (size_t)(in->rows * in->width) * 2);
+    tensor_make(&x->cache, SY_F16, in->paged ? 3 : 2, in->paged ? paged : flat, &cache_layout);
+    tensor_put(&x->cache, x->dense);
+    make_ints(&x->table, in->wide_table, 2, (int64_t[]){in->table_rows, in->table_len}, in->table);
+    make_ints(&x->cu_lens, in->wide_lens, 1, (int64_t[]){in->batch + 1}, in->cu_lens);
+    make_ints(&x->starts, in->wide_starts, 1, &in->batch, in->starts);
+    make_ints(&x->req_id, in->wide_req, 1, &in->batch, in->req_id);
+    tensor_make(&x->out, SY_F16, 2, out, &(struct layout){.row_gap = in->out_gap});
+    memset(x->want, 0xA5, (size_t)(in->out_rows * in->width) * 2);
+}
+
+static void free_tensors(struct tensors *x)
+{
+    struct tensor *all[] = {&x->cache, &x->table, &x->cu_lens, &x->starts, &x->req_id, &x->out};
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        tensor_free(all[i]);
+    free(x->dense);
+    free(x->want);
+}
+
+static struct ragged_fault find_truth(const struct input *in, const struct tensors *x)
+{
+    const struct ragged_case truth = {.batch = in->batch,
+                                      .table_rows = in->table_rows,
+                                      .table_len = in->table_len,
+                                      .block_size = in->block_size,
+                                      .rows = in->rows,
+                                      .out_rows = in->out_rows,
+                                      .row_bytes = (size_t)in->width * 2,
+                                      .cu_lens = in->cu_lens,
+                                      .starts = in->starts_given ? in->starts : NULL,
+                                      .req_id = in->req_given ? in->req_id : NULL,
+                                      .table = in->table,
+                                      .cache = x->dense};
+    return oracle_kv_ragged(&truth, x->want);
+}
+
+static void check_on(sy_ctx *ctx, const struct input *in, const struct tensors *x,
+                     const struct ragged_fault *want)
+{
+    const sy_kv_ragged_args args = {.cache = &x->cache.t,
+                                    .block_table = &x->table.t,
+                                    .cu_lens = &x->cu_lens.t,
+                                    .starts = in->starts_given ? &x->starts.t : NULL,
+                                    .req_id = in->req_given ? &x->req_id.t : NULL,
+                                    .block_size = in->block_size,
+                                    .out = &x->out.t};
+    memset(x->out.mem, 0xA5, x->out.bytes);
+    unsigned char *before = tensor_snapshot(&x->out);
+    sy_query query;
+    expect_status(ctx, sy_kv_ragged_query(ctx, &args, &query), SY_OK);
+    assert_int_equal(query.rows, 0);
+    expect_status(ctx, sy_kv_ragged(ctx, &args), want->code == RAGGED_FINE ? SY_OK : SY_ERR_INDEX);
+    if (want->code == RAGGED_FINE) {
+        tensor_expect(&x->out, x->want, before, "out");
+    } else {
+        expect_fault(ctx, codes[want->code], want->batch, want->position, want->value, want->limit);
+        tensor_expect_unchanged(&x->out, before, "out");
+    }
+    free(before);
+}
+
+/* What the oracle says, after every thread count said the same. */
+static struct ragged_fault check(const struct input *in)
+{
+    struct tensors x;
+    make_tensors(in, &x);
+    const struct ragged_fault want = find_truth(in, &x);
+    for (size_t i = 0; i < COUNT_OF(contexts); i++)
+        check_on(contexts[i], in, &x, &want);
+    free_tensors(&x);
+    return want;
+}
+
+static void expect_code(const struct input *in, enum ragged_code code, int64_t batch, int64_t position,
+                        int64_t value, int64_t limit)
+{
+    const struct ragged_fault got = check(in);
+    assert_int_equal(got.code, code);
+    if (code == RAGGED_FINE)
+        return;
+    assert_int_equal(got.batch, batch);
+    assert_int_equal(got.position, position);
+    assert_true(got.value == value);
+    assert_true(got.limit == limit);
+}
+
+/* ---- Examples ----------------------------------------------------------------------------------------------- */
+
+static void the_worked_example(void **state)
+{
+    (void)state;
+    float cache[8], out[6] = {-1, -1, -1, -1, -1, -1};
+    const float want[6] = {70, 20, 30, 0, 10, -1};
+    int32_t table[2][2] = {{3, 1}, {0, 2}}, starts[2] = {1, 0}, cu_lens[3] = {0, 3, 5};
+    for (int r = 0; r < 8; r++)
+        cache[r] = 10.0f * (float)r;
+    const DLTensor c = sy_tensor(cache, SY_F32, 2, (int64_t[]){8, 1}),
+                   t = sy_tensor(table, SY_I32, 2, (int64_t[]){2, 2}),
+                   s = sy_tensor(starts, SY_I32, 1, (int64_t[]){2}),
+                   l = sy_tensor(cu_lens, SY_I32, 1, (int64_t[]){3}),
+                   o = sy_tensor(out, SY_F32, 2, (int64_t[]){6, 1});
+    for (size_t i = 0; i < COUNT_OF(contexts); i++) {
+        expect_status(
+            contexts[i],
+            sy_kv_ragged(
+                contexts[i],
+                &(sy_kv_ragged_args){
+                    .cache = &c, .block_table = &t, .cu_lens = &l, .starts = &s, .block_size = 2, .out = &o}),
+            SY_OK);
+        expect_bytes(out, want, sizeof want); /* the row past cu_lens keeps its bytes */
+    }
+}
+
+/* What kv_gather makes of the same tokens, written out one by one. */
+static void equals_kv_gather(void **state)
+{
+    (void)state;
+    enum { S = 4, N = 9 };
+    uint16_t cache[6 * S * 3], ragged[N * 3], gathered[N * 3];
+    int64_t table[3] = {5, 0, 3}, starts[1] = {2}, cu_lens[2] = {0, N}, indices[N];
+    for (int i = 0; i < 6 * S * 3; i++)
+        cache[i] = (uint16_t)(i * 977);
+    for (int i = 0; i < N; i++)
+        indices[i] = starts[0] + i;
+    const DLTensor c = sy_tensor(cache, SY_BF16, 3, (int64_t[]){6, S, 3}),
+                   t = sy_tensor(table, SY_I64, 1, (int64_t[]){3}),
+                   s = sy_tensor(starts, SY_I64, 1, (int64_t[]){1}),
+                   l = sy_tensor(cu_lens, SY_I64, 1, (int64_t[]){2}),
+                   i = sy_tensor(indices, SY_I64, 1, (int64_t[]){N}),
+                   r = sy_tensor(ragged, SY_BF16, 2, (int64_t[]){N, 3}),
+                   g = sy_tensor(gathered, SY_BF16, 2, (int64_t[]){N, 3});
+    sy_ctx *ctx = contexts[1];
+    expect_status(
+        ctx,
+        sy_kv_ragged(
+            ctx,
+            &(sy_kv_ragged_args){
+                .cache = &c, .block_table = &t, .cu_lens = &l, .starts = &s, .block_size = S, .out = &r}),
+        SY_OK);
+    expect_status(
+        ctx,
+        sy_kv_gather(
+            ctx,
+            &(sy_kv_gather_args){.cache = &c, .indices = &i, .block_table = &t, .block_size = S, .out = &g}),
+        SY_OK);
+    expect_bytes(ragged, gathered, sizeof ragged);
+}
+
+/* Latent and rope parts of one row, each to its own output and to half of a wider one. */
+static void planes_are_calls_of_their_own(void **state)
+{
+    (void)state;
+    enum { S = 3, BLOCKS = 4, N = 7 };
+    int32_t cache[BLOCKS * S][5], table[3] = {2, 0, 3}, cu_lens[2] = {0, N}, wide_out[N][5], first[N][3],
+                                  second[N][2];
+    for (int i = 0; i < BLOCKS * S * 5; i++)
+        cache[i / 5][i % 5] = 100 + i;
+    memset(wide_out, 0, sizeof wide_out);
+    int64_t strides[2] = {5, 1};
+    DLTensor latent = sy_tensor(cache, SY_I32, 2, (int64_t[]){BLOCKS * S, 3}),
+             rope = sy_tensor(&cache[0][3], SY_I32, 2, (int64_t[]){BLOCKS * S, 2}),
+             left = sy_tensor(wide_out, SY_I32, 2, (int64_t[]){N, 3}),
+             right = sy_tensor(&wide_out[0][3], SY_I32, 2, (int64_t[]){N, 2});
+    latent.strides = rope.strides = left.strides = right.strides = strides;
+    const DLTensor t = sy_tensor(table, SY_I32, 1, (int64_t[]){3}),
+                   l = sy_tensor(cu_lens, SY_I32, 1, (int64_t[]){2}),
+                   a = sy_tensor(first, SY_I32, 2, (int64_t[]){N, 3}),
+                   b = sy_tensor(second, SY_I32, 2, (int64_t[]){N, 2});
+    sy_kv_ragged_args args = {.cache = &latent, .block_table = &t, .cu_lens = &l, .block_size = S, .out = &a};
+    sy_ctx *ctx = contexts[1];
+    expect_status(ctx, sy_kv_ragged(ctx, &args), SY_OK);
+    args.cache = &rope;
+    args.out = &b;
+    expect_status(ctx, sy_kv_ragged(ctx, &args), SY_OK);
+    args.cache = &latent;
+    args.out = &left;
+    args.planes = &(sy_kv_plane){&rope, &right};
+    args.num_planes = 1;
+    expect_status(ctx, sy_kv_ragged(ctx, &args), SY_OK);
+    for (int i = 0; i < N; i++) {
+        const int token_row = table[i / S] * S + i % S;
+        expect_bytes(wide_out[i], cache[token_row], sizeof wide_out[i]);
+        expect_bytes(wide_out[i], first[i], sizeof first[i]);
+        expect_bytes(&wide_out[i][3], second[i], sizeof second[i]);
+    }
+}
+
+/* ---- Rules -------------------------------------------------------------------------------------------------- */
+
+/* 7 rows in blocks of 3, of which the last holds row 6 alone. */
+static struct input partial_cache(void)
+{
+    return (struct input){.batch = 2,
+                          .table_rows = 2,
+                          .table_len = 2,
+                          .block_size = 3,
+                          .rows = 7,
+                          .out_rows = 9,
+                          .width = 2,
+                          .starts_given = true,
+                          .table = {1, 2, 0, -1},
+                          .cu_lens = {0, 4, 6}};
+}
+
+static void faults_of_lengths(void **state)
+{
+    (void)state;
+    struct input in = partial_cache();
+    expect_code(&in, RAGGED_FINE, 0, 0, 0, 0);
+    in.cu_lens[0] = 1;
+    expect_code(&in, RAGGED_LENGTH, 0, -1, 1, 0);
+    in.cu_lens[0] = -1;
+    expect_code(&in, RAGGED_LENGTH, 0, -1, -1, 0);
+    in = partial_cache();
+    in.cu_lens[2] = 3;
+    expect_code(&in, RAGGED_LENGTH, 2, -1, 3, 4);
+    in.cu_lens[2] = 10;
+    expect_code(&in, RAGGED_LENGTH, 2, -1, 10, 9);
+    in.cu_lens[1] = 10;
+    in.cu_lens[2] = 6;
+    expect_code(&in, RAGGED_LENGTH, 1, -1, 10, 9);
+    in.cu_lens[1] = INT64_C(1) << 32; /* 0 in 32 bits */
+    in.wide_lens = true;
+    expect_code(&in, RAGGED_LENGTH, 1, -1, INT64_C(1) << 32, 9);
+}
+
+static void faults_of_tokens(void **state)
+{
+    (void)state;
+    struct input in = partial_cache();
+    in.starts[0] = -1;
+    expect_code(&in, RAGGED_INDEX, 0, 0, -1, 6);
+    in.starts[0] = 3; /* its last three tokens are 4, 5 and 6, but block 2 has row 6 alone */
+    expect_code(&in, RAGGED_ROW, 0, 1, 7, 7);
+    in.starts[0] = 0;
+    in.starts[1] = 2;
+    expect_code(&in, RAGGED_BLOCK, 1, 1, -1, 3);
+    in.table[3] = 0;
+    in.starts[1] = 5;
+    expect_code(&in, RAGGED_INDEX, 1, 1, 6, 6);
+    in.wide_starts = true;
+    in.starts[1] = INT64_C(1) << 32;
+    expect_code(&in, RAGGED_INDEX, 1, 0, INT64_C(1) << 32, 6);
+    in.starts[1] = INT64_MAX; /* the token after it cannot be counted */
+    expect_code(&in, RAGGED_INDEX, 1, 0, INT64_MAX, 6);
+    in.starts[1] = INT64_MIN;
+    expect_code(&in, RAGGED_INDEX, 1, 0, INT64_MIN, 6);
+}
+
+static void blocks_do_not_wrap(void **state)
+{
+    (void)state;
+    struct input in = {.batch = 1,
+                       .table_rows = 1,
+                       .table_len = 2,
+                       .block_size = 4,
+                       .rows = 16,
+                       .out_rows = 8,
+                       .width = 1,
+                       .table = {0, 1073741825},
+                       .cu_lens = {0, 8}};
+    expect_code(&in, RAGGED_BLOCK, 0, 4, 1073741825, 4);
+    in.wide_table = true;
+    in.table[1] = INT64_C(4294967297);
+    expect_code(&in, RAGGED_BLOCK, 0, 4, INT64_C(4294967297), 4);
+}
+
+/* An empty run reads neither its start nor its table row. */
+static void empty_runs(void **state)
+{
+    (void)state;
+    struct input in = partial_cache();
+    in.cu_lens[1] = 0;
+    in.cu_lens[2] = 3;
+    in.starts[0] = -7;
+    expect_code(&in, RAGGED_FINE, 0, 0, 0, 0);
+    in.cu_lens[2] = 0;
+    expect_code(&in, RAGGED_FINE, 0, 0, 0, 0);
+    in.batch = in.table_rows = 0;
+    expect_code(&in, RAGGED_FINE, 0, 0, 0, 0);
+    in.cu_lens[0] = 1;
+    expect_code(&in, RAGGED_LENGTH, 0, -1, 1, 0);
+}
+
+static void sequences_by_request(void **state)
+{
+    (void)state;
+    struct input in = partial_cache();
+    in.batch = 3;
+    in.req_given = true;
+    memcpy(in.cu_lens, (const int64_t[]){0, 2, 6, 9}, 4 * sizeof in.cu_lens[0]);
+    memcpy(in.req_id, (const int64_t[]){1, 0, 0}, 3 * sizeof in.req_id[0]);
+    expect_code(&in, RAGGED_FINE, 0, 0, 0, 0);
+    in.req_id[2] = 2;
+    expect_code(&in, RAGGED_REQ, 2, -1, 2, 2);
+    in.starts[0] = -1; /* later than what is wrong with any request */
+    expect_code(&in, RAGGED_REQ, 2, -1, 2, 2);
+}
+
+static void nothing_to_read(void **state)
+{
+    (void)state;
+    struct input in = partial_cache();
+    in.table_len = 0;
+    expect_code(&in, RAGGED_INDEX, 0, 0, 0, 0);
+    in = partial_cache();
+    in.rows = 0;
+    expect_code(&in, RAGGED_BLOCK, 0, 0, 1, 0);
+    in = partial_cache();
+    in.out_rows = 0;
+    expect_code(&in, RAGGED_LENGTH, 1, -1, 4, 0);
+}
+
+/* ---- Random ------------------------------------------------------------------------------------------------- */
+
+static int seen_codes[RAGGED_ROW + 1], seen_cut_pages, seen_empty, seen_rest;
+
+static void fill(struct input *in, uint64_t *rng, int64_t n_faults)
+{
+    const int64_t length = in->table_len * in->block_size, full = in->rows / in->block_size;
+    for (int64_t i = 0; i < in->table_rows * in->table_len;
+         i++) /* the partial block rarely, and as a fault */
+        in->table[i] = n_faults > 1 && rng_below(rng, 30) == 0 ? full : rng_below(rng, full);
+    for (int64_t b = 0; b < in->batch; b++) {
+        const int64_t start = rng_below(rng, length), tokens = rng_below(rng, length - start + 1);
+        in->starts[b] = in->starts_given ? start : 0;
+        in->req_id[b] = rng_below(rng, in->table_rows);
+        in->cu_lens[b + 1] = in->cu_lens[b] + (rng_below(rng, 5) ? tokens : 0);
+        seen_cut_pages += start % in->block_size != 0 && tokens > in->block_size;
+        seen_empty += in->cu_lens[b + 1] == in->cu_lens[b];
+    }
+    const int64_t rest = rng_below(rng, 3);
+    in->out_rows = in->cu_lens[in->batch] + rest;
+    seen_rest += rest > 0;
+    const int64_t odd[] = {-1, -2, INT32_MIN, length, length - 1, full, in->out_rows + 1, full, 0};
+    for (int64_t i = 0; i < n_faults; i++) {
+        int64_t *where[] = {&in->cu_lens[rng_below(rng, in->batch + 1)],
+                            &in->starts[rng_below(rng, in->batch)], &in->req_id[rng_below(rng, in->batch)],
+                            &in->table[rng_below(rng, in->table_rows * in->table_len)],
+                            &in->table[rng_below(rng, in->table_rows * in->table_len)]};
+        *where[rng_below(rng, COUNT_OF(where))] = odd[rng_below(rng, COUNT_OF(odd))];
+    }
+}
+
+static void choose(struct input *in, uint64_t *rng)
+{
+    *in = (struct input){.batch = 1 + rng_below(rng, 6), .width = 1 + rng_below(rng, 9)};
+    in->req_given = rng_below(rng, 2);
+    in->table_rows = in->req_given ? 1 + rng_below(rng, 4) : in->batch;
+    in->table_len = 1 + rng_below(rng, 7);
+    in->block_size = 1 + rng_below(rng, 9);
+    in->rows = in->block_size * (1 + rng_below(rng, 11));
+    in->paged = rng_below(rng, 2);
+    if (!in->paged)
+        in->rows += rng_below(rng, in->block_size);
+    in->starts_given = rng_below(rng, 3) > 0;
+    in->wide_lens = rng_below(rng, 2);
+    in->wide_starts = rng_below(rng, 2);
+    in->wide_table = rng_below(rng, 2);
+    in->wide_req = rng_below(rng, 2);
+    in->row_gap = rng_below(rng, 3) ? 0 : 1 + rng_below(rng, 4);
+    in->block_gap = in->paged && rng_below(rng, 3) == 0 ? 5 : 0;
+    in->out_gap = rng_below(rng, 3) ? 0 : 1 + rng_below(rng, 4);
+}
+
+static void random_calls(void **state)
+{
+    const int64_t n_faults = (int64_t)(uintptr_t)*state;
+    for (uint64_t seed = 1; seed <= 150; seed++) {
+        static struct input in;
+        uint64_t rng = seed * 10 + (uint64_t)n_faults;
+        choose(&in, &rng);
+        fill(&in, &rng, n_faults);
+        seen_codes[check(&in).code]++;
+    }
+}
+
+/* Runs long enough to be cut in the middle of a page, on every thread count. */
+static void large_for_every_thread_count(void **state)
+{
+    (void)state;
+    static struct input in;
+    for (int64_t n_faults = 0; n_faults < 4; n_faults++) {
+        uint64_t rng = 3 + (uint64_t)n_faults;
+        in = (struct input){.batch = 40,
+                            .table_rows = 40,
+                            .table_len = 20,
+                            .block_size = 12,
+                            .rows = 1000,
+                            .width = 300,
+                            .starts_given = true,
+                            .row_gap = n_faults == 2 ? 4 : 0};
+        fill(&in, &rng, n_faults);
+        assert_true(in.out_rows * in.width * 2 > 8 * 65536);
+        seen_codes[check(&in).code]++;
+    }
+}
+
+/* A page of more than one piece, and many sequences of one token. */
+static void long_pages_and_short_runs(void **state)
+{
+    (void)state;
+    static struct input in;
+    in = (struct input){.batch = 2,
+                        .table_rows = 2,
+                        .table_len = 1,
+                        .block_size = 2000,
+                        .rows = 4000,
+                        .out_rows = 3999,
+                        .width = 400,
+                        .starts_given = true,
+                        .table = {1, 0},
+                        .starts = {1, 0},
+                        .cu_lens = {0, 1999, 3999}};
+    expect_code(&in, RAGGED_FINE, 0, 0, 0, 0);
+    in = (struct input){.batch = MOST_BATCH,
+                        .table_rows = MOST_BATCH,
+                        .table_len = 3,
+                        .block_size = 4,
+                        .rows = 100,
+                        .out_rows = MOST_BATCH,
+                        .width = 5000,
+                        .starts_given = true};
+    for (int64_t b = 0; b < MOST_BATCH; b++) {
+        in.cu_lens[b + 1] = b + 1;
+        in.starts[b] = b * 5 % 12;
+        for (int64_t q = 0; q < 3; q++)
+            in.table[b * 3 + q] = (b * 7 + q) % 25;
+    }
+    expect_code(&in, RAGGED_FINE, 0, 0, 0, 0);
+}
+
+static void the_random_cases_were_hard(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(seen_codes); i++)
+        if (seen_codes[i] < 5)
+            fail_msg("%s occurred only %d times", sy_fault_name(codes[i]), seen_codes[i]);
+    assert_true(seen_cut_pages > 20 && seen_empty > 20 && seen_rest > 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_worked_example),
+        cmocka_unit_test(equals_kv_gather),
+        cmocka_unit_test(planes_are_calls_of_their_own),
+        cmocka_unit_test(faults_of_lengths),
+        cmocka_unit_test(faults_of_tokens),
+        cmocka_unit_test(blocks_do_not_wrap),
+        cmocka_unit_test(empty_runs),
+        cmocka_unit_test(sequences_by_request),
+        cmocka_unit_test(nothing_to_read),
+        {"random_without_faults", random_calls, NULL, NULL, (void *)0},
+        {"random_with_one_fault", random_calls, NULL, NULL, (void *)1},
+        {"random_with_four_faults", random_calls, NULL, NULL, (void *)4},
+        cmocka_unit_test(large_for_every_thread_count),
+        cmocka_unit_test(long_pages_and_short_runs),
+        cmocka_unit_test(the_random_cases_were_hard),
+    };
+    return cmocka_run_group_tests_name("op_kv_ragged", tests, open_contexts, close_contexts);
+}

@@ -28,7 +28,6 @@ struct scratch {
     float *sum;            /* score + bias */
     uint32_t *value;       /* keys that are selected by; 0: does not compete */
     uint32_t *group_value; /* [groups] */
-    float *group_sum;      /* [groups] */
     int32_t *winner;       /* [most_picks], by descending value */
     float *weight;         /* [K] */
     uint32_t *winner_key;  /* [K] */
@@ -77,7 +76,6 @@ static struct scratch take_scratch(struct syi_arena *arena, const struct syi_moe
     s.value = syi_take(arena, n * word);
     if (p->n_groups > 0) {
         s.group_value = syi_take(arena, padded(p->n_groups) * word);
-        s.group_sum = syi_take(arena, (size_t)p->n_groups * word);
     }
     s.winner = syi_take(arena, (most_picks(p) > MOST_FOUND ? most_picks(p) : MOST_FOUND) * word);
     s.weight = syi_take(arena, (size_t)p->k * word);
@@ -313,15 +311,13 @@ static void keep_groups(const struct job *job, const struct scratch *s)
 {
     const struct syi_moe_route_plan *p = job->plan;
     const int64_t size = p->n_experts / p->n_groups;
-    struct syi_key_stats unused = {0, 0};
     for (int64_t g = 0; g < p->n_groups; g++) {
         uint32_t top[2];
         two_largest(s->value + g * size, size, top);
-        s->group_sum[g] = syi_key_value(top[0]);
-        if (p->group_score == SY_GROUP_SUM2 && size > 1)
-            s->group_sum[g] += syi_key_value(top[1]);
+        s->group_value[g] = top[0];
+        if (p->group_score == SY_GROUP_SUM2 && size > 1) /* may be +inf, which beats every number */
+            s->group_value[g] = syi_value_key(syi_key_value(top[0]) + syi_key_value(top[1]));
     }
-    job->kernels->keys_f32(s->group_value, s->group_sum, (size_t)p->n_groups, &unused);
     pick(s, s->group_value, p->n_groups, p->top_groups);
     for (int64_t j = 0; j < p->top_groups; j++)
         s->group_value[s->winner[j]] = 0;

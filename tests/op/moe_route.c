@@ -331,6 +331,19 @@ static void groups_tie_to_the_lower_and_may_be_single(void **state)
     expect_ids(r, 1, 2);
 }
 
+/* Two numbers of one group may add up to infinity, which is more than the largest number of another. */
+static void a_group_sum_may_overflow(void **state)
+{
+    (void)state;
+    struct route r = {
+        .tokens = 1,
+        .experts = 4,
+        .logits = F(FLT_MAX, 0, 3e38f, 3e38f),
+        .args = {.k = 2, .score = SY_SCORE_NONE, .groups = 2, .top_groups = 1, .group_score = SY_GROUP_SUM2}};
+    run(&r);
+    expect_ids(r, 2, 3);
+}
+
 /* An expert of a losing group is out, even for -inf of a winning one. */
 static void losing_groups_are_out(void **state)
 {
@@ -479,6 +492,7 @@ int main(void)
         cmocka_unit_test(sums_run_by_descending_value),
         cmocka_unit_test(eps_and_scale),
         cmocka_unit_test(groups_tie_to_the_lower_and_may_be_single),
+        cmocka_unit_test(a_group_sum_may_overflow),
         cmocka_unit_test(losing_groups_are_out),
         cmocka_unit_test(finished_tokens_choose_nothing),
         cmocka_unit_test(equal_weights_drop_the_later_token),

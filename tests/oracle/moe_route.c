@@ -87,8 +87,7 @@ static void competing(const struct route_case *in, const double *v, bool *in_rac
             member[i] = (struct entry){v[g * size + i], i};
         qsort(member, (size_t)size, sizeof *member, by_value);
         const bool two = in->group_score == SY_GROUP_SUM2 && size > 1;
-        group[g] =
-            (struct entry){two ? canonical(rounded(member[0].value + member[1].value)) : member[0].value, g};
+        group[g] = (struct entry){two ? rounded(member[0].value + member[1].value) : member[0].value, g};
     }
     qsort(group, (size_t)groups, sizeof *group, by_value);
     for (int64_t e = 0; e < in->experts; e++)

@@ -70,12 +70,13 @@ struct op_name op_plane_name(const struct op_call *call, const char *name, int64
 const DLTensor *op_output(struct op_outputs *outputs, const char *name, DLDataType type, int rank,
                           const int64_t *shape)
 {
-    size_t bytes = 0;
+    size_t bytes = SIZE_MAX;
     void *const data = st_shape_bytes(shape, rank, type, &bytes) ? st_alloc(bytes) : NULL;
     if (!data || outputs->n == OP_MAX_OUTPUTS) {
         free(data);
         outputs->out_of_memory = true;
         snprintf(outputs->failed, sizeof outputs->failed, "%s", name);
+        outputs->failed_bytes = bytes;
         return NULL;
     }
     const int i = outputs->n++;

@@ -105,7 +105,8 @@ struct op_outputs {
     } made[OP_MAX_OUTPUTS];
     int n;
     bool out_of_memory;
-    char failed[24]; /* the output that did not fit into memory */
+    char failed[24]; /* the output that did not fit into memory, and its size */
+    size_t failed_bytes;
 };
 
 /* NAME, or NAME.i where planes are numbered. */

@@ -25,6 +25,7 @@ struct row_value {
 
 struct run {
     const struct op *op;
+    const char *name;     /* as it was called: an operator may have an alias */
     char help[64];        /* "run moe_permute" */
     const char *in, *out; /* in may be NULL for an operator without inputs */
     struct op_call call;
@@ -258,6 +259,7 @@ static int take_word(struct run *run, const char *word)
         run->op = find_op(word);
         if (!run->op)
             return unknown_op("run", word);
+        run->name = word;
         snprintf(run->help, sizeof run->help, "run %s", run->op->name);
     } else if (!run->in) {
         run->in = word;
@@ -443,7 +445,7 @@ static int refused(const struct run *run, sy_status status, const char *sentence
     const size_t length = strlen(run->op->name);
     if (strncmp(sentence, run->op->name, length) == 0 && strncmp(sentence + length, ": ", 2) == 0)
         sentence += length + 2;
-    fprintf(stderr, "switchyard: %s: %s: %s\n", run->op->name, sy_status_name(status), sentence);
+    fprintf(stderr, "switchyard: %s: %s: %s\n", run->name, sy_status_name(status), sentence);
     return EXIT_REFUSED;
 }
 
@@ -454,7 +456,8 @@ static int call_operator(struct run *run, sy_ctx *ctx)
         return refused(run, status, sy_ctx_error(ctx));
     if (run->outputs.out_of_memory) {
         char sentence[128];
-        snprintf(sentence, sizeof sentence, "output %s does not fit into memory", run->outputs.failed);
+        snprintf(sentence, sizeof sentence, "output %s of %zu bytes does not fit into memory",
+                 run->outputs.failed, run->outputs.failed_bytes);
         return refused(run, SY_ERR_NOMEM, sentence);
     }
     status = run->op->call(ctx, &run->call);

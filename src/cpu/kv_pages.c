@@ -160,8 +160,8 @@ sy_status syi_kv_refuse(sy_ctx *ctx, const sy_fault *f)
                            batch, position, value, limit, code);
     case SY_FAULT_TABLE_SHORT:
         return syi_fail_at(
-            ctx, f, "has %lld columns, but the index at batch %lld, position %lld needs column %lld (%s)",
-            limit, batch, position, value, code);
+            ctx, f, "has %lld columns, want at least %lld for the index at batch %lld, position %lld (%s)",
+            limit, value + 1, batch, position, code);
     case SY_FAULT_BLOCK_RANGE:
         return syi_fail_at(
             ctx, f, "gives block %lld for batch %lld, position %lld, want 0 or more and below %lld (%s)",

@@ -31,6 +31,10 @@ class Examples(CliTest):
         for name in ("moe_combine", "moe_dispatch_grad_data"):
             self.equal(self.ok(name, GRAD, *GRAD_SIZES)["output"], "F32", want)
 
+    def test_alias_is_named_when_it_is_refused(self):
+        tensors = {name: t for name, t in GRAD.items() if name != "indices"}
+        self.refused("moe_dispatch_grad_data", tensors, *GRAD_SIZES, status="SY_ERR_NULL", says="indices is missing")
+
     def test_without_gates(self):
         tensors = {name: t for name, t in GRAD.items() if name != "gates"}
         self.equal(self.ok("moe_combine", tensors, *GRAD_SIZES)["output"], "F32",

@@ -10,7 +10,7 @@
 #ifndef SYI_KERNELS_H
 #define SYI_KERNELS_H
 
-#include "base/base.h"
+#include "base/codes.h"
 
 /* Key of a logit: an unsigned integer that orders like the canonical value (NaN = -inf, +inf = FLT_MAX, -0
    = +0). */
@@ -34,6 +34,8 @@ enum {
    goes on in f64. */
 #define SYI_SUM_EXP_ERROR 0x1p-17
 
+typedef void syi_decode_fn(void *dst, const void *codes, float w, size_t n);
+
 struct syi_kernels {
     const char *name; /* shown by `switchyard info`, accepted by --isa */
     uint32_t needs;   /* SYI_CPU_* bits, all of them */
@@ -50,6 +52,9 @@ struct syi_kernels {
     void (*scale_f32)(void *dst, const void *src, float w, size_t n);
     void (*scale_f16)(void *dst, const void *src, float w, size_t n);
     void (*scale_bf16)(void *dst, const void *src, float w, size_t n);
+
+    /* The same for 8-bit codes, which become numbers of the row type. dst overlaps no code. */
+    syi_decode_fn *const (*decode)[SYI_N_FLOATS]; /* [syi_code][syi_float] */
 
     /*
      * Weighted sum of rows: per element acc = +0, then acc = fl(acc + fl(w[j] * rows[j][i])) in f32 for
@@ -148,6 +153,11 @@ size_t syi_abreast(size_t bytes);
 /* Asks for rows before `group` of the `left` rows are copied: for the heads of these, or where rows are so short
    that this comes too late, for all of the next group. */
 void syi_fetch_rows(const void *const *rows, size_t left, size_t group, size_t bytes);
+
+extern syi_decode_fn *const syi_decode_scalar[SYI_N_CODES][SYI_N_FLOATS];
+extern syi_decode_fn *const syi_decode_neon[SYI_N_CODES][SYI_N_FLOATS];
+extern syi_decode_fn *const syi_decode_avx2[SYI_N_CODES][SYI_N_FLOATS];
+extern syi_decode_fn *const syi_decode_avx512[SYI_N_CODES][SYI_N_FLOATS];
 
 extern const struct syi_kernels syi_kernels_scalar;
 extern const struct syi_kernels syi_kernels_neon;

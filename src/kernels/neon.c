@@ -535,7 +535,7 @@ static uint64_t reach_32_neon(const void *x, uint16_t floor)
     .keys_bf16 = keys_bf16_neon, .exp_keys = exp_keys_neon, .weigh_f32 = weigh_f32_neon, \
     .sum_exp_f32 = sum_exp_f32_neon, .sum_exp_f16 = sum_exp_f16_neon, .sum_exp_bf16 = sum_exp_bf16_neon, \
     .block_max_16 = block_max_16_neon, .block_max_32 = block_max_32_neon, .count_ge_u16 = count_ge_u16_neon, \
-    .reach_16 = reach_16_neon, .reach_32 = reach_32_neon
+    .reach_16 = reach_16_neon, .reach_32 = reach_32_neon, .decode = syi_decode_neon
 
 const struct syi_kernels syi_kernels_neon = {
     .name = "neon",

@@ -40,17 +40,6 @@ static void put_8_f16(uint8_t *y, float32x4_t low, float32x4_t high)
     vst1q_u8(y, vreinterpretq_u8_f16(vcvt_high_f16_f32(vcvt_f16_f32(low), high)));
 }
 
-/* Upper halves side by side again; one more where the lower half is above the middle, or on it beside an odd
-   upper half. */
-static void put_8_bf16(uint8_t *y, float32x4_t even, float32x4_t odd)
-{
-    const uint16x8_t p = vreinterpretq_u16_f32(even), q = vreinterpretq_u16_f32(odd);
-    const uint16x8_t upper = vtrn2q_u16(p, q), lower = vtrn1q_u16(p, q);
-    const uint16x8_t tie_up = vandq_u16(upper, vdupq_n_u16(1));
-    const uint16x8_t up = vcgtq_u16(vqaddq_u16(lower, tie_up), vdupq_n_u16(0x8000));
-    vst1q_u8(y, vreinterpretq_u8_u16(vsubq_u16(upper, up)));
-}
-
 void syi_sum_rows_f32_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
 {
     sum_rows(dst, rows, w, n_rows, n, 4, add_8_f32, put_8_f32);
@@ -63,7 +52,7 @@ void syi_sum_rows_f16_neon(void *dst, const void *const *rows, const float *w, s
 
 void syi_sum_rows_bf16_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
 {
-    sum_rows(dst, rows, w, n_rows, n, 2, add_8_bf16, put_8_bf16);
+    sum_rows(dst, rows, w, n_rows, n, 2, add_8_bf16, round_8_bf16);
 }
 
 /* ---- Dot products ------------------------------------------------------------------------------------ */

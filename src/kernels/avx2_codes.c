@@ -1,0 +1,153 @@
+/*
+ * 8-bit codes to numbers with AVX2 and F16C. e4m3 and e5m2 are short forms of f16, which an instruction widens,
+ * subnormals included; an f32 product with a subnormal would cost a hundred cycles here.
+ */
+#include "kernels/kernels.h"
+
+#include <immintrin.h>
+
+static __m256 constant(uint32_t bits)
+{
+    return _mm256_castsi256_ps(_mm256_set1_epi32((int)bits));
+}
+
+static __m128i shorts(int bits)
+{
+    return _mm_set1_epi16((short)bits);
+}
+
+/* In the places of an f16 the number is 2^8 times too small; 7f and ff become all ones, a NaN. */
+static __m256 widen_e4m3(__m128i codes)
+{
+    const __m128i wide = _mm_cvtepi8_epi16(codes);
+    const __m128i placed = _mm_and_si128(_mm_slli_epi16(wide, 7), shorts(0xbf80));
+    const __m128i is_nan = _mm_cmpeq_epi16(_mm_or_si128(placed, shorts(0x8000)), shorts(0xbf80));
+    return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(placed, is_nan)), _mm256_set1_ps(0x1p8f));
+}
+
+static __m256 widen_e5m2(__m128i codes)
+{
+    return _mm256_cvtph_ps(_mm_slli_epi16(_mm_cvtepi8_epi16(codes), 8));
+}
+
+static __m256 widen_i8(__m128i codes)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(codes));
+}
+
+static void put_f32(void *y, __m256 v)
+{
+    _mm256_storeu_si256(y, _mm256_castps_si256(v));
+}
+
+static void put_f16(void *y, __m256 v)
+{
+    _mm_storeu_si128(y, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+static void put_bf16(void *y, __m256 v)
+{
+    const __m256i bits = _mm256_castps_si256(v);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i up = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+    const __m256i upper = _mm256_srli_epi32(_mm256_add_epi32(bits, up), 16);
+    _mm_storeu_si128(y, _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1)));
+}
+
+/* A canonical f32 NaN narrows to the canonical NaN of either 16-bit type. */
+static __m256 times(__m256 x, __m256 w)
+{
+    const __m256 product = _mm256_mul_ps(x, w);
+    return _mm256_blendv_ps(product, constant(0x7fc00000u), _mm256_cmp_ps(product, product, _CMP_UNORD_Q));
+}
+
+/* Whole eights; returns how many codes that were. */
+static inline __attribute__((always_inline)) size_t decode(char *y, const char *codes, float w, size_t n,
+                                                           const size_t elem_bytes, __m256 (*widen)(__m128i),
+                                                           void (*put)(void *, __m256))
+{
+    const __m256 weight = _mm256_set1_ps(w);
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        put(y + i * elem_bytes,
+            times(widen(_mm_loadl_epi64((const __m128i *)(const void *)(codes + i))), weight));
+    return i;
+}
+
+static void e4m3_to_f32(void *dst, const void *codes, float w, size_t n)
+{
+    const size_t done = decode(dst, codes, w, n, 4, widen_e4m3, put_f32);
+    if (done < n)
+        syi_decode_scalar[SYI_CODE_E4M3][SYI_FLOAT_F32]((char *)dst + 4 * done, (const char *)codes + done, w,
+                                                        n - done);
+}
+
+static void e4m3_to_f16(void *dst, const void *codes, float w, size_t n)
+{
+    const size_t done = decode(dst, codes, w, n, 2, widen_e4m3, put_f16);
+    if (done < n)
+        syi_decode_scalar[SYI_CODE_E4M3][SYI_FLOAT_F16]((char *)dst + 2 * done, (const char *)codes + done, w,
+                                                        n - done);
+}
+
+static void e4m3_to_bf16(void *dst, const void *codes, float w, size_t n)
+{
+    const size_t done = decode(dst, codes, w, n, 2, widen_e4m3, put_bf16);
+    if (done < n)
+        syi_decode_scalar[SYI_CODE_E4M3][SYI_FLOAT_BF16]((char *)dst + 2 * done, (const char *)codes + done,
+                                                         w, n - done);
+}
+
+static void e5m2_to_f32(void *dst, const void *codes, float w, size_t n)
+{
+    const size_t done = decode(dst, codes, w, n, 4, widen_e5m2, put_f32);
+    if (done < n)
+        syi_decode_scalar[SYI_CODE_E5M2][SYI_FLOAT_F32]((char *)dst + 4 * done, (const char *)codes + done, w,
+                                                        n - done);
+}
+
+static void e5m2_to_f16(void *dst, const void *codes, float w, size_t n)
+{
+    const size_t done = decode(dst, codes, w, n, 2, widen_e5m2, put_f16);
+    if (done < n)
+        syi_decode_scalar[SYI_CODE_E5M2][SYI_FLOAT_F16]((char *)dst + 2 * done, (const char *)codes + done, w,
+                                                        n - done);
+}
+
+static void e5m2_to_bf16(void *dst, const void *codes, float w, size_t n)
+{
+    const size_t done = decode(dst, codes, w, n, 2, widen_e5m2, put_bf16);
+    if (done < n)
+        syi_decode_scalar[SYI_CODE_E5M2][SYI_FLOAT_BF16]((char *)dst + 2 * done, (const char *)codes + done,
+                                                         w, n - done);
+}
+
+static void i8_to_f32(void *dst, const void *codes, float w, size_t n)
+{
+    const size_t done = decode(dst, codes, w, n, 4, widen_i8, put_f32);
+    if (done < n)
+        syi_decode_scalar[SYI_CODE_I8][SYI_FLOAT_F32]((char *)dst + 4 * done, (const char *)codes + done, w,
+                                                      n - done);
+}
+
+static void i8_to_f16(void *dst, const void *codes, float w, size_t n)
+{
+    const size_t done = decode(dst, codes, w, n, 2, widen_i8, put_f16);
+    if (done < n)
+        syi_decode_scalar[SYI_CODE_I8][SYI_FLOAT_F16]((char *)dst + 2 * done, (const char *)codes + done, w,
+                                                      n - done);
+}
+
+static void i8_to_bf16(void *dst, const void *codes, float w, size_t n)
+{
+    const size_t done = decode(dst, codes, w, n, 2, widen_i8, put_bf16);
+    if (done < n)
+        syi_decode_scalar[SYI_CODE_I8][SYI_FLOAT_BF16]((char *)dst + 2 * done, (const char *)codes + done, w,
+                                                       n - done);
+}
+
+syi_decode_fn *const syi_decode_avx2[SYI_N_CODES][SYI_N_FLOATS] = {
+    [SYI_CODE_E4M3] = {e4m3_to_f32, e4m3_to_f16, e4m3_to_bf16},
+    [SYI_CODE_E5M2] = {e5m2_to_f32, e5m2_to_f16, e5m2_to_bf16},
+    [SYI_CODE_I8] = {i8_to_f32, i8_to_f16, i8_to_bf16},
+};

@@ -1,0 +1,194 @@
+/*
+ * Numbers of eight bits: every code and every place where rounding changes its mind, against the definitions; then the
+ * decoders of every kernel table, all codes under many weights, all lengths and alignments.
+ */
+#include "kernels/kernels.h"
+#include "oracle/codes.h"
+#include "support.h"
+
+#include <math.h>
+
+static const enum oracle_code oracle_of[SYI_N_CODES] = {ORACLE_E4M3, ORACLE_E5M2, ORACLE_I8};
+
+static float widen(int type, unsigned code)
+{
+    const uint8_t c = (uint8_t)code;
+    return type == SYI_CODE_E4M3   ? syi_e4m3_to_f32(c)
+           : type == SYI_CODE_E5M2 ? syi_e5m2_to_f32(c)
+                                   : syi_i8_to_f32(c);
+}
+
+static unsigned narrow(int type, float value)
+{
+    return type == SYI_CODE_E4M3   ? syi_f32_to_e4m3(value)
+           : type == SYI_CODE_E5M2 ? syi_f32_to_e5m2(value)
+                                   : syi_f32_to_i8(value);
+}
+
+static void every_code_has_its_value(void **state)
+{
+    (void)state;
+    for (int type = 0; type < SYI_N_CODES; type++)
+        for (unsigned code = 0; code < 256; code++) {
+            const double want = oracle_code_value(oracle_of[type], code);
+            const float got = widen(type, code);
+            assert_true(isnan(want) ? isnan(got) : (double)got == want && !signbit(got) == !signbit(want));
+        }
+    for (unsigned code = 0; code < 256; code++) {
+        const double want = oracle_code_value(ORACLE_E8M0, code);
+        const float got = syi_e8m0_to_f32((uint8_t)code);
+        assert_true(code == 255 ? isnan(got) : (double)got == want);
+    }
+    assert_int_equal(f32_bits(syi_e4m3_to_f32(0x7e)), f32_bits(448.0f));
+    assert_int_equal(f32_bits(syi_e4m3_to_f32(0x01)), f32_bits(0x1p-9f));
+    assert_int_equal(f32_bits(syi_e5m2_to_f32(0x7b)), f32_bits(57344.0f));
+    assert_int_equal(f32_bits(syi_e8m0_to_f32(0)), 0x00400000u);
+}
+
+static void expect_narrow(int type, float value)
+{
+    const unsigned got = narrow(type, value), want = oracle_code_nearest(oracle_of[type], (double)value);
+    if (got != want)
+        fail_msg("type %d: %a is %02x, want %02x", type, (double)value, got, want);
+}
+
+/* Codes themselves, the middle between neighbours, and the f32 on both sides of each. */
+static void rounding_is_to_nearest_even(void **state)
+{
+    (void)state;
+    for (int type = 0; type < SYI_N_CODES; type++)
+        for (unsigned code = 0; code < 256; code++)
+            for (unsigned next = 0; next < 256; next++) {
+                const float a = widen(type, code), b = widen(type, next), middle = (a + b) / 2;
+                const bool near = next == code || next == code + 1 || (next ^ code) == 0x80;
+                if (!near || isnan(middle) || isinf(middle))
+                    continue;
+                expect_narrow(type, middle);
+                expect_narrow(type, nextafterf(middle, INFINITY));
+                expect_narrow(type, nextafterf(middle, -INFINITY));
+            }
+}
+
+static void everything_else_saturates_or_vanishes(void **state)
+{
+    (void)state;
+    static const float ends[] = {0.0f,     -0.0f,    0x1p-149f, -0x1p-149f, 0x1p-126f, 447.9f,
+                                 448.0f,   464.0f,   480.0f,    -1e9f,      57344.0f,  61440.0f,
+                                 65536.0f, -3.4e38f, INFINITY,  -INFINITY,  NAN,       126.500f,
+                                 127.5f,   -127.5f,  -128.5f,   -129.0f,    0.5f,      1.5f};
+    uint64_t rng = 5;
+    for (int type = 0; type < SYI_N_CODES; type++) {
+        for (size_t i = 0; i < COUNT_OF(ends); i++)
+            expect_narrow(type, ends[i]);
+        for (int i = 0; i < 20000; i++)
+            expect_narrow(type, f32_from_bits((uint32_t)rng_u64(&rng)));
+        for (int i = 0; i < 20000; i++)
+            expect_narrow(type, ldexpf((float)rng_unit(&rng) - 0.5f, (int)rng_below(&rng, 40) - 22));
+        assert_int_equal(narrow(type, f32_from_bits(0xff800001u)), narrow(type, NAN));
+    }
+    assert_int_equal(syi_f32_to_e4m3(-NAN), 0x7f);
+    assert_int_equal(syi_f32_to_i8(-200.0f), 0x80);
+}
+
+/* ---- Decoders ---------------------------------------------------------------------------------------- */
+
+static const size_t bytes_of[SYI_N_FLOATS] = {4, 2, 2};
+
+static uint32_t product(int type, int to, unsigned code, float w)
+{
+    const double x = oracle_code_value(oracle_of[type], code);
+    const double once = (double)(float)((double)w * x); /* exact in double, rounded once */
+    if (isnan(once))
+        return to == SYI_FLOAT_F32 ? 0x7fc00000u : to == SYI_FLOAT_F16 ? 0x7e00u : 0x7fc0u;
+    return to == SYI_FLOAT_F32   ? f32_bits((float)once)
+           : to == SYI_FLOAT_F16 ? f16_round(once)
+                                 : bf16_round(once);
+}
+
+static void decodes_all_codes(void **state)
+{
+    static const uint32_t hard[] = {0x00000000, 0x80000000, 0x00000001, 0x00400000, 0x007fffff, 0x00800000,
+                                    0x3f800000, 0xbf800000, 0x3dcccccd, 0x3c000000, 0x7f7fffff, 0x7f800000,
+                                    0xff800000, 0x7fc00000, 0xffc12345, 0x7f800001, 0x7b000000, 0x33000001};
+    const struct syi_kernels *k = syi_kernels_at(*(int *)*state);
+    uint64_t rng = 6;
+    uint8_t codes[256 + 64];
+    for (size_t i = 0; i < sizeof codes; i++)
+        codes[i] = (uint8_t)i;
+    for (int type = 0; type < SYI_N_CODES; type++)
+        for (int to = 0; to < SYI_N_FLOATS; to++)
+            for (size_t round = 0; round < COUNT_OF(hard) + 200; round++) {
+                const uint32_t any = (uint32_t)rng_u64(&rng);
+                const float w = f32_from_bits(round < COUNT_OF(hard) ? hard[round] : any);
+                unsigned char *y = buf_new(256 * bytes_of[to], round % 16);
+                k->decode[type][to](y, codes, w, 256);
+                for (unsigned c = 0; c < 256; c++) {
+                    uint32_t got = 0;
+                    memcpy(&got, y + c * bytes_of[to], bytes_of[to]);
+                    if (got != product(type, to, c, w))
+                        fail_msg("code %02x of type %d by %a: %x, want %x", c, type, (double)w, got,
+                                 product(type, to, c, w));
+                }
+                buf_free(y);
+            }
+}
+
+static void decodes_every_length(void **state)
+{
+    const struct syi_kernels *k = syi_kernels_at(*(int *)*state);
+    uint64_t rng = 7;
+    for (int type = 0; type < SYI_N_CODES; type++)
+        for (int to = 0; to < SYI_N_FLOATS; to++)
+            for (size_t n = 0; n <= 150; n++) {
+                unsigned char *codes = buf_new(n, n % 7), *y = buf_new(n * bytes_of[to], n % 5);
+                unsigned char *want = buf_new(n * bytes_of[to], 0);
+                rng_fill(&rng, codes, n);
+                k->decode[type][to](y, codes, 0.7f, n);
+                for (size_t i = 0; i < n; i++) {
+                    const uint32_t bits = product(type, to, codes[i], 0.7f);
+                    memcpy(want + i * bytes_of[to], &bits, bytes_of[to]);
+                }
+                expect_bytes(y, want, n * bytes_of[to]);
+                buf_free(codes);
+                buf_free(y);
+                buf_free(want);
+            }
+}
+
+/* Kernels run with the floating-point control of a task. */
+static uint64_t control;
+
+static int enter(void **state)
+{
+    (void)state;
+    control = syi_fp_enter();
+    return 0;
+}
+
+static int leave(void **state)
+{
+    (void)state;
+    syi_fp_leave(control);
+    return 0;
+}
+
+int main(void)
+{
+    enum { MAX_TABLES = 8 };
+    static int table[MAX_TABLES];
+    struct CMUnitTest tests[3 + 2 * MAX_TABLES] = {
+        cmocka_unit_test(every_code_has_its_value),
+        cmocka_unit_test(rounding_is_to_nearest_even),
+        cmocka_unit_test(everything_else_saturates_or_vanishes),
+    };
+    size_t n = 3;
+    for (int i = 0; i < MAX_TABLES && syi_kernels_at(i) != NULL; i++) {
+        const char *name = syi_kernels_at(i)->name;
+        table[i] = i;
+        tests[n++] = (struct CMUnitTest){test_name("%s: decodes_all_codes", name), decodes_all_codes, NULL,
+                                         NULL, &table[i]};
+        tests[n++] = (struct CMUnitTest){test_name("%s: decodes_every_length", name), decodes_every_length,
+                                         NULL, NULL, &table[i]};
+    }
+    return _cmocka_run_group_tests("codes", tests, n, enter, leave);
+}

@@ -6,7 +6,8 @@
 #define FIELD(name) offsetof(struct op_call, args.kv_gather.name)
 
 static const struct op_tensor tensors[] = {
-    {"cache", FIELD(cache), OP_INPUT, "[rows,D] or [P,S,D...]", "any", "rows, or P blocks of S rows"},
+    {"cache", FIELD(cache), OP_INPUT, "[rows,D] or [P,S,D...]", "any",
+     "rows, or P blocks; --layout hnd: [P,H,S,D...]"},
     {"indices", FIELD(indices), OP_INPUT, "[...,k]", "I32 I64", "logical tokens to gather"},
     {"block_table", FIELD(block_table), OP_INPUT, "[R,n] or [n]", "I32 I64",
      "physical block of each logical one"},
@@ -32,6 +33,13 @@ static const struct op_field fields[] = {
      .words = {"error", "zero", "skip"},
      .values = {SY_PAD_ERROR, SY_PAD_ZERO, SY_PAD_SKIP},
      .text = "an index of -1: refused, a zero row, or the row keeps its contents"},
+    {.name = "layout",
+     .kind = OP_WORD,
+     .offset = FIELD(layout),
+     .preset = "nhd",
+     .words = {"nhd", "hnd"},
+     .values = {SY_KV_NHD, SY_KV_HND},
+     .text = "blocks of [S,H,D] (and caches without heads), or of [H,S,D]"},
     {0},
 };
 
@@ -54,8 +62,7 @@ static const DLTensor *make_out(const sy_kv_gather_args *args, const DLTensor *c
     int rank = 0;
     for (int i = 0; i < args->indices->ndim; i++)
         shape[rank++] = args->indices->shape[i];
-    for (int i = cache->ndim > 2 ? 2 : 1; i < cache->ndim; i++)
-        shape[rank++] = cache->shape[i];
+    rank += op_cache_row(cache, args->layout, shape + rank);
     return op_output(outputs, name.text, cache->dtype, rank, shape);
 }
 

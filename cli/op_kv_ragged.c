@@ -8,7 +8,8 @@
 #define FIELD(name) offsetof(struct op_call, args.kv_ragged.name)
 
 static const struct op_tensor tensors[] = {
-    {"cache", FIELD(cache), OP_INPUT, "[rows,D] or [P,S,D...]", "any", "rows, or P blocks of S rows"},
+    {"cache", FIELD(cache), OP_INPUT, "[rows,D] or [P,S,D...]", "any",
+     "rows, or P blocks; --layout hnd: [P,H,S,D...]"},
     {"block_table", FIELD(block_table), OP_INPUT, "[R,n] or [n]", "I32 I64",
      "physical block of each logical one"},
     {"cu_lens", FIELD(cu_lens), OP_INPUT, "[B+1]", "I32 I64", "where each run begins in out, and the end"},
@@ -24,6 +25,13 @@ static const struct op_field fields[] = {
      .offset = FIELD(block_size),
      .required = true,
      .text = "S: rows per block"},
+    {.name = "layout",
+     .kind = OP_WORD,
+     .offset = FIELD(layout),
+     .preset = "nhd",
+     .words = {"nhd", "hnd"},
+     .values = {SY_KV_NHD, SY_KV_HND},
+     .text = "blocks of [S,H,D] (and caches without heads), or of [H,S,D]"},
     {0},
 };
 
@@ -55,13 +63,11 @@ static int64_t count_rows(const DLTensor *cu_lens)
     return most;
 }
 
-static const DLTensor *make_out(int64_t rows, const DLTensor *cache, struct op_name name,
+static const DLTensor *make_out(int64_t rows, const DLTensor *cache, sy_kv_layout layout, struct op_name name,
                                 struct op_outputs *outputs)
 {
     int64_t shape[ST_MAX_RANK] = {rows};
-    int rank = 1;
-    for (int i = cache->ndim > 2 ? 2 : 1; i < cache->ndim; i++)
-        shape[rank++] = cache->shape[i];
+    const int rank = 1 + op_cache_row(cache, layout, shape + 1);
     return op_output(outputs, name.text, cache->dtype, rank, shape);
 }
 
@@ -73,10 +79,10 @@ static sy_status size_outputs(sy_ctx *ctx, struct op_call *call, struct op_outpu
     if (status != SY_OK)
         return status;
     const int64_t rows = count_rows(args->cu_lens);
-    args->out = make_out(rows, args->cache, op_plane_name(call, "out", 0), outputs);
+    args->out = make_out(rows, args->cache, args->layout, op_plane_name(call, "out", 0), outputs);
     for (int64_t i = 0; i < args->num_planes && !outputs->out_of_memory; i++)
         call->planes[i].rows =
-            make_out(rows, call->planes[i].cache, op_plane_name(call, "out", i + 1), outputs);
+            make_out(rows, call->planes[i].cache, args->layout, op_plane_name(call, "out", i + 1), outputs);
     return SY_OK;
 }
 

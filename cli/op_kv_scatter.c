@@ -6,7 +6,8 @@
 #define FIELD(name) offsetof(struct op_call, args.kv_scatter.name)
 
 static const struct op_tensor tensors[] = {
-    {"cache", FIELD(cache), OP_UPDATED, "[rows,D] or [P,S,D...]", "any", "rows, or P blocks of S rows"},
+    {"cache", FIELD(cache), OP_UPDATED, "[rows,D] or [P,S,D...]", "any",
+     "rows, or P blocks; --layout hnd: [P,H,S,D...]"},
     {"src", FIELD(src), OP_INPUT, "[...,D...]", "as cache", "one row for each slot"},
     {"slots", FIELD(slots), OP_INPUT, "[...]", "I32 I64", "where each row goes"},
     {0},
@@ -24,6 +25,13 @@ static const struct op_field fields[] = {
      .kind = OP_BOOL,
      .offset = FIELD(check_unique),
      .text = "refuse a slot that is named twice"},
+    {.name = "layout",
+     .kind = OP_WORD,
+     .offset = FIELD(layout),
+     .preset = "nhd",
+     .words = {"nhd", "hnd"},
+     .values = {SY_KV_NHD, SY_KV_HND},
+     .text = "blocks of [S,H,D] (and caches without heads), or of [H,S,D]"},
     {0},
 };
 

@@ -67,6 +67,16 @@ struct op_name op_plane_name(const struct op_call *call, const char *name, int64
     return full;
 }
 
+int op_cache_row(const DLTensor *cache, sy_kv_layout layout, int64_t *shape)
+{
+    const int rows = layout == SY_KV_HND ? 2 : cache->ndim > 2 ? 1 : 0; /* the dimension of rows */
+    int rank = 0;
+    for (int d = 1; d < cache->ndim; d++)
+        if (d != rows)
+            shape[rank++] = cache->shape[d];
+    return rank;
+}
+
 const DLTensor *op_output(struct op_outputs *outputs, const char *name, DLDataType type, int rank,
                           const int64_t *shape)
 {

@@ -115,6 +115,9 @@ struct op_name {
 };
 struct op_name op_plane_name(const struct op_call *call, const char *name, int64_t i);
 
+/* Dimensions of a row of a KV cache: their number, and the extents. */
+int op_cache_row(const DLTensor *cache, sy_kv_layout layout, int64_t *shape);
+
 /* Makes an output of zero bytes and returns it; NULL (and out_of_memory) when there is no room. */
 const DLTensor *op_output(struct op_outputs *outputs, const char *name, DLDataType type, int rank,
                           const int64_t *shape);

@@ -923,6 +923,13 @@ typedef enum sy_kv_pad {
     SY_PAD_SKIP       /* the output rows of both keep their bytes */
 } sy_kv_pad;
 
+/* Order of the dimensions of a cache with heads: N tokens of a block (S), H heads, D elements of a head. */
+typedef enum sy_kv_layout {
+    SY_KV_NHD =
+        0,    /* [blocks,S,H,D...]: all heads of a token, then the next token; also caches without heads */
+    SY_KV_HND /* [blocks,H,S,D...]: all tokens of a head, then the next head */
+} sy_kv_layout;
+
 /*
  * A further plane of a cache: a tensor with as many rows, found by the same slots, and the dense rows that go with it.
  * Keys and values, latent and rope parts, scales, several layers: slots are judged and translated once, the rows of
@@ -940,13 +947,14 @@ typedef struct sy_kv_plane {
  * Copies the cache rows of selected logical tokens, in the order asked, into a dense output. S = block_size:
  *     r = req_id ? req_id[b] : b;   t = indices[b,j];   block = block_table[r, t / S]
  *     out[b,j] = cache row block*S + t % S, byte for byte
- * The cache is [rows, D] flat, where the last block may be partial, or of higher rank [blocks, S, D...] with
- * any block stride. A cache row is everything after the first one or two dimensions.
+ * The cache is [rows, D] flat, where the last block may be partial, or of higher rank [blocks, S, D...], or with
+ * SY_KV_HND [blocks, H, S, D...]. A cache row is all but the blocks and S; with heads it is [H, D...] in either layout.
+ * Blocks, rows and heads may have any strides that keep them apart.
  * `indices` may have any number of leading dimensions (B is their product; none: B = 1) and `out` keeps them.
  * Positions j >= counts[b] are padding and their index is not read. A sequence ends at seq_lens[b] if given,
  * else at the end of its table row. Only table entries that are reached are read.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, unknown pad); OVERFLOW; STRIDE; DEVICE; ALIAS;
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, unknown pad or layout); OVERFLOW; STRIDE; DEVICE; ALIAS;
  * INDEX (contents; the fault holds code, batch, position, value and limit of the first in order); NOMEM.
  */
 typedef struct sy_kv_gather_args {
@@ -961,6 +969,7 @@ typedef struct sy_kv_gather_args {
     const DLTensor *out;       /* out [...,k,D...]  type of cache (in/out with SY_PAD_SKIP) */
     const sy_kv_plane *planes; /* in  [num_planes]  further caches and outs of any type and width */
     int64_t num_planes;        /* 0 to SY_KV_MAX_PLANES */
+    sy_kv_layout layout;       /* of all caches */
 } sy_kv_gather_args;
 
 SY_API sy_status sy_kv_gather_n(sy_ctx *ctx, const sy_kv_gather_args *args, size_t args_bytes);
@@ -1050,24 +1059,26 @@ static inline sy_status sy_kv_slots_query(sy_ctx *ctx, const sy_kv_slots_args *a
 /*
  * Writes rows into a paged cache by slot: how a cache is filled. Slot s is row s % S of block s / S.
  *     cache row slots[i] = src[i], byte for byte
- * The cache is [rows, D] flat, where slot s is row s, or of higher rank [blocks, S, D...] with any block stride. Rows
- * that no slot names keep their bytes. `slots` has any number of dimensions and `src` the same, followed by those of a
- * cache row. Slot -1 is refused, or with SY_PAD_SKIP its row is dropped; SY_PAD_ZERO has no meaning here.
+ * The cache is [rows, D] flat, where slot s is row s, or of higher rank as for kv_gather. Rows that no slot names
+ * keep their bytes. `slots` has any number of dimensions and `src` the same, followed by those of a cache row. Slot -1 is
+ * refused, or with SY_PAD_SKIP its row is dropped; SY_PAD_ZERO has no meaning here.
  *
  * Two equal slots are the caller's mistake: the bytes of that row are unspecified, unless check_unique asks for a
  * refusal. The query looks at the cache too, which is input as much as output.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (pad neither ERROR nor SKIP); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (pad neither ERROR nor SKIP, unknown layout); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX
  * (contents: SLOT_RANGE, DUPLICATE; position counts through slots in row-major order); NOMEM.
  */
 typedef struct sy_kv_scatter_args {
-    const DLTensor *cache; /* in/out [rows,D] or [blocks,S,D...]  any type of whole bytes */
-    const DLTensor *src;   /* in  [...,D...]  type of cache */
+    const DLTensor
+        *cache;          /* in/out [rows,D], [blocks,S,D...] or [blocks,H,S,D...]  any type of whole bytes */
+    const DLTensor *src; /* in  [...,D...]  type of cache */
     const DLTensor *slots; /* in  [...]       int32, int64 */
     sy_kv_pad pad;
     bool check_unique;         /* refuse a slot that is named twice */
     const sy_kv_plane *planes; /* in  [num_planes]  further caches and srcs of any type and width */
     int64_t num_planes;        /* 0 to SY_KV_MAX_PLANES */
+    sy_kv_layout layout;       /* of all caches */
 } sy_kv_scatter_args;
 
 SY_API sy_status sy_kv_scatter_n(sy_ctx *ctx, const sy_kv_scatter_args *args, size_t args_bytes);
@@ -1093,9 +1104,9 @@ static inline sy_status sy_kv_scatter_query(sy_ctx *ctx, const sy_kv_scatter_arg
  * same tokens of further planes go to the same rows of theirs, which are as many as those of out.
  * The query cannot know the rows (they stand in cu_lens) and answers 0.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, num_planes); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX
- * (contents: LENGTH_RANGE of cu_lens, whose entry is the fault's batch; REQ_RANGE; then, with position u, INDEX_RANGE,
- * BLOCK_RANGE, ROW_RANGE); NOMEM.
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, num_planes, unknown layout); OVERFLOW; STRIDE; DEVICE;
+ * ALIAS; INDEX (contents: LENGTH_RANGE of cu_lens, whose entry is the fault's batch; REQ_RANGE; then, with position u,
+ * INDEX_RANGE, BLOCK_RANGE, ROW_RANGE); NOMEM.
  */
 typedef struct sy_kv_ragged_args {
     const DLTensor *cache;       /* in  [rows,D] or [blocks,S,D...]  any type of whole bytes */
@@ -1107,6 +1118,7 @@ typedef struct sy_kv_ragged_args {
     const DLTensor *out;         /* out [rows,D...]  type of cache; at least cu_lens[B] rows */
     const sy_kv_plane *planes;   /* in  [num_planes]  further planes; their `rows` are outputs like out */
     int64_t num_planes;          /* at most SY_KV_MAX_PLANES */
+    sy_kv_layout layout;         /* of all caches */
 } sy_kv_ragged_args;
 
 SY_API sy_status sy_kv_ragged_n(sy_ctx *ctx, const sy_kv_ragged_args *args, size_t args_bytes);

@@ -203,8 +203,10 @@ struct syi_kv_pool {
 /* A cache and the dense rows that come from its slots or go there. */
 struct syi_kv_plane {
     unsigned char *cache;
-    int64_t block_stride, row_stride; /* bytes */
-    size_t row_bytes;
+    int64_t block_stride, row_stride, head_stride; /* bytes */
+    int64_t n_heads;   /* pieces of a cache row, head_stride apart; in a dense row they follow each other */
+    size_t head_bytes; /* of a piece */
+    size_t row_bytes;  /* of all of them */
     struct syi_rows dense;
 };
 

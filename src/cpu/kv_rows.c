@@ -20,6 +20,13 @@ struct pieces {
     const void *from[SYI_KV_CHUNK];
 };
 
+static void begin_pieces(struct pieces *p, const struct syi_kv_mover *m)
+{
+    p->kernels = m->kernels;
+    p->direction = m->direction;
+    p->n = p->bytes = 0;
+}
+
 static void copy_pieces(struct pieces *p)
 {
     p->kernels->copy_rows(p->to, p->from, p->n, p->bytes);
@@ -57,18 +64,15 @@ static int64_t run_length(unsigned char *const *row, int64_t i, int64_t most, si
     return n;
 }
 
-/* Plain rows: byte for byte. */
-static void copy_batch(const struct syi_kv_mover *m, const struct syi_kv_plane *plane)
+/* Rows in one piece. */
+static void copy_rows(const struct syi_kv_mover *m, const struct syi_kv_plane *plane)
 {
     const size_t row_bytes = plane->row_bytes;
     const bool dense = plane->dense.stride == (int64_t)row_bytes;
     const int64_t most = dense && row_bytes < MOST_BYTES ? (int64_t)(MOST_BYTES / row_bytes) : 1;
     unsigned char *row[SYI_KV_CHUNK];
     struct pieces pieces;
-    pieces.kernels = m->kernels;
-    pieces.direction = m->direction;
-    pieces.n = pieces.bytes = 0;
-
+    begin_pieces(&pieces, m);
     locate(&m->planes->pool, plane, m->slot, m->n, row);
     for (int64_t i = 0, run; i < m->n; i += run) {
         run = 1;
@@ -87,10 +91,31 @@ static void copy_batch(const struct syi_kv_mover *m, const struct syi_kv_plane *
     copy_pieces(&pieces);
 }
 
+/* Heads that lie apart in the cache, one behind the other in a dense row. */
+static void copy_heads(const struct syi_kv_mover *m, const struct syi_kv_plane *plane)
+{
+    unsigned char *row[SYI_KV_CHUNK];
+    struct pieces pieces;
+    begin_pieces(&pieces, m);
+    locate(&m->planes->pool, plane, m->slot, m->n, row);
+    for (int64_t i = 0; i < m->n; i++) {
+        unsigned char *dense = syi_row(plane->dense, m->first + i);
+        if (row[i] == NULL && m->clear)
+            memset(dense, 0, plane->row_bytes);
+        for (int64_t h = 0; row[i] != NULL && h < plane->n_heads; h++)
+            add_piece(&pieces, dense + (size_t)h * plane->head_bytes, row[i] + h * plane->head_stride,
+                      plane->head_bytes);
+    }
+    copy_pieces(&pieces);
+}
+
 static void move_batch(struct syi_kv_mover *m)
 {
     for (int64_t i = 0; i < m->planes->n && m->n > 0; i++)
-        copy_batch(m, &m->planes->at[i]);
+        if (m->planes->at[i].n_heads == 1)
+            copy_rows(m, &m->planes->at[i]);
+        else
+            copy_heads(m, &m->planes->at[i]);
     m->first += m->n;
     m->n = 0;
 }

@@ -1,5 +1,5 @@
 /*
- * Checks of paged caches. The cache is the one tensor whose first two dimensions may both be strided.
+ * Checks of paged caches. Blocks, rows and heads of a cache may all have strides of their own.
  */
 #include "ops/kv.h"
 
@@ -14,10 +14,33 @@ bool syi_kv_product(const DLTensor *t, int first, int end, int64_t *n)
 
 /* ---- The caches of a call ---------------------------------------------------------------------------- */
 
-/* Dimensions before a cache row: [rows] or [blocks, block_size]. */
-static int cache_lead(const DLTensor *cache)
+/* Where the dimensions of a cache stand. Blocks come first, unless it is flat. */
+struct dims {
+    bool flat;
+    int rows;  /* of a block, or of a flat cache */
+    int heads; /* may have a stride of their own; 0: there are none */
+    int elems; /* from here on, elements lie next to each other */
+};
+
+static struct dims dims_of(const DLTensor *cache, sy_kv_layout layout)
 {
-    return cache->ndim == 2 ? 1 : 2;
+    if (layout == SY_KV_HND)
+        return (struct dims){false, 2, 1, 3};
+    if (cache->ndim == 2)
+        return (struct dims){true, 0, 0, 1};
+    return cache->ndim == 3 ? (struct dims){false, 1, 0, 2} : (struct dims){false, 1, 2, 3};
+}
+
+/* Dimension d says what a row holds: it is neither that of blocks nor that of rows. */
+static bool is_of_row(struct dims dims, int d)
+{
+    return d > 0 && d != dims.rows;
+}
+
+int64_t syi_kv_rows_of_block(const DLTensor *cache, sy_kv_layout layout)
+{
+    const struct dims dims = dims_of(cache, layout);
+    return dims.flat ? 0 : cache->shape[dims.rows];
 }
 
 /* The call's own tensors, or those of a further plane. */
@@ -35,8 +58,7 @@ static void take_plane(struct syi_call *call)
     }
     call->tensor[cache] = syi_looked_at(call, cache) ? plane.cache : NULL;
     call->tensor[dense] = syi_looked_at(call, dense) ? plane.rows : NULL;
-    call->tail[dense] =
-        plane.cache != NULL && plane.cache->ndim > 1 ? plane.cache->ndim - cache_lead(plane.cache) : 1;
+    call->tail[dense] = plane.cache != NULL && plane.cache->ndim > 3 ? plane.cache->ndim - 2 : 1;
 }
 
 sy_status syi_kv_begin(struct syi_call *call, const struct syi_kv_subject *subject, const sy_kv_plane *planes,
@@ -53,6 +75,11 @@ sy_status syi_kv_begin(struct syi_call *call, const struct syi_kv_subject *subje
     return SY_OK;
 }
 
+sy_status syi_kv_check_layout(struct syi_call *call, sy_kv_layout layout)
+{
+    return syi_check_enum(call, "layout", (int)layout, SY_KV_HND + 1, "NHD, HND");
+}
+
 sy_status syi_kv_check_num_planes(struct syi_call *call, int64_t n_planes)
 {
     return syi_check_value(call, "num_planes", n_planes, 0, SY_KV_MAX_PLANES);
@@ -62,10 +89,16 @@ static sy_status check_row(struct syi_call *call, void *data)
 {
     const struct syi_kv_subject *subject = data;
     const DLTensor *t = call->tensor[subject->cache];
-    for (int d = cache_lead(t); d < t->ndim; d++)
-        if (t->shape[d] == 0) {
-            const sy_fault fault =
-                syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, call->op->rules[subject->cache].name, 0, 1);
+    const char *name = call->op->rules[subject->cache].name;
+    if (subject->layout == SY_KV_HND && t->ndim < 3) {
+        const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, name, t->ndim, 3);
+        return syi_fail_at(call->ctx, &fault, "has rank %d, want 3 or more: HND is [blocks,heads,S,...]",
+                           (int)t->ndim);
+    }
+    const struct dims dims = dims_of(t, subject->layout);
+    for (int d = 0; d < t->ndim; d++)
+        if (is_of_row(dims, d) && t->shape[d] == 0) {
+            const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, name, 0, 1);
             return syi_fail_at(call->ctx, &fault,
                                "has extent 0 in dimension %d, want rows of at least one element", d);
         }
@@ -90,11 +123,12 @@ static sy_status check_blocks(struct syi_call *call, void *data)
 {
     const struct syi_kv_subject *subject = data;
     const DLTensor *t = call->tensor[subject->cache];
-    if (cache_lead(t) == 1 || t->shape[1] == subject->block_size)
+    const struct dims dims = dims_of(t, subject->layout);
+    if (dims.flat || t->shape[dims.rows] == subject->block_size)
         return SY_OK;
     return syi_fail(call->ctx, SY_ERR_SHAPE, call->op->rules[subject->cache].name,
-                    "has blocks of %lld rows, want %lld (a flat cache has rank 2)", (long long)t->shape[1],
-                    (long long)subject->block_size);
+                    "has blocks of %lld rows, want %lld (a flat cache has rank 2)",
+                    (long long)t->shape[dims.rows], (long long)subject->block_size);
 }
 
 sy_status syi_kv_check_blocks(struct syi_call *call, struct syi_kv_subject *subject)
@@ -132,9 +166,10 @@ static sy_status check_pool(struct syi_call *call, void *data)
     const struct syi_kv_subject *subject = data;
     const DLTensor *t = call->tensor[subject->cache];
     struct syi_kv_pool own, *pool = call->turns.now == 0 ? &subject->planes->pool : &own;
-    const sy_status st = cache_lead(t) == 1 ? number_rows(call, t->shape[0], subject->block_size, pool)
-                                            : number_blocks(call, t->shape[1] > 0 ? t->shape[0] : 0,
-                                                            subject->block_size, pool);
+    const struct dims dims = dims_of(t, subject->layout);
+    const int64_t n_blocks = t->shape[dims.rows] > 0 ? t->shape[0] : 0;
+    const sy_status st = dims.flat ? number_rows(call, t->shape[0], subject->block_size, pool)
+                                   : number_blocks(call, n_blocks, subject->block_size, pool);
     const int64_t want = subject->planes->pool.n_rows;
     if (st != SY_OK || pool->n_rows == want)
         return st;
@@ -149,17 +184,21 @@ sy_status syi_kv_check_pool(struct syi_call *call, struct syi_kv_subject *subjec
     return syi_every_turn(call, check_pool, subject);
 }
 
-static bool row_bytes_of(const DLTensor *cache, int64_t *bytes)
+static bool row_bytes_of(const DLTensor *cache, struct dims dims, int64_t *bytes)
 {
-    return syi_kv_product(cache, cache_lead(cache), cache->ndim, bytes) &&
-           syi_mul(*bytes, (int64_t)syi_elem_bytes(cache->dtype), bytes);
+    *bytes = (int64_t)syi_elem_bytes(cache->dtype);
+    for (int d = 0; d < cache->ndim; d++)
+        if (is_of_row(dims, d) && !syi_mul(*bytes, cache->shape[d], bytes))
+            return false;
+    return true;
 }
 
 static sy_status check_volume(struct syi_call *call, void *data)
 {
     struct syi_kv_subject *subject = data;
+    const DLTensor *t = call->tensor[subject->cache];
     int64_t row_bytes, bytes;
-    if (!row_bytes_of(call->tensor[subject->cache], &row_bytes) || !syi_mul(subject->n, row_bytes, &bytes))
+    if (!row_bytes_of(t, dims_of(t, subject->layout), &row_bytes) || !syi_mul(subject->n, row_bytes, &bytes))
         return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[subject->dense].name,
                         "would have more than 2^63-1 bytes");
     subject->planes->row_bytes = syi_size_add(subject->planes->row_bytes, (size_t)row_bytes);
@@ -180,13 +219,15 @@ static sy_status check_dense(struct syi_call *call, void *data)
     const struct syi_kv_subject *subject = data;
     const DLTensor *t = call->tensor[subject->cache];
     const DLTensor *outer = subject->many >= 0 ? call->tensor[subject->many] : NULL;
-    const int lead = cache_lead(t), tail = t->ndim - lead, rank = outer != NULL ? outer->ndim : 1;
-    int64_t shape[2 * SYI_MAX_RANK];
-    for (int d = 0; d < rank; d++)
-        shape[d] = outer != NULL ? outer->shape[d] : subject->n;
-    for (int d = 0; d < tail; d++)
-        shape[rank + d] = t->shape[lead + d];
-    return syi_check_shape(call, subject->dense, rank + tail, shape);
+    const struct dims dims = dims_of(t, subject->layout);
+    int64_t shape[2 * SYI_MAX_RANK] = {subject->n};
+    int rank = outer != NULL ? outer->ndim : 1;
+    for (int d = 0; outer != NULL && d < rank; d++)
+        shape[d] = outer->shape[d];
+    for (int d = 0; d < t->ndim; d++)
+        if (is_of_row(dims, d))
+            shape[rank++] = t->shape[d];
+    return syi_check_shape(call, subject->dense, rank, shape);
 }
 
 sy_status syi_kv_check_dense(struct syi_call *call, struct syi_kv_subject *subject)
@@ -194,37 +235,53 @@ sy_status syi_kv_check_dense(struct syi_call *call, struct syi_kv_subject *subje
     return syi_every_turn(call, check_dense, subject);
 }
 
-/* In elements. The stride of a dimension of one element means nothing and may be anything. */
-struct cache_steps {
-    int64_t row, block;
+/* A dimension of a cache and how many elements a step along it takes. The stride of one of a single element means
+   nothing and may be anything. */
+struct step {
+    const char *what;
+    int64_t extent, stride;
 };
 
-static struct cache_steps steps_of(const DLTensor *cache, int64_t row_elems)
+static struct step step_of(const DLTensor *cache, int dim, const char *what)
 {
-    const int lead = cache_lead(cache);
-    struct cache_steps steps = {.row = cache->shape[lead - 1] > 1 ? syi_stride(cache, lead - 1) : row_elems};
-    if (lead == 2)
-        steps.block = cache->shape[0] > 1 ? syi_stride(cache, 0) : 0;
-    return steps;
+    const int64_t extent = cache->shape[dim];
+    return (struct step){what, extent, extent > 1 ? syi_stride(cache, dim) : 0};
+}
+
+/* Steps do not make pieces of *reach elements overlap; then the elements from the first to behind the last. */
+static sy_status check_step(struct syi_call *call, int cache, struct step step, int64_t *reach)
+{
+    if (step.extent <= 1)
+        return SY_OK;
+    const sy_status st = syi_check_step(call, call->op->rules[cache].name, step.what, step.stride, *reach);
+    *reach += (step.extent - 1) * step.stride;
+    return st;
 }
 
 static sy_status check_strides(struct syi_call *call, void *data)
 {
     const struct syi_kv_subject *subject = data;
     const DLTensor *t = call->tensor[subject->cache];
-    const char *name = call->op->rules[subject->cache].name;
-    const int lead = cache_lead(t);
-    int64_t row_elems = 0;
+    const struct dims dims = dims_of(t, subject->layout);
+    int64_t reach = 0;
     if (subject->planes->pool.n_rows == 0)
         return SY_OK; /* no row exists; every live index fails on its block */
-    sy_status st = syi_check_row(call, subject->cache, t->ndim - lead, &row_elems);
-    if (st != SY_OK)
-        return st;
-    const struct cache_steps steps = steps_of(t, row_elems);
-    st = syi_check_step(call, name, "row", steps.row, row_elems);
-    if (st != SY_OK || lead == 1 || t->shape[0] <= 1)
-        return st;
-    return syi_check_step(call, name, "block", steps.block, (t->shape[1] - 1) * steps.row + row_elems);
+    sy_status st = syi_check_row(call, subject->cache, t->ndim - dims.elems, &reach);
+    struct step inner = step_of(t, dims.rows, "row"), outer = {0};
+    if (dims.heads > 0)
+        outer = step_of(t, dims.heads, "head");
+    if (outer.extent > 1 && outer.stride < inner.stride) {
+        const struct step heads = outer;
+        outer = inner;
+        inner = heads;
+    }
+    if (st == SY_OK)
+        st = check_step(call, subject->cache, inner, &reach);
+    if (st == SY_OK)
+        st = check_step(call, subject->cache, outer, &reach);
+    if (st == SY_OK && !dims.flat)
+        st = check_step(call, subject->cache, step_of(t, 0, "block"), &reach);
+    return st;
 }
 
 sy_status syi_kv_check_strides(struct syi_call *call, struct syi_kv_subject *subject)
@@ -237,21 +294,33 @@ static sy_status view_plane(struct syi_call *call, void *data)
     const struct syi_kv_subject *subject = data;
     const struct syi_kv_pool *pool = &subject->planes->pool;
     const DLTensor *t = call->tensor[subject->cache];
+    const struct dims dims = dims_of(t, subject->layout);
     const int64_t elem_bytes = (int64_t)syi_elem_bytes(t->dtype);
     struct syi_kv_plane *plane = &call->planes[call->turns.now];
     int64_t row_bytes = 0;
-    row_bytes_of(t, &row_bytes);
+    row_bytes_of(t, dims, &row_bytes);
     *plane = (struct syi_kv_plane){.cache = syi_data(call, subject->cache),
                                    .row_bytes = (size_t)row_bytes,
+                                   .n_heads = 1,
+                                   .head_bytes = (size_t)row_bytes,
                                    .dense = syi_rows_of(call, subject->dense)};
     if (pool->n_rows == 0)
         return SY_OK;
-    const struct cache_steps steps = steps_of(t, row_bytes / elem_bytes);
-    plane->row_stride = steps.row * elem_bytes;
-    plane->block_stride = steps.block * elem_bytes;
+    plane->row_stride = step_of(t, dims.rows, "row").stride * elem_bytes;
+    if (!dims.flat)
+        plane->block_stride = step_of(t, 0, "block").stride * elem_bytes;
     /* When this product does not fit there is one block, and block 0 needs no stride. */
-    if (cache_lead(t) == 1 && !syi_mul(pool->block_size, plane->row_stride, &plane->block_stride))
+    else if (!syi_mul(pool->block_size, plane->row_stride, &plane->block_stride))
         plane->block_stride = 0;
+    if (dims.heads == 0)
+        return SY_OK;
+    const struct step heads = step_of(t, dims.heads, "head");
+    const int64_t head_bytes = row_bytes / heads.extent;
+    if (heads.extent > 1 && heads.stride * elem_bytes != head_bytes) {
+        plane->n_heads = heads.extent;
+        plane->head_bytes = (size_t)head_bytes;
+        plane->head_stride = heads.stride * elem_bytes;
+    }
     return SY_OK;
 }
 

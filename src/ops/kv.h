@@ -10,7 +10,7 @@
 /* The product of extents [first, end); false when it does not fit. */
 bool syi_kv_product(const DLTensor *t, int first, int end, int64_t *n);
 
-/* ---- The caches of a call: [rows,D] flat, or [blocks,S,D...] ----------------------------------------- */
+/* ---- The caches of a call: [rows,D] flat, [blocks,S,D...], or [blocks,H,S,D...] ---------------------- */
 
 /* Numbers of tensors in the operator's table, and what all planes share. */
 struct syi_kv_subject {
@@ -19,7 +19,11 @@ struct syi_kv_subject {
     int64_t block_size; /* S */
     int64_t n;          /* rows of dense */
     struct syi_kv_planes *planes;
+    sy_kv_layout layout;
 };
+
+/* S as a cache says it; 0 when it is flat. */
+int64_t syi_kv_rows_of_block(const DLTensor *cache, sy_kv_layout layout);
 
 /* Null: further planes are there. To be called first; from now on the steps of check.c judge all planes. */
 sy_status syi_kv_begin(struct syi_call *call, const struct syi_kv_subject *subject, const sy_kv_plane *planes,
@@ -28,7 +32,8 @@ sy_status syi_kv_begin(struct syi_call *call, const struct syi_kv_subject *subje
 /* Input shape: a row has bytes. */
 sy_status syi_kv_check_rows(struct syi_call *call, struct syi_kv_subject *subject);
 
-/* Values: the number of planes; S is at least 1; and what every cache says. */
+/* Values: the layout, the number of planes; S is at least 1; and what every cache says. */
+sy_status syi_kv_check_layout(struct syi_call *call, sy_kv_layout layout);
 sy_status syi_kv_check_num_planes(struct syi_call *call, int64_t n_planes);
 sy_status syi_kv_check_block_size(struct syi_call *call, int64_t block_size);
 sy_status syi_kv_check_blocks(struct syi_call *call, struct syi_kv_subject *subject);

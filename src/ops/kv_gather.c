@@ -30,6 +30,8 @@ static sy_status check_inputs(struct syi_call *call, struct syi_kv_subject *subj
     if (st == SY_OK)
         st = syi_kv_check_pages(call, &page_rules);
     if (st == SY_OK)
+        st = syi_kv_check_layout(call, a->layout);
+    if (st == SY_OK)
         st = syi_kv_check_num_planes(call, a->num_planes);
     if (st == SY_OK)
         st = syi_kv_check_block_size(call, a->block_size);
@@ -56,7 +58,7 @@ static sy_status check(struct syi_call *call)
 {
     const sy_kv_gather_args *a = &call->args.kv_gather;
     struct syi_kv_gather_plan *plan = &call->plan.kv_gather;
-    struct syi_kv_subject subject = {CACHE, OUT, INDICES, a->block_size, 0, &plan->planes};
+    struct syi_kv_subject subject = {CACHE, OUT, INDICES, a->block_size, 0, &plan->planes, a->layout};
     sy_status st = check_inputs(call, &subject);
     if (st == SY_OK)
         st = check_overflow(call, &subject, &plan->pages);

@@ -43,6 +43,8 @@ static sy_status check_inputs(struct syi_call *call, struct syi_kv_subject *subj
     if (st == SY_OK)
         st = syi_check_vector(call, STARTS, pages->batch);
     if (st == SY_OK)
+        st = syi_kv_check_layout(call, a->layout);
+    if (st == SY_OK)
         st = syi_kv_check_num_planes(call, a->num_planes);
     if (st == SY_OK)
         st = syi_kv_check_block_size(call, a->block_size);
@@ -65,7 +67,8 @@ static sy_status check(struct syi_call *call)
 {
     struct syi_kv_ragged_plan *plan = &call->plan.kv_ragged;
     struct syi_kv_pages *pages = &plan->pages;
-    struct syi_kv_subject subject = {CACHE, OUT, -1, call->args.kv_ragged.block_size, 0, &plan->planes};
+    const sy_kv_ragged_args *a = &call->args.kv_ragged;
+    struct syi_kv_subject subject = {CACHE, OUT, -1, a->block_size, 0, &plan->planes, a->layout};
     sy_status st = check_inputs(call, &subject, pages);
     if (st == SY_OK)
         st = check_overflow(call, &subject, pages);

@@ -17,9 +17,8 @@ static const struct syi_rule rules[N_TENSORS] = {
 static sy_status find_block_size(struct syi_call *call, void *data)
 {
     struct syi_kv_subject *subject = data;
-    const DLTensor *cache = call->tensor[CACHE];
-    if (subject->block_size == 0 && cache->ndim > 2)
-        subject->block_size = cache->shape[1];
+    if (subject->block_size == 0)
+        subject->block_size = syi_kv_rows_of_block(call->tensor[CACHE], subject->layout);
     return SY_OK;
 }
 
@@ -43,6 +42,8 @@ static sy_status check_inputs(struct syi_call *call, struct syi_kv_subject *subj
     if (st == SY_OK)
         st = syi_kv_check_dense(call, subject);
     if (st == SY_OK)
+        st = syi_kv_check_layout(call, a->layout);
+    if (st == SY_OK)
         st = syi_kv_check_num_planes(call, a->num_planes);
     return st == SY_OK ? check_pad(call) : st;
 }
@@ -62,7 +63,7 @@ static sy_status check(struct syi_call *call)
 {
     const sy_kv_scatter_args *a = &call->args.kv_scatter;
     struct syi_kv_scatter_plan *plan = &call->plan.kv_scatter;
-    struct syi_kv_subject subject = {CACHE, SRC, SLOTS, 0, 0, &plan->planes};
+    struct syi_kv_subject subject = {CACHE, SRC, SLOTS, 0, 0, &plan->planes, a->layout};
     sy_status st = check_inputs(call, &subject);
     if (st == SY_OK)
         st = syi_every_turn(call, find_block_size, &subject);

@@ -1,5 +1,5 @@
 /*
- * kv_gather and kv_scatter of several planes of different types, widths and layouts.
+ * kv_gather and kv_scatter of several planes of different types, widths and layouts, and of caches with heads.
  */
 #include "bits.h"
 
@@ -53,9 +53,8 @@ static struct scene make_scene(bool to_cache)
     return s;
 }
 
-static void gather_scene(void)
+static void gather_scene(struct scene s, sy_kv_layout layout)
 {
-    struct scene s = make_scene(false);
     struct box *indices = box_new(index_type(), 1, &s.n), *table = box_new(index_type(), 1, &s.blocks);
     for (int64_t i = 0; i < s.blocks; i++)
         put(table, i, (uint64_t)below(s.blocks));
@@ -69,12 +68,12 @@ static void gather_scene(void)
     args.out = &s.rows[0]->t;
     args.planes = s.more;
     args.num_planes = s.n_planes - 1;
+    args.layout = layout;
     run_scene(call_gather, &args);
 }
 
-static void scatter_scene(void)
+static void scatter_scene(struct scene s, sy_kv_layout layout)
 {
-    struct scene s = make_scene(true);
     struct box *slots = box_new(index_type(), 1, &s.n);
     for (int64_t i = 0; i < s.n; i++)
         put(slots, i, (uint64_t)(one_in(9) ? -1 : s.n - 1 - i));
@@ -82,17 +81,47 @@ static void scatter_scene(void)
     args.pad = SY_PAD_SKIP;
     args.planes = s.more;
     args.num_planes = s.n_planes - 1;
+    args.layout = layout;
     run_scene(call_scatter, &args);
+}
+
+/* Head-major blocks of keys and values, with a gap behind every row of a head or none. */
+static struct scene make_heads(bool to_cache)
+{
+    struct scene s = {.n_planes = 2};
+    s.blocks = 1 + below(30);
+    s.size = 1 + below(9);
+    s.n = below(s.blocks * s.size + 1);
+    int64_t heads = 1 + below(6);
+    int64_t width = 1 + below(40);
+    int64_t gap = below(2);
+    for (int i = 0; i < 2; i++) {
+        s.cache[i] = box_strided(SY_BF16, 4, (int64_t[]){s.blocks, heads, s.size, width}, gap);
+        s.rows[i] = box_new(SY_BF16, 3, (int64_t[]){s.n, heads, width});
+        fill_random(s.cache[i]);
+        fill_random(s.rows[i]);
+        output(to_cache ? s.cache[i] : s.rows[i]);
+    }
+    s.more[0] = (sy_kv_plane){&s.cache[1]->t, &s.rows[1]->t};
+    return s;
 }
 
 void kv_planes_lines(void)
 {
     begin_line("kv_gather planes");
     for (int i = 0; i < 60; i++)
-        gather_scene();
+        gather_scene(make_scene(false), SY_KV_NHD);
     end_line();
     begin_line("kv_scatter planes");
     for (int i = 0; i < 60; i++)
-        scatter_scene();
+        scatter_scene(make_scene(true), SY_KV_NHD);
+    end_line();
+    begin_line("kv_gather heads");
+    for (int i = 0; i < 40; i++)
+        gather_scene(make_heads(false), SY_KV_HND);
+    end_line();
+    begin_line("kv_scatter heads");
+    for (int i = 0; i < 40; i++)
+        scatter_scene(make_heads(true), SY_KV_HND);
     end_line();
 }

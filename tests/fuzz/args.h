@@ -79,8 +79,12 @@ extern const int n_fuzz_ops;
 /* ---- The operators of args_kv.c ------------------------------------------------------------------------------ */
 
 /* Up to two further planes with blocks of `size` rows, whose names tell them apart only in a report. */
-int64_t make_planes(struct call *c, struct reader *r, int64_t blocks, int64_t size, int64_t outer,
-                    int64_t inner, bool to_cache);
+int64_t make_planes(struct call *c, struct reader *r, sy_kv_layout layout, int64_t blocks, int64_t size,
+                    int64_t outer, int64_t inner, bool to_cache);
+
+/* Flat or in blocks; heads of HND have one element each. */
+void make_cache(struct call *c, const DLTensor **field, DLDataType type, sy_kv_layout layout, bool flat,
+                int64_t blocks, int64_t size, int64_t width);
 void make_ragged(struct call *c, struct reader *r);
 sy_status run_ragged(sy_ctx *ctx, struct call *c);
 sy_status query_ragged(sy_ctx *ctx, struct call *c, sy_query *q);

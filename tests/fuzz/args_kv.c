@@ -1,6 +1,6 @@
 /*
- * Valid calls of the operators on whole pages, made from the bytes, and planes for all operators on caches. Arena contents come after, so that most numbers are
- * out of range; sizes are small enough that some are not.
+ * Valid calls of the operators on whole pages, made from the bytes, and caches and planes for all operators on them.
+ * Arena contents come after, so that most numbers are out of range; sizes are small enough that some are not.
  */
 #include "args.h"
 
@@ -17,15 +17,25 @@ static DLDataType row_type(struct reader *r)
     return types[pick(r, 3)];
 }
 
-/* Up to two further planes with blocks of `size` rows, whose names tell them apart only in a report. */
-int64_t make_planes(struct call *c, struct reader *r, int64_t blocks, int64_t size, int64_t outer,
-                    int64_t inner, bool to_cache)
+void make_cache(struct call *c, const DLTensor **field, DLDataType type, sy_kv_layout layout, bool flat,
+                int64_t blocks, int64_t size, int64_t width)
+{
+    if (layout == SY_KV_HND)
+        add(c, "cache", field, type, 3, blocks, width, size);
+    else if (flat)
+        add(c, "cache", field, type, 2, blocks * size, width, 0);
+    else
+        add(c, "cache", field, type, 3, blocks, size, width);
+}
+
+int64_t make_planes(struct call *c, struct reader *r, sy_kv_layout layout, int64_t blocks, int64_t size,
+                    int64_t outer, int64_t inner, bool to_cache)
 {
     const int64_t n = pick(r, 3);
     for (int64_t i = 0; i < n; i++) {
         const int64_t width = 1 + pick(r, 5);
         const DLDataType type = row_type(r);
-        add(c, "cache of a plane", &c->planes[i].cache, type, 3, blocks, size, width);
+        make_cache(c, &c->planes[i].cache, type, layout, false, blocks, size, width);
         if (to_cache)
             output(c);
         if (outer < 0)
@@ -45,23 +55,22 @@ void make_ragged(struct call *c, struct reader *r)
     const int64_t requests = pick(r, 2) ? pick(r, 4) : batch, columns = pick(r, 5);
     const DLDataType type = row_type(r);
     a->block_size = size;
-    if (pick(r, 2))
-        add(c, "cache", &a->cache, type, 2, blocks * size, width, 0);
-    else
-        add(c, "cache", &a->cache, type, 3, blocks, size, width);
+    a->layout = pick(r, 4) ? SY_KV_NHD : SY_KV_HND;
+    make_cache(c, &a->cache, type, a->layout, pick(r, 2), blocks, size, width);
     add(c, "block_table", &a->block_table, index_type(r), 2, requests, columns, 0);
     add(c, "cu_lens", &a->cu_lens, index_type(r), 1, batch + 1, 0, 0);
     const int64_t rows = pick(r, 20);
     add(c, "out", &a->out, type, 2, rows, width, 0);
     output(c);
     a->planes = c->planes;
-    a->num_planes = make_planes(c, r, blocks, size, -1, rows, false);
+    a->num_planes = make_planes(c, r, a->layout, blocks, size, -1, rows, false);
     c->numbers[c->n_numbers++] = &a->num_planes;
     if (pick(r, 2))
         add(c, "starts", &a->starts, index_type(r), 1, batch, 0, 0);
     if (requests != batch || pick(r, 2))
         add(c, "req_id", &a->req_id, index_type(r), 1, batch, 0, 0);
     c->numbers[c->n_numbers++] = &a->block_size;
+    c->enums[c->n_enums++] = &a->layout;
 }
 
 sy_status run_ragged(sy_ctx *ctx, struct call *c)

@@ -370,16 +370,14 @@ static void make_gather(struct call *c, struct reader *r)
     const DLDataType type = row_type(r), index = pick(r, 2) ? i64 : i32;
     a->block_size = size;
     a->pad = (sy_kv_pad)pick(r, 3);
-    if (pick(r, 2))
-        add(c, "cache", &a->cache, type, 2, blocks * size, width, 0);
-    else
-        add(c, "cache", &a->cache, type, 3, blocks, size, width);
+    a->layout = pick(r, 4) ? SY_KV_NHD : SY_KV_HND;
+    make_cache(c, &a->cache, type, a->layout, pick(r, 2), blocks, size, width);
     add(c, "indices", &a->indices, index, 2, batch, k, 0);
     add(c, "block_table", &a->block_table, pick(r, 2) ? i64 : i32, 2, batch, table, 0);
     add(c, "out", &a->out, type, 3, batch, k, width);
     output(c);
     a->planes = c->planes;
-    a->num_planes = make_planes(c, r, blocks, size, batch, k, false);
+    a->num_planes = make_planes(c, r, a->layout, blocks, size, batch, k, false);
     c->numbers[c->n_numbers++] = &a->num_planes;
     if (pick(r, 2))
         add(c, "req_id", &a->req_id, i32, 1, batch, 0, 0);
@@ -389,6 +387,7 @@ static void make_gather(struct call *c, struct reader *r)
         add(c, "seq_lens", &a->seq_lens, i32, 1, batch, 0, 0);
     c->numbers[c->n_numbers++] = &a->block_size;
     c->enums[c->n_enums++] = &a->pad;
+    c->enums[c->n_enums++] = &a->layout;
 }
 
 static void make_scatter(struct call *c, struct reader *r)
@@ -398,16 +397,15 @@ static void make_scatter(struct call *c, struct reader *r)
     const DLDataType type = row_type(r);
     a->pad = pick(r, 2) ? SY_PAD_SKIP : SY_PAD_ERROR;
     a->check_unique = pick(r, 2);
-    if (pick(r, 2))
-        add(c, "cache", &a->cache, type, 2, blocks * size, width, 0);
-    else
-        add(c, "cache", &a->cache, type, 3, blocks, size, width);
+    a->layout = pick(r, 4) ? SY_KV_NHD : SY_KV_HND;
+    make_cache(c, &a->cache, type, a->layout, pick(r, 2), blocks, size, width);
     output(c);
     add(c, "src", &a->src, type, 2, n, width, 0);
     add(c, "slots", &a->slots, pick(r, 2) ? i64 : i32, 1, n, 0, 0);
     a->planes = c->planes;
-    a->num_planes = make_planes(c, r, blocks, size, -1, n, true);
+    a->num_planes = make_planes(c, r, a->layout, blocks, size, -1, n, true);
     c->enums[c->n_enums++] = &a->pad;
+    c->enums[c->n_enums++] = &a->layout;
 }
 
 static void make_translate(struct call *c, struct reader *r)

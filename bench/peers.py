@@ -275,7 +275,7 @@ def torch_sort(torch, case, x):
 
 
 def torch_sample(torch, case, cold):
-    if case["noise"] == "q" or case["masked"]:  # the same paths with noise or a mask from outside: nothing new
+    if case["noise"] == "q" or case["masked"]:  # the same paths with noise, a mask or overrides from outside: nothing new
         return
     x = torch_logits(torch, case, cold)
     n, k = len(x), case["top_k"]

@@ -19,6 +19,10 @@ static const struct sample_shape full[] = {
     {48, 131072, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_Q_VOCAB},
     {48, 131072, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW, .allow = SAMPLE_HALF},
     {48, 131072, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW, .allow = SAMPLE_FEW},
+    {48, 131072, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW, .overrides = 16},
+    {48, 131072, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW, .overrides = 512},
+    {48, 131072, .top_p = 0.9f, .noise = SAMPLE_DRAW, .overrides = 512},
+    {48, 131072, .noise = SAMPLE_DRAW, .overrides = 512},
     {48, 131072, .top_k = 1024, .top_p = 0.9f, .noise = SAMPLE_DRAW},
     {48, 131072, .top_p = 0.9f, .noise = SAMPLE_DRAW},
     {48, 131072, .logits = SAMPLE_TAIL, .top_p = 0.9f, .noise = SAMPLE_DRAW},
@@ -39,6 +43,7 @@ static const struct sample_shape quick[] = {
     {8, 32000, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_Q_LIST},
     {8, 32000, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_Q_VOCAB},
     {8, 32000, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW, .allow = SAMPLE_HALF},
+    {8, 32000, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW, .overrides = 64},
     {8, 32000, .noise = SAMPLE_DRAW},
     {4, 32000, .wide = true, .logits = SAMPLE_FLAT, .top_p = 0.9f, .noise = SAMPLE_DRAW},
 };
@@ -47,15 +52,20 @@ enum { N_FULL = sizeof full / sizeof *full, N_QUICK = sizeof quick / sizeof *qui
 static sy_status pick(sy_ctx *ctx, const struct sample_state *state, int64_t set, const DLTensor *kept)
 {
     const struct sample_shape *const s = &state->shape;
-    return sy_sample(ctx, &(sy_sample_args){.logits = &state->views[set],
-                                            .top_k = s->top_k > 0 ? &state->top_k_view : NULL,
-                                            .top_p = s->top_p > 0 ? &state->top_p_view : NULL,
-                                            .q = state->q ? &state->q_view : NULL,
-                                            .q_order = s->noise == SAMPLE_Q_VOCAB ? SY_Q_VOCAB : SY_Q_LIST,
-                                            .allow_bits = state->allow ? &state->allow_view : NULL,
-                                            .seed = s->noise == SAMPLE_DRAW ? &state->seed_view : NULL,
-                                            .token = &state->token_view,
-                                            .kept = kept});
+    const bool overrides = state->instead != NULL;
+    return sy_sample(ctx,
+                     &(sy_sample_args){.logits = &state->views[set],
+                                       .top_k = s->top_k > 0 ? &state->top_k_view : NULL,
+                                       .top_p = s->top_p > 0 ? &state->top_p_view : NULL,
+                                       .q = state->q ? &state->q_view : NULL,
+                                       .q_order = s->noise == SAMPLE_Q_VOCAB ? SY_Q_VOCAB : SY_Q_LIST,
+                                       .allow_bits = state->allow ? &state->allow_view : NULL,
+                                       .override_indptr = overrides ? &state->override_indptr_view : NULL,
+                                       .override_token = overrides ? &state->override_token_view : NULL,
+                                       .override_logit = overrides ? &state->override_logit_view : NULL,
+                                       .seed = s->noise == SAMPLE_DRAW ? &state->seed_view : NULL,
+                                       .token = &state->token_view,
+                                       .kept = kept});
 }
 
 /* What is timed asks for the token alone, as an engine does. The call that is checked also asks how many
@@ -87,6 +97,10 @@ static void release(struct sample_state *state)
     free(state->kept);
     free(state->q);
     free(state->allow);
+    free(state->override_indptr);
+    free(state->override_token);
+    free(state->override_logit);
+    free(state->instead);
 }
 
 static void put_logit(const struct sample_shape *s, char *row, int64_t token, double value)
@@ -189,6 +203,37 @@ static bool prepare_allow(struct sample_state *state)
     return state->allow != NULL;
 }
 
+/* Tokens at random, one in each of as many equal parts of the row, with logits that some of them win by. */
+static bool prepare_overrides(struct sample_state *state)
+{
+    const struct sample_shape *const s = &state->shape;
+    const int64_t n = s->overrides, all = s->batch * n;
+    uint64_t seed = 43;
+    if (n == 0)
+        return true;
+    state->override_indptr = bench_alloc((size_t)s->batch + 1, sizeof *state->override_indptr);
+    state->override_token = bench_alloc((size_t)all, sizeof *state->override_token);
+    state->override_logit = bench_alloc((size_t)all, sizeof *state->override_logit);
+    state->instead = bench_alloc((size_t)(s->batch * s->vocab), sizeof *state->instead);
+    if (!state->override_indptr || !state->override_token || !state->override_logit || !state->instead)
+        return false;
+    for (int64_t i = 0; i < s->batch * s->vocab; i++)
+        state->instead[i] = NAN;
+    for (int64_t b = 0; b <= s->batch; b++)
+        state->override_indptr[b] = b * n;
+    for (int64_t i = 0; i < all; i++) {
+        const double place = (double)(i % n) + bench_unit(&seed);
+        state->override_token[i] = (int32_t)(place * (double)s->vocab / (double)n);
+        state->override_logit[i] = (float)(5 * bench_normal(&seed));
+        state->instead[i / n * s->vocab + state->override_token[i]] = state->override_logit[i];
+    }
+    memcpy(state->override_shape, (int64_t[]){s->batch + 1, all}, sizeof state->override_shape);
+    state->override_indptr_view = sy_tensor(state->override_indptr, SY_I64, 1, &state->override_shape[0]);
+    state->override_token_view = sy_tensor(state->override_token, SY_I32, 1, &state->override_shape[1]);
+    state->override_logit_view = sy_tensor(state->override_logit, SY_F32, 1, &state->override_shape[1]);
+    return true;
+}
+
 static bool prepare(struct sample_state *state)
 {
     const struct sample_shape *const s = &state->shape;
@@ -201,7 +246,8 @@ static bool prepare(struct sample_state *state)
     state->alone = bench_alloc(batch, sizeof *state->alone);
     state->kept = bench_alloc(batch, sizeof *state->kept);
     if (!state->answers || !state->list || !state->ranked || !state->weights || !state->token ||
-        !state->alone || !state->kept || !prepare_sets(state) || !prepare_q(state) || !prepare_allow(state))
+        !state->alone || !state->kept || !prepare_sets(state) || !prepare_q(state) || !prepare_allow(state) ||
+        !prepare_overrides(state))
         return false;
     state->one_shape[0] = 1;
     state->flat_shape[0] = s->batch;
@@ -227,16 +273,19 @@ static void describe(int index, char *text, size_t bytes)
     static const char *const noises[] = {" greedy", " draw", " q by list", " q by vocab"};
     static const char *const logits[] = {"", " long tail", " flat"};
     static const char *const allows[] = {"", " half allowed", " few allowed"};
-    char top_k[16] = "", top_p[16] = "";
+    char top_k[16] = "", top_p[16] = "", overrides[32] = "";
     if (shape->top_k > 0)
         snprintf(top_k, sizeof top_k, " k=%d", (int)shape->top_k);
     if (shape->top_p > 0)
         snprintf(top_p, sizeof top_p, " p=%g", (double)shape->top_p);
+    if (shape->overrides > 0)
+        snprintf(overrides, sizeof overrides, " %d overridden", (int)shape->overrides);
     /* Filters mean a draw unless something else is said. */
     const bool filtered = shape->top_k > 0 || shape->top_p > 0;
-    snprintf(text, bytes, "%s [%d,%d]%s%s%s%s%s", shape->wide ? "f32" : "bf16", (int)shape->batch,
+    snprintf(text, bytes, "%s [%d,%d]%s%s%s%s%s%s", shape->wide ? "f32" : "bf16", (int)shape->batch,
              (int)shape->vocab, top_k, top_p, logits[shape->logits],
-             filtered && shape->noise == SAMPLE_DRAW ? "" : noises[shape->noise], allows[shape->allow]);
+             filtered && shape->noise == SAMPLE_DRAW ? "" : noises[shape->noise], allows[shape->allow],
+             overrides);
 }
 
 void peers_sample(int index, struct emit *json)
@@ -250,7 +299,7 @@ void peers_sample(int index, struct emit *json)
     emit_number(json, "top_p", (double)shape->top_p);
     emit_bool(json, "flat", shape->logits == SAMPLE_FLAT);
     emit_string(json, "noise", noises[shape->noise]);
-    emit_bool(json, "masked", shape->allow != SAMPLE_ALL);
+    emit_bool(json, "masked", shape->allow != SAMPLE_ALL || shape->overrides > 0);
 }
 
 static void run_case(struct bench *bench, int index, const char *name)

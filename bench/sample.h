@@ -26,6 +26,7 @@ struct sample_shape {
     float top_p;   /* 0: off */
     enum sample_noise noise;
     enum sample_allow allow;
+    int64_t overrides; /* tokens of each row */
 };
 
 struct sample_candidate {
@@ -56,7 +57,11 @@ struct sample_state {
     float *q;        /* [B,V], or NULL */
     uint32_t *allow; /* [B,ceil(V/32)], or NULL */
     int64_t allow_shape[2];
-    DLTensor q_view, allow_view;
+    int64_t *override_indptr, override_shape[2]; /* [B+1] and [B*overrides] */
+    int32_t *override_token;
+    float *override_logit;
+    float *instead; /* [B,V] the same for the plain loop: NaN where nothing is overridden; or NULL */
+    DLTensor q_view, allow_view, override_indptr_view, override_token_view, override_logit_view;
     DLTensor top_k_view, top_p_view, seed_view, token_view, kept_view;
 };
 

@@ -19,6 +19,8 @@ static float logit(const struct sample_state *state, int64_t row, int64_t token)
     const int64_t at = row * state->shape.vocab + token;
     if (state->allow && !(state->allow[row * state->allow_shape[1] + token / 32] >> token % 32 & 1))
         return -INFINITY;
+    if (state->instead && !isnan(state->instead[at]))
+        return state->instead[at];
     if (state->shape.wide)
         return ((const float *)state->logits)[at];
     return bf16_to_float(((const uint16_t *)state->logits)[at]);

@@ -200,7 +200,8 @@ typedef enum sy_fault_code {
     SY_FAULT_ROW_OVERFULL, /* a token is routed to more experts than it has slots */
     SY_FAULT_SLOT_RANGE,   /* an element of sorted_indices or slots names no row or token */
     SY_FAULT_SLOT_COUNT,   /* a token is routed to another number of experts than it has live slots */
-    SY_FAULT_DUPLICATE     /* a destination or expert named before: limit is the position that has it */
+    SY_FAULT_DUPLICATE,    /* a destination or expert named before: limit is the position that has it */
+    SY_FAULT_INDEX_ORDER   /* indices that must ascend do not: limit is the one before */
 } sy_fault_code;
 
 typedef struct sy_fault {
@@ -1155,7 +1156,7 @@ typedef enum sy_ties {
 
 typedef enum sy_logprob {
     SY_LOGPROB_NONE = 0, /* the logprob output is not allowed */
-    SY_LOGPROB_RAW,      /* softmax of the input logits: temperature 1, no filter, every token allowed */
+    SY_LOGPROB_RAW,      /* softmax of the input logits: temperature 1, no filter, mask or override */
     SY_LOGPROB_FINAL     /* after temperature and filters; 0 for temperature < 1e-5 */
 } sy_logprob;
 
@@ -1172,13 +1173,16 @@ typedef enum sy_empty_token {
 /*
  * Picks one token per row of logits: temperature, top-k, top-p, min-p, then a greedy or random choice.
  * Order: a before b when its logit is larger, or equal and a < b; NaN is -inf, +inf is FLT_MAX, -0 is +0.
- *   allow   tokens whose bit (i % 32 of word i / 32) is 0 get the logit -inf before everything else.
+ *   override  token override_token[j] gets the logit override_logit[j], for override_indptr[b] <= j <
+ *           override_indptr[b+1]; then
+ *   allow   tokens whose bit (i % 32 of word i / 32) is 0 get the logit -inf, before everything else.
  *   top-k   on when 1 <= k < V (with k_limit > 0: 1 <= k <= min(V, k_limit)); keeps the first k.
  *   softmax of x / temperature over what top-k kept.
  *   top-p   on when p < 1; keeps the shortest prefix of the order with mass >= p. p <= 0 acts as k = 1.
  *   min-p   on when mp > 0; keeps prob >= mp * largest prob. mp >= 1 keeps one token.
  *   choice  noise as asked; temperature < 1e-5 makes a row greedy.
- * NaN in top_p or min_p turns the stage off, NaN temperature is 1. Tensor contents never cause an error.
+ * NaN in top_p or min_p turns the stage off, NaN temperature is 1. Of tensor contents only the indices of the
+ * overrides can be wrong.
  * All sums are integers, so the token does not depend on instruction set or thread count. A draw depends on
  * (seed, offset, stream); the stream is the row number unless given, so a sequence that changes its row
  * between calls must bring its own.
@@ -1188,7 +1192,9 @@ typedef enum sy_empty_token {
  *
  * Returns SY_OK; NULL (logits, or no output at all); DTYPE; SHAPE (V = 0 among others); VALUE (eps negative
  * or not finite, k_limit < 0, unknown enum, noise without its q or seed, logprob output and logprob_mode not
- * both given); OVERFLOW (V > 2^23); STRIDE; DEVICE; ALIAS; NOMEM.
+ * both given); OVERFLOW (V > 2^23); STRIDE; DEVICE; ALIAS; NOMEM; INDEX (override_indptr descends or leaves the
+ * lists: position = entry; a token outside the vocabulary or not above the one before it: batch = row, position =
+ * element of override_token).
  */
 typedef struct sy_sample_args {
     const DLTensor *logits;      /* in  [B,V]     f32, f16, bf16 */
@@ -1201,7 +1207,10 @@ typedef struct sy_sample_args {
     const DLTensor *offset;      /* in  per row   int64, uint64, int32; optional: 0. Step of the sequence */
     const DLTensor *stream;      /* in  per row   32 or 64 bit integer, low 32 bits; optional: row */
     const DLTensor *allow_bits;  /* in  [B,ceil(V/32)], or one row for all  int32, uint32; optional: all */
-    float eps;                   /* added to |q|; >= 0 */
+    const DLTensor *override_indptr; /* in  [B+1]  int64, int32: where each row's overrides begin, the end */
+    const DLTensor *override_token;  /* in  [N]    int32, int64: ascending within a row */
+    const DLTensor *override_logit;  /* in  [N]    f32; all three or none */
+    float eps;                       /* added to |q|; >= 0 */
     sy_noise noise;
     sy_q_order q_order;
     sy_ties ties;

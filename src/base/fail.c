@@ -61,6 +61,7 @@ const char *sy_fault_name(sy_fault_code code)
         [SY_FAULT_SLOT_RANGE] = "SLOT_RANGE",
         [SY_FAULT_SLOT_COUNT] = "SLOT_COUNT",
         [SY_FAULT_DUPLICATE] = "DUPLICATE",
+        [SY_FAULT_INDEX_ORDER] = "INDEX_ORDER",
     };
     const size_t i = (size_t)code;
     return i < sizeof names / sizeof *names ? names[i] : "UNKNOWN";

@@ -270,11 +270,20 @@ struct syi_kv_ragged_plan {
     struct syi_kv_planes planes;
 };
 
+/* Lists of tokens and values, row after row. */
+struct syi_overrides {
+    unsigned char *indptr;        /* [B+1], or NULL: there are none */
+    unsigned char *token, *logit; /* [n], logit f32 */
+    enum syi_type indptr_type, token_type;
+    int64_t n;
+};
+
 struct syi_sample_plan {
     int64_t batch, vocab;
     enum syi_type type;
     struct syi_rows logits, q;
     struct syi_rows allow_bits; /* rows of V bits, in whole words of 32; stride 0: one for all */
+    struct syi_overrides overrides;
     struct syi_column top_k, top_p, min_p, temperature, seed, offset, stream;
     float eps;
     sy_noise noise; /* never AUTO */

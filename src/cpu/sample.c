@@ -12,6 +12,7 @@ struct job {
     int n_tasks;
     int n_slices; /* more than 1: block maxima are made by that many threads per row beforehand */
     struct syi_sample_scratch *scratch; /* [task] */
+    sy_fault *faults;                   /* [task], only with overrides */
 };
 
 static int count_tasks(const sy_ctx *ctx, const struct syi_sample_plan *p)
@@ -54,16 +55,31 @@ static struct syi_sample_scratch take_scratch(struct syi_arena *arena, const str
         s.table.e = syi_take(arena, SYI_PATTERNS * sizeof *s.table.e);
         s.exp = syi_take(arena, SYI_PATTERNS * sizeof *s.exp);
     }
+    if (p->overrides.indptr != NULL) {
+        const size_t most = (size_t)(p->overrides.n < p->vocab ? p->overrides.n : p->vocab);
+        s.out = syi_take(arena, most * sizeof *s.out);
+        s.extra_key = syi_take(arena, most * sizeof *s.extra_key);
+        s.extra_idx = syi_take(arena, most * sizeof *s.extra_idx);
+    }
     return s;
+}
+
+/* What all tasks share, and the list of what they do not. */
+static void take_job(struct syi_arena *arena, struct job *job)
+{
+    const size_t n_tasks = (size_t)job->n_tasks;
+    job->scratch = syi_take(arena, n_tasks * sizeof *job->scratch);
+    if (job->plan->overrides.indptr != NULL)
+        job->faults = syi_take(arena, n_tasks * sizeof *job->faults);
 }
 
 size_t syi_cpu_sample_workspace(const sy_ctx *ctx, const union syi_plan *plan)
 {
-    const size_t n_tasks = (size_t)count_tasks(ctx, &plan->sample);
-    struct syi_arena one = {NULL, 0};
+    struct job job = {.plan = &plan->sample, .n_tasks = count_tasks(ctx, &plan->sample)};
+    struct syi_arena all = {NULL, 0}, one = {NULL, 0};
+    take_job(&all, &job);
     take_scratch(&one, &plan->sample);
-    return syi_size_add(syi_align(n_tasks * sizeof(struct syi_sample_scratch)),
-                        syi_size_mul(n_tasks, one.used));
+    return syi_size_add(all.used, syi_size_mul((size_t)job.n_tasks, one.used));
 }
 
 /* ---- One row ----------------------------------------------------------------------------------------- */
@@ -86,8 +102,10 @@ void syi_row_keys(const struct syi_row *r, const struct syi_logits *row, struct 
 static void read_row(struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
-    r->stats = (struct syi_key_stats){0, 0};
+    r->stats = r->extra_stats;
     syi_row_keys(r, &r->logits, &r->stats);
+    for (int64_t i = 0; i < r->extra.n; i++)
+        r->scratch->key[r->extra.idx[i]] = r->extra.key[i];
     r->empty = r->stats.max == SYI_KEY_MINUS_INF;
     if (r->empty)
         r->stats.flags |= SY_ROW_EMPTY;
@@ -99,6 +117,8 @@ static void read_row(struct syi_row *r)
 static void sample_row(struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
+    if (p->overrides.indptr != NULL)
+        syi_row_overrides(r);
     syi_row_temperature(r);
     syi_row_filters(r);
     const enum syi_head head = syi_row_head(r);
@@ -179,9 +199,14 @@ sy_status syi_cpu_sample(sy_ctx *ctx, const union syi_plan *plan, void *workspac
 
     if (p->batch == 0)
         return SY_OK;
-    job.scratch = syi_take(&arena, (size_t)job.n_tasks * sizeof *job.scratch);
+    take_job(&arena, &job);
     for (int i = 0; i < job.n_tasks; i++)
         job.scratch[i] = take_scratch(&arena, p);
+    if (p->overrides.indptr != NULL) {
+        const sy_status st = syi_check_overrides(ctx, p, job.n_tasks, job.faults);
+        if (st != SY_OK)
+            return st;
+    }
     job.n_slices = count_slices(ctx, &job);
     if (job.n_slices > 1)
         syi_parallel(ctx, job.n_tasks * job.n_slices, scan_slice, &job);

@@ -38,6 +38,15 @@ float syi_exponential(uint32_t word);
 /* ln(weight_sum * 2^-40) in f64; weight_sum > 0. */
 double syi_log_weight(uint64_t weight_sum);
 
+/*
+ * Tokens still in the race, in index order. idx is NULL while every token is: position i is then token i.
+ */
+struct syi_candidates {
+    uint32_t *key;
+    int32_t *idx;
+    int64_t n;
+};
+
 /* ---- sample_allow.c ---------------------------------------------------------------------------------- */
 
 enum { SYI_PIECE = 1024 }; /* most elements of a piece */
@@ -48,19 +57,27 @@ struct syi_logits {
     enum syi_type type;
     int64_t n;
     const unsigned char *allow; /* bit i % 8 of byte i / 8: element i counts, else it is -inf; NULL: all do */
+    const int32_t *out;         /* ascending: these few do not count either */
+    int64_t n_out;
 };
 
+/* Whether a bit lets an element count; `out` is another matter. */
 static inline bool syi_allowed(const struct syi_logits *row, int64_t i)
 {
     return row->allow == NULL || (row->allow[i / 8] >> i % 8 & 1) != 0;
 }
 
-/* What the two below do where row->allow is given. */
+static inline bool syi_counts_whole(const struct syi_logits *row)
+{
+    return row->allow == NULL && row->n_out == 0;
+}
+
+/* What the two below do where the row does not count as a whole. */
 bool syi_some_allowed(const struct syi_logits *row, size_t first, size_t n);
 const unsigned char *syi_mask_piece(const struct syi_logits *row, size_t first, size_t n,
                                     unsigned char *buffer);
 
-/* Whether any of the elements [first, first + n) counts; first is a multiple of 8. */
+/* Whether the bits let any of the elements [first, first + n) count; first is a multiple of 8. */
 static inline bool syi_any_allowed(const struct syi_logits *row, size_t first, size_t n)
 {
     return row->allow == NULL || syi_some_allowed(row, first, n);
@@ -71,19 +88,17 @@ static inline bool syi_any_allowed(const struct syi_logits *row, size_t first, s
 static inline const unsigned char *syi_piece(const struct syi_logits *row, size_t first, size_t n,
                                              unsigned char *buffer)
 {
-    return row->allow == NULL ? row->x + first * syi_float_bytes(row->type)
-                              : syi_mask_piece(row, first, n, buffer);
+    return syi_counts_whole(row) ? row->x + first * syi_float_bytes(row->type)
+                                 : syi_mask_piece(row, first, n, buffer);
 }
 
 /* Elements a loop over pieces takes at once: a row that counts as a whole is one piece. */
 static inline size_t syi_piece_length(const struct syi_logits *row)
 {
-    return row->allow == NULL ? (size_t)row->n : SYI_PIECE;
+    return syi_counts_whole(row) ? (size_t)row->n : SYI_PIECE;
 }
 
 /* ---- sample_scan.c ----------------------------------------------------------------------------------- */
-
-struct syi_candidates;
 
 /* A row, the maxima of its blocks, and the maxima of groups of blocks. */
 struct syi_scan {
@@ -103,17 +118,20 @@ static inline uint16_t syi_order_minus_inf(enum syi_type type)
 size_t syi_scan_blocks(int64_t vocab);
 size_t syi_scan_groups(int64_t vocab);
 
-/* Maxima of the blocks [first, end). */
+/* Maxima of the blocks [first, end), of all that the bits let count. */
 void syi_scan_part(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first, size_t end);
 
 /* The same for the blocks of a piece of n elements from a multiple of SYI_BLOCK on; x NULL: none counts. */
 void syi_scan_piece(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first,
                     const unsigned char *x, size_t n);
 
+/* Corrects the maxima for the elements that are out. */
+void syi_scan_leave_out(const struct syi_kernels *kernels, const struct syi_scan *s);
+
 /* Maxima of the groups, and the top; false when it is an infinity or a NaN, which need the long way. */
 bool syi_scan_top(struct syi_scan *s);
 
-/* The order of one logit. */
+/* The order of one logit, be it out or not. */
 uint16_t syi_scan_order(const struct syi_logits *row, int64_t i);
 
 /* The least key a logit of this order can have; the only one if it is a 16-bit one. */
@@ -126,7 +144,8 @@ uint16_t syi_scan_floor(const struct syi_kernels *kernels, const struct syi_scan
 uint64_t syi_scan_weigh_maxima(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
                                float m, float inv_t);
 
-/* All tokens that reach a floor, into c->key and c->idx; false when that would include -inf and NaN. */
+/* All tokens that reach a floor, and those that are out too, into c->key and c->idx; false when that would include
+   -inf and NaN. */
 bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
                       struct syi_candidates *c);
 
@@ -164,6 +183,7 @@ struct syi_weigher {
     int64_t n_rows;            /* this one and those to come */
     struct syi_pattern_table table;
     struct syi_exp_table *exp_table;
+    struct syi_candidates extra; /* weighed beside the row: tokens that do not count in it, none above m */
 };
 
 /* A weight sum: low <= sum <= high. */
@@ -186,6 +206,9 @@ uint64_t syi_weigh(const struct syi_weigher *w);
 /* The same as closely as it is cheap to know, a few millionths. */
 struct syi_mass syi_weigh_about(const struct syi_weigher *w);
 
+/* What those of the tokens beside the row weigh that have at least this key. The sums above include them all. */
+uint64_t syi_weigh_extra(const struct syi_weigher *w, uint32_t least);
+
 /* Whether rows like this one are weighed by a table of exponentials. If so, syi_weigh_scan makes the block maxima
    and weighs on the way, before the maximum is known, and syi_weigh_scanned tells the mass when it is. */
 bool syi_weigh_by_table(const struct syi_weigher *w);
@@ -199,15 +222,6 @@ int64_t syi_weigh_draw(const struct syi_weigher *w, const struct syi_draw *d);
 /* ---- sample_select.c --------------------------------------------------------------------------------- */
 
 enum { SYI_SELECT_BINS = 2048 };
-
-/*
- * Tokens still in the race, in index order. idx is NULL while every token is: position i is then token i.
- */
-struct syi_candidates {
-    uint32_t *key;
-    int32_t *idx;
-    int64_t n;
-};
 
 /* A cut through the total order: everything above the key stays, and of the tokens equal to it the first,
    until their measure reaches `rest`. */
@@ -250,6 +264,9 @@ struct syi_sample_scratch {
     uint16_t *group_max;            /* [syi_scan_groups(vocab)] */
     struct syi_pattern_table table; /* only when rows may be weighed as a whole */
     float *exp;                     /* [SYI_PATTERNS], only when 16-bit rows may be */
+    int32_t *out;                   /* only with overrides, [the smaller of vocab and all of them], */
+    uint32_t *extra_key;            /* and so the next two */
+    int32_t *extra_idx;
 };
 
 /* One row on its way through the stages. */
@@ -260,6 +277,8 @@ struct syi_row {
     struct syi_exp_table *exp_table; /* of the task */
     int64_t b, end;                  /* the row, and the end of those the task will do */
     struct syi_logits logits;
+    struct syi_candidates extra; /* overridden tokens above -inf; in `logits` all of them are out */
+    struct syi_key_stats extra_stats;
     struct syi_key_stats stats;
     bool empty;
     bool cold;    /* temperature so low that the first of the order is certain */
@@ -287,7 +306,31 @@ static inline float syi_positive(float value)
     return value > 0.0f ? value : 0.0f;
 }
 
-/* The logits of a row, and which of them count. */
+/* ---- Overrides (sample_edit.c) ----------------------------------------------------------------------- */
+
+/* Refuses lists that do not ascend or leave their range; the faults are scratch, one for each task. */
+sy_status syi_check_overrides(sy_ctx *ctx, const struct syi_sample_plan *p, int n_tasks, sy_fault *faults);
+
+/* The overrides of a row: elements [first, end) of the lists. */
+struct syi_span {
+    int64_t first, end;
+};
+struct syi_span syi_override_span(const struct syi_sample_plan *p, int64_t b);
+int64_t syi_override_token(const struct syi_overrides *o, int64_t j);
+float syi_override_logit(const struct syi_overrides *o, int64_t j);
+
+/* The first element of a span whose token is at least this one. */
+int64_t syi_override_find(const struct syi_overrides *o, struct syi_span span, int64_t token);
+
+/* Takes the overridden tokens out of r->logits and puts those that can be picked into r->extra. */
+void syi_row_overrides(struct syi_row *r);
+
+/* Puts the overrides of at least this key in the place of their tokens among candidates in index order. */
+void syi_row_replace(const struct syi_row *r, struct syi_candidates *c, uint32_t least);
+
+/* ---- Stages ------------------------------------------------------------------------------------------ */
+
+/* The logits of a row as they came, and which of them the bits let count. */
 struct syi_logits syi_row_logits(const struct syi_sample_plan *p, int64_t b);
 
 /* Keys of a whole row into the scratch; adds to the statistics. */

@@ -1,7 +1,6 @@
 /*
  * Rows of which some tokens do not count. Nothing is written back and no row is copied as a whole: what reads a row
- * reads it in pieces, and gets one with -inf in the right places only where some of its tokens are allowed and some are
- * not.
+ * reads it in pieces, and gets one with -inf in the right places only where some of its tokens count and some do not.
  */
 #include "cpu/backend.h"
 #include "cpu/sample.h"
@@ -94,15 +93,37 @@ static void mask_32(unsigned char *out, const unsigned char *x, const unsigned c
         memcpy(out + i * 4, allow[i / 8] >> i % 8 & 1 ? x + i * 4 : (const unsigned char *)&fill, 4);
 }
 
+/* The first element at or after a position that is out, as a place in the list. */
+static int64_t first_out(const struct syi_logits *row, size_t position)
+{
+    int64_t low = 0, high = row->n_out;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if ((size_t)row->out[middle] < position)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 const unsigned char *syi_mask_piece(const struct syi_logits *row, size_t first, size_t n,
                                     unsigned char *buffer)
 {
-    const unsigned char *x = row->x + first * syi_float_bytes(row->type), *allow = row->allow + first / 8;
-    if (look_at(allow, n).all)
-        return x;
-    if (row->type == SYI_F32)
-        mask_32(buffer, x, allow, n, 0xff800000u);
-    else
-        mask_16(buffer, x, allow, n, row->type == SYI_F16 ? 0xfc00u : 0xff80u);
-    return buffer;
+    const size_t bytes = syi_float_bytes(row->type);
+    const uint32_t fill = row->type == SYI_F32 ? 0xff800000u : row->type == SYI_F16 ? 0xfc00u : 0xff80u;
+    const unsigned char *x = row->x + first * bytes;
+    if (row->allow != NULL && !look_at(row->allow + first / 8, n).all) {
+        if (row->type == SYI_F32)
+            mask_32(buffer, x, row->allow + first / 8, n, fill);
+        else
+            mask_16(buffer, x, row->allow + first / 8, n, (uint16_t)fill);
+        x = buffer;
+    }
+    for (int64_t j = first_out(row, first); j < row->n_out && (size_t)row->out[j] < first + n; j++) {
+        if (x != buffer)
+            x = memcpy(buffer, x, n * bytes);
+        memcpy(buffer + ((size_t)row->out[j] - first) * bytes, &fill, bytes); /* little-endian */
+    }
+    return x;
 }

@@ -65,7 +65,8 @@ struct syi_weigher syi_row_weigher(const struct syi_row *r)
                                 .next = last ? NULL : syi_row(r->plan->logits, r->b + 1),
                                 .n_rows = r->end - r->b,
                                 .table = r->scratch->table,
-                                .exp_table = r->exp_table};
+                                .exp_table = r->exp_table,
+                                .extra = r->extra};
 }
 
 void syi_row_weigh(struct syi_row *r)

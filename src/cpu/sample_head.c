@@ -25,12 +25,26 @@ static bool token_only(const struct syi_sample_plan *p)
            p->list_token.data == NULL && p->list_prob.data == NULL;
 }
 
+/* The block maxima of the row, if they are not there, and whether the head can be told from them. */
+static bool scan_row(struct syi_row *r)
+{
+    if (!r->scanned)
+        syi_scan_part(r->kernels, &r->scan, 0, syi_scan_blocks(r->plan->vocab));
+    r->scanned = true;
+    if (r->logits.n_out > 0)
+        syi_scan_leave_out(r->kernels, &r->scan);
+    return syi_scan_top(&r->scan);
+}
+
 /* The tokens that reach a floor into r->c, with the row's maximum. */
 static bool collect_from(struct syi_row *r, uint16_t floor)
 {
     r->c = (struct syi_candidates){r->scratch->kept_key, r->scratch->kept_idx, 0};
     if (!syi_scan_collect(r->kernels, &r->scan, floor, &r->c))
         return false;
+    /* Overrides below the floor do not join: others that are no lower have not been collected. */
+    if (r->logits.n_out > 0)
+        syi_row_replace(r, &r->c, syi_scan_key(floor, r->logits.type));
     for (int64_t i = 0; i < r->c.n; i++)
         r->stats.max = r->c.key[i] > r->stats.max ? r->c.key[i] : r->stats.max;
     r->max = syi_key_value(r->stats.max);
@@ -71,6 +85,8 @@ static bool find_max(struct syi_row *r)
     if (r->logits.type == SYI_F32)
         return collect_head(r, 1);
     r->stats.max = syi_scan_key(r->scan.top, r->logits.type);
+    if (r->extra_stats.max > r->stats.max)
+        r->stats.max = r->extra_stats.max;
     r->max = syi_key_value(r->stats.max);
     return true;
 }
@@ -102,12 +118,14 @@ static bool find_head(struct syi_row *r)
     const uint64_t enough = syi_mass_target(r->top_p, r->mass.high);
     if (have >= enough)
         return true;
+    const struct syi_weigher weigher = syi_row_weigher(r);
     while (have < enough) { /* the maxima tell which floor is low enough before a token is collected */
         k *= 2;
         if (k > n_blocks || k > LARGE)
             return false;
         floor = syi_scan_floor(r->kernels, &r->scan, k);
-        have = syi_scan_weigh_maxima(r->kernels, &r->scan, floor, r->max, r->inv_t);
+        have = syi_scan_weigh_maxima(r->kernels, &r->scan, floor, r->max, r->inv_t) +
+               syi_weigh_extra(&weigher, syi_scan_key(floor, r->logits.type));
     }
     return collect_from(r, floor);
 }
@@ -118,13 +136,9 @@ static bool guess_head(struct syi_row *r)
     const struct syi_weigher before = syi_row_weigher(r);
     const bool weigh =
         !r->scanned && !r->exp_table->flat && r->plan->list_prob.data == NULL && syi_weigh_by_table(&before);
-    double sum = 0;
-    if (weigh)
-        sum = syi_weigh_scan(&before);
-    else if (!r->scanned)
-        syi_scan_part(r->kernels, &r->scan, 0, syi_scan_blocks(r->plan->vocab));
-    r->scanned = true;
-    if (!syi_scan_top(&r->scan) || !find_max(r))
+    const double sum = weigh ? syi_weigh_scan(&before) : 0;
+    r->scanned = r->scanned || weigh;
+    if (!scan_row(r) || !find_max(r))
         return false;
     const struct syi_weigher weigher = syi_row_weigher(r);
     if (weigh)
@@ -134,13 +148,14 @@ static bool guess_head(struct syi_row *r)
     return found;
 }
 
-/* Whether a draw can do without candidates: from any whole row, and from 16-bit rows cut by p or min-p. */
+/* Whether a draw can do without candidates: from any whole row, and from 16-bit rows cut by p or min-p, unless a
+   token beside them has a value they cannot have. */
 static bool may_draw(const struct syi_row *r, size_t k)
 {
     const struct syi_sample_plan *p = r->plan;
     const bool whole = r->top_p >= 1.0f && r->min_p == 0.0f;
     return k == 0 && p->noise == SY_NOISE_CDF && token_only(p) &&
-           (whole || (p->type != SYI_F32 && r->min_p < 1.0f));
+           (whole || (p->type != SYI_F32 && r->min_p < 1.0f && r->extra.n == 0));
 }
 
 /*
@@ -153,15 +168,13 @@ enum syi_head syi_row_head(struct syi_row *r)
     const size_t k = r->one || !syi_row_wants_candidates(r) ? 1 : (size_t)r->k;
     const bool guess = k == 0 && r->top_p < 1.0f;
     const bool draws = may_draw(r, k);
-    if (!syi_may_scan(p) || (k == 0 && !guess && !draws))
+    if (!syi_may_scan(p) || (k == 0 && !guess && !draws) || (r->extra_stats.flags & SY_ROW_INF))
         return SYI_HEAD_NONE;
     r->scan =
         (struct syi_scan){.row = r->logits, .max = r->scratch->block_max, .group = r->scratch->group_max};
     if (guess && guess_head(r))
         return SYI_HEAD_READ;
-    if (!r->scanned)
-        syi_scan_part(r->kernels, &r->scan, 0, syi_scan_blocks(p->vocab));
-    if (!syi_scan_top(&r->scan))
+    if (!scan_row(r))
         return SYI_HEAD_NONE;
     if (k > 0)
         return collect_head(r, k) ? SYI_HEAD_READ : SYI_HEAD_NONE;

@@ -49,15 +49,17 @@ void syi_scan_piece(const struct syi_kernels *kernels, const struct syi_scan *s,
     }
 }
 
-/* Apart from rows that count as a whole, which need no buffer. */
+/* Apart from rows without bits, which need no buffer. */
 static __attribute__((noinline)) void scan_allowed(const struct syi_kernels *kernels,
                                                    const struct syi_scan *s, size_t first, size_t end)
 {
     unsigned char buffer[SYI_PIECE * 4];
+    struct syi_logits row = s->row;
+    row.n_out = 0;
     for (size_t at = first; at < end; at += SYI_PIECE) {
         const size_t n = end - at < SYI_PIECE ? end - at : SYI_PIECE;
-        const bool any = syi_some_allowed(&s->row, at, n);
-        syi_scan_piece(kernels, s, at, any ? syi_mask_piece(&s->row, at, n, buffer) : NULL, n);
+        const bool any = syi_some_allowed(&row, at, n);
+        syi_scan_piece(kernels, s, at, any ? syi_mask_piece(&row, at, n, buffer) : NULL, n);
     }
 }
 
@@ -70,6 +72,22 @@ void syi_scan_part(const struct syi_kernels *kernels, const struct syi_scan *s, 
         scan_allowed(kernels, s, from, to);
     else if (from < to)
         syi_scan_piece(kernels, s, from, row->x + from * syi_float_bytes(row->type), to - from);
+}
+
+/* A block whose maximum may be that of an element that is out is looked at again; few are. */
+void syi_scan_leave_out(const struct syi_kernels *kernels, const struct syi_scan *s)
+{
+    const struct syi_logits *row = &s->row;
+    unsigned char buffer[SYI_BLOCK_BYTES_32];
+    size_t done = SIZE_MAX;
+    for (int64_t j = 0; j < row->n_out; j++) {
+        const size_t block = (size_t)row->out[j] / SYI_BLOCK, first = block * SYI_BLOCK;
+        const size_t left = (size_t)row->n - first, n = left < SYI_BLOCK ? left : SYI_BLOCK;
+        if (block == done || syi_scan_order(row, row->out[j]) < s->max[block])
+            continue;
+        syi_scan_piece(kernels, s, first, syi_piece(row, first, n, buffer), n);
+        done = block;
+    }
 }
 
 static uint16_t max_of(const uint16_t *v, size_t n)

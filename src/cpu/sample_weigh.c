@@ -16,6 +16,9 @@ enum {
 
 #define MARK (UINT64_C(1) << MARK_SHIFT)
 
+/* exp(-28.5) * 2^40 < 1/2: below this nothing weighs anything. */
+#define NO_WEIGHT (-28.5f)
+
 /* ---- Weights by bit pattern -------------------------------------------------------------------------- */
 
 static float size_of(float value)
@@ -39,7 +42,7 @@ static uint32_t first_weight(const struct syi_scan *s, float m, float inv_t)
     uint32_t low = syi_order_minus_inf(s->row.type) + 1u, high = s->top;
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
-        if ((value_of_order(middle, s->row.type) - m) * inv_t < -28.5f) /* exp(-28.5) * 2^40 < 1/2 */
+        if ((value_of_order(middle, s->row.type) - m) * inv_t < NO_WEIGHT)
             low = middle + 1;
         else
             high = middle;
@@ -92,7 +95,7 @@ static void clear_below(const struct syi_weigher *w, uint32_t low)
 /* How many patterns next to zero, on either side, are less than 2^-26 of the largest logit. */
 static uint32_t patterns_near_zero(const struct syi_weigher *w)
 {
-    const float value = w->m > 0.0f ? w->m * 0x1p-26f : 0.0f;
+    const float value = w->m > 0.0f && w->scan->top >= NEGATIVE ? w->m * 0x1p-26f : 0.0f;
     return w->scan->row.type == SYI_F16 ? syi_f32_to_f16(value) : syi_f32_to_bf16(value);
 }
 
@@ -181,6 +184,30 @@ static uint64_t weigh_strip(const struct syi_weigher *w, size_t strip)
                                 : look_up(w->table.weight, x, n);
 }
 
+/* Weights of the tokens beside the row from a key on, by strip as well unless that is NULL. */
+static uint64_t add_extra(const struct syi_weigher *w, uint32_t least, uint64_t *strip)
+{
+    const struct syi_candidates *c = &w->extra;
+    float e[SYI_WEIGH_AT_ONCE];
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < c->n; i += SYI_WEIGH_AT_ONCE) {
+        const int64_t n = c->n - i < SYI_WEIGH_AT_ONCE ? c->n - i : SYI_WEIGH_AT_ONCE;
+        w->kernels->exp_keys(e, c->key + i, (size_t)n, w->m, w->inv_t);
+        for (int64_t j = 0; j < n; j++) {
+            const uint64_t weight = c->key[i + j] >= least ? syi_weight(e[j]) : 0;
+            sum += weight;
+            if (strip != NULL)
+                strip[c->idx[i + j] / STRIP] += weight;
+        }
+    }
+    return sum;
+}
+
+uint64_t syi_weigh_extra(const struct syi_weigher *w, uint32_t least)
+{
+    return add_extra(w, least, NULL);
+}
+
 static uint64_t weigh_strips(const struct syi_weigher *w)
 {
     uint64_t sum = 0;
@@ -188,7 +215,7 @@ static uint64_t weigh_strips(const struct syi_weigher *w)
         w->table.strip[i] = weigh_strip(w, i);
         sum += w->table.strip[i];
     }
-    return sum;
+    return sum + add_extra(w, 0, w->table.strip);
 }
 
 uint64_t syi_weigh(const struct syi_weigher *w)
@@ -200,11 +227,13 @@ uint64_t syi_weigh(const struct syi_weigher *w)
 
 /* ---- Weight with a known error ----------------------------------------------------------------------- */
 
-/* From a sum of e and its relative error. A weight is rounded by at most 1/2. */
+/* From a sum of e and its relative error. A weight is rounded by at most 1/2. What lies beside the row is exact. */
 static struct syi_mass mass_about(const struct syi_weigher *w, double sum, double error)
 {
     const double weight = sum * 0x1p40, off = weight * error + (double)w->scan->row.n;
-    return (struct syi_mass){weight > off ? (uint64_t)(weight - off) : 0, (uint64_t)(weight + off) + 1};
+    const uint64_t beside = add_extra(w, 0, NULL);
+    return (struct syi_mass){beside + (weight > off ? (uint64_t)(weight - off) : 0),
+                             beside + (uint64_t)(weight + off) + 1};
 }
 
 /* Sum of an exponential table's entries for n elements, in f32 for at most sixteen at a time. */
@@ -293,9 +322,10 @@ static bool suits_table(const struct syi_weigher *w)
  */
 static struct syi_mass mass_by_table(const struct syi_weigher *w, double sum)
 {
-    const uint16_t top = w->scan->top;
-    const double largest = (double)w->exp_table->e[top ^ (top & 0x8000u ? 0x8000u : 0xffffu)];
-    return mass_about(w, sum / largest, (128 + 2 * (double)size_of(w->m * w->inv_t)) * 0x1p-24);
+    const uint32_t key = syi_value_key(w->m);
+    float largest;
+    w->kernels->exp_keys(&largest, &key, 1, 0, w->inv_t);
+    return mass_about(w, sum / (double)largest, (128 + 2 * (double)size_of(w->m * w->inv_t)) * 0x1p-24);
 }
 
 bool syi_weigh_by_table(const struct syi_weigher *w)
@@ -333,8 +363,21 @@ static struct syi_mass weigh_by_sum(const struct syi_weigher *w)
     return mass_about(w, sum, SYI_SUM_EXP_ERROR);
 }
 
+/* Whether a token beside the row is so far above it that nothing in it weighs anything, as a bias that is meant to
+   force a token makes it. */
+static bool weighs_nothing(const struct syi_weigher *w)
+{
+    const enum syi_type type = w->scan->row.type;
+    const uint32_t most = syi_scan_key(w->scan->top, type) | (type == SYI_F32 ? 0xffffu : 0);
+    return (syi_key_value(most) - w->m) * w->inv_t < NO_WEIGHT;
+}
+
 struct syi_mass syi_weigh_about(const struct syi_weigher *w)
 {
+    if (weighs_nothing(w)) {
+        const uint64_t beside = add_extra(w, 0, NULL);
+        return (struct syi_mass){beside, beside};
+    }
     return syi_weigh_by_table(w) && suits_table(w) ? mass_by_table(w, sum_by_table(w, false))
                                                    : weigh_by_sum(w);
 }
@@ -364,6 +407,22 @@ static uint64_t weigh_one(const struct syi_weigher *w, const unsigned char *x, s
     return look_up(w->table.weight, x + i * 2, 1);
 }
 
+static uint64_t weigh_key(const struct syi_weigher *w, uint32_t key)
+{
+    float e;
+    w->kernels->exp_keys(&e, &key, 1, w->m, w->inv_t);
+    return syi_weight(e);
+}
+
+/* The first of the tokens beside the row that is not below a token. */
+static int64_t first_extra(const struct syi_weigher *w, int64_t token)
+{
+    int64_t i = 0;
+    while (i < w->extra.n && w->extra.idx[i] < token)
+        i++;
+    return i;
+}
+
 /* The first token at which the weight of the kept ones, summed in index order, exceeds the target, which is
    less than all of it. The strips are weighed already, or on the way. */
 static int64_t locate(const struct syi_weigher *w, struct kept k, uint64_t target, bool weighed)
@@ -381,8 +440,11 @@ static int64_t locate(const struct syi_weigher *w, struct kept k, uint64_t targe
         }
         unsigned char buffer[SYI_PIECE * 4];
         const unsigned char *x = syi_piece(&s->row, strip * STRIP, strip_length(s, strip), buffer);
+        int64_t beside = first_extra(w, (int64_t)(strip * STRIP));
         for (size_t i = 0;; i++) {
             seen += take_strip(weigh_one(w, x, i), &k);
+            if (beside < w->extra.n && w->extra.idx[beside] == (int64_t)(strip * STRIP + i))
+                seen += weigh_key(w, w->extra.key[beside++]);
             if (seen > target)
                 return (int64_t)(strip * STRIP + i);
         }

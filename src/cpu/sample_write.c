@@ -6,14 +6,15 @@
 
 static const uint32_t minus_inf_bits = 0xff800000u;
 
-/* The row as the caller gave it: every token, whatever is allowed, at temperature 1. */
+/* The row as the caller gave it: every token, whatever is allowed or overridden, at temperature 1. */
 static struct syi_row raw_row(const struct syi_row *r)
 {
     struct syi_row raw = *r;
     raw.inv_t = 1.0f;
     raw.c = (struct syi_candidates){r->scratch->key, NULL, r->plan->vocab};
-    if (r->logits.allow != NULL) {
+    if (!syi_counts_whole(&r->logits)) {
         raw.logits.allow = NULL;
+        raw.logits.n_out = 0;
         raw.stats = (struct syi_key_stats){0, 0};
         syi_row_keys(&raw, &raw.logits, &raw.stats);
         raw.max = syi_key_value(raw.stats.max);
@@ -31,6 +32,8 @@ static float log_share(const struct syi_row *r)
     while (syi_token_at(&r->c, at) != r->token)
         at++;
     const float value = syi_key_value(r->c.key[at]);
+    if (r->c.key[at] == SYI_KEY_MINUS_INF) /* an override has made it what it is not here */
+        return minus_inf;
     if (!r->plan->probs_in)
         return (float)((double)((value - r->max) * r->inv_t) - syi_log_weight(total));
     const uint64_t own = syi_weight(syi_positive(value));
@@ -48,10 +51,19 @@ float syi_row_logprob(const struct syi_row *r)
     return r->cold ? 0.0f : log_share(r);
 }
 
-static float logit_at(const struct syi_row *r, int64_t token)
+static float own_logit(const struct syi_row *r, int64_t token)
 {
     const struct syi_logits *row = &r->logits;
     return syi_load_float(row->x + (size_t)token * syi_float_bytes(row->type), row->type);
+}
+
+/* The logit of a token as it was given: in its row, or in place of that. */
+static float logit_at(const struct syi_row *r, int64_t token)
+{
+    const struct syi_overrides *o = &r->plan->overrides;
+    const struct syi_span span = syi_override_span(r->plan, r->b);
+    const int64_t j = syi_override_find(o, span, token);
+    return j < span.end && syi_override_token(o, j) == token ? syi_override_logit(o, j) : own_logit(r, token);
 }
 
 void syi_row_write_list(const struct syi_row *r)
@@ -83,13 +95,15 @@ void syi_row_write_masked(const struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
     const float fill = p->probs_in ? 0.0f : syi_f32_from_bits(minus_inf_bits);
+    struct syi_span replaced = syi_override_span(p, r->b);
     unsigned char *out = syi_row(p->masked, r->b);
     int64_t next = 0;
     for (int64_t i = 0; i < p->vocab; i++) {
-        float value = fill;
+        float value = fill, logit = own_logit(r, i);
+        if (replaced.first < replaced.end && syi_override_token(&p->overrides, replaced.first) == i)
+            logit = syi_override_logit(&p->overrides, replaced.first++);
         if (next < r->c.n && syi_token_at(&r->c, next) == i) {
             next++;
-            const float logit = logit_at(r, i);
             if (!r->empty && logit == logit && syi_allowed(&r->logits, i))
                 value = logit;
         }

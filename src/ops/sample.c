@@ -1,5 +1,6 @@
 /*
- * sample: check and plan. Nothing in a tensor's contents can be wrong, so every refusal is here.
+ * sample: check and plan. In a tensor's contents only the indices of the overrides can be wrong, so every other
+ * refusal is here.
  */
 #include "ops/call.h"
 
@@ -16,6 +17,9 @@ enum {
     OFFSET,
     STREAM,
     ALLOW_BITS,
+    OVERRIDE_INDPTR,
+    OVERRIDE_TOKEN,
+    OVERRIDE_LOGIT,
     TOKEN,
     KEPT,
     ROW_FLAGS,
@@ -29,6 +33,7 @@ enum {
 #define FIELD(name) #name, offsetof(sy_sample_args, name)
 #define COUNTER_TYPES (SYI_BIT(SYI_I64) | SYI_BIT(SYI_U64) | SYI_BIT(SYI_I32))
 #define PER_ROW (SYI_OPTIONAL | SYI_PER_ROW)
+#define OVERRIDE (SYI_OPTIONAL | SYI_VECTOR)
 #define RESULT (SYI_OUT | SYI_OPTIONAL)
 
 static const struct syi_rule rules[N_TENSORS] = {
@@ -42,6 +47,9 @@ static const struct syi_rule rules[N_TENSORS] = {
     [OFFSET] = {FIELD(offset), PER_ROW, COUNTER_TYPES, 0, 1, 2},
     [STREAM] = {FIELD(stream), PER_ROW, COUNTER_TYPES | SYI_BIT(SYI_U32), 0, 1, 2},
     [ALLOW_BITS] = {FIELD(allow_bits), SYI_OPTIONAL, SYI_BIT(SYI_I32) | SYI_BIT(SYI_U32), 0, 2, 2},
+    [OVERRIDE_INDPTR] = {FIELD(override_indptr), OVERRIDE, SYI_INDEX_TYPES, 0, 1, 1},
+    [OVERRIDE_TOKEN] = {FIELD(override_token), OVERRIDE, SYI_INDEX_TYPES, 0, 1, 1},
+    [OVERRIDE_LOGIT] = {FIELD(override_logit), OVERRIDE, SYI_BIT(SYI_F32), 0, 1, 1},
     [TOKEN] = {FIELD(token), RESULT | SYI_VECTOR, SYI_BIT(SYI_I64), 0, 1, 1},
     [KEPT] = {FIELD(kept), RESULT | SYI_VECTOR, SYI_BIT(SYI_I32), 0, 1, 1},
     [ROW_FLAGS] = {FIELD(row_flags), RESULT | SYI_VECTOR, SYI_BIT(SYI_U32), 0, 1, 1},
@@ -59,12 +67,41 @@ static bool any_output(const struct syi_call *call)
     return false;
 }
 
+/* The three tensors of the overrides come together. */
+static sy_status check_overrides_given(struct syi_call *call)
+{
+    for (int i = OVERRIDE_INDPTR; i <= OVERRIDE_LOGIT; i++)
+        for (int j = OVERRIDE_INDPTR; j <= OVERRIDE_LOGIT; j++)
+            if (call->tensor[i] == NULL && call->tensor[j] != NULL)
+                return syi_fail(
+                    call->ctx, SY_ERR_NULL, rules[i].name,
+                    "is missing while %s is given, want all three of override_indptr, override_token "
+                    "and override_logit, or none",
+                    rules[j].name);
+    return SY_OK;
+}
+
+static sy_status check_edits(struct syi_call *call)
+{
+    const int64_t batch = syi_extent(call, LOGITS, 0), vocab = syi_extent(call, LOGITS, 1);
+    /* A single row of bits is for all. */
+    sy_status st = syi_check_matrix(call, ALLOW_BITS, syi_extent(call, ALLOW_BITS, 0) == 1 ? 1 : batch,
+                                    vocab / 32 + (vocab % 32 != 0));
+    if (st == SY_OK)
+        st = syi_check_vector(call, OVERRIDE_INDPTR, batch < INT64_MAX ? batch + 1 : batch);
+    if (st == SY_OK)
+        st = syi_check_vector(call, OVERRIDE_LOGIT, syi_extent(call, OVERRIDE_TOKEN, 0));
+    return st;
+}
+
 static sy_status check_inputs(struct syi_call *call)
 {
     if (!call->query && call->tensor[LOGITS] != NULL && !any_output(call))
         return syi_fail(call->ctx, SY_ERR_NULL, "token",
                         "is missing and so is every other output, want at least one");
-    sy_status st = syi_check_tensors(call, false);
+    sy_status st = check_overrides_given(call);
+    if (st == SY_OK)
+        st = syi_check_tensors(call, false);
     if (st != SY_OK)
         return st;
     const int64_t batch = syi_extent(call, LOGITS, 0), vocab = syi_extent(call, LOGITS, 1);
@@ -74,10 +111,7 @@ static sy_status check_inputs(struct syi_call *call)
     }
     for (int i = TOP_K; st == SY_OK && i <= STREAM; i++)
         st = i == Q ? syi_check_matrix(call, Q, batch, vocab) : syi_check_per_row(call, i, batch);
-    if (st == SY_OK) /* a single row of bits is for all */
-        st = syi_check_matrix(call, ALLOW_BITS, syi_extent(call, ALLOW_BITS, 0) == 1 ? 1 : batch,
-                              vocab / 32 + (vocab % 32 != 0));
-    return st;
+    return st == SY_OK ? check_edits(call) : st;
 }
 
 static sy_noise resolve_noise(const sy_sample_args *a)
@@ -153,6 +187,12 @@ static void plan_sample(struct syi_call *call)
         .logits = syi_rows_of(call, LOGITS),
         .q = syi_rows_of(call, Q),
         .allow_bits = syi_rows_of(call, ALLOW_BITS),
+        .overrides = {.indptr = syi_data(call, OVERRIDE_INDPTR),
+                      .token = syi_data(call, OVERRIDE_TOKEN),
+                      .logit = syi_data(call, OVERRIDE_LOGIT),
+                      .indptr_type = syi_type_at(call, OVERRIDE_INDPTR),
+                      .token_type = syi_type_at(call, OVERRIDE_TOKEN),
+                      .n = syi_extent(call, OVERRIDE_TOKEN, 0)},
         .top_k = syi_column_of(call, TOP_K),
         .top_p = syi_column_of(call, TOP_P),
         .min_p = syi_column_of(call, MIN_P),
@@ -209,6 +249,9 @@ static sy_status check(struct syi_call *call)
     call->bytes = (uint64_t)call->plan.sample.batch * (uint64_t)call->plan.sample.vocab *
                   syi_elem_bytes(call->tensor[LOGITS]->dtype);
     call->bytes += (uint64_t)syi_extent(call, ALLOW_BITS, 0) * (uint64_t)syi_extent(call, ALLOW_BITS, 1) * 4;
+    for (int i = OVERRIDE_INDPTR; i <= OVERRIDE_LOGIT; i++)
+        if (call->tensor[i] != NULL)
+            call->bytes += (uint64_t)syi_extent(call, i, 0) * syi_elem_bytes(call->tensor[i]->dtype);
     return SY_OK;
 }
 

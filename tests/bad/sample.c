@@ -20,6 +20,7 @@ enum action {
     STRIDES,   /* v = strides                                             */
     DEVICE,    /* v = device type                                         */
     OVER,      /* v = slot, bytes: data moves over another tensor's data */
+    CONTENT,   /* v = element, value                                      */
     FIELD      /* set() does it                                           */
 };
 
@@ -49,6 +50,10 @@ static void open_valid(struct sample_case *c)
     sample_add_rows(c, SLOT_STREAM, SY_I32, ROWS_B);
     sample_add_q(c, NULL);
     sample_add_allow(c, SY_I32, false, NULL);
+    sample_add_overrides(c, SY_I64, SY_I32, (int64_t[]){2, 0, 1}, 0);
+    sample_override(c, 0, 1, 2.5f);
+    sample_override(c, 1, VOCAB - 1, -1.0f);
+    sample_override(c, 2, 0, -INFINITY);
     for (int64_t b = 0; b < BATCH; b++) {
         sample_fill_row(c, b, KIND_NORMAL, &rng);
         for (int64_t i = 0; i < VOCAB; i++) {
@@ -111,6 +116,9 @@ static void apply(struct sample_case *c, const struct spoiler *s)
         break;
     case OVER:
         x->t.data = (unsigned char *)c->slot[s->v[0]].t.data + s->v[1];
+        break;
+    case CONTENT:
+        sample_put_bits(c, s->slot, s->v[0], 0, (uint64_t)s->v[1]);
         break;
     case FIELD:
         s->set(c);
@@ -255,6 +263,7 @@ static void masked_over_logits_other_stride(struct sample_case *c)
 #define R(at, ...) .action = STRIDES, .slot = at, .v = {__VA_ARGS__}, .want = SY_ERR_STRIDE
 #define D(at) .action = DEVICE, .slot = at, .v = {CUDA}, .want = SY_ERR_DEVICE, .number = "2"
 #define O(at, ...) .action = OVER, .slot = at, .v = {__VA_ARGS__}, .want = SY_ERR_ALIAS
+#define C(at, ...) .action = CONTENT, .slot = at, .v = {__VA_ARGS__}, .want = SY_ERR_INDEX
 #define N(how, at) .action = how, .slot = at, .want = SY_ERR_NULL
 #define V(function, text) .action = FIELD, .set = function, .field = text, .want = SY_ERR_VALUE
 
@@ -266,6 +275,12 @@ static const struct spoiler spoilers[] = {
     {"top_p without data", N(NO_DATA, SLOT_TOP_P)},
     {"q without data", N(NO_DATA, SLOT_Q)},
     {"allow_bits without data", N(NO_DATA, SLOT_ALLOW_BITS)},
+    {"override_indptr missing", N(NO_TENSOR, SLOT_OVERRIDE_INDPTR)},
+    {"override_token missing", N(NO_TENSOR, SLOT_OVERRIDE_TOKEN)},
+    {"override_logit missing", N(NO_TENSOR, SLOT_OVERRIDE_LOGIT)},
+    {"override_indptr without data", N(NO_DATA, SLOT_OVERRIDE_INDPTR)},
+    {"override_token without data", N(NO_DATA, SLOT_OVERRIDE_TOKEN)},
+    {"override_logit without data", N(NO_DATA, SLOT_OVERRIDE_LOGIT)},
     {"token without data", N(NO_DATA, SLOT_TOKEN)},
     {"list_prob without data", N(NO_DATA, SLOT_LIST_PROB)},
     {"no output at all", .action = FIELD, .set = no_outputs, .want = SY_ERR_NULL, .field = "output"},
@@ -297,6 +312,12 @@ static const struct spoiler spoilers[] = {
     {"allow_bits as int64", T(SLOT_ALLOW_BITS, 0, 64, 1)},
     {"allow_bits as bool", T(SLOT_ALLOW_BITS, 6, 8, 1)},
     {"allow_bits as f32", T(SLOT_ALLOW_BITS, 2, 32, 1)},
+    {"override_indptr as uint32", T(SLOT_OVERRIDE_INDPTR, 1, 32, 1)},
+    {"override_indptr as int16", T(SLOT_OVERRIDE_INDPTR, 0, 16, 1), .number = "16"},
+    {"override_token as uint32", T(SLOT_OVERRIDE_TOKEN, 1, 32, 1)},
+    {"override_token as f32", T(SLOT_OVERRIDE_TOKEN, 2, 32, 1)},
+    {"override_logit as bf16", T(SLOT_OVERRIDE_LOGIT, 4, 16, 1)},
+    {"override_logit as int32", T(SLOT_OVERRIDE_LOGIT, 0, 32, 1)},
     {"token as int32", T(SLOT_TOKEN, 0, 32, 1), .number = "32"},
     {"kept as int64", T(SLOT_KEPT, 0, 64, 1)},
     {"row_flags as int32", T(SLOT_ROW_FLAGS, 0, 32, 1)},
@@ -336,6 +357,13 @@ static const struct spoiler spoilers[] = {
     {"allow_bits for the widest V", .action = FIELD, .set = widest_vocab, .want = SY_ERR_SHAPE,
      .field = "allow_bits", .number = "[3,288230376151711744]"},
 
+    {"override_indptr of rank 2", S(SLOT_OVERRIDE_INDPTR, 2, 1, BATCH + 1), .number = "2"},
+    {"override_indptr [B]", S(SLOT_OVERRIDE_INDPTR, 1, BATCH), .number = "[4]"},
+    {"override_indptr [B+2]", S(SLOT_OVERRIDE_INDPTR, 1, BATCH + 2), .number = "[4]"},
+    {"override_token of rank 0", S(SLOT_OVERRIDE_TOKEN, 0, 0)},
+    {"override_logit [N-1]", S(SLOT_OVERRIDE_LOGIT, 1, 2), .number = "[3]"},
+    {"override_logit of rank 2", S(SLOT_OVERRIDE_LOGIT, 2, 1, 3), .number = "2"},
+
     {"eps negative", V(eps_negative, "eps"), .number = "-1"},
     {"eps NaN", V(eps_nan, "eps"), .number = "nan"},
     {"eps infinite", V(eps_inf, "eps"), .number = "inf"},
@@ -372,6 +400,9 @@ static const struct spoiler spoilers[] = {
     {"q rows overlap", R(SLOT_Q, VOCAB - 1, 1), .number = "7"},
     {"q with element stride 0", R(SLOT_Q, VOCAB, 0), .number = "0"},
     {"allow_bits rows overlap", R(SLOT_ALLOW_BITS, 0, 1), .number = "0"},
+    {"override_indptr with stride 2", R(SLOT_OVERRIDE_INDPTR, 2), .number = "2"},
+    {"override_token with stride 0", R(SLOT_OVERRIDE_TOKEN, 0), .number = "0"},
+    {"override_logit with stride -1", R(SLOT_OVERRIDE_LOGIT, -1), .number = "-1"},
     {"top_k with stride -1", R(SLOT_TOP_K, -1), .number = "-1"},
     {"token with stride 2", R(SLOT_TOKEN, 2), .number = "2"},
     {"kept with stride 0", R(SLOT_KEPT, 0), .number = "0"},
@@ -383,6 +414,7 @@ static const struct spoiler spoilers[] = {
     {"top_k on a GPU", D(SLOT_TOP_K)},
     {"q on a GPU", D(SLOT_Q)},
     {"allow_bits on a GPU", D(SLOT_ALLOW_BITS)},
+    {"override_token on a GPU", D(SLOT_OVERRIDE_TOKEN)},
     {"token on a GPU", D(SLOT_TOKEN)},
     {"list_prob on a GPU", D(SLOT_LIST_PROB)},
 
@@ -392,6 +424,9 @@ static const struct spoiler spoilers[] = {
     {"logprob over top_p", O(SLOT_LOGPROB, SLOT_TOP_P, 0)},
     {"row_flags over seed", O(SLOT_ROW_FLAGS, SLOT_SEED, 4)},
     {"kept over allow_bits", O(SLOT_KEPT, SLOT_ALLOW_BITS, 8)},
+    {"token over override_indptr", O(SLOT_TOKEN, SLOT_OVERRIDE_INDPTR, 8)},
+    {"kept over override_token", O(SLOT_KEPT, SLOT_OVERRIDE_TOKEN, 0)},
+    {"logprob over override_logit", O(SLOT_LOGPROB, SLOT_OVERRIDE_LOGIT, 0)},
     {"list_prob over masked_logits", O(SLOT_LIST_PROB, SLOT_MASKED, 0)},
     {"masked_logits over q", O(SLOT_MASKED, SLOT_Q, 0)},
     {"masked_logits over logits, shifted", O(SLOT_MASKED, SLOT_LOGITS, 4)},
@@ -400,6 +435,20 @@ static const struct spoiler spoilers[] = {
      .field = "masked_logits"},
     {"masked_logits over logits, other stride", .action = FIELD, .set = masked_over_logits_other_stride,
      .want = SY_ERR_ALIAS, .field = "masked_logits"},
+
+    {"overrides from -1", C(SLOT_OVERRIDE_INDPTR, 0, -1), .number = "position 0 is -1, want 0 to 3"},
+    {"overrides end before they begin", C(SLOT_OVERRIDE_INDPTR, 2, 1),
+     .number = "position 2 is 1, want 2 to 3 (INDEX_ORDER)"},
+    {"overrides past the lists", C(SLOT_OVERRIDE_INDPTR, 3, 4), .number = "position 3 is 4, want 2 to 3"},
+    {"overrides far past the lists", C(SLOT_OVERRIDE_INDPTR, 1, INT64_MAX), .number = "9223372036854775807"},
+    {"overrides far before the lists", C(SLOT_OVERRIDE_INDPTR, 1, INT64_MIN),
+     .number = "-9223372036854775808"},
+    {"an override of token -1", C(SLOT_OVERRIDE_TOKEN, 2, -1),
+     .number = "row 2, position 2 is -1, want 0 or more and below 8 (INDEX_RANGE)"},
+    {"an override of token V", C(SLOT_OVERRIDE_TOKEN, 1, VOCAB), .number = "row 0, position 1 is 8"},
+    {"a token overridden twice", C(SLOT_OVERRIDE_TOKEN, 1, 1),
+     .number = "row 0, position 1 is 1, want more than 1 before it (INDEX_ORDER)"},
+    {"overridden tokens descend", C(SLOT_OVERRIDE_TOKEN, 1, 0), .number = "want more than 1 before it"},
 };
 
 /* ---- Running them ---- */
@@ -439,10 +488,10 @@ static void expect_refused(struct sample_case *c, sy_ctx *ctx, sy_status want)
 static sy_status query_opinion(const struct spoiler *s)
 {
     bool output = s->action != FIELD && s->slot >= SLOT_FIRST_OUTPUT;
-    bool alias = s->want == SY_ERR_ALIAS;
+    bool alias = s->want == SY_ERR_ALIAS, content = s->want == SY_ERR_INDEX;
     bool about_outputs =
         s->set == no_outputs || s->set == logprob_without_mode || s->set == mode_without_logprob;
-    return output || alias || about_outputs || s->action == NO_DATA ? SY_OK : s->want;
+    return output || alias || content || about_outputs || s->action == NO_DATA ? SY_OK : s->want;
 }
 
 static void run_spoiler(void **state)
@@ -477,6 +526,7 @@ static const struct spoiler ordered[] = {
     {"stride", R(SLOT_LIST_TOKEN, VOCAB, 2)},
     {"device", D(SLOT_TEMPERATURE)},
     {"alias", O(SLOT_LIST_PROB, SLOT_MASKED, 0)},
+    {"contents", C(SLOT_OVERRIDE_TOKEN, 0, -7)},
 };
 
 static void earlier_fault_wins(void **state)
@@ -572,8 +622,59 @@ static void largest_vocab_passes(void **state)
     sy_ctx_destroy(ctx);
 }
 
-/* Tensor contents never cause an error, whatever the bits. */
-static void contents_are_never_refused(void **state)
+/* The first fault in order, in numbers, on any number of threads. */
+static void the_first_wrong_override_is_named(void **state)
+{
+    (void)state;
+    enum { ROWS = 40, EACH = 30, LONG = 2000 };
+    for (int threads = 1; threads <= 8; threads++) {
+        struct sample_case c;
+        sy_fault fault;
+        int64_t count[ROWS];
+        uint64_t rng = 5;
+        sy_ctx *ctx = test_ctx(threads, NULL);
+        sample_open(&c, SY_BF16, ROWS, LONG, NULL);
+        for (int b = 0; b < ROWS; b++) {
+            sample_fill_row(&c, b, KIND_NORMAL, &rng);
+            count[b] = EACH;
+        }
+        sample_add_overrides(&c, SY_I32, SY_I64, count, 3);
+        for (int i = 0; i < ROWS * EACH; i++)
+            sample_override(&c, 3 + i, i % EACH * 60, 1);
+        sample_override(&c, 3 + 35 * EACH + 1, -5, 1);
+        sample_override(&c, 3 + 7 * EACH + 4, 180, 1); /* as the one before it */
+        sample_override(&c, 3 + 7 * EACH + 9, LONG, 1);
+        sample_add_outputs(&c, SLOTS_NO_LOGPROB, NULL);
+        expect_refused(&c, ctx, SY_ERR_INDEX);
+        assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
+        assert_int_equal(fault.code, SY_FAULT_INDEX_ORDER);
+        assert_string_equal(fault.argument, "override_token");
+        assert_int_equal(fault.batch, 7);
+        assert_int_equal(fault.position, 3 + 7 * EACH + 4);
+        assert_int_equal(fault.value, 180);
+        assert_int_equal(fault.limit, 180);
+        sample_close(&c);
+        sy_ctx_destroy(ctx);
+    }
+}
+
+/* Without rows nothing is looked at, not even where the overrides begin. */
+static void no_rows(void **state)
+{
+    (void)state;
+    struct sample_case c;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    sample_open(&c, SY_F32, 0, VOCAB, NULL);
+    sample_add_overrides(&c, SY_I64, SY_I32, NULL, 0);
+    sample_put_bits(&c, SLOT_OVERRIDE_INDPTR, 0, 0, UINT64_MAX);
+    sample_add_outputs(&c, SLOTS_NO_LOGPROB, NULL);
+    expect_status(ctx, sy_sample(ctx, &c.args), SY_OK);
+    sample_close(&c);
+    sy_ctx_destroy(ctx);
+}
+
+/* No other content ever causes an error, whatever the bits. */
+static void other_contents_are_never_refused(void **state)
 {
     (void)state;
     uint64_t rng = 17;
@@ -582,7 +683,8 @@ static void contents_are_never_refused(void **state)
         struct sample_case c;
         open_valid(&c);
         for (int s = 0; s < SLOT_FIRST_OUTPUT; s++)
-            rng_fill(&rng, c.slot[s].mem, c.slot[s].bytes);
+            if (s != SLOT_OVERRIDE_INDPTR && s != SLOT_OVERRIDE_TOKEN)
+                rng_fill(&rng, c.slot[s].mem, c.slot[s].bytes);
         c.args.noise = (sy_noise)rng_below(&rng, 5);
         c.args.probs_in = rng_below(&rng, 2) != 0;
         sample_check(&c, ctx, NULL, "bits");
@@ -609,6 +711,8 @@ int main(void)
     test_add(&list, "lent workspace too small", workspace_too_small, NULL);
     test_add(&list, "page-locked memory is accepted", pinned_memory_is_accepted, NULL);
     test_add(&list, "V = 2^23 passes", largest_vocab_passes, NULL);
-    test_add(&list, "contents are never refused", contents_are_never_refused, NULL);
+    test_add(&list, "the first wrong override is named", the_first_wrong_override_is_named, NULL);
+    test_add(&list, "no rows", no_rows, NULL);
+    test_add(&list, "other contents are never refused", other_contents_are_never_refused, NULL);
     return test_run(&list, "bad_sample");
 }

@@ -121,7 +121,32 @@ static const DLTensor *make_allow(int64_t batch, int64_t vocab)
     return &b->t;
 }
 
-static void sample_scene(DLDataType type, sy_noise noise, sy_q_order q_order, enum want want, bool edited)
+/* A few tokens of each row, or nearly all, with values of any kind. */
+static void make_overrides(sy_sample_args *args, int64_t batch, int64_t vocab)
+{
+    const DLDataType token_type = one_in(2) ? SY_I32 : SY_I64;
+    const int64_t step = one_in(3) ? 2 : 1 + vocab / 3;
+    struct box *indptr = box_new(index_type(), 1, &(int64_t){batch + 1});
+    struct box *token = box_new(token_type, 1, &(int64_t){batch * vocab});
+    struct box *logit = box_new(SY_F32, 1, &(int64_t){batch * vocab});
+    int64_t n = 0;
+    for (int64_t b = 0; b < batch; b++) {
+        const enum flavour flavour = (enum flavour)below(N_FLAVOURS);
+        put(indptr, b, (uint64_t)n);
+        for (int64_t i = below(step); i < vocab; i += 1 + below(step)) {
+            put(token, n, (uint64_t)i);
+            put(logit, n++, one_in(6) ? 0xff800000u : flavoured(SY_F32, flavour));
+        }
+    }
+    put(indptr, batch, (uint64_t)n);
+    args->override_indptr = &indptr->t;
+    args->override_token = &token->t;
+    args->override_logit = &logit->t;
+}
+
+enum edits { BARRED = 1, OVERRIDDEN = 2 };
+
+static void sample_scene(DLDataType type, sy_noise noise, sy_q_order q_order, enum want want, unsigned edits)
 {
     static const int64_t vocabs[] = {1, 2, 7, 33, 33, 64, 64, 257, 1031, 4099};
     static const int64_t k_limits[] = {0, 0, 3, 1024};
@@ -153,8 +178,10 @@ static void sample_scene(DLDataType type, sy_noise noise, sy_q_order q_order, en
         if (one_in(2))
             args.stream = row_integers(batch, true);
     }
-    if (edited)
+    if (edits & BARRED)
         args.allow_bits = make_allow(batch, vocab);
+    if (edits & OVERRIDDEN)
+        make_overrides(&args, batch, vocab);
     want_outputs(&args, want, logits);
     run_scene(call_sample, &args);
 }
@@ -185,7 +212,7 @@ void sample_lines(void)
                          wants[w]);
                 begin_line(name);
                 for (int i = 0; i < 60; i++)
-                    sample_scene(types[t].type, noises[n].noise, noises[n].order, (enum want)w, false);
+                    sample_scene(types[t].type, noises[n].noise, noises[n].order, (enum want)w, 0);
                 end_line();
             }
     for (int t = 0; t < COUNT(types); t++)
@@ -194,7 +221,16 @@ void sample_lines(void)
             begin_line(name);
             for (int i = 0; i < 60; i++)
                 sample_scene(types[t].type, noises[n].noise, noises[n].order, (enum want)(i % WANT_IN_PLACE),
-                             true);
+                             BARRED);
+            end_line();
+        }
+    for (int t = 0; t < COUNT(types); t++)
+        for (int n = 0; n < COUNT(noises); n++) {
+            snprintf(name, sizeof name, "sample %s noise=%s overridden", types[t].name, noises[n].name);
+            begin_line(name);
+            for (int i = 0; i < 60; i++)
+                sample_scene(types[t].type, noises[n].noise, noises[n].order, (enum want)(i % WANT_IN_PLACE),
+                             i % 3 ? OVERRIDDEN : OVERRIDDEN | BARRED);
             end_line();
         }
 }

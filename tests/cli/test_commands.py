@@ -70,8 +70,8 @@ class Help(CliTest):
             "moe_dispatch_grad_gate": "indices locations input dispatch grad_gates --capacity --num-experts",
             "moe_capacity": "counts? capacity --samples --num-experts --k --factor --alignment",
             "moe_locations": "indices importance? locations counts --num-experts",
-            "sample": "logits top_k? top_p? min_p? temperature? q? seed? offset? stream? allow_bits? token kept row_flags "
-                      "masked_logits list_token list_prob logprob --top-k --top-p --min-p --temperature --seed "
+            "sample": "logits top_k? top_p? min_p? temperature? q? seed? offset? stream? allow_bits? "
+                      "override_indptr? override_token? override_logit? token kept row_flags masked_logits list_token list_prob logprob --top-k --top-p --min-p --temperature --seed "
                       "--offset --stream --eps --k-limit --top-k-guess --noise --q-order --ties --probs-in "
                       "--masked-logits --list --logprob --empty-token",
             "sample_noise": "q --seed --offset --stream --n",

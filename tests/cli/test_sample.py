@@ -289,6 +289,29 @@ class Edits(SampleTest):
         self.near(self.sample(row, "--logprob", "final")["logprob"].values(), [-.4076060], 1e-6)
 
 
+    def test_overrides(self):
+        edits = {"override_indptr": tensor("I64", [0, 2, 2]), "override_token": tensor("I32", [1, 3]),
+                 "override_logit": tensor("F32", [4, -INF])}
+        r = self.sample(logits(X5, X5, **edits), "--masked-logits", "--top-k", 3)
+        self.equal(r["token"], "I64", [1, 3])
+        self.equal(r["masked_logits"], "F32", [[-INF, 4, 2, -INF, 2.5], [-INF, -INF, 2, 3, 2.5]])
+        allow = tensor("U32", [[0b11101]])
+        self.assertEqual(self.token(logits(X5, X5, allow_bits=allow, **edits)), [4, 3])
+
+    def test_an_override_is_not_rounded(self):
+        edits = {"override_indptr": tensor("I32", [0, 1]), "override_token": tensor("I64", [2]),
+                 "override_logit": tensor("F32", [f32(1.0000001)])}
+        r = self.sample(logits([bf16(1)] * 3, dtype="BF16", **edits), "--masked-logits")
+        self.equal(r["token"], "I64", [2])
+        self.equal(r["masked_logits"], "F32", [[1, 1, f32(1.0000001)]])
+
+    def test_raw_log_probability_of_an_override(self):
+        edits = {"override_indptr": tensor("I64", [0, 3]), "override_token": tensor("I32", [0, 3, 4]),
+                 "override_logit": tensor("F32", [4, -INF, -INF])}
+        self.near(self.sample(logits(X5, **edits), "--logprob", "raw")["logprob"].values(), [-3.769892], 1e-6)
+        self.near(self.sample(logits(X5, **edits), "--logprob", "final")["logprob"].values(), [-.1698460], 1e-6)
+
+
 class Types(SampleTest):
     def test_f16_and_bf16_logits_give_the_same(self):
         row = [0, 1, 2, 3, 2.5]
@@ -346,6 +369,23 @@ class Refusals(SampleTest):
                               (("--noise", "race"), "seed"), (("--noise", "cdf"), "seed")):
             with self.subTest(options):
                 self.refused("sample", logits(self.ROW), *options, status="SY_ERR_VALUE", says=says)
+
+    def test_overrides(self):
+        good = {"override_indptr": tensor("I64", [0, 1]), "override_token": tensor("I32", [1]),
+                "override_logit": tensor("F32", [0])}
+        for name, t, status in (("override_indptr", tensor("I64", [1, 0]), "INDEX"),
+                                ("override_indptr", tensor("I64", [0, 2]), "INDEX"),
+                                ("override_indptr", tensor("I64", [0]), "SHAPE"),
+                                ("override_token", tensor("I32", [3]), "INDEX"),
+                                ("override_token", tensor("I32", [-1]), "INDEX"),
+                                ("override_token", tensor("F32", [1]), "DTYPE"),
+                                ("override_logit", tensor("F16", [1]), "DTYPE"),
+                                ("override_logit", tensor("F32", [1, 2]), "SHAPE")):
+            with self.subTest(name):
+                self.refused("sample", logits(self.ROW, **dict(good, **{name: t})), status=f"SY_ERR_{status}",
+                             says=name)
+        for name in good:
+            self.refused("sample", logits(self.ROW, **{name: good[name]}), status="SY_ERR_NULL", says="override")
 
     def test_vocabulary_beyond_the_integers(self):
         tensors = {"logits": Tensor("F16", [1, 2**23 + 1], bytes(2 * (2**23 + 1)))}

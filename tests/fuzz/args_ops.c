@@ -502,6 +502,12 @@ static void make_sample(struct call *c, struct reader *r)
         add(c, "stream", &a->stream, i32, 1, 1, 0, 0);
     if (pick(r, 2))
         add(c, "allow_bits", &a->allow_bits, i32, 2, pick(r, 2) ? rows : 1, (vocabulary + 31) / 32, 0);
+    if (pick(r, 2)) {
+        const int64_t n = pick(r, 12);
+        add(c, "override_indptr", &a->override_indptr, pick(r, 2) ? i64 : i32, 1, rows + 1, 0, 0);
+        add(c, "override_token", &a->override_token, pick(r, 2) ? i64 : i32, 1, n, 0, 0);
+        add(c, "override_logit", &a->override_logit, f32, 1, n, 0, 0);
+    }
     a->eps = eps[pick(r, 4)];
     a->probs_in = pick(r, 2);
     a->noise = (sy_noise)pick(r, 5);

@@ -1,6 +1,6 @@
 /*
  * Random calls against the exact oracle, every output bit for bit: all logit types and noises, rows from
- * ordinary to hostile, tokens barred, parameters of every kind, shape and stride, any subset of outputs. Each test proves
+ * ordinary to hostile, edited rows, parameters of every kind, shape and stride, any subset of outputs. Each test proves
  * that its rows contained what its name promises. A failure prints the row; the seed is fixed by the test's
  * place in the table.
  */
@@ -16,7 +16,7 @@ struct plan {
     enum sample_kind kind; /* KIND_COUNT: any, row by row */
     sy_noise noise;        /* AUTO: any                   */
     int64_t vocab;         /* 0: 1 to 5000                */
-    bool barred;           /* some tokens are not allowed */
+    bool edited;           /* tokens are barred, overridden or both */
     int calls;
     uint64_t seed;
     char name[64];
@@ -177,11 +177,16 @@ static void add_options(struct sample_case *c, bool probs_in, uint64_t *rng)
     c->args.probs_in = probs_in;
 }
 
-static void add_allow(struct sample_case *c, uint64_t *rng)
+static void add_edits(struct sample_case *c, uint64_t *rng)
 {
+    const int64_t which = 1 + rng_below(rng, 3);
     struct layout at = random_layout(rng);
-    sample_add_allow(c, rng_below(rng, 2) ? SY_I32 : SY_U32, rng_below(rng, 4) == 0, &at);
-    sample_fill_allow(c, rng);
+    if (which & 1) {
+        sample_add_allow(c, rng_below(rng, 2) ? SY_I32 : SY_U32, rng_below(rng, 4) == 0, &at);
+        sample_fill_allow(c, rng);
+    }
+    if (which & 2)
+        sample_fill_overrides(c, rng);
 }
 
 static void random_call(struct sample_case *c, const struct plan *plan, uint64_t *rng)
@@ -196,8 +201,8 @@ static void random_call(struct sample_case *c, const struct plan *plan, uint64_t
             plan->kind == KIND_COUNT ? (enum sample_kind)rng_below(rng, KIND_COUNT) : plan->kind;
         sample_fill_row(c, b, kind, rng);
     }
-    if (plan->barred)
-        add_allow(c, rng);
+    if (plan->edited)
+        add_edits(c, rng);
     add_parameters(c, rng);
     add_noise(c, plan->noise, rng);
     add_options(c, probs_in, rng);
@@ -210,8 +215,10 @@ static void random_call(struct sample_case *c, const struct plan *plan, uint64_t
 static void prove_hard(const struct plan *plan, const struct sample_seen *seen)
 {
     assert_true(seen->k_on > seen->rows / 10);
-    if (plan->barred)
-        assert_true(seen->barred > seen->rows / 4);
+    if (plan->edited) {
+        assert_true(seen->barred > seen->rows / 6);
+        assert_true(seen->overridden > seen->rows / 8);
+    }
     if (plan->kind != KIND_EMPTY)
         assert_true(seen->p_on > seen->rows / 10);
     switch (plan->kind) {
@@ -302,10 +309,10 @@ static void add_plan(struct test_list *list, CMUnitTestFunction run, struct plan
     plans[n] = plan;
     if (plan.vocab)
         snprintf(plans[n].name, sizeof plans[n].name, "%s, %s, V %lld%s", type, kind, (long long)plan.vocab,
-                 plan.barred ? ", some barred" : "");
+                 plan.edited ? ", edited" : "");
     else
         snprintf(plans[n].name, sizeof plans[n].name, "%s, %s, %s%s%s", type, kind, noises[plan.noise],
-                 plan.barred ? ", some barred" : "", run == every_table ? ", every table" : "");
+                 plan.edited ? ", edited" : "", run == every_table ? ", every table" : "");
     test_add(list, plans[n].name, run, &plans[n]);
     n++;
 }
@@ -320,12 +327,12 @@ int main(void)
             add_plan(&list, run_plan,
                      (struct plan){.type = types[t], .kind = (enum sample_kind)kind, .calls = 100});
         for (int noise = SY_NOISE_NONE; noise <= SY_NOISE_CDF; noise++)
-            for (int barred = 0; barred < 2; barred++)
+            for (int edited = 0; edited < 2; edited++)
                 add_plan(&list, run_plan,
                          (struct plan){.type = types[t],
                                        .kind = KIND_COUNT,
                                        .noise = (sy_noise)noise,
-                                       .barred = barred,
+                                       .edited = edited,
                                        .calls = 150});
         for (size_t k = 0; k < COUNT_OF(large); k++) {
             add_plan(&list, run_plan,
@@ -334,11 +341,11 @@ int main(void)
                      (struct plan){.type = types[t], .kind = large[k], .vocab = 131072, .calls = 2});
             add_plan(&list, run_plan,
                      (struct plan){
-                         .type = types[t], .kind = large[k], .vocab = 32011, .barred = true, .calls = 4});
+                         .type = types[t], .kind = large[k], .vocab = 32011, .edited = true, .calls = 4});
         }
         add_plan(&list, every_table, (struct plan){.type = types[t], .kind = KIND_COUNT, .calls = 40});
         add_plan(&list, every_table,
-                 (struct plan){.type = types[t], .kind = KIND_COUNT, .barred = true, .calls = 40});
+                 (struct plan){.type = types[t], .kind = KIND_COUNT, .edited = true, .calls = 40});
     }
     return test_run(&list, "sample_random");
 }

@@ -25,6 +25,9 @@ struct call {
     float q[MAX_LOGITS];
     bool barred;
     uint32_t allow[MAX_LOGITS / 32 + ROWS];
+    int64_t override_indptr[ROWS + 1], n_overrides;
+    int32_t override_token[MAX_LOGITS];
+    float override_logit[MAX_LOGITS];
 };
 
 struct result {
@@ -76,6 +79,26 @@ static void bar_tokens(struct call *c, uint64_t *rng)
     }
 }
 
+/* None, one in 1000, or one in 20: ordinary logits, ones of the row's own kind, bans, or a few above everything. */
+static void override_tokens(struct call *c, enum shape shape, uint64_t *rng)
+{
+    const int64_t every = rng_below(rng, 2) ? 20 : 1000, kind = rng_below(rng, 4);
+    const bool any = rng_below(rng, 2) != 0;
+    c->n_overrides = 0;
+    for (int64_t b = 0; b < c->rows; b++) {
+        c->override_indptr[b] = c->n_overrides;
+        for (int64_t i = rng_below(rng, every); any && i < c->vocab; i += 1 + rng_below(rng, 2 * every)) {
+            const float own = draw_logit(rng, shape), other = draw_logit(rng, FLAT);
+            c->override_token[c->n_overrides] = (int32_t)i;
+            c->override_logit[c->n_overrides++] = kind == 0   ? other
+                                                  : kind == 1 ? own
+                                                  : kind == 2 ? -INFINITY
+                                                              : own + 20.0f * other;
+        }
+    }
+    c->override_indptr[c->rows] = c->n_overrides;
+}
+
 static void make_call(struct call *c, uint64_t *rng)
 {
     static const DLDataType types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
@@ -106,17 +129,22 @@ static void make_call(struct call *c, uint64_t *rng)
     c->ties = (sy_ties)rng_below(rng, 2);
     c->noise = (sy_noise)(SY_NOISE_NONE + rng_below(rng, 4));
     bar_tokens(c, rng);
+    override_tokens(c, shape, rng);
 }
 
 /* One call; with `long_way` every output that forbids a short cut is asked for. */
 static void run(sy_ctx *ctx, struct call *c, struct result *r, bool long_way, bool lists)
 {
     int64_t shape[] = {c->rows, c->vocab}, words[] = {c->rows, (c->vocab + 31) / 32}, rows[] = {c->rows};
-    int64_t one[] = {1};
+    int64_t one[] = {1}, ends[] = {c->rows + 1}, listed[] = {c->n_overrides};
+    const bool overrides = c->n_overrides > 0;
     uint32_t flags[ROWS];
     DLTensor logits =
         sy_tensor(c->type.bits == 32 ? (void *)c->logits : (void *)c->narrow, c->type, 2, shape);
     DLTensor allow = sy_tensor(c->allow, SY_U32, 2, words);
+    DLTensor indptr = sy_tensor(c->override_indptr, SY_I64, 1, ends);
+    DLTensor replaced = sy_tensor(c->override_token, SY_I32, 1, listed);
+    DLTensor by = sy_tensor(c->override_logit, SY_F32, 1, listed);
     DLTensor q = sy_tensor(c->q, SY_F32, 2, shape), k = sy_tensor(&c->k, SY_I64, 1, one);
     DLTensor top_p = sy_tensor(&c->top_p, SY_F32, 1, one), min_p = sy_tensor(&c->min_p, SY_F32, 1, one);
     DLTensor temperature = sy_tensor(c->temperature, SY_F32, 1, rows);
@@ -130,6 +158,9 @@ static void run(sy_ctx *ctx, struct call *c, struct result *r, bool long_way, bo
                                  .temperature = &temperature,
                                  .q = &q,
                                  .allow_bits = c->barred ? &allow : NULL,
+                                 .override_indptr = overrides ? &indptr : NULL,
+                                 .override_token = overrides ? &replaced : NULL,
+                                 .override_logit = overrides ? &by : NULL,
                                  .seed = &seed,
                                  .offset = &offset,
                                  .noise = c->noise,

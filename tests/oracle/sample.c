@@ -356,16 +356,19 @@ static float share(const struct oracle_sample_row *row, const struct token *chos
     return chosen->w == 0 ? -INFINITY : (float)(oracle_sample_ln(chosen->w) - oracle_sample_ln(total));
 }
 
-/* Of the caller's values, whatever is allowed. */
+/* Of the caller's values, whatever is allowed or overridden. */
 static float raw_logprob(const struct oracle_sample_row *row, int64_t token)
 {
     uint64_t total = 0;
     struct token chosen = {0};
+    const float *x = row->raw ? row->raw : row->x;
     float max = -INFINITY;
+    if (canonical(x[token]) == -INFINITY)
+        return -INFINITY;
     for (int64_t i = 0; i < row->vocab; i++)
-        max = canonical(row->x[i]) > max ? canonical(row->x[i]) : max;
+        max = canonical(x[i]) > max ? canonical(x[i]) : max;
     for (int64_t i = 0; i < row->vocab; i++) {
-        struct token c = {.z = canonical(row->x[i])};
+        struct token c = {.z = canonical(x[i])};
         weigh(&c, max, 1.0f, row->probs_in);
         total += c.w;
         if (i == token)

@@ -14,7 +14,8 @@
 
 /* One row with everything widened. NaN in p or min_p and k = 0 turn the stage off; NaN temperature is 1. */
 struct oracle_sample_row {
-    const float *x;      /* [V] the caller's values, not canonical */
+    const float *x;      /* [V] the caller's values after overrides, not canonical */
+    const float *raw;    /* [V] before them; NULL: the same */
     const bool *allowed; /* [V] NULL: every token is */
     int64_t vocab;
     int64_t k, k_limit;

@@ -26,6 +26,9 @@ static const struct {
     FIELD(SLOT_OFFSET, offset, {0}, false),
     FIELD(SLOT_STREAM, stream, {0}, false),
     FIELD(SLOT_ALLOW_BITS, allow_bits, {0}, true),
+    FIELD(SLOT_OVERRIDE_INDPTR, override_indptr, {0}, false),
+    FIELD(SLOT_OVERRIDE_TOKEN, override_token, {0}, false),
+    FIELD(SLOT_OVERRIDE_LOGIT, override_logit, {0}, false),
 #undef FIELD
 #define FIELD(slot, name, code, bits, matrix) \
     [slot] = {#name, offsetof(sy_sample_args, name), {code, bits, 1}, matrix}
@@ -213,6 +216,27 @@ void sample_allow(struct sample_case *c, int64_t b, int64_t token, bool allowed)
     memcpy(at, &word, sizeof word);
 }
 
+void sample_add_overrides(struct sample_case *c, DLDataType indptr_type, DLDataType token_type,
+                          const int64_t *count, int64_t spare)
+{
+    int64_t at = spare;
+    tensor_make(&c->slot[SLOT_OVERRIDE_INDPTR], indptr_type, 1, (int64_t[]){c->batch + 1}, NULL);
+    for (int64_t b = 0; b <= c->batch; b++) {
+        sample_put_bits(c, SLOT_OVERRIDE_INDPTR, b, 0, (uint64_t)at);
+        at += b < c->batch ? count[b] : spare;
+    }
+    tensor_make(&c->slot[SLOT_OVERRIDE_TOKEN], token_type, 1, &at, NULL);
+    tensor_make(&c->slot[SLOT_OVERRIDE_LOGIT], SY_F32, 1, &at, NULL);
+    for (int s = SLOT_OVERRIDE_INDPTR; s <= SLOT_OVERRIDE_LOGIT; s++)
+        attach(c, (enum sample_slot)s);
+}
+
+void sample_override(struct sample_case *c, int64_t element, int64_t token, float logit)
+{
+    sample_put_bits(c, SLOT_OVERRIDE_TOKEN, element, 0, (uint64_t)token);
+    sample_put_bits(c, SLOT_OVERRIDE_LOGIT, element, 0, f32_bits(logit));
+}
+
 /* ---- The oracle's answer ---- */
 
 static void *array(int64_t n, size_t bytes)
@@ -225,6 +249,7 @@ static void *array(int64_t n, size_t bytes)
 void sample_values_make(struct sample_values *values, int64_t vocab)
 {
     values->x = array(vocab, sizeof *values->x);
+    values->raw = array(vocab, sizeof *values->raw);
     values->q = array(vocab, sizeof *values->q);
     values->allowed = array(vocab, sizeof *values->allowed);
 }
@@ -232,6 +257,7 @@ void sample_values_make(struct sample_values *values, int64_t vocab)
 void sample_values_free(struct sample_values *values)
 {
     free(values->x);
+    free(values->raw);
     free(values->q);
     free(values->allowed);
 }
@@ -241,6 +267,7 @@ void sample_read_row(const struct sample_case *c, int64_t b, const struct sample
 {
     const sy_sample_args *a = &c->args;
     *row = (struct oracle_sample_row){.x = values->x,
+                                      .raw = values->raw,
                                       .allowed = a->allow_bits ? values->allowed : NULL,
                                       .vocab = c->vocab,
                                       .k = a->top_k ? get_int(a->top_k, b) : 0,
@@ -262,12 +289,15 @@ void sample_read_row(const struct sample_case *c, int64_t b, const struct sample
     if (row->noise == SY_NOISE_AUTO)
         row->noise = a->q ? SY_NOISE_Q : a->seed ? SY_NOISE_CDF : SY_NOISE_NONE;
     for (int64_t i = 0; i < c->vocab; i++) {
-        values->x[i] = get_real(a->logits, b, i);
+        values->x[i] = values->raw[i] = get_real(a->logits, b, i);
         if (a->q)
             values->q[i] = get_real(a->q, b, i);
         if (a->allow_bits)
             values->allowed[i] = is_allowed(a->allow_bits, b, i);
     }
+    if (a->override_indptr)
+        for (int64_t j = get_int(a->override_indptr, b); j < get_int(a->override_indptr, b + 1); j++)
+            values->x[get_int(a->override_token, j)] = get_real(a->override_logit, j, 0);
 }
 
 static void count_seen(const struct sample_case *c, const struct oracle_sample_row *row,
@@ -275,9 +305,10 @@ static void count_seen(const struct sample_case *c, const struct oracle_sample_r
 {
     const float normal = is_type(c->args.logits->dtype, SY_F16) ? 0x1p-14f : FLT_MIN, *x = row->x;
     bool minus_zero = false, subnormal = false;
-    int64_t first = 0;
+    int64_t first = 0, raw_first = 0;
     for (int64_t i = 0; i < c->vocab; i++) {
         first = oracle_sample_key(x[i]) > oracle_sample_key(x[first]) ? i : first;
+        raw_first = oracle_sample_key(row->raw[i]) > oracle_sample_key(row->raw[raw_first]) ? i : raw_first;
         minus_zero = minus_zero || (x[i] == 0 && signbit(x[i]));
         subnormal = subnormal || (x[i] != 0 && fabsf(x[i]) < normal);
     }
@@ -297,6 +328,7 @@ static void count_seen(const struct sample_case *c, const struct oracle_sample_r
     seen->ranked += r->ranked;
     seen->listed += r->n;
     seen->barred += row->allowed && !row->allowed[first];
+    seen->overridden += first != raw_first;
 }
 
 void sample_want_make(const struct sample_case *c, struct sample_want *want, struct sample_seen *seen)
@@ -392,7 +424,8 @@ static void print_row(const struct sample_case *c, int64_t b)
                 (int)row.probs_in, (unsigned long long)row.seed, (unsigned long long)row.offset,
                 (unsigned)row.stream);
     for (int64_t i = 0; i < c->vocab && i < 12; i++)
-        print_error("    x[%lld] = %.9g (%08x)%s\n", (long long)i, (double)row.x[i], f32_bits(row.x[i]),
+        print_error("    x[%lld] = %.9g (%08x)%s%s\n", (long long)i, (double)row.x[i], f32_bits(row.x[i]),
+                    f32_bits(row.x[i]) != f32_bits(row.raw[i]) ? ", overridden" : "",
                     row.allowed && !row.allowed[i] ? ", not allowed" : "");
     sample_values_free(&values);
 }
@@ -547,4 +580,56 @@ void sample_fill_allow(struct sample_case *c, uint64_t *rng)
             memcpy((unsigned char *)tensor_row(x, row) + i * 4, &by_kind[kind], 4);
         }
     }
+}
+
+static float override_value(const struct sample_case *c, int64_t b, int64_t kind, uint64_t *rng)
+{
+    const DLTensor *logits = c->args.logits;
+    const float own = get_real(logits, b, rng_below(rng, c->vocab));
+    switch (kind) {
+    case 0:
+        return own; /* ties with a token of the row */
+    case 1:
+        return (float)((double)own - 8 * rng_unit(rng)); /* a penalty */
+    case 2:
+        return -INFINITY; /* a ban */
+    case 3:
+        return (float)special_value(rng);
+    case 4:
+        return (float)((double)own + 4 * sample_normal(rng));
+    default:
+        return (float)(30 * sample_normal(rng));
+    }
+}
+
+/* Ascending tokens, each subset equally likely. */
+static void fill_overrides_of(struct sample_case *c, int64_t b, int64_t first, int64_t count, uint64_t *rng)
+{
+    const int64_t kind = rng_below(rng, 8);
+    for (int64_t i = 0, left = count; i < c->vocab; i++)
+        if (rng_below(rng, c->vocab - i) < left) {
+            const float logit = override_value(c, b, kind < 6 ? kind : rng_below(rng, 6), rng);
+            sample_override(c, first + count - left, i, logit);
+            left--;
+        }
+}
+
+void sample_fill_overrides(struct sample_case *c, uint64_t *rng)
+{
+    int64_t *count = array(c->batch, sizeof *count);
+    const int64_t spare = rng_below(rng, 2) ? 0 : rng_below(rng, 9);
+    const int64_t few = c->vocab < 8 ? c->vocab : 8, many = c->vocab < 600 ? c->vocab : 600;
+    for (int64_t b = 0; b < c->batch; b++) {
+        const int64_t counts[] = {0, rng_below(rng, few + 1), rng_below(rng, many + 1),
+                                  rng_below(rng, 9) ? few : c->vocab};
+        count[b] = counts[rng_below(rng, 4)];
+    }
+    sample_add_overrides(c, rng_below(rng, 3) ? SY_I64 : SY_I32, rng_below(rng, 3) ? SY_I32 : SY_I64, count,
+                         spare);
+    int64_t at = spare;
+    for (int64_t b = 0; b < c->batch; b++) {
+        fill_overrides_of(c, b, at, count[b], rng);
+        at += count[b];
+    }
+    free(count);
 }

@@ -19,6 +19,9 @@ enum sample_slot {
     SLOT_OFFSET,
     SLOT_STREAM,
     SLOT_ALLOW_BITS,
+    SLOT_OVERRIDE_INDPTR,
+    SLOT_OVERRIDE_TOKEN,
+    SLOT_OVERRIDE_LOGIT,
     SLOT_TOKEN,
     SLOT_KEPT,
     SLOT_ROW_FLAGS,
@@ -62,6 +65,10 @@ void sample_add_q(struct sample_case *c, const struct layout *layout);
 /* A row of words for each row of logits, or one for all; nothing is allowed yet. */
 void sample_add_allow(struct sample_case *c, DLDataType type, bool for_all, const struct layout *layout);
 void sample_allow(struct sample_case *c, int64_t b, int64_t token, bool allowed);
+/* count[b] overrides for each row, with `spare` more elements at both ends of the lists that belong to none. */
+void sample_add_overrides(struct sample_case *c, DLDataType indptr_type, DLDataType token_type,
+                          const int64_t *count, int64_t spare);
+void sample_override(struct sample_case *c, int64_t element, int64_t token, float logit);
 /* Outputs by SLOT_BIT; `layout` is that of the [B,V] ones. */
 void sample_add_outputs(struct sample_case *c, unsigned bits, const struct layout *layout);
 
@@ -76,7 +83,8 @@ void sample_put_bits(struct sample_case *c, enum sample_slot slot, int64_t b, in
 struct sample_seen {
     int64_t rows, nan, inf, empty, minus_zero, subnormal;
     int64_t k_on, k_tied, p_on, p_tied, p_short, mp_cut, score_tied, ranked, listed;
-    int64_t barred; /* the first token of the order was not allowed */
+    int64_t barred;     /* the first token of the order was not allowed */
+    int64_t overridden; /* the first token of the order was made so */
 };
 
 /* The oracle's answer as dense arrays, and what the library must write. */
@@ -92,7 +100,7 @@ void sample_want_free(struct sample_want *want);
 
 /* What the oracle reads of a row, V of each. */
 struct sample_values {
-    float *x, *q;
+    float *x, *raw, *q;
     bool *allowed;
 };
 void sample_values_make(struct sample_values *values, int64_t vocab);
@@ -131,6 +139,9 @@ void sample_fill_row(struct sample_case *c, int64_t b, enum sample_kind kind, ui
 
 /* Bits of every density, from no token to all; few tokens, half of them, all but a few. */
 void sample_fill_allow(struct sample_case *c, uint64_t *rng);
+
+/* Overrides for no token of a row, a few, many or all: ordinary values, ties with the row, special ones. */
+void sample_fill_overrides(struct sample_case *c, uint64_t *rng);
 
 double sample_normal(uint64_t *rng); /* mean 0, deviation 1 */
 

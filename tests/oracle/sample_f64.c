@@ -124,11 +124,12 @@ static double logprob(const struct oracle_sample_row *row, const struct oracle_s
             sum += out->in[i] ? least(out->prob[i], 1) : 0; /* a given probability above 1 counts as 1 */
         return log(least(out->prob[out->token], 1) / sum);
     }
+    const float *x = row->raw ? row->raw : row->x;
     for (int64_t i = 0; i < row->vocab; i++)
-        max = (double)row->x[i] > max ? (double)row->x[i] : max;
+        max = (double)x[i] > max ? (double)x[i] : max;
     for (int64_t i = 0; i < row->vocab; i++)
-        sum += isnan(row->x[i]) ? 0 : exp((double)row->x[i] - max);
-    return (double)row->x[out->token] - max - log(sum);
+        sum += isnan(x[i]) ? 0 : exp((double)x[i] - max);
+    return (double)x[out->token] - max - log(sum);
 }
 
 void oracle_sample_f64(const struct oracle_sample_row *row, struct oracle_sample_f64 *out)

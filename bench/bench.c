@@ -17,6 +17,7 @@ static const struct bench_op *const bench_ops[] = {
     &bench_moe_permute,
     &bench_moe_permute_ids,
     &bench_moe_unpermute_ids,
+    &bench_moe_align_block,
     &bench_moe_convert_indices,
     &bench_moe_unpermute,
     &bench_moe_permute_grad,

@@ -579,6 +579,53 @@ static inline sy_status sy_moe_unpermute_ids_query(sy_ctx *ctx, const sy_moe_unp
     return sy_moe_unpermute_ids_query_n(ctx, args, sizeof *args, query, sizeof *query);
 }
 
+/* ---- moe_align_block --------------------------------------------------------------------------------- */
+
+/*
+ * The slots of every expert, padded to whole blocks, for a grouped matrix product whose blocks of rows have one
+ * expert each. Slot i = t*K + j is slot j of token t. Experts follow each other ascending, inside an expert slots do:
+ *     sorted_slots  [offsets[e], offsets[e] + counts[e])   the slots that name e
+ *                   up to offsets[e+1]                     T*K, which is no slot: offsets are multiples of B
+ *     block_experts [offsets[e] / B, offsets[e+1] / B)     e, or expert_map[e] where that is given
+ *     num_padded    offsets[E]
+ * What lies beyond num_padded is T*K in sorted_slots and -1 in block_experts. How long they must be at least the
+ * query tells: rows = P, the most places any ids can need, and slots = P / B.
+ *
+ * With skip_unmapped the slots of experts whose expert_map is -1, which live elsewhere, get no place and do not count.
+ * With allow_missing an id of -1 or E, which stands for no expert, gets none either.
+ *
+ * Returns SY_OK; NULL (also skip_unmapped without expert_map); DTYPE; SHAPE (also outputs that are too short); VALUE
+ * (num_experts negative, block_size below 1; T*K or P beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (an id
+ * outside: batch = token, position = slot, value = id, limit = E; an entry of expert_map below -1: position = expert,
+ * value); NOMEM.
+ */
+typedef struct sy_moe_align_block_args {
+    const DLTensor *ids;        /* in  [T,K]  int32, int64 */
+    const DLTensor *expert_map; /* in  [E]    int32, optional: the number an expert has here; -1: elsewhere */
+    int64_t num_experts;        /* E, 0 <= E < 2^31 */
+    int64_t block_size;         /* B, 1 <= B < 2^31 */
+    bool allow_missing;         /* ids -1 and E stand for no expert */
+    bool skip_unmapped;         /* no places for experts that are elsewhere */
+    const DLTensor *sorted_slots;   /* out [P or more]    int32 */
+    const DLTensor *block_experts;  /* out [P/B or more]  int32 */
+    const DLTensor *num_padded;     /* out [1]    int32 */
+    const DLTensor *expert_counts;  /* out [E]    int64, optional: slots of each expert that have a place */
+    const DLTensor *expert_offsets; /* out [E+1]  int64, optional: first place of each expert, the end */
+} sy_moe_align_block_args;
+
+SY_API sy_status sy_moe_align_block_n(sy_ctx *ctx, const sy_moe_align_block_args *args, size_t args_bytes);
+SY_API sy_status sy_moe_align_block_query_n(sy_ctx *ctx, const sy_moe_align_block_args *args,
+                                            size_t args_bytes, sy_query *query, size_t query_bytes);
+static inline sy_status sy_moe_align_block(sy_ctx *ctx, const sy_moe_align_block_args *args)
+{
+    return sy_moe_align_block_n(ctx, args, sizeof *args);
+}
+static inline sy_status sy_moe_align_block_query(sy_ctx *ctx, const sy_moe_align_block_args *args,
+                                                 sy_query *query)
+{
+    return sy_moe_align_block_query_n(ctx, args, sizeof *args, query, sizeof *query);
+}
+
 /* ---- moe_convert_indices ----------------------------------------------------------------------------- */
 
 /* How a permutation of T tokens into M rows is written down. All are int32; -1 is nothing. */

@@ -64,6 +64,16 @@ static sy_status query_unpermute_ids(sy_ctx *ctx, struct test_call *c, sy_query 
     return sy_moe_unpermute_ids_query(ctx, &c->args.unpermute_ids, q);
 }
 
+static sy_status run_align_block(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_align_block(ctx, &c->args.align_block);
+}
+
+static sy_status query_align_block(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_align_block_query(ctx, &c->args.align_block, q);
+}
+
 static sy_status run_permute(sy_ctx *ctx, struct test_call *c)
 {
     return sy_moe_permute(ctx, &c->args.permute);
@@ -322,6 +332,25 @@ static void make_unpermute_ids(struct test_call *c, bool large, int variant)
         memcpy(indices->mem + 4 * i, &(int32_t){(int32_t)(i * 7 % rows)}, 4);
         memcpy(probs->mem + 2 * i, &(uint16_t){(uint16_t)(0x3800 + i % 512)}, 2);
     }
+}
+
+static void make_align_block(struct test_call *c, bool large, int variant)
+{
+    const int64_t tokens = large ? 60000 : 13, experts = large ? 24 : 5, slots = 3, block = 16;
+    const int64_t places = (tokens * slots + experts * (block - 1)) / block * block;
+    sy_moe_align_block_args *a = &c->args.align_block;
+    (void)variant;
+    *c = (struct test_call){
+        .op = "moe_align_block", .first_output = 1, .run = run_align_block, .query = query_align_block};
+    struct tensor *ids = test_call_add(c, "ids", &a->ids, SY_I64, 2, (int64_t[]){tokens, slots});
+    test_call_add(c, "sorted_slots", &a->sorted_slots, SY_I32, 1, &places);
+    test_call_add(c, "block_experts", &a->block_experts, SY_I32, 1, (int64_t[]){places / block});
+    test_call_add(c, "num_padded", &a->num_padded, SY_I32, 1, (int64_t[]){1});
+    test_call_add(c, "expert_counts", &a->expert_counts, SY_I64, 1, &experts);
+    for (int64_t i = 0; i < tokens * slots; i++)
+        memcpy(ids->mem + 8 * i, &(int64_t){(i * 7 + i / 5) % experts}, 8);
+    a->num_experts = experts;
+    a->block_size = block;
 }
 
 static void make_permute(struct test_call *c, bool large, int capacity)
@@ -677,6 +706,7 @@ static const struct {
     {"moe_permute_ids of any ids", make_permute_ids, 1},
     {"moe_unpermute_ids", make_unpermute_ids, 0},
     {"kv_ragged", make_ragged, 0},
+    {"moe_align_block", make_align_block, 0},
 };
 
 const char *test_call_name(int index)

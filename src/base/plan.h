@@ -16,6 +16,7 @@ enum syi_op_id {
     SYI_MOE_PERMUTE,
     SYI_MOE_PERMUTE_IDS,
     SYI_MOE_UNPERMUTE_IDS,
+    SYI_MOE_ALIGN_BLOCK,
     SYI_MOE_CONVERT_INDICES,
     SYI_MOE_UNPERMUTE,
     SYI_MOE_PERMUTE_GRAD,
@@ -137,6 +138,21 @@ struct syi_moe_unpermute_ids_plan {
     enum syi_type type, prob_type;
     struct syi_rows permuted, probs, tokens;
     unsigned char *sorted_indices; /* [T*K] int32 */
+};
+
+struct syi_moe_align_block_plan {
+    int64_t n_tokens, n_slots, n_experts; /* T, K, E */
+    int64_t block_size;
+    int64_t n_places, n_blocks; /* room in sorted_slots and block_experts */
+    bool allow_missing, skip_unmapped;
+    struct syi_rows ids;
+    enum syi_type id_type;
+    unsigned char *expert_map;    /* [E] int32 or NULL */
+    unsigned char *sorted_slots;  /* int32 */
+    unsigned char *block_experts; /* int32 */
+    unsigned char *num_padded;    /* [1] int32 */
+    unsigned char *counts;        /* [E] int64 or NULL */
+    unsigned char *offsets;       /* [E+1] int64 or NULL */
 };
 
 struct syi_moe_convert_indices_plan {
@@ -310,6 +326,7 @@ union syi_plan {
     struct syi_moe_permute_plan moe_permute;
     struct syi_moe_permute_ids_plan moe_permute_ids;
     struct syi_moe_unpermute_ids_plan moe_unpermute_ids;
+    struct syi_moe_align_block_plan moe_align_block;
     struct syi_moe_convert_indices_plan moe_convert_indices;
     struct syi_moe_rows_plan moe_rows;
     struct syi_moe_dispatch_plan moe_dispatch;

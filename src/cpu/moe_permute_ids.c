@@ -4,22 +4,17 @@
  * slots by itself. Ids that may be any numbers are sorted by radix. Then each token row is read once and written
  * to all its places in the window.
  */
-#include "cpu/moe_rows.h"
+#include "cpu/moe_slots.h"
 #include "cpu/sort.h"
+#include "kernels/kernels.h"
 
 enum { MOST_COUNTED = 1 << 16 }; /* experts that get counters of their own in every chunk */
-
-struct chunk_fault {
-    int64_t token, slot; /* first id outside; token -1: none */
-};
 
 struct job {
     const struct syi_moe_permute_ids_plan *plan;
     const struct syi_kernels *kernels;
-    int n_chunks;              /* of tokens, whose slots are ranked together */
+    struct syi_slots slots;    /* without counters ids are sorted */
     int n_tasks;               /* of the copying, which is far more work */
-    int32_t *place;            /* [chunk][E]: counts, then next place; NULL: ids are sorted */
-    struct chunk_fault *fault; /* [chunk] */
     struct syi_keyed *pair[2]; /* [T*K] */
 };
 
@@ -31,13 +26,16 @@ static bool is_counted(const struct syi_moe_permute_ids_plan *p)
 static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_permute_ids_plan *p,
                           struct syi_arena *arena)
 {
-    const uint64_t total = (uint64_t)(p->n_tokens * p->n_slots);
-    struct job job = {.plan = p, .kernels = ctx->kernels};
-    job.n_chunks = syi_tasks(ctx, p->n_tokens, total * sizeof(int64_t));
-    job.n_tasks = syi_tasks(ctx, p->n_tokens, (uint64_t)p->n_rows * p->row_bytes);
-    job.fault = syi_take(arena, (size_t)job.n_chunks * sizeof *job.fault);
-    if (is_counted(p))
-        job.place = syi_take(arena, (size_t)job.n_chunks * (size_t)p->n_experts * sizeof *job.place);
+    const size_t total = (size_t)(p->n_tokens * p->n_slots);
+    struct job job = {.plan = p,
+                      .kernels = ctx->kernels,
+                      .slots = {.ids = p->ids,
+                                .type = p->id_type,
+                                .n_tokens = p->n_tokens,
+                                .n_slots = p->n_slots,
+                                .n_experts = p->n_experts},
+                      .n_tasks = syi_tasks(ctx, p->n_tokens, (uint64_t)p->n_rows * p->row_bytes)};
+    syi_slots_lay_out(ctx, &job.slots, is_counted(p), arena);
     for (int i = 0; !is_counted(p) && i < 2; i++)
         job.pair[i] = syi_take(arena, syi_size_mul(total, sizeof *job.pair[i]));
     return job;
@@ -50,50 +48,7 @@ size_t syi_cpu_moe_permute_ids_workspace(const sy_ctx *ctx, const union syi_plan
     return arena.used;
 }
 
-static int64_t id_at(const struct syi_moe_permute_ids_plan *p, int64_t t, int64_t j)
-{
-    return syi_load_index(syi_row(p->ids, t), j, p->id_type);
-}
-
 /* ---- Ranks ------------------------------------------------------------------------------------------- */
-
-/* Judges the ids of a chunk, and counts them where there are counters. */
-static void count_chunk(void *data, int chunk)
-{
-    const struct job *job = data;
-    const struct syi_moe_permute_ids_plan *p = job->plan;
-    int32_t *count = job->place != NULL ? job->place + (int64_t)chunk * p->n_experts : NULL;
-    const int64_t end = syi_part(p->n_tokens, job->n_chunks, chunk + 1);
-    job->fault[chunk].token = -1;
-    if (count != NULL)
-        memset(count, 0, (size_t)p->n_experts * sizeof *count);
-    for (int64_t t = syi_part(p->n_tokens, job->n_chunks, chunk); t < end && p->n_experts > 0; t++)
-        for (int64_t j = 0; j < p->n_slots; j++) {
-            const int64_t id = id_at(p, t, j);
-            if (id < 0 || id >= p->n_experts) {
-                job->fault[chunk] = (struct chunk_fault){t, j};
-                return;
-            }
-            if (count != NULL)
-                count[id]++;
-        }
-}
-
-static sy_status refuse_outside(sy_ctx *ctx, const struct job *job)
-{
-    const struct syi_moe_permute_ids_plan *p = job->plan;
-    for (int b = 0; b < job->n_chunks; b++) {
-        const struct chunk_fault *f = &job->fault[b];
-        if (f->token < 0)
-            continue;
-        const int64_t id = id_at(p, f->token, f->slot);
-        const sy_fault fault = {SY_ERR_INDEX, SY_FAULT_INDEX_RANGE, "ids", f->token, f->slot,
-                                id,           p->n_experts};
-        return syi_fail_at(ctx, &fault, "at token %lld, slot %lld is %lld, want 0 or more and below %lld",
-                           (long long)f->token, (long long)f->slot, (long long)id, (long long)p->n_experts);
-    }
-    return SY_OK;
-}
 
 /* Counts become first places: experts ascending, inside an expert chunks, that is slots, ascending. */
 static void scan(const struct job *job)
@@ -102,8 +57,8 @@ static void scan(const struct job *job)
     int32_t total = 0;
     for (int64_t e = 0; e < p->n_experts; e++) {
         const int32_t first = total;
-        for (int b = 0; b < job->n_chunks; b++) {
-            int32_t *place = &job->place[b * p->n_experts + e];
+        for (int b = 0; b < job->slots.n_chunks; b++) {
+            int32_t *place = &syi_slot_counts(&job->slots, b)[e];
             const int32_t count = *place;
             *place = total;
             total += count;
@@ -121,11 +76,13 @@ static void rank_chunk(void *data, int chunk)
 {
     const struct job *job = data;
     const struct syi_moe_permute_ids_plan *p = job->plan;
-    int32_t *next = job->place + (int64_t)chunk * p->n_experts;
-    const int64_t end = syi_part(p->n_tokens, job->n_chunks, chunk + 1);
-    for (int64_t t = syi_part(p->n_tokens, job->n_chunks, chunk); t < end; t++)
-        for (int64_t j = 0; j < p->n_slots; j++)
-            syi_store_i32(p->sorted_indices, t * p->n_slots + j, next[id_at(p, t, j)]++);
+    const struct syi_slots slots = job->slots; /* that no store can change */
+    int32_t *next = syi_slot_counts(&slots, chunk);
+    unsigned char *indices = p->sorted_indices;
+    const int64_t end = syi_part(slots.n_tokens, slots.n_chunks, chunk + 1);
+    for (int64_t t = syi_part(slots.n_tokens, slots.n_chunks, chunk); t < end; t++)
+        for (int64_t j = 0; j < slots.n_slots; j++)
+            syi_store_i32(indices, t * slots.n_slots + j, next[syi_slot_id(&slots, t, j)]++);
 }
 
 /* The same for ids that have no counters: their distance from the lowest is the key. */
@@ -135,7 +92,7 @@ static void sort_ids(const struct job *job)
     const int64_t total = p->n_tokens * p->n_slots;
     int64_t low = INT64_MAX, high = INT64_MIN;
     for (int64_t i = 0; i < total; i++) {
-        const int64_t id = id_at(p, i / p->n_slots, i % p->n_slots);
+        const int64_t id = syi_slot_id(&job->slots, i / p->n_slots, i % p->n_slots);
         low = id < low ? id : low;
         high = id > high ? id : high;
         job->pair[0][i] = (struct syi_keyed){(uint64_t)id, i};
@@ -193,13 +150,12 @@ sy_status syi_cpu_moe_permute_ids(sy_ctx *ctx, const union syi_plan *plan, void 
     const struct syi_moe_permute_ids_plan *p = &plan->moe_permute_ids;
     struct syi_arena arena = {workspace, 0};
     struct job job = lay_out(ctx, p, &arena);
-    syi_parallel(ctx, job.n_chunks, count_chunk, &job);
-    const sy_status st = refuse_outside(ctx, &job);
+    const sy_status st = p->n_experts > 0 ? syi_slots_count(ctx, &job.slots) : SY_OK;
     if (st != SY_OK)
         return st;
-    if (job.place != NULL) {
+    if (is_counted(p)) {
         scan(&job);
-        syi_parallel(ctx, job.n_chunks, rank_chunk, &job);
+        syi_parallel(ctx, job.slots.n_chunks, rank_chunk, &job);
     } else {
         sort_ids(&job);
     }

@@ -20,6 +20,7 @@ OPERATORS = [
     "moe_permute",
     "moe_permute_ids",
     "moe_unpermute_ids",
+    "moe_align_block",
     "moe_convert_indices",
     "moe_unpermute",
     "moe_permute_grad",

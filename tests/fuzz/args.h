@@ -38,6 +38,7 @@ struct call {
     sy_kv_plane planes[SY_KV_MAX_PLANES];
     union {
         sy_moe_unpermute_ids_args unpermute_ids;
+        sy_moe_align_block_args align_block;
         sy_moe_permute_ids_args permute_ids;
         sy_moe_convert_indices_args convert_indices;
         sy_moe_ids_from_map_args ids_from_map;
@@ -88,5 +89,11 @@ void make_cache(struct call *c, const DLTensor **field, DLDataType type, sy_kv_l
 void make_ragged(struct call *c, struct reader *r);
 sy_status run_ragged(sy_ctx *ctx, struct call *c);
 sy_status query_ragged(sy_ctx *ctx, struct call *c, sy_query *q);
+
+/* ---- The operators of args_moe.c ----------------------------------------------------------------------------- */
+
+void make_align_block(struct call *c, struct reader *r);
+sy_status run_align_block(sy_ctx *ctx, struct call *c);
+sy_status query_align_block(sy_ctx *ctx, struct call *c, sy_query *q);
 
 #endif

@@ -1,0 +1,124 @@
+/*
+ * moe_align_block on the CPU: slots are counted by expert, every expert gets whole blocks, and the chunks of tokens
+ * place their slots side by side. Padding and the experts of blocks are few and written on the way.
+ */
+#include "cpu/moe_slots.h"
+
+struct job {
+    const struct syi_moe_align_block_plan *plan;
+    struct syi_slots slots;
+};
+
+static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_align_block_plan *p,
+                          struct syi_arena *arena)
+{
+    struct job job = {.plan = p,
+                      .slots = {.ids = p->ids,
+                                .type = p->id_type,
+                                .n_tokens = p->n_tokens,
+                                .n_slots = p->n_slots,
+                                .n_experts = p->n_experts,
+                                .allow_missing = p->allow_missing}};
+    syi_slots_lay_out(ctx, &job.slots, true, arena);
+    return job;
+}
+
+size_t syi_cpu_moe_align_block_workspace(const sy_ctx *ctx, const union syi_plan *plan)
+{
+    struct syi_arena arena = {NULL, 0};
+    lay_out(ctx, &plan->moe_align_block, &arena);
+    return arena.used;
+}
+
+static sy_status refuse_map(sy_ctx *ctx, const struct syi_moe_align_block_plan *p)
+{
+    for (int64_t e = 0; e < p->n_experts && p->expert_map != NULL; e++) {
+        const int64_t here = syi_load_i32(p->expert_map, e);
+        const sy_fault fault = {SY_ERR_INDEX, SY_FAULT_INDEX_RANGE, "expert_map", -1, e, here, -1};
+        if (here < -1)
+            return syi_fail_at(ctx, &fault, "at expert %lld is %lld, want -1 or more", (long long)e,
+                               (long long)here);
+    }
+    return SY_OK;
+}
+
+/* The number block_experts tells for an expert. */
+static int32_t number_here(const struct syi_moe_align_block_plan *p, int64_t e)
+{
+    return p->expert_map != NULL ? syi_load_i32(p->expert_map, e) : (int32_t)e;
+}
+
+static bool is_skipped(const struct syi_moe_align_block_plan *p, int64_t e)
+{
+    return p->skip_unmapped && syi_load_i32(p->expert_map, e) == -1;
+}
+
+static void fill(unsigned char *to, int64_t i, int64_t end, int32_t value)
+{
+    for (; i < end; i++)
+        syi_store_i32(to, i, value);
+}
+
+/* Counts become first places, -1 where there are none. Writes everything but the slots themselves. */
+static void scan(const struct job *job)
+{
+    const struct syi_moe_align_block_plan *p = job->plan;
+    const int64_t none = p->n_tokens * p->n_slots;
+    int64_t at = 0; /* a multiple of the block size at every expert */
+    for (int64_t e = 0; e < p->n_experts; e++) {
+        const int64_t first = at;
+        const bool skipped = is_skipped(p, e);
+        for (int b = 0; b < job->slots.n_chunks; b++) {
+            int32_t *place = &syi_slot_counts(&job->slots, b)[e];
+            const int32_t count = *place;
+            *place = skipped ? -1 : (int32_t)at;
+            at += skipped ? 0 : count;
+        }
+        if (p->counts != NULL)
+            syi_store_i64(p->counts, e, at - first);
+        if (p->offsets != NULL)
+            syi_store_i64(p->offsets, e, first);
+        const int64_t end = (at + p->block_size - 1) / p->block_size * p->block_size;
+        fill(p->sorted_slots, at, end, (int32_t)none);
+        fill(p->block_experts, first / p->block_size, end / p->block_size, number_here(p, e));
+        at = end;
+    }
+    if (p->offsets != NULL)
+        syi_store_i64(p->offsets, p->n_experts, at);
+    syi_store_i32(p->num_padded, 0, (int32_t)at);
+    fill(p->sorted_slots, at, p->n_places, (int32_t)none);
+    fill(p->block_experts, at / p->block_size, p->n_blocks, -1);
+}
+
+static void place_rows(struct syi_slots s, unsigned char *sorted, int32_t *place, int64_t t, int64_t end)
+{
+    for (; t < end; t++)
+        for (int64_t j = 0; j < s.n_slots; j++) {
+            const int64_t id = syi_slot_id(&s, t, j);
+            if (id >= 0 && id < s.n_experts && place[id] >= 0)
+                syi_store_i32(sorted, place[id]++, (int32_t)(t * s.n_slots + j));
+        }
+}
+
+static void place_chunk(void *data, int chunk)
+{
+    const struct job *job = data;
+    const struct syi_slots *s = &job->slots;
+    place_rows(*s, job->plan->sorted_slots, syi_slot_counts(s, chunk),
+               syi_part(s->n_tokens, s->n_chunks, chunk), syi_part(s->n_tokens, s->n_chunks, chunk + 1));
+}
+
+sy_status syi_cpu_moe_align_block(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
+{
+    const struct syi_moe_align_block_plan *p = &plan->moe_align_block;
+    struct syi_arena arena = {workspace, 0};
+    struct job job = lay_out(ctx, p, &arena);
+    sy_status st = syi_slots_count(ctx, &job.slots);
+    if (st == SY_OK)
+        st = refuse_map(ctx, p);
+    if (st != SY_OK)
+        return st;
+    scan(&job);
+    syi_parallel(ctx, job.slots.n_chunks, place_chunk, &job);
+    return SY_OK;
+}

@@ -1,0 +1,42 @@
+/*
+ * Slots [T,K] that name experts, counted by expert in chunks of tokens: what moe_permute_ids and moe_align_block
+ * share. A scan over (expert, chunk) makes of the counts the first place of each chunk, and every chunk then places
+ * its slots by itself, in the order of the slots.
+ */
+#ifndef SYI_CPU_MOE_SLOTS_H
+#define SYI_CPU_MOE_SLOTS_H
+
+#include "cpu/backend.h"
+
+struct syi_slot_fault {
+    int64_t token, slot; /* first id outside; token -1: none */
+};
+
+struct syi_slots {
+    struct syi_rows ids;
+    enum syi_type type;
+    int64_t n_tokens, n_slots, n_experts;
+    bool allow_missing; /* ids -1 and E name no expert */
+    int n_chunks;
+    int32_t *count;               /* [chunk][E]; NULL: ids are judged only */
+    struct syi_slot_fault *fault; /* [chunk] */
+};
+
+/* Sets n_chunks and takes the arrays. */
+void syi_slots_lay_out(const sy_ctx *ctx, struct syi_slots *s, bool counted, struct syi_arena *arena);
+
+/* Counts, or refuses the first id that names neither an expert nor nothing. */
+sy_status syi_slots_count(sy_ctx *ctx, struct syi_slots *s);
+
+static inline int64_t syi_slot_id(const struct syi_slots *s, int64_t t, int64_t j)
+{
+    return syi_load_index(syi_row(s->ids, t), j, s->type);
+}
+
+/* Counters of a chunk. */
+static inline int32_t *syi_slot_counts(const struct syi_slots *s, int chunk)
+{
+    return s->count + (int64_t)chunk * s->n_experts;
+}
+
+#endif

@@ -1,0 +1,127 @@
+/*
+ * moe_align_block: check and plan.
+ */
+#include "ops/call.h"
+
+enum { IDS, EXPERT_MAP, SORTED, BLOCKS, PADDED, COUNTS, OFFSETS, N_TENSORS };
+
+#define FIELD(name) #name, offsetof(sy_moe_align_block_args, name)
+#define RESULT (SYI_OUT | SYI_VECTOR)
+
+static const struct syi_rule rules[N_TENSORS] = {
+    [IDS] = {FIELD(ids), 0, SYI_INDEX_TYPES, 0, 2, 2},
+    [EXPERT_MAP] = {FIELD(expert_map), SYI_OPTIONAL | SYI_VECTOR, SYI_BIT(SYI_I32), 0, 1, 1},
+    [SORTED] = {FIELD(sorted_slots), RESULT, SYI_BIT(SYI_I32), 0, 1, 1},
+    [BLOCKS] = {FIELD(block_experts), RESULT, SYI_BIT(SYI_I32), 0, 1, 1},
+    [PADDED] = {FIELD(num_padded), RESULT, SYI_BIT(SYI_I32), 0, 1, 1},
+    [COUNTS] = {FIELD(expert_counts), RESULT | SYI_OPTIONAL, SYI_BIT(SYI_I64), 0, 1, 1},
+    [OFFSETS] = {FIELD(expert_offsets), RESULT | SYI_OPTIONAL, SYI_BIT(SYI_I64), 0, 1, 1},
+};
+
+static sy_status check_inputs(struct syi_call *call)
+{
+    const sy_moe_align_block_args *a = &call->args.moe_align_block;
+    if (a->skip_unmapped && a->expert_map == NULL)
+        return syi_fail(call->ctx, SY_ERR_NULL, "expert_map",
+                        "is missing while skip_unmapped is set, want a tensor");
+    sy_status st = syi_check_tensors(call, false);
+    if (st == SY_OK)
+        st = syi_check_value(call, "num_experts", a->num_experts, 0, INT32_MAX);
+    return st == SY_OK ? syi_check_vector(call, EXPERT_MAP, a->num_experts) : st;
+}
+
+/* P: every slot has a place, every expert that can have a slot a block that is full but for one, and the whole is
+   blocks. */
+static sy_status check_values(struct syi_call *call, int64_t *total, int64_t *most)
+{
+    const sy_moe_align_block_args *a = &call->args.moe_align_block;
+    if (!syi_mul(syi_extent(call, IDS, 0), syi_extent(call, IDS, 1), total))
+        *total = INT64_MAX;
+    sy_status st = syi_check_value(call, "block_size", a->block_size, 1, INT32_MAX);
+    if (st == SY_OK)
+        st = syi_check_count(call, "ids", "slots", *total);
+    if (st == SY_OK)
+        st = syi_check_count(call, "ids", "tokens", syi_extent(call, IDS, 0));
+    if (st != SY_OK)
+        return st;
+    const int64_t experts = a->num_experts < *total ? a->num_experts : *total;
+    *most = (*total + experts * (a->block_size - 1)) / a->block_size * a->block_size;
+    return syi_check_count(call, "block_size", "places", *most);
+}
+
+static sy_status check_room(struct syi_call *call, int i, int64_t least)
+{
+    const int64_t room = syi_extent(call, i, 0);
+    if (call->tensor[i] == NULL || room >= least)
+        return SY_OK;
+    const char *name = call->op->rules[i].name;
+    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, name, room, least);
+    return syi_fail_at(call->ctx, &fault, "has %lld elements, want at least %lld", (long long)room,
+                       (long long)least);
+}
+
+static sy_status check_outputs(struct syi_call *call, int64_t most)
+{
+    const sy_moe_align_block_args *a = &call->args.moe_align_block;
+    sy_status st = check_room(call, SORTED, most);
+    if (st == SY_OK)
+        st = check_room(call, BLOCKS, most / a->block_size);
+    if (st == SY_OK)
+        st = syi_check_vector(call, PADDED, 1);
+    if (st == SY_OK)
+        st = syi_check_vector(call, COUNTS, a->num_experts);
+    return st == SY_OK ? syi_check_vector(call, OFFSETS, a->num_experts + 1) : st;
+}
+
+static sy_status check(struct syi_call *call)
+{
+    const sy_moe_align_block_args *a = &call->args.moe_align_block;
+    int64_t total = 0, most = 0;
+    sy_status st = check_inputs(call);
+    if (st == SY_OK)
+        st = check_values(call, &total, &most);
+    if (st == SY_OK)
+        st = syi_check_sizes(call);
+    if (st == SY_OK)
+        st = check_outputs(call, most);
+    if (st == SY_OK)
+        st = syi_check_layout(call);
+    if (st != SY_OK)
+        return st;
+    call->plan.moe_align_block = (struct syi_moe_align_block_plan){
+        .n_tokens = syi_extent(call, IDS, 0),
+        .n_slots = syi_extent(call, IDS, 1),
+        .n_experts = a->num_experts,
+        .block_size = a->block_size,
+        .n_places = syi_extent(call, SORTED, 0),
+        .n_blocks = syi_extent(call, BLOCKS, 0),
+        .allow_missing = a->allow_missing,
+        .skip_unmapped = a->skip_unmapped,
+        .ids = syi_rows_of(call, IDS),
+        .id_type = syi_type_at(call, IDS),
+        .expert_map = syi_data(call, EXPERT_MAP),
+        .sorted_slots = syi_data(call, SORTED),
+        .block_experts = syi_data(call, BLOCKS),
+        .num_padded = syi_data(call, PADDED),
+        .counts = syi_data(call, COUNTS),
+        .offsets = syi_data(call, OFFSETS),
+    };
+    call->rows = most;
+    call->slots = most / a->block_size;
+    call->bytes = syi_tensor_bytes(call);
+    return SY_OK;
+}
+
+static const struct syi_op op = {
+    "moe_align_block", SYI_MOE_ALIGN_BLOCK, sizeof(sy_moe_align_block_args), N_TENSORS, rules, check};
+
+sy_status sy_moe_align_block_n(sy_ctx *ctx, const sy_moe_align_block_args *args, size_t args_bytes)
+{
+    return syi_run(ctx, &op, args, args_bytes);
+}
+
+sy_status sy_moe_align_block_query_n(sy_ctx *ctx, const sy_moe_align_block_args *args, size_t args_bytes,
+                                     sy_query *query, size_t query_bytes)
+{
+    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
+}

@@ -1,0 +1,268 @@
+/*
+ * moe_align_block refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
+ * pairs of faults, of which the one that comes first in the documented order must win, and calls that are fine.
+ */
+#include "support.h"
+
+enum { TOKENS = 5, SLOTS = 2, EXPERTS = 4, BLOCK = 3, TOTAL = 10, PLACES = 18 };
+
+static sy_status run(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_align_block(ctx, &c->args.align_block);
+}
+
+static sy_status query(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_align_block_query(ctx, &c->args.align_block, q);
+}
+
+static void make(struct test_call *c)
+{
+    sy_moe_align_block_args *a = &c->args.align_block;
+    *c = (struct test_call){.op = "moe_align_block", .first_output = 2, .run = run, .query = query};
+    struct tensor *ids = test_call_add(c, "ids", &a->ids, SY_I32, 2, (int64_t[]){TOKENS, SLOTS});
+    struct tensor *map = test_call_add(c, "expert_map", &a->expert_map, SY_I32, 1, (int64_t[]){EXPERTS});
+    test_call_add(c, "sorted_slots", &a->sorted_slots, SY_I32, 1, (int64_t[]){PLACES});
+    test_call_add(c, "block_experts", &a->block_experts, SY_I32, 1, (int64_t[]){PLACES / BLOCK});
+    test_call_add(c, "num_padded", &a->num_padded, SY_I32, 1, (int64_t[]){1});
+    test_call_add(c, "expert_counts", &a->expert_counts, SY_I64, 1, (int64_t[]){EXPERTS});
+    test_call_add(c, "expert_offsets", &a->expert_offsets, SY_I64, 1, (int64_t[]){EXPERTS + 1});
+    for (int i = 0; i < TOTAL; i++)
+        memcpy(ids->mem + 4 * i, &(int32_t){i * 3 % EXPERTS}, 4);
+    for (int e = 0; e < EXPERTS; e++)
+        memcpy(map->mem + 4 * e, &(int32_t){e - 1}, 4);
+    a->num_experts = EXPERTS;
+    a->block_size = BLOCK;
+    a->skip_unmapped = true;
+}
+
+static void experts_negative(struct test_call *c)
+{
+    c->args.align_block.num_experts = -4;
+}
+
+static void experts_past_int32(struct test_call *c)
+{
+    c->args.align_block.num_experts = INT64_C(1) << 31;
+}
+
+static void block_of_none(struct test_call *c)
+{
+    c->args.align_block.block_size = 0;
+}
+
+static void block_negative(struct test_call *c)
+{
+    c->args.align_block.block_size = INT64_MIN;
+}
+
+static void block_past_int32(struct test_call *c)
+{
+    c->args.align_block.block_size = INT64_C(1) << 31;
+}
+
+static void places_past_int32(struct test_call *c)
+{
+    c->args.align_block.block_size = INT32_MAX;
+}
+
+static void slots_past_int32(struct test_call *c)
+{
+    test_call_tensor(c, "ids")->shape[1] = INT64_C(1) << 30;
+}
+
+static void slots_past_int64(struct test_call *c)
+{
+    test_call_tensor(c, "ids")->shape[1] = INT64_C(1) << 62;
+}
+
+static void tokens_past_int32(struct test_call *c)
+{
+    test_call_tensor(c, "ids")->shape[0] = INT64_C(1) << 31;
+    test_call_tensor(c, "ids")->shape[1] = 0;
+}
+
+static void id_of_four(struct test_call *c)
+{
+    memcpy(test_call_tensor(c, "ids")->mem + 28, &(int32_t){EXPERTS}, 4);
+}
+
+static void id_of_minus_one(struct test_call *c)
+{
+    memcpy(test_call_tensor(c, "ids")->mem, &(int32_t){-1}, 4);
+}
+
+static void id_past_missing(struct test_call *c)
+{
+    c->args.align_block.allow_missing = true;
+    memcpy(test_call_tensor(c, "ids")->mem + 4, &(int32_t){EXPERTS + 1}, 4);
+}
+
+static void map_below_minus_one(struct test_call *c)
+{
+    memcpy(test_call_tensor(c, "expert_map")->mem + 8, &(int32_t){-5}, 4);
+}
+
+static const struct refusal rows[] = {
+    {"no ids", NO_TENSOR("ids"), .query = true},
+    {"skip_unmapped without expert_map", NO_TENSOR("expert_map"), .query = true},
+    {"no sorted_slots", NO_TENSOR("sorted_slots")},
+    {"no block_experts", NO_TENSOR("block_experts")},
+    {"no num_padded", NO_TENSOR("num_padded")},
+    {"ids without data", NO_DATA("ids")},
+    {"expert_map without data", NO_DATA("expert_map")},
+    {"sorted_slots without data", NO_DATA("sorted_slots")},
+    {"block_experts without data", NO_DATA("block_experts")},
+    {"expert_counts without data", NO_DATA("expert_counts")},
+    {"ids without shape", NO_SHAPE("ids"), .query = true},
+
+    {"ids as f32", BAD_TYPE("ids", kDLFloat, 32, 1), .query = true},
+    {"ids as int16", BAD_TYPE("ids", kDLInt, 16, 1), .query = true},
+    {"expert_map as int64", BAD_TYPE("expert_map", kDLInt, 64, 1), .query = true},
+    {"sorted_slots as int64", BAD_TYPE("sorted_slots", kDLInt, 64, 1)},
+    {"block_experts as uint32", BAD_TYPE("block_experts", kDLUInt, 32, 1)},
+    {"num_padded as int64", BAD_TYPE("num_padded", kDLInt, 64, 1)},
+    {"expert_counts as int32", BAD_TYPE("expert_counts", kDLInt, 32, 1)},
+    {"expert_offsets as int32", BAD_TYPE("expert_offsets", kDLInt, 32, 1)},
+
+    {"ids of rank 1", BAD_RANK("ids", 1, "1", "2"), .query = true},
+    {"expert_map of rank 2", BAD_RANK("expert_map", 2, "2", "1"), .query = true},
+    {"sorted_slots of rank 2", BAD_RANK("sorted_slots", 2, "2", "1")},
+    {"num_padded of rank 0", BAD_RANK("num_padded", 0, "0", "1")},
+    {"ids with negative slots", BAD_EXTENT("ids", 1, -2, "-2", NULL), .query = true},
+    {"expert_map one short", BAD_EXTENT("expert_map", 0, 3, "[3]", "[4]"), .query = true},
+
+    {"num_experts -4", BAD_CALL(experts_negative, SY_ERR_VALUE, "num_experts", "-4", "0"), .query = true},
+    {"num_experts 2^31",
+     BAD_CALL(experts_past_int32, SY_ERR_VALUE, "num_experts", "2147483648", "2147483647"), .query = true},
+    {"block_size 0", BAD_CALL(block_of_none, SY_ERR_VALUE, "block_size", "is 0", "1"), .query = true},
+    {"block_size -2^63", BAD_CALL(block_negative, SY_ERR_VALUE, "block_size", "-9223372036854775808", "1"),
+     .query = true},
+    {"block_size 2^31", BAD_CALL(block_past_int32, SY_ERR_VALUE, "block_size", "2147483648", "2147483647"),
+     .query = true},
+    {"places past 2^31", BAD_CALL(places_past_int32, SY_ERR_VALUE, "block_size", "places", "2147483647"),
+     .query = true},
+
+    {"sorted_slots one short", BAD_EXTENT("sorted_slots", 0, 17, "17 elements", "at least 18")},
+    {"block_experts one short", BAD_EXTENT("block_experts", 0, 5, "5 elements", "at least 6")},
+    {"num_padded of two", BAD_EXTENT("num_padded", 0, 2, "[2]", "[1]")},
+    {"expert_counts one short", BAD_EXTENT("expert_counts", 0, 3, "[3]", "[4]")},
+    {"expert_offsets one short", BAD_EXTENT("expert_offsets", 0, 4, "[4]", "[5]")},
+
+    {"ids with inner stride 2", BAD_STRIDE("ids", 1, 2, "2", "contiguous"), .query = true},
+    {"ids with overlapping rows", BAD_STRIDE("ids", 0, 1, "1", "2"), .query = true},
+    {"expert_map with stride 2", BAD_STRIDE("expert_map", 0, 2, "2", "contiguous"), .query = true},
+    {"sorted_slots with stride 2", BAD_STRIDE("sorted_slots", 0, 2, "2", "contiguous")},
+    {"ids on CUDA", BAD_DEVICE("ids", kDLCUDA), .query = true},
+    {"num_padded on CUDA", BAD_DEVICE("num_padded", kDLCUDA)},
+    {"sorted_slots over ids", BAD_OVER("sorted_slots", "ids", 0)},
+    {"num_padded over block_experts", BAD_OVER("num_padded", "block_experts", 20)},
+
+    {"an id of E", BAD_CALL(id_of_four, SY_ERR_INDEX, "ids", "token 3, slot 1 is 4", "below 4")},
+    {"an id of -1", BAD_CALL(id_of_minus_one, SY_ERR_INDEX, "ids", "token 0, slot 0 is -1", "0 or more")},
+    {"an id past the missing ones",
+     BAD_CALL(id_past_missing, SY_ERR_INDEX, "ids", "token 0, slot 1 is 5", "below 4")},
+    {"expert_map below -1",
+     BAD_CALL(map_below_minus_one, SY_ERR_INDEX, "expert_map", "expert 2 is -5", "-1 or more")},
+};
+
+static const struct refusal paper_rows[] = {
+    {"slots past 2^31", BAD_CALL(slots_past_int32, SY_ERR_VALUE, "ids", "5368709120 slots", "2147483647")},
+    {"slots past 2^63", BAD_CALL(slots_past_int64, SY_ERR_VALUE, "ids", "slots", "2147483647")},
+    {"tokens past 2^31", BAD_CALL(tokens_past_int32, SY_ERR_VALUE, "ids", "2147483648 tokens", "2147483647")},
+};
+
+/* In the documented order; each acts on another argument, so that any two can be present at once. */
+static const struct refusal ladder[] = {
+    {"null", NO_DATA("expert_map")},
+    {"dtype", BAD_TYPE("expert_offsets", kDLInt, 32, 1)},
+    {"value", BAD_CALL(block_of_none, SY_ERR_VALUE, "block_size", NULL, NULL)},
+    {"output shape", BAD_EXTENT("expert_counts", 0, 3, NULL, NULL)},
+    {"stride", BAD_STRIDE("sorted_slots", 0, 2, NULL, NULL)},
+    {"device", BAD_DEVICE("block_experts", kDLCUDA)},
+    {"alias", BAD_OVER("num_padded", "expert_map", 0)},
+    {"contents", BAD_CALL(id_of_four, SY_ERR_INDEX, "ids", NULL, NULL)},
+};
+
+static void missing_ids(struct test_call *c)
+{
+    c->args.align_block.allow_missing = true;
+    id_of_four(c);
+    id_of_minus_one(c);
+}
+
+static void without_map(struct test_call *c)
+{
+    c->args.align_block.expert_map = NULL;
+    c->args.align_block.skip_unmapped = false;
+}
+
+static void refused(void **state)
+{
+    check_refusal(make, *state);
+}
+
+static void query_refused(void **state)
+{
+    check_query_refusal(make, *state);
+}
+
+static void wins(void **state)
+{
+    const struct refusal *first = *state;
+    for (const struct refusal *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
+        struct refusal both = *first;
+        both.second = later->spoil;
+        check_refusal(make, &both);
+    }
+}
+
+static void pinned_host_memory_is_host_memory(void **state)
+{
+    (void)state;
+    test_accepts_pinned(make);
+}
+
+static void adjacent_tensors_do_not_overlap(void **state)
+{
+    (void)state;
+    test_accepts_adjacent(make);
+}
+
+static void missing_ids_are_fine(void **state)
+{
+    (void)state;
+    test_accepts(make, missing_ids);
+    test_accepts(make, without_map);
+}
+
+static void missing_arguments(void **state)
+{
+    (void)state;
+    sy_query q;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    assert_int_equal(sy_moe_align_block(NULL, NULL), SY_ERR_NULL);
+    assert_int_equal(sy_moe_align_block(ctx, NULL), SY_ERR_NULL);
+    assert_int_equal(sy_moe_align_block_query(ctx, NULL, &q), SY_ERR_NULL);
+    sy_ctx_destroy(ctx);
+}
+
+int main(void)
+{
+    struct test_list list = {0};
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        test_add(&list, rows[i].name, refused, (void *)&rows[i]);
+        if (rows[i].query)
+            test_add(&list, test_name("query: %s", rows[i].name), query_refused, (void *)&rows[i]);
+    }
+    for (size_t i = 0; i < COUNT_OF(paper_rows); i++)
+        test_add(&list, test_name("query: %s", paper_rows[i].name), query_refused, (void *)&paper_rows[i]);
+    for (size_t i = 0; i + 1 < COUNT_OF(ladder); i++)
+        test_add(&list, test_name("%s is told before all later faults", ladder[i].name), wins,
+                 (void *)&ladder[i]);
+    test_add(&list, "pinned_host_memory_is_host_memory", pinned_host_memory_is_host_memory, NULL);
+    test_add(&list, "adjacent_tensors_do_not_overlap", adjacent_tensors_do_not_overlap, NULL);
+    test_add(&list, "missing_ids_are_fine", missing_ids_are_fine, NULL);
+    test_add(&list, "missing_arguments", missing_arguments, NULL);
+    return test_run(&list, "bad_moe_align_block");
+}

@@ -1,0 +1,46 @@
+/*
+ * Valid calls of the operators on blocks and chunks of experts, made from the bytes.
+ */
+#include "args.h"
+
+static const DLDataType i32 = {0, 32, 1}, i64 = {0, 64, 1};
+
+void make_align_block(struct call *c, struct reader *r)
+{
+    sy_moe_align_block_args *a = &c->args.align_block;
+    const int64_t tokens = pick(r, 9), slots = pick(r, 5), experts = pick(r, 8), total = tokens * slots;
+    a->num_experts = experts;
+    a->block_size = 1 + pick(r, 5);
+    a->allow_missing = pick(r, 2);
+    const int64_t blocks =
+        (total + (experts < total ? experts : total) * (a->block_size - 1)) / a->block_size;
+    add(c, "ids", &a->ids, pick(r, 2) ? i64 : i32, 2, tokens, slots, 0);
+    if (pick(r, 2)) {
+        add(c, "expert_map", &a->expert_map, i32, 1, experts, 0, 0);
+        a->skip_unmapped = pick(r, 2);
+    }
+    add(c, "sorted_slots", &a->sorted_slots, i32, 1, blocks * a->block_size + pick(r, 3), 0, 0);
+    output(c);
+    add(c, "block_experts", &a->block_experts, i32, 1, blocks + pick(r, 2), 0, 0);
+    output(c);
+    add(c, "num_padded", &a->num_padded, i32, 1, 1, 0, 0);
+    output(c);
+    if (pick(r, 2)) {
+        add(c, "expert_counts", &a->expert_counts, i64, 1, experts, 0, 0);
+        output(c);
+        add(c, "expert_offsets", &a->expert_offsets, i64, 1, experts + 1, 0, 0);
+        output(c);
+    }
+    c->numbers[c->n_numbers++] = &a->num_experts;
+    c->numbers[c->n_numbers++] = &a->block_size;
+}
+
+sy_status run_align_block(sy_ctx *ctx, struct call *c)
+{
+    return sy_moe_align_block(ctx, &c->args.align_block);
+}
+
+sy_status query_align_block(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_moe_align_block_query(ctx, &c->args.align_block, q);
+}

@@ -10,11 +10,16 @@
 static const struct op_tensor tensors[] = {
     {"cache", FIELD(cache), OP_INPUT, "[rows,D] or [P,S,D...]", "any",
      "rows, or P blocks; --layout hnd: [P,H,S,D...]"},
-    {"block_table", FIELD(block_table), OP_INPUT, "[R,n] or [n]", "I32 I64",
+    {"block_table", FIELD(block_table), OP_OPTIONAL, "[R,n] or [n]", "I32 I64",
      "physical block of each logical one"},
     {"cu_lens", FIELD(cu_lens), OP_INPUT, "[B+1]", "I32 I64", "where each run begins in out, and the end"},
     {"starts", FIELD(starts), OP_OPTIONAL, "[B]", "I32 I64", "first token of each run; missing: 0"},
     {"req_id", FIELD(req_id), OP_OPTIONAL, "[B]", "I32 I64", "table row of each run; missing: 0, 1, ..."},
+    {"page_indices", FIELD(page_indices), OP_OPTIONAL, "[N]", "I32 I64",
+     "lists of physical blocks, in place of block_table"},
+    {"indptr", FIELD(indptr), OP_OPTIONAL, "[R+1]", "I32 I64", "where each list begins, and the end"},
+    {"last_page_len", FIELD(last_page_len), OP_OPTIONAL, "[R]", "I32 I64",
+     "tokens of each list's last page; missing: S"},
     {"out", FIELD(out), OP_OUTPUT, "[cu_lens[B],D...]", "as cache", "the rows of all runs"},
     {0},
 };

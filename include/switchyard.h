@@ -1001,6 +1001,9 @@ typedef struct sy_kv_plane {
  * `indices` may have any number of leading dimensions (B is their product; none: B = 1) and `out` keeps them.
  * Positions j >= counts[b] are padding and their index is not read. A sequence ends at seq_lens[b] if given,
  * else at the end of its table row. Only table entries that are reached are read.
+ * In place of block_table the blocks may be lists of pages, one after the other: block q of sequence r is then
+ * page_indices[indptr[r] + q], and the sequence ends, without seq_lens, in its last page, after last_page_len[r] tokens
+ * of it if given. Lists do not descend and lie inside page_indices; an empty one has no tokens.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, unknown pad or layout); OVERFLOW; STRIDE; DEVICE; ALIAS;
  * INDEX (contents; the fault holds code, batch, position, value and limit of the first in order); NOMEM.
@@ -1014,10 +1017,13 @@ typedef struct sy_kv_gather_args {
     const DLTensor *seq_lens;    /* in  [B]  int32, int64; optional: tokens of each index row's sequence */
     int64_t block_size;          /* S >= 1 */
     sy_kv_pad pad;
-    const DLTensor *out;       /* out [...,k,D...]  type of cache (in/out with SY_PAD_SKIP) */
-    const sy_kv_plane *planes; /* in  [num_planes]  further caches and outs of any type and width */
-    int64_t num_planes;        /* 0 to SY_KV_MAX_PLANES */
-    sy_kv_layout layout;       /* of all caches */
+    const DLTensor *out;           /* out [...,k,D...]  type of cache (in/out with SY_PAD_SKIP) */
+    const sy_kv_plane *planes;     /* in  [num_planes]  further caches and outs of any type and width */
+    int64_t num_planes;            /* 0 to SY_KV_MAX_PLANES */
+    sy_kv_layout layout;           /* of all caches */
+    const DLTensor *page_indices;  /* in  [N]    int32, int64; optional: lists of pages, not block_table */
+    const DLTensor *indptr;        /* in  [R+1]  int32, int64: where each list begins, and the end */
+    const DLTensor *last_page_len; /* in  [R]    int32, int64; optional: tokens of each last page, else S */
 } sy_kv_gather_args;
 
 SY_API sy_status sy_kv_gather_n(sy_ctx *ctx, const sy_kv_gather_args *args, size_t args_bytes);
@@ -1038,7 +1044,7 @@ static inline sy_status sy_kv_gather_query(sy_ctx *ctx, const sy_kv_gather_args 
  * The slots kv_gather would copy from, without a cache: for kernels that read pages in place. S = block_size:
  *     slots[b,j] = block * S + t % S,   t = indices[b,j],   block = block_table[r, t / S]
  * and -1 for padding: positions j >= counts[b], and index -1 unless pad is ERROR (ZERO and SKIP are the same here).
- * valid[b] is how many entries of the row are not padding. Everything is judged as in kv_gather; num_rows stands for
+ * valid[b] is how many entries of the row are not padding. Table or lists, and everything, is judged as in kv_gather; num_rows stands for
  * the rows of the cache, and where it is 0 a slot must fit the type of slots.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, num_rows negative or beyond the type of slots, unknown
@@ -1053,8 +1059,11 @@ typedef struct sy_kv_translate_args {
     int64_t block_size;          /* S >= 1 */
     int64_t num_rows;            /* rows of the cache; 0: not known */
     sy_kv_pad pad;
-    const DLTensor *slots; /* out [...,k]  int32, int64 */
-    const DLTensor *valid; /* out [B]      int32, int64; optional */
+    const DLTensor *slots;         /* out [...,k]  int32, int64 */
+    const DLTensor *valid;         /* out [B]      int32, int64; optional */
+    const DLTensor *page_indices;  /* in  [N]    int32, int64; optional: lists of pages, not block_table */
+    const DLTensor *indptr;        /* in  [R+1]  int32, int64: where each list begins, and the end */
+    const DLTensor *last_page_len; /* in  [R]    int32, int64; optional: tokens of each last page, else S */
 } sy_kv_translate_args;
 
 SY_API sy_status sy_kv_translate_n(sy_ctx *ctx, const sy_kv_translate_args *args, size_t args_bytes);
@@ -1074,7 +1083,8 @@ static inline sy_status sy_kv_translate_query(sy_ctx *ctx, const sy_kv_translate
 /*
  * The slot of every token of a flat batch, for kv_scatter: token i is number position[i] of sequence batch[i].
  *     slots[i] = block_table[batch[i], position[i] / S] * S + position[i] % S
- * Position -1 is refused, or with SY_PAD_SKIP (or ZERO) its slot is -1; its batch is judged all the same.
+ * Position -1 is refused, or with SY_PAD_SKIP (or ZERO) its slot is -1; its batch is judged all the same. Lists of pages
+ * in place of block_table are as in kv_gather.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, num_rows negative or beyond the type of slots, unknown
  * pad); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents: REQ_RANGE, INDEX_RANGE, BLOCK_RANGE, ROW_RANGE; the fault's
@@ -1087,7 +1097,10 @@ typedef struct sy_kv_slots_args {
     int64_t block_size;          /* S >= 1 */
     int64_t num_rows;            /* rows of the cache; 0: not known */
     sy_kv_pad pad;
-    const DLTensor *slots; /* out [...]  int32, int64 */
+    const DLTensor *slots;         /* out [...]  int32, int64 */
+    const DLTensor *page_indices;  /* in  [N]    int32, int64; optional: lists of pages, not block_table */
+    const DLTensor *indptr;        /* in  [R+1]  int32, int64: where each list begins, and the end */
+    const DLTensor *last_page_len; /* in  [R]    int32, int64; optional: tokens of each last page, else S */
 } sy_kv_slots_args;
 
 SY_API sy_status sy_kv_slots_n(sy_ctx *ctx, const sy_kv_slots_args *args, size_t args_bytes);
@@ -1147,7 +1160,7 @@ static inline sy_status sy_kv_scatter_query(sy_ctx *ctx, const sy_kv_scatter_arg
  * Copies runs of tokens, one of each sequence, out of a paged cache into rows that follow each other: the context of a
  * chunked prefill. S = block_size, r = req_id ? req_id[b] : b, 0 <= u < cu_lens[b+1] - cu_lens[b]:
  *     t = starts[b] + u;   out[cu_lens[b] + u] = cache row block_table[r, t / S] * S + t % S, byte for byte
- * The cache is as in kv_gather. cu_lens begins with 0, does not descend and ends at no more than the rows of out; rows
+ * Cache, table and lists are as in kv_gather. cu_lens begins with 0, does not descend and ends at no more than the rows of out; rows
  * from its end on keep their bytes. Only table entries that are reached are read, and no start of an empty run. The
  * same tokens of further planes go to the same rows of theirs, which are as many as those of out.
  * The query cannot know the rows (they stand in cu_lens) and answers 0.
@@ -1157,16 +1170,19 @@ static inline sy_status sy_kv_scatter_query(sy_ctx *ctx, const sy_kv_scatter_arg
  * INDEX_RANGE, BLOCK_RANGE, ROW_RANGE); NOMEM.
  */
 typedef struct sy_kv_ragged_args {
-    const DLTensor *cache;       /* in  [rows,D] or [blocks,S,D...]  any type of whole bytes */
-    const DLTensor *block_table; /* in  [R,n] or [n]  int32, int64; R = B unless req_id is given */
-    const DLTensor *cu_lens;     /* in  [B+1]  int32, int64: first row of each run in out, and the end */
-    const DLTensor *starts;      /* in  [B]    int32, int64; optional: first token of each run, else 0 */
-    const DLTensor *req_id;      /* in  [B]    int32, int64; optional: table row of each run */
-    int64_t block_size;          /* S >= 1 */
-    const DLTensor *out;         /* out [rows,D...]  type of cache; at least cu_lens[B] rows */
-    const sy_kv_plane *planes;   /* in  [num_planes]  further planes; their `rows` are outputs like out */
-    int64_t num_planes;          /* at most SY_KV_MAX_PLANES */
-    sy_kv_layout layout;         /* of all caches */
+    const DLTensor *cache;         /* in  [rows,D] or [blocks,S,D...]  any type of whole bytes */
+    const DLTensor *block_table;   /* in  [R,n] or [n]  int32, int64; R = B unless req_id is given */
+    const DLTensor *cu_lens;       /* in  [B+1]  int32, int64: first row of each run in out, and the end */
+    const DLTensor *starts;        /* in  [B]    int32, int64; optional: first token of each run, else 0 */
+    const DLTensor *req_id;        /* in  [B]    int32, int64; optional: table row of each run */
+    int64_t block_size;            /* S >= 1 */
+    const DLTensor *out;           /* out [rows,D...]  type of cache; at least cu_lens[B] rows */
+    const sy_kv_plane *planes;     /* in  [num_planes]  further planes; their `rows` are outputs like out */
+    int64_t num_planes;            /* at most SY_KV_MAX_PLANES */
+    sy_kv_layout layout;           /* of all caches */
+    const DLTensor *page_indices;  /* in  [N]    int32, int64; optional: lists of pages, not block_table */
+    const DLTensor *indptr;        /* in  [R+1]  int32, int64: where each list begins, and the end */
+    const DLTensor *last_page_len; /* in  [R]    int32, int64; optional: tokens of each last page, else S */
 } sy_kv_ragged_args;
 
 SY_API sy_status sy_kv_ragged_n(sy_ctx *ctx, const sy_kv_ragged_args *args, size_t args_bytes);

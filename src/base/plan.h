@@ -226,12 +226,18 @@ struct syi_kv_plane {
     struct syi_rows dense;
 };
 
-/* Where the blocks of sequences are. */
+/* Where the blocks of sequences are: rows of a table, or lists of pages that follow each other. */
 struct syi_kv_table {
-    int64_t rows, len; /* sequences, entries of each */
+    int64_t rows, len; /* sequences; entries of each, or of all lists */
     struct syi_rows entries;
     enum syi_type type;
+    struct syi_column indptr, last_page_len; /* of lists: where they begin, [rows+1]; [rows] or absent */
 };
+
+static inline bool syi_kv_lists(const struct syi_kv_table *table)
+{
+    return table->indptr.rows.data != NULL;
+}
 
 /* Which slots a call means: positions of sequences, and the table that says where their blocks are. */
 struct syi_kv_pages {

@@ -9,20 +9,73 @@ static bool present(const struct syi_column *column)
     return column->rows.data != NULL;
 }
 
-struct syi_kv_sequence syi_kv_sequence_at(const struct syi_kv_pages *p, int64_t b)
+/* The list of a sequence among all pages. */
+static void take_list(const struct syi_kv_table *table, int64_t r, int64_t block_size,
+                      struct syi_kv_sequence *sequence)
+{
+    const int64_t begin = syi_column_int(&table->indptr, r), bytes = table->type == SYI_I32 ? 4 : 8;
+    sequence->columns = syi_column_int(&table->indptr, r + 1) - begin;
+    sequence->length = sequence->columns * block_size;
+    if (sequence->columns == 0)
+        return;
+    sequence->table = table->entries.data + begin * bytes;
+    if (present(&table->last_page_len))
+        sequence->length -= block_size - syi_column_int(&table->last_page_len, r);
+}
+
+struct syi_kv_sequence syi_kv_row_at(const struct syi_kv_pages *p, int64_t r)
 {
     static const unsigned char no_table[8]; /* what is read, and not used, where there is no table entry */
-    const int64_t r = present(&p->req_id) ? syi_column_int(&p->req_id, b) : b;
-    return (struct syi_kv_sequence){
-        .indices = p->indices.data != NULL ? syi_row(p->indices, b) : NULL,
-        .table = p->table.len > 0 ? syi_row(p->table.entries, r) : no_table,
-        .live = present(&p->counts) ? syi_column_int(&p->counts, b) : p->k,
-        .length = present(&p->seq_lens) ? syi_column_int(&p->seq_lens, b) : p->table.len * p->pool.block_size,
-    };
+    struct syi_kv_sequence sequence = {.table = no_table};
+    if (p->table.rows == 0 || p->table.len == 0)
+        return sequence;
+    if (syi_kv_lists(&p->table)) {
+        take_list(&p->table, r, p->pool.block_size, &sequence);
+    } else {
+        sequence.table = syi_row(p->table.entries, r);
+        sequence.columns = p->table.len;
+        sequence.length = p->table.len * p->pool.block_size;
+    }
+    return sequence;
+}
+
+struct syi_kv_sequence syi_kv_sequence_at(const struct syi_kv_pages *p, int64_t b)
+{
+    struct syi_kv_sequence sequence =
+        syi_kv_row_at(p, present(&p->req_id) ? syi_column_int(&p->req_id, b) : b);
+    sequence.indices = p->indices.data != NULL ? syi_row(p->indices, b) : NULL;
+    sequence.live = present(&p->counts) ? syi_column_int(&p->counts, b) : p->k;
+    if (present(&p->seq_lens))
+        sequence.length = syi_column_int(&p->seq_lens, b);
+    return sequence;
+}
+
+sy_fault syi_kv_judge_lists(const struct syi_kv_pages *pages)
+{
+    const struct syi_kv_table *table = &pages->table;
+    const int64_t block_size = pages->pool.block_size;
+    int64_t before = 0;
+    for (int64_t r = 0; r <= table->rows && syi_kv_lists(table); r++) {
+        const int64_t at = syi_column_int(&table->indptr, r);
+        if (at < before || at > table->len)
+            return (sy_fault){
+                SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE, "indptr", r, -1, at, at < before ? before : table->len};
+        if (r > 0 && at > before && present(&table->last_page_len)) {
+            const int64_t last = syi_column_int(&table->last_page_len, r - 1);
+            if (last < 1 || last > block_size)
+                return (sy_fault){SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE,    "last_page_len", r - 1, -1,
+                                  last,         last < 1 ? 1 : block_size};
+        }
+        before = at;
+    }
+    return (sy_fault){.status = SY_OK};
 }
 
 sy_fault syi_kv_judge_sequences(const struct syi_kv_pages *p)
 {
+    const sy_fault first = syi_kv_judge_lists(p);
+    if (first.status != SY_OK)
+        return first;
     for (int64_t b = 0; b < p->batch; b++) {
         const int64_t count = present(&p->counts) ? syi_column_int(&p->counts, b) : 0;
         const int64_t length = present(&p->seq_lens) ? syi_column_int(&p->seq_lens, b) : 0;
@@ -45,7 +98,7 @@ static bool translate(const struct syi_kv_pages *p, const struct syi_kv_sequence
                       int64_t *slot)
 {
     const struct syi_kv_pool *pool = &p->pool;
-    const int64_t seen = p->table.len * pool->block_size;
+    const int64_t seen = seq->columns * pool->block_size;
     const uint64_t reach = (uint64_t)(seq->length < seen ? seq->length : seen);
     const int64_t live = seq->live - j < n ? seq->live - j : n;
     const bool pads = p->pad != SY_PAD_ERROR;
@@ -71,20 +124,21 @@ static bool translate(const struct syi_kv_pages *p, const struct syi_kv_sequence
 sy_fault syi_kv_fault_of(const struct syi_kv_pages *p, const struct syi_kv_sequence *seq, int64_t t)
 {
     const sy_fault none = {.status = SY_OK};
+    const char *table = syi_kv_lists(&p->table) ? "page_indices" : "block_table";
     const struct syi_kv_pool *pool = &p->pool;
     if (t == -1 && p->pad != SY_PAD_ERROR)
         return none;
     if (t < 0 || t >= seq->length)
         return (sy_fault){SY_ERR_INDEX, SY_FAULT_INDEX_RANGE, "indices", -1, -1, t, seq->length};
     const int64_t column = syi_kv_block(pool, t);
-    if (column >= p->table.len)
-        return (sy_fault){SY_ERR_INDEX, SY_FAULT_TABLE_SHORT, "block_table", -1, -1, column, p->table.len};
+    if (column >= seq->columns)
+        return (sy_fault){SY_ERR_INDEX, SY_FAULT_TABLE_SHORT, table, -1, -1, column, seq->columns};
     const int64_t block = syi_load_index(seq->table, column, p->table.type);
     if (block < 0 || block >= pool->n_blocks)
-        return (sy_fault){SY_ERR_INDEX, SY_FAULT_BLOCK_RANGE, "block_table", -1, -1, block, pool->n_blocks};
+        return (sy_fault){SY_ERR_INDEX, SY_FAULT_BLOCK_RANGE, table, -1, -1, block, pool->n_blocks};
     const int64_t row = block * pool->block_size + (t - column * pool->block_size);
     if (row >= pool->n_rows)
-        return (sy_fault){SY_ERR_INDEX, SY_FAULT_ROW_RANGE, "block_table", -1, -1, row, pool->n_rows};
+        return (sy_fault){SY_ERR_INDEX, SY_FAULT_ROW_RANGE, table, -1, -1, row, pool->n_rows};
     return none;
 }
 
@@ -142,26 +196,44 @@ static void check_positions(void *data, int task)
     }
 }
 
-sy_status syi_kv_refuse(sy_ctx *ctx, const sy_fault *f)
+static sy_status refuse_length(sy_ctx *ctx, const sy_fault *f)
+{
+    const long long value = f->value, limit = f->limit, batch = f->batch;
+    const char *code = sy_fault_name(f->code);
+    if (strcmp(f->argument, "indptr") == 0)
+        return f->value < f->limit || f->value < 0
+                   ? syi_fail_at(ctx, f,
+                                 "at entry %lld is %lld, want %lld or more: lists do not descend (%s)", batch,
+                                 value, limit, code)
+                   : syi_fail_at(ctx, f,
+                                 "at entry %lld is %lld, want at most %lld, the pages of page_indices (%s)",
+                                 batch, value, limit, code);
+    if (strcmp(f->argument, "last_page_len") == 0)
+        return syi_fail_at(ctx, f, "at batch %lld is %lld, want %s %lld (%s)", batch, value,
+                           f->value < f->limit ? "at least" : "at most", limit, code);
+    if (f->limit == 0 && f->value < 0)
+        return syi_fail_at(ctx, f, "at batch %lld is %lld, want 0 or more (%s)", batch, value, code);
+    return syi_fail_at(ctx, f, "at batch %lld is %lld, want 0 to %lld (%s)", batch, value, limit, code);
+}
+
+sy_status syi_kv_refuse(sy_ctx *ctx, const struct syi_kv_pages *pages, const sy_fault *f)
 {
     const long long value = f->value, limit = f->limit, batch = f->batch, position = f->position;
     const char *code = sy_fault_name(f->code);
+    const bool lists = syi_kv_lists(&pages->table);
     switch (f->code) {
     case SY_FAULT_LENGTH_RANGE:
-        if (f->limit == 0 && f->value < 0)
-            return syi_fail_at(ctx, f, "at batch %lld is %lld, want 0 or more (%s)", batch, value, code);
-        return syi_fail_at(ctx, f, "at batch %lld is %lld, want 0 to %lld (%s)", batch, value, limit, code);
+        return refuse_length(ctx, f);
     case SY_FAULT_REQ_RANGE:
-        return syi_fail_at(
-            ctx, f, "at batch %lld is %lld, want 0 or more and below %lld, the rows of block_table (%s)",
-            batch, value, limit, code);
+        return syi_fail_at(ctx, f, "at batch %lld is %lld, want 0 or more and below %lld, the %s (%s)", batch,
+                           value, limit, lists ? "lists of indptr" : "rows of block_table", code);
     case SY_FAULT_INDEX_RANGE:
         return syi_fail_at(ctx, f, "at batch %lld, position %lld is %lld, want 0 or more and below %lld (%s)",
                            batch, position, value, limit, code);
     case SY_FAULT_TABLE_SHORT:
-        return syi_fail_at(
-            ctx, f, "has %lld columns, want at least %lld for the index at batch %lld, position %lld (%s)",
-            limit, value + 1, batch, position, code);
+        return syi_fail_at(ctx, f,
+                           "has %lld %s, want at least %lld for the index at batch %lld, position %lld (%s)",
+                           limit, lists ? "pages there" : "columns", value + 1, batch, position, code);
     case SY_FAULT_BLOCK_RANGE:
         return syi_fail_at(
             ctx, f, "gives block %lld for batch %lld, position %lld, want 0 or more and below %lld (%s)",
@@ -178,10 +250,10 @@ sy_status syi_kv_judge(sy_ctx *ctx, const struct syi_kv_pages *pages, int n_task
     struct job job = {pages, n_tasks, fault};
     const sy_fault first = syi_kv_judge_sequences(pages);
     if (first.status != SY_OK)
-        return syi_kv_refuse(ctx, &first);
+        return syi_kv_refuse(ctx, pages, &first);
     syi_parallel(ctx, n_tasks, check_positions, &job);
     for (int i = 0; i < n_tasks; i++)
         if (fault[i].status != SY_OK)
-            return syi_kv_refuse(ctx, &fault[i]);
+            return syi_kv_refuse(ctx, pages, &fault[i]);
     return SY_OK;
 }

@@ -11,13 +11,20 @@
 /* What holds for a whole index row. */
 struct syi_kv_sequence {
     const unsigned char *indices, *table;
-    int64_t live;   /* positions from here on are padding */
-    int64_t length; /* logical tokens */
+    int64_t columns; /* entries of `table` */
+    int64_t live;    /* positions from here on are padding */
+    int64_t length;  /* logical tokens */
 };
 
 struct syi_kv_sequence syi_kv_sequence_at(const struct syi_kv_pages *pages, int64_t b);
 
-/* The first fault of lengths and table rows, in order of b; status OK when there is none. */
+/* Only what a row of the table, or a list, tells. */
+struct syi_kv_sequence syi_kv_row_at(const struct syi_kv_pages *pages, int64_t r);
+
+/* The first fault of page lists: they follow each other inside the pages, and last pages hold 1 to S tokens. */
+sy_fault syi_kv_judge_lists(const struct syi_kv_pages *pages);
+
+/* The first fault of page lists, then of lengths and table rows, in order of b; status OK when there is none. */
 sy_fault syi_kv_judge_sequences(const struct syi_kv_pages *pages);
 
 /* What is wrong with a token of a sequence, without its place; status OK when nothing is. Every number is judged as
@@ -29,7 +36,7 @@ sy_fault syi_kv_fault_of(const struct syi_kv_pages *pages, const struct syi_kv_s
 sy_status syi_kv_judge(sy_ctx *ctx, const struct syi_kv_pages *pages, int n_tasks, sy_fault *fault);
 
 /* Fails with the sentence of a fault. */
-sy_status syi_kv_refuse(sy_ctx *ctx, const sy_fault *fault);
+sy_status syi_kv_refuse(sy_ctx *ctx, const struct syi_kv_pages *pages, const sy_fault *fault);
 
 /* Walks the positions of a task, a chunk of one sequence at a time. */
 struct syi_kv_walk {

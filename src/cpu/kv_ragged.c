@@ -122,36 +122,39 @@ static void check_rows(void *data, int task)
         *fault = judge_rows(&walk, &job->plan->pages);
 }
 
-static sy_status refuse(sy_ctx *ctx, const struct syi_kv_ragged_plan *p, sy_fault *f)
+static sy_status refuse_lengths(sy_ctx *ctx, const sy_fault *f)
 {
-    const long long value = f->value, limit = f->limit, batch = f->batch, position = f->position;
+    const long long value = f->value, limit = f->limit, entry = f->batch;
     const char *code = sy_fault_name(f->code);
-    if (f->code == SY_FAULT_LENGTH_RANGE && f->value < f->limit)
-        return syi_fail_at(ctx, f,
-                           "at entry %lld is %lld, want %lld or more: it begins with 0 and does not "
-                           "descend (%s)",
-                           batch, value, limit, code);
-    if (f->code == SY_FAULT_LENGTH_RANGE && f->batch == 0)
+    if (entry == 0)
         return syi_fail_at(ctx, f, "at entry 0 is %lld, want 0 (%s)", value, code);
-    if (f->code == SY_FAULT_LENGTH_RANGE)
-        return syi_fail_at(ctx, f, "at entry %lld is %lld, want at most %lld, the rows of out (%s)", batch,
-                           value, limit, code);
+    if (value < limit)
+        return syi_fail_at(ctx, f, "at entry %lld is %lld, want %lld or more: lengths do not descend (%s)",
+                           entry, value, limit, code);
+    return syi_fail_at(ctx, f, "at entry %lld is %lld, want at most %lld, the rows of out (%s)", entry, value,
+                       limit, code);
+}
+
+static sy_status refuse_token(sy_ctx *ctx, const struct syi_kv_ragged_plan *p, sy_fault *f)
+{
     if (f->code != SY_FAULT_INDEX_RANGE)
-        return syi_kv_refuse(ctx, f);
+        return syi_kv_refuse(ctx, &p->pages, f);
     f->argument = p->starts.rows.data != NULL ? "starts" : "cu_lens";
     return syi_fail_at(
         ctx, f, "leads to token %lld for batch %lld, position %lld, want 0 or more and below %lld (%s)",
-        value, batch, position, limit, code);
+        (long long)f->value, (long long)f->batch, (long long)f->position, (long long)f->limit,
+        sy_fault_name(f->code));
 }
 
 static sy_status judge(sy_ctx *ctx, struct job *job)
 {
     const struct syi_kv_ragged_plan *p = job->plan;
     sy_fault fault = judge_lengths(p);
-    if (fault.status == SY_OK)
-        fault = syi_kv_judge_sequences(&p->pages);
     if (fault.status != SY_OK)
-        return refuse(ctx, p, &fault);
+        return refuse_lengths(ctx, &fault);
+    fault = syi_kv_judge_sequences(&p->pages);
+    if (fault.status != SY_OK)
+        return syi_kv_refuse(ctx, &p->pages, &fault);
     job->n = syi_column_int(&p->cu_lens, p->pages.batch);
     if (job->n == 0)
         return SY_OK;
@@ -159,7 +162,7 @@ static sy_status judge(sy_ctx *ctx, struct job *job)
     syi_parallel(ctx, job->n_tasks, check_rows, job);
     for (int i = 0; i < job->n_tasks; i++)
         if (job->fault[i].status != SY_OK)
-            return refuse(ctx, p, &job->fault[i]);
+            return refuse_token(ctx, p, &job->fault[i]);
     return SY_OK;
 }
 

@@ -51,28 +51,41 @@ static int64_t batch_at(const struct syi_kv_slots_plan *p, const struct chunk *c
     return c->batch != NULL ? syi_load_index(c->batch, c->j + i, p->batch_type) : 0;
 }
 
-/* The slots of a chunk, -1 for padding. False when one of the tokens is a fault. A wrong number is replaced by 0
-   before it is used. */
+/* One token of a sequence of `length` tokens: its slot, or -1 for padding. False when it is a fault. A wrong number is
+   replaced by 0 before it is used. */
+static inline bool place(const struct syi_kv_pages *pages, const unsigned char *table, uint64_t length,
+                         bool known, int64_t t, int64_t *slot)
+{
+    const struct syi_kv_pool *pool = &pages->pool;
+    const bool inside = (uint64_t)t < length;
+    const int64_t token = inside ? t : 0, column = syi_kv_block(pool, token);
+    const int64_t entry = syi_load_index(table, column, pages->table.type);
+    const bool exists = (uint64_t)entry < (uint64_t)pool->n_blocks;
+    const int64_t row = (exists ? entry : 0) * pool->block_size + (token - column * pool->block_size);
+    const bool found = known & inside & exists & (row < pool->n_rows);
+    *slot = found ? row : -1;
+    return found | (known & (pages->pad != SY_PAD_ERROR) & (t == -1));
+}
+
+/* The slots of a chunk. False when one of the tokens is a fault. */
 static bool translate(const struct syi_kv_slots_plan *p, const struct chunk *c, int64_t *slot)
 {
-    static const unsigned char no_table[8]; /* what is read, and not used, where there is no table entry */
-    const struct syi_kv_pages *pages = &p->pages;
-    const struct syi_kv_pool *pool = &pages->pool;
-    const bool pads = pages->pad != SY_PAD_ERROR, empty = pages->table.rows == 0 || pages->table.len == 0;
-    const uint64_t reach = empty ? 0 : (uint64_t)(pages->table.len * pool->block_size);
-    const unsigned char *table = empty ? no_table : pages->table.entries.data;
-    const int64_t stride = empty ? 0 : pages->table.entries.stride;
+    const struct syi_kv_pages pages = p->pages; /* a copy: no slot that is written can be part of it */
+    const bool lists = syi_kv_lists(&pages.table);
+    const struct syi_kv_sequence first = syi_kv_row_at(&p->pages, 0);
+    const int64_t stride = first.columns > 0 ? pages.table.entries.stride : 0;
     bool good = true;
-    for (int64_t i = 0; i < c->n; i++) {
-        const int64_t r = batch_at(p, c, i), t = syi_load_index(c->position, c->j + i, pages->index_type);
-        const bool known = (uint64_t)r < (uint64_t)pages->table.rows, inside = (uint64_t)t < reach;
-        const int64_t token = inside ? t : 0, column = syi_kv_block(pool, token);
-        const int64_t entry = syi_load_index(table + (known ? r : 0) * stride, column, pages->table.type);
-        const bool exists = (uint64_t)entry < (uint64_t)pool->n_blocks;
-        const int64_t row = (exists ? entry : 0) * pool->block_size + (token - column * pool->block_size);
-        const bool found = known & inside & exists & (row < pool->n_rows);
-        slot[i] = found ? row : -1;
-        good &= found | (known & pads & (t == -1));
+    for (int64_t i = 0; i < c->n && !lists; i++) {
+        const int64_t r = batch_at(p, c, i), t = syi_load_index(c->position, c->j + i, pages.index_type);
+        const bool known = (uint64_t)r < (uint64_t)pages.table.rows;
+        const unsigned char *table = first.table + (known ? r : 0) * stride;
+        good &= place(&pages, table, (uint64_t)first.length, known, t, &slot[i]);
+    }
+    for (int64_t i = 0; i < c->n && lists; i++) {
+        const int64_t r = batch_at(p, c, i), t = syi_load_index(c->position, c->j + i, pages.index_type);
+        const bool known = (uint64_t)r < (uint64_t)pages.table.rows;
+        const struct syi_kv_sequence row = syi_kv_row_at(&p->pages, known ? r : 0);
+        good &= place(&pages, row.table, (uint64_t)row.length, known, t, &slot[i]);
     }
     return good;
 }
@@ -83,9 +96,8 @@ static sy_fault fault_at(const struct syi_kv_slots_plan *p, const struct chunk *
     const int64_t r = batch_at(p, c, i), t = syi_load_index(c->position, c->j + i, pages->index_type);
     if (r < 0 || r >= pages->table.rows)
         return (sy_fault){SY_ERR_INDEX, SY_FAULT_REQ_RANGE, "batch", -1, c->flat + i, r, pages->table.rows};
-    const struct syi_kv_sequence sequence = {.table = syi_row(pages->table.entries, r),
-                                             .length = pages->table.len * pages->pool.block_size};
-    sy_fault fault = syi_kv_fault_of(pages, &sequence, t);
+    const struct syi_kv_sequence row = syi_kv_row_at(pages, r);
+    sy_fault fault = syi_kv_fault_of(pages, &row, t);
     if (fault.code == SY_FAULT_INDEX_RANGE)
         fault.argument = "position";
     fault.position = c->flat + i;
@@ -124,15 +136,15 @@ static void write_slots(void *data, int task)
     }
 }
 
-static sy_status refuse(sy_ctx *ctx, const sy_fault *f)
+static sy_status refuse(sy_ctx *ctx, const struct syi_kv_pages *pages, const sy_fault *f)
 {
     const long long value = f->value, limit = f->limit, at = f->position;
     const char *code = sy_fault_name(f->code);
     switch (f->code) {
     case SY_FAULT_REQ_RANGE:
-        return syi_fail_at(
-            ctx, f, "of token %lld is %lld, want 0 or more and below %lld, the rows of block_table (%s)", at,
-            value, limit, code);
+        return syi_fail_at(ctx, f, "of token %lld is %lld, want 0 or more and below %lld, the %s (%s)", at,
+                           value, limit,
+                           syi_kv_lists(&pages->table) ? "lists of indptr" : "rows of block_table", code);
     case SY_FAULT_INDEX_RANGE:
         return syi_fail_at(ctx, f, "of token %lld is %lld, want 0 or more and below %lld (%s)", at, value,
                            limit, code);
@@ -151,10 +163,13 @@ sy_status syi_cpu_kv_slots(sy_ctx *ctx, const union syi_plan *plan, void *worksp
     struct job job = {p, count_tasks(ctx, p), workspace};
     if (n_tokens(p) == 0)
         return SY_OK;
+    const sy_fault first = syi_kv_judge_lists(&p->pages);
+    if (first.status != SY_OK)
+        return syi_kv_refuse(ctx, &p->pages, &first);
     syi_parallel(ctx, job.n_tasks, check_tokens, &job);
     for (int i = 0; i < job.n_tasks; i++)
         if (job.fault[i].status != SY_OK)
-            return refuse(ctx, &job.fault[i]);
+            return refuse(ctx, &p->pages, &job.fault[i]);
     syi_parallel(ctx, job.n_tasks, write_slots, &job);
     return SY_OK;
 }

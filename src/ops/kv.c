@@ -331,41 +331,94 @@ void syi_kv_view_planes(struct syi_call *call, struct syi_kv_subject *subject)
     syi_every_turn(call, view_plane, subject);
 }
 
-/* ---- A block table ----------------------------------------------------------------------------------- */
+/* ---- Where blocks are -------------------------------------------------------------------------------- */
 
-int64_t syi_kv_table_rows(const DLTensor *table)
+static const DLTensor *tensor_at(const struct syi_call *call, int i)
 {
-    return table->ndim == 2 ? table->shape[0] : 1;
+    return i >= 0 ? call->tensor[i] : NULL;
 }
 
-sy_status syi_kv_check_table(struct syi_call *call, int table, int req_id, int64_t batch, const char *each)
+static bool has_lists(const struct syi_call *call, const struct syi_kv_table_rules *rules)
 {
-    const int64_t rows = syi_kv_table_rows(call->tensor[table]);
-    const sy_status st = syi_check_vector(call, req_id, batch);
+    return call->tensor[rules->page_indices] != NULL;
+}
+
+sy_status syi_kv_check_given(struct syi_call *call, const struct syi_kv_table_rules *rules)
+{
+    const DLTensor *pages = call->tensor[rules->page_indices], *indptr = call->tensor[rules->indptr];
+    if (pages == NULL && indptr == NULL && call->tensor[rules->last_page_len] == NULL)
+        return call->tensor[rules->table] != NULL
+                   ? SY_OK
+                   : syi_fail(call->ctx, SY_ERR_NULL, "block_table",
+                              "is missing, want a tensor, or page_indices and indptr");
+    if (pages == NULL)
+        return syi_fail(call->ctx, SY_ERR_NULL, "page_indices", "is missing while %s is given, want both",
+                        indptr != NULL ? "indptr" : "last_page_len");
+    if (indptr == NULL)
+        return syi_fail(call->ctx, SY_ERR_NULL, "indptr",
+                        "is missing while page_indices is given, want both");
+    return SY_OK;
+}
+
+sy_status syi_kv_check_lists(struct syi_call *call, const struct syi_kv_table_rules *rules, int64_t *rows)
+{
+    const DLTensor *table = call->tensor[rules->table];
+    if (!has_lists(call, rules)) {
+        *rows = table->ndim == 2 ? table->shape[0] : 1;
+        return SY_OK;
+    }
+    *rows = call->tensor[rules->indptr]->shape[0] - 1;
+    if (*rows >= 0)
+        return syi_check_vector(call, rules->last_page_len, *rows);
+    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, "indptr", 0, 1);
+    return syi_fail_at(call->ctx, &fault, "has shape [0], want an entry for each list and one for the end");
+}
+
+sy_status syi_kv_check_table(struct syi_call *call, const struct syi_kv_table_rules *rules, int req_id,
+                             int64_t batch, const char *each)
+{
+    const bool lists = has_lists(call, rules);
+    int64_t rows;
+    sy_status st = syi_kv_check_lists(call, rules, &rows);
+    if (st == SY_OK)
+        st = syi_check_vector(call, req_id, batch);
     if (st == SY_OK && call->tensor[req_id] == NULL && rows != batch)
-        return syi_fail(call->ctx, SY_ERR_SHAPE, call->op->rules[table].name,
-                        "has %lld rows, want %lld, one for each %s (or give req_id)", (long long)rows,
-                        (long long)batch, each);
+        return syi_fail(call->ctx, SY_ERR_SHAPE, lists ? "indptr" : "block_table",
+                        "has %lld %s, want %lld, one for each %s (or give req_id)", (long long)rows,
+                        lists ? "lists" : "rows", (long long)batch, each);
     return st;
 }
 
-sy_status syi_kv_count_table(struct syi_call *call, int i, int64_t block_size, struct syi_kv_table *table)
+sy_status syi_kv_check_form(struct syi_call *call, const struct syi_kv_table_rules *rules)
 {
-    const DLTensor *t = call->tensor[i];
-    int64_t n;
-    table->rows = syi_kv_table_rows(t);
-    table->len = t->shape[t->ndim - 1];
-    if (syi_mul(table->len, block_size, &n))
+    if (!has_lists(call, rules) || call->tensor[rules->table] == NULL)
         return SY_OK;
-    return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[i].name,
-                    "has %lld columns of %lld tokens, want fewer than 2^63 tokens", (long long)table->len,
-                    (long long)block_size);
+    return syi_fail(call->ctx, SY_ERR_VALUE, "page_indices", "is given beside block_table, want one of them");
 }
 
-void syi_kv_view_table(const struct syi_call *call, int i, struct syi_kv_table *table)
+sy_status syi_kv_count_table(struct syi_call *call, const struct syi_kv_table_rules *rules,
+                             int64_t block_size, struct syi_kv_table *table)
 {
-    table->entries = syi_rows_of(call, i);
-    table->type = syi_type_at(call, i);
+    const bool lists = has_lists(call, rules);
+    const DLTensor *t = call->tensor[lists ? rules->page_indices : rules->table];
+    int64_t n;
+    const sy_status st = syi_kv_check_lists(call, rules, &table->rows);
+    table->len = t->shape[t->ndim - 1];
+    if (st != SY_OK || syi_mul(table->len, block_size, &n))
+        return st;
+    return syi_fail(call->ctx, SY_ERR_OVERFLOW, lists ? "page_indices" : "block_table",
+                    "has %lld %s of %lld tokens, want fewer than 2^63 tokens", (long long)table->len,
+                    lists ? "pages" : "columns", (long long)block_size);
+}
+
+void syi_kv_view_table(const struct syi_call *call, const struct syi_kv_table_rules *rules,
+                       struct syi_kv_table *table)
+{
+    const int entries = has_lists(call, rules) ? rules->page_indices : rules->table;
+    table->entries = syi_rows_of(call, entries);
+    table->type = syi_type_at(call, entries);
+    table->indptr = syi_column_of(call, rules->indptr);
+    table->last_page_len = syi_column_of(call, rules->last_page_len);
 }
 
 /* ---- Positions --------------------------------------------------------------------------------------- */
@@ -376,12 +429,21 @@ sy_status syi_kv_check_pages(struct syi_call *call, const struct syi_kv_page_rul
     int64_t batch;
     if (!syi_kv_product(indices, 0, indices->ndim - 1, &batch))
         return syi_fail(call->ctx, SY_ERR_OVERFLOW, "indices", "has more than 2^63-1 rows");
-    sy_status st = syi_kv_check_table(call, rules->table, rules->req_id, batch, "row of indices");
+    sy_status st = syi_kv_check_table(call, &rules->tables, rules->req_id, batch, "row of indices");
     if (st == SY_OK)
         st = syi_check_vector(call, rules->counts, batch);
     if (st == SY_OK)
         st = syi_check_vector(call, rules->seq_lens, batch);
     return st;
+}
+
+sy_status syi_kv_check_page_form(struct syi_call *call, const struct syi_kv_page_rules *rules)
+{
+    const sy_status st = syi_kv_check_form(call, &rules->tables);
+    if (st != SY_OK || tensor_at(call, rules->seq_lens) == NULL ||
+        call->tensor[rules->tables.last_page_len] == NULL)
+        return st;
+    return syi_fail(call->ctx, SY_ERR_VALUE, "last_page_len", "is given beside seq_lens, want one of them");
 }
 
 sy_status syi_kv_check_positions(struct syi_call *call, const struct syi_kv_page_rules *rules,
@@ -393,7 +455,7 @@ sy_status syi_kv_check_positions(struct syi_call *call, const struct syi_kv_page
         return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[rules->indices].name,
                         "has more than 2^63-1 rows");
     pages->k = indices->shape[indices->ndim - 1];
-    const sy_status st = syi_kv_count_table(call, rules->table, block_size, &pages->table);
+    const sy_status st = syi_kv_count_table(call, &rules->tables, block_size, &pages->table);
     if (st != SY_OK)
         return st;
     if (!syi_mul(pages->batch, pages->k, &n) || n >= INT64_C(1) << 32)
@@ -413,7 +475,7 @@ void syi_kv_view_pages(const struct syi_call *call, const struct syi_kv_page_rul
 {
     pages->indices = syi_rows_of(call, rules->indices);
     pages->index_type = syi_type_at(call, rules->indices);
-    syi_kv_view_table(call, rules->table, &pages->table);
+    syi_kv_view_table(call, &rules->tables, &pages->table);
     pages->req_id = column_at(call, rules->req_id);
     pages->counts = column_at(call, rules->counts);
     pages->seq_lens = column_at(call, rules->seq_lens);

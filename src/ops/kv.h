@@ -52,28 +52,53 @@ sy_status syi_kv_check_strides(struct syi_call *call, struct syi_kv_subject *sub
 /* Fills the views, after all checks. */
 void syi_kv_view_planes(struct syi_call *call, struct syi_kv_subject *subject);
 
-/* ---- A block table: [rows,n], or [n] for one row ----------------------------------------------------- */
+/* ---- Where blocks are: a table [rows,n] or [n], or lists of pages one after the other ----------------- */
 
-int64_t syi_kv_table_rows(const DLTensor *table);
+/* Numbers of the tensors; lists are page_indices [N] and indptr [rows+1], with or without last_page_len [rows]. */
+struct syi_kv_table_rules {
+    int table, page_indices, indptr, last_page_len;
+};
 
-/* Input shape: a row for each of `batch` sequences, or req_id for them. */
-sy_status syi_kv_check_table(struct syi_call *call, int table, int req_id, int64_t batch, const char *each);
+#define SYI_KV_TABLE_RULES \
+    [TABLE] = {FIELD(block_table), SYI_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 2}, \
+    [PAGE_INDICES] = {FIELD(page_indices), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1}, \
+    [INDPTR] = {FIELD(indptr), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1}, \
+    [LAST_PAGE_LEN] = {FIELD(last_page_len), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1}
 
-/* Overflow: tokens of a row in 63 bits; fills the extents. */
-sy_status syi_kv_count_table(struct syi_call *call, int i, int64_t block_size, struct syi_kv_table *table);
+/* Null: a table, or all it takes for lists. */
+sy_status syi_kv_check_given(struct syi_call *call, const struct syi_kv_table_rules *rules);
+
+/* Input shape: counts the rows of a table, or the lists. */
+sy_status syi_kv_check_lists(struct syi_call *call, const struct syi_kv_table_rules *rules, int64_t *rows);
+
+/* The same, with a row or list for each of `batch` sequences, or req_id for them. */
+sy_status syi_kv_check_table(struct syi_call *call, const struct syi_kv_table_rules *rules, int req_id,
+                             int64_t batch, const char *each);
+
+/* Values: a table or lists, not both. */
+sy_status syi_kv_check_form(struct syi_call *call, const struct syi_kv_table_rules *rules);
+
+/* Overflow: tokens of a row, or of all pages, in 63 bits; fills the extents. */
+sy_status syi_kv_count_table(struct syi_call *call, const struct syi_kv_table_rules *rules,
+                             int64_t block_size, struct syi_kv_table *table);
 
 /* Fills the rest, after all checks. */
-void syi_kv_view_table(const struct syi_call *call, int i, struct syi_kv_table *table);
+void syi_kv_view_table(const struct syi_call *call, const struct syi_kv_table_rules *rules,
+                       struct syi_kv_table *table);
 
 /* ---- Positions --------------------------------------------------------------------------------------- */
 
 /* Numbers of the tensors that say which tokens are meant; -1: the operator has no such tensor. */
 struct syi_kv_page_rules {
-    int indices, table, req_id, counts, seq_lens;
+    int indices, req_id, counts, seq_lens;
+    struct syi_kv_table_rules tables;
 };
 
 /* Input shape: one table row, count and length for every index row. */
 sy_status syi_kv_check_pages(struct syi_call *call, const struct syi_kv_page_rules *rules);
+
+/* Values: one form of table, and lengths told once. */
+sy_status syi_kv_check_page_form(struct syi_call *call, const struct syi_kv_page_rules *rules);
 
 /* Overflow: positions in 32 bits, tokens of a table row in 63; fills the extents. */
 sy_status syi_kv_check_positions(struct syi_call *call, const struct syi_kv_page_rules *rules,

@@ -3,32 +3,37 @@
  */
 #include "ops/kv.h"
 
-enum { CACHE, INDICES, TABLE, REQ_ID, COUNTS, SEQ_LENS, OUT, N_TENSORS };
+enum { CACHE, INDICES, TABLE, REQ_ID, COUNTS, SEQ_LENS, PAGE_INDICES, INDPTR, LAST_PAGE_LEN, OUT, N_TENSORS };
 
 #define FIELD(name) #name, offsetof(sy_kv_gather_args, name)
 
 static const struct syi_rule rules[N_TENSORS] = {
     [CACHE] = {FIELD(cache), SYI_RAW_BYTES | SYI_OWN_STRIDES, 0, 0, 2, SYI_MAX_RANK},
     [INDICES] = {FIELD(indices), 0, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK},
-    [TABLE] = {FIELD(block_table), 0, SYI_INDEX_TYPES, 0, 1, 2},
+    SYI_KV_TABLE_RULES,
     [REQ_ID] = {FIELD(req_id), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
     [COUNTS] = {FIELD(counts), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
     [SEQ_LENS] = {FIELD(seq_lens), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
     [OUT] = {FIELD(out), SYI_OUT, 0, CACHE + 1, 2, 2 * SYI_MAX_RANK},
 };
 
-static const struct syi_kv_page_rules page_rules = {INDICES, TABLE, REQ_ID, COUNTS, SEQ_LENS};
+static const struct syi_kv_page_rules page_rules = {
+    INDICES, REQ_ID, COUNTS, SEQ_LENS, {TABLE, PAGE_INDICES, INDPTR, LAST_PAGE_LEN}};
 
 static sy_status check_inputs(struct syi_call *call, struct syi_kv_subject *subject)
 {
     const sy_kv_gather_args *a = &call->args.kv_gather;
     sy_status st = syi_kv_begin(call, subject, a->planes, a->num_planes);
     if (st == SY_OK)
+        st = syi_kv_check_given(call, &page_rules.tables);
+    if (st == SY_OK)
         st = syi_check_tensors(call, false);
     if (st == SY_OK)
         st = syi_kv_check_rows(call, subject);
     if (st == SY_OK)
         st = syi_kv_check_pages(call, &page_rules);
+    if (st == SY_OK)
+        st = syi_kv_check_page_form(call, &page_rules);
     if (st == SY_OK)
         st = syi_kv_check_layout(call, a->layout);
     if (st == SY_OK)

@@ -3,18 +3,20 @@
  */
 #include "ops/kv.h"
 
-enum { CACHE, TABLE, CU_LENS, STARTS, REQ_ID, OUT, N_TENSORS };
+enum { CACHE, TABLE, CU_LENS, STARTS, REQ_ID, PAGE_INDICES, INDPTR, LAST_PAGE_LEN, OUT, N_TENSORS };
 
 #define FIELD(name) #name, offsetof(sy_kv_ragged_args, name)
 
 static const struct syi_rule rules[N_TENSORS] = {
     [CACHE] = {FIELD(cache), SYI_RAW_BYTES | SYI_OWN_STRIDES, 0, 0, 2, SYI_MAX_RANK},
-    [TABLE] = {FIELD(block_table), 0, SYI_INDEX_TYPES, 0, 1, 2},
+    SYI_KV_TABLE_RULES,
     [CU_LENS] = {FIELD(cu_lens), SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
     [STARTS] = {FIELD(starts), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
     [REQ_ID] = {FIELD(req_id), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
     [OUT] = {FIELD(out), SYI_OUT, 0, CACHE + 1, 2, 2 * SYI_MAX_RANK},
 };
+
+static const struct syi_kv_table_rules tables = {TABLE, PAGE_INDICES, INDPTR, LAST_PAGE_LEN};
 
 /* cu_lens has one entry more than there are sequences. */
 static sy_status check_batch(struct syi_call *call, int64_t *batch)
@@ -33,15 +35,19 @@ static sy_status check_inputs(struct syi_call *call, struct syi_kv_subject *subj
     const sy_kv_ragged_args *a = &call->args.kv_ragged;
     sy_status st = syi_kv_begin(call, subject, a->planes, a->num_planes);
     if (st == SY_OK)
+        st = syi_kv_check_given(call, &tables);
+    if (st == SY_OK)
         st = syi_check_tensors(call, false);
     if (st == SY_OK)
         st = syi_kv_check_rows(call, subject);
     if (st == SY_OK)
         st = check_batch(call, &pages->batch);
     if (st == SY_OK)
-        st = syi_kv_check_table(call, TABLE, REQ_ID, pages->batch, "sequence of cu_lens");
+        st = syi_kv_check_table(call, &tables, REQ_ID, pages->batch, "sequence of cu_lens");
     if (st == SY_OK)
         st = syi_check_vector(call, STARTS, pages->batch);
+    if (st == SY_OK)
+        st = syi_kv_check_form(call, &tables);
     if (st == SY_OK)
         st = syi_kv_check_layout(call, a->layout);
     if (st == SY_OK)
@@ -56,7 +62,7 @@ static sy_status check_overflow(struct syi_call *call, struct syi_kv_subject *su
 {
     sy_status st = syi_check_sizes(call);
     if (st == SY_OK)
-        st = syi_kv_count_table(call, TABLE, subject->block_size, &pages->table);
+        st = syi_kv_count_table(call, &tables, subject->block_size, &pages->table);
     if (st == SY_OK)
         st = syi_kv_check_pool(call, subject);
     subject->n = syi_extent(call, OUT, 0); /* any number, or 0 in a query */
@@ -80,7 +86,7 @@ static sy_status check(struct syi_call *call)
         st = syi_check_layout(call);
     if (st != SY_OK)
         return st;
-    syi_kv_view_table(call, TABLE, &pages->table);
+    syi_kv_view_table(call, &tables, &pages->table);
     syi_kv_view_planes(call, &subject);
     pages->pool = plan->planes.pool;
     pages->req_id = syi_column_of(call, REQ_ID);

@@ -3,30 +3,39 @@
  */
 #include "ops/kv.h"
 
-enum { BATCH, POSITION, TABLE, SLOTS, N_TENSORS };
+enum { BATCH, POSITION, TABLE, PAGE_INDICES, INDPTR, LAST_PAGE_LEN, SLOTS, N_TENSORS };
 
 #define FIELD(name) #name, offsetof(sy_kv_slots_args, name)
 
 static const struct syi_rule rules[N_TENSORS] = {
     [BATCH] = {FIELD(batch), SYI_OPTIONAL, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK},
     [POSITION] = {FIELD(position), 0, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK},
-    [TABLE] = {FIELD(block_table), 0, SYI_INDEX_TYPES, 0, 1, 2},
+    SYI_KV_TABLE_RULES,
     [SLOTS] = {FIELD(slots), SYI_OUT, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK},
 };
 
-static const struct syi_kv_page_rules page_rules = {POSITION, TABLE, -1, -1, -1};
+static const struct syi_kv_page_rules page_rules = {
+    POSITION, -1, -1, -1, {TABLE, PAGE_INDICES, INDPTR, LAST_PAGE_LEN}};
 
 static sy_status check_inputs(struct syi_call *call)
 {
     const sy_kv_slots_args *a = &call->args.kv_slots;
-    sy_status st = syi_check_tensors(call, false);
+    int64_t rows = 0;
+    sy_status st = syi_kv_check_given(call, &page_rules.tables);
+    if (st == SY_OK)
+        st = syi_check_tensors(call, false);
     if (st != SY_OK)
         return st;
-    const DLTensor *position = call->tensor[POSITION], *table = call->tensor[TABLE];
+    const DLTensor *position = call->tensor[POSITION];
+    const bool lists = call->tensor[PAGE_INDICES] != NULL;
     st = syi_check_shape(call, BATCH, position->ndim, position->shape);
-    if (st == SY_OK && call->tensor[BATCH] == NULL && syi_kv_table_rows(table) != 1)
-        return syi_fail(call->ctx, SY_ERR_SHAPE, "block_table", "has %lld rows, want 1 (or give batch)",
-                        (long long)syi_kv_table_rows(table));
+    if (st == SY_OK)
+        st = syi_kv_check_lists(call, &page_rules.tables, &rows);
+    if (st == SY_OK && call->tensor[BATCH] == NULL && rows != 1)
+        return syi_fail(call->ctx, SY_ERR_SHAPE, lists ? "indptr" : "block_table",
+                        "has %lld %s, want 1 (or give batch)", (long long)rows, lists ? "lists" : "rows");
+    if (st == SY_OK)
+        st = syi_kv_check_page_form(call, &page_rules);
     if (st == SY_OK)
         st = syi_kv_check_block_size(call, a->block_size);
     if (st == SY_OK)
@@ -61,7 +70,7 @@ static sy_status check(struct syi_call *call)
     plan->slot_type = syi_type_at(call, SLOTS);
     call->rows = pages->batch * pages->k;
     for (int i = 0; i < N_TENSORS; i++)
-        if (i != TABLE && call->tensor[i] != NULL)
+        if ((i == BATCH || i == POSITION || i == SLOTS) && call->tensor[i] != NULL)
             call->bytes += (uint64_t)call->rows * syi_elem_bytes(call->tensor[i]->dtype);
     return SY_OK;
 }

@@ -3,13 +3,25 @@
  */
 #include "ops/kv.h"
 
-enum { INDICES, TABLE, REQ_ID, COUNTS, SEQ_LENS, SLOTS, VALID, N_TENSORS };
+enum {
+    INDICES,
+    TABLE,
+    REQ_ID,
+    COUNTS,
+    SEQ_LENS,
+    PAGE_INDICES,
+    INDPTR,
+    LAST_PAGE_LEN,
+    SLOTS,
+    VALID,
+    N_TENSORS
+};
 
 #define FIELD(name) #name, offsetof(sy_kv_translate_args, name)
 
 static const struct syi_rule rules[N_TENSORS] = {
     [INDICES] = {FIELD(indices), 0, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK},
-    [TABLE] = {FIELD(block_table), 0, SYI_INDEX_TYPES, 0, 1, 2},
+    SYI_KV_TABLE_RULES,
     [REQ_ID] = {FIELD(req_id), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
     [COUNTS] = {FIELD(counts), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
     [SEQ_LENS] = {FIELD(seq_lens), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
@@ -17,14 +29,19 @@ static const struct syi_rule rules[N_TENSORS] = {
     [VALID] = {FIELD(valid), SYI_OUT | SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
 };
 
-static const struct syi_kv_page_rules page_rules = {INDICES, TABLE, REQ_ID, COUNTS, SEQ_LENS};
+static const struct syi_kv_page_rules page_rules = {
+    INDICES, REQ_ID, COUNTS, SEQ_LENS, {TABLE, PAGE_INDICES, INDPTR, LAST_PAGE_LEN}};
 
 static sy_status check_inputs(struct syi_call *call)
 {
     const sy_kv_translate_args *a = &call->args.kv_translate;
-    sy_status st = syi_check_tensors(call, false);
+    sy_status st = syi_kv_check_given(call, &page_rules.tables);
+    if (st == SY_OK)
+        st = syi_check_tensors(call, false);
     if (st == SY_OK)
         st = syi_kv_check_pages(call, &page_rules);
+    if (st == SY_OK)
+        st = syi_kv_check_page_form(call, &page_rules);
     if (st == SY_OK)
         st = syi_kv_check_block_size(call, a->block_size);
     if (st == SY_OK)

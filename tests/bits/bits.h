@@ -86,6 +86,7 @@ void kv_scatter_lines(void);
 void kv_translate_lines(void); /* and kv_slots */
 void kv_planes_lines(void);    /* of kv_gather and kv_scatter */
 void kv_ragged_lines(void);
+void kv_lists_lines(void);
 void sample_lines(void);
 void sample_noise_lines(void);
 

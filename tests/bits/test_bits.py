@@ -109,6 +109,9 @@ class Bits(unittest.TestCase):
     def test_kv_ragged(self):
         self.check("kv_ragged")
 
+    def test_kv_lists(self):
+        self.check("kv_lists")
+
     def test_sample(self):
         self.check("sample")
 

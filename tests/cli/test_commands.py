@@ -77,11 +77,12 @@ class Help(CliTest):
                       "--offset --stream --eps --k-limit --top-k-guess --noise --q-order --ties --probs-in "
                       "--masked-logits --list --logprob --empty-token",
             "sample_noise": "q --seed --offset --stream --n",
-            "kv_translate": "indices block_table req_id? counts? seq_lens? slots valid --block-size --num-rows --pad",
-            "kv_slots": "batch? position block_table slots --block-size --num-rows --pad",
+            "kv_translate": "indices block_table? req_id? counts? seq_lens? page_indices? indptr? last_page_len? slots valid "
+                            "--block-size --num-rows --pad",
+            "kv_slots": "batch? position block_table? page_indices? indptr? last_page_len? slots --block-size --num-rows --pad",
             "kv_scatter": "cache src slots cache --pad --check-unique",
-            "kv_ragged": "cache block_table cu_lens starts? req_id? out --block-size",
-            "kv_gather": "cache indices block_table req_id? counts? seq_lens? out? out --block-size --pad",
+            "kv_ragged": "cache block_table? cu_lens starts? req_id? page_indices? indptr? last_page_len? out --block-size",
+            "kv_gather": "cache indices block_table? req_id? counts? seq_lens? page_indices? indptr? last_page_len? out? out --block-size --pad",
         }
         for op, wanted in names.items():
             shown = re.findall(r"^  (\S+)", self.text("run", op, "--help"), re.M)

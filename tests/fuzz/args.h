@@ -86,6 +86,12 @@ int64_t make_planes(struct call *c, struct reader *r, sy_kv_layout layout, int64
 /* Flat or in blocks; heads of HND have one element each. */
 void make_cache(struct call *c, const DLTensor **field, DLDataType type, sy_kv_layout layout, bool flat,
                 int64_t blocks, int64_t size, int64_t width);
+
+struct table_fields {
+    const DLTensor **block_table, **page_indices, **indptr, **last_page_len;
+};
+void make_table(struct call *c, struct reader *r, int64_t rows, int64_t columns,
+                const struct table_fields *f);
 void make_ragged(struct call *c, struct reader *r);
 sy_status run_ragged(sy_ctx *ctx, struct call *c);
 sy_status query_ragged(sy_ctx *ctx, struct call *c, sy_query *q);

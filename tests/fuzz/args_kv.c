@@ -48,6 +48,19 @@ int64_t make_planes(struct call *c, struct reader *r, sy_kv_layout layout, int64
     return n;
 }
 
+/* A table of `rows` rows, or as many lists of pages. */
+void make_table(struct call *c, struct reader *r, int64_t rows, int64_t columns, const struct table_fields *f)
+{
+    if (pick(r, 3)) {
+        add(c, "block_table", f->block_table, index_type(r), 2, rows, columns, 0);
+        return;
+    }
+    add(c, "page_indices", f->page_indices, index_type(r), 1, rows * columns, 0, 0);
+    add(c, "indptr", f->indptr, index_type(r), 1, rows + 1, 0, 0);
+    if (pick(r, 2))
+        add(c, "last_page_len", f->last_page_len, index_type(r), 1, rows, 0, 0);
+}
+
 void make_ragged(struct call *c, struct reader *r)
 {
     sy_kv_ragged_args *a = &c->args.ragged;
@@ -57,7 +70,8 @@ void make_ragged(struct call *c, struct reader *r)
     a->block_size = size;
     a->layout = pick(r, 4) ? SY_KV_NHD : SY_KV_HND;
     make_cache(c, &a->cache, type, a->layout, pick(r, 2), blocks, size, width);
-    add(c, "block_table", &a->block_table, index_type(r), 2, requests, columns, 0);
+    make_table(c, r, requests, columns,
+               &(struct table_fields){&a->block_table, &a->page_indices, &a->indptr, &a->last_page_len});
     add(c, "cu_lens", &a->cu_lens, index_type(r), 1, batch + 1, 0, 0);
     const int64_t rows = pick(r, 20);
     add(c, "out", &a->out, type, 2, rows, width, 0);

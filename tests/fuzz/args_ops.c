@@ -373,7 +373,8 @@ static void make_gather(struct call *c, struct reader *r)
     a->layout = pick(r, 4) ? SY_KV_NHD : SY_KV_HND;
     make_cache(c, &a->cache, type, a->layout, pick(r, 2), blocks, size, width);
     add(c, "indices", &a->indices, index, 2, batch, k, 0);
-    add(c, "block_table", &a->block_table, pick(r, 2) ? i64 : i32, 2, batch, table, 0);
+    make_table(c, r, batch, table,
+               &(struct table_fields){&a->block_table, &a->page_indices, &a->indptr, &a->last_page_len});
     add(c, "out", &a->out, type, 3, batch, k, width);
     output(c);
     a->planes = c->planes;
@@ -417,7 +418,8 @@ static void make_translate(struct call *c, struct reader *r)
     a->num_rows = pick(r, 40);
     a->pad = (sy_kv_pad)pick(r, 3);
     add(c, "indices", &a->indices, index, 2, batch, k, 0);
-    add(c, "block_table", &a->block_table, pick(r, 2) ? i64 : i32, 2, batch, table, 0);
+    make_table(c, r, batch, table,
+               &(struct table_fields){&a->block_table, &a->page_indices, &a->indptr, &a->last_page_len});
     add(c, "slots", &a->slots, pick(r, 2) ? i64 : i32, 2, batch, k, 0);
     output(c);
     if (pick(r, 2)) {
@@ -443,7 +445,8 @@ static void make_slots(struct call *c, struct reader *r)
     a->num_rows = pick(r, 40);
     a->pad = (sy_kv_pad)pick(r, 3);
     add(c, "position", &a->position, pick(r, 2) ? i64 : i32, 1, n, 0, 0);
-    add(c, "block_table", &a->block_table, pick(r, 2) ? i64 : i32, 2, rows, table, 0);
+    make_table(c, r, rows, table,
+               &(struct table_fields){&a->block_table, &a->page_indices, &a->indptr, &a->last_page_len});
     add(c, "slots", &a->slots, pick(r, 2) ? i64 : i32, 1, n, 0, 0);
     output(c);
     if (rows != 1 || pick(r, 2))

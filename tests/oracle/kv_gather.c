@@ -26,6 +26,40 @@ static struct gather_fault check_row(const struct gather_case *in, int64_t b)
     return (struct gather_fault){0};
 }
 
+static struct gather_fault check_lists(const struct gather_case *in)
+{
+    for (int64_t r = 0; in->indptr && r <= in->table_rows; r++) {
+        const int64_t at = in->indptr[r], before = r > 0 ? in->indptr[r - 1] : 0;
+        if (at < before)
+            return fault(GATHER_LENGTH, r, -1, at, before);
+        if (at > in->table_len)
+            return fault(GATHER_LENGTH, r, -1, at, in->table_len);
+        if (at == before || r == 0 || !in->last_page_len)
+            continue;
+        const int64_t last = in->last_page_len[r - 1];
+        if (last < 1)
+            return fault(GATHER_LENGTH, r - 1, -1, last, 1);
+        if (last > in->block_size)
+            return fault(GATHER_LENGTH, r - 1, -1, last, in->block_size);
+    }
+    return (struct gather_fault){0};
+}
+
+/* Pages of sequence r, the number of its first among all, and its tokens. */
+WIDE_ARITHMETIC static void find_pages(const struct gather_case *in, wide r, wide *pages, wide *first,
+                                       wide *tokens)
+{
+    *pages = in->table_len;
+    *first = r * in->table_len;
+    if (in->indptr) {
+        *first = in->indptr[r];
+        *pages = in->indptr[r + 1] - *first;
+    }
+    *tokens = *pages * in->block_size;
+    if (in->indptr && in->last_page_len && *pages > 0)
+        *tokens = (*pages - 1) * in->block_size + in->last_page_len[r];
+}
+
 static bool is_padding(const struct gather_case *in, int64_t b, int64_t j)
 {
     if (in->counts && j >= in->counts[b])
@@ -37,14 +71,16 @@ static bool is_padding(const struct gather_case *in, int64_t b, int64_t j)
 WIDE_ARITHMETIC static struct gather_fault translate(const struct gather_case *in, int64_t b, int64_t j,
                                                      wide *row)
 {
-    const wide s = in->block_size, n = in->table_len, t = in->indices[b * in->k + j];
-    const wide length = in->seq_lens ? (wide)in->seq_lens[b] : n * s;
+    const wide s = in->block_size, t = in->indices[b * in->k + j], r = in->req_id ? in->req_id[b] : b;
+    wide n, first, length;
+    find_pages(in, r, &n, &first, &length);
+    if (in->seq_lens)
+        length = in->seq_lens[b];
     if (t < 0 || t >= length)
         return fault(GATHER_INDEX, b, j, t, length);
     if (t / s >= n)
         return fault(GATHER_TABLE, b, j, t / s, n);
-    const wide r = in->req_id ? in->req_id[b] : b;
-    const wide block = in->table[r * n + t / s], blocks = ((wide)in->rows + s - 1) / s;
+    const wide block = in->table[first + t / s], blocks = ((wide)in->rows + s - 1) / s;
     if (block < 0 || block >= blocks)
         return fault(GATHER_BLOCK, b, j, block, blocks);
     *row = block * s + t % s;
@@ -57,6 +93,9 @@ struct gather_fault oracle_kv_gather(const struct gather_case *in, unsigned char
 {
     if (in->batch == 0 || in->k == 0)
         return (struct gather_fault){0};
+    const struct gather_fault list = check_lists(in);
+    if (list.code != GATHER_FINE)
+        return list;
     for (int64_t b = 0; b < in->batch; b++) {
         const struct gather_fault f = check_row(in, b);
         if (f.code != GATHER_FINE)

@@ -29,6 +29,8 @@ struct gather_case {
     const int64_t *indices;                    /* [B,k]                                           */
     const int64_t *table;                      /* [R,n]                                           */
     const int64_t *req_id, *counts, *seq_lens; /* [B], NULL: absent                          */
+    const int64_t *indptr,
+        *last_page_len; /* [R+1], [R] or NULL: `table` is lists of table_len pages in all  */
 };
 
 struct gather_fault {

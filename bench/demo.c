@@ -1,25 +1,43 @@
 /*
- * switchyard demo: one decode step of a mixture-of-experts model at real shapes, told line by line. The
- * router itself is played by a plain loop here; the rest are the operators. Ends with a page to look at.
+ * switchyard demo: one decode step of a mixture-of-experts model at real shapes, told line by line. Router,
+ * experts and vocabulary are plain products with random weights; what moves and picks the tokens are the operators.
+ * Ends with a page to look at.
  */
 #include "demo.h"
 
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
 
-enum { TURNS = 7 };
+enum { TURNS = 9, BAR = 20 };
+
+/* ---- What every step needs ----------------------------------------------------------------------------- */
+
+void *demo_take(struct demo *demo, size_t count, size_t bytes)
+{
+    void *const data = demo->n_buffers < DEMO_BUFFERS ? bench_alloc(count, bytes) : NULL;
+    if (data)
+        demo->buffers[demo->n_buffers++] = data;
+    else
+        demo->no_memory = true;
+    return data;
+}
+
+struct demo_step *demo_begin(struct demo *demo, const char *op)
+{
+    struct demo_step *const step = &demo->steps[demo->n_steps++];
+    step->op = op;
+    step->good = true;
+    return step;
+}
 
 struct demo_step *demo_measure(struct demo *demo, const char *op,
                                sy_status (*call)(sy_ctx *ctx, const void *args), const void *args,
                                double bytes, const struct bench_work *limit)
 {
-    struct demo_step *const step = &demo->steps[demo->n_steps++];
+    struct demo_step *const step = demo_begin(demo, op);
     double run[TURNS], bound[TURNS];
-    step->op = op;
     step->bytes = bytes;
     step->limit = limit->read_bytes > 0 ? "read" : limit->fill_bytes > 0 ? "copy and fill" : "copy";
     step->good = call(demo->ctx, args) == SY_OK; /* also warms the workspace and touches the outputs */
@@ -42,89 +60,128 @@ struct demo_step *demo_measure(struct demo *demo, const char *op,
     return step;
 }
 
-void demo_tell(struct demo_step *step, const char *check, bool good)
+void demo_tell(struct demo *demo, struct demo_step *step, const char *check, bool good)
 {
+    char bar[BAR + 1] = "";
+    snprintf(step->check, sizeof step->check, "%s", check);
     step->good = step->good && good;
-    printf("   %-13s %s\n", step->op, step->what);
-    printf("   %-13s %s, %.1f MB moved, %.1f GB/s, %.0f%% of a plain %s\n", "",
-           bench_time(step->seconds).text, step->bytes * 1e-6, step->bytes / step->seconds * 1e-9,
-           100 * step->share, step->limit);
-    printf("   %-13s %s %s\n\n", "", step->good ? "ok:" : "WRONG: it is not so that", check);
+    printf("%d  %-14s %s\n", demo->n_steps, step->op, step->what);
+    if (step->detail[0] != 0)
+        printf("%18s%s\n", "", step->detail);
+    if (step->sketch[0] != 0)
+        printf("%18s%s\n", "", step->sketch);
+    for (int i = 0; i < BAR; i++)
+        bar[i] = i < BAR * step->share + 0.5 ? '#' : '.';
+    if (step->limit)
+        printf("%18s%-7s [%s] %.0f%% of a plain %s of its %s\n", "", bench_time(step->seconds).text, bar,
+               100 * step->share, step->limit, demo_size(step->bytes).text);
+    else
+        printf("%18s%s, %.3g GFLOP/s: no operator, plain C in its place\n", "",
+               bench_time(step->seconds).text, step->bytes / step->seconds * 1e-9);
+    printf("%18s%s %s\n\n", "", step->good ? "ok:" : "WRONG: it is not so that", check);
     fflush(stdout);
 }
 
-/* ---- The router ---------------------------------------------------------------------------------------- */
-
-/* The k best of one row of logits, best first. */
-static void choose(const float *logits, int32_t chosen[DEMO_K])
+struct bench_text demo_size(double bytes)
 {
-    for (int j = 0; j < DEMO_K; j++) {
-        chosen[j] = -1;
-        for (int32_t e = 0; e < DEMO_EXPERTS; e++) {
-            bool free_to_take = true;
-            for (int i = 0; i < j; i++)
-                free_to_take = free_to_take && chosen[i] != e;
-            if (free_to_take && (chosen[j] < 0 || logits[e] > logits[chosen[j]]))
-                chosen[j] = e;
-        }
-    }
+    struct bench_text text;
+    const bool small = bytes < 1e6;
+    snprintf(text.text, sizeof text.text, "%.3g %s", bytes * (small ? 1e-3 : 1e-6), small ? "KB" : "MB");
+    return text;
 }
 
-static bool route(struct demo *demo)
+bool demo_all_good(const struct demo *demo)
 {
-    demo->map = bench_alloc((size_t)DEMO_TOKENS * DEMO_EXPERTS, sizeof *demo->map);
-    demo->weights = bench_alloc((size_t)DEMO_TOKENS * DEMO_EXPERTS, sizeof *demo->weights);
-    demo->first = bench_alloc(DEMO_TOKENS, sizeof *demo->first);
-    if (!demo->map || !demo->weights || !demo->first)
-        return false;
-    uint64_t seed = 20;
-    float popularity[DEMO_EXPERTS];
-    for (int e = 0; e < DEMO_EXPERTS; e++)
-        popularity[e] = (float)(0.25 * bench_normal(&seed));
-    for (int64_t t = 0; t < DEMO_TOKENS; t++) {
-        float logits[DEMO_EXPERTS];
-        int32_t chosen[DEMO_K];
-        double sum = 0;
-        for (int e = 0; e < DEMO_EXPERTS; e++)
-            logits[e] = (float)bench_normal(&seed) + popularity[e];
-        choose(logits, chosen);
-        for (int j = 0; j < DEMO_K; j++)
-            sum += exp((double)logits[chosen[j]]);
-        for (int j = 0; j < DEMO_K; j++) {
-            demo->map[t * DEMO_EXPERTS + chosen[j]] = 1;
-            demo->weights[t * DEMO_EXPERTS + chosen[j]] = (float)(exp((double)logits[chosen[j]]) / sum);
-            demo->load[chosen[j]]++;
-        }
-        demo->first[t] = chosen[0];
-    }
-    int64_t most = 0, least = DEMO_TOKENS;
-    for (int e = 0; e < DEMO_EXPERTS; e++) {
-        most = demo->load[e] > most ? demo->load[e] : most;
-        least = demo->load[e] < least ? demo->load[e] : least;
-    }
-    printf("   %-13s %d tokens choose %d of %d experts each; the busiest expert gets %d of them, the idlest "
-           "%d\n\n",
-           "(router)", DEMO_TOKENS, DEMO_K, DEMO_EXPERTS, (int)most, (int)least);
-    return true;
+    bool good = demo->n_steps == DEMO_STEPS;
+    for (int i = 0; i < demo->n_steps; i++)
+        good = good && demo->steps[i].good;
+    return good;
+}
+
+void demo_fill(float *values, size_t n, float size, uint64_t seed)
+{
+    for (size_t i = 0; i < n; i++)
+        values[i] = ((float)(bench_random(&seed) >> 40) * 0x1p-23f - 1) * size;
 }
 
 /* ---- The walk ------------------------------------------------------------------------------------------ */
 
-static int walk(struct demo *demo, const char *path)
+/* Seconds of the operators, and of the plain C between them. */
+static void tell_the_sum(const struct demo *demo)
 {
-    printf("switchyard %s: one decode step of a mixture-of-experts model, kernels %s, %d thread%s\n\n",
-           sy_version(), sy_ctx_isa(demo->ctx), demo->threads, demo->threads == 1 ? "" : "s");
-    if (!route(demo) || !demo_permute(demo) || !demo_dispatch(demo) || !demo_gather(demo) ||
-        !demo_sample(demo))
-        return plain_error("demo: not enough memory");
-    bool good = demo->n_steps == DEMO_STEPS;
+    double operators = 0, plain = 0;
     for (int i = 0; i < demo->n_steps; i++)
-        good = good && demo->steps[i].good;
-    if (!demo_page(demo, path))
+        *(demo->steps[i].limit ? &operators : &plain) += demo->steps[i].seconds;
+    char ours[24];
+    snprintf(ours, sizeof ours, "%s", bench_time(operators).text);
+    printf("   The operators took %s together, the experts %s.\n", ours, bench_time(plain).text);
+}
+
+/* The steps one after the other, while there is memory and what they build on is right. */
+static bool walk(struct demo *demo)
+{
+    static void (*const steps[DEMO_STEPS])(struct demo * demo) = {
+        demo_route, demo_permute, demo_experts, demo_unpermute, demo_scatter, demo_gather, demo_sample,
+    };
+    printf(
+        "switchyard %s: one decode step of a mixture-of-experts model\n"
+        "   %d sequences want their next token; hidden size %d, %d experts, %d for each token (OLMoE's "
+        "shapes)\n"
+        "   kernels %s, %d thread%s; weights are random, every result is checked, a bar is the share of the\n"
+        "   speed that a plain copy or read of the same bytes has on this machine, right now\n\n",
+        sy_version(), DEMO_TOKENS, DEMO_HIDDEN, DEMO_EXPERTS, DEMO_K, sy_ctx_isa(demo->ctx), demo->threads,
+        demo->threads == 1 ? "" : "s");
+    fflush(stdout);
+    bool good = true;
+    for (int i = 0; i < DEMO_STEPS && good && !demo->no_memory; i++) {
+        steps[i](demo);
+        good = demo->n_steps > 0 && demo->steps[demo->n_steps - 1].good;
+    }
+    return !demo->no_memory;
+}
+
+/* The page is opened before the walk: who cannot have it should not wait for it. */
+static int show(struct demo *demo, const char *path)
+{
+    FILE *const page = fopen(path, "w");
+    if (!page)
         return plain_error("%s: cannot be written", path);
-    printf("%s Open %s to see it.\n", good ? "Every result was checked and is right." : "A RESULT IS WRONG.",
-           path);
-    return good ? EXIT_DONE : EXIT_REFUSED;
+    if (!walk(demo)) {
+        fclose(page);
+        remove(path);
+        return plain_error("demo: not enough memory");
+    }
+    demo_page(demo, page);
+    const bool bad = ferror(page) != 0;
+    if (fclose(page) != 0 || bad)
+        return plain_error("%s: cannot be written", path);
+    tell_the_sum(demo);
+    printf("   %s Open %s to see it.\n",
+           demo_all_good(demo) ? "Every result was checked and is right." : "A RESULT IS WRONG.", path);
+    return demo_all_good(demo) ? EXIT_DONE : EXIT_REFUSED;
+}
+
+static int run(struct common *common, const char *path)
+{
+    struct demo *const demo = calloc(1, sizeof *demo);
+    if (!demo)
+        return plain_error("demo: not enough memory");
+    int code = EXIT_USAGE;
+    demo->ctx = common_context(common);
+    if (demo->ctx) {
+        struct bench_limits limits;
+        demo->threads = sy_ctx_threads(demo->ctx);
+        demo->machine = bench_machine();
+        code = bench_limits(&demo->arena, demo->threads, true, &limits)
+                   ? show(demo, path)
+                   : plain_error("demo: not enough memory");
+    }
+    for (int i = 0; i < demo->n_buffers; i++)
+        free(demo->buffers[i]);
+    bench_arena_free(&demo->arena);
+    sy_ctx_destroy(demo->ctx);
+    free(demo);
+    return code;
 }
 
 int command_demo(struct common *common, struct arg_list *list)
@@ -146,22 +203,5 @@ int command_demo(struct common *common, struct arg_list *list)
         if (code != EXIT_DONE)
             return code;
     }
-    struct demo *const demo = calloc(1, sizeof *demo);
-    if (demo)
-        demo->ctx = common_context(common);
-    int code = EXIT_USAGE;
-    if (demo && demo->ctx) {
-        demo->threads = sy_ctx_threads(demo->ctx);
-        struct bench_limits limits;
-        code = bench_limits(&demo->arena, demo->threads, true, &limits)
-                   ? walk(demo, path ? path : "demo.html")
-                   : plain_error("demo: not enough memory");
-        bench_arena_free(&demo->arena);
-        sy_ctx_destroy(demo->ctx);
-        free(demo->map);
-        free(demo->weights);
-        free(demo->first);
-    }
-    free(demo);
-    return code;
+    return run(common, path ? path : "demo.html");
 }

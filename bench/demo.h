@@ -1,39 +1,49 @@
 /*
- * What the demo's steps leave for its page.
+ * What the parts of the demo share: the shapes, the state of the step, and what is left for the page.
  */
 #ifndef SWITCHYARD_BENCH_DEMO_H
 #define SWITCHYARD_BENCH_DEMO_H
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "bench.h"
 
-/* OLMoE's layer, a cache of latent attention rows, a vocabulary of today. */
+/* OLMoE's layer and vocabulary, a paged cache of latent attention rows as DeepSeek's, one token per sequence. */
 enum {
-    DEMO_TOKENS = 2048,
+    DEMO_TOKENS = 64,
     DEMO_EXPERTS = 64,
     DEMO_K = 8,
     DEMO_HIDDEN = 2048,
-    DEMO_CAPACITY =
-        DEMO_TOKENS / DEMO_EXPERTS * 5 / 4, /* slots per expert, a quarter more than a fair share */
-    DEMO_CONTEXT = 32768,
-    DEMO_SELECTED = 2048,
-    DEMO_BLOCK = 64,
-    DEMO_ROW = 576, /* bf16 elements of a cache row: 1152 bytes */
-    DEMO_BATCH = 8,
-    DEMO_VOCAB = 131072,
+    DEMO_WIDTH = 1024, /* of an expert, inside */
+    DEMO_ROWS = DEMO_TOKENS * DEMO_K,
+    DEMO_KV_ROW = 576, /* bf16 elements of a cache row: 1152 bytes */
+    DEMO_BLOCK = 16,   /* cache rows in a page */
+    DEMO_SHORT = 128,  /* tokens a sequence has at least, and fewer than ... */
+    DEMO_LONG = 1536,
+    DEMO_PAGES = DEMO_LONG / DEMO_BLOCK, /* of one sequence at most */
+    DEMO_WINDOW = 64,                    /* newest tokens the attention always reads */
+    DEMO_SELECTED = 256,                 /* tokens it reads in all */
+    DEMO_VOCAB = 50304,
+    DEMO_FEATURES = 16, /* of a token that the vocabulary head looks at */
     DEMO_TOP_K = 50,
     DEMO_SHOWN = 64, /* most likely tokens on the page */
-    DEMO_STEPS = 4,
+    DEMO_STEPS = 7,
+    DEMO_BUFFERS = 32,
 };
+
+/* Of the sampler; floats, as it takes them. */
+#define DEMO_TOP_P 0.9f
+#define DEMO_TEMPERATURE 0.8f
 
 struct demo_step {
     const char *op;
-    char what[160];
-    double seconds, bytes,
-        share;         /* median time; bytes that must move; their rate as a share of the limit's */
-    const char *limit; /* "copy", "copy and fill", "read" */
+    char what[160], detail[160], check[160]; /* detail may be empty */
+    char sketch[96];                         /* a line for the terminal alone; may be empty */
+    double seconds, bytes; /* median time; bytes that must move, or for arithmetic its operations */
+    double share;          /* the rate as a share of the limit's */
+    const char *limit;     /* "copy", "copy and fill", "read"; NULL: plain C, which has none */
     bool good;
 };
 
@@ -41,33 +51,80 @@ struct demo {
     sy_ctx *ctx;
     int threads;
     struct bench_arena arena;
-    uint8_t *map;   /* [T,E] who goes where       */
-    float *weights; /* [T,E] router weights, 0 off the map */
-    int32_t *first; /* [T] the best expert of each token   */
-    int64_t load[DEMO_EXPERTS];
+    struct bench_machine machine;
     struct demo_step steps[DEMO_STEPS];
     int n_steps;
-    /* Row 0 of the sampler: its most likely tokens, how many survived each cut, which one was picked. */
+    void *buffers[DEMO_BUFFERS]; /* everything below, freed together */
+    int n_buffers;
+    bool no_memory;
+
+    /* The layer. Matrices are packed as demo_matmul reads them. */
+    float *gate, *up, *down; /* one set for all experts, which differ in `inner_scale` [E,W] */
+    float *inner_scale;
+    uint16_t *hidden;            /* [T,H] bf16: comes in, and goes on with the experts' answers added */
+    float *logits, *probs;       /* [T,E] of the router; its weights, 0 off the map */
+    uint8_t *map;                /* [T,E] who goes where */
+    int64_t load[DEMO_EXPERTS];  /* tokens of each expert */
+    int64_t first[DEMO_EXPERTS]; /* the first row of each, counted by hand */
+    uint16_t *rows, *answers;    /* [R,H] bf16, grouped by expert: what experts get and give */
+    int32_t *index;              /* [R] the row of each visit */
+
+    /* The cache. */
+    uint16_t *cache, *fresh;     /* [pages * block, row]; [T,row] the rows of this step */
+    int32_t *table;              /* [T,DEMO_PAGES] */
+    int32_t length[DEMO_TOKENS]; /* tokens of each sequence before this step */
+    int32_t *selected;           /* [T,DEMO_SELECTED] what the attention wants to read */
+    int32_t counts[DEMO_TOKENS]; /* how many of them are real */
+    int64_t pages;               /* of all sequences */
+
+    /* The head, and row 0 of the sampler: its most likely tokens, how many survived, which one was picked. */
+    float *features; /* [T,DEMO_FEATURES] */
     double likely[DEMO_SHOWN];
     int32_t likely_token[DEMO_SHOWN];
     int64_t kept, picked;
 };
 
-/* Each step runs, is timed, is checked and tells its lines. False: out of memory. */
-bool demo_permute(struct demo *demo);
-bool demo_dispatch(struct demo *demo);
-bool demo_gather(struct demo *demo);
-bool demo_sample(struct demo *demo);
+/* The steps in their order. Each runs, is timed, is checked and tells its lines. */
+void demo_route(struct demo *demo);
+void demo_permute(struct demo *demo);
+void demo_experts(struct demo *demo);
+void demo_unpermute(struct demo *demo);
+void demo_scatter(struct demo *demo);
+void demo_gather(struct demo *demo);
+void demo_sample(struct demo *demo);
 
-/* Median seconds of `call`, beside its limit; fills the numbers of a new step and returns it. */
+/* Memory that lives as long as the demo; NULL and no_memory where there is none. */
+void *demo_take(struct demo *demo, size_t count, size_t bytes);
+
+/* The next step, without numbers. */
+struct demo_step *demo_begin(struct demo *demo, const char *op);
+
+/* Median seconds of `call`, beside its limit; a new step with its numbers. */
 struct demo_step *demo_measure(struct demo *demo, const char *op,
                                sy_status (*call)(sy_ctx *ctx, const void *args), const void *args,
                                double bytes, const struct bench_work *limit);
 
-/* Prints the step's line, its speed and the verdict of its check. */
-void demo_tell(struct demo_step *step, const char *check, bool good);
+/* Prints the lines of the step and the verdict of its check. */
+void demo_tell(struct demo *demo, struct demo_step *step, const char *check, bool good);
 
-/* Writes the page; false when it cannot be written. */
-bool demo_page(const struct demo *demo, const char *path);
+bool demo_all_good(const struct demo *demo);
+
+/* "37.4 KB", "6.44 MB" */
+struct bench_text demo_size(double bytes);
+
+/* out[i,c] = sum over k of x[i,k] w[k,c] for n rows: 16 columns for each of `tiles`, and weight w[k,c] at
+   w[(c / 16 * inner + k) * 16 + c % 16]. Rows of x and out follow each other. */
+enum { DEMO_TILE = 16 };
+void demo_matmul(const float *x, int n, int inner, const float *w, int tiles, float *out);
+
+/* n numbers between -size and size. */
+void demo_fill(float *values, size_t n, float size, uint64_t seed);
+
+/* The page, and its pictures; demo_style is bench/demo.css, put into the program by the build. */
+void demo_page(const struct demo *demo, FILE *out);
+void demo_draw_routing(const struct demo *demo, FILE *out);
+void demo_draw_pages(const struct demo *demo, FILE *out);
+void demo_draw_sampling(const struct demo *demo, FILE *out);
+extern const char demo_style[];
 
 #endif

@@ -4,14 +4,18 @@ file(GLOB cli_sources CONFIGURE_DEPENDS cli/*.c)
 list(REMOVE_ITEM cli_sources ${PROJECT_SOURCE_DIR}/cli/main.c)
 if(SWITCHYARD_BENCH)
     file(GLOB bench_sources CONFIGURE_DEPENDS bench/*.c)
-    # The peers' script travels inside the program, so that a copy of the program alone is enough.
-    set(peers_script ${PROJECT_SOURCE_DIR}/bench/peers.py)
-    set(peers_source ${CMAKE_CURRENT_BINARY_DIR}/peers_py.c)
-    add_custom_command(OUTPUT ${peers_source} DEPENDS ${peers_script} ${PROJECT_SOURCE_DIR}/cmake/EmbedText.cmake
-                       COMMAND ${CMAKE_COMMAND} -D IN=${peers_script} -D OUT=${peers_source} -D NAME=bench_peers_py
-                               -D HEADER=bench/peers.h -P ${PROJECT_SOURCE_DIR}/cmake/EmbedText.cmake
-                       COMMENT "Embedding bench/peers.py" VERBATIM)
-    list(APPEND bench_sources ${peers_source})
+    # The peers' script and the style of the demo's page travel inside the program, so that a copy of it is enough.
+    function(switchyard_embed file name header)
+        set(source ${CMAKE_CURRENT_BINARY_DIR}/${name}.c)
+        add_custom_command(OUTPUT ${source}
+                           DEPENDS ${PROJECT_SOURCE_DIR}/${file} ${PROJECT_SOURCE_DIR}/cmake/EmbedText.cmake
+                           COMMAND ${CMAKE_COMMAND} -D IN=${PROJECT_SOURCE_DIR}/${file} -D OUT=${source} -D NAME=${name}
+                                   -D HEADER=${header} -P ${PROJECT_SOURCE_DIR}/cmake/EmbedText.cmake
+                           COMMENT "Embedding ${file}" VERBATIM)
+        set(bench_sources ${bench_sources} ${source} PARENT_SCOPE)
+    endfunction()
+    switchyard_embed(bench/peers.py bench_peers_py bench/peers.h)
+    switchyard_embed(bench/demo.css demo_style bench/demo.h)
 endif()
 
 add_library(switchyard_cli_parts STATIC ${cli_sources} ${bench_sources})

@@ -10,7 +10,7 @@ import unittest
 from st import CLI, OPERATORS, ROOT, CliTest, decode, encode, tensor
 
 WITHOUT_INPUT = ["sample_noise"]
-IN_DEMO = ["moe_permute", "moe_dispatch", "sample", "kv_gather"]
+IN_DEMO = ["moe_route", "moe_permute", "(experts)", "moe_unpermute", "kv_scatter", "kv_gather", "sample"]
 COMMANDS = ["run", "compare", "show", "example", "bench", "demo", "info"]
 
 
@@ -238,24 +238,59 @@ class Page(html.parser.HTMLParser):
 
 
 class Demo(CliTest):
-    def test_walk_and_page(self):
-        done = self.cli("demo")
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        for op in IN_DEMO:
-            self.assertIn(op, done.stdout)
-        self.assertEqual(done.stdout.count("ok: "), 4)
-        self.assertNotIn("WRONG", done.stdout)
-        self.assertIn("demo.html", done.stdout)
-        text = self.read("demo.html").decode()
+    def demo(self):
+        """(what it told, the page), of one run for all tests"""
+        if not hasattr(Demo, "once"):
+            done = self.cli("demo")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            Demo.once = done.stdout, self.read("demo.html").decode()
+        return Demo.once
+
+    def test_walk(self):
+        told, _ = self.demo()
+        steps = re.findall(r"^(\d)  (\S+) +\S", told, re.M)
+        self.assertEqual(steps, [(str(i + 1), op) for i, op in enumerate(IN_DEMO)])
+        self.assertEqual(len(re.findall(r"^ +ok: ", told, re.M)), len(IN_DEMO))
+        bars = re.findall(r"\[[#.]{20}\] \d+% of a plain (?:copy|copy and fill|read) of its [\d.]+ [KM]B$", told, re.M)
+        self.assertEqual(len(bars), len(IN_DEMO) - 1)
+        self.assertRegex(told, r"load \|.{64}\|")
+        self.assertNotIn("WRONG", told)
+        self.assertTrue(told.endswith("Every result was checked and is right. Open demo.html to see it.\n"))
+
+    def test_page(self):
+        _, text = self.demo()
         page = Page()
         page.feed(text)
         self.assertTrue(page.balanced and not page.open, page.open)
         self.assertEqual(page.references, [])
-        self.assertEqual(page.count["svg"], 3)
-        self.assertGreater(page.count["rect"], 500)
-        for part in ("prefers-color-scheme:dark", "width=device-width", "Routing", "Load of each expert", *IN_DEMO):
+        self.assertEqual((page.count["svg"], page.count["h1"], page.count["section"]), (3, 1, 4))
+        self.assertEqual(text.count("opacity="), 64 * 8)
+        loads = [int(n) for n in re.findall(r"<title>expert \d+: (\d+) tokens</title>", text)]
+        self.assertEqual((len(loads), sum(loads)), (64, 64 * 8))
+        for part in ("prefers-color-scheme: dark", "width=device-width", *IN_DEMO):
             self.assertIn(part, text)
-        self.assertNotRegex(text, r"https?:|url\(|@import|nan|inf\b")
+        self.assertNotRegex(text, r"https?:|url\(|@import|\bnan|\binf\b")
+
+    def test_page_says_what_it_shows(self):
+        """Pictures have a title and a description, found by their ids; bars say their share."""
+        _, text = self.demo()
+        named = re.findall(r'<svg [^>]*role="img" aria-labelledby="([\w-]+) ([\w-]+)"', text)
+        self.assertEqual(len(named), 3)
+        for title, description in named:
+            self.assertRegex(text, f'<title id="{title}">.+</title><desc id="{description}">.+</desc>')
+        self.assertEqual(len(re.findall(r'class="track" role="img" aria-label="\d+ percent of', text)), len(IN_DEMO) - 1)
+
+    def test_probabilities_after_the_cuts(self):
+        """The lower bars are the survivors, add up to 100%, and hold the drawn token once."""
+        _, text = self.demo()
+        bars = re.findall(r'<rect class="(\w+)"[^>]*><title>rank (\d+), token (\d+): ([\d.]+)%</title>', text)
+        before, after = bars[:64], bars[64:]
+        kept, drawn = map(int, re.search(r"keeps (\d+) of those, and one is drawn: token (\d+)\.", text).groups())
+        self.assertEqual([int(b[1]) for b in before], list(range(1, 65)))
+        self.assertEqual([b[:3] for b in after], [b[:3] for b in before[:kept]])
+        self.assertAlmostEqual(sum(float(b[3]) for b in after), 100, delta=0.1)
+        self.assertEqual([int(b[2]) for b in after if b[0] == "mark"], [drawn])
+        self.assertEqual({b[0] for b in before[kept:50]} | {b[0] for b in before[50:]}, {"mid", "pale"})
 
     def test_page_elsewhere(self):
         done = self.cli("demo", "--out", "page.html", "--threads", 1)

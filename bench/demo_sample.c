@@ -1,0 +1,155 @@
+/*
+ * The demo's last step: logits over the vocabulary, and one token per sequence.
+ */
+#include "demo.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/number.h"
+
+/* A head of rank 16 in place of a vocabulary matrix of 200 MB: what is common in all texts, as 1 / rank, and how well
+   a token goes with the features of the sequence. */
+static void make_logits(const struct demo *demo, const float *tokens, const float *common, uint16_t *logits)
+{
+    for (int b = 0; b < DEMO_TOKENS; b++) {
+        const float *const f = demo->features + (size_t)b * DEMO_FEATURES;
+        for (int v = 0; v < DEMO_VOCAB; v++) {
+            const float *const w = tokens + (size_t)v * DEMO_FEATURES;
+            float x = common[v];
+            for (int i = 0; i < DEMO_FEATURES; i++)
+                x += f[i] * w[i];
+            logits[(size_t)b * DEMO_VOCAB + (size_t)v] = bf16_from_float(x);
+        }
+    }
+}
+
+static uint16_t *head(struct demo *demo)
+{
+    float *const tokens = demo_take(demo, (size_t)DEMO_VOCAB * DEMO_FEATURES, sizeof *tokens);
+    float *const common = demo_take(demo, DEMO_VOCAB, sizeof *common);
+    uint16_t *const logits = demo_take(demo, (size_t)DEMO_TOKENS * DEMO_VOCAB, 2);
+    if (demo->no_memory)
+        return NULL;
+    uint64_t seed = 11;
+    for (int v = 0; v < DEMO_VOCAB; v++)
+        common[v] = (float)(8 - log(1 + bench_unit(&seed) * DEMO_VOCAB));
+    demo_fill(tokens, (size_t)DEMO_VOCAB * DEMO_FEATURES, 0.6f, 12);
+    make_logits(demo, tokens, common, logits);
+    return logits;
+}
+
+/* ---- The truth ----------------------------------------------------------------------------------------- */
+
+/* The most likely tokens of a row, best first, by insertion; lower tokens first among equals. */
+static void most_likely(const uint16_t *logits, int32_t best[DEMO_SHOWN])
+{
+    int n = 0;
+    for (int32_t i = 0; i < DEMO_VOCAB; i++) {
+        const float x = bf16_to_float(logits[i]);
+        if (n == DEMO_SHOWN && x <= bf16_to_float(logits[best[n - 1]]))
+            continue;
+        int at = n < DEMO_SHOWN ? n++ : n - 1;
+        for (; at > 0 && bf16_to_float(logits[best[at - 1]]) < x; at--)
+            best[at] = best[at - 1];
+        best[at] = i;
+    }
+}
+
+/* exp of a logit over the temperature, the best token's being 1. */
+static double mass(const uint16_t *logits, int32_t token, int32_t best)
+{
+    const double x = (double)bf16_to_float(logits[token]) - (double)bf16_to_float(logits[best]);
+    return exp(x / (double)DEMO_TEMPERATURE);
+}
+
+/* The picked token is a survivor, and the survivors are the shortest prefix of the best k that holds top-p of them. */
+static bool sample_is_right(const uint16_t *logits, int64_t kept, int64_t token)
+{
+    int32_t best[DEMO_SHOWN];
+    most_likely(logits, best);
+    double weight[DEMO_TOP_K], total = 0, sum = 0;
+    for (int i = 0; i < DEMO_TOP_K; i++) {
+        weight[i] = mass(logits, best[i], best[0]);
+        total += weight[i];
+    }
+    bool found = false;
+    if (kept < 1 || kept > DEMO_TOP_K)
+        return false;
+    for (int64_t i = 0; i < kept; i++) {
+        sum += weight[i];
+        found = found || best[i] == token;
+    }
+    /* 1e-5 of slack: these are double sums, the operator's are integers. */
+    const double p = (double)DEMO_TOP_P;
+    return found && sum >= (p - 1e-5) * total && sum - weight[kept - 1] < (p + 1e-5) * total;
+}
+
+/* What the page shows of row 0. */
+static void remember(struct demo *demo, const uint16_t *logits, int64_t kept, int64_t token)
+{
+    most_likely(logits, demo->likely_token);
+    double total = 0;
+    for (int i = 0; i < DEMO_VOCAB; i++)
+        total += mass(logits, i, demo->likely_token[0]);
+    for (int i = 0; i < DEMO_SHOWN; i++)
+        demo->likely[i] = mass(logits, demo->likely_token[i], demo->likely_token[0]) / total;
+    demo->kept = kept;
+    demo->picked = token;
+}
+
+/* ---- sample -------------------------------------------------------------------------------------------- */
+
+static sy_status call_sample(sy_ctx *ctx, const void *args)
+{
+    return sy_sample(ctx, args);
+}
+
+static void tell_tokens(struct demo_step *step, const int64_t *token)
+{
+    int at = snprintf(step->detail, sizeof step->detail, "next tokens:");
+    for (int b = 0; b < 10 && at > 0 && (size_t)at < sizeof step->detail; b++)
+        at += snprintf(step->detail + at, sizeof step->detail - (size_t)at, " %d", (int)token[b]);
+    if (at > 0 && (size_t)at < sizeof step->detail)
+        snprintf(step->detail + at, sizeof step->detail - (size_t)at, " ...");
+}
+
+void demo_sample(struct demo *demo)
+{
+    uint16_t *const logits = head(demo);
+    if (!logits)
+        return;
+    int64_t token[DEMO_TOKENS], k[] = {DEMO_TOP_K}, one[] = {1}, flat[] = {DEMO_TOKENS};
+    int32_t kept[DEMO_TOKENS];
+    uint64_t key[] = {2024};
+    float p[] = {DEMO_TOP_P}, heat[] = {DEMO_TEMPERATURE};
+    const DLTensor x = sy_tensor(logits, SY_BF16, 2, (int64_t[]){DEMO_TOKENS, DEMO_VOCAB});
+    const DLTensor top_k = sy_tensor(k, SY_I64, 1, one), top_p = sy_tensor(p, SY_F32, 1, one);
+    const DLTensor temperature = sy_tensor(heat, SY_F32, 1, one), seed = sy_tensor(key, SY_U64, 1, one);
+    const DLTensor step_of = sy_tensor(demo->length, SY_I32, 1, flat);
+    const DLTensor out = sy_tensor(token, SY_I64, 1, flat), count = sy_tensor(kept, SY_I32, 1, flat);
+    const sy_sample_args args = {.logits = &x,
+                                 .top_k = &top_k,
+                                 .top_p = &top_p,
+                                 .temperature = &temperature,
+                                 .seed = &seed,
+                                 .offset = &step_of,
+                                 .token = &out,
+                                 .kept = &count};
+    const size_t bytes = (size_t)DEMO_TOKENS * DEMO_VOCAB * 2;
+    struct demo_step *const step = demo_measure(demo, "sample", call_sample, &args, (double)bytes,
+                                                &(struct bench_work){.read_bytes = bytes});
+    snprintf(step->what, sizeof step->what,
+             "draws one of %d tokens for each sequence: temperature %.1f, top-k %d, top-p %.1f", DEMO_VOCAB,
+             (double)DEMO_TEMPERATURE, DEMO_TOP_K, (double)DEMO_TOP_P);
+    bool good = step->good;
+    for (int b = 0; b < DEMO_TOKENS && good; b++)
+        good = sample_is_right(logits + (size_t)b * DEMO_VOCAB, kept[b], token[b]);
+    if (good) {
+        remember(demo, logits, kept[0], token[0]);
+        tell_tokens(step, token);
+    }
+    demo_tell(demo, step,
+              "the survivors are the shortest list that holds 0.9 of the best 50, each token is one", good);
+}

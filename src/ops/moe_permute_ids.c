@@ -51,9 +51,11 @@ static sy_status check_window(struct syi_call *call, struct syi_moe_permute_ids_
     st = syi_check_value(call, "row_begin", a->row_begin, 0, kept);
     if (st == SY_OK)
         st = syi_check_value(call, "row_end", a->row_end, a->row_begin, kept);
+    if (st != SY_OK)
+        return st;
     plan->row_begin = a->row_begin;
     plan->n_rows = a->row_end - a->row_begin;
-    return st;
+    return SY_OK;
 }
 
 static sy_status check_values(struct syi_call *call, struct syi_moe_permute_ids_plan *plan, int64_t *total)

@@ -52,6 +52,11 @@ static void begin_negative(struct test_call *c)
     c->args.permute_ids.row_begin = -1;
 }
 
+static void begin_least(struct test_call *c)
+{
+    c->args.permute_ids.row_begin = INT64_MIN;
+}
+
 static void begin_past_kept(struct test_call *c)
 {
     c->args.permute_ids.row_begin = 10;
@@ -154,6 +159,8 @@ static const struct refusal rows[] = {
      BAD_CALL(cut_of_int64_min, SY_ERR_VALUE, "num_out_tokens", "-9223372036854775808", "-10"),
      .query = true},
     {"row_begin -1", BAD_CALL(begin_negative, SY_ERR_VALUE, "row_begin", "-1", "0"), .query = true},
+    {"row_begin -2^63", BAD_CALL(begin_least, SY_ERR_VALUE, "row_begin", "-9223372036854775808", "0"),
+     .query = true},
     {"row_begin past the kept rows", BAD_CALL(begin_past_kept, SY_ERR_VALUE, "row_begin", "is 10", "0 to 9"),
      .query = true},
     {"row_end past the kept rows", BAD_CALL(end_past_kept, SY_ERR_VALUE, "row_end", "is 10", "2 to 9"),

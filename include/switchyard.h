@@ -626,6 +626,36 @@ static inline sy_status sy_moe_align_block_query(sy_ctx *ctx, const sy_moe_align
     return sy_moe_align_block_query_n(ctx, args, sizeof *args, query, sizeof *query);
 }
 
+/* ---- moe_pad_map ------------------------------------------------------------------------------------- */
+
+/*
+ * A routing map in which every expert has a multiple of `alignment` tokens, as matrix products with fixed tiles want
+ * it: expert e gets the lowest tokens that are not routed to it, until their number c[e] is a multiple. An expert
+ * without tokens stays without. What was there is copied byte for byte, what is added is 1; weights of added tokens
+ * should be 0, which they are in probs that are zero off the map. padded_map may be routing_map itself.
+ *
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (alignment below 1; T or E beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS;
+ * ROUTING (an expert that needs more tokens than there are: position = expert, value = its tokens, limit = T); NOMEM.
+ */
+typedef struct sy_moe_pad_map_args {
+    const DLTensor *routing_map;   /* in  [T,E]  bool, int8, uint8; not 0: routed */
+    int64_t alignment;             /* 1 or more */
+    const DLTensor *padded_map;    /* out [T,E]  type of routing_map */
+    const DLTensor *expert_counts; /* out [E]    int64, optional: tokens of each expert, padding included */
+} sy_moe_pad_map_args;
+
+SY_API sy_status sy_moe_pad_map_n(sy_ctx *ctx, const sy_moe_pad_map_args *args, size_t args_bytes);
+SY_API sy_status sy_moe_pad_map_query_n(sy_ctx *ctx, const sy_moe_pad_map_args *args, size_t args_bytes,
+                                        sy_query *query, size_t query_bytes);
+static inline sy_status sy_moe_pad_map(sy_ctx *ctx, const sy_moe_pad_map_args *args)
+{
+    return sy_moe_pad_map_n(ctx, args, sizeof *args);
+}
+static inline sy_status sy_moe_pad_map_query(sy_ctx *ctx, const sy_moe_pad_map_args *args, sy_query *query)
+{
+    return sy_moe_pad_map_query_n(ctx, args, sizeof *args, query, sizeof *query);
+}
+
 /* ---- moe_convert_indices ----------------------------------------------------------------------------- */
 
 /* How a permutation of T tokens into M rows is written down. All are int32; -1 is nothing. */

@@ -539,7 +539,7 @@ static bool code_fits(sy_fault_code code, sy_status status)
         return code == SY_FAULT_BAD_DEVICE;
     case SY_ERR_ROUTING:
         return code == SY_FAULT_ROW_OVERFULL || code == SY_FAULT_SLOT_RANGE || code == SY_FAULT_SLOT_COUNT ||
-               code == SY_FAULT_DUPLICATE;
+               code == SY_FAULT_DUPLICATE || code == SY_FAULT_LENGTH_RANGE;
     default:
         return status == SY_ERR_INDEX && code >= SY_FAULT_LENGTH_RANGE && code != SY_FAULT_ROW_OVERFULL &&
                code != SY_FAULT_SLOT_COUNT;

@@ -74,6 +74,16 @@ static sy_status query_align_block(sy_ctx *ctx, struct test_call *c, sy_query *q
     return sy_moe_align_block_query(ctx, &c->args.align_block, q);
 }
 
+static sy_status run_pad_map(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_pad_map(ctx, &c->args.pad_map);
+}
+
+static sy_status query_pad_map(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_pad_map_query(ctx, &c->args.pad_map, q);
+}
+
 static sy_status run_permute(sy_ctx *ctx, struct test_call *c)
 {
     return sy_moe_permute(ctx, &c->args.permute);
@@ -351,6 +361,21 @@ static void make_align_block(struct test_call *c, bool large, int variant)
         memcpy(ids->mem + 8 * i, &(int64_t){(i * 7 + i / 5) % experts}, 8);
     a->num_experts = experts;
     a->block_size = block;
+}
+
+static void make_pad_map(struct test_call *c, bool large, int variant)
+{
+    const int64_t tokens = large ? 9000 : 23, experts = large ? 130 : 7, shape[2] = {tokens, experts};
+    sy_moe_pad_map_args *a = &c->args.pad_map;
+    (void)variant;
+    *c = (struct test_call){
+        .op = "moe_pad_map", .first_output = 1, .run = run_pad_map, .query = query_pad_map};
+    struct tensor *map = test_call_add(c, "routing_map", &a->routing_map, SY_BOOL, 2, shape);
+    test_call_add(c, "padded_map", &a->padded_map, SY_BOOL, 2, shape);
+    test_call_add(c, "expert_counts", &a->expert_counts, SY_I64, 1, &experts);
+    for (int64_t i = 0; i < tokens * experts; i++)
+        map->mem[i] = i * 7 % 5 == 0;
+    a->alignment = 8;
 }
 
 static void make_permute(struct test_call *c, bool large, int capacity)
@@ -707,6 +732,7 @@ static const struct {
     {"moe_unpermute_ids", make_unpermute_ids, 0},
     {"kv_ragged", make_ragged, 0},
     {"moe_align_block", make_align_block, 0},
+    {"moe_pad_map", make_pad_map, 0},
 };
 
 const char *test_call_name(int index)

@@ -17,6 +17,7 @@ enum syi_op_id {
     SYI_MOE_PERMUTE_IDS,
     SYI_MOE_UNPERMUTE_IDS,
     SYI_MOE_ALIGN_BLOCK,
+    SYI_MOE_PAD_MAP,
     SYI_MOE_CONVERT_INDICES,
     SYI_MOE_UNPERMUTE,
     SYI_MOE_PERMUTE_GRAD,
@@ -153,6 +154,13 @@ struct syi_moe_align_block_plan {
     unsigned char *num_padded;    /* [1] int32 */
     unsigned char *counts;        /* [E] int64 or NULL */
     unsigned char *offsets;       /* [E+1] int64 or NULL */
+};
+
+struct syi_moe_pad_map_plan {
+    int64_t n_tokens, n_experts;
+    int64_t alignment;
+    struct syi_rows map, padded; /* [T,E]; perhaps the same */
+    unsigned char *counts;       /* [E] int64 or NULL */
 };
 
 struct syi_moe_convert_indices_plan {
@@ -333,6 +341,7 @@ union syi_plan {
     struct syi_moe_permute_ids_plan moe_permute_ids;
     struct syi_moe_unpermute_ids_plan moe_unpermute_ids;
     struct syi_moe_align_block_plan moe_align_block;
+    struct syi_moe_pad_map_plan moe_pad_map;
     struct syi_moe_convert_indices_plan moe_convert_indices;
     struct syi_moe_rows_plan moe_rows;
     struct syi_moe_dispatch_plan moe_dispatch;

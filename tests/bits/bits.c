@@ -296,6 +296,7 @@ int main(void)
     moe_permute_ids_lines();
     moe_unpermute_ids_lines();
     moe_align_block_lines();
+    moe_pad_map_lines();
     moe_convert_indices_lines();
     moe_dispatch_lines();
     moe_combine_lines();

@@ -75,6 +75,7 @@ void moe_rows_lines(void);
 void moe_permute_ids_lines(void);
 void moe_unpermute_ids_lines(void);
 void moe_align_block_lines(void);
+void moe_pad_map_lines(void);
 void moe_convert_indices_lines(void);
 void moe_dispatch_lines(void);
 void moe_combine_lines(void);

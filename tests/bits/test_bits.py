@@ -73,6 +73,9 @@ class Bits(unittest.TestCase):
     def test_moe_align_block(self):
         self.check("moe_align_block")
 
+    def test_moe_pad_map(self):
+        self.check("moe_pad_map")
+
     def test_moe_convert_indices(self):
         self.check("moe_convert_indices")
 

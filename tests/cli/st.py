@@ -21,6 +21,7 @@ OPERATORS = [
     "moe_permute_ids",
     "moe_unpermute_ids",
     "moe_align_block",
+    "moe_pad_map",
     "moe_convert_indices",
     "moe_unpermute",
     "moe_permute_grad",

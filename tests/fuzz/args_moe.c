@@ -44,3 +44,30 @@ sy_status query_align_block(sy_ctx *ctx, struct call *c, sy_query *q)
 {
     return sy_moe_align_block_query(ctx, &c->args.align_block, q);
 }
+
+void make_pad_map(struct call *c, struct reader *r)
+{
+    static const DLDataType types[] = {{6, 8, 1}, {0, 8, 1}, {1, 8, 1}};
+    sy_moe_pad_map_args *a = &c->args.pad_map;
+    const int64_t tokens = pick(r, 12), experts = pick(r, 9);
+    const DLDataType type = types[pick(r, 3)];
+    a->alignment = 1 + pick(r, 4);
+    add(c, "routing_map", &a->routing_map, type, 2, tokens, experts, 0);
+    add(c, "padded_map", &a->padded_map, type, 2, tokens, experts, 0);
+    output(c);
+    if (pick(r, 2)) {
+        add(c, "expert_counts", &a->expert_counts, i64, 1, experts, 0, 0);
+        output(c);
+    }
+    c->numbers[c->n_numbers++] = &a->alignment;
+}
+
+sy_status run_pad_map(sy_ctx *ctx, struct call *c)
+{
+    return sy_moe_pad_map(ctx, &c->args.pad_map);
+}
+
+sy_status query_pad_map(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_moe_pad_map_query(ctx, &c->args.pad_map, q);
+}

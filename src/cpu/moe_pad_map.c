@@ -1,0 +1,127 @@
+/*
+ * moe_pad_map on the CPU: columns are counted in chunks of tokens, the map is copied, and a walk over the first tokens
+ * gives the experts what they lack. That walk ends when nobody lacks anything, most often after little more than
+ * `alignment` tokens.
+ */
+#include "cpu/moe_rows.h"
+
+struct job {
+    const struct syi_moe_pad_map_plan *plan;
+    const struct syi_kernels *kernels;
+    int n_chunks;
+    int32_t *count; /* [chunk][E]; then the first holds what each expert lacks */
+};
+
+static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_pad_map_plan *p, struct syi_arena *arena)
+{
+    struct job job = {.plan = p, .kernels = ctx->kernels};
+    job.n_chunks = syi_tasks(ctx, p->n_tokens, (uint64_t)p->n_tokens * (uint64_t)p->n_experts);
+    job.count = syi_take(
+        arena, syi_size_mul(syi_size_mul((size_t)job.n_chunks, (size_t)p->n_experts), sizeof *job.count));
+    return job;
+}
+
+size_t syi_cpu_moe_pad_map_workspace(const sy_ctx *ctx, const union syi_plan *plan)
+{
+    struct syi_arena arena = {NULL, 0};
+    lay_out(ctx, &plan->moe_pad_map, &arena);
+    return arena.used;
+}
+
+static void count_chunk(void *data, int chunk)
+{
+    const struct job *job = data;
+    const struct syi_moe_pad_map_plan *p = job->plan;
+    int32_t *count = job->count + (int64_t)chunk * p->n_experts, pos[SYI_EXPERTS];
+    const int64_t end = syi_part(p->n_tokens, job->n_chunks, chunk + 1);
+    memset(count, 0, (size_t)p->n_experts * sizeof *count);
+    for (int64_t t = syi_part(p->n_tokens, job->n_chunks, chunk); t < end; t++)
+        for (int64_t e0 = 0; e0 < p->n_experts; e0 += SYI_EXPERTS) {
+            const size_t n = syi_routed(job->kernels, syi_row(p->map, t), p->n_experts, e0, pos);
+            for (size_t i = 0; i < n; i++)
+                count[e0 + pos[i]]++;
+        }
+}
+
+/* Tokens an expert has, and how many it lacks; more than there are when the next multiple cannot be counted. */
+static int64_t tokens_of(const struct job *job, int64_t e, int64_t *lacks)
+{
+    int64_t count = 0, wanted;
+    for (int b = 0; b < job->n_chunks; b++)
+        count += job->count[b * job->plan->n_experts + e];
+    *lacks = syi_round_up(count, job->plan->alignment, &wanted) ? wanted - count : INT64_MAX - count;
+    return count;
+}
+
+static sy_status refuse_short(sy_ctx *ctx, const struct job *job)
+{
+    const int64_t n_tokens = job->plan->n_tokens;
+    for (int64_t e = 0; e < job->plan->n_experts; e++) {
+        int64_t lacks;
+        const int64_t count = tokens_of(job, e, &lacks);
+        if (lacks <= n_tokens - count)
+            continue;
+        const sy_fault fault = {SY_ERR_ROUTING, SY_FAULT_LENGTH_RANGE, "routing_map", -1, e, count, n_tokens};
+        return syi_fail_at(ctx, &fault,
+                           "routes %lld of %lld tokens to expert %lld, want at least %lld tokens",
+                           (long long)count, (long long)n_tokens, (long long)e, (long long)(count + lacks));
+    }
+    return SY_OK;
+}
+
+/* The first chunk of counters becomes what is lacking. Returns how much that is. */
+static int64_t find_lacks(const struct job *job)
+{
+    const struct syi_moe_pad_map_plan *p = job->plan;
+    int64_t all = 0;
+    for (int64_t e = 0; e < p->n_experts; e++) {
+        int64_t lacks;
+        const int64_t count = tokens_of(job, e, &lacks);
+        if (p->counts != NULL)
+            syi_store_i64(p->counts, e, count + lacks);
+        job->count[e] = (int32_t)lacks;
+        all += lacks;
+    }
+    return all;
+}
+
+static void copy_chunk(void *data, int chunk)
+{
+    const struct job *job = data;
+    const struct syi_moe_pad_map_plan *p = job->plan;
+    const int64_t end = syi_part(p->n_tokens, job->n_chunks, chunk + 1);
+    for (int64_t t = syi_part(p->n_tokens, job->n_chunks, chunk); t < end; t++)
+        memcpy(syi_row(p->padded, t), syi_row(p->map, t), (size_t)p->n_experts);
+}
+
+static void pad(const struct job *job, int64_t left)
+{
+    const struct syi_moe_pad_map_plan *p = job->plan;
+    int32_t *lacks = job->count;
+    for (int64_t t = 0; left > 0; t++) { /* ends: every expert was found to have enough tokens left */
+        unsigned char *row = syi_row(p->padded, t);
+        for (int64_t e = 0; e < p->n_experts; e++)
+            if (lacks[e] > 0 && row[e] == 0) {
+                row[e] = 1;
+                lacks[e]--;
+                left--;
+            }
+    }
+}
+
+sy_status syi_cpu_moe_pad_map(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
+{
+    const struct syi_moe_pad_map_plan *p = &plan->moe_pad_map;
+    struct syi_arena arena = {workspace, 0};
+    struct job job = lay_out(ctx, p, &arena);
+    if (p->n_experts == 0)
+        return SY_OK;
+    syi_parallel(ctx, job.n_chunks, count_chunk, &job);
+    const sy_status st = refuse_short(ctx, &job);
+    if (st != SY_OK)
+        return st;
+    if (p->padded.data != p->map.data)
+        syi_parallel(ctx, job.n_chunks, copy_chunk, &job);
+    pad(&job, find_lacks(&job));
+    return SY_OK;
+}

@@ -65,7 +65,7 @@ static bool make_fresh(struct demo *demo)
     for (int b = 0; b < DEMO_TOKENS; b++) {
         for (int i = 0; i < DEMO_KV_ROW; i++)
             demo->fresh[b * DEMO_KV_ROW + i] = bf16_from_float(out[b * WIDE + i]);
-        memcpy(demo->features + (size_t)b * DEMO_FEATURES, out + b * WIDE + DEMO_KV_ROW,
+        memcpy(demo->features + (size_t)b * DEMO_FEATURES, out + (size_t)b * WIDE + DEMO_KV_ROW,
                DEMO_FEATURES * sizeof *out);
     }
     return true;
@@ -136,7 +136,7 @@ void demo_scatter(struct demo *demo)
 /* Whether the text of a page matters now; the random attention of the demo cares for a quarter of them. */
 static bool matters(int sequence, int32_t page)
 {
-    uint64_t seed = (uint64_t)(sequence * DEMO_PAGES + page);
+    uint64_t seed = (uint64_t)sequence * DEMO_PAGES + (uint64_t)page;
     return bench_random(&seed) % 4 == 0;
 }
 

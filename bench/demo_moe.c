@@ -89,7 +89,7 @@ static bool make_logits(struct demo *demo)
 static bool route_is_right(const struct demo *demo)
 {
     int64_t visits[DEMO_EXPERTS] = {0};
-    for (int t = 0; t < DEMO_TOKENS; t++) {
+    for (int64_t t = 0; t < DEMO_TOKENS; t++) {
         const float *const x = demo->logits + t * DEMO_EXPERTS, *const p = demo->probs + t * DEMO_EXPERTS;
         const uint8_t *const map = demo->map + t * DEMO_EXPERTS;
         double sum = 0, least = HUGE_VAL, most = -HUGE_VAL;
@@ -170,15 +170,15 @@ static sy_status call_permute(sy_ctx *ctx, const void *args)
 static bool permute_is_right(const struct demo *demo)
 {
     uint8_t seen[DEMO_ROWS] = {0};
-    for (int t = 0; t < DEMO_TOKENS; t++) {
+    for (int64_t t = 0; t < DEMO_TOKENS; t++) {
         const int32_t *at = demo->index + t * DEMO_K;
         for (int e = 0; e < DEMO_EXPERTS; e++) {
             if (demo->map[t * DEMO_EXPERTS + e] == 0)
                 continue;
             const int64_t row = *at++;
             if (row < demo->first[e] || row >= demo->first[e] + demo->load[e] || seen[row]++ != 0 ||
-                memcmp(demo->rows + row * DEMO_HIDDEN, demo->hidden + (size_t)t * DEMO_HIDDEN,
-                       2 * DEMO_HIDDEN) != 0)
+                memcmp(demo->rows + row * DEMO_HIDDEN, demo->hidden + t * DEMO_HIDDEN,
+                       (size_t)2 * DEMO_HIDDEN) != 0)
                 return false;
         }
     }
@@ -314,7 +314,7 @@ static sy_status call_unpermute(sy_ctx *ctx, const void *args)
 /* Every sum once more, to the last bit: f32, experts ascending, one rounding at the end. */
 static bool unpermute_is_right(const struct demo *demo, const uint16_t *mixed)
 {
-    for (int t = 0; t < DEMO_TOKENS; t++)
+    for (int64_t t = 0; t < DEMO_TOKENS; t++)
         for (int h = 0; h < DEMO_HIDDEN; h++) {
             const int32_t *at = demo->index + t * DEMO_K;
             float sum = 0;

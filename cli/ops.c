@@ -17,6 +17,7 @@ const struct op *const all_ops[] = {
     &op_moe_unpermute_ids,
     &op_moe_align_block,
     &op_moe_pad_map,
+    &op_moe_reorder_chunks,
     &op_moe_convert_indices,
     &op_moe_unpermute,
     &op_moe_permute_grad,

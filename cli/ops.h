@@ -26,6 +26,7 @@ union op_args {
     sy_moe_unpermute_ids_args moe_unpermute_ids;
     sy_moe_align_block_args moe_align_block;
     sy_moe_pad_map_args moe_pad_map;
+    sy_moe_reorder_chunks_args moe_reorder_chunks;
     sy_moe_convert_indices_args moe_convert_indices;
     sy_moe_unpermute_args moe_unpermute;
     sy_moe_permute_grad_args moe_permute_grad;
@@ -152,10 +153,10 @@ struct op {
 };
 
 extern const struct op op_moe_route, op_moe_map_from_ids, op_moe_ids_from_map, op_moe_permute,
-    op_moe_permute_ids, op_moe_unpermute_ids, op_moe_align_block, op_moe_pad_map, op_moe_convert_indices,
-    op_moe_unpermute, op_moe_permute_grad, op_moe_unpermute_grad, op_moe_dispatch, op_moe_combine,
-    op_moe_dispatch_grad_gate, op_moe_locations, op_moe_capacity, op_sample, op_sample_noise, op_kv_gather,
-    op_kv_translate, op_kv_slots, op_kv_scatter, op_kv_ragged;
+    op_moe_permute_ids, op_moe_unpermute_ids, op_moe_align_block, op_moe_pad_map, op_moe_reorder_chunks,
+    op_moe_convert_indices, op_moe_unpermute, op_moe_permute_grad, op_moe_unpermute_grad, op_moe_dispatch,
+    op_moe_combine, op_moe_dispatch_grad_gate, op_moe_locations, op_moe_capacity, op_sample, op_sample_noise,
+    op_kv_gather, op_kv_translate, op_kv_slots, op_kv_scatter, op_kv_ragged;
 
 /* All of them, ending with NULL. */
 extern const struct op *const all_ops[];

@@ -656,6 +656,45 @@ static inline sy_status sy_moe_pad_map_query(sy_ctx *ctx, const sy_moe_pad_map_a
     return sy_moe_pad_map_query_n(ctx, args, sizeof *args, query, sizeof *query);
 }
 
+/* ---- moe_reorder_chunks ------------------------------------------------------------------------------ */
+
+/*
+ * After an exchange the rows of a rank lie grouped by where they came from, inside that by expert; experts want theirs
+ * together. counts[r,e] rows came from rank r for expert e:
+ *     rows            (0,0) (0,1) ... (0,E-1) (1,0) ...      chunks (rank, expert)
+ *     reordered_rows  (0,0) (1,0) ... (R-1,0) (0,1) ...      the same chunks, expert by expert
+ * Rows of a chunk stay in order. With `inverse` it is the way back: rows come expert by expert and leave rank by rank.
+ * Rows behind the sum of the counts are neither read nor written. A row is everything behind the first dimension.
+ * `extra` goes the same way: probabilities or scales of the rows.
+ *
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (R or E beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (a count
+ * that is negative or more than the rows that are left: batch = rank, position = expert, value = count, limit = rows left); NOMEM.
+ */
+typedef struct sy_moe_reorder_chunks_args {
+    const DLTensor *rows;   /* in  [N,...]  any type of whole bytes */
+    const DLTensor *counts; /* in  [R,E]    int32, int64 */
+    const DLTensor *extra;  /* in  [N,...]  any type of whole bytes; optional, iff reordered_extra is */
+    bool inverse;           /* from (expert, rank) to (rank, expert) */
+    const DLTensor *reordered_rows;  /* out as rows */
+    const DLTensor *reordered_extra; /* out as extra */
+    const DLTensor
+        *expert_offsets; /* out [E+1]    int64, optional: first row of each expert where they lie together */
+} sy_moe_reorder_chunks_args;
+
+SY_API sy_status sy_moe_reorder_chunks_n(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args,
+                                         size_t args_bytes);
+SY_API sy_status sy_moe_reorder_chunks_query_n(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args,
+                                               size_t args_bytes, sy_query *query, size_t query_bytes);
+static inline sy_status sy_moe_reorder_chunks(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args)
+{
+    return sy_moe_reorder_chunks_n(ctx, args, sizeof *args);
+}
+static inline sy_status sy_moe_reorder_chunks_query(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args,
+                                                    sy_query *query)
+{
+    return sy_moe_reorder_chunks_query_n(ctx, args, sizeof *args, query, sizeof *query);
+}
+
 /* ---- moe_convert_indices ----------------------------------------------------------------------------- */
 
 /* How a permutation of T tokens into M rows is written down. All are int32; -1 is nothing. */

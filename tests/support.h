@@ -135,6 +135,7 @@ struct test_call {
         sy_moe_unpermute_ids_args unpermute_ids;
         sy_moe_align_block_args align_block;
         sy_moe_pad_map_args pad_map;
+        sy_moe_reorder_chunks_args reorder_chunks;
         sy_moe_permute_ids_args permute_ids;
         sy_moe_convert_indices_args convert_indices;
         sy_moe_ids_from_map_args ids_from_map;
@@ -175,7 +176,7 @@ void test_accepts_adjacent(void (*make)(struct test_call *call));
  * Valid calls of every operator with fixed contents: index 0 to TEST_CALLS - 1, in a size of a few kilobytes
  * or of several megabytes, so that work is split over threads.
  */
-#define TEST_CALLS 31 /* rows of support_ops.c */
+#define TEST_CALLS 33 /* rows of support_ops.c */
 void test_call_make(struct test_call *call, int index, bool large);
 const char *test_call_name(int index);
 

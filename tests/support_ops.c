@@ -84,6 +84,16 @@ static sy_status query_pad_map(sy_ctx *ctx, struct test_call *c, sy_query *q)
     return sy_moe_pad_map_query(ctx, &c->args.pad_map, q);
 }
 
+static sy_status run_reorder_chunks(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_reorder_chunks(ctx, &c->args.reorder_chunks);
+}
+
+static sy_status query_reorder_chunks(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_reorder_chunks_query(ctx, &c->args.reorder_chunks, q);
+}
+
 static sy_status run_permute(sy_ctx *ctx, struct test_call *c)
 {
     return sy_moe_permute(ctx, &c->args.permute);
@@ -376,6 +386,26 @@ static void make_pad_map(struct test_call *c, bool large, int variant)
     for (int64_t i = 0; i < tokens * experts; i++)
         map->mem[i] = i * 7 % 5 == 0;
     a->alignment = 8;
+}
+
+static void make_reorder_chunks(struct test_call *c, bool large, int variant)
+{
+    const int64_t rows = large ? 3000 : 30, ranks = 3, experts = 4, hidden = large ? 900 : 11;
+    const int64_t shape[2] = {rows, hidden};
+    sy_moe_reorder_chunks_args *a = &c->args.reorder_chunks;
+    *c = (struct test_call){.op = "moe_reorder_chunks",
+                            .first_output = 3,
+                            .run = run_reorder_chunks,
+                            .query = query_reorder_chunks};
+    test_call_add(c, "rows", &a->rows, SY_BF16, 2, shape);
+    struct tensor *counts = test_call_add(c, "counts", &a->counts, SY_I64, 2, (int64_t[]){ranks, experts});
+    test_call_add(c, "extra", &a->extra, SY_F32, 1, &rows);
+    test_call_add(c, "reordered_rows", &a->reordered_rows, SY_BF16, 2, shape);
+    test_call_add(c, "reordered_extra", &a->reordered_extra, SY_F32, 1, &rows);
+    test_call_add(c, "expert_offsets", &a->expert_offsets, SY_I64, 1, (int64_t[]){experts + 1});
+    for (int64_t i = 0; i < ranks * experts; i++) /* the last rows are of no chunk */
+        memcpy(counts->mem + 8 * i, &(int64_t){i == 5 ? rows / 5 : i == 7 ? 0 : rows / 15}, 8);
+    a->inverse = variant;
 }
 
 static void make_permute(struct test_call *c, bool large, int capacity)
@@ -733,6 +763,8 @@ static const struct {
     {"kv_ragged", make_ragged, 0},
     {"moe_align_block", make_align_block, 0},
     {"moe_pad_map", make_pad_map, 0},
+    {"moe_reorder_chunks", make_reorder_chunks, 0},
+    {"moe_reorder_chunks and back", make_reorder_chunks, 1},
 };
 
 const char *test_call_name(int index)
@@ -753,7 +785,8 @@ void test_call_make(struct test_call *call, int index, bool large)
                 memcpy(x->mem + at, &(float){(float)(2 * rng_unit(&rng) - 1)}, 4);
         else if (strcmp(name, "tokens") == 0 || strcmp(name, "permuted_tokens") == 0 ||
                  strcmp(name, "probs") == 0 || strcmp(name, "src") == 0 || strcmp(name, "cache") == 0 ||
-                 strcmp(name, "input") == 0 || strcmp(name, "expert_out") == 0)
+                 strcmp(name, "input") == 0 || strcmp(name, "expert_out") == 0 || strcmp(name, "rows") == 0 ||
+                 strcmp(name, "extra") == 0)
             rng_fill(&rng, x->mem, x->bytes);
     }
     test_call_reset(call);

@@ -18,6 +18,7 @@ enum syi_op_id {
     SYI_MOE_UNPERMUTE_IDS,
     SYI_MOE_ALIGN_BLOCK,
     SYI_MOE_PAD_MAP,
+    SYI_MOE_REORDER_CHUNKS,
     SYI_MOE_CONVERT_INDICES,
     SYI_MOE_UNPERMUTE,
     SYI_MOE_PERMUTE_GRAD,
@@ -161,6 +162,18 @@ struct syi_moe_pad_map_plan {
     int64_t alignment;
     struct syi_rows map, padded; /* [T,E]; perhaps the same */
     unsigned char *counts;       /* [E] int64 or NULL */
+};
+
+struct syi_moe_reorder_chunks_plan {
+    int64_t n_rows, n_ranks, n_experts; /* N, R, E */
+    bool inverse;
+    struct syi_rows counts; /* [R,E] */
+    enum syi_type count_type;
+    struct {
+        struct syi_rows from, to;
+        size_t bytes;       /* of a row; 0: nothing to copy */
+    } part[2];              /* rows, extra */
+    unsigned char *offsets; /* [E+1] int64 or NULL */
 };
 
 struct syi_moe_convert_indices_plan {
@@ -342,6 +355,7 @@ union syi_plan {
     struct syi_moe_unpermute_ids_plan moe_unpermute_ids;
     struct syi_moe_align_block_plan moe_align_block;
     struct syi_moe_pad_map_plan moe_pad_map;
+    struct syi_moe_reorder_chunks_plan moe_reorder_chunks;
     struct syi_moe_convert_indices_plan moe_convert_indices;
     struct syi_moe_rows_plan moe_rows;
     struct syi_moe_dispatch_plan moe_dispatch;

@@ -17,6 +17,7 @@ const struct syi_backend syi_cpu_backend = {
             [SYI_MOE_UNPERMUTE_IDS] = {syi_cpu_moe_unpermute_ids_workspace, syi_cpu_moe_unpermute_ids},
             [SYI_MOE_ALIGN_BLOCK] = {syi_cpu_moe_align_block_workspace, syi_cpu_moe_align_block},
             [SYI_MOE_PAD_MAP] = {syi_cpu_moe_pad_map_workspace, syi_cpu_moe_pad_map},
+            [SYI_MOE_REORDER_CHUNKS] = {syi_cpu_moe_reorder_chunks_workspace, syi_cpu_moe_reorder_chunks},
             [SYI_MOE_CONVERT_INDICES] = {syi_cpu_moe_convert_indices_workspace, syi_cpu_moe_convert_indices},
             [SYI_MOE_UNPERMUTE_GRAD] = {syi_cpu_moe_unpermute_grad_workspace, syi_cpu_moe_unpermute_grad},
             [SYI_MOE_DISPATCH] = {syi_cpu_moe_dispatch_workspace, syi_cpu_moe_dispatch},

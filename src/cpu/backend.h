@@ -28,6 +28,8 @@ size_t syi_cpu_moe_align_block_workspace(const sy_ctx *ctx, const union syi_plan
 sy_status syi_cpu_moe_align_block(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 size_t syi_cpu_moe_pad_map_workspace(const sy_ctx *ctx, const union syi_plan *plan);
 sy_status syi_cpu_moe_pad_map(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
+size_t syi_cpu_moe_reorder_chunks_workspace(const sy_ctx *ctx, const union syi_plan *plan);
+sy_status syi_cpu_moe_reorder_chunks(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 size_t syi_cpu_moe_convert_indices_workspace(const sy_ctx *ctx, const union syi_plan *plan);
 sy_status syi_cpu_moe_convert_indices(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 size_t syi_cpu_moe_unpermute_grad_workspace(const sy_ctx *ctx, const union syi_plan *plan);

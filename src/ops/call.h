@@ -45,6 +45,7 @@ union syi_args {
     sy_moe_unpermute_ids_args moe_unpermute_ids;
     sy_moe_align_block_args moe_align_block;
     sy_moe_pad_map_args moe_pad_map;
+    sy_moe_reorder_chunks_args moe_reorder_chunks;
     sy_moe_convert_indices_args moe_convert_indices;
     sy_moe_unpermute_args moe_unpermute;
     sy_moe_permute_grad_args moe_permute_grad;

@@ -297,6 +297,7 @@ int main(void)
     moe_unpermute_ids_lines();
     moe_align_block_lines();
     moe_pad_map_lines();
+    moe_reorder_chunks_lines();
     moe_convert_indices_lines();
     moe_dispatch_lines();
     moe_combine_lines();

@@ -76,6 +76,7 @@ void moe_permute_ids_lines(void);
 void moe_unpermute_ids_lines(void);
 void moe_align_block_lines(void);
 void moe_pad_map_lines(void);
+void moe_reorder_chunks_lines(void);
 void moe_convert_indices_lines(void);
 void moe_dispatch_lines(void);
 void moe_combine_lines(void);

@@ -76,6 +76,9 @@ class Bits(unittest.TestCase):
     def test_moe_pad_map(self):
         self.check("moe_pad_map")
 
+    def test_moe_reorder_chunks(self):
+        self.check("moe_reorder_chunks")
+
     def test_moe_convert_indices(self):
         self.check("moe_convert_indices")
 

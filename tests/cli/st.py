@@ -22,6 +22,7 @@ OPERATORS = [
     "moe_unpermute_ids",
     "moe_align_block",
     "moe_pad_map",
+    "moe_reorder_chunks",
     "moe_convert_indices",
     "moe_unpermute",
     "moe_permute_grad",

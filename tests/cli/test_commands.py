@@ -63,6 +63,7 @@ class Help(CliTest):
             "moe_align_block": "ids expert_map? sorted_slots block_experts num_padded expert_counts expert_offsets "
                                "--num-experts --block-size --allow-missing --skip-unmapped",
             "moe_pad_map": "routing_map padded_map expert_counts --alignment",
+            "moe_reorder_chunks": "rows counts extra? reordered_rows reordered_extra expert_offsets --inverse",
             "moe_convert_indices": "sorted_indices expert_offsets? converted_indices --from --to --num-tokens "
                                    "--num-rows --k",
             "moe_unpermute_grad": "grad_tokens sorted_indices permuted_tokens? routing_map? probs? grad_permuted_tokens "

@@ -40,6 +40,7 @@ struct call {
         sy_moe_unpermute_ids_args unpermute_ids;
         sy_moe_align_block_args align_block;
         sy_moe_pad_map_args pad_map;
+        sy_moe_reorder_chunks_args reorder_chunks;
         sy_moe_permute_ids_args permute_ids;
         sy_moe_convert_indices_args convert_indices;
         sy_moe_ids_from_map_args ids_from_map;
@@ -105,5 +106,8 @@ sy_status query_align_block(sy_ctx *ctx, struct call *c, sy_query *q);
 void make_pad_map(struct call *c, struct reader *r);
 sy_status run_pad_map(sy_ctx *ctx, struct call *c);
 sy_status query_pad_map(sy_ctx *ctx, struct call *c, sy_query *q);
+void make_reorder_chunks(struct call *c, struct reader *r);
+sy_status run_reorder_chunks(sy_ctx *ctx, struct call *c);
+sy_status query_reorder_chunks(sy_ctx *ctx, struct call *c, sy_query *q);
 
 #endif

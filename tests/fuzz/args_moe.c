@@ -71,3 +71,36 @@ sy_status query_pad_map(sy_ctx *ctx, struct call *c, sy_query *q)
 {
     return sy_moe_pad_map_query(ctx, &c->args.pad_map, q);
 }
+
+void make_reorder_chunks(struct call *c, struct reader *r)
+{
+    static const DLDataType types[] = {{2, 32, 1}, {4, 16, 1}, {1, 8, 1}, {5, 128, 1}};
+    sy_moe_reorder_chunks_args *a = &c->args.reorder_chunks;
+    const int64_t rows = pick(r, 30), ranks = pick(r, 4), experts = pick(r, 5), width = pick(r, 9);
+    const DLDataType type = types[pick(r, 4)], extra = types[pick(r, 4)];
+    const int rank = 1 + pick(r, 3);
+    a->inverse = pick(r, 2);
+    add(c, "rows", &a->rows, type, rank, rows, width, 2);
+    add(c, "counts", &a->counts, pick(r, 2) ? i64 : i32, 2, ranks, experts, 0);
+    add(c, "reordered_rows", &a->reordered_rows, type, rank, rows, width, 2);
+    output(c);
+    if (pick(r, 2)) {
+        add(c, "extra", &a->extra, extra, 1, rows, 0, 0);
+        add(c, "reordered_extra", &a->reordered_extra, extra, 1, rows, 0, 0);
+        output(c);
+    }
+    if (pick(r, 2)) {
+        add(c, "expert_offsets", &a->expert_offsets, i64, 1, experts + 1, 0, 0);
+        output(c);
+    }
+}
+
+sy_status run_reorder_chunks(sy_ctx *ctx, struct call *c)
+{
+    return sy_moe_reorder_chunks(ctx, &c->args.reorder_chunks);
+}
+
+sy_status query_reorder_chunks(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_moe_reorder_chunks_query(ctx, &c->args.reorder_chunks, q);
+}

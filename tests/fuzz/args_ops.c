@@ -752,6 +752,7 @@ const struct fuzz_op fuzz_ops[] = {
     {"moe_unpermute_ids", make_unpermute_ids, run_unpermute_ids, query_unpermute_ids},
     {"moe_align_block", make_align_block, run_align_block, query_align_block},
     {"moe_pad_map", make_pad_map, run_pad_map, query_pad_map},
+    {"moe_reorder_chunks", make_reorder_chunks, run_reorder_chunks, query_reorder_chunks},
     {"moe_permute_ids", make_permute_ids, run_permute_ids, query_permute_ids},
     {"moe_convert_indices", make_convert_indices, run_convert_indices, query_convert_indices},
     {"moe_ids_from_map", make_ids_from_map, run_ids_from_map, query_ids_from_map},

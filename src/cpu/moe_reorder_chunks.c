@@ -1,0 +1,137 @@
+/*
+ * moe_reorder_chunks on the CPU: counts are judged and summed in both orders, then threads take even ranges of the
+ * rows that are written, whatever chunks these belong to.
+ */
+#include "cpu/backend.h"
+
+struct job {
+    const struct syi_moe_reorder_chunks_plan *plan;
+    int n_tasks;
+    int64_t live;      /* rows of all chunks */
+    int64_t *ranked;   /* [R,E]: first row of a chunk, rank by rank */
+    int64_t *gathered; /* [R,E]: the same expert by expert */
+};
+
+static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_reorder_chunks_plan *p,
+                          struct syi_arena *arena)
+{
+    const size_t cells = syi_size_mul((size_t)p->n_ranks, (size_t)p->n_experts);
+    struct job job = {.plan = p};
+    job.n_tasks =
+        syi_tasks(ctx, p->n_rows, (uint64_t)p->n_rows * (uint64_t)(p->part[0].bytes + p->part[1].bytes));
+    job.ranked = syi_take(arena, syi_size_mul(cells, sizeof *job.ranked));
+    job.gathered = syi_take(arena, syi_size_mul(cells, sizeof *job.gathered));
+    return job;
+}
+
+size_t syi_cpu_moe_reorder_chunks_workspace(const sy_ctx *ctx, const union syi_plan *plan)
+{
+    struct syi_arena arena = {NULL, 0};
+    lay_out(ctx, &plan->moe_reorder_chunks, &arena);
+    return arena.used;
+}
+
+static int64_t count_at(const struct syi_moe_reorder_chunks_plan *p, int64_t r, int64_t e)
+{
+    return syi_load_index(syi_row(p->counts, r), e, p->count_type);
+}
+
+/* Places rank by rank, or the first count that is no number of rows. */
+static sy_status sum_ranks(sy_ctx *ctx, struct job *job)
+{
+    const struct syi_moe_reorder_chunks_plan *p = job->plan;
+    for (int64_t r = 0; r < p->n_ranks && p->n_experts > 0; r++)
+        for (int64_t e = 0; e < p->n_experts; e++) {
+            const int64_t count = count_at(p, r, e), left = p->n_rows - job->live;
+            if (count < 0 || count > left) {
+                const sy_fault fault = {SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE, "counts", r, e, count, left};
+                return syi_fail_at(
+                    ctx, &fault, "at rank %lld, expert %lld is %lld, want 0 to %lld, the rows that are left",
+                    (long long)r, (long long)e, (long long)count, (long long)left);
+            }
+            job->ranked[r * p->n_experts + e] = job->live;
+            job->live += count;
+        }
+    return SY_OK;
+}
+
+static void sum_experts(const struct job *job)
+{
+    const struct syi_moe_reorder_chunks_plan *p = job->plan;
+    int64_t at = 0;
+    for (int64_t e = 0; e < p->n_experts; e++) {
+        if (p->offsets != NULL)
+            syi_store_i64(p->offsets, e, at);
+        for (int64_t r = 0; r < p->n_ranks; r++) {
+            job->gathered[r * p->n_experts + e] = at;
+            at += count_at(p, r, e);
+        }
+    }
+    if (p->offsets != NULL)
+        syi_store_i64(p->offsets, p->n_experts, at);
+}
+
+/* The chunk that is written as number g: its place in the arrays of chunks. */
+static int64_t chunk_at(const struct syi_moe_reorder_chunks_plan *p, int64_t g)
+{
+    return p->inverse ? g : g % p->n_ranks * p->n_experts + g / p->n_ranks;
+}
+
+/* The last chunk that is written at or before a row: the one that holds it, since those behind it begin later. */
+static int64_t find_chunk(const struct job *job, const int64_t *to, int64_t row)
+{
+    int64_t low = 0, high = job->plan->n_ranks * job->plan->n_experts;
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        if (to[chunk_at(job->plan, middle)] <= row)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void copy_span(const struct syi_moe_reorder_chunks_plan *p, int64_t from, int64_t to, int64_t n)
+{
+    for (int i = 0; i < 2; i++) {
+        const size_t bytes = p->part[i].bytes;
+        const struct syi_rows source = p->part[i].from, place = p->part[i].to;
+        if (bytes > 0 && source.stride == (int64_t)bytes && place.stride == (int64_t)bytes)
+            memcpy(syi_row(place, to), syi_row(source, from), (size_t)n * bytes);
+        else
+            for (int64_t row = 0; row < n && bytes > 0; row++)
+                memcpy(syi_row(place, to + row), syi_row(source, from + row), bytes);
+    }
+}
+
+static void copy_rows(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_moe_reorder_chunks_plan *p = job->plan;
+    const int64_t *to = p->inverse ? job->ranked : job->gathered,
+                  *from = p->inverse ? job->gathered : job->ranked;
+    const int64_t end = syi_part(job->live, job->n_tasks, task + 1);
+    int64_t row = syi_part(job->live, job->n_tasks, task);
+    for (int64_t g = find_chunk(job, to, row); row < end; g++) {
+        const int64_t i = chunk_at(p, g), done = row - to[i];
+        const int64_t count = count_at(p, i / p->n_experts, i % p->n_experts) - done;
+        const int64_t n = count < end - row ? count : end - row;
+        copy_span(p, from[i] + done, row, n);
+        row += n;
+    }
+}
+
+sy_status syi_cpu_moe_reorder_chunks(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
+{
+    const struct syi_moe_reorder_chunks_plan *p = &plan->moe_reorder_chunks;
+    struct syi_arena arena = {workspace, 0};
+    struct job job = lay_out(ctx, p, &arena);
+    const sy_status st = sum_ranks(ctx, &job);
+    if (st != SY_OK)
+        return st;
+    if (job.live > 0 || p->offsets != NULL)
+        sum_experts(&job);
+    if (job.live > 0)
+        syi_parallel(ctx, job.n_tasks, copy_rows, &job);
+    return SY_OK;
+}

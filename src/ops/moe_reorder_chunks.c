@@ -1,0 +1,115 @@
+/*
+ * moe_reorder_chunks: check and plan.
+ */
+#include "ops/call.h"
+
+enum { ROWS, COUNTS, EXTRA, OUT_ROWS, OUT_EXTRA, OFFSETS, N_TENSORS };
+
+#define FIELD(name) #name, offsetof(sy_moe_reorder_chunks_args, name)
+
+static const struct syi_rule rules[N_TENSORS] = {
+    [ROWS] = {FIELD(rows), SYI_RAW_BYTES, 0, 0, 1, SYI_MAX_RANK},
+    [COUNTS] = {FIELD(counts), 0, SYI_INDEX_TYPES, 0, 2, 2},
+    [EXTRA] = {FIELD(extra), SYI_OPTIONAL | SYI_RAW_BYTES, 0, 0, 1, SYI_MAX_RANK},
+    [OUT_ROWS] = {FIELD(reordered_rows), SYI_OUT, 0, ROWS + 1, 1, SYI_MAX_RANK},
+    [OUT_EXTRA] = {FIELD(reordered_extra), SYI_OUT | SYI_OPTIONAL, 0, EXTRA + 1, 1, SYI_MAX_RANK},
+    [OFFSETS] = {FIELD(expert_offsets), SYI_OUT | SYI_OPTIONAL | SYI_VECTOR, SYI_BIT(SYI_I64), 0, 1, 1},
+};
+
+/* A tensor is as many rows as its first dimension says. */
+static void set_tails(struct syi_call *call)
+{
+    static const int with_rows[] = {ROWS, EXTRA, OUT_ROWS, OUT_EXTRA};
+    for (size_t i = 0; i < sizeof with_rows / sizeof *with_rows; i++)
+        if (call->tensor[with_rows[i]] != NULL)
+            call->tail[with_rows[i]] = call->tensor[with_rows[i]]->ndim - 1;
+}
+
+static sy_status check_inputs(struct syi_call *call)
+{
+    const sy_moe_reorder_chunks_args *a = &call->args.moe_reorder_chunks;
+    sy_status st = syi_check_both(call, "extra", a->extra, "reordered_extra", a->reordered_extra);
+    if (st == SY_OK)
+        st = syi_check_tensors(call, false);
+    if (st != SY_OK || call->tensor[EXTRA] == NULL)
+        return st;
+    const int64_t n = syi_extent(call, ROWS, 0), extra = syi_extent(call, EXTRA, 0);
+    if (n == extra)
+        return SY_OK;
+    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, "extra", extra, n);
+    return syi_fail_at(call->ctx, &fault, "has %lld rows, want %lld, as rows has", (long long)extra,
+                       (long long)n);
+}
+
+/* An output has the shape of its input. */
+static sy_status check_like(struct syi_call *call, int out, int in)
+{
+    const DLTensor *t = call->tensor[in];
+    return t != NULL ? syi_check_shape(call, out, t->ndim, t->shape) : SY_OK;
+}
+
+/* Bytes of a row; all tensors can be counted, so only a product that nobody needs does not fit. */
+static size_t row_bytes(const struct syi_call *call, int i)
+{
+    const DLTensor *t = call->tensor[i];
+    int64_t bytes = t != NULL ? (int64_t)syi_elem_bytes(t->dtype) : 0;
+    for (int d = 1; t != NULL && d < t->ndim; d++)
+        if (!syi_mul(bytes, t->shape[d], &bytes))
+            return 0;
+    return (size_t)bytes;
+}
+
+static sy_status check(struct syi_call *call)
+{
+    sy_status st = check_inputs(call);
+    if (st == SY_OK)
+        st = syi_check_count(call, "counts", "ranks", syi_extent(call, COUNTS, 0));
+    if (st == SY_OK)
+        st = syi_check_count(call, "counts", "experts", syi_extent(call, COUNTS, 1));
+    if (st == SY_OK)
+        st = syi_check_sizes(call);
+    if (st == SY_OK)
+        st = check_like(call, OUT_ROWS, ROWS);
+    if (st == SY_OK)
+        st = check_like(call, OUT_EXTRA, EXTRA);
+    if (st == SY_OK)
+        st = syi_check_vector(call, OFFSETS, syi_extent(call, COUNTS, 1) + 1);
+    if (st != SY_OK)
+        return st;
+    set_tails(call);
+    st = syi_check_layout(call);
+    if (st != SY_OK)
+        return st;
+    call->plan.moe_reorder_chunks = (struct syi_moe_reorder_chunks_plan){
+        .n_rows = syi_extent(call, ROWS, 0),
+        .n_ranks = syi_extent(call, COUNTS, 0),
+        .n_experts = syi_extent(call, COUNTS, 1),
+        .inverse = call->args.moe_reorder_chunks.inverse,
+        .counts = syi_rows_of(call, COUNTS),
+        .count_type = syi_type_at(call, COUNTS),
+        .part = {{syi_rows_of(call, ROWS), syi_rows_of(call, OUT_ROWS), row_bytes(call, ROWS)},
+                 {syi_rows_of(call, EXTRA), syi_rows_of(call, OUT_EXTRA), row_bytes(call, EXTRA)}},
+        .offsets = syi_data(call, OFFSETS),
+    };
+    call->rows = syi_extent(call, ROWS, 0);
+    call->bytes = syi_tensor_bytes(call);
+    return SY_OK;
+}
+
+static const struct syi_op op = {"moe_reorder_chunks",
+                                 SYI_MOE_REORDER_CHUNKS,
+                                 sizeof(sy_moe_reorder_chunks_args),
+                                 N_TENSORS,
+                                 rules,
+                                 check};
+
+sy_status sy_moe_reorder_chunks_n(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args, size_t args_bytes)
+{
+    return syi_run(ctx, &op, args, args_bytes);
+}
+
+sy_status sy_moe_reorder_chunks_query_n(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args,
+                                        size_t args_bytes, sy_query *query, size_t query_bytes)
+{
+    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
+}

@@ -1,0 +1,199 @@
+/*
+ * moe_reorder_chunks refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
+ * pairs of faults, of which the one that comes first in the documented order must win, and calls that are fine.
+ */
+#include "support.h"
+
+enum { ROWS = 7, HIDDEN = 4, RANKS = 2, EXPERTS = 3 };
+
+static sy_status run(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_reorder_chunks(ctx, &c->args.reorder_chunks);
+}
+
+static sy_status query(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_reorder_chunks_query(ctx, &c->args.reorder_chunks, q);
+}
+
+static void make(struct test_call *c)
+{
+    static const int32_t numbers[] = {2, 0, 1, 1, 2, 1};
+    sy_moe_reorder_chunks_args *a = &c->args.reorder_chunks;
+    *c = (struct test_call){.op = "moe_reorder_chunks", .first_output = 3, .run = run, .query = query};
+    test_call_add(c, "rows", &a->rows, SY_BF16, 2, (int64_t[]){ROWS, HIDDEN});
+    struct tensor *counts = test_call_add(c, "counts", &a->counts, SY_I32, 2, (int64_t[]){RANKS, EXPERTS});
+    test_call_add(c, "extra", &a->extra, SY_F32, 1, (int64_t[]){ROWS});
+    test_call_add(c, "reordered_rows", &a->reordered_rows, SY_BF16, 2, (int64_t[]){ROWS, HIDDEN});
+    test_call_add(c, "reordered_extra", &a->reordered_extra, SY_F32, 1, (int64_t[]){ROWS});
+    test_call_add(c, "expert_offsets", &a->expert_offsets, SY_I64, 1, (int64_t[]){EXPERTS + 1});
+    memcpy(counts->mem, numbers, sizeof numbers);
+}
+
+static void count_too_large(struct test_call *c)
+{
+    memcpy(test_call_tensor(c, "counts")->mem + 20, &(int32_t){3}, 4);
+}
+
+static void count_negative(struct test_call *c)
+{
+    memcpy(test_call_tensor(c, "counts")->mem + 4, &(int32_t){-1}, 4);
+}
+
+static void ranks_past_int32(struct test_call *c)
+{
+    test_call_tensor(c, "counts")->shape[0] = INT64_C(1) << 31;
+}
+
+static void experts_past_int32(struct test_call *c)
+{
+    test_call_tensor(c, "counts")->shape[0] = 0;
+    test_call_tensor(c, "counts")->shape[1] = INT64_MAX;
+}
+
+static void rows_past_2_to_the_63(struct test_call *c)
+{
+    test_call_tensor(c, "rows")->shape[1] = INT64_C(1) << 61;
+}
+
+static const struct refusal rows[] = {
+    {"no rows", NO_TENSOR("rows"), .query = true},
+    {"no counts", NO_TENSOR("counts"), .query = true},
+    {"no reordered_rows", NO_TENSOR("reordered_rows")},
+    {"extra without reordered_extra", NO_TENSOR("reordered_extra")},
+    {"reordered_extra without extra", NO_TENSOR("extra")},
+    {"rows without data", NO_DATA("rows")},
+    {"counts without data", NO_DATA("counts")},
+    {"extra without data", NO_DATA("extra")},
+    {"reordered_rows without data", NO_DATA("reordered_rows")},
+    {"expert_offsets without data", NO_DATA("expert_offsets")},
+    {"counts without shape", NO_SHAPE("counts"), .query = true},
+
+    {"rows of half a byte", BAD_TYPE("rows", kDLInt, 4, 1), .query = true},
+    {"counts as f32", BAD_TYPE("counts", kDLFloat, 32, 1), .query = true},
+    {"counts as uint64", BAD_TYPE("counts", kDLUInt, 64, 1), .query = true},
+    {"extra of half a byte", BAD_TYPE("extra", kDLUInt, 4, 1), .query = true},
+    {"reordered_rows of another type", BAD_TYPE("reordered_rows", kDLFloat, 16, 1)},
+    {"reordered_extra of another type", BAD_TYPE("reordered_extra", kDLInt, 32, 1)},
+    {"expert_offsets as int32", BAD_TYPE("expert_offsets", kDLInt, 32, 1)},
+
+    {"rows of rank 0", BAD_RANK("rows", 0, "0", "1"), .query = true},
+    {"counts of rank 1", BAD_RANK("counts", 1, "1", "2"), .query = true},
+    {"extra of rank 0", BAD_RANK("extra", 0, "0", "1"), .query = true},
+    {"counts with negative ranks", BAD_EXTENT("counts", 0, -2, "-2", NULL), .query = true},
+    {"extra one row short", BAD_EXTENT("extra", 0, 6, "6 rows", "want 7"), .query = true},
+
+    {"reordered_rows one row short", BAD_EXTENT("reordered_rows", 0, 6, "[6,4]", "[7,4]")},
+    {"reordered_rows one element short", BAD_EXTENT("reordered_rows", 1, 3, "[7,3]", "[7,4]")},
+    {"reordered_rows of rank 1", BAD_RANK("reordered_rows", 1, "[7]", "[7,4]")},
+    {"reordered_extra one row long", BAD_EXTENT("reordered_extra", 0, 8, "[8]", "[7]")},
+    {"expert_offsets without the end", BAD_EXTENT("expert_offsets", 0, 3, "[3]", "[4]")},
+
+    {"rows with inner stride 2", BAD_STRIDE("rows", 1, 2, "2", "contiguous"), .query = true},
+    {"rows that overlap", BAD_STRIDE("rows", 0, 3, "3", "4"), .query = true},
+    {"extra with stride 0", BAD_STRIDE("extra", 0, 0, "0", "1"), .query = true},
+    {"reordered_rows that overlap", BAD_STRIDE("reordered_rows", 0, 3, "3", "4")},
+    {"rows on CUDA", BAD_DEVICE("rows", kDLCUDA), .query = true},
+    {"reordered_extra on CUDA", BAD_DEVICE("reordered_extra", kDLCUDA)},
+    {"in place", BAD_OVER("reordered_rows", "rows", 0)},
+    {"reordered_extra over extra", BAD_OVER("reordered_extra", "extra", 4)},
+    {"expert_offsets over counts", BAD_OVER("expert_offsets", "counts", 0)},
+
+    {"more than the rows left",
+     BAD_CALL(count_too_large, SY_ERR_INDEX, "counts", "rank 1, expert 2 is 3", "0 to 1")},
+    {"a negative count",
+     BAD_CALL(count_negative, SY_ERR_INDEX, "counts", "rank 0, expert 1 is -1", "0 to 5")},
+};
+
+static const struct refusal paper_rows[] = {
+    {"ranks past 2^31", BAD_CALL(ranks_past_int32, SY_ERR_VALUE, "counts", "2147483648 ranks", "2147483647")},
+    {"experts past 2^31", BAD_CALL(experts_past_int32, SY_ERR_VALUE, "counts", "experts", "2147483647")},
+    {"rows past 2^63 bytes", BAD_CALL(rows_past_2_to_the_63, SY_ERR_OVERFLOW, "rows", NULL, NULL)},
+};
+
+/* In the documented order; each acts on another argument, so that any two can be present at once. */
+static const struct refusal ladder[] = {
+    {"null", NO_DATA("counts")},
+    {"dtype", BAD_TYPE("expert_offsets", kDLInt, 32, 1)},
+    {"input shape", BAD_EXTENT("extra", 0, 6, NULL, NULL)},
+    {"output shape", BAD_EXTENT("reordered_extra", 0, 8, NULL, NULL)},
+    {"stride", BAD_STRIDE("rows", 0, 3, NULL, NULL)},
+    {"device", BAD_DEVICE("reordered_rows", kDLCUDA)},
+    {"alias", BAD_OVER("expert_offsets", "reordered_rows", 0)},
+    {"contents", BAD_CALL(count_negative, SY_ERR_INDEX, "counts", NULL, NULL)},
+};
+
+static void refused(void **state)
+{
+    check_refusal(make, *state);
+}
+
+static void query_refused(void **state)
+{
+    check_query_refusal(make, *state);
+}
+
+static void wins(void **state)
+{
+    const struct refusal *first = *state;
+    for (const struct refusal *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
+        struct refusal both = *first;
+        both.second = later->spoil;
+        check_refusal(make, &both);
+    }
+}
+
+static void back(struct test_call *c)
+{
+    c->args.reorder_chunks.inverse = true;
+    c->args.reorder_chunks.expert_offsets = NULL;
+}
+
+static void pinned_host_memory_is_host_memory(void **state)
+{
+    (void)state;
+    test_accepts_pinned(make);
+}
+
+static void adjacent_tensors_do_not_overlap(void **state)
+{
+    (void)state;
+    test_accepts_adjacent(make);
+}
+
+static void the_way_back_is_fine(void **state)
+{
+    (void)state;
+    test_accepts(make, back);
+}
+
+static void missing_arguments(void **state)
+{
+    (void)state;
+    sy_query q;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    assert_int_equal(sy_moe_reorder_chunks(NULL, NULL), SY_ERR_NULL);
+    assert_int_equal(sy_moe_reorder_chunks(ctx, NULL), SY_ERR_NULL);
+    assert_int_equal(sy_moe_reorder_chunks_query(ctx, NULL, &q), SY_ERR_NULL);
+    sy_ctx_destroy(ctx);
+}
+
+int main(void)
+{
+    struct test_list list = {0};
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        test_add(&list, rows[i].name, refused, (void *)&rows[i]);
+        if (rows[i].query)
+            test_add(&list, test_name("query: %s", rows[i].name), query_refused, (void *)&rows[i]);
+    }
+    for (size_t i = 0; i < COUNT_OF(paper_rows); i++)
+        test_add(&list, test_name("query: %s", paper_rows[i].name), query_refused, (void *)&paper_rows[i]);
+    for (size_t i = 0; i + 1 < COUNT_OF(ladder); i++)
+        test_add(&list, test_name("%s is told before all later faults", ladder[i].name), wins,
+                 (void *)&ladder[i]);
+    test_add(&list, "pinned_host_memory_is_host_memory", pinned_host_memory_is_host_memory, NULL);
+    test_add(&list, "adjacent_tensors_do_not_overlap", adjacent_tensors_do_not_overlap, NULL);
+    test_add(&list, "the_way_back_is_fine", the_way_back_is_fine, NULL);
+    test_add(&list, "missing_arguments", missing_arguments, NULL);
+    return test_run(&list, "bad_moe_reorder_chunks");
+}

@@ -143,31 +143,51 @@ static void scale_bf16_neon(void *dst, const void *src, float w, size_t n)
 
 /* ---- Positions --------------------------------------------------------------------------------------- */
 
-/* Four bits per byte of a 0x00/0xff vector: the nearest thing to a movemask. */
-static uint64_t nibbles(uint8x16_t mask)
+/* One bit per byte of 64, set where the mask vectors are 0xff. */
+static inline uint64_t bits_of(const uint8x16_t mask[4])
 {
-    return vget_lane_u64(vreinterpret_u64_u8(vshrn_n_u16(vreinterpretq_u16_u8(mask), 4)), 0);
+    static const uint8_t weight[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    const uint8x16_t bit = vld1q_u8(weight);
+    const uint8x16_t low = vpaddq_u8(vandq_u8(mask[0], bit), vandq_u8(mask[1], bit));
+    const uint8x16_t high = vpaddq_u8(vandq_u8(mask[2], bit), vandq_u8(mask[3], bit));
+    const uint8x16_t all = vpaddq_u8(low, high);
+    return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(all, all)), 0);
 }
 
-static size_t push_set(int32_t *pos, size_t found, uint64_t mask, size_t base)
+/* Four positions at a time, whether there are as many or not: how many bytes of 64 are set no branch predictor
+   knows, but mostly how many fours. Those past the last are overwritten, or lie past what is found. */
+static size_t push_fours(int32_t *pos, size_t found, uint64_t mask, size_t base)
 {
-    for (mask &= UINT64_C(0x1111111111111111); mask != 0; mask &= mask - 1)
-        pos[found++] = (int32_t)(base + (size_t)(__builtin_ctzll(mask) >> 2));
-    return found;
+    const size_t end = found + (size_t)__builtin_popcountll(mask);
+    do {
+        for (size_t i = 0; i < 4; i++, mask &= mask - 1)
+            pos[found + i] = (int32_t)(base + (size_t)__builtin_ctzll(mask | UINT64_C(1) << 63));
+        found += 4;
+    } while (mask != 0);
+    return end;
+}
+
+static uint64_t nonzero_64(const uint8_t *b)
+{
+    uint8x16_t mask[4];
+    for (size_t i = 0; i < 4; i++) {
+        const uint8x16_t v = vld1q_u8(b + 16 * i);
+        mask[i] = vtstq_u8(v, v);
+    }
+    return bits_of(mask);
 }
 
 static size_t nonzero_u8_neon(int32_t *pos, const void *bytes, size_t n)
 {
     const uint8_t *b = bytes;
+    uint8_t rest[64] = {0};
     size_t found = 0, i = 0;
-    for (; i + 16 <= n; i += 16) {
-        const uint8x16_t v = vld1q_u8(b + i);
-        found = push_set(pos, found, nibbles(vtstq_u8(v, v)), i);
-    }
-    for (; i < n; i++)
-        if (b[i] != 0)
-            pos[found++] = (int32_t)i;
-    return found;
+    for (; i + 64 <= n; i += 64) /* found <= i, so pos has room for all that is pushed */
+        found = push_fours(pos, found, nonzero_64(b + i), i);
+    if (i == n)
+        return found;
+    memcpy(rest, b + i, n - i);
+    return syi_push_bits(pos, found, nonzero_64(rest), i);
 }
 
 /* ---- Keys -------------------------------------------------------------------------------------------- */
@@ -504,17 +524,14 @@ static size_t count_ge_u16_neon(const uint16_t *v, size_t n, uint16_t floor)
 static inline __attribute__((always_inline)) uint64_t hits(const uint8_t *x, uint16_t floor,
                                                            uint16x8_t (*load)(const uint8_t *, size_t))
 {
-    static const uint8_t weight[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
     const uint16x8_t least = vdupq_n_u16(floor);
-    const uint8x16_t bit = vld1q_u8(weight);
-    uint8x16_t m[4];
+    uint8x16_t mask[4];
     for (size_t i = 0; i < 4; i++) {
         const uint8x8_t low = vmovn_u16(vcgeq_u16(order_of(load(x, i * 16)), least));
         const uint8x8_t high = vmovn_u16(vcgeq_u16(order_of(load(x, i * 16 + 8)), least));
-        m[i] = vandq_u8(vcombine_u8(low, high), bit);
+        mask[i] = vcombine_u8(low, high);
     }
-    const uint8x16_t all = vpaddq_u8(vpaddq_u8(m[0], m[1]), vpaddq_u8(m[2], m[3]));
-    return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(all, all)), 0);
+    return bits_of(mask);
 }
 
 static uint64_t reach_16_neon(const void *x, uint16_t floor)

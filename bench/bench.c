@@ -36,6 +36,7 @@ static const struct bench_op *const bench_ops[] = {
     &bench_kv_slots,
     &bench_kv_scatter,
     &bench_kv_ragged,
+    &bench_kv_blocks,
 };
 
 enum { N_OPS = sizeof bench_ops / sizeof *bench_ops, MOST_TEXTS = 16 };

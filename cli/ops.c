@@ -34,6 +34,7 @@ const struct op *const all_ops[] = {
     &op_kv_slots,
     &op_kv_scatter,
     &op_kv_ragged,
+    &op_kv_blocks,
     NULL,
 };
 

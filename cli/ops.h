@@ -43,6 +43,7 @@ union op_args {
     sy_kv_slots_args kv_slots;
     sy_kv_scatter_args kv_scatter;
     sy_kv_ragged_args kv_ragged;
+    sy_kv_blocks_args kv_blocks;
 };
 
 /*
@@ -156,7 +157,7 @@ extern const struct op op_moe_route, op_moe_map_from_ids, op_moe_ids_from_map, o
     op_moe_permute_ids, op_moe_unpermute_ids, op_moe_align_block, op_moe_pad_map, op_moe_reorder_chunks,
     op_moe_convert_indices, op_moe_unpermute, op_moe_permute_grad, op_moe_unpermute_grad, op_moe_dispatch,
     op_moe_combine, op_moe_dispatch_grad_gate, op_moe_locations, op_moe_capacity, op_sample, op_sample_noise,
-    op_kv_gather, op_kv_translate, op_kv_slots, op_kv_scatter, op_kv_ragged;
+    op_kv_gather, op_kv_translate, op_kv_slots, op_kv_scatter, op_kv_ragged, op_kv_blocks;
 
 /* All of them, ending with NULL. */
 extern const struct op *const all_ops[];

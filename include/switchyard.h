@@ -201,7 +201,8 @@ typedef enum sy_fault_code {
     SY_FAULT_SLOT_RANGE,   /* an element of sorted_indices or slots names no row or token */
     SY_FAULT_SLOT_COUNT,   /* a token is routed to another number of experts than it has live slots */
     SY_FAULT_DUPLICATE,    /* a destination or expert named before: limit is the position that has it */
-    SY_FAULT_INDEX_ORDER   /* indices that must ascend do not: limit is the one before */
+    SY_FAULT_INDEX_ORDER,  /* indices that must ascend do not: limit is the one before */
+    SY_FAULT_HAZARD        /* a block that one pair reads and another writes: limit is the earlier pair */
 } sy_fault_code;
 
 typedef struct sy_fault {
@@ -1264,6 +1265,47 @@ static inline sy_status sy_kv_ragged(sy_ctx *ctx, const sy_kv_ragged_args *args)
 static inline sy_status sy_kv_ragged_query(sy_ctx *ctx, const sy_kv_ragged_args *args, sy_query *query)
 {
     return sy_kv_ragged_query_n(ctx, args, sizeof *args, query, sizeof *query);
+}
+
+/* ---- kv_blocks --------------------------------------------------------------------------------------- */
+
+/*
+ * Copies whole blocks by pairs (s, d), within one cache or from one to another: the fork of a shared prefix, and moves
+ * between pools.
+ *     block d of cache = block s of cache,   or   block d of dst = block s of src,   byte for byte
+ * A cache is [blocks, ...] of rank 3 or more, whose blocks lie in one piece with any stride between them, or flat
+ * [rows, D] without gaps in whole blocks of block_size rows. src and dst have blocks of as many elements, and may have
+ * different numbers of them. The same blocks of further planes are copied too: {cache, NULL}, or {src, dst}.
+ *
+ * No block is written twice, and in one cache none is read by one pair and written by another, so that pairs have no
+ * order. A pair s = d of one cache moves nothing and is in nobody's way. The query looks at the caches too, which are
+ * input as much as output, and answers the pairs.
+ *
+ * Returns SY_OK; NULL (neither cache nor src and dst); DTYPE; SHAPE; VALUE (cache beside src or dst; num_planes;
+ * block_size < 1 for a flat cache); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents: BLOCK_RANGE, DUPLICATE, HAZARD;
+ * position is the pair, the later of two); NOMEM.
+ */
+typedef struct sy_kv_blocks_args {
+    const DLTensor *cache; /* in/out [blocks,...] or [rows,D]  any type of whole bytes */
+    const DLTensor *src;   /* in     in place of cache */
+    const DLTensor *dst;   /* in/out with src, of its type */
+    const DLTensor *pairs; /* in     [N,2]  int32, int64: source and destination */
+    int64_t block_size;    /* rows per block of flat caches; others do not need it */
+    const sy_kv_plane
+        *planes;        /* in     [num_planes]  further {cache, NULL} or {src, dst} of any type and width */
+    int64_t num_planes; /* 0 to SY_KV_MAX_PLANES */
+} sy_kv_blocks_args;
+
+SY_API sy_status sy_kv_blocks_n(sy_ctx *ctx, const sy_kv_blocks_args *args, size_t args_bytes);
+SY_API sy_status sy_kv_blocks_query_n(sy_ctx *ctx, const sy_kv_blocks_args *args, size_t args_bytes,
+                                      sy_query *query, size_t query_bytes);
+static inline sy_status sy_kv_blocks(sy_ctx *ctx, const sy_kv_blocks_args *args)
+{
+    return sy_kv_blocks_n(ctx, args, sizeof *args);
+}
+static inline sy_status sy_kv_blocks_query(sy_ctx *ctx, const sy_kv_blocks_args *args, sy_query *query)
+{
+    return sy_kv_blocks_query_n(ctx, args, sizeof *args, query, sizeof *query);
 }
 
 /* ---- sample ------------------------------------------------------------------------------------------ */

@@ -155,6 +155,7 @@ struct test_call {
         sy_kv_slots_args slots;
         sy_kv_scatter_args scatter;
         sy_kv_ragged_args ragged;
+        sy_kv_blocks_args blocks;
         sy_sample_args sample;
         sy_sample_noise_args noise;
     } args;
@@ -176,9 +177,13 @@ void test_accepts_adjacent(void (*make)(struct test_call *call));
  * Valid calls of every operator with fixed contents: index 0 to TEST_CALLS - 1, in a size of a few kilobytes
  * or of several megabytes, so that work is split over threads.
  */
-#define TEST_CALLS 33 /* rows of support_ops.c */
+#define TEST_CALLS 34 /* rows of support_ops.c */
 void test_call_make(struct test_call *call, int index, bool large);
 const char *test_call_name(int index);
+
+/* Rows of it that stand in support_pages.c. */
+void test_make_ragged(struct test_call *c, bool large, int variant);
+void test_make_blocks(struct test_call *c, bool large, int variant);
 
 void test_call_reset(struct test_call *call);                  /* fills the outputs with 0xA5 again   */
 void test_call_expect_untouched(const struct test_call *call); /* the outputs are as reset left them  */

@@ -669,33 +669,6 @@ static void make_scatter(struct test_call *c, bool large, int variant)
     a->check_unique = true;
 }
 
-static sy_status run_ragged(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_kv_ragged(ctx, &c->args.ragged);
-}
-
-static sy_status query_ragged(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_kv_ragged_query(ctx, &c->args.ragged, q);
-}
-
-static void make_ragged(struct test_call *c, bool large, int variant)
-{
-    (void)variant;
-    const int64_t blocks = large ? 400 : 6, width = large ? 600 : 7, tokens = large ? 18 : 4;
-    const int64_t batch = large ? 200 : 3;
-    sy_kv_ragged_args *a = &c->args.ragged;
-    *c = (struct test_call){.op = "kv_ragged", .first_output = 4, .run = run_ragged, .query = query_ragged};
-    test_call_add(c, "cache", &a->cache, SY_BF16, 3, (int64_t[]){blocks, 5, width});
-    put_multiples(test_call_add(c, "block_table", &a->block_table, SY_I32, 2, (int64_t[]){batch, 4}), 3,
-                  blocks, false);
-    put_multiples(test_call_add(c, "cu_lens", &a->cu_lens, SY_I32, 1, (int64_t[]){batch + 1}), tokens,
-                  batch * tokens + 1, false);
-    put_multiples(test_call_add(c, "starts", &a->starts, SY_I32, 1, (int64_t[]){batch}), 1, 3, false);
-    test_call_add(c, "out", &a->out, SY_BF16, 2, (int64_t[]){batch * tokens + 1, width});
-    a->block_size = 5;
-}
-
 static void make_sample(struct test_call *c, bool large, int variant)
 {
     (void)variant;
@@ -760,11 +733,12 @@ static const struct {
     {"moe_permute_ids", make_permute_ids, 0},
     {"moe_permute_ids of any ids", make_permute_ids, 1},
     {"moe_unpermute_ids", make_unpermute_ids, 0},
-    {"kv_ragged", make_ragged, 0},
+    {"kv_ragged", test_make_ragged, 0},
     {"moe_align_block", make_align_block, 0},
     {"moe_pad_map", make_pad_map, 0},
     {"moe_reorder_chunks", make_reorder_chunks, 0},
     {"moe_reorder_chunks and back", make_reorder_chunks, 1},
+    {"kv_blocks", test_make_blocks, 0},
 };
 
 const char *test_call_name(int index)

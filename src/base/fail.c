@@ -62,6 +62,7 @@ const char *sy_fault_name(sy_fault_code code)
         [SY_FAULT_SLOT_COUNT] = "SLOT_COUNT",
         [SY_FAULT_DUPLICATE] = "DUPLICATE",
         [SY_FAULT_INDEX_ORDER] = "INDEX_ORDER",
+        [SY_FAULT_HAZARD] = "HAZARD",
     };
     const size_t i = (size_t)code;
     return i < sizeof names / sizeof *names ? names[i] : "UNKNOWN";

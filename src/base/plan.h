@@ -33,6 +33,7 @@ enum syi_op_id {
     SYI_KV_SLOTS,
     SYI_KV_SCATTER,
     SYI_KV_RAGGED,
+    SYI_KV_BLOCKS,
     SYI_SAMPLE,
     SYI_SAMPLE_NOISE,
     SYI_N_OPS
@@ -321,6 +322,17 @@ struct syi_overrides {
     int64_t n;
 };
 
+struct syi_kv_blocks_plan {
+    int64_t n;             /* pairs */
+    struct syi_rows pairs; /* source and destination in each */
+    enum syi_type type;
+    bool one_cache;       /* sources and destinations are the same blocks */
+    int64_t n_src, n_dst; /* blocks of a plane */
+    int64_t n_planes;
+    const struct syi_kv_plane *planes; /* a block is a row: from cache, block_stride apart, to dense */
+    size_t block_bytes;                /* of all planes */
+};
+
 struct syi_sample_plan {
     int64_t batch, vocab;
     enum syi_type type;
@@ -368,6 +380,7 @@ union syi_plan {
     struct syi_kv_slots_plan kv_slots;
     struct syi_kv_scatter_plan kv_scatter;
     struct syi_kv_ragged_plan kv_ragged;
+    struct syi_kv_blocks_plan kv_blocks;
     struct syi_sample_plan sample;
     struct syi_sample_noise_plan sample_noise;
 };

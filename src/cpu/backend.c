@@ -31,6 +31,7 @@ const struct syi_backend syi_cpu_backend = {
             [SYI_KV_SLOTS] = {syi_cpu_kv_slots_workspace, syi_cpu_kv_slots},
             [SYI_KV_SCATTER] = {syi_cpu_kv_scatter_workspace, syi_cpu_kv_scatter},
             [SYI_KV_RAGGED] = {syi_cpu_kv_ragged_workspace, syi_cpu_kv_ragged},
+            [SYI_KV_BLOCKS] = {syi_cpu_kv_blocks_workspace, syi_cpu_kv_blocks},
             [SYI_SAMPLE] = {syi_cpu_sample_workspace, syi_cpu_sample},
             [SYI_SAMPLE_NOISE] = {syi_cpu_sample_noise_workspace, syi_cpu_sample_noise},
         },

@@ -54,6 +54,8 @@ size_t syi_cpu_kv_scatter_workspace(const sy_ctx *ctx, const union syi_plan *pla
 sy_status syi_cpu_kv_scatter(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 size_t syi_cpu_kv_ragged_workspace(const sy_ctx *ctx, const union syi_plan *plan);
 sy_status syi_cpu_kv_ragged(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
+size_t syi_cpu_kv_blocks_workspace(const sy_ctx *ctx, const union syi_plan *plan);
+sy_status syi_cpu_kv_blocks(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 size_t syi_cpu_sample_workspace(const sy_ctx *ctx, const union syi_plan *plan);
 sy_status syi_cpu_sample(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 size_t syi_cpu_sample_noise_workspace(const sy_ctx *ctx, const union syi_plan *plan);

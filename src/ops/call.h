@@ -60,6 +60,7 @@ union syi_args {
     sy_kv_slots_args kv_slots;
     sy_kv_scatter_args kv_scatter;
     sy_kv_ragged_args kv_ragged;
+    sy_kv_blocks_args kv_blocks;
     sy_sample_args sample;
     sy_sample_noise_args sample_noise;
 };

@@ -310,6 +310,7 @@ int main(void)
     kv_planes_lines();
     kv_ragged_lines();
     kv_lists_lines();
+    kv_blocks_lines();
     sample_lines();
     sample_noise_lines();
     for (int i = 0; i < n_contexts; i++)

@@ -89,6 +89,7 @@ void kv_translate_lines(void); /* and kv_slots */
 void kv_planes_lines(void);    /* of kv_gather and kv_scatter */
 void kv_ragged_lines(void);
 void kv_lists_lines(void);
+void kv_blocks_lines(void);
 void sample_lines(void);
 void sample_noise_lines(void);
 

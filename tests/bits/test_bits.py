@@ -118,6 +118,9 @@ class Bits(unittest.TestCase):
     def test_kv_lists(self):
         self.check("kv_lists")
 
+    def test_kv_blocks(self):
+        self.check("kv_blocks")
+
     def test_sample(self):
         self.check("sample")
 

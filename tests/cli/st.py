@@ -39,6 +39,7 @@ OPERATORS = [
     "kv_slots",
     "kv_scatter",
     "kv_ragged",
+    "kv_blocks",
 ]
 
 # struct letters; BF16 and the 8-bit floats are given and shown as bit patterns

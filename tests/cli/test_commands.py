@@ -82,6 +82,7 @@ class Help(CliTest):
             "kv_translate": "indices block_table? req_id? counts? seq_lens? page_indices? indptr? last_page_len? slots valid "
                             "--block-size --num-rows --pad",
             "kv_slots": "batch? position block_table? page_indices? indptr? last_page_len? slots --block-size --num-rows --pad",
+            "kv_blocks": "cache src? dst pairs cache dst --block-size",
             "kv_scatter": "cache src slots cache --pad --check-unique",
             "kv_ragged": "cache block_table? cu_lens starts? req_id? page_indices? indptr? last_page_len? out --block-size",
             "kv_gather": "cache indices block_table? req_id? counts? seq_lens? page_indices? indptr? last_page_len? out? out --block-size --pad",

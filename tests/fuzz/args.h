@@ -60,6 +60,7 @@ struct call {
         sy_kv_translate_args translate;
         sy_kv_slots_args slots;
         sy_kv_ragged_args ragged;
+        sy_kv_blocks_args blocks;
         sy_sample_args sample;
         sy_sample_noise_args noise;
     } args;
@@ -94,6 +95,9 @@ struct table_fields {
 };
 void make_table(struct call *c, struct reader *r, int64_t rows, int64_t columns,
                 const struct table_fields *f);
+void make_blocks(struct call *c, struct reader *r);
+sy_status run_blocks(sy_ctx *ctx, struct call *c);
+sy_status query_blocks(sy_ctx *ctx, struct call *c, sy_query *q);
 void make_ragged(struct call *c, struct reader *r);
 sy_status run_ragged(sy_ctx *ctx, struct call *c);
 sy_status query_ragged(sy_ctx *ctx, struct call *c, sy_query *q);

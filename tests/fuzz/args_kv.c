@@ -96,3 +96,44 @@ sy_status query_ragged(sy_ctx *ctx, struct call *c, sy_query *q)
 {
     return sy_kv_ragged_query(ctx, &c->args.ragged, q);
 }
+
+/* Both forms, with up to one further plane. */
+void make_blocks(struct call *c, struct reader *r)
+{
+    sy_kv_blocks_args *a = &c->args.blocks;
+    const int64_t n_src = pick(r, 7), n_dst = pick(r, 7), size = 1 + pick(r, 5), width = 1 + pick(r, 9);
+    const bool two = pick(r, 2), flat = pick(r, 2);
+    const DLDataType type = row_type(r);
+    a->block_size = size;
+    make_cache(c, two ? &a->src : &a->cache, type, SY_KV_NHD, flat, n_src, size, width);
+    if (!two)
+        output(c);
+    else {
+        make_cache(c, &a->dst, type, SY_KV_NHD, pick(r, 2), n_dst, size, width);
+        output(c);
+    }
+    add(c, "pairs", &a->pairs, index_type(r), 2, pick(r, 6), 2, 0);
+    a->planes = c->planes;
+    a->num_planes = pick(r, 2);
+    if (a->num_planes > 0) {
+        add(c, "cache of a plane", &c->planes[0].cache, type, 3, n_src, size, width);
+        if (!two)
+            output(c);
+        else {
+            add(c, "dst of a plane", &c->planes[0].rows, type, 3, n_dst, size, width);
+            output(c);
+        }
+    }
+    c->numbers[c->n_numbers++] = &a->block_size;
+    c->numbers[c->n_numbers++] = &a->num_planes;
+}
+
+sy_status run_blocks(sy_ctx *ctx, struct call *c)
+{
+    return sy_kv_blocks(ctx, &c->args.blocks);
+}
+
+sy_status query_blocks(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_kv_blocks_query(ctx, &c->args.blocks, q);
+}

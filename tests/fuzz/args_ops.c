@@ -769,6 +769,7 @@ const struct fuzz_op fuzz_ops[] = {
     {"kv_translate", make_translate, run_translate, query_translate},
     {"kv_slots", make_slots, run_slots, query_slots},
     {"kv_ragged", make_ragged, run_ragged, query_ragged},
+    {"kv_blocks", make_blocks, run_blocks, query_blocks},
     {"sample", make_sample, run_sample, query_sample},
     {"sample_noise", make_noise, run_noise, query_noise},
     {"moe_unpermute", make_unpermute, run_unpermute, query_unpermute},

@@ -1,0 +1,186 @@
+/*
+ * kv_blocks on the CPU: all or nothing. Pairs are judged first, repeated and crossing blocks by sorting; then blocks are
+ * copied in any order, because none that is written is read or written by another pair.
+ */
+#include "cpu/backend.h"
+#include "cpu/sort.h"
+#include "kernels/kernels.h"
+
+enum {
+    CHUNK = 256,            /* pieces handed to the kernel at once */
+    MOST_BYTES = 256 * 1024 /* longer blocks are cut, so that threads and the kernel have several pieces */
+};
+
+struct job {
+    const struct syi_kv_blocks_plan *plan;
+    const struct syi_kernels *kernels;
+    int n_tasks;
+    struct syi_keyed *to, *from, *spare; /* [n] each: destinations and sources by block */
+};
+
+static size_t lay_out(const struct syi_kv_blocks_plan *p, void *workspace, struct job *job)
+{
+    struct syi_arena arena = {workspace, 0};
+    const size_t bytes = syi_size_mul((size_t)p->n, sizeof(struct syi_keyed));
+    job->to = syi_take(&arena, bytes);
+    job->from = syi_take(&arena, p->one_cache ? bytes : 0);
+    job->spare = syi_take(&arena, syi_size_mul(bytes, p->one_cache ? 2 : 1));
+    return arena.used;
+}
+
+size_t syi_cpu_kv_blocks_workspace(const sy_ctx *ctx, const union syi_plan *plan)
+{
+    struct job job;
+    (void)ctx;
+    return lay_out(&plan->kv_blocks, NULL, &job);
+}
+
+/* ---- Contents ---------------------------------------------------------------------------------------- */
+
+static int64_t source(const struct syi_kv_blocks_plan *p, int64_t i)
+{
+    return syi_load_index(syi_row(p->pairs, i), 0, p->type);
+}
+
+static int64_t destination(const struct syi_kv_blocks_plan *p, int64_t i)
+{
+    return syi_load_index(syi_row(p->pairs, i), 1, p->type);
+}
+
+/* A pair that moves nothing has part in no conflict. */
+static bool idle(const struct syi_kv_blocks_plan *p, int64_t i)
+{
+    return p->one_cache && source(p, i) == destination(p, i);
+}
+
+static sy_fault find_outside(const struct syi_kv_blocks_plan *p)
+{
+    for (int64_t i = 0; i < p->n; i++) {
+        const int64_t s = source(p, i), d = destination(p, i);
+        if (s < 0 || s >= p->n_src)
+            return (sy_fault){SY_ERR_INDEX, SY_FAULT_BLOCK_RANGE, "pairs", -1, i, s, p->n_src};
+        if (d < 0 || d >= p->n_dst)
+            return (sy_fault){SY_ERR_INDEX, SY_FAULT_BLOCK_RANGE, "pairs", -1, i, d, p->n_dst};
+    }
+    return (sy_fault){.status = SY_OK, .position = p->n};
+}
+
+/* Keeps the earlier of two faults; of one position the first found. */
+static void keep_first(sy_fault *first, sy_fault_code code, int64_t position, uint64_t block, int64_t other)
+{
+    if (position < first->position)
+        *first = (sy_fault){SY_ERR_INDEX, code, "pairs", -1, position, (int64_t)block, other};
+}
+
+/* In what `end` pairs before the first fault so far do to each other. Equal blocks stand in order of position, so a
+   block's first conflict is its second destination, or the later of its first destination and its first source. */
+static void find_conflicts(const struct job *job, sy_fault *first)
+{
+    const struct syi_kv_blocks_plan *p = job->plan;
+    const int64_t end = first->position;
+    size_t n = 0;
+    for (int64_t i = 0; i < end; i++)
+        if (!idle(p, i)) {
+            job->to[n] = (struct syi_keyed){(uint64_t)destination(p, i), i};
+            if (p->one_cache)
+                job->from[n] = (struct syi_keyed){(uint64_t)source(p, i), i};
+            n++;
+        }
+    const struct syi_keyed *to = syi_sort_keyed(job->to, job->spare, n, (uint64_t)p->n_dst);
+    for (size_t i = 1; i < n; i++)
+        if (to[i].key == to[i - 1].key)
+            keep_first(first, SY_FAULT_DUPLICATE, to[i].value, to[i].key, to[i - 1].value);
+    if (!p->one_cache)
+        return;
+    const struct syi_keyed *from = syi_sort_keyed(job->from, job->spare + p->n, n, (uint64_t)p->n_src);
+    for (size_t i = 0, j = 0; i < n; i++) {
+        while (j < n && from[j].key < to[i].key)
+            j++;
+        if (j < n && from[j].key == to[i].key) {
+            const bool later = to[i].value > from[j].value;
+            keep_first(first, SY_FAULT_HAZARD, later ? to[i].value : from[j].value, to[i].key,
+                       later ? from[j].value : to[i].value);
+        }
+    }
+}
+
+static sy_status refuse(sy_ctx *ctx, const struct syi_kv_blocks_plan *p, const sy_fault *f)
+{
+    const long long value = f->value, limit = f->limit, at = f->position;
+    const char *code = sy_fault_name(f->code);
+    if (f->code == SY_FAULT_DUPLICATE)
+        return syi_fail_at(
+            ctx, f,
+            "at position %lld writes block %lld, want a block of its own: position %lld writes it (%s)", at,
+            value, limit, code);
+    if (f->code == SY_FAULT_HAZARD)
+        return syi_fail_at(
+            ctx, f,
+            "at position %lld and %lld read and write block %lld, want it only read or only written (%s)", at,
+            limit, value, code);
+    const bool from = f->value == source(p, f->position);
+    return syi_fail_at(ctx, f, "at position %lld %s block %lld, want 0 or more and below %lld (%s)", at,
+                       from ? "reads" : "writes", value, limit, code);
+}
+
+/* ---- The copy ---------------------------------------------------------------------------------------- */
+
+static int64_t pieces_of(const struct syi_kv_plane *plane)
+{
+    return (int64_t)((plane->row_bytes - 1) / MOST_BYTES) + 1;
+}
+
+/* Piece k of every pair of a task, for one plane: all as long. */
+static void copy_piece(const struct job *job, const struct syi_kv_plane *plane, int64_t k, int64_t begin,
+                       int64_t end)
+{
+    const struct syi_kv_blocks_plan *p = job->plan;
+    const size_t at = (size_t)k * MOST_BYTES, left = plane->row_bytes - at;
+    const struct syi_rows src = {plane->cache, plane->block_stride};
+    void *to[CHUNK];
+    const void *from[CHUNK];
+    size_t n = 0;
+    for (int64_t i = begin; i < end; i++) {
+        if (idle(p, i))
+            continue;
+        to[n] = syi_row(plane->dense, destination(p, i)) + at;
+        from[n++] = syi_row(src, source(p, i)) + at;
+        if (n == CHUNK) {
+            job->kernels->copy_rows(to, from, n, left < MOST_BYTES ? left : MOST_BYTES);
+            n = 0;
+        }
+    }
+    job->kernels->copy_rows(to, from, n, left < MOST_BYTES ? left : MOST_BYTES);
+}
+
+/* Pieces of all pairs, then those of the next plane: a task has its part of each piece number. */
+static void copy_blocks(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_kv_blocks_plan *p = job->plan;
+    for (int64_t i = 0; i < p->n_planes; i++) {
+        const int64_t pieces = pieces_of(&p->planes[i]), n = pieces * p->n;
+        const int64_t begin = syi_part(n, job->n_tasks, task), end = syi_part(n, job->n_tasks, task + 1);
+        for (int64_t at = begin, k; at < end; at = (k + 1) * p->n < end ? (k + 1) * p->n : end) {
+            k = at / p->n;
+            const int64_t stop = (k + 1) * p->n < end ? (k + 1) * p->n : end;
+            copy_piece(job, &p->planes[i], k, at - k * p->n, stop - k * p->n);
+        }
+    }
+}
+
+sy_status syi_cpu_kv_blocks(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
+{
+    const struct syi_kv_blocks_plan *p = &plan->kv_blocks;
+    struct job job = {.plan = p, .kernels = ctx->kernels};
+    if (p->n == 0)
+        return SY_OK;
+    lay_out(p, workspace, &job);
+    sy_fault first = find_outside(p);
+    find_conflicts(&job, &first);
+    if (first.status != SY_OK)
+        return refuse(ctx, p, &first);
+    job.n_tasks = syi_tasks(ctx, INT64_MAX, (uint64_t)p->n * p->block_bytes);
+    syi_parallel(ctx, job.n_tasks, copy_blocks, &job);
+    return SY_OK;
+}

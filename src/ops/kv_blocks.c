@@ -1,0 +1,251 @@
+/*
+ * kv_blocks: check and plan. A block is contiguous bytes, whatever its rows and heads are, so caches are judged as rows of
+ * whole blocks.
+ */
+#include "ops/kv.h"
+
+enum { CACHE, SRC, DST, PAIRS, N_TENSORS };
+
+#define FIELD(name) #name, offsetof(sy_kv_blocks_args, name)
+
+enum { CHANGED = SYI_OUT | SYI_INOUT | SYI_OPTIONAL | SYI_RAW_BYTES };
+
+static const struct syi_rule rules[N_TENSORS] = {
+    [CACHE] = {FIELD(cache), CHANGED, 0, 0, 2, SYI_MAX_RANK},
+    [SRC] = {FIELD(src), SYI_OPTIONAL | SYI_RAW_BYTES, 0, 0, 2, SYI_MAX_RANK},
+    [DST] = {FIELD(dst), CHANGED, 0, 0, 2, SYI_MAX_RANK},
+    [PAIRS] = {FIELD(pairs), 0, SYI_INDEX_TYPES, 0, 2, 2},
+};
+
+/* ---- The caches of a turn ---------------------------------------------------------------------------- */
+
+/* Dimensions that lie in one piece: those of a block, and all of a flat cache. */
+static int tail_of(const DLTensor *cache)
+{
+    return cache == NULL || cache->ndim <= 2 ? 2 : cache->ndim - 1;
+}
+
+/* A plane is a cache, or a source and a destination. */
+static void take_plane(struct syi_call *call)
+{
+    const struct syi_turns *turns = &call->turns;
+    const sy_kv_blocks_args *a = &call->args.kv_blocks;
+    const int from = turns->rules[0];
+    sy_kv_plane plane = {from == CACHE ? a->cache : a->src, a->dst};
+    if (turns->now > 0)
+        plane = turns->more[turns->now - 1];
+    call->tensor[from] = plane.cache;
+    call->tensor[DST] = plane.rows;
+    call->tail[from] = tail_of(plane.cache);
+    call->tail[DST] = tail_of(plane.rows);
+}
+
+static sy_status check_given(struct syi_call *call, void *data)
+{
+    const int from = call->turns.rules[0];
+    (void)data;
+    if (call->tensor[from] == NULL)
+        return syi_fail(call->ctx, SY_ERR_NULL, rules[from].name, "is missing, want a tensor");
+    if (from == SRC && call->tensor[DST] == NULL)
+        return syi_fail(call->ctx, SY_ERR_NULL, "dst", "is missing, want a tensor");
+    return SY_OK;
+}
+
+/* Null: one cache, or source and destination, of the call and of every plane. */
+static sy_status check_null(struct syi_call *call)
+{
+    const sy_kv_blocks_args *a = &call->args.kv_blocks;
+    const bool two = a->cache == NULL && (a->src != NULL || a->dst != NULL);
+    if (a->cache == NULL && !two)
+        return syi_fail(call->ctx, SY_ERR_NULL, "cache", "is missing, want a tensor, or src and dst");
+    if (a->num_planes > 0 && a->planes == NULL)
+        return syi_fail(call->ctx, SY_ERR_NULL, "planes", "is missing, want %lld planes",
+                        (long long)a->num_planes);
+    call->turns =
+        (struct syi_turns){.rules = {two ? SRC : CACHE, DST}, .more = a->planes, .take = take_plane};
+    if (a->num_planes > 0 && a->num_planes <= SY_KV_MAX_PLANES) /* else it is refused among the values */
+        call->turns.n = a->num_planes;
+    take_plane(call);
+    return syi_every_turn(call, check_given, NULL);
+}
+
+/* ---- Blocks ------------------------------------------------------------------------------------------ */
+
+static sy_status check_block(struct syi_call *call, int i)
+{
+    const DLTensor *t = call->tensor[i];
+    for (int d = 1; d < t->ndim; d++)
+        if (t->shape[d] == 0) {
+            const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, rules[i].name, 0, 1);
+            return syi_fail_at(call->ctx, &fault,
+                               "has extent 0 in dimension %d, want blocks of at least one element", d);
+        }
+    return SY_OK;
+}
+
+static sy_status check_blocks(struct syi_call *call, void *data)
+{
+    const int from = call->turns.rules[0];
+    (void)data;
+    const sy_status st = check_block(call, from);
+    return st == SY_OK && call->tensor[DST] != NULL ? check_block(call, DST) : st;
+}
+
+static sy_status check_form(struct syi_call *call, void *data)
+{
+    const bool two = call->turns.rules[0] == SRC;
+    (void)data;
+    if (!two && (call->tensor[DST] != NULL || call->tensor[SRC] != NULL))
+        return syi_fail(call->ctx, SY_ERR_VALUE, call->tensor[DST] != NULL ? "dst" : "src",
+                        "is given beside cache, want one cache, or src and dst");
+    if (two && !syi_same_type(call->tensor[SRC]->dtype, call->tensor[DST]->dtype))
+        return syi_fail(call->ctx, SY_ERR_DTYPE, "dst", "is of another type than src, want the same");
+    return SY_OK;
+}
+
+/* A flat cache holds whole blocks of block_size rows. */
+static sy_status check_flat(struct syi_call *call, int i)
+{
+    const DLTensor *t = call->tensor[i];
+    const int64_t size = call->args.kv_blocks.block_size;
+    if (t == NULL || t->ndim > 2)
+        return SY_OK;
+    const sy_status st = syi_kv_check_block_size(call, size);
+    if (st != SY_OK || t->shape[0] % size == 0)
+        return st;
+    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, rules[i].name, t->shape[0], size);
+    return syi_fail_at(call->ctx, &fault, "has %lld rows, want whole blocks of block_size %lld",
+                       (long long)t->shape[0], (long long)size);
+}
+
+static sy_status check_sizes(struct syi_call *call, void *data)
+{
+    (void)data;
+    const sy_status st = check_flat(call, call->turns.rules[0]);
+    return st == SY_OK ? check_flat(call, DST) : st;
+}
+
+static int64_t count_blocks(const struct syi_call *call, const DLTensor *t)
+{
+    return t->ndim == 2 ? t->shape[0] / call->args.kv_blocks.block_size : t->shape[0];
+}
+
+/* Elements of a block; false when they cannot be counted. */
+static bool block_elems(const struct syi_call *call, const DLTensor *t, int64_t *n)
+{
+    return syi_kv_product(t, 1, t->ndim, n) &&
+           (t->ndim > 2 || syi_mul(*n, call->args.kv_blocks.block_size, n));
+}
+
+/* All planes have as many blocks as the first, and both sides of one plane the same blocks. */
+static sy_status check_planes(struct syi_call *call, void *data)
+{
+    struct syi_kv_blocks_plan *plan = data;
+    const int from = call->turns.rules[0];
+    const DLTensor *src = call->tensor[from], *dst = from == SRC ? call->tensor[DST] : src;
+    const int64_t n_src = count_blocks(call, src), n_dst = count_blocks(call, dst);
+    int64_t elems, dst_elems, bytes;
+    if (!block_elems(call, src, &elems) || !block_elems(call, dst, &dst_elems) ||
+        !syi_mul(elems, (int64_t)syi_elem_bytes(src->dtype), &bytes))
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW, rules[from].name,
+                        "has blocks past 2^63-1 bytes, want fewer");
+    if (elems != dst_elems)
+        return syi_fail(call->ctx, SY_ERR_SHAPE, "dst", "has blocks of %lld elements, want %lld as in src",
+                        (long long)dst_elems, (long long)elems);
+    if (call->turns.now == 0) {
+        plan->n_src = n_src;
+        plan->n_dst = n_dst;
+    }
+    const bool wrong = n_src != plan->n_src;
+    if (!wrong && n_dst == plan->n_dst)
+        return SY_OK;
+    return syi_fail(call->ctx, SY_ERR_SHAPE, wrong ? rules[from].name : "dst",
+                    "has %lld blocks, want %lld as in the first plane", (long long)(wrong ? n_src : n_dst),
+                    (long long)(wrong ? plan->n_src : plan->n_dst));
+}
+
+/* ---- Views ------------------------------------------------------------------------------------------- */
+
+static struct syi_rows blocks_of(const struct syi_call *call, int i, int64_t block_bytes)
+{
+    struct syi_rows blocks = syi_rows_of(call, i);
+    if (call->tensor[i]->ndim == 2)
+        blocks.stride = block_bytes;
+    return blocks;
+}
+
+static sy_status view_plane(struct syi_call *call, void *data)
+{
+    struct syi_kv_blocks_plan *plan = data;
+    const int from = call->turns.rules[0];
+    int64_t elems = 0;
+    block_elems(call, call->tensor[from], &elems);
+    const int64_t bytes = elems * (int64_t)syi_elem_bytes(call->tensor[from]->dtype);
+    const struct syi_rows src = blocks_of(call, from, bytes);
+    call->planes[call->turns.now] =
+        (struct syi_kv_plane){.cache = src.data,
+                              .block_stride = src.stride,
+                              .row_bytes = (size_t)bytes,
+                              .dense = from == SRC ? blocks_of(call, DST, bytes) : src};
+    plan->block_bytes = syi_size_add(plan->block_bytes, (size_t)bytes);
+    return SY_OK;
+}
+
+static sy_status check_inputs(struct syi_call *call)
+{
+    const sy_kv_blocks_args *a = &call->args.kv_blocks;
+    sy_status st = check_null(call);
+    if (st == SY_OK)
+        st = syi_check_tensors(call, false);
+    if (st == SY_OK)
+        st = syi_check_matrix(call, PAIRS, syi_extent(call, PAIRS, 0), 2);
+    if (st == SY_OK)
+        st = syi_every_turn(call, check_blocks, NULL);
+    if (st == SY_OK)
+        st = syi_kv_check_num_planes(call, a->num_planes);
+    if (st == SY_OK)
+        st = syi_every_turn(call, check_form, NULL);
+    return st == SY_OK ? syi_every_turn(call, check_sizes, NULL) : st;
+}
+
+static sy_status check(struct syi_call *call)
+{
+    struct syi_kv_blocks_plan *plan = &call->plan.kv_blocks;
+    sy_status st = check_inputs(call);
+    if (st == SY_OK)
+        st = syi_check_sizes(call);
+    plan->n = syi_extent(call, PAIRS, 0);
+    if (st == SY_OK && plan->n >= INT64_C(1) << 32)
+        st = syi_fail(call->ctx, SY_ERR_OVERFLOW, "pairs", "has %lld pairs, want fewer than 2^32",
+                      (long long)plan->n);
+    if (st == SY_OK)
+        st = syi_every_turn(call, check_planes, plan);
+    if (st == SY_OK)
+        st = syi_check_layout(call);
+    if (st != SY_OK)
+        return st;
+    plan->one_cache = call->turns.rules[0] == CACHE;
+    plan->pairs = syi_rows_of(call, PAIRS);
+    plan->type = syi_type_at(call, PAIRS);
+    plan->n_planes = call->turns.n + 1;
+    plan->planes = call->planes;
+    syi_every_turn(call, view_plane, plan);
+    call->rows = plan->n;
+    call->bytes =
+        (uint64_t)plan->n * (2 * plan->block_bytes + 2 * syi_elem_bytes(call->tensor[PAIRS]->dtype));
+    return SY_OK;
+}
+
+static const struct syi_op op = {"kv_blocks", SYI_KV_BLOCKS, sizeof(sy_kv_blocks_args),
+                                 N_TENSORS,   rules,         check};
+
+sy_status sy_kv_blocks_n(sy_ctx *ctx, const sy_kv_blocks_args *args, size_t args_bytes)
+{
+    return syi_run(ctx, &op, args, args_bytes);
+}
+
+sy_status sy_kv_blocks_query_n(sy_ctx *ctx, const sy_kv_blocks_args *args, size_t args_bytes, sy_query *query,
+                               size_t query_bytes)
+{
+    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
+}

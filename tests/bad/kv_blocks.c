@@ -1,0 +1,296 @@
+/*
+ * kv_blocks refuses: one valid call within a cache and one from src to dst, one spoiler per row, the status, the sentence
+ * and untouched blocks. Then pairs of faults, of which the one that comes first in the documented order must win.
+ */
+#include "support.h"
+
+enum { BLOCKS = 6, SIZE = 2, WIDTH = 4, N = 3, DST = 4 };
+
+static sy_status run(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_kv_blocks(ctx, &c->args.blocks);
+}
+
+static sy_status query(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_kv_blocks_query(ctx, &c->args.blocks, q);
+}
+
+static void add_pairs(struct test_call *c)
+{
+    static const int32_t pairs[2 * N] = {0, 1, 0, 2, 5, 3};
+    memcpy(test_call_add(c, "pairs", &c->args.blocks.pairs, SY_I32, 2, (int64_t[]){N, 2})->mem, pairs,
+           sizeof pairs);
+}
+
+static void make(struct test_call *c)
+{
+    *c = (struct test_call){.op = "kv_blocks", .first_output = 2, .run = run, .query = query};
+    add_pairs(c);
+    struct tensor *cache =
+        test_call_add(c, "cache", &c->args.blocks.cache, SY_F16, 3, (int64_t[]){BLOCKS, SIZE, WIDTH});
+    memset(cache->mem, 0x3C, cache->bytes);
+}
+
+static void make_two(struct test_call *c)
+{
+    sy_kv_blocks_args *a = &c->args.blocks;
+    *c = (struct test_call){.op = "kv_blocks", .first_output = 3, .run = run, .query = query};
+    add_pairs(c);
+    test_call_add(c, "src", &a->src, SY_F16, 3, (int64_t[]){BLOCKS, SIZE, WIDTH});
+    struct tensor *dst = test_call_add(c, "dst", &a->dst, SY_F16, 3, (int64_t[]){DST, SIZE, WIDTH});
+    memset(dst->mem, 0x3C, dst->bytes);
+}
+
+static void put(struct test_call *c, int64_t at, int32_t value)
+{
+    memcpy(test_call_tensor(c, "pairs")->mem + 4 * at, &value, 4);
+}
+
+static void source_six(struct test_call *c)
+{
+    put(c, 2, BLOCKS);
+}
+
+static void destination_minus_one(struct test_call *c)
+{
+    put(c, 5, -1);
+}
+
+static void destination_twice(struct test_call *c)
+{
+    put(c, 5, 1);
+}
+
+static void source_was_written(struct test_call *c)
+{
+    put(c, 4, 1);
+}
+
+static void flatten(struct test_call *c, int64_t rows)
+{
+    struct tensor *cache = test_call_tensor(c, "cache");
+    cache->t.ndim = 2;
+    cache->shape[0] = rows;
+    cache->shape[1] = WIDTH;
+}
+
+static void flat_without_block_size(struct test_call *c)
+{
+    flatten(c, BLOCKS * SIZE);
+}
+
+static void flat_with_a_rest(struct test_call *c)
+{
+    flatten(c, BLOCKS * SIZE - 1);
+    c->args.blocks.block_size = SIZE;
+}
+
+static void flat_with_gaps(struct test_call *c)
+{
+    struct tensor *cache = test_call_tensor(c, "cache");
+    flatten(c, BLOCKS);
+    cache->strides[0] = WIDTH + 1;
+    cache->strides[1] = 1;
+    cache->t.strides = cache->strides;
+    c->args.blocks.block_size = SIZE;
+}
+
+static void src_beside_cache(struct test_call *c)
+{
+    c->args.blocks.src = c->args.blocks.pairs;
+}
+
+static void too_many_planes(struct test_call *c)
+{
+    c->args.blocks.planes = c->planes;
+    c->args.blocks.num_planes = 256;
+}
+
+static void planes_missing(struct test_call *c)
+{
+    c->args.blocks.num_planes = 1;
+}
+
+static void plane_without_cache(struct test_call *c)
+{
+    c->args.blocks.planes = c->planes;
+    c->args.blocks.num_planes = 1;
+}
+
+static void plane_with_dst(struct test_call *c)
+{
+    static uint16_t data[BLOCKS];
+    static DLTensor own;
+    static int64_t shape[3] = {BLOCKS, 1, 1};
+    own = sy_tensor(data, SY_F16, 3, shape);
+    c->planes[0] = (sy_kv_plane){&own, &own};
+    c->args.blocks.planes = c->planes;
+    c->args.blocks.num_planes = 1;
+}
+
+static void plane_of_fewer_blocks(struct test_call *c)
+{
+    static uint16_t data[BLOCKS];
+    static DLTensor own;
+    static int64_t shape[3] = {BLOCKS - 1, 1, 1};
+    own = sy_tensor(data, SY_F16, 3, shape);
+    c->planes[0] = (sy_kv_plane){&own, NULL};
+    c->args.blocks.planes = c->planes;
+    c->args.blocks.num_planes = 1;
+}
+
+static void plane_over_the_first(struct test_call *c)
+{
+    c->planes[0] = (sy_kv_plane){c->args.blocks.cache, NULL};
+    c->args.blocks.planes = c->planes;
+    c->args.blocks.num_planes = 1;
+}
+
+static const struct refusal rows[] = {
+    {"no cache", NO_TENSOR("cache"), .query = true},
+    {"no pairs", NO_TENSOR("pairs"), .query = true},
+    {"cache without data", NO_DATA("cache")},
+    {"pairs without data", NO_DATA("pairs")},
+    {"cache without shape", NO_SHAPE("cache"), .query = true},
+    {"no array of planes", BAD_CALL(planes_missing, SY_ERR_NULL, "planes", NULL, "1"), .query = true},
+    {"a plane of nothing", BAD_CALL(plane_without_cache, SY_ERR_NULL, "cache", "plane 1 is missing", NULL),
+     .query = true},
+
+    {"cache of half bytes", BAD_TYPE("cache", kDLInt, 4, 1), .query = true},
+    {"pairs as uint32", BAD_TYPE("pairs", kDLUInt, 32, 1), .query = true},
+    {"cache of rank 1", BAD_RANK("cache", 1, "1", "2"), .query = true},
+    {"pairs of rank 1", BAD_RANK("pairs", 1, "1", "2"), .query = true},
+    {"pairs of three", BAD_EXTENT("pairs", 1, 3, "[3,3]", "[3,2]"), .query = true},
+    {"blocks without elements", BAD_EXTENT("cache", 2, 0, "0", NULL), .query = true},
+    {"cache with negative extent", BAD_EXTENT("cache", 0, -1, "-1", NULL), .query = true},
+    {"a plane of fewer blocks",
+     BAD_CALL(plane_of_fewer_blocks, SY_ERR_SHAPE, "cache", "plane 1 has 5 blocks", "6"), .query = true},
+
+    {"src beside cache", BAD_CALL(src_beside_cache, SY_ERR_VALUE, "src", "beside cache", NULL),
+     .query = true},
+    {"dst in a plane of one cache", BAD_CALL(plane_with_dst, SY_ERR_VALUE, "dst", "plane 1", NULL),
+     .query = true},
+    {"256 planes", BAD_CALL(too_many_planes, SY_ERR_VALUE, "num_planes", "256", "255"), .query = true},
+    {"flat without block_size", BAD_CALL(flat_without_block_size, SY_ERR_VALUE, "block_size", "0", "1"),
+     .query = true},
+    {"flat with half a block", BAD_CALL(flat_with_a_rest, SY_ERR_SHAPE, "cache", "11 rows", "2"),
+     .query = true},
+
+    {"blocks in pieces", BAD_STRIDE("cache", 1, 5, "5", "contiguous"), .query = true},
+    {"overlapping blocks", BAD_STRIDE("cache", 0, 7, "7", "8"), .query = true},
+    {"flat with gaps", BAD_CALL(flat_with_gaps, SY_ERR_STRIDE, "cache", "5", "contiguous"), .query = true},
+    {"pairs with stride 2", BAD_STRIDE("pairs", 1, 2, "2", "contiguous"), .query = true},
+    {"cache on CUDA", BAD_DEVICE("cache", kDLCUDA), .query = true},
+    {"cache over pairs", BAD_OVER("pairs", "cache", 8)},
+    {"a plane over the cache", BAD_CALL(plane_over_the_first, SY_ERR_ALIAS, "cache", "overlaps", NULL)},
+
+    {"source past the cache", BAD_CALL(source_six, SY_ERR_INDEX, "pairs", "position 1 reads block 6", "6")},
+    {"destination -1",
+     BAD_CALL(destination_minus_one, SY_ERR_INDEX, "pairs", "position 2 writes block -1", "6")},
+    {"a destination twice",
+     BAD_CALL(destination_twice, SY_ERR_INDEX, "pairs", "position 2 writes block 1", "position 0")},
+    {"a source that is written",
+     BAD_CALL(source_was_written, SY_ERR_INDEX, "pairs", "position 2 and 0 read and write block 1", NULL)},
+};
+
+static const struct refusal two_rows[] = {
+    {"no src", NO_TENSOR("src"), .query = true},
+    {"no dst", NO_TENSOR("dst"), .query = true},
+    {"dst without data", NO_DATA("dst")},
+    {"dst of another type", BAD_TYPE("dst", kDLBfloat, 16, 1), .query = true},
+    {"dst of other blocks", BAD_EXTENT("dst", 2, 3, "6 elements", "8"), .query = true},
+    {"dst over src", BAD_OVER("dst", "src", 0)},
+    {"source past src", BAD_CALL(source_six, SY_ERR_INDEX, "pairs", "reads block 6", "6")},
+    {"destination -1 of dst", BAD_CALL(destination_minus_one, SY_ERR_INDEX, "pairs", "writes block -1", "4")},
+    {"a destination of dst twice",
+     BAD_CALL(destination_twice, SY_ERR_INDEX, "pairs", "writes block 1", NULL)},
+};
+
+/* In the documented order; each acts on another argument or field, so that any two can be present at once. */
+static const struct refusal ladder[] = {
+    {"null", NO_DATA("pairs")},
+    {"dtype", BAD_TYPE("cache", kDLInt, 4, 1)},
+    {"rank", BAD_RANK("pairs", 3, NULL, NULL)},
+    {"input shape", BAD_EXTENT("cache", 2, 0, NULL, NULL)},
+    {"value", BAD_CALL(too_many_planes, SY_ERR_VALUE, "num_planes", NULL, NULL)},
+    {"stride", BAD_STRIDE("cache", 0, 7, NULL, NULL)},
+    {"device", BAD_DEVICE("pairs", kDLCUDA)},
+    {"contents", BAD_CALL(source_six, SY_ERR_INDEX, "pairs", NULL, NULL)},
+};
+
+static void refused(void **state)
+{
+    check_refusal(make, *state);
+}
+
+static void query_refused(void **state)
+{
+    check_query_refusal(make, *state);
+}
+
+static void two_refused(void **state)
+{
+    check_refusal(make_two, *state);
+}
+
+/* Together with every later fault, the earlier one is reported. */
+static void wins(void **state)
+{
+    const struct refusal *first = *state;
+    for (const struct refusal *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
+        struct refusal both = *first;
+        both.second = later->spoil;
+        check_refusal(make, &both);
+    }
+}
+
+static void missing_context_arguments_or_query(void **state)
+{
+    (void)state;
+    struct test_call c;
+    sy_query q;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    make(&c);
+    assert_int_equal(sy_kv_blocks(NULL, &c.args.blocks), SY_ERR_NULL);
+    assert_int_equal(sy_kv_blocks(ctx, NULL), SY_ERR_NULL);
+    assert_int_equal(sy_kv_blocks_query(NULL, &c.args.blocks, &q), SY_ERR_NULL);
+    assert_int_equal(sy_kv_blocks_query(ctx, &c.args.blocks, NULL), SY_ERR_NULL);
+    expect_status(ctx, sy_kv_blocks(ctx, &c.args.blocks), SY_OK);
+    test_call_free(&c);
+    sy_ctx_destroy(ctx);
+}
+
+static void a_flat_cache(struct test_call *c)
+{
+    flatten(c, BLOCKS * SIZE);
+    c->args.blocks.block_size = SIZE;
+}
+
+static void calls_that_are_fine(void **state)
+{
+    (void)state;
+    test_accepts_pinned(make);
+    test_accepts_adjacent(make);
+    test_accepts_pinned(make_two);
+    test_accepts_adjacent(make_two);
+    test_accepts(make, a_flat_cache);
+}
+
+int main(void)
+{
+    struct test_list list = {0};
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        test_add(&list, rows[i].name, refused, (void *)&rows[i]);
+        if (rows[i].query)
+            test_add(&list, test_name("query: %s", rows[i].name), query_refused, (void *)&rows[i]);
+    }
+    for (size_t i = 0; i < COUNT_OF(two_rows); i++)
+        test_add(&list, test_name("two caches: %s", two_rows[i].name), two_refused, (void *)&two_rows[i]);
+    for (size_t i = 0; i + 1 < COUNT_OF(ladder); i++)
+        test_add(&list, test_name("%s is told before all later faults", ladder[i].name), wins,
+                 (void *)&ladder[i]);
+    test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
+    test_add(&list, "calls_that_are_fine", calls_that_are_fine, NULL);
+    return test_run(&list, "bad_kv_blocks");
+}

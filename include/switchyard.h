@@ -515,8 +515,8 @@ static inline sy_status sy_moe_unpermute_query(sy_ctx *ctx, const sy_moe_unpermu
  * num_experts > 0 they must be in [0, E), and counts and offsets of the experts can be had.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (N below -T*K; a window outside the kept rows, or its ends without `window`;
- * num_experts negative, or 0 when counts or offsets are asked for; T*K or H beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (an id
- * outside: batch = token, position = slot, value = id, limit = E); NOMEM.
+ * num_experts negative, or 0 when counts or offsets are asked for; T*K or H beyond 2^31-1); OVERFLOW; STRIDE;
+ * DEVICE; ALIAS; INDEX (an id outside: batch = token, position = slot, value = id, limit = E); NOMEM.
  */
 typedef struct sy_moe_permute_ids_args {
     const DLTensor *tokens; /* in  [T,H]  any type of 1, 2, 4 or 8 bytes */
@@ -669,7 +669,8 @@ static inline sy_status sy_moe_pad_map_query(sy_ctx *ctx, const sy_moe_pad_map_a
  * `extra` goes the same way: probabilities or scales of the rows.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (R or E beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (a count
- * that is negative or more than the rows that are left: batch = rank, position = expert, value = count, limit = rows left); NOMEM.
+ * that is negative or more than the rows that are left: batch = rank, position = expert, value = count, limit = rows
+ * left); NOMEM.
  */
 typedef struct sy_moe_reorder_chunks_args {
     const DLTensor *rows;   /* in  [N,...]  any type of whole bytes */

@@ -3,18 +3,22 @@
  * gives the experts what they lack. That walk ends when nobody lacks anything, most often after little more than
  * `alignment` tokens.
  */
-#include "cpu/moe_rows.h"
+#include "cpu/backend.h"
+
+enum {
+    COLUMNS = 256,     /* experts counted at a time */
+    MOST_IN_BYTE = 255 /* tokens counted before a byte is full */
+};
 
 struct job {
     const struct syi_moe_pad_map_plan *plan;
-    const struct syi_kernels *kernels;
     int n_chunks;
     int32_t *count; /* [chunk][E]; then the first holds what each expert lacks */
 };
 
 static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_pad_map_plan *p, struct syi_arena *arena)
 {
-    struct job job = {.plan = p, .kernels = ctx->kernels};
+    struct job job = {.plan = p};
     job.n_chunks = syi_tasks(ctx, p->n_tokens, (uint64_t)p->n_tokens * (uint64_t)p->n_experts);
     job.count = syi_take(
         arena, syi_size_mul(syi_size_mul((size_t)job.n_chunks, (size_t)p->n_experts), sizeof *job.count));
@@ -28,19 +32,32 @@ size_t syi_cpu_moe_pad_map_workspace(const sy_ctx *ctx, const union syi_plan *pl
     return arena.used;
 }
 
+/* Adds to the counts of n experts from e on. Sums of bytes are what compilers make vector code of. */
+static void count_block(struct syi_rows map, int64_t t, int64_t end, int64_t e, int n, int32_t *count)
+{
+    uint8_t sum[COLUMNS] = {0};
+    for (; t < end; t++) {
+        const unsigned char *row = syi_row(map, t) + e;
+        for (int i = 0; i < n; i++)
+            sum[i] = (uint8_t)(sum[i] + (row[i] != 0));
+    }
+    for (int i = 0; i < n; i++)
+        count[i] += sum[i];
+}
+
 static void count_chunk(void *data, int chunk)
 {
     const struct job *job = data;
     const struct syi_moe_pad_map_plan *p = job->plan;
-    int32_t *count = job->count + (int64_t)chunk * p->n_experts, pos[SYI_EXPERTS];
-    const int64_t end = syi_part(p->n_tokens, job->n_chunks, chunk + 1);
+    int32_t *count = job->count + (int64_t)chunk * p->n_experts;
+    const int64_t first = syi_part(p->n_tokens, job->n_chunks, chunk),
+                  end = syi_part(p->n_tokens, job->n_chunks, chunk + 1);
     memset(count, 0, (size_t)p->n_experts * sizeof *count);
-    for (int64_t t = syi_part(p->n_tokens, job->n_chunks, chunk); t < end; t++)
-        for (int64_t e0 = 0; e0 < p->n_experts; e0 += SYI_EXPERTS) {
-            const size_t n = syi_routed(job->kernels, syi_row(p->map, t), p->n_experts, e0, pos);
-            for (size_t i = 0; i < n; i++)
-                count[e0 + pos[i]]++;
-        }
+    for (int64_t e = 0; e < p->n_experts; e += COLUMNS) {
+        const int n = p->n_experts - e < COLUMNS ? (int)(p->n_experts - e) : COLUMNS;
+        for (int64_t t = first; t < end; t += MOST_IN_BYTE)
+            count_block(p->map, t, end - t < MOST_IN_BYTE ? end : t + MOST_IN_BYTE, e, n, count + e);
+    }
 }
 
 /* Tokens an expert has, and how many it lacks; more than there are when the next multiple cannot be counted. */

@@ -5,6 +5,8 @@
 
 void syi_slots_lay_out(const sy_ctx *ctx, struct syi_slots *s, bool counted, struct syi_arena *arena)
 {
+    if (s->n_slots == 0)
+        s->n_tokens = 0; /* however many there are, none has an id */
     s->n_chunks = syi_tasks(ctx, s->n_tokens, (uint64_t)s->n_tokens * (uint64_t)s->n_slots * sizeof(int32_t));
     s->fault = syi_take(arena, (size_t)s->n_chunks * sizeof *s->fault);
     if (counted)

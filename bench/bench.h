@@ -70,7 +70,7 @@ double bench_median(double *values, int n);    /* sorts the values              
 uint64_t bench_random(uint64_t *state);        /* splitmix64                                    */
 double bench_unit(uint64_t *state);            /* [0, 1)                                        */
 double bench_normal(uint64_t *state);          /* mean 0, deviation 1                           */
-void *bench_alloc(size_t count, size_t bytes); /* touched, zero, 64-byte aligned; NULL: no room */
+void *bench_alloc(size_t count, size_t bytes); /* touched, zero, on a page; NULL: no room       */
 void bench_fill_random(void *data, size_t bytes, uint64_t seed);
 
 /* Round to nearest even; for numbers a half can hold. */

@@ -66,9 +66,9 @@ double bench_normal(uint64_t *state)
 void *bench_alloc(size_t count, size_t bytes)
 {
     void *data = NULL;
-    if (bytes > 0 && count > (SIZE_MAX - 64) / bytes)
+    if (bytes > 0 && count > (SIZE_MAX - 4096) / bytes)
         return NULL;
-    if (posix_memalign(&data, 64, count * bytes + 1) != 0)
+    if (posix_memalign(&data, 4096, count * bytes + 1) != 0)
         return NULL;
     memset(data, 0, count * bytes + 1);
     return data;

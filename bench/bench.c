@@ -30,6 +30,7 @@ static const struct bench_op *const bench_ops[] = {
     &bench_moe_locations,
     &bench_moe_capacity,
     &bench_sample,
+    &bench_sample_overrides,
     &bench_sample_noise,
     &bench_kv_gather,
     &bench_kv_translate,

@@ -37,6 +37,7 @@ union op_args {
     sy_moe_locations_args moe_locations;
     sy_moe_capacity_args moe_capacity;
     sy_sample_args sample;
+    sy_sample_overrides_args sample_overrides;
     sy_sample_noise_args sample_noise;
     sy_kv_gather_args kv_gather;
     sy_kv_translate_args kv_translate;
@@ -156,8 +157,9 @@ struct op {
 extern const struct op op_moe_route, op_moe_map_from_ids, op_moe_ids_from_map, op_moe_permute,
     op_moe_permute_ids, op_moe_unpermute_ids, op_moe_align_block, op_moe_pad_map, op_moe_reorder_chunks,
     op_moe_convert_indices, op_moe_unpermute, op_moe_permute_grad, op_moe_unpermute_grad, op_moe_dispatch,
-    op_moe_combine, op_moe_dispatch_grad_gate, op_moe_locations, op_moe_capacity, op_sample, op_sample_noise,
-    op_kv_gather, op_kv_translate, op_kv_slots, op_kv_scatter, op_kv_ragged, op_kv_blocks;
+    op_moe_combine, op_moe_dispatch_grad_gate, op_moe_locations, op_moe_capacity, op_sample,
+    op_sample_overrides, op_sample_noise, op_kv_gather, op_kv_translate, op_kv_slots, op_kv_scatter,
+    op_kv_ragged, op_kv_blocks;
 
 /* All of them, ending with NULL. */
 extern const struct op *const all_ops[];

@@ -1415,6 +1415,57 @@ static inline sy_status sy_sample_query(sy_ctx *ctx, const sy_sample_args *args,
     return sy_sample_query_n(ctx, args, sizeof *args, query, sizeof *query);
 }
 
+/* ---- sample_overrides -------------------------------------------------------------------------------- */
+
+/*
+ * Builds the overrides of sample: penalties for tokens that a sequence has had already, and biases. Lists come row
+ * after row: elements [indptr[b], indptr[b+1]) belong to row b, in any order, tokens as often as they occur. For each
+ * token of a row's lists, in f32, each operation rounded once, in this order:
+ *   x = logits[b,token]
+ *   repetition   x = x > 0 ? x / repetition : x * repetition   if it stands in prompt or output
+ *   frequency    x = x - frequency * count                     count: how often it stands in output
+ *   presence     x = x - presence                              if count > 0
+ *   bias         x = x + bias                                  for each of its elements, in the order of the list
+ * A bias of -inf bans a token. A NaN penalty is off; results that are NaN are the canonical one.
+ * The row's overrides are its tokens whose logit became another (NaN stays NaN), ascending.
+ * The query's rows tell how many overrides there can be: the lengths of the three token lists together. override_token and
+ * override_logit have room for at least as many; what override_indptr[B] leaves is not touched. They are what sample
+ * takes under the same names, with the same logits.
+ *
+ * Returns SY_OK; NULL (a list without its indptr, its tokens or its bias, too); DTYPE; SHAPE (V = 0 among others);
+ * OVERFLOW (V > 2^23, O > 2^30); STRIDE; DEVICE; ALIAS; NOMEM; INDEX (an indptr descends or leaves its list: position = entry; a
+ * token outside the vocabulary: batch = row, position = element).
+ */
+typedef struct sy_sample_overrides_args {
+    const DLTensor *logits;             /* in  [B,V]    f32, f16, bf16 */
+    const DLTensor *prompt_indptr;      /* in  [B+1]    int64, int32; optional, with prompt_token */
+    const DLTensor *prompt_token;       /* in  [P]      int32, int64 */
+    const DLTensor *output_indptr;      /* in  [B+1]    int64, int32; optional, with output_token */
+    const DLTensor *output_token;       /* in  [O]      int32, int64 */
+    const DLTensor *bias_indptr;        /* in  [B+1]    int64, int32; optional, with the next two */
+    const DLTensor *bias_token;         /* in  [N]      int32, int64 */
+    const DLTensor *bias;               /* in  [N]      f32 */
+    const DLTensor *repetition_penalty; /* in  per row  f32, or as logits; optional: 1, off */
+    const DLTensor *frequency_penalty;  /* in  per row  f32, or as logits; optional: 0, off */
+    const DLTensor *presence_penalty;   /* in  per row  f32, or as logits; optional: 0, off */
+    const DLTensor *override_indptr;    /* out [B+1]    int64 */
+    const DLTensor *override_token;     /* out [P+O+N]  int32; may be longer */
+    const DLTensor *override_logit;     /* out          f32, as long as override_token */
+} sy_sample_overrides_args;
+
+SY_API sy_status sy_sample_overrides_n(sy_ctx *ctx, const sy_sample_overrides_args *args, size_t args_bytes);
+SY_API sy_status sy_sample_overrides_query_n(sy_ctx *ctx, const sy_sample_overrides_args *args,
+                                             size_t args_bytes, sy_query *query, size_t query_bytes);
+static inline sy_status sy_sample_overrides(sy_ctx *ctx, const sy_sample_overrides_args *args)
+{
+    return sy_sample_overrides_n(ctx, args, sizeof *args);
+}
+static inline sy_status sy_sample_overrides_query(sy_ctx *ctx, const sy_sample_overrides_args *args,
+                                                  sy_query *query)
+{
+    return sy_sample_overrides_query_n(ctx, args, sizeof *args, query, sizeof *query);
+}
+
 /* ---- sample_noise ------------------------------------------------------------------------------------ */
 
 /*

@@ -121,7 +121,7 @@ char *test_name(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* ---- Calls as values --------------------------------------------------------------------------------- */
 
 /* One valid call in a form that loops and tables can handle. The struct must not be copied. */
-#define TEST_CALL_TENSORS 12
+#define TEST_CALL_TENSORS 14
 struct test_call {
     const char *op;
     int count, first_output; /* tensors [first_output, count) are outputs                 */
@@ -157,6 +157,7 @@ struct test_call {
         sy_kv_ragged_args ragged;
         sy_kv_blocks_args blocks;
         sy_sample_args sample;
+        sy_sample_overrides_args overrides;
         sy_sample_noise_args noise;
     } args;
 };
@@ -177,8 +178,11 @@ void test_accepts_adjacent(void (*make)(struct test_call *call));
  * Valid calls of every operator with fixed contents: index 0 to TEST_CALLS - 1, in a size of a few kilobytes
  * or of several megabytes, so that work is split over threads.
  */
-#define TEST_CALLS 34 /* rows of support_ops.c */
+#define TEST_CALLS 36 /* rows of support_ops.c */
 void test_call_make(struct test_call *call, int index, bool large);
+void test_make_sample(struct test_call *call, bool large, int variant); /* variant 1: with overrides */
+void test_make_overrides(struct test_call *call, bool large, int variant);
+void test_make_noise(struct test_call *call, bool large, int variant);
 const char *test_call_name(int index);
 
 /* Rows of it that stand in support_pages.c. */

@@ -214,26 +214,6 @@ static sy_status query_scatter(sy_ctx *ctx, struct test_call *c, sy_query *q)
     return sy_kv_scatter_query(ctx, &c->args.scatter, q);
 }
 
-static sy_status run_sample(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_sample(ctx, &c->args.sample);
-}
-
-static sy_status query_sample(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_sample_query(ctx, &c->args.sample, q);
-}
-
-static sy_status run_noise(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_sample_noise(ctx, &c->args.noise);
-}
-
-static sy_status query_noise(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_sample_noise_query(ctx, &c->args.noise, q);
-}
-
 static void make_route(struct test_call *c, bool large, int variant)
 {
     const int64_t tokens = large ? 3000 : 7, experts = large ? 96 : 8, k = 3;
@@ -669,37 +649,6 @@ static void make_scatter(struct test_call *c, bool large, int variant)
     a->check_unique = true;
 }
 
-static void make_sample(struct test_call *c, bool large, int variant)
-{
-    (void)variant;
-    const int64_t rows = large ? 24 : 3, vocabulary = large ? 20000 : 50;
-    static const int32_t k = 20;
-    static const float p = 0.9f;
-    static const int64_t seed = 42;
-    sy_sample_args *a = &c->args.sample;
-    *c = (struct test_call){.op = "sample", .first_output = 4, .run = run_sample, .query = query_sample};
-    struct tensor *logits = test_call_add(c, "logits", &a->logits, SY_F32, 2, (int64_t[]){rows, vocabulary});
-    memcpy(test_call_add(c, "top_k", &a->top_k, SY_I32, 1, (int64_t[]){1})->mem, &k, sizeof k);
-    memcpy(test_call_add(c, "top_p", &a->top_p, SY_F32, 1, (int64_t[]){1})->mem, &p, sizeof p);
-    memcpy(test_call_add(c, "seed", &a->seed, SY_I64, 1, (int64_t[]){1})->mem, &seed, sizeof seed);
-    test_call_add(c, "token", &a->token, SY_I64, 1, (int64_t[]){rows});
-    test_call_add(c, "masked_logits", &a->masked_logits, SY_F32, 2, (int64_t[]){rows, vocabulary});
-    for (int64_t i = 0; i < rows * vocabulary; i++) {
-        const float x = (float)(i * 7919 % 1009) / 100;
-        memcpy(logits->mem + 4 * i, &x, 4);
-    }
-}
-
-static void make_noise(struct test_call *c, bool large, int variant)
-{
-    (void)variant;
-    sy_sample_noise_args *a = &c->args.noise;
-    *c = (struct test_call){.op = "sample_noise", .run = run_noise, .query = query_noise};
-    a->seed = 42;
-    a->n = large ? 300001 : 19;
-    test_call_add(c, "q", &a->q, SY_F32, 1, &a->n);
-}
-
 static const struct {
     const char *name;
     void (*make)(struct test_call *c, bool large, int variant);
@@ -715,8 +664,10 @@ static const struct {
     {"moe_dispatch_grad_gate of long rows", make_grad_gate, 1},
     {"moe_locations", make_locations, 0},
     {"kv_gather", make_gather, 0},
-    {"sample", make_sample, 0},
-    {"sample_noise", make_noise, 0},
+    {"sample", test_make_sample, 0},
+    {"overridden sample", test_make_sample, 1},
+    {"sample_overrides", test_make_overrides, 0},
+    {"sample_noise", test_make_noise, 0},
     {"moe_route", make_route, 0},
     {"packed moe_unpermute", make_unpermute, 0},
     {"capacity moe_unpermute", make_unpermute, 1},

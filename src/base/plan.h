@@ -35,6 +35,7 @@ enum syi_op_id {
     SYI_KV_RAGGED,
     SYI_KV_BLOCKS,
     SYI_SAMPLE,
+    SYI_SAMPLE_OVERRIDES,
     SYI_SAMPLE_NOISE,
     SYI_N_OPS
 };
@@ -314,10 +315,11 @@ struct syi_kv_ragged_plan {
     struct syi_kv_planes planes;
 };
 
-/* Lists of tokens and values, row after row. */
-struct syi_overrides {
+/* Lists of tokens, row after row, and a value for each or none. */
+struct syi_token_lists {
+    const char *indptr_name, *token_name;
     unsigned char *indptr;        /* [B+1], or NULL: there are none */
-    unsigned char *token, *logit; /* [n], logit f32 */
+    unsigned char *token, *value; /* [n]; value f32 */
     enum syi_type indptr_type, token_type;
     int64_t n;
 };
@@ -338,7 +340,7 @@ struct syi_sample_plan {
     enum syi_type type;
     struct syi_rows logits, q;
     struct syi_rows allow_bits; /* rows of V bits, in whole words of 32; stride 0: one for all */
-    struct syi_overrides overrides;
+    struct syi_token_lists overrides;
     struct syi_column top_k, top_p, min_p, temperature, seed, offset, stream;
     float eps;
     sy_noise noise; /* never AUTO */
@@ -349,6 +351,15 @@ struct syi_sample_plan {
     bool probs_in;
     unsigned char *token, *kept, *row_flags, *logprob; /* [B] or NULL */
     struct syi_rows masked, list_token, list_prob;
+};
+
+struct syi_sample_overrides_plan {
+    int64_t batch, vocab;
+    enum syi_type type;
+    struct syi_rows logits;
+    struct syi_token_lists prompt, output, bias;
+    struct syi_column repetition, frequency, presence;
+    unsigned char *indptr, *token, *logit; /* [B+1] i64, [n] i32, [n] f32; n at least the lists together */
 };
 
 struct syi_sample_noise_plan {
@@ -382,6 +393,7 @@ union syi_plan {
     struct syi_kv_ragged_plan kv_ragged;
     struct syi_kv_blocks_plan kv_blocks;
     struct syi_sample_plan sample;
+    struct syi_sample_overrides_plan sample_overrides;
     struct syi_sample_noise_plan sample_noise;
 };
 

@@ -33,6 +33,7 @@ const struct syi_backend syi_cpu_backend = {
             [SYI_KV_RAGGED] = {syi_cpu_kv_ragged_workspace, syi_cpu_kv_ragged},
             [SYI_KV_BLOCKS] = {syi_cpu_kv_blocks_workspace, syi_cpu_kv_blocks},
             [SYI_SAMPLE] = {syi_cpu_sample_workspace, syi_cpu_sample},
+            [SYI_SAMPLE_OVERRIDES] = {syi_cpu_sample_overrides_workspace, syi_cpu_sample_overrides},
             [SYI_SAMPLE_NOISE] = {syi_cpu_sample_noise_workspace, syi_cpu_sample_noise},
         },
 };

@@ -58,6 +58,8 @@ size_t syi_cpu_kv_blocks_workspace(const sy_ctx *ctx, const union syi_plan *plan
 sy_status syi_cpu_kv_blocks(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 size_t syi_cpu_sample_workspace(const sy_ctx *ctx, const union syi_plan *plan);
 sy_status syi_cpu_sample(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
+size_t syi_cpu_sample_overrides_workspace(const sy_ctx *ctx, const union syi_plan *plan);
+sy_status syi_cpu_sample_overrides(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 size_t syi_cpu_sample_noise_workspace(const sy_ctx *ctx, const union syi_plan *plan);
 sy_status syi_cpu_sample_noise(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 

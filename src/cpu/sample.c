@@ -203,7 +203,8 @@ sy_status syi_cpu_sample(sy_ctx *ctx, const union syi_plan *plan, void *workspac
     for (int i = 0; i < job.n_tasks; i++)
         job.scratch[i] = take_scratch(&arena, p);
     if (p->overrides.indptr != NULL) {
-        const sy_status st = syi_check_overrides(ctx, p, job.n_tasks, job.faults);
+        const struct syi_list_limits limits = {p->batch, p->vocab, .ascending = true};
+        const sy_status st = syi_check_lists(ctx, &p->overrides, &limits, job.n_tasks, job.faults);
         if (st != SY_OK)
             return st;
     }

@@ -306,21 +306,46 @@ static inline float syi_positive(float value)
     return value > 0.0f ? value : 0.0f;
 }
 
-/* ---- Overrides (sample_edit.c) ----------------------------------------------------------------------- */
+/* ---- Lists of tokens (sample_lists.c) ------------------------------------------------------------------ */
 
-/* Refuses lists that do not ascend or leave their range; the faults are scratch, one for each task. */
-sy_status syi_check_overrides(sy_ctx *ctx, const struct syi_sample_plan *p, int n_tasks, sy_fault *faults);
+struct syi_list_limits {
+    int64_t batch, vocab;
+    bool ascending; /* the tokens of a row, and none twice */
+};
 
-/* The overrides of a row: elements [first, end) of the lists. */
+/* Refuses lists that leave their range or do not ascend; the faults are scratch, one for each task. */
+sy_status syi_check_lists(sy_ctx *ctx, const struct syi_token_lists *l, const struct syi_list_limits *limits,
+                          int n_tasks, sy_fault *faults);
+
+/* The lists of a row: elements [first, end), none if there are no lists. */
 struct syi_span {
     int64_t first, end;
 };
-struct syi_span syi_override_span(const struct syi_sample_plan *p, int64_t b);
-int64_t syi_override_token(const struct syi_overrides *o, int64_t j);
-float syi_override_logit(const struct syi_overrides *o, int64_t j);
+struct syi_span syi_list_span(const struct syi_token_lists *l, int64_t b);
 
-/* The first element of a span whose token is at least this one. */
-int64_t syi_override_find(const struct syi_overrides *o, struct syi_span span, int64_t token);
+static inline int64_t syi_list_token(const struct syi_token_lists *l, int64_t j)
+{
+    int64_t wide;
+    int32_t narrow;
+    if (l->token_type == SYI_I64) {
+        memcpy(&wide, l->token + j * 8, sizeof wide);
+        return wide;
+    }
+    memcpy(&narrow, l->token + j * 4, sizeof narrow);
+    return narrow;
+}
+
+static inline float syi_list_value(const struct syi_token_lists *l, int64_t j)
+{
+    float value;
+    memcpy(&value, l->value + j * 4, sizeof value);
+    return value;
+}
+
+/* The first element of an ascending span whose token is at least this one. */
+int64_t syi_list_find(const struct syi_token_lists *l, struct syi_span span, int64_t token);
+
+/* ---- Overrides (sample_edit.c) ----------------------------------------------------------------------- */
 
 /* Takes the overridden tokens out of r->logits and puts those that can be picked into r->extra. */
 void syi_row_overrides(struct syi_row *r);

@@ -60,10 +60,10 @@ static float own_logit(const struct syi_row *r, int64_t token)
 /* The logit of a token as it was given: in its row, or in place of that. */
 static float logit_at(const struct syi_row *r, int64_t token)
 {
-    const struct syi_overrides *o = &r->plan->overrides;
-    const struct syi_span span = syi_override_span(r->plan, r->b);
-    const int64_t j = syi_override_find(o, span, token);
-    return j < span.end && syi_override_token(o, j) == token ? syi_override_logit(o, j) : own_logit(r, token);
+    const struct syi_token_lists *o = &r->plan->overrides;
+    const struct syi_span span = syi_list_span(o, r->b);
+    const int64_t j = syi_list_find(o, span, token);
+    return j < span.end && syi_list_token(o, j) == token ? syi_list_value(o, j) : own_logit(r, token);
 }
 
 void syi_row_write_list(const struct syi_row *r)
@@ -95,13 +95,13 @@ void syi_row_write_masked(const struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
     const float fill = p->probs_in ? 0.0f : syi_f32_from_bits(minus_inf_bits);
-    struct syi_span replaced = syi_override_span(p, r->b);
+    struct syi_span replaced = syi_list_span(&p->overrides, r->b);
     unsigned char *out = syi_row(p->masked, r->b);
     int64_t next = 0;
     for (int64_t i = 0; i < p->vocab; i++) {
         float value = fill, logit = own_logit(r, i);
-        if (replaced.first < replaced.end && syi_override_token(&p->overrides, replaced.first) == i)
-            logit = syi_override_logit(&p->overrides, replaced.first++);
+        if (replaced.first < replaced.end && syi_list_token(&p->overrides, replaced.first) == i)
+            logit = syi_list_value(&p->overrides, replaced.first++);
         if (next < r->c.n && syi_token_at(&r->c, next) == i) {
             next++;
             if (!r->empty && logit == logit && syi_allowed(&r->logits, i))

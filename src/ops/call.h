@@ -62,6 +62,7 @@ union syi_args {
     sy_kv_ragged_args kv_ragged;
     sy_kv_blocks_args kv_blocks;
     sy_sample_args sample;
+    sy_sample_overrides_args sample_overrides;
     sy_sample_noise_args sample_noise;
 };
 
@@ -192,6 +193,10 @@ int64_t syi_extent(const struct syi_call *call, int i, int dim); /* 0 when absen
 unsigned char *syi_data(const struct syi_call *call, int i);     /* NULL only when absent */
 struct syi_rows syi_rows_of(const struct syi_call *call, int i);
 struct syi_column syi_column_of(const struct syi_call *call, int i);
+
+/* The lists of three tensors; value -1: no tensor. */
+struct syi_token_lists syi_token_lists_of(const struct syi_call *call, int indptr, int token, int value);
+
 uint64_t syi_tensor_bytes(const struct syi_call *call); /* elements of all tensors given, for the trace */
 enum syi_type syi_type_at(const struct syi_call *call, int i);
 int64_t syi_stride(const DLTensor *t,

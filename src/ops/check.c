@@ -487,6 +487,18 @@ struct syi_column syi_column_of(const struct syi_call *call, int i)
     return column;
 }
 
+struct syi_token_lists syi_token_lists_of(const struct syi_call *call, int indptr, int token, int value)
+{
+    return (struct syi_token_lists){.indptr_name = call->op->rules[indptr].name,
+                                    .token_name = call->op->rules[token].name,
+                                    .indptr = syi_data(call, indptr),
+                                    .token = syi_data(call, token),
+                                    .value = value >= 0 ? syi_data(call, value) : NULL,
+                                    .indptr_type = syi_type_at(call, indptr),
+                                    .token_type = syi_type_at(call, token),
+                                    .n = syi_extent(call, token, 0)};
+}
+
 enum syi_type syi_type_at(const struct syi_call *call, int i)
 {
     return call->tensor[i] != NULL ? syi_type_of(call->tensor[i]->dtype) : SYI_OTHER;

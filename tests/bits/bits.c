@@ -312,6 +312,7 @@ int main(void)
     kv_lists_lines();
     kv_blocks_lines();
     sample_lines();
+    sample_overrides_lines();
     sample_noise_lines();
     for (int i = 0; i < n_contexts; i++)
         sy_ctx_destroy(contexts[i]);

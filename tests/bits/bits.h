@@ -91,6 +91,7 @@ void kv_ragged_lines(void);
 void kv_lists_lines(void);
 void kv_blocks_lines(void);
 void sample_lines(void);
+void sample_overrides_lines(void);
 void sample_noise_lines(void);
 
 #endif

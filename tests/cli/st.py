@@ -33,6 +33,7 @@ OPERATORS = [
     "moe_locations",
     "moe_capacity",
     "sample",
+    "sample_overrides",
     "sample_noise",
     "kv_gather",
     "kv_translate",

@@ -78,6 +78,10 @@ class Help(CliTest):
                       "override_indptr? override_token? override_logit? token kept row_flags masked_logits list_token list_prob logprob --top-k --top-p --min-p --temperature --seed "
                       "--offset --stream --eps --k-limit --top-k-guess --noise --q-order --ties --probs-in "
                       "--masked-logits --list --logprob --empty-token",
+            "sample_overrides": "logits prompt_indptr? prompt_token? output_indptr? output_token? bias_indptr? bias_token? "
+                                "bias? repetition_penalty? frequency_penalty? presence_penalty? override_indptr "
+                                "override_token override_logit --repetition-penalty --frequency-penalty "
+                                "--presence-penalty",
             "sample_noise": "q --seed --offset --stream --n",
             "kv_translate": "indices block_table? req_id? counts? seq_lens? page_indices? indptr? last_page_len? slots valid "
                             "--block-size --num-rows --pad",

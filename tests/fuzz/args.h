@@ -62,6 +62,7 @@ struct call {
         sy_kv_ragged_args ragged;
         sy_kv_blocks_args blocks;
         sy_sample_args sample;
+        sy_sample_overrides_args overrides;
         sy_sample_noise_args noise;
     } args;
 };
@@ -70,6 +71,10 @@ struct call {
 void add(struct call *c, const char *name, const DLTensor **field, DLDataType type, int rank, int64_t d0,
          int64_t d1, int64_t d2);
 void output(struct call *c);
+
+void make_sample(struct call *c, struct reader *r);
+void make_overrides(struct call *c, struct reader *r);
+void make_noise(struct call *c, struct reader *r);
 
 struct fuzz_op {
     const char *name;

@@ -456,86 +456,6 @@ static void make_slots(struct call *c, struct reader *r)
     c->enums[c->n_enums++] = &a->pad;
 }
 
-static void make_sample_outputs(struct call *c, struct reader *r, int64_t rows, int64_t vocabulary)
-{
-    sy_sample_args *a = &c->args.sample;
-    add(c, "token", &a->token, i64, 1, rows, 0, 0);
-    output(c);
-    if (pick(r, 2)) {
-        add(c, "kept", &a->kept, i32, 1, rows, 0, 0);
-        output(c);
-        add(c, "row_flags", &a->row_flags, (DLDataType){1, 32, 1}, 1, rows, 0, 0);
-        output(c);
-        add(c, "masked_logits", &a->masked_logits, f32, 2, rows, vocabulary, 0);
-        output(c);
-        add(c, "list_token", &a->list_token, i64, 2, rows, vocabulary, 0);
-        output(c);
-        add(c, "list_prob", &a->list_prob, f32, 2, rows, vocabulary, 0);
-        output(c);
-    }
-    if (pick(r, 2)) {
-        a->logprob_mode = SY_LOGPROB_RAW;
-        add(c, "logprob", &a->logprob, f32, 1, rows, 0, 0);
-        output(c);
-    }
-}
-
-static void make_sample(struct call *c, struct reader *r)
-{
-    sy_sample_args *a = &c->args.sample;
-    const int64_t rows = pick(r, 5), vocabulary = 1 + pick(r, 90);
-    static const float eps[] = {0, 1e-8f, -1, 1e30f};
-    add(c, "logits", &a->logits, row_type(r), 2, rows, vocabulary, 0);
-    make_sample_outputs(c, r, rows, vocabulary);
-    if (pick(r, 2))
-        add(c, "top_k", &a->top_k, pick(r, 2) ? i64 : i32, 1, pick(r, 2) ? rows : 1, 0, 0);
-    if (pick(r, 2))
-        add(c, "top_p", &a->top_p, f32, 1, 1, 0, 0);
-    if (pick(r, 2))
-        add(c, "min_p", &a->min_p, f32, 1, 1, 0, 0);
-    if (pick(r, 2))
-        add(c, "temperature", &a->temperature, f32, 2, rows, 1, 0);
-    if (pick(r, 2))
-        add(c, "q", &a->q, f32, 2, rows, vocabulary, 0);
-    if (pick(r, 2))
-        add(c, "seed", &a->seed, i64, 1, 1, 0, 0);
-    if (pick(r, 2))
-        add(c, "offset", &a->offset, i64, 1, rows, 0, 0);
-    if (pick(r, 2))
-        add(c, "stream", &a->stream, i32, 1, 1, 0, 0);
-    if (pick(r, 2))
-        add(c, "allow_bits", &a->allow_bits, i32, 2, pick(r, 2) ? rows : 1, (vocabulary + 31) / 32, 0);
-    if (pick(r, 2)) {
-        const int64_t n = pick(r, 12);
-        add(c, "override_indptr", &a->override_indptr, pick(r, 2) ? i64 : i32, 1, rows + 1, 0, 0);
-        add(c, "override_token", &a->override_token, pick(r, 2) ? i64 : i32, 1, n, 0, 0);
-        add(c, "override_logit", &a->override_logit, f32, 1, n, 0, 0);
-    }
-    a->eps = eps[pick(r, 4)];
-    a->probs_in = pick(r, 2);
-    a->noise = (sy_noise)pick(r, 5);
-    a->q_order = (sy_q_order)pick(r, 2);
-    a->ties = (sy_ties)pick(r, 2);
-    a->empty_token = (sy_empty_token)pick(r, 2);
-    c->numbers[c->n_numbers++] = &a->k_limit;
-    c->numbers[c->n_numbers++] = &a->top_k_guess;
-    void *const enums[] = {&a->noise, &a->q_order, &a->ties, &a->logprob_mode, &a->empty_token};
-    memcpy(c->enums, enums, sizeof enums);
-    c->n_enums = 5;
-}
-
-static void make_noise(struct call *c, struct reader *r)
-{
-    sy_sample_noise_args *a = &c->args.noise;
-    a->seed = (uint64_t)hostile(r);
-    a->offset = (uint64_t)hostile(r);
-    a->stream = (uint32_t)hostile(r);
-    a->n = pick(r, 200);
-    add(c, "q", &a->q, f32, 1, a->n, 0, 0);
-    output(c);
-    c->numbers[c->n_numbers++] = &a->n;
-}
-
 /* ---- The operators ------------------------------------------------------------------------------------------- */
 
 static sy_status run_route(sy_ctx *ctx, struct call *c)
@@ -738,6 +658,16 @@ static sy_status query_sample(sy_ctx *ctx, struct call *c, sy_query *q)
     return sy_sample_query(ctx, &c->args.sample, q);
 }
 
+static sy_status run_overrides(sy_ctx *ctx, struct call *c)
+{
+    return sy_sample_overrides(ctx, &c->args.overrides);
+}
+
+static sy_status query_overrides(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    return sy_sample_overrides_query(ctx, &c->args.overrides, q);
+}
+
 static sy_status run_noise(sy_ctx *ctx, struct call *c)
 {
     return sy_sample_noise(ctx, &c->args.noise);
@@ -771,6 +701,7 @@ const struct fuzz_op fuzz_ops[] = {
     {"kv_ragged", make_ragged, run_ragged, query_ragged},
     {"kv_blocks", make_blocks, run_blocks, query_blocks},
     {"sample", make_sample, run_sample, query_sample},
+    {"sample_overrides", make_overrides, run_overrides, query_overrides},
     {"sample_noise", make_noise, run_noise, query_noise},
     {"moe_unpermute", make_unpermute, run_unpermute, query_unpermute},
     {"moe_permute_grad", make_permute_grad, run_permute_grad, query_permute_grad},

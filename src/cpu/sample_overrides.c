@@ -1,0 +1,244 @@
+/*
+ * sample_overrides on the CPU. A row marks the tokens of its lists in a bitmap and counts them; walking the bitmap gives
+ * each token once and in order, whatever the order of the lists. Rows are built side by side in scratch, then moved
+ * together.
+ */
+#include "cpu/backend.h"
+#include "cpu/sample.h"
+
+/* Scratch of one task. */
+struct marks {
+    uint64_t *bits;  /* [vocab / 64] tokens of the row at hand; all 0 between rows */
+    uint32_t *entry; /* [vocab] of a marked token: IN_PROMPT, and ONE for each output; then its place */
+    const unsigned char *logits; /* of the row at hand */
+    size_t logit_bytes;
+};
+
+enum { IN_PROMPT = 1, ONE = 2 };
+
+struct job {
+    const struct syi_sample_overrides_plan *plan;
+    int n_tasks;
+    struct marks *marks; /* [task] */
+    sy_fault *faults;    /* [task] */
+    int64_t *count;      /* [batch] overrides of a row */
+    int32_t *token;      /* [lists together] */
+    float *logit;
+};
+
+static int64_t list_elements(const struct syi_sample_overrides_plan *p)
+{
+    return p->prompt.n + p->output.n + p->bias.n;
+}
+
+static size_t bit_words(const struct syi_sample_overrides_plan *p)
+{
+    return ((size_t)p->vocab + 63) / 64;
+}
+
+/* Lays out the scratch; on an arena without memory it only measures. */
+static void take_job(struct syi_arena *arena, struct job *job)
+{
+    const struct syi_sample_overrides_plan *p = job->plan;
+    const size_t n = (size_t)list_elements(p), n_tasks = (size_t)job->n_tasks;
+    job->marks = syi_take(arena, n_tasks * sizeof *job->marks);
+    job->faults = syi_take(arena, n_tasks * sizeof *job->faults);
+    job->count = syi_take(arena, syi_size_mul((size_t)p->batch, sizeof *job->count));
+    job->token = syi_take(arena, syi_size_mul(n, sizeof *job->token));
+    job->logit = syi_take(arena, syi_size_mul(n, sizeof *job->logit));
+}
+
+static struct marks take_marks(struct syi_arena *arena, const struct syi_sample_overrides_plan *p)
+{
+    struct marks m = {.bits = syi_take(arena, bit_words(p) * sizeof *m.bits)};
+    m.entry = syi_take(arena, syi_size_mul((size_t)p->vocab, sizeof *m.entry));
+    return m;
+}
+
+static int count_tasks(const sy_ctx *ctx, const struct syi_sample_overrides_plan *p)
+{
+    enum { COST = 64 }; /* an element takes as long as that many bytes of a copy or more */
+    return syi_tasks(ctx, p->batch > 0 ? p->batch : 1, (uint64_t)list_elements(p) * COST);
+}
+
+size_t syi_cpu_sample_overrides_workspace(const sy_ctx *ctx, const union syi_plan *plan)
+{
+    struct job job = {.plan = &plan->sample_overrides, .n_tasks = count_tasks(ctx, &plan->sample_overrides)};
+    struct syi_arena all = {NULL, 0}, one = {NULL, 0};
+    take_job(&all, &job);
+    take_marks(&one, job.plan);
+    return syi_size_add(all.used, syi_size_mul((size_t)job.n_tasks, one.used));
+}
+
+/* ---- One row ----------------------------------------------------------------------------------------- */
+
+struct penalties {
+    float repetition, frequency, presence; /* 1, 0, 0: off */
+};
+
+static float penalty_of(const struct syi_column *column, int64_t b, float off)
+{
+    const float value = column->rows.data != NULL ? syi_column_float(column, b) : off;
+    return value == value ? value : off;
+}
+
+static struct penalties penalties_of(const struct syi_sample_overrides_plan *p, int64_t b)
+{
+    return (struct penalties){penalty_of(&p->repetition, b, 1.0f), penalty_of(&p->frequency, b, 0.0f),
+                              penalty_of(&p->presence, b, 0.0f)};
+}
+
+/* A logit that will be looked at is asked for now: it lies anywhere in a row that has left the caches. */
+static void mark(const struct marks *m, int64_t token)
+{
+    const uint64_t bit = UINT64_C(1) << token % 64;
+    if (!(m->bits[token / 64] & bit)) {
+        m->bits[token / 64] |= bit;
+        m->entry[token] = 0;
+        __builtin_prefetch(m->logits + (size_t)token * m->logit_bytes);
+    }
+}
+
+/* Marks what penalties and biases can act on. */
+static void mark_row(const struct syi_sample_overrides_plan *p, int64_t b, const struct penalties *by,
+                     const struct marks *m)
+{
+    const struct syi_span prompt = syi_list_span(&p->prompt, b), output = syi_list_span(&p->output, b),
+                          bias = syi_list_span(&p->bias, b);
+    const bool repetition = by->repetition != 1.0f;
+    for (int64_t j = prompt.first; repetition && j < prompt.end; j++) {
+        const int64_t token = syi_list_token(&p->prompt, j);
+        mark(m, token);
+        m->entry[token] |= IN_PROMPT;
+    }
+    const bool any = repetition || by->frequency != 0.0f || by->presence != 0.0f;
+    for (int64_t j = output.first; any && j < output.end; j++) {
+        const int64_t token = syi_list_token(&p->output, j);
+        mark(m, token);
+        m->entry[token] += ONE;
+    }
+    for (int64_t j = bias.first; j < bias.end; j++)
+        mark(m, syi_list_token(&p->bias, j));
+}
+
+static float penalise(float x, const struct penalties *by, uint32_t entry)
+{
+    const uint32_t count = entry / ONE;
+    if (entry != 0)
+        x = x > 0.0f ? x / by->repetition : x * by->repetition;
+    if (count > 0) {
+        const float often = by->frequency * (float)count;
+        x = x - often;
+        x = x - by->presence;
+    }
+    return x;
+}
+
+static float logit_at(const struct marks *m, int64_t token, enum syi_type type)
+{
+    return syi_load_float(m->logits + (size_t)token * m->logit_bytes, type);
+}
+
+/* The marked tokens in order and what penalties make of their logits; each entry becomes the token's place, and no
+   mark is left. Returns how many. */
+static int64_t list_row(const struct syi_sample_overrides_plan *p, int64_t b, const struct marks *m,
+                        int32_t *token, float *logit)
+{
+    const struct penalties by = penalties_of(p, b);
+    int64_t n = 0;
+    mark_row(p, b, &by, m);
+    for (size_t word = 0; word < bit_words(p); word++) {
+        for (uint64_t bits = m->bits[word]; bits != 0; bits &= bits - 1) {
+            const int64_t t = (int64_t)(word * 64) + __builtin_ctzll(bits);
+            token[n] = (int32_t)t;
+            logit[n] = penalise(logit_at(m, t, p->type), &by, m->entry[t]);
+            m->entry[t] = (uint32_t)n++;
+        }
+        m->bits[word] = 0;
+    }
+    return n;
+}
+
+static int64_t build_row(const struct syi_sample_overrides_plan *p, int64_t b, const struct marks *m,
+                         int32_t *token, float *logit)
+{
+    const int64_t n = list_row(p, b, m, token, logit);
+    const struct syi_span bias = syi_list_span(&p->bias, b);
+    for (int64_t j = bias.first; j < bias.end; j++) {
+        float *x = &logit[m->entry[syi_list_token(&p->bias, j)]];
+        *x = *x + syi_list_value(&p->bias, j);
+    }
+    int64_t kept = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const float before = logit_at(m, token[i], p->type), after = syi_canonical(logit[i]);
+        const bool same = before == after || (before != before && after != after);
+        token[kept] = token[i];
+        logit[kept] = after;
+        kept += !same;
+    }
+    return kept;
+}
+
+/* Where a row builds: after all that the rows before it may have. */
+static int64_t place_of(const struct syi_sample_overrides_plan *p, int64_t b)
+{
+    const struct syi_token_lists *lists[] = {&p->prompt, &p->output, &p->bias};
+    int64_t place = 0;
+    for (int i = 0; i < 3; i++)
+        place += syi_list_span(lists[i], b).first - syi_list_span(lists[i], 0).first;
+    return place;
+}
+
+static void build_rows(void *data, int task)
+{
+    const struct job *job = data;
+    const struct syi_sample_overrides_plan *p = job->plan;
+    struct marks *m = &job->marks[task];
+    const int64_t end = syi_part(p->batch, job->n_tasks, task + 1);
+    memset(m->bits, 0, bit_words(p) * sizeof *m->bits);
+    m->logit_bytes = syi_float_bytes(p->type);
+    for (int64_t b = syi_part(p->batch, job->n_tasks, task); b < end; b++) {
+        const int64_t place = place_of(p, b);
+        m->logits = syi_row(p->logits, b);
+        job->count[b] = build_row(p, b, m, job->token + place, job->logit + place);
+    }
+}
+
+/* ---- The call ---------------------------------------------------------------------------------------- */
+
+static void write_rows(const struct job *job)
+{
+    const struct syi_sample_overrides_plan *p = job->plan;
+    int64_t at = 0;
+    for (int64_t b = 0; b < p->batch; b++) {
+        const int64_t place = place_of(p, b), n = job->count[b];
+        syi_store_i64(p->indptr, b, at);
+        if (n > 0) {
+            memcpy(p->token + at * 4, job->token + place, (size_t)n * sizeof *job->token);
+            memcpy(p->logit + at * 4, job->logit + place, (size_t)n * sizeof *job->logit);
+        }
+        at += n;
+    }
+    syi_store_i64(p->indptr, p->batch, at);
+}
+
+sy_status syi_cpu_sample_overrides(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
+{
+    const struct syi_sample_overrides_plan *p = &plan->sample_overrides;
+    const struct syi_list_limits limits = {p->batch, p->vocab, .ascending = false};
+    const struct syi_token_lists *lists[] = {&p->prompt, &p->output, &p->bias};
+    struct job job = {.plan = p, .n_tasks = count_tasks(ctx, p)};
+    struct syi_arena arena = {workspace, 0};
+    take_job(&arena, &job);
+    for (int i = 0; i < job.n_tasks; i++)
+        job.marks[i] = take_marks(&arena, p);
+    for (int i = 0; p->batch > 0 && i < 3; i++) {
+        const sy_status st = syi_check_lists(ctx, lists[i], &limits, job.n_tasks, job.faults);
+        if (st != SY_OK)
+            return st;
+    }
+    if (p->batch > 0)
+        syi_parallel(ctx, job.n_tasks, build_rows, &job);
+    write_rows(&job);
+    return SY_OK;
+}

@@ -1,0 +1,293 @@
+/*
+ * sample_overrides refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs.
+ */
+#include "support.h"
+
+enum { BATCH = 2, VOCAB = 8, PROMPT = 3, OUTPUT = 4, BIASES = 2, MOST = PROMPT + OUTPUT + BIASES };
+
+static sy_status run(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_sample_overrides(ctx, &c->args.overrides);
+}
+
+static sy_status query(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_sample_overrides_query(ctx, &c->args.overrides, q);
+}
+
+static void put(struct tensor *x, const void *data)
+{
+    memcpy(x->mem, data, x->bytes);
+}
+
+static void make(struct test_call *c)
+{
+    sy_sample_overrides_args *a = &c->args.overrides;
+    static const int64_t ends[] = {BATCH + 1}, prompt[] = {PROMPT}, out[] = {OUTPUT}, biases[] = {BIASES},
+                         rows[] = {BATCH}, room[] = {MOST};
+    static const float penalties[] = {1.5f, .5f};
+    *c = (struct test_call){.op = "sample_overrides", .first_output = 11, .run = run, .query = query};
+    struct tensor *logits = test_call_add(c, "logits", &a->logits, SY_F32, 2, (int64_t[]){BATCH, VOCAB});
+    for (int i = 0; i < BATCH * VOCAB; i++)
+        memcpy(logits->mem + 4 * i, &(float){(float)(i % 5) - 2}, 4);
+    put(test_call_add(c, "prompt_indptr", &a->prompt_indptr, SY_I64, 1, ends), (int64_t[]){0, 2, PROMPT});
+    put(test_call_add(c, "prompt_token", &a->prompt_token, SY_I32, 1, prompt), (int32_t[]){7, 1, 0});
+    put(test_call_add(c, "output_indptr", &a->output_indptr, SY_I32, 1, ends), (int32_t[]){0, 4, OUTPUT});
+    put(test_call_add(c, "output_token", &a->output_token, SY_I64, 1, out), (int64_t[]){7, 7, 3, 2});
+    put(test_call_add(c, "bias_indptr", &a->bias_indptr, SY_I64, 1, ends), (int64_t[]){0, 1, BIASES});
+    put(test_call_add(c, "bias_token", &a->bias_token, SY_I32, 1, biases), (int32_t[]){4, 4});
+    put(test_call_add(c, "bias", &a->bias, SY_F32, 1, biases), (float[]){-1, 2});
+    put(test_call_add(c, "repetition_penalty", &a->repetition_penalty, SY_F32, 1, rows), penalties);
+    put(test_call_add(c, "frequency_penalty", &a->frequency_penalty, SY_F32, 1, rows), penalties);
+    put(test_call_add(c, "presence_penalty", &a->presence_penalty, SY_F32, 1, rows), penalties);
+    test_call_add(c, "override_indptr", &a->override_indptr, SY_I64, 1, ends);
+    test_call_add(c, "override_token", &a->override_token, SY_I32, 1, room);
+    test_call_add(c, "override_logit", &a->override_logit, SY_F32, 1, room);
+}
+
+static void put_at(struct test_call *c, const char *name, int64_t i, int64_t value)
+{
+    struct tensor *x = test_call_tensor(c, name);
+    memcpy(x->mem + (size_t)i * type_bytes(x->t.dtype), &value, type_bytes(x->t.dtype));
+}
+
+static void prompt_from_minus_one(struct test_call *c)
+{
+    put_at(c, "prompt_indptr", 0, -1);
+}
+
+static void prompt_goes_back(struct test_call *c)
+{
+    put_at(c, "prompt_indptr", 2, 1);
+}
+
+static void output_past_its_list(struct test_call *c)
+{
+    put_at(c, "output_indptr", 2, OUTPUT + 1);
+}
+
+static void bias_far_past_its_list(struct test_call *c)
+{
+    put_at(c, "bias_indptr", 1, INT64_MAX);
+}
+
+static void prompt_token_v(struct test_call *c)
+{
+    put_at(c, "prompt_token", 2, VOCAB);
+}
+
+static void output_token_negative(struct test_call *c)
+{
+    put_at(c, "output_token", 3, -1);
+}
+
+static void output_token_wraps(struct test_call *c)
+{
+    put_at(c, "output_token", 1, (INT64_C(1) << 32) + 3);
+}
+
+static void bias_token_v(struct test_call *c)
+{
+    put_at(c, "bias_token", 0, VOCAB);
+}
+
+/* The largest V is 2^23. */
+static void vocabulary_too_large(struct test_call *c)
+{
+    c->tensors[0].shape[1] = (INT64_C(1) << 23) + 1;
+}
+
+static void output_too_long(struct test_call *c)
+{
+    test_call_tensor(c, "output_token")->shape[0] = (INT64_C(1) << 30) + 1;
+}
+
+/* More bytes than 63 bits can count, and every list as long. */
+static void prompt_too_long(struct test_call *c)
+{
+    test_call_tensor(c, "prompt_token")->shape[0] = INT64_C(1) << 62;
+}
+
+static void logit_longer_than_token(struct test_call *c)
+{
+    test_call_tensor(c, "override_logit")->shape[0] = MOST + 1;
+}
+
+#define INDEX(function, names, text, right) BAD_CALL(function, SY_ERR_INDEX, names, text, right)
+
+static const struct refusal rows[] = {
+    {"no logits", NO_TENSOR("logits"), .query = true},
+    {"no prompt_indptr", NO_TENSOR("prompt_indptr"), .query = true},
+    {"no prompt_token", NO_TENSOR("prompt_token"), .query = true},
+    {"no output_indptr", NO_TENSOR("output_indptr"), .query = true},
+    {"no output_token", NO_TENSOR("output_token"), .query = true},
+    {"no bias_indptr", NO_TENSOR("bias_indptr"), .query = true},
+    {"no bias_token", NO_TENSOR("bias_token"), .query = true},
+    {"no bias", NO_TENSOR("bias"), .query = true},
+    {"no override_indptr", NO_TENSOR("override_indptr")},
+    {"no override_token", NO_TENSOR("override_token")},
+    {"no override_logit", NO_TENSOR("override_logit")},
+    {"logits without data", NO_DATA("logits")},
+    {"output_token without data", NO_DATA("output_token")},
+    {"bias without shape", NO_SHAPE("bias"), .query = true},
+    {"override_indptr without data", NO_DATA("override_indptr")},
+
+    {"logits as f64", BAD_TYPE("logits", kDLFloat, 64, 1), .query = true},
+    {"prompt_indptr as f32", BAD_TYPE("prompt_indptr", kDLFloat, 32, 1), .query = true},
+    {"prompt_token as uint32", BAD_TYPE("prompt_token", kDLUInt, 32, 1), .query = true},
+    {"output_indptr as int16", BAD_TYPE("output_indptr", kDLInt, 16, 1), .query = true},
+    {"output_token as f32", BAD_TYPE("output_token", kDLFloat, 32, 1), .query = true},
+    {"bias_token as int8", BAD_TYPE("bias_token", kDLInt, 8, 1), .query = true},
+    {"bias as bf16", BAD_TYPE("bias", kDLBfloat, 16, 1), .query = true},
+    {"repetition_penalty as f64", BAD_TYPE("repetition_penalty", kDLFloat, 64, 1), .query = true},
+    {"frequency_penalty as bf16 beside f32", BAD_TYPE("frequency_penalty", kDLBfloat, 16, 1), .query = true},
+    {"presence_penalty as int32", BAD_TYPE("presence_penalty", kDLInt, 32, 1), .query = true},
+    {"override_indptr as int32", BAD_TYPE("override_indptr", kDLInt, 32, 1)},
+    {"override_token as int64", BAD_TYPE("override_token", kDLInt, 64, 1)},
+    {"override_logit as bf16", BAD_TYPE("override_logit", kDLBfloat, 16, 1)},
+
+    {"logits of rank 1", BAD_RANK("logits", 1, "1", "2"), .query = true},
+    {"prompt_token of rank 2", BAD_RANK("prompt_token", 2, "2", "1"), .query = true},
+    {"override_token of rank 2", BAD_RANK("override_token", 2, "2", "1")},
+    {"V = 0", BAD_EXTENT("logits", 1, 0, "0", "at least 1"), .query = true},
+    {"prompt_indptr [B]", BAD_EXTENT("prompt_indptr", 0, BATCH, "[2]", "[3]"), .query = true},
+    {"output_indptr [B+2]", BAD_EXTENT("output_indptr", 0, BATCH + 2, "[4]", "[3]"), .query = true},
+    {"bias_indptr [1]", BAD_EXTENT("bias_indptr", 0, 1, "[1]", "[3]"), .query = true},
+    {"bias longer than its tokens", BAD_EXTENT("bias", 0, BIASES + 1, "[3]", "[2]"), .query = true},
+    {"frequency_penalty too long", BAD_EXTENT("frequency_penalty", 0, 3, "[3]", "[2]"), .query = true},
+
+    {"V = 2^23 + 1", BAD_CALL(vocabulary_too_large, SY_ERR_OVERFLOW, "logits", "8388609", "8388608"),
+     .query = true},
+    {"an output too long to count",
+     BAD_CALL(output_too_long, SY_ERR_OVERFLOW, "output_token", "1073741825", "1073741824"), .query = true},
+    {"a list too long to count", BAD_CALL(prompt_too_long, SY_ERR_OVERFLOW, "prompt_token", NULL, NULL),
+     .query = true},
+
+    {"override_indptr too short", BAD_EXTENT("override_indptr", 0, BATCH, "[2]", "[3]")},
+    {"override_token too short", BAD_EXTENT("override_token", 0, MOST - 1, "[8]", "[9] or more")},
+    {"override_logit too short", BAD_EXTENT("override_logit", 0, MOST - 1, "[8]", "[9]")},
+    {"override_logit longer than override_token",
+     BAD_CALL(logit_longer_than_token, SY_ERR_SHAPE, "override_logit", "[10]", "[9]")},
+
+    {"logits with element stride 2", BAD_STRIDE("logits", 1, 2, "2", NULL), .query = true},
+    {"output_token with stride 2", BAD_STRIDE("output_token", 0, 2, "2", "contiguous"), .query = true},
+    {"presence_penalty with stride -1", BAD_STRIDE("presence_penalty", 0, -1, "-1", NULL), .query = true},
+    {"override_logit with stride 0", BAD_STRIDE("override_logit", 0, 0, "0", "contiguous")},
+    {"bias on CUDA", BAD_DEVICE("bias", kDLCUDA), .query = true},
+    {"override_token on CUDA", BAD_DEVICE("override_token", kDLCUDA)},
+    {"override_token over logits", BAD_OVER("override_token", "logits", 4)},
+    {"override_logit over bias", BAD_OVER("override_logit", "bias", 0)},
+    {"override_indptr over override_token", BAD_OVER("override_indptr", "override_token", 8)},
+
+    {"prompt from -1", INDEX(prompt_from_minus_one, "prompt_indptr", "position 0 is -1", "0 to 3")},
+    {"prompt goes back", INDEX(prompt_goes_back, "prompt_indptr", "position 2 is 1", "2 to 3 (INDEX_ORDER)")},
+    {"output past its list", INDEX(output_past_its_list, "output_indptr", "position 2 is 5", "4 to 4")},
+    {"bias far past its list", INDEX(bias_far_past_its_list, "bias_indptr", "9223372036854775807", "0 to 2")},
+    {"prompt_token V", INDEX(prompt_token_v, "prompt_token", "row 1, position 2 is 8", "below 8")},
+    {"output_token -1", INDEX(output_token_negative, "output_token", "row 0, position 3 is -1", "below 8")},
+    {"output_token 2^32 + 3", INDEX(output_token_wraps, "output_token", "4294967299", "below 8")},
+    {"bias_token V", INDEX(bias_token_v, "bias_token", "row 0, position 0 is 8", "below 8")},
+};
+
+/* In the documented order. */
+static const struct refusal ladder[] = {
+    {"null", NO_DATA("bias")},
+    {"dtype", BAD_TYPE("prompt_token", kDLFloat, 16, 1)},
+    {"rank", BAD_RANK("frequency_penalty", 3, NULL, NULL)},
+    {"input shape", BAD_EXTENT("output_indptr", 0, BATCH, NULL, NULL)},
+    {"overflow", BAD_CALL(vocabulary_too_large, SY_ERR_OVERFLOW, "logits", NULL, NULL)},
+    {"output shape", BAD_EXTENT("override_indptr", 0, BATCH, NULL, NULL)},
+    {"stride", BAD_STRIDE("output_token", 0, 3, NULL, NULL)},
+    {"device", BAD_DEVICE("presence_penalty", kDLCUDA)},
+    {"alias", BAD_OVER("override_token", "override_logit", 0)},
+    {"contents", INDEX(bias_token_v, "bias_token", NULL, NULL)},
+};
+
+static void refused(void **state)
+{
+    check_refusal(make, *state);
+}
+
+static void query_refused(void **state)
+{
+    check_query_refusal(make, *state);
+}
+
+/* Together with every later fault, the earlier one is reported. */
+static void wins(void **state)
+{
+    const struct refusal *first = *state;
+    for (const struct refusal *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
+        struct refusal both = *first;
+        both.second = later->spoil;
+        check_refusal(make, &both);
+    }
+}
+
+static void missing_context_arguments_or_query(void **state)
+{
+    (void)state;
+    struct test_call c;
+    sy_query q;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    make(&c);
+    assert_int_equal(sy_sample_overrides(NULL, &c.args.overrides), SY_ERR_NULL);
+    assert_int_equal(sy_sample_overrides(ctx, NULL), SY_ERR_NULL);
+    assert_int_equal(sy_sample_overrides_query(NULL, &c.args.overrides, &q), SY_ERR_NULL);
+    assert_int_equal(sy_sample_overrides_query(ctx, NULL, &q), SY_ERR_NULL);
+    assert_int_equal(sy_sample_overrides_query(ctx, &c.args.overrides, NULL), SY_ERR_NULL);
+    expect_status(ctx, sy_sample_overrides(ctx, &c.args.overrides), SY_OK);
+    test_call_free(&c);
+    sy_ctx_destroy(ctx);
+}
+
+/* Lists that are given and empty need no data, and neither do results that can hold nothing. */
+static void empty_lists(struct test_call *c)
+{
+    static const char *const names[] = {"prompt_token", "output_token",   "bias_token",
+                                        "bias",         "override_token", "override_logit"};
+    static const char *const ends[] = {"prompt_indptr", "output_indptr", "bias_indptr"};
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        test_call_tensor(c, names[i])->shape[0] = 0;
+        test_call_tensor(c, names[i])->t.data = NULL;
+    }
+    for (size_t i = 0; i < COUNT_OF(ends); i++)
+        for (int64_t b = 0; b <= BATCH; b++)
+            put_at(c, ends[i], b, 0);
+}
+
+static void empty_lists_need_no_data(void **state)
+{
+    (void)state;
+    test_accepts(make, empty_lists);
+}
+
+static void pinned_host_memory_is_host_memory(void **state)
+{
+    (void)state;
+    test_accepts_pinned(make);
+}
+
+static void tensors_may_touch(void **state)
+{
+    (void)state;
+    test_accepts_adjacent(make);
+}
+
+int main(void)
+{
+    struct test_list list = {0};
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        test_add(&list, rows[i].name, refused, (void *)&rows[i]);
+        if (rows[i].query)
+            test_add(&list, test_name("query: %s", rows[i].name), query_refused, (void *)&rows[i]);
+    }
+    for (size_t i = 0; i + 1 < COUNT_OF(ladder); i++)
+        test_add(&list, test_name("%s is told before all later faults", ladder[i].name), wins,
+                 (void *)&ladder[i]);
+    test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
+    test_add(&list, "empty_lists_need_no_data", empty_lists_need_no_data, NULL);
+    test_add(&list, "pinned_host_memory_is_host_memory", pinned_host_memory_is_host_memory, NULL);
+    test_add(&list, "tensors_may_touch", tensors_may_touch, NULL);
+    return test_run(&list, "bad_sample_overrides");
+}

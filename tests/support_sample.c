@@ -1,0 +1,117 @@
+/*
+ * Valid calls of sample, sample_overrides and sample_noise, for the table of all operators.
+ */
+#include "support.h"
+
+static sy_status run_sample(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_sample(ctx, &c->args.sample);
+}
+
+static sy_status query_sample(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_sample_query(ctx, &c->args.sample, q);
+}
+
+static sy_status run_overrides(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_sample_overrides(ctx, &c->args.overrides);
+}
+
+static sy_status query_overrides(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_sample_overrides_query(ctx, &c->args.overrides, q);
+}
+
+static sy_status run_noise(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_sample_noise(ctx, &c->args.noise);
+}
+
+static sy_status query_noise(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_sample_noise_query(ctx, &c->args.noise, q);
+}
+
+/* n tokens for each row, ascending or not. */
+static void put_lists(struct tensor *indptr, struct tensor *token, int64_t rows, int64_t n,
+                      int64_t vocabulary, bool ascending)
+{
+    for (int64_t b = 0; b <= rows; b++)
+        memcpy(indptr->mem + 8 * b, &(int64_t){b * n}, 8);
+    for (int64_t i = 0; i < rows * n; i++) {
+        const int64_t value = ascending ? i % n * vocabulary / n : i * 7919 % vocabulary;
+        memcpy(token->mem + 4 * i, &(int32_t){(int32_t)value}, 4);
+    }
+}
+
+void test_make_sample(struct test_call *c, bool large, int variant)
+{
+    const int64_t rows = large ? 24 : 3, vocabulary = large ? 20000 : 50;
+    static const int32_t k = 20;
+    static const float p = 0.9f;
+    static const int64_t seed = 42;
+    sy_sample_args *a = &c->args.sample;
+    *c = (struct test_call){.op = "sample", .first_output = 4, .run = run_sample, .query = query_sample};
+    if (variant == 1) {
+        const int64_t n = 20, all = rows * n, ends = rows + 1;
+        c->first_output = 7;
+        struct tensor *indptr = test_call_add(c, "override_indptr", &a->override_indptr, SY_I64, 1, &ends);
+        struct tensor *token = test_call_add(c, "override_token", &a->override_token, SY_I32, 1, &all);
+        put_lists(indptr, token, rows, n, vocabulary, true);
+        test_call_add(c, "override_logit", &a->override_logit, SY_F32, 1, &all);
+    }
+    struct tensor *logits = test_call_add(c, "logits", &a->logits, SY_F32, 2, (int64_t[]){rows, vocabulary});
+    memcpy(test_call_add(c, "top_k", &a->top_k, SY_I32, 1, (int64_t[]){1})->mem, &k, sizeof k);
+    memcpy(test_call_add(c, "top_p", &a->top_p, SY_F32, 1, (int64_t[]){1})->mem, &p, sizeof p);
+    memcpy(test_call_add(c, "seed", &a->seed, SY_I64, 1, (int64_t[]){1})->mem, &seed, sizeof seed);
+    test_call_add(c, "token", &a->token, SY_I64, 1, (int64_t[]){rows});
+    test_call_add(c, "masked_logits", &a->masked_logits, SY_F32, 2, (int64_t[]){rows, vocabulary});
+    for (int64_t i = 0; i < rows * vocabulary; i++) {
+        const float x = (float)(i * 7919 % 1009) / 100;
+        memcpy(logits->mem + 4 * i, &x, 4);
+    }
+}
+
+void test_make_overrides(struct test_call *c, bool large, int variant)
+{
+    (void)variant;
+    const int64_t rows = large ? 24 : 3, vocabulary = large ? 20000 : 50, n = large ? 3000 : 7;
+    const int64_t all = rows * n, room = 3 * all, ends = rows + 1;
+    static const float repetition = 1.25f, frequency = .5f, presence = .125f;
+    sy_sample_overrides_args *a = &c->args.overrides;
+    *c = (struct test_call){
+        .op = "sample_overrides", .first_output = 11, .run = run_overrides, .query = query_overrides};
+    const struct {
+        const char *indptr_name, *token_name;
+        const DLTensor **indptr, **token;
+    } lists[] = {{"prompt_indptr", "prompt_token", &a->prompt_indptr, &a->prompt_token},
+                 {"output_indptr", "output_token", &a->output_indptr, &a->output_token},
+                 {"bias_indptr", "bias_token", &a->bias_indptr, &a->bias_token}};
+    test_call_add(c, "logits", &a->logits, SY_F32, 2, (int64_t[]){rows, vocabulary});
+    for (int i = 0; i < 3; i++) {
+        struct tensor *indptr = test_call_add(c, lists[i].indptr_name, lists[i].indptr, SY_I64, 1, &ends);
+        struct tensor *token = test_call_add(c, lists[i].token_name, lists[i].token, SY_I32, 1, &all);
+        put_lists(indptr, token, rows, n, vocabulary - i, false);
+    }
+    test_call_add(c, "bias", &a->bias, SY_F32, 1, &all);
+    memcpy(test_call_add(c, "repetition_penalty", &a->repetition_penalty, SY_F32, 1, (int64_t[]){1})->mem,
+           &repetition, 4);
+    memcpy(test_call_add(c, "frequency_penalty", &a->frequency_penalty, SY_F32, 1, (int64_t[]){1})->mem,
+           &frequency, 4);
+    memcpy(test_call_add(c, "presence_penalty", &a->presence_penalty, SY_F32, 1, (int64_t[]){1})->mem,
+           &presence, 4);
+    test_call_add(c, "override_indptr", &a->override_indptr, SY_I64, 1, &ends);
+    test_call_add(c, "override_token", &a->override_token, SY_I32, 1, &room);
+    test_call_add(c, "override_logit", &a->override_logit, SY_F32, 1, &room);
+}
+
+void test_make_noise(struct test_call *c, bool large, int variant)
+{
+    (void)variant;
+    sy_sample_noise_args *a = &c->args.noise;
+    *c = (struct test_call){.op = "sample_noise", .run = run_noise, .query = query_noise};
+    a->seed = 42;
+    a->n = large ? 300001 : 19;
+    test_call_add(c, "q", &a->q, SY_F32, 1, &a->n);
+}

@@ -64,8 +64,8 @@ static sy_status size_outputs(sy_ctx *ctx, struct op_call *call, struct op_outpu
     const sy_status status = sy_sample_overrides_query(ctx, args, &query);
     if (status != SY_OK)
         return status;
-    args->override_indptr =
-        op_output(outputs, "override_indptr", SY_I64, 1, &(int64_t){args->logits->shape[0] + 1});
+    const int64_t ends = args->logits->shape[0] + 1;
+    args->override_indptr = op_output(outputs, "override_indptr", SY_I64, 1, &ends);
     args->override_token = op_output(outputs, "override_token", SY_I32, 1, &query.rows);
     args->override_logit = op_output(outputs, "override_logit", SY_F32, 1, &query.rows);
     return SY_OK;

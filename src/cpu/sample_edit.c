@@ -24,7 +24,7 @@ void syi_row_overrides(struct syi_row *r)
     const struct syi_token_lists *o = &r->plan->overrides;
     const struct syi_span span = syi_list_span(o, r->b);
     float value[SYI_WEIGH_AT_ONCE];
-    int32_t token[SYI_WEIGH_AT_ONCE];
+    int32_t token[SYI_WEIGH_AT_ONCE] = {0};
     size_t n = 0;
     r->extra = (struct syi_candidates){r->scratch->extra_key, r->scratch->extra_idx, 0};
     for (int64_t j = span.first; j < span.end; j++) {

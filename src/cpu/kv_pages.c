@@ -43,7 +43,6 @@ struct syi_kv_sequence syi_kv_sequence_at(const struct syi_kv_pages *p, int64_t 
 {
     struct syi_kv_sequence sequence =
         syi_kv_row_at(p, present(&p->req_id) ? syi_column_int(&p->req_id, b) : b);
-    sequence.indices = p->indices.data != NULL ? syi_row(p->indices, b) : NULL;
     sequence.live = present(&p->counts) ? syi_column_int(&p->counts, b) : p->k;
     if (present(&p->seq_lens))
         sequence.length = syi_column_int(&p->seq_lens, b);
@@ -167,6 +166,7 @@ bool syi_kv_walk_on(struct syi_kv_walk *w, const struct syi_kv_pages *pages)
     const int64_t k = pages->k;
     w->b = w->flat / k;
     w->sequence = syi_kv_sequence_at(pages, w->b);
+    w->sequence.indices = syi_row(pages->indices, w->b);
     const int64_t stop = w->end < (w->b + 1) * k ? w->end : (w->b + 1) * k, j = w->flat - w->b * k;
     w->n = stop - w->flat < SYI_KV_CHUNK ? stop - w->flat : SYI_KV_CHUNK;
     w->flat += w->n;

@@ -16,6 +16,7 @@ struct syi_kv_sequence {
     int64_t length;  /* logical tokens */
 };
 
+/* Without its indices, which not every operator has. */
 struct syi_kv_sequence syi_kv_sequence_at(const struct syi_kv_pages *pages, int64_t b);
 
 /* Only what a row of the table, or a list, tells. */

@@ -36,6 +36,7 @@ static const struct bench_op *const bench_ops[] = {
     &bench_kv_translate,
     &bench_kv_slots,
     &bench_kv_scatter,
+    &bench_kv_planes,
     &bench_kv_ragged,
     &bench_kv_blocks,
 };

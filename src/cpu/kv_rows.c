@@ -55,11 +55,11 @@ static void locate(const struct syi_kv_pool *pool, const struct syi_kv_plane *pl
     }
 }
 
-/* Rows from i on that are consecutive on both sides, at most `most`. */
-static int64_t run_length(unsigned char *const *row, int64_t i, int64_t most, size_t row_bytes)
+/* Rows from i on that are `step` bytes apart, at most `most`. */
+static int64_t run_length(unsigned char *const *row, int64_t i, int64_t most, size_t step)
 {
     int64_t n = 1;
-    while (n < most && row[i + n] == row[i] + (size_t)n * row_bytes)
+    while (n < most && row[i + n] == row[i] + (size_t)n * step)
         n++;
     return n;
 }
@@ -91,6 +91,21 @@ static void copy_rows(const struct syi_kv_mover *m, const struct syi_kv_plane *p
     copy_pieces(&pieces);
 }
 
+/* Head after head. That is faster than many abreast for a run of rows, whose heads are streams that the core finds by
+   itself, and for writing to the cache, where the lines of one head follow each other. */
+static void copy_in_order(const struct syi_kv_mover *m, const struct syi_kv_plane *plane,
+                          unsigned char *const *row, int64_t first, int64_t run)
+{
+    const size_t bytes = plane->head_bytes;
+    for (int64_t i = 0; i < run; i++)
+        for (int64_t h = 0; h < plane->n_heads; h++) {
+            unsigned char *dense = syi_row(plane->dense, first + i) + (size_t)h * bytes;
+            unsigned char *cached = row[i] + h * plane->head_stride;
+            memcpy(m->direction == SYI_KV_FROM_CACHE ? dense : cached,
+                   m->direction == SYI_KV_FROM_CACHE ? cached : dense, bytes);
+        }
+}
+
 /* Heads that lie apart in the cache, one behind the other in a dense row. */
 static void copy_heads(const struct syi_kv_mover *m, const struct syi_kv_plane *plane)
 {
@@ -98,13 +113,20 @@ static void copy_heads(const struct syi_kv_mover *m, const struct syi_kv_plane *
     struct pieces pieces;
     begin_pieces(&pieces, m);
     locate(&m->planes->pool, plane, m->slot, m->n, row);
-    for (int64_t i = 0; i < m->n; i++) {
+    for (int64_t i = 0, run; i < m->n; i += run) {
         unsigned char *dense = syi_row(plane->dense, m->first + i);
-        if (row[i] == NULL && m->clear)
-            memset(dense, 0, plane->row_bytes);
-        for (int64_t h = 0; row[i] != NULL && h < plane->n_heads; h++)
-            add_piece(&pieces, dense + (size_t)h * plane->head_bytes, row[i] + h * plane->head_stride,
-                      plane->head_bytes);
+        run = row[i] == NULL ? 1 : run_length(row, i, m->n - i, (size_t)plane->row_stride);
+        if (row[i] == NULL) {
+            if (m->clear)
+                memset(dense, 0, plane->row_bytes);
+        } else if (run >= RUN_ROWS || m->direction == SYI_KV_TO_CACHE) {
+            copy_in_order(m, plane, row + i, m->first + i, run);
+        } else {
+            run = 1;
+            for (int64_t h = 0; h < plane->n_heads; h++)
+                add_piece(&pieces, dense + (size_t)h * plane->head_bytes, row[i] + h * plane->head_stride,
+                          plane->head_bytes);
+        }
     }
     copy_pieces(&pieces);
 }

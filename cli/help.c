@@ -186,7 +186,7 @@ static void option_form(const struct op_field *field, char *text, size_t bytes)
     for (char *c = text; *c != '\0'; c++)
         *c = *c == '_' ? '-' : *c;
     if (field->kind == OP_WORD)
-        for (int i = 0; i < 6 && field->words[i] && used < bytes; i++)
+        for (int i = 0; i < OP_MAX_WORDS && field->words[i] && used < bytes; i++)
             used += (size_t)snprintf(text + used, bytes - used, "%s%s", i > 0 ? "|" : " ", field->words[i]);
     else if (field->kind == OP_FLOAT || field->kind == OP_DOUBLE || field->kind == OP_ROW_F32)
         snprintf(text + used, bytes - used, " X");

@@ -1,7 +1,7 @@
 /*
  * kv_gather on the command line. A tensor `out` in the input file is the old contents that --pad skip keeps.
  */
-#include "ops.h"
+#include "op_kv.h"
 
 #define FIELD(name) offsetof(struct op_call, args.kv_gather.name)
 
@@ -21,7 +21,10 @@ static const struct op_tensor tensors[] = {
     {"indptr", FIELD(indptr), OP_OPTIONAL, "[R+1]", "I32 I64", "where each list begins, and the end"},
     {"last_page_len", FIELD(last_page_len), OP_OPTIONAL, "[R]", "I32 I64",
      "tokens of each list's last page; missing: S"},
-    {"out", FIELD(out), OP_INOUT, "[...,k,D...]", "as cache", "gathered rows; old contents, missing: zero"},
+    {"scale", FIELD(scale), OP_OPTIONAL, "[G], [rows,G] or [P,S,G]", "F32",
+     "for each G-th part of a row; --format e4m3, e5m2, int8"},
+    {"out", FIELD(out), OP_INOUT, "[...,k,D...]", "as cache",
+     "gathered rows; old contents, missing: zero; see --format"},
     {0},
 };
 
@@ -45,6 +48,8 @@ static const struct op_field fields[] = {
      .words = {"nhd", "hnd"},
      .values = {SY_KV_NHD, SY_KV_HND},
      .text = "blocks of [S,H,D] (and caches without heads), or of [H,S,D]"},
+    OP_FORMAT_FIELD,
+    OP_OUT_TYPE_FIELD,
     {0},
 };
 
@@ -60,15 +65,12 @@ static const struct op_example example[] = {
 };
 
 /* [...,k] of the indices, then what one cache row holds. */
-static const DLTensor *make_out(const sy_kv_gather_args *args, const DLTensor *cache, struct op_name name,
+static const DLTensor *make_out(const struct op_call *call, const sy_kv_plane *plane, int64_t i,
                                 struct op_outputs *outputs)
 {
-    int64_t shape[2 * ST_MAX_RANK];
-    int rank = 0;
-    for (int i = 0; i < args->indices->ndim; i++)
-        shape[rank++] = args->indices->shape[i];
-    rank += op_cache_row(cache, args->layout, shape + rank);
-    return op_output(outputs, name.text, cache->dtype, rank, shape);
+    const sy_kv_gather_args *const args = &call->args.kv_gather;
+    return op_kv_output(call, plane, args->layout, args->indices->ndim, args->indices->shape,
+                        op_plane_name(call, "out", i), outputs);
 }
 
 /* Old contents are used as they came: the call itself judges them. */
@@ -76,15 +78,16 @@ static sy_status size_outputs(sy_ctx *ctx, struct op_call *call, struct op_outpu
 {
     sy_kv_gather_args *const args = &call->args.kv_gather;
     sy_query query = {0};
+    args->format = op_kv_format(call, args->cache, args->num_planes);
     const sy_status status = sy_kv_gather_query(ctx, args, &query);
     if (status != SY_OK)
         return status;
     if (!args->out)
-        args->out = make_out(args, args->cache, op_plane_name(call, "out", 0), outputs);
+        args->out = make_out(call, &(sy_kv_plane){.cache = args->cache, .format = args->format}, 0, outputs);
     for (int64_t i = 0; i < args->num_planes && !outputs->out_of_memory; i++) {
         sy_kv_plane *const plane = &call->planes[i];
         if (!plane->rows)
-            plane->rows = make_out(args, plane->cache, op_plane_name(call, "out", i + 1), outputs);
+            plane->rows = make_out(call, plane, i + 1, outputs);
     }
     return SY_OK;
 }
@@ -104,6 +107,7 @@ const struct op op_kv_gather = {
     .example_text = "six cache rows in blocks of two, three tokens asked for",
     .plane_caches = {"cache"},
     .plane_rows = "out",
+    .plane_scale = "scale",
     .planes = FIELD(planes),
     .num_planes = FIELD(num_planes),
     .size = size_outputs,

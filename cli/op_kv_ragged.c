@@ -1,7 +1,7 @@
 /*
  * kv_ragged on the command line. `out` gets the rows that cu_lens asks for.
  */
-#include "ops.h"
+#include "op_kv.h"
 
 #include <string.h>
 
@@ -20,6 +20,8 @@ static const struct op_tensor tensors[] = {
     {"indptr", FIELD(indptr), OP_OPTIONAL, "[R+1]", "I32 I64", "where each list begins, and the end"},
     {"last_page_len", FIELD(last_page_len), OP_OPTIONAL, "[R]", "I32 I64",
      "tokens of each list's last page; missing: S"},
+    {"scale", FIELD(scale), OP_OPTIONAL, "[G], [rows,G] or [P,S,G]", "F32",
+     "for each G-th part of a row; --format e4m3, e5m2, int8"},
     {"out", FIELD(out), OP_OUTPUT, "[cu_lens[B],D...]", "as cache", "the rows of all runs"},
     {0},
 };
@@ -37,6 +39,8 @@ static const struct op_field fields[] = {
      .words = {"nhd", "hnd"},
      .values = {SY_KV_NHD, SY_KV_HND},
      .text = "blocks of [S,H,D] (and caches without heads), or of [H,S,D]"},
+    OP_FORMAT_FIELD,
+    OP_OUT_TYPE_FIELD,
     {0},
 };
 
@@ -68,26 +72,20 @@ static int64_t count_rows(const DLTensor *cu_lens)
     return most;
 }
 
-static const DLTensor *make_out(int64_t rows, const DLTensor *cache, sy_kv_layout layout, struct op_name name,
-                                struct op_outputs *outputs)
-{
-    int64_t shape[ST_MAX_RANK] = {rows};
-    const int rank = 1 + op_cache_row(cache, layout, shape + 1);
-    return op_output(outputs, name.text, cache->dtype, rank, shape);
-}
-
 static sy_status size_outputs(sy_ctx *ctx, struct op_call *call, struct op_outputs *outputs)
 {
     sy_kv_ragged_args *const args = &call->args.kv_ragged;
     sy_query query = {0};
+    args->format = op_kv_format(call, args->cache, args->num_planes);
     const sy_status status = sy_kv_ragged_query(ctx, args, &query);
     if (status != SY_OK)
         return status;
     const int64_t rows = count_rows(args->cu_lens);
-    args->out = make_out(rows, args->cache, args->layout, op_plane_name(call, "out", 0), outputs);
+    const sy_kv_plane own = {.cache = args->cache, .format = args->format};
+    args->out = op_kv_output(call, &own, args->layout, 1, &rows, op_plane_name(call, "out", 0), outputs);
     for (int64_t i = 0; i < args->num_planes && !outputs->out_of_memory; i++)
-        call->planes[i].rows =
-            make_out(rows, call->planes[i].cache, args->layout, op_plane_name(call, "out", i + 1), outputs);
+        call->planes[i].rows = op_kv_output(call, &call->planes[i], args->layout, 1, &rows,
+                                            op_plane_name(call, "out", i + 1), outputs);
     return SY_OK;
 }
 
@@ -106,6 +104,7 @@ const struct op op_kv_ragged = {
     .example_text = "three tokens of one sequence and two of another, in blocks of two",
     .plane_caches = {"cache"},
     .plane_rows = "out",
+    .plane_scale = "scale",
     .planes = FIELD(planes),
     .num_planes = FIELD(num_planes),
     .size = size_outputs,

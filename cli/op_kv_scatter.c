@@ -1,7 +1,7 @@
 /*
  * kv_scatter on the command line. The cache of the input file is changed and written to the output file.
  */
-#include "ops.h"
+#include "op_kv.h"
 
 #define FIELD(name) offsetof(struct op_call, args.kv_scatter.name)
 
@@ -10,6 +10,8 @@ static const struct op_tensor tensors[] = {
      "rows, or P blocks; --layout hnd: [P,H,S,D...]"},
     {"src", FIELD(src), OP_INPUT, "[...,D...]", "as cache", "one row for each slot"},
     {"slots", FIELD(slots), OP_INPUT, "[...]", "I32 I64", "where each row goes"},
+    {"scale", FIELD(scale), OP_INOUT, "[G], [rows,G] or [P,S,G]", "F32",
+     "--format e4m3, e5m2, int8: read as [G], else written"},
     {0},
 };
 
@@ -32,6 +34,11 @@ static const struct op_field fields[] = {
      .words = {"nhd", "hnd"},
      .values = {SY_KV_NHD, SY_KV_HND},
      .text = "blocks of [S,H,D] (and caches without heads), or of [H,S,D]"},
+    OP_FORMAT_FIELD,
+    {.name = "block_size",
+     .kind = OP_INT64,
+     .offset = FIELD(block_size),
+     .text = "S: rows per block, with --format ds4_fp8, indexer_fp8"},
     {0},
 };
 
@@ -45,12 +52,13 @@ static const struct op_example example[] = {
     {0},
 };
 
-/* Nothing to make: the only output is the cache that came. */
+/* Nothing to make: the outputs are the cache and the scales that came. */
 static sy_status size_outputs(sy_ctx *ctx, struct op_call *call, struct op_outputs *outputs)
 {
+    sy_kv_scatter_args *const args = &call->args.kv_scatter;
     (void)ctx;
-    (void)call;
     (void)outputs;
+    args->format = op_kv_format(call, args->cache, args->num_planes);
     return SY_OK;
 }
 
@@ -69,6 +77,7 @@ const struct op op_kv_scatter = {
     .example_text = "four rows into a cache of six, one of them dropped",
     .plane_caches = {"cache"},
     .plane_rows = "src",
+    .plane_scale = "scale",
     .planes = FIELD(planes),
     .num_planes = FIELD(num_planes),
     .size = size_outputs,

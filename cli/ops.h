@@ -15,7 +15,7 @@
 
 #include "safetensors.h"
 
-enum { OP_MAX_OUTPUTS = SY_KV_MAX_PLANES + 9, OP_MAX_FIELDS = 24 };
+enum { OP_MAX_OUTPUTS = SY_KV_MAX_PLANES + 9, OP_MAX_FIELDS = 24, OP_MAX_WORDS = 8 };
 
 union op_args {
     sy_moe_route_args moe_route;
@@ -55,9 +55,11 @@ struct op_call {
     union op_args args;
     sy_kv_plane planes[SY_KV_MAX_PLANES]; /* for operators with planes: those after the first */
     bool numbered;                        /* tensors came as cache.0, cache.1, ... */
-    bool want_masked_logits;              /* sample */
-    bool want_list;                       /* sample */
-    bool f32_gates;                       /* moe_dispatch_grad_gate */
+    sy_kv_format kv_format;               /* of packed rows, where there is one */
+    int format, out_type;    /* its number and the type of unpacked rows, as op_kv.h numbers them */
+    bool want_masked_logits; /* sample */
+    bool want_list;          /* sample */
+    bool f32_gates;          /* moe_dispatch_grad_gate */
 };
 
 enum op_role {
@@ -96,8 +98,8 @@ struct op_field {
     size_t offset;
     bool required;
     const char *preset; /* used when the field is not given; NULL: the zeroed field */
-    const char *words[6];
-    int values[6];
+    const char *words[OP_MAX_WORDS];
+    int values[OP_MAX_WORDS];
     const char *text; /* for the help page */
 };
 
@@ -144,7 +146,7 @@ struct op {
     const struct op_example *example; /* ends with a NULL name */
     const char *example_options, *example_text;
     /* Operators with planes: tensors each of them has (NAME, or NAME.0, NAME.1, ...) and offsets of the fields. */
-    const char *plane_caches[2], *plane_rows;
+    const char *plane_caches[2], *plane_rows, *plane_scale;
     size_t planes, num_planes;
     /*
      * Asks the query and makes every output that does not exist yet. SY_OK when memory ran out: see

@@ -98,7 +98,7 @@ static bool set_word(const struct op_field *field, const char *text, void *targe
 {
     _Static_assert(sizeof(sy_noise) == sizeof(int) && sizeof(sy_kv_pad) == sizeof(int),
                    "enum fields are written through an int");
-    for (int i = 0; i < 6 && field->words[i]; i++)
+    for (int i = 0; i < OP_MAX_WORDS && field->words[i]; i++)
         if (strcmp(field->words[i], text) == 0) {
             memcpy(target, &field->values[i], sizeof field->values[i]);
             return true;
@@ -210,7 +210,7 @@ static int take_field(struct run *run, int i, const char *where, int length, con
         return usage_error(run->help, "%s%.*s is %s, want %s", where, length, name, text,
                            kind_text(field->kind));
     char words[128] = "";
-    for (int w = 0; w < 6 && field->words[w]; w++) {
+    for (int w = 0; w < OP_MAX_WORDS && field->words[w]; w++) {
         const size_t used = strlen(words);
         snprintf(words + used, sizeof words - used, "%s%s", used > 0 ? ", " : "", field->words[w]);
     }
@@ -329,7 +329,7 @@ static bool is_name(const char *name, const char *text, size_t length)
 static bool in_planes(const struct op *op, const char *text, size_t length)
 {
     return is_name(op->plane_caches[0], text, length) || is_name(op->plane_caches[1], text, length) ||
-           is_name(op->plane_rows, text, length);
+           is_name(op->plane_rows, text, length) || is_name(op->plane_scale, text, length);
 }
 
 /* The operator's tensor of this name, or NULL, and its plane; -1: the name has no number. */
@@ -354,11 +354,14 @@ static const struct op_tensor *find_tensor(const struct op *op, const char *name
 /* Where the call keeps the tensor of a plane. */
 static size_t tensor_offset(const struct op *op, const struct op_tensor *tensor, int plane)
 {
+    size_t field = offsetof(sy_kv_plane, cache);
     if (plane <= 0)
         return tensor->offset;
-    return offsetof(struct op_call, planes) + (size_t)(plane - 1) * sizeof(sy_kv_plane) +
-           (strcmp(tensor->name, op->plane_rows) == 0 ? offsetof(sy_kv_plane, rows)
-                                                      : offsetof(sy_kv_plane, cache));
+    if (strcmp(tensor->name, op->plane_rows) == 0)
+        field = offsetof(sy_kv_plane, rows);
+    else if (op->plane_scale && strcmp(tensor->name, op->plane_scale) == 0)
+        field = offsetof(sy_kv_plane, scale);
+    return offsetof(struct op_call, planes) + (size_t)(plane - 1) * sizeof(sy_kv_plane) + field;
 }
 
 static int bind_tensors(struct run *run)

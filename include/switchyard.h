@@ -1049,6 +1049,60 @@ typedef enum sy_kv_layout {
     SY_KV_HND /* [blocks,H,S,D...]: all tokens of a head, then the next head */
 } sy_kv_layout;
 
+/* Where the scales of a quantised cache stand. */
+typedef enum sy_kv_scales {
+    SY_SCALES_TENSOR = 0, /* in the tensor `scale`; a row is numbers of q_type and nothing else */
+    SY_SCALES_ROW,        /* inside each row */
+    SY_SCALES_BLOCK       /* in a record for each row, behind the rows of its block */
+} sy_kv_scales;
+
+/*
+ * How the rows of a quantised cache are packed, for kv_gather to unpack and kv_scatter to pack. An unpacked row is the
+ * q_count numbers, then the rope part, which is bf16 in the cache: q_count + rope_bytes/2 elements of bf16, f16 or f32.
+ *   unpack   f32(code) * scale of its group in f32, rounded once more to bf16 or f16.
+ *   pack     amax: the largest magnitude of a group, NaN left out, infinity counted as FLT_MAX. Q: 448, 57344 or 127,
+ *            the largest number of q_type. The scale is
+ *              f32    max(amax / 448, FLT_MIN) (e5m2: / 57344), or max(amax, 1e-8) / 127 for int8;
+ *              e8m0   the least power of two that is at least max(amax, 1e-4) / Q.
+ *            A code is x / scale, rounded to nearest even, at most Q in magnitude (int8: -128 to 127); NaN becomes 7f
+ *            (e4m3), 7e (e5m2), 0 (int8). Bytes of a row or scale record that belong to no part become 0.
+ *   rope     bf16 rows: copied. Otherwise converted as numbers, to nearest even; a NaN becomes the canonical one.
+ * Every operation is rounded to f32; numbers that cannot be told apart in f32 are the same.
+ *
+ * The cache of a format with SCALES_ROW is [rows,W] or [blocks,S,W] of one-byte elements with W >= row_bytes. With
+ * SCALES_BLOCK it is [blocks,W...]: a block is everything after the first dimension, S rows and then S scale records in
+ * at least S*(row_bytes + scale_bytes) bytes. With SCALES_TENSOR it is a cache like any other, of 8-bit elements; all
+ * fields but q_type are 0, and `scale` is f32: [G], one for each G-th part of every row (G = 1: one for the tensor,
+ * G = heads: one per head), or [rows,G] or [blocks,S,G], its own for every row. kv_scatter is given the former and
+ * writes the latter.
+ */
+typedef struct sy_kv_format {
+    DLDataType q_type;     /* SY_F8_E4M3, SY_F8_E5M2, SY_I8 */
+    DLDataType scale_type; /* SY_F32, SY_F8_E8M0 */
+    sy_kv_scales scales;
+    int32_t row_bytes;            /* of a packed row */
+    int32_t q_off, q_count;       /* codes: first byte in the row, how many */
+    int32_t group;                /* codes that share a scale; divides q_count */
+    int32_t scale_off;            /* first scale, in the row or in the scale record */
+    int32_t scale_bytes;          /* of a scale record; 0 unless SCALES_BLOCK */
+    int32_t rope_off, rope_bytes; /* bf16 numbers; 0 bytes: none */
+} sy_kv_format;
+
+/*
+ * A format by name:
+ *   "ds32_fp8"     656-byte rows of DeepSeek V3.2 in vLLM and FlashMLA: 512 e4m3, 4 f32 scales at 512, rope at 528
+ *   "pto_int8"     656-byte rows of DeepSeek V3.2 in PyPTO: 512 int8, rope at 512, 4 f32 scales at 640
+ *   "ds4_fp8"      blocks of DeepSeek V4 in vLLM: 576-byte rows of 448 e4m3 and rope, then 8-byte records of 7 e8m0
+ *   "indexer_fp8"  blocks of the indexer's keys in vLLM: rows of 128 e4m3, then one f32 scale each
+ *   "e4m3", "e5m2", "int8"   rows of any shape, scales in a tensor
+ * Returns SY_OK; NULL; VALUE (no such name: *format is zero).
+ */
+SY_API sy_status sy_kv_format_named_n(const char *name, sy_kv_format *format, size_t format_bytes);
+static inline sy_status sy_kv_format_named(const char *name, sy_kv_format *format)
+{
+    return sy_kv_format_named_n(name, format, sizeof *format);
+}
+
 /*
  * A further plane of a cache: a tensor with as many rows, found by the same slots, and the dense rows that go with it.
  * Keys and values, latent and rope parts, scales, several layers: slots are judged and translated once, the rows of
@@ -1057,7 +1111,9 @@ typedef enum sy_kv_layout {
  */
 typedef struct sy_kv_plane {
     const DLTensor *cache;
-    const DLTensor *rows; /* what the call names beside its cache: out, or src of kv_scatter */
+    const DLTensor *rows;       /* what the call names beside its cache: out, or src of kv_scatter */
+    const sy_kv_format *format; /* NULL: rows are copied as they are */
+    const DLTensor *scale;      /* with a format of SY_SCALES_TENSOR */
 } sy_kv_plane;
 
 #define SY_KV_MAX_PLANES 255 /* beside the call's own */
@@ -1065,7 +1121,7 @@ typedef struct sy_kv_plane {
 /*
  * Copies the cache rows of selected logical tokens, in the order asked, into a dense output. S = block_size:
  *     r = req_id ? req_id[b] : b;   t = indices[b,j];   block = block_table[r, t / S]
- *     out[b,j] = cache row block*S + t % S, byte for byte
+ *     out[b,j] = cache row block*S + t % S, byte for byte, or unpacked where `format` is given
  * The cache is [rows, D] flat, where the last block may be partial, or of higher rank [blocks, S, D...], or with
  * SY_KV_HND [blocks, H, S, D...]. A cache row is all but the blocks and S; with heads it is [H, D...] in either layout.
  * Blocks, rows and heads may have any strides that keep them apart.
@@ -1076,8 +1132,8 @@ typedef struct sy_kv_plane {
  * page_indices[indptr[r] + q], and the sequence ends, without seq_lens, in its last page, after last_page_len[r] tokens
  * of it if given. Lists do not descend and lie inside page_indices; an empty one has no tokens.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, unknown pad or layout); OVERFLOW; STRIDE; DEVICE; ALIAS;
- * INDEX (contents; the fault holds code, batch, position, value and limit of the first in order); NOMEM.
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, unknown pad or layout, a format that makes no sense,
+ * scale without one); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents; the fault holds code, batch, position, value and limit of the first in order); NOMEM.
  */
 typedef struct sy_kv_gather_args {
     const DLTensor *cache;       /* in  [rows,D] or [blocks,S,D...]  any type of whole bytes */
@@ -1095,6 +1151,8 @@ typedef struct sy_kv_gather_args {
     const DLTensor *page_indices;  /* in  [N]    int32, int64; optional: lists of pages, not block_table */
     const DLTensor *indptr;        /* in  [R+1]  int32, int64: where each list begins, and the end */
     const DLTensor *last_page_len; /* in  [R]    int32, int64; optional: tokens of each last page, else S */
+    const sy_kv_format *format;    /* how the rows of cache are packed; NULL: copied as they are */
+    const DLTensor *scale;         /* in  [G], [rows,G] or [blocks,S,G]  f32, with SY_SCALES_TENSOR alone */
 } sy_kv_gather_args;
 
 SY_API sy_status sy_kv_gather_n(sy_ctx *ctx, const sy_kv_gather_args *args, size_t args_bytes);
@@ -1190,7 +1248,7 @@ static inline sy_status sy_kv_slots_query(sy_ctx *ctx, const sy_kv_slots_args *a
 
 /*
  * Writes rows into a paged cache by slot: how a cache is filled. Slot s is row s % S of block s / S.
- *     cache row slots[i] = src[i], byte for byte
+ *     cache row slots[i] = src[i], byte for byte, or packed where `format` is given
  * The cache is [rows, D] flat, where slot s is row s, or of higher rank as for kv_gather. Rows that no slot names
  * keep their bytes. `slots` has any number of dimensions and `src` the same, followed by those of a cache row. Slot -1 is
  * refused, or with SY_PAD_SKIP its row is dropped; SY_PAD_ZERO has no meaning here.
@@ -1198,8 +1256,8 @@ static inline sy_status sy_kv_slots_query(sy_ctx *ctx, const sy_kv_slots_args *a
  * Two equal slots are the caller's mistake: the bytes of that row are unspecified, unless check_unique asks for a
  * refusal. The query looks at the cache too, which is input as much as output.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (pad neither ERROR nor SKIP, unknown layout); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX
- * (contents: SLOT_RANGE, DUPLICATE; position counts through slots in row-major order); NOMEM.
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (pad neither ERROR nor SKIP, unknown layout, block_size negative or
+ * missing, a format that makes no sense, scale without one); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents: SLOT_RANGE, DUPLICATE; position counts through slots in row-major order); NOMEM.
  */
 typedef struct sy_kv_scatter_args {
     const DLTensor
@@ -1207,10 +1265,13 @@ typedef struct sy_kv_scatter_args {
     const DLTensor *src; /* in  [...,D...]  type of cache */
     const DLTensor *slots; /* in  [...]       int32, int64 */
     sy_kv_pad pad;
-    bool check_unique;         /* refuse a slot that is named twice */
-    const sy_kv_plane *planes; /* in  [num_planes]  further caches and srcs of any type and width */
-    int64_t num_planes;        /* 0 to SY_KV_MAX_PLANES */
-    sy_kv_layout layout;       /* of all caches */
+    bool check_unique;          /* refuse a slot that is named twice */
+    const sy_kv_plane *planes;  /* in  [num_planes]  further caches and srcs of any type and width */
+    int64_t num_planes;         /* 0 to SY_KV_MAX_PLANES */
+    sy_kv_layout layout;        /* of all caches */
+    const sy_kv_format *format; /* how the rows of cache are packed; NULL: copied as they are */
+    const DLTensor *scale; /* in [G], or in/out [rows,G], [blocks,S,G]  f32, with SY_SCALES_TENSOR alone */
+    int64_t block_size;    /* S where caches do not tell it: SY_SCALES_BLOCK; 0: as they tell */
 } sy_kv_scatter_args;
 
 SY_API sy_status sy_kv_scatter_n(sy_ctx *ctx, const sy_kv_scatter_args *args, size_t args_bytes);
@@ -1233,7 +1294,8 @@ static inline sy_status sy_kv_scatter_query(sy_ctx *ctx, const sy_kv_scatter_arg
  *     t = starts[b] + u;   out[cu_lens[b] + u] = cache row block_table[r, t / S] * S + t % S, byte for byte
  * Cache, table and lists are as in kv_gather. cu_lens begins with 0, does not descend and ends at no more than the rows of out; rows
  * from its end on keep their bytes. Only table entries that are reached are read, and no start of an empty run. The
- * same tokens of further planes go to the same rows of theirs, which are as many as those of out.
+ * same tokens of further planes go to the same rows of theirs, which are as many as those of out. Packed rows are
+ * unpacked as in kv_gather.
  * The query cannot know the rows (they stand in cu_lens) and answers 0.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, num_planes, unknown layout); OVERFLOW; STRIDE; DEVICE;
@@ -1254,6 +1316,8 @@ typedef struct sy_kv_ragged_args {
     const DLTensor *page_indices;  /* in  [N]    int32, int64; optional: lists of pages, not block_table */
     const DLTensor *indptr;        /* in  [R+1]  int32, int64: where each list begins, and the end */
     const DLTensor *last_page_len; /* in  [R]    int32, int64; optional: tokens of each last page, else S */
+    const sy_kv_format *format;    /* how the rows of cache are packed; NULL: copied as they are */
+    const DLTensor *scale;         /* in  [G], [rows,G] or [blocks,S,G]  f32, with SY_SCALES_TENSOR alone */
 } sy_kv_ragged_args;
 
 SY_API sy_status sy_kv_ragged_n(sy_ctx *ctx, const sy_kv_ragged_args *args, size_t args_bytes);
@@ -1276,7 +1340,8 @@ static inline sy_status sy_kv_ragged_query(sy_ctx *ctx, const sy_kv_ragged_args 
  *     block d of cache = block s of cache,   or   block d of dst = block s of src,   byte for byte
  * A cache is [blocks, ...] of rank 3 or more, whose blocks lie in one piece with any stride between them, or flat
  * [rows, D] without gaps in whole blocks of block_size rows. src and dst have blocks of as many elements, and may have
- * different numbers of them. The same blocks of further planes are copied too: {cache, NULL}, or {src, dst}.
+ * different numbers of them. The same blocks of further planes are copied too: {cache, NULL}, or {src, dst}; their
+ * formats do not matter.
  *
  * No block is written twice, and in one cache none is read by one pair and written by another, so that pairs have no
  * order. A pair s = d of one cache moves nothing and is in nobody's way. The query looks at the caches too, which are

@@ -7,7 +7,7 @@
 #ifndef SYI_PLAN_H
 #define SYI_PLAN_H
 
-#include "base/base.h"
+#include "base/codes.h"
 
 enum syi_op_id {
     SYI_MOE_ROUTE,
@@ -239,6 +239,25 @@ struct syi_kv_pool {
     uint64_t block_magic; /* 2^64 / block_size rounded up, when both fit the multiplication; else 0 */
 };
 
+/* How a packed row and a dense one correspond: groups of codes, each with a scale, then the rope part. */
+struct syi_kv_codec {
+    enum syi_code code;
+    enum syi_float dense; /* type of the dense row */
+    bool e8m0;            /* type of the scales; else f32 */
+    bool given;           /* scales are input even where rows are packed */
+    size_t q_off, group, n_groups;
+    size_t share;    /* groups with one scale, counted from the first */
+    size_t per_head; /* groups of a head; the next begins head_stride bytes after it */
+    int64_t head_stride;
+    size_t rope_off, rope; /* first byte, numbers */
+    size_t dense_bytes;    /* of a dense row */
+    size_t clear_row,
+        clear_scale;      /* bytes to clear before packing: parts that do not cover row or scale record */
+    unsigned char *scale; /* scale record of slot 0: its row, behind its block, or in a tensor */
+    size_t scale_off;     /* first scale in the record */
+    int64_t scale_block_stride, scale_row_stride; /* bytes */
+};
+
 /* A cache and the dense rows that come from its slots or go there. */
 struct syi_kv_plane {
     unsigned char *cache;
@@ -247,6 +266,8 @@ struct syi_kv_plane {
     size_t head_bytes; /* of a piece */
     size_t row_bytes;  /* of all of them */
     struct syi_rows dense;
+    bool packed; /* by the codec; else a dense row is a cache row */
+    struct syi_kv_codec codec;
 };
 
 /* Where the blocks of sequences are: rows of a table, or lists of pages that follow each other. */
@@ -278,7 +299,7 @@ struct syi_kv_planes {
     int64_t n;
     const struct syi_kv_plane *at; /* [n] */
     struct syi_kv_pool pool;       /* of every plane */
-    uint64_t row_bytes;            /* of all planes together */
+    uint64_t slot_bytes;           /* that move for one slot of all planes, read and written */
 };
 
 struct syi_kv_gather_plan {

@@ -15,7 +15,7 @@ struct job {
 static int count_tasks(const sy_ctx *ctx, const struct syi_kv_gather_plan *p)
 {
     const int64_t n = p->pages.batch * p->pages.k;
-    return syi_tasks(ctx, n, (uint64_t)n * p->planes.row_bytes);
+    return syi_tasks(ctx, n, (uint64_t)n * p->planes.slot_bytes / 2);
 }
 
 size_t syi_cpu_kv_gather_workspace(const sy_ctx *ctx, const union syi_plan *plan)

@@ -158,7 +158,7 @@ static sy_status judge(sy_ctx *ctx, struct job *job)
     job->n = syi_column_int(&p->cu_lens, p->pages.batch);
     if (job->n == 0)
         return SY_OK;
-    job->n_tasks = syi_tasks(ctx, job->n, (uint64_t)job->n * p->planes.row_bytes);
+    job->n_tasks = syi_tasks(ctx, job->n, (uint64_t)job->n * p->planes.slot_bytes / 2);
     syi_parallel(ctx, job->n_tasks, check_rows, job);
     for (int i = 0; i < job->n_tasks; i++)
         if (job->fault[i].status != SY_OK)

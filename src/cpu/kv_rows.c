@@ -5,6 +5,7 @@
  * waits.
  */
 #include "cpu/kv_rows.h"
+#include "cpu/kv_codec.h"
 
 enum {
     RUN_ROWS = 16,           /* consecutive rows are copied as one from so many rows */
@@ -42,16 +43,16 @@ static void add_piece(struct pieces *p, unsigned char *dense, unsigned char *cac
     p->from[p->n++] = p->direction == SYI_KV_FROM_CACHE ? cached : dense;
 }
 
-/* The rows of slots, NULL for -1. */
-static void locate(const struct syi_kv_pool *pool, const struct syi_kv_plane *plane, const int64_t *slot,
-                   int64_t n, unsigned char **row)
+/* The rows of a batch's slots, NULL for -1. */
+static void locate(const struct syi_kv_mover *m, unsigned char *base, int64_t block_stride,
+                   int64_t row_stride, unsigned char **row)
 {
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t s = slot[i] < 0 ? 0 : slot[i], block = syi_kv_block(pool, s);
+    const struct syi_kv_pool *pool = &m->planes->pool;
+    for (int64_t i = 0; i < m->n; i++) {
+        const int64_t s = m->slot[i] < 0 ? 0 : m->slot[i], block = syi_kv_block(pool, s);
         const int64_t within = s - block * pool->block_size;
-        const size_t offset =
-            (size_t)block * (size_t)plane->block_stride + (size_t)within * (size_t)plane->row_stride;
-        row[i] = slot[i] < 0 ? NULL : plane->cache + offset;
+        const size_t offset = (size_t)block * (size_t)block_stride + (size_t)within * (size_t)row_stride;
+        row[i] = m->slot[i] < 0 ? NULL : base + offset;
     }
 }
 
@@ -73,7 +74,7 @@ static void copy_rows(const struct syi_kv_mover *m, const struct syi_kv_plane *p
     unsigned char *row[SYI_KV_CHUNK];
     struct pieces pieces;
     begin_pieces(&pieces, m);
-    locate(&m->planes->pool, plane, m->slot, m->n, row);
+    locate(m, plane->cache, plane->block_stride, plane->row_stride, row);
     for (int64_t i = 0, run; i < m->n; i += run) {
         run = 1;
         if (row[i] == NULL) {
@@ -112,7 +113,7 @@ static void copy_heads(const struct syi_kv_mover *m, const struct syi_kv_plane *
     unsigned char *row[SYI_KV_CHUNK];
     struct pieces pieces;
     begin_pieces(&pieces, m);
-    locate(&m->planes->pool, plane, m->slot, m->n, row);
+    locate(m, plane->cache, plane->block_stride, plane->row_stride, row);
     for (int64_t i = 0, run; i < m->n; i += run) {
         unsigned char *dense = syi_row(plane->dense, m->first + i);
         run = row[i] == NULL ? 1 : run_length(row, i, m->n - i, (size_t)plane->row_stride);
@@ -131,10 +132,43 @@ static void copy_heads(const struct syi_kv_mover *m, const struct syi_kv_plane *
     copy_pieces(&pieces);
 }
 
+/* Asks for the head of a row, or for all of it where it is short. */
+static void fetch_row(const unsigned char *row, size_t bytes)
+{
+    enum { LINE = 64, MOST = 2048 };
+    for (size_t at = 0; at < bytes && at < MOST; at += LINE)
+        __builtin_prefetch(row + at, 0, 3);
+}
+
+/* Packed rows: one by one, through their codec. */
+static void code_rows(const struct syi_kv_mover *m, const struct syi_kv_plane *plane)
+{
+    enum { AHEAD = 6 }; /* rows asked for before they are needed */
+    const struct syi_kv_codec *codec = &plane->codec;
+    unsigned char *row[SYI_KV_CHUNK], *record[SYI_KV_CHUNK];
+    locate(m, plane->cache, plane->block_stride, plane->row_stride, row);
+    locate(m, codec->scale, codec->scale_block_stride, codec->scale_row_stride, record);
+    for (int64_t i = 0; i < m->n; i++) {
+        unsigned char *dense = syi_row(plane->dense, m->first + i);
+        if (i + AHEAD < m->n && row[i + AHEAD] != NULL) {
+            fetch_row(row[i + AHEAD], plane->head_bytes);
+            __builtin_prefetch(record[i + AHEAD], 0, 3);
+        }
+        if (row[i] == NULL && m->clear)
+            memset(dense, 0, codec->dense_bytes);
+        else if (row[i] != NULL && m->direction == SYI_KV_FROM_CACHE)
+            syi_kv_unpack(m->kernels, codec, dense, row[i], record[i]);
+        else if (row[i] != NULL)
+            syi_kv_pack(codec, row[i], record[i], dense);
+    }
+}
+
 static void move_batch(struct syi_kv_mover *m)
 {
     for (int64_t i = 0; i < m->planes->n && m->n > 0; i++)
-        if (m->planes->at[i].n_heads == 1)
+        if (m->planes->at[i].packed)
+            code_rows(m, &m->planes->at[i]);
+        else if (m->planes->at[i].n_heads == 1)
             copy_rows(m, &m->planes->at[i]);
         else
             copy_heads(m, &m->planes->at[i]);

@@ -16,7 +16,7 @@ struct job {
 
 static int count_tasks(const sy_ctx *ctx, const struct syi_kv_scatter_plan *p)
 {
-    return syi_tasks(ctx, p->n, (uint64_t)p->n * p->planes.row_bytes);
+    return syi_tasks(ctx, p->n, (uint64_t)p->n * p->planes.slot_bytes / 2);
 }
 
 static size_t lay_out(const sy_ctx *ctx, const struct syi_kv_scatter_plan *p, void *workspace,

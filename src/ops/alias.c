@@ -99,7 +99,7 @@ struct item {
 
 struct items {
     int n;
-    struct item at[SYI_MAX_TENSORS + 2 * SY_KV_MAX_PLANES];
+    struct item at[SYI_MAX_TENSORS + 3 * SY_KV_MAX_PLANES];
 };
 
 static sy_status collect(struct syi_call *call, void *data)

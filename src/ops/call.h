@@ -25,6 +25,7 @@ enum syi_rule_flags {
 #define SYI_BIT(type) (1u << (type))
 #define SYI_INDEX_TYPES (SYI_BIT(SYI_I32) | SYI_BIT(SYI_I64))
 #define SYI_FLOAT_TYPES (SYI_BIT(SYI_F32) | SYI_BIT(SYI_F16) | SYI_BIT(SYI_BF16))
+#define SYI_CODE_TYPES (SYI_BIT(SYI_U8) | SYI_BIT(SYI_I8) | SYI_BIT(SYI_F8_E4M3) | SYI_BIT(SYI_F8_E5M2))
 #define SYI_BYTE_TYPES (SYI_BIT(SYI_BOOL) | SYI_BIT(SYI_I8) | SYI_BIT(SYI_U8))
 
 struct syi_rule {
@@ -84,7 +85,9 @@ struct syi_op {
 struct syi_turns {
     int64_t n;                           /* further ones */
     int64_t now;                         /* 0 to n */
-    int rules[2];                        /* the tensors that differ */
+    int rules[4];                        /* the tensors that differ: cache, dense rows, scales; 0: none */
+    size_t own_format;                   /* field of the arguments; 0: none */
+    const sy_kv_format *format;          /* of turn `now`, or NULL */
     const sy_kv_plane *more;             /* [n] */
     void (*take)(struct syi_call *call); /* puts those of turn `now` in place */
 };

@@ -75,8 +75,10 @@ sy_status syi_every_turn(struct syi_call *call, sy_status (*step)(struct syi_cal
 
 const DLTensor *syi_tensor_in_turn(const struct syi_call *call, int i)
 {
-    const struct syi_turns *turns = &call->turns;
-    return turns->now == 0 || i == turns->rules[0] || i == turns->rules[1] ? call->tensor[i] : NULL;
+    bool differs = call->turns.now == 0;
+    for (size_t k = 0; k < sizeof call->turns.rules / sizeof *call->turns.rules; k++)
+        differs = differs || i == call->turns.rules[k];
+    return differs ? call->tensor[i] : NULL;
 }
 
 /* ---- Null, dtype, rank ------------------------------------------------------------------------------- */
@@ -130,11 +132,24 @@ bool syi_same_type(DLDataType a, DLDataType b)
     return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
 }
 
+/* The rule of tensor i. Where rows are packed, codes stand on one side and numbers on the other. */
+static struct syi_rule rule_in_turn(const struct syi_call *call, int i)
+{
+    struct syi_rule rule = call->op->rules[i];
+    const bool cache = i == call->turns.rules[0], dense = i == call->turns.rules[1];
+    if (call->turns.format == NULL || !(cache || dense))
+        return rule;
+    rule.flags &= ~(unsigned)SYI_RAW_BYTES;
+    rule.types = cache ? SYI_CODE_TYPES : SYI_FLOAT_TYPES;
+    rule.like = 0;
+    return rule;
+}
+
 static sy_status check_dtype(struct syi_call *call, void *data)
 {
     (void)data;
     for (int i = 0; i < call->op->n_rules; i++) {
-        const struct syi_rule *rule = &call->op->rules[i];
+        const struct syi_rule own = rule_in_turn(call, i), *rule = &own;
         const DLTensor *t = syi_tensor_in_turn(call, i);
         if (t == NULL)
             continue;

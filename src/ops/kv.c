@@ -22,8 +22,10 @@ struct dims {
     int elems; /* from here on, elements lie next to each other */
 };
 
-static struct dims dims_of(const DLTensor *cache, sy_kv_layout layout)
+static struct dims dims_of(const struct syi_call *call, const DLTensor *cache, sy_kv_layout layout)
 {
+    if (syi_kv_by_block(call)) /* rows are what the block makes of its bytes */
+        return (struct dims){false, 0, 0, 1};
     if (layout == SY_KV_HND)
         return (struct dims){false, 2, 1, 3};
     if (cache->ndim == 2)
@@ -37,35 +39,61 @@ static bool is_of_row(struct dims dims, int d)
     return d > 0 && d != dims.rows;
 }
 
-int64_t syi_kv_rows_of_block(const DLTensor *cache, sy_kv_layout layout)
+int64_t syi_kv_rows_of_block(const struct syi_call *call, const DLTensor *cache, sy_kv_layout layout)
 {
-    const struct dims dims = dims_of(cache, layout);
-    return dims.flat ? 0 : cache->shape[dims.rows];
+    const struct dims dims = dims_of(call, cache, layout);
+    return dims.rows == 0 ? 0 : cache->shape[dims.rows];
+}
+
+static sy_kv_plane own_plane(const struct syi_call *call)
+{
+    const struct syi_turns *turns = &call->turns;
+    const struct syi_rule *rules = call->op->rules;
+    const unsigned char *args = (const unsigned char *)&call->args;
+    sy_kv_plane plane = {.format = NULL};
+    memcpy(&plane.cache, args + rules[turns->rules[0]].offset, sizeof plane.cache);
+    memcpy(&plane.rows, args + rules[turns->rules[1]].offset, sizeof plane.rows);
+    if (turns->own_format != 0) {
+        memcpy(&plane.format, args + turns->own_format, sizeof plane.format);
+        memcpy(&plane.scale, args + rules[turns->rules[2]].offset, sizeof plane.scale);
+    }
+    return plane;
+}
+
+/* An operator that packs rows has two rules for scale: one for all rows is read, one for each is written. */
+static void take_scale(struct syi_call *call, const DLTensor *scale)
+{
+    const int in = call->turns.rules[2], out = call->turns.rules[3];
+    const bool written = out != 0 && scale != NULL && scale->ndim > 1;
+    if (in != 0)
+        call->tensor[in] = written ? NULL : scale;
+    if (out != 0)
+        call->tensor[out] = written ? scale : NULL;
 }
 
 /* The call's own tensors, or those of a further plane. */
 static void take_plane(struct syi_call *call)
 {
-    const struct syi_turns *turns = &call->turns;
+    struct syi_turns *turns = &call->turns;
     const int cache = turns->rules[0], dense = turns->rules[1];
-    const unsigned char *args = (const unsigned char *)&call->args;
-    sy_kv_plane plane = {NULL, NULL};
-    if (turns->now > 0) {
-        plane = turns->more[turns->now - 1];
-    } else {
-        memcpy(&plane.cache, args + call->op->rules[cache].offset, sizeof plane.cache);
-        memcpy(&plane.rows, args + call->op->rules[dense].offset, sizeof plane.rows);
-    }
+    const sy_kv_plane plane = turns->now > 0 ? turns->more[turns->now - 1] : own_plane(call);
+    turns->format = plane.format;
     call->tensor[cache] = syi_looked_at(call, cache) ? plane.cache : NULL;
     call->tensor[dense] = syi_looked_at(call, dense) ? plane.rows : NULL;
-    call->tail[dense] = plane.cache != NULL && plane.cache->ndim > 3 ? plane.cache->ndim - 2 : 1;
+    call->tail[dense] = plane.cache != NULL && plane.cache->ndim > 3 && syi_kv_unpacked(call) == 0
+                            ? plane.cache->ndim - 2
+                            : 1;
+    take_scale(call, plane.scale);
 }
 
 sy_status syi_kv_begin(struct syi_call *call, const struct syi_kv_subject *subject, const sy_kv_plane *planes,
                        int64_t n_planes)
 {
     call->turns =
-        (struct syi_turns){.rules = {subject->cache, subject->dense}, .more = planes, .take = take_plane};
+        (struct syi_turns){.rules = {subject->cache, subject->dense, subject->scale, subject->scale_out},
+                           .own_format = subject->format,
+                           .more = planes,
+                           .take = take_plane};
     take_plane(call);
     if (n_planes > 0 && planes == NULL)
         return syi_fail(call->ctx, SY_ERR_NULL, "planes", "is missing, want %lld planes",
@@ -85,24 +113,36 @@ sy_status syi_kv_check_num_planes(struct syi_call *call, int64_t n_planes)
     return syi_check_value(call, "num_planes", n_planes, 0, SY_KV_MAX_PLANES);
 }
 
+static bool row_elems_of(const DLTensor *cache, struct dims dims, int64_t *elems)
+{
+    *elems = 1;
+    for (int d = 0; d < cache->ndim; d++)
+        if (is_of_row(dims, d) && !syi_mul(*elems, cache->shape[d], elems))
+            return false;
+    return true;
+}
+
 static sy_status check_row(struct syi_call *call, void *data)
 {
     const struct syi_kv_subject *subject = data;
     const DLTensor *t = call->tensor[subject->cache];
     const char *name = call->op->rules[subject->cache].name;
-    if (subject->layout == SY_KV_HND && t->ndim < 3) {
+    if (subject->layout == SY_KV_HND && t->ndim < 3 && !syi_kv_by_block(call)) {
         const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, name, t->ndim, 3);
         return syi_fail_at(call->ctx, &fault, "has rank %d, want 3 or more: HND is [blocks,heads,S,...]",
                            (int)t->ndim);
     }
-    const struct dims dims = dims_of(t, subject->layout);
+    const struct dims dims = dims_of(call, t, subject->layout);
     for (int d = 0; d < t->ndim; d++)
         if (is_of_row(dims, d) && t->shape[d] == 0) {
             const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, name, 0, 1);
             return syi_fail_at(call->ctx, &fault,
                                "has extent 0 in dimension %d, want rows of at least one element", d);
         }
-    return SY_OK;
+    struct syi_kv_rows rows = {dims.flat ? -1 : t->shape[0], t->shape[dims.rows], 0,
+                               dims.heads > 0 ? t->shape[dims.heads] : 1};
+    /* What cannot be counted is refused among the sizes. */
+    return row_elems_of(t, dims, &rows.elems) ? syi_kv_check_packed(call, subject, &rows) : SY_OK;
 }
 
 sy_status syi_kv_check_rows(struct syi_call *call, struct syi_kv_subject *subject)
@@ -123,7 +163,9 @@ static sy_status check_blocks(struct syi_call *call, void *data)
 {
     const struct syi_kv_subject *subject = data;
     const DLTensor *t = call->tensor[subject->cache];
-    const struct dims dims = dims_of(t, subject->layout);
+    const struct dims dims = dims_of(call, t, subject->layout);
+    if (syi_kv_by_block(call))
+        return syi_kv_check_packed_blocks(call, subject);
     if (dims.flat || t->shape[dims.rows] == subject->block_size)
         return SY_OK;
     return syi_fail(call->ctx, SY_ERR_SHAPE, call->op->rules[subject->cache].name,
@@ -166,7 +208,7 @@ static sy_status check_pool(struct syi_call *call, void *data)
     const struct syi_kv_subject *subject = data;
     const DLTensor *t = call->tensor[subject->cache];
     struct syi_kv_pool own, *pool = call->turns.now == 0 ? &subject->planes->pool : &own;
-    const struct dims dims = dims_of(t, subject->layout);
+    const struct dims dims = dims_of(call, t, subject->layout);
     const int64_t n_blocks = t->shape[dims.rows] > 0 ? t->shape[0] : 0;
     const sy_status st = dims.flat ? number_rows(call, t->shape[0], subject->block_size, pool)
                                    : number_blocks(call, n_blocks, subject->block_size, pool);
@@ -186,22 +228,23 @@ sy_status syi_kv_check_pool(struct syi_call *call, struct syi_kv_subject *subjec
 
 static bool row_bytes_of(const DLTensor *cache, struct dims dims, int64_t *bytes)
 {
-    *bytes = (int64_t)syi_elem_bytes(cache->dtype);
-    for (int d = 0; d < cache->ndim; d++)
-        if (is_of_row(dims, d) && !syi_mul(*bytes, cache->shape[d], bytes))
-            return false;
-    return true;
+    return row_elems_of(cache, dims, bytes) && syi_mul(*bytes, (int64_t)syi_elem_bytes(cache->dtype), bytes);
 }
 
 static sy_status check_volume(struct syi_call *call, void *data)
 {
     struct syi_kv_subject *subject = data;
     const DLTensor *t = call->tensor[subject->cache];
-    int64_t row_bytes, bytes;
-    if (!row_bytes_of(t, dims_of(t, subject->layout), &row_bytes) || !syi_mul(subject->n, row_bytes, &bytes))
+    int64_t row_bytes, dense_bytes, bytes;
+    if (!row_bytes_of(t, dims_of(call, t, subject->layout), &row_bytes) ||
+        !syi_kv_dense_bytes(call, subject, row_bytes, &dense_bytes) ||
+        !syi_mul(subject->n, dense_bytes, &bytes))
         return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[subject->dense].name,
                         "would have more than 2^63-1 bytes");
-    subject->planes->row_bytes = syi_size_add(subject->planes->row_bytes, (size_t)row_bytes);
+    if (syi_kv_unpacked(call) > 0)
+        row_bytes = (int64_t)call->turns.format->row_bytes + call->turns.format->scale_bytes;
+    uint64_t *sum = &subject->planes->slot_bytes;
+    *sum = syi_size_add(*sum, syi_size_add((size_t)row_bytes, (size_t)dense_bytes));
     return SY_OK;
 }
 
@@ -219,12 +262,14 @@ static sy_status check_dense(struct syi_call *call, void *data)
     const struct syi_kv_subject *subject = data;
     const DLTensor *t = call->tensor[subject->cache];
     const DLTensor *outer = subject->many >= 0 ? call->tensor[subject->many] : NULL;
-    const struct dims dims = dims_of(t, subject->layout);
+    const struct dims dims = dims_of(call, t, subject->layout);
     int64_t shape[2 * SYI_MAX_RANK] = {subject->n};
     int rank = outer != NULL ? outer->ndim : 1;
     for (int d = 0; outer != NULL && d < rank; d++)
         shape[d] = outer->shape[d];
-    for (int d = 0; d < t->ndim; d++)
+    if (syi_kv_unpacked(call) > 0)
+        shape[rank++] = syi_kv_unpacked(call);
+    for (int d = 0; d < t->ndim && syi_kv_unpacked(call) == 0; d++)
         if (is_of_row(dims, d))
             shape[rank++] = t->shape[d];
     return syi_check_shape(call, subject->dense, rank, shape);
@@ -258,16 +303,26 @@ static sy_status check_step(struct syi_call *call, int cache, struct step step, 
     return st;
 }
 
+/* The heads of a row do not follow each other. */
+static bool heads_apart(const DLTensor *cache, struct dims dims)
+{
+    int64_t elems;
+    return dims.heads > 0 && cache->shape[dims.heads] > 1 &&
+           syi_kv_product(cache, dims.elems, cache->ndim, &elems) && syi_stride(cache, dims.heads) != elems;
+}
+
 static sy_status check_strides(struct syi_call *call, void *data)
 {
     const struct syi_kv_subject *subject = data;
     const DLTensor *t = call->tensor[subject->cache];
-    const struct dims dims = dims_of(t, subject->layout);
+    const struct dims dims = dims_of(call, t, subject->layout);
     int64_t reach = 0;
     if (subject->planes->pool.n_rows == 0)
         return SY_OK; /* no row exists; every live index fails on its block */
     sy_status st = syi_check_row(call, subject->cache, t->ndim - dims.elems, &reach);
-    struct step inner = step_of(t, dims.rows, "row"), outer = {0};
+    struct step inner = {0}, outer = {0};
+    if (!syi_kv_by_block(call))
+        inner = step_of(t, dims.rows, "row");
     if (dims.heads > 0)
         outer = step_of(t, dims.heads, "head");
     if (outer.extent > 1 && outer.stride < inner.stride) {
@@ -281,7 +336,7 @@ static sy_status check_strides(struct syi_call *call, void *data)
         st = check_step(call, subject->cache, outer, &reach);
     if (st == SY_OK && !dims.flat)
         st = check_step(call, subject->cache, step_of(t, 0, "block"), &reach);
-    return st;
+    return st == SY_OK ? syi_kv_check_packed_pieces(call, subject, heads_apart(t, dims)) : st;
 }
 
 sy_status syi_kv_check_strides(struct syi_call *call, struct syi_kv_subject *subject)
@@ -289,13 +344,29 @@ sy_status syi_kv_check_strides(struct syi_call *call, struct syi_kv_subject *sub
     return syi_every_turn(call, check_strides, subject);
 }
 
+static void view_strides(const DLTensor *t, struct dims dims, const struct syi_kv_pool *pool,
+                         struct syi_kv_plane *plane)
+{
+    const int64_t elem_bytes = (int64_t)syi_elem_bytes(t->dtype);
+    plane->row_stride = step_of(t, dims.rows, "row").stride * elem_bytes;
+    if (!dims.flat)
+        plane->block_stride = step_of(t, 0, "block").stride * elem_bytes;
+    /* When this product does not fit there is one block, and block 0 needs no stride. */
+    else if (!syi_mul(pool->block_size, plane->row_stride, &plane->block_stride))
+        plane->block_stride = 0;
+    if (!heads_apart(t, dims))
+        return;
+    plane->n_heads = t->shape[dims.heads];
+    plane->head_bytes = plane->row_bytes / (size_t)plane->n_heads;
+    plane->head_stride = syi_stride(t, dims.heads) * elem_bytes;
+}
+
 static sy_status view_plane(struct syi_call *call, void *data)
 {
     const struct syi_kv_subject *subject = data;
     const struct syi_kv_pool *pool = &subject->planes->pool;
     const DLTensor *t = call->tensor[subject->cache];
-    const struct dims dims = dims_of(t, subject->layout);
-    const int64_t elem_bytes = (int64_t)syi_elem_bytes(t->dtype);
+    const struct dims dims = dims_of(call, t, subject->layout);
     struct syi_kv_plane *plane = &call->planes[call->turns.now];
     int64_t row_bytes = 0;
     row_bytes_of(t, dims, &row_bytes);
@@ -304,23 +375,10 @@ static sy_status view_plane(struct syi_call *call, void *data)
                                    .n_heads = 1,
                                    .head_bytes = (size_t)row_bytes,
                                    .dense = syi_rows_of(call, subject->dense)};
-    if (pool->n_rows == 0)
-        return SY_OK;
-    plane->row_stride = step_of(t, dims.rows, "row").stride * elem_bytes;
-    if (!dims.flat)
-        plane->block_stride = step_of(t, 0, "block").stride * elem_bytes;
-    /* When this product does not fit there is one block, and block 0 needs no stride. */
-    else if (!syi_mul(pool->block_size, plane->row_stride, &plane->block_stride))
-        plane->block_stride = 0;
-    if (dims.heads == 0)
-        return SY_OK;
-    const struct step heads = step_of(t, dims.heads, "head");
-    const int64_t head_bytes = row_bytes / heads.extent;
-    if (heads.extent > 1 && heads.stride * elem_bytes != head_bytes) {
-        plane->n_heads = heads.extent;
-        plane->head_bytes = (size_t)head_bytes;
-        plane->head_stride = heads.stride * elem_bytes;
-    }
+    if (pool->n_rows > 0)
+        view_strides(t, dims, pool, plane);
+    if (call->turns.format != NULL)
+        syi_kv_view_codec(call, subject, plane);
     return SY_OK;
 }
 

@@ -20,16 +20,21 @@ struct syi_kv_subject {
     int64_t n;          /* rows of dense */
     struct syi_kv_planes *planes;
     sy_kv_layout layout;
+    int scale, scale_out; /* scales of packed rows: read, written; 0: the operator has none */
+    size_t format;        /* field of the arguments; 0: none */
 };
 
-/* S as a cache says it; 0 when it is flat. */
-int64_t syi_kv_rows_of_block(const DLTensor *cache, sy_kv_layout layout);
+/* S as a cache says it; 0 when it is flat, or packed by block. */
+int64_t syi_kv_rows_of_block(const struct syi_call *call, const DLTensor *cache, sy_kv_layout layout);
 
 /* Null: further planes are there. To be called first; from now on the steps of check.c judge all planes. */
 sy_status syi_kv_begin(struct syi_call *call, const struct syi_kv_subject *subject, const sy_kv_plane *planes,
                        int64_t n_planes);
 
-/* Input shape: a row has bytes. */
+/* Values, though before shapes, whose meaning they are: formats make sense, and scale is there exactly where they say. */
+sy_status syi_kv_check_formats(struct syi_call *call, struct syi_kv_subject *subject);
+
+/* Input shape: a row has bytes; where it is packed, enough of them, and scales that fit. */
 sy_status syi_kv_check_rows(struct syi_call *call, struct syi_kv_subject *subject);
 
 /* Values: the layout, the number of planes; S is at least 1; and what every cache says. */
@@ -39,7 +44,7 @@ sy_status syi_kv_check_block_size(struct syi_call *call, int64_t block_size);
 sy_status syi_kv_check_blocks(struct syi_call *call, struct syi_kv_subject *subject);
 
 /* Overflow: blocks and rows can be counted, and all caches have as many; n dense rows can be counted in 32 bits,
-   their bytes in 63. Fills pool and row_bytes of the planes. */
+   their bytes in 63. Fills pool and slot_bytes of the planes. */
 sy_status syi_kv_check_pool(struct syi_call *call, struct syi_kv_subject *subject);
 sy_status syi_kv_check_volume(struct syi_call *call, struct syi_kv_subject *subject);
 
@@ -51,6 +56,35 @@ sy_status syi_kv_check_strides(struct syi_call *call, struct syi_kv_subject *sub
 
 /* Fills the views, after all checks. */
 void syi_kv_view_planes(struct syi_call *call, struct syi_kv_subject *subject);
+
+/* ---- Packed rows, for those steps (kv_format.c) ------------------------------------------------------ */
+
+/* The plane whose turn it is has its rows packed by block; its dense rows are one dimension of so many numbers, or 0:
+   as a cache row. */
+bool syi_kv_by_block(const struct syi_call *call);
+int64_t syi_kv_unpacked(const struct syi_call *call);
+
+/* What a cache says of its rows. */
+struct syi_kv_rows {
+    int64_t blocks, rows;   /* [rows] alone where blocks is -1 */
+    int64_t elems, n_heads; /* of a row; 1: no heads */
+};
+
+/* Input shape; what the blocks must hold. */
+sy_status syi_kv_check_packed(struct syi_call *call, const struct syi_kv_subject *subject,
+                              const struct syi_kv_rows *rows);
+sy_status syi_kv_check_packed_blocks(struct syi_call *call, const struct syi_kv_subject *subject);
+
+/* Stride: the row of a format that lays it out is in one piece. */
+sy_status syi_kv_check_packed_pieces(struct syi_call *call, const struct syi_kv_subject *subject, bool apart);
+
+/* Bytes of a dense row beside a cache row of so many; false when they do not fit. */
+bool syi_kv_dense_bytes(const struct syi_call *call, const struct syi_kv_subject *subject, int64_t row_bytes,
+                        int64_t *bytes);
+
+/* Fills the codec of a plane whose cache has been viewed as it is. */
+void syi_kv_view_codec(struct syi_call *call, const struct syi_kv_subject *subject,
+                       struct syi_kv_plane *plane);
 
 /* ---- Where blocks are: a table [rows,n] or [n], or lists of pages one after the other ----------------- */
 

@@ -31,7 +31,7 @@ static void take_plane(struct syi_call *call)
     const struct syi_turns *turns = &call->turns;
     const sy_kv_blocks_args *a = &call->args.kv_blocks;
     const int from = turns->rules[0];
-    sy_kv_plane plane = {from == CACHE ? a->cache : a->src, a->dst};
+    sy_kv_plane plane = {.cache = from == CACHE ? a->cache : a->src, .rows = a->dst};
     if (turns->now > 0)
         plane = turns->more[turns->now - 1];
     call->tensor[from] = plane.cache;

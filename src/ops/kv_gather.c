@@ -3,7 +3,20 @@
  */
 #include "ops/kv.h"
 
-enum { CACHE, INDICES, TABLE, REQ_ID, COUNTS, SEQ_LENS, PAGE_INDICES, INDPTR, LAST_PAGE_LEN, OUT, N_TENSORS };
+enum {
+    CACHE,
+    INDICES,
+    TABLE,
+    REQ_ID,
+    COUNTS,
+    SEQ_LENS,
+    PAGE_INDICES,
+    INDPTR,
+    LAST_PAGE_LEN,
+    SCALE,
+    OUT,
+    N_TENSORS
+};
 
 #define FIELD(name) #name, offsetof(sy_kv_gather_args, name)
 
@@ -14,6 +27,7 @@ static const struct syi_rule rules[N_TENSORS] = {
     [REQ_ID] = {FIELD(req_id), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
     [COUNTS] = {FIELD(counts), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
     [SEQ_LENS] = {FIELD(seq_lens), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
+    [SCALE] = {FIELD(scale), SYI_OPTIONAL, SYI_BIT(SYI_F32), 0, 1, 3},
     [OUT] = {FIELD(out), SYI_OUT, 0, CACHE + 1, 2, 2 * SYI_MAX_RANK},
 };
 
@@ -28,6 +42,8 @@ static sy_status check_inputs(struct syi_call *call, struct syi_kv_subject *subj
         st = syi_kv_check_given(call, &page_rules.tables);
     if (st == SY_OK)
         st = syi_check_tensors(call, false);
+    if (st == SY_OK)
+        st = syi_kv_check_formats(call, subject);
     if (st == SY_OK)
         st = syi_kv_check_rows(call, subject);
     if (st == SY_OK)
@@ -63,7 +79,15 @@ static sy_status check(struct syi_call *call)
 {
     const sy_kv_gather_args *a = &call->args.kv_gather;
     struct syi_kv_gather_plan *plan = &call->plan.kv_gather;
-    struct syi_kv_subject subject = {CACHE, OUT, INDICES, a->block_size, 0, &plan->planes, a->layout};
+    struct syi_kv_subject subject = {CACHE,
+                                     OUT,
+                                     INDICES,
+                                     a->block_size,
+                                     0,
+                                     &plan->planes,
+                                     a->layout,
+                                     .scale = SCALE,
+                                     .format = offsetof(sy_kv_gather_args, format)};
     sy_status st = check_inputs(call, &subject);
     if (st == SY_OK)
         st = check_overflow(call, &subject, &plan->pages);
@@ -80,7 +104,7 @@ static sy_status check(struct syi_call *call)
     plan->pages.pool = plan->planes.pool;
     call->rows = subject.n;
     call->bytes =
-        (uint64_t)call->rows * (2 * plan->planes.row_bytes + syi_elem_bytes(call->tensor[INDICES]->dtype));
+        (uint64_t)call->rows * (plan->planes.slot_bytes + syi_elem_bytes(call->tensor[INDICES]->dtype));
     return SY_OK;
 }
 

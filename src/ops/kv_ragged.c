@@ -3,7 +3,7 @@
  */
 #include "ops/kv.h"
 
-enum { CACHE, TABLE, CU_LENS, STARTS, REQ_ID, PAGE_INDICES, INDPTR, LAST_PAGE_LEN, OUT, N_TENSORS };
+enum { CACHE, TABLE, CU_LENS, STARTS, REQ_ID, PAGE_INDICES, INDPTR, LAST_PAGE_LEN, SCALE, OUT, N_TENSORS };
 
 #define FIELD(name) #name, offsetof(sy_kv_ragged_args, name)
 
@@ -13,6 +13,7 @@ static const struct syi_rule rules[N_TENSORS] = {
     [CU_LENS] = {FIELD(cu_lens), SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
     [STARTS] = {FIELD(starts), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
     [REQ_ID] = {FIELD(req_id), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
+    [SCALE] = {FIELD(scale), SYI_OPTIONAL, SYI_BIT(SYI_F32), 0, 1, 3},
     [OUT] = {FIELD(out), SYI_OUT, 0, CACHE + 1, 2, 2 * SYI_MAX_RANK},
 };
 
@@ -38,6 +39,8 @@ static sy_status check_inputs(struct syi_call *call, struct syi_kv_subject *subj
         st = syi_kv_check_given(call, &tables);
     if (st == SY_OK)
         st = syi_check_tensors(call, false);
+    if (st == SY_OK)
+        st = syi_kv_check_formats(call, subject);
     if (st == SY_OK)
         st = syi_kv_check_rows(call, subject);
     if (st == SY_OK)
@@ -74,7 +77,15 @@ static sy_status check(struct syi_call *call)
     struct syi_kv_ragged_plan *plan = &call->plan.kv_ragged;
     struct syi_kv_pages *pages = &plan->pages;
     const sy_kv_ragged_args *a = &call->args.kv_ragged;
-    struct syi_kv_subject subject = {CACHE, OUT, -1, a->block_size, 0, &plan->planes, a->layout};
+    struct syi_kv_subject subject = {CACHE,
+                                     OUT,
+                                     -1,
+                                     a->block_size,
+                                     0,
+                                     &plan->planes,
+                                     a->layout,
+                                     .scale = SCALE,
+                                     .format = offsetof(sy_kv_ragged_args, format)};
     sy_status st = check_inputs(call, &subject, pages);
     if (st == SY_OK)
         st = check_overflow(call, &subject, pages);
@@ -93,7 +104,7 @@ static sy_status check(struct syi_call *call)
     plan->cu_lens = syi_column_of(call, CU_LENS);
     plan->starts = syi_column_of(call, STARTS);
     plan->n_rows = subject.n;
-    call->bytes = (uint64_t)subject.n * 2 * plan->planes.row_bytes; /* at most: cu_lens may end before out */
+    call->bytes = (uint64_t)subject.n * plan->planes.slot_bytes; /* at most: cu_lens may end before out */
     return SY_OK;
 }
 

@@ -3,7 +3,7 @@
  */
 #include "ops/kv.h"
 
-enum { CACHE, SRC, SLOTS, N_TENSORS };
+enum { CACHE, SRC, SLOTS, SCALE, SCALE_OUT, N_TENSORS };
 
 #define FIELD(name) #name, offsetof(sy_kv_scatter_args, name)
 
@@ -11,6 +11,9 @@ static const struct syi_rule rules[N_TENSORS] = {
     [CACHE] = {FIELD(cache), SYI_OUT | SYI_INOUT | SYI_RAW_BYTES | SYI_OWN_STRIDES, 0, 0, 2, SYI_MAX_RANK},
     [SRC] = {FIELD(src), 0, 0, CACHE + 1, 2, 2 * SYI_MAX_RANK},
     [SLOTS] = {FIELD(slots), 0, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK},
+    /* One for all rows is read, one for each is written. */
+    [SCALE] = {FIELD(scale), SYI_OPTIONAL, SYI_BIT(SYI_F32), 0, 1, 3},
+    [SCALE_OUT] = {FIELD(scale), SYI_OUT | SYI_INOUT | SYI_OPTIONAL, SYI_BIT(SYI_F32), 0, 1, 3},
 };
 
 /* Blocks are as the first cache that has some says. Flat caches have none to speak of: their slots are their rows. */
@@ -18,7 +21,7 @@ static sy_status find_block_size(struct syi_call *call, void *data)
 {
     struct syi_kv_subject *subject = data;
     if (subject->block_size == 0)
-        subject->block_size = syi_kv_rows_of_block(call->tensor[CACHE], subject->layout);
+        subject->block_size = syi_kv_rows_of_block(call, call->tensor[CACHE], subject->layout);
     return SY_OK;
 }
 
@@ -38,6 +41,8 @@ static sy_status check_inputs(struct syi_call *call, struct syi_kv_subject *subj
     if (st == SY_OK)
         st = syi_check_tensors(call, false);
     if (st == SY_OK)
+        st = syi_kv_check_formats(call, subject);
+    if (st == SY_OK)
         st = syi_kv_check_rows(call, subject);
     if (st == SY_OK)
         st = syi_kv_check_dense(call, subject);
@@ -45,6 +50,8 @@ static sy_status check_inputs(struct syi_call *call, struct syi_kv_subject *subj
         st = syi_kv_check_layout(call, a->layout);
     if (st == SY_OK)
         st = syi_kv_check_num_planes(call, a->num_planes);
+    if (st == SY_OK)
+        st = syi_check_value(call, "block_size", a->block_size, 0, INT64_MAX);
     return st == SY_OK ? check_pad(call) : st;
 }
 
@@ -63,7 +70,16 @@ static sy_status check(struct syi_call *call)
 {
     const sy_kv_scatter_args *a = &call->args.kv_scatter;
     struct syi_kv_scatter_plan *plan = &call->plan.kv_scatter;
-    struct syi_kv_subject subject = {CACHE, SRC, SLOTS, 0, 0, &plan->planes, a->layout};
+    struct syi_kv_subject subject = {CACHE,
+                                     SRC,
+                                     SLOTS,
+                                     a->block_size,
+                                     0,
+                                     &plan->planes,
+                                     a->layout,
+                                     .scale = SCALE,
+                                     .scale_out = SCALE_OUT,
+                                     .format = offsetof(sy_kv_scatter_args, format)};
     sy_status st = check_inputs(call, &subject);
     if (st == SY_OK)
         st = syi_every_turn(call, find_block_size, &subject);
@@ -88,7 +104,7 @@ static sy_status check(struct syi_call *call)
     plan->check_unique = a->check_unique;
     call->rows = plan->n;
     call->bytes =
-        (uint64_t)call->rows * (2 * plan->planes.row_bytes + syi_elem_bytes(call->tensor[SLOTS]->dtype));
+        (uint64_t)call->rows * (plan->planes.slot_bytes + syi_elem_bytes(call->tensor[SLOTS]->dtype));
     return SY_OK;
 }
 

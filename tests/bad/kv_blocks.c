@@ -124,7 +124,7 @@ static void plane_with_dst(struct test_call *c)
     static DLTensor own;
     static int64_t shape[3] = {BLOCKS, 1, 1};
     own = sy_tensor(data, SY_F16, 3, shape);
-    c->planes[0] = (sy_kv_plane){&own, &own};
+    c->planes[0] = (sy_kv_plane){.cache = &own, .rows = &own};
     c->args.blocks.planes = c->planes;
     c->args.blocks.num_planes = 1;
 }
@@ -135,14 +135,14 @@ static void plane_of_fewer_blocks(struct test_call *c)
     static DLTensor own;
     static int64_t shape[3] = {BLOCKS - 1, 1, 1};
     own = sy_tensor(data, SY_F16, 3, shape);
-    c->planes[0] = (sy_kv_plane){&own, NULL};
+    c->planes[0] = (sy_kv_plane){.cache = &own};
     c->args.blocks.planes = c->planes;
     c->args.blocks.num_planes = 1;
 }
 
 static void plane_over_the_first(struct test_call *c)
 {
-    c->planes[0] = (sy_kv_plane){c->args.blocks.cache, NULL};
+    c->planes[0] = (sy_kv_plane){.cache = c->args.blocks.cache};
     c->args.blocks.planes = c->planes;
     c->args.blocks.num_planes = 1;
 }

@@ -160,14 +160,14 @@ static void plane_of_fewer_rows(struct test_call *c)
     static uint16_t data[(OUT - 1) * WIDTH];
     static DLTensor rows_of_plane;
     rows_of_plane = sy_tensor(data, SY_F16, 2, shape);
-    c->planes[0] = (sy_kv_plane){c->args.ragged.cache, &rows_of_plane};
+    c->planes[0] = (sy_kv_plane){.cache = c->args.ragged.cache, .rows = &rows_of_plane};
     c->args.ragged.planes = c->planes;
     c->args.ragged.num_planes = 1;
 }
 
 static void plane_over_the_first(struct test_call *c)
 {
-    c->planes[0] = (sy_kv_plane){c->args.ragged.cache, c->args.ragged.out};
+    c->planes[0] = (sy_kv_plane){.cache = c->args.ragged.cache, .rows = c->args.ragged.out};
     c->args.ragged.planes = c->planes;
     c->args.ragged.num_planes = 1;
 }

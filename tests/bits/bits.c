@@ -308,6 +308,7 @@ int main(void)
     kv_scatter_lines();
     kv_translate_lines();
     kv_planes_lines();
+    kv_format_lines();
     kv_ragged_lines();
     kv_lists_lines();
     kv_blocks_lines();

@@ -86,7 +86,8 @@ void moe_capacity_lines(void);
 void kv_gather_lines(void);
 void kv_scatter_lines(void);
 void kv_translate_lines(void); /* and kv_slots */
-void kv_planes_lines(void);    /* of kv_gather and kv_scatter */
+void kv_planes_lines(void);
+void kv_format_lines(void); /* of kv_gather and kv_scatter */
 void kv_ragged_lines(void);
 void kv_lists_lines(void);
 void kv_blocks_lines(void);

@@ -38,7 +38,7 @@ static void make_planes(struct scene *s, bool to_cache)
         fill_random(s->rows[i]);
         output(to_cache ? s->cache[i] : s->rows[i]);
         if (i > 0)
-            s->more[i - 1] = (sy_kv_plane){&s->cache[i]->t, &s->rows[i]->t};
+            s->more[i - 1] = (sy_kv_plane){.cache = &s->cache[i]->t, .rows = &s->rows[i]->t};
     }
 }
 
@@ -102,7 +102,7 @@ static struct scene make_heads(bool to_cache)
         fill_random(s.rows[i]);
         output(to_cache ? s.cache[i] : s.rows[i]);
     }
-    s.more[0] = (sy_kv_plane){&s.cache[1]->t, &s.rows[1]->t};
+    s.more[0] = (sy_kv_plane){.cache = &s.cache[1]->t, .rows = &s.rows[1]->t};
     return s;
 }
 

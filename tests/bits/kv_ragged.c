@@ -86,7 +86,7 @@ static void scene(bool paged, bool faults)
     const int64_t rest = below(3);
     const int64_t gap = one_in(3) ? 3 : 0;
     args.out = &output(box_strided(type, 2, (int64_t[]){rows + rest, width}, gap))->t;
-    sy_kv_plane plane;
+    sy_kv_plane plane = {.format = NULL};
     if (one_in(3)) {
         plane.cache = &fill_random(box_new(SY_U16, 3, (int64_t[]){blocks, size, 3}))->t;
         plane.rows = &output(box_new(SY_U16, 2, (int64_t[]){rows + rest, 3}))->t;

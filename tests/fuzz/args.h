@@ -36,6 +36,7 @@ struct call {
     int64_t *numbers[4];
     void *enums[8];
     sy_kv_plane planes[SY_KV_MAX_PLANES];
+    sy_kv_format format;
     union {
         sy_moe_unpermute_ids_args unpermute_ids;
         sy_moe_align_block_args align_block;
@@ -103,6 +104,20 @@ void make_table(struct call *c, struct reader *r, int64_t rows, int64_t columns,
 void make_blocks(struct call *c, struct reader *r);
 sy_status run_blocks(sy_ctx *ctx, struct call *c);
 sy_status query_blocks(sy_ctx *ctx, struct call *c, sy_query *q);
+
+/* Where the arguments keep what belongs to the call's own cache. */
+struct own_plane {
+    const DLTensor **cache, **scale;
+    const sy_kv_format **format;
+    bool to_cache;
+    DLDataType type; /* of its dense rows */
+    int64_t width;
+};
+
+/* The cache of a call, its rows packed by chance; fills type and width. */
+void make_own(struct call *c, struct reader *r, struct own_plane *own, sy_kv_layout layout, int64_t blocks,
+              int64_t size);
+
 void make_ragged(struct call *c, struct reader *r);
 sy_status run_ragged(sy_ctx *ctx, struct call *c);
 sy_status query_ragged(sy_ctx *ctx, struct call *c, sy_query *q);

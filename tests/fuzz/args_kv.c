@@ -61,20 +61,97 @@ void make_table(struct call *c, struct reader *r, int64_t rows, int64_t columns,
         add(c, "last_page_len", f->last_page_len, index_type(r), 1, rows, 0, 0);
 }
 
+/* Codes, rope and scales behind each other; now and then a field that is anything. */
+static void make_format(struct call *c, struct reader *r)
+{
+    static const DLDataType codes[] = {{10, 8, 1}, {12, 8, 1}, {0, 8, 1}};
+    sy_kv_format *f = &c->format;
+    const int32_t groups = 1 + pick(r, 3);
+    f->q_type = codes[pick(r, 3)];
+    f->scales = (sy_kv_scales)pick(r, 3);
+    if (f->scales != SY_SCALES_TENSOR) {
+        f->scale_type = pick(r, 2) ? (DLDataType){14, 8, 1} : (DLDataType){2, 32, 1};
+        f->group = 1 + pick(r, 9);
+        f->q_count = groups * f->group;
+        f->rope_bytes = 2 * pick(r, 4);
+        f->rope_off = f->q_count + pick(r, 2);
+        f->row_bytes = f->rope_off + f->rope_bytes + pick(r, 2);
+        const int32_t scales = groups * f->scale_type.bits / 8;
+        if (f->scales == SY_SCALES_ROW) {
+            f->scale_off = f->row_bytes;
+            f->row_bytes += scales;
+        } else {
+            f->scale_bytes = scales + pick(r, 3);
+        }
+    }
+    int32_t *const fields[] = {&f->row_bytes, &f->q_off,       &f->q_count,  &f->group,
+                               &f->scale_off, &f->scale_bytes, &f->rope_off, &f->rope_bytes};
+    if (pick(r, 6) == 5)
+        *fields[pick(r, 8)] = (int32_t)hostile(r);
+    if (pick(r, 12) == 11)
+        f->scales = (sy_kv_scales)(pick(r, 9) - 2);
+}
+
+/* A size from a field, unless it was spoiled. */
+static int64_t sane(int64_t size, int64_t instead)
+{
+    return size > 0 && size < 40 ? size : instead;
+}
+
+static void make_packed(struct call *c, struct reader *r, struct own_plane *own, int64_t blocks, int64_t size)
+{
+    const DLDataType u8 = {1, 8, 1}, f32 = {2, 32, 1};
+    static const DLDataType types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
+    make_format(c, r);
+    const sy_kv_format *f = *own->format = &c->format;
+    const int64_t row = sane(f->row_bytes, 1 + pick(r, 9)), record = sane(f->scale_bytes, 1);
+    own->type = types[pick(r, 3)];
+    if (f->scales == SY_SCALES_BLOCK)
+        add(c, "cache", own->cache, u8, 2, blocks, size * (row + record) + pick(r, 3), 0);
+    else
+        add(c, "cache", own->cache, u8, 3, blocks, size, row);
+    if (own->to_cache)
+        output(c);
+    own->width = f->scales == SY_SCALES_TENSOR ? row : sane((int64_t)f->q_count + f->rope_bytes / 2, 1);
+    if (f->scales != SY_SCALES_TENSOR)
+        return;
+    const int64_t parts = pick(r, 2) ? 1 : row;
+    if (pick(r, 2))
+        add(c, "scale", own->scale, f32, 1, parts, 0, 0);
+    else
+        add(c, "scale", own->scale, f32, 3, blocks, size, parts);
+    if (own->to_cache)
+        output(c);
+}
+
+void make_own(struct call *c, struct reader *r, struct own_plane *own, sy_kv_layout layout, int64_t blocks,
+              int64_t size)
+{
+    if (pick(r, 3) == 2) {
+        make_packed(c, r, own, blocks, size);
+        return;
+    }
+    own->type = row_type(r);
+    own->width = 1 + pick(r, 9);
+    make_cache(c, own->cache, own->type, layout, pick(r, 2), blocks, size, own->width);
+    if (own->to_cache)
+        output(c);
+}
+
 void make_ragged(struct call *c, struct reader *r)
 {
     sy_kv_ragged_args *a = &c->args.ragged;
-    const int64_t blocks = pick(r, 7), size = 1 + pick(r, 5), width = 1 + pick(r, 9), batch = pick(r, 4);
+    const int64_t blocks = pick(r, 7), size = 1 + pick(r, 5), batch = pick(r, 4);
     const int64_t requests = pick(r, 2) ? pick(r, 4) : batch, columns = pick(r, 5);
-    const DLDataType type = row_type(r);
+    struct own_plane own = {.cache = &a->cache, .scale = &a->scale, .format = &a->format};
     a->block_size = size;
     a->layout = pick(r, 4) ? SY_KV_NHD : SY_KV_HND;
-    make_cache(c, &a->cache, type, a->layout, pick(r, 2), blocks, size, width);
+    make_own(c, r, &own, a->layout, blocks, size);
     make_table(c, r, requests, columns,
                &(struct table_fields){&a->block_table, &a->page_indices, &a->indptr, &a->last_page_len});
     add(c, "cu_lens", &a->cu_lens, index_type(r), 1, batch + 1, 0, 0);
     const int64_t rows = pick(r, 20);
-    add(c, "out", &a->out, type, 2, rows, width, 0);
+    add(c, "out", &a->out, own.type, 2, rows, own.width, 0);
     output(c);
     a->planes = c->planes;
     a->num_planes = make_planes(c, r, a->layout, blocks, size, -1, rows, false);

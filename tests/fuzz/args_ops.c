@@ -365,17 +365,18 @@ static void make_capacity(struct call *c, struct reader *r)
 static void make_gather(struct call *c, struct reader *r)
 {
     sy_kv_gather_args *a = &c->args.gather;
-    const int64_t blocks = pick(r, 7), size = 1 + pick(r, 5), width = 1 + pick(r, 9), batch = pick(r, 4),
-                  k = pick(r, 8), table = pick(r, 5);
-    const DLDataType type = row_type(r), index = pick(r, 2) ? i64 : i32;
+    const int64_t blocks = pick(r, 7), size = 1 + pick(r, 5), batch = pick(r, 4), k = pick(r, 8),
+                  table = pick(r, 5);
+    const DLDataType index = pick(r, 2) ? i64 : i32;
+    struct own_plane own = {.cache = &a->cache, .scale = &a->scale, .format = &a->format};
     a->block_size = size;
     a->pad = (sy_kv_pad)pick(r, 3);
     a->layout = pick(r, 4) ? SY_KV_NHD : SY_KV_HND;
-    make_cache(c, &a->cache, type, a->layout, pick(r, 2), blocks, size, width);
+    make_own(c, r, &own, a->layout, blocks, size);
     add(c, "indices", &a->indices, index, 2, batch, k, 0);
     make_table(c, r, batch, table,
                &(struct table_fields){&a->block_table, &a->page_indices, &a->indptr, &a->last_page_len});
-    add(c, "out", &a->out, type, 3, batch, k, width);
+    add(c, "out", &a->out, own.type, 3, batch, k, own.width);
     output(c);
     a->planes = c->planes;
     a->num_planes = make_planes(c, r, a->layout, blocks, size, batch, k, false);
@@ -394,17 +395,18 @@ static void make_gather(struct call *c, struct reader *r)
 static void make_scatter(struct call *c, struct reader *r)
 {
     sy_kv_scatter_args *a = &c->args.scatter;
-    const int64_t blocks = pick(r, 7), size = 1 + pick(r, 5), width = 1 + pick(r, 9), n = pick(r, 12);
-    const DLDataType type = row_type(r);
+    const int64_t blocks = pick(r, 7), size = 1 + pick(r, 5), n = pick(r, 12);
+    struct own_plane own = {.cache = &a->cache, .scale = &a->scale, .format = &a->format, .to_cache = true};
     a->pad = pick(r, 2) ? SY_PAD_SKIP : SY_PAD_ERROR;
     a->check_unique = pick(r, 2);
     a->layout = pick(r, 4) ? SY_KV_NHD : SY_KV_HND;
-    make_cache(c, &a->cache, type, a->layout, pick(r, 2), blocks, size, width);
-    output(c);
-    add(c, "src", &a->src, type, 2, n, width, 0);
+    make_own(c, r, &own, a->layout, blocks, size);
+    a->block_size = pick(r, 4) ? size : 0;
+    add(c, "src", &a->src, own.type, 2, n, own.width, 0);
     add(c, "slots", &a->slots, pick(r, 2) ? i64 : i32, 1, n, 0, 0);
     a->planes = c->planes;
     a->num_planes = make_planes(c, r, a->layout, blocks, size, -1, n, true);
+    c->numbers[c->n_numbers++] = &a->block_size;
     c->enums[c->n_enums++] = &a->pad;
     c->enums[c->n_enums++] = &a->layout;
 }

@@ -215,7 +215,7 @@ static void keys_and_values_together(void **state)
     const sy_kv_blocks_args args = {.cache = &keys,
                                     .pairs = &p,
                                     .block_size = 2,
-                                    .planes = &(sy_kv_plane){&values, NULL},
+                                    .planes = &(sy_kv_plane){.cache = &values},
                                     .num_planes = 1};
     expect_status(contexts[2], sy_kv_blocks(contexts[2], &args), SY_OK);
     expect_bytes(pool, want, sizeof want);

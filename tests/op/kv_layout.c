@@ -186,7 +186,7 @@ static void expect(const struct scene *s, struct plane *p, bool to_cache)
 static sy_status call(sy_ctx *ctx, const struct scene *s, bool to_cache)
 {
     const struct plane *p = s->planes;
-    const sy_kv_plane more = {&p[1].cache_view, &p[1].dense_view};
+    const sy_kv_plane more = {.cache = &p[1].cache_view, .rows = &p[1].dense_view};
     if (to_cache)
         return sy_kv_scatter(ctx, &(sy_kv_scatter_args){.cache = &p->cache_view,
                                                         .src = &p->dense_view,
@@ -210,7 +210,7 @@ static sy_status call(sy_ctx *ctx, const struct scene *s, bool to_cache)
 static void check_ragged(const struct scene *s)
 {
     const struct plane *p = s->planes;
-    const sy_kv_plane more = {&p[1].cache_view, &p[1].dense_view};
+    const sy_kv_plane more = {.cache = &p[1].cache_view, .rows = &p[1].dense_view};
     int64_t cu_lens[] = {0, s->n};
     const DLTensor cu = sy_tensor(cu_lens, SY_I64, 1, (int64_t[]){2});
     for (int64_t i = 0; i < s->n; i++)

@@ -68,7 +68,7 @@ static void make_plane(struct fixture *f, int i, uint64_t *rng)
     rng_fill(rng, f->cache[i].mem, f->cache[i].bytes);
     rng_fill(rng, f->rows[i].mem, f->rows[i].bytes);
     if (i > 0)
-        f->more[i - 1] = (sy_kv_plane){&f->cache[i].t, &f->rows[i].t};
+        f->more[i - 1] = (sy_kv_plane){.cache = &f->cache[i].t, .rows = &f->rows[i].t};
 }
 
 static void fixture_make(struct fixture *f, uint64_t *rng)
@@ -260,7 +260,7 @@ static void latent_and_rope(void **state)
                    b = sy_tensor(table, SY_I32, 1, (int64_t[]){3}),
                    l = sy_tensor(latent, SY_I16, 2, (int64_t[]){2, 3}),
                    r = sy_tensor(rope, SY_I16, 2, (int64_t[]){2, 2});
-    const sy_kv_plane write = {part(&p[1], cache + 3, 3, L(3, 2, 2), L(10, 5, 1)), &r};
+    const sy_kv_plane write = {.cache = part(&p[1], cache + 3, 3, L(3, 2, 2), L(10, 5, 1)), .rows = &r};
     expect_status(contexts[1],
                   sy_kv_scatter(contexts[1],
                                 &(sy_kv_scatter_args){.cache = part(&p[0], cache, 3, L(3, 2, 3), L(10, 5, 1)),
@@ -273,7 +273,7 @@ static void latent_and_rope(void **state)
     expect_bytes(cache + 20, rows, 10);
     expect_bytes(cache + 5, rows + 5, 10);
     /* Rope first, latent behind it: columns of one output. */
-    const sy_kv_plane read = {&p[0].t, part(&p[2], out + 2, 2, L(2, 3), L(5, 1))};
+    const sy_kv_plane read = {.cache = &p[0].t, .rows = part(&p[2], out + 2, 2, L(2, 3), L(5, 1))};
     expect_status(contexts[1],
                   sy_kv_gather(contexts[1], &(sy_kv_gather_args){.cache = &p[1].t,
                                                                  .indices = &s,
@@ -300,7 +300,7 @@ static void latent_and_rope_of_the_page(void **state)
                    b = sy_tensor(table, SY_I32, 1, (int64_t[]){3}),
                    l = sy_tensor(latent, SY_I16, 2, (int64_t[]){2, 3}),
                    r = sy_tensor(rope, SY_I16, 2, (int64_t[]){2, 2});
-    const sy_kv_plane more = {part(&p[1], cache + 3, 2, L(6, 2), L(5, 1)), &r};
+    const sy_kv_plane more = {.cache = part(&p[1], cache + 3, 2, L(6, 2), L(5, 1)), .rows = &r};
     expect_status(
         contexts[0],
         sy_kv_gather(contexts[0], &(sy_kv_gather_args){.cache = part(&p[0], cache, 2, L(6, 3), L(5, 1)),
@@ -326,7 +326,7 @@ static void keys_and_values_of_one_pool(void **state)
     const DLTensor s = sy_tensor(slots, SY_I32, 1, (int64_t[]){3}),
                    k = sy_tensor(keys, SY_I16, 2, (int64_t[]){3, 1}),
                    v = sy_tensor(values, SY_I16, 2, (int64_t[]){3, 1});
-    const sy_kv_plane more = {part(&p[1], cache + 2, 3, L(3, 2, 1), L(4, 1, 1)), &v};
+    const sy_kv_plane more = {.cache = part(&p[1], cache + 2, 3, L(3, 2, 1), L(4, 1, 1)), .rows = &v};
     expect_status(contexts[2],
                   sy_kv_scatter(contexts[2],
                                 &(sy_kv_scatter_args){.cache = part(&p[0], cache, 3, L(3, 2, 1), L(4, 1, 1)),
@@ -351,7 +351,7 @@ static void parts_that_overlap(void **state)
                    r = sy_tensor(rope, SY_I16, 2, (int64_t[]){2, 3});
     const int64_t starts[] = {2, 3}; /* into the latent part; into the next row's */
     for (int i = 0; i < 2; i++) {
-        const sy_kv_plane more = {part(&p[1], cache + starts[i], 2, L(5, 3), L(5, 1)), &r};
+        const sy_kv_plane more = {.cache = part(&p[1], cache + starts[i], 2, L(5, 3), L(5, 1)), .rows = &r};
         expect_status(
             contexts[0],
             sy_kv_scatter(contexts[0], &(sy_kv_scatter_args){.cache = part(&p[0], cache, 2, L(5, 3), L(5, 1)),
@@ -396,7 +396,7 @@ static sy_status scatter_two(const DLTensor *a, const DLTensor *b)
     const DLTensor s = sy_tensor(slots, SY_I32, 1, (int64_t[]){2}),
                    from_a = sy_tensor(values, SY_I16, 2, (int64_t[]){2, a->shape[2]}),
                    from_b = sy_tensor(values, SY_I16, 2, (int64_t[]){2, b->shape[2]});
-    const sy_kv_plane more = {b, &from_b};
+    const sy_kv_plane more = {.cache = b, .rows = &from_b};
     return sy_kv_scatter(
         contexts[0],
         &(sy_kv_scatter_args){.cache = a, .src = &from_a, .slots = &s, .planes = &more, .num_planes = 1});
@@ -454,7 +454,7 @@ static void one_cache_many_outputs(void **state)
     for (int p = 0; p < 4; p++)
         outs[p] = sy_tensor(out[p], SY_I32, 2, shape);
     for (int p = 0; p < 3; p++)
-        more[p] = (sy_kv_plane){&c, &outs[p + 1]};
+        more[p] = (sy_kv_plane){.cache = &c, .rows = &outs[p + 1]};
     expect_status(contexts[0],
                   sy_kv_gather(contexts[0], &(sy_kv_gather_args){.cache = &c,
                                                                  .indices = &i,
@@ -486,7 +486,7 @@ static void two_hundred_and_fifty_six_planes(void **state)
         caches[p] = sy_tensor(cache[p], SY_I32, 2, cache_shape);
         srcs[p] = sy_tensor(src[p], SY_I32, 2, src_shape);
         if (p > 0)
-            more[p - 1] = (sy_kv_plane){&caches[p], &srcs[p]};
+            more[p - 1] = (sy_kv_plane){.cache = &caches[p], .rows = &srcs[p]};
     }
     sy_kv_scatter_args args = {
         .cache = &caches[0], .src = &srcs[0], .slots = &s, .planes = more, .num_planes = SY_KV_MAX_PLANES};

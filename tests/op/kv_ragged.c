@@ -242,7 +242,7 @@ static void planes_are_calls_of_their_own(void **state)
     expect_status(ctx, sy_kv_ragged(ctx, &args), SY_OK);
     args.cache = &latent;
     args.out = &left;
-    args.planes = &(sy_kv_plane){&rope, &right};
+    args.planes = &(sy_kv_plane){.cache = &rope, .rows = &right};
     args.num_planes = 1;
     expect_status(ctx, sy_kv_ragged(ctx, &args), SY_OK);
     for (int i = 0; i < N; i++) {

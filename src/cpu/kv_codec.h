@@ -1,0 +1,18 @@
+/*
+ * Packed rows of quantised caches to dense rows of numbers, and back.
+ */
+#ifndef SYI_CPU_KV_CODEC_H
+#define SYI_CPU_KV_CODEC_H
+
+#include "base/plan.h"
+#include "kernels/kernels.h"
+
+/* `record` is where the scales of the row are. */
+void syi_kv_unpack(const struct syi_kernels *kernels, const struct syi_kv_codec *codec, unsigned char *dense,
+                   const unsigned char *row, const unsigned char *record);
+
+/* Writes the scales too, unless they are given. */
+void syi_kv_pack(const struct syi_kv_codec *codec, unsigned char *row, unsigned char *record,
+                 const unsigned char *dense);
+
+#endif

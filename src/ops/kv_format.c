@@ -1,0 +1,383 @@
+/*
+ * Row formats of quantised caches: the named ones, and what a format means for the checks of a plane.
+ */
+#include "ops/kv.h"
+
+/* ---- By name ----------------------------------------------------------------------------------------- */
+
+#define E4M3 \
+    { \
+        10, 8, 1 \
+    }
+#define E5M2 \
+    { \
+        12, 8, 1 \
+    }
+#define E8M0 \
+    { \
+        14, 8, 1 \
+    }
+#define I8 \
+    { \
+        0, 8, 1 \
+    }
+#define F32 \
+    { \
+        2, 32, 1 \
+    }
+
+static const struct {
+    const char *name;
+    sy_kv_format format;
+} named[] = {
+    {"ds32_fp8",
+     {.q_type = E4M3,
+      .scale_type = F32,
+      .scales = SY_SCALES_ROW,
+      .row_bytes = 656,
+      .q_count = 512,
+      .group = 128,
+      .scale_off = 512,
+      .rope_off = 528,
+      .rope_bytes = 128}},
+    {"pto_int8",
+     {.q_type = I8,
+      .scale_type = F32,
+      .scales = SY_SCALES_ROW,
+      .row_bytes = 656,
+      .q_count = 512,
+      .group = 128,
+      .scale_off = 640,
+      .rope_off = 512,
+      .rope_bytes = 128}},
+    {"ds4_fp8",
+     {.q_type = E4M3,
+      .scale_type = E8M0,
+      .scales = SY_SCALES_BLOCK,
+      .row_bytes = 576,
+      .q_count = 448,
+      .group = 64,
+      .scale_bytes = 8,
+      .rope_off = 448,
+      .rope_bytes = 128}},
+    {"indexer_fp8",
+     {.q_type = E4M3,
+      .scale_type = F32,
+      .scales = SY_SCALES_BLOCK,
+      .row_bytes = 128,
+      .q_count = 128,
+      .group = 128,
+      .scale_bytes = 4}},
+    {"e4m3", {.q_type = E4M3}},
+    {"e5m2", {.q_type = E5M2}},
+    {"int8", {.q_type = I8}},
+};
+
+sy_status sy_kv_format_named_n(const char *name, sy_kv_format *format, size_t format_bytes)
+{
+    if (name == NULL || format == NULL)
+        return SY_ERR_NULL;
+    memset(format, 0, format_bytes);
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++)
+        if (strcmp(named[i].name, name) == 0) {
+            const size_t known = sizeof *format < format_bytes ? sizeof *format : format_bytes;
+            memcpy(format, &named[i].format, known);
+            return SY_OK;
+        }
+    return SY_ERR_VALUE;
+}
+
+/* ---- What a format means ----------------------------------------------------------------------------- */
+
+bool syi_kv_by_block(const struct syi_call *call)
+{
+    return call->turns.format != NULL && call->turns.format->scales == SY_SCALES_BLOCK;
+}
+
+static bool in_tensor(const sy_kv_format *f)
+{
+    return f->scales == SY_SCALES_TENSOR;
+}
+
+int64_t syi_kv_unpacked(const struct syi_call *call)
+{
+    const sy_kv_format *f = call->turns.format;
+    return f == NULL || in_tensor(f) ? 0 : (int64_t)f->q_count + f->rope_bytes / 2;
+}
+
+static int64_t scale_size(const sy_kv_format *f)
+{
+    return syi_type_of(f->scale_type) == SYI_F32 ? 4 : 1;
+}
+
+static const DLTensor *scale_of(const struct syi_call *call, const struct syi_kv_subject *subject)
+{
+    const DLTensor *read = subject->scale != 0 ? call->tensor[subject->scale] : NULL;
+    return read == NULL && subject->scale_out != 0 ? call->tensor[subject->scale_out] : read;
+}
+
+/* ---- Formats that make sense ------------------------------------------------------------------------- */
+
+static sy_status refuse(struct syi_call *call, const char *field, int64_t value, const char *want)
+{
+    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "format", value, 0);
+    return syi_fail_at(call->ctx, &fault, "has %s %lld, want %s", field, (long long)value, want);
+}
+
+static sy_status check_types(struct syi_call *call, const sy_kv_format *f)
+{
+    char text[64];
+    const enum syi_type q = syi_type_of(f->q_type), scale = syi_type_of(f->scale_type);
+    syi_describe_type(q == SYI_F8_E4M3 || q == SYI_F8_E5M2 || q == SYI_I8 ? f->scale_type : f->q_type, text,
+                      sizeof text);
+    if (q != SYI_F8_E4M3 && q != SYI_F8_E5M2 && q != SYI_I8)
+        return syi_fail(call->ctx, SY_ERR_VALUE, "format", "has q_type %s, want f8_e4m3, f8_e5m2 or i8",
+                        text);
+    if ((int)f->scales < 0 || f->scales > SY_SCALES_BLOCK)
+        return refuse(call, "scales", (int)f->scales, "0 to 2: TENSOR, ROW, BLOCK");
+    if (!in_tensor(f) && scale != SYI_F32 && scale != SYI_F8_E8M0)
+        return syi_fail(call->ctx, SY_ERR_VALUE, "format", "has scale_type %s, want f32 or f8_e8m0", text);
+    return SY_OK;
+}
+
+/* All is in the cache and in the scales: the format has nothing more to say. */
+static sy_status check_bare(struct syi_call *call, const sy_kv_format *f)
+{
+    const struct {
+        const char *name;
+        int32_t value;
+    } fields[] = {{"row_bytes", f->row_bytes}, {"q_off", f->q_off},          {"q_count", f->q_count},
+                  {"group", f->group},         {"scale_off", f->scale_off},  {"scale_bytes", f->scale_bytes},
+                  {"rope_off", f->rope_off},   {"rope_bytes", f->rope_bytes}};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (fields[i].value != 0)
+            return refuse(call, fields[i].name, fields[i].value, "0: its scales are in a tensor");
+    return SY_OK;
+}
+
+/* A part of a row or scale record: bytes [off, off + bytes) of `whole`. */
+struct part {
+    const char *name;
+    int64_t off, bytes, whole;
+    bool in_row;
+};
+
+static sy_status check_parts(struct syi_call *call, const struct part *part, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const struct part *a = &part[i];
+        if (a->off < 0 || a->bytes < 0 || a->off + a->bytes > a->whole)
+            return syi_fail(call->ctx, SY_ERR_VALUE, "format",
+                            "has %s in bytes %lld to %lld, want them inside 0 to %lld", a->name,
+                            (long long)a->off, (long long)(a->off + a->bytes), (long long)a->whole);
+        for (const struct part *b = part; b < a; b++)
+            if (a->in_row && b->in_row && a->off < b->off + b->bytes && b->off < a->off + a->bytes)
+                return syi_fail(call->ctx, SY_ERR_VALUE, "format",
+                                "has %s in bytes %lld to %lld, want them apart from %s", a->name,
+                                (long long)a->off, (long long)(a->off + a->bytes), b->name);
+    }
+    return SY_OK;
+}
+
+static sy_status check_layout(struct syi_call *call, const sy_kv_format *f)
+{
+    const bool in_row = f->scales == SY_SCALES_ROW;
+    if (f->row_bytes < 1)
+        return refuse(call, "row_bytes", f->row_bytes, "1 or more");
+    if (f->q_count < 1)
+        return refuse(call, "q_count", f->q_count, "1 or more");
+    if (f->group < 1 || f->q_count % f->group != 0)
+        return refuse(call, "group", f->group, "a divisor of q_count");
+    if (f->rope_bytes % 2 != 0)
+        return refuse(call, "rope_bytes", f->rope_bytes, "an even number: bf16");
+    if (in_row ? f->scale_bytes != 0 : f->scale_bytes < 1)
+        return refuse(call, "scale_bytes", f->scale_bytes,
+                      in_row ? "0: its scales are in the row" : "1 or more");
+    const int64_t scales = f->q_count / f->group * scale_size(f);
+    const struct part parts[] = {
+        {"codes", f->q_off, f->q_count, f->row_bytes, true},
+        {"rope", f->rope_off, f->rope_bytes, f->row_bytes, f->rope_bytes > 0},
+        {"scales", f->scale_off, scales, in_row ? f->row_bytes : f->scale_bytes, in_row},
+    };
+    return check_parts(call, parts, 3);
+}
+
+static sy_status check_format(struct syi_call *call, void *data)
+{
+    const struct syi_kv_subject *subject = data;
+    const sy_kv_format *f = call->turns.format;
+    const DLTensor *scale = scale_of(call, subject);
+    const bool wanted = f != NULL && in_tensor(f);
+    sy_status st = f != NULL ? check_types(call, f) : SY_OK;
+    if (st == SY_OK && f != NULL)
+        st = in_tensor(f) ? check_bare(call, f) : check_layout(call, f);
+    if (st != SY_OK || wanted == (scale != NULL))
+        return st;
+    if (wanted)
+        return syi_fail(call->ctx, SY_ERR_NULL, "scale", "is missing, want a tensor: format has no scales");
+    return syi_fail(call->ctx, SY_ERR_VALUE, "scale", "is given, want none: %s",
+                    f == NULL ? "there is no format" : "the cache has the scales");
+}
+
+sy_status syi_kv_check_formats(struct syi_call *call, struct syi_kv_subject *subject)
+{
+    return syi_every_turn(call, check_format, subject);
+}
+
+/* ---- Shapes ------------------------------------------------------------------------------------------ */
+
+/* One set of scales, or one for every row as the cache has its rows. */
+static sy_status check_scale(struct syi_call *call, const struct syi_kv_subject *subject,
+                             const struct syi_kv_rows *rows)
+{
+    const DLTensor *scale = scale_of(call, subject);
+    const int i = scale == call->tensor[subject->scale] ? subject->scale : subject->scale_out;
+    const int64_t parts = scale->shape[scale->ndim - 1], heads = rows->n_heads;
+    const bool by_block = scale->ndim == 3 && rows->blocks >= 0;
+    int64_t shape[3] = {rows->rows, parts, parts};
+    if (parts < 1 || rows->elems % parts != 0 || (parts % heads != 0 && heads % parts != 0))
+        return syi_fail(call->ctx, SY_ERR_SHAPE, "scale",
+                        "has %lld for a row, want a number that cuts its %lld elements and %lld heads evenly",
+                        (long long)parts, (long long)rows->elems, (long long)heads);
+    if (scale->ndim == 1)
+        return SY_OK;
+    if (by_block) {
+        shape[0] = rows->blocks;
+        shape[1] = rows->rows;
+    } else if (rows->blocks >= 0 && !syi_mul(rows->blocks, rows->rows, &shape[0])) {
+        return SY_OK; /* refused among the sizes */
+    }
+    return syi_check_shape(call, i, by_block ? 3 : 2, shape);
+}
+
+sy_status syi_kv_check_packed(struct syi_call *call, const struct syi_kv_subject *subject,
+                              const struct syi_kv_rows *rows)
+{
+    const sy_kv_format *f = call->turns.format;
+    if (f == NULL || f->scales == SY_SCALES_BLOCK)
+        return SY_OK;
+    if (in_tensor(f))
+        return check_scale(call, subject, rows);
+    if (rows->elems >= f->row_bytes)
+        return SY_OK;
+    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, call->op->rules[subject->cache].name,
+                                           rows->elems, f->row_bytes);
+    return syi_fail_at(call->ctx, &fault, "has rows of %lld bytes, want at least %d as format says",
+                       (long long)rows->elems, (int)f->row_bytes);
+}
+
+sy_status syi_kv_check_packed_pieces(struct syi_call *call, const struct syi_kv_subject *subject, bool apart)
+{
+    if (!apart || syi_kv_unpacked(call) == 0)
+        return SY_OK;
+    return syi_fail(call->ctx, SY_ERR_STRIDE, call->op->rules[subject->cache].name,
+                    "has the heads of a row apart, want rows in one piece as format says");
+}
+
+sy_status syi_kv_check_packed_blocks(struct syi_call *call, const struct syi_kv_subject *subject)
+{
+    const sy_kv_format *f = call->turns.format;
+    const DLTensor *t = call->tensor[subject->cache];
+    const int64_t each = (int64_t)f->row_bytes + f->scale_bytes;
+    int64_t bytes, want;
+    if (subject->block_size < 1) {
+        const sy_fault fault =
+            syi_value_fault(SY_ERR_VALUE, SY_FAULT_BAD_BLOCK_SIZE, "block_size", subject->block_size, 1);
+        return syi_fail_at(call->ctx, &fault, "is %lld, want 1 or more: blocks of packed rows do not tell it",
+                           (long long)subject->block_size);
+    }
+    if (!syi_kv_product(t, 1, t->ndim, &bytes))
+        return SY_OK; /* refused among the sizes */
+    if (syi_mul(subject->block_size, each, &want) && bytes >= want)
+        return SY_OK;
+    return syi_fail(call->ctx, SY_ERR_SHAPE, call->op->rules[subject->cache].name,
+                    "has blocks of %lld bytes, want at least %lld rows of %lld as format says",
+                    (long long)bytes, (long long)subject->block_size, (long long)each);
+}
+
+bool syi_kv_dense_bytes(const struct syi_call *call, const struct syi_kv_subject *subject, int64_t row_bytes,
+                        int64_t *bytes)
+{
+    const DLTensor *dense = call->tensor[subject->dense];
+    const int64_t elems = syi_kv_unpacked(call);
+    *bytes = row_bytes;
+    if (call->turns.format == NULL)
+        return true;
+    return syi_mul(elems > 0 ? elems : row_bytes, dense != NULL ? (int64_t)syi_elem_bytes(dense->dtype) : 4,
+                   bytes);
+}
+
+/* ---- Views ------------------------------------------------------------------------------------------- */
+
+static enum syi_code code_of(const sy_kv_format *f)
+{
+    const enum syi_type q = syi_type_of(f->q_type);
+    return q == SYI_I8 ? SYI_CODE_I8 : q == SYI_F8_E5M2 ? SYI_CODE_E5M2 : SYI_CODE_E4M3;
+}
+
+/* Scales in a tensor: the row is codes alone. */
+static void view_tensor(struct syi_call *call, const struct syi_kv_subject *subject,
+                        const struct syi_kv_plane *plane, struct syi_kv_codec *codec)
+{
+    const DLTensor *scale = scale_of(call, subject);
+    const int i = scale == call->tensor[subject->scale] ? subject->scale : subject->scale_out;
+    const struct syi_rows rows = syi_rows_of(call, i);
+    const size_t parts = (size_t)scale->shape[scale->ndim - 1], heads = (size_t)plane->n_heads;
+    /* Where heads lie apart, no group goes from one to the next. */
+    codec->n_groups = parts > heads ? parts : heads;
+    codec->share = codec->n_groups / parts;
+    codec->group = plane->row_bytes / codec->n_groups;
+    codec->per_head = codec->n_groups / heads;
+    codec->head_stride = plane->head_stride;
+    codec->given = scale->ndim == 1;
+    codec->scale = rows.data;
+    if (codec->given)
+        return;
+    codec->scale_row_stride = rows.stride;
+    if (!syi_mul(subject->block_size, rows.stride, &codec->scale_block_stride))
+        codec->scale_block_stride = 0; /* there is one block, and block 0 needs no stride */
+}
+
+/* Scales in the row or behind the rows of the block. */
+static void view_packed(const struct syi_kv_subject *subject, const sy_kv_format *f,
+                        struct syi_kv_plane *plane, struct syi_kv_codec *codec)
+{
+    const size_t n_scales = (size_t)(f->q_count / f->group), scales = n_scales * (size_t)scale_size(f);
+    const bool in_row = f->scales == SY_SCALES_ROW;
+    const size_t parts = (size_t)f->q_count + (size_t)f->rope_bytes + (in_row ? scales : 0);
+    codec->group = (size_t)f->group;
+    codec->n_groups = codec->per_head = n_scales;
+    codec->share = 1;
+    codec->q_off = (size_t)f->q_off;
+    codec->rope_off = (size_t)f->rope_off;
+    codec->rope = (size_t)f->rope_bytes / 2;
+    codec->clear_row = parts < (size_t)f->row_bytes ? (size_t)f->row_bytes : 0;
+    codec->clear_scale = !in_row && scales < (size_t)f->scale_bytes ? (size_t)f->scale_bytes : 0;
+    if (!in_row)
+        plane->row_stride = f->row_bytes;
+    /* The product was compared with the bytes of a block, and an empty cache has no row to look for. */
+    const size_t rows = in_row ? 0 : (size_t)subject->block_size * (size_t)f->row_bytes;
+    codec->scale = plane->cache + rows;
+    codec->scale_off = (size_t)f->scale_off;
+    codec->scale_block_stride = plane->block_stride;
+    codec->scale_row_stride = in_row ? plane->row_stride : f->scale_bytes;
+    plane->row_bytes = plane->head_bytes = (size_t)f->row_bytes;
+}
+
+void syi_kv_view_codec(struct syi_call *call, const struct syi_kv_subject *subject,
+                       struct syi_kv_plane *plane)
+{
+    const sy_kv_format *f = call->turns.format;
+    struct syi_kv_codec *codec = &plane->codec;
+    const enum syi_type dense = syi_type_at(call, subject->dense);
+    plane->packed = true;
+    codec->code = code_of(f);
+    codec->dense = dense == SYI_F16 ? SYI_FLOAT_F16 : dense == SYI_BF16 ? SYI_FLOAT_BF16 : SYI_FLOAT_F32;
+    codec->e8m0 = syi_type_of(f->scale_type) == SYI_F8_E8M0;
+    if (in_tensor(f))
+        view_tensor(call, subject, plane, codec);
+    else
+        view_packed(subject, f, plane, codec);
+    const size_t elems = codec->group * codec->n_groups + codec->rope;
+    codec->dense_bytes = elems * (dense == SYI_F32 ? 4 : 2);
+}

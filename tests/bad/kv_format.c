@@ -1,0 +1,333 @@
+/*
+ * kv_gather and kv_scatter refuse packed rows that cannot be: one valid call of each kind, one spoiler per row, the
+ * status, the sentence, and untouched outputs.
+ */
+#include "support.h"
+
+enum { BLOCKS = 3, SIZE = 2, COUNT = 4, WIDE = 20 };
+
+/* 8 codes at 0, 2 scales at 8, 2 rope numbers at 16. */
+static const sy_kv_format row_format = {.q_type = {10, 8, 1},
+                                        .scale_type = {2, 32, 1},
+                                        .scales = SY_SCALES_ROW,
+                                        .row_bytes = WIDE,
+                                        .q_count = 8,
+                                        .group = 4,
+                                        .scale_off = 8,
+                                        .rope_off = 16,
+                                        .rope_bytes = 4};
+static const sy_kv_format block_format = {.q_type = {10, 8, 1},
+                                          .scale_type = {14, 8, 1},
+                                          .scales = SY_SCALES_BLOCK,
+                                          .row_bytes = 8,
+                                          .q_count = 8,
+                                          .group = 4,
+                                          .scale_bytes = 3};
+static const sy_kv_format tensor_format = {.q_type = {0, 8, 1}};
+
+static sy_kv_format format; /* of the call, to be spoiled */
+
+static sy_status run_gather(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_kv_gather(ctx, &c->args.gather);
+}
+
+static sy_status query_gather(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_kv_gather_query(ctx, &c->args.gather, q);
+}
+
+static sy_status run_scatter(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_kv_scatter(ctx, &c->args.scatter);
+}
+
+static sy_status query_scatter(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_kv_scatter_query(ctx, &c->args.scatter, q);
+}
+
+static void begin_gather(struct test_call *c, const sy_kv_format *f)
+{
+    sy_kv_gather_args *a = &c->args.gather;
+    *c = (struct test_call){.op = "kv_gather", .run = run_gather, .query = query_gather};
+    format = *f;
+    a->format = &format;
+    a->block_size = SIZE;
+    memset(test_call_add(c, "indices", &a->indices, SY_I32, 1, (int64_t[]){COUNT})->mem, 0, 4 * COUNT);
+    memset(test_call_add(c, "block_table", &a->block_table, SY_I32, 1, (int64_t[]){BLOCKS})->mem, 0,
+           4 * BLOCKS);
+}
+
+static void make_row(struct test_call *c)
+{
+    sy_kv_gather_args *a = &c->args.gather;
+    begin_gather(c, &row_format);
+    test_call_add(c, "cache", &a->cache, SY_U8, 3, (int64_t[]){BLOCKS, SIZE, WIDE});
+    c->first_output = c->count;
+    test_call_add(c, "out", &a->out, SY_BF16, 2, (int64_t[]){COUNT, 10});
+}
+
+static void make_block(struct test_call *c)
+{
+    sy_kv_gather_args *a = &c->args.gather;
+    begin_gather(c, &block_format);
+    test_call_add(c, "cache", &a->cache, SY_U8, 2, (int64_t[]){BLOCKS, SIZE * 11});
+    c->first_output = c->count;
+    test_call_add(c, "out", &a->out, SY_F32, 2, (int64_t[]){COUNT, 8});
+}
+
+static void make_tensor(struct test_call *c)
+{
+    sy_kv_gather_args *a = &c->args.gather;
+    begin_gather(c, &tensor_format);
+    test_call_add(c, "cache", &a->cache, SY_I8, 4, (int64_t[]){BLOCKS, SIZE, 2, 6});
+    test_call_add(c, "scale", &a->scale, SY_F32, 3, (int64_t[]){BLOCKS, SIZE, 4});
+    c->first_output = c->count;
+    test_call_add(c, "out", &a->out, SY_F16, 3, (int64_t[]){COUNT, 2, 6});
+}
+
+static void begin_scatter(struct test_call *c, const sy_kv_format *f)
+{
+    sy_kv_scatter_args *a = &c->args.scatter;
+    *c = (struct test_call){.op = "kv_scatter", .run = run_scatter, .query = query_scatter};
+    format = *f;
+    a->format = &format;
+    struct tensor *slots = test_call_add(c, "slots", &a->slots, SY_I32, 1, (int64_t[]){COUNT});
+    for (int i = 0; i < COUNT; i++)
+        memcpy(slots->mem + 4 * i, &(int32_t){i}, 4);
+}
+
+/* Inputs as far as a query is concerned. */
+static void make_block_scatter(struct test_call *c)
+{
+    sy_kv_scatter_args *a = &c->args.scatter;
+    begin_scatter(c, &block_format);
+    a->block_size = SIZE;
+    test_call_add(c, "src", &a->src, SY_BF16, 2, (int64_t[]){COUNT, 8});
+    test_call_add(c, "cache", &a->cache, SY_U8, 2, (int64_t[]){BLOCKS, SIZE * 11});
+    c->first_output = c->count;
+}
+
+static void make_tensor_scatter(struct test_call *c)
+{
+    sy_kv_scatter_args *a = &c->args.scatter;
+    begin_scatter(c, &tensor_format);
+    test_call_add(c, "src", &a->src, SY_F32, 2, (int64_t[]){COUNT, 6});
+    test_call_add(c, "cache", &a->cache, SY_I8, 2, (int64_t[]){BLOCKS * SIZE, 6});
+    test_call_add(c, "scale", &a->scale, SY_F32, 2, (int64_t[]){BLOCKS * SIZE, 3});
+    c->first_output = c->count;
+}
+
+/* ---- Spoilers ---------------------------------------------------------------------------------------- */
+
+#define SPOILER(name, change) \
+    static void name(struct test_call *c) \
+    { \
+        (void)c; \
+        change; \
+    }
+
+SPOILER(q_f32, format.q_type = SY_F32)
+SPOILER(q_none, memset(&format.q_type, 0, sizeof format.q_type))
+SPOILER(scale_bf16, format.scale_type = SY_BF16)
+SPOILER(scales_3, format.scales = (sy_kv_scales)3)
+SPOILER(row_0, format.row_bytes = 0)
+SPOILER(q_0, format.q_count = 0)
+SPOILER(q_less, format.q_count = -8)
+SPOILER(q_more, format.q_count = 24)
+SPOILER(q_before, format.q_off = -1)
+SPOILER(q_over_scales, format.q_off = 2)
+SPOILER(q_most, (format.q_count = format.group = INT32_MAX, format.q_off = INT32_MAX))
+SPOILER(group_0, format.group = 0)
+SPOILER(group_3, format.group = 3)
+SPOILER(group_less, format.group = -4)
+SPOILER(scale_outside, format.scale_off = 13)
+SPOILER(scale_on_rope, format.scale_off = 10)
+SPOILER(scale_record, format.scale_bytes = 4)
+SPOILER(rope_odd, format.rope_bytes = 3)
+SPOILER(rope_outside, format.rope_bytes = 6)
+SPOILER(rope_less, format.rope_bytes = -2)
+SPOILER(rope_on_codes, format.rope_off = 6)
+SPOILER(record_0, format.scale_bytes = 0)
+SPOILER(record_short, format.scale_bytes = 1)
+SPOILER(tensor_q_count, format.q_count = 8)
+SPOILER(tensor_rope, format.rope_bytes = 2)
+SPOILER(no_format, c->args.gather.format = NULL)
+SPOILER(needs_scale, format = tensor_format)
+SPOILER(size_5, c->args.gather.block_size = 5)
+SPOILER(size_huge, c->args.gather.block_size = INT64_MAX)
+SPOILER(scatter_size_0, c->args.scatter.block_size = 0)
+SPOILER(scatter_size_less, c->args.scatter.block_size = -2)
+SPOILER(scatter_no_format, c->args.scatter.format = NULL)
+
+/* Heads of a packed row with something between them. */
+static void in_pieces(struct test_call *c)
+{
+    struct tensor *cache = test_call_tensor(c, "cache");
+    cache->t.ndim = 4;
+    memcpy(cache->shape, (int64_t[]){1, 1, 2, WIDE / 2}, 4 * sizeof *cache->shape);
+    memcpy(cache->strides, (int64_t[]){50, 50, WIDE / 2 + 1, 1}, 4 * sizeof *cache->strides);
+    cache->t.strides = cache->strides;
+    c->args.gather.block_size = 1;
+}
+
+#define BAD_FORMAT(f, text, right) BAD_CALL(f, SY_ERR_VALUE, "format", text, right), .query = true
+
+static const struct refusal row_rows[] = {
+    {"codes of f32", BAD_FORMAT(q_f32, "q_type f32", "f8_e4m3, f8_e5m2 or i8")},
+    {"codes of no type", BAD_FORMAT(q_none, "q_type", "f8_e4m3, f8_e5m2 or i8")},
+    {"scales of bf16", BAD_FORMAT(scale_bf16, "scale_type bf16", "f32 or f8_e8m0")},
+    {"scales nowhere", BAD_FORMAT(scales_3, "scales 3", "TENSOR, ROW, BLOCK")},
+    {"rows of no bytes", BAD_FORMAT(row_0, "row_bytes 0", "1 or more")},
+    {"no codes", BAD_FORMAT(q_0, "q_count 0", "1 or more")},
+    {"less than no codes", BAD_FORMAT(q_less, "q_count -8", "1 or more")},
+    {"codes past the row", BAD_FORMAT(q_more, "codes in bytes 0 to 24", "0 to 20")},
+    {"codes before the row", BAD_FORMAT(q_before, "codes in bytes -1 to 7", "0 to 20")},
+    {"codes upon scales", BAD_FORMAT(q_over_scales, "scales in bytes 8 to 16", "apart from codes")},
+    {"offsets that wrap", BAD_FORMAT(q_most, "codes in bytes 2147483647 to 4294967294", "0 to 20")},
+    {"groups of none", BAD_FORMAT(group_0, "group 0", "a divisor of q_count")},
+    {"groups of three", BAD_FORMAT(group_3, "group 3", "a divisor of q_count")},
+    {"groups of less", BAD_FORMAT(group_less, "group -4", "a divisor of q_count")},
+    {"scales past the row", BAD_FORMAT(scale_outside, "scales in bytes 13 to 21", "0 to 20")},
+    {"scales upon rope", BAD_FORMAT(scale_on_rope, "scales in bytes 10 to 18", "apart from rope")},
+    {"a record in the row", BAD_FORMAT(scale_record, "scale_bytes 4", "0")},
+    {"half a rope number", BAD_FORMAT(rope_odd, "rope_bytes 3", "even")},
+    {"rope past the row", BAD_FORMAT(rope_outside, "rope in bytes 16 to 22", "0 to 20")},
+    {"less than no rope", BAD_FORMAT(rope_less, "rope in bytes 16 to 14", "0 to 20")},
+    {"rope upon codes", BAD_FORMAT(rope_on_codes, "rope in bytes 6 to 10", "apart from codes")},
+    {"a format that needs scales", BAD_CALL(needs_scale, SY_ERR_NULL, "scale", "missing", "a tensor"),
+     .query = true},
+    {"cache of f32", BAD_TYPE("cache", 2, 32, 1), .query = true},
+    {"cache of bool", BAD_TYPE("cache", 6, 8, 1), .query = true},
+    {"out of codes", BAD_TYPE("out", 1, 8, 1), .found = "u8", .wanted = "f16, f32 or bf16"},
+    {"rows too short", BAD_EXTENT("cache", 2, WIDE - 1, "19 bytes", "at least 20"), .query = true},
+    {"out as wide as the cache", BAD_EXTENT("out", 1, WIDE, "[4,20]", "[4,10]")},
+    {"rows in pieces", BAD_CALL(in_pieces, SY_ERR_STRIDE, "cache", "heads of a row apart", "in one piece"),
+     .query = true},
+    {"out in the cache", BAD_OVER("out", "cache", 0)},
+};
+
+static const struct refusal block_rows[] = {
+    {"no scale record", BAD_FORMAT(record_0, "scale_bytes 0", "1 or more")},
+    {"a scale record too short", BAD_FORMAT(record_short, "scales in bytes 0 to 2", "0 to 1")},
+    {"blocks too short", BAD_EXTENT("cache", 1, 21, "blocks of 21 bytes", "2 rows of 11"), .query = true},
+    {"block_size 5", BAD_CALL(size_5, SY_ERR_SHAPE, "cache", "blocks of 22 bytes", "5 rows"), .query = true},
+    {"block_size 2^63-1", BAD_CALL(size_huge, SY_ERR_SHAPE, "cache", "22 bytes", "at least"), .query = true},
+    {"blocks that overlap", BAD_STRIDE("cache", 0, 21, "block stride 21", "22"), .query = true},
+    {"bytes apart", BAD_STRIDE("cache", 1, 2, NULL, "contiguous"), .query = true},
+    {"blocks of nothing", BAD_EXTENT("cache", 1, 0, "extent 0", NULL), .query = true},
+};
+
+static const struct refusal tensor_scale_rows[] = {
+    {"q_count beside a tensor", BAD_FORMAT(tensor_q_count, "q_count 8", "0")},
+    {"rope beside a tensor", BAD_FORMAT(tensor_rope, "rope_bytes 2", "0")},
+    {"scale without a format", BAD_CALL(no_format, SY_ERR_DTYPE, "out", "f16", "i8")},
+    {"no scale", NO_TENSOR("scale"), .query = true},
+    {"scale without data", NO_DATA("scale")},
+    {"scale of f16", BAD_TYPE("scale", 2, 16, 1), .query = true},
+    {"scale of rank 0", BAD_RANK("scale", 0, "rank 0", "1 to 3"), .query = true},
+    {"scale of rank 4", BAD_RANK("scale", 4, "rank 4", "1 to 3"), .query = true},
+    {"five scales", BAD_EXTENT("scale", 2, 5, "5 for a row", "12 elements and 2 heads"), .query = true},
+    {"three scales", BAD_EXTENT("scale", 2, 3, "3 for a row", "2 heads"), .query = true},
+    {"no scales", BAD_EXTENT("scale", 2, 0, "0 for a row", "2 heads"), .query = true},
+    {"scales of more blocks", BAD_EXTENT("scale", 0, 4, "[4,2,4]", "[3,2,4]"), .query = true},
+    {"scales of more rows", BAD_EXTENT("scale", 1, 3, "[3,3,4]", "[3,2,4]"), .query = true},
+    {"scales backwards", BAD_STRIDE("scale", 1, -4, NULL, NULL), .query = true},
+    {"out in the scales", BAD_OVER("out", "scale", 0)},
+};
+
+static const struct refusal scatter_rows[] = {
+    {"no block_size", BAD_CALL(scatter_size_0, SY_ERR_VALUE, "block_size", "0", "1 or more"), .query = true},
+    {"block_size -2", BAD_CALL(scatter_size_less, SY_ERR_VALUE, "block_size", "-2", "0 or more"),
+     .query = true},
+    {"src of u8", BAD_TYPE("src", 1, 8, 1), .query = true},
+    {"src of packed rows", BAD_EXTENT("src", 1, 11, "[4,11]", "[4,8]"), .query = true},
+    {"src in the cache", BAD_OVER("src", "cache", 0)},
+};
+
+static const struct refusal scatter_tensor_rows[] = {
+    {"no scale to write", NO_TENSOR("scale"), .query = true},
+    {"a scale row too few", BAD_EXTENT("scale", 0, 5, "[5,3]", "[6,3]"), .query = true},
+    {"scale rows that overlap", BAD_STRIDE("scale", 0, 2, "row stride 2", "3"), .query = true},
+    {"scales in the cache", BAD_OVER("scale", "cache", 0)},
+    {"scales in src", BAD_OVER("scale", "src", 0)},
+    {"a scale without a format", BAD_CALL(scatter_no_format, SY_ERR_DTYPE, "src", "f32", "i8"),
+     .query = true},
+};
+
+static const struct {
+    const char *name;
+    void (*make)(struct test_call *c);
+    const struct refusal *rows;
+    size_t n;
+} kinds[] = {{"rows", make_row, row_rows, COUNT_OF(row_rows)},
+             {"blocks", make_block, block_rows, COUNT_OF(block_rows)},
+             {"tensor", make_tensor, tensor_scale_rows, COUNT_OF(tensor_scale_rows)},
+             {"scatter blocks", make_block_scatter, scatter_rows, COUNT_OF(scatter_rows)},
+             {"scatter tensor", make_tensor_scatter, scatter_tensor_rows, COUNT_OF(scatter_tensor_rows)}};
+
+/* A row and the call it spoils. */
+struct task {
+    const struct refusal *row;
+    void (*make)(struct test_call *c);
+};
+
+static void refused(void **state)
+{
+    const struct task *task = *state;
+    check_refusal(task->make, task->row);
+}
+
+static void query_refused(void **state)
+{
+    const struct task *task = *state;
+    check_query_refusal(task->make, task->row);
+}
+
+/* A scale where the cache has its own, or where nothing is packed at all. */
+static void scales_nobody_asked_for(void **state)
+{
+    (void)state;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    float one = 1.0f;
+    const DLTensor scale = sy_tensor(&one, SY_F32, 1, (int64_t[]){1});
+    struct test_call c;
+    make_row(&c);
+    c.args.gather.scale = &scale;
+    expect_status(ctx, sy_kv_gather(ctx, &c.args.gather), SY_ERR_VALUE);
+    assert_non_null(strstr(sy_ctx_error(ctx), "scale is given, want none: the cache has the scales"));
+    c.args.gather.format = NULL;
+    expect_status(ctx, sy_kv_gather_query(ctx, &c.args.gather, &(sy_query){0}), SY_ERR_VALUE);
+    assert_non_null(strstr(sy_ctx_error(ctx), "there is no format"));
+    test_call_free(&c);
+    sy_ctx_destroy(ctx);
+}
+
+static void calls_that_are_fine(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(kinds); i++) {
+        test_accepts_pinned(kinds[i].make);
+        test_accepts_adjacent(kinds[i].make);
+    }
+}
+
+int main(void)
+{
+    static struct task tasks[128];
+    struct test_list list = {0};
+    size_t n = 0;
+    for (size_t k = 0; k < COUNT_OF(kinds); k++)
+        for (size_t i = 0; i < kinds[k].n; i++, n++) {
+            const struct refusal *row = &kinds[k].rows[i];
+            tasks[n] = (struct task){row, kinds[k].make};
+            test_add(&list, test_name("%s: %s", kinds[k].name, row->name), refused, &tasks[n]);
+            if (row->query)
+                test_add(&list, test_name("%s query: %s", kinds[k].name, row->name), query_refused,
+                         &tasks[n]);
+        }
+    test_add(&list, "scales_nobody_asked_for", scales_nobody_asked_for, NULL);
+    test_add(&list, "calls_that_are_fine", calls_that_are_fine, NULL);
+    return test_run(&list, "bad_kv_format");
+}

@@ -1,0 +1,146 @@
+#include "kv_format.h"
+
+#include "codes.h"
+#include "support.h"
+
+#include <float.h>
+#include <math.h>
+
+static enum oracle_code code_type(const struct packed_cache *p)
+{
+    return p->format.q_type.code == 10 ? ORACLE_E4M3 : p->format.q_type.code == 12 ? ORACLE_E5M2 : ORACLE_I8;
+}
+
+static bool in_tensor(const struct packed_cache *p)
+{
+    return p->format.scales == SY_SCALES_TENSOR;
+}
+
+static int64_t count(const struct packed_cache *p)
+{
+    return in_tensor(p) ? p->elems : p->format.q_count;
+}
+
+static int64_t group(const struct packed_cache *p)
+{
+    return in_tensor(p) ? p->elems / p->parts : p->format.group;
+}
+
+int64_t oracle_unpacked(const struct packed_cache *p)
+{
+    return count(p) + p->format.rope_bytes / 2;
+}
+
+static unsigned char *row_at(const struct packed_cache *p, int64_t slot)
+{
+    return p->cache + slot / p->block_size * p->block_stride + slot % p->block_size * p->row_stride;
+}
+
+static unsigned char *code_at(const struct packed_cache *p, int64_t slot, int64_t i)
+{
+    const int64_t of_head = in_tensor(p) ? p->elems / p->heads : p->format.q_count;
+    return row_at(p, slot) + p->format.q_off + i / of_head * p->head_stride + i % of_head;
+}
+
+static unsigned char *scale_at(const struct packed_cache *p, int64_t slot, int64_t g)
+{
+    const int64_t size = p->format.scale_type.bits == 8 ? 1 : 4;
+    const int64_t block = slot / p->block_size, within = slot % p->block_size;
+    if (in_tensor(p))
+        return (unsigned char *)(p->scale + slot * p->scale_stride + g);
+    if (p->format.scales == SY_SCALES_ROW)
+        return row_at(p, slot) + p->format.scale_off + g * size;
+    return p->cache + block * p->block_stride + p->block_size * p->format.row_bytes +
+           within * p->format.scale_bytes + p->format.scale_off + g * size;
+}
+
+static double scale_value(const struct packed_cache *p, int64_t slot, int64_t g)
+{
+    float value;
+    if (!in_tensor(p) && p->format.scale_type.bits == 8)
+        return oracle_code_value(ORACLE_E8M0, *scale_at(p, slot, g));
+    memcpy(&value, scale_at(p, slot, g), sizeof value);
+    return (double)value;
+}
+
+static double load(const void *row, int64_t i, enum oracle_float type)
+{
+    uint16_t half;
+    float value;
+    if (type == ORACLE_F32) {
+        memcpy(&value, (const char *)row + 4 * i, sizeof value);
+        return (double)value;
+    }
+    memcpy(&half, (const char *)row + 2 * i, sizeof half);
+    return type == ORACLE_F16 ? f16_value(half) : bf16_value(half);
+}
+
+static void store(void *row, int64_t i, enum oracle_float type, double value)
+{
+    const uint32_t word = f32_round(value);
+    const uint16_t half = type == ORACLE_F16 ? f16_round(value) : bf16_round(value);
+    if (type == ORACLE_F32)
+        memcpy((char *)row + 4 * i, &word, sizeof word);
+    else
+        memcpy((char *)row + 2 * i, &half, sizeof half);
+}
+
+void oracle_unpack(const struct packed_cache *p, int64_t slot, enum oracle_float type, void *dense)
+{
+    const unsigned char *rope = row_at(p, slot) + p->format.rope_off;
+    for (int64_t i = 0; i < count(p); i++) {
+        const double x = oracle_code_value(code_type(p), *code_at(p, slot, i));
+        store(dense, i, type, (double)(float)(x * scale_value(p, slot, i / group(p))));
+    }
+    for (int64_t i = 0; i < p->format.rope_bytes / 2; i++)
+        if (type == ORACLE_BF16)
+            memcpy((char *)dense + 2 * (count(p) + i), rope + 2 * i, 2);
+        else
+            store(dense, count(p) + i, type, load(rope, i, ORACLE_BF16));
+}
+
+static void make_scale(const struct packed_cache *p, int64_t slot, int64_t g, double amax)
+{
+    const double most = oracle_code_largest(code_type(p));
+    if (!in_tensor(p) && p->format.scale_type.bits == 8) {
+        unsigned code = 0;
+        while (ldexp(1.0, (int)code - 127) * most < fmax(amax, (double)1e-4f))
+            code++;
+        *scale_at(p, slot, g) = (unsigned char)code;
+        return;
+    }
+    const float scale = code_type(p) == ORACLE_I8 ? (float)(fmax(amax, (double)1e-8f) / most)
+                                                  : fmaxf((float)(amax / most), FLT_MIN);
+    memcpy(scale_at(p, slot, g), &scale, sizeof scale);
+}
+
+static void pack_scales(const struct packed_cache *p, int64_t slot, enum oracle_float type, const void *dense)
+{
+    for (int64_t g = 0; g < count(p) / group(p); g++) {
+        double amax = 0;
+        for (int64_t i = g * group(p); i < (g + 1) * group(p); i++)
+            if (!isnan(load(dense, i, type)))
+                amax = fmax(amax, fmin(fabs(load(dense, i, type)), (double)FLT_MAX));
+        make_scale(p, slot, g, amax);
+    }
+}
+
+void oracle_pack(const struct packed_cache *p, int64_t slot, enum oracle_float type, const void *dense)
+{
+    unsigned char *rope = row_at(p, slot) + p->format.rope_off;
+    if (!in_tensor(p))
+        memset(row_at(p, slot), 0, (size_t)p->format.row_bytes);
+    if (p->format.scales == SY_SCALES_BLOCK)
+        memset(scale_at(p, slot, 0) - p->format.scale_off, 0, (size_t)p->format.scale_bytes);
+    if (!in_tensor(p) || p->scale_stride > 0)
+        pack_scales(p, slot, type, dense);
+    for (int64_t i = 0; i < count(p); i++) {
+        const double quotient = (double)(float)(load(dense, i, type) / scale_value(p, slot, i / group(p)));
+        *code_at(p, slot, i) = (unsigned char)oracle_code_nearest(code_type(p), quotient);
+    }
+    for (int64_t i = 0; i < p->format.rope_bytes / 2; i++)
+        if (type == ORACLE_BF16)
+            memcpy(rope + 2 * i, (const char *)dense + 2 * (count(p) + i), 2);
+        else
+            store(rope, i, ORACLE_BF16, load(dense, count(p) + i, type));
+}

@@ -1,0 +1,28 @@
+/*
+ * Packed rows element by element: where a code, a scale and a rope number stand, by the format's own fields, and what
+ * they mean in double. The nearest code is looked for among all.
+ */
+#ifndef SWITCHYARD_ORACLE_KV_FORMAT_H
+#define SWITCHYARD_ORACLE_KV_FORMAT_H
+
+#include <switchyard.h>
+
+enum oracle_float { ORACLE_F32, ORACLE_F16, ORACLE_BF16 };
+
+/* A cache of one-byte elements. Strides are in bytes, those of scale in numbers. */
+struct packed_cache {
+    sy_kv_format format;
+    unsigned char *cache;
+    int64_t block_size, block_stride, row_stride;
+    /* Formats with their scales in a tensor. */
+    int64_t elems, heads, head_stride; /* of a row; heads 1: in one piece */
+    float *scale;
+    int64_t parts, scale_stride; /* scales of a row; 0: one row of them for all */
+};
+
+int64_t oracle_unpacked(const struct packed_cache *p); /* numbers of a dense row */
+
+void oracle_unpack(const struct packed_cache *p, int64_t slot, enum oracle_float type, void *dense);
+void oracle_pack(const struct packed_cache *p, int64_t slot, enum oracle_float type, const void *dense);
+
+#endif

@@ -95,7 +95,7 @@ static sy_status run(sy_ctx *ctx, void *opaque, int64_t turn)
         cache[i].strides = p->strides;
         rows[i] = sy_tensor(state->rows[set][i], SY_BF16, p->rank - 1, p->rows_shape);
     }
-    const sy_kv_plane more = {&cache[1], &rows[1]};
+    const sy_kv_plane more = {.cache = &cache[1], .rows = &rows[1]};
     const DLTensor order = sy_tensor(state->order[set], SY_I32, 1, (int64_t[]){s->n}),
                    table = sy_tensor(state->table, SY_I32, 1, (int64_t[]){s->tokens / s->block});
     if (s->scatter)

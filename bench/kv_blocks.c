@@ -1,6 +1,6 @@
 /*
- * kv_blocks of 64 rows of 1152 bytes: random blocks to other random blocks of the same cache. Must move: every block read
- * and written. The limit is a copy of as many bytes.
+ * kv_blocks of 64 rows of 1152 bytes: random blocks to other random blocks of the same cache. Must move: every block
+ * read and written. The limit is a copy of as many bytes.
  */
 #include "bench.h"
 

@@ -19,7 +19,8 @@
 #define OP_OUT_TYPE_FIELD \
     { \
         .name = "out_type", .kind = OP_WORD, .offset = offsetof(struct op_call, out_type), .preset = "bf16", \
-        .words = {"bf16", "f16", "f32"}, .values = {0, 1, 2}, .text = "of unpacked rows, with --format" \
+        .needs = "format", .words = {"bf16", "f16", "f32"}, .values = {0, 1, 2}, \
+        .text = "of unpacked rows, with --format" \
     }
 
 /* The format asked for, or NULL, for the call's own cache; planes of one-byte elements get it too. */

@@ -97,6 +97,7 @@ struct op_field {
     enum op_kind kind;
     size_t offset;
     bool required;
+    const char *needs;  /* the field without which this one means nothing, or NULL */
     const char *preset; /* used when the field is not given; NULL: the zeroed field */
     const char *words[OP_MAX_WORDS];
     int values[OP_MAX_WORDS];

@@ -367,6 +367,7 @@ static size_t tensor_offset(const struct op *op, const struct op_tensor *tensor,
 static int bind_tensors(struct run *run)
 {
     int64_t more = 0; /* planes after the first */
+    const char *plain = NULL;
     for (size_t i = 0; i < run->file.n_tensors; i++) {
         const struct st_tensor *const found = &run->file.tensors[i];
         int plane;
@@ -381,7 +382,12 @@ static int bind_tensors(struct run *run)
         set_tensor(&run->call, offset, &found->view);
         run->call.numbered = run->call.numbered || plane >= 0;
         more = plane > more ? plane : more;
+        if (plane < 0 && in_planes(run->op, tensor->name, strlen(tensor->name)))
+            plain = tensor->name;
     }
+    if (plain && run->call.numbered)
+        return usage_error(run->help, "%s: %s stands beside numbered planes, want %s.0", run->in, plain,
+                           plain);
     if (more > 0) {
         const sy_kv_plane *const planes = run->call.planes;
         memcpy((char *)&run->call + run->op->planes, &planes, sizeof planes);
@@ -414,6 +420,10 @@ static int fill_presets(struct run *run)
 {
     for (int i = 0; run->op->fields[i].name; i++) {
         const struct op_field *const field = &run->op->fields[i];
+        if (run->given[i] && field->needs &&
+            !run->given[find_field(run->op, field->needs, strlen(field->needs), '_')])
+            return usage_error(run->help, "%s: %s means nothing without %s", run->op->name, field->name,
+                               field->needs);
         if (run->given[i])
             continue;
         if (field->required) {

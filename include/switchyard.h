@@ -514,9 +514,9 @@ static inline sy_status sy_moe_unpermute_query(sy_ctx *ctx, const sy_moe_unpermu
  * With distinct ascending ids in every row this is packed moe_permute of their map. Ids may be any numbers; with
  * num_experts > 0 they must be in [0, E), and counts and offsets of the experts can be had.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (N below -T*K; a window outside the kept rows, or its ends without `window`;
- * num_experts negative, or 0 when counts or offsets are asked for; T*K or H beyond 2^31-1); OVERFLOW; STRIDE;
- * DEVICE; ALIAS; INDEX (an id outside: batch = token, position = slot, value = id, limit = E); NOMEM.
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (N below -T*K; a window outside the kept rows, or its ends without
+ * `window`; num_experts negative, or 0 when counts or offsets are asked for; T*K or H beyond 2^31-1); OVERFLOW;
+ * STRIDE; DEVICE; ALIAS; INDEX (an id outside: batch = token, position = slot, value = id, limit = E); NOMEM.
  */
 typedef struct sy_moe_permute_ids_args {
     const DLTensor *tokens; /* in  [T,H]  any type of 1, 2, 4 or 8 bytes */
@@ -592,8 +592,8 @@ static inline sy_status sy_moe_unpermute_ids_query(sy_ctx *ctx, const sy_moe_unp
  * What lies beyond num_padded is T*K in sorted_slots and -1 in block_experts. How long they must be at least the
  * query tells: rows = P, the most places any ids can need, and slots = P / B.
  *
- * With skip_unmapped the slots of experts whose expert_map is -1, which live elsewhere, get no place and do not count.
- * With allow_missing an id of -1 or E, which stands for no expert, gets none either.
+ * With skip_unmapped the slots of experts whose expert_map is -1, which live elsewhere, get no place and do not
+ * count. With allow_missing an id of -1 or E, which stands for no expert, gets none either.
  *
  * Returns SY_OK; NULL (also skip_unmapped without expert_map); DTYPE; SHAPE (also outputs that are too short); VALUE
  * (num_experts negative, block_size below 1; T*K or P beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (an id
@@ -635,8 +635,9 @@ static inline sy_status sy_moe_align_block_query(sy_ctx *ctx, const sy_moe_align
  * without tokens stays without. What was there is copied byte for byte, what is added is 1; weights of added tokens
  * should be 0, which they are in probs that are zero off the map. padded_map may be routing_map itself.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (alignment below 1; T or E beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS;
- * ROUTING (an expert that needs more tokens than there are: position = expert, value = its tokens, limit = T); NOMEM.
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (alignment below 1; T or E beyond 2^31-1); OVERFLOW; STRIDE; DEVICE;
+ * ALIAS; ROUTING (an expert that needs more tokens than there are: position = expert, value = its tokens, limit = T);
+ * NOMEM.
  */
 typedef struct sy_moe_pad_map_args {
     const DLTensor *routing_map;   /* in  [T,E]  bool, int8, uint8; not 0: routed */
@@ -660,13 +661,13 @@ static inline sy_status sy_moe_pad_map_query(sy_ctx *ctx, const sy_moe_pad_map_a
 /* ---- moe_reorder_chunks ------------------------------------------------------------------------------ */
 
 /*
- * After an exchange the rows of a rank lie grouped by where they came from, inside that by expert; experts want theirs
- * together. counts[r,e] rows came from rank r for expert e:
+ * After an exchange the rows of a rank lie grouped by where they came from, inside that by expert; experts want
+ * theirs together. counts[r,e] rows came from rank r for expert e:
  *     rows            (0,0) (0,1) ... (0,E-1) (1,0) ...      chunks (rank, expert)
  *     reordered_rows  (0,0) (1,0) ... (R-1,0) (0,1) ...      the same chunks, expert by expert
- * Rows of a chunk stay in order. With `inverse` it is the way back: rows come expert by expert and leave rank by rank.
- * Rows behind the sum of the counts are neither read nor written. A row is everything behind the first dimension.
- * `extra` goes the same way: probabilities or scales of the rows.
+ * Rows of a chunk stay in order. With `inverse` it is the way back: rows come expert by expert and leave rank by
+ * rank. Rows behind the sum of the counts are neither read nor written. A row is everything behind the first
+ * dimension. `extra` goes the same way: probabilities or scales of the rows.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (R or E beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (a count
  * that is negative or more than the rows that are left: batch = rank, position = expert, value = count, limit = rows
@@ -713,9 +714,9 @@ typedef enum sy_index_form {
  * The experts of a TE map come from expert_offsets, as moe_permute makes them: row r belongs to expert e when
  * expert_offsets[e] <= r < expert_offsets[e+1]. The experts and the order of a TE map that is read do not matter.
  *
- * Returns SY_OK; NULL (expert_offsets too when `to` is TE); DTYPE; SHAPE (SLOT: a length that T does not divide; TE: not
- * T rows of an odd number of columns); VALUE (`from` and `to` the same; num_tokens, num_rows or k negative or beyond
- * 2^31-1; num_rows not the length of a ROW form); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (contents of
+ * Returns SY_OK; NULL (expert_offsets too when `to` is TE); DTYPE; SHAPE (SLOT: a length that T does not divide; TE:
+ * not T rows of an odd number of columns); VALUE (`from` and `to` the same; num_tokens, num_rows or k negative or
+ * beyond 2^31-1; num_rows not the length of a ROW form); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (contents of
  * sorted_indices: a row or token that does not exist, a row that two slots claim, a count outside 0..E, a token with
  * more rows than k or E); INDEX (expert_offsets not ascending from 0 to at most M); NOMEM.
  */
@@ -1057,8 +1058,9 @@ typedef enum sy_kv_scales {
 } sy_kv_scales;
 
 /*
- * How the rows of a quantised cache are packed, for kv_gather to unpack and kv_scatter to pack. An unpacked row is the
- * q_count numbers, then the rope part, which is bf16 in the cache: q_count + rope_bytes/2 elements of bf16, f16 or f32.
+ * How the rows of a quantised cache are packed, for kv_gather to unpack and kv_scatter to pack. An unpacked row is
+ * the q_count numbers, then the rope part, which is bf16 in the cache: q_count + rope_bytes/2 elements of bf16, f16
+ * or f32.
  *   unpack   f32(code) * scale of its group in f32, rounded once more to bf16 or f16.
  *   pack     amax: the largest magnitude of a group, NaN left out, infinity counted as FLT_MAX. Q: 448, 57344 or 127,
  *            the largest number of q_type. The scale is
@@ -1070,11 +1072,11 @@ typedef enum sy_kv_scales {
  * Every operation is rounded to f32; numbers that cannot be told apart in f32 are the same.
  *
  * The cache of a format with SCALES_ROW is [rows,W] or [blocks,S,W] of one-byte elements with W >= row_bytes. With
- * SCALES_BLOCK it is [blocks,W...]: a block is everything after the first dimension, S rows and then S scale records in
- * at least S*(row_bytes + scale_bytes) bytes. With SCALES_TENSOR it is a cache like any other, of 8-bit elements; all
- * fields but q_type are 0, and `scale` is f32: [G], one for each G-th part of every row (G = 1: one for the tensor,
- * G = heads: one per head), or [rows,G] or [blocks,S,G], its own for every row. kv_scatter is given the former and
- * writes the latter.
+ * SCALES_BLOCK it is [blocks,W...]: a block is everything after the first dimension, S rows and then S scale records
+ * in at least S*(row_bytes + scale_bytes) bytes. With SCALES_TENSOR it is a cache like any other, of 8-bit elements;
+ * all fields but q_type are 0, and `scale` is f32: [G], one for each G-th part of every row (G = 1: one for the
+ * tensor, G = heads: one per head), or [rows,G] or [blocks,S,G], its own for every row. kv_scatter is given the
+ * former and writes the latter.
  */
 typedef struct sy_kv_format {
     DLDataType q_type;     /* SY_F8_E4M3, SY_F8_E5M2, SY_I8 */
@@ -1104,10 +1106,10 @@ static inline sy_status sy_kv_format_named(const char *name, sy_kv_format *forma
 }
 
 /*
- * A further plane of a cache: a tensor with as many rows, found by the same slots, and the dense rows that go with it.
- * Keys and values, latent and rope parts, scales, several layers: slots are judged and translated once, the rows of
- * all planes copied. Planes have their own types, widths and strides, and may be parts of one tensor as long as what
- * is written shares no byte with anything else of the call.
+ * A further plane of a cache: a tensor with as many rows, found by the same slots, and the dense rows that go with
+ * it. Keys and values, latent and rope parts, scales, several layers: slots are judged and translated once, the rows
+ * of all planes copied. Planes have their own types, widths and strides, and may be parts of one tensor as long as
+ * what is written shares no byte with anything else of the call.
  */
 typedef struct sy_kv_plane {
     const DLTensor *cache;
@@ -1123,17 +1125,18 @@ typedef struct sy_kv_plane {
  *     r = req_id ? req_id[b] : b;   t = indices[b,j];   block = block_table[r, t / S]
  *     out[b,j] = cache row block*S + t % S, byte for byte, or unpacked where `format` is given
  * The cache is [rows, D] flat, where the last block may be partial, or of higher rank [blocks, S, D...], or with
- * SY_KV_HND [blocks, H, S, D...]. A cache row is all but the blocks and S; with heads it is [H, D...] in either layout.
- * Blocks, rows and heads may have any strides that keep them apart.
- * `indices` may have any number of leading dimensions (B is their product; none: B = 1) and `out` keeps them.
- * Positions j >= counts[b] are padding and their index is not read. A sequence ends at seq_lens[b] if given,
- * else at the end of its table row. Only table entries that are reached are read.
- * In place of block_table the blocks may be lists of pages, one after the other: block q of sequence r is then
- * page_indices[indptr[r] + q], and the sequence ends, without seq_lens, in its last page, after last_page_len[r] tokens
- * of it if given. Lists do not descend and lie inside page_indices; an empty one has no tokens.
+ * SY_KV_HND [blocks, H, S, D...]. A cache row is all but the blocks and S; with heads it is [H, D...] in either
+ * layout. Blocks, rows and heads may have any strides that keep them apart. `indices` may have any number of leading
+ * dimensions (B is their product; none: B = 1) and `out` keeps them. Positions j >= counts[b] are padding and their
+ * index is not read. A sequence ends at seq_lens[b] if given, else at the end of its table row. Only table entries
+ * that are reached are read. In place of block_table the blocks may be lists of pages, one after the other: block q
+ * of sequence r is then page_indices[indptr[r] + q], and the sequence ends, without seq_lens, in its last page, after
+ * last_page_len[r] tokens of it if given. Lists do not descend and lie inside page_indices; an empty one has no
+ * tokens.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, unknown pad or layout, a format that makes no sense,
- * scale without one); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents; the fault holds code, batch, position, value and limit of the first in order); NOMEM.
+ * scale without one); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents; the fault holds code, batch, position, value
+ * and limit of the first in order); NOMEM.
  */
 typedef struct sy_kv_gather_args {
     const DLTensor *cache;       /* in  [rows,D] or [blocks,S,D...]  any type of whole bytes */
@@ -1173,8 +1176,8 @@ static inline sy_status sy_kv_gather_query(sy_ctx *ctx, const sy_kv_gather_args 
  * The slots kv_gather would copy from, without a cache: for kernels that read pages in place. S = block_size:
  *     slots[b,j] = block * S + t % S,   t = indices[b,j],   block = block_table[r, t / S]
  * and -1 for padding: positions j >= counts[b], and index -1 unless pad is ERROR (ZERO and SKIP are the same here).
- * valid[b] is how many entries of the row are not padding. Table or lists, and everything, is judged as in kv_gather; num_rows stands for
- * the rows of the cache, and where it is 0 a slot must fit the type of slots.
+ * valid[b] is how many entries of the row are not padding. Table or lists, and everything, is judged as in kv_gather;
+ * num_rows stands for the rows of the cache, and where it is 0 a slot must fit the type of slots.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, num_rows negative or beyond the type of slots, unknown
  * pad); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents, as kv_gather); NOMEM.
@@ -1212,8 +1215,8 @@ static inline sy_status sy_kv_translate_query(sy_ctx *ctx, const sy_kv_translate
 /*
  * The slot of every token of a flat batch, for kv_scatter: token i is number position[i] of sequence batch[i].
  *     slots[i] = block_table[batch[i], position[i] / S] * S + position[i] % S
- * Position -1 is refused, or with SY_PAD_SKIP (or ZERO) its slot is -1; its batch is judged all the same. Lists of pages
- * in place of block_table are as in kv_gather.
+ * Position -1 is refused, or with SY_PAD_SKIP (or ZERO) its slot is -1; its batch is judged all the same. Lists of
+ * pages in place of block_table are as in kv_gather.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, num_rows negative or beyond the type of slots, unknown
  * pad); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents: REQ_RANGE, INDEX_RANGE, BLOCK_RANGE, ROW_RANGE; the fault's
@@ -1250,14 +1253,15 @@ static inline sy_status sy_kv_slots_query(sy_ctx *ctx, const sy_kv_slots_args *a
  * Writes rows into a paged cache by slot: how a cache is filled. Slot s is row s % S of block s / S.
  *     cache row slots[i] = src[i], byte for byte, or packed where `format` is given
  * The cache is [rows, D] flat, where slot s is row s, or of higher rank as for kv_gather. Rows that no slot names
- * keep their bytes. `slots` has any number of dimensions and `src` the same, followed by those of a cache row. Slot -1 is
- * refused, or with SY_PAD_SKIP its row is dropped; SY_PAD_ZERO has no meaning here.
+ * keep their bytes. `slots` has any number of dimensions and `src` the same, followed by those of a cache row. Slot
+ * -1 is refused, or with SY_PAD_SKIP its row is dropped; SY_PAD_ZERO has no meaning here.
  *
  * Two equal slots are the caller's mistake: the bytes of that row are unspecified, unless check_unique asks for a
  * refusal. The query looks at the cache too, which is input as much as output.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (pad neither ERROR nor SKIP, unknown layout, block_size negative or
- * missing, a format that makes no sense, scale without one); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents: SLOT_RANGE, DUPLICATE; position counts through slots in row-major order); NOMEM.
+ * missing, a format that makes no sense, scale without one); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents:
+ * SLOT_RANGE, DUPLICATE; position counts through slots in row-major order); NOMEM.
  */
 typedef struct sy_kv_scatter_args {
     const DLTensor
@@ -1289,18 +1293,17 @@ static inline sy_status sy_kv_scatter_query(sy_ctx *ctx, const sy_kv_scatter_arg
 /* ---- kv_ragged --------------------------------------------------------------------------------------- */
 
 /*
- * Copies runs of tokens, one of each sequence, out of a paged cache into rows that follow each other: the context of a
- * chunked prefill. S = block_size, r = req_id ? req_id[b] : b, 0 <= u < cu_lens[b+1] - cu_lens[b]:
+ * Copies runs of tokens, one of each sequence, out of a paged cache into rows that follow each other: the context of
+ * a chunked prefill. S = block_size, r = req_id ? req_id[b] : b, 0 <= u < cu_lens[b+1] - cu_lens[b]:
  *     t = starts[b] + u;   out[cu_lens[b] + u] = cache row block_table[r, t / S] * S + t % S, byte for byte
- * Cache, table and lists are as in kv_gather. cu_lens begins with 0, does not descend and ends at no more than the rows of out; rows
- * from its end on keep their bytes. Only table entries that are reached are read, and no start of an empty run. The
- * same tokens of further planes go to the same rows of theirs, which are as many as those of out. Packed rows are
- * unpacked as in kv_gather.
- * The query cannot know the rows (they stand in cu_lens) and answers 0.
+ * Cache, table and lists are as in kv_gather. cu_lens begins with 0, does not descend and ends at no more than the
+ * rows of out; rows from its end on keep their bytes. Only table entries that are reached are read, and no start of
+ * an empty run. The same tokens of further planes go to the same rows of theirs, which are as many as those of out.
+ * Packed rows are unpacked as in kv_gather. The query cannot know the rows (they stand in cu_lens) and answers 0.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, num_planes, unknown layout); OVERFLOW; STRIDE; DEVICE;
- * ALIAS; INDEX (contents: LENGTH_RANGE of cu_lens, whose entry is the fault's batch; REQ_RANGE; then, with position u,
- * INDEX_RANGE, BLOCK_RANGE, ROW_RANGE); NOMEM.
+ * ALIAS; INDEX (contents: LENGTH_RANGE of cu_lens, whose entry is the fault's batch; REQ_RANGE; then, with position
+ * u, INDEX_RANGE, BLOCK_RANGE, ROW_RANGE); NOMEM.
  */
 typedef struct sy_kv_ragged_args {
     const DLTensor *cache;         /* in  [rows,D] or [blocks,S,D...]  any type of whole bytes */
@@ -1335,13 +1338,13 @@ static inline sy_status sy_kv_ragged_query(sy_ctx *ctx, const sy_kv_ragged_args 
 /* ---- kv_blocks --------------------------------------------------------------------------------------- */
 
 /*
- * Copies whole blocks by pairs (s, d), within one cache or from one to another: the fork of a shared prefix, and moves
- * between pools.
+ * Copies whole blocks by pairs (s, d), within one cache or from one to another: the fork of a shared prefix, and
+ * moves between pools.
  *     block d of cache = block s of cache,   or   block d of dst = block s of src,   byte for byte
  * A cache is [blocks, ...] of rank 3 or more, whose blocks lie in one piece with any stride between them, or flat
- * [rows, D] without gaps in whole blocks of block_size rows. src and dst have blocks of as many elements, and may have
- * different numbers of them. The same blocks of further planes are copied too: {cache, NULL}, or {src, dst}; their
- * formats do not matter.
+ * [rows, D] without gaps in whole blocks of block_size rows. src and dst have blocks of as many elements, and may
+ * have different numbers of them. The same blocks of further planes are copied too: {cache, NULL}, or {src, dst};
+ * their formats do not matter.
  *
  * No block is written twice, and in one cache none is read by one pair and written by another, so that pairs have no
  * order. A pair s = d of one cache moves nothing and is in nobody's way. The query looks at the caches too, which are
@@ -1493,13 +1496,13 @@ static inline sy_status sy_sample_query(sy_ctx *ctx, const sy_sample_args *args,
  *   bias         x = x + bias                                  for each of its elements, in the order of the list
  * A bias of -inf bans a token. A NaN penalty is off; results that are NaN are the canonical one.
  * The row's overrides are its tokens whose logit became another (NaN stays NaN), ascending.
- * The query's rows tell how many overrides there can be: the lengths of the three token lists together. override_token and
- * override_logit have room for at least as many; what override_indptr[B] leaves is not touched. They are what sample
- * takes under the same names, with the same logits.
+ * The query's rows tell how many overrides there can be: the lengths of the three token lists together.
+ * override_token and override_logit have room for at least as many; what override_indptr[B] leaves is not touched.
+ * They are what sample takes under the same names, with the same logits.
  *
  * Returns SY_OK; NULL (a list without its indptr, its tokens or its bias, too); DTYPE; SHAPE (V = 0 among others);
- * OVERFLOW (V > 2^23, O > 2^30); STRIDE; DEVICE; ALIAS; NOMEM; INDEX (an indptr descends or leaves its list: position = entry; a
- * token outside the vocabulary: batch = row, position = element).
+ * OVERFLOW (V > 2^23, O > 2^30); STRIDE; DEVICE; ALIAS; NOMEM; INDEX (an indptr descends or leaves its list: position
+ * = entry; a token outside the vocabulary: batch = row, position = element).
  */
 typedef struct sy_sample_overrides_args {
     const DLTensor *logits;             /* in  [B,V]    f32, f16, bf16 */

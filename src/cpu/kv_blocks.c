@@ -1,6 +1,6 @@
 /*
- * kv_blocks on the CPU: all or nothing. Pairs are judged first, repeated and crossing blocks by sorting; then blocks are
- * copied in any order, because none that is written is read or written by another pair.
+ * kv_blocks on the CPU: all or nothing. Pairs are judged first, repeated and crossing blocks by sorting; then blocks
+ * are copied in any order, because none that is written is read or written by another pair.
  */
 #include "cpu/backend.h"
 #include "cpu/sort.h"

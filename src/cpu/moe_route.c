@@ -237,8 +237,8 @@ static uint64_t reaching(const uint32_t *key, uint32_t floor)
 
 /*
  * At least the k first of the order into s->winner; returns how many, or 0 when more keys reach the floor
- * than can be compared each with each. 0 is below every key of a competing expert, and stands behind the n keys up to a multiple of
- * WIDTH. Nothing here branches on a comparison of keys.
+ * than can be compared each with each. 0 is below every key of a competing expert, and stands behind the n keys up to
+ * a multiple of WIDTH. Nothing here branches on a comparison of keys.
  */
 static int64_t pick_few(const struct scratch *s, const uint32_t *key, int64_t n, int64_t k)
 {

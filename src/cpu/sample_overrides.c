@@ -1,7 +1,7 @@
 /*
- * sample_overrides on the CPU. A row marks the tokens of its lists in a bitmap and counts them; walking the bitmap gives
- * each token once and in order, whatever the order of the lists. Rows are built side by side in scratch, then moved
- * together.
+ * sample_overrides on the CPU. A row marks the tokens of its lists in a bitmap and counts them; walking the bitmap
+ * gives each token once and in order, whatever the order of the lists. Rows are built side by side in scratch, then
+ * moved together.
  */
 #include "cpu/backend.h"
 #include "cpu/sample.h"

@@ -31,7 +31,7 @@ int64_t syi_kv_rows_of_block(const struct syi_call *call, const DLTensor *cache,
 sy_status syi_kv_begin(struct syi_call *call, const struct syi_kv_subject *subject, const sy_kv_plane *planes,
                        int64_t n_planes);
 
-/* Values, though before shapes, whose meaning they are: formats make sense, and scale is there exactly where they say. */
+/* Values, though before shapes, whose meaning they are: formats make sense, and scale is there where they say. */
 sy_status syi_kv_check_formats(struct syi_call *call, struct syi_kv_subject *subject);
 
 /* Input shape: a row has bytes; where it is packed, enough of them, and scales that fit. */

@@ -1,6 +1,6 @@
 /*
- * kv_blocks: check and plan. A block is contiguous bytes, whatever its rows and heads are, so caches are judged as rows of
- * whole blocks.
+ * kv_blocks: check and plan. A block is contiguous bytes, whatever its rows and heads are, so caches are judged as
+ * rows of whole blocks.
  */
 #include "ops/kv.h"
 

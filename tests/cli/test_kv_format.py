@@ -29,6 +29,10 @@ class Gather(CliTest):
             r = self.ok("kv_gather", tensors, "--block-size", 2, "--format", "e4m3", "--out-type", option)
             self.equal(r["out"], dtype, [want] * 2)
 
+    def test_type_of_rows_that_are_not_unpacked(self):
+        self.usage("kv_gather", dict(AT, cache=tensor("F32", [[1], [2], [3], [4]])), "--block-size", 2, "--out-type", "f32",
+                   says="out_type means nothing without format")
+
     def test_rows_of_656_bytes_have_two_meanings(self):
         row = bytearray(656)
         row[0:2] = b"\x40\x01"

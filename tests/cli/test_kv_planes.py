@@ -59,6 +59,12 @@ class Gather(CliTest):
                 self.usage("kv_gather", dict({"cache.0": keys, name: keys}, **INDICES), "--block-size", 2, says=name)
         self.usage("kv_gather", dict({"cache": keys, "cache.0": keys}, **INDICES), "--block-size", 2, says="given twice")
 
+    def test_all_planes_are_numbered_or_none(self):
+        keys, old = tensor("F32", KEYS), tensor("F32", [[0, 0]] * 3)
+        for tensors, says in (({"cache": keys, "cache.1": keys}, "cache stands beside numbered planes, want cache.0"),
+                              ({"cache.0": keys, "cache.1": keys, "out": old}, "out stands beside numbered planes")):
+            self.usage("kv_gather", dict(tensors, **INDICES), "--block-size", 2, "--pad", "skip", says=says)
+
 
 class Scatter(CliTest):
     def test_planes(self):

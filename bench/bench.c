@@ -37,6 +37,7 @@ static const struct bench_op *const bench_ops[] = {
     &bench_kv_slots,
     &bench_kv_scatter,
     &bench_kv_planes,
+    &bench_kv_format,
     &bench_kv_ragged,
     &bench_kv_blocks,
 };

@@ -108,8 +108,8 @@ class Cases(CliTest):
         for arguments in ((), ("--quick",)):
             cases = self.listed(*arguments)
             self.assertEqual(len(set(cases)), len(cases))
-            # kv_planes times kv_gather and kv_scatter with several planes.
-            self.assertEqual({op for op, _ in cases}, set(OPERATORS) | {"kv_planes"})
+            # kv_planes and kv_format time kv_gather and kv_scatter with several planes and with packed rows.
+            self.assertEqual({op for op, _ in cases}, set(OPERATORS) | {"kv_planes", "kv_format"})
 
     def test_list_is_what_a_run_runs(self):
         report = json.loads(self.cli("bench", "kv_gather", "moe_permute", "--quick", "--json").stdout)

@@ -81,7 +81,7 @@ static sy_status refuse_short(sy_ctx *ctx, const struct job *job)
         const sy_fault fault = {SY_ERR_ROUTING, SY_FAULT_LENGTH_RANGE, "routing_map", -1, e, count, n_tokens};
         return syi_fail_at(ctx, &fault,
                            "routes %lld of %lld tokens to expert %lld, want at least %lld tokens",
-                           (long long)count, (long long)n_tokens, (long long)e, (long long)(count + lacks));
+                           (long long)count, (long long)n_tokens, (long long)e, (long long)count + lacks);
     }
     return SY_OK;
 }

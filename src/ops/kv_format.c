@@ -169,12 +169,12 @@ static sy_status check_parts(struct syi_call *call, const struct part *part, int
         if (a->off < 0 || a->bytes < 0 || a->off + a->bytes > a->whole)
             return syi_fail(call->ctx, SY_ERR_VALUE, "format",
                             "has %s in bytes %lld to %lld, want them inside 0 to %lld", a->name,
-                            (long long)a->off, (long long)(a->off + a->bytes), (long long)a->whole);
+                            (long long)a->off, (long long)a->off + a->bytes, (long long)a->whole);
         for (const struct part *b = part; b < a; b++)
             if (a->in_row && b->in_row && a->off < b->off + b->bytes && b->off < a->off + a->bytes)
                 return syi_fail(call->ctx, SY_ERR_VALUE, "format",
                                 "has %s in bytes %lld to %lld, want them apart from %s", a->name,
-                                (long long)a->off, (long long)(a->off + a->bytes), b->name);
+                                (long long)a->off, (long long)a->off + a->bytes, b->name);
     }
     return SY_OK;
 }

@@ -299,7 +299,8 @@ static sy_status check_step(struct syi_call *call, int cache, struct step step, 
     if (step.extent <= 1)
         return SY_OK;
     const sy_status st = syi_check_step(call, call->op->rules[cache].name, step.what, step.stride, *reach);
-    *reach += (step.extent - 1) * step.stride;
+    if (st == SY_OK) /* a stride that was refused may be any number */
+        *reach += (step.extent - 1) * step.stride;
     return st;
 }
 

@@ -262,6 +262,8 @@ static const struct refusal rows[] = {
 
     {"cache with inner stride 2", BAD_STRIDE("cache", 1, 2, "2", "contiguous"), .query = true},
     {"cache with overlapping rows", BAD_STRIDE("cache", 0, 6, "6", "7"), .query = true},
+    {"cache with a stride of -2^63", BAD_STRIDE("cache", 0, INT64_MIN, "-9223372036854775808", "7"),
+     .query = true},
     {"indices with inner stride 2", BAD_STRIDE("indices", 1, 2, "2", "contiguous"), .query = true},
     {"indices with unevenly spaced rows",
      BAD_CALL(uneven_index_rows, SY_ERR_STRIDE, "indices", "[7,2,1]", NULL), .query = true},

@@ -237,6 +237,17 @@ struct refusal {
 void check_refusal(void (*make)(struct test_call *call), const struct refusal *row);
 void check_query_refusal(void (*make)(struct test_call *call), const struct refusal *row);
 
+/*
+ * A test for every row of a table, and for its query where that refuses it too; for the query alone; and for every row of
+ * a ladder but the last: together with any later fault the earlier one is told.
+ */
+void test_add_refusals(struct test_list *list, void (*make)(struct test_call *call),
+                       const struct refusal *rows, size_t n);
+void test_add_query_refusals(struct test_list *list, void (*make)(struct test_call *call),
+                             const struct refusal *rows, size_t n);
+void test_add_ladder(struct test_list *list, void (*make)(struct test_call *call), const struct refusal *rows,
+                     size_t n);
+
 /* The fields of a row. */
 #define NO_TENSOR(x) .spoil = {.kind = SPOIL_TENSOR, .argument = x}, .want = SY_ERR_NULL
 #define NO_DATA(x) .spoil = {.kind = SPOIL_DATA, .argument = x}, .want = SY_ERR_NULL

@@ -335,16 +335,6 @@ static const struct refusal ladder[] = {
     {"contents", BAD_CALL(index_past_sequence, SY_ERR_INDEX, "indices", NULL, NULL)},
 };
 
-static void refused(void **state)
-{
-    check_refusal(make, *state);
-}
-
-static void query_refused(void **state)
-{
-    check_query_refusal(make, *state);
-}
-
 static void paged_refused(void **state)
 {
     check_refusal(make_paged, *state);
@@ -353,17 +343,6 @@ static void paged_refused(void **state)
 static void paged_query_refused(void **state)
 {
     check_query_refusal(make_paged, *state);
-}
-
-/* Together with every later fault, the earlier one is reported. */
-static void wins(void **state)
-{
-    const struct refusal *first = *state;
-    for (const struct refusal *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
-        struct refusal both = *first;
-        both.second = later->spoil;
-        check_refusal(make, &both);
-    }
 }
 
 /* The fine codes that share a status. */
@@ -484,21 +463,14 @@ static void strides_of_extent_one_mean_nothing(void **state)
 int main(void)
 {
     struct test_list list = {0};
-    for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        test_add(&list, rows[i].name, refused, (void *)&rows[i]);
-        if (rows[i].query)
-            test_add(&list, test_name("query: %s", rows[i].name), query_refused, (void *)&rows[i]);
-    }
+    test_add_refusals(&list, make, rows, COUNT_OF(rows));
     for (size_t i = 0; i < COUNT_OF(paged_rows); i++) {
         test_add(&list, paged_rows[i].name, paged_refused, (void *)&paged_rows[i]);
         test_add(&list, test_name("query: %s", paged_rows[i].name), paged_query_refused,
                  (void *)&paged_rows[i]);
     }
-    for (size_t i = 0; i < COUNT_OF(paper_rows); i++)
-        test_add(&list, test_name("query: %s", paper_rows[i].name), query_refused, (void *)&paper_rows[i]);
-    for (size_t i = 0; i + 1 < COUNT_OF(ladder); i++)
-        test_add(&list, test_name("%s is told before all later faults", ladder[i].name), wins,
-                 (void *)&ladder[i]);
+    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "fine_codes", fine_codes, NULL);
     test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
     test_add(&list, "pinned_host_memory_is_host_memory", pinned_host_memory_is_host_memory, NULL);

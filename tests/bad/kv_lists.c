@@ -242,16 +242,6 @@ static const struct refusal slot_rows[] = {
      BAD_CALL(position_of_no_token, SY_ERR_INDEX, "position", "token 0 is 5", "below 5")},
 };
 
-static void refused(void **state)
-{
-    check_refusal(make, *state);
-}
-
-static void query_refused(void **state)
-{
-    check_query_refusal(make, *state);
-}
-
 static void slots_refused(void **state)
 {
     check_refusal(make_slots, *state);
@@ -275,11 +265,7 @@ static void calls_that_are_fine(void **state)
 int main(void)
 {
     struct test_list list = {0};
-    for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        test_add(&list, rows[i].name, refused, (void *)&rows[i]);
-        if (rows[i].query)
-            test_add(&list, test_name("query: %s", rows[i].name), query_refused, (void *)&rows[i]);
-    }
+    test_add_refusals(&list, make, rows, COUNT_OF(rows));
     for (size_t i = 0; i < COUNT_OF(slot_rows); i++)
         test_add(&list, slot_rows[i].name, slots_refused, (void *)&slot_rows[i]);
     test_add(&list, "calls_that_are_fine", calls_that_are_fine, NULL);

@@ -172,27 +172,6 @@ static const struct refusal ladder[] = {
     {"alias", BAD_OVER("capacity", "counts", 0)},
 };
 
-static void refused(void **state)
-{
-    check_refusal(make, *state);
-}
-
-static void query_refused(void **state)
-{
-    check_query_refusal(make, *state);
-}
-
-/* Together with every later fault, the earlier one is reported. */
-static void wins(void **state)
-{
-    const struct refusal *first = *state;
-    for (const struct refusal *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
-        struct refusal both = *first;
-        both.second = later->spoil;
-        check_refusal(make, &both);
-    }
-}
-
 static void the_first_negative_count_is_told(void **state)
 {
     (void)state;
@@ -252,14 +231,8 @@ static void counts_that_are_not_read_may_hold_anything(void **state)
 int main(void)
 {
     struct test_list list = {0};
-    for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        test_add(&list, rows[i].name, refused, (void *)&rows[i]);
-        if (rows[i].query)
-            test_add(&list, test_name("query: %s", rows[i].name), query_refused, (void *)&rows[i]);
-    }
-    for (size_t i = 0; i + 1 < COUNT_OF(ladder); i++)
-        test_add(&list, test_name("%s is told before all later faults", ladder[i].name), wins,
-                 (void *)&ladder[i]);
+    test_add_refusals(&list, make, rows, COUNT_OF(rows));
+    test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "the_first_negative_count_is_told", the_first_negative_count_is_told, NULL);
     test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
     test_add(&list, "pinned_host_memory_is_host_memory", pinned_host_memory_is_host_memory, NULL);

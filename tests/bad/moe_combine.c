@@ -190,16 +190,6 @@ static const struct refusal ladder[] = {
     {"alias", BAD_OVER("gates", "output", 0)},
 };
 
-static void refused(void **state)
-{
-    check_refusal(make, *state);
-}
-
-static void query_refused(void **state)
-{
-    check_query_refusal(make, *state);
-}
-
 /* Together with every later fault, the earlier one is reported. */
 static void wins(void **state)
 {
@@ -263,13 +253,8 @@ static void inputs_may_overlap(void **state)
 int main(void)
 {
     struct test_list list = {0};
-    for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        test_add(&list, rows[i].name, refused, (void *)&rows[i]);
-        if (rows[i].query)
-            test_add(&list, test_name("query: %s", rows[i].name), query_refused, (void *)&rows[i]);
-    }
-    for (size_t i = 0; i < COUNT_OF(paper_rows); i++)
-        test_add(&list, test_name("query: %s", paper_rows[i].name), query_refused, (void *)&paper_rows[i]);
+    test_add_refusals(&list, make, rows, COUNT_OF(rows));
+    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
     for (size_t i = 0; i + 1 < COUNT_OF(ladder); i++)
         test_add(&list, test_name("%s is told before all later faults", ladder[i].name), wins,
                  (void *)&ladder[i]);

@@ -137,26 +137,6 @@ static const struct refusal ladder[] = {
     {"contents", BAD_CALL(id_of_seven, SY_ERR_INDEX, "ids", NULL, NULL)},
 };
 
-static void refused(void **state)
-{
-    check_refusal(make, *state);
-}
-
-static void query_refused(void **state)
-{
-    check_query_refusal(make, *state);
-}
-
-static void wins(void **state)
-{
-    const struct refusal *first = *state;
-    for (const struct refusal *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
-        struct refusal both = *first;
-        both.second = later->spoil;
-        check_refusal(make, &both);
-    }
-}
-
 static void pinned_host_memory_is_host_memory(void **state)
 {
     (void)state;
@@ -183,16 +163,9 @@ static void missing_arguments(void **state)
 int main(void)
 {
     struct test_list list = {0};
-    for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        test_add(&list, rows[i].name, refused, (void *)&rows[i]);
-        if (rows[i].query)
-            test_add(&list, test_name("query: %s", rows[i].name), query_refused, (void *)&rows[i]);
-    }
-    for (size_t i = 0; i < COUNT_OF(paper_rows); i++)
-        test_add(&list, test_name("query: %s", paper_rows[i].name), query_refused, (void *)&paper_rows[i]);
-    for (size_t i = 0; i + 1 < COUNT_OF(ladder); i++)
-        test_add(&list, test_name("%s is told before all later faults", ladder[i].name), wins,
-                 (void *)&ladder[i]);
+    test_add_refusals(&list, make, rows, COUNT_OF(rows));
+    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "pinned_host_memory_is_host_memory", pinned_host_memory_is_host_memory, NULL);
     test_add(&list, "adjacent_tensors_do_not_overlap", adjacent_tensors_do_not_overlap, NULL);
     test_add(&list, "missing_arguments", missing_arguments, NULL);

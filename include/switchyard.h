@@ -62,14 +62,14 @@ typedef enum sy_status {
     SY_ERR_ALIAS,       /* an output shares bytes with another tensor */
     SY_ERR_INDEX,       /* an index found in the data points outside */
     SY_ERR_ROUTING,     /* a routing map found in the data does not fit the call */
-    SY_ERR_CAPACITY,    /* more rows than the receiving side reserved (no operator yet) */
-    SY_ERR_STATE,       /* calls in an order that has no meaning (no operator yet) */
+    SY_ERR_CAPACITY,    /* more rows than the receiving side reserved */
+    SY_ERR_STATE,       /* calls in an order that has no meaning */
     SY_ERR_DEVICE,      /* a tensor lies on a device this build cannot reach */
     SY_ERR_UNSUPPORTED, /* a valid request that this build cannot serve */
     SY_ERR_NOMEM,       /* the allocator gave nothing, or the lent workspace is too small */
-    SY_ERR_COMM,        /* the transport between ranks failed (no operator yet) */
-    SY_ERR_MISMATCH,    /* ranks disagree about the call (no operator yet) */
-    SY_ERR_TIMEOUT      /* a rank did not answer in time (no operator yet) */
+    SY_ERR_COMM,        /* the transport between processes failed */
+    SY_ERR_MISMATCH,    /* devices disagree about the call */
+    SY_ERR_TIMEOUT      /* a process did not answer in time */
 } sy_status;
 
 /* "SY_ERR_SHAPE" for SY_ERR_SHAPE; "SY_ERR_UNKNOWN" for a number that is no status. Never NULL. */
@@ -1562,6 +1562,354 @@ static inline sy_status sy_sample_noise(sy_ctx *ctx, const sy_sample_noise_args 
 static inline sy_status sy_sample_noise_query(sy_ctx *ctx, const sy_sample_noise_args *args, sy_query *query)
 {
     return sy_sample_noise_query_n(ctx, args, sizeof *args, query, sizeof *query);
+}
+
+/* ---- Meshes of devices ------------------------------------------------------------------------------- */
+
+/*
+ * A mesh of rows x cols devices, D = rows*cols; device d = r*cols + c. On a local comm all devices are in this
+ * process and every call names the tensors of all of them. On a comm over a transport (switchyard_mpi.h,
+ * switchyard_transport.h) each process is one device and names its own tensors only. A call has the same
+ * arguments and the same results in both.
+ *
+ * Operations of one comm are started in the same order in all processes. One thread drives a comm at a time.
+ */
+typedef struct sy_comm sy_comm;
+typedef struct sy_request sy_request;
+typedef struct sy_routing sy_routing;
+
+typedef struct sy_mesh {
+    int rows, cols;
+} sy_mesh;
+
+/* Which devices exchange: all of them, those of one column (axis 0), or those of one row (axis 1). Every such
+   group is a problem of its own. The position of a device in its group is d, r or c. */
+typedef enum sy_axis { SY_AXIS_ALL = 0, SY_AXIS_0, SY_AXIS_1 } sy_axis;
+
+typedef enum sy_check {
+    SY_CHECK_FULL = 0, /* all processes agree on a call before a row moves: a refusal in one is one in all */
+    SY_CHECK_NONE      /* they do not: a refusal in one leaves the others waiting */
+} sy_check;
+
+typedef struct sy_comm_options {
+    int max_inflight;   /* requests open at a time; 0: 2 */
+    int64_t timeout_ms; /* how long a wait may last before it fails and breaks the comm; 0: for ever */
+    sy_check check;     /* no effect on a local comm, which always checks everything */
+    size_t chunk_bytes; /* longest message; 0: 1 GiB */
+    bool pack;          /* rows travel packed, not straight from tensor to tensor */
+    bool no_shared;     /* rows travel in messages, even between processes that can share memory */
+    void *(*alloc)(void *user, size_t bytes); /* NULL: malloc; memory is aligned by the library */
+    void (*dealloc)(void *user, void *ptr);   /* NULL: free; given exactly when alloc is given */
+    void *alloc_user;
+    char *error; /* where creation writes its own error sentence; may be NULL */
+    size_t error_bytes;
+} sy_comm_options;
+
+/*
+ * A mesh inside this process; `options` may be NULL. On failure *comm is NULL.
+ * Returns SY_OK; NULL (comm is NULL, or only one of alloc and dealloc); VALUE (rows or cols below 1, more than
+ * 65536 devices, a negative option); NOMEM.
+ */
+SY_API sy_status sy_comm_create_local_n(sy_comm **comm, sy_mesh mesh, const sy_comm_options *options,
+                                        size_t options_bytes);
+static inline sy_status sy_comm_create_local(sy_comm **comm, sy_mesh mesh, const sy_comm_options *options)
+{
+    return sy_comm_create_local_n(comm, mesh, options, sizeof *options);
+}
+
+/* Waits for what is open and frees the comm. Collective over a transport. NULL is fine. Requests and memory of
+   the comm die with it; routings must be destroyed before. */
+SY_API void sy_comm_destroy(sy_comm *comm);
+
+SY_API sy_mesh sy_comm_mesh(const sy_comm *comm);     /* {0, 0} for NULL */
+SY_API int sy_comm_shards(const sy_comm *comm);       /* devices in this process: D or 1; 0 for NULL */
+SY_API int sy_comm_first_device(const sy_comm *comm); /* the first of them; -1 for NULL */
+SY_API const char *sy_comm_transport_name(const sy_comm *comm); /* "local", "mpi", ...; "" for NULL */
+SY_API bool sy_comm_shares_memory(const sy_comm *comm);         /* whether rows can pass without messages */
+
+/*
+ * Memory for tensors that other processes on this machine can read where it lies: the input of an exchange that
+ * lies in it is not copied before it is sent. Plain memory where there is no such thing. Collective: all
+ * processes ask in the same order, each for as much as it needs. 64-byte aligned, contents unspecified.
+ * Returns SY_OK; NULL; NOMEM (in all processes); COMM; STATE (a request is open).
+ */
+SY_API sy_status sy_comm_alloc(sy_ctx *ctx, sy_comm *comm, size_t bytes, void **data);
+SY_API sy_status sy_comm_free(sy_ctx *ctx, sy_comm *comm, void *data);
+
+/*
+ * Makes room ahead for rows that are copied into shared memory on their way, so that no later call stops to make
+ * it: `bytes` per open request, of this process. Collective. No effect where nothing is shared.
+ * Returns SY_OK; NULL; NOMEM; COMM; STATE (a request is open).
+ */
+SY_API sy_status sy_comm_reserve(sy_ctx *ctx, sy_comm *comm, size_t bytes);
+
+/*
+ * Where the tokens of one dispatch went: the table of all indices of the group, who hosts what. A dispatch fills it,
+ * combines that follow take it in place of metadata and mapping. It may serve many of them, and lives until it is
+ * filled again or destroyed.
+ */
+SY_API sy_status sy_routing_create(sy_ctx *ctx, sy_comm *comm, sy_routing **routing);
+SY_API void sy_routing_destroy(sy_routing *routing);
+
+/* How far an operation has come. */
+typedef enum sy_phase {
+    SY_PHASE_ROUTED, /* metadata, counts and routing are valid; of a combine: all processes agreed */
+    SY_PHASE_DONE    /* everything is; inputs may be written again */
+} sy_phase;
+
+/*
+ * sy_<op>_start begins an operation and returns; what it needs it has done when the request reaches a phase. Until
+ * DONE its tensors, its context and its comm must stay, inputs unchanged and outputs unread; the structs may go.
+ * _start fails only where nothing could begin: NULL, STATE (max_inflight requests are open), COMM (the comm is
+ * broken). Every other failure, the caller's own mistakes included, comes from the waits, with its sentence in
+ * the context. Requests may be waited for in any order: every test and wait moves all requests of the comm on.
+ *
+ * _test: *done tells whether the phase is reached; a failure is reached, too. _wait: returns when it is. Both return
+ * the operation's status once it is known, SY_OK before. _free waits for DONE and frees; NULL is fine.
+ */
+SY_API sy_status sy_request_test(sy_request *request, sy_phase phase, bool *done);
+SY_API sy_status sy_request_wait(sy_request *request, sy_phase phase);
+SY_API sy_status sy_request_free(sy_request *request);
+
+/* ---- all_to_all_dispatch ----------------------------------------------------------------------------- */
+
+enum { SY_A2A_MAX_PLANES = 4 }; /* things that travel together, the rows of `input` included */
+
+/* The order of a group's tokens when they are concatenated along dimension 2 and B > 1. */
+typedef enum sy_a2a_order {
+    SY_ORDER_CONCAT = 0, /* b, then position, then s: the tensors are concatenated */
+    SY_ORDER_FLAT        /* position, then b, then s, whatever the dimension */
+} sy_a2a_order;
+
+/* Rows that nobody sends. */
+typedef enum sy_fill {
+    SY_FILL_ZERO = 0, /* are zero bytes */
+    SY_FILL_KEEP      /* keep what they hold */
+} sy_fill;
+
+/* Which rows a device gets. */
+typedef enum sy_a2a_layout {
+    SY_LAYOUT_PADDED = 0, /* a row for every token of the group, sent or not */
+    SY_LAYOUT_PACKED,     /* rows that were sent, by position and token */
+    SY_LAYOUT_EXPERT /* a row per token and local expert, by expert, position and token; each expert's rows
+                             padded with zero rows to a multiple of `align` */
+} sy_a2a_layout;
+
+/* Hints in the words of one vendor. They are accepted and never change a result. */
+typedef enum sy_topology {
+    SY_TOPOLOGY_AUTO = 0,
+    SY_TOPOLOGY_LINEAR,
+    SY_TOPOLOGY_RING,
+    SY_TOPOLOGY_MESH,
+    SY_TOPOLOGY_TORUS
+} sy_topology;
+typedef enum sy_memory {
+    SY_MEMORY_AUTO = 0,
+    SY_MEMORY_DRAM,
+    SY_MEMORY_L1,
+    SY_MEMORY_SHARDED /* refused: UNSUPPORTED */
+} sy_memory;
+
+/*
+ * Sends every token to each device of its group that hosts one of its experts, once, and the table of all choices to
+ * all of them. A device has N = B*S tokens of H elements and K experts each; a group of G devices has T = G*N tokens;
+ * E experts; expert_mapping[e,d] is 1 where device d hosts expert e. Token n = b*S + s of position p is row
+ *     tau = p*N + n                      output_concat_dim 1, or SY_ORDER_FLAT
+ *     tau = b*(G*S) + p*S + s            output_concat_dim 2
+ * of its group. For every device:
+ *     metadata[tau,:] = expert_indices of that token, as they are
+ *     tokens[tau,:]   = input of that token if this device hosts one of its experts; else see `fill`
+ * An index with all bits set (65535, -1) is no expert. Experts hosted by several devices of the group get the token in
+ * each, experts hosted outside or nowhere cause nothing. Rows are bytes: no element is looked at.
+ *
+ * Every tensor field but expert_mapping is an array of sy_comm_shards(comm) tensors, one per device of this
+ * process. The token dimensions [B,1,S] may also be [B,S,1], or [N] alone; in outputs [1,B*G,S] (dimension 1) or
+ * [1,B,S*G] (dimension 2) may be [T].
+ *
+ * With max_tokens > 0 devices may have different numbers of tokens, none above max_tokens. Tensors then have the
+ * short shapes, T is the sum over the group, and tau = (tokens of the positions before) + n.
+ *
+ * PACKED and EXPERT outputs are [R,H] with R of the caller's choosing; rows behind the last are not touched. With too
+ * few the call is refused with CAPACITY. Rows of `src` that are padding are -1.
+ *
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (unknown enum, output_concat_dim, num_links, subdevice_id, align,
+ * max_tokens); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (a mapping entry is not 0 or 1); INDEX (neither an expert nor
+ * none, or an expert twice with strict_unique); CAPACITY; STATE (routing of another comm); UNSUPPORTED; NOMEM;
+ * MISMATCH (devices disagree about the call); COMM; TIMEOUT. Of several devices the lowest with a fault is named; all
+ * processes return the same.
+ */
+typedef struct sy_all_to_all_dispatch_args {
+    const DLTensor *input;          /* in  [B,1,S,H] any type of whole bytes */
+    const DLTensor *expert_indices; /* in  [B,1,S,K] uint16, int32, int64 */
+    const DLTensor *expert_mapping; /* in  [E,D], [1,1,E,D] or D equal copies [D,1,E,D]; uint16. One tensor */
+    const DLTensor *planes[SY_A2A_MAX_PLANES - 1]; /* in  [B,1,S,X] more that travels with a row; any type */
+    int num_planes;                                /* of them */
+    sy_axis cluster_axis;
+    int output_concat_dim; /* 1 or 2; 0: 1 */
+    sy_a2a_order order;
+    sy_fill fill;
+    sy_a2a_layout layout;
+    int64_t align;      /* EXPERT: rows of an expert are padded to a multiple; 0: 1 */
+    int64_t max_tokens; /* > 0: token counts may differ */
+    bool strict_unique; /* an expert twice in a token is refused, not counted once */
+    bool
+        reuse_routing; /* routing is an input: nothing is asked of expert_indices, expert_mapping and metadata */
+    int num_links;     /* messages a pair's rows are cut into; 0: as many as they need */
+    sy_topology topology;
+    sy_memory memory;
+    int subdevice_id;         /* 0 */
+    sy_routing *routing;      /* out: for combine; optional */
+    const DLTensor *tokens;   /* out [1,B*G,S,H] or [1,B,S*G,H]; PACKED, EXPERT [R,H]. Type of input */
+    const DLTensor *metadata; /* out the same with K; type of expert_indices. Optional */
+    const DLTensor *plane_tokens[SY_A2A_MAX_PLANES - 1]; /* out as tokens, for each plane */
+    const DLTensor *present; /* out [T] uint8, bool: 1 where a row was sent. Optional; PADDED only */
+    const DLTensor *src; /* out [R,2] int32 (position, n) PACKED; [R,3] (position, n, k) EXPERT. Optional */
+    const DLTensor *expert_counts;  /* out [L] int64: tokens of each local expert. Optional */
+    const DLTensor *expert_offsets; /* out [L+1] int64: first row of each; EXPERT only. Optional */
+    const DLTensor *rows_from;      /* out [G] int64: rows that came from each position. Optional */
+    const DLTensor *rows_to;        /* out [G] int64: rows that went to each position. Optional */
+} sy_all_to_all_dispatch_args;
+
+SY_API sy_status sy_all_to_all_dispatch_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_dispatch_args *args,
+                                          size_t args_bytes);
+SY_API sy_status sy_all_to_all_dispatch_start_n(sy_ctx *ctx, sy_comm *comm,
+                                                const sy_all_to_all_dispatch_args *args, size_t args_bytes,
+                                                sy_request **request);
+/* Of this process alone, no communication. rows: of tokens, at most (T, or the most that PACKED or EXPERT can need);
+   slots: L of the first device here. Reads expert_mapping. */
+SY_API sy_status sy_all_to_all_dispatch_query_n(sy_ctx *ctx, sy_comm *comm,
+                                                const sy_all_to_all_dispatch_args *args, size_t args_bytes,
+                                                sy_query *query, size_t query_bytes);
+static inline sy_status sy_all_to_all_dispatch(sy_ctx *ctx, sy_comm *comm,
+                                               const sy_all_to_all_dispatch_args *args)
+{
+    return sy_all_to_all_dispatch_n(ctx, comm, args, sizeof *args);
+}
+static inline sy_status sy_all_to_all_dispatch_start(sy_ctx *ctx, sy_comm *comm,
+                                                     const sy_all_to_all_dispatch_args *args,
+                                                     sy_request **request)
+{
+    return sy_all_to_all_dispatch_start_n(ctx, comm, args, sizeof *args, request);
+}
+static inline sy_status sy_all_to_all_dispatch_query(sy_ctx *ctx, sy_comm *comm,
+                                                     const sy_all_to_all_dispatch_args *args, sy_query *query)
+{
+    return sy_all_to_all_dispatch_query_n(ctx, comm, args, sizeof *args, query, sizeof *query);
+}
+
+/* ---- all_to_all_combine ------------------------------------------------------------------------------ */
+
+/*
+ * Brings expert rows home. Letters as in all_to_all_dispatch; expert_metadata is the group's table as it returned it,
+ * L the experts of a device in ascending order, t = tau of token n at its home. Slot k of a token is live when its
+ * index is an expert that no earlier slot of the token names.
+ *     slots        output[k,n,:] = input[l,t,:] of the holder of the slot's expert: the lowest position of the group
+ *                  that hosts it, where it is local expert l
+ *     local_reduce a holder has one row per token, the sum over its experts. output[k,n,:] = input[0,t,:] of each
+ *                  holder, at the live slot of its expert with the lowest number
+ * Other rows: see `fill`. Only the rows named here are read. Nothing is added: local_reduce tells what the input is.
+ *
+ * With `sum` the output is [N,H], the sum over the slots: acc = +0; acc = acc + weights[n,k] * row for ascending live
+ * slots that have a holder; with local_reduce acc = acc + row for ascending positions, without weights. In f32, products
+ * and sums rounded one by one, one rounding to the row type at the end; a NaN result is the canonical one.
+ *
+ * Tensor fields are arrays of sy_comm_shards(comm) tensors, as in all_to_all_dispatch, with the same short shapes:
+ * [L,T,H] for the input, [K,N,H] for the output. layout tells how the rows of the input lie: as dispatch with that
+ * layout and align left them. EXPERT is for slots, PACKED for local_reduce, or for devices with one expert each.
+ *
+ * With a routing, expert_metadata, expert_mapping, cluster_axis, output_shard_dim, order, layout, align and max_tokens
+ * are those of the dispatch, and the fields are left zero or repeat them. Token counts that differ need max_tokens > 0;
+ * the output then tells how many are at home here.
+ *
+ * Returns as all_to_all_dispatch, and ROUTING (local_reduce and an expert with two holders in a group); SHAPE also
+ * where the input has not L rows per token; STATE also for a routing that no dispatch has filled.
+ */
+typedef struct sy_all_to_all_combine_args {
+    const DLTensor *input; /* in  [L,B*G,S,H] or [L,B,S*G,H]; local_reduce [1,...]; PACKED, EXPERT [R,H] */
+    const DLTensor *expert_metadata; /* in  [1,B*G,S,K] or [1,B,S*G,K]; uint16, int32, int64 */
+    const DLTensor *expert_mapping; /* in  [E,D], [1,1,E,D] or D equal copies [D,1,E,D]; uint16. One tensor */
+    const DLTensor
+        *weights; /* in  [B,1,S,K] f32, f16, bf16; with sum and without local_reduce. Optional: all ones */
+    bool local_reduce;
+    bool sum; /* rows are f32, f16 or bf16 */
+    sy_axis cluster_axis;
+    int output_shard_dim; /* 1 or 2; 0: 1 */
+    sy_a2a_order order;
+    sy_fill fill;
+    sy_a2a_layout layout;
+    int64_t align;
+    int64_t max_tokens;
+    bool strict_unique;
+    int num_links;
+    sy_topology topology;
+    sy_memory memory;
+    int subdevice_id;
+    const sy_routing *routing; /* in: of a dispatch; optional */
+    const DLTensor *output;    /* out [K,B,S,H] or [K,N,H]; sum: [B,S,H], [B,1,S,H] or [N,H]. Type of input */
+    const DLTensor *written;   /* out [K,N] uint8, bool: 1 where a row came. Optional; not with sum */
+} sy_all_to_all_combine_args;
+
+SY_API sy_status sy_all_to_all_combine_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_combine_args *args,
+                                         size_t args_bytes);
+SY_API sy_status sy_all_to_all_combine_start_n(sy_ctx *ctx, sy_comm *comm,
+                                               const sy_all_to_all_combine_args *args, size_t args_bytes,
+                                               sy_request **request);
+/* rows: tokens at home on the first device here; slots: K. */
+SY_API sy_status sy_all_to_all_combine_query_n(sy_ctx *ctx, sy_comm *comm,
+                                               const sy_all_to_all_combine_args *args, size_t args_bytes,
+                                               sy_query *query, size_t query_bytes);
+static inline sy_status sy_all_to_all_combine(sy_ctx *ctx, sy_comm *comm,
+                                              const sy_all_to_all_combine_args *args)
+{
+    return sy_all_to_all_combine_n(ctx, comm, args, sizeof *args);
+}
+static inline sy_status sy_all_to_all_combine_start(sy_ctx *ctx, sy_comm *comm,
+                                                    const sy_all_to_all_combine_args *args,
+                                                    sy_request **request)
+{
+    return sy_all_to_all_combine_start_n(ctx, comm, args, sizeof *args, request);
+}
+static inline sy_status sy_all_to_all_combine_query(sy_ctx *ctx, sy_comm *comm,
+                                                    const sy_all_to_all_combine_args *args, sy_query *query)
+{
+    return sy_all_to_all_combine_query_n(ctx, comm, args, sizeof *args, query, sizeof *query);
+}
+
+/* ---- local_reduce ------------------------------------------------------------------------------------ */
+
+/*
+ * Makes the input of all_to_all_combine with local_reduce on one device: per token the sum over the device's experts,
+ * acc = +0; acc = acc + weights[t,k] * row for ascending live slots whose expert the device hosts; f32, products and
+ * sums rounded one by one, one rounding to the row type. Tokens that choose none of them: see `fill` (PADDED).
+ * Rows of the input lie as in `layout`; the output of an EXPERT input is PACKED.
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE; OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING; INDEX; CAPACITY; NOMEM.
+ */
+typedef struct sy_local_reduce_args {
+    const DLTensor *input;           /* in  [L,Bt,St,H] or [L,T,H]; EXPERT [R,H]. f32, f16, bf16 */
+    const DLTensor *expert_metadata; /* in  [1,Bt,St,K] or [T,K]; uint16, int32, int64 */
+    const DLTensor *expert_mapping;  /* in  [E,D], [1,1,E,D] or D equal copies [D,1,E,D]; uint16 */
+    const DLTensor *weights; /* in  [1,Bt,St,K] or [T,K] f32, f16, bf16, of all tokens. Optional: ones */
+    int64_t device;          /* whose rows these are */
+    sy_fill fill;
+    sy_a2a_layout layout; /* PADDED or EXPERT */
+    int64_t align;        /* of EXPERT */
+    int64_t
+        interleave; /* tokens of one batch that lie together when they were concatenated along dimension 2 (S);
+                             0: tokens lie by position. Matters to EXPERT */
+    int64_t positions;      /* G, with interleave */
+    const DLTensor *output; /* out [1,Bt,St,H] or [T,H]; EXPERT: PACKED rows [R,H]. Type of input */
+} sy_local_reduce_args;
+
+SY_API sy_status sy_local_reduce_n(sy_ctx *ctx, const sy_local_reduce_args *args, size_t args_bytes);
+SY_API sy_status sy_local_reduce_query_n(sy_ctx *ctx, const sy_local_reduce_args *args, size_t args_bytes,
+                                         sy_query *query, size_t query_bytes);
+static inline sy_status sy_local_reduce(sy_ctx *ctx, const sy_local_reduce_args *args)
+{
+    return sy_local_reduce_n(ctx, args, sizeof *args);
+}
+static inline sy_status sy_local_reduce_query(sy_ctx *ctx, const sy_local_reduce_args *args, sy_query *query)
+{
+    return sy_local_reduce_query_n(ctx, args, sizeof *args, query, sizeof *query);
 }
 
 #ifdef __cplusplus

@@ -1,0 +1,102 @@
+/*
+ * For those who bring a transport: what a comm needs to reach the other processes. libswitchyard_mpi is one such
+ * transport and uses nothing of the library but this header.
+ *
+ * Process d of the transport is device d of the mesh. All operations but the last four begin and return; their
+ * ticket tells when they have ended. Everything handed over stays where it is until then. The library begins
+ * the gathers of one channel and axis, and the exchanges, in the same order in all processes, and tests a ticket
+ * from one thread at a time. A transport never aborts and never prints; a failure is a status, SY_ERR_COMM unless
+ * another tells more, and a sentence in `error`.
+ */
+#ifndef SWITCHYARD_TRANSPORT_H
+#define SWITCHYARD_TRANSPORT_H
+
+#include <switchyard.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Gathers of different channels may begin in a different order in different processes. */
+enum {
+    SY_CHANNEL_HEADER,  /* of a call */
+    SY_CHANNEL_TABLE,   /* indices of the tokens */
+    SY_CHANNEL_CONTROL, /* what went wrong, and what must grow */
+    SY_CHANNEL_FENCE,   /* nobody reads any more */
+    SY_N_CHANNELS
+};
+
+/* Rows of one message: base + rows[i]*stride, row_bytes each, in this order. rows NULL: 0, 1, 2, ... */
+typedef struct sy_transport_rows {
+    void *base;
+    size_t row_bytes, stride;
+    const int32_t *rows;
+    int64_t n;
+} sy_transport_rows;
+
+/* What one process sends to and receives from the others of its group. Rows for itself are not among them, and both
+   sides know how many rows a pair exchanges: an empty one costs nothing. */
+typedef struct sy_transport_exchange {
+    sy_axis axis;
+    int tag;         /* in [0, 32767): no two exchanges that are open at a time share one */
+    int n_positions; /* devices of the group */
+    int position;    /* of this process in it */
+    const sy_transport_rows *send, *recv; /* [n_positions] each */
+    size_t chunk_bytes;                   /* no message is longer, unless a single row is */
+    int num_links; /* messages a pair's rows are cut into where there are as many rows; >= 1 */
+    sy_topology topology;
+} sy_transport_exchange;
+
+typedef struct sy_transport_ticket {
+    void *of_transport;
+} sy_transport_ticket;
+
+typedef struct sy_transport {
+    const char *name; /* "mpi"; static storage */
+    void *self;       /* first argument of every function */
+    sy_mesh mesh;
+    int device; /* this process */
+
+    /*
+     * Every process of the group gives `bytes` and gets those of all, in order of position: recv has room for all of
+     * them, or is NULL when nobody gives any, and the ticket ends when all have begun. counts: bytes of each position
+     * where they differ, else NULL. recv may not overlap send.
+     */
+    sy_status (*gather)(void *self, int channel, sy_axis axis, const void *send, size_t bytes, void *recv,
+                        const size_t *counts, sy_transport_ticket *ticket);
+
+    sy_status (*exchange)(void *self, const sy_transport_exchange *exchange, sy_transport_ticket *ticket);
+
+    /* Whether it has ended; then the ticket is gone. */
+    sy_status (*test)(void *self, sy_transport_ticket *ticket, bool *done);
+
+    /*
+     * Memory that all processes can read, `bytes` of this one; base[d] is where that of device d begins here. Blocking
+     * and collective, called in the same order everywhere; the outcome is the same everywhere, NOMEM when it cannot
+     * be had. A write before a gather begins is seen by every process after it has ended. NULL, all three of them:
+     * there is no such memory.
+     */
+    sy_status (*share)(void *self, size_t bytes, void **base, void **segment);
+    sy_status (*unshare)(void *self, void *segment);
+
+    void (*destroy)(void *self);
+    const char *(*error)(void *self); /* the sentence of the last failure; "" when there was none */
+} sy_transport;
+
+/*
+ * A comm over a transport, which it owns from then on, also when this fails. Not collective by itself.
+ * Returns as sy_comm_create_local; also NULL (a function is missing) and VALUE (device outside the mesh).
+ */
+SY_API sy_status sy_comm_create_n(sy_comm **comm, const sy_transport *transport, size_t transport_bytes,
+                                  const sy_comm_options *options, size_t options_bytes);
+static inline sy_status sy_comm_create(sy_comm **comm, const sy_transport *transport,
+                                       const sy_comm_options *options)
+{
+    return sy_comm_create_n(comm, transport, sizeof *transport, options, sizeof *options);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SWITCHYARD_TRANSPORT_H */

@@ -1,0 +1,157 @@
+/*
+ * The exchange between devices, as far as it is work of one process: who hosts what, which rows go where, copying and
+ * adding them. Whether a row comes from this process, from memory another one shares or from a message makes no
+ * difference here: a source is a pointer.
+ */
+#ifndef SYI_CPU_ALL_TO_ALL_H
+#define SYI_CPU_ALL_TO_ALL_H
+
+#include "base/mesh.h"
+#include "base/plan.h"
+
+/* ---- Who hosts what (all_to_all_hosts.c) -------------------------------------------------------------- */
+
+struct syi_a2a_hosts {
+    int64_t n_experts;
+    int n_devices;
+    uint64_t hash;    /* of the mapping */
+    int32_t *local;   /* [D*E] place of expert e among those of device d, at d*E + e; -1: not there */
+    int32_t *n_local; /* [D] experts of a device */
+    int32_t *first;   /* [E+1] of each expert's devices in `holder` */
+    int32_t *holder;  /* [D*E at most] devices that host an expert, ascending */
+};
+
+/* Takes the arrays for E experts and D devices; measures when the arena has no base. */
+void syi_a2a_hosts_take(struct syi_arena *arena, struct syi_a2a_hosts *hosts, int64_t n_experts,
+                        int n_devices);
+
+/*
+ * Reads mapping [copies,E,D] (uint16, compact rows of `stride` bytes between experts, copies one behind the other) and
+ * fills the arrays. ROUTING when an entry is neither 0 nor 1, with batch = expert, position = device; MISMATCH when a
+ * copy differs from the first. Names the argument expert_mapping.
+ */
+sy_status syi_a2a_read_hosts(sy_ctx *ctx, struct syi_a2a_hosts *hosts, struct syi_rows mapping,
+                             int64_t n_copies);
+
+/* local_reduce needs one holder at most for an expert inside a group: ROUTING. `group` -1: all groups of the axis. */
+sy_status syi_a2a_check_single(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, sy_mesh mesh, sy_axis axis);
+
+/* ---- What tokens chose (all_to_all_lists.c) ------------------------------------------------------------ */
+
+/*
+ * Reads n rows of K indices into choice[n,K]: the expert, or -1 where there is none or an earlier slot of the row names
+ * it. INDEX when one is neither an expert nor none (all bits set), or with `strict` named twice; batch = row, position =
+ * slot, `argument` to blame. Judges in order and writes choice only. choice NULL: judges only.
+ */
+sy_status syi_a2a_read_choices(sy_ctx *ctx, const char *argument, struct syi_rows indices, enum syi_type type,
+                               int64_t n, int64_t n_slots, int64_t n_experts, bool strict, int32_t *choice);
+
+/* All tokens of one group. */
+struct syi_a2a_group {
+    sy_mesh mesh;
+    sy_axis axis;
+    int index; /* which group of the axis */
+    struct syi_token_order order;
+    int64_t n_slots;       /* K */
+    const int32_t *choice; /* [T,K] in order of tau, as syi_a2a_read_choices leaves it */
+    sy_a2a_layout layout;  /* of rows on the experts' side */
+    int64_t align;         /* of EXPERT, >= 1 */
+};
+
+/* Where a row comes from. */
+struct syi_a2a_pick {
+    int32_t position; /* -1: from nowhere */
+    int32_t row;      /* there */
+};
+
+/* Rows of a device on the experts' side: counts[L] of its experts (may be NULL), offsets[L+1] of EXPERT (may be NULL).
+   Returns how many rows the layout has: T, those that were sent, or the padded rows of all its experts. */
+int64_t syi_a2a_expert_rows(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group,
+                            int position, int64_t *counts, int64_t *offsets);
+
+/* The most it can return for any choices. false: more than INT32_MAX. */
+bool syi_a2a_most_rows(int64_t n_tokens, int64_t n_slots, int64_t n_local, sy_a2a_layout layout,
+                       int64_t align, int64_t *rows);
+
+/*
+ * Dispatch: where each row of a device comes from, pick[rows]; row is n at the position. slot[rows], or NULL: k of
+ * EXPERT rows, -1 for padding. `counters` is scratch of [E+G].
+ */
+void syi_a2a_dispatch_picks(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group,
+                            int position, struct syi_a2a_pick *pick, int32_t *slot, int64_t *counters);
+
+/*
+ * Combine: where each row of a home comes from, pick[K*N], pick k*N + n for slot k of token n; row is that of the
+ * holder's input, which lies in the group's layout ([L,T] rows when PADDED, [T] with local_reduce). With
+ * `by_position` (sum of local_reduce) the picks of a token are not at their slots but in order of position: pick
+ * j*N + n is the j-th holder. `counters` is scratch of [2*E+2*D].
+ */
+void syi_a2a_combine_picks(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group, int position,
+                           bool local_reduce, bool by_position, struct syi_a2a_pick *pick, int64_t *counters);
+
+/* Rows by peer: those of position p are rows[first[p]] to rows[first[p+1]-1], in the order of the message. */
+struct syi_a2a_lists {
+    int64_t *first; /* [G+1] */
+    int32_t *rows;
+};
+
+/* What `position` sends: n of its tokens, ascending; rows of its input, by n and k of the home. Rows for itself
+   included. Room for N*min(K,G) rows (dispatch), T*min(K,L) (combine). */
+void syi_a2a_dispatch_sends(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group,
+                            int position, struct syi_a2a_lists *sends, int64_t *counters);
+void syi_a2a_combine_sends(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group, int position,
+                           bool local_reduce, struct syi_a2a_lists *sends, int64_t *counters);
+
+/*
+ * Where what arrives goes, in the order it was sent: rows of the output. Dispatch: a token that has several rows
+ * (EXPERT) arrives at the lowest of them; `seen` is scratch of [T]. Combine: by n and k.
+ */
+void syi_a2a_dispatch_receives(const struct syi_a2a_group *group, const struct syi_a2a_pick *pick,
+                               int64_t n_rows, struct syi_a2a_lists *receives, int32_t *seen);
+void syi_a2a_combine_receives(const struct syi_a2a_group *group, const struct syi_a2a_pick *pick,
+                              int64_t n_home, struct syi_a2a_lists *receives);
+
+/* ---- Moving rows (all_to_all_rows.c) ------------------------------------------------------------------- */
+
+/* One thing that travels: rows of row_bytes from source[p].. of each position to `to`. */
+struct syi_a2a_plane {
+    const struct syi_rows *source; /* [G (+1)] of each position; data NULL: not reached from here, left out */
+    struct syi_rows to;
+    size_t row_bytes;
+};
+
+/* Rows of one device. */
+struct syi_a2a_job {
+    int64_t n_rows;
+    const struct syi_a2a_pick *pick; /* [n_rows] */
+    bool zero;                       /* rows from nowhere become zero bytes */
+    int n_planes;
+    struct syi_a2a_plane plane[SY_A2A_MAX_PLANES];
+    unsigned char *mask; /* [n_rows] 1 where there is a pick, else 0; or NULL */
+};
+
+/* Copies the rows of all jobs, split over threads by row. */
+void syi_a2a_copy(sy_ctx *ctx, const struct syi_a2a_job *job, int n_jobs);
+
+/* Copies rows inside an output: every row with a pick that is not the one its token arrived at (EXPERT after
+   syi_a2a_dispatch_receives) from there. `at` is `seen` of that function. */
+void syi_a2a_spread(sy_ctx *ctx, const struct syi_a2a_group *group, const struct syi_a2a_job *job,
+                    const int32_t *at);
+
+/* Sums of a home: to[n] = sum over j < n_slots of weight[n,j] * row of pick[j*N + n], as the header defines it. */
+struct syi_a2a_sum {
+    int64_t n_home, n_slots, hidden;
+    const struct syi_a2a_pick *pick; /* [n_slots*N] */
+    enum syi_type type;
+    const struct syi_rows *source; /* [G (+1)] */
+    struct syi_rows weights;       /* [N,K]; data NULL: ones */
+    enum syi_type weight_type;
+    struct syi_rows to;
+};
+void syi_a2a_add(sy_ctx *ctx, const struct syi_a2a_sum *sum, int n_sums);
+
+/* Copies n rows next to each other (pack). rows NULL: 0, 1, 2, ... */
+void syi_a2a_pack(sy_ctx *ctx, unsigned char *to, struct syi_rows from, const int32_t *rows, int64_t n,
+                  size_t row_bytes);
+
+#endif

@@ -21,6 +21,10 @@ struct syi_a2a_hosts {
     int32_t *holder;  /* [D*E at most] devices that host an expert, ascending */
 };
 
+/* A number for n rows of row_bytes bytes each, the same in every process: different rows have different ones but by
+   accident. `seed` makes one of several pieces. */
+uint64_t syi_a2a_hash(uint64_t seed, struct syi_rows rows, int64_t n, size_t row_bytes);
+
 /* Takes the arrays for E experts and D devices; measures when the arena has no base. */
 void syi_a2a_hosts_take(struct syi_arena *arena, struct syi_a2a_hosts *hosts, int64_t n_experts,
                         int n_devices);
@@ -33,7 +37,8 @@ void syi_a2a_hosts_take(struct syi_arena *arena, struct syi_a2a_hosts *hosts, in
 sy_status syi_a2a_read_hosts(sy_ctx *ctx, struct syi_a2a_hosts *hosts, struct syi_rows mapping,
                              int64_t n_copies);
 
-/* local_reduce needs one holder at most for an expert inside a group: ROUTING. `group` -1: all groups of the axis. */
+/* local_reduce needs one holder at most for an expert inside a group of the axis: ROUTING, with batch = expert,
+   position = device. */
 sy_status syi_a2a_check_single(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, sy_mesh mesh, sy_axis axis);
 
 /* ---- What tokens chose (all_to_all_lists.c) ------------------------------------------------------------ */
@@ -64,7 +69,9 @@ struct syi_a2a_pick {
     int32_t row;      /* there */
 };
 
-/* Rows of a device on the experts' side: counts[L] of its experts (may be NULL), offsets[L+1] of EXPERT (may be NULL).
+/* `counters` below is scratch of [2*(E+G)]. */
+
+/* Rows of a device on the experts' side: counts[L] of its experts, offsets[L+1] of EXPERT (may be NULL).
    Returns how many rows the layout has: T, those that were sent, or the padded rows of all its experts. */
 int64_t syi_a2a_expert_rows(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group,
                             int position, int64_t *counts, int64_t *offsets);
@@ -75,7 +82,7 @@ bool syi_a2a_most_rows(int64_t n_tokens, int64_t n_slots, int64_t n_local, sy_a2
 
 /*
  * Dispatch: where each row of a device comes from, pick[rows]; row is n at the position. slot[rows], or NULL: k of
- * EXPERT rows, -1 for padding. `counters` is scratch of [E+G].
+ * EXPERT rows, -1 for padding.
  */
 void syi_a2a_dispatch_picks(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group,
                             int position, struct syi_a2a_pick *pick, int32_t *slot, int64_t *counters);
@@ -84,7 +91,7 @@ void syi_a2a_dispatch_picks(const struct syi_a2a_hosts *hosts, const struct syi_
  * Combine: where each row of a home comes from, pick[K*N], pick k*N + n for slot k of token n; row is that of the
  * holder's input, which lies in the group's layout ([L,T] rows when PADDED, [T] with local_reduce). With
  * `by_position` (sum of local_reduce) the picks of a token are not at their slots but in order of position: pick
- * j*N + n is the j-th holder. `counters` is scratch of [2*E+2*D].
+ * j*N + n is the j-th holder.
  */
 void syi_a2a_combine_picks(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group, int position,
                            bool local_reduce, bool by_position, struct syi_a2a_pick *pick, int64_t *counters);
@@ -104,7 +111,8 @@ void syi_a2a_combine_sends(const struct syi_a2a_hosts *hosts, const struct syi_a
 
 /*
  * Where what arrives goes, in the order it was sent: rows of the output. Dispatch: a token that has several rows
- * (EXPERT) arrives at the lowest of them; `seen` is scratch of [T]. Combine: by n and k.
+ * (EXPERT) arrives at the lowest of them. seen[T] is that row for each token, by position and n, or -1. Combine: by n
+ * and k.
  */
 void syi_a2a_dispatch_receives(const struct syi_a2a_group *group, const struct syi_a2a_pick *pick,
                                int64_t n_rows, struct syi_a2a_lists *receives, int32_t *seen);
@@ -134,9 +142,9 @@ struct syi_a2a_job {
 void syi_a2a_copy(sy_ctx *ctx, const struct syi_a2a_job *job, int n_jobs);
 
 /* Copies rows inside an output: every row with a pick that is not the one its token arrived at (EXPERT after
-   syi_a2a_dispatch_receives) from there. `at` is `seen` of that function. */
+   syi_a2a_dispatch_receives) from there. `seen` is that of the function. */
 void syi_a2a_spread(sy_ctx *ctx, const struct syi_a2a_group *group, const struct syi_a2a_job *job,
-                    const int32_t *at);
+                    const int32_t *seen);
 
 /* Sums of a home: to[n] = sum over j < n_slots of weight[n,j] * row of pick[j*N + n], as the header defines it. */
 struct syi_a2a_sum {
@@ -148,7 +156,8 @@ struct syi_a2a_sum {
     enum syi_type weight_type;
     struct syi_rows to;
 };
-void syi_a2a_add(sy_ctx *ctx, const struct syi_a2a_sum *sum, int n_sums);
+size_t syi_a2a_add_scratch(const sy_ctx *ctx, int64_t n_slots); /* bytes */
+void syi_a2a_add(sy_ctx *ctx, const struct syi_a2a_sum *sum, int n_sums, void *scratch);
 
 /* Copies n rows next to each other (pack). rows NULL: 0, 1, 2, ... */
 void syi_a2a_pack(sy_ctx *ctx, unsigned char *to, struct syi_rows from, const int32_t *rows, int64_t n,

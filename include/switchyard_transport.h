@@ -79,7 +79,9 @@ typedef struct sy_transport {
     sy_status (*share)(void *self, size_t bytes, void **base, void **segment);
     sy_status (*unshare)(void *self, void *segment);
 
-    void (*destroy)(void *self);
+    /* broken: some process may never answer again, so nothing collective is called any more; what cannot be freed
+       without the others is left behind. */
+    void (*destroy)(void *self, bool broken);
     const char *(*error)(void *self); /* the sentence of the last failure; "" when there was none */
 } sy_transport;
 

@@ -17,7 +17,7 @@ struct syi_a2a_hosts {
     uint64_t hash;    /* of the mapping */
     int32_t *local;   /* [D*E] place of expert e among those of device d, at d*E + e; -1: not there */
     int32_t *n_local; /* [D] experts of a device */
-    int32_t *first;   /* [E+1] of each expert's devices in `holder` */
+    int64_t *first;   /* [E+1] of each expert's devices in `holder` */
     int32_t *holder;  /* [D*E at most] devices that host an expert, ascending */
 };
 
@@ -89,7 +89,7 @@ void syi_a2a_dispatch_picks(const struct syi_a2a_hosts *hosts, const struct syi_
 
 /*
  * Combine: where each row of a home comes from, pick[K*N], pick k*N + n for slot k of token n; row is that of the
- * holder's input, which lies in the group's layout ([L,T] rows when PADDED, [T] with local_reduce). With
+ * holder's input, which lies in the group's layout ([L,T] rows when PADDED, [T] with local_reduce; at most INT32_MAX). With
  * `by_position` (sum of local_reduce) the picks of a token are not at their slots but in order of position: pick
  * j*N + n is the j-th holder.
  */

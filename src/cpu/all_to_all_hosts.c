@@ -1,0 +1,126 @@
+/*
+ * Which device hosts which expert, read once from the mapping [E,D] and then asked from both sides.
+ */
+#include "cpu/all_to_all.h"
+
+#include "cpu/backend.h"
+
+/* Eight bytes at a time, mixed so that every bit reaches all that come after it. */
+static uint64_t mix(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * UINT64_C(0xd6e8feb86659fd93);
+    return hash ^ hash >> 32;
+}
+
+uint64_t syi_a2a_hash(uint64_t seed, struct syi_rows rows, int64_t n, size_t row_bytes)
+{
+    uint64_t hash = mix(mix(seed, (uint64_t)n), (uint64_t)row_bytes);
+    for (int64_t r = 0; r < n && row_bytes > 0; r++) {
+        const unsigned char *row = syi_row(rows, r);
+        size_t at = 0;
+        uint64_t word;
+        for (; row_bytes - at >= sizeof word; at += sizeof word) {
+            memcpy(&word, row + at, sizeof word);
+            hash = mix(hash, word);
+        }
+        if (at < row_bytes) {
+            word = 0;
+            memcpy(&word, row + at, row_bytes - at);
+            hash = mix(hash, word);
+        }
+    }
+    return mix(hash, 0);
+}
+
+void syi_a2a_hosts_take(struct syi_arena *arena, struct syi_a2a_hosts *hosts, int64_t n_experts,
+                        int n_devices)
+{
+    const size_t pairs = syi_size_mul((size_t)n_experts, (size_t)n_devices);
+    hosts->n_experts = n_experts;
+    hosts->n_devices = n_devices;
+    hosts->local = syi_take(arena, syi_size_mul(pairs, sizeof *hosts->local));
+    hosts->n_local = syi_take(arena, syi_size_mul((size_t)n_devices, sizeof *hosts->n_local));
+    hosts->first = syi_take(arena, syi_size_mul(syi_size_add((size_t)n_experts, 1), sizeof *hosts->first));
+    hosts->holder = syi_take(arena, syi_size_mul(pairs, sizeof *hosts->holder));
+}
+
+static uint16_t entry(const unsigned char *row, int device)
+{
+    uint16_t value;
+    memcpy(&value, row + 2 * (size_t)device, sizeof value);
+    return value;
+}
+
+static sy_status refuse_entry(sy_ctx *ctx, int64_t expert, int device, int64_t value)
+{
+    const sy_fault fault = {SY_ERR_ROUTING, SY_FAULT_BAD_VALUE, "expert_mapping", expert, device, value, 1};
+    return syi_fail_at(ctx, &fault, "at expert %lld, device %d is %lld, want 0 or 1", (long long)expert,
+                       device, (long long)value);
+}
+
+/* Copies behind the first equal it; the first entry that does not is named. */
+static sy_status judge_copies(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, struct syi_rows mapping,
+                              int64_t n_copies)
+{
+    const size_t row_bytes = 2 * (size_t)hosts->n_devices;
+    for (int64_t row = hosts->n_experts; row < n_copies * hosts->n_experts; row++) {
+        const int64_t e = row % hosts->n_experts;
+        const unsigned char *first = syi_row(mapping, e), *copy = syi_row(mapping, row);
+        if (memcmp(first, copy, row_bytes) == 0)
+            continue;
+        int d = 0;
+        while (entry(first, d) == entry(copy, d))
+            d++;
+        const sy_fault fault = {SY_ERR_MISMATCH, SY_FAULT_BAD_VALUE, "expert_mapping", e, d,
+                                entry(copy, d),  entry(first, d)};
+        return syi_fail_at(ctx, &fault, "at expert %lld, device %d is %d in copy %lld, want %d as in copy 0",
+                           (long long)e, d, entry(copy, d), (long long)(row / hosts->n_experts),
+                           entry(first, d));
+    }
+    return SY_OK;
+}
+
+sy_status syi_a2a_read_hosts(sy_ctx *ctx, struct syi_a2a_hosts *hosts, struct syi_rows mapping,
+                             int64_t n_copies)
+{
+    const int64_t n_experts = hosts->n_experts;
+    int64_t n_holders = 0;
+    memset(hosts->n_local, 0, (size_t)hosts->n_devices * sizeof *hosts->n_local);
+    for (int64_t e = 0; e < n_experts; e++) {
+        const unsigned char *row = syi_row(mapping, e);
+        hosts->first[e] = n_holders;
+        for (int d = 0; d < hosts->n_devices; d++) {
+            const uint16_t value = entry(row, d);
+            if (value > 1)
+                return refuse_entry(ctx, e, d, value);
+            hosts->local[d * n_experts + e] = value == 1 ? hosts->n_local[d]++ : -1;
+            if (value == 1)
+                hosts->holder[n_holders++] = d;
+        }
+    }
+    hosts->first[n_experts] = n_holders;
+    hosts->hash = syi_a2a_hash(0, mapping, n_experts, 2 * (size_t)hosts->n_devices);
+    return judge_copies(ctx, hosts, mapping, n_copies);
+}
+
+/* Where a group has its holder only once, looking at all places behind each holder looks at every device once. */
+sy_status syi_a2a_check_single(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, sy_mesh mesh, sy_axis axis)
+{
+    const int n_positions = syi_group_size(mesh, axis);
+    for (int64_t e = 0; e < hosts->n_experts; e++)
+        for (int64_t i = hosts->first[e]; i < hosts->first[e + 1]; i++) {
+            const int device = hosts->holder[i], group = syi_group_of(mesh, axis, device);
+            for (int p = syi_position_of(mesh, axis, device) + 1; p < n_positions; p++) {
+                const int other = syi_device_at(mesh, axis, group, p);
+                if (hosts->local[other * hosts->n_experts + e] < 0)
+                    continue;
+                const sy_fault fault = {SY_ERR_ROUTING, SY_FAULT_DUPLICATE, "expert_mapping", e, other, 1,
+                                        device};
+                return syi_fail_at(
+                    ctx, &fault,
+                    "has expert %lld on devices %d and %d of one group, want one holder with local_reduce",
+                    (long long)e, device, other);
+            }
+        }
+    return SY_OK;
+}

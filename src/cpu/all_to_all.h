@@ -89,9 +89,9 @@ void syi_a2a_dispatch_picks(const struct syi_a2a_hosts *hosts, const struct syi_
 
 /*
  * Combine: where each row of a home comes from, pick[K*N], pick k*N + n for slot k of token n; row is that of the
- * holder's input, which lies in the group's layout ([L,T] rows when PADDED, [T] with local_reduce; at most INT32_MAX). With
- * `by_position` (sum of local_reduce) the picks of a token are not at their slots but in order of position: pick
- * j*N + n is the j-th holder.
+ * holder's input, which lies in the group's layout: [L,T] rows when PADDED, [T] with local_reduce, never more than
+ * INT32_MAX. With `by_position` (sum of local_reduce) the picks of a token are not at their slots but in order of
+ * position: pick j*N + n is the j-th holder.
  */
 void syi_a2a_combine_picks(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group, int position,
                            bool local_reduce, bool by_position, struct syi_a2a_pick *pick, int64_t *counters);

@@ -86,6 +86,7 @@ int command_example(struct common *common, struct arg_list *list);
 int command_info(struct common *common, struct arg_list *list);
 int command_bench(struct common *common, struct arg_list *list);
 int command_demo(struct common *common, struct arg_list *list);
+int command_sim_a2a(struct common *common, struct arg_list *list);
 
 /* ---- Help ---------------------------------------------------------------------------------------------- */
 

@@ -11,7 +11,7 @@ from st import CLI, OPERATORS, ROOT, CliTest, decode, encode, tensor
 
 WITHOUT_INPUT = ["sample_noise"]
 IN_DEMO = ["moe_route", "moe_permute", "(experts)", "moe_unpermute", "kv_scatter", "kv_gather", "sample"]
-COMMANDS = ["run", "compare", "show", "example", "bench", "demo", "info"]
+COMMANDS = ["run", "compare", "show", "example", "bench", "demo", "info", "sim-a2a"]
 
 
 class Help(CliTest):

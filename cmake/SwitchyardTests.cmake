@@ -21,7 +21,7 @@ function(switchyard_py_test path label)
 endfunction()
 
 if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
-    file(GLOB support_sources CONFIGURE_DEPENDS tests/support*.c tests/oracle/*.c)
+    file(GLOB support_sources CONFIGURE_DEPENDS tests/support*.c tests/mesh_*.c tests/oracle/*.c)
     add_library(switchyard_test_support STATIC ${support_sources})
     switchyard_defaults(switchyard_test_support)
     target_include_directories(switchyard_test_support PUBLIC tests SYSTEM PUBLIC ${CMOCKA_INCLUDE_DIR})

@@ -1,0 +1,316 @@
+/*
+ * Cases: random problems on a mesh, and the runner that takes them by number.
+ */
+#include "mesh_cases.h"
+
+/* ---- Random problems ---------------------------------------------------------------------------------- */
+
+static bool one_in(uint64_t *rng, int64_t n)
+{
+    return rng_below(rng, n) == 0;
+}
+
+static void *need(size_t bytes)
+{
+    void *memory = calloc(1, bytes + 1);
+    if (memory == NULL)
+        abort();
+    return memory;
+}
+
+/* Where experts live: scattered, in blocks, all on one device, in every group, on any number of devices. */
+enum { SCATTERED, BLOCKS, ONE_DEVICE, EVERY_GROUP, ANYWHERE, MAPPINGS };
+
+static bool hosts(const struct a2a_case *c, int style, int64_t e, int d, uint64_t random)
+{
+    const int64_t n_devices = oracle_a2a_devices(c);
+    switch (style) {
+    case SCATTERED: /* some nowhere */
+        return (int64_t)(random % (uint64_t)(n_devices + 1)) == d;
+    case BLOCKS:
+        return e * n_devices / c->experts == d;
+    case ONE_DEVICE:
+        return d == n_devices - 1;
+    case EVERY_GROUP:
+        return (int64_t)(random % (uint64_t)oracle_a2a_group(c)) == oracle_a2a_position(c, d);
+    default:
+        return random >> d & 1;
+    }
+}
+
+static void map_experts(struct mesh_case *m, uint64_t *rng, int style)
+{
+    const int n_devices = oracle_a2a_devices(&m->a2a);
+    m->mapping = need((size_t)(m->a2a.experts * n_devices) * 2);
+    m->a2a.mapping = m->mapping;
+    for (int64_t e = 0; e < m->a2a.experts; e++) {
+        const uint64_t random = rng_u64(rng) >> 8;
+        for (int d = 0; d < n_devices; d++)
+            m->mapping[e * n_devices + d] = hosts(&m->a2a, style, e, d, random);
+    }
+}
+
+/* Slots of a token: experts, some of them none, some of them again. */
+static void choose(struct mesh_case *m, uint64_t *rng)
+{
+    const bool skewed = one_in(rng, 5);
+    for (int d = 0; d < oracle_a2a_devices(&m->a2a); d++) {
+        m->chosen[d] = need((size_t)(m->a2a.tokens[d] * m->a2a.slots) * 8);
+        m->a2a.chosen[d] = m->chosen[d];
+        for (int64_t i = 0; i < m->a2a.tokens[d] * m->a2a.slots; i++) {
+            const int64_t kind = rng_below(rng, 8), any = rng_below(rng, m->a2a.experts);
+            m->chosen[d][i] = kind == 0                           ? -1
+                              : kind == 1 && i % m->a2a.slots > 0 ? m->chosen[d][i - 1]
+                              : skewed                            ? any / 4
+                                                                  : any;
+        }
+    }
+}
+
+static void pick_sizes(struct mesh_case *m, uint64_t *rng, int number)
+{
+    struct a2a_case *c = &m->a2a;
+    c->ragged = number % 5 == 2;
+    c->batch = 1 + rng_below(rng, 3);
+    c->seq = 1 + rng_below(rng, 4);
+    m->form = (int)rng_below(rng, 3);
+    if (number == 1)
+        c->seq = 0;
+    if (m->form == 2)
+        c->batch = 1;
+    if (c->ragged)
+        m->form = 2;
+    for (int d = 0; d < oracle_a2a_devices(c); d++) {
+        c->tokens[d] = c->ragged ? rng_below(rng, 6) : c->batch * c->seq;
+        if (c->ragged && (number + d) % 3 == 0)
+            c->tokens[d] = 0;
+        if (c->tokens[d] >= m->max_tokens)
+            m->max_tokens = c->tokens[d] + rng_below(rng, 2);
+    }
+    m->max_tokens = !c->ragged ? 0 : m->max_tokens > 0 ? m->max_tokens : 1;
+    m->short_out = c->ragged || one_in(rng, 2);
+}
+
+static void pick_types(struct mesh_case *m, uint64_t *rng)
+{
+    static const DLDataType any[] = {{kDLBfloat, 16, 1}, {kDLFloat, 32, 1}, {kDLUInt, 8, 1},
+                                     {kDLFloat, 64, 1},  {10, 8, 1},        {kDLFloat, 16, 1}},
+                            sums[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}},
+                            indices[] = {{kDLUInt, 16, 1}, {kDLInt, 32, 1}, {kDLInt, 64, 1}};
+    m->type = m->sum ? sums[rng_below(rng, 3)] : any[rng_below(rng, 6)];
+    m->weight_type = sums[rng_below(rng, 3)];
+    m->index_type = indices[rng_below(rng, 3)];
+    m->mask_type = one_in(rng, 2) ? SY_BOOL : SY_U8;
+    m->hidden = one_in(rng, 4) ? 1 + rng_below(rng, 70) : 1 + rng_below(rng, 9);
+    m->n_planes = one_in(rng, 2) ? 0 : 1 + (int)rng_below(rng, MESH_PLANES);
+    for (int i = 0; i < m->n_planes; i++) {
+        m->plane_type[i] = any[rng_below(rng, 6)];
+        m->plane_width[i] = 1 + rng_below(rng, 5);
+    }
+}
+
+static void pick_way(struct mesh_case *m, uint64_t *rng)
+{
+    m->mapping_form = (int)rng_below(rng, 3);
+    m->gap = one_in(rng, 3) ? 1 + rng_below(rng, 3) : 0;
+    m->misalign = one_in(rng, 3) ? 1 : 0;
+    m->without = one_in(rng, 6);
+    m->by_routing = one_in(rng, 2);
+    m->repeat = one_in(rng, 2);
+    m->spare = rng_below(rng, 3);
+    m->num_links = (int)rng_below(rng, 4);
+    m->topology = (sy_topology)rng_below(rng, 5);
+    m->memory = (sy_memory)rng_below(rng, 3);
+}
+
+/* PACKED rows belong to a whole device: they can be sums, or each device has one expert. */
+static int pick_mode(struct mesh_case *m, uint64_t *rng)
+{
+    struct a2a_case *c = &m->a2a;
+    const bool single = c->layout == SY_LAYOUT_PACKED && one_in(rng, 2);
+    m->local_reduce =
+        c->layout == SY_LAYOUT_PACKED ? !single : c->layout == SY_LAYOUT_PADDED && one_in(rng, 2);
+    if (single)
+        c->experts = oracle_a2a_devices(c);
+    m->sum = one_in(rng, 3);
+    m->weighted = m->sum && !m->local_reduce && !one_in(rng, 3);
+    return single ? BLOCKS : (int)rng_below(rng, m->local_reduce ? ANYWHERE : MAPPINGS);
+}
+
+void mesh_case_random(struct mesh_case *m, sy_mesh mesh, int number)
+{
+    uint64_t seed = (uint64_t)number * 64 + (uint64_t)(mesh.rows * 8 + mesh.cols), *rng = &seed;
+    memset(m, 0, sizeof *m);
+    struct a2a_case *c = &m->a2a;
+    c->mesh = mesh;
+    c->axis = (sy_axis)rng_below(rng, 3);
+    c->dim = 1 + (int)rng_below(rng, 2);
+    c->order = (sy_a2a_order)rng_below(rng, 2);
+    c->layout = (sy_a2a_layout)(number % 3);
+    c->align = 1 + rng_below(rng, 4);
+    c->experts = 1 + rng_below(rng, 10);
+    c->slots = 1 + rng_below(rng, 4);
+    m->fill = (sy_fill)rng_below(rng, 2);
+    const int style = pick_mode(m, rng);
+    pick_sizes(m, rng, number);
+    pick_types(m, rng);
+    pick_way(m, rng);
+    map_experts(m, rng, style);
+    choose(m, rng);
+    mesh_case_data(m, rng_u64(rng));
+}
+
+/* ---- Data --------------------------------------------------------------------------------------------- */
+
+static unsigned char *random_rows(uint64_t *rng, int64_t rows, int64_t width, DLDataType type)
+{
+    const size_t bytes = (size_t)(rows * width) * type_bytes(type);
+    unsigned char *data = need(bytes);
+    rng_fill(rng, data, bytes);
+    return data;
+}
+
+/* Numbers that a sum can add: of moderate size, with infinities, subnormals and NaN among them. */
+static void moderate(uint64_t *rng, DLDataType type, unsigned char *row, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const double value = (rng_unit(rng) - 0.5) * 8;
+        const uint64_t bits = one_in(rng, 24)         ? rng_u64(rng)
+                              : type.bits == 32       ? f32_round(value)
+                              : type.code == kDLFloat ? f16_round(value)
+                                                      : bf16_round(value);
+        memcpy(row + (size_t)i * type_bytes(type), &bits, type_bytes(type)); /* little-endian */
+    }
+}
+
+/* Only rows that some slot asks for hold something; the others are NaN in every format. */
+static void make_results(struct mesh_case *m, uint64_t *rng)
+{
+    const struct a2a_case *c = &m->a2a;
+    const size_t row_bytes = (size_t)m->hidden * type_bytes(m->type);
+    for (int d = 0; d < oracle_a2a_devices(c); d++) {
+        const int64_t rows = oracle_a2a_inputs(c, d, m->local_reduce);
+        m->results[d] = need((size_t)rows * row_bytes);
+        memset(m->results[d], 0xFF, (size_t)rows * row_bytes);
+    }
+    for (int d = 0; d < oracle_a2a_devices(c); d++)
+        for (int64_t i = 0; i < c->tokens[d] * c->slots; i++) {
+            const struct a2a_from from =
+                oracle_a2a_combine(c, d, i / c->slots, i % c->slots, m->local_reduce);
+            if (from.device < 0)
+                continue;
+            unsigned char *row = m->results[from.device] + (size_t)from.row * row_bytes;
+            if (m->sum)
+                moderate(rng, m->type, row, m->hidden);
+            else
+                rng_fill(rng, row, row_bytes);
+        }
+}
+
+void mesh_case_data(struct mesh_case *m, uint64_t seed)
+{
+    const struct a2a_case *c = &m->a2a;
+    for (int d = 0; d < oracle_a2a_devices(c); d++) {
+        if (m->rows[d] == NULL)
+            m->rows[d] = random_rows(&seed, c->tokens[d], m->hidden, m->type);
+        for (int i = 0; i < m->n_planes; i++)
+            m->planes[i][d] = random_rows(&seed, c->tokens[d], m->plane_width[i], m->plane_type[i]);
+        if (m->weighted) {
+            m->weights[d] = random_rows(&seed, c->tokens[d], c->slots, m->weight_type);
+            moderate(&seed, m->weight_type, m->weights[d], c->tokens[d] * c->slots);
+        }
+    }
+    if (m->results[0] == NULL)
+        make_results(m, &seed);
+}
+
+void mesh_case_free(struct mesh_case *m)
+{
+    free(m->mapping);
+    for (int d = 0; d < A2A_DEVICES; d++) {
+        free(m->chosen[d]);
+        free(m->rows[d]);
+        free(m->results[d]);
+        free(m->weights[d]);
+        for (int i = 0; i < MESH_PLANES; i++)
+            free(m->planes[i][d]);
+    }
+    memset(m, 0, sizeof *m);
+}
+
+/* ---- Cases by number ---------------------------------------------------------------------------------- */
+
+enum { RANDOM_CASES = 60 };
+
+/* The number of the i-th example of a mesh, or -1; how many there are. */
+static int example_of(sy_mesh mesh, int i, int *count)
+{
+    int found = -1;
+    *count = 0;
+    for (int e = 0; e < mesh_example_count(); e++)
+        if (mesh_example_mesh(e).rows == mesh.rows && mesh_example_mesh(e).cols == mesh.cols &&
+            (*count)++ == i)
+            found = e;
+    return found;
+}
+
+int mesh_case_count(sy_mesh mesh)
+{
+    int count = 0;
+    (void)example_of(mesh, 0, &count);
+    return mesh.rows * mesh.cols <= A2A_DEVICES ? count + RANDOM_CASES : 0;
+}
+
+/* In one go, by waiting for a request, or by testing it. */
+static sy_status run_somehow(sy_ctx *ctx, sy_comm *comm, struct mesh_call *call, int way)
+{
+    sy_request *request = NULL;
+    bool done = false;
+    if (way == 0)
+        return mesh_call_run(ctx, comm, call);
+    sy_status status = mesh_call_start(ctx, comm, call, &request);
+    if (status == SY_OK && way == 1)
+        status = sy_request_wait(request, SY_PHASE_ROUTED);
+    while (status == SY_OK && way == 2 && !done)
+        status = sy_request_test(request, SY_PHASE_DONE, &done);
+    const sy_status last = sy_request_free(request);
+    return status == SY_OK ? last : status;
+}
+
+static bool finish(sy_ctx *ctx, sy_comm *comm, struct mesh_call *call, int example, int way, char *why,
+                   size_t why_bytes)
+{
+    const sy_status status = run_somehow(ctx, comm, call, way);
+    if (status != SY_OK)
+        snprintf(why, why_bytes, "%s: %s", sy_status_name(status), sy_ctx_error(ctx));
+    const bool good = status == SY_OK && mesh_call_check(call, why, why_bytes) &&
+                      (example < 0 || mesh_example_agrees(call, example, why, why_bytes));
+    mesh_call_free(call);
+    return good;
+}
+
+bool run_mesh_case(sy_ctx *ctx, sy_comm *comm, int number, char *why, size_t why_bytes)
+{
+    struct mesh_case m;
+    sy_routing *routing = NULL;
+    char text[2][256] = {"", ""};
+    int examples;
+    const int example = example_of(sy_comm_mesh(comm), number, &examples);
+    if (example >= 0)
+        mesh_example_make(&m, example);
+    else
+        mesh_case_random(&m, sy_comm_mesh(comm), number - examples);
+    bool good[2] = {sy_routing_create(ctx, comm, &routing) == SY_OK, false};
+    /* Both calls are made whatever comes of the first: the other processes make them, too. */
+    if (good[0])
+        good[0] = finish(ctx, comm, mesh_dispatch_new(comm, &m, routing), example, number % 3, text[0],
+                         sizeof text[0]);
+    good[1] = finish(ctx, comm, mesh_combine_new(comm, &m, m.by_routing ? routing : NULL), example,
+                     number / 3 % 3, text[1], sizeof text[1]);
+    if (!good[0] || !good[1])
+        snprintf(why, why_bytes, "case %d, mesh %dx%d, %s: %s", number, m.a2a.mesh.rows, m.a2a.mesh.cols,
+                 good[0] ? "combine" : "dispatch", good[0] ? text[1] : text[0]);
+    sy_routing_destroy(routing);
+    mesh_case_free(&m);
+    return good[0] && good[1];
+}

@@ -1,0 +1,130 @@
+/*
+ * Exchanges between devices, one code for every kind of comm: a case is a problem on a whole mesh with all its data; a
+ * call is what the devices of this process contribute to it, with the bytes that must come out. No function here fails
+ * a test by itself, so that threads and processes can use them.
+ *
+ *     for (int i = 0; i < mesh_case_count(sy_comm_mesh(comm)); i++)
+ *         if (!run_mesh_case(ctx, comm, i, why, sizeof why)) ...                collective: every process runs each case
+ */
+#ifndef SWITCHYARD_TESTS_MESH_CASES_H
+#define SWITCHYARD_TESTS_MESH_CASES_H
+
+#include "oracle/all_to_all.h"
+
+/* ---- Cases -------------------------------------------------------------------------------------------- */
+
+enum { MESH_PLANES = SY_A2A_MAX_PLANES - 1 };
+
+struct mesh_case {
+    struct a2a_case a2a; /* points to mapping and chosen below */
+    int64_t hidden;
+    DLDataType type, index_type, weight_type, mask_type;
+    int n_planes;
+    DLDataType plane_type[MESH_PLANES];
+    int64_t plane_width[MESH_PLANES];
+    sy_fill fill;
+    bool strict_unique;
+    bool local_reduce, sum, weighted; /* of combine */
+    int64_t max_tokens;               /* when ragged */
+
+    /* How it is asked for. None of this changes a byte of a result. */
+    int form;         /* of token dimensions: [B,1,S], [B,S,1], [N] */
+    bool short_out;   /* [T] and [N] in outputs */
+    int mapping_form; /* [E,D], [1,1,E,D], [D,1,E,D] */
+    int64_t gap;      /* elements between rows */
+    size_t misalign;
+    bool without;    /* leaves optional outputs out */
+    bool by_routing; /* combine gets a routing in place of metadata and mapping */
+    bool repeat;     /* and repeats what the routing knows */
+    int64_t spare;   /* rows too many in PACKED and EXPERT */
+    int num_links;
+    sy_topology topology;
+    sy_memory memory;
+
+    /* Data of all devices, dense. */
+    uint16_t *mapping;
+    int64_t *chosen[A2A_DEVICES];                    /* [N,K] */
+    unsigned char *rows[A2A_DEVICES];                /* [N,H] of dispatch */
+    unsigned char *planes[MESH_PLANES][A2A_DEVICES]; /* [N,X] */
+    unsigned char *results[A2A_DEVICES];             /* input of combine; rows nobody asks for are NaN */
+    unsigned char *weights[A2A_DEVICES];             /* [N,K] */
+};
+
+/* A random case; the same for the same mesh and number. mesh_case_data fills in what a case by hand has left NULL. */
+void mesh_case_random(struct mesh_case *m, sy_mesh mesh, int number);
+void mesh_case_data(struct mesh_case *m, uint64_t seed);
+void mesh_case_free(struct mesh_case *m);
+
+/* ---- Calls -------------------------------------------------------------------------------------------- */
+
+enum mesh_field {
+    MESH_INPUT,
+    MESH_INDICES, /* metadata of combine */
+    MESH_MAPPING,
+    MESH_WEIGHTS,
+    MESH_PLANE,
+    MESH_TOKENS = MESH_PLANE + MESH_PLANES, /* output of combine */
+    MESH_METADATA,
+    MESH_PLANE_TOKENS,
+    MESH_MASK = MESH_PLANE_TOKENS + MESH_PLANES, /* present, written */
+    MESH_SRC,
+    MESH_COUNTS,
+    MESH_OFFSETS,
+    MESH_FROM,
+    MESH_TO,
+    MESH_FIELDS
+};
+
+struct mesh_tensor {
+    const char *name;
+    int64_t shape[4], strides[4];
+    unsigned char *mem, *want; /* what it holds, and what it must hold after the call */
+    unsigned char *before;
+    size_t bytes, step, row_bytes; /* of all, from row to row, of a row */
+    int64_t rows;
+};
+
+/* One call. It must not be copied: the arguments point into it. */
+struct mesh_call {
+    const struct mesh_case *of;
+    int shards, first; /* devices of this process */
+    bool combines;
+    sy_all_to_all_dispatch_args dispatch;
+    sy_all_to_all_combine_args combine;
+    DLTensor fields[MESH_FIELDS][A2A_DEVICES];
+    struct mesh_tensor tensors[MESH_FIELDS][A2A_DEVICES];
+};
+
+/* routing NULL: dispatch leaves none behind; combine uses one if it is given. */
+struct mesh_call *mesh_dispatch_new(const sy_comm *comm, const struct mesh_case *m, sy_routing *routing);
+struct mesh_call *mesh_combine_new(const sy_comm *comm, const struct mesh_case *m, const sy_routing *routing);
+void mesh_call_free(struct mesh_call *call);
+
+sy_status mesh_call_run(sy_ctx *ctx, sy_comm *comm, struct mesh_call *call);
+sy_status mesh_call_start(sy_ctx *ctx, sy_comm *comm, struct mesh_call *call, sy_request **request);
+void mesh_call_reset(struct mesh_call *call); /* all tensors as they were before the call */
+
+/* Every byte is what it must be; as before the call. */
+bool mesh_call_check(const struct mesh_call *call, char *why, size_t why_bytes);
+bool mesh_call_untouched(const struct mesh_call *call, char *why, size_t why_bytes);
+
+/* ---- Worked examples ---------------------------------------------------------------------------------- */
+
+int mesh_example_count(void);
+const char *mesh_example_name(int number);
+sy_mesh mesh_example_mesh(int number);
+void mesh_example_make(struct mesh_case *m, int number);
+
+/* Whether what the oracle wants of a call is what was written by hand. */
+bool mesh_example_agrees(const struct mesh_call *call, int number, char *why, size_t why_bytes);
+
+/* ---- Cases by number ---------------------------------------------------------------------------------- */
+
+/* The worked examples of the mesh come first. */
+int mesh_case_count(sy_mesh mesh);
+
+/* Dispatch, then combine, each compared with the oracle. All processes of the comm call it with the same number; each
+   tells of its own devices. On failure `why` has a sentence. */
+bool run_mesh_case(sy_ctx *ctx, sy_comm *comm, int number, char *why, size_t why_bytes);
+
+#endif

@@ -1,0 +1,297 @@
+/*
+ * The worked examples of docs/ops/all_to_all_dispatch.md and all_to_all_combine.md, with results written by hand. A row is
+ * shown as one number v and stands for (v, -v); 0 is a row of zeros, ANY one that nobody reads, NONE a slot not used.
+ */
+#include "mesh_cases.h"
+
+enum { NONE = -1, ANY = 9999, MOST = 16 };
+
+struct example {
+    const char *name;
+    sy_mesh mesh;
+    sy_axis axis;
+    int dim;
+    sy_a2a_order order;
+    int64_t batch, seq, experts, slots;
+    bool local_reduce;
+    uint16_t mapping[32];    /* [E,D] */
+    int64_t chosen[4][MOST]; /* [N,K] */
+    int rows[4][MOST];       /* [N] of dispatch */
+    int tokens[4][MOST];     /* [T] that come out */
+    int results[4][MOST];    /* [L,T] or [T] of combine */
+    int output[4][MOST];     /* [K,N] that come out */
+    int sent[4][4];          /* rows of dispatch, from and to */
+};
+
+#define TWO_OF_FOUR \
+    { \
+        1, 0, 1, 0, 0, 1, 0, 1 \
+    } /* e0, e1 on device 0; e2, e3 on device 1 */
+#define ONE_EACH \
+    { \
+        0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0 \
+    } /* on devices 3, 0, 1, 2 */
+#define PAIRS \
+    { \
+        1, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 1 \
+    }
+#define MIXED \
+    { \
+        1, 1, 0, 1, 0, 0, 1, 0 \
+    } /* e0 on both, e1 on device 1, e2 nowhere, e3 on device 0 */
+
+static const struct example examples[] = {
+    {"two devices, slots",
+     {1, 2},
+     SY_AXIS_ALL,
+     1,
+     SY_ORDER_CONCAT,
+     1,
+     2,
+     4,
+     2,
+     false,
+     TWO_OF_FOUR,
+     .chosen = {{0, 2, 1, 0}, {3, 2, 2, 0}},
+     .rows = {{11, 12}, {21, 22}},
+     .tokens = {{11, 12, 0, 22}, {11, 0, 21, 22}},
+     .results = {{11, 12, ANY, 22, ANY, 24, ANY, ANY}, {33, ANY, 63, 66, ANY, ANY, 84, ANY}},
+     .output = {{11, 24, 33, 12}, {84, 66, 63, 22}},
+     .sent = {{2, 1}, {1, 2}}},
+    {"two devices, local_reduce",
+     {1, 2},
+     SY_AXIS_ALL,
+     1,
+     SY_ORDER_CONCAT,
+     1,
+     2,
+     4,
+     2,
+     true,
+     TWO_OF_FOUR,
+     .chosen = {{0, 2, 1, 0}, {3, 2, 2, 0}},
+     .rows = {{11, 12}, {21, 22}},
+     .tokens = {{11, 12, 0, 22}, {11, 0, 21, 22}},
+     .results = {{11, 36, ANY, 22}, {33, ANY, 147, 66}},
+     .output = {{11, 0, 33, 36}, {0, 66, 147, 22}},
+     .sent = {{2, 1}, {1, 2}}},
+    {"columns of 2x2",
+     {2, 2},
+     SY_AXIS_0,
+     1,
+     SY_ORDER_CONCAT,
+     1,
+     1,
+     4,
+     2,
+     false,
+     ONE_EACH,
+     .chosen = {{0, 1}, {0, 1}, {3, 2}, {3, 2}},
+     .rows = {{10}, {10}, {20}, {20}},
+     .tokens = {{10, 0}, {0, 20}, {0, 20}, {10, 0}},
+     .results = {{20, ANY}, {ANY, 60}, {ANY, 80}, {10, ANY}},
+     .output = {{0, 20}, {10, 0}, {80, 0}, {0, 60}},
+     .sent = {{1}, {0, 0, 0, 1}, {0, 0, 1}, {0, 1}}},
+    {"rows of 2x2",
+     {2, 2},
+     SY_AXIS_1,
+     1,
+     SY_ORDER_CONCAT,
+     1,
+     1,
+     4,
+     2,
+     false,
+     ONE_EACH,
+     .chosen = {{0, 1}, {3, 2}, {0, 1}, {3, 2}},
+     .rows = {{10}, {20}, {10}, {20}},
+     .tokens = {{10, 0}, {0, 20}, {0, 20}, {10, 0}},
+     .results = {{20, ANY}, {ANY, 60}, {ANY, 80}, {10, ANY}},
+     .output = {{0, 20}, {0, 60}, {10, 0}, {80, 0}},
+     .sent = {{1}, {0, 1}, {0, 0, 0, 1}, {0, 0, 1}}},
+    {"rows of 2x2, dimension 2, slots",
+     {2, 2},
+     SY_AXIS_1,
+     2,
+     SY_ORDER_CONCAT,
+     1,
+     1,
+     8,
+     3,
+     false,
+     PAIRS,
+     .chosen = {{1, 0, 6}, {3, 5, 2}, {1, 0, 6}, {3, 5, 2}},
+     .rows = {{10}, {20}, {10}, {20}},
+     .tokens = {{10, 0}, {0, 20}, {0, 20}, {10, 0}},
+     .results = {{10, ANY, 20, ANY}, {ANY, 60, ANY, 80}, {ANY, ANY, ANY, 120}, {70, ANY, ANY, ANY}},
+     .output = {{20, 10, 0}, {80, 0, 60}, {0, 0, 70}, {0, 120, 0}},
+     .sent = {{1}, {0, 1}, {0, 0, 0, 1}, {0, 0, 1}}},
+    {"rows of 2x2, dimension 2, local_reduce",
+     {2, 2},
+     SY_AXIS_1,
+     2,
+     SY_ORDER_CONCAT,
+     1,
+     1,
+     8,
+     3,
+     true,
+     PAIRS,
+     .chosen = {{1, 0, 6}, {3, 5, 2}, {1, 0, 6}, {3, 5, 2}},
+     .rows = {{10}, {20}, {10}, {20}},
+     .tokens = {{10, 0}, {0, 20}, {0, 20}, {10, 0}},
+     .results = {{30, ANY}, {ANY, 140}, {ANY, 120}, {70, ANY}},
+     .output = {{0, 30, 0}, {0, 0, 140}, {0, 0, 70}, {0, 120, 0}},
+     .sent = {{1}, {0, 1}, {0, 0, 0, 1}, {0, 0, 1}}},
+    {"two batches concatenated",
+     {1, 2},
+     SY_AXIS_1,
+     2,
+     SY_ORDER_CONCAT,
+     2,
+     1,
+     2,
+     1,
+     false,
+     {1, 0, 0, 1},
+     .chosen = {{0, 1}, {0, 0}},
+     .rows = {{11, 12}, {21, 22}},
+     .tokens = {{11, 21, 0, 22}, {0, 0, 12, 0}},
+     .results = {{11, 21, ANY, 22}, {ANY, ANY, 24, ANY}},
+     .output = {{11, 24}, {21, 22}},
+     .sent = {{1, 1}, {2, 0}}},
+    {"two batches in flat order",
+     {1, 2},
+     SY_AXIS_1,
+     2,
+     SY_ORDER_FLAT,
+     2,
+     1,
+     2,
+     1,
+     false,
+     {1, 0, 0, 1},
+     .chosen = {{0, 1}, {0, 0}},
+     .rows = {{11, 12}, {21, 22}},
+     .tokens = {{11, 0, 21, 22}, {0, 12, 0, 0}},
+     .results = {{11, ANY, 21, 22}, {ANY, 24, ANY, ANY}},
+     .output = {{11, 24}, {21, 22}},
+     .sent = {{1, 1}, {2, 0}}},
+    {"repeated, unused, nowhere, two holders",
+     {1, 2},
+     SY_AXIS_ALL,
+     1,
+     SY_ORDER_CONCAT,
+     1,
+     2,
+     4,
+     2,
+     false,
+     MIXED,
+     .chosen = {{0, 0, 2, NONE}, {1, 2, 3, 0}},
+     .rows = {{11, 12}, {21, 22}},
+     .tokens = {{11, 0, 0, 22}, {11, 0, 21, 22}},
+     .results = {{11, ANY, ANY, 22, ANY, ANY, ANY, 88}, {11, ANY, ANY, 22, ANY, ANY, 42, ANY}},
+     .output = {{11, 0, 0, 0}, {42, 88, 0, 22}},
+     .sent = {{1, 1}, {1, 2}}},
+};
+
+int mesh_example_count(void)
+{
+    return (int)COUNT_OF(examples);
+}
+
+const char *mesh_example_name(int i)
+{
+    return examples[i].name;
+}
+
+sy_mesh mesh_example_mesh(int i)
+{
+    return examples[i].mesh;
+}
+
+static void *copy_of(const void *from, size_t bytes)
+{
+    void *memory = malloc(bytes + 1);
+    if (memory == NULL)
+        abort();
+    return memcpy(memory, from, bytes);
+}
+
+/* n rows (v, -v) */
+static unsigned char *rows_of(const int *values, int64_t n)
+{
+    float rows[2 * MOST];
+    for (int64_t i = 0; i < n; i++) {
+        rows[2 * i] = values[i] == ANY ? f32_from_bits(0x7fffffff) : (float)values[i];
+        rows[2 * i + 1] = values[i] == 0 ? 0 : -rows[2 * i];
+    }
+    return copy_of(rows, (size_t)n * 8);
+}
+
+void mesh_example_make(struct mesh_case *m, int number)
+{
+    const struct example *ex = &examples[number];
+    *m = (struct mesh_case){.a2a = {.mesh = ex->mesh,
+                                    .axis = ex->axis,
+                                    .dim = ex->dim,
+                                    .order = ex->order,
+                                    .align = 1,
+                                    .batch = ex->batch,
+                                    .seq = ex->seq,
+                                    .experts = ex->experts,
+                                    .slots = ex->slots},
+                            .hidden = 2,
+                            .type = SY_F32,
+                            .index_type = SY_U16,
+                            .mask_type = SY_U8,
+                            .local_reduce = ex->local_reduce,
+                            .mapping_form = 1};
+    struct a2a_case *c = &m->a2a;
+    const int n_devices = oracle_a2a_devices(c);
+    const int64_t n = ex->batch * ex->seq;
+    m->mapping = copy_of(ex->mapping, (size_t)(ex->experts * n_devices) * 2);
+    c->mapping = m->mapping;
+    for (int d = 0; d < n_devices; d++) {
+        c->tokens[d] = n;
+        m->chosen[d] = copy_of(ex->chosen[d], (size_t)(n * ex->slots) * 8);
+        c->chosen[d] = m->chosen[d];
+        m->rows[d] = rows_of(ex->rows[d], n);
+    }
+    for (int d = 0; d < n_devices; d++)
+        m->results[d] = rows_of(ex->results[d], oracle_a2a_inputs(c, d, ex->local_reduce));
+}
+
+/* Is what the oracle wants of a tensor what was written by hand? */
+static bool wants(const struct mesh_tensor *x, const int *values, int64_t n, char *why, size_t why_bytes)
+{
+    unsigned char *rows = rows_of(values, n);
+    const bool same = x->bytes == (size_t)n * 8 && memcmp(x->want, rows, x->bytes) == 0;
+    free(rows);
+    if (!same)
+        snprintf(why, why_bytes, "the oracle wants other %s", x->name);
+    return same;
+}
+
+bool mesh_example_agrees(const struct mesh_call *call, int number, char *why, size_t why_bytes)
+{
+    const struct example *ex = &examples[number];
+    const struct a2a_case *c = &call->of->a2a;
+    for (int i = 0; i < call->shards; i++) {
+        const struct mesh_tensor *x = &call->tensors[MESH_TOKENS][i];
+        const int d = call->first + i;
+        const int64_t n = ex->batch * ex->seq;
+        if (call->combines && !wants(x, ex->output[d], n * ex->slots, why, why_bytes))
+            return false;
+        if (!call->combines && !wants(x, ex->tokens[d], n * oracle_a2a_group(c), why, why_bytes))
+            return false;
+        for (int to = 0; to < oracle_a2a_devices(c); to++)
+            if (oracle_a2a_rows(c, d, to) != ex->sent[d][to]) {
+                snprintf(why, why_bytes, "the oracle sends %d rows from %d to %d",
+                         (int)oracle_a2a_rows(c, d, to), d, to);
+                return false;
+            }
+    }
+    return true;
+}

@@ -1,0 +1,301 @@
+#include "all_to_all.h"
+
+#include "moe_combine.h"
+
+/* ---- Groups and tokens -------------------------------------------------------------------------------------- */
+
+int oracle_a2a_devices(const struct a2a_case *c)
+{
+    return c->mesh.rows * c->mesh.cols;
+}
+
+/* Do two devices exchange rows? */
+static bool together(const struct a2a_case *c, int a, int b)
+{
+    const int cols = c->mesh.cols;
+    if (c->axis == SY_AXIS_0)
+        return a % cols == b % cols;
+    return c->axis == SY_AXIS_ALL || a / cols == b / cols;
+}
+
+int oracle_a2a_position(const struct a2a_case *c, int d)
+{
+    int before = 0;
+    for (int other = 0; other < d; other++)
+        before += together(c, other, d);
+    return before;
+}
+
+int oracle_a2a_group(const struct a2a_case *c)
+{
+    int size = 0;
+    for (int other = 0; other < oracle_a2a_devices(c); other++)
+        size += together(c, other, 0);
+    return size;
+}
+
+int oracle_a2a_member(const struct a2a_case *c, int d, int q)
+{
+    for (int other = 0; other < oracle_a2a_devices(c); other++)
+        if (together(c, other, d) && oracle_a2a_position(c, other) == q)
+            return other;
+    return -1;
+}
+
+int64_t oracle_a2a_total(const struct a2a_case *c, int d)
+{
+    int64_t total = 0;
+    for (int other = 0; other < oracle_a2a_devices(c); other++)
+        total += together(c, other, d) ? c->tokens[other] : 0;
+    return total;
+}
+
+int64_t oracle_a2a_tau(const struct a2a_case *c, int s, int64_t n)
+{
+    const int p = oracle_a2a_position(c, s);
+    if (!c->ragged && c->dim == 2 && c->order == SY_ORDER_CONCAT) {
+        const int64_t b = n / c->seq, in_batch = n % c->seq;
+        return b * (oracle_a2a_group(c) * c->seq) + p * c->seq + in_batch;
+    }
+    int64_t before = 0;
+    for (int q = 0; q < p; q++)
+        before += c->tokens[oracle_a2a_member(c, s, q)];
+    return before + n;
+}
+
+/* ---- Experts ------------------------------------------------------------------------------------------------ */
+
+static bool hosts(const struct a2a_case *c, int d, int64_t e)
+{
+    return e >= 0 && c->mapping[e * oracle_a2a_devices(c) + d] == 1;
+}
+
+/* Experts of a device below e. */
+static int64_t locals_below(const struct a2a_case *c, int d, int64_t e)
+{
+    int64_t count = 0;
+    for (int64_t other = 0; other < e; other++)
+        count += hosts(c, d, other);
+    return count;
+}
+
+int64_t oracle_a2a_locals(const struct a2a_case *c, int d)
+{
+    return locals_below(c, d, c->experts);
+}
+
+int64_t oracle_a2a_expert(const struct a2a_case *c, int d, int64_t l)
+{
+    for (int64_t e = 0; e < c->experts; e++)
+        if (hosts(c, d, e) && locals_below(c, d, e) == l)
+            return e;
+    return -1;
+}
+
+int64_t oracle_a2a_live(const struct a2a_case *c, int s, int64_t n, int64_t e)
+{
+    for (int64_t k = 0; k < c->slots; k++)
+        if (c->chosen[s][n * c->slots + k] == e)
+            return k;
+    return -1;
+}
+
+bool oracle_a2a_hit(const struct a2a_case *c, int d, int s, int64_t n)
+{
+    for (int64_t e = 0; e < c->experts; e++)
+        if (hosts(c, d, e) && oracle_a2a_live(c, s, n, e) >= 0)
+            return true;
+    return false;
+}
+
+int64_t oracle_a2a_rows(const struct a2a_case *c, int s, int d)
+{
+    int64_t rows = 0;
+    for (int64_t n = 0; together(c, s, d) && n < c->tokens[s]; n++)
+        rows += oracle_a2a_hit(c, d, s, n);
+    return rows;
+}
+
+int64_t oracle_a2a_count(const struct a2a_case *c, int d, int64_t l)
+{
+    const int64_t e = oracle_a2a_expert(c, d, l);
+    int64_t count = 0;
+    for (int s = 0; s < oracle_a2a_devices(c); s++)
+        for (int64_t n = 0; together(c, s, d) && n < c->tokens[s]; n++)
+            count += oracle_a2a_live(c, s, n, e) >= 0;
+    return count;
+}
+
+/* ---- Dispatch ----------------------------------------------------------------------------------------------- */
+
+static int64_t put(struct a2a_from *from, int64_t at, int device, int64_t n, int64_t slot)
+{
+    if (from)
+        from[at] = (struct a2a_from){device, n, slot};
+    return at + 1;
+}
+
+static int64_t padded_rows(const struct a2a_case *c, int d, struct a2a_from *from)
+{
+    for (int s = 0; from && s < oracle_a2a_devices(c); s++)
+        for (int64_t n = 0; together(c, s, d) && n < c->tokens[s]; n++)
+            put(from, oracle_a2a_tau(c, s, n), oracle_a2a_hit(c, d, s, n) ? s : -1, n, -1);
+    return oracle_a2a_total(c, d);
+}
+
+static int64_t packed_rows(const struct a2a_case *c, int d, struct a2a_from *from)
+{
+    int64_t at = 0;
+    for (int q = 0; q < oracle_a2a_group(c); q++) {
+        const int s = oracle_a2a_member(c, d, q);
+        for (int64_t n = 0; n < c->tokens[s]; n++)
+            if (oracle_a2a_hit(c, d, s, n))
+                at = put(from, at, s, n, -1);
+    }
+    return at;
+}
+
+static int64_t expert_rows(const struct a2a_case *c, int d, struct a2a_from *from)
+{
+    int64_t at = 0;
+    for (int64_t l = 0; l < oracle_a2a_locals(c, d); l++) {
+        const int64_t e = oracle_a2a_expert(c, d, l);
+        for (int q = 0; q < oracle_a2a_group(c); q++) {
+            const int s = oracle_a2a_member(c, d, q);
+            for (int64_t n = 0; n < c->tokens[s]; n++)
+                if (oracle_a2a_live(c, s, n, e) >= 0)
+                    at = put(from, at, s, n, oracle_a2a_live(c, s, n, e));
+        }
+        while (at % c->align != 0)
+            at = put(from, at, -1, -1, -1);
+    }
+    return at;
+}
+
+int64_t oracle_a2a_dispatch(const struct a2a_case *c, int d, struct a2a_from *from)
+{
+    return c->layout == SY_LAYOUT_PADDED   ? padded_rows(c, d, from)
+           : c->layout == SY_LAYOUT_PACKED ? packed_rows(c, d, from)
+                                           : expert_rows(c, d, from);
+}
+
+/* ---- Combine ------------------------------------------------------------------------------------------------ */
+
+int64_t oracle_a2a_inputs(const struct a2a_case *c, int d, bool partial)
+{
+    const int64_t rows = oracle_a2a_dispatch(c, d, NULL);
+    return c->layout == SY_LAYOUT_PADDED && !partial ? oracle_a2a_locals(c, d) * rows : rows;
+}
+
+/* The row of holder h's input that belongs to expert e and token n of home s. */
+static int64_t input_row(const struct a2a_case *c, int h, int s, int64_t n, int64_t e, bool partial)
+{
+    const int64_t total = oracle_a2a_total(c, h), tau = oracle_a2a_tau(c, s, n);
+    if (c->layout == SY_LAYOUT_PADDED)
+        return partial ? tau : locals_below(c, h, e) * total + tau;
+    const int64_t rows = oracle_a2a_dispatch(c, h, NULL), k = oracle_a2a_live(c, s, n, e);
+    struct a2a_from *from = malloc((size_t)(rows + 1) * sizeof *from);
+    int64_t at = 0;
+    if (from == NULL)
+        abort();
+    oracle_a2a_dispatch(c, h, from);
+    while (from[at].device != s || from[at].row != n || (c->layout == SY_LAYOUT_EXPERT && from[at].slot != k))
+        at++;
+    free(from);
+    return at;
+}
+
+/* The device of d's group that has expert e, the first of them; -1: none. */
+static int holder_of(const struct a2a_case *c, int d, int64_t e)
+{
+    for (int q = 0; q < oracle_a2a_group(c); q++)
+        if (hosts(c, oracle_a2a_member(c, d, q), e))
+            return oracle_a2a_member(c, d, q);
+    return -1;
+}
+
+/* The lowest expert of a token that device h hosts; -1: none. */
+static int64_t lowest(const struct a2a_case *c, int h, int d, int64_t n)
+{
+    for (int64_t e = 0; e < c->experts; e++)
+        if (hosts(c, h, e) && oracle_a2a_live(c, d, n, e) >= 0)
+            return e;
+    return -1;
+}
+
+struct a2a_from oracle_a2a_combine(const struct a2a_case *c, int d, int64_t n, int64_t k, bool partial)
+{
+    const struct a2a_from nowhere = {-1, -1, -1};
+    const int64_t e = c->chosen[d][n * c->slots + k];
+    if (e < 0 || oracle_a2a_live(c, d, n, e) != k)
+        return nowhere;
+    const int h = holder_of(c, d, e);
+    if (h < 0 || (partial && lowest(c, h, d, n) != e))
+        return nowhere;
+    return (struct a2a_from){h, input_row(c, h, d, n, e, partial), k};
+}
+
+/* ---- Sums --------------------------------------------------------------------------------------------------- */
+
+static enum dispatch_type kind(DLDataType type)
+{
+    return type.bits == 32 ? DISPATCH_F32 : type.code == kDLFloat ? DISPATCH_F16 : DISPATCH_BF16;
+}
+
+static double value_at(DLDataType type, const unsigned char *array, int64_t at)
+{
+    uint32_t wide = 0;
+    uint16_t narrow = 0;
+    if (type.bits == 32)
+        memcpy(&wide, array + at * 4, 4);
+    else
+        memcpy(&narrow, array + at * 2, 2);
+    return oracle_dispatch_value(kind(type), type.bits == 32 ? wide : narrow);
+}
+
+static void store(DLDataType type, unsigned char *array, int64_t at, float value)
+{
+    const uint32_t wide = f32_round(value);
+    const uint16_t narrow = kind(type) == DISPATCH_F16 ? f16_round(value) : bf16_round(value);
+    if (type.bits == 32)
+        memcpy(array + at * 4, &wide, 4);
+    else
+        memcpy(array + at * 2, &narrow, 2);
+}
+
+/* The j-th summand: the slot j, or with partial sums the position j. */
+static struct a2a_from summand(const struct a2a_case *c, int d, int64_t n, int64_t j, bool partial)
+{
+    if (!partial)
+        return oracle_a2a_combine(c, d, n, j, false);
+    const int h = oracle_a2a_member(c, d, (int)j);
+    const int64_t e = lowest(c, h, d, n);
+    if (e < 0)
+        return (struct a2a_from){-1, -1, -1};
+    return (struct a2a_from){h, input_row(c, h, d, n, e, true), -1};
+}
+
+void oracle_a2a_sum(const struct a2a_case *c, const struct a2a_sum *sum, int d, int64_t n, bool partial,
+                    unsigned char *to)
+{
+    const int64_t terms = partial ? oracle_a2a_group(c) : c->slots;
+    struct a2a_from *from = malloc((size_t)terms * sizeof *from);
+    if (from == NULL)
+        abort();
+    for (int64_t j = 0; j < terms; j++)
+        from[j] = summand(c, d, n, j, partial);
+    for (int64_t h = 0; h < sum->hidden; h++) {
+        float acc = 0;
+        for (int64_t j = 0; j < terms; j++) {
+            if (from[j].device < 0)
+                continue;
+            const double weight =
+                sum->weights[d] ? value_at(sum->weight_type, sum->weights[d], n * c->slots + j) : 1;
+            const double row =
+                value_at(sum->type, sum->inputs[from[j].device], from[j].row * sum->hidden + h);
+            acc = oracle_sum(acc, f32_from_bits(f32_round(weight * row)));
+        }
+        store(sum->type, to, h, acc);
+    }
+    free(from);
+}

@@ -103,7 +103,7 @@ struct syi_a2a_lists {
 };
 
 /* What `position` sends: n of its tokens, ascending; rows of its input, by n and k of the home. Rows for itself
-   included. Room for N*min(K,G) rows (dispatch), T*min(K,L) (combine). */
+   included. Room for N*G rows (dispatch: an expert may be in all places), T*min(K,L) (combine). */
 void syi_a2a_dispatch_sends(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group,
                             int position, struct syi_a2a_lists *sends, int64_t *counters);
 void syi_a2a_combine_sends(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group, int position,

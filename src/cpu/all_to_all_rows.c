@@ -15,9 +15,26 @@ struct batch {
     const void *from[BATCH];
 };
 
+/* Asks for the beginning of a row; once it is read on, the core follows by itself. */
+static void fetch_head(const void *row, size_t bytes)
+{
+    enum { LINE = 64, HEAD = 1024 };
+    for (size_t at = 0; at < bytes && at < HEAD; at += LINE)
+        __builtin_prefetch((const char *)row + at, 0, 3);
+}
+
+/* Short rows side by side. Long ones one after the other: tokens go to several places, so that most rows come from
+   the cache, and what then counts is that one stream is written at a time. */
 static void copy_batch(struct batch *b)
 {
-    b->kernels->copy_rows(b->to, b->from, b->n, b->bytes);
+    enum { LONG = 8 * 1024, AHEAD = 4 };
+    if (b->bytes < LONG)
+        b->kernels->copy_rows(b->to, b->from, b->n, b->bytes);
+    for (size_t i = 0; i < b->n && b->bytes >= LONG; i++) {
+        if (i + AHEAD < b->n)
+            fetch_head(b->from[i + AHEAD], b->bytes);
+        memcpy(b->to[i], b->from[i], b->bytes);
+    }
     b->n = 0;
 }
 
@@ -216,15 +233,6 @@ static size_t look_up(const struct syi_a2a_sum *sum, int64_t n, const void **row
     return n_rows;
 }
 
-/* Asks for the beginnings of rows; once they are read on, the core follows by itself. */
-static void fetch_heads(const void *const *rows, size_t n_rows, size_t row_bytes)
-{
-    enum { LINE = 64, HEAD = 512 };
-    for (size_t i = 0; i < n_rows; i++)
-        for (size_t at = 0; at < row_bytes && at < HEAD; at += LINE)
-            __builtin_prefetch((const char *)rows[i] + at, 0, 3);
-}
-
 /* Tokens [first, end) of one sum. */
 static void add_part(const struct adding *a, int task, const struct syi_a2a_sum *sum, int64_t first,
                      int64_t end)
@@ -239,8 +247,8 @@ static void add_part(const struct adding *a, int task, const struct syi_a2a_sum 
         for (size_t i = 0; i < m; i++)
             n_rows[i] = look_up(sum, n + (int64_t)i, rows + i * slots, weights + i * slots);
         for (size_t i = 0; i < m; i++) {
-            if (i + 1 < m)
-                fetch_heads(rows + (i + 1) * slots, n_rows[i + 1], row_bytes);
+            for (size_t j = 0; i + 1 < m && j < n_rows[i + 1]; j++)
+                fetch_head(rows[(i + 1) * slots + j], row_bytes);
             sum_rows(syi_row(sum->to, n + (int64_t)i), rows + i * slots,
                      sum->weights.data != NULL ? weights + i * slots : NULL, n_rows[i], (size_t)sum->hidden);
         }

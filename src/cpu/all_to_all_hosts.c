@@ -80,26 +80,44 @@ static sy_status judge_copies(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, st
     return SY_OK;
 }
 
+/* The first entry from `device` on that is not zero; most are, and four of them at a time are soon passed. */
+static int next_entry(const unsigned char *row, int device, int n_devices)
+{
+    enum { WORD = 4 }; /* entries */
+    uint64_t word;
+    for (; device + WORD <= n_devices; device += WORD) {
+        memcpy(&word, row + 2 * (size_t)device, sizeof word);
+        if (word != 0)
+            break;
+    }
+    while (device < n_devices && entry(row, device) == 0)
+        device++;
+    return device;
+}
+
 sy_status syi_a2a_read_hosts(sy_ctx *ctx, struct syi_a2a_hosts *hosts, struct syi_rows mapping,
                              int64_t n_copies)
 {
     const int64_t n_experts = hosts->n_experts;
+    const int n_devices = hosts->n_devices;
     int64_t n_holders = 0;
-    memset(hosts->n_local, 0, (size_t)hosts->n_devices * sizeof *hosts->n_local);
+    memset(hosts->n_local, 0, (size_t)n_devices * sizeof *hosts->n_local);
+    memset(hosts->local, 0xff, (size_t)n_experts * (size_t)n_devices * sizeof *hosts->local); /* -1 */
     for (int64_t e = 0; e < n_experts; e++) {
         const unsigned char *row = syi_row(mapping, e);
         hosts->first[e] = n_holders;
-        for (int d = 0; d < hosts->n_devices; d++) {
-            const uint16_t value = entry(row, d);
-            if (value > 1)
-                return refuse_entry(ctx, e, d, value);
-            hosts->local[d * n_experts + e] = value == 1 ? hosts->n_local[d]++ : -1;
-            if (value == 1)
-                hosts->holder[n_holders++] = d;
+        for (int d = next_entry(row, 0, n_devices); d < n_devices; d = next_entry(row, d + 1, n_devices)) {
+            if (entry(row, d) != 1)
+                return refuse_entry(ctx, e, d, entry(row, d));
+            hosts->local[d * n_experts + e] = hosts->n_local[d]++;
+            hosts->holder[n_holders++] = d;
         }
     }
     hosts->first[n_experts] = n_holders;
-    hosts->hash = syi_a2a_hash(0, mapping, n_experts, 2 * (size_t)hosts->n_devices);
+    const struct syi_rows first = {(unsigned char *)hosts->first, 0};
+    const struct syi_rows holder = {(unsigned char *)hosts->holder, 0};
+    hosts->hash = syi_a2a_hash((uint64_t)n_devices, first, 1, (size_t)(n_experts + 1) * sizeof *hosts->first);
+    hosts->hash = syi_a2a_hash(hosts->hash, holder, 1, (size_t)n_holders * sizeof *hosts->holder);
     return judge_copies(ctx, hosts, mapping, n_copies);
 }
 

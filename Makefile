@@ -9,12 +9,14 @@ RELEASE := build/release
 export CMAKE_GENERATOR ?= Ninja
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: all setup setup-test setup-full release demo test test-all bench lint format install clean help
+.PHONY: all setup setup-mpi setup-test setup-full release demo test test-all bench lint format install clean help
 .DEFAULT_GOAL := all
 all: release
 
 setup:
 	@scripts/setup.sh basic
+setup-mpi: setup
+	@scripts/setup.sh mpi
 setup-test: setup
 	@scripts/setup.sh test
 setup-full: setup

@@ -17,6 +17,16 @@
 /* Optional parts arrive with later releases; until then their absence is said, not hidden. */
 static const char *const absent = "not in this build";
 
+/* The MPI that libswitchyard_mpi was built against; the build names it. */
+static const char *mpi(void)
+{
+#ifdef SWITCHYARD_MPI_NAME
+    return SWITCHYARD_MPI_NAME;
+#else
+    return absent;
+#endif
+}
+
 static void print_text(const sy_ctx *ctx)
 {
     printf("switchyard %s\n\n", sy_version());
@@ -28,7 +38,7 @@ static void print_text(const sy_ctx *ctx)
     printf("   (in use: %s)\n", sy_ctx_isa(ctx));
     printf("  threads           %d\n", sy_ctx_threads(ctx));
     printf("  compiler          %s\n", COMPILER);
-    printf("  MPI               %s\n", absent);
+    printf("  MPI               %s\n", mpi());
     printf("  CUDA              %s\n", absent);
 }
 
@@ -45,7 +55,7 @@ static void print_json(const sy_ctx *ctx)
     emit_end(&json, ']');
     emit_integer(&json, "threads", sy_ctx_threads(ctx));
     emit_string(&json, "compiler", COMPILER);
-    emit_string(&json, "mpi", absent);
+    emit_string(&json, "mpi", mpi());
     emit_string(&json, "cuda", absent);
     emit_end(&json, '}');
 }

@@ -24,6 +24,9 @@ target_include_directories(switchyard_cli_parts PUBLIC ${PROJECT_SOURCE_DIR}/cli
                                                        ${PROJECT_SOURCE_DIR} ${JANSSON_INCLUDE_DIR}
                            PRIVATE $<TARGET_PROPERTY:switchyard,INTERFACE_INCLUDE_DIRECTORIES>)
 target_compile_definitions(switchyard_cli_parts PUBLIC SWITCHYARD_BENCH=$<BOOL:${SWITCHYARD_BENCH}>)
+if(TARGET switchyard_mpi)
+    target_compile_definitions(switchyard_cli_parts PRIVATE SWITCHYARD_MPI_NAME="${SWITCHYARD_MPI_NAME}")
+endif()
 target_link_libraries(switchyard_cli_parts PUBLIC ${JANSSON_LIBRARY} m) # the program says which switchyard
 if(OpenMP_C_FOUND)
     target_link_libraries(switchyard_cli_parts PUBLIC OpenMP::OpenMP_C) # the limits are measured with all threads

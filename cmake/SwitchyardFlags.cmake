@@ -58,13 +58,13 @@ function(switchyard_program target)
     switchyard_link_hardening(${target})
 endfunction()
 
-# The shared library shows the names listed in the map file and nothing else.
+# A shared library shows the names listed in the map file and nothing else.
 function(switchyard_export_only target map)
     set(map ${CMAKE_CURRENT_SOURCE_DIR}/${map})
     if(APPLE)
         file(STRINGS ${map} lines REGEX "^ +sy_[a-z0-9_]+;$")
         list(TRANSFORM lines REPLACE "^ +(sy_[a-z0-9_]+);$" "_\\1\n")
-        set(list ${CMAKE_CURRENT_BINARY_DIR}/switchyard.exports)
+        set(list ${CMAKE_CURRENT_BINARY_DIR}/${target}.exports)
         file(WRITE ${list} ${lines})
         target_link_options(${target} PRIVATE -Wl,-exported_symbols_list,${list})
     else()

@@ -1,9 +1,13 @@
-# Header, libraries, command, pkg-config file and CMake package.
+# Headers, libraries, command, pkg-config file and CMake package.
 include(CMakePackageConfigHelpers)
 
-install(FILES include/switchyard.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES include/switchyard.h include/switchyard_transport.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS switchyard EXPORT switchyardTargets)
 install(TARGETS switchyard_static EXPORT switchyardStaticTargets)
+if(TARGET switchyard_mpi)
+    install(FILES include/switchyard_mpi.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+    install(TARGETS switchyard_mpi EXPORT switchyardMpiTargets)
+endif()
 if(TARGET switchyard_cli)
     install(TARGETS switchyard_cli)
 endif()
@@ -12,6 +16,9 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/switchyard)
 install(EXPORT switchyardTargets NAMESPACE switchyard:: DESTINATION ${package_dir})
 # Apart, because only the static library asks its users for OpenMP.
 install(EXPORT switchyardStaticTargets NAMESPACE switchyard:: DESTINATION ${package_dir})
+if(TARGET switchyard_mpi) # apart, because only it asks for MPI
+    install(EXPORT switchyardMpiTargets NAMESPACE switchyard:: DESTINATION ${package_dir})
+endif()
 configure_package_config_file(cmake/switchyardConfig.cmake.in switchyardConfig.cmake INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(switchyardConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/switchyardConfig.cmake ${PROJECT_BINARY_DIR}/switchyardConfigVersion.cmake
@@ -30,3 +37,13 @@ if(OpenMP_C_FOUND)
 endif()
 configure_file(cmake/switchyard.pc.in switchyard.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/switchyard.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+if(TARGET switchyard_mpi)
+    set(PC_MPI_CFLAGS "")
+    foreach(folder IN LISTS MPI_C_INCLUDE_DIRS)
+        string(APPEND PC_MPI_CFLAGS " -I${folder}")
+    endforeach()
+    list(JOIN MPI_C_LIBRARIES " " PC_MPI_LIBS)
+    configure_file(cmake/switchyard_mpi.pc.in switchyard_mpi.pc @ONLY)
+    install(FILES ${PROJECT_BINARY_DIR}/switchyard_mpi.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endif()

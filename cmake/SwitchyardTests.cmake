@@ -36,6 +36,30 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     endforeach()
 endif()
 
+# Programs of several processes: tests/mpi/<name>.c, run with as many as are listed. Each of them is a test of its own.
+function(switchyard_mpi_test name)
+    file(GLOB parts CONFIGURE_DEPENDS tests/mpi/${name}_*.c)
+    add_executable(mpi_${name} tests/mpi/${name}.c tests/mpi/ranks.c ${parts} $<TARGET_OBJECTS:switchyard_mpi_objects>)
+    switchyard_program(mpi_${name})
+    target_include_directories(mpi_${name} PRIVATE tests ${PROJECT_SOURCE_DIR})
+    set_target_properties(mpi_${name} PROPERTIES C_VISIBILITY_PRESET default)
+    target_link_options(mpi_${name} PRIVATE -rdynamic) # names in the stacks of hanging tests
+    target_link_libraries(mpi_${name} PRIVATE switchyard_test_support MPI::MPI_C)
+    foreach(processes IN LISTS ARGN)
+        add_test(NAME mpi_${name}_${processes}
+                 COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/mpirun.py -n ${processes}
+                         --mpirun ${SWITCHYARD_MPIRUN} $<TARGET_FILE:mpi_${name}>)
+        set_tests_properties(mpi_${name}_${processes} PROPERTIES LABELS mpi TIMEOUT ${watchdog_seconds})
+    endforeach()
+endfunction()
+
+if(SWITCHYARD_TESTS AND TARGET switchyard_mpi AND TARGET switchyard_test_support AND Python3_Interpreter_FOUND)
+    switchyard_mpi_test(transport 1 2 3 4 6 8)
+elseif(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND) # said in the report, too
+    add_test(NAME mpi COMMAND Python3::Interpreter -c "print('1..1\\nok 1 - tests/mpi # SKIP libswitchyard_mpi was not built')")
+    set_tests_properties(mpi PROPERTIES LABELS mpi)
+endif()
+
 # Programs that need neither cmocka nor jansson, so that they run on a foreign architecture too.
 if(SWITCHYARD_TESTS)
     file(GLOB files CONFIGURE_DEPENDS tests/bits/*.c)
@@ -68,6 +92,10 @@ endif()
 if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
     set(python_env SWITCHYARD_SOURCE=${PROJECT_SOURCE_DIR} SWITCHYARD_BUILD=${PROJECT_BINARY_DIR}
         SWITCHYARD_CC=${CMAKE_C_COMPILER})
+    if(TARGET switchyard_mpi)
+        list(APPEND python_env "SWITCHYARD_MPI_NAME=${SWITCHYARD_MPI_NAME}" SWITCHYARD_MPI_C_COMPILER=${MPI_C_COMPILER}
+             SWITCHYARD_MPIRUN=${SWITCHYARD_MPIRUN})
+    endif()
     if(TARGET switchyard_cli)
         file(GLOB files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} tests/cli/test_*.py)
         foreach(file IN LISTS files)
@@ -78,6 +106,11 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
     if(NOT SWITCHYARD_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
         list(APPEND python_env SWITCHYARD_SHARED=$<TARGET_FILE:switchyard> SWITCHYARD_STATIC=$<TARGET_FILE:switchyard_static>
              SWITCHYARD_BITS=$<TARGET_FILE:bits> SWITCHYARD_DLPACK=${DLPACK_INCLUDE_DIR} SWITCHYARD_CONFIG=$<CONFIG>)
+        if(TARGET switchyard_mpi)
+            list(JOIN MPI_C_INCLUDE_DIRS ":" mpi_includes)
+            list(APPEND python_env SWITCHYARD_MPI_SHARED=$<TARGET_FILE:switchyard_mpi> SWITCHYARD_MPI_INCLUDES=${mpi_includes}
+                 SWITCHYARD_MPI_OBJECTS=$<JOIN:$<TARGET_OBJECTS:switchyard_mpi_objects>,:>)
+        endif()
         if(SWITCHYARD_HAS_CBLAS)
             list(APPEND python_env SWITCHYARD_CBLAS=${CBLAS_LIBRARY} SWITCHYARD_CBLAS_INCLUDE=${CBLAS_INCLUDE_DIR})
         endif()

@@ -29,7 +29,7 @@ typedef struct sy_mpi_options {
  * NULL. MPI's errors become SY_ERR_COMM; its error handlers are left alone on every communicator but our own.
  * Processes of one machine pass rows through shared memory unless options.comm.no_shared.
  * Returns as sy_comm_create_local, the same in all processes; COMM also where MPI is not initialised, or mpi_comm has
- * not rows*cols processes.
+ * not rows*cols processes; MISMATCH where they ask for different meshes. A failure also finalises what init began.
  */
 SY_API sy_status sy_comm_create_mpi_n(sy_comm **comm, MPI_Comm mpi_comm, sy_mesh mesh,
                                       const sy_mpi_options *options, size_t options_bytes);

@@ -16,7 +16,7 @@ import run_tests
 from run_tests import Case
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
-ROOMS = ("include", "src", "cli", "bench", "examples", "tests")
+ROOMS = ("include", "src", "mpi", "cli", "bench", "examples", "tests")
 
 
 def c_files(suffixes, rooms=ROOMS):
@@ -50,7 +50,8 @@ def tidy():
     files = [path for path in c_files((".c",)) if not path.startswith(("tests/fuzz/", "tests/consumer/"))]
     with open(os.path.join(ROOT, "build/lint/compile_commands.json"), encoding="utf-8") as commands:
         built = {os.path.relpath(entry["file"], ROOT) for entry in json.load(commands)}
-    foreign = [path for path in files if path.startswith(("src/kernels/", "examples/")) and path not in built]
+    may_be_missing = ("src/kernels/", "examples/", "mpi/", "tests/mpi/")
+    foreign = [path for path in files if path.startswith(may_be_missing) and path not in built]
     files = [path for path in files if path not in foreign]
     with concurrent.futures.ThreadPoolExecutor(max(1, os.cpu_count() or 1)) as pool:
         cases = list(pool.map(lambda path: one_case("clang-tidy", ["clang-tidy", "-p", "build/lint", "--quiet", path],
@@ -63,7 +64,7 @@ def cppcheck():
         "cppcheck", "--quiet", "--std=c11", "--enable=warning,performance,portability", "--inline-suppr",
         "--error-exitcode=1", "--suppress=missingIncludeSystem", "-j", str(max(1, os.cpu_count() or 1)),
         "-I", "include", "-I", "src", "-I", "cli", "-I", ".",
-        *c_files((".c",), ("src", "cli", "bench", "examples"))])]
+        *c_files((".c",), ("src", "mpi", "cli", "bench", "examples"))])]
 
 
 def shell():

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what the build needs and this machine lacks.   scripts/setup.sh [basic|test|full]
-#   basic: what `make` and `make demo` need.   test: also what all of `make test` needs.
+# Installs what the build needs and this machine lacks.   scripts/setup.sh [basic|mpi|test|full]
+#   basic: what `make` and `make demo` need.   mpi: also an MPI.   test: also what all of `make test` needs.
 #   full: also what `make test-all` and `make lint` need.
 # Silent when nothing is missing. SKIP_SETUP=1 turns it off.
 set -eu
@@ -9,6 +9,7 @@ set -eu
 set_name=${1:-basic}
 missing=
 reasons=
+optional=
 
 need() { # need PACKAGE REASON CHECK...: remember PACKAGE when CHECK fails
     package=$1 reason=$2
@@ -17,6 +18,11 @@ need() { # need PACKAGE REASON CHECK...: remember PACKAGE when CHECK fails
         missing="$missing $package"
         reasons="$reasons $package ($reason),"
     fi
+}
+want() { # want PACKAGE CHECK...: the same for what costs a feature only, so that its absence stops nobody
+    package=$1
+    shift
+    "$@" || optional="$optional $package"
 }
 has() { command -v "$1" >/dev/null 2>&1; }
 has_header() {
@@ -42,9 +48,15 @@ need libdlpack-dev "the tensor type" has_header dlpack/dlpack.h
 need libjansson-dev "JSON in the command line" has_header jansson.h
 need libcmocka-dev "C tests" has_header cmocka.h
 
-# Without a BLAS one example is left out, so its absence stops nobody who cannot install it.
-if [ "$set_name" != basic ] && can_install; then
-    need libopenblas-dev "matrix products of an example" has_header cblas.h
+# An MPI of any make will do. Two packages: Open MPI's compiler wrapper, and what starts the processes.
+if [ "$set_name" = mpi ]; then
+    need libopenmpi-dev "MPI" has mpicc
+    need openmpi-bin "starting processes" has mpirun
+fi
+if [ "$set_name" = test ] || [ "$set_name" = full ]; then
+    want libopenmpi-dev has mpicc
+    want openmpi-bin has mpirun
+    want libopenblas-dev has_header cblas.h # matrix products of an example
 fi
 
 if [ "$set_name" = full ]; then
@@ -61,9 +73,12 @@ if [ "$set_name" = full ]; then
     need $other_gcc "the other architecture" has $other-linux-gnu-gcc
     need $other_libc "the other architecture" has_file /usr/$other-linux-gnu/include/stdio.h
     need qemu-user "the other architecture" has qemu-$other
+    want libmpich-dev has mpicc.mpich # a second MPI
+    want mpich has mpirun.mpich
 fi
 
-[ -z "$missing" ] && exit 0
+can_install || optional=
+[ -z "$missing$optional" ] && exit 0
 
 if ! has apt-get; then
     echo "setup: missing:${reasons%,}" >&2
@@ -78,13 +93,36 @@ if [ "$(id -u)" != 0 ]; then
     fi
     sudo="sudo"
 fi
-echo "setup: installing with apt:${reasons%,}"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-# shellcheck disable=SC2086 # $sudo and $missing are lists of words
-if ! { $sudo apt-get update && $sudo env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300 $missing; } >"$log" 2>&1 </dev/null; then
+
+# shellcheck disable=SC2086 # $sudo and the packages are lists of words
+install() { # install PACKAGE...
+    $sudo env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300 "$@" >"$log" 2>&1 </dev/null
+}
+
+echo "setup: installing with apt:$reasons${optional:+$optional,}" | sed 's/,$//'
+mpicc=$(readlink /etc/alternatives/mpi || true)
+$sudo apt-get update >"$log" 2>&1 </dev/null || [ -z "$missing" ] || {
     tail -n 12 "$log" >&2
     echo "setup: apt failed; wanted:$missing" >&2
     exit 1
+}
+# shellcheck disable=SC2086
+if [ -n "$missing" ] && ! install $missing; then
+    tail -n 12 "$log" >&2
+    echo "setup: apt failed; wanted:$missing" >&2
+    exit 1
+fi
+# shellcheck disable=SC2086
+if [ -n "$optional" ] && ! install $optional; then
+    tail -n 3 "$log" >&2
+    echo "setup: going on without$optional"
+fi
+# A second MPI leaves mpicc and mpirun to the first one.
+mpicc=${mpicc:-/usr/bin/mpicc.openmpi} mpirun=$(echo "$mpicc" | sed s/mpicc/mpirun/)
+if [ -x "$mpicc" ] && [ -x "$mpirun" ] && [ "$(readlink /etc/alternatives/mpi)" != "$mpicc" ]; then
+    $sudo update-alternatives --set mpi "$mpicc" >/dev/null
+    $sudo update-alternatives --set mpirun "$mpirun" >/dev/null
 fi

@@ -1,4 +1,4 @@
-"""Every header compiles alone; the public one as C11 and C++17 without a warning, under every compiler found."""
+"""Every header compiles alone; the public ones as C11 and C++17 without a warning, under every compiler found."""
 import os
 import shutil
 import subprocess
@@ -10,6 +10,8 @@ from test_structure import ROOT, sources
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-I", os.path.join(ROOT, "include")]
 if os.environ.get("SWITCHYARD_DLPACK"):
     STRICT += ["-I", os.environ["SWITCHYARD_DLPACK"]]
+MPI = [flag for folder in filter(None, os.environ.get("SWITCHYARD_MPI_INCLUDES", "").split(":"))
+       for flag in ("-isystem", folder)]
 
 
 def compile_alone(compiler, flags, include, suffix, twice=True):
@@ -26,7 +28,10 @@ class PublicHeader(unittest.TestCase):
     def check(self, compiler, standard, suffix):
         if not shutil.which(compiler):
             self.skipTest(f"no {compiler}")
-        self.assertEqual(compile_alone(compiler, [f"-std={standard}", *STRICT], "<switchyard.h>", suffix), "")
+        for header in ("switchyard.h", "switchyard_transport.h", *(["switchyard_mpi.h"] if MPI else [])):
+            with self.subTest(header):
+                flags = [f"-std={standard}", *STRICT, *(MPI if header == "switchyard_mpi.h" else [])]
+                self.assertEqual(compile_alone(compiler, flags, f"<{header}>", suffix), "")
 
     def test_c11_gcc(self):
         self.check("gcc", "c11", ".c")
@@ -45,10 +50,11 @@ class InternalHeaders(unittest.TestCase):
     def test_each_compiles_alone(self):
         compiler = os.environ.get("SWITCHYARD_CC", "cc")
         folders = [".", "src", "cli", "bench", "tests"]
-        flags = ["-std=c11", *STRICT, "-D_POSIX_C_SOURCE=200809L"]
+        flags = ["-std=c11", *STRICT, *MPI, "-D_POSIX_C_SOURCE=200809L"]
         for folder in folders:
             flags += ["-I", os.path.join(ROOT, folder)]
-        headers = [path for path in sources((".h",)) if not path.startswith("include/")]
+        headers = [path for path in sources((".h",)) if not path.startswith("include/")
+                   and (MPI or not path.startswith(("mpi/", "tests/mpi/")))]
         self.assertTrue(headers)
         for path in headers:
             with self.subTest(path):

@@ -1,4 +1,4 @@
-"""What the built library shows and needs: exactly the listed names, no writable globals, no way to print or exit."""
+"""What the built libraries show and need: exactly the listed names, no writable globals, no way to print or exit."""
 import os
 import re
 import subprocess
@@ -7,6 +7,8 @@ import unittest
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 SHARED = os.environ.get("SWITCHYARD_SHARED")
 STATIC = os.environ.get("SWITCHYARD_STATIC")
+MPI_SHARED = os.environ.get("SWITCHYARD_MPI_SHARED")
+MPI_OBJECTS = os.environ.get("SWITCHYARD_MPI_OBJECTS", "").split(":")
 
 # Ending the process, writing to a stream, hidden state, randomness; _chk are the fortified forms.
 FORBIDDEN = re.compile(
@@ -29,61 +31,75 @@ def read(path):
         return file.read()
 
 
-def exported():
-    names = {line.split()[-1] for line in tool("nm", "-D", "--defined-only", SHARED).splitlines() if line.strip()}
+def exported(shared):
+    names = {line.split()[-1] for line in tool("nm", "-D", "--defined-only", shared).splitlines() if line.strip()}
     return {name.split("@")[0] for name in names if not name.startswith("SWITCHYARD_")}
 
 
-def needed():
-    lines = tool("nm", "--undefined-only", STATIC).splitlines()
+def listed(path):
+    return set(re.findall(r"^ +(sy_\w+);$", read(path), re.M))
+
+
+def declared(*headers):
+    return {name for header in headers
+            for name in re.findall(r"^SY_API [^;(]*?\b(sy_\w+)\(", read(f"include/{header}"), re.M)}
+
+
+def needed(*objects):
+    lines = tool("nm", "--undefined-only", *objects).splitlines()
     return {line.split()[-1] for line in lines if re.match(r"\s+[Uw] ", line)}
+
+
+def global_names(*objects):
+    return {line.split()[-1] for line in tool("nm", "--defined-only", "--extern-only", *objects).splitlines()
+            if re.match(r"[0-9a-f]+ [A-Z] ", line)}
+
+
+def writable(*objects):
+    """Sections with memory that can change, and common symbols."""
+    faults, member = [], ""
+    for line in tool("objdump", "-h", *objects).splitlines():
+        if ":     file format" in line:
+            member = line.split(":")[0]
+        section = re.match(r"\s*\d+ (\S+)\s+([0-9a-f]+) ", line)
+        if section and WRITABLE.match(section.group(1)) and int(section.group(2), 16) \
+                and not section.group(1).startswith(".data.rel.ro"):
+            faults.append(f"{member}: {section.group(1)} holds {int(section.group(2), 16)} bytes")
+    return faults + [line for line in tool("nm", *objects).splitlines() if re.match(r"[0-9a-f]+ C ", line)]
+
+
+def version():
+    return ".".join(re.findall(r"^#define SY_VERSION_M(?:AJOR|INOR) (\d+)$", read("include/switchyard.h"), re.M))
 
 
 @unittest.skipUnless(SHARED and STATIC, "SWITCHYARD_SHARED and SWITCHYARD_STATIC name the built libraries")
 class Library(unittest.TestCase):
     def test_map_and_header_list_the_same_names(self):
-        listed = set(re.findall(r"^ +(sy_\w+);$", read("src/switchyard.map"), re.M))
-        declared = set(re.findall(r"^SY_API [^;(]*?\b(sy_\w+)\(", read("include/switchyard.h"), re.M))
-        self.assertTrue(listed)
-        self.assertEqual(listed, declared)
+        self.assertTrue(listed("src/switchyard.map"))
+        self.assertEqual(listed("src/switchyard.map"), declared("switchyard.h", "switchyard_transport.h"))
 
     def test_the_shared_library_shows_the_map_and_nothing_else(self):
-        listed = set(re.findall(r"^ +(sy_\w+);$", read("src/switchyard.map"), re.M))
-        self.assertEqual(exported(), listed)
+        self.assertEqual(exported(SHARED), listed("src/switchyard.map"))
 
     def test_soname(self):
         """Before 1.0 a minor release may change the ABI, so programs are linked to major.minor."""
-        major, minor = re.findall(r"^#define SY_VERSION_M(?:AJOR|INOR) (\d+)$", read("include/switchyard.h"), re.M)
-        self.assertIn(f"[libswitchyard.so.{major}.{minor}]", tool("readelf", "-d", SHARED))
-        self.assertIn(f"SWITCHYARD_{major}.{minor} {{", read("src/switchyard.map"))
+        self.assertIn(f"[libswitchyard.so.{version()}]", tool("readelf", "-d", SHARED))
+        self.assertIn(f"SWITCHYARD_{version()} {{", read("src/switchyard.map"))
 
     def test_global_names_carry_a_prefix(self):
-        names = {line.split()[-1] for line in tool("nm", "--defined-only", "--extern-only", STATIC).splitlines()
-                 if re.match(r"[0-9a-f]+ [A-Z] ", line)}
-        strangers = {name for name in names if not re.match(r"syi?_", name)}
-        self.assertEqual(strangers, set())
+        self.assertEqual({name for name in global_names(STATIC) if not re.match(r"syi?_", name)}, set())
 
     def test_no_writable_globals_and_no_constructors(self):
-        faults, member = [], ""
-        for line in tool("objdump", "-h", STATIC).splitlines():
-            if ":     file format" in line:
-                member = line.split(":")[0]
-            section = re.match(r"\s*\d+ (\S+)\s+([0-9a-f]+) ", line)
-            if section and WRITABLE.match(section.group(1)) and int(section.group(2), 16) \
-                    and not section.group(1).startswith(".data.rel.ro"):
-                faults.append(f"{member}: {section.group(1)} holds {int(section.group(2), 16)} bytes")
-        self.assertEqual(faults, [])
-        commons = [line for line in tool("nm", STATIC).splitlines() if re.match(r"[0-9a-f]+ C ", line)]
-        self.assertEqual(commons, [])
+        self.assertEqual(writable(STATIC), [])
 
     def test_never_prints_exits_or_reads_the_environment(self):
-        bad = {name for name in needed() if FORBIDDEN.match(name)}
+        bad = {name for name in needed(STATIC) if FORBIDDEN.match(name)}
         if os.environ.get("SWITCHYARD_CONFIG") == "Debug":
             bad.discard("__assert_fail")
         self.assertEqual(bad, set())
 
     def test_of_libm_only_fma(self):
-        self.assertEqual({name for name in needed() if LIBM.match(name)} - {"fma", "fmaf"}, set())
+        self.assertEqual({name for name in needed(STATIC) if LIBM.match(name)} - {"fma", "fmaf"}, set())
 
     def test_the_rules_can_fail(self):
         for name in ("printf", "__fprintf_chk", "abort", "stderr", "exit", "fwrite", "getenv"):
@@ -93,6 +109,35 @@ class Library(unittest.TestCase):
         for name in ("expf", "log", "fma", "rintf"):
             self.assertTrue(LIBM.match(name), name)
         self.assertTrue(WRITABLE.match(".bss") and WRITABLE.match(".data.x") and WRITABLE.match(".tbss"))
+
+
+@unittest.skipUnless(MPI_SHARED, "libswitchyard_mpi was not built: no MPI was found (Debian: libopenmpi-dev)")
+class MpiLibrary(unittest.TestCase):
+    def test_map_header_and_library_list_the_same_names(self):
+        self.assertTrue(listed("mpi/switchyard_mpi.map"))
+        self.assertEqual(listed("mpi/switchyard_mpi.map"), declared("switchyard_mpi.h"))
+        self.assertEqual(listed("mpi/switchyard_mpi.map"), exported(MPI_SHARED))
+
+    def test_soname(self):
+        self.assertIn(f"[libswitchyard_mpi.so.{version()}]", tool("readelf", "-d", MPI_SHARED))
+        self.assertIn(f"SWITCHYARD_MPI_{version()} {{", read("mpi/switchyard_mpi.map"))
+
+    def test_global_names_carry_a_prefix(self):
+        self.assertEqual({name for name in global_names(*MPI_OBJECTS) if not re.match(r"sy_comm_create_mpi_|syi_mpi_", name)},
+                         set())
+
+    def test_no_writable_globals_and_no_constructors(self):
+        self.assertEqual(writable(*MPI_OBJECTS), [])
+
+    def test_never_prints_exits_or_reads_the_environment(self):
+        bad = {name for name in needed(*MPI_OBJECTS) if FORBIDDEN.match(name) or name in ("MPI_Abort", "PMPI_Abort")}
+        self.assertEqual(bad, set())
+
+    def test_uses_only_what_the_library_exports(self):
+        """Every symbol of ours that it needs is in a public header, so any build of the library will do."""
+        ours = {name for name in needed(*MPI_OBJECTS) if name.startswith("sy")} - global_names(*MPI_OBJECTS)
+        self.assertTrue(ours)
+        self.assertLessEqual(ours, declared("switchyard.h", "switchyard_transport.h"))
 
 
 if __name__ == "__main__":

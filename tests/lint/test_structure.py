@@ -12,6 +12,7 @@ ARROWS = {
     "src/kernels": {"base", "kernels"},
     "src/cpu": {"base", "kernels", "cpu"},
     "src/ops": {"base", "kernels", "cpu", "ops"},
+    "mpi": {"."},
     "cli": {".", "bench"},
     "bench": {".", "cli"},
     "examples": set(),
@@ -20,6 +21,7 @@ ARROWS = {
     "tests/oracle": {".", "support.h", "oracle"},
     "tests/fault": {".", "support.h", "oracle", "base", "kernels", "cpu", "ops"},
     "tests/isa": {".", "support.h", "oracle", "base", "kernels", "cpu", "ops"},
+    "tests/mpi": {".", "support.h", "oracle", "mesh_cases.h", "mpi"},
     "tests/bits": {"."},
     "tests/fuzz": {".", "safetensors.h"},
     "include": set(),
@@ -34,6 +36,7 @@ OWNERS = {
     "jansson.h": ["cli/", "bench/"],
     "cmocka.h": ["tests/"],
     "dlpack/dlpack.h": ["include/"],
+    "mpi.h": ["include/switchyard_mpi.h"],
 }
 
 LONGEST_FILE = 800
@@ -42,7 +45,7 @@ LONGEST = {"include/switchyard.h": 2000}  # callers include one header, and most
 
 def sources(suffixes=(".c", ".h")):
     """Paths from the root of all C files."""
-    for top in ("include", "src", "cli", "bench", "examples", "tests"):
+    for top in ("include", "src", "mpi", "cli", "bench", "examples", "tests"):
         for folder, _, names in os.walk(os.path.join(ROOT, top)):
             for name in sorted(names):
                 if name.endswith(suffixes):
@@ -90,6 +93,7 @@ class Structure(unittest.TestCase):
         self.assertIsNotNone(arrow_fault("src/kernels/pick.c", "cpu/backend.h"))
         self.assertIsNotNone(arrow_fault("tests/oracle/x.c", "base/base.h"))
         self.assertIsNotNone(arrow_fault("cli/main.c", "../src/base/base.h"))
+        self.assertIsNotNone(arrow_fault("mpi/comm.c", "base/mesh.h"))
         self.assertIsNone(arrow_fault("src/cpu/x.c", "kernels/kernels.h"))
 
     def test_foreign_headers_stay_at_home(self):

@@ -1,0 +1,121 @@
+/*
+ * Tickets: the requests of one gather or exchange. What a ticket has grown to it keeps, so that a warm path
+ * allocates nothing here.
+ */
+#include "transport.h"
+
+#include <stdio.h>
+
+static void drop(struct syi_mpi *self, void *memory)
+{
+    if (memory != NULL)
+        self->dealloc(self->alloc_user, memory);
+}
+
+/* Memory for `count` items in place of `old`, which is gone. */
+static void *renew(struct syi_mpi *self, void *old, int64_t count, size_t size)
+{
+    drop(self, old);
+    return (uint64_t)count > SIZE_MAX / size ? NULL : self->alloc(self->alloc_user, (size_t)count * size);
+}
+
+static bool make_room(struct syi_mpi *self, struct syi_mpi_ticket *t, int64_t requests, int64_t counts)
+{
+    if (requests > INT_MAX || counts > INT_MAX)
+        return false;
+    if (requests > t->room) {
+        t->requests = renew(self, t->requests, requests, sizeof *t->requests);
+        t->statuses = renew(self, t->statuses, requests, sizeof *t->statuses);
+        t->room = t->requests != NULL && t->statuses != NULL ? (int)requests : 0;
+    }
+    if (counts > t->counts_room) {
+        t->counts = renew(self, t->counts, counts, sizeof *t->counts);
+        t->counts_room = t->counts != NULL ? (int)counts : 0;
+    }
+    return requests <= t->room && counts <= t->counts_room;
+}
+
+static void put_back(struct syi_mpi *self, struct syi_mpi_ticket *t)
+{
+    t->next = self->free_tickets;
+    self->free_tickets = t;
+    self->n_open--;
+}
+
+sy_status syi_mpi_ticket_new(struct syi_mpi *self, int64_t requests, int64_t counts,
+                             struct syi_mpi_ticket **ticket)
+{
+    struct syi_mpi_ticket *t = self->free_tickets;
+    if (t != NULL) {
+        self->free_tickets = t->next;
+    } else if ((t = self->alloc(self->alloc_user, sizeof *t)) != NULL) {
+        *t = (struct syi_mpi_ticket){0};
+    } else {
+        snprintf(self->error, sizeof self->error, "mpi: no memory for a ticket");
+        return SY_ERR_NOMEM;
+    }
+    t->n = 0;
+    t->fence = false;
+    self->n_open++;
+    *ticket = t;
+    if (make_room(self, t, requests, counts))
+        return SY_OK;
+    put_back(self, t);
+    snprintf(self->error, sizeof self->error, "mpi: no memory for %lld requests", (long long)requests);
+    return SY_ERR_NOMEM;
+}
+
+sy_status syi_mpi_ticket_give(struct syi_mpi *self, struct syi_mpi_ticket *made, bool ok,
+                              sy_transport_ticket *ticket)
+{
+    if (ok) {
+        ticket->of_transport = made;
+        return SY_OK;
+    }
+    /* The buffers are the caller's again, so nothing may arrive in them. Sends end by themselves. */
+    for (int i = 0; i < made->n; i++) {
+        MPI_Cancel(&made->requests[i]);
+        MPI_Request_free(&made->requests[i]);
+    }
+    put_back(self, made);
+    return SY_ERR_COMM;
+}
+
+/* MPI_Testall tells only that something failed; which one is in the statuses. */
+static int first_error(const struct syi_mpi_ticket *t, int code)
+{
+    for (int i = 0; code == MPI_ERR_IN_STATUS && i < t->n; i++)
+        if (t->statuses[i].MPI_ERROR != MPI_SUCCESS && t->statuses[i].MPI_ERROR != MPI_ERR_PENDING)
+            return t->statuses[i].MPI_ERROR;
+    return code;
+}
+
+sy_status syi_mpi_test(void *self, sy_transport_ticket *ticket, bool *done)
+{
+    struct syi_mpi *const mpi = self;
+    struct syi_mpi_ticket *const t = ticket->of_transport;
+    int ended = 0;
+    const int code = MPI_Testall(t->n, t->requests, &ended, t->statuses);
+    *done = false;
+    if (!syi_mpi_ok(mpi, first_error(t, code), "a transfer"))
+        return SY_ERR_COMM;
+    if (!ended)
+        return SY_OK;
+    const bool fence = t->fence;
+    put_back(mpi, t);
+    ticket->of_transport = NULL;
+    *done = true;
+    return fence && !syi_mpi_synchronise(mpi) ? SY_ERR_COMM : SY_OK;
+}
+
+void syi_mpi_tickets_free(struct syi_mpi *self)
+{
+    while (self->free_tickets != NULL) {
+        struct syi_mpi_ticket *const t = self->free_tickets;
+        self->free_tickets = t->next;
+        drop(self, t->requests);
+        drop(self, t->statuses);
+        drop(self, t->counts);
+        drop(self, t);
+    }
+}

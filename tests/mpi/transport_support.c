@@ -1,0 +1,108 @@
+#include "transport_support.h"
+
+void *counted_alloc(void *user, size_t bytes)
+{
+    struct counted *const memory = user;
+    memory->made++;
+    if (memory->made == memory->fail)
+        return NULL;
+    memory->alive++;
+    return malloc(bytes);
+}
+
+void counted_free(void *user, void *ptr)
+{
+    struct counted *const memory = user;
+    memory->alive--;
+    free(ptr);
+}
+
+static void *plain_alloc(void *user, size_t bytes)
+{
+    (void)user;
+    return malloc(bytes);
+}
+
+static void plain_free(void *user, void *ptr)
+{
+    (void)user;
+    free(ptr);
+}
+
+struct syi_mpi *open_transport(sy_mesh mesh, struct counted *memory)
+{
+    const sy_comm_options options = {.alloc = memory != NULL ? counted_alloc : plain_alloc,
+                                     .dealloc = memory != NULL ? counted_free : plain_free,
+                                     .alloc_user = memory};
+    struct syi_mpi *mpi;
+    char sentence[SYI_MPI_SENTENCE] = "";
+    const sy_status status = syi_mpi_open(&mpi, MPI_COMM_WORLD, mesh, &options, SY_OK, sentence);
+    if (status != SY_OK)
+        fail_msg("%s: %s", sy_status_name(status), sentence);
+    assert_int_equal(mpi->door.device, this_rank);
+    assert_string_equal(mpi->door.error(mpi), "");
+    return mpi;
+}
+
+void close_transport(struct syi_mpi *mpi, struct counted *memory)
+{
+    mpi->door.destroy(mpi, false);
+    if (memory != NULL)
+        assert_int_equal(memory->alive, 0);
+}
+
+int n_meshes(void)
+{
+    int n = 0;
+    for (int rows = 1; rows <= n_ranks; rows++)
+        n += n_ranks % rows == 0;
+    return n;
+}
+
+sy_mesh mesh_number(int i)
+{
+    int rows = 1;
+    for (; n_ranks % rows != 0 || i-- > 0; rows++)
+        ;
+    return (sy_mesh){rows, n_ranks / rows};
+}
+
+int position_of(sy_mesh mesh, sy_axis axis, int device)
+{
+    return axis == SY_AXIS_0 ? device / mesh.cols : axis == SY_AXIS_1 ? device % mesh.cols : device;
+}
+
+int device_at(sy_mesh mesh, sy_axis axis, int device, int position)
+{
+    const int row = device / mesh.cols;
+    const int col = device % mesh.cols;
+    return axis == SY_AXIS_0   ? position * mesh.cols + col
+           : axis == SY_AXIS_1 ? row * mesh.cols + position
+                               : position;
+}
+
+void expect_ok(struct syi_mpi *mpi, sy_status status)
+{
+    if (status != SY_OK)
+        fail_msg("%s: %s", sy_status_name(status), mpi->door.error(mpi));
+}
+
+void finish(struct syi_mpi *mpi, sy_transport_ticket *tickets, int n)
+{
+    for (int open = n; open > 0;) {
+        open = 0;
+        for (int i = n - 1; i >= 0; i--) {
+            bool done = false;
+            if (tickets[i].of_transport == NULL)
+                continue;
+            expect_ok(mpi, mpi->door.test(mpi, &tickets[i], &done));
+            open += !done;
+            assert_true(done == (tickets[i].of_transport == NULL));
+        }
+    }
+}
+
+unsigned char byte_of(int64_t device, int64_t row, int64_t column)
+{
+    return (unsigned char)(device * 89 + row * 31 + column * 7 + row / 251 + 1);
+}

@@ -1,0 +1,39 @@
+/* What the tests of the transport share. */
+#ifndef SWITCHYARD_TESTS_MPI_TRANSPORT_SUPPORT_H
+#define SWITCHYARD_TESTS_MPI_TRANSPORT_SUPPORT_H
+
+#include "ranks.h"
+
+#include "mpi/transport.h"
+
+/* Memory that counts, and fails when it is told to. */
+struct counted {
+    int64_t made;  /* allocations so far */
+    int64_t alive; /* not yet freed */
+    int64_t fail;  /* the number of the one that fails; 0: none */
+};
+
+/* A transport on a mesh of all processes; `memory` NULL: malloc. */
+struct syi_mpi *open_transport(sy_mesh mesh, struct counted *memory);
+/* Closes it; fails when memory is left. */
+void close_transport(struct syi_mpi *mpi, struct counted *memory);
+
+void *counted_alloc(void *user, size_t bytes);
+void counted_free(void *user, void *ptr);
+
+/* The meshes that all processes can form: the number of them, and each one. */
+int n_meshes(void);
+sy_mesh mesh_number(int i);
+
+int position_of(sy_mesh mesh, sy_axis axis, int device);
+int device_at(sy_mesh mesh, sy_axis axis, int device, int position);
+
+/* Waits for tickets, the last one first; fails on any error. */
+void finish(struct syi_mpi *mpi, sy_transport_ticket *tickets, int n);
+/* Fails with the transport's sentence. */
+void expect_ok(struct syi_mpi *mpi, sy_status status);
+
+/* A byte that tells where it comes from. */
+unsigned char byte_of(int64_t device, int64_t row, int64_t column);
+
+#endif

@@ -41,6 +41,7 @@ struct sy_ctx {
     bool workspace_lent;
     const char *op; /* operator of the call in progress, prefix of every sentence */
     int64_t plane;  /* which further plane its argument belongs to; 0: none */
+    int device;     /* whose argument it is, and one; 0: nobody's */
     sy_fault fault;
     char error[512];
 };

@@ -118,6 +118,9 @@ static void record(sy_ctx *ctx, const sy_fault *fault, const char *format, va_li
     if (ctx->plane > 0)
         n = snprintf(ctx->error, sizeof ctx->error, "%s: %s of plane %lld ", ctx->op, fault->argument,
                      (long long)ctx->plane);
+    if (ctx->device > 0)
+        n = snprintf(ctx->error, sizeof ctx->error, "%s: %s of device %d ", ctx->op, fault->argument,
+                     ctx->device - 1);
     const size_t used = n < 0 ? 0 : (size_t)n;
     if (used < sizeof ctx->error)
         vsnprintf(ctx->error + used, sizeof ctx->error - used, format, values);
@@ -146,6 +149,7 @@ void syi_clear_fault(sy_ctx *ctx, const char *op)
 {
     ctx->op = op;
     ctx->plane = 0;
+    ctx->device = 0;
     ctx->fault = (sy_fault){.argument = ""};
     ctx->error[0] = '\0';
 }

@@ -37,7 +37,10 @@ enum syi_op_id {
     SYI_SAMPLE,
     SYI_SAMPLE_OVERRIDES,
     SYI_SAMPLE_NOISE,
-    SYI_N_OPS
+    SYI_N_OPS,
+    /* Those that span processes are run by an engine, not by a backend's row. */
+    SYI_ALL_TO_ALL_DISPATCH = SYI_N_OPS,
+    SYI_ALL_TO_ALL_COMBINE
 };
 
 /* A tensor as rows: row r begins at data + r*stride. data is NULL for a tensor that was not given. */

@@ -68,7 +68,7 @@ static void fold(struct steps *s, int64_t step)
  * as they lie, and so on, stride by stride: columns of one matrix, keys and values of one block, layers of one pool.
  * Never true of tensors that share a byte; parts of no common shape may be called shared though they are not.
  */
-static bool apart(const DLTensor *ta, const DLTensor *tb)
+bool syi_tensors_apart(const DLTensor *ta, const DLTensor *tb)
 {
     struct steps a = steps_of(ta), b = steps_of(tb);
     int64_t gap = (int64_t)(start_of(tb) - start_of(ta)); /* from the first byte of a to that of b */
@@ -125,7 +125,8 @@ static bool allowed_pair(const struct syi_call *call, const struct item *a, cons
 
 static bool overlap(const struct syi_call *call, const struct item *a, const struct item *b)
 {
-    return a->start < b->end && b->start < a->end && !allowed_pair(call, a, b) && !apart(a->t, b->t);
+    return a->start < b->end && b->start < a->end && !allowed_pair(call, a, b) &&
+           !syi_tensors_apart(a->t, b->t);
 }
 
 static sy_status refuse_overlap(struct syi_call *call, const struct item *a, const struct item *b)

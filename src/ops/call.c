@@ -19,7 +19,7 @@ static uint64_t now(void)
 
 /* Copies what the caller's header knew of the struct. Fields it did not know are zero, the default; fields
    we do not know must be zero. */
-static sy_status copy_args(struct syi_call *call, const void *args, size_t args_bytes)
+sy_status syi_copy_args(struct syi_call *call, const void *args, size_t args_bytes)
 {
     if (args == NULL)
         return syi_fail(call->ctx, SY_ERR_NULL, "args", "is NULL, want an argument struct");
@@ -43,7 +43,7 @@ static sy_status copy_args(struct syi_call *call, const void *args, size_t args_
 static sy_status judge(struct syi_call *call, const void *args, size_t args_bytes)
 {
     syi_clear_fault(call->ctx, call->op->name);
-    const sy_status st = copy_args(call, args, args_bytes);
+    const sy_status st = syi_copy_args(call, args, args_bytes);
     return st == SY_OK ? call->op->check(call) : st;
 }
 

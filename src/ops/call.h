@@ -65,6 +65,8 @@ union syi_args {
     sy_sample_args sample;
     sy_sample_overrides_args sample_overrides;
     sy_sample_noise_args sample_noise;
+    sy_all_to_all_dispatch_args all_to_all_dispatch;
+    sy_all_to_all_combine_args all_to_all_combine;
 };
 
 struct syi_call;
@@ -112,6 +114,9 @@ static inline bool syi_looked_at(const struct syi_call *call, int i)
 {
     return !call->query || (call->op->rules[i].flags & (SYI_OUT | SYI_INOUT)) != SYI_OUT;
 }
+
+/* The argument struct as this library knows it, and its tensors; every field may be an array. */
+sy_status syi_copy_args(struct syi_call *call, const void *args, size_t args_bytes);
 
 /* The two doors every operator has. */
 sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes);
@@ -174,6 +179,9 @@ sy_status syi_check_step(struct syi_call *call, const char *name, const char *wh
 /* Stride, device, alias of all tensors. */
 sy_status syi_check_layout(struct syi_call *call);
 sy_status syi_check_alias(struct syi_call *call); /* the last of them (alias.c) */
+
+/* No byte of one tensor is a byte of the other. Never true of tensors that share one. */
+bool syi_tensors_apart(const DLTensor *a, const DLTensor *b);
 
 /* ---- The permute family (moe_rows.c) ------------------------------------------------------------------ */
 

@@ -1,0 +1,126 @@
+/*
+ * Bytes between processes: the comm, memory the processes share, and how they agree on a call. Nothing here knows an
+ * operator or touches a row.
+ */
+#ifndef SYI_COMM_H
+#define SYI_COMM_H
+
+#include <switchyard_transport.h>
+
+#include "base/mesh.h"
+
+enum { SYI_MAX_SEGMENTS = 255, SYI_NO_SEGMENT = 255, SYI_PAGE = 4096 };
+
+/* Memory that only grows; growing loses the contents. */
+struct syi_block {
+    void *raw; /* what the allocator gave */
+    unsigned char *data;
+    size_t bytes;
+};
+
+/* Memory of all processes, or of this one alone where nothing is shared. */
+struct syi_segment {
+    bool used;
+    void *of_transport; /* NULL: memory of this process */
+    void **base;        /* [D] where that of each device begins here; plain memory: its own only */
+    void *raw;          /* plain memory as the allocator gave it */
+    size_t bytes;       /* of this process */
+    size_t slot_bytes;  /* of a stage: what each request has of it */
+};
+
+struct sy_comm {
+    void *raw; /* what the allocator gave for this and what belongs to it */
+    sy_mesh mesh;
+    int n_devices;
+    int device;   /* the first of this process */
+    int n_shards; /* devices of this process */
+    bool local;
+    sy_transport transport;
+    sy_comm_options options; /* without zeros that mean something else */
+    bool shared;             /* rows can be read where they lie in another process */
+    bool broken;             /* some process may never answer again */
+    uint64_t sequence;       /* of the next operation */
+    struct syi_segment segment[SYI_MAX_SEGMENTS];
+    int stage; /* the segment private rows are copied into on their way; SYI_NO_SEGMENT: none yet */
+    size_t stage_slot_bytes; /* of one request in it, the same in all processes */
+    int n_open;              /* requests that are not freed */
+    sy_request *requests;    /* [max_inflight], see ops/exchange.h */
+    int32_t *told;           /* [D] what they said, see syi_comm_tell */
+};
+
+void *syi_comm_new(const sy_comm *comm, size_t bytes); /* of any alignment malloc gives; NULL: none */
+void syi_comm_delete(const sy_comm *comm, void *data);
+bool syi_block_grow(const sy_comm *comm, struct syi_block *block, size_t bytes);
+void syi_block_free(const sy_comm *comm, struct syi_block *block);
+
+/* ---- Shared memory (segment.c) ------------------------------------------------------------------------ */
+
+/* A segment of `bytes` here: shared where the comm can, else plain. Collective. *index on success. */
+sy_status syi_segment_open(sy_comm *comm, size_t bytes, int *index);
+sy_status syi_segment_close(sy_comm *comm, int index);
+
+/* The segment that holds all of [data, data + bytes), SYI_NO_SEGMENT when none does or it is not shared. */
+int syi_segment_of(const sy_comm *comm, const void *data, size_t bytes, size_t *offset);
+
+/* Makes the stage's slots at least so long. Collective, the same bytes everywhere. Where it fails nothing is shared any
+   more: false, everywhere. The old stage stays until the comm goes: requests that are open may use it. */
+bool syi_stage_grow(sy_comm *comm, size_t slot_bytes);
+
+/* ---- Agreement (agree.c) ------------------------------------------------------------------------------- */
+
+/* What every process tells all others before anything of a call moves. */
+struct syi_header {
+    uint8_t version; /* of this struct */
+    uint8_t op;      /* enum syi_op_id */
+    uint8_t status;  /* sy_status of its own checks */
+    uint8_t slot;    /* of the stage */
+    uint8_t stage;   /* segment that holds what it copied there */
+    uint8_t window;  /* segment its rows lie in */
+    uint16_t unused; /* 0 */
+    uint64_t sequence;
+    uint64_t params;  /* hash of everything that must be equal in all processes */
+    uint64_t mapping; /* hash of who hosts what */
+    uint64_t routing; /* hash of the table of choices, or which routing: equal inside a group */
+    uint64_t offset;  /* of its rows in the window */
+    uint32_t tokens;  /* at home there */
+    uint32_t room;    /* rows its tokens tensor holds */
+    uint32_t table;   /* rows of its table of choices */
+    uint32_t wanted;  /* pages it must still copy into the stage before others may look; 0: it has */
+};
+_Static_assert(sizeof(struct syi_header) == 64, "a header is one cache line");
+
+enum { SYI_HEADER_VERSION = 1, SYI_TEXT_BYTES = 472 };
+
+/* What a process has to say when a call is not made: its sentence, or how it was called. */
+struct syi_notice {
+    char text[SYI_TEXT_BYTES];
+    int32_t code;
+    int32_t unused;
+    int64_t batch, position, value, limit;
+};
+
+/* What all processes make of the headers. */
+struct syi_verdict {
+    sy_status status;
+    int device;       /* the lowest that failed, or that differs */
+    int other;        /* from this one; -1: it failed by itself */
+    const char *what; /* differs */
+};
+
+struct syi_verdict syi_judge_headers(const sy_comm *comm, sy_axis axis, bool ragged,
+                                     const struct syi_header *header);
+
+/* The sentence and fault of a verdict, from what the two devices had to say. `op`: what the other device called. */
+void syi_tell_verdict(sy_ctx *ctx, const char *op, const struct syi_verdict *verdict,
+                      const struct syi_notice *of_device, const struct syi_notice *of_other);
+
+/* Waits for a ticket that nobody else may need the comm for. */
+sy_status syi_comm_finish(sy_comm *comm, sy_transport_ticket *ticket);
+
+/* All processes tell a number; comm->told has them. Collective and blocking. */
+sy_status syi_comm_tell(sy_comm *comm, int32_t mine);
+
+/* All processes tell a status; the lowest device's that is not SY_OK. Collective and blocking. */
+sy_status syi_comm_agree(sy_comm *comm, sy_status status);
+
+#endif

@@ -1,0 +1,351 @@
+/*
+ * The checks all_to_all_dispatch and all_to_all_combine share, and the order devices are judged in: everything about
+ * device 0 comes before anything about device 1, in one process as in many.
+ */
+#include "ops/all_to_all.h"
+
+/* ---- Shapes ------------------------------------------------------------------------------------------- */
+
+sy_status syi_a2a_check_rank(struct syi_call *call, int i, int full, int shorter)
+{
+    const DLTensor *t = call->tensor[i];
+    if (t == NULL || t->ndim == full || t->ndim == shorter)
+        return SY_OK;
+    const sy_fault fault =
+        syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, call->op->rules[i].name, t->ndim, full);
+    return syi_fail_at(call->ctx, &fault, "has rank %d, want %d or %d", (int)t->ndim, full, shorter);
+}
+
+sy_status syi_a2a_check_tokens(struct syi_call *call, int i, struct syi_a2a_tokens *tokens)
+{
+    const DLTensor *t = call->tensor[i];
+    tokens->short_form = t->ndim == 2;
+    tokens->batch = t->shape[0];
+    tokens->run = 1;
+    if (tokens->short_form)
+        return SY_OK;
+    tokens->run = t->shape[1] == 1 ? t->shape[2] : t->shape[1];
+    if (t->shape[1] == 1 || t->shape[2] == 1)
+        return SY_OK;
+    return syi_fail(call->ctx, SY_ERR_SHAPE, call->op->rules[i].name,
+                    "has shape [%lld,%lld,%lld,%lld], want 1 in dimension 1 or 2", (long long)t->shape[0],
+                    (long long)t->shape[1], (long long)t->shape[2], (long long)t->shape[3]);
+}
+
+sy_status syi_a2a_check_like(struct syi_call *call, int i, int j)
+{
+    const DLTensor *t = call->tensor[i], *like = call->tensor[j];
+    if (t == NULL)
+        return SY_OK;
+    int64_t shape[SYI_MAX_RANK];
+    for (int d = 0; d < like->ndim; d++)
+        shape[d] = like->shape[d];
+    shape[like->ndim - 1] = t->shape[t->ndim - 1];
+    const sy_status st = syi_check_shape(call, i, like->ndim, shape);
+    if (st != SY_OK || shape[like->ndim - 1] > 0)
+        return st;
+    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, call->op->rules[i].name, 0, 1);
+    return syi_fail_at(call->ctx, &fault, "has rows of 0 elements, want 1 or more");
+}
+
+sy_status syi_a2a_check_group(struct syi_call *call, int i, const int64_t full[4])
+{
+    const DLTensor *t = call->tensor[i];
+    if (t == NULL)
+        return SY_OK;
+    if (t->ndim == 2)
+        return syi_check_matrix(call, i, full[1] * full[2], full[3]);
+    return syi_check_shape(call, i, 4, full);
+}
+
+/* [E,D], [1,1,E,D] or [D,1,E,D]. */
+sy_status syi_a2a_check_mapping(struct syi_call *call, int i, const sy_comm *comm, enum syi_type index_type,
+                                struct syi_exchange *x)
+{
+    const DLTensor *t = call->tensor[i];
+    const int64_t copies = t->ndim == 4 ? t->shape[0] : 1, experts = t->shape[t->ndim - 2];
+    const bool copied = t->ndim == 2 || ((copies == 1 || copies == comm->n_devices) && t->shape[1] == 1);
+    const int64_t want[4] = {copies == 1 ? 1 : comm->n_devices, 1, experts, comm->n_devices};
+    if (!copied || t->shape[t->ndim - 1] != comm->n_devices)
+        return t->ndim == 2 ? syi_check_matrix(call, i, experts, comm->n_devices)
+                            : syi_check_shape(call, i, 4, want);
+    const int64_t most = index_type == SYI_U16 ? UINT16_MAX : INT32_MAX;
+    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, call->op->rules[i].name, experts,
+                                           experts < 1 ? 1 : most);
+    if (experts < 1 || experts > most)
+        return syi_fail_at(call->ctx, &fault, "has %lld experts, want 1 to %lld", (long long)experts,
+                           (long long)most);
+    x->n_experts = experts;
+    x->n_copies = copies;
+    return SY_OK;
+}
+
+sy_status syi_a2a_check_rows(struct syi_call *call, const char *argument, int64_t a, int64_t b, int64_t *rows)
+{
+    if (syi_mul(a, b, rows) && *rows <= INT32_MAX)
+        return SY_OK;
+    const sy_fault fault = syi_value_fault(SY_ERR_OVERFLOW, SY_FAULT_NONE, argument, a, INT32_MAX);
+    return syi_fail_at(call->ctx, &fault, "means %lld times %lld rows, want fewer than 2^31", (long long)a,
+                       (long long)b);
+}
+
+/* ---- Options ------------------------------------------------------------------------------------------ */
+
+static sy_status check_axis(struct syi_call *call, sy_axis axis)
+{
+    const int a = (int)axis;
+    if (a >= SY_AXIS_ALL && a <= SY_AXIS_1)
+        return SY_OK;
+    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_BAD_OPTION, "cluster_axis", a, SY_AXIS_1);
+    return syi_fail_at(call->ctx, &fault, "is axis %lld of a mesh, want all, 0 or 1",
+                       (long long)a - SY_AXIS_0);
+}
+
+/* Enums and hints. */
+static sy_status check_words(struct syi_call *call, const struct syi_a2a_options *o)
+{
+    sy_status st = check_axis(call, o->axis);
+    if (st == SY_OK && o->dim != 0)
+        st = syi_check_value(call, o->dim_name, o->dim, 1, 2);
+    if (st == SY_OK)
+        st = syi_check_enum(call, "order", (int)o->order, 2, "concat, flat");
+    if (st == SY_OK)
+        st = syi_check_enum(call, "fill", (int)o->fill, 2, "zero, keep");
+    if (st == SY_OK)
+        st = syi_check_enum(call, "layout", (int)o->layout, 3, "padded, packed, expert");
+    if (st == SY_OK)
+        st = syi_check_value(call, "align", o->align, 0, INT32_MAX);
+    if (st == SY_OK)
+        st = syi_check_value(call, "max_tokens", o->max_tokens, 0, INT32_MAX);
+    if (st == SY_OK)
+        st = syi_check_value(call, "num_links", o->num_links, 0, INT32_MAX);
+    if (st == SY_OK)
+        st = syi_check_enum(call, "topology", (int)o->topology, 5, "auto, linear, ring, mesh, torus");
+    if (st == SY_OK)
+        st = syi_check_enum(call, "memory", (int)o->memory, 4, "auto, dram, l1, sharded");
+    return st == SY_OK ? syi_check_value(call, "subdevice_id", o->subdevice_id, 0, 0) : st;
+}
+
+sy_status syi_a2a_check_options(struct syi_call *call, const sy_comm *comm, const struct syi_a2a_options *o,
+                                struct syi_exchange *x)
+{
+    const sy_status st = check_words(call, o);
+    if (st != SY_OK)
+        return st;
+    if (o->memory == SY_MEMORY_SHARDED)
+        return syi_fail(call->ctx, SY_ERR_UNSUPPORTED, "memory", "is sharded, want auto, dram or l1");
+    if (o->max_tokens > 0 && comm->options.check == SY_CHECK_NONE && !comm->local && !comm->shared)
+        return syi_fail(call->ctx, SY_ERR_UNSUPPORTED, "max_tokens",
+                        "is %lld on a comm whose processes do not agree on calls, want 0",
+                        (long long)o->max_tokens);
+    x->axis = o->axis;
+    x->n_positions = syi_group_size(comm->mesh, o->axis);
+    x->ragged = o->max_tokens > 0;
+    x->dim = o->dim == 2 ? 2 : 1;
+    x->order = o->order;
+    x->layout = o->layout;
+    x->align = o->align > 0 ? o->align : 1;
+    x->zero = o->fill == SY_FILL_ZERO;
+    x->num_links = o->num_links > 0 ? o->num_links : 1;
+    x->topology = o->topology;
+    return SY_OK;
+}
+
+/* ---- Routing given by the caller ---------------------------------------------------------------------- */
+
+sy_status syi_a2a_check_routing_comm(struct syi_call *call, const sy_comm *comm, const sy_routing *routing)
+{
+    return routing->comm == comm ? SY_OK
+                                 : syi_fail(call->ctx, SY_ERR_STATE, "routing",
+                                            "was made for another comm, want one of this comm");
+}
+
+static sy_status check_told(struct syi_call *call, const char *field, int64_t value, int64_t was)
+{
+    if (value == 0 || value == was)
+        return SY_OK;
+    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, field, value, was);
+    return syi_fail_at(call->ctx, &fault, "is %lld, want %lld as in the routing, or 0", (long long)value,
+                       (long long)was);
+}
+
+sy_status syi_a2a_check_routing(struct syi_call *call, const sy_comm *comm, const sy_routing *routing,
+                                const struct syi_a2a_options *o)
+{
+    sy_status st = syi_a2a_check_routing_comm(call, comm, routing);
+    if (st == SY_OK && !routing->filled)
+        return syi_fail(call->ctx, SY_ERR_STATE, "routing", "is empty, want one that a dispatch has filled");
+    const struct syi_exchange *of = &routing->of;
+    if (st == SY_OK)
+        st = check_told(call, "cluster_axis", (int64_t)o->axis, (int64_t)of->axis);
+    if (st == SY_OK)
+        st = check_told(call, o->dim_name, o->dim, of->dim);
+    if (st == SY_OK)
+        st = check_told(call, "order", (int64_t)o->order, (int64_t)of->order);
+    if (st == SY_OK)
+        st = check_told(call, "layout", (int64_t)o->layout, (int64_t)of->layout);
+    if (st == SY_OK)
+        st = check_told(call, "align", o->align, of->align);
+    return st == SY_OK ? check_told(call, "max_tokens", o->max_tokens, of->ragged ? of->most : 0) : st;
+}
+
+void syi_a2a_take_routing(struct syi_exchange *x, const sy_routing *routing)
+{
+    const struct syi_exchange *of = &routing->of;
+    x->axis = of->axis;
+    x->dim = of->dim;
+    x->order = of->order;
+    x->n_positions = of->n_positions;
+    x->interleave = of->interleave;
+    x->most = of->most;
+    x->ragged = of->ragged;
+    x->n_slots = of->n_slots;
+    x->n_experts = of->n_experts;
+    x->index_type = of->index_type;
+    x->layout = of->layout;
+    x->align = of->align;
+    x->batch = of->batch;
+    x->run = of->run;
+}
+
+/* ---- Devices of one process --------------------------------------------------------------------------- */
+
+/* Remembers where a device's tensors lie; the mapping belongs to all of them. */
+static int spans_of(const struct syi_call *call, struct syi_a2a_span *span)
+{
+    int n = 0;
+    for (int i = 0; i < call->op->n_rules; i++) {
+        const DLTensor *t = call->tensor[i];
+        int64_t bytes;
+        if (t == NULL || !syi_span_bytes(t, &bytes) || bytes == 0)
+            continue;
+        const uintptr_t start = (uintptr_t)t->data + (uintptr_t)t->byte_offset;
+        span[n++] = (struct syi_a2a_span){t, start, start + (uintptr_t)bytes, call->op->rules[i].name,
+                                          (call->op->rules[i].flags & SYI_OUT) != 0};
+    }
+    return n;
+}
+
+/* No output of this device shares a byte with a tensor of one before it, and the other way round. */
+static sy_status check_apart(struct syi_call *call, const sy_request *request, int shard)
+{
+    struct syi_a2a_span *mine = request->spans + (size_t)shard * SYI_MAX_TENSORS;
+    request->n_spans[shard] = spans_of(call, mine);
+    for (int i = 0; i < request->n_spans[shard]; i++)
+        for (int s = 0; s < shard; s++) {
+            const struct syi_a2a_span *other = request->spans + (size_t)s * SYI_MAX_TENSORS;
+            for (int j = 0; j < request->n_spans[s]; j++)
+                if ((mine[i].out || other[j].out) && mine[i].start < other[j].end &&
+                    other[j].start < mine[i].end && mine[i].t != other[j].t &&
+                    !syi_tensors_apart(mine[i].t, other[j].t))
+                    return syi_fail(call->ctx, SY_ERR_ALIAS, mine[i].name,
+                                    "overlaps %s of device %d in memory, want separate memory", other[j].name,
+                                    s);
+        }
+    return SY_OK;
+}
+
+/* The tensors of one device: every field is an array of them, but for the mapping. */
+static void take_shard(struct syi_call *call, const DLTensor *const *all, int shard, int mapping)
+{
+    for (int i = 0; i < call->op->n_rules; i++)
+        call->tensor[i] = all[i] == NULL ? NULL : i == mapping ? all[i] : all[i] + shard;
+}
+
+static uint64_t hash_words(const int64_t *words, int n)
+{
+    const struct syi_rows rows = {(unsigned char *)(uintptr_t)words, 8 * n};
+    return syi_a2a_hash(0, rows, 1, 8 * (size_t)n);
+}
+
+/* Everything that must be equal in all processes, in one number. */
+static uint64_t hash_params(const sy_comm *comm, const struct syi_exchange *x)
+{
+    int64_t words[24] = {x->axis,
+                         x->interleave,
+                         x->ragged ? x->most : -1,
+                         x->n_slots,
+                         x->n_experts,
+                         (int64_t)x->index_type,
+                         (int64_t)x->layout,
+                         x->align,
+                         x->strict,
+                         x->local_reduce,
+                         x->sum,
+                         x->n_planes,
+                         (int64_t)x->elem_types,
+                         x->num_links,
+                         x->routed,
+                         comm->shared,
+                         (int64_t)comm->options.chunk_bytes};
+    for (int p = 0; p < x->n_planes; p++)
+        words[17 + p] = (int64_t)x->row_bytes[p];
+    return hash_words(words, 24);
+}
+
+static void fill_header(sy_request *request, const struct syi_exchange *x, const struct syi_a2a_shard *shard,
+                        sy_status status, struct syi_header *header)
+{
+    const sy_comm *comm = request->comm;
+    *header = (struct syi_header){.version = SYI_HEADER_VERSION,
+                                  .op = (uint8_t)request->x.id,
+                                  .status = (uint8_t)status,
+                                  .slot = (uint8_t)request->slot,
+                                  .stage = SYI_NO_SEGMENT,
+                                  .window = SYI_NO_SEGMENT,
+                                  .sequence = request->sequence};
+    if (status != SY_OK)
+        return;
+    header->tokens = (uint32_t)shard->n_tokens;
+    header->room = (uint32_t)shard->room;
+    header->table = (uint32_t)shard->table;
+    if (!comm->local && comm->options.check == SY_CHECK_NONE)
+        return;
+    header->params = hash_params(comm, x);
+    header->mapping = x->routed ? 0 : request->own.hosts.hash;
+    header->routing = x->routed ? x->routing->epoch : shard->table_hash;
+}
+
+sy_status syi_a2a_judge_shards(struct syi_call *call, sy_request *request,
+                               const struct syi_a2a_judges *judges)
+{
+    const DLTensor *all[SYI_MAX_TENSORS];
+    memcpy(all, call->tensor, sizeof all);
+    sy_status st = SY_OK;
+    for (int s = 0; st == SY_OK && s < request->comm->n_shards; s++) {
+        struct syi_exchange x = {.id = request->x.id};
+        struct syi_a2a_shard one, *shard = call->query ? &one : &request->shard[s];
+        *shard = (struct syi_a2a_shard){.device = request->comm->device + s, .n_counts = -1, .n_offsets = -1};
+        call->ctx->device = shard->device + 1;
+        take_shard(call, all, s, judges->mapping);
+        st = judges->check(call, request, &x, shard);
+        if (st == SY_OK && s == 0)
+            request->x = x;
+        if (call->query)
+            continue;
+        if (st == SY_OK)
+            st = check_apart(call, request, s);
+        if (st == SY_OK)
+            st = judges->contents(call, request, &x, shard);
+        fill_header(request, &x, shard, st, request->comm->local ? &request->header[s] : &request->mine);
+    }
+    call->ctx->device = 0;
+    return st;
+}
+
+sy_status syi_a2a_query(struct syi_call *call, sy_comm *comm, const struct syi_a2a_judges *judges,
+                        sy_query *query, size_t query_bytes)
+{
+    if (comm == NULL)
+        return syi_fail(call->ctx, SY_ERR_NULL, "comm", "is NULL, want a comm");
+    sy_request request = {.comm = comm, .ctx = call->ctx, .x.id = call->op->id};
+    const sy_status st = syi_a2a_judge_shards(call, &request, judges);
+    if (st != SY_OK)
+        return st;
+    if (query == NULL)
+        return syi_fail(call->ctx, SY_ERR_NULL, "query", "is NULL, want a struct for the answer");
+    const sy_query answer = {call->rows, call->slots, 0};
+    memset(query, 0, query_bytes);
+    memcpy(query, &answer, query_bytes < sizeof answer ? query_bytes : sizeof answer);
+    return SY_OK;
+}

@@ -1,0 +1,79 @@
+/*
+ * What the checks of all_to_all_dispatch and all_to_all_combine have in common.
+ */
+#ifndef SYI_OPS_ALL_TO_ALL_H
+#define SYI_OPS_ALL_TO_ALL_H
+
+#include "ops/exchange.h"
+
+/* Tokens of a tensor: [B,1,S,X], [B,S,1,X], or [N,X] with B = N and S = 1. */
+struct syi_a2a_tokens {
+    int64_t batch, run; /* B, S */
+    bool short_form;
+};
+
+/* The fields both operators have. */
+struct syi_a2a_options {
+    sy_axis axis;
+    const char *dim_name;
+    int dim;
+    sy_a2a_order order;
+    sy_fill fill;
+    sy_a2a_layout layout;
+    int64_t align, max_tokens;
+    int num_links;
+    sy_topology topology;
+    sy_memory memory;
+    int subdevice_id;
+};
+
+/* What an operator knows of one device. */
+struct syi_a2a_judges {
+    int mapping; /* the one tensor that all devices have in common */
+    /* Everything that needs no data; fills x and shard. */
+    sy_status (*check)(struct syi_call *call, const sy_request *request, struct syi_exchange *x,
+                       struct syi_a2a_shard *shard);
+    /* The data. The first device's makes the routing. */
+    sy_status (*contents)(struct syi_call *call, sy_request *request, const struct syi_exchange *x,
+                          struct syi_a2a_shard *shard);
+};
+
+/* Every device's checks, then its contents, in order of device; their headers. Sets request->x. A query has no
+   contents and no headers. */
+sy_status syi_a2a_judge_shards(struct syi_call *call, sy_request *request,
+                               const struct syi_a2a_judges *judges);
+
+/* The same without a request: what a query answers, once check has set call->rows and call->slots. */
+sy_status syi_a2a_query(struct syi_call *call, sy_comm *comm, const struct syi_a2a_judges *judges,
+                        sy_query *query, size_t query_bytes);
+
+/* ---- Steps of a check --------------------------------------------------------------------------------- */
+
+/* The rank of tensor i is one of two. */
+sy_status syi_a2a_check_rank(struct syi_call *call, int i, int full, int shorter);
+
+/* Tokens of tensor i. SHAPE when both middle dimensions are above 1. */
+sy_status syi_a2a_check_tokens(struct syi_call *call, int i, struct syi_a2a_tokens *tokens);
+
+/* Tensor i is like tensor j but for its last extent, which is not 0. */
+sy_status syi_a2a_check_like(struct syi_call *call, int i, int j);
+
+/* Tensor i, when present, has the tokens of a group: [1,Bt,St,X] or [T,X]; ragged: [R,X]. */
+sy_status syi_a2a_check_group(struct syi_call *call, int i, const int64_t full[4]);
+
+sy_status syi_a2a_check_mapping(struct syi_call *call, int i, const sy_comm *comm, enum syi_type index_type,
+                                struct syi_exchange *x);
+sy_status syi_a2a_check_options(struct syi_call *call, const sy_comm *comm, const struct syi_a2a_options *o,
+                                struct syi_exchange *x);
+
+/* A routing belongs to this comm; one that is to be used was filled, and what it was told is not told otherwise. */
+sy_status syi_a2a_check_routing_comm(struct syi_call *call, const sy_comm *comm, const sy_routing *routing);
+sy_status syi_a2a_check_routing(struct syi_call *call, const sy_comm *comm, const sy_routing *routing,
+                                const struct syi_a2a_options *o);
+void syi_a2a_take_routing(struct syi_exchange *x, const sy_routing *routing);
+
+/* Rows are numbered with 31 bits. */
+sy_status syi_a2a_check_rows(struct syi_call *call, const char *argument, int64_t a, int64_t b,
+                             int64_t *rows);
+
+#endif

@@ -1,0 +1,414 @@
+/*
+ * all_to_all_combine: check and plan.
+ */
+#include "ops/all_to_all.h"
+
+enum { INPUT, METADATA, MAPPING, WEIGHTS, OUTPUT, WRITTEN, N_TENSORS };
+
+#define FIELD(name) #name, offsetof(sy_all_to_all_combine_args, name)
+#define CHOICE_TYPES (SYI_BIT(SYI_U16) | SYI_BIT(SYI_I32) | SYI_BIT(SYI_I64))
+#define MASK_TYPES (SYI_BIT(SYI_U8) | SYI_BIT(SYI_BOOL))
+
+/* `rows`: what a row may be; a sum needs numbers. `routed`: the routing is given, and what it was made of is not. */
+#define RULES(rows, types, routed) \
+    { \
+        [INPUT] = {FIELD(input), rows, types, 0, 2, 4}, [METADATA] = {FIELD(expert_metadata), \
+                                                                      routed, \
+                                                                      CHOICE_TYPES, \
+                                                                      0, \
+                                                                      2, \
+                                                                      4}, \
+        [MAPPING] = {FIELD(expert_mapping), routed, SYI_BIT(SYI_U16), 0, 2, 4}, \
+        [WEIGHTS] = {FIELD(weights), SYI_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 4}, \
+        [OUTPUT] = {FIELD(output), SYI_OUT, 0, INPUT + 1, 2, 4}, [WRITTEN] = {FIELD(written), \
+                                                                              SYI_OUT | SYI_OPTIONAL, \
+                                                                              MASK_TYPES, \
+                                                                              0, \
+                                                                              2, \
+                                                                              2}, \
+    }
+
+static const struct syi_rule rules[2][2][N_TENSORS] = {
+    {RULES(SYI_RAW_BYTES, 0, 0), RULES(SYI_RAW_BYTES, 0, SYI_OPTIONAL)},
+    {RULES(0, SYI_FLOAT_TYPES, 0), RULES(0, SYI_FLOAT_TYPES, SYI_OPTIONAL)},
+};
+static const char name[] = "all_to_all_combine";
+
+#define OP(sum, routed) \
+    { \
+        name, SYI_ALL_TO_ALL_COMBINE, sizeof(sy_all_to_all_combine_args), N_TENSORS, rules[sum][routed], \
+            NULL \
+    }
+static const struct syi_op ops[2][2] = {{OP(0, 0), OP(0, 1)}, {OP(1, 0), OP(1, 1)}};
+
+/* Fields that need each other, or exclude each other. */
+static sy_status check_modes(struct syi_call *call)
+{
+    const sy_all_to_all_combine_args *a = &call->args.all_to_all_combine;
+    if (call->tensor[WEIGHTS] != NULL && (!a->sum || a->local_reduce))
+        return syi_fail(call->ctx, SY_ERR_VALUE, "weights", "are given %s, want none",
+                        a->sum ? "for sums that have theirs already" : "without sum");
+    if (call->tensor[WRITTEN] != NULL && a->sum)
+        return syi_fail(call->ctx, SY_ERR_VALUE, "written", "is given with sum, want none");
+    return SY_OK;
+}
+
+/* The group's tokens: of the table where there is one. Bt, St; a short table is Bt = T, St = 1. */
+static sy_status check_group_tokens(struct syi_call *call, const sy_comm *comm, struct syi_exchange *x,
+                                    int64_t *bt, int64_t *st_out)
+{
+    const DLTensor *m = call->tensor[METADATA];
+    const bool short_form = m->ndim == 2;
+    if (!short_form && m->shape[0] != 1)
+        return syi_check_shape(call, METADATA, 4, (int64_t[]){1, m->shape[1], m->shape[2], m->shape[3]});
+    *bt = short_form ? m->shape[0] : m->shape[1];
+    *st_out = short_form ? 1 : m->shape[2];
+    x->n_slots = m->shape[m->ndim - 1];
+    x->index_type = syi_type_at(call, METADATA);
+    if (x->n_slots < 1) {
+        const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, "expert_metadata", 0, 1);
+        return syi_fail_at(call->ctx, &fault, "has 0 slots per token, want 1 or more");
+    }
+    return syi_a2a_check_mapping(call, MAPPING, comm, x->index_type, x);
+}
+
+/* Whether a group's tokens can be dealt out to its devices. */
+static sy_status check_share(struct syi_call *call, struct syi_exchange *x, int64_t bt, int64_t st)
+{
+    const bool short_form = call->tensor[METADATA]->ndim == 2, second = x->dim == 2 && !short_form;
+    const int64_t whole = second ? st : bt;
+    if (whole % x->n_positions != 0) {
+        const sy_fault fault =
+            syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, "expert_metadata", whole, x->n_positions);
+        return syi_fail_at(call->ctx, &fault,
+                           "has %lld tokens in dimension %d, want a multiple of the %d devices of a group",
+                           (long long)whole, short_form ? 0 : x->dim, x->n_positions);
+    }
+    x->batch = second ? bt : bt / x->n_positions;
+    x->run = second ? st / x->n_positions : st;
+    x->most = x->batch * x->run;
+    if (short_form && x->dim == 2) {
+        x->run = x->batch;
+        x->batch = 1;
+    }
+    x->interleave = second && x->order == SY_ORDER_CONCAT ? x->run : 0;
+    return SY_OK;
+}
+
+static sy_status check_ragged(struct syi_call *call, struct syi_exchange *x, int64_t max_tokens)
+{
+    if (call->tensor[METADATA]->ndim != 2) {
+        const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, "expert_metadata", 4, 2);
+        return syi_fail_at(call->ctx, &fault, "has rank 4 though max_tokens is given, want 2");
+    }
+    x->most = max_tokens;
+    x->interleave = 0;
+    return SY_OK;
+}
+
+/* Values, the routing, and how many tokens there are. */
+static sy_status check_fields(struct syi_call *call, const sy_comm *comm, struct syi_exchange *x, int64_t bt,
+                              int64_t st)
+{
+    const sy_all_to_all_combine_args *a = &call->args.all_to_all_combine;
+    const struct syi_a2a_options o = {
+        a->cluster_axis, "output_shard_dim", a->output_shard_dim, a->order,    a->fill,   a->layout,
+        a->align,        a->max_tokens,      a->num_links,        a->topology, a->memory, a->subdevice_id};
+    sy_status status = syi_a2a_check_options(call, comm, &o, x);
+    if (status == SY_OK && a->routing != NULL) {
+        status = syi_a2a_check_routing(call, comm, a->routing, &o);
+        if (status == SY_OK)
+            syi_a2a_take_routing(x, a->routing);
+    } else if (status == SY_OK) {
+        status = x->ragged ? check_ragged(call, x, a->max_tokens) : check_share(call, x, bt, st);
+    }
+    if (status == SY_OK)
+        status = check_modes(call);
+    x->strict = a->strict_unique;
+    x->local_reduce = a->local_reduce;
+    x->sum = a->sum;
+    if (status == SY_OK && x->layout == SY_LAYOUT_EXPERT && x->local_reduce)
+        return syi_fail(call->ctx, SY_ERR_UNSUPPORTED, "layout",
+                        "is expert with local_reduce, want padded or packed");
+    return status;
+}
+
+/* Rows of the input; how many of them there must be depends on who hosts what. */
+static sy_status check_input(struct syi_call *call, const struct syi_exchange *x, int64_t bt, int64_t st,
+                             int64_t group_tokens, struct syi_a2a_shard *shard)
+{
+    const DLTensor *y = call->tensor[INPUT];
+    const int64_t elems = y->shape[y->ndim - 1];
+    const sy_fault empty = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, "input", 0, 1);
+    if (elems < 1)
+        return syi_fail_at(call->ctx, &empty, "has rows of 0 elements, want 1 or more");
+    if (x->layout != SY_LAYOUT_PADDED) {
+        shard->input_rows = y->shape[0];
+        int64_t rows;
+        const sy_status status = syi_check_matrix(call, INPUT, y->shape[0], elems);
+        return status == SY_OK ? syi_a2a_check_rows(call, "input", y->shape[0], 1, &rows) : status;
+    }
+    sy_status status = syi_a2a_check_rank(call, INPUT, 4, 3);
+    if (status != SY_OK)
+        return status;
+    shard->input_first = y->shape[0];
+    shard->input_rows = group_tokens;
+    const int64_t want[4] = {y->shape[0], bt, st, elems};
+    status = y->ndim == 4 && call->tensor[METADATA] != NULL && call->tensor[METADATA]->ndim == 4
+                 ? syi_check_shape(call, INPUT, 4, want)
+                 : SY_OK;
+    if (status != SY_OK)
+        return status;
+    const int64_t tokens = y->ndim == 4 ? y->shape[1] * y->shape[2] : y->shape[1];
+    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, "input", tokens, group_tokens);
+    return tokens == group_tokens
+               ? SY_OK
+               : syi_fail_at(call->ctx, &fault, "has rows for %lld tokens, want the %lld of the group",
+                             (long long)tokens, (long long)group_tokens);
+}
+
+/* Tokens at home: a tensor may show them as [.., B, S, ..], or in one dimension. */
+static sy_status check_home(struct syi_call *call, int i, const struct syi_exchange *x, int lead,
+                            int64_t first, int64_t n_tokens, int64_t elems)
+{
+    const DLTensor *t = call->tensor[i];
+    if (t == NULL)
+        return SY_OK;
+    int64_t shape[4];
+    int n = 0;
+    if (lead > 0)
+        shape[n++] = first;
+    if (t->ndim == lead + 2) {
+        shape[n++] = n_tokens;
+    } else {
+        shape[n++] = x->batch;
+        if (t->ndim == lead + 4)
+            shape[n++] = 1;
+        shape[n++] = x->run;
+    }
+    shape[n++] = elems;
+    return syi_check_shape(call, i, n, shape);
+}
+
+static int64_t home_tokens(const struct syi_call *call, const sy_comm *comm, const struct syi_exchange *x,
+                           const struct syi_a2a_shard *shard)
+{
+    const sy_all_to_all_combine_args *a = &call->args.all_to_all_combine;
+    if (a->routing != NULL)
+        return a->routing->tokens[shard->device - comm->device];
+    if (!x->ragged)
+        return x->most;
+    const DLTensor *out = call->tensor[OUTPUT];
+    return out == NULL ? x->most : out->shape[a->sum ? 0 : 1];
+}
+
+static sy_status check_outputs(struct syi_call *call, const struct syi_exchange *x, int64_t n_tokens)
+{
+    const int64_t elems = syi_extent(call, INPUT, call->tensor[INPUT]->ndim - 1);
+    sy_status st = x->sum ? SY_OK : syi_a2a_check_rank(call, OUTPUT, 4, 3);
+    if (st == SY_OK)
+        st = check_home(call, OUTPUT, x, x->sum ? 0 : 1, x->n_slots, n_tokens, elems);
+    return st == SY_OK ? syi_check_matrix(call, WRITTEN, x->n_slots, n_tokens) : st;
+}
+
+static sy_status check_home_tensors(struct syi_call *call, const struct syi_exchange *x, int64_t n_tokens,
+                                    int64_t max_tokens)
+{
+    sy_status st = syi_a2a_check_rank(call, WEIGHTS, 4, 2);
+    if (st == SY_OK && call->tensor[WEIGHTS] != NULL && call->tensor[WEIGHTS]->ndim == 4) {
+        struct syi_a2a_tokens tokens;
+        st = syi_a2a_check_tokens(call, WEIGHTS, &tokens);
+        if (st == SY_OK && !(tokens.batch == x->batch && tokens.run == x->run))
+            st = syi_check_shape(call, WEIGHTS, 4, (int64_t[]){x->batch, 1, x->run, x->n_slots});
+        if (st == SY_OK && call->tensor[WEIGHTS]->shape[3] != x->n_slots)
+            st = syi_check_shape(call, WEIGHTS, 4, (int64_t[]){x->batch, 1, x->run, x->n_slots});
+    } else if (st == SY_OK) {
+        st = syi_check_matrix(call, WEIGHTS, n_tokens, x->n_slots);
+    }
+    if (st != SY_OK || !x->ragged || n_tokens <= max_tokens)
+        return st;
+    const sy_fault fault = syi_value_fault(SY_ERR_CAPACITY, SY_FAULT_NONE, "output", n_tokens, max_tokens);
+    return syi_fail_at(call->ctx, &fault, "has %lld tokens, want at most max_tokens, %lld",
+                       (long long)n_tokens, (long long)max_tokens);
+}
+
+static sy_status check_counts(struct syi_call *call, const struct syi_exchange *x,
+                              const struct syi_a2a_shard *shard, int64_t group_tokens)
+{
+    int64_t rows;
+    sy_status st = syi_a2a_check_rows(call, "expert_metadata", group_tokens, x->n_slots, &rows);
+    if (st == SY_OK)
+        st = syi_a2a_check_rows(call, "expert_metadata", x->most, x->n_positions, &rows);
+    if (st == SY_OK)
+        st = syi_a2a_check_rows(call, "input", shard->input_rows,
+                                x->layout == SY_LAYOUT_PADDED ? shard->input_first : 1, &rows);
+    return st;
+}
+
+static void fill_shard(struct syi_call *call, struct syi_exchange *x, struct syi_a2a_shard *shard,
+                       int64_t group_tokens)
+{
+    const DLTensor *y = call->tensor[INPUT];
+    x->hidden = y->shape[y->ndim - 1];
+    x->type = syi_type_at(call, INPUT);
+    x->n_planes = 1;
+    x->row_bytes[0] = (size_t)x->hidden * syi_elem_bytes(y->dtype);
+    x->elem_types = (uint64_t)y->dtype.code * 65536u + y->dtype.bits * 256u + y->dtype.lanes;
+    x->mapping = syi_rows_of(call, MAPPING);
+    x->routing = (sy_routing *)(uintptr_t)call->args.all_to_all_combine.routing;
+    x->routed = x->routing != NULL;
+    shard->from[0] = syi_rows_of(call, INPUT);
+    shard->to[0] = syi_rows_of(call, OUTPUT);
+    shard->indices = syi_rows_of(call, METADATA);
+    shard->weights = syi_rows_of(call, WEIGHTS);
+    shard->weight_type = syi_type_at(call, WEIGHTS);
+    shard->mask = syi_data(call, WRITTEN);
+    shard->table = group_tokens;
+    call->rows = shard->n_tokens;
+    call->slots = x->n_slots;
+}
+
+/* Shapes of what comes in, values, and sizes. */
+static sy_status check_inputs(struct syi_call *call, const sy_comm *comm, struct syi_exchange *x,
+                              struct syi_a2a_shard *shard, int64_t *group_tokens)
+{
+    const sy_routing *routing = call->args.all_to_all_combine.routing;
+    int64_t bt = 0, st = 0;
+    sy_status status = syi_a2a_check_rank(call, METADATA, 4, 2);
+    if (status == SY_OK)
+        status = syi_a2a_check_rank(call, MAPPING, 4, 2);
+    if (status == SY_OK && routing == NULL)
+        status = check_group_tokens(call, comm, x, &bt, &st);
+    if (status == SY_OK)
+        status = syi_check_sizes(call);
+    if (status == SY_OK)
+        status = check_fields(call, comm, x, bt, st);
+    if (status != SY_OK)
+        return status;
+    *group_tokens = routing == NULL ? bt * st : syi_routing_group_tokens(routing, shard->device);
+    if (routing != NULL) {
+        bt = x->dim == 2 ? x->batch : x->batch * x->n_positions;
+        st = x->dim == 2 ? x->run * x->n_positions : x->run;
+    }
+    status = check_input(call, x, bt, st, *group_tokens, shard);
+    return status == SY_OK ? check_counts(call, x, shard, *group_tokens) : status;
+}
+
+static sy_status check(struct syi_call *call, const sy_request *request, struct syi_exchange *x,
+                       struct syi_a2a_shard *shard)
+{
+    const sy_comm *comm = request->comm;
+    const sy_all_to_all_combine_args *a = &call->args.all_to_all_combine;
+    if (a->routing != NULL)
+        call->tensor[METADATA] = call->tensor[MAPPING] = NULL;
+    int64_t group_tokens = 0;
+    sy_status st = syi_check_tensors(call, false);
+    if (st == SY_OK)
+        st = check_inputs(call, comm, x, shard, &group_tokens);
+    if (st != SY_OK)
+        return st;
+    if (x->ragged)
+        st = syi_a2a_check_rank(call, OUTPUT, a->sum ? 2 : 3, a->sum ? 2 : 3);
+    if (st == SY_OK)
+        shard->n_tokens = home_tokens(call, comm, x, shard);
+    if (st == SY_OK)
+        st = check_home_tensors(call, x, shard->n_tokens, x->most);
+    if (st == SY_OK && !call->query)
+        st = check_outputs(call, x, shard->n_tokens);
+    if (st == SY_OK)
+        st = syi_check_layout(call);
+    if (st == SY_OK)
+        fill_shard(call, x, shard, group_tokens);
+    return st;
+}
+
+/* The expert dimension of the input is that of the device. */
+static sy_status check_local(struct syi_call *call, const struct syi_a2a_hosts *hosts,
+                             const struct syi_exchange *x, const struct syi_a2a_shard *shard)
+{
+    const int64_t n_local = hosts->n_local[shard->device], want = x->local_reduce ? 1 : n_local;
+    if (x->layout == SY_LAYOUT_PADDED && shard->input_first != want) {
+        const sy_fault fault =
+            syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, "input", shard->input_first, want);
+        return syi_fail_at(call->ctx, &fault,
+                           x->local_reduce
+                               ? "has %lld rows per token, want %lld with local_reduce"
+                               : "has rows of %lld experts, want those of the %lld experts of its device",
+                           (long long)shard->input_first, (long long)want);
+    }
+    if (x->layout == SY_LAYOUT_PACKED && !x->local_reduce && n_local > 1)
+        return syi_fail(call->ctx, SY_ERR_UNSUPPORTED, "layout",
+                        "is packed for slots of %lld experts, want local_reduce or one expert",
+                        (long long)n_local);
+    return SY_OK;
+}
+
+static sy_status contents(struct syi_call *call, sy_request *request, const struct syi_exchange *x,
+                          struct syi_a2a_shard *shard)
+{
+    const sy_comm *comm = request->comm;
+    const bool first = shard->device == comm->device;
+    sy_status st = first ? syi_routing_begin(request) : SY_OK;
+    if (st != SY_OK)
+        return st;
+    const struct syi_a2a_hosts *hosts = x->routed ? &x->routing->hosts : &request->own.hosts;
+    if (x->local_reduce)
+        st = syi_a2a_check_single(call->ctx, hosts, comm->mesh, x->axis);
+    if (st == SY_OK)
+        st = check_local(call, hosts, x, shard);
+    if (st != SY_OK || x->routed)
+        return st;
+    const int home = syi_group_of(comm->mesh, x->axis, shard->device);
+    const int lead =
+        syi_device_at(comm->mesh, x->axis, home, 0) - comm->device; /* first device of its group, if here */
+    shard->table_hash = comm->options.check == SY_CHECK_NONE && !comm->local
+                            ? 0
+                            : syi_a2a_hash(0, shard->indices, shard->table,
+                                           (size_t)x->n_slots * syi_index_bytes(x->index_type));
+    if (comm->local && !first && lead < shard->device && request->shard[lead].table_hash == shard->table_hash)
+        return SY_OK; /* what its group's first device has, and was judged */
+    return syi_a2a_read_choices(call->ctx, "expert_metadata", shard->indices, x->index_type, shard->table,
+                                x->n_slots, x->n_experts, x->strict, NULL);
+}
+
+static const struct syi_a2a_judges judges = {MAPPING, check, contents};
+
+static sy_status prepare(struct syi_call *call, const void *args, size_t args_bytes)
+{
+    const sy_status st = syi_copy_args(call, args, args_bytes);
+    const sy_all_to_all_combine_args *a = &call->args.all_to_all_combine;
+    call->op = &ops[a->sum ? 1 : 0][a->routing != NULL ? 1 : 0];
+    return st;
+}
+
+static sy_status judge(sy_ctx *ctx, const void *args, size_t args_bytes, sy_request *request)
+{
+    struct syi_call call = {.ctx = ctx, .op = &ops[0][0]};
+    const sy_status st = prepare(&call, args, args_bytes);
+    return st == SY_OK ? syi_a2a_judge_shards(&call, request, &judges) : st;
+}
+
+static const struct syi_exchange_op exchange_op = {name, SYI_ALL_TO_ALL_COMBINE, judge};
+
+sy_status sy_all_to_all_combine_start_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_combine_args *args,
+                                        size_t args_bytes, sy_request **request)
+{
+    return syi_exchange_start(ctx, comm, &exchange_op, args, args_bytes, request);
+}
+
+sy_status sy_all_to_all_combine_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_combine_args *args,
+                                  size_t args_bytes)
+{
+    return syi_exchange_run(ctx, comm, &exchange_op, args, args_bytes);
+}
+
+sy_status sy_all_to_all_combine_query_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_combine_args *args,
+                                        size_t args_bytes, sy_query *query, size_t query_bytes)
+{
+    if (ctx == NULL)
+        return SY_ERR_NULL;
+    struct syi_call call = {.ctx = ctx, .op = &ops[0][0], .query = true};
+    syi_clear_fault(ctx, name);
+    const sy_status st = prepare(&call, args, args_bytes);
+    return st == SY_OK ? syi_a2a_query(&call, comm, &judges, query, query_bytes) : st;
+}

@@ -1,0 +1,396 @@
+/*
+ * all_to_all_dispatch: check and plan.
+ */
+#include "ops/all_to_all.h"
+
+enum {
+    INPUT,
+    INDICES,
+    MAPPING,
+    PLANES, /* three */
+    TOKENS = PLANES + SY_A2A_MAX_PLANES - 1,
+    METADATA,
+    PLANE_TOKENS, /* three */
+    PRESENT = PLANE_TOKENS + SY_A2A_MAX_PLANES - 1,
+    SRC,
+    EXPERT_COUNTS,
+    EXPERT_OFFSETS,
+    ROWS_FROM,
+    ROWS_TO,
+    N_TENSORS
+};
+
+#define FIELD(name) #name, offsetof(sy_all_to_all_dispatch_args, name)
+#define CHOICE_TYPES (SYI_BIT(SYI_U16) | SYI_BIT(SYI_I32) | SYI_BIT(SYI_I64))
+#define MASK_TYPES (SYI_BIT(SYI_U8) | SYI_BIT(SYI_BOOL))
+
+/* `routed`: the routing is given, and what it was made of is not looked at. */
+#define RULES(routed) \
+    { \
+        [INPUT] = {FIELD(input), SYI_RAW_BYTES, 0, 0, 2, 4}, [INDICES] = {FIELD(expert_indices), \
+                                                                          routed, \
+                                                                          CHOICE_TYPES, \
+                                                                          0, \
+                                                                          2, \
+                                                                          4}, \
+        [MAPPING] = {FIELD(expert_mapping), routed, SYI_BIT(SYI_U16), 0, 2, 4}, \
+        [PLANES] = {FIELD(planes[0]), SYI_OPTIONAL | SYI_RAW_BYTES, 0, 0, 2, 4}, \
+        [PLANES + 1] = {FIELD(planes[1]), SYI_OPTIONAL | SYI_RAW_BYTES, 0, 0, 2, 4}, \
+        [PLANES + 2] = {FIELD(planes[2]), SYI_OPTIONAL | SYI_RAW_BYTES, 0, 0, 2, 4}, \
+        [TOKENS] = {FIELD(tokens), SYI_OUT, 0, INPUT + 1, 2, 4}, [METADATA] = {FIELD(metadata), \
+                                                                               SYI_OUT | SYI_OPTIONAL, \
+                                                                               0, \
+                                                                               INDICES + 1, \
+                                                                               2, \
+                                                                               4}, \
+        [PLANE_TOKENS] = {FIELD(plane_tokens[0]), SYI_OUT | SYI_OPTIONAL, 0, PLANES + 1, 2, 4}, \
+        [PLANE_TOKENS + 1] = {FIELD(plane_tokens[1]), SYI_OUT | SYI_OPTIONAL, 0, PLANES + 2, 2, 4}, \
+        [PLANE_TOKENS + 2] = {FIELD(plane_tokens[2]), SYI_OUT | SYI_OPTIONAL, 0, PLANES + 3, 2, 4}, \
+        [PRESENT] = {FIELD(present), SYI_OUT | SYI_OPTIONAL | SYI_VECTOR, MASK_TYPES, 0, 1, 1}, \
+        [SRC] = {FIELD(src), SYI_OUT | SYI_OPTIONAL, SYI_BIT(SYI_I32), 0, 2, 2}, \
+        [EXPERT_COUNTS] = \
+            {FIELD(expert_counts), SYI_OUT | SYI_OPTIONAL | SYI_VECTOR, SYI_BIT(SYI_I64), 0, 1, 1}, \
+        [EXPERT_OFFSETS] = \
+            {FIELD(expert_offsets), SYI_OUT | SYI_OPTIONAL | SYI_VECTOR, SYI_BIT(SYI_I64), 0, 1, 1}, \
+        [ROWS_FROM] = {FIELD(rows_from), SYI_OUT | SYI_OPTIONAL | SYI_VECTOR, SYI_BIT(SYI_I64), 0, 1, 1}, \
+        [ROWS_TO] = {FIELD(rows_to), SYI_OUT | SYI_OPTIONAL | SYI_VECTOR, SYI_BIT(SYI_I64), 0, 1, 1}, \
+    }
+
+static const struct syi_rule rules[N_TENSORS] = RULES(0), routed_rules[N_TENSORS] = RULES(SYI_OPTIONAL);
+static const char name[] = "all_to_all_dispatch";
+static const struct syi_op op = {
+    name, SYI_ALL_TO_ALL_DISPATCH, sizeof(sy_all_to_all_dispatch_args), N_TENSORS, rules, NULL};
+static const struct syi_op routed_op = {
+    name, SYI_ALL_TO_ALL_DISPATCH, sizeof(sy_all_to_all_dispatch_args), N_TENSORS, routed_rules, NULL};
+
+/* Planes that are asked for come with both their tensors. */
+static sy_status check_planes_given(struct syi_call *call, int n)
+{
+    for (int p = 0; p < n; p++) {
+        if (call->tensor[PLANES + p] == NULL)
+            return syi_fail(call->ctx, SY_ERR_NULL, call->op->rules[PLANES + p].name,
+                            "is missing, want a tensor");
+        if (call->tensor[PLANE_TOKENS + p] == NULL && !call->query)
+            return syi_fail(call->ctx, SY_ERR_NULL, call->op->rules[PLANE_TOKENS + p].name,
+                            "is missing, want a tensor");
+    }
+    return SY_OK;
+}
+
+static sy_status check_ranks(struct syi_call *call)
+{
+    sy_status st = SY_OK;
+    for (int i = INPUT; st == SY_OK && i < PRESENT; i++)
+        st = syi_a2a_check_rank(call, i, 4, 2);
+    return st;
+}
+
+/* Shapes of what comes in. */
+static sy_status check_inputs(struct syi_call *call, const sy_comm *comm, struct syi_exchange *x,
+                              struct syi_a2a_tokens *tokens)
+{
+    sy_status st = syi_a2a_check_tokens(call, INPUT, tokens);
+    if (st == SY_OK)
+        st = syi_a2a_check_like(call, INPUT, INPUT);
+    if (st == SY_OK)
+        st = syi_a2a_check_like(call, INDICES, INPUT);
+    for (int p = 0; st == SY_OK && p < SY_A2A_MAX_PLANES - 1; p++)
+        st = syi_a2a_check_like(call, PLANES + p, INPUT);
+    if (st == SY_OK && call->tensor[MAPPING] != NULL)
+        st = syi_a2a_check_mapping(call, MAPPING, comm, syi_type_at(call, INDICES), x);
+    return st;
+}
+
+/* A routing that is given tells what its dispatch was told. */
+static sy_status take_routing(struct syi_call *call, const sy_comm *comm, const struct syi_a2a_options *o,
+                              const struct syi_a2a_shard *shard, int64_t n_tokens, struct syi_exchange *x)
+{
+    const sy_all_to_all_dispatch_args *a = &call->args.all_to_all_dispatch;
+    const sy_routing *routing = a->routing;
+    const sy_status st = syi_a2a_check_routing(call, comm, routing, o);
+    if (st != SY_OK)
+        return st;
+    syi_a2a_take_routing(x, routing);
+    const int64_t was = routing->tokens[shard->device - comm->device];
+    if (n_tokens == was)
+        return SY_OK;
+    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, "input", n_tokens, was);
+    return syi_fail_at(call->ctx, &fault, "has %lld tokens, want the %lld of the routing",
+                       (long long)n_tokens, (long long)was);
+}
+
+/* Values, and what follows from them. */
+static sy_status check_fields(struct syi_call *call, const sy_comm *comm, const struct syi_a2a_shard *shard,
+                              const struct syi_a2a_tokens *tokens, struct syi_exchange *x)
+{
+    const sy_all_to_all_dispatch_args *a = &call->args.all_to_all_dispatch;
+    const struct syi_a2a_options o = {
+        a->cluster_axis, "output_concat_dim", a->output_concat_dim, a->order,    a->fill,   a->layout,
+        a->align,        a->max_tokens,       a->num_links,         a->topology, a->memory, a->subdevice_id};
+    const int64_t n_tokens = tokens->batch * tokens->run;
+    sy_status st = syi_check_value(call, "num_planes", a->num_planes, 0, SY_A2A_MAX_PLANES - 1);
+    if (st == SY_OK)
+        st = syi_a2a_check_options(call, comm, &o, x);
+    if (st == SY_OK && a->reuse_routing)
+        return take_routing(call, comm, &o, shard, n_tokens, x);
+    if (st == SY_OK && a->routing != NULL)
+        st = syi_a2a_check_routing_comm(call, comm, a->routing);
+    if (st != SY_OK)
+        return st;
+    x->n_slots = syi_extent(call, INDICES, call->tensor[INDICES]->ndim - 1);
+    x->index_type = syi_type_at(call, INDICES);
+    x->strict = a->strict_unique;
+    x->batch = tokens->short_form && x->dim == 2 ? 1 : tokens->batch;
+    x->run = tokens->short_form && x->dim == 2 ? tokens->batch : tokens->run;
+    x->most = x->ragged ? a->max_tokens : n_tokens;
+    x->interleave = x->dim == 2 && x->order == SY_ORDER_CONCAT && !tokens->short_form ? tokens->run : 0;
+    return SY_OK;
+}
+
+/* Sizes that must be countable. */
+static sy_status check_counts(struct syi_call *call, const struct syi_a2a_tokens *tokens,
+                              const struct syi_exchange *x, int64_t *group_tokens)
+{
+    const int64_t n_tokens = tokens->batch * tokens->run;
+    sy_status st = syi_a2a_check_rows(call, "input", x->most, x->n_positions, group_tokens);
+    int64_t slots, rows;
+    if (st == SY_OK)
+        st = syi_a2a_check_rows(call, "expert_indices", *group_tokens, x->n_slots, &slots);
+    if (st == SY_OK &&
+        !syi_a2a_most_rows(*group_tokens, x->n_slots, x->n_experts, x->layout, x->align, &rows))
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW, "align",
+                        "is %lld for %lld experts, want fewer than 2^31 rows", (long long)x->align,
+                        (long long)x->n_experts);
+    call->rows = rows;
+    call->slots = x->n_slots;
+    if (st != SY_OK || n_tokens <= x->most)
+        return st;
+    const sy_fault fault = syi_value_fault(SY_ERR_CAPACITY, SY_FAULT_NONE, "input", n_tokens, x->most);
+    return syi_fail_at(call->ctx, &fault, "has %lld tokens, want at most max_tokens, %lld",
+                       (long long)n_tokens, (long long)x->most);
+}
+
+static sy_status check_short(struct syi_call *call, const struct syi_a2a_tokens *tokens)
+{
+    if (tokens->short_form)
+        return SY_OK;
+    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, "input", 4, 2);
+    return syi_fail_at(call->ctx, &fault, "has rank 4 though max_tokens is given, want 2");
+}
+
+/* Rows of the caller's choosing: any number, of the right length. */
+static sy_status check_any_rows(struct syi_call *call, int i, int64_t elems)
+{
+    const DLTensor *t = call->tensor[i];
+    if (t == NULL)
+        return SY_OK;
+    sy_status st = syi_check_matrix(call, i, t->shape[0], elems);
+    int64_t rows;
+    return st == SY_OK ? syi_a2a_check_rows(call, call->op->rules[i].name, t->shape[0], 1, &rows) : st;
+}
+
+/* The shape of what has a row per token of the group. */
+static sy_status check_table(struct syi_call *call, int i, const struct syi_exchange *x, int64_t elems)
+{
+    if (x->ragged)
+        return check_any_rows(call, i, elems);
+    const bool second = x->dim == 2;
+    const int64_t full[4] = {1, second ? x->batch : x->batch * x->n_positions,
+                             second ? x->run * x->n_positions : x->run, elems};
+    return syi_a2a_check_group(call, i, full);
+}
+
+static sy_status check_rows_of_plane(struct syi_call *call, int in, int out, const struct syi_exchange *x)
+{
+    if (call->tensor[in] == NULL || call->tensor[out] == NULL)
+        return SY_OK;
+    const int64_t elems = syi_extent(call, in, call->tensor[in]->ndim - 1);
+    if (x->layout == SY_LAYOUT_PADDED)
+        return check_table(call, out, x, elems);
+    sy_status st = check_any_rows(call, out, elems);
+    if (st == SY_OK && out != TOKENS)
+        st = syi_check_matrix(call, out, syi_extent(call, TOKENS, 0), elems);
+    return st;
+}
+
+/* Outputs that not every layout has. */
+static sy_status check_only(struct syi_call *call, int i, const struct syi_exchange *x, bool has)
+{
+    if (call->tensor[i] == NULL || has)
+        return SY_OK;
+    static const char *const layouts[] = {"padded", "packed", "expert"};
+    return syi_fail(call->ctx, SY_ERR_VALUE, call->op->rules[i].name, "is given for layout %s, want none",
+                    layouts[x->layout]);
+}
+
+static sy_status check_extras(struct syi_call *call, const struct syi_exchange *x, int64_t group_tokens)
+{
+    const bool padded = x->layout == SY_LAYOUT_PADDED, expert = x->layout == SY_LAYOUT_EXPERT;
+    sy_status st = check_only(call, PRESENT, x, padded);
+    if (st == SY_OK)
+        st = check_only(call, SRC, x, !padded);
+    if (st == SY_OK)
+        st = check_only(call, EXPERT_OFFSETS, x, expert);
+    if (st == SY_OK && !x->ragged)
+        st = syi_check_vector(call, PRESENT, group_tokens);
+    if (st == SY_OK)
+        st = syi_check_matrix(call, SRC, syi_extent(call, TOKENS, 0), expert ? 3 : 2);
+    if (st == SY_OK)
+        st = syi_check_vector(call, ROWS_FROM, x->n_positions);
+    return st == SY_OK ? syi_check_vector(call, ROWS_TO, x->n_positions) : st;
+}
+
+static sy_status check_outputs(struct syi_call *call, const struct syi_exchange *x, int64_t group_tokens)
+{
+    sy_status st = check_rows_of_plane(call, INPUT, TOKENS, x);
+    if (st == SY_OK)
+        st = check_table(call, METADATA, x, x->n_slots);
+    for (int p = 0; st == SY_OK && p < SY_A2A_MAX_PLANES - 1; p++)
+        st = check_rows_of_plane(call, PLANES + p, PLANE_TOKENS + p, x);
+    return st == SY_OK ? check_extras(call, x, group_tokens) : st;
+}
+
+static void fill_planes(const struct syi_call *call, struct syi_exchange *x, struct syi_a2a_shard *shard)
+{
+    x->n_planes = 1 + call->args.all_to_all_dispatch.num_planes;
+    x->elem_types = 0;
+    for (int p = 0; p < x->n_planes; p++) {
+        const int in = p == 0 ? INPUT : PLANES + p - 1, out = p == 0 ? TOKENS : PLANE_TOKENS + p - 1;
+        const DLTensor *t = call->tensor[in];
+        x->row_bytes[p] = (size_t)t->shape[t->ndim - 1] * syi_elem_bytes(t->dtype);
+        x->elem_types = x->elem_types * 1000003u + (uint64_t)t->dtype.code * 65536u + t->dtype.bits * 256u +
+                        t->dtype.lanes;
+        shard->from[p] = syi_rows_of(call, in);
+        shard->to[p] = syi_rows_of(call, out);
+    }
+}
+
+/* Rows of a tensor with a row per token of the group; many when it is not there. */
+static int64_t table_rows(const struct syi_call *call, int i)
+{
+    const DLTensor *t = call->tensor[i];
+    if (t == NULL)
+        return INT32_MAX;
+    return t->ndim == 4 ? t->shape[1] * t->shape[2] : t->shape[0];
+}
+
+static void fill_shard(const struct syi_call *call, struct syi_exchange *x, struct syi_a2a_shard *shard)
+{
+    fill_planes(call, x, shard);
+    const int64_t table = table_rows(call, METADATA), present = table_rows(call, PRESENT);
+    shard->room = table_rows(call, TOKENS);
+    shard->table = table < present ? table : present;
+    shard->indices = syi_rows_of(call, INDICES);
+    shard->metadata = syi_rows_of(call, METADATA);
+    shard->mask = syi_data(call, PRESENT);
+    shard->src = syi_rows_of(call, SRC);
+    shard->expert_counts = syi_data(call, EXPERT_COUNTS);
+    shard->expert_offsets = syi_data(call, EXPERT_OFFSETS);
+    shard->n_counts = call->tensor[EXPERT_COUNTS] != NULL ? syi_extent(call, EXPERT_COUNTS, 0) : -1;
+    shard->n_offsets = call->tensor[EXPERT_OFFSETS] != NULL ? syi_extent(call, EXPERT_OFFSETS, 0) : -1;
+    shard->rows_from = syi_data(call, ROWS_FROM);
+    shard->rows_to = syi_data(call, ROWS_TO);
+    x->mapping = syi_rows_of(call, MAPPING);
+    x->routing = call->args.all_to_all_dispatch.routing;
+    x->routed = call->args.all_to_all_dispatch.reuse_routing;
+}
+
+static sy_status check(struct syi_call *call, const sy_request *request, struct syi_exchange *x,
+                       struct syi_a2a_shard *shard)
+{
+    const sy_all_to_all_dispatch_args *a = &call->args.all_to_all_dispatch;
+    const int n_planes = a->num_planes < 0 || a->num_planes >= SY_A2A_MAX_PLANES ? 0 : a->num_planes;
+    for (int p = n_planes; p < SY_A2A_MAX_PLANES - 1; p++)
+        call->tensor[PLANES + p] = call->tensor[PLANE_TOKENS + p] = NULL;
+    if (a->reuse_routing)
+        call->tensor[INDICES] = call->tensor[MAPPING] = call->tensor[METADATA] = NULL;
+    struct syi_a2a_tokens tokens = {0};
+    int64_t group_tokens = 0;
+    sy_status st = check_planes_given(call, n_planes);
+    if (st == SY_OK)
+        st = syi_check_tensors(call, false);
+    if (st == SY_OK)
+        st = check_ranks(call);
+    if (st == SY_OK)
+        st = check_inputs(call, request->comm, x, &tokens);
+    if (st == SY_OK)
+        st = syi_check_sizes(call);
+    if (st == SY_OK)
+        st = check_fields(call, request->comm, shard, &tokens, x);
+    if (st == SY_OK && x->ragged)
+        st = check_short(call, &tokens);
+    if (st == SY_OK)
+        st = check_counts(call, &tokens, x, &group_tokens);
+    if (st == SY_OK && !call->query)
+        st = check_outputs(call, x, group_tokens);
+    if (st == SY_OK)
+        st = syi_check_layout(call);
+    if (st != SY_OK)
+        return st;
+    shard->n_tokens = tokens.batch * tokens.run;
+    fill_shard(call, x, shard);
+    return SY_OK;
+}
+
+static sy_status contents(struct syi_call *call, sy_request *request, const struct syi_exchange *x,
+                          struct syi_a2a_shard *shard)
+{
+    const sy_comm *comm = request->comm;
+    sy_status st = shard->device == comm->device ? syi_routing_begin(request) : SY_OK;
+    const struct syi_a2a_hosts *hosts = x->routed ? &x->routing->hosts : &request->own.hosts;
+    const int64_t n_local = st == SY_OK ? hosts->n_local[shard->device] : 0;
+    if (st == SY_OK && shard->n_counts >= 0)
+        st = syi_check_vector(call, EXPERT_COUNTS, n_local);
+    if (st == SY_OK && shard->n_offsets >= 0)
+        st = syi_check_vector(call, EXPERT_OFFSETS, n_local + 1);
+    if (st != SY_OK || x->routed)
+        return st;
+    return syi_a2a_read_choices(call->ctx, "expert_indices", shard->indices, x->index_type, shard->n_tokens,
+                                x->n_slots, x->n_experts, x->strict, NULL);
+}
+
+static const struct syi_a2a_judges judges = {MAPPING, check, contents};
+
+static sy_status prepare(struct syi_call *call, const void *args, size_t args_bytes)
+{
+    const sy_status st = syi_copy_args(call, args, args_bytes);
+    const sy_all_to_all_dispatch_args *a = &call->args.all_to_all_dispatch;
+    if (st != SY_OK || !a->reuse_routing)
+        return st;
+    call->op = &routed_op;
+    return a->routing != NULL
+               ? SY_OK
+               : syi_fail(call->ctx, SY_ERR_NULL, "routing", "is NULL and to be reused, want a routing");
+}
+
+static sy_status judge(sy_ctx *ctx, const void *args, size_t args_bytes, sy_request *request)
+{
+    struct syi_call call = {.ctx = ctx, .op = &op};
+    const sy_status st = prepare(&call, args, args_bytes);
+    return st == SY_OK ? syi_a2a_judge_shards(&call, request, &judges) : st;
+}
+
+static const struct syi_exchange_op exchange_op = {name, SYI_ALL_TO_ALL_DISPATCH, judge};
+
+sy_status sy_all_to_all_dispatch_start_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_dispatch_args *args,
+                                         size_t args_bytes, sy_request **request)
+{
+    return syi_exchange_start(ctx, comm, &exchange_op, args, args_bytes, request);
+}
+
+sy_status sy_all_to_all_dispatch_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_dispatch_args *args,
+                                   size_t args_bytes)
+{
+    return syi_exchange_run(ctx, comm, &exchange_op, args, args_bytes);
+}
+
+sy_status sy_all_to_all_dispatch_query_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_dispatch_args *args,
+                                         size_t args_bytes, sy_query *query, size_t query_bytes)
+{
+    if (ctx == NULL)
+        return SY_ERR_NULL;
+    struct syi_call call = {.ctx = ctx, .op = &op, .query = true};
+    syi_clear_fault(ctx, name);
+    const sy_status st = prepare(&call, args, args_bytes);
+    return st == SY_OK ? syi_a2a_query(&call, comm, &judges, query, query_bytes) : st;
+}

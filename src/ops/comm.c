@@ -1,0 +1,297 @@
+/*
+ * Comms: creation, memory for callers, and what may be asked about one.
+ */
+#include "ops/exchange.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { MOST_DEVICES = 65536, MOST_INFLIGHT = 128, DEFAULT_INFLIGHT = 2 };
+#define DEFAULT_CHUNK ((size_t)1 << 30)
+
+static void *alloc_default(void *user, size_t bytes)
+{
+    (void)user;
+    return malloc(bytes);
+}
+
+static void free_default(void *user, void *ptr)
+{
+    (void)user;
+    free(ptr);
+}
+
+static sy_status refuse(const sy_comm_options *o, sy_status status, const char *argument, const char *found,
+                        int64_t value, const char *wanted)
+{
+    if (o->error == NULL || o->error_bytes == 0)
+        return status;
+    if (found != NULL)
+        snprintf(o->error, o->error_bytes, "sy_comm_create: %s %s, want %s", argument, found, wanted);
+    else
+        snprintf(o->error, o->error_bytes, "sy_comm_create: %s is %lld, want %s", argument, (long long)value,
+                 wanted);
+    return status;
+}
+
+static sy_status check_mesh(const sy_comm_options *o, sy_mesh mesh)
+{
+    if (mesh.rows < 1 || mesh.rows > MOST_DEVICES)
+        return refuse(o, SY_ERR_VALUE, "mesh.rows", NULL, mesh.rows, "1 to 65536");
+    if (mesh.cols < 1 || mesh.cols > MOST_DEVICES / mesh.rows)
+        return refuse(o, SY_ERR_VALUE, "mesh.cols", NULL, mesh.cols, "1 or more, and at most 65536 devices");
+    return SY_OK;
+}
+
+/* Options as the caller's header knew them, judged, with their defaults. */
+static sy_status read_options(sy_comm **comm, const sy_comm_options *options, size_t options_bytes,
+                              sy_comm_options *o)
+{
+    *o = (sy_comm_options){0};
+    if (comm != NULL)
+        *comm = NULL;
+    if (options != NULL) {
+        memcpy(o, options, options_bytes < sizeof *o ? options_bytes : sizeof *o);
+        for (size_t i = sizeof *o; i < options_bytes; i++)
+            if (((const unsigned char *)options)[i] != 0)
+                return refuse(o, SY_ERR_UNSUPPORTED, "options", "set a field this library does not know", 0,
+                              "zeros");
+    }
+    if (o->error != NULL && o->error_bytes > 0)
+        o->error[0] = '\0';
+    if (comm == NULL)
+        return refuse(o, SY_ERR_NULL, "comm", "is NULL", 0, "a place for the comm");
+    if ((o->alloc == NULL) != (o->dealloc == NULL))
+        return refuse(o, SY_ERR_NULL, o->alloc == NULL ? "alloc" : "dealloc", "is NULL", 0,
+                      "alloc and dealloc");
+    if (o->max_inflight < 0 || o->max_inflight > MOST_INFLIGHT)
+        return refuse(o, SY_ERR_VALUE, "max_inflight", NULL, o->max_inflight, "0 to 128");
+    if (o->timeout_ms < 0)
+        return refuse(o, SY_ERR_VALUE, "timeout_ms", NULL, o->timeout_ms, "0 or more");
+    if ((int)o->check < SY_CHECK_FULL || (int)o->check > SY_CHECK_NONE)
+        return refuse(o, SY_ERR_VALUE, "check", NULL, (int64_t)o->check, "0 or 1: full, none");
+    o->max_inflight = o->max_inflight > 0 ? o->max_inflight : DEFAULT_INFLIGHT;
+    o->chunk_bytes = o->chunk_bytes > 0 ? o->chunk_bytes : DEFAULT_CHUNK;
+    if (o->alloc == NULL) {
+        o->alloc = alloc_default;
+        o->dealloc = free_default;
+    }
+    return SY_OK;
+}
+
+/* Everything whose size the mesh alone decides. */
+static void lay_out(sy_comm *comm, struct syi_arena *arena)
+{
+    const size_t shards = (size_t)comm->n_shards, devices = (size_t)comm->n_devices;
+    const int n = comm->options.max_inflight;
+    comm->requests = syi_take(arena, (size_t)n * sizeof *comm->requests);
+    comm->told = syi_take(arena, devices * sizeof *comm->told);
+    for (int i = 0; i < n; i++) {
+        sy_request r = {.comm = comm, .slot = i, .step = SYI_STEP_DONE};
+        r.shard = syi_take(arena, shards * sizeof *r.shard);
+        r.header = syi_take(arena, devices * sizeof *r.header);
+        r.counts = syi_take(arena, devices * sizeof *r.counts);
+        r.n_spans = syi_take(arena, shards * sizeof *r.n_spans);
+        r.spans = syi_take(arena, shards * SYI_MAX_TENSORS * sizeof *r.spans);
+        r.notices = comm->local ? NULL : syi_take(arena, devices * sizeof *r.notices);
+        if (arena->base != NULL)
+            comm->requests[i] = r;
+    }
+}
+
+static sy_status make(sy_comm **comm, const sy_comm *like)
+{
+    struct syi_arena arena = {NULL, 0};
+    sy_comm measure = *like;
+    lay_out(&measure, &arena);
+    const size_t head = syi_align(sizeof **comm);
+    unsigned char *raw = syi_comm_new(like, head + arena.used + SYI_ALIGN);
+    if (raw == NULL)
+        return refuse(&like->options, SY_ERR_NOMEM, "comm", "could not be allocated", 0, "memory");
+    sy_comm *made = (sy_comm *)(void *)(raw + (SYI_ALIGN - (uintptr_t)raw % SYI_ALIGN) % SYI_ALIGN);
+    *made = *like;
+    made->raw = raw;
+    arena = (struct syi_arena){(unsigned char *)made + head, 0};
+    lay_out(made, &arena);
+    made->options.error = NULL; /* the caller's, for creation only */
+    *comm = made;
+    return SY_OK;
+}
+
+sy_status sy_comm_create_local_n(sy_comm **comm, sy_mesh mesh, const sy_comm_options *options,
+                                 size_t options_bytes)
+{
+    sy_comm like = {.mesh = mesh, .local = true, .shared = true, .sequence = 1, .stage = SYI_NO_SEGMENT};
+    sy_status st = read_options(comm, options, options_bytes, &like.options);
+    if (st == SY_OK)
+        st = check_mesh(&like.options, mesh);
+    if (st != SY_OK)
+        return st;
+    like.n_devices = like.n_shards = syi_mesh_devices(mesh);
+    return make(comm, &like);
+}
+
+static sy_status check_transport(const sy_comm_options *o, const sy_transport *t)
+{
+    if (t->name == NULL || t->gather == NULL || t->exchange == NULL || t->test == NULL ||
+        t->destroy == NULL || t->error == NULL || (t->share == NULL) != (t->unshare == NULL))
+        return refuse(o, SY_ERR_NULL, "transport", "lacks a function", 0,
+                      "all but share and unshare, which go together");
+    const sy_status st = check_mesh(o, t->mesh);
+    if (st != SY_OK || (t->device >= 0 && t->device < syi_mesh_devices(t->mesh)))
+        return st;
+    return refuse(o, SY_ERR_VALUE, "transport.device", NULL, t->device, "a device of the mesh");
+}
+
+sy_status sy_comm_create_n(sy_comm **comm, const sy_transport *transport, size_t transport_bytes,
+                           const sy_comm_options *options, size_t options_bytes)
+{
+    sy_comm like = {.n_shards = 1, .sequence = 1, .stage = SYI_NO_SEGMENT};
+    sy_status st = read_options(comm, options, options_bytes, &like.options);
+    sy_transport *t = &like.transport;
+    if (transport != NULL)
+        memcpy(t, transport, transport_bytes < sizeof *t ? transport_bytes : sizeof *t);
+    if (st == SY_OK && transport == NULL)
+        return refuse(&like.options, SY_ERR_NULL, "transport", "is NULL", 0, "a transport");
+    if (st == SY_OK)
+        st = check_transport(&like.options, t);
+    if (st == SY_OK) {
+        like.mesh = t->mesh;
+        like.device = t->device;
+        like.n_devices = syi_mesh_devices(t->mesh);
+        like.shared = t->share != NULL && !like.options.no_shared;
+        st = make(comm, &like);
+    }
+    if (st != SY_OK && t->destroy != NULL)
+        t->destroy(t->self, false);
+    return st;
+}
+
+/* What a broken comm leaves behind: late messages may still be written into its scratch. */
+static void free_requests(sy_comm *comm)
+{
+    for (int i = 0; i < comm->options.max_inflight; i++) {
+        syi_block_free(comm, &comm->requests[i].block);
+        syi_block_free(comm, &comm->requests[i].own.block);
+    }
+}
+
+void sy_comm_destroy(sy_comm *comm)
+{
+    if (comm == NULL)
+        return;
+    syi_exchange_close(comm);
+    for (int i = 0; i < SYI_MAX_SEGMENTS; i++)
+        if (comm->segment[i].used)
+            syi_segment_close(comm, i);
+    if (!comm->broken)
+        free_requests(comm);
+    if (!comm->local)
+        comm->transport.destroy(comm->transport.self, comm->broken);
+    syi_comm_delete(comm, comm->raw);
+}
+
+sy_mesh sy_comm_mesh(const sy_comm *comm)
+{
+    return comm != NULL ? comm->mesh : (sy_mesh){0, 0};
+}
+
+int sy_comm_shards(const sy_comm *comm)
+{
+    return comm != NULL ? comm->n_shards : 0;
+}
+
+int sy_comm_first_device(const sy_comm *comm)
+{
+    return comm != NULL ? comm->device : -1;
+}
+
+const char *sy_comm_transport_name(const sy_comm *comm)
+{
+    return comm == NULL ? "" : comm->local ? "local" : comm->transport.name;
+}
+
+bool sy_comm_shares_memory(const sy_comm *comm)
+{
+    return comm != NULL && comm->shared;
+}
+
+/* ---- Memory for callers ------------------------------------------------------------------------------- */
+
+static sy_status check_idle(sy_ctx *ctx, const sy_comm *comm)
+{
+    if (comm == NULL)
+        return syi_fail(ctx, SY_ERR_NULL, "comm", "is NULL, want a comm");
+    if (comm->broken)
+        return syi_fail(ctx, SY_ERR_COMM, "comm", "is broken: another process may be gone, want a new one");
+    if (comm->n_open > 0)
+        return syi_fail(ctx, SY_ERR_STATE, "comm", "has %d open requests, want none", comm->n_open);
+    return SY_OK;
+}
+
+static sy_status tell_failure(sy_ctx *ctx, const sy_comm *comm, sy_status st, size_t bytes)
+{
+    if (st == SY_ERR_NOMEM)
+        return syi_fail(ctx, st, "memory", "of %zu bytes could not be had in every process", bytes);
+    return syi_fail(ctx, st, "comm", "failed: %.300s",
+                    comm->local ? "" : comm->transport.error(comm->transport.self));
+}
+
+sy_status sy_comm_alloc(sy_ctx *ctx, sy_comm *comm, size_t bytes, void **data)
+{
+    if (data != NULL)
+        *data = NULL;
+    if (ctx == NULL)
+        return SY_ERR_NULL;
+    syi_clear_fault(ctx, "sy_comm_alloc");
+    sy_status st = check_idle(ctx, comm);
+    if (st == SY_OK && data == NULL)
+        st = syi_fail(ctx, SY_ERR_NULL, "data", "is NULL, want a place for the pointer");
+    if (st != SY_OK)
+        return st;
+    syi_exchange_close(comm);
+    int index;
+    st = syi_segment_open(comm, bytes > 0 ? bytes : 1, &index);
+    if (st != SY_OK)
+        return tell_failure(ctx, comm, st, bytes);
+    *data = comm->segment[index].base[comm->device];
+    return SY_OK;
+}
+
+sy_status sy_comm_free(sy_ctx *ctx, sy_comm *comm, void *data)
+{
+    if (ctx == NULL)
+        return SY_ERR_NULL;
+    syi_clear_fault(ctx, "sy_comm_free");
+    sy_status st = check_idle(ctx, comm);
+    if (st != SY_OK || data == NULL)
+        return st;
+    syi_exchange_close(comm);
+    for (int i = 0; i < SYI_MAX_SEGMENTS; i++)
+        if (comm->segment[i].used && i != comm->stage && comm->segment[i].base[comm->device] == data) {
+            st = syi_segment_close(comm, i);
+            return st == SY_OK ? st : tell_failure(ctx, comm, st, 0);
+        }
+    return syi_fail(ctx, SY_ERR_STATE, "data", "was not given by sy_comm_alloc of this comm");
+}
+
+sy_status sy_comm_reserve(sy_ctx *ctx, sy_comm *comm, size_t bytes)
+{
+    if (ctx == NULL)
+        return SY_ERR_NULL;
+    syi_clear_fault(ctx, "sy_comm_reserve");
+    const sy_status st = check_idle(ctx, comm);
+    if (st != SY_OK || comm->local || !comm->shared)
+        return st;
+    syi_exchange_close(comm);
+    const size_t pages = bytes / SYI_PAGE + (bytes % SYI_PAGE > 0);
+    const sy_status told = syi_comm_tell(comm, pages > INT32_MAX ? INT32_MAX : (int32_t)pages);
+    if (told != SY_OK)
+        return tell_failure(ctx, comm, told, bytes);
+    int32_t most = 0;
+    for (int d = 0; d < comm->n_devices; d++)
+        most = comm->told[d] > most ? comm->told[d] : most;
+    if (syi_stage_grow(comm, (size_t)most * SYI_PAGE))
+        return SY_OK;
+    return tell_failure(ctx, comm, comm->broken ? SY_ERR_COMM : SY_ERR_NOMEM, bytes);
+}

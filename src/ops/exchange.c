@@ -1,0 +1,801 @@
+/*
+ * The engine: takes requests through their steps. Every process does the same steps in the same order, because what a
+ * step decides it decides from what all of them know. Messages of one kind begin in order of the requests; a request
+ * that is not the oldest waits where it would come first.
+ */
+#include "kernels/kernels.h"
+#include "ops/exchange.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <time.h>
+
+static uint64_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+}
+
+static const char *name_of(uint8_t op)
+{
+    return op == SYI_ALL_TO_ALL_COMBINE ? "all_to_all_combine" : "all_to_all_dispatch";
+}
+
+/* ---- Endings ------------------------------------------------------------------------------------------ */
+
+/* Keeps the context's sentence for the wait: other calls may use the context before. */
+static void keep_error(sy_request *r)
+{
+    r->fault = r->ctx->fault;
+    memcpy(r->error, r->ctx->error, sizeof r->error);
+}
+
+static void show_error(const sy_request *r)
+{
+    r->ctx->fault = r->fault;
+    memcpy(r->ctx->error, r->error, sizeof r->error);
+}
+
+static void finish(sy_request *r, sy_status status)
+{
+    r->status = status;
+    r->step = SYI_STEP_DONE;
+    r->routed = true;
+    if (r->ctx->trace == NULL)
+        return;
+    const sy_trace report = {.op = name_of((uint8_t)r->x.id),
+                             .isa = r->ctx->kernels->name,
+                             .status = status,
+                             .threads = sy_ctx_threads(r->ctx),
+                             .bytes = status == SY_OK ? r->bytes : 0,
+                             .nanoseconds = now() - r->start_ns};
+    r->ctx->trace(r->ctx->trace_user, &report);
+}
+
+/* The transport failed, or somebody did not answer: nothing that goes through it can be trusted to end. */
+static void break_comm(sy_request *r, sy_status status)
+{
+    const sy_transport *t = &r->comm->transport;
+    r->comm->broken = true;
+    syi_clear_fault(r->ctx, name_of((uint8_t)r->x.id));
+    if (status == SY_ERR_TIMEOUT)
+        syi_fail(r->ctx, status, "comm", "waited %lld ms for another process, which did not answer",
+                 (long long)r->comm->options.timeout_ms);
+    else
+        syi_fail(r->ctx, status, "comm", "failed: %.300s", t->error(t->self));
+    keep_error(r);
+    finish(r, status);
+}
+
+/* ---- Steps -------------------------------------------------------------------------------------------- */
+
+static bool older(const sy_request *a, const sy_request *b)
+{
+    return a != b && a->open && a->step != SYI_STEP_DONE && a->sequence < b->sequence;
+}
+
+/* Whether every older request has come to a step. */
+static bool may_enter(const sy_request *r, enum syi_step step)
+{
+    const sy_comm *comm = r->comm;
+    for (int i = 0; i < comm->options.max_inflight; i++)
+        if (older(&comm->requests[i], r) && comm->requests[i].step < step)
+            return false;
+    return true;
+}
+
+/* The control channel: older requests have no more to say on it. */
+static bool may_control(const sy_request *r)
+{
+    const sy_comm *comm = r->comm;
+    for (int i = 0; i < comm->options.max_inflight; i++) {
+        const sy_request *o = &comm->requests[i];
+        if (older(o, r) && (o->step < SYI_STEP_ROWS || (o->step == SYI_STEP_REFUSED && !o->posted)))
+            return false;
+    }
+    return true;
+}
+
+/* Rows: those of older requests are on their way. */
+static bool may_move(const sy_request *r)
+{
+    const sy_comm *comm = r->comm;
+    for (int i = 0; i < comm->options.max_inflight; i++) {
+        const sy_request *o = &comm->requests[i];
+        if (older(o, r) && (o->step < SYI_STEP_ROWS || (o->step == SYI_STEP_ROWS && !o->posted)))
+            return false;
+    }
+    return true;
+}
+
+static void enter(sy_request *r, enum syi_step step)
+{
+    r->step = step;
+    r->posted = false;
+}
+
+static sy_status post(sy_request *r, int channel, sy_axis axis, const void *send, size_t bytes, void *recv,
+                      const size_t *counts)
+{
+    const sy_transport *t = &r->comm->transport;
+    const sy_status st = t->gather(t->self, channel, axis, send, bytes, recv, counts, &r->ticket[0]);
+    r->posted = true;
+    r->waiting[0] = st == SY_OK;
+    return st;
+}
+
+/* Whether everything the step waits for has come. */
+static sy_status arrived(sy_request *r, bool *all)
+{
+    const sy_transport *t = &r->comm->transport;
+    *all = true;
+    for (int p = 0; p < SY_A2A_MAX_PLANES; p++) {
+        if (!r->waiting[p])
+            continue;
+        bool done = false;
+        const sy_status st = t->test(t->self, &r->ticket[p], &done);
+        if (st != SY_OK)
+            return st;
+        r->waiting[p] = !done;
+        *all = *all && done;
+    }
+    return SY_OK;
+}
+
+/* How this process was called, for the others, should they not agree. */
+static void describe(const sy_request *r, const struct syi_exchange *x, const struct syi_a2a_shard *shard,
+                     struct syi_notice *notice)
+{
+    static const char *const axes[] = {"all", "0", "1"};
+    *notice = (struct syi_notice){.batch = -1, .position = -1};
+    snprintf(notice->text, sizeof notice->text,
+             "device %d calls %s number %llu with %lld tokens, %lld slots, %lld experts, rows of %zu bytes, "
+             "axis %s",
+             shard->device, name_of((uint8_t)x->id), (unsigned long long)r->sequence,
+             (long long)shard->n_tokens, (long long)x->n_slots, (long long)x->n_experts, x->row_bytes[0],
+             axes[x->axis]);
+}
+
+static void note_error(const sy_ctx *ctx, struct syi_notice *notice)
+{
+    *notice = (struct syi_notice){.code = (int32_t)ctx->fault.code,
+                                  .batch = ctx->fault.batch,
+                                  .position = ctx->fault.position,
+                                  .value = ctx->fault.value,
+                                  .limit = ctx->fault.limit};
+    snprintf(notice->text, sizeof notice->text, "%.*s", SYI_TEXT_BYTES - 1, ctx->error);
+}
+
+static void refuse(sy_request *r, const struct syi_notice *of_device, const struct syi_notice *of_other)
+{
+    const int other = r->verdict.other < 0 ? r->verdict.device : r->verdict.other;
+    syi_clear_fault(r->ctx, name_of((uint8_t)r->x.id));
+    syi_tell_verdict(r->ctx, name_of(r->header[other].op), &r->verdict, of_device, of_other);
+    keep_error(r);
+    finish(r, r->verdict.status);
+}
+
+/* Counts that only the headers of all processes tell, where they may differ. */
+static struct syi_verdict judge_counts(const sy_request *r)
+{
+    const struct syi_exchange *x = &r->x;
+    const sy_comm *comm = r->comm;
+    for (int d = 0; x->ragged && !x->routed && d < comm->n_devices; d++) {
+        int64_t tokens = 0;
+        for (int p = 0; p < x->n_positions; p++)
+            tokens +=
+                r->header[syi_device_at(comm->mesh, x->axis, syi_group_of(comm->mesh, x->axis, d), p)].tokens;
+        const struct syi_header *h = &r->header[d];
+        const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
+        if (combine && h->table != tokens)
+            return (struct syi_verdict){SY_ERR_MISMATCH, d, -1, "the number of tokens"};
+        if (!combine && (h->table < tokens || (x->layout == SY_LAYOUT_PADDED && h->room < tokens)))
+            return (struct syi_verdict){SY_ERR_CAPACITY, d, -1, ""};
+    }
+    return (struct syi_verdict){SY_OK, 0, -1, ""};
+}
+
+/* The sentence about those counts; every process can say it. */
+static void note_counts(sy_request *r, struct syi_notice *notice)
+{
+    const struct syi_exchange *x = &r->x;
+    const int d = r->verdict.device;
+    const struct syi_header *h = &r->header[d];
+    int64_t tokens = 0;
+    for (int p = 0; p < x->n_positions; p++)
+        tokens += r->header[syi_device_at(r->comm->mesh, x->axis, syi_group_of(r->comm->mesh, x->axis, d), p)]
+                      .tokens;
+    const bool table = h->table < tokens || x->id == SYI_ALL_TO_ALL_COMBINE;
+    const int64_t found = table ? (int64_t)h->table : (int64_t)h->room;
+    const char *what = x->id == SYI_ALL_TO_ALL_COMBINE ? "expert_metadata"
+                       : table                         ? "metadata or present"
+                                                       : "tokens";
+    syi_clear_fault(r->ctx, name_of((uint8_t)x->id));
+    r->ctx->device = d + 1;
+    const sy_fault fault = syi_value_fault(r->verdict.status, SY_FAULT_NONE, what, found, tokens);
+    syi_fail_at(r->ctx, &fault, "has %lld rows, want %s%lld, the tokens of its group", (long long)found,
+                x->id == SYI_ALL_TO_ALL_COMBINE ? "" : "at least ", (long long)tokens);
+    r->ctx->device = 0;
+    note_error(r->ctx, notice);
+}
+
+/* Rows of a device here that do not fit into its outputs. */
+static sy_status check_room(sy_request *r)
+{
+    if (r->x.id == SYI_ALL_TO_ALL_COMBINE || r->x.layout == SY_LAYOUT_PADDED)
+        return SY_OK;
+    for (int s = 0; s < r->comm->n_shards; s++) {
+        const struct syi_a2a_shard *shard = &r->shard[s];
+        if (shard->n_rows <= shard->room)
+            continue;
+        r->ctx->device = shard->device + 1;
+        const sy_fault fault =
+            syi_value_fault(SY_ERR_CAPACITY, SY_FAULT_NONE, "tokens", shard->room, shard->n_rows);
+        const sy_status st = syi_fail_at(r->ctx, &fault, "has %lld rows, want at least %lld",
+                                         (long long)shard->room, (long long)shard->n_rows);
+        r->ctx->device = 0;
+        return st;
+    }
+    return SY_OK;
+}
+
+/* The same of a combine's input in these layouts. */
+static sy_status check_input_rows(sy_request *r)
+{
+    if (r->x.id != SYI_ALL_TO_ALL_COMBINE || r->x.layout == SY_LAYOUT_PADDED)
+        return SY_OK;
+    for (int s = 0; s < r->comm->n_shards; s++) {
+        const struct syi_a2a_shard *shard = &r->shard[s];
+        const int64_t rows = syi_a2a_expert_rows(&r->by->hosts, shard->group, shard->position,
+                                                 r->expert_counts, r->expert_offsets);
+        if (rows <= shard->input_rows)
+            continue;
+        r->ctx->device = shard->device + 1;
+        const sy_fault fault =
+            syi_value_fault(SY_ERR_CAPACITY, SY_FAULT_NONE, "input", shard->input_rows, rows);
+        const sy_status st = syi_fail_at(r->ctx, &fault, "has %lld rows, want at least %lld",
+                                         (long long)shard->input_rows, (long long)rows);
+        r->ctx->device = 0;
+        return st;
+    }
+    return SY_OK;
+}
+
+/* Choices are known: lists, and whether rows have room. */
+static sy_status make_lists(sy_request *r)
+{
+    if (r->listed)
+        return r->list_status;
+    syi_exchange_lists(r);
+    r->listed = true;
+    r->list_status = check_room(r);
+    if (r->list_status == SY_OK)
+        r->list_status = check_input_rows(r);
+    if (r->list_status != SY_OK)
+        note_error(r->ctx, &r->notice);
+    return r->list_status;
+}
+
+/* Bytes that move, for the trace: each row is read and written, and the table. */
+static void count_bytes(sy_request *r)
+{
+    const struct syi_exchange *x = &r->x;
+    uint64_t rows = 0, row_bytes = 0;
+    for (int s = 0; s < r->comm->n_shards; s++)
+        rows += (uint64_t)r->shard[s].n_rows;
+    for (int p = 0; p < x->n_planes; p++)
+        row_bytes += x->row_bytes[p];
+    r->bytes = 2 * rows * row_bytes;
+}
+
+/* ---- In one process ----------------------------------------------------------------------------------- */
+
+static void run_local(sy_request *r)
+{
+    const sy_comm *comm = r->comm;
+    const struct syi_exchange *x = &r->x;
+    r->verdict = syi_judge_headers(comm, x->axis, x->ragged, r->header);
+    struct syi_notice a, b;
+    if (r->verdict.status != SY_OK) {
+        describe(r, x, &r->shard[r->verdict.device], &a);
+        describe(r, x, &r->shard[r->verdict.other < 0 ? 0 : r->verdict.other], &b);
+        refuse(r, &a, &b);
+        return;
+    }
+    r->verdict = judge_counts(r);
+    if (r->verdict.status != SY_OK) {
+        note_counts(r, &a);
+        refuse(r, &a, &a);
+        return;
+    }
+    if (!x->routed) {
+        syi_routing_order(r);
+        syi_routing_read(r);
+    }
+    sy_status st = make_lists(r);
+    if (st != SY_OK) {
+        keep_error(r);
+        finish(r, st);
+        return;
+    }
+    syi_exchange_tables(r);
+    syi_routing_give(r);
+    syi_exchange_direct(r);
+    count_bytes(r);
+    finish(r, SY_OK);
+}
+
+/* ---- Between processes -------------------------------------------------------------------------------- */
+
+/* A combine, or a dispatch along a known routing, can make its lists before anybody answers. */
+static bool knows_choices(const sy_request *r)
+{
+    return r->x.routed || (r->x.id == SYI_ALL_TO_ALL_COMBINE && !r->x.ragged);
+}
+
+/* Everything of this process before its header goes out. */
+static sy_status prepare(sy_request *r)
+{
+    sy_status st = syi_exchange_reserve(r);
+    if (st == SY_OK && knows_choices(r)) {
+        if (!r->x.routed) {
+            syi_routing_order(r);
+            syi_routing_read(r);
+        }
+        st = make_lists(r);
+    }
+    if (st != SY_OK || !r->direct)
+        return st;
+    const bool early = r->listed || r->x.id == SYI_ALL_TO_ALL_DISPATCH || r->windowed;
+    if (early && r->stage_bytes <= r->comm->stage_slot_bytes)
+        syi_exchange_stage(r);
+    else
+        r->mine.wanted = (uint32_t)((r->stage_bytes + SYI_PAGE - 1) / SYI_PAGE);
+    return SY_OK;
+}
+
+static bool any_wanted(const sy_request *r, size_t *most)
+{
+    *most = 0;
+    for (int d = 0; d < r->comm->n_devices; d++)
+        *most = r->header[d].wanted > *most ? r->header[d].wanted : *most;
+    return *most > 0;
+}
+
+static sy_status step_header(sy_request *r)
+{
+    sy_comm *comm = r->comm;
+    if (!may_enter(r, SYI_STEP_TABLE))
+        return SY_OK;
+    r->verdict = syi_judge_headers(comm, r->x.axis, r->x.ragged, r->header);
+    for (int d = 0; r->verdict.status == SY_ERR_MISMATCH && d < comm->n_devices; d++)
+        if (r->header[d].sequence >= comm->sequence) /* whoever is behind catches up */
+            comm->sequence = r->header[d].sequence + 1;
+    if (r->verdict.status != SY_OK) {
+        enter(r, SYI_STEP_REFUSED);
+        return SY_OK;
+    }
+    r->verdict = judge_counts(r);
+    if (r->verdict.status != SY_OK) {
+        note_counts(r, &r->notice);
+        refuse(r, &r->notice, &r->notice);
+        return SY_OK;
+    }
+    if (!r->x.routed && !r->listed)
+        syi_routing_order(r);
+    size_t most;
+    r->direct = r->direct && comm->shared;
+    enter(r, r->direct && any_wanted(r, &most) ? SYI_STEP_STAGE : SYI_STEP_TABLE);
+    return SY_OK;
+}
+
+/* Makes room, shows the rows, and tells where. Older requests are done: nobody uses the old room any more but to read. */
+static sy_status step_stage(sy_request *r)
+{
+    sy_comm *comm = r->comm;
+    if (r->posted) {
+        enter(r, SYI_STEP_TABLE);
+        return SY_OK;
+    }
+    size_t most = 0;
+    if (!may_enter(r, SYI_STEP_DONE))
+        return SY_OK;
+    any_wanted(r, &most);
+    if (!syi_stage_grow(comm, most * SYI_PAGE)) {
+        r->direct = false;
+        enter(r, SYI_STEP_TABLE);
+        return comm->broken ? SY_ERR_COMM : SY_OK;
+    }
+    if (r->x.id == SYI_ALL_TO_ALL_COMBINE && !r->listed) {
+        syi_routing_read(r);
+        r->mine.status = (uint8_t)make_lists(r);
+    }
+    if (r->mine.wanted > 0 && r->mine.status == SY_OK)
+        syi_exchange_stage(r);
+    return post(r, SY_CHANNEL_CONTROL, SY_AXIS_ALL, &r->mine, sizeof r->mine, r->header, NULL);
+}
+
+/* Asks for the indices of all tokens of the group. */
+static sy_status post_table(sy_request *r)
+{
+    const struct syi_exchange *x = &r->x;
+    const struct syi_a2a_group *group = &r->own.group[0];
+    const size_t row_bytes = (size_t)x->n_slots * syi_index_bytes(x->index_type);
+    const struct syi_a2a_shard *shard = &r->shard[0];
+    syi_a2a_pack(r->ctx, r->mine_raw, shard->indices, NULL, shard->n_tokens, row_bytes);
+    for (int p = 0; p < x->n_positions; p++)
+        r->counts[p] = (size_t)(group->order.first[p + 1] - group->order.first[p]) * row_bytes;
+    return post(r, SY_CHANNEL_TABLE, x->axis, r->mine_raw, (size_t)shard->n_tokens * row_bytes, r->raw,
+                x->ragged ? r->counts : NULL);
+}
+
+/* Whether some device may have more rows than room, so that all must be asked. */
+static bool may_overflow(const sy_request *r)
+{
+    const struct syi_exchange *x = &r->x;
+    const sy_comm *comm = r->comm;
+    if (comm->options.check == SY_CHECK_NONE && !r->direct)
+        return false;
+    const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
+    if (x->layout == SY_LAYOUT_PADDED || (combine && !x->ragged) || x->routed)
+        return false; /* those had their word in the header */
+    for (int d = 0; !combine && d < comm->n_devices; d++) {
+        int64_t most;
+        if (!syi_a2a_most_rows(x->most * x->n_positions, x->n_slots, r->by->hosts.n_local[d], x->layout,
+                               x->align, &most) ||
+            most > (int64_t)r->header[d].room)
+            return true;
+    }
+    return combine;
+}
+
+static sy_status step_table(sy_request *r)
+{
+    const bool gathers = r->x.id == SYI_ALL_TO_ALL_DISPATCH && !r->x.routed && !r->direct;
+    if (!may_enter(r, SYI_STEP_TABLE))
+        return SY_OK;
+    if (gathers && !r->posted)
+        return post_table(r);
+    if (!r->listed)
+        syi_routing_read(r);
+    const sy_status st = make_lists(r);
+    r->mine.status = (uint8_t)st;
+    if (may_overflow(r)) {
+        enter(r, SYI_STEP_AGREED);
+        return SY_OK;
+    }
+    if (st != SY_OK) { /* nobody else is to know: nobody checks */
+        keep_error(r);
+        finish(r, st);
+        return SY_OK;
+    }
+    enter(r, SYI_STEP_ROWS);
+    return SY_OK;
+}
+
+static sy_status step_agreed(sy_request *r)
+{
+    if (!r->posted)
+        return may_control(r)
+                   ? post(r, SY_CHANNEL_CONTROL, SY_AXIS_ALL, &r->mine, sizeof r->mine, r->header, NULL)
+                   : SY_OK;
+    r->verdict = syi_judge_headers(r->comm, r->x.axis, true, r->header);
+    enter(r, r->verdict.status != SY_OK ? SYI_STEP_REFUSED : SYI_STEP_ROWS);
+    return SY_OK;
+}
+
+static void become_routed(sy_request *r)
+{
+    syi_exchange_tables(r);
+    syi_routing_give(r);
+    count_bytes(r);
+    r->routed = true;
+}
+
+/* Reads rows where they lie, and tells that it has. */
+static sy_status read_rows(sy_request *r)
+{
+    const sy_transport *t = &r->comm->transport;
+    syi_exchange_direct(r);
+    const sy_status st = t->gather(t->self, SY_CHANNEL_FENCE, r->x.axis, NULL, 0, NULL, NULL, &r->fence);
+    r->fencing = st == SY_OK;
+    if (st != SY_OK)
+        return st;
+    if (r->windowed)
+        enter(r, SYI_STEP_FENCE);
+    else
+        finish(r, SY_OK);
+    return SY_OK;
+}
+
+static sy_status step_rows(sy_request *r)
+{
+    if (!r->posted) {
+        if (!may_move(r))
+            return SY_OK;
+        become_routed(r);
+        if (r->direct)
+            return read_rows(r);
+        r->posted = true;
+        return syi_exchange_post(r);
+    }
+    syi_exchange_landed(r);
+    finish(r, SY_OK);
+    return SY_OK;
+}
+
+static sy_status test_fence(sy_request *r)
+{
+    const sy_transport *t = &r->comm->transport;
+    bool done = false;
+    const sy_status st = r->fencing ? t->test(t->self, &r->fence, &done) : SY_OK;
+    r->fencing = r->fencing && !done;
+    return st;
+}
+
+static sy_status step_fence(sy_request *r)
+{
+    const sy_status st = test_fence(r);
+    if (st == SY_OK && !r->fencing)
+        finish(r, SY_OK);
+    return st;
+}
+
+static sy_status step_refused(sy_request *r)
+{
+    if (!r->posted) {
+        if (!may_control(r))
+            return SY_OK;
+        return post(r, SY_CHANNEL_CONTROL, SY_AXIS_ALL, &r->notice, sizeof r->notice, r->notices, NULL);
+    }
+    refuse(r, &r->notices[r->verdict.device], &r->notices[r->verdict.other < 0 ? 0 : r->verdict.other]);
+    return SY_OK;
+}
+
+static sy_status (*const steps[])(sy_request *r) = {
+    [SYI_STEP_HEADER] = step_header,   [SYI_STEP_STAGE] = step_stage, [SYI_STEP_TABLE] = step_table,
+    [SYI_STEP_AGREED] = step_agreed,   [SYI_STEP_ROWS] = step_rows,   [SYI_STEP_FENCE] = step_fence,
+    [SYI_STEP_REFUSED] = step_refused,
+};
+
+/* As far as it goes: until something has not come, or an older request must go first. */
+static void advance(sy_request *r)
+{
+    bool moved = true;
+    while (moved && r->step != SYI_STEP_DONE) {
+        const enum syi_step step = r->step;
+        const bool posted = r->posted;
+        bool all = true;
+        sy_status st = arrived(r, &all);
+        if (st == SY_OK && !all)
+            return;
+        if (st == SY_OK)
+            st = steps[step](r);
+        if (st != SY_OK)
+            break_comm(r, st);
+        moved = r->step != step || r->posted != posted;
+    }
+}
+
+/* All open requests, the oldest first; and fences of those that are closed. */
+static void progress(sy_comm *comm)
+{
+    uint64_t after = 0;
+    for (int i = 0; i < comm->options.max_inflight && !comm->broken; i++)
+        if (comm->requests[i].fencing && comm->requests[i].step == SYI_STEP_DONE)
+            comm->broken = test_fence(&comm->requests[i]) != SY_OK;
+    for (int i = 0; i < comm->options.max_inflight; i++) {
+        sy_request *next = NULL;
+        for (int j = 0; j < comm->options.max_inflight; j++) {
+            sy_request *r = &comm->requests[j];
+            if (r->open && r->sequence > after && (next == NULL || r->sequence < next->sequence))
+                next = r;
+        }
+        if (next == NULL)
+            return;
+        after = next->sequence;
+        if (!comm->broken)
+            advance(next);
+    }
+}
+
+/* ---- Doors -------------------------------------------------------------------------------------------- */
+
+static bool reached(const sy_request *r, sy_phase phase)
+{
+    return r->step == SYI_STEP_DONE || (phase == SY_PHASE_ROUTED && r->routed);
+}
+
+/* Moves everything on until `until` says so; gives up after the comm's time. */
+static sy_status wait_for(sy_request *r, bool (*until)(const sy_request *r, sy_phase phase), sy_phase phase)
+{
+    sy_comm *comm = r->comm;
+    const uint64_t begin = comm->options.timeout_ms > 0 ? now() : 0;
+    const uint64_t limit = (uint64_t)comm->options.timeout_ms * UINT64_C(1000000);
+    for (int turn = 0; !until(r, phase); turn++) {
+        if (comm->broken)
+            return SY_ERR_COMM;
+        progress(comm);
+        if (turn < 64)
+            continue;
+        sched_yield();
+        if (limit > 0 && turn % 64 == 0 && now() - begin > limit)
+            return SY_ERR_TIMEOUT;
+    }
+    return SY_OK;
+}
+
+static bool fenced(const sy_request *r, sy_phase phase)
+{
+    (void)phase;
+    return !r->fencing;
+}
+
+/* A request of an operation whose rows nobody reads any more. */
+static sy_status take_request(sy_ctx *ctx, sy_comm *comm, sy_request **request)
+{
+    sy_request *r = comm->requests;
+    while (r->open)
+        r++;
+    *request = r;
+    const sy_status st = wait_for(r, fenced, SY_PHASE_DONE);
+    if (st == SY_OK)
+        return SY_OK;
+    comm->broken = true;
+    return syi_fail(ctx, st, "comm", "is broken: another process may be gone, want a new one");
+}
+
+static sy_status refuse_start(sy_ctx *ctx, sy_comm *comm, sy_request **request)
+{
+    if (comm == NULL)
+        return syi_fail(ctx, SY_ERR_NULL, "comm", "is NULL, want a comm");
+    if (request == NULL)
+        return syi_fail(ctx, SY_ERR_NULL, "request", "is NULL, want a place for the request");
+    if (comm->broken)
+        return syi_fail(ctx, SY_ERR_COMM, "comm", "is broken: another process may be gone, want a new one");
+    if (comm->n_open < comm->options.max_inflight)
+        return SY_OK;
+    const sy_fault fault =
+        syi_value_fault(SY_ERR_STATE, SY_FAULT_NONE, "comm", comm->n_open, comm->options.max_inflight);
+    return syi_fail_at(ctx, &fault, "has %d open requests, want fewer than its max_inflight, %d",
+                       comm->n_open, comm->options.max_inflight);
+}
+
+/* The call is judged; a process that refuses it still tells the others. */
+static void begin(sy_request *r, sy_status st)
+{
+    sy_comm *comm = r->comm;
+    if (st == SY_OK && comm->local)
+        st = syi_exchange_reserve(r);
+    else if (st == SY_OK)
+        st = prepare(r);
+    if (comm->local) {
+        if (st == SY_OK) {
+            run_local(r);
+            return;
+        }
+        keep_error(r);
+        finish(r, st);
+        return;
+    }
+    r->mine.version = SYI_HEADER_VERSION;
+    r->mine.op = (uint8_t)r->x.id;
+    r->mine.sequence = r->sequence;
+    r->mine.status = (uint8_t)st;
+    if (st != SY_OK)
+        note_error(r->ctx, &r->notice);
+    else
+        describe(r, &r->x, &r->shard[0], &r->notice);
+    keep_error(r);
+    if (comm->options.check == SY_CHECK_NONE && !comm->shared) {
+        if (st != SY_OK) {
+            finish(r, st);
+            return;
+        }
+        if (!r->x.routed && !r->listed)
+            syi_routing_order(r);
+        enter(r, SYI_STEP_TABLE);
+    } else {
+        enter(r, SYI_STEP_HEADER);
+        st = post(r, SY_CHANNEL_HEADER, SY_AXIS_ALL, &r->mine, sizeof r->mine, r->header, NULL);
+        if (st != SY_OK)
+            break_comm(r, st);
+    }
+    progress(comm);
+}
+
+sy_status syi_exchange_start(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,
+                             size_t args_bytes, sy_request **request)
+{
+    if (request != NULL)
+        *request = NULL;
+    if (ctx == NULL)
+        return SY_ERR_NULL;
+    syi_clear_fault(ctx, op->name);
+    sy_request *r = NULL;
+    sy_status st = refuse_start(ctx, comm, request);
+    if (st == SY_OK)
+        st = take_request(ctx, comm, &r);
+    if (st != SY_OK)
+        return st;
+    r->ctx = ctx;
+    r->open = true;
+    r->sequence = comm->sequence++;
+    r->step = SYI_STEP_HEADER;
+    r->posted = r->routed = r->listed = r->direct = r->windowed = false;
+    memset(r->waiting, 0, sizeof r->waiting);
+    r->status = SY_OK;
+    r->fault = (sy_fault){.argument = ""};
+    r->error[0] = '\0';
+    r->bytes = 0;
+    r->stage_bytes = 0;
+    r->start_ns = ctx->trace != NULL ? now() : 0;
+    r->x = (struct syi_exchange){.id = op->id};
+    r->mine = (struct syi_header){.stage = SYI_NO_SEGMENT, .window = SYI_NO_SEGMENT};
+    comm->n_open++;
+    begin(r, op->judge(ctx, args, args_bytes, r));
+    *request = r;
+    return SY_OK;
+}
+
+sy_status syi_exchange_run(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,
+                           size_t args_bytes)
+{
+    sy_request *request;
+    const sy_status st = syi_exchange_start(ctx, comm, op, args, args_bytes, &request);
+    return st == SY_OK ? sy_request_free(request) : st;
+}
+
+/* The status of a request that has come to a phase, with its sentence. */
+static sy_status status_of(const sy_request *r)
+{
+    show_error(r);
+    return r->status;
+}
+
+sy_status sy_request_test(sy_request *request, sy_phase phase, bool *done)
+{
+    if (request == NULL || done == NULL || !request->open)
+        return request == NULL || done == NULL ? SY_ERR_NULL : SY_ERR_STATE;
+    *done = reached(request, phase);
+    if (!*done && !request->comm->broken)
+        progress(request->comm);
+    if (!reached(request, phase) && request->comm->broken)
+        break_comm(request, SY_ERR_COMM);
+    *done = reached(request, phase);
+    return *done ? status_of(request) : SY_OK;
+}
+
+sy_status sy_request_wait(sy_request *request, sy_phase phase)
+{
+    if (request == NULL)
+        return SY_ERR_NULL;
+    if (!request->open)
+        return SY_ERR_STATE;
+    const sy_status st = wait_for(request, reached, phase);
+    if (st != SY_OK)
+        break_comm(request, st);
+    return status_of(request);
+}
+
+void syi_exchange_close(sy_comm *comm)
+{
+    for (int i = 0; i < comm->options.max_inflight && !comm->broken; i++) {
+        sy_request *r = &comm->requests[i];
+        if ((r->open && wait_for(r, reached, SY_PHASE_DONE) != SY_OK) ||
+            wait_for(r, fenced, SY_PHASE_DONE) != SY_OK)
+            comm->broken = true;
+    }
+}
+
+sy_status sy_request_free(sy_request *request)
+{
+    if (request == NULL)
+        return SY_OK;
+    const sy_status st = sy_request_wait(request, SY_PHASE_DONE);
+    if (request->open)
+        request->comm->n_open--;
+    request->open = false;
+    return st;
+}

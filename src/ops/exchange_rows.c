@@ -1,0 +1,554 @@
+/*
+ * The rows of an exchange. Where a row comes from is a pick: a position and a row there. What a position is to this
+ * process differs: its own tensor, a tensor or a copy of rows in shared memory, or rows that came in a message.
+ */
+#include "ops/exchange.h"
+
+/* ---- Scratch ------------------------------------------------------------------------------------------ */
+
+static int64_t most_tokens(const struct syi_exchange *x)
+{
+    return x->most * x->n_positions;
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static const struct syi_a2a_hosts *hosts_of(const sy_request *r)
+{
+    return &r->by->hosts;
+}
+
+/* Rows of a device's output at most. */
+static int64_t most_picks(const sy_request *r, const struct syi_a2a_shard *shard)
+{
+    const struct syi_exchange *x = &r->x;
+    if (x->id == SYI_ALL_TO_ALL_COMBINE)
+        return x->n_slots * shard->n_tokens;
+    int64_t rows = 0;
+    syi_a2a_most_rows(most_tokens(x), x->n_slots, hosts_of(r)->n_local[shard->device], x->layout, x->align,
+                      &rows);
+    return rows;
+}
+
+/* Devices a token can go to for one of its choices. */
+static int64_t most_holders(const struct syi_a2a_hosts *hosts)
+{
+    int64_t most = 0;
+    for (int64_t e = 0; e < hosts->n_experts; e++)
+        most = hosts->first[e + 1] - hosts->first[e] > most ? hosts->first[e + 1] - hosts->first[e] : most;
+    return most;
+}
+
+/* The longest lists of any device here: rows it sends, itself included, and rows it receives. */
+static void count_lists(sy_request *r)
+{
+    const struct syi_exchange *x = &r->x;
+    const struct syi_a2a_hosts *hosts = hosts_of(r);
+    const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
+    const int64_t reach = smaller(x->n_slots * most_holders(hosts), x->n_positions);
+    r->n_sends = 0;
+    r->n_receives = combine ? 0 : most_tokens(x);
+    for (int s = 0; s < r->comm->n_shards; s++) {
+        const int64_t tokens = r->shard[s].n_tokens, local = hosts->n_local[r->shard[s].device];
+        const int64_t sends = combine ? most_tokens(x) * smaller(x->n_slots, local) : tokens * reach;
+        r->n_sends = sends > r->n_sends ? sends : r->n_sends;
+        if (combine && x->n_slots * tokens > r->n_receives)
+            r->n_receives = x->n_slots * tokens;
+    }
+}
+
+/* Lists of rows for messages and for the stage; one device at a time. */
+static void lay_out_lists(sy_request *r, struct syi_arena *arena)
+{
+    const struct syi_exchange *x = &r->x;
+    const size_t positions = (size_t)x->n_positions, tokens = (size_t)most_tokens(x);
+    r->sends.first = syi_take(arena, (positions + 1) * sizeof *r->sends.first);
+    r->receives.first = syi_take(arena, (positions + 1) * sizeof *r->receives.first);
+    r->sends.rows = syi_take(arena, (size_t)r->n_sends * sizeof *r->sends.rows);
+    r->receives.rows = syi_take(arena, (size_t)r->n_receives * sizeof *r->receives.rows);
+    r->seen = syi_take(arena, tokens * sizeof *r->seen);
+}
+
+static void lay_out_messages(sy_request *r, struct syi_arena *arena)
+{
+    const struct syi_exchange *x = &r->x;
+    const size_t positions = (size_t)x->n_positions;
+    r->raw = syi_take(
+        arena, syi_size_mul((size_t)most_tokens(x) * (size_t)x->n_slots, syi_index_bytes(x->index_type)));
+    r->mine_raw =
+        syi_take(arena, (size_t)(r->shard[0].n_tokens * x->n_slots) * syi_index_bytes(x->index_type));
+    for (int p = 0; p < x->n_planes; p++) {
+        r->send[p] = syi_take(arena, positions * sizeof **r->send);
+        r->recv[p] = syi_take(arena, positions * sizeof **r->recv);
+        r->packed[p] = r->landed[p] = NULL;
+        if (r->comm->options.pack)
+            r->packed[p] = syi_take(arena, syi_size_mul((size_t)r->n_sends, x->row_bytes[p]));
+        if (r->comm->options.pack || x->sum)
+            r->landed[p] = syi_take(arena, syi_size_mul((size_t)r->n_receives, x->row_bytes[p]));
+    }
+}
+
+static void lay_out(sy_request *r, struct syi_arena *arena)
+{
+    const struct syi_exchange *x = &r->x;
+    const sy_comm *comm = r->comm;
+    const size_t shards = (size_t)comm->n_shards, sources = (size_t)x->n_positions + 1;
+    r->counters = syi_take(arena, 2 * ((size_t)x->n_experts + (size_t)x->n_positions) * sizeof *r->counters);
+    r->expert_counts = syi_take(arena, (size_t)x->n_experts * sizeof *r->expert_counts);
+    r->expert_offsets = syi_take(arena, ((size_t)x->n_experts + 1) * sizeof *r->expert_offsets);
+    r->jobs = syi_take(arena, shards * sizeof *r->jobs);
+    r->sums = syi_take(arena, shards * sizeof *r->sums);
+    for (int s = 0; s < comm->n_shards; s++) {
+        struct syi_a2a_shard *shard = &r->shard[s];
+        const size_t picks = (size_t)most_picks(r, shard);
+        shard->pick = syi_take(arena, picks * sizeof *shard->pick);
+        shard->slot = shard->src.data != NULL ? syi_take(arena, picks * sizeof *shard->slot) : NULL;
+        shard->source = syi_take(arena, (size_t)x->n_planes * sources * sizeof *shard->source);
+    }
+    lay_out_lists(r, arena);
+    if (!comm->local && (!r->direct || r->stage_bytes > comm->stage_slot_bytes))
+        lay_out_messages(r, arena);
+    r->add_scratch = x->sum ? syi_take(arena, syi_a2a_add_scratch(r->ctx, x->n_slots)) : NULL;
+}
+
+/* What others will read and cannot where it lies; never 0 where they look for something. */
+static size_t stage_bytes(const sy_request *r)
+{
+    const struct syi_exchange *x = &r->x;
+    if (x->id == SYI_ALL_TO_ALL_COMBINE) {
+        const size_t starts = syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t));
+        return r->windowed ? 0 : syi_size_add(starts, syi_size_mul((size_t)r->n_sends, x->row_bytes[0]));
+    }
+    const size_t tokens = (size_t)r->shard[0].n_tokens;
+    size_t bytes = x->routed && r->windowed ? 0 : SYI_ALIGN;
+    if (!x->routed)
+        bytes = syi_size_add(bytes, tokens * (size_t)x->n_slots * syi_index_bytes(x->index_type));
+    for (int p = 0; p < x->n_planes && !r->windowed; p++)
+        bytes = syi_size_add(syi_align(bytes), syi_size_mul(tokens, x->row_bytes[p]));
+    return syi_align(bytes);
+}
+
+/* Whether the input lies in memory the others can read, and where. */
+static bool find_window(sy_request *r)
+{
+    const struct syi_exchange *x = &r->x;
+    const struct syi_a2a_shard *shard = &r->shard[0];
+    const int64_t rows = x->id == SYI_ALL_TO_ALL_DISPATCH ? shard->n_tokens
+                         : x->layout == SY_LAYOUT_PADDED  ? shard->input_first * shard->input_rows
+                                                          : shard->input_rows;
+    const bool compact = rows <= 1 || shard->from[0].stride == (int64_t)x->row_bytes[0];
+    size_t offset = 0;
+    if (!compact || x->n_planes > 1)
+        return false;
+    const int window = syi_segment_of(r->comm, shard->from[0].data, (size_t)rows * x->row_bytes[0], &offset);
+    r->mine.window = (uint8_t)window;
+    r->mine.offset = offset;
+    return window != SYI_NO_SEGMENT;
+}
+
+sy_status syi_exchange_reserve(sy_request *r)
+{
+    const sy_comm *comm = r->comm;
+    r->direct = comm->shared && !comm->local;
+    r->windowed = r->direct && find_window(r);
+    count_lists(r);
+    r->stage_bytes = r->direct ? stage_bytes(r) : 0;
+    struct syi_arena arena = {NULL, 0};
+    lay_out(r, &arena);
+    if (!syi_block_grow(comm, &r->block, arena.used))
+        return syi_fail(r->ctx, SY_ERR_NOMEM, "scratch", "of %zu bytes could not be allocated", arena.used);
+    arena = (struct syi_arena){r->block.data, 0};
+    lay_out(r, &arena);
+    r->threads = r->ctx->threads;
+    return SY_OK;
+}
+
+/* ---- Lists -------------------------------------------------------------------------------------------- */
+
+int64_t syi_exchange_rows(const sy_request *r, const struct syi_a2a_shard *shard)
+{
+    const struct syi_exchange *x = &r->x;
+    if (x->id == SYI_ALL_TO_ALL_COMBINE)
+        return x->n_slots * shard->n_tokens;
+    return syi_a2a_expert_rows(hosts_of(r), shard->group, shard->position, r->expert_counts,
+                               r->expert_offsets);
+}
+
+void syi_exchange_lists(sy_request *r)
+{
+    const struct syi_exchange *x = &r->x;
+    const sy_comm *comm = r->comm;
+    const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
+    for (int s = 0; s < comm->n_shards; s++) {
+        struct syi_a2a_shard *shard = &r->shard[s];
+        shard->position = syi_position_of(comm->mesh, x->axis, shard->device);
+        shard->group = &r->by->group[comm->local ? syi_group_of(comm->mesh, x->axis, shard->device) : 0];
+        shard->n_rows = syi_exchange_rows(r, shard);
+        if (combine)
+            syi_a2a_combine_picks(hosts_of(r), shard->group, shard->position, x->local_reduce,
+                                  x->local_reduce && x->sum, shard->pick, r->counters);
+        else
+            syi_a2a_dispatch_picks(hosts_of(r), shard->group, shard->position, shard->pick, shard->slot,
+                                   r->counters);
+    }
+    if (comm->local)
+        return;
+    const struct syi_a2a_shard *shard = &r->shard[0];
+    if (combine) {
+        syi_a2a_combine_sends(hosts_of(r), shard->group, shard->position, x->local_reduce, &r->sends,
+                              r->counters);
+        syi_a2a_combine_receives(shard->group, shard->pick, shard->n_tokens, &r->receives);
+    } else {
+        syi_a2a_dispatch_sends(hosts_of(r), shard->group, shard->position, &r->sends, r->counters);
+        syi_a2a_dispatch_receives(shard->group, shard->pick, shard->n_rows, &r->receives, r->seen);
+    }
+}
+
+/* ---- What is written beside the rows ------------------------------------------------------------------ */
+
+static void write_metadata(const sy_request *r, const struct syi_a2a_shard *shard)
+{
+    const struct syi_token_order *order = &shard->group->order;
+    const size_t row_bytes = (size_t)r->x.n_slots * syi_index_bytes(r->x.index_type);
+    for (int p = 0; p < order->n_positions; p++) {
+        const struct syi_rows table = syi_routing_table(r, shard->group, p);
+        const int64_t n_tokens = order->first[p + 1] - order->first[p];
+        for (int64_t n = 0; n < n_tokens; n++)
+            memcpy(syi_row(shard->metadata, syi_tau(order, p, n)), syi_row(table, n), row_bytes);
+    }
+}
+
+static void write_src(const struct syi_a2a_shard *shard, bool with_slot)
+{
+    for (int64_t i = 0; i < shard->n_rows; i++) {
+        const bool pad = shard->pick[i].position < 0;
+        const int32_t src[3] = {shard->pick[i].position, pad ? -1 : shard->pick[i].row,
+                                with_slot ? shard->slot[i] : 0};
+        memcpy(syi_row(shard->src, i), src, with_slot ? sizeof src : 2 * sizeof *src);
+    }
+}
+
+static void write_ints(unsigned char *to, const int64_t *values, int64_t n)
+{
+    if (to != NULL && n > 0)
+        memcpy(to, values, (size_t)n * sizeof *values);
+}
+
+/* Differences of n + 1 ascending numbers. */
+static void write_lengths(unsigned char *to, const int64_t *first, int64_t n)
+{
+    for (int64_t i = 0; to != NULL && i < n; i++) {
+        const int64_t length = first[i + 1] - first[i];
+        memcpy(to + 8 * i, &length, sizeof length);
+    }
+}
+
+static void write_counts(sy_request *r, const struct syi_a2a_shard *shard)
+{
+    const struct syi_a2a_hosts *hosts = hosts_of(r);
+    if (shard->expert_counts != NULL || shard->expert_offsets != NULL) {
+        const int64_t n_local = hosts->n_local[shard->device];
+        syi_a2a_expert_rows(hosts, shard->group, shard->position, r->expert_counts, r->expert_offsets);
+        write_ints(shard->expert_counts, r->expert_counts, n_local);
+        write_ints(shard->expert_offsets, r->expert_offsets, n_local + 1);
+    }
+    if (shard->rows_from == NULL && shard->rows_to == NULL)
+        return;
+    if (r->comm->local) {
+        syi_a2a_dispatch_sends(hosts, shard->group, shard->position, &r->sends, r->counters);
+        syi_a2a_dispatch_receives(shard->group, shard->pick, shard->n_rows, &r->receives, r->seen);
+    }
+    write_lengths(shard->rows_to, r->sends.first, r->x.n_positions);
+    write_lengths(shard->rows_from, r->receives.first, r->x.n_positions);
+}
+
+void syi_exchange_tables(sy_request *r)
+{
+    if (r->x.id == SYI_ALL_TO_ALL_COMBINE)
+        return;
+    for (int s = 0; s < r->comm->n_shards; s++) {
+        const struct syi_a2a_shard *shard = &r->shard[s];
+        if (shard->metadata.data != NULL)
+            write_metadata(r, shard);
+        if (shard->src.data != NULL)
+            write_src(shard, r->x.layout == SY_LAYOUT_EXPERT);
+        write_counts(r, shard);
+    }
+}
+
+/* ---- Rows others read --------------------------------------------------------------------------------- */
+
+static unsigned char *stage_slot(const sy_request *r, int device, const struct syi_header *h)
+{
+    const struct syi_segment *stage = &r->comm->segment[h->stage];
+    return (unsigned char *)stage->base[device] + h->slot * stage->slot_bytes;
+}
+
+/* Dispatch: indices, then every plane's rows. */
+static void stage_tokens(sy_request *r, unsigned char *at)
+{
+    const struct syi_exchange *x = &r->x;
+    const struct syi_a2a_shard *shard = &r->shard[0];
+    const size_t table_bytes = (size_t)x->n_slots * syi_index_bytes(x->index_type);
+    if (!x->routed) {
+        syi_a2a_pack(r->ctx, at, shard->indices, NULL, shard->n_tokens, table_bytes);
+        at += syi_align((size_t)shard->n_tokens * table_bytes);
+    }
+    for (int p = 0; p < x->n_planes && !r->windowed; p++) {
+        syi_a2a_pack(r->ctx, at, shard->from[p], NULL, shard->n_tokens, x->row_bytes[p]);
+        at += syi_align((size_t)shard->n_tokens * x->row_bytes[p]);
+    }
+}
+
+/* Combine: where each position's rows begin, then the rows, in the order of a message. */
+static void stage_results(sy_request *r, unsigned char *at)
+{
+    const struct syi_exchange *x = &r->x;
+    const struct syi_a2a_shard *shard = &r->shard[0];
+    unsigned char *rows = at + syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t));
+    int64_t start = 0;
+    for (int p = 0; p < x->n_positions; p++) {
+        const int64_t first = r->sends.first[p], n = p == shard->position ? 0 : r->sends.first[p + 1] - first;
+        memcpy(at + 8 * p, &start, sizeof start);
+        syi_a2a_pack(r->ctx, rows + (size_t)start * x->row_bytes[0], shard->from[0], r->sends.rows + first, n,
+                     x->row_bytes[0]);
+        start += n;
+    }
+}
+
+void syi_exchange_stage(sy_request *r)
+{
+    r->mine.stage = (uint8_t)r->comm->stage;
+    r->mine.slot = (uint8_t)r->slot;
+    r->mine.wanted = 0;
+    if (!r->windowed) {
+        r->mine.window = r->mine.stage;
+        r->mine.offset = 0;
+    }
+    if (r->stage_bytes == 0)
+        return;
+    unsigned char *at = stage_slot(r, r->comm->device, &r->mine);
+    if (r->x.id == SYI_ALL_TO_ALL_DISPATCH)
+        stage_tokens(r, at);
+    else
+        stage_results(r, at);
+}
+
+/* ---- Moving them -------------------------------------------------------------------------------------- */
+
+static struct syi_rows *sources_of(const sy_request *r, const struct syi_a2a_shard *shard, int plane)
+{
+    return shard->source + (size_t)plane * ((size_t)r->x.n_positions + 1);
+}
+
+/* Rows of another device of this process, or of this one. */
+static void source_here(sy_request *r, struct syi_a2a_shard *shard, int position)
+{
+    const int s = syi_device_at(r->comm->mesh, r->x.axis, shard->group->index, position) - r->comm->device;
+    for (int p = 0; p < r->x.n_planes; p++)
+        sources_of(r, shard, p)[position] = r->shard[s].from[p];
+}
+
+/* Dispatch: rows another process shows. */
+static void source_tokens(sy_request *r, struct syi_a2a_shard *shard, int position, int device)
+{
+    const struct syi_exchange *x = &r->x;
+    const struct syi_header *h = &r->header[device];
+    const size_t tokens = h->tokens;
+    if (h->window != h->stage) {
+        unsigned char *window = r->comm->segment[h->window].base[device];
+        sources_of(r, shard, 0)[position] = (struct syi_rows){window + h->offset, (int64_t)x->row_bytes[0]};
+        return;
+    }
+    unsigned char *at = stage_slot(r, device, h);
+    if (!x->routed)
+        at += syi_align(tokens * (size_t)x->n_slots * syi_index_bytes(x->index_type));
+    for (int p = 0; p < x->n_planes; p++) {
+        sources_of(r, shard, p)[position] = (struct syi_rows){at, (int64_t)x->row_bytes[p]};
+        at += syi_align(tokens * x->row_bytes[p]);
+    }
+}
+
+/* Combine: rows another process shows where they lie, or those it copied for us. */
+static void source_results(sy_request *r, struct syi_a2a_shard *shard, int position, int device)
+{
+    const struct syi_exchange *x = &r->x;
+    const struct syi_header *h = &r->header[device];
+    struct syi_rows *source = sources_of(r, shard, 0) + position;
+    if (h->window != h->stage) {
+        unsigned char *window = r->comm->segment[h->window].base[device];
+        *source = (struct syi_rows){window + h->offset, (int64_t)x->row_bytes[0]};
+        return;
+    }
+    unsigned char *at = stage_slot(r, device, h);
+    *source = (struct syi_rows){at + syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t)),
+                                (int64_t)x->row_bytes[0]};
+    int64_t start;
+    memcpy(&start, at + 8 * (size_t)shard->position, sizeof start);
+    for (int64_t i = r->receives.first[position]; i < r->receives.first[position + 1]; i++)
+        shard->pick[r->receives.rows[i]].row = (int32_t)(start + i - r->receives.first[position]);
+}
+
+static struct syi_a2a_job job_of(const sy_request *r, const struct syi_a2a_shard *shard)
+{
+    const struct syi_exchange *x = &r->x;
+    struct syi_a2a_job job = {.n_rows = shard->n_rows,
+                              .pick = shard->pick,
+                              .zero = x->zero ||
+                                      (x->id == SYI_ALL_TO_ALL_DISPATCH && x->layout == SY_LAYOUT_EXPERT),
+                              .n_planes = x->n_planes,
+                              .mask = shard->mask};
+    for (int p = 0; p < x->n_planes; p++)
+        job.plane[p] = (struct syi_a2a_plane){sources_of(r, shard, p), shard->to[p], x->row_bytes[p]};
+    return job;
+}
+
+/* Copies or adds the rows of all devices here from their sources. */
+static void move_all(sy_request *r)
+{
+    const struct syi_exchange *x = &r->x;
+    const int n = r->comm->n_shards;
+    if (!x->sum) {
+        for (int s = 0; s < n; s++)
+            r->jobs[s] = job_of(r, &r->shard[s]);
+        syi_a2a_copy(r->ctx, r->jobs, n);
+        return;
+    }
+    for (int s = 0; s < n; s++) {
+        const struct syi_a2a_shard *shard = &r->shard[s];
+        r->sums[s] = (struct syi_a2a_sum){.n_home = shard->n_tokens,
+                                          .n_slots = x->n_slots,
+                                          .hidden = x->hidden,
+                                          .pick = shard->pick,
+                                          .type = x->type,
+                                          .source = shard->source,
+                                          .weights = shard->weights,
+                                          .weight_type = shard->weight_type,
+                                          .to = shard->to[0]};
+    }
+    const int threads = r->ctx->threads;
+    r->ctx->threads = threads < r->threads ? threads : r->threads; /* the scratch is for so many */
+    syi_a2a_add(r->ctx, r->sums, n, r->add_scratch);
+    r->ctx->threads = threads;
+}
+
+void syi_exchange_direct(sy_request *r)
+{
+    const sy_comm *comm = r->comm;
+    for (int s = 0; s < comm->n_shards; s++) {
+        struct syi_a2a_shard *shard = &r->shard[s];
+        for (int p = 0; p < r->x.n_positions; p++) {
+            const int device = syi_device_at(comm->mesh, r->x.axis, shard->group->index, p);
+            if (comm->local || device == comm->device)
+                source_here(r, shard, p);
+            else if (r->x.id == SYI_ALL_TO_ALL_DISPATCH)
+                source_tokens(r, shard, p, device);
+            else
+                source_results(r, shard, p, device);
+        }
+    }
+    move_all(r);
+}
+
+/* ---- Messages ----------------------------------------------------------------------------------------- */
+
+/* Rows for one peer: as they lie, or next to each other. */
+static void fill_messages(sy_request *r, int plane)
+{
+    const struct syi_exchange *x = &r->x;
+    const struct syi_a2a_shard *shard = &r->shard[0];
+    const size_t bytes = x->row_bytes[plane];
+    for (int p = 0; p < x->n_positions; p++) {
+        const int64_t out = r->sends.first[p], in = r->receives.first[p];
+        const int64_t n_out = p == shard->position ? 0 : r->sends.first[p + 1] - out;
+        const int64_t n_in = p == shard->position ? 0 : r->receives.first[p + 1] - in;
+        const struct syi_rows from = shard->from[plane], to = shard->to[plane];
+        sy_transport_rows send = {from.data, bytes, (size_t)from.stride, r->sends.rows + out, n_out};
+        sy_transport_rows recv = {to.data, bytes, (size_t)to.stride, r->receives.rows + in, n_in};
+        if (r->packed[plane] != NULL) {
+            unsigned char *at = r->packed[plane] + (size_t)out * bytes;
+            syi_a2a_pack(r->ctx, at, from, r->sends.rows + out, n_out, bytes);
+            send = (sy_transport_rows){at, bytes, bytes, NULL, n_out};
+        }
+        if (r->landed[plane] != NULL)
+            recv = (sy_transport_rows){r->landed[plane] + (size_t)in * bytes, bytes, bytes, NULL, n_in};
+        r->send[plane][p] = send;
+        r->recv[plane][p] = recv;
+    }
+}
+
+/* Rows that land in scratch: picks name them there. `seen` becomes the place of each token of a dispatch. */
+static void pick_landed(sy_request *r, struct syi_a2a_shard *shard)
+{
+    const struct syi_exchange *x = &r->x;
+    const int32_t landed = x->n_positions;
+    for (int p = 0; p < x->n_positions; p++)
+        for (int64_t i = r->receives.first[p]; p != shard->position && i < r->receives.first[p + 1]; i++) {
+            struct syi_a2a_pick *pick = &shard->pick[r->receives.rows[i]];
+            if (x->id == SYI_ALL_TO_ALL_DISPATCH)
+                r->seen[shard->group->order.first[p] + pick->row] = (int32_t)i;
+            else
+                *pick = (struct syi_a2a_pick){landed, (int32_t)i};
+        }
+    for (int64_t i = 0; x->id == SYI_ALL_TO_ALL_DISPATCH && i < shard->n_rows; i++) {
+        struct syi_a2a_pick *pick = &shard->pick[i];
+        if (pick->position >= 0 && pick->position != shard->position)
+            *pick =
+                (struct syi_a2a_pick){landed, r->seen[shard->group->order.first[pick->position] + pick->row]};
+    }
+}
+
+/* Only our own rows are here; those that land come later. */
+static void set_sources(sy_request *r, struct syi_a2a_shard *shard)
+{
+    const struct syi_exchange *x = &r->x;
+    for (int p = 0; p < x->n_planes; p++) {
+        struct syi_rows *source = sources_of(r, shard, p);
+        for (int q = 0; q <= x->n_positions; q++)
+            source[q] = (struct syi_rows){NULL, 0};
+        source[shard->position] = shard->from[p];
+        if (r->landed[p] != NULL)
+            source[x->n_positions] = (struct syi_rows){r->landed[p], (int64_t)x->row_bytes[p]};
+    }
+}
+
+sy_status syi_exchange_post(sy_request *r)
+{
+    const struct syi_exchange *x = &r->x;
+    const sy_comm *comm = r->comm;
+    struct syi_a2a_shard *shard = &r->shard[0];
+    set_sources(r, shard);
+    for (int p = 0; p < x->n_planes; p++) {
+        fill_messages(r, p);
+        const sy_transport_exchange exchange = {.axis = x->axis,
+                                                .tag = r->slot * SY_A2A_MAX_PLANES + p,
+                                                .n_positions = x->n_positions,
+                                                .position = shard->position,
+                                                .send = r->send[p],
+                                                .recv = r->recv[p],
+                                                .chunk_bytes = comm->options.chunk_bytes,
+                                                .num_links = x->num_links,
+                                                .topology = x->topology};
+        const sy_status st = comm->transport.exchange(comm->transport.self, &exchange, &r->ticket[p]);
+        if (st != SY_OK)
+            return st;
+        r->waiting[p] = true;
+    }
+    if (r->landed[0] == NULL)
+        move_all(r); /* our own rows and the fill, while the others travel */
+    else
+        pick_landed(r, shard);
+    return SY_OK;
+}
+
+void syi_exchange_landed(sy_request *r)
+{
+    const struct syi_a2a_shard *shard = &r->shard[0];
+    if (r->landed[0] != NULL)
+        move_all(r);
+    else if (r->x.id == SYI_ALL_TO_ALL_DISPATCH && r->x.layout == SY_LAYOUT_EXPERT)
+        syi_a2a_spread(r->ctx, shard->group, &r->jobs[0], r->seen);
+}

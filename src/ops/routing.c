@@ -1,0 +1,181 @@
+/*
+ * Routings: who hosts what, and what every token of a group chose. A call makes one in memory of its request; a caller
+ * who asked for it gets that memory in exchange for what his routing held before.
+ */
+#include "ops/exchange.h"
+
+sy_status sy_routing_create(sy_ctx *ctx, sy_comm *comm, sy_routing **routing)
+{
+    if (routing != NULL)
+        *routing = NULL;
+    if (ctx == NULL)
+        return SY_ERR_NULL;
+    syi_clear_fault(ctx, "sy_routing_create");
+    if (comm == NULL)
+        return syi_fail(ctx, SY_ERR_NULL, "comm", "is NULL, want a comm");
+    if (routing == NULL)
+        return syi_fail(ctx, SY_ERR_NULL, "routing", "is NULL, want a place for the routing");
+    *routing = syi_comm_new(comm, sizeof **routing);
+    if (*routing == NULL)
+        return syi_fail(ctx, SY_ERR_NOMEM, "routing", "could not be allocated");
+    **routing = (sy_routing){.comm = comm};
+    return SY_OK;
+}
+
+void sy_routing_destroy(sy_routing *routing)
+{
+    if (routing == NULL)
+        return;
+    const sy_comm *comm = routing->comm;
+    syi_block_free(comm, &routing->block);
+    syi_comm_delete(comm, routing);
+}
+
+int64_t syi_routing_group_tokens(const sy_routing *routing, int device)
+{
+    const int group = routing->n_groups > 1 ? syi_group_of(routing->comm->mesh, routing->of.axis, device) : 0;
+    return syi_order_tokens(&routing->group[group].order);
+}
+
+/* Most tokens of a group. */
+static int64_t most_tokens(const struct syi_exchange *x)
+{
+    return x->most * x->n_positions;
+}
+
+static void lay_out(struct syi_arena *arena, const sy_comm *comm, const struct syi_exchange *x, sy_routing *r)
+{
+    const size_t groups = (size_t)r->n_groups, slots = (size_t)most_tokens(x) * (size_t)x->n_slots;
+    syi_a2a_hosts_take(arena, &r->hosts, x->n_experts, comm->n_devices);
+    r->group = syi_take(arena, groups * sizeof *r->group);
+    r->first = syi_take(arena, groups * ((size_t)x->n_positions + 1) * sizeof *r->first);
+    r->tokens = syi_take(arena, (size_t)comm->n_shards * sizeof *r->tokens);
+    r->choice = syi_take(arena, syi_size_mul(groups, slots * sizeof *r->choice));
+}
+
+sy_status syi_routing_begin(sy_request *request)
+{
+    const struct syi_exchange *x = &request->x;
+    sy_comm *comm = request->comm;
+    sy_routing *r = &request->own;
+    if (x->routed) {
+        request->by = x->routing;
+        return SY_OK;
+    }
+    r->comm = comm;
+    r->of = *x;
+    r->n_groups = comm->local ? comm->n_devices / x->n_positions : 1;
+    struct syi_arena arena = {NULL, 0};
+    lay_out(&arena, comm, x, r);
+    if (!syi_block_grow(comm, &r->block, arena.used))
+        return syi_fail(request->ctx, SY_ERR_NOMEM, "routing", "of %zu bytes could not be allocated",
+                        arena.used);
+    arena = (struct syi_arena){r->block.data, 0};
+    lay_out(&arena, comm, x, r);
+    request->by = r;
+    return syi_a2a_read_hosts(request->ctx, &r->hosts, x->mapping, x->n_copies);
+}
+
+static int64_t tokens_at(const sy_request *request, int device)
+{
+    if (request->comm->local)
+        return request->shard[device].n_tokens;
+    return request->x.ragged ? (int64_t)request->header[device].tokens : request->x.most;
+}
+
+void syi_routing_order(sy_request *request)
+{
+    const struct syi_exchange *x = &request->x;
+    const sy_comm *comm = request->comm;
+    sy_routing *r = &request->own;
+    for (int g = 0; g < r->n_groups; g++) {
+        const int index = comm->local ? g : syi_group_of(comm->mesh, x->axis, comm->device);
+        int64_t *first = r->first + (size_t)g * ((size_t)x->n_positions + 1);
+        first[0] = 0;
+        for (int p = 0; p < x->n_positions; p++)
+            first[p + 1] = first[p] + tokens_at(request, syi_device_at(comm->mesh, x->axis, index, p));
+        r->group[g] = (struct syi_a2a_group){
+            .mesh = comm->mesh,
+            .axis = x->axis,
+            .index = index,
+            .order = {x->n_positions, first, x->interleave},
+            .n_slots = x->n_slots,
+            .choice = r->choice + (size_t)g * (size_t)most_tokens(x) * (size_t)x->n_slots,
+            .layout = x->layout,
+            .align = x->align,
+        };
+    }
+    for (int s = 0; s < comm->n_shards; s++)
+        r->tokens[s] = request->shard[s].n_tokens;
+}
+
+struct syi_rows syi_routing_table(const sy_request *request, const struct syi_a2a_group *group, int position)
+{
+    const sy_comm *comm = request->comm;
+    const int64_t row_bytes = request->x.n_slots * (int64_t)syi_index_bytes(request->x.index_type);
+    const int device = syi_device_at(comm->mesh, group->axis, group->index, position);
+    if (comm->local)
+        return request->shard[device].indices;
+    if (device == comm->device)
+        return request->shard[0].indices;
+    if (request->direct) {
+        const struct syi_header *h = &request->header[device];
+        const struct syi_segment *stage = &comm->segment[h->stage];
+        return (struct syi_rows){(unsigned char *)stage->base[device] + h->slot * stage->slot_bytes,
+                                 row_bytes};
+    }
+    return (struct syi_rows){request->raw + group->order.first[position] * row_bytes, row_bytes};
+}
+
+/* Runs of a position's tokens that lie together in the group's table: one, or one per batch. */
+static int64_t run_of(const struct syi_token_order *order, int64_t n_tokens)
+{
+    return order->interleave > 0 ? order->interleave : n_tokens;
+}
+
+/* Dispatch: rows of every position go to their places. They were judged where they come from. */
+static void read_position(sy_request *request, const struct syi_a2a_group *group, int32_t *choice,
+                          int position)
+{
+    const struct syi_exchange *x = &request->x;
+    const struct syi_token_order *order = &group->order;
+    const struct syi_rows table = syi_routing_table(request, group, position);
+    const int64_t n_tokens = order->first[position + 1] - order->first[position],
+                  run = run_of(order, n_tokens);
+    for (int64_t n = 0; n < n_tokens; n += run) {
+        const struct syi_rows rows = {syi_row(table, n), table.stride};
+        syi_a2a_read_choices(request->ctx, "expert_indices", rows, x->index_type, run, x->n_slots,
+                             x->n_experts, false, choice + syi_tau(order, position, n) * x->n_slots);
+    }
+}
+
+void syi_routing_read(sy_request *request)
+{
+    const struct syi_exchange *x = &request->x;
+    const sy_comm *comm = request->comm;
+    sy_routing *r = &request->own;
+    for (int g = 0; g < r->n_groups; g++) {
+        int32_t *choice = r->choice + (size_t)g * (size_t)most_tokens(x) * (size_t)x->n_slots;
+        const int lead = comm->local ? syi_device_at(comm->mesh, x->axis, g, 0) : 0;
+        if (x->id == SYI_ALL_TO_ALL_COMBINE)
+            syi_a2a_read_choices(request->ctx, "expert_metadata", request->shard[lead].indices, x->index_type,
+                                 syi_order_tokens(&r->group[g].order), x->n_slots, x->n_experts, false,
+                                 choice);
+        else
+            for (int p = 0; p < x->n_positions; p++)
+                read_position(request, &r->group[g], choice, p);
+    }
+}
+
+void syi_routing_give(sy_request *request)
+{
+    sy_routing *to = request->x.routing;
+    if (to == NULL || request->x.routed)
+        return;
+    const sy_routing before = *to;
+    *to = request->own;
+    to->filled = true;
+    to->epoch = request->sequence;
+    request->own = before;
+    request->by = to;
+}

@@ -48,14 +48,44 @@ sy_status syi_a2a_check_like(struct syi_call *call, int i, int j)
     return syi_fail_at(call->ctx, &fault, "has rows of 0 elements, want 1 or more");
 }
 
-sy_status syi_a2a_check_group(struct syi_call *call, int i, const int64_t full[4])
+sy_status syi_a2a_check_spread(struct syi_call *call, int i, int lead, int64_t first, int64_t batch,
+                               int64_t run, int64_t n_tokens, int64_t elems)
 {
     const DLTensor *t = call->tensor[i];
     if (t == NULL)
         return SY_OK;
-    if (t->ndim == 2)
-        return syi_check_matrix(call, i, full[1] * full[2], full[3]);
-    return syi_check_shape(call, i, 4, full);
+    int64_t shape[SYI_MAX_RANK];
+    int n = 0;
+    if (lead > 0 && t->ndim > 2)
+        shape[n++] = first;
+    const int middle = t->ndim - n - 1; /* dimensions of tokens */
+    const int64_t *own = t->shape + n;
+    int64_t product = 1; /* of them; the tensor's bytes were counted */
+    for (int d = 0; d < middle; d++)
+        product *= own[d];
+    if (middle == 1 || (batch == 0 && product != n_tokens)) {
+        shape[n++] = n_tokens;
+    } else if (batch == 0) {
+        for (int d = 0; d < middle; d++)
+            shape[n++] = own[d];
+    } else {
+        shape[n++] = batch;
+        if (middle == 3)
+            shape[n++] = 1;
+        shape[n++] = run;
+    }
+    shape[n++] = elems;
+    return syi_check_shape(call, i, n, shape);
+}
+
+sy_status syi_a2a_check_row_elems(struct syi_call *call, int i, int64_t n)
+{
+    const DLTensor *t = call->tensor[i];
+    const sy_fault fault =
+        syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, call->op->rules[i].name, t->shape[t->ndim - 1], n);
+    return t->shape[t->ndim - 1] == n ? SY_OK
+                                      : syi_fail_at(call->ctx, &fault, "has rows of %lld elements, want %lld",
+                                                    (long long)t->shape[t->ndim - 1], (long long)n);
 }
 
 /* [E,D], [1,1,E,D] or [D,1,E,D]. */

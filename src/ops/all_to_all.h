@@ -58,8 +58,13 @@ sy_status syi_a2a_check_tokens(struct syi_call *call, int i, struct syi_a2a_toke
 /* Tensor i is like tensor j but for its last extent, which is not 0. */
 sy_status syi_a2a_check_like(struct syi_call *call, int i, int j);
 
-/* Tensor i, when present, has the tokens of a group: [1,Bt,St,X] or [T,X]; ragged: [R,X]. */
-sy_status syi_a2a_check_group(struct syi_call *call, int i, const int64_t full[4]);
+/* Tensor i, when present, has n tokens between `lead` extents and rows of `elems`: as batch times run where they are
+   known (a tensor of four dimensions may have a 1 between them), in any way where they are 0, or in one dimension. */
+sy_status syi_a2a_check_spread(struct syi_call *call, int i, int lead, int64_t first, int64_t batch,
+                               int64_t run, int64_t n_tokens, int64_t elems);
+
+/* Rows of tensor i have n elements. */
+sy_status syi_a2a_check_row_elems(struct syi_call *call, int i, int64_t n);
 
 sy_status syi_a2a_check_mapping(struct syi_call *call, int i, const sy_comm *comm, enum syi_type index_type,
                                 struct syi_exchange *x);

@@ -84,13 +84,9 @@ static sy_status check_share(struct syi_call *call, struct syi_exchange *x, int6
                            "has %lld tokens in dimension %d, want a multiple of the %d devices of a group",
                            (long long)whole, short_form ? 0 : x->dim, x->n_positions);
     }
-    x->batch = second ? bt : bt / x->n_positions;
-    x->run = second ? st / x->n_positions : st;
-    x->most = x->batch * x->run;
-    if (short_form && x->dim == 2) {
-        x->run = x->batch;
-        x->batch = 1;
-    }
+    x->most = second ? bt * (st / x->n_positions) : bt / x->n_positions * st;
+    x->batch = short_form ? 0 : second ? bt : bt / x->n_positions;
+    x->run = short_form ? 0 : second ? st / x->n_positions : st;
     x->interleave = second && x->order == SY_ORDER_CONCAT ? x->run : 0;
     return SY_OK;
 }
@@ -154,9 +150,7 @@ static sy_status check_input(struct syi_call *call, const struct syi_exchange *x
     shard->input_first = y->shape[0];
     shard->input_rows = group_tokens;
     const int64_t want[4] = {y->shape[0], bt, st, elems};
-    status = y->ndim == 4 && call->tensor[METADATA] != NULL && call->tensor[METADATA]->ndim == 4
-                 ? syi_check_shape(call, INPUT, 4, want)
-                 : SY_OK;
+    status = y->ndim == 4 && x->batch > 0 ? syi_check_shape(call, INPUT, 4, want) : SY_OK;
     if (status != SY_OK)
         return status;
     const int64_t tokens = y->ndim == 4 ? y->shape[1] * y->shape[2] : y->shape[1];
@@ -165,29 +159,6 @@ static sy_status check_input(struct syi_call *call, const struct syi_exchange *x
                ? SY_OK
                : syi_fail_at(call->ctx, &fault, "has rows for %lld tokens, want the %lld of the group",
                              (long long)tokens, (long long)group_tokens);
-}
-
-/* Tokens at home: a tensor may show them as [.., B, S, ..], or in one dimension. */
-static sy_status check_home(struct syi_call *call, int i, const struct syi_exchange *x, int lead,
-                            int64_t first, int64_t n_tokens, int64_t elems)
-{
-    const DLTensor *t = call->tensor[i];
-    if (t == NULL)
-        return SY_OK;
-    int64_t shape[4];
-    int n = 0;
-    if (lead > 0)
-        shape[n++] = first;
-    if (t->ndim == lead + 2) {
-        shape[n++] = n_tokens;
-    } else {
-        shape[n++] = x->batch;
-        if (t->ndim == lead + 4)
-            shape[n++] = 1;
-        shape[n++] = x->run;
-    }
-    shape[n++] = elems;
-    return syi_check_shape(call, i, n, shape);
 }
 
 static int64_t home_tokens(const struct syi_call *call, const sy_comm *comm, const struct syi_exchange *x,
@@ -207,7 +178,8 @@ static sy_status check_outputs(struct syi_call *call, const struct syi_exchange 
     const int64_t elems = syi_extent(call, INPUT, call->tensor[INPUT]->ndim - 1);
     sy_status st = x->sum ? SY_OK : syi_a2a_check_rank(call, OUTPUT, 4, 3);
     if (st == SY_OK)
-        st = check_home(call, OUTPUT, x, x->sum ? 0 : 1, x->n_slots, n_tokens, elems);
+        st =
+            syi_a2a_check_spread(call, OUTPUT, x->sum ? 0 : 1, x->n_slots, x->batch, x->run, n_tokens, elems);
     return st == SY_OK ? syi_check_matrix(call, WRITTEN, x->n_slots, n_tokens) : st;
 }
 
@@ -215,16 +187,13 @@ static sy_status check_home_tensors(struct syi_call *call, const struct syi_exch
                                     int64_t max_tokens)
 {
     sy_status st = syi_a2a_check_rank(call, WEIGHTS, 4, 2);
-    if (st == SY_OK && call->tensor[WEIGHTS] != NULL && call->tensor[WEIGHTS]->ndim == 4) {
-        struct syi_a2a_tokens tokens;
+    struct syi_a2a_tokens tokens;
+    if (st == SY_OK && call->tensor[WEIGHTS] != NULL)
         st = syi_a2a_check_tokens(call, WEIGHTS, &tokens);
-        if (st == SY_OK && !(tokens.batch == x->batch && tokens.run == x->run))
-            st = syi_check_shape(call, WEIGHTS, 4, (int64_t[]){x->batch, 1, x->run, x->n_slots});
-        if (st == SY_OK && call->tensor[WEIGHTS]->shape[3] != x->n_slots)
-            st = syi_check_shape(call, WEIGHTS, 4, (int64_t[]){x->batch, 1, x->run, x->n_slots});
-    } else if (st == SY_OK) {
-        st = syi_check_matrix(call, WEIGHTS, n_tokens, x->n_slots);
-    }
+    if (st == SY_OK && call->tensor[WEIGHTS] != NULL && !(tokens.batch == x->batch && tokens.run == x->run))
+        st = syi_a2a_check_spread(call, WEIGHTS, 0, 0, x->batch, x->run, n_tokens, x->n_slots);
+    if (st == SY_OK && call->tensor[WEIGHTS] != NULL)
+        st = syi_a2a_check_row_elems(call, WEIGHTS, x->n_slots);
     if (st != SY_OK || !x->ragged || n_tokens <= max_tokens)
         return st;
     const sy_fault fault = syi_value_fault(SY_ERR_CAPACITY, SY_FAULT_NONE, "output", n_tokens, max_tokens);
@@ -262,7 +231,7 @@ static void fill_shard(struct syi_call *call, struct syi_exchange *x, struct syi
     shard->indices = syi_rows_of(call, METADATA);
     shard->weights = syi_rows_of(call, WEIGHTS);
     shard->weight_type = syi_type_at(call, WEIGHTS);
-    shard->mask = syi_data(call, WRITTEN);
+    shard->mask = syi_rows_of(call, WRITTEN);
     shard->table = group_tokens;
     call->rows = shard->n_tokens;
     call->slots = x->n_slots;
@@ -286,7 +255,7 @@ static sy_status check_inputs(struct syi_call *call, const sy_comm *comm, struct
     if (status != SY_OK)
         return status;
     *group_tokens = routing == NULL ? bt * st : syi_routing_group_tokens(routing, shard->device);
-    if (routing != NULL) {
+    if (routing != NULL && x->batch > 0) {
         bt = x->dim == 2 ? x->batch : x->batch * x->n_positions;
         st = x->dim == 2 ? x->run * x->n_positions : x->run;
     }

@@ -140,8 +140,8 @@ static sy_status check_fields(struct syi_call *call, const sy_comm *comm, const 
     x->n_slots = syi_extent(call, INDICES, call->tensor[INDICES]->ndim - 1);
     x->index_type = syi_type_at(call, INDICES);
     x->strict = a->strict_unique;
-    x->batch = tokens->short_form && x->dim == 2 ? 1 : tokens->batch;
-    x->run = tokens->short_form && x->dim == 2 ? tokens->batch : tokens->run;
+    x->batch = tokens->short_form ? 0 : tokens->batch;
+    x->run = tokens->short_form ? 0 : tokens->run;
     x->most = x->ragged ? a->max_tokens : n_tokens;
     x->interleave = x->dim == 2 && x->order == SY_ORDER_CONCAT && !tokens->short_form ? tokens->run : 0;
     return SY_OK;
@@ -195,9 +195,8 @@ static sy_status check_table(struct syi_call *call, int i, const struct syi_exch
     if (x->ragged)
         return check_any_rows(call, i, elems);
     const bool second = x->dim == 2;
-    const int64_t full[4] = {1, second ? x->batch : x->batch * x->n_positions,
-                             second ? x->run * x->n_positions : x->run, elems};
-    return syi_a2a_check_group(call, i, full);
+    return syi_a2a_check_spread(call, i, 1, 1, second ? x->batch : x->batch * x->n_positions,
+                                second ? x->run * x->n_positions : x->run, x->most * x->n_positions, elems);
 }
 
 static sy_status check_rows_of_plane(struct syi_call *call, int in, int out, const struct syi_exchange *x)
@@ -282,7 +281,7 @@ static void fill_shard(const struct syi_call *call, struct syi_exchange *x, stru
     shard->table = table < present ? table : present;
     shard->indices = syi_rows_of(call, INDICES);
     shard->metadata = syi_rows_of(call, METADATA);
-    shard->mask = syi_data(call, PRESENT);
+    shard->mask = (struct syi_rows){syi_data(call, PRESENT), 0};
     shard->src = syi_rows_of(call, SRC);
     shard->expert_counts = syi_data(call, EXPERT_COUNTS);
     shard->expert_offsets = syi_data(call, EXPERT_OFFSETS);

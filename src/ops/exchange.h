@@ -16,7 +16,7 @@ struct syi_exchange {
     int n_positions; /* G */
     int dim;         /* the tokens of a group are concatenated along, 1 or 2 */
     sy_a2a_order order;
-    int64_t batch, run; /* B, S of a device */
+    int64_t batch, run; /* B, S of a device; 0: known as B*S alone */
     int64_t interleave; /* S where a group's tokens are interleaved, else 0 */
     int64_t most;       /* tokens of a device, at most; exactly unless ragged */
     bool ragged;
@@ -56,9 +56,9 @@ struct syi_a2a_shard {
     struct syi_rows metadata; /* dispatch: where the group's go */
     struct syi_rows weights;  /* combine with sum */
     enum syi_type weight_type;
-    int64_t input_rows;  /* combine: rows of the input, per local expert when PADDED */
-    int64_t input_first; /* combine, PADDED: extent of its expert dimension */
-    unsigned char *mask; /* present, written */
+    int64_t input_rows;   /* combine: rows of the input, per local expert when PADDED */
+    int64_t input_first;  /* combine, PADDED: extent of its expert dimension */
+    struct syi_rows mask; /* present [1,T], written [K,N] */
     struct syi_rows src;
     unsigned char *expert_counts, *expert_offsets, *rows_from, *rows_to;
     int64_t n_counts, n_offsets; /* their extents, -1: not given */

@@ -221,6 +221,16 @@ static void write_metadata(const sy_request *r, const struct syi_a2a_shard *shar
     }
 }
 
+/* Where there is a row: present of dispatch, written of combine. */
+static void write_mask(const sy_request *r, const struct syi_a2a_shard *shard)
+{
+    const int64_t slots = r->x.id == SYI_ALL_TO_ALL_COMBINE ? r->x.n_slots : 1;
+    const int64_t n = slots > 0 ? shard->n_rows / slots : 0;
+    for (int64_t k = 0; k < slots; k++)
+        for (int64_t i = 0; i < n; i++)
+            syi_row(shard->mask, k)[i] = shard->pick[k * n + i].position >= 0;
+}
+
 static void write_src(const struct syi_a2a_shard *shard, bool with_slot)
 {
     for (int64_t i = 0; i < shard->n_rows; i++) {
@@ -267,10 +277,12 @@ static void write_counts(sy_request *r, const struct syi_a2a_shard *shard)
 
 void syi_exchange_tables(sy_request *r)
 {
-    if (r->x.id == SYI_ALL_TO_ALL_COMBINE)
-        return;
     for (int s = 0; s < r->comm->n_shards; s++) {
         const struct syi_a2a_shard *shard = &r->shard[s];
+        if (shard->mask.data != NULL)
+            write_mask(r, shard);
+        if (r->x.id == SYI_ALL_TO_ALL_COMBINE)
+            continue;
         if (shard->metadata.data != NULL)
             write_metadata(r, shard);
         if (shard->src.data != NULL)
@@ -399,8 +411,7 @@ static struct syi_a2a_job job_of(const sy_request *r, const struct syi_a2a_shard
                               .pick = shard->pick,
                               .zero = x->zero ||
                                       (x->id == SYI_ALL_TO_ALL_DISPATCH && x->layout == SY_LAYOUT_EXPERT),
-                              .n_planes = x->n_planes,
-                              .mask = shard->mask};
+                              .n_planes = x->n_planes};
     for (int p = 0; p < x->n_planes; p++)
         job.plane[p] = (struct syi_a2a_plane){sources_of(r, shard, p), shard->to[p], x->row_bytes[p]};
     return job;

@@ -1,0 +1,274 @@
+/*
+ * Making and ending comms over MPI: whatever is wrong, and wherever, all processes return the same.
+ */
+#include "transport_support.h"
+
+/* What one process asks for. */
+struct ask {
+    sy_mesh mesh;
+    MPI_Comm on;
+    sy_mpi_options options;
+    size_t options_bytes;
+    bool no_place; /* for the comm */
+};
+
+static struct ask good_ask(void)
+{
+    return (struct ask){.mesh = {1, n_ranks}, .on = MPI_COMM_WORLD, .options_bytes = sizeof(sy_mpi_options)};
+}
+
+static bool is_last(void)
+{
+    return this_rank == n_ranks - 1;
+}
+
+/* Asks; fails unless all processes are told the same and the sentence says it. */
+static void refused(struct ask *ask, sy_status want, const char *says)
+{
+    char text[300] = "unchanged";
+    sy_comm *comm = (sy_comm *)text;
+    ask->options.comm.error = text;
+    ask->options.comm.error_bytes = sizeof text;
+    const sy_status status = sy_comm_create_mpi_n(ask->no_place ? NULL : &comm, ask->on, ask->mesh,
+                                                  &ask->options, ask->options_bytes);
+    if (status != want || strstr(text, says) == NULL)
+        fail_msg("%s: %s; want %s: ... %s", sy_status_name(status), text, sy_status_name(want), says);
+    if (!ask->no_place)
+        assert_null(comm);
+    assert_int_equal(strncmp(text, "sy_comm_create", strlen("sy_comm_create")), 0);
+    expect_same_everywhere(text, strlen(text) + 1);
+}
+
+static void accepted(struct ask *ask)
+{
+    char text[300] = "unchanged";
+    sy_comm *comm = NULL;
+    ask->options.comm.error = text;
+    ask->options.comm.error_bytes = sizeof text;
+    const sy_status status =
+        sy_comm_create_mpi_n(&comm, ask->on, ask->mesh, &ask->options, ask->options_bytes);
+    if (status != SY_OK)
+        fail_msg("%s: %s", sy_status_name(status), text);
+    assert_string_equal(text, "");
+    assert_int_equal(sy_comm_mesh(comm).rows, ask->mesh.rows);
+    assert_int_equal(sy_comm_mesh(comm).cols, ask->mesh.cols);
+    assert_int_equal(sy_comm_shards(comm), 1);
+    assert_string_equal(sy_comm_transport_name(comm), "mpi");
+    if (ask->options.comm.no_shared)
+        assert_false(sy_comm_shares_memory(comm));
+    int rank;
+    MPI_Comm_rank(ask->on, &rank);
+    assert_int_equal(sy_comm_first_device(comm), rank);
+    sy_comm_destroy(comm);
+}
+
+static void test_every_mesh(void **state)
+{
+    (void)state;
+    for (int m = 0; m < n_meshes(); m++)
+        for (int no_shared = 0; no_shared < 2; no_shared++) {
+            struct ask ask = good_ask();
+            ask.mesh = mesh_number(m);
+            ask.options.comm.no_shared = no_shared;
+            accepted(&ask);
+        }
+}
+
+static void test_without_options(void **state)
+{
+    (void)state;
+    sy_comm *comm = NULL;
+    assert_int_equal(sy_comm_create_mpi(&comm, MPI_COMM_WORLD, (sy_mesh){n_ranks, 1}, NULL), SY_OK);
+    sy_comm_destroy(comm);
+}
+
+static void test_by_fortran_handle(void **state)
+{
+    (void)state;
+    sy_comm *comm = NULL;
+    const MPI_Fint handle = MPI_Comm_c2f(MPI_COMM_WORLD);
+    assert_int_equal(sy_comm_create_mpi_f_n(&comm, handle, (sy_mesh){1, n_ranks}, NULL, 0), SY_OK);
+    assert_int_equal(sy_comm_first_device(comm), this_rank);
+    sy_comm_destroy(comm);
+}
+
+/* Of a part of the processes, and two at a time. */
+static void test_parts_of_the_world(void **state)
+{
+    (void)state;
+    MPI_Comm half;
+    MPI_Comm_split(MPI_COMM_WORLD, this_rank % 2, -this_rank, &half);
+    int n;
+    MPI_Comm_size(half, &n);
+    sy_comm *whole = NULL;
+    assert_int_equal(sy_comm_create_mpi(&whole, MPI_COMM_WORLD, (sy_mesh){1, n_ranks}, NULL), SY_OK);
+    struct ask ask = good_ask();
+    ask.mesh = (sy_mesh){n, 1};
+    ask.on = half;
+    accepted(&ask);
+    MPI_Comm_free(&half);
+    sy_comm_destroy(whole);
+}
+
+/* As many as there are identifiers of communicators in some MPIs, if they were never given back. */
+static void test_many_lives(void **state)
+{
+    (void)state;
+    const int lives = n_ranks <= 2 ? 160 : 10;
+    struct ask ask = good_ask();
+    for (int i = 0; i < lives; i++)
+        accepted(&ask);
+}
+
+static void test_error_handlers_are_left_alone(void **state)
+{
+    (void)state;
+    MPI_Errhandler before;
+    MPI_Errhandler after;
+    MPI_Comm_get_errhandler(MPI_COMM_WORLD, &before);
+    struct ask ask = good_ask();
+    accepted(&ask);
+    MPI_Comm_get_errhandler(MPI_COMM_WORLD, &after);
+    assert_true(before == after);
+    MPI_Errhandler_free(&before);
+    MPI_Errhandler_free(&after);
+}
+
+static void test_wrong_number_of_processes(void **state)
+{
+    (void)state;
+    struct ask ask = good_ask();
+    ask.mesh = (sy_mesh){2, n_ranks};
+    refused(&ask, SY_ERR_COMM, "processes, want");
+}
+
+static void test_bad_meshes(void **state)
+{
+    (void)state;
+    static const sy_mesh bad[] = {{0, 1}, {1, 0}, {-1, -1}, {65536, 65536}, {INT_MAX, INT_MAX}, {65537, 1}};
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        struct ask ask = good_ask();
+        if (is_last())
+            ask.mesh = bad[i];
+        refused(&ask, SY_ERR_VALUE, "mesh is ");
+    }
+}
+
+static void test_meshes_that_differ(void **state)
+{
+    (void)state;
+    if (n_ranks < 2)
+        skip();
+    struct ask ask = good_ask();
+    if (is_last())
+        ask.mesh = (sy_mesh){n_ranks, 1};
+    refused(&ask, SY_ERR_MISMATCH, "mesh differs");
+}
+
+/* Each of them in the last process alone. */
+static void test_mistakes_of_one_process(void **state)
+{
+    (void)state;
+    struct ask ask = good_ask();
+    ask.no_place = is_last();
+    refused(&ask, SY_ERR_NULL, "comm is NULL");
+    ask = good_ask();
+    ask.options.comm.alloc = is_last() ? counted_alloc : NULL;
+    refused(&ask, SY_ERR_NULL, "dealloc is NULL");
+    ask = good_ask();
+    ask.options.comm.max_inflight = is_last() ? -1 : 0;
+    refused(&ask, SY_ERR_VALUE, "max_inflight");
+    ask = good_ask();
+    ask.options.comm.timeout_ms = is_last() ? -5 : 0;
+    refused(&ask, SY_ERR_VALUE, "timeout_ms");
+    ask = good_ask();
+    accepted(&ask);
+}
+
+static void test_options_of_another_release(void **state)
+{
+    (void)state;
+    struct {
+        sy_mpi_options known;
+        int64_t unknown;
+    } longer;
+    memset(&longer, 0, sizeof longer);
+    sy_comm *comm = NULL;
+    longer.unknown = is_last();
+    assert_int_equal(
+        sy_comm_create_mpi_n(&comm, MPI_COMM_WORLD, (sy_mesh){1, n_ranks}, &longer.known, sizeof longer),
+        SY_ERR_UNSUPPORTED);
+    assert_null(comm);
+    longer.unknown = 0;
+    assert_int_equal(
+        sy_comm_create_mpi_n(&comm, MPI_COMM_WORLD, (sy_mesh){1, n_ranks}, &longer.known, sizeof longer),
+        SY_OK);
+    sy_comm_destroy(comm);
+    assert_int_equal(sy_comm_create_mpi_n(&comm, MPI_COMM_WORLD, (sy_mesh){1, n_ranks}, &longer.known, 1),
+                     SY_OK);
+    sy_comm_destroy(comm);
+}
+
+static void test_no_communicator(void **state)
+{
+    (void)state;
+    struct ask ask = good_ask();
+    ask.on = MPI_COMM_NULL;
+    refused(&ask, SY_ERR_COMM, "MPI_COMM_NULL");
+}
+
+static void test_two_groups(void **state)
+{
+    (void)state;
+    if (n_ranks < 2)
+        skip();
+    MPI_Comm half;
+    struct ask ask = good_ask();
+    MPI_Comm_split(MPI_COMM_WORLD, this_rank % 2, this_rank, &half);
+    MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 1 - this_rank % 2, 5, &ask.on);
+    refused(&ask, SY_ERR_COMM, "two groups");
+    MPI_Comm_free(&ask.on);
+    MPI_Comm_free(&half);
+}
+
+/* The n-th allocation fails in the last process, for every n: nobody keeps anything. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    sy_status status = SY_ERR_NOMEM;
+    for (int64_t n = 1; status == SY_ERR_NOMEM; n++) {
+        assert_true(n < 1000);
+        struct counted memory = {.fail = is_last() ? n : 0};
+        sy_comm *comm = NULL;
+        const sy_mpi_options options = {
+            .comm = {.alloc = counted_alloc, .dealloc = counted_free, .alloc_user = &memory}};
+        status = sy_comm_create_mpi(&comm, MPI_COMM_WORLD, (sy_mesh){1, n_ranks}, &options);
+        expect_same_everywhere(&status, sizeof status);
+        assert_true((status == SY_OK) == (comm != NULL));
+        sy_comm_destroy(comm);
+        assert_int_equal(memory.alive, 0);
+    }
+    assert_int_equal(status, SY_OK);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_mesh),
+        cmocka_unit_test(test_without_options),
+        cmocka_unit_test(test_by_fortran_handle),
+        cmocka_unit_test(test_parts_of_the_world),
+        cmocka_unit_test(test_many_lives),
+        cmocka_unit_test(test_error_handlers_are_left_alone),
+        cmocka_unit_test(test_wrong_number_of_processes),
+        cmocka_unit_test(test_bad_meshes),
+        cmocka_unit_test(test_meshes_that_differ),
+        cmocka_unit_test(test_mistakes_of_one_process),
+        cmocka_unit_test(test_options_of_another_release),
+        cmocka_unit_test(test_no_communicator),
+        cmocka_unit_test(test_two_groups),
+        cmocka_unit_test(test_no_memory),
+    };
+    ranks_begin();
+    return ranks_end(ranks_run(tests, COUNT_OF(tests)));
+}

@@ -48,7 +48,7 @@ sy_status syi_segment_open(sy_comm *comm, size_t bytes, int *index)
     for (int d = 0; st == SY_OK && d < comm->n_devices; d++)
         s->base[d] = NULL;
     bool shared = false;
-    if (st == SY_OK && comm->shared) {
+    if (st == SY_OK && comm->shared && !comm->local) {
         st = open_shared(comm, s, bytes);
         shared = st == SY_OK;
         if (st == SY_ERR_NOMEM) /* everywhere, as a transport promises */

@@ -40,6 +40,8 @@ static const struct bench_op *const bench_ops[] = {
     &bench_kv_format,
     &bench_kv_ragged,
     &bench_kv_blocks,
+    &bench_all_to_all_dispatch,
+    &bench_all_to_all_combine,
 };
 
 enum { N_OPS = sizeof bench_ops / sizeof *bench_ops, MOST_TEXTS = 16 };
@@ -121,19 +123,27 @@ static void run_case(struct bench *bench, const struct bench_op *op, int index, 
 
 /* ---- Command line -------------------------------------------------------------------------------------- */
 
+/* "kv_gather" is that operator, "kv" and "all_to_all" are all whose names begin so. */
+static bool is_named(const struct bench_op *op, const char *name, bool family)
+{
+    const size_t length = strlen(name);
+    return strncmp(op->name, name, length) == 0 && op->name[length] == (family ? '_' : '\0');
+}
+
 static int take_op(struct request *request, const char *name)
 {
-    const struct bench_op *op = NULL;
-    for (int i = 0; i < N_OPS; i++)
-        if (strcmp(bench_ops[i]->name, name) == 0)
-            op = bench_ops[i];
-    if (!op)
-        return usage_error("bench", "there is no benchmark of %s", name);
-    for (int i = 0; i < request->n_ops; i++)
-        if (request->ops[i] == op)
-            return usage_error("bench", "%s is named twice", name);
-    request->ops[request->n_ops++] = op;
-    return EXIT_DONE;
+    int found = 0;
+    for (int family = 0; family < 2 && found == 0; family++)
+        for (int i = 0; i < N_OPS; i++) {
+            if (!is_named(bench_ops[i], name, family))
+                continue;
+            for (int j = 0; j < request->n_ops; j++)
+                if (request->ops[j] == bench_ops[i])
+                    return usage_error("bench", "%s is named twice", bench_ops[i]->name);
+            request->ops[request->n_ops++] = bench_ops[i];
+            found++;
+        }
+    return found > 0 ? EXIT_DONE : usage_error("bench", "there is no benchmark of %s", name);
 }
 
 static int take_text(struct request *request, const char *text)

@@ -57,6 +57,8 @@ static const struct {
      "\n"
      "Usage: switchyard bench [OP...] [options]\n"
      "\n"
+     "OP is an operator, or how the names of several begin: moe, kv, all_to_all.\n"
+     "\n"
      "Options:\n"
      "  --shape TEXT      only cases whose shape holds TEXT, in any case of letters; may be repeated\n"
      "  --list            list operator and shape of the cases, run none\n"

@@ -111,6 +111,15 @@ class Cases(CliTest):
             # kv_planes and kv_format time kv_gather and kv_scatter with several planes and with packed rows.
             self.assertEqual({op for op, _ in cases}, set(OPERATORS) | {"kv_planes", "kv_format"})
 
+    def test_a_family_is_all_whose_names_begin_so(self):
+        self.assertEqual({op for op, _ in self.listed("all_to_all")}, {"all_to_all_dispatch", "all_to_all_combine"})
+        self.assertEqual(self.listed("kv"), [case for case in self.listed() if case[0].startswith("kv_")])
+        self.assertEqual({op for op, _ in self.listed("sample")}, {"sample"})  # an operator is itself alone
+        for arguments, says in ((("all_to",), "no benchmark of all_to"), (("kv", "kv_gather"), "kv_gather is named twice"),
+                                (("kv_gather", "kv"), "kv_gather is named twice"), (("",), "no benchmark of")):
+            done = self.cli("bench", *arguments)
+            self.assert_usage(done.returncode, done.stderr, says)
+
     def test_list_is_what_a_run_runs(self):
         report = json.loads(self.cli("bench", "kv_gather", "moe_permute", "--quick", "--json").stdout)
         self.assertEqual([(case["op"], case["shape"]) for case in report["cases"]],

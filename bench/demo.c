@@ -65,20 +65,20 @@ void demo_tell(struct demo *demo, struct demo_step *step, const char *check, boo
     char bar[BAR + 1] = "";
     snprintf(step->check, sizeof step->check, "%s", check);
     step->good = step->good && good;
-    printf("%d  %-14s %s\n", demo->n_steps, step->op, step->what);
+    printf("%d  %-19s %s\n", demo->n_steps, step->op, step->what);
     if (step->detail[0] != 0)
-        printf("%18s%s\n", "", step->detail);
+        printf("%23s%s\n", "", step->detail);
     if (step->sketch[0] != 0)
-        printf("%18s%s\n", "", step->sketch);
+        printf("%23s%s\n", "", step->sketch);
     for (int i = 0; i < BAR; i++)
         bar[i] = i < BAR * step->share + 0.5 ? '#' : '.';
     if (step->limit)
-        printf("%18s%-7s [%s] %.0f%% of a plain %s of its %s\n", "", bench_time(step->seconds).text, bar,
+        printf("%23s%-7s [%s] %.0f%% of a plain %s of its %s\n", "", bench_time(step->seconds).text, bar,
                100 * step->share, step->limit, demo_size(step->bytes).text);
     else
-        printf("%18s%s, %.3g GFLOP/s: no operator, plain C in its place\n", "",
+        printf("%23s%s, %.3g GFLOP/s: no operator, plain C in its place\n", "",
                bench_time(step->seconds).text, step->bytes / step->seconds * 1e-9);
-    printf("%18s%s %s\n\n", "", step->good ? "ok:" : "WRONG: it is not so that", check);
+    printf("%23s%s %s\n\n", "", step->good ? "ok:" : "WRONG: it is not so that", check);
     fflush(stdout);
 }
 
@@ -121,7 +121,8 @@ static void tell_the_sum(const struct demo *demo)
 static bool walk(struct demo *demo)
 {
     static void (*const steps[DEMO_STEPS])(struct demo * demo) = {
-        demo_route, demo_permute, demo_experts, demo_unpermute, demo_scatter, demo_gather, demo_sample,
+        demo_route,   demo_permute, demo_dispatch, demo_experts, demo_unpermute,
+        demo_combine, demo_scatter, demo_gather,   demo_sample,
     };
     printf(
         "switchyard %s: one decode step of a mixture-of-experts model\n"
@@ -179,23 +180,24 @@ static int run(struct common *common, const char *path)
     for (int i = 0; i < demo->n_buffers; i++)
         free(demo->buffers[i]);
     bench_arena_free(&demo->arena);
+    sy_routing_destroy(demo->routing);
+    sy_comm_destroy(demo->comm);
     sy_ctx_destroy(demo->ctx);
     free(demo);
     return code;
 }
 
-int command_demo(struct common *common, struct arg_list *list)
+int demo_options(struct common *common, struct arg_list *list, const char **path)
 {
-    const char *path = NULL;
     for (struct arg arg = arg_next(list); arg.kind != ARG_END; arg = arg_next(list)) {
         int code = EXIT_DONE;
         if (arg.kind == ARG_WORD)
             return usage_error("demo", "demo takes no word %s", arg.text);
         if (arg_is(&arg, "out")) {
-            if (path)
+            if (*path)
                 return usage_error("demo", "--out is given twice");
-            path = arg_value(list, &arg);
-            if (!path)
+            *path = arg_value(list, &arg);
+            if (!*path)
                 return usage_error("demo", "--out needs a value");
         } else if (!common_option(common, list, &arg, &code)) {
             return usage_error("demo", "demo has no option --%.*s", arg.length, arg.text);
@@ -203,5 +205,12 @@ int command_demo(struct common *common, struct arg_list *list)
         if (code != EXIT_DONE)
             return code;
     }
-    return run(common, path ? path : "demo.html");
+    return EXIT_DONE;
+}
+
+int command_demo(struct common *common, struct arg_list *list)
+{
+    const char *path = NULL;
+    const int code = demo_options(common, list, &path);
+    return code == EXIT_DONE ? run(common, path ? path : "demo.html") : code;
 }

@@ -28,9 +28,10 @@ enum {
     DEMO_VOCAB = 50304,
     DEMO_FEATURES = 16, /* of a token that the vocabulary head looks at */
     DEMO_TOP_K = 50,
-    DEMO_SHOWN = 64, /* most likely tokens on the page */
-    DEMO_STEPS = 7,
-    DEMO_BUFFERS = 32,
+    DEMO_SHOWN = 64,  /* most likely tokens on the page */
+    DEMO_DEVICES = 4, /* of the mesh, 2 x 2 */
+    DEMO_STEPS = 9,
+    DEMO_BUFFERS = 40,
 };
 
 /* Of the sampler; floats, as it takes them. */
@@ -68,6 +69,16 @@ struct demo {
     int64_t first[DEMO_EXPERTS]; /* the first row of each, counted by hand */
     uint16_t *rows, *answers;    /* [R,H] bf16, grouped by expert: what experts get and give */
     int32_t *index;              /* [R] the row of each visit */
+    uint16_t *mixed;             /* [T,H] bf16: the weighted sums of answers */
+
+    /* The same on a mesh. */
+    sy_comm *comm;
+    sy_routing *routing;
+    uint16_t *chosen;      /* [T,K] experts of each token, ascending */
+    float *chosen_weights; /* [T,K] */
+    uint16_t *hosts;       /* [E,DEMO_DEVICES] */
+    uint16_t *travelled;   /* [R,H] rows of all devices, one behind the other */
+    int64_t *traffic;      /* [DEMO_DEVICES,DEMO_DEVICES] tokens from one to the other */
 
     /* The cache. */
     uint16_t *cache, *fresh;     /* [pages * block, row]; [T,row] the rows of this step */
@@ -87,8 +98,10 @@ struct demo {
 /* The steps in their order. Each runs, is timed, is checked and tells its lines. */
 void demo_route(struct demo *demo);
 void demo_permute(struct demo *demo);
+void demo_dispatch(struct demo *demo);
 void demo_experts(struct demo *demo);
 void demo_unpermute(struct demo *demo);
+void demo_combine(struct demo *demo);
 void demo_scatter(struct demo *demo);
 void demo_gather(struct demo *demo);
 void demo_sample(struct demo *demo);
@@ -107,6 +120,11 @@ struct demo_step *demo_measure(struct demo *demo, const char *op,
 /* Prints the lines of the step and the verdict of its check. */
 void demo_tell(struct demo *demo, struct demo_step *step, const char *check, bool good);
 
+/* What stands behind `demo`; *path is NULL before, and stays so without --out. Returns an exit code. */
+struct common;
+struct arg_list;
+int demo_options(struct common *common, struct arg_list *list, const char **path);
+
 bool demo_all_good(const struct demo *demo);
 
 /* "37.4 KB", "6.44 MB" */
@@ -122,7 +140,9 @@ void demo_fill(float *values, size_t n, float size, uint64_t seed);
 
 /* The page, and its pictures; demo_style is bench/demo.css, put into the program by the build. */
 void demo_page(const struct demo *demo, FILE *out);
+void demo_put_head(FILE *out, const char *title, const char *heading); /* up to the text of its header */
 void demo_draw_routing(const struct demo *demo, FILE *out);
+void demo_draw_traffic(const int64_t *traffic, int devices, double row_bytes, FILE *out);
 void demo_draw_pages(const struct demo *demo, FILE *out);
 void demo_draw_sampling(const struct demo *demo, FILE *out);
 extern const char demo_style[];

@@ -103,6 +103,44 @@ void demo_draw_routing(const struct demo *demo, FILE *out)
     fputs("</svg>\n</section>\n", out);
 }
 
+/* ---- Traffic ------------------------------------------------------------------------------------------- */
+
+/* From the device of the line to that of the column; what stays at home is drawn in another colour. */
+void demo_draw_traffic(const int64_t *traffic, int devices, double row_bytes, FILE *out)
+{
+    enum { SIDE = LEFT + 30, HEAD = 40, MOST_HEIGHT = 44 };
+    const double wide = (double)(WIDE - SIDE) / devices, tall = fmin(MOST_HEIGHT, wide);
+    int64_t most = 1;
+    for (int i = 0; i < devices * devices; i++)
+        most = traffic[i] > most ? traffic[i] : most;
+    begin_picture(out, "traffic", (int)(HEAD + tall * devices) + 4, "Tokens from device to device",
+                  "A table: a line for each device that sends, a column for each that receives.");
+    fprintf(out, "<text x=\"%d\" y=\"14\">to device</text>\n<text x=\"0\" y=\"%d\">from</text>\n", SIDE,
+            HEAD - 8);
+    for (int p = 0; p < devices; p++) {
+        const double y = HEAD + p * tall;
+        fprintf(out,
+                "<text class=\"centre\" x=\"%.1f\" y=\"%d\">%d</text>\n<text x=\"0\" y=\"%.1f\">device "
+                "%d</text>\n",
+                SIDE + (p + 0.5) * wide, HEAD - 8, p, y + tall / 2 + 4, p);
+        for (int q = 0; q < devices; q++) {
+            const int64_t n = traffic[p * devices + q];
+            const double x = SIDE + q * wide;
+            fprintf(out,
+                    "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"3\" "
+                    "style=\"opacity:%.2f\"><title>device %d to device %d: %d tokens, %s</title></rect>\n",
+                    p == q ? "pale" : "main", x, y, wide - 2, tall - 2,
+                    0.15 + 0.45 * (double)n / (double)most, p, q, (int)n,
+                    demo_size((double)n * row_bytes).text);
+            fprintf(out, "<text class=\"ink centre\" x=\"%.1f\" y=\"%.1f\">%d</text>\n", x + wide / 2 - 1,
+                    y + tall / 2 + 4, (int)n);
+        }
+    }
+    fputs("</svg>\n<ul class=\"key\"><li><i class=\"main\"></i>to another device</li>"
+          "<li><i class=\"pale\"></i>at home already</li></ul>\n",
+          out);
+}
+
 /* ---- Pages --------------------------------------------------------------------------------------------- */
 
 /* The sequence with the most pages has the most to show. */

@@ -312,7 +312,7 @@ static sy_status call_unpermute(sy_ctx *ctx, const void *args)
 }
 
 /* Every sum once more, to the last bit: f32, experts ascending, one rounding at the end. */
-static bool unpermute_is_right(const struct demo *demo, const uint16_t *mixed)
+static bool unpermute_is_right(const struct demo *demo)
 {
     for (int64_t t = 0; t < DEMO_TOKENS; t++)
         for (int h = 0; h < DEMO_HIDDEN; h++) {
@@ -322,7 +322,7 @@ static bool unpermute_is_right(const struct demo *demo, const uint16_t *mixed)
                 if (demo->map[t * DEMO_EXPERTS + e] != 0)
                     sum += demo->probs[t * DEMO_EXPERTS + e] *
                            bf16_to_float(demo->answers[(size_t)*at++ * DEMO_HIDDEN + (size_t)h]);
-            if (mixed[t * DEMO_HIDDEN + h] != bf16_from_float(sum))
+            if (demo->mixed[t * DEMO_HIDDEN + h] != bf16_from_float(sum))
                 return false;
         }
     return true;
@@ -344,7 +344,7 @@ static bool round_trip(struct demo *demo, uint16_t *back)
 
 void demo_unpermute(struct demo *demo)
 {
-    uint16_t *const mixed = demo_take(demo, (size_t)DEMO_TOKENS * DEMO_HIDDEN, 2);
+    demo->mixed = demo_take(demo, (size_t)DEMO_TOKENS * DEMO_HIDDEN, 2);
     uint16_t *const back = demo_take(demo, (size_t)DEMO_TOKENS * DEMO_HIDDEN, 2);
     if (demo->no_memory)
         return;
@@ -352,7 +352,7 @@ void demo_unpermute(struct demo *demo)
     const DLTensor index = sy_tensor(demo->index, SY_I32, 1, (int64_t[]){DEMO_ROWS, DEMO_HIDDEN});
     const DLTensor map = sy_tensor(demo->map, SY_BOOL, 2, (int64_t[]){DEMO_TOKENS, DEMO_EXPERTS});
     const DLTensor probs = sy_tensor(demo->probs, SY_F32, 2, (int64_t[]){DEMO_TOKENS, DEMO_EXPERTS});
-    const DLTensor out = sy_tensor(mixed, SY_BF16, 2, (int64_t[]){DEMO_TOKENS, DEMO_HIDDEN});
+    const DLTensor out = sy_tensor(demo->mixed, SY_BF16, 2, (int64_t[]){DEMO_TOKENS, DEMO_HIDDEN});
     const sy_moe_unpermute_args args = {.permuted_tokens = &rows,
                                         .sorted_indices = &index,
                                         .routing_map = &map,
@@ -366,7 +366,5 @@ void demo_unpermute(struct demo *demo)
     snprintf(step->what, sizeof step->what,
              "brings the answers back: each token gets the weighted sum of its %d", DEMO_K);
     demo_tell(demo, step, "every sum is right to the last bit, and permuted rows come back unchanged",
-              step->good && unpermute_is_right(demo, mixed) && round_trip(demo, back));
-    for (size_t i = 0; i < (size_t)DEMO_TOKENS * DEMO_HIDDEN; i++) /* the residual connection */
-        demo->hidden[i] = bf16_from_float(bf16_to_float(demo->hidden[i]) + bf16_to_float(mixed[i]));
+              step->good && unpermute_is_right(demo) && round_trip(demo, back));
 }

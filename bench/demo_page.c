@@ -23,16 +23,20 @@ static void put_text(FILE *out, const char *text)
         }
 }
 
-static void put_head(FILE *out, const struct demo *demo)
+void demo_put_head(FILE *out, const char *title, const char *heading)
 {
     fprintf(out,
             "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
             "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-            "<title>Switchyard: one decode step</title>\n<style>\n%s</style>\n</head>\n<body>\n<main>\n",
-            demo_style);
+            "<title>%s</title>\n<style>\n%s</style>\n</head>\n<body>\n<main>\n<header>\n<h1>%s</h1>\n",
+            title, demo_style, heading);
+}
+
+static void put_head(FILE *out, const struct demo *demo)
+{
+    demo_put_head(out, "Switchyard: one decode step", "One decode step of a mixture-of-experts model");
     fprintf(
         out,
-        "<header>\n<h1>One decode step of a mixture-of-experts model</h1>\n"
         "<p class=\"lead\">%d sequences each want their next token. Their hidden states are sent to %d of %d "
         "experts and back, leave a row in the KV cache, read old rows from it, and become one token each. "
         "The shapes are OLMoE's, the weights random, the results real.</p>\n",
@@ -106,6 +110,16 @@ void demo_page(const struct demo *demo, FILE *out)
     put_steps(out, demo);
     fputs("</div>\n<div class=\"column\">\n", out);
     demo_draw_routing(demo, out);
+    if (demo->traffic) {
+        fprintf(
+            out,
+            "<section>\n<h2>Across four devices</h2>\n<p>With %d experts on each device of a 2 x 2 mesh: "
+            "how many of its %d tokens each device sends to each. A token that has several experts on one "
+            "device goes there once.</p>\n",
+            DEMO_EXPERTS / DEMO_DEVICES, DEMO_TOKENS / DEMO_DEVICES);
+        demo_draw_traffic(demo->traffic, DEMO_DEVICES, 2.0 * DEMO_HIDDEN, out);
+        fputs("</section>\n", out);
+    }
     if (demo->selected)
         demo_draw_pages(demo, out);
     if (demo->kept > 0)

@@ -86,8 +86,10 @@ static const struct {
      "  switchyard bench --peers --markdown\n"},
     {"demo",
      "One decode step of a mixture-of-experts model at real shapes, told line by line: route, permute,\n"
-     "experts, unpermute, paged KV write and sparse read, sample. Every result is checked, every operator\n"
-     "timed beside a plain copy or read of the same bytes. Ends with a page to look at.\n"
+     "experts, unpermute, the same over a mesh of four devices, paged KV write and sparse read, sample.\n"
+     "Every result is checked, every operator timed beside a plain copy or read of the same bytes. Ends "
+     "with\n"
+     "a page to look at.\n"
      "\n"
      "Usage: switchyard demo [--out FILE] [--threads N] [--isa NAME]\n"
      "\n"

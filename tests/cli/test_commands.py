@@ -10,7 +10,8 @@ import unittest
 from st import CLI, OPERATORS, ROOT, CliTest, decode, encode, tensor
 
 WITHOUT_INPUT = ["sample_noise"]
-IN_DEMO = ["moe_route", "moe_permute", "(experts)", "moe_unpermute", "kv_scatter", "kv_gather", "sample"]
+IN_DEMO = ["moe_route", "moe_permute", "all_to_all_dispatch", "(experts)", "moe_unpermute", "all_to_all_combine",
+           "kv_scatter", "kv_gather", "sample"]
 COMMANDS = ["run", "compare", "show", "example", "bench", "demo", "info", "sim-a2a"]
 
 
@@ -271,7 +272,7 @@ class Demo(CliTest):
         page.feed(text)
         self.assertTrue(page.balanced and not page.open, page.open)
         self.assertEqual(page.references, [])
-        self.assertEqual((page.count["svg"], page.count["h1"], page.count["section"]), (3, 1, 4))
+        self.assertEqual((page.count["svg"], page.count["h1"], page.count["section"]), (4, 1, 5))
         self.assertEqual(text.count("opacity="), 64 * 8)
         loads = [int(n) for n in re.findall(r"<title>expert \d+: (\d+) tokens</title>", text)]
         self.assertEqual((len(loads), sum(loads)), (64, 64 * 8))
@@ -279,11 +280,22 @@ class Demo(CliTest):
             self.assertIn(part, text)
         self.assertNotRegex(text, r"https?:|url\(|@import|\bnan|\binf\b")
 
+    def test_page_shows_who_sends_to_whom(self):
+        """Every device sends each of its 16 tokens to one device at least and to all four at most."""
+        _, text = self.demo()
+        cells = re.findall(r"<title>device (\d) to device (\d): (\d+) tokens, ", text)
+        self.assertEqual([(int(p), int(q)) for p, q, _ in cells], [(p, q) for p in range(4) for q in range(4)])
+        for p in range(4):
+            counts = [int(n) for at, _, n in cells if int(at) == p]
+            self.assertTrue(16 <= sum(counts) <= 64 and max(counts) <= 16, counts)
+        told, _ = self.demo()
+        self.assertIn(f" {sum(int(n) for _, _, n in cells)} tokens travel", told)
+
     def test_page_says_what_it_shows(self):
         """Pictures have a title and a description, found by their ids; bars say their share."""
         _, text = self.demo()
         named = re.findall(r'<svg [^>]*role="img" aria-labelledby="([\w-]+) ([\w-]+)"', text)
-        self.assertEqual(len(named), 3)
+        self.assertEqual(len(named), 4)
         for title, description in named:
             self.assertRegex(text, f'<title id="{title}">.+</title><desc id="{description}">.+</desc>')
         self.assertEqual(len(re.findall(r'class="track" role="img" aria-label="\d+ percent of', text)), len(IN_DEMO) - 1)

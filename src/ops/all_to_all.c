@@ -164,10 +164,6 @@ sy_status syi_a2a_check_options(struct syi_call *call, const sy_comm *comm, cons
         return st;
     if (o->memory == SY_MEMORY_SHARDED)
         return syi_fail(call->ctx, SY_ERR_UNSUPPORTED, "memory", "is sharded, want auto, dram or l1");
-    if (o->max_tokens > 0 && comm->options.check == SY_CHECK_NONE && !comm->local && !comm->shared)
-        return syi_fail(call->ctx, SY_ERR_UNSUPPORTED, "max_tokens",
-                        "is %lld on a comm whose processes do not agree on calls, want 0",
-                        (long long)o->max_tokens);
     x->axis = o->axis;
     x->n_positions = syi_group_size(comm->mesh, o->axis);
     x->ragged = o->max_tokens > 0;

@@ -688,7 +688,7 @@ static void begin(sy_request *r, sy_status st)
     else
         describe(r, &r->x, &r->shard[0], &r->notice);
     keep_error(r);
-    if (comm->options.check == SY_CHECK_NONE && !comm->shared) {
+    if (comm->options.check == SY_CHECK_NONE && !comm->shared && !r->x.ragged) {
         if (st != SY_OK) {
             finish(r, st);
             return;

@@ -538,8 +538,14 @@ static bool code_fits(sy_fault_code code, sy_status status)
     case SY_ERR_DEVICE:
         return code == SY_FAULT_BAD_DEVICE;
     case SY_ERR_ROUTING:
-        return code == SY_FAULT_ROW_OVERFULL || code == SY_FAULT_SLOT_RANGE || code == SY_FAULT_SLOT_COUNT ||
-               code == SY_FAULT_DUPLICATE || code == SY_FAULT_LENGTH_RANGE;
+        return code == SY_FAULT_BAD_VALUE || code == SY_FAULT_ROW_OVERFULL || code == SY_FAULT_SLOT_RANGE ||
+               code == SY_FAULT_SLOT_COUNT || code == SY_FAULT_DUPLICATE || code == SY_FAULT_LENGTH_RANGE;
+    case SY_ERR_UNSUPPORTED:
+        return code == SY_FAULT_UNSUPPORTED;
+    case SY_ERR_CAPACITY:
+    case SY_ERR_STATE:
+    case SY_ERR_MISMATCH:
+        return true; /* the status says it all */
     default:
         return status == SY_ERR_INDEX && code >= SY_FAULT_LENGTH_RANGE && code != SY_FAULT_ROW_OVERFULL &&
                code != SY_FAULT_SLOT_COUNT;

@@ -159,6 +159,8 @@ struct test_call {
         sy_sample_args sample;
         sy_sample_overrides_args overrides;
         sy_sample_noise_args noise;
+        sy_all_to_all_dispatch_args a2a_dispatch;
+        sy_all_to_all_combine_args a2a_combine;
     } args;
 };
 

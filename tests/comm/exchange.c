@@ -1,0 +1,398 @@
+/*
+ * all_to_all_dispatch and all_to_all_combine between threads that know of each other only through a transport: the same
+ * cases as on a local mesh, on every way rows can take; bytes on the wire; requests in flight; memory of the comm.
+ */
+#include "mesh_cases.h"
+#include "threads_transport.h"
+
+#include <unistd.h>
+
+enum { WATCHDOG_SECONDS = 300, LAST = 60 };
+
+struct way {
+    const char *name;
+    struct threads_options transport;
+    sy_comm_options comm;
+};
+
+static const struct way ways[] = {
+    {"messages", {.shared = false}, {0}},
+    {"shared memory", {.shared = true}, {0}},
+    {"messages in spite of shared memory", {.shared = true}, {.no_shared = true}},
+    {"packed messages", {.shared = false}, {.pack = true}},
+    {"messages of one row", {.shared = false}, {.chunk_bytes = 1}},
+    {"packed messages of one row", {.shared = false}, {.pack = true, .chunk_bytes = 1}},
+    {"late and in any order", {.delay = 5, .shuffled = true}, {.chunk_bytes = 24}},
+    {"late through shared memory", {.shared = true, .delay = 5}, {0}},
+    {"nothing checked", {.shared = false}, {.check = SY_CHECK_NONE}},
+};
+static const sy_mesh meshes[] = {{1, 1}, {1, 2}, {2, 1}, {2, 2}, {1, 3}, {2, 3}, {1, 8}, {4, 2}};
+
+/* One test: a mesh of threads, each with a context and a comm of its own, and what each of them does. */
+struct team {
+    const struct way *way;
+    sy_mesh mesh;
+    struct threads_hub *hub;
+    bool (*work)(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes);
+    bool good[THREADS_MOST];
+    char why[THREADS_MOST][400];
+};
+
+static void member(int device, void *user)
+{
+    struct team *team = user;
+    sy_ctx *ctx = NULL;
+    sy_comm *comm = NULL;
+    const sy_ctx_options one_thread = {.threads = 1};
+    const sy_transport transport = threads_transport(team->hub, device);
+    char *why = team->why[device];
+    team->good[device] = false;
+    snprintf(why, sizeof team->why[0], "no context or comm");
+    if (sy_ctx_create(&ctx, &one_thread) == SY_OK &&
+        sy_comm_create(&comm, &transport, &team->way->comm) == SY_OK)
+        team->good[device] = team->work(team, device, ctx, comm, why, sizeof team->why[0]);
+    sy_comm_destroy(comm);
+    sy_ctx_destroy(ctx);
+}
+
+static void run_team(struct team *team)
+{
+    const int n = team->mesh.rows * team->mesh.cols;
+    alarm(WATCHDOG_SECONDS);
+    team->hub = threads_hub_new(team->mesh, &team->way->transport);
+    threads_run(n, member, team);
+    threads_hub_free(team->hub);
+    alarm(0);
+    for (int d = 0; d < n; d++)
+        if (!team->good[d])
+            fail_msg("%s, device %d: %s", team->way->name, d, team->why[d]);
+}
+
+/* ---- The cases of every comm -------------------------------------------------------------------------- */
+
+static bool all_cases(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
+{
+    char one[400];
+    bool good = true;
+    (void)device;
+    for (int i = 0; i < mesh_case_count(team->mesh); i++)
+        if (!run_mesh_case(ctx, comm, i, one, sizeof one) && good) {
+            good = false; /* and go on, as the others do */
+            snprintf(why, why_bytes, "%s", one);
+        }
+    return good;
+}
+
+static void cases(void **state)
+{
+    struct team team = {.way = *state, .work = all_cases};
+    for (size_t i = 0; i < COUNT_OF(meshes); i++) {
+        team.mesh = meshes[i];
+        run_team(&team);
+    }
+}
+
+/* ---- Bytes on the wire -------------------------------------------------------------------------------- */
+
+/* Rows of a combine that travel from device h to device d. */
+static int64_t rows_home(const struct mesh_case *m, int h, int d)
+{
+    const struct a2a_case *c = &m->a2a;
+    int64_t rows = 0;
+    for (int64_t i = 0; i < c->tokens[d] * c->slots; i++)
+        rows += oracle_a2a_combine(c, d, i / c->slots, i % c->slots, m->local_reduce).device == h;
+    return rows;
+}
+
+/* What one call of a device may send and receive, in bytes of rows. */
+static void row_bytes_of(const struct mesh_case *m, int device, bool combines, int64_t *sent,
+                         int64_t *received)
+{
+    int64_t width = m->hidden * (int64_t)type_bytes(m->type);
+    for (int i = 0; i < m->n_planes && !combines; i++)
+        width += m->plane_width[i] * (int64_t)type_bytes(m->plane_type[i]);
+    *sent = *received = 0;
+    for (int other = 0; other < oracle_a2a_devices(&m->a2a); other++)
+        if (other != device) {
+            *sent +=
+                width * (combines ? rows_home(m, device, other) : oracle_a2a_rows(&m->a2a, device, other));
+            *received +=
+                width * (combines ? rows_home(m, other, device) : oracle_a2a_rows(&m->a2a, other, device));
+        }
+}
+
+/* One call, and what came over the wire while it ran. */
+static bool counted_call(struct team *team, sy_ctx *ctx, sy_comm *comm, struct mesh_call *call, char *why,
+                         size_t why_bytes)
+{
+    const struct mesh_case *m = call->of;
+    const struct threads_counters before = threads_count(team->hub, call->first);
+    const sy_status status = mesh_call_run(ctx, comm, call);
+    const struct threads_counters after = threads_count(team->hub, call->first);
+    const int64_t headers = 64 * (oracle_a2a_devices(&m->a2a) - 1);
+    const int64_t others = oracle_a2a_total(&m->a2a, call->first) - m->a2a.tokens[call->first];
+    const int64_t table = call->combines ? 0 : others * m->a2a.slots * (int64_t)type_bytes(m->index_type);
+    /* Where rows are packed and not all devices have room for the most, they ask each other once more. */
+    const bool may_ask = m->a2a.layout != SY_LAYOUT_PADDED;
+    const int64_t control = after.gathered[SY_CHANNEL_CONTROL] - before.gathered[SY_CHANNEL_CONTROL];
+    int64_t sent, received;
+    row_bytes_of(m, call->first, call->combines, &sent, &received);
+    const struct {
+        const char *what;
+        int64_t got, want;
+    } counts[] = {
+        {"bytes of headers", after.gathered[SY_CHANNEL_HEADER] - before.gathered[SY_CHANNEL_HEADER], headers},
+        {"bytes of tables", after.gathered[SY_CHANNEL_TABLE] - before.gathered[SY_CHANNEL_TABLE], table},
+        {"bytes of control", control, may_ask && control > 0 ? headers : 0},
+        {"bytes sent", after.sent - before.sent, sent},
+        {"bytes received", after.received - before.received, received},
+    };
+    if (status != SY_OK) {
+        snprintf(why, why_bytes, "%s", sy_ctx_error(ctx));
+        return false;
+    }
+    for (size_t i = 0; i < COUNT_OF(counts); i++)
+        if (counts[i].got != counts[i].want) {
+            snprintf(why, why_bytes, "%s: %s: %lld, want %lld", call->combines ? "combine" : "dispatch",
+                     counts[i].what, (long long)counts[i].got, (long long)counts[i].want);
+            return false;
+        }
+    return true;
+}
+
+static bool count_bytes(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why,
+                        size_t why_bytes)
+{
+    bool good = true;
+    (void)device;
+    for (int number = 0; number < LAST; number++) {
+        struct mesh_case m;
+        char one[2][200];
+        mesh_case_random(&m, team->mesh, number);
+        struct mesh_call *out = mesh_dispatch_new(comm, &m, NULL), *home = mesh_combine_new(comm, &m, NULL);
+        const bool there = counted_call(team, ctx, comm, out, one[0], sizeof one[0]);
+        const bool back = counted_call(team, ctx, comm, home, one[1], sizeof one[1]);
+        if (good && !(there && back))
+            snprintf(why, why_bytes, "case %d: %s", number, there ? one[1] : one[0]);
+        good = good && there && back;
+        mesh_call_free(out);
+        mesh_call_free(home);
+        mesh_case_free(&m);
+    }
+    return good;
+}
+
+static void bytes_on_the_wire(void **state)
+{
+    (void)state;
+    static const int by_message[] = {0, 2, 3, 4};
+    for (size_t w = 0; w < COUNT_OF(by_message); w++)
+        for (size_t i = 0; i < COUNT_OF(meshes); i++) {
+            struct team team = {.way = &ways[by_message[w]], .mesh = meshes[i], .work = count_bytes};
+            run_team(&team);
+        }
+}
+
+/* No message is longer than asked for, unless it is one row; more links give more messages. */
+static bool cut_messages(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why,
+                         size_t why_bytes)
+{
+    int64_t messages[3];
+    static const int links[] = {1, 3, 100000};
+    bool good = true;
+    for (int i = 0; i < 3; i++) {
+        struct mesh_case m;
+        mesh_case_random(&m, team->mesh, 9);
+        m.num_links = links[i];
+        struct mesh_call *call = mesh_dispatch_new(comm, &m, NULL);
+        const int64_t before = threads_count(team->hub, device).messages;
+        good = mesh_call_run(ctx, comm, call) == SY_OK && mesh_call_check(call, why, why_bytes) && good;
+        messages[i] = threads_count(team->hub, device).messages - before;
+        mesh_call_free(call);
+        mesh_case_free(&m);
+    }
+    const int64_t longest = threads_count(team->hub, device).longest;
+    if (good)
+        snprintf(why, why_bytes, "%lld, %lld and %lld messages of %lld bytes at most", (long long)messages[0],
+                 (long long)messages[1], (long long)messages[2], (long long)longest);
+    return good && messages[0] <= messages[1] && messages[1] <= messages[2] &&
+           (team->way->comm.chunk_bytes == 0 || longest <= 512);
+}
+
+static void messages_are_cut(void **state)
+{
+    (void)state;
+    for (int w = 0; w < 5; w += 4) {
+        struct team team = {.way = &ways[w], .mesh = {1, 2}, .work = cut_messages};
+        run_team(&team);
+    }
+}
+
+/* ---- Requests in flight ------------------------------------------------------------------------------- */
+
+/* Two requests each, waited for in an order that differs from device to device. */
+static bool two_in_flight(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why,
+                          size_t why_bytes)
+{
+    bool good = true;
+    for (int number = 0; number < LAST - 1; number++) {
+        struct mesh_case m[2];
+        struct mesh_call *calls[2];
+        sy_request *requests[2] = {NULL, NULL};
+        for (int i = 0; i < 2; i++) {
+            mesh_case_random(&m[i], team->mesh, number + i);
+            calls[i] = (number + i) % 3 == 0 ? mesh_combine_new(comm, &m[i], NULL)
+                                             : mesh_dispatch_new(comm, &m[i], NULL);
+            good = mesh_call_start(ctx, comm, calls[i], &requests[i]) == SY_OK && good;
+        }
+        const int first = (number + device) % 2;
+        for (int i = 0; i < 2; i++) {
+            const int at = i ^ first;
+            if (sy_request_wait(requests[at], i == 0 ? SY_PHASE_DONE : SY_PHASE_ROUTED) != SY_OK ||
+                sy_request_free(requests[at]) != SY_OK) {
+                if (good)
+                    snprintf(why, why_bytes, "case %d: %s", number + at, sy_ctx_error(ctx));
+                good = false;
+            }
+        }
+        for (int i = 0; i < 2; i++) {
+            good = good && mesh_call_check(calls[i], why, why_bytes);
+            mesh_call_free(calls[i]);
+            mesh_case_free(&m[i]);
+        }
+    }
+    return good;
+}
+
+static void requests_in_flight(void **state)
+{
+    struct team team = {.way = *state, .work = two_in_flight};
+    for (size_t i = 0; i < COUNT_OF(meshes); i++) {
+        team.mesh = meshes[i];
+        run_team(&team);
+    }
+}
+
+/* ---- Routings and memory ------------------------------------------------------------------------------ */
+
+/* A second dispatch along the routing gathers no table; many combines use it. */
+static bool reuse(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
+{
+    bool good = true;
+    for (int number = 0; number < LAST; number++) {
+        struct mesh_case m;
+        sy_routing *routing = NULL;
+        mesh_case_random(&m, team->mesh, number);
+        good = sy_routing_create(ctx, comm, &routing) == SY_OK && good;
+        for (int i = 0; i < 4; i++) {
+            struct mesh_call *call =
+                i < 2 ? mesh_dispatch_new(comm, &m, routing) : mesh_combine_new(comm, &m, routing);
+            const int64_t before = threads_count(team->hub, device).gathered[SY_CHANNEL_TABLE];
+            if (i == 1) {
+                call->dispatch.reuse_routing = true;
+                call->dispatch.expert_indices = call->dispatch.expert_mapping = call->dispatch.metadata =
+                    NULL;
+            }
+            if (mesh_call_run(ctx, comm, call) != SY_OK) {
+                if (good)
+                    snprintf(why, why_bytes, "case %d: %s", number, sy_ctx_error(ctx));
+                good = false;
+            }
+            good = good && mesh_call_check(call, why, why_bytes);
+            if (good && i > 0 && threads_count(team->hub, device).gathered[SY_CHANNEL_TABLE] != before) {
+                snprintf(why, why_bytes, "case %d: the table was gathered again", number);
+                good = false;
+            }
+            mesh_call_free(call);
+        }
+        sy_routing_destroy(routing);
+        mesh_case_free(&m);
+    }
+    return good;
+}
+
+static void routings_are_reused(void **state)
+{
+    struct team team = {.way = *state, .work = reuse};
+    for (size_t i = 0; i < COUNT_OF(meshes); i++) {
+        team.mesh = meshes[i];
+        run_team(&team);
+    }
+}
+
+/* The input of each call lies in memory of the comm. */
+static bool own_memory(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
+{
+    bool good = sy_comm_reserve(ctx, comm, 4096) == SY_OK;
+    (void)device;
+    for (int number = 0; number < LAST; number++) {
+        struct mesh_case m;
+        void *memory = NULL;
+        mesh_case_random(&m, team->mesh, number);
+        struct mesh_call *call =
+            number % 2 ? mesh_combine_new(comm, &m, NULL) : mesh_dispatch_new(comm, &m, NULL);
+        const struct mesh_tensor *x = &call->tensors[MESH_INPUT][0];
+        good = sy_comm_alloc(ctx, comm, x->bytes + 8, &memory) == SY_OK && good;
+        if (memory && x->bytes > 0) {
+            memcpy((unsigned char *)memory + 8, x->mem, x->bytes);
+            call->fields[MESH_INPUT][0].data = (unsigned char *)memory + 8;
+        }
+        if (mesh_call_run(ctx, comm, call) != SY_OK) {
+            if (good)
+                snprintf(why, why_bytes, "case %d: %s", number, sy_ctx_error(ctx));
+            good = false;
+        }
+        good = good && mesh_call_check(call, why, why_bytes);
+        good = sy_comm_free(ctx, comm, memory) == SY_OK && good;
+        mesh_call_free(call);
+        mesh_case_free(&m);
+    }
+    return good;
+}
+
+static void inputs_in_memory_of_the_comm(void **state)
+{
+    struct team team = {.way = *state, .work = own_memory};
+    for (size_t i = 0; i < COUNT_OF(meshes); i++) {
+        team.mesh = meshes[i];
+        run_team(&team);
+    }
+}
+
+static bool describe(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
+{
+    (void)ctx;
+    snprintf(why, why_bytes, "the comm describes itself wrongly");
+    return sy_comm_mesh(comm).rows == team->mesh.rows && sy_comm_mesh(comm).cols == team->mesh.cols &&
+           sy_comm_shards(comm) == 1 && sy_comm_first_device(comm) == device &&
+           strcmp(sy_comm_transport_name(comm), "threads") == 0 &&
+           sy_comm_shares_memory(comm) == (team->way->transport.shared && !team->way->comm.no_shared);
+}
+
+static void comms_describe_themselves(void **state)
+{
+    (void)state;
+    for (size_t w = 0; w < COUNT_OF(ways); w++) {
+        struct team team = {.way = &ways[w], .mesh = {2, 2}, .work = describe};
+        run_team(&team);
+    }
+}
+
+int main(void)
+{
+    struct test_list list = {0};
+    for (size_t w = 0; w < COUNT_OF(ways); w++)
+        test_add(&list, test_name("cases: %s", ways[w].name), cases, (void *)&ways[w]);
+    for (size_t w = 0; w < 8; w++) {
+        test_add(&list, test_name("requests in flight: %s", ways[w].name), requests_in_flight,
+                 (void *)&ways[w]);
+        test_add(&list, test_name("routings: %s", ways[w].name), routings_are_reused, (void *)&ways[w]);
+    }
+    test_add(&list, "inputs in memory of the comm, shared", inputs_in_memory_of_the_comm, (void *)&ways[1]);
+    test_add(&list, "inputs in memory of the comm, not shared", inputs_in_memory_of_the_comm,
+             (void *)&ways[0]);
+    test_add(&list, "bytes_on_the_wire", bytes_on_the_wire, NULL);
+    test_add(&list, "messages_are_cut", messages_are_cut, NULL);
+    test_add(&list, "comms_describe_themselves", comms_describe_themselves, NULL);
+    return test_run(&list, "comm_exchange");
+}

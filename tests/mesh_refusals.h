@@ -1,0 +1,28 @@
+/*
+ * What all_to_all_dispatch and all_to_all_combine refuse: a valid call of one device of a mesh of two, and one spoiler per
+ * row. On a local comm the call of the other device stays valid; over a transport any device can be the spoiled one.
+ */
+#ifndef SWITCHYARD_TESTS_MESH_REFUSALS_H
+#define SWITCHYARD_TESTS_MESH_REFUSALS_H
+
+#include "support.h"
+
+enum { REFUSAL_DEVICES = 2 };
+
+/* Calls of one device. They have no run and no query of their own. */
+void mesh_make_dispatch(struct test_call *c);
+void mesh_make_expert(struct test_call *c);  /* dispatch with layout EXPERT, src, counts and offsets */
+void mesh_make_combine(struct test_call *c); /* slots */
+void mesh_make_sum(struct test_call *c);     /* slots, weighted and added */
+
+struct mesh_refusals {
+    void (*make)(struct test_call *c);
+    const struct refusal *rows;
+    size_t n;
+    const struct refusal *ladder; /* in the documented order */
+    size_t n_ladder;
+};
+extern const struct mesh_refusals mesh_dispatch_refusals, mesh_expert_refusals;
+extern const struct mesh_refusals mesh_combine_refusals, mesh_sum_refusals;
+
+#endif

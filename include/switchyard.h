@@ -1775,8 +1775,8 @@ SY_API sy_status sy_all_to_all_dispatch_n(sy_ctx *ctx, sy_comm *comm, const sy_a
 SY_API sy_status sy_all_to_all_dispatch_start_n(sy_ctx *ctx, sy_comm *comm,
                                                 const sy_all_to_all_dispatch_args *args, size_t args_bytes,
                                                 sy_request **request);
-/* Of this process alone, no communication. rows: of tokens, at most (T, or the most that PACKED or EXPERT can need);
-   slots: L of the first device here. Reads expert_mapping. */
+/* Of this process alone, without communication. rows: of tokens, T or the most that PACKED or EXPERT can need; slots:
+   K. */
 SY_API sy_status sy_all_to_all_dispatch_query_n(sy_ctx *ctx, sy_comm *comm,
                                                 const sy_all_to_all_dispatch_args *args, size_t args_bytes,
                                                 sy_query *query, size_t query_bytes);

@@ -141,6 +141,23 @@ struct syi_a2a_job {
 /* Copies the rows of all jobs, split over threads by row. */
 void syi_a2a_copy(sy_ctx *ctx, const struct syi_a2a_job *job, int n_jobs);
 
+/* Where a token goes: a row of one of the jobs. */
+struct syi_a2a_place {
+    int32_t job, row;
+};
+
+/* All jobs of one group of a dispatch whose sources are all reached; planes of equal number have equal sources. */
+struct syi_a2a_fan {
+    const struct syi_a2a_group *group;
+    const struct syi_a2a_job *job;
+    int n_jobs;
+    int64_t *first;              /* scratch [T+2] */
+    struct syi_a2a_place *place; /* scratch [rows of all jobs] */
+};
+
+/* Does what syi_a2a_copy does, by token (all_to_all_fan.c). */
+void syi_a2a_fan_out(sy_ctx *ctx, const struct syi_a2a_fan *fan);
+
 /* Copies rows inside an output: every row with a pick that is not the one its token arrived at (EXPERT after
    syi_a2a_dispatch_receives) from there. `seen` is that of the function. */
 void syi_a2a_spread(sy_ctx *ctx, const struct syi_a2a_group *group, const struct syi_a2a_job *job,

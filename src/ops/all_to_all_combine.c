@@ -169,8 +169,10 @@ static int64_t home_tokens(const struct syi_call *call, const sy_comm *comm, con
         return a->routing->tokens[shard->device - comm->device];
     if (!x->ragged)
         return x->most;
-    const DLTensor *out = call->tensor[OUTPUT];
-    return out == NULL ? x->most : out->shape[a->sum ? 0 : 1];
+    const DLTensor *out = call->tensor[OUTPUT], *weights = call->tensor[WEIGHTS];
+    if (out != NULL)
+        return out->shape[a->sum ? 0 : 1];
+    return weights != NULL && weights->ndim == 2 ? weights->shape[0] : x->most; /* a query */
 }
 
 static sy_status check_outputs(struct syi_call *call, const struct syi_exchange *x, int64_t n_tokens)

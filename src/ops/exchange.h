@@ -145,7 +145,9 @@ struct sy_request {
     unsigned char *packed[SY_A2A_MAX_PLANES]; /* rows that go, next to each other */
     unsigned char *landed[SY_A2A_MAX_PLANES]; /* rows that came */
     sy_transport_rows *send[SY_A2A_MAX_PLANES], *recv[SY_A2A_MAX_PLANES]; /* [G] */
-    struct syi_a2a_job *jobs;                                             /* [shards] */
+    struct syi_a2a_job *jobs; /* [shards] */
+    int64_t *fan_first;       /* [T+2] */
+    struct syi_a2a_place *fan_place;
     struct syi_a2a_sum *sums;                                             /* [shards] */
     void *add_scratch;
     int threads; /* it is large enough for */

@@ -91,11 +91,19 @@ static void lay_out_messages(sy_request *r, struct syi_arena *arena)
     }
 }
 
+/* Whether tokens are read here that go to several rows. */
+static bool fans_out(const sy_request *r)
+{
+    return r->x.id == SYI_ALL_TO_ALL_DISPATCH &&
+           (r->comm->local || (r->direct && r->x.layout == SY_LAYOUT_EXPERT));
+}
+
 static void lay_out(sy_request *r, struct syi_arena *arena)
 {
     const struct syi_exchange *x = &r->x;
     const sy_comm *comm = r->comm;
     const size_t shards = (size_t)comm->n_shards, sources = (size_t)x->n_positions + 1;
+    size_t all_picks = 0;
     r->counters = syi_take(arena, 2 * ((size_t)x->n_experts + (size_t)x->n_positions) * sizeof *r->counters);
     r->expert_counts = syi_take(arena, (size_t)x->n_experts * sizeof *r->expert_counts);
     r->expert_offsets = syi_take(arena, ((size_t)x->n_experts + 1) * sizeof *r->expert_offsets);
@@ -104,11 +112,16 @@ static void lay_out(sy_request *r, struct syi_arena *arena)
     for (int s = 0; s < comm->n_shards; s++) {
         struct syi_a2a_shard *shard = &r->shard[s];
         const size_t picks = (size_t)most_picks(r, shard);
+        all_picks += picks;
         shard->pick = syi_take(arena, picks * sizeof *shard->pick);
         shard->slot = shard->src.data != NULL ? syi_take(arena, picks * sizeof *shard->slot) : NULL;
         shard->source = syi_take(arena, (size_t)x->n_planes * sources * sizeof *shard->source);
     }
     lay_out_lists(r, arena);
+    if (fans_out(r)) {
+        r->fan_first = syi_take(arena, ((size_t)most_tokens(x) + 2) * sizeof *r->fan_first);
+        r->fan_place = syi_take(arena, syi_size_mul(all_picks, sizeof *r->fan_place));
+    }
     if (!comm->local && (!r->direct || r->stage_bytes > comm->stage_slot_bytes))
         lay_out_messages(r, arena);
     r->add_scratch = x->sum ? syi_take(arena, syi_a2a_add_scratch(r->ctx, x->n_slots)) : NULL;
@@ -417,6 +430,21 @@ static struct syi_a2a_job job_of(const sy_request *r, const struct syi_a2a_shard
     return job;
 }
 
+/* Group by group. The jobs of a group are brought together: those of a column are not neighbours. */
+static void fan_out(sy_request *r)
+{
+    const sy_comm *comm = r->comm;
+    for (int g = 0; g < r->by->n_groups; g++) {
+        const struct syi_a2a_group *group = &r->by->group[g];
+        int n = 0;
+        for (int s = 0; s < comm->n_shards; s++)
+            if (r->shard[s].group == group)
+                r->jobs[n++] = job_of(r, &r->shard[s]);
+        const struct syi_a2a_fan fan = {group, r->jobs, n, r->fan_first, r->fan_place};
+        syi_a2a_fan_out(r->ctx, &fan);
+    }
+}
+
 /* Copies or adds the rows of all devices here from their sources. */
 static void move_all(sy_request *r)
 {
@@ -461,7 +489,10 @@ void syi_exchange_direct(sy_request *r)
                 source_results(r, shard, p, device);
         }
     }
-    move_all(r);
+    if (fans_out(r))
+        fan_out(r);
+    else
+        move_all(r);
 }
 
 /* ---- Messages ----------------------------------------------------------------------------------------- */

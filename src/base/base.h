@@ -185,7 +185,7 @@ enum syi_cpu_bit {
 };
 uint32_t syi_cpu_bits(void);
 
-/* ---- Processes --------------------------------------------------------------------------------------- */
+/* ---- Time and processes ------------------------------------------------------------------------------ */
 
 /*
  * True in a process that was forked and has not called exec. Its parent may have used OpenMP, whose
@@ -193,6 +193,9 @@ uint32_t syi_cpu_bits(void);
  * where it cannot be told.
  */
 bool syi_forked(void);
+
+/* Nanoseconds of a clock that only goes forward. */
+uint64_t syi_now(void);
 
 /* ---- Floating-point control -------------------------------------------------------------------------- */
 

@@ -1,11 +1,12 @@
 /*
- * What the system knows about this process.
+ * What the system knows about this process, and about time.
  */
 #include "base/base.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 /*
@@ -32,4 +33,11 @@ bool syi_forked(void)
     for (int field = NAME_FIELD; at != NULL && field < FLAGS_FIELD; field++)
         at = strchr(at + 1, ' ');
     return at != NULL && (strtoul(at, NULL, 10) & FORKED_NO_EXEC) != 0;
+}
+
+uint64_t syi_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
 }

@@ -42,10 +42,14 @@ sy_status syi_comm_finish(sy_comm *comm, sy_transport_ticket *ticket)
 {
     bool done = false;
     sy_status st = SY_OK;
+    const uint64_t begin = comm->options.timeout_ms > 0 ? syi_now() : 0;
+    const uint64_t limit = (uint64_t)comm->options.timeout_ms * UINT64_C(1000000);
     for (int turn = 0; st == SY_OK && !done; turn++) {
         st = comm->transport.test(comm->transport.self, ticket, &done);
         if (turn > 100)
             sched_yield();
+        if (st == SY_OK && !done && limit > 0 && turn % 64 == 63 && syi_now() - begin > limit)
+            st = SY_ERR_TIMEOUT;
     }
     comm->broken = comm->broken || st != SY_OK;
     return st;

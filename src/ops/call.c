@@ -5,17 +5,8 @@
 #include "cpu/backend.h"
 #include "kernels/kernels.h"
 
-#include <time.h>
-
 /* The only backend there is: the layout check has refused tensors of every other device. */
 static const struct syi_backend *const backend = &syi_cpu_backend;
-
-static uint64_t now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
-}
 
 /* Copies what the caller's header knew of the struct. Fields it did not know are zero, the default; fields
    we do not know must be zero. */
@@ -65,7 +56,7 @@ static void trace(const struct syi_call *call, sy_status status, uint64_t start)
                              .names = names,
                              .tensors = tensors,
                              .bytes = status == SY_OK ? call->bytes : 0,
-                             .nanoseconds = now() - start};
+                             .nanoseconds = syi_now() - start};
     call->ctx->trace(call->ctx->trace_user, &report);
 }
 
@@ -75,7 +66,7 @@ sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t
         return SY_ERR_NULL;
     struct syi_kv_plane planes[SYI_MAX_PLANES];
     struct syi_call call = {.ctx = ctx, .op = op, .planes = planes};
-    const uint64_t start = ctx->trace != NULL ? now() : 0;
+    const uint64_t start = ctx->trace != NULL ? syi_now() : 0;
     void *workspace = NULL;
     sy_status st = judge(&call, args, args_bytes);
     if (st == SY_OK)

@@ -8,14 +8,6 @@
 
 #include <sched.h>
 #include <stdio.h>
-#include <time.h>
-
-static uint64_t now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
-}
 
 static const char *name_of(uint8_t op)
 {
@@ -49,7 +41,7 @@ static void finish(sy_request *r, sy_status status)
                              .status = status,
                              .threads = sy_ctx_threads(r->ctx),
                              .bytes = status == SY_OK ? r->bytes : 0,
-                             .nanoseconds = now() - r->start_ns};
+                             .nanoseconds = syi_now() - r->start_ns};
     r->ctx->trace(r->ctx->trace_user, &report);
 }
 
@@ -611,7 +603,7 @@ static bool reached(const sy_request *r, sy_phase phase)
 static sy_status wait_for(sy_request *r, bool (*until)(const sy_request *r, sy_phase phase), sy_phase phase)
 {
     sy_comm *comm = r->comm;
-    const uint64_t begin = comm->options.timeout_ms > 0 ? now() : 0;
+    const uint64_t begin = comm->options.timeout_ms > 0 ? syi_now() : 0;
     const uint64_t limit = (uint64_t)comm->options.timeout_ms * UINT64_C(1000000);
     for (int turn = 0; !until(r, phase); turn++) {
         if (comm->broken)
@@ -620,7 +612,7 @@ static sy_status wait_for(sy_request *r, bool (*until)(const sy_request *r, sy_p
         if (turn < 64)
             continue;
         sched_yield();
-        if (limit > 0 && turn % 64 == 0 && now() - begin > limit)
+        if (limit > 0 && turn % 64 == 0 && syi_now() - begin > limit)
             return SY_ERR_TIMEOUT;
     }
     return SY_OK;
@@ -730,7 +722,7 @@ sy_status syi_exchange_start(sy_ctx *ctx, sy_comm *comm, const struct syi_exchan
     r->error[0] = '\0';
     r->bytes = 0;
     r->stage_bytes = 0;
-    r->start_ns = ctx->trace != NULL ? now() : 0;
+    r->start_ns = ctx->trace != NULL ? syi_now() : 0;
     r->x = (struct syi_exchange){.id = op->id};
     r->mine = (struct syi_header){.stage = SYI_NO_SEGMENT, .window = SYI_NO_SEGMENT};
     comm->n_open++;

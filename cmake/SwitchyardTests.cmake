@@ -63,6 +63,7 @@ if(SWITCHYARD_TESTS AND TARGET switchyard_mpi AND TARGET switchyard_test_support
     switchyard_mpi_test(transport 1 2 3 4 6 8)
     switchyard_mpi_test(create 1 2 3 4 6 8)
     switchyard_mpi_test(init 1 3)
+    switchyard_mpi_test(all_to_all 1 2 3 4 6 8)
 elseif(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND) # said in the report, too
     add_test(NAME mpi COMMAND Python3::Interpreter -c "print('1..1\\nok 1 - tests/mpi # SKIP libswitchyard_mpi was not built')")
     set_tests_properties(mpi PROPERTIES LABELS mpi)

@@ -139,16 +139,17 @@ struct sy_request {
     int64_t n_sends, n_receives; /* longest lists */
     unsigned char *raw;          /* [T,K] indices as they came, by position */
     unsigned char *mine_raw;     /* [N,K] those of this process, next to each other */
+    int64_t n_counters;          /* of each task */
     int64_t *counters, *expert_counts, *expert_offsets;
     struct syi_a2a_lists sends, receives;
     int32_t *seen;                            /* [T] */
     unsigned char *packed[SY_A2A_MAX_PLANES]; /* rows that go, next to each other */
     unsigned char *landed[SY_A2A_MAX_PLANES]; /* rows that came */
     sy_transport_rows *send[SY_A2A_MAX_PLANES], *recv[SY_A2A_MAX_PLANES]; /* [G] */
-    struct syi_a2a_job *jobs; /* [shards] */
-    int64_t *fan_first;       /* [T+2] */
+    struct syi_a2a_job *jobs;                                             /* [shards] */
+    int64_t *fan_first;                                                   /* [T+2] */
     struct syi_a2a_place *fan_place;
-    struct syi_a2a_sum *sums;                                             /* [shards] */
+    struct syi_a2a_sum *sums; /* [shards] */
     void *add_scratch;
     int threads; /* it is large enough for */
 };
@@ -199,8 +200,7 @@ static inline size_t syi_index_bytes(enum syi_type type)
 /* ---- Rows (exchange_rows.c) --------------------------------------------------------------------------- */
 
 sy_status syi_exchange_reserve(sy_request *request); /* all scratch: nothing is allocated later */
-void syi_exchange_lists(sy_request *request); /* where every row comes from, once all choices are known */
-int64_t syi_exchange_rows(const sy_request *request, const struct syi_a2a_shard *shard); /* a device gets */
+void syi_exchange_lists(sy_request *request);     /* where every row comes from, once all choices are known */
 void syi_exchange_tables(sy_request *request);    /* metadata, counts, sources */
 void syi_exchange_stage(sy_request *request);     /* shows others the rows they will read */
 void syi_exchange_direct(sy_request *request);    /* reads rows where they lie */

@@ -2,6 +2,7 @@
  * The rows of an exchange. Where a row comes from is a pick: a position and a row there. What a position is to this
  * process differs: its own tensor, a tensor or a copy of rows in shared memory, or rows that came in a message.
  */
+#include "cpu/backend.h"
 #include "ops/exchange.h"
 
 /* ---- Scratch ------------------------------------------------------------------------------------------ */
@@ -104,7 +105,9 @@ static void lay_out(sy_request *r, struct syi_arena *arena)
     const sy_comm *comm = r->comm;
     const size_t shards = (size_t)comm->n_shards, sources = (size_t)x->n_positions + 1;
     size_t all_picks = 0;
-    r->counters = syi_take(arena, 2 * ((size_t)x->n_experts + (size_t)x->n_positions) * sizeof *r->counters);
+    r->n_counters = 2 * (x->n_experts + x->n_positions) + x->n_experts;
+    const size_t tasks = (size_t)(r->threads < comm->n_shards ? r->threads : comm->n_shards);
+    r->counters = syi_take(arena, tasks * (size_t)r->n_counters * sizeof *r->counters);
     r->expert_counts = syi_take(arena, (size_t)x->n_experts * sizeof *r->expert_counts);
     r->expert_offsets = syi_take(arena, ((size_t)x->n_experts + 1) * sizeof *r->expert_offsets);
     r->jobs = syi_take(arena, shards * sizeof *r->jobs);
@@ -167,6 +170,7 @@ sy_status syi_exchange_reserve(sy_request *r)
     const sy_comm *comm = r->comm;
     r->direct = comm->shared && !comm->local;
     r->windowed = r->direct && find_window(r);
+    r->threads = r->ctx->threads;
     count_lists(r);
     r->stage_bytes = r->direct ? stage_bytes(r) : 0;
     struct syi_arena arena = {NULL, 0};
@@ -175,42 +179,62 @@ sy_status syi_exchange_reserve(sy_request *r)
         return syi_fail(r->ctx, SY_ERR_NOMEM, "scratch", "of %zu bytes could not be allocated", arena.used);
     arena = (struct syi_arena){r->block.data, 0};
     lay_out(r, &arena);
-    r->threads = r->ctx->threads;
     return SY_OK;
 }
 
 /* ---- Lists -------------------------------------------------------------------------------------------- */
 
-int64_t syi_exchange_rows(const sy_request *r, const struct syi_a2a_shard *shard)
+/* Picks of the devices of this process, some to each task. */
+struct listing {
+    sy_request *r;
+    int n_tasks;
+};
+
+static void list_shard(sy_request *r, struct syi_a2a_shard *shard, int64_t *counters)
 {
     const struct syi_exchange *x = &r->x;
-    if (x->id == SYI_ALL_TO_ALL_COMBINE)
-        return x->n_slots * shard->n_tokens;
-    return syi_a2a_expert_rows(hosts_of(r), shard->group, shard->position, r->expert_counts,
-                               r->expert_offsets);
+    const struct syi_a2a_hosts *hosts = hosts_of(r);
+    int64_t *counts = counters + 2 * (x->n_experts + x->n_positions);
+    if (x->id == SYI_ALL_TO_ALL_COMBINE) {
+        shard->n_rows = x->n_slots * shard->n_tokens;
+        syi_a2a_combine_picks(hosts, shard->group, shard->position, x->local_reduce,
+                              x->local_reduce && x->sum, shard->pick, counters);
+        return;
+    }
+    shard->n_rows = x->layout == SY_LAYOUT_PADDED
+                        ? syi_order_tokens(&shard->group->order)
+                        : syi_a2a_expert_rows(hosts, shard->group, shard->position, counts, NULL);
+    syi_a2a_dispatch_picks(hosts, shard->group, shard->position, shard->pick, shard->slot, counters);
+}
+
+static void list_task(void *data, int task)
+{
+    const struct listing *l = data;
+    sy_request *r = l->r;
+    const int64_t n = r->comm->n_shards;
+    for (int64_t s = syi_part(n, l->n_tasks, task); s < syi_part(n, l->n_tasks, task + 1); s++)
+        list_shard(r, &r->shard[s], r->counters + task * r->n_counters);
 }
 
 void syi_exchange_lists(sy_request *r)
 {
     const struct syi_exchange *x = &r->x;
     const sy_comm *comm = r->comm;
-    const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
     for (int s = 0; s < comm->n_shards; s++) {
         struct syi_a2a_shard *shard = &r->shard[s];
         shard->position = syi_position_of(comm->mesh, x->axis, shard->device);
         shard->group = &r->by->group[comm->local ? syi_group_of(comm->mesh, x->axis, shard->device) : 0];
-        shard->n_rows = syi_exchange_rows(r, shard);
-        if (combine)
-            syi_a2a_combine_picks(hosts_of(r), shard->group, shard->position, x->local_reduce,
-                                  x->local_reduce && x->sum, shard->pick, r->counters);
-        else
-            syi_a2a_dispatch_picks(hosts_of(r), shard->group, shard->position, shard->pick, shard->slot,
-                                   r->counters);
     }
+    /* A choice takes longer to look at than its bytes to move. */
+    const uint64_t work =
+        16 * sizeof(int32_t) * (uint64_t)(most_tokens(x) * x->n_slots) * (uint64_t)comm->n_shards;
+    struct listing l = {r, syi_tasks(r->ctx, comm->n_shards, work)};
+    l.n_tasks = l.n_tasks < r->threads ? l.n_tasks : r->threads;
+    syi_parallel(r->ctx, l.n_tasks, list_task, &l);
     if (comm->local)
         return;
     const struct syi_a2a_shard *shard = &r->shard[0];
-    if (combine) {
+    if (x->id == SYI_ALL_TO_ALL_COMBINE) {
         syi_a2a_combine_sends(hosts_of(r), shard->group, shard->position, x->local_reduce, &r->sends,
                               r->counters);
         syi_a2a_combine_receives(shard->group, shard->pick, shard->n_tokens, &r->receives);

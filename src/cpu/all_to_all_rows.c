@@ -23,18 +23,9 @@ static void fetch_head(const void *row, size_t bytes)
         __builtin_prefetch((const char *)row + at, 0, 3);
 }
 
-/* Short rows side by side. Long ones one after the other: tokens go to several places, so that most rows come from
-   the cache, and what then counts is that one stream is written at a time. */
 static void copy_batch(struct batch *b)
 {
-    enum { LONG = 8 * 1024, AHEAD = 4 };
-    if (b->bytes < LONG)
-        b->kernels->copy_rows(b->to, b->from, b->n, b->bytes);
-    for (size_t i = 0; i < b->n && b->bytes >= LONG; i++) {
-        if (i + AHEAD < b->n)
-            fetch_head(b->from[i + AHEAD], b->bytes);
-        memcpy(b->to[i], b->from[i], b->bytes);
-    }
+    b->kernels->copy_rows(b->to, b->from, b->n, b->bytes);
     b->n = 0;
 }
 

@@ -539,6 +539,8 @@ static sy_status step_refused(sy_request *r)
     if (!r->posted) {
         if (!may_control(r))
             return SY_OK;
+        if (r->mine.status == SY_OK)
+            describe(r, &r->x, &r->shard[0], &r->notice);
         return post(r, SY_CHANNEL_CONTROL, SY_AXIS_ALL, &r->notice, sizeof r->notice, r->notices, NULL);
     }
     refuse(r, &r->notices[r->verdict.device], &r->notices[r->verdict.other < 0 ? 0 : r->verdict.other]);
@@ -677,8 +679,6 @@ static void begin(sy_request *r, sy_status st)
     r->mine.status = (uint8_t)st;
     if (st != SY_OK)
         note_error(r->ctx, &r->notice);
-    else
-        describe(r, &r->x, &r->shard[0], &r->notice);
     keep_error(r);
     if (comm->options.check == SY_CHECK_NONE && !comm->shared && !r->x.ragged) {
         if (st != SY_OK) {

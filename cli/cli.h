@@ -9,6 +9,8 @@
 
 #include <switchyard.h>
 
+struct team;
+
 enum exit_code {
     EXIT_DONE = 0,
     EXIT_REFUSED = 1, /* the operator refused its input, a comparison or check failed */
@@ -68,7 +70,8 @@ struct common {
     const char *isa; /* NULL: the best */
     int threads;     /* 0: the default */
     bool has_isa, has_threads;
-    const char *help; /* the command, for hints */
+    const char *help;        /* the command, for hints */
+    const struct team *team; /* NULL: this process is all there is */
 };
 
 /* Takes --isa and --threads. Returns true when the option was one of them; *code is then 0 or EXIT_USAGE. */
@@ -76,6 +79,9 @@ bool common_option(struct common *common, struct arg_list *list, const struct ar
 
 /* Makes the context, or says why not and returns NULL. */
 sy_ctx *common_context(const struct common *common);
+
+/* The whole line: finds the command and returns its exit code. */
+int command_line(struct common *common, int argc, char **argv);
 
 /* ---- Commands: each takes what stands after its name and returns an exit code -------------------------- */
 

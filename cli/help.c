@@ -210,8 +210,9 @@ static void print_tensors(FILE *out, const struct op *op, bool outputs)
     }
     for (const struct op_tensor *tensor = op->tensors; tensor->name; tensor++) {
         const bool is_input = tensor->role != OP_OUTPUT;
-        const bool is_output = tensor->role != OP_INPUT && tensor->role != OP_OPTIONAL;
-        if (outputs ? !is_output : !is_input)
+        const bool is_output =
+            tensor->role == OP_OUTPUT || tensor->role == OP_INOUT || tensor->role == OP_UPDATED;
+        if ((outputs ? !is_output : !is_input) || tensor->text[0] == '\0')
             continue;
         const bool optional = tensor->role == OP_OPTIONAL || tensor->role == OP_INOUT;
         char name[32];
@@ -230,6 +231,10 @@ static void option_form(const struct op_field *field, char *text, size_t bytes)
     if (field->kind == OP_WORD)
         for (int i = 0; i < OP_MAX_WORDS && field->words[i] && used < bytes; i++)
             used += (size_t)snprintf(text + used, bytes - used, "%s%s", i > 0 ? "|" : " ", field->words[i]);
+    else if (field->kind == OP_MESH)
+        snprintf(text + used, bytes - used, " RxC");
+    else if (field->kind == OP_AXIS)
+        snprintf(text + used, bytes - used, " none|0|1");
     else if (field->kind == OP_FLOAT || field->kind == OP_DOUBLE || field->kind == OP_ROW_F32)
         snprintf(text + used, bytes - used, " X");
     else if (field->kind != OP_BOOL)
@@ -254,6 +259,13 @@ static void print_planes(FILE *out, const struct op *op)
     if (op->plane_rows)
         fprintf(out, "\nSeveral planes with the same slots: %s.0, %s.1, ... and %s.0, %s.1, ...\n",
                 op->plane_caches[0], op->plane_caches[0], op->plane_rows, op->plane_rows);
+    if (op->mesh_dim)
+        fputs("\nD devices, G of them in a group. Instead of stacked tensors there may be one per device: "
+              "input.0,\n"
+              "input.1, ...; then all are numbered, but for expert_mapping, and so are the outputs.\n"
+              "In one process, or with the same files and the same result in D: mpirun -n D switchyard run "
+              "...\n",
+              out);
 }
 
 static void op_page(FILE *out, const struct op *op)

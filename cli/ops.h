@@ -15,7 +15,7 @@
 
 #include "safetensors.h"
 
-enum { OP_MAX_OUTPUTS = SY_KV_MAX_PLANES + 9, OP_MAX_FIELDS = 24, OP_MAX_WORDS = 8 };
+enum { OP_MAX_FIELDS = 24, OP_MAX_WORDS = 8, MESH_MAX_ARRAYS = 64 };
 
 union op_args {
     sy_moe_route_args moe_route;
@@ -45,6 +45,25 @@ union op_args {
     sy_kv_scatter_args kv_scatter;
     sy_kv_ragged_args kv_ragged;
     sy_kv_blocks_args kv_blocks;
+    sy_all_to_all_dispatch_args all_to_all_dispatch;
+    sy_all_to_all_combine_args all_to_all_combine;
+};
+
+#define MESH_AXIS_NONE INT64_MIN
+
+/* What a call between the devices of a mesh has besides its arguments; see mesh.h. */
+struct op_mesh {
+    sy_mesh extent;
+    int64_t axis, dim; /* as they were given */
+    bool masks, counts;
+    sy_comm *comm;  /* of the exchange */
+    sy_comm *local; /* all devices in this process, to judge and size the call; comm itself without a team */
+    int first;      /* the first device of this process */
+    bool all;       /* this process has the outputs of all of them */
+    void *arrays[MESH_MAX_ARRAYS];
+    int n_arrays;
+    sy_status fault;
+    char sentence[256];
 };
 
 /*
@@ -54,12 +73,13 @@ union op_args {
 struct op_call {
     union op_args args;
     sy_kv_plane planes[SY_KV_MAX_PLANES]; /* for operators with planes: those after the first */
-    bool numbered;                        /* tensors came as cache.0, cache.1, ... */
+    bool numbered;                        /* tensors came as cache.0, cache.1, ... or by device */
     sy_kv_format kv_format;               /* of packed rows, where there is one */
     int format, out_type;    /* its number and the type of unpacked rows, as op_kv.h numbers them */
     bool want_masked_logits; /* sample */
     bool want_list;          /* sample */
     bool f32_gates;          /* moe_dispatch_grad_gate */
+    struct op_mesh mesh;
 };
 
 enum op_role {
@@ -67,6 +87,7 @@ enum op_role {
     OP_OPTIONAL, /* missing: NULL                                                                    */
     OP_INOUT,    /* an output whose old contents may stand in the input file                          */
     OP_UPDATED,  /* an input that the call changes, and so an output too                               */
+    OP_SHARED,   /* of a mesh: an input that is one for all devices                                    */
     OP_OUTPUT,   /* listed for the help page; the sizing function makes it                            */
 };
 
@@ -74,10 +95,11 @@ struct op_tensor {
     const char *name;
     size_t offset; /* of the DLTensor pointer */
     enum op_role role;
-    const char *shape, *types, *text; /* for the help page */
+    const char *shape, *types, *text; /* for the help page; an empty text: the row before speaks for it */
 };
 
 enum op_kind {
+    OP_INT,
     OP_INT64,
     OP_UINT64,
     OP_UINT32,
@@ -89,6 +111,8 @@ enum op_kind {
     OP_ROW_F32,
     OP_ROW_U64,
     OP_ROW_U32,
+    OP_MESH, /* rows x columns */
+    OP_AXIS, /* none, or an integer */
 };
 
 struct op_field {
@@ -106,20 +130,20 @@ struct op_field {
 
 /* Outputs made for one call. */
 struct op_outputs {
-    struct {
-        char name[24];
+    struct op_made {
+        char name[32];
         int64_t shape[2 * ST_MAX_RANK]; /* kv_gather joins two shapes */
         DLTensor view;
-    } made[OP_MAX_OUTPUTS];
+    } * *made;
     int n;
     bool out_of_memory;
-    char failed[24]; /* the output that did not fit into memory, and its size */
+    char failed[32]; /* the output that did not fit into memory, and its size */
     size_t failed_bytes;
 };
 
-/* NAME, or NAME.i where planes are numbered. */
+/* NAME, or NAME.i where planes or devices are numbered. */
 struct op_name {
-    char text[24];
+    char text[32];
 };
 struct op_name op_plane_name(const struct op_call *call, const char *name, int64_t i);
 
@@ -135,7 +159,7 @@ void op_outputs_free(struct op_outputs *outputs);
 struct op_example {
     const char *name, *type;
     int rank;
-    int64_t shape[3];
+    int64_t shape[5];
     const void *data;
 };
 
@@ -149,6 +173,8 @@ struct op {
     /* Operators with planes: tensors each of them has (NAME, or NAME.0, NAME.1, ...) and offsets of the fields. */
     const char *plane_caches[2], *plane_rows, *plane_scale;
     size_t planes, num_planes;
+    const char
+        *mesh_dim; /* operators between the devices of a mesh: the field of their dimension; else NULL */
     /*
      * Asks the query and makes every output that does not exist yet. SY_OK when memory ran out: see
      * out_of_memory.
@@ -162,7 +188,7 @@ extern const struct op op_moe_route, op_moe_map_from_ids, op_moe_ids_from_map, o
     op_moe_convert_indices, op_moe_unpermute, op_moe_permute_grad, op_moe_unpermute_grad, op_moe_dispatch,
     op_moe_combine, op_moe_dispatch_grad_gate, op_moe_locations, op_moe_capacity, op_sample,
     op_sample_overrides, op_sample_noise, op_kv_gather, op_kv_translate, op_kv_slots, op_kv_scatter,
-    op_kv_ragged, op_kv_blocks;
+    op_kv_ragged, op_kv_blocks, op_all_to_all_dispatch, op_all_to_all_combine;
 
 /* All of them, ending with NULL. */
 extern const struct op *const all_ops[];

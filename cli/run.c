@@ -3,11 +3,13 @@
  * one call, every output into a file. An operator that reads no tensor needs no IN. Nothing here knows an
  * operator; see ops.h.
  */
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
+#include "mesh.h"
 #include "number.h"
 #include "ops.h"
 
@@ -73,6 +75,12 @@ static int find_field(const struct op *op, const char *name, size_t length, char
 static const char *kind_text(enum op_kind kind)
 {
     switch (kind) {
+    case OP_INT:
+        return "a 32-bit integer";
+    case OP_MESH:
+        return "rows x columns, as in 2x4";
+    case OP_AXIS:
+        return "none, 0 or 1";
     case OP_INT64:
     case OP_ROW_I64:
         return "a 64-bit integer";
@@ -147,10 +155,15 @@ static bool set_integer(enum op_kind kind, const char *text, void *target)
     int64_t i64 = 0;
     uint64_t u64 = 0;
     uint32_t u32 = 0;
-    const bool good = kind == OP_INT64    ? parse_int64(text, &i64)
-                      : kind == OP_UINT64 ? parse_uint64(text, &u64)
-                                          : parse_uint32(text, &u32);
-    if (good && kind == OP_INT64)
+    const bool is_int = kind == OP_INT;
+    const bool good = is_int || kind == OP_INT64 ? parse_int64(text, &i64)
+                      : kind == OP_UINT64        ? parse_uint64(text, &u64)
+                                                 : parse_uint32(text, &u32);
+    if (is_int && (i64 < INT_MIN || i64 > INT_MAX))
+        return false;
+    if (good && is_int)
+        memcpy(target, &(int){(int)i64}, sizeof(int));
+    else if (good && kind == OP_INT64)
         memcpy(target, &i64, sizeof i64);
     else if (good && kind == OP_UINT64)
         memcpy(target, &u64, sizeof u64);
@@ -166,6 +179,11 @@ static bool set_field(struct run *run, int i, const char *text)
     double real = 0;
     bool flag = false;
     switch (field->kind) {
+    case OP_MESH:
+        return mesh_parse(text, target);
+    case OP_AXIS:
+        return mesh_parse_axis(text, target);
+    case OP_INT:
     case OP_INT64:
     case OP_UINT64:
     case OP_UINT32:
@@ -305,9 +323,10 @@ static int unknown_tensor(const struct run *run, const char *name)
                        op_has_inputs(run->op) ? list : "none");
 }
 
-/* The number after the dot of "cache.3"; -1 when there is none that may stand there. */
-static int plane_number(const char *digits)
+/* The number after the dot of "cache.3" or "input.3"; -1 when there is none that may stand there. */
+static int plane_number(const struct op *op, const char *digits)
 {
+    const int most = op->mesh_dim ? UINT16_MAX : SY_KV_MAX_PLANES;
     int number = 0;
     if (digits[0] == '\0' || (digits[0] == '0' && digits[1] != '\0'))
         return -1;
@@ -315,7 +334,7 @@ static int plane_number(const char *digits)
         if (*digits < '0' || *digits > '9')
             return -1;
         number = 10 * number + (*digits - '0');
-        if (number > SY_KV_MAX_PLANES)
+        if (number > most)
             return -1;
     }
     return number;
@@ -332,7 +351,13 @@ static bool in_planes(const struct op *op, const char *text, size_t length)
            is_name(op->plane_rows, text, length) || is_name(op->plane_scale, text, length);
 }
 
-/* The operator's tensor of this name, or NULL, and its plane; -1: the name has no number. */
+/* Whether there is one for each plane, or for each device of a mesh. */
+static bool is_numbered(const struct op *op, const struct op_tensor *tensor)
+{
+    return op->mesh_dim ? tensor->role != OP_SHARED : in_planes(op, tensor->name, strlen(tensor->name));
+}
+
+/* The operator's tensor of this name, or NULL, and its plane or device; -1: the name has no number. */
 static const struct op_tensor *find_tensor(const struct op *op, const char *name, int *plane)
 {
     const char *const dot = strrchr(name, '.');
@@ -343,8 +368,8 @@ static const struct op_tensor *find_tensor(const struct op *op, const char *name
             continue;
         if (strcmp(tensor->name, name) == 0)
             return tensor;
-        if (dot && is_name(tensor->name, name, length) && in_planes(op, name, length)) {
-            *plane = plane_number(dot + 1);
+        if (dot && is_name(tensor->name, name, length) && is_numbered(op, tensor)) {
+            *plane = plane_number(op, dot + 1);
             return *plane >= 0 ? tensor : NULL;
         }
     }
@@ -364,6 +389,18 @@ static size_t tensor_offset(const struct op *op, const struct op_tensor *tensor,
     return offsetof(struct op_call, planes) + (size_t)(plane - 1) * sizeof(sy_kv_plane) + field;
 }
 
+/* Tensors of single devices are taken when the mesh is known to be one. */
+static int take_device(struct run *run, const char *name, int device)
+{
+    const sy_mesh mesh = run->call.mesh.extent;
+    const int64_t devices = (int64_t)mesh.rows * mesh.cols;
+    run->call.numbered = true;
+    if (mesh.rows > 0 && mesh.cols > 0 && device >= devices)
+        return usage_error(run->help, "%s: %.64s is of a device that a mesh of %dx%d has not", run->in, name,
+                           mesh.rows, mesh.cols);
+    return EXIT_DONE;
+}
+
 static int bind_tensors(struct run *run)
 {
     int64_t more = 0; /* planes after the first */
@@ -374,6 +411,11 @@ static int bind_tensors(struct run *run)
         const struct op_tensor *const tensor = find_tensor(run->op, found->name, &plane);
         if (!tensor)
             return unknown_tensor(run, found->name);
+        const int code = run->op->mesh_dim && plane >= 0 ? take_device(run, found->name, plane) : EXIT_DONE;
+        if (code != EXIT_DONE)
+            return code;
+        if (run->op->mesh_dim && plane >= 0)
+            continue;
         const size_t offset = tensor_offset(run->op, tensor, plane);
         if (has_tensor(&run->call, offset))
             return usage_error(run->help, "%s: the field %s is given twice, as %s", run->in, tensor->name,
@@ -382,12 +424,12 @@ static int bind_tensors(struct run *run)
         set_tensor(&run->call, offset, &found->view);
         run->call.numbered = run->call.numbered || plane >= 0;
         more = plane > more ? plane : more;
-        if (plane < 0 && in_planes(run->op, tensor->name, strlen(tensor->name)))
+        if (plane < 0 && is_numbered(run->op, tensor))
             plain = tensor->name;
     }
     if (plain && run->call.numbered)
-        return usage_error(run->help, "%s: %s stands beside numbered planes, want %s.0", run->in, plain,
-                           plain);
+        return usage_error(run->help, "%s: %s stands beside numbered %s, want %s.0", run->in, plain,
+                           run->op->mesh_dim ? "tensors" : "planes", plain);
     if (more > 0) {
         const sy_kv_plane *const planes = run->call.planes;
         memcpy((char *)&run->call + run->op->planes, &planes, sizeof planes);
@@ -462,26 +504,55 @@ static int refused(const struct run *run, sy_status status, const char *sentence
     return EXIT_REFUSED;
 }
 
-static int call_operator(struct run *run, sy_ctx *ctx)
+/* The operator's own sentence, or that of what only the file or the mesh shows. */
+static int refused_call(const struct run *run, sy_ctx *ctx, sy_status status)
 {
-    sy_status status = run->op->size(ctx, &run->call, &run->outputs);
+    const bool ours = status == run->call.mesh.fault;
+    return refused(run, status, ours ? run->call.mesh.sentence : sy_ctx_error(ctx));
+}
+
+static int prepare_call(struct run *run, sy_ctx *ctx, const struct team *team)
+{
+    sy_status status = SY_OK;
+    if (run->op->mesh_dim)
+        status = mesh_open(team, run->op, &run->call, &run->file);
+    if (status == SY_OK)
+        status = run->op->size(ctx, &run->call, &run->outputs);
     if (status != SY_OK)
-        return refused(run, status, sy_ctx_error(ctx));
+        return refused_call(run, ctx, status);
     if (run->outputs.out_of_memory) {
         char sentence[128];
         snprintf(sentence, sizeof sentence, "output %s of %zu bytes does not fit into memory",
                  run->outputs.failed, run->outputs.failed_bytes);
         return refused(run, SY_ERR_NOMEM, sentence);
     }
-    status = run->op->call(ctx, &run->call);
-    return status == SY_OK ? EXIT_DONE : refused(run, status, sy_ctx_error(ctx));
+    return EXIT_DONE;
+}
+
+/* A team decides on every step together: nobody waits for one that has given up. */
+static int call_operator(struct run *run, sy_ctx *ctx, const struct team *team)
+{
+    int code = prepare_call(run, ctx, team);
+    if (team)
+        code = team->agree(code);
+    if (code != EXIT_DONE)
+        return code;
+    const sy_status status =
+        run->op->mesh_dim ? mesh_run(ctx, run->op, &run->call) : run->op->call(ctx, &run->call);
+    if (status != SY_OK)
+        return refused(run, status, sy_ctx_error(ctx));
+    if (team)
+        mesh_collect(team, run->op, &run->call);
+    return EXIT_DONE;
 }
 
 /* Old contents that the call has changed are an output too. */
 static int save_outputs(const struct run *run)
 {
-    struct st_item items[2 * OP_MAX_OUTPUTS];
+    struct st_item *const items = calloc(run->file.n_tensors + (size_t)run->outputs.n + 1, sizeof *items);
     size_t n = 0;
+    if (!items)
+        return plain_error("out of memory");
     for (size_t i = 0; i < run->file.n_tensors; i++) {
         int plane;
         const struct st_tensor *const old = &run->file.tensors[i];
@@ -490,11 +561,11 @@ static int save_outputs(const struct run *run)
             items[n++] = (struct st_item){old->name, &old->view};
     }
     for (int i = 0; i < run->outputs.n; i++)
-        items[n++] = (struct st_item){run->outputs.made[i].name, &run->outputs.made[i].view};
+        items[n++] = (struct st_item){run->outputs.made[i]->name, &run->outputs.made[i]->view};
     struct st_message message;
-    if (!st_save(run->out, items, n, &message))
-        return plain_error("%s: %s", run->out, message.text);
-    return EXIT_DONE;
+    const bool saved = st_save(run->out, items, n, &message);
+    free(items);
+    return saved ? EXIT_DONE : plain_error("%s: %s", run->out, message.text);
 }
 
 int command_run(struct common *common, struct arg_list *list)
@@ -507,10 +578,19 @@ int command_run(struct common *common, struct arg_list *list)
     if (code == EXIT_DONE)
         code = bind_file(run);
     sy_ctx *const ctx = code == EXIT_DONE ? common_context(common) : NULL;
+    if (code == EXIT_DONE && !ctx)
+        code = EXIT_USAGE;
+    /* Of a team the first writes. Before that and afterwards they agree on how it went. */
+    const struct team *const team = run->op && run->op->mesh_dim ? common->team : NULL;
+    if (team)
+        code = team->agree(code);
     if (code == EXIT_DONE)
-        code = ctx ? call_operator(run, ctx) : EXIT_USAGE;
-    if (code == EXIT_DONE)
+        code = call_operator(run, ctx, team);
+    if (code == EXIT_DONE && (!team || team->rank == 0))
         code = save_outputs(run);
+    if (team)
+        code = team->agree(code);
+    mesh_close(&run->call);
     sy_ctx_destroy(ctx);
     op_outputs_free(&run->outputs);
     st_free(&run->file);

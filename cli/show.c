@@ -102,7 +102,7 @@ static int save_example(const struct op *op, const char *path)
     enum { MOST = 8 };
     struct st_item items[MOST];
     DLTensor views[MOST];
-    int64_t shapes[MOST][3];
+    int64_t shapes[MOST][5];
     size_t n = 0;
     for (const struct op_example *tensor = op->example; tensor->name && n < MOST; tensor++, n++) {
         DLDataType type = SY_F32;

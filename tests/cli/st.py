@@ -41,6 +41,8 @@ OPERATORS = [
     "kv_scatter",
     "kv_ragged",
     "kv_blocks",
+    "all_to_all_dispatch",
+    "all_to_all_combine",
 ]
 
 # struct letters; BF16 and the 8-bit floats are given and shown as bit patterns
@@ -162,12 +164,12 @@ class CliTest(unittest.TestCase):
         with open(self.path(name), "rb") as file:
             return file.read()
 
-    def cli(self, *arguments, env=None):
+    def cli(self, *arguments, env=None, program=CLI):
         # A sanitizer build must let a huge allocation fail like any other: the message about it is tested.
         environment = dict(os.environ, **(env or {}))
         for name in ("ASAN_OPTIONS", "TSAN_OPTIONS"):
             environment[name] = f"{environment.get(name, '')}:allocator_may_return_null=1"
-        done = subprocess.run([CLI, *map(str, arguments)], capture_output=True, text=True, cwd=self.folder,
+        done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, cwd=self.folder,
                               env=environment, timeout=300, check=False)
         done.stderr = re.sub(r"^==\d+==WARNING: \w+ failed to allocate [^\n]*\n", "", done.stderr)
         return done

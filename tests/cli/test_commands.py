@@ -90,6 +90,12 @@ class Help(CliTest):
             "kv_blocks": "cache src? dst pairs cache dst --block-size",
             "kv_scatter": "cache src slots cache --pad --check-unique",
             "kv_ragged": "cache block_table? cu_lens starts? req_id? page_indices? indptr? last_page_len? out --block-size",
+            "all_to_all_dispatch": "input expert_indices expert_mapping tokens? metadata? tokens metadata --mesh "
+                                   "--cluster-axis --output-concat-dim --order --fill --num-links --topology --layout "
+                                   "--align --max-tokens --strict-unique --masks --counts",
+            "all_to_all_combine": "input expert_metadata expert_mapping weights? output? output --mesh --cluster-axis "
+                                  "--output-shard-dim --local-reduce --sum --order --fill --num-links --topology "
+                                  "--layout --align --max-tokens --strict-unique --masks",
             "kv_gather": "cache indices block_table? req_id? counts? seq_lens? page_indices? indptr? last_page_len? out? out --block-size --pad",
         }
         for op, wanted in names.items():

@@ -171,6 +171,20 @@ class File(Simulator):
                     self.write("a", encode({name: tensor("U16", values, shape), "expert_mapping": mapping}))
                     self.check(self.json("a", "--hidden", 16, *more), hosts, chosen)
 
+    def test_a_real_exchange_sends_these_rows(self):
+        for seed in range(20, 24):
+            hosts, chosen, mapping = self.routing(seed)
+            tensors = {"expert_indices": tensor("U16", chosen, [4, 6, 3]), "expert_mapping": mapping,
+                       "input": Tensor("U8", [4, 6, 1], bytes(24))}
+            real = self.ok("all_to_all_dispatch", tensors, "--mesh", "2x2", "--counts")
+            got = self.json("in.safetensors", "--hidden", 16)
+            self.check(got, hosts, chosen)
+            self.assertEqual(real["rows_to"].nested(), got["dispatch_rows"])
+            self.assertEqual(real["rows_from"].nested(), [list(column) for column in zip(*got["dispatch_rows"])])
+            metadata = {"expert_metadata": real["metadata"], "expert_mapping": mapping}
+            self.write("b", encode(metadata))
+            self.assertEqual(self.json("b", "--hidden", 16), got)
+
     def test_other_types(self):
         hosts, chosen, mapping = self.routing(9)
         signed = [[[-1 if e == NONE else e for e in row] for row in mine] for mine in chosen]

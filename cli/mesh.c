@@ -1,0 +1,338 @@
+/*
+ * Tensors of many devices: from a file into arrays, and out of arrays into a file.
+ */
+#include "mesh.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "number.h"
+
+bool mesh_parse(const char *text, sy_mesh *mesh)
+{
+    char rows[24];
+    int64_t r = 0, c = 0;
+    const char *const cross = strchr(text, 'x');
+    const size_t length = cross ? (size_t)(cross - text) : sizeof rows;
+    if (length >= sizeof rows)
+        return false;
+    memcpy(rows, text, length);
+    rows[length] = '\0';
+    if (!parse_int64(rows, &r) || !parse_int64(cross + 1, &c) || r < INT_MIN || r > INT_MAX || c < INT_MIN ||
+        c > INT_MAX)
+        return false;
+    *mesh = (sy_mesh){.rows = (int)r, .cols = (int)c};
+    return true;
+}
+
+bool mesh_parse_axis(const char *text, int64_t *axis)
+{
+    if (strcmp(text, "none") != 0)
+        return parse_int64(text, axis);
+    *axis = MESH_AXIS_NONE;
+    return true;
+}
+
+/* ---- Faults -------------------------------------------------------------------------------------------- */
+
+sy_status mesh_fault(struct op_call *call, sy_status status, const char *format, ...)
+{
+    if (call->mesh.fault != SY_OK)
+        return call->mesh.fault;
+    va_list list;
+    va_start(list, format);
+    vsnprintf(call->mesh.sentence, sizeof call->mesh.sentence, format, list);
+    va_end(list);
+    call->mesh.fault = status;
+    return status;
+}
+
+sy_status mesh_judge(const struct op_call *call, sy_status status_of_query)
+{
+    const bool first = status_of_query == SY_ERR_NULL || status_of_query == SY_ERR_DTYPE;
+    return call->mesh.fault == SY_OK || first ? status_of_query : call->mesh.fault;
+}
+
+/* "[2,1,4]" */
+static void shape_text(const struct st_tensor *tensor, char *text, size_t bytes)
+{
+    size_t used = (size_t)snprintf(text, bytes, "[");
+    for (int i = 0; i < tensor->view.ndim && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%" PRId64, i > 0 ? "," : "", tensor->shape[i]);
+    if (used < bytes)
+        snprintf(text + used, bytes - used, "]");
+}
+
+/* ---- Devices ------------------------------------------------------------------------------------------- */
+
+int mesh_devices(const struct op_call *call)
+{
+    return call->mesh.extent.rows * call->mesh.extent.cols;
+}
+
+sy_axis mesh_axis(const struct op_call *call)
+{
+    return call->mesh.axis == 0 ? SY_AXIS_0 : call->mesh.axis == 1 ? SY_AXIS_1 : SY_AXIS_ALL;
+}
+
+int mesh_group_size(const struct op_call *call)
+{
+    const sy_axis axis = mesh_axis(call);
+    return axis == SY_AXIS_0   ? call->mesh.extent.rows
+           : axis == SY_AXIS_1 ? call->mesh.extent.cols
+                               : mesh_devices(call);
+}
+
+bool mesh_same_group(const struct op_call *call, int a, int b)
+{
+    const sy_axis axis = mesh_axis(call);
+    const int cols = call->mesh.extent.cols;
+    return axis == SY_AXIS_0 ? a % cols == b % cols : axis == SY_AXIS_1 ? a / cols == b / cols : true;
+}
+
+int64_t mesh_local_experts(const struct op_call *call, const DLTensor *mapping, int device)
+{
+    const int rank = mapping ? mapping->ndim : 0;
+    if (rank < 2 || mapping->dtype.bits != 16 || mapping->shape[rank - 1] != mesh_devices(call))
+        return 0;
+    for (int i = 0; i < rank; i++)
+        if (mapping->shape[i] == 0)
+            return 0;
+    const uint16_t *const hosts = mapping->data;
+    int64_t n = 0;
+    for (int64_t e = 0; e < mapping->shape[rank - 2]; e++)
+        n += hosts[e * mesh_devices(call) + device] == 1;
+    return n;
+}
+
+/* ---- Arrays of tensors --------------------------------------------------------------------------------- */
+
+static void *new_array(struct op_call *call, size_t n, size_t bytes)
+{
+    void *const array = call->mesh.n_arrays < MESH_MAX_ARRAYS ? calloc(n, bytes) : NULL;
+    if (array)
+        call->mesh.arrays[call->mesh.n_arrays++] = array;
+    return array;
+}
+
+static DLTensor *get_tensors(const struct op_call *call, size_t offset)
+{
+    DLTensor *tensors;
+    memcpy(&tensors, (const char *)call + offset, sizeof tensors);
+    return tensors;
+}
+
+static void set_tensors(struct op_call *call, size_t offset, DLTensor *tensors)
+{
+    memcpy((char *)call + offset, &tensors, sizeof tensors);
+}
+
+static size_t tensor_bytes(const DLTensor *tensor)
+{
+    size_t bytes = 0;
+    return st_shape_bytes(tensor->shape, tensor->ndim, tensor->dtype, &bytes) ? bytes : 0;
+}
+
+/* Slabs of a stacked tensor. With another number of slabs than devices the views serve the query only, which does
+   not look at data. */
+static void bind_stacked(struct op_call *call, const struct st_tensor *found, DLTensor *views)
+{
+    const int n = mesh_devices(call), rank = found->view.ndim;
+    const int64_t slabs = rank > 0 ? found->shape[0] : 0;
+    if (slabs != n) {
+        char shape[128];
+        shape_text(found, shape, sizeof shape);
+        mesh_fault(call, SY_ERR_SHAPE, "%s has shape %s, want [%d,...], a slab for each device", found->name,
+                   shape, n);
+    }
+    const size_t bytes = slabs > 0 ? found->bytes / (size_t)slabs : 0;
+    for (int d = 0; d < n; d++)
+        views[d] =
+            sy_tensor((char *)found->view.data + (d < slabs ? (size_t)d * bytes : 0), found->view.dtype,
+                      rank > 0 ? rank - 1 : 0, (int64_t *)(uintptr_t)found->shape + 1);
+}
+
+/* name.0, name.1, ...; false when there is none at all. */
+static bool bind_numbered(struct op_call *call, const char *name, const struct st_file *file, DLTensor *views)
+{
+    const int n = mesh_devices(call);
+    int found = 0, missing = 0;
+    for (int d = n - 1; d >= 0; d--) {
+        const struct st_tensor *const tensor = st_find(file, op_plane_name(call, name, d).text);
+        if (tensor)
+            views[d] = tensor->view;
+        found += tensor != NULL;
+        missing = tensor ? missing : d;
+    }
+    if (found > 0 && found < n)
+        mesh_fault(call, SY_ERR_NULL, "%s of device %d is missing", name, missing);
+    return found > 0;
+}
+
+static sy_status bind_tensors(const struct op *op, struct op_call *call, const struct st_file *file)
+{
+    const int n = mesh_devices(call);
+    for (const struct op_tensor *tensor = op->tensors; tensor->name; tensor++) {
+        const struct st_tensor *const found = st_find(file, tensor->name);
+        if (tensor->role == OP_SHARED || tensor->role == OP_OUTPUT || (!call->numbered && !found))
+            continue;
+        DLTensor *const views = new_array(call, (size_t)n, sizeof *views);
+        if (!views)
+            return mesh_fault(call, SY_ERR_NOMEM, "%s of %d devices does not fit into memory", tensor->name,
+                              n);
+        if (!call->numbered)
+            bind_stacked(call, found, views);
+        set_tensors(call, tensor->offset,
+                    !call->numbered || bind_numbered(call, tensor->name, file, views) ? views : NULL);
+    }
+    return call->mesh.fault == SY_ERR_NULL ? SY_ERR_NULL : SY_OK; /* others wait for the operator's word */
+}
+
+void mesh_shorten(struct op_call *call, size_t offset, const DLTensor *mapping)
+{
+    const int n = mesh_devices(call);
+    DLTensor *const views = get_tensors(call, offset);
+    int64_t(*const shapes)[ST_MAX_RANK] = new_array(call, (size_t)n, sizeof *shapes);
+    if (!shapes)
+        mesh_fault(call, SY_ERR_NOMEM, "shapes of %d devices do not fit into memory", n);
+    for (int d = 0; d < n && shapes; d++) {
+        memcpy(shapes[d], views[d].shape, (size_t)views[d].ndim * sizeof shapes[d][0]);
+        shapes[d][0] = mesh_local_experts(call, mapping, d);
+        views[d].shape = shapes[d];
+    }
+}
+
+/* ---- Outputs ------------------------------------------------------------------------------------------- */
+
+/* Outputs by themselves: all of them, or in a process that is one device its own. */
+static bool make_single(struct op_call *call, struct op_outputs *outputs, const char *name, DLDataType type,
+                        DLTensor *views)
+{
+    for (int d = 0; d < mesh_devices(call); d++) {
+        if (!call->mesh.all && d != call->mesh.first)
+            continue;
+        const DLTensor *const made =
+            op_output(outputs, op_plane_name(call, name, d).text, type, views[d].ndim, views[d].shape);
+        if (!made)
+            return false;
+        views[d].data = made->data;
+    }
+    return true;
+}
+
+static bool make_stacked(struct op_call *call, struct op_outputs *outputs, const char *name, DLDataType type,
+                         DLTensor *views)
+{
+    const int n = mesh_devices(call);
+    int64_t shape[5] = {n};
+    int most = 0;
+    for (int d = 1; d < n; d++)
+        most = views[d].shape[0] > views[most].shape[0] ? d : most;
+    for (int i = 0; i < views[most].ndim; i++)
+        shape[i + 1] = views[most].shape[i];
+    const size_t slab = tensor_bytes(&views[most]);
+    const DLTensor *const made = op_output(outputs, name, type, views[most].ndim + 1, shape);
+    for (int d = 0; d < n && made; d++)
+        views[d].data = (char *)made->data + (size_t)d * slab;
+    return made != NULL;
+}
+
+const DLTensor *mesh_output(struct op_call *call, struct op_outputs *outputs, const char *name,
+                            DLDataType type,
+                            struct mesh_shape (*shape_of)(const struct op_call *call, int which, int device),
+                            int which)
+{
+    const int n = mesh_devices(call);
+    DLTensor *const views = new_array(call, (size_t)n, sizeof *views);
+    int64_t(*const shapes)[4] = new_array(call, (size_t)n, sizeof *shapes);
+    if (outputs->out_of_memory || !views || !shapes) {
+        outputs->out_of_memory = true;
+        return NULL;
+    }
+    for (int d = 0; d < n; d++) {
+        const struct mesh_shape shape = shape_of(call, which, d);
+        memcpy(shapes[d], shape.extent, sizeof shapes[d]);
+        views[d] = sy_tensor(NULL, type, shape.rank, shapes[d]);
+    }
+    const bool stacked = !call->numbered && call->mesh.all;
+    return (stacked ? make_stacked : make_single)(call, outputs, name, type, views) ? views : NULL;
+}
+
+/* ---- The call ------------------------------------------------------------------------------------------ */
+
+/* The library names its own function; here the operator stands before the sentence. */
+static void drop_prefix(char *sentence)
+{
+    const char *const colon = strstr(sentence, ": ");
+    if (colon && strncmp(sentence, "sy_", 3) == 0)
+        memmove(sentence, colon + 2, strlen(colon + 2) + 1);
+}
+
+sy_status mesh_open(const struct team *team, const struct op *op, struct op_call *call,
+                    const struct st_file *file)
+{
+    struct op_mesh *const mesh = &call->mesh;
+    const sy_comm_options options = {.error = mesh->sentence, .error_bytes = sizeof mesh->sentence};
+    sy_status status = sy_comm_create_local(&mesh->local, mesh->extent, &options);
+    if (status == SY_OK && team)
+        status = team->connect(&mesh->comm, mesh->extent, &options);
+    if (status != SY_OK) {
+        mesh->fault = status;
+        drop_prefix(mesh->sentence);
+        return status;
+    }
+    if (!team)
+        mesh->comm = mesh->local;
+    mesh->first = sy_comm_first_device(mesh->comm);
+    mesh->all = !team || team->rank == 0;
+    if (mesh->axis != MESH_AXIS_NONE && mesh->axis != 0 && mesh->axis != 1)
+        mesh_fault(call, SY_ERR_VALUE, "cluster_axis is %" PRId64 ", want none, 0 or 1", mesh->axis);
+    if (mesh->dim != 1 && mesh->dim != 2)
+        mesh_fault(call, SY_ERR_VALUE, "%s is %" PRId64 ", want 1 or 2", op->mesh_dim, mesh->dim);
+    return bind_tensors(op, call, file);
+}
+
+void mesh_close(struct op_call *call)
+{
+    struct op_mesh *const mesh = &call->mesh;
+    if (mesh->comm != mesh->local)
+        sy_comm_destroy(mesh->comm);
+    sy_comm_destroy(mesh->local);
+    for (int i = 0; i < mesh->n_arrays; i++)
+        free(mesh->arrays[i]);
+    mesh->n_arrays = 0;
+}
+
+/* Fields point at the tensors of device 0; a process that is one device hands over its own. */
+static void step_tensors(const struct op *op, struct op_call *call, int step)
+{
+    for (const struct op_tensor *tensor = op->tensors; tensor->name; tensor++) {
+        DLTensor *const tensors = get_tensors(call, tensor->offset);
+        if (tensors && tensor->role != OP_SHARED)
+            set_tensors(call, tensor->offset, tensors + step);
+    }
+}
+
+sy_status mesh_run(sy_ctx *ctx, const struct op *op, struct op_call *call)
+{
+    step_tensors(op, call, call->mesh.first);
+    const sy_status status = op->call(ctx, call);
+    step_tensors(op, call, -call->mesh.first);
+    return status;
+}
+
+void mesh_collect(const struct team *team, const struct op *op, const struct op_call *call)
+{
+    for (const struct op_tensor *tensor = op->tensors; tensor->name; tensor++) {
+        DLTensor *const tensors = get_tensors(call, tensor->offset);
+        if (!tensors || (tensor->role != OP_OUTPUT && tensor->role != OP_INOUT))
+            continue;
+        for (int d = 1; d < mesh_devices(call); d++)
+            if (team->rank == 0 || team->rank == d)
+                team->bring(tensors[d].data, tensor_bytes(&tensors[d]), d);
+    }
+}

@@ -1,0 +1,60 @@
+/*
+ * Operators between the devices of a mesh, as the command line sees them. A file holds the tensors of all devices,
+ * stacked on a leading dimension (`input` [D,...]) or one by one (`input.0`, `input.1`, ...); the operator wants an
+ * array of tensors. Without a team all devices are in this process; with one each process is the device of its rank,
+ * and the outputs of the others are brought to the first.
+ */
+#ifndef SWITCHYARD_CLI_MESH_H
+#define SWITCHYARD_CLI_MESH_H
+
+#include "ops.h"
+#include "team.h"
+
+/* "2x4"; "none", or a number whatever it is. */
+bool mesh_parse(const char *text, sy_mesh *mesh);
+bool mesh_parse_axis(const char *text, int64_t *axis);
+
+/* Makes the comm and the arrays of tensors. A failure has its sentence in call->mesh.sentence. */
+sy_status mesh_open(const struct team *team, const struct op *op, struct op_call *call,
+                    const struct st_file *file);
+void mesh_close(struct op_call *call);
+
+/* The call itself; afterwards the first process has the outputs of all. */
+sy_status mesh_run(sy_ctx *ctx, const struct op *op, struct op_call *call);
+void mesh_collect(const struct team *team, const struct op *op, const struct op_call *call);
+
+/* ---- For the operators' files --------------------------------------------------------------------------- */
+
+int mesh_devices(const struct op_call *call);
+sy_axis mesh_axis(const struct op_call *call);
+int mesh_group_size(const struct op_call *call);
+bool mesh_same_group(const struct op_call *call, int a, int b);
+
+/* Experts of a device; 0 by a mapping that the operator will not accept. */
+int64_t mesh_local_experts(const struct op_call *call, const DLTensor *mapping, int device);
+
+/* Gives every device of a stacked tensor as many first rows of its slab as it has experts. */
+void mesh_shorten(struct op_call *call, size_t offset, const DLTensor *mapping);
+
+/* Faults of the file or the line that the operator cannot see, in its words. They come after what it says of missing
+   tensors and types. */
+sy_status mesh_judge(const struct op_call *call, sy_status status_of_query);
+sy_status mesh_fault(struct op_call *call, sy_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+struct mesh_shape {
+    int rank;
+    int64_t extent[4];
+};
+
+/*
+ * Makes an output of every device, of the shape that `shape_of` tells for it, and returns the array. Stacked outputs
+ * whose first extents differ have the largest in the file, and zero bytes behind shorter ones. NULL when there is
+ * no room.
+ */
+const DLTensor *mesh_output(struct op_call *call, struct op_outputs *outputs, const char *name,
+                            DLDataType type,
+                            struct mesh_shape (*shape_of)(const struct op_call *call, int which, int device),
+                            int which);
+
+#endif

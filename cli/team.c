@@ -1,0 +1,67 @@
+/*
+ * From the plain program to the one that is linked with MPI. A program linked with MPI needs its libraries to start at
+ * all, and this one must run where there are none.
+ */
+#include "team.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "ops.h"
+
+static const char program[] = "switchyard-mpi";
+
+/* Open MPI, MPICH and its relatives, PMIx by itself (Slurm). NULL: nobody has launched several of us. */
+static const char *launched_as(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"};
+    const char *rank = NULL;
+    for (int i = 0; i < 3 && !rank; i++)
+        rank = getenv(names[i]);
+    return rank;
+}
+
+static bool wants_mesh(int argc, char **argv)
+{
+    bool run = false;
+    for (int i = 1; i < argc; i++) {
+        const struct op *const op = run ? find_op(argv[i]) : NULL;
+        if (op)
+            return op->mesh_dim != NULL;
+        run = run || strcmp(argv[i], "run") == 0;
+    }
+    return false;
+}
+
+/* The program lies beside this one. */
+static bool find_program(char *path, size_t bytes)
+{
+    const ssize_t length = readlink("/proc/self/exe", path, bytes - 1);
+    if (length <= 0)
+        return false;
+    path[length] = '\0';
+    char *const slash = strrchr(path, '/');
+    if (!slash || (size_t)(slash + 1 - path) + sizeof program > bytes)
+        return false;
+    memcpy(slash + 1, program, sizeof program);
+    return true;
+}
+
+int team_join(int argc, char **argv)
+{
+    const char *const rank = launched_as();
+    char path[4096];
+    if (!rank || !wants_mesh(argc, argv))
+        return EXIT_DONE;
+    errno = ENOENT;
+    if (find_program(path, sizeof path))
+        execv(path, argv);
+    if (strcmp(rank, "0") != 0)
+        return EXIT_USAGE; /* the first says it */
+    if (errno == ENOENT)
+        return plain_error("this build has no MPI: there is no %s beside this program", program);
+    return plain_error("%s: %s", path, strerror(errno));
+}

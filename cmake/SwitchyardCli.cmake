@@ -1,7 +1,7 @@
-# The command line: cli/ and the bench and demo commands of bench/. Everything but main.c is a library of its own, so
-# that the fuzz targets can reach the file reader.
+# The command line: cli/ and the bench and demo commands of bench/. Everything but main.c and mpi.c is a library of its
+# own, so that the fuzz targets can reach the file reader.
 file(GLOB cli_sources CONFIGURE_DEPENDS cli/*.c)
-list(REMOVE_ITEM cli_sources ${PROJECT_SOURCE_DIR}/cli/main.c)
+list(REMOVE_ITEM cli_sources ${PROJECT_SOURCE_DIR}/cli/main.c ${PROJECT_SOURCE_DIR}/cli/mpi.c)
 if(SWITCHYARD_BENCH)
     file(GLOB bench_sources CONFIGURE_DEPENDS bench/*.c)
     # The peers' script and the style of the demo's page travel inside the program, so that a copy of it is enough.
@@ -37,3 +37,12 @@ switchyard_program(switchyard_cli)
 target_link_libraries(switchyard_cli PRIVATE switchyard_cli_parts switchyard)
 file(RELATIVE_PATH lib_from_bin /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
 set_target_properties(switchyard_cli PROPERTIES OUTPUT_NAME switchyard INSTALL_RPATH "$ORIGIN/${lib_from_bin}")
+
+# The same program with MPI in it: the other one becomes it under mpirun, and runs without MPI everywhere else.
+if(TARGET switchyard_mpi)
+    add_executable(switchyard_cli_mpi cli/mpi.c)
+    switchyard_program(switchyard_cli_mpi)
+    target_link_libraries(switchyard_cli_mpi PRIVATE switchyard_cli_parts switchyard_mpi)
+    set_target_properties(switchyard_cli_mpi PROPERTIES OUTPUT_NAME switchyard-mpi
+                                                        INSTALL_RPATH "$ORIGIN/${lib_from_bin}")
+endif()

@@ -338,8 +338,11 @@ static sy_status contents(struct syi_call *call, sy_request *request, const stru
                                            (size_t)x->n_slots * syi_index_bytes(x->index_type));
     if (comm->local && !first && lead < shard->device && request->shard[lead].table_hash == shard->table_hash)
         return SY_OK; /* what its group's first device has, and was judged */
+    /* One process, one table of a known number of tokens: read where it belongs while it is judged. */
+    request->chosen = !comm->local && !x->ragged;
     return syi_a2a_read_choices(call->ctx, "expert_metadata", shard->indices, x->index_type, shard->table,
-                                x->n_slots, x->n_experts, x->strict, NULL);
+                                x->n_slots, x->n_experts, x->strict,
+                                request->chosen ? request->own.choice : NULL);
 }
 
 static const struct syi_a2a_judges judges = {MAPPING, check, contents};

@@ -715,7 +715,7 @@ sy_status syi_exchange_start(sy_ctx *ctx, sy_comm *comm, const struct syi_exchan
     r->open = true;
     r->sequence = comm->sequence++;
     r->step = SYI_STEP_HEADER;
-    r->posted = r->routed = r->listed = r->direct = r->windowed = false;
+    r->posted = r->routed = r->chosen = r->listed = r->direct = r->windowed = false;
     memset(r->waiting, 0, sizeof r->waiting);
     r->status = SY_OK;
     r->fault = (sy_fault){.argument = ""};

@@ -80,6 +80,8 @@ struct sy_routing {
     struct syi_block block; /* of everything below */
     struct syi_exchange of; /* how it was made */
     struct syi_a2a_hosts hosts;
+    unsigned char *mapping;      /* [E,D] the hosts were read from */
+    size_t mapping_bytes;        /* 0: not read yet */
     int n_groups;                /* of this process */
     struct syi_a2a_group *group; /* [n_groups] */
     int64_t *first;              /* [n_groups][G+1] */
@@ -107,6 +109,7 @@ struct sy_request {
     uint64_t sequence;
     enum syi_step step;
     bool posted;           /* the step's message is on its way */
+    bool chosen;           /* choices were read while they were judged */
     bool listed;           /* picks and lists are made */
     sy_status list_status; /* whether rows have room */
     size_t stage_bytes;    /* what others are to read of this process */
@@ -142,6 +145,7 @@ struct sy_request {
     int64_t n_counters;          /* of each task */
     int64_t *counters, *expert_counts, *expert_offsets;
     struct syi_a2a_lists sends, receives;
+    bool has_sends, has_receives;             /* they are made */
     int32_t *seen;                            /* [T] */
     unsigned char *packed[SY_A2A_MAX_PLANES]; /* rows that go, next to each other */
     unsigned char *landed[SY_A2A_MAX_PLANES]; /* rows that came */

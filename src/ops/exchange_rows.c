@@ -231,17 +231,33 @@ void syi_exchange_lists(sy_request *r)
     struct listing l = {r, syi_tasks(r->ctx, comm->n_shards, work)};
     l.n_tasks = l.n_tasks < r->threads ? l.n_tasks : r->threads;
     syi_parallel(r->ctx, l.n_tasks, list_task, &l);
-    if (comm->local)
-        return;
+    r->has_sends = r->has_receives = false;
+}
+
+/* Lists by peer are made when somebody asks: rows that are read where they lie need none. */
+static void list_sends(sy_request *r)
+{
     const struct syi_a2a_shard *shard = &r->shard[0];
-    if (x->id == SYI_ALL_TO_ALL_COMBINE) {
-        syi_a2a_combine_sends(hosts_of(r), shard->group, shard->position, x->local_reduce, &r->sends,
+    if (r->has_sends)
+        return;
+    r->has_sends = true;
+    if (r->x.id == SYI_ALL_TO_ALL_COMBINE)
+        syi_a2a_combine_sends(hosts_of(r), shard->group, shard->position, r->x.local_reduce, &r->sends,
                               r->counters);
-        syi_a2a_combine_receives(shard->group, shard->pick, shard->n_tokens, &r->receives);
-    } else {
+    else
         syi_a2a_dispatch_sends(hosts_of(r), shard->group, shard->position, &r->sends, r->counters);
+}
+
+static void list_receives(sy_request *r)
+{
+    const struct syi_a2a_shard *shard = &r->shard[0];
+    if (r->has_receives)
+        return;
+    r->has_receives = true;
+    if (r->x.id == SYI_ALL_TO_ALL_COMBINE)
+        syi_a2a_combine_receives(shard->group, shard->pick, shard->n_tokens, &r->receives);
+    else
         syi_a2a_dispatch_receives(shard->group, shard->pick, shard->n_rows, &r->receives, r->seen);
-    }
 }
 
 /* ---- What is written beside the rows ------------------------------------------------------------------ */
@@ -307,6 +323,9 @@ static void write_counts(sy_request *r, const struct syi_a2a_shard *shard)
     if (r->comm->local) {
         syi_a2a_dispatch_sends(hosts, shard->group, shard->position, &r->sends, r->counters);
         syi_a2a_dispatch_receives(shard->group, shard->pick, shard->n_rows, &r->receives, r->seen);
+    } else {
+        list_sends(r);
+        list_receives(r);
     }
     write_lengths(shard->rows_to, r->sends.first, r->x.n_positions);
     write_lengths(shard->rows_from, r->receives.first, r->x.n_positions);
@@ -359,6 +378,7 @@ static void stage_results(sy_request *r, unsigned char *at)
     const struct syi_a2a_shard *shard = &r->shard[0];
     unsigned char *rows = at + syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t));
     int64_t start = 0;
+    list_sends(r);
     for (int p = 0; p < x->n_positions; p++) {
         const int64_t first = r->sends.first[p], n = p == shard->position ? 0 : r->sends.first[p + 1] - first;
         memcpy(at + 8 * p, &start, sizeof start);
@@ -436,6 +456,7 @@ static void source_results(sy_request *r, struct syi_a2a_shard *shard, int posit
     *source = (struct syi_rows){at + syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t)),
                                 (int64_t)x->row_bytes[0]};
     int64_t start;
+    list_receives(r); /* before picks name rows of the stage: it asks for positions alone */
     memcpy(&start, at + 8 * (size_t)shard->position, sizeof start);
     for (int64_t i = r->receives.first[position]; i < r->receives.first[position + 1]; i++)
         shard->pick[r->receives.rows[i]].row = (int32_t)(start + i - r->receives.first[position]);
@@ -587,6 +608,8 @@ sy_status syi_exchange_post(sy_request *r)
     const sy_comm *comm = r->comm;
     struct syi_a2a_shard *shard = &r->shard[0];
     set_sources(r, shard);
+    list_sends(r);
+    list_receives(r);
     for (int p = 0; p < x->n_planes; p++) {
         fill_messages(r, p);
         const sy_transport_exchange exchange = {.axis = x->axis,

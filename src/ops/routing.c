@@ -43,14 +43,40 @@ static int64_t most_tokens(const struct syi_exchange *x)
     return x->most * x->n_positions;
 }
 
+static size_t mapping_bytes(const sy_comm *comm, const struct syi_exchange *x)
+{
+    return syi_size_mul((size_t)x->n_experts, (size_t)comm->n_devices * sizeof(uint16_t));
+}
+
 static void lay_out(struct syi_arena *arena, const sy_comm *comm, const struct syi_exchange *x, sy_routing *r)
 {
     const size_t groups = (size_t)r->n_groups, slots = (size_t)most_tokens(x) * (size_t)x->n_slots;
     syi_a2a_hosts_take(arena, &r->hosts, x->n_experts, comm->n_devices);
+    r->mapping = syi_take(arena, mapping_bytes(comm, x));
     r->group = syi_take(arena, groups * sizeof *r->group);
     r->first = syi_take(arena, groups * ((size_t)x->n_positions + 1) * sizeof *r->first);
     r->tokens = syi_take(arena, (size_t)comm->n_shards * sizeof *r->tokens);
     r->choice = syi_take(arena, syi_size_mul(groups, slots * sizeof *r->choice));
+}
+
+/* Reads who hosts what, unless it is what was read last: layers ask again and again. */
+static sy_status read_hosts(sy_request *request)
+{
+    const struct syi_exchange *x = &request->x;
+    sy_routing *r = &request->own;
+    const size_t row_bytes = (size_t)request->comm->n_devices * sizeof(uint16_t),
+                 bytes = mapping_bytes(request->comm, x);
+    const bool compact = x->mapping.stride == (int64_t)row_bytes || x->n_experts == 1;
+    const bool plain = compact && x->n_copies == 1;
+    if (plain && r->mapping_bytes == bytes && memcmp(r->mapping, x->mapping.data, bytes) == 0)
+        return SY_OK;
+    r->mapping_bytes = 0;
+    const sy_status st = syi_a2a_read_hosts(request->ctx, &r->hosts, x->mapping, x->n_copies);
+    if (st != SY_OK || !plain)
+        return st;
+    memcpy(r->mapping, x->mapping.data, bytes);
+    r->mapping_bytes = bytes;
+    return SY_OK;
 }
 
 sy_status syi_routing_begin(sy_request *request)
@@ -62,18 +88,24 @@ sy_status syi_routing_begin(sy_request *request)
         request->by = x->routing;
         return SY_OK;
     }
+    if (r->hosts.n_experts != x->n_experts)
+        r->mapping_bytes = 0;
     r->comm = comm;
     r->of = *x;
     r->n_groups = comm->local ? comm->n_devices / x->n_positions : 1;
     struct syi_arena arena = {NULL, 0};
-    lay_out(&arena, comm, x, r);
+    struct sy_routing measure = *r;
+    lay_out(&arena, comm, x, &measure);
+    const void *before = r->block.data;
     if (!syi_block_grow(comm, &r->block, arena.used))
         return syi_fail(request->ctx, SY_ERR_NOMEM, "routing", "of %zu bytes could not be allocated",
                         arena.used);
+    if (r->block.data != before)
+        r->mapping_bytes = 0;
     arena = (struct syi_arena){r->block.data, 0};
     lay_out(&arena, comm, x, r);
     request->by = r;
-    return syi_a2a_read_hosts(request->ctx, &r->hosts, x->mapping, x->n_copies);
+    return read_hosts(request);
 }
 
 static int64_t tokens_at(const sy_request *request, int device)
@@ -157,6 +189,8 @@ void syi_routing_read(sy_request *request)
     for (int g = 0; g < r->n_groups; g++) {
         int32_t *choice = r->choice + (size_t)g * (size_t)most_tokens(x) * (size_t)x->n_slots;
         const int lead = comm->local ? syi_device_at(comm->mesh, x->axis, g, 0) : 0;
+        if (request->chosen)
+            continue;
         if (x->id == SYI_ALL_TO_ALL_COMBINE)
             syi_a2a_read_choices(request->ctx, "expert_metadata", request->shard[lead].indices, x->index_type,
                                  syi_order_tokens(&r->group[g].order), x->n_slots, x->n_experts, false,

@@ -132,7 +132,7 @@ static sy_status count_call(struct endpoint *e)
     if (e->fail_at > 0 && --e->fail_at == 0)
         return failed(e, "the thread was told to fail");
     if (e->hub->broken)
-        return failed(e, "another thread has failed");
+        return failed(e, e->error[0] ? e->error : "another thread has failed");
     return SY_OK;
 }
 
@@ -457,8 +457,10 @@ static sy_status share(void *self, size_t bytes, void **base, void **segment)
         status = s->arrived < devices_of(hub) ? failed(e, "another thread has failed")
                  : s->refused                 ? SY_ERR_NOMEM
                                               : SY_OK;
-        memcpy(base, s->base, (size_t)devices_of(hub) * sizeof *base);
-        *segment = s;
+        if (status == SY_OK) {
+            memcpy(base, s->base, (size_t)devices_of(hub) * sizeof *base);
+            *segment = s;
+        }
         e->count.shared += (int64_t)bytes;
         if (status == SY_ERR_NOMEM && ++s->left == devices_of(hub))
             forget_segment(hub, s);

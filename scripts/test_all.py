@@ -80,7 +80,7 @@ def asan():
     cases, can_find_leaks = [], 1
     if not sanitizer_runs("cc", "address", env={"ASAN_OPTIONS": "detect_leaks=1"}):
         cases, can_find_leaks = [Case("leaks", "leaks", "skipped", "the leak search cannot run on this system")], 0
-    for leaks, labels in ((can_find_leaks, ["op", "bad", "fault", "isa"]), (0, ["cli", "example"])):
+    for leaks, labels in ((can_find_leaks, ["op", "bad", "fault", "isa", "comm"]), (0, ["cli", "example"])):
         env = {"ASAN_OPTIONS": f"{base}{leaks}", "UBSAN_OPTIONS": "print_stacktrace=1"}
         cases += run_tests.run_suites(folder, labels, extra_env=env, show=quiet)
     return rename(cases, "asan")
@@ -99,7 +99,7 @@ def tsan():
         wrapper = []
     if not sanitizer_runs("clang", "thread", wrapper):
         raise Missing("the thread sanitizer cannot run on this system")
-    cases = run_tests.run_suites(build("tsan"), ["op", "bad", "fault", "isa"], wrapper=wrapper, extra_env=env, show=quiet)
+    cases = run_tests.run_suites(build("tsan"), ["op", "bad", "fault", "isa", "comm"], wrapper=wrapper, extra_env=env, show=quiet)
     return rename(cases, "tsan")
 
 

@@ -11,8 +11,9 @@ static struct syi_verdict differs(int device, int other, const char *what)
 }
 
 /* Tables of choices are equal inside a group; different groups route different tokens. */
-static struct syi_verdict judge_groups(const sy_comm *comm, sy_axis axis, const struct syi_header *h)
+static struct syi_verdict judge_groups(const sy_comm *comm, const struct syi_header *h)
 {
+    const sy_axis axis = (sy_axis)h[0].axis;
     for (int d = 0; d < comm->n_devices; d++) {
         const int first = syi_device_at(comm->mesh, axis, syi_group_of(comm->mesh, axis, d), 0);
         if (h[d].routing != h[first].routing)
@@ -21,8 +22,7 @@ static struct syi_verdict judge_groups(const sy_comm *comm, sy_axis axis, const 
     return (struct syi_verdict){SY_OK, 0, -1, ""};
 }
 
-struct syi_verdict syi_judge_headers(const sy_comm *comm, sy_axis axis, bool ragged,
-                                     const struct syi_header *h)
+struct syi_verdict syi_judge_headers(const sy_comm *comm, const struct syi_header *h)
 {
     for (int d = 0; d < comm->n_devices; d++)
         if (h[d].version != SYI_HEADER_VERSION)
@@ -31,16 +31,16 @@ struct syi_verdict syi_judge_headers(const sy_comm *comm, sy_axis axis, bool rag
         if (h[d].status != SY_OK)
             return (struct syi_verdict){(sy_status)h[d].status, d, -1, ""};
     for (int d = 1; d < comm->n_devices; d++) {
-        const char *what = h[d].op != h[0].op                      ? "which operator"
-                           : h[d].sequence != h[0].sequence        ? "how many calls came before"
-                           : h[d].params != h[0].params            ? "shapes, types or options"
-                           : h[d].mapping != h[0].mapping          ? "expert_mapping"
-                           : !ragged && h[d].tokens != h[0].tokens ? "the number of tokens"
-                                                                   : NULL;
+        const char *what = h[d].op != h[0].op                           ? "which operator"
+                           : h[d].sequence != h[0].sequence             ? "how many calls came before"
+                           : h[d].params != h[0].params                 ? "shapes, types or options"
+                           : h[d].mapping != h[0].mapping               ? "expert_mapping"
+                           : !h[0].ragged && h[d].tokens != h[0].tokens ? "the number of tokens"
+                                                                        : NULL;
         if (what != NULL)
             return differs(d, 0, what);
     }
-    return judge_groups(comm, axis, h);
+    return judge_groups(comm, h);
 }
 
 void syi_tell_verdict(sy_ctx *ctx, const char *op, const struct syi_verdict *verdict,

@@ -76,7 +76,8 @@ struct syi_header {
     uint8_t slot;    /* of the stage */
     uint8_t stage;   /* segment that holds what it copied there */
     uint8_t window;  /* segment its rows lie in */
-    uint16_t unused; /* 0 */
+    uint8_t axis;    /* sy_axis of the call */
+    uint8_t ragged;  /* token counts may differ */
     uint64_t sequence;
     uint64_t params;  /* hash of everything that must be equal in all processes */
     uint64_t mapping; /* hash of who hosts what */
@@ -107,8 +108,7 @@ struct syi_verdict {
     const char *what; /* differs */
 };
 
-struct syi_verdict syi_judge_headers(const sy_comm *comm, sy_axis axis, bool ragged,
-                                     const struct syi_header *header);
+struct syi_verdict syi_judge_headers(const sy_comm *comm, const struct syi_header *header);
 
 /* The sentence and fault of a verdict, from what the two devices had to say. `op`: what the other device called. */
 void syi_tell_verdict(sy_ctx *ctx, const char *op, const struct syi_verdict *verdict,

@@ -322,6 +322,8 @@ static void fill_header(sy_request *request, const struct syi_exchange *x, const
                                   .sequence = request->sequence};
     if (status != SY_OK)
         return;
+    header->axis = (uint8_t)x->axis;
+    header->ragged = x->ragged;
     header->tokens = (uint32_t)shard->n_tokens;
     header->room = (uint32_t)shard->room;
     header->table = (uint32_t)shard->table;

@@ -153,7 +153,7 @@ static sy_status check_counts(struct syi_call *call, const struct syi_a2a_tokens
 {
     const int64_t n_tokens = tokens->batch * tokens->run;
     sy_status st = syi_a2a_check_rows(call, "input", x->most, x->n_positions, group_tokens);
-    int64_t slots, rows;
+    int64_t slots = 0, rows = 0;
     if (st == SY_OK)
         st = syi_a2a_check_rows(call, "expert_indices", *group_tokens, x->n_slots, &slots);
     if (st == SY_OK &&

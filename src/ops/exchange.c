@@ -287,7 +287,7 @@ static void run_local(sy_request *r)
 {
     const sy_comm *comm = r->comm;
     const struct syi_exchange *x = &r->x;
-    r->verdict = syi_judge_headers(comm, x->axis, x->ragged, r->header);
+    r->verdict = syi_judge_headers(comm, r->header);
     struct syi_notice a, b;
     if (r->verdict.status != SY_OK) {
         describe(r, x, &r->shard[r->verdict.device], &a);
@@ -360,7 +360,7 @@ static sy_status step_header(sy_request *r)
     sy_comm *comm = r->comm;
     if (!may_enter(r, SYI_STEP_TABLE))
         return SY_OK;
-    r->verdict = syi_judge_headers(comm, r->x.axis, r->x.ragged, r->header);
+    r->verdict = syi_judge_headers(comm, r->header);
     for (int d = 0; r->verdict.status == SY_ERR_MISMATCH && d < comm->n_devices; d++)
         if (r->header[d].sequence >= comm->sequence) /* whoever is behind catches up */
             comm->sequence = r->header[d].sequence + 1;
@@ -472,7 +472,7 @@ static sy_status step_agreed(sy_request *r)
         return may_control(r)
                    ? post(r, SY_CHANNEL_CONTROL, SY_AXIS_ALL, &r->mine, sizeof r->mine, r->header, NULL)
                    : SY_OK;
-    r->verdict = syi_judge_headers(r->comm, r->x.axis, true, r->header);
+    r->verdict = syi_judge_headers(r->comm, r->header);
     enter(r, r->verdict.status != SY_OK ? SYI_STEP_REFUSED : SYI_STEP_ROWS);
     return SY_OK;
 }

@@ -40,6 +40,7 @@ static const struct bench_op *const bench_ops[] = {
     &bench_kv_format,
     &bench_kv_ragged,
     &bench_kv_blocks,
+    &bench_local_reduce,
     &bench_all_to_all_dispatch,
     &bench_all_to_all_combine,
 };

@@ -165,6 +165,6 @@ extern const struct bench_op bench_moe_route, bench_moe_map_from_ids, bench_moe_
     bench_moe_dispatch_grad_gate, bench_moe_locations, bench_moe_capacity, bench_sample,
     bench_sample_overrides, bench_sample_noise, bench_kv_gather, bench_kv_translate, bench_kv_slots,
     bench_kv_scatter, bench_kv_planes, bench_kv_format, bench_kv_ragged, bench_kv_blocks,
-    bench_all_to_all_dispatch, bench_all_to_all_combine;
+    bench_all_to_all_dispatch, bench_all_to_all_combine, bench_local_reduce;
 
 #endif

@@ -38,6 +38,7 @@ const struct op *const all_ops[] = {
     &op_kv_blocks,
     &op_all_to_all_dispatch,
     &op_all_to_all_combine,
+    &op_local_reduce,
     NULL,
 };
 

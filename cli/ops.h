@@ -47,6 +47,7 @@ union op_args {
     sy_kv_blocks_args kv_blocks;
     sy_all_to_all_dispatch_args all_to_all_dispatch;
     sy_all_to_all_combine_args all_to_all_combine;
+    sy_local_reduce_args local_reduce;
 };
 
 #define MESH_AXIS_NONE INT64_MIN
@@ -188,7 +189,7 @@ extern const struct op op_moe_route, op_moe_map_from_ids, op_moe_ids_from_map, o
     op_moe_convert_indices, op_moe_unpermute, op_moe_permute_grad, op_moe_unpermute_grad, op_moe_dispatch,
     op_moe_combine, op_moe_dispatch_grad_gate, op_moe_locations, op_moe_capacity, op_sample,
     op_sample_overrides, op_sample_noise, op_kv_gather, op_kv_translate, op_kv_slots, op_kv_scatter,
-    op_kv_ragged, op_kv_blocks, op_all_to_all_dispatch, op_all_to_all_combine;
+    op_kv_ragged, op_kv_blocks, op_all_to_all_dispatch, op_all_to_all_combine, op_local_reduce;
 
 /* All of them, ending with NULL. */
 extern const struct op *const all_ops[];

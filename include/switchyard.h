@@ -1880,9 +1880,16 @@ static inline sy_status sy_all_to_all_combine_query(sy_ctx *ctx, sy_comm *comm,
 /*
  * Makes the input of all_to_all_combine with local_reduce on one device: per token the sum over the device's experts,
  * acc = +0; acc = acc + weights[t,k] * row for ascending live slots whose expert the device hosts; f32, products and
- * sums rounded one by one, one rounding to the row type. Tokens that choose none of them: see `fill` (PADDED).
- * Rows of the input lie as in `layout`; the output of an EXPERT input is PACKED.
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE; OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING; INDEX; CAPACITY; NOMEM.
+ * sums rounded one by one, one rounding to the row type; a NaN result is the canonical one. Letters as in
+ * all_to_all_combine; T tokens of the group in order of tau, L experts of the device in ascending order.
+ *     PADDED  input [L,T,H], output [T,H]. Tokens that choose none of the device's experts: see `fill`
+ *     EXPERT  input [R,H] as dispatch with that layout and align left it, output [R,H] with the rows of PACKED, R of the
+ *             caller's choosing; rows behind the last are not touched
+ * Only the rows of live slots are read.
+ *
+ * Returns SY_OK; NULL; DTYPE; SHAPE (also where the input has not L experts); VALUE; OVERFLOW; STRIDE; DEVICE; ALIAS;
+ * ROUTING (a mapping entry is not 0 or 1); MISMATCH (copies of the mapping differ); INDEX (neither an expert nor none);
+ * CAPACITY (too few rows in input or output); NOMEM.
  */
 typedef struct sy_local_reduce_args {
     const DLTensor *input;           /* in  [L,Bt,St,H] or [L,T,H]; EXPERT [R,H]. f32, f16, bf16 */
@@ -1891,16 +1898,16 @@ typedef struct sy_local_reduce_args {
     const DLTensor *weights; /* in  [1,Bt,St,K] or [T,K] f32, f16, bf16, of all tokens. Optional: ones */
     int64_t device;          /* whose rows these are */
     sy_fill fill;
-    sy_a2a_layout layout; /* PADDED or EXPERT */
-    int64_t align;        /* of EXPERT */
-    int64_t
-        interleave; /* tokens of one batch that lie together when they were concatenated along dimension 2 (S);
-                             0: tokens lie by position. Matters to EXPERT */
-    int64_t positions;      /* G, with interleave */
-    const DLTensor *output; /* out [1,Bt,St,H] or [T,H]; EXPERT: PACKED rows [R,H]. Type of input */
+    sy_a2a_layout layout;  /* PADDED or EXPERT */
+    int64_t align;         /* EXPERT: as in dispatch; 0: 1 */
+    int output_concat_dim; /* EXPERT: as in dispatch, 1 or 2; 0: 1. 2 needs metadata of rank 4, unless FLAT */
+    sy_a2a_order order;    /* EXPERT: as in dispatch */
+    int64_t group_size;    /* G, with output_concat_dim 2 and CONCAT: rows lie by position then */
+    const DLTensor *output; /* out [1,Bt,St,H] or [T,H]; EXPERT [R,H]. Type of input */
 } sy_local_reduce_args;
 
 SY_API sy_status sy_local_reduce_n(sy_ctx *ctx, const sy_local_reduce_args *args, size_t args_bytes);
+/* rows: T, the most the output needs. */
 SY_API sy_status sy_local_reduce_query_n(sy_ctx *ctx, const sy_local_reduce_args *args, size_t args_bytes,
                                          sy_query *query, size_t query_bytes);
 static inline sy_status sy_local_reduce(sy_ctx *ctx, const sy_local_reduce_args *args)

@@ -161,6 +161,7 @@ struct test_call {
         sy_sample_noise_args noise;
         sy_all_to_all_dispatch_args a2a_dispatch;
         sy_all_to_all_combine_args a2a_combine;
+        sy_local_reduce_args local_reduce;
     } args;
 };
 
@@ -180,7 +181,7 @@ void test_accepts_adjacent(void (*make)(struct test_call *call));
  * Valid calls of every operator with fixed contents: index 0 to TEST_CALLS - 1, in a size of a few kilobytes
  * or of several megabytes, so that work is split over threads.
  */
-#define TEST_CALLS 36 /* rows of support_ops.c */
+#define TEST_CALLS 38 /* rows of support_ops.c */
 void test_call_make(struct test_call *call, int index, bool large);
 void test_make_sample(struct test_call *call, bool large, int variant); /* variant 1: with overrides */
 void test_make_overrides(struct test_call *call, bool large, int variant);

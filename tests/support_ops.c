@@ -649,6 +649,43 @@ static void make_scatter(struct test_call *c, bool large, int variant)
     a->check_unique = true;
 }
 
+static sy_status run_local_reduce(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_local_reduce(ctx, &c->args.local_reduce);
+}
+
+static sy_status query_local_reduce(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_local_reduce_query(ctx, &c->args.local_reduce, q);
+}
+
+/* Half of the experts are here; variant 1: layout EXPERT. */
+static void make_local_reduce(struct test_call *c, bool large, int variant)
+{
+    const int64_t tokens = large ? 1500 : 13, hidden = large ? 400 : 11, slots = 3, experts = large ? 6 : 4;
+    sy_local_reduce_args *a = &c->args.local_reduce;
+    *c = (struct test_call){
+        .op = "local_reduce", .first_output = 4, .run = run_local_reduce, .query = query_local_reduce};
+    if (variant)
+        test_call_add(c, "input", &a->input, SY_BF16, 2, (int64_t[]){tokens * slots, hidden});
+    else
+        test_call_add(c, "input", &a->input, SY_BF16, 3, (int64_t[]){experts / 2, tokens, hidden});
+    struct tensor *choice =
+        test_call_add(c, "expert_metadata", &a->expert_metadata, SY_I32, 2, (int64_t[]){tokens, slots});
+    struct tensor *mapping =
+        test_call_add(c, "expert_mapping", &a->expert_mapping, SY_U16, 2, (int64_t[]){experts, 2});
+    struct tensor *weights = test_call_add(c, "weights", &a->weights, SY_F32, 2, (int64_t[]){tokens, slots});
+    test_call_add(c, "output", &a->output, SY_BF16, 2, (int64_t[]){tokens, hidden});
+    for (int64_t i = 0; i < tokens * slots; i++) {
+        memcpy(choice->mem + 4 * i, &(int32_t){(int32_t)(i * 7 % (experts + 1)) - 1}, 4);
+        memcpy(weights->mem + 4 * i, &(float){(float)(i % 9) / 4}, 4);
+    }
+    for (int64_t i = 0; i < experts * 2; i++)
+        memcpy(mapping->mem + 2 * i, &(uint16_t){i / 2 % 2 == i % 2}, 2);
+    a->device = 1;
+    a->layout = variant ? SY_LAYOUT_EXPERT : SY_LAYOUT_PADDED;
+}
+
 static const struct {
     const char *name;
     void (*make)(struct test_call *c, bool large, int variant);
@@ -690,6 +727,8 @@ static const struct {
     {"moe_reorder_chunks", make_reorder_chunks, 0},
     {"moe_reorder_chunks and back", make_reorder_chunks, 1},
     {"kv_blocks", test_make_blocks, 0},
+    {"padded local_reduce", make_local_reduce, 0},
+    {"local_reduce by expert", make_local_reduce, 1},
 };
 
 const char *test_call_name(int index)

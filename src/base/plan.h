@@ -37,6 +37,7 @@ enum syi_op_id {
     SYI_SAMPLE,
     SYI_SAMPLE_OVERRIDES,
     SYI_SAMPLE_NOISE,
+    SYI_LOCAL_REDUCE,
     SYI_N_OPS,
     /* Those that span processes are run by an engine, not by a backend's row. */
     SYI_ALL_TO_ALL_DISPATCH = SYI_N_OPS,
@@ -393,6 +394,20 @@ struct syi_sample_noise_plan {
     unsigned char *q; /* [n] f32 */
 };
 
+struct syi_local_reduce_plan {
+    int64_t n_tokens, n_slots, n_experts, hidden;
+    int n_devices, device;
+    int64_t n_copies; /* of the mapping */
+    sy_a2a_layout layout;
+    int64_t align;
+    int64_t n_positions, interleave; /* order of EXPERT rows: G and S, or 1 and 0 where they lie by token */
+    int64_t n_local;                 /* PADDED: experts of the input */
+    int64_t in_rows, out_rows;       /* EXPERT */
+    bool keep;                       /* PADDED: rows of other tokens stay */
+    enum syi_type type, index_type, weight_type;
+    struct syi_rows input, metadata, mapping, weights, output;
+};
+
 union syi_plan {
     struct syi_moe_route_plan moe_route;
     struct syi_moe_map_from_ids_plan moe_map_from_ids;
@@ -419,6 +434,7 @@ union syi_plan {
     struct syi_sample_plan sample;
     struct syi_sample_overrides_plan sample_overrides;
     struct syi_sample_noise_plan sample_noise;
+    struct syi_local_reduce_plan local_reduce;
 };
 
 /* A backend runs plans on one kind of memory. Rows are indexed by operator id. */

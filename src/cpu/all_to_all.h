@@ -163,7 +163,7 @@ void syi_a2a_fan_out(sy_ctx *ctx, const struct syi_a2a_fan *fan);
 void syi_a2a_spread(sy_ctx *ctx, const struct syi_a2a_group *group, const struct syi_a2a_job *job,
                     const int32_t *seen);
 
-/* Sums of a home: to[n] = sum over j < n_slots of weight[n,j] * row of pick[j*N + n], as the header defines it. */
+/* Sums of a home: row n of `to` = sum over j < n_slots of weight[n,j] * row of pick[j*N + n], as the header defines it. */
 struct syi_a2a_sum {
     int64_t n_home, n_slots, hidden;
     const struct syi_a2a_pick *pick; /* [n_slots*N] */
@@ -172,6 +172,7 @@ struct syi_a2a_sum {
     struct syi_rows weights;       /* [N,K]; data NULL: ones */
     enum syi_type weight_type;
     struct syi_rows to;
+    const int32_t *at; /* [N] row of `to` in place of n, -1: none is written; NULL: n */
 };
 size_t syi_a2a_add_scratch(const sy_ctx *ctx, int64_t n_slots); /* bytes */
 void syi_a2a_add(sy_ctx *ctx, const struct syi_a2a_sum *sum, int n_sums, void *scratch);

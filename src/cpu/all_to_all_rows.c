@@ -240,7 +240,10 @@ static void add_part(const struct adding *a, int task, const struct syi_a2a_sum 
         for (size_t i = 0; i < m; i++) {
             for (size_t j = 0; i + 1 < m && j < n_rows[i + 1]; j++)
                 fetch_head(rows[(i + 1) * slots + j], row_bytes);
-            sum_rows(syi_row(sum->to, n + (int64_t)i), rows + i * slots,
+            const int64_t at = sum->at != NULL ? sum->at[n + (int64_t)i] : n + (int64_t)i;
+            if (at < 0)
+                continue;
+            sum_rows(syi_row(sum->to, at), rows + i * slots,
                      sum->weights.data != NULL ? weights + i * slots : NULL, n_rows[i], (size_t)sum->hidden);
         }
     }

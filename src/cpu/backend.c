@@ -35,6 +35,7 @@ const struct syi_backend syi_cpu_backend = {
             [SYI_SAMPLE] = {syi_cpu_sample_workspace, syi_cpu_sample},
             [SYI_SAMPLE_OVERRIDES] = {syi_cpu_sample_overrides_workspace, syi_cpu_sample_overrides},
             [SYI_SAMPLE_NOISE] = {syi_cpu_sample_noise_workspace, syi_cpu_sample_noise},
+            [SYI_LOCAL_REDUCE] = {syi_cpu_local_reduce_workspace, syi_cpu_local_reduce},
         },
 };
 

@@ -62,6 +62,8 @@ size_t syi_cpu_sample_overrides_workspace(const sy_ctx *ctx, const union syi_pla
 sy_status syi_cpu_sample_overrides(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 size_t syi_cpu_sample_noise_workspace(const sy_ctx *ctx, const union syi_plan *plan);
 sy_status syi_cpu_sample_noise(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
+size_t syi_cpu_local_reduce_workspace(const sy_ctx *ctx, const union syi_plan *plan);
+sy_status syi_cpu_local_reduce(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
 
 /* ---- Threads (pool.c) -------------------------------------------------------------------------------- */
 

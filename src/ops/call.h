@@ -67,6 +67,7 @@ union syi_args {
     sy_sample_noise_args sample_noise;
     sy_all_to_all_dispatch_args all_to_all_dispatch;
     sy_all_to_all_combine_args all_to_all_combine;
+    sy_local_reduce_args local_reduce;
 };
 
 struct syi_call;

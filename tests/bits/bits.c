@@ -315,6 +315,7 @@ int main(void)
     sample_lines();
     sample_overrides_lines();
     sample_noise_lines();
+    local_reduce_lines();
     for (int i = 0; i < n_contexts; i++)
         sy_ctx_destroy(contexts[i]);
     return 0;

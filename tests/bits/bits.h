@@ -94,5 +94,6 @@ void kv_blocks_lines(void);
 void sample_lines(void);
 void sample_overrides_lines(void);
 void sample_noise_lines(void);
+void local_reduce_lines(void);
 
 #endif

@@ -70,6 +70,9 @@ class Bits(unittest.TestCase):
     def test_moe_unpermute_ids(self):
         self.check("moe_unpermute_ids")
 
+    def test_local_reduce(self):
+        self.check("local_reduce")
+
     def test_moe_align_block(self):
         self.check("moe_align_block")
 

@@ -43,6 +43,7 @@ OPERATORS = [
     "kv_blocks",
     "all_to_all_dispatch",
     "all_to_all_combine",
+    "local_reduce",
 ]
 
 # struct letters; BF16 and the 8-bit floats are given and shown as bit patterns

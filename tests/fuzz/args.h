@@ -65,6 +65,7 @@ struct call {
         sy_sample_args sample;
         sy_sample_overrides_args overrides;
         sy_sample_noise_args noise;
+        sy_local_reduce_args local_reduce;
     } args;
 };
 
@@ -133,5 +134,11 @@ sy_status query_pad_map(sy_ctx *ctx, struct call *c, sy_query *q);
 void make_reorder_chunks(struct call *c, struct reader *r);
 sy_status run_reorder_chunks(sy_ctx *ctx, struct call *c);
 sy_status query_reorder_chunks(sy_ctx *ctx, struct call *c, sy_query *q);
+
+/* ---- The operators of args_mesh.c ---------------------------------------------------------------------------- */
+
+void make_local_reduce(struct call *c, struct reader *r);
+sy_status run_local_reduce(sy_ctx *ctx, struct call *c);
+sy_status query_local_reduce(sy_ctx *ctx, struct call *c, sy_query *q);
 
 #endif

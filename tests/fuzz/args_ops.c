@@ -708,5 +708,6 @@ const struct fuzz_op fuzz_ops[] = {
     {"moe_unpermute", make_unpermute, run_unpermute, query_unpermute},
     {"moe_permute_grad", make_permute_grad, run_permute_grad, query_permute_grad},
     {"moe_unpermute_grad", make_unpermute_grad, run_unpermute_grad, query_unpermute_grad},
+    {"local_reduce", make_local_reduce, run_local_reduce, query_local_reduce},
 };
 const int n_fuzz_ops = (int)(sizeof fuzz_ops / sizeof fuzz_ops[0]);

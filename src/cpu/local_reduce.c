@@ -1,0 +1,142 @@
+/*
+ * local_reduce on the CPU: finds the rows of every token's live slots on the device, in the order of the input, and
+ * has them added.
+ */
+#include "cpu/all_to_all.h"
+#include "cpu/backend.h"
+
+struct scratch {
+    struct syi_a2a_hosts hosts;
+    int32_t *choice;           /* [T,K] */
+    struct syi_a2a_pick *pick; /* [K,T] */
+    int32_t *at;               /* [T] row of the output; -1: none */
+    int64_t *first;            /* [G+1] */
+    int64_t *counts, *next;    /* EXPERT: [E] tokens of an expert, [E+1] its next row */
+    void *sums;
+};
+
+static struct scratch lay_out(const sy_ctx *ctx, const struct syi_local_reduce_plan *p,
+                              struct syi_arena *arena)
+{
+    const size_t n = syi_size_mul((size_t)p->n_tokens, (size_t)p->n_slots), experts = (size_t)p->n_experts;
+    struct scratch s;
+    syi_a2a_hosts_take(arena, &s.hosts, p->n_experts, p->n_devices);
+    s.choice = syi_take(arena, syi_size_mul(n, sizeof *s.choice));
+    s.pick = syi_take(arena, syi_size_mul(n, sizeof *s.pick));
+    s.at = syi_take(arena, syi_size_mul((size_t)p->n_tokens, sizeof *s.at));
+    s.first = syi_take(arena, syi_size_mul((size_t)p->n_positions + 1, sizeof *s.first));
+    s.counts = syi_take(arena, syi_size_mul(experts, sizeof *s.counts));
+    s.next = syi_take(arena, syi_size_mul(experts + 1, sizeof *s.next));
+    s.sums = syi_take(arena, syi_a2a_add_scratch(ctx, p->n_slots));
+    return s;
+}
+
+size_t syi_cpu_local_reduce_workspace(const sy_ctx *ctx, const union syi_plan *plan)
+{
+    struct syi_arena arena = {NULL, 0};
+    lay_out(ctx, &plan->local_reduce, &arena);
+    return arena.used;
+}
+
+static sy_status refuse_rows(sy_ctx *ctx, const char *argument, int64_t rows, int64_t wanted)
+{
+    const sy_fault fault = syi_value_fault(SY_ERR_CAPACITY, SY_FAULT_NONE, argument, rows, wanted);
+    return syi_fail_at(ctx, &fault, "has %lld rows, want at least %lld for these choices", (long long)rows,
+                       (long long)wanted);
+}
+
+/* Reads mapping and choices; the input must have a row for everything chosen. */
+static sy_status read_contents(sy_ctx *ctx, const struct syi_local_reduce_plan *p, struct scratch *s)
+{
+    sy_status st = syi_a2a_read_hosts(ctx, &s->hosts, p->mapping, p->n_copies);
+    if (st != SY_OK)
+        return st;
+    const int64_t n_local = s->hosts.n_local[p->device];
+    if (p->layout == SY_LAYOUT_PADDED && p->n_local != n_local) {
+        const sy_fault fault =
+            syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_SHAPE, "input", p->n_local, n_local);
+        return syi_fail_at(ctx, &fault, "has %lld experts, want %lld, those of device %d",
+                           (long long)p->n_local, (long long)n_local, p->device);
+    }
+    return syi_a2a_read_choices(ctx, "expert_metadata", p->metadata, p->index_type, p->n_tokens, p->n_slots,
+                                p->n_experts, false, s->choice);
+}
+
+/* Rows of token t; the next of each expert where rows follow each other. Returns whether it has any. */
+static bool pick_rows(const struct syi_local_reduce_plan *p, const struct scratch *s, int64_t t)
+{
+    const int32_t *local = s->hosts.local + p->device * p->n_experts;
+    bool found = false;
+    for (int64_t k = 0; k < p->n_slots; k++) {
+        const int32_t e = s->choice[t * p->n_slots + k], l = e < 0 ? -1 : local[e];
+        struct syi_a2a_pick *pick = &s->pick[k * p->n_tokens + t];
+        pick->position = l < 0 ? -1 : 0;
+        if (l < 0)
+            continue;
+        found = true;
+        pick->row = (int32_t)(p->layout == SY_LAYOUT_PADDED ? l * p->n_tokens + t : s->next[l]++);
+    }
+    return found;
+}
+
+/* Returns the rows that the output needs. */
+static int64_t pick_all(const struct syi_local_reduce_plan *p, const struct scratch *s,
+                        const struct syi_token_order *order)
+{
+    const bool padded = p->layout == SY_LAYOUT_PADDED;
+    int64_t n_rows = 0;
+    for (int q = 0; q < order->n_positions; q++)
+        for (int64_t n = 0; n < order->first[q + 1] - order->first[q]; n++) {
+            const int64_t t = syi_tau(order, q, n);
+            const bool written = pick_rows(p, s, t) || (padded && !p->keep);
+            s->at[t] = written ? (int32_t)(padded ? t : n_rows++) : -1;
+        }
+    return padded ? p->n_tokens : n_rows;
+}
+
+/* EXPERT: where the rows of each expert begin. */
+static sy_status find_blocks(sy_ctx *ctx, const struct syi_local_reduce_plan *p, const struct scratch *s,
+                             const struct syi_token_order *order)
+{
+    const struct syi_a2a_group group = {.mesh = {1, p->n_devices},
+                                        .axis = SY_AXIS_ALL,
+                                        .order = *order,
+                                        .n_slots = p->n_slots,
+                                        .choice = s->choice,
+                                        .layout = SY_LAYOUT_EXPERT,
+                                        .align = p->align};
+    const int64_t n_rows = syi_a2a_expert_rows(&s->hosts, &group, p->device, s->counts, s->next);
+    return n_rows <= p->in_rows ? SY_OK : refuse_rows(ctx, "input", p->in_rows, n_rows);
+}
+
+sy_status syi_cpu_local_reduce(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
+{
+    const struct syi_local_reduce_plan *p = &plan->local_reduce;
+    struct syi_arena arena = {workspace, 0};
+    struct scratch s = lay_out(ctx, p, &arena);
+    const struct syi_token_order order = {(int)p->n_positions, s.first, p->interleave};
+    sy_status st = read_contents(ctx, p, &s);
+    if (st != SY_OK)
+        return st;
+    for (int64_t q = 0; q <= p->n_positions; q++)
+        s.first[q] = q * (p->n_tokens / p->n_positions);
+    if (p->layout == SY_LAYOUT_EXPERT)
+        st = find_blocks(ctx, p, &s, &order);
+    if (st != SY_OK)
+        return st;
+    const int64_t n_rows = pick_all(p, &s, &order);
+    if (p->layout == SY_LAYOUT_EXPERT && n_rows > p->out_rows)
+        return refuse_rows(ctx, "output", p->out_rows, n_rows);
+    const struct syi_a2a_sum sum = {.n_home = p->n_tokens,
+                                    .n_slots = p->n_slots,
+                                    .hidden = p->hidden,
+                                    .pick = s.pick,
+                                    .type = p->type,
+                                    .source = &p->input,
+                                    .weights = p->weights,
+                                    .weight_type = p->weight_type,
+                                    .to = p->output,
+                                    .at = s.at};
+    syi_a2a_add(ctx, &sum, 1, s.sums);
+    return SY_OK;
+}

@@ -1,0 +1,235 @@
+/*
+ * local_reduce: check and plan.
+ */
+#include "ops/call.h"
+
+enum { INPUT, METADATA, MAPPING, WEIGHTS, OUTPUT, N_TENSORS };
+enum { MOST_DEVICES = 65536 };
+
+#define FIELD(name) #name, offsetof(sy_local_reduce_args, name)
+
+static const struct syi_rule rules[N_TENSORS] = {
+    [INPUT] = {FIELD(input), 0, SYI_FLOAT_TYPES, 0, 2, 4},
+    [METADATA] = {FIELD(expert_metadata), 0, SYI_BIT(SYI_U16) | SYI_INDEX_TYPES, 0, 2, 4},
+    [MAPPING] = {FIELD(expert_mapping), 0, SYI_BIT(SYI_U16), 0, 2, 4},
+    [WEIGHTS] = {FIELD(weights), SYI_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 4},
+    [OUTPUT] = {FIELD(output), SYI_OUT, 0, INPUT + 1, 2, 4},
+};
+
+static int64_t last_extent(const struct syi_call *call, int i)
+{
+    return syi_extent(call, i, call->tensor[i]->ndim - 1);
+}
+
+static sy_status check_rank(struct syi_call *call, int i, int one, int other)
+{
+    const int rank = call->tensor[i]->ndim;
+    if (rank == one || rank == other)
+        return SY_OK;
+    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, rules[i].name, rank, one);
+    if (one == other)
+        return syi_fail_at(call->ctx, &fault, "has rank %d, want %d", rank, one);
+    return syi_fail_at(call->ctx, &fault, "has rank %d, want %d or %d", rank, one, other);
+}
+
+/* Rows of n elements for every token: [T,n] or [1,Bt,St,n], or [L,T,n] or [L,Bt,St,n]. */
+static sy_status check_tokens(struct syi_call *call, int i, bool by_expert, int64_t n_tokens, int64_t n)
+{
+    const DLTensor *t = call->tensor[i], *metadata = call->tensor[METADATA];
+    int64_t product;
+    if (t == NULL)
+        return SY_OK;
+    const sy_status st = check_rank(call, i, by_expert ? 3 : 2, 4);
+    if (st != SY_OK || t->ndim == 2)
+        return st == SY_OK ? syi_check_matrix(call, i, n_tokens, n) : st;
+    const int64_t first = by_expert ? t->shape[0] : 1;
+    if (t->ndim == 3)
+        return syi_check_shape(call, i, 3, (int64_t[]){first, n_tokens, n});
+    int64_t want[4] = {first, 1, n_tokens, n};
+    if (metadata->ndim == 4 || (syi_mul(t->shape[1], t->shape[2], &product) && product == n_tokens))
+        memcpy(want + 1, (metadata->ndim == 4 ? metadata : t)->shape + 1, 2 * sizeof *want);
+    return syi_check_shape(call, i, 4, want);
+}
+
+static sy_status check_filled(struct syi_call *call, int i, const char *what, int64_t n, int64_t most)
+{
+    if (n >= 1 && n <= most)
+        return SY_OK;
+    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, n < 1 ? SY_FAULT_EMPTY : SY_FAULT_BAD_SHAPE,
+                                           rules[i].name, n, n < 1 ? 1 : most);
+    if (n < 1)
+        return syi_fail_at(call->ctx, &fault, "has no %s, want at least 1", what);
+    return syi_fail_at(call->ctx, &fault, "has %lld %s, want at most %lld", (long long)n, what,
+                       (long long)most);
+}
+
+/* [E,D], or copies of it. */
+static sy_status check_mapping(struct syi_call *call, struct syi_local_reduce_plan *plan)
+{
+    const DLTensor *t = call->tensor[MAPPING];
+    sy_status st = check_rank(call, MAPPING, 2, 4);
+    if (st != SY_OK)
+        return st;
+    const int64_t n_experts = t->shape[t->ndim - 2], n_devices = t->shape[t->ndim - 1];
+    plan->n_experts = n_experts;
+    plan->n_copies = t->ndim == 4 ? t->shape[0] : 1;
+    if (t->ndim == 4)
+        st = syi_check_shape(call, MAPPING, 4,
+                             (int64_t[]){plan->n_copies == 1 ? 1 : n_devices, 1, n_experts, n_devices});
+    if (st == SY_OK) /* 65535 is no expert */
+        st = check_filled(call, MAPPING, "experts", n_experts,
+                          syi_type_at(call, METADATA) == SYI_U16 ? UINT16_MAX : INT32_MAX);
+    if (st == SY_OK)
+        st = check_filled(call, MAPPING, "devices", n_devices, MOST_DEVICES);
+    plan->n_devices = (int)n_devices;
+    return st;
+}
+
+static sy_status check_inputs(struct syi_call *call, struct syi_local_reduce_plan *plan)
+{
+    sy_status st = syi_check_tensors(call, false);
+    if (st != SY_OK)
+        return st;
+    const DLTensor *metadata = call->tensor[METADATA];
+    const bool by_expert = call->args.local_reduce.layout == SY_LAYOUT_EXPERT;
+    plan->n_slots = last_extent(call, METADATA);
+    plan->hidden = last_extent(call, INPUT);
+    plan->n_tokens = metadata->shape[0];
+    if (metadata->ndim == 4 && !syi_mul(metadata->shape[1], metadata->shape[2], &plan->n_tokens))
+        plan->n_tokens = INT64_MAX;
+    st = check_tokens(call, METADATA, false, plan->n_tokens, plan->n_slots);
+    if (st == SY_OK)
+        st = check_filled(call, METADATA, "slots", plan->n_slots, INT64_MAX);
+    if (st == SY_OK)
+        st = by_expert ? check_rank(call, INPUT, 2, 2)
+                       : check_tokens(call, INPUT, true, plan->n_tokens, plan->hidden);
+    if (st == SY_OK)
+        st = check_filled(call, INPUT, "elements per row", plan->hidden, INT64_MAX);
+    if (st == SY_OK)
+        st = check_mapping(call, plan);
+    return st == SY_OK ? check_tokens(call, WEIGHTS, false, plan->n_tokens, plan->n_slots) : st;
+}
+
+/* Whether rows by position are not rows by token, and then G and S. */
+static sy_status check_order(struct syi_call *call, struct syi_local_reduce_plan *plan)
+{
+    const sy_local_reduce_args *a = &call->args.local_reduce;
+    plan->n_positions = 1;
+    if (a->layout != SY_LAYOUT_EXPERT || a->output_concat_dim != 2 || a->order != SY_ORDER_CONCAT)
+        return SY_OK;
+    if (call->tensor[METADATA]->ndim != 4) {
+        const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, rules[METADATA].name, 2, 4);
+        return syi_fail_at(call->ctx, &fault, "has rank 2, want 4 with output_concat_dim 2");
+    }
+    const int64_t n_sequence = syi_extent(call, METADATA, 2);
+    const sy_status st = syi_check_value(call, "group_size", a->group_size, 1, MOST_DEVICES);
+    if (st != SY_OK)
+        return st;
+    if (n_sequence % a->group_size != 0) {
+        const sy_fault fault =
+            syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "group_size", a->group_size, n_sequence);
+        return syi_fail_at(call->ctx, &fault, "is %lld, want a divisor of %lld, the tokens of a batch row",
+                           (long long)a->group_size, (long long)n_sequence);
+    }
+    if (plan->n_tokens > 0) {
+        plan->n_positions = a->group_size;
+        plan->interleave = n_sequence / a->group_size;
+    }
+    return SY_OK;
+}
+
+static sy_status check_values(struct syi_call *call, struct syi_local_reduce_plan *plan)
+{
+    const sy_local_reduce_args *a = &call->args.local_reduce;
+    sy_status st = syi_check_value(call, "device", a->device, 0, plan->n_devices - 1);
+    if (st == SY_OK)
+        st = syi_check_enum(call, "fill", (int)a->fill, 2, "ZERO, KEEP");
+    if (st == SY_OK)
+        st = syi_check_enum(call, "layout", (int)a->layout, 3, "PADDED, PACKED, EXPERT");
+    if (st == SY_OK && a->layout == SY_LAYOUT_PACKED)
+        st = syi_fail(call->ctx, SY_ERR_VALUE, "layout",
+                      "is PACKED, want PADDED or EXPERT: a packed row is a sum");
+    if (st == SY_OK)
+        st = syi_check_value(call, "align", a->align, 0, INT32_MAX);
+    if (st == SY_OK)
+        st = syi_check_value(call, "output_concat_dim", a->output_concat_dim, 0, 2);
+    if (st == SY_OK)
+        st = syi_check_enum(call, "order", (int)a->order, 2, "CONCAT, FLAT");
+    if (st == SY_OK)
+        st = syi_check_value(call, "group_size", a->group_size, 0, MOST_DEVICES);
+    if (st == SY_OK)
+        st = check_order(call, plan);
+    if (st == SY_OK)
+        st = syi_check_count(call, "expert_metadata", "tokens", plan->n_tokens);
+    return st;
+}
+
+/* Rows of the input have int32 numbers. */
+static sy_status check_rows(struct syi_call *call, struct syi_local_reduce_plan *plan)
+{
+    int64_t n_rows = syi_extent(call, INPUT, 0);
+    if (plan->layout == SY_LAYOUT_PADDED && !syi_mul(n_rows, plan->n_tokens, &n_rows))
+        n_rows = INT64_MAX;
+    return syi_check_count(call, "input", "rows", n_rows);
+}
+
+static sy_status check_output(struct syi_call *call, const struct syi_local_reduce_plan *plan)
+{
+    if (plan->layout == SY_LAYOUT_PADDED)
+        return check_tokens(call, OUTPUT, false, plan->n_tokens, plan->hidden);
+    if (call->tensor[OUTPUT] == NULL)
+        return SY_OK;
+    const sy_status st = check_rank(call, OUTPUT, 2, 2);
+    return st == SY_OK ? syi_check_matrix(call, OUTPUT, syi_extent(call, OUTPUT, 0), plan->hidden) : st;
+}
+
+static sy_status check(struct syi_call *call)
+{
+    const sy_local_reduce_args *a = &call->args.local_reduce;
+    struct syi_local_reduce_plan *plan = &call->plan.local_reduce;
+    plan->layout = a->layout;
+    sy_status st = check_inputs(call, plan);
+    if (st == SY_OK)
+        st = check_values(call, plan);
+    if (st == SY_OK)
+        st = check_rows(call, plan);
+    if (st == SY_OK)
+        st = syi_check_sizes(call);
+    if (st == SY_OK)
+        st = check_output(call, plan);
+    if (st == SY_OK)
+        st = syi_check_layout(call);
+    if (st != SY_OK)
+        return st;
+    plan->device = (int)a->device;
+    plan->align = a->align > 0 ? a->align : 1;
+    plan->n_local = syi_extent(call, INPUT, 0);
+    plan->in_rows = syi_extent(call, INPUT, 0);
+    plan->out_rows = syi_extent(call, OUTPUT, 0);
+    plan->keep = a->fill == SY_FILL_KEEP;
+    plan->type = syi_type_at(call, INPUT);
+    plan->index_type = syi_type_at(call, METADATA);
+    plan->weight_type = syi_type_at(call, WEIGHTS);
+    plan->input = syi_rows_of(call, INPUT);
+    plan->metadata = syi_rows_of(call, METADATA);
+    plan->mapping = syi_rows_of(call, MAPPING);
+    plan->weights = syi_rows_of(call, WEIGHTS);
+    plan->output = syi_rows_of(call, OUTPUT);
+    call->rows = plan->n_tokens;
+    call->bytes = syi_tensor_bytes(call);
+    return SY_OK;
+}
+
+static const struct syi_op op = {
+    "local_reduce", SYI_LOCAL_REDUCE, sizeof(sy_local_reduce_args), N_TENSORS, rules, check};
+
+sy_status sy_local_reduce_n(sy_ctx *ctx, const sy_local_reduce_args *args, size_t args_bytes)
+{
+    return syi_run(ctx, &op, args, args_bytes);
+}
+
+sy_status sy_local_reduce_query_n(sy_ctx *ctx, const sy_local_reduce_args *args, size_t args_bytes,
+                                  sy_query *query, size_t query_bytes)
+{
+    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
+}

@@ -9,7 +9,7 @@ RELEASE := build/release
 export CMAKE_GENERATOR ?= Ninja
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: all setup setup-mpi setup-test setup-full release demo test test-all bench lint format install clean help
+.PHONY: all setup setup-mpi setup-test setup-full release demo demo-mpi test test-all bench lint format install clean help
 .DEFAULT_GOAL := all
 all: release
 
@@ -28,6 +28,9 @@ release: setup
 
 demo: release
 	@$(RELEASE)/switchyard demo $(ARGS)
+
+demo-mpi: setup-mpi release
+	@$(PYTHON) scripts/mpirun.py -n 4 $(RELEASE)/switchyard demo $(ARGS)
 
 test: setup-test release
 	@$(PYTHON) scripts/run_tests.py $(RELEASE) --junit build/junit.xml $(ARGS)
@@ -49,11 +52,12 @@ install: release
 	@cmake --install $(RELEASE) $(if $(DESTDIR),,&& { [ "$$(id -u)" != 0 ] || ldconfig; })
 
 clean:
-	rm -rf build demo.html
+	rm -rf build demo.html demo-mpi.html
 
 help:
 	@echo 'make            build the library and the command line into build/release'
 	@echo 'make demo       one MoE decode step, narrated; writes demo.html'
+	@echo 'make demo-mpi   its exchange between four processes; writes demo-mpi.html'
 	@echo 'make test       build and run all native tests; report in build/junit.xml (ARGS="--match sample")'
 	@echo 'make test-all   sanitizers, other compiler and architecture, fuzzing, lint (ARGS="asan fuzz")'
 	@echo 'make bench      time the operators against a copy of the same bytes (ARGS="sample --shape k=50 --peers")'

@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "cli/cli.h"
+#include "cli/team.h"
 
 static const struct bench_op *const bench_ops[] = {
     &bench_moe_route,
@@ -242,6 +243,8 @@ int command_bench(struct common *common, struct arg_list *list)
     struct bench bench = {.op_width = (int)strlen("operator")};
     struct request request = {.n_ops = 0};
     int code = EXIT_DONE;
+    if (common->team)
+        return common->team->bench(common, list);
     remember_command(&bench, list);
     for (struct arg arg = arg_next(list); arg.kind != ARG_END && code == EXIT_DONE; arg = arg_next(list))
         code = arg.kind == ARG_WORD ? take_op(&request, arg.text)

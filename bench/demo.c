@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/team.h"
 
 enum { TURNS = 9, BAR = 20 };
 
@@ -211,6 +212,8 @@ int demo_options(struct common *common, struct arg_list *list, const char **path
 int command_demo(struct common *common, struct arg_list *list)
 {
     const char *path = NULL;
+    if (common->team)
+        return common->team->demo(common, list);
     const int code = demo_options(common, list, &path);
     return code == EXIT_DONE ? run(common, path ? path : "demo.html") : code;
 }

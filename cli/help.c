@@ -57,7 +57,9 @@ static const struct {
      "\n"
      "Usage: switchyard bench [OP...] [options]\n"
      "\n"
-     "OP is an operator, or how the names of several begin: moe, kv, all_to_all.\n"
+     "OP is an operator, or how the names of several begin: moe, kv, all_to_all. With mpirun before it,\n"
+     "`bench all_to_all [--quick]` times the exchange between processes, beside MPI_Alltoallv of the same "
+     "rows.\n"
      "\n"
      "Options:\n"
      "  --shape TEXT      only cases whose shape holds TEXT, in any case of letters; may be repeated\n"
@@ -83,18 +85,19 @@ static const struct {
      "  switchyard bench --quick\n"
      "  switchyard bench sample --shape greedy --shape k=50\n"
      "  switchyard bench moe_permute kv_gather --threads 2 --warm\n"
-     "  switchyard bench --peers --markdown\n"},
+     "  switchyard bench --peers --markdown\n"
+     "  mpirun -n 2 switchyard bench all_to_all\n"},
     {"demo",
      "One decode step of a mixture-of-experts model at real shapes, told line by line: route, permute,\n"
      "experts, unpermute, the same over a mesh of four devices, paged KV write and sparse read, sample.\n"
      "Every result is checked, every operator timed beside a plain copy or read of the same bytes. Ends "
      "with\n"
-     "a page to look at.\n"
+     "a page to look at. With mpirun before it: the exchange of such a step between processes.\n"
      "\n"
      "Usage: switchyard demo [--out FILE] [--threads N] [--isa NAME]\n"
      "\n"
      "Options:\n"
-     "  --out FILE        where the page goes; default demo.html\n"
+     "  --out FILE        where the page goes; default demo.html, under mpirun demo-mpi.html\n"
      "\n"
      "Exit: 0 done, 1 a check failed, 2 wrong usage or a page that cannot be written.\n"},
     {"sim-a2a",

@@ -13,6 +13,7 @@
 
 #include <switchyard_mpi.h>
 
+#include "bench/mpi/mpi_bench.h"
 #include "cli.h"
 #include "team.h"
 
@@ -91,7 +92,16 @@ static void be_quiet(void)
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
-    const struct team team = {.rank = world_rank(), .connect = connect_all, .agree = agree, .bring = bring};
+    const struct team team = {
+        .rank = world_rank(),
+        .connect = connect_all,
+        .agree = agree,
+        .bring = bring,
+#if SWITCHYARD_BENCH
+        .bench = command_bench_mpi,
+        .demo = command_demo_mpi
+#endif
+    };
     struct common common = {.team = &team};
     const int own_stderr = dup(STDERR_FILENO);
     if (team.rank > 0)

@@ -26,14 +26,18 @@ static const char *launched_as(void)
 
 static bool wants_mesh(int argc, char **argv)
 {
-    bool run = false;
+    const char *command = "";
     for (int i = 1; i < argc; i++) {
-        const struct op *const op = run ? find_op(argv[i]) : NULL;
+        const struct op *const op = strcmp(command, "run") == 0 ? find_op(argv[i]) : NULL;
         if (op)
             return op->mesh_dim != NULL;
-        run = run || strcmp(argv[i], "run") == 0;
+        if (strcmp(command, "demo") == 0 ||
+            (strcmp(command, "bench") == 0 && strcmp(argv[i], "all_to_all") == 0))
+            return true;
+        if (strcmp(argv[i], "run") == 0 || strcmp(argv[i], "bench") == 0 || strcmp(argv[i], "demo") == 0)
+            command = argv[i];
     }
-    return false;
+    return strcmp(command, "demo") == 0;
 }
 
 /* The program lies beside this one. */

@@ -7,6 +7,9 @@
 
 #include <switchyard.h>
 
+struct common;
+struct arg_list;
+
 struct team {
     int rank;
     /* Collective: a comm of the mesh, one process per device. */
@@ -16,10 +19,13 @@ struct team {
     int (*agree)(int code);
     /* Brings `bytes` of `from` to the first; called by these two only, in the same order. */
     void (*bring)(void *data, size_t bytes, int from);
+    /* What these commands are between processes. */
+    int (*bench)(struct common *common, struct arg_list *list);
+    int (*demo)(struct common *common, struct arg_list *list);
 };
 
 /* Under an MPI launcher: leaves this program for the one that is linked with MPI, when the line asks for an operator
-   of a mesh. Returns EXIT_DONE when there is nothing to leave for, and EXIT_USAGE when there is no such program. */
+   of a mesh, its benchmark or the demo. Returns EXIT_DONE when there is nothing to leave for, and EXIT_USAGE when there is no such program. */
 int team_join(int argc, char **argv);
 
 #endif

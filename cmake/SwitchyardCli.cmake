@@ -40,7 +40,10 @@ set_target_properties(switchyard_cli PROPERTIES OUTPUT_NAME switchyard INSTALL_R
 
 # The same program with MPI in it: the other one becomes it under mpirun, and runs without MPI everywhere else.
 if(TARGET switchyard_mpi)
-    add_executable(switchyard_cli_mpi cli/mpi.c)
+    if(SWITCHYARD_BENCH)
+        file(GLOB bench_mpi_sources CONFIGURE_DEPENDS bench/mpi/*.c)
+    endif()
+    add_executable(switchyard_cli_mpi cli/mpi.c ${bench_mpi_sources})
     switchyard_program(switchyard_cli_mpi)
     target_link_libraries(switchyard_cli_mpi PRIVATE switchyard_cli_parts switchyard_mpi)
     set_target_properties(switchyard_cli_mpi PROPERTIES OUTPUT_NAME switchyard-mpi

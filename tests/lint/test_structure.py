@@ -14,6 +14,7 @@ ARROWS = {
     "src/ops": {"base", "kernels", "cpu", "ops"},
     "mpi": {"."},
     "cli": {".", "bench"},
+    "bench/mpi": {".", "bench", "cli"},
     "bench": {".", "cli"},
     "examples": set(),
     "tests/op": {".", "support.h", "mesh_cases.h", "oracle"},

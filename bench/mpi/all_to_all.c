@@ -1,0 +1,448 @@
+/*
+ * all_to_all_dispatch and all_to_all_combine between processes, beside MPI_Alltoallv of the same rows, which were packed
+ * for it beforehand. All take turns in the same run, and a time is that of the slowest process. Results are compared with a
+ * plain loop before anything is timed.
+ */
+#include "mpi_bench.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <switchyard_mpi.h>
+
+#include "bench/bench.h"
+#include "bench/mesh_case.h"
+#include "cli/team.h"
+
+enum { MOST_TURNS = 101, HIDDEN = 2048, EXPERTS = 64, SLOTS = 8 };
+
+/* Comms that differ in how rows travel and what is agreed on before. */
+enum way { SHARED, MESSAGES, UNCHECKED, N_WAYS };
+
+/* What is timed. */
+enum call { RAW_DISPATCH, RAW_COMBINE, DISPATCH, COMBINE };
+static const struct subject {
+    const char *name;
+    enum call call;
+    enum way way;
+    bool window;          /* the input lies in memory of the comm */
+    bool sum;             /* of combine */
+    sy_a2a_layout layout; /* of dispatch */
+    int against;          /* the subject whose time is 1; itself: that is the limit */
+} subjects[] = {
+    {"MPI_Alltoallv of the tokens sent", RAW_DISPATCH, SHARED, false, false, 0, 0},
+    {"dispatch", DISPATCH, SHARED, false, false, SY_LAYOUT_PACKED, 0},
+    {"dispatch, input shared", DISPATCH, SHARED, true, false, SY_LAYOUT_PACKED, 0},
+    {"dispatch, input shared, check NONE", DISPATCH, UNCHECKED, true, false, SY_LAYOUT_PACKED, 0},
+    {"dispatch, in messages", DISPATCH, MESSAGES, false, false, SY_LAYOUT_PACKED, 0},
+    {"dispatch to EXPERT, input shared", DISPATCH, SHARED, true, false, SY_LAYOUT_EXPERT, 0},
+    {"MPI_Alltoallv of the rows of experts", RAW_COMBINE, SHARED, false, false, 0, 6},
+    {"combine, sum", COMBINE, SHARED, false, true, SY_LAYOUT_EXPERT, 6},
+    {"combine, sum, input shared", COMBINE, SHARED, true, true, SY_LAYOUT_EXPERT, 6},
+    {"combine, sum, input shared, check NONE", COMBINE, UNCHECKED, true, true, SY_LAYOUT_EXPERT, 6},
+    {"combine, sum, in messages", COMBINE, MESSAGES, false, true, SY_LAYOUT_EXPERT, 6},
+    {"combine, slots", COMBINE, SHARED, false, false, SY_LAYOUT_EXPERT, 6},
+    {"combine, slots, input shared", COMBINE, SHARED, true, false, SY_LAYOUT_EXPERT, 6},
+    {"combine, slots, in messages", COMBINE, MESSAGES, false, false, SY_LAYOUT_EXPERT, 6},
+};
+enum { N_SUBJECTS = sizeof subjects / sizeof *subjects };
+
+/* One size, on one process. */
+struct state {
+    int rank, ranks;
+    int64_t tokens, n_packed, n_rows; /* of this process: tokens, rows PACKED and EXPERT */
+    sy_ctx *ctx;
+    struct mesh_case mesh;
+    sy_comm *comm[N_WAYS];
+    sy_routing *routing[N_WAYS];           /* of EXPERT rows, for combine */
+    uint16_t *home[N_WAYS], *away[N_WAYS]; /* inputs in memory of the comm */
+    uint16_t *private_home, *private_away; /* the same inputs elsewhere */
+    uint16_t *out, *want_packed, *want_rows, *want_slots, *want_sum;
+    float *weights;
+    uint16_t *raw_from, *raw_to; /* packed for MPI */
+    int *counts[2][4];           /* of RAW_DISPATCH and RAW_COMBINE: sent, where, received, where */
+    MPI_Datatype row;
+    double seconds[N_SUBJECTS][MOST_TURNS];
+    int turns;
+};
+
+static size_t row_bytes(void)
+{
+    return (size_t)HIDDEN * sizeof(uint16_t);
+}
+
+/* ---- Calls --------------------------------------------------------------------------------------------- */
+
+static sy_status dispatch(struct state *s, const struct subject *subject)
+{
+    const bool by_expert = subject->layout == SY_LAYOUT_EXPERT;
+    const int way = subject->way;
+    const DLTensor input = sy_tensor(subject->window ? s->home[way] : s->private_home, SY_BF16, 2,
+                                     (int64_t[]){s->tokens, HIDDEN});
+    const DLTensor indices =
+        sy_tensor(s->mesh.indices + s->rank * s->tokens * SLOTS, SY_U16, 2, (int64_t[]){s->tokens, SLOTS});
+    const DLTensor mapping = sy_tensor(s->mesh.mapping, SY_U16, 2, (int64_t[]){EXPERTS, s->ranks});
+    const DLTensor tokens =
+        sy_tensor(s->out, SY_BF16, 2, (int64_t[]){by_expert ? s->n_rows : s->n_packed, HIDDEN});
+    return sy_all_to_all_dispatch(
+        s->ctx, s->comm[way],
+        &(sy_all_to_all_dispatch_args){.input = &input,
+                                       .expert_indices = &indices,
+                                       .expert_mapping = &mapping,
+                                       .layout = subject->layout,
+                                       .routing = by_expert ? s->routing[way] : NULL,
+                                       .tokens = &tokens});
+}
+
+static sy_status combine(struct state *s, const struct subject *subject)
+{
+    const int way = subject->way;
+    const DLTensor input = sy_tensor(subject->window ? s->away[way] : s->private_away, SY_BF16, 2,
+                                     (int64_t[]){s->n_rows, HIDDEN});
+    const DLTensor weights =
+        sy_tensor(s->weights + s->rank * s->tokens * SLOTS, SY_F32, 2, (int64_t[]){s->tokens, SLOTS});
+    const DLTensor sum = sy_tensor(s->out, SY_BF16, 2, (int64_t[]){s->tokens, HIDDEN});
+    const DLTensor slots = sy_tensor(s->out, SY_BF16, 3, (int64_t[]){SLOTS, s->tokens, HIDDEN});
+    return sy_all_to_all_combine(s->ctx, s->comm[way],
+                                 &(sy_all_to_all_combine_args){.input = &input,
+                                                               .weights = subject->sum ? &weights : NULL,
+                                                               .sum = subject->sum,
+                                                               .routing = s->routing[way],
+                                                               .output = subject->sum ? &sum : &slots});
+}
+
+static bool call(struct state *s, const struct subject *subject)
+{
+    if (subject->call == DISPATCH)
+        return dispatch(s, subject) == SY_OK;
+    if (subject->call == COMBINE)
+        return combine(s, subject) == SY_OK;
+    int *const *const c = s->counts[subject->call];
+    return MPI_Alltoallv(s->raw_from, c[0], c[1], s->row, s->raw_to, c[2], c[3], s->row, MPI_COMM_WORLD) ==
+           MPI_SUCCESS;
+}
+
+/* ---- Data ---------------------------------------------------------------------------------------------- */
+
+/* Every process can make the inputs of all: nothing is exchanged for the check. */
+static void make_home(uint16_t *to, int64_t tokens, int rank)
+{
+    bench_fill_bf16(to, (size_t)(tokens * HIDDEN), 1000 + (uint64_t)rank);
+}
+
+static void make_away(uint16_t *to, int64_t rows, int rank)
+{
+    bench_fill_bf16(to, (size_t)(rows * HIDDEN), 2000 + (uint64_t)rank);
+}
+
+/* Rows that go from p to q and come back: tokens once, choices one by one. */
+static int64_t choices_between(const struct mesh_case *m, int p, int q)
+{
+    int64_t n = 0;
+    for (int64_t at = p * m->tokens * m->k; at < (p + 1) * m->tokens * m->k; at++)
+        n += mesh_case_device(m, m->indices[at]) == q;
+    return n;
+}
+
+static bool make_counts(struct state *s)
+{
+    for (int raw = 0; raw < 2; raw++) {
+        int from = 0, to = 0;
+        for (int i = 0; i < 4; i++) {
+            s->counts[raw][i] = calloc((size_t)s->ranks, sizeof **s->counts[raw]);
+            if (!s->counts[raw][i])
+                return false;
+        }
+        for (int q = 0; q < s->ranks; q++) {
+            const int64_t *const sent = s->mesh.sent;
+            s->counts[raw][0][q] = (int)(raw == RAW_DISPATCH ? sent[s->rank * s->ranks + q]
+                                                             : choices_between(&s->mesh, q, s->rank));
+            s->counts[raw][2][q] = (int)(raw == RAW_DISPATCH ? sent[q * s->ranks + s->rank]
+                                                             : choices_between(&s->mesh, s->rank, q));
+            s->counts[raw][1][q] = from;
+            s->counts[raw][3][q] = to;
+            from += s->counts[raw][0][q];
+            to += s->counts[raw][2][q];
+        }
+    }
+    return true;
+}
+
+/* What dispatch must leave here, from the tokens of all processes. */
+static bool want_dispatch(struct state *s)
+{
+    uint16_t *const home = bench_alloc((size_t)(s->tokens * HIDDEN), sizeof *home);
+    int64_t packed = 0;
+    for (int p = 0; p < s->ranks && home; p++) {
+        make_home(home, s->tokens, p);
+        for (int64_t n = 0; n < s->tokens; n++) {
+            const int64_t t = p * s->tokens + n;
+            if (mesh_case_hits(&s->mesh, t, s->rank))
+                memcpy(s->want_packed + packed++ * HIDDEN, home + n * HIDDEN, row_bytes());
+            for (int64_t at = t * SLOTS; at < (t + 1) * SLOTS; at++)
+                if (mesh_case_device(&s->mesh, s->mesh.indices[at]) == s->rank)
+                    memcpy(s->want_rows + (int64_t)s->mesh.row[at] * HIDDEN, home + n * HIDDEN, row_bytes());
+        }
+    }
+    free(home);
+    return home != NULL;
+}
+
+static void add_up(struct state *s)
+{
+    for (int64_t n = 0; n < s->tokens; n++)
+        for (int64_t h = 0; h < HIDDEN; h++) {
+            float sum = 0;
+            for (int64_t k = 0; k < SLOTS; k++)
+                sum += s->weights[(s->rank * s->tokens + n) * SLOTS + k] *
+                       bench_bf16_value(s->want_slots[(k * s->tokens + n) * HIDDEN + h]);
+            s->want_sum[n * HIDDEN + h] = bench_bf16_round(sum);
+        }
+}
+
+/* What combine must bring home, from the rows of all processes. */
+static bool want_combine(struct state *s)
+{
+    const struct mesh_case *const m = &s->mesh;
+    for (int q = 0; q < s->ranks; q++) {
+        uint16_t *const away = bench_alloc((size_t)(m->rows[q] * HIDDEN), sizeof *away);
+        if (!away)
+            return false;
+        make_away(away, m->rows[q], q);
+        for (int64_t n = 0; n < s->tokens; n++)
+            for (int64_t k = 0; k < SLOTS; k++) {
+                const int64_t at = (s->rank * s->tokens + n) * SLOTS + k;
+                if (mesh_case_device(m, m->indices[at]) == q)
+                    memcpy(s->want_slots + (k * s->tokens + n) * HIDDEN, away + (int64_t)m->row[at] * HIDDEN,
+                           row_bytes());
+            }
+        free(away);
+    }
+    add_up(s);
+    return true;
+}
+
+static bool make_comm(struct state *s, enum way way)
+{
+    const sy_mpi_options options = {
+        .comm = {.check = way == UNCHECKED ? SY_CHECK_NONE : SY_CHECK_FULL, .no_shared = way == MESSAGES}};
+    void *home = NULL, *away = NULL;
+    if (sy_comm_create_mpi(&s->comm[way], MPI_COMM_WORLD, (sy_mesh){1, s->ranks}, &options) != SY_OK ||
+        sy_routing_create(s->ctx, s->comm[way], &s->routing[way]) != SY_OK ||
+        sy_comm_alloc(s->ctx, s->comm[way], (size_t)s->tokens * row_bytes(), &home) != SY_OK ||
+        sy_comm_alloc(s->ctx, s->comm[way], (size_t)s->n_rows * row_bytes(), &away) != SY_OK)
+        return false;
+    s->home[way] = home;
+    s->away[way] = away;
+    make_home(home, s->tokens, s->rank);
+    make_away(away, s->n_rows, s->rank);
+    return true;
+}
+
+static bool prepare(struct state *s)
+{
+    if (!mesh_case_make(&s->mesh, s->ranks, s->tokens, EXPERTS, SLOTS, 90))
+        return false;
+    const int64_t choices = s->tokens * SLOTS, most_rows = choices * s->ranks;
+    s->n_rows = s->mesh.rows[s->rank];
+    for (int p = 0; p < s->ranks; p++)
+        s->n_packed += s->mesh.sent[p * s->ranks + s->rank];
+    uint16_t **const rows[] = {&s->private_home, &s->want_sum,  &s->private_away, &s->out,   &s->want_packed,
+                               &s->want_slots,   &s->want_rows, &s->raw_from,     &s->raw_to};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        *rows[i] = bench_alloc((size_t)(i < 2 ? s->tokens : i < 3 ? s->n_rows : most_rows), row_bytes());
+        if (!*rows[i])
+            return false;
+    }
+    s->weights = bench_alloc((size_t)most_rows, sizeof *s->weights);
+    if (!s->weights || !make_counts(s))
+        return false;
+    uint64_t seed = 91;
+    for (int64_t i = 0; i < most_rows; i++)
+        s->weights[i] = (float)bench_unit(&seed);
+    make_home(s->private_home, s->tokens, s->rank);
+    make_away(s->private_away, s->n_rows, s->rank);
+    MPI_Type_contiguous((int)row_bytes(), MPI_BYTE, &s->row);
+    MPI_Type_commit(&s->row);
+    return want_dispatch(s) && want_combine(s);
+}
+
+static void release(struct state *s)
+{
+    for (int way = 0; way < N_WAYS; way++) {
+        sy_routing_destroy(s->routing[way]);
+        sy_comm_destroy(s->comm[way]);
+    }
+    for (int raw = 0; raw < 2; raw++)
+        for (int i = 0; i < 4; i++)
+            free(s->counts[raw][i]);
+    if (s->row != MPI_DATATYPE_NULL)
+        MPI_Type_free(&s->row);
+    mesh_case_free(&s->mesh);
+    void *const rest[] = {s->private_home, s->private_away, s->out,     s->want_packed, s->want_rows,
+                          s->want_slots,   s->want_sum,     s->weights, s->raw_from,    s->raw_to};
+    for (size_t i = 0; i < sizeof rest / sizeof *rest; i++)
+        free(rest[i]);
+}
+
+/* ---- Checking and timing ------------------------------------------------------------------------------- */
+
+static bool is_right(struct state *s, const struct subject *subject)
+{
+    const bool by_expert = subject->layout == SY_LAYOUT_EXPERT;
+    const uint16_t *const want = subject->call == DISPATCH ? by_expert ? s->want_rows : s->want_packed
+                                 : subject->sum            ? s->want_sum
+                                                           : s->want_slots;
+    const int64_t rows = subject->call == DISPATCH ? by_expert ? s->n_rows : s->n_packed
+                         : subject->sum            ? s->tokens
+                                                   : s->tokens * SLOTS;
+    memset(s->out, 0xff, (size_t)rows * row_bytes());
+    if (!call(s, subject)) {
+        fprintf(stderr, "switchyard: bench: process %d: %s: %s\n", s->rank, subject->name,
+                sy_ctx_error(s->ctx));
+        return false;
+    }
+    const bool right = subject->call < DISPATCH || memcmp(s->out, want, (size_t)rows * row_bytes()) == 0;
+    if (!right)
+        fprintf(stderr, "switchyard: bench: process %d: %s: rows differ from the plain loop\n", s->rank,
+                subject->name);
+    return right;
+}
+
+/* Combines use the routing of a dispatch, so those of all comms come first. */
+static bool all_right(struct state *s)
+{
+    int right = 1;
+    for (int way = 0; way < N_WAYS; way++)
+        right = is_right(s,
+                         &(struct subject){
+                             .name = "dispatch", .call = DISPATCH, .way = way, .layout = SY_LAYOUT_EXPERT}) &&
+                right;
+    for (int i = 0; i < N_SUBJECTS; i++)
+        right = is_right(s, &subjects[i]) && right;
+    MPI_Allreduce(MPI_IN_PLACE, &right, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    return right != 0;
+}
+
+/* Seconds of one call on the slowest process; short calls are repeated within a sample. */
+static double sample(struct state *s, const struct subject *subject, int inner)
+{
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Barrier(MPI_COMM_WORLD);
+    const double begin = bench_now();
+    for (int i = 0; i < inner; i++)
+        call(s, subject);
+    double seconds = (bench_now() - begin) / inner;
+    MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return seconds;
+}
+
+static void time_all(struct state *s, bool quick)
+{
+    const int inner = s->tokens <= 64 && !quick ? 10 : 1;
+    s->turns = quick ? 3 : s->tokens <= 64 ? MOST_TURNS : 41;
+    for (int turn = 0; turn < s->turns; turn++)
+        for (int i = 0; i < N_SUBJECTS; i++)
+            s->seconds[i][turn] = sample(s, &subjects[i], inner);
+}
+
+static void print_size(struct state *s)
+{
+    int64_t in = 0, most = 0;
+    for (int q = 0; q < s->ranks; q++) {
+        in = 0;
+        for (int p = 0; p < s->ranks; p++)
+            in += p == q ? 0 : s->mesh.sent[p * s->ranks + q];
+        most = in > most ? in : most;
+    }
+    printf("\n%d tokens per process, E=%d, K=%d, H=%d bf16: %.3g MB of tokens into the busiest process, %.3g "
+           "MB of expert\n"
+           "rows for one, its own included\n\n",
+           (int)s->tokens, EXPERTS, SLOTS, HIDDEN, (double)most * (double)row_bytes() * 1e-6,
+           (double)(s->tokens * SLOTS) * (double)row_bytes() * 1e-6);
+    printf("%-40s %9s %5s %14s\n", "", "time", "+-", "x MPI_Alltoallv");
+    for (int i = 0; i < N_SUBJECTS; i++) {
+        double *const times = s->seconds[i];
+        const double median = bench_median(times, s->turns);
+        const double raw = bench_median(s->seconds[subjects[i].against], s->turns);
+        printf("%-40s %9s %4.0f%% %10.2f\n", subjects[i].name, bench_time(median).text,
+               100 * (times[s->turns * 3 / 4] - times[s->turns / 4]) / median, median / raw);
+    }
+    fflush(stdout);
+}
+
+/* One size. False: something is wrong; all processes agree. */
+static bool measure(sy_ctx *ctx, int64_t tokens, bool quick)
+{
+    struct state *const s = calloc(1, sizeof *s);
+    int ready = s != NULL;
+    if (s) {
+        s->ctx = ctx;
+        s->tokens = tokens;
+        s->row = MPI_DATATYPE_NULL;
+        MPI_Comm_rank(MPI_COMM_WORLD, &s->rank);
+        MPI_Comm_size(MPI_COMM_WORLD, &s->ranks);
+        ready = prepare(s);
+    }
+    MPI_Allreduce(MPI_IN_PLACE, &ready, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    for (int way = 0; way < N_WAYS && ready; way++) /* collective: fails in all or in none */
+        ready = make_comm(s, way);
+    const bool right = ready && all_right(s);
+    if (right) {
+        time_all(s, quick);
+        print_size(s);
+    } else if (!ready) {
+        plain_error("bench: not enough memory, or no comm: %s", sy_ctx_error(ctx));
+    }
+    if (s)
+        release(s);
+    free(s);
+    return right;
+}
+
+/* ---- Command ------------------------------------------------------------------------------------------- */
+
+static int run(sy_ctx *ctx, bool quick)
+{
+    int ranks = 1, length = 0;
+    char library[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    MPI_Get_library_version(library, &length);
+    library[strcspn(library, ",\n")] = '\0';
+    if (EXPERTS % ranks != 0)
+        return usage_error("bench", "%d processes do not divide %d experts", ranks, EXPERTS);
+    printf("switchyard %s, kernels %s, %d process%s with %d thread%s each, %s\n", sy_version(),
+           sy_ctx_isa(ctx), ranks, ranks == 1 ? "" : "es", sy_ctx_threads(ctx),
+           sy_ctx_threads(ctx) == 1 ? "" : "s", library);
+    const bool right = measure(ctx, quick ? 32 : 512, quick) && measure(ctx, quick ? 4 : 8, quick);
+    printf("\n%s\n", right ? "All results were checked against a plain loop before they were timed."
+                           : "A RESULT IS WRONG.");
+    return right ? EXIT_DONE : EXIT_REFUSED;
+}
+
+int command_bench_mpi(struct common *common, struct arg_list *list)
+{
+    bool quick = false, named = false;
+    for (struct arg arg = arg_next(list); arg.kind != ARG_END; arg = arg_next(list)) {
+        int code = EXIT_DONE;
+        if (arg.kind == ARG_WORD && strcmp(arg.text, "all_to_all") == 0)
+            named = true;
+        else if (arg.kind == ARG_WORD)
+            return usage_error("bench", "between processes there is no benchmark of %s, only of all_to_all",
+                               arg.text);
+        else if (arg_is(&arg, "quick") && !arg.value)
+            quick = true;
+        else if (!common_option(common, list, &arg, &code))
+            return usage_error("bench", "between processes bench has no option --%.*s", arg.length, arg.text);
+        if (code != EXIT_DONE)
+            return code;
+    }
+    if (!named)
+        return usage_error("bench", "between processes there is a benchmark of all_to_all alone: name it");
+    sy_ctx *const ctx = mpi_bench_context(common);
+    int code = common->team->agree(ctx ? EXIT_DONE : EXIT_USAGE);
+    if (code == EXIT_DONE)
+        code = common->team->agree(run(ctx, quick));
+    sy_ctx_destroy(ctx);
+    return code;
+}

@@ -1,0 +1,25 @@
+/*
+ * What benchmark and demo of several processes share.
+ */
+#include "mpi_bench.h"
+
+#include <switchyard_mpi.h>
+
+#include "bench/machine.h"
+
+/* Processes that wait for each other must not share a processor if that can be helped: each gets its part. */
+sy_ctx *mpi_bench_context(const struct common *common)
+{
+    struct common mine = *common;
+    MPI_Comm node = MPI_COMM_NULL;
+    int neighbours = 1;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+    MPI_Comm_size(node, &neighbours);
+    MPI_Comm_free(&node);
+    if (!mine.has_threads) {
+        const int part = bench_machine().cpus / neighbours;
+        mine.threads = part > 1 ? part : 1;
+        mine.has_threads = true;
+    }
+    return common_context(&mine);
+}

@@ -1,0 +1,301 @@
+/*
+ * switchyard demo under mpirun: the exchange of one decode step between processes. Tokens travel to their experts on other
+ * processes and come home as weighted sums; every value is checked at home, and the first process writes a page.
+ */
+#include "mpi_bench.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <switchyard_mpi.h>
+
+#include "bench/demo.h"
+#include "bench/mesh_case.h"
+#include "cli/team.h"
+
+enum { TURNS = 25, HERE_TOKENS = 16, H = DEMO_HIDDEN, K = DEMO_K, E = DEMO_EXPERTS };
+
+static const size_t row_bytes = (size_t)H * sizeof(uint16_t);
+
+struct state {
+    int rank, ranks;
+    sy_ctx *ctx;
+    sy_comm *comm;
+    sy_routing *routing;
+    struct mesh_case mesh;
+    int64_t n_rows;
+    uint16_t *tokens, *sums; /* [N,H] */
+    uint16_t *rows;          /* [n_rows,H] in memory of the comm: tokens, then answers */
+    float *weights;          /* [D*N,K] */
+    int64_t *counts, *offsets;
+    struct demo_step there, back;
+};
+
+/* ---- The layer ----------------------------------------------------------------------------------------- */
+
+/* What an expert makes of a number: another factor each, rounded as bf16 would be. */
+static uint16_t expert(int64_t e, uint16_t x)
+{
+    return bench_bf16_round(bench_bf16_value(x) * (0.5f + (float)e / E));
+}
+
+static sy_status go_there(struct state *s)
+{
+    const DLTensor tokens = sy_tensor(s->tokens, SY_BF16, 2, (int64_t[]){HERE_TOKENS, H});
+    const DLTensor indices =
+        sy_tensor(s->mesh.indices + s->rank * HERE_TOKENS * K, SY_U16, 2, (int64_t[]){HERE_TOKENS, K});
+    const DLTensor mapping = sy_tensor(s->mesh.mapping, SY_U16, 2, (int64_t[]){E, s->ranks});
+    const DLTensor rows = sy_tensor(s->rows, SY_BF16, 2, (int64_t[]){s->n_rows, H});
+    const DLTensor counts = sy_tensor(s->counts, SY_I64, 1, (int64_t[]){E / s->ranks});
+    const DLTensor offsets = sy_tensor(s->offsets, SY_I64, 1, (int64_t[]){E / s->ranks + 1});
+    return sy_all_to_all_dispatch(s->ctx, s->comm,
+                                  &(sy_all_to_all_dispatch_args){.input = &tokens,
+                                                                 .expert_indices = &indices,
+                                                                 .expert_mapping = &mapping,
+                                                                 .layout = SY_LAYOUT_EXPERT,
+                                                                 .routing = s->routing,
+                                                                 .tokens = &rows,
+                                                                 .expert_counts = &counts,
+                                                                 .expert_offsets = &offsets});
+}
+
+static void work(struct state *s)
+{
+    for (int64_t l = 0; l < E / s->ranks; l++)
+        for (int64_t i = s->offsets[l] * H; i < (s->offsets[l] + s->counts[l]) * H; i++)
+            s->rows[i] = expert(s->rank * (E / s->ranks) + l, s->rows[i]);
+}
+
+static sy_status come_back(struct state *s)
+{
+    const DLTensor rows = sy_tensor(s->rows, SY_BF16, 2, (int64_t[]){s->n_rows, H});
+    const DLTensor weights =
+        sy_tensor(s->weights + s->rank * HERE_TOKENS * K, SY_F32, 2, (int64_t[]){HERE_TOKENS, K});
+    const DLTensor sums = sy_tensor(s->sums, SY_BF16, 2, (int64_t[]){HERE_TOKENS, H});
+    return sy_all_to_all_combine(
+        s->ctx, s->comm,
+        &(sy_all_to_all_combine_args){
+            .input = &rows, .weights = &weights, .sum = true, .routing = s->routing, .output = &sums});
+}
+
+/* ---- Checks -------------------------------------------------------------------------------------------- */
+
+static void make_tokens(uint16_t *to, int rank)
+{
+    bench_fill_bf16(to, (size_t)HERE_TOKENS * H, 500 + (uint64_t)rank);
+}
+
+/* Every row that arrived is the token that was sent, which every process can make again. */
+static bool arrived(const struct state *s)
+{
+    const struct mesh_case *const m = &s->mesh;
+    uint16_t *const home = bench_alloc(HERE_TOKENS, row_bytes);
+    bool same = home != NULL;
+    for (int p = 0; p < s->ranks && same; p++) {
+        make_tokens(home, p);
+        for (int64_t at = (int64_t)p * HERE_TOKENS * K; at < (int64_t)(p + 1) * HERE_TOKENS * K && same; at++)
+            same = mesh_case_device(m, m->indices[at]) != s->rank ||
+                   memcmp(s->rows + (int64_t)m->row[at] * H, home + at / K % HERE_TOKENS * H, row_bytes) == 0;
+    }
+    free(home);
+    return same;
+}
+
+/* Every sum once more without any exchange, to the last bit. */
+static bool came_home(const struct state *s)
+{
+    for (int64_t n = 0; n < HERE_TOKENS; n++)
+        for (int64_t h = 0; h < H; h++) {
+            const int64_t first = (s->rank * HERE_TOKENS + n) * K;
+            float sum = 0;
+            for (int64_t at = first; at < first + K; at++)
+                sum += s->weights[at] * bench_bf16_value(expert(s->mesh.indices[at], s->tokens[n * H + h]));
+            if (s->sums[n * H + h] != bench_bf16_round(sum))
+                return false;
+        }
+    return true;
+}
+
+static bool in_all(bool good)
+{
+    int all = good;
+    MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    return all != 0;
+}
+
+/* ---- The walk ------------------------------------------------------------------------------------------ */
+
+/* Median of the slowest process. */
+static double time_of(struct state *s, sy_status (*call)(struct state *s))
+{
+    double seconds[TURNS];
+    for (int i = 0; i < TURNS; i++) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        const double begin = bench_now();
+        call(s);
+        seconds[i] = bench_now() - begin;
+    }
+    MPI_Allreduce(MPI_IN_PLACE, seconds, TURNS, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return bench_median(seconds, TURNS);
+}
+
+static void tell(struct demo_step *step, const char *check, bool good)
+{
+    step->good = good;
+    snprintf(step->check, sizeof step->check, "%s", check);
+    printf("   %-19s %s\n%23s%s for %s between processes\n%23s%s %s\n\n", step->op, step->what, "",
+           bench_time(step->seconds).text, demo_size(step->bytes).text, "",
+           good ? "ok:" : "WRONG: it is not so that", check);
+    fflush(stdout);
+}
+
+/* Rows that leave their process: tokens on the way there, answers on the way back. */
+static int64_t abroad(const struct mesh_case *m, bool answers)
+{
+    int64_t n = 0;
+    for (int i = 0; i < m->devices * m->devices && !answers; i++)
+        n += i % (m->devices + 1) != 0 ? m->sent[i] : 0;
+    for (int64_t at = 0; at < m->devices * m->tokens * m->k && answers; at++)
+        n += mesh_case_device(m, m->indices[at]) != at / (m->tokens * m->k);
+    return n;
+}
+
+static bool walk(struct state *s)
+{
+    s->there = (struct demo_step){.op = "all_to_all_dispatch"};
+    s->back = (struct demo_step){.op = "all_to_all_combine"};
+    bool good = in_all(go_there(s) == SY_OK);
+    if (!good)
+        fprintf(stderr, "switchyard: demo: %s\n", sy_ctx_error(s->ctx));
+    if (good)
+        s->there.seconds = time_of(s, go_there);
+    s->there.bytes = (double)abroad(&s->mesh, false) * (double)row_bytes;
+    snprintf(s->there.what, sizeof s->there.what,
+             "%d tokens of each process go to the processes of their %d experts", HERE_TOKENS, K);
+    tell(&s->there, "every row that arrived is the token that was sent", in_all(good && arrived(s)));
+    if (!s->there.good)
+        return false;
+    work(s);
+    good = in_all(come_back(s) == SY_OK);
+    if (good)
+        s->back.seconds = time_of(s, come_back);
+    s->back.bytes = (double)abroad(&s->mesh, true) * (double)row_bytes;
+    snprintf(s->back.what, sizeof s->back.what, "their answers come home and are added up there");
+    tell(&s->back, "every sum is right to the last bit, on every process", in_all(good && came_home(s)));
+    return s->back.good;
+}
+
+/* ---- The page ------------------------------------------------------------------------------------------ */
+
+static void put_step(FILE *page, const struct demo_step *step)
+{
+    fprintf(page,
+            "<li><div class=\"row\"><b>%s</b><span>%s</span></div>\n<p>%s</p>\n"
+            "<p class=\"small\">%s between processes, %.3g GB/s</p>\n<p class=\"small\"><span class=\"%s "
+            "%s</p></li>\n",
+            step->op, bench_time(step->seconds).text, step->what, demo_size(step->bytes).text,
+            step->seconds > 0 ? step->bytes / step->seconds * 1e-9 : 0,
+            step->good ? "ok\">&#10003;</span>" : "no\">&#10007; it is not so that</span>", step->check);
+}
+
+static void write_page(const struct state *s, FILE *page, bool good)
+{
+    demo_put_head(page, "Switchyard: between processes", "One decode step between processes");
+    fprintf(
+        page,
+        "<p class=\"lead\">%d processes hold %d tokens and %d of %d experts each. Tokens travel to the %d "
+        "experts they chose, and come home as one weighted sum.</p>\n"
+        "<p class=\"verdict%s</p>\n<p class=\"facts\">Switchyard %s &middot; %s &middot; kernels "
+        "%s</p>\n</header>\n",
+        s->ranks, HERE_TOKENS, E / s->ranks, E, K,
+        good ? "\">&#10003; every value was checked on every process" : " bad\">&#10007; A RESULT IS WRONG",
+        sy_version(),
+        sy_comm_shares_memory(s->comm) ? "rows pass through shared memory" : "rows pass in messages",
+        sy_ctx_isa(s->ctx));
+    fputs("<div class=\"cards\">\n<div class=\"column\">\n<section>\n<h2>There and back</h2>\n<ol "
+          "class=\"steps\">\n",
+          page);
+    put_step(page, &s->there);
+    put_step(page, &s->back);
+    fputs("</ol>\n</section>\n</div>\n<div class=\"column\">\n<section>\n<h2>Who sends to whom</h2>\n"
+          "<p>Tokens from each process to each. A token that has several experts in one process goes there "
+          "once.</p>\n",
+          page);
+    demo_draw_traffic(s->mesh.sent, s->ranks, (double)row_bytes, page);
+    fputs("</section>\n</div>\n</div>\n<footer>Made by <code>mpirun switchyard demo</code>. For times beside "
+          "MPI_Alltoallv: <code>mpirun -n 2 switchyard bench "
+          "all_to_all</code>.</footer>\n</main>\n</body>\n</html>\n",
+          page);
+}
+
+/* ---- Command ------------------------------------------------------------------------------------------- */
+
+static bool prepare(struct state *s)
+{
+    void *rows = NULL;
+    bool made = mesh_case_make(&s->mesh, s->ranks, HERE_TOKENS, E, K, 80);
+    s->n_rows = made ? s->mesh.rows[s->rank] : 0;
+    s->tokens = bench_alloc(HERE_TOKENS, row_bytes);
+    s->sums = bench_alloc(HERE_TOKENS, row_bytes);
+    s->weights = bench_alloc((size_t)s->ranks * HERE_TOKENS * K, sizeof *s->weights);
+    s->counts = bench_alloc((size_t)E, sizeof *s->counts);
+    s->offsets = bench_alloc((size_t)E + 1, sizeof *s->offsets);
+    made = in_all(made && s->tokens && s->sums && s->weights && s->counts && s->offsets) &&
+           sy_comm_create_mpi(&s->comm, MPI_COMM_WORLD, (sy_mesh){1, s->ranks}, NULL) == SY_OK &&
+           sy_routing_create(s->ctx, s->comm, &s->routing) == SY_OK &&
+           sy_comm_alloc(s->ctx, s->comm, (size_t)s->n_rows * row_bytes, &rows) == SY_OK;
+    if (!made)
+        return false;
+    s->rows = rows;
+    make_tokens(s->tokens, s->rank);
+    uint64_t seed = 81;
+    for (int64_t i = 0; i < s->ranks * HERE_TOKENS * K; i++)
+        s->weights[i] = (float)bench_unit(&seed);
+    return true;
+}
+
+static int show(struct state *s, const char *path)
+{
+    FILE *const page = s->rank == 0 ? fopen(path, "w") : NULL;
+    if (!in_all(s->rank != 0 || page))
+        return plain_error("%s: cannot be written", path);
+    printf("switchyard %s: the exchange of one decode step between %d processes\n\n", sy_version(), s->ranks);
+    const bool good = prepare(s) && walk(s);
+    if (page) {
+        if (s->comm)
+            write_page(s, page, good);
+        const bool bad = ferror(page) != 0;
+        if (fclose(page) != 0 || bad)
+            return plain_error("%s: cannot be written", path);
+        printf("   %s Open %s to see it.\n",
+               good ? "Every value was checked on every process and is right." : "A RESULT IS WRONG.", path);
+    }
+    return good ? EXIT_DONE : EXIT_REFUSED;
+}
+
+static int run(struct common *common, const char *path)
+{
+    struct state s = {.ctx = mpi_bench_context(common)};
+    MPI_Comm_rank(MPI_COMM_WORLD, &s.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &s.ranks);
+    int code = common->team->agree(s.ctx ? EXIT_DONE : EXIT_USAGE);
+    if (code == EXIT_DONE && E % s.ranks != 0)
+        code = usage_error("demo", "%d processes do not divide %d experts", s.ranks, E);
+    if (code == EXIT_DONE)
+        code = show(&s, path);
+    sy_routing_destroy(s.routing);
+    sy_comm_destroy(s.comm);
+    sy_ctx_destroy(s.ctx);
+    mesh_case_free(&s.mesh);
+    void *const rest[] = {s.tokens, s.sums, s.weights, s.counts, s.offsets};
+    for (size_t i = 0; i < sizeof rest / sizeof *rest; i++)
+        free(rest[i]);
+    return common->team->agree(code);
+}
+
+int command_demo_mpi(struct common *common, struct arg_list *list)
+{
+    const char *path = NULL;
+    const int code = demo_options(common, list, &path);
+    return code == EXIT_DONE ? run(common, path ? path : "demo-mpi.html") : code;
+}

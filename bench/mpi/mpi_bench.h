@@ -1,0 +1,16 @@
+/*
+ * Benchmark and demo of several processes. All of them call these; what others than the first print, nobody sees.
+ */
+#ifndef SWITCHYARD_BENCH_MPI_MPI_BENCH_H
+#define SWITCHYARD_BENCH_MPI_MPI_BENCH_H
+
+#include "cli/cli.h"
+
+/* `switchyard bench all_to_all` and `switchyard demo` of a team (cli/team.h). */
+int command_bench_mpi(struct common *common, struct arg_list *list);
+int command_demo_mpi(struct common *common, struct arg_list *list);
+
+/* The context of one process: by default it has its share of the processors of its machine. */
+sy_ctx *mpi_bench_context(const struct common *common);
+
+#endif

@@ -115,7 +115,7 @@ class Cases(CliTest):
         self.assertEqual({op for op, _ in self.listed("all_to_all")}, {"all_to_all_dispatch", "all_to_all_combine"})
         self.assertEqual(self.listed("kv"), [case for case in self.listed() if case[0].startswith("kv_")])
         self.assertEqual({op for op, _ in self.listed("sample")}, {"sample"})  # an operator is itself alone
-        for arguments, says in ((("all_to",), "no benchmark of all_to"), (("kv", "kv_gather"), "kv_gather is named twice"),
+        for arguments, says in ((("all_t",), "no benchmark of all_t"), (("kv", "kv_gather"), "kv_gather is named twice"),
                                 (("kv_gather", "kv"), "kv_gather is named twice"), (("",), "no benchmark of")):
             done = self.cli("bench", *arguments)
             self.assert_usage(done.returncode, done.stderr, says)

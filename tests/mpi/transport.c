@@ -405,8 +405,6 @@ static void test_no_memory_for_a_ticket(void **state)
 static void test_errors_of_mpi_are_told(void **state)
 {
     (void)state;
-    if (n_ranks < 2)
-        skip();
     struct syi_mpi *const mpi = open_transport((sy_mesh){1, n_ranks}, NULL);
     unsigned char bytes[200] = {0};
     sy_transport_rows send[64] = {0};
@@ -449,8 +447,8 @@ int main(void)
         cmocka_unit_test(test_too_much_shared_memory),
         cmocka_unit_test(test_no_memory_for_a_transport),
         cmocka_unit_test(test_no_memory_for_a_ticket),
-        cmocka_unit_test(test_errors_of_mpi_are_told),
+        cmocka_unit_test(test_errors_of_mpi_are_told), /* takes two */
     };
     ranks_begin();
-    return ranks_end(ranks_run(tests, COUNT_OF(tests)));
+    return ranks_end(ranks_run(tests, COUNT_OF(tests) - (n_ranks < 2)));
 }

@@ -1,0 +1,41 @@
+/*
+ * For test_killed.py: processes in the middle of exchanges, one of which dies without a word. The others must end: MPI's
+ * launcher ends them, or their calls fail.
+ *
+ *     mpi_killed shared|messages
+ */
+#include "mesh_cases.h"
+#include "ranks.h"
+
+#include <signal.h>
+
+int main(int argc, char **argv)
+{
+    ranks_begin();
+    const sy_mpi_options options = {.comm = {.no_shared = argc > 1 && strcmp(argv[1], "messages") == 0}};
+    sy_comm *comm = NULL;
+    sy_ctx *ctx = NULL;
+    if (sy_comm_create_mpi(&comm, MPI_COMM_WORLD, (sy_mesh){1, n_ranks}, &options) != SY_OK ||
+        sy_ctx_create(&ctx, NULL) != SY_OK)
+        return 2;
+    char why[300];
+    for (int round = 0; round < 3; round++)
+        if (!run_mesh_case(ctx, comm, round, why, sizeof why))
+            return 2;
+    if (this_rank == 0)
+        printf("all processes exchange\n");
+    fflush(stdout);
+    MPI_Barrier(MPI_COMM_WORLD);
+
+    struct mesh_case m;
+    mesh_case_random(&m, sy_comm_mesh(comm), 1);
+    struct mesh_call *const call = mesh_dispatch_new(comm, &m, NULL);
+    sy_request *request = NULL;
+    if (mesh_call_start(ctx, comm, call, &request) != SY_OK)
+        return 2;
+    if (this_rank == n_ranks - 1) /* it has told the others that it comes */
+        raise(SIGKILL);
+    const sy_status status = sy_request_wait(request, SY_PHASE_DONE);
+    /* Its rows may all have been on their way. The next call needs it again. */
+    return status == SY_OK && run_mesh_case(ctx, comm, 0, why, sizeof why) ? 0 : 3;
+}

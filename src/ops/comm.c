@@ -167,7 +167,6 @@ sy_status sy_comm_create_n(sy_comm **comm, const sy_transport *transport, size_t
     return st;
 }
 
-/* What a broken comm leaves behind: late messages may still be written into its scratch. */
 static void free_requests(sy_comm *comm)
 {
     for (int i = 0; i < comm->options.max_inflight; i++) {
@@ -184,10 +183,11 @@ void sy_comm_destroy(sy_comm *comm)
     for (int i = 0; i < SYI_MAX_SEGMENTS; i++)
         if (comm->segment[i].used)
             syi_segment_close(comm, i);
-    if (!comm->broken)
-        free_requests(comm);
     if (!comm->local)
         comm->transport.destroy(comm->transport.self, comm->broken);
+    if (comm->broken) /* its scratch and headers stay: what is late may still be written there */
+        return;
+    free_requests(comm);
     syi_comm_delete(comm, comm->raw);
 }
 

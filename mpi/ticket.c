@@ -25,8 +25,7 @@ static bool make_room(struct syi_mpi *self, struct syi_mpi_ticket *t, int64_t re
         return false;
     if (requests > t->room) {
         t->requests = renew(self, t->requests, requests, sizeof *t->requests);
-        t->statuses = renew(self, t->statuses, requests, sizeof *t->statuses);
-        t->room = t->requests != NULL && t->statuses != NULL ? (int)requests : 0;
+        t->room = t->requests != NULL ? (int)requests : 0;
     }
     if (counts > t->counts_room) {
         t->counts = renew(self, t->counts, counts, sizeof *t->counts);
@@ -54,7 +53,7 @@ sy_status syi_mpi_ticket_new(struct syi_mpi *self, int64_t requests, int64_t cou
         snprintf(self->error, sizeof self->error, "mpi: no memory for a ticket");
         return SY_ERR_NOMEM;
     }
-    t->n = 0;
+    t->n = t->n_ended = 0;
     t->fence = false;
     self->n_open++;
     *ticket = t;
@@ -81,26 +80,19 @@ sy_status syi_mpi_ticket_give(struct syi_mpi *self, struct syi_mpi_ticket *made,
     return SY_ERR_COMM;
 }
 
-/* MPI_Testall tells only that something failed; which one is in the statuses. */
-static int first_error(const struct syi_mpi_ticket *t, int code)
-{
-    for (int i = 0; code == MPI_ERR_IN_STATUS && i < t->n; i++)
-        if (t->statuses[i].MPI_ERROR != MPI_SUCCESS && t->statuses[i].MPI_ERROR != MPI_ERR_PENDING)
-            return t->statuses[i].MPI_ERROR;
-    return code;
-}
-
+/* One request after the other: all must end, so the first that has not is the only one to ask. */
 sy_status syi_mpi_test(void *self, sy_transport_ticket *ticket, bool *done)
 {
     struct syi_mpi *const mpi = self;
     struct syi_mpi_ticket *const t = ticket->of_transport;
-    int ended = 0;
-    const int code = MPI_Testall(t->n, t->requests, &ended, t->statuses);
     *done = false;
-    if (!syi_mpi_ok(mpi, first_error(t, code), "a transfer"))
-        return SY_ERR_COMM;
-    if (!ended)
-        return SY_OK;
+    for (; t->n_ended < t->n; t->n_ended++) {
+        int ended = 0;
+        if (!syi_mpi_ok(mpi, MPI_Test(&t->requests[t->n_ended], &ended, MPI_STATUS_IGNORE), "a transfer"))
+            return SY_ERR_COMM;
+        if (!ended)
+            return SY_OK;
+    }
     const bool fence = t->fence;
     put_back(mpi, t);
     ticket->of_transport = NULL;
@@ -114,7 +106,6 @@ void syi_mpi_tickets_free(struct syi_mpi *self)
         struct syi_mpi_ticket *const t = self->free_tickets;
         self->free_tickets = t->next;
         drop(self, t->requests);
-        drop(self, t->statuses);
         drop(self, t->counts);
         drop(self, t);
     }

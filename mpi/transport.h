@@ -25,9 +25,8 @@ enum {
 struct syi_mpi_ticket {
     struct syi_mpi_ticket *next; /* in the list of the free */
     bool fence;                  /* memory is synchronised when it has ended */
-    int n, room;                 /* requests */
+    int n, n_ended, room;        /* requests */
     MPI_Request *requests;
-    MPI_Status *statuses;
     int *counts; /* of a gather: counts, then displacements */
     int counts_room;
 };

@@ -83,6 +83,9 @@ def asan():
     for leaks, labels in ((can_find_leaks, ["op", "bad", "fault", "isa", "comm"]), (0, ["cli", "example"])):
         env = {"ASAN_OPTIONS": f"{base}{leaks}", "UBSAN_OPTIONS": "print_stacktrace=1"}
         cases += run_tests.run_suites(folder, labels, extra_env=env, show=quiet)
+    env = {"ASAN_OPTIONS": f"{base}{can_find_leaks}", "UBSAN_OPTIONS": "print_stacktrace=1",
+           "LSAN_OPTIONS": f"suppressions={ROOT}/tests/mpi/lsan.supp:print_suppressions=0"}
+    cases += run_tests.run_suites(folder, ["mpi"], "_[123]$|killed|^mpi$", extra_env=env, show=quiet)
     return rename(cases, "asan")
 
 
@@ -99,8 +102,17 @@ def tsan():
         wrapper = []
     if not sanitizer_runs("clang", "thread", wrapper):
         raise Missing("the thread sanitizer cannot run on this system")
-    cases = run_tests.run_suites(build("tsan"), ["op", "bad", "fault", "isa", "comm"], wrapper=wrapper, extra_env=env, show=quiet)
+    labels = ["op", "bad", "fault", "isa", "comm"]
+    cases = run_tests.run_suites(build("tsan"), labels, wrapper=wrapper, extra_env=env, show=quiet)
+    cases.append(Case("mpi", "tests/mpi", "skipped", "the thread sanitizer cannot see into the MPI library"))
     return rename(cases, "tsan")
+
+
+def mpich():
+    """Another MPI than the one of `make test`. Its processes spin while they wait, so there are few of them."""
+    need("mpicc.mpich", "mpirun.mpich")
+    folder = build("mpich", "mpi_tests")
+    return rename(run_tests.run_suites(folder, ["mpi"], "_[23]$|killed", show=quiet), "mpich")
 
 
 def bits_of(preset, emulator=()):
@@ -166,6 +178,7 @@ def lint_all():
 STAGES = {
     "asan": ("address and undefined-behaviour sanitizers", asan),
     "tsan": ("thread sanitizer, clang with libomp and archer", tsan),
+    "mpich": ("MPI tests on MPICH", mpich),
     "bits": ("equal bits: gcc and clang, -O0 and -O3", bits_native),
     "cross": (f"equal bits and layouts on {OTHER} under qemu", other_architecture),
     "fuzz": (f"fuzzing, {FUZZ_SECONDS} s in all", fuzz),

@@ -5,7 +5,20 @@
 
 #include <stdio.h>
 
-static struct syi_verdict differs(int device, int other, const char *what)
+static const char *const what_differs[] = {
+    [SYI_SAME] = "nothing",
+    [SYI_VERSION] = "the version of the library",
+    [SYI_OPERATOR] = "which operator",
+    [SYI_SEQUENCE] = "how many calls came before",
+    [SYI_PARAMS] = "shapes, types or options",
+    [SYI_MAPPING] = "expert_mapping",
+    [SYI_TOKENS] = "the number of tokens",
+    [SYI_TABLE] = "the table of choices",
+};
+
+static const struct syi_verdict agreed = {SY_OK, 0, -1, SYI_SAME};
+
+static struct syi_verdict differs(int device, int other, enum syi_difference what)
 {
     return (struct syi_verdict){SY_ERR_MISMATCH, device, other, what};
 }
@@ -17,29 +30,32 @@ static struct syi_verdict judge_groups(const sy_comm *comm, const struct syi_hea
     for (int d = 0; d < comm->n_devices; d++) {
         const int first = syi_device_at(comm->mesh, axis, syi_group_of(comm->mesh, axis, d), 0);
         if (h[d].routing != h[first].routing)
-            return differs(d, first, "the table of choices");
+            return differs(d, first, SYI_TABLE);
     }
-    return (struct syi_verdict){SY_OK, 0, -1, ""};
+    return agreed;
+}
+
+static enum syi_difference difference(const struct syi_header *a, const struct syi_header *b)
+{
+    return a->op != b->op                         ? SYI_OPERATOR
+           : a->sequence != b->sequence           ? SYI_SEQUENCE
+           : a->params != b->params               ? SYI_PARAMS
+           : a->mapping != b->mapping             ? SYI_MAPPING
+           : !a->ragged && a->tokens != b->tokens ? SYI_TOKENS
+                                                  : SYI_SAME;
 }
 
 struct syi_verdict syi_judge_headers(const sy_comm *comm, const struct syi_header *h)
 {
-    for (int d = 0; d < comm->n_devices; d++)
-        if (h[d].version != SYI_HEADER_VERSION)
-            return (struct syi_verdict){SY_ERR_MISMATCH, d, -1, "version"};
+    for (int d = 1; d < comm->n_devices; d++)
+        if (h[d].version != h[0].version)
+            return differs(d, 0, SYI_VERSION);
     for (int d = 0; d < comm->n_devices; d++)
         if (h[d].status != SY_OK)
-            return (struct syi_verdict){(sy_status)h[d].status, d, -1, ""};
-    for (int d = 1; d < comm->n_devices; d++) {
-        const char *what = h[d].op != h[0].op                           ? "which operator"
-                           : h[d].sequence != h[0].sequence             ? "how many calls came before"
-                           : h[d].params != h[0].params                 ? "shapes, types or options"
-                           : h[d].mapping != h[0].mapping               ? "expert_mapping"
-                           : !h[0].ragged && h[d].tokens != h[0].tokens ? "the number of tokens"
-                                                                        : NULL;
-        if (what != NULL)
-            return differs(d, 0, what);
-    }
+            return (struct syi_verdict){(sy_status)h[d].status, d, -1, SYI_SAME};
+    for (int d = 1; d < comm->n_devices; d++)
+        if (difference(&h[0], &h[d]) != SYI_SAME)
+            return differs(d, 0, difference(&h[0], &h[d]));
     return judge_groups(comm, h);
 }
 
@@ -60,5 +76,5 @@ void syi_tell_verdict(sy_ctx *ctx, const char *op, const struct syi_verdict *ver
     ctx->fault.limit = verdict->other;
     snprintf(ctx->error, sizeof ctx->error,
              "%s: devices %d and %d disagree about %s, want the same everywhere: %.150s; %.150s", op,
-             verdict->other, verdict->device, verdict->what, b->text, a->text);
+             verdict->other, verdict->device, what_differs[verdict->what], b->text, a->text);
 }

@@ -100,12 +100,24 @@ struct syi_notice {
     int64_t batch, position, value, limit;
 };
 
+/* What two headers can differ in; the first is told. */
+enum syi_difference {
+    SYI_SAME,
+    SYI_VERSION,
+    SYI_OPERATOR,
+    SYI_SEQUENCE,
+    SYI_PARAMS,
+    SYI_MAPPING,
+    SYI_TOKENS,
+    SYI_TABLE
+};
+
 /* What all processes make of the headers. */
 struct syi_verdict {
     sy_status status;
-    int device;       /* the lowest that failed, or that differs */
-    int other;        /* from this one; -1: it failed by itself */
-    const char *what; /* differs */
+    int device; /* the lowest that failed, or that differs */
+    int other;  /* from this one; -1: it failed by itself */
+    enum syi_difference what;
 };
 
 struct syi_verdict syi_judge_headers(const sy_comm *comm, const struct syi_header *header);

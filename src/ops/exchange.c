@@ -181,11 +181,11 @@ static struct syi_verdict judge_counts(const sy_request *r)
         const struct syi_header *h = &r->header[d];
         const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
         if (combine && h->table != tokens)
-            return (struct syi_verdict){SY_ERR_MISMATCH, d, -1, "the number of tokens"};
+            return (struct syi_verdict){SY_ERR_MISMATCH, d, -1, SYI_TOKENS};
         if (!combine && (h->table < tokens || (x->layout == SY_LAYOUT_PADDED && h->room < tokens)))
-            return (struct syi_verdict){SY_ERR_CAPACITY, d, -1, ""};
+            return (struct syi_verdict){SY_ERR_CAPACITY, d, -1, SYI_SAME};
     }
-    return (struct syi_verdict){SY_OK, 0, -1, ""};
+    return (struct syi_verdict){SY_OK, 0, -1, SYI_SAME};
 }
 
 /* The sentence about those counts; every process can say it. */

@@ -169,6 +169,17 @@ struct syi_exchange_op {
     syi_a2a_judge *judge;
 };
 
+/* A request that was judged: does it in one process, begins it between several. */
+void syi_exchange_begin(sy_request *request, sy_status judged);
+
+/* Moves all open requests of a comm on as far as they go. */
+void syi_exchange_progress(sy_comm *comm);
+
+/* A request that will not end, and with it everything that goes through the comm. */
+void syi_exchange_break(sy_request *request, sy_status status);
+
+/* ---- Requests (request.c) ----------------------------------------------------------------------------- */
+
 sy_status syi_exchange_start(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,
                              size_t args_bytes, sy_request **request);
 sy_status syi_exchange_run(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,

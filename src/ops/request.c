@@ -1,0 +1,167 @@
+/*
+ * Requests, and the calls that make them.
+ */
+#include "ops/exchange.h"
+
+#include <sched.h>
+
+static bool reached(const sy_request *r, sy_phase phase)
+{
+    return r->step == SYI_STEP_DONE || (phase == SY_PHASE_ROUTED && r->routed);
+}
+
+/* Moves everything on until `until` says so; gives up after the comm's time. */
+static sy_status wait_for(sy_request *r, bool (*until)(const sy_request *r, sy_phase phase), sy_phase phase)
+{
+    sy_comm *comm = r->comm;
+    const uint64_t begin = comm->options.timeout_ms > 0 ? syi_now() : 0;
+    const uint64_t limit = (uint64_t)comm->options.timeout_ms * UINT64_C(1000000);
+    for (int turn = 0; !until(r, phase); turn++) {
+        if (comm->broken)
+            return SY_ERR_COMM;
+        syi_exchange_progress(comm);
+        if (turn < 64)
+            continue;
+        sched_yield();
+        if (limit > 0 && turn % 64 == 0 && syi_now() - begin > limit)
+            return SY_ERR_TIMEOUT;
+    }
+    return SY_OK;
+}
+
+static bool fenced(const sy_request *r, sy_phase phase)
+{
+    (void)phase;
+    return !r->fencing;
+}
+
+/* A request of an operation whose rows nobody reads any more. */
+static sy_status take_request(sy_ctx *ctx, sy_comm *comm, sy_request **request)
+{
+    sy_request *r = comm->requests;
+    while (r->open)
+        r++;
+    *request = r;
+    const sy_status st = wait_for(r, fenced, SY_PHASE_DONE);
+    if (st == SY_OK)
+        return SY_OK;
+    comm->broken = true;
+    return syi_fail(ctx, st, "comm", "is broken: another process may be gone, want a new one");
+}
+
+static sy_status refuse_start(sy_ctx *ctx, sy_comm *comm, sy_request **request)
+{
+    if (comm == NULL)
+        return syi_fail(ctx, SY_ERR_NULL, "comm", "is NULL, want a comm");
+    if (request == NULL)
+        return syi_fail(ctx, SY_ERR_NULL, "request", "is NULL, want a place for the request");
+    if (comm->broken)
+        return syi_fail(ctx, SY_ERR_COMM, "comm", "is broken: another process may be gone, want a new one");
+    if (comm->n_open < comm->options.max_inflight)
+        return SY_OK;
+    const sy_fault fault =
+        syi_value_fault(SY_ERR_STATE, SY_FAULT_NONE, "comm", comm->n_open, comm->options.max_inflight);
+    return syi_fail_at(ctx, &fault, "has %d open requests, want fewer than its max_inflight, %d",
+                       comm->n_open, comm->options.max_inflight);
+}
+
+sy_status syi_exchange_start(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,
+                             size_t args_bytes, sy_request **request)
+{
+    if (request != NULL)
+        *request = NULL;
+    if (ctx == NULL)
+        return SY_ERR_NULL;
+    syi_clear_fault(ctx, op->name);
+    sy_request *r = NULL;
+    sy_status st = refuse_start(ctx, comm, request);
+    if (st == SY_OK)
+        st = take_request(ctx, comm, &r);
+    if (st != SY_OK)
+        return st;
+    r->ctx = ctx;
+    r->open = true;
+    r->sequence = comm->sequence++;
+    r->step = SYI_STEP_HEADER;
+    r->posted = r->routed = r->chosen = r->listed = r->direct = r->windowed = false;
+    memset(r->waiting, 0, sizeof r->waiting);
+    r->status = SY_OK;
+    r->fault = (sy_fault){.argument = ""};
+    r->error[0] = '\0';
+    r->bytes = 0;
+    r->stage_bytes = 0;
+    r->start_ns = ctx->trace != NULL ? syi_now() : 0;
+    r->x = (struct syi_exchange){.id = op->id};
+    r->mine = (struct syi_header){.stage = SYI_NO_SEGMENT, .window = SYI_NO_SEGMENT};
+    comm->n_open++;
+    syi_exchange_begin(r, op->judge(ctx, args, args_bytes, r));
+    *request = r;
+    return SY_OK;
+}
+
+sy_status syi_exchange_run(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,
+                           size_t args_bytes)
+{
+    sy_request *request;
+    const sy_status st = syi_exchange_start(ctx, comm, op, args, args_bytes, &request);
+    return st == SY_OK ? sy_request_free(request) : st;
+}
+
+static void show_error(const sy_request *r)
+{
+    r->ctx->fault = r->fault;
+    memcpy(r->ctx->error, r->error, sizeof r->error);
+}
+
+/* The status of a request that has come to a phase, with its sentence. */
+static sy_status status_of(const sy_request *r)
+{
+    show_error(r);
+    return r->status;
+}
+
+sy_status sy_request_test(sy_request *request, sy_phase phase, bool *done)
+{
+    if (request == NULL || done == NULL || !request->open)
+        return request == NULL || done == NULL ? SY_ERR_NULL : SY_ERR_STATE;
+    *done = reached(request, phase);
+    if (!*done && !request->comm->broken)
+        syi_exchange_progress(request->comm);
+    if (!reached(request, phase) && request->comm->broken)
+        syi_exchange_break(request, SY_ERR_COMM);
+    *done = reached(request, phase);
+    return *done ? status_of(request) : SY_OK;
+}
+
+sy_status sy_request_wait(sy_request *request, sy_phase phase)
+{
+    if (request == NULL)
+        return SY_ERR_NULL;
+    if (!request->open)
+        return SY_ERR_STATE;
+    const sy_status st = wait_for(request, reached, phase);
+    if (st != SY_OK)
+        syi_exchange_break(request, st);
+    return status_of(request);
+}
+
+void syi_exchange_close(sy_comm *comm)
+{
+    for (int i = 0; i < comm->options.max_inflight && !comm->broken; i++) {
+        sy_request *r = &comm->requests[i];
+        if ((r->open && wait_for(r, reached, SY_PHASE_DONE) != SY_OK) ||
+            wait_for(r, fenced, SY_PHASE_DONE) != SY_OK)
+            comm->broken = true;
+    }
+}
+
+sy_status sy_request_free(sy_request *request)
+{
+    if (request == NULL)
+        return SY_OK;
+    const sy_status st = sy_request_wait(request, SY_PHASE_DONE);
+    if (request->open)
+        request->comm->n_open--;
+    request->open = false;
+    return st;
+}

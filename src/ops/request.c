@@ -35,12 +35,13 @@ static bool fenced(const sy_request *r, sy_phase phase)
     return !r->fencing;
 }
 
-/* A request of an operation whose rows nobody reads any more. */
+/* A request whose rows nobody reads any more: better one that is free than one to wait for. */
 static sy_status take_request(sy_ctx *ctx, sy_comm *comm, sy_request **request)
 {
-    sy_request *r = comm->requests;
-    while (r->open)
-        r++;
+    sy_request *r = NULL;
+    for (int i = 0; i < comm->options.max_inflight && (r == NULL || r->fencing); i++)
+        if (!comm->requests[i].open && (r == NULL || !comm->requests[i].fencing))
+            r = &comm->requests[i];
     *request = r;
     const sy_status st = wait_for(r, fenced, SY_PHASE_DONE);
     if (st == SY_OK)

@@ -134,21 +134,15 @@ int64_t syi_a2a_expert_rows(const struct syi_a2a_hosts *hosts, const struct syi_
 bool syi_a2a_most_rows(int64_t n_tokens, int64_t n_slots, int64_t n_local, sy_a2a_layout layout,
                        int64_t align, int64_t *rows)
 {
-    int64_t sent = 0, most = 0, whole = 0;
-    if (layout == SY_LAYOUT_PADDED) {
-        *rows = n_tokens;
-    } else if (n_local == 0 || n_tokens == 0 || n_slots == 0) {
-        *rows = 0;
-    } else if (layout == SY_LAYOUT_PACKED) {
-        *rows = n_tokens;
-    } else {
+    const bool none = n_local == 0 || n_tokens == 0 || n_slots == 0;
+    int64_t sent = 0, whole = 0;
+    *rows = layout == SY_LAYOUT_PADDED || !none ? n_tokens : 0;
+    if (layout == SY_LAYOUT_EXPERT && !none) {
         if (!syi_mul(n_tokens, n_slots < n_local ? n_slots : n_local, &sent))
             return false;
-        const int64_t used = sent < n_local ? sent : n_local;
-        if (!syi_mul(used, (n_tokens - 1) / align, &whole))
-            return false;
-        most = (sent - used) / align;
-        if (!syi_mul(used + (most < whole ? most : whole), align, rows))
+        const int64_t used = sent < n_local ? sent : n_local, more = (sent - used) / align;
+        if (!syi_mul(used, (n_tokens - 1) / align, &whole) ||
+            !syi_mul(used + (more < whole ? more : whole), align, rows))
             return false;
     }
     return *rows <= INT32_MAX;

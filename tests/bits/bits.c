@@ -316,6 +316,7 @@ int main(void)
     sample_overrides_lines();
     sample_noise_lines();
     local_reduce_lines();
+    all_to_all_lines();
     for (int i = 0; i < n_contexts; i++)
         sy_ctx_destroy(contexts[i]);
     return 0;

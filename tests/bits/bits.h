@@ -95,5 +95,6 @@ void sample_lines(void);
 void sample_overrides_lines(void);
 void sample_noise_lines(void);
 void local_reduce_lines(void);
+void all_to_all_lines(void); /* dispatch and combine */
 
 #endif

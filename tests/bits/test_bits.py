@@ -130,6 +130,12 @@ class Bits(unittest.TestCase):
     def test_sample_noise(self):
         self.check("sample_noise")
 
+    def test_all_to_all_dispatch(self):
+        self.check("all_to_all_dispatch")
+
+    def test_all_to_all_combine(self):
+        self.check("all_to_all_combine")
+
     def test_scenes_are_mostly_accepted(self):
         """A table of hashes of refusals would prove nothing."""
         done = sum(int(line.split()[-4]) for line in self.got.splitlines() if line.endswith("refused"))

@@ -29,6 +29,21 @@ struct item {
     int64_t shape[MOST_RANK], strides[MOST_RANK];
 };
 
+/* What each device of a mesh has of its own: inputs, then outputs. */
+enum {
+    MESH_INPUT,
+    MESH_INDICES,
+    MESH_PLANE, /* weights of combine */
+    MESH_TOKENS,
+    MESH_METADATA,
+    MESH_PLANE_TOKENS,
+    MESH_MASK,
+    MESH_SRC,
+    MESH_COUNTS,
+    MESH_FROM,
+    MESH_FIELDS
+};
+
 struct call {
     int op, count, n_numbers, n_enums;
     size_t used; /* bytes of the arena */
@@ -37,6 +52,10 @@ struct call {
     void *enums[8];
     sy_kv_plane planes[SY_KV_MAX_PLANES];
     sy_kv_format format;
+    bool mesh_column; /* a mesh of one column */
+    const DLTensor *mesh[MESH_FIELDS][2];
+    DLTensor mesh_own[3]; /* over tables of args_exchange.c */
+    int64_t mesh_shape[3][2];
     union {
         sy_moe_unpermute_ids_args unpermute_ids;
         sy_moe_align_block_args align_block;
@@ -66,6 +85,8 @@ struct call {
         sy_sample_overrides_args overrides;
         sy_sample_noise_args noise;
         sy_local_reduce_args local_reduce;
+        sy_all_to_all_dispatch_args a2a_dispatch;
+        sy_all_to_all_combine_args a2a_combine;
     } args;
 };
 
@@ -140,5 +161,14 @@ sy_status query_reorder_chunks(sy_ctx *ctx, struct call *c, sy_query *q);
 void make_local_reduce(struct call *c, struct reader *r);
 sy_status run_local_reduce(sy_ctx *ctx, struct call *c);
 sy_status query_local_reduce(sy_ctx *ctx, struct call *c, sy_query *q);
+
+/* ---- The operators of args_exchange.c ------------------------------------------------------------------------ */
+
+void make_a2a_dispatch(struct call *c, struct reader *r);
+sy_status run_a2a_dispatch(sy_ctx *ctx, struct call *c);
+sy_status query_a2a_dispatch(sy_ctx *ctx, struct call *c, sy_query *q);
+void make_a2a_combine(struct call *c, struct reader *r);
+sy_status run_a2a_combine(sy_ctx *ctx, struct call *c);
+sy_status query_a2a_combine(sy_ctx *ctx, struct call *c, sy_query *q);
 
 #endif

@@ -709,5 +709,7 @@ const struct fuzz_op fuzz_ops[] = {
     {"moe_permute_grad", make_permute_grad, run_permute_grad, query_permute_grad},
     {"moe_unpermute_grad", make_unpermute_grad, run_unpermute_grad, query_unpermute_grad},
     {"local_reduce", make_local_reduce, run_local_reduce, query_local_reduce},
+    {"all_to_all_dispatch", make_a2a_dispatch, run_a2a_dispatch, query_a2a_dispatch},
+    {"all_to_all_combine", make_a2a_combine, run_a2a_combine, query_a2a_combine},
 };
 const int n_fuzz_ops = (int)(sizeof fuzz_ops / sizeof fuzz_ops[0]);

@@ -1,0 +1,239 @@
+/*
+ * Valid calls of all_to_all_dispatch and all_to_all_combine on two devices of this process, made from the bytes. Each
+ * device has tensors of its own, so a spoiler hits one of them. Mapping and indices are bytes of the arena like all else,
+ * which are seldom valid, or tables of our own, which are and which nobody spoils.
+ */
+#include "args.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEVICES = 2, EXPERTS = 5, LOCALS = 3, MOST_TOKENS = 8, MOST_SLOTS = 3 };
+
+static const DLDataType u8 = {1, 8, 1}, u16 = {1, 16, 1}, i32 = {0, 32, 1}, i64 = {0, 64, 1},
+                        f32 = {2, 32, 1};
+
+static sy_comm *mesh_comm(bool column)
+{
+    static sy_comm *comms[2];
+    const sy_mesh meshes[] = {{1, DEVICES}, {DEVICES, 1}};
+    if (comms[column] == NULL && sy_comm_create_local(&comms[column], meshes[column], NULL) != SY_OK)
+        abort();
+    return comms[column];
+}
+
+/* Experts 0, 2, 4 on device 0, experts 1, 2, 3 on device 1. */
+static const DLTensor *own_mapping(struct call *c)
+{
+    static uint16_t hosts[EXPERTS * DEVICES] = {1, 0, 0, 1, 1, 1, 0, 1, 1, 0};
+    int64_t *shape = c->mesh_shape[DEVICES];
+    shape[0] = EXPERTS;
+    shape[1] = DEVICES;
+    c->mesh_own[DEVICES] = sy_tensor(hosts, u16, 2, shape);
+    return &c->mesh_own[DEVICES];
+}
+
+/* Slots that name experts, none, or one of them twice. */
+static void own_indices(struct call *c, const int64_t *tokens, int64_t slots)
+{
+    static uint16_t table[MOST_TOKENS * MOST_SLOTS];
+    for (int i = 0; i < MOST_TOKENS * MOST_SLOTS; i++)
+        table[i] = (uint16_t)(i % 7 == 6 ? 65535 : i * i % EXPERTS);
+    for (int i = 0; i < DEVICES; i++) {
+        c->mesh_shape[i][0] = tokens[i];
+        c->mesh_shape[i][1] = slots;
+        c->mesh_own[i] = sy_tensor(table, u16, 2, c->mesh_shape[i]);
+        c->mesh[MESH_INDICES][i] = &c->mesh_own[i];
+    }
+}
+
+/* One tensor for each device. */
+static void add_each(struct call *c, int field, const char *name, DLDataType type, int rank,
+                     const int64_t *d0, int64_t d1, int64_t d2)
+{
+    for (int i = 0; i < DEVICES; i++) {
+        add(c, name, &c->mesh[field][i], type, rank, d0[i], d1, d2);
+        if (field >= MESH_TOKENS)
+            output(c);
+    }
+}
+
+static void add_experts(struct call *c, struct reader *r, const char *name, const int64_t *tokens,
+                        int64_t slots, const DLTensor **mapping)
+{
+    if (pick(r, 4) != 3) {
+        own_indices(c, tokens, slots);
+        *mapping = own_mapping(c);
+    } else {
+        add_each(c, MESH_INDICES, name, u16, 2, tokens, slots, 0);
+        add(c, "expert_mapping", mapping, u16, 2, EXPERTS, DEVICES, 0);
+    }
+}
+
+/* The tensors of a field side by side; NULL where one is missing. */
+static const DLTensor *each(const struct call *c, int field, DLTensor (*both)[DEVICES])
+{
+    if (c->mesh[field][0] == NULL || c->mesh[field][1] == NULL)
+        return NULL;
+    both[field][0] = *c->mesh[field][0];
+    both[field][1] = *c->mesh[field][1];
+    return both[field];
+}
+
+/* Tokens of each device, and of its group. */
+static void pick_tokens(struct call *c, struct reader *r, bool ragged, sy_axis axis, int64_t *tokens,
+                        int64_t *all)
+{
+    c->mesh_column = pick(r, 2);
+    tokens[0] = pick(r, 5);
+    tokens[1] = ragged ? pick(r, 5) : tokens[0];
+    const bool alone = axis == (c->mesh_column ? SY_AXIS_1 : SY_AXIS_0);
+    for (int i = 0; i < DEVICES; i++)
+        all[i] = alone ? tokens[i] : tokens[0] + tokens[1];
+}
+
+/* ---- Dispatch ----------------------------------------------------------------------------------------- */
+
+void make_a2a_dispatch(struct call *c, struct reader *r)
+{
+    static const DLDataType types[] = {{4, 16, 1}, {2, 32, 1}, {1, 8, 1}, {5, 128, 1}};
+    static const int64_t locals[] = {LOCALS, LOCALS}, group[] = {DEVICES, DEVICES};
+    sy_all_to_all_dispatch_args *a = &c->args.a2a_dispatch;
+    int64_t tokens[DEVICES], all[DEVICES];
+    const int64_t slots = 1 + pick(r, MOST_SLOTS), hidden = 1 + pick(r, 7), room = pick(r, 40);
+    const DLDataType type = types[pick(r, 4)];
+    a->cluster_axis = (sy_axis)pick(r, 3);
+    a->max_tokens = pick(r, 4) == 3 ? 4 : 0;
+    a->output_concat_dim = pick(r, 3);
+    a->order = (sy_a2a_order)pick(r, 2);
+    a->fill = (sy_fill)pick(r, 2);
+    a->layout = (sy_a2a_layout)pick(r, 3);
+    a->align = pick(r, 4);
+    a->strict_unique = pick(r, 8) == 7;
+    a->num_links = pick(r, 3);
+    pick_tokens(c, r, a->max_tokens > 0, a->cluster_axis, tokens, all);
+    const int64_t rooms[] = {room, room}, *rows = a->layout == SY_LAYOUT_PADDED ? all : rooms;
+    add_experts(c, r, "expert_indices", tokens, slots, &a->expert_mapping);
+    add_each(c, MESH_INPUT, "input", type, 2, tokens, hidden, 0);
+    add_each(c, MESH_TOKENS, "tokens", type, 2, rows, hidden, 0);
+    if (pick(r, 2))
+        add_each(c, MESH_METADATA, "metadata", u16, 2, all, slots, 0);
+    if (pick(r, 2)) {
+        a->num_planes = 1;
+        add_each(c, MESH_PLANE, "planes", f32, 2, tokens, 3, 0);
+        add_each(c, MESH_PLANE_TOKENS, "plane_tokens", f32, 2, rows, 3, 0);
+    }
+    if (a->layout == SY_LAYOUT_PADDED)
+        add_each(c, MESH_MASK, "present", u8, 1, all, 0, 0);
+    else
+        add_each(c, MESH_SRC, "src", i32, 2, rows, a->layout == SY_LAYOUT_EXPERT ? 3 : 2, 0);
+    if (pick(r, 2))
+        add_each(c, MESH_COUNTS, "expert_counts", i64, 1, locals, 0, 0);
+    if (pick(r, 2))
+        add_each(c, MESH_FROM, "rows_from", i64, 1, group, 0, 0);
+    c->numbers[c->n_numbers++] = &a->align;
+    c->numbers[c->n_numbers++] = &a->max_tokens;
+    void *const enums[] = {&a->cluster_axis, &a->output_concat_dim, &a->order,    &a->fill,
+                           &a->layout,       &a->num_links,         &a->topology, &a->num_planes};
+    memcpy(c->enums, enums, sizeof enums);
+    c->n_enums = 8;
+}
+
+static sy_all_to_all_dispatch_args dispatch_args(const struct call *c, DLTensor (*both)[DEVICES])
+{
+    sy_all_to_all_dispatch_args a = c->args.a2a_dispatch;
+    a.input = each(c, MESH_INPUT, both);
+    a.expert_indices = each(c, MESH_INDICES, both);
+    a.planes[0] = each(c, MESH_PLANE, both);
+    a.tokens = each(c, MESH_TOKENS, both);
+    a.metadata = each(c, MESH_METADATA, both);
+    a.plane_tokens[0] = each(c, MESH_PLANE_TOKENS, both);
+    a.present = each(c, MESH_MASK, both);
+    a.src = each(c, MESH_SRC, both);
+    a.expert_counts = each(c, MESH_COUNTS, both);
+    a.rows_from = each(c, MESH_FROM, both);
+    return a;
+}
+
+sy_status run_a2a_dispatch(sy_ctx *ctx, struct call *c)
+{
+    DLTensor both[MESH_FIELDS][DEVICES];
+    const sy_all_to_all_dispatch_args a = dispatch_args(c, both);
+    return sy_all_to_all_dispatch(ctx, mesh_comm(c->mesh_column), &a);
+}
+
+sy_status query_a2a_dispatch(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    DLTensor both[MESH_FIELDS][DEVICES];
+    const sy_all_to_all_dispatch_args a = dispatch_args(c, both);
+    return sy_all_to_all_dispatch_query(ctx, mesh_comm(c->mesh_column), &a, q);
+}
+
+/* ---- Combine ------------------------------------------------------------------------------------------ */
+
+void make_a2a_combine(struct call *c, struct reader *r)
+{
+    static const DLDataType types[] = {{4, 16, 1}, {2, 32, 1}, {2, 16, 1}, {1, 8, 1}};
+    sy_all_to_all_combine_args *a = &c->args.a2a_combine;
+    int64_t tokens[DEVICES], all[DEVICES];
+    const int64_t slots = 1 + pick(r, MOST_SLOTS), hidden = 1 + pick(r, 7), room = pick(r, 40);
+    a->cluster_axis = (sy_axis)pick(r, 3);
+    a->max_tokens = pick(r, 4) == 3 ? 4 : 0;
+    a->local_reduce = pick(r, 3) == 2;
+    a->sum = pick(r, 2);
+    a->output_shard_dim = pick(r, 3);
+    a->order = (sy_a2a_order)pick(r, 2);
+    a->fill = (sy_fill)pick(r, 2);
+    a->layout = (sy_a2a_layout)pick(r, 3);
+    a->align = pick(r, 4);
+    a->strict_unique = pick(r, 8) == 7;
+    const DLDataType type = types[pick(r, a->sum ? 3 : 4)], weight_type = types[pick(r, 3)];
+    pick_tokens(c, r, a->max_tokens > 0, a->cluster_axis, tokens, all);
+    const int64_t rooms[] = {room, room},
+                  rows_of[] = {a->local_reduce ? 1 : LOCALS, a->local_reduce ? 1 : LOCALS},
+                  many[] = {slots, slots};
+    add_experts(c, r, "expert_metadata", all, slots, &a->expert_mapping);
+    if (a->layout == SY_LAYOUT_PADDED)
+        add_each(c, MESH_INPUT, "input", type, 3, rows_of, all[0], hidden);
+    else
+        add_each(c, MESH_INPUT, "input", type, 2, rooms, hidden, 0);
+    if (pick(r, 2) && a->sum)
+        add_each(c, MESH_PLANE, "weights", weight_type, 2, tokens, slots, 0);
+    if (a->sum)
+        add_each(c, MESH_TOKENS, "output", type, 2, tokens, hidden, 0);
+    else
+        add_each(c, MESH_TOKENS, "output", type, 3, many, tokens[0], hidden);
+    if (pick(r, 2) && !a->sum)
+        add_each(c, MESH_MASK, "written", u8, 2, many, tokens[0], 0);
+    c->numbers[c->n_numbers++] = &a->align;
+    c->numbers[c->n_numbers++] = &a->max_tokens;
+    void *const enums[] = {&a->cluster_axis, &a->output_shard_dim, &a->order,  &a->fill,
+                           &a->layout,       &a->num_links,        &a->memory, &a->subdevice_id};
+    memcpy(c->enums, enums, sizeof enums);
+    c->n_enums = 8;
+}
+
+static sy_all_to_all_combine_args combine_args(const struct call *c, DLTensor (*both)[DEVICES])
+{
+    sy_all_to_all_combine_args a = c->args.a2a_combine;
+    a.input = each(c, MESH_INPUT, both);
+    a.expert_metadata = each(c, MESH_INDICES, both);
+    a.weights = each(c, MESH_PLANE, both);
+    a.output = each(c, MESH_TOKENS, both);
+    a.written = each(c, MESH_MASK, both);
+    return a;
+}
+
+sy_status run_a2a_combine(sy_ctx *ctx, struct call *c)
+{
+    DLTensor both[MESH_FIELDS][DEVICES];
+    const sy_all_to_all_combine_args a = combine_args(c, both);
+    return sy_all_to_all_combine(ctx, mesh_comm(c->mesh_column), &a);
+}
+
+sy_status query_a2a_combine(sy_ctx *ctx, struct call *c, sy_query *q)
+{
+    DLTensor both[MESH_FIELDS][DEVICES];
+    const sy_all_to_all_combine_args a = combine_args(c, both);
+    return sy_all_to_all_combine_query(ctx, mesh_comm(c->mesh_column), &a, q);
+}

@@ -264,13 +264,13 @@ static void fill_arena(const struct reader *r)
 }
 
 /* Sizes on paper may ask for any amount of scratch; a small machine answers NOMEM. */
-static void *small_alloc(void *user, size_t bytes)
+void *small_alloc(void *user, size_t bytes)
 {
     (void)user;
     return bytes <= (size_t)16 << 20 ? malloc(bytes) : NULL;
 }
 
-static void small_free(void *user, void *ptr)
+void small_free(void *user, void *ptr)
 {
     (void)user;
     free(ptr);

@@ -95,6 +95,10 @@ void add(struct call *c, const char *name, const DLTensor **field, DLDataType ty
          int64_t d1, int64_t d2);
 void output(struct call *c);
 
+/* An allocator that gives no more than a small machine has. */
+void *small_alloc(void *user, size_t bytes);
+void small_free(void *user, void *ptr);
+
 void make_sample(struct call *c, struct reader *r);
 void make_overrides(struct call *c, struct reader *r);
 void make_noise(struct call *c, struct reader *r);

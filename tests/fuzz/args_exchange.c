@@ -17,7 +17,8 @@ static sy_comm *mesh_comm(bool column)
 {
     static sy_comm *comms[2];
     const sy_mesh meshes[] = {{1, DEVICES}, {DEVICES, 1}};
-    if (comms[column] == NULL && sy_comm_create_local(&comms[column], meshes[column], NULL) != SY_OK)
+    const sy_comm_options options = {.alloc = small_alloc, .dealloc = small_free};
+    if (comms[column] == NULL && sy_comm_create_local(&comms[column], meshes[column], &options) != SY_OK)
         abort();
     return comms[column];
 }

@@ -119,6 +119,16 @@ sy_status syi_a2a_check_rows(struct syi_call *call, const char *argument, int64_
                        (long long)b);
 }
 
+sy_status syi_a2a_check_layout_rows(struct syi_call *call, const struct syi_exchange *x, int64_t group_tokens,
+                                    int64_t *rows)
+{
+    if (syi_a2a_most_rows(group_tokens, x->n_slots, x->n_experts, x->layout, x->align, rows))
+        return SY_OK;
+    const sy_fault fault = syi_value_fault(SY_ERR_OVERFLOW, SY_FAULT_NONE, "align", x->align, INT32_MAX);
+    return syi_fail_at(call->ctx, &fault, "is %lld for %lld experts, want fewer than 2^31 rows",
+                       (long long)x->align, (long long)x->n_experts);
+}
+
 /* ---- Options ------------------------------------------------------------------------------------------ */
 
 static sy_status check_axis(struct syi_call *call, sy_axis axis)

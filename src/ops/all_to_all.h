@@ -81,4 +81,8 @@ void syi_a2a_take_routing(struct syi_exchange *x, const sy_routing *routing);
 sy_status syi_a2a_check_rows(struct syi_call *call, const char *argument, int64_t a, int64_t b,
                              int64_t *rows);
 
+/* Neither has a layout more of them on any device: *rows at most. */
+sy_status syi_a2a_check_layout_rows(struct syi_call *call, const struct syi_exchange *x, int64_t group_tokens,
+                                    int64_t *rows);
+
 #endif

@@ -213,7 +213,7 @@ static sy_status check_counts(struct syi_call *call, const struct syi_exchange *
     if (st == SY_OK)
         st = syi_a2a_check_rows(call, "input", shard->input_rows,
                                 x->layout == SY_LAYOUT_PADDED ? shard->input_first : 1, &rows);
-    return st;
+    return st == SY_OK ? syi_a2a_check_layout_rows(call, x, group_tokens, &rows) : st;
 }
 
 static void fill_shard(struct syi_call *call, struct syi_exchange *x, struct syi_a2a_shard *shard,

@@ -156,11 +156,8 @@ static sy_status check_counts(struct syi_call *call, const struct syi_a2a_tokens
     int64_t slots = 0, rows = 0;
     if (st == SY_OK)
         st = syi_a2a_check_rows(call, "expert_indices", *group_tokens, x->n_slots, &slots);
-    if (st == SY_OK &&
-        !syi_a2a_most_rows(*group_tokens, x->n_slots, x->n_experts, x->layout, x->align, &rows))
-        return syi_fail(call->ctx, SY_ERR_OVERFLOW, "align",
-                        "is %lld for %lld experts, want fewer than 2^31 rows", (long long)x->align,
-                        (long long)x->n_experts);
+    if (st == SY_OK)
+        st = syi_a2a_check_layout_rows(call, x, *group_tokens, &rows);
     call->rows = rows;
     call->slots = x->n_slots;
     if (st != SY_OK || n_tokens <= x->most)

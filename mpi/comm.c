@@ -152,7 +152,7 @@ sy_status syi_mpi_open(struct syi_mpi **self, MPI_Comm comm, sy_mesh mesh, const
     status = syi_mpi_agree(base, status, sentence);
     if (status == SY_OK)
         status = same_mesh(base, mesh, sentence);
-    if (status != SY_OK) {
+    if (status != SY_OK || made == NULL) {
         if (made != NULL)
             options->dealloc(options->alloc_user, made);
         MPI_Comm_free(&base);

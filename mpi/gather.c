@@ -98,7 +98,7 @@ sy_status syi_mpi_gather(void *self, int channel, sy_axis axis, const void *send
                          const size_t *counts, sy_transport_ticket *ticket)
 {
     struct syi_mpi *const mpi = self;
-    const MPI_Comm comm = mpi->gather[channel][axis];
+    MPI_Comm comm = mpi->gather[channel][axis];
     const int n_positions = syi_mpi_group_size(mpi, axis);
     size_t total = counts == NULL ? bytes : 0;
     for (int p = 0; counts != NULL && p < n_positions; p++)

@@ -84,7 +84,7 @@ sy_status syi_mpi_share(void *self, size_t bytes, void **base, void **segment)
     snprintf(mpi->error, sizeof mpi->error, "mpi: no shared memory, %zu bytes asked for in this process",
              bytes);
     void *own = NULL;
-    bool ok = all_true(mpi, made != NULL && bytes <= most) &&
+    bool ok = all_true(mpi, made != NULL && bytes <= most) && made != NULL &&
               open_window(mpi, bytes + SYI_MPI_ALIGN, &made->window, &own);
     ok = ok && find_bases(mpi, made->window, own, base);
     if (!ok) {

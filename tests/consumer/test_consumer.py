@@ -5,11 +5,13 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.environ.get("SWITCHYARD_BUILD")
 CBLAS = os.environ.get("SWITCHYARD_CBLAS")
+MPICC = os.environ.get("SWITCHYARD_MPI_C_COMPILER")
 CC = os.environ.get("SWITCHYARD_CC", "cc")
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 
@@ -90,6 +92,38 @@ class Consumer(unittest.TestCase):
         self.assertEqual(strangers, set())
 
 
+def check_processes(test, binary):
+    """Two processes of an MPI program; the first one reports."""
+    command = [sys.executable, os.path.join(HERE, "../../scripts/mpirun.py"), "-n", "2", "--limit", "120", "--mpirun",
+               os.environ["SWITCHYARD_MPIRUN"], binary]
+    env = dict(os.environ, LD_LIBRARY_PATH=Consumer.libdir)
+    test.assertEqual(run(command, env=env), f"{Consumer.version} mpi 2\n")
+
+
+@unittest.skipUnless(BUILD and MPICC, "libswitchyard_mpi was not built: no MPI was found (Debian: libopenmpi-dev)")
+class Mpi(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if not hasattr(Consumer, "prefix"):
+            Consumer.setUpClass()
+
+    def check(self, compiler, package, *language):
+        if not shutil.which("pkg-config"):
+            self.skipTest("no pkg-config")
+        flags = shlex.split(run(["pkg-config", "--cflags", "--libs", package],
+                                env=dict(os.environ, PKG_CONFIG_PATH=Consumer.pkgconfig)))
+        binary = os.path.join(Consumer.work, "pc_mpi")
+        run([compiler, *language, os.path.join(HERE, "consumer_mpi.c"), "-x", "none", *flags, "-o", binary])
+        check_processes(self, binary)
+
+    def test_pkg_config_plain_compilers(self):
+        self.check(CC, "switchyard_mpi", "-std=c11", *STRICT, "-x", "c")
+        self.check("c++", "switchyard_mpi", "-std=c++17", "-x", "c++")
+
+    def test_pkg_config_compiler_of_mpi(self):
+        self.check(MPICC, "switchyard_mpi", "-std=c11", "-x", "c")
+
+
 @unittest.skipUnless(BUILD, "SWITCHYARD_BUILD names the build folder")
 class FindPackage(unittest.TestCase):
     @classmethod
@@ -98,7 +132,8 @@ class FindPackage(unittest.TestCase):
             Consumer.setUpClass()
         cls.build = os.path.join(Consumer.work, "find_package")
         run(["cmake", "-S", HERE, "-B", cls.build, f"-DCMAKE_PREFIX_PATH={Consumer.prefix}", "-DCMAKE_BUILD_TYPE=Release",
-             f"-DCMAKE_C_COMPILER={CC}", f"-DWANTED_VERSION={Consumer.version}"])
+             f"-DCMAKE_C_COMPILER={CC}", f"-DWANTED_VERSION={Consumer.version}",
+             *([f"-DMPI_C_COMPILER={MPICC}"] if MPICC else [])])
         run(["cmake", "--build", cls.build])
 
     def check(self, name):
@@ -115,6 +150,12 @@ class FindPackage(unittest.TestCase):
 
     def test_cxx_static(self):
         self.check("cxx_switchyard_static")
+
+    def test_mpi(self):
+        if not MPICC:
+            self.skipTest("libswitchyard_mpi was not built")
+        for name in ("c_mpi", "cxx_mpi"):
+            check_processes(self, os.path.join(self.build, name))
 
 
 @unittest.skipUnless(BUILD and CBLAS, "no CBLAS was found (Debian: libopenblas-dev)")

@@ -21,8 +21,8 @@
          .preset = "none", \
          .text = "who exchanges: all devices, those of a column (0), of a row (1)"}, \
     { \
-        .name = dim_name, .kind = OP_INT64, .offset = offsetof(struct op_call, mesh.dim), .preset = "1", \
-        .text = dim_text \
+        .name = (dim_name), .kind = OP_INT64, .offset = offsetof(struct op_call, mesh.dim), .preset = "1", \
+        .text = (dim_text) \
     }
 
 #define A2A_HOW_FIELDS \

@@ -179,8 +179,8 @@ static sy_status size_outputs(sy_ctx *ctx, struct op_call *call, struct op_outpu
     if (!args->metadata)
         args->metadata =
             mesh_output(call, outputs, "metadata", args->expert_indices->dtype, shape_of, METADATA);
-    for (int i = 0; i < args->num_planes; i++)
-        if (!args->plane_tokens[i])
+    for (int i = 0; i < SY_A2A_MAX_PLANES - 1; i++)
+        if (args->planes[i] && !args->plane_tokens[i])
             args->plane_tokens[i] =
                 mesh_output(call, outputs, names[i], args->planes[i]->dtype, shape_of, i + 1);
     if (!args->tokens)

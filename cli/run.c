@@ -575,13 +575,17 @@ int command_run(struct common *common, struct arg_list *list)
         return plain_error("out of memory");
     snprintf(run->help, sizeof run->help, "run");
     int code = parse_line(run, common, list);
+    if (!run->op) { /* the line was wrong before it named one */
+        free(run);
+        return code;
+    }
     if (code == EXIT_DONE)
         code = bind_file(run);
     sy_ctx *const ctx = code == EXIT_DONE ? common_context(common) : NULL;
     if (code == EXIT_DONE && !ctx)
         code = EXIT_USAGE;
     /* Of a team the first writes. Before that and afterwards they agree on how it went. */
-    const struct team *const team = run->op && run->op->mesh_dim ? common->team : NULL;
+    const struct team *const team = run->op->mesh_dim ? common->team : NULL;
     if (team)
         code = team->agree(code);
     if (code == EXIT_DONE)

@@ -55,8 +55,8 @@ struct sim {
 
 static bool alloc_arrays(struct sim *sim, int64_t n_hosted)
 {
-    const size_t d = (size_t)sim->n_devices, e = (size_t)sim->n_experts, k = (size_t)sim->n_slots;
-    sim->first = calloc(e + 1, sizeof *sim->first);
+    const size_t d = (size_t)sim->n_devices + 1, e = (size_t)sim->n_experts + 1, k = (size_t)sim->n_slots + 1;
+    sim->first = calloc(e, sizeof *sim->first);
     sim->holder = calloc((size_t)n_hosted + 1, sizeof *sim->holder);
     sim->n_local = calloc(d, sizeof *sim->n_local);
     sim->stamp = calloc(d, sizeof *sim->stamp);
@@ -65,7 +65,7 @@ static bool alloc_arrays(struct sim *sim, int64_t n_hosted)
     sim->deck = calloc(e, sizeof *sim->deck);
     sim->weight = calloc(e, sizeof *sim->weight);
     sim->taken = calloc(e, sizeof *sim->taken);
-    sim->choice = calloc(k + 1, sizeof *sim->choice);
+    sim->choice = calloc(k, sizeof *sim->choice);
     return sim->first && sim->holder && sim->n_local && sim->stamp && sim->dispatch && sim->slots &&
            sim->deck && sim->weight && sim->taken && sim->choice;
 }
@@ -249,7 +249,8 @@ static int count_drawn(struct sim *sim)
 
 static double row_bytes(const struct sim *sim, bool fp8)
 {
-    return fp8 ? (double)(sim->hidden + (sim->hidden + 127) / 128 * 4) : 2.0 * (double)sim->hidden;
+    const int64_t scales = (sim->hidden + 127) / 128;
+    return (double)(fp8 ? sim->hidden + 4 * scales : 2 * sim->hidden);
 }
 
 /* How probable it is that K different ones of E experts include none of `n_local`. */
@@ -531,15 +532,19 @@ static bool is_type(const struct st_tensor *tensor, DLDataType type)
 static int read_mapping(struct sim *sim, const struct st_tensor *mapping)
 {
     const int rank = mapping ? mapping->view.ndim : 0;
-    if (!mapping || !is_type(mapping, SY_U16) || (rank != 2 && rank != 4))
-        return plain_error("%s: want expert_mapping [E,D] of U16", sim->path);
+    if (!mapping || !is_type(mapping, SY_U16) || (rank != 2 && rank != 4)) {
+        plain_error("%s: want expert_mapping [E,D] of U16", sim->path);
+        return EXIT_USAGE;
+    }
     sim->n_experts = mapping->shape[rank - 2];
     sim->n_devices = mapping->shape[rank - 1];
     if (sim->n_experts < 1 || sim->n_experts > MAX_EXPERTS || sim->n_devices < 1 ||
-        sim->n_devices > MAX_DEVICES || mapping->bytes == 0)
-        return plain_error("%s: expert_mapping has %" PRId64 " experts and %" PRId64
-                           " devices, want 1 to %d and 1 to %d",
-                           sim->path, sim->n_experts, sim->n_devices, MAX_EXPERTS, MAX_DEVICES);
+        sim->n_devices > MAX_DEVICES || mapping->bytes == 0) {
+        plain_error("%s: expert_mapping has %" PRId64 " experts and %" PRId64
+                    " devices, want 1 to %d and 1 to %d",
+                    sim->path, sim->n_experts, sim->n_devices, MAX_EXPERTS, MAX_DEVICES);
+        return EXIT_USAGE;
+    }
     return EXIT_DONE;
 }
 
@@ -568,8 +573,10 @@ static int read_indices(struct sim *sim, const struct st_file *file)
 {
     const struct st_tensor *const indices = st_find(file, "expert_indices");
     const struct st_tensor *const metadata = st_find(file, "expert_metadata");
-    if (!indices == !metadata)
-        return plain_error("%s: want one of expert_indices and expert_metadata", sim->path);
+    if (!indices == !metadata) {
+        plain_error("%s: want one of expert_indices and expert_metadata", sim->path);
+        return EXIT_USAGE;
+    }
     sim->indices = indices ? indices : metadata;
     sim->by_position = indices != NULL;
     const int rank = sim->indices->view.ndim;

@@ -292,6 +292,34 @@ class Random(MeshTest):
                     self.equal(r["output"], "F32", want, [d, case.batch, case.run, case.width])
 
 
+class Empty(MeshTest):
+    def test_no_tokens(self):
+        mapping = mapping_tensor([[0], [1], []], 2)
+        for lead, out in (([0, 1, 3], [1, 0, 3]), ([2, 1, 0], [1, 4, 0]), ([0], [0])):
+            for layout in ("padded", "packed", "expert"):
+                with self.subTest((lead, layout)):
+                    r = self.ok("all_to_all_dispatch",
+                                {"input": Tensor("F32", [2, *lead, 4], b""), "expert_mapping": mapping,
+                                 "expert_indices": Tensor("U16", [2, *lead, 2], b"")}, "--mesh", "2x1", "--counts",
+                                "--layout", layout)
+                    self.assertEqual(r["metadata"].shape, [2, *out, 2])
+                    self.assertEqual(r["tokens"].shape, [2, *(out if layout == "padded" else [0]), 4])
+                    self.equal(r["rows_to"], "I64", [[0, 0], [0, 0]])
+            r = self.ok("all_to_all_combine",
+                        {"input": Tensor("F32", [2, 1, *out[-2:], 4], b""), "expert_mapping": mapping,
+                         "expert_metadata": Tensor("U16", [2, *out, 2], b"")}, "--mesh", "2x1")
+            self.assertEqual(r["output"].shape, [2, 2, *[n for n in lead if n != 1 or len(lead) == 1], 4])
+
+    def test_a_device_without_experts(self):
+        """It has no rows to give, and its tokens come home all the same."""
+        tensors = {"expert_mapping": mapping_tensor([[1]], 2), "input.0": Tensor("F32", [0, 2, 1], b""),
+                   "input.1": tensor("F32", [[[5.0], [6.0]]]),
+                   "expert_metadata.0": index_tensor([[0], [0]]), "expert_metadata.1": index_tensor([[0], [0]])}
+        r = self.everywhere(2, "all_to_all_combine", tensors, "--mesh", "1x2")
+        self.equal(r["output.0"], "F32", [[[5.0]]])
+        self.equal(r["output.1"], "F32", [[[6.0]]])
+
+
 class Layouts(MeshTest):
     def problem(self, seed, single=False):
         case = Case(seed, single=single)

@@ -66,6 +66,7 @@ if(SWITCHYARD_TESTS AND TARGET switchyard_mpi AND TARGET switchyard_test_support
     switchyard_mpi_test(create 1 2 3 4 6 8)
     switchyard_mpi_test(init 1 3)
     switchyard_mpi_test(all_to_all 1 2 3 4 6 8)
+    switchyard_mpi_test(refusals 2)
     switchyard_mpi_test(killed) # run by the next one
     switchyard_py_test(tests/mpi/test_killed.py mpi SWITCHYARD_MPIRUN=${SWITCHYARD_MPIRUN}
                        SWITCHYARD_MPI_KILLED=$<TARGET_FILE:mpi_killed>)

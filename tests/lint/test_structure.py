@@ -24,7 +24,7 @@ ARROWS = {
     "tests/oracle": {".", "support.h", "oracle"},
     "tests/fault": {".", "support.h", "oracle", "base", "kernels", "cpu", "ops"},
     "tests/isa": {".", "support.h", "oracle", "base", "kernels", "cpu", "ops"},
-    "tests/mpi": {".", "support.h", "oracle", "mesh_cases.h", "mpi"},
+    "tests/mpi": {".", "support.h", "oracle", "mesh_cases.h", "mesh_refusals.h", "mpi"},
     "tests/bits": {"."},
     "tests/fuzz": {".", "safetensors.h"},
     "include": set(),

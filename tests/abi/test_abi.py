@@ -15,13 +15,16 @@ import tempfile
 import unittest
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+HEADERS = ("switchyard.h", "switchyard_transport.h", "switchyard_mpi.h")
 BASELINE = os.path.join(ROOT, "tests", "abi", "baseline.txt")
 
 
 def header_code():
-    """The header without comments and preprocessor lines."""
-    with open(os.path.join(ROOT, "include", "switchyard.h"), encoding="utf-8") as file:
-        text = re.sub(r"/\*.*?\*/", " ", file.read(), flags=re.S)
+    """The headers without comments and preprocessor lines."""
+    text = ""
+    for name in HEADERS:
+        with open(os.path.join(ROOT, "include", name), encoding="utf-8") as file:
+            text += re.sub(r"/\*.*?\*/", " ", file.read(), flags=re.S)
     return re.sub(r"^[ \t]*#(?:.*\\\n)*.*$", "", text, flags=re.M)
 
 
@@ -61,9 +64,13 @@ def run_program(statements):
         source, binary = os.path.join(folder, "layout.c"), os.path.join(folder, "layout")
         with open(source, "w", encoding="utf-8") as file:
             body = "\n    ".join(statements)
-            file.write(f"#include <stdio.h>\n#include <switchyard.h>\nint main(void)\n{{\n    {body}\n    return 0;\n}}\n")
+            includes = "".join(f"#include <{name}>\n" for name in ("stdio.h", *HEADERS))
+            file.write(f"{includes}int main(void)\n{{\n    {body}\n    return 0;\n}}\n")
+        with open(os.path.join(folder, "mpi.h"), "w", encoding="utf-8") as file:  # no layout depends on the real one
+            file.write("typedef void *MPI_Comm;\ntypedef int MPI_Fint;\n")
         extra = ["-I", os.environ["SWITCHYARD_DLPACK"]] if os.environ.get("SWITCHYARD_DLPACK") else []
-        subprocess.run([compiler, "-std=c11", "-I", os.path.join(ROOT, "include"), *extra, source, "-o", binary], check=True)
+        subprocess.run([compiler, "-std=c11", "-I", folder, "-I", os.path.join(ROOT, "include"), *extra, source, "-o", binary],
+                       check=True)
         run = shlex.split(os.environ.get("SWITCHYARD_RUN", "")) + [binary]
         return subprocess.run(run, check=True, capture_output=True, text=True).stdout.splitlines()
 

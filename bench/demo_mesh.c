@@ -86,7 +86,7 @@ static bool traffic_is_right(const struct demo *demo)
     int64_t sent[D * D] = {0};
     for (int t = 0; t < DEMO_TOKENS; t++)
         for (int q = 0; q < D; q++) {
-            const uint8_t *const map = demo->map + t * DEMO_EXPERTS + q * LOCAL;
+            const uint8_t *const map = demo->map + (int64_t)t * DEMO_EXPERTS + (int64_t)q * LOCAL;
             bool hit = false;
             for (int e = 0; e < LOCAL; e++)
                 hit = hit || map[e] != 0;
@@ -109,7 +109,7 @@ static bool round_trip(struct demo *demo, struct views *v)
                               &(sy_all_to_all_combine_args){
                                   .input = v->rows, .routing = demo->routing, .output = out}) == SY_OK;
     for (int64_t i = 0; i < DEMO_ROWS && same; i++) {
-        const int64_t token = i / (HOME * DEMO_K) * HOME + i % HOME;
+        const int64_t device = i / ((int64_t)HOME * DEMO_K), token = device * HOME + i % HOME;
         same = memcmp(slots + i * DEMO_HIDDEN, demo->hidden + token * DEMO_HIDDEN, row_bytes) == 0;
     }
     return same;

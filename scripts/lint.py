@@ -50,7 +50,7 @@ def tidy():
     files = [path for path in c_files((".c",)) if not path.startswith(("tests/fuzz/", "tests/consumer/"))]
     with open(os.path.join(ROOT, "build/lint/compile_commands.json"), encoding="utf-8") as commands:
         built = {os.path.relpath(entry["file"], ROOT) for entry in json.load(commands)}
-    may_be_missing = ("src/kernels/", "examples/", "mpi/", "cli/mpi.c", "tests/mpi/")
+    may_be_missing = ("src/kernels/", "examples/", "mpi/", "bench/mpi/", "cli/mpi.c", "tests/mpi/")
     foreign = [path for path in files if path.startswith(may_be_missing) and path not in built]
     files = [path for path in files if path not in foreign]
     with concurrent.futures.ThreadPoolExecutor(max(1, os.cpu_count() or 1)) as pool:

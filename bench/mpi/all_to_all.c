@@ -372,18 +372,11 @@ static void print_size(struct state *s)
 }
 
 /* One size. False: something is wrong; all processes agree. */
-static bool measure(sy_ctx *ctx, int64_t tokens, bool quick)
+static bool measure(struct state *s, bool quick)
 {
-    struct state *const s = calloc(1, sizeof *s);
-    int ready = s != NULL;
-    if (s) {
-        s->ctx = ctx;
-        s->tokens = tokens;
-        s->row = MPI_DATATYPE_NULL;
-        MPI_Comm_rank(MPI_COMM_WORLD, &s->rank);
-        MPI_Comm_size(MPI_COMM_WORLD, &s->ranks);
-        ready = prepare(s);
-    }
+    MPI_Comm_rank(MPI_COMM_WORLD, &s->rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &s->ranks);
+    int ready = prepare(s);
     MPI_Allreduce(MPI_IN_PLACE, &ready, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     for (int way = 0; way < N_WAYS && ready; way++) /* collective: fails in all or in none */
         ready = make_comm(s, way);
@@ -392,10 +385,24 @@ static bool measure(sy_ctx *ctx, int64_t tokens, bool quick)
         time_all(s, quick);
         print_size(s);
     } else if (!ready) {
-        plain_error("bench: not enough memory, or no comm: %s", sy_ctx_error(ctx));
+        plain_error("bench: not enough memory, or no comm: %s", sy_ctx_error(s->ctx));
     }
-    if (s)
+    return right;
+}
+
+static bool measure_size(sy_ctx *ctx, int64_t tokens, bool quick)
+{
+    struct state *const s = calloc(1, sizeof *s);
+    int made = s != NULL;
+    MPI_Allreduce(MPI_IN_PLACE, &made, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    bool right = false;
+    if (s && made) {
+        s->ctx = ctx;
+        s->tokens = tokens;
+        s->row = MPI_DATATYPE_NULL;
+        right = measure(s, quick);
         release(s);
+    }
     free(s);
     return right;
 }
@@ -414,7 +421,7 @@ static int run(sy_ctx *ctx, bool quick)
     printf("switchyard %s, kernels %s, %d process%s with %d thread%s each, %s\n", sy_version(),
            sy_ctx_isa(ctx), ranks, ranks == 1 ? "" : "es", sy_ctx_threads(ctx),
            sy_ctx_threads(ctx) == 1 ? "" : "s", library);
-    const bool right = measure(ctx, quick ? 32 : 512, quick) && measure(ctx, quick ? 4 : 8, quick);
+    const bool right = measure_size(ctx, quick ? 32 : 512, quick) && measure_size(ctx, quick ? 4 : 8, quick);
     printf("\n%s\n", right ? "All results were checked against a plain loop before they were timed."
                            : "A RESULT IS WRONG.");
     return right ? EXIT_DONE : EXIT_REFUSED;

@@ -42,8 +42,8 @@ static uint16_t expert(int64_t e, uint16_t x)
 static sy_status go_there(struct state *s)
 {
     const DLTensor tokens = sy_tensor(s->tokens, SY_BF16, 2, (int64_t[]){HERE_TOKENS, H});
-    const DLTensor indices =
-        sy_tensor(s->mesh.indices + s->rank * HERE_TOKENS * K, SY_U16, 2, (int64_t[]){HERE_TOKENS, K});
+    const DLTensor indices = sy_tensor(s->mesh.indices + (int64_t)s->rank * HERE_TOKENS * K, SY_U16, 2,
+                                       (int64_t[]){HERE_TOKENS, K});
     const DLTensor mapping = sy_tensor(s->mesh.mapping, SY_U16, 2, (int64_t[]){E, s->ranks});
     const DLTensor rows = sy_tensor(s->rows, SY_BF16, 2, (int64_t[]){s->n_rows, H});
     const DLTensor counts = sy_tensor(s->counts, SY_I64, 1, (int64_t[]){E / s->ranks});
@@ -63,14 +63,14 @@ static void work(struct state *s)
 {
     for (int64_t l = 0; l < E / s->ranks; l++)
         for (int64_t i = s->offsets[l] * H; i < (s->offsets[l] + s->counts[l]) * H; i++)
-            s->rows[i] = expert(s->rank * (E / s->ranks) + l, s->rows[i]);
+            s->rows[i] = expert((int64_t)s->rank * (E / s->ranks) + l, s->rows[i]);
 }
 
 static sy_status come_back(struct state *s)
 {
     const DLTensor rows = sy_tensor(s->rows, SY_BF16, 2, (int64_t[]){s->n_rows, H});
     const DLTensor weights =
-        sy_tensor(s->weights + s->rank * HERE_TOKENS * K, SY_F32, 2, (int64_t[]){HERE_TOKENS, K});
+        sy_tensor(s->weights + (int64_t)s->rank * HERE_TOKENS * K, SY_F32, 2, (int64_t[]){HERE_TOKENS, K});
     const DLTensor sums = sy_tensor(s->sums, SY_BF16, 2, (int64_t[]){HERE_TOKENS, H});
     return sy_all_to_all_combine(
         s->ctx, s->comm,
@@ -106,7 +106,7 @@ static bool came_home(const struct state *s)
 {
     for (int64_t n = 0; n < HERE_TOKENS; n++)
         for (int64_t h = 0; h < H; h++) {
-            const int64_t first = (s->rank * HERE_TOKENS + n) * K;
+            const int64_t first = ((int64_t)s->rank * HERE_TOKENS + n) * K;
             float sum = 0;
             for (int64_t at = first; at < first + K; at++)
                 sum += s->weights[at] * bench_bf16_value(expert(s->mesh.indices[at], s->tokens[n * H + h]));
@@ -249,7 +249,7 @@ static bool prepare(struct state *s)
     s->rows = rows;
     make_tokens(s->tokens, s->rank);
     uint64_t seed = 81;
-    for (int64_t i = 0; i < s->ranks * HERE_TOKENS * K; i++)
+    for (int64_t i = 0; i < (int64_t)s->ranks * HERE_TOKENS * K; i++)
         s->weights[i] = (float)bench_unit(&seed);
     return true;
 }

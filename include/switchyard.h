@@ -1826,7 +1826,8 @@ static inline sy_status sy_all_to_all_dispatch_query(sy_ctx *ctx, sy_comm *comm,
  */
 typedef struct sy_all_to_all_combine_args {
     const DLTensor *input; /* in  [L,B*G,S,H] or [L,B,S*G,H]; local_reduce [1,...]; PACKED, EXPERT [R,H] */
-    const DLTensor *expert_metadata; /* in  [1,B*G,S,K] or [1,B,S*G,K]; uint16, int32, int64 */
+    const DLTensor
+        *expert_metadata; /* in  [1,B*G,S,K] or [1,B,S*G,K], also without the 1; uint16, int32, int64 */
     const DLTensor *expert_mapping; /* in  [E,D], [1,1,E,D] or D equal copies [D,1,E,D]; uint16. One tensor */
     const DLTensor
         *weights; /* in  [B,1,S,K] f32, f16, bf16; with sum and without local_reduce. Optional: all ones */

@@ -187,7 +187,7 @@ static const struct refusal rows[] = {
 
     {"input of rank 2", BAD_RANK("input", 2, "2", NULL)},
     {"input of rank 5", BAD_RANK("input", 5, "5", NULL)},
-    {"expert_metadata of rank 3", BAD_RANK("expert_metadata", 3, "3", NULL)},
+    {"expert_metadata of rank 5", BAD_RANK("expert_metadata", 5, "5", NULL)},
     {"expert_mapping of rank 1", BAD_RANK("expert_mapping", 1, "1", NULL)},
     {"output of rank 2", BAD_RANK("output", 2, "2", NULL)},
     {"written of rank 1", BAD_RANK("written", 1, "1", "2")},
@@ -253,7 +253,7 @@ static const struct refusal rows[] = {
 static const struct refusal ladder[] = {
     {"null", NO_DATA("expert_metadata")},
     {"dtype", BAD_TYPE("output", kDLFloat, 16, 1)},
-    {"rank", BAD_RANK("expert_metadata", 3, NULL, NULL)},
+    {"rank", BAD_RANK("expert_metadata", 5, NULL, NULL)},
     {"input shape", BAD_EXTENT("expert_mapping", 1, 3, NULL, NULL)},
     {"value", BAD_CALL(links_minus_1, SY_ERR_VALUE, "num_links", NULL, NULL)},
     {"output shape", BAD_EXTENT("output", 1, 1, NULL, NULL)},

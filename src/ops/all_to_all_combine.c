@@ -59,10 +59,10 @@ static sy_status check_group_tokens(struct syi_call *call, const sy_comm *comm, 
 {
     const DLTensor *m = call->tensor[METADATA];
     const bool short_form = m->ndim == 2;
-    if (!short_form && m->shape[0] != 1)
+    if (m->ndim == 4 && m->shape[0] != 1)
         return syi_check_shape(call, METADATA, 4, (int64_t[]){1, m->shape[1], m->shape[2], m->shape[3]});
-    *bt = short_form ? m->shape[0] : m->shape[1];
-    *st_out = short_form ? 1 : m->shape[2];
+    *bt = m->shape[m->ndim == 4 ? 1 : 0];
+    *st_out = short_form ? 1 : m->shape[m->ndim - 2];
     x->n_slots = m->shape[m->ndim - 1];
     x->index_type = syi_type_at(call, METADATA);
     if (x->n_slots < 1) {
@@ -95,7 +95,8 @@ static sy_status check_ragged(struct syi_call *call, struct syi_exchange *x, int
 {
     if (call->tensor[METADATA]->ndim != 2) {
         const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, "expert_metadata", 4, 2);
-        return syi_fail_at(call->ctx, &fault, "has rank 4 though max_tokens is given, want 2");
+        return syi_fail_at(call->ctx, &fault, "has rank %d though max_tokens is given, want 2",
+                           (int)call->tensor[METADATA]->ndim);
     }
     x->most = max_tokens;
     x->interleave = 0;
@@ -245,9 +246,7 @@ static sy_status check_inputs(struct syi_call *call, const sy_comm *comm, struct
 {
     const sy_routing *routing = call->args.all_to_all_combine.routing;
     int64_t bt = 0, st = 0;
-    sy_status status = syi_a2a_check_rank(call, METADATA, 4, 2);
-    if (status == SY_OK)
-        status = syi_a2a_check_rank(call, MAPPING, 4, 2);
+    sy_status status = syi_a2a_check_rank(call, MAPPING, 4, 2);
     if (status == SY_OK && routing == NULL)
         status = check_group_tokens(call, comm, x, &bt, &st);
     if (status == SY_OK)

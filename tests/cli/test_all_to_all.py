@@ -67,6 +67,12 @@ class Examples(MeshTest):
         self.check(r["output"], [[[[11, 24]], [[33, 12]]], [[[84, 66]], [[63, 22]]]])
         self.equal(r["written"], "U8", [[[1, 1], [1, 1]], [[1, 1], [1, 1]]])
 
+    def test_e2_with_a_table_that_lacks_the_one(self):
+        y = [[[[11, 12], [STAR, 22]], [[STAR, 24], [STAR, STAR]]], [[[33, STAR], [63, 66]], [[STAR, STAR], [84, STAR]]]]
+        r = self.combine(Mesh(1, 2), TWO_HOSTS, y, [self.M1[0], self.M1[0]], "--masks")
+        self.check(r["output"], [[[[11, 24]], [[33, 12]]], [[[84, 66]], [[63, 22]]]])
+        self.equal(r["written"], "U8", [[[1, 1], [1, 1]], [[1, 1], [1, 1]]])
+
     def test_e3_combine_partial(self):
         y = [[[[11, 36], [STAR, 22]]], [[[33, STAR], [147, 66]]]]
         r = self.combine(Mesh(1, 2), TWO_HOSTS, y, [self.M1, self.M1], "--local-reduce")

@@ -98,8 +98,8 @@ static struct mesh_shape shape_of(const struct op_call *call, int which, int dev
         return (struct mesh_shape){2, {k, n}};
     if (metadata->ndim == 2)
         return args->sum ? (struct mesh_shape){2, {n, width}} : (struct mesh_shape){3, {k, n, width}};
-    const int64_t b = metadata->shape[1] / (call->mesh.dim == 1 ? g : 1);
-    const int64_t s = metadata->shape[2] / (call->mesh.dim == 2 ? g : 1);
+    const int64_t *const group = metadata->shape + (metadata->ndim == 4); /* [Bt,St,K] after a 1, or alone */
+    const int64_t b = group[0] / (call->mesh.dim == 1 ? g : 1), s = group[1] / (call->mesh.dim == 2 ? g : 1);
     return args->sum ? (struct mesh_shape){3, {b, s, width}} : (struct mesh_shape){4, {k, b, s, width}};
 }
 

@@ -583,7 +583,8 @@ static int read_indices(struct sim *sim, const struct st_file *file)
     if (!is_type(sim->indices, SY_U16) && !is_type(sim->indices, SY_I32) && !is_type(sim->indices, SY_I64))
         return plain_error("%s: %s is %s, want U16, I32 or I64", sim->path, sim->indices->name,
                            st_type_name(sim->indices->view.dtype));
-    const bool copies = !indices && rank % 2 == 1; /* [D,T,K], [D,1,Bt,St,K] */
+    /* [D,T,K], [D,1,Bt,St,K], [D,Bt,St,K] */
+    const bool copies = !indices && (rank % 2 == 1 || (rank == 4 && sim->indices->shape[0] != 1));
     if (rank < 2 || ((indices || copies) && sim->indices->shape[0] != sim->n_devices) ||
         sim->indices->shape[rank - 1] < 1)
         return plain_error("%s: %s has not the shape of %" PRId64 " devices", sim->path, sim->indices->name,

@@ -166,6 +166,7 @@ class File(Simulator):
                     ("expert_metadata", [flat] * 4, [4, 24, 3], ()),
                     ("expert_metadata", flat, [1, 8, 3, 3], ()),
                     ("expert_metadata", [flat] * 4, [4, 1, 8, 3, 3], ()),
+                    ("expert_metadata", [flat] * 4, [4, 8, 3, 3], ()),
                     ("expert_metadata", interleaved(chosen, 2), [1, 2, 12, 3], ("--output-concat-dim", 2))):
                 with self.subTest((seed, name, shape)):
                     self.write("a", encode({name: tensor("U16", values, shape), "expert_mapping": mapping}))

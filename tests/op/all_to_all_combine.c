@@ -213,6 +213,31 @@ static void sums_on_every_table(void **state)
     sy_comm_destroy(comm);
 }
 
+static void query_tells_tokens_and_slots(void **state)
+{
+    (void)state;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    const sy_mesh mesh = {2, 2};
+    sy_comm *comm = local_comm(mesh);
+    for (int number = 0; number < 30; number++) {
+        struct mesh_case m;
+        sy_query query;
+        char why[256];
+        mesh_case_random(&m, mesh, number);
+        struct mesh_call *call = mesh_combine_new(comm, &m, NULL);
+        expect_status(ctx, sy_all_to_all_combine_query(ctx, comm, &call->combine, &query), SY_OK);
+        if (!m.a2a.ragged)
+            assert_int_equal(query.rows, m.a2a.tokens[0]);
+        assert_int_equal(query.slots, m.a2a.slots);
+        if (!mesh_call_untouched(call, why, sizeof why))
+            fail_msg("%s", why);
+        mesh_call_free(call);
+        mesh_case_free(&m);
+    }
+    sy_comm_destroy(comm);
+    sy_ctx_destroy(ctx);
+}
+
 int main(void)
 {
     struct test_list list = {0};
@@ -222,5 +247,6 @@ int main(void)
     test_add(&list, "garbage_stays_outside", garbage_stays_outside, NULL);
     test_add(&list, "one_routing_for_many", one_routing_for_many, NULL);
     test_add(&list, "sums_on_every_table", sums_on_every_table, NULL);
+    test_add(&list, "query_tells_tokens_and_slots", query_tells_tokens_and_slots, NULL);
     return test_run(&list, "op_all_to_all_combine");
 }

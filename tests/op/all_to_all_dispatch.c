@@ -208,7 +208,35 @@ static void routing_is_reused(void **state)
     sy_ctx_destroy(ctx);
 }
 
-/* ---- Comms -------------------------------------------------------------------------------------------- */
+/* ---- Queries and comms -------------------------------------------------------------------------------- */
+
+static void query_tells_rows_and_slots(void **state)
+{
+    (void)state;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    const sy_mesh mesh = {2, 2};
+    sy_comm *comm = local_comm(mesh);
+    for (int number = 0; number < 30; number++) {
+        struct mesh_case m;
+        sy_query query;
+        mesh_case_random(&m, mesh, number);
+        struct mesh_call *call = mesh_dispatch_new(comm, &m, NULL);
+        expect_status(ctx, sy_all_to_all_dispatch_query(ctx, comm, &call->dispatch, &query), SY_OK);
+        assert_int_equal(query.slots, m.a2a.slots);
+        for (int d = 0; d < 4; d++)
+            if (!m.a2a.ragged && oracle_a2a_locals(&m.a2a, d) <= oracle_a2a_locals(&m.a2a, 0))
+                assert_true(query.rows >= oracle_a2a_dispatch(&m.a2a, d, NULL));
+        if (m.a2a.layout == SY_LAYOUT_PADDED && !m.a2a.ragged)
+            assert_int_equal(query.rows, oracle_a2a_total(&m.a2a, 0));
+        char why[256];
+        if (!mesh_call_untouched(call, why, sizeof why))
+            fail_msg("%s", why);
+        mesh_call_free(call);
+        mesh_case_free(&m);
+    }
+    sy_comm_destroy(comm);
+    sy_ctx_destroy(ctx);
+}
 
 static void local_comms(void **state)
 {
@@ -278,5 +306,6 @@ int main(void)
     test_add(&list, "routing_is_reused", routing_is_reused, NULL);
     test_add(&list, "local_comms", local_comms, NULL);
     test_add(&list, "comms_that_cannot_be", comms_that_cannot_be, NULL);
+    test_add(&list, "query_tells_rows_and_slots", query_tells_rows_and_slots, NULL);
     return test_run(&list, "op_all_to_all_dispatch");
 }

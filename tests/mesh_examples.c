@@ -201,14 +201,14 @@ int mesh_example_count(void)
     return (int)COUNT_OF(examples);
 }
 
-const char *mesh_example_name(int i)
+const char *mesh_example_name(int number)
 {
-    return examples[i].name;
+    return examples[number].name;
 }
 
-sy_mesh mesh_example_mesh(int i)
+sy_mesh mesh_example_mesh(int number)
 {
-    return examples[i].mesh;
+    return examples[number].mesh;
 }
 
 static void *copy_of(const void *from, size_t bytes)

@@ -178,6 +178,11 @@ static void strictly_twice(struct test_call *c)
     c->args.a2a_dispatch.strict_unique = true;
 }
 
+static void align_of_2_to_the_31(struct test_call *c)
+{
+    c->args.a2a_dispatch.align = INT32_MAX;
+}
+
 /* The group's tokens do not fit: 5 rows for six tokens of this device alone. */
 static void too_few_rows(struct test_call *c)
 {
@@ -336,6 +341,7 @@ static const struct refusal expert_rows[] = {
     {"expert_offsets one short", BAD_EXTENT("expert_offsets", 0, 3, "3", "4")},
     {"src with inner stride 2", BAD_STRIDE("src", 1, 2, "2", "contiguous")},
     {"src over tokens", BAD_OVER("src", "tokens", 0)},
+    {"an align of 2^31 - 1", BAD_CALL(align_of_2_to_the_31, SY_ERR_OVERFLOW, "align", "2147483647", NULL)},
     {"too few rows", BAD_CALL(too_few_rows, SY_ERR_CAPACITY, "tokens", "5", NULL)},
 };
 

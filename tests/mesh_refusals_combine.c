@@ -118,6 +118,14 @@ static void expert_rows_too_few(struct test_call *c)
     c->args.a2a_combine.layout = SY_LAYOUT_EXPERT;
 }
 
+/* Where the rows of the second expert would begin no longer fits a list of rows. */
+static void align_of_2_to_the_31(struct test_call *c)
+{
+    set_shape(c, "input", 2, (int64_t[]){36, H});
+    c->args.a2a_combine.layout = SY_LAYOUT_EXPERT;
+    c->args.a2a_combine.align = INT32_MAX;
+}
+
 static void more_experts_than_uint16(struct test_call *c)
 {
     test_call_tensor(c, "expert_mapping")->shape[0] = 65536;
@@ -219,6 +227,8 @@ static const struct refusal rows[] = {
     {"subdevice_id 1", BAD_CALL(subdevice_1, SY_ERR_VALUE, "subdevice_id", "1", "0")},
     {"packed rows of three experts", BAD_CALL(packed_slots, SY_ERR_UNSUPPORTED, "layout", NULL, NULL)},
     {"expert rows of local_reduce", BAD_CALL(expert_partial, SY_ERR_UNSUPPORTED, "layout", NULL, NULL)},
+
+    {"an align of 2^31 - 1", BAD_CALL(align_of_2_to_the_31, SY_ERR_OVERFLOW, "align", "2147483647", NULL)},
 
     {"output one batch short", BAD_EXTENT("output", 1, 1, "[2,1,3,5]", "[2,2,3,5]")},
     {"output one slot long", BAD_EXTENT("output", 0, 3, "[3,2,3,5]", "[2,2,3,5]")},

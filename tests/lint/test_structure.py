@@ -22,7 +22,7 @@ ARROWS = {
     "tests/bad": {".", "support.h", "mesh_refusals.h", "oracle"},
     "tests/comm": {".", "support.h", "mesh_cases.h", "mesh_refusals.h", "oracle"},
     "tests/oracle": {".", "support.h", "oracle"},
-    "tests/fault": {".", "support.h", "oracle", "base", "kernels", "cpu", "ops"},
+    "tests/fault": {".", "support.h", "mesh_cases.h", "oracle", "base", "kernels", "cpu", "ops"},
     "tests/isa": {".", "support.h", "oracle", "base", "kernels", "cpu", "ops"},
     "tests/mpi": {".", "support.h", "oracle", "mesh_cases.h", "mesh_refusals.h", "mpi"},
     "tests/bits": {"."},

@@ -289,8 +289,8 @@ static void op_page(FILE *out, const struct op *op)
     fprintf(out, "\nTry it (%s):\n", op->example_text);
     if (inputs)
         fprintf(out, "  switchyard example %s in.safetensors\n", op->name);
-    fprintf(out, "  switchyard run %s %sout.safetensors %s\n", op->name, inputs ? "in.safetensors " : "",
-            op->example_options);
+    fprintf(out, "  switchyard run %s %sout.safetensors%s%s\n", op->name, inputs ? "in.safetensors " : "",
+            op->example_options[0] ? " " : "", op->example_options);
     fputs("  switchyard show out.safetensors\n", out);
 }
 

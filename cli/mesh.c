@@ -293,6 +293,8 @@ sy_status mesh_open(const struct team *team, const struct op *op, struct op_call
         mesh_fault(call, SY_ERR_VALUE, "cluster_axis is %" PRId64 ", want none, 0 or 1", mesh->axis);
     if (mesh->dim != 1 && mesh->dim != 2)
         mesh_fault(call, SY_ERR_VALUE, "%s is %" PRId64 ", want 1 or 2", op->mesh_dim, mesh->dim);
+    if (mesh->links < 1 || mesh->links > INT_MAX)
+        mesh_fault(call, SY_ERR_VALUE, "num_links is %" PRId64 ", want 1 to %d", mesh->links, INT_MAX);
     return bind_tensors(op, call, file);
 }
 

@@ -60,9 +60,10 @@
          .offset = FIELD(strict_unique), \
          .text = "an expert twice in a token is refused, not counted once"}, \
         {.name = "num_links", \
-         .kind = OP_INT, \
-         .offset = FIELD(num_links), \
-         .text = "messages a pair's rows are cut into; 0: automatic"}, \
+         .kind = OP_INT64, \
+         .offset = offsetof(struct op_call, mesh.links), \
+         .preset = "1", \
+         .text = "messages a pair's rows are cut into, a hint"}, \
     { \
         .name = "topology", .kind = OP_WORD, .offset = FIELD(topology), \
         .words = {"linear", "ring", "mesh", "torus"}, \

@@ -108,6 +108,7 @@ static sy_status size_outputs(sy_ctx *ctx, struct op_call *call, struct op_outpu
     sy_all_to_all_combine_args *const args = &call->args.all_to_all_combine;
     args->cluster_axis = mesh_axis(call);
     args->output_shard_dim = call->mesh.dim == 2 ? 2 : 1;
+    args->num_links = (int)call->mesh.links;
     fit_experts(call);
     /* Where numbers of tokens differ the output tells them. It is made to fit the weights, if there are any, so the query
        cannot judge these; the call does. Without any the operator misses its output, and says so. */

@@ -167,6 +167,7 @@ static sy_status size_outputs(sy_ctx *ctx, struct op_call *call, struct op_outpu
     sy_all_to_all_dispatch_args *const args = &call->args.all_to_all_dispatch;
     args->cluster_axis = mesh_axis(call);
     args->output_concat_dim = call->mesh.dim == 2 ? 2 : 1;
+    args->num_links = (int)call->mesh.links;
     for (int i = 0; i < SY_A2A_MAX_PLANES - 1; i++)
         args->num_planes = args->planes[i] ? i + 1 : args->num_planes;
     sy_query query = {0};

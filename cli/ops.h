@@ -55,7 +55,7 @@ union op_args {
 /* What a call between the devices of a mesh has besides its arguments; see mesh.h. */
 struct op_mesh {
     sy_mesh extent;
-    int64_t axis, dim; /* as they were given */
+    int64_t axis, dim, links; /* as they were given */
     bool masks, counts;
     sy_comm *comm;  /* of the exchange */
     sy_comm *local; /* all devices in this process, to judge and size the call; comm itself without a team */
@@ -100,7 +100,6 @@ struct op_tensor {
 };
 
 enum op_kind {
-    OP_INT,
     OP_INT64,
     OP_UINT64,
     OP_UINT32,

@@ -3,7 +3,6 @@
  * one call, every output into a file. An operator that reads no tensor needs no IN. Nothing here knows an
  * operator; see ops.h.
  */
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,8 +74,6 @@ static int find_field(const struct op *op, const char *name, size_t length, char
 static const char *kind_text(enum op_kind kind)
 {
     switch (kind) {
-    case OP_INT:
-        return "a 32-bit integer";
     case OP_MESH:
         return "rows x columns, as in 2x4";
     case OP_AXIS:
@@ -155,15 +152,10 @@ static bool set_integer(enum op_kind kind, const char *text, void *target)
     int64_t i64 = 0;
     uint64_t u64 = 0;
     uint32_t u32 = 0;
-    const bool is_int = kind == OP_INT;
-    const bool good = is_int || kind == OP_INT64 ? parse_int64(text, &i64)
-                      : kind == OP_UINT64        ? parse_uint64(text, &u64)
-                                                 : parse_uint32(text, &u32);
-    if (is_int && (i64 < INT_MIN || i64 > INT_MAX))
-        return false;
-    if (good && is_int)
-        memcpy(target, &(int){(int)i64}, sizeof(int));
-    else if (good && kind == OP_INT64)
+    const bool good = kind == OP_INT64    ? parse_int64(text, &i64)
+                      : kind == OP_UINT64 ? parse_uint64(text, &u64)
+                                          : parse_uint32(text, &u32);
+    if (good && kind == OP_INT64)
         memcpy(target, &i64, sizeof i64);
     else if (good && kind == OP_UINT64)
         memcpy(target, &u64, sizeof u64);
@@ -183,7 +175,6 @@ static bool set_field(struct run *run, int i, const char *text)
         return mesh_parse(text, target);
     case OP_AXIS:
         return mesh_parse_axis(text, target);
-    case OP_INT:
     case OP_INT64:
     case OP_UINT64:
     case OP_UINT32:

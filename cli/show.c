@@ -116,7 +116,8 @@ static int save_example(const struct op *op, const char *path)
     if (!st_save(path, items, n, &message))
         return plain_error("%s: %s", path, message.text);
     printf("Wrote %s: %s. Next:\n", path, op->example_text);
-    printf("  switchyard run %s %s out.safetensors %s\n", op->name, path, op->example_options);
+    printf("  switchyard run %s %s out.safetensors%s%s\n", op->name, path, op->example_options[0] ? " " : "",
+           op->example_options);
     printf("  switchyard show out.safetensors\n");
     return EXIT_DONE;
 }

@@ -58,7 +58,8 @@ static sy_status refuse_entry(sy_ctx *ctx, int64_t expert, int device, int64_t v
                        device, (long long)value);
 }
 
-/* Copies behind the first equal it; the first entry that does not is named. */
+/* Copies behind the first equal it; the first entry that does not is named. One that is no entry at all is told as
+   such. */
 static sy_status judge_copies(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, struct syi_rows mapping,
                               int64_t n_copies)
 {
@@ -69,6 +70,9 @@ static sy_status judge_copies(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, st
         if (memcmp(first, copy, row_bytes) == 0)
             continue;
         int d = 0;
+        for (int i = 0; i < hosts->n_devices; i++)
+            if (entry(copy, i) > 1)
+                return refuse_entry(ctx, e, i, entry(copy, i));
         while (entry(first, d) == entry(copy, d))
             d++;
         const sy_fault fault = {SY_ERR_MISMATCH, SY_FAULT_BAD_VALUE, "expert_mapping", e, d,

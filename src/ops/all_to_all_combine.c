@@ -189,7 +189,7 @@ static sy_status check_outputs(struct syi_call *call, const struct syi_exchange 
 static sy_status check_home_tensors(struct syi_call *call, const struct syi_exchange *x, int64_t n_tokens,
                                     int64_t max_tokens)
 {
-    sy_status st = syi_a2a_check_rank(call, WEIGHTS, 4, 2);
+    sy_status st = syi_a2a_check_rank(call, WEIGHTS, x->ragged ? 2 : 4, 2);
     struct syi_a2a_tokens tokens;
     if (st == SY_OK && call->tensor[WEIGHTS] != NULL)
         st = syi_a2a_check_tokens(call, WEIGHTS, &tokens);

@@ -186,6 +186,45 @@ static void routings_that_do_not_fit(void **state)
     sy_ctx_destroy(ctx);
 }
 
+/* Where token counts differ, tensors have the short shapes; the query says so, too. */
+static void long_weights_where_counts_differ(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int rank;
+        int64_t shape[3];
+    } brief[] = {{"input", 3, {3, 12, 5}},
+                 {"expert_metadata", 2, {12, 2}},
+                 {"output", 2, {6, 5}},
+                 {"weights", 2, {6, 2}}};
+    sy_ctx *ctx = test_ctx(1, NULL);
+    for (size_t n = 3; n <= 4; n++) {
+        struct pair pair;
+        struct test_call calls[2];
+        sy_query q;
+        for (int d = 0; d < 2; d++) {
+            make_sum(&calls[d]);
+            for (size_t i = 0; i < n; i++) {
+                struct tensor *x = test_call_tensor(&calls[d], brief[i].name);
+                x->t.ndim = brief[i].rank;
+                memcpy(x->shape, brief[i].shape, sizeof brief[i].shape);
+            }
+        }
+        pair_up(&pair, &calls[0], &calls[1]);
+        pair.args.max_tokens = 9;
+        const sy_status want = n == 3 ? SY_ERR_SHAPE : SY_OK;
+        expect_status(ctx, sy_all_to_all_combine_query(ctx, comm, &pair.args, &q), want);
+        expect_status(ctx, sy_all_to_all_combine(ctx, comm, &pair.args), want);
+        for (int d = 0; d < 2; d++) {
+            if (n == 3)
+                test_call_expect_untouched(&calls[d]);
+            test_call_free(&calls[d]);
+        }
+    }
+    sy_ctx_destroy(ctx);
+}
+
 /* A refused request: started, and told of by test, wait and free alike. */
 static void requests_tell_refusals(void **state)
 {
@@ -248,6 +287,7 @@ int main(void)
     test_add(&list, "missing_context_comm_or_arguments", missing_context_comm_or_arguments, NULL);
     test_add(&list, "tables_that_differ", tables_that_differ, NULL);
     test_add(&list, "routings_that_do_not_fit", routings_that_do_not_fit, NULL);
+    test_add(&list, "long_weights_where_counts_differ", long_weights_where_counts_differ, NULL);
     test_add(&list, "requests_tell_refusals", requests_tell_refusals, NULL);
     test_add(&list, "pinned_host_memory_is_host_memory", pinned_host_memory_is_host_memory, NULL);
     test_add(&list, "adjacent_tensors_do_not_overlap", adjacent_tensors_do_not_overlap, NULL);

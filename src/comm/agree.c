@@ -60,21 +60,21 @@ struct syi_verdict syi_judge_headers(const sy_comm *comm, const struct syi_heade
 }
 
 void syi_tell_verdict(sy_ctx *ctx, const char *op, const struct syi_verdict *verdict,
-                      const struct syi_notice *a, const struct syi_notice *b)
+                      const struct syi_notice *of_device, const struct syi_notice *of_other)
 {
     ctx->fault = (sy_fault){.status = verdict->status, .argument = "", .batch = -1, .position = -1};
     if (verdict->other < 0) {
-        ctx->fault.code = (sy_fault_code)a->code;
-        ctx->fault.batch = a->batch;
-        ctx->fault.position = a->position;
-        ctx->fault.value = a->value;
-        ctx->fault.limit = a->limit;
-        snprintf(ctx->error, sizeof ctx->error, "%.*s", SYI_TEXT_BYTES, a->text);
+        ctx->fault.code = (sy_fault_code)of_device->code;
+        ctx->fault.batch = of_device->batch;
+        ctx->fault.position = of_device->position;
+        ctx->fault.value = of_device->value;
+        ctx->fault.limit = of_device->limit;
+        snprintf(ctx->error, sizeof ctx->error, "%.*s", SYI_TEXT_BYTES, of_device->text);
         return;
     }
     ctx->fault.value = verdict->device;
     ctx->fault.limit = verdict->other;
     snprintf(ctx->error, sizeof ctx->error,
              "%s: devices %d and %d disagree about %s, want the same everywhere: %.150s; %.150s", op,
-             verdict->other, verdict->device, what_differs[verdict->what], b->text, a->text);
+             verdict->other, verdict->device, what_differs[verdict->what], of_other->text, of_device->text);
 }

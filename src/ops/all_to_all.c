@@ -290,7 +290,7 @@ static void take_shard(struct syi_call *call, const DLTensor *const *all, int sh
 
 static uint64_t hash_words(const int64_t *words, int n)
 {
-    const struct syi_rows rows = {(unsigned char *)(uintptr_t)words, 8 * n};
+    const struct syi_rows rows = {(unsigned char *)(uintptr_t)words, 8 * (int64_t)n};
     return syi_a2a_hash(0, rows, 1, 8 * (size_t)n);
 }
 
@@ -352,7 +352,7 @@ sy_status syi_a2a_judge_shards(struct syi_call *call, sy_request *request,
     sy_status st = SY_OK;
     for (int s = 0; st == SY_OK && s < request->comm->n_shards; s++) {
         struct syi_exchange x = {.id = request->x.id};
-        struct syi_a2a_shard one, *shard = call->query ? &one : &request->shard[s];
+        struct syi_a2a_shard *shard = &request->shard[call->query ? 0 : s];
         *shard = (struct syi_a2a_shard){.device = request->comm->device + s, .n_counts = -1, .n_offsets = -1};
         call->ctx->device = shard->device + 1;
         take_shard(call, all, s, judges->mapping);
@@ -376,7 +376,8 @@ sy_status syi_a2a_query(struct syi_call *call, sy_comm *comm, const struct syi_a
 {
     if (comm == NULL)
         return syi_fail(call->ctx, SY_ERR_NULL, "comm", "is NULL, want a comm");
-    sy_request request = {.comm = comm, .ctx = call->ctx, .x.id = call->op->id};
+    struct syi_a2a_shard one;
+    sy_request request = {.comm = comm, .ctx = call->ctx, .x.id = call->op->id, .shard = &one};
     const sy_status st = syi_a2a_judge_shards(call, &request, judges);
     if (st != SY_OK)
         return st;

@@ -225,7 +225,7 @@ static void fill_shard(struct syi_call *call, struct syi_exchange *x, struct syi
     x->type = syi_type_at(call, INPUT);
     x->n_planes = 1;
     x->row_bytes[0] = (size_t)x->hidden * syi_elem_bytes(y->dtype);
-    x->elem_types = (uint64_t)y->dtype.code * 65536u + y->dtype.bits * 256u + y->dtype.lanes;
+    x->elem_types = (uint64_t)y->dtype.code * 65536u + (uint64_t)y->dtype.bits * 256u + y->dtype.lanes;
     x->mapping = syi_rows_of(call, MAPPING);
     x->routing = (sy_routing *)(uintptr_t)call->args.all_to_all_combine.routing;
     x->routed = x->routing != NULL;

@@ -254,8 +254,8 @@ static void fill_planes(const struct syi_call *call, struct syi_exchange *x, str
         const int in = p == 0 ? INPUT : PLANES + p - 1, out = p == 0 ? TOKENS : PLANE_TOKENS + p - 1;
         const DLTensor *t = call->tensor[in];
         x->row_bytes[p] = (size_t)t->shape[t->ndim - 1] * syi_elem_bytes(t->dtype);
-        x->elem_types = x->elem_types * 1000003u + (uint64_t)t->dtype.code * 65536u + t->dtype.bits * 256u +
-                        t->dtype.lanes;
+        x->elem_types = x->elem_types * 1000003u + (uint64_t)t->dtype.code * 65536u +
+                        (uint64_t)t->dtype.bits * 256u + t->dtype.lanes;
         shard->from[p] = syi_rows_of(call, in);
         shard->to[p] = syi_rows_of(call, out);
     }

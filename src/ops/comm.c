@@ -245,10 +245,10 @@ sy_status sy_comm_alloc(sy_ctx *ctx, sy_comm *comm, size_t bytes, void **data)
         return SY_ERR_NULL;
     syi_clear_fault(ctx, "sy_comm_alloc");
     sy_status st = check_idle(ctx, comm);
-    if (st == SY_OK && data == NULL)
-        st = syi_fail(ctx, SY_ERR_NULL, "data", "is NULL, want a place for the pointer");
     if (st != SY_OK)
         return st;
+    if (data == NULL)
+        return syi_fail(ctx, SY_ERR_NULL, "data", "is NULL, want a place for the pointer");
     syi_exchange_close(comm);
     int index;
     st = syi_segment_open(comm, bytes > 0 ? bytes : 1, &index);

@@ -588,8 +588,9 @@ void syi_exchange_progress(sy_comm *comm)
 }
 
 /* The call is judged; a process that refuses it still tells the others. */
-void syi_exchange_begin(sy_request *r, sy_status st)
+void syi_exchange_begin(sy_request *r, sy_status judged)
 {
+    sy_status st = judged;
     sy_comm *comm = r->comm;
     if (st == SY_OK && comm->local)
         st = syi_exchange_reserve(r);

@@ -381,7 +381,7 @@ static void stage_results(sy_request *r, unsigned char *at)
     list_sends(r);
     for (int p = 0; p < x->n_positions; p++) {
         const int64_t first = r->sends.first[p], n = p == shard->position ? 0 : r->sends.first[p + 1] - first;
-        memcpy(at + 8 * p, &start, sizeof start);
+        memcpy(at + 8 * (size_t)p, &start, sizeof start);
         syi_a2a_pack(r->ctx, rows + (size_t)start * x->row_bytes[0], shard->from[0], r->sends.rows + first, n,
                      x->row_bytes[0]);
         start += n;

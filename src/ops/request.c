@@ -38,10 +38,12 @@ static bool fenced(const sy_request *r, sy_phase phase)
 /* A request whose rows nobody reads any more: better one that is free than one to wait for. */
 static sy_status take_request(sy_ctx *ctx, sy_comm *comm, sy_request **request)
 {
-    sy_request *r = NULL;
-    for (int i = 0; i < comm->options.max_inflight && (r == NULL || r->fencing); i++)
-        if (!comm->requests[i].open && (r == NULL || !comm->requests[i].fencing))
-            r = &comm->requests[i];
+    sy_request *r = comm->requests;
+    for (int i = 1; i < comm->options.max_inflight && (r->open || r->fencing); i++) {
+        sy_request *other = &comm->requests[i];
+        if (!other->open && (r->open || !other->fencing))
+            r = other;
+    }
     *request = r;
     const sy_status st = wait_for(r, fenced, SY_PHASE_DONE);
     if (st == SY_OK)

@@ -7,7 +7,7 @@
 
 static const struct op_tensor tensors[] = {
     {"input", FIELD(input), OP_INPUT, "[D,L,B*G,S,H] or [D,L,T,H]", "any",
-     "expert rows; --local-reduce: [D,1,...]"},
+     "expert rows, L the most of a device; reduced: 1"},
     {"expert_metadata", FIELD(expert_metadata), OP_INPUT, "[D,1,B*G,S,K] or [D,T,K]", "U16 I32 I64",
      "experts of all tokens, as dispatch made it"},
     {"expert_mapping", FIELD(expert_mapping), OP_SHARED, A2A_MAPPING_SHAPES, "U16",
@@ -15,7 +15,7 @@ static const struct op_tensor tensors[] = {
     {"weights", FIELD(weights), OP_OPTIONAL, "[D,B,1,S,K] or [D,N,K]", "F32 F16 BF16",
      "of each token's slots; --sum"},
     {"output", FIELD(output), OP_INOUT, "[D,K,B,S,H] or [D,K,N,H]", "as input",
-     "rows of the slots, old contents; --sum: without K"},
+     "rows of slots; --sum: no K; in: for --fill keep"},
     {"written", FIELD(written), OP_OUTPUT, "[D,K,N]", "U8", "1 where a row came; --masks"},
     {0},
 };

@@ -110,8 +110,8 @@ static void check_mesh(struct creation *c, MPI_Comm comm, sy_mesh mesh)
     } else if (!syi_mpi_worked(MPI_Comm_size(comm, &n), "MPI_Comm_size", c->sentence)) {
         c->status = SY_ERR_COMM;
     } else if (n != mesh.rows * mesh.cols) {
-        snprintf(words, sizeof words, "mpi_comm has %d processes, want %d for a mesh of %d x %d", n,
-                 mesh.rows * mesh.cols, mesh.rows, mesh.cols);
+        snprintf(words, sizeof words, "mpi_comm has %d %s, want %d, one for each device of a %dx%d mesh", n,
+                 n == 1 ? "process" : "processes", mesh.rows * mesh.cols, mesh.rows, mesh.cols);
         refuse(c, SY_ERR_COMM, words);
     }
 }

@@ -350,6 +350,7 @@ sy_status syi_a2a_judge_shards(struct syi_call *call, sy_request *request,
     const DLTensor *all[SYI_MAX_TENSORS];
     memcpy(all, call->tensor, sizeof all);
     sy_status st = SY_OK;
+    int64_t rows = 0;
     for (int s = 0; st == SY_OK && s < request->comm->n_shards; s++) {
         struct syi_exchange x = {.id = request->x.id};
         struct syi_a2a_shard *shard = &request->shard[call->query ? 0 : s];
@@ -357,8 +358,13 @@ sy_status syi_a2a_judge_shards(struct syi_call *call, sy_request *request,
         call->ctx->device = shard->device + 1;
         take_shard(call, all, s, judges->mapping);
         st = judges->check(call, request, &x, shard);
-        if (st == SY_OK && s == 0)
+        if (st == SY_OK && s == 0) {
             request->x = x;
+            rows = call->rows;
+        }
+        shard->n_slots = x.n_slots;
+        shard->n_experts = x.n_experts;
+        shard->row_bytes = x.row_bytes[0];
         if (call->query)
             continue;
         if (st == SY_OK)
@@ -368,6 +374,7 @@ sy_status syi_a2a_judge_shards(struct syi_call *call, sy_request *request,
         fill_header(request, &x, shard, st, request->comm->local ? &request->header[s] : &request->mine);
     }
     call->ctx->device = 0;
+    call->rows = rows; /* a query tells of the first */
     return st;
 }
 

@@ -148,8 +148,13 @@ static sy_status check_input(struct syi_call *call, const struct syi_exchange *x
     sy_status status = syi_a2a_check_rank(call, INPUT, 4, 3);
     if (status != SY_OK)
         return status;
-    shard->input_first = y->shape[0];
+    /* One row per token needs no dimension for it: [Bt,St,H]. */
+    const bool plain =
+        x->local_reduce && y->ndim == 3 && x->batch > 0 && y->shape[0] == bt && y->shape[1] == st;
+    shard->input_first = plain ? 1 : y->shape[0];
     shard->input_rows = group_tokens;
+    if (plain)
+        return SY_OK;
     const int64_t want[4] = {y->shape[0], bt, st, elems};
     status = y->ndim == 4 && x->batch > 0 ? syi_check_shape(call, INPUT, 4, want) : SY_OK;
     if (status != SY_OK)
@@ -303,7 +308,7 @@ static sy_status check_local(struct syi_call *call, const struct syi_a2a_hosts *
         return syi_fail_at(call->ctx, &fault,
                            x->local_reduce
                                ? "has %lld rows per token, want %lld with local_reduce"
-                               : "has rows of %lld experts, want those of the %lld experts of its device",
+                               : "has rows of %lld experts, want %lld, as many as its device hosts",
                            (long long)shard->input_first, (long long)want);
     }
     if (x->layout == SY_LAYOUT_PACKED && !x->local_reduce && n_local > 1)

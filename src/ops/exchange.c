@@ -138,8 +138,8 @@ static void describe(const sy_request *r, const struct syi_exchange *x, const st
              "device %d calls %s number %llu with %lld tokens, %lld slots, %lld experts, rows of %zu bytes, "
              "axis %s",
              shard->device, name_of((uint8_t)x->id), (unsigned long long)r->sequence,
-             (long long)shard->n_tokens, (long long)x->n_slots, (long long)x->n_experts, x->row_bytes[0],
-             axes[x->axis]);
+             (long long)shard->n_tokens, (long long)shard->n_slots, (long long)shard->n_experts,
+             shard->row_bytes, axes[x->axis]);
 }
 
 static void note_error(const sy_ctx *ctx, struct syi_notice *notice)

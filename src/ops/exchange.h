@@ -63,6 +63,8 @@ struct syi_a2a_shard {
     unsigned char *expert_counts, *expert_offsets, *rows_from, *rows_to;
     int64_t n_counts, n_offsets; /* their extents, -1: not given */
     uint64_t table_hash;         /* combine: of its table of choices */
+    int64_t n_slots, n_experts;  /* as it was called, should devices disagree */
+    size_t row_bytes;
 
     /* Made by the engine. */
     const struct syi_a2a_group *group;

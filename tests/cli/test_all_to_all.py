@@ -79,6 +79,11 @@ class Examples(MeshTest):
         self.check(r["output"], [[[[11, 0]], [[33, 36]]], [[[0, 66]], [[147, 22]]]])
         self.assertEqual(list(r.outputs), ["output"])
 
+    def test_e3_without_dimensions_of_one(self):
+        y = [[[11, 36], [STAR, 22]], [[33, STAR], [147, 66]]]
+        r = self.combine(Mesh(1, 2), TWO_HOSTS, y, [self.M1[0], self.M1[0]], "--local-reduce")
+        self.check(r["output"], [[[[11, 0]], [[33, 36]]], [[[0, 66]], [[147, 22]]]])
+
     M4 = [[[[0, 1]], [[3, 2]]]]
     Y4 = [[[[20], [STAR]]], [[[STAR], [60]]], [[[STAR], [80]]], [[[10], [STAR]]]]
     T4 = [[[[10], [0]]], [[[0], [20]]], [[[0], [20]]], [[[10], [0]]]]

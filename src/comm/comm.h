@@ -38,6 +38,7 @@ struct sy_comm {
     sy_transport transport;
     sy_comm_options options; /* without zeros that mean something else */
     bool shared;             /* rows can be read where they lie in another process */
+    bool may_share;          /* it was meant to be so when the comm was made */
     bool broken;             /* some process may never answer again */
     uint64_t sequence;       /* of the next operation */
     struct syi_segment segment[SYI_MAX_SEGMENTS];

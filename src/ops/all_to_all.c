@@ -312,7 +312,7 @@ static uint64_t hash_params(const sy_comm *comm, const struct syi_exchange *x)
                          (int64_t)x->elem_types,
                          x->num_links,
                          x->routed,
-                         comm->shared,
+                         comm->may_share,
                          (int64_t)comm->options.chunk_bytes};
     for (int p = 0; p < x->n_planes; p++)
         words[17 + p] = (int64_t)x->row_bytes[p];

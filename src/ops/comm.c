@@ -160,6 +160,7 @@ sy_status sy_comm_create_n(sy_comm **comm, const sy_transport *transport, size_t
         like.device = t->device;
         like.n_devices = syi_mesh_devices(t->mesh);
         like.shared = t->share != NULL && !like.options.no_shared;
+        like.may_share = like.shared;
         st = make(comm, &like);
     }
     if (st != SY_OK && t->destroy != NULL)

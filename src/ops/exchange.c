@@ -348,6 +348,15 @@ static bool any_wanted(const sy_request *r, size_t *most)
     return *most > 0;
 }
 
+/* Memory could not be shared after all: rows will travel, and that needs other scratch. */
+static sy_status stop_sharing(sy_request *r)
+{
+    const sy_status st = syi_exchange_reserve(r);
+    if (st == SY_OK && r->listed)
+        syi_exchange_lists(r);
+    return st;
+}
+
 static sy_status step_header(sy_request *r)
 {
     sy_comm *comm = r->comm;
@@ -369,8 +378,12 @@ static sy_status step_header(sy_request *r)
     }
     if (!r->x.routed && !r->listed)
         syi_routing_order(r);
+    if (r->direct && !comm->shared) {
+        const sy_status st = stop_sharing(r);
+        if (st != SY_OK)
+            return st;
+    }
     size_t most;
-    r->direct = r->direct && comm->shared;
     enter(r, r->direct && any_wanted(r, &most) ? SYI_STEP_STAGE : SYI_STEP_TABLE);
     return SY_OK;
 }
@@ -388,9 +401,8 @@ static sy_status step_stage(sy_request *r)
         return SY_OK;
     any_wanted(r, &most);
     if (!syi_stage_grow(comm, most * SYI_PAGE)) {
-        r->direct = false;
         enter(r, SYI_STEP_TABLE);
-        return comm->broken ? SY_ERR_COMM : SY_OK;
+        return comm->broken ? SY_ERR_COMM : stop_sharing(r);
     }
     if (r->x.id == SYI_ALL_TO_ALL_COMBINE && !r->listed) {
         syi_routing_read(r);

@@ -125,7 +125,7 @@ static void lay_out(sy_request *r, struct syi_arena *arena)
         r->fan_first = syi_take(arena, ((size_t)most_tokens(x) + 2) * sizeof *r->fan_first);
         r->fan_place = syi_take(arena, syi_size_mul(all_picks, sizeof *r->fan_place));
     }
-    if (!comm->local && (!r->direct || r->stage_bytes > comm->stage_slot_bytes))
+    if (!comm->local && !r->direct)
         lay_out_messages(r, arena);
     r->add_scratch = x->sum ? syi_take(arena, syi_a2a_add_scratch(r->ctx, x->n_slots)) : NULL;
 }

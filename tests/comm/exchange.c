@@ -32,6 +32,7 @@ static const sy_mesh meshes[] = {{1, 1}, {1, 2}, {2, 1}, {2, 2}, {1, 3}, {2, 3},
 struct team {
     const struct way *way;
     sy_mesh mesh;
+    int kind; /* of work that has several */
     struct threads_hub *hub;
     bool (*work)(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes);
     bool good[THREADS_MOST];
@@ -359,6 +360,77 @@ static void inputs_in_memory_of_the_comm(void **state)
     }
 }
 
+/* ---- Sharing ends ------------------------------------------------------------------------------------- */
+
+/* Device 0 has more to show than the first page holds, device 1 has not. */
+static void make_uneven(struct mesh_case *m, int kind)
+{
+    static const uint16_t mapping[4][2] = {{1, 0}, {0, 1}, {1, 0}, {0, 1}};
+    *m = (struct mesh_case){
+        .a2a = {.mesh = {1, 2}, .dim = 1, .align = 1, .ragged = true, .experts = 4, .slots = 2},
+        .hidden = 64,
+        .type = SY_F32,
+        .index_type = SY_I32,
+        .weight_type = SY_F32,
+        .mask_type = SY_U8,
+        .sum = kind == 2,
+        .weighted = kind == 2,
+        .max_tokens = 40,
+        .form = 2,
+        .short_out = true};
+    m->mapping = malloc(sizeof mapping);
+    memcpy(m->mapping, mapping, sizeof mapping);
+    m->a2a.mapping = m->mapping;
+    for (int d = 0; d < 2; d++) {
+        const int64_t n = d == 0 ? 40 : 1;
+        m->a2a.tokens[d] = n;
+        m->chosen[d] = malloc((size_t)n * 2 * sizeof(int64_t));
+        for (int64_t i = 0; i < 2 * n; i++)
+            m->chosen[d][i] = (i * 7 + d) % 4;
+        m->a2a.chosen[d] = m->chosen[d];
+    }
+    mesh_case_data(m, 5);
+}
+
+/* The first of two requests needs more memory than can be shared; the second has shown its rows already. */
+static bool lose_memory(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why,
+                        size_t why_bytes)
+{
+    bool good = run_mesh_case(ctx, comm, 0, why, why_bytes) && sy_comm_shares_memory(comm);
+    struct mesh_case m[2];
+    make_uneven(&m[0], team->kind);
+    mesh_example_make(&m[1], 0);
+    if (device == 0)
+        threads_fail_share(team->hub);
+    struct mesh_call *calls[2];
+    sy_request *requests[2] = {NULL, NULL};
+    for (int i = 0; i < 2; i++) {
+        calls[i] =
+            team->kind == 0 ? mesh_dispatch_new(comm, &m[i], NULL) : mesh_combine_new(comm, &m[i], NULL);
+        good = mesh_call_start(ctx, comm, calls[i], &requests[i]) == SY_OK && good;
+    }
+    for (int i = 1; i >= 0; i--)
+        if (sy_request_free(requests[i]) != SY_OK) {
+            snprintf(why, why_bytes, "request %d: %s", i, sy_ctx_error(ctx));
+            good = false;
+        }
+    for (int i = 0; i < 2; i++) {
+        good = good && mesh_call_check(calls[i], why, why_bytes);
+        mesh_call_free(calls[i]);
+        mesh_case_free(&m[i]);
+    }
+    return run_mesh_case(ctx, comm, 1, why, why_bytes) && !sy_comm_shares_memory(comm) && good;
+}
+
+static void sharing_ends(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 3; kind++) { /* dispatch, slots, sum */
+        struct team team = {.way = &ways[1], .mesh = {1, 2}, .work = lose_memory, .kind = kind};
+        run_team(&team);
+    }
+}
+
 static bool describe(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
 {
     (void)ctx;
@@ -393,6 +465,7 @@ int main(void)
              (void *)&ways[0]);
     test_add(&list, "bytes_on_the_wire", bytes_on_the_wire, NULL);
     test_add(&list, "messages_are_cut", messages_are_cut, NULL);
+    test_add(&list, "sharing_ends", sharing_ends, NULL);
     test_add(&list, "comms_describe_themselves", comms_describe_themselves, NULL);
     return test_run(&list, "comm_exchange");
 }

@@ -139,7 +139,7 @@ static void test_wrong_number_of_processes(void **state)
     (void)state;
     struct ask ask = good_ask();
     ask.mesh = (sy_mesh){2, n_ranks};
-    refused(&ask, SY_ERR_COMM, "processes, want");
+    refused(&ask, SY_ERR_COMM, "one for each device");
 }
 
 static void test_bad_meshes(void **state)

@@ -135,7 +135,6 @@ struct syi_a2a_job {
     bool zero;                       /* rows from nowhere become zero bytes */
     int n_planes;
     struct syi_a2a_plane plane[SY_A2A_MAX_PLANES];
-    unsigned char *mask; /* [n_rows] 1 where there is a pick, else 0; or NULL */
 };
 
 /* Copies the rows of all jobs, split over threads by row. */

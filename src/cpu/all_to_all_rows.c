@@ -57,8 +57,6 @@ struct copying {
 static void copy_part(const struct copying *c, const struct syi_a2a_job *job, int64_t first, int64_t end)
 {
     struct batch batch;
-    for (int64_t r = first; r < end && job->mask != NULL; r++)
-        job->mask[r] = job->pick[r].position >= 0;
     for (int i = 0; i < job->n_planes; i++) {
         const struct syi_a2a_plane *plane = &job->plane[i];
         if (plane->row_bytes == 0)

@@ -82,10 +82,10 @@ bool syi_a2a_most_rows(int64_t n_tokens, int64_t n_slots, int64_t n_local, sy_a2
 
 /*
  * Dispatch: where each row of a device comes from, pick[rows]; row is n at the position. slot[rows], or NULL: k of
- * EXPERT rows, -1 for padding.
+ * EXPERT rows, -1 for padding. Returns how many rows there are.
  */
-void syi_a2a_dispatch_picks(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group,
-                            int position, struct syi_a2a_pick *pick, int32_t *slot, int64_t *counters);
+int64_t syi_a2a_dispatch_picks(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group,
+                               int position, struct syi_a2a_pick *pick, int32_t *slot, int64_t *counters);
 
 /*
  * Combine: where each row of a home comes from, pick[K*N], pick k*N + n for slot k of token n; row is that of the

@@ -149,8 +149,8 @@ bool syi_a2a_most_rows(int64_t n_tokens, int64_t n_slots, int64_t n_local, sy_a2
 }
 
 /* EXPERT: by place of the expert, then position and n. */
-static void pick_by_expert(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group, int position,
-                           struct syi_a2a_pick *pick, int32_t *slot, int64_t *counters)
+static int64_t pick_by_expert(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group,
+                              int position, struct syi_a2a_pick *pick, int32_t *slot, int64_t *counters)
 {
     const int32_t *local = experts_at(hosts, group, position);
     int64_t *next = counters, *counts = counters + hosts->n_experts + 1;
@@ -171,18 +171,17 @@ static void pick_by_expert(const struct syi_a2a_hosts *hosts, const struct syi_a
                     slot[r] = (int32_t)k;
             }
         }
+    return n_rows;
 }
 
-void syi_a2a_dispatch_picks(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group,
-                            int position, struct syi_a2a_pick *pick, int32_t *slot, int64_t *counters)
+int64_t syi_a2a_dispatch_picks(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group,
+                               int position, struct syi_a2a_pick *pick, int32_t *slot, int64_t *counters)
 {
     const int32_t *local = experts_at(hosts, group, position);
     const bool packed = group->layout == SY_LAYOUT_PACKED;
     int64_t r = 0;
-    if (group->layout == SY_LAYOUT_EXPERT) {
-        pick_by_expert(hosts, group, position, pick, slot, counters);
-        return;
-    }
+    if (group->layout == SY_LAYOUT_EXPERT)
+        return pick_by_expert(hosts, group, position, pick, slot, counters);
     for (int p = 0; p < group->order.n_positions; p++)
         for (int64_t n = 0; n < tokens_at(group, p); n++) {
             const int64_t t = syi_tau(&group->order, p, n);
@@ -192,6 +191,7 @@ void syi_a2a_dispatch_picks(const struct syi_a2a_hosts *hosts, const struct syi_
             else if (!packed)
                 pick[t] = nowhere;
         }
+    return packed ? r : syi_order_tokens(&group->order);
 }
 
 /* ---- Lists by peer: counted at first[p+1], then summed, then filled from first[p] on ------------------------ */

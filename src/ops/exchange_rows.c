@@ -105,7 +105,7 @@ static void lay_out(sy_request *r, struct syi_arena *arena)
     const sy_comm *comm = r->comm;
     const size_t shards = (size_t)comm->n_shards, sources = (size_t)x->n_positions + 1;
     size_t all_picks = 0;
-    r->n_counters = 2 * (x->n_experts + x->n_positions) + x->n_experts;
+    r->n_counters = 2 * (x->n_experts + x->n_positions);
     const size_t tasks = (size_t)(r->threads < comm->n_shards ? r->threads : comm->n_shards);
     r->counters = syi_take(arena, tasks * (size_t)r->n_counters * sizeof *r->counters);
     r->expert_counts = syi_take(arena, (size_t)x->n_experts * sizeof *r->expert_counts);
@@ -194,17 +194,14 @@ static void list_shard(sy_request *r, struct syi_a2a_shard *shard, int64_t *coun
 {
     const struct syi_exchange *x = &r->x;
     const struct syi_a2a_hosts *hosts = hosts_of(r);
-    int64_t *counts = counters + 2 * (x->n_experts + x->n_positions);
     if (x->id == SYI_ALL_TO_ALL_COMBINE) {
         shard->n_rows = x->n_slots * shard->n_tokens;
         syi_a2a_combine_picks(hosts, shard->group, shard->position, x->local_reduce,
                               x->local_reduce && x->sum, shard->pick, counters);
         return;
     }
-    shard->n_rows = x->layout == SY_LAYOUT_PADDED
-                        ? syi_order_tokens(&shard->group->order)
-                        : syi_a2a_expert_rows(hosts, shard->group, shard->position, counts, NULL);
-    syi_a2a_dispatch_picks(hosts, shard->group, shard->position, shard->pick, shard->slot, counters);
+    shard->n_rows =
+        syi_a2a_dispatch_picks(hosts, shard->group, shard->position, shard->pick, shard->slot, counters);
 }
 
 static void list_task(void *data, int task)

@@ -243,7 +243,7 @@ static struct syi_a2a_pick *dispatch_picks(struct work *w, int p, int64_t *n_row
     *n_rows = syi_a2a_expert_rows(&w->hosts, &w->group, p, counts, NULL);
     struct syi_a2a_pick *pick = buf_new((size_t)*n_rows * sizeof *pick, 0);
     *slot = w->x.layout == SY_LAYOUT_EXPERT ? buf_new((size_t)*n_rows * sizeof **slot, 0) : NULL;
-    syi_a2a_dispatch_picks(&w->hosts, &w->group, p, pick, *slot, w->counters);
+    assert_int_equal(syi_a2a_dispatch_picks(&w->hosts, &w->group, p, pick, *slot, w->counters), *n_rows);
     buf_free(counts);
     return pick;
 }

@@ -101,7 +101,7 @@ static void reuse_without_routing(struct test_call *c)
 
 /* ---- Shapes ------------------------------------------------------------------------------------------- */
 
-static void set_shape(struct test_call *c, const char *name, int rank, const int64_t *shape)
+void mesh_set_shape(struct test_call *c, const char *name, int rank, const int64_t *shape)
 {
     struct tensor *x = test_call_tensor(c, name);
     x->t.ndim = rank;
@@ -110,22 +110,22 @@ static void set_shape(struct test_call *c, const char *name, int rank, const int
 
 static void middle_dimensions(struct test_call *c)
 {
-    set_shape(c, "input", 4, (int64_t[]){1, 2, 3, H});
+    mesh_set_shape(c, "input", 4, (int64_t[]){1, 2, 3, H});
 }
 
 static void ranks_that_differ(struct test_call *c)
 {
-    set_shape(c, "expert_indices", 4, (int64_t[]){3, 1, 2, K});
+    mesh_set_shape(c, "expert_indices", 4, (int64_t[]){3, 1, 2, K});
 }
 
 static void three_copies(struct test_call *c)
 {
-    set_shape(c, "expert_mapping", 4, (int64_t[]){3, 1, 2, 2});
+    mesh_set_shape(c, "expert_mapping", 4, (int64_t[]){3, 1, 2, 2});
 }
 
 static void mapping_second_dimension(struct test_call *c)
 {
-    set_shape(c, "expert_mapping", 4, (int64_t[]){1, 2, 3, 2});
+    mesh_set_shape(c, "expert_mapping", 4, (int64_t[]){1, 2, 3, 2});
 }
 
 static void concat_other_dimension(struct test_call *c)

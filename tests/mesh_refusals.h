@@ -15,6 +15,9 @@ void mesh_make_expert(struct test_call *c);  /* dispatch with layout EXPERT, src
 void mesh_make_combine(struct test_call *c); /* slots */
 void mesh_make_sum(struct test_call *c);     /* slots, weighted and added */
 
+/* Gives a tensor another shape. */
+void mesh_set_shape(struct test_call *c, const char *name, int rank, const int64_t *shape);
+
 struct mesh_refusals {
     void (*make)(struct test_call *c);
     const struct refusal *rows;

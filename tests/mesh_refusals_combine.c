@@ -74,18 +74,11 @@ static void max_tokens_minus_1(struct test_call *c)
 
 /* ---- Shapes ------------------------------------------------------------------------------------------- */
 
-static void set_shape(struct test_call *c, const char *name, int rank, const int64_t *shape)
-{
-    struct tensor *x = test_call_tensor(c, name);
-    x->t.ndim = rank;
-    memcpy(x->shape, shape, (size_t)rank * sizeof *shape);
-}
-
 /* Three batches do not divide into two devices. */
 static void odd_batches(struct test_call *c)
 {
-    set_shape(c, "input", 4, (int64_t[]){L, 3, S, H});
-    set_shape(c, "expert_metadata", 4, (int64_t[]){1, 3, S, K});
+    mesh_set_shape(c, "input", 4, (int64_t[]){L, 3, S, H});
+    mesh_set_shape(c, "expert_metadata", 4, (int64_t[]){1, 3, S, K});
 }
 
 /* Neither do sequences of three. */
@@ -101,27 +94,27 @@ static void partial_of_three(struct test_call *c)
 
 static void packed_slots(struct test_call *c)
 {
-    set_shape(c, "input", 2, (int64_t[]){T, H});
+    mesh_set_shape(c, "input", 2, (int64_t[]){T, H});
     c->args.a2a_combine.layout = SY_LAYOUT_PACKED;
 }
 
 static void expert_partial(struct test_call *c)
 {
-    set_shape(c, "input", 2, (int64_t[]){2 * T, H});
+    mesh_set_shape(c, "input", 2, (int64_t[]){2 * T, H});
     c->args.a2a_combine.layout = SY_LAYOUT_EXPERT;
     c->args.a2a_combine.local_reduce = true;
 }
 
 static void expert_rows_too_few(struct test_call *c)
 {
-    set_shape(c, "input", 2, (int64_t[]){2, H});
+    mesh_set_shape(c, "input", 2, (int64_t[]){2, H});
     c->args.a2a_combine.layout = SY_LAYOUT_EXPERT;
 }
 
 /* Where the rows of the second expert would begin no longer fits a list of rows. */
 static void align_of_2_to_the_31(struct test_call *c)
 {
-    set_shape(c, "input", 2, (int64_t[]){36, H});
+    mesh_set_shape(c, "input", 2, (int64_t[]){36, H});
     c->args.a2a_combine.layout = SY_LAYOUT_EXPERT;
     c->args.a2a_combine.align = INT32_MAX;
 }
@@ -154,7 +147,7 @@ static void two_holders(struct test_call *c)
 {
     put_u16(c, "expert_mapping", 4, 1);
     put_u16(c, "expert_mapping", 5, 1);
-    set_shape(c, "input", 4, (int64_t[]){1, B * G, S, H});
+    mesh_set_shape(c, "input", 4, (int64_t[]){1, B * G, S, H});
     c->args.a2a_combine.local_reduce = true;
 }
 

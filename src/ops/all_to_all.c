@@ -344,8 +344,9 @@ static void fill_header(sy_request *request, const struct syi_exchange *x, const
     header->routing = x->routed ? x->routing->epoch : shard->table_hash;
 }
 
-sy_status syi_a2a_judge_shards(struct syi_call *call, sy_request *request,
-                               const struct syi_a2a_judges *judges)
+/* Every device's checks, then its contents, in order of device; their headers. Sets request->x. A query has no
+   contents and no headers. */
+static sy_status judge_shards(struct syi_call *call, sy_request *request, const struct syi_a2a_judges *judges)
 {
     const DLTensor *all[SYI_MAX_TENSORS];
     memcpy(all, call->tensor, sizeof all);
@@ -354,7 +355,7 @@ sy_status syi_a2a_judge_shards(struct syi_call *call, sy_request *request,
     for (int s = 0; st == SY_OK && s < request->comm->n_shards; s++) {
         struct syi_exchange x = {.id = request->x.id};
         struct syi_a2a_shard *shard = &request->shard[call->query ? 0 : s];
-        *shard = (struct syi_a2a_shard){.device = request->comm->device + s, .n_counts = -1, .n_offsets = -1};
+        *shard = (struct syi_a2a_shard){.device = request->comm->device + s};
         call->ctx->device = shard->device + 1;
         take_shard(call, all, s, judges->mapping);
         st = judges->check(call, request, &x, shard);
@@ -378,19 +379,33 @@ sy_status syi_a2a_judge_shards(struct syi_call *call, sy_request *request,
     return st;
 }
 
-sy_status syi_a2a_query(struct syi_call *call, sy_comm *comm, const struct syi_a2a_judges *judges,
-                        sy_query *query, size_t query_bytes)
+sy_status syi_a2a_judge(sy_ctx *ctx, const struct syi_exchange_op *op, const void *args, size_t args_bytes,
+                        sy_request *request)
 {
-    if (comm == NULL)
-        return syi_fail(call->ctx, SY_ERR_NULL, "comm", "is NULL, want a comm");
+    struct syi_call call = {.ctx = ctx, .op = op->op};
+    const sy_status st = op->prepare(&call, args, args_bytes);
+    return st == SY_OK ? judge_shards(&call, request, op->judges) : st;
+}
+
+sy_status syi_a2a_query(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,
+                        size_t args_bytes, sy_query *query, size_t query_bytes)
+{
+    if (ctx == NULL)
+        return SY_ERR_NULL;
+    struct syi_call call = {.ctx = ctx, .op = op->op, .query = true};
     struct syi_a2a_shard one;
-    sy_request request = {.comm = comm, .ctx = call->ctx, .x.id = call->op->id, .shard = &one};
-    const sy_status st = syi_a2a_judge_shards(call, &request, judges);
+    sy_request request = {.comm = comm, .ctx = ctx, .x.id = op->op->id, .shard = &one};
+    syi_clear_fault(ctx, op->op->name);
+    sy_status st = op->prepare(&call, args, args_bytes);
+    if (st == SY_OK && comm == NULL)
+        return syi_fail(ctx, SY_ERR_NULL, "comm", "is NULL, want a comm");
+    if (st == SY_OK)
+        st = judge_shards(&call, &request, op->judges);
     if (st != SY_OK)
         return st;
     if (query == NULL)
-        return syi_fail(call->ctx, SY_ERR_NULL, "query", "is NULL, want a struct for the answer");
-    const sy_query answer = {call->rows, call->slots, 0};
+        return syi_fail(ctx, SY_ERR_NULL, "query", "is NULL, want a struct for the answer");
+    const sy_query answer = {call.rows, call.slots, 0};
     memset(query, 0, query_bytes);
     memcpy(query, &answer, query_bytes < sizeof answer ? query_bytes : sizeof answer);
     return SY_OK;

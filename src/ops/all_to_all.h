@@ -38,14 +38,9 @@ struct syi_a2a_judges {
                           struct syi_a2a_shard *shard);
 };
 
-/* Every device's checks, then its contents, in order of device; their headers. Sets request->x. A query has no
-   contents and no headers. */
-sy_status syi_a2a_judge_shards(struct syi_call *call, sy_request *request,
-                               const struct syi_a2a_judges *judges);
-
-/* The same without a request: what a query answers, once check has set call->rows and call->slots. */
-sy_status syi_a2a_query(struct syi_call *call, sy_comm *comm, const struct syi_a2a_judges *judges,
-                        sy_query *query, size_t query_bytes);
+/* What a query answers: the checks of every device, without contents; check has set call->rows and call->slots. */
+sy_status syi_a2a_query(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,
+                        size_t args_bytes, sy_query *query, size_t query_bytes);
 
 /* ---- Steps of a check --------------------------------------------------------------------------------- */
 

@@ -359,14 +359,7 @@ static sy_status prepare(struct syi_call *call, const void *args, size_t args_by
     return st;
 }
 
-static sy_status judge(sy_ctx *ctx, const void *args, size_t args_bytes, sy_request *request)
-{
-    struct syi_call call = {.ctx = ctx, .op = &ops[0][0]};
-    const sy_status st = prepare(&call, args, args_bytes);
-    return st == SY_OK ? syi_a2a_judge_shards(&call, request, &judges) : st;
-}
-
-static const struct syi_exchange_op exchange_op = {name, SYI_ALL_TO_ALL_COMBINE, judge};
+static const struct syi_exchange_op exchange_op = {&ops[0][0], &judges, prepare};
 
 sy_status sy_all_to_all_combine_start_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_combine_args *args,
                                         size_t args_bytes, sy_request **request)
@@ -383,10 +376,5 @@ sy_status sy_all_to_all_combine_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_al
 sy_status sy_all_to_all_combine_query_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_combine_args *args,
                                         size_t args_bytes, sy_query *query, size_t query_bytes)
 {
-    if (ctx == NULL)
-        return SY_ERR_NULL;
-    struct syi_call call = {.ctx = ctx, .op = &ops[0][0], .query = true};
-    syi_clear_fault(ctx, name);
-    const sy_status st = prepare(&call, args, args_bytes);
-    return st == SY_OK ? syi_a2a_query(&call, comm, &judges, query, query_bytes) : st;
+    return syi_a2a_query(ctx, comm, &exchange_op, args, args_bytes, query, query_bytes);
 }

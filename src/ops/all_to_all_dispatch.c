@@ -282,8 +282,6 @@ static void fill_shard(const struct syi_call *call, struct syi_exchange *x, stru
     shard->src = syi_rows_of(call, SRC);
     shard->expert_counts = syi_data(call, EXPERT_COUNTS);
     shard->expert_offsets = syi_data(call, EXPERT_OFFSETS);
-    shard->n_counts = call->tensor[EXPERT_COUNTS] != NULL ? syi_extent(call, EXPERT_COUNTS, 0) : -1;
-    shard->n_offsets = call->tensor[EXPERT_OFFSETS] != NULL ? syi_extent(call, EXPERT_OFFSETS, 0) : -1;
     shard->rows_from = syi_data(call, ROWS_FROM);
     shard->rows_to = syi_data(call, ROWS_TO);
     x->mapping = syi_rows_of(call, MAPPING);
@@ -335,9 +333,9 @@ static sy_status contents(struct syi_call *call, sy_request *request, const stru
     sy_status st = shard->device == comm->device ? syi_routing_begin(request) : SY_OK;
     const struct syi_a2a_hosts *hosts = x->routed ? &x->routing->hosts : &request->own.hosts;
     const int64_t n_local = st == SY_OK ? hosts->n_local[shard->device] : 0;
-    if (st == SY_OK && shard->n_counts >= 0)
+    if (st == SY_OK)
         st = syi_check_vector(call, EXPERT_COUNTS, n_local);
-    if (st == SY_OK && shard->n_offsets >= 0)
+    if (st == SY_OK)
         st = syi_check_vector(call, EXPERT_OFFSETS, n_local + 1);
     if (st != SY_OK || x->routed)
         return st;
@@ -359,14 +357,7 @@ static sy_status prepare(struct syi_call *call, const void *args, size_t args_by
                : syi_fail(call->ctx, SY_ERR_NULL, "routing", "is NULL and to be reused, want a routing");
 }
 
-static sy_status judge(sy_ctx *ctx, const void *args, size_t args_bytes, sy_request *request)
-{
-    struct syi_call call = {.ctx = ctx, .op = &op};
-    const sy_status st = prepare(&call, args, args_bytes);
-    return st == SY_OK ? syi_a2a_judge_shards(&call, request, &judges) : st;
-}
-
-static const struct syi_exchange_op exchange_op = {name, SYI_ALL_TO_ALL_DISPATCH, judge};
+static const struct syi_exchange_op exchange_op = {&op, &judges, prepare};
 
 sy_status sy_all_to_all_dispatch_start_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_dispatch_args *args,
                                          size_t args_bytes, sy_request **request)
@@ -383,10 +374,5 @@ sy_status sy_all_to_all_dispatch_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_a
 sy_status sy_all_to_all_dispatch_query_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_dispatch_args *args,
                                          size_t args_bytes, sy_query *query, size_t query_bytes)
 {
-    if (ctx == NULL)
-        return SY_ERR_NULL;
-    struct syi_call call = {.ctx = ctx, .op = &op, .query = true};
-    syi_clear_fault(ctx, name);
-    const sy_status st = prepare(&call, args, args_bytes);
-    return st == SY_OK ? syi_a2a_query(&call, comm, &judges, query, query_bytes) : st;
+    return syi_a2a_query(ctx, comm, &exchange_op, args, args_bytes, query, query_bytes);
 }

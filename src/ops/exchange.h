@@ -61,9 +61,8 @@ struct syi_a2a_shard {
     struct syi_rows mask; /* present [1,T], written [K,N] */
     struct syi_rows src;
     unsigned char *expert_counts, *expert_offsets, *rows_from, *rows_to;
-    int64_t n_counts, n_offsets; /* their extents, -1: not given */
-    uint64_t table_hash;         /* combine: of its table of choices */
-    int64_t n_slots, n_experts;  /* as it was called, should devices disagree */
+    uint64_t table_hash;        /* combine: of its table of choices */
+    int64_t n_slots, n_experts; /* as it was called, should devices disagree */
     size_t row_bytes;
 
     /* Made by the engine. */
@@ -162,14 +161,19 @@ struct sy_request {
 
 /* ---- The engine (exchange.c) -------------------------------------------------------------------------- */
 
-/* Judges a call and fills request->x, its shards and its headers. */
-typedef sy_status syi_a2a_judge(sy_ctx *ctx, const void *args, size_t args_bytes, sy_request *request);
+struct syi_a2a_judges; /* ops/all_to_all.h */
 
+/* An operator of a mesh: what its calls are before they become a request. */
 struct syi_exchange_op {
-    const char *name;
-    enum syi_op_id id;
-    syi_a2a_judge *judge;
+    const struct syi_op *op; /* id, name, arguments */
+    const struct syi_a2a_judges *judges;
+    /* Copies the arguments; sets call->op to the one whose rules hold for them. */
+    sy_status (*prepare)(struct syi_call *call, const void *args, size_t args_bytes);
 };
+
+/* Judges a call and fills request->x, its shards and its headers. */
+sy_status syi_a2a_judge(sy_ctx *ctx, const struct syi_exchange_op *op, const void *args, size_t args_bytes,
+                        sy_request *request);
 
 /* A request that was judged: does it in one process, begins it between several. */
 void syi_exchange_begin(sy_request *request, sy_status judged);

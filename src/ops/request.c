@@ -75,7 +75,7 @@ sy_status syi_exchange_start(sy_ctx *ctx, sy_comm *comm, const struct syi_exchan
         *request = NULL;
     if (ctx == NULL)
         return SY_ERR_NULL;
-    syi_clear_fault(ctx, op->name);
+    syi_clear_fault(ctx, op->op->name);
     sy_request *r = NULL;
     sy_status st = refuse_start(ctx, comm, request);
     if (st == SY_OK)
@@ -94,10 +94,10 @@ sy_status syi_exchange_start(sy_ctx *ctx, sy_comm *comm, const struct syi_exchan
     r->bytes = 0;
     r->stage_bytes = 0;
     r->start_ns = ctx->trace != NULL ? syi_now() : 0;
-    r->x = (struct syi_exchange){.id = op->id};
+    r->x = (struct syi_exchange){.id = op->op->id};
     r->mine = (struct syi_header){.stage = SYI_NO_SEGMENT, .window = SYI_NO_SEGMENT};
     comm->n_open++;
-    syi_exchange_begin(r, op->judge(ctx, args, args_bytes, r));
+    syi_exchange_begin(r, syi_a2a_judge(ctx, op, args, args_bytes, r));
     *request = r;
     return SY_OK;
 }

@@ -1,0 +1,35 @@
+# The Python package: the binding, with the library, the command line and (where it is built) the MPI library beside it.
+# scikit-build-core asks for this; python/switchyard is taken as it is.
+execute_process(COMMAND ${Python_EXECUTABLE} -m tvm_ffi.config --libfiles OUTPUT_VARIABLE tvm_ffi_library
+                OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+
+file(GLOB binding_sources CONFIGURE_DEPENDS python/binding/*.c)
+add_library(switchyard_binding MODULE ${binding_sources})
+switchyard_defaults(switchyard_binding)
+target_include_directories(switchyard_binding PRIVATE include)
+target_include_directories(switchyard_binding SYSTEM PRIVATE ${tvm_ffi_includes})
+target_link_libraries(switchyard_binding PRIVATE ${tvm_ffi_library} switchyard)
+set_target_properties(switchyard_binding PROPERTIES PREFIX "" OUTPUT_NAME binding INSTALL_RPATH "$ORIGIN"
+                      BUILD_WITH_INSTALL_RPATH ON) # libtvm_ffi is loaded by its Python package, before this
+switchyard_link_hardening(switchyard_binding)
+switchyard_export_only(switchyard_binding python/binding/binding.map)
+
+# Wheels hold no links: one file for each library, named as its users look for it.
+set(python_targets switchyard)
+foreach(target switchyard_mpi switchyard_cli switchyard_cli_mpi)
+    if(TARGET ${target})
+        list(APPEND python_targets ${target})
+    endif()
+endforeach()
+foreach(target IN LISTS python_targets)
+    get_target_property(type ${target} TYPE)
+    if(type STREQUAL EXECUTABLE)
+        set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
+    else()
+        set_target_properties(${target} PROPERTIES VERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+    endif()
+endforeach()
+install(TARGETS ${python_targets} switchyard_binding COMPONENT python
+        RUNTIME DESTINATION switchyard/bin
+        LIBRARY DESTINATION switchyard/lib NAMELINK_SKIP)
+add_custom_target(switchyard_python DEPENDS ${python_targets} switchyard_binding)

@@ -1,0 +1,101 @@
+/*
+ * One context per thread, made at its first call and destroyed when it ends. A context serves one thread at a time, and
+ * Python calls from any number of them.
+ *
+ * Threads and kernel table are settings of the process: a thread takes them over at its next call.
+ */
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "binding.h"
+
+struct local {
+    sy_ctx *ctx;
+    unsigned settings; /* generation of the settings the context was made with */
+};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t key;
+
+static pthread_mutex_t settings_lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_uint settings_generation;
+static int settings_threads;
+static const char *settings_isa; /* a name of sy_isa_name, which lives for ever; NULL: the best */
+
+static void forget(void *data)
+{
+    struct local *local = data;
+    sy_ctx_destroy(local->ctx);
+    free(local);
+}
+
+static void make_key(void)
+{
+    (void)pthread_key_create(&key, forget);
+}
+
+static sy_status create(sy_ctx **ctx, int threads, const char *isa)
+{
+    char sentence[256] = "";
+    const sy_ctx_options options = {
+        .threads = threads, .isa = isa, .error = sentence, .error_bytes = sizeof sentence};
+    const sy_status status = sy_ctx_create(ctx, &options);
+    if (status != SY_OK)
+        syp_raise(status == SY_ERR_NOMEM ? "MemoryError" : "ValueError", sentence);
+    return status;
+}
+
+static bool renew(struct local *local)
+{
+    pthread_mutex_lock(&settings_lock);
+    const int threads = settings_threads;
+    const char *isa = settings_isa;
+    local->settings = atomic_load(&settings_generation);
+    pthread_mutex_unlock(&settings_lock);
+
+    sy_ctx_destroy(local->ctx);
+    local->ctx = NULL;
+    return create(&local->ctx, threads, isa) == SY_OK;
+}
+
+sy_ctx *syp_context(void)
+{
+    pthread_once(&once, make_key);
+    struct local *local = pthread_getspecific(key);
+    if (local == NULL) {
+        local = calloc(1, sizeof *local);
+        if (local == NULL || pthread_setspecific(key, local) != 0) {
+            free(local);
+            syp_raise("MemoryError", "no memory for the context of this thread");
+            return NULL;
+        }
+    }
+    if (local->ctx != NULL && local->settings == atomic_load_explicit(&settings_generation, memory_order_relaxed))
+        return local->ctx;
+    return renew(local) ? local->ctx : NULL;
+}
+
+/* The library's own copy of a name, which outlives the caller's; NULL when there is no such table here. */
+static const char *find_isa(TVMFFIByteArray name)
+{
+    for (int i = 0; sy_isa_name(i) != NULL; i++)
+        if (strlen(sy_isa_name(i)) == name.size && memcmp(sy_isa_name(i), name.data, name.size) == 0)
+            return sy_isa_name(i);
+    return NULL;
+}
+
+bool syp_configure(int64_t threads, TVMFFIByteArray isa)
+{
+    const char *name = isa.data != NULL ? find_isa(isa) : NULL;
+    if ((isa.data != NULL && name == NULL) || threads < 0 || threads > INT_MAX)
+        return false;
+    pthread_mutex_lock(&settings_lock);
+    settings_threads = (int)threads;
+    settings_isa = name;
+    atomic_fetch_add(&settings_generation, 1);
+    pthread_mutex_unlock(&settings_lock);
+    return true;
+}

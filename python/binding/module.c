@@ -1,0 +1,229 @@
+/*
+ * What Python sees of the binding. tvm-ffi finds a function by its symbol, __tvm_ffi_ and the name; operators come from
+ * `operator` and `query`, which make a function of a row of the table.
+ */
+#include <string.h>
+
+#include "binding.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* ---- Operators ------------------------------------------------------------------------------------------------- */
+
+enum { PLANE_VALUES = 4 }; /* cache, rows, format, scale */
+
+struct planes {
+    sy_kv_plane planes[SY_KV_MAX_PLANES];
+    sy_kv_format formats[SY_KV_MAX_PLANES];
+};
+
+static const struct syp_field plane_fields[PLANE_VALUES] = {
+    {"cache", SYP_TENSOR, offsetof(sy_kv_plane, cache)},
+    {"rows", SYP_TENSOR, offsetof(sy_kv_plane, rows)},
+    {"format", SYP_FORMAT, offsetof(sy_kv_plane, format)},
+    {"scale", SYP_TENSOR, offsetof(sy_kv_plane, scale)},
+};
+
+/* The values behind the fields are planes, four each. Returns how many values were taken. */
+static int32_t take_planes(const struct syp_operator *op, union syp_args *args, const TVMFFIAny *values, int32_t n,
+                           struct planes *room)
+{
+    const int32_t count = n / PLANE_VALUES;
+    if (op->planes == 0 || n % PLANE_VALUES != 0 || count > SY_KV_MAX_PLANES)
+        return 0;
+    memset(room->planes, 0, (size_t)count * sizeof *room->planes);
+    for (int32_t i = 0; i < n; i++) {
+        struct syp_storage storage = {0};
+        sy_kv_plane *plane = &room->planes[i / PLANE_VALUES];
+        if (!syp_set_field(plane, &plane_fields[i % PLANE_VALUES], &values[i], &storage))
+            return i;
+        if (plane->format == &storage.format) {
+            room->formats[i / PLANE_VALUES] = storage.format;
+            plane->format = &room->formats[i / PLANE_VALUES];
+        }
+    }
+    const sy_kv_plane *first = room->planes;
+    memcpy((char *)args + op->planes, &first, sizeof first);
+    memcpy((char *)args + op->num_planes, &(int64_t){count}, sizeof(int64_t));
+    return n;
+}
+
+/* Fills the argument struct. Returns the number of values if all fit; else which of them did not. */
+static int32_t take_values(const struct syp_operator *op, union syp_args *args, const TVMFFIAny *values, int32_t n,
+                           struct syp_storage *storage, struct planes *room)
+{
+    int32_t i = 0;
+    for (; i < n && op->fields[i].name != NULL; i++)
+        if (!syp_set_field(args, &op->fields[i], &values[i], storage))
+            return i;
+    return i < n ? i + take_planes(op, args, values + i, n - i, room) : n;
+}
+
+/* The operator itself: 0, its status, or -1 - i when value i is of no kind it could take. */
+static int run_operator(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    const struct syp_operator *op = self;
+    union syp_args args;
+    struct syp_storage storage = {0};
+    struct planes room;
+
+    memset(&args, 0, op->args_bytes);
+    const int32_t taken = take_values(op, &args, values, n, &storage, &room);
+    if (taken < n) {
+        syp_return_int(result, -1 - taken);
+        return 0;
+    }
+    sy_ctx *ctx = syp_context();
+    if (ctx == NULL)
+        return -1;
+    syp_return_int(result, syp_call(op, ctx, &args));
+    return 0;
+}
+
+/* Judges inputs and numbers, which may be all that is given: the status like run_operator's. */
+static int run_query(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    const struct syp_operator *op = self;
+    union syp_args args;
+    struct syp_storage storage = {0};
+    struct planes room;
+    sy_query query;
+
+    memset(&args, 0, op->args_bytes);
+    const int32_t taken = take_values(op, &args, values, n, &storage, &room);
+    if (taken < n) {
+        syp_return_int(result, -1 - taken);
+        return 0;
+    }
+    sy_ctx *ctx = syp_context();
+    if (ctx == NULL)
+        return -1;
+    syp_return_int(result, syp_query(op, ctx, &args, &query));
+    return 0;
+}
+
+static int make_function(const TVMFFIAny *values, int32_t n, TVMFFISafeCallType call, TVMFFIAny *result)
+{
+    const struct syp_operator *op = n == 1 ? syp_find_operator(syp_text(values)) : NULL;
+    TVMFFIObjectHandle function = NULL;
+    if (op == NULL)
+        return syp_raise("ValueError", "there is no such operator");
+    /* The table is constant; a function's self is not, in this interface. */
+    if (TVMFFIFunctionCreate((void *)(uintptr_t)op, call, NULL, &function) != 0)
+        return -1;
+    result->type_index = kTVMFFIFunction;
+    result->zero_padding = 0;
+    result->v_obj = function;
+    return 0;
+}
+
+/* operator(name) -> function */
+EXPORT int __tvm_ffi_operator(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_operator(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    return make_function(values, n, run_operator, result);
+}
+
+/* query(name) -> function */
+EXPORT int __tvm_ffi_query(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_query(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    return make_function(values, n, run_query, result);
+}
+
+/* field(name, i) -> name of the i-th value of an operator, "" past the end */
+EXPORT int __tvm_ffi_field(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_field(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    const struct syp_operator *op = n == 2 ? syp_find_operator(syp_text(values)) : NULL;
+    if (op == NULL || values[1].type_index != kTVMFFIInt)
+        return syp_raise("ValueError", "there is no such operator");
+    int64_t i = 0;
+    while (i < values[1].v_int64 && op->fields[i].name != NULL)
+        i++;
+    return syp_return_text(result, op->fields[i].name != NULL ? op->fields[i].name : "");
+}
+
+/* ---- Context --------------------------------------------------------------------------------------------------- */
+
+/* configure(threads, isa or None) -> whether there is such a thing */
+EXPORT int __tvm_ffi_configure(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_configure(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    if (n != 2 || values[0].type_index != kTVMFFIInt)
+        return syp_raise("TypeError", "want a number of threads and the name of a kernel table");
+    syp_return_int(result, syp_configure(values[0].v_int64, syp_text(&values[1])));
+    return 0;
+}
+
+/* last(what) -> of the last failed call of this thread: "error", "argument", "code", "batch", "position", "value" or
+   "limit"; and of its context "isa" and "threads" */
+EXPORT int __tvm_ffi_last(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_last(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    const TVMFFIByteArray what = n == 1 ? syp_text(values) : (TVMFFIByteArray){NULL, 0};
+    const char letter = what.size > 0 ? what.data[0] : '\0';
+    sy_ctx *ctx = syp_context();
+    sy_fault fault;
+    if (ctx == NULL)
+        return -1;
+    sy_ctx_fault(ctx, &fault);
+    switch (letter) {
+    case 'e':
+        return syp_return_text(result, sy_ctx_error(ctx));
+    case 'a':
+        return syp_return_text(result, fault.argument);
+    case 'c':
+        return syp_return_text(result, sy_fault_name(fault.code));
+    case 'i':
+        return syp_return_text(result, sy_ctx_isa(ctx));
+    case 't':
+        syp_return_int(result, sy_ctx_threads(ctx));
+        return 0;
+    case 'b':
+        syp_return_int(result, fault.batch);
+        return 0;
+    case 'p':
+        syp_return_int(result, fault.position);
+        return 0;
+    case 'v':
+        syp_return_int(result, fault.value);
+        return 0;
+    case 'l':
+        syp_return_int(result, fault.limit);
+        return 0;
+    default:
+        return syp_raise("ValueError", "no such thing is known of the last call");
+    }
+}
+
+/* isa(i) -> name of the i-th kernel table this CPU can run, best first; "" past the end */
+EXPORT int __tvm_ffi_isa(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_isa(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    const char *name = n == 1 && values[0].type_index == kTVMFFIInt ? sy_isa_name((int)values[0].v_int64) : NULL;
+    return syp_return_text(result, name != NULL ? name : "");
+}
+
+/* version() -> "0.1.0" */
+EXPORT int __tvm_ffi_version(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_version(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self, (void)values, (void)n;
+    return syp_return_text(result, sy_version());
+}
+
+/* results_version() -> 1 */
+EXPORT int __tvm_ffi_results_version(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_results_version(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self, (void)values, (void)n;
+    syp_return_int(result, sy_results_version());
+    return 0;
+}

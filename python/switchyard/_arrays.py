@@ -1,0 +1,121 @@
+"""Arrays of any library: which one an argument is of, how a new one is made, and how an odd one is read."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import tvm_ffi
+
+from . import _binding
+from .errors import Status, refusal
+
+
+class SupportsDLPack(Protocol):
+    """An array of NumPy, PyTorch, JAX, CuPy or any other library that speaks DLPack."""
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+Array = SupportsDLPack
+A = TypeVar("A", bound=SupportsDLPack)  # results are arrays of the library the first argument is of
+
+
+class Framework:
+    """How one library makes arrays. This one knows DLPack only: results are tensors of tvm-ffi."""
+
+    mutable = True
+    takes_over = False  # whether results are made by the binding and handed over after the call
+    int32: Any = tvm_ffi.dtype("int32")
+    int64: Any = tvm_ffi.dtype("int64")
+    uint32: Any = tvm_ffi.dtype("uint32")
+    float32: Any = tvm_ffi.dtype("float32")
+    bool: Any = tvm_ffi.dtype("bool")
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return _binding.empty(tvm_ffi.dtype(str(dtype).removeprefix("torch.")), *shape)
+
+    def finish(self, array: Any) -> Any:
+        return array
+
+    def refuse(self, name: str, given: tuple[Any, ...]) -> None:
+        """Refuses what the library's arrays carry and an operator would lose."""
+
+
+class NumPy(Framework):
+    int32, int64, uint32 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.uint32)
+    float32, bool = np.dtype(np.float32), np.dtype(np.bool_)
+    empty = staticmethod(np.empty)
+
+
+class Torch(Framework):
+    """PyTorch, which is imported by whoever made the tensor."""
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+        self.int32, self.int64, self.uint32 = torch.int32, torch.int64, torch.uint32
+        self.float32, self.bool = torch.float32, torch.bool
+        self._empty, self._enabled = torch.empty, torch.is_grad_enabled
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return self._empty(shape, dtype=dtype)
+
+    def refuse(self, name: str, given: tuple[Any, ...]) -> None:
+        if self._enabled() and any(getattr(a, "requires_grad", False) for a in given):
+            at = next(i for i, a in enumerate(given) if getattr(a, "requires_grad", False))
+            raise refusal(Status.VALUE, f"{name}: {_binding.fields(name)[at]} requires a gradient, which would end "
+                                        f"here: want switchyard.torch.{name}, or a detached tensor")
+
+
+class ArrayApi(Framework):
+    """JAX and other libraries whose arrays name their namespace: results are made here and taken over."""
+
+    takes_over = True
+
+    def __init__(self, namespace: Any) -> None:
+        self.namespace = namespace
+        self.mutable = not namespace.__name__.startswith("jax")
+
+    def finish(self, array: Any) -> Any:
+        return None if array is None else self.namespace.from_dlpack(array)
+
+
+_known: dict[type, Framework] = {np.ndarray: NumPy()}
+_dlpack_alone = Framework()
+
+
+def framework(array: Any) -> Framework:
+    """The library of an array."""
+    found = _known.get(type(array))
+    return found if found is not None else _learn(array)
+
+
+def _learn(array: Any) -> Framework:
+    kind = type(array)
+    torch = sys.modules.get("torch")
+    if isinstance(array, np.ndarray):
+        found = _known[np.ndarray]
+    elif torch is not None and isinstance(array, torch.Tensor):
+        found = next((f for f in _known.values() if isinstance(f, Torch)), None) or Torch(torch)
+    elif hasattr(array, "__array_namespace__") and hasattr(array, "__dlpack__"):
+        found = ArrayApi(array.__array_namespace__())
+    else:
+        found = _dlpack_alone
+    _known[kind] = found
+    return found
+
+
+def view(array: Any) -> Any:
+    """A tensor over an array that DLPack's door does not let through.
+
+    NumPy refuses to export read-only arrays and number types it does not know itself (bfloat16 and float8 of ml_dtypes);
+    their memory, shape and strides are as plain as any.
+    """
+    if not isinstance(array, np.ndarray):
+        return tvm_ffi.from_dlpack(array)
+    size = array.itemsize
+    if any(stride % size for stride in array.strides):
+        raise ValueError("its strides are no multiples of its element")
+    address: int = array.__array_interface__["data"][0]
+    return _binding.view(address, tvm_ffi.dtype(array.dtype.name), *array.shape, *(s // size for s in array.strides))

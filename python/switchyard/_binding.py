@@ -1,0 +1,54 @@
+"""The compiled half of the package: binding.so, loaded once, and what is asked of it outside of operators."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any, Protocol
+
+import tvm_ffi
+
+FOLDER = Path(__file__).parent
+_module: Any = tvm_ffi.load_module(str(FOLDER / "lib" / "binding.so"))
+
+
+class Run(Protocol):
+    """A function of the binding: values in the order of its table, a status back."""
+
+    def __call__(self, *values: object) -> int: ...
+
+
+def operator(name: str) -> Run:
+    return _module.operator(name)  # type: ignore[no-any-return]
+
+
+def query(name: str) -> Run:
+    return _module.query(name)  # type: ignore[no-any-return]
+
+
+@functools.cache
+def fields(name: str) -> tuple[str, ...]:
+    """Names of an operator's values, in the order of the call."""
+    names: list[str] = []
+    while field := str(_module.field(name, len(names))):
+        names.append(field)
+    return tuple(names)
+
+
+def last(what: str) -> Any:
+    return _module.last(what)
+
+
+view = _module.view
+empty = _module.empty
+configure = _module.configure
+version: str = str(_module.version())
+results_version: int = int(_module.results_version())
+
+
+def isa_names() -> tuple[str, ...]:
+    """Kernel tables this CPU can run, best first."""
+    names: list[str] = []
+    while name := str(_module.isa(len(names))):
+        names.append(name)
+    return tuple(names)

@@ -1,0 +1,136 @@
+"""One operator: results made, the call, and what is said when it is refused."""
+
+from __future__ import annotations
+
+import operator as _python
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+
+from . import _arrays, _binding
+from .errors import Error, Fault, Status, refusal
+
+Outputs = Callable[..., tuple[Any, ...]]
+
+
+class Operator:
+    """A row of the binding's table, with the rule that makes its results.
+
+    `outputs(xp, *given)` makes them with `xp.empty(shape, dtype)`. It may take for granted that the inputs fit: whatever
+    it stumbles over is told in the operator's own words.
+    """
+
+    __slots__ = ("_outputs", "_query", "_run", "name")
+
+    def __init__(self, name: str, outputs: Outputs) -> None:
+        self.name = name
+        self._outputs = outputs
+        self._run = _binding.operator(name)
+        self._query = _binding.query(name)
+
+    def __call__(self, given: tuple[Any, ...], out: tuple[Any, ...] | None = None, planes: tuple[Any, ...] = ()) -> Any:
+        """Runs the operator; `given` are its inputs and numbers in the order of the table, `out` its outputs."""
+        xp = _arrays.framework(given[0] if given[0] is not None else _first(given))
+        xp.refuse(self.name, given)
+        if out is not None:
+            self._check_out(len(given), out)
+            self.run(given, out, planes)
+            return out
+        made = self.make(xp, given)
+        self.run(given, made, planes)
+        return made if not xp.takes_over else _rebuilt(made, xp.finish)
+
+    def run(self, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...] = ()) -> None:
+        try:
+            status = self._run(*given, *out, *planes)
+        except (BufferError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError):
+            status = self._run(*self._read(given, 0), *self._read(out, len(given), True), *self._read(planes, 0))
+        if status:
+            self._refuse(status, (*given, *out, *planes))
+
+    def make(self, xp: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Results of the right shape and type, or the sentence that says why there are none."""
+        try:
+            return self._outputs(xp, *given)
+        except Error:
+            raise
+        except Exception:
+            self.judge(given)  # whatever the rule stumbled over, the operator says it better
+            raise
+
+    def judge(self, given: tuple[Any, ...], planes: tuple[Any, ...] = ()) -> None:
+        """Refuses inputs and numbers that the operator would refuse, without results."""
+        status = self._query(*self._read(given, 0))
+        if status:
+            self._refuse(status, given)
+
+    def _field(self, at: int) -> str:
+        fields = _binding.fields(self.name)
+        return fields[at] if at < len(fields) else f"planes[{(at - len(fields)) // 4}]"
+
+    def _check_out(self, first: int, out: tuple[Any, ...]) -> None:
+        fields = _binding.fields(self.name)
+        if len(out) != len(fields) - first:
+            raise refusal(Status.VALUE, f"{self.name}: out has {len(out)} arrays, want {len(fields) - first}: "
+                                        f"{', '.join(fields[first:])}; None where one is not wanted")
+        for i, array in enumerate(out):
+            if array is not None and not _arrays.framework(array).mutable:
+                self._refuse_write(fields[first + i], array)
+
+    def _refuse_write(self, field: str, array: Any) -> NoReturn:
+        kind = f"{type(array).__module__.partition('.')[0]} array"
+        raise refusal(Status.VALUE, f"{self.name}: {field} is a read-only {kind}, want one that can be written to")
+
+    def _read(self, values: tuple[Any, ...], first: int, write: bool = False) -> list[Any]:
+        """The values again, with everything that tvm-ffi does not take by itself made a tensor or a plain number."""
+        read: list[Any] = []
+        for i, value in enumerate(values):
+            if write and isinstance(value, np.ndarray) and not value.flags.writeable:
+                self._refuse_write(self._field(first + i), value)
+            try:
+                read.append(_plain(value))
+            except Exception as error:
+                what = f"{self.name}: {self._field(first + i)}"
+                raise refusal(Status.DTYPE, f"{what} cannot be read as a tensor: {error}") from error
+        return read
+
+    def _refuse(self, status: int, values: tuple[Any, ...]) -> NoReturn:
+        if status < 0:  # the binding could not even fill the struct
+            at = -1 - status
+            value = values[at] if at < len(values) else None
+            kind = Status.VALUE if isinstance(value, (int, str)) else Status.DTYPE
+            said = repr(value) if isinstance(value, (int, float, str)) else f"a {type(value).__name__}"
+            raise refusal(kind, f"{self.name}: {self._field(at)} is {said}, which it cannot be")
+        codes = ("batch", "position", "value", "limit")
+        fault = Fault(str(_binding.last("code")), str(_binding.last("argument")), *(int(_binding.last(c)) for c in codes))
+        raise refusal(status, str(_binding.last("error")), fault) from None
+
+
+def choose(name: str, field: str, words: Mapping[str, int], word: str) -> int:
+    """The number of an enum's word."""
+    try:
+        return words[word]
+    except (KeyError, TypeError):
+        raise refusal(Status.VALUE, f"{name}: {field} is {word!r}, want {' or '.join(words)}") from None
+
+
+def _first(given: tuple[Any, ...]) -> Any:
+    return next((a for a in given if hasattr(a, "__dlpack__")), None)
+
+
+def _rebuilt(out: tuple[Any, ...], finish: Callable[[Any], Any]) -> tuple[Any, ...]:
+    made = [finish(array) for array in out]
+    return type(out)(*made) if hasattr(out, "_fields") else tuple(made)
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, np.ndarray) or hasattr(value, "__dlpack__"):
+        return _arrays.view(value) if getattr(value, "ndim", 1) or isinstance(value, np.ndarray) else value
+    if hasattr(value, "__index__"):
+        return _python.index(value)
+    if hasattr(value, "__float__"):
+        return float(value)
+    return value

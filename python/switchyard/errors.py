@@ -1,0 +1,120 @@
+"""What a refused call raises: one sentence, and the same in numbers."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+__all__ = ["CommError", "Error", "Fault", "Status"]
+
+
+class Status(enum.IntEnum):
+    """The library's status codes; `SY_ERR_SHAPE` in C is `Status.SHAPE` here."""
+
+    OK = 0
+    NULL = 1
+    DTYPE = 2
+    SHAPE = 3
+    STRIDE = 4
+    VALUE = 5
+    OVERFLOW = 6
+    ALIAS = 7
+    INDEX = 8
+    ROUTING = 9
+    CAPACITY = 10
+    STATE = 11
+    DEVICE = 12
+    UNSUPPORTED = 13
+    NOMEM = 14
+    COMM = 15
+    MISMATCH = 16
+    TIMEOUT = 17
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What exactly was wrong. Numbers that have no meaning for a fault are -1 (batch, position) or 0."""
+
+    code: str = ""
+    argument: str = ""
+    batch: int = -1
+    position: int = -1
+    value: int = 0
+    limit: int = 0
+
+
+class Error(Exception):
+    """A call that was refused. Outputs hold what they held before.
+
+    Every error is also one of Python's own: TypeError for a missing argument or a type the operator does not take,
+    IndexError for an index found in the data that points outside, MemoryError, NotImplementedError, TimeoutError,
+    RuntimeError for what happens between processes, ValueError for everything else.
+
+    >>> import numpy as np, switchyard
+    >>> try:
+    ...     switchyard.moe_permute(np.ones((4, 2)), np.ones((4, 3), bool), num_out_tokens=8)
+    ... except ValueError as error:
+    ...     print(error.status.name, error.fault.position, error.fault.value, error.fault.limit)
+    ROUTING 0 3 2
+    """
+
+    status: Status
+    fault: Fault
+
+    def __init__(self, status: Status, sentence: str, fault: Fault | None = None) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.fault = fault if fault is not None else Fault()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return refusal, (int(self.status), str(self), self.fault)
+
+
+class _ValueError(Error, ValueError):
+    pass
+
+
+class _TypeError(Error, TypeError):
+    pass
+
+
+class _IndexError(Error, IndexError):
+    pass
+
+
+class _MemoryError(Error, MemoryError):
+    pass
+
+
+class _NotImplementedError(Error, NotImplementedError):
+    pass
+
+
+class _TimeoutError(Error, TimeoutError):
+    pass
+
+
+class CommError(Error, RuntimeError):
+    """Processes disagree about a call, or cannot reach each other."""
+
+
+_CLASSES: dict[Status, type[Error]] = {
+    Status.NULL: _TypeError,
+    Status.DTYPE: _TypeError,
+    Status.INDEX: _IndexError,
+    Status.NOMEM: _MemoryError,
+    Status.UNSUPPORTED: _NotImplementedError,
+    Status.TIMEOUT: _TimeoutError,
+    Status.COMM: CommError,
+    Status.MISMATCH: CommError,
+    Status.STATE: CommError,
+}
+
+for _class in set(_CLASSES.values()) | {_ValueError}:
+    _class.__name__ = _class.__qualname__ = "CommError" if _class is CommError else "Error"
+
+
+def refusal(status: int, sentence: str, fault: Fault | None = None) -> Error:
+    """The exception for a status; to be raised."""
+    known = Status(status)
+    return _CLASSES.get(known, _ValueError)(known, sentence, fault)

@@ -1,0 +1,80 @@
+"""Token rows to one row per expert, grouped by expert."""
+
+from __future__ import annotations
+
+from typing import Any, Generic
+
+from typing_extensions import NamedTuple
+
+from .._arrays import A, Array
+from .._operator import Operator
+
+
+class MoePermute(NamedTuple, Generic[A]):
+    """Results of :func:`moe_permute`."""
+
+    permuted_tokens: A | None
+    """[M, H]: token rows, grouped by expert."""
+    sorted_indices: A | None
+    """[M] int32: the row of each slot of a token (packed), or the token of each row (capacity)."""
+    permuted_probs: A | None
+    """[M]: the weight of each row; None without probs."""
+    expert_counts: A | None
+    """[E] int64: tokens of each expert."""
+    expert_offsets: A | None
+    """[E+1] int64: first row of each expert, and the end."""
+
+
+def outputs(
+    xp: Any, tokens: Any, routing_map: Any, probs: Any, num_out_tokens: int, drop_and_pad: bool, zero_pad: bool
+) -> MoePermute[Any]:
+    (count, width), experts = tokens.shape, routing_map.shape[1]
+    groups = experts if drop_and_pad else count
+    rows = num_out_tokens // groups * groups if groups else 0
+    return MoePermute(
+        xp.empty((rows, width), tokens.dtype),
+        xp.empty((rows,), xp.int32),
+        None if probs is None else xp.empty((rows,), probs.dtype),
+        xp.empty((experts,), xp.int64),
+        xp.empty((experts + 1,), xp.int64),
+    )
+
+
+operator = Operator("moe_permute", outputs)
+
+
+def moe_permute(
+    tokens: A,
+    routing_map: Array,
+    probs: Array | None = None,
+    *,
+    num_out_tokens: int,
+    drop_and_pad: bool = False,
+    zero_pad: bool = False,
+    out: MoePermute[Any] | None = None,
+) -> MoePermute[A]:
+    """Copy each token row to one row per expert it is routed to, grouped by expert.
+
+    Packed (the default): ``num_out_tokens // T`` slots per token, rows in the order of experts, then tokens. Capacity
+    (``drop_and_pad``): ``num_out_tokens // E`` rows per expert, its tokens first, then others (or zero rows, with
+    ``zero_pad``).
+
+    Args:
+        tokens: [T, H], any type of 1, 2, 4 or 8 bytes.
+        routing_map: [T, E] bool, int8 or uint8; not 0 where a token goes to an expert.
+        probs: [T, E] float32, float16 or bfloat16: weights that travel with the rows.
+        num_out_tokens: rows there is room for, 0 to T*E.
+        drop_and_pad: a fixed number of rows for every expert.
+        zero_pad: with drop_and_pad: rows nobody is routed to are zero, their index is -1.
+        out: arrays to write to, instead of new ones; None in it leaves an optional output out.
+
+    >>> import numpy as np, switchyard
+    >>> tokens = np.array([[10, 11], [20, 21], [30, 31], [40, 41]], np.float32)
+    >>> routing_map = np.array([[1, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 1]], bool)
+    >>> rows = switchyard.moe_permute(tokens, routing_map, num_out_tokens=8)
+    >>> rows.permuted_tokens[:, 0]
+    array([10., 30., 40., 20., 30., 10., 20., 40.], dtype=float32)
+    >>> rows.sorted_indices
+    array([0, 5, 3, 6, 1, 4, 2, 7], dtype=int32)
+    """
+    return operator((tokens, routing_map, probs, num_out_tokens, drop_and_pad, zero_pad), out)  # type: ignore[no-any-return]

@@ -3,6 +3,7 @@
  * arrays and number types of others in NumPy), and fresh memory for libraries that only take tensors over.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "binding.h"
 
@@ -105,24 +106,40 @@ static size_t lay_out(struct holder *holder)
     return bytes;
 }
 
-/* empty(type, shape...) -> tensor with memory of its own, 64-byte aligned, contents unspecified */
-EXPORT int __tvm_ffi_empty(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
-int __tvm_ffi_empty(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+static int allocate(const TVMFFIAny *values, int32_t n, bool clear, TVMFFIAny *result)
 {
-    (void)self;
     if (n < 1 || !all_integers(values + 1, n - 1))
         return syp_raise("TypeError", "want an element type and a shape");
     struct holder *holder = make_holder(&values[0], values + 1, n - 1);
     if (holder == NULL)
         return -1;
     const size_t bytes = lay_out(holder);
-    const size_t rounded = bytes < SIZE_MAX ? (bytes + ALIGNMENT) / ALIGNMENT * ALIGNMENT : 0; /* at least one line */
+    const size_t rounded =
+        bytes < SIZE_MAX ? (bytes + ALIGNMENT) / ALIGNMENT * ALIGNMENT : 0; /* at least one line */
     void *memory = rounded > 0 ? aligned_alloc(ALIGNMENT, rounded) : NULL;
     if (memory == NULL) {
         free(holder);
         return syp_raise("MemoryError", "no memory for a tensor");
     }
+    if (clear)
+        memset(memory, 0, rounded);
     holder->managed.dl_tensor.data = memory;
     holder->managed.deleter = drop_memory;
     return give_away(holder, result);
+}
+
+/* empty(type, shape...) -> tensor with memory of its own, 64-byte aligned, contents unspecified */
+EXPORT int __tvm_ffi_empty(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_empty(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    return allocate(values, n, false, result);
+}
+
+/* zeros(type, shape...) -> the same, all bytes zero */
+EXPORT int __tvm_ffi_zeros(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_zeros(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    return allocate(values, n, true, result);
 }

@@ -52,7 +52,8 @@ const DLTensor *syp_tensor(const TVMFFIAny *value);
 TVMFFIByteArray syp_text(const TVMFFIAny *value);
 
 /* Writes a value into the field of an argument struct; false when it is not of the field's kind, or too large. */
-bool syp_set_field(void *args, const struct syp_field *field, const TVMFFIAny *value, struct syp_storage *storage);
+bool syp_set_field(void *args, const struct syp_field *field, const TVMFFIAny *value,
+                   struct syp_storage *storage);
 
 void syp_return_int(TVMFFIAny *result, int64_t value);
 int syp_return_text(TVMFFIAny *result, const char *text);
@@ -129,9 +130,10 @@ struct syp_operator {
     const char *name;
     enum syp_op op;
     size_t args_bytes;
-    const struct syp_field *fields; /* in the order of the call: inputs, numbers, outputs; name NULL at the end */
-    size_t planes;                  /* offset of the field `planes` and ... */
-    size_t num_planes;              /* ... of their number; 0: the operator has none */
+    const struct syp_field
+        *fields;       /* in the order of the call: inputs, numbers, outputs; name NULL at the end */
+    size_t planes;     /* offset of the field `planes` and ... */
+    size_t num_planes; /* ... of their number; 0: the operator has none */
 };
 
 /* NULL when there is no such operator. */

@@ -73,7 +73,8 @@ sy_ctx *syp_context(void)
             return NULL;
         }
     }
-    if (local->ctx != NULL && local->settings == atomic_load_explicit(&settings_generation, memory_order_relaxed))
+    if (local->ctx != NULL &&
+        local->settings == atomic_load_explicit(&settings_generation, memory_order_relaxed))
         return local->ctx;
     return renew(local) ? local->ctx : NULL;
 }

@@ -25,8 +25,8 @@ static const struct syp_field plane_fields[PLANE_VALUES] = {
 };
 
 /* The values behind the fields are planes, four each. Returns how many values were taken. */
-static int32_t take_planes(const struct syp_operator *op, union syp_args *args, const TVMFFIAny *values, int32_t n,
-                           struct planes *room)
+static int32_t take_planes(const struct syp_operator *op, union syp_args *args, const TVMFFIAny *values,
+                           int32_t n, struct planes *room)
 {
     const int32_t count = n / PLANE_VALUES;
     if (op->planes == 0 || n % PLANE_VALUES != 0 || count > SY_KV_MAX_PLANES)
@@ -49,8 +49,8 @@ static int32_t take_planes(const struct syp_operator *op, union syp_args *args, 
 }
 
 /* Fills the argument struct. Returns the number of values if all fit; else which of them did not. */
-static int32_t take_values(const struct syp_operator *op, union syp_args *args, const TVMFFIAny *values, int32_t n,
-                           struct syp_storage *storage, struct planes *room)
+static int32_t take_values(const struct syp_operator *op, union syp_args *args, const TVMFFIAny *values,
+                           int32_t n, struct syp_storage *storage, struct planes *room)
 {
     int32_t i = 0;
     for (; i < n && op->fields[i].name != NULL; i++)
@@ -133,18 +133,47 @@ int __tvm_ffi_query(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *r
     return make_function(values, n, run_query, result);
 }
 
+/* The i-th field of an operator, both from the values; NULL when there is none. */
+static const struct syp_field *find_field(const TVMFFIAny *values, int32_t n)
+{
+    const struct syp_operator *op = n == 2 ? syp_find_operator(syp_text(values)) : NULL;
+    if (op == NULL || values[1].type_index != kTVMFFIInt)
+        return NULL;
+    int64_t i = 0;
+    while (i < values[1].v_int64 && op->fields[i].name != NULL)
+        i++;
+    return op->fields[i].name != NULL ? &op->fields[i] : NULL;
+}
+
 /* field(name, i) -> name of the i-th value of an operator, "" past the end */
 EXPORT int __tvm_ffi_field(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
 int __tvm_ffi_field(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {
     (void)self;
-    const struct syp_operator *op = n == 2 ? syp_find_operator(syp_text(values)) : NULL;
-    if (op == NULL || values[1].type_index != kTVMFFIInt)
-        return syp_raise("ValueError", "there is no such operator");
-    int64_t i = 0;
-    while (i < values[1].v_int64 && op->fields[i].name != NULL)
-        i++;
-    return syp_return_text(result, op->fields[i].name != NULL ? op->fields[i].name : "");
+    const struct syp_field *field = find_field(values, n);
+    return syp_return_text(result, field != NULL ? field->name : "");
+}
+
+/* wanted(name, i) -> what the i-th value must be */
+EXPORT int __tvm_ffi_wanted(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_wanted(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    static const char *const words[] = {
+        [SYP_TENSOR] = "an array",
+        [SYP_TENSORS] = "an array for each device",
+        [SYP_BOOL] = "true or false",
+        [SYP_INT] = "an integer of 32 bits",
+        [SYP_I64] = "an integer of 64 bits",
+        [SYP_U32] = "an integer of 32 bits, not negative",
+        [SYP_U64] = "an integer of 64 bits",
+        [SYP_F32] = "a number",
+        [SYP_F64] = "a number",
+        [SYP_FORMAT] = "the name of a format",
+        [SYP_HANDLE] = "what this library made",
+    };
+    (void)self;
+    const struct syp_field *field = find_field(values, n);
+    return syp_return_text(result, field != NULL ? words[field->kind] : "no further value");
 }
 
 /* ---- Context --------------------------------------------------------------------------------------------------- */
@@ -207,7 +236,8 @@ EXPORT int __tvm_ffi_isa(void *self, const TVMFFIAny *values, int32_t n, TVMFFIA
 int __tvm_ffi_isa(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {
     (void)self;
-    const char *name = n == 1 && values[0].type_index == kTVMFFIInt ? sy_isa_name((int)values[0].v_int64) : NULL;
+    const char *name =
+        n == 1 && values[0].type_index == kTVMFFIInt ? sy_isa_name((int)values[0].v_int64) : NULL;
     return syp_return_text(result, name != NULL ? name : "");
 }
 

@@ -3,32 +3,27 @@
 
 #include "binding.h"
 
-#define FIELD(op, kind, member) {#member, SYP_##kind, offsetof(sy_##op##_args, member)}
-#define END {NULL, SYP_TENSOR, 0}
+#define FIELD(op, kind, member) \
+    { \
+#member, SYP_##kind, offsetof(sy_##op##_args, member) \
+    }
+#define END \
+    { \
+        NULL, SYP_TENSOR, 0 \
+    }
 
 static const struct syp_field moe_route[] = {
-    FIELD(moe_route, TENSOR, logits),
-    FIELD(moe_route, TENSOR, bias),
-    FIELD(moe_route, TENSOR, finished),
-    FIELD(moe_route, I64, k),
-    FIELD(moe_route, INT, score),
-    FIELD(moe_route, BOOL, softmax_after),
-    FIELD(moe_route, I64, groups),
-    FIELD(moe_route, I64, top_groups),
-    FIELD(moe_route, INT, group_score),
-    FIELD(moe_route, INT, slot_order),
-    FIELD(moe_route, BOOL, renormalize),
-    FIELD(moe_route, F32, eps),
-    FIELD(moe_route, F32, scale),
-    FIELD(moe_route, I64, capacity),
-    FIELD(moe_route, INT, drop),
-    FIELD(moe_route, TENSOR, ids),
-    FIELD(moe_route, TENSOR, weights),
-    FIELD(moe_route, TENSOR, routing_map),
-    FIELD(moe_route, TENSOR, probs),
-    FIELD(moe_route, TENSOR, counts),
-    FIELD(moe_route, TENSOR, scores),
-    END,
+    FIELD(moe_route, TENSOR, logits),    FIELD(moe_route, TENSOR, bias),
+    FIELD(moe_route, TENSOR, finished),  FIELD(moe_route, I64, k),
+    FIELD(moe_route, INT, score),        FIELD(moe_route, BOOL, softmax_after),
+    FIELD(moe_route, I64, groups),       FIELD(moe_route, I64, top_groups),
+    FIELD(moe_route, INT, group_score),  FIELD(moe_route, INT, slot_order),
+    FIELD(moe_route, BOOL, renormalize), FIELD(moe_route, F32, eps),
+    FIELD(moe_route, F32, scale),        FIELD(moe_route, I64, capacity),
+    FIELD(moe_route, INT, drop),         FIELD(moe_route, TENSOR, ids),
+    FIELD(moe_route, TENSOR, weights),   FIELD(moe_route, TENSOR, routing_map),
+    FIELD(moe_route, TENSOR, probs),     FIELD(moe_route, TENSOR, counts),
+    FIELD(moe_route, TENSOR, scores),    END,
 };
 
 static const struct syp_field moe_map_from_ids[] = {
@@ -51,18 +46,12 @@ static const struct syp_field moe_ids_from_map[] = {
 };
 
 static const struct syp_field moe_permute[] = {
-    FIELD(moe_permute, TENSOR, tokens),
-    FIELD(moe_permute, TENSOR, routing_map),
-    FIELD(moe_permute, TENSOR, probs),
-    FIELD(moe_permute, I64, num_out_tokens),
-    FIELD(moe_permute, BOOL, drop_and_pad),
-    FIELD(moe_permute, BOOL, zero_pad),
-    FIELD(moe_permute, TENSOR, permuted_tokens),
-    FIELD(moe_permute, TENSOR, sorted_indices),
-    FIELD(moe_permute, TENSOR, permuted_probs),
-    FIELD(moe_permute, TENSOR, expert_counts),
-    FIELD(moe_permute, TENSOR, expert_offsets),
-    END,
+    FIELD(moe_permute, TENSOR, tokens),          FIELD(moe_permute, TENSOR, routing_map),
+    FIELD(moe_permute, TENSOR, probs),           FIELD(moe_permute, I64, num_out_tokens),
+    FIELD(moe_permute, BOOL, drop_and_pad),      FIELD(moe_permute, BOOL, zero_pad),
+    FIELD(moe_permute, TENSOR, permuted_tokens), FIELD(moe_permute, TENSOR, sorted_indices),
+    FIELD(moe_permute, TENSOR, permuted_probs),  FIELD(moe_permute, TENSOR, expert_counts),
+    FIELD(moe_permute, TENSOR, expert_offsets),  END,
 };
 
 static const struct syp_field moe_unpermute[] = {
@@ -78,20 +67,13 @@ static const struct syp_field moe_unpermute[] = {
 };
 
 static const struct syp_field moe_permute_ids[] = {
-    FIELD(moe_permute_ids, TENSOR, tokens),
-    FIELD(moe_permute_ids, TENSOR, ids),
-    FIELD(moe_permute_ids, TENSOR, probs),
-    FIELD(moe_permute_ids, I64, num_out_tokens),
-    FIELD(moe_permute_ids, I64, num_experts),
-    FIELD(moe_permute_ids, BOOL, window),
-    FIELD(moe_permute_ids, I64, row_begin),
-    FIELD(moe_permute_ids, I64, row_end),
-    FIELD(moe_permute_ids, TENSOR, permuted_tokens),
-    FIELD(moe_permute_ids, TENSOR, sorted_indices),
-    FIELD(moe_permute_ids, TENSOR, permuted_probs),
-    FIELD(moe_permute_ids, TENSOR, expert_counts),
-    FIELD(moe_permute_ids, TENSOR, expert_offsets),
-    END,
+    FIELD(moe_permute_ids, TENSOR, tokens),          FIELD(moe_permute_ids, TENSOR, ids),
+    FIELD(moe_permute_ids, TENSOR, probs),           FIELD(moe_permute_ids, I64, num_out_tokens),
+    FIELD(moe_permute_ids, I64, num_experts),        FIELD(moe_permute_ids, BOOL, window),
+    FIELD(moe_permute_ids, I64, row_begin),          FIELD(moe_permute_ids, I64, row_end),
+    FIELD(moe_permute_ids, TENSOR, permuted_tokens), FIELD(moe_permute_ids, TENSOR, sorted_indices),
+    FIELD(moe_permute_ids, TENSOR, permuted_probs),  FIELD(moe_permute_ids, TENSOR, expert_counts),
+    FIELD(moe_permute_ids, TENSOR, expert_offsets),  END,
 };
 
 static const struct syp_field moe_unpermute_ids[] = {
@@ -128,14 +110,10 @@ static const struct syp_field moe_pad_map[] = {
 };
 
 static const struct syp_field moe_reorder_chunks[] = {
-    FIELD(moe_reorder_chunks, TENSOR, rows),
-    FIELD(moe_reorder_chunks, TENSOR, counts),
-    FIELD(moe_reorder_chunks, TENSOR, extra),
-    FIELD(moe_reorder_chunks, BOOL, inverse),
-    FIELD(moe_reorder_chunks, TENSOR, reordered_rows),
-    FIELD(moe_reorder_chunks, TENSOR, reordered_extra),
-    FIELD(moe_reorder_chunks, TENSOR, expert_offsets),
-    END,
+    FIELD(moe_reorder_chunks, TENSOR, rows),           FIELD(moe_reorder_chunks, TENSOR, counts),
+    FIELD(moe_reorder_chunks, TENSOR, extra),          FIELD(moe_reorder_chunks, BOOL, inverse),
+    FIELD(moe_reorder_chunks, TENSOR, reordered_rows), FIELD(moe_reorder_chunks, TENSOR, reordered_extra),
+    FIELD(moe_reorder_chunks, TENSOR, expert_offsets), END,
 };
 
 static const struct syp_field moe_convert_indices[] = {
@@ -178,94 +156,59 @@ static const struct syp_field moe_unpermute_grad[] = {
 };
 
 static const struct syp_field moe_dispatch[] = {
-    FIELD(moe_dispatch, TENSOR, gates),
-    FIELD(moe_dispatch, TENSOR, indices),
-    FIELD(moe_dispatch, TENSOR, locations),
-    FIELD(moe_dispatch, TENSOR, input),
-    FIELD(moe_dispatch, I64, num_experts),
-    FIELD(moe_dispatch, I64, capacity),
-    FIELD(moe_dispatch, BOOL, zero_unwritten),
-    FIELD(moe_dispatch, BOOL, unique_slots),
-    FIELD(moe_dispatch, TENSOR, dispatch),
-    END,
+    FIELD(moe_dispatch, TENSOR, gates),        FIELD(moe_dispatch, TENSOR, indices),
+    FIELD(moe_dispatch, TENSOR, locations),    FIELD(moe_dispatch, TENSOR, input),
+    FIELD(moe_dispatch, I64, num_experts),     FIELD(moe_dispatch, I64, capacity),
+    FIELD(moe_dispatch, BOOL, zero_unwritten), FIELD(moe_dispatch, BOOL, unique_slots),
+    FIELD(moe_dispatch, TENSOR, dispatch),     END,
 };
 
 static const struct syp_field moe_combine[] = {
-    FIELD(moe_combine, TENSOR, gates),
-    FIELD(moe_combine, TENSOR, indices),
-    FIELD(moe_combine, TENSOR, locations),
-    FIELD(moe_combine, TENSOR, expert_out),
-    FIELD(moe_combine, I64, num_experts),
-    FIELD(moe_combine, I64, capacity),
-    FIELD(moe_combine, TENSOR, output),
-    END,
+    FIELD(moe_combine, TENSOR, gates),     FIELD(moe_combine, TENSOR, indices),
+    FIELD(moe_combine, TENSOR, locations), FIELD(moe_combine, TENSOR, expert_out),
+    FIELD(moe_combine, I64, num_experts),  FIELD(moe_combine, I64, capacity),
+    FIELD(moe_combine, TENSOR, output),    END,
 };
 
 static const struct syp_field moe_dispatch_grad_gate[] = {
-    FIELD(moe_dispatch_grad_gate, TENSOR, indices),
-    FIELD(moe_dispatch_grad_gate, TENSOR, locations),
-    FIELD(moe_dispatch_grad_gate, TENSOR, input),
-    FIELD(moe_dispatch_grad_gate, TENSOR, dispatch),
-    FIELD(moe_dispatch_grad_gate, I64, num_experts),
-    FIELD(moe_dispatch_grad_gate, I64, capacity),
-    FIELD(moe_dispatch_grad_gate, TENSOR, grad_gates),
-    END,
+    FIELD(moe_dispatch_grad_gate, TENSOR, indices),    FIELD(moe_dispatch_grad_gate, TENSOR, locations),
+    FIELD(moe_dispatch_grad_gate, TENSOR, input),      FIELD(moe_dispatch_grad_gate, TENSOR, dispatch),
+    FIELD(moe_dispatch_grad_gate, I64, num_experts),   FIELD(moe_dispatch_grad_gate, I64, capacity),
+    FIELD(moe_dispatch_grad_gate, TENSOR, grad_gates), END,
 };
 
 static const struct syp_field moe_locations[] = {
-    FIELD(moe_locations, TENSOR, indices),
-    FIELD(moe_locations, TENSOR, importance),
-    FIELD(moe_locations, I64, num_experts),
-    FIELD(moe_locations, TENSOR, locations),
-    FIELD(moe_locations, TENSOR, counts),
-    END,
+    FIELD(moe_locations, TENSOR, indices),  FIELD(moe_locations, TENSOR, importance),
+    FIELD(moe_locations, I64, num_experts), FIELD(moe_locations, TENSOR, locations),
+    FIELD(moe_locations, TENSOR, counts),   END,
 };
 
 static const struct syp_field moe_capacity[] = {
-    FIELD(moe_capacity, TENSOR, counts),
-    FIELD(moe_capacity, I64, samples),
-    FIELD(moe_capacity, I64, num_experts),
-    FIELD(moe_capacity, I64, k),
-    FIELD(moe_capacity, F64, factor),
-    FIELD(moe_capacity, I64, alignment),
-    FIELD(moe_capacity, TENSOR, capacity),
-    END,
+    FIELD(moe_capacity, TENSOR, counts),   FIELD(moe_capacity, I64, samples),
+    FIELD(moe_capacity, I64, num_experts), FIELD(moe_capacity, I64, k),
+    FIELD(moe_capacity, F64, factor),      FIELD(moe_capacity, I64, alignment),
+    FIELD(moe_capacity, TENSOR, capacity), END,
 };
 
 static const struct syp_field kv_gather[] = {
-    FIELD(kv_gather, TENSOR, cache),
-    FIELD(kv_gather, TENSOR, indices),
-    FIELD(kv_gather, TENSOR, block_table),
-    FIELD(kv_gather, TENSOR, req_id),
-    FIELD(kv_gather, TENSOR, counts),
-    FIELD(kv_gather, TENSOR, seq_lens),
-    FIELD(kv_gather, TENSOR, page_indices),
-    FIELD(kv_gather, TENSOR, indptr),
-    FIELD(kv_gather, TENSOR, last_page_len),
-    FIELD(kv_gather, TENSOR, scale),
-    FIELD(kv_gather, I64, block_size),
-    FIELD(kv_gather, INT, pad),
-    FIELD(kv_gather, INT, layout),
-    FIELD(kv_gather, FORMAT, format),
-    FIELD(kv_gather, TENSOR, out),
-    END,
+    FIELD(kv_gather, TENSOR, cache),         FIELD(kv_gather, TENSOR, indices),
+    FIELD(kv_gather, TENSOR, block_table),   FIELD(kv_gather, TENSOR, req_id),
+    FIELD(kv_gather, TENSOR, counts),        FIELD(kv_gather, TENSOR, seq_lens),
+    FIELD(kv_gather, TENSOR, page_indices),  FIELD(kv_gather, TENSOR, indptr),
+    FIELD(kv_gather, TENSOR, last_page_len), FIELD(kv_gather, TENSOR, scale),
+    FIELD(kv_gather, I64, block_size),       FIELD(kv_gather, INT, pad),
+    FIELD(kv_gather, INT, layout),           FIELD(kv_gather, FORMAT, format),
+    FIELD(kv_gather, TENSOR, out),           END,
 };
 
 static const struct syp_field kv_translate[] = {
-    FIELD(kv_translate, TENSOR, indices),
-    FIELD(kv_translate, TENSOR, block_table),
-    FIELD(kv_translate, TENSOR, req_id),
-    FIELD(kv_translate, TENSOR, counts),
-    FIELD(kv_translate, TENSOR, seq_lens),
-    FIELD(kv_translate, TENSOR, page_indices),
-    FIELD(kv_translate, TENSOR, indptr),
-    FIELD(kv_translate, TENSOR, last_page_len),
-    FIELD(kv_translate, I64, block_size),
-    FIELD(kv_translate, I64, num_rows),
-    FIELD(kv_translate, INT, pad),
-    FIELD(kv_translate, TENSOR, slots),
-    FIELD(kv_translate, TENSOR, valid),
-    END,
+    FIELD(kv_translate, TENSOR, indices),  FIELD(kv_translate, TENSOR, block_table),
+    FIELD(kv_translate, TENSOR, req_id),   FIELD(kv_translate, TENSOR, counts),
+    FIELD(kv_translate, TENSOR, seq_lens), FIELD(kv_translate, TENSOR, page_indices),
+    FIELD(kv_translate, TENSOR, indptr),   FIELD(kv_translate, TENSOR, last_page_len),
+    FIELD(kv_translate, I64, block_size),  FIELD(kv_translate, I64, num_rows),
+    FIELD(kv_translate, INT, pad),         FIELD(kv_translate, TENSOR, slots),
+    FIELD(kv_translate, TENSOR, valid),    END,
 };
 
 static const struct syp_field kv_slots[] = {
@@ -283,42 +226,26 @@ static const struct syp_field kv_slots[] = {
 };
 
 static const struct syp_field kv_scatter[] = {
-    FIELD(kv_scatter, TENSOR, src),
-    FIELD(kv_scatter, TENSOR, slots),
-    FIELD(kv_scatter, TENSOR, scale),
-    FIELD(kv_scatter, INT, pad),
-    FIELD(kv_scatter, BOOL, check_unique),
-    FIELD(kv_scatter, INT, layout),
-    FIELD(kv_scatter, FORMAT, format),
-    FIELD(kv_scatter, I64, block_size),
-    FIELD(kv_scatter, TENSOR, cache),
-    END,
+    FIELD(kv_scatter, TENSOR, src),        FIELD(kv_scatter, TENSOR, slots),
+    FIELD(kv_scatter, TENSOR, scale),      FIELD(kv_scatter, INT, pad),
+    FIELD(kv_scatter, BOOL, check_unique), FIELD(kv_scatter, INT, layout),
+    FIELD(kv_scatter, FORMAT, format),     FIELD(kv_scatter, I64, block_size),
+    FIELD(kv_scatter, TENSOR, cache),      END,
 };
 
 static const struct syp_field kv_ragged[] = {
-    FIELD(kv_ragged, TENSOR, cache),
-    FIELD(kv_ragged, TENSOR, block_table),
-    FIELD(kv_ragged, TENSOR, cu_lens),
-    FIELD(kv_ragged, TENSOR, starts),
-    FIELD(kv_ragged, TENSOR, req_id),
-    FIELD(kv_ragged, TENSOR, page_indices),
-    FIELD(kv_ragged, TENSOR, indptr),
-    FIELD(kv_ragged, TENSOR, last_page_len),
-    FIELD(kv_ragged, TENSOR, scale),
-    FIELD(kv_ragged, I64, block_size),
-    FIELD(kv_ragged, INT, layout),
-    FIELD(kv_ragged, FORMAT, format),
-    FIELD(kv_ragged, TENSOR, out),
-    END,
+    FIELD(kv_ragged, TENSOR, cache),   FIELD(kv_ragged, TENSOR, block_table),
+    FIELD(kv_ragged, TENSOR, cu_lens), FIELD(kv_ragged, TENSOR, starts),
+    FIELD(kv_ragged, TENSOR, req_id),  FIELD(kv_ragged, TENSOR, page_indices),
+    FIELD(kv_ragged, TENSOR, indptr),  FIELD(kv_ragged, TENSOR, last_page_len),
+    FIELD(kv_ragged, TENSOR, scale),   FIELD(kv_ragged, I64, block_size),
+    FIELD(kv_ragged, INT, layout),     FIELD(kv_ragged, FORMAT, format),
+    FIELD(kv_ragged, TENSOR, out),     END,
 };
 
 static const struct syp_field kv_blocks[] = {
-    FIELD(kv_blocks, TENSOR, src),
-    FIELD(kv_blocks, TENSOR, pairs),
-    FIELD(kv_blocks, I64, block_size),
-    FIELD(kv_blocks, TENSOR, cache),
-    FIELD(kv_blocks, TENSOR, dst),
-    END,
+    FIELD(kv_blocks, TENSOR, src),   FIELD(kv_blocks, TENSOR, pairs), FIELD(kv_blocks, I64, block_size),
+    FIELD(kv_blocks, TENSOR, cache), FIELD(kv_blocks, TENSOR, dst),   END,
 };
 
 static const struct syp_field sample[] = {
@@ -373,12 +300,8 @@ static const struct syp_field sample_overrides[] = {
 };
 
 static const struct syp_field sample_noise[] = {
-    FIELD(sample_noise, U64, seed),
-    FIELD(sample_noise, U64, offset),
-    FIELD(sample_noise, U32, stream),
-    FIELD(sample_noise, I64, n),
-    FIELD(sample_noise, TENSOR, q),
-    END,
+    FIELD(sample_noise, U64, seed), FIELD(sample_noise, U64, offset), FIELD(sample_noise, U32, stream),
+    FIELD(sample_noise, I64, n),    FIELD(sample_noise, TENSOR, q),   END,
 };
 
 static const struct syp_field local_reduce[] = {
@@ -398,7 +321,10 @@ static const struct syp_field local_reduce[] = {
 };
 
 #define PLANES(op) offsetof(sy_##op##_args, planes), offsetof(sy_##op##_args, num_planes)
-#define OPERATOR(op, OP, ...) {#op, SYP_##OP, sizeof(sy_##op##_args), op, __VA_ARGS__}
+#define OPERATOR(op, OP, ...) \
+    { \
+#op, SYP_##OP, sizeof(sy_##op##_args), op, __VA_ARGS__ \
+    }
 
 static const struct syp_operator operators[] = {
     OPERATOR(moe_route, MOE_ROUTE, 0, 0),

@@ -75,7 +75,8 @@ static bool set_format(void *to, const TVMFFIAny *value, sy_kv_format *format)
     return sy_kv_format_named(name, format) == SY_OK;
 }
 
-bool syp_set_field(void *args, const struct syp_field *field, const TVMFFIAny *value, struct syp_storage *storage)
+bool syp_set_field(void *args, const struct syp_field *field, const TVMFFIAny *value,
+                   struct syp_storage *storage)
 {
     char *to = (char *)args + field->offset;
     const DLTensor *tensor = NULL;

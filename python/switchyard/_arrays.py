@@ -36,6 +36,9 @@ class Framework:
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return _binding.empty(tvm_ffi.dtype(str(dtype).removeprefix("torch.")), *shape)
 
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return _binding.zeros(tvm_ffi.dtype(str(dtype).removeprefix("torch.")), *shape)
+
     def finish(self, array: Any) -> Any:
         return array
 
@@ -46,7 +49,8 @@ class Framework:
 class NumPy(Framework):
     int32, int64, uint32 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.uint32)
     float32, bool = np.dtype(np.float32), np.dtype(np.bool_)
-    empty = staticmethod(np.empty)
+    empty: Any = staticmethod(np.empty)
+    zeros: Any = staticmethod(np.zeros)
 
 
 class Torch(Framework):
@@ -61,11 +65,14 @@ class Torch(Framework):
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return self._empty(shape, dtype=dtype)
 
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return self.torch.zeros(shape, dtype=dtype)
+
     def refuse(self, name: str, given: tuple[Any, ...]) -> None:
         if self._enabled() and any(getattr(a, "requires_grad", False) for a in given):
             at = next(i for i, a in enumerate(given) if getattr(a, "requires_grad", False))
-            raise refusal(Status.VALUE, f"{name}: {_binding.fields(name)[at]} requires a gradient, which would end "
-                                        f"here: want switchyard.torch.{name}, or a detached tensor")
+            said = f"{name}: {_binding.fields(name)[at]} requires a gradient, which would end here"
+            raise refusal(Status.VALUE, f"{said}: want switchyard.torch.{name}, or a detached tensor")
 
 
 class ArrayApi(Framework):
@@ -109,8 +116,8 @@ def _learn(array: Any) -> Framework:
 def view(array: Any) -> Any:
     """A tensor over an array that DLPack's door does not let through.
 
-    NumPy refuses to export read-only arrays and number types it does not know itself (bfloat16 and float8 of ml_dtypes);
-    their memory, shape and strides are as plain as any.
+    NumPy refuses to export read-only arrays, and number types it does not know itself (bfloat16 and float8 of
+    ml_dtypes); their memory, shape and strides are as plain as any.
     """
     if not isinstance(array, np.ndarray):
         return tvm_ffi.from_dlpack(array)
@@ -118,4 +125,5 @@ def view(array: Any) -> Any:
     if any(stride % size for stride in array.strides):
         raise ValueError("its strides are no multiples of its element")
     address: int = array.__array_interface__["data"][0]
-    return _binding.view(address, tvm_ffi.dtype(array.dtype.name), *array.shape, *(s // size for s in array.strides))
+    strides = (stride // size for stride in array.strides)
+    return _binding.view(address, tvm_ffi.dtype(array.dtype.name), *array.shape, *strides)

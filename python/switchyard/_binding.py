@@ -35,12 +35,18 @@ def fields(name: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def wanted(name: str, at: int) -> str:
+    """What the value at this place must be: "a tensor", "an integer"."""
+    return str(_module.wanted(name, at))
+
+
 def last(what: str) -> Any:
     return _module.last(what)
 
 
 view = _module.view
 empty = _module.empty
+zeros = _module.zeros
 configure = _module.configure
 version: str = str(_module.version())
 results_version: int = int(_module.results_version())

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import operator as _python
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn, TypeVar, cast
 
 import numpy as np
 
 from . import _arrays, _binding
 from .errors import Error, Fault, Status, refusal
 
-Outputs = Callable[..., tuple[Any, ...]]
+R = TypeVar("R", bound=tuple[Any, ...])
 
 
-class Operator:
+class Operator(Generic[R]):
     """A row of the binding's table, with the rule that makes its results.
 
-    `outputs(xp, *given)` makes them with `xp.empty(shape, dtype)`. It may take for granted that the inputs fit: whatever
-    it stumbles over is told in the operator's own words.
+    `outputs(xp, *given)` makes them with `xp.empty(shape, dtype)`. It may take for granted that the inputs fit:
+    whatever it stumbles over is told in the operator's own words.
     """
 
     __slots__ = ("_outputs", "_query", "_run", "name")
 
-    def __init__(self, name: str, outputs: Outputs) -> None:
+    def __init__(self, name: str, outputs: Callable[..., R]) -> None:
         self.name = name
         self._outputs = outputs
         self._run = _binding.operator(name)
         self._query = _binding.query(name)
 
-    def __call__(self, given: tuple[Any, ...], out: tuple[Any, ...] | None = None, planes: tuple[Any, ...] = ()) -> Any:
-        """Runs the operator; `given` are its inputs and numbers in the order of the table, `out` its outputs."""
+    def __call__(self, given: tuple[Any, ...], out: R | None = None, planes: tuple[Any, ...] = ()) -> R:
+        """Runs the operator on its inputs and numbers, in the order of the table, and its outputs."""
         xp = _arrays.framework(given[0] if given[0] is not None else _first(given))
         xp.refuse(self.name, given)
         if out is not None:
@@ -39,17 +39,19 @@ class Operator:
             return out
         made = self.make(xp, given)
         self.run(given, made, planes)
-        return made if not xp.takes_over else _rebuilt(made, xp.finish)
+        return _rebuilt(made, xp.finish) if xp.takes_over else made
 
     def run(self, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...] = ()) -> None:
         try:
             status = self._run(*given, *out, *planes)
         except (BufferError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError):
-            status = self._run(*self._read(given, 0), *self._read(out, len(given), True), *self._read(planes, 0))
+            n = len(given)
+            read = (*self._read(given, 0), *self._read(out, n, True), *self._read(planes, n + len(out)))
+            status = self._run(*read)
         if status:
             self._refuse(status, (*given, *out, *planes))
 
-    def make(self, xp: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    def make(self, xp: Any, given: tuple[Any, ...]) -> R:
         """Results of the right shape and type, or the sentence that says why there are none."""
         try:
             return self._outputs(xp, *given)
@@ -72,18 +74,20 @@ class Operator:
     def _check_out(self, first: int, out: tuple[Any, ...]) -> None:
         fields = _binding.fields(self.name)
         if len(out) != len(fields) - first:
-            raise refusal(Status.VALUE, f"{self.name}: out has {len(out)} arrays, want {len(fields) - first}: "
-                                        f"{', '.join(fields[first:])}; None where one is not wanted")
+            said = f"{self.name}: out has {len(out)} arrays, want {len(fields) - first}"
+            names = ", ".join(fields[first:])
+            raise refusal(Status.VALUE, f"{said}: {names}; None where one is not wanted")
         for i, array in enumerate(out):
             if array is not None and not _arrays.framework(array).mutable:
                 self._refuse_write(fields[first + i], array)
 
     def _refuse_write(self, field: str, array: Any) -> NoReturn:
-        kind = f"{type(array).__module__.partition('.')[0]} array"
-        raise refusal(Status.VALUE, f"{self.name}: {field} is a read-only {kind}, want one that can be written to")
+        library = type(array).__module__.partition(".")[0]
+        said = f"{self.name}: {field} is a read-only {library} array"
+        raise refusal(Status.VALUE, f"{said}, want one that can be written to")
 
     def _read(self, values: tuple[Any, ...], first: int, write: bool = False) -> list[Any]:
-        """The values again, with everything that tvm-ffi does not take by itself made a tensor or a plain number."""
+        """The values again; what tvm-ffi does not take by itself is made a tensor or a plain number."""
         read: list[Any] = []
         for i, value in enumerate(values):
             if write and isinstance(value, np.ndarray) and not value.flags.writeable:
@@ -91,8 +95,9 @@ class Operator:
             try:
                 read.append(_plain(value))
             except Exception as error:
+                why = str(error).partition("\n")[0]  # some add a page of addresses
                 what = f"{self.name}: {self._field(first + i)}"
-                raise refusal(Status.DTYPE, f"{what} cannot be read as a tensor: {error}") from error
+                raise refusal(Status.DTYPE, f"{what} cannot be read as a tensor: {why}") from error
         return read
 
     def _refuse(self, status: int, values: tuple[Any, ...]) -> NoReturn:
@@ -101,9 +106,10 @@ class Operator:
             value = values[at] if at < len(values) else None
             kind = Status.VALUE if isinstance(value, (int, str)) else Status.DTYPE
             said = repr(value) if isinstance(value, (int, float, str)) else f"a {type(value).__name__}"
-            raise refusal(kind, f"{self.name}: {self._field(at)} is {said}, which it cannot be")
-        codes = ("batch", "position", "value", "limit")
-        fault = Fault(str(_binding.last("code")), str(_binding.last("argument")), *(int(_binding.last(c)) for c in codes))
+            want = _binding.wanted(self.name, at)
+            raise refusal(kind, f"{self.name}: {self._field(at)} is {said}, want {want}")
+        numbers = (int(_binding.last(what)) for what in ("batch", "position", "value", "limit"))
+        fault = Fault(str(_binding.last("code")), str(_binding.last("argument")), *numbers)
         raise refusal(status, str(_binding.last("error")), fault) from None
 
 
@@ -119,9 +125,9 @@ def _first(given: tuple[Any, ...]) -> Any:
     return next((a for a in given if hasattr(a, "__dlpack__")), None)
 
 
-def _rebuilt(out: tuple[Any, ...], finish: Callable[[Any], Any]) -> tuple[Any, ...]:
+def _rebuilt(out: R, finish: Callable[[Any], Any]) -> R:
     made = [finish(array) for array in out]
-    return type(out)(*made) if hasattr(out, "_fields") else tuple(made)
+    return cast("R", type(out)(*made) if hasattr(out, "_fields") else tuple(made))
 
 
 def _plain(value: Any) -> Any:

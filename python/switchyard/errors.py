@@ -46,9 +46,9 @@ class Fault:
 class Error(Exception):
     """A call that was refused. Outputs hold what they held before.
 
-    Every error is also one of Python's own: TypeError for a missing argument or a type the operator does not take,
-    IndexError for an index found in the data that points outside, MemoryError, NotImplementedError, TimeoutError,
-    RuntimeError for what happens between processes, ValueError for everything else.
+    Every error is also one of Python's own: TypeError for a missing argument or a type the operator does not
+    take, IndexError for an index found in the data that points outside, MemoryError, NotImplementedError,
+    TimeoutError, RuntimeError for what happens between processes, ValueError for everything else.
 
     >>> import numpy as np, switchyard
     >>> try:

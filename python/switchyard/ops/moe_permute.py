@@ -26,7 +26,13 @@ class MoePermute(NamedTuple, Generic[A]):
 
 
 def outputs(
-    xp: Any, tokens: Any, routing_map: Any, probs: Any, num_out_tokens: int, drop_and_pad: bool, zero_pad: bool
+    xp: Any,
+    tokens: Any,
+    routing_map: Any,
+    probs: Any,
+    num_out_tokens: int,
+    drop_and_pad: bool,
+    zero_pad: bool,
 ) -> MoePermute[Any]:
     (count, width), experts = tokens.shape, routing_map.shape[1]
     groups = experts if drop_and_pad else count
@@ -55,9 +61,9 @@ def moe_permute(
 ) -> MoePermute[A]:
     """Copy each token row to one row per expert it is routed to, grouped by expert.
 
-    Packed (the default): ``num_out_tokens // T`` slots per token, rows in the order of experts, then tokens. Capacity
-    (``drop_and_pad``): ``num_out_tokens // E`` rows per expert, its tokens first, then others (or zero rows, with
-    ``zero_pad``).
+    Packed (the default): ``num_out_tokens // T`` slots per token, rows in the order of experts, then tokens.
+    Capacity (``drop_and_pad``): ``num_out_tokens // E`` rows per expert, its tokens first, then others (or zero
+    rows, with ``zero_pad``).
 
     Args:
         tokens: [T, H], any type of 1, 2, 4 or 8 bytes.
@@ -77,4 +83,4 @@ def moe_permute(
     >>> rows.sorted_indices
     array([0, 5, 3, 6, 1, 4, 2, 7], dtype=int32)
     """
-    return operator((tokens, routing_map, probs, num_out_tokens, drop_and_pad, zero_pad), out)  # type: ignore[no-any-return]
+    return operator((tokens, routing_map, probs, num_out_tokens, drop_and_pad, zero_pad), out)

@@ -26,6 +26,7 @@ class Framework:
     """How one library makes arrays. This one knows DLPack only: results are tensors of tvm-ffi."""
 
     mutable = True
+    tracks = False  # whether arrays carry something that `refuse` looks for
     takes_over = False  # whether results are made by the binding and handed over after the call
     int32: Any = tvm_ffi.dtype("int32")
     int64: Any = tvm_ffi.dtype("int64")
@@ -56,23 +57,27 @@ class NumPy(Framework):
 class Torch(Framework):
     """PyTorch, which is imported by whoever made the tensor."""
 
+    tracks = True
+
     def __init__(self, torch: Any) -> None:
-        self.torch = torch
+        self._torch = torch
+        self._tensors = {torch.Tensor, torch.nn.Parameter}
         self.int32, self.int64, self.uint32 = torch.int32, torch.int64, torch.uint32
         self.float32, self.bool = torch.float32, torch.bool
-        self._empty, self._enabled = torch.empty, torch.is_grad_enabled
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return self._empty(shape, dtype=dtype)
+        return self._torch.empty(shape, dtype=dtype)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return self.torch.zeros(shape, dtype=dtype)
+        return self._torch.zeros(shape, dtype=dtype)
 
     def refuse(self, name: str, given: tuple[Any, ...]) -> None:
-        if self._enabled() and any(getattr(a, "requires_grad", False) for a in given):
-            at = next(i for i, a in enumerate(given) if getattr(a, "requires_grad", False))
-            said = f"{name}: {_binding.fields(name)[at]} requires a gradient, which would end here"
-            raise refusal(Status.VALUE, f"{said}: want switchyard.torch.{name}, or a detached tensor")
+        tensors = self._tensors
+        for array in given:
+            if type(array) in tensors and array.requires_grad and self._torch.is_grad_enabled():
+                field = next(f for f, a in zip(_binding.fields(name), given, strict=False) if a is array)
+                said = f"{name}: {field} requires a gradient, which would end here"
+                raise refusal(Status.VALUE, f"{said}: want switchyard.torch.{name}, or a detached tensor")
 
 
 class ArrayApi(Framework):
@@ -88,13 +93,14 @@ class ArrayApi(Framework):
         return None if array is None else self.namespace.from_dlpack(array)
 
 
-_known: dict[type, Framework] = {np.ndarray: NumPy()}
+known: dict[type, Framework] = {np.ndarray: NumPy()}
+writable: set[type] = {type(None), np.ndarray}  # types whose arrays can be written to, or say so when read
 _dlpack_alone = Framework()
 
 
 def framework(array: Any) -> Framework:
     """The library of an array."""
-    found = _known.get(type(array))
+    found = known.get(type(array))
     return found if found is not None else _learn(array)
 
 
@@ -102,14 +108,17 @@ def _learn(array: Any) -> Framework:
     kind = type(array)
     torch = sys.modules.get("torch")
     if isinstance(array, np.ndarray):
-        found = _known[np.ndarray]
+        found = known[np.ndarray]
     elif torch is not None and isinstance(array, torch.Tensor):
-        found = next((f for f in _known.values() if isinstance(f, Torch)), None) or Torch(torch)
+        found = next((f for f in known.values() if isinstance(f, Torch)), None) or Torch(torch)
     elif hasattr(array, "__array_namespace__") and hasattr(array, "__dlpack__"):
         found = ArrayApi(array.__array_namespace__())
     else:
         found = _dlpack_alone
-    _known[kind] = found
+    if hasattr(array, "__dlpack__"):
+        known[kind] = found
+        if found.mutable:
+            writable.add(kind)
     return found
 
 

@@ -9,6 +9,7 @@ from typing import Any, Generic, NoReturn, TypeVar, cast
 import numpy as np
 
 from . import _arrays, _binding
+from ._arrays import framework, known, writable
 from .errors import Error, Fault, Status, refusal
 
 R = TypeVar("R", bound=tuple[Any, ...])
@@ -29,19 +30,23 @@ class Operator(Generic[R]):
         self._run = _binding.operator(name)
         self._query = _binding.query(name)
 
+    # The common case, arrays that tvm-ffi takes as they are, has as little Python in its way as can be.
     def __call__(self, given: tuple[Any, ...], out: R | None = None, planes: tuple[Any, ...] = ()) -> R:
         """Runs the operator on its inputs and numbers, in the order of the table, and its outputs."""
-        xp = _arrays.framework(given[0] if given[0] is not None else _first(given))
-        xp.refuse(self.name, given)
-        if out is not None:
+        xp = known.get(type(given[0])) or framework(_first(given))
+        if xp.tracks:
+            xp.refuse(self.name, given)
+        if out is None:
+            made = self.make(xp, given)
+            self.run(given, made, planes)
+            return _rebuilt(made, xp.finish) if xp.takes_over else made
+        if not writable.issuperset(map(type, out)):
             self._check_out(len(given), out)
-            self.run(given, out, planes)
-            return out
-        made = self.make(xp, given)
-        self.run(given, made, planes)
-        return _rebuilt(made, xp.finish) if xp.takes_over else made
+        self.run(given, out, planes)
+        return out
 
     def run(self, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...] = ()) -> None:
+        """The call itself, without a look at what the arrays carry."""
         try:
             status = self._run(*given, *out, *planes)
         except (BufferError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError):
@@ -49,7 +54,7 @@ class Operator(Generic[R]):
             read = (*self._read(given, 0), *self._read(out, n, True), *self._read(planes, n + len(out)))
             status = self._run(*read)
         if status:
-            self._refuse(status, (*given, *out, *planes))
+            self._refuse(status, given, out, planes)
 
     def make(self, xp: Any, given: tuple[Any, ...]) -> R:
         """Results of the right shape and type, or the sentence that says why there are none."""
@@ -72,14 +77,10 @@ class Operator(Generic[R]):
         return fields[at] if at < len(fields) else f"planes[{(at - len(fields)) // 4}]"
 
     def _check_out(self, first: int, out: tuple[Any, ...]) -> None:
-        fields = _binding.fields(self.name)
-        if len(out) != len(fields) - first:
-            said = f"{self.name}: out has {len(out)} arrays, want {len(fields) - first}"
-            names = ", ".join(fields[first:])
-            raise refusal(Status.VALUE, f"{said}: {names}; None where one is not wanted")
+        """Refuses arrays that cannot be written to."""
         for i, array in enumerate(out):
-            if array is not None and not _arrays.framework(array).mutable:
-                self._refuse_write(fields[first + i], array)
+            if array is not None and not framework(array).mutable:
+                self._refuse_write(self._field(first + i), array)
 
     def _refuse_write(self, field: str, array: Any) -> NoReturn:
         library = type(array).__module__.partition(".")[0]
@@ -100,17 +101,25 @@ class Operator(Generic[R]):
                 raise refusal(Status.DTYPE, f"{what} cannot be read as a tensor: {why}") from error
         return read
 
-    def _refuse(self, status: int, values: tuple[Any, ...]) -> NoReturn:
+    def _refuse(
+        self, status: int, given: tuple[Any, ...], out: tuple[Any, ...] = (), planes: tuple[Any, ...] = ()
+    ) -> NoReturn:
         if status < 0:  # the binding could not even fill the struct
-            at = -1 - status
-            value = values[at] if at < len(values) else None
-            kind = Status.VALUE if isinstance(value, (int, str)) else Status.DTYPE
-            said = repr(value) if isinstance(value, (int, float, str)) else f"a {type(value).__name__}"
-            want = _binding.wanted(self.name, at)
-            raise refusal(kind, f"{self.name}: {self._field(at)} is {said}, want {want}")
+            self._refuse_kind(-1 - status, given, out, planes)
         numbers = (int(_binding.last(what)) for what in ("batch", "position", "value", "limit"))
         fault = Fault(str(_binding.last("code")), str(_binding.last("argument")), *numbers)
         raise refusal(status, str(_binding.last("error")), fault) from None
+
+    def _refuse_kind(self, at: int, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...]) -> NoReturn:
+        fields = _binding.fields(self.name)
+        if len(given) + len(out) != len(fields) and out:
+            names = ", ".join(fields[len(given) :])
+            said = f"{self.name}: out has {len(out)} arrays, want {len(fields) - len(given)}"
+            raise refusal(Status.VALUE, f"{said}: {names}; None where one is not wanted")
+        value = (*given, *out, *planes)[at]
+        kind = Status.VALUE if isinstance(value, (int, str)) else Status.DTYPE
+        said = repr(value) if isinstance(value, (int, float, str)) else f"a {type(value).__name__}"
+        raise refusal(kind, f"{self.name}: {self._field(at)} is {said}, want {_binding.wanted(self.name, at)}")
 
 
 def choose(name: str, field: str, words: Mapping[str, int], word: str) -> int:
@@ -122,7 +131,8 @@ def choose(name: str, field: str, words: Mapping[str, int], word: str) -> int:
 
 
 def _first(given: tuple[Any, ...]) -> Any:
-    return next((a for a in given if hasattr(a, "__dlpack__")), None)
+    """The first array."""
+    return next((value for value in given if hasattr(value, "__dlpack__")), None)
 
 
 def _rebuilt(out: R, finish: Callable[[Any], Any]) -> R:

@@ -72,9 +72,10 @@ class Torch(Framework):
         return self._torch.zeros(shape, dtype=dtype)
 
     def refuse(self, name: str, given: tuple[Any, ...]) -> None:
-        tensors = self._tensors
+        if not self._torch.is_grad_enabled():
+            return
         for array in given:
-            if type(array) in tensors and array.requires_grad and self._torch.is_grad_enabled():
+            if type(array) in self._tensors and array.requires_grad:
                 field = next(f for f, a in zip(_binding.fields(name), given, strict=False) if a is array)
                 said = f"{name}: {field} requires a gradient, which would end here"
                 raise refusal(Status.VALUE, f"{said}: want switchyard.torch.{name}, or a detached tensor")
@@ -94,7 +95,6 @@ class ArrayApi(Framework):
 
 
 known: dict[type, Framework] = {np.ndarray: NumPy()}
-writable: set[type] = {type(None), np.ndarray}  # types whose arrays can be written to, or say so when read
 _dlpack_alone = Framework()
 
 
@@ -117,8 +117,6 @@ def _learn(array: Any) -> Framework:
         found = _dlpack_alone
     if hasattr(array, "__dlpack__"):
         known[kind] = found
-        if found.mutable:
-            writable.add(kind)
     return found
 
 

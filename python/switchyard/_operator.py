@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import operator as _python
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NoReturn, TypeVar, cast
 
 import numpy as np
 
 from . import _arrays, _binding
-from ._arrays import framework, known, writable
+from ._arrays import Framework, framework, known
 from .errors import Error, Fault, Status, refusal
+
+ndarray, modules = np.ndarray, sys.modules  # looked up in every call
+
+# What tvm-ffi raises for a value it does not take as it is.
+ODD = (BufferError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError)
 
 R = TypeVar("R", bound=tuple[Any, ...])
 
@@ -30,31 +36,48 @@ class Operator(Generic[R]):
         self._run = _binding.operator(name)
         self._query = _binding.query(name)
 
-    # The common case, arrays that tvm-ffi takes as they are, has as little Python in its way as can be.
+    # With outputs given and arrays that tvm-ffi takes as they are, a call has as little Python in its way as can be.
     def __call__(self, given: tuple[Any, ...], out: R | None = None, planes: tuple[Any, ...] = ()) -> R:
         """Runs the operator on its inputs and numbers, in the order of the table, and its outputs."""
-        xp = known.get(type(given[0])) or framework(_first(given))
-        if xp.tracks:
-            xp.refuse(self.name, given)
         if out is None:
-            made = self.make(xp, given)
-            self.run(given, made, planes)
-            return _rebuilt(made, xp.finish) if xp.takes_over else made
-        if not writable.issuperset(map(type, out)):
+            return self._new(given, planes)
+        if type(given[0]) is not ndarray:
+            self._look(given)
+        if "jax" in modules:  # whose arrays cannot be written to and do not say so
             self._check_out(len(given), out)
-        self.run(given, out, planes)
+        try:
+            status = self._run(*given, *out, *planes)
+        except ODD:
+            status = self._run_odd(given, out, planes)
+        if status:
+            self._refuse(status, given, out, planes)
         return out
 
     def run(self, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...] = ()) -> None:
         """The call itself, without a look at what the arrays carry."""
         try:
             status = self._run(*given, *out, *planes)
-        except (BufferError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError):
-            n = len(given)
-            read = (*self._read(given, 0), *self._read(out, n, True), *self._read(planes, n + len(out)))
-            status = self._run(*read)
+        except ODD:
+            status = self._run_odd(given, out, planes)
         if status:
             self._refuse(status, given, out, planes)
+
+    def _run_odd(self, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...]) -> int:
+        n = len(given)
+        return self._run(*self._read(given, 0), *self._read(out, n, True), *self._read(planes, n + len(out)))
+
+    def _look(self, given: tuple[Any, ...]) -> Framework:
+        """The library of the first array, which results are of."""
+        xp = known.get(type(given[0])) or framework(_first(given))
+        if xp.tracks:
+            xp.refuse(self.name, given)
+        return xp
+
+    def _new(self, given: tuple[Any, ...], planes: tuple[Any, ...]) -> R:
+        xp = self._look(given)
+        made = self.make(xp, given)
+        self.run(given, made, planes)
+        return _rebuilt(made, xp.finish) if xp.takes_over else made
 
     def make(self, xp: Any, given: tuple[Any, ...]) -> R:
         """Results of the right shape and type, or the sentence that says why there are none."""

@@ -8,15 +8,42 @@ cannot be right raises :class:`Error` with a sentence, and leaves its outputs as
 from ._binding import results_version as results_version
 from ._binding import version as __version__
 from .errors import CommError, Error, Fault, Status
+from .ops.moe_combine import moe_combine, moe_dispatch_grad_data
+from .ops.moe_dispatch import moe_dispatch
+from .ops.moe_dispatch_grad_gate import moe_dispatch_grad_gate
+from .ops.moe_ids_from_map import MoeIdsFromMap, moe_ids_from_map
+from .ops.moe_locations import MoeLocations, moe_locations
+from .ops.moe_map_from_ids import MoeMapFromIds, moe_map_from_ids
 from .ops.moe_permute import MoePermute, moe_permute
+from .ops.moe_permute_grad import MoePermuteGrad, moe_permute_grad
+from .ops.moe_route import MoeRoute, moe_route
+from .ops.moe_unpermute import moe_unpermute
+from .ops.moe_unpermute_grad import MoeUnpermuteGrad, moe_unpermute_grad
 
 __all__ = [
     "CommError",
     "Error",
     "Fault",
+    "MoeIdsFromMap",
+    "MoeLocations",
+    "MoeMapFromIds",
     "MoePermute",
+    "MoePermuteGrad",
+    "MoeRoute",
+    "MoeUnpermuteGrad",
     "Status",
     "__version__",
+    "moe_combine",
+    "moe_dispatch",
+    "moe_dispatch_grad_data",
+    "moe_dispatch_grad_gate",
+    "moe_ids_from_map",
+    "moe_locations",
+    "moe_map_from_ids",
     "moe_permute",
+    "moe_permute_grad",
+    "moe_route",
+    "moe_unpermute",
+    "moe_unpermute_grad",
     "results_version",
 ]

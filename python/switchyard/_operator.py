@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator as _python
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, NoReturn, TypeVar, cast
+from typing import Any, Generic, NoReturn, TypeVar, cast, get_args
 
 import numpy as np
 
@@ -79,6 +79,10 @@ class Operator(Generic[R]):
         self.run(given, made, planes)
         return _rebuilt(made, xp.finish) if xp.takes_over else made
 
+    def single(self, given: tuple[Any, ...], out: Any = None) -> Any:
+        """The same for an operator with one output, which is itself what is given and returned."""
+        return self(given, None if out is None else cast("R", (out,)))[0]
+
     def make(self, xp: Any, given: tuple[Any, ...]) -> R:
         """Results of the right shape and type, or the sentence that says why there are none."""
         try:
@@ -145,12 +149,19 @@ class Operator(Generic[R]):
         raise refusal(kind, f"{self.name}: {self._field(at)} is {said}, want {_binding.wanted(self.name, at)}")
 
 
+def words(literal: Any) -> dict[str, int]:
+    """The words of a Literal, numbered as in the C enum they stand for."""
+    return {word: number for number, word in enumerate(get_args(literal))}
+
+
 def choose(name: str, field: str, words: Mapping[str, int], word: str) -> int:
     """The number of an enum's word."""
     try:
         return words[word]
     except (KeyError, TypeError):
-        raise refusal(Status.VALUE, f"{name}: {field} is {word!r}, want {' or '.join(words)}") from None
+        *others, last = words
+        want = f"{', '.join(others)} or {last}" if others else last
+        raise refusal(Status.VALUE, f"{name}: {field} is {word!r}, want {want}") from None
 
 
 def _first(given: tuple[Any, ...]) -> Any:

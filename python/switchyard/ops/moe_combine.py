@@ -1,0 +1,61 @@
+"""Rows back from expert slots."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._arrays import A, Array
+from .._operator import Operator
+
+
+def outputs(
+    xp: Any, gates: Any, indices: Any, locations: Any, expert_out: Any, num_experts: int, capacity: int
+) -> tuple[Any]:
+    return (xp.empty((indices.shape[-1], expert_out.shape[1]), expert_out.dtype),)
+
+
+operator = Operator("moe_combine", outputs)
+
+
+def moe_combine(
+    indices: Array,
+    locations: Array,
+    expert_out: A,
+    gates: Array | None = None,
+    *,
+    num_experts: int,
+    capacity: int,
+    out: A | None = None,
+) -> A:
+    """Give each sample the sum of its choices' rows, each times its gate.
+
+    The way back from :func:`moe_dispatch`, with the same indices and locations, for one choice per sample or several. A
+    choice whose expert or slot does not exist adds nothing. Sums are float32, choice by choice, and rounded once to the
+    type of the rows. With the gradient of the dispatch buffer for ``expert_out`` this is the gradient of the rows that
+    were dispatched; ``moe_dispatch_grad_data`` is another name for it.
+
+    Args:
+        indices: [k, S] or [S] int32: the expert of each choice.
+        locations: as indices: its slot inside the expert.
+        expert_out: [E*C, H] float32, float16 or bfloat16.
+        gates: as indices, float32 or the type of ``expert_out``; without them every gate is 1.
+        num_experts: E.
+        capacity: C, slots per expert.
+        out: [S, H], an array to write to, instead of a new one.
+
+    Returns:
+        [S, H], of the type of ``expert_out``.
+
+    >>> import numpy as np, switchyard
+    >>> indices = np.array([[0, 0, 2, 1, 0], [1, 2, 1, 0, 1]], np.int32)
+    >>> locations = np.array([[0, 1, 0, 0, 2], [1, 1, 2, 3, 3]], np.int32)
+    >>> gates = np.array([[0.5, 0.75, 0.25, 0.5, 1], [0.5, 0.25, 0.75, 0.5, 0]], np.float32)
+    >>> expert_out = np.array([[10], [20], [30], [40], [50], [60]], np.float32)
+    >>> switchyard.moe_combine(indices, locations, expert_out, gates, num_experts=3, capacity=2)[:, 0]
+    array([25. , 30. , 12.5, 15. ,  0. ], dtype=float32)
+    """
+    result: A = operator.single((gates, indices, locations, expert_out, num_experts, capacity), out)
+    return result
+
+
+moe_dispatch_grad_data = moe_combine

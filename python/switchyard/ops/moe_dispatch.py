@@ -1,0 +1,75 @@
+"""Token rows into expert slots of fixed capacity."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._arrays import A, Array
+from .._operator import Operator
+
+
+def outputs(
+    xp: Any,
+    gates: Any,
+    indices: Any,
+    locations: Any,
+    input: Any,
+    num_experts: int,
+    capacity: int,
+    zero_unwritten: bool,
+    unique_slots: bool,
+) -> tuple[Any]:
+    return (xp.zeros((num_experts * capacity, input.shape[1]), input.dtype),)  # rows nobody writes stay as they are
+
+
+operator = Operator("moe_dispatch", outputs)
+
+
+def moe_dispatch(
+    indices: Array,
+    locations: Array,
+    input: A,
+    gates: Array | None = None,
+    *,
+    num_experts: int,
+    capacity: int,
+    zero_unwritten: bool = False,
+    unique_slots: bool = False,
+    out: A | None = None,
+) -> A:
+    """Write each sample's row, times its gate, into the slot the router chose for it.
+
+    Slot ``locations[i]`` of expert ``indices[i]`` is row ``indices[i] * capacity + locations[i]``. A sample whose
+    expert or slot does not exist is skipped; of several samples on one slot the last wins. Rows nobody writes are zero
+    in a new array and keep their values in ``out``. :func:`moe_locations` makes the locations.
+
+    Args:
+        indices: [S] int32: the expert of each sample.
+        locations: [S] int32: its slot inside the expert.
+        input: [S, H] float32, float16 or bfloat16.
+        gates: [S] float32, or the type of ``input``; without them every gate is 1.
+        num_experts: E.
+        capacity: C, slots per expert.
+        zero_unwritten: rows of ``out`` that nobody writes become zero.
+        unique_slots: a promise that no two samples share a slot, which saves a table. Where it is broken, the disputed
+            rows are unspecified.
+        out: [E*C, H], an array to write to, instead of a new one; ``input`` itself is possible.
+
+    Returns:
+        [E*C, H], of the type of ``input``.
+
+    >>> import numpy as np, switchyard
+    >>> indices, locations = np.array([[1, 0, 1, 0], [0, 0, 1, 2]], np.int32)
+    >>> rows = np.array([[1, 2], [3, 4], [5, 6], [7, 8]], np.float32)
+    >>> gates = np.array([0.5, 2, 1, -1], np.float32)
+    >>> switchyard.moe_dispatch(indices, locations, rows, gates, num_experts=2, capacity=3)
+    array([[ 6. ,  8. ],
+           [ 0. ,  0. ],
+           [-7. , -8. ],
+           [ 0.5,  1. ],
+           [ 5. ,  6. ],
+           [ 0. ,  0. ]], dtype=float32)
+    """
+    given = (gates, indices, locations, input, num_experts, capacity, zero_unwritten, unique_slots)
+    result: A = operator.single(given, out)
+    return result

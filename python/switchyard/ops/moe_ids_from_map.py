@@ -1,0 +1,61 @@
+"""A routing map to expert ids."""
+
+from __future__ import annotations
+
+from typing import Any, Generic
+
+from typing_extensions import NamedTuple
+
+from .._arrays import A, Array
+from .._operator import Operator
+
+
+class MoeIdsFromMap(NamedTuple, Generic[A]):
+    """Results of :func:`moe_ids_from_map`."""
+
+    ids: A
+    """[T, k] int32: the experts of each token, ascending; -1 where it has fewer."""
+    weights: A | None
+    """[T, k]: their probs, 0 where there are fewer; None without probs."""
+
+
+def outputs(xp: Any, routing_map: Any, probs: Any, k: int) -> MoeIdsFromMap[Any]:
+    shape = (routing_map.shape[0], k)
+    return MoeIdsFromMap(xp.empty(shape, xp.int32), None if probs is None else xp.empty(shape, probs.dtype))
+
+
+operator = Operator("moe_ids_from_map", outputs)
+
+
+def moe_ids_from_map(
+    routing_map: A,
+    probs: Array | None = None,
+    *,
+    k: int,
+    out: MoeIdsFromMap[Any] | None = None,
+) -> MoeIdsFromMap[A]:
+    """List the experts of every token of a routing map, ascending, and the weights that go with them.
+
+    These are the slots of packed :func:`moe_permute`. A token with more than ``k`` experts is refused. Weights are
+    copied byte for byte. The other way is :func:`moe_map_from_ids`.
+
+    Args:
+        routing_map: [T, E] bool, int8 or uint8; not 0 where a token goes to an expert.
+        probs: [T, E] float32, float16 or bfloat16; not looked at off the map.
+        k: slots per token.
+        out: arrays to write to, instead of new ones; there ids may also be int64.
+
+    >>> import numpy as np, switchyard
+    >>> routing_map = np.array([[1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 1, 1]], bool)
+    >>> probs = np.array([[0.25, 9, 0.75, 9], [9, 0.5, 9, 9], [9, 9, 0.375, 0.5]], np.float32)
+    >>> listed = switchyard.moe_ids_from_map(routing_map, probs, k=2)
+    >>> listed.ids
+    array([[ 0,  2],
+           [ 1, -1],
+           [ 2,  3]], dtype=int32)
+    >>> listed.weights
+    array([[0.25 , 0.75 ],
+           [0.5  , 0.   ],
+           [0.375, 0.5  ]], dtype=float32)
+    """
+    return operator((routing_map, probs, k), out)

@@ -1,0 +1,57 @@
+"""The slot of every choice inside the expert it names."""
+
+from __future__ import annotations
+
+from typing import Any, Generic
+
+from typing_extensions import NamedTuple
+
+from .._arrays import A, Array
+from .._operator import Operator
+
+
+class MoeLocations(NamedTuple, Generic[A]):
+    """Results of :func:`moe_locations`."""
+
+    locations: A
+    """As indices, int32: how many choices named the expert before; -1 for an expert that does not exist."""
+    counts: A
+    """[E] int64: choices that name each expert."""
+
+
+def outputs(xp: Any, indices: Any, importance: Any, num_experts: int) -> MoeLocations[Any]:
+    return MoeLocations(xp.empty(tuple(indices.shape), xp.int32), xp.empty((num_experts,), xp.int64))
+
+
+operator = Operator("moe_locations", outputs)
+
+
+def moe_locations(
+    indices: A,
+    importance: Array | None = None,
+    *,
+    num_experts: int,
+    out: MoeLocations[Any] | None = None,
+) -> MoeLocations[A]:
+    """Give every choice of every sample its slot inside the expert it names.
+
+    Choices are visited one after the other, all samples of choice 0 first, samples in order, or by descending
+    importance where that is given. No two choices get the same slot: :func:`moe_dispatch` may be promised
+    ``unique_slots``.
+
+    Args:
+        indices: [k, S] or [S] int32: the expert of each choice.
+        importance: [S] float32, float16 or bfloat16; of equal ones the lower sample comes first, NaN last.
+        num_experts: E.
+        out: arrays to write to, instead of new ones; None in it leaves counts out.
+
+    >>> import numpy as np, switchyard
+    >>> indices = np.array([[0, 0, 2, 1, 0], [1, 2, 1, 0, 1]], np.int32)
+    >>> slots = switchyard.moe_locations(indices, num_experts=3)
+    >>> slots.locations
+    array([[0, 1, 0, 0, 2],
+           [1, 1, 2, 3, 3]], dtype=int32)
+    >>> slots.counts
+    array([4, 4, 2])
+    """
+    return operator((indices, importance, num_experts), out)

@@ -1,0 +1,62 @@
+"""Expert ids to a routing map."""
+
+from __future__ import annotations
+
+from typing import Any, Generic
+
+from typing_extensions import NamedTuple
+
+from .._arrays import A, Array
+from .._operator import Operator
+
+
+class MoeMapFromIds(NamedTuple, Generic[A]):
+    """Results of :func:`moe_map_from_ids`."""
+
+    routing_map: A
+    """[T, E] bool: true where a token names an expert."""
+    probs: A | None
+    """[T, E]: the weight there, else 0; None without weights."""
+
+
+def outputs(xp: Any, ids: Any, weights: Any, num_experts: int, allow_missing: bool) -> MoeMapFromIds[Any]:
+    shape = (ids.shape[0], num_experts)
+    return MoeMapFromIds(xp.empty(shape, xp.bool), None if weights is None else xp.empty(shape, weights.dtype))
+
+
+operator = Operator("moe_map_from_ids", outputs)
+
+
+def moe_map_from_ids(
+    ids: A,
+    weights: Array | None = None,
+    *,
+    num_experts: int,
+    allow_missing: bool = False,
+    out: MoeMapFromIds[Any] | None = None,
+) -> MoeMapFromIds[A]:
+    """Turn the experts a router names into the map and probs that :func:`moe_permute` takes.
+
+    No expert may occur twice in a row. Weights are copied byte for byte. The other way is :func:`moe_ids_from_map`.
+
+    Args:
+        ids: [T, K] int32 or int64, each 0 or more and below ``num_experts``, in any order.
+        weights: [T, K] float32, float16 or bfloat16.
+        num_experts: E, the columns of the map.
+        allow_missing: ids of -1 and E stand for no expert and may repeat.
+        out: arrays to write to, instead of new ones; there the map may also be int8 or uint8.
+
+    >>> import numpy as np, switchyard
+    >>> ids = np.array([[2, 0], [1, 2], [3, 0]], np.int32)
+    >>> weights = np.array([[0.75, 0.25], [0.5, 0.5], [0.625, 0.375]], np.float32)
+    >>> mapped = switchyard.moe_map_from_ids(ids, weights, num_experts=4)
+    >>> mapped.routing_map.astype(int)
+    array([[1, 0, 1, 0],
+           [0, 1, 1, 0],
+           [1, 0, 0, 1]])
+    >>> mapped.probs
+    array([[0.25 , 0.   , 0.75 , 0.   ],
+           [0.   , 0.5  , 0.5  , 0.   ],
+           [0.375, 0.   , 0.   , 0.625]], dtype=float32)
+    """
+    return operator((ids, weights, num_experts, allow_missing), out)

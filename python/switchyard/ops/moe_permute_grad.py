@@ -1,0 +1,98 @@
+"""The gradient of moe_permute."""
+
+from __future__ import annotations
+
+from typing import Any, Generic
+
+from typing_extensions import NamedTuple
+
+from .._arrays import A, Array
+from .._operator import Operator
+
+
+class MoePermuteGrad(NamedTuple, Generic[A]):
+    """Results of :func:`moe_permute_grad`."""
+
+    grad_tokens: A
+    """[T, H]: the sum of the gradients of each token's rows."""
+    grad_probs: A | None
+    """[T, E]: the gradient of each pair's row, 0 off the map; None without grad_permuted_probs."""
+
+
+def outputs(
+    xp: Any,
+    grad_permuted_tokens: Any,
+    sorted_indices: Any,
+    grad_permuted_probs: Any,
+    routing_map: Any,
+    num_experts: int,
+    num_tokens: int,
+    drop_and_pad: bool,
+    zero_pad: bool,
+) -> MoePermuteGrad[Any]:
+    with_probs = grad_permuted_probs is not None
+    return MoePermuteGrad(
+        xp.empty((num_tokens, grad_permuted_tokens.shape[1]), grad_permuted_tokens.dtype),
+        xp.empty((num_tokens, num_experts), grad_permuted_probs.dtype) if with_probs else None,
+    )
+
+
+operator = Operator("moe_permute_grad", outputs)
+
+
+def moe_permute_grad(
+    grad_permuted_tokens: A,
+    sorted_indices: Array,
+    grad_permuted_probs: Array | None = None,
+    routing_map: Array | None = None,
+    *,
+    num_experts: int,
+    num_tokens: int,
+    drop_and_pad: bool = False,
+    zero_pad: bool = False,
+    out: MoePermuteGrad[Any] | None = None,
+) -> MoePermuteGrad[A]:
+    """Compute what the gradients of :func:`moe_permute`'s results mean for its tokens and probs.
+
+    A token gets the sum of its rows' gradients, in float32 and a fixed order; a prob gets that of its row, unchanged.
+
+    Args:
+        grad_permuted_tokens: [M, H] float32, float16 or bfloat16.
+        sorted_indices: [M] int32, as moe_permute made them.
+        grad_permuted_probs: [M] float32, float16 or bfloat16.
+        routing_map: [T, E] bool, int8 or uint8; packed grad_permuted_probs need it.
+        num_experts: E.
+        num_tokens: T.
+        drop_and_pad: as in the forward call.
+        zero_pad: as in the forward call.
+        out: arrays to write to, instead of new ones; None in it leaves grad_probs out.
+
+    >>> import numpy as np, switchyard
+    >>> grad_rows = np.array([[1, 1], [2, -1], [3, -3], [4, -5], [5, -7], [6, -9], [7, -11], [8, -13]], np.float32)
+    >>> sorted_indices = np.array([0, 5, 3, 6, 1, 4, 2, 7], np.int32)
+    >>> routing_map = np.array([[1, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 1]], bool)
+    >>> grads = switchyard.moe_permute_grad(
+    ...     grad_rows, sorted_indices, np.arange(1, 9, dtype=np.float32), routing_map, num_experts=3, num_tokens=4
+    ... )
+    >>> grads.grad_tokens
+    array([[  7.,  -8.],
+           [ 11., -16.],
+           [  7.,  -8.],
+           [ 11., -16.]], dtype=float32)
+    >>> grads.grad_probs
+    array([[1., 0., 6.],
+           [0., 4., 7.],
+           [2., 5., 0.],
+           [3., 0., 8.]], dtype=float32)
+    """
+    given = (
+        grad_permuted_tokens,
+        sorted_indices,
+        grad_permuted_probs,
+        routing_map,
+        num_experts,
+        num_tokens,
+        drop_and_pad,
+        zero_pad,
+    )
+    return operator(given, out)

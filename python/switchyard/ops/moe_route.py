@@ -1,0 +1,133 @@
+"""Router logits to the experts of each token."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Literal
+
+from typing_extensions import NamedTuple
+
+from .._arrays import A, Array
+from .._operator import Operator, choose, words
+
+Score = Literal["softmax", "sigmoid", "none"]
+GroupScore = Literal["max", "sum2"]
+SlotOrder = Literal["value", "expert"]
+Drop = Literal["prob", "position"]
+
+SCORES, GROUP_SCORES, SLOT_ORDERS, DROPS = words(Score), words(GroupScore), words(SlotOrder), words(Drop)
+
+
+class MoeRoute(NamedTuple, Generic[A]):
+    """Results of :func:`moe_route`."""
+
+    ids: A
+    """[T, k] int32: the experts of each token; E for a finished one."""
+    weights: A
+    """[T, k]: their weights."""
+    routing_map: A
+    """[T, E] bool: true where chosen and kept."""
+    probs: A
+    """[T, E]: the weight there, else 0."""
+    counts: A
+    """[E] int64: tokens that chose each expert."""
+    scores: A | None
+    """[T, E] float32: what every expert scored; None unless asked for."""
+
+
+def outputs(xp: Any, logits: Any, bias: Any, finished: Any, k: int, *numbers: Any) -> MoeRoute[Any]:
+    count, experts = logits.shape
+    return MoeRoute(
+        xp.empty((count, k), xp.int32),
+        xp.empty((count, k), logits.dtype),
+        xp.empty((count, experts), xp.bool),
+        xp.empty((count, experts), logits.dtype),
+        xp.empty((experts,), xp.int64),
+        None,
+    )
+
+
+def outputs_and_scores(xp: Any, logits: Any, *given: Any) -> MoeRoute[Any]:
+    return outputs(xp, logits, *given)._replace(scores=xp.empty(tuple(logits.shape), xp.float32))
+
+
+operator = Operator("moe_route", outputs)
+operator_with_scores = Operator("moe_route", outputs_and_scores)
+
+
+def moe_route(
+    logits: A,
+    bias: Array | None = None,
+    finished: Array | None = None,
+    *,
+    k: int,
+    score: Score = "softmax",
+    softmax_after: bool = False,
+    groups: int = 0,
+    top_groups: int = 0,
+    group_score: GroupScore = "max",
+    slot_order: SlotOrder = "value",
+    renormalize: bool = False,
+    eps: float = 0.0,
+    scale: float = 1.0,
+    capacity: int = 0,
+    drop: Drop = "prob",
+    scores: bool = False,
+    out: MoeRoute[Any] | None = None,
+) -> MoeRoute[A]:
+    """Pick ``k`` experts for each token from the logits of its router, and weigh them.
+
+    An expert is chosen by its score plus its bias, ties to the lower expert, and weighs its score. A logit that is NaN
+    counts as -inf. The map and the probs are what :func:`moe_permute` takes.
+
+    Args:
+        logits: [T, E] float32, float16 or bfloat16.
+        bias: [E] float32, added to the scores for the choice only.
+        finished: [T] bool, int8 or uint8; tokens that are not 0 choose nothing.
+        k: experts per token, 1 to E.
+        score: the softmax over all experts, the sigmoid of each logit, or the logit itself (``"none"``).
+        softmax_after: weights are the softmax of the chosen logits, whatever the score that chose them.
+        groups: 0, or the number of groups of neighbouring experts.
+        top_groups: groups that stay in the race, 1 to ``groups``; no effect without groups.
+        group_score: a group is worth its largest value, or the sum of its two largest.
+        slot_order: ids and weights by descending value, or by ascending expert, as moe_permute counts them.
+        renormalize: weights are divided by their sum plus ``eps``.
+        eps: a finite number of 0 or more.
+        scale: factor of every weight, after that; 0 means 1.
+        capacity: 0, or the most tokens an expert keeps in ``routing_map`` and ``probs``; nothing else changes.
+        drop: with a capacity, an expert keeps its tokens of largest weight, or its first ones.
+        scores: whether the scores are wanted too, for auxiliary losses; no effect with ``out``.
+        out: arrays to write to, instead of new ones; None in it leaves an output out. There ids may also be int64,
+            the map int8 or uint8, weights and probs of any of the types of the logits.
+
+    >>> import numpy as np, switchyard
+    >>> logits = np.array([[2, 1, 0, -1], [1, 1, 1, 1], [0, 0.5, 3, 2.5]], np.float32)
+    >>> routed = switchyard.moe_route(logits, k=2, renormalize=True)
+    >>> routed.ids
+    array([[0, 1],
+           [0, 1],
+           [2, 3]], dtype=int32)
+    >>> routed.weights.round(2)
+    array([[0.73, 0.27],
+           [0.5 , 0.5 ],
+           [0.62, 0.38]], dtype=float32)
+    >>> routed.counts
+    array([2, 2, 1, 1])
+    """
+    given = (
+        logits,
+        bias,
+        finished,
+        k,
+        choose("moe_route", "score", SCORES, score),
+        softmax_after,
+        groups,
+        top_groups,
+        choose("moe_route", "group_score", GROUP_SCORES, group_score),
+        choose("moe_route", "slot_order", SLOT_ORDERS, slot_order),
+        renormalize,
+        eps,
+        scale,
+        capacity,
+        choose("moe_route", "drop", DROPS, drop),
+    )
+    return (operator_with_scores if scores else operator)(given, out)

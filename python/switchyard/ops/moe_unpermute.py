@@ -1,0 +1,71 @@
+"""Permuted rows back to their tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._arrays import A, Array
+from .._operator import Operator
+
+
+def outputs(
+    xp: Any,
+    permuted_tokens: Any,
+    sorted_indices: Any,
+    routing_map: Any,
+    probs: Any,
+    num_tokens: int,
+    drop_and_pad: bool,
+    zero_pad: bool,
+) -> tuple[Any]:
+    named = probs if probs is not None else routing_map
+    count = num_tokens if named is None else named.shape[0]
+    return (xp.empty((count, permuted_tokens.shape[1]), permuted_tokens.dtype),)
+
+
+operator = Operator("moe_unpermute", outputs)
+
+
+def moe_unpermute(
+    permuted_tokens: A,
+    sorted_indices: Array,
+    routing_map: Array | None = None,
+    probs: Array | None = None,
+    *,
+    num_tokens: int = 0,
+    drop_and_pad: bool = False,
+    zero_pad: bool = False,
+    out: A | None = None,
+) -> A:
+    """Bring permuted rows back to their tokens: each gets the sum of its rows, weighted with its probs.
+
+    The inverse of :func:`moe_permute`, with the ``sorted_indices`` it made. Sums are float32, in a fixed order, and
+    rounded once to the type of the rows. A weight of exactly 0 adds nothing, and a token without rows is 0.
+
+    Args:
+        permuted_tokens: [M, H] float32, float16 or bfloat16.
+        sorted_indices: [M] int32, as moe_permute made them.
+        routing_map: [T, E] bool, int8 or uint8; packed probs need it.
+        probs: [T, E] float32, float16 or bfloat16; without them every row weighs 1.
+        num_tokens: T, where neither probs nor routing_map tell it.
+        drop_and_pad: the rows come from moe_permute with ``drop_and_pad``.
+        zero_pad: with drop_and_pad: rows of index -1 belong to no token.
+        out: [T, H], an array to write to, instead of a new one.
+
+    Returns:
+        [T, H], of the type of ``permuted_tokens``.
+
+    >>> import numpy as np, switchyard
+    >>> rows = np.array([[1, 1], [2, -1], [3, -3], [4, -5], [5, -7], [6, -9], [7, -11], [8, -13]], np.float32)
+    >>> sorted_indices = np.array([0, 5, 3, 6, 1, 4, 2, 7], np.int32)
+    >>> routing_map = np.array([[1, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 1]], bool)
+    >>> probs = np.array([[0.5, 0, 0.5], [0, 0.25, 0.75], [0.125, 0.875, 0], [0.625, 0, 0.375]], np.float32)
+    >>> switchyard.moe_unpermute(rows, sorted_indices, routing_map, probs)
+    array([[ 3.5  , -4.   ],
+           [ 6.25 , -9.5  ],
+           [ 4.625, -6.25 ],
+           [ 4.875, -6.75 ]], dtype=float32)
+    """
+    given = (permuted_tokens, sorted_indices, routing_map, probs, num_tokens, drop_and_pad, zero_pad)
+    result: A = operator.single(given, out)
+    return result

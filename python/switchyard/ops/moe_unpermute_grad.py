@@ -1,0 +1,83 @@
+"""The gradient of moe_unpermute."""
+
+from __future__ import annotations
+
+from typing import Any, Generic
+
+from typing_extensions import NamedTuple
+
+from .._arrays import A, Array
+from .._operator import Operator
+
+
+class MoeUnpermuteGrad(NamedTuple, Generic[A]):
+    """Results of :func:`moe_unpermute_grad`."""
+
+    grad_permuted_tokens: A
+    """[M, H]: the gradient of each row's token, times its weight; 0 for a row nobody names."""
+    grad_probs: A | None
+    """[T, E]: the dot product of the token's gradient and its row, 0 off the map; None without probs."""
+
+
+def outputs(
+    xp: Any,
+    grad_tokens: Any,
+    sorted_indices: Any,
+    permuted_tokens: Any,
+    routing_map: Any,
+    probs: Any,
+    drop_and_pad: bool,
+    zero_pad: bool,
+) -> MoeUnpermuteGrad[Any]:
+    return MoeUnpermuteGrad(
+        xp.empty((sorted_indices.shape[0], grad_tokens.shape[1]), grad_tokens.dtype),
+        None if probs is None else xp.empty(tuple(probs.shape), probs.dtype),
+    )
+
+
+operator = Operator("moe_unpermute_grad", outputs)
+
+
+def moe_unpermute_grad(
+    grad_tokens: A,
+    sorted_indices: Array,
+    permuted_tokens: Array | None = None,
+    routing_map: Array | None = None,
+    probs: Array | None = None,
+    *,
+    drop_and_pad: bool = False,
+    zero_pad: bool = False,
+    out: MoeUnpermuteGrad[Any] | None = None,
+) -> MoeUnpermuteGrad[A]:
+    """Compute what the gradient of :func:`moe_unpermute`'s tokens means for its rows and probs.
+
+    A row gets its token's gradient times its weight; a weight gets the dot product of its token's gradient and its row,
+    summed in float32 in a fixed order. Without probs rows are copies.
+
+    Args:
+        grad_tokens: [T, H] float32, float16 or bfloat16.
+        sorted_indices: [M] int32, those of the forward call.
+        permuted_tokens: [M, H], the rows of the forward call, of the type of grad_tokens; probs need them.
+        routing_map: [T, E] bool, int8 or uint8; probs need it.
+        probs: [T, E] float32, float16 or bfloat16: the weights of the forward call.
+        drop_and_pad: as in the forward call.
+        zero_pad: as in the forward call.
+        out: arrays to write to, instead of new ones; None in it leaves grad_probs out.
+
+    >>> import numpy as np, switchyard
+    >>> grad_tokens = np.array([[1, 0], [0, 1], [1, 1], [2, -1]], np.float32)
+    >>> sorted_indices = np.array([0, 5, 3, 6, 1, 4, 2, 7], np.int32)
+    >>> rows = np.array([[1, 1], [2, -1], [3, -3], [4, -5], [5, -7], [6, -9], [7, -11], [8, -13]], np.float32)
+    >>> routing_map = np.array([[1, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 1]], bool)
+    >>> probs = np.array([[0.5, 0, 0.5], [0, 0.25, 0.75], [0.125, 0.875, 0], [0.625, 0, 0.375]], np.float32)
+    >>> grads = switchyard.moe_unpermute_grad(grad_tokens, sorted_indices, rows, routing_map, probs)
+    >>> grads.grad_permuted_tokens[:, 0]
+    array([0.5  , 0.125, 1.25 , 0.   , 0.875, 0.5  , 0.   , 0.75 ],
+          dtype=float32)
+    >>> grads.grad_probs
+    array([[  1.,   0.,   6.],
+           [  0.,  -5., -11.],
+           [  1.,  -2.,   0.],
+           [  9.,   0.,  29.]], dtype=float32)
+    """
+    return operator((grad_tokens, sorted_indices, permuted_tokens, routing_map, probs, drop_and_pad, zero_pad), out)

@@ -8,6 +8,7 @@ cannot be right raises :class:`Error` with a sentence, and leaves its outputs as
 from ._binding import results_version as results_version
 from ._binding import version as __version__
 from .errors import CommError, Error, Fault, Status
+from .ops.kv_gather import kv_gather
 from .ops.moe_combine import moe_combine, moe_dispatch_grad_data
 from .ops.moe_dispatch import moe_dispatch
 from .ops.moe_dispatch_grad_gate import moe_dispatch_grad_gate
@@ -19,6 +20,7 @@ from .ops.moe_permute_grad import MoePermuteGrad, moe_permute_grad
 from .ops.moe_route import MoeRoute, moe_route
 from .ops.moe_unpermute import moe_unpermute
 from .ops.moe_unpermute_grad import MoeUnpermuteGrad, moe_unpermute_grad
+from .ops.sample import Sample, sample
 
 __all__ = [
     "CommError",
@@ -31,8 +33,10 @@ __all__ = [
     "MoePermuteGrad",
     "MoeRoute",
     "MoeUnpermuteGrad",
+    "Sample",
     "Status",
     "__version__",
+    "kv_gather",
     "moe_combine",
     "moe_dispatch",
     "moe_dispatch_grad_data",
@@ -46,4 +50,5 @@ __all__ = [
     "moe_unpermute",
     "moe_unpermute_grad",
     "results_version",
+    "sample",
 ]

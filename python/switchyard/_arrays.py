@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any, Protocol, TypeVar
 
@@ -32,6 +33,8 @@ class Framework:
     int64: Any = tvm_ffi.dtype("int64")
     uint32: Any = tvm_ffi.dtype("uint32")
     float32: Any = tvm_ffi.dtype("float32")
+    float16: Any = tvm_ffi.dtype("float16")
+    bfloat16: Any = tvm_ffi.dtype("bfloat16")  # None where the library has none
     bool: Any = tvm_ffi.dtype("bool")
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -49,9 +52,17 @@ class Framework:
 
 class NumPy(Framework):
     int32, int64, uint32 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.uint32)
-    float32, bool = np.dtype(np.float32), np.dtype(np.bool_)
+    float32, float16, bool = np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.bool_)
     empty: Any = staticmethod(np.empty)
     zeros: Any = staticmethod(np.zeros)
+
+    @functools.cached_property
+    def bfloat16(self) -> Any:
+        try:
+            import ml_dtypes
+        except ImportError:
+            return None
+        return np.dtype(ml_dtypes.bfloat16)
 
 
 class Torch(Framework):
@@ -63,7 +74,8 @@ class Torch(Framework):
         self._torch = torch
         self._tensors = {torch.Tensor, torch.nn.Parameter}
         self.int32, self.int64, self.uint32 = torch.int32, torch.int64, torch.uint32
-        self.float32, self.bool = torch.float32, torch.bool
+        self.float32, self.float16, self.bfloat16 = torch.float32, torch.float16, torch.bfloat16
+        self.bool = torch.bool
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return self._torch.empty(shape, dtype=dtype)

@@ -24,8 +24,9 @@ R = TypeVar("R", bound=tuple[Any, ...])
 class Operator(Generic[R]):
     """A row of the binding's table, with the rule that makes its results.
 
-    `outputs(xp, *given)` makes them with `xp.empty(shape, dtype)`. It may take for granted that the inputs fit:
-    whatever it stumbles over is told in the operator's own words.
+    `outputs(xp, *given, **asked)` makes them with `xp.empty(shape, dtype)`; `asked` is what a function lets its caller
+    choose about them. It may take for granted that the inputs fit: whatever it stumbles over is told in the operator's
+    own words.
     """
 
     __slots__ = ("_outputs", "_query", "_run", "name")
@@ -37,10 +38,10 @@ class Operator(Generic[R]):
         self._query = _binding.query(name)
 
     # With outputs given and arrays that tvm-ffi takes as they are, a call has as little Python in its way as can be.
-    def __call__(self, given: tuple[Any, ...], out: R | None = None, planes: tuple[Any, ...] = ()) -> R:
+    def __call__(self, given: tuple[Any, ...], out: R | None = None, planes: tuple[Any, ...] = (), **asked: Any) -> R:
         """Runs the operator on its inputs and numbers, in the order of the table, and its outputs."""
         if out is None:
-            return self._new(given, planes)
+            return self._new(given, planes, asked)
         if type(given[0]) is not ndarray:
             self._look(given)
         if "jax" in modules:  # whose arrays cannot be written to and do not say so
@@ -73,20 +74,20 @@ class Operator(Generic[R]):
             xp.refuse(self.name, given)
         return xp
 
-    def _new(self, given: tuple[Any, ...], planes: tuple[Any, ...]) -> R:
+    def _new(self, given: tuple[Any, ...], planes: tuple[Any, ...], asked: dict[str, Any]) -> R:
         xp = self._look(given)
-        made = self.make(xp, given)
+        made = self.make(xp, given, **asked)
         self.run(given, made, planes)
         return _rebuilt(made, xp.finish) if xp.takes_over else made
 
-    def single(self, given: tuple[Any, ...], out: Any = None) -> Any:
+    def single(self, given: tuple[Any, ...], out: Any = None, **asked: Any) -> Any:
         """The same for an operator with one output, which is itself what is given and returned."""
-        return self(given, None if out is None else cast("R", (out,)))[0]
+        return self(given, None if out is None else cast("R", (out,)), **asked)[0]
 
-    def make(self, xp: Any, given: tuple[Any, ...]) -> R:
+    def make(self, xp: Any, given: tuple[Any, ...], **asked: Any) -> R:
         """Results of the right shape and type, or the sentence that says why there are none."""
         try:
-            return self._outputs(xp, *given)
+            return self._outputs(xp, *given, **asked)
         except Error:
             raise
         except Exception:
@@ -106,8 +107,13 @@ class Operator(Generic[R]):
     def _check_out(self, first: int, out: tuple[Any, ...]) -> None:
         """Refuses arrays that cannot be written to."""
         for i, array in enumerate(out):
-            if array is not None and not framework(array).mutable:
-                self._refuse_write(self._field(first + i), array)
+            if array is not None:
+                self.check_written(self._field(first + i), array)
+
+    def check_written(self, field: str, array: Any) -> None:
+        """Refuses an array that cannot be written to."""
+        if not framework(array).mutable or (isinstance(array, np.ndarray) and not array.flags.writeable):
+            self._refuse_write(field, array)
 
     def _refuse_write(self, field: str, array: Any) -> NoReturn:
         library = type(array).__module__.partition(".")[0]

@@ -1,0 +1,130 @@
+"""Paged caches: how their rows look, and calls over several of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ._arrays import Array, framework
+from ._operator import Operator, choose
+from .errors import Status, refusal
+
+Pad: TypeAlias = Literal["error", "zero", "skip"]
+Layout: TypeAlias = Literal["nhd", "hnd"]
+Format: TypeAlias = Literal["ds32_fp8", "pto_int8", "ds4_fp8", "indexer_fp8", "e4m3", "e5m2", "int8"]
+
+PADS = {"error": 0, "zero": 1, "skip": 2}
+LAYOUTS = {"nhd": 0, "hnd": 1}
+
+# Elements of an unpacked row, where the format tells; rows of the others come out as they lie in the cache.
+_WIDTHS = {"ds32_fp8": 576, "pto_int8": 576, "ds4_fp8": 512, "indexer_fp8": 128}
+_UNPACKED = ("bfloat16", "float16", "float32")
+
+
+class Plane(NamedTuple):
+    """One of the caches that a call looks up."""
+
+    cache: Any
+    format: str | None
+    scale: Any
+
+
+def row_shape(cache: Any, layout: int, format: str | None) -> tuple[Any, ...]:
+    """Shape of a row of a cache, unpacked where a format is given."""
+    if format in _WIDTHS:
+        return (_WIDTHS[format],)
+    shape = tuple(cache.shape)
+    if len(shape) == 2:
+        return shape[1:]
+    return (shape[1], *shape[3:]) if layout == LAYOUTS["hnd"] else shape[2:]
+
+
+def row_type(xp: Any, name: str, cache: Any, format: str | None, dtype: Any) -> Any:
+    """Element type of the rows that come out of a cache."""
+    if format is None:
+        return cache.dtype
+    if dtype is None:
+        return xp.float32 if xp.bfloat16 is None else xp.bfloat16
+    word = str(dtype).removeprefix("torch.")
+    if word not in _UNPACKED:
+        word = _numpy_name(dtype)
+    if word not in _UNPACKED:
+        raise refusal(Status.DTYPE, f"{name}: dtype is {dtype!r}, want bfloat16, float16 or float32")
+    if getattr(xp, word) is None:
+        raise refusal(Status.DTYPE, f"{name}: dtype is bfloat16, want ml_dtypes to be installed, or float16 or float32")
+    return getattr(xp, word)
+
+
+def _numpy_name(dtype: Any) -> str:
+    try:
+        return str(np.dtype(dtype).name)
+    except TypeError:
+        return ""
+
+
+def planes(name: str, cache: Any, format: Any, scale: Any) -> list[Plane]:
+    """The caches of a call, each with its format and scale. One format or scale alone is that of all."""
+    caches = spread(name, "cache", cache, None)
+    if not caches:
+        raise refusal(Status.VALUE, f"{name}: cache is an empty {type(cache).__name__}, want one array or more")
+    formats = spread(name, "format", format, len(caches))
+    scales = spread(name, "scale", scale, len(caches))
+    return [Plane(*plane) for plane in zip(caches, formats, scales, strict=True)]
+
+
+def spread(name: str, field: str, value: Any, count: int | None) -> Sequence[Any]:
+    """One value for each cache."""
+    if not isinstance(value, (tuple, list)):
+        return [value] * (1 if count is None else count)
+    if count is not None and len(value) != count:
+        raise refusal(Status.VALUE, f"{name}: {field} has {len(value)} values, want {count}, one for each cache")
+    return value
+
+
+def further(planes: Sequence[Plane], rows: Sequence[Any]) -> tuple[Any, ...]:
+    """All planes but the first, as the binding takes them."""
+    return tuple(
+        value
+        for plane, beside in zip(planes[1:], rows[1:], strict=True)
+        for value in (plane.cache, beside, plane.format, plane.scale)
+    )
+
+
+def gather(
+    operator: Operator[tuple[Any]],
+    cache: Any,
+    found_by: tuple[Array | None, ...],
+    scale: Any,
+    numbers: tuple[int, ...],
+    format: Any,
+    out: Any,
+    **asked: Any,
+) -> Any:
+    """Runs an operator that copies rows out of one cache, or out of several by the same indices."""
+    if not isinstance(cache, (tuple, list)):
+        return operator.single((cache, *found_by, scale, *numbers, format), out, **asked)
+    name = operator.name
+    several = planes(name, cache, format, scale)
+    calls = [(plane.cache, *found_by, plane.scale, *numbers, plane.format) for plane in several]
+    xp = framework(several[0].cache)
+    for call in calls:
+        xp.refuse(name, call)
+    if out is None:
+        made = [operator.make(xp, call, **asked)[0] for call in calls]
+        operator.run(calls[0], (made[0],), further(several, made))
+        return tuple(xp.finish(rows) for rows in made)
+    if not isinstance(out, (tuple, list)):
+        raise refusal(Status.VALUE, f"{name}: out is one array, want {len(several)}, one for each cache")
+    spread(name, "out", out, len(several))
+    for rows in out:
+        operator.check_written("out", rows)
+    operator.run(calls[0], (out[0],), further(several, out))
+    return tuple(out)
+
+
+def words(name: str, pad: str | None, layout: str) -> tuple[int, ...]:
+    """The numbers of a policy for padding, where an operator has one, and of a layout."""
+    chosen = (choose(name, "layout", LAYOUTS, layout),)
+    return chosen if pad is None else (choose(name, "pad", PADS, pad), *chosen)

@@ -1,0 +1,48 @@
+"""Parameters of rows: an array with a value for each, or a Python number for all of them."""
+
+from __future__ import annotations
+
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from .errors import Status, refusal
+
+_64_BITS = (1 << 64) - 1
+
+
+def whole(name: str, field: str, value: Any) -> Any:
+    """An integer for all rows."""
+    if value is None or hasattr(value, "__dlpack__"):
+        return value
+    try:
+        return np.array((index(value),), np.int64)
+    except (TypeError, OverflowError):
+        raise _refusal(name, field, value, "an integer of 64 bits") from None
+
+
+def seed_bits(name: str, field: str, value: Any) -> Any:
+    """An integer of which the low 64 bits count."""
+    if value is None or hasattr(value, "__dlpack__"):
+        return value
+    try:
+        return np.array((index(value) & _64_BITS,), np.uint64)
+    except TypeError:
+        raise _refusal(name, field, value, "an integer") from None
+
+
+def real(name: str, field: str, value: Any) -> Any:
+    """A number for all rows; what float32 cannot hold becomes an infinity."""
+    if value is None or hasattr(value, "__dlpack__"):
+        return value
+    try:
+        with np.errstate(over="ignore"):
+            return np.array((float(value),), np.float32)
+    except (TypeError, ValueError, OverflowError):
+        raise _refusal(name, field, value, "a number") from None
+
+
+def _refusal(name: str, field: str, value: Any, want: str) -> Exception:
+    said = repr(value) if isinstance(value, (int, float, str)) else f"a {type(value).__name__}"
+    return refusal(Status.DTYPE, f"{name}: {field} is {said}, want {want}, or an array")

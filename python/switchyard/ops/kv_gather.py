@@ -1,0 +1,146 @@
+"""Rows of selected tokens out of a paged KV cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, overload
+
+from .. import _caches
+from .._arrays import A, Array
+from .._caches import PADS, Format, Layout, Pad
+from .._operator import Operator
+
+
+def outputs(
+    xp: Any,
+    cache: Any,
+    indices: Any,
+    block_table: Any,
+    req_id: Any,
+    counts: Any,
+    seq_lens: Any,
+    page_indices: Any,
+    indptr: Any,
+    last_page_len: Any,
+    scale: Any,
+    block_size: int,
+    pad: int,
+    layout: int,
+    format: str | None,
+    *,
+    dtype: Any = None,
+) -> tuple[Any]:
+    shape = (*indices.shape, *_caches.row_shape(cache, layout, format))
+    make = xp.zeros if pad == PADS["skip"] else xp.empty
+    return (make(shape, _caches.row_type(xp, "kv_gather", cache, format, dtype)),)
+
+
+operator = Operator("kv_gather", outputs)
+
+
+@overload
+def kv_gather(
+    cache: A,
+    indices: Array,
+    block_table: Array | None = None,
+    req_id: Array | None = None,
+    counts: Array | None = None,
+    seq_lens: Array | None = None,
+    page_indices: Array | None = None,
+    indptr: Array | None = None,
+    last_page_len: Array | None = None,
+    scale: Array | None = None,
+    *,
+    block_size: int,
+    pad: Pad = "error",
+    layout: Layout = "nhd",
+    format: Format | None = None,
+    dtype: Any = None,
+    out: Any = None,
+) -> A: ...
+
+
+@overload
+def kv_gather(
+    cache: Sequence[A],
+    indices: Array,
+    block_table: Array | None = None,
+    req_id: Array | None = None,
+    counts: Array | None = None,
+    seq_lens: Array | None = None,
+    page_indices: Array | None = None,
+    indptr: Array | None = None,
+    last_page_len: Array | None = None,
+    scale: Array | Sequence[Array | None] | None = None,
+    *,
+    block_size: int,
+    pad: Pad = "error",
+    layout: Layout = "nhd",
+    format: Format | Sequence[Format | None] | None = None,
+    dtype: Any = None,
+    out: Sequence[Any] | None = None,
+) -> tuple[A, ...]: ...
+
+
+def kv_gather(
+    cache: Any,
+    indices: Array,
+    block_table: Array | None = None,
+    req_id: Array | None = None,
+    counts: Array | None = None,
+    seq_lens: Array | None = None,
+    page_indices: Array | None = None,
+    indptr: Array | None = None,
+    last_page_len: Array | None = None,
+    scale: Any = None,
+    *,
+    block_size: int,
+    pad: Pad = "error",
+    layout: Layout = "nhd",
+    format: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+) -> Any:
+    """Copy the cache rows of selected tokens, in the order asked.
+
+    The cache is a pool of blocks of ``block_size`` rows; the block table of a sequence says which block holds each run
+    of so many tokens. Row ``[..., j]`` of the result is the row of token ``indices[..., j]``. Every index is judged
+    before the first row is copied.
+
+    A tuple or list of caches is looked up with the same indices at once: keys and values, latent and rope parts,
+    several layers. The result is then a tuple of arrays, and ``format``, ``scale`` and ``out`` may be tuples as well;
+    one format or scale alone is that of every cache.
+
+    Args:
+        cache: [rows, D], [blocks, S, D...] or, with layout "hnd", [blocks, H, S, D...], any type; or several.
+        indices: [..., k] int32 or int64: tokens of a sequence, in any order.
+        block_table: [R, n] or [n] int32 or int64: the block of each run of S tokens.
+        req_id: [B] row of block_table of each row of indices; without it 0, 1, 2, ...
+        counts: [B] how many indices of each row count; the others are padding.
+        seq_lens: [B] tokens of each sequence; without it as many as its row of the table can hold.
+        page_indices: [N] lists of blocks, in place of block_table.
+        indptr: [R+1] with page_indices: where each list begins, and the end.
+        last_page_len: [R] with page_indices: tokens of each list's last block.
+        scale: float32 [G], [rows, G] or [blocks, S, G], with the formats "e4m3", "e5m2" and "int8".
+        block_size: rows of a block, S.
+        pad: "error" refuses an index of -1; "zero" makes a zero row of it; "skip" leaves the row as it is in ``out``
+            (zero, without ``out``). Rows past counts are zero, or with "skip" left as they are.
+        layout: "nhd", heads of a token side by side, or "hnd", tokens of a head side by side.
+        format: how the rows of a quantised cache are packed; they come out as numbers.
+        dtype: with a format: "bfloat16" (the default, where the library of the cache has it), "float16" or "float32".
+        out: an array to write to, instead of a new one.
+
+    >>> import numpy as np, switchyard
+    >>> cache = 10 * np.arange(6)[:, None] + np.arange(4)
+    >>> switchyard.kv_gather(cache, np.array([0, 4, 3]), np.array([0, 2, 1]), block_size=2)
+    array([[ 0,  1,  2,  3],
+           [20, 21, 22, 23],
+           [50, 51, 52, 53]])
+    >>> latent, rope = cache[:, :3], cache[:, 3:]  # two caches in one array, looked up at once
+    >>> rows = switchyard.kv_gather((latent, rope), np.array([4, 1]), np.array([0, 1, 2]), block_size=2)
+    >>> rows[0].tolist(), rows[1].tolist()
+    ([[40, 41, 42], [10, 11, 12]], [[43], [13]])
+    """
+    found_by = (indices, block_table, req_id, counts, seq_lens, page_indices, indptr, last_page_len)
+    numbers = (block_size, *_caches.words("kv_gather", pad, layout))
+    return _caches.gather(operator, cache, found_by, scale, numbers, format, out, dtype=dtype)

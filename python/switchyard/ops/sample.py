@@ -1,0 +1,190 @@
+"""One token per row of logits."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Literal
+
+from typing_extensions import NamedTuple
+
+from .._arrays import A, Array
+from .._numbers import real, seed_bits, whole
+from .._operator import Operator, choose
+from ..errors import Status, refusal
+
+_NOISE = {"auto": 0, "none": 1, "q": 2, "race": 3, "cdf": 4}
+_Q_ORDER = {"list": 0, "vocab": 1}
+_TIES = {"exact": 0, "all": 1}
+_LOGPROB = {"none": 0, "raw": 1, "final": 2}
+_EMPTY_TOKEN = {-1: 0, 0: 1}
+
+
+class Sample(NamedTuple, Generic[A]):
+    """Results of :func:`sample`."""
+
+    token: A | None
+    """[B] int64: the token of each row; empty_token where no token can be picked."""
+    kept: A | None
+    """[B] int32: candidates with a logit above -inf."""
+    row_flags: A | None
+    """[B] uint32: 1 NaN seen, 2 +inf seen, 4 no token can be picked; added up."""
+    masked_logits: A | None
+    """[B, V] float32: logits of the candidates, -inf (with probs_in 0) elsewhere; None unless asked for."""
+    list_token: A | None
+    """[B, V] int64: candidates in their order, 0 after them; None unless asked for."""
+    list_prob: A | None
+    """[B, V] float32: their probabilities before top-p and min-p, 0 after them; None unless asked for."""
+    logprob: A | None
+    """[B] float32: log-probability of the token; None unless asked for."""
+
+
+def outputs(
+    xp: Any,
+    logits: Any,
+    top_k: Any,
+    top_p: Any,
+    min_p: Any,
+    temperature: Any,
+    q: Any,
+    seed: Any,
+    offset: Any,
+    stream: Any,
+    allow_bits: Any,
+    override_indptr: Any,
+    override_token: Any,
+    override_logit: Any,
+    eps: float,
+    noise: int,
+    q_order: int,
+    ties: int,
+    logprob_mode: int,
+    empty_token: int,
+    k_limit: int,
+    top_k_guess: int,
+    probs_in: bool,
+    *,
+    masked_logits: bool = False,
+    candidates: bool = False,
+) -> Sample[Any]:
+    rows, tokens = logits.shape
+    return Sample(
+        xp.empty((rows,), xp.int64),
+        xp.empty((rows,), xp.int32),
+        xp.empty((rows,), xp.uint32),
+        xp.empty((rows, tokens), xp.float32) if masked_logits else None,
+        xp.empty((rows, tokens), xp.int64) if candidates else None,
+        xp.empty((rows, tokens), xp.float32) if candidates else None,
+        xp.empty((rows,), xp.float32) if logprob_mode else None,
+    )
+
+
+operator = Operator("sample", outputs)
+
+
+def sample(
+    logits: A,
+    top_k: int | Array | None = None,
+    top_p: float | Array | None = None,
+    min_p: float | Array | None = None,
+    temperature: float | Array | None = None,
+    q: Array | None = None,
+    seed: int | Array | None = None,
+    offset: int | Array | None = None,
+    stream: int | Array | None = None,
+    allow_bits: Array | None = None,
+    override_indptr: Array | None = None,
+    override_token: Array | None = None,
+    override_logit: Array | None = None,
+    *,
+    eps: float = 1e-8,
+    noise: Literal["auto", "none", "q", "race", "cdf"] = "auto",
+    q_order: Literal["list", "vocab"] = "list",
+    ties: Literal["exact", "all"] = "exact",
+    logprob: Literal["none", "raw", "final"] = "none",
+    empty_token: Literal[-1, 0] = -1,
+    k_limit: int = 0,
+    top_k_guess: int = 0,
+    probs_in: bool = False,
+    masked_logits: bool = False,
+    candidates: bool = False,
+    out: Sample[Any] | None = None,
+) -> Sample[A]:
+    """Pick one token per row: temperature, top-k, top-p, min-p, then the largest logit or a draw.
+
+    Tokens are ordered by logit, larger first, then by number; every filter keeps a beginning of that order. Without
+    noise the first one is picked. The same logits, parameters and seeds pick the same tokens on every machine.
+
+    Parameters of rows are numbers, which hold for all rows, or arrays of shape [1], [B] or [B, 1].
+
+    Args:
+        logits: [B, V] float32, float16 or bfloat16.
+        top_k: keep the first k tokens; 0 or less, or V and more: all.
+        top_p: keep the shortest beginning with a probability of at least p; 1 or more: all.
+        min_p: keep tokens with at least this share of the largest probability.
+        temperature: divides the logits; below 1e-5 the row takes the first token.
+        q: [B, V] float32: exponential noise of the caller's.
+        seed: seeds of draws made here: any integer, of which 64 bits count.
+        offset: step of the sequence, so that each step draws anew.
+        stream: number of the sequence; without it that of the row. A sequence that may change its row between calls
+            must be given one.
+        allow_bits: [B, ceil(V/32)] or [1, ...] int32 or uint32: bit i % 32 of word i / 32 is 1 where token i may be
+            picked.
+        override_indptr: [B+1]: where each row's overrides begin, and the end; see :func:`sample_overrides`.
+        override_token: [N] int32 or int64: tokens that get another logit, ascending within a row.
+        override_logit: [N] float32: that logit.
+        eps: added to the size of q.
+        noise: "auto": "q" if q is given, else "cdf" if seed is given, else "none". "race" is what q does, with noise
+            made from the seed; "cdf" draws one number per row.
+        q_order: whether q belongs to places in the list of candidates, or to tokens ("vocab").
+        ties: of tokens equal at a cut keep the lowest numbers, as many as needed ("exact"), or "all".
+        logprob: fill ``logprob``, from the logits as they came ("raw") or after all filters ("final").
+        empty_token: token of a row that has no candidate.
+        k_limit: largest top_k that acts; 0: none.
+        top_k_guess: a hint that callers of other libraries pass; without effect.
+        probs_in: logits are probabilities already.
+        masked_logits: fill ``masked_logits``.
+        candidates: fill ``list_token`` and ``list_prob``.
+        out: arrays to write to, instead of new ones; None in it leaves an output out.
+
+    >>> import numpy as np, switchyard
+    >>> logits = np.array([[0, 1, 2, 3, 2.5, -1]], np.float32)
+    >>> switchyard.sample(logits).token
+    array([3])
+    >>> drawn = switchyard.sample(logits, top_k=4, top_p=0.75, seed=7, candidates=True)
+    >>> drawn.list_token, drawn.list_prob.round(4)
+    (array([[3, 4, 0, 0, 0, 0]]), array([[0.474 , 0.2875, 0.    , 0.    , 0.    , 0.    ]], dtype=float32))
+    >>> drawn.kept
+    array([2], dtype=int32)
+    >>> switchyard.sample(logits, temperature=0.8, seed=7, logprob="final").logprob.dtype
+    dtype('float32')
+    """
+    given = (
+        logits,
+        whole("sample", "top_k", top_k),
+        real("sample", "top_p", top_p),
+        real("sample", "min_p", min_p),
+        real("sample", "temperature", temperature),
+        q,
+        seed_bits("sample", "seed", seed),
+        seed_bits("sample", "offset", offset),
+        seed_bits("sample", "stream", stream),
+        allow_bits,
+        override_indptr,
+        override_token,
+        override_logit,
+        eps,
+        choose("sample", "noise", _NOISE, noise),
+        choose("sample", "q_order", _Q_ORDER, q_order),
+        choose("sample", "ties", _TIES, ties),
+        choose("sample", "logprob", _LOGPROB, logprob),
+        _empty_token(empty_token),
+        k_limit,
+        top_k_guess,
+        probs_in,
+    )
+    return operator(given, out, masked_logits=masked_logits, candidates=candidates)
+
+
+def _empty_token(token: int) -> int:
+    if token in _EMPTY_TOKEN:
+        return _EMPTY_TOKEN[token]
+    raise refusal(Status.VALUE, f"sample: empty_token is {token!r}, want -1 or 0")

@@ -1,0 +1,187 @@
+"""kv_gather: the worked examples of its page, several caches at once, packed rows, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import switchyard
+from switchyard import kv_gather
+
+bfloat16 = np.dtype(pytest.importorskip("ml_dtypes").bfloat16)
+
+
+def rows_of(count: int, width: int) -> Any:
+    """Row r is 10r, 10r+1, ..."""
+    return (10 * np.arange(count)[:, None] + np.arange(width)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("count", "block_size", "table", "indices", "rows"),
+    [
+        (6, 2, [0, 2, 1], [0, 4, 3], [0, 2, 5]),
+        (8, 2, [2, 0, 1], [0, 2, 5, 3], [4, 0, 3, 1]),
+        (7, 3, [2, 0, 1, 2], [3, 0, 8, 5, 9, 0], [0, 6, 5, 2, 6, 6]),
+    ],
+)
+def test_examples(count: int, block_size: int, table: list[int], indices: list[int], rows: list[int]) -> None:
+    cache = rows_of(count, 4)
+    out = kv_gather(cache, np.array(indices), np.array(table, np.int32), block_size=block_size)
+    np.testing.assert_array_equal(out, cache[rows], strict=True)
+
+
+BATCH: dict[str, Any] = {
+    "indices": np.array([[4, 0, -1, 3], [2, 1, 99, 99], [0, 3, -1, -1]]),
+    "block_table": np.array([[4, 1, 3], [5, 0, -1]]),
+    "req_id": np.array([0, 1, 0]),
+    "counts": np.array([4, 2, 4]),
+    "seq_lens": np.array([5, 3, 5]),
+    "block_size": 2,
+}
+BATCH_ROWS = np.array([[6, 8, -1, 3], [0, 11, -1, -1], [8, 3, -1, -1]])
+
+
+@pytest.mark.parametrize("pad", ["zero", "skip"])
+@pytest.mark.parametrize("given", [False, True])
+def test_padded_batch(pad: Any, given: bool) -> None:
+    cache = rows_of(12, 2)
+    out = np.full((3, 4, 2), -7, np.float32) if given else None
+    got = kv_gather(cache, **BATCH, pad=pad, out=out)
+    want = cache[BATCH_ROWS]
+    want[BATCH_ROWS < 0] = -7 if given and pad == "skip" else 0
+    np.testing.assert_array_equal(got, want, strict=True)
+    assert out is None or got is out
+
+
+def test_padding_refused() -> None:
+    with pytest.raises(IndexError, match="INDEX_RANGE") as caught:
+        kv_gather(rows_of(12, 2), **BATCH)
+    fault = caught.value.fault  # type: ignore[attr-defined]
+    assert (fault.code, fault.batch, fault.position, fault.value, fault.limit) == ("INDEX_RANGE", 0, 2, -1, 5)
+
+
+def test_heads() -> None:
+    cache = np.arange(16.0).reshape(2, 2, 2, 2)
+    got = kv_gather(cache, np.array([1, 2]), np.array([1, 0]), block_size=2, layout="hnd")
+    np.testing.assert_array_equal(got, [[[10, 11], [14, 15]], [[0, 1], [4, 5]]])
+    swapped = cache.swapaxes(1, 2)  # the same blocks, told by strides
+    np.testing.assert_array_equal(kv_gather(swapped, np.array([1, 2]), np.array([1, 0]), block_size=2), got)
+
+
+def test_page_lists() -> None:
+    lists = {"page_indices": np.array([3, 1, 0]), "indptr": np.array([0, 2, 3]), "last_page_len": np.array([1, 2])}
+    cache = rows_of(8, 1)
+    got = kv_gather(cache, np.array([[2, 0], [1, 0]]), **lists, block_size=2)
+    np.testing.assert_array_equal(got, cache[[[2, 6], [1, 0]]], strict=True)
+    with pytest.raises(IndexError, match="INDEX_RANGE"):
+        kv_gather(cache, np.array([[3], [0]]), **lists, block_size=2)
+
+
+@pytest.mark.parametrize("kind", [tuple, list])
+def test_planes(kind: Any) -> None:
+    cache = rows_of(6, 5)
+    caches = kind([cache[:, :3], cache[:, 3:], cache.astype(np.int16).reshape(3, 2, 5)])
+    at = {"indices": np.array([4, 1]), "block_table": np.array([0, 1, 2]), "block_size": 2}
+    got = kv_gather(caches, **at)
+    assert isinstance(got, tuple)
+    for one, rows in zip(caches, got, strict=True):
+        np.testing.assert_array_equal(rows, kv_gather(one, **at), strict=True)
+    out = [np.empty_like(rows) for rows in got]
+    again = kv_gather(caches, **at, out=out)
+    assert all(a is b for a, b in zip(again, out, strict=True))
+    for rows, same in zip(got, out, strict=True):
+        np.testing.assert_array_equal(rows, same, strict=True)
+
+
+CODES = np.array([[0x38, 0x01, 0x7E, 0xC4, 0x80, 0x7F, 0x2A, 0x08]], np.uint8)
+
+
+def test_packed_rows() -> None:
+    codes = np.array([[127, -128, 1, 0, -3, 64, 5, -1], [10, 20, -30, 40, -50, 60, -70, 80]], np.int8)
+    scales = np.array([[0.0123, 2], [0.5, 0.00371]], np.float32)
+    at = {"indices": np.array([0, 1]), "block_table": np.array([0]), "block_size": 2}
+    got = kv_gather(codes, **at, scale=scales, format="int8")
+    assert got.dtype == bfloat16
+    assert got.view(np.uint16).tolist() == [
+        [0x3FC8, 0xBFCA, 0x3C4A, 0x0000, 0xC0C0, 0x4300, 0x4120, 0xC000],
+        [0x40A0, 0x4120, 0xC170, 0x41A0, 0xBE3E, 0x3E64, 0xBE85, 0x3E98],
+    ]
+    wide = kv_gather(codes, **at, scale=scales, format="int8", dtype=np.float32)
+    np.testing.assert_array_equal(wide, codes.astype(np.float32) * scales.repeat(4, axis=1), strict=True)
+    tenth = np.array([0.1], np.float32)
+    got = kv_gather(CODES, np.array([0]), np.array([0]), scale=tenth, block_size=1, format="e4m3")
+    assert got.view(np.uint16).tolist() == [[0x3DCD, 0x394D, 0x4233, 0xBE9A, 0x8000, 0x7FC0, 0x3D00, 0x3ACD]]
+
+
+@pytest.mark.parametrize(
+    ("format", "cache", "width"),
+    [
+        ("ds32_fp8", (6, 656), 576),
+        ("pto_int8", (3, 2, 656), 576),
+        ("ds4_fp8", (3, 2 * 584), 512),
+        ("indexer_fp8", (3, 2, 132), 128),
+        ("e5m2", (3, 2, 4, 8), (4, 8)),
+    ],
+)
+@pytest.mark.parametrize("dtype", [None, "bfloat16", "float16", "float32"])
+def test_unpacked_shapes(format: Any, cache: Any, width: Any, dtype: Any) -> None:
+    scale = np.ones(1, np.float32) if format == "e5m2" else None
+    at = (np.array([[0, 3, 2]]), np.array([0, 2]))
+    got = kv_gather(np.zeros(cache, np.uint8), *at, scale=scale, block_size=2, format=format, dtype=dtype)
+    assert got.shape == (1, 3, *np.atleast_1d(width))
+    assert got.dtype == (bfloat16 if dtype is None else np.dtype(dtype))
+    assert not got.astype(np.float32).any()
+
+
+def test_mixed_formats() -> None:
+    """Packed rows beside rows as they are: formats and scales are tuples."""
+    plain, packed = rows_of(1, 3), CODES
+    at = {"indices": np.array([0]), "block_table": np.array([0]), "block_size": 1}
+    tenth = np.array([0.1], np.float32)
+    got = kv_gather((plain, packed), **at, format=(None, "e4m3"), scale=(None, tenth), dtype="float32")
+    np.testing.assert_array_equal(got[0], plain, strict=True)
+    np.testing.assert_array_equal(got[1], kv_gather(packed, **at, format="e4m3", scale=tenth, dtype="float32"))
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "sentence"),
+    [
+        ({"pad": "drop"}, ValueError, "kv_gather: pad is 'drop', want error, zero or skip"),
+        ({"layout": 1}, ValueError, "kv_gather: layout is 1, want nhd or hnd"),
+        ({"format": "fp4"}, ValueError, "kv_gather: format is 'fp4', want the name of a format"),
+        ({"format": "ds32_fp8", "dtype": "int8"}, TypeError, "dtype is 'int8', want bfloat16, float16 or float32"),
+        ({"block_size": 0}, ValueError, "kv_gather: block_size is 0, want 1 or more"),
+        ({"block_table": None}, TypeError, "kv_gather: block_table is missing, want a tensor, or page_indices"),
+        ({"cache": ()}, ValueError, "kv_gather: cache is an empty tuple, want one array or more"),
+        ({"cache": np.zeros(6)}, ValueError, "kv_gather: cache has"),
+        ({"format": (None,)}, TypeError, "kv_gather: format is a tuple, want the name of a format"),
+        ({"out": np.zeros((3, 2), np.float64)}, TypeError, "kv_gather: out is f64, want f32"),
+    ],
+)
+def test_refused(change: dict[str, Any], kind: type[Exception], sentence: str) -> None:
+    call: dict[str, Any] = {"cache": rows_of(6, 2), "indices": np.array([0, 4, 3])}
+    call |= {"block_table": np.array([0, 2, 1]), "block_size": 2}
+    with pytest.raises(kind, match=sentence) as caught:
+        kv_gather(**(call | change))
+    assert isinstance(caught.value, switchyard.Error)
+
+
+def test_refused_planes() -> None:
+    cache = rows_of(6, 2)
+    at: dict[str, Any] = {"indices": np.array([0]), "block_table": np.array([0]), "block_size": 2}
+    for change, sentence in [
+        ({"format": ("e4m3",)}, "kv_gather: format has 1 values, want 2, one for each cache"),
+        ({"scale": (None, None, None)}, "kv_gather: scale has 3 values, want 2, one for each cache"),
+        ({"out": np.empty((1, 2), np.float32)}, "kv_gather: out is one array, want 2, one for each cache"),
+        ({"out": (np.empty((1, 2), np.float32),)}, "kv_gather: out has 1 values, want 2"),
+        ({"cache": (cache, cache[:4])}, "kv_gather: cache of plane 1 has 4 rows, want 6 as in the first plane"),
+    ]:
+        with pytest.raises(ValueError, match=sentence):
+            kv_gather(**({"cache": (cache, cache), **at} | change))
+    out = (np.empty((1, 2), np.float32), np.zeros((1, 2), np.float32))
+    out[1].flags.writeable = False
+    with pytest.raises(ValueError, match="kv_gather: out is a read-only numpy array"):
+        kv_gather((cache, cache), **at, out=out)
+    assert not out[1].any()

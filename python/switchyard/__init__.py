@@ -9,46 +9,64 @@ from ._binding import results_version as results_version
 from ._binding import version as __version__
 from .errors import CommError, Error, Fault, Status
 from .ops.kv_gather import kv_gather
+from .ops.moe_align_block import MoeAlignBlock, moe_align_block
+from .ops.moe_capacity import moe_capacity
 from .ops.moe_combine import moe_combine, moe_dispatch_grad_data
+from .ops.moe_convert_indices import moe_convert_indices
 from .ops.moe_dispatch import moe_dispatch
 from .ops.moe_dispatch_grad_gate import moe_dispatch_grad_gate
 from .ops.moe_ids_from_map import MoeIdsFromMap, moe_ids_from_map
 from .ops.moe_locations import MoeLocations, moe_locations
 from .ops.moe_map_from_ids import MoeMapFromIds, moe_map_from_ids
+from .ops.moe_pad_map import MoePadMap, moe_pad_map
 from .ops.moe_permute import MoePermute, moe_permute
 from .ops.moe_permute_grad import MoePermuteGrad, moe_permute_grad
+from .ops.moe_permute_ids import MoePermuteIds, moe_permute_ids
+from .ops.moe_reorder_chunks import MoeReorderChunks, moe_reorder_chunks
 from .ops.moe_route import MoeRoute, moe_route
 from .ops.moe_unpermute import moe_unpermute
 from .ops.moe_unpermute_grad import MoeUnpermuteGrad, moe_unpermute_grad
+from .ops.moe_unpermute_ids import moe_unpermute_ids
 from .ops.sample import Sample, sample
 
 __all__ = [
     "CommError",
     "Error",
     "Fault",
+    "MoeAlignBlock",
     "MoeIdsFromMap",
     "MoeLocations",
     "MoeMapFromIds",
+    "MoePadMap",
     "MoePermute",
     "MoePermuteGrad",
+    "MoePermuteIds",
+    "MoeReorderChunks",
     "MoeRoute",
     "MoeUnpermuteGrad",
     "Sample",
     "Status",
     "__version__",
     "kv_gather",
+    "moe_align_block",
+    "moe_capacity",
     "moe_combine",
+    "moe_convert_indices",
     "moe_dispatch",
     "moe_dispatch_grad_data",
     "moe_dispatch_grad_gate",
     "moe_ids_from_map",
     "moe_locations",
     "moe_map_from_ids",
+    "moe_pad_map",
     "moe_permute",
     "moe_permute_grad",
+    "moe_permute_ids",
+    "moe_reorder_chunks",
     "moe_route",
     "moe_unpermute",
     "moe_unpermute_grad",
+    "moe_unpermute_ids",
     "results_version",
     "sample",
 ]

@@ -1,0 +1,86 @@
+"""The slots of each expert, padded to whole blocks."""
+
+from __future__ import annotations
+
+from typing import Any, Generic
+
+from typing_extensions import NamedTuple
+
+from .._arrays import A, Array
+from .._operator import Operator
+
+
+class MoeAlignBlock(NamedTuple, Generic[A]):
+    """Results of :func:`moe_align_block`, which are as long as any ids can need: P places."""
+
+    sorted_slots: A
+    """[P] int32: the slots of each expert, padded with T*K to whole blocks, and with T*K to the end."""
+    block_experts: A
+    """[P / block_size] int32: the expert of each block; -1 beyond num_padded."""
+    num_padded: A
+    """[1] int32: places in use."""
+    expert_counts: A
+    """[E] int64: slots of each expert."""
+    expert_offsets: A
+    """[E+1] int64: first place of each expert, and the end."""
+
+
+def outputs(
+    xp: Any,
+    ids: Any,
+    expert_map: Any,
+    num_experts: int,
+    block_size: int,
+    allow_missing: bool,
+    skip_unmapped: bool,
+) -> MoeAlignBlock[Any]:
+    slots = ids.shape[0] * ids.shape[1]
+    blocks = (slots + min(num_experts, slots) * (block_size - 1)) // block_size
+    return MoeAlignBlock(
+        xp.empty((blocks * block_size,), xp.int32),
+        xp.empty((blocks,), xp.int32),
+        xp.empty((1,), xp.int32),
+        xp.empty((num_experts,), xp.int64),
+        xp.empty((num_experts + 1,), xp.int64),
+    )
+
+
+operator = Operator("moe_align_block", outputs)
+
+
+def moe_align_block(
+    ids: A,
+    expert_map: Array | None = None,
+    *,
+    num_experts: int,
+    block_size: int,
+    allow_missing: bool = False,
+    skip_unmapped: bool = False,
+    out: MoeAlignBlock[Any] | None = None,
+) -> MoeAlignBlock[A]:
+    """List the slots of every expert, padded to whole blocks, for a matrix product whose blocks have one expert each.
+
+    Slot ``t*K + j`` is slot j of token t; ``T*K`` is no slot, and stands for padding. Experts follow each other
+    ascending, and inside an expert slots do. The rows themselves stay where they are.
+
+    Args:
+        ids: [T, K] int32 or int64, each 0 or more and below ``num_experts``; in any order, repeated or not.
+        expert_map: [E] int32: what block_experts tells for each expert; -1 for one that lives elsewhere.
+        num_experts: E.
+        block_size: slots per block, 1 or more.
+        allow_missing: ids of -1 and E stand for no expert and get no place.
+        skip_unmapped: experts whose expert_map is -1 get no blocks.
+        out: arrays to write to, instead of new ones; there sorted_slots and block_experts may be longer, and the counts
+            and offsets None.
+
+    >>> import numpy as np, switchyard
+    >>> ids = np.array([[2, 0], [1, 2], [0, 2]], np.int32)
+    >>> blocks = switchyard.moe_align_block(ids, num_experts=4, block_size=2)
+    >>> blocks.sorted_slots
+    array([1, 4, 2, 6, 0, 3, 5, 6, 6, 6], dtype=int32)
+    >>> blocks.block_experts
+    array([ 0,  1,  2,  2, -1], dtype=int32)
+    >>> blocks.num_padded
+    array([8], dtype=int32)
+    """
+    return operator((ids, expert_map, num_experts, block_size, allow_missing, skip_unmapped), out)

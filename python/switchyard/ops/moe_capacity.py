@@ -1,0 +1,51 @@
+"""How many slots each expert should have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._arrays import Array
+from .._operator import Operator
+
+
+def outputs(xp: Any, *given: Any) -> tuple[Any]:
+    return (xp.empty((1,), xp.int64),)
+
+
+operator = Operator("moe_capacity", outputs)
+
+
+def moe_capacity(
+    counts: Array | None = None,
+    *,
+    samples: int = 0,
+    num_experts: int,
+    k: int = 1,
+    factor: float = 0.0,
+    alignment: int = 1,
+) -> int:
+    """Tell how many slots each expert should have: the ``capacity`` of :func:`moe_dispatch`.
+
+    With P the samples per expert, rounded up, and M the largest of the counts: a positive factor gives
+    ``k * trunc(factor * P)``, 0 gives M, so that nothing is dropped, and a negative one the smaller of M and
+    ``k * trunc(-factor * P)``; then rounded up to a multiple of ``alignment``.
+
+    Args:
+        counts: [E] int64 or int32, as :func:`moe_locations` makes them; not needed with a positive factor.
+        samples: S; over several ranks the largest.
+        num_experts: E.
+        k: choices per sample.
+        factor: see above.
+        alignment: the capacity is a multiple of this.
+
+    >>> import numpy as np, switchyard
+    >>> switchyard.moe_capacity(samples=18432, num_experts=2, factor=1.25)
+    11520
+    >>> switchyard.moe_capacity(np.array([4, 4, 2]), samples=5, num_experts=3, k=2, factor=-0.5)
+    2
+    """
+    capacity = np.empty(1, np.int64)
+    operator.run((counts, samples, num_experts, k, factor, alignment), (capacity,))
+    return int(capacity[0])

@@ -1,0 +1,53 @@
+"""A routing map in which every expert has a multiple of some number of tokens."""
+
+from __future__ import annotations
+
+from typing import Any, Generic
+
+from typing_extensions import NamedTuple
+
+from .._arrays import A
+from .._operator import Operator
+
+
+class MoePadMap(NamedTuple, Generic[A]):
+    """Results of :func:`moe_pad_map`."""
+
+    padded_map: A
+    """[T, E], of the type of routing_map: the same map with further tokens routed."""
+    expert_counts: A
+    """[E] int64: tokens of each expert, a multiple of alignment."""
+
+
+def outputs(xp: Any, routing_map: Any, alignment: int) -> MoePadMap[Any]:
+    count, experts = routing_map.shape
+    return MoePadMap(xp.empty((count, experts), routing_map.dtype), xp.empty((experts,), xp.int64))
+
+
+operator = Operator("moe_pad_map", outputs)
+
+
+def moe_pad_map(routing_map: A, *, alignment: int, out: MoePadMap[Any] | None = None) -> MoePadMap[A]:
+    """Route further tokens to each expert until it has a multiple of ``alignment``, the lowest it lacks first.
+
+    An expert without tokens stays without. Added tokens weigh nothing where probs are zero off the map, as
+    :func:`moe_route` makes them. An expert that lacks more tokens than there are is refused.
+
+    Args:
+        routing_map: [T, E] bool, int8 or uint8; not 0 where a token goes to an expert.
+        alignment: 1 or more.
+        out: arrays to write to, instead of new ones; ``routing_map`` itself is possible, and None for the counts.
+
+    >>> import numpy as np, switchyard
+    >>> routing_map = np.array([[1, 0, 0], [1, 0, 1], [1, 0, 0], [0, 0, 1], [0, 0, 0]], np.uint8)
+    >>> padded = switchyard.moe_pad_map(routing_map, alignment=4)
+    >>> padded.padded_map
+    array([[1, 0, 1],
+           [1, 0, 1],
+           [1, 0, 1],
+           [1, 0, 1],
+           [0, 0, 0]], dtype=uint8)
+    >>> padded.expert_counts
+    array([4, 0, 4])
+    """
+    return operator((routing_map, alignment), out)

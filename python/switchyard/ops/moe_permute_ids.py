@@ -1,0 +1,95 @@
+"""Token rows to one row per expert they name, grouped by expert."""
+
+from __future__ import annotations
+
+from typing import Any, Generic
+
+from typing_extensions import NamedTuple
+
+from .._arrays import A, Array
+from .._operator import Operator
+
+
+class MoePermuteIds(NamedTuple, Generic[A]):
+    """Results of :func:`moe_permute_ids`."""
+
+    permuted_tokens: A
+    """[M, H]: token rows in the order of their ids."""
+    sorted_indices: A
+    """[T*K] int32: the row of each slot, among all of them."""
+    permuted_probs: A | None
+    """[M]: the weight of each row; None without probs."""
+    expert_counts: A | None
+    """[E] int64: slots that name each expert; None without num_experts."""
+    expert_offsets: A | None
+    """[E+1] int64: first row of each expert, and the end; None without num_experts."""
+
+
+def outputs(
+    xp: Any,
+    tokens: Any,
+    ids: Any,
+    probs: Any,
+    num_out_tokens: int,
+    num_experts: int,
+    window: bool,
+    row_begin: int,
+    row_end: int,
+) -> MoePermuteIds[Any]:
+    slots = ids.shape[0] * ids.shape[1]
+    kept = min(num_out_tokens, slots) if num_out_tokens > 0 else slots + num_out_tokens
+    rows = row_end - row_begin if window else kept
+    return MoePermuteIds(
+        xp.empty((rows, tokens.shape[1]), tokens.dtype),
+        xp.empty((slots,), xp.int32),
+        None if probs is None else xp.empty((rows,), probs.dtype),
+        xp.empty((num_experts,), xp.int64) if num_experts else None,
+        xp.empty((num_experts + 1,), xp.int64) if num_experts else None,
+    )
+
+
+operator = Operator("moe_permute_ids", outputs)
+
+
+def moe_permute_ids(
+    tokens: A,
+    ids: Array,
+    probs: Array | None = None,
+    *,
+    num_out_tokens: int = 0,
+    num_experts: int = 0,
+    window: bool = False,
+    row_begin: int = 0,
+    row_end: int = 0,
+    out: MoePermuteIds[Any] | None = None,
+) -> MoePermuteIds[A]:
+    """Copy each token row to one row per expert it names, grouped by expert.
+
+    :func:`moe_permute` for a router that names experts instead of filling a map: ids may come in any order, repeat, and
+    be any numbers. Slots are put in stable ascending order of their ids.
+
+    Args:
+        tokens: [T, H], any type of 1, 2, 4 or 8 bytes.
+        ids: [T, K] int32 or int64.
+        probs: [T, K] float32, float16 or bfloat16: weights that travel with the rows.
+        num_out_tokens: rows that are kept: 0 all, N > 0 the first N, N < 0 all but the last -N.
+        num_experts: E, where ids must be 0 or more and below it, and counts and offsets are wanted; 0: any ids.
+        window: write rows ``row_begin`` to ``row_end`` only, as a rank does that owns some of the experts.
+        row_begin: with window: the first row that is written.
+        row_end: with window: the end of the rows that are written.
+        out: arrays to write to, instead of new ones; None in it leaves an optional output out.
+
+    >>> import numpy as np, switchyard
+    >>> tokens = np.array([[10], [20], [30]], np.float32)
+    >>> ids = np.array([[2, 0], [1, 2], [0, 2]], np.int32)
+    >>> rows = switchyard.moe_permute_ids(tokens, ids, num_experts=3)
+    >>> rows.permuted_tokens[:, 0]
+    array([10., 30., 20., 10., 20., 30.], dtype=float32)
+    >>> rows.sorted_indices
+    array([3, 0, 2, 4, 1, 5], dtype=int32)
+    >>> rows.expert_offsets
+    array([0, 2, 3, 6])
+    >>> switchyard.moe_permute_ids(tokens, ids, window=True, row_begin=2, row_end=5).permuted_tokens[:, 0]
+    array([20., 10., 20.], dtype=float32)
+    """
+    return operator((tokens, ids, probs, num_out_tokens, num_experts, window, row_begin, row_end), out)

@@ -1,0 +1,66 @@
+"""Rows grouped by rank to rows grouped by expert, and back."""
+
+from __future__ import annotations
+
+from typing import Any, Generic
+
+from typing_extensions import NamedTuple
+
+from .._arrays import A, Array
+from .._operator import Operator
+
+
+class MoeReorderChunks(NamedTuple, Generic[A]):
+    """Results of :func:`moe_reorder_chunks`."""
+
+    reordered_rows: A
+    """As rows: the rows of each expert from all ranks together, or back; zero from the sum of counts on."""
+    reordered_extra: A | None
+    """As extra; None without."""
+    expert_offsets: A
+    """[E+1] int64: first row of each expert where experts lie together, and the end."""
+
+
+def outputs(xp: Any, rows: Any, counts: Any, extra: Any, inverse: bool) -> MoeReorderChunks[Any]:
+    return MoeReorderChunks(
+        xp.zeros(tuple(rows.shape), rows.dtype),  # rows beyond the counts are not written
+        None if extra is None else xp.zeros(tuple(extra.shape), extra.dtype),
+        xp.empty((counts.shape[1] + 1,), xp.int64),
+    )
+
+
+operator = Operator("moe_reorder_chunks", outputs)
+
+
+def moe_reorder_chunks(
+    rows: A,
+    counts: Array,
+    extra: Array | None = None,
+    *,
+    inverse: bool = False,
+    out: MoeReorderChunks[Any] | None = None,
+) -> MoeReorderChunks[A]:
+    """Bring the rows of each expert together after an exchange between ranks, or back before the next.
+
+    What a rank receives lies grouped by the rank it came from, inside that by expert. Both directions take the same
+    counts, and one undoes the other. Rows from the sum of the counts on are zero in a new array and keep their values
+    in ``out``.
+
+    Args:
+        rows: [N, ...], any type of whole bytes.
+        counts: [R, E] int32 or int64: rows of each expert from each rank.
+        extra: [N, ...], moved like the rows: probabilities, scales.
+        inverse: from experts back to ranks.
+        out: arrays to write to, instead of new ones; None in it leaves expert_offsets out.
+
+    >>> import numpy as np, switchyard
+    >>> counts = np.array([[2, 0, 1], [1, 2, 1]], np.int32)
+    >>> gathered = switchyard.moe_reorder_chunks(np.arange(7, dtype=np.float32), counts)
+    >>> gathered.reordered_rows
+    array([0., 1., 3., 4., 5., 2., 6.], dtype=float32)
+    >>> gathered.expert_offsets
+    array([0, 3, 5, 7])
+    >>> switchyard.moe_reorder_chunks(gathered.reordered_rows, counts, inverse=True).reordered_rows
+    array([0., 1., 2., 3., 4., 5., 6.], dtype=float32)
+    """
+    return operator((rows, counts, extra, inverse), out)

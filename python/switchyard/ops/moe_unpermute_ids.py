@@ -1,0 +1,56 @@
+"""Rows permuted by ids back to their tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._arrays import A, Array
+from .._operator import Operator
+
+
+def outputs(
+    xp: Any, permuted_tokens: Any, sorted_indices: Any, probs: Any, num_tokens: int, row_begin: int
+) -> tuple[Any]:
+    count = probs.shape[0] if probs is not None else num_tokens or sorted_indices.shape[0]
+    return (xp.empty((count, permuted_tokens.shape[1]), permuted_tokens.dtype),)
+
+
+operator = Operator("moe_unpermute_ids", outputs)
+
+
+def moe_unpermute_ids(
+    permuted_tokens: A,
+    sorted_indices: Array,
+    probs: Array | None = None,
+    *,
+    num_tokens: int = 0,
+    row_begin: int = 0,
+    out: A | None = None,
+) -> A:
+    """Bring rows of :func:`moe_permute_ids` back to their tokens, weighted and added up in the order of their slots.
+
+    A slot whose row is not there (cut off, or in the window of another rank) adds nothing. Sums are float32 and rounded
+    once to the type of the rows. A weight of exactly 0 adds nothing.
+
+    Args:
+        permuted_tokens: [M, H] float32, float16 or bfloat16.
+        sorted_indices: [T*K] int32, as moe_permute_ids made them.
+        probs: [T, K] float32, float16 or bfloat16, in slot order; without them every row weighs 1.
+        num_tokens: T, where probs do not tell it; 0 there: every slot is a token of its own.
+        row_begin: the row that ``permuted_tokens`` begins with.
+        out: [T, H], an array to write to, instead of a new one.
+
+    Returns:
+        [T, H], of the type of ``permuted_tokens``.
+
+    >>> import numpy as np, switchyard
+    >>> rows = np.array([[10], [30], [20], [10], [20], [30]], np.float32)
+    >>> sorted_indices = np.array([3, 0, 2, 4, 1, 5], np.int32)
+    >>> probs = np.array([[0.75, 0.25], [0.5, 0.5], [1, 2]], np.float32)
+    >>> switchyard.moe_unpermute_ids(rows, sorted_indices, probs)[:, 0]
+    array([10., 20., 90.], dtype=float32)
+    >>> switchyard.moe_unpermute_ids(rows[2:5], sorted_indices, num_tokens=3, row_begin=2)[:, 0]
+    array([10., 40.,  0.], dtype=float32)
+    """
+    result: A = operator.single((permuted_tokens, sorted_indices, probs, num_tokens, row_begin), out)
+    return result

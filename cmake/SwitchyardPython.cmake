@@ -9,6 +9,7 @@ switchyard_defaults(switchyard_binding)
 target_include_directories(switchyard_binding PRIVATE include)
 target_include_directories(switchyard_binding SYSTEM PRIVATE ${tvm_ffi_includes})
 target_link_libraries(switchyard_binding PRIVATE ${tvm_ffi_library} switchyard)
+target_compile_definitions(switchyard_binding PRIVATE SWITCHYARD_MPI_NAME="${SWITCHYARD_MPI_NAME}") # "" without MPI
 set_target_properties(switchyard_binding PROPERTIES PREFIX "" OUTPUT_NAME binding INSTALL_RPATH "$ORIGIN"
                       BUILD_WITH_INSTALL_RPATH ON) # libtvm_ffi is loaded by its Python package, before this
 switchyard_link_hardening(switchyard_binding)

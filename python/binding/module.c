@@ -241,6 +241,14 @@ int __tvm_ffi_isa(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *res
     return syp_return_text(result, name != NULL ? name : "");
 }
 
+/* mpi() -> the MPI this package was built with, "" without one; the build names it */
+EXPORT int __tvm_ffi_mpi(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_mpi(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self, (void)values, (void)n;
+    return syp_return_text(result, SWITCHYARD_MPI_NAME);
+}
+
 /* version() -> "0.1.0" */
 EXPORT int __tvm_ffi_version(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
 int __tvm_ffi_version(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)

@@ -7,6 +7,7 @@ cannot be right raises :class:`Error` with a sentence, and leaves its outputs as
 
 from ._binding import results_version as results_version
 from ._binding import version as __version__
+from ._info import Info, configure, info
 from .errors import CommError, Error, Fault, Status
 from .ops.kv_gather import kv_gather
 from .ops.moe_align_block import MoeAlignBlock, moe_align_block
@@ -33,6 +34,7 @@ __all__ = [
     "CommError",
     "Error",
     "Fault",
+    "Info",
     "MoeAlignBlock",
     "MoeIdsFromMap",
     "MoeLocations",
@@ -47,6 +49,8 @@ __all__ = [
     "Sample",
     "Status",
     "__version__",
+    "configure",
+    "info",
     "kv_gather",
     "moe_align_block",
     "moe_capacity",

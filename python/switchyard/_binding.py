@@ -50,6 +50,7 @@ zeros = _module.zeros
 configure = _module.configure
 version: str = str(_module.version())
 results_version: int = int(_module.results_version())
+mpi: str | None = str(_module.mpi()) or None
 
 
 def isa_names() -> tuple[str, ...]:

@@ -1,0 +1,150 @@
+"""What this package is, what it found on this machine, and the settings of the process."""
+
+from __future__ import annotations
+
+import operator
+import sys
+import threading
+from dataclasses import dataclass, fields
+from importlib import metadata
+from typing import SupportsIndex
+
+from . import _binding
+from .errors import Status, refusal
+
+LIBRARIES = ("numpy", "torch", "jax", "cupy", "ml_dtypes", "mpi4py")
+
+
+@dataclass(frozen=True, repr=False)
+class Info:
+    """What :func:`info` tells."""
+
+    version: str
+    results_version: int
+    """Equal inputs and seeds give equal bytes within one number."""
+    isa: str
+    """The kernel table in use."""
+    isa_tables: tuple[str, ...]
+    """Those this CPU can run, best first."""
+    threads: int
+    """As many as a call may use."""
+    mpi: str | None
+    """The MPI the package was built with."""
+    library: str
+    """Where libswitchyard is."""
+    command: str | None
+    """Where the command line is."""
+    tvm_ffi: str
+    python: str
+    libraries: dict[str, str]
+    """Array libraries that are installed here, and their versions."""
+
+    def __repr__(self) -> str:
+        lines = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, dict):
+                value = ", ".join(f"{name} {version}" for name, version in value.items())
+            elif isinstance(value, tuple):
+                value = ", ".join(value)
+            lines.append(f"{field.name:16} {'not in this package' if value is None else value}")
+        return "\n".join(lines)
+
+
+def command() -> str | None:
+    """The path of the command line, if the package has it."""
+    program = _binding.FOLDER / "bin" / "switchyard"
+    return str(program) if program.exists() else None
+
+
+def info() -> Info:
+    """Tell what this package is and what it found on this machine.
+
+    >>> import switchyard
+    >>> switchyard.info().results_version
+    1
+    >>> switchyard.info().isa_tables[-1]
+    'scalar'
+    """
+    return Info(
+        version=_binding.version,
+        results_version=_binding.results_version,
+        isa=str(_binding.last("isa")),
+        isa_tables=_binding.isa_names(),
+        threads=int(_binding.last("threads")),
+        mpi=_binding.mpi,
+        library=str(next(_binding.FOLDER.glob("lib/libswitchyard.so*"))),
+        command=command(),
+        tvm_ffi=metadata.version("apache-tvm-ffi"),
+        python=sys.version.split()[0],
+        libraries=_libraries(),
+    )
+
+
+def _libraries() -> dict[str, str]:
+    found = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+class _Unchanged:
+    def __repr__(self) -> str:
+        return "unchanged"
+
+
+_UNCHANGED = _Unchanged()
+_lock = threading.Lock()
+_threads = 0
+_isa: str | None = None
+
+
+def configure(
+    *,
+    threads: SupportsIndex | _Unchanged | None = _UNCHANGED,
+    isa: str | _Unchanged | None = _UNCHANGED,
+) -> None:
+    """Set how many threads a call may use, and which kernel table.
+
+    These are settings of the process; every thread follows at its next call. Neither ever changes a result. What is
+    not named stays as it is.
+
+    Args:
+        threads: at least 1; None for the default: OMP_NUM_THREADS, or all that this process may run on.
+        isa: a name of ``info().isa_tables``; None for the best.
+
+    >>> import switchyard
+    >>> switchyard.configure(threads=1, isa="scalar")
+    >>> switchyard.info().threads, switchyard.info().isa
+    (1, 'scalar')
+    >>> switchyard.configure(threads=None, isa=None)
+    """
+    global _threads, _isa  # the binding keeps them too, but cannot change one alone
+    with _lock:
+        new_threads = _threads if isinstance(threads, _Unchanged) else _number_of_threads(threads)
+        new_isa = _isa if isinstance(isa, _Unchanged) else _name_of_table(isa)
+        _binding.configure(new_threads, new_isa)
+        _threads, _isa = new_threads, new_isa
+
+
+def _number_of_threads(threads: SupportsIndex | None) -> int:
+    if threads is None:
+        return 0
+    most = 2**31 - 1
+    try:
+        number = operator.index(threads)
+    except TypeError:
+        raise refusal(Status.DTYPE, f"configure: threads is {threads!r}, want an integer or None") from None
+    if not 1 <= number <= most:
+        raise refusal(Status.VALUE, f"configure: threads is {number}, want 1 to {most} or None")
+    return number
+
+
+def _name_of_table(isa: str | None) -> str | None:
+    if isa is not None and isa not in _binding.isa_names():
+        names = ", ".join(_binding.isa_names())
+        raise refusal(Status.VALUE, f"configure: isa is {isa!r}, want one that this CPU can run ({names}) or None")
+    return isa

@@ -9,7 +9,7 @@ RELEASE := build/release
 export CMAKE_GENERATOR ?= Ninja
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: all setup setup-mpi setup-test setup-full release demo demo-mpi test test-all bench lint format install clean help
+.PHONY: all setup setup-mpi setup-test setup-full release python demo demo-mpi test test-all bench lint format install clean help
 .DEFAULT_GOAL := all
 all: release
 
@@ -32,7 +32,10 @@ demo: release
 demo-mpi: setup-mpi release
 	@$(PYTHON) scripts/mpirun.py -n 4 $(RELEASE)/switchyard demo $(ARGS)
 
-test: setup-test release
+python: setup-test
+	@$(PYTHON) scripts/python_env.py $(if $(filter ON,$(WERROR)),--werror)
+
+test: setup-test release python
 	@$(PYTHON) scripts/run_tests.py $(RELEASE) --junit build/junit.xml $(ARGS)
 
 test-all: setup-full release
@@ -58,7 +61,8 @@ help:
 	@echo 'make            build the library and the command line into build/release'
 	@echo 'make demo       one MoE decode step, narrated; writes demo.html'
 	@echo 'make demo-mpi   its exchange between four processes; writes demo-mpi.html'
-	@echo 'make test       build and run all native tests; report in build/junit.xml (ARGS="--match sample")'
+	@echo 'make python     the Python package and what its tests need, in build/venv'
+	@echo 'make test       build and run all tests; report in build/junit.xml (ARGS="--match sample")'
 	@echo 'make test-all   sanitizers, other compiler and architecture, fuzzing, lint (ARGS="asan fuzz")'
 	@echo 'make bench      time the operators against a copy of the same bytes (ARGS="sample --shape k=50 --peers")'
 	@echo 'make lint       clang-format, clang-tidy, cppcheck, header and structure checks'

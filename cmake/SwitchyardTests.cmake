@@ -20,6 +20,12 @@ function(switchyard_py_test path label)
     set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${watchdog_seconds} ENVIRONMENT "${ARGN}")
 endfunction()
 
+# Tests of the Python package, by pytest in the project's venv; skipped with a reason where there is none.
+function(switchyard_pytest name)
+    add_test(NAME ${name} COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/pytest_tap.py ${ARGN})
+    set_tests_properties(${name} PROPERTIES LABELS python TIMEOUT ${watchdog_seconds})
+endfunction()
+
 if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     find_package(Threads REQUIRED)
     file(GLOB support_sources CONFIGURE_DEPENDS tests/support*.c tests/mesh_*.c tests/oracle/*.c
@@ -148,6 +154,15 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
             cmake_path(GET file PARENT_PATH folder)
             cmake_path(GET folder FILENAME room)
             switchyard_py_test(${file} ${room} ${python_env})
+        endforeach()
+
+        # The Python package as `make python` installed it, a test per file.
+        file(GLOB_RECURSE files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} python/tests/test_*.py)
+        foreach(file IN LISTS files)
+            string(MAKE_C_IDENTIFIER ${file} name)
+            string(REGEX REPLACE "^python_tests_(.*)_py$" "\\1" name ${name})
+            string(REPLACE "test_" "" name ${name})
+            switchyard_pytest(python_${name} ${PROJECT_SOURCE_DIR}/${file})
         endforeach()
     endif()
 endif()

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
 PLAN = re.compile(r"1\.\.(\d+)\s*$")
+MANY = 12  # tests that are skipped for one reason are named up to here
 RESULT = re.compile(r"(not )?ok (\d+)(?: - | (?=# SKIP))?(.*)$")
 
 
@@ -150,9 +151,13 @@ def show_trouble(cases, show=print):
     reasons = {}
     for case in cases:
         if case.verdict == "skipped":
-            reasons.setdefault((case.suite, case.text or "the test says so"), []).append(case.name)
-    for (suite, reason), names in reasons.items():
-        show(f"skipped: {suite}: {', '.join(names)}: {reason}")
+            reasons.setdefault(case.text or "the test says so", {}).setdefault(case.suite, []).append(case.name)
+    for reason, suites in reasons.items():  # one line each, however many tests have it
+        many = sum(len(names) for names in suites.values())
+        told = f"{many} tests of {', '.join(suites)}"
+        if len(suites) == 1 and many <= MANY:
+            told = "".join(f"{suite}: {', '.join(names)}" for suite, names in suites.items())
+        show(f"skipped: {told}: {reason}")
 
 
 def write_junit(path, cases):

@@ -28,6 +28,7 @@ has() { command -v "$1" >/dev/null 2>&1; }
 has_header() {
     [ -e "/usr/include/$1" ] || [ -e "/usr/local/include/$1" ] || echo "#include <$1>" | cc -E - >/dev/null 2>&1
 }
+has_module() { python3 -c "import $1" >/dev/null 2>&1; }
 has_file() { # has_file PATTERN...: some file matches
     for file in "$@"; do
         [ -e "$file" ] && return 0
@@ -57,6 +58,7 @@ if [ "$set_name" = test ] || [ "$set_name" = full ]; then
     want libopenmpi-dev has mpicc
     want openmpi-bin has mpirun
     want libopenblas-dev has_header cblas.h # matrix products of an example
+    want python3-venv has_module ensurepip  # the Python package's tests
 fi
 
 if [ "$set_name" = full ]; then

@@ -1,6 +1,9 @@
 """The test runner itself: whatever goes wrong in a test program must end as a failure."""
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
 import unittest
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
@@ -43,6 +46,31 @@ class Runner(unittest.TestCase):
 
     def test_hanging_is_a_failure(self):
         self.check("echo 1..2; echo ok 1 - a; sleep 600", 1, 1, 0, "hung", limit=1)
+
+    def test_one_reason_is_one_line(self):
+        cases = [run_tests.Case(suite, name, "skipped", "no luck") for suite in ("a", "b") for name in "xy"]
+        cases.append(run_tests.Case("c", "z", "skipped", "no time"))
+        lines = []
+        run_tests.show_trouble(cases, lines.append)
+        self.assertEqual(lines, ["skipped: 4 tests of a, b: no luck", "skipped: c: z: no time"])
+
+
+class NoVenv(unittest.TestCase):
+    def test_without_a_venv_python_tests_are_skipped_with_the_reason(self):
+        with tempfile.TemporaryDirectory() as clone:
+            shutil.copytree(os.path.join(ROOT, "scripts"), os.path.join(clone, "scripts"))
+            shutil.copy(os.path.join(ROOT, "pyproject.toml"), clone)
+            self.check_skipped(clone, "`make python` has not run")
+            done = subprocess.run([sys.executable, f"{clone}/scripts/python_env.py"], check=True, text=True,
+                                  stdout=subprocess.PIPE, env=dict(os.environ, SKIP_SETUP="1"))
+            self.assertRegex(done.stdout, r"^python: the Python tests are skipped: .*\n$")
+            self.check_skipped(clone, done.stdout.partition("skipped: ")[2].strip())
+
+    def check_skipped(self, clone, reason):
+        command = [sys.executable, f"{clone}/scripts/pytest_tap.py", "test_x.py"]
+        cases = run_tests.run_one(("it", command, [], 60, []), [], {})
+        self.assertEqual(run_tests.count(cases), (0, 0, 1))
+        self.assertEqual(cases[0].text, reason)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+"""The project's own Python: build/venv, with what pyproject.toml asks for and the package built from this clone.
+
+    python_env.py [--werror]
+
+Does only what is not done yet: a second run looks at a few hundred small files, touches no network and says nothing.
+SKIP_SETUP=1 downloads nothing: what is there is used. SWITCHYARD_TORCH is the requirement to install for PyTorch
+(`torch==2.10.0`, a wheel), or `none`. A PyTorch that the system's Python has is used as it is. `rm -r build/venv`
+starts over.
+
+Without a network there is no venv: one line says so, it becomes the reason of the skipped tests, and the exit
+status is 0. It is 1 when the package does not build.
+"""
+import argparse
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
+VENV = os.path.join(ROOT, "build", "venv")
+PYTHON = os.path.join(VENV, "bin", "python")
+STATE = os.path.join(ROOT, "build", "venv.json")
+OLDEST = (3, 11)
+
+# Newest first. The first one that can be had without CUDA's packages, which are gigabytes, is taken.
+TORCH = ("torch>=2.4", "torch==2.10.*", "torch==2.9.*", "torch==2.8.*", "torch==2.6.*", "torch==2.4.*")
+OLDEST_TORCH = (2, 4)
+CUDA = re.compile(r"nvidia|cuda|.*triton", re.IGNORECASE)
+
+# What the package is made of. Other files may change without a new build.
+SOURCES = ("CMakeLists.txt", "pyproject.toml", "bench", "cli", "cmake", "include", "mpi", "python/binding",
+           "python/switchyard", "src")
+
+
+class Skip(Exception):
+    """There can be no venv here; the text says why."""
+
+
+def read_state():
+    try:
+        with open(STATE, encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return {}
+
+
+def write_state(state):
+    os.makedirs(os.path.dirname(STATE), exist_ok=True)
+    with open(STATE, "w", encoding="utf-8") as file:
+        json.dump(state, file, indent=1)
+
+
+def why_not():
+    """Why there are no Python tests here; "" when the venv is ready."""
+    state = read_state()
+    if "reason" in state:
+        return state["reason"]
+    return "" if state.get("package") and os.path.exists(PYTHON) else "`make python` has not run"
+
+
+def say(text):
+    print(f"python: {text}", flush=True)
+
+
+def pip(*arguments):
+    """(exit status, output) of pip in the venv."""
+    command = [PYTHON, "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments]
+    done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
+    return done.returncode, done.stdout
+
+
+def last_words(text):
+    """The line of pip's output that says what is wrong."""
+    errors = [line for line in text.splitlines() if line.startswith("ERROR: ")]
+    return (errors or text.strip().splitlines() or ["no output"])[-1].removeprefix("ERROR: ")
+
+
+# ---- What is installed from outside --------------------------------------------------------------------------------
+
+def wanted():
+    """(what nothing works without, what costs some tests when it cannot be had), as requirements."""
+    import tomllib
+    with open(os.path.join(ROOT, "pyproject.toml"), "rb") as file:
+        project = tomllib.load(file)
+    groups = project["dependency-groups"]
+    required = project["build-system"]["requires"] + project["project"]["dependencies"] + groups["test"]
+    return sorted(set(required)), groups["optional"]
+
+
+def system_torch():
+    """The version of a usable PyTorch that this Python has; "" when there is none."""
+    if importlib.util.find_spec("torch") is None:
+        return ""
+    try:
+        version = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+    return version if tuple(map(int, version.split(".")[:2])) >= OLDEST_TORCH else ""
+
+
+def make_venv(see_system):
+    if importlib.util.find_spec("ensurepip") is None:
+        raise Skip("python3 has no ensurepip (Debian: apt install python3-venv)")
+    shutil.rmtree(VENV, ignore_errors=True)
+    options = ["--system-site-packages"] if see_system else []
+    done = subprocess.run([sys.executable, "-m", "venv", *options, VENV], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Skip(f"no venv can be made here: {last_words(done.stdout + done.stderr)}")
+    pip("install", "-q", "--retries", "1", "--upgrade", "pip")  # newer ones read what a wheel needs without downloading it
+
+
+def install_torch():
+    """"" or why there is no PyTorch. No resolution with CUDA in it is accepted."""
+    asked = os.environ.get("SWITCHYARD_TORCH", "")
+    if asked == "none":
+        return "not asked for (SWITCHYARD_TORCH=none)"
+    if asked:
+        code, text = pip("install", "-q", *asked.split())
+        return f"{asked} cannot be installed: {last_words(text)}" if code else ""
+    reason = "the index offers none for this platform"
+    for candidate in TORCH:
+        found, cuda = resolve(candidate)
+        if found and not cuda:
+            code, text = pip("install", "-q", *found)
+            return f"{last_words(text)}" if code else ""
+        if cuda:
+            reason = "the builds the index offers for this platform want CUDA packages; SWITCHYARD_TORCH names another"
+    return reason
+
+
+def resolve(requirement):
+    """(packages pip would install, those of CUDA among them); ([], []) when there is no way."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = os.path.join(folder, "report.json")
+        code, _ = pip("install", "-q", "--dry-run", "--only-binary=:all:", "--report", report, requirement)
+        if code:
+            return [], []
+        with open(report, encoding="utf-8") as file:
+            parts = [entry["metadata"] for entry in json.load(file)["install"]]
+    return ([f"{part['name']}=={part['version']}" for part in parts],
+            [part["name"] for part in parts if CUDA.match(part["name"])])
+
+
+def install_optional(requirements):
+    """Lines about what could not be had. All at once first, which is faster."""
+    if pip("install", "-q", "--prefer-binary", *requirements)[0] == 0:
+        return []
+    lines = []
+    for requirement in requirements:
+        code, text = pip("install", "-q", "--prefer-binary", requirement)
+        if code:
+            lines.append(f"without {requirement}: {last_words(text)}")
+    return lines
+
+
+def install_requirements():
+    """Fills a new venv."""
+    required, optional = wanted()
+    has_torch = os.environ.get("SWITCHYARD_TORCH", "") == "" and system_torch()
+    say(f"making build/venv with {', '.join(required + optional)}, PyTorch")
+    make_venv(bool(has_torch))
+    code, text = pip("install", "-q", "--retries", "1", *required)
+    if code:
+        raise Skip(f"the packages the tests need cannot be installed: {last_words(text)}")
+    for line in install_optional(optional):
+        say(line)
+    if has_torch:
+        say(f"PyTorch {has_torch} is the system's")
+        return
+    missing = install_torch()
+    if missing:
+        say(f"without PyTorch: {missing}")
+
+
+# ---- The package ---------------------------------------------------------------------------------------------------
+
+def fingerprint(*words):
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()
+
+
+def requirements_fingerprint():
+    required, optional = wanted()
+    return fingerprint(ROOT, sys.version, os.environ.get("SWITCHYARD_TORCH", ""), *TORCH, *required, *optional)
+
+
+def source_files():
+    for top in SOURCES:
+        path = os.path.join(ROOT, top)
+        if os.path.isfile(path):
+            yield path
+        for folder, folders, names in os.walk(path):
+            folders.sort()
+            if os.path.basename(folder) != "__pycache__":
+                yield from (os.path.join(folder, name) for name in sorted(names))
+
+
+def package_fingerprint(werror):
+    digest = hashlib.sha256(str(werror).encode())
+    for path in source_files():
+        with open(path, "rb") as file:
+            content = hashlib.sha256(file.read()).hexdigest()
+        digest.update(f"{os.path.relpath(path, ROOT)} {content}\n".encode())
+    return digest.hexdigest()
+
+
+def install_package(werror):
+    """True when the package was built and installed. CMake's part is in build/python and incremental."""
+    code, text = pip("install", "--no-deps", "--no-build-isolation", "--force-reinstall", "--no-index",
+                     "-Cbuild-dir=build/python", f"-Ccmake.define.SWITCHYARD_WERROR={'ON' if werror else 'OFF'}", ".")
+    if code:
+        print(text, flush=True)
+        say("the package does not build")
+    return code == 0
+
+
+def prepare(werror):
+    """The exit status."""
+    if sys.version_info < OLDEST:
+        raise Skip(f"python3 is {sys.version.split()[0]}, want {'.'.join(map(str, OLDEST))} or later")
+    state, requirements = read_state(), requirements_fingerprint()
+    ready = os.path.exists(PYTHON) and bool(state.get("requirements"))
+    if not (ready and state["requirements"] == requirements):
+        if os.environ.get("SKIP_SETUP", "0") != "1":
+            write_state({})
+            install_requirements()
+            state = {"requirements": requirements}
+            write_state(state)
+        elif not ready:
+            raise Skip("there is no build/venv, and SKIP_SETUP=1 makes none")
+    package = package_fingerprint(werror)
+    if state.get("package") == package:
+        return 0
+    write_state({"requirements": state["requirements"]})
+    if not install_package(werror):
+        return 1
+    write_state({"requirements": state["requirements"], "package": package})
+    return 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--werror", action="store_true", help="warnings of the compiler are errors")
+    args = parser.parse_args()
+    try:
+        return prepare(args.werror)
+    except Skip as reason:
+        write_state({"reason": str(reason)})
+        say(f"the Python tests are skipped: {reason}")
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""PyPTO's names: tensors, types and views, and `experimental` with the two gathers.
+
+What PyPTO traces and compiles for its accelerator runs here at once, on the CPU. A tensor holds a NumPy or PyTorch
+array; plain arrays are taken wherever a tensor is, and an operator gives back what it was given: a tensor for a tensor,
+an array for an array.
+
+>>> import numpy as np
+>>> import switchyard.compat.pypto as pypto
+>>> param = pypto.tensor([6, 4], pypto.DT_FP32)
+>>> param[:] = [[10 * row + column for column in range(4)] for row in range(6)]
+>>> indices = pypto.from_numpy(np.array([[0, 4, 3]], np.int32))
+>>> block_table = pypto.from_numpy(np.array([[0, 2, 1]], np.int32))
+>>> pypto.experimental.gather_in_ub(param, indices, block_table, 2, -2).numpy()
+array([[ 0.,  1.,  2.,  3.],
+       [20., 21., 22., 23.],
+       [50., 51., 52., 53.]], dtype=float32)
+"""
+
+from __future__ import annotations
+
+from . import experimental
+from ._errors import Error
+from ._tensor import Tensor, from_numpy, from_torch, get_vec_tile_shapes, set_vec_tile_shapes, view
+from ._types import DataType, TileOpFormat
+
+tensor = Tensor
+
+DT_INT4 = DataType.DT_INT4
+DT_INT8 = DataType.DT_INT8
+DT_INT16 = DataType.DT_INT16
+DT_INT32 = DataType.DT_INT32
+DT_INT64 = DataType.DT_INT64
+DT_FP8 = DataType.DT_FP8
+DT_FP16 = DataType.DT_FP16
+DT_FP32 = DataType.DT_FP32
+DT_BF16 = DataType.DT_BF16
+DT_HF4 = DataType.DT_HF4
+DT_HF8 = DataType.DT_HF8
+DT_UINT8 = DataType.DT_UINT8
+DT_UINT16 = DataType.DT_UINT16
+DT_UINT32 = DataType.DT_UINT32
+DT_UINT64 = DataType.DT_UINT64
+DT_BOOL = DataType.DT_BOOL
+DT_DOUBLE = DataType.DT_DOUBLE
+DT_FP8E4M3 = DataType.DT_FP8E4M3
+DT_FP8E5M2 = DataType.DT_FP8E5M2
+DT_FP8E8M0 = DataType.DT_FP8E8M0
+DT_FP4_E2M1X2 = DataType.DT_FP4_E2M1X2
+DT_FP4_E1M2X2 = DataType.DT_FP4_E1M2X2
+DT_FP4_E2M1 = DataType.DT_FP4_E2M1
+DT_FP4_E1M2 = DataType.DT_FP4_E1M2
+DT_BOTTOM = DataType.DT_BOTTOM
+TILEOP_ND, TILEOP_NZ = TileOpFormat.TILEOP_ND, TileOpFormat.TILEOP_NZ
+
+__all__ = [
+    "DT_BF16",
+    "DT_BOOL",
+    "DT_BOTTOM",
+    "DT_DOUBLE",
+    "DT_FP4_E1M2",
+    "DT_FP4_E1M2X2",
+    "DT_FP4_E2M1",
+    "DT_FP4_E2M1X2",
+    "DT_FP8",
+    "DT_FP8E4M3",
+    "DT_FP8E5M2",
+    "DT_FP8E8M0",
+    "DT_FP16",
+    "DT_FP32",
+    "DT_HF4",
+    "DT_HF8",
+    "DT_INT4",
+    "DT_INT8",
+    "DT_INT16",
+    "DT_INT32",
+    "DT_INT64",
+    "DT_UINT8",
+    "DT_UINT16",
+    "DT_UINT32",
+    "DT_UINT64",
+    "TILEOP_ND",
+    "TILEOP_NZ",
+    "DataType",
+    "Error",
+    "Tensor",
+    "TileOpFormat",
+    "experimental",
+    "from_numpy",
+    "from_torch",
+    "get_vec_tile_shapes",
+    "set_vec_tile_shapes",
+    "tensor",
+    "view",
+]

@@ -49,9 +49,9 @@ class Operator(Generic[R]):
         try:
             status = self._run(*given, *out, *planes)
         except ODD:
-            status = self._run_odd(given, out, planes)
+            status = -1
         if status:
-            self._refuse(status, given, out, planes)
+            self._run_odd(status, given, out, planes)
         return out
 
     def run(self, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...] = ()) -> None:
@@ -59,13 +59,18 @@ class Operator(Generic[R]):
         try:
             status = self._run(*given, *out, *planes)
         except ODD:
-            status = self._run_odd(given, out, planes)
+            status = -1
+        if status:
+            self._run_odd(status, given, out, planes)
+
+    def _run_odd(self, status: int, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...]) -> None:
+        """Runs again with plain values where the binding did not get as far as the operator; then refuses."""
+        if status < 0:
+            n = len(given)
+            read = (*self._read(given, 0), *self._read(out, n, True), *self._read(planes, n + len(out)))
+            status = self._run(*read)
         if status:
             self._refuse(status, given, out, planes)
-
-    def _run_odd(self, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...]) -> int:
-        n = len(given)
-        return self._run(*self._read(given, 0), *self._read(out, n, True), *self._read(planes, n + len(out)))
 
     def _look(self, given: tuple[Any, ...]) -> Framework:
         """The library of the first array, which results are of."""
@@ -183,6 +188,8 @@ def _rebuilt(out: R, finish: Callable[[Any], Any]) -> R:
 def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
+    if isinstance(value, np.generic):
+        return value.item()
     if isinstance(value, np.ndarray) or hasattr(value, "__dlpack__"):
         return _arrays.view(value) if getattr(value, "ndim", 1) or isinstance(value, np.ndarray) else value
     if hasattr(value, "__index__"):

@@ -9,7 +9,7 @@ RELEASE := build/release
 export CMAKE_GENERATOR ?= Ninja
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: all setup setup-mpi setup-test setup-full release python demo demo-mpi test test-all bench lint format install clean help
+.PHONY: all setup setup-mpi setup-test setup-full release python demo demo-mpi test test-all bench bench-python lint format install clean help
 .DEFAULT_GOAL := all
 all: release
 
@@ -44,6 +44,10 @@ test-all: setup-full release
 bench: release
 	@$(RELEASE)/switchyard bench $(ARGS)
 
+bench-python: python
+	@cmake --build build/python --target switchyard_python_bench >/dev/null
+	@build/venv/bin/python python/bench/calls.py $(ARGS)
+
 lint: setup-full release
 	@$(PYTHON) scripts/lint.py $(ARGS)
 
@@ -65,6 +69,7 @@ help:
 	@echo 'make test       build and run all tests; report in build/junit.xml (ARGS="--match sample")'
 	@echo 'make test-all   sanitizers, other compiler and architecture, fuzzing, lint (ARGS="asan fuzz")'
 	@echo 'make bench      time the operators against a copy of the same bytes (ARGS="sample --shape k=50 --peers")'
+	@echo 'make bench-python   what a call from Python costs beyond the C call'
 	@echo 'make lint       clang-format, clang-tidy, cppcheck, header and structure checks'
 	@echo 'make format     let clang-format rewrite the sources'
 	@echo 'make install    install below PREFIX (default /usr/local), DESTDIR honoured'

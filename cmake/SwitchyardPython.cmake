@@ -34,3 +34,13 @@ install(TARGETS ${python_targets} switchyard_binding COMPONENT python
         RUNTIME DESTINATION switchyard/bin
         LIBRARY DESTINATION switchyard/lib NAMELINK_SKIP)
 add_custom_target(switchyard_python DEPENDS ${python_targets} switchyard_binding)
+
+# Not in the package: the binding with a loop around the operators, for python/bench/calls.py.
+add_library(switchyard_python_bench MODULE EXCLUDE_FROM_ALL ${binding_sources} python/bench/repeat.c)
+switchyard_defaults(switchyard_python_bench)
+target_include_directories(switchyard_python_bench PRIVATE include)
+target_include_directories(switchyard_python_bench SYSTEM PRIVATE ${tvm_ffi_includes})
+target_compile_definitions(switchyard_python_bench PRIVATE SWITCHYARD_MPI_NAME="${SWITCHYARD_MPI_NAME}")
+target_link_libraries(switchyard_python_bench PRIVATE ${tvm_ffi_library} switchyard)
+set_target_properties(switchyard_python_bench PROPERTIES PREFIX "" OUTPUT_NAME python_bench)
+switchyard_export_only(switchyard_python_bench python/binding/binding.map)

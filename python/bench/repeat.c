@@ -1,0 +1,41 @@
+/*
+ * The other side of calls.py: an operator called again and again from C, with the very arrays of the Python call.
+ * It is the binding with one function more, and no part of the package.
+ */
+#include <string.h>
+#include <time.h>
+
+#include "../binding/binding.h"
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* repeat(operator, times, values...) -> nanoseconds of all calls together */
+__attribute__((visibility("default"))) int __tvm_ffi_repeat(void *self, const TVMFFIAny *values, int32_t n,
+                                                            TVMFFIAny *result);
+int __tvm_ffi_repeat(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    const struct syp_operator *op = n >= 2 ? syp_find_operator(syp_text(values)) : NULL;
+    if (op == NULL || values[1].type_index != kTVMFFIInt)
+        return syp_raise("TypeError", "want an operator, a number and its values");
+    union syp_args args;
+    struct syp_storage storage = {0};
+    memset(&args, 0, sizeof args);
+    for (int32_t i = 2; i < n; i++)
+        if (op->fields[i - 2].name == NULL || !syp_set_field(&args, &op->fields[i - 2], &values[i], &storage))
+            return syp_raise("TypeError", "a value is not of its field's kind");
+    sy_ctx *ctx = syp_context();
+    if (ctx == NULL)
+        return -1;
+    sy_status status = SY_OK;
+    const int64_t start = now_ns();
+    for (int64_t i = 0; i < values[1].v_int64 && status == SY_OK; i++)
+        status = syp_call(op, ctx, &args);
+    syp_return_int(result, now_ns() - start);
+    return status == SY_OK ? 0 : syp_raise("ValueError", sy_ctx_error(ctx));
+}

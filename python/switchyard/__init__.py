@@ -9,7 +9,13 @@ from ._binding import results_version as results_version
 from ._binding import version as __version__
 from ._info import Info, configure, info
 from .errors import CommError, Error, Fault, Status
+from .ops.kv_blocks import kv_blocks
 from .ops.kv_gather import kv_gather
+from .ops.kv_ragged import kv_ragged
+from .ops.kv_scatter import kv_scatter
+from .ops.kv_slots import kv_slots
+from .ops.kv_translate import KvTranslate, kv_translate
+from .ops.local_reduce import local_reduce
 from .ops.moe_align_block import MoeAlignBlock, moe_align_block
 from .ops.moe_capacity import moe_capacity
 from .ops.moe_combine import moe_combine, moe_dispatch_grad_data
@@ -29,12 +35,15 @@ from .ops.moe_unpermute import moe_unpermute
 from .ops.moe_unpermute_grad import MoeUnpermuteGrad, moe_unpermute_grad
 from .ops.moe_unpermute_ids import moe_unpermute_ids
 from .ops.sample import Sample, sample
+from .ops.sample_noise import sample_noise
+from .ops.sample_overrides import SampleOverrides, sample_overrides
 
 __all__ = [
     "CommError",
     "Error",
     "Fault",
     "Info",
+    "KvTranslate",
     "MoeAlignBlock",
     "MoeIdsFromMap",
     "MoeLocations",
@@ -47,11 +56,18 @@ __all__ = [
     "MoeRoute",
     "MoeUnpermuteGrad",
     "Sample",
+    "SampleOverrides",
     "Status",
     "__version__",
     "configure",
     "info",
+    "kv_blocks",
     "kv_gather",
+    "kv_ragged",
+    "kv_scatter",
+    "kv_slots",
+    "kv_translate",
+    "local_reduce",
     "moe_align_block",
     "moe_capacity",
     "moe_combine",
@@ -73,4 +89,6 @@ __all__ = [
     "moe_unpermute_ids",
     "results_version",
     "sample",
+    "sample_noise",
+    "sample_overrides",
 ]

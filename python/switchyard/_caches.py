@@ -8,15 +8,14 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from ._arrays import Array, framework
-from ._operator import Operator, choose
+from ._operator import Operator, words
 from .errors import Status, refusal
 
 Pad: TypeAlias = Literal["error", "zero", "skip"]
 Layout: TypeAlias = Literal["nhd", "hnd"]
 Format: TypeAlias = Literal["ds32_fp8", "pto_int8", "ds4_fp8", "indexer_fp8", "e4m3", "e5m2", "int8"]
 
-PADS = {"error": 0, "zero": 1, "skip": 2}
-LAYOUTS = {"nhd": 0, "hnd": 1}
+PADS, LAYOUTS = words(Pad), words(Layout)
 
 # Elements of an unpacked row, where the format tells; rows of the others come out as they lie in the cache.
 _WIDTHS = {"ds32_fp8": 576, "pto_int8": 576, "ds4_fp8": 512, "indexer_fp8": 128}
@@ -83,6 +82,16 @@ def spread(name: str, field: str, value: Any, count: int | None) -> Sequence[Any
     return value
 
 
+def beside(name: str, field: str, value: Any, cache: Any, count: int) -> Sequence[Any]:
+    """What stands beside each cache: one array beside one, as many beside several; or nothing at all."""
+    if value is None:
+        return [None] * count
+    if isinstance(value, (tuple, list)) != isinstance(cache, (tuple, list)):
+        one, many = ("one array", f"{count}") if isinstance(cache, (tuple, list)) else ("several arrays", "one")
+        raise refusal(Status.VALUE, f"{name}: {field} is {one}, want {many}, one for each cache")
+    return spread(name, field, value, count)
+
+
 def further(planes: Sequence[Plane], rows: Sequence[Any]) -> tuple[Any, ...]:
     """All planes but the first, as the binding takes them."""
     return tuple(
@@ -115,16 +124,7 @@ def gather(
         made = [operator.make(xp, call, **asked)[0] for call in calls]
         operator.run(calls[0], (made[0],), further(several, made))
         return tuple(xp.finish(rows) for rows in made)
-    if not isinstance(out, (tuple, list)):
-        raise refusal(Status.VALUE, f"{name}: out is one array, want {len(several)}, one for each cache")
-    spread(name, "out", out, len(several))
-    for rows in out:
+    for rows in beside(name, "out", out, cache, len(several)):
         operator.check_written("out", rows)
     operator.run(calls[0], (out[0],), further(several, out))
     return tuple(out)
-
-
-def words(name: str, pad: str | None, layout: str) -> tuple[int, ...]:
-    """The numbers of a policy for padding, where an operator has one, and of a layout."""
-    chosen = (choose(name, "layout", LAYOUTS, layout),)
-    return chosen if pad is None else (choose(name, "pad", PADS, pad), *chosen)

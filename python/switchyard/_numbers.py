@@ -12,6 +12,17 @@ from .errors import Status, refusal
 _64_BITS = (1 << 64) - 1
 
 
+def count(name: str, field: str, value: Any) -> int:
+    """A number of rows, which the binding never sees."""
+    try:
+        rows = index(value)
+    except TypeError:
+        raise _refusal(name, field, value, "an integer") from None
+    if rows < 0:
+        raise refusal(Status.VALUE, f"{name}: {field} is {rows}, want 0 or more")
+    return rows
+
+
 def whole(name: str, field: str, value: Any) -> Any:
     """An integer for all rows."""
     if value is None or hasattr(value, "__dlpack__"):
@@ -19,7 +30,7 @@ def whole(name: str, field: str, value: Any) -> Any:
     try:
         return np.array((index(value),), np.int64)
     except (TypeError, OverflowError):
-        raise _refusal(name, field, value, "an integer of 64 bits") from None
+        raise _refusal(name, field, value, "an integer of 64 bits, or an array") from None
 
 
 def seed_bits(name: str, field: str, value: Any) -> Any:
@@ -29,7 +40,16 @@ def seed_bits(name: str, field: str, value: Any) -> Any:
     try:
         return np.array((index(value) & _64_BITS,), np.uint64)
     except TypeError:
+        raise _refusal(name, field, value, "an integer, or an array") from None
+
+
+def low_bits(name: str, field: str, value: Any, bits: int) -> int:
+    """The low bits of an integer, as the binding takes them: 64 of them as a signed number."""
+    try:
+        low = index(value) & ((1 << bits) - 1)
+    except TypeError:
         raise _refusal(name, field, value, "an integer") from None
+    return low - (1 << 64) if low >> 63 else low
 
 
 def real(name: str, field: str, value: Any) -> Any:
@@ -40,9 +60,9 @@ def real(name: str, field: str, value: Any) -> Any:
         with np.errstate(over="ignore"):
             return np.array((float(value),), np.float32)
     except (TypeError, ValueError, OverflowError):
-        raise _refusal(name, field, value, "a number") from None
+        raise _refusal(name, field, value, "a number, or an array") from None
 
 
 def _refusal(name: str, field: str, value: Any, want: str) -> Exception:
     said = repr(value) if isinstance(value, (int, float, str)) else f"a {type(value).__name__}"
-    return refusal(Status.DTYPE, f"{name}: {field} is {said}, want {want}, or an array")
+    return refusal(Status.DTYPE, f"{name}: {field} is {said}, want {want}")

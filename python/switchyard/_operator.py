@@ -29,10 +29,11 @@ class Operator(Generic[R]):
     own words.
     """
 
-    __slots__ = ("_outputs", "_query", "_run", "name")
+    __slots__ = ("_leader", "_outputs", "_query", "_run", "name")
 
-    def __init__(self, name: str, outputs: Callable[..., R]) -> None:
+    def __init__(self, name: str, outputs: Callable[..., R], leader: int = 0) -> None:
         self.name = name
+        self._leader = leader  # which of the inputs results are like
         self._outputs = outputs
         self._run = _binding.operator(name)
         self._query = _binding.query(name)
@@ -74,7 +75,7 @@ class Operator(Generic[R]):
 
     def _look(self, given: tuple[Any, ...]) -> Framework:
         """The library of the first array, which results are of."""
-        xp = known.get(type(given[0])) or framework(_first(given))
+        xp = known.get(type(given[self._leader])) or framework(_first(given))
         if xp.tracks:
             xp.refuse(self.name, given)
         return xp

@@ -7,8 +7,8 @@ from typing import Any, overload
 
 from .. import _caches
 from .._arrays import A, Array
-from .._caches import PADS, Format, Layout, Pad
-from .._operator import Operator
+from .._caches import LAYOUTS, PADS, Format, Layout, Pad
+from .._operator import Operator, choose
 
 
 def outputs(
@@ -142,5 +142,9 @@ def kv_gather(
     ([[40, 41, 42], [10, 11, 12]], [[43], [13]])
     """
     found_by = (indices, block_table, req_id, counts, seq_lens, page_indices, indptr, last_page_len)
-    numbers = (block_size, *_caches.words("kv_gather", pad, layout))
+    numbers = (
+        block_size,
+        choose("kv_gather", "pad", PADS, pad),
+        choose("kv_gather", "layout", LAYOUTS, layout),
+    )
     return _caches.gather(operator, cache, found_by, scale, numbers, format, out, dtype=dtype)

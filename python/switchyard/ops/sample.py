@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, Literal
+from typing import Any, Generic, Literal, TypeAlias
 
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
 from .._numbers import real, seed_bits, whole
-from .._operator import Operator, choose
+from .._operator import Operator, choose, words
 from ..errors import Status, refusal
 
-_NOISE = {"auto": 0, "none": 1, "q": 2, "race": 3, "cdf": 4}
-_Q_ORDER = {"list": 0, "vocab": 1}
-_TIES = {"exact": 0, "all": 1}
-_LOGPROB = {"none": 0, "raw": 1, "final": 2}
-_EMPTY_TOKEN = {-1: 0, 0: 1}
+Noise: TypeAlias = Literal["auto", "none", "q", "race", "cdf"]
+QOrder: TypeAlias = Literal["list", "vocab"]
+Ties: TypeAlias = Literal["exact", "all"]
+Logprob: TypeAlias = Literal["none", "raw", "final"]
+
+NOISES, Q_ORDERS, TIES, LOGPROBS = words(Noise), words(QOrder), words(Ties), words(Logprob)
+EMPTY_TOKENS = {-1: 0, 0: 1}
 
 
 class Sample(NamedTuple, Generic[A]):
     """Results of :func:`sample`."""
 
-    token: A | None
+    token: A
     """[B] int64: the token of each row; empty_token where no token can be picked."""
-    kept: A | None
+    kept: A
     """[B] int32: candidates with a logit above -inf."""
-    row_flags: A | None
+    row_flags: A
     """[B] uint32: 1 NaN seen, 2 +inf seen, 4 no token can be picked; added up."""
     masked_logits: A | None
     """[B, V] float32: logits of the candidates, -inf (with probs_in 0) elsewhere; None unless asked for."""
@@ -96,10 +98,10 @@ def sample(
     override_logit: Array | None = None,
     *,
     eps: float = 1e-8,
-    noise: Literal["auto", "none", "q", "race", "cdf"] = "auto",
-    q_order: Literal["list", "vocab"] = "list",
-    ties: Literal["exact", "all"] = "exact",
-    logprob: Literal["none", "raw", "final"] = "none",
+    noise: Noise = "auto",
+    q_order: QOrder = "list",
+    ties: Ties = "exact",
+    logprob: Logprob = "none",
     empty_token: Literal[-1, 0] = -1,
     k_limit: int = 0,
     top_k_guess: int = 0,
@@ -172,10 +174,10 @@ def sample(
         override_token,
         override_logit,
         eps,
-        choose("sample", "noise", _NOISE, noise),
-        choose("sample", "q_order", _Q_ORDER, q_order),
-        choose("sample", "ties", _TIES, ties),
-        choose("sample", "logprob", _LOGPROB, logprob),
+        choose("sample", "noise", NOISES, noise),
+        choose("sample", "q_order", Q_ORDERS, q_order),
+        choose("sample", "ties", TIES, ties),
+        choose("sample", "logprob", LOGPROBS, logprob),
         _empty_token(empty_token),
         k_limit,
         top_k_guess,
@@ -185,6 +187,6 @@ def sample(
 
 
 def _empty_token(token: int) -> int:
-    if token in _EMPTY_TOKEN:
-        return _EMPTY_TOKEN[token]
+    if token in EMPTY_TOKENS:
+        return EMPTY_TOKENS[token]
     raise refusal(Status.VALUE, f"sample: empty_token is {token!r}, want -1 or 0")

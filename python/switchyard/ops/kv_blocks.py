@@ -1,0 +1,59 @@
+"""Whole blocks of a KV cache, by pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .. import _caches
+from .._arrays import Array
+from .._operator import Operator
+
+
+def outputs(xp: Any, *given: Any) -> tuple[Any, Any]:
+    raise NotImplementedError  # the caches are always given
+
+
+operator = Operator("kv_blocks", outputs)
+
+
+def kv_blocks(
+    pairs: Array,
+    cache: Array | Sequence[Array] | None = None,
+    src: Array | Sequence[Array] | None = None,
+    dst: Array | Sequence[Array] | None = None,
+    *,
+    block_size: int = 0,
+) -> None:
+    """Copy whole blocks of a paged KV cache, within it or from one to another, which is changed where it lies.
+
+    For every pair (s, d) block d of ``cache`` becomes what block s is, or block d of ``dst`` what block s of ``src``
+    is. No block is written twice, and within one cache none is both read and written. Tuples or lists of caches are
+    copied by the same pairs at once.
+
+    Args:
+        pairs: [N, 2] int32 or int64: source and destination.
+        cache: [blocks, ...], or [rows, D] with block_size; any type; or several. Changed.
+        src: in place of cache, with dst.
+        dst: of the type of src, blocks of the same size. Changed.
+        block_size: rows of a block of flat caches.
+
+    >>> import numpy as np, switchyard
+    >>> cache = np.array([[[0, 1]], [[10, 11]], [[20, 21]], [[30, 31]]])
+    >>> switchyard.kv_blocks(np.array([[0, 1], [0, 3]]), cache)
+    >>> cache[:, 0].tolist()
+    [[0, 1], [0, 1], [20, 21], [0, 1]]
+    """
+    read = src if cache is None else cache
+    count = len(read) if isinstance(read, (tuple, list)) else 1
+    caches, sources, targets = (
+        _caches.beside("kv_blocks", field, arrays, read, count)
+        for field, arrays in (("cache", cache), ("src", src), ("dst", dst))
+    )
+    for field, arrays in (("cache", caches), ("dst", targets)):
+        for array in arrays:
+            if array is not None:
+                operator.check_written(field, array)
+    more = caches if cache is not None else sources
+    planes = tuple(value for i in range(1, count) for value in (more[i], targets[i], None, None))
+    operator((sources[0], pairs, block_size), (caches[0], targets[0]), planes)

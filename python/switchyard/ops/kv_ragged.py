@@ -1,0 +1,144 @@
+"""A run of tokens of each sequence out of a paged KV cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, overload
+
+import numpy as np
+
+from .. import _caches
+from .._arrays import A, Array
+from .._caches import LAYOUTS, Format, Layout
+from .._numbers import count
+from .._operator import Operator, choose
+
+
+def outputs(
+    xp: Any,
+    cache: Any,
+    block_table: Any,
+    cu_lens: Any,
+    starts: Any,
+    req_id: Any,
+    page_indices: Any,
+    indptr: Any,
+    last_page_len: Any,
+    scale: Any,
+    block_size: int,
+    layout: int,
+    format: str | None,
+    *,
+    rows: Any,
+    dtype: Any = None,
+) -> tuple[Any]:
+    shape = (rows, *_caches.row_shape(cache, layout, format))
+    return (xp.zeros(shape, _caches.row_type(xp, "kv_ragged", cache, format, dtype)),)
+
+
+operator = Operator("kv_ragged", outputs)
+
+
+@overload
+def kv_ragged(
+    cache: A,
+    cu_lens: Array,
+    block_table: Array | None = None,
+    starts: Array | None = None,
+    req_id: Array | None = None,
+    page_indices: Array | None = None,
+    indptr: Array | None = None,
+    last_page_len: Array | None = None,
+    scale: Array | None = None,
+    *,
+    block_size: int,
+    layout: Layout = "nhd",
+    format: Format | None = None,
+    rows: int | None = None,
+    dtype: Any = None,
+    out: Any = None,
+) -> A: ...
+
+
+@overload
+def kv_ragged(
+    cache: Sequence[A],
+    cu_lens: Array,
+    block_table: Array | None = None,
+    starts: Array | None = None,
+    req_id: Array | None = None,
+    page_indices: Array | None = None,
+    indptr: Array | None = None,
+    last_page_len: Array | None = None,
+    scale: Array | Sequence[Array | None] | None = None,
+    *,
+    block_size: int,
+    layout: Layout = "nhd",
+    format: Format | Sequence[Format | None] | None = None,
+    rows: int | None = None,
+    dtype: Any = None,
+    out: Sequence[Any] | None = None,
+) -> tuple[A, ...]: ...
+
+
+def kv_ragged(
+    cache: Any,
+    cu_lens: Array,
+    block_table: Array | None = None,
+    starts: Array | None = None,
+    req_id: Array | None = None,
+    page_indices: Array | None = None,
+    indptr: Array | None = None,
+    last_page_len: Array | None = None,
+    scale: Any = None,
+    *,
+    block_size: int,
+    layout: Layout = "nhd",
+    format: Any = None,
+    rows: int | None = None,
+    dtype: Any = None,
+    out: Any = None,
+) -> Any:
+    """Copy a run of consecutive tokens of each sequence, one run after the other.
+
+    Rows ``cu_lens[b]`` up to ``cu_lens[b+1]`` of the result are the tokens of sequence b from ``starts[b]`` on. Caches
+    are as in :func:`kv_gather`, also several of them as a tuple.
+
+    Args:
+        cache: [rows, D], [blocks, S, D...] or, with layout "hnd", [blocks, H, S, D...], any type; or several.
+        cu_lens: [B+1] int32 or int64: first row of each run, from 0 on, and the end.
+        block_table: [R, n] or [n] int32 or int64: the block of each run of S tokens.
+        starts: [B] first token of each run; without it 0.
+        req_id: [B] row of block_table of each run; without it 0, 1, 2, ...
+        page_indices: [N] lists of blocks, in place of block_table.
+        indptr: [R+1] with page_indices: where each list begins, and the end.
+        last_page_len: [R] with page_indices: tokens of each list's last block.
+        scale: float32 [G], [rows, G] or [blocks, S, G], with the formats "e4m3", "e5m2" and "int8".
+        block_size: rows of a block, S.
+        layout: "nhd", heads of a token side by side, or "hnd", tokens of a head side by side.
+        format: how the rows of a quantised cache are packed; they come out as numbers.
+        rows: rows of the result; without it as many as cu_lens ends with. Rows past its end are zero.
+        dtype: with a format: "bfloat16" (the default, where the library of the cache has it), "float16" or "float32".
+        out: an array to write to, instead of a new one; rows past the end of cu_lens stay as they are.
+
+    >>> import numpy as np, switchyard
+    >>> cache, table = 10 * np.arange(8)[:, None], np.array([[3, 1], [0, 2]])
+    >>> switchyard.kv_ragged(cache, np.array([0, 3, 5]), table, np.array([1, 0]), block_size=2).tolist()
+    [[70], [20], [30], [0], [10]]
+    """
+    if rows is None and out is None:
+        rows = _end(cu_lens)
+    elif rows is not None:
+        rows = count("kv_ragged", "rows", rows)
+    found_by = (block_table, cu_lens, starts, req_id, page_indices, indptr, last_page_len)
+    numbers = (block_size, choose("kv_ragged", "layout", LAYOUTS, layout))
+    return _caches.gather(operator, cache, found_by, scale, numbers, format, out, rows=rows, dtype=dtype)
+
+
+def _end(cu_lens: Any) -> int:
+    """The last of the lengths. What is wrong with them is the operator's to say: it is shown no rows then."""
+    try:
+        lengths = cu_lens if hasattr(cu_lens, "__getitem__") else np.from_dlpack(cu_lens)
+        return max(int(lengths[-1]), 0)
+    except Exception:
+        return 0

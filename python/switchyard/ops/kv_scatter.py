@@ -1,0 +1,101 @@
+"""Rows into a paged KV cache, by slot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias, overload
+
+from .. import _caches
+from .._arrays import Array
+from .._caches import LAYOUTS, PADS, Format, Layout
+from .._operator import Operator, choose
+
+Pad: TypeAlias = Literal["error", "skip"]
+
+
+def outputs(xp: Any, *given: Any) -> tuple[Any]:
+    raise NotImplementedError  # the cache is always given
+
+
+operator = Operator("kv_scatter", outputs)
+
+
+@overload
+def kv_scatter(
+    cache: Array,
+    src: Array,
+    slots: Array,
+    scale: Array | None = None,
+    *,
+    pad: Pad = "error",
+    check_unique: bool = False,
+    layout: Layout = "nhd",
+    format: Format | None = None,
+    block_size: int = 0,
+) -> None: ...
+
+
+@overload
+def kv_scatter(
+    cache: Sequence[Array],
+    src: Sequence[Array],
+    slots: Array,
+    scale: Array | Sequence[Array | None] | None = None,
+    *,
+    pad: Pad = "error",
+    check_unique: bool = False,
+    layout: Layout = "nhd",
+    format: Format | Sequence[Format | None] | None = None,
+    block_size: int = 0,
+) -> None: ...
+
+
+def kv_scatter(
+    cache: Any,
+    src: Any,
+    slots: Array,
+    scale: Any = None,
+    *,
+    pad: Pad = "error",
+    check_unique: bool = False,
+    layout: Layout = "nhd",
+    format: Any = None,
+    block_size: int = 0,
+) -> None:
+    """Write rows into a paged KV cache by slot; the cache is changed where it lies.
+
+    Row i of ``src`` becomes row ``slots[i]`` of the cache; rows that no slot names stay as they are. Every slot is
+    judged before the first row is written. Arrays that cannot be written to, those of JAX among them, are refused.
+
+    A tuple or list of caches, with as many sources, is written by the same slots at once; ``format`` and ``scale`` may
+    be tuples as well, and one alone is that of every cache.
+
+    Args:
+        cache: [rows, D], [blocks, S, D...] or, with layout "hnd", [blocks, H, S, D...], any type; or several. Changed.
+        src: [..., D...], the dimensions of slots and then a cache row; type of cache, or with a format bfloat16,
+            float16 or float32.
+        slots: [...] int32 or int64, as :func:`kv_slots` gives them.
+        scale: float32 [G], which is taken as given, or [rows, G] or [blocks, S, G], which is written too; with the
+            formats "e4m3", "e5m2" and "int8".
+        pad: "error" refuses a slot of -1; "skip" drops its row.
+        check_unique: refuse a slot that is named twice; else that row holds either source.
+        layout: "nhd", heads of a token side by side, or "hnd", tokens of a head side by side.
+        format: how the rows of a quantised cache are packed.
+        block_size: rows of a block, where the cache does not tell: with the formats "ds4_fp8" and "indexer_fp8".
+
+    >>> import numpy as np, switchyard
+    >>> cache = np.zeros((6, 2), int)
+    >>> rows = np.array([[1, 2], [3, 4], [5, 6], [7, 8]])
+    >>> switchyard.kv_scatter(cache, rows, np.array([5, -1, 0, 2]), pad="skip")
+    >>> cache.tolist()
+    [[5, 6], [0, 0], [7, 8], [0, 0], [0, 0], [1, 2]]
+    """
+    planes = _caches.planes("kv_scatter", cache, format, scale)
+    rows = _caches.beside("kv_scatter", "src", src, cache, len(planes))
+    for plane in planes:
+        operator.check_written("cache", plane.cache)
+        if getattr(plane.scale, "ndim", 1) > 1:
+            operator.check_written("scale", plane.scale)
+    numbers = (choose("kv_scatter", "pad", PADS, pad), check_unique, choose("kv_scatter", "layout", LAYOUTS, layout))
+    given = (rows[0], slots, planes[0].scale, *numbers, planes[0].format, block_size)
+    operator(given, (planes[0].cache,), _caches.further(planes, rows))

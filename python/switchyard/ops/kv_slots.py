@@ -1,0 +1,68 @@
+"""The row of a paged KV cache that every new token gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._arrays import A, Array
+from .._caches import PADS, Pad
+from .._operator import Operator, choose
+
+
+def outputs(
+    xp: Any,
+    batch: Any,
+    position: Any,
+    block_table: Any,
+    page_indices: Any,
+    indptr: Any,
+    last_page_len: Any,
+    block_size: int,
+    num_rows: int,
+    pad: int,
+) -> tuple[Any]:
+    return (xp.empty(tuple(position.shape), position.dtype),)
+
+
+operator = Operator("kv_slots", outputs, leader=1)
+
+
+def kv_slots(
+    position: A,
+    batch: Array | None = None,
+    block_table: Array | None = None,
+    page_indices: Array | None = None,
+    indptr: Array | None = None,
+    last_page_len: Array | None = None,
+    *,
+    block_size: int,
+    num_rows: int = 0,
+    pad: Pad = "error",
+    out: Any = None,
+) -> A:
+    """Tell which row of a paged KV cache every token of a flat batch gets.
+
+    Token i is number ``position[i]`` of sequence ``batch[i]``, whose block table says which block holds it. The slots
+    are what :func:`kv_scatter` takes.
+
+    Args:
+        position: [...] int32 or int64: number of each token in its sequence.
+        batch: [...] row of block_table of each token; may be missing where there is only one.
+        block_table: [R, n] or [n] int32 or int64: the block of each run of S tokens.
+        page_indices: [N] lists of blocks, in place of block_table.
+        indptr: [R+1] with page_indices: where each list begins, and the end.
+        last_page_len: [R] with page_indices: tokens of each list's last block.
+        block_size: rows of a block, S.
+        num_rows: rows of the cache, if known; then slots past it are refused.
+        pad: "error" refuses a position of -1; "zero" and "skip" give it the slot -1.
+        out: an array to write to, instead of a new one.
+
+    >>> import numpy as np, switchyard
+    >>> table = np.array([[2, 0], [1, -1]])
+    >>> switchyard.kv_slots(np.array([2, 3, 0, 1]), np.array([0, 0, 1, 1]), table, block_size=2)
+    array([0, 1, 2, 3])
+    """
+    found_by = (batch, position, block_table, page_indices, indptr, last_page_len)
+    numbers = (block_size, num_rows, choose("kv_slots", "pad", PADS, pad))
+    result: A = operator.single((*found_by, *numbers), out)
+    return result

@@ -1,0 +1,85 @@
+"""Rows of a paged KV cache that selected tokens have."""
+
+from __future__ import annotations
+
+from typing import Any, Generic
+
+from typing_extensions import NamedTuple
+
+from .._arrays import A, Array
+from .._caches import PADS, Pad
+from .._operator import Operator, choose
+
+
+class KvTranslate(NamedTuple, Generic[A]):
+    """Results of :func:`kv_translate`."""
+
+    slots: A
+    """[..., k]: cache row of each index, -1 for padding; type of indices."""
+    valid: A
+    """[B]: how many slots of each row are not padding; type of indices."""
+
+
+def outputs(
+    xp: Any,
+    indices: Any,
+    block_table: Any,
+    req_id: Any,
+    counts: Any,
+    seq_lens: Any,
+    page_indices: Any,
+    indptr: Any,
+    last_page_len: Any,
+    block_size: int,
+    num_rows: int,
+    pad: int,
+) -> KvTranslate[Any]:
+    rows = 1
+    for extent in indices.shape[:-1]:
+        rows = rows * extent
+    return KvTranslate(xp.empty(tuple(indices.shape), indices.dtype), xp.empty((rows,), indices.dtype))
+
+
+operator = Operator("kv_translate", outputs)
+
+
+def kv_translate(
+    indices: A,
+    block_table: Array | None = None,
+    req_id: Array | None = None,
+    counts: Array | None = None,
+    seq_lens: Array | None = None,
+    page_indices: Array | None = None,
+    indptr: Array | None = None,
+    last_page_len: Array | None = None,
+    *,
+    block_size: int,
+    num_rows: int = 0,
+    pad: Pad = "error",
+    out: KvTranslate[Any] | None = None,
+) -> KvTranslate[A]:
+    """Tell which rows of a paged KV cache selected tokens have, without copying them.
+
+    It is the look-up of :func:`kv_gather` alone, for kernels that read pages in place.
+
+    Args:
+        indices: [..., k] int32 or int64: tokens of a sequence, in any order.
+        block_table: [R, n] or [n] int32 or int64: the block of each run of S tokens.
+        req_id: [B] row of block_table of each row of indices; without it 0, 1, 2, ...
+        counts: [B] how many indices of each row count; the others are padding.
+        seq_lens: [B] tokens of each sequence; without it as many as its row of the table can hold.
+        page_indices: [N] lists of blocks, in place of block_table.
+        indptr: [R+1] with page_indices: where each list begins, and the end.
+        last_page_len: [R] with page_indices: tokens of each list's last block.
+        block_size: rows of a block, S.
+        num_rows: rows of the cache, if known; then slots past it are refused.
+        pad: "error" refuses an index of -1; "zero" and "skip" give it the slot -1.
+        out: arrays to write to, instead of new ones; None in it leaves ``valid`` out.
+
+    >>> import numpy as np, switchyard
+    >>> found = switchyard.kv_translate(np.array([4, 0, -1]), np.array([4, 1, 3]), block_size=2, pad="skip")
+    >>> found.slots, found.valid
+    (array([ 6,  8, -1]), array([2]))
+    """
+    found_by = (indices, block_table, req_id, counts, seq_lens, page_indices, indptr, last_page_len)
+    return operator((*found_by, block_size, num_rows, choose("kv_translate", "pad", PADS, pad)), out)

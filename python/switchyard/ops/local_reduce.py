@@ -1,0 +1,102 @@
+"""What the experts of one device made of each token, added up."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from .._arrays import A, Array
+from .._operator import Operator, choose, words
+
+Fill: TypeAlias = Literal["zero", "keep"]
+Order: TypeAlias = Literal["concat", "flat"]
+
+FILLS, ORDERS = words(Fill), words(Order)
+LAYOUTS = {"padded": 0, "expert": 2}
+
+
+def outputs(
+    xp: Any,
+    input: Any,
+    expert_metadata: Any,
+    expert_mapping: Any,
+    weights: Any,
+    device: int,
+    fill: int,
+    layout: int,
+    align: int,
+    output_concat_dim: int,
+    order: int,
+    group_size: int,
+) -> tuple[Any]:
+    lead, width = tuple(expert_metadata.shape[:-1]), input.shape[-1]
+    if layout == LAYOUTS["padded"]:
+        make = xp.zeros if fill == FILLS["keep"] else xp.empty
+        return (make((*lead, width), input.dtype),)
+    tokens = 1
+    for extent in lead:
+        tokens = tokens * extent
+    return (xp.zeros((tokens, width), input.dtype),)  # how many rows there are, the choices tell
+
+
+operator = Operator("local_reduce", outputs)
+
+
+def local_reduce(
+    input: A,
+    expert_metadata: Array,
+    expert_mapping: Array,
+    weights: Array | None = None,
+    *,
+    device: int = 0,
+    fill: Fill = "zero",
+    layout: Literal["padded", "expert"] = "padded",
+    align: int = 0,
+    output_concat_dim: int = 0,
+    order: Order = "concat",
+    group_size: int = 0,
+    out: Any = None,
+) -> A:
+    """Add up what the experts of one device made of each token, before it goes home.
+
+    Each token gets the sum of the rows of those of its experts that the device hosts, each times its weight: the input
+    of an all-to-all combine with local_reduce.
+
+    Args:
+        input: [L, T, H] or [L, Bt, St, H], a row for each of the device's L experts and each token; or with layout
+            "expert" [R, H], rows by expert as the dispatch left them. float32, float16 or bfloat16.
+        expert_metadata: [T, K] or [1, Bt, St, K] uint16, int32 or int64: the experts of each token.
+        expert_mapping: [E, D], [1, 1, E, D] or [D, 1, E, D] uint16: 1 where device d hosts expert e.
+        weights: as expert_metadata, float32, float16 or bfloat16; without them every weight is 1.
+        device: whose rows these are.
+        fill: whether rows of tokens that choose none of the experts become "zero", or "keep" what they hold in ``out``
+            (zero, without ``out``).
+        layout: "padded", a row for every token; or "expert", where the result has a row for each token that came here,
+            then rows that are not written (zero, without ``out``).
+        align: with "expert": each expert's rows are padded to a multiple of this; 0: 1.
+        output_concat_dim: with "expert": as in the dispatch, 1 or 2; 0: 1.
+        order: with "expert": as in the dispatch.
+        group_size: with "expert", output_concat_dim 2 and "concat": positions that share a batch row.
+        out: an array to write to, instead of a new one.
+
+    >>> import numpy as np, switchyard
+    >>> choices = np.array([[0, 2], [1, 0], [3, 2], [2, 0]])
+    >>> hosts = np.array([[1, 0], [1, 0], [0, 1], [0, 1]], np.uint16)
+    >>> rows = np.array([[[11], [12], [0], [22]], [[0], [24], [0], [0]]], np.float32)
+    >>> switchyard.local_reduce(rows, choices, hosts, device=0).ravel()
+    array([11., 36.,  0., 22.], dtype=float32)
+    """
+    given = (
+        input,
+        expert_metadata,
+        expert_mapping,
+        weights,
+        device,
+        choose("local_reduce", "fill", FILLS, fill),
+        choose("local_reduce", "layout", LAYOUTS, layout),
+        align,
+        output_concat_dim,
+        choose("local_reduce", "order", ORDERS, order),
+        group_size,
+    )
+    result: A = operator.single(given, out)
+    return result

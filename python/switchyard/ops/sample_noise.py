@@ -1,0 +1,48 @@
+"""The noise that sample makes from a seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._arrays import framework
+from .._numbers import low_bits
+from .._operator import Operator
+
+
+def outputs(xp: Any, seed: int, offset: int, stream: int, n: int) -> tuple[Any]:
+    return (xp.empty((n,), xp.float32),)
+
+
+operator = Operator("sample_noise", outputs)
+
+
+def sample_noise(*, n: int, seed: int = 0, offset: int = 0, stream: int = 0, out: Any = None) -> Any:
+    """Make the noise of a draw of :func:`sample` with noise "race", to draw again elsewhere.
+
+    ``sample`` with this q, ``q_order="vocab"`` and ``eps=0`` picks the token that it picks with the same seed, offset
+    and stream and ``noise="race"``. The noise of a token does not depend on n.
+
+    Args:
+        n: tokens.
+        seed: any integer, of which 64 bits count.
+        offset: step of the sequence, 64 bits.
+        stream: number of the sequence, 32 bits; sample takes the row where none is given.
+        out: [n] float32, an array to write to; without it a NumPy array is made.
+
+    >>> import numpy as np, switchyard
+    >>> switchyard.sample_noise(n=4, seed=12, offset=5, stream=2)
+    array([1.6354716 , 5.141519  , 0.11814385, 0.6537577 ], dtype=float32)
+    """
+    given = (
+        low_bits("sample_noise", "seed", seed, 64),
+        low_bits("sample_noise", "offset", offset, 64),
+        low_bits("sample_noise", "stream", stream, 32),
+        n,
+    )
+    if out is not None:
+        return operator.single(given, out)
+    made = operator.make(framework(np.empty(0)), given)
+    operator.run(given, made)
+    return made[0]

@@ -1,0 +1,106 @@
+"""Penalties and biases, as the overrides that sample takes."""
+
+from __future__ import annotations
+
+from typing import Any, Generic
+
+from typing_extensions import NamedTuple
+
+from .._arrays import A, Array
+from .._numbers import real
+from .._operator import Operator
+
+
+class SampleOverrides(NamedTuple, Generic[A]):
+    """Results of :func:`sample_overrides`: arguments of :func:`sample`, by name."""
+
+    override_indptr: A
+    """[B+1] int64: where each row's overrides begin, and the end."""
+    override_token: A
+    """[P+O+N] int32: tokens, ascending within a row; 0 past the end."""
+    override_logit: A
+    """[P+O+N] float32: their logits; 0 past the end."""
+
+
+def outputs(
+    xp: Any,
+    logits: Any,
+    prompt_indptr: Any,
+    prompt_token: Any,
+    output_indptr: Any,
+    output_token: Any,
+    bias_indptr: Any,
+    bias_token: Any,
+    bias: Any,
+    repetition_penalty: Any,
+    frequency_penalty: Any,
+    presence_penalty: Any,
+) -> SampleOverrides[Any]:
+    room = 0
+    for tokens in (prompt_token, output_token, bias_token):
+        room = room + (0 if tokens is None else tokens.shape[0])
+    return SampleOverrides(
+        xp.empty((logits.shape[0] + 1,), xp.int64),
+        xp.zeros((room,), xp.int32),
+        xp.zeros((room,), xp.float32),
+    )
+
+
+operator = Operator("sample_overrides", outputs)
+
+
+def sample_overrides(
+    logits: A,
+    prompt_indptr: Array | None = None,
+    prompt_token: Array | None = None,
+    output_indptr: Array | None = None,
+    output_token: Array | None = None,
+    bias_indptr: Array | None = None,
+    bias_token: Array | None = None,
+    bias: Array | None = None,
+    repetition_penalty: float | Array | None = None,
+    frequency_penalty: float | Array | None = None,
+    presence_penalty: float | Array | None = None,
+    *,
+    out: SampleOverrides[Any] | None = None,
+) -> SampleOverrides[A]:
+    """Build the overrides of :func:`sample`: what penalties, biases and bans make of the logits of few tokens.
+
+    A list holds tokens row after row: elements ``indptr[b]`` up to ``indptr[b+1]`` belong to row b, in any order,
+    tokens as often as they occur. Tokens whose logit stays as it is are left out. Penalties are numbers, which hold for
+    all rows, or arrays of shape [1], [B] or [B, 1].
+
+    Args:
+        logits: [B, V] float32, float16 or bfloat16; the same that go to sample.
+        prompt_indptr: [B+1] int64 or int32, with prompt_token.
+        prompt_token: [P] int32 or int64: tokens of the prompts.
+        output_indptr: [B+1], with output_token.
+        output_token: [O]: tokens made so far.
+        bias_indptr: [B+1], with bias_token and bias.
+        bias_token: [N]: tokens whose logits are biased.
+        bias: [N] float32: what is added; -inf bans a token.
+        repetition_penalty: divides positive logits of tokens of prompt and output, and multiplies others.
+        frequency_penalty: subtracted as often as the output has the token.
+        presence_penalty: subtracted once if the output has it.
+        out: arrays to write to, instead of new ones.
+
+    >>> import numpy as np, switchyard
+    >>> logits = np.array([[0, 1, 2, 3, 2.5, -1]], np.float32)
+    >>> lists = {"prompt_indptr": np.array([0, 2]), "prompt_token": np.array([5, 3])}
+    >>> lists |= {"output_indptr": np.array([0, 3]), "output_token": np.array([3, 4, 3])}
+    >>> changed = switchyard.sample_overrides(
+    ...     logits, **lists, repetition_penalty=2, frequency_penalty=0.5, presence_penalty=0.25
+    ... )
+    >>> end = changed.override_indptr[-1]
+    >>> changed.override_token[:end].tolist(), changed.override_logit[:end].tolist()
+    ([3, 4, 5], [0.25, 0.5, -2.0])
+    >>> switchyard.sample(logits, **changed._asdict()).token
+    array([2])
+    """
+    penalties = (
+        real("sample_overrides", "repetition_penalty", repetition_penalty),
+        real("sample_overrides", "frequency_penalty", frequency_penalty),
+        real("sample_overrides", "presence_penalty", presence_penalty),
+    )
+    lists = (prompt_indptr, prompt_token, output_indptr, output_token, bias_indptr, bias_token, bias)
+    return operator((logits, *lists, *penalties), out)

@@ -38,7 +38,7 @@ python: setup-test
 test: setup-test release python
 	@$(PYTHON) scripts/run_tests.py $(RELEASE) --junit build/junit.xml $(ARGS)
 
-test-all: setup-full release
+test-all: setup-full release python
 	@$(PYTHON) scripts/test_all.py $(ARGS)
 
 bench: release
@@ -48,10 +48,10 @@ bench-python: python
 	@cmake --build build/python --target switchyard_python_bench >/dev/null
 	@build/venv/bin/python python/bench/calls.py $(ARGS)
 
-lint: setup-full release
+lint: setup-full release python
 	@$(PYTHON) scripts/lint.py $(ARGS)
 
-format: setup-full
+format: setup-full python
 	@$(PYTHON) scripts/lint.py --format
 
 install: CMAKE_FLAGS += -DCMAKE_INSTALL_PREFIX=$(PREFIX)
@@ -70,8 +70,8 @@ help:
 	@echo 'make test-all   sanitizers, other compiler and architecture, fuzzing, lint (ARGS="asan fuzz")'
 	@echo 'make bench      time the operators against a copy of the same bytes (ARGS="sample --shape k=50 --peers")'
 	@echo 'make bench-python   what a call from Python costs beyond the C call'
-	@echo 'make lint       clang-format, clang-tidy, cppcheck, header and structure checks'
-	@echo 'make format     let clang-format rewrite the sources'
+	@echo 'make lint       clang-format, clang-tidy, cppcheck, ruff, mypy, header and structure checks'
+	@echo 'make format     let clang-format and ruff rewrite the sources'
 	@echo 'make install    install below PREFIX (default /usr/local), DESTDIR honoured'
 	@echo 'make clean      remove build/'
 	@echo 'Missing Debian packages are installed with apt first; SKIP_SETUP=1 turns that off.'

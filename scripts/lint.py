@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Static checks.   lint.py [--format]
 
-clang-format, clang-tidy, cppcheck, shellcheck (where present) and the tests of tests/lint and tests/abi, which need
-no extra tool and also run in `make test`. `--format` lets clang-format rewrite the sources instead.
+clang-format, clang-tidy, cppcheck, shellcheck (where present), ruff and mypy (from build/venv) and the tests of
+tests/lint and tests/abi, which need no extra tool and also run in `make test`. `--format` lets clang-format and ruff
+rewrite the sources instead.
 """
 import concurrent.futures
 import glob
@@ -12,11 +13,13 @@ import shutil
 import subprocess
 import sys
 
+import python_env
 import run_tests
 from run_tests import Case
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
-ROOMS = ("include", "src", "mpi", "cli", "bench", "examples", "tests")
+ROOMS = ("include", "src", "mpi", "cli", "bench", "examples", "python", "tests")
+PYTHON_FOLDERS = ("python", "examples/python")  # the package; what only serves the build is older and plainer
 
 
 def c_files(suffixes, rooms=ROOMS):
@@ -44,13 +47,15 @@ def tidy():
     """One case per file. The flags are clang's own, from a build folder that is configured and not built."""
     if not shutil.which("clang-tidy"):
         return [Case("lint", "clang-tidy", "skipped", "clang-tidy is not installed")]
-    code, text = run("cmake", "--preset", "lint", "--log-level=NOTICE")
+    binding = "OFF" if python_env.why_not() else "ON"
+    code, text = run("cmake", "--preset", "lint", "--log-level=NOTICE", f"-DSWITCHYARD_PYTHON={binding}",
+                     f"-DPython_EXECUTABLE={python_env.PYTHON}")
     if code:
         return [Case("lint", "clang-tidy", "failed", text)]
     files = [path for path in c_files((".c",)) if not path.startswith(("tests/fuzz/", "tests/consumer/"))]
     with open(os.path.join(ROOT, "build/lint/compile_commands.json"), encoding="utf-8") as commands:
         built = {os.path.relpath(entry["file"], ROOT) for entry in json.load(commands)}
-    may_be_missing = ("src/kernels/", "examples/", "mpi/", "bench/mpi/", "cli/mpi.c", "tests/mpi/")
+    may_be_missing = ("src/kernels/", "examples/", "mpi/", "bench/mpi/", "cli/mpi.c", "tests/mpi/", "python/")
     foreign = [path for path in files if path.startswith(may_be_missing) and path not in built]
     files = [path for path in files if path not in foreign]
     with concurrent.futures.ThreadPoolExecutor(max(1, os.cpu_count() or 1)) as pool:
@@ -64,7 +69,20 @@ def cppcheck():
         "cppcheck", "--quiet", "--std=c11", "--enable=warning,performance,portability", "--inline-suppr",
         "--error-exitcode=1", "--suppress=missingIncludeSystem", "-j", str(max(1, os.cpu_count() or 1)),
         "-I", "include", "-I", "src", "-I", "cli", "-I", ".",
-        *c_files((".c",), ("src", "mpi", "cli", "bench", "examples"))])]
+        *c_files((".c",), ("src", "mpi", "cli", "bench", "examples", "python"))])]
+
+
+def venv_tool(name, *arguments):
+    """The command of a tool in the venv; its bare name where there is none, so that it is reported as missing."""
+    path = os.path.join(os.path.dirname(python_env.PYTHON), name)
+    return [path if os.path.exists(path) else name, *arguments]
+
+
+def python():
+    folders = [folder for folder in PYTHON_FOLDERS if os.path.isdir(os.path.join(ROOT, folder))]
+    return [one_case("ruff", venv_tool("ruff", "check", *folders), "ruff check"),
+            one_case("ruff", venv_tool("ruff", "format", "--check", *folders), "ruff format"),
+            one_case("mypy", venv_tool("mypy"), "mypy")]
 
 
 def shell():
@@ -76,6 +94,7 @@ def structure():
 
 
 STEPS = (("clang-format", formatting), ("clang-tidy", tidy), ("cppcheck", cppcheck), ("shellcheck", shell),
+         ("ruff and mypy", python),
          ("structure, headers, exports, ABI", structure))
 
 
@@ -92,7 +111,8 @@ def run_all(show):
 def main():
     os.chdir(ROOT)
     if "--format" in sys.argv[1:]:
-        return subprocess.run(["clang-format", "-i", *c_files((".c", ".h"))], check=False).returncode
+        code, _ = run(*venv_tool("ruff", "format", *PYTHON_FOLDERS)) if not python_env.why_not() else (0, "")
+        return subprocess.run(["clang-format", "-i", *c_files((".c", ".h"))], check=False).returncode or code
     show = lambda text: print(text, flush=True)
     cases = run_all(show)
     run_tests.show_trouble(cases, show)

@@ -84,10 +84,10 @@ bool syp_set_field(void *args, const struct syp_field *field, const TVMFFIAny *v
     switch (field->kind) {
     case SYP_TENSOR:
         tensor = syp_tensor(value);
-        memcpy(to, &tensor, sizeof(const DLTensor *));
+        memcpy(to, &tensor, sizeof tensor);
         return tensor != NULL || value->type_index == kTVMFFINone;
     case SYP_BOOL:
-        memcpy(to, &(bool){value->v_int64 != 0}, sizeof(bool));
+        *(bool *)to = value->v_int64 != 0;
         return is_integer(value);
     case SYP_INT:
     case SYP_I64:

@@ -27,6 +27,8 @@ ARROWS = {
     "tests/mpi": {".", "support.h", "oracle", "mesh_cases.h", "mesh_refusals.h", "mpi"},
     "tests/bits": {"."},
     "tests/fuzz": {".", "safetensors.h"},
+    "python/binding": {"."},
+    "python/bench": {"python"},
     "include": set(),
 }
 
@@ -40,6 +42,8 @@ OWNERS = {
     "cmocka.h": ["tests/"],
     "dlpack/dlpack.h": ["include/"],
     "mpi.h": ["include/switchyard_mpi.h"],
+    "tvm/ffi/c_api.h": ["python/binding/"],
+    "Python.h": [],
 }
 
 LONGEST_FILE = 800
@@ -48,7 +52,7 @@ LONGEST = {"include/switchyard.h": 2000}  # callers include one header, and most
 
 def sources(suffixes=(".c", ".h")):
     """Paths from the root of all C files."""
-    for top in ("include", "src", "mpi", "cli", "bench", "examples", "tests"):
+    for top in ("include", "src", "mpi", "cli", "bench", "examples", "python", "tests"):
         for folder, _, names in os.walk(os.path.join(ROOT, top)):
             for name in sorted(names):
                 if name.endswith(suffixes):
@@ -97,6 +101,8 @@ class Structure(unittest.TestCase):
         self.assertIsNotNone(arrow_fault("tests/oracle/x.c", "base/base.h"))
         self.assertIsNotNone(arrow_fault("cli/main.c", "../src/base/base.h"))
         self.assertIsNotNone(arrow_fault("mpi/comm.c", "base/mesh.h"))
+        self.assertIsNotNone(arrow_fault("python/binding/module.c", "base/base.h"))
+        self.assertIsNotNone(arrow_fault("python/binding/module.c", "../../src/base/base.h"))
         self.assertIsNone(arrow_fault("src/cpu/x.c", "kernels/kernels.h"))
 
     def test_foreign_headers_stay_at_home(self):

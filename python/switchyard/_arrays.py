@@ -46,7 +46,7 @@ class Framework:
     def finish(self, array: Any) -> Any:
         return array
 
-    def refuse(self, name: str, given: tuple[Any, ...]) -> None:
+    def refuse(self, name: str, given: tuple[Any, ...], flows: tuple[int, ...]) -> None:
         """Refuses what the library's arrays carry and an operator would lose."""
 
 
@@ -83,13 +83,11 @@ class Torch(Framework):
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return self._torch.zeros(shape, dtype=dtype)
 
-    def refuse(self, name: str, given: tuple[Any, ...]) -> None:
-        if not self._torch.is_grad_enabled():
-            return
-        for array in given:
-            if type(array) in self._tensors and array.requires_grad:
-                field = next(f for f, a in zip(_binding.fields(name), given, strict=False) if a is array)
-                said = f"{name}: {field} requires a gradient, which would end here"
+    def refuse(self, name: str, given: tuple[Any, ...], flows: tuple[int, ...]) -> None:
+        for i in flows:
+            array = given[i]
+            if type(array) in self._tensors and array.requires_grad and self._torch.is_grad_enabled():
+                said = f"{name}: {_binding.fields(name)[i]} requires a gradient, which would end here"
                 raise refusal(Status.VALUE, f"{said}: want switchyard.torch.{name}, or a detached tensor")
 
 

@@ -119,7 +119,7 @@ def gather(
     calls = [(plane.cache, *found_by, plane.scale, *numbers, plane.format) for plane in several]
     xp = framework(several[0].cache)
     for call in calls:
-        xp.refuse(name, call)
+        xp.refuse(name, call, operator.flows)
     if out is None:
         made = [operator.make(xp, call, **asked)[0] for call in calls]
         operator.run(calls[0], (made[0],), further(several, made))

@@ -29,10 +29,11 @@ class Operator(Generic[R]):
     own words.
     """
 
-    __slots__ = ("_leader", "_outputs", "_query", "_run", "name")
+    __slots__ = ("_leader", "_outputs", "_query", "_run", "flows", "name")
 
-    def __init__(self, name: str, outputs: Callable[..., R], leader: int = 0) -> None:
+    def __init__(self, name: str, outputs: Callable[..., R], leader: int = 0, flows: tuple[int, ...] = (0,)) -> None:
         self.name = name
+        self.flows = flows  # the inputs that a gradient would go back to
         self._leader = leader  # which of the inputs results are like
         self._outputs = outputs
         self._run = _binding.operator(name)
@@ -77,7 +78,7 @@ class Operator(Generic[R]):
         """The library of the first array, which results are of."""
         xp = known.get(type(given[self._leader])) or framework(_first(given))
         if xp.tracks:
-            xp.refuse(self.name, given)
+            xp.refuse(self.name, given, self.flows)
         return xp
 
     def _new(self, given: tuple[Any, ...], planes: tuple[Any, ...], asked: dict[str, Any]) -> R:

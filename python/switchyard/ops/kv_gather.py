@@ -141,10 +141,12 @@ def kv_gather(
     >>> rows[0].tolist(), rows[1].tolist()
     ([[40, 41, 42], [10, 11, 12]], [[43], [13]])
     """
-    found_by = (indices, block_table, req_id, counts, seq_lens, page_indices, indptr, last_page_len)
     numbers = (
         block_size,
-        choose("kv_gather", "pad", PADS, pad),
-        choose("kv_gather", "layout", LAYOUTS, layout),
+        PADS[pad] if pad in PADS else choose("kv_gather", "pad", PADS, pad),
+        LAYOUTS[layout] if layout in LAYOUTS else choose("kv_gather", "layout", LAYOUTS, layout),
     )
+    found_by = (indices, block_table, req_id, counts, seq_lens, page_indices, indptr, last_page_len)
+    if out is not None and not isinstance(cache, (tuple, list)):  # the common case of a decode loop, without a detour
+        return operator((cache, *found_by, scale, *numbers, format), (out,))[0]
     return _caches.gather(operator, cache, found_by, scale, numbers, format, out, dtype=dtype)

@@ -38,7 +38,7 @@ def outputs(
     return (xp.zeros((tokens, width), input.dtype),)  # how many rows there are, the choices tell
 
 
-operator = Operator("local_reduce", outputs)
+operator = Operator("local_reduce", outputs, flows=(0, 3))
 
 
 def local_reduce(

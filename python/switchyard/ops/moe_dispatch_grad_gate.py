@@ -14,7 +14,7 @@ def outputs(
     return (xp.empty(tuple(indices.shape), input.dtype),)
 
 
-operator = Operator("moe_dispatch_grad_gate", outputs)
+operator = Operator("moe_dispatch_grad_gate", outputs, flows=(2, 3))
 
 
 def moe_dispatch_grad_gate(

@@ -24,7 +24,7 @@ def outputs(xp: Any, routing_map: Any, probs: Any, k: int) -> MoeIdsFromMap[Any]
     return MoeIdsFromMap(xp.empty(shape, xp.int32), None if probs is None else xp.empty(shape, probs.dtype))
 
 
-operator = Operator("moe_ids_from_map", outputs)
+operator = Operator("moe_ids_from_map", outputs, flows=(1,))
 
 
 def moe_ids_from_map(

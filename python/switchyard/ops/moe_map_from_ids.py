@@ -24,7 +24,7 @@ def outputs(xp: Any, ids: Any, weights: Any, num_experts: int, allow_missing: bo
     return MoeMapFromIds(xp.empty(shape, xp.bool), None if weights is None else xp.empty(shape, weights.dtype))
 
 
-operator = Operator("moe_map_from_ids", outputs)
+operator = Operator("moe_map_from_ids", outputs, flows=(1,))
 
 
 def moe_map_from_ids(

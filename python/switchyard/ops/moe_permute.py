@@ -46,7 +46,7 @@ def outputs(
     )
 
 
-operator = Operator("moe_permute", outputs)
+operator = Operator("moe_permute", outputs, flows=(0, 2))
 
 
 def moe_permute(

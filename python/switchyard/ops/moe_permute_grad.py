@@ -37,7 +37,7 @@ def outputs(
     )
 
 
-operator = Operator("moe_permute_grad", outputs)
+operator = Operator("moe_permute_grad", outputs, flows=(0, 2))
 
 
 def moe_permute_grad(

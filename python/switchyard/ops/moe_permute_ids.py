@@ -48,7 +48,7 @@ def outputs(
     )
 
 
-operator = Operator("moe_permute_ids", outputs)
+operator = Operator("moe_permute_ids", outputs, flows=(0, 2))
 
 
 def moe_permute_ids(

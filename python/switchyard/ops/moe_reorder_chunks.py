@@ -29,7 +29,7 @@ def outputs(xp: Any, rows: Any, counts: Any, extra: Any, inverse: bool) -> MoeRe
     )
 
 
-operator = Operator("moe_reorder_chunks", outputs)
+operator = Operator("moe_reorder_chunks", outputs, flows=(0, 2))
 
 
 def moe_reorder_chunks(

@@ -23,7 +23,7 @@ def outputs(
     return (xp.empty((count, permuted_tokens.shape[1]), permuted_tokens.dtype),)
 
 
-operator = Operator("moe_unpermute", outputs)
+operator = Operator("moe_unpermute", outputs, flows=(0, 3))
 
 
 def moe_unpermute(

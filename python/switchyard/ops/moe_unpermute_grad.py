@@ -35,7 +35,7 @@ def outputs(
     )
 
 
-operator = Operator("moe_unpermute_grad", outputs)
+operator = Operator("moe_unpermute_grad", outputs, flows=(0, 2, 4))
 
 
 def moe_unpermute_grad(

@@ -15,7 +15,7 @@ def outputs(
     return (xp.empty((count, permuted_tokens.shape[1]), permuted_tokens.dtype),)
 
 
-operator = Operator("moe_unpermute_ids", outputs)
+operator = Operator("moe_unpermute_ids", outputs, flows=(0, 2))
 
 
 def moe_unpermute_ids(

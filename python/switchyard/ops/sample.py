@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, Literal, TypeAlias
+from typing import Any, Generic, Literal, NoReturn, TypeAlias
 
 from typing_extensions import NamedTuple
 
@@ -161,24 +161,24 @@ def sample(
     """
     given = (
         logits,
-        whole("sample", "top_k", top_k),
-        real("sample", "top_p", top_p),
-        real("sample", "min_p", min_p),
-        real("sample", "temperature", temperature),
+        None if top_k is None else whole("sample", "top_k", top_k),
+        None if top_p is None else real("sample", "top_p", top_p),
+        None if min_p is None else real("sample", "min_p", min_p),
+        None if temperature is None else real("sample", "temperature", temperature),
         q,
-        seed_bits("sample", "seed", seed),
-        seed_bits("sample", "offset", offset),
-        seed_bits("sample", "stream", stream),
+        None if seed is None else seed_bits("sample", "seed", seed),
+        None if offset is None else seed_bits("sample", "offset", offset),
+        None if stream is None else seed_bits("sample", "stream", stream),
         allow_bits,
         override_indptr,
         override_token,
         override_logit,
         eps,
-        choose("sample", "noise", NOISES, noise),
-        choose("sample", "q_order", Q_ORDERS, q_order),
-        choose("sample", "ties", TIES, ties),
-        choose("sample", "logprob", LOGPROBS, logprob),
-        _empty_token(empty_token),
+        NOISES[noise] if noise in NOISES else choose("sample", "noise", NOISES, noise),
+        Q_ORDERS[q_order] if q_order in Q_ORDERS else choose("sample", "q_order", Q_ORDERS, q_order),
+        TIES[ties] if ties in TIES else choose("sample", "ties", TIES, ties),
+        LOGPROBS[logprob] if logprob in LOGPROBS else choose("sample", "logprob", LOGPROBS, logprob),
+        EMPTY_TOKENS[empty_token] if empty_token in EMPTY_TOKENS else _refuse_empty_token(empty_token),
         k_limit,
         top_k_guess,
         probs_in,
@@ -186,7 +186,5 @@ def sample(
     return operator(given, out, masked_logits=masked_logits, candidates=candidates)
 
 
-def _empty_token(token: int) -> int:
-    if token in EMPTY_TOKENS:
-        return EMPTY_TOKENS[token]
+def _refuse_empty_token(token: int) -> NoReturn:
     raise refusal(Status.VALUE, f"sample: empty_token is {token!r}, want -1 or 0")

@@ -59,7 +59,16 @@ static int32_t take_values(const struct syp_operator *op, union syp_args *args, 
     return i < n ? i + take_planes(op, args, values + i, n - i, room) : n;
 }
 
-/* The operator itself: 0, its status, or -1 - i when value i is of no kind it could take. */
+/* Whether an operator has more than n fields: an output that is not wanted is None, not absent. */
+static bool has_more_fields(const struct syp_operator *op, int32_t n)
+{
+    for (int32_t i = 0; i <= n; i++)
+        if (op->fields[i].name == NULL)
+            return false;
+    return true;
+}
+
+/* The operator itself: 0, its status, or -1 - i when value i is absent or of no kind it could take. */
 static int run_operator(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {
     const struct syp_operator *op = self;
@@ -69,7 +78,7 @@ static int run_operator(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAn
 
     memset(&args, 0, op->args_bytes);
     const int32_t taken = take_values(op, &args, values, n, &storage, &room);
-    if (taken < n) {
+    if (taken < n || has_more_fields(op, n)) {
         syp_return_int(result, -1 - taken);
         return 0;
     }
@@ -161,7 +170,7 @@ int __tvm_ffi_wanted(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *
     static const char *const words[] = {
         [SYP_TENSOR] = "an array",
         [SYP_TENSORS] = "an array for each device",
-        [SYP_BOOL] = "true or false",
+        [SYP_BOOL] = "True or False",
         [SYP_INT] = "an integer of 32 bits",
         [SYP_I64] = "an integer of 64 bits",
         [SYP_U32] = "an integer of 32 bits, not negative",

@@ -138,6 +138,8 @@ def view(array: Any) -> Any:
     """
     if not isinstance(array, np.ndarray):
         return tvm_ffi.from_dlpack(array)
+    if not array.dtype.isnative:
+        raise ValueError("the bytes of its elements are in the order of other machines")
     size = array.itemsize
     if any(stride % size for stride in array.strides):
         raise ValueError("its strides are no multiples of its element")

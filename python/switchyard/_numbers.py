@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .errors import Status, refusal
+from ._sentences import bad, told
+from .errors import Status
 
 _64_BITS = (1 << 64) - 1
 
@@ -19,7 +20,7 @@ def count(name: str, field: str, value: Any) -> int:
     except TypeError:
         raise _refusal(name, field, value, "an integer") from None
     if rows < 0:
-        raise refusal(Status.VALUE, f"{name}: {field} is {rows}, want 0 or more")
+        raise bad(Status.VALUE, name, field, f"is {rows}, want 0 or more")
     return rows
 
 
@@ -64,5 +65,4 @@ def real(name: str, field: str, value: Any) -> Any:
 
 
 def _refusal(name: str, field: str, value: Any, want: str) -> Exception:
-    said = repr(value) if isinstance(value, (int, float, str)) else f"a {type(value).__name__}"
-    return refusal(Status.DTYPE, f"{name}: {field} is {said}, want {want}")
+    return bad(Status.DTYPE, name, field, f"is {told(value)}, want {want}")

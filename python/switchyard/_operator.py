@@ -11,6 +11,7 @@ import numpy as np
 
 from . import _arrays, _binding
 from ._arrays import Framework, framework, known
+from ._sentences import bad, device_named, library, told
 from .errors import Error, Fault, Status, refusal
 
 ndarray, modules = np.ndarray, sys.modules  # looked up in every call
@@ -69,7 +70,8 @@ class Operator(Generic[R]):
         """Runs again with plain values where the binding did not get as far as the operator; then refuses."""
         if status < 0:
             n = len(given)
-            read = (*self._read(given, 0), *self._read(out, n, True), *self._read(planes, n + len(out)))
+            self._check_out(n, out)
+            read = (*self._read(given, 0), *self._read(out, n), *self._read(planes, n + len(out)))
             status = self._run(*read)
         if status:
             self._refuse(status, given, out, planes)
@@ -99,6 +101,7 @@ class Operator(Generic[R]):
             raise
         except Exception:
             self.judge(given)  # whatever the rule stumbled over, the operator says it better
+            self._refuse_mixed(xp, given)
             raise
 
     def judge(self, given: tuple[Any, ...], planes: tuple[Any, ...] = ()) -> None:
@@ -112,7 +115,9 @@ class Operator(Generic[R]):
         return fields[at] if at < len(fields) else f"planes[{(at - len(fields)) // 4}]"
 
     def _check_out(self, first: int, out: tuple[Any, ...]) -> None:
-        """Refuses arrays that cannot be written to."""
+        """Refuses arrays that cannot be written to, and what is no tuple of them."""
+        if not isinstance(out, (tuple, list)):
+            self._refuse_out(first, f"is {told(out)}")
         for i, array in enumerate(out):
             if array is not None:
                 self.check_written(self._field(first + i), array)
@@ -123,22 +128,28 @@ class Operator(Generic[R]):
             self._refuse_write(field, array)
 
     def _refuse_write(self, field: str, array: Any) -> NoReturn:
-        library = type(array).__module__.partition(".")[0]
-        said = f"{self.name}: {field} is a read-only {library} array"
-        raise refusal(Status.VALUE, f"{said}, want one that can be written to")
+        said = f"is a read-only {library(array)} array, want one that can be written to"
+        raise bad(Status.VALUE, self.name, field, said)
 
-    def _read(self, values: tuple[Any, ...], first: int, write: bool = False) -> list[Any]:
+    def _refuse_mixed(self, xp: Framework, given: tuple[Any, ...]) -> None:
+        """Refuses arrays of several libraries, where the types of one say nothing to the other."""
+        arrays = {f: a for f, a in zip(_binding.fields(self.name), given, strict=False) if hasattr(a, "__dlpack__")}
+        ours = next((library(array) for array in arrays.values() if framework(array) is xp), "other")
+        for field, array in arrays.items():
+            if framework(array) is not xp:
+                said = f"is a {library(array)} array beside {ours} ones, want arrays of one library, or out"
+                raise bad(Status.DTYPE, self.name, field, said) from None
+
+    def _read(self, values: tuple[Any, ...], first: int) -> list[Any]:
         """The values again; what tvm-ffi does not take by itself is made a tensor or a plain number."""
         read: list[Any] = []
         for i, value in enumerate(values):
-            if write and isinstance(value, np.ndarray) and not value.flags.writeable:
-                self._refuse_write(self._field(first + i), value)
             try:
                 read.append(_plain(value))
             except Exception as error:
                 why = str(error).partition("\n")[0]  # some add a page of addresses
-                what = f"{self.name}: {self._field(first + i)}"
-                raise refusal(Status.DTYPE, f"{what} cannot be read as a tensor: {why}") from error
+                said = f"cannot be read as a tensor: {why}"
+                raise bad(Status.DTYPE, self.name, self._field(first + i), said) from error
         return read
 
     def _refuse(
@@ -148,18 +159,22 @@ class Operator(Generic[R]):
             self._refuse_kind(-1 - status, given, out, planes)
         numbers = (int(_binding.last(what)) for what in ("batch", "position", "value", "limit"))
         fault = Fault(str(_binding.last("code")), str(_binding.last("argument")), *numbers)
-        raise refusal(status, str(_binding.last("error")), fault) from None
+        said = str(_binding.last("error"))
+        raise refusal(status, device_named(said) if status == Status.DEVICE else said, fault) from None
 
     def _refuse_kind(self, at: int, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...]) -> NoReturn:
-        fields = _binding.fields(self.name)
-        if len(given) + len(out) != len(fields) and out:
-            names = ", ".join(fields[len(given) :])
-            said = f"{self.name}: out has {len(out)} arrays, want {len(fields) - len(given)}"
-            raise refusal(Status.VALUE, f"{said}: {names}; None where one is not wanted")
-        value = (*given, *out, *planes)[at]
-        kind = Status.VALUE if isinstance(value, (int, str)) else Status.DTYPE
-        said = repr(value) if isinstance(value, (int, float, str)) else f"a {type(value).__name__}"
-        raise refusal(kind, f"{self.name}: {self._field(at)} is {said}, want {_binding.wanted(self.name, at)}")
+        if at >= len(given) and len(given) + len(out) != len(_binding.fields(self.name)):
+            self._refuse_out(len(given), f"has {len(out)} arrays")
+        value, want = (*given, *out, *planes)[at], _binding.wanted(self.name, at)
+        numeric = isinstance(value, int) and want != "an array"
+        named = isinstance(value, str) and want == "the name of a format"
+        status = Status.VALUE if numeric or named else Status.DTYPE  # a number too large, or no such name
+        raise bad(status, self.name, self._field(at), f"is {told(value)}, want {want}")
+
+    def _refuse_out(self, first: int, said: str) -> NoReturn:
+        names = _binding.fields(self.name)[first:]
+        want = f"want a tuple of {len(names)}: {', '.join(names)}; None where one is not wanted"
+        raise bad(Status.VALUE, self.name, "out", f"{said}, {want}")
 
 
 def words(literal: Any) -> dict[str, int]:
@@ -174,7 +189,7 @@ def choose(name: str, field: str, words: Mapping[str, int], word: str) -> int:
     except (KeyError, TypeError):
         *others, last = words
         want = f"{', '.join(others)} or {last}" if others else last
-        raise refusal(Status.VALUE, f"{name}: {field} is {word!r}, want {want}") from None
+        raise bad(Status.VALUE, name, field, f"is {told(word)}, want {want}") from None
 
 
 def _first(given: tuple[Any, ...]) -> Any:

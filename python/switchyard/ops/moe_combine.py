@@ -14,7 +14,7 @@ def outputs(
     return (xp.empty((indices.shape[-1], expert_out.shape[1]), expert_out.dtype),)
 
 
-operator = Operator("moe_combine", outputs, flows=(0, 3))
+operator = Operator("moe_combine", outputs, leader=3, flows=(0, 3))
 
 
 def moe_combine(

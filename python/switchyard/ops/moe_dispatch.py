@@ -22,7 +22,7 @@ def outputs(
     return (xp.zeros((num_experts * capacity, input.shape[1]), input.dtype),)  # rows nobody writes stay as they are
 
 
-operator = Operator("moe_dispatch", outputs, flows=(0, 3))
+operator = Operator("moe_dispatch", outputs, leader=3, flows=(0, 3))
 
 
 def moe_dispatch(

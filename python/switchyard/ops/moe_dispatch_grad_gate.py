@@ -14,7 +14,7 @@ def outputs(
     return (xp.empty(tuple(indices.shape), input.dtype),)
 
 
-operator = Operator("moe_dispatch_grad_gate", outputs, flows=(2, 3))
+operator = Operator("moe_dispatch_grad_gate", outputs, leader=2, flows=(2, 3))
 
 
 def moe_dispatch_grad_gate(

@@ -34,7 +34,9 @@ class MoeRoute(NamedTuple, Generic[A]):
     """[T, E] float32: what every expert scored; None unless asked for."""
 
 
-def outputs(xp: Any, logits: Any, bias: Any, finished: Any, k: int, *numbers: Any) -> MoeRoute[Any]:
+def outputs(
+    xp: Any, logits: Any, bias: Any, finished: Any, k: int, *numbers: Any, scores: bool = False
+) -> MoeRoute[Any]:
     count, experts = logits.shape
     return MoeRoute(
         xp.empty((count, k), xp.int32),
@@ -42,16 +44,11 @@ def outputs(xp: Any, logits: Any, bias: Any, finished: Any, k: int, *numbers: An
         xp.empty((count, experts), xp.bool),
         xp.empty((count, experts), logits.dtype),
         xp.empty((experts,), xp.int64),
-        None,
+        xp.empty((count, experts), xp.float32) if scores else None,
     )
 
 
-def outputs_and_scores(xp: Any, logits: Any, *given: Any) -> MoeRoute[Any]:
-    return outputs(xp, logits, *given)._replace(scores=xp.empty(tuple(logits.shape), xp.float32))
-
-
 operator = Operator("moe_route", outputs)
-operator_with_scores = Operator("moe_route", outputs_and_scores)
 
 
 def moe_route(
@@ -130,4 +127,4 @@ def moe_route(
         capacity,
         choose("moe_route", "drop", DROPS, drop),
     )
-    return (operator_with_scores if scores else operator)(given, out)
+    return operator(given, out, scores=scores)

@@ -1,0 +1,582 @@
+"""Calls that cannot be right: the sentence, what it is in numbers, and outputs that hold what they held before."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import switchyard
+from switchyard import CommError, Error, Fault, Status, _binding, errors
+
+MAP = np.array([[1, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 1]], bool)
+PROBS = np.array([[0.5, 0, 0.5], [0, 0.25, 0.75], [0.125, 0.875, 0], [0.625, 0, 0.375]], np.float32)
+SORTED = np.array([0, 5, 3, 6, 1, 4, 2, 7], np.int32)
+TOKENS = np.arange(8, dtype=np.float32).reshape(4, 2)
+ROWS = np.arange(16, dtype=np.float32).reshape(8, 2)
+IDS = np.array([[2, 0], [1, 2], [0, 2]], np.int32)
+INDICES = np.array([1, 0, 1, 0], np.int32)
+LOCATIONS = np.array([0, 0, 1, 2], np.int32)
+
+# A call of every operator that is right; rows of REFUSED spoil one thing.
+VALID: dict[str, dict[str, Any]] = {
+    "moe_route": {"logits": PROBS, "k": 2},
+    "moe_map_from_ids": {"ids": IDS, "num_experts": 3},
+    "moe_ids_from_map": {"routing_map": MAP, "probs": PROBS, "k": 2},
+    "moe_permute": {"tokens": TOKENS, "routing_map": MAP, "probs": PROBS, "num_out_tokens": 8},
+    "moe_unpermute": {"permuted_tokens": ROWS, "sorted_indices": SORTED, "routing_map": MAP, "probs": PROBS},
+    "moe_permute_ids": {"tokens": TOKENS[:3], "ids": IDS, "num_experts": 3},
+    "moe_unpermute_ids": {"permuted_tokens": ROWS[:6], "sorted_indices": SORTED[:6] % 6, "num_tokens": 3},
+    "moe_align_block": {"ids": IDS, "num_experts": 4, "block_size": 2},
+    "moe_pad_map": {"routing_map": MAP, "alignment": 4},
+    "moe_reorder_chunks": {"rows": ROWS, "counts": np.array([[2, 0, 1], [1, 2, 1]])},
+    "moe_convert_indices": {
+        "sorted_indices": SORTED,
+        "expert_offsets": np.array([0, 3, 5, 8]),
+        "to": "te",
+        "num_tokens": 4,
+    },
+    "moe_permute_grad": {
+        "grad_permuted_tokens": ROWS,
+        "sorted_indices": SORTED,
+        "grad_permuted_probs": ROWS[:, 0].copy(),
+        "routing_map": MAP,
+        "num_experts": 3,
+        "num_tokens": 4,
+    },
+    "moe_unpermute_grad": {
+        "grad_tokens": TOKENS,
+        "sorted_indices": SORTED,
+        "permuted_tokens": ROWS,
+        "routing_map": MAP,
+        "probs": PROBS,
+    },
+    "moe_dispatch": {
+        "indices": INDICES,
+        "locations": LOCATIONS,
+        "input": TOKENS,
+        "gates": TOKENS[:, 0].copy(),
+        "num_experts": 2,
+        "capacity": 3,
+    },
+    "moe_combine": {
+        "indices": INDICES,
+        "locations": LOCATIONS,
+        "expert_out": ROWS[:6],
+        "num_experts": 2,
+        "capacity": 3,
+    },
+    "moe_dispatch_grad_gate": {
+        "indices": INDICES,
+        "locations": LOCATIONS,
+        "input": TOKENS,
+        "dispatch": ROWS[:6],
+        "num_experts": 2,
+        "capacity": 3,
+    },
+    "moe_locations": {"indices": INDICES, "num_experts": 2},
+    "moe_capacity": {"counts": np.array([4, 4, 2]), "samples": 5, "num_experts": 3},
+    "kv_gather": {
+        "cache": ROWS,
+        "indices": np.array([[0, 3], [2, 1]], np.int32),
+        "block_table": np.array([[0, 2], [1, 3]], np.int32),
+        "block_size": 2,
+    },
+    "sample": {"logits": PROBS, "top_k": np.array([1, 2, 3, 1], np.int32), "seed": 7},
+}
+
+REFUSED: list[tuple[str, dict[str, Any], Status, str]] = [
+    ("moe_route", {"k": 4}, Status.VALUE, "k is 4, want 1 to 3"),
+    ("moe_route", {"logits": PROBS.astype(np.float64)}, Status.DTYPE, "logits is f64, want f16, f32 or bf16"),
+    ("moe_route", {"logits": None}, Status.NULL, "logits is missing, want a tensor"),
+    ("moe_route", {"bias": np.zeros(4, np.float32)}, Status.SHAPE, "bias has shape [4], want [3]"),
+    ("moe_route", {"groups": 2}, Status.VALUE, "groups is 2, want a divisor of 3 experts"),
+    ("moe_route", {"eps": -1}, Status.VALUE, "eps is -1, want a finite number of 0 or more"),
+    ("moe_route", {"score": "soft"}, Status.VALUE, "score is 'soft', want softmax, sigmoid or none"),
+    ("moe_route", {"group_score": 1}, Status.VALUE, "group_score is 1, want max or sum2"),
+    ("moe_route", {"slot_order": None}, Status.VALUE, "slot_order is None, want value or expert"),
+    ("moe_route", {"drop": ["prob"]}, Status.VALUE, "drop is a list, want prob or position"),
+    (
+        "moe_map_from_ids",
+        {"ids": IDS + 1},
+        Status.INDEX,
+        "ids at token 0, slot 0 is 3, want 0 or more and below 3",
+    ),
+    (
+        "moe_map_from_ids",
+        {"ids": IDS[:, :1].repeat(2, 1)},
+        Status.ROUTING,
+        "ids at token 0, slot 1 is 2, as slot 0 is, want distinct experts",
+    ),
+    ("moe_map_from_ids", {"num_experts": -1}, Status.VALUE, "num_experts is -1, want 0 to 2147483647"),
+    (
+        "moe_ids_from_map",
+        {"routing_map": MAP | True},
+        Status.ROUTING,
+        "routing_map routes token 0 to 3 experts, want at most k = 2",
+    ),
+    ("moe_ids_from_map", {"k": -1}, Status.VALUE, "k is -1, want 0 or more"),
+    ("moe_permute", {"routing_map": MAP.astype(np.int32)}, Status.DTYPE, "routing_map is i32, want i8, u8 or bool"),
+    ("moe_permute", {"routing_map": MAP[0]}, Status.SHAPE, "routing_map has rank 1, want 2"),
+    ("moe_permute", {"routing_map": MAP[:3]}, Status.SHAPE, "routing_map has shape [3,3], want [4,3]"),
+    ("moe_permute", {"num_out_tokens": 13}, Status.VALUE, "num_out_tokens is 13, want 0 to 12"),
+    (
+        "moe_permute",
+        {"routing_map": MAP | True},
+        Status.ROUTING,
+        "routing_map routes token 0 to 3 experts, want at most 2 (num_out_tokens / tokens)",
+    ),
+    (
+        "moe_permute",
+        {"tokens": np.ones((4, 4), np.float32)[:, ::2]},
+        Status.STRIDE,
+        "tokens has strides [4,2] for shape [4,2], want contiguous elements in a row: stride 1 in dimension 1",
+    ),
+    (
+        "moe_permute",
+        {"tokens": TOKENS[::-1]},
+        Status.STRIDE,
+        "tokens has row stride -2, want at least 2",
+    ),
+    (
+        "moe_unpermute",
+        {"routing_map": None},
+        Status.NULL,
+        "routing_map is missing while probs is given, want the experts of each token",
+    ),
+    (
+        "moe_unpermute",
+        {"sorted_indices": SORTED + 1},
+        Status.ROUTING,
+        "sorted_indices has 8 at 7, want -1 to 7",
+    ),
+    ("moe_unpermute", {"num_tokens": 7}, Status.VALUE, "num_tokens is 7, want 4, the rows of probs, or 0"),
+    (
+        "moe_permute_ids",
+        {"window": True, "row_begin": 4, "row_end": 7},
+        Status.VALUE,
+        "row_end is 7, want 4 to 6",
+    ),
+    ("moe_permute_ids", {"ids": IDS.astype(np.float32)}, Status.DTYPE, "ids is f32, want i32 or i64"),
+    (
+        "moe_unpermute_ids",
+        {"num_tokens": 4},
+        Status.SHAPE,
+        "sorted_indices has 6 slots, want a multiple of 4 tokens",
+    ),
+    ("moe_align_block", {"block_size": 0}, Status.VALUE, "block_size is 0, want 1 to 2147483647"),
+    (
+        "moe_align_block",
+        {"skip_unmapped": True},
+        Status.NULL,
+        "expert_map is missing while skip_unmapped is set, want a tensor",
+    ),
+    (
+        "moe_pad_map",
+        {"alignment": 8},
+        Status.ROUTING,
+        "routing_map routes 3 of 4 tokens to expert 0, want at least 8 tokens",
+    ),
+    ("moe_pad_map", {"alignment": 0}, Status.VALUE, "alignment is 0, want 1 or more"),
+    (
+        "moe_reorder_chunks",
+        {"counts": np.array([[2, 0, 1], [1, 2, 3]])},
+        Status.INDEX,
+        "counts at rank 1, expert 2 is 3, want 0 to 2, the rows that are left",
+    ),
+    (
+        "moe_convert_indices",
+        {"sorted_indices": SORTED[[0, 0, 2, 3, 4, 5, 6, 7]]},
+        Status.ROUTING,
+        "sorted_indices has row 0 at 1, as it has at 0, want distinct rows",
+    ),
+    ("moe_convert_indices", {"to": "TE"}, Status.VALUE, "to is 'TE', want slot, row or te"),
+    ("moe_convert_indices", {"to": "slot"}, Status.VALUE, "to is the same form as from, want another: SLOT, ROW, TE"),
+    ("moe_permute_grad", {"num_experts": 0}, Status.VALUE, "num_experts is 0, want 1 to 2147483647"),
+    (
+        "moe_unpermute_grad",
+        {"permuted_tokens": None},
+        Status.NULL,
+        "permuted_tokens is missing while probs is given, want the rows that were unpermuted",
+    ),
+    (
+        "moe_unpermute_grad",
+        {"permuted_tokens": ROWS.astype(np.float16)},
+        Status.DTYPE,
+        "permuted_tokens is f16, want f32",
+    ),
+    ("moe_dispatch", {"gates": INDICES[:3].astype(np.float32)}, Status.SHAPE, "gates has shape [3], want [4]"),
+    ("moe_dispatch", {"capacity": -1}, Status.VALUE, "capacity is -1, want 0 or more"),
+    (
+        "moe_dispatch",
+        {"capacity": 1 << 62},
+        Status.OVERFLOW,
+        "capacity is 4611686018427387904 for 2 experts and rows of 8 bytes, want fewer than 2^63 bytes",
+    ),
+    ("moe_combine", {"expert_out": ROWS}, Status.SHAPE, "expert_out has shape [8,2], want [6,2]"),
+    ("moe_combine", {"indices": INDICES.astype(np.int64)}, Status.DTYPE, "indices is i64, want i32"),
+    (
+        "moe_dispatch_grad_gate",
+        {"dispatch": ROWS[:6].astype(np.float16)},
+        Status.DTYPE,
+        "dispatch is f16, want f32",
+    ),
+    ("moe_locations", {"importance": np.zeros(2, np.float32)}, Status.SHAPE, "importance has shape [2], want [4]"),
+    ("moe_capacity", {"counts": None}, Status.NULL, "counts is missing, want a tensor: factor is 0"),
+    ("moe_capacity", {"counts": np.array([4, -5, 2])}, Status.INDEX, "counts is -5 for expert 1, want 0 or more"),
+    (
+        "moe_capacity",
+        {"factor": 1e30},
+        Status.OVERFLOW,
+        "factor is 1e+30 for 5 samples, 3 experts and k = 1, want a capacity below 2^63",
+    ),
+    ("kv_gather", {"block_size": 0}, Status.VALUE, "block_size is 0, want 1 or more"),
+    ("kv_gather", {"pad": "no"}, Status.VALUE, "pad is 'no', want error, zero or skip"),
+    ("sample", {"logits": PROBS.astype(np.int8)}, Status.DTYPE, "logits is i8, want f16, f32 or bf16"),
+    ("sample", {"top_k": 2.5}, Status.DTYPE, "top_k is 2.5, want an integer of 64 bits, or an array"),
+]
+
+
+def arrays_of(result: Any) -> list[Any]:
+    return [a for a in (result if isinstance(result, tuple) else (result,)) if isinstance(a, np.ndarray)]
+
+
+def test_every_operator_is_refused_here() -> None:
+    functions = {name for name in switchyard.__all__ if _binding.fields(name)}
+    assert functions >= set(VALID)
+    assert set(VALID) == {row[0] for row in REFUSED}
+
+
+@pytest.mark.parametrize(("name", "spoiled", "status", "sentence"), REFUSED, ids=[f"{r[0]}: {r[3]}" for r in REFUSED])
+def test_refusal(name: str, spoiled: dict[str, Any], status: Status, sentence: str) -> None:
+    function, right = getattr(switchyard, name), VALID[name]
+    made = function(**right)
+    wrong = {**right, **spoiled}
+    given = copy.deepcopy(wrong)
+    kept = arrays_of(made)
+    for array in kept:
+        array.view(np.uint8)[...] = 0x5A
+
+    for out in ({"out": made} if kept else {}, {}):
+        with pytest.raises(Error) as caught:
+            function(**wrong, **out)
+        assert str(caught.value) == f"{name}: {sentence}"
+        assert caught.value.status is status
+        assert caught.value.fault.code != ""
+        assert caught.value.fault.argument in sentence
+    assert all((array.view(np.uint8) == 0x5A).all() for array in kept)
+    for field, value in wrong.items():
+        np.testing.assert_array_equal(value, given[field])
+
+
+def permute(**changed: Any) -> Any:
+    return switchyard.moe_permute(**{**VALID["moe_permute"], **changed})
+
+
+def said(call: Any, *arguments: Any, **given: Any) -> str:
+    with pytest.raises(Error) as caught:
+        call(*arguments, **given)
+    return str(caught.value)
+
+
+def frozen(array: Any) -> Any:
+    array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+# ---- Kinds of values -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind", "sentence"),
+    [
+        ({"tokens": [[1.0]]}, TypeError, "tokens is a list, want an array"),
+        ({"tokens": 3}, TypeError, "tokens is 3, want an array"),
+        ({"tokens": "rows"}, TypeError, "tokens is 'rows', want an array"),
+        ({"routing_map": MAP.tolist()}, TypeError, "routing_map is a list, want an array"),
+        ({"probs": object()}, TypeError, "probs is an object, want an array"),
+        ({"num_out_tokens": 8.0}, TypeError, "num_out_tokens is 8.0, want an integer of 64 bits"),
+        ({"num_out_tokens": np.float32(8)}, TypeError, "num_out_tokens is a float32, want an integer of 64 bits"),
+        ({"num_out_tokens": "8"}, TypeError, "num_out_tokens is '8', want an integer of 64 bits"),
+        ({"num_out_tokens": None}, TypeError, "num_out_tokens is None, want an integer of 64 bits"),
+        ({"num_out_tokens": SORTED}, TypeError, "num_out_tokens is a ndarray, want an integer of 64 bits"),
+        ({"num_out_tokens": 2**63}, ValueError, "num_out_tokens is 9223372036854775808, want an integer of 64 bits"),
+        ({"drop_and_pad": "yes"}, TypeError, "drop_and_pad is 'yes', want True or False"),
+        ({"drop_and_pad": None}, TypeError, "drop_and_pad is None, want True or False"),
+    ],
+)
+def test_a_wrong_kind_of_value(changed: dict[str, Any], kind: type[Exception], sentence: str) -> None:
+    with pytest.raises(kind) as caught:
+        permute(**changed)
+    assert str(caught.value) == f"moe_permute: {sentence}"
+    assert isinstance(caught.value, Error)
+    assert caught.value.fault.argument == next(iter(changed))
+
+
+def test_numbers_of_any_kind_are_numbers() -> None:
+    want = permute()
+    for same in (
+        permute(num_out_tokens=np.int16(8), drop_and_pad=np.bool_(False)),
+        permute(num_out_tokens=np.uint64(8), zero_pad=0),
+    ):
+        for ours, theirs in zip(arrays_of(same), arrays_of(want), strict=True):
+            np.testing.assert_array_equal(ours, theirs, strict=True)
+    with_float = switchyard.moe_route(PROBS, k=2, eps=np.float64(0.5), renormalize=True)
+    with_int = switchyard.moe_route(PROBS, k=2, eps=1, renormalize=True, scale=2)
+    np.testing.assert_array_less(with_int.weights, 2 * with_float.weights)
+
+
+@pytest.mark.parametrize(("field", "value"), [("eps", "small"), ("scale", None), ("eps", [1.0])])
+def test_what_is_no_number(field: Any, value: Any) -> None:
+    with pytest.raises(TypeError, match=rf"^moe_route: {field} is .*, want a number$"):
+        switchyard.moe_route(PROBS, k=2, **{field: value})
+
+
+# ---- Arrays that cannot be read or written -------------------------------------------------------------------------
+
+
+def test_read_only_inputs_are_read() -> None:
+    got = permute(tokens=frozen(TOKENS), probs=frozen(PROBS))
+    for ours, theirs in zip(arrays_of(got), arrays_of(permute()), strict=True):
+        np.testing.assert_array_equal(ours, theirs, strict=True)
+
+
+@pytest.mark.parametrize("with_jax", [False, True])  # with it, outputs are looked at before the call
+def test_a_read_only_output(with_jax: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("switchyard._operator.modules", {"jax": None} if with_jax else {})
+    out = permute()._replace(sorted_indices=frozen(SORTED - 99))
+    sentence = "moe_permute: sorted_indices is a read-only numpy array, want one that can be written to"
+    assert said(permute, out=out) == sentence
+    np.testing.assert_array_equal(out.sorted_indices, SORTED - 99)
+
+
+def test_a_read_only_single_output() -> None:
+    out = frozen(TOKENS)
+    sentence = "moe_unpermute: tokens is a read-only numpy array, want one that can be written to"
+    assert said(switchyard.moe_unpermute, **VALID["moe_unpermute"], out=out) == sentence
+    np.testing.assert_array_equal(out, TOKENS)
+
+
+def test_a_jax_output() -> None:
+    jnp = pytest.importorskip("jax.numpy")
+    out = permute()._replace(permuted_tokens=jnp.zeros((8, 2)))
+    sentence = "moe_permute: permuted_tokens is a read-only jaxlib array, want one that can be written to"
+    assert said(permute, out=out) == sentence
+    assert not np.asarray(out.permuted_tokens).any()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "why"),
+    [
+        (TOKENS.astype(">f4" if np.little_endian else "<f4"), "the bytes of its elements are in the order of other"),
+        (np.zeros(4, [("a", "f4"), ("b", "i1")])["a"][:, None], "its strides are no multiples of its element"),
+        (TOKENS.astype(object), "unknown dtype `object`"),
+        (TOKENS.astype("M8[s]"), "unknown dtype `datetime64"),
+    ],
+)
+def test_arrays_no_tensor_can_be(tokens: Any, why: str) -> None:
+    with pytest.raises(TypeError, match=f"^moe_permute: tokens cannot be read as a tensor: {why}"):
+        permute(tokens=tokens)
+    assert isinstance(tokens, np.ndarray)
+
+
+def test_the_same_memory_twice() -> None:
+    out = permute()
+    out = out._replace(expert_counts=out.expert_offsets[:3])
+    assert said(permute, out=out) == (
+        "moe_permute: expert_counts overlaps expert_offsets in memory, want separate memory"
+    )
+
+
+# ---- out -----------------------------------------------------------------------------------------------------------
+
+FIVE = "a tuple of 5: permuted_tokens, sorted_indices, permuted_probs, expert_counts, expert_offsets"
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 6])
+def test_an_out_that_is_too_short_or_too_long(count: int) -> None:
+    out = (*permute(), None)[:count]
+    for array in arrays_of(out):
+        array.view(np.uint8)[...] = 0x5A
+    assert said(permute, out=out) == f"moe_permute: out has {count} arrays, want {FIVE}; None where one is not wanted"
+    assert all((array.view(np.uint8) == 0x5A).all() for array in arrays_of(out))
+
+
+@pytest.mark.parametrize("with_jax", [False, True])
+def test_an_out_that_is_no_tuple(with_jax: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("switchyard._operator.modules", {"jax": None} if with_jax else {})
+    assert said(permute, out=8) == f"moe_permute: out is 8, want {FIVE}; None where one is not wanted"
+    assert said(permute, out={}) == f"moe_permute: out is a dict, want {FIVE}; None where one is not wanted"
+
+
+def test_an_output_that_must_be_there() -> None:
+    assert said(permute, out=permute()._replace(permuted_tokens=None)) == (
+        "moe_permute: permuted_tokens is missing, want a tensor"
+    )
+
+
+def test_outputs_that_do_not_fit() -> None:
+    assert said(permute, out=permute()._replace(permuted_tokens=TOKENS.copy())) == (
+        "moe_permute: permuted_tokens has shape [4,2], want [8,2]"
+    )
+    assert said(permute, out=permute()._replace(permuted_tokens=ROWS.astype(np.float64))) == (
+        "moe_permute: permuted_tokens is f64, want f32"
+    )
+    assert said(permute, out=permute()._replace(permuted_tokens=1.5)) == (
+        "moe_permute: permuted_tokens is 1.5, want an array"
+    )
+
+
+# ---- Devices -------------------------------------------------------------------------------------------------------
+
+
+class Elsewhere:
+    """An array that claims to lie on another device: a real capsule, whose device is changed."""
+
+    def __init__(self, array: Any, device: int) -> None:
+        self.array, self.device = array, device
+        self.shape, self.dtype = array.shape, array.dtype
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device, 0
+
+    def __dlpack__(self, **asked: Any) -> Any:
+        capsule = self.array.__dlpack__()
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        tensor = pointer(capsule, b"dltensor")
+        ctypes.c_int32.from_address(tensor + ctypes.sizeof(ctypes.c_void_p)).value = self.device
+        return capsule
+
+
+@pytest.mark.parametrize(
+    ("device", "name"),
+    [(2, "a CUDA"), (4, "an OpenCL"), (8, "a Metal"), (10, "a ROCm"), (13, "a CUDA managed"), (14, "an oneAPI")],
+)
+def test_a_device_is_refused_by_name(device: int, name: str) -> None:
+    why = f"lies on {name} device, want CPU memory: this build has no other backend"
+    with pytest.raises(ValueError) as caught:
+        permute(tokens=Elsewhere(TOKENS, device))
+    assert str(caught.value) == f"moe_permute: tokens {why}"
+    assert isinstance(caught.value, Error)
+    assert (caught.value.status, caught.value.fault.argument) == (Status.DEVICE, "tokens")
+
+    out = permute()
+    out.permuted_tokens[...] = 9
+    assert said(permute, out=out._replace(permuted_tokens=Elsewhere(out.permuted_tokens, device))) == (
+        f"moe_permute: permuted_tokens {why}"
+    )
+    assert (out.permuted_tokens == 9).all()
+
+
+def test_a_device_without_a_name() -> None:
+    assert said(permute, probs=Elsewhere(PROBS, 99)) == (
+        "moe_permute: probs lies on device type 99, want CPU memory (type 1): this build has no other backend"
+    )
+
+
+def test_this_machine_under_any_name() -> None:
+    """The producer above is refused for its device, not for what it is: pinned host memory is read."""
+    for device in (1, 3, 11):
+        got = permute(tokens=Elsewhere(TOKENS, device), out=permute())
+        np.testing.assert_array_equal(got.permuted_tokens, permute().permuted_tokens, strict=True)
+
+
+# ---- Other libraries -----------------------------------------------------------------------------------------------
+
+
+def test_arrays_of_two_libraries() -> None:
+    torch = pytest.importorskip("torch")
+    sentence = "probs is a torch array beside numpy ones, want arrays of one library, or out"
+    assert said(permute, probs=torch.from_numpy(PROBS)) == f"moe_permute: {sentence}"
+    dispatch = {**VALID["moe_dispatch"], "gates": torch.ones(4)}  # which stands first in C
+    assert isinstance(switchyard.moe_dispatch(**dispatch), np.ndarray)
+    got = permute(probs=torch.from_numpy(PROBS), out=permute())  # where results lie is settled, both are read
+    np.testing.assert_array_equal(got.permuted_probs, permute().permuted_probs, strict=True)
+    mixed = permute(routing_map=torch.from_numpy(MAP))  # no result has its type
+    np.testing.assert_array_equal(mixed.permuted_tokens, permute().permuted_tokens, strict=True)
+
+
+def test_torch_tensors_without_memory() -> None:
+    torch = pytest.importorskip("torch")
+    for tokens in (torch.empty((4, 2), device="meta"), torch.eye(4).to_sparse()):
+        with pytest.raises(TypeError, match=r"^moe_permute: tokens cannot be read as a tensor: "):
+            permute(tokens=tokens, probs=None)
+
+
+def test_a_gradient_does_not_end_unseen() -> None:
+    torch = pytest.importorskip("torch")
+    call = {"tokens": torch.from_numpy(TOKENS.copy()), "routing_map": torch.from_numpy(MAP), "num_out_tokens": 8}
+    call["tokens"].requires_grad_()
+    assert said(switchyard.moe_permute, **call) == (
+        "moe_permute: tokens requires a gradient, which would end here: "
+        "want switchyard.torch.moe_permute, or a detached tensor"
+    )
+    with torch.no_grad():
+        switchyard.moe_permute(**call)
+
+
+# ---- The exception -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (Status.NULL, TypeError),
+        (Status.DTYPE, TypeError),
+        (Status.SHAPE, ValueError),
+        (Status.STRIDE, ValueError),
+        (Status.VALUE, ValueError),
+        (Status.OVERFLOW, ValueError),
+        (Status.ALIAS, ValueError),
+        (Status.INDEX, IndexError),
+        (Status.ROUTING, ValueError),
+        (Status.CAPACITY, ValueError),
+        (Status.STATE, RuntimeError),
+        (Status.DEVICE, ValueError),
+        (Status.UNSUPPORTED, NotImplementedError),
+        (Status.NOMEM, MemoryError),
+        (Status.COMM, RuntimeError),
+        (Status.MISMATCH, RuntimeError),
+        (Status.TIMEOUT, TimeoutError),
+    ],
+)
+def test_every_error_is_one_of_pythons_own(status: Status, kind: type[Exception]) -> None:
+    error = errors.refusal(status, "moe_permute: a sentence", Fault("CODE", "tokens", 1, 2, 3, 4))
+    assert isinstance(error, Error)
+    assert isinstance(error, kind)
+    assert isinstance(error, CommError) == (status in (Status.STATE, Status.COMM, Status.MISMATCH))
+    assert type(error).__name__ in ("Error", "CommError")
+    assert str(error) == "moe_permute: a sentence"
+    assert error.status is status
+
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        again = pickle.loads(pickle.dumps(error, protocol))
+        assert type(again) is type(error)
+        assert (str(again), again.status, again.fault) == (str(error), error.status, error.fault)
+
+
+def test_every_status_was_asked_about() -> None:
+    asked = {mark.args[1][i][0] for mark in test_every_error_is_one_of_pythons_own.pytestmark for i in range(17)}
+    assert asked | {Status.OK} == set(Status)
+
+
+def test_the_fault_is_the_sentence_in_numbers() -> None:
+    with pytest.raises(IndexError) as caught:
+        switchyard.moe_map_from_ids(np.array([[0, 1], [2, 7]], np.int32), num_experts=3)
+    error = caught.value
+    assert isinstance(error, Error)
+    assert error.fault == Fault("INDEX_RANGE", "ids", batch=1, position=1, value=7, limit=3)
+    assert pickle.loads(pickle.dumps(error)).fault == error.fault
+
+
+def test_a_call_after_a_refused_one() -> None:
+    want = permute()
+    said(permute, num_out_tokens=-1)
+    for ours, theirs in zip(arrays_of(permute()), arrays_of(want), strict=True):
+        np.testing.assert_array_equal(ours, theirs, strict=True)

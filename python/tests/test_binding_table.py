@@ -1,0 +1,256 @@
+"""The binding's tables and the public functions, held against the C header: same names, same kinds, same enums."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import switchyard
+from switchyard import Status, _binding
+
+HEADER = (Path(__file__).parents[2] / "include" / "switchyard.h").read_text()
+
+MESH = {"all_to_all_dispatch", "all_to_all_combine"}  # functions of a mesh, with fields for every device
+
+# Where a function's parameters are not the fields of the struct.
+RENAMED = {
+    "moe_convert_indices": {"from": "from_"},  # a word of Python's own
+    "sample": {"logprob_mode": "logprob"},  # the output is asked for by how it is meant
+}
+ASKED = {  # what a caller may say about results
+    "kv_gather": {"dtype"},
+    "kv_ragged": {"dtype", "rows"},
+    "moe_route": {"scores"},
+    "sample": {"masked_logits", "candidates"},
+}
+IN_PLACE = {"kv_scatter", "kv_blocks"}  # outputs are arguments, nothing is returned
+NO_OUT = {"moe_capacity"}  # returns a number
+
+# Defaults that are not zero, and mean what zero does in C, but for `eps`.
+DEFAULTS = {
+    ("moe_capacity", "alignment"): 1,
+    ("moe_capacity", "k"): 1,
+    ("moe_route", "scale"): 1.0,
+    ("sample", "empty_token"): -1,
+    ("sample", "eps"): 1e-8,
+}
+
+# Words of an enum that an operator does not take.
+NOT_TAKEN = {
+    ("kv_scatter", "pad"): {"zero"},  # there is no row to clear
+    ("local_reduce", "layout"): {"packed"},  # rows do not tell their experts
+}
+
+# Tensors that the header does not call optional: another one may stand for them, or only some calls need them.
+ONE_OF_SEVERAL = {
+    "kv_blocks": {"cache", "src", "dst"},
+    "kv_gather": {"block_table", "indptr", "scale"},
+    "kv_ragged": {"block_table", "indptr", "scale"},
+    "kv_scatter": {"scale"},
+    "kv_slots": {"block_table", "indptr"},
+    "kv_translate": {"block_table", "indptr"},
+    "moe_convert_indices": {"expert_offsets"},
+    "sample": {"override_indptr", "override_token", "override_logit"},
+    "sample_overrides": {"prompt_token", "output_token", "bias_token", "bias"},
+}
+
+KINDS = {
+    "DLTensor": "an array",
+    "bool": "True or False",
+    "int": "an integer of 32 bits",
+    "int64_t": "an integer of 64 bits",
+    "uint32_t": "an integer of 32 bits, not negative",
+    "uint64_t": "an integer of 64 bits",
+    "float": "a number",
+    "double": "a number",
+    "sy_kv_format": "the name of a format",
+}
+
+
+class Field(NamedTuple):
+    kind: str  # the type without const and *
+    role: str  # of tensors: in, out, in/out
+    optional: bool
+
+
+def parse_enums() -> dict[str, list[str]]:
+    found = {}
+    for name, body in re.findall(r"typedef enum (sy_\w+) \{(.*?)\} \1;", HEADER, re.S):
+        constants = re.findall(r"SY_\w+", re.sub(r"/\*.*?\*/", "", body, flags=re.S))
+        found[name] = constants
+    return found
+
+
+def parse_fields(body: str) -> dict[str, Field]:
+    fields = {}
+    for declaration, note in re.findall(r"([^;]+);\s*(?:/\*(.*?)\*/)?", body, re.S):
+        kind, *names = re.findall(r"\w+", re.sub(r"\bconst\b|\[.*?\]", "", declaration))
+        role = re.match(r"\s*(in/out|in|out)\b", note)
+        for name in names:
+            fields[name] = Field(kind, role[1] if role else "", "optional" in note.lower())
+    return fields
+
+
+def parse_structs() -> dict[str, dict[str, Field]]:
+    structs = re.findall(r"typedef struct sy_(\w+)_args \{(.*?)\n\} sy_\1_args;", HEADER, re.S)
+    return {name: parse_fields(body) for name, body in structs if name not in MESH}
+
+
+ENUMS = parse_enums()
+STRUCTS = {
+    name: {field: told for field, told in fields.items() if field not in ("planes", "num_planes")}
+    for name, fields in parse_structs().items()
+}
+operators = pytest.mark.parametrize("name", sorted(STRUCTS))
+
+
+def words_of(enum: str) -> list[str]:
+    """The constants of an enum without what their names have in common, in lower case."""
+    parts = [constant.split("_") for constant in ENUMS[enum]]
+    shared = 0
+    while len({tuple(part[: shared + 1]) for part in parts}) == 1:
+        shared += 1
+    return ["_".join(part[shared:]).lower() for part in parts]
+
+
+def parts_of(name: str) -> tuple[list[str], list[str], list[str]]:
+    """Fields of an operator: inputs, numbers, outputs, each in the order of the struct."""
+    fields = STRUCTS[name].items()
+    inputs = [field for field, told in fields if told.kind == "DLTensor" and told.role == "in"]
+    outputs = [field for field, told in fields if told.kind == "DLTensor" and told.role in ("out", "in/out")]
+    return inputs, [field for field, told in fields if told.kind != "DLTensor"], outputs
+
+
+def parameters_of(name: str) -> dict[str, inspect.Parameter]:
+    """Parameters of the function, by the name of the field."""
+    fields = {python: c for c, python in RENAMED.get(name, {}).items()}
+    given = inspect.signature(getattr(switchyard, name)).parameters
+    return {fields.get(p, p): found for p, found in given.items() if p not in {"out", *ASKED.get(name, ())}}
+
+
+def test_the_header_was_understood() -> None:
+    assert len(STRUCTS) >= 28
+    assert STRUCTS["moe_convert_indices"]["to"].kind == "sy_index_form"
+    assert parts_of("moe_dispatch") == (
+        ["gates", "indices", "locations", "input"],
+        ["num_experts", "capacity", "zero_unwritten", "unique_slots"],
+        ["dispatch"],
+    )
+    assert words_of("sy_route_score") == ["softmax", "sigmoid", "none"]
+    assert all(told.role for fields in STRUCTS.values() for told in fields.values() if told.kind == "DLTensor")
+    assert all(sum(map(len, parts_of(name))) == len(fields) for name, fields in STRUCTS.items())
+
+
+@operators
+def test_table_names_the_fields(name: str) -> None:
+    inputs, numbers, outputs = parts_of(name)
+    table = list(_binding.fields(name))
+    assert sorted(table[: len(inputs)]) == sorted(inputs)
+    assert table[len(inputs) : len(inputs) + len(numbers)] == [f for f in table if f in numbers]
+    assert sorted(f for f in table if f in numbers) == sorted(numbers)
+    assert sorted(table[len(inputs) + len(numbers) :]) == sorted(outputs)
+
+
+@operators
+def test_table_knows_the_kinds(name: str) -> None:
+    for at, field in enumerate(_binding.fields(name)):
+        kind = STRUCTS[name][field].kind
+        assert _binding.wanted(name, at) == KINDS["int" if kind in ENUMS else kind], field
+
+
+@operators
+def test_parameters_are_the_fields(name: str) -> None:
+    inputs, numbers, outputs = parts_of(name)
+    given = parameters_of(name)
+    arrays = [p for p in given if p not in numbers]
+    assert set(arrays) == {*inputs, *(outputs if name in IN_PLACE else ())}
+    assert {p for p in given if p in numbers} == set(numbers)
+    assert all(given[p].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for p in arrays)
+    assert all(given[p].kind is inspect.Parameter.KEYWORD_ONLY for p in numbers)
+
+    order = list(STRUCTS[name])
+    needed = [p for p in arrays if given[p].default is inspect.Parameter.empty]
+    assert arrays == sorted(needed, key=order.index) + sorted(set(arrays) - set(needed), key=order.index)
+
+
+@operators
+def test_optional_arrays_may_be_left_out(name: str) -> None:
+    for field, parameter in parameters_of(name).items():
+        told = STRUCTS[name][field]
+        if told.kind == "DLTensor":
+            may = told.optional or field in ONE_OF_SEVERAL.get(name, ())
+            assert parameter.default is (None if may else inspect.Parameter.empty), field
+
+
+@operators
+def test_defaults_are_those_of_c(name: str) -> None:
+    for field, parameter in parameters_of(name).items():
+        kind, default = STRUCTS[name][field].kind, parameter.default
+        if kind == "DLTensor" or default is inspect.Parameter.empty:
+            continue
+        if (name, field) in DEFAULTS:
+            want: Any = DEFAULTS[name, field]
+        elif kind in ENUMS:
+            want = words_of(kind)[0]
+        else:
+            want = {"bool": False, "float": 0.0, "double": 0.0, "sy_kv_format": None}.get(kind, 0)
+        assert (type(default), default) == (type(want), want), field
+
+
+@operators
+def test_results_are_the_outputs(name: str) -> None:
+    outputs = parts_of(name)[2]
+    function = getattr(switchyard, name)
+    overloads = typing.get_overloads(function) if hasattr(typing, "get_overloads") else []
+    result = hints_of(overloads[0] if overloads else function)["return"]
+    named = getattr(typing.get_origin(result) or result, "_fields", None)
+    assert ("out" in inspect.signature(function).parameters) == (name not in IN_PLACE | NO_OUT)
+    if name in IN_PLACE:
+        assert result is type(None)
+    elif named is not None:
+        assert [*named] == outputs
+        assert [*named] == list(_binding.fields(name))[-len(named) :]
+    else:
+        assert len(outputs) == 1
+
+
+def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+    return typing.get_type_hints(function)
+
+
+@operators
+def test_words_are_those_of_the_enums(name: str) -> None:
+    function = getattr(switchyard, name)
+    hints, renamed = hints_of(function), RENAMED.get(name, {})
+    for field, told in STRUCTS[name].items():
+        if told.kind not in ENUMS or told.kind == "sy_empty_token":  # which is said as the token itself
+            continue
+        numbers = {word: i for i, word in enumerate(words_of(told.kind))}
+        taken = [word for word in numbers if word not in NOT_TAKEN.get((name, field), ())]
+        assert [*typing.get_args(hints[renamed.get(field, field)])] == taken, field
+        tables = [t for t in vars(inspect.getmodule(function)).values() if isinstance(t, dict) and set(taken) <= set(t)]
+        assert tables, field
+        assert all(table.items() <= numbers.items() for table in tables), field
+
+
+def test_statuses_are_those_of_c() -> None:
+    assert [f"SY_{'' if s is Status.OK else 'ERR_'}{s.name}" for s in Status] == ENUMS["sy_status"]
+    assert [int(s) for s in Status] == list(range(len(Status)))
+
+
+@operators
+def test_every_parameter_is_explained(name: str) -> None:
+    function = getattr(switchyard, name)
+    arguments = (inspect.getdoc(function) or "").partition("\nArgs:\n")[2]
+    for parameter in inspect.signature(function).parameters:
+        assert re.search(rf"^    {parameter}: ", arguments, re.M), parameter
+
+
+def test_the_other_name_of_combine() -> None:
+    assert switchyard.moe_dispatch_grad_data is switchyard.moe_combine

@@ -177,7 +177,7 @@ int __tvm_ffi_wanted(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *
         [SYP_U64] = "an integer of 64 bits",
         [SYP_F32] = "a number",
         [SYP_F64] = "a number",
-        [SYP_FORMAT] = "the name of a format",
+        [SYP_FORMAT] = "ds32_fp8, pto_int8, ds4_fp8, indexer_fp8, e4m3, e5m2 or int8",
         [SYP_HANDLE] = "what this library made",
     };
     (void)self;

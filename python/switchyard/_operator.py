@@ -112,7 +112,18 @@ class Operator(Generic[R]):
 
     def _field(self, at: int) -> str:
         fields = _binding.fields(self.name)
-        return fields[at] if at < len(fields) else f"planes[{(at - len(fields)) // 4}]"
+        if at < len(fields):
+            return fields[at]
+        plane, part = divmod(at - len(fields), 4)
+        beside = {"kv_scatter": "src", "kv_blocks": "dst"}.get(self.name, "out")
+        return f"{('cache', beside, 'format', 'scale')[part]} of plane {plane + 1}"
+
+    def _wanted(self, at: int) -> str:
+        fields = _binding.fields(self.name)
+        if at < len(fields):
+            return _binding.wanted(self.name, at)
+        is_format = (at - len(fields)) % 4 == 2 and "format" in fields
+        return _binding.wanted(self.name, fields.index("format")) if is_format else "an array"
 
     def _check_out(self, first: int, out: tuple[Any, ...]) -> None:
         """Refuses arrays that cannot be written to, and what is no tuple of them."""
@@ -165,10 +176,10 @@ class Operator(Generic[R]):
     def _refuse_kind(self, at: int, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...]) -> NoReturn:
         if at >= len(given) and len(given) + len(out) != len(_binding.fields(self.name)):
             self._refuse_out(len(given), f"has {len(out)} arrays")
-        value, want = (*given, *out, *planes)[at], _binding.wanted(self.name, at)
-        numeric = isinstance(value, int) and want != "an array"
-        named = isinstance(value, str) and want == "the name of a format"
-        status = Status.VALUE if numeric or named else Status.DTYPE  # a number too large, or no such name
+        value, want = (*given, *out, *planes)[at], self._wanted(at)
+        too_large = isinstance(value, int) and ("integer" in want or "number" in want)
+        no_such_name = isinstance(value, str) and "fp8" in want
+        status = Status.VALUE if too_large or no_such_name else Status.DTYPE
         raise bad(status, self.name, self._field(at), f"is {told(value)}, want {want}")
 
     def _refuse_out(self, first: int, said: str) -> NoReturn:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import switchyard
-from switchyard import Status, _binding
+from switchyard import Status, _binding, _caches
 
 HEADER = (Path(__file__).parents[2] / "include" / "switchyard.h").read_text()
 
@@ -69,7 +69,7 @@ KINDS = {
     "uint64_t": "an integer of 64 bits",
     "float": "a number",
     "double": "a number",
-    "sy_kv_format": "the name of a format",
+    "sy_kv_format": "ds32_fp8, pto_int8, ds4_fp8, indexer_fp8, e4m3, e5m2 or int8",
 }
 
 
@@ -237,6 +237,14 @@ def test_words_are_those_of_the_enums(name: str) -> None:
         tables = [t for t in vars(inspect.getmodule(function)).values() if isinstance(t, dict) and set(taken) <= set(t)]
         assert tables, field
         assert all(table.items() <= numbers.items() for table in tables), field
+
+
+def test_formats_are_those_of_c() -> None:
+    told = re.search(r"A format by name:(.*?)Returns", HEADER, re.S)
+    assert told is not None
+    names = re.findall(r'"(\w+)"', told[1])
+    assert " or ".join(", ".join(names).rsplit(", ", 1)) == KINDS["sy_kv_format"]
+    assert [*typing.get_args(_caches.Format)] == names
 
 
 def test_statuses_are_those_of_c() -> None:

@@ -86,6 +86,33 @@ VALID: dict[str, dict[str, Any]] = {
         "block_table": np.array([[0, 2], [1, 3]], np.int32),
         "block_size": 2,
     },
+    "kv_translate": {"indices": np.array([4, 0, 3]), "block_table": np.array([4, 1, 3]), "block_size": 2},
+    "kv_slots": {
+        "position": np.array([2, 3, 0, 1]),
+        "batch": np.array([0, 0, 1, 1]),
+        "block_table": np.array([[2, 0], [1, -1]]),
+        "block_size": 2,
+    },
+    "kv_scatter": {"cache": ROWS.copy(), "src": TOKENS, "slots": np.array([5, 1, 0, 2])},
+    "kv_ragged": {
+        "cache": ROWS,
+        "cu_lens": np.array([0, 3, 5]),
+        "block_table": np.array([[3, 1], [0, 2]]),
+        "block_size": 2,
+    },
+    "kv_blocks": {"pairs": np.array([[0, 1], [0, 3]]), "cache": ROWS.reshape(4, 2, 2).copy()},
+    "local_reduce": {
+        "input": np.ones((2, 4, 1), np.float32),
+        "expert_metadata": np.array([[0, 2], [1, 0], [3, 2], [2, 0]]),
+        "expert_mapping": np.array([[1, 0], [1, 0], [0, 1], [0, 1]], np.uint16),
+    },
+    "sample_noise": {"n": 4, "seed": 7},
+    "sample_overrides": {
+        "logits": PROBS,
+        "prompt_indptr": np.array([0, 1, 1, 2, 2]),
+        "prompt_token": np.array([2, 0]),
+        "repetition_penalty": 2.0,
+    },
     "sample": {"logits": PROBS, "top_k": np.array([1, 2, 3, 1], np.int32), "seed": 7},
 }
 
@@ -236,6 +263,62 @@ REFUSED: list[tuple[str, dict[str, Any], Status, str]] = [
     ),
     ("kv_gather", {"block_size": 0}, Status.VALUE, "block_size is 0, want 1 or more"),
     ("kv_gather", {"pad": "no"}, Status.VALUE, "pad is 'no', want error, zero or skip"),
+    (
+        "kv_translate",
+        {"block_table": np.array([4, 1])},
+        Status.INDEX,
+        "indices at batch 0, position 0 is 4, want 0 or more and below 4 (INDEX_RANGE)",
+    ),
+    ("kv_slots", {"position": np.array([2, 3, 0])}, Status.SHAPE, "batch has shape [4], want [3]"),
+    (
+        "kv_scatter",
+        {"slots": np.array([5, 1, 0, 8])},
+        Status.INDEX,
+        "slots at position 3 is 8, want 0 or more and below 8, the rows of cache (SLOT_RANGE)",
+    ),
+    ("kv_scatter", {"pad": "zero"}, Status.VALUE, "pad is ZERO, want ERROR or SKIP: there is no row to clear"),
+    ("kv_scatter", {"src": TOKENS.astype(np.float16)}, Status.DTYPE, "src is f16, want f32"),
+    (
+        "kv_scatter",
+        {"format": "fp4"},
+        Status.VALUE,
+        "format is 'fp4', want ds32_fp8, pto_int8, ds4_fp8, indexer_fp8, e4m3, e5m2 or int8",
+    ),
+    (
+        "kv_ragged",
+        {"cu_lens": np.array([0, 6, 5])},
+        Status.INDEX,
+        "cu_lens at entry 1 is 6, want at most 5, the rows of out (LENGTH_RANGE)",
+    ),
+    ("kv_ragged", {"layout": "nwd"}, Status.VALUE, "layout is 'nwd', want nhd or hnd"),
+    (
+        "kv_blocks",
+        {"pairs": np.array([[0, 4]])},
+        Status.INDEX,
+        "pairs at position 0 writes block 4, want 0 or more and below 4 (BLOCK_RANGE)",
+    ),
+    (
+        "kv_blocks",
+        {"pairs": np.array([[0, 1], [1, 2]])},
+        Status.INDEX,
+        "pairs at position 1 and 0 read and write block 1, want it only read or only written (HAZARD)",
+    ),
+    ("local_reduce", {"device": 2}, Status.VALUE, "device is 2, want 0 to 1"),
+    ("local_reduce", {"fill": "ones"}, Status.VALUE, "fill is 'ones', want zero or keep"),
+    ("sample_noise", {"n": -1}, Status.VALUE, "n is -1, want 0 to 17179869180"),
+    ("sample_noise", {"seed": 0.5}, Status.DTYPE, "seed is 0.5, want an integer"),
+    (
+        "sample_overrides",
+        {"prompt_token": np.array([2, 3])},
+        Status.INDEX,
+        "prompt_token at row 2, position 1 is 3, want 0 or more and below 3 (INDEX_RANGE)",
+    ),
+    (
+        "sample_overrides",
+        {"repetition_penalty": "x"},
+        Status.DTYPE,
+        "repetition_penalty is 'x', want a number, or an array",
+    ),
     ("sample", {"logits": PROBS.astype(np.int8)}, Status.DTYPE, "logits is i8, want f16, f32 or bf16"),
     ("sample", {"top_k": 2.5}, Status.DTYPE, "top_k is 2.5, want an integer of 64 bits, or an array"),
 ]
@@ -247,7 +330,7 @@ def arrays_of(result: Any) -> list[Any]:
 
 def test_every_operator_is_refused_here() -> None:
     functions = {name for name in switchyard.__all__ if _binding.fields(name)}
-    assert functions >= set(VALID)
+    assert functions == set(VALID)
     assert set(VALID) == {row[0] for row in REFUSED}
 
 
@@ -271,6 +354,24 @@ def test_refusal(name: str, spoiled: dict[str, Any], status: Status, sentence: s
     assert all((array.view(np.uint8) == 0x5A).all() for array in kept)
     for field, value in wrong.items():
         np.testing.assert_array_equal(value, given[field])
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "sentence"),
+    [
+        ({"cache": (ROWS, [1.0])}, "cache is a list, want an array"),
+        ({"cache": (ROWS, ROWS[:4])}, "cache of plane 1 has 4 rows, want 8 as in the first plane"),
+        (
+            {"format": (None, 8)},
+            "format of plane 1 is 8, want ds32_fp8, pto_int8, ds4_fp8, indexer_fp8, e4m3, e5m2 or int8",
+        ),
+        ({"scale": (None, 2.5)}, "scale of plane 1 is 2.5, want an array"),
+        ({"out": (ROWS[:4].reshape(2, 2, 2).copy(), None)}, "out of plane 1 is missing, want a tensor"),
+    ],
+)
+def test_refusal_of_a_further_cache(spoiled: dict[str, Any], sentence: str) -> None:
+    call = {**VALID["kv_gather"], "cache": (ROWS, ROWS)}
+    assert said(switchyard.kv_gather, **{**call, **spoiled}) == f"kv_gather: {sentence}"
 
 
 def permute(**changed: Any) -> Any:

@@ -150,13 +150,13 @@ def test_mixed_formats() -> None:
     [
         ({"pad": "drop"}, ValueError, "kv_gather: pad is 'drop', want error, zero or skip"),
         ({"layout": 1}, ValueError, "kv_gather: layout is 1, want nhd or hnd"),
-        ({"format": "fp4"}, ValueError, "kv_gather: format is 'fp4', want the name of a format"),
+        ({"format": "fp4"}, ValueError, "kv_gather: format is 'fp4', want ds32_fp8, pto_int8, "),
         ({"format": "ds32_fp8", "dtype": "int8"}, TypeError, "dtype is 'int8', want bfloat16, float16 or float32"),
         ({"block_size": 0}, ValueError, "kv_gather: block_size is 0, want 1 or more"),
         ({"block_table": None}, TypeError, "kv_gather: block_table is missing, want a tensor, or page_indices"),
         ({"cache": ()}, ValueError, "kv_gather: cache is an empty tuple, want one array or more"),
         ({"cache": np.zeros(6)}, ValueError, "kv_gather: cache has"),
-        ({"format": (None,)}, TypeError, "kv_gather: format is a tuple, want the name of a format"),
+        ({"format": (None,)}, TypeError, "kv_gather: format is a tuple, want ds32_fp8, pto_int8, "),
         ({"out": np.zeros((3, 2), np.float64)}, TypeError, "kv_gather: out is f64, want f32"),
     ],
 )

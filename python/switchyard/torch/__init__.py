@@ -1,0 +1,65 @@
+"""Switchyard's operators in PyTorch: they can be compiled, and gradients go through where they have a meaning."""
+
+try:
+    import torch.library as _torch_library  # an empty folder of that name has no library
+except ModuleNotFoundError:
+    _said = "switchyard.torch needs PyTorch 2.4 or newer, and there is none: pip install torch"
+    raise ModuleNotFoundError(_said, name="torch") from None
+if not hasattr(_torch_library, "register_autograd"):
+    raise ImportError("switchyard.torch needs PyTorch 2.4 or newer, and there is an older one", name="torch")
+
+from .cache import kv_blocks, kv_gather, kv_ragged, kv_scatter, kv_slots, kv_translate
+from .exchange import local_reduce, moe_reorder_chunks
+from .permutation import moe_permute, moe_permute_grad, moe_unpermute, moe_unpermute_grad
+from .permutation_ids import moe_permute_ids, moe_unpermute_ids
+from .routing import (
+    moe_align_block,
+    moe_convert_indices,
+    moe_ids_from_map,
+    moe_map_from_ids,
+    moe_pad_map,
+    moe_route,
+)
+from .sampling import sample, sample_noise, sample_overrides
+from .slots import (
+    moe_capacity,
+    moe_combine,
+    moe_dispatch,
+    moe_dispatch_grad_data,
+    moe_dispatch_grad_gate,
+    moe_locations,
+)
+
+__all__ = [
+    "kv_blocks",
+    "kv_gather",
+    "kv_ragged",
+    "kv_scatter",
+    "kv_slots",
+    "kv_translate",
+    "local_reduce",
+    "moe_align_block",
+    "moe_capacity",
+    "moe_combine",
+    "moe_convert_indices",
+    "moe_dispatch",
+    "moe_dispatch_grad_data",
+    "moe_dispatch_grad_gate",
+    "moe_ids_from_map",
+    "moe_locations",
+    "moe_map_from_ids",
+    "moe_pad_map",
+    "moe_permute",
+    "moe_permute_grad",
+    "moe_permute_ids",
+    "moe_reorder_chunks",
+    "moe_route",
+    "moe_unpermute",
+    "moe_unpermute_grad",
+    "moe_unpermute_ids",
+    "sample",
+    "sample_noise",
+    "sample_overrides",
+]
+
+del _torch_library

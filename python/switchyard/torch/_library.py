@@ -1,0 +1,226 @@
+"""Operators of `torch.library`: schema, kernel on the CPU, fake kernel, and what other devices are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import torch
+import tvm_ffi
+from torch import Tensor
+
+from .. import _arrays, _binding
+from .._operator import Operator
+from ..errors import Error, Status, refusal
+
+library = cast("Any", torch.library).Library("switchyard", "DEF")
+
+# Inductor must not hand over a transposed intermediate where an operator reads rows.
+TAGS = (torch.Tag.needs_fixed_stride_order,)
+
+Rule = Callable[..., tuple[Any, ...]]  # outputs(xp, *given): results of the right shape and type, None for none
+Call = Callable[..., Any]
+
+
+class Beside(_arrays.Torch):
+    """Makes results on one device: real ones in a kernel, fake ones while a graph is traced."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(torch)
+        self.device = device
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return torch.empty(shape, dtype=dtype, device=self.device)
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return torch.zeros(shape, dtype=dtype, device=self.device)
+
+
+HERE, META = Beside(torch.device("cpu")), Beside(torch.device("meta"))
+
+
+def tensors(values: tuple[Any, ...]) -> list[Tensor]:
+    """All tensors of a call, those in lists too."""
+    found: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found.extend(tensors(tuple(value)))
+    return found
+
+
+def beside(values: tuple[Any, ...]) -> Beside:
+    """Where results go."""
+    return META if any(tensor.device.type == "meta" for tensor in tensors(values)) else HERE
+
+
+def refuse_device(name: str, values: tuple[Any, ...]) -> None:
+    """Refuses tensors that are not on the CPU."""
+    for tensor in tensors(values):
+        if tensor.device.type not in ("cpu", "meta"):
+            said = f"{name}: a tensor is on {tensor.device}, want the cpu"
+            raise refusal(Status.DEVICE, f"{said}: there are no kernels for other devices yet")
+
+
+def refuse_tracked(name: str, values: tuple[Any, ...]) -> None:
+    """Refuses tensors whose gradient would end in memory that is written in place."""
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors(values)):
+        said = f"{name}: a tensor requires a gradient, which would end in memory that is written in place"
+        raise refusal(Status.VALUE, f"{said}: want detached tensors, or torch.no_grad()")
+
+
+def refuse_number(name: str, fields: tuple[str, ...], out: tuple[Any, ...]) -> None:
+    """Refuses too many or too few tensors to write to."""
+    if len(out) != len(fields):
+        said = f"{name}: out has {len(out)} tensors, want {len(fields)}: {', '.join(fields)}"
+        raise refusal(Status.VALUE, f"{said}; None where one is not wanted")
+
+
+def run(operator: Operator[Any], given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...] = ()) -> None:
+    """Runs an operator. Inputs whose rows it cannot read as they lie are copied; outputs never are."""
+    try:
+        operator.run(given, out, planes)
+    except Error as error:
+        if error.status != Status.STRIDE:
+            raise
+        compact = tuple(v.contiguous() if isinstance(v, Tensor) else v for v in given)
+        operator.run(compact, out, planes)
+
+
+def judge(operator: Operator[Any], given: tuple[Any, ...]) -> None:
+    """Refuses what the operator would refuse by type and shape, of tensors that have no memory."""
+    operator.judge(tuple(_described(v) if isinstance(v, Tensor) else v for v in given))
+
+
+def _described(tensor: Tensor) -> Any:
+    sizes = (*(int(n) for n in tensor.shape), *(int(n) for n in tensor.stride()))
+    return _binding.view(0, tvm_ffi.dtype(str(tensor.dtype).removeprefix("torch.")), *sizes)
+
+
+def _flat(xp: Beside, made: tuple[Any, ...]) -> Any:
+    """Results as a schema has them: a tensor each, empty where there is none; one alone by itself."""
+    flat = tuple(xp.empty((0,), torch.float32) if array is None else array for array in made)
+    return flat[0] if len(flat) == 1 else flat
+
+
+def make_fake(operator: Operator[Any], rule: Rule, inputs: int) -> Call:
+    """A kernel that says what the results will look like."""
+
+    def fake(*given: Any) -> Any:
+        refuse_device(operator.name, given)
+        xp = beside(given)
+        try:
+            return _flat(xp, rule(xp, *given))
+        except (ValueError, IndexError, TypeError, AttributeError):
+            judge(operator, given[:inputs])  # whatever the rule stumbled over, the operator says it better
+            raise
+
+    return fake
+
+
+def make_kernel(operator: Operator[Any], rule: Rule, inputs: int) -> Call:
+    """A kernel that makes the results and runs the operator."""
+
+    def kernel(*given: Any) -> Any:
+        try:
+            made = rule(HERE, *given)
+        except Error:
+            raise
+        except Exception:
+            operator.judge(given[:inputs])
+            raise
+        run(operator, given[:inputs], tuple(made))
+        return _flat(HERE, made)
+
+    return kernel
+
+
+def make_writer(operator: Operator[Any], inputs: int, count: int) -> Call:
+    """A kernel that writes into the last `count` of its values."""
+
+    def kernel(*values: Any) -> None:
+        run(operator, values[:inputs], values[-count:])
+
+    return kernel
+
+
+def register(name: str, schema: str, kernel: Call, fake: Call) -> Any:
+    """Defines an operator; its overload is returned."""
+    library.define(f"{name}{schema}", tags=TAGS)
+
+    def checked(*values: Any) -> Any:
+        refuse_device(name, values)
+        return kernel(*values)
+
+    library.impl(name, kernel, "CPU")
+    library.impl(name, checked, "CompositeExplicitAutograd")  # other devices, and calls without any tensor
+    torch.library.register_fake(f"switchyard::{name}", fake, lib=library)
+    return getattr(torch.ops.switchyard, name).default
+
+
+def define(
+    operator: Operator[Any],
+    rule: Rule,
+    arguments: str,
+    results: type[Any] | None = None,
+    when: Mapping[int, int] | None = None,
+    extra: int = 0,
+    writes: bool = True,
+) -> Call:
+    """Defines an operator twice: with new results, and writing into given ones.
+
+    `arguments` is its schema, in the order of the binding's table, with `extra` ones behind that only the rule takes.
+    `results` is the named tuple it returns, or nothing for one array. Result i of `when` is there when value when[i] is
+    neither None nor False nor 0. The function that comes back takes all values, and `out`.
+    """
+    name = operator.name
+    total = arguments.count(",") + 1 if arguments else 0
+    inputs = total - extra
+    fields = ("out",) if results is None else cast("tuple[str, ...]", results._fields)
+    returned = "Tensor" if results is None else f"({', '.join('Tensor' for _ in fields)})"
+    new = register(
+        name,
+        f"({arguments}) -> {returned}",
+        make_kernel(operator, rule, inputs),
+        make_fake(operator, rule, inputs),
+    )
+    optional = "" if results is None else "?"
+    written = ", ".join(f"Tensor({chr(97 + i)}!){optional} out_{field}" for i, field in enumerate(fields))
+    write = None
+    if writes:
+        write = register(
+            f"{name}_out",
+            f"({', '.join((arguments, written))}) -> ()",
+            make_writer(operator, inputs, len(fields)),
+            write_nothing(name),
+        )
+    conditions = tuple((when or {}).get(i, -1) for i in range(len(fields)))
+
+    def call(given: tuple[Any, ...], out: Any = None) -> Any:
+        if out is not None and write is not None:
+            into = (out,) if results is None else tuple(out)
+            refuse_number(name, fields, into)
+            refuse_tracked(name, (*given, *into))
+            write(*given, *into)
+            return out
+        made = new(*given)
+        if results is None:
+            return made
+        return results(*[made[i] if at < 0 or present(given[at]) else None for i, at in enumerate(conditions)])
+
+    return call
+
+
+def present(value: Any) -> bool:
+    """Whether a value asks for a result: a tensor, or a number that is not 0."""
+    return value is not None and (isinstance(value, Tensor) or bool(value))
+
+
+def write_nothing(name: str) -> Call:
+    """The fake kernel of an operator that only writes."""
+
+    def fake(*values: Any) -> None:
+        refuse_device(name, values)
+
+    return fake

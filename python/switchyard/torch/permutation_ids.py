@@ -1,0 +1,144 @@
+"""The same by expert ids, in any order, all rows or a window of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..ops import moe_permute_ids as _moe_permute_ids
+from ..ops import moe_unpermute_ids as _moe_unpermute_ids
+from ..ops.moe_permute_ids import MoePermuteIds
+from . import _gradients, slots
+from ._library import define
+
+_permute = define(
+    _moe_permute_ids.operator,
+    _moe_permute_ids.outputs,
+    "Tensor tokens, Tensor ids, Tensor? probs, SymInt num_out_tokens, SymInt num_experts, bool window, "
+    "SymInt row_begin, SymInt row_end",
+    MoePermuteIds,
+    when={2: 2, 3: 4, 4: 4},
+)
+_unpermute = define(
+    _moe_unpermute_ids.operator,
+    _moe_unpermute_ids.outputs,
+    "Tensor permuted_tokens, Tensor sorted_indices, Tensor? probs, SymInt num_tokens, SymInt row_begin",
+)
+
+
+def moe_permute_ids(
+    tokens: Tensor,
+    ids: Tensor,
+    probs: Tensor | None = None,
+    *,
+    num_out_tokens: int = 0,
+    num_experts: int = 0,
+    window: bool = False,
+    row_begin: int = 0,
+    row_end: int = 0,
+    out: MoePermuteIds[Tensor] | None = None,
+) -> MoePermuteIds[Tensor]:
+    """Copy each token row to the experts it names: :func:`switchyard.moe_permute_ids`.
+
+    Gradients go to ``tokens``, the sum over the rows that were kept, and to ``probs``.
+
+    >>> import torch, switchyard.torch
+    >>> tokens = torch.tensor([[1.], [2], [3]], requires_grad=True)
+    >>> ids = torch.tensor([[2, 0], [0, 1], [2, 1]])
+    >>> rows = switchyard.torch.moe_permute_ids(tokens, ids, num_out_tokens=4)
+    >>> rows.permuted_tokens[:, 0].tolist()
+    [1.0, 2.0, 2.0, 3.0]
+    >>> rows.permuted_tokens.sum().backward()
+    >>> tokens.grad[:, 0].tolist()
+    [1.0, 2.0, 1.0]
+    """
+    given = (tokens, ids, probs, num_out_tokens, num_experts, window, row_begin, row_end)
+    made: MoePermuteIds[Tensor] = _permute(given, out)
+    return made
+
+
+def moe_unpermute_ids(
+    permuted_tokens: Tensor,
+    sorted_indices: Tensor,
+    probs: Tensor | None = None,
+    *,
+    num_tokens: int = 0,
+    row_begin: int = 0,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Bring rows permuted by ids back to their tokens: :func:`switchyard.moe_unpermute_ids`.
+
+    Gradients go to ``permuted_tokens`` and ``probs``. A weight of exactly 0 leaves no gradient in its row, because the
+    row took no part.
+
+    >>> import torch, switchyard.torch
+    >>> rows = torch.tensor([[1.], [2], [3], [4]], requires_grad=True)
+    >>> indices = torch.tensor([3, 0, 1, 2], dtype=torch.int32)
+    >>> tokens = switchyard.torch.moe_unpermute_ids(rows, indices, torch.tensor([[0.5, 1], [2, 0]]))
+    >>> tokens[:, 0].tolist()
+    [3.0, 4.0]
+    >>> tokens.sum().backward()
+    >>> rows.grad[:, 0].tolist()
+    [1.0, 2.0, 0.0, 0.5]
+    """
+    made: Tensor = _unpermute((permuted_tokens, sorted_indices, probs, num_tokens, row_begin), out)
+    return made
+
+
+def _keep_permute(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    tokens, ids, _, _, _, _, ctx.row_begin, _ = inputs
+    _gradients.refuse_type("moe_permute_ids", "tokens", tokens)
+    ctx.save_for_backward(output[1])
+    ctx.shape, ctx.slots = tokens.shape, ids.shape
+
+
+def _permute_backward(ctx: Any, grad_rows: Tensor | None, _: Any, grad_row_probs: Tensor | None, *__: Any) -> Any:
+    (sorted_indices,) = ctx.saved_tensors
+    grad_tokens = grad_probs = None
+    if ctx.needs_input_grad[0] and grad_rows is not None:
+        count = ctx.shape[0]
+        if ctx.slots[1] == 0:  # tokens without slots, of which the empty indices do not tell the number
+            grad_tokens = grad_rows.new_zeros(ctx.shape)
+        else:
+            grad_tokens = torch.ops.switchyard.moe_unpermute_ids(grad_rows, sorted_indices, None, count, ctx.row_begin)
+    if ctx.needs_input_grad[2] and grad_row_probs is not None:  # one slot per "token": each gets what its row got
+        column = grad_row_probs.unsqueeze(1)
+        alone = torch.ops.switchyard.moe_unpermute_ids(column, sorted_indices, None, 0, ctx.row_begin)
+        grad_probs = alone.reshape(ctx.slots)
+    return grad_tokens, None, grad_probs, None, None, None, None, None
+
+
+def _keep_unpermute(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    permuted_tokens, sorted_indices, probs, _, ctx.row_begin = inputs
+    ctx.save_for_backward(sorted_indices, permuted_tokens if probs is not None else None, probs)
+    ctx.rows = permuted_tokens.shape[0]
+
+
+def _unpermute_backward(ctx: Any, grad: Tensor | None) -> Any:
+    """A row is slot 0 to M-1 of one expert: moe_combine with as many choices as a token has slots."""
+    sorted_indices, permuted_tokens, probs = ctx.saved_tensors
+    if grad is None:
+        return (None,) * 5
+    count = grad.shape[0]
+    choices = sorted_indices.shape[0] // count if count != 0 else 0
+    locations = (sorted_indices - ctx.row_begin).reshape(count, choices).t().contiguous()
+    indices = torch.zeros_like(locations)
+    gates = grad_rows = grad_probs = None
+    if ctx.needs_input_grad[0]:
+        live = locations
+        if probs is not None:
+            gates = _gradients.factors(probs, grad)
+            gates = None if gates is None else gates.t().contiguous()
+            live = torch.where(probs.t() == 0, -1, locations)
+        grad_rows = torch.ops.switchyard.moe_combine_grad(grad, gates, indices, live, 1, ctx.rows)
+    if probs is not None and ctx.needs_input_grad[2]:
+        dtype = probs.dtype if probs.dtype == grad.dtype else torch.float32
+        dots = slots.gate_gradient(indices, locations, grad, permuted_tokens, 1, ctx.rows, dtype)
+        grad_probs = dots.t().to(probs.dtype)
+    return grad_rows, None, grad_probs, None, None
+
+
+_gradients.register("moe_permute_ids", _keep_permute, _permute_backward)
+_gradients.register("moe_unpermute_ids", _keep_unpermute, _unpermute_backward)

@@ -1,0 +1,193 @@
+"""The next token."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from .._numbers import low_bits
+from .._operator import choose
+from ..errors import Status, refusal
+from ..ops import sample as _sample_module
+from ..ops import sample_noise as _sample_noise
+from ..ops import sample_overrides as _sample_overrides
+from ..ops.sample import EMPTY_TOKENS, LOGPROBS, NOISES, Q_ORDERS, TIES, Logprob, Noise, QOrder, Sample, Ties
+from ..ops.sample_overrides import SampleOverrides
+from . import _gradients
+from ._library import define
+
+
+def _sample_rule(xp: Any, *given: Any) -> tuple[Any, ...]:
+    *values, masked_logits, candidates = given
+    return _sample_module.outputs(xp, *values, masked_logits=masked_logits, candidates=candidates)
+
+
+_sample = define(
+    _sample_module.operator,
+    _sample_rule,
+    "Tensor logits, Tensor? top_k, Tensor? top_p, Tensor? min_p, Tensor? temperature, Tensor? q, Tensor? seed, "
+    "Tensor? offset, Tensor? stream, Tensor? allow_bits, Tensor? override_indptr, Tensor? override_token, "
+    "Tensor? override_logit, float eps, int noise, int q_order, int ties, int logprob_mode, int empty_token, "
+    "SymInt k_limit, SymInt top_k_guess, bool probs_in, bool masked_logits, bool candidates",
+    Sample,
+    when={3: 22, 4: 23, 5: 23, 6: 17},
+    extra=2,
+)
+_overrides = define(
+    _sample_overrides.operator,
+    _sample_overrides.outputs,
+    "Tensor logits, Tensor? prompt_indptr, Tensor? prompt_token, Tensor? output_indptr, Tensor? output_token, "
+    "Tensor? bias_indptr, Tensor? bias_token, Tensor? bias, Tensor? repetition_penalty, Tensor? frequency_penalty, "
+    "Tensor? presence_penalty",
+    SampleOverrides,
+)
+_noise = define(_sample_noise.operator, _sample_noise.outputs, "SymInt seed, SymInt offset, SymInt stream, SymInt n")
+
+
+def sample(
+    logits: Tensor,
+    top_k: int | Tensor | None = None,
+    top_p: float | Tensor | None = None,
+    min_p: float | Tensor | None = None,
+    temperature: float | Tensor | None = None,
+    q: Tensor | None = None,
+    seed: int | Tensor | None = None,
+    offset: int | Tensor | None = None,
+    stream: int | Tensor | None = None,
+    allow_bits: Tensor | None = None,
+    override_indptr: Tensor | None = None,
+    override_token: Tensor | None = None,
+    override_logit: Tensor | None = None,
+    *,
+    eps: float = 1e-8,
+    noise: Noise = "auto",
+    q_order: QOrder = "list",
+    ties: Ties = "exact",
+    logprob: Logprob = "none",
+    empty_token: Literal[-1, 0] = -1,
+    k_limit: int = 0,
+    top_k_guess: int = 0,
+    probs_in: bool = False,
+    masked_logits: bool = False,
+    candidates: bool = False,
+    out: Sample[Tensor] | None = None,
+) -> Sample[Tensor]:
+    """Pick one token per row: :func:`switchyard.sample`.
+
+    Log-probabilities and masked logits have no gradient: a backward pass that reaches them is refused. In a compiled
+    graph a seed or an offset that changes from call to call should be a tensor: a number is compiled in.
+
+    >>> import torch, switchyard.torch
+    >>> logits = torch.tensor([[0, 1, 2, 3, 2.5, -1]])
+    >>> switchyard.torch.sample(logits).token
+    tensor([3])
+    >>> switchyard.torch.sample(logits, top_k=4, top_p=0.75, seed=7, candidates=True).kept
+    tensor([2], dtype=torch.int32)
+    """
+    given = (
+        logits,
+        _integer("sample", "top_k", top_k),
+        _real("sample", "top_p", top_p),
+        _real("sample", "min_p", min_p),
+        _real("sample", "temperature", temperature),
+        q,
+        _integer("sample", "seed", seed),
+        _integer("sample", "offset", offset),
+        _integer("sample", "stream", stream),
+        allow_bits,
+        override_indptr,
+        override_token,
+        override_logit,
+        eps,
+        choose("sample", "noise", NOISES, noise),
+        choose("sample", "q_order", Q_ORDERS, q_order),
+        choose("sample", "ties", TIES, ties),
+        choose("sample", "logprob", LOGPROBS, logprob),
+        _empty_token(empty_token),
+        k_limit,
+        top_k_guess,
+        probs_in,
+        masked_logits,
+        candidates,
+    )
+    made: Sample[Tensor] = _sample(given, out)
+    return made
+
+
+def sample_overrides(
+    logits: Tensor,
+    prompt_indptr: Tensor | None = None,
+    prompt_token: Tensor | None = None,
+    output_indptr: Tensor | None = None,
+    output_token: Tensor | None = None,
+    bias_indptr: Tensor | None = None,
+    bias_token: Tensor | None = None,
+    bias: Tensor | None = None,
+    repetition_penalty: float | Tensor | None = None,
+    frequency_penalty: float | Tensor | None = None,
+    presence_penalty: float | Tensor | None = None,
+    *,
+    out: SampleOverrides[Tensor] | None = None,
+) -> SampleOverrides[Tensor]:
+    """Build the overrides that sample takes, from penalties and biases: :func:`switchyard.sample_overrides`.
+
+    >>> import torch, switchyard.torch
+    >>> rows, tokens = torch.tensor([0, 1]), torch.tensor([2])
+    >>> made = switchyard.torch.sample_overrides(torch.ones(1, 4), rows, tokens, repetition_penalty=2.0)
+    >>> made.override_token.tolist(), made.override_logit.tolist()
+    ([2], [0.5])
+    """
+    penalties = (
+        _real("sample_overrides", "repetition_penalty", repetition_penalty),
+        _real("sample_overrides", "frequency_penalty", frequency_penalty),
+        _real("sample_overrides", "presence_penalty", presence_penalty),
+    )
+    lists = (prompt_indptr, prompt_token, output_indptr, output_token, bias_indptr, bias_token, bias)
+    made: SampleOverrides[Tensor] = _overrides((logits, *lists, *penalties), out)
+    return made
+
+
+def sample_noise(*, n: int, seed: int = 0, offset: int = 0, stream: int = 0, out: Tensor | None = None) -> Tensor:
+    """Make the exponential noise of sample's races: :func:`switchyard.sample_noise`, as a tensor.
+
+    >>> import torch, switchyard.torch
+    >>> switchyard.torch.sample_noise(n=1000, seed=7).mean().round(decimals=1)
+    tensor(1.)
+    """
+    given = (
+        low_bits("sample_noise", "seed", seed, 64),
+        low_bits("sample_noise", "offset", offset, 64),
+        low_bits("sample_noise", "stream", stream, 32),
+        n,
+    )
+    made: Tensor = _noise(given, out)
+    return made
+
+
+def _integer(name: str, field: str, value: int | Tensor | None) -> Tensor | None:
+    """An integer for all rows, of which the low 64 bits count."""
+    if value is None or isinstance(value, Tensor):
+        return value
+    fits = isinstance(value, int) and -(1 << 63) <= value < 1 << 63
+    return torch.full((1,), value if fits else low_bits(name, field, value, 64), dtype=torch.int64)
+
+
+def _real(name: str, field: str, value: float | Tensor | None) -> Tensor | None:
+    """A number for all rows; what float32 cannot hold becomes an infinity."""
+    if value is None or isinstance(value, Tensor):
+        return value
+    if not isinstance(value, (int, float)):
+        raise refusal(Status.DTYPE, f"{name}: {field} is a {type(value).__name__}, want a number, or a tensor")
+    return torch.full((1,), float(value), dtype=torch.float64).to(torch.float32)
+
+
+def _empty_token(token: int) -> int:
+    if token not in EMPTY_TOKENS:
+        raise refusal(Status.VALUE, f"sample: empty_token is {token!r}, want -1 or 0")
+    return EMPTY_TOKENS[token]
+
+
+_gradients.refuse("sample", "want logits.detach(), and log-probabilities from torch.log_softmax")
+_gradients.refuse("sample_overrides", "want logits.detach()")

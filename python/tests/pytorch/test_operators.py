@@ -1,0 +1,107 @@
+"""Every operator of switchyard.torch: torch's own checks, and the signatures and results of the plain functions."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+from cases import CASES, st, torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import switchyard
+
+TESTS = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+
+
+def not_traced_by_2_4(op: Any) -> bool:
+    """PyTorch 2.4 compiles no operator that writes into a list of tensors, and knows no uint16."""
+    return "!)[]" in str(op._schema) or "local_reduce" in op._schema.name
+
+
+class Recorder(TorchDispatchMode):
+    """Keeps the operators that run, with copies of what they are given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, tuple[Any, ...]]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace == "switchyard":
+            self.calls.append((func, torch.utils._pytree.tree_map_only(torch.Tensor, copied, args)))
+        return func(*args, **(kwargs or {}))
+
+
+def copied(tensor: Any) -> Any:
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+
+
+def recorded(case: str) -> list[tuple[Any, tuple[Any, ...]]]:
+    with Recorder() as recorder:
+        CASES[case]()
+    return recorder.calls
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_opcheck(case: str) -> None:
+    calls = recorded(case)
+    assert calls
+    op, args = calls[-1]
+    if case in ("map_from_ids_weights", "ids_from_map_probs"):
+        # opcheck adds up all results, and cannot add a float to the integers that come first here. Their gradients in
+        # a compiled graph are tested with the others.
+        torch.library.opcheck(op, args, test_utils=TESTS[:3])
+        args = torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, args)
+    tests = TESTS[:3] if torch.__version__.startswith("2.4.") and not_traced_by_2_4(op) else TESTS
+    checks = torch.library.opcheck(op, args, test_utils=tests)
+    assert set(checks.values()) == {"SUCCESS"}
+
+
+def test_every_operator_is_checked() -> None:
+    checked = {recorded(case)[-1][0]._schema.name for case in CASES}
+    assert checked == {name for name in torch._C._dispatch_get_all_op_names() if name.startswith("switchyard::")}
+
+
+def operators() -> list[str]:
+    return [
+        name
+        for name in switchyard.__all__
+        if name.partition("_")[0] in ("moe", "kv", "sample", "local") and inspect.isroutine(getattr(switchyard, name))
+    ]
+
+
+def test_every_function_is_there() -> None:
+    assert sorted(st.__all__) == sorted(operators())
+
+
+@pytest.mark.parametrize("name", operators())
+def test_signature_is_that_of_the_plain_function(name: str) -> None:
+    plain, here = (inspect.signature(getattr(module, name)).parameters for module in (switchyard, st))
+    assert list(plain) == list(here)
+    for field in plain:
+        assert (plain[field].kind, plain[field].default) == (here[field].kind, here[field].default), field
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "combine_grad" and "sample_noise" not in case])
+def test_results_are_those_of_the_plain_function(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same lines with the plain functions in place of these give the same bits."""
+    with torch.no_grad():
+        ours = CASES[case]()
+        for name in operators():
+            monkeypatch.setattr(st, name, getattr(switchyard, name))
+        theirs = CASES[case]()
+    assert type(ours) is type(theirs)
+    flat, wanted = (list(made) if isinstance(made, tuple) else [made] for made in (ours, theirs))
+    assert len(flat) == len(wanted)
+    for got, want in zip(flat, wanted, strict=True):
+        same_bits(got, want)
+
+
+def same_bits(got: Any, want: Any) -> None:
+    if not isinstance(want, torch.Tensor):
+        assert got == want
+        return
+    assert (got.dtype, got.shape) == (want.dtype, want.shape)
+    assert bytes(got.detach().contiguous().view(torch.uint8).flatten()) == bytes(
+        want.detach().contiguous().view(torch.uint8).flatten()
+    )

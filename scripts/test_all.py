@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What only maintainers need, after `make test`.   test_all.py [STAGE]...
 
-Sanitizer builds, equal bits from other compilers and on the other architecture, fuzzing, lint. One line per stage,
-logs in build/test-all/, report in build/junit-all.xml, last line `N passed, N failed, N skipped`.
+Sanitizer builds, equal bits from other compilers and on the other architecture, fuzzing, the Python wheel, lint. One
+line per stage, logs in build/test-all/, report in build/junit-all.xml, last line `N passed, N failed, N skipped`.
 """
 import glob
 import os
@@ -171,6 +171,10 @@ def fuzz_one(target, corpus, seconds):
     return Case("fuzz", stem, "failed" if code else "passed", story[-8000:] if code else "", time.monotonic() - start)
 
 
+def wheel():
+    return python_cases("python_package", "tests/python_package/test_wheel.py", {}, "wheel")
+
+
 def lint_all():
     return lint.run_all(quiet)
 
@@ -182,6 +186,7 @@ STAGES = {
     "bits": ("equal bits: gcc and clang, -O0 and -O3", bits_native),
     "cross": (f"equal bits and layouts on {OTHER} under qemu", other_architecture),
     "fuzz": (f"fuzzing, {FUZZ_SECONDS} s in all", fuzz),
+    "wheel": ("the Python package as a wheel and as a source archive", wheel),
     "lint": ("lint", lint_all),
 }
 

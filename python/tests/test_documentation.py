@@ -1,0 +1,56 @@
+"""The Python in the pages is run, block after block, and prints what the page says it prints."""
+
+import contextlib
+import importlib.util
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+import switchyard
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "docs/python.md")
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+PRINTED = re.compile(r"^ *print\(.*\) +# (.*)$", re.MULTILINE)
+IMPORTED = re.compile(r"^(?:import|from) (\w+)", re.MULTILINE)
+
+
+def blocks(page):
+    return BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
+
+
+def missing(block):
+    return [name for name in IMPORTED.findall(block) if importlib.util.find_spec(name) is None]
+
+
+def run(block, names):
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        exec(compile(block, "a block of the page", "exec"), names)
+    return said.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def settings():
+    yield
+    switchyard.configure(threads=None, isa=None)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_there_is_something_to_run(page):
+    assert any(PRINTED.search(block) for block in blocks(page))
+
+
+@pytest.mark.parametrize(("page", "number"), [(page, i) for page in PAGES for i in range(len(blocks(page)))])
+def test_block(page, number, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    *before, block = blocks(page)[: number + 1]
+    if missing(block):
+        pytest.skip(f"{', '.join(missing(block))} is not installed")
+    names = {"__name__": "page"}
+    for earlier in before:
+        if not missing(earlier):
+            run(earlier, names)
+    assert run(block, names).splitlines() == PRINTED.findall(block)

@@ -1,0 +1,29 @@
+"""The examples run from beginning to end, and draw their pictures where matplotlib is installed."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "python").glob("*.py"))
+
+
+def run(path, folder):
+    env = dict(os.environ, MPLBACKEND="Agg", MPLCONFIGDIR=str(folder))
+    return subprocess.run([sys.executable, str(path)], cwd=folder, env=env, capture_output=True, text=True, check=False)
+
+
+def test_there_are_examples():
+    assert "decode_loop.py" in [path.name for path in EXAMPLES]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_it_runs_and_says_the_same_again(path, tmp_path):
+    first, again = run(path, tmp_path), run(path, tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == again.stdout != ""
+    if path.stem == "decode_loop" and importlib.util.find_spec("matplotlib") is not None:
+        assert (tmp_path / "decode_loop.png").read_bytes().startswith(b"\x89PNG")

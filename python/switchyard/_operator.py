@@ -86,7 +86,14 @@ class Operator(Generic[R]):
     def _new(self, given: tuple[Any, ...], planes: tuple[Any, ...], asked: dict[str, Any]) -> R:
         xp = self._look(given)
         made = self.make(xp, given, **asked)
-        self.run(given, made, planes)
+        try:
+            status = self._run(*given, *made, *planes)
+        except ODD:
+            status = -1
+        if status:
+            if any(isinstance(value, np.integer) for value in given):  # shapes may have come out wrong
+                return self._new(_plain_numbers(given), planes, asked)
+            self._run_odd(status, given, made, planes)
         return _rebuilt(made, xp.finish) if xp.takes_over else made
 
     def single(self, given: tuple[Any, ...], out: Any = None, **asked: Any) -> Any:
@@ -100,6 +107,8 @@ class Operator(Generic[R]):
         except Error:
             raise
         except Exception:
+            if any(isinstance(value, np.integer) for value in given):  # which count in bits of their own
+                return self.make(xp, _plain_numbers(given), **asked)
             self.judge(given)  # whatever the rule stumbled over, the operator says it better
             self._refuse_mixed(xp, given)
             raise
@@ -206,6 +215,10 @@ def choose(name: str, field: str, words: Mapping[str, int], word: str) -> int:
 def _first(given: tuple[Any, ...]) -> Any:
     """The first array."""
     return next((value for value in given if hasattr(value, "__dlpack__")), None)
+
+
+def _plain_numbers(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(value.item() if isinstance(value, np.integer) else value for value in given)
 
 
 def _rebuilt(out: R, finish: Callable[[Any], Any]) -> R:

@@ -427,6 +427,13 @@ def test_numbers_of_any_kind_are_numbers() -> None:
     ):
         for ours, theirs in zip(arrays_of(same), arrays_of(want), strict=True):
             np.testing.assert_array_equal(ours, theirs, strict=True)
+    few = {
+        **VALID["moe_dispatch"],
+        "num_experts": np.int8(2),
+        "capacity": np.int8(100),
+    }  # 200 rows: more than int8 holds
+    with np.errstate(over="ignore"):
+        assert switchyard.moe_dispatch(**few).shape == (200, 2)
     with_float = switchyard.moe_route(PROBS, k=2, eps=np.float64(0.5), renormalize=True)
     with_int = switchyard.moe_route(PROBS, k=2, eps=1, renormalize=True, scale=2)
     np.testing.assert_array_less(with_int.weights, 2 * with_float.weights)

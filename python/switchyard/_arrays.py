@@ -10,7 +10,8 @@ import numpy as np
 import tvm_ffi
 
 from . import _binding
-from .errors import Status, refusal
+from ._sentences import bad
+from .errors import Status
 
 
 class SupportsDLPack(Protocol):
@@ -46,6 +47,10 @@ class Framework:
     def finish(self, array: Any) -> Any:
         return array
 
+    def dtype(self, name: str) -> Any:
+        """An element type by its name."""
+        return name
+
     def refuse(self, name: str, given: tuple[Any, ...], flows: tuple[int, ...]) -> None:
         """Refuses what the library's arrays carry and an operator would lose."""
 
@@ -64,6 +69,11 @@ class NumPy(Framework):
             return None
         return np.dtype(ml_dtypes.bfloat16)
 
+    def dtype(self, name: str) -> Any:
+        if name == "bfloat16" and self.bfloat16 is None:
+            raise TypeError("NumPy has no bfloat16 without ml_dtypes")
+        return np.dtype(name)
+
 
 class Torch(Framework):
     """PyTorch, which is imported by whoever made the tensor."""
@@ -72,7 +82,7 @@ class Torch(Framework):
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
-        self._tensors = {torch.Tensor, torch.nn.Parameter}
+        self.tensors = {torch.Tensor, torch.nn.Parameter}
         self.int32, self.int64, self.uint32 = torch.int32, torch.int64, torch.uint32
         self.float32, self.float16, self.bfloat16 = torch.float32, torch.float16, torch.bfloat16
         self.bool = torch.bool
@@ -83,12 +93,20 @@ class Torch(Framework):
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return self._torch.zeros(shape, dtype=dtype)
 
+    def dtype(self, name: str) -> Any:
+        return getattr(self._torch, name)
+
     def refuse(self, name: str, given: tuple[Any, ...], flows: tuple[int, ...]) -> None:
         for i in flows:
             array = given[i]
-            if type(array) in self._tensors and array.requires_grad and self._torch.is_grad_enabled():
-                said = f"{name}: {_binding.fields(name)[i]} requires a gradient, which would end here"
-                raise refusal(Status.VALUE, f"{said}: want switchyard.torch.{name}, or a detached tensor")
+            if type(array) not in self.tensors:
+                continue
+            if array.requires_grad and self._torch.is_grad_enabled():
+                said = f"requires a gradient, which would end here: want switchyard.torch.{name}, or a detached tensor"
+                raise bad(Status.VALUE, name, _binding.fields(name)[i], said)
+            if array.is_neg() or array.is_conj():  # a view that turns signs in passing: its memory has others
+                said = "has a sign that is yet to be turned, want resolve_conj().resolve_neg() of it"
+                raise bad(Status.VALUE, name, _binding.fields(name)[i], said)
 
 
 class ArrayApi(Framework):
@@ -105,6 +123,7 @@ class ArrayApi(Framework):
 
 
 known: dict[type, Framework] = {np.ndarray: NumPy()}
+_unmasked: set[type] = {np.ndarray, type(None), bool, int, float, str}
 _dlpack_alone = Framework()
 
 
@@ -121,6 +140,7 @@ def _learn(array: Any) -> Framework:
         found = known[np.ndarray]
     elif torch is not None and isinstance(array, torch.Tensor):
         found = next((f for f in known.values() if isinstance(f, Torch)), None) or Torch(torch)
+        found.tensors.add(kind)
     elif hasattr(array, "__array_namespace__") and hasattr(array, "__dlpack__"):
         found = ArrayApi(array.__array_namespace__())
     else:
@@ -128,6 +148,33 @@ def _learn(array: Any) -> Framework:
     if hasattr(array, "__dlpack__"):
         known[kind] = found
     return found
+
+
+def refuse_masks(name: str, values: tuple[Any, ...]) -> None:
+    """Refuses masked arrays of NumPy, whose mask would be lost. Its other subclasses are arrays like any."""
+    if _unmasked.issuperset(map(type, values)):
+        return
+    for i, value in enumerate(values):
+        if isinstance(value, np.ma.MaskedArray):
+            said = "is a masked array, whose mask would be lost, want a plain array, such as its filled()"
+            raise bad(Status.VALUE, name, (*_binding.fields(name), *["out"] * len(values))[i], said)
+        _unmasked.add(type(value))
+
+
+class ByName:
+    """Makes arrays of one library from element types of another."""
+
+    def __init__(self, xp: Framework) -> None:
+        self._xp = xp
+
+    def __getattr__(self, field: str) -> Any:
+        return getattr(self._xp, field)
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return self._xp.empty(shape, self._xp.dtype(str(dtype).removeprefix("torch.")))
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return self._xp.zeros(shape, self._xp.dtype(str(dtype).removeprefix("torch.")))
 
 
 def view(array: Any) -> Any:

@@ -119,12 +119,13 @@ def gather(
     calls = [(plane.cache, *found_by, plane.scale, *numbers, plane.format) for plane in several]
     xp = framework(several[0].cache)
     for call in calls:
-        xp.refuse(name, call, operator.flows)
+        operator.look(call)
     if out is None:
         made = [operator.make(xp, call, **asked)[0] for call in calls]
         operator.run(calls[0], (made[0],), further(several, made))
         return tuple(xp.finish(rows) for rows in made)
     for rows in beside(name, "out", out, cache, len(several)):
+        operator.look((*[None] * len(calls[0]), rows))
         operator.check_written("out", rows)
     operator.run(calls[0], (out[0],), further(several, out))
     return tuple(out)

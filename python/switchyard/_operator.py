@@ -10,7 +10,7 @@ from typing import Any, Generic, NoReturn, TypeVar, cast, get_args
 import numpy as np
 
 from . import _arrays, _binding
-from ._arrays import Framework, framework, known
+from ._arrays import Framework, framework, known, refuse_masks
 from ._sentences import bad, device_named, library, told
 from .errors import Error, Fault, Status, refusal
 
@@ -47,6 +47,8 @@ class Operator(Generic[R]):
             return self._new(given, planes, asked)
         if type(given[0]) is not ndarray:
             self._look(given)
+        if "numpy.ma" in modules:
+            refuse_masks(self.name, (*given, *out) if isinstance(out, (tuple, list)) else given)
         if "jax" in modules:  # whose arrays cannot be written to and do not say so
             self._check_out(len(given), out)
         try:
@@ -85,6 +87,8 @@ class Operator(Generic[R]):
 
     def _new(self, given: tuple[Any, ...], planes: tuple[Any, ...], asked: dict[str, Any]) -> R:
         xp = self._look(given)
+        if "numpy.ma" in modules:
+            refuse_masks(self.name, given)
         made = self.make(xp, given, **asked)
         try:
             status = self._run(*given, *made, *planes)
@@ -110,8 +114,15 @@ class Operator(Generic[R]):
             if any(isinstance(value, np.integer) for value in given):  # which count in bits of their own
                 return self.make(xp, _plain_numbers(given), **asked)
             self.judge(given)  # whatever the rule stumbled over, the operator says it better
+            return self._make_by_name(xp, given, asked)
+
+    def _make_by_name(self, xp: Any, given: tuple[Any, ...], asked: dict[str, Any]) -> R:
+        """Results where arrays do not tell their shape, or have element types of another library."""
+        try:
+            return self._outputs(_arrays.ByName(xp), *self._read(given, 0), **asked)
+        except (TypeError, ValueError) as error:
             self._refuse_mixed(xp, given)
-            raise
+            raise refusal(Status.UNSUPPORTED, f"{self.name}: no result can be made here, want out: {error}") from error
 
     def judge(self, given: tuple[Any, ...], planes: tuple[Any, ...] = ()) -> None:
         """Refuses inputs and numbers that the operator would refuse, without results."""
@@ -142,6 +153,13 @@ class Operator(Generic[R]):
             if array is not None:
                 self.check_written(self._field(first + i), array)
 
+    def look(self, values: tuple[Any, ...]) -> None:
+        """Refuses arrays that carry what would be lost, wherever they stand."""
+        refuse_masks(self.name, values)
+        for i, value in enumerate(values):
+            if hasattr(value, "__dlpack__"):
+                framework(value).refuse(self.name, values, (i,))
+
     def check_written(self, field: str, array: Any) -> None:
         """Refuses an array that cannot be written to."""
         if not framework(array).mutable or (isinstance(array, np.ndarray) and not array.flags.writeable):
@@ -152,7 +170,7 @@ class Operator(Generic[R]):
         raise bad(Status.VALUE, self.name, field, said)
 
     def _refuse_mixed(self, xp: Framework, given: tuple[Any, ...]) -> None:
-        """Refuses arrays of several libraries, where the types of one say nothing to the other."""
+        """Refuses arrays of several libraries, where the library of the results has no type of the others."""
         arrays = {f: a for f, a in zip(_binding.fields(self.name), given, strict=False) if hasattr(a, "__dlpack__")}
         ours = next((library(array) for array in arrays.values() if framework(array) is xp), "other")
         for field, array in arrays.items():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import switchyard
-from switchyard import CommError, Error, Fault, Status, _binding, errors
+from switchyard import CommError, Error, Fault, Status, _arrays, _binding, errors
 
 MAP = np.array([[1, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 1]], bool)
 PROBS = np.array([[0.5, 0, 0.5], [0, 0.25, 0.75], [0.125, 0.875, 0], [0.625, 0, 0.375]], np.float32)
@@ -598,10 +598,14 @@ def test_this_machine_under_any_name() -> None:
 # ---- Other libraries -----------------------------------------------------------------------------------------------
 
 
-def test_arrays_of_two_libraries() -> None:
+def test_arrays_of_two_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
-    sentence = "probs is a torch array beside numpy ones, want arrays of one library, or out"
-    assert said(permute, probs=torch.from_numpy(PROBS)) == f"moe_permute: {sentence}"
+    mixed = permute(probs=torch.from_numpy(PROBS))
+    np.testing.assert_array_equal(mixed.permuted_probs, permute().permuted_probs, strict=True)
+    with monkeypatch.context() as without:  # ml_dtypes, NumPy has no such type for the results
+        without.setattr(_arrays.known[np.ndarray], "bfloat16", None)
+        sentence = "probs is a torch array beside numpy ones, want arrays of one library, or out"
+        assert said(permute, probs=torch.from_numpy(PROBS).bfloat16()) == f"moe_permute: {sentence}"
     dispatch = {**VALID["moe_dispatch"], "gates": torch.ones(4)}  # which stands first in C
     assert isinstance(switchyard.moe_dispatch(**dispatch), np.ndarray)
     got = permute(probs=torch.from_numpy(PROBS), out=permute())  # where results lie is settled, both are read

@@ -50,10 +50,11 @@ def kv_blocks(
         _caches.beside("kv_blocks", field, arrays, read, count)
         for field, arrays in (("cache", cache), ("src", src), ("dst", dst))
     )
-    for field, arrays in (("cache", caches), ("dst", targets)):
-        for array in arrays:
+    for one, source, target in zip(caches, sources, targets, strict=True):
+        operator.look((source, pairs, block_size, one, target))
+        for field, array in (("cache", one), ("dst", target)):
             if array is not None:
                 operator.check_written(field, array)
-    more = caches if cache is not None else sources
+    more = sources if cache is None else caches
     planes = tuple(value for i in range(1, count) for value in (more[i], targets[i], None, None))
-    operator((sources[0], pairs, block_size), (caches[0], targets[0]), planes)
+    operator.run((sources[0], pairs, block_size), (caches[0], targets[0]), planes)

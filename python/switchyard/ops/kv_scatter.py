@@ -92,10 +92,14 @@ def kv_scatter(
     """
     planes = _caches.planes("kv_scatter", cache, format, scale)
     rows = _caches.beside("kv_scatter", "src", src, cache, len(planes))
-    for plane in planes:
+    numbers = (choose("kv_scatter", "pad", PADS, pad), check_unique, choose("kv_scatter", "layout", LAYOUTS, layout))
+    calls = [
+        (beside, slots, plane.scale, *numbers, plane.format, block_size)
+        for plane, beside in zip(planes, rows, strict=True)
+    ]
+    for plane, call in zip(planes, calls, strict=True):
+        operator.look((*call, plane.cache))
         operator.check_written("cache", plane.cache)
         if getattr(plane.scale, "ndim", 1) > 1:
             operator.check_written("scale", plane.scale)
-    numbers = (choose("kv_scatter", "pad", PADS, pad), check_unique, choose("kv_scatter", "layout", LAYOUTS, layout))
-    given = (rows[0], slots, planes[0].scale, *numbers, planes[0].format, block_size)
-    operator(given, (planes[0].cache,), _caches.further(planes, rows))
+    operator.run(calls[0], (planes[0].cache,), _caches.further(planes, rows))

@@ -1,0 +1,678 @@
+"""Arrays of NumPy, PyTorch, JAX and of nobody: the same bits from each, results of the caller's library, no copies,
+and what an array may not be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import switchyard
+from switchyard import Error
+
+ml_dtypes = pytest.importorskip("ml_dtypes")
+bfloat16, float8 = np.dtype(ml_dtypes.bfloat16), np.dtype(ml_dtypes.float8_e4m3fn)
+ROWS = ("float32", "float16", "bfloat16")  # what is calculated with
+BYTES = (*ROWS, "float64", "int8", "int32", "float8_e4m3fn", "float8_e5m2", "bool")  # what is only moved
+
+
+# ---- Libraries -----------------------------------------------------------------------------------------------------
+
+
+def foreign(array: Any) -> bool:
+    """Whether NumPy has its element type from ml_dtypes."""
+    return bool(array.dtype.isbuiltin != 1)
+
+
+class Library:
+    """How one library takes over an array of NumPy and gives it back, to the bit."""
+
+    name = "numpy"
+    kind: Any = np.ndarray
+
+    def take(self, array: Any) -> Any:
+        return array.copy()
+
+    def give(self, array: Any) -> Any:
+        return array
+
+    def wide(self) -> Any:
+        """Within it, the library's arrays may have 64 bits."""
+        return contextlib.nullcontext()
+
+
+class Torch(Library):
+    name = "torch"
+
+    def __init__(self) -> None:
+        self.torch = pytest.importorskip("torch")
+        self.kind = self.torch.Tensor
+
+    def take(self, array: Any) -> Any:
+        if not foreign(array):
+            return self.torch.from_numpy(array.copy())
+        unsigned = self.torch.from_numpy(array.view(f"u{array.itemsize}").copy())
+        return unsigned.view(getattr(self.torch, array.dtype.name))
+
+    def give(self, array: Any) -> Any:
+        name = str(array.dtype).removeprefix("torch.")
+        if name == "bfloat16" or name.startswith("float8"):
+            unsigned = self.torch.uint16 if name == "bfloat16" else self.torch.uint8
+            return array.view(unsigned).numpy().view(name)
+        return array.numpy()
+
+
+class Jax(Library):
+    name = "jax"
+
+    def __init__(self) -> None:
+        jax = pytest.importorskip("jax")
+        self._x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64
+        self.jnp, self.kind = jax.numpy, jax.Array
+
+    def take(self, array: Any) -> Any:
+        with self.wide():
+            return self.jnp.array(array)
+
+    def wide(self) -> Any:
+        return self._x64(True)
+
+    def give(self, array: Any) -> Any:
+        return np.asarray(array)
+
+
+class Producer:
+    """An array that speaks DLPack and nothing else."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __dlpack__(self, **asked: Any) -> Any:
+        return self.array.__dlpack__(**asked)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+class Alone(Library):
+    """Results are tensors of tvm-ffi, which any library takes over."""
+
+    name = "dlpack"
+
+    def __init__(self) -> None:
+        import tvm_ffi
+
+        self.kind = tvm_ffi.Tensor
+
+    def take(self, array: Any) -> Any:
+        return Producer(array.copy())
+
+    def give(self, array: Any) -> Any:
+        return np.from_dlpack(array)
+
+
+@pytest.fixture(params=[Library, Torch, Jax, Alone], ids=lambda kind: kind.name)
+def library(request: pytest.FixtureRequest) -> Any:
+    return request.param()
+
+
+# ---- One call of every operator ------------------------------------------------------------------------------------
+
+
+class Case(NamedTuple):
+    operator: str
+    arrays: dict[str, Any]
+    numbers: dict[str, Any]
+    changes: tuple[str, ...] = ()  # arrays that are written to
+
+
+def numbers_of(dtype: str, *shape: int) -> Any:
+    draw = np.random.default_rng(sum(shape))
+    return (draw.standard_normal(shape) * 3).astype(dtype)
+
+
+def moe_cases(dtype: str) -> Iterator[Case]:
+    logits = numbers_of("float32", 6, 4)
+    routed = switchyard.moe_route(logits, k=2)
+    tokens, mapped = numbers_of(dtype, 6, 8), {"routing_map": routed.routing_map, "probs": routed.probs}
+    rows = switchyard.moe_permute(tokens, **mapped, num_out_tokens=12)
+    moved = {"permuted_tokens": rows.permuted_tokens, "sorted_indices": rows.sorted_indices}
+    yield Case("moe_route", {"logits": logits.astype(dtype)}, {"k": 2, "scores": True})
+    yield Case("moe_permute", {"tokens": tokens, **mapped}, {"num_out_tokens": 12})
+    yield Case("moe_permute", {"tokens": tokens, **mapped}, {"num_out_tokens": 12, "drop_and_pad": True})
+    yield Case("moe_unpermute", {**moved, **mapped}, {})
+    gradient = {"grad_tokens": tokens, **moved, **mapped}
+    yield Case("moe_unpermute_grad", gradient, {})
+    ids = {"ids": routed.ids, "weights": routed.weights}
+    yield Case("moe_map_from_ids", ids, {"num_experts": 4})
+    yield Case("moe_ids_from_map", mapped, {"k": 2})
+    yield Case("moe_permute_ids", {"tokens": tokens, "ids": routed.ids, "probs": routed.weights}, {})
+    yield Case("moe_align_block", {"ids": routed.ids}, {"num_experts": 4, "block_size": 4})
+    yield Case("moe_pad_map", {"routing_map": routed.routing_map}, {"alignment": 2})
+    yield Case("moe_reorder_chunks", {"rows": tokens, "counts": np.array([[1, 2], [3, 0]])}, {})
+    indices = routed.ids.T.copy()
+    located = switchyard.moe_locations(indices, num_experts=4)
+    slots = {"indices": indices, "locations": located.locations}
+    sizes = {"num_experts": 4, "capacity": 6}
+    gates = numbers_of("float32", 2, 6)
+    yield Case("moe_locations", {"indices": indices}, {"num_experts": 4})
+    first = {field: array[0] for field, array in slots.items()}
+    yield Case("moe_dispatch", {**first, "input": tokens, "gates": gates[0].astype(dtype)}, sizes)
+    yield Case("moe_combine", {**slots, "expert_out": numbers_of(dtype, 24, 8), "gates": gates.astype(dtype)}, sizes)
+
+
+PAGED: dict[str, Any] = {"block_table": np.array([[2, 0], [1, 3]], np.int32)}
+
+
+def kv_cases(dtype: str) -> Iterator[Case]:
+    cache, indices = numbers_of(dtype, 4, 2, 3), np.array([[3, 0, 1], [2, 2, -1]], np.int32)
+    yield Case("kv_gather", {"cache": cache, "indices": indices, **PAGED}, {"block_size": 2, "pad": "zero"})
+    yield Case("kv_translate", {"indices": indices, **PAGED}, {"block_size": 2, "pad": "skip"})
+    at = {"position": np.array([3, 0]), "batch": np.array([0, 1])}
+    yield Case("kv_slots", {**at, **PAGED}, {"block_size": 2})
+    yield Case("kv_ragged", {"cache": cache, "cu_lens": np.array([0, 3, 4]), **PAGED}, {"block_size": 2})
+    filled = {"cache": cache, "src": numbers_of(dtype, 3, 3), "slots": np.array([7, 0, 2])}
+    yield Case("kv_scatter", filled, {}, ("cache",))
+    yield Case("kv_blocks", {"pairs": np.array([[0, 1], [0, 3]]), "cache": cache}, {}, ("cache",))
+
+
+def packed_cases() -> Iterator[Case]:
+    rows, slots = numbers_of("float32", 3, 512), np.array([3, 0, 2])
+    cache = np.zeros((2, 2 * 584), np.uint8)
+    yield Case(
+        "kv_scatter", {"cache": cache, "src": rows, "slots": slots}, {"format": "ds4_fp8", "block_size": 2}, ("cache",)
+    )
+    switchyard.kv_scatter(cache, rows, slots, format="ds4_fp8", block_size=2)
+    found_by = {"indices": np.array([0, 3, 2]), "block_table": np.array([0, 1])}
+    for dtype in (None, "float32", "float16", "bfloat16"):
+        yield Case("kv_gather", {"cache": cache, **found_by}, {"block_size": 2, "format": "ds4_fp8", "dtype": dtype})
+    codes, scale = numbers_of("float8_e4m3fn", 4, 6), np.abs(numbers_of("float32", 4, 2))
+    yield Case("kv_gather", {"cache": codes, **found_by, "scale": scale}, {"block_size": 2, "format": "e4m3"})
+
+
+def sample_cases(dtype: str) -> Iterator[Case]:
+    logits = numbers_of(dtype, 5, 40)
+    yield Case("sample", {"logits": logits}, {"top_k": 7, "candidates": True, "masked_logits": True, "logprob": "raw"})
+    by_row = {"top_p": np.linspace(0.2, 1, 5, dtype=np.float32), "seed": np.arange(5), "q": None}
+    yield Case("sample", {"logits": logits, **by_row}, {"temperature": 0.7, "logprob": "final"})
+    yield Case("sample", {"logits": logits, "q": np.abs(numbers_of("float32", 5, 40))}, {"min_p": 0.01})
+    lists = {"output_indptr": np.arange(6) * 2, "output_token": np.arange(10, dtype=np.int32)}
+    yield Case("sample_overrides", {"logits": logits, **lists}, {"repetition_penalty": 1.5, "frequency_penalty": 0.5})
+
+
+def mesh_cases(dtype: str) -> Iterator[Case]:
+    choices = np.array([[0, 2], [1, 0], [3, 2], [2, 0]], np.int32)
+    hosts = np.array([[1, 0], [1, 0], [0, 1], [0, 1]], np.uint16)
+    arrays = {"input": numbers_of(dtype, 2, 4, 3), "expert_metadata": choices, "expert_mapping": hosts}
+    yield Case("local_reduce", {**arrays, "weights": numbers_of("float32", 4, 2)}, {"device": 1})
+
+
+def cases() -> list[Any]:
+    every = [(case, dtype) for dtype in ROWS for kind in (moe_cases, sample_cases, mesh_cases) for case in kind(dtype)]
+    every += [(case, dtype) for dtype in BYTES for case in kv_cases(dtype)]
+    every += [(case, "packed") for case in packed_cases()]
+    return [pytest.param(case, id=f"{case.operator}-{dtype}") for case, dtype in every]
+
+
+def call(case: Case, arrays: dict[str, Any], **more: Any) -> tuple[Any, ...]:
+    """The results, and the arrays that were changed, as a tuple."""
+    made = getattr(switchyard, case.operator)(**arrays, **case.numbers, **more)
+    changed = tuple(arrays[field] for field in case.changes)
+    return changed if changed else made if isinstance(made, tuple) else (made,)
+
+
+def taken(case: Case, take: Callable[[Any], Any]) -> dict[str, Any]:
+    return {field: None if array is None else take(array) for field, array in case.arrays.items()}
+
+
+def same_bits(got: Any, want: Any) -> bool:
+    return bool(got.dtype == want.dtype and got.shape == want.shape and got.tobytes() == want.tobytes())
+
+
+@pytest.mark.parametrize("case", cases())
+def test_the_same_bits_from_every_library(case: Case, library: Library) -> None:
+    """Results are arrays of the library the arguments are of, with the bits NumPy's have."""
+    if library.name == "jax" and case.changes:
+        with pytest.raises(
+            ValueError, match=rf"^{case.operator}: cache is a read-only jaxlib array, want one that can"
+        ):
+            call(case, taken(case, library.take))
+        return
+    if library.name == "dlpack" and any(a is not None and foreign(a) for a in case.arrays.values()):
+        pytest.skip("NumPy does not export types of ml_dtypes")
+    want = call(case, taken(case, Library().take))
+    given = taken(case, library.take)
+    with library.wide():
+        got = call(case, given)
+    assert len(got) == len(want)
+    for ours, numpys, field in zip(got, want, getattr(got, "_fields", case.changes or (case.operator,)), strict=True):
+        assert (ours is None) == (numpys is None), field
+        if ours is None:
+            continue
+        assert case.changes or isinstance(ours, library.kind), field
+        if library.name == "dlpack" and foreign(numpys):  # which NumPy does not import either
+            torch = pytest.importorskip("torch")
+            assert bytes(torch.from_dlpack(ours).view(torch.uint8).numpy()) == numpys.tobytes(), field
+        else:
+            assert same_bits(library.give(getattr(ours, "array", ours)), numpys), field
+    for field, array in given.items():
+        if array is not None and field not in case.changes:
+            assert same_bits(library.give(getattr(array, "array", array)), case.arrays[field]), f"{field} was changed"
+
+
+def test_every_operator_has_a_case() -> None:
+    """What is not here has the same arrays as what is: gradients, the inverse of a permutation, sizes and noise."""
+    seen = {case.values[0].operator for case in cases()}
+    functions = {name for name in switchyard.__all__ if name.startswith(("moe_", "kv_", "sample", "local"))}
+    assert functions - seen == {
+        "moe_capacity",
+        "moe_convert_indices",
+        "moe_dispatch_grad_data",
+        "moe_dispatch_grad_gate",
+        "moe_permute_grad",
+        "moe_unpermute_ids",
+        "sample_noise",
+    }
+
+
+# ---- Several libraries in one call ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [Library, Torch, Jax], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("dtype", ROWS)
+@pytest.mark.parametrize("turn", [0, 1, 2])
+def test_mixed_libraries(first: type[Library], dtype: str, turn: int) -> None:
+    """Arrays of three libraries in turn; results are of the first argument's, or of that of the rows."""
+    others = [Library(), Torch(), Jax()]
+    for case in (*moe_cases(dtype), *kv_cases(dtype), *sample_cases(dtype), *mesh_cases(dtype)):
+        if case.changes:
+            continue
+        want = call(case, case.arrays)
+        home, given = first(), {}
+        like = {"moe_dispatch": "input", "moe_combine": "expert_out"}.get(case.operator, next(iter(case.arrays)))
+        for i, (field, array) in enumerate(case.arrays.items()):
+            taker = home if field == like else others[(i + turn) % 3]
+            given[field] = None if array is None else taker.take(array)
+        with home.wide():
+            got = call(case, given)
+        for ours, numpys in zip(got, want, strict=True):
+            assert (ours is None) == (numpys is None)
+            if ours is not None:
+                assert isinstance(ours, home.kind), case.operator
+                assert same_bits(home.give(ours), numpys), case.operator
+
+
+# ---- No copies -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
+    """The values that kv_gather's function of the binding is called with."""
+    from switchyard.ops import kv_gather
+
+    values: dict[str, list[Any]] = {"calls": []}
+    run = kv_gather.operator._run
+
+    def watched(*given: Any) -> int:
+        values["calls"].append(given)
+        return run(*given)
+
+    monkeypatch.setattr(kv_gather.operator, "_run", watched)
+    return values
+
+
+def address(array: Any) -> int:
+    """Where an array has its first element, as the library itself tells it."""
+    if isinstance(array, np.ndarray):
+        return int(array.ctypes.data)
+    return int(array.data_ptr() if hasattr(array, "data_ptr") else array.unsafe_buffer_pointer())
+
+
+def address_seen(value: Any) -> int:
+    """Where the library sees it: the data of the DLTensor that tvm-ffi makes of a value."""
+    import tvm_ffi
+
+    if isinstance(value, np.ndarray) and foreign(value):
+        value = value.view(f"u{value.itemsize}")
+    tensor = value if isinstance(value, tvm_ffi.Tensor) else tvm_ffi.from_dlpack(value)
+    return int(tensor.data_ptr())
+
+
+@pytest.mark.parametrize("kind", [Library, Torch, Jax], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_arrays_are_read_where_they_lie(kind: type[Library], dtype: str, seen: dict[str, list[Any]]) -> None:
+    library = kind()
+    cache, indices = library.take(numbers_of(dtype, 8, 64)), library.take(np.array([[3, 0], [1, 2]], np.int32))
+    table = library.take(PAGED["block_table"])
+    got = switchyard.kv_gather(cache, indices, table, block_size=2)
+    values = seen["calls"][-1]
+    for ours, value in zip((cache, indices, table), values[:3], strict=True):
+        assert address_seen(value) == address(ours)
+    assert address(got) == address_seen(values[-1]), "the result is where the operator wrote it"
+
+
+@pytest.mark.parametrize("kind", [Library, Torch], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_outputs_are_written_where_they_lie(kind: type[Library], dtype: str, seen: dict[str, list[Any]]) -> None:
+    """Outputs may be views with gaps between their rows; what lies between is left alone."""
+    library = kind()
+    cache, indices = numbers_of(dtype, 8, 6), np.array([3, 0, 2], np.int32)
+    wide = library.take(np.full((6, 8), 7, dtype))
+    out = wide[1:4, 1:7]
+    got = switchyard.kv_gather(
+        library.take(cache), library.take(indices), library.take(np.array([2, 0])), block_size=2, out=out
+    )
+    assert got is out
+    assert address_seen(seen["calls"][-1][-1]) == address(out)
+    want = np.full((6, 8), 7, dtype)
+    want[1:4, 1:7] = cache[[1, 4, 0]]
+    assert same_bits(library.give(wide), want)
+
+
+@pytest.mark.parametrize("kind", [Library, Torch], ids=lambda kind: kind.name)
+def test_views_are_read_where_they_lie(kind: type[Library], seen: dict[str, list[Any]]) -> None:
+    """Strides of rows, blocks and heads go through as they are."""
+    library = kind()
+    pool = np.arange(4 * 3 * 2 * 5, dtype=np.float32).reshape(4, 3, 2, 5)
+    layer = library.take(pool)[:, 1, :, 1:4]  # pages of three layers in turn, part of each row
+    found_by = library.take(np.array([3, 0, 2])), library.take(np.array([2, 0]))
+    got = switchyard.kv_gather(layer, *found_by, block_size=2)
+    assert address_seen(seen["calls"][-1][0]) == address(layer)
+    np.testing.assert_array_equal(library.give(got), pool[:, 1, :, 1:4][[0, 2, 0], [1, 0, 0]], strict=True)
+
+
+def test_jax_results_are_taken_over(seen: dict[str, list[Any]]) -> None:
+    library = Jax()
+    arrays = [library.take(a) for a in (numbers_of("float32", 8, 64), np.array([3, 0]), np.array([1, 0]))]
+    got = switchyard.kv_gather(*arrays, block_size=2)
+    assert address(got) == address_seen(seen["calls"][-1][-1])
+
+
+@pytest.mark.parametrize("kind", [Library, Torch], ids=lambda kind: kind.name)
+def test_a_call_allocates_next_to_nothing(kind: type[Library]) -> None:
+    """Neither Python nor NumPy takes memory for rows of a megabyte when they go where `out` says."""
+    library = kind()
+    cache = library.take(np.ones((1024, 256), np.float32))
+    indices, table = library.take(np.arange(1024)[::-1].copy()), library.take(np.arange(64))
+    out = library.take(np.zeros((1024, 256), np.float32))
+    logits = library.take(numbers_of("float32", 16, 16384))
+    token = switchyard.Sample(library.take(np.zeros(16, np.int64)), *[None] * 6)
+
+    def calls() -> None:
+        switchyard.kv_gather(cache, indices, table, block_size=16, out=out)
+        switchyard.sample(logits, 50, 0.9, seed=1, out=token)
+
+    calls()
+    tracemalloc.start()
+    calls()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert library.give(out).all()
+    assert peak < 16384  # the array is 64 times as large; tracemalloc's own frames are what there is
+
+
+# ---- Kinds of arrays -----------------------------------------------------------------------------------------------
+
+
+def gather(cache: Any, indices: Any = None, table: Any = None, **more: Any) -> Any:
+    indices = np.array([3, 0]) if indices is None else indices
+    table = np.array([1, 0]) if table is None else table
+    return switchyard.kv_gather(cache, indices, table, block_size=2, **more)
+
+
+CACHE = np.arange(8, dtype=np.float32).reshape(4, 2)
+GATHERED = CACHE[[1, 2]]
+
+
+def said(*given: Any, **more: Any) -> str:
+    with pytest.raises((TypeError, ValueError)) as caught:
+        gather(*given, **more)
+    assert isinstance(caught.value, Error)
+    return str(caught.value)
+
+
+def test_empty_arrays(library: Library) -> None:
+    """No rows are no reason to refuse, wherever a library lets its empty arrays point."""
+    take = library.take
+    got = gather(take(CACHE), take(np.zeros((0,), np.int64)), take(np.array([1, 0])))
+    assert tuple(got.shape) == (0, 2)
+    got = gather(take(CACHE), take(np.zeros((3, 0), np.int64)), take(np.zeros((3, 2), np.int64)))
+    assert tuple(got.shape) == (3, 0, 2)
+    drawn = switchyard.sample(take(np.zeros((0, 4), np.float32)), top_k=2, seed=1)
+    assert tuple(drawn.token.shape) == (0,)
+    rows = switchyard.moe_permute(take(np.zeros((0, 2), np.float32)), take(np.zeros((0, 3), bool)), num_out_tokens=0)
+    assert tuple(rows.permuted_tokens.shape) == (0, 2)
+    assert library.give(rows.expert_offsets).tolist() == [0, 0, 0, 0]
+
+
+def test_no_dimensions(library: Library) -> None:
+    take = library.take
+    table = take(np.array([1, 0]))
+    assert said(take(CACHE), take(np.array(3)), table) == "kv_gather: indices has rank 0, want 1 to 16"
+    assert said(take(np.array(3.0)), take(np.array([3])), table) == "kv_gather: cache has rank 0, want 2 to 16"
+
+
+def test_read_only_inputs() -> None:
+    frozen = [array.copy() for array in (CACHE, np.array([3, 0]), np.array([1, 0]))]
+    for array in frozen:
+        array.flags.writeable = False
+    np.testing.assert_array_equal(gather(*frozen), GATHERED, strict=True)
+    narrow = frozen[0].astype(bfloat16)
+    narrow.flags.writeable = False
+    np.testing.assert_array_equal(gather(narrow, *frozen[1:]), GATHERED.astype(bfloat16), strict=True)
+    by_bytes = np.frombuffer(CACHE.tobytes(), np.float32).reshape(4, 2)
+    assert not by_bytes.flags.writeable
+    np.testing.assert_array_equal(gather(by_bytes), GATHERED, strict=True)
+
+
+@pytest.mark.parametrize("field", ["cache", "indices", "table", "out"])
+def test_swapped_bytes(field: str) -> None:
+    """They would be read as other numbers."""
+    arrays: dict[str, Any] = {"cache": CACHE, "indices": np.array([3, 0]), "table": np.array([1, 0])}
+    arrays |= {"out": np.zeros((2, 2), np.float32)}
+    arrays[field] = arrays[field].astype(arrays[field].dtype.newbyteorder("S"))
+    name = "block_table" if field == "table" else field
+    why = "the bytes of its elements are in the order of other machines"
+    assert said(**arrays) == f"kv_gather: {name} cannot be read as a tensor: {why}"
+    assert not arrays["out"].any()
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+def test_subclasses_of_numpy(tmp_path: Any) -> None:
+    """A matrix, a record array, a mapped file: their memory is read, results are plain arrays."""
+    mapped = np.memmap(tmp_path / "cache", np.float32, "w+", shape=CACHE.shape)
+    mapped[...] = CACHE
+    for cache in (np.matrix(CACHE), CACHE.view(np.recarray), mapped):
+        got = gather(cache)
+        assert type(got) is np.ndarray
+        np.testing.assert_array_equal(got, GATHERED, strict=True)
+    out = np.memmap(tmp_path / "out", np.float32, "w+", shape=(2, 2))
+    assert gather(CACHE, out=out) is out
+    np.testing.assert_array_equal(np.fromfile(tmp_path / "out", np.float32).reshape(2, 2), GATHERED)
+
+
+@pytest.mark.parametrize("field", ["cache", "indices", "table", "out"])
+def test_masks_are_not_lost(field: str) -> None:
+    arrays: dict[str, Any] = {"cache": CACHE, "indices": np.array([3, 0]), "table": np.array([1, 0])}
+    arrays |= {"out": np.zeros((2, 2), np.float32)}
+    arrays[field] = np.ma.array(arrays[field], mask=True)
+    name = "block_table" if field == "table" else field
+    why = "is a masked array, whose mask would be lost, want a plain array, such as its filled()"
+    assert said(**arrays) == f"kv_gather: {name} {why}"
+    if field == "out":
+        arrays.pop("out")
+    else:
+        assert not arrays.pop("out").any()
+        assert said(**arrays) == f"kv_gather: {name} {why}"
+
+
+def test_masks_in_several_caches() -> None:
+    masked = np.ma.array(CACHE, mask=True)
+    assert "cache is a masked array" in said((CACHE, masked))
+    rows, slots = np.zeros((1, 2), np.float32), np.array([0])
+    with pytest.raises(ValueError, match="kv_scatter: cache is a masked array"):
+        switchyard.kv_scatter((CACHE.copy(), masked), (rows, rows), slots)
+    with pytest.raises(ValueError, match="kv_blocks: cache is a masked array"):
+        switchyard.kv_blocks(np.array([[0, 1]]), masked, block_size=2)
+
+
+@pytest.mark.parametrize("dtype", ["O", "S4", "M8[s]", [("a", "f4")]])
+def test_elements_no_tensor_has(dtype: Any) -> None:
+    assert said(np.zeros((4, 2), dtype)).startswith("kv_gather: cache cannot be read as a tensor: unknown dtype")
+
+
+def test_complex_numbers(library: Library) -> None:
+    """They are moved like any others; tvm-ffi has no name for them, so JAX and bare DLPack must bring an output."""
+    arrays = [library.take(array) for array in (CACHE.astype(np.complex64), np.array([3, 0]), np.array([1, 0]))]
+    if library.name in ("numpy", "torch"):
+        assert same_bits(library.give(gather(*arrays)), GATHERED.astype(np.complex64))
+        return
+    with pytest.raises(NotImplementedError, match="kv_gather: no result can be made here, want out: "):
+        gather(*arrays)
+    out = np.zeros((2, 2), np.complex64)
+    np.testing.assert_array_equal(gather(*arrays, out=out), GATHERED)
+
+
+def test_unaligned_arrays() -> None:
+    """No alignment is asked for."""
+    memory = np.zeros(CACHE.nbytes + 1, np.uint8)
+    odd = memory[1:].view(np.float32).reshape(4, 2)
+    odd[...] = CACHE
+    assert odd.ctypes.data % 4
+    np.testing.assert_array_equal(gather(odd), GATHERED, strict=True)
+    logits = np.zeros(4 * 40 + 1, np.uint8)[1:].view(np.float32).reshape(1, 40)
+    logits[0, 17] = 1
+    assert switchyard.sample(logits).token.tolist() == [17]
+
+
+def test_a_pointer_is_no_array() -> None:
+    for wrong in (CACHE.tolist(), memoryview(CACHE), CACHE.ctypes.data, (ctypes.c_float * 8)(), None):
+        assert said(wrong).startswith(("kv_gather: cache is", "kv_gather: cache has"))
+
+
+# ---- Tensors of PyTorch --------------------------------------------------------------------------------------------
+
+
+def test_torch_signs_yet_to_be_turned() -> None:
+    """conj() and what is derived from it keep the memory and note the sign: the memory alone would be wrong."""
+    torch = pytest.importorskip("torch")
+    pairs = torch.tensor([[1 + 2j, 3 + 4j]] * 4)
+    why = "kv_gather: cache has a sign that is yet to be turned, want resolve_conj().resolve_neg() of it"
+    assert pairs.conj().is_conj()
+    assert said(pairs.conj()) == why
+    negated = pairs.conj().imag
+    assert negated.is_neg()
+    assert said(negated) == why
+    assert said((pairs, pairs.conj())) == why
+    assert said(pairs.conj(), out=torch.zeros((2, 2), dtype=pairs.dtype)) == why
+    assert gather(pairs.conj().resolve_conj()).tolist() == [[1 - 2j, 3 - 4j]] * 2
+    assert gather(negated.resolve_neg().contiguous()).tolist() == [[-2, -4]] * 2
+    with pytest.raises(ValueError, match="kv_scatter: src has a sign that is yet to be turned"):
+        switchyard.kv_scatter(pairs.clone(), pairs.conj()[:1], torch.tensor([0]))
+
+
+def test_torch_gradients() -> None:
+    torch = pytest.importorskip("torch")
+    cache = torch.from_numpy(CACHE.copy()).requires_grad_()
+    why = "cache requires a gradient, which would end here: want switchyard.torch.kv_gather, or a detached tensor"
+    assert said(cache) == f"kv_gather: {why}"
+    assert said((cache.detach(), cache)) == f"kv_gather: {why}"
+    assert gather(cache.detach()).tolist() == GATHERED.tolist()
+    with torch.no_grad():
+        assert gather(cache).tolist() == GATHERED.tolist()
+    with pytest.raises(ValueError, match="kv_scatter: cache requires a gradient"):
+        switchyard.kv_scatter(cache, torch.ones((1, 2)), torch.tensor([0]))
+    assert cache.detach()[0].tolist() == CACHE[0].tolist()
+
+
+def test_torch_subclasses() -> None:
+    """A parameter and a user's own subclass are tensors; results are plain ones."""
+    torch = pytest.importorskip("torch")
+
+    class Own(torch.Tensor):  # type: ignore[misc, name-defined]
+        pass
+
+    for cache in (
+        torch.nn.Parameter(torch.from_numpy(CACHE.copy()), requires_grad=False),
+        torch.from_numpy(CACHE.copy()).as_subclass(Own),
+    ):
+        got = gather(cache)
+        assert type(got) is torch.Tensor
+        assert got.tolist() == GATHERED.tolist()
+    with pytest.raises(ValueError, match="cache requires a gradient"):
+        gather(torch.from_numpy(CACHE.copy()).as_subclass(Own).requires_grad_())
+
+
+@pytest.mark.parametrize("kind", ["sparse", "csr", "meta", "mkldnn", "quantised"])
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.filterwarnings("ignore:Sparse CSR", "ignore:.*torch.ao.quantization", "ignore:.*quantize")
+def test_torch_tensors_without_rows_in_memory(kind: str, given: bool) -> None:
+    torch = pytest.importorskip("torch")
+    cache = torch.from_numpy(CACHE.copy())
+    made = {
+        "sparse": cache.to_sparse,
+        "csr": cache.to_sparse_csr,
+        "meta": lambda: cache.to("meta"),
+        "mkldnn": cache.to_mkldnn,
+        "quantised": lambda: torch.quantize_per_tensor(cache, 0.1, 0, torch.quint8),
+    }
+    try:
+        array = made[kind]()
+    except RuntimeError:
+        pytest.skip(f"this PyTorch has no {kind} tensors")
+    out = {"out": torch.zeros((2, 2))} if given else {}
+    assert said(array, **out).startswith("kv_gather: cache cannot be read as a tensor: ")
+    assert not given or not out["out"].any()
+
+
+# ---- Arrays of JAX -------------------------------------------------------------------------------------------------
+
+
+def test_jax_without_64_bits() -> None:
+    """Unless it is told otherwise, JAX has no integers of 64 bits: it makes those of results smaller."""
+    library = Jax()
+    logits = numbers_of("float32", 5, 40)
+    got, want = switchyard.sample(library.jnp.asarray(logits), seed=1), switchyard.sample(logits, seed=1)
+    assert (str(got.token.dtype), str(want.token.dtype)) == ("int32", "int64")
+    np.testing.assert_array_equal(np.asarray(got.token), want.token)
+
+
+def test_jax_under_a_trace() -> None:
+    """There are no numbers yet, and a sentence that says so."""
+    jax = pytest.importorskip("jax")
+    with pytest.raises(TypeError, match=r"kv_gather: cache cannot be read as a tensor: .*racer"):
+        jax.jit(gather)(jax.numpy.asarray(CACHE))
+
+
+def test_jax_outputs() -> None:
+    jnp = pytest.importorskip("jax.numpy")
+    out = jnp.zeros((2, 2))
+    why = "is a read-only jaxlib array, want one that can be written to"
+    assert said(CACHE, out=out) == f"kv_gather: out {why}"
+    assert said((CACHE, CACHE), out=(np.zeros((2, 2), np.float32), out)) == f"kv_gather: out {why}"
+    assert not np.asarray(out).any()
+    scale = jnp.zeros((4, 1))
+    with pytest.raises(ValueError, match=f"kv_scatter: scale {why}"):
+        switchyard.kv_scatter(np.zeros((4, 2), np.int8), CACHE[:1], np.array([0]), scale, format="int8")
+
+
+# ---- Results hold their memory -------------------------------------------------------------------------------------
+
+
+def test_results_outlive_everything(library: Library) -> None:
+    """The memory of a result is its own: it stays when arguments and views of it are gone."""
+    want = np.tile(CACHE, (64, 1))
+    made = []
+    for _ in range(50):
+        cache = library.take(want)
+        got = gather(cache, library.take(np.arange(256)), library.take(np.arange(128)))
+        made.append(library.give(got)[100:])
+        del cache, got
+    for rows in made:
+        np.testing.assert_array_equal(rows, want[100:], strict=True)

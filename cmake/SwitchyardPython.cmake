@@ -3,17 +3,28 @@
 execute_process(COMMAND ${Python_EXECUTABLE} -m tvm_ffi.config --libfiles OUTPUT_VARIABLE tvm_ffi_library
                 OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 
+function(switchyard_binding target name)
+    add_library(${target} MODULE ${ARGN})
+    switchyard_defaults(${target})
+    target_include_directories(${target} PRIVATE include)
+    target_include_directories(${target} SYSTEM PRIVATE ${tvm_ffi_includes})
+    target_link_libraries(${target} PRIVATE ${tvm_ffi_library} switchyard)
+    set_target_properties(${target} PROPERTIES PREFIX "" OUTPUT_NAME ${name} INSTALL_RPATH "$ORIGIN"
+                          BUILD_WITH_INSTALL_RPATH ON) # libtvm_ffi is loaded by its Python package, before this
+    switchyard_link_hardening(${target})
+    switchyard_export_only(${target} python/binding/binding.map)
+endfunction()
+
 file(GLOB binding_sources CONFIGURE_DEPENDS python/binding/*.c)
-add_library(switchyard_binding MODULE ${binding_sources})
-switchyard_defaults(switchyard_binding)
-target_include_directories(switchyard_binding PRIVATE include)
-target_include_directories(switchyard_binding SYSTEM PRIVATE ${tvm_ffi_includes})
-target_link_libraries(switchyard_binding PRIVATE ${tvm_ffi_library} switchyard)
+switchyard_binding(switchyard_binding binding ${binding_sources})
 target_compile_definitions(switchyard_binding PRIVATE SWITCHYARD_MPI_NAME="${SWITCHYARD_MPI_NAME}") # "" without MPI
-set_target_properties(switchyard_binding PROPERTIES PREFIX "" OUTPUT_NAME binding INSTALL_RPATH "$ORIGIN"
-                      BUILD_WITH_INSTALL_RPATH ON) # libtvm_ffi is loaded by its Python package, before this
-switchyard_link_hardening(switchyard_binding)
-switchyard_export_only(switchyard_binding python/binding/binding.map)
+set(binding_targets switchyard_binding)
+if(TARGET switchyard_mpi) # a module of its own: who asks for no mesh over MPI needs no MPI library
+    file(GLOB binding_mpi_sources CONFIGURE_DEPENDS python/binding/mpi/*.c)
+    switchyard_binding(switchyard_binding_mpi binding_mpi ${binding_mpi_sources})
+    target_link_libraries(switchyard_binding_mpi PRIVATE switchyard_mpi)
+    list(APPEND binding_targets switchyard_binding_mpi)
+endif()
 
 # Wheels hold no links: one file for each library, named as its users look for it.
 set(python_targets switchyard)
@@ -30,10 +41,10 @@ foreach(target IN LISTS python_targets)
         set_target_properties(${target} PROPERTIES VERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
     endif()
 endforeach()
-install(TARGETS ${python_targets} switchyard_binding COMPONENT python
+install(TARGETS ${python_targets} ${binding_targets} COMPONENT python
         RUNTIME DESTINATION switchyard/bin
         LIBRARY DESTINATION switchyard/lib NAMELINK_SKIP)
-add_custom_target(switchyard_python DEPENDS ${python_targets} switchyard_binding)
+add_custom_target(switchyard_python DEPENDS ${python_targets} ${binding_targets})
 
 # Not in the package: the binding with a loop around the operators, for python/bench/calls.py.
 add_library(switchyard_python_bench MODULE EXCLUDE_FROM_ALL ${binding_sources} python/bench/repeat.c)

@@ -147,6 +147,13 @@ sy_status syp_query(const struct syp_operator *op, sy_ctx *ctx, const union syp_
 /* The context of this thread, made when it is first asked for; NULL after syp_raise when that fails. */
 sy_ctx *syp_context(void);
 
+/* A context of its own, for the caller to destroy, and the generation of the settings it has; NULL after syp_raise. */
+sy_ctx *syp_new_context(unsigned *generation);
+
+/* What the last failed call of a context left there: "error", "argument", "code", "batch", "position", "value" or
+   "limit"; and of the context itself "isa" and "threads". */
+int syp_last(const sy_ctx *ctx, TVMFFIByteArray what, TVMFFIAny *result);
+
 /* Threads (0: the default) and kernel table (no text: the best) of every context from now on; false: no such thing. */
 bool syp_configure(int64_t threads, TVMFFIByteArray isa);
 

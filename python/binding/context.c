@@ -48,17 +48,23 @@ static sy_status create(sy_ctx **ctx, int threads, const char *isa)
     return status;
 }
 
-static bool renew(struct local *local)
+sy_ctx *syp_new_context(unsigned *generation)
 {
     pthread_mutex_lock(&settings_lock);
     const int threads = settings_threads;
     const char *isa = settings_isa;
-    local->settings = atomic_load(&settings_generation);
+    *generation = atomic_load(&settings_generation);
     pthread_mutex_unlock(&settings_lock);
 
+    sy_ctx *ctx = NULL;
+    return create(&ctx, threads, isa) == SY_OK ? ctx : NULL;
+}
+
+static bool renew(struct local *local)
+{
     sy_ctx_destroy(local->ctx);
-    local->ctx = NULL;
-    return create(&local->ctx, threads, isa) == SY_OK;
+    local->ctx = syp_new_context(&local->settings);
+    return local->ctx != NULL;
 }
 
 sy_ctx *syp_context(void)

@@ -198,18 +198,10 @@ int __tvm_ffi_configure(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAn
     return 0;
 }
 
-/* last(what) -> of the last failed call of this thread: "error", "argument", "code", "batch", "position", "value" or
-   "limit"; and of its context "isa" and "threads" */
-EXPORT int __tvm_ffi_last(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
-int __tvm_ffi_last(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+int syp_last(const sy_ctx *ctx, TVMFFIByteArray what, TVMFFIAny *result)
 {
-    (void)self;
-    const TVMFFIByteArray what = n == 1 ? syp_text(values) : (TVMFFIByteArray){NULL, 0};
     const char letter = what.size > 0 ? what.data[0] : '\0';
-    sy_ctx *ctx = syp_context();
     sy_fault fault;
-    if (ctx == NULL)
-        return -1;
     sy_ctx_fault(ctx, &fault);
     switch (letter) {
     case 'e':
@@ -238,6 +230,15 @@ int __tvm_ffi_last(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *re
     default:
         return syp_raise("ValueError", "no such thing is known of the last call");
     }
+}
+
+/* last(what) -> of the last failed call of this thread, see syp_last */
+EXPORT int __tvm_ffi_last(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_last(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    const sy_ctx *ctx = syp_context();
+    return ctx == NULL ? -1 : syp_last(ctx, n == 1 ? syp_text(values) : (TVMFFIByteArray){NULL, 0}, result);
 }
 
 /* isa(i) -> name of the i-th kernel table this CPU can run, best first; "" past the end */

@@ -44,6 +44,30 @@ def last(what: str) -> Any:
     return _module.last(what)
 
 
+def mesh_function(what: str, name: str) -> Run:
+    """How an operator of a mesh is started, or asked what it would need."""
+    return _module.mesh_function(what, name)  # type: ignore[no-any-return]
+
+
+@functools.cache
+def mesh_fields(name: str) -> tuple[str, ...]:
+    """Names of the fields of a mesh's operator, in the order of the call."""
+    names: list[str] = []
+    while field := str(_module.mesh_field(name, len(names))):
+        names.append(field)
+    return tuple(names)
+
+
+@functools.cache
+def mpi_module() -> Any:
+    """The second module, which knows MPI."""
+    return tvm_ffi.load_module(str(FOLDER / "lib" / "binding_mpi.so"))
+
+
+mesh_new, mesh_open, mesh_free, mesh_tell = _module.mesh_new, _module.mesh_open, _module.mesh_free, _module.mesh_tell
+request_test, request_wait, request_free = _module.request_test, _module.request_wait, _module.request_free
+routing_new, routing_free = _module.routing_new, _module.routing_free
+
 view = _module.view
 empty = _module.empty
 zeros = _module.zeros

@@ -27,6 +27,7 @@ ARROWS = {
     "tests/mpi": {".", "support.h", "oracle", "mesh_cases.h", "mesh_refusals.h", "mpi"},
     "tests/bits": {"."},
     "tests/fuzz": {".", "safetensors.h"},
+    "python/binding/mpi": {"python"},
     "python/binding": {"."},
     "python/bench": {"python"},
     "include": set(),

@@ -1,0 +1,434 @@
+/*
+ * Meshes: the operators that exchange, their requests and routings. A mesh is a pointer that Python holds and gives back
+ * once, to mesh_free. Calls on one mesh come one at a time: Python sees to that.
+ */
+#include "mesh.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* ---- The two operators ------------------------------------------------------------------------------------------ */
+
+#define FIELD(op, kind, member) \
+    { \
+#member, SYP_##kind, offsetof(sy_all_to_all_##op##_args, member) \
+    }
+#define END \
+    { \
+        NULL, SYP_TENSOR, 0 \
+    }
+
+static const struct syp_field dispatch_fields[] = {
+    FIELD(dispatch, TENSORS, input),
+    FIELD(dispatch, TENSORS, expert_indices),
+    FIELD(dispatch, TENSOR, expert_mapping),
+    FIELD(dispatch, TENSORS, planes[0]),
+    FIELD(dispatch, TENSORS, planes[1]),
+    FIELD(dispatch, TENSORS, planes[2]),
+    FIELD(dispatch, INT, num_planes),
+    FIELD(dispatch, INT, cluster_axis),
+    FIELD(dispatch, INT, output_concat_dim),
+    FIELD(dispatch, INT, order),
+    FIELD(dispatch, INT, fill),
+    FIELD(dispatch, INT, layout),
+    FIELD(dispatch, I64, align),
+    FIELD(dispatch, I64, max_tokens),
+    FIELD(dispatch, BOOL, strict_unique),
+    FIELD(dispatch, BOOL, reuse_routing),
+    FIELD(dispatch, INT, num_links),
+    FIELD(dispatch, INT, topology),
+    FIELD(dispatch, INT, memory),
+    FIELD(dispatch, INT, subdevice_id),
+    FIELD(dispatch, HANDLE, routing),
+    FIELD(dispatch, TENSORS, tokens),
+    FIELD(dispatch, TENSORS, metadata),
+    FIELD(dispatch, TENSORS, plane_tokens[0]),
+    FIELD(dispatch, TENSORS, plane_tokens[1]),
+    FIELD(dispatch, TENSORS, plane_tokens[2]),
+    FIELD(dispatch, TENSORS, present),
+    FIELD(dispatch, TENSORS, src),
+    FIELD(dispatch, TENSORS, expert_counts),
+    FIELD(dispatch, TENSORS, expert_offsets),
+    FIELD(dispatch, TENSORS, rows_from),
+    FIELD(dispatch, TENSORS, rows_to),
+    END,
+};
+
+static const struct syp_field combine_fields[] = {
+    FIELD(combine, TENSORS, input),
+    FIELD(combine, TENSORS, expert_metadata),
+    FIELD(combine, TENSOR, expert_mapping),
+    FIELD(combine, TENSORS, weights),
+    FIELD(combine, BOOL, local_reduce),
+    FIELD(combine, BOOL, sum),
+    FIELD(combine, INT, cluster_axis),
+    FIELD(combine, INT, output_shard_dim),
+    FIELD(combine, INT, order),
+    FIELD(combine, INT, fill),
+    FIELD(combine, INT, layout),
+    FIELD(combine, I64, align),
+    FIELD(combine, I64, max_tokens),
+    FIELD(combine, BOOL, strict_unique),
+    FIELD(combine, INT, num_links),
+    FIELD(combine, INT, topology),
+    FIELD(combine, INT, memory),
+    FIELD(combine, INT, subdevice_id),
+    FIELD(combine, HANDLE, routing),
+    FIELD(combine, TENSORS, output),
+    FIELD(combine, TENSORS, written),
+    END,
+};
+
+union mesh_args {
+    sy_all_to_all_dispatch_args dispatch;
+    sy_all_to_all_combine_args combine;
+};
+
+struct mesh_operator {
+    const char *name;
+    bool combine;
+    const struct syp_field *fields;
+    size_t n_fields;
+};
+
+enum { N_OPERATORS = 2 };
+
+static const struct mesh_operator operators[N_OPERATORS] = {
+    {"all_to_all_dispatch", false, dispatch_fields, sizeof dispatch_fields / sizeof *dispatch_fields - 1},
+    {"all_to_all_combine", true, combine_fields, sizeof combine_fields / sizeof *combine_fields - 1},
+};
+
+static bool is(TVMFFIByteArray text, const char *word)
+{
+    return strlen(word) == text.size && memcmp(word, text.data, text.size) == 0;
+}
+
+static const struct mesh_operator *find_operator(TVMFFIByteArray name)
+{
+    for (size_t i = 0; i < N_OPERATORS; i++)
+        if (is(name, operators[i].name))
+            return &operators[i];
+    return NULL;
+}
+
+/* ---- Values ----------------------------------------------------------------------------------------------------- */
+
+/* The mesh a call begins with; NULL after syp_raise. */
+static struct syp_mesh *mesh_of(const TVMFFIAny *values, int32_t n)
+{
+    if (n > 0 && values[0].type_index == kTVMFFIOpaquePtr && values[0].v_ptr != NULL)
+        return values[0].v_ptr;
+    syp_raise("TypeError", "want a mesh");
+    return NULL;
+}
+
+/* One tensor for each device, or None for each of them; false and *at, the value that was neither. */
+static bool take_tensors(void *args, const struct syp_field *field, const TVMFFIAny *values, int32_t shards,
+                         DLTensor *room, int32_t *at)
+{
+    const bool none = values[0].type_index == kTVMFFINone;
+    const DLTensor *first = none ? NULL : room;
+    memcpy((char *)args + field->offset, &first, sizeof(const DLTensor *));
+    for (int32_t i = 0; i < shards; i++, ++*at) {
+        const DLTensor *tensor = syp_tensor(&values[i]);
+        if (none ? values[i].type_index != kTVMFFINone : tensor == NULL)
+            return false;
+        if (!none)
+            room[i] = *tensor;
+    }
+    return true;
+}
+
+/* Fills the argument struct. Returns the number of values if all fit; else which of them did not. */
+static int32_t take_values(struct syp_mesh *mesh, const struct mesh_operator *op, union mesh_args *args,
+                           const TVMFFIAny *values, int32_t n)
+{
+    const int32_t shards = mesh->shards;
+    struct syp_storage storage = {0};
+    DLTensor *room = mesh->tensors;
+    int32_t at = 0;
+    memset(args, 0, sizeof *args);
+    for (const struct syp_field *field = op->fields; at < n && field->name != NULL; field++) {
+        if (field->kind == SYP_TENSORS) {
+            if (n - at < shards || !take_tensors(args, field, values + at, shards, room, &at))
+                return at;
+            room += shards;
+        } else if (!syp_set_field(args, field, &values[at++], &storage)) {
+            return at - 1;
+        }
+    }
+    return at;
+}
+
+/* The values behind the mesh as arguments; false when *result says which of them is of no kind the operator could
+   take. */
+static bool prepare(struct syp_mesh *mesh, const struct mesh_operator *op, union mesh_args *args,
+                    const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    const int32_t taken = take_values(mesh, op, args, values + 1, n - 1);
+    if (taken < n - 1)
+        syp_return_int(result, -1 - taken);
+    return taken == n - 1;
+}
+
+/* ---- Operators -------------------------------------------------------------------------------------------------- */
+
+/* start(mesh, values...) -> 0, why nothing could begin, or -1 - i when value i is of no kind the operator could take; the
+   request is then what mesh_tell calls "request" */
+static int start(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    const struct mesh_operator *op = self;
+    struct syp_mesh *mesh = mesh_of(values, n);
+    union mesh_args args;
+    if (mesh == NULL)
+        return -1;
+    if (prepare(mesh, op, &args, values, n, result))
+        syp_return_int(result, op->combine ? sy_all_to_all_combine_start(mesh->ctx, mesh->comm, &args.combine,
+                                                                         &mesh->started)
+                                           : sy_all_to_all_dispatch_start(mesh->ctx, mesh->comm,
+                                                                          &args.dispatch, &mesh->started));
+    return 0;
+}
+
+/* query(mesh, values...) -> the same of a query, for which inputs and numbers may be all that is given; the answer is
+   then what mesh_tell calls "rows" and "slots" */
+static int query(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    const struct mesh_operator *op = self;
+    struct syp_mesh *mesh = mesh_of(values, n);
+    union mesh_args args;
+    if (mesh == NULL)
+        return -1;
+    if (prepare(mesh, op, &args, values, n, result))
+        syp_return_int(
+            result, op->combine
+                        ? sy_all_to_all_combine_query(mesh->ctx, mesh->comm, &args.combine, &mesh->query)
+                        : sy_all_to_all_dispatch_query(mesh->ctx, mesh->comm, &args.dispatch, &mesh->query));
+    return 0;
+}
+
+/* mesh_function("start" or "query", name) -> function */
+EXPORT int __tvm_ffi_mesh_function(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_mesh_function(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    const struct mesh_operator *op = n == 2 ? find_operator(syp_text(&values[1])) : NULL;
+    const TVMFFISafeCallType call = n == 2 && is(syp_text(values), "start") ? start : query;
+    if (op == NULL)
+        return syp_raise("ValueError", "there is no such operator of a mesh");
+    TVMFFIObjectHandle function = NULL;
+    /* The table is constant; a function's self is not, in this interface. */
+    if (TVMFFIFunctionCreate((void *)(uintptr_t)op, call, NULL, &function) != 0)
+        return -1;
+    result->type_index = kTVMFFIFunction;
+    result->zero_padding = 0;
+    result->v_obj = function;
+    return 0;
+}
+
+/* mesh_field(name, i) -> name of the i-th field of an operator, "" past the end */
+EXPORT int __tvm_ffi_mesh_field(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_mesh_field(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    const struct mesh_operator *op = n == 2 ? find_operator(syp_text(values)) : NULL;
+    const int64_t at = n == 2 && values[1].type_index == kTVMFFIInt ? values[1].v_int64 : -1;
+    const bool known = op != NULL && at >= 0 && at < (int64_t)op->n_fields;
+    return syp_return_text(result, known ? op->fields[at].name : "");
+}
+
+/* ---- Meshes ----------------------------------------------------------------------------------------------------- */
+
+static void return_pointer(TVMFFIAny *result, void *pointer)
+{
+    result->type_index = pointer != NULL ? kTVMFFIOpaquePtr : kTVMFFINone;
+    result->zero_padding = 0;
+    result->v_int64 = 0;
+    result->v_ptr = pointer;
+}
+
+/* mesh_new(devices of this process) -> a mesh that is to be opened */
+EXPORT int __tvm_ffi_mesh_new(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_mesh_new(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    const size_t most = sizeof dispatch_fields / sizeof *dispatch_fields;
+    if (n != 1 || values[0].type_index != kTVMFFIInt || values[0].v_int64 < 1)
+        return syp_raise("TypeError", "want a number of devices");
+    struct syp_mesh *mesh = calloc(1, sizeof *mesh);
+    DLTensor *tensors = calloc((size_t)values[0].v_int64, most * sizeof *tensors);
+    unsigned generation;
+    if (mesh != NULL && tensors != NULL)
+        mesh->ctx = syp_new_context(&generation);
+    else
+        syp_raise("MemoryError", "no memory for a mesh");
+    if (mesh == NULL || mesh->ctx == NULL) {
+        free(tensors);
+        free(mesh);
+        return -1;
+    }
+    mesh->tensors = tensors;
+    mesh->shards = (int)values[0].v_int64;
+    return_pointer(result, mesh);
+    return 0;
+}
+
+/* mesh_open(mesh, rows, cols, max_inflight) -> status; all devices are in this process then */
+EXPORT int __tvm_ffi_mesh_open(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_mesh_open(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    struct syp_mesh *mesh = mesh_of(values, n);
+    struct syp_storage storage = {0};
+    int given[3];
+    if (mesh == NULL)
+        return -1;
+    for (int i = 0; i < 3; i++) {
+        const struct syp_field field = {"", SYP_INT, sizeof *given * (size_t)i};
+        if (n != 4 || mesh->comm != NULL || !syp_set_field(given, &field, &values[1 + i], &storage))
+            return syp_raise("TypeError", "want a new mesh, rows, columns and a number of requests");
+    }
+    const sy_comm_options options = {
+        .max_inflight = given[2], .error = mesh->sentence, .error_bytes = sizeof mesh->sentence};
+    syp_return_int(
+        result, sy_comm_create_local(&mesh->comm, (sy_mesh){.rows = given[0], .cols = given[1]}, &options));
+    return 0;
+}
+
+/* mesh_free(mesh): waits for what is open; the pointer and all it gave away are no more */
+EXPORT int __tvm_ffi_mesh_free(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_mesh_free(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    struct syp_mesh *mesh = mesh_of(values, n);
+    if (mesh == NULL)
+        return -1;
+    for (size_t i = 0; i < mesh->n_routings; i++)
+        sy_routing_destroy(mesh->routings[i]);
+    sy_comm_destroy(mesh->comm);
+    sy_ctx_destroy(mesh->ctx);
+    free(mesh->routings);
+    free(mesh->tensors);
+    free(mesh);
+    result->type_index = kTVMFFINone;
+    return 0;
+}
+
+/* mesh_tell(mesh, what) -> "opening": why it failed; "request": the one started last; "rows" and "slots": of the last
+   query; "transport", "device", "shares": of the comm; and "last.error" and so on, see syp_last */
+EXPORT int __tvm_ffi_mesh_tell(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_mesh_tell(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    const struct syp_mesh *mesh = mesh_of(values, n);
+    const TVMFFIByteArray what = n == 2 ? syp_text(&values[1]) : (TVMFFIByteArray){NULL, 0};
+    enum { PREFIX = 5 };
+    if (mesh == NULL)
+        return -1;
+    if (what.size > PREFIX && memcmp(what.data, "last.", PREFIX) == 0)
+        return syp_last(mesh->ctx, (TVMFFIByteArray){what.data + PREFIX, what.size - PREFIX}, result);
+    if (is(what, "opening"))
+        return syp_return_text(result, mesh->sentence);
+    if (is(what, "transport"))
+        return syp_return_text(result, sy_comm_transport_name(mesh->comm));
+    if (is(what, "request"))
+        return_pointer(result, mesh->started);
+    else if (is(what, "device"))
+        syp_return_int(result, sy_comm_first_device(mesh->comm));
+    else if (is(what, "shares"))
+        syp_return_int(result, sy_comm_shares_memory(mesh->comm));
+    else
+        syp_return_int(result, is(what, "rows") ? mesh->query.rows : mesh->query.slots);
+    return 0;
+}
+
+/* ---- Requests and routings -------------------------------------------------------------------------------------- */
+
+static bool take_request(const TVMFFIAny *values, int32_t n, sy_request **request, sy_phase *phase)
+{
+    if (n != 3 || values[1].type_index != kTVMFFIOpaquePtr || values[2].type_index != kTVMFFIInt)
+        return false;
+    *request = values[1].v_ptr;
+    *phase = values[2].v_int64 != 0 ? SY_PHASE_DONE : SY_PHASE_ROUTED;
+    return true;
+}
+
+/* request_test(mesh, request, phase) -> its status, or -1 when it has not come there yet */
+EXPORT int __tvm_ffi_request_test(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_request_test(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    sy_request *request;
+    sy_phase phase;
+    bool done = false;
+    if (!take_request(values, n, &request, &phase))
+        return syp_raise("TypeError", "want a mesh, a request and a phase");
+    const sy_status status = sy_request_test(request, phase, &done);
+    syp_return_int(result, done || status != SY_OK ? (int64_t)status : -1);
+    return 0;
+}
+
+/* request_wait(mesh, request, phase) -> its status */
+EXPORT int __tvm_ffi_request_wait(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_request_wait(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    sy_request *request;
+    sy_phase phase;
+    if (!take_request(values, n, &request, &phase))
+        return syp_raise("TypeError", "want a mesh, a request and a phase");
+    syp_return_int(result, sy_request_wait(request, phase));
+    return 0;
+}
+
+/* request_free(mesh, request, 1) -> its status, when it is done */
+EXPORT int __tvm_ffi_request_free(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_request_free(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    sy_request *request;
+    sy_phase phase;
+    if (!take_request(values, n, &request, &phase))
+        return syp_raise("TypeError", "want a mesh, a request and a phase");
+    syp_return_int(result, sy_request_free(request));
+    return 0;
+}
+
+/* routing_new(mesh) -> routing, or its status where that could not be made */
+EXPORT int __tvm_ffi_routing_new(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_routing_new(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    struct syp_mesh *mesh = mesh_of(values, n);
+    if (mesh == NULL)
+        return -1;
+    sy_routing **more = realloc(mesh->routings, (mesh->n_routings + 1) * sizeof(sy_routing *));
+    if (more == NULL)
+        return syp_raise("MemoryError", "no memory for a routing");
+    mesh->routings = more;
+    const sy_status status = sy_routing_create(mesh->ctx, mesh->comm, &more[mesh->n_routings]);
+    if (status != SY_OK)
+        syp_return_int(result, status);
+    else
+        return_pointer(result, more[mesh->n_routings++]);
+    return 0;
+}
+
+/* routing_free(mesh, routing) */
+EXPORT int __tvm_ffi_routing_free(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_routing_free(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    struct syp_mesh *mesh = mesh_of(values, n);
+    if (mesh == NULL)
+        return -1;
+    for (size_t i = 0; n == 2 && i < mesh->n_routings; i++)
+        if (mesh->routings[i] == values[1].v_ptr) {
+            sy_routing_destroy(mesh->routings[i]);
+            mesh->routings[i] = mesh->routings[--mesh->n_routings];
+        }
+    result->type_index = kTVMFFINone;
+    return 0;
+}

@@ -1,0 +1,25 @@
+/*
+ * What a mesh of Python owns: a context, a comm, the routings made for it. Two modules know it: binding.so, which drives
+ * it, and binding_mpi.so, which is loaded by those who ask for it and opens the comm. A mesh passes between them, and
+ * through Python, as a plain pointer.
+ */
+#ifndef SWITCHYARD_BINDING_MESH_H
+#define SWITCHYARD_BINDING_MESH_H
+
+#include "binding.h"
+
+enum { SYP_SENTENCE = 512 };
+
+struct syp_mesh {
+    sy_ctx *ctx;
+    sy_comm *comm; /* NULL until it is opened */
+    sy_routing **routings;
+    size_t n_routings;
+    int shards;                  /* devices in this process */
+    DLTensor *tensors;           /* those of a call, side by side as the library wants them */
+    sy_request *started;         /* by the last start */
+    sy_query query;              /* answer to the last query */
+    char sentence[SYP_SENTENCE]; /* of an opening that failed */
+};
+
+#endif

@@ -1,0 +1,12 @@
+"""Meshes of devices, and the two operators that exchange tokens between them.
+
+A :class:`LocalMesh` has all its devices in this process, an :class:`MpiMesh` one in each process of a communicator.
+Calls and results are the same, but that a local mesh takes and returns an array for each device.
+"""
+
+from ._handle import Request, Routing
+from ._mesh import LocalMesh
+from ._mpi import MpiMesh
+from ._results import AllToAllCombine, AllToAllDispatch
+
+__all__ = ["AllToAllCombine", "AllToAllDispatch", "LocalMesh", "MpiMesh", "Request", "Routing"]

@@ -1,0 +1,125 @@
+"""One call on a mesh, from its arguments to its results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Generic, TypeVar
+
+from .. import _arrays
+from ..errors import Status, refusal
+from ._handle import Handle, Request
+from ._reading import Reader
+
+R = TypeVar("R", bound=tuple[Any, ...])
+Shards = tuple[Any, ...]  # an array for each device of this process
+
+ORDERS = {"concat": 0, "flat": 1}
+FILLS = {"zero": 0, "keep": 1}
+LAYOUTS = {"padded": 0, "packed": 1, "expert": 2}
+TOPOLOGIES = {"auto": 0, "linear": 1, "ring": 2, "mesh": 3, "torus": 4}
+MEMORIES = {"auto": 0, "dram": 1, "l1": 2, "sharded": 3}
+PADDED, PACKED, EXPERT = LAYOUTS.values()
+KEEP = FILLS["keep"]
+
+
+class Call(Generic[R]):
+    """What the two operators have in common. Results are built as tuples with an array for each device."""
+
+    name: str
+    returns: Any  # the class of its results
+    optional: tuple[str, ...]  # results that may be left out
+
+    def __init__(self, handle: Handle, input: Any) -> None:
+        self.handle = handle
+        self.reader = Reader(handle, self.name)
+        self.input = self.reader.shards("input", input)
+        self.xp: Any = _arrays.framework(self.input[0])
+        self.values: list[Any] = []  # inputs and numbers, in the order of the binding's table
+
+    # ---- What each operator knows by itself ----------------------------------------------------------------------
+
+    def make(self, wanted: Collection[str] | None) -> R:
+        """New arrays for the results. May stumble over anything that does not fit."""
+        raise NotImplementedError
+
+    def placeholders(self) -> R:
+        """Stand for results that could not be made, in a call that is to be refused: the inputs themselves, which are
+        judged first, and never written to.
+        """
+        raise NotImplementedError
+
+    def fields(self, results: R) -> Iterable[tuple[str, Shards]]:
+        """Results in the order of the binding's table."""
+        raise NotImplementedError
+
+    def results(self, made: R, phase: str, new: bool) -> R:
+        """What of them is there at a phase."""
+        raise NotImplementedError
+
+    # ---- The call ------------------------------------------------------------------------------------------------
+
+    def start(self, out: R | None, wanted: Collection[str] | None, show: Callable[[R], Any]) -> Request[Any]:
+        """Begins the exchange. `show` makes of tuples what the mesh's user gets."""
+        new, write = out is None, True
+        try:
+            made = self.make(self._names(wanted)) if out is None else self._given(out)
+        except Exception as error:
+            if not self.handle.collective:
+                self.handle.query(self.name, self.values)  # what was stumbled over, the operator says better
+                raise
+            self.reader.fail(error)
+            made, write = self.placeholders(), False
+        values = [*self.values]
+        for field, arrays in self.fields(made):
+            values += self.reader.tensors(field, arrays, write)
+        flight = self.handle.start(self.name, values, self.reader.keep)
+        self.number = flight.number
+        return Request(self.handle, flight, lambda phase: show(self.results(made, phase, new)), self.reader.trouble)
+
+    def _given(self, out: Any) -> R:
+        """The arrays of `out`, a tuple of them for each field."""
+        if not isinstance(out, self.returns):
+            said = f"{self.name}: out is a {type(out).__name__}, want a {self.returns.__name__}"
+            raise refusal(Status.DTYPE, said)
+        fields = {}
+        for name, value in out._asdict().items():
+            planes = enumerate(value) if name == "plane_tokens" else ()
+            fields[name] = tuple(self.reader.shards(f"{name}[{p}]", plane) for p, plane in planes)
+            if name != "plane_tokens":
+                fields[name] = self.reader.shards(name, value)
+        made: R = self.returns(**fields)
+        return made
+
+    def _names(self, wanted: Collection[str] | None) -> Collection[str] | None:
+        unknown = [] if wanted is None else [name for name in wanted if name not in self.optional]
+        if unknown:
+            names = ", ".join(self.optional)
+            raise refusal(Status.VALUE, f"{self.name}: want has {unknown[0]!r}, which is none of {names}")
+        return wanted
+
+    def finish(self, arrays: Shards) -> Shards:
+        """Arrays as their library knows them."""
+        return tuple(self.xp.finish(array) for array in arrays) if self.xp.takes_over else arrays
+
+    @property
+    def nothing(self) -> Shards:
+        """A result that is not there."""
+        return (None,) * self.handle.shards
+
+
+def group_size(handle: Handle, axis: int) -> int:
+    return (handle.rows * handle.cols, handle.rows, handle.cols)[axis]
+
+
+def group_of(handle: Handle, axis: int, device: int) -> range:
+    """The devices that exchange with one."""
+    row, col = divmod(device, handle.cols)
+    n = handle.rows * handle.cols
+    return (range(n), range(col, n, handle.cols), range(row * handle.cols, (row + 1) * handle.cols))[axis]
+
+
+def sized(arrays: Shards, rows: list[int]) -> Shards:
+    """The first rows of each."""
+    if not hasattr(arrays[0], "__getitem__"):
+        return arrays
+    return tuple(array[:n] for array, n in zip(arrays, rows, strict=True))

@@ -1,0 +1,94 @@
+"""all_to_all_combine: its values, and the arrays for its results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple
+
+from ..errors import Status, refusal
+from ._call import KEEP, Call, Shards, group_size
+from ._dispatch import home_of
+from ._handle import Handle, Routing
+from ._results import AllToAllCombine
+
+
+class Numbers(NamedTuple):
+    """The fields that are no tensors, as C has them."""
+
+    local_reduce: bool
+    sum: bool
+    cluster_axis: int
+    output_shard_dim: int
+    order: int
+    fill: int
+    layout: int
+    align: int
+    max_tokens: int
+    strict_unique: bool
+    num_links: int
+    topology: int
+    memory: int
+    subdevice_id: int
+    routing: Any
+
+
+class Combine(Call[AllToAllCombine[Shards]]):
+    name = "all_to_all_combine"
+    returns = AllToAllCombine
+    optional = ("written",)
+
+    def __init__(self, handle: Handle, input: Any, expert_metadata: Any, expert_mapping: Any, weights: Any) -> None:
+        super().__init__(handle, input)
+        self.metadata = self.reader.shards("expert_metadata", expert_metadata)
+        self.mapping = self.reader.tensor("expert_mapping", expert_mapping)
+        self.weights = self.reader.shards("weights", weights)
+
+    def told(self, numbers: Numbers, routing: Routing | None) -> None:
+        self.numbers, self.routing = numbers, routing
+        read = self.reader.tensors
+        self.values = [*read("input", self.input), *read("expert_metadata", self.metadata), self.mapping]
+        self.values += [*read("weights", self.weights), *numbers]
+
+    def home(self, d: int) -> tuple[int, tuple[int, ...]]:
+        """Slots per token, and a device's own tokens as (B, S) or (N,)."""
+        if self.routing is not None:
+            if self.routing._routed is None:
+                raise refusal(Status.STATE, f"{self.name}: routing is empty, want one that a dispatch has filled")
+            return self.routing._routed.slots, self.routing._routed.homes[d]
+        *lead, slots = self.metadata[d].shape
+        size = group_size(self.handle, self.numbers.cluster_axis)
+        if self.numbers.max_tokens > 0:
+            if self.weights[d] is None:
+                said = f"{self.name}: routing and weights are missing, and max_tokens is {self.numbers.max_tokens}"
+                raise refusal(Status.NULL, f"{said}: want one of them or out, which tell how many tokens are at home")
+            return slots, home_of(tuple(self.weights[d].shape))
+        if len(lead) == 1:
+            return slots, (lead[0] // size,)
+        b, s = lead[-2:]
+        return slots, (b, s // size) if self.numbers.output_shard_dim == 2 else (b // size, s)
+
+    def make(self, wanted: Collection[str] | None) -> AllToAllCombine[Shards]:
+        xp, devices = self.xp, range(self.handle.shards)
+        new = xp.zeros if self.numbers.fill == KEEP else xp.empty
+        homes = [self.home(d) for d in devices]
+        output = []
+        for d, (slots, home) in enumerate(homes):
+            lead = (slots, *home) if not self.numbers.sum else (home[0], 1, home[1]) if len(home) == 2 else home
+            output.append(new((*lead, self.input[d].shape[-1]), self.input[d].dtype))
+        masks = self.nothing
+        if "written" in (wanted if wanted is not None else () if self.numbers.sum else self.optional):
+            masks = tuple(xp.empty((slots, math.prod(home)), xp.bool) for slots, home in homes)
+        return AllToAllCombine(tuple(output), masks)
+
+    def placeholders(self) -> AllToAllCombine[Shards]:
+        return AllToAllCombine(self.input, self.nothing)
+
+    def fields(self, results: AllToAllCombine[Shards]) -> Iterable[tuple[str, Shards]]:
+        yield "output", results.output
+        yield "written", results.written or self.nothing
+
+    def results(self, made: AllToAllCombine[Shards], phase: str, new: bool) -> AllToAllCombine[Shards]:
+        if phase == "routed":
+            return AllToAllCombine(self.nothing, self.nothing)
+        return AllToAllCombine(self.finish(made.output), self.finish(made.written or self.nothing)) if new else made

@@ -1,0 +1,190 @@
+"""all_to_all_dispatch: its values, and the arrays for its results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import Status, refusal
+from ._call import EXPERT, KEEP, PACKED, PADDED, Call, Shards, group_of, group_size, sized
+from ._handle import Handle, Routed, Routing
+from ._results import AllToAllDispatch
+
+MOST_PLANES = 3
+
+
+class Numbers(NamedTuple):
+    """The fields that are no tensors, as C has them."""
+
+    num_planes: int
+    cluster_axis: int
+    output_concat_dim: int
+    order: int
+    fill: int
+    layout: int
+    align: int
+    max_tokens: int
+    strict_unique: bool
+    reuse_routing: bool
+    num_links: int
+    topology: int
+    memory: int
+    subdevice_id: int
+    routing: Any
+
+
+class Dispatch(Call[AllToAllDispatch[Shards]]):
+    name = "all_to_all_dispatch"
+    returns = AllToAllDispatch
+    optional = ("metadata", "present", "src", "expert_counts", "expert_offsets", "rows_from", "rows_to")
+
+    def __init__(self, handle: Handle, input: Any, expert_indices: Any, expert_mapping: Any, planes: Any) -> None:
+        super().__init__(handle, input)
+        shards = self.reader.shards
+        self.indices = shards("expert_indices", expert_indices)
+        self.mapping = self.reader.tensor("expert_mapping", expert_mapping)
+        self.planes: list[Shards] = []
+        try:
+            self.planes = [shards(f"planes[{p}]", plane) for p, plane in enumerate(planes)]
+        except TypeError as error:
+            self.reader.fail(error)
+
+    def told(self, numbers: Numbers, routing: Routing | None) -> None:
+        self.numbers, self.routing = numbers, routing
+        read = self.reader.tensors
+        self.values = [*read("input", self.input), *read("expert_indices", self.indices), self.mapping]
+        for field, plane in self._three("planes", self.planes):
+            self.values += read(field, plane)
+        self.values += numbers
+
+    def _three(self, field: str, planes: Any) -> Iterable[tuple[str, Shards]]:
+        for p in range(MOST_PLANES):
+            yield f"{field}[{p}]", planes[p] if p < len(planes) else self.nothing
+
+    def learn(self) -> Routed:
+        """What the library will know of the tokens, as far as shapes depend on it."""
+        homes = tuple(home_of(tuple(x.shape)) for x in self.input)
+        if self.numbers.reuse_routing:
+            known = self.routing._routed if self.routing is not None else None
+            if known is None:
+                raise refusal(Status.STATE, f"{self.name}: routing is empty, want one that a dispatch has filled")
+            return known._replace(homes=homes)
+        return Routed(
+            self.numbers.cluster_axis,
+            self.numbers.output_concat_dim or 1,
+            self.numbers.layout,
+            self.numbers.max_tokens,
+            self.indices[0].shape[-1],
+            self._local_experts(),
+            homes,
+        )
+
+    def _local_experts(self) -> tuple[int, ...]:
+        """How many experts each device of this process hosts."""
+        table = np.from_dlpack(self.mapping)
+        counts = np.count_nonzero(table.reshape(-1, *table.shape[-2:])[0], axis=0)
+        first = self.handle.device
+        return tuple(int(n) for n in counts[first : first + self.handle.shards])
+
+    def table(self, known: Routed, d: int) -> tuple[int, ...]:
+        """The shape of what has a row for each token of a device's group, without its last extent."""
+        size, home = group_size(self.handle, known.axis), known.homes[d]
+        if len(home) == 2:
+            b, s = home
+            return (1, b * size, s) if known.dim == 1 else (1, b, s * size)
+        if known.max_tokens == 0:
+            return (size * home[0],)
+        if self.handle.collective:  # how many the others have is not known before the call
+            return (size * known.max_tokens,)
+        return (sum(known.homes[q][0] for q in group_of(self.handle, known.axis, d)),)
+
+    def make(self, wanted: Collection[str] | None) -> AllToAllDispatch[Shards]:
+        self.known = known = self.learn()
+        self.wanted = _everything(known, self.numbers) if wanted is None else wanted
+        # Rows are cut to size by what tells how many there are.
+        names = {*self.wanted, *{PACKED: ("rows_from",), EXPERT: ("expert_offsets",)}.get(known.layout, ())}
+        xp, devices = self.xp, range(self.handle.shards)
+        tables = [self.table(known, d) for d in devices]
+        rows = tables
+        if known.layout != PADDED:
+            rows = [(self.handle.query(self.name, self.values),)] * len(tables)
+        behind = known.max_tokens > 0 and self.handle.collective  # there may be rows that are nobody's
+        new = xp.zeros if behind or self.numbers.fill == KEEP else xp.empty
+        size = (group_size(self.handle, known.axis),)
+
+        def like(arrays: Shards) -> Shards:
+            return tuple(new((*rows[d], arrays[d].shape[-1]), arrays[d].dtype) for d in devices)
+
+        def each(name: str, dtype: Any, shapes: Iterable[tuple[int, ...]]) -> Shards:
+            empty = xp.zeros if behind else xp.empty
+            return tuple(empty(shape, dtype) for shape in shapes) if name in names else self.nothing
+
+        return AllToAllDispatch(
+            like(self.input),
+            each("metadata", getattr(self.indices[0], "dtype", None), ((*t, known.slots) for t in tables)),
+            tuple(like(plane) for plane in self.planes),
+            each("present", xp.bool, ((math.prod(t),) for t in tables)),
+            each("src", xp.int32, ((math.prod(r), 3 if known.layout == EXPERT else 2) for r in rows)),
+            each("expert_counts", xp.int64, ((n,) for n in known.experts)),
+            each("expert_offsets", xp.int64, ((n + 1,) for n in known.experts)),
+            each("rows_from", xp.int64, [size] * len(tables)),
+            each("rows_to", xp.int64, [size] * len(tables)),
+        )
+
+    def placeholders(self) -> AllToAllDispatch[Shards]:
+        return AllToAllDispatch(self.input, self.nothing, tuple(self.planes), *[self.nothing] * 6)
+
+    def fields(self, results: AllToAllDispatch[Shards]) -> Iterable[tuple[str, Shards]]:
+        yield "tokens", results.tokens
+        yield "metadata", results.metadata or self.nothing
+        yield from self._three("plane_tokens", results.plane_tokens)
+        for name in self.optional[1:]:
+            yield name, getattr(results, name)
+
+    def results(self, made: AllToAllDispatch[Shards], phase: str, new: bool) -> AllToAllDispatch[Shards]:
+        if self.routing is not None and not self.numbers.reuse_routing:
+            self.routing._fill(self.number, self.known if new else self.learn())
+        if new:
+            made = self._shown(made, phase)
+        if phase == "routed":
+            made = made._replace(tokens=self.nothing, plane_tokens=(), present=self.nothing, src=self.nothing)
+        return made
+
+    def _shown(self, made: AllToAllDispatch[Shards], phase: str) -> AllToAllDispatch[Shards]:
+        """New arrays as the caller gets them."""
+        fields = {name: self.finish(getattr(made, name)) for name in self.optional if name in self.wanted}
+        fields = {**dict.fromkeys(self.optional, self.nothing), **fields}
+        if phase == "routed":
+            return AllToAllDispatch(self.nothing, plane_tokens=(), **fields)
+        tokens, planes = self.finish(made.tokens), tuple(self.finish(plane) for plane in made.plane_tokens)
+        if self.known.layout != PADDED:  # there was room for any routing; these rows were sent
+            rows = self._sent(made)
+            tokens, planes = sized(tokens, rows), tuple(sized(plane, rows) for plane in planes)
+            fields["src"] = sized(fields["src"], rows)
+        return AllToAllDispatch(tokens, plane_tokens=planes, **fields)
+
+    def _sent(self, made: AllToAllDispatch[Shards]) -> list[int]:
+        if self.known.layout == EXPERT:
+            return [int(np.from_dlpack(offsets)[-1]) for offsets in made.expert_offsets or ()]
+        return [int(np.from_dlpack(rows).sum()) for rows in made.rows_from or ()]
+
+
+def home_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """[B,1,S,·] or [B,S,1,·] as (B, S), [N,·] as (N,)."""
+    if len(shape) == 4:
+        return shape[0], shape[1] * shape[2]
+    (n, _) = shape
+    return (n,)
+
+
+def _everything(known: Routed, numbers: Numbers) -> set[str]:
+    """The results a call has, where nobody says which ones are wanted."""
+    names = {"expert_counts", "rows_from", "rows_to", "present" if known.layout == PADDED else "src"}
+    if known.layout == EXPERT:
+        names.add("expert_offsets")
+    if not numbers.reuse_routing:
+        names.add("metadata")
+    return names

@@ -1,0 +1,292 @@
+"""What a mesh is made of: the binding's mesh, its requests under way, its routings. One call at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
+
+from .. import _binding
+from ..errors import Error, Fault, Status, refusal
+
+R = TypeVar("R")
+Phase = Literal["routed", "done"]
+PHASES = {"routed": 0, "done": 1}
+
+# Arrays of exchanges that broke, or were left to themselves: another process may still write to them.
+_lost: list[object] = []
+
+
+class Refusal(NamedTuple):
+    """An error to be raised as often as it is asked for."""
+
+    status: int
+    sentence: str
+    fault: Fault
+
+    def error(self) -> Error:
+        return refusal(self.status, self.sentence, self.fault)
+
+
+class Flight:
+    """An exchange under way, and everything it needs until it is done."""
+
+    __slots__ = ("ended", "keep", "number", "orphan", "pointer", "refusal")
+
+    def __init__(self, pointer: Any, keep: object, number: int) -> None:
+        self.pointer = pointer
+        self.number = number  # of the mesh's exchanges, in the order of their starts
+        self.keep = keep
+        self.ended = False
+        self.orphan = False  # nobody will ask for it
+        self.refusal: Refusal | None = None
+
+
+class Handle:
+    """The binding's mesh. It is freed once, here; whoever needs it holds this object."""
+
+    def __init__(self, rows: int, cols: int, collective: bool, opening: Callable[[Any], int]) -> None:
+        self.pointer: Any = None
+        self.rows, self.cols, self.collective = rows, cols, collective
+        self.shards = 1 if collective else min(max(rows * cols, 1), 65536)
+        self.lock = threading.Lock()
+        self.flights: list[Flight] = []
+        self.started = 0
+        self.dropped: list[Any] = []  # routings that nobody holds any more
+        self._free = _binding.mesh_free  # modules may be gone when this object goes
+        pointer = _binding.mesh_new(self.shards)
+        status = opening(pointer)
+        if status:
+            sentence = str(_binding.mesh_tell(pointer, "opening"))
+            _binding.mesh_free(pointer)
+            raise refusal(status, sentence)
+        self.pointer = pointer
+        self.device = int(_binding.mesh_tell(pointer, "device"))  # the first one here
+
+    def use(self, name: str) -> Any:
+        """The mesh, for a call under the lock."""
+        if self.pointer is None:
+            raise refusal(Status.STATE, f"{name}: the mesh is closed, want one that is open")
+        while self.dropped:
+            _binding.routing_free(self.pointer, self.dropped.pop())
+        return self.pointer
+
+    def tell(self, what: str) -> Any:
+        with self.lock:
+            return _binding.mesh_tell(self.use("mesh"), what)
+
+    def query(self, name: str, values: list[Any]) -> int:
+        """Judges inputs and numbers of a call, and answers the most rows it may need."""
+        with self.lock:
+            pointer = self.use(name)
+            status = _QUERY[name](pointer, *values)
+            self._check(name, status)
+            return int(_binding.mesh_tell(pointer, "rows"))
+
+    def _check(self, name: str, status: int) -> None:
+        if status < 0:  # values are read with care, see Reader
+            raise refusal(Status.DTYPE, f"{name}: value {-1 - status} is of no kind the operator takes")
+        if status:
+            raise self.refusal(status).error()
+
+    def refusal(self, status: int) -> Refusal:
+        """Of the last call; under the lock."""
+        tell = _binding.mesh_tell
+        numbers = [int(tell(self.pointer, f"last.{what}")) for what in ("batch", "position", "value", "limit")]
+        fault = Fault(str(tell(self.pointer, "last.code")), str(tell(self.pointer, "last.argument")), *numbers)
+        return Refusal(status, str(tell(self.pointer, "last.error")), fault)
+
+    def start(self, name: str, values: list[Any], keep: object) -> Flight:
+        with self.lock:
+            pointer = self.use(name)
+            for flight in [f for f in self.flights if f.orphan]:
+                if _binding.request_test(pointer, flight.pointer, 1) >= 0:
+                    self._end(flight)
+            status = _START[name](pointer, *values)
+            if status == Status.STATE and any(f.orphan for f in self.flights):
+                self._end(next(f for f in self.flights if f.orphan))
+                status = _START[name](pointer, *values)
+            self._check(name, status)
+            self.started += 1
+            flight = Flight(_binding.mesh_tell(pointer, "request"), keep, self.started)
+            self.flights.append(flight)
+            return flight
+
+    def advance(self, flight: Flight, phase: str, wait: bool) -> bool:
+        """Moves a flight on; True when it has come to the phase. Raises what it failed with."""
+        try:
+            number = PHASES[phase]
+        except (KeyError, TypeError):
+            raise refusal(Status.VALUE, f"request: phase is {phase!r}, want routed or done") from None
+        with self.lock:
+            if not flight.ended:
+                pointer = self.use("request")
+                call = _binding.request_wait if wait else _binding.request_test
+                status = call(pointer, flight.pointer, number)
+                if status < 0:
+                    return False
+                if status or number:
+                    self._end(flight)
+        if flight.refusal is not None:
+            raise flight.refusal.error()
+        return True
+
+    def _end(self, flight: Flight) -> None:
+        """Waits for a flight and frees it; under the lock."""
+        status = _binding.request_free(self.pointer, flight.pointer, 1)
+        flight.ended = True
+        self.flights.remove(flight)
+        if status:
+            flight.refusal = self.refusal(status)
+        if self.collective and status in (Status.COMM, Status.TIMEOUT):
+            _lost.append(flight.keep)
+        flight.keep = None
+
+    def close(self) -> None:
+        """Waits for what is under way and frees everything. Collective, where the mesh is one of processes."""
+        with self.lock:
+            if self.pointer is None:
+                return
+            for flight in list(self.flights):
+                self._end(flight)
+            pointer, self.pointer = self.pointer, None
+            self._free(pointer)
+
+    def leave(self) -> None:
+        """Forgets the mesh without asking other processes, who may never come: its memory stays with the process."""
+        self.pointer = None
+        for flight in self.flights:
+            _lost.append(flight.keep)
+            flight.ended = True
+            flight.refusal = Refusal(Status.STATE, "request: its mesh was left open and is gone", Fault())
+        self.flights.clear()
+
+    def __del__(self) -> None:
+        if getattr(self, "pointer", None) is None:
+            return
+        if self.collective:
+            warnings.warn("a mesh over MPI was not closed", ResourceWarning, stacklevel=2, source=self)
+            self.leave()
+        else:
+            pointer, self.pointer = self.pointer, None
+            self._free(pointer)
+
+
+class Routed(NamedTuple):
+    """What Python knows of a routing that a dispatch has filled."""
+
+    axis: int
+    dim: int
+    layout: int
+    max_tokens: int
+    slots: int
+    experts: tuple[int, ...]
+    homes: tuple[tuple[int, ...], ...]
+
+
+class Routing:
+    """Where the tokens of a dispatch went. Made by a mesh, filled by a dispatch, taken by combines.
+
+    It may serve many of them, until another dispatch fills it again.
+    """
+
+    __slots__ = ("_by", "_handle", "_pointer", "_routed")
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self._routed: Routed | None = None
+        self._by = 0  # number of the dispatch that filled it
+        self._pointer: Any = None
+        with handle.lock:
+            made = _binding.routing_new(handle.use("routing"))
+            if isinstance(made, int):
+                raise handle.refusal(made).error()
+            self._pointer = made
+
+    def _fill(self, number: int, routed: Routed) -> None:
+        if number >= self._by:
+            self._by, self._routed = number, routed
+
+    @property
+    def filled(self) -> bool:
+        """Whether a dispatch has filled it."""
+        return self._routed is not None
+
+    def __repr__(self) -> str:
+        return f"<switchyard.mesh.Routing, {'filled' if self.filled else 'empty'}>"
+
+    def __del__(self) -> None:
+        if getattr(self, "_pointer", None) is not None:
+            self._handle.dropped.append(self._pointer)  # freed by the next call, whichever thread this one is
+
+
+class Request(Generic[R]):
+    """An exchange that was started. Its arrays are kept until it is done.
+
+    A request that is dropped goes on by itself; the next start makes room where it needs it.
+    """
+
+    __slots__ = ("_done", "_flight", "_handle", "_results", "_trouble")
+
+    def __init__(
+        self, handle: Handle, flight: Flight, results: Callable[[str], R], trouble: Exception | None = None
+    ) -> None:
+        self._handle, self._flight = handle, flight
+        self._results: Callable[[str], R] | None = results
+        self._done: R | None = None
+        self._trouble = trouble  # why this process could not even ask properly
+
+    def test(self, phase: Phase = "done") -> bool:
+        """Whether the exchange has come to a phase. Moves all requests of the mesh on; raises what it failed with."""
+        return self._advance(phase, False)
+
+    def wait(self, phase: Phase = "done") -> R:
+        """Wait until the exchange has come to a phase, and return its results.
+
+        At "routed" the table of choices and the counts are there, and the routing; what is not there yet is None. At
+        "done" everything is.
+        """
+        self._advance(phase, True)
+        if self._results is None:
+            return cast("R", self._done)
+        if not self._flight.ended:
+            return self._results(phase)
+        self._done, self._results = self._results("done"), None
+        return self._done
+
+    def close(self) -> None:
+        """Wait until the exchange is done, however it ends."""
+        with contextlib.suppress(Exception):
+            self._advance("done", True)
+
+    def _advance(self, phase: str, wait: bool) -> bool:
+        try:
+            reached = self._handle.advance(self._flight, phase, wait)
+        except Error as error:
+            if self._flight.ended:
+                self._results = None
+            raise error from self._trouble
+        if reached and self._trouble is not None:
+            raise self._trouble
+        return reached
+
+    def __enter__(self) -> Request[R]:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is None:
+            self._advance("done", True)
+        else:
+            self.close()
+
+    def __del__(self) -> None:
+        flight = getattr(self, "_flight", None)
+        if flight is not None:
+            flight.orphan = True
+
+
+_NAMES = ("all_to_all_dispatch", "all_to_all_combine")
+_START = {name: _binding.mesh_function("start", name) for name in _NAMES}
+_QUERY = {name: _binding.mesh_function("query", name) for name in _NAMES}

@@ -1,0 +1,326 @@
+"""Meshes of devices: inside this process, or one process each."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Concatenate, Generic, Literal, TypeVar, cast
+
+from typing_extensions import ParamSpec, Self
+
+from .. import _binding
+from .._arrays import Array
+from ..errors import Status, refusal
+from ._call import FILLS, LAYOUTS, MEMORIES, ORDERS, TOPOLOGIES, Call
+from ._combine import Combine
+from ._combine import Numbers as CombineNumbers
+from ._dispatch import Dispatch
+from ._dispatch import Numbers as DispatchNumbers
+from ._handle import Handle, Request, Routing
+from ._results import AllToAllCombine, AllToAllDispatch
+
+P = ParamSpec("P")
+R = TypeVar("R")
+M = TypeVar("M", bound="Mesh[Any, Any]")
+In = TypeVar("In")  # what a field of a call is: an array, or one for each device
+Out = TypeVar("Out")
+
+Order = Literal["concat", "flat"]
+Fill = Literal["zero", "keep"]
+Layout = Literal["padded", "packed", "expert"]
+Topology = Literal["auto", "linear", "ring", "mesh", "torus"]
+Memory = Literal["auto", "dram", "l1", "sharded"]
+
+
+def _waits(
+    start: Callable[Concatenate[M, P], Request[R]],
+) -> Callable[[Callable[[M], object]], Callable[Concatenate[M, P], R]]:
+    """Makes of a method that starts an operation the one that also waits for it. The decorated function brings its
+    name and its words.
+    """
+
+    def decorate(words: Callable[[M], object]) -> Callable[Concatenate[M, P], R]:
+        @functools.wraps(start)
+        def wait(self: M, *args: P.args, **kwargs: P.kwargs) -> R:
+            return start(self, *args, **kwargs).wait()
+
+        wait.__name__, wait.__qualname__, wait.__doc__ = words.__name__, words.__qualname__, words.__doc__
+        return cast("Callable[Concatenate[M, P], R]", wait)
+
+    return decorate
+
+
+class Mesh(Generic[In, Out]):
+    """What the meshes have in common: rows x cols devices, and the operators that exchange between them.
+
+    A mesh is driven by one thread at a time: calls from several wait for each other.
+    """
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    @property
+    def rows(self) -> int:
+        return self._handle.rows
+
+    @property
+    def cols(self) -> int:
+        return self._handle.cols
+
+    @property
+    def closed(self) -> bool:
+        return self._handle.pointer is None
+
+    def routing(self) -> Routing:
+        """Make a routing, for a dispatch to fill and combines to take."""
+        return Routing(self._handle)
+
+    def close(self) -> None:
+        """Wait for what is under way and free the mesh. Later calls are refused; closing again does nothing."""
+        self._handle.close()
+
+    def __enter__(self) -> Self:
+        if self.closed:
+            raise refusal(Status.STATE, "mesh: the mesh is closed, want one that is open")
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self.closed else ""
+        return f"<switchyard.mesh.{type(self).__name__} of {self.rows}x{self.cols} devices{closed}>"
+
+    # ---- Operators -----------------------------------------------------------------------------------------------
+
+    def start_dispatch(
+        self,
+        input: In,
+        expert_indices: In | None = None,
+        expert_mapping: Array | None = None,
+        *,
+        planes: Sequence[In] = (),
+        cluster_axis: int | None = None,
+        output_concat_dim: int | None = None,
+        order: Order = "concat",
+        fill: Fill = "zero",
+        layout: Layout = "padded",
+        align: int = 0,
+        max_tokens: int = 0,
+        strict_unique: bool = False,
+        reuse_routing: bool = False,
+        num_links: int = 0,
+        topology: Topology = "auto",
+        memory: Memory = "auto",
+        subdevice_id: int = 0,
+        routing: Routing | None = None,
+        want: Collection[str] | None = None,
+        out: AllToAllDispatch[Any] | None = None,
+    ) -> Request[AllToAllDispatch[Out]]:
+        """Begin :meth:`all_to_all_dispatch` and return at once; arguments are the same.
+
+        Inputs must not change, and results are not there, before the request is done.
+        """
+        call = Dispatch(self._handle, input, expert_indices, expert_mapping, planes)
+        read = call.reader
+        numbers = DispatchNumbers(
+            num_planes=len(call.planes) if read.trouble is None else -1,
+            cluster_axis=read.axis(cluster_axis),
+            output_concat_dim=read.dimension("output_concat_dim", output_concat_dim),
+            order=read.word("order", ORDERS, order),
+            fill=read.word("fill", FILLS, fill),
+            layout=read.word("layout", LAYOUTS, layout),
+            align=read.number("align", align),
+            max_tokens=read.number("max_tokens", max_tokens),
+            strict_unique=bool(strict_unique),
+            reuse_routing=bool(reuse_routing),
+            num_links=read.number("num_links", num_links),
+            topology=read.word("topology", TOPOLOGIES, topology),
+            memory=read.word("memory", MEMORIES, memory),
+            subdevice_id=read.number("subdevice_id", subdevice_id),
+            routing=read.routing(routing),
+        )
+        call.told(numbers, routing)
+        return self._start(call, out, want)
+
+    @_waits(start_dispatch)
+    def all_to_all_dispatch(self) -> None:
+        """Send every token to each device that hosts one of its experts, once, and the table of choices to all.
+
+        A device has N = B*S tokens of H elements with K experts each; a group of G devices (``cluster_axis``) has T =
+        G*N tokens. A device gets the rows of those tokens of its group that chose one of its experts: padded, a row
+        for every token, those that nobody sent zero (``fill``); packed, the rows that were sent; expert, a row for
+        each token and expert of the device, by expert. Rows are bytes: no element is looked at.
+
+        Args:
+            input: [B, 1, S, H], [B, S, 1, H] or [N, H], any type of whole bytes.
+            expert_indices: the same with K; uint16, int32 or int64. All bits set (65535, -1) is no expert.
+            expert_mapping: [E, D], [1, 1, E, D] or [D, 1, E, D] uint16: 1 where a device hosts an expert. One array.
+            planes: up to three more that travel with each row: scales, weights, ids.
+            cluster_axis: who exchanges: None, all devices; 0, those of a column; 1, those of a row.
+            output_concat_dim: 1 (the default) or 2: the dimension along which tokens of the group are concatenated.
+            order: of tokens along dimension 2: "concat", or "flat", as along dimension 1.
+            fill: rows that nobody sends are "zero", or "keep" what they hold.
+            layout: "padded", "packed" or "expert".
+            align: expert: rows of an expert are padded to a multiple.
+            max_tokens: more than 0: devices may have different numbers of tokens, up to this; shapes are [N, H].
+            strict_unique: refuse an expert that a token names twice.
+            reuse_routing: `routing` is given; indices and mapping may be left out.
+            num_links, topology, memory, subdevice_id: hints; no result depends on them.
+            routing: filled, for combines to take.
+            want: names of the optional results to make; None: all that there are.
+            out: arrays to write to, instead of new ones; None in it leaves an optional result out.
+
+        >>> import numpy as np
+        >>> from switchyard.mesh import LocalMesh
+        >>> x = np.array([[[11, -11], [12, -12]], [[21, -21], [22, -22]]], np.float32)     # two devices, two tokens
+        >>> chosen = np.array([[[0, 2], [1, 0]], [[3, 2], [2, 0]]], np.int32)
+        >>> hosts = np.array([[1, 0], [1, 0], [0, 1], [0, 1]], np.uint16)                # experts 0, 1 and 2, 3
+        >>> with LocalMesh(1, 2) as mesh:
+        ...     there = mesh.all_to_all_dispatch(x, chosen, hosts, layout="expert")
+        >>> there.tokens[0][:, 0], there.expert_counts[0]
+        (array([11., 12., 22., 12.], dtype=float32), array([3, 1]))
+        """
+
+    def start_combine(
+        self,
+        input: In,
+        expert_metadata: In | None = None,
+        expert_mapping: Array | None = None,
+        weights: In | None = None,
+        *,
+        local_reduce: bool = False,
+        sum: bool = False,
+        cluster_axis: int | None = None,
+        output_shard_dim: int | None = None,
+        order: Order = "concat",
+        fill: Fill = "zero",
+        layout: Layout = "padded",
+        align: int = 0,
+        max_tokens: int = 0,
+        strict_unique: bool = False,
+        num_links: int = 0,
+        topology: Topology = "auto",
+        memory: Memory = "auto",
+        subdevice_id: int = 0,
+        routing: Routing | None = None,
+        want: Collection[str] | None = None,
+        out: AllToAllCombine[Any] | None = None,
+    ) -> Request[AllToAllCombine[Out]]:
+        """Begin :meth:`all_to_all_combine` and return at once; arguments are the same.
+
+        Inputs must not change, and results are not there, before the request is done.
+        """
+        call = Combine(self._handle, input, expert_metadata, expert_mapping, weights)
+        read = call.reader
+        numbers = CombineNumbers(
+            local_reduce=bool(local_reduce),
+            sum=bool(sum),
+            cluster_axis=read.axis(cluster_axis),
+            output_shard_dim=read.dimension("output_shard_dim", output_shard_dim),
+            order=read.word("order", ORDERS, order),
+            fill=read.word("fill", FILLS, fill),
+            layout=read.word("layout", LAYOUTS, layout),
+            align=read.number("align", align),
+            max_tokens=read.number("max_tokens", max_tokens),
+            strict_unique=bool(strict_unique),
+            num_links=read.number("num_links", num_links),
+            topology=read.word("topology", TOPOLOGIES, topology),
+            memory=read.word("memory", MEMORIES, memory),
+            subdevice_id=read.number("subdevice_id", subdevice_id),
+            routing=read.routing(routing),
+        )
+        call.told(numbers, routing)
+        return self._start(call, out, want)
+
+    @_waits(start_combine)
+    def all_to_all_combine(self) -> None:
+        """Bring the rows of the experts home: one row for each slot of a token, or their sum.
+
+        Slot k of a token gets the row of the device that hosts its expert. With ``local_reduce`` a device has one row
+        for each token, the sum over its experts, which goes to the slot of its lowest expert. With ``sum`` the rows of
+        a token are added at home, times ``weights``, in f32 and in the order of slots, and rounded once.
+
+        Args:
+            input: [L, Bt, St, H] or [L, T, H], L the experts of a device; local_reduce [1, ...]; packed and expert
+                [R, H], as a dispatch with that layout left them.
+            expert_metadata: the table of choices as the dispatch returned it; not with `routing`.
+            expert_mapping: as for the dispatch; not with `routing`.
+            weights: [B, 1, S, K] or [N, K] float32, float16 or bfloat16, with sum; None: ones.
+            local_reduce: `input` holds one row for each token already.
+            sum: add the rows of a token.
+            cluster_axis, order, layout, align, max_tokens: as for the dispatch; with `routing` they are known.
+            output_shard_dim: as output_concat_dim of the dispatch.
+            fill: rows that nobody sends are "zero", or "keep" what they hold.
+            strict_unique: refuse an expert that a token names twice.
+            num_links, topology, memory, subdevice_id: hints; no result depends on them.
+            routing: of the dispatch, in place of metadata and mapping.
+            want: names of the optional results to make; None: all that there are.
+            out: arrays to write to, instead of new ones.
+
+        >>> import numpy as np
+        >>> from switchyard.mesh import LocalMesh
+        >>> x = np.array([[[11, -11], [12, -12]], [[21, -21], [22, -22]]], np.float32)
+        >>> chosen = np.array([[[0, 2], [1, 0]], [[3, 2], [2, 0]]], np.int32)
+        >>> hosts = np.array([[1, 0], [1, 0], [0, 1], [0, 1]], np.uint16)
+        >>> with LocalMesh(1, 2) as mesh:
+        ...     routing = mesh.routing()
+        ...     there = mesh.all_to_all_dispatch(x, chosen, hosts, layout="expert", routing=routing)
+        ...     home = mesh.all_to_all_combine(there.tokens, sum=True, routing=routing)
+        >>> home.output[1]                                  # two experts, who gave back what they got
+        array([[ 42., -42.],
+               [ 44., -44.]], dtype=float32)
+        """
+
+    def _start(self, call: Call[Any], out: Any, want: Collection[str] | None) -> Request[Any]:
+        return call.start(out, want, self._show)
+
+    @staticmethod
+    def _show(results: Any) -> Any:
+        """Results as this kind of mesh gives them: made as tuples, (None, ...) where there is nothing."""
+        raise NotImplementedError
+
+
+def whole(name: str, field: str, value: Any) -> int:
+    """A number of a mesh's creation."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 1 << 31
+    if abs(number) >= 1 << 31:
+        raise refusal(Status.VALUE, f"{name}: {field} is {value!r}, want an integer of 32 bits")
+    return number
+
+
+class LocalMesh(Mesh["Array | Sequence[Array]", tuple[Any, ...]]):
+    """A mesh of rows x cols devices inside this process; device d = r*cols + c.
+
+    Every field of a call has one array for each device: a sequence of them, or one array whose first dimension is
+    that of devices. Results are tuples with an array for each device.
+
+    Args:
+        rows, cols: the mesh; 1 x 1 to 65536 devices.
+        max_inflight: requests open at a time; 0: 2.
+
+    >>> from switchyard.mesh import LocalMesh
+    >>> LocalMesh(2, 4)
+    <switchyard.mesh.LocalMesh of 2x4 devices>
+    """
+
+    def __init__(self, rows: int, cols: int, *, max_inflight: int = 0) -> None:
+        given = {"rows": rows, "cols": cols, "max_inflight": max_inflight}
+        numbers = [whole("LocalMesh", field, value) for field, value in given.items()]
+        opening = functools.partial(_open, numbers)
+        super().__init__(Handle(numbers[0], numbers[1], False, opening))
+
+    @staticmethod
+    def _show(results: Any) -> Any:
+        def there(arrays: tuple[Any, ...]) -> tuple[Any, ...] | None:
+            return None if arrays and arrays[0] is None else arrays
+
+        return type(results)(*(there(arrays) for arrays in results))
+
+
+def _open(numbers: list[int], pointer: Any) -> int:
+    return int(_binding.mesh_open(pointer, *numbers))

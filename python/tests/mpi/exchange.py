@@ -1,0 +1,331 @@
+"""A test program of several processes: meshes over MPI give the bytes of local ones, and refuse as one.
+
+    mpirun -n PROCESSES python exchange.py
+
+Every process makes the call of its device over MPI, and the calls of all devices on a local mesh.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from mesh_examples import EXAMPLES, rows
+
+import switchyard
+from switchyard.mesh import AllToAllCombine, AllToAllDispatch, LocalMesh, MpiMesh
+
+WORLD = MPI.COMM_WORLD
+RANK, SIZE = WORLD.rank, WORLD.size
+SHAPES = [(rows, SIZE // rows) for rows in range(1, SIZE + 1) if SIZE % rows == 0]
+
+
+def same(mine: Any, wanted: Any) -> None:
+    assert (mine is None) == (wanted is None), (mine, wanted)
+    if mine is not None:
+        assert mine.dtype == wanted.dtype
+        assert mine.shape == wanted.shape, (mine.shape, wanted.shape)
+        assert np.asarray(mine).tobytes() == np.asarray(wanted).tobytes(), (mine, wanted)
+
+
+def same_results(mine: Any, wanted: Any) -> None:
+    """Results here against those of the local mesh's device."""
+    for name in mine._fields:
+        if name == "plane_tokens":
+            for plane, planes in zip(mine.plane_tokens, wanted.plane_tokens, strict=True):
+                same(plane, planes[RANK])
+        else:
+            arrays = getattr(wanted, name)
+            same(getattr(mine, name), None if arrays is None else arrays[RANK])
+
+
+def test_examples() -> None:
+    for example in EXAMPLES.values():
+        if example.devices != SIZE:
+            continue
+        with MpiMesh(WORLD, *example.mesh) as mesh:
+            assert mesh.device == RANK
+            routing = mesh.routing()
+            got = mesh.all_to_all_dispatch(
+                example.given(RANK), example.indices(RANK), example.mapping, routing=routing, **example.dispatch_options
+            )
+            same(got.tokens, rows(example.tokens[RANK]))
+            same(got.metadata, np.array(example.metadata[RANK]).astype(np.uint16))
+            results = rows(example.results[RANK])
+            home = mesh.all_to_all_combine(results, routing=routing, local_reduce=example.local_reduce)
+            same(home.output, rows(example.output[RANK]))
+            home = mesh.all_to_all_combine(results, got.metadata, example.mapping, **example.combine_options)
+            same(home.output, rows(example.output[RANK]))
+
+
+def batch(seed: int, b: int, s: int, k: int, experts: int, h: int = 5) -> tuple[Any, ...]:
+    """The same in every process: arrays of all devices."""
+    r = np.random.default_rng(seed)
+    x = r.integers(0, 1 << 32, (SIZE, b, 1, s, h), np.uint32).view(np.float32)  # any bits
+    chosen = r.integers(-1, experts, (SIZE, b, 1, s, k)).astype(np.int32)
+    hosts = np.zeros((experts, SIZE), np.uint16)
+    hosts[np.arange(experts), r.integers(0, SIZE, experts)] = 1
+    return x, chosen, hosts, r.random((SIZE, b, 1, s, k), np.float32)
+
+
+def check_pair(over: MpiMesh, local: LocalMesh, data: tuple[Any, ...], **options: Any) -> None:
+    x, chosen, hosts, weights = data
+    routings = over.routing(), local.routing()
+    planes = [x[..., :2].view(np.uint16), chosen.astype(np.int64)]
+    there = over.all_to_all_dispatch(
+        x[RANK], chosen[RANK], hosts, planes=[p[RANK] for p in planes], routing=routings[0], **options
+    )
+    wanted = local.all_to_all_dispatch(x, chosen, hosts, planes=planes, routing=routings[1], **options)
+    same_results(there, wanted)
+    if options.get("layout") == "packed":
+        same_results(
+            over.all_to_all_combine(there.tokens, local_reduce=True, routing=routings[0]),
+            local.all_to_all_combine(wanted.tokens, local_reduce=True, routing=routings[1]),
+        )
+    if options.get("layout") == "expert":
+        same_results(
+            over.all_to_all_combine(there.tokens, weights=weights[RANK], sum=True, routing=routings[0]),
+            local.all_to_all_combine(wanted.tokens, weights=weights, sum=True, routing=routings[1]),
+        )
+        again = {"routing": routings[0], "reuse_routing": True}
+        same_results(
+            over.all_to_all_dispatch(-x[RANK], **again),
+            local.all_to_all_dispatch(-x, **{**again, "routing": routings[1]}),
+        )
+
+
+def test_the_bytes_of_a_local_mesh() -> None:
+    for at, shape in enumerate(SHAPES):
+        for options in ({}, {"no_shared": True}, {"no_shared": True, "pack": True, "chunk_bytes": 64}):
+            with MpiMesh(WORLD, *shape, **options) as over, LocalMesh(*shape) as local:
+                for axis in (None, 0, 1):
+                    for dim, order in ((1, "concat"), (2, "concat"), (2, "flat")):
+                        for layout in ("padded", "packed", "expert"):
+                            data = batch(at, 2, 3, 2, 5)
+                            check_pair(
+                                over,
+                                local,
+                                data,
+                                cluster_axis=axis,
+                                output_concat_dim=dim,
+                                order=order,
+                                layout=layout,
+                                align=2 if layout == "expert" else 0,
+                            )
+
+
+def test_arrays_of_other_libraries() -> None:
+    x, chosen, hosts, _ = batch(3, 1, 4, 2, 3)
+    with MpiMesh(WORLD, 1, SIZE) as over, LocalMesh(1, SIZE) as local:
+        wanted = local.all_to_all_dispatch(x, chosen, hosts)
+        out = AllToAllDispatch(np.empty((SIZE * 4, 5), np.float32), present=np.empty(SIZE * 4, np.uint8))
+        got = over.all_to_all_dispatch(x[RANK], chosen[RANK], hosts, out=out)
+        assert got.tokens is out.tokens
+        same(got.tokens.reshape(1, SIZE, 4, 5), wanted.tokens[RANK])
+        try:
+            import torch
+        except ImportError:
+            return
+        got = over.all_to_all_dispatch(torch.tensor(x[RANK]), torch.tensor(chosen[RANK]), torch.from_numpy(hosts))
+        assert isinstance(got.tokens, torch.Tensor)
+        same(got.tokens.numpy(), wanted.tokens[RANK])
+
+
+def test_token_counts_that_differ() -> None:
+    with MpiMesh(WORLD, 1, SIZE) as over, LocalMesh(1, SIZE) as local:
+        x = [np.full((d, 2), d, np.float32) for d in range(SIZE)]
+        chosen = [np.full((d, 1), (d + 1) % SIZE) for d in range(SIZE)]
+        hosts = np.eye(SIZE, dtype=np.uint16)
+        mine, theirs = over.routing(), local.routing()
+        got = over.all_to_all_dispatch(x[RANK], chosen[RANK], hosts, max_tokens=SIZE, layout="packed", routing=mine)
+        wanted = local.all_to_all_dispatch(x, chosen, hosts, max_tokens=SIZE, layout="packed", routing=theirs)
+        same(got.tokens, wanted.tokens[RANK])
+        same_results(
+            over.all_to_all_combine(got.tokens, routing=mine), local.all_to_all_combine(wanted.tokens, routing=theirs)
+        )
+        padded = over.all_to_all_dispatch(x[RANK], chosen[RANK], hosts, max_tokens=SIZE)
+        whole = local.all_to_all_dispatch(x, chosen, hosts, max_tokens=SIZE).tokens[RANK]
+        assert padded.tokens.shape == (SIZE * SIZE, 2)  # room for any counts
+        same(padded.tokens[: len(whole)], whole)
+        assert not padded.tokens[len(whole) :].any()
+
+
+def test_requests() -> None:
+    data = [batch(seed, 1, 3, 2, 4) for seed in range(3)]
+    with MpiMesh(WORLD, SIZE, 1, max_inflight=3) as over, LocalMesh(SIZE, 1) as local:
+        wanted = [local.all_to_all_dispatch(x, chosen, hosts) for x, chosen, hosts, _ in data]
+        requests = [over.start_dispatch(x[RANK], chosen[RANK], hosts) for x, chosen, hosts, _ in data]
+        assert requests[1].wait("routed").tokens is None
+        for at in (2, 0, 1) if RANK % 2 else (1, 2, 0):
+            same_results(requests[at].wait(), wanted[at])
+        x, chosen, hosts, _ = data[0]
+        for _ in range(5):  # dropped
+            over.start_dispatch(x[RANK], chosen[RANK], hosts)
+        request = over.start_dispatch(x[RANK], chosen[RANK], hosts)
+    same_results(request.wait(), wanted[0])
+
+
+# ---- Refusals ----
+
+
+def refused(call: Any, *words: str) -> str:
+    """The sentence, which is the same in all processes."""
+    try:
+        call()
+    except switchyard.Error as error:
+        told = WORLD.allgather((type(error).__mro__[1].__name__, error.status, str(error)))
+        assert len(set(told)) == 1, told
+        assert all(word in str(error) for word in words), (str(error), words)
+        return str(error)
+    raise AssertionError(f"was not refused, about {words}")
+
+
+def test_one_process_is_wrong() -> None:
+    x, chosen, hosts, _ = batch(1, 1, 2, 2, 4)
+    culprit = SIZE - 1
+    good = {"input": x[RANK], "expert_indices": chosen[RANK], "expert_mapping": hosts}
+    bad_index = chosen[RANK].copy()
+    bad_index[0, 0, 0, 0] = 99
+    wrongs: list[tuple[dict[str, Any], str]] = [
+        ({"expert_indices": bad_index}, "at token 0, slot 0 is 99"),
+        ({"input": None}, "input"),
+        ({"input": "text"}, "input"),
+        ({"input": object(), "planes": [x[RANK]]}, "input"),
+        ({"input": x[RANK, 0]}, "input"),
+        ({"expert_mapping": [1, 2]}, "expert_mapping"),
+        ({"expert_mapping": hosts[:, :0]}, "expert_mapping"),
+        ({"expert_mapping": hosts + 1}, "expert_mapping"),
+        ({"layout": "spiral"}, "layout"),
+        ({"cluster_axis": "x"}, "cluster_axis"),
+        ({"num_links": "many"}, "num_links"),
+        ({"planes": 7}, "num_planes"),
+        ({"planes": [np.zeros((3, 1, 1, 1))]}, "planes[0]"),
+        ({"want": ["everything"]}, "tokens"),
+        ({"out": 5}, "tokens"),
+        ({"out": AllToAllDispatch(np.zeros((1, 1), np.float32))}, "tokens"),
+        ({"reuse_routing": True}, "routing"),
+    ]
+    with MpiMesh(WORLD, 1, SIZE) as mesh:
+        wanted = mesh.all_to_all_dispatch(**good)
+        for wrong, word in wrongs:
+            given = {**good, **wrong} if culprit == RANK else good
+            sentence = refused(lambda given=given: mesh.all_to_all_dispatch(**given), word)
+            assert sentence.startswith("all_to_all_dispatch: "), sentence
+            request = mesh.start_dispatch(**given)
+            refused(request.wait, word)
+        y = np.zeros((np.count_nonzero(hosts[:, RANK]), SIZE, 2, 5), np.float32)
+        fine = {"input": y, "expert_metadata": wanted.metadata, "expert_mapping": hosts}
+        home = mesh.all_to_all_combine(**fine)
+        for wrong, word in (
+            ({"weights": "heavy", "sum": True}, "weights"),
+            ({"input": y[..., None]}, "input"),
+            ({"order": 5}, "order"),
+            ({"out": AllToAllCombine(y)}, "output"),
+            ({"routing": mesh.routing()}, "routing"),
+        ):
+            given = {**fine, **wrong} if culprit == RANK else {**fine, "sum": "sum" in wrong}
+            refused(lambda given=given: mesh.all_to_all_combine(**given), word)
+        same(mesh.all_to_all_combine(**fine).output, home.output)
+        same(mesh.all_to_all_dispatch(**good).tokens, wanted.tokens)
+
+
+def test_processes_disagree() -> None:
+    if SIZE == 1:
+        return
+    x, chosen, hosts, _ = batch(1, 1, 2, 2, 4)
+    with MpiMesh(WORLD, 1, SIZE) as mesh:
+        short = x[RANK][:, :, : 1 + (RANK > 0)]
+        sentence = refused(
+            lambda: mesh.all_to_all_dispatch(short, chosen[RANK][:, :, : 1 + (RANK > 0)], hosts), "disagree"
+        )
+        assert "devices 0 and 1" in sentence
+        table = np.zeros((SIZE, 2, 2), np.int32)
+
+        def one_or_the_other() -> None:
+            if RANK == 0:
+                mesh.all_to_all_dispatch(x[RANK], chosen[RANK], hosts)
+            else:
+                mesh.all_to_all_combine(
+                    np.zeros((np.count_nonzero(hosts[:, RANK]), SIZE, 2, 5), np.float32), table, hosts
+                )
+
+        refused(one_or_the_other, "disagree")
+
+
+def test_creation_is_refused_in_all() -> None:
+    refused(lambda: MpiMesh(WORLD, SIZE, 2), "sy_comm_create_mpi", f"want {2 * SIZE}")
+    refused(lambda: MpiMesh(WORLD, 1, SIZE if RANK else 0), "sy_comm_create")
+    refused(lambda: MpiMesh(WORLD, 1, SIZE, max_inflight=-3 if RANK == SIZE - 1 else 0), "max_inflight")
+    refused(lambda: MpiMesh(WORLD, 1, SIZE, timeout_ms="soon"), "timeout_ms")  # type: ignore[arg-type]
+    refused(lambda: MpiMesh(WORLD, 1, SIZE, check="some"), "check")  # type: ignore[arg-type]
+    refused(lambda: MpiMesh(3, 1, SIZE), "comm is a int, want a communicator of mpi4py")
+    refused(lambda: MpiMesh(MPI.COMM_NULL, 1, SIZE), "MPI_COMM_NULL")
+
+
+# ---- Lives ----
+
+
+def test_a_part_of_the_world() -> None:
+    part = WORLD.Split(RANK % 2, RANK)
+    with MpiMesh(part, part.size, 1) as mesh:
+        assert mesh.device == part.rank
+        x = np.full((1, 2), RANK, np.float32)
+        got = mesh.all_to_all_dispatch(x, np.zeros((1, 1), np.int32), np.ones((1, part.size), np.uint16))
+    assert got.tokens[:, 0].tolist() == list(range(RANK % 2, SIZE, 2))
+    part.Free()
+
+
+def test_closed_and_forgotten() -> None:
+    x, chosen, hosts, _ = batch(1, 1, 2, 2, 4)
+    mesh = MpiMesh(WORLD, 1, SIZE)
+    assert repr(mesh) == f"<switchyard.mesh.MpiMesh of 1x{SIZE} devices>"
+    assert isinstance(mesh.shares_memory, bool)
+    request = mesh.start_dispatch(x[RANK], chosen[RANK], hosts)
+    mesh.close()
+    mesh.close()
+    assert request.wait().tokens.shape == (1, SIZE, 2, 5)
+    refused(lambda: mesh.all_to_all_dispatch(x[RANK], chosen[RANK], hosts), "the mesh is closed")
+
+    forgotten = MpiMesh(WORLD, 1, SIZE, no_shared=True)
+    request = forgotten.start_dispatch(x[RANK], chosen[RANK], hosts)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        del forgotten, request
+        gc.collect()
+    assert [w.category for w in told] == [ResourceWarning]
+
+    if RANK == 0:  # alone: nobody comes to close it
+        left = MpiMesh(MPI.COMM_SELF, 1, 1)
+        try:
+            with left:
+                raise KeyError
+        except KeyError:
+            pass
+        assert left.closed
+
+
+def main() -> None:
+    names = sys.argv[1:] or [name for name in globals() if name.startswith("test_")]
+    for name in names:
+        try:
+            globals()[name]()
+        except BaseException:
+            print(f"{name} failed in process {RANK} of {SIZE}", file=sys.stderr, flush=True)
+            import traceback
+
+            traceback.print_exc()
+            WORLD.Abort(1)
+        WORLD.Barrier()
+        if RANK == 0:
+            print(f"ok {name}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,428 @@
+"""The local mesh: worked examples, layouts, arrays of other libraries, refusals."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mesh_examples import E1, E8, EXAMPLES, Example, rows
+
+import switchyard
+from switchyard import _binding
+from switchyard.mesh import AllToAllCombine, AllToAllDispatch, LocalMesh, _call, _combine, _dispatch
+
+same = np.testing.assert_array_equal
+
+
+def all_of(example: Example, dtype: Any = np.float32, index: Any = np.uint16) -> tuple[list[Any], list[Any]]:
+    devices = range(example.devices)
+    return [example.given(d, dtype) for d in devices], [example.indices(d, index) for d in devices]
+
+
+# ---- Worked examples ----
+
+
+@pytest.mark.parametrize("index", ["uint16", "int32", "int64"])
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_dispatch(name: str, index: str) -> None:
+    example = EXAMPLES[name]
+    with LocalMesh(*example.mesh) as mesh:
+        got = mesh.all_to_all_dispatch(*all_of(example, index=index), example.mapping, **example.dispatch_options)
+    assert got.metadata is not None
+    for d in range(example.devices):
+        same(got.tokens[d], rows(example.tokens[d]), strict=True)
+        same(got.metadata[d], np.array(example.metadata[d]).astype(index), strict=True)
+        if example.present is not None and example.rows_to is not None:
+            assert got.present is not None
+            assert got.rows_to is not None
+            assert got.rows_from is not None
+            same(got.present[d], np.array(example.present[d], bool), strict=True)
+            same(got.rows_to[d], np.array(example.rows_to[d]), strict=True)
+            same(got.rows_from[d], np.array(example.rows_to).T[d], strict=True)
+    assert got.src is got.expert_offsets is None
+    assert got.plane_tokens == ()
+
+
+@pytest.mark.parametrize("routed", [False, True])
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_combine(name: str, routed: bool) -> None:
+    example = EXAMPLES[name]
+    results = [rows(example.results[d]) for d in range(example.devices)]
+    with LocalMesh(*example.mesh) as mesh:
+        routing = mesh.routing()
+        assert not routing.filled
+        there = mesh.all_to_all_dispatch(*all_of(example), example.mapping, routing=routing, **example.dispatch_options)
+        assert routing.filled
+        if routed:
+            got = mesh.all_to_all_combine(results, routing=routing, local_reduce=example.local_reduce)
+        else:
+            got = mesh.all_to_all_combine(results, there.metadata, example.mapping, **example.combine_options)
+    assert got.written is not None
+    for d in range(example.devices):
+        home = rows(example.output[d])
+        same(got.output[d], home, strict=True)
+        same(got.written[d], (home[..., 0] != 0).reshape(len(home), -1), strict=True)
+
+
+def test_short_shapes_and_stacked_arrays() -> None:
+    x = np.stack([E1.given(d).reshape(2, 2) for d in range(2)])
+    chosen = np.stack([E1.indices(d).reshape(2, 2) for d in range(2)])
+    with LocalMesh(1, 2) as mesh:
+        got = mesh.all_to_all_dispatch(x, chosen, np.stack([E1.mapping[None]] * 2))
+        assert got.metadata is not None
+        same(np.stack(got.tokens)[:, :, 0], [[11, 12, 0, 22], [11, 0, 21, 22]])
+        home = mesh.all_to_all_combine(
+            [rows(E1.results[d]).reshape(2, 4, 2) for d in range(2)], got.metadata, E1.mapping, sum=True
+        )
+    same(np.stack(home.output)[:, :, 0], [[44, 36], [147, 88]])
+    assert home.written is None
+
+
+def test_packed() -> None:
+    with LocalMesh(1, 2) as mesh:
+        got = mesh.all_to_all_dispatch(*all_of(E1), E1.mapping, layout="packed")
+        assert got.src is not None
+        assert got.present is got.expert_offsets is None
+        assert [x[:, 0].tolist() for x in got.tokens] == [[11, 12, 22], [11, 21, 22]]
+        assert [x.tolist() for x in got.src] == [[[0, 0], [0, 1], [1, 1]], [[0, 0], [1, 0], [1, 1]]]
+        routing = mesh.routing()
+        got = mesh.all_to_all_dispatch(*all_of(E1), E1.mapping, layout="packed", routing=routing, want=())
+        assert got.metadata is got.rows_from is got.src is None
+        home = mesh.all_to_all_combine(got.tokens, local_reduce=True, routing=routing)
+    assert [x[:, 0, :, 0].tolist() for x in home.output] == [[[11, 0], [11, 12]], [[0, 22], [21, 22]]]
+
+
+def test_expert() -> None:
+    with LocalMesh(1, 2) as mesh:
+        routing = mesh.routing()
+        got = mesh.all_to_all_dispatch(*all_of(E1), E1.mapping, layout="expert", align=2, routing=routing)
+        assert got.src is not None
+        assert got.expert_counts is not None
+        assert got.expert_offsets is not None
+        assert [x[:, 0].tolist() for x in got.tokens] == [[11, 12, 22, 0, 12, 0], [11, 21, 22, 0, 21, 0]]
+        assert got.src[1].tolist() == [[0, 0, 1], [1, 0, 1], [1, 1, 0], [-1] * 3, [1, 0, 0], [-1] * 3]
+        assert [x.tolist() for x in got.expert_counts] == [[3, 1], [3, 1]]
+        assert [x.tolist() for x in got.expert_offsets] == [[0, 4, 6], [0, 4, 6]]
+        weights = np.array([[[2, 1], [1, 0.5]], [[1, 1], [1, 1]]], np.float32).reshape(2, 1, 1, 2, 2)
+        home = mesh.all_to_all_combine(got.tokens, weights=weights, sum=True, routing=routing)
+    assert home.output[0].shape == (1, 1, 2, 2)
+    assert [x[0, 0, :, 0].tolist() for x in home.output] == [[33, 18], [42, 44]]
+
+
+def test_planes_travel_with_rows() -> None:
+    scales = [np.array([[[[1, 2, 3], [4, 5, 6]]]], np.float16), np.array([[[[7, 8, 9], [10, 11, 12]]]], np.float16)]
+    ids = [np.array([[[[1], [2]]]], np.int64), np.array([[[[3], [4]]]], np.int64)]
+    with LocalMesh(1, 2) as mesh:
+        got = mesh.all_to_all_dispatch(*all_of(E1), E1.mapping, planes=[scales, ids], layout="packed")
+        padded = mesh.all_to_all_dispatch(*all_of(E1), E1.mapping, planes=[ids])
+    assert [x.ravel().tolist() for x in got.plane_tokens[1]] == [[1, 2, 4], [1, 3, 4]]
+    same(got.plane_tokens[0][1], np.array([[1, 2, 3], [7, 8, 9], [10, 11, 12]], np.float16), strict=True)
+    assert [x.ravel().tolist() for x in padded.plane_tokens[0]] == [[1, 2, 0, 4], [1, 0, 3, 4]]
+
+
+def test_token_counts_that_differ() -> None:
+    x = [np.array([[11, -11]], np.float32), np.zeros((0, 2), np.float32), rows([31, 32, 33])]
+    chosen = [np.array([[2]]), np.zeros((0, 1), np.int64), np.array([[0], [1], [-1]])]
+    with LocalMesh(3, 1) as mesh:
+        routing = mesh.routing()
+        got = mesh.all_to_all_dispatch(x, chosen, np.eye(3, dtype=np.uint16), max_tokens=3, routing=routing)
+        assert got.metadata is not None
+        assert [t[:, 0].tolist() for t in got.tokens] == [[0, 31, 0, 0], [0, 0, 32, 0], [11, 0, 0, 0]]
+        assert got.metadata[1].ravel().tolist() == [2, 0, 1, -1]
+        experts = [t[None] for t in got.tokens]
+        home = mesh.all_to_all_combine(experts, routing=routing)
+        assert [t[0, :, 0].tolist() for t in home.output] == [[11], [], [31, 32, 0]]
+        with pytest.raises(TypeError, match="want one of them or out, which tell how many tokens are at home"):
+            mesh.all_to_all_combine(experts, got.metadata, np.eye(3, dtype=np.uint16), max_tokens=3)
+        out = AllToAllCombine(tuple(np.empty((1, n, 2), np.float32) for n in (1, 0, 3)))
+        mesh.all_to_all_combine(experts, got.metadata, np.eye(3, dtype=np.uint16), max_tokens=3, out=out)
+        assert [t[0, :, 0].tolist() for t in out.output] == [[11], [], [31, 32, 0]]
+
+
+def test_routing_is_used_again() -> None:
+    more = [10 * E1.given(d) for d in range(2)]
+    with LocalMesh(1, 2) as mesh:
+        routing = mesh.routing()
+        mesh.all_to_all_dispatch(*all_of(E1), E1.mapping, layout="expert", routing=routing)
+        again = mesh.all_to_all_dispatch(more, routing=routing, reuse_routing=True)
+        assert [x[:, 0].tolist() for x in again.tokens] == [[110, 120, 220, 120], [110, 210, 220, 210]]
+        assert again.metadata is None
+        assert again.expert_counts is not None
+        assert [x.tolist() for x in again.expert_counts] == [[3, 1], [3, 1]]
+        home = mesh.all_to_all_combine(again.tokens, sum=True, routing=routing)
+    assert [x[0, 0, :, 0].tolist() for x in home.output] == [[220, 240], [420, 440]]
+
+
+# ---- Arrays ----
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "int8", "float64"])
+def test_types_of_rows(dtype: str) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    with LocalMesh(1, 2) as mesh:
+        got = mesh.all_to_all_dispatch(*all_of(E1, kind), E1.mapping)
+    for d in range(2):
+        assert got.tokens[d].dtype == kind
+        same(got.tokens[d].view(np.uint8), rows(E1.tokens[d], kind).view(np.uint8))
+
+
+def test_bits_survive() -> None:
+    bits = np.array([0x7FC12345, 0xFF812345, 0x80000000, 0x00000001], np.uint32).view(np.float32).reshape(1, 4)
+    with LocalMesh(1, 1) as mesh:
+        got = mesh.all_to_all_dispatch([bits], np.zeros((1, 1, 1), np.int32), np.ones((1, 1), np.uint16))
+    assert got.tokens[0].tobytes() == bits.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_torch(dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.tensor(np.stack([E1.given(d) for d in range(2)])).to(getattr(torch, dtype))
+    chosen = torch.tensor(np.stack([E1.indices(d, np.int32) for d in range(2)]))
+    hosts = torch.from_numpy(E1.mapping)
+    with LocalMesh(1, 2) as mesh:
+        routing = mesh.routing()
+        got = mesh.all_to_all_dispatch(x, chosen, hosts, layout="expert", routing=routing)
+        assert got.tokens[0].dtype == x.dtype
+        assert got.tokens[0][:, 0].tolist() == [11, 12, 22, 12]
+        home = mesh.all_to_all_combine(got.tokens, weights=torch.ones(2, 1, 1, 2, 2), sum=True, routing=routing)
+        assert torch.equal(torch.stack(home.output), 2 * x)
+        with pytest.raises(ValueError, match="input of device 0 requires a gradient, which would end here"):
+            mesh.all_to_all_dispatch(x.float().requires_grad_(), chosen, hosts)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_jax(dtype: str) -> None:
+    jnp = pytest.importorskip("jax.numpy")
+    x = jnp.asarray(np.stack([E1.given(d) for d in range(2)]), dtype)
+    chosen = jnp.asarray(np.stack([E1.indices(d, np.int32) for d in range(2)]))
+    with LocalMesh(1, 2) as mesh:
+        routing = mesh.routing()
+        got = mesh.all_to_all_dispatch(x, chosen, jnp.asarray(E1.mapping), layout="expert", routing=routing)
+        home = mesh.all_to_all_combine(got.tokens, sum=True, routing=routing)
+        assert isinstance(got.tokens[0], jnp.ndarray)
+        assert got.tokens[0][:, 0].tolist() == [11, 12, 22, 12]
+        assert bool((jnp.stack(home.output) == 2 * x).all())
+        read_only = AllToAllDispatch((x[0], x[1]))
+        with pytest.raises(ValueError, match="tokens of device 0 is a read-only jax"):
+            mesh.all_to_all_dispatch(x, chosen, jnp.asarray(E1.mapping), out=read_only)
+
+
+def test_outputs_are_where_the_caller_says() -> None:
+    x, chosen = all_of(E1)
+    tokens = np.full((2, 1, 2, 2, 2), 7, np.float32)
+    out = AllToAllDispatch(tokens, rows_to=[np.zeros(2, np.int64), np.zeros(2, np.int64)])
+    with LocalMesh(1, 2) as mesh:
+        got = mesh.all_to_all_dispatch(x, chosen, E1.mapping, fill="keep", out=out)
+        assert got.metadata is got.present is None
+        assert all(np.shares_memory(a, tokens) for a in got.tokens)
+        same(tokens[:, 0, :, :, 0], [[[11, 12], [7, 22]], [[11, 7], [21, 22]]])
+        assert out.rows_to is not None
+        assert [list(n) for n in out.rows_to] == [[2, 1], [1, 2]]
+        kept = mesh.all_to_all_dispatch(x, chosen, E1.mapping, fill="keep")  # new arrays hold zeros
+        same(kept.tokens[0], rows(E1.tokens[0]))
+        long = AllToAllDispatch([np.full((9, 2), 7, np.float32) for _ in range(2)])
+        mesh.all_to_all_dispatch(x, chosen, E1.mapping, layout="packed", out=long)
+    same(long.tokens[1][:, 0], [11, 21, 22, 7, 7, 7, 7, 7, 7])
+
+
+def test_arrays_that_dlpack_does_not_take() -> None:
+    x, chosen = all_of(E1)
+    for array in (*x, *chosen):
+        array.flags.writeable = False
+    wide = np.zeros((2, 1, 1, 2, 5), np.float32)[..., 1:3]  # rows apart from each other
+    wide[:] = np.stack(x)
+    with LocalMesh(1, 2) as mesh:
+        for given in (x, wide):
+            got = mesh.all_to_all_dispatch(given, chosen, E1.mapping)
+            same(got.tokens[1], rows(E1.tokens[1]))
+
+
+# ---- Refusals ----
+
+
+def spoiled(**more: Any) -> dict[str, Any]:
+    x, chosen = all_of(E1)
+    return {"input": x, "expert_indices": chosen, "expert_mapping": E1.mapping, **more}
+
+
+def wrong_choice() -> list[Any]:
+    chosen = [E1.indices(0), E1.indices(1)]
+    chosen[1][0, 0, 1, 0] = 7
+    return chosen
+
+
+DISPATCH_REFUSALS = {
+    "missing": ({"input": None}, TypeError, "NULL", "input of device 0 is missing, want a tensor"),
+    "one missing": ({"input": [E1.given(0), None]}, TypeError, "NULL", "input of device 1 is missing, want an array"),
+    "number": ({"input": 3}, TypeError, "DTYPE", "input is a int, want an array for each device"),
+    "no array": ({"input": ["x", "y"]}, TypeError, "DTYPE", "input of device 0 is a str, want an array"),
+    "too few": ({"input": [E1.given(0)]}, ValueError, "SHAPE", "input has 1 arrays, want 2, one for each device"),
+    "stacked": ({"input": np.zeros((3, 2, 2))}, ValueError, "SHAPE", "input has 3 arrays, want 2"),
+    "rank": ({"input": np.zeros((2, 2, 2, 2))}, ValueError, "SHAPE", "input of device 0 has rank 3"),
+    "dtype": (
+        {"expert_indices": np.zeros((2, 1, 1, 2, 2), np.float32)},
+        TypeError,
+        "DTYPE",
+        "expert_indices of device 0 is f32, want i32, i64 or u16",
+    ),
+    "mapping": ({"expert_mapping": 2 * E1.mapping}, ValueError, "ROUTING", "at expert 0, device 0 is 2, want 0 or 1"),
+    "no mapping": ({"expert_mapping": None}, TypeError, "NULL", "expert_mapping of device 0 is missing"),
+    "index": (
+        {"expert_indices": wrong_choice()},
+        IndexError,
+        "INDEX",
+        "expert_indices of device 1 at token 1, slot 0 is 7, want 0 or more and below 4, or 65535 for none",
+    ),
+    "axis": ({"cluster_axis": 2}, ValueError, "VALUE", "cluster_axis is 2, want None, 0 or 1"),
+    "negative axis": ({"cluster_axis": -1}, ValueError, "VALUE", "cluster_axis is -1, want None, 0 or 1"),
+    "axis word": ({"cluster_axis": "rows"}, ValueError, "VALUE", "cluster_axis is 'rows', want None, 0 or 1"),
+    "dimension": ({"output_concat_dim": 3}, ValueError, "VALUE", "output_concat_dim of device 0 is 3, want 1 to 2"),
+    "layout": ({"layout": "flat"}, ValueError, "VALUE", "layout is 'flat', want padded, packed or expert"),
+    "links": ({"num_links": 2**40}, ValueError, "VALUE", "num_links is 1099511627776, want an integer of 32 bits"),
+    "align": ({"align": -1}, ValueError, "VALUE", "align of device 0 is -1"),
+    "memory": ({"memory": "sharded"}, NotImplementedError, "UNSUPPORTED", "memory of device 0 is sharded"),
+    "planes": ({"planes": [all_of(E1)[0]] * 4}, ValueError, "VALUE", "num_planes of device 0 is 4, want 0 to 3"),
+    "wish": ({"want": ["tokens"]}, ValueError, "VALUE", "want has 'tokens', which is none of metadata, present"),
+    "wish of another layout": ({"want": ["src"]}, ValueError, "VALUE", "src of device 0 is given for layout padded"),
+    "reuse": ({"reuse_routing": True}, TypeError, "NULL", "routing is NULL and to be reused, want a routing"),
+    "routing": ({"routing": 5}, TypeError, "DTYPE", "routing is a int, want one of this mesh"),
+    "out": ({"out": E1.given(0)}, TypeError, "DTYPE", "out is a ndarray, want a AllToAllDispatch"),
+    "small out": (
+        {"out": AllToAllDispatch(np.zeros((2, 3, 2), np.float32))},
+        ValueError,
+        "SHAPE",
+        "tokens of device 0 has shape [3,2], want [4,2]",
+    ),
+    "few rows": (
+        {"layout": "packed", "out": AllToAllDispatch(np.zeros((2, 2, 2), np.float32))},
+        ValueError,
+        "CAPACITY",
+        "tokens of device 0 has 2 rows, want at least 3",
+    ),
+    "unique": (
+        {"expert_indices": np.zeros((2, 1, 1, 2, 2), np.int32), "strict_unique": True},
+        IndexError,
+        "INDEX",
+        "expert_indices of device 0 at token 0, slot 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DISPATCH_REFUSALS)
+def test_refused_dispatch(name: str) -> None:
+    wrong, kind, status, sentence = DISPATCH_REFUSALS[name]
+    with LocalMesh(1, 2) as mesh:
+        with pytest.raises(kind) as raised:
+            mesh.all_to_all_dispatch(**spoiled(**wrong))
+        error = raised.value
+        assert isinstance(error, switchyard.Error)
+        assert error.status.name == status
+        assert str(error).startswith("all_to_all_dispatch: ")
+        assert sentence in str(error)
+        mesh.all_to_all_dispatch(**spoiled())  # the mesh goes on
+
+
+def test_refused_calls_write_nothing() -> None:
+    out = AllToAllDispatch(np.full((2, 4, 2), 7, np.float32), metadata=np.full((2, 4, 2), 7, np.uint16))
+    with LocalMesh(1, 2) as mesh, pytest.raises(IndexError):
+        mesh.all_to_all_dispatch(**spoiled(expert_indices=wrong_choice(), out=out))
+    assert (out.tokens == 7).all()
+    assert out.metadata is not None
+    assert (out.metadata == 7).all()
+
+
+def test_refused_outputs() -> None:
+    locked = np.zeros((2, 4, 2), np.float32)
+    locked.flags.writeable = False
+    with LocalMesh(1, 2) as mesh:
+        with pytest.raises(ValueError, match="tokens of device 0 is a read-only numpy array, want one that can be"):
+            mesh.all_to_all_dispatch(**spoiled(out=AllToAllDispatch(locked)))
+        one = np.zeros((1, 2, 2, 2), np.float32)
+        with pytest.raises(ValueError, match="tokens of device 1 overlaps tokens of device 0 in memory"):
+            mesh.all_to_all_dispatch(**spoiled(out=AllToAllDispatch([one, one])))
+
+
+def test_refused_combine() -> None:
+    results = [rows(E8.results[d]) for d in range(2)]
+    table = [np.array(E8.metadata[d], np.int32) for d in range(2)]
+    with LocalMesh(1, 2) as mesh:
+        for wrong, kind, sentence in (
+            (
+                {"local_reduce": True, "input": [y[:1] for y in results]},
+                ValueError,
+                "all_to_all_combine: expert_mapping",
+            ),
+            ({"input": [y[:1] for y in results]}, ValueError, "has rows of 1 experts, want 2"),
+            ({"expert_metadata": [table[0], table[0][:, ::-1].copy()]}, RuntimeError, "devices 0 and 1 disagree"),
+            ({"weights": np.ones((2, 2, 2), np.float32)}, ValueError, "weights of device 0 are given without sum"),
+            ({"sum": True, "want": ["written"]}, ValueError, "written of device 0 is given with sum, want none"),
+            ({"expert_metadata": None}, TypeError, "expert_metadata of device 0 is missing"),
+            ({"routing": mesh.routing()}, RuntimeError, "routing of device 0 is empty, want one that a dispatch"),
+            ({"order": "up"}, ValueError, "order is 'up', want concat or flat"),
+        ):
+            given = {"input": results, "expert_metadata": table, "expert_mapping": E8.mapping, **wrong}
+            with pytest.raises(kind) as raised:
+                mesh.all_to_all_combine(**given)
+            assert isinstance(raised.value, switchyard.Error)
+            assert sentence in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"rows": 0, "cols": 1}, "mesh.rows is 0, want 1 to 65536"),
+        ({"rows": 1, "cols": -2}, "mesh.cols is -2"),
+        ({"rows": 300, "cols": 300}, "mesh.cols is 300, want 1 or more, and at most 65536 devices"),
+        ({"rows": "2", "cols": 1}, "rows is '2', want an integer of 32 bits"),
+        ({"rows": 2**40, "cols": 1}, "rows is 1099511627776, want an integer of 32 bits"),
+        ({"rows": 1, "cols": 1, "max_inflight": 129}, "max_inflight is 129, want 0 to 128"),
+    ],
+)
+def test_refused_meshes(wrong: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError) as raised:
+        LocalMesh(**wrong)
+    assert isinstance(raised.value, switchyard.Error)
+    assert sentence in str(raised.value)
+
+
+# ---- The header ----
+
+
+@pytest.mark.parametrize("name", ["dispatch", "combine"])
+def test_fields_are_those_of_the_header(name: str) -> None:
+    header = (Path(__file__).parents[2] / "include" / "switchyard.h").read_text()
+    body = header.split(f"typedef struct sy_all_to_all_{name}_args {{")[1].split("\n}")[0]
+    told = re.findall(r"(\w+)(\[.*?\])?;", re.sub(r"/\*.*?\*/", "", body, flags=re.S))
+    fields = [f"{field}[{i}]" if many else field for field, many in told for i in range(3 if many else 1)]
+    table = _binding.mesh_fields(f"all_to_all_{name}")
+    assert sorted(table) == sorted(fields)
+    numbers = {"dispatch": _dispatch.Numbers, "combine": _combine.Numbers}[name]._fields
+    assert table[table.index(numbers[0]) :][: len(numbers)] == numbers
+    parameters = inspect.signature(getattr(LocalMesh, f"start_{name}")).parameters
+    outputs = {"dispatch": AllToAllDispatch, "combine": AllToAllCombine}[name]._fields
+    plain = {field.partition("[")[0] for field in table} - {*outputs, "num_planes"}
+    assert {*parameters} == {"self", "want", "out", *plain}
+    assert inspect.signature(getattr(LocalMesh, f"all_to_all_{name}")).parameters == parameters
+
+
+@pytest.mark.parametrize(
+    ("prefix", "words"),
+    [
+        ("ORDER", _call.ORDERS),
+        ("FILL", _call.FILLS),
+        ("LAYOUT", _call.LAYOUTS),
+        ("TOPOLOGY", _call.TOPOLOGIES),
+        ("MEMORY", _call.MEMORIES),
+    ],
+)
+def test_words_are_those_of_the_header(prefix: str, words: dict[str, int]) -> None:
+    header = (Path(__file__).parents[2] / "include" / "switchyard.h").read_text()
+    enums = [body for body in re.findall(r"typedef enum sy_\w+ \{(.*?)\}", header, re.S) if f"SY_{prefix}_" in body]
+    assert len(enums) == 1
+    assert re.findall(rf"SY_{prefix}_(\w+)", enums[0]) == [word.upper() for word in words]
+    assert list(words.values()) == list(range(len(words)))

@@ -1,0 +1,241 @@
+"""Requests, routings and meshes over their lives: any order, dropped, closed, from several threads."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+from mesh_examples import E1, rows
+
+import switchyard
+from switchyard.mesh import LocalMesh, Request
+
+same = np.testing.assert_array_equal
+
+
+def given(times: int = 1, **more: Any) -> dict[str, Any]:
+    x = [times * E1.given(d) for d in range(2)]
+    return {"input": x, "expert_indices": [E1.indices(0), E1.indices(1)], "expert_mapping": E1.mapping, **more}
+
+
+def tokens(times: int = 1) -> Any:
+    return [times * rows(E1.tokens[d]) for d in range(2)]
+
+
+def test_any_order() -> None:
+    with LocalMesh(1, 2, max_inflight=3) as mesh:
+        requests = [mesh.start_dispatch(**given(n)) for n in (1, 2, 3)]
+        for at in (2, 0, 1):
+            got = requests[at].wait()
+            for d in range(2):
+                same(got.tokens[d], tokens(at + 1)[d])
+        assert all(request.test() for request in requests)
+        assert requests[1].wait().tokens[0] is requests[1].wait().tokens[0]
+
+
+def test_routed_comes_first() -> None:
+    with LocalMesh(1, 2) as mesh:
+        routing = mesh.routing()
+        request = mesh.start_dispatch(**given(layout="expert", routing=routing))
+        got = request.wait("routed")
+        assert got.tokens is got.src is None
+        assert got.expert_counts is not None
+        assert [n.tolist() for n in got.expert_counts] == [[3, 1], [3, 1]]
+        assert routing.filled
+        assert request.test("routed")
+        there = request.wait()
+        back = mesh.start_combine(there.tokens, sum=True, routing=routing)
+        assert back.wait("routed").output is None
+        assert [x[0, 0, :, 0].tolist() for x in back.wait().output] == [[22, 24], [42, 44]]
+        with pytest.raises(ValueError, match="request: phase is 'soon', want routed or done"):
+            back.wait("soon")  # type: ignore[arg-type]
+
+
+def test_too_many_are_refused() -> None:
+    with LocalMesh(1, 2) as mesh:
+        requests = [mesh.start_dispatch(**given()) for _ in range(2)]
+        with pytest.raises(switchyard.CommError, match="has 2 open requests, want fewer than its max_inflight, 2"):
+            mesh.start_dispatch(**given())
+        with pytest.raises(switchyard.CommError):
+            mesh.all_to_all_dispatch(**given())
+        requests[0].wait()
+        mesh.all_to_all_dispatch(**given())
+        requests[1].wait()
+
+
+def test_mistakes_come_from_the_waits() -> None:
+    wrong = [E1.indices(0), E1.indices(1)]
+    wrong[0][0, 0, 0, 0] = 4
+    with LocalMesh(1, 2) as mesh:
+        bad = mesh.start_dispatch(**given(expert_indices=wrong))
+        good = mesh.start_dispatch(**given())
+        for _ in range(2):
+            with pytest.raises(IndexError, match="expert_indices of device 0 at token 0, slot 0 is 4"):
+                bad.wait()
+        with pytest.raises(IndexError):
+            bad.test()
+        bad.close()
+        same(good.wait().tokens[1], tokens()[1])
+        with pytest.raises(IndexError), mesh.start_dispatch(**given(expert_indices=wrong)):
+            pass
+        with pytest.raises(KeyError), mesh.start_dispatch(**given(expert_indices=wrong)):
+            raise KeyError
+        with mesh.start_dispatch(**given()) as request:
+            pass
+        assert request.test()
+
+
+def test_arrays_stay_until_it_is_done() -> None:
+    class Kept(np.ndarray[Any, Any]):
+        """An array that can be watched."""
+
+    x = [E1.given(d).view(Kept) for d in range(2)]
+    watched = [weakref.ref(array) for array in x]
+    with LocalMesh(1, 2) as mesh:
+        request = mesh.start_dispatch(**given(input=x))
+        del x
+        gc.collect()
+        assert all(ref() is not None for ref in watched)
+        got = request.wait()
+        gc.collect()
+        assert all(ref() is None for ref in watched)
+    same(got.tokens[1], tokens()[1])
+
+
+def test_dropped_requests_make_room() -> None:
+    with LocalMesh(1, 2) as mesh:
+        for n in range(7):
+            mesh.start_dispatch(**given(n))
+        kept = mesh.start_dispatch(**given(2))
+        mesh.start_dispatch(**given(3))
+        same(mesh.all_to_all_dispatch(**given(4)).tokens[0], tokens(4)[0])
+        same(kept.wait().tokens[0], tokens(2)[0])
+
+
+def test_closing_waits() -> None:
+    mesh = LocalMesh(1, 2)
+    requests = [mesh.start_dispatch(**given(n)) for n in (1, 2)]
+    mesh.close()
+    mesh.close()
+    for n in (1, 2):
+        same(requests[n - 1].wait().tokens[0], tokens(n)[0])
+
+
+def test_closed_meshes_refuse() -> None:
+    with LocalMesh(1, 2) as mesh:
+        routing = mesh.routing()
+        mesh.all_to_all_dispatch(**given(routing=routing))
+    assert mesh.closed
+    assert repr(mesh) == "<switchyard.mesh.LocalMesh of 1x2 devices, closed>"
+    assert repr(routing) == "<switchyard.mesh.Routing, filled>"
+    for call in (
+        lambda: mesh.all_to_all_dispatch(**given()),
+        lambda: mesh.all_to_all_combine(tokens(), routing=routing),
+        mesh.routing,
+        mesh.__enter__,
+    ):
+        with pytest.raises(switchyard.CommError, match="the mesh is closed, want one that is open"):
+            call()
+    with LocalMesh(1, 2) as other, pytest.raises(switchyard.CommError, match="routing is of a mesh that is closed"):
+        other.all_to_all_combine(tokens(), routing=routing)
+
+
+def test_routings_of_other_meshes_are_refused() -> None:
+    with LocalMesh(1, 2) as mesh, LocalMesh(1, 2) as other:
+        routing = other.routing()
+        with pytest.raises(switchyard.CommError, match="routing of device 0 was made for another comm"):
+            mesh.all_to_all_dispatch(**given(routing=routing))
+
+
+def test_many_routings() -> None:
+    with LocalMesh(1, 2) as mesh:
+        held = []
+        for n in range(300):
+            routing = mesh.routing()
+            mesh.all_to_all_dispatch(**given(n, routing=routing))
+            if n % 3 == 0:
+                held.append(routing)
+        for routing in held:
+            home = mesh.all_to_all_combine([rows(E1.results[d]) for d in range(2)], routing=routing)
+            same(home.output[1], rows(E1.output[1]))
+
+
+@pytest.mark.parametrize("keep", ["request", "routing", "nothing"])
+def test_collected_with_requests_open(keep: str) -> None:
+    mesh = LocalMesh(1, 2)
+    routing = mesh.routing()
+    requests: list[Request[Any]] = [mesh.start_dispatch(**given(routing=routing)), mesh.start_dispatch(**given())]
+    held = {"request": requests[0], "routing": routing, "nothing": None}[keep]
+    gone = weakref.ref(mesh)
+    del mesh, routing, requests
+    gc.collect()
+    assert gone() is None
+    if isinstance(held, Request):
+        same(held.wait().tokens[0], tokens()[0])
+
+
+def test_collected_in_a_cycle() -> None:
+    class Layer:
+        def __init__(self) -> None:
+            self.mesh = LocalMesh(1, 2)
+            self.routing = self.mesh.routing()
+            self.request = self.mesh.start_dispatch(**given(routing=self.routing))
+            self.me = self
+
+    for _ in range(20):
+        Layer()
+    gc.collect()
+
+
+def test_threads_take_turns() -> None:
+    wrong: list[BaseException] = []
+    with LocalMesh(1, 2, max_inflight=8) as mesh:
+
+        def work(n: int) -> None:
+            try:
+                for _ in range(50):
+                    routing = mesh.routing()
+                    there = mesh.start_dispatch(**given(n, layout="expert", routing=routing)).wait()
+                    home = mesh.all_to_all_combine(there.tokens, sum=True, routing=routing)
+                    same(home.output[0][0, 0, :, 0], [22 * n, 24 * n])
+            except BaseException as error:
+                wrong.append(error)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(1, 7)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong
+
+
+def test_the_interpreter_goes_on() -> None:
+    """While rows are copied another thread runs: it counts during a call, not only between calls."""
+    x = [np.zeros((1 << 16, 512), np.float32)] * 2
+    chosen = [np.zeros((1 << 16, 1), np.int32)] * 2
+    counted, stop = [0], threading.Event()
+
+    def count() -> None:
+        while not stop.is_set():
+            counted[0] += 1
+            time.sleep(0)
+
+    counter = threading.Thread(target=count)
+    with LocalMesh(1, 2) as mesh:
+        mesh.all_to_all_dispatch(x, chosen, np.ones((1, 2), np.uint16))
+        counter.start()
+        try:
+            most = 0
+            for _ in range(20):
+                before = counted[0]
+                mesh.all_to_all_dispatch(x, chosen, np.ones((1, 2), np.uint16))
+                most = max(most, counted[0] - before)
+        finally:
+            stop.set()
+            counter.join()
+    assert most > 20

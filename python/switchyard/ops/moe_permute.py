@@ -13,15 +13,15 @@ from .._operator import Operator
 class MoePermute(NamedTuple, Generic[A]):
     """Results of :func:`moe_permute`."""
 
-    permuted_tokens: A | None
+    permuted_tokens: A
     """[M, H]: token rows, grouped by expert."""
-    sorted_indices: A | None
+    sorted_indices: A
     """[M] int32: the row of each slot of a token (packed), or the token of each row (capacity)."""
     permuted_probs: A | None
     """[M]: the weight of each row; None without probs."""
-    expert_counts: A | None
+    expert_counts: A
     """[E] int64: tokens of each expert."""
-    expert_offsets: A | None
+    expert_offsets: A
     """[E+1] int64: first row of each expert, and the end."""
 
 

@@ -1,0 +1,226 @@
+"""Tensors of many devices: an array for each, how a whole is cut into them and put together again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ._device import MeshDevice, MeshShape
+from ._words import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig, bfloat16
+
+
+def _is_torch(array: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
+class MeshTensor:
+    """One array per device of a mesh, in the order of the devices. `shape` is that of a device, as in ttnn."""
+
+    def __init__(
+        self,
+        shards: Sequence[Any],
+        mesh_shape: MeshShape | Sequence[int],
+        *,
+        device: MeshDevice | None = None,
+        layout: Layout = Layout.ROW_MAJOR,
+        memory_config: MemoryConfig = DRAM_MEMORY_CONFIG,
+    ) -> None:
+        self.mesh_shape = mesh_shape if isinstance(mesh_shape, MeshShape) else MeshShape(mesh_shape)
+        self.shards = list(shards)
+        if len(self.shards) != self.mesh_shape.mesh_size():
+            raise ValueError(
+                f"MeshTensor: {len(self.shards)} arrays, want {self.mesh_shape.mesh_size()}: one per device"
+            )
+        self._device = device
+        self.layout = layout
+        self._memory_config = memory_config
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(int(n) for n in self.shards[0].shape)
+
+    @property
+    def dtype(self) -> DataType:
+        name = str(self.shards[0].dtype).removeprefix("torch.")
+        return DataType({"int16": "uint16"}.get(name, name))
+
+    def get_layout(self) -> Layout:
+        return self.layout
+
+    def memory_config(self) -> MemoryConfig:
+        return self._memory_config
+
+    def device(self) -> MeshDevice:
+        if self._device is None:
+            self._device = MeshDevice(self.mesh_shape)
+        return self._device
+
+    def __repr__(self) -> str:
+        return f"MeshTensor({len(self.shards)} x {list(self.shape)} {self.shards[0].dtype}, {self.mesh_shape})"
+
+
+Tensor = MeshTensor
+
+
+class Mapper(Protocol):
+    """Cuts a whole into the parts of a mesh's devices."""
+
+    def __call__(self, array: Any) -> list[Any]: ...
+
+
+def _cut(array: Any, dim: int, parts: int) -> list[Any]:
+    extent = array.shape[dim]
+    if extent % parts:
+        raise ValueError(
+            f"dimension {dim} has {extent} elements, want a multiple of {parts}, the devices it is cut for"
+        )
+    size = extent // parts
+    whole = [slice(None)] * len(array.shape)
+    cuts = []
+    for i in range(parts):
+        whole[dim] = slice(i * size, (i + 1) * size)
+        cuts.append(array[tuple(whole)])
+    return cuts
+
+
+class ShardTensorToMesh:
+    """One part of dimension `dim` for each device, row by row of the mesh."""
+
+    def __init__(self, mesh_device: MeshDevice, dim: int) -> None:
+        self.mesh_device, self.dim = mesh_device, dim
+
+    def __call__(self, array: Any) -> list[Any]:
+        return _cut(array, self.dim, self.mesh_device.get_num_devices())
+
+
+class ShardTensor2dMesh:
+    """Dimension dims[0] is cut over the rows of the mesh, dims[1] over its columns; None: every one has all of it."""
+
+    def __init__(self, mesh_device: MeshDevice, mesh_shape: Sequence[int], dims: tuple[int | None, int | None]) -> None:
+        self.mesh_device, self.mesh_shape, self.dims = mesh_device, MeshShape(tuple(mesh_shape)), dims
+        if len(dims) != 2:
+            raise ValueError(f"ShardTensor2dMesh: dims is {dims}, want two: for rows and columns")
+        if self.mesh_shape != mesh_device.shape:
+            raise ValueError(f"ShardTensor2dMesh: mesh_shape is {self.mesh_shape}, want the mesh's {mesh_device.shape}")
+
+    def __call__(self, array: Any) -> list[Any]:
+        rows, cols = self.mesh_shape
+        over_rows, over_cols = self.dims
+        bands = [array] * rows if over_rows is None else _cut(array, over_rows, rows)
+        return [
+            part for band in bands for part in ([band] * cols if over_cols is None else _cut(band, over_cols, cols))
+        ]
+
+
+class ReplicateTensorToMesh:
+    """The whole for every device."""
+
+    def __init__(self, mesh_device: MeshDevice) -> None:
+        self.mesh_device = mesh_device
+
+    def __call__(self, array: Any) -> list[Any]:
+        return [array] * self.mesh_device.get_num_devices()
+
+
+def _concat(arrays: Sequence[Any], dim: int) -> Any:
+    if _is_torch(arrays[0]):
+        return sys.modules["torch"].cat(list(arrays), dim=dim)
+    return np.concatenate(list(arrays), axis=dim)
+
+
+class ConcatMeshToTensor:
+    """The devices' arrays one after the other, along dimension `dim`."""
+
+    def __init__(self, mesh_device: MeshDevice, dim: int) -> None:
+        self.mesh_device, self.dim = mesh_device, dim
+
+    def compose(self, tensor: MeshTensor) -> Any:
+        return _concat(tensor.shards, self.dim)
+
+
+class ConcatMesh2dToTensor:
+    """Arrays of a column of the mesh along dims[0], the results along dims[1]."""
+
+    def __init__(self, mesh_device: MeshDevice, mesh_shape: Sequence[int], dims: tuple[int, int]) -> None:
+        self.mesh_device, self.mesh_shape, self.dims = mesh_device, MeshShape(tuple(mesh_shape)), dims
+
+    def compose(self, tensor: MeshTensor) -> Any:
+        rows, cols = self.mesh_shape
+        bands = [_concat(tensor.shards[row * cols : (row + 1) * cols], self.dims[1]) for row in range(rows)]
+        return _concat(bands, self.dims[0])
+
+
+def _converted(array: Any, dtype: DataType) -> Any:
+    """The array in ttnn's type; signed 16-bit integers stand for the bits of unsigned ones."""
+    if _is_torch(array):
+        torch = sys.modules["torch"]
+        wanted = getattr(torch, dtype.value)
+        return array.view(torch.uint16) if (array.dtype, wanted) == (torch.int16, torch.uint16) else array.to(wanted)
+    if dtype == bfloat16:
+        import ml_dtypes
+
+        return array.astype(ml_dtypes.bfloat16, copy=False)
+    if array.dtype == np.int16 and dtype == DataType.UINT16:
+        return array.view(np.uint16)
+    return array.astype(dtype.value, copy=False)
+
+
+def from_torch(
+    tensor: Any,
+    dtype: DataType | None = None,
+    *,
+    layout: Layout | None = None,
+    device: MeshDevice | None = None,
+    memory_config: MemoryConfig | None = None,
+    mesh_mapper: Mapper | None = None,
+    **_: Any,
+) -> MeshTensor:
+    """A tensor on a mesh from a PyTorch tensor or a NumPy array: cut by the mapper, or whole for every device."""
+    mesh_device = device if device is not None else getattr(mesh_mapper, "mesh_device", None)
+    if mesh_device is None:
+        mesh_device = MeshDevice(MeshShape(1, 1))
+    array = tensor if dtype is None else _converted(tensor, dtype)
+    parts = (mesh_mapper if mesh_mapper is not None else ReplicateTensorToMesh(mesh_device))(array)
+    shards = [part.contiguous() if _is_torch(part) else np.ascontiguousarray(part) for part in parts]
+    place = memory_config if memory_config is not None else DRAM_MEMORY_CONFIG
+    kind = layout if layout is not None else Layout.ROW_MAJOR
+    return MeshTensor(shards, mesh_device.shape, device=mesh_device, layout=kind, memory_config=place)
+
+
+def to_torch(
+    tensor: MeshTensor,
+    dtype: Any = None,
+    *,
+    mesh_composer: ConcatMeshToTensor | ConcatMesh2dToTensor | None = None,
+    **_: Any,
+) -> Any:
+    """The arrays of all devices put together by the composer; one device's array needs none."""
+    if mesh_composer is None and len(tensor.shards) > 1:
+        raise ValueError(f"to_torch: {len(tensor.shards)} devices have an array each, want a mesh_composer")
+    whole = tensor.shards[0] if mesh_composer is None else mesh_composer.compose(tensor)
+    return whole if dtype is None else whole.to(dtype)
+
+
+def get_device_tensors(tensor: MeshTensor) -> list[Any]:
+    """The array of each device."""
+    return list(tensor.shards)
+
+
+def aggregate_as_tensor(tensors: Sequence[Any], *, device: MeshDevice) -> MeshTensor:
+    """The devices' arrays as one tensor again."""
+    return MeshTensor(tensors, device.shape, device=device)
+
+
+def to_layout(tensor: MeshTensor, layout: Layout, *args: Any, **kwargs: Any) -> MeshTensor:
+    """The same tensor under another layout's name."""
+    return MeshTensor(
+        tensor.shards, tensor.mesh_shape, device=tensor.device(), layout=layout, memory_config=tensor.memory_config()
+    )
+
+
+def deallocate(tensor: MeshTensor, force: bool = True) -> None:
+    """Python frees what nobody holds."""

@@ -1,0 +1,385 @@
+"""compat.ttnn: worked examples through ttnn's calls, mappers and composers, outputs given, and refusals."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from switchyard.compat import ttnn
+from switchyard.errors import Status
+
+NONE = 65535
+STALE = 777.0  # what rows hold that must not be read, or must be kept
+
+
+def rows(values: Any) -> np.ndarray:
+    """Rows of two elements (v, -v) in place of each number; None: rows nobody may read."""
+    numbers = np.array([[np.nan if v is None else v for v in np.ravel(np.array(values, object))]], np.float32)
+    shape = np.array(values, object).shape
+    return np.stack([numbers, -numbers], axis=-1).reshape(*shape, 2)
+
+
+def on(mesh: ttnn.MeshDevice, arrays: list[Any]) -> ttnn.MeshTensor:
+    return ttnn.MeshTensor(arrays, mesh.shape, device=mesh)
+
+
+def table(mesh: ttnn.MeshDevice, hosts: list[list[int]]) -> ttnn.MeshTensor:
+    """The mapping of experts that live on these devices, one copy for all."""
+    mapping = np.zeros((1, 1, len(hosts), mesh.get_num_devices()), np.uint16)
+    for expert, devices in enumerate(hosts):
+        mapping[0, 0, expert, devices] = 1
+    return ttnn.from_torch(mapping, device=mesh, mesh_mapper=ttnn.ReplicateTensorToMesh(mesh))
+
+
+def u16(values: Any) -> np.ndarray:
+    return np.array(values, np.uint16)
+
+
+def heads(tensor: ttnn.MeshTensor) -> list[Any]:
+    """The first element of every row of every device; the second must be its negative."""
+    for array in tensor.shards:
+        assert (array[..., 0] == -array[..., 1]).all()
+    return [np.asarray(array)[..., 0].tolist() for array in tensor.shards]
+
+
+@pytest.fixture
+def pair() -> ttnn.MeshDevice:
+    return ttnn.open_mesh_device(ttnn.MeshShape(1, 2))
+
+
+@pytest.fixture
+def square() -> ttnn.MeshDevice:
+    return ttnn.open_mesh_device((2, 2))
+
+
+def first_example(mesh: ttnn.MeshDevice) -> tuple[ttnn.MeshTensor, ttnn.MeshTensor, ttnn.MeshTensor]:
+    x = on(mesh, [rows([[[11, 12]]]), rows([[[21, 22]]])])
+    indices = on(mesh, [u16([[[[0, 2], [1, 0]]]]), u16([[[[3, 2], [2, 0]]]])])
+    return x, indices, table(mesh, [[0], [0], [1], [1]])
+
+
+METADATA = [[[[0, 2], [1, 0]], [[3, 2], [2, 0]]]]
+
+
+def test_dispatch(pair: ttnn.MeshDevice) -> None:
+    x, indices, mapping = first_example(pair)
+    tokens, metadata = ttnn.all_to_all_dispatch(x, indices, mapping)
+    assert tokens.shape == (1, 2, 2, 2)
+    assert heads(tokens) == [[[[11, 12], [0, 22]]], [[[11, 0], [21, 22]]]]
+    assert [m.tolist() for m in metadata.shards] == [METADATA, METADATA]
+    assert metadata.dtype == ttnn.uint16
+
+
+def test_combine(pair: ttnn.MeshDevice) -> None:
+    mapping = first_example(pair)[2]
+    metadata = on(pair, [u16(METADATA)] * 2)
+    y = on(pair, [
+        rows([[[11, 12], [None, 22]], [[None, 24], [None, None]]]),
+        rows([[[33, None], [63, 66]], [[None, None], [84, None]]]),
+    ])  # fmt: skip
+    out = ttnn.all_to_all_combine(y, metadata, mapping)
+    assert out.shape == (2, 1, 2, 2)
+    assert heads(out) == [[[[11, 24]], [[33, 12]]], [[[84, 66]], [[63, 22]]]]
+
+
+def test_combine_of_sums(pair: ttnn.MeshDevice) -> None:
+    mapping = first_example(pair)[2]
+    metadata = on(pair, [u16(METADATA)] * 2)
+    y = on(pair, [rows([[[11, 36], [None, 22]]]), rows([[[33, None], [147, 66]]])])
+    out = ttnn.all_to_all_combine(y, metadata, mapping, local_reduce=True)
+    assert heads(out) == [[[[11, 0]], [[33, 36]]], [[[0, 66]], [[147, 22]]]]
+
+
+AXES = {
+    0: ([10, 10, 20, 20], [[0, 1], [0, 1], [3, 2], [3, 2]], [(0, 20), (10, 0), (80, 0), (0, 60)]),
+    1: ([10, 20, 10, 20], [[0, 1], [3, 2], [0, 1], [3, 2]], [(0, 20), (0, 60), (10, 0), (80, 0)]),
+}
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_groups_of_a_square(square: ttnn.MeshDevice, axis: int) -> None:
+    values, choices, home = AXES[axis]
+    mapping = table(square, [[3], [0], [1], [2]])
+    x = on(square, [rows([[[v]]]) for v in values])
+    indices = on(square, [u16([[[c]]]) for c in choices])
+    tokens, metadata = ttnn.all_to_all_dispatch(x, indices, mapping, cluster_axis=axis)
+    assert heads(tokens) == [[[[10], [0]]], [[[0], [20]]], [[[0], [20]]], [[[10], [0]]]]
+    assert all(m.tolist() == [[[[0, 1]], [[3, 2]]]] for m in metadata.shards)
+    y = on(square, [rows([[[a], [b]]]) for a, b in [(20, None), (None, 60), (None, 80), (10, None)]])
+    out = ttnn.all_to_all_combine(y, metadata, mapping, cluster_axis=axis)
+    assert heads(out) == [[[[a]], [[b]]] for a, b in home]
+
+
+@pytest.mark.parametrize("reduced", [False, True])
+def test_along_the_sequence(square: ttnn.MeshDevice, reduced: bool) -> None:
+    mapping = table(square, [[e // 2] for e in range(8)])
+    x = on(square, [rows([[[v]]]) for v in (10, 20, 10, 20)])
+    indices = on(square, [u16([[[c]]]) for c in ([1, 0, 6], [3, 5, 2]) * 2])
+    tokens, metadata = ttnn.all_to_all_dispatch(x, indices, mapping, cluster_axis=1, output_concat_dim=2)
+    assert heads(tokens) == [[[[10, 0]]], [[[0, 20]]], [[[0, 20]]], [[[10, 0]]]]
+    assert all(m.tolist() == [[[[1, 0, 6], [3, 5, 2]]]] for m in metadata.shards)
+    if reduced:
+        made = [[[[30, None]]], [[[None, 140]]], [[[None, 120]]], [[[70, None]]]]
+        home = [(0, 30, 0), (0, 0, 140), (0, 0, 70), (0, 120, 0)]
+    else:
+        made = [[[[10, None]], [[20, None]]], [[[None, 60]], [[None, 80]]], [[[None, None]], [[None, 120]]]]
+        made.append([[[70, None]], [[None, None]]])
+        home = [(20, 10, 0), (80, 0, 60), (0, 0, 70), (0, 120, 0)]
+    y = on(square, [rows(m) for m in made])
+    out = ttnn.all_to_all_combine(y, metadata, mapping, cluster_axis=1, output_shard_dim=2, local_reduce=reduced)
+    assert heads(out) == [[[[v]] for v in slots] for slots in home]
+
+
+ORDERS = {
+    "concat": (
+        [[0, 0], [1, 0]],
+        [[[11, 21], [0, 22]], [[0, 0], [12, 0]]],
+        [[[11, 21], [None, 22]], [[None] * 2, [24, None]]],
+    ),
+    "flat": (
+        [[0, 1], [0, 0]],
+        [[[11, 0], [21, 22]], [[0, 12], [0, 0]]],
+        [[[11, None], [21, 22]], [[None, 24], [None] * 2]],
+    ),
+}
+
+
+@pytest.mark.parametrize("order", ["concat", "flat"])
+def test_order_along_the_sequence(pair: ttnn.MeshDevice, order: Any) -> None:
+    choices, there, made = ORDERS[order]
+    mapping = table(pair, [[0], [1]])
+    x = on(pair, [rows([[[11]], [[12]]]), rows([[[21]], [[22]]])])
+    indices = on(pair, [u16([[[[0]]], [[[1]]]]), u16([[[[0]]], [[[0]]]])])
+    tokens, metadata = ttnn.all_to_all_dispatch(x, indices, mapping, cluster_axis=1, output_concat_dim=2, order=order)
+    assert heads(tokens) == [[t] for t in there]
+    assert all(m[..., 0].tolist() == [choices] for m in metadata.shards)
+    y = on(pair, [rows([m]) for m in made])
+    out = ttnn.all_to_all_combine(y, metadata, mapping, cluster_axis=1, output_shard_dim=2, order=order)
+    assert heads(out) == [[[[11], [24]]], [[[21], [22]]]]
+
+
+def test_experts_on_several_devices_or_none(pair: ttnn.MeshDevice) -> None:
+    mapping = table(pair, [[0, 1], [1], [], [0]])
+    x = on(pair, [rows([[[11, 12]]]), rows([[[21, 22]]])])
+    indices = on(pair, [u16([[[[0, 0], [2, NONE]]]]), u16([[[[1, 2], [3, 0]]]])])
+    tokens, metadata = ttnn.all_to_all_dispatch(x, indices, mapping)
+    assert heads(tokens) == [[[[11, 0], [0, 22]]], [[[11, 0], [21, 22]]]]
+    y = on(pair, [
+        rows([[[11, None], [None, 22]], [[None, None], [None, 88]]]),
+        rows([[[11, None], [None, 22]], [[None, None], [42, None]]]),
+    ])  # fmt: skip
+    assert heads(ttnn.all_to_all_combine(y, metadata, mapping)) == [[[[11, 0]], [[0, 0]]], [[[42, 88]], [[0, 22]]]]
+    sums = on(pair, [rows([[[11, None], [None, 110]]]), rows([[[11, None], [42, 22]]])])
+    with pytest.raises(ttnn.SwitchyardError) as caught:
+        ttnn.all_to_all_combine(sums, metadata, mapping, local_reduce=True)
+    assert caught.value.code == Status.ROUTING
+
+
+def test_no_expert_and_the_same_twice(pair: ttnn.MeshDevice) -> None:
+    mapping = table(pair, [[0], [0], [1], [1]])
+    x = on(pair, [rows([[[11, 12]]]), rows([[[21, 22]]])])
+    indices = on(pair, [u16([[[[0, 0], [2, NONE]]]]), u16([[[[NONE, NONE], [3, 0]]]])])
+    tokens, metadata = ttnn.all_to_all_dispatch(x, indices, mapping)
+    assert heads(tokens) == [[[[11, 0], [0, 22]]], [[[0, 12], [0, 22]]]]
+    y = on(pair, [np.tile(t, (2, 1, 1, 1)) for t in tokens.shards])
+    assert heads(ttnn.all_to_all_combine(y, metadata, mapping)) == [[[[11, 12]], [[0, 0]]], [[[0, 22]], [[0, 22]]]]
+
+
+def test_given_outputs_keep_what_nobody_sends(pair: ttnn.MeshDevice) -> None:
+    x, indices, mapping = first_example(pair)
+    tokens = on(
+        pair, [np.stack([np.full((1, 2, 2), STALE, "f4"), np.full((1, 2, 2), -STALE, "f4")], -1) for _ in range(2)]
+    )
+    metadata = on(pair, [u16(np.zeros((1, 2, 2, 2))) for _ in range(2)])
+    got = ttnn.all_to_all_dispatch(x, indices, mapping, output_tensors=[tokens, metadata])
+    assert got[0] is tokens
+    assert got[1] is metadata
+    assert heads(tokens) == [[[[11, 12], [STALE, 22]]], [[[11, STALE], [21, 22]]]]
+    assert metadata.shards[1].tolist() == METADATA
+    ttnn.all_to_all_dispatch(x, indices, mapping, output_tensors=[tokens, metadata], fill="zero")
+    assert heads(tokens) == [[[[11, 12], [0, 22]]], [[[11, 0], [21, 22]]]]
+
+    y = on(pair, [rows([[[11, 36], [None, 22]]]), rows([[[33, None], [147, 66]]])])
+    out = on(pair, [np.tile(np.array([STALE, -STALE], "f4"), (2, 1, 2, 1)) for _ in range(2)])
+    assert ttnn.all_to_all_combine(y, metadata, mapping, local_reduce=True, output_tensor=out) is out
+    assert heads(out) == [[[[11, STALE]], [[33, 36]]], [[[STALE, 66]], [[147, 22]]]]
+
+
+def test_hints_change_nothing(pair: ttnn.MeshDevice) -> None:
+    x, indices, mapping = first_example(pair)
+    want = heads(ttnn.all_to_all_dispatch(x, indices, mapping)[0])
+    for topology in [None, *ttnn.Topology]:
+        for memory in (ttnn.DRAM_MEMORY_CONFIG, ttnn.L1_MEMORY_CONFIG):
+            tokens, _ = ttnn.all_to_all_dispatch(
+                x,
+                indices,
+                mapping,
+                num_links=3,
+                topology=topology,
+                memory_config=memory,
+                subdevice_id=ttnn.SubDeviceId(0),
+            )
+            assert heads(tokens) == want
+            assert tokens.memory_config() == memory
+
+
+def test_the_documented_program_with_torch() -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(5)
+    mesh_device = ttnn.open_mesh_device(ttnn.MeshShape(2, 4))
+    devices, experts, k, batch, seq, hidden = 8, 8, 2, 8, 2, 16
+    over_columns = ttnn.ShardTensor2dMesh(mesh_device, mesh_shape=(2, 4), dims=(None, 0))
+    like_tokens = {"layout": ttnn.ROW_MAJOR_LAYOUT, "device": mesh_device, "mesh_mapper": over_columns}
+    x = torch.randn([batch, 1, seq, hidden], dtype=torch.bfloat16)
+    chosen = torch.randint(0, experts, [batch, 1, seq, k], dtype=torch.int16)
+    tokens = ttnn.from_torch(x, dtype=ttnn.bfloat16, **like_tokens)
+    expert_indices = ttnn.from_torch(chosen, dtype=ttnn.uint16, **like_tokens)
+    mapping_torch = torch.zeros([1, 1, experts, devices], dtype=torch.int16)
+    for e in range(experts):
+        mapping_torch[0, 0, e, e % devices] = 1
+    expert_mapping = ttnn.from_torch(
+        mapping_torch,
+        dtype=ttnn.uint16,
+        layout=ttnn.ROW_MAJOR_LAYOUT,
+        device=mesh_device,
+        mesh_mapper=ttnn.ShardTensor2dMesh(mesh_device, mesh_shape=(2, 4), dims=(None, None)),
+    )
+    there, metadata = ttnn.all_to_all_dispatch(tokens, expert_indices, expert_mapping, cluster_axis=1, num_links=1)
+    ttnn.synchronize_device(mesh_device)
+    assert there.shape == (1, batch, seq, hidden)
+    assert torch.equal(metadata.shards[5].view(torch.int16), chosen.reshape(1, batch, seq, k))
+    back = ttnn.all_to_all_combine(
+        there, metadata, expert_mapping, cluster_axis=1, num_links=1
+    )  # experts change nothing
+    assert back.shape == (k, batch // 4, seq, hidden)
+    # Rows 0 and 1 of the mesh host experts 0-3 and 4-7: their slots together are every slot of every token.
+    whole = ttnn.to_torch(back, mesh_composer=ttnn.ConcatMesh2dToTensor(mesh_device, (2, 4), dims=(0, 1)))
+    halves = whole.reshape(2, k, batch, seq, hidden)
+    repeated = (chosen[..., 0] == chosen[..., 1]).reshape(batch, seq)
+    for slot in range(k):
+        live = x.reshape(batch, seq, hidden).clone()
+        if slot == 1:
+            live[repeated] = 0  # an expert named twice counts once
+        assert torch.equal(halves[0, slot] + halves[1, slot], live)
+
+
+def test_mappers_and_composers() -> None:
+    mesh = ttnn.open_mesh_device((2, 3))
+    whole = np.arange(4 * 6 * 2).reshape(4, 6, 2)
+    cut = ttnn.from_torch(whole, device=mesh, mesh_mapper=ttnn.ShardTensor2dMesh(mesh, dims=(0, 1), mesh_shape=(2, 3)))
+    assert cut.shape == (2, 2, 2)
+    assert (cut.shards[4] == whole[2:, 2:4]).all()
+    again = ttnn.to_torch(cut, mesh_composer=ttnn.ConcatMesh2dToTensor(mesh, (2, 3), dims=(0, 1)))
+    assert (again == whole).all()
+    flat = ttnn.from_torch(whole, device=mesh, mesh_mapper=ttnn.ShardTensorToMesh(mesh, dim=1))
+    assert (ttnn.to_torch(flat, mesh_composer=ttnn.ConcatMeshToTensor(mesh, dim=1)) == whole).all()
+    assert len(ttnn.get_device_tensors(flat)) == 6
+    with pytest.raises(ValueError, match="dimension 0 has 4 elements, want a multiple of 6"):
+        ttnn.from_torch(whole, device=mesh, mesh_mapper=ttnn.ShardTensorToMesh(mesh, dim=0))
+    with pytest.raises(ValueError, match="want a mesh_composer"):
+        ttnn.to_torch(flat)
+
+
+def test_signatures() -> None:
+    dispatch = inspect.signature(ttnn.all_to_all_dispatch).parameters
+    combine = inspect.signature(ttnn.all_to_all_combine).parameters
+    names = {
+        "all_to_all_dispatch": "input_tensor expert_indices_tensor expert_mapping_tensor cluster_axis output_tensors "
+        "num_links topology memory_config subdevice_id output_concat_dim order fill mesh",
+        "all_to_all_combine": "input_tensor expert_metadata_tensor expert_mapping_tensor local_reduce output_shard_dim "
+        "cluster_axis subdevice_id memory_config output_tensor num_links topology order fill mesh",
+    }
+    for parameters, wanted in zip((dispatch, combine), names.values(), strict=True):
+        assert list(parameters) == wanted.split()
+        kinds = [p.kind for p in parameters.values()]
+        assert kinds[:3] == [inspect.Parameter.POSITIONAL_OR_KEYWORD] * 3
+        assert set(kinds[3:]) == {inspect.Parameter.KEYWORD_ONLY}
+    assert (dispatch["output_concat_dim"].default, combine["output_shard_dim"].default) == (1, 1)
+    assert combine["local_reduce"].default is False
+
+
+def test_topologies() -> None:
+    assert {t.name: t.value for t in ttnn.Topology} == {"Linear": 1, "Ring": 2, "Mesh": 3, "Torus": 4}
+
+
+def test_module_under_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ttnn", ttnn)
+    space: dict[str, Any] = {}
+    exec("import ttnn\nt = ttnn.Topology.Ring\n", space)
+    assert space["t"] is ttnn.Topology.Ring
+
+
+def refused(code: Status, sentence: str, *args: Any, **kwargs: Any) -> None:
+    call = ttnn.all_to_all_dispatch if kwargs.pop("dispatch", False) else ttnn.all_to_all_combine
+    with pytest.raises(ttnn.SwitchyardError) as caught:
+        call(*args, **kwargs)
+    assert isinstance(caught.value, RuntimeError)
+    assert caught.value.code == code
+    assert str(caught.value) == sentence
+
+
+def test_the_documented_shape_of_combine_is_refused(pair: ttnn.MeshDevice) -> None:
+    mapping = first_example(pair)[2]
+    metadata = on(pair, [u16(METADATA)] * 2)
+    documented = on(pair, [np.zeros((1, 2, 1, 2), np.float32)] * 2)
+    refused(
+        Status.SHAPE,
+        "all_to_all_combine: input_tensor has shape [1, 2, 1, 2] on a device, want [2, 2, 2, hidden]: experts of the "
+        "device, batch and sequence of the whole group as in expert_metadata_tensor; a tensor [batch, sequence, 1, "
+        "hidden] has no place for the experts",
+        documented, metadata, mapping,
+    )  # fmt: skip
+
+
+def test_refusals(pair: ttnn.MeshDevice, square: ttnn.MeshDevice) -> None:
+    x, indices, mapping = first_example(pair)
+    dispatch = {"dispatch": True}
+    name = "all_to_all_dispatch: "
+    refused(Status.DTYPE, name + "input_tensor is a ndarray, want a tensor on a mesh: from_torch makes one",
+            x.shards[0], indices, mapping, **dispatch)  # fmt: skip
+    tiled = ttnn.to_layout(x, ttnn.TILE_LAYOUT)
+    refused(Status.VALUE, name + "input_tensor has layout TILE, want ROW_MAJOR", tiled, indices, mapping, **dispatch)
+    refused(Status.MISMATCH, f"{name}expert_mapping_tensor is on a {square.shape}, want the {pair.shape} of the call",
+            x, indices, table(square, [[0], [1], [2], [3]]), **dispatch)  # fmt: skip
+    refused(Status.VALUE, name + "num_links is 0, want None or 1 or more", x, indices, mapping, num_links=0, **dispatch)
+    sharded = ttnn.MemoryConfig(ttnn.TensorMemoryLayout.HEIGHT_SHARDED)
+    with pytest.raises(ttnn.SwitchyardError) as caught:
+        ttnn.all_to_all_dispatch(x, indices, mapping, memory_config=sharded)
+    assert caught.value.code == Status.UNSUPPORTED
+    said = "expert_mapping_tensor gives the devices [3, 1] experts, want the same number each: 4 / 2"
+    refused(Status.ROUTING, name + said,
+            x, indices, table(pair, [[0], [0], [0], [1]]), **dispatch)  # fmt: skip
+    signed = on(pair, [m.astype(np.int32) for m in mapping.shards])
+    refused(Status.DTYPE, name + "expert_mapping_tensor is int32, want uint16", x, indices, signed, **dispatch)
+    refused(
+        Status.VALUE, name + "cluster_axis is 2, want None, 0 or 1", x, indices, mapping, cluster_axis=2, **dispatch
+    )
+    refused(
+        Status.VALUE, name + "output_tensors has 1 tensors, want 2", x, indices, mapping, output_tensors=[x], **dispatch
+    )
+    beyond = on(pair, [u16([[[[0, 2], [9, 0]]]]), indices.shards[1]])
+    with pytest.raises(ttnn.SwitchyardError, match="all_to_all_dispatch: ") as caught:
+        ttnn.all_to_all_dispatch(x, beyond, mapping)
+    assert caught.value.code == Status.INDEX
+
+
+def test_tables_that_differ_between_devices_are_refused(pair: ttnn.MeshDevice) -> None:
+    x, indices, mapping = first_example(pair)
+    other = mapping.shards[0][:, :, ::-1].copy()
+    with pytest.raises(ttnn.SwitchyardError) as caught:
+        ttnn.all_to_all_dispatch(x, indices, on(pair, [mapping.shards[0].copy(), other]))
+    assert caught.value.code == Status.MISMATCH
+    copies = on(pair, [m.copy() for m in mapping.shards])
+    assert heads(ttnn.all_to_all_dispatch(x, indices, copies)[0]) == [[[[11, 12], [0, 22]]], [[[11, 0], [21, 22]]]]
+
+
+def test_signed_integers_are_taken_as_bits(pair: ttnn.MeshDevice) -> None:
+    x, indices, mapping = first_example(pair)
+    signed = on(pair, [i.view(np.int16) for i in indices.shards])
+    tokens, metadata = ttnn.all_to_all_dispatch(x, signed, mapping)
+    assert metadata.shards[0].dtype == np.int16
+    assert heads(tokens) == [[[[11, 12], [0, 22]]], [[[11, 0], [21, 22]]]]

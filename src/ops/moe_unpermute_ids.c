@@ -29,7 +29,8 @@ static sy_status check_tokens(struct syi_call *call, struct syi_moe_unpermute_id
         return syi_fail_at(call->ctx, &fault, "is %lld, want %lld, the rows of probs, or 0", (long long)said,
                            (long long)plan->n_tokens);
     }
-    plan->n_slots = plan->n_tokens > 0 ? length / plan->n_tokens : 0;
+    /* No tokens tell no number of slots, so probs [0,K] of an empty batch may have any. */
+    plan->n_slots = plan->n_tokens > 0 ? length / plan->n_tokens : syi_extent(call, PROBS, 1);
     if (plan->n_slots * plan->n_tokens != length) {
         const sy_fault fault =
             syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, "sorted_indices", length, plan->n_tokens);

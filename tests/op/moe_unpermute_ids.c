@@ -106,6 +106,23 @@ static void wrong_index(void **state)
     }
 }
 
+/* A batch without tokens: probs [0,K] go with it for any K, as ids [0,K] do with moe_permute_ids. */
+static void empty_batch(void **state)
+{
+    DLTensor y = sy_tensor(NULL, SY_F32, 2, (int64_t[]){0, 4}),
+             i = sy_tensor(NULL, SY_I32, 1, (int64_t[]){0}),
+             p = sy_tensor(NULL, SY_F32, 2, (int64_t[]){0, 2}),
+             x = sy_tensor(NULL, SY_F32, 2, (int64_t[]){0, 4});
+    const sy_moe_unpermute_ids_args args = {
+        .permuted_tokens = &y, .sorted_indices = &i, .probs = &p, .tokens = &x};
+    (void)state;
+    for (int c = 0; c < n_contexts; c++)
+        expect_status(contexts[c], sy_moe_unpermute_ids(contexts[c], &args), SY_OK);
+    i.shape = (int64_t[]){2}; /* slots of nobody */
+    i.data = (int32_t[]){0, 0};
+    expect_status(contexts[0], sy_moe_unpermute_ids(contexts[0], &args), SY_ERR_SHAPE);
+}
+
 /* ---- Random cases against the oracle ------------------------------------------------------------------------- */
 
 static float value_of(DLDataType type, const unsigned char *p)
@@ -293,7 +310,8 @@ static void windows_of_two_ranks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(example),      cmocka_unit_test(what_adds_nothing),    cmocka_unit_test(wrong_index),
+        cmocka_unit_test(example),      cmocka_unit_test(what_adds_nothing),
+        cmocka_unit_test(wrong_index),  cmocka_unit_test(empty_batch),
         cmocka_unit_test(random_cases), cmocka_unit_test(windows_of_two_ranks),
     };
     return cmocka_run_group_tests_name("op_moe_unpermute_ids", tests, open_contexts, close_contexts);

@@ -1,0 +1,28 @@
+"""How property tests run: the same examples every time, 2,000 of each operator or SWITCHYARD_EXAMPLES of them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import harness
+from hypothesis import HealthCheck, Phase, settings
+
+settings.register_profile(
+    "ci",
+    max_examples=int(os.environ.get("SWITCHYARD_EXAMPLES", "2000")),
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=(Phase.explicit, Phase.generate, Phase.shrink),
+    suppress_health_check=list(HealthCheck),
+)
+settings.load_profile("ci")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    for op, tally in sorted(harness.tallies.items()):
+        terminalreporter.write_line(
+            f"{op}: {tally.examples} examples: {tally.answered} answered, {tally.refused} refused, "
+            f"{tally.spoiled} spoiled on purpose"
+        )

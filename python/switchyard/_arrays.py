@@ -187,6 +187,8 @@ def view(array: Any) -> Any:
         return tvm_ffi.from_dlpack(array)
     if not array.dtype.isnative:
         raise ValueError("the bytes of its elements are in the order of other machines")
+    if array.dtype.kind in "OSUMm" or array.dtype.name.startswith("void"):  # tvm-ffi takes seconds to say so
+        raise ValueError(f"unknown dtype `{array.dtype.name}`")
     size = array.itemsize
     if any(stride % size for stride in array.strides):
         raise ValueError("its strides are no multiples of its element")

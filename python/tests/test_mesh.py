@@ -136,7 +136,7 @@ def test_token_counts_that_differ() -> None:
         experts = [t[None] for t in got.tokens]
         home = mesh.all_to_all_combine(experts, routing=routing)
         assert [t[0, :, 0].tolist() for t in home.output] == [[11], [], [31, 32, 0]]
-        with pytest.raises(TypeError, match="want one of them or out, which tell how many tokens are at home"):
+        with pytest.raises(TypeError, match="want it, weights or out, which tell how many tokens are at home"):
             mesh.all_to_all_combine(experts, got.metadata, np.eye(3, dtype=np.uint16), max_tokens=3)
         out = AllToAllCombine(tuple(np.empty((1, n, 2), np.float32) for n in (1, 0, 3)))
         mesh.all_to_all_combine(experts, got.metadata, np.eye(3, dtype=np.uint16), max_tokens=3, out=out)
@@ -242,6 +242,44 @@ def test_arrays_that_dlpack_does_not_take() -> None:
             same(got.tokens[1], rows(E1.tokens[1]))
 
 
+def test_libraries_may_be_mixed() -> None:
+    torch = pytest.importorskip("torch")
+    x, chosen = all_of(E1, index=np.int32)
+    ids = [torch.tensor([[[[1], [2]]]]), torch.tensor([[[[3], [4]]]])]
+    with LocalMesh(1, 2) as mesh:
+        got = mesh.all_to_all_dispatch(x, [torch.from_numpy(c) for c in chosen], E1.mapping, planes=[ids])
+        assert got.metadata is not None
+        assert all(isinstance(m, np.ndarray) for m in (*got.metadata, *got.plane_tokens[0]))
+        same(got.metadata[0], np.array(E1.metadata[0], np.int32), strict=True)
+        assert got.plane_tokens[0][0].ravel().tolist() == [1, 2, 0, 4]
+        other = mesh.all_to_all_dispatch([torch.from_numpy(a) for a in x], chosen, E1.mapping)
+        assert other.metadata is not None
+        assert other.metadata[0].dtype == torch.int32
+
+
+def test_arrays_that_are_dlpack_alone() -> None:
+    class Bare:
+        def __init__(self, array: Any) -> None:
+            self.array = array
+
+        def __dlpack__(self, **kwargs: Any) -> Any:
+            return self.array.__dlpack__(**kwargs)
+
+        def __dlpack_device__(self) -> Any:
+            return self.array.__dlpack_device__()
+
+    x, chosen = all_of(E1)
+    with LocalMesh(1, 2) as mesh:
+        given = [Bare(a) for a in x], [Bare(c) for c in chosen], Bare(E1.mapping)
+        got = mesh.all_to_all_dispatch(*given, layout="packed")
+        assert got.rows_from is not None
+        sent = [int(np.from_dlpack(n).sum()) for n in got.rows_from]
+    assert [np.from_dlpack(t)[:n, 0].tolist() for t, n in zip(got.tokens, sent, strict=True)] == [
+        [11, 12, 22],
+        [11, 21, 22],
+    ]
+
+
 # ---- Refusals ----
 
 
@@ -259,8 +297,8 @@ def wrong_choice() -> list[Any]:
 DISPATCH_REFUSALS = {
     "missing": ({"input": None}, TypeError, "NULL", "input of device 0 is missing, want a tensor"),
     "one missing": ({"input": [E1.given(0), None]}, TypeError, "NULL", "input of device 1 is missing, want an array"),
-    "number": ({"input": 3}, TypeError, "DTYPE", "input is a int, want an array for each device"),
-    "no array": ({"input": ["x", "y"]}, TypeError, "DTYPE", "input of device 0 is a str, want an array"),
+    "number": ({"input": 3}, TypeError, "DTYPE", "input is 3, want an array for each device"),
+    "no array": ({"input": ["x", "y"]}, TypeError, "DTYPE", "input of device 0 is 'x', want an array"),
     "too few": ({"input": [E1.given(0)]}, ValueError, "SHAPE", "input has 1 arrays, want 2, one for each device"),
     "stacked": ({"input": np.zeros((3, 2, 2))}, ValueError, "SHAPE", "input has 3 arrays, want 2"),
     "rank": ({"input": np.zeros((2, 2, 2, 2))}, ValueError, "SHAPE", "input of device 0 has rank 3"),
@@ -270,6 +308,8 @@ DISPATCH_REFUSALS = {
         "DTYPE",
         "expert_indices of device 0 is f32, want i32, i64 or u16",
     ),
+    "masked": ({"input": [np.ma.masked_equal(E1.given(d), 11) for d in range(2)]}, ValueError, "VALUE", "is a masked"),
+    "byte order": ({"input": [E1.given(d).astype(">f4") for d in range(2)]}, TypeError, "DTYPE", "cannot be read as"),
     "mapping": ({"expert_mapping": 2 * E1.mapping}, ValueError, "ROUTING", "at expert 0, device 0 is 2, want 0 or 1"),
     "no mapping": ({"expert_mapping": None}, TypeError, "NULL", "expert_mapping of device 0 is missing"),
     "index": (
@@ -290,8 +330,8 @@ DISPATCH_REFUSALS = {
     "wish": ({"want": ["tokens"]}, ValueError, "VALUE", "want has 'tokens', which is none of metadata, present"),
     "wish of another layout": ({"want": ["src"]}, ValueError, "VALUE", "src of device 0 is given for layout padded"),
     "reuse": ({"reuse_routing": True}, TypeError, "NULL", "routing is NULL and to be reused, want a routing"),
-    "routing": ({"routing": 5}, TypeError, "DTYPE", "routing is a int, want one of this mesh"),
-    "out": ({"out": E1.given(0)}, TypeError, "DTYPE", "out is a ndarray, want a AllToAllDispatch"),
+    "routing": ({"routing": 5}, TypeError, "DTYPE", "routing is 5, want one of this mesh"),
+    "out": ({"out": E1.given(0)}, TypeError, "DTYPE", "out is a ndarray, want an AllToAllDispatch"),
     "small out": (
         {"out": AllToAllDispatch(np.zeros((2, 3, 2), np.float32))},
         ValueError,

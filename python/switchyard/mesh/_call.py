@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Generic, TypeVar
 
 from .. import _arrays
-from ..errors import Status, refusal
+from .._sentences import bad, told
+from ..errors import Status
 from ._handle import Handle, Request
 from ._reading import Reader
 
@@ -79,8 +80,7 @@ class Call(Generic[R]):
     def _given(self, out: Any) -> R:
         """The arrays of `out`, a tuple of them for each field."""
         if not isinstance(out, self.returns):
-            said = f"{self.name}: out is a {type(out).__name__}, want a {self.returns.__name__}"
-            raise refusal(Status.DTYPE, said)
+            raise bad(Status.DTYPE, self.name, "out", f"is {told(out)}, want an {self.returns.__name__}")
         fields = {}
         for name, value in out._asdict().items():
             planes = enumerate(value) if name == "plane_tokens" else ()
@@ -94,8 +94,12 @@ class Call(Generic[R]):
         unknown = [] if wanted is None else [name for name in wanted if name not in self.optional]
         if unknown:
             names = ", ".join(self.optional)
-            raise refusal(Status.VALUE, f"{self.name}: want has {unknown[0]!r}, which is none of {names}")
+            raise bad(Status.VALUE, self.name, "want", f"has {unknown[0]!r}, which is none of {names}")
         return wanted
+
+    def makes(self, like: Any) -> Any:
+        """What makes results with the element type of an array, which may be of another library."""
+        return self.xp if _arrays.framework(like) is self.xp else _arrays.ByName(self.xp)
 
     def finish(self, arrays: Shards) -> Shards:
         """Arrays as their library knows them."""

@@ -6,7 +6,8 @@ import math
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
-from ..errors import Status, refusal
+from .._sentences import bad
+from ..errors import Status
 from ._call import KEEP, Call, Shards, group_size
 from ._dispatch import home_of
 from ._handle import Handle, Routing
@@ -54,14 +55,14 @@ class Combine(Call[AllToAllCombine[Shards]]):
         """Slots per token, and a device's own tokens as (B, S) or (N,)."""
         if self.routing is not None:
             if self.routing._routed is None:
-                raise refusal(Status.STATE, f"{self.name}: routing is empty, want one that a dispatch has filled")
+                raise bad(Status.STATE, self.name, "routing", "is empty, want one that a dispatch has filled")
             return self.routing._routed.slots, self.routing._routed.homes[d]
         *lead, slots = self.metadata[d].shape
         size = group_size(self.handle, self.numbers.cluster_axis)
         if self.numbers.max_tokens > 0:
             if self.weights[d] is None:
-                said = f"{self.name}: routing and weights are missing, and max_tokens is {self.numbers.max_tokens}"
-                raise refusal(Status.NULL, f"{said}: want one of them or out, which tell how many tokens are at home")
+                said = f"is missing, and max_tokens is {self.numbers.max_tokens}: want it, weights or out"
+                raise bad(Status.NULL, self.name, "routing", f"{said}, which tell how many tokens are at home")
             return slots, home_of(tuple(self.weights[d].shape))
         if len(lead) == 1:
             return slots, (lead[0] // size,)

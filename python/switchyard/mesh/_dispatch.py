@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import Status, refusal
+from .._sentences import bad
+from ..errors import Status
 from ._call import EXPERT, KEEP, PACKED, PADDED, Call, Shards, group_of, group_size, sized
 from ._handle import Handle, Routed, Routing
 from ._results import AllToAllDispatch
@@ -70,7 +71,7 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
         if self.numbers.reuse_routing:
             known = self.routing._routed if self.routing is not None else None
             if known is None:
-                raise refusal(Status.STATE, f"{self.name}: routing is empty, want one that a dispatch has filled")
+                raise bad(Status.STATE, self.name, "routing", "is empty, want one that a dispatch has filled")
             return known._replace(homes=homes)
         return Routed(
             self.numbers.cluster_axis,
@@ -112,19 +113,26 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
         if known.layout != PADDED:
             rows = [(self.handle.query(self.name, self.values),)] * len(tables)
         behind = known.max_tokens > 0 and self.handle.collective  # there may be rows that are nobody's
-        new = xp.zeros if behind or self.numbers.fill == KEEP else xp.empty
+        clear = behind or self.numbers.fill == KEEP
         size = (group_size(self.handle, known.axis),)
 
         def like(arrays: Shards) -> Shards:
+            make = self.makes(arrays[0])
+            new = make.zeros if clear else make.empty
             return tuple(new((*rows[d], arrays[d].shape[-1]), arrays[d].dtype) for d in devices)
 
-        def each(name: str, dtype: Any, shapes: Iterable[tuple[int, ...]]) -> Shards:
-            empty = xp.zeros if behind else xp.empty
-            return tuple(empty(shape, dtype) for shape in shapes) if name in names else self.nothing
+        def each(name: str, dtype: Any, shapes: Iterable[tuple[int, ...]], make: Any = xp) -> Shards:
+            new = make.zeros if behind else make.empty
+            return tuple(new(shape, dtype) for shape in shapes) if name in names else self.nothing
 
         return AllToAllDispatch(
             like(self.input),
-            each("metadata", getattr(self.indices[0], "dtype", None), ((*t, known.slots) for t in tables)),
+            each(
+                "metadata",
+                getattr(self.indices[0], "dtype", None),
+                ((*t, known.slots) for t in tables),
+                self.makes(self.indices[0]),
+            ),
             tuple(like(plane) for plane in self.planes),
             each("present", xp.bool, ((math.prod(t),) for t in tables)),
             each("src", xp.int32, ((math.prod(r), 3 if known.layout == EXPERT else 2) for r in rows)),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
 
 from .. import _binding
+from .._sentences import device_named
 from ..errors import Error, Fault, Status, refusal
 
 R = TypeVar("R")
@@ -96,7 +97,7 @@ class Handle:
         tell = _binding.mesh_tell
         numbers = [int(tell(self.pointer, f"last.{what}")) for what in ("batch", "position", "value", "limit")]
         fault = Fault(str(tell(self.pointer, "last.code")), str(tell(self.pointer, "last.argument")), *numbers)
-        return Refusal(status, str(tell(self.pointer, "last.error")), fault)
+        return Refusal(status, device_named(str(tell(self.pointer, "last.error"))), fault)
 
     def start(self, name: str, values: list[Any], keep: object) -> Flight:
         with self.lock:

@@ -11,6 +11,7 @@ from typing_extensions import ParamSpec, Self
 
 from .. import _binding
 from .._arrays import Array
+from .._sentences import bad, told
 from ..errors import Status, refusal
 from ._call import FILLS, LAYOUTS, MEMORIES, ORDERS, TOPOLOGIES, Call
 from ._combine import Combine
@@ -289,7 +290,7 @@ def whole(name: str, field: str, value: Any) -> int:
     except TypeError:
         number = 1 << 31
     if abs(number) >= 1 << 31:
-        raise refusal(Status.VALUE, f"{name}: {field} is {value!r}, want an integer of 32 bits")
+        raise bad(Status.VALUE, name, field, f"is {told(value)}, want an integer of 32 bits")
     return number
 
 

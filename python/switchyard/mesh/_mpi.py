@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from .. import _binding
 from .._arrays import Array
+from .._sentences import bad, told
 from ..errors import Error, Status, refusal
 from ._handle import Handle
 from ._mesh import Mesh, whole
@@ -101,7 +102,7 @@ def _load(comm: Any) -> Any:
         said = f"MpiMesh: mpi4py is not here ({str(error).partition(chr(10))[0]}), want it with {built}"
         raise refusal(Status.UNSUPPORTED, said) from error
     if not isinstance(comm, MPI.Comm):
-        raise refusal(Status.DTYPE, f"MpiMesh: comm is a {type(comm).__name__}, want a communicator of mpi4py")
+        raise bad(Status.DTYPE, "MpiMesh", "comm", f"is {told(comm)}, want a communicator of mpi4py")
     vendor, version = MPI.get_vendor()
     theirs = f"{vendor} {'.'.join(map(str, version))}"
     # One process has one MPI library. MPICH and its descendants share their interface, Open MPI has another.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +12,8 @@ import tvm_ffi
 
 from .. import _arrays
 from .._operator import ODD, choose
-from ..errors import Error, Status, refusal
+from .._sentences import bad, library, told
+from ..errors import Error, Status
 from ._handle import Handle, Routing
 
 # Stands for what cannot be read. No field takes it, so that the operator refuses the call in all processes.
@@ -20,6 +22,26 @@ _UNREADABLE = _arrays.view(np.zeros(1, np.float64))
 
 def _writable(array: Any) -> bool:
     return array.flags.writeable if isinstance(array, np.ndarray) else _arrays.framework(array).mutable
+
+
+def _shaped(array: Any) -> Any:
+    """The array, or a tensor over one that tells nothing but its DLPack."""
+    if hasattr(array, "__dlpack__") and not hasattr(array, "shape"):
+        with contextlib.suppress(*ODD):
+            return tvm_ffi.from_dlpack(array)
+    return array
+
+
+def _lost(array: Any) -> str:
+    """What an array carries and an exchange would lose; "" if nothing."""
+    if isinstance(array, np.ma.MaskedArray):
+        return "is a masked array, whose mask would be lost, want a plain array, such as its filled()"
+    if not isinstance(_arrays.framework(array), _arrays.Torch):
+        return ""
+    if array.requires_grad:
+        return "requires a gradient, which would end here: want a detached tensor"
+    turned = array.is_neg() or array.is_conj()
+    return "has a sign that is yet to be turned, want resolve_conj().resolve_neg() of it" if turned else ""
 
 
 class Reader:
@@ -34,6 +56,9 @@ class Reader:
         self.trouble: Exception | None = None
         self.keep: list[Any] = []  # everything that must live until the call is done
 
+    def bad(self, status: Status, field: str, said: str) -> Error:
+        return bad(status, self.name, field, said)
+
     def fail(self, error: Exception) -> None:
         if not self.handle.collective:
             raise error
@@ -45,24 +70,22 @@ class Reader:
         if value is None:
             return (None,) * n
         if self.handle.collective:
-            return (value,)
+            return (_shaped(value),)
         if not isinstance(value, (list, tuple)):
             shape = getattr(value, "shape", None)
             if not shape:
-                said = f"{self.name}: {field} is a {type(value).__name__}"
-                raise refusal(Status.DTYPE, f"{said}, want an array for each device")
+                raise self.bad(Status.DTYPE, field, f"is {told(value)}, want an array for each device")
             value = tuple(value[d] for d in range(n)) if shape[0] == n else range(shape[0])
         if len(value) != n:
-            said = f"{self.name}: {field} has {len(value)} arrays"
-            raise refusal(Status.SHAPE, f"{said}, want {n}, one for each device")
-        return tuple(value)
+            raise self.bad(Status.SHAPE, field, f"has {len(value)} arrays, want {n}, one for each device")
+        return tuple(_shaped(array) for array in value)
 
     def tensors(self, field: str, arrays: tuple[Any, ...], write: bool = False) -> list[Any]:
         """The values of a field: a tensor for each device, or None for each."""
         missing = [d for d, array in enumerate(arrays) if array is None]
         if missing and len(missing) < len(arrays):
-            said = f"{self.name}: {field} of device {missing[0]} is missing"
-            raise refusal(Status.NULL, f"{said}, want an array for each device")
+            what = self._of_device(field, missing[0])
+            raise self.bad(Status.NULL, what, "is missing, want an array for each device")
         return [self.tensor(self._of_device(field, d), array, write) for d, array in enumerate(arrays)]
 
     def _of_device(self, field: str, d: int) -> str:
@@ -83,14 +106,13 @@ class Reader:
         if isinstance(array, tvm_ffi.Tensor):
             return array
         if write and not _writable(array):
-            library = type(array).__module__.partition(".")[0]
-            said = f"{self.name}: {what} is a read-only {library} array"
-            raise refusal(Status.VALUE, f"{said}, want one that can be written to")
-        if getattr(array, "requires_grad", False):
-            said = f"{self.name}: {what} requires a gradient, which would end here"
-            raise refusal(Status.VALUE, f"{said}: want a detached tensor")
+            said = f"is a read-only {library(array)} array, want one that can be written to"
+            raise self.bad(Status.VALUE, what, said)
+        why = _lost(array)
+        if why:
+            raise self.bad(Status.VALUE, what, why)
         if not hasattr(array, "__dlpack__"):
-            raise refusal(Status.DTYPE, f"{self.name}: {what} is a {type(array).__name__}, want an array")
+            raise self.bad(Status.DTYPE, what, f"is {told(array)}, want an array")
         try:
             return tvm_ffi.from_dlpack(array)
         except ODD as error:
@@ -104,7 +126,7 @@ class Reader:
         except ODD as worse:
             error = worse
         why = str(error).partition("\n")[0]
-        raise refusal(Status.DTYPE, f"{self.name}: {what} cannot be read as a tensor: {why}") from error
+        raise self.bad(Status.DTYPE, what, f"cannot be read as a tensor: {why}") from error
 
     def number(self, field: str, value: Any) -> int:
         try:
@@ -113,7 +135,7 @@ class Reader:
             number = -(1 << 31)
         if -(1 << 31) < number < 1 << 31:
             return number
-        self.fail(refusal(Status.VALUE, f"{self.name}: {field} is {value!r}, want an integer of 32 bits"))
+        self.fail(self.bad(Status.VALUE, field, f"is {told(value)}, want an integer of 32 bits"))
         return -1
 
     def word(self, field: str, words: Mapping[str, int], word: str) -> int:
@@ -129,18 +151,17 @@ class Reader:
     def axis(self, value: int | None) -> int:
         if value is None or value in (0, 1):
             return 0 if value is None else int(value) + 1
-        self.fail(refusal(Status.VALUE, f"{self.name}: cluster_axis is {value!r}, want None, 0 or 1"))
+        self.fail(self.bad(Status.VALUE, "cluster_axis", f"is {told(value)}, want None, 0 or 1"))
         return -1
 
     def routing(self, value: Routing | None) -> Any:
         if value is None:
             return None
         if not isinstance(value, Routing):
-            said = f"{self.name}: routing is a {type(value).__name__}, want one of this mesh"
-            self.fail(refusal(Status.DTYPE, said))
+            self.fail(self.bad(Status.DTYPE, "routing", f"is {told(value)}, want one of this mesh"))
             return None
         if value._handle.pointer is None and value._handle is not self.handle:
-            self.fail(refusal(Status.STATE, f"{self.name}: routing is of a mesh that is closed, want one of this mesh"))
+            self.fail(self.bad(Status.STATE, "routing", "is of a mesh that is closed, want one of this mesh"))
             return None
         self.keep.append(value)
         return value._pointer

@@ -265,7 +265,7 @@ def test_creation_is_refused_in_all() -> None:
     refused(lambda: MpiMesh(WORLD, 1, SIZE, max_inflight=-3 if RANK == SIZE - 1 else 0), "max_inflight")
     refused(lambda: MpiMesh(WORLD, 1, SIZE, timeout_ms="soon"), "timeout_ms")  # type: ignore[arg-type]
     refused(lambda: MpiMesh(WORLD, 1, SIZE, check="some"), "check")  # type: ignore[arg-type]
-    refused(lambda: MpiMesh(3, 1, SIZE), "comm is a int, want a communicator of mpi4py")
+    refused(lambda: MpiMesh(3, 1, SIZE), "comm is 3, want a communicator of mpi4py")
     refused(lambda: MpiMesh(MPI.COMM_NULL, 1, SIZE), "MPI_COMM_NULL")
 
 

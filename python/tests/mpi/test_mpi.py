@@ -85,7 +85,7 @@ def test_another_mpi_library(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_communicator(monkeypatch: pytest.MonkeyPatch) -> None:
     built = needs_mpi()
     pretend(monkeypatch, built.rsplit(" ", 1)[0])
-    with pytest.raises(TypeError, match="MpiMesh: comm is a int, want a communicator of mpi4py"):
+    with pytest.raises(TypeError, match="MpiMesh: comm is 3, want a communicator of mpi4py"):
         MpiMesh(3, 1, 1)
 
 

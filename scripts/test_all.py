@@ -15,12 +15,14 @@ import tempfile
 import time
 
 import lint
+import python_env
 import run_tests
 from run_tests import Case
 
 ROOT = lint.ROOT
 FUZZ_SECONDS = 60  # of all targets together
 FUZZ_MEMORY_MB = 2048
+ASAN_PYTHON = ("binding_table", "errors", "frameworks", "kv_gather", "kv_ragged", "kv_scatter", "mesh", "sample")
 OTHER = "aarch64" if platform.machine() == "x86_64" else "x86_64"
 
 
@@ -86,7 +88,32 @@ def asan():
     env = {"ASAN_OPTIONS": f"{base}{can_find_leaks}", "UBSAN_OPTIONS": "print_stacktrace=1",
            "LSAN_OPTIONS": f"suppressions={ROOT}/tests/mpi/lsan.supp:print_suppressions=0"}
     cases += run_tests.run_suites(folder, ["mpi"], "_[123]$|killed|^mpi$", extra_env=env, show=quiet)
-    return rename(cases, "asan")
+    return rename(cases + asan_python(f"{base}0"), "asan")
+
+
+def asan_python(options):
+    """The Python binding. Python itself has no sanitizer in it, so the sanitizer's library is loaded first, and the C++
+    one with it, whose exceptions it watches."""
+    first = [must("cc", f"-print-file-name={name}").strip() for name in ("libasan.so", "libstdc++.so")]
+    reason = python_env.why_not() or ("" if all(map(os.path.isabs, first)) else "cc has no shared libasan")
+    if reason:
+        return [Case("python", "python", "skipped", reason)]
+    folder = "build/asan-python"
+    shutil.rmtree(os.path.join(ROOT, folder, "package"), ignore_errors=True)
+    off = [f"-DSWITCHYARD_{part}=OFF" for part in ("CLI", "TESTS", "EXAMPLES", "MPI")]
+    must("cmake", "--preset", "asan", "-B", folder, "--log-level=NOTICE", *off, "-DSWITCHYARD_PYTHON=ON",
+         f"-DPython_EXECUTABLE={python_env.PYTHON}")
+    must("cmake", "--build", folder, "--target", "switchyard_python")
+    must("cmake", "--install", folder, "--component", "python", "--prefix", f"{folder}/package")
+    package = os.path.join(ROOT, folder, "package")
+    shutil.copytree("python/switchyard", f"{package}/switchyard", dirs_exist_ok=True)
+    env = {"LD_PRELOAD": " ".join(first), "ASAN_OPTIONS": options, "UBSAN_OPTIONS": "print_stacktrace=1",
+           "PYTHONPATH": package}
+    cases = []
+    for name in ASAN_PYTHON:
+        command = [sys.executable, "scripts/pytest_tap.py", os.path.join(ROOT, f"python/tests/test_{name}.py")]
+        cases += run_tests.run_one((f"python_{name}", command, [], 1800, []), [], env)
+    return cases
 
 
 def tsan():

@@ -134,5 +134,4 @@ def test_a_package_without_command_line_says_so(monkeypatch, capsys):
     with pytest.raises(SystemExit) as ended:
         __main__.main()
     assert "jansson" in str(ended.value.code)
-    assert _info.Info(**{**vars(switchyard.info()), "command": None}) != switchyard.info()
     assert "not in this package" in repr(_info.Info(**{**vars(switchyard.info()), "command": None}))

@@ -65,7 +65,7 @@ class NumPy(Framework):
     def bfloat16(self) -> Any:
         try:
             import ml_dtypes
-        except ImportError:
+        except (ImportError, AttributeError):  # not there, or made for another NumPy
             return None
         return np.dtype(ml_dtypes.bfloat16)
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from ._arrays import Array, framework
 from ._operator import Operator, words
-from .errors import Status, refusal
+from ._sentences import bad, told
+from .errors import Status
 
 Pad: TypeAlias = Literal["error", "zero", "skip"]
 Layout: TypeAlias = Literal["nhd", "hnd"]
@@ -50,9 +51,9 @@ def row_type(xp: Any, name: str, cache: Any, format: str | None, dtype: Any) -> 
     if word not in _UNPACKED:
         word = _numpy_name(dtype)
     if word not in _UNPACKED:
-        raise refusal(Status.DTYPE, f"{name}: dtype is {dtype!r}, want bfloat16, float16 or float32")
+        raise bad(Status.DTYPE, name, "dtype", f"is {told(dtype)}, want bfloat16, float16 or float32")
     if getattr(xp, word) is None:
-        raise refusal(Status.DTYPE, f"{name}: dtype is bfloat16, want ml_dtypes to be installed, or float16 or float32")
+        raise bad(Status.DTYPE, name, "dtype", "is bfloat16, want ml_dtypes installed for it, or float16 or float32")
     return getattr(xp, word)
 
 
@@ -67,7 +68,7 @@ def planes(name: str, cache: Any, format: Any, scale: Any) -> list[Plane]:
     """The caches of a call, each with its format and scale. One format or scale alone is that of all."""
     caches = spread(name, "cache", cache, None)
     if not caches:
-        raise refusal(Status.VALUE, f"{name}: cache is an empty {type(cache).__name__}, want one array or more")
+        raise bad(Status.VALUE, name, "cache", f"is an empty {type(cache).__name__}, want one array or more")
     formats = spread(name, "format", format, len(caches))
     scales = spread(name, "scale", scale, len(caches))
     return [Plane(*plane) for plane in zip(caches, formats, scales, strict=True)]
@@ -78,7 +79,7 @@ def spread(name: str, field: str, value: Any, count: int | None) -> Sequence[Any
     if not isinstance(value, (tuple, list)):
         return [value] * (1 if count is None else count)
     if count is not None and len(value) != count:
-        raise refusal(Status.VALUE, f"{name}: {field} has {len(value)} values, want {count}, one for each cache")
+        raise bad(Status.VALUE, name, field, f"has {len(value)} values, want {count}, one for each cache")
     return value
 
 
@@ -88,7 +89,7 @@ def beside(name: str, field: str, value: Any, cache: Any, count: int) -> Sequenc
         return [None] * count
     if isinstance(value, (tuple, list)) != isinstance(cache, (tuple, list)):
         one, many = ("one array", f"{count}") if isinstance(cache, (tuple, list)) else ("several arrays", "one")
-        raise refusal(Status.VALUE, f"{name}: {field} is {one}, want {many}, one for each cache")
+        raise bad(Status.VALUE, name, field, f"is {one}, want {many}, one for each cache")
     return spread(name, field, value, count)
 
 
@@ -112,6 +113,9 @@ def gather(
     **asked: Any,
 ) -> Any:
     """Runs an operator that copies rows out of one cache, or out of several by the same indices."""
+    if asked["dtype"] is not None and not (any(format) if isinstance(format, (tuple, list)) else format):
+        said = f"is {told(asked['dtype'])}, want a format with it: other rows come out as they are"
+        raise bad(Status.VALUE, operator.name, "dtype", said)
     if not isinstance(cache, (tuple, list)):
         return operator.single((cache, *found_by, scale, *numbers, format), out, **asked)
     name = operator.name

@@ -152,6 +152,11 @@ def test_mixed_formats() -> None:
         ({"layout": 1}, ValueError, "kv_gather: layout is 1, want nhd or hnd"),
         ({"format": "fp4"}, ValueError, "kv_gather: format is 'fp4', want ds32_fp8, pto_int8, "),
         ({"format": "ds32_fp8", "dtype": "int8"}, TypeError, "dtype is 'int8', want bfloat16, float16 or float32"),
+        (
+            {"dtype": "float32"},
+            ValueError,
+            "dtype is 'float32', want a format with it: other rows come out as they are",
+        ),
         ({"block_size": 0}, ValueError, "kv_gather: block_size is 0, want 1 or more"),
         ({"block_table": None}, TypeError, "kv_gather: block_table is missing, want a tensor, or page_indices"),
         ({"cache": ()}, ValueError, "kv_gather: cache is an empty tuple, want one array or more"),
@@ -185,3 +190,15 @@ def test_refused_planes() -> None:
     with pytest.raises(ValueError, match="kv_gather: out is a read-only numpy array"):
         kv_gather((cache, cache), **at, out=out)
     assert not out[1].any()
+
+
+def test_without_ml_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy has no bfloat16 then: rows come out as float32, and who asks for it is told."""
+    from switchyard import _arrays
+
+    monkeypatch.setattr(_arrays.known[np.ndarray], "bfloat16", None)
+    call: dict[str, Any] = {"cache": CODES, "indices": np.array([0]), "block_table": np.array([0]), "block_size": 1}
+    call |= {"format": "e4m3", "scale": np.ones(1, np.float32)}
+    assert kv_gather(**call).dtype == np.float32
+    with pytest.raises(TypeError, match="dtype is bfloat16, want ml_dtypes installed for it, or float16 or float32"):
+        kv_gather(**call, dtype="bfloat16")

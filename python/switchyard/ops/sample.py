@@ -9,7 +9,8 @@ from typing_extensions import NamedTuple
 from .._arrays import A, Array
 from .._numbers import real, seed_bits, whole
 from .._operator import Operator, choose, words
-from ..errors import Status, refusal
+from .._sentences import bad, told
+from ..errors import Status
 
 Noise: TypeAlias = Literal["auto", "none", "q", "race", "cdf"]
 QOrder: TypeAlias = Literal["list", "vocab"]
@@ -187,4 +188,4 @@ def sample(
 
 
 def _refuse_empty_token(token: int) -> NoReturn:
-    raise refusal(Status.VALUE, f"sample: empty_token is {token!r}, want -1 or 0")
+    raise bad(Status.VALUE, "sample", "empty_token", f"is {told(token)}, want -1 or 0")

@@ -58,12 +58,20 @@ function(switchyard_program target)
     switchyard_link_hardening(${target})
 endfunction()
 
+# An example of a vendor's world: C++11, and warnings that exist there.
+function(switchyard_cxx_program target)
+    set_target_properties(${target} PROPERTIES CXX_STANDARD 11 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF)
+    target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow $<$<BOOL:${SWITCHYARD_WERROR}>:-Werror>
+                           ${switchyard_sanitize})
+    target_link_options(${target} PRIVATE ${switchyard_sanitize})
+endfunction()
+
 # A shared library shows the names listed in the map file and nothing else.
 function(switchyard_export_only target map)
     set(map ${CMAKE_CURRENT_SOURCE_DIR}/${map})
     if(APPLE)
-        file(STRINGS ${map} lines REGEX "^ +sy_[a-z0-9_]+;$")
-        list(TRANSFORM lines REPLACE "^ +(sy_[a-z0-9_]+);$" "_\\1\n")
+        file(STRINGS ${map} lines REGEX "^ +[A-Za-z0-9_]+;$")
+        list(TRANSFORM lines REPLACE "^ +([A-Za-z0-9_]+);$" "_\\1\n")
         set(list ${CMAKE_CURRENT_BINARY_DIR}/${target}.exports)
         file(WRITE ${list} ${lines})
         target_link_options(${target} PRIVATE -Wl,-exported_symbols_list,${list})

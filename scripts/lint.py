@@ -18,7 +18,7 @@ import run_tests
 from run_tests import Case
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
-ROOMS = ("include", "src", "mpi", "cli", "bench", "examples", "python", "tests")
+ROOMS = ("include", "src", "mpi", "compat", "cli", "bench", "examples", "python", "tests")
 PYTHON_FOLDERS = ("python", "examples/python")  # the package; what only serves the build is older and plainer
 
 
@@ -40,7 +40,7 @@ def one_case(tool, command, name=None):
 
 
 def formatting():
-    return [one_case("clang-format", ["clang-format", "--dry-run", "-Werror", *c_files((".c", ".h"))])]
+    return [one_case("clang-format", ["clang-format", "--dry-run", "-Werror", *c_files((".c", ".h", ".cpp"))])]
 
 
 def tidy():
@@ -52,7 +52,7 @@ def tidy():
                      f"-DPython_EXECUTABLE={python_env.PYTHON}")
     if code:
         return [Case("lint", "clang-tidy", "failed", text)]
-    files = [path for path in c_files((".c",)) if not path.startswith(("tests/fuzz/", "tests/consumer/"))]
+    files = [path for path in c_files((".c", ".cpp")) if not path.startswith(("tests/fuzz/", "tests/consumer/"))]
     with open(os.path.join(ROOT, "build/lint/compile_commands.json"), encoding="utf-8") as commands:
         built = {os.path.relpath(entry["file"], ROOT) for entry in json.load(commands)}
     may_be_missing = ("src/kernels/", "examples/", "mpi/", "bench/mpi/", "cli/mpi.c", "tests/mpi/", "python/")
@@ -65,11 +65,12 @@ def tidy():
 
 
 def cppcheck():
+    includes = [f"-I{folder}" for folder in sorted(glob.glob("compat/*/include", root_dir=ROOT))]
     return [one_case("cppcheck", [
         "cppcheck", "--quiet", "--std=c11", "--enable=warning,performance,portability", "--inline-suppr",
         "--error-exitcode=1", "--suppress=missingIncludeSystem", "-j", str(max(1, os.cpu_count() or 1)),
         "-I", "include", "-I", "src", "-I", "cli", "-I", ".",
-        *c_files((".c",), ("src", "mpi", "cli", "bench", "examples", "python"))])]
+        *includes, *c_files((".c",), ("src", "mpi", "compat", "cli", "bench", "examples", "python"))])]
 
 
 def venv_tool(name, *arguments):
@@ -112,7 +113,7 @@ def main():
     os.chdir(ROOT)
     if "--format" in sys.argv[1:]:
         code, _ = run(*venv_tool("ruff", "format", *PYTHON_FOLDERS)) if not python_env.why_not() else (0, "")
-        return subprocess.run(["clang-format", "-i", *c_files((".c", ".h"))], check=False).returncode or code
+        return subprocess.run(["clang-format", "-i", *c_files((".c", ".h", ".cpp"))], check=False).returncode or code
     show = lambda text: print(text, flush=True)
     cases = run_all(show)
     run_tests.show_trouble(cases, show)

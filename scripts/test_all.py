@@ -82,7 +82,7 @@ def asan():
     cases, can_find_leaks = [], 1
     if not sanitizer_runs("cc", "address", env={"ASAN_OPTIONS": "detect_leaks=1"}):
         cases, can_find_leaks = [Case("leaks", "leaks", "skipped", "the leak search cannot run on this system")], 0
-    for leaks, labels in ((can_find_leaks, ["op", "bad", "fault", "isa", "comm"]), (0, ["cli", "example"])):
+    for leaks, labels in ((can_find_leaks, ["op", "bad", "fault", "isa", "comm", "compat"]), (0, ["cli", "example"])):
         env = {"ASAN_OPTIONS": f"{base}{leaks}", "UBSAN_OPTIONS": "print_stacktrace=1"}
         cases += run_tests.run_suites(folder, labels, extra_env=env, show=quiet)
     env = {"ASAN_OPTIONS": f"{base}{can_find_leaks}", "UBSAN_OPTIONS": "print_stacktrace=1",
@@ -129,7 +129,7 @@ def tsan():
         wrapper = []
     if not sanitizer_runs("clang", "thread", wrapper):
         raise Missing("the thread sanitizer cannot run on this system")
-    labels = ["op", "bad", "fault", "isa", "comm"]
+    labels = ["op", "bad", "fault", "isa", "comm", "compat"]
     cases = run_tests.run_suites(build("tsan"), labels, wrapper=wrapper, extra_env=env, show=quiet)
     cases.append(Case("mpi", "tests/mpi", "skipped", "the thread sanitizer cannot see into the MPI library"))
     return rename(cases, "tsan")

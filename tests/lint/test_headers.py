@@ -1,5 +1,7 @@
 """Every header compiles alone; the public ones as C11 and C++17 without a warning, under every compiler found."""
+import glob
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -46,6 +48,32 @@ class PublicHeader(unittest.TestCase):
         self.check("clang++", "c++17", ".cc")
 
 
+class DoorHeaders(unittest.TestCase):
+    """The vendors' header names, each alone, in any order, in the languages their programs are written in."""
+    def check(self, compiler, standard, suffix):
+        if not shutil.which(compiler):
+            self.skipTest(f"no {compiler}")
+        for path in sources((".h",)):
+            folder = re.match(r"compat/\w+/include", path)
+            if folder:
+                with self.subTest(path):
+                    flags = [f"-std={standard}", *STRICT[:5], "-I", os.path.join(ROOT, folder.group(0))]
+                    name = f'"{path[len(folder.group(0)) + 1:]}"'
+                    self.assertEqual(compile_alone(compiler, flags, name, suffix), "")
+
+    def test_c11_gcc(self):
+        self.check("gcc", "c11", ".c")
+
+    def test_c11_clang(self):
+        self.check("clang", "c11", ".c")
+
+    def test_cxx11_gcc(self):
+        self.check("g++", "c++11", ".cc")
+
+    def test_cxx11_clang(self):
+        self.check("clang++", "c++11", ".cc")
+
+
 class InternalHeaders(unittest.TestCase):
     def test_each_compiles_alone(self):
         compiler = os.environ.get("SWITCHYARD_CC", "cc")
@@ -53,6 +81,8 @@ class InternalHeaders(unittest.TestCase):
         flags = ["-std=c11", *STRICT, *MPI, "-D_POSIX_C_SOURCE=200809L"]
         for folder in folders:
             flags += ["-I", os.path.join(ROOT, folder)]
+        for door in sorted(glob.glob(os.path.join(ROOT, "compat/*/include"))):
+            flags += ["-I", door]
         headers = [path for path in sources((".h",)) if not path.startswith(("include/", "python/"))  # that one needs tvm-ffi
                    and (MPI or not path.startswith(("mpi/", "tests/mpi/")))]
         self.assertTrue(headers)

@@ -14,9 +14,12 @@ ARROWS = {
     "src/comm": {"base", "comm"},
     "src/ops": {"base", "kernels", "cpu", "comm", "ops"},
     "mpi": {"."},
+    "compat/aclnn": {".", "acl", "aclnn", "aclnnop", "aclnn_util.h"},
+    "compat/mluop": {".", "mlu_op.h", "cnrt.h"},
     "cli": {".", "bench"},
     "bench/mpi": {".", "bench", "cli"},
     "bench": {".", "cli"},
+    "examples/compat": {"acl", "aclnn", "aclnnop", "mlu_op.h", "cnrt.h"},
     "examples": set(),
     "tests/op": {".", "support.h", "mesh_cases.h", "oracle"},
     "tests/bad": {".", "support.h", "mesh_refusals.h", "oracle"},
@@ -25,6 +28,7 @@ ARROWS = {
     "tests/fault": {".", "support.h", "mesh_cases.h", "oracle", "base", "kernels", "cpu", "ops"},
     "tests/isa": {".", "support.h", "oracle", "base", "kernels", "cpu", "ops"},
     "tests/mpi": {".", "support.h", "oracle", "mesh_cases.h", "mesh_refusals.h", "mpi"},
+    "tests/compat": {".", "support.h", "acl", "aclnn", "aclnnop", "mlu_op.h", "cnrt.h"},
     "tests/bits": {"."},
     "tests/fuzz": {".", "safetensors.h"},
     "python/binding/mpi": {"python"},
@@ -51,9 +55,9 @@ LONGEST_FILE = 800
 LONGEST = {"include/switchyard.h": 2000}  # callers include one header, and most of it is contracts
 
 
-def sources(suffixes=(".c", ".h")):
+def sources(suffixes=(".c", ".h", ".cpp")):
     """Paths from the root of all C files."""
-    for top in ("include", "src", "mpi", "cli", "bench", "examples", "python", "tests"):
+    for top in ("include", "src", "mpi", "compat", "cli", "bench", "examples", "python", "tests"):
         for folder, _, names in os.walk(os.path.join(ROOT, top)):
             for name in sorted(names):
                 if name.endswith(suffixes):
@@ -104,6 +108,9 @@ class Structure(unittest.TestCase):
         self.assertIsNotNone(arrow_fault("mpi/comm.c", "base/mesh.h"))
         self.assertIsNotNone(arrow_fault("python/binding/module.c", "base/base.h"))
         self.assertIsNotNone(arrow_fault("python/binding/module.c", "../../src/base/base.h"))
+        self.assertIsNotNone(arrow_fault("compat/aclnn/x.c", "base/base.h"))
+        self.assertIsNotNone(arrow_fault("compat/aclnn/x.c", "../../src/base/base.h"))
+        self.assertIsNotNone(arrow_fault("examples/compat/x.cpp", "switchyard.h"))
         self.assertIsNone(arrow_fault("src/cpu/x.c", "kernels/kernels.h"))
 
     def test_foreign_headers_stay_at_home(self):

@@ -1,0 +1,145 @@
+/*
+ * The dispatch family. Each operator lists its tensors with what they have to be, has them judged, and
+ * calls ours.
+ */
+#include "objects.h"
+
+#include <string.h>
+
+mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchForward(
+    mluOpHandle_t handle, mluOpTensorDescriptor_t gates_desc, const void *gates,
+    mluOpTensorDescriptor_t indices_desc, const void *indices, mluOpTensorDescriptor_t locations_desc,
+    const void *locations, mluOpTensorDescriptor_t input_desc, const void *input, int samples, int capacity,
+    int hidden, int num_experts, mluOpTensorDescriptor_t dispatch_desc, void *dispatch)
+{
+    enum { GATES, INDICES, LOCATIONS, INPUT, DISPATCH, N };
+    const struct syi_mluop_sizes sizes = {samples, capacity, hidden, num_experts};
+    const int64_t slots = syi_mluop_slots(&sizes);
+    const struct syi_mluop_operand o[N] = {
+        [GATES] = {gates_desc, gates, MLUOP_DTYPE_FLOAT, 1, {samples}},
+        [INDICES] = {indices_desc, indices, MLUOP_DTYPE_INT32, 1, {samples}},
+        [LOCATIONS] = {locations_desc, locations, MLUOP_DTYPE_INT32, 1, {samples}},
+        [INPUT] = {input_desc, input, MLUOP_DTYPE_FLOAT, 2, {samples, hidden}},
+        [DISPATCH] = {dispatch_desc, dispatch, MLUOP_DTYPE_FLOAT, 2, {slots, hidden}},
+    };
+    mluOpStatus_t st = syi_mluop_described(handle, o, N, &sizes);
+    if (st == MLUOP_STATUS_SUCCESS)
+        st = syi_mluop_dense(o, N);
+    /* The vendor wants a slot for every sample, but its document has a call without any slot succeed. */
+    if (st == MLUOP_STATUS_SUCCESS && slots > 0 && samples > slots)
+        st = MLUOP_STATUS_BAD_PARAM;
+    if (st == MLUOP_STATUS_SUCCESS)
+        st = syi_mluop_small(o, N);
+    if (st != MLUOP_STATUS_SUCCESS || syi_mluop_any_empty(o, N))
+        return st;
+    if (syi_mluop_any_null(o, N))
+        return MLUOP_STATUS_BAD_PARAM;
+    DLTensor t[N];
+    for (int i = 0; i < N; i++)
+        t[i] = syi_mluop_tensor(&o[i]);
+    return syi_mluop_status(sy_moe_dispatch(handle->ctx, &(sy_moe_dispatch_args){.gates = &t[GATES],
+                                                                                 .indices = &t[INDICES],
+                                                                                 .locations = &t[LOCATIONS],
+                                                                                 .input = &t[INPUT],
+                                                                                 .num_experts = num_experts,
+                                                                                 .capacity = capacity,
+                                                                                 .dispatch = &t[DISPATCH]}));
+}
+
+mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchBackwardData(
+    mluOpHandle_t handle, mluOpTensorDescriptor_t gates_desc, const void *gates,
+    mluOpTensorDescriptor_t indices_desc, const void *indices, mluOpTensorDescriptor_t locations_desc,
+    const void *locations, mluOpTensorDescriptor_t dispatch_desc, const void *dispatch, int samples,
+    int capacity, int hidden, int num_experts, mluOpTensorDescriptor_t grad_input_desc, void *grad_input)
+{
+    enum { GATES, INDICES, LOCATIONS, DISPATCH, GRAD_INPUT, N };
+    const struct syi_mluop_sizes sizes = {samples, capacity, hidden, num_experts};
+    const int64_t slots = syi_mluop_slots(&sizes);
+    const struct syi_mluop_operand o[N] = {
+        [GATES] = {gates_desc, gates, MLUOP_DTYPE_FLOAT, 1, {samples}},
+        [INDICES] = {indices_desc, indices, MLUOP_DTYPE_INT32, 1, {samples}},
+        [LOCATIONS] = {locations_desc, locations, MLUOP_DTYPE_INT32, 1, {samples}},
+        [DISPATCH] = {dispatch_desc, dispatch, MLUOP_DTYPE_FLOAT, 2, {slots, hidden}},
+        [GRAD_INPUT] = {grad_input_desc, grad_input, MLUOP_DTYPE_FLOAT, 2, {samples, hidden}},
+    };
+    mluOpStatus_t st = syi_mluop_described(handle, o, N, &sizes);
+    if (st == MLUOP_STATUS_SUCCESS)
+        st = syi_mluop_dense(o, N);
+    if (st == MLUOP_STATUS_SUCCESS)
+        st = syi_mluop_small(o, N);
+    if (st != MLUOP_STATUS_SUCCESS || samples == 0 || hidden == 0)
+        return st;
+    if (grad_input == NULL)
+        return MLUOP_STATUS_BAD_PARAM;
+    if (slots == 0) { /* nothing to read: the other pointers are not looked at */
+        memset(grad_input, 0, (size_t)grad_input_desc->elements * sizeof(float));
+        return MLUOP_STATUS_SUCCESS;
+    }
+    if (syi_mluop_any_null(o, N))
+        return MLUOP_STATUS_BAD_PARAM;
+    DLTensor t[N];
+    for (int i = 0; i < N; i++)
+        t[i] = syi_mluop_tensor(&o[i]);
+    return syi_mluop_status(
+        sy_moe_dispatch_grad_data(handle->ctx, &(sy_moe_combine_args){.gates = &t[GATES],
+                                                                      .indices = &t[INDICES],
+                                                                      .locations = &t[LOCATIONS],
+                                                                      .expert_out = &t[DISPATCH],
+                                                                      .num_experts = num_experts,
+                                                                      .capacity = capacity,
+                                                                      .output = &t[GRAD_INPUT]}));
+}
+
+mluOpStatus_t MLUOP_WIN_API mluOpGetMoeDispatchBackwardGateWorkspaceSize(mluOpHandle_t handle,
+                                                                         mluOpTensorDescriptor_t input_desc,
+                                                                         size_t *workspace_size)
+{
+    if (handle == NULL || input_desc == NULL || workspace_size == NULL)
+        return MLUOP_STATUS_BAD_PARAM;
+    *workspace_size = 0;
+    return MLUOP_STATUS_SUCCESS;
+}
+
+mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchBackwardGate(
+    mluOpHandle_t handle, mluOpTensorDescriptor_t indices_desc, const void *indices,
+    mluOpTensorDescriptor_t locations_desc, const void *locations, mluOpTensorDescriptor_t input_desc,
+    const void *input, mluOpTensorDescriptor_t dispatch_desc, const void *dispatch, int samples, int capacity,
+    int hidden, int num_experts, void *workspace, size_t workspace_size,
+    mluOpTensorDescriptor_t grad_gates_desc, void *grad_gates)
+{
+    enum { INDICES, LOCATIONS, INPUT, DISPATCH, GRAD_GATES, N };
+    const struct syi_mluop_sizes sizes = {samples, capacity, hidden, num_experts};
+    const struct syi_mluop_operand o[N] = {
+        [INDICES] = {indices_desc, indices, MLUOP_DTYPE_INT32, 1, {samples}},
+        [LOCATIONS] = {locations_desc, locations, MLUOP_DTYPE_INT32, 1, {samples}},
+        [INPUT] = {input_desc, input, MLUOP_DTYPE_FLOAT, 2, {samples, hidden}},
+        [DISPATCH] = {dispatch_desc, dispatch, MLUOP_DTYPE_FLOAT, 2, {syi_mluop_slots(&sizes), hidden}},
+        [GRAD_GATES] = {grad_gates_desc, grad_gates, MLUOP_DTYPE_FLOAT, 1, {samples}},
+    };
+    mluOpStatus_t st = syi_mluop_described(handle, o, N, &sizes);
+    if (st == MLUOP_STATUS_SUCCESS)
+        st = syi_mluop_dense(o, N);
+    if (st == MLUOP_STATUS_SUCCESS)
+        st = syi_mluop_small(o, N);
+    if (st != MLUOP_STATUS_SUCCESS || samples == 0)
+        return st;
+    if (grad_gates == NULL)
+        return MLUOP_STATUS_BAD_PARAM;
+    if (syi_mluop_any_empty(o, N)) { /* sums of nothing: the other pointers are not looked at */
+        memset(grad_gates, 0, (size_t)samples * sizeof(float));
+        return MLUOP_STATUS_SUCCESS;
+    }
+    if ((workspace_size > 0 && workspace == NULL) || syi_mluop_any_null(o, N))
+        return MLUOP_STATUS_BAD_PARAM;
+    DLTensor t[N];
+    for (int i = 0; i < N; i++)
+        t[i] = syi_mluop_tensor(&o[i]);
+    return syi_mluop_status(sy_moe_dispatch_grad_gate(
+        handle->ctx, &(sy_moe_dispatch_grad_gate_args){.indices = &t[INDICES],
+                                                       .locations = &t[LOCATIONS],
+                                                       .input = &t[INPUT],
+                                                       .dispatch = &t[DISPATCH],
+                                                       .num_experts = num_experts,
+                                                       .capacity = capacity,
+                                                       .grad_gates = &t[GRAD_GATES]}));
+}

@@ -1,0 +1,75 @@
+/*
+ * What stands behind the vendor's opaque types, and the steps of judging that the operators share. The
+ * library is a thin door: descriptors become DLTensors, and the operators are those of switchyard.h.
+ */
+#ifndef SWITCHYARD_MLUOP_OBJECTS_H
+#define SWITCHYARD_MLUOP_OBJECTS_H
+
+/* The vendor's names are what this library shows; everything else in it is hidden. */
+#pragma GCC visibility push(default)
+#include "mlu_op.h"
+#pragma GCC visibility pop
+
+#include <switchyard.h>
+
+#define SYI_MLUOP_ARCH_370 372                      /* the oldest device these operators run on */
+#define SYI_MLUOP_LARGE_TENSOR UINT64_C(2147483648) /* the first element count that is too large */
+
+/* The first three fields lie where the vendor's struct has them: its argument tests read queue and arch. */
+struct mluOpContext {
+    int64_t device;
+    cnrtQueue_t queue;
+    int32_t arch;
+    sy_ctx *ctx;
+};
+
+struct mluOpTensorStruct {
+    mluOpTensorLayout_t layout;
+    mluOpDataType_t dtype;
+    mluOpDataType_t onchip_dtype;
+    mluOpPointerMode_t pointer_mode;
+    int rank;
+    uint64_t elements;
+    int64_t *dims;    /* [rank], here or in memory of its own past MLUOP_DIM_MAX */
+    int64_t *strides; /* [rank], beside dims */
+    int64_t here[2 * MLUOP_DIM_MAX];
+};
+
+/* A tensor of a call, and what it has to be. */
+struct syi_mluop_operand {
+    mluOpTensorDescriptor_t desc;
+    const void *data;
+    mluOpDataType_t dtype;
+    int rank;
+    int64_t shape[2];
+};
+
+/* The scalars of a call. */
+struct syi_mluop_sizes {
+    int samples, capacity, hidden, num_experts;
+};
+
+static inline int64_t syi_mluop_slots(const struct syi_mluop_sizes *sizes)
+{
+    return (int64_t)sizes->num_experts * sizes->capacity;
+}
+
+/* BAD_PARAM: no handle, a descriptor that is missing or of another rank, type, layout or shape, a negative
+   scalar. */
+mluOpStatus_t syi_mluop_described(mluOpHandle_t handle, const struct syi_mluop_operand operands[], int n,
+                                  const struct syi_mluop_sizes *sizes);
+/* NOT_SUPPORTED: a tensor with elements that are not dense. */
+mluOpStatus_t syi_mluop_dense(const struct syi_mluop_operand operands[], int n);
+/* NOT_SUPPORTED: a tensor of 2^31 elements or more. */
+mluOpStatus_t syi_mluop_small(const struct syi_mluop_operand operands[], int n);
+
+bool syi_mluop_any_empty(const struct syi_mluop_operand operands[], int n);
+bool syi_mluop_any_null(const struct syi_mluop_operand operands[], int n);
+
+/* The tensor of an operand that has passed all of the above; it borrows the sizes of the descriptor. */
+DLTensor syi_mluop_tensor(const struct syi_mluop_operand *operand);
+
+/* What a refusal by the operator is called here. */
+mluOpStatus_t syi_mluop_status(sy_status status);
+
+#endif

@@ -1,0 +1,104 @@
+/*
+ * Judging the tensors of a call, in the vendor's order. The vendor's three operators order the checks that
+ * end in BAD_PARAM differently among themselves; which of them fails first cannot be seen from outside, so
+ * they share one order here. Tensor data is never read.
+ */
+#include "objects.h"
+
+static bool fits(const struct syi_mluop_operand *o)
+{
+    const struct mluOpTensorStruct *const d = o->desc;
+    if (d->rank != o->rank || d->dtype != o->dtype || d->layout != MLUOP_LAYOUT_ARRAY)
+        return false;
+    for (int i = 0; i < o->rank; i++)
+        if (d->dims[i] != o->shape[i])
+            return false;
+    return true;
+}
+
+mluOpStatus_t syi_mluop_described(mluOpHandle_t handle, const struct syi_mluop_operand operands[], int n,
+                                  const struct syi_mluop_sizes *sizes)
+{
+    if (handle == NULL)
+        return MLUOP_STATUS_BAD_PARAM;
+    for (int i = 0; i < n; i++)
+        if (operands[i].desc == NULL)
+            return MLUOP_STATUS_BAD_PARAM;
+    if (sizes->samples < 0 || sizes->capacity < 0 || sizes->hidden < 0 || sizes->num_experts < 0)
+        return MLUOP_STATUS_BAD_PARAM;
+    for (int i = 0; i < n; i++)
+        if (!fits(&operands[i]))
+            return MLUOP_STATUS_BAD_PARAM;
+    return MLUOP_STATUS_SUCCESS;
+}
+
+/* A dimension of size 1 may have any stride: nobody steps along it. */
+static bool strided(const struct mluOpTensorStruct *d)
+{
+    uint64_t dense = 1;
+    for (int i = d->rank - 1; i >= 0; i--) {
+        if (d->dims[i] != 1 && (uint64_t)d->strides[i] != dense)
+            return true;
+        dense *= (uint64_t)d->dims[i];
+    }
+    return false;
+}
+
+mluOpStatus_t syi_mluop_dense(const struct syi_mluop_operand operands[], int n)
+{
+    for (int i = 0; i < n; i++)
+        if (operands[i].desc->elements != 0 && strided(operands[i].desc))
+            return MLUOP_STATUS_NOT_SUPPORTED;
+    return MLUOP_STATUS_SUCCESS;
+}
+
+mluOpStatus_t syi_mluop_small(const struct syi_mluop_operand operands[], int n)
+{
+    for (int i = 0; i < n; i++)
+        if (operands[i].desc->elements >= SYI_MLUOP_LARGE_TENSOR)
+            return MLUOP_STATUS_NOT_SUPPORTED;
+    return MLUOP_STATUS_SUCCESS;
+}
+
+bool syi_mluop_any_empty(const struct syi_mluop_operand operands[], int n)
+{
+    for (int i = 0; i < n; i++)
+        if (operands[i].desc->elements == 0)
+            return true;
+    return false;
+}
+
+bool syi_mluop_any_null(const struct syi_mluop_operand operands[], int n)
+{
+    for (int i = 0; i < n; i++)
+        if (operands[i].data == NULL)
+            return true;
+    return false;
+}
+
+DLTensor syi_mluop_tensor(const struct syi_mluop_operand *operand)
+{
+    void *const data = (void *)(uintptr_t)operand->data; /* DLPack has no const; inputs are only read */
+    return sy_tensor(data, operand->dtype == MLUOP_DTYPE_INT32 ? SY_I32 : SY_F32, operand->rank,
+                     operand->desc->dims);
+}
+
+mluOpStatus_t syi_mluop_status(sy_status status)
+{
+    switch (status) {
+    case SY_OK:
+        return MLUOP_STATUS_SUCCESS;
+    case SY_ERR_NULL:
+    case SY_ERR_DTYPE:
+    case SY_ERR_SHAPE:
+    case SY_ERR_STRIDE:
+    case SY_ERR_VALUE:
+    case SY_ERR_OVERFLOW:
+    case SY_ERR_ALIAS:
+        return MLUOP_STATUS_BAD_PARAM;
+    case SY_ERR_NOMEM:
+        return MLUOP_STATUS_ALLOC_FAILED;
+    default:
+        return MLUOP_STATUS_EXECUTION_FAILED;
+    }
+}

@@ -1,0 +1,253 @@
+/*
+ * Tensor descriptors: made, set, taken apart. Everything is judged before a field changes.
+ */
+#include "objects.h"
+
+#include <stdlib.h>
+
+/* Numbers of either width; none at all where both are NULL. */
+struct numbers {
+    const int *narrow;
+    const int64_t *wide;
+};
+
+static bool missing(const struct numbers *numbers)
+{
+    return numbers->narrow == NULL && numbers->wide == NULL;
+}
+
+static int64_t number(const struct numbers *numbers, int i)
+{
+    return numbers->wide != NULL ? numbers->wide[i] : numbers->narrow[i];
+}
+
+static void make_fresh(struct mluOpTensorStruct *desc)
+{
+    *desc = (struct mluOpTensorStruct){.layout = MLUOP_LAYOUT_ARRAY,
+                                       .dtype = MLUOP_DTYPE_FLOAT,
+                                       .onchip_dtype = MLUOP_DTYPE_INVALID,
+                                       .pointer_mode = MLUOP_POINTER_MODE_DEVICE};
+    desc->dims = desc->here;
+    desc->strides = desc->here + MLUOP_DIM_MAX;
+}
+
+static void free_dims(struct mluOpTensorStruct *desc)
+{
+    if (desc->dims != desc->here)
+        free(desc->dims);
+}
+
+/* Room for the sizes and strides of so many dimensions; what was there is gone. */
+static bool make_room(struct mluOpTensorStruct *desc, int rank)
+{
+    int64_t *dims = desc->here;
+    int64_t *strides = desc->here + MLUOP_DIM_MAX;
+    if (rank > MLUOP_DIM_MAX) {
+        dims = calloc((size_t)rank, 2 * sizeof *dims);
+        if (dims == NULL)
+            return false;
+        strides = dims + rank;
+    }
+    free_dims(desc);
+    desc->dims = dims;
+    desc->strides = strides;
+    desc->rank = rank;
+    return true;
+}
+
+static bool may_set(const struct mluOpTensorStruct *desc, mluOpTensorLayout_t layout, mluOpDataType_t dtype,
+                    int rank)
+{
+    return desc != NULL && (int)layout >= 0 && (int)dtype >= 0 && rank >= 0 &&
+           (rank > 0 || desc->pointer_mode == MLUOP_POINTER_MODE_HOST);
+}
+
+/* Without strides the tensor is dense. The element count wraps, as the vendor's does: negative sizes are
+   the operators' to refuse. */
+static mluOpStatus_t set(struct mluOpTensorStruct *desc, mluOpTensorLayout_t layout, mluOpDataType_t dtype,
+                         int rank, struct numbers sizes, const struct numbers *strides)
+{
+    if (!may_set(desc, layout, dtype, rank) ||
+        (rank > 0 && (missing(&sizes) || (strides != NULL && missing(strides)))))
+        return MLUOP_STATUS_BAD_PARAM;
+    if (!make_room(desc, rank))
+        return MLUOP_STATUS_ALLOC_FAILED;
+    desc->layout = layout;
+    desc->dtype = dtype;
+    desc->elements = 1;
+    for (int i = rank - 1; i >= 0; i--) {
+        desc->dims[i] = number(&sizes, i);
+        desc->strides[i] = strides != NULL ? number(strides, i) : (int64_t)desc->elements;
+        desc->elements *= (uint64_t)desc->dims[i];
+    }
+    return MLUOP_STATUS_SUCCESS;
+}
+
+mluOpStatus_t MLUOP_WIN_API mluOpCreateTensorDescriptor(mluOpTensorDescriptor_t *desc)
+{
+    if (desc == NULL)
+        return MLUOP_STATUS_BAD_PARAM;
+    *desc = malloc(sizeof **desc);
+    if (*desc == NULL)
+        return MLUOP_STATUS_ALLOC_FAILED;
+    make_fresh(*desc);
+    return MLUOP_STATUS_SUCCESS;
+}
+
+mluOpStatus_t MLUOP_WIN_API mluOpResetTensorDescriptor(mluOpTensorDescriptor_t desc)
+{
+    if (desc == NULL)
+        return MLUOP_STATUS_BAD_PARAM;
+    free_dims(desc);
+    make_fresh(desc);
+    return MLUOP_STATUS_SUCCESS;
+}
+
+mluOpStatus_t MLUOP_WIN_API mluOpDestroyTensorDescriptor(mluOpTensorDescriptor_t desc)
+{
+    if (desc == NULL)
+        return MLUOP_STATUS_BAD_PARAM;
+    free_dims(desc);
+    free(desc);
+    return MLUOP_STATUS_SUCCESS;
+}
+
+mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptor(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t layout,
+                                                     mluOpDataType_t dtype, int dimNb, const int dimSize[])
+{
+    return set(desc, layout, dtype, dimNb, (struct numbers){.narrow = dimSize}, NULL);
+}
+
+mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptor_v2(mluOpTensorDescriptor_t desc,
+                                                        mluOpTensorLayout_t layout, mluOpDataType_t dtype,
+                                                        int dimNb, const int64_t dimSize[])
+{
+    return set(desc, layout, dtype, dimNb, (struct numbers){.wide = dimSize}, NULL);
+}
+
+mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptorEx(mluOpTensorDescriptor_t desc,
+                                                       mluOpTensorLayout_t layout, mluOpDataType_t dtype,
+                                                       int dimNb, const int dimSize[], const int dimStride[])
+{
+    const struct numbers strides = {.narrow = dimStride};
+    return set(desc, layout, dtype, dimNb, (struct numbers){.narrow = dimSize}, &strides);
+}
+
+mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptorEx_v2(mluOpTensorDescriptor_t desc,
+                                                          mluOpTensorLayout_t layout, mluOpDataType_t dtype,
+                                                          int dimNb, const int64_t dimSize[],
+                                                          const int64_t dimStride[])
+{
+    const struct numbers strides = {.wide = dimStride};
+    return set(desc, layout, dtype, dimNb, (struct numbers){.wide = dimSize}, &strides);
+}
+
+mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptorDim(mluOpTensorDescriptor_t desc, int dimNb,
+                                                        const int *dimSize)
+{
+    return desc == NULL ? MLUOP_STATUS_BAD_PARAM
+                        : mluOpSetTensorDescriptor(desc, desc->layout, desc->dtype, dimNb, dimSize);
+}
+
+mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptorDim_v2(mluOpTensorDescriptor_t desc, int dimNb,
+                                                           const int64_t *dimSize)
+{
+    return desc == NULL ? MLUOP_STATUS_BAD_PARAM
+                        : mluOpSetTensorDescriptor_v2(desc, desc->layout, desc->dtype, dimNb, dimSize);
+}
+
+mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptorOnchipDataType(mluOpTensorDescriptor_t desc,
+                                                                   mluOpDataType_t onchip_dtype)
+{
+    if (desc == NULL)
+        return MLUOP_STATUS_BAD_PARAM;
+    desc->onchip_dtype = onchip_dtype;
+    return MLUOP_STATUS_SUCCESS;
+}
+
+mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptorPointerMode(mluOpTensorDescriptor_t desc,
+                                                                mluOpPointerMode_t pointer_mode)
+{
+    if (desc == NULL || (int)pointer_mode < 0)
+        return MLUOP_STATUS_BAD_PARAM;
+    desc->pointer_mode = pointer_mode;
+    return MLUOP_STATUS_SUCCESS;
+}
+
+/* Whether there are places for so many descriptors, or descriptors in all of them. */
+static bool is_group(mluOpTensorDescriptor_t *const group_desc[], int desc_num, bool filled)
+{
+    if (group_desc == NULL || desc_num <= 0)
+        return false;
+    for (int i = 0; i < desc_num; i++)
+        if (group_desc[i] == NULL || (filled && *group_desc[i] == NULL))
+            return false;
+    return true;
+}
+
+mluOpStatus_t MLUOP_WIN_API mluOpCreateGroupTensorDescriptors(mluOpTensorDescriptor_t *group_desc[],
+                                                              int desc_num)
+{
+    if (!is_group(group_desc, desc_num, false))
+        return MLUOP_STATUS_BAD_PARAM;
+    for (int i = 0; i < desc_num; i++) {
+        const mluOpStatus_t st = mluOpCreateTensorDescriptor(group_desc[i]);
+        if (st != MLUOP_STATUS_SUCCESS) {
+            while (i-- > 0)
+                mluOpDestroyTensorDescriptor(*group_desc[i]);
+            return st;
+        }
+    }
+    return MLUOP_STATUS_SUCCESS;
+}
+
+mluOpStatus_t MLUOP_WIN_API mluOpDestroyGroupTensorDescriptors(mluOpTensorDescriptor_t *group_desc[],
+                                                               int desc_num)
+{
+    if (!is_group(group_desc, desc_num, true))
+        return MLUOP_STATUS_BAD_PARAM;
+    for (int i = 0; i < desc_num; i++)
+        mluOpDestroyTensorDescriptor(*group_desc[i]);
+    return MLUOP_STATUS_SUCCESS;
+}
+
+static mluOpStatus_t set_group(mluOpTensorDescriptor_t *const group_desc[], const mluOpTensorLayout_t *layout,
+                               const mluOpDataType_t *dtype, const int *rank, struct numbers sizes,
+                               int desc_num)
+{
+    if (!is_group(group_desc, desc_num, true) || layout == NULL || dtype == NULL || rank == NULL ||
+        missing(&sizes))
+        return MLUOP_STATUS_BAD_PARAM;
+    for (int i = 0; i < desc_num; i++)
+        if (!may_set(*group_desc[i], layout[i], dtype[i], rank[i]))
+            return MLUOP_STATUS_BAD_PARAM;
+    mluOpStatus_t st = MLUOP_STATUS_SUCCESS;
+    for (int i = 0; i < desc_num && st == MLUOP_STATUS_SUCCESS; i++) {
+        st = set(*group_desc[i], layout[i], dtype[i], rank[i], sizes, NULL);
+        if (sizes.wide != NULL)
+            sizes.wide += rank[i];
+        else
+            sizes.narrow += rank[i];
+    }
+    return st;
+}
+
+mluOpStatus_t MLUOP_WIN_API mluOpSetGroupTensorDescriptors(mluOpTensorDescriptor_t *group_desc[],
+                                                           const mluOpTensorLayout_t group_layout[],
+                                                           const mluOpDataType_t group_dtype[],
+                                                           const int group_dimNb[], const int group_dimSize[],
+                                                           int desc_num)
+{
+    return set_group(group_desc, group_layout, group_dtype, group_dimNb,
+                     (struct numbers){.narrow = group_dimSize}, desc_num);
+}
+
+mluOpStatus_t MLUOP_WIN_API mluOpSetGroupTensorDescriptors_v2(mluOpTensorDescriptor_t *group_desc[],
+                                                              const mluOpTensorLayout_t group_layout[],
+                                                              const mluOpDataType_t group_dtype[],
+                                                              const int group_dimNb[],
+                                                              const int64_t group_dimSize[], int desc_num)
+{
+    return set_group(group_desc, group_layout, group_dtype, group_dimNb,
+                     (struct numbers){.wide = group_dimSize}, desc_num);
+}

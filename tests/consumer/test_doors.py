@@ -1,0 +1,83 @@
+"""The front doors from outside: every example in a vendor's style is compiled against the installed tree, as its readers do
+it, with pkg-config and with find_package, and run."""
+import glob
+import os
+import shlex
+import shutil
+import subprocess
+import unittest
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+BUILD = os.environ.get("SWITCHYARD_BUILD")
+CC = os.environ.get("SWITCHYARD_CC", "cc")
+DOORS = [door for door in ("aclnn", "mluop") if os.environ.get(f"SWITCHYARD_DOOR_{door.upper()}")]
+
+PROJECT = """cmake_minimum_required(VERSION 3.25)
+project(doors LANGUAGES C CXX)
+find_package(switchyard REQUIRED COMPONENTS {components})
+{programs}"""
+
+
+def run(command, **more):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **more)
+    if done.returncode != 0:
+        raise AssertionError(f"{shlex.join(command)}: exit status {done.returncode}\n{done.stdout}")
+    return done.stdout
+
+
+def examples(door):
+    return sorted(glob.glob(os.path.join(ROOT, f"examples/compat/{door}_*.c*")))
+
+
+def stem(path):
+    return os.path.splitext(os.path.basename(path))[0]
+
+
+@unittest.skipUnless(BUILD and DOORS, "SWITCHYARD_BUILD names a build folder with front doors")
+class Doors(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.work = os.path.join(BUILD, "consumer_doors")
+        shutil.rmtree(cls.work, ignore_errors=True)
+        cls.prefix = os.path.join(cls.work, "prefix")
+        run(["cmake", "--install", BUILD, "--prefix", cls.prefix])
+        cls.pkgconfig = next(folder for folder, _, names in os.walk(cls.prefix) if "switchyard.pc" in names)
+        cls.env = dict(os.environ, LD_LIBRARY_PATH=os.path.dirname(cls.pkgconfig))
+
+    def test_there_is_something_to_compile(self):
+        self.assertTrue([path for door in DOORS for path in examples(door)])
+
+    def test_pkg_config(self):
+        if not shutil.which("pkg-config"):
+            self.skipTest("no pkg-config")
+        for door in DOORS:
+            flags = shlex.split(run(["pkg-config", "--cflags", "--libs", f"switchyard_{door}"],
+                                    env=dict(os.environ, PKG_CONFIG_PATH=self.pkgconfig)))
+            for path in examples(door):
+                compiler, standard = ("c++", "c++11") if path.endswith("cpp") else (CC, "c11")
+                if shutil.which(compiler):
+                    with self.subTest(path):
+                        binary = os.path.join(self.work, "pc_" + stem(path))
+                        run([compiler, f"-std={standard}", "-Wall", "-Wextra", "-Wpedantic", "-Werror", path, *flags, "-o",
+                             binary])
+                        run([binary], env=self.env)
+
+    def test_find_package(self):
+        if not shutil.which("c++"):
+            self.skipTest("no c++")
+        lines = [f"add_executable({stem(path)} {path})\ntarget_link_libraries({stem(path)} PRIVATE switchyard::{door})\n"
+                 for door in DOORS for path in examples(door)]
+        source, build = os.path.join(self.work, "project"), os.path.join(self.work, "find_package")
+        os.makedirs(source)
+        with open(os.path.join(source, "CMakeLists.txt"), "w", encoding="utf-8") as file:
+            file.write(PROJECT.format(components=" ".join(DOORS), programs="".join(lines)))
+        run(["cmake", "-S", source, "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}", f"-DCMAKE_C_COMPILER={CC}"])
+        run(["cmake", "--build", build])
+        for door in DOORS:
+            for path in examples(door):
+                with self.subTest(path):
+                    run([os.path.join(build, stem(path))], env=self.env)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -40,7 +40,7 @@ def one_case(tool, command, name=None):
 
 
 def formatting():
-    return [one_case("clang-format", ["clang-format", "--dry-run", "-Werror", *c_files((".c", ".h", ".cpp"))])]
+    return [one_case("clang-format", ["clang-format", "--dry-run", "-Werror", *c_files((".c", ".h", ".cpp", ".hpp"))])]
 
 
 def tidy():
@@ -113,7 +113,7 @@ def main():
     os.chdir(ROOT)
     if "--format" in sys.argv[1:]:
         code, _ = run(*venv_tool("ruff", "format", *PYTHON_FOLDERS)) if not python_env.why_not() else (0, "")
-        return subprocess.run(["clang-format", "-i", *c_files((".c", ".h", ".cpp"))], check=False).returncode or code
+        return subprocess.run(["clang-format", "-i", *c_files((".c", ".h", ".cpp", ".hpp"))], check=False).returncode or code
     show = lambda text: print(text, flush=True)
     cases = run_all(show)
     run_tests.show_trouble(cases, show)

@@ -19,7 +19,7 @@ ARROWS = {
     "cli": {".", "bench"},
     "bench/mpi": {".", "bench", "cli"},
     "bench": {".", "cli"},
-    "examples/compat": {"acl", "aclnn", "aclnnop", "mlu_op.h", "cnrt.h"},
+    "examples/compat": {".", "acl", "aclnn", "aclnnop", "mlu_op.h", "cnrt.h"},
     "examples": set(),
     "tests/op": {".", "support.h", "mesh_cases.h", "oracle"},
     "tests/bad": {".", "support.h", "mesh_refusals.h", "oracle"},
@@ -55,7 +55,7 @@ LONGEST_FILE = 800
 LONGEST = {"include/switchyard.h": 2000}  # callers include one header, and most of it is contracts
 
 
-def sources(suffixes=(".c", ".h", ".cpp")):
+def sources(suffixes=(".c", ".h", ".cpp", ".hpp")):
     """Paths from the root of all C files."""
     for top in ("include", "src", "mpi", "compat", "cli", "bench", "examples", "python", "tests"):
         for folder, _, names in os.walk(os.path.join(ROOT, top)):

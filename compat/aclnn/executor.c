@@ -1,0 +1,216 @@
+/*
+ * From the first phase of a call to its second. An executor keeps copies of all it needs, so that descriptors may be
+ * destroyed in between, and a context of its own, so that calls on several threads never meet.
+ */
+#include "door.h"
+
+#include <stdlib.h>
+
+/*
+ * The second phase frees the executor, and nothing tells a freed pointer from a good one. The last few that this thread
+ * has used up are remembered by address, so that the usual mistake, executing twice, is refused instead of followed
+ * into freed memory. Thread-local for want of a handle that could hold it; an address that is handed out again leaves
+ * the list.
+ */
+#define N_SPENT 16
+static _Thread_local uintptr_t spent[N_SPENT];
+static _Thread_local unsigned next_spent;
+
+static bool is_spent(const executor_t *e)
+{
+    for (int i = 0; i < N_SPENT; i++)
+        if (spent[i] == (uintptr_t)e)
+            return true;
+    return false;
+}
+
+static void destroy(executor_t *e)
+{
+    sy_ctx_destroy(e->ctx);
+    free(e);
+}
+
+static void spend(executor_t *e)
+{
+    spent[next_spent++ % N_SPENT] = (uintptr_t)e;
+    destroy(e);
+}
+
+aclnnStatus syi_aclnn_begin(const struct syi_aclnn_op *op, uint64_t *workspace_size, executor_t **executor,
+                            executor_t **e)
+{
+    *e = NULL;
+    if (workspace_size == NULL || executor == NULL)
+        return syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR, "%s: %s is null, want a place for it", op->name,
+                              workspace_size == NULL ? "workspaceSize" : "executor");
+    executor_t *fresh = calloc(1, sizeof *fresh);
+    if (fresh != NULL && sy_ctx_create(&fresh->ctx, NULL) != SY_OK) {
+        free(fresh);
+        fresh = NULL;
+    }
+    if (fresh == NULL)
+        return syi_aclnn_fail(ACLNN_ERR_INNER_CREATE_EXECUTOR, "%s: no memory for an executor", op->name);
+    fresh->op = op;
+    *e = fresh;
+    return ACLNN_SUCCESS;
+}
+
+void syi_aclnn_need(executor_t *e, size_t scratch_bytes)
+{
+    e->scratch_bytes = scratch_bytes > e->scratch_bytes ? scratch_bytes : e->scratch_bytes;
+}
+
+/* The next piece of the workspace, on a boundary our contexts accept. A size beyond all memory stays one. */
+static size_t place(size_t *total, size_t bytes)
+{
+    const size_t at = *total;
+    const size_t whole = bytes > SIZE_MAX - 63 ? SIZE_MAX : (bytes + 63) / 64 * 64;
+    *total = whole > SIZE_MAX - at ? SIZE_MAX : at + whole;
+    return at;
+}
+
+aclnnStatus syi_aclnn_end(executor_t *e, aclnnStatus status, uint64_t *workspace_size, executor_t **executor)
+{
+    if (status != ACLNN_SUCCESS) {
+        if (e != NULL)
+            destroy(e);
+        return status;
+    }
+    size_t total = 0;
+    for (int i = 0; i < e->n_views; i++)
+        if (e->view[i].taken && e->view[i].packed)
+            e->view[i].at = place(&total, syi_aclnn_view_bytes(&e->view[i]));
+    e->extra_at = place(&total, e->extra_bytes);
+    e->scratch_at = place(&total, e->scratch_bytes);
+    e->workspace_bytes = total;
+    for (int i = 0; i < N_SPENT; i++)
+        if (spent[i] == (uintptr_t)e)
+            spent[i] = 0;
+    *workspace_size = total;
+    *executor = e;
+    return ACLNN_SUCCESS;
+}
+
+const DLTensor *syi_aclnn_arg(const executor_t *e, int i)
+{
+    return e->view[i].taken ? &e->view[i].dl : NULL;
+}
+
+aclnnStatus syi_aclnn_status(const executor_t *e, sy_status status)
+{
+    if (status == SY_OK)
+        return ACLNN_SUCCESS;
+    const aclnnStatus number = status == SY_ERR_NULL    ? ACLNN_ERR_PARAM_NULLPTR
+                               : status == SY_ERR_NOMEM ? ACLNN_ERR_RUNTIME_ERROR
+                                                        : ACLNN_ERR_PARAM_INVALID;
+    return syi_aclnn_fail(number, "%s: %s", e->op->name, sy_ctx_error(e->ctx));
+}
+
+static aclnnStatus judge_workspace(const executor_t *e, const void *workspace, uint64_t workspace_size)
+{
+    if (e->workspace_bytes == 0)
+        return ACLNN_SUCCESS;
+    if (workspace == NULL)
+        return syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR, "%s: workspace is null, want %llu bytes", e->op->name,
+                              (unsigned long long)e->workspace_bytes);
+    if (workspace_size < e->workspace_bytes)
+        return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID, "%s: workspaceSize is %llu, want at least %llu",
+                              e->op->name, (unsigned long long)workspace_size,
+                              (unsigned long long)e->workspace_bytes);
+    if ((uintptr_t)workspace % 64 != 0)
+        return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID,
+                              "%s: workspace lies at an address modulo 64 of %d, want 0", e->op->name,
+                              (int)((uintptr_t)workspace % 64));
+    return ACLNN_SUCCESS;
+}
+
+static aclnnStatus run(executor_t *e, char *workspace)
+{
+    for (int i = 0; i < e->n_views; i++) {
+        struct syi_aclnn_view *view = &e->view[i];
+        if (!view->taken)
+            continue;
+        view->dl.data = view->packed ? workspace + view->at : syi_aclnn_view_data(view);
+        if (view->packed && !view->output)
+            syi_aclnn_pack(view, view->dl.data);
+    }
+    aclnnStatus st = ACLNN_SUCCESS;
+    if (e->scratch_bytes > 0)
+        st = syi_aclnn_status(e, sy_ctx_set_workspace(e->ctx, workspace + e->scratch_at, e->scratch_bytes));
+    if (st == ACLNN_SUCCESS)
+        st = e->op->run(e, workspace != NULL ? workspace + e->extra_at : NULL);
+    for (int i = 0; st == ACLNN_SUCCESS && i < e->n_views; i++)
+        if (e->view[i].taken && e->view[i].packed && e->view[i].output)
+            syi_aclnn_unpack(&e->view[i], e->view[i].dl.data);
+    return st;
+}
+
+aclnnStatus syi_aclnn_execute(const struct syi_aclnn_op *op, void *workspace, uint64_t workspace_size,
+                              executor_t *e, aclrtStream stream)
+{
+    (void)stream; /* a stream runs at once */
+    if (e == NULL)
+        return syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR,
+                              "%s: executor is null, want that of %sGetWorkspaceSize", op->name, op->name);
+    if (is_spent(e))
+        return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID,
+                              "%s: executor was executed before, want a new one of %sGetWorkspaceSize",
+                              op->name, op->name);
+    if (e->op != op)
+        return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID, "%s: executor is one of %s, want one of %s", op->name,
+                              e->op->name, op->name);
+    aclnnStatus st = judge_workspace(e, workspace, workspace_size);
+    if (st == ACLNN_SUCCESS)
+        st = run(e, workspace);
+    if (!e->repeatable)
+        spend(e);
+    return st;
+}
+
+aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor *executor)
+{
+    if (executor == NULL || is_spent(executor))
+        return syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR, "aclSetAclOpExecutorRepeatable: executor is %s",
+                              executor == NULL ? "null" : "used up");
+    executor->repeatable = true;
+    return ACLNN_SUCCESS;
+}
+
+aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor *executor)
+{
+    if (executor == NULL || is_spent(executor))
+        return syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR, "aclDestroyAclOpExecutor: executor is %s",
+                              executor == NULL ? "null" : "used up");
+    spend(executor);
+    return ACLNN_SUCCESS;
+}
+
+/* Other data for the index-th of the inputs or outputs. */
+static aclnnStatus set_address(const char *call, executor_t *e, bool output, size_t index, void *addr)
+{
+    if (e == NULL || is_spent(e) || addr == NULL)
+        return syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR, "%s: executor or address is null or used up", call);
+    for (int i = 0; i < e->n_views; i++) {
+        if (e->view[i].output != output || index-- > 0)
+            continue;
+        if (!e->view[i].taken)
+            return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID, "%s: %s takes no part in this call of %s", call,
+                                  e->view[i].name, e->op->name);
+        e->view[i].base = addr;
+        return ACLNN_SUCCESS;
+    }
+    return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID, "%s: index is beyond the %s of %s", call,
+                          output ? "outputs" : "inputs", e->op->name);
+}
+
+aclnnStatus aclSetInputTensorAddr(aclOpExecutor *executor, const size_t index, aclTensor *tensor, void *addr)
+{
+    (void)tensor;
+    return set_address("aclSetInputTensorAddr", executor, false, index, addr);
+}
+
+aclnnStatus aclSetOutputTensorAddr(aclOpExecutor *executor, const size_t index, aclTensor *tensor, void *addr)
+{
+    (void)tensor;
+    return set_address("aclSetOutputTensorAddr", executor, true, index, addr);
+}

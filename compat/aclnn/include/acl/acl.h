@@ -1,0 +1,24 @@
+/* What every Ascend program includes first: base types and the runtime, and the calls that begin and end it all. */
+#ifndef SWITCHYARD_ACLNN_ACL_H
+#define SWITCHYARD_ACLNN_ACL_H
+
+#include "acl/acl_base.h"
+#include "acl/acl_rt.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* There is nothing to set up: both succeed as often as they are called, and the file is not read. */
+ACL_FUNC_VISIBILITY aclError aclInit(const char *configPath);
+ACL_FUNC_VISIBILITY aclError aclFinalize(void);
+
+/* The sentence of the last call that failed on this thread, once; "" when there is none. Valid until the next failure
+   on this thread. */
+ACL_FUNC_VISIBILITY const char *aclGetRecentErrMsg(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SWITCHYARD_ACLNN_ACL_H */

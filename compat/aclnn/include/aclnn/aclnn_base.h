@@ -1,0 +1,18 @@
+/* Beginning and end of aclnn for programs that do not call aclInit; there is nothing to set up. */
+#ifndef SWITCHYARD_ACLNN_ACLNN_BASE_H
+#define SWITCHYARD_ACLNN_ACLNN_BASE_H
+
+#include "aclnn/acl_meta.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+ACL_FUNC_VISIBILITY aclnnStatus aclnnInit(const char *configPath);
+ACL_FUNC_VISIBILITY aclnnStatus aclnnFinalize(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SWITCHYARD_ACLNN_ACLNN_BASE_H */

@@ -1,0 +1,35 @@
+/*
+ * The last error sentence. The vendor's aclGetRecentErrMsg takes no handle and answers by thread, so the sentence is
+ * thread-local: there is no other place for it.
+ */
+#include "door.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "acl/acl.h"
+
+static _Thread_local char sentence[512];
+static _Thread_local bool unread;
+
+aclnnStatus syi_aclnn_fail(aclnnStatus status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(sentence, sizeof sentence, format, args);
+    va_end(args);
+    unread = true;
+    return status;
+}
+
+aclError syi_aclnn_fail_rt(aclError error, const char *call, const char *what)
+{
+    return syi_aclnn_fail(error, "%s: %s", call, what);
+}
+
+const char *aclGetRecentErrMsg(void)
+{
+    const bool news = unread;
+    unread = false;
+    return news ? sentence : "";
+}

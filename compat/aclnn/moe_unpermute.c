@@ -1,0 +1,244 @@
+/*
+ * aclnnMoeTokenUnpermuteWithRoutingMap: sy_moe_unpermute, and three outputs more that the vendor keeps for the backward
+ * pass. They hold no result of arithmetic: indices in another order, and the weights that were used.
+ */
+#include "door.h"
+
+#include <string.h>
+
+#include "aclnnop/aclnn_moe_token_unpermute_with_routing_map.h"
+
+enum { PERMUTED, INDICES, MAP, PROBS, TOKENS, OUT_INDEX, TOKEN_ID, PERMUTED_PROBS, N_TENSORS };
+
+/* ---- What is kept for the backward pass -------------------------------------------------------------- */
+
+/* Of the memory that is asked for besides: three lists of n_rows numbers. */
+static int32_t *list(const executor_t *e, char *extra, int i)
+{
+    return (int32_t *)(void *)extra + (size_t)i * (size_t)e->n_rows;
+}
+
+/* permuteProbs, packed: the weights of a token's experts, at its slots that hold a row. */
+static sy_status keep_packed_probs(const executor_t *e, char *extra)
+{
+    const int64_t k = e->n_rows / e->n_tokens;
+    int64_t shape[2] = {e->n_tokens, k};
+    char *probs = e->view[PERMUTED_PROBS].dl.data;
+    const DLTensor ids = sy_tensor(list(e, extra, 0), SY_I32, 2, shape);
+    const DLTensor weights = sy_tensor(probs, e->view[PERMUTED_PROBS].dl.dtype, 2, shape);
+    const sy_moe_ids_from_map_args args = {.routing_map = syi_aclnn_arg(e, MAP),
+                                           .probs = syi_aclnn_arg(e, PROBS),
+                                           .k = k,
+                                           .ids = &ids,
+                                           .weights = &weights};
+    const sy_status status = sy_moe_ids_from_map(e->ctx, &args);
+    const int32_t *index = e->view[INDICES].dl.data;
+    const size_t bytes = e->view[PERMUTED_PROBS].elem_bytes;
+    for (int64_t t = 0; status == SY_OK && t < e->n_tokens; t++) {
+        char *row = probs + (size_t)(t * k) * bytes;
+        int64_t n = 0;
+        for (int64_t j = 0; j < k; j++)
+            n += index[t * k + j] >= 0;
+        for (int64_t j = k; j-- > 0;) /* from behind: n never passes j */
+            if (index[t * k + j] >= 0)
+                memmove(row + (size_t)j * bytes, row + (size_t)--n * bytes, bytes);
+            else
+                memset(row + (size_t)j * bytes, 0, bytes);
+    }
+    return status;
+}
+
+/* permuteProbs, padded: the weight of each row. */
+static void keep_padded_probs(const executor_t *e)
+{
+    const struct syi_aclnn_view *probs = &e->view[PROBS], *out = &e->view[PERMUTED_PROBS];
+    const int32_t *index = e->view[INDICES].dl.data;
+    const int64_t row_elems = probs->packed || probs->shape[0] <= 1 ? probs->shape[1] : probs->strides[0];
+    const int64_t per_expert = e->n_rows / e->n_experts;
+    for (int64_t i = 0; i < e->n_rows; i++)
+        memcpy((char *)out->dl.data + (size_t)i * out->elem_bytes,
+               (const char *)probs->dl.data +
+                   (size_t)(index[i] * row_elems + i / per_expert) * out->elem_bytes,
+               out->elem_bytes);
+}
+
+/* outIndex and permuteTokenId, padded: sorted_indices in stable ascending order. That is what permuting by ids does, and
+   the rows it moves here are their own numbers. */
+static sy_status keep_padded_order(const executor_t *e, char *extra)
+{
+    int64_t shape[2] = {e->n_rows, 1};
+    int32_t *numbers = list(e, extra, 0);
+    int32_t *order = e->view[OUT_INDEX].taken ? e->view[OUT_INDEX].dl.data : list(e, extra, 2);
+    for (int64_t i = 0; i < e->n_rows; i++)
+        numbers[i] = (int32_t)i;
+    const DLTensor rows = sy_tensor(numbers, SY_I32, 2, shape), sorted = sy_tensor(order, SY_I32, 2, shape);
+    const DLTensor ids = sy_tensor(e->view[INDICES].dl.data, SY_I32, 2, shape);
+    const DLTensor places = sy_tensor(list(e, extra, 1), SY_I32, 1, shape);
+    const sy_moe_permute_ids_args args = {
+        .tokens = &rows, .ids = &ids, .permuted_tokens = &sorted, .sorted_indices = &places};
+    const sy_status status = sy_moe_permute_ids(e->ctx, &args);
+    const int32_t *index = e->view[INDICES].dl.data;
+    for (int64_t i = 0; status == SY_OK && e->view[TOKEN_ID].taken && i < e->n_rows; i++)
+        ((int32_t *)e->view[TOKEN_ID].dl.data)[i] = index[order[i]];
+    return status;
+}
+
+static void keep_packed_order(const executor_t *e)
+{
+    if (e->view[OUT_INDEX].taken)
+        memcpy(e->view[OUT_INDEX].dl.data, e->view[INDICES].dl.data, (size_t)e->n_rows * sizeof(int32_t));
+    for (int64_t i = 0; e->view[TOKEN_ID].taken && i < e->n_rows; i++)
+        ((int32_t *)e->view[TOKEN_ID].dl.data)[i] = (int32_t)(i / (e->n_rows / e->n_tokens));
+}
+
+static aclnnStatus run(executor_t *e, char *extra)
+{
+    const bool padded = e->args.unpermute.drop_and_pad;
+    sy_status status = sy_moe_unpermute(e->ctx, &e->args.unpermute);
+    if (status != SY_OK || e->n_rows == 0 || e->n_tokens == 0)
+        return syi_aclnn_status(e, status);
+    if (padded && (e->view[OUT_INDEX].taken || e->view[TOKEN_ID].taken))
+        status = keep_padded_order(e, extra);
+    else if (!padded)
+        keep_packed_order(e);
+    if (status == SY_OK && e->view[PERMUTED_PROBS].taken && padded)
+        keep_padded_probs(e);
+    else if (status == SY_OK && e->view[PERMUTED_PROBS].taken)
+        status = keep_packed_probs(e, extra);
+    return syi_aclnn_status(e, status);
+}
+
+static const struct syi_aclnn_op op = {"aclnnMoeTokenUnpermuteWithRoutingMap", run};
+
+/* ---- The first phase --------------------------------------------------------------------------------- */
+
+static aclnnStatus judge_missing(const executor_t *e, bool padded, const aclIntArray *restore_shape)
+{
+    if (!e->view[PROBS].taken && restore_shape == NULL)
+        return syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR,
+                              "%s: probsOptional and restoreShapeOptional are null, want one that tells the "
+                              "number of tokens",
+                              op.name);
+    if (e->view[PROBS].taken && !padded && !e->view[MAP].taken)
+        return syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR,
+                              "%s: routingMapOptional is null beside packed probsOptional, want the experts "
+                              "of each token",
+                              op.name);
+    return ACLNN_SUCCESS;
+}
+
+/* T, from probs or else the restore shape, which must then be {T, H}. */
+static aclnnStatus judge_tokens(executor_t *e, const aclIntArray *restore_shape)
+{
+    e->n_rows = e->view[INDICES].shape[0];
+    e->n_experts = e->view[PROBS].taken ? e->view[PROBS].shape[1]
+                   : e->view[MAP].taken ? e->view[MAP].shape[1]
+                                        : 0;
+    if (e->view[PROBS].taken) {
+        e->n_tokens = e->view[PROBS].shape[0];
+        return ACLNN_SUCCESS;
+    }
+    const int64_t hidden = e->view[PERMUTED].shape[1];
+    if (restore_shape->size != 2 || restore_shape->value[0] < 0 || restore_shape->value[1] != hidden)
+        return syi_aclnn_fail(
+            ACLNN_ERR_PARAM_INVALID,
+            "%s: restoreShapeOptional has %llu numbers and ends in %lld, want the number of "
+            "tokens and %lld",
+            op.name, (unsigned long long)restore_shape->size,
+            restore_shape->size > 0 ? (long long)restore_shape->value[restore_shape->size - 1] : 0,
+            (long long)hidden);
+    e->n_tokens = restore_shape->value[0];
+    return ACLNN_SUCCESS;
+}
+
+/* Memory for what is kept, and what the operators that make it need. */
+static aclnnStatus need_kept(executor_t *e)
+{
+    int64_t shape[2] = {e->n_rows, 1};
+    const DLTensor rows = sy_tensor(NULL, SY_I32, 2, shape);
+    const sy_moe_permute_ids_args order = {.tokens = &rows, .ids = &rows};
+    sy_query query = {0};
+    aclnnStatus st = syi_aclnn_status(e, sy_moe_permute_ids_query(e->ctx, &order, &query));
+    syi_aclnn_need(e, query.workspace_bytes);
+    if (st == ACLNN_SUCCESS && e->view[PERMUTED_PROBS].taken && e->view[MAP].taken && e->n_tokens > 0) {
+        const sy_moe_ids_from_map_args ids = {.routing_map = syi_aclnn_arg(e, MAP),
+                                              .probs = syi_aclnn_arg(e, PROBS),
+                                              .k = e->n_rows / e->n_tokens};
+        st = syi_aclnn_status(e, sy_moe_ids_from_map_query(e->ctx, &ids, &query));
+        syi_aclnn_need(e, query.workspace_bytes);
+    }
+    if (e->view[OUT_INDEX].taken || e->view[TOKEN_ID].taken || e->view[PERMUTED_PROBS].taken)
+        e->extra_bytes = 3 * (size_t)e->n_rows * sizeof(int32_t);
+    return st;
+}
+
+static aclnnStatus judge_outputs(executor_t *e, bool padded)
+{
+    aclnnStatus st = syi_aclnn_judge_limits(e, padded);
+    if (st == ACLNN_SUCCESS)
+        st = syi_aclnn_judge_shape(e, TOKENS, e->n_tokens, e->view[PERMUTED].shape[1]);
+    for (int i = OUT_INDEX; st == ACLNN_SUCCESS && i <= PERMUTED_PROBS; i++)
+        st = syi_aclnn_judge_shape(e, i, e->n_rows, -1);
+    if (st == ACLNN_SUCCESS)
+        st = syi_aclnn_judge_alias(e, -1, -1);
+    return st == ACLNN_SUCCESS ? need_kept(e) : st;
+}
+
+static aclnnStatus judge(executor_t *e, const struct syi_aclnn_rule *rules, bool padded,
+                         const aclIntArray *restore_shape)
+{
+    sy_query query = {0};
+    aclnnStatus st = syi_aclnn_judge_null(e, rules, N_TENSORS);
+    if (st == ACLNN_SUCCESS)
+        st = judge_missing(e, padded, restore_shape);
+    if (st == ACLNN_SUCCESS)
+        st = syi_aclnn_judge_types(e, rules);
+    if (st == ACLNN_SUCCESS)
+        st = syi_aclnn_judge_ranks(e, rules);
+    if (st == ACLNN_SUCCESS)
+        st = judge_tokens(e, restore_shape);
+    if (st != ACLNN_SUCCESS)
+        return st;
+    e->args.unpermute = (sy_moe_unpermute_args){.permuted_tokens = syi_aclnn_arg(e, PERMUTED),
+                                                .sorted_indices = syi_aclnn_arg(e, INDICES),
+                                                .routing_map = syi_aclnn_arg(e, MAP),
+                                                .probs = syi_aclnn_arg(e, PROBS),
+                                                .num_tokens = e->n_tokens,
+                                                .drop_and_pad = padded,
+                                                .tokens = syi_aclnn_arg(e, TOKENS)};
+    st = syi_aclnn_status(e, sy_moe_unpermute_query(e->ctx, &e->args.unpermute, &query));
+    syi_aclnn_need(e, query.workspace_bytes);
+    return st == ACLNN_SUCCESS ? judge_outputs(e, padded) : st;
+}
+
+aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGetWorkspaceSize(
+    const aclTensor *permutedTokens, const aclTensor *sortedIndices, const aclTensor *routingMapOptional,
+    const aclTensor *probsOptional, bool paddedMode, const aclIntArray *restoreShapeOptional,
+    aclTensor *unpermutedTokens, aclTensor *outIndex, aclTensor *permuteTokenId, aclTensor *permuteProbs,
+    uint64_t *workspaceSize, aclOpExecutor **executor)
+{
+    const unsigned optional = SYI_ACLNN_OPTIONAL, kept = SYI_ACLNN_OUTPUT | SYI_ACLNN_OPTIONAL;
+    const unsigned kept_probs = kept | (probsOptional == NULL ? SYI_ACLNN_IGNORED : 0u);
+    const unsigned i32 = SYI_ACLNN_BIT(ACL_INT32);
+    const struct syi_aclnn_rule rules[N_TENSORS] = {
+        [PERMUTED] = {"permutedTokens", permutedTokens, 0, SYI_ACLNN_FLOATS, 0, 2},
+        [INDICES] = {"sortedIndices", sortedIndices, 0, i32, 0, 1},
+        [MAP] = {"routingMapOptional", routingMapOptional, optional, SYI_ACLNN_BYTES, 0, 2},
+        [PROBS] = {"probsOptional", probsOptional, optional | SYI_ACLNN_WIDENS, 0, PERMUTED + 1, 2},
+        [TOKENS] = {"unpermutedTokens", unpermutedTokens, SYI_ACLNN_OUTPUT, 0, PERMUTED + 1, 2},
+        [OUT_INDEX] = {"outIndex", outIndex, kept, i32, 0, 1},
+        [TOKEN_ID] = {"permuteTokenId", permuteTokenId, kept, i32, 0, 1},
+        [PERMUTED_PROBS] = {"permuteProbs", permuteProbs, kept_probs, 0, PROBS + 1, 1},
+    };
+    executor_t *e;
+    aclnnStatus st = syi_aclnn_begin(&op, workspaceSize, executor, &e);
+    if (st == ACLNN_SUCCESS)
+        st = judge(e, rules, paddedMode, restoreShapeOptional);
+    return syi_aclnn_end(e, st, workspaceSize, executor);
+}
+
+aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMap(void *workspace, uint64_t workspaceSize,
+                                                 aclOpExecutor *executor, aclrtStream stream)
+{
+    return syi_aclnn_execute(&op, workspace, workspaceSize, executor, stream);
+}

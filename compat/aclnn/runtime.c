@@ -1,0 +1,364 @@
+/*
+ * The acl runtime over plain memory. Every device is this machine, its memory is malloc's, and a stream runs what it is
+ * given at once; streams, events and contexts are small blocks so that each is somebody, and can be leaked and found.
+ */
+#include "door.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "acl/acl.h"
+#include "aclnn/aclnn_base.h"
+
+/* The vendor's current device and context belong to a thread, and no handle carries them. */
+static _Thread_local int32_t current_device;
+static _Thread_local aclrtContext current_context;
+
+struct event {
+    bool recorded;
+    struct timespec when;
+};
+
+aclError aclInit(const char *configPath)
+{
+    (void)configPath;
+    return ACL_SUCCESS;
+}
+
+aclError aclFinalize(void)
+{
+    return ACL_SUCCESS;
+}
+
+aclnnStatus aclnnInit(const char *configPath)
+{
+    (void)configPath;
+    return ACLNN_SUCCESS;
+}
+
+aclnnStatus aclnnFinalize(void)
+{
+    return ACLNN_SUCCESS;
+}
+
+/* ---- Devices and contexts ---------------------------------------------------------------------------- */
+
+static aclError judge_device(const char *call, int32_t device)
+{
+    return device >= 0 ? ACL_SUCCESS
+                       : syi_aclnn_fail_rt(ACL_ERROR_RT_INVALID_DEVICEID, call,
+                                           "deviceId is negative, want 0 or more");
+}
+
+static aclError judge_place(const char *call, const void *place)
+{
+    return place != NULL
+               ? ACL_SUCCESS
+               : syi_aclnn_fail_rt(ACL_ERROR_INVALID_PARAM, call, "an argument is null, want none to be");
+}
+
+aclError aclrtSetDevice(int32_t deviceId)
+{
+    const aclError st = judge_device("aclrtSetDevice", deviceId);
+    if (st == ACL_SUCCESS)
+        current_device = deviceId;
+    return st;
+}
+
+aclError aclrtResetDevice(int32_t deviceId)
+{
+    return judge_device("aclrtResetDevice", deviceId);
+}
+
+aclError aclrtResetDeviceForce(int32_t deviceId)
+{
+    return judge_device("aclrtResetDeviceForce", deviceId);
+}
+
+aclError aclrtGetDevice(int32_t *deviceId)
+{
+    const aclError st = judge_place("aclrtGetDevice", deviceId);
+    if (st == ACL_SUCCESS)
+        *deviceId = current_device;
+    return st;
+}
+
+aclError aclrtGetDeviceCount(uint32_t *count)
+{
+    const aclError st = judge_place("aclrtGetDeviceCount", count);
+    if (st == ACL_SUCCESS)
+        *count = 1;
+    return st;
+}
+
+aclError aclrtSynchronizeDevice(void)
+{
+    return ACL_SUCCESS;
+}
+
+aclError aclrtGetRunMode(aclrtRunMode *runMode)
+{
+    const aclError st = judge_place("aclrtGetRunMode", runMode);
+    if (st == ACL_SUCCESS)
+        *runMode = ACL_HOST;
+    return st;
+}
+
+const char *aclrtGetSocName(void)
+{
+    return "switchyard";
+}
+
+aclError aclrtGetVersion(int32_t *majorVersion, int32_t *minorVersion, int32_t *patchVersion)
+{
+    aclError st = judge_place("aclrtGetVersion", majorVersion);
+    if (st == ACL_SUCCESS)
+        st = judge_place("aclrtGetVersion", minorVersion);
+    if (st == ACL_SUCCESS)
+        st = judge_place("aclrtGetVersion", patchVersion);
+    if (st != ACL_SUCCESS)
+        return st;
+    *majorVersion = SY_VERSION_MAJOR;
+    *minorVersion = SY_VERSION_MINOR;
+    *patchVersion = SY_VERSION_PATCH;
+    return ACL_SUCCESS;
+}
+
+/* A block that is nothing but an address of its own. */
+static aclError new_handle(const char *call, void **handle, size_t bytes)
+{
+    const aclError st = judge_place(call, handle);
+    if (st != ACL_SUCCESS)
+        return st;
+    *handle = calloc(1, bytes);
+    return *handle != NULL ? ACL_SUCCESS : syi_aclnn_fail_rt(ACL_ERROR_BAD_ALLOC, call, "no memory");
+}
+
+static aclError free_handle(const char *call, void *handle)
+{
+    const aclError st = judge_place(call, handle);
+    free(handle);
+    return st;
+}
+
+aclError aclrtCreateContext(aclrtContext *context, int32_t deviceId)
+{
+    const aclError st = judge_device("aclrtCreateContext", deviceId);
+    return st == ACL_SUCCESS ? new_handle("aclrtCreateContext", context, 1) : st;
+}
+
+aclError aclrtDestroyContext(aclrtContext context)
+{
+    if (current_context == context)
+        current_context = NULL;
+    return free_handle("aclrtDestroyContext", context);
+}
+
+aclError aclrtSetCurrentContext(aclrtContext context)
+{
+    const aclError st = judge_place("aclrtSetCurrentContext", context);
+    if (st == ACL_SUCCESS)
+        current_context = context;
+    return st;
+}
+
+aclError aclrtGetCurrentContext(aclrtContext *context)
+{
+    const aclError st = judge_place("aclrtGetCurrentContext", context);
+    if (st == ACL_SUCCESS)
+        *context = current_context;
+    return st;
+}
+
+/* ---- Streams ----------------------------------------------------------------------------------------- */
+
+aclError aclrtCreateStream(aclrtStream *stream)
+{
+    return new_handle("aclrtCreateStream", stream, 1);
+}
+
+aclError aclrtCreateStreamWithConfig(aclrtStream *stream, uint32_t priority, uint32_t flag)
+{
+    (void)priority;
+    (void)flag;
+    return new_handle("aclrtCreateStreamWithConfig", stream, 1);
+}
+
+aclError aclrtDestroyStream(aclrtStream stream)
+{
+    return free_handle("aclrtDestroyStream", stream);
+}
+
+aclError aclrtDestroyStreamForce(aclrtStream stream)
+{
+    return free_handle("aclrtDestroyStreamForce", stream);
+}
+
+aclError aclrtSynchronizeStream(aclrtStream stream)
+{
+    (void)stream;
+    return ACL_SUCCESS;
+}
+
+aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout)
+{
+    (void)stream;
+    (void)timeout;
+    return ACL_SUCCESS;
+}
+
+aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus *status)
+{
+    (void)stream;
+    const aclError st = judge_place("aclrtStreamQuery", status);
+    if (st == ACL_SUCCESS)
+        *status = ACL_STREAM_STATUS_COMPLETE;
+    return st;
+}
+
+/* ---- Events ------------------------------------------------------------------------------------------ */
+
+aclError aclrtCreateEvent(aclrtEvent *event)
+{
+    return new_handle("aclrtCreateEvent", event, sizeof(struct event));
+}
+
+aclError aclrtCreateEventWithFlag(aclrtEvent *event, uint32_t flag)
+{
+    (void)flag;
+    return new_handle("aclrtCreateEventWithFlag", event, sizeof(struct event));
+}
+
+aclError aclrtDestroyEvent(aclrtEvent event)
+{
+    return free_handle("aclrtDestroyEvent", event);
+}
+
+aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream)
+{
+    (void)stream;
+    const aclError st = judge_place("aclrtRecordEvent", event);
+    if (st != ACL_SUCCESS)
+        return st;
+    struct event *e = event;
+    (void)clock_gettime(CLOCK_MONOTONIC, &e->when);
+    e->recorded = true;
+    return ACL_SUCCESS;
+}
+
+aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus *status)
+{
+    aclError st = judge_place("aclrtQueryEventStatus", event);
+    if (st == ACL_SUCCESS)
+        st = judge_place("aclrtQueryEventStatus", status);
+    if (st == ACL_SUCCESS)
+        *status = ((struct event *)event)->recorded ? ACL_EVENT_RECORDED_STATUS_COMPLETE
+                                                    : ACL_EVENT_RECORDED_STATUS_NOT_READY;
+    return st;
+}
+
+aclError aclrtSynchronizeEvent(aclrtEvent event)
+{
+    return judge_place("aclrtSynchronizeEvent", event);
+}
+
+aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event)
+{
+    (void)stream;
+    return judge_place("aclrtStreamWaitEvent", event);
+}
+
+aclError aclrtEventElapsedTime(float *ms, aclrtEvent startEvent, aclrtEvent endEvent)
+{
+    const struct event *a = startEvent, *b = endEvent;
+    if (ms == NULL || a == NULL || b == NULL || !a->recorded || !b->recorded)
+        return syi_aclnn_fail_rt(ACL_ERROR_INVALID_PARAM, "aclrtEventElapsedTime",
+                                 "an argument is null or an event was not recorded");
+    *ms = (float)((double)(b->when.tv_sec - a->when.tv_sec) * 1e3 +
+                  (double)(b->when.tv_nsec - a->when.tv_nsec) * 1e-6);
+    return ACL_SUCCESS;
+}
+
+/* ---- Memory ------------------------------------------------------------------------------------------ */
+
+static aclError allocate(const char *call, void **place, size_t bytes)
+{
+    const size_t boundary = 512;
+    const aclError st = judge_place(call, place);
+    if (st != ACL_SUCCESS)
+        return st;
+    *place = NULL;
+    if (bytes == 0)
+        return syi_aclnn_fail_rt(ACL_ERROR_INVALID_PARAM, call, "size is 0, want 1 or more");
+    if (bytes <= SIZE_MAX - boundary)
+        *place = aligned_alloc(boundary, (bytes + boundary - 1) / boundary * boundary);
+    return *place != NULL ? ACL_SUCCESS : syi_aclnn_fail_rt(ACL_ERROR_BAD_ALLOC, call, "no memory");
+}
+
+aclError aclrtMalloc(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
+{
+    (void)policy;
+    return allocate("aclrtMalloc", devPtr, size);
+}
+
+aclError aclrtMallocAlign32(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
+{
+    (void)policy;
+    return allocate("aclrtMallocAlign32", devPtr, size);
+}
+
+aclError aclrtMallocCached(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
+{
+    (void)policy;
+    return allocate("aclrtMallocCached", devPtr, size);
+}
+
+aclError aclrtFree(void *devPtr)
+{
+    return free_handle("aclrtFree", devPtr);
+}
+
+aclError aclrtMallocHost(void **hostPtr, size_t size)
+{
+    return allocate("aclrtMallocHost", hostPtr, size);
+}
+
+aclError aclrtFreeHost(void *hostPtr)
+{
+    return free_handle("aclrtFreeHost", hostPtr);
+}
+
+aclError aclrtMemcpy(void *dst, size_t destMax, const void *src, size_t count, aclrtMemcpyKind kind)
+{
+    if (kind < ACL_MEMCPY_HOST_TO_HOST || kind > ACL_MEMCPY_DEFAULT)
+        return syi_aclnn_fail_rt(ACL_ERROR_INVALID_PARAM, "aclrtMemcpy", "kind is none of aclrtMemcpyKind");
+    if (dst == NULL || src == NULL)
+        return syi_aclnn_fail_rt(ACL_ERROR_INVALID_PARAM, "aclrtMemcpy", "dst or src is null");
+    if (count > destMax)
+        return syi_aclnn_fail_rt(ACL_ERROR_INVALID_PARAM, "aclrtMemcpy", "count is more than destMax");
+    memmove(dst, src, count); /* the two may be one place: host and device are */
+    return ACL_SUCCESS;
+}
+
+aclError aclrtMemcpyAsync(void *dst, size_t destMax, const void *src, size_t count, aclrtMemcpyKind kind,
+                          aclrtStream stream)
+{
+    (void)stream;
+    return aclrtMemcpy(dst, destMax, src, count, kind);
+}
+
+aclError aclrtMemset(void *devPtr, size_t maxCount, int32_t value, size_t count)
+{
+    if (devPtr == NULL || count > maxCount)
+        return syi_aclnn_fail_rt(ACL_ERROR_INVALID_PARAM, "aclrtMemset",
+                                 "devPtr is null, or count is more than maxCount");
+    memset(devPtr, value, count);
+    return ACL_SUCCESS;
+}
+
+aclError aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size_t count, aclrtStream stream)
+{
+    (void)stream;
+    return aclrtMemset(devPtr, maxCount, value, count);
+}

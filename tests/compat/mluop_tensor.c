@@ -164,6 +164,9 @@ static void no_dimension_needs_pointer_mode_host(void **state)
     expect_mlu(mluOpSetTensorDescriptor(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_HALF, 0, NULL),
                MLUOP_STATUS_SUCCESS);
     expect_desc(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_HALF, 0, NULL, NULL, 1);
+    expect_mlu(mluOpSetTensorDescriptor(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_FLOAT, -1, N(1)),
+               MLUOP_STATUS_BAD_PARAM);
+    expect_desc(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_HALF, 0, NULL, NULL, 1);
     expect_mlu(mluOpSetTensorDescriptorEx_v2(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_FLOAT, 0, NULL, NULL),
                MLUOP_STATUS_SUCCESS);
     expect_desc(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_FLOAT, 0, NULL, NULL, 1);

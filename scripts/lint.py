@@ -19,7 +19,7 @@ from run_tests import Case
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
 ROOMS = ("include", "src", "mpi", "compat", "cli", "bench", "examples", "python", "tests")
-PYTHON_FOLDERS = ("python", "examples/python")  # the package; what only serves the build is older and plainer
+PYTHON_FOLDERS = ("python", "examples/python", "examples/compat")  # the package; what only serves the build is older and plainer
 
 
 def c_files(suffixes, rooms=ROOMS):

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "python").glob("*.py"))
+FOLDERS = [Path(__file__).parents[2] / "examples" / folder for folder in ("python", "compat")]
+EXAMPLES = sorted(path for folder in FOLDERS for path in folder.glob("*.py"))
 
 
 def run(path, folder):
@@ -17,7 +18,7 @@ def run(path, folder):
 
 
 def test_there_are_examples():
-    assert "decode_loop.py" in [path.name for path in EXAMPLES]
+    assert {"decode_loop", "pypto_gather_in_ub", "ttnn_all_to_all_combine"} <= {path.stem for path in EXAMPLES}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

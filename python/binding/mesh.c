@@ -344,6 +344,22 @@ int __tvm_ffi_mesh_tell(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAn
     return 0;
 }
 
+/* mesh_alloc(mesh, bytes) -> address of memory that the processes of this machine share, or -1 - status; collective */
+EXPORT int __tvm_ffi_mesh_alloc(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_mesh_alloc(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    struct syp_mesh *mesh = mesh_of(values, n);
+    void *data = NULL;
+    if (mesh == NULL)
+        return -1;
+    if (n != 2 || values[1].type_index != kTVMFFIInt || values[1].v_int64 < 0)
+        return syp_raise("TypeError", "want a mesh and a number of bytes");
+    const sy_status status = sy_comm_alloc(mesh->ctx, mesh->comm, (size_t)values[1].v_int64, &data);
+    syp_return_int(result, status == SY_OK ? (int64_t)(uintptr_t)data : -1 - (int64_t)status);
+    return 0;
+}
+
 /* ---- Requests and routings -------------------------------------------------------------------------------------- */
 
 static bool take_request(const TVMFFIAny *values, int32_t n, sy_request **request, sy_phase *phase)

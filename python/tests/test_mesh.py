@@ -230,6 +230,15 @@ def test_outputs_are_where_the_caller_says() -> None:
     same(long.tokens[1][:, 0], [11, 21, 22, 7, 7, 7, 7, 7, 7])
 
 
+def test_memory_for_every_device() -> None:
+    with LocalMesh(1, 2) as mesh:
+        arrays = mesh.alloc((1, 1, 2, 2), np.float32)
+        assert [a.shape for a in arrays] == [(1, 1, 2, 2)] * 2
+        for d in range(2):
+            arrays[d][:] = E1.given(d)
+        same(mesh.all_to_all_dispatch(arrays, all_of(E1)[1], E1.mapping).tokens[1], rows(E1.tokens[1]))
+
+
 def test_arrays_that_dlpack_does_not_take() -> None:
     x, chosen = all_of(E1)
     for array in (*x, *chosen):

@@ -54,6 +54,7 @@ class Handle:
         self.shards = 1 if collective else min(max(rows * cols, 1), 65536)
         self.lock = threading.Lock()
         self.flights: list[Flight] = []
+        self.windows = False  # memory was given away that must outlive the mesh
         self.started = 0
         self.dropped: list[Any] = []  # routings that nobody holds any more
         self._free = _binding.mesh_free  # modules may be gone when this object goes
@@ -153,7 +154,17 @@ class Handle:
             for flight in list(self.flights):
                 self._end(flight)
             pointer, self.pointer = self.pointer, None
-            self._free(pointer)
+            if not self.windows:
+                self._free(pointer)
+
+    def alloc(self, size: int) -> int:
+        """The address of memory that the processes of this machine share. Collective."""
+        with self.lock:
+            address = _binding.mesh_alloc(self.use("alloc"), size)
+            if address < 0:
+                raise self.refusal(-1 - address).error()
+            self.windows = True  # in all processes: none of them goes on to free what others keep
+            return int(address)
 
     def leave(self) -> None:
         """Forgets the mesh without asking other processes, who may never come: its memory stays with the process."""

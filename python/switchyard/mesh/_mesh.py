@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Concatenate, Generic, Literal, TypeVar, cast
 
+import numpy as np
 from typing_extensions import ParamSpec, Self
 
 from .. import _binding
@@ -76,6 +77,15 @@ class Mesh(Generic[In, Out]):
     def routing(self) -> Routing:
         """Make a routing, for a dispatch to fill and combines to take."""
         return Routing(self._handle)
+
+    def alloc(self, shape: int | tuple[int, ...], dtype: Any) -> Out:
+        """Make a NumPy array for each device here that exchanges can read where it lies, contents unspecified.
+
+        Processes of one machine read each other's rows in such arrays, so inputs that lie in them are not copied
+        first: let experts write their answers there. Collective over MPI, where a mesh that made such arrays keeps
+        their memory until the process ends; on a local mesh they are arrays like any.
+        """
+        raise NotImplementedError
 
     def close(self) -> None:
         """Wait for what is under way and free the mesh. Later calls are refused; closing again does nothing."""
@@ -314,6 +324,9 @@ class LocalMesh(Mesh["Array | Sequence[Array]", tuple[Any, ...]]):
         numbers = [whole("LocalMesh", field, value) for field, value in given.items()]
         opening = functools.partial(_open, numbers)
         super().__init__(Handle(numbers[0], numbers[1], False, opening))
+
+    def alloc(self, shape: int | tuple[int, ...], dtype: Any) -> tuple[Any, ...]:
+        return tuple(np.empty(shape, dtype) for _ in range(self._handle.shards))
 
     @staticmethod
     def _show(results: Any) -> Any:

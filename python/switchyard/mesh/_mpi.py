@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 from typing import Any, Literal
+
+import numpy as np
 
 from .. import _binding
 from .._arrays import Array
@@ -11,6 +15,7 @@ from ..errors import Error, Status, refusal
 from ._handle import Handle
 from ._mesh import Mesh, whole
 
+MOST = (1 << 63) - 1  # bytes: more than any machine has, and refused in all processes
 CHECKS = {"full": 0, "none": 1}
 
 
@@ -67,6 +72,22 @@ class MpiMesh(Mesh[Array, Any]):
     def shares_memory(self) -> bool:
         """Whether rows pass without messages."""
         return bool(self._handle.tell("shares"))
+
+    def alloc(self, shape: int | tuple[int, ...], dtype: Any) -> Any:
+        trouble = None
+        try:
+            kind, extents = np.dtype(dtype), (shape,) if isinstance(shape, int) else tuple(shape)
+            size = kind.itemsize * math.prod(extents)
+            if kind.hasobject or min(extents, default=0) < 0 or size > MOST:
+                raise ValueError(f"no array of shape {shape} and type {kind}")
+        except Exception as error:
+            trouble, size = error, MOST
+        try:
+            address = self._handle.alloc(size)
+        except Error as error:
+            raise error from trouble
+        memory = (ctypes.c_ubyte * size).from_address(address)
+        return np.frombuffer(memory, np.uint8).view(kind).reshape(extents)
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if kind is None:

@@ -157,6 +157,32 @@ def test_token_counts_that_differ() -> None:
         assert not padded.tokens[len(whole) :].any()
 
 
+def test_memory_that_is_shared() -> None:
+    x, chosen, hosts, weights = batch(5, 1, 6, 2, 4)
+    mesh, local = MpiMesh(WORLD, 1, SIZE), LocalMesh(1, SIZE)
+    routings = mesh.routing(), local.routing()
+    mine = mesh.alloc(x[RANK].shape, np.float32)
+    assert mine.flags.writeable
+    assert mine.ctypes.data % 64 == 0
+    mine[:] = x[RANK]
+    there = mesh.all_to_all_dispatch(mine, chosen[RANK], hosts, layout="expert", routing=routings[0])
+    wanted = local.all_to_all_dispatch(x, chosen, hosts, layout="expert", routing=routings[1])
+    same_results(there, wanted)
+    answers = mesh.alloc((len(there.tokens) + 3, 5), "float32")
+    answers[: len(there.tokens)] = there.tokens
+    same_results(
+        mesh.all_to_all_combine(answers, weights=weights[RANK], sum=True, routing=routings[0]),
+        local.all_to_all_combine(wanted.tokens, weights=weights, sum=True, routing=routings[1]),
+    )
+    assert mesh.alloc(0, np.int8).shape == (0,)
+    assert mesh.alloc((), np.float64).shape == ()
+    for shape, dtype in (((-1, 2), "int8"), (3, "no such type"), (1 << 62, "float64"), ("x", "int8"), (2, object)):
+        refused(lambda shape=shape, dtype=dtype: mesh.alloc(shape, dtype), "could not be had in every process")
+    mesh.close()
+    assert (mine == x[RANK]).sum() == (x[RANK] == x[RANK]).sum()  # still there
+    refused(lambda: mesh.alloc(1, "int8"), "alloc: the mesh is closed")
+
+
 def test_requests() -> None:
     data = [batch(seed, 1, 3, 2, 4) for seed in range(3)]
     with MpiMesh(WORLD, SIZE, 1, max_inflight=3) as over, LocalMesh(SIZE, 1) as local:

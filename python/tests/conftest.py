@@ -8,6 +8,8 @@ from typing import Any
 import harness
 from hypothesis import HealthCheck, Phase, settings
 
+os.environ.setdefault("JAX_PLATFORMS", "cpu")  # where there is a GPU, JAX would put its arrays there
+
 settings.register_profile(
     "ci",
     max_examples=int(os.environ.get("SWITCHYARD_EXAMPLES", "2000")),

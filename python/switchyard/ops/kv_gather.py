@@ -143,8 +143,10 @@ def kv_gather(
     """
     numbers = (
         block_size,
-        PADS[pad] if pad in PADS else choose("kv_gather", "pad", PADS, pad),
-        LAYOUTS[layout] if layout in LAYOUTS else choose("kv_gather", "layout", LAYOUTS, layout),
+        PADS[pad] if type(pad) is str and pad in PADS else choose("kv_gather", "pad", PADS, pad),
+        LAYOUTS[layout]
+        if type(layout) is str and layout in LAYOUTS
+        else choose("kv_gather", "layout", LAYOUTS, layout),
     )
     found_by = (indices, block_table, req_id, counts, seq_lens, page_indices, indptr, last_page_len)
     if out is not None and not isinstance(cache, (tuple, list)):  # the common case of a decode loop, without a detour

@@ -175,10 +175,14 @@ def sample(
         override_token,
         override_logit,
         eps,
-        NOISES[noise] if noise in NOISES else choose("sample", "noise", NOISES, noise),
-        Q_ORDERS[q_order] if q_order in Q_ORDERS else choose("sample", "q_order", Q_ORDERS, q_order),
-        TIES[ties] if ties in TIES else choose("sample", "ties", TIES, ties),
-        LOGPROBS[logprob] if logprob in LOGPROBS else choose("sample", "logprob", LOGPROBS, logprob),
+        NOISES[noise] if type(noise) is str and noise in NOISES else choose("sample", "noise", NOISES, noise),
+        Q_ORDERS[q_order]
+        if type(q_order) is str and q_order in Q_ORDERS
+        else choose("sample", "q_order", Q_ORDERS, q_order),
+        TIES[ties] if type(ties) is str and ties in TIES else choose("sample", "ties", TIES, ties),
+        LOGPROBS[logprob]
+        if type(logprob) is str and logprob in LOGPROBS
+        else choose("sample", "logprob", LOGPROBS, logprob),
         EMPTY_TOKENS[empty_token] if empty_token in EMPTY_TOKENS else _refuse_empty_token(empty_token),
         k_limit,
         top_k_guess,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from hypothesis import given, settings
@@ -17,6 +17,7 @@ import switchyard
 
 Spec = tuple[tuple[int, ...], Any] | None  # shape and type of an output, None where it is not asked for
 Oracle = Callable[..., dict[str, Any]]
+T = TypeVar("T")
 
 
 @dataclass
@@ -106,7 +107,6 @@ def call(op: str, inputs: dict[str, Any], fields: dict[str, Any], out: dict[str,
 
 def check(op: str, oracle: Oracle, case: Case, tally: Tally) -> None:
     """Runs one example in one of the ways it can be run."""
-    tally.examples += 1
     ways = case.ways
     laid = {name: Laid(x, ways, name in case.plain) for name, x in case.inputs.items() if x is not None}
     inputs = {name: laid[name].array if name in laid else None for name in case.inputs}
@@ -242,19 +242,25 @@ def spoil_stride(op: str, inputs: dict[str, Any], case: Case) -> bool:
     return True
 
 
-def run_property(op: str, oracle: Oracle, build: Callable[[Reader], Case]) -> None:
+def run_examples(op: str, check_one: Callable[[T, Tally], None], build: Callable[[Reader], T]) -> None:
     """Checks an operator on as many examples as the profile asks for, and that they were as many."""
     tally = tallies.setdefault(op, Tally())
 
-    def example(data: bytes) -> Case:
-        reader = Reader(data)
-        case = build(reader)
-        case.ways = Reader(reader.take(16))
-        return case
-
-    @given(st.binary(min_size=192, max_size=192).map(example))
-    def every(case: Case) -> None:
-        check(op, oracle, case, tally)
+    @given(st.binary(min_size=192, max_size=192).map(lambda data: build(Reader(data))))
+    def every(example: T) -> None:
+        tally.examples += 1
+        check_one(example, tally)
 
     every()
     assert tally.examples >= settings.default.max_examples  # type: ignore[union-attr]
+
+
+def run_property(op: str, oracle: Oracle, build: Callable[[Reader], Case]) -> None:
+    """The same for an operator whose calls are cases."""
+
+    def case(reader: Reader) -> Case:
+        made = build(reader)
+        made.ways = Reader(reader.take(16))
+        return made
+
+    run_examples(op, lambda made, tally: check(op, oracle, made, tally), case)

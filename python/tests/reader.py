@@ -10,9 +10,10 @@ import functools
 import hashlib
 from typing import Any, TypeVar
 
-import ml_dtypes
 import numpy as np
+import pytest
 
+ml_dtypes = pytest.importorskip("ml_dtypes")
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 T = TypeVar("T")

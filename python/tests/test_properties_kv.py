@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from harness import Case, Spec, run_property
 from oracle import kv
 from oracle.kv_format import FORMATS
-from reader import ANY_TYPES, BF16, F16, F32, I32, I64, Array, Reader
+from reader import ANY_TYPES, BF16, F16, F32, I32, I64, Array, Reader, ml_dtypes
 
 FLOATS = (BF16, F16, F32)
 INDEX = (I32, I64)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
+import pytest
 
+ml_dtypes = pytest.importorskip("ml_dtypes")  # NumPy's bfloat16, without which nothing here can be compared
 Array = np.ndarray[Any, Any]
 BF16 = np.dtype(ml_dtypes.bfloat16)
 F16 = np.dtype(np.float16)

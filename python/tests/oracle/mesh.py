@@ -96,6 +96,45 @@ def all_to_all_dispatch(
     return outputs
 
 
+def dispatched_rows(
+    input: list[Array],
+    expert_indices: list[Array],
+    expert_mapping: Array,
+    *,
+    mesh: Mesh,
+    axis: str,
+    align: int,
+    layout: str,
+) -> Outputs:
+    """The rows of the layouts that hold no others, by device, and where they come from."""
+    tables = [choices(i) for i in expert_indices]
+    outputs: Outputs = {"tokens": [], "src": [], "expert_counts": []}
+    if layout == "expert":
+        outputs["expert_offsets"] = []
+    for d in range(len(input)):
+        group, own = group_of(d, mesh, axis), hosted(expert_mapping, d)
+        everyone = [(p, n, tables[home][n]) for p, home in enumerate(group) for n in range(len(tables[home]))]
+        src: list[list[int]] = []
+        offsets = [0]
+        if layout == "packed":
+            src = [[p, n] for p, n, row in everyone if any(e in own for e in row)]
+        for e in own if layout == "expert" else ():
+            src += [[p, n, row.index(e)] for p, n, row in everyone if e in row]
+            while len(src) % (align or 1):
+                src.append([-1, -1, -1])
+            offsets.append(len(src))
+        rows = np.zeros((len(src), input[0].shape[1]), input[0].dtype)
+        for i, (p, n, *_) in enumerate(src):
+            if p >= 0:
+                rows[i] = input[group[p]][n]
+        outputs["tokens"].append(rows)
+        outputs["src"].append(np.array(src, np.int32))
+        outputs["expert_counts"].append(np.array([sum(e in row for _, _, row in everyone) for e in own], np.int64))
+        if layout == "expert":
+            outputs["expert_offsets"].append(np.array(offsets, np.int64))
+    return outputs
+
+
 def hosted(expert_mapping: Array, d: int) -> list[int]:
     return [e for e in range(len(expert_mapping)) if expert_mapping[e, d]]
 

@@ -104,7 +104,7 @@ def moe_locations(indices: Array, importance: Array | None = None, *, num_expert
 def moe_capacity(
     counts: Array | None = None, *, samples: int, num_experts: int, k: int = 0, factor: float = 0.0, alignment: int = 0
 ) -> Outputs:
-    refuse_unless(counts is not None or factor > 0, "NULL")
+    refuse_unless(counts is not None or not factor <= 0, "NULL")
     refuse_unless(samples >= 0 and k >= 0 and alignment >= 0 and num_experts >= 1 and math.isfinite(factor), "VALUE")
     k, alignment = k or 1, alignment or 1
     share = k * math.trunc(abs(factor) * -(-samples // num_experts))

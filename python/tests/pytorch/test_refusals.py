@@ -1,0 +1,113 @@
+"""What switchyard.torch refuses, and in which words."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from cases import IDS, MAP, i32, rand, st, torch
+
+import switchyard
+from switchyard.torch import _library
+
+
+class Elsewhere:
+    """A tensor's place, without a tensor there."""
+
+    type = "cuda"
+
+    def __str__(self) -> str:
+        return "cuda:0"
+
+
+@pytest.mark.parametrize(
+    "call, sentence",
+    [
+        (lambda: st.moe_permute(rand(4), MAP, num_out_tokens=8), "moe_permute: tokens has rank 1, want 2"),
+        (
+            lambda: st.moe_permute(rand(4, 3), MAP | True, num_out_tokens=8),
+            "routes token 0 to 3 experts, want at most 2",
+        ),
+        (
+            lambda: st.moe_route(rand(4, 3), k=2, score="hard"),
+            "moe_route: score is 'hard', want softmax, sigmoid or none",
+        ),
+        (lambda: st.moe_route(rand(4, 3), k=4), "moe_route: k is 4"),
+        (lambda: st.sample(rand(2, 3), empty_token=3), "sample: empty_token is 3, want -1 or 0"),
+        (lambda: st.sample(rand(2, 3), top_p="1"), "sample: top_p is a str, want a number, or a tensor"),
+        (lambda: st.sample(rand(2, 3), top_k=0.5), "sample: top_k is 0.5, want an integer"),
+        (lambda: st.kv_gather((), IDS, block_size=2), "kv_gather: cache is an empty tuple, want one tensor or more"),
+        (lambda: st.kv_scatter([], [], IDS), "kv_scatter: cache is an empty list, want one tensor or more"),
+        (
+            lambda: st.kv_gather(rand(6, 4), IDS, IDS, block_size=2, format="int8", dtype="int8"),
+            "want bfloat16, float16",
+        ),
+        (lambda: st.kv_gather([rand(6, 4)], IDS, IDS, block_size=2, out=rand(2, 4)), "kv_gather: out is one array"),
+        (lambda: st.kv_gather(rand(6, 4), i32(7), i32(0, 1, 2), block_size=2), "kv_gather: indices"),
+        (
+            lambda: st.moe_permute(rand(4, 3), MAP, num_out_tokens=8, out=(None, None)),
+            "out has 2 tensors, want 5: permut",
+        ),
+        (lambda: same_input(rand(4, 3)), "moe_dispatch: out is input itself, want another tensor"),
+    ],
+)
+def test_sentences(call: Any, sentence: str) -> None:
+    with pytest.raises(switchyard.Error) as caught:
+        call()
+    assert sentence in str(caught.value)
+
+
+def same_input(x: Any) -> Any:
+    return st.moe_dispatch(i32(0, 0, 0, 0), i32(0, 1, 2, 3), x, num_experts=1, capacity=4, out=x)
+
+
+def test_errors_are_pythons_own() -> None:
+    with pytest.raises(IndexError):
+        st.kv_gather(rand(6, 4), i32(7), i32(0, 1, 2), block_size=2)
+    with pytest.raises(TypeError):
+        st.moe_unpermute(torch.zeros(8, 3, dtype=torch.int32), i32(0, 1, 2, 3, 4, 5, 6, 7), num_tokens=4)
+
+
+def test_other_devices_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Tensor:
+        device = Elsewhere()
+
+    monkeypatch.setattr(_library, "Tensor", Tensor)
+    with pytest.raises(switchyard.Error, match="moe_permute: a tensor is on cuda:0, want the cpu") as caught:
+        _library.refuse_device("moe_permute", (1, [None, Tensor()]))
+    assert caught.value.status == switchyard.Status.DEVICE
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda_tensors_are_refused_by_every_operator() -> None:
+    with pytest.raises(switchyard.Error, match="moe_permute: a tensor is on cuda:0, want the cpu"):
+        st.moe_permute(rand(4, 3).cuda(), MAP.cuda(), num_out_tokens=8)
+    with pytest.raises(switchyard.Error, match="moe_permute: a tensor is on cuda:0, want the cpu"):
+        st.moe_permute(rand(4, 3).cuda(), MAP, num_out_tokens=8)
+    with pytest.raises(switchyard.Error, match="kv_scatter: a tensor is on cuda:0, want the cpu"):
+        st.kv_scatter(rand(4, 3).cuda(), rand(1, 3).cuda(), torch.tensor([0]).cuda())
+    with pytest.raises(Exception, match="moe_permute: a tensor is on cuda:0, want the cpu"):
+        torch.compile(st.moe_permute, backend="eager")(rand(4, 3).cuda(), MAP.cuda(), num_out_tokens=8)
+
+
+def without_torch(code: str) -> str:
+    """What Python says at last when there is no PyTorch."""
+    hide = "import sys; sys.modules['torch'] = None; "
+    done = subprocess.run([sys.executable, "-c", hide + code], capture_output=True, text=True, check=False)
+    return (done.stdout + done.stderr).strip().splitlines()[-1]
+
+
+def test_without_torch() -> None:
+    said = without_torch("import switchyard.torch")
+    assert (
+        said == "ModuleNotFoundError: switchyard.torch needs PyTorch 2.4 or newer, and there is none: pip install torch"
+    )
+    assert without_torch("import switchyard; print(switchyard.__version__)") == switchyard.__version__
+
+
+def test_with_an_older_torch() -> None:
+    code = "import torch; del torch.library.register_autograd; import switchyard.torch"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ImportError: switchyard.torch needs PyTorch 2.4 or newer, and there is an older one" in done.stderr

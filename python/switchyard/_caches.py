@@ -18,6 +18,8 @@ Format: TypeAlias = Literal["ds32_fp8", "pto_int8", "ds4_fp8", "indexer_fp8", "e
 
 PADS, LAYOUTS = words(Pad), words(Layout)
 
+MOST = 256  # caches of one call: its own, and SY_KV_MAX_PLANES further ones
+
 # Elements of an unpacked row, where the format tells; rows of the others come out as they lie in the cache.
 _WIDTHS = {"ds32_fp8": 576, "pto_int8": 576, "ds4_fp8": 512, "indexer_fp8": 128}
 _UNPACKED = ("bfloat16", "float16", "float32")
@@ -78,6 +80,8 @@ def spread(name: str, field: str, value: Any, count: int | None) -> Sequence[Any
     """One value for each cache."""
     if not isinstance(value, (tuple, list)):
         return [value] * (1 if count is None else count)
+    if len(value) > MOST:
+        raise bad(Status.VALUE, name, field, f"has {len(value)} values, want at most {MOST}")
     if count is not None and len(value) != count:
         raise bad(Status.VALUE, name, field, f"has {len(value)} values, want {count}, one for each cache")
     return value

@@ -135,6 +135,15 @@ def test_unpacked_shapes(format: Any, cache: Any, width: Any, dtype: Any) -> Non
     assert not got.astype(np.float32).any()
 
 
+def test_many_planes() -> None:
+    caches = [rows_of(6, 1) + i for i in range(256)]
+    at: dict[str, Any] = {"indices": np.array([4, 1]), "block_table": np.array([0, 1, 2]), "block_size": 2}
+    for i, rows in enumerate(kv_gather(caches, **at)):
+        assert rows.tolist() == [[40 + i], [10 + i]]
+    with pytest.raises(ValueError, match="kv_gather: cache has 257 values, want at most 256"):
+        kv_gather([*caches, caches[0]], **at)
+
+
 def test_mixed_formats() -> None:
     """Packed rows beside rows as they are: formats and scales are tuples."""
     plain, packed = rows_of(1, 3), CODES

@@ -159,6 +159,8 @@ def test_blocks_of_several_caches() -> None:
         kv_blocks(np.array([[2, 0]]), src=[keys, values], dst=into[0])
     with pytest.raises(TypeError, match="kv_blocks: cache is missing, want a tensor, or src and dst"):
         kv_blocks(np.array([[2, 0]]))
+    with pytest.raises(ValueError, match="kv_blocks: cache has 257 values, want at most 256"):
+        kv_blocks(np.array([[2, 0]]), [keys] * 257)
     into[1].flags.writeable = False
     with pytest.raises(ValueError, match="kv_blocks: dst is a read-only numpy array"):
         kv_blocks(np.array([[3, 0]]), src=[keys, values], dst=into)

@@ -1,13 +1,16 @@
 """The test runner itself: whatever goes wrong in a test program must end as a failure."""
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
+import python_env
 import run_tests
 
 
@@ -71,6 +74,49 @@ class NoVenv(unittest.TestCase):
         cases = run_tests.run_one(("it", command, [], 60, []), [], {})
         self.assertEqual(run_tests.count(cases), (0, 0, 1))
         self.assertEqual(cases[0].text, reason)
+
+
+class Torch(unittest.TestCase):
+    """Which PyTorch the venv gets: the newest that comes without CUDA's packages."""
+
+    def install(self, offers, asked=""):
+        """(what is said, what is installed) where the index offers these resolutions of requirements."""
+        installed = []
+
+        def pip(*arguments):
+            if "--report" not in arguments:
+                installed.extend(word for word in arguments[1:] if not word.startswith("-"))
+                return 0, ""
+            names = offers.get(arguments[-1])
+            if names is None:
+                return 1, "ERROR: none"
+            with open(arguments[arguments.index("--report") + 1], "w", encoding="utf-8") as file:
+                json.dump({"install": [{"metadata": {"name": n, "version": "1"}} for n in names]}, file)
+            return 0, ""
+
+        with unittest.mock.patch.object(python_env, "pip", pip), \
+                unittest.mock.patch.dict(os.environ, {"SWITCHYARD_TORCH": asked}):
+            return python_env.install_torch(), installed
+
+    def test_the_newest_is_taken(self):
+        self.assertEqual(self.install({"torch>=2.4": ["torch", "sympy"]}), ("", ["torch==1", "sympy==1"]))
+
+    def test_an_older_one_without_cuda_is_taken_instead(self):
+        for name in ("nvidia-cudnn-cu13", "cuda-bindings", "triton", "pytorch-triton"):
+            offers = {"torch>=2.4": ["torch", name], "torch==2.10.*": ["torch", name], "torch==2.9.*": ["torch"]}
+            self.assertEqual(self.install(offers), ("", ["torch==1"]), name)
+
+    def test_cuda_is_never_installed(self):
+        said, installed = self.install({candidate: ["torch", "nvidia-nccl-cu12"] for candidate in python_env.TORCH})
+        self.assertEqual(installed, [])
+        self.assertIn("CUDA", said)
+
+    def test_an_index_without_it_is_told(self):
+        self.assertEqual(self.install({}), ("the index offers none for this platform", []))
+
+    def test_the_environment_decides(self):
+        self.assertEqual(self.install({}, "torch==2.8.0"), ("", ["torch==2.8.0"]))
+        self.assertEqual(self.install({}, "none")[1], [])
 
 
 if __name__ == "__main__":

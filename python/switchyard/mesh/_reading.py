@@ -24,6 +24,14 @@ def _writable(array: Any) -> bool:
     return array.flags.writeable if isinstance(array, np.ndarray) else _arrays.framework(array).mutable
 
 
+def _quickly(array: Any, write: bool) -> Any:
+    """A tensor over what most arrays are; None for all others."""
+    if type(array) is np.ndarray and (array.flags.writeable or not write):
+        with contextlib.suppress(*ODD):
+            return tvm_ffi.from_dlpack(array)
+    return None
+
+
 def _shaped(array: Any) -> Any:
     """The array, or a tensor over one that tells nothing but its DLPack."""
     if hasattr(array, "__dlpack__") and not hasattr(array, "shape"):
@@ -83,26 +91,32 @@ class Reader:
     def tensors(self, field: str, arrays: tuple[Any, ...], write: bool = False) -> list[Any]:
         """The values of a field: a tensor for each device, or None for each."""
         missing = [d for d, array in enumerate(arrays) if array is None]
-        if missing and len(missing) < len(arrays):
+        if len(missing) == len(arrays):
+            return [None] * len(arrays)
+        if missing:
             what = self._of_device(field, missing[0])
             raise self.bad(Status.NULL, what, "is missing, want an array for each device")
-        return [self.tensor(self._of_device(field, d), array, write) for d, array in enumerate(arrays)]
+        return [self.tensor(field, array, write, d) for d, array in enumerate(arrays)]
 
     def _of_device(self, field: str, d: int) -> str:
         return field if self.handle.collective else f"{field} of device {d}"
 
-    def tensor(self, what: str, array: Any, write: bool = False) -> Any:
+    def tensor(self, field: str, array: Any, write: bool = False, device: int | None = None) -> Any:
+        """The value of an array; `device` if the field has one for each."""
         if array is None:
             return None
-        try:
-            read = self._tensor(what, array, write)
-        except Error as error:
-            self.fail(error)
-            return _UNREADABLE
+        read = _quickly(array, write)
+        if read is None:
+            try:
+                read = self._tensor(field if device is None else self._of_device(field, device), array, write)
+            except Error as error:
+                self.fail(error)
+                return _UNREADABLE
         self.keep += (array, read)
         return read
 
     def _tensor(self, what: str, array: Any, write: bool) -> Any:
+        """The same for arrays that are not as most are."""
         if isinstance(array, tvm_ffi.Tensor):
             return array
         if write and not _writable(array):

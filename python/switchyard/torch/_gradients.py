@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._sentences import bad
 from ..errors import Status, refusal
 from ._library import library
 
@@ -41,8 +42,8 @@ def refuse_second(name: str) -> None:
 def refuse_type(name: str, field: str, tensor: Tensor | None) -> None:
     """Refuses a tensor that can be moved but whose gradient could not be added up."""
     if tensor is not None and tensor.requires_grad and tensor.dtype not in DIFFERENTIABLE:
-        said = f"{name}: {field} is {str(tensor.dtype).removeprefix('torch.')} and requires a gradient"
-        raise refusal(Status.DTYPE, f"{said}, want float32, float16 or bfloat16")
+        said = f"is {str(tensor.dtype).removeprefix('torch.')} and requires a gradient"
+        raise bad(Status.DTYPE, name, field, f"{said}, want float32, float16 or bfloat16")
 
 
 def factors(weights: Tensor | None, rows: Tensor) -> Tensor | None:

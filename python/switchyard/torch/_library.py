@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .. import _arrays, _binding
 from .._operator import Operator
+from .._sentences import bad
 from ..errors import Error, Status, refusal
 
 library = cast("Any", torch.library).Library("switchyard", "DEF")
@@ -73,8 +74,8 @@ def refuse_tracked(name: str, values: tuple[Any, ...]) -> None:
 def refuse_number(name: str, fields: tuple[str, ...], out: tuple[Any, ...]) -> None:
     """Refuses too many or too few tensors to write to."""
     if len(out) != len(fields):
-        said = f"{name}: out has {len(out)} tensors, want {len(fields)}: {', '.join(fields)}"
-        raise refusal(Status.VALUE, f"{said}; None where one is not wanted")
+        want = f"want {len(fields)}: {', '.join(fields)}; None where one is not wanted"
+        raise bad(Status.VALUE, name, "out", f"has {len(out)} tensors, {want}")
 
 
 def run(operator: Operator[Any], given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...] = ()) -> None:

@@ -11,7 +11,8 @@ from torch import Tensor
 from .. import _caches
 from .._caches import LAYOUTS, PADS, Format, Layout, Pad
 from .._operator import Operator, choose
-from ..errors import Error, Status, refusal
+from .._sentences import bad, told
+from ..errors import Error, Status
 from ..ops import kv_blocks as _kv_blocks
 from ..ops import kv_gather as _kv_gather
 from ..ops import kv_ragged as _kv_ragged
@@ -87,9 +88,12 @@ def _define_gather(operator: Operator[Any], rule: _library.Rule, arguments: str,
         out = given.pop("out")
         caches = _caches.spread(name, "cache", cache, None)
         if len(caches) == 0:
-            raise refusal(Status.VALUE, f"{name}: cache is an empty {type(cache).__name__}, want one tensor or more")
+            raise bad(Status.VALUE, name, "cache", f"is an empty {type(cache).__name__}, want one tensor or more")
         scales = list(_caches.spread(name, "scale", scale, len(caches)))
         words = ["" if word is None else word for word in _caches.spread(name, "format", format, len(caches))]
+        if given["dtype"] is not None and not any(words):
+            said = f"is {given['dtype']}, want a format with it: other rows come out as they are"
+            raise bad(Status.VALUE, name, "dtype", said)
         values = (list(caches), *found, scales, *numbers, words)
         one = not isinstance(cache, (tuple, list))
         if out is None:
@@ -394,7 +398,7 @@ def kv_scatter(
         return
     caches = list(_caches.spread("kv_scatter", "cache", cache, None))
     if len(caches) == 0:
-        raise refusal(Status.VALUE, f"kv_scatter: cache is an empty {type(cache).__name__}, want one tensor or more")
+        raise bad(Status.VALUE, "kv_scatter", "cache", f"is an empty {type(cache).__name__}, want one tensor or more")
     rows = list(_caches.beside("kv_scatter", "src", src, cache, len(caches)))
     formats = ["" if word is None else word for word in _caches.spread("kv_scatter", "format", format, len(caches))]
     scales = _caches.spread("kv_scatter", "scale", scale, len(caches))
@@ -437,7 +441,7 @@ def _type(name: str, dtype: Any) -> torch.dtype | None:
     if dtype is None or isinstance(dtype, torch.dtype):
         return dtype
     if str(dtype) not in _TYPES:
-        raise refusal(Status.DTYPE, f"{name}: dtype is {dtype!r}, want bfloat16, float16 or float32")
+        raise bad(Status.DTYPE, name, "dtype", f"is {told(dtype)}, want bfloat16, float16 or float32")
     return _TYPES[str(dtype)]
 
 

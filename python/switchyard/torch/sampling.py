@@ -9,7 +9,8 @@ from torch import Tensor
 
 from .._numbers import low_bits
 from .._operator import choose
-from ..errors import Status, refusal
+from .._sentences import bad, told
+from ..errors import Status
 from ..ops import sample as _sample_module
 from ..ops import sample_noise as _sample_noise
 from ..ops import sample_overrides as _sample_overrides
@@ -179,13 +180,13 @@ def _real(name: str, field: str, value: float | Tensor | None) -> Tensor | None:
     if value is None or isinstance(value, Tensor):
         return value
     if not isinstance(value, (int, float)):
-        raise refusal(Status.DTYPE, f"{name}: {field} is a {type(value).__name__}, want a number, or a tensor")
+        raise bad(Status.DTYPE, name, field, f"is {told(value)}, want a number, or a tensor")
     return torch.full((1,), float(value), dtype=torch.float64).to(torch.float32)
 
 
 def _empty_token(token: int) -> int:
     if token not in EMPTY_TOKENS:
-        raise refusal(Status.VALUE, f"sample: empty_token is {token!r}, want -1 or 0")
+        raise bad(Status.VALUE, "sample", "empty_token", f"is {told(token)}, want -1 or 0")
     return EMPTY_TOKENS[token]
 
 

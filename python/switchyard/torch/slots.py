@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import Status, refusal
+from .._sentences import bad
+from ..errors import Status
 from ..ops import moe_capacity as _moe_capacity
 from ..ops import moe_combine as _moe_combine
 from ..ops import moe_dispatch as _moe_dispatch
@@ -85,8 +86,8 @@ def moe_dispatch(
     [0.0, 1.0, 1.0]
     """
     if out is not None and out is input:  # a compiled graph would read a copy
-        raise refusal(
-            Status.ALIAS, "moe_dispatch: out is input itself, want another tensor, or switchyard.moe_dispatch"
+        raise bad(
+            Status.ALIAS, "moe_dispatch", "out", "is input itself, want another tensor, or switchyard.moe_dispatch"
         )
     given = (gates, indices, locations, input, num_experts, capacity, zero_unwritten, unique_slots)
     made: Tensor = _dispatch(given, out)

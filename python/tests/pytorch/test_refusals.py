@@ -27,7 +27,7 @@ import switchyard
         ),
         (lambda: st.moe_route(rand(4, 3), k=4), "moe_route: k is 4"),
         (lambda: st.sample(rand(2, 3), empty_token=3), "sample: empty_token is 3, want -1 or 0"),
-        (lambda: st.sample(rand(2, 3), top_p="1"), "sample: top_p is a str, want a number, or a tensor"),
+        (lambda: st.sample(rand(2, 3), top_p="1"), "sample: top_p is '1', want a number, or a tensor"),
         (lambda: st.sample(rand(2, 3), top_k=0.5), "sample: top_k is 0.5, want an integer"),
         (lambda: st.kv_gather((), IDS, block_size=2), "kv_gather: cache is an empty tuple, want one tensor or more"),
         (lambda: st.kv_scatter([], [], IDS), "kv_scatter: cache is an empty list, want one tensor or more"),
@@ -41,6 +41,7 @@ import switchyard
             lambda: st.moe_permute(rand(4, 3), MAP, num_out_tokens=8, out=(None, None)),
             "out has 2 tensors, want 5: permut",
         ),
+        (lambda: st.kv_gather(rand(6, 4), IDS, IDS, block_size=2, dtype="float16"), "want a format with it"),
         (lambda: same_input(rand(4, 3)), "moe_dispatch: out is input itself, want another tensor"),
     ],
 )

@@ -36,10 +36,11 @@ struct aclIntArray {
 
 /* Keeps the sentence for aclGetRecentErrMsg and returns `status`. */
 #if defined(__GNUC__)
-__attribute__((format(printf, 2, 3)))
+#define SYI_ACLNN_PRINTF __attribute__((format(printf, 2, 3)))
+#else
+#define SYI_ACLNN_PRINTF
 #endif
-aclnnStatus
-syi_aclnn_fail(aclnnStatus status, const char *format, ...);
+aclnnStatus syi_aclnn_fail(aclnnStatus status, const char *format, ...) SYI_ACLNN_PRINTF;
 
 /* The same for a runtime call, which has ACL_ERROR_ codes. */
 aclError syi_aclnn_fail_rt(aclError error, const char *call, const char *what);
@@ -83,15 +84,13 @@ bool syi_aclnn_same(const struct syi_aclnn_view *a, const struct syi_aclnn_view 
 
 /* ---- Executors (executor.c) -------------------------------------------------------------------------- */
 
-#define SYI_ACLNN_MAX_VIEWS 10
+#define SYI_ACLNN_MAX_VIEWS 9
 
-typedef struct aclOpExecutor executor_t;
-
-/* One operator: its first phase leaves a pointer to this in the executor, its second insists on it. */
+/* One operator: its first phase leaves a pointer to this in the executor, its second insists on it. `run` finds data in
+   the views and extra_bytes of memory at `extra`. */
 struct syi_aclnn_op {
     const char *name;
-    aclnnStatus (*run)(executor_t *e,
-                       char *extra); /* the views have data, `extra` is extra_bytes of memory */
+    aclnnStatus (*run)(aclOpExecutor *e, char *extra);
 };
 
 struct aclOpExecutor {
@@ -115,19 +114,23 @@ struct aclOpExecutor {
 };
 
 /* A new executor without views. 161001 if one of the two places for the answer is missing. */
-aclnnStatus syi_aclnn_begin(const struct syi_aclnn_op *op, uint64_t *workspace_size, executor_t **executor,
-                            executor_t **e);
+aclnnStatus syi_aclnn_begin(const struct syi_aclnn_op *op, uint64_t *workspace_size, aclOpExecutor **executor,
+                            aclOpExecutor **e);
 /* Adds what the operator itself needs; may be called for several that run one after the other. */
-void syi_aclnn_need(executor_t *e, size_t scratch_bytes);
+void syi_aclnn_need(aclOpExecutor *e, size_t scratch_bytes);
 /* Ends the first phase: lays out the workspace and hands the executor over, or frees it if `status` is no success. */
-aclnnStatus syi_aclnn_end(executor_t *e, aclnnStatus status, uint64_t *workspace_size, executor_t **executor);
+aclnnStatus syi_aclnn_end(aclOpExecutor *e, aclnnStatus status, uint64_t *workspace_size,
+                          aclOpExecutor **executor);
 /* The second phase. */
 aclnnStatus syi_aclnn_execute(const struct syi_aclnn_op *op, void *workspace, uint64_t workspace_size,
-                              executor_t *e, aclrtStream stream);
+                              aclOpExecutor *e, aclrtStream stream);
 /* The vendor's number for a status of ours; the sentence is the context's. */
-aclnnStatus syi_aclnn_status(const executor_t *e, sy_status status);
+aclnnStatus syi_aclnn_status(const aclOpExecutor *e, sy_status status);
 /* The view as an operator's argument: NULL if it takes no part. */
-const DLTensor *syi_aclnn_arg(const executor_t *e, int i);
+const DLTensor *syi_aclnn_arg(const aclOpExecutor *e, int i);
+/* Element n of an INT32 vector, whose memory nobody has to align. */
+int32_t syi_aclnn_number(const aclOpExecutor *e, int i, int64_t n);
+void syi_aclnn_set_number(const aclOpExecutor *e, int i, int64_t n, int64_t value);
 
 /* ---- Judging (judge.c) ------------------------------------------------------------------------------- */
 
@@ -156,14 +159,14 @@ struct syi_aclnn_rule {
 
 /* The steps, in the vendor's order; each looks at all tensors before the next begins. The first takes the tensors over,
    the third makes views of them that a query can be asked about. */
-aclnnStatus syi_aclnn_judge_null(executor_t *e, const struct syi_aclnn_rule *rules, int n);
-aclnnStatus syi_aclnn_judge_types(const executor_t *e, const struct syi_aclnn_rule *rules);
-aclnnStatus syi_aclnn_judge_ranks(executor_t *e, const struct syi_aclnn_rule *rules);
+aclnnStatus syi_aclnn_judge_null(aclOpExecutor *e, const struct syi_aclnn_rule *rules, int n);
+aclnnStatus syi_aclnn_judge_types(const aclOpExecutor *e, const struct syi_aclnn_rule *rules);
+aclnnStatus syi_aclnn_judge_ranks(aclOpExecutor *e, const struct syi_aclnn_rule *rules);
 /* Tokens, experts and, packed, slots within the vendor's limits. */
-aclnnStatus syi_aclnn_judge_limits(const executor_t *e, bool drop_and_pad);
+aclnnStatus syi_aclnn_judge_limits(const aclOpExecutor *e, bool drop_and_pad);
 /* An output's shape; `columns` -1 for a vector. */
-aclnnStatus syi_aclnn_judge_shape(const executor_t *e, int i, int64_t rows, int64_t columns);
+aclnnStatus syi_aclnn_judge_shape(const aclOpExecutor *e, int i, int64_t rows, int64_t columns);
 /* No output meets another tensor, but `output` may be `input` itself; -1 for neither. */
-aclnnStatus syi_aclnn_judge_alias(const executor_t *e, int output, int input);
+aclnnStatus syi_aclnn_judge_alias(const aclOpExecutor *e, int output, int input);
 
 #endif /* SYI_ACLNN_DOOR_H */

@@ -5,6 +5,7 @@
 #include "door.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /*
  * The second phase frees the executor, and nothing tells a freed pointer from a good one. The last few that this thread
@@ -16,7 +17,7 @@
 static _Thread_local uintptr_t spent[N_SPENT];
 static _Thread_local unsigned next_spent;
 
-static bool is_spent(const executor_t *e)
+static bool is_spent(const aclOpExecutor *e)
 {
     for (int i = 0; i < N_SPENT; i++)
         if (spent[i] == (uintptr_t)e)
@@ -24,26 +25,26 @@ static bool is_spent(const executor_t *e)
     return false;
 }
 
-static void destroy(executor_t *e)
+static void destroy(aclOpExecutor *e)
 {
     sy_ctx_destroy(e->ctx);
     free(e);
 }
 
-static void spend(executor_t *e)
+static void spend(aclOpExecutor *e)
 {
     spent[next_spent++ % N_SPENT] = (uintptr_t)e;
     destroy(e);
 }
 
-aclnnStatus syi_aclnn_begin(const struct syi_aclnn_op *op, uint64_t *workspace_size, executor_t **executor,
-                            executor_t **e)
+aclnnStatus syi_aclnn_begin(const struct syi_aclnn_op *op, uint64_t *workspace_size, aclOpExecutor **executor,
+                            aclOpExecutor **e)
 {
     *e = NULL;
     if (workspace_size == NULL || executor == NULL)
         return syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR, "%s: %s is null, want a place for it", op->name,
                               workspace_size == NULL ? "workspaceSize" : "executor");
-    executor_t *fresh = calloc(1, sizeof *fresh);
+    aclOpExecutor *fresh = calloc(1, sizeof *fresh);
     if (fresh != NULL && sy_ctx_create(&fresh->ctx, NULL) != SY_OK) {
         free(fresh);
         fresh = NULL;
@@ -55,7 +56,7 @@ aclnnStatus syi_aclnn_begin(const struct syi_aclnn_op *op, uint64_t *workspace_s
     return ACLNN_SUCCESS;
 }
 
-void syi_aclnn_need(executor_t *e, size_t scratch_bytes)
+void syi_aclnn_need(aclOpExecutor *e, size_t scratch_bytes)
 {
     e->scratch_bytes = scratch_bytes > e->scratch_bytes ? scratch_bytes : e->scratch_bytes;
 }
@@ -69,7 +70,8 @@ static size_t place(size_t *total, size_t bytes)
     return at;
 }
 
-aclnnStatus syi_aclnn_end(executor_t *e, aclnnStatus status, uint64_t *workspace_size, executor_t **executor)
+aclnnStatus syi_aclnn_end(aclOpExecutor *e, aclnnStatus status, uint64_t *workspace_size,
+                          aclOpExecutor **executor)
 {
     if (status != ACLNN_SUCCESS) {
         if (e != NULL)
@@ -91,12 +93,25 @@ aclnnStatus syi_aclnn_end(executor_t *e, aclnnStatus status, uint64_t *workspace
     return ACLNN_SUCCESS;
 }
 
-const DLTensor *syi_aclnn_arg(const executor_t *e, int i)
+const DLTensor *syi_aclnn_arg(const aclOpExecutor *e, int i)
 {
     return e->view[i].taken ? &e->view[i].dl : NULL;
 }
 
-aclnnStatus syi_aclnn_status(const executor_t *e, sy_status status)
+int32_t syi_aclnn_number(const aclOpExecutor *e, int i, int64_t n)
+{
+    int32_t value;
+    memcpy(&value, (const char *)e->view[i].dl.data + (size_t)n * sizeof value, sizeof value);
+    return value;
+}
+
+void syi_aclnn_set_number(const aclOpExecutor *e, int i, int64_t n, int64_t value)
+{
+    const int32_t number = (int32_t)value;
+    memcpy((char *)e->view[i].dl.data + (size_t)n * sizeof number, &number, sizeof number);
+}
+
+aclnnStatus syi_aclnn_status(const aclOpExecutor *e, sy_status status)
 {
     if (status == SY_OK)
         return ACLNN_SUCCESS;
@@ -106,7 +121,7 @@ aclnnStatus syi_aclnn_status(const executor_t *e, sy_status status)
     return syi_aclnn_fail(number, "%s: %s", e->op->name, sy_ctx_error(e->ctx));
 }
 
-static aclnnStatus judge_workspace(const executor_t *e, const void *workspace, uint64_t workspace_size)
+static aclnnStatus judge_workspace(const aclOpExecutor *e, const void *workspace, uint64_t workspace_size)
 {
     if (e->workspace_bytes == 0)
         return ACLNN_SUCCESS;
@@ -124,7 +139,7 @@ static aclnnStatus judge_workspace(const executor_t *e, const void *workspace, u
     return ACLNN_SUCCESS;
 }
 
-static aclnnStatus run(executor_t *e, char *workspace)
+static aclnnStatus run(aclOpExecutor *e, char *workspace)
 {
     for (int i = 0; i < e->n_views; i++) {
         struct syi_aclnn_view *view = &e->view[i];
@@ -146,7 +161,7 @@ static aclnnStatus run(executor_t *e, char *workspace)
 }
 
 aclnnStatus syi_aclnn_execute(const struct syi_aclnn_op *op, void *workspace, uint64_t workspace_size,
-                              executor_t *e, aclrtStream stream)
+                              aclOpExecutor *e, aclrtStream stream)
 {
     (void)stream; /* a stream runs at once */
     if (e == NULL)
@@ -186,7 +201,7 @@ aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor *executor)
 }
 
 /* Other data for the index-th of the inputs or outputs. */
-static aclnnStatus set_address(const char *call, executor_t *e, bool output, size_t index, void *addr)
+static aclnnStatus set_address(const char *call, aclOpExecutor *e, bool output, size_t index, void *addr)
 {
     if (e == NULL || is_spent(e) || addr == NULL)
         return syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR, "%s: executor or address is null or used up", call);

@@ -39,7 +39,7 @@ static bool lacks_data(const aclTensor *tensor)
     return tensor->data == NULL;
 }
 
-aclnnStatus syi_aclnn_judge_null(executor_t *e, const struct syi_aclnn_rule *rules, int n)
+aclnnStatus syi_aclnn_judge_null(aclOpExecutor *e, const struct syi_aclnn_rule *rules, int n)
 {
     e->n_views = n;
     for (int i = 0; i < n; i++) {
@@ -66,7 +66,7 @@ static bool is_strided(aclFormat format)
            format == ACL_FORMAT_NC || format == ACL_FORMAT_NCL;
 }
 
-static aclnnStatus judge_type(const executor_t *e, const struct syi_aclnn_rule *rule,
+static aclnnStatus judge_type(const aclOpExecutor *e, const struct syi_aclnn_rule *rule,
                               const struct syi_aclnn_view *view)
 {
     if (!is_strided(view->format))
@@ -87,7 +87,7 @@ static aclnnStatus judge_type(const executor_t *e, const struct syi_aclnn_rule *
     return ACLNN_SUCCESS;
 }
 
-aclnnStatus syi_aclnn_judge_types(const executor_t *e, const struct syi_aclnn_rule *rules)
+aclnnStatus syi_aclnn_judge_types(const aclOpExecutor *e, const struct syi_aclnn_rule *rules)
 {
     aclnnStatus st = ACLNN_SUCCESS;
     for (int i = 0; st == ACLNN_SUCCESS && i < e->n_views; i++)
@@ -120,7 +120,7 @@ static bool is_countable(const struct syi_aclnn_view *view)
     return true;
 }
 
-static aclnnStatus judge_rank(const executor_t *e, const struct syi_aclnn_rule *rule,
+static aclnnStatus judge_rank(const aclOpExecutor *e, const struct syi_aclnn_rule *rule,
                               struct syi_aclnn_view *view)
 {
     if ((rule->flags & SYI_ACLNN_VECTOR) != 0 && view->rank == 2 && view->shape[1] == 1)
@@ -147,7 +147,7 @@ static aclnnStatus judge_rank(const executor_t *e, const struct syi_aclnn_rule *
     return ACLNN_SUCCESS;
 }
 
-aclnnStatus syi_aclnn_judge_ranks(executor_t *e, const struct syi_aclnn_rule *rules)
+aclnnStatus syi_aclnn_judge_ranks(aclOpExecutor *e, const struct syi_aclnn_rule *rules)
 {
     for (int i = 0; i < e->n_views; i++) {
         if (!e->view[i].taken)
@@ -160,7 +160,7 @@ aclnnStatus syi_aclnn_judge_ranks(executor_t *e, const struct syi_aclnn_rule *ru
     return ACLNN_SUCCESS;
 }
 
-aclnnStatus syi_aclnn_judge_limits(const executor_t *e, bool drop_and_pad)
+aclnnStatus syi_aclnn_judge_limits(const aclOpExecutor *e, bool drop_and_pad)
 {
     const int64_t limit = 16777215, most_slots = 512;
     if (e->n_tokens >= limit || e->n_experts >= limit || (!drop_and_pad && e->n_rows >= limit))
@@ -174,7 +174,7 @@ aclnnStatus syi_aclnn_judge_limits(const executor_t *e, bool drop_and_pad)
     return ACLNN_SUCCESS;
 }
 
-aclnnStatus syi_aclnn_judge_shape(const executor_t *e, int i, int64_t rows, int64_t columns)
+aclnnStatus syi_aclnn_judge_shape(const aclOpExecutor *e, int i, int64_t rows, int64_t columns)
 {
     const struct syi_aclnn_view *view = &e->view[i];
     if (!view->taken || (view->shape[0] == rows && (columns < 0 || view->shape[1] == columns)))
@@ -187,7 +187,7 @@ aclnnStatus syi_aclnn_judge_shape(const executor_t *e, int i, int64_t rows, int6
                           (long long)rows, (long long)columns);
 }
 
-aclnnStatus syi_aclnn_judge_alias(const executor_t *e, int output, int input)
+aclnnStatus syi_aclnn_judge_alias(const aclOpExecutor *e, int output, int input)
 {
     for (int i = 0; i < e->n_views; i++)
         for (int j = 0; e->view[i].taken && e->view[i].output && j < e->n_views; j++) {

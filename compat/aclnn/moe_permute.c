@@ -5,7 +5,7 @@
 
 enum { TOKENS, MAP, PROBS, PERMUTED, PERMUTED_PROBS, INDICES, N_TENSORS };
 
-static aclnnStatus run(executor_t *e, char *extra)
+static aclnnStatus run(aclOpExecutor *e, char *extra)
 {
     (void)extra;
     return syi_aclnn_status(e, sy_moe_permute(e->ctx, &e->args.permute));
@@ -13,7 +13,7 @@ static aclnnStatus run(executor_t *e, char *extra)
 
 static const struct syi_aclnn_op op = {"aclnnMoeTokenPermuteWithRoutingMap", run};
 
-static aclnnStatus judge(executor_t *e, const struct syi_aclnn_rule *rules, int64_t num_out_tokens,
+static aclnnStatus judge(aclOpExecutor *e, const struct syi_aclnn_rule *rules, int64_t num_out_tokens,
                          bool drop_and_pad)
 {
     sy_query query = {0};
@@ -68,7 +68,7 @@ aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGetWorkspaceSize(
                             1},
         [INDICES] = {"sortedIndicesOut", sortedIndicesOut, out, SYI_ACLNN_BIT(ACL_INT32), 0, 1},
     };
-    executor_t *e;
+    aclOpExecutor *e;
     aclnnStatus st = syi_aclnn_begin(&op, workspaceSize, executor, &e);
     if (st == ACLNN_SUCCESS)
         st = judge(e, rules, numOutTokens, dropAndPad);

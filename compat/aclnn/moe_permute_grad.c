@@ -5,7 +5,7 @@
 
 enum { GRAD_PERMUTED, GRAD_PERMUTED_PROBS, INDICES, MAP, GRAD_TOKENS, GRAD_PROBS, N_TENSORS };
 
-static aclnnStatus run(executor_t *e, char *extra)
+static aclnnStatus run(aclOpExecutor *e, char *extra)
 {
     (void)extra;
     return syi_aclnn_status(e, sy_moe_permute_grad(e->ctx, &e->args.permute_grad));
@@ -13,7 +13,7 @@ static aclnnStatus run(executor_t *e, char *extra)
 
 static const struct syi_aclnn_op op = {"aclnnMoeTokenPermuteWithRoutingMapGrad", run};
 
-static aclnnStatus judge(executor_t *e, const struct syi_aclnn_rule *rules, bool drop_and_pad)
+static aclnnStatus judge(aclOpExecutor *e, const struct syi_aclnn_rule *rules, bool drop_and_pad)
 {
     sy_query query = {0};
     aclnnStatus st = syi_aclnn_judge_null(e, rules, N_TENSORS);
@@ -70,7 +70,7 @@ aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGradGetWorkspaceSize(
         [GRAD_PROBS] = {"probsGradOutOptional", probsGradOutOptional, probs_out, 0, GRAD_PERMUTED_PROBS + 1,
                         2},
     };
-    executor_t *e = NULL;
+    aclOpExecutor *e = NULL;
     if (numExperts <= 0 || tokensNum <= 0) /* the vendor looks at these before all else */
         return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID,
                               "%s: numExperts is %lld and tokensNum is %lld, want 1 or more", op.name,

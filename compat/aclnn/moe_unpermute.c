@@ -13,13 +13,13 @@ enum { PERMUTED, INDICES, MAP, PROBS, TOKENS, OUT_INDEX, TOKEN_ID, PERMUTED_PROB
 /* ---- What is kept for the backward pass -------------------------------------------------------------- */
 
 /* Of the memory that is asked for besides: three lists of n_rows numbers. */
-static int32_t *list(const executor_t *e, char *extra, int i)
+static int32_t *list(const aclOpExecutor *e, char *extra, int i)
 {
     return (int32_t *)(void *)extra + (size_t)i * (size_t)e->n_rows;
 }
 
 /* permuteProbs, packed: the weights of a token's experts, at its slots that hold a row. */
-static sy_status keep_packed_probs(const executor_t *e, char *extra)
+static sy_status keep_packed_probs(const aclOpExecutor *e, char *extra)
 {
     const int64_t k = e->n_rows / e->n_tokens;
     int64_t shape[2] = {e->n_tokens, k};
@@ -32,15 +32,14 @@ static sy_status keep_packed_probs(const executor_t *e, char *extra)
                                            .ids = &ids,
                                            .weights = &weights};
     const sy_status status = sy_moe_ids_from_map(e->ctx, &args);
-    const int32_t *index = e->view[INDICES].dl.data;
     const size_t bytes = e->view[PERMUTED_PROBS].elem_bytes;
     for (int64_t t = 0; status == SY_OK && t < e->n_tokens; t++) {
         char *row = probs + (size_t)(t * k) * bytes;
         int64_t n = 0;
         for (int64_t j = 0; j < k; j++)
-            n += index[t * k + j] >= 0;
+            n += syi_aclnn_number(e, INDICES, t * k + j) >= 0;
         for (int64_t j = k; j-- > 0;) /* from behind: n never passes j */
-            if (index[t * k + j] >= 0)
+            if (syi_aclnn_number(e, INDICES, t * k + j) >= 0)
                 memmove(row + (size_t)j * bytes, row + (size_t)--n * bytes, bytes);
             else
                 memset(row + (size_t)j * bytes, 0, bytes);
@@ -49,26 +48,24 @@ static sy_status keep_packed_probs(const executor_t *e, char *extra)
 }
 
 /* permuteProbs, padded: the weight of each row. */
-static void keep_padded_probs(const executor_t *e)
+static void keep_padded_probs(const aclOpExecutor *e)
 {
     const struct syi_aclnn_view *probs = &e->view[PROBS], *out = &e->view[PERMUTED_PROBS];
-    const int32_t *index = e->view[INDICES].dl.data;
     const int64_t row_elems = probs->packed || probs->shape[0] <= 1 ? probs->shape[1] : probs->strides[0];
     const int64_t per_expert = e->n_rows / e->n_experts;
-    for (int64_t i = 0; i < e->n_rows; i++)
+    for (int64_t i = 0; i < e->n_rows; i++) {
+        const int64_t at = syi_aclnn_number(e, INDICES, i) * row_elems + i / per_expert;
         memcpy((char *)out->dl.data + (size_t)i * out->elem_bytes,
-               (const char *)probs->dl.data +
-                   (size_t)(index[i] * row_elems + i / per_expert) * out->elem_bytes,
-               out->elem_bytes);
+               (const char *)probs->dl.data + (size_t)at * out->elem_bytes, out->elem_bytes);
+    }
 }
 
 /* outIndex and permuteTokenId, padded: sorted_indices in stable ascending order. That is what permuting by ids does, and
    the rows it moves here are their own numbers. */
-static sy_status keep_padded_order(const executor_t *e, char *extra)
+static sy_status keep_padded_order(const aclOpExecutor *e, char *extra)
 {
     int64_t shape[2] = {e->n_rows, 1};
-    int32_t *numbers = list(e, extra, 0);
-    int32_t *order = e->view[OUT_INDEX].taken ? e->view[OUT_INDEX].dl.data : list(e, extra, 2);
+    int32_t *numbers = list(e, extra, 0), *order = list(e, extra, 2);
     for (int64_t i = 0; i < e->n_rows; i++)
         numbers[i] = (int32_t)i;
     const DLTensor rows = sy_tensor(numbers, SY_I32, 2, shape), sorted = sy_tensor(order, SY_I32, 2, shape);
@@ -77,21 +74,24 @@ static sy_status keep_padded_order(const executor_t *e, char *extra)
     const sy_moe_permute_ids_args args = {
         .tokens = &rows, .ids = &ids, .permuted_tokens = &sorted, .sorted_indices = &places};
     const sy_status status = sy_moe_permute_ids(e->ctx, &args);
-    const int32_t *index = e->view[INDICES].dl.data;
-    for (int64_t i = 0; status == SY_OK && e->view[TOKEN_ID].taken && i < e->n_rows; i++)
-        ((int32_t *)e->view[TOKEN_ID].dl.data)[i] = index[order[i]];
+    for (int64_t i = 0; status == SY_OK && i < e->n_rows; i++) {
+        if (e->view[OUT_INDEX].taken)
+            syi_aclnn_set_number(e, OUT_INDEX, i, order[i]);
+        if (e->view[TOKEN_ID].taken)
+            syi_aclnn_set_number(e, TOKEN_ID, i, syi_aclnn_number(e, INDICES, order[i]));
+    }
     return status;
 }
 
-static void keep_packed_order(const executor_t *e)
+static void keep_packed_order(const aclOpExecutor *e)
 {
     if (e->view[OUT_INDEX].taken)
         memcpy(e->view[OUT_INDEX].dl.data, e->view[INDICES].dl.data, (size_t)e->n_rows * sizeof(int32_t));
     for (int64_t i = 0; e->view[TOKEN_ID].taken && i < e->n_rows; i++)
-        ((int32_t *)e->view[TOKEN_ID].dl.data)[i] = (int32_t)(i / (e->n_rows / e->n_tokens));
+        syi_aclnn_set_number(e, TOKEN_ID, i, i / (e->n_rows / e->n_tokens));
 }
 
-static aclnnStatus run(executor_t *e, char *extra)
+static aclnnStatus run(aclOpExecutor *e, char *extra)
 {
     const bool padded = e->args.unpermute.drop_and_pad;
     sy_status status = sy_moe_unpermute(e->ctx, &e->args.unpermute);
@@ -112,7 +112,7 @@ static const struct syi_aclnn_op op = {"aclnnMoeTokenUnpermuteWithRoutingMap", r
 
 /* ---- The first phase --------------------------------------------------------------------------------- */
 
-static aclnnStatus judge_missing(const executor_t *e, bool padded, const aclIntArray *restore_shape)
+static aclnnStatus judge_missing(const aclOpExecutor *e, bool padded, const aclIntArray *restore_shape)
 {
     if (!e->view[PROBS].taken && restore_shape == NULL)
         return syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR,
@@ -128,7 +128,7 @@ static aclnnStatus judge_missing(const executor_t *e, bool padded, const aclIntA
 }
 
 /* T, from probs or else the restore shape, which must then be {T, H}. */
-static aclnnStatus judge_tokens(executor_t *e, const aclIntArray *restore_shape)
+static aclnnStatus judge_tokens(aclOpExecutor *e, const aclIntArray *restore_shape)
 {
     e->n_rows = e->view[INDICES].shape[0];
     e->n_experts = e->view[PROBS].taken ? e->view[PROBS].shape[1]
@@ -152,7 +152,7 @@ static aclnnStatus judge_tokens(executor_t *e, const aclIntArray *restore_shape)
 }
 
 /* Memory for what is kept, and what the operators that make it need. */
-static aclnnStatus need_kept(executor_t *e)
+static aclnnStatus need_kept(aclOpExecutor *e)
 {
     int64_t shape[2] = {e->n_rows, 1};
     const DLTensor rows = sy_tensor(NULL, SY_I32, 2, shape);
@@ -172,7 +172,7 @@ static aclnnStatus need_kept(executor_t *e)
     return st;
 }
 
-static aclnnStatus judge_outputs(executor_t *e, bool padded)
+static aclnnStatus judge_outputs(aclOpExecutor *e, bool padded)
 {
     aclnnStatus st = syi_aclnn_judge_limits(e, padded);
     if (st == ACLNN_SUCCESS)
@@ -184,7 +184,7 @@ static aclnnStatus judge_outputs(executor_t *e, bool padded)
     return st == ACLNN_SUCCESS ? need_kept(e) : st;
 }
 
-static aclnnStatus judge(executor_t *e, const struct syi_aclnn_rule *rules, bool padded,
+static aclnnStatus judge(aclOpExecutor *e, const struct syi_aclnn_rule *rules, bool padded,
                          const aclIntArray *restore_shape)
 {
     sy_query query = {0};
@@ -230,7 +230,7 @@ aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGetWorkspaceSize(
         [TOKEN_ID] = {"permuteTokenId", permuteTokenId, kept, i32, 0, 1},
         [PERMUTED_PROBS] = {"permuteProbs", permuteProbs, kept_probs, 0, PROBS + 1, 1},
     };
-    executor_t *e;
+    aclOpExecutor *e;
     aclnnStatus st = syi_aclnn_begin(&op, workspaceSize, executor, &e);
     if (st == ACLNN_SUCCESS)
         st = judge(e, rules, paddedMode, restoreShapeOptional);

@@ -5,31 +5,31 @@
 
 enum { GRAD_TOKENS, OUT_INDEX, TOKEN_ID, MAP, PERMUTED, PROBS, GRAD_PERMUTED, GRAD_PROBS, N_TENSORS };
 
-static aclnnStatus run(executor_t *e, char *extra);
+static aclnnStatus run(aclOpExecutor *e, char *extra);
 static const struct syi_aclnn_op op = {"aclnnMoeTokenUnpermuteWithRoutingMapGrad", run};
 
 /* Padded, the forward call left its indices sorted, and where each came from: they go back there. */
-static aclnnStatus restore_indices(const executor_t *e, int32_t *indices)
+static aclnnStatus restore_indices(const aclOpExecutor *e, int32_t *indices)
 {
-    const int32_t *from = e->view[OUT_INDEX].dl.data, *token = e->view[TOKEN_ID].dl.data;
     for (int64_t i = 0; i < e->n_rows; i++)
         indices[i] = INT32_MIN;
     for (int64_t i = 0; i < e->n_rows; i++) {
-        if (from[i] < 0 || from[i] >= e->n_rows || indices[from[i]] != INT32_MIN)
+        const int32_t from = syi_aclnn_number(e, OUT_INDEX, i), token = syi_aclnn_number(e, TOKEN_ID, i);
+        if (from < 0 || from >= e->n_rows || indices[from] != INT32_MIN)
             return syi_aclnn_fail(
                 ACLNN_ERR_PARAM_INVALID,
                 "%s: outIndex has %d at position %lld, want every number from 0 to %lld once", op.name,
-                (int)from[i], (long long)i, (long long)e->n_rows - 1);
-        if (token[i] < 0 || token[i] >= e->n_tokens)
+                (int)from, (long long)i, (long long)e->n_rows - 1);
+        if (token < 0 || token >= e->n_tokens)
             return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID,
                                   "%s: permuteTokenId has %d at position %lld, want 0 to %lld", op.name,
-                                  (int)token[i], (long long)i, (long long)e->n_tokens - 1);
-        indices[from[i]] = token[i];
+                                  (int)token, (long long)i, (long long)e->n_tokens - 1);
+        indices[from] = token;
     }
     return ACLNN_SUCCESS;
 }
 
-static aclnnStatus run(executor_t *e, char *extra)
+static aclnnStatus run(aclOpExecutor *e, char *extra)
 {
     if (e->args.unpermute_grad.drop_and_pad) {
         const aclnnStatus st = restore_indices(e, (int32_t *)(void *)extra);
@@ -40,7 +40,7 @@ static aclnnStatus run(executor_t *e, char *extra)
     return syi_aclnn_status(e, sy_moe_unpermute_grad(e->ctx, &e->args.unpermute_grad));
 }
 
-static aclnnStatus judge_shapes(executor_t *e, bool drop_and_pad)
+static aclnnStatus judge_shapes(aclOpExecutor *e, bool drop_and_pad)
 {
     aclnnStatus st = syi_aclnn_judge_limits(e, drop_and_pad);
     if (st == ACLNN_SUCCESS)
@@ -52,7 +52,7 @@ static aclnnStatus judge_shapes(executor_t *e, bool drop_and_pad)
     return st == ACLNN_SUCCESS ? syi_aclnn_judge_alias(e, -1, -1) : st;
 }
 
-static aclnnStatus judge(executor_t *e, const struct syi_aclnn_rule *rules, bool drop_and_pad)
+static aclnnStatus judge(aclOpExecutor *e, const struct syi_aclnn_rule *rules, bool drop_and_pad)
 {
     sy_query query = {0};
     aclnnStatus st = syi_aclnn_judge_null(e, rules, N_TENSORS);
@@ -109,7 +109,7 @@ aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGradGetWorkspaceSize(
         [GRAD_PROBS] = {"probsGradOutOptional", probsGradOutOptional, probs_out, 0, PROBS + 1, 2},
     };
     (void)restoreShapeOptional; /* unpermutedTokensGrad tells T and H */
-    executor_t *e;
+    aclOpExecutor *e;
     aclnnStatus st = syi_aclnn_begin(&op, workspaceSize, executor, &e);
     if (st == ACLNN_SUCCESS)
         st = judge(e, rules, dropAndPad);

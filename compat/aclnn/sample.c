@@ -16,7 +16,7 @@ struct wishes {
     bool masked, input_is_logits, lists;
 };
 
-static aclnnStatus run(executor_t *e, char *extra)
+static aclnnStatus run(aclOpExecutor *e, char *extra)
 {
     (void)extra;
     return syi_aclnn_status(e, sy_sample(e->ctx, &e->args.sample));
@@ -25,7 +25,7 @@ static aclnnStatus run(executor_t *e, char *extra)
 static const struct syi_aclnn_op op_v1 = {"aclnnTopKTopPSample", run};
 static const struct syi_aclnn_op op_v2 = {"aclnnTopKTopPSampleV2", run};
 
-static aclnnStatus judge_shapes(const executor_t *e)
+static aclnnStatus judge_shapes(const aclOpExecutor *e)
 {
     const int64_t batch = e->view[LOGITS].shape[0], vocab = e->view[LOGITS].shape[1], most = 1 << 20;
     if (batch == 0 || vocab == 0)
@@ -50,7 +50,7 @@ static aclnnStatus judge_shapes(const executor_t *e)
     return ACLNN_SUCCESS;
 }
 
-static aclnnStatus judge_values(const executor_t *e, const struct wishes *wishes)
+static aclnnStatus judge_values(const aclOpExecutor *e, const struct wishes *wishes)
 {
     if (!(wishes->eps >= 0 && wishes->eps <= FLT_MAX)) /* NaN too */
         return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID, "%s: eps is %g, want a float of 0 or more",
@@ -65,7 +65,7 @@ static aclnnStatus judge_values(const executor_t *e, const struct wishes *wishes
 }
 
 /* The arguments of ours. Values are judged. */
-static aclnnStatus ask(executor_t *e, const struct wishes *wishes)
+static aclnnStatus ask(aclOpExecutor *e, const struct wishes *wishes)
 {
     sy_query query = {0};
     const int64_t k_most = 1024, ks_max = wishes->ks_max < k_most ? (wishes->ks_max + 7) / 8 * 8 : k_most;
@@ -90,7 +90,7 @@ static aclnnStatus ask(executor_t *e, const struct wishes *wishes)
     return st;
 }
 
-static aclnnStatus judge(executor_t *e, const struct syi_aclnn_rule *rules, const struct wishes *wishes)
+static aclnnStatus judge(aclOpExecutor *e, const struct syi_aclnn_rule *rules, const struct wishes *wishes)
 {
     aclnnStatus st = syi_aclnn_judge_null(e, rules, N_TENSORS);
     if (st == ACLNN_SUCCESS)
@@ -115,7 +115,8 @@ struct tensors {
 };
 
 static aclnnStatus first_phase(const struct syi_aclnn_op *op, const struct tensors *t,
-                               const struct wishes *wishes, uint64_t *workspace_size, executor_t **executor)
+                               const struct wishes *wishes, uint64_t *workspace_size,
+                               aclOpExecutor **executor)
 {
     const unsigned out = SYI_ACLNN_OUTPUT, optional = SYI_ACLNN_OPTIONAL, vector = SYI_ACLNN_VECTOR;
     const unsigned row = vector | SYI_ACLNN_ANY_STRIDE;
@@ -135,7 +136,7 @@ static aclnnStatus first_phase(const struct syi_aclnn_op *op, const struct tenso
         [LIST_TOKEN] = {"logitsIdx", t->list_token, lists, i64, 0, 2},
         [LIST_PROB] = {"logitsSortMasked", t->list_prob, lists, f32, 0, 2},
     };
-    executor_t *e;
+    aclOpExecutor *e;
     aclnnStatus st = syi_aclnn_begin(op, workspace_size, executor, &e);
     if (st == ACLNN_SUCCESS)
         st = judge(e, rules, wishes);

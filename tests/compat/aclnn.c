@@ -38,18 +38,18 @@ static void arg_make(struct arg *a)
 {
     if (a->rank == 0)
         return;
-    int64_t compact = 1, reach = a->offset;
+    uint64_t compact = 1;
+    double reach = (double)a->offset; /* spoiled shapes may be of any size; nothing touches their memory */
     for (int d = a->rank; d-- > 0;) {
         if (!a->strided)
-            a->strides[d] = compact;
-        compact *= a->dims[d];
-        reach += a->dims[d] > 0 ? (a->dims[d] - 1) * a->strides[d] : 0;
+            a->strides[d] = (int64_t)compact;
+        compact *= (uint64_t)a->dims[d];
+        reach += a->dims[d] > 0 ? (double)(a->dims[d] - 1) * (double)a->strides[d] : 0;
     }
-    /* Spoiled shapes may be of any size; nothing touches their memory. */
     const bool usual = a->offset >= 0 && reach >= 0 && reach < 1 << 28 && arg_elem_bytes(a) > 0;
     const bool empty = usual && arg_count(a) == 0;
-    a->bytes = !usual || empty ? 64 : (size_t)(reach + 1) * arg_elem_bytes(a);
-    a->mem = buf_new(a->bytes, 0);
+    a->bytes = !usual || empty ? 64 : ((size_t)reach + 1) * arg_elem_bytes(a);
+    a->mem = buf_new(a->bytes, a->misalign);
     for (int64_t i = 0; a->data != NULL && usual && i < arg_count(a); i++)
         memcpy(a->mem + place_of(a, i), (const char *)a->data + (size_t)i * arg_elem_bytes(a),
                arg_elem_bytes(a));

@@ -16,6 +16,7 @@ struct arg {
     int64_t dims[3], strides[3];
     bool strided;
     int64_t offset;   /* elements */
+    size_t misalign;  /* bytes from a good address to the memory */
     const void *data; /* of an input, dense; NULL: bytes 0xA5 */
     aclFormat format; /* 0 stands for ND */
     bool no_data;     /* a descriptor without memory */

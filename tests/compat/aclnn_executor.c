@@ -204,7 +204,7 @@ static void sentences(void **state)
     pthread_t thread;
     bool right = false;
     (void)aclGetRecentErrMsg();
-    c.args[PERMUTE_MAP].dims[0] = 3;
+    c.args[PERMUTE_MAP] = (struct arg)ARG2(ACL_BOOL, 3, 2, NULL);
     call_make(&c);
     assert_int_equal(call_run(&c), ACLNN_ERR_PARAM_INVALID);
     assert_int_equal(pthread_create(&thread, NULL, refuse_elsewhere, &right), 0);

@@ -173,6 +173,8 @@ struct refused {
 static void apply(struct call *c, const struct spoiler *s)
 {
     struct arg *a = &c->args[s->arg];
+    if (s->deed == TYPE || s->deed == EXTENT || s->deed == COLUMNS)
+        a->data = NULL; /* the values are too few for what it becomes, and nobody reads them */
     switch (s->deed) {
     case NOTHING:
         break;

@@ -159,6 +159,7 @@ static void lay_out(struct arg *a, uint64_t *rng)
     seen[form]++;
     a->strided = true;
     a->offset = rng_below(rng, 20);
+    a->misalign = (size_t)rng_below(rng, 4); /* nobody has to align anything */
     const int64_t rows = a->dims[0], columns = a->rank == 2 ? a->dims[1] : 1;
     if (form < 3) {
         a->strides[a->rank - 1] = step;

@@ -73,6 +73,8 @@ size_t syi_aclnn_view_bytes(const struct syi_aclnn_view *view);
 void syi_aclnn_view_ready(struct syi_aclnn_view *view, bool any_stride);
 
 void *syi_aclnn_view_data(const struct syi_aclnn_view *view); /* its first element */
+/* A row as the operator finds it, in place or packed. */
+const char *syi_aclnn_row(const struct syi_aclnn_view *view, int64_t row);
 void syi_aclnn_pack(const struct syi_aclnn_view *view, void *dst);
 void syi_aclnn_unpack(const struct syi_aclnn_view *view, const void *src);
 
@@ -104,6 +106,7 @@ struct aclOpExecutor {
     uint64_t workspace_bytes;                        /* all of it */
     int64_t n_tokens, n_experts, n_rows;
     DLTensor indices; /* unpermute-grad, padded: what outIndex and permuteTokenId make together */
+    DLTensor map;     /* packed with probs: see slots.c */
     union {
         sy_moe_permute_args permute;
         sy_moe_unpermute_args unpermute;
@@ -131,6 +134,16 @@ const DLTensor *syi_aclnn_arg(const aclOpExecutor *e, int i);
 /* Element n of an INT32 vector, whose memory nobody has to align. */
 int32_t syi_aclnn_number(const aclOpExecutor *e, int i, int64_t n);
 void syi_aclnn_set_number(const aclOpExecutor *e, int i, int64_t n, int64_t value);
+
+/* ---- Pairs of weight 0 (slots.c) --------------------------------------------------------------------- */
+
+/* Which views of a packed call with probs hold them. */
+struct syi_aclnn_slots {
+    int map, probs, indices;
+};
+
+/* The map an operator gets: that of the view, or a thinner one in `memory`, of n_tokens * n_experts bytes. */
+const DLTensor *syi_aclnn_live_map(aclOpExecutor *e, struct syi_aclnn_slots slots, char *memory);
 
 /* ---- Judging (judge.c) ------------------------------------------------------------------------------- */
 

@@ -12,7 +12,7 @@ enum { PERMUTED, INDICES, MAP, PROBS, TOKENS, OUT_INDEX, TOKEN_ID, PERMUTED_PROB
 
 /* ---- What is kept for the backward pass -------------------------------------------------------------- */
 
-/* Of the memory that is asked for besides: three lists of n_rows numbers. */
+/* Of the memory that is asked for besides: three lists of n_rows numbers; behind them room for a map. */
 static int32_t *list(const aclOpExecutor *e, char *extra, int i)
 {
     return (int32_t *)(void *)extra + (size_t)i * (size_t)e->n_rows;
@@ -26,7 +26,7 @@ static sy_status keep_packed_probs(const aclOpExecutor *e, char *extra)
     char *probs = e->view[PERMUTED_PROBS].dl.data;
     const DLTensor ids = sy_tensor(list(e, extra, 0), SY_I32, 2, shape);
     const DLTensor weights = sy_tensor(probs, e->view[PERMUTED_PROBS].dl.dtype, 2, shape);
-    const sy_moe_ids_from_map_args args = {.routing_map = syi_aclnn_arg(e, MAP),
+    const sy_moe_ids_from_map_args args = {.routing_map = e->args.unpermute.routing_map,
                                            .probs = syi_aclnn_arg(e, PROBS),
                                            .k = k,
                                            .ids = &ids,
@@ -51,12 +51,11 @@ static sy_status keep_packed_probs(const aclOpExecutor *e, char *extra)
 static void keep_padded_probs(const aclOpExecutor *e)
 {
     const struct syi_aclnn_view *probs = &e->view[PROBS], *out = &e->view[PERMUTED_PROBS];
-    const int64_t row_elems = probs->packed || probs->shape[0] <= 1 ? probs->shape[1] : probs->strides[0];
     const int64_t per_expert = e->n_rows / e->n_experts;
     for (int64_t i = 0; i < e->n_rows; i++) {
-        const int64_t at = syi_aclnn_number(e, INDICES, i) * row_elems + i / per_expert;
+        const char *row = syi_aclnn_row(probs, syi_aclnn_number(e, INDICES, i));
         memcpy((char *)out->dl.data + (size_t)i * out->elem_bytes,
-               (const char *)probs->dl.data + (size_t)at * out->elem_bytes, out->elem_bytes);
+               row + (size_t)(i / per_expert) * out->elem_bytes, out->elem_bytes);
     }
 }
 
@@ -94,6 +93,9 @@ static void keep_packed_order(const aclOpExecutor *e)
 static aclnnStatus run(aclOpExecutor *e, char *extra)
 {
     const bool padded = e->args.unpermute.drop_and_pad;
+    const struct syi_aclnn_slots slots = {MAP, PROBS, INDICES};
+    if (!padded && e->view[PROBS].taken)
+        e->args.unpermute.routing_map = syi_aclnn_live_map(e, slots, (char *)list(e, extra, 3));
     sy_status status = sy_moe_unpermute(e->ctx, &e->args.unpermute);
     if (status != SY_OK || e->n_rows == 0 || e->n_tokens == 0)
         return syi_aclnn_status(e, status);
@@ -167,8 +169,11 @@ static aclnnStatus need_kept(aclOpExecutor *e)
         st = syi_aclnn_status(e, sy_moe_ids_from_map_query(e->ctx, &ids, &query));
         syi_aclnn_need(e, query.workspace_bytes);
     }
-    if (e->view[OUT_INDEX].taken || e->view[TOKEN_ID].taken || e->view[PERMUTED_PROBS].taken)
+    const bool weighs = e->view[PROBS].taken && !e->args.unpermute.drop_and_pad;
+    if (weighs || e->view[OUT_INDEX].taken || e->view[TOKEN_ID].taken)
         e->extra_bytes = 3 * (size_t)e->n_rows * sizeof(int32_t);
+    if (weighs)
+        e->extra_bytes += syi_aclnn_view_bytes(&e->view[MAP]);
     return st;
 }
 

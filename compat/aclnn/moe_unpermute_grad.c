@@ -36,6 +36,9 @@ static aclnnStatus run(aclOpExecutor *e, char *extra)
         if (st != ACLNN_SUCCESS)
             return st;
         e->indices.data = extra;
+    } else if (e->view[PROBS].taken) {
+        const struct syi_aclnn_slots slots = {MAP, PROBS, OUT_INDEX};
+        e->args.unpermute_grad.routing_map = syi_aclnn_live_map(e, slots, extra);
     }
     return syi_aclnn_status(e, sy_moe_unpermute_grad(e->ctx, &e->args.unpermute_grad));
 }
@@ -84,6 +87,8 @@ static aclnnStatus judge(aclOpExecutor *e, const struct syi_aclnn_rule *rules, b
         e->extra_bytes = (size_t)e->n_rows * sizeof(int32_t);
         e->indices = sy_tensor(NULL, SY_I32, 1, e->view[OUT_INDEX].shape);
         e->args.unpermute_grad.sorted_indices = &e->indices;
+    } else if (e->view[PROBS].taken) {
+        e->extra_bytes = syi_aclnn_view_bytes(&e->view[MAP]);
     }
     return st == ACLNN_SUCCESS ? judge_shapes(e, drop_and_pad) : st;
 }

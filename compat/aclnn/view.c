@@ -70,6 +70,12 @@ void *syi_aclnn_view_data(const struct syi_aclnn_view *view)
     return view->base == NULL ? NULL : (char *)view->base + (size_t)view->offset * view->elem_bytes;
 }
 
+const char *syi_aclnn_row(const struct syi_aclnn_view *view, int64_t row)
+{
+    const int64_t elems = view->packed || view->shape[0] <= 1 ? view->shape[1] : view->strides[0];
+    return (const char *)view->dl.data + (size_t)(row * elems) * view->elem_bytes;
+}
+
 /* One view's elements to another's, row by row. */
 static void copy(const struct syi_aclnn_view *view, char *dst, const int64_t *dst_strides, const char *src,
                  const int64_t *src_strides)

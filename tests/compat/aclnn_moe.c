@@ -433,6 +433,63 @@ static void one_token_twice(void **state)
     call_expect(&g, ones, ((float[]){2, 2}));
 }
 
+/* An expert of weight 0 needs no row: the second slot of token 0 holds none, and the map names its expert all the same. */
+static void no_row_for_no_weight(void **state)
+{
+    (void)state;
+    const float rows[4][4] = {{2, 4, 6, 8}, {4, 8, 12, 16}, {8, 16, 24, 32}, {100, 200, 300, 400}};
+    const float probs[4] = {.5f, 0, .25f, .75f}, negative[4] = {.5f, -0.0f, .25f, .75f};
+    const float tokens[2][4] = {{1, 2, 3, 4}, {7, 14, 21, 28}};
+    const int8_t map[4] = {1, 1, 1, 1};
+    const int32_t slots[4] = {0, -1, 1, 2};
+    static const int64_t shape[] = {2, 4};
+    for (int sign = 0; sign < 2; sign++) {
+        struct call c = call_unpermute();
+        c.args[UNPERMUTE_ROWS] = (struct arg)ARG2(F32, 4, 4, rows);
+        c.args[UNPERMUTE_INDICES] = (struct arg)ARG1(I32, 4, slots);
+        c.args[UNPERMUTE_MAP] = (struct arg)ARG2(ACL_INT8, 2, 2, map);
+        c.args[UNPERMUTE_PROBS] = (struct arg)ARG2(F32, 2, 2, sign ? negative : probs);
+        c.args[UNPERMUTE_OUT] = (struct arg)ARG2(F32, 2, 4, NULL);
+        c.args[UNPERMUTE_OUT_INDEX] = (struct arg)ARG1(I32, 4, NULL);
+        c.args[UNPERMUTE_TOKEN_ID] = (struct arg)ARG1(I32, 4, NULL);
+        c.args[UNPERMUTE_KEPT_PROBS] = (struct arg)ARG1(F32, 4, NULL);
+        c.restore = shape;
+        c.restore_count = 2;
+        call_expect(&c, tokens, slots, ((int32_t[]){0, 0, 1, 1}), probs);
+    }
+    const float g[2][4] = {{1, 0, 0, 0}, {0, 1, 0, 0}};
+    const float dy[4][4] = {{.5f, 0, 0, 0}, {0, .25f, 0, 0}, {0, .75f, 0, 0}, {0, 0, 0, 0}};
+    struct call u = call_unpermute_grad();
+    u.args[UGRAD_TOKENS] = (struct arg)ARG2(F32, 2, 4, g);
+    u.args[UGRAD_OUT_INDEX] = (struct arg)ARG1(I32, 4, slots);
+    u.args[UGRAD_TOKEN_ID] = (struct arg)ARG1(I32, 4, slots);
+    u.args[UGRAD_MAP] = (struct arg)ARG2(ACL_INT8, 2, 2, map);
+    u.args[UGRAD_ROWS] = (struct arg)ARG2(F32, 4, 4, rows);
+    u.args[UGRAD_PROBS] = (struct arg)ARG2(F32, 2, 2, probs);
+    u.args[UGRAD_OUT] = (struct arg)ARG2(F32, 4, 4, NULL);
+    u.args[UGRAD_PROBS_OUT] = (struct arg)ARG2(F32, 2, 2, NULL);
+    call_expect(&u, dy, ((float[]){2, 0, 8, 16}));
+}
+
+/* No probs and none to keep: the place for them may be empty. */
+static void no_weights_to_keep(void **state)
+{
+    (void)state;
+    const float rows[4][2] = {{1, 2}, {10, 20}, {100, 200}, {1000, 2000}};
+    static const int64_t shape[] = {2, 2};
+    struct call c = call_unpermute();
+    c.args[UNPERMUTE_ROWS] = (struct arg)ARG2(F32, 4, 2, rows);
+    c.args[UNPERMUTE_INDICES] = (struct arg)ARG1(I32, 4, ((int32_t[]){0, 1, 2, 3}));
+    c.args[UNPERMUTE_OUT] = (struct arg)ARG2(F32, 2, 2, NULL);
+    c.args[UNPERMUTE_OUT_INDEX] = (struct arg)ARG1(I32, 4, NULL);
+    c.args[UNPERMUTE_TOKEN_ID] = (struct arg)ARG1(I32, 4, NULL);
+    c.args[UNPERMUTE_KEPT_PROBS] = (struct arg)ARG1(F32, 0, NULL);
+    c.restore = shape;
+    c.restore_count = 2;
+    call_expect(&c, ((float[]){11, 22, 1100, 2200}), ((int32_t[]){0, 1, 2, 3}), ((int32_t[]){0, 0, 1, 1}),
+                NULL);
+}
+
 /* All rows of all experts name token 0: of a token's several rows at an expert the last one counts. */
 static void every_row_is_token_zero(void **state)
 {
@@ -470,6 +527,7 @@ int main(void)
         cmocka_unit_test(unpermute_padded),         cmocka_unit_test(grads_padded),
         cmocka_unit_test(padding_rows_are_tokens),  cmocka_unit_test(no_elements),
         cmocka_unit_test(mislabelled_memory),       cmocka_unit_test(one_token_twice),
+        cmocka_unit_test(no_row_for_no_weight),     cmocka_unit_test(no_weights_to_keep),
         cmocka_unit_test(every_row_is_token_zero),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

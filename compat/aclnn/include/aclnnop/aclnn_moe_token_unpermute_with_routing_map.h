@@ -5,6 +5,7 @@
  *     routingMapOptional  [T,E]  INT8, BOOL                 permuteTokenId    [M]    INT32, may be null
  *     probsOptional       [T,E]  type of permutedTokens,    permuteProbs      [M]    type of probs, may be null
  *                                or FLOAT beside BF16                                (not written without probs)
+ * Packed, an expert of weight 0 needs no row: its slot may be -1.
  * T is that of probs, else the first number of restoreShapeOptional, which is {T, H}. What the last three hold:
  *     packed    outIndex = sortedIndices; permuteTokenId[i] = i / K; permuteProbs in the order of the slots
  *     padded    permuteTokenId = sortedIndices in stable ascending order, outIndex where each came from; permuteProbs in

@@ -6,6 +6,7 @@
  *     routingMapOptional      [T,E]  INT8, BOOL
  *     permutedTokensOptional  [M,H]  type of unpermutedTokensGrad
  *     probsOptional           [T,E]  the same type, or FLOAT beside BF16; needs the two before it
+ * Packed, an expert of weight 0 needs no row: its slot may be -1.
  * outIndex and permuteTokenId are those of the forward call. In packed mode the values of permuteTokenId are not looked
  * at. restoreShapeOptional is not looked at: T and H are known. Without probs the last output is left alone.
  *

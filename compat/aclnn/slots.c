@@ -1,0 +1,64 @@
+/*
+ * Pairs of weight 0. A routing map may name an expert whose slot holds no row, if its weight is 0: the vendor's packed
+ * unpermute counts the slots of a token by its experts, and such a pair adds nothing. Our operators count the slots that
+ * hold a row and want as many experts. So they get a map without these pairs.
+ */
+#include "door.h"
+
+#include <string.h>
+
+/* Plus or minus zero, in any of the float types. */
+static bool is_zero(const char *value, size_t bytes)
+{
+    uint32_t wide = 0;
+    uint16_t narrow = 0;
+    if (bytes == sizeof narrow)
+        memcpy(&narrow, value, sizeof narrow);
+    else
+        memcpy(&wide, value, sizeof wide);
+    return (narrow & 0x7fff) == 0 && (wide & 0x7fffffff) == 0;
+}
+
+/* Takes from `row`, the experts of token t, those of weight 0 whose slot is empty; only if there are more than slots that
+   hold a row. Whether any was. */
+static bool thin(const aclOpExecutor *e, struct syi_aclnn_slots slots, int64_t t, uint8_t *row)
+{
+    const int64_t k = e->n_rows / e->n_tokens;
+    const struct syi_aclnn_view *probs = &e->view[slots.probs];
+    int64_t live = 0, routed = 0, n = 0;
+    bool thinned = false;
+    for (int64_t j = 0; j < k; j++)
+        live += syi_aclnn_number(e, slots.indices, t * k + j) >= 0;
+    for (int64_t expert = 0; live < k && expert < e->n_experts; expert++)
+        routed += row[expert] != 0;
+    for (int64_t expert = 0; routed > live && expert < e->n_experts; expert++) {
+        if (row[expert] == 0)
+            continue;
+        const bool empty = n < k && syi_aclnn_number(e, slots.indices, t * k + n) < 0;
+        n++;
+        if (empty &&
+            is_zero(syi_aclnn_row(probs, t) + (size_t)expert * probs->elem_bytes, probs->elem_bytes)) {
+            row[expert] = 0;
+            thinned = true;
+        }
+    }
+    return thinned;
+}
+
+const DLTensor *syi_aclnn_live_map(aclOpExecutor *e, struct syi_aclnn_slots slots, char *memory)
+{
+    const struct syi_aclnn_view *map = &e->view[slots.map];
+    const size_t row_bytes = (size_t)e->n_experts;
+    bool thinned = false;
+    for (int64_t t = 0; e->n_rows > 0 && t < e->n_tokens; t++) {
+        uint8_t *row = (uint8_t *)memory + (size_t)t * row_bytes;
+        memcpy(row, syi_aclnn_row(map, t), row_bytes);
+        thinned |= thin(e, slots, t, row);
+    }
+    if (!thinned)
+        return &map->dl;
+    e->map = map->dl;
+    e->map.data = memory;
+    e->map.strides = NULL;
+    return &e->map;
+}

@@ -57,6 +57,8 @@ bool syp_set_field(void *args, const struct syp_field *field, const TVMFFIAny *v
 
 void syp_return_int(TVMFFIAny *result, int64_t value);
 int syp_return_text(TVMFFIAny *result, const char *text);
+/* A function of a row of a table: `call` gets the row as its self. */
+int syp_return_function(TVMFFIAny *result, const void *row, TVMFFISafeCallType call);
 
 /* Fails a call with a Python exception of this kind. */
 int syp_raise(const char *kind, const char *message);

@@ -218,14 +218,7 @@ int __tvm_ffi_mesh_function(void *self, const TVMFFIAny *values, int32_t n, TVMF
     const TVMFFISafeCallType call = n == 2 && is(syp_text(values), "start") ? start : query;
     if (op == NULL)
         return syp_raise("ValueError", "there is no such operator of a mesh");
-    TVMFFIObjectHandle function = NULL;
-    /* The table is constant; a function's self is not, in this interface. */
-    if (TVMFFIFunctionCreate((void *)(uintptr_t)op, call, NULL, &function) != 0)
-        return -1;
-    result->type_index = kTVMFFIFunction;
-    result->zero_padding = 0;
-    result->v_obj = function;
-    return 0;
+    return syp_return_function(result, op, call);
 }
 
 /* mesh_field(name, i) -> name of the i-th field of an operator, "" past the end */

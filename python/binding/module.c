@@ -114,16 +114,9 @@ static int run_query(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *
 static int make_function(const TVMFFIAny *values, int32_t n, TVMFFISafeCallType call, TVMFFIAny *result)
 {
     const struct syp_operator *op = n == 1 ? syp_find_operator(syp_text(values)) : NULL;
-    TVMFFIObjectHandle function = NULL;
     if (op == NULL)
         return syp_raise("ValueError", "there is no such operator");
-    /* The table is constant; a function's self is not, in this interface. */
-    if (TVMFFIFunctionCreate((void *)(uintptr_t)op, call, NULL, &function) != 0)
-        return -1;
-    result->type_index = kTVMFFIFunction;
-    result->zero_padding = 0;
-    result->v_obj = function;
-    return 0;
+    return syp_return_function(result, op, call);
 }
 
 /* operator(name) -> function */

@@ -120,6 +120,18 @@ int syp_return_text(TVMFFIAny *result, const char *text)
     return TVMFFIStringFromByteArray(&(TVMFFIByteArray){text, strlen(text)}, result);
 }
 
+int syp_return_function(TVMFFIAny *result, const void *row, TVMFFISafeCallType call)
+{
+    TVMFFIObjectHandle function = NULL;
+    /* Tables are constant; a function's self is not, in this interface. */
+    if (TVMFFIFunctionCreate((void *)(uintptr_t)row, call, NULL, &function) != 0)
+        return -1;
+    result->type_index = kTVMFFIFunction;
+    result->zero_padding = 0;
+    result->v_obj = function;
+    return 0;
+}
+
 int syp_raise(const char *kind, const char *message)
 {
     TVMFFIErrorSetRaisedFromCStr(kind, message);

@@ -162,14 +162,16 @@ def sample(
     """
     given = (
         logits,
-        None if top_k is None else whole("sample", "top_k", top_k),
-        None if top_p is None else real("sample", "top_p", top_p),
-        None if min_p is None else real("sample", "min_p", min_p),
-        None if temperature is None else real("sample", "temperature", temperature),
+        top_k if top_k is None or hasattr(top_k, "__dlpack__") else whole("sample", "top_k", top_k),
+        top_p if top_p is None or hasattr(top_p, "__dlpack__") else real("sample", "top_p", top_p),
+        min_p if min_p is None or hasattr(min_p, "__dlpack__") else real("sample", "min_p", min_p),
+        temperature
+        if temperature is None or hasattr(temperature, "__dlpack__")
+        else real("sample", "temperature", temperature),
         q,
-        None if seed is None else seed_bits("sample", "seed", seed),
-        None if offset is None else seed_bits("sample", "offset", offset),
-        None if stream is None else seed_bits("sample", "stream", stream),
+        seed if seed is None or hasattr(seed, "__dlpack__") else seed_bits("sample", "seed", seed),
+        offset if offset is None or hasattr(offset, "__dlpack__") else seed_bits("sample", "offset", offset),
+        stream if stream is None or hasattr(stream, "__dlpack__") else seed_bits("sample", "stream", stream),
         allow_bits,
         override_indptr,
         override_token,
@@ -188,7 +190,9 @@ def sample(
         top_k_guess,
         probs_in,
     )
-    return operator(given, out, masked_logits=masked_logits, candidates=candidates)
+    if out is not None:
+        return operator(given, out)
+    return operator(given, masked_logits=masked_logits, candidates=candidates)
 
 
 def _refuse_empty_token(token: int) -> NoReturn:

@@ -68,31 +68,11 @@ static bool has_more_fields(const struct syp_operator *op, int32_t n)
     return true;
 }
 
-/* The operator itself: 0, its status, or -1 - i when value i is absent or of no kind it could take. */
-static int run_operator(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+/* Runs an operator, or only judges inputs and numbers, which may then be all that is given. The result is 0, its status,
+   or -1 - i when value i is absent or of no kind it could take. */
+static int run(const struct syp_operator *op, bool judge_only, const TVMFFIAny *values, int32_t n,
+               TVMFFIAny *result)
 {
-    const struct syp_operator *op = self;
-    union syp_args args;
-    struct syp_storage storage = {0};
-    struct planes room;
-
-    memset(&args, 0, op->args_bytes);
-    const int32_t taken = take_values(op, &args, values, n, &storage, &room);
-    if (taken < n || has_more_fields(op, n)) {
-        syp_return_int(result, -1 - taken);
-        return 0;
-    }
-    sy_ctx *ctx = syp_context();
-    if (ctx == NULL)
-        return -1;
-    syp_return_int(result, syp_call(op, ctx, &args));
-    return 0;
-}
-
-/* Judges inputs and numbers, which may be all that is given: the status like run_operator's. */
-static int run_query(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
-{
-    const struct syp_operator *op = self;
     union syp_args args;
     struct syp_storage storage = {0};
     struct planes room;
@@ -100,15 +80,25 @@ static int run_query(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *
 
     memset(&args, 0, op->args_bytes);
     const int32_t taken = take_values(op, &args, values, n, &storage, &room);
-    if (taken < n) {
+    if (taken < n || (!judge_only && has_more_fields(op, n))) {
         syp_return_int(result, -1 - taken);
         return 0;
     }
     sy_ctx *ctx = syp_context();
     if (ctx == NULL)
         return -1;
-    syp_return_int(result, syp_query(op, ctx, &args, &query));
+    syp_return_int(result, judge_only ? syp_query(op, ctx, &args, &query) : syp_call(op, ctx, &args));
     return 0;
+}
+
+static int run_operator(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    return run(self, false, values, n, result);
+}
+
+static int run_query(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    return run(self, true, values, n, result);
 }
 
 static int make_function(const TVMFFIAny *values, int32_t n, TVMFFISafeCallType call, TVMFFIAny *result)

@@ -88,9 +88,12 @@ if(SWITCHYARD_TESTS AND TARGET switchyard_mpi AND TARGET switchyard_test_support
     switchyard_mpi_test(init 1 3)
     switchyard_mpi_test(all_to_all 1 2 3 4 6 8)
     switchyard_mpi_test(refusals 2)
+    switchyard_mpi_test(collective 2 3)
     switchyard_mpi_test(killed) # run by the next one
     switchyard_py_test(tests/mpi/test_killed.py mpi SWITCHYARD_MPIRUN=${SWITCHYARD_MPIRUN}
                        SWITCHYARD_MPI_KILLED=$<TARGET_FILE:mpi_killed>)
+    switchyard_py_test(tests/mpi/test_small_shm.py mpi SWITCHYARD_MPIRUN=${SWITCHYARD_MPIRUN}
+                       SWITCHYARD_MPI_COLLECTIVE=$<TARGET_FILE:mpi_collective>)
 elseif(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND) # said in the report, too
     add_test(NAME mpi COMMAND Python3::Interpreter -c "print('1..1\\nok 1 - tests/mpi # SKIP libswitchyard_mpi was not built')")
     set_tests_properties(mpi PROPERTIES LABELS mpi)

@@ -17,6 +17,19 @@ static const char *const what_differs[] = {
     [SYI_TABLE] = "the table of choices",
 };
 
+void syi_seal_header(struct syi_header *header)
+{
+    uint64_t words[sizeof *header / sizeof(uint64_t)], hash = 0;
+    const uint64_t params = header->params;
+    header->params = 0;
+    memcpy(words, header, sizeof words);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        hash = (hash ^ words[i]) * UINT64_C(0x9e3779b97f4a7c15);
+        hash ^= hash >> 29;
+    }
+    header->params = params ^ hash;
+}
+
 static const struct syi_verdict agreed = {SY_OK, 0, -1, SYI_SAME};
 
 static struct syi_verdict differs(int device, int other, enum syi_difference what)

@@ -98,7 +98,7 @@ struct syi_header {
     uint8_t axis;    /* sy_axis of the call */
     uint8_t ragged;  /* token counts may differ */
     uint64_t sequence;
-    uint64_t params;  /* hash of everything that must be equal in all processes */
+    uint64_t params;  /* hash of everything that must be equal in all processes; sealed on the wire */
     uint64_t mapping; /* hash of who hosts what */
     uint64_t routing; /* hash of the table of choices, or which routing: equal inside a group */
     uint64_t offset;  /* of its rows in the window */
@@ -140,6 +140,10 @@ struct syi_verdict {
     int other;  /* from this one; -1: it failed by itself */
     enum syi_difference what;
 };
+
+/* On the wire `params` is combined with a hash of all other fields. Calling it again undoes that; a header that was
+   damaged in between then disagrees about its parameters. */
+void syi_seal_header(struct syi_header *header);
 
 struct syi_verdict syi_judge_headers(const sy_comm *comm, const struct syi_header *header);
 

@@ -77,12 +77,10 @@ void syi_exchange_break(sy_request *r, sy_status status)
     finish(r, status);
 }
 
-/* What a process sent cannot be: it runs another build of the library, or its memory is damaged. All processes see
-   the same and stop here. */
-static sy_status break_damaged(sy_request *r, int device)
+/* What a process sent cannot be: it runs another build of the library, or its memory is damaged. */
+static sy_status reject_damaged(sy_request *r, int device)
 {
     const struct syi_header *h = &r->header[device];
-    r->comm->broken = true;
     syi_clear_fault(r->ctx, name_of(r->op));
     syi_fail(r->ctx, SY_ERR_COMM, "comm",
              "received invalid data from device %d: %u tokens, stage %d, slot %d, window %d, offset %llu",
@@ -147,6 +145,20 @@ static sy_status post(sy_request *r, int channel, sy_axis axis, const void *send
     r->posted = true;
     r->waiting[0] = st == SY_OK;
     return st;
+}
+
+static sy_status post_header(sy_request *r, int channel)
+{
+    r->sent = r->mine;
+    syi_seal_header(&r->sent);
+    return post(r, channel, SY_AXIS_ALL, &r->sent, sizeof r->sent, r->header, NULL);
+}
+
+/* They have come. */
+static void open_headers(sy_request *r)
+{
+    for (int d = 0; d < r->comm->n_devices; d++)
+        syi_seal_header(&r->header[d]);
 }
 
 /* Whether everything the step waits for has come. */
@@ -405,6 +417,7 @@ static sy_status step_header(sy_request *r)
     sy_comm *comm = r->comm;
     if (!may_enter(r, SYI_STEP_TABLE))
         return SY_OK;
+    open_headers(r);
     r->verdict = syi_judge_headers(comm, r->header);
     for (int d = 0; d < comm->n_devices; d++)
         if (r->header[d].sequence >= comm->sequence) /* a process that is behind catches up */
@@ -420,7 +433,7 @@ static sy_status step_header(sy_request *r)
     }
     const int damaged = syi_exchange_damaged(r);
     if (damaged >= 0)
-        return break_damaged(r, damaged);
+        return reject_damaged(r, damaged);
     r->verdict = judge_counts(r);
     if (r->verdict.status != SY_OK) {
         note_counts(r, &r->notice);
@@ -444,9 +457,10 @@ static sy_status step_stage(sy_request *r)
 {
     sy_comm *comm = r->comm;
     if (r->posted) {
+        open_headers(r);
         const int damaged = syi_exchange_damaged(r);
         enter(r, SYI_STEP_TABLE);
-        return damaged >= 0 ? break_damaged(r, damaged) : SY_OK;
+        return damaged >= 0 ? reject_damaged(r, damaged) : SY_OK;
     }
     size_t most = 0;
     if (!may_enter(r, SYI_STEP_DONE))
@@ -462,7 +476,7 @@ static sy_status step_stage(sy_request *r)
     }
     if (r->mine.wanted > 0 && r->mine.status == SY_OK)
         syi_exchange_stage(r);
-    return post(r, SY_CHANNEL_CONTROL, SY_AXIS_ALL, &r->mine, sizeof r->mine, r->header, NULL);
+    return post_header(r, SY_CHANNEL_CONTROL);
 }
 
 /* Asks for the indices of all tokens of the group. */
@@ -526,9 +540,8 @@ static sy_status step_table(sy_request *r)
 static sy_status step_agreed(sy_request *r)
 {
     if (!r->posted)
-        return may_control(r)
-                   ? post(r, SY_CHANNEL_CONTROL, SY_AXIS_ALL, &r->mine, sizeof r->mine, r->header, NULL)
-                   : SY_OK;
+        return may_control(r) ? post_header(r, SY_CHANNEL_CONTROL) : SY_OK;
+    open_headers(r);
     r->verdict = syi_judge_headers(r->comm, r->header);
     enter(r, r->verdict.status != SY_OK ? SYI_STEP_REFUSED : SYI_STEP_ROWS);
     return SY_OK;
@@ -547,8 +560,9 @@ static sy_status read_rows(sy_request *r)
 {
     const sy_transport *t = &r->comm->transport;
     const int damaged = syi_exchange_direct(r);
+    r->comm->broken = r->comm->broken || damaged >= 0; /* only this process knows */
     if (damaged >= 0)
-        return break_damaged(r, damaged);
+        return reject_damaged(r, damaged);
     const sy_status st = t->gather(t->self, SY_CHANNEL_FENCE, r->x.axis, NULL, 0, NULL, NULL, &r->fence);
     r->fencing = st == SY_OK;
     if (st != SY_OK)
@@ -700,7 +714,7 @@ void syi_exchange_begin(sy_request *r, sy_status judged)
         enter(r, SYI_STEP_TABLE);
     } else {
         enter(r, SYI_STEP_HEADER);
-        st = post(r, SY_CHANNEL_HEADER, SY_AXIS_ALL, &r->mine, sizeof r->mine, r->header, NULL);
+        st = post_header(r, SY_CHANNEL_HEADER);
         if (st != SY_OK)
             syi_exchange_break(r, st);
     }

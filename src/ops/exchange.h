@@ -132,7 +132,7 @@ struct sy_request {
     struct syi_a2a_shard *shard; /* [shards] */
     struct syi_a2a_span *spans;  /* [shards][SYI_MAX_TENSORS] */
     int *n_spans;                /* [shards] */
-    struct syi_header mine;
+    struct syi_header mine, sent; /* as it is, and as it goes over the wire */
     struct syi_header *header; /* [D] */
     struct syi_verdict verdict;
     struct syi_notice notice;    /* of this process */

@@ -435,7 +435,7 @@ int syi_exchange_damaged(const sy_request *r)
 {
     for (int d = 0; d < r->comm->n_devices; d++) {
         const struct syi_header *h = &r->header[d];
-        if ((int64_t)h->tokens > r->x.most ||
+        if (h->params != r->mine.params || (int64_t)h->tokens > r->x.most ||
             (r->direct && r->comm->shared && h->wanted == 0 && !readable(r, d, h)))
             return d;
     }

@@ -64,6 +64,7 @@ struct trial {
     struct threads_hub *hub;
     struct test_call calls[D];
     void (*act)(struct trial *trial, int device, sy_ctx *ctx, sy_comm *comm);
+    int kind;    /* of acts that have several */
     bool broken; /* the comm is not expected to work afterwards */
     int fail_at; /* call of device `failing` that its transport or allocator refuses */
     int failing;
@@ -577,6 +578,39 @@ static void nobody_answers(void **state)
     free_both(&t);
 }
 
+/* Device 1 comes to none of these calls. */
+static void wait_in_vain(struct trial *t, int device, sy_ctx *ctx, sy_comm *comm)
+{
+    void *data = NULL;
+    if (device == 0) {
+        const sy_status st = t->kind == 0   ? sy_comm_alloc(ctx, comm, 100, &data)
+                             : t->kind == 1 ? sy_comm_reserve(ctx, comm, 100)
+                             : t->kind == 2 ? sy_comm_free(ctx, comm, NULL)
+                                            : sy_comm_reject(ctx, comm, SY_ERR_VALUE, "mine");
+        note(ctx, st, &t->status[0], t->sentence[0]);
+    }
+    pthread_barrier_wait(&t->all);
+}
+
+static void no_process_comes_for_memory(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 4; kind++) {
+        struct trial t = {.transport = {.shared = true},
+                          .comm = {.timeout_ms = 100},
+                          .act = wait_in_vain,
+                          .kind = kind,
+                          .broken = true};
+        make_both(&t, mesh_make_dispatch);
+        run_trial(&t);
+        assert_int_equal(t.status[0], SY_ERR_TIMEOUT);
+        assert_non_null(strstr(t.sentence[0], "waited 100 ms for another process"));
+        assert_int_equal(t.after[0], SY_ERR_COMM);
+        assert_non_null(strstr(t.after_sentence[0], "comm is broken"));
+        free_both(&t);
+    }
+}
+
 /* ---- Memory that is not there ------------------------------------------------------------------------- */
 
 static void call_without_memory(struct trial *t, int device, sy_ctx *ctx, sy_comm *comm)
@@ -729,6 +763,7 @@ int main(void)
     test_add(&list, "transport fails, messages", transport_fails, (void *)&messages);
     test_add(&list, "transport fails, shared memory", transport_fails, (void *)&shared);
     test_add(&list, "nobody_answers", nobody_answers, NULL);
+    test_add(&list, "no_process_comes_for_memory", no_process_comes_for_memory, NULL);
     test_add(&list, "memory fails, messages", memory_fails, (void *)&messages);
     test_add(&list, "memory fails, shared memory", memory_fails, (void *)&shared);
     test_add(&list, "shared_memory_fails", shared_memory_fails, NULL);

@@ -3,17 +3,9 @@
  * cases as on a local mesh, on every way rows can take; bytes on the wire; requests in flight; memory of the comm.
  */
 #include "mesh_cases.h"
-#include "threads_transport.h"
+#include "threads_team.h"
 
-#include <unistd.h>
-
-enum { WATCHDOG_SECONDS = 300, LAST = 60 };
-
-struct way {
-    const char *name;
-    struct threads_options transport;
-    sy_comm_options comm;
-};
+enum { LAST = 60 };
 
 static const struct way ways[] = {
     {"messages", {.shared = false}, {0}},
@@ -27,47 +19,6 @@ static const struct way ways[] = {
     {"nothing checked", {.shared = false}, {.check = SY_CHECK_NONE}},
 };
 static const sy_mesh meshes[] = {{1, 1}, {1, 2}, {2, 1}, {2, 2}, {1, 3}, {2, 3}, {1, 8}, {4, 2}};
-
-/* One test: a mesh of threads, each with a context and a comm of its own, and what each of them does. */
-struct team {
-    const struct way *way;
-    sy_mesh mesh;
-    int kind; /* of work that has several */
-    struct threads_hub *hub;
-    bool (*work)(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes);
-    bool good[THREADS_MOST];
-    char why[THREADS_MOST][400];
-};
-
-static void member(int device, void *user)
-{
-    struct team *team = user;
-    sy_ctx *ctx = NULL;
-    sy_comm *comm = NULL;
-    const sy_ctx_options one_thread = {.threads = 1};
-    const sy_transport transport = threads_transport(team->hub, device);
-    char *why = team->why[device];
-    team->good[device] = false;
-    snprintf(why, sizeof team->why[0], "no context or comm");
-    if (sy_ctx_create(&ctx, &one_thread) == SY_OK &&
-        sy_comm_create(&comm, &transport, &team->way->comm) == SY_OK)
-        team->good[device] = team->work(team, device, ctx, comm, why, sizeof team->why[0]);
-    sy_comm_destroy(comm);
-    sy_ctx_destroy(ctx);
-}
-
-static void run_team(struct team *team)
-{
-    const int n = team->mesh.rows * team->mesh.cols;
-    alarm(WATCHDOG_SECONDS);
-    team->hub = threads_hub_new(team->mesh, &team->way->transport);
-    threads_run(n, member, team);
-    threads_hub_free(team->hub);
-    alarm(0);
-    for (int d = 0; d < n; d++)
-        if (!team->good[d])
-            fail_msg("%s, device %d: %s", team->way->name, d, team->why[d]);
-}
 
 /* ---- The cases of every comm -------------------------------------------------------------------------- */
 

@@ -59,7 +59,8 @@ struct segment {
 
 struct endpoint {
     struct threads_hub *hub;
-    int device, fail_at;
+    int device, fail_at, damaged_byte, damage;
+    void (*seal)(void *header);
     int64_t begun[SY_N_CHANNELS][3];
     uint64_t last[3]; /* number of the last exchange along each axis */
     uint64_t rng;
@@ -179,6 +180,16 @@ static struct gathering *gathering_of(struct endpoint *e, int channel, sy_axis a
     return hub->gatherings = g;
 }
 
+static void damage(struct endpoint *e, unsigned char *header)
+{
+    if (e->seal)
+        e->seal(header);
+    header[e->damaged_byte] ^= (unsigned char)e->damage;
+    if (e->seal)
+        e->seal(header);
+    e->damage = 0;
+}
+
 static sy_status begin_gather(void *self, int channel, sy_axis axis, const void *send, size_t bytes,
                               void *recv, const size_t *counts, sy_transport_ticket *ticket)
 {
@@ -194,6 +205,8 @@ static sy_status begin_gather(void *self, int channel, sy_axis axis, const void 
         g->bytes[at] = bytes;
         if (bytes > 0)
             memcpy(g->data[at], send, bytes);
+        if (channel == SY_CHANNEL_HEADER && e->damage != 0)
+            damage(e, g->data[at]);
         g->given++;
         t->gathering = g;
         t->recv = recv;
@@ -428,14 +441,14 @@ static sy_status share(void *self, size_t bytes, unsigned char token[SY_SHARE_TO
     struct endpoint *e = self;
     pthread_mutex_lock(&e->hub->lock);
     sy_status status = count_call(e);
-    if (status == SY_OK && e->hub->fail_share) {
-        e->hub->fail_share = false;
-        status = SY_ERR_NOMEM;
-    }
+    const bool room = !e->hub->fail_share && bytes < (size_t)1 << 30;
+    void *raw = room && status == SY_OK ? aligned_alloc(64, (bytes + 127) / 64 * 64) : NULL;
+    e->hub->fail_share = e->hub->fail_share && status != SY_OK;
+    status = status == SY_OK && raw == NULL ? SY_ERR_NOMEM : status;
     if (status == SY_OK) {
         struct segment *s = need(sizeof *s);
         struct memory *m = need(sizeof *m);
-        *m = (struct memory){.users = 1, .raw = aligned_alloc(64, (bytes + 127) / 64 * 64)};
+        *m = (struct memory){.users = 1, .raw = raw};
         s->of[e->device] = m;
         s->next = e->segments;
         e->segments = s;
@@ -559,6 +572,13 @@ void threads_fail_at(struct threads_hub *hub, int device, int n)
 void threads_fail_share(struct threads_hub *hub)
 {
     hub->fail_share = true;
+}
+
+void threads_damage(struct threads_hub *hub, int device, int byte, int mask, void (*seal)(void *header))
+{
+    hub->endpoints[device].damaged_byte = byte;
+    hub->endpoints[device].damage = mask;
+    hub->endpoints[device].seal = seal;
 }
 
 struct job {

@@ -38,6 +38,10 @@ struct threads_counters threads_count(const struct threads_hub *hub, int device)
 void threads_fail_at(struct threads_hub *hub, int device, int n);
 void threads_fail_share(struct threads_hub *hub);
 
+/* One byte of what a device gives to its next gather of headers is changed on its way, for all of them. `seal`, where
+   given, is called before and after. */
+void threads_damage(struct threads_hub *hub, int device, int byte, int mask, void (*seal)(void *header));
+
 /* one(device, user) on n threads at a time. */
 void threads_run(int n, void (*one)(int device, void *user), void *user);
 

@@ -1,0 +1,45 @@
+#include "threads_team.h"
+
+#include <unistd.h>
+
+enum { WATCHDOG_SECONDS = 300 };
+
+static void member(int device, void *user)
+{
+    struct team *team = user;
+    sy_ctx *ctx = NULL;
+    sy_comm *comm = NULL;
+    const sy_ctx_options one_thread = {.threads = 1};
+    const sy_transport transport = threads_transport(team->hub, device);
+    char *why = team->why[device];
+    team->good[device] = false;
+    snprintf(why, sizeof team->why[0], "no context or comm");
+    if (sy_ctx_create(&ctx, &one_thread) == SY_OK &&
+        sy_comm_create(&comm, &transport, &team->way->comm) == SY_OK)
+        team->good[device] = team->work(team, device, ctx, comm, why, sizeof team->why[0]);
+    sy_comm_destroy(comm);
+    sy_ctx_destroy(ctx);
+}
+
+bool try_team(struct team *team)
+{
+    const int n = team->mesh.rows * team->mesh.cols;
+    bool good = true;
+    alarm(WATCHDOG_SECONDS);
+    team->hub = threads_hub_new(team->mesh, &team->way->transport);
+    threads_run(n, member, team);
+    threads_hub_free(team->hub);
+    alarm(0);
+    for (int d = 0; d < n; d++)
+        good = good && team->good[d];
+    return good;
+}
+
+void run_team(struct team *team)
+{
+    if (try_team(team))
+        return;
+    for (int d = 0; d < team->mesh.rows * team->mesh.cols; d++)
+        if (!team->good[d])
+            fail_msg("%s, device %d: %s", team->way->name, d, team->why[d]);
+}

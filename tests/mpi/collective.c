@@ -1,0 +1,144 @@
+/*
+ * Collective calls of which one process does not do its part, between processes of MPI; and shared memory that runs out
+ * in one of them. All processes return the same, and none of them hangs.
+ *
+ *     mpi_collective [N] [small]     small: the machine has little shared memory, and rows must travel in messages
+ */
+#include "mesh_cases.h"
+#include "mesh_misuse.h"
+#include "ranks.h"
+
+#include <sys/resource.h>
+
+static sy_comm *comm_of(bool no_shared)
+{
+    const sy_mpi_options options = {.comm = {.no_shared = no_shared}};
+    sy_comm *comm = NULL;
+    assert_int_equal(sy_comm_create_mpi(&comm, MPI_COMM_WORLD, (sy_mesh){1, n_ranks}, &options), SY_OK);
+    return comm;
+}
+
+static void test_mistakes(void **state)
+{
+    sy_ctx *const ctx = test_ctx(1, NULL);
+    sy_comm *const comm = comm_of(*state != NULL);
+    for (int i = 0; i < mesh_misuse_count(); i++)
+        for (int guilty = 0; guilty < n_ranks; guilty++) {
+            char story[600] = "", first[600];
+            char why[1200] = "";
+            const bool good = run_mesh_misuse(ctx, comm, i, guilty, story, sizeof story, why, sizeof why);
+            memcpy(first, story, sizeof first);
+            MPI_Bcast(first, sizeof first, MPI_BYTE, guilty == 0 ? 1 : 0, MPI_COMM_WORLD);
+            if (!good)
+                fail_msg("process %d at fault: %s", guilty, why);
+            if (story[0] != '\0' && strcmp(story, first) != 0)
+                fail_msg("%s: \"%s\", another process says \"%s\"", mesh_misuse_name(i), story, first);
+        }
+    sy_comm_destroy(comm);
+    sy_ctx_destroy(ctx);
+}
+
+/* A dispatch and a combine of `tokens` rows of 4 KiB each, compared with the oracle. */
+static bool run_large(sy_ctx *ctx, sy_comm *comm, int64_t tokens, char *why, size_t why_bytes)
+{
+    struct mesh_case m = {.a2a = {.mesh = {1, n_ranks}, .dim = 1, .align = 1, .experts = n_ranks, .slots = 2},
+                          .hidden = 1024,
+                          .type = SY_F32,
+                          .index_type = SY_I32,
+                          .weight_type = SY_F32,
+                          .mask_type = SY_U8,
+                          .form = 2,
+                          .short_out = true};
+    m.mapping = calloc((size_t)(n_ranks * n_ranks), sizeof *m.mapping);
+    assert_non_null(m.mapping);
+    m.a2a.mapping = m.mapping;
+    for (int d = 0; d < n_ranks; d++) {
+        m.mapping[d * n_ranks + d] = 1;
+        m.a2a.tokens[d] = tokens;
+        m.chosen[d] = malloc((size_t)tokens * 2 * sizeof(int64_t));
+        assert_non_null(m.chosen[d]);
+        for (int64_t i = 0; i < 2 * tokens; i++)
+            m.chosen[d][i] = (i + d) % n_ranks;
+        m.a2a.chosen[d] = m.chosen[d];
+    }
+    mesh_case_data(&m, 5);
+    struct mesh_call *const there = mesh_dispatch_new(comm, &m, NULL), *const home =
+                                                                           mesh_combine_new(comm, &m, NULL);
+    bool good = true;
+    for (int i = 0; i < 2; i++) {
+        struct mesh_call *const call = i == 0 ? there : home;
+        const sy_status st = mesh_call_run(ctx, comm, call);
+        if (st != SY_OK)
+            snprintf(why, why_bytes, "%s: %s", sy_status_name(st), sy_ctx_error(ctx));
+        good = st == SY_OK && mesh_call_check(call, why, why_bytes) && good;
+        mesh_call_free(call);
+    }
+    mesh_case_free(&m);
+    return good;
+}
+
+/* The last process may not make large files: rows travel in messages, in all processes, and memory of the comm is
+   memory of each. */
+static void test_shared_memory_runs_out(void **state)
+{
+    (void)state;
+    sy_ctx *const ctx = test_ctx(1, NULL);
+    char why[400] = "";
+    for (int which = 0; which < 2; which++) {
+        sy_comm *const comm = comm_of(false);
+        if (!sy_comm_shares_memory(comm))
+            skip();
+        const bool before = run_large(ctx, comm, 2, why, sizeof why) && sy_comm_shares_memory(comm);
+        struct rlimit old, small;
+        getrlimit(RLIMIT_FSIZE, &old);
+        small = (struct rlimit){1 << 19, old.rlim_max};
+        if (this_rank == n_ranks - 1)
+            setrlimit(RLIMIT_FSIZE, &small);
+        void *data = NULL;
+        const bool alloc = which == 0 || sy_comm_alloc(ctx, comm, 1 << 20, &data) == SY_OK;
+        if (data)
+            memset(data, 1, 1 << 20);
+        const bool after =
+            which == 1 || (run_large(ctx, comm, 200, why, sizeof why) && !sy_comm_shares_memory(comm));
+        const bool then = run_large(ctx, comm, 3, why, sizeof why);
+        const bool freed = sy_comm_free(ctx, comm, data) == SY_OK;
+        setrlimit(RLIMIT_FSIZE, &old);
+        sy_comm_destroy(comm);
+        if (!(before && alloc && after && then && freed))
+            fail_msg("%d: %d%d%d%d%d %s", which, before, alloc, after, then, freed, why);
+    }
+    sy_ctx_destroy(ctx);
+}
+
+/* On a machine with little shared memory, as test_small_shm.py makes it. */
+static void test_little_shared_memory(void **state)
+{
+    (void)state;
+    sy_ctx *const ctx = test_ctx(1, NULL);
+    char why[400] = "";
+    sy_comm *const comm = comm_of(false);
+    const bool shared = sy_comm_shares_memory(comm);
+    const bool small = run_large(ctx, comm, 2, why, sizeof why),
+               large = run_large(ctx, comm, 4096, why, sizeof why);
+    const bool then = sy_comm_shares_memory(comm);
+    sy_comm_destroy(comm);
+    sy_ctx_destroy(ctx);
+    if (!shared || !small || !large || then)
+        fail_msg("shared %d, small %d, large %d, shared then %d: %s", shared, small, large, then, why);
+}
+
+int main(int argc, char **argv)
+{
+    struct test_list list = {0};
+    ranks_begin();
+    if (argc > 1 && strcmp(argv[argc - 1], "small") == 0) {
+        test_add(&list, "little shared memory", test_little_shared_memory, NULL);
+    } else {
+        test_add(&list, "mistakes, shared memory", test_mistakes, NULL);
+        test_add(&list, "mistakes, messages", test_mistakes, &list);
+        test_add(&list, "shared_memory_runs_out", test_shared_memory_runs_out, NULL);
+    }
+    const int failed = ranks_run(list.tests, list.count);
+    free(list.tests);
+    return ranks_end(failed);
+}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Generic, TypeVar
 
+from typing_extensions import Self
+
 from .. import _arrays
 from .._sentences import bad, told
 from ..errors import Status
@@ -59,23 +61,29 @@ class Call(Generic[R]):
 
     # ---- The call ------------------------------------------------------------------------------------------------
 
-    def start(self, out: R | None, wanted: Collection[str] | None, show: Callable[[R], Any]) -> Request[Any]:
-        """Begins the exchange. `show` makes of tuples what the mesh's user gets."""
-        new, write = out is None, True
+    def ready(self, out: R | None, wanted: Collection[str] | None, show: Callable[[R], Any]) -> Self:
+        """Adds the results to the values. `show` makes of tuples what the mesh's user gets."""
+        self.new, self.show, write = out is None, show, True
         try:
-            made = self.make(self._names(wanted)) if out is None else self._given(out)
+            self.made = self.make(self._names(wanted)) if out is None else self._given(out)
         except Exception as error:
             if not self.handle.collective:
                 self.handle.query(self.name, self.values)  # what was stumbled over, the operator says better
                 raise
             self.reader.fail(error)
-            made, write = self.placeholders(), False
-        values = [*self.values]
-        for field, arrays in self.fields(made):
-            values += self.reader.tensors(field, arrays, write)
-        flight = self.handle.start(self.name, values, self.reader.keep)
+            self.made, write = self.placeholders(), False
+        for field, arrays in self.fields(self.made):
+            self.values += self.reader.tensors(field, arrays, write)
+        return self
+
+    def start(self, blocking: bool) -> Request[Any]:
+        """Begins the exchange, and ends it if it is blocking."""
+        flight = self.handle.start(self.name, self.values, self.reader.keep, blocking)
         self.number = flight.number
-        return Request(self.handle, flight, lambda phase: show(self.results(made, phase, new)), self.reader.trouble)
+        return Request(self.handle, flight, self._shown_at, self.reader.trouble)
+
+    def _shown_at(self, phase: str) -> Any:
+        return self.show(self.results(self.made, phase, self.new))
 
     def _given(self, out: Any) -> R:
         """The arrays of `out`, a tuple of them for each field."""

@@ -100,20 +100,26 @@ class Handle:
         fault = Fault(str(tell(self.pointer, "last.code")), str(tell(self.pointer, "last.argument")), *numbers)
         return Refusal(status, device_named(str(tell(self.pointer, "last.error"))), fault)
 
-    def start(self, name: str, values: list[Any], keep: object) -> Flight:
+    def start(self, name: str, values: list[Any], keep: object, blocking: bool) -> Flight:
+        """Begins an exchange. One that is `blocking` also ends here, before another thread has its turn: it takes no
+        room from requests, and where they have taken all of it, it waits for the oldest of them.
+        """
         with self.lock:
             pointer = self.use(name)
             for flight in [f for f in self.flights if f.orphan]:
                 if _binding.request_test(pointer, flight.pointer, 1) >= 0:
                     self._end(flight)
             status = _START[name](pointer, *values)
-            if status == Status.STATE and any(f.orphan for f in self.flights):
-                self._end(next(f for f in self.flights if f.orphan))
+            oldest = next((f for f in self.flights if f.orphan or blocking), None)
+            if status == Status.STATE and oldest is not None:
+                self._end(oldest)
                 status = _START[name](pointer, *values)
             self._check(name, status)
             self.started += 1
             flight = Flight(_binding.mesh_tell(pointer, "request"), keep, self.started)
             self.flights.append(flight)
+            if blocking:
+                self._end(flight)
             return flight
 
     def advance(self, flight: Flight, phase: str, wait: bool) -> bool:
@@ -261,11 +267,12 @@ class Request(Generic[R]):
         "done" everything is.
         """
         self._advance(phase, True)
-        if self._results is None:
+        results = self._results  # another thread may wait for the same request
+        if results is None:
             return cast("R", self._done)
         if not self._flight.ended:
-            return self._results(phase)
-        self._done, self._results = self._results("done"), None
+            return results(phase)
+        self._done, self._results = results("done"), None
         return self._done
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Concatenate, Generic, Literal, TypeVar, cast
@@ -35,20 +36,22 @@ Topology = Literal["auto", "linear", "ring", "mesh", "torus"]
 Memory = Literal["auto", "dram", "l1", "sharded"]
 
 
-def _waits(
-    start: Callable[Concatenate[M, P], Request[R]],
-) -> Callable[[Callable[[M], object]], Callable[Concatenate[M, P], R]]:
-    """Makes of a method that starts an operation the one that also waits for it. The decorated function brings its
-    name and its words.
+def _begins(
+    prepare: Callable[Concatenate[M, P], Call[Any]], blocking: bool
+) -> Callable[[Callable[[M], R]], Callable[Concatenate[M, P], R]]:
+    """Makes of a method that reads the arguments of an exchange the one that starts it, or also waits for it. The
+    decorated function has the name, the description and the type of the result.
     """
 
-    def decorate(words: Callable[[M], object]) -> Callable[Concatenate[M, P], R]:
-        @functools.wraps(start)
-        def wait(self: M, *args: P.args, **kwargs: P.kwargs) -> R:
-            return start(self, *args, **kwargs).wait()
+    def decorate(described: Callable[[M], R]) -> Callable[Concatenate[M, P], R]:
+        @functools.wraps(described)
+        def begin(self: M, *args: P.args, **kwargs: P.kwargs) -> Any:
+            request = prepare(self, *args, **kwargs).start(blocking)
+            return request.wait() if blocking else request
 
-        wait.__name__, wait.__qualname__, wait.__doc__ = words.__name__, words.__qualname__, words.__doc__
-        return cast("Callable[Concatenate[M, P], R]", wait)
+        returns = described.__annotations__["return"]
+        begin.__signature__ = inspect.signature(prepare).replace(return_annotation=returns)  # type: ignore[attr-defined]
+        return cast("Callable[Concatenate[M, P], R]", begin)
 
     return decorate
 
@@ -56,7 +59,9 @@ def _waits(
 class Mesh(Generic[In, Out]):
     """What the meshes have in common: rows x cols devices, and the operators that exchange between them.
 
-    A mesh is driven by one thread at a time: calls from several wait for each other.
+    Threads that use one mesh take turns: a call that waits for its results ends before that of another thread begins,
+    and needs no room beside open requests, of which it finishes the oldest if there are `max_inflight` of them. Over
+    MPI all processes must make their calls in the same order, so there the program has to order its threads.
     """
 
     def __init__(self, handle: Handle) -> None:
@@ -105,7 +110,7 @@ class Mesh(Generic[In, Out]):
 
     # ---- Operators -----------------------------------------------------------------------------------------------
 
-    def start_dispatch(
+    def _dispatch(
         self,
         input: In,
         expert_indices: In | None = None,
@@ -128,11 +133,7 @@ class Mesh(Generic[In, Out]):
         routing: Routing | None = None,
         want: Collection[str] | None = None,
         out: AllToAllDispatch[Any] | None = None,
-    ) -> Request[AllToAllDispatch[Out]]:
-        """Begin :meth:`all_to_all_dispatch` and return at once; arguments are the same.
-
-        Inputs must not change, and results are not there, before the request is done.
-        """
+    ) -> Call[Any]:
         call = Dispatch(self._handle, input, expert_indices, expert_mapping, planes)
         read = call.reader
         numbers = DispatchNumbers(
@@ -153,10 +154,18 @@ class Mesh(Generic[In, Out]):
             routing=read.routing(routing),
         )
         call.told(numbers, routing)
-        return self._start(call, out, want)
+        return call.ready(out, want, self._show)
 
-    @_waits(start_dispatch)
-    def all_to_all_dispatch(self) -> None:
+    @_begins(_dispatch, blocking=False)
+    def start_dispatch(self) -> Request[AllToAllDispatch[Out]]:  # type: ignore[empty-body]
+        """Begin :meth:`all_to_all_dispatch` and return at once; arguments are the same.
+
+        Inputs must not change, and results are not there, before the request is done. A start beyond `max_inflight`
+        open requests, of all threads together, is an error.
+        """
+
+    @_begins(_dispatch, blocking=True)
+    def all_to_all_dispatch(self) -> AllToAllDispatch[Out]:  # type: ignore[empty-body]
         """Send every token to each device that hosts one of its experts, once, and the table of choices to all.
 
         A device has N = B*S tokens of H elements with K experts each; a group of G devices (``cluster_axis``) has T =
@@ -194,7 +203,7 @@ class Mesh(Generic[In, Out]):
         (array([11., 12., 22., 12.], dtype=float32), array([3, 1]))
         """
 
-    def start_combine(
+    def _combine(
         self,
         input: In,
         expert_metadata: In | None = None,
@@ -218,11 +227,7 @@ class Mesh(Generic[In, Out]):
         routing: Routing | None = None,
         want: Collection[str] | None = None,
         out: AllToAllCombine[Any] | None = None,
-    ) -> Request[AllToAllCombine[Out]]:
-        """Begin :meth:`all_to_all_combine` and return at once; arguments are the same.
-
-        Inputs must not change, and results are not there, before the request is done.
-        """
+    ) -> Call[Any]:
         call = Combine(self._handle, input, expert_metadata, expert_mapping, weights)
         read = call.reader
         numbers = CombineNumbers(
@@ -243,10 +248,16 @@ class Mesh(Generic[In, Out]):
             routing=read.routing(routing),
         )
         call.told(numbers, routing)
-        return self._start(call, out, want)
+        return call.ready(out, want, self._show)
 
-    @_waits(start_combine)
-    def all_to_all_combine(self) -> None:
+    @_begins(_combine, blocking=False)
+    def start_combine(self) -> Request[AllToAllCombine[Out]]:  # type: ignore[empty-body]
+        """Begin :meth:`all_to_all_combine` and return at once; arguments are the same, and :meth:`start_dispatch` has
+        the rules.
+        """
+
+    @_begins(_combine, blocking=True)
+    def all_to_all_combine(self) -> AllToAllCombine[Out]:  # type: ignore[empty-body]
         """Bring the rows of the experts home: one row for each slot of a token, or their sum.
 
         Slot k of a token gets the row of the device that hosts its expert. With ``local_reduce`` a device has one row
@@ -283,9 +294,6 @@ class Mesh(Generic[In, Out]):
         array([[ 42., -42.],
                [ 44., -44.]], dtype=float32)
         """
-
-    def _start(self, call: Call[Any], out: Any, want: Collection[str] | None) -> Request[Any]:
-        return call.start(out, want, self._show)
 
     @staticmethod
     def _show(results: Any) -> Any:

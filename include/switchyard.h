@@ -1572,7 +1572,10 @@ static inline sy_status sy_sample_noise_query(sy_ctx *ctx, const sy_sample_noise
  * switchyard_transport.h) each process is one device and names its own tensors only. A call has the same
  * arguments and the same results in both.
  *
- * Operations of one comm are started in the same order in all processes. One thread drives a comm at a time.
+ * Collective calls of one comm (operators, sy_comm_alloc, _free, _reserve, _reject) are made in the same order in all
+ * processes. One thread drives a comm at a time. What one process rejects, a NULL context or pointer included, is
+ * rejected in all of them with the same status and sentence, and so is a call that the others do not make; the comm can
+ * be used further. Only a NULL comm is unknown to the others.
  */
 typedef struct sy_comm sy_comm;
 typedef struct sy_request sy_request;
@@ -1587,13 +1590,18 @@ typedef struct sy_mesh {
 typedef enum sy_axis { SY_AXIS_ALL = 0, SY_AXIS_0, SY_AXIS_1 } sy_axis;
 
 typedef enum sy_check {
-    SY_CHECK_FULL = 0, /* all processes agree on a call before a row moves: a refusal in one is one in all */
-    SY_CHECK_NONE      /* they do not: a refusal in one leaves the others waiting */
+    SY_CHECK_FULL =
+        0,        /* all processes agree on a call before a row moves: a rejection in one is one in all */
+    SY_CHECK_NONE /* they do so in the first call only: a rejection in one leaves the others waiting */
 } sy_check;
 
+enum { SY_DEFAULT_TIMEOUT_MS = 600000 };
+
+/* max_inflight, check, chunk_bytes and no_shared are the same in all processes. */
 typedef struct sy_comm_options {
     int max_inflight;   /* requests open at a time; 0: 2 */
-    int64_t timeout_ms; /* how long a wait may last before it fails and breaks the comm; 0: for ever */
+    int64_t timeout_ms; /* how long a wait may last before it fails and breaks the comm; 0: the default, ten
+                           minutes; negative: for ever */
     sy_check check;     /* no effect on a local comm, which always checks everything */
     size_t chunk_bytes; /* longest message; 0: 1 GiB */
     bool pack;          /* rows travel packed, not straight from tensor to tensor */
@@ -1631,7 +1639,9 @@ SY_API bool sy_comm_shares_memory(const sy_comm *comm);         /* whether rows 
  * Memory for tensors that other processes on this machine can read where it lies: the input of an exchange that
  * lies in it is not copied before it is sent. Plain memory where there is no such thing. Collective: all
  * processes ask in the same order, each for as much as it needs. 64-byte aligned, contents unspecified.
- * Returns SY_OK; NULL; NOMEM (in all processes); COMM; STATE (a request is open).
+ * Freeing takes what sy_comm_alloc returned in the same call of all processes; NULL is fine where all pass it.
+ * Both return, the same in all processes, SY_OK; NULL; NOMEM; STATE (a request is open, or data is not such memory);
+ * MISMATCH (the processes make different calls or free different memory); COMM; TIMEOUT.
  */
 SY_API sy_status sy_comm_alloc(sy_ctx *ctx, sy_comm *comm, size_t bytes, void **data);
 SY_API sy_status sy_comm_free(sy_ctx *ctx, sy_comm *comm, void *data);
@@ -1639,9 +1649,17 @@ SY_API sy_status sy_comm_free(sy_ctx *ctx, sy_comm *comm, void *data);
 /*
  * Makes room ahead for rows that are copied into shared memory on their way, so that no later call stops to make
  * it: `bytes` per open request, of this process. Collective. No effect where nothing is shared.
- * Returns SY_OK; NULL; NOMEM; COMM; STATE (a request is open).
+ * Returns as sy_comm_alloc.
  */
 SY_API sy_status sy_comm_reserve(sy_ctx *ctx, sy_comm *comm, size_t bytes);
+
+/*
+ * For language bindings whose own conversion of arguments has failed: takes part in the collective call that this
+ * process cannot make, and rejects it. All processes return `status`, an error, with this sentence; nothing moves, and
+ * the comm can be used further. Waits until all of them have come. On a local comm it sets status and sentence.
+ * Returns status; or, when another process has failed as well, the status of the lowest device that did.
+ */
+SY_API sy_status sy_comm_reject(sy_ctx *ctx, sy_comm *comm, sy_status status, const char *sentence);
 
 /*
  * Where the tokens of one dispatch went: the table of all indices of the group, who hosts what. A dispatch fills it,

@@ -2,11 +2,18 @@
  * For those who bring a transport: what a comm needs to reach the other processes. libswitchyard_mpi is one such
  * transport and uses nothing of the library but this header.
  *
- * Process d of the transport is device d of the mesh. All operations but the last four begin and return; their
- * ticket tells when they have ended. Everything handed over stays where it is until then. The library begins
- * the gathers of one channel and axis, and the exchanges, in the same order in all processes, and tests a ticket
- * from one thread at a time. A transport never aborts and never prints; a failure is a status, SY_ERR_COMM unless
- * another tells more, and a sentence in `error`.
+ * Process d of the transport is device d of the mesh. gather and exchange begin an operation and return; `test`
+ * reports when its ticket has ended, and everything handed over stays valid until then. No function waits for
+ * another process: the library does the waiting, and bounds it by the comm's timeout_ms. A ticket is tested by one
+ * thread at a time. A transport never aborts and never prints; a failure is a status, SY_ERR_COMM unless another
+ * one is more exact, and a sentence in `error`.
+ *
+ * What belongs together on the wire is known only from what all processes agreed on, never from what one of them
+ * decided (a free slot, an address, who came first):
+ * - the gathers of one channel and axis begin in the same order in all processes of a group;
+ * - so do the exchanges of one axis, and each has a `number` that is the same in all processes and is used once in
+ *   the life of the comm. A transport with fewer tags than numbers may use the number modulo its tags if it matches
+ *   messages of equal tags in the order in which they began; one without tags matches by order alone.
  */
 #ifndef SWITCHYARD_TRANSPORT_H
 #define SWITCHYARD_TRANSPORT_H
@@ -38,7 +45,7 @@ typedef struct sy_transport_rows {
    sides know how many rows a pair exchanges: an empty one costs nothing. */
 typedef struct sy_transport_exchange {
     sy_axis axis;
-    int tag;         /* in [0, 32767): no two exchanges that are open at a time share one */
+    uint64_t number; /* of this exchange: ascending, the same in all processes of the group */
     int n_positions; /* devices of the group */
     int position;    /* of this process in it */
     const sy_transport_rows *send, *recv; /* [n_positions] each */
@@ -46,6 +53,8 @@ typedef struct sy_transport_exchange {
     int num_links; /* messages a pair's rows are cut into where there are as many rows; >= 1 */
     sy_topology topology;
 } sy_transport_exchange;
+
+enum { SY_SHARE_TOKEN_BYTES = 128 }; /* of what one process needs to find memory of another */
 
 typedef struct sy_transport_ticket {
     void *of_transport;
@@ -59,7 +68,7 @@ typedef struct sy_transport {
 
     /*
      * Every process of the group gives `bytes` and gets those of all, in order of position: recv has room for all of
-     * them, or is NULL when nobody gives any, and the ticket ends when all have begun. counts: bytes of each position
+     * them, or is NULL when no process gives any, and the ticket ends when all have begun. counts: bytes of each position
      * where they differ, else NULL. recv may not overlap send.
      */
     sy_status (*gather)(void *self, int channel, sy_axis axis, const void *send, size_t bytes, void *recv,
@@ -71,13 +80,18 @@ typedef struct sy_transport {
     sy_status (*test)(void *self, sy_transport_ticket *ticket, bool *done);
 
     /*
-     * Memory that all processes can read, `bytes` of this one; base[d] is where that of device d begins here. Blocking
-     * and collective, called in the same order everywhere; the outcome is the same everywhere, NOMEM when it cannot
-     * be had. A write before a gather begins is seen by every process after it has ended. NULL, all three of them:
-     * there is no such memory.
+     * Memory that all processes can read, in local steps; the library carries tokens and outcomes between processes.
+     * share: makes `bytes` of this process, and the token by which the others find them; NOMEM when there are none.
+     * attach: from the tokens of all devices, base[d] is where the memory of device d begins here; it is 64-byte
+     * aligned. NOMEM when some of it cannot be reached. settle: all processes have attached, or have given up, so
+     * what only served to find the memory can go. unshare: ends share and attach, whatever came of them.
+     * A write before a gather begins is seen by every process after it has ended. NULL, all four of them: there is
+     * no such memory.
      */
-    sy_status (*share)(void *self, size_t bytes, void **base, void **segment);
-    sy_status (*unshare)(void *self, void *segment);
+    sy_status (*share)(void *self, size_t bytes, unsigned char token[SY_SHARE_TOKEN_BYTES], void **segment);
+    sy_status (*attach)(void *self, void *segment, const unsigned char *tokens, void **base);
+    void (*settle)(void *self, void *segment);
+    void (*unshare)(void *self, void *segment);
 
     /* broken: some process may never answer again, so nothing collective is called any more; what cannot be freed
        without the others is left behind. */

@@ -3,8 +3,10 @@
  */
 #include "transport.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 bool syi_mpi_worked(int code, const char *what, char sentence[SYI_MPI_SENTENCE])
 {
@@ -25,42 +27,94 @@ bool syi_mpi_ok(struct syi_mpi *self, int code, const char *what)
     return false;
 }
 
-sy_status syi_mpi_agree(MPI_Comm comm, sy_status status, char sentence[SYI_MPI_SENTENCE])
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+sy_status syi_mpi_wait(int code, MPI_Request *request, int64_t timeout_ms, const char *what,
+                       char sentence[SYI_MPI_SENTENCE])
+{
+    const int64_t begin = now_ms();
+    int done = 0;
+    for (int turn = 0; code == MPI_SUCCESS && !done; turn++) {
+        code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
+        if (turn < 64)
+            continue;
+        sched_yield();
+        if (!done && timeout_ms >= 0 && now_ms() - begin > timeout_ms) {
+            snprintf(sentence, SYI_MPI_SENTENCE, "waited %lld ms for another process, which did not come",
+                     (long long)timeout_ms);
+            return SY_ERR_TIMEOUT;
+        }
+    }
+    return syi_mpi_worked(code, what, sentence) ? SY_OK : SY_ERR_COMM;
+}
+
+/* The least of n numbers of all processes. */
+static sy_status least_of(MPI_Comm comm, int64_t timeout_ms, int64_t *numbers, int n,
+                          char sentence[SYI_MPI_SENTENCE])
+{
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int code = MPI_Iallreduce(MPI_IN_PLACE, numbers, n, MPI_INT64_T, MPI_MIN, comm, &request);
+    return syi_mpi_wait(code, &request, timeout_ms, "MPI_Iallreduce", sentence);
+}
+
+sy_status syi_mpi_agree(MPI_Comm comm, int64_t timeout_ms, sy_status status, char sentence[SYI_MPI_SENTENCE])
 {
     struct {
         int status;
         char sentence[SYI_MPI_SENTENCE];
     } story = {(int)status, ""};
     int rank = 0;
-    int first;
     memcpy(story.sentence, sentence, SYI_MPI_SENTENCE);
     if (!syi_mpi_worked(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank", sentence))
         return SY_ERR_COMM;
-    first = status == SY_OK ? INT_MAX : rank;
-    if (!syi_mpi_worked(MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce",
-                        sentence))
-        return SY_ERR_COMM;
-    if (first == INT_MAX)
-        return SY_OK;
-    if (!syi_mpi_worked(MPI_Bcast(&story, (int)sizeof story, MPI_BYTE, first, comm), "MPI_Bcast", sentence))
-        return SY_ERR_COMM;
+    int64_t first = status == SY_OK ? INT_MAX : rank;
+    sy_status st = least_of(comm, timeout_ms, &first, 1, sentence);
+    if (st != SY_OK || first == INT_MAX)
+        return st;
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int code = MPI_Ibcast(&story, (int)sizeof story, MPI_BYTE, (int)first, comm, &request);
+    st = syi_mpi_wait(code, &request, timeout_ms, "MPI_Ibcast", sentence);
+    if (st != SY_OK)
+        return st;
     memcpy(sentence, story.sentence, SYI_MPI_SENTENCE);
     return (sy_status)story.status;
 }
 
-/* Collective: whether all processes ask for the same mesh. */
-static sy_status same_mesh(MPI_Comm comm, sy_mesh mesh, char sentence[SYI_MPI_SENTENCE])
+/* Collective: whether all processes ask for the same mesh and for the options that decide what follows. */
+static sy_status same_request(MPI_Comm comm, sy_mesh mesh, const sy_comm_options *o, int64_t timeout_ms,
+                              char sentence[SYI_MPI_SENTENCE])
 {
-    int least[4] = {mesh.rows, mesh.cols, -mesh.rows, -mesh.cols};
-    if (!syi_mpi_worked(MPI_Allreduce(MPI_IN_PLACE, least, 4, MPI_INT, MPI_MIN, comm), "MPI_Allreduce",
-                        sentence))
-        return SY_ERR_COMM;
-    if (least[0] == -least[2] && least[1] == -least[3])
+    enum { ROWS, COLS, NO_SHARED, CHECK, N };
+    int64_t least[2 * N] = {mesh.rows, mesh.cols, o->no_shared, (int64_t)o->check};
+    for (int i = 0; i < N; i++)
+        least[N + i] = -least[i];
+    const sy_status st = least_of(comm, timeout_ms, least, 2 * N, sentence);
+    if (st != SY_OK)
+        return st;
+    const int64_t *const most = least + N; /* negated */
+    if (least[ROWS] != -most[ROWS] || least[COLS] != -most[COLS])
+        snprintf(sentence, SYI_MPI_SENTENCE,
+                 "mesh differs: from %d to %d rows, from %d to %d columns, want the same in all processes",
+                 (int)least[ROWS], (int)-most[ROWS], (int)least[COLS], (int)-most[COLS]);
+    else if (least[NO_SHARED] != -most[NO_SHARED])
+        snprintf(sentence, SYI_MPI_SENTENCE,
+                 "no_shared differs: true in some processes and false in others, want the same in all");
+    else if (least[CHECK] != -most[CHECK])
+        snprintf(sentence, SYI_MPI_SENTENCE, "check differs: from %d to %d, want the same in all processes",
+                 (int)least[CHECK], (int)-most[CHECK]);
+    else
         return SY_OK;
-    snprintf(sentence, SYI_MPI_SENTENCE,
-             "mesh differs: from %d to %d rows, from %d to %d columns, want the same in all processes",
-             least[0], -least[2], least[1], -least[3]);
     return SY_ERR_MISMATCH;
+}
+
+static int64_t timeout_of(const sy_comm_options *o)
+{
+    return o->timeout_ms == 0 ? SY_DEFAULT_TIMEOUT_MS : o->timeout_ms;
 }
 
 static bool duplicate(struct syi_mpi *self, MPI_Comm from, MPI_Comm *to)
@@ -97,8 +151,7 @@ static bool count_tags(struct syi_mpi *self)
     int known = 0;
     if (!syi_mpi_ok(self, MPI_Comm_get_attr(self->mesh, MPI_TAG_UB, &most, &known), "MPI_Comm_get_attr"))
         return false;
-    self->n_tags = known ? ((int64_t)*most + 1) / SYI_MPI_TAGS : 1;
-    self->n_tags = self->n_tags < 1 ? 1 : self->n_tags;
+    self->n_tags = known && *most > 0 ? (uint64_t)*most + 1 : 1;
     return true;
 }
 
@@ -127,7 +180,7 @@ static void fill_in(struct syi_mpi *self, MPI_Comm base, sy_mesh mesh, const sy_
                              .longest = INT_MAX,
                              .base = base,
                              .mesh = MPI_COMM_NULL,
-                             .node = MPI_COMM_NULL,
+                             .timeout_ms = timeout_of(o),
                              .alloc = o->alloc,
                              .dealloc = o->dealloc,
                              .alloc_user = o->alloc_user};
@@ -139,23 +192,28 @@ static void fill_in(struct syi_mpi *self, MPI_Comm base, sy_mesh mesh, const sy_
 sy_status syi_mpi_open(struct syi_mpi **self, MPI_Comm comm, sy_mesh mesh, const sy_comm_options *options,
                        sy_status status, char sentence[SYI_MPI_SENTENCE])
 {
+    const int64_t timeout_ms = timeout_of(options);
     MPI_Comm base = MPI_COMM_NULL;
     *self = NULL;
-    if (!syi_mpi_worked(MPI_Comm_dup(comm, &base), "MPI_Comm_dup", sentence))
-        return SY_ERR_COMM;
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int code = MPI_Comm_idup(comm, &base, &request);
+    const sy_status came = syi_mpi_wait(code, &request, timeout_ms, "MPI_Comm_idup", sentence);
+    if (came != SY_OK)
+        return came;
     MPI_Comm_set_errhandler(base, MPI_ERRORS_RETURN);
     struct syi_mpi *const made = status == SY_OK ? options->alloc(options->alloc_user, sizeof *made) : NULL;
     if (status == SY_OK && made == NULL) {
         snprintf(sentence, SYI_MPI_SENTENCE, "a transport could not be allocated");
         status = SY_ERR_NOMEM;
     }
-    status = syi_mpi_agree(base, status, sentence);
+    status = syi_mpi_agree(base, timeout_ms, status, sentence);
     if (status == SY_OK)
-        status = same_mesh(base, mesh, sentence);
+        status = same_request(base, mesh, options, timeout_ms, sentence);
     if (status != SY_OK || made == NULL) {
         if (made != NULL)
             options->dealloc(options->alloc_user, made);
-        MPI_Comm_free(&base);
+        if (status != SY_ERR_TIMEOUT) /* freeing takes all processes */
+            MPI_Comm_free(&base);
         return status;
     }
     fill_in(made, base, mesh, options);
@@ -163,13 +221,20 @@ sy_status syi_mpi_open(struct syi_mpi **self, MPI_Comm comm, sy_mesh mesh, const
         !count_tags(made))
         status = SY_ERR_COMM;
     memcpy(sentence, made->error, SYI_MPI_SENTENCE);
-    status = syi_mpi_agree(base, status, sentence);
+    status = syi_mpi_agree(base, timeout_ms, status, sentence);
+    bool can_share = false;
+    if (status == SY_OK && !options->no_shared) {
+        status = syi_mpi_can_share(made, &can_share);
+        memcpy(sentence, made->error, SYI_MPI_SENTENCE);
+    }
     if (status != SY_OK) {
-        syi_mpi_close(made, false);
+        syi_mpi_close(made, status == SY_ERR_TIMEOUT);
         return status;
     }
-    if (!options->no_shared && syi_mpi_can_share(made)) {
+    if (can_share) {
         made->door.share = syi_mpi_share;
+        made->door.attach = syi_mpi_attach;
+        made->door.settle = syi_mpi_settle;
         made->door.unshare = syi_mpi_unshare;
     }
     made->error[0] = '\0';
@@ -196,7 +261,6 @@ void syi_mpi_close(struct syi_mpi *self, bool broken)
         for (int channel = 0; channel < SY_N_CHANNELS; channel++)
             for (int axis = 0; axis < SYI_MPI_AXES; axis++)
                 free_comm(&self->gather[channel][axis]);
-        free_comm(&self->node);
         free_comm(&self->mesh);
         free_comm(&self->base);
         if (self->finalise)

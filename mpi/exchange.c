@@ -1,11 +1,11 @@
 /*
  * Exchanges: rows travel as messages from where they lie to where they belong. A list of rows is an indexed type
- * of MPI, so nothing is packed here. Both sides of a pair cut its rows at the same places, and messages of a pair that
- * have equal tags are told apart by their order.
+ * of MPI, so nothing is packed here. Both sides of a pair cut its rows at the same places; the messages of a pair have
+ * the same tag and are matched by their order.
  */
 #include "transport.h"
 
-/* How the rows of one pair are cut: into runs, one tag each, and these into messages. */
+/* How the rows of one pair are cut: into runs, and these into messages. */
 struct cut {
     int64_t runs;
     int64_t rows_per_message;
@@ -102,10 +102,10 @@ static bool post_pair(struct syi_mpi *self, const sy_transport_exchange *x, int 
     const sy_transport_rows *const r = send ? &x->send[peer] : &x->recv[peer];
     const struct cut cut = cut_of(x, r);
     const int rank = rank_at(self, x->axis, peer);
+    const int tag = (int)(x->number % self->n_tags);
     MPI_Datatype row = MPI_DATATYPE_NULL;
     bool ok = cut.runs == 0 || row_type(self, r, &row);
     for (int64_t run = 0; ok && run < cut.runs; run++) {
-        const int tag = (int)(run % self->n_tags * SYI_MPI_TAGS + x->tag);
         const int64_t end = run_begin(r->n, cut.runs, run + 1);
         for (int64_t i = run_begin(r->n, cut.runs, run); ok && i < end; i += cut.rows_per_message) {
             const int64_t n = end - i < cut.rows_per_message ? end - i : cut.rows_per_message;

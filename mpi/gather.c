@@ -3,6 +3,8 @@
  */
 #include "transport.h"
 
+#include <stdatomic.h>
+
 bool syi_mpi_bytes(struct syi_mpi *self, size_t bytes, MPI_Datatype *type, int *count)
 {
     *type = MPI_BYTE;
@@ -110,11 +112,12 @@ sy_status syi_mpi_gather(void *self, int channel, sy_axis axis, const void *send
     if (status != SY_OK)
         return status;
     t->fence = true;
-    bool ok = syi_mpi_synchronise(mpi);
-    if (ok && total == 0) {
+    atomic_thread_fence(memory_order_seq_cst); /* what was written to shared memory comes before this */
+    bool ok = true;
+    if (total == 0) {
         ok = syi_mpi_ok(mpi, MPI_Ibarrier(comm, &t->requests[t->n]), "MPI_Ibarrier");
         t->n += ok;
-    } else if (ok) {
+    } else {
         ok = counts == NULL ? gather_equal(mpi, comm, send, bytes, recv, t)
              : is_long      ? gather_long(mpi, comm, send, bytes, recv, counts, n_positions, t)
                             : gather_ragged(mpi, comm, send, bytes, recv, counts, n_positions, t);

@@ -1,104 +1,182 @@
 /*
- * Memory that the processes of one machine share: windows of MPI, open to everybody for as long as they live.
+ * Memory that the processes of one machine share: a POSIX shared memory object of each process, mapped by all. It is
+ * allocated in full when it is made, so that a small shared memory file system is an error here and not a signal later.
+ * Its name goes as soon as all processes have mapped it: a process that is killed leaves nothing behind.
  */
 #include "transport.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
-/* Collective: whether it is true in all processes. */
-static bool all_true(struct syi_mpi *self, bool mine)
-{
-    int ours = mine;
-    return syi_mpi_ok(self, MPI_Allreduce(MPI_IN_PLACE, &ours, 1, MPI_INT, MPI_LAND, self->base),
-                      "MPI_Allreduce") &&
-           ours != 0;
-}
+/* What another process needs to find an object, and to be sure that it is the right one: on another machine, or in
+   another container, the same name may be somebody else's. */
+struct token {
+    uint64_t bytes; /* of the whole object; the mark is its end */
+    uint64_t mark[2];
+    char name[64];
+};
+_Static_assert(sizeof(struct token) <= SY_SHARE_TOKEN_BYTES, "a token fits");
 
-/* Collective over the node: a window of `bytes` here, or none in any process. */
-static bool open_window(struct syi_mpi *self, size_t bytes, MPI_Win *window, void **own)
-{
-    *window = MPI_WIN_NULL;
-    char *words = self->error; /* a refusal is no failure: messages remain */
-    bool ok =
-        syi_mpi_worked(MPI_Win_allocate_shared((MPI_Aint)bytes, 1, MPI_INFO_NULL, self->node, own, window),
-                       "MPI_Win_allocate_shared", words);
-    if (ok) {
-        MPI_Win_set_errhandler(*window, MPI_ERRORS_RETURN);
-        ok = syi_mpi_worked(MPI_Win_lock_all(MPI_MODE_NOCHECK, *window), "MPI_Win_lock_all", words);
-    }
-    return all_true(self, ok); /* a window that only some have cannot be freed; it ends with the process */
-}
+enum { MARK_BYTES = sizeof((struct token){0}.mark) };
 
-static bool close_window(struct syi_mpi *self, MPI_Win *window)
+static bool fail(struct syi_mpi *self, size_t bytes, const char *what)
 {
-    return syi_mpi_ok(self, MPI_Win_unlock_all(*window), "MPI_Win_unlock_all") &&
-           syi_mpi_ok(self, MPI_Win_free(window), "MPI_Win_free");
-}
-
-bool syi_mpi_can_share(struct syi_mpi *self)
-{
-    int n = 0;
-    bool ok = syi_mpi_ok(self,
-                         MPI_Comm_split_type(self->base, MPI_COMM_TYPE_SHARED, self->door.device,
-                                             MPI_INFO_NULL, &self->node),
-                         "MPI_Comm_split_type") &&
-              syi_mpi_ok(self, MPI_Comm_size(self->node, &n), "MPI_Comm_size");
-    ok = all_true(self, ok && n == syi_mpi_group_size(self, SY_AXIS_ALL));
-    /* Machines where the memory cannot be had, containers without /dev/shm among them, are found out now. */
-    MPI_Win window;
-    void *own;
-    if (ok && MPI_Comm_set_errhandler(self->node, MPI_ERRORS_RETURN) == MPI_SUCCESS &&
-        open_window(self, SYI_MPI_ALIGN, &window, &own) && close_window(self, &window))
-        return true;
-    if (self->node != MPI_COMM_NULL)
-        MPI_Comm_free(&self->node);
+    char words[128] = "unknown error";
+    (void)!strerror_r(errno, words, sizeof words);
+    snprintf(self->error, sizeof self->error, "mpi: %zu bytes cannot be shared: %s: %s", bytes, what, words);
     return false;
 }
 
-/* Where each device's memory begins here. Its owner aligns it and tells the others by how much. */
-static bool find_bases(struct syi_mpi *self, MPI_Win window, const void *own, void **base)
+/* ---- Objects ------------------------------------------------------------------------------------------ */
+
+static uint64_t stir(uint64_t x)
 {
-    const uintptr_t skip = (SYI_MPI_ALIGN - (uintptr_t)own % SYI_MPI_ALIGN) % SYI_MPI_ALIGN;
-    const int bytes = (int)sizeof skip;
-    bool ok = syi_mpi_ok(self, MPI_Allgather(&skip, bytes, MPI_BYTE, base, bytes, MPI_BYTE, self->base),
-                         "MPI_Allgather");
-    const int n = syi_mpi_group_size(self, SY_AXIS_ALL);
-    for (int d = 0; ok && d < n; d++) {
-        const uintptr_t skip_of_d = (uintptr_t)base[d];
-        MPI_Aint segment_bytes;
-        int unit;
-        void *begin = NULL;
-        ok = syi_mpi_ok(self, MPI_Win_shared_query(window, d, &segment_bytes, &unit, &begin),
-                        "MPI_Win_shared_query");
-        base[d] = (unsigned char *)begin + skip_of_d;
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+/* A name that no object has had, as far as one process can know; creation is exclusive all the same. */
+static void choose_name(struct syi_mpi *self, struct token *t)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    const uint64_t pid = (uint64_t)getpid();
+    t->mark[0] = stir((uint64_t)now.tv_sec * 1000000007 + (uint64_t)now.tv_nsec + (pid << 32));
+    t->mark[1] = stir(t->mark[0] ^ (uint64_t)(uintptr_t)self ^ ++self->n_shares);
+    snprintf(t->name, sizeof t->name, "/switchyard-%llu-%016llx", (unsigned long long)pid,
+             (unsigned long long)t->mark[1]);
+}
+
+/* All of it, or nothing: pages that are not there would be missed only when they are written to. */
+static bool allocate(struct syi_mpi *self, int fd, size_t bytes)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < bytes) {
+        errno = EFBIG; /* and no signal */
+        return fail(self, bytes, "the limit on file sizes");
     }
+    if (ftruncate(fd, (off_t)bytes) != 0)
+        return fail(self, bytes, "ftruncate");
+    do
+        errno = posix_fallocate(fd, 0, (off_t)bytes);
+    while (errno == EINTR);
+    return errno == 0 || fail(self, bytes, "posix_fallocate");
+}
+
+static bool map(struct syi_mpi *self, int fd, size_t bytes, int protection, struct syi_mpi_mapping *to)
+{
+    void *at = mmap(NULL, bytes, protection, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED)
+        return fail(self, bytes, "mmap");
+    *to = (struct syi_mpi_mapping){at, bytes};
+    return true;
+}
+
+static bool make_object(struct syi_mpi *self, struct token *t, struct syi_mpi_segment *s)
+{
+    int fd = -1;
+    for (int tries = 0; fd < 0 && tries < 16; tries++) {
+        choose_name(self, t);
+        fd = shm_open(t->name, O_RDWR | O_CREAT | O_EXCL, S_IRUSR | S_IWUSR);
+        if (fd < 0 && errno != EEXIST)
+            break;
+    }
+    if (fd < 0)
+        return fail(self, (size_t)t->bytes, "shm_open");
+    memcpy(s->name, t->name, sizeof s->name);
+    struct syi_mpi_mapping *const own = &s->of[self->door.device];
+    const bool ok =
+        allocate(self, fd, (size_t)t->bytes) && map(self, fd, (size_t)t->bytes, PROT_READ | PROT_WRITE, own);
+    close(fd);
+    if (ok)
+        memcpy((unsigned char *)own->at + own->bytes - MARK_BYTES, t->mark, MARK_BYTES);
     return ok;
 }
 
-sy_status syi_mpi_share(void *self, size_t bytes, void **base, void **segment)
+/* That of another process, to be read. */
+static bool find_object(struct syi_mpi *self, const struct token *t, struct syi_mpi_mapping *to)
+{
+    struct stat found;
+    const int fd = shm_open(t->name, O_RDONLY, 0);
+    if (fd < 0)
+        return fail(self, (size_t)t->bytes, "shm_open of another process's memory");
+    bool ok = fstat(fd, &found) == 0 && (uint64_t)found.st_size == t->bytes && t->bytes >= MARK_BYTES;
+    errno = ok ? 0 : ENOENT;
+    ok = ok ? map(self, fd, (size_t)t->bytes, PROT_READ, to) : fail(self, (size_t)t->bytes, t->name);
+    close(fd);
+    if (!ok || memcmp((unsigned char *)to->at + to->bytes - MARK_BYTES, t->mark, MARK_BYTES) == 0)
+        return ok;
+    errno = ENOENT;
+    return fail(self, (size_t)t->bytes, t->name);
+}
+
+/* ---- Segments ----------------------------------------------------------------------------------------- */
+
+sy_status syi_mpi_share(void *self, size_t bytes, unsigned char token[SY_SHARE_TOKEN_BYTES], void **segment)
 {
     struct syi_mpi *const mpi = self;
+    const size_t n = (size_t)syi_mpi_group_size(mpi, SY_AXIS_ALL);
+    const size_t struct_bytes = sizeof(struct syi_mpi_segment) + n * sizeof(struct syi_mpi_mapping);
+    struct token t = {.bytes = 0};
     *segment = NULL;
-    struct syi_mpi_segment *const made = mpi->alloc(mpi->alloc_user, sizeof *made);
-    const size_t most = (size_t)PTRDIFF_MAX / (size_t)syi_mpi_group_size(mpi, SY_AXIS_ALL) - SYI_MPI_ALIGN;
-    snprintf(mpi->error, sizeof mpi->error, "mpi: no shared memory, %zu bytes asked for in this process",
-             bytes);
-    void *own = NULL;
-    bool ok = all_true(mpi, made != NULL && bytes <= most) && made != NULL &&
-              open_window(mpi, bytes + SYI_MPI_ALIGN, &made->window, &own);
-    ok = ok && find_bases(mpi, made->window, own, base);
-    if (!ok) {
-        if (made != NULL)
-            mpi->dealloc(mpi->alloc_user, made);
-        return mpi->failed ? SY_ERR_COMM : SY_ERR_NOMEM;
+    if (bytes > PTRDIFF_MAX / 2) {
+        errno = EFBIG;
+        fail(mpi, bytes, "too many");
+        return SY_ERR_NOMEM;
     }
+    struct syi_mpi_segment *const made = mpi->alloc(mpi->alloc_user, struct_bytes);
+    if (made == NULL) {
+        snprintf(mpi->error, sizeof mpi->error, "mpi: no memory for a segment");
+        return SY_ERR_NOMEM;
+    }
+    memset(made, 0, struct_bytes);
     made->next = mpi->segments;
     mpi->segments = made;
+    t.bytes = bytes + MARK_BYTES;
+    if (!make_object(mpi, &t, made)) {
+        syi_mpi_unshare(mpi, made);
+        return SY_ERR_NOMEM;
+    }
+    memset(token, 0, SY_SHARE_TOKEN_BYTES);
+    memcpy(token, &t, sizeof t);
     *segment = made;
     return SY_OK;
 }
 
-sy_status syi_mpi_unshare(void *self, void *segment)
+sy_status syi_mpi_attach(void *self, void *segment, const unsigned char *tokens, void **base)
+{
+    struct syi_mpi *const mpi = self;
+    struct syi_mpi_segment *const s = segment;
+    const int n = syi_mpi_group_size(mpi, SY_AXIS_ALL);
+    for (int d = 0; d < n; d++) {
+        struct token t;
+        memcpy(&t, tokens + (size_t)d * SY_SHARE_TOKEN_BYTES, sizeof t);
+        t.name[sizeof t.name - 1] = '\0';
+        if (d != mpi->door.device && !find_object(mpi, &t, &s->of[d]))
+            return SY_ERR_NOMEM;
+        base[d] = s->of[d].at;
+    }
+    return SY_OK;
+}
+
+void syi_mpi_settle(void *self, void *segment)
+{
+    struct syi_mpi_segment *const s = segment;
+    (void)self;
+    if (s->name[0] != '\0')
+        shm_unlink(s->name);
+    s->name[0] = '\0';
+}
+
+void syi_mpi_unshare(void *self, void *segment)
 {
     struct syi_mpi *const mpi = self;
     struct syi_mpi_segment *const gone = segment;
@@ -106,15 +184,51 @@ sy_status syi_mpi_unshare(void *self, void *segment)
     while (*link != gone)
         link = &(*link)->next;
     *link = gone->next;
-    const bool ok = !mpi->failed && close_window(mpi, &gone->window);
+    syi_mpi_settle(mpi, gone);
+    const int n = syi_mpi_group_size(mpi, SY_AXIS_ALL);
+    for (int d = 0; d < n; d++)
+        if (gone->of[d].at != NULL)
+            munmap(gone->of[d].at, gone->of[d].bytes);
     mpi->dealloc(mpi->alloc_user, gone);
-    return ok ? SY_OK : SY_ERR_COMM;
 }
 
-bool syi_mpi_synchronise(struct syi_mpi *self)
+/* ---- Whether it works --------------------------------------------------------------------------------- */
+
+/* Collective: whether it is so in all processes; the status is COMM or TIMEOUT where they cannot be asked. */
+static sy_status in_all(struct syi_mpi *self, bool mine, bool *all)
 {
-    bool ok = true;
-    for (const struct syi_mpi_segment *s = self->segments; ok && s != NULL; s = s->next)
-        ok = syi_mpi_ok(self, MPI_Win_sync(s->window), "MPI_Win_sync");
-    return ok;
+    char words[SYI_MPI_SENTENCE] = "";
+    const sy_status st = syi_mpi_agree(self->base, self->timeout_ms, mine ? SY_OK : SY_ERR_NOMEM, words);
+    *all = st == SY_OK;
+    if (st != SY_ERR_COMM && st != SY_ERR_TIMEOUT)
+        return SY_OK;
+    memcpy(self->error, words, SYI_MPI_SENTENCE);
+    self->failed = true;
+    return st;
+}
+
+/* Machines where memory cannot be shared, containers without such a file system among them, are found out now, with a
+   small piece; so are processes on different machines. */
+sy_status syi_mpi_can_share(struct syi_mpi *self, bool *can)
+{
+    const size_t n = (size_t)syi_mpi_group_size(self, SY_AXIS_ALL);
+    unsigned char mine[SY_SHARE_TOKEN_BYTES];
+    void *segment = NULL;
+    unsigned char *const tokens = self->alloc(self->alloc_user, n * (SY_SHARE_TOKEN_BYTES + sizeof(void *)));
+    void **const base = (void **)(void *)(tokens != NULL ? tokens + n * SY_SHARE_TOKEN_BYTES : NULL);
+    const bool made = tokens != NULL && syi_mpi_share(self, 1, mine, &segment) == SY_OK;
+    sy_status st = in_all(self, made, can);
+    if (st == SY_OK && *can && tokens != NULL) {
+        MPI_Request request = MPI_REQUEST_NULL;
+        const int code = MPI_Iallgather(mine, SY_SHARE_TOKEN_BYTES, MPI_BYTE, tokens, SY_SHARE_TOKEN_BYTES,
+                                        MPI_BYTE, self->base, &request);
+        st = syi_mpi_wait(code, &request, self->timeout_ms, "MPI_Iallgather", self->error);
+        if (st == SY_OK)
+            st = in_all(self, syi_mpi_attach(self, segment, tokens, base) == SY_OK, can);
+    }
+    if (segment != NULL)
+        syi_mpi_unshare(self, segment);
+    if (tokens != NULL && st != SY_ERR_TIMEOUT) /* late tokens may still be written there */
+        self->dealloc(self->alloc_user, tokens);
+    return st;
 }

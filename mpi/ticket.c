@@ -4,6 +4,7 @@
  */
 #include "transport.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 static void drop(struct syi_mpi *self, void *memory)
@@ -93,11 +94,12 @@ sy_status syi_mpi_test(void *self, sy_transport_ticket *ticket, bool *done)
         if (!ended)
             return SY_OK;
     }
-    const bool fence = t->fence;
+    if (t->fence)
+        atomic_thread_fence(memory_order_seq_cst);
     put_back(mpi, t);
     ticket->of_transport = NULL;
     *done = true;
-    return fence && !syi_mpi_synchronise(mpi) ? SY_ERR_COMM : SY_OK;
+    return SY_OK;
 }
 
 void syi_mpi_tickets_free(struct syi_mpi *self)

@@ -2,8 +2,11 @@
  * The transport of switchyard_transport.h over MPI 3.1. One process is one device; rank = device.
  *
  * MPI matches collectives of one communicator in the order in which they begin, so every channel and axis that may
- * begin in its own order has a communicator of its own. Messages carry the tag of their exchange, and one
- * communicator serves them all.
+ * begin in its own order has a communicator of its own. Messages carry the number of their exchange as tag, modulo the
+ * tags there are, and one communicator serves them all: exchanges begin in the same order in all processes, and MPI
+ * matches messages of equal tags in the order in which they were sent and asked for.
+ *
+ * Shared memory is POSIX's: whether it can be had is found out in each process by itself, without waiting in MPI.
  */
 #ifndef SYI_MPI_TRANSPORT_H
 #define SYI_MPI_TRANSPORT_H
@@ -14,17 +17,15 @@
 #include <switchyard_transport.h>
 
 enum {
-    SYI_MPI_AXES = 3,     /* all, columns, rows */
-    SYI_MPI_TAGS = 32767, /* tags an exchange may have; as many for each of its segments while MPI has more */
+    SYI_MPI_AXES = 3,        /* all, columns, rows */
     SYI_MPI_SENTENCE = 512,  /* bytes of an error sentence */
-    SYI_MPI_ALIGN = 64,      /* of shared memory */
     SYI_MPI_DEVICES = 65536, /* of a mesh at most */
 };
 
 /* Something begun. Tickets and their arrays are kept and used again. */
 struct syi_mpi_ticket {
     struct syi_mpi_ticket *next; /* in the list of the free */
-    bool fence;                  /* memory is synchronised when it has ended */
+    bool fence;                  /* what others wrote before is seen when it has ended */
     int n, n_ended, room;        /* requests */
     MPI_Request *requests;
     int *counts; /* of a gather: counts, then displacements */
@@ -34,20 +35,25 @@ struct syi_mpi_ticket {
 /* Memory the processes of one machine share. */
 struct syi_mpi_segment {
     struct syi_mpi_segment *next;
-    MPI_Win window;
+    char name[64]; /* by which others find it; "": none, or no longer */
+    struct syi_mpi_mapping {
+        void *at; /* NULL: not mapped here */
+        size_t bytes;
+    } of[]; /* [D] */
 };
 
 struct syi_mpi {
     sy_transport door;
-    bool creating;  /* destroy waits: processes still agree whether there will be a comm */
-    bool finalise;  /* MPI was initialised here */
-    bool failed;    /* an operation of MPI failed: nothing collective is tried any more */
-    int n_open;     /* tickets that have not ended */
-    int64_t n_tags; /* segments with a tag of their own, >= 1 */
-    size_t longest; /* bytes that one count of MPI can name; tests set it lower */
-    MPI_Comm base;  /* agreement and shared memory; both are blocking */
-    MPI_Comm mesh;  /* the grid, and all messages */
-    MPI_Comm node;  /* all processes, where they can share memory; else MPI_COMM_NULL */
+    bool creating;      /* destroy waits: processes still agree whether there will be a comm */
+    bool finalise;      /* MPI was initialised here */
+    bool failed;        /* an operation of MPI failed: nothing collective is tried any more */
+    int n_open;         /* tickets that have not ended */
+    uint64_t n_tags;    /* that MPI has */
+    uint64_t n_shares;  /* segments made so far, for their names */
+    int64_t timeout_ms; /* of waits while the comm is made; negative: for ever */
+    size_t longest;     /* bytes that one count of MPI can name; tests set it lower */
+    MPI_Comm base;      /* agreement while the comm is made */
+    MPI_Comm mesh;      /* the grid, and all messages */
     MPI_Comm gather[SY_N_CHANNELS][SYI_MPI_AXES];
     struct syi_mpi_ticket *free_tickets;
     struct syi_mpi_segment *segments;
@@ -70,9 +76,13 @@ void syi_mpi_close(struct syi_mpi *self, bool broken);
 
 /*
  * Collective: the status and sentence of the lowest process that failed, in all of them; SY_OK when none has. All
- * get COMM where MPI itself fails.
+ * get COMM where MPI itself fails, and TIMEOUT where a process does not come.
  */
-sy_status syi_mpi_agree(MPI_Comm comm, sy_status status, char sentence[SYI_MPI_SENTENCE]);
+sy_status syi_mpi_agree(MPI_Comm comm, int64_t timeout_ms, sy_status status, char sentence[SYI_MPI_SENTENCE]);
+
+/* Waits for an operation that `code` says was begun: COMM, TIMEOUT. */
+sy_status syi_mpi_wait(int code, MPI_Request *request, int64_t timeout_ms, const char *what,
+                       char sentence[SYI_MPI_SENTENCE]);
 
 /* Whether `code` is MPI_SUCCESS; else "what: MPI's words" becomes the sentence. */
 bool syi_mpi_worked(int code, const char *what, char sentence[SYI_MPI_SENTENCE]);
@@ -103,13 +113,13 @@ void syi_mpi_tickets_free(struct syi_mpi *self);
 sy_status syi_mpi_gather(void *self, int channel, sy_axis axis, const void *send, size_t bytes, void *recv,
                          const size_t *counts, sy_transport_ticket *ticket);
 sy_status syi_mpi_exchange(void *self, const sy_transport_exchange *exchange, sy_transport_ticket *ticket);
-sy_status syi_mpi_share(void *self, size_t bytes, void **base, void **segment);
-sy_status syi_mpi_unshare(void *self, void *segment);
+sy_status syi_mpi_share(void *self, size_t bytes, unsigned char token[SY_SHARE_TOKEN_BYTES], void **segment);
+sy_status syi_mpi_attach(void *self, void *segment, const unsigned char *tokens, void **base);
+void syi_mpi_settle(void *self, void *segment);
+void syi_mpi_unshare(void *self, void *segment);
 
-/* What was written before is seen by those who learn of it later, and the other way round. */
-bool syi_mpi_synchronise(struct syi_mpi *self);
-/* Collective: whether all processes of the mesh can share memory. */
-bool syi_mpi_can_share(struct syi_mpi *self);
+/* Collective: SY_OK, and whether all processes of the mesh can share memory; COMM, TIMEOUT. */
+sy_status syi_mpi_can_share(struct syi_mpi *self, bool *can);
 
 /* A type of `bytes` bytes to be used with count 1, or MPI_BYTE and the count where an int can tell it. A type that is
    not MPI_BYTE is the caller's to free. */

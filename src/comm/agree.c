@@ -10,6 +10,7 @@ static const char *const what_differs[] = {
     [SYI_VERSION] = "the version of the library",
     [SYI_OPERATOR] = "which operator",
     [SYI_SEQUENCE] = "how many calls came before",
+    [SYI_MEMORY] = "which memory to free",
     [SYI_PARAMS] = "shapes, types or options",
     [SYI_MAPPING] = "expert_mapping",
     [SYI_TOKENS] = "the number of tokens",
@@ -35,10 +36,17 @@ static struct syi_verdict judge_groups(const sy_comm *comm, const struct syi_hea
     return agreed;
 }
 
+/* The windows of an operator's headers may differ: each device has its rows where it likes. */
+static bool differ_in_memory(const struct syi_header *a, const struct syi_header *b)
+{
+    return a->op == SYI_COMM_FREE && a->window != b->window;
+}
+
 static enum syi_difference difference(const struct syi_header *a, const struct syi_header *b)
 {
     return a->op != b->op                         ? SYI_OPERATOR
            : a->sequence != b->sequence           ? SYI_SEQUENCE
+           : differ_in_memory(a, b)               ? SYI_MEMORY
            : a->params != b->params               ? SYI_PARAMS
            : a->mapping != b->mapping             ? SYI_MAPPING
            : !a->ragged && a->tokens != b->tokens ? SYI_TOKENS

@@ -38,14 +38,21 @@ void syi_block_free(const sy_comm *comm, struct syi_block *block)
     *block = (struct syi_block){0};
 }
 
-sy_status syi_comm_finish(sy_comm *comm, sy_transport_ticket *ticket)
+uint64_t syi_comm_limit(const sy_comm *comm)
 {
+    const int64_t ms = comm->options.timeout_ms;
+    return ms < 0 ? 0 : ms > INT64_MAX / 1000000 ? UINT64_MAX : (uint64_t)ms * 1000000;
+}
+
+sy_status syi_comm_gather(sy_comm *comm, const void *mine, size_t bytes, void *all)
+{
+    const sy_transport *t = &comm->transport;
+    sy_transport_ticket ticket = {0};
     bool done = false;
-    sy_status st = SY_OK;
-    const uint64_t begin = comm->options.timeout_ms > 0 ? syi_now() : 0;
-    const uint64_t limit = (uint64_t)comm->options.timeout_ms * UINT64_C(1000000);
+    sy_status st = t->gather(t->self, SY_CHANNEL_CONTROL, SY_AXIS_ALL, mine, bytes, all, NULL, &ticket);
+    const uint64_t limit = syi_comm_limit(comm), begin = limit > 0 ? syi_now() : 0;
     for (int turn = 0; st == SY_OK && !done; turn++) {
-        st = comm->transport.test(comm->transport.self, ticket, &done);
+        st = t->test(t->self, &ticket, &done);
         if (turn > 100)
             sched_yield();
         if (st == SY_OK && !done && limit > 0 && turn % 64 == 63 && syi_now() - begin > limit)
@@ -55,22 +62,13 @@ sy_status syi_comm_finish(sy_comm *comm, sy_transport_ticket *ticket)
     return st;
 }
 
-sy_status syi_comm_tell(sy_comm *comm, int32_t mine)
-{
-    const sy_transport *t = &comm->transport;
-    sy_transport_ticket ticket = {0};
-    const sy_status st =
-        t->gather(t->self, SY_CHANNEL_CONTROL, SY_AXIS_ALL, &mine, sizeof mine, comm->told, NULL, &ticket);
-    comm->broken = comm->broken || st != SY_OK;
-    return st == SY_OK ? syi_comm_finish(comm, &ticket) : st;
-}
-
 sy_status syi_comm_agree(sy_comm *comm, sy_status status)
 {
     if (comm->local)
         return status;
-    sy_status st = syi_comm_tell(comm, (int32_t)status);
+    const int32_t mine = (int32_t)status;
+    sy_status st = syi_comm_gather(comm, &mine, sizeof mine, comm->statuses);
     for (int d = 0; st == SY_OK && d < comm->n_devices; d++)
-        st = (sy_status)comm->told[d];
+        st = (sy_status)comm->statuses[d];
     return st;
 }

@@ -23,9 +23,16 @@ struct syi_segment {
     bool used;
     void *of_transport; /* NULL: memory of this process */
     void **base;        /* [D] where that of each device begins here; plain memory: its own only */
+    uint64_t *bytes;    /* [D] of each device; plain memory: its own only */
     void *raw;          /* plain memory as the allocator gave it */
-    size_t bytes;       /* of this process */
     size_t slot_bytes;  /* of a stage: what each request has of it */
+};
+
+/* What processes exchange to share a segment. */
+struct syi_share {
+    int64_t status; /* sy_status of share in this process */
+    uint64_t bytes;
+    unsigned char token[SY_SHARE_TOKEN_BYTES];
 };
 
 struct sy_comm {
@@ -37,16 +44,22 @@ struct sy_comm {
     bool local;
     sy_transport transport;
     sy_comm_options options; /* without zeros that mean something else */
-    bool shared;             /* rows can be read where they lie in another process */
-    bool may_share;          /* it was meant to be so when the comm was made */
-    bool broken;             /* some process may never answer again */
-    uint64_t sequence;       /* of the next operation */
+    uint64_t options_hash;   /* of the options that all processes must have in common */
+    bool shared;             /* rows can be read in place in another process */
+    bool may_share;    /* it was so when the comm was made: decides where `shared` may change meanwhile */
+    bool broken;       /* some process may never answer again */
+    bool compared;     /* all processes were seen to have the same options */
+    uint64_t sequence; /* number of the next collective call, the same in all processes */
     struct syi_segment segment[SYI_MAX_SEGMENTS];
     int stage; /* the segment private rows are copied into on their way; SYI_NO_SEGMENT: none yet */
-    size_t stage_slot_bytes; /* of one request in it, the same in all processes */
-    int n_open;              /* requests that are not freed */
-    sy_request *requests;    /* [max_inflight], see ops/exchange.h */
-    int32_t *told;           /* [D] what they said, see syi_comm_tell */
+    size_t stage_slot_bytes;  /* of one request in it, the same in all processes */
+    int n_open;               /* requests that are not freed */
+    int n_requests;           /* max_inflight, and one for calls that hold no rows */
+    sy_request *requests;     /* [n_requests], see ops/exchange.h */
+    int32_t *statuses;        /* [D], see syi_comm_agree */
+    struct syi_share *shares; /* [D]; NULL where the transport shares nothing */
+    unsigned char *tokens;    /* [D][SY_SHARE_TOKEN_BYTES], likewise */
+    struct sy_ctx spare;      /* takes the sentence of a call without a context */
 };
 
 void *syi_comm_new(const sy_comm *comm, size_t bytes); /* of any alignment malloc gives; NULL: none */
@@ -56,9 +69,11 @@ void syi_block_free(const sy_comm *comm, struct syi_block *block);
 
 /* ---- Shared memory (segment.c) ------------------------------------------------------------------------ */
 
-/* A segment of `bytes` here: shared where the comm can, else plain. Collective. *index on success. */
+/* A segment of `bytes` here: shared where the comm can, else plain. Collective; the outcome is the same everywhere.
+   *index on success. */
 sy_status syi_segment_open(sy_comm *comm, size_t bytes, int *index);
-sy_status syi_segment_close(sy_comm *comm, int index);
+void syi_segment_close(sy_comm *comm,
+                       int index); /* local: memory of another process stays until it closes its own */
 
 /* The segment that holds all of [data, data + bytes), SYI_NO_SEGMENT when none does or it is not shared. */
 int syi_segment_of(const sy_comm *comm, const void *data, size_t bytes, size_t *offset);
@@ -69,14 +84,17 @@ bool syi_stage_grow(sy_comm *comm, size_t slot_bytes);
 
 /* ---- Agreement (agree.c) ------------------------------------------------------------------------------- */
 
-/* What every process tells all others before anything of a call moves. */
+/* Collective calls that are no operators; they follow enum syi_op_id in syi_header.op. */
+enum syi_comm_call { SYI_COMM_ALLOC = 200, SYI_COMM_FREE, SYI_COMM_RESERVE, SYI_COMM_REJECT };
+
+/* What every process sends to all others before anything of a collective call happens. */
 struct syi_header {
     uint8_t version; /* of this struct */
-    uint8_t op;      /* enum syi_op_id */
+    uint8_t op;      /* enum syi_op_id or syi_comm_call */
     uint8_t status;  /* sy_status of its own checks */
     uint8_t slot;    /* of the stage */
     uint8_t stage;   /* segment that holds what it copied there */
-    uint8_t window;  /* segment its rows lie in */
+    uint8_t window;  /* segment that holds its rows; of sy_comm_free: the one to close */
     uint8_t axis;    /* sy_axis of the call */
     uint8_t ragged;  /* token counts may differ */
     uint64_t sequence;
@@ -87,11 +105,12 @@ struct syi_header {
     uint32_t tokens;  /* at home there */
     uint32_t room;    /* rows its tokens tensor holds */
     uint32_t table;   /* rows of its table of choices */
-    uint32_t wanted;  /* pages it must still copy into the stage before others may look; 0: it has */
+    uint32_t wanted;  /* pages it must still copy into the stage before others may read; 0: it has. Of
+                         sy_comm_reserve: pages of a slot */
 };
 _Static_assert(sizeof(struct syi_header) == 64, "a header is one cache line");
 
-enum { SYI_HEADER_VERSION = 1, SYI_TEXT_BYTES = 472 };
+enum { SYI_HEADER_VERSION = 2, SYI_TEXT_BYTES = 472 };
 
 /* What a process has to say when a call is not made: its sentence, or how it was called. */
 struct syi_notice {
@@ -101,12 +120,13 @@ struct syi_notice {
     int64_t batch, position, value, limit;
 };
 
-/* What two headers can differ in; the first is told. */
+/* What two headers can differ in; the first is reported. */
 enum syi_difference {
     SYI_SAME,
     SYI_VERSION,
     SYI_OPERATOR,
     SYI_SEQUENCE,
+    SYI_MEMORY,
     SYI_PARAMS,
     SYI_MAPPING,
     SYI_TOKENS,
@@ -127,13 +147,13 @@ struct syi_verdict syi_judge_headers(const sy_comm *comm, const struct syi_heade
 void syi_tell_verdict(sy_ctx *ctx, const char *op, const struct syi_verdict *verdict,
                       const struct syi_notice *of_device, const struct syi_notice *of_other);
 
-/* Waits for a ticket that nobody else may need the comm for. */
-sy_status syi_comm_finish(sy_comm *comm, sy_transport_ticket *ticket);
+/* Nanoseconds a wait may last; 0: for ever. */
+uint64_t syi_comm_limit(const sy_comm *comm);
 
-/* All processes tell a number; comm->told has them. Collective and blocking. */
-sy_status syi_comm_tell(sy_comm *comm, int32_t mine);
+/* Gathers `bytes` of every process and waits for them, outside of any request; the comm is broken if that fails. */
+sy_status syi_comm_gather(sy_comm *comm, const void *mine, size_t bytes, void *all);
 
-/* All processes tell a status; the lowest device's that is not SY_OK. Collective and blocking. */
+/* The status of the lowest device whose status is not SY_OK, in all processes. Waits for them. */
 sy_status syi_comm_agree(sy_comm *comm, sy_status status);
 
 #endif

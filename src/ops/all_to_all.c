@@ -211,6 +211,9 @@ sy_status syi_a2a_check_routing(struct syi_call *call, const sy_comm *comm, cons
     sy_status st = syi_a2a_check_routing_comm(call, comm, routing);
     if (st == SY_OK && !routing->filled)
         return syi_fail(call->ctx, SY_ERR_STATE, "routing", "is empty, want one that a dispatch has filled");
+    if (st == SY_OK && routing->filler != NULL)
+        return syi_fail(call->ctx, SY_ERR_STATE, "routing",
+                        "is being filled by an open request, want one that has reached SY_PHASE_ROUTED");
     const struct syi_exchange *of = &routing->of;
     if (st == SY_OK)
         st = check_told(call, "cluster_axis", (int64_t)o->axis, (int64_t)of->axis);
@@ -294,10 +297,22 @@ static uint64_t hash_words(const int64_t *words, int n)
     return syi_a2a_hash(0, rows, 1, 8 * (size_t)n);
 }
 
+uint64_t syi_a2a_hash_options(const sy_comm *comm)
+{
+    const int64_t words[] = {comm->mesh.rows,
+                             comm->mesh.cols,
+                             comm->may_share,
+                             comm->options.max_inflight,
+                             (int64_t)comm->options.check,
+                             (int64_t)comm->options.chunk_bytes};
+    return hash_words(words, (int)(sizeof words / sizeof *words));
+}
+
 /* Everything that must be equal in all processes, in one number. */
 static uint64_t hash_params(const sy_comm *comm, const struct syi_exchange *x)
 {
-    int64_t words[24] = {x->axis,
+    int64_t words[24] = {(int64_t)comm->options_hash,
+                         x->axis,
                          x->interleave,
                          x->ragged ? x->most : -1,
                          x->n_slots,
@@ -311,11 +326,9 @@ static uint64_t hash_params(const sy_comm *comm, const struct syi_exchange *x)
                          x->n_planes,
                          (int64_t)x->elem_types,
                          x->num_links,
-                         x->routed,
-                         comm->may_share,
-                         (int64_t)comm->options.chunk_bytes};
+                         x->routed};
     for (int p = 0; p < x->n_planes; p++)
-        words[17 + p] = (int64_t)x->row_bytes[p];
+        words[16 + p] = (int64_t)x->row_bytes[p];
     return hash_words(words, 24);
 }
 
@@ -329,7 +342,8 @@ static void fill_header(sy_request *request, const struct syi_exchange *x, const
                                   .slot = (uint8_t)request->slot,
                                   .stage = SYI_NO_SEGMENT,
                                   .window = SYI_NO_SEGMENT,
-                                  .sequence = request->sequence};
+                                  .sequence = request->sequence,
+                                  .params = comm->options_hash};
     if (status != SY_OK)
         return;
     header->axis = (uint8_t)x->axis;

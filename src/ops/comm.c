@@ -66,11 +66,10 @@ static sy_status read_options(sy_comm **comm, const sy_comm_options *options, si
                       "alloc and dealloc");
     if (o->max_inflight < 0 || o->max_inflight > MOST_INFLIGHT)
         return refuse(o, SY_ERR_VALUE, "max_inflight", NULL, o->max_inflight, "0 to 128");
-    if (o->timeout_ms < 0)
-        return refuse(o, SY_ERR_VALUE, "timeout_ms", NULL, o->timeout_ms, "0 or more");
     if ((int)o->check < SY_CHECK_FULL || (int)o->check > SY_CHECK_NONE)
         return refuse(o, SY_ERR_VALUE, "check", NULL, (int64_t)o->check, "0 or 1: full, none");
     o->max_inflight = o->max_inflight > 0 ? o->max_inflight : DEFAULT_INFLIGHT;
+    o->timeout_ms = o->timeout_ms == 0 ? SY_DEFAULT_TIMEOUT_MS : o->timeout_ms;
     o->chunk_bytes = o->chunk_bytes > 0 ? o->chunk_bytes : DEFAULT_CHUNK;
     if (o->alloc == NULL) {
         o->alloc = alloc_default;
@@ -83,9 +82,13 @@ static sy_status read_options(sy_comm **comm, const sy_comm_options *options, si
 static void lay_out(sy_comm *comm, struct syi_arena *arena)
 {
     const size_t shards = (size_t)comm->n_shards, devices = (size_t)comm->n_devices;
-    const int n = comm->options.max_inflight;
+    const int n = comm->n_requests;
     comm->requests = syi_take(arena, (size_t)n * sizeof *comm->requests);
-    comm->told = syi_take(arena, devices * sizeof *comm->told);
+    comm->statuses = syi_take(arena, devices * sizeof *comm->statuses);
+    if (comm->may_share) {
+        comm->shares = syi_take(arena, devices * sizeof *comm->shares);
+        comm->tokens = syi_take(arena, devices * SY_SHARE_TOKEN_BYTES);
+    }
     for (int i = 0; i < n; i++) {
         sy_request r = {.comm = comm, .slot = i, .step = SYI_STEP_DONE};
         r.shard = syi_take(arena, shards * sizeof *r.shard);
@@ -114,6 +117,7 @@ static sy_status make(sy_comm **comm, const sy_comm *like)
     arena = (struct syi_arena){(unsigned char *)made + head, 0};
     lay_out(made, &arena);
     made->options.error = NULL; /* the caller's, for creation only */
+    made->options_hash = syi_a2a_hash_options(made);
     *comm = made;
     return SY_OK;
 }
@@ -128,15 +132,17 @@ sy_status sy_comm_create_local_n(sy_comm **comm, sy_mesh mesh, const sy_comm_opt
     if (st != SY_OK)
         return st;
     like.n_devices = like.n_shards = syi_mesh_devices(mesh);
+    like.n_requests = like.options.max_inflight;
     return make(comm, &like);
 }
 
 static sy_status check_transport(const sy_comm_options *o, const sy_transport *t)
 {
     if (t->name == NULL || t->gather == NULL || t->exchange == NULL || t->test == NULL ||
-        t->destroy == NULL || t->error == NULL || (t->share == NULL) != (t->unshare == NULL))
+        t->destroy == NULL || t->error == NULL || (t->share == NULL) != (t->unshare == NULL) ||
+        (t->share == NULL) != (t->attach == NULL) || (t->share == NULL) != (t->settle == NULL))
         return refuse(o, SY_ERR_NULL, "transport", "lacks a function", 0,
-                      "all but share and unshare, which go together");
+                      "all but share, attach, settle and unshare, which go together");
     const sy_status st = check_mesh(o, t->mesh);
     if (st != SY_OK || (t->device >= 0 && t->device < syi_mesh_devices(t->mesh)))
         return st;
@@ -161,6 +167,7 @@ sy_status sy_comm_create_n(sy_comm **comm, const sy_transport *transport, size_t
         like.n_devices = syi_mesh_devices(t->mesh);
         like.shared = t->share != NULL && !like.options.no_shared;
         like.may_share = like.shared;
+        like.n_requests = like.options.max_inflight + 1;
         st = make(comm, &like);
     }
     if (st != SY_OK && t->destroy != NULL)
@@ -170,7 +177,7 @@ sy_status sy_comm_create_n(sy_comm **comm, const sy_transport *transport, size_t
 
 static void free_requests(sy_comm *comm)
 {
-    for (int i = 0; i < comm->options.max_inflight; i++) {
+    for (int i = 0; i < comm->n_requests; i++) {
         syi_block_free(comm, &comm->requests[i].block);
         syi_block_free(comm, &comm->requests[i].own.block);
     }
@@ -181,12 +188,13 @@ void sy_comm_destroy(sy_comm *comm)
     if (comm == NULL)
         return;
     syi_exchange_close(comm);
-    for (int i = 0; i < SYI_MAX_SEGMENTS; i++)
+    const bool broken = comm->broken; /* its memory stays: what is late may still be written there */
+    for (int i = 0; i < SYI_MAX_SEGMENTS && !broken; i++)
         if (comm->segment[i].used)
             syi_segment_close(comm, i);
     if (!comm->local)
-        comm->transport.destroy(comm->transport.self, comm->broken);
-    if (comm->broken) /* its scratch and headers stay: what is late may still be written there */
+        comm->transport.destroy(comm->transport.self, broken);
+    if (broken)
         return;
     free_requests(comm);
     syi_comm_delete(comm, comm->raw);
@@ -219,80 +227,97 @@ bool sy_comm_shares_memory(const sy_comm *comm)
 
 /* ---- Memory for callers ------------------------------------------------------------------------------- */
 
+/* What must hold in every process before memory of the comm changes; all processes then agree on the outcome. */
 static sy_status check_idle(sy_ctx *ctx, const sy_comm *comm)
 {
-    if (comm == NULL)
-        return syi_fail(ctx, SY_ERR_NULL, "comm", "is NULL, want a comm");
-    if (comm->broken)
-        return syi_fail(ctx, SY_ERR_COMM, "comm", "is broken: another process may be gone, want a new one");
-    if (comm->n_open > 0)
-        return syi_fail(ctx, SY_ERR_STATE, "comm", "has %d open requests, want none", comm->n_open);
-    return SY_OK;
+    return comm->n_open == 0
+               ? SY_OK
+               : syi_fail(ctx, SY_ERR_STATE, "comm", "has %d open requests, want none", comm->n_open);
 }
 
-static sy_status tell_failure(sy_ctx *ctx, const sy_comm *comm, sy_status st, size_t bytes)
+static sy_status report(sy_ctx *ctx, const sy_comm *comm, sy_status st, size_t bytes)
 {
     if (st == SY_ERR_NOMEM)
         return syi_fail(ctx, st, "memory", "of %zu bytes could not be had in every process", bytes);
-    return syi_fail(ctx, st, "comm", "failed: %.300s",
-                    comm->local ? "" : comm->transport.error(comm->transport.self));
+    return syi_fail_transport(ctx, comm, st);
 }
 
 sy_status sy_comm_alloc(sy_ctx *ctx, sy_comm *comm, size_t bytes, void **data)
 {
     if (data != NULL)
         *data = NULL;
-    if (ctx == NULL)
-        return SY_ERR_NULL;
-    syi_clear_fault(ctx, "sy_comm_alloc");
-    sy_status st = check_idle(ctx, comm);
-    if (st != SY_OK)
+    sy_status st = syi_call_begin(&ctx, comm, "sy_comm_alloc");
+    if (st == SY_OK)
+        st = check_idle(ctx, comm);
+    if (st == SY_OK && data == NULL)
+        st = syi_fail(ctx, SY_ERR_NULL, "data", "is NULL, want a place for the pointer");
+    const struct syi_header mine = {.op = SYI_COMM_ALLOC};
+    st = syi_call_agree(ctx, comm, &mine, st);
+    if (st != SY_OK || data == NULL)
         return st;
-    if (data == NULL)
-        return syi_fail(ctx, SY_ERR_NULL, "data", "is NULL, want a place for the pointer");
-    syi_exchange_close(comm);
     int index;
     st = syi_segment_open(comm, bytes > 0 ? bytes : 1, &index);
     if (st != SY_OK)
-        return tell_failure(ctx, comm, st, bytes);
+        return report(ctx, comm, st, bytes);
     *data = comm->segment[index].base[comm->device];
     return SY_OK;
 }
 
+/* The segment that begins at `data`; SYI_NO_SEGMENT when none does. NULL begins none, and freeing it is fine. */
+static int segment_at(const sy_comm *comm, const void *data)
+{
+    for (int i = 0; data != NULL && i < SYI_MAX_SEGMENTS; i++)
+        if (comm->segment[i].used && comm->segment[i].slot_bytes == 0 &&
+            comm->segment[i].base[comm->device] == data)
+            return i;
+    return SYI_NO_SEGMENT;
+}
+
 sy_status sy_comm_free(sy_ctx *ctx, sy_comm *comm, void *data)
 {
-    if (ctx == NULL)
-        return SY_ERR_NULL;
-    syi_clear_fault(ctx, "sy_comm_free");
-    sy_status st = check_idle(ctx, comm);
-    if (st != SY_OK || data == NULL)
-        return st;
-    syi_exchange_close(comm);
-    for (int i = 0; i < SYI_MAX_SEGMENTS; i++)
-        if (comm->segment[i].used && i != comm->stage && comm->segment[i].base[comm->device] == data) {
-            st = syi_segment_close(comm, i);
-            return st == SY_OK ? st : tell_failure(ctx, comm, st, 0);
-        }
-    return syi_fail(ctx, SY_ERR_STATE, "data", "was not given by sy_comm_alloc of this comm");
+    sy_status st = syi_call_begin(&ctx, comm, "sy_comm_free");
+    if (st == SY_OK)
+        st = check_idle(ctx, comm);
+    const int index = st == SY_OK ? segment_at(comm, data) : SYI_NO_SEGMENT;
+    if (st == SY_OK && data != NULL && index == SYI_NO_SEGMENT)
+        st = syi_fail(ctx, SY_ERR_STATE, "data", "is not memory of sy_comm_alloc, want what it returned");
+    const struct syi_header mine = {.op = SYI_COMM_FREE, .window = (uint8_t)index};
+    st = syi_call_agree(ctx, comm, &mine, st);
+    if (st == SY_OK && index != SYI_NO_SEGMENT)
+        syi_segment_close(comm, index);
+    return st;
 }
 
 sy_status sy_comm_reserve(sy_ctx *ctx, sy_comm *comm, size_t bytes)
 {
-    if (ctx == NULL)
-        return SY_ERR_NULL;
-    syi_clear_fault(ctx, "sy_comm_reserve");
-    const sy_status st = check_idle(ctx, comm);
+    sy_status st = syi_call_begin(&ctx, comm, "sy_comm_reserve");
+    if (st == SY_OK)
+        st = check_idle(ctx, comm);
+    const size_t pages = bytes / SYI_PAGE + (bytes % SYI_PAGE > 0);
+    const struct syi_header mine = {.op = SYI_COMM_RESERVE,
+                                    .wanted = pages > UINT32_MAX ? UINT32_MAX : (uint32_t)pages};
+    st = syi_call_agree(ctx, comm, &mine, st);
     if (st != SY_OK || comm->local || !comm->shared)
         return st;
-    syi_exchange_close(comm);
-    const size_t pages = bytes / SYI_PAGE + (bytes % SYI_PAGE > 0);
-    const sy_status told = syi_comm_tell(comm, pages > INT32_MAX ? INT32_MAX : (int32_t)pages);
-    if (told != SY_OK)
-        return tell_failure(ctx, comm, told, bytes);
-    int32_t most = 0;
+    const struct syi_header *header = comm->requests[comm->n_requests - 1].header;
+    size_t most = 0;
     for (int d = 0; d < comm->n_devices; d++)
-        most = comm->told[d] > most ? comm->told[d] : most;
-    if (syi_stage_grow(comm, (size_t)most * SYI_PAGE))
+        most = header[d].wanted > most ? header[d].wanted : most;
+    if (syi_stage_grow(comm, most * SYI_PAGE))
         return SY_OK;
-    return tell_failure(ctx, comm, comm->broken ? SY_ERR_COMM : SY_ERR_NOMEM, bytes);
+    return report(ctx, comm, comm->broken ? SY_ERR_COMM : SY_ERR_NOMEM, bytes);
+}
+
+sy_status sy_comm_reject(sy_ctx *ctx, sy_comm *comm, sy_status status, const char *sentence)
+{
+    sy_status st = syi_call_begin(&ctx, comm, "sy_comm_reject");
+    if (st == SY_OK && (status == SY_OK || strncmp(sy_status_name(status), "SY_ERR_UNKNOWN", 14) == 0))
+        st = syi_fail(ctx, SY_ERR_VALUE, "status", "is %d, want an error", (int)status);
+    if (st == SY_OK) {
+        st = status;
+        ctx->fault = (sy_fault){.status = status, .argument = "", .batch = -1, .position = -1};
+        snprintf(ctx->error, sizeof ctx->error, "%s", sentence != NULL ? sentence : "rejected by the caller");
+    }
+    const struct syi_header mine = {.op = SYI_COMM_REJECT};
+    return syi_call_agree(ctx, comm, &mine, st);
 }

@@ -10,7 +10,26 @@
 
 static const char *name_of(uint8_t op)
 {
-    return op == SYI_ALL_TO_ALL_COMBINE ? "all_to_all_combine" : "all_to_all_dispatch";
+    switch (op) {
+    case SYI_ALL_TO_ALL_DISPATCH:
+        return "all_to_all_dispatch";
+    case SYI_ALL_TO_ALL_COMBINE:
+        return "all_to_all_combine";
+    case SYI_COMM_ALLOC:
+        return "sy_comm_alloc";
+    case SYI_COMM_FREE:
+        return "sy_comm_free";
+    case SYI_COMM_RESERVE:
+        return "sy_comm_reserve";
+    default:
+        return "sy_comm_reject";
+    }
+}
+
+/* Calls that end when all processes have agreed: no rows move. */
+static bool moves_rows(const sy_request *r)
+{
+    return r->op == SYI_ALL_TO_ALL_DISPATCH || r->op == SYI_ALL_TO_ALL_COMBINE;
 }
 
 /* ---- Endings ------------------------------------------------------------------------------------------ */
@@ -27,9 +46,11 @@ static void finish(sy_request *r, sy_status status)
     r->status = status;
     r->step = SYI_STEP_DONE;
     r->routed = true;
-    if (r->ctx->trace == NULL)
+    if (r->x.routing != NULL && r->x.routing->filler == r)
+        r->x.routing->filler = NULL;
+    if (r->ctx->trace == NULL || !moves_rows(r))
         return;
-    const sy_trace report = {.op = name_of((uint8_t)r->x.id),
+    const sy_trace report = {.op = name_of(r->op),
                              .isa = r->ctx->kernels->name,
                              .status = status,
                              .threads = sy_ctx_threads(r->ctx),
@@ -38,19 +59,37 @@ static void finish(sy_request *r, sy_status status)
     r->ctx->trace(r->ctx->trace_user, &report);
 }
 
-/* The transport failed, or somebody did not answer: nothing that goes through it can be trusted to end. */
+sy_status syi_fail_transport(sy_ctx *ctx, const sy_comm *comm, sy_status status)
+{
+    if (status == SY_ERR_TIMEOUT)
+        return syi_fail(ctx, status, "comm", "waited %lld ms for another process, which did not answer",
+                        (long long)comm->options.timeout_ms);
+    return syi_fail(ctx, status, "comm", "failed: %.300s", comm->transport.error(comm->transport.self));
+}
+
+/* The transport failed, or a process did not answer: nothing that goes through it can be relied on to end. */
 void syi_exchange_break(sy_request *r, sy_status status)
 {
-    const sy_transport *t = &r->comm->transport;
     r->comm->broken = true;
-    syi_clear_fault(r->ctx, name_of((uint8_t)r->x.id));
-    if (status == SY_ERR_TIMEOUT)
-        syi_fail(r->ctx, status, "comm", "waited %lld ms for another process, which did not answer",
-                 (long long)r->comm->options.timeout_ms);
-    else
-        syi_fail(r->ctx, status, "comm", "failed: %.300s", t->error(t->self));
+    syi_clear_fault(r->ctx, name_of(r->op));
+    syi_fail_transport(r->ctx, r->comm, status);
     keep_error(r);
     finish(r, status);
+}
+
+/* What a process sent cannot be: it runs another build of the library, or its memory is damaged. All processes see
+   the same and stop here. */
+static sy_status break_damaged(sy_request *r, int device)
+{
+    const struct syi_header *h = &r->header[device];
+    r->comm->broken = true;
+    syi_clear_fault(r->ctx, name_of(r->op));
+    syi_fail(r->ctx, SY_ERR_COMM, "comm",
+             "received invalid data from device %d: %u tokens, stage %d, slot %d, window %d, offset %llu",
+             device, (unsigned)h->tokens, h->stage, h->slot, h->window, (unsigned long long)h->offset);
+    keep_error(r);
+    finish(r, SY_ERR_COMM);
+    return SY_OK;
 }
 
 /* ---- Steps -------------------------------------------------------------------------------------------- */
@@ -64,7 +103,7 @@ static bool older(const sy_request *a, const sy_request *b)
 static bool may_enter(const sy_request *r, enum syi_step step)
 {
     const sy_comm *comm = r->comm;
-    for (int i = 0; i < comm->options.max_inflight; i++)
+    for (int i = 0; i < comm->n_requests; i++)
         if (older(&comm->requests[i], r) && comm->requests[i].step < step)
             return false;
     return true;
@@ -74,7 +113,7 @@ static bool may_enter(const sy_request *r, enum syi_step step)
 static bool may_control(const sy_request *r)
 {
     const sy_comm *comm = r->comm;
-    for (int i = 0; i < comm->options.max_inflight; i++) {
+    for (int i = 0; i < comm->n_requests; i++) {
         const sy_request *o = &comm->requests[i];
         if (older(o, r) && (o->step < SYI_STEP_ROWS || (o->step == SYI_STEP_REFUSED && !o->posted)))
             return false;
@@ -86,7 +125,7 @@ static bool may_control(const sy_request *r)
 static bool may_move(const sy_request *r)
 {
     const sy_comm *comm = r->comm;
-    for (int i = 0; i < comm->options.max_inflight; i++) {
+    for (int i = 0; i < comm->n_requests; i++) {
         const sy_request *o = &comm->requests[i];
         if (older(o, r) && (o->step < SYI_STEP_ROWS || (o->step == SYI_STEP_ROWS && !o->posted)))
             return false;
@@ -134,12 +173,16 @@ static void describe(const sy_request *r, const struct syi_exchange *x, const st
 {
     static const char *const axes[] = {"all", "0", "1"};
     *notice = (struct syi_notice){.batch = -1, .position = -1};
+    if (!moves_rows(r)) {
+        snprintf(notice->text, sizeof notice->text, "device %d calls %s number %llu", r->comm->device,
+                 name_of(r->op), (unsigned long long)r->sequence);
+        return;
+    }
     snprintf(notice->text, sizeof notice->text,
              "device %d calls %s number %llu with %lld tokens, %lld slots, %lld experts, rows of %zu bytes, "
              "axis %s",
-             shard->device, name_of((uint8_t)x->id), (unsigned long long)r->sequence,
-             (long long)shard->n_tokens, (long long)shard->n_slots, (long long)shard->n_experts,
-             shard->row_bytes, axes[x->axis]);
+             shard->device, name_of(r->op), (unsigned long long)r->sequence, (long long)shard->n_tokens,
+             (long long)shard->n_slots, (long long)shard->n_experts, shard->row_bytes, axes[x->axis]);
 }
 
 static void note_error(const sy_ctx *ctx, struct syi_notice *notice)
@@ -155,7 +198,7 @@ static void note_error(const sy_ctx *ctx, struct syi_notice *notice)
 static void refuse(sy_request *r, const struct syi_notice *of_device, const struct syi_notice *of_other)
 {
     const int other = r->verdict.other < 0 ? r->verdict.device : r->verdict.other;
-    syi_clear_fault(r->ctx, name_of((uint8_t)r->x.id));
+    syi_clear_fault(r->ctx, name_of(r->op));
     syi_tell_verdict(r->ctx, name_of(r->header[other].op), &r->verdict, of_device, of_other);
     keep_error(r);
     finish(r, r->verdict.status);
@@ -196,7 +239,7 @@ static void note_counts(sy_request *r, struct syi_notice *notice)
     const char *what = x->id == SYI_ALL_TO_ALL_COMBINE ? "expert_metadata"
                        : table                         ? "metadata or present"
                                                        : "tokens";
-    syi_clear_fault(r->ctx, name_of((uint8_t)x->id));
+    syi_clear_fault(r->ctx, name_of(r->op));
     r->ctx->device = d + 1;
     const sy_fault fault = syi_value_fault(r->verdict.status, SY_FAULT_NONE, what, found, tokens);
     syi_fail_at(r->ctx, &fault, "has %lld rows, want %s%lld, the tokens of its group", (long long)found,
@@ -363,13 +406,21 @@ static sy_status step_header(sy_request *r)
     if (!may_enter(r, SYI_STEP_TABLE))
         return SY_OK;
     r->verdict = syi_judge_headers(comm, r->header);
-    for (int d = 0; r->verdict.status == SY_ERR_MISMATCH && d < comm->n_devices; d++)
-        if (r->header[d].sequence >= comm->sequence) /* whoever is behind catches up */
+    for (int d = 0; d < comm->n_devices; d++)
+        if (r->header[d].sequence >= comm->sequence) /* a process that is behind catches up */
             comm->sequence = r->header[d].sequence + 1;
     if (r->verdict.status != SY_OK) {
         enter(r, SYI_STEP_REFUSED);
         return SY_OK;
     }
+    comm->compared = true;
+    if (!moves_rows(r)) {
+        finish(r, SY_OK);
+        return SY_OK;
+    }
+    const int damaged = syi_exchange_damaged(r);
+    if (damaged >= 0)
+        return break_damaged(r, damaged);
     r->verdict = judge_counts(r);
     if (r->verdict.status != SY_OK) {
         note_counts(r, &r->notice);
@@ -393,8 +444,9 @@ static sy_status step_stage(sy_request *r)
 {
     sy_comm *comm = r->comm;
     if (r->posted) {
+        const int damaged = syi_exchange_damaged(r);
         enter(r, SYI_STEP_TABLE);
-        return SY_OK;
+        return damaged >= 0 ? break_damaged(r, damaged) : SY_OK;
     }
     size_t most = 0;
     if (!may_enter(r, SYI_STEP_DONE))
@@ -494,7 +546,9 @@ static void become_routed(sy_request *r)
 static sy_status read_rows(sy_request *r)
 {
     const sy_transport *t = &r->comm->transport;
-    syi_exchange_direct(r);
+    const int damaged = syi_exchange_direct(r);
+    if (damaged >= 0)
+        return break_damaged(r, damaged);
     const sy_status st = t->gather(t->self, SY_CHANNEL_FENCE, r->x.axis, NULL, 0, NULL, NULL, &r->fence);
     r->fencing = st == SY_OK;
     if (st != SY_OK)
@@ -509,7 +563,7 @@ static sy_status read_rows(sy_request *r)
 static sy_status step_rows(sy_request *r)
 {
     if (!r->posted) {
-        if (!may_move(r))
+        if (!may_move(r) || syi_routing_busy(r))
             return SY_OK;
         become_routed(r);
         if (r->direct)
@@ -581,12 +635,12 @@ static void advance(sy_request *r)
 void syi_exchange_progress(sy_comm *comm)
 {
     uint64_t after = 0;
-    for (int i = 0; i < comm->options.max_inflight && !comm->broken; i++)
+    for (int i = 0; i < comm->n_requests && !comm->broken; i++)
         if (comm->requests[i].fencing && comm->requests[i].step == SYI_STEP_DONE)
             comm->broken = test_fence(&comm->requests[i]) != SY_OK;
-    for (int i = 0; i < comm->options.max_inflight; i++) {
+    for (int i = 0; i < comm->n_requests; i++) {
         sy_request *next = NULL;
-        for (int j = 0; j < comm->options.max_inflight; j++) {
+        for (int j = 0; j < comm->n_requests; j++) {
             sy_request *r = &comm->requests[j];
             if (r->open && r->sequence > after && (next == NULL || r->sequence < next->sequence))
                 next = r;
@@ -599,15 +653,27 @@ void syi_exchange_progress(sy_comm *comm)
     }
 }
 
-/* The call is judged; a process that refuses it still tells the others. */
+/* Whether processes exchange headers first. All of them must answer alike, so nothing counts here that may change at
+   another time in another process, such as comm->shared. */
+static bool needs_header(const sy_request *r)
+{
+    const sy_comm *comm = r->comm;
+    const bool an_operator = moves_rows(r) || r->op == SYI_COMM_REJECT;
+    return comm->options.check != SY_CHECK_NONE || comm->may_share || r->x.ragged || !an_operator ||
+           !comm->compared;
+}
+
+/* The call is validated; a process that rejects it still takes part. */
 void syi_exchange_begin(sy_request *r, sy_status judged)
 {
     sy_status st = judged;
     sy_comm *comm = r->comm;
     if (st == SY_OK && comm->local)
         st = syi_exchange_reserve(r);
-    else if (st == SY_OK)
+    else if (st == SY_OK && moves_rows(r))
         st = prepare(r);
+    if (st == SY_OK && r->x.routing != NULL && !r->x.routed)
+        r->x.routing->filler = r;
     if (comm->local) {
         if (st == SY_OK) {
             run_local(r);
@@ -618,13 +684,13 @@ void syi_exchange_begin(sy_request *r, sy_status judged)
         return;
     }
     r->mine.version = SYI_HEADER_VERSION;
-    r->mine.op = (uint8_t)r->x.id;
+    r->mine.op = r->op;
     r->mine.sequence = r->sequence;
     r->mine.status = (uint8_t)st;
     if (st != SY_OK)
         note_error(r->ctx, &r->notice);
     keep_error(r);
-    if (comm->options.check == SY_CHECK_NONE && !comm->shared && !r->x.ragged) {
+    if (!needs_header(r)) {
         if (st != SY_OK) {
             finish(r, st);
             return;

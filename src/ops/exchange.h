@@ -77,9 +77,10 @@ struct syi_a2a_shard {
 struct sy_routing {
     sy_comm *comm;
     bool filled;
-    uint64_t epoch;         /* sequence number of the dispatch that filled it */
-    struct syi_block block; /* of everything below */
-    struct syi_exchange of; /* how it was made */
+    const sy_request *filler; /* open dispatch that will fill it; NULL: none */
+    uint64_t epoch;           /* sequence number of the dispatch that filled it */
+    struct syi_block block;   /* of everything below */
+    struct syi_exchange of;   /* how it was made */
     struct syi_a2a_hosts hosts;
     unsigned char *mapping;      /* [E,D] the hosts were read from */
     size_t mapping_bytes;        /* 0: not read yet */
@@ -106,8 +107,9 @@ struct sy_request {
     sy_comm *comm;
     sy_ctx *ctx;
     bool open;
-    int slot; /* of the stage, and its own number */
-    uint64_t sequence;
+    uint8_t op;        /* enum syi_op_id or syi_comm_call */
+    int slot;          /* of the stage. Each process chooses it alone: it identifies nothing on the wire */
+    uint64_t sequence; /* number of the call, the same in all processes: its identity on the wire */
     enum syi_step step;
     bool posted;           /* the step's message is on its way */
     bool chosen;           /* choices were read while they were judged */
@@ -184,7 +186,19 @@ void syi_exchange_progress(sy_comm *comm);
 /* A request that will not end, and with it everything that goes through the comm. */
 void syi_exchange_break(sy_request *request, sy_status status);
 
+/* The sentence of a transport that failed, or of a process that did not answer in time. */
+sy_status syi_fail_transport(sy_ctx *ctx, const sy_comm *comm, sy_status status);
+
 /* ---- Requests (request.c) ----------------------------------------------------------------------------- */
+
+/*
+ * Every collective call takes a number and part in one agreement, also when it is rejected in this process: otherwise
+ * the others would wait for it, or pair with the next call. _begin clears the fault and checks context and comm; a call
+ * without a context gets one for its sentence. _agree takes what the process found and returns the outcome of all;
+ * after SY_OK all processes are in this call, no request is open and no row is read any more.
+ */
+sy_status syi_call_begin(sy_ctx **ctx, sy_comm *comm, const char *name);
+sy_status syi_call_agree(sy_ctx *ctx, sy_comm *comm, const struct syi_header *mine, sy_status found);
 
 sy_status syi_exchange_start(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,
                              size_t args_bytes, sy_request **request);
@@ -208,10 +222,16 @@ struct syi_rows syi_routing_table(const sy_request *request, const struct syi_a2
 /* What all tokens chose. */
 void syi_routing_read(sy_request *request);
 
+/* Whether an older request still reads the routing that this one fills. */
+bool syi_routing_busy(const sy_request *request);
+
 /* Hands a routing to the caller who asked for it. */
 void syi_routing_give(sy_request *request);
 
 int64_t syi_routing_group_tokens(const sy_routing *routing, int device);
+
+/* Of the options that must be the same in all processes. */
+uint64_t syi_a2a_hash_options(const sy_comm *comm);
 
 static inline size_t syi_index_bytes(enum syi_type type)
 {
@@ -221,10 +241,16 @@ static inline size_t syi_index_bytes(enum syi_type type)
 /* ---- Rows (exchange_rows.c) --------------------------------------------------------------------------- */
 
 sy_status syi_exchange_reserve(sy_request *request); /* all scratch: nothing is allocated later */
-void syi_exchange_lists(sy_request *request);     /* where every row comes from, once all choices are known */
-void syi_exchange_tables(sy_request *request);    /* metadata, counts, sources */
-void syi_exchange_stage(sy_request *request);     /* shows others the rows they will read */
-void syi_exchange_direct(sy_request *request);    /* reads rows where they lie */
+void syi_exchange_lists(sy_request *request);  /* where every row comes from, once all choices are known */
+void syi_exchange_tables(sy_request *request); /* metadata, counts, sources */
+void syi_exchange_stage(sy_request *request);  /* shows others the rows they will read */
+
+/* The lowest device whose header names memory that does not exist or is too small; -1: none. */
+int syi_exchange_damaged(const sy_request *request);
+
+/* Reads rows in place; returns -1, or the device whose memory does not hold what it should. */
+int syi_exchange_direct(sy_request *request);
+
 sy_status syi_exchange_post(sy_request *request); /* sends rows, and receives them */
 void syi_exchange_landed(sy_request *request);    /* they have come */
 

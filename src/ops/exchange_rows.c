@@ -130,20 +130,20 @@ static void lay_out(sy_request *r, struct syi_arena *arena)
     r->add_scratch = x->sum ? syi_take(arena, syi_a2a_add_scratch(r->ctx, x->n_slots)) : NULL;
 }
 
-/* What others will read and cannot where it lies; never 0 where they look for something. */
-static size_t stage_bytes(const sy_request *r)
+/* What a process copies into the stage because others cannot read it in place; never 0 where they read something.
+   rows: tokens of a dispatch, rows a combine sends. */
+static size_t stage_bytes(const struct syi_exchange *x, int64_t rows, bool windowed)
 {
-    const struct syi_exchange *x = &r->x;
     if (x->id == SYI_ALL_TO_ALL_COMBINE) {
         const size_t starts = syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t));
-        return r->windowed ? 0 : syi_size_add(starts, syi_size_mul((size_t)r->n_sends, x->row_bytes[0]));
+        return windowed ? 0 : syi_size_add(starts, syi_size_mul((size_t)rows, x->row_bytes[0]));
     }
-    const size_t tokens = (size_t)r->shard[0].n_tokens;
-    size_t bytes = x->routed && r->windowed ? 0 : SYI_ALIGN;
+    size_t bytes = x->routed && windowed ? 0 : SYI_ALIGN;
     if (!x->routed)
-        bytes = syi_size_add(bytes, tokens * (size_t)x->n_slots * syi_index_bytes(x->index_type));
-    for (int p = 0; p < x->n_planes && !r->windowed; p++)
-        bytes = syi_size_add(syi_align(bytes), syi_size_mul(tokens, x->row_bytes[p]));
+        bytes = syi_size_add(bytes,
+                             syi_size_mul((size_t)rows * (size_t)x->n_slots, syi_index_bytes(x->index_type)));
+    for (int p = 0; p < x->n_planes && !windowed; p++)
+        bytes = syi_size_add(syi_align(bytes), syi_size_mul((size_t)rows, x->row_bytes[p]));
     return syi_align(bytes);
 }
 
@@ -162,6 +162,8 @@ static bool find_window(sy_request *r)
     const int window = syi_segment_of(r->comm, shard->from[0].data, (size_t)rows * x->row_bytes[0], &offset);
     r->mine.window = (uint8_t)window;
     r->mine.offset = offset;
+    if (x->id == SYI_ALL_TO_ALL_COMBINE)
+        r->mine.room = (uint32_t)rows;
     return window != SYI_NO_SEGMENT;
 }
 
@@ -172,7 +174,8 @@ sy_status syi_exchange_reserve(sy_request *r)
     r->windowed = r->direct && find_window(r);
     r->threads = r->ctx->threads;
     count_lists(r);
-    r->stage_bytes = r->direct ? stage_bytes(r) : 0;
+    const int64_t rows = r->x.id == SYI_ALL_TO_ALL_COMBINE ? r->n_sends : r->shard[0].n_tokens;
+    r->stage_bytes = r->direct ? stage_bytes(&r->x, rows, r->windowed) : 0;
     struct syi_arena arena = {NULL, 0};
     lay_out(r, &arena);
     if (!syi_block_grow(comm, &r->block, arena.used))
@@ -403,6 +406,42 @@ void syi_exchange_stage(sy_request *r)
         stage_results(r, at);
 }
 
+/* A segment that a header names: a stage, or memory of sy_comm_alloc. */
+static const struct syi_segment *segment_named(const sy_comm *comm, int index, bool stage)
+{
+    const struct syi_segment *s = index < SYI_MAX_SEGMENTS ? &comm->segment[index] : NULL;
+    return s != NULL && s->used && s->of_transport != NULL && (s->slot_bytes > 0) == stage ? s : NULL;
+}
+
+/* Whether what a header names is there, and long enough for what this process will read. */
+static bool readable(const sy_request *r, int device, const struct syi_header *h)
+{
+    const struct syi_exchange *x = &r->x;
+    const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE, windowed = h->window != h->stage;
+    const size_t staged = stage_bytes(x, combine ? 0 : (int64_t)h->tokens, windowed);
+    const struct syi_segment *stage = segment_named(r->comm, h->stage, true);
+    if (staged > 0 &&
+        (stage == NULL || h->slot >= r->comm->options.max_inflight || staged > stage->slot_bytes))
+        return false;
+    if (!windowed)
+        return staged > 0;
+    const struct syi_segment *window = segment_named(r->comm, h->window, false);
+    const size_t bytes = syi_size_mul(combine ? h->room : h->tokens, x->row_bytes[0]);
+    return window != NULL && h->offset <= window->bytes[device] &&
+           bytes <= (size_t)(window->bytes[device] - h->offset);
+}
+
+int syi_exchange_damaged(const sy_request *r)
+{
+    for (int d = 0; d < r->comm->n_devices; d++) {
+        const struct syi_header *h = &r->header[d];
+        if ((int64_t)h->tokens > r->x.most ||
+            (r->direct && r->comm->shared && h->wanted == 0 && !readable(r, d, h)))
+            return d;
+    }
+    return -1;
+}
+
 /* ---- Moving them -------------------------------------------------------------------------------------- */
 
 static struct syi_rows *sources_of(const sy_request *r, const struct syi_a2a_shard *shard, int plane)
@@ -438,8 +477,8 @@ static void source_tokens(sy_request *r, struct syi_a2a_shard *shard, int positi
     }
 }
 
-/* Combine: rows another process shows where they lie, or those it copied for us. */
-static void source_results(sy_request *r, struct syi_a2a_shard *shard, int position, int device)
+/* Combine: rows of another process in place, or those it copied for this one. */
+static bool source_results(sy_request *r, struct syi_a2a_shard *shard, int position, int device)
 {
     const struct syi_exchange *x = &r->x;
     const struct syi_header *h = &r->header[device];
@@ -447,16 +486,21 @@ static void source_results(sy_request *r, struct syi_a2a_shard *shard, int posit
     if (h->window != h->stage) {
         unsigned char *window = r->comm->segment[h->window].base[device];
         *source = (struct syi_rows){window + h->offset, (int64_t)x->row_bytes[0]};
-        return;
+        return true;
     }
     unsigned char *at = stage_slot(r, device, h);
-    *source = (struct syi_rows){at + syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t)),
-                                (int64_t)x->row_bytes[0]};
+    const size_t starts = syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t)),
+                 room = r->comm->segment[h->stage].slot_bytes - starts;
+    *source = (struct syi_rows){at + starts, (int64_t)x->row_bytes[0]};
     int64_t start;
-    list_receives(r); /* before picks name rows of the stage: it asks for positions alone */
+    list_receives(r); /* before picks name rows of the stage: it reads positions alone */
     memcpy(&start, at + 8 * (size_t)shard->position, sizeof start);
-    for (int64_t i = r->receives.first[position]; i < r->receives.first[position + 1]; i++)
-        shard->pick[r->receives.rows[i]].row = (int32_t)(start + i - r->receives.first[position]);
+    const int64_t first = r->receives.first[position], n = r->receives.first[position + 1] - first;
+    if (start < 0 || start > INT32_MAX - n || syi_size_mul((size_t)(start + n), x->row_bytes[0]) > room)
+        return false;
+    for (int64_t i = 0; i < n; i++)
+        shard->pick[r->receives.rows[first + i]].row = (int32_t)(start + i);
+    return true;
 }
 
 static struct syi_a2a_job job_of(const sy_request *r, const struct syi_a2a_shard *shard)
@@ -516,7 +560,7 @@ static void move_all(sy_request *r)
     r->ctx->threads = threads;
 }
 
-void syi_exchange_direct(sy_request *r)
+int syi_exchange_direct(sy_request *r)
 {
     const sy_comm *comm = r->comm;
     for (int s = 0; s < comm->n_shards; s++) {
@@ -527,14 +571,15 @@ void syi_exchange_direct(sy_request *r)
                 source_here(r, shard, p);
             else if (r->x.id == SYI_ALL_TO_ALL_DISPATCH)
                 source_tokens(r, shard, p, device);
-            else
-                source_results(r, shard, p, device);
+            else if (!source_results(r, shard, p, device))
+                return device;
         }
     }
     if (fans_out(r))
         fan_out(r);
     else
         move_all(r);
+    return -1;
 }
 
 /* ---- Messages ----------------------------------------------------------------------------------------- */
@@ -610,7 +655,7 @@ sy_status syi_exchange_post(sy_request *r)
     for (int p = 0; p < x->n_planes; p++) {
         fill_messages(r, p);
         const sy_transport_exchange exchange = {.axis = x->axis,
-                                                .tag = r->slot * SY_A2A_MAX_PLANES + p,
+                                                .number = r->sequence * SY_A2A_MAX_PLANES + (uint64_t)p,
                                                 .n_positions = x->n_positions,
                                                 .position = shard->position,
                                                 .send = r->send[p],

@@ -14,8 +14,7 @@ static bool reached(const sy_request *r, sy_phase phase)
 static sy_status wait_for(sy_request *r, bool (*until)(const sy_request *r, sy_phase phase), sy_phase phase)
 {
     sy_comm *comm = r->comm;
-    const uint64_t begin = comm->options.timeout_ms > 0 ? syi_now() : 0;
-    const uint64_t limit = (uint64_t)comm->options.timeout_ms * UINT64_C(1000000);
+    const uint64_t limit = syi_comm_limit(comm), begin = limit > 0 ? syi_now() : 0;
     for (int turn = 0; !until(r, phase); turn++) {
         if (comm->broken)
             return SY_ERR_COMM;
@@ -35,7 +34,9 @@ static bool fenced(const sy_request *r, sy_phase phase)
     return !r->fencing;
 }
 
-/* A request whose rows nobody reads any more: better one that is free than one to wait for. */
+static const char is_broken[] = "is broken: another process may be gone, want a new one";
+
+/* A request that is free and whose rows no process reads any more, or the one to wait for. */
 static sy_status take_request(sy_ctx *ctx, sy_comm *comm, sy_request **request)
 {
     sy_request *r = comm->requests;
@@ -49,17 +50,70 @@ static sy_status take_request(sy_ctx *ctx, sy_comm *comm, sy_request **request)
     if (st == SY_OK)
         return SY_OK;
     comm->broken = true;
-    return syi_fail(ctx, st, "comm", "is broken: another process may be gone, want a new one");
+    return syi_fail(ctx, st, "comm", "%s", is_broken);
 }
 
-static sy_status refuse_start(sy_ctx *ctx, sy_comm *comm, sy_request **request)
+/* Takes the next number. */
+static void open_request(sy_request *r, sy_ctx *ctx, uint8_t op)
 {
+    r->ctx = ctx;
+    r->open = true;
+    r->op = op;
+    r->sequence = r->comm->sequence++;
+    r->step = SYI_STEP_HEADER;
+    r->posted = r->routed = r->chosen = r->listed = r->direct = r->windowed = false;
+    memset(r->waiting, 0, sizeof r->waiting);
+    r->status = SY_OK;
+    r->fault = (sy_fault){.argument = ""};
+    r->error[0] = '\0';
+    r->bytes = 0;
+    r->stage_bytes = 0;
+    r->start_ns = ctx->trace != NULL ? syi_now() : 0;
+    r->x = (struct syi_exchange){.id = (enum syi_op_id)op};
+    r->by = NULL;
+    r->mine = (struct syi_header){.stage = SYI_NO_SEGMENT, .window = SYI_NO_SEGMENT};
+}
+
+/* ---- Calls -------------------------------------------------------------------------------------------- */
+
+sy_status syi_call_begin(sy_ctx **ctx, sy_comm *comm, const char *name)
+{
+    const bool none = *ctx == NULL;
+    if (none && comm == NULL)
+        return SY_ERR_NULL;
+    if (none)
+        *ctx = &comm->spare;
+    syi_clear_fault(*ctx, name);
     if (comm == NULL)
-        return syi_fail(ctx, SY_ERR_NULL, "comm", "is NULL, want a comm");
+        return syi_fail(*ctx, SY_ERR_NULL, "comm", "is NULL, want a comm");
+    if (comm->broken)
+        return syi_fail(*ctx, SY_ERR_COMM, "comm", "%s", is_broken);
+    (*ctx)->device = comm->local ? 0 : comm->device + 1; /* all processes will read the sentence */
+    return none ? syi_fail(*ctx, SY_ERR_NULL, "ctx", "is NULL, want a context") : SY_OK;
+}
+
+sy_status syi_call_agree(sy_ctx *ctx, sy_comm *comm, const struct syi_header *mine, sy_status found)
+{
+    if (comm == NULL || comm->broken || comm->local)
+        return found;
+    sy_request *r = &comm->requests[comm->n_requests - 1];
+    ctx->device = 0;
+    open_request(r, ctx, mine->op);
+    r->mine = *mine;
+    r->mine.params = comm->options_hash;
+    syi_exchange_begin(r, found);
+    sy_status st = sy_request_wait(r, SY_PHASE_DONE);
+    r->open = false;
+    if (st != SY_OK)
+        return st;
+    syi_exchange_close(comm);
+    return comm->broken ? syi_fail(ctx, SY_ERR_COMM, "comm", "%s", is_broken) : SY_OK;
+}
+
+static sy_status check_start(sy_ctx *ctx, const sy_comm *comm, sy_request **request)
+{
     if (request == NULL)
         return syi_fail(ctx, SY_ERR_NULL, "request", "is NULL, want a place for the request");
-    if (comm->broken)
-        return syi_fail(ctx, SY_ERR_COMM, "comm", "is broken: another process may be gone, want a new one");
     if (comm->n_open < comm->options.max_inflight)
         return SY_OK;
     const sy_fault fault =
@@ -73,29 +127,19 @@ sy_status syi_exchange_start(sy_ctx *ctx, sy_comm *comm, const struct syi_exchan
 {
     if (request != NULL)
         *request = NULL;
-    if (ctx == NULL)
-        return SY_ERR_NULL;
-    syi_clear_fault(ctx, op->op->name);
-    sy_request *r = NULL;
-    sy_status st = refuse_start(ctx, comm, request);
+    sy_status st = syi_call_begin(&ctx, comm, op->op->name);
     if (st == SY_OK)
-        st = take_request(ctx, comm, &r);
+        st = check_start(ctx, comm, request);
+    if (st != SY_OK) {
+        const struct syi_header mine = {.op = (uint8_t)op->op->id};
+        return syi_call_agree(ctx, comm, &mine, st);
+    }
+    sy_request *r = NULL;
+    ctx->device = 0;
+    st = take_request(ctx, comm, &r);
     if (st != SY_OK)
         return st;
-    r->ctx = ctx;
-    r->open = true;
-    r->sequence = comm->sequence++;
-    r->step = SYI_STEP_HEADER;
-    r->posted = r->routed = r->chosen = r->listed = r->direct = r->windowed = false;
-    memset(r->waiting, 0, sizeof r->waiting);
-    r->status = SY_OK;
-    r->fault = (sy_fault){.argument = ""};
-    r->error[0] = '\0';
-    r->bytes = 0;
-    r->stage_bytes = 0;
-    r->start_ns = ctx->trace != NULL ? syi_now() : 0;
-    r->x = (struct syi_exchange){.id = op->op->id};
-    r->mine = (struct syi_header){.stage = SYI_NO_SEGMENT, .window = SYI_NO_SEGMENT};
+    open_request(r, ctx, (uint8_t)op->op->id);
     comm->n_open++;
     syi_exchange_begin(r, syi_a2a_judge(ctx, op, args, args_bytes, r));
     *request = r;
@@ -150,7 +194,7 @@ sy_status sy_request_wait(sy_request *request, sy_phase phase)
 
 void syi_exchange_close(sy_comm *comm)
 {
-    for (int i = 0; i < comm->options.max_inflight && !comm->broken; i++) {
+    for (int i = 0; i < comm->n_requests && !comm->broken; i++) {
         sy_request *r = &comm->requests[i];
         if ((r->open && wait_for(r, reached, SY_PHASE_DONE) != SY_OK) ||
             wait_for(r, fenced, SY_PHASE_DONE) != SY_OK)

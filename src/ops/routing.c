@@ -201,6 +201,19 @@ void syi_routing_read(sy_request *request)
     }
 }
 
+bool syi_routing_busy(const sy_request *request)
+{
+    const sy_comm *comm = request->comm;
+    const sy_routing *to = request->x.routed ? NULL : request->x.routing;
+    for (int i = 0; to != NULL && i < comm->n_requests; i++) {
+        const sy_request *o = &comm->requests[i];
+        if (o != request && o->open && o->step != SYI_STEP_DONE && o->by == to &&
+            o->sequence < request->sequence)
+            return true;
+    }
+    return false;
+}
+
 void syi_routing_give(sy_request *request)
 {
     sy_routing *to = request->x.routing;
@@ -209,7 +222,10 @@ void syi_routing_give(sy_request *request)
     const sy_routing before = *to;
     *to = request->own;
     to->filled = true;
+    to->filler =
+        before.filler == request ? NULL : before.filler; /* another dispatch may be about to fill it again */
     to->epoch = request->sequence;
     request->own = before;
+    request->own.filler = NULL;
     request->by = to;
 }

@@ -16,7 +16,8 @@ struct gathering {
 /* Rows on their way from one device to another. They stay where they are until the receiver has them. */
 struct parcel {
     struct parcel *next;
-    int from, to, tag;
+    int from, to;
+    uint64_t number;
     sy_axis axis;
     sy_transport_rows rows;
     bool claimed, done;
@@ -36,7 +37,8 @@ struct ticket {
     struct gathering *gathering;
     unsigned char *recv;
     size_t counts[THREADS_MOST];
-    int n_positions, tag, delay;
+    uint64_t number;
+    int n_positions, delay;
     sy_axis axis;
     size_t chunk_bytes;
     int num_links;
@@ -44,22 +46,26 @@ struct ticket {
     struct arrival arrivals[THREADS_MOST];
 };
 
+/* Memory of one device, as long as any of them has it attached. */
+struct memory {
+    int users;
+    void *raw;
+};
+
 struct segment {
-    struct segment *next;
-    int64_t number;
-    int arrived, left;
-    bool refused;
-    size_t bytes[THREADS_MOST];
-    void *base[THREADS_MOST];
+    struct segment *next; /* of its device */
+    struct memory *of[THREADS_MOST];
 };
 
 struct endpoint {
     struct threads_hub *hub;
     int device, fail_at;
-    int64_t begun[SY_N_CHANNELS][3], shares;
+    int64_t begun[SY_N_CHANNELS][3];
+    uint64_t last[3]; /* number of the last exchange along each axis */
     uint64_t rng;
     const char *error;
     struct ticket *tickets;
+    struct segment *segments;
     struct threads_counters count;
 };
 
@@ -71,7 +77,6 @@ struct threads_hub {
     bool broken, fail_share;
     struct gathering *gatherings;
     struct parcel *parcels;
-    struct segment *segments;
     struct endpoint endpoints[THREADS_MOST];
 };
 
@@ -271,7 +276,7 @@ static void send_parcel(struct endpoint *e, struct ticket *t, int q, int to, con
 {
     int64_t first = 0, last = 0;
     struct parcel *p = need(sizeof *p), **end = &e->hub->parcels;
-    *p = (struct parcel){.from = e->device, .to = to, .tag = t->tag, .axis = t->axis, .rows = *rows};
+    *p = (struct parcel){.from = e->device, .to = to, .number = t->number, .axis = t->axis, .rows = *rows};
     while (*end)
         end = &(*end)->next;
     *end = p;
@@ -294,12 +299,12 @@ static sy_status begin_exchange(void *self, const sy_transport_exchange *x, sy_t
     sy_status status = count_call(e);
     const int n = members(e->hub, x->axis, e->device, list);
     if (status == SY_OK && (n != x->n_positions || place_of(list, e->device) != x->position ||
-                            x->num_links < 1 || x->tag < 0 || x->tag >= 32767 || x->chunk_bytes == 0))
+                            x->num_links < 1 || x->number <= e->last[x->axis] || x->chunk_bytes == 0))
         status = failed(e, "an exchange that the contract does not allow");
     if (status == SY_OK) {
         struct ticket *t = ticket_new(e, ticket);
         t->n_positions = n;
-        t->tag = x->tag;
+        t->number = e->last[x->axis] = x->number;
         t->axis = x->axis;
         t->chunk_bytes = x->chunk_bytes;
         t->num_links = x->num_links;
@@ -337,7 +342,7 @@ static void copy_piece(const struct ticket *t, const struct arrival *a, int64_t 
 static sy_status claim(struct endpoint *e, const struct ticket *t, struct arrival *a)
 {
     for (struct parcel *p = e->hub->parcels; p && !a->parcel; p = p->next)
-        if (p->from == a->from && p->to == e->device && p->tag == t->tag && p->axis == t->axis &&
+        if (p->from == a->from && p->to == e->device && p->number == t->number && p->axis == t->axis &&
             !p->claimed) {
             if (p->rows.n != a->rows.n || p->rows.row_bytes != a->rows.row_bytes)
                 return failed(e, "a thread sent other rows than were expected of it");
@@ -418,66 +423,66 @@ static sy_status test_ticket(void *self, sy_transport_ticket *ticket, bool *done
 
 /* ---- Shared memory ------------------------------------------------------------------------------------------ */
 
-static struct segment *segment_of(struct endpoint *e)
-{
-    const int64_t number = e->shares++;
-    for (struct segment *s = e->hub->segments; s; s = s->next)
-        if (s->number == number)
-            return s;
-    struct segment *s = need(sizeof *s);
-    *s = (struct segment){.next = e->hub->segments, .number = number, .refused = e->hub->fail_share};
-    e->hub->fail_share = false;
-    return e->hub->segments = s;
-}
-
-static void forget_segment(struct threads_hub *hub, struct segment *s)
-{
-    struct segment **at = &hub->segments;
-    while (*at != s)
-        at = &(*at)->next;
-    *at = s->next;
-    for (int d = 0; d < THREADS_MOST; d++)
-        free(s->base[d]);
-    free(s);
-}
-
-static sy_status share(void *self, size_t bytes, void **base, void **segment)
+static sy_status share(void *self, size_t bytes, unsigned char token[SY_SHARE_TOKEN_BYTES], void **segment)
 {
     struct endpoint *e = self;
-    struct threads_hub *hub = e->hub;
-    pthread_mutex_lock(&hub->lock);
+    pthread_mutex_lock(&e->hub->lock);
     sy_status status = count_call(e);
-    if (status == SY_OK) {
-        struct segment *s = segment_of(e);
-        s->base[e->device] = need(bytes + 64);
-        s->arrived++;
-        pthread_cond_broadcast(&hub->changed);
-        while (s->arrived < devices_of(hub) && !hub->broken)
-            pthread_cond_wait(&hub->changed, &hub->lock);
-        status = s->arrived < devices_of(hub) ? failed(e, "another thread has failed")
-                 : s->refused                 ? SY_ERR_NOMEM
-                                              : SY_OK;
-        if (status == SY_OK) {
-            memcpy(base, s->base, (size_t)devices_of(hub) * sizeof *base);
-            *segment = s;
-        }
-        e->count.shared += (int64_t)bytes;
-        if (status == SY_ERR_NOMEM && ++s->left == devices_of(hub))
-            forget_segment(hub, s);
+    if (status == SY_OK && e->hub->fail_share) {
+        e->hub->fail_share = false;
+        status = SY_ERR_NOMEM;
     }
-    pthread_mutex_unlock(&hub->lock);
+    if (status == SY_OK) {
+        struct segment *s = need(sizeof *s);
+        struct memory *m = need(sizeof *m);
+        *m = (struct memory){.users = 1, .raw = aligned_alloc(64, (bytes + 127) / 64 * 64)};
+        s->of[e->device] = m;
+        s->next = e->segments;
+        e->segments = s;
+        memcpy(token, &m, sizeof m);
+        e->count.shared += (int64_t)bytes;
+        *segment = s;
+    }
+    pthread_mutex_unlock(&e->hub->lock);
     return status;
 }
 
-static sy_status unshare(void *self, void *segment)
+static sy_status attach(void *self, void *segment, const unsigned char *tokens, void **base)
 {
     struct endpoint *e = self;
     struct segment *s = segment;
     pthread_mutex_lock(&e->hub->lock);
-    if (++s->left == devices_of(e->hub))
-        forget_segment(e->hub, s);
+    const sy_status status = count_call(e);
+    for (int d = 0; status == SY_OK && d < devices_of(e->hub); d++) {
+        memcpy(&s->of[d], tokens + (size_t)d * SY_SHARE_TOKEN_BYTES, sizeof s->of[d]);
+        s->of[d]->users += d != e->device;
+        base[d] = s->of[d]->raw;
+    }
     pthread_mutex_unlock(&e->hub->lock);
-    return SY_OK;
+    return status;
+}
+
+static void settle(void *self, void *segment)
+{
+    (void)self;
+    (void)segment;
+}
+
+static void unshare(void *self, void *segment)
+{
+    struct endpoint *e = self;
+    struct segment *s = segment, **at = &e->segments;
+    pthread_mutex_lock(&e->hub->lock);
+    while (*at != s)
+        at = &(*at)->next;
+    *at = s->next;
+    for (int d = 0; d < THREADS_MOST; d++)
+        if (s->of[d] && --s->of[d]->users == 0) {
+            free(s->of[d]->raw);
+            free(s->of[d]);
+        }
+    pthread_mutex_unlock(&e->hub->lock);
+    free(s);
 }
 
 /* ---- Hubs --------------------------------------------------------------------------------------------------- */
@@ -507,15 +512,17 @@ struct threads_hub *threads_hub_new(sy_mesh mesh, const struct threads_options *
 
 void threads_hub_free(struct threads_hub *hub)
 {
-    for (int d = 0; d < THREADS_MOST; d++)
-        while (hub->endpoints[d].tickets)
-            ticket_free(&hub->endpoints[d], hub->endpoints[d].tickets);
+    for (int d = 0; d < THREADS_MOST; d++) {
+        struct endpoint *e = &hub->endpoints[d];
+        while (e->tickets)
+            ticket_free(e, e->tickets);
+        while (e->segments)
+            unshare(e, e->segments); /* of a comm that is broken */
+    }
     while (hub->gatherings)
         forget_gathering(hub, hub->gatherings);
     while (hub->parcels)
         forget_parcel(hub, hub->parcels);
-    while (hub->segments)
-        forget_segment(hub, hub->segments);
     pthread_cond_destroy(&hub->changed);
     pthread_mutex_destroy(&hub->lock);
     free(hub);
@@ -532,6 +539,8 @@ sy_transport threads_transport(struct threads_hub *hub, int device)
                           .exchange = begin_exchange,
                           .test = test_ticket,
                           .share = shared ? share : NULL,
+                          .attach = shared ? attach : NULL,
+                          .settle = shared ? settle : NULL,
                           .unshare = shared ? unshare : NULL,
                           .destroy = destroy,
                           .error = error_of};

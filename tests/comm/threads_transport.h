@@ -20,7 +20,7 @@ struct threads_options {
 
 /* What one device did. */
 struct threads_counters {
-    int calls;                       /* of gather, exchange, share and test */
+    int calls;                       /* of gather, exchange, share, attach and test */
     int64_t gathers[SY_N_CHANNELS];  /* begun */
     int64_t gathered[SY_N_CHANNELS]; /* bytes that came from others */
     int64_t sent, received;          /* bytes of rows */
@@ -34,7 +34,7 @@ void threads_hub_free(struct threads_hub *hub); /* when all its comms are gone *
 sy_transport threads_transport(struct threads_hub *hub, int device);
 struct threads_counters threads_count(const struct threads_hub *hub, int device);
 
-/* The n-th call of a device from now fails with SY_ERR_COMM; 0: none. The next share fails with NOMEM everywhere. */
+/* The n-th call of a device from now fails with SY_ERR_COMM; 0: none. The next share of any device fails with NOMEM. */
 void threads_fail_at(struct threads_hub *hub, int device, int n);
 void threads_fail_share(struct threads_hub *hub);
 

@@ -187,7 +187,7 @@ static struct trade *trade_new(const struct syi_mpi *mpi, uint64_t seed, sy_axis
                                    .position = position_of(mpi->door.mesh, axis, this_rank),
                                    .send = t->send,
                                    .recv = t->recv};
-    t->x.tag = rng_below(&state, 3) == 0 ? SYI_MPI_TAGS - 1 : (int)rng_below(&state, SYI_MPI_TAGS - 1);
+    t->x.number = rng_below(&state, 3) == 0 ? UINT64_MAX - seed : (uint64_t)rng_below(&state, INT64_MAX);
     t->x.chunk_bytes = rng_below(&state, 2) == 0 ? (size_t)1 << 30 : (size_t)rng_below(&state, 200) + 1;
     t->x.num_links = rng_below(&state, 2) == 0 ? 1 : (int)rng_below(&state, 2 * MOST_ROWS) + 1;
     t->x.topology = topologies[rng_below(&state, 3)];
@@ -220,7 +220,7 @@ static void trade_free(struct trade *t)
     free(t);
 }
 
-static void trades(size_t longest, int64_t n_tags)
+static void trades(size_t longest, uint64_t n_tags)
 {
     for (int m = 0; m < n_meshes(); m++) {
         struct counted memory = {0};
@@ -252,23 +252,24 @@ static void test_exchanges_of_long_rows(void **state)
     trades(16, 0);
 }
 
-/* An MPI with no tags to spare: order alone tells the segments apart. */
+/* An MPI with one tag: messages are matched by their order alone. */
 static void test_exchanges_with_few_tags(void **state)
 {
     (void)state;
     trades(INT_MAX, 1);
 }
 
-static void test_many_exchanges_at_a_time(void **state)
+/* Also with fewer tags than exchanges: those of equal tags are matched in the order in which they began. */
+static void many_at_a_time(uint64_t n_tags)
 {
-    (void)state;
     enum { AT_A_TIME = 5 };
     struct syi_mpi *const mpi = open_transport(mesh_number(n_meshes() / 2), NULL);
+    mpi->n_tags = n_tags > 0 ? n_tags : mpi->n_tags;
     struct trade *all[AT_A_TIME];
     sy_transport_ticket tickets[AT_A_TIME];
     for (int i = 0; i < AT_A_TIME; i++) {
         all[i] = trade_new(mpi, (uint64_t)i + 100, axes[i % 3], false);
-        all[i]->x.tag = i == 0 ? SYI_MPI_TAGS - 1 : i;
+        all[i]->x.number = (uint64_t)i + UINT32_MAX - 2;
         expect_ok(mpi, mpi->door.exchange(mpi, &all[i]->x, &tickets[i]));
     }
     finish(mpi, tickets, AT_A_TIME);
@@ -277,6 +278,13 @@ static void test_many_exchanges_at_a_time(void **state)
         trade_free(all[i]);
     }
     close_transport(mpi, NULL);
+}
+
+static void test_many_exchanges_at_a_time(void **state)
+{
+    (void)state;
+    for (uint64_t n_tags = 0; n_tags < 4; n_tags++)
+        many_at_a_time(n_tags);
 }
 
 static void test_warm_paths_allocate_nothing(void **state)
@@ -314,6 +322,26 @@ static size_t segment_bytes(int device, int round)
     return (size_t)(device * 37 + round * 100001) % 300000;
 }
 
+/* As the library does it: each process makes its part, all exchange tokens and attach. */
+static sy_status share_all(struct syi_mpi *mpi, size_t bytes, void **base, void **segment)
+{
+    unsigned char mine[SY_SHARE_TOKEN_BYTES];
+    unsigned char all[64 * SY_SHARE_TOKEN_BYTES];
+    sy_status st = mpi->door.share(mpi, bytes, mine, segment);
+    assert_true((st == SY_OK) == (*segment != NULL));
+    int ok = st == SY_OK;
+    MPI_Allreduce(MPI_IN_PLACE, &ok, 1, MPI_INT, MPI_LAND, MPI_COMM_WORLD);
+    MPI_Allgather(mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, MPI_COMM_WORLD);
+    if (ok)
+        st = mpi->door.attach(mpi, *segment, all, base);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (ok && st == SY_OK)
+        mpi->door.settle(mpi, *segment);
+    else if (*segment != NULL)
+        mpi->door.unshare(mpi, *segment);
+    return ok ? st : SY_ERR_NOMEM;
+}
+
 static void test_shared_memory(void **state)
 {
     (void)state;
@@ -324,7 +352,7 @@ static void test_shared_memory(void **state)
     void *segments[3];
     void *base[3][64];
     for (int s = 0; s < 3; s++)
-        expect_ok(mpi, mpi->door.share(mpi, segment_bytes(this_rank, s), base[s], &segments[s]));
+        expect_ok(mpi, share_all(mpi, segment_bytes(this_rank, s), base[s], &segments[s]));
     for (int round = 0; round < 20; round++) {
         for (int s = 0; s < 3; s++)
             for (size_t i = 0; i < segment_bytes(this_rank, s); i++)
@@ -339,13 +367,13 @@ static void test_shared_memory(void **state)
             }
         fence(mpi);
     }
-    expect_ok(mpi, mpi->door.unshare(mpi, segments[1]));
+    mpi->door.unshare(mpi, segments[1]);
     fence(mpi);
-    expect_ok(mpi, mpi->door.unshare(mpi, segments[0])); /* the last one goes with the transport */
+    mpi->door.unshare(mpi, segments[0]); /* the last one goes with the transport */
     close_transport(mpi, &memory);
 }
 
-/* More than there can be, in one process: all of them hear of it, and the next one works. */
+/* More than there can be, in one process: it fails there, and the next one works. */
 static void test_too_much_shared_memory(void **state)
 {
     (void)state;
@@ -353,14 +381,38 @@ static void test_too_much_shared_memory(void **state)
     struct syi_mpi *const mpi = open_transport(mesh_number(0), &memory);
     if (mpi->door.share == NULL)
         skip();
+    static const size_t too_much[] = {SIZE_MAX - 7, (size_t)PTRDIFF_MAX / 2, (size_t)1 << 50};
+    for (size_t i = 0; i < COUNT_OF(too_much); i++) {
+        const bool mine = this_rank == n_ranks - 1;
+        void *segment;
+        void *base[64];
+        assert_int_equal(share_all(mpi, mine ? too_much[i] : 100, base, &segment), SY_ERR_NOMEM);
+        if (mine)
+            assert_non_null(strstr(mpi->door.error(mpi), "bytes cannot be shared: "));
+        expect_ok(mpi, share_all(mpi, 100, base, &segment));
+    }
+    close_transport(mpi, &memory);
+}
+
+/* Memory of a name that is another process's by chance: the mark at its end is not ours. */
+static void test_memory_of_others(void **state)
+{
+    (void)state;
+    struct syi_mpi *const mpi = open_transport(mesh_number(0), NULL);
+    if (mpi->door.share == NULL)
+        skip();
+    unsigned char tokens[64 * SY_SHARE_TOKEN_BYTES];
+    unsigned char mine[SY_SHARE_TOKEN_BYTES];
     void *segment;
     void *base[64];
-    const size_t bytes = this_rank == n_ranks - 1 ? SIZE_MAX - 7 : 100;
-    assert_int_equal(mpi->door.share(mpi, bytes, base, &segment), SY_ERR_NOMEM);
-    assert_null(segment);
-    assert_string_not_equal(mpi->door.error(mpi), "");
-    expect_ok(mpi, mpi->door.share(mpi, 100, base, &segment));
-    close_transport(mpi, &memory);
+    expect_ok(mpi, mpi->door.share(mpi, 100, mine, &segment));
+    mine[8] ^= this_rank == 0; /* after the size */
+    MPI_Allgather(mine, sizeof mine, MPI_BYTE, tokens, sizeof mine, MPI_BYTE, MPI_COMM_WORLD);
+    const sy_status status = mpi->door.attach(mpi, segment, tokens, base);
+    assert_int_equal(status, this_rank == 0 ? SY_OK : SY_ERR_NOMEM);
+    MPI_Barrier(MPI_COMM_WORLD);
+    mpi->door.unshare(mpi, segment);
+    close_transport(mpi, NULL);
 }
 
 /* ---- Failures ----------------------------------------------------------------------------------------- */
@@ -446,6 +498,7 @@ int main(void)
         cmocka_unit_test(test_warm_paths_allocate_nothing),
         cmocka_unit_test(test_shared_memory),
         cmocka_unit_test(test_too_much_shared_memory),
+        cmocka_unit_test(test_memory_of_others),
         cmocka_unit_test(test_no_memory_for_a_transport),
         cmocka_unit_test(test_no_memory_for_a_ticket),
         cmocka_unit_test(test_errors_of_mpi_are_told), /* takes two */

@@ -45,12 +45,6 @@ class Call(Generic[R]):
         """New arrays for the results. May stumble over anything that does not fit."""
         raise NotImplementedError
 
-    def placeholders(self) -> R:
-        """Stand for results that could not be made, in a call that is to be refused: the inputs themselves, which are
-        judged first, and never written to.
-        """
-        raise NotImplementedError
-
     def fields(self, results: R) -> Iterable[tuple[str, Shards]]:
         """Results in the order of the binding's table."""
         raise NotImplementedError
@@ -63,24 +57,21 @@ class Call(Generic[R]):
 
     def ready(self, out: R | None, wanted: Collection[str] | None, show: Callable[[R], Any]) -> Self:
         """Adds the results to the values. `show` makes of tuples what the mesh's user gets."""
-        self.new, self.show, write = out is None, show, True
+        self.new, self.show = out is None, show
         try:
             self.made = self.make(self._names(wanted)) if out is None else self._given(out)
-        except Exception as error:
-            if not self.handle.collective:
-                self.handle.query(self.name, self.values)  # what was stumbled over, the operator says better
-                raise
-            self.reader.fail(error)
-            self.made, write = self.placeholders(), False
+        except Exception:
+            self.handle.query(self.name, self.values)  # the operator has the better sentence
+            raise
         for field, arrays in self.fields(self.made):
-            self.values += self.reader.tensors(field, arrays, write)
+            self.values += self.reader.tensors(field, arrays, write=True)
         return self
 
     def start(self, blocking: bool) -> Request[Any]:
         """Begins the exchange, and ends it if it is blocking."""
         flight = self.handle.start(self.name, self.values, self.reader.keep, blocking)
         self.number = flight.number
-        return Request(self.handle, flight, self._shown_at, self.reader.trouble)
+        return Request(self.handle, flight, self._shown_at)
 
     def _shown_at(self, phase: str) -> Any:
         return self.show(self.results(self.made, phase, self.new))
@@ -99,11 +90,17 @@ class Call(Generic[R]):
         return made
 
     def _names(self, wanted: Collection[str] | None) -> Collection[str] | None:
-        unknown = [] if wanted is None else [name for name in wanted if name not in self.optional]
+        if wanted is None:
+            return None
+        try:
+            names = tuple(wanted)
+        except TypeError:
+            raise bad(Status.DTYPE, self.name, "want", f"is {told(wanted)}, want names of results") from None
+        unknown = [name for name in names if not isinstance(name, str) or name not in self.optional]
         if unknown:
-            names = ", ".join(self.optional)
-            raise bad(Status.VALUE, self.name, "want", f"has {unknown[0]!r}, which is none of {names}")
-        return wanted
+            known = ", ".join(self.optional)
+            raise bad(Status.VALUE, self.name, "want", f"has {told(unknown[0])}, which is none of {known}")
+        return names
 
     def makes(self, like: Any) -> Any:
         """What makes results with the element type of an array, which may be of another library."""

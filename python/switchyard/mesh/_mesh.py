@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-import operator
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Concatenate, Generic, Literal, TypeVar, cast
+from typing import Any, Concatenate, Generic, Literal, Protocol, TypeVar, cast
 
 import numpy as np
 from typing_extensions import ParamSpec, Self
 
 from .. import _binding
 from .._arrays import Array
-from .._sentences import bad, told
 from ..errors import Status, refusal
 from ._call import FILLS, LAYOUTS, MEMORIES, ORDERS, TOPOLOGIES, Call
 from ._combine import Combine
@@ -21,6 +19,7 @@ from ._combine import Numbers as CombineNumbers
 from ._dispatch import Dispatch
 from ._dispatch import Numbers as DispatchNumbers
 from ._handle import Handle, Request, Routing
+from ._reading import whole
 from ._results import AllToAllCombine, AllToAllDispatch
 
 P = ParamSpec("P")
@@ -36,17 +35,26 @@ Topology = Literal["auto", "linear", "ring", "mesh", "torus"]
 Memory = Literal["auto", "dram", "l1", "sharded"]
 
 
-def _begins(
-    prepare: Callable[Concatenate[M, P], Call[Any]], blocking: bool
+def begins(
+    prepare: Callable[Concatenate[M, P], Prepared], blocking: bool = True
 ) -> Callable[[Callable[[M], R]], Callable[Concatenate[M, P], R]]:
-    """Makes of a method that reads the arguments of an exchange the one that starts it, or also waits for it. The
+    """Makes of a method that reads the arguments of a collective call the one that starts it, or also waits for it. The
     decorated function has the name, the description and the type of the result.
+
+    Over MPI a process that cannot read its arguments rejects the call for all, and the error comes from the wait, as in
+    the other processes.
     """
+    name = prepare.__qualname__ = prepare.__name__.removeprefix("_")  # Python has it in its sentences
 
     def decorate(described: Callable[[M], R]) -> Callable[Concatenate[M, P], R]:
         @functools.wraps(described)
         def begin(self: M, *args: P.args, **kwargs: P.kwargs) -> Any:
-            request = prepare(self, *args, **kwargs).start(blocking)
+            try:
+                request = prepare(self, *args, **kwargs).start(blocking)
+            except Exception as error:
+                if not self._handle.collective:
+                    raise
+                request = self._handle.reject(name, error)
             return request.wait() if blocking else request
 
         returns = described.__annotations__["return"]
@@ -54,6 +62,12 @@ def _begins(
         return cast("Callable[Concatenate[M, P], R]", begin)
 
     return decorate
+
+
+class Prepared(Protocol):
+    """A collective call whose arguments are read."""
+
+    def start(self, blocking: bool) -> Request[Any]: ...
 
 
 class Mesh(Generic[In, Out]):
@@ -110,7 +124,7 @@ class Mesh(Generic[In, Out]):
 
     # ---- Operators -----------------------------------------------------------------------------------------------
 
-    def _dispatch(
+    def _all_to_all_dispatch(
         self,
         input: In,
         expert_indices: In | None = None,
@@ -137,7 +151,7 @@ class Mesh(Generic[In, Out]):
         call = Dispatch(self._handle, input, expert_indices, expert_mapping, planes)
         read = call.reader
         numbers = DispatchNumbers(
-            num_planes=len(call.planes) if read.trouble is None else -1,
+            num_planes=len(call.planes),
             cluster_axis=read.axis(cluster_axis),
             output_concat_dim=read.dimension("output_concat_dim", output_concat_dim),
             order=read.word("order", ORDERS, order),
@@ -145,8 +159,8 @@ class Mesh(Generic[In, Out]):
             layout=read.word("layout", LAYOUTS, layout),
             align=read.number("align", align),
             max_tokens=read.number("max_tokens", max_tokens),
-            strict_unique=bool(strict_unique),
-            reuse_routing=bool(reuse_routing),
+            strict_unique=read.flag("strict_unique", strict_unique),
+            reuse_routing=read.flag("reuse_routing", reuse_routing),
             num_links=read.number("num_links", num_links),
             topology=read.word("topology", TOPOLOGIES, topology),
             memory=read.word("memory", MEMORIES, memory),
@@ -156,7 +170,7 @@ class Mesh(Generic[In, Out]):
         call.told(numbers, routing)
         return call.ready(out, want, self._show)
 
-    @_begins(_dispatch, blocking=False)
+    @begins(_all_to_all_dispatch, blocking=False)
     def start_dispatch(self) -> Request[AllToAllDispatch[Out]]:  # type: ignore[empty-body]
         """Begin :meth:`all_to_all_dispatch` and return at once; arguments are the same.
 
@@ -164,7 +178,7 @@ class Mesh(Generic[In, Out]):
         open requests, of all threads together, is an error.
         """
 
-    @_begins(_dispatch, blocking=True)
+    @begins(_all_to_all_dispatch)
     def all_to_all_dispatch(self) -> AllToAllDispatch[Out]:  # type: ignore[empty-body]
         """Send every token to each device that hosts one of its experts, once, and the table of choices to all.
 
@@ -203,7 +217,7 @@ class Mesh(Generic[In, Out]):
         (array([11., 12., 22., 12.], dtype=float32), array([3, 1]))
         """
 
-    def _combine(
+    def _all_to_all_combine(
         self,
         input: In,
         expert_metadata: In | None = None,
@@ -231,8 +245,8 @@ class Mesh(Generic[In, Out]):
         call = Combine(self._handle, input, expert_metadata, expert_mapping, weights)
         read = call.reader
         numbers = CombineNumbers(
-            local_reduce=bool(local_reduce),
-            sum=bool(sum),
+            local_reduce=read.flag("local_reduce", local_reduce),
+            sum=read.flag("sum", sum),
             cluster_axis=read.axis(cluster_axis),
             output_shard_dim=read.dimension("output_shard_dim", output_shard_dim),
             order=read.word("order", ORDERS, order),
@@ -240,7 +254,7 @@ class Mesh(Generic[In, Out]):
             layout=read.word("layout", LAYOUTS, layout),
             align=read.number("align", align),
             max_tokens=read.number("max_tokens", max_tokens),
-            strict_unique=bool(strict_unique),
+            strict_unique=read.flag("strict_unique", strict_unique),
             num_links=read.number("num_links", num_links),
             topology=read.word("topology", TOPOLOGIES, topology),
             memory=read.word("memory", MEMORIES, memory),
@@ -250,13 +264,13 @@ class Mesh(Generic[In, Out]):
         call.told(numbers, routing)
         return call.ready(out, want, self._show)
 
-    @_begins(_combine, blocking=False)
+    @begins(_all_to_all_combine, blocking=False)
     def start_combine(self) -> Request[AllToAllCombine[Out]]:  # type: ignore[empty-body]
         """Begin :meth:`all_to_all_combine` and return at once; arguments are the same, and :meth:`start_dispatch` has
         the rules.
         """
 
-    @_begins(_combine, blocking=True)
+    @begins(_all_to_all_combine)
     def all_to_all_combine(self) -> AllToAllCombine[Out]:  # type: ignore[empty-body]
         """Bring the rows of the experts home: one row for each slot of a token, or their sum.
 
@@ -301,17 +315,6 @@ class Mesh(Generic[In, Out]):
         raise NotImplementedError
 
 
-def whole(name: str, field: str, value: Any) -> int:
-    """A number of a mesh's creation."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = 1 << 31
-    if abs(number) >= 1 << 31:
-        raise bad(Status.VALUE, name, field, f"is {told(value)}, want an integer of 32 bits")
-    return number
-
-
 class LocalMesh(Mesh["Array | Sequence[Array]", tuple[Any, ...]]):
     """A mesh of rows x cols devices inside this process; device d = r*cols + c.
 
@@ -331,7 +334,7 @@ class LocalMesh(Mesh["Array | Sequence[Array]", tuple[Any, ...]]):
         given = {"rows": rows, "cols": cols, "max_inflight": max_inflight}
         numbers = [whole("LocalMesh", field, value) for field, value in given.items()]
         opening = functools.partial(_open, numbers)
-        super().__init__(Handle(numbers[0], numbers[1], False, opening))
+        super().__init__(Handle(numbers, False, opening))
 
     def alloc(self, shape: int | tuple[int, ...], dtype: Any) -> tuple[Any, ...]:
         return tuple(np.empty(shape, dtype) for _ in range(self._handle.shards))

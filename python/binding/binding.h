@@ -48,7 +48,8 @@ struct syp_storage {
 /* The tensor of a value; NULL for None and for what is no tensor. */
 const DLTensor *syp_tensor(const TVMFFIAny *value);
 
-/* The characters of a string; {NULL, 0} when it is none. */
+/* The characters of a string; {NULL, 0} for other values, and for a string with a NUL inside, which the library would
+   read as a shorter one. */
 TVMFFIByteArray syp_text(const TVMFFIAny *value);
 
 /* Writes a value into the field of an argument struct; false when it is not of the field's kind, or too large. */

@@ -353,6 +353,27 @@ int __tvm_ffi_mesh_alloc(void *self, const TVMFFIAny *values, int32_t n, TVMFFIA
     return 0;
 }
 
+/* mesh_reject(mesh, status, sentence) -> the status that all processes return for the call which this one cannot make;
+   collective */
+EXPORT int __tvm_ffi_mesh_reject(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_mesh_reject(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    struct syp_mesh *mesh = mesh_of(values, n);
+    const TVMFFIByteArray text = n == 3 ? syp_text(&values[2]) : (TVMFFIByteArray){NULL, 0};
+    if (mesh == NULL)
+        return -1;
+    if (text.data == NULL || values[1].type_index != kTVMFFIInt)
+        return syp_raise("TypeError", "want a mesh, a status and a sentence");
+    const size_t most = sizeof mesh->sentence - 1;
+    const size_t length = text.size < most ? text.size : most;
+    memcpy(mesh->sentence, text.data, length);
+    mesh->sentence[length] = '\0';
+    syp_return_int(result,
+                   sy_comm_reject(mesh->ctx, mesh->comm, (sy_status)values[1].v_int64, mesh->sentence));
+    return 0;
+}
+
 /* ---- Requests and routings -------------------------------------------------------------------------------------- */
 
 static bool take_request(const TVMFFIAny *values, int32_t n, sy_request **request, sy_phase *phase)

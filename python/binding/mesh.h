@@ -19,7 +19,7 @@ struct syp_mesh {
     DLTensor *tensors;           /* those of a call, side by side as the library wants them */
     sy_request *started;         /* by the last start */
     sy_query query;              /* answer to the last query */
-    char sentence[SYP_SENTENCE]; /* of an opening that failed */
+    char sentence[SYP_SENTENCE]; /* of an opening that failed, or of a call that Python rejects */
 };
 
 #endif

@@ -175,9 +175,11 @@ EXPORT int __tvm_ffi_configure(void *self, const TVMFFIAny *values, int32_t n, T
 int __tvm_ffi_configure(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {
     (void)self;
-    if (n != 2 || values[0].type_index != kTVMFFIInt)
+    const TVMFFIByteArray isa = n == 2 ? syp_text(&values[1]) : (TVMFFIByteArray){NULL, 0};
+    if (n != 2 || values[0].type_index != kTVMFFIInt ||
+        (isa.data == NULL && values[1].type_index != kTVMFFINone))
         return syp_raise("TypeError", "want a number of threads and the name of a kernel table");
-    syp_return_int(result, syp_configure(values[0].v_int64, syp_text(&values[1])));
+    syp_return_int(result, syp_configure(values[0].v_int64, isa));
     return 0;
 }
 

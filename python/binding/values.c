@@ -15,13 +15,15 @@ const DLTensor *syp_tensor(const TVMFFIAny *value)
 
 TVMFFIByteArray syp_text(const TVMFFIAny *value)
 {
+    TVMFFIByteArray text = {NULL, 0};
     if (value->type_index == kTVMFFISmallStr)
-        return (TVMFFIByteArray){value->v_bytes, value->small_str_len};
-    if (value->type_index == kTVMFFIStr)
-        return *(const TVMFFIByteArray *)(const void *)((const char *)value->v_obj + sizeof(TVMFFIObject));
-    if (value->type_index == kTVMFFIRawStr)
-        return (TVMFFIByteArray){value->v_c_str, strlen(value->v_c_str)};
-    return (TVMFFIByteArray){NULL, 0};
+        text = (TVMFFIByteArray){value->v_bytes, value->small_str_len};
+    else if (value->type_index == kTVMFFIStr)
+        text = *(const TVMFFIByteArray *)(const void *)((const char *)value->v_obj + sizeof(TVMFFIObject));
+    else if (value->type_index == kTVMFFIRawStr)
+        text = (TVMFFIByteArray){value->v_c_str, strlen(value->v_c_str)};
+    const bool whole = text.size == 0 || memchr(text.data, '\0', text.size) == NULL;
+    return whole ? text : (TVMFFIByteArray){NULL, 0};
 }
 
 static bool is_integer(const TVMFFIAny *value)

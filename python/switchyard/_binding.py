@@ -66,7 +66,7 @@ def mpi_module() -> Any:
 
 mesh_new, mesh_open, mesh_free, mesh_tell = _module.mesh_new, _module.mesh_open, _module.mesh_free, _module.mesh_tell
 request_test, request_wait, request_free = _module.request_test, _module.request_wait, _module.request_free
-mesh_alloc = _module.mesh_alloc
+mesh_alloc, mesh_reject = _module.mesh_alloc, _module.mesh_reject
 routing_new, routing_free = _module.routing_new, _module.routing_free
 
 view = _module.view

@@ -245,7 +245,9 @@ def _rebuilt(out: R, finish: Callable[[Any], Any]) -> R:
 
 
 def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()  # a character that UTF-8 has not is in no name
+    if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, np.generic):
         return value.item()
@@ -253,6 +255,4 @@ def _plain(value: Any) -> Any:
         return _arrays.view(value) if getattr(value, "ndim", 1) or isinstance(value, np.ndarray) else value
     if hasattr(value, "__index__"):
         return _python.index(value)
-    if hasattr(value, "__float__"):
-        return float(value)
-    return value
+    return float(value) if hasattr(value, "__float__") else value

@@ -28,6 +28,22 @@ def bad(status: Status, name: str, field: str, said: str) -> Error:
     return refusal(status, f"{name}: {field} {said}", Fault(f"BAD_{status.name}", field))
 
 
+def sentence_of(name: str, device: int, error: Exception) -> str:
+    """The sentence for all processes about an exception that keeps the process of one device from making a call. ASCII,
+    so that it can be cut at any place.
+    """
+    try:
+        said = str(error).partition("\n")[0]
+    except Exception:
+        said = "without a text"
+    if not isinstance(error, Error):
+        of_call = said.removeprefix(f"{name}() ")  # such as an argument too many
+        said = f"{name}: device {device} {of_call if of_call != said else f'raised {type(error).__name__}: {said}'}"
+    elif said.startswith(about := f"{name}: {error.fault.argument} ") and not said.startswith(f"{about}of device "):
+        said = f"{about}of device {device} {said[len(about) :]}"
+    return said.encode("ascii", "backslashreplace").decode().replace("\0", "\\0")
+
+
 def told(value: Any) -> str:
     """A value in a sentence: itself where it is short, else what it is."""
     if value is None or isinstance(value, (int, float, str)):

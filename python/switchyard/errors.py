@@ -114,6 +114,14 @@ for _class in set(_CLASSES.values()) | {_ValueError}:
     _class.__name__ = _class.__qualname__ = "CommError" if _class is CommError else "Error"
 
 
+def status_of(error: Exception) -> Status:
+    """The status of an exception: its own, or the one whose exception is of the same kind."""
+    if isinstance(error, Error):
+        return error.status
+    kinds = (Status.DTYPE, Status.INDEX, Status.NOMEM, Status.UNSUPPORTED)
+    return next((s for s in kinds if isinstance(error, _CLASSES[s].__bases__[1])), Status.VALUE)
+
+
 def refusal(status: int, sentence: str, fault: Fault | None = None) -> Error:
     """The exception for a status; to be raised."""
     known = Status(status)

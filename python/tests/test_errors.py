@@ -374,6 +374,38 @@ def test_refusal_of_a_further_cache(spoiled: dict[str, Any], sentence: str) -> N
     assert said(switchyard.kv_gather, **{**call, **spoiled}) == f"kv_gather: {sentence}"
 
 
+FORMATS = "want ds32_fp8, pto_int8, ds4_fp8, indexer_fp8, e4m3, e5m2 or int8"
+
+
+@pytest.mark.parametrize("word", ["int8\0", "int8\0zzz", "\0int8", "\0", "int8" + 60 * "\0", "int8\ud800"])
+def test_words_are_read_to_their_end(word: str) -> None:
+    """A NUL inside a string does not end it."""
+    at = {"block_table": np.array([0]), "scale": np.ones(1, np.float32), "block_size": 2}
+    codes, found = np.zeros((2, 8), np.int8), {**at, "indices": np.array([0, 1])}
+    assert said(switchyard.kv_gather, codes, **found, format=word) == f"kv_gather: format is {word!r}, {FORMATS}"
+    both = said(switchyard.kv_gather, (codes, codes), **found, format=("int8", word))
+    assert both == f"kv_gather: format of plane 1 is {word!r}, {FORMATS}"
+    run = {**at, "block_table": np.array([[0]]), "cu_lens": np.array([0, 2])}
+    assert said(switchyard.kv_ragged, codes, **run, format=word) == f"kv_ragged: format is {word!r}, {FORMATS}"
+    rows, slots = np.zeros((2, 8), np.float32), np.array([0, 1])
+    wrong = said(switchyard.kv_scatter, codes, rows, slots, at["scale"], format=word)
+    assert wrong == f"kv_scatter: format is {word!r}, {FORMATS}"
+    assert said(switchyard.kv_gather, codes, **found, pad=f"zero{word}").startswith("kv_gather: pad is 'zero")
+    assert said(switchyard.configure, isa=f"scalar{word}").startswith("configure: isa is 'scalar")
+
+
+def test_the_binding_reads_words_to_their_end() -> None:
+    before = switchyard.info()
+    for wrong in ("scalar\0", "scalar\0zzz", "\0", 5):
+        with pytest.raises(TypeError, match="want a number of threads and the name of a kernel table"):
+            _binding.configure(0, wrong)
+    assert switchyard.info() == before
+    with pytest.raises(ValueError, match="there is no such operator"):
+        _binding.operator("sample\0")
+    with pytest.raises(ValueError, match="no such thing is known of the last call"):
+        _binding.last("error\0")
+
+
 def permute(**changed: Any) -> Any:
     return switchyard.moe_permute(**{**VALID["moe_permute"], **changed})
 

@@ -439,6 +439,20 @@ def test_refused_meshes(wrong: dict[str, Any], sentence: str) -> None:
     assert sentence in str(raised.value)
 
 
+def test_calls_that_the_binding_rejects() -> None:
+    with LocalMesh(1, 2) as mesh:
+        pointer = mesh._handle.pointer
+        for sentence in ("f: x is 5, want 6", "f: x is long" + 1000 * ", very long"):
+            assert _binding.mesh_reject(pointer, switchyard.Status.DTYPE, sentence) == switchyard.Status.DTYPE
+            said = str(_binding.mesh_tell(pointer, "last.error"))
+            assert sentence.startswith(said)
+            assert len(said) >= min(len(sentence), 400)
+        for wrong in ((5, 5), ("x", "y"), (5, "x\0y"), (5,)):
+            with pytest.raises(TypeError, match="want a mesh, a status and a sentence"):
+                _binding.mesh_reject(pointer, *wrong)
+        mesh.all_to_all_dispatch(**spoiled())
+
+
 # ---- The header ----
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -61,11 +63,12 @@ def test_too_many_are_refused() -> None:
         requests = [mesh.start_dispatch(**given()) for _ in range(2)]
         with pytest.raises(switchyard.CommError, match="has 2 open requests, want fewer than its max_inflight, 2"):
             mesh.start_dispatch(**given())
-        with pytest.raises(switchyard.CommError):
-            mesh.all_to_all_dispatch(**given())
         requests[0].wait()
-        mesh.all_to_all_dispatch(**given())
-        requests[1].wait()
+        requests.append(mesh.start_dispatch(**given()))
+        with pytest.raises(switchyard.CommError, match="has 2 open requests"):
+            mesh.start_dispatch(**given())
+        for request in requests:
+            request.wait()
 
 
 def test_mistakes_come_from_the_waits() -> None:
@@ -192,26 +195,82 @@ def test_collected_in_a_cycle() -> None:
     gc.collect()
 
 
-def test_threads_take_turns() -> None:
+def in_threads(work: Callable[[int], None], count: int) -> None:
+    """Runs work(1) to work(count), each in a thread of its own that may lose the processor at any time."""
     wrong: list[BaseException] = []
-    with LocalMesh(1, 2, max_inflight=8) as mesh:
 
-        def work(n: int) -> None:
-            try:
-                for _ in range(50):
-                    routing = mesh.routing()
-                    there = mesh.start_dispatch(**given(n, layout="expert", routing=routing)).wait()
-                    home = mesh.all_to_all_combine(there.tokens, sum=True, routing=routing)
-                    same(home.output[0][0, 0, :, 0], [22 * n, 24 * n])
-            except BaseException as error:
-                wrong.append(error)
+    def guarded(n: int) -> None:
+        try:
+            work(n)
+        except BaseException as error:
+            wrong.append(error)
 
-        threads = [threading.Thread(target=work, args=(n,)) for n in range(1, 7)]
+    threads = [threading.Thread(target=guarded, args=(n,)) for n in range(1, count + 1)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    assert not wrong
+    finally:
+        sys.setswitchinterval(interval)
+    if wrong:
+        raise wrong[0]
+
+
+def test_threads_take_turns() -> None:
+    with LocalMesh(1, 2, max_inflight=8) as mesh:
+
+        def work(n: int) -> None:
+            for _ in range(50):
+                routing = mesh.routing()
+                there = mesh.start_dispatch(**given(n, layout="expert", routing=routing)).wait()
+                home = mesh.all_to_all_combine(there.tokens, sum=True, routing=routing)
+                same(home.output[0][0, 0, :, 0], [22 * n, 24 * n])
+
+        in_threads(work, 6)
+
+
+def test_blocking_calls_need_no_room_for_requests() -> None:
+    with LocalMesh(1, 2, max_inflight=1) as mesh:
+
+        def work(n: int) -> None:
+            for _ in range(100):
+                routing = mesh.routing()
+                there = mesh.all_to_all_dispatch(**given(n, layout="expert", routing=routing))
+                home = mesh.all_to_all_combine(there.tokens, sum=True, routing=routing)
+                same(home.output[0][0, 0, :, 0], [22 * n, 24 * n])
+
+        in_threads(work, 8)
+
+
+def test_blocking_calls_leave_room_for_requests() -> None:
+    """One thread has as many requests open as it may; calls of the others neither fail nor take its room."""
+    with LocalMesh(1, 2) as mesh:
+
+        def work(n: int) -> None:
+            for _ in range(100):
+                if n > 1:
+                    same(mesh.all_to_all_dispatch(**given(n)).tokens[1], tokens(n)[1])
+                    continue
+                requests = [mesh.start_dispatch(**given(times)) for times in (7, 8)]
+                for times, request in zip((7, 8), requests, strict=True):
+                    same(request.wait().tokens[0], tokens(times)[0])
+
+        in_threads(work, 4)
+
+
+def test_blocking_calls_finish_the_oldest_request() -> None:
+    wrong = [E1.indices(0), E1.indices(1)]
+    wrong[0][0, 0, 0, 0] = 4
+    with LocalMesh(1, 2) as mesh:
+        requests = [mesh.start_dispatch(**given(expert_indices=wrong)), mesh.start_dispatch(**given(2))]
+        for times in (3, 4, 5):
+            same(mesh.all_to_all_dispatch(**given(times)).tokens[0], tokens(times)[0])
+        with pytest.raises(IndexError, match="expert_indices of device 0 at token 0, slot 0 is 4"):
+            requests[0].wait()
+        same(requests[1].wait().tokens[0], tokens(2)[0])
 
 
 def test_the_interpreter_goes_on() -> None:

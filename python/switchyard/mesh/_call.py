@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Generic, TypeVar
 
+from typing_extensions import Self
+
 from .. import _arrays
 from .._sentences import bad, told
 from ..errors import Status
@@ -43,12 +45,6 @@ class Call(Generic[R]):
         """New arrays for the results. May stumble over anything that does not fit."""
         raise NotImplementedError
 
-    def placeholders(self) -> R:
-        """Stand for results that could not be made, in a call that is to be refused: the inputs themselves, which are
-        judged first, and never written to.
-        """
-        raise NotImplementedError
-
     def fields(self, results: R) -> Iterable[tuple[str, Shards]]:
         """Results in the order of the binding's table."""
         raise NotImplementedError
@@ -59,23 +55,26 @@ class Call(Generic[R]):
 
     # ---- The call ------------------------------------------------------------------------------------------------
 
-    def start(self, out: R | None, wanted: Collection[str] | None, show: Callable[[R], Any]) -> Request[Any]:
-        """Begins the exchange. `show` makes of tuples what the mesh's user gets."""
-        new, write = out is None, True
+    def ready(self, out: R | None, wanted: Collection[str] | None, show: Callable[[R], Any]) -> Self:
+        """Adds the results to the values. `show` makes of tuples what the mesh's user gets."""
+        self.new, self.show = out is None, show
         try:
-            made = self.make(self._names(wanted)) if out is None else self._given(out)
-        except Exception as error:
-            if not self.handle.collective:
-                self.handle.query(self.name, self.values)  # what was stumbled over, the operator says better
-                raise
-            self.reader.fail(error)
-            made, write = self.placeholders(), False
-        values = [*self.values]
-        for field, arrays in self.fields(made):
-            values += self.reader.tensors(field, arrays, write)
-        flight = self.handle.start(self.name, values, self.reader.keep)
+            self.made = self.make(self._names(wanted)) if out is None else self._given(out)
+        except Exception:
+            self.handle.query(self.name, self.values)  # the operator has the better sentence
+            raise
+        for field, arrays in self.fields(self.made):
+            self.values += self.reader.tensors(field, arrays, write=True)
+        return self
+
+    def start(self, blocking: bool) -> Request[Any]:
+        """Begins the exchange, and ends it if it is blocking."""
+        flight = self.handle.start(self.name, self.values, self.reader.keep, blocking)
         self.number = flight.number
-        return Request(self.handle, flight, lambda phase: show(self.results(made, phase, new)), self.reader.trouble)
+        return Request(self.handle, flight, self._shown_at)
+
+    def _shown_at(self, phase: str) -> Any:
+        return self.show(self.results(self.made, phase, self.new))
 
     def _given(self, out: Any) -> R:
         """The arrays of `out`, a tuple of them for each field."""
@@ -91,11 +90,17 @@ class Call(Generic[R]):
         return made
 
     def _names(self, wanted: Collection[str] | None) -> Collection[str] | None:
-        unknown = [] if wanted is None else [name for name in wanted if name not in self.optional]
+        if wanted is None:
+            return None
+        try:
+            names = tuple(wanted)
+        except TypeError:
+            raise bad(Status.DTYPE, self.name, "want", f"is {told(wanted)}, want names of results") from None
+        unknown = [name for name in names if not isinstance(name, str) or name not in self.optional]
         if unknown:
-            names = ", ".join(self.optional)
-            raise bad(Status.VALUE, self.name, "want", f"has {unknown[0]!r}, which is none of {names}")
-        return wanted
+            known = ", ".join(self.optional)
+            raise bad(Status.VALUE, self.name, "want", f"has {told(unknown[0])}, which is none of {known}")
+        return names
 
     def makes(self, like: Any) -> Any:
         """What makes results with the element type of an array, which may be of another library."""

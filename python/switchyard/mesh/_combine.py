@@ -82,9 +82,6 @@ class Combine(Call[AllToAllCombine[Shards]]):
             masks = tuple(xp.empty((slots, math.prod(home)), xp.bool) for slots, home in homes)
         return AllToAllCombine(tuple(output), masks)
 
-    def placeholders(self) -> AllToAllCombine[Shards]:
-        return AllToAllCombine(self.input, self.nothing)
-
     def fields(self, results: AllToAllCombine[Shards]) -> Iterable[tuple[str, Shards]]:
         yield "output", results.output
         yield "written", results.written or self.nothing

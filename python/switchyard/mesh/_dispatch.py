@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._sentences import bad
+from .._sentences import bad, told
 from ..errors import Status
 from ._call import EXPERT, KEEP, PACKED, PADDED, Call, Shards, group_of, group_size, sized
 from ._handle import Handle, Routed, Routing
@@ -47,11 +47,11 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
         shards = self.reader.shards
         self.indices = shards("expert_indices", expert_indices)
         self.mapping = self.reader.tensor("expert_mapping", expert_mapping)
-        self.planes: list[Shards] = []
         try:
-            self.planes = [shards(f"planes[{p}]", plane) for p, plane in enumerate(planes)]
-        except TypeError as error:
-            self.reader.fail(error)
+            planes = tuple(planes)
+        except TypeError:
+            raise bad(Status.DTYPE, self.name, "planes", f"is {told(planes)}, want a sequence of arrays") from None
+        self.planes: list[Shards] = [shards(f"planes[{p}]", plane) for p, plane in enumerate(planes)]
 
     def told(self, numbers: Numbers, routing: Routing | None) -> None:
         self.numbers, self.routing = numbers, routing
@@ -141,9 +141,6 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
             each("rows_from", xp.int64, [size] * len(tables)),
             each("rows_to", xp.int64, [size] * len(tables)),
         )
-
-    def placeholders(self) -> AllToAllDispatch[Shards]:
-        return AllToAllDispatch(self.input, self.nothing, tuple(self.planes), *[self.nothing] * 6)
 
     def fields(self, results: AllToAllDispatch[Shards]) -> Iterable[tuple[str, Shards]]:
         yield "tokens", results.tokens

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
 
 from .. import _binding
-from .._sentences import device_named
-from ..errors import Error, Fault, Status, refusal
+from .._sentences import device_named, sentence_of
+from ..errors import Error, Fault, Status, refusal, status_of
 
 R = TypeVar("R")
 Phase = Literal["routed", "done"]
@@ -40,18 +40,20 @@ class Flight:
         self.pointer = pointer
         self.number = number  # of the mesh's exchanges, in the order of their starts
         self.keep = keep
-        self.ended = False
-        self.orphan = False  # nobody will ask for it
+        self.ended = pointer is None
+        self.orphan = False  # its request is gone
         self.refusal: Refusal | None = None
 
 
 class Handle:
     """The binding's mesh. It is freed once, here; whoever needs it holds this object."""
 
-    def __init__(self, rows: int, cols: int, collective: bool, opening: Callable[[Any], int]) -> None:
+    def __init__(self, numbers: list[int], collective: bool, opening: Callable[[Any], int]) -> None:
         self.pointer: Any = None
-        self.rows, self.cols, self.collective = rows, cols, collective
-        self.shards = 1 if collective else min(max(rows * cols, 1), 65536)
+        self.rows, self.cols, max_inflight = numbers[:3]
+        self.max_inflight = max_inflight or 2
+        self.collective = collective
+        self.shards = 1 if collective else min(max(self.rows * self.cols, 1), 65536)
         self.lock = threading.Lock()
         self.flights: list[Flight] = []
         self.windows = False  # memory was given away that must outlive the mesh
@@ -100,21 +102,44 @@ class Handle:
         fault = Fault(str(tell(self.pointer, "last.code")), str(tell(self.pointer, "last.argument")), *numbers)
         return Refusal(status, device_named(str(tell(self.pointer, "last.error"))), fault)
 
-    def start(self, name: str, values: list[Any], keep: object) -> Flight:
+    def start(self, name: str, values: list[Any], keep: object, blocking: bool) -> Flight:
+        """Begins an exchange. One that is `blocking` also ends here, before another thread has its turn: it takes no
+        room from requests, and where they have taken all of it, it waits for the oldest of them.
+
+        A start that fails has failed in all processes: only a local mesh raises here.
+        """
         with self.lock:
             pointer = self.use(name)
             for flight in [f for f in self.flights if f.orphan]:
                 if _binding.request_test(pointer, flight.pointer, 1) >= 0:
                     self._end(flight)
+            if len(self.flights) >= self.max_inflight:
+                for flight in [f for f in self.flights if f.orphan or blocking][:1]:
+                    self._end(flight)
             status = _START[name](pointer, *values)
-            if status == Status.STATE and any(f.orphan for f in self.flights):
-                self._end(next(f for f in self.flights if f.orphan))
-                status = _START[name](pointer, *values)
-            self._check(name, status)
             self.started += 1
+            if status > 0 and self.collective:
+                return self._over(status)
+            self._check(name, status)
             flight = Flight(_binding.mesh_tell(pointer, "request"), keep, self.started)
             self.flights.append(flight)
+            if blocking:
+                self._end(flight)
             return flight
+
+    def _over(self, status: int) -> Flight:
+        """What has ended with the last call; under the lock."""
+        flight = Flight(None, None, self.started)
+        flight.refusal = self.refusal(status) if status else None
+        return flight
+
+    def reject(self, name: str, error: Exception) -> Request[Any]:
+        """Takes part in the call that the other processes make and this one cannot: all of them raise the same."""
+        if self.pointer is None:
+            raise error
+        with self.lock:
+            status = _binding.mesh_reject(self.use(name), status_of(error), sentence_of(name, self.device, error))
+            return Request(self, self._over(status), None, error)
 
     def advance(self, flight: Flight, phase: str, wait: bool) -> bool:
         """Moves a flight on; True when it has come to the phase. Raises what it failed with."""
@@ -157,14 +182,12 @@ class Handle:
             if not self.windows:
                 self._free(pointer)
 
-    def alloc(self, size: int) -> int:
+    def alloc(self, size: int) -> tuple[int, Flight]:
         """The address of memory that the processes of this machine share. Collective."""
         with self.lock:
-            address = _binding.mesh_alloc(self.use("alloc"), size)
-            if address < 0:
-                raise self.refusal(-1 - address).error()
-            self.windows = True  # in all processes: none of them goes on to free what others keep
-            return int(address)
+            address = int(_binding.mesh_alloc(self.use("alloc"), size))
+            self.windows = self.windows or address >= 0  # in all processes: none goes on to free what others keep
+            return address, self._over(max(0, -1 - address))
 
     def leave(self) -> None:
         """Forgets the mesh without asking other processes, who may never come: its memory stays with the process."""
@@ -240,15 +263,15 @@ class Request(Generic[R]):
     A request that is dropped goes on by itself; the next start makes room where it needs it.
     """
 
-    __slots__ = ("_done", "_flight", "_handle", "_results", "_trouble")
+    __slots__ = ("_cause", "_done", "_flight", "_handle", "_results")
 
     def __init__(
-        self, handle: Handle, flight: Flight, results: Callable[[str], R], trouble: Exception | None = None
+        self, handle: Handle, flight: Flight, results: Callable[[str], R] | None, cause: Exception | None = None
     ) -> None:
         self._handle, self._flight = handle, flight
-        self._results: Callable[[str], R] | None = results
+        self._results = results
         self._done: R | None = None
-        self._trouble = trouble  # why this process could not even ask properly
+        self._cause = cause  # why this process rejected the call
 
     def test(self, phase: Phase = "done") -> bool:
         """Whether the exchange has come to a phase. Moves all requests of the mesh on; raises what it failed with."""
@@ -261,11 +284,12 @@ class Request(Generic[R]):
         "done" everything is.
         """
         self._advance(phase, True)
-        if self._results is None:
+        results = self._results  # another thread may wait for the same request
+        if results is None:
             return cast("R", self._done)
         if not self._flight.ended:
-            return self._results(phase)
-        self._done, self._results = self._results("done"), None
+            return results(phase)
+        self._done, self._results = results("done"), None
         return self._done
 
     def close(self) -> None:
@@ -275,14 +299,11 @@ class Request(Generic[R]):
 
     def _advance(self, phase: str, wait: bool) -> bool:
         try:
-            reached = self._handle.advance(self._flight, phase, wait)
+            return self._handle.advance(self._flight, phase, wait)
         except Error as error:
             if self._flight.ended:
                 self._results = None
-            raise error from self._trouble
-        if reached and self._trouble is not None:
-            raise self._trouble
-        return reached
+            raise error from self._cause
 
     def __enter__(self) -> Request[R]:
         return self

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import functools
-import operator
+import inspect
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Concatenate, Generic, Literal, TypeVar, cast
+from typing import Any, Concatenate, Generic, Literal, Protocol, TypeVar, cast
 
 import numpy as np
 from typing_extensions import ParamSpec, Self
 
 from .. import _binding
 from .._arrays import Array
-from .._sentences import bad, told
 from ..errors import Status, refusal
 from ._call import FILLS, LAYOUTS, MEMORIES, ORDERS, TOPOLOGIES, Call
 from ._combine import Combine
@@ -20,6 +19,7 @@ from ._combine import Numbers as CombineNumbers
 from ._dispatch import Dispatch
 from ._dispatch import Numbers as DispatchNumbers
 from ._handle import Handle, Request, Routing
+from ._reading import whole
 from ._results import AllToAllCombine, AllToAllDispatch
 
 P = ParamSpec("P")
@@ -35,28 +35,47 @@ Topology = Literal["auto", "linear", "ring", "mesh", "torus"]
 Memory = Literal["auto", "dram", "l1", "sharded"]
 
 
-def _waits(
-    start: Callable[Concatenate[M, P], Request[R]],
-) -> Callable[[Callable[[M], object]], Callable[Concatenate[M, P], R]]:
-    """Makes of a method that starts an operation the one that also waits for it. The decorated function brings its
-    name and its words.
+def begins(
+    prepare: Callable[Concatenate[M, P], Prepared], blocking: bool = True
+) -> Callable[[Callable[[M], R]], Callable[Concatenate[M, P], R]]:
+    """Makes of a method that reads the arguments of a collective call the one that starts it, or also waits for it. The
+    decorated function has the name, the description and the type of the result.
+
+    Over MPI a process that cannot read its arguments rejects the call for all, and the error comes from the wait, as in
+    the other processes.
     """
+    name = prepare.__qualname__ = prepare.__name__.removeprefix("_")  # Python has it in its sentences
 
-    def decorate(words: Callable[[M], object]) -> Callable[Concatenate[M, P], R]:
-        @functools.wraps(start)
-        def wait(self: M, *args: P.args, **kwargs: P.kwargs) -> R:
-            return start(self, *args, **kwargs).wait()
+    def decorate(described: Callable[[M], R]) -> Callable[Concatenate[M, P], R]:
+        @functools.wraps(described)
+        def begin(self: M, *args: P.args, **kwargs: P.kwargs) -> Any:
+            try:
+                request = prepare(self, *args, **kwargs).start(blocking)
+            except Exception as error:
+                if not self._handle.collective:
+                    raise
+                request = self._handle.reject(name, error)
+            return request.wait() if blocking else request
 
-        wait.__name__, wait.__qualname__, wait.__doc__ = words.__name__, words.__qualname__, words.__doc__
-        return cast("Callable[Concatenate[M, P], R]", wait)
+        returns = described.__annotations__["return"]
+        begin.__signature__ = inspect.signature(prepare).replace(return_annotation=returns)  # type: ignore[attr-defined]
+        return cast("Callable[Concatenate[M, P], R]", begin)
 
     return decorate
+
+
+class Prepared(Protocol):
+    """A collective call whose arguments are read."""
+
+    def start(self, blocking: bool) -> Request[Any]: ...
 
 
 class Mesh(Generic[In, Out]):
     """What the meshes have in common: rows x cols devices, and the operators that exchange between them.
 
-    A mesh is driven by one thread at a time: calls from several wait for each other.
+    Threads that use one mesh take turns: a call that waits for its results ends before that of another thread begins,
+    and needs no room beside open requests, of which it finishes the oldest if there are `max_inflight` of them. Over
+    MPI all processes must make their calls in the same order, so there the program has to order its threads.
     """
 
     def __init__(self, handle: Handle) -> None:
@@ -105,7 +124,7 @@ class Mesh(Generic[In, Out]):
 
     # ---- Operators -----------------------------------------------------------------------------------------------
 
-    def start_dispatch(
+    def _all_to_all_dispatch(
         self,
         input: In,
         expert_indices: In | None = None,
@@ -128,15 +147,11 @@ class Mesh(Generic[In, Out]):
         routing: Routing | None = None,
         want: Collection[str] | None = None,
         out: AllToAllDispatch[Any] | None = None,
-    ) -> Request[AllToAllDispatch[Out]]:
-        """Begin :meth:`all_to_all_dispatch` and return at once; arguments are the same.
-
-        Inputs must not change, and results are not there, before the request is done.
-        """
+    ) -> Call[Any]:
         call = Dispatch(self._handle, input, expert_indices, expert_mapping, planes)
         read = call.reader
         numbers = DispatchNumbers(
-            num_planes=len(call.planes) if read.trouble is None else -1,
+            num_planes=len(call.planes),
             cluster_axis=read.axis(cluster_axis),
             output_concat_dim=read.dimension("output_concat_dim", output_concat_dim),
             order=read.word("order", ORDERS, order),
@@ -144,8 +159,8 @@ class Mesh(Generic[In, Out]):
             layout=read.word("layout", LAYOUTS, layout),
             align=read.number("align", align),
             max_tokens=read.number("max_tokens", max_tokens),
-            strict_unique=bool(strict_unique),
-            reuse_routing=bool(reuse_routing),
+            strict_unique=read.flag("strict_unique", strict_unique),
+            reuse_routing=read.flag("reuse_routing", reuse_routing),
             num_links=read.number("num_links", num_links),
             topology=read.word("topology", TOPOLOGIES, topology),
             memory=read.word("memory", MEMORIES, memory),
@@ -153,10 +168,18 @@ class Mesh(Generic[In, Out]):
             routing=read.routing(routing),
         )
         call.told(numbers, routing)
-        return self._start(call, out, want)
+        return call.ready(out, want, self._show)
 
-    @_waits(start_dispatch)
-    def all_to_all_dispatch(self) -> None:
+    @begins(_all_to_all_dispatch, blocking=False)
+    def start_dispatch(self) -> Request[AllToAllDispatch[Out]]:  # type: ignore[empty-body]
+        """Begin :meth:`all_to_all_dispatch` and return at once; arguments are the same.
+
+        Inputs must not change, and results are not there, before the request is done. A start beyond `max_inflight`
+        open requests, of all threads together, is an error.
+        """
+
+    @begins(_all_to_all_dispatch)
+    def all_to_all_dispatch(self) -> AllToAllDispatch[Out]:  # type: ignore[empty-body]
         """Send every token to each device that hosts one of its experts, once, and the table of choices to all.
 
         A device has N = B*S tokens of H elements with K experts each; a group of G devices (``cluster_axis``) has T =
@@ -194,7 +217,7 @@ class Mesh(Generic[In, Out]):
         (array([11., 12., 22., 12.], dtype=float32), array([3, 1]))
         """
 
-    def start_combine(
+    def _all_to_all_combine(
         self,
         input: In,
         expert_metadata: In | None = None,
@@ -218,16 +241,12 @@ class Mesh(Generic[In, Out]):
         routing: Routing | None = None,
         want: Collection[str] | None = None,
         out: AllToAllCombine[Any] | None = None,
-    ) -> Request[AllToAllCombine[Out]]:
-        """Begin :meth:`all_to_all_combine` and return at once; arguments are the same.
-
-        Inputs must not change, and results are not there, before the request is done.
-        """
+    ) -> Call[Any]:
         call = Combine(self._handle, input, expert_metadata, expert_mapping, weights)
         read = call.reader
         numbers = CombineNumbers(
-            local_reduce=bool(local_reduce),
-            sum=bool(sum),
+            local_reduce=read.flag("local_reduce", local_reduce),
+            sum=read.flag("sum", sum),
             cluster_axis=read.axis(cluster_axis),
             output_shard_dim=read.dimension("output_shard_dim", output_shard_dim),
             order=read.word("order", ORDERS, order),
@@ -235,7 +254,7 @@ class Mesh(Generic[In, Out]):
             layout=read.word("layout", LAYOUTS, layout),
             align=read.number("align", align),
             max_tokens=read.number("max_tokens", max_tokens),
-            strict_unique=bool(strict_unique),
+            strict_unique=read.flag("strict_unique", strict_unique),
             num_links=read.number("num_links", num_links),
             topology=read.word("topology", TOPOLOGIES, topology),
             memory=read.word("memory", MEMORIES, memory),
@@ -243,10 +262,16 @@ class Mesh(Generic[In, Out]):
             routing=read.routing(routing),
         )
         call.told(numbers, routing)
-        return self._start(call, out, want)
+        return call.ready(out, want, self._show)
 
-    @_waits(start_combine)
-    def all_to_all_combine(self) -> None:
+    @begins(_all_to_all_combine, blocking=False)
+    def start_combine(self) -> Request[AllToAllCombine[Out]]:  # type: ignore[empty-body]
+        """Begin :meth:`all_to_all_combine` and return at once; arguments are the same, and :meth:`start_dispatch` has
+        the rules.
+        """
+
+    @begins(_all_to_all_combine)
+    def all_to_all_combine(self) -> AllToAllCombine[Out]:  # type: ignore[empty-body]
         """Bring the rows of the experts home: one row for each slot of a token, or their sum.
 
         Slot k of a token gets the row of the device that hosts its expert. With ``local_reduce`` a device has one row
@@ -284,24 +309,10 @@ class Mesh(Generic[In, Out]):
                [ 44., -44.]], dtype=float32)
         """
 
-    def _start(self, call: Call[Any], out: Any, want: Collection[str] | None) -> Request[Any]:
-        return call.start(out, want, self._show)
-
     @staticmethod
     def _show(results: Any) -> Any:
         """Results as this kind of mesh gives them: made as tuples, (None, ...) where there is nothing."""
         raise NotImplementedError
-
-
-def whole(name: str, field: str, value: Any) -> int:
-    """A number of a mesh's creation."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = 1 << 31
-    if abs(number) >= 1 << 31:
-        raise bad(Status.VALUE, name, field, f"is {told(value)}, want an integer of 32 bits")
-    return number
 
 
 class LocalMesh(Mesh["Array | Sequence[Array]", tuple[Any, ...]]):
@@ -323,7 +334,7 @@ class LocalMesh(Mesh["Array | Sequence[Array]", tuple[Any, ...]]):
         given = {"rows": rows, "cols": cols, "max_inflight": max_inflight}
         numbers = [whole("LocalMesh", field, value) for field, value in given.items()]
         opening = functools.partial(_open, numbers)
-        super().__init__(Handle(numbers[0], numbers[1], False, opening))
+        super().__init__(Handle(numbers, False, opening))
 
     def alloc(self, shape: int | tuple[int, ...], dtype: Any) -> tuple[Any, ...]:
         return tuple(np.empty(shape, dtype) for _ in range(self._handle.shards))

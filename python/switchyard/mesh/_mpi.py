@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import ctypes
 import math
+import operator
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import numpy as np
 
 from .. import _binding
 from .._arrays import Array
-from .._sentences import bad, told
-from ..errors import Error, Status, refusal
-from ._handle import Handle
-from ._mesh import Mesh, whole
+from .._operator import choose
+from .._sentences import bad, sentence_of, told
+from ..errors import Status, refusal, status_of
+from ._handle import Handle, Request
+from ._mesh import Mesh, begins
+from ._reading import flag, whole
 
-MOST = (1 << 63) - 1  # bytes: more than any machine has, and refused in all processes
+MOST = (1 << 63) - 1  # bytes
 CHECKS = {"full": 0, "none": 1}
 
 
@@ -23,8 +27,9 @@ class MpiMesh(Mesh[Array, Any]):
     """A mesh of rows x cols processes: each is one device, its rank in the communicator.
 
     Every field of a call is one array, that of this process's device, and so are results. Making a mesh, its calls and
-    closing it are collective: all processes make them, in the same order. What is wrong in one process is refused in
-    all of them, with the same sentence.
+    closing it are collective: all processes make them, in the same order. What one process rejects, an argument that
+    Python cannot read included, is an error in all of them, with the same sentence, and the mesh can be used further.
+    Errors of a start come from the waits for its request.
 
     A mesh that is never closed is left to the end of the process; so is one whose `with` block ends in an exception,
     since other processes may not come to close it.
@@ -33,7 +38,7 @@ class MpiMesh(Mesh[Array, Any]):
         comm: a communicator of mpi4py with rows*cols processes; it is duplicated.
         rows, cols: the mesh.
         max_inflight: requests open at a time; 0: 2.
-        timeout_ms: how long a wait may last before it fails and breaks the mesh; 0: for ever.
+        timeout_ms: how long a wait may last before it fails and breaks the mesh; 0: 600 s, negative: for ever.
         check: "full", processes agree on a call before a row moves; "none", a refusal in one leaves others waiting.
         chunk_bytes: longest message; 0: 1 GiB.
         pack: rows travel packed, not straight from array to array.
@@ -55,13 +60,23 @@ class MpiMesh(Mesh[Array, Any]):
     ) -> None:
         binding = _load(comm)
         given = {"rows": rows, "cols": cols, "max_inflight": max_inflight, "timeout_ms": timeout_ms}
-        numbers = [_poor(field, value) for field, value in given.items()]
-        options = [CHECKS.get(check, -1), _poor("chunk_bytes", chunk_bytes), bool(pack), bool(no_shared)]
+        cause: Exception | None = None
+        try:
+            numbers = [whole("MpiMesh", field, value) for field, value in given.items()]
+            options = [choose("MpiMesh", "check", CHECKS, check), whole("MpiMesh", "chunk_bytes", chunk_bytes)]
+            options += [flag("MpiMesh", "pack", pack), flag("MpiMesh", "no_shared", no_shared)]
+            if options[1] < 0:
+                raise bad(Status.VALUE, "MpiMesh", "chunk_bytes", f"is {options[1]}, want 0 or more")
+        except Exception as error:
+            if not comm:
+                raise
+            cause = error
+        _agree(comm, cause)
 
         def opening(pointer: Any) -> int:
             return int(binding.open(pointer, comm.py2f(), *numbers, *options))
 
-        super().__init__(Handle(numbers[0], numbers[1], True, opening))
+        super().__init__(Handle(numbers, True, opening))
 
     @property
     def device(self) -> int:
@@ -73,21 +88,12 @@ class MpiMesh(Mesh[Array, Any]):
         """Whether rows pass without messages."""
         return bool(self._handle.tell("shares"))
 
-    def alloc(self, shape: int | tuple[int, ...], dtype: Any) -> Any:
-        trouble = None
-        try:
-            kind, extents = np.dtype(dtype), (shape,) if isinstance(shape, int) else tuple(shape)
-            size = kind.itemsize * math.prod(extents)
-            if kind.hasobject or min(extents, default=0) < 0 or size > MOST:
-                raise ValueError(f"no array of shape {shape} and type {kind}")
-        except Exception as error:
-            trouble, size = error, MOST
-        try:
-            address = self._handle.alloc(size)
-        except Error as error:
-            raise error from trouble
-        memory = (ctypes.c_ubyte * size).from_address(address)
-        return np.frombuffer(memory, np.uint8).view(kind).reshape(extents)
+    def _alloc(self, shape: int | tuple[int, ...], dtype: Any) -> Block:
+        return Block(self._handle, shape, dtype)
+
+    @begins(_alloc)
+    def alloc(self) -> Any:
+        pass
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if kind is None:
@@ -103,12 +109,43 @@ class MpiMesh(Mesh[Array, Any]):
         return type(results)(**shown)
 
 
-def _poor(field: str, value: Any) -> int:
-    """A number; one that is none becomes what the library refuses, in all processes."""
-    try:
-        return whole("MpiMesh", field, value)
-    except Error:
-        return -1
+class Block:
+    """An array that is to be made in shared memory."""
+
+    def __init__(self, handle: Handle, shape: int | tuple[int, ...], dtype: Any) -> None:
+        self.handle = handle
+        try:
+            self.dtype = np.dtype(dtype)
+        except Exception as error:
+            raise bad(Status.DTYPE, "alloc", "dtype", f"is {told(dtype)}, want a type of NumPy") from error
+        extents = shape if isinstance(shape, Iterable) else (shape,)
+        try:
+            self.shape = tuple(operator.index(extent) for extent in extents)
+        except Exception as error:
+            raise bad(Status.VALUE, "alloc", "shape", f"is {told(shape)}, want extents of 0 or more") from error
+        self.size = self.dtype.itemsize * math.prod(self.shape)
+        if min(self.shape, default=0) < 0 or self.size > MOST:
+            raise bad(Status.VALUE, "alloc", "shape", f"is {self.shape}, want extents of 0 or more that fit in memory")
+        if self.dtype.hasobject:
+            raise bad(Status.DTYPE, "alloc", "dtype", f"is {self.dtype}, want a type of plain numbers")
+
+    def start(self, blocking: bool) -> Request[Any]:
+        address, flight = self.handle.alloc(self.size)
+        return Request(self.handle, flight, lambda phase: self.at(address))
+
+    def at(self, address: int) -> Any:
+        memory = (ctypes.c_ubyte * self.size).from_address(address)
+        return np.frombuffer(memory, np.uint8).view(self.dtype).reshape(self.shape)
+
+
+def _agree(comm: Any, cause: Exception | None) -> None:
+    """Raises in all processes what one of them has found wrong."""
+    if not comm:  # MPI_COMM_NULL: there are no others
+        return
+    mine = None if cause is None else (status_of(cause), sentence_of("MpiMesh", comm.rank, cause))
+    found = next((wrong for wrong in comm.allgather(mine) if wrong is not None), None)
+    if found is not None:
+        raise refusal(*found) from cause
 
 
 def _load(comm: Any) -> Any:

@@ -16,9 +16,6 @@ from .._sentences import bad, library, told
 from ..errors import Error, Status
 from ._handle import Handle, Routing
 
-# Stands for what cannot be read. No field takes it, so that the operator refuses the call in all processes.
-_UNREADABLE = _arrays.view(np.zeros(1, np.float64))
-
 
 def _writable(array: Any) -> bool:
     return array.flags.writeable if isinstance(array, np.ndarray) else _arrays.framework(array).mutable
@@ -35,7 +32,7 @@ def _quickly(array: Any, write: bool) -> Any:
 def _shaped(array: Any) -> Any:
     """The array, or a tensor over one that tells nothing but its DLPack."""
     if hasattr(array, "__dlpack__") and not hasattr(array, "shape"):
-        with contextlib.suppress(*ODD):
+        with contextlib.suppress(Exception):
             return tvm_ffi.from_dlpack(array)
     return array
 
@@ -52,25 +49,35 @@ def _lost(array: Any) -> str:
     return "has a sign that is yet to be turned, want resolve_conj().resolve_neg() of it" if turned else ""
 
 
-class Reader:
-    """Reads the arguments of one call.
+def whole(name: str, field: str, value: Any) -> int:
+    cause = None
+    try:
+        number = operator.index(value)
+    except Exception as error:  # what a class of the caller raises, too
+        number, cause = 1 << 31, error
+    if -(1 << 31) < number < 1 << 31:
+        return number
+    raise bad(Status.VALUE, name, field, f"is {told(value)}, want an integer of 32 bits") from cause
 
-    What is wrong raises at once. In one process of several that would leave the others waiting: there the first
-    trouble is kept, and a value that the operator refuses goes on in place of the one that could not be read.
+
+def flag(name: str, field: str, value: Any) -> bool:
+    try:
+        return bool(value)
+    except Exception as error:  # an array of several elements, or what a class of the caller raises
+        raise bad(Status.VALUE, name, field, f"is {told(value)}, want True or False") from error
+
+
+class Reader:
+    """Reads the arguments of one call. What is wrong raises at once; in one process of several, :meth:`Handle.reject`
+    takes it from there.
     """
 
     def __init__(self, handle: Handle, name: str) -> None:
         self.handle, self.name = handle, name
-        self.trouble: Exception | None = None
         self.keep: list[Any] = []  # everything that must live until the call is done
 
     def bad(self, status: Status, field: str, said: str) -> Error:
         return bad(status, self.name, field, said)
-
-    def fail(self, error: Exception) -> None:
-        if not self.handle.collective:
-            raise error
-        self.trouble = self.trouble or error
 
     def shards(self, field: str, value: Any) -> tuple[Any, ...]:
         """The arrays of a field, one for each device of this process."""
@@ -107,11 +114,7 @@ class Reader:
             return None
         read = _quickly(array, write)
         if read is None:
-            try:
-                read = self._tensor(field if device is None else self._of_device(field, device), array, write)
-            except Error as error:
-                self.fail(error)
-                return _UNREADABLE
+            read = self._tensor(field if device is None else self._of_device(field, device), array, write)
         self.keep += (array, read)
         return read
 
@@ -129,7 +132,7 @@ class Reader:
             raise self.bad(Status.DTYPE, what, f"is {told(array)}, want an array")
         try:
             return tvm_ffi.from_dlpack(array)
-        except ODD as error:
+        except Exception as error:
             return self._view(what, array, error)
 
     def _view(self, what: str, array: Any, error: Exception) -> Any:
@@ -142,40 +145,32 @@ class Reader:
         why = str(error).partition("\n")[0]
         raise self.bad(Status.DTYPE, what, f"cannot be read as a tensor: {why}") from error
 
+    def flag(self, field: str, value: Any) -> bool:
+        return flag(self.name, field, value)
+
     def number(self, field: str, value: Any) -> int:
-        try:
-            number = operator.index(value)
-        except TypeError:
-            number = -(1 << 31)
-        if -(1 << 31) < number < 1 << 31:
-            return number
-        self.fail(self.bad(Status.VALUE, field, f"is {told(value)}, want an integer of 32 bits"))
-        return -1
+        return whole(self.name, field, value)
 
     def word(self, field: str, words: Mapping[str, int], word: str) -> int:
-        try:
-            return choose(self.name, field, words, word)
-        except Error as error:
-            self.fail(error)
-            return -1
+        return choose(self.name, field, words, word)
 
     def dimension(self, field: str, value: int | None) -> int:
         return 0 if value is None else self.number(field, value)
 
     def axis(self, value: int | None) -> int:
-        if value is None or value in (0, 1):
-            return 0 if value is None else int(value) + 1
-        self.fail(self.bad(Status.VALUE, "cluster_axis", f"is {told(value)}, want None, 0 or 1"))
-        return -1
+        if value is None:
+            return 0
+        with contextlib.suppress(Exception):
+            if value in (0, 1):
+                return int(value) + 1
+        raise self.bad(Status.VALUE, "cluster_axis", f"is {told(value)}, want None, 0 or 1")
 
     def routing(self, value: Routing | None) -> Any:
         if value is None:
             return None
         if not isinstance(value, Routing):
-            self.fail(self.bad(Status.DTYPE, "routing", f"is {told(value)}, want one of this mesh"))
-            return None
+            raise self.bad(Status.DTYPE, "routing", f"is {told(value)}, want one of this mesh")
         if value._handle.pointer is None and value._handle is not self.handle:
-            self.fail(self.bad(Status.STATE, "routing", "is of a mesh that is closed, want one of this mesh"))
-            return None
+            raise self.bad(Status.STATE, "routing", "is of a mesh that is closed, want one of this mesh")
         self.keep.append(value)
         return value._pointer

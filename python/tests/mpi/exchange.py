@@ -176,8 +176,7 @@ def test_memory_that_is_shared() -> None:
     )
     assert mesh.alloc(0, np.int8).shape == (0,)
     assert mesh.alloc((), np.float64).shape == ()
-    for shape, dtype in (((-1, 2), "int8"), (3, "no such type"), (1 << 62, "float64"), ("x", "int8"), (2, object)):
-        refused(lambda shape=shape, dtype=dtype: mesh.alloc(shape, dtype), "could not be had in every process")
+    refused(lambda: mesh.alloc(1 << 60, "int8"), "could not be had in every process")
     mesh.close()
     assert (mine == x[RANK]).sum() == (x[RANK] == x[RANK]).sum()  # still there
     refused(lambda: mesh.alloc(1, "int8"), "alloc: the mesh is closed")
@@ -231,10 +230,10 @@ def test_one_process_is_wrong() -> None:
         ({"layout": "spiral"}, "layout"),
         ({"cluster_axis": "x"}, "cluster_axis"),
         ({"num_links": "many"}, "num_links"),
-        ({"planes": 7}, "num_planes"),
+        ({"planes": 7}, "planes"),
         ({"planes": [np.zeros((3, 1, 1, 1))]}, "planes[0]"),
-        ({"want": ["everything"]}, "tokens"),
-        ({"out": 5}, "tokens"),
+        ({"want": ["everything"]}, "want"),
+        ({"out": 5}, "out"),
         ({"out": AllToAllDispatch(np.zeros((1, 1), np.float32))}, "tokens"),
         ({"reuse_routing": True}, "routing"),
     ]
@@ -289,8 +288,20 @@ def test_creation_is_refused_in_all() -> None:
     refused(lambda: MpiMesh(WORLD, SIZE, 2), "sy_comm_create_mpi", f"want {2 * SIZE}")
     refused(lambda: MpiMesh(WORLD, 1, SIZE if RANK else 0), "sy_comm_create")
     refused(lambda: MpiMesh(WORLD, 1, SIZE, max_inflight=-3 if RANK == SIZE - 1 else 0), "max_inflight")
-    refused(lambda: MpiMesh(WORLD, 1, SIZE, timeout_ms="soon"), "timeout_ms")  # type: ignore[arg-type]
-    refused(lambda: MpiMesh(WORLD, 1, SIZE, check="some"), "check")  # type: ignore[arg-type]
+    for wrong in (
+        {"timeout_ms": "soon"},
+        {"check": "some"},
+        {"check": []},
+        {"chunk_bytes": -1},
+        {"chunk_bytes": 1 << 40},
+        {"pack": np.zeros(2)},
+        {"no_shared": np.zeros(2)},
+        {"max_inflight": 1.5},
+    ):
+        options = wrong if RANK == SIZE - 1 else {}
+        said = refused(lambda options=options: MpiMesh(WORLD, 1, SIZE, **options), f"{next(iter(wrong))} of device")
+        assert said.startswith("MpiMesh: ")
+    MpiMesh(WORLD, 1, SIZE, timeout_ms=-1).close()
     refused(lambda: MpiMesh(3, 1, SIZE), "comm is 3, want a communicator of mpi4py")
     refused(lambda: MpiMesh(MPI.COMM_NULL, 1, SIZE), "MPI_COMM_NULL")
 
@@ -337,11 +348,12 @@ def test_closed_and_forgotten() -> None:
         assert left.closed
 
 
-def main() -> None:
-    names = sys.argv[1:] or [name for name in globals() if name.startswith("test_")]
+def run(tests: dict[str, Any]) -> None:
+    """Runs the functions of a program that are tests, or those that its arguments name."""
+    names = sys.argv[1:] or [name for name in tests if name.startswith("test_")]
     for name in names:
         try:
-            globals()[name]()
+            tests[name]()
         except BaseException:
             print(f"{name} failed in process {RANK} of {SIZE}", file=sys.stderr, flush=True)
             import traceback
@@ -354,4 +366,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(globals())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -33,16 +34,19 @@ def mpirun() -> str:
     return os.environ.get("SWITCHYARD_MPIRUN", "mpirun")
 
 
-@pytest.mark.parametrize("processes", [1, 2, 4])
-def test_processes(processes: int) -> None:
+@pytest.mark.parametrize(
+    ("program", "processes"), [("exchange", 1), ("exchange", 2), ("exchange", 4), ("rejections", 2), ("rejections", 3)]
+)
+def test_processes(program: str, processes: int) -> None:
     if why_not():
         pytest.skip(why_not())
     command = [sys.executable, str(START), "-n", str(processes), "--mpirun", mpirun()]
     done = subprocess.run(
-        [*command, sys.executable, str(HERE / "exchange.py")], capture_output=True, text=True, check=False
+        [*command, sys.executable, str(HERE / f"{program}.py")], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "ok test_closed_and_forgotten" in done.stdout
+    tests = re.findall(r"^def (test_\w+)", (HERE / f"{program}.py").read_text(), re.M)
+    assert re.findall(r"^ok (\w+)", done.stdout, re.M) == tests
 
 
 def test_nobody_else_loads_mpi() -> None:

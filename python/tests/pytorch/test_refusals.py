@@ -35,6 +35,14 @@ import switchyard
             lambda: st.kv_gather(rand(6, 4), IDS, IDS, block_size=2, format="int8", dtype="int8"),
             "want bfloat16, float16",
         ),
+        (
+            lambda: st.kv_gather(i8(6, 4), IDS, IDS, scale=torch.ones(6, 1), block_size=2, format="int8\0zzz"),
+            r"kv_gather: format is 'int8\x00zzz', want ds32_fp8, pto_int8, ",
+        ),
+        (
+            lambda: st.kv_scatter(i8(6, 4), rand(1, 4), i32(0), torch.ones(6, 1), format="int8\0"),
+            r"kv_scatter: format is 'int8\x00', want ds32_fp8, pto_int8, ",
+        ),
         (lambda: st.kv_gather([rand(6, 4)], IDS, IDS, block_size=2, out=rand(2, 4)), "kv_gather: out is one array"),
         (lambda: st.kv_gather(rand(6, 4), i32(7), i32(0, 1, 2), block_size=2), "kv_gather: indices"),
         (
@@ -49,6 +57,10 @@ def test_sentences(call: Any, sentence: str) -> None:
     with pytest.raises(switchyard.Error) as caught:
         call()
     assert sentence in str(caught.value)
+
+
+def i8(*shape: int) -> Any:
+    return torch.zeros(shape, dtype=torch.int8)
 
 
 def same_input(x: Any) -> Any:

@@ -155,7 +155,9 @@ typedef struct sy_ctx_options {
 
 /*
  * Creates a context; `options` may be NULL. A context serves one thread at a time; contexts are independent
- * of each other, so one per thread is the way to call from many. On failure *ctx is NULL. A context made in,
+ * of each other, so one per thread is the way to call from many. A call of an operator needs at most 16 KB of
+ * stack when it runs on one thread, so fibers and small threads can make it; the stacks of worker threads are
+ * OpenMP's, or the pool's. On failure *ctx is NULL. A context made in,
  * or carried into, a forked child that has not called exec runs on one thread, or on the caller's pool: a
  * prefork server brings a pool.
  * Returns SY_OK; NULL (ctx is NULL, or only one of alloc and dealloc); VALUE (threads < 0, unknown isa);

@@ -174,6 +174,16 @@ static sy_status query_locations(sy_ctx *ctx, struct test_call *c, sy_query *q)
     return sy_moe_locations_query(ctx, &c->args.locations, q);
 }
 
+static sy_status run_capacity(sy_ctx *ctx, struct test_call *c)
+{
+    return sy_moe_capacity(ctx, &c->args.capacity);
+}
+
+static sy_status query_capacity(sy_ctx *ctx, struct test_call *c, sy_query *q)
+{
+    return sy_moe_capacity_query(ctx, &c->args.capacity, q);
+}
+
 static sy_status run_gather(sy_ctx *ctx, struct test_call *c)
 {
     return sy_kv_gather(ctx, &c->args.gather);
@@ -572,6 +582,21 @@ static void make_locations(struct test_call *c, bool large, int variant)
     a->num_experts = experts;
 }
 
+static void make_capacity(struct test_call *c, bool large, int variant)
+{
+    const int64_t experts = large ? 40000 : 4;
+    sy_moe_capacity_args *a = &c->args.capacity;
+    (void)variant;
+    *c = (struct test_call){
+        .op = "moe_capacity", .first_output = 1, .run = run_capacity, .query = query_capacity};
+    struct tensor *counts = test_call_add(c, "counts", &a->counts, SY_I64, 1, &experts);
+    test_call_add(c, "capacity", &a->capacity, SY_I64, 1, (int64_t[]){1});
+    for (int64_t e = 0; e < experts; e++)
+        memcpy(counts->mem + 8 * e, &(int64_t){e * 7919 % 1009}, 8);
+    a->samples = 1000;
+    a->num_experts = experts;
+}
+
 static void make_gather(struct test_call *c, bool large, int variant)
 {
     (void)variant;
@@ -690,7 +715,7 @@ static const struct {
     const char *name;
     void (*make)(struct test_call *c, bool large, int variant);
     int variant;
-} calls[TEST_CALLS] = {
+} calls[TEST_ALL_CALLS] = {
     {"packed moe_permute", make_permute, 0}, /* variant: packed or capacity */
     {"capacity moe_permute", make_permute, 1},
     {"moe_dispatch", make_dispatch, 0},
@@ -729,6 +754,7 @@ static const struct {
     {"kv_blocks", test_make_blocks, 0},
     {"padded local_reduce", make_local_reduce, 0},
     {"local_reduce by expert", make_local_reduce, 1},
+    {"moe_capacity", make_capacity, 0},
 };
 
 const char *test_call_name(int index)

@@ -54,7 +54,7 @@ static struct text types_text(const struct syi_call *call, const struct syi_rule
 
 /* ---- Turns ------------------------------------------------------------------------------------------- */
 
-static void take_turn(struct syi_call *call, int64_t turn)
+void syi_take_turn(struct syi_call *call, int64_t turn)
 {
     call->turns.now = call->ctx->plane = turn;
     call->turns.take(call);
@@ -65,11 +65,11 @@ sy_status syi_every_turn(struct syi_call *call, sy_status (*step)(struct syi_cal
 {
     sy_status st = step(call, data);
     for (int64_t turn = 1; st == SY_OK && turn <= call->turns.n; turn++) {
-        take_turn(call, turn);
+        syi_take_turn(call, turn);
         st = step(call, data);
     }
     if (call->turns.n > 0)
-        take_turn(call, 0);
+        syi_take_turn(call, 0);
     return st;
 }
 

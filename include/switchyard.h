@@ -229,7 +229,8 @@ SY_API const char *sy_fault_name(sy_fault_code code);
 
 /*
  * Lends memory for scratch; the context then allocates nothing and a call that needs more is refused with
- * NOMEM. The size comes from sy_<op>_query. `bytes` 0 takes the loan back.
+ * NOMEM. The size comes from sy_<op>_query. A call that takes scratch rejects a tensor that shares a byte with
+ * the memory lent with ALIAS. `bytes` 0 takes the loan back.
  * Returns SY_OK; NULL (ctx, or data with bytes > 0); VALUE (data not aligned to 64 bytes).
  */
 SY_API sy_status sy_ctx_set_workspace(sy_ctx *ctx, void *data, size_t bytes);

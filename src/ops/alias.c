@@ -1,6 +1,6 @@
 /*
- * No output shares a byte with another tensor of its call. Outputs may lie between the rows of others: parts of one
- * tensor are what planes of a cache often are.
+ * No output shares a byte with another tensor of its call, and no tensor with a lent workspace. Outputs may lie between
+ * the rows of others: parts of one tensor are what planes of a cache often are.
  */
 #include "ops/call.h"
 
@@ -187,4 +187,27 @@ sy_status syi_check_alias(struct syi_call *call)
     if (call->turns.n > 0)
         syi_take_turn(call, 0);
     return st;
+}
+
+static sy_status check_apart_from(struct syi_call *call, void *data)
+{
+    const DLTensor *lent = data;
+    for (int i = 0; i < call->op->n_rules; i++) {
+        const DLTensor *t = syi_tensor_in_turn(call, i);
+        int64_t bytes;
+        if (t != NULL && syi_span_bytes(t, &bytes) && bytes > 0 && !syi_tensors_apart(t, lent))
+            return syi_fail(call->ctx, SY_ERR_ALIAS, call->op->rules[i].name,
+                            "overlaps the workspace in memory, want separate memory");
+    }
+    return SY_OK;
+}
+
+sy_status syi_check_workspace(struct syi_call *call)
+{
+    const size_t bytes = call->ctx->workspace_bytes;
+    if (!call->ctx->workspace_lent)
+        return SY_OK;
+    int64_t extent = bytes < INT64_MAX ? (int64_t)bytes : INT64_MAX;
+    DLTensor lent = {.data = call->ctx->workspace, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = &extent};
+    return syi_every_turn(call, check_apart_from, &lent);
 }

@@ -49,7 +49,9 @@ sy_status syi_take_scratch(struct syi_call *call)
         return SY_OK;
     const size_t bytes = scratch_bytes(call), first = planes_bytes(call);
     void *memory = NULL;
-    sy_status st = syi_workspace(call->ctx, bytes, &memory);
+    sy_status st = bytes > 0 ? syi_check_workspace(call) : SY_OK;
+    if (st == SY_OK)
+        st = syi_workspace(call->ctx, bytes, &memory);
     if (st != SY_OK)
         return st;
     if (first > 0)

@@ -122,8 +122,8 @@ static inline bool syi_looked_at(const struct syi_call *call, int i)
 sy_status syi_copy_args(struct syi_call *call, const void *args, size_t args_bytes);
 
 /*
- * Scratch memory for the backend, and for planes where they are more than SYI_FEW_PLANES. Called once the plan is complete
- * but for the planes; an operator without planes leaves it to syi_run. A query takes none.
+ * Scratch memory for the backend, and for planes where they are more than SYI_FEW_PLANES, apart from all tensors. Called
+ * once the plan is complete but for the planes; an operator without planes leaves it to syi_run. A query takes none.
  */
 sy_status syi_take_scratch(struct syi_call *call);
 
@@ -191,6 +191,9 @@ sy_status syi_check_step(struct syi_call *call, const char *name, const char *wh
 /* Stride, device, alias of all tensors. */
 sy_status syi_check_layout(struct syi_call *call);
 sy_status syi_check_alias(struct syi_call *call); /* the last of them (alias.c) */
+
+/* Alias of all tensors with a workspace that was lent: scratch would destroy even an input. */
+sy_status syi_check_workspace(struct syi_call *call);
 
 /* No byte of one tensor is a byte of the other. Never true of tensors that share one. */
 bool syi_tensors_apart(const DLTensor *a, const DLTensor *b);

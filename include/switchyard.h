@@ -155,7 +155,9 @@ typedef struct sy_ctx_options {
 
 /*
  * Creates a context; `options` may be NULL. A context serves one thread at a time; contexts are independent
- * of each other, so one per thread is the way to call from many. On failure *ctx is NULL. A context made in,
+ * of each other, so one per thread is the way to call from many. A call of an operator needs at most 16 KB of
+ * stack when it runs on one thread, so fibers and small threads can make it; the stacks of worker threads are
+ * OpenMP's, or the pool's. On failure *ctx is NULL. A context made in,
  * or carried into, a forked child that has not called exec runs on one thread, or on the caller's pool: a
  * prefork server brings a pool.
  * Returns SY_OK; NULL (ctx is NULL, or only one of alloc and dealloc); VALUE (threads < 0, unknown isa);
@@ -227,7 +229,8 @@ SY_API const char *sy_fault_name(sy_fault_code code);
 
 /*
  * Lends memory for scratch; the context then allocates nothing and a call that needs more is refused with
- * NOMEM. The size comes from sy_<op>_query. `bytes` 0 takes the loan back.
+ * NOMEM. The size comes from sy_<op>_query. A call that takes scratch rejects a tensor that shares a byte with
+ * the memory lent with ALIAS. `bytes` 0 takes the loan back.
  * Returns SY_OK; NULL (ctx, or data with bytes > 0); VALUE (data not aligned to 64 bytes).
  */
 SY_API sy_status sy_ctx_set_workspace(sy_ctx *ctx, void *data, size_t bytes);

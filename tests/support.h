@@ -181,7 +181,8 @@ void test_accepts_adjacent(void (*make)(struct test_call *call));
  * Valid calls of every operator with fixed contents: index 0 to TEST_CALLS - 1, in a size of a few kilobytes
  * or of several megabytes, so that work is split over threads.
  */
-#define TEST_CALLS 38 /* rows of support_ops.c */
+#define TEST_CALLS 38     /* rows of support_ops.c */
+#define TEST_ALL_CALLS 39 /* and moe_capacity, which is neither large nor split */
 void test_call_make(struct test_call *call, int index, bool large);
 void test_make_sample(struct test_call *call, bool large, int variant); /* variant 1: with overrides */
 void test_make_overrides(struct test_call *call, bool large, int variant);

@@ -4,215 +4,39 @@
  */
 #include "support.h"
 
-static sy_status run_route(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_moe_route(ctx, &c->args.route);
-}
-
-static sy_status query_route(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_moe_route_query(ctx, &c->args.route, q);
-}
-
-static sy_status run_map_from_ids(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_moe_map_from_ids(ctx, &c->args.map_from_ids);
-}
-
-static sy_status query_map_from_ids(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_moe_map_from_ids_query(ctx, &c->args.map_from_ids, q);
-}
-
-static sy_status run_ids_from_map(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_moe_ids_from_map(ctx, &c->args.ids_from_map);
-}
-
-static sy_status query_ids_from_map(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_moe_ids_from_map_query(ctx, &c->args.ids_from_map, q);
-}
-
-static sy_status run_convert_indices(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_moe_convert_indices(ctx, &c->args.convert_indices);
-}
-
-static sy_status query_convert_indices(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_moe_convert_indices_query(ctx, &c->args.convert_indices, q);
-}
-
-static sy_status run_permute_ids(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_moe_permute_ids(ctx, &c->args.permute_ids);
-}
-
-static sy_status query_permute_ids(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_moe_permute_ids_query(ctx, &c->args.permute_ids, q);
-}
-
-static sy_status run_unpermute_ids(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_moe_unpermute_ids(ctx, &c->args.unpermute_ids);
-}
-
-static sy_status query_unpermute_ids(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_moe_unpermute_ids_query(ctx, &c->args.unpermute_ids, q);
-}
-
-static sy_status run_align_block(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_moe_align_block(ctx, &c->args.align_block);
-}
-
-static sy_status query_align_block(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_moe_align_block_query(ctx, &c->args.align_block, q);
-}
-
-static sy_status run_pad_map(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_moe_pad_map(ctx, &c->args.pad_map);
-}
-
-static sy_status query_pad_map(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_moe_pad_map_query(ctx, &c->args.pad_map, q);
-}
-
-static sy_status run_reorder_chunks(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_moe_reorder_chunks(ctx, &c->args.reorder_chunks);
-}
-
-static sy_status query_reorder_chunks(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_moe_reorder_chunks_query(ctx, &c->args.reorder_chunks, q);
-}
-
-static sy_status run_permute(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_moe_permute(ctx, &c->args.permute);
-}
-
-static sy_status query_permute(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_moe_permute_query(ctx, &c->args.permute, q);
-}
-
-static sy_status run_unpermute(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_moe_unpermute(ctx, &c->args.unpermute);
-}
-
-static sy_status query_unpermute(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_moe_unpermute_query(ctx, &c->args.unpermute, q);
-}
-
-static sy_status run_permute_grad(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_moe_permute_grad(ctx, &c->args.permute_grad);
-}
-
-static sy_status query_permute_grad(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_moe_permute_grad_query(ctx, &c->args.permute_grad, q);
-}
-
-static sy_status run_unpermute_grad(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_moe_unpermute_grad(ctx, &c->args.unpermute_grad);
-}
-
-static sy_status query_unpermute_grad(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_moe_unpermute_grad_query(ctx, &c->args.unpermute_grad, q);
-}
-
-static sy_status run_dispatch(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_moe_dispatch(ctx, &c->args.dispatch);
-}
-
-static sy_status query_dispatch(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_moe_dispatch_query(ctx, &c->args.dispatch, q);
-}
-
-static sy_status run_combine(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_moe_combine(ctx, &c->args.combine);
-}
-
-static sy_status query_combine(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_moe_combine_query(ctx, &c->args.combine, q);
-}
-
-static sy_status run_grad_gate(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_moe_dispatch_grad_gate(ctx, &c->args.grad_gate);
-}
-
-static sy_status query_grad_gate(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_moe_dispatch_grad_gate_query(ctx, &c->args.grad_gate, q);
-}
-
-static sy_status run_locations(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_moe_locations(ctx, &c->args.locations);
-}
-
-static sy_status query_locations(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_moe_locations_query(ctx, &c->args.locations, q);
-}
-
-static sy_status run_gather(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_kv_gather(ctx, &c->args.gather);
-}
-
-static sy_status query_gather(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_kv_gather_query(ctx, &c->args.gather, q);
-}
-
-static sy_status run_translate(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_kv_translate(ctx, &c->args.translate);
-}
-
-static sy_status query_translate(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_kv_translate_query(ctx, &c->args.translate, q);
-}
-
-static sy_status run_slots(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_kv_slots(ctx, &c->args.slots);
-}
-
-static sy_status query_slots(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_kv_slots_query(ctx, &c->args.slots, q);
-}
-
-static sy_status run_scatter(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_kv_scatter(ctx, &c->args.scatter);
-}
-
-static sy_status query_scatter(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_kv_scatter_query(ctx, &c->args.scatter, q);
-}
+/* run_<stem> and query_<stem> of sy_<op>, whose arguments are args.<stem> of a call. */
+#define OPERATOR(stem, op) \
+    static sy_status run_##stem(sy_ctx *ctx, struct test_call *c) \
+    { \
+        return sy_##op(ctx, &c->args.stem); \
+    } \
+    static sy_status query_##stem(sy_ctx *ctx, struct test_call *c, sy_query *q) \
+    { \
+        return sy_##op##_query(ctx, &c->args.stem, q); \
+    }
+OPERATOR(route, moe_route)
+OPERATOR(map_from_ids, moe_map_from_ids)
+OPERATOR(ids_from_map, moe_ids_from_map)
+OPERATOR(convert_indices, moe_convert_indices)
+OPERATOR(permute_ids, moe_permute_ids)
+OPERATOR(unpermute_ids, moe_unpermute_ids)
+OPERATOR(align_block, moe_align_block)
+OPERATOR(pad_map, moe_pad_map)
+OPERATOR(reorder_chunks, moe_reorder_chunks)
+OPERATOR(permute, moe_permute)
+OPERATOR(unpermute, moe_unpermute)
+OPERATOR(permute_grad, moe_permute_grad)
+OPERATOR(unpermute_grad, moe_unpermute_grad)
+OPERATOR(dispatch, moe_dispatch)
+OPERATOR(combine, moe_combine)
+OPERATOR(grad_gate, moe_dispatch_grad_gate)
+OPERATOR(locations, moe_locations)
+OPERATOR(capacity, moe_capacity)
+OPERATOR(gather, kv_gather)
+OPERATOR(translate, kv_translate)
+OPERATOR(slots, kv_slots)
+OPERATOR(scatter, kv_scatter)
+OPERATOR(local_reduce, local_reduce)
 
 static void make_route(struct test_call *c, bool large, int variant)
 {
@@ -447,9 +271,9 @@ static void make_permute_grad(struct test_call *c, bool large, int capacity)
     sy_moe_permute_grad_args *a = &c->args.permute_grad;
     *c = (struct test_call){
         .op = "moe_permute_grad", .first_output = 4, .run = run_permute_grad, .query = query_permute_grad};
-    test_call_add(c, "tokens", &a->grad_permuted_tokens, SY_F16, 2, (int64_t[]){rows, hidden});
+    test_call_add(c, "grad_permuted_tokens", &a->grad_permuted_tokens, SY_F16, 2, (int64_t[]){rows, hidden});
     struct tensor *indices = test_call_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, &rows);
-    test_call_add(c, "probs", &a->grad_permuted_probs, SY_F32, 1, &rows);
+    test_call_add(c, "grad_permuted_probs", &a->grad_permuted_probs, SY_F32, 1, &rows);
     struct tensor *map =
         test_call_add(c, "routing_map", &a->routing_map, SY_BOOL, 2, (int64_t[]){tokens, experts});
     test_call_add(c, "grad_tokens", &a->grad_tokens, SY_F16, 2, (int64_t[]){tokens, hidden});
@@ -469,7 +293,7 @@ static void make_unpermute_grad(struct test_call *c, bool large, int capacity)
                             .first_output = 5,
                             .run = run_unpermute_grad,
                             .query = query_unpermute_grad};
-    test_call_add(c, "tokens", &a->grad_tokens, SY_F32, 2, (int64_t[]){tokens, hidden});
+    test_call_add(c, "grad_tokens", &a->grad_tokens, SY_F32, 2, (int64_t[]){tokens, hidden});
     struct tensor *indices = test_call_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, &rows);
     test_call_add(c, "permuted_tokens", &a->permuted_tokens, SY_F32, 2, (int64_t[]){rows, hidden});
     struct tensor *map =
@@ -572,6 +396,21 @@ static void make_locations(struct test_call *c, bool large, int variant)
     a->num_experts = experts;
 }
 
+static void make_capacity(struct test_call *c, bool large, int variant)
+{
+    const int64_t experts = large ? 40000 : 4;
+    sy_moe_capacity_args *a = &c->args.capacity;
+    (void)variant;
+    *c = (struct test_call){
+        .op = "moe_capacity", .first_output = 1, .run = run_capacity, .query = query_capacity};
+    struct tensor *counts = test_call_add(c, "counts", &a->counts, SY_I64, 1, &experts);
+    test_call_add(c, "capacity", &a->capacity, SY_I64, 1, (int64_t[]){1});
+    for (int64_t e = 0; e < experts; e++)
+        memcpy(counts->mem + 8 * e, &(int64_t){e * 7919 % 1009}, 8);
+    a->samples = 1000;
+    a->num_experts = experts;
+}
+
 static void make_gather(struct test_call *c, bool large, int variant)
 {
     (void)variant;
@@ -649,16 +488,6 @@ static void make_scatter(struct test_call *c, bool large, int variant)
     a->check_unique = true;
 }
 
-static sy_status run_local_reduce(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_local_reduce(ctx, &c->args.local_reduce);
-}
-
-static sy_status query_local_reduce(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_local_reduce_query(ctx, &c->args.local_reduce, q);
-}
-
 /* Half of the experts are here; variant 1: layout EXPERT. */
 static void make_local_reduce(struct test_call *c, bool large, int variant)
 {
@@ -690,7 +519,7 @@ static const struct {
     const char *name;
     void (*make)(struct test_call *c, bool large, int variant);
     int variant;
-} calls[TEST_CALLS] = {
+} calls[TEST_ALL_CALLS] = {
     {"packed moe_permute", make_permute, 0}, /* variant: packed or capacity */
     {"capacity moe_permute", make_permute, 1},
     {"moe_dispatch", make_dispatch, 0},
@@ -729,11 +558,32 @@ static const struct {
     {"kv_blocks", test_make_blocks, 0},
     {"padded local_reduce", make_local_reduce, 0},
     {"local_reduce by expert", make_local_reduce, 1},
+    {"moe_capacity", make_capacity, 0},
 };
 
 const char *test_call_name(int index)
 {
     return calls[index].name;
+}
+
+static bool is_ordinary(const char *name)
+{
+    static const char *const names[] = {"tokens",
+                                        "permuted_tokens",
+                                        "grad_permuted_tokens",
+                                        "grad_tokens",
+                                        "probs",
+                                        "grad_permuted_probs",
+                                        "src",
+                                        "cache",
+                                        "input",
+                                        "expert_out",
+                                        "rows",
+                                        "extra"};
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
 }
 
 /* Gates, rows, probs and caches get ordinary numbers; arrays with a meaning were filled by their maker. */
@@ -747,10 +597,7 @@ void test_call_make(struct test_call *call, int index, bool large)
         if (strcmp(name, "gates") == 0)
             for (size_t at = 0; at < x->bytes; at += 4)
                 memcpy(x->mem + at, &(float){(float)(2 * rng_unit(&rng) - 1)}, 4);
-        else if (strcmp(name, "tokens") == 0 || strcmp(name, "permuted_tokens") == 0 ||
-                 strcmp(name, "probs") == 0 || strcmp(name, "src") == 0 || strcmp(name, "cache") == 0 ||
-                 strcmp(name, "input") == 0 || strcmp(name, "expert_out") == 0 || strcmp(name, "rows") == 0 ||
-                 strcmp(name, "extra") == 0)
+        else if (is_ordinary(name))
             rng_fill(&rng, x->mem, x->bytes);
     }
     test_call_reset(call);

@@ -161,16 +161,16 @@ void syi_kv_walk_begin(struct syi_kv_walk *w, const struct syi_kv_pages *pages, 
     w->n = 0;
 }
 
-bool syi_kv_walk_on(struct syi_kv_walk *w, const struct syi_kv_pages *pages)
+bool syi_kv_walk_on(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int64_t *slot, int64_t room)
 {
     const int64_t k = pages->k;
     w->b = w->flat / k;
     w->sequence = syi_kv_sequence_at(pages, w->b);
     w->sequence.indices = syi_row(pages->indices, w->b);
     const int64_t stop = w->end < (w->b + 1) * k ? w->end : (w->b + 1) * k, j = w->flat - w->b * k;
-    w->n = stop - w->flat < SYI_KV_CHUNK ? stop - w->flat : SYI_KV_CHUNK;
+    w->n = stop - w->flat < room ? stop - w->flat : room;
     w->flat += w->n;
-    return translate(pages, &w->sequence, j, w->n, w->slot);
+    return translate(pages, &w->sequence, j, w->n, slot);
 }
 
 struct job {
@@ -185,10 +185,11 @@ static void check_positions(void *data, int task)
     const struct syi_kv_pages *p = job->pages;
     sy_fault *fault = &job->fault[task];
     struct syi_kv_walk walk;
+    int64_t slot[SYI_KV_CHUNK];
 
     fault->status = SY_OK;
     for (syi_kv_walk_begin(&walk, p, job->n_tasks, task); walk.flat < walk.end;) {
-        if (syi_kv_walk_on(&walk, p))
+        if (syi_kv_walk_on(&walk, p, slot, SYI_KV_CHUNK))
             continue;
         for (int64_t flat = walk.flat - walk.n; flat < walk.flat && fault->status == SY_OK; flat++)
             *fault = fault_at(p, &walk.sequence, walk.b, flat - walk.b * p->k);

@@ -45,12 +45,12 @@ struct syi_kv_walk {
     int64_t b;
     struct syi_kv_sequence sequence;
     int64_t n; /* positions of the chunk, the last before `flat` */
-    int64_t slot[SYI_KV_CHUNK];
 };
 
 void syi_kv_walk_begin(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int n_tasks, int task);
 
-/* Translates the next chunk: slots, -1 for padding. False, and -1 there, when a position is a fault. */
-bool syi_kv_walk_on(struct syi_kv_walk *w, const struct syi_kv_pages *pages);
+/* Translates the next chunk of at most `room` positions: slots, -1 for padding. False, and -1 there, when a position is
+   a fault. */
+bool syi_kv_walk_on(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int64_t *slot, int64_t room);
 
 #endif

@@ -9,14 +9,24 @@ struct job {
     const struct syi_kernels *kernels;
     int64_t n; /* rows asked for */
     int n_tasks;
-    sy_fault *fault; /* [task]; status OK while nothing is wrong */
+    sy_fault *fault;            /* [task]; status OK while nothing is wrong */
+    struct syi_kv_mover *mover; /* [task] */
 };
 
 /* How many rows there are stands in the data, so there is room for every task there may be. */
+static size_t lay_out(const sy_ctx *ctx, void *workspace, struct job *job)
+{
+    struct syi_arena arena = {workspace, 0};
+    job->fault = syi_take(&arena, syi_size_mul((size_t)ctx->threads, sizeof *job->fault));
+    job->mover = syi_take(&arena, syi_size_mul((size_t)ctx->threads, sizeof *job->mover));
+    return arena.used;
+}
+
 size_t syi_cpu_kv_ragged_workspace(const sy_ctx *ctx, const union syi_plan *plan)
 {
+    struct job job;
     (void)plan;
-    return syi_align(syi_size_mul((size_t)ctx->threads, sizeof(sy_fault)));
+    return lay_out(ctx, NULL, &job);
 }
 
 /* ---- Page by page ------------------------------------------------------------------------------------ */
@@ -173,21 +183,22 @@ static void copy_rows(void *data, int task)
     const struct job *job = data;
     const struct syi_kv_pages *pages = &job->plan->pages;
     const int64_t block_size = pages->pool.block_size;
-    struct syi_kv_mover mover;
+    struct syi_kv_mover *mover = &job->mover[task];
     struct walk walk;
     walk_begin(&walk, job, task);
-    syi_kv_move_begin(&mover, job->kernels, &job->plan->planes, SYI_KV_FROM_CACHE, false, walk.row);
+    syi_kv_move_begin(mover, job->kernels, &job->plan->planes, SYI_KV_FROM_CACHE, false, walk.row);
     while (walk_on(&walk, job->plan)) {
         const int64_t column = syi_kv_block(&pages->pool, walk.t);
         const int64_t block = syi_load_index(walk.sequence.table, column, pages->table.type);
-        syi_kv_move_run(&mover, block * block_size + (walk.t - column * block_size), walk.n);
+        syi_kv_move_run(mover, block * block_size + (walk.t - column * block_size), walk.n);
     }
-    syi_kv_move_end(&mover);
+    syi_kv_move_end(mover);
 }
 
 sy_status syi_cpu_kv_ragged(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
-    struct job job = {.plan = &plan->kv_ragged, .kernels = ctx->kernels, .fault = workspace};
+    struct job job = {.plan = &plan->kv_ragged, .kernels = ctx->kernels};
+    lay_out(ctx, workspace, &job);
     const sy_status st = judge(ctx, &job);
     if (st == SY_OK && job.n > 0)
         syi_parallel(ctx, job.n_tasks, copy_rows, &job);

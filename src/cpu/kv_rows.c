@@ -16,16 +16,14 @@ enum {
 struct pieces {
     const struct syi_kernels *kernels;
     enum syi_kv_direction direction;
-    size_t n, bytes; /* pieces, bytes of each */
-    void *to[SYI_KV_CHUNK];
-    const void *from[SYI_KV_CHUNK];
+    size_t n, bytes;   /* pieces, bytes of each */
+    void **to;         /* [SYI_KV_CHUNK] */
+    const void **from; /* [SYI_KV_CHUNK] */
 };
 
-static void begin_pieces(struct pieces *p, const struct syi_kv_mover *m)
+static struct pieces begin_pieces(struct syi_kv_mover *m)
 {
-    p->kernels = m->kernels;
-    p->direction = m->direction;
-    p->n = p->bytes = 0;
+    return (struct pieces){m->kernels, m->direction, 0, 0, m->to, m->from};
 }
 
 static void copy_pieces(struct pieces *p)
@@ -45,7 +43,7 @@ static void add_piece(struct pieces *p, unsigned char *dense, unsigned char *cac
 
 /* The rows of a batch's slots, NULL for -1. */
 static void locate(const struct syi_kv_mover *m, unsigned char *base, int64_t block_stride,
-                   int64_t row_stride, unsigned char **row)
+                   int64_t row_stride, void **row)
 {
     const struct syi_kv_pool *pool = &m->planes->pool;
     for (int64_t i = 0; i < m->n; i++) {
@@ -57,23 +55,23 @@ static void locate(const struct syi_kv_mover *m, unsigned char *base, int64_t bl
 }
 
 /* Rows from i on that are `step` bytes apart, at most `most`. */
-static int64_t run_length(unsigned char *const *row, int64_t i, int64_t most, size_t step)
+static int64_t run_length(void *const *row, int64_t i, int64_t most, size_t step)
 {
+    const unsigned char *const first = row[i];
     int64_t n = 1;
-    while (n < most && row[i + n] == row[i] + (size_t)n * step)
+    while (n < most && row[i + n] == first + (size_t)n * step)
         n++;
     return n;
 }
 
 /* Rows in one piece. */
-static void copy_rows(const struct syi_kv_mover *m, const struct syi_kv_plane *plane)
+static void copy_rows(struct syi_kv_mover *m, const struct syi_kv_plane *plane)
 {
     const size_t row_bytes = plane->row_bytes;
     const bool dense = plane->dense.stride == (int64_t)row_bytes;
     const int64_t most = dense && row_bytes < MOST_BYTES ? (int64_t)(MOST_BYTES / row_bytes) : 1;
-    unsigned char *row[SYI_KV_CHUNK];
-    struct pieces pieces;
-    begin_pieces(&pieces, m);
+    struct pieces pieces = begin_pieces(m);
+    void **const row = m->row;
     locate(m, plane->cache, plane->block_stride, plane->row_stride, row);
     for (int64_t i = 0, run; i < m->n; i += run) {
         run = 1;
@@ -94,25 +92,24 @@ static void copy_rows(const struct syi_kv_mover *m, const struct syi_kv_plane *p
 
 /* Head after head. That is faster than many abreast for a run of rows, whose heads are streams that the core finds by
    itself, and for writing to the cache, where the lines of one head follow each other. */
-static void copy_in_order(const struct syi_kv_mover *m, const struct syi_kv_plane *plane,
-                          unsigned char *const *row, int64_t first, int64_t run)
+static void copy_in_order(const struct syi_kv_mover *m, const struct syi_kv_plane *plane, void *const *row,
+                          int64_t first, int64_t run)
 {
     const size_t bytes = plane->head_bytes;
     for (int64_t i = 0; i < run; i++)
         for (int64_t h = 0; h < plane->n_heads; h++) {
             unsigned char *dense = syi_row(plane->dense, first + i) + (size_t)h * bytes;
-            unsigned char *cached = row[i] + h * plane->head_stride;
+            unsigned char *cached = (unsigned char *)row[i] + h * plane->head_stride;
             memcpy(m->direction == SYI_KV_FROM_CACHE ? dense : cached,
                    m->direction == SYI_KV_FROM_CACHE ? cached : dense, bytes);
         }
 }
 
 /* Heads that lie apart in the cache, one behind the other in a dense row. */
-static void copy_heads(const struct syi_kv_mover *m, const struct syi_kv_plane *plane)
+static void copy_heads(struct syi_kv_mover *m, const struct syi_kv_plane *plane)
 {
-    unsigned char *row[SYI_KV_CHUNK];
-    struct pieces pieces;
-    begin_pieces(&pieces, m);
+    struct pieces pieces = begin_pieces(m);
+    void **const row = m->row;
     locate(m, plane->cache, plane->block_stride, plane->row_stride, row);
     for (int64_t i = 0, run; i < m->n; i += run) {
         unsigned char *dense = syi_row(plane->dense, m->first + i);
@@ -125,8 +122,8 @@ static void copy_heads(const struct syi_kv_mover *m, const struct syi_kv_plane *
         } else {
             run = 1;
             for (int64_t h = 0; h < plane->n_heads; h++)
-                add_piece(&pieces, dense + (size_t)h * plane->head_bytes, row[i] + h * plane->head_stride,
-                          plane->head_bytes);
+                add_piece(&pieces, dense + (size_t)h * plane->head_bytes,
+                          (unsigned char *)row[i] + h * plane->head_stride, plane->head_bytes);
         }
     }
     copy_pieces(&pieces);
@@ -141,11 +138,11 @@ static void fetch_row(const unsigned char *row, size_t bytes)
 }
 
 /* Packed rows: one by one, through their codec. */
-static void code_rows(const struct syi_kv_mover *m, const struct syi_kv_plane *plane)
+static void code_rows(struct syi_kv_mover *m, const struct syi_kv_plane *plane)
 {
     enum { AHEAD = 6 }; /* rows asked for before they are needed */
     const struct syi_kv_codec *codec = &plane->codec;
-    unsigned char *row[SYI_KV_CHUNK], *record[SYI_KV_CHUNK];
+    void **const row = m->row, **const record = m->to;
     locate(m, plane->cache, plane->block_stride, plane->row_stride, row);
     locate(m, codec->scale, codec->scale_block_stride, codec->scale_row_stride, record);
     for (int64_t i = 0; i < m->n; i++) {
@@ -188,30 +185,30 @@ void syi_kv_move_begin(struct syi_kv_mover *m, const struct syi_kernels *kernels
     m->n = 0;
 }
 
-void syi_kv_move_slots(struct syi_kv_mover *m, const int64_t *slot, int64_t n)
+int64_t *syi_kv_move_room(struct syi_kv_mover *m, int64_t *room)
 {
-    while (n > 0) {
-        const int64_t room = SYI_KV_CHUNK - m->n, take = n < room ? n : room;
-        memcpy(m->slot + m->n, slot, (size_t)take * sizeof *slot);
-        m->n += take;
-        slot += take;
-        n -= take;
-        if (m->n == SYI_KV_CHUNK)
-            move_batch(m);
-    }
+    *room = SYI_KV_CHUNK - m->n;
+    return m->slot + m->n;
+}
+
+void syi_kv_move_slots(struct syi_kv_mover *m, int64_t n)
+{
+    m->n += n;
+    if (m->n == SYI_KV_CHUNK)
+        move_batch(m);
 }
 
 void syi_kv_move_run(struct syi_kv_mover *m, int64_t slot, int64_t n)
 {
     while (n > 0) {
-        const int64_t room = SYI_KV_CHUNK - m->n, take = n < room ? n : room;
+        int64_t room;
+        int64_t *to = syi_kv_move_room(m, &room);
+        const int64_t take = n < room ? n : room;
         for (int64_t i = 0; i < take; i++)
-            m->slot[m->n + i] = slot + i;
-        m->n += take;
+            to[i] = slot + i;
+        syi_kv_move_slots(m, take);
         slot += take;
         n -= take;
-        if (m->n == SYI_KV_CHUNK)
-            move_batch(m);
     }
 }
 

@@ -22,7 +22,8 @@ static inline int64_t syi_kv_block(const struct syi_kv_pool *pool, int64_t t)
 
 enum syi_kv_direction { SYI_KV_FROM_CACHE, SYI_KV_TO_CACHE };
 
-/* Takes slots in the order of dense rows, and moves a batch of them as soon as there is one, plane after plane. */
+/* Takes slots in the order of dense rows, and moves a batch of them as soon as there is one, plane after plane. The lists
+   are too long for a small stack: movers are in scratch memory, one for each task. */
 struct syi_kv_mover {
     const struct syi_kernels *kernels;
     const struct syi_kv_planes *planes;
@@ -30,6 +31,9 @@ struct syi_kv_mover {
     bool clear;       /* from the cache: a dense row without a slot becomes zero; else it keeps its bytes */
     int64_t first, n; /* dense row of the batch's first slot, slots */
     int64_t slot[SYI_KV_CHUNK];
+    void *row[SYI_KV_CHUNK]; /* of one plane: where the slots are in the cache, NULL for none */
+    void *to[SYI_KV_CHUNK];  /* pieces to copy; or where the scales of packed rows are */
+    const void *from[SYI_KV_CHUNK];
 };
 
 /* `first` is the dense row of the first slot. */
@@ -37,10 +41,11 @@ void syi_kv_move_begin(struct syi_kv_mover *m, const struct syi_kernels *kernels
                        const struct syi_kv_planes *planes, enum syi_kv_direction direction, bool clear,
                        int64_t first);
 
-/* The slots of the next n dense rows, -1 for none. */
-void syi_kv_move_slots(struct syi_kv_mover *m, const int64_t *slot, int64_t n);
+/* Where the slots of the next dense rows go, -1 for none: room for *room of them. n were put there. */
+int64_t *syi_kv_move_room(struct syi_kv_mover *m, int64_t *room);
+void syi_kv_move_slots(struct syi_kv_mover *m, int64_t n);
 
-/* The same for consecutive slots. */
+/* The next n dense rows have consecutive slots. */
 void syi_kv_move_run(struct syi_kv_mover *m, int64_t slot, int64_t n);
 
 /* What is still waiting. */

@@ -11,6 +11,7 @@ struct job {
     const struct syi_kernels *kernels;
     int n_tasks;
     sy_fault *fault;            /* [task]; status OK while nothing is wrong */
+    struct syi_kv_mover *mover; /* [task] */
     struct syi_keyed *keyed[2]; /* [n] each; only where uniqueness is asked for */
 };
 
@@ -26,6 +27,7 @@ static size_t lay_out(const sy_ctx *ctx, const struct syi_kv_scatter_plan *p, vo
     const size_t keyed = p->check_unique ? syi_size_mul((size_t)p->n, sizeof(struct syi_keyed)) : 0;
     job->n_tasks = count_tasks(ctx, p);
     job->fault = syi_take(&arena, (size_t)job->n_tasks * sizeof *job->fault);
+    job->mover = syi_take(&arena, (size_t)job->n_tasks * sizeof *job->mover);
     job->keyed[0] = syi_take(&arena, keyed);
     job->keyed[1] = syi_take(&arena, keyed);
     return arena.used;
@@ -37,12 +39,13 @@ size_t syi_cpu_kv_scatter_workspace(const sy_ctx *ctx, const union syi_plan *pla
     return lay_out(ctx, &plan->kv_scatter, NULL, &job);
 }
 
-/* The slots from `flat` on, as many as there are before `end` in one row and one chunk. */
-static int64_t load_slots(const struct syi_kv_scatter_plan *p, int64_t flat, int64_t end, int64_t *slot)
+/* The slots from `flat` on, as many as there are before `end` in one row, at most `room`. */
+static int64_t load_slots(const struct syi_kv_scatter_plan *p, int64_t flat, int64_t end, int64_t *slot,
+                          int64_t room)
 {
     const int64_t b = flat / p->k, j = flat - b * p->k;
     const int64_t in_row = end - flat < p->k - j ? end - flat : p->k - j;
-    const int64_t n = in_row < SYI_KV_CHUNK ? in_row : SYI_KV_CHUNK;
+    const int64_t n = in_row < room ? in_row : room;
     const unsigned char *row = syi_row(p->slots, b);
     for (int64_t i = 0; i < n; i++)
         slot[i] = syi_load_index(row, j + i, p->slot_type);
@@ -74,7 +77,7 @@ static void check_slots(void *data, int task)
 
     fault->status = SY_OK;
     for (int64_t at = syi_part(p->n, job->n_tasks, task); at < end && fault->status == SY_OK; at += n) {
-        n = load_slots(p, at, end, slot);
+        n = load_slots(p, at, end, slot, SYI_KV_CHUNK);
         const int64_t i = find_fault(p, slot, n);
         if (i < n)
             *fault = (sy_fault){SY_ERR_INDEX, SY_FAULT_SLOT_RANGE,  "slots", -1, at + i,
@@ -87,10 +90,10 @@ static sy_fault find_duplicate(const struct job *job, int64_t end)
 {
     const struct syi_kv_scatter_plan *p = job->plan;
     sy_fault first = {.status = SY_OK};
-    int64_t slot[SYI_KV_CHUNK], n;
+    int64_t *const slot = job->mover[0].slot, n; /* no row is moved before this has ended */
     size_t n_live = 0;
     for (int64_t at = 0; at < end; at += n) {
-        n = load_slots(p, at, end, slot);
+        n = load_slots(p, at, end, slot, SYI_KV_CHUNK);
         for (int64_t i = 0; i < n; i++)
             if (slot[i] >= 0)
                 job->keyed[0][n_live++] = (struct syi_keyed){(uint64_t)slot[i], at + i};
@@ -137,16 +140,17 @@ static void copy_rows(void *data, int task)
     const struct job *job = data;
     const struct syi_kv_scatter_plan *p = job->plan;
     const int64_t end = syi_part(p->n, job->n_tasks, task + 1);
-    struct syi_kv_mover mover;
-    int64_t slot[SYI_KV_CHUNK], n;
+    struct syi_kv_mover *mover = &job->mover[task];
+    int64_t n;
 
-    syi_kv_move_begin(&mover, job->kernels, &p->planes, SYI_KV_TO_CACHE, false,
+    syi_kv_move_begin(mover, job->kernels, &p->planes, SYI_KV_TO_CACHE, false,
                       syi_part(p->n, job->n_tasks, task));
     for (int64_t at = syi_part(p->n, job->n_tasks, task); at < end; at += n) {
-        n = load_slots(p, at, end, slot);
-        syi_kv_move_slots(&mover, slot, n);
+        int64_t room, *slot = syi_kv_move_room(mover, &room);
+        n = load_slots(p, at, end, slot, room);
+        syi_kv_move_slots(mover, n);
     }
-    syi_kv_move_end(&mover);
+    syi_kv_move_end(mover);
 }
 
 sy_status syi_cpu_kv_scatter(sy_ctx *ctx, const union syi_plan *plan, void *workspace)

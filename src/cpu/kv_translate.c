@@ -25,12 +25,13 @@ static void write_slots(void *data, int task)
     const struct job *job = data;
     const struct syi_kv_translate_plan *p = job->plan;
     struct syi_kv_walk walk;
+    int64_t slot[SYI_KV_CHUNK];
     for (syi_kv_walk_begin(&walk, &p->pages, job->n_tasks, task); walk.flat < walk.end;) {
-        syi_kv_walk_on(&walk, &p->pages);
+        syi_kv_walk_on(&walk, &p->pages, slot, SYI_KV_CHUNK);
         unsigned char *row = syi_row(p->slots, walk.b);
         const int64_t j = walk.flat - walk.n - walk.b * p->pages.k;
         for (int64_t i = 0; i < walk.n; i++)
-            syi_store_index(row, j + i, walk.slot[i], p->slot_type);
+            syi_store_index(row, j + i, slot[i], p->slot_type);
     }
 }
 

@@ -7,14 +7,14 @@ enum { FEW = 4096, SHORT_BITS = 8, LONG_BITS = 11 };
 
 static void sort_digit(const struct syi_keyed *from, struct syi_keyed *to, size_t n, int shift, int bits)
 {
-    size_t place[1 << LONG_BITS];
+    uint32_t place[1 << LONG_BITS]; /* callers have fewer than 2^32 keys, and the list is on the stack */
     const size_t digits = (size_t)1 << bits;
     memset(place, 0, digits * sizeof *place);
     for (size_t i = 0; i < n; i++)
         place[(from[i].key >> shift) & (digits - 1)]++;
-    size_t sum = 0;
+    uint32_t sum = 0;
     for (size_t d = 0; d < digits; d++) {
-        const size_t count = place[d];
+        const uint32_t count = place[d];
         place[d] = sum;
         sum += count;
     }

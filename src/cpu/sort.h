@@ -13,7 +13,7 @@ struct syi_keyed {
 };
 
 /* By ascending key, equal keys in their old order. No key is above `most`. Returns `items` or `spare`, whichever holds
-   the result; both have n entries. */
+   the result; both have n entries, fewer than 2^32. */
 struct syi_keyed *syi_sort_keyed(struct syi_keyed *items, struct syi_keyed *spare, size_t n, uint64_t most);
 
 #endif

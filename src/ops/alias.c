@@ -1,6 +1,6 @@
 /*
- * No output shares a byte with another tensor of its call. Outputs may lie between the rows of others: parts of one
- * tensor are what planes of a cache often are.
+ * No output shares a byte with another tensor of its call, and no tensor with a lent workspace. Outputs may lie between
+ * the rows of others: parts of one tensor are what planes of a cache often are.
  */
 #include "ops/call.h"
 
@@ -92,27 +92,33 @@ bool syi_tensors_apart(const DLTensor *ta, const DLTensor *tb)
 /* A tensor of the call, its turn, and the bytes from first to last. */
 struct item {
     const DLTensor *t;
-    int rule;
-    int64_t turn;
     uintptr_t start, end;
+    int rule, turn;
 };
+
+/* The tensors of a few turns: all of them would be a list too long for a small stack. */
+enum { TURNS = 8 };
 
 struct items {
-    int n;
-    struct item at[SYI_MAX_TENSORS + 3 * SY_KV_MAX_PLANES];
+    int n, first; /* their first turn */
+    struct item at[SYI_MAX_TENSORS + 3 * (TURNS - 1)];
 };
 
-static sy_status collect(struct syi_call *call, void *data)
+static void collect(struct syi_call *call, int first, struct items *items)
 {
-    struct items *items = data;
-    for (int i = 0; i < call->op->n_rules; i++) {
-        const DLTensor *t = syi_tensor_in_turn(call, i);
-        int64_t bytes;
-        if (t != NULL && syi_span_bytes(t, &bytes) && bytes > 0)
-            items->at[items->n++] =
-                (struct item){t, i, call->turns.now, start_of(t), start_of(t) + (uintptr_t)bytes};
+    items->n = 0;
+    items->first = first;
+    for (int turn = first; turn < first + TURNS && turn <= call->turns.n; turn++) {
+        if (call->turns.n > 0)
+            syi_take_turn(call, turn);
+        for (int i = 0; i < call->op->n_rules; i++) {
+            const DLTensor *t = syi_tensor_in_turn(call, i);
+            int64_t bytes;
+            if (t != NULL && syi_span_bytes(t, &bytes) && bytes > 0)
+                items->at[items->n++] =
+                    (struct item){t, start_of(t), start_of(t) + (uintptr_t)bytes, i, turn};
+        }
     }
-    return SY_OK;
 }
 
 static bool allowed_pair(const struct syi_call *call, const struct item *a, const struct item *b)
@@ -139,22 +145,69 @@ static sy_status refuse_overlap(struct syi_call *call, const struct item *a, con
                     "overlaps %s of plane %lld in memory, want separate memory", other, (long long)b->turn);
 }
 
+static bool is_output(const struct syi_call *call, const struct item *item)
+{
+    return call->op->rules[item->rule].flags & SYI_OUT;
+}
+
+/* The first item below `end` of `a` that is an output and overlaps one of `b`, and that one; end: there is none. A pair
+   of outputs is compared once, where the first of them is in `a`. */
+static int find_overlap(const struct syi_call *call, const struct items *a, const struct items *b, int end,
+                        struct item *other)
+{
+    for (int i = 0; i < end; i++)
+        for (int j = 0; j < b->n && is_output(call, &a->at[i]); j++) {
+            const bool before = b->first < a->first || (b->first == a->first && j <= i);
+            const bool compared = before && ((a == b && j == i) || is_output(call, &b->at[j]));
+            if (!compared && overlap(call, &a->at[i], &b->at[j])) {
+                *other = b->at[j];
+                return i;
+            }
+        }
+    return end;
+}
+
 /* Of two outputs that overlap the first is blamed. */
 sy_status syi_check_alias(struct syi_call *call)
 {
-    struct items items;
-    items.n = 0;
-    syi_every_turn(call, collect, &items);
-    for (int i = 0; i < items.n; i++) {
-        const struct item *a = &items.at[i];
-        if (!(call->op->rules[a->rule].flags & SYI_OUT))
-            continue;
-        for (int j = 0; j < items.n; j++) {
-            const struct item *b = &items.at[j];
-            const bool judged = j <= i && (j == i || (call->op->rules[b->rule].flags & SYI_OUT));
-            if (!judged && overlap(call, a, b))
-                return refuse_overlap(call, a, b);
+    struct items a, b;
+    sy_status st = SY_OK;
+    for (int first = 0; st == SY_OK && first <= call->turns.n; first += TURNS) {
+        struct item other = {0};
+        collect(call, first, &a);
+        int found = a.n;
+        for (int turn = 0; turn <= call->turns.n; turn += TURNS) {
+            if (turn != first)
+                collect(call, turn, &b);
+            found = find_overlap(call, &a, turn != first ? &b : &a, found, &other);
         }
+        if (found < a.n)
+            st = refuse_overlap(call, &a.at[found], &other);
+    }
+    if (call->turns.n > 0)
+        syi_take_turn(call, 0);
+    return st;
+}
+
+static sy_status check_apart_from(struct syi_call *call, void *data)
+{
+    const DLTensor *lent = data;
+    for (int i = 0; i < call->op->n_rules; i++) {
+        const DLTensor *t = syi_tensor_in_turn(call, i);
+        int64_t bytes;
+        if (t != NULL && syi_span_bytes(t, &bytes) && bytes > 0 && !syi_tensors_apart(t, lent))
+            return syi_fail(call->ctx, SY_ERR_ALIAS, call->op->rules[i].name,
+                            "overlaps the workspace in memory, want separate memory");
     }
     return SY_OK;
+}
+
+sy_status syi_check_workspace(struct syi_call *call)
+{
+    const size_t bytes = call->ctx->workspace_bytes;
+    if (!call->ctx->workspace_lent)
+        return SY_OK;
+    int64_t extent = bytes < INT64_MAX ? (int64_t)bytes : INT64_MAX;
+    DLTensor lent = {.data = call->ctx->workspace, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = &extent};
+    return syi_every_turn(call, check_apart_from, &lent);
 }

@@ -31,11 +31,43 @@ sy_status syi_copy_args(struct syi_call *call, const void *args, size_t args_byt
     return SY_OK;
 }
 
+/* Bytes for planes that do not fit into the call, and for the backend. */
+static size_t planes_bytes(const struct syi_call *call)
+{
+    const size_t n = (size_t)call->turns.n + 1;
+    return n > SYI_FEW_PLANES ? syi_align(n * sizeof *call->planes) : 0;
+}
+
+static size_t scratch_bytes(const struct syi_call *call)
+{
+    return syi_size_add(planes_bytes(call), backend->op[call->op->id].workspace(call->ctx, &call->plan));
+}
+
+sy_status syi_take_scratch(struct syi_call *call)
+{
+    if (call->query || call->placed)
+        return SY_OK;
+    const size_t bytes = scratch_bytes(call), first = planes_bytes(call);
+    void *memory = NULL;
+    sy_status st = bytes > 0 ? syi_check_workspace(call) : SY_OK;
+    if (st == SY_OK)
+        st = syi_workspace(call->ctx, bytes, &memory);
+    if (st != SY_OK)
+        return st;
+    if (first > 0)
+        call->planes = memory;
+    call->scratch = memory != NULL ? (unsigned char *)memory + first : NULL;
+    call->placed = true;
+    return SY_OK;
+}
+
 static sy_status judge(struct syi_call *call, const void *args, size_t args_bytes)
 {
     syi_clear_fault(call->ctx, call->op->name);
-    const sy_status st = syi_copy_args(call, args, args_bytes);
-    return st == SY_OK ? call->op->check(call) : st;
+    sy_status st = syi_copy_args(call, args, args_bytes);
+    if (st == SY_OK)
+        st = call->op->check(call);
+    return st == SY_OK ? syi_take_scratch(call) : st;
 }
 
 static void trace(const struct syi_call *call, sy_status status, uint64_t start)
@@ -64,15 +96,12 @@ sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t
 {
     if (ctx == NULL)
         return SY_ERR_NULL;
-    struct syi_kv_plane planes[SYI_MAX_PLANES];
-    struct syi_call call = {.ctx = ctx, .op = op, .planes = planes};
+    struct syi_kv_plane few[SYI_FEW_PLANES];
+    struct syi_call call = {.ctx = ctx, .op = op, .planes = few};
     const uint64_t start = ctx->trace != NULL ? syi_now() : 0;
-    void *workspace = NULL;
     sy_status st = judge(&call, args, args_bytes);
     if (st == SY_OK)
-        st = syi_workspace(ctx, backend->op[op->id].workspace(ctx, &call.plan), &workspace);
-    if (st == SY_OK)
-        st = backend->op[op->id].run(ctx, &call.plan, workspace);
+        st = backend->op[op->id].run(ctx, &call.plan, call.scratch);
     if (ctx->trace != NULL)
         trace(&call, st, start);
     return st;
@@ -83,14 +112,13 @@ sy_status syi_query(sy_ctx *ctx, const struct syi_op *op, const void *args, size
 {
     if (ctx == NULL)
         return SY_ERR_NULL;
-    struct syi_kv_plane planes[SYI_MAX_PLANES];
-    struct syi_call call = {.ctx = ctx, .op = op, .query = true, .planes = planes};
+    struct syi_call call = {.ctx = ctx, .op = op, .query = true};
     const sy_status st = judge(&call, args, args_bytes);
     if (st != SY_OK)
         return st;
     if (query == NULL)
         return syi_fail(ctx, SY_ERR_NULL, "query", "is NULL, want a struct for the answer");
-    const sy_query answer = {call.rows, call.slots, backend->op[op->id].workspace(ctx, &call.plan)};
+    const sy_query answer = {call.rows, call.slots, scratch_bytes(&call)};
     memset(query, 0, query_bytes);
     memcpy(query, &answer, query_bytes < sizeof answer ? query_bytes : sizeof answer);
     return SY_OK;

@@ -8,7 +8,7 @@
 
 #include "base/plan.h"
 
-enum { SYI_MAX_TENSORS = 24, SYI_MAX_RANK = 16, SYI_MAX_PLANES = SY_KV_MAX_PLANES + 1 };
+enum { SYI_MAX_TENSORS = 24, SYI_MAX_RANK = 16, SYI_FEW_PLANES = 4 };
 
 /* What a tensor of an operator may be. */
 enum syi_rule_flags {
@@ -105,7 +105,9 @@ struct syi_call {
     struct syi_turns turns;
     int may_alias[2]; /* a pair that may be exactly the same rows; equal: none */
     union syi_plan plan;
-    struct syi_kv_plane *planes; /* [SYI_MAX_PLANES] room for those of the plan */
+    struct syi_kv_plane *planes; /* room for SYI_FEW_PLANES of the plan; for more in scratch memory */
+    void *scratch;               /* the backend's */
+    bool placed;                 /* planes and scratch are final */
     int64_t rows, slots;         /* answers of the query */
     uint64_t bytes;              /* that must move, for the trace */
 };
@@ -119,6 +121,12 @@ static inline bool syi_looked_at(const struct syi_call *call, int i)
 /* The argument struct as this library knows it, and its tensors; every field may be an array. */
 sy_status syi_copy_args(struct syi_call *call, const void *args, size_t args_bytes);
 
+/*
+ * Scratch memory for the backend, and for planes where they are more than SYI_FEW_PLANES, apart from all tensors. Called
+ * once the plan is complete but for the planes; an operator without planes leaves it to syi_run. A query takes none.
+ */
+sy_status syi_take_scratch(struct syi_call *call);
+
 /* The two doors every operator has. */
 sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes);
 sy_status syi_query(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes,
@@ -129,6 +137,9 @@ sy_status syi_query(sy_ctx *ctx, const struct syi_op *op, const void *args, size
 /* A step for every turn; afterwards the call has its own tensors again. */
 sy_status syi_every_turn(struct syi_call *call, sy_status (*step)(struct syi_call *call, void *data),
                          void *data);
+
+/* Puts the tensors of a turn in place, for a call that has several. */
+void syi_take_turn(struct syi_call *call, int64_t turn);
 
 /* Tensor i, when it is there and has not had its turn already. */
 const DLTensor *syi_tensor_in_turn(const struct syi_call *call, int i);
@@ -160,7 +171,7 @@ sy_status syi_check_value(struct syi_call *call, const char *field, int64_t valu
 /* An enum field is one of its n values, whose names are for the sentence. */
 sy_status syi_check_enum(struct syi_call *call, const char *field, int value, int n, const char *names);
 
-/* Overflow: every tensor's bytes can be counted in 63 bits. */
+/* Overflow: every tensor's bytes can be counted in 63 bits and end inside the address space. */
 sy_status syi_check_sizes(struct syi_call *call);
 
 /*
@@ -180,6 +191,9 @@ sy_status syi_check_step(struct syi_call *call, const char *name, const char *wh
 /* Stride, device, alias of all tensors. */
 sy_status syi_check_layout(struct syi_call *call);
 sy_status syi_check_alias(struct syi_call *call); /* the last of them (alias.c) */
+
+/* Alias of all tensors with a workspace that was lent: scratch would destroy even an input. */
+sy_status syi_check_workspace(struct syi_call *call);
 
 /* No byte of one tensor is a byte of the other. Never true of tensors that share one. */
 bool syi_tensors_apart(const DLTensor *a, const DLTensor *b);
@@ -201,7 +215,8 @@ uint64_t syi_moe_rows_bytes(const struct syi_moe_rows_plan *plan);
 
 /* ---- Views for the plan, after the checks ------------------------------------------------------------ */
 
-int64_t syi_extent(const struct syi_call *call, int i, int dim); /* 0 when absent or of lower rank */
+int64_t syi_extent(const struct syi_call *call, int i, int dim); /* 0 when absent, of lower or a wrong rank */
+bool syi_no_extent(const struct syi_call *call, int i, int dim); /* it is there, and 0 */
 unsigned char *syi_data(const struct syi_call *call, int i);     /* NULL only when absent */
 struct syi_rows syi_rows_of(const struct syi_call *call, int i);
 struct syi_column syi_column_of(const struct syi_call *call, int i);

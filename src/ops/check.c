@@ -54,7 +54,7 @@ static struct text types_text(const struct syi_call *call, const struct syi_rule
 
 /* ---- Turns ------------------------------------------------------------------------------------------- */
 
-static void take_turn(struct syi_call *call, int64_t turn)
+void syi_take_turn(struct syi_call *call, int64_t turn)
 {
     call->turns.now = call->ctx->plane = turn;
     call->turns.take(call);
@@ -65,11 +65,11 @@ sy_status syi_every_turn(struct syi_call *call, sy_status (*step)(struct syi_cal
 {
     sy_status st = step(call, data);
     for (int64_t turn = 1; st == SY_OK && turn <= call->turns.n; turn++) {
-        take_turn(call, turn);
+        syi_take_turn(call, turn);
         st = step(call, data);
     }
     if (call->turns.n > 0)
-        take_turn(call, 0);
+        syi_take_turn(call, 0);
     return st;
 }
 
@@ -82,6 +82,12 @@ const DLTensor *syi_tensor_in_turn(const struct syi_call *call, int i)
 }
 
 /* ---- Null, dtype, rank ------------------------------------------------------------------------------- */
+
+/* Shape and strides have as many entries as the rule allows. Until it is known, none of them is read. */
+static bool rank_fits(const struct syi_rule *rule, const DLTensor *t)
+{
+    return t->ndim >= rule->min_rank && t->ndim <= rule->max_rank;
+}
 
 static bool is_empty(const DLTensor *t)
 {
@@ -110,9 +116,15 @@ static sy_status check_data(struct syi_call *call, void *data)
 {
     (void)data;
     for (int i = 0; i < call->op->n_rules; i++) {
+        const struct syi_rule *rule = &call->op->rules[i];
         const DLTensor *t = call->tensor[i];
-        if (t != NULL && t->data == NULL && !is_empty(t))
-            return syi_fail(call->ctx, SY_ERR_NULL, call->op->rules[i].name,
+        if (t == NULL || t->data != NULL)
+            continue;
+        if (!rank_fits(rule, t))
+            return syi_fail(call->ctx, SY_ERR_NULL, rule->name,
+                            "has rank %d and no data, want a data pointer", (int)t->ndim);
+        if (!is_empty(t))
+            return syi_fail(call->ctx, SY_ERR_NULL, rule->name,
                             "has shape %s and no data, want a data pointer", shape_text(t->ndim, t->shape).s);
     }
     return SY_OK;
@@ -182,7 +194,7 @@ static sy_status check_rank(struct syi_call *call, void *data)
         const DLTensor *t = syi_tensor_in_turn(call, i);
         if (t == NULL)
             continue;
-        if (t->ndim < rule->min_rank || t->ndim > rule->max_rank) {
+        if (!rank_fits(rule, t)) {
             const sy_fault fault =
                 syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, rule->name, t->ndim,
                                 t->ndim < rule->min_rank ? rule->min_rank : rule->max_rank);
@@ -303,14 +315,29 @@ bool syi_span_bytes(const DLTensor *t, int64_t *span)
     return true;
 }
 
+/* The address after the last element exists. A tensor without elements may have any. */
+static bool in_address_space(const DLTensor *t, int64_t span)
+{
+    uintptr_t start, end;
+    return span == 0 || (!__builtin_add_overflow((uintptr_t)t->data, t->byte_offset, &start) &&
+                         !__builtin_add_overflow(start, (uintptr_t)span, &end));
+}
+
 static sy_status check_sizes(struct syi_call *call, void *data)
 {
     (void)data;
     for (int i = 0; i < call->op->n_rules; i++) {
         const DLTensor *t = syi_tensor_in_turn(call, i);
         int64_t span;
-        if (t == NULL || syi_span_bytes(t, &span))
+        if (t == NULL)
             continue;
+        const bool counted = syi_span_bytes(t, &span);
+        if (counted && (call->query || in_address_space(t, span)))
+            continue;
+        if (counted)
+            return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[i].name,
+                            "has byte_offset %llu and %lld bytes, want an end inside the address space",
+                            (unsigned long long)t->byte_offset, (long long)span);
         const struct text shape = shape_text(t->ndim, t->shape);
         if (t->strides == NULL)
             return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[i].name,
@@ -464,7 +491,15 @@ sy_status syi_check_layout(struct syi_call *call)
 int64_t syi_extent(const struct syi_call *call, int i, int dim)
 {
     const DLTensor *t = call->tensor[i];
-    return t != NULL && t->shape != NULL && dim < t->ndim ? t->shape[dim] : 0;
+    const bool known = t != NULL && t->shape != NULL && rank_fits(&call->op->rules[i], t);
+    return known && dim < t->ndim ? t->shape[dim] : 0;
+}
+
+bool syi_no_extent(const struct syi_call *call, int i, int dim)
+{
+    const DLTensor *t = call->tensor[i];
+    return t != NULL && t->shape != NULL && rank_fits(&call->op->rules[i], t) && dim < t->ndim &&
+           t->shape[dim] == 0;
 }
 
 unsigned char *syi_data(const struct syi_call *call, int i)

@@ -383,11 +383,14 @@ static sy_status view_plane(struct syi_call *call, void *data)
     return SY_OK;
 }
 
-void syi_kv_view_planes(struct syi_call *call, struct syi_kv_subject *subject)
+sy_status syi_kv_view_planes(struct syi_call *call, struct syi_kv_subject *subject)
 {
     subject->planes->n = call->turns.n + 1;
+    const sy_status st = syi_take_scratch(call);
+    if (st != SY_OK || call->query)
+        return st;
     subject->planes->at = call->planes;
-    syi_every_turn(call, view_plane, subject);
+    return syi_every_turn(call, view_plane, subject);
 }
 
 /* ---- Where blocks are -------------------------------------------------------------------------------- */

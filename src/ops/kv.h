@@ -54,8 +54,8 @@ sy_status syi_kv_check_dense(struct syi_call *call, struct syi_kv_subject *subje
 /* Stride: rows and blocks of a cache do not overlap. */
 sy_status syi_kv_check_strides(struct syi_call *call, struct syi_kv_subject *subject);
 
-/* Fills the views, after all checks. */
-void syi_kv_view_planes(struct syi_call *call, struct syi_kv_subject *subject);
+/* Fills the views, after all checks: the last step, because planes may need scratch memory. A query has none. */
+sy_status syi_kv_view_planes(struct syi_call *call, struct syi_kv_subject *subject);
 
 /* ---- Packed rows, for those steps (kv_format.c) ------------------------------------------------------ */
 

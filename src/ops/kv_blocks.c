@@ -228,9 +228,12 @@ static sy_status check(struct syi_call *call)
     plan->pairs = syi_rows_of(call, PAIRS);
     plan->type = syi_type_at(call, PAIRS);
     plan->n_planes = call->turns.n + 1;
+    call->rows = plan->n;
+    st = syi_take_scratch(call);
+    if (st != SY_OK || call->query)
+        return st;
     plan->planes = call->planes;
     syi_every_turn(call, view_plane, plan);
-    call->rows = plan->n;
     call->bytes =
         (uint64_t)plan->n * (2 * plan->block_bytes + 2 * syi_elem_bytes(call->tensor[PAIRS]->dtype));
     return SY_OK;

@@ -100,12 +100,11 @@ static sy_status check(struct syi_call *call)
     if (st != SY_OK)
         return st;
     syi_kv_view_pages(call, &page_rules, a->pad, &plan->pages);
-    syi_kv_view_planes(call, &subject);
     plan->pages.pool = plan->planes.pool;
     call->rows = subject.n;
     call->bytes =
         (uint64_t)call->rows * (plan->planes.slot_bytes + syi_elem_bytes(call->tensor[INDICES]->dtype));
-    return SY_OK;
+    return syi_kv_view_planes(call, &subject);
 }
 
 static const struct syi_op op = {"kv_gather", SYI_KV_GATHER, sizeof(sy_kv_gather_args),

@@ -98,14 +98,13 @@ static sy_status check(struct syi_call *call)
     if (st != SY_OK)
         return st;
     syi_kv_view_table(call, &tables, &pages->table);
-    syi_kv_view_planes(call, &subject);
     pages->pool = plan->planes.pool;
     pages->req_id = syi_column_of(call, REQ_ID);
     plan->cu_lens = syi_column_of(call, CU_LENS);
     plan->starts = syi_column_of(call, STARTS);
     plan->n_rows = subject.n;
     call->bytes = (uint64_t)subject.n * plan->planes.slot_bytes; /* at most: cu_lens may end before out */
-    return SY_OK;
+    return syi_kv_view_planes(call, &subject);
 }
 
 static const struct syi_op op = {"kv_ragged", SYI_KV_RAGGED, sizeof(sy_kv_ragged_args),

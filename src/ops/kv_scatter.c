@@ -95,7 +95,6 @@ static sy_status check(struct syi_call *call)
         st = syi_check_layout(call);
     if (st != SY_OK)
         return st;
-    syi_kv_view_planes(call, &subject);
     plan->n = subject.n;
     plan->k = syi_extent(call, SLOTS, call->tensor[SLOTS]->ndim - 1);
     plan->slots = syi_rows_of(call, SLOTS);
@@ -105,7 +104,7 @@ static sy_status check(struct syi_call *call)
     call->rows = plan->n;
     call->bytes =
         (uint64_t)call->rows * (plan->planes.slot_bytes + syi_elem_bytes(call->tensor[SLOTS]->dtype));
-    return SY_OK;
+    return syi_kv_view_planes(call, &subject);
 }
 
 static const struct syi_op op = {"kv_scatter", SYI_KV_SCATTER, sizeof(sy_kv_scatter_args),

@@ -1,0 +1,164 @@
+/*
+ * A tensor that shares a byte with the workspace lent to the context: every operator that takes scratch rejects it, input
+ * or output, before a byte is written, because scratch would destroy it. A tensor directly after the workspace is
+ * accepted, and so is any tensor of a call that takes no scratch.
+ */
+#include "support.h"
+
+/* The workspace is the first bytes of an arena; tensors are moved behind it, or one byte into it. */
+struct arena {
+    unsigned char *bytes, *before;
+    size_t lent, size;
+};
+
+static void arena_make(struct arena *a, size_t lent, size_t room)
+{
+    a->lent = lent;
+    a->size = lent + room;
+    a->bytes = buf_new(a->size, 0);
+    a->before = malloc(a->size);
+    assert_non_null(a->before);
+}
+
+static void arena_free(struct arena *a)
+{
+    buf_free(a->bytes);
+    free(a->before);
+}
+
+/* Tensor i in the arena, from byte `at` on. */
+static void place(struct test_call *call, int i, struct arena *a, size_t at)
+{
+    struct tensor *x = &call->tensors[i];
+    memcpy(a->bytes + at, x->mem, x->bytes);
+    x->t.data = a->bytes + at;
+    memcpy(a->before, a->bytes, a->size);
+}
+
+static size_t scratch_of(sy_ctx *ctx, struct test_call *call)
+{
+    sy_query query;
+    expect_status(ctx, call->query(ctx, call, &query), SY_OK);
+    return query.workspace_bytes;
+}
+
+static void expect_overlap(sy_ctx *ctx, sy_status status, const char *op, const char *name)
+{
+    char want[160];
+    sy_fault fault;
+    expect_status(ctx, status, SY_ERR_ALIAS);
+    snprintf(want, sizeof want, "%s: %s overlaps the workspace in memory, want separate memory", op, name);
+    assert_string_equal(sy_ctx_error(ctx), want);
+    assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
+    assert_int_equal(fault.code, SY_FAULT_ALIAS);
+}
+
+static void one_tensor(sy_ctx *ctx, int index, int i)
+{
+    struct test_call call;
+    struct arena a;
+    test_call_make(&call, index, false);
+    const size_t scratch = scratch_of(ctx, &call);
+    arena_make(&a, scratch, call.tensors[i].bytes);
+    assert_int_equal(sy_ctx_set_workspace(ctx, a.bytes, scratch), SY_OK);
+    place(&call, i, &a, scratch - 1);
+    expect_overlap(ctx, call.run(ctx, &call), call.op, call.names[i]);
+    expect_bytes(a.bytes, a.before, a.size);
+    test_call_expect_untouched(&call);
+    place(&call, i, &a, scratch);
+    expect_status(ctx, call.run(ctx, &call), SY_OK);
+    assert_int_equal(sy_ctx_set_workspace(ctx, NULL, 0), SY_OK);
+    arena_free(&a);
+    test_call_free(&call);
+}
+
+static void every_tensor(void **state)
+{
+    const int index = (int)(uintptr_t)*state;
+    struct test_call call;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    test_call_make(&call, index, false);
+    const bool in_place = strncmp(test_call_name(index), "in-place", 8) == 0; /* its query cannot know */
+    const bool scratch = !in_place && scratch_of(ctx, &call) > 0;
+    for (int i = 0; scratch && i < call.count; i++)
+        one_tensor(ctx, index, i);
+    if (!scratch) { /* nothing is written there, so tensors may be */
+        struct arena a;
+        arena_make(&a, 64, call.tensors[0].bytes);
+        assert_int_equal(sy_ctx_set_workspace(ctx, a.bytes, 64), SY_OK);
+        place(&call, 0, &a, 0);
+        expect_status(ctx, call.run(ctx, &call), SY_OK);
+        arena_free(&a);
+    }
+    sy_ctx_destroy(ctx);
+    test_call_free(&call);
+}
+
+/* All that was lent counts, also what the call does not need; and an overlap is told before a lack of memory. */
+static void all_that_was_lent(void **state)
+{
+    (void)state;
+    struct test_call call;
+    struct arena a;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    test_call_make(&call, 0, false);
+    const size_t scratch = (scratch_of(ctx, &call) + 63) / 64 * 64;
+    arena_make(&a, 4 * scratch, call.tensors[0].bytes);
+    assert_int_equal(sy_ctx_set_workspace(ctx, a.bytes, 4 * scratch), SY_OK);
+    place(&call, 0, &a, 2 * scratch);
+    expect_overlap(ctx, call.run(ctx, &call), call.op, call.names[0]);
+    assert_int_equal(sy_ctx_set_workspace(ctx, a.bytes, 1), SY_OK);
+    place(&call, 0, &a, 0);
+    expect_overlap(ctx, call.run(ctx, &call), call.op, call.names[0]);
+    place(&call, 0, &a, scratch);
+    expect_status(ctx, call.run(ctx, &call), SY_ERR_NOMEM);
+    test_call_expect_untouched(&call);
+    arena_free(&a);
+    sy_ctx_destroy(ctx);
+    test_call_free(&call);
+}
+
+/* The rows of a further plane, read and written. */
+static void a_further_plane(void **state)
+{
+    (void)state;
+    enum { ROWS = 6, WIDTH = 4, SCRATCH = 1 << 17 };
+    struct arena a;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    int32_t slots[] = {0, 5, 3}, page[] = {0};
+    float cache[2][ROWS][WIDTH] = {{{0}}}, rows[2][3][WIDTH] = {{{0}}};
+    const DLTensor index = sy_tensor(slots, SY_I32, 2, (int64_t[]){1, 3}),
+                   table = sy_tensor(page, SY_I32, 2, (int64_t[]){1, 1}),
+                   own = sy_tensor(cache[0], SY_F32, 2, (int64_t[]){ROWS, WIDTH}),
+                   out = sy_tensor(rows[0], SY_F32, 3, (int64_t[]){1, 3, WIDTH});
+    DLTensor further = sy_tensor(cache[1], SY_F32, 2, (int64_t[]){ROWS, WIDTH}),
+             further_out = sy_tensor(rows[1], SY_F32, 3, (int64_t[]){1, 3, WIDTH});
+    const sy_kv_plane plane = {.cache = &further, .rows = &further_out};
+    const sy_kv_gather_args args = {.cache = &own,
+                                    .indices = &index,
+                                    .block_table = &table,
+                                    .block_size = ROWS,
+                                    .planes = &plane,
+                                    .num_planes = 1,
+                                    .out = &out};
+    arena_make(&a, SCRATCH, 64);
+    assert_int_equal(sy_ctx_set_workspace(ctx, a.bytes, SCRATCH), SY_OK);
+    expect_status(ctx, sy_kv_gather(ctx, &args), SY_OK);
+    further_out.data = a.bytes + SCRATCH - 1;
+    expect_overlap(ctx, sy_kv_gather(ctx, &args), "kv_gather", "out of plane 1");
+    further_out.data = rows[1];
+    further.data = a.bytes + 100;
+    expect_overlap(ctx, sy_kv_gather(ctx, &args), "kv_gather", "cache of plane 1");
+    arena_free(&a);
+    sy_ctx_destroy(ctx);
+}
+
+int main(void)
+{
+    struct test_list list = {0};
+    for (uintptr_t i = 0; i < TEST_ALL_CALLS; i++)
+        test_add(&list, test_name("%s over the workspace", test_call_name((int)i)), every_tensor, (void *)i);
+    test_add(&list, "all_that_was_lent", all_that_was_lent, NULL);
+    test_add(&list, "a_further_plane", a_further_plane, NULL);
+    return test_run(&list, "bad_workspace");
+}

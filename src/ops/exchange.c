@@ -309,6 +309,7 @@ static sy_status make_lists(sy_request *r)
         return r->list_status;
     syi_exchange_lists(r);
     r->listed = true;
+    syi_clear_fault(r->ctx, name_of(r->op));
     r->list_status = check_room(r);
     if (r->list_status == SY_OK)
         r->list_status = check_input_rows(r);
@@ -668,7 +669,7 @@ void syi_exchange_progress(sy_comm *comm)
 }
 
 /* Whether processes exchange headers first. All of them must answer alike, so nothing counts here that may change at
-   another time in another process, such as comm->shared. */
+   another time in another process, such as comm->shared; comm->compared is known before a call begins. */
 static bool needs_header(const sy_request *r)
 {
     const sy_comm *comm = r->comm;

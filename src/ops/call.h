@@ -215,7 +215,8 @@ uint64_t syi_moe_rows_bytes(const struct syi_moe_rows_plan *plan);
 
 /* ---- Views for the plan, after the checks ------------------------------------------------------------ */
 
-int64_t syi_extent(const struct syi_call *call, int i, int dim); /* 0 when absent or of lower rank */
+int64_t syi_extent(const struct syi_call *call, int i, int dim); /* 0 when absent, of lower or a wrong rank */
+bool syi_no_extent(const struct syi_call *call, int i, int dim); /* it is there, and 0 */
 unsigned char *syi_data(const struct syi_call *call, int i);     /* NULL only when absent */
 struct syi_rows syi_rows_of(const struct syi_call *call, int i);
 struct syi_column syi_column_of(const struct syi_call *call, int i);

@@ -83,6 +83,12 @@ const DLTensor *syi_tensor_in_turn(const struct syi_call *call, int i)
 
 /* ---- Null, dtype, rank ------------------------------------------------------------------------------- */
 
+/* Shape and strides have as many entries as the rule allows. Until it is known, none of them is read. */
+static bool rank_fits(const struct syi_rule *rule, const DLTensor *t)
+{
+    return t->ndim >= rule->min_rank && t->ndim <= rule->max_rank;
+}
+
 static bool is_empty(const DLTensor *t)
 {
     for (int d = 0; d < t->ndim; d++)
@@ -110,9 +116,15 @@ static sy_status check_data(struct syi_call *call, void *data)
 {
     (void)data;
     for (int i = 0; i < call->op->n_rules; i++) {
+        const struct syi_rule *rule = &call->op->rules[i];
         const DLTensor *t = call->tensor[i];
-        if (t != NULL && t->data == NULL && !is_empty(t))
-            return syi_fail(call->ctx, SY_ERR_NULL, call->op->rules[i].name,
+        if (t == NULL || t->data != NULL)
+            continue;
+        if (!rank_fits(rule, t))
+            return syi_fail(call->ctx, SY_ERR_NULL, rule->name,
+                            "has rank %d and no data, want a data pointer", (int)t->ndim);
+        if (!is_empty(t))
+            return syi_fail(call->ctx, SY_ERR_NULL, rule->name,
                             "has shape %s and no data, want a data pointer", shape_text(t->ndim, t->shape).s);
     }
     return SY_OK;
@@ -182,7 +194,7 @@ static sy_status check_rank(struct syi_call *call, void *data)
         const DLTensor *t = syi_tensor_in_turn(call, i);
         if (t == NULL)
             continue;
-        if (t->ndim < rule->min_rank || t->ndim > rule->max_rank) {
+        if (!rank_fits(rule, t)) {
             const sy_fault fault =
                 syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, rule->name, t->ndim,
                                 t->ndim < rule->min_rank ? rule->min_rank : rule->max_rank);
@@ -464,7 +476,15 @@ sy_status syi_check_layout(struct syi_call *call)
 int64_t syi_extent(const struct syi_call *call, int i, int dim)
 {
     const DLTensor *t = call->tensor[i];
-    return t != NULL && t->shape != NULL && dim < t->ndim ? t->shape[dim] : 0;
+    const bool known = t != NULL && t->shape != NULL && rank_fits(&call->op->rules[i], t);
+    return known && dim < t->ndim ? t->shape[dim] : 0;
+}
+
+bool syi_no_extent(const struct syi_call *call, int i, int dim)
+{
+    const DLTensor *t = call->tensor[i];
+    return t != NULL && t->shape != NULL && rank_fits(&call->op->rules[i], t) && dim < t->ndim &&
+           t->shape[dim] == 0;
 }
 
 unsigned char *syi_data(const struct syi_call *call, int i)

@@ -20,7 +20,7 @@ static bool nothing_to_do(const struct syi_call *call)
 {
     const DLTensor *indices = call->tensor[INDICES];
     const int last = indices != NULL && indices->ndim == 2 ? 1 : 0;
-    return syi_extent(call, INDICES, last) == 0 || syi_extent(call, EXPERT_OUT, 1) == 0;
+    return syi_no_extent(call, INDICES, last) || syi_no_extent(call, EXPERT_OUT, 1);
 }
 
 static sy_status check_inputs(struct syi_call *call)

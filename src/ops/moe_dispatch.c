@@ -19,8 +19,8 @@ static const struct syi_rule rules[N_TENSORS] = {
 static bool nothing_to_do(const struct syi_call *call)
 {
     const sy_moe_dispatch_args *a = &call->args.moe_dispatch;
-    const bool no_rows = a->capacity == 0 || a->num_experts == 0 || syi_extent(call, INPUT, 1) == 0;
-    return no_rows || (syi_extent(call, INDICES, 0) == 0 && !a->zero_unwritten);
+    const bool no_rows = a->capacity == 0 || a->num_experts == 0 || syi_no_extent(call, INPUT, 1);
+    return no_rows || (syi_no_extent(call, INDICES, 0) && !a->zero_unwritten);
 }
 
 static sy_status check_inputs(struct syi_call *call)

@@ -18,9 +18,7 @@ static const struct syi_rule rules[N_TENSORS] = {
 /* No output element: no data pointer is examined. */
 static bool nothing_to_do(const struct syi_call *call)
 {
-    const DLTensor *indices = call->tensor[INDICES];
-    return syi_extent(call, INDICES, 0) == 0 ||
-           (indices != NULL && indices->ndim == 2 && syi_extent(call, INDICES, 1) == 0);
+    return syi_no_extent(call, INDICES, 0) || syi_no_extent(call, INDICES, 1);
 }
 
 static sy_status check_inputs(struct syi_call *call)

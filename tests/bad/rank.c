@@ -1,0 +1,169 @@
+/*
+ * A rank that no tensor has: 1000, the largest and smallest numbers, -1. Every operator rejects it for each of its tensors
+ * before it reads an extent or a stride, with data and without: shape and strides point to a page that cannot be read.
+ */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#include "mesh_cases.h"
+
+#include <limits.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static const int ranks[] = {1000, INT_MAX, -1, INT_MIN};
+
+static int64_t *forbidden;
+
+static int open_page(void)
+{
+    void *page = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    forbidden = page;
+    return page == MAP_FAILED ? -1 : 0;
+}
+
+static void hide(DLTensor *t, int rank, bool data, bool strides)
+{
+    t->ndim = rank;
+    t->shape = forbidden;
+    t->strides = strides ? forbidden : NULL;
+    if (!data)
+        t->data = NULL;
+}
+
+/* NULL where the data is missing, which comes before the rank; the rank is told in both. */
+static void expect_rank(sy_ctx *ctx, sy_status status, int rank, bool data, const char *name)
+{
+    char found[64];
+    sy_fault fault;
+    assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
+    assert_int_equal(fault.status, status);
+    if (status != SY_ERR_SHAPE && (data || status != SY_ERR_NULL))
+        fail_msg("%s of rank %d: %s \"%s\"", name, rank, sy_status_name(status), sy_ctx_error(ctx));
+    assert_string_equal(fault.argument, name);
+    snprintf(found, sizeof found, "has rank %d", rank);
+    if (strstr(sy_ctx_error(ctx), found) == NULL)
+        fail_msg("\"%s\" does not tell the rank, %d", sy_ctx_error(ctx), rank);
+}
+
+static void one_rank(sy_ctx *ctx, int index, int i, int rank, unsigned how)
+{
+    struct test_call call;
+    sy_query query;
+    test_call_make(&call, index, false);
+    const char *name = call.names[i];
+    const bool twice = index == 3 && strcmp(name, "dispatch") == 0; /* in place: also input */
+    hide(&call.tensors[i].t, rank, how & 1, how & 2);
+    expect_rank(ctx, call.run(ctx, &call), rank, how & 1, twice ? "input" : name);
+    test_call_expect_untouched(&call);
+    const sy_status asked = call.query(ctx, &call, &query);
+    if (asked != SY_OK)
+        expect_rank(ctx, asked, rank, how & 1, twice ? "input" : name);
+    else
+        assert_true(i >= call.first_output); /* which a query does not look at */
+    test_call_free(&call);
+}
+
+static void every_tensor(void **state)
+{
+    const int index = (int)(uintptr_t)*state;
+    struct test_call call;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    test_call_make(&call, index, false);
+    const int count = call.count;
+    test_call_free(&call);
+    for (int i = 0; i < count; i++)
+        for (size_t r = 0; r < COUNT_OF(ranks); r++)
+            for (unsigned how = 0; how < 4; how++)
+                one_rank(ctx, index, i, ranks[r], how);
+    sy_ctx_destroy(ctx);
+}
+
+/* A further plane of a cache and the scales of packed rows. */
+static void planes_and_scales(void **state)
+{
+    (void)state;
+    enum { ROWS = 6, WIDTH = 4 };
+    static int32_t slots[] = {0, 5, 3}, page[] = {0};
+    static int8_t cache[2][ROWS][WIDTH];
+    static float rows[2][3][WIDTH], scales[2][ROWS][1];
+    static const char *const names[] = {"cache of plane 1", "out of plane 1", "scale of plane 1", "scale"};
+    sy_ctx *ctx = test_ctx(1, NULL);
+    sy_kv_format format;
+    assert_int_equal(sy_kv_format_named("int8", &format), SY_OK);
+    for (size_t r = 0; r < COUNT_OF(ranks); r++)
+        for (unsigned how = 0; how < 16; how++) {
+            const DLTensor index = sy_tensor(slots, SY_I32, 2, (int64_t[]){1, 3}),
+                           table = sy_tensor(page, SY_I32, 2, (int64_t[]){1, 1}),
+                           own = sy_tensor(cache[0], SY_I8, 2, (int64_t[]){ROWS, WIDTH}),
+                           out = sy_tensor(rows[0], SY_F32, 3, (int64_t[]){1, 3, WIDTH});
+            DLTensor t[4] = {sy_tensor(cache[1], SY_I8, 2, (int64_t[]){ROWS, WIDTH}),
+                             sy_tensor(rows[1], SY_F32, 3, (int64_t[]){1, 3, WIDTH}),
+                             sy_tensor(scales[1], SY_F32, 2, (int64_t[]){ROWS, 1}),
+                             sy_tensor(scales[0], SY_F32, 2, (int64_t[]){ROWS, 1})};
+            const sy_kv_plane plane = {.cache = &t[0], .rows = &t[1], .scale = &t[2], .format = &format};
+            const sy_kv_gather_args args = {.cache = &own,
+                                            .indices = &index,
+                                            .block_table = &table,
+                                            .block_size = ROWS,
+                                            .format = &format,
+                                            .scale = &t[3],
+                                            .planes = &plane,
+                                            .num_planes = 1,
+                                            .out = &out};
+            expect_status(ctx, sy_kv_gather(ctx, &args), SY_OK);
+            hide(&t[how / 4], ranks[r], how & 1, how & 2);
+            const sy_status status = sy_kv_gather(ctx, &args);
+            if (status != SY_ERR_SHAPE && ((how & 1) || status != SY_ERR_NULL))
+                fail_msg("%s: %s", sy_status_name(status), sy_ctx_error(ctx));
+            if (strstr(sy_ctx_error(ctx), names[how / 4]) == NULL)
+                fail_msg("\"%s\" does not name %s", sy_ctx_error(ctx), names[how / 4]);
+        }
+    sy_ctx_destroy(ctx);
+}
+
+/* Every tensor that an exchange uses, on the last device. */
+static void on_a_mesh(void **state)
+{
+    (void)state;
+    int refused = 0;
+    for (int number = 0; number < 12; number++)
+        for (int combines = 0; combines < 2; combines++) {
+            struct mesh_case m;
+            sy_comm *comm = NULL;
+            char why[256];
+            sy_ctx *ctx = test_ctx(1, NULL);
+            mesh_case_random(&m, (sy_mesh){2, 2}, number);
+            assert_int_equal(sy_comm_create_local(&comm, m.a2a.mesh, NULL), SY_OK);
+            struct mesh_call *call =
+                combines ? mesh_combine_new(comm, &m, NULL) : mesh_dispatch_new(comm, &m, NULL);
+            for (int field = 0; field < MESH_FIELDS; field++) {
+                DLTensor *t = &call->fields[field][field == MESH_MAPPING ? 0 : call->shards - 1];
+                const DLTensor before = *t;
+                for (unsigned how = 0; t->shape != NULL && how < 4 * COUNT_OF(ranks); how++) {
+                    hide(t, ranks[how / 4], how & 1, how & 2);
+                    const sy_status status = mesh_call_run(ctx, comm, call);
+                    *t = before;
+                    refused += status != SY_OK;
+                    if (status != SY_OK && !mesh_call_untouched(call, why, sizeof why))
+                        fail_msg("%s", why);
+                    mesh_call_reset(call);
+                }
+            }
+            mesh_call_free(call);
+            sy_comm_destroy(comm);
+            sy_ctx_destroy(ctx);
+            mesh_case_free(&m);
+        }
+    assert_true(refused > 1000);
+}
+
+int main(void)
+{
+    struct test_list list = {0};
+    if (open_page() != 0)
+        return 1;
+    for (uintptr_t i = 0; i < TEST_ALL_CALLS; i++)
+        test_add(&list, test_name("ranks of %s", test_call_name((int)i)), every_tensor, (void *)i);
+    test_add(&list, "planes_and_scales", planes_and_scales, NULL);
+    test_add(&list, "on_a_mesh", on_a_mesh, NULL);
+    return test_run(&list, "bad_rank");
+}

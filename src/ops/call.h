@@ -171,7 +171,7 @@ sy_status syi_check_value(struct syi_call *call, const char *field, int64_t valu
 /* An enum field is one of its n values, whose names are for the sentence. */
 sy_status syi_check_enum(struct syi_call *call, const char *field, int value, int n, const char *names);
 
-/* Overflow: every tensor's bytes can be counted in 63 bits. */
+/* Overflow: every tensor's bytes can be counted in 63 bits and end inside the address space. */
 sy_status syi_check_sizes(struct syi_call *call);
 
 /*

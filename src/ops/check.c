@@ -315,14 +315,29 @@ bool syi_span_bytes(const DLTensor *t, int64_t *span)
     return true;
 }
 
+/* The address after the last element exists. A tensor without elements may have any. */
+static bool in_address_space(const DLTensor *t, int64_t span)
+{
+    uintptr_t start, end;
+    return span == 0 || (!__builtin_add_overflow((uintptr_t)t->data, t->byte_offset, &start) &&
+                         !__builtin_add_overflow(start, (uintptr_t)span, &end));
+}
+
 static sy_status check_sizes(struct syi_call *call, void *data)
 {
     (void)data;
     for (int i = 0; i < call->op->n_rules; i++) {
         const DLTensor *t = syi_tensor_in_turn(call, i);
         int64_t span;
-        if (t == NULL || syi_span_bytes(t, &span))
+        if (t == NULL)
             continue;
+        const bool counted = syi_span_bytes(t, &span);
+        if (counted && (call->query || in_address_space(t, span)))
+            continue;
+        if (counted)
+            return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[i].name,
+                            "has byte_offset %llu and %lld bytes, want an end inside the address space",
+                            (unsigned long long)t->byte_offset, (long long)span);
         const struct text shape = shape_text(t->ndim, t->shape);
         if (t->strides == NULL)
             return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[i].name,

@@ -1,6 +1,7 @@
 /*
- * A rank that no tensor has: 1000, the largest and smallest numbers, -1. Every operator rejects it for each of its tensors
- * before it reads an extent or a stride, with data and without: shape and strides point to a page that cannot be read.
+ * Descriptors that describe no tensor, for each tensor of every operator. A rank of 1000, -1, the largest and smallest
+ * number is rejected before an extent or a stride is read, with data and without: shape and strides point to a page that
+ * cannot be read. A byte_offset that leads past the end of the address space is rejected before an address is made of it.
  */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "mesh_cases.h"
@@ -74,6 +75,33 @@ static void every_tensor(void **state)
         for (size_t r = 0; r < COUNT_OF(ranks); r++)
             for (unsigned how = 0; how < 4; how++)
                 one_rank(ctx, index, i, ranks[r], how);
+    sy_ctx_destroy(ctx);
+}
+
+/* Offsets that wrap: the first byte, or only the last one, is past the end. */
+static void every_offset(void **state)
+{
+    const int index = (int)(uintptr_t)*state;
+    struct test_call call;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    test_call_make(&call, index, false);
+    for (int i = 0; i < call.count; i++)
+        for (int first = 0; first < 2; first++) {
+            struct tensor *x = &call.tensors[i];
+            const uint64_t end = (uint64_t)UINT64_MAX - (uint64_t)(uintptr_t)x->t.data;
+            const bool twice = index == 3 && strcmp(call.names[i], "dispatch") == 0;
+            const uint64_t bytes = (uint64_t)tensor_rows(x) * tensor_row_bytes(x);
+            sy_fault fault;
+            x->t.byte_offset = first ? end + 5 : end - bytes + 2;
+            expect_status(ctx, call.run(ctx, &call), SY_ERR_OVERFLOW);
+            assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
+            assert_string_equal(fault.argument, twice ? "input" : call.names[i]);
+            assert_non_null(strstr(sy_ctx_error(ctx), "has byte_offset "));
+            x->t.byte_offset = 0;
+        }
+    test_call_expect_untouched(&call);
+    expect_status(ctx, call.run(ctx, &call), SY_OK);
+    test_call_free(&call);
     sy_ctx_destroy(ctx);
 }
 
@@ -163,7 +191,9 @@ int main(void)
         return 1;
     for (uintptr_t i = 0; i < TEST_ALL_CALLS; i++)
         test_add(&list, test_name("ranks of %s", test_call_name((int)i)), every_tensor, (void *)i);
+    for (uintptr_t i = 0; i < TEST_ALL_CALLS; i++)
+        test_add(&list, test_name("offsets of %s", test_call_name((int)i)), every_offset, (void *)i);
     test_add(&list, "planes_and_scales", planes_and_scales, NULL);
     test_add(&list, "on_a_mesh", on_a_mesh, NULL);
-    return test_run(&list, "bad_rank");
+    return test_run(&list, "bad_tensors");
 }

@@ -84,7 +84,8 @@ size_t syi_cpu_sample_workspace(const sy_ctx *ctx, const union syi_plan *plan)
 
 /* ---- One row ----------------------------------------------------------------------------------------- */
 
-void syi_row_keys(const struct syi_row *r, const struct syi_logits *row, struct syi_key_stats *stats)
+SYI_HAS_BUFFER void syi_row_keys(const struct syi_row *r, const struct syi_logits *row,
+                                 struct syi_key_stats *stats)
 {
     void (*keys)(uint32_t *, const void *, size_t, struct syi_key_stats *) =
         row->type == SYI_F32   ? r->kernels->keys_f32

@@ -92,6 +92,10 @@ static inline const unsigned char *syi_piece(const struct syi_logits *row, size_
                                  : syi_mask_piece(row, first, n, buffer);
 }
 
+/* A function with a buffer of kilobytes is not inlined: buffers that are used one after the other would add up, and
+   the stack may be small. */
+#define SYI_HAS_BUFFER __attribute__((noinline))
+
 /* Elements a loop over pieces takes at once: a row that counts as a whole is one piece. */
 static inline size_t syi_piece_length(const struct syi_logits *row)
 {

@@ -50,8 +50,8 @@ void syi_scan_piece(const struct syi_kernels *kernels, const struct syi_scan *s,
 }
 
 /* Apart from rows without bits, which need no buffer. */
-static __attribute__((noinline)) void scan_allowed(const struct syi_kernels *kernels,
-                                                   const struct syi_scan *s, size_t first, size_t end)
+static SYI_HAS_BUFFER void scan_allowed(const struct syi_kernels *kernels, const struct syi_scan *s,
+                                        size_t first, size_t end)
 {
     unsigned char buffer[SYI_PIECE * 4];
     struct syi_logits row = s->row;

@@ -63,7 +63,7 @@ static void exp_patterns(const struct syi_weigher *w, float *e, const uint16_t *
 }
 
 /* Weights of the patterns [first, end), none above m. */
-static void weigh_patterns(const struct syi_weigher *w, uint32_t first, uint32_t end)
+static SYI_HAS_BUFFER void weigh_patterns(const struct syi_weigher *w, uint32_t first, uint32_t end)
 {
     uint16_t pattern[SYI_WEIGH_AT_ONCE];
     float e[SYI_WEIGH_AT_ONCE];
@@ -171,7 +171,7 @@ static void fetch_next(const struct syi_weigher *w, size_t first, size_t n)
         __builtin_prefetch(w->next + at, 0, 2);
 }
 
-static uint64_t weigh_strip(const struct syi_weigher *w, size_t strip)
+static SYI_HAS_BUFFER uint64_t weigh_strip(const struct syi_weigher *w, size_t strip)
 {
     const struct syi_logits *row = &w->scan->row;
     const size_t first = strip * STRIP, n = strip_length(w->scan, strip);
@@ -185,7 +185,7 @@ static uint64_t weigh_strip(const struct syi_weigher *w, size_t strip)
 }
 
 /* Weights of the tokens beside the row from a key on, by strip as well unless that is NULL. */
-static uint64_t add_extra(const struct syi_weigher *w, uint32_t least, uint64_t *strip)
+static SYI_HAS_BUFFER uint64_t add_extra(const struct syi_weigher *w, uint32_t least, uint64_t *strip)
 {
     const struct syi_candidates *c = &w->extra;
     float e[SYI_WEIGH_AT_ONCE];
@@ -288,7 +288,7 @@ static void fill_exp_table(const struct syi_weigher *w)
 }
 
 /* The sum of the table's entries for the row; with `scan` the block maxima are made on the way. */
-static double sum_by_table(const struct syi_weigher *w, bool scan)
+static SYI_HAS_BUFFER double sum_by_table(const struct syi_weigher *w, bool scan)
 {
     const struct syi_scan *s = w->scan;
     unsigned char buffer[SYI_PIECE * 4]; /* pieces of a few KiB fit the first cache in any case */
@@ -345,7 +345,7 @@ struct syi_mass syi_weigh_scanned(const struct syi_weigher *w, double sum)
     return suits_table(w) ? mass_by_table(w, sum) : syi_weigh_about(w);
 }
 
-static struct syi_mass weigh_by_sum(const struct syi_weigher *w)
+static SYI_HAS_BUFFER struct syi_mass weigh_by_sum(const struct syi_weigher *w)
 {
     const struct syi_scan *s = w->scan;
     double (*sum_exp)(const void *, size_t, float, float) = s->row.type == SYI_F32 ? w->kernels->sum_exp_f32
@@ -423,31 +423,36 @@ static int64_t first_extra(const struct syi_weigher *w, int64_t token)
     return i;
 }
 
+/* The first token of a strip at which the weight of the kept ones exceeds the target; `seen` is that before it. */
+static SYI_HAS_BUFFER int64_t locate_in(const struct syi_weigher *w, struct kept k, size_t strip,
+                                        uint64_t seen, uint64_t target)
+{
+    unsigned char buffer[SYI_PIECE * 4];
+    const size_t first = strip * STRIP;
+    const unsigned char *x = syi_piece(&w->scan->row, first, strip_length(w->scan, strip), buffer);
+    int64_t beside = first_extra(w, (int64_t)first);
+    for (size_t i = 0;; i++) {
+        seen += take_strip(weigh_one(w, x, i), &k);
+        if (beside < w->extra.n && w->extra.idx[beside] == (int64_t)(first + i))
+            seen += weigh_key(w, w->extra.key[beside++]);
+        if (seen > target)
+            return (int64_t)(first + i);
+    }
+}
+
 /* The first token at which the weight of the kept ones, summed in index order, exceeds the target, which is
    less than all of it. The strips are weighed already, or on the way. */
 static int64_t locate(const struct syi_weigher *w, struct kept k, uint64_t target, bool weighed)
 {
-    const struct syi_scan *s = w->scan;
     uint64_t seen = 0;
     for (size_t strip = 0;; strip++) {
         const uint64_t sum = weighed ? w->table.strip[strip] : weigh_strip(w, strip);
         struct kept after = k;
         const uint64_t weight = take_strip(sum, &after);
-        if (seen + weight <= target) {
-            seen += weight;
-            k = after;
-            continue;
-        }
-        unsigned char buffer[SYI_PIECE * 4];
-        const unsigned char *x = syi_piece(&s->row, strip * STRIP, strip_length(s, strip), buffer);
-        int64_t beside = first_extra(w, (int64_t)(strip * STRIP));
-        for (size_t i = 0;; i++) {
-            seen += take_strip(weigh_one(w, x, i), &k);
-            if (beside < w->extra.n && w->extra.idx[beside] == (int64_t)(strip * STRIP + i))
-                seen += weigh_key(w, w->extra.key[beside++]);
-            if (seen > target)
-                return (int64_t)(strip * STRIP + i);
-        }
+        if (seen + weight > target)
+            return locate_in(w, k, strip, seen, target);
+        seen += weight;
+        k = after;
     }
 }
 
@@ -477,7 +482,7 @@ static void count_piece(const unsigned char *x, size_t n, uint32_t *count)
 }
 
 /* How often each pattern occurs. */
-static void count_patterns(const struct syi_scan *s, uint32_t *count)
+static SYI_HAS_BUFFER void count_patterns(const struct syi_scan *s, uint32_t *count)
 {
     const size_t positives = s->top >= NEGATIVE ? s->top - NEGATIVE + 1u : 0;
     const size_t n = (size_t)s->row.n, length = syi_piece_length(&s->row);

@@ -93,21 +93,21 @@ bool syi_tensors_apart(const DLTensor *ta, const DLTensor *tb)
 struct item {
     const DLTensor *t;
     uintptr_t start, end;
-    int rule, turn;
+    short rule, turn;
+    bool out;
 };
 
 /* The tensors of a few turns: all of them would be a list too long for a small stack. */
-enum { TURNS = 8 };
+enum { TURNS = 16, BLOCKS = SY_KV_MAX_PLANES / TURNS + 1 };
 
 struct items {
-    int n, first; /* their first turn */
+    int n;
     struct item at[SYI_MAX_TENSORS + 3 * (TURNS - 1)];
 };
 
 static void collect(struct syi_call *call, int first, struct items *items)
 {
     items->n = 0;
-    items->first = first;
     for (int turn = first; turn < first + TURNS && turn <= call->turns.n; turn++) {
         if (call->turns.n > 0)
             syi_take_turn(call, turn);
@@ -115,8 +115,12 @@ static void collect(struct syi_call *call, int first, struct items *items)
             const DLTensor *t = syi_tensor_in_turn(call, i);
             int64_t bytes;
             if (t != NULL && syi_span_bytes(t, &bytes) && bytes > 0)
-                items->at[items->n++] =
-                    (struct item){t, start_of(t), start_of(t) + (uintptr_t)bytes, i, turn};
+                items->at[items->n++] = (struct item){.t = t,
+                                                      .start = start_of(t),
+                                                      .end = start_of(t) + (uintptr_t)bytes,
+                                                      .rule = (short)i,
+                                                      .turn = (short)turn,
+                                                      .out = call->op->rules[i].flags & SYI_OUT};
         }
     }
 }
@@ -129,12 +133,6 @@ static bool allowed_pair(const struct syi_call *call, const struct item *a, cons
            same_rows(a->t, b->t);
 }
 
-static bool overlap(const struct syi_call *call, const struct item *a, const struct item *b)
-{
-    return a->start < b->end && b->start < a->end && !allowed_pair(call, a, b) &&
-           !syi_tensors_apart(a->t, b->t);
-}
-
 static sy_status refuse_overlap(struct syi_call *call, const struct item *a, const struct item *b)
 {
     const char *name = call->op->rules[a->rule].name, *other = call->op->rules[b->rule].name;
@@ -145,41 +143,71 @@ static sy_status refuse_overlap(struct syi_call *call, const struct item *a, con
                     "overlaps %s of plane %lld in memory, want separate memory", other, (long long)b->turn);
 }
 
-static bool is_output(const struct syi_call *call, const struct item *item)
-{
-    return call->op->rules[item->rule].flags & SYI_OUT;
-}
-
 /* The first item below `end` of `a` that is an output and overlaps one of `b`, and that one; end: there is none. A pair
    of outputs is compared once, where the first of them is in `a`. */
 static int find_overlap(const struct syi_call *call, const struct items *a, const struct items *b, int end,
                         struct item *other)
 {
-    for (int i = 0; i < end; i++)
-        for (int j = 0; j < b->n && is_output(call, &a->at[i]); j++) {
-            const bool before = b->first < a->first || (b->first == a->first && j <= i);
-            const bool compared = before && ((a == b && j == i) || is_output(call, &b->at[j]));
-            if (!compared && overlap(call, &a->at[i], &b->at[j])) {
-                *other = b->at[j];
-                return i;
-            }
+    for (int i = 0; i < end; i++) {
+        const struct item *x = &a->at[i];
+        for (int j = 0; j < b->n && x->out; j++) {
+            const struct item *y = &b->at[j];
+            if (x->start >= y->end || y->start >= x->end)
+                continue;
+            const bool before = y->turn < x->turn || (y->turn == x->turn && y->rule <= x->rule);
+            if ((before && y->out) || allowed_pair(call, x, y) || syi_tensors_apart(x->t, y->t))
+                continue;
+            *other = *y;
+            return i;
         }
+    }
     return end;
 }
 
-/* Of two outputs that overlap the first is blamed. */
+/* The bytes from first to last of some inputs or outputs. */
+struct hull {
+    uintptr_t start, end;
+};
+
+static bool meet(const struct hull *a, const struct hull *b)
+{
+    return a->start < b->end && b->start < a->end;
+}
+
+/* Those of all inputs, then those of all outputs. */
+static void hulls_of(const struct items *items, struct hull *hull)
+{
+    hull[0] = hull[1] = (struct hull){UINTPTR_MAX, 0};
+    for (int i = 0; i < items->n; i++) {
+        const struct item *x = &items->at[i];
+        struct hull *of = &hull[x->out];
+        of->start = x->start < of->start ? x->start : of->start;
+        of->end = x->end > of->end ? x->end : of->end;
+    }
+}
+
+/* Of two outputs that overlap the first is blamed. Blocks of turns whose hulls do not meet need no closer look. */
 sy_status syi_check_alias(struct syi_call *call)
 {
     struct items a, b;
+    struct hull hull[BLOCKS][2];
+    const int n_blocks = (int)(call->turns.n / TURNS) + 1;
     sy_status st = SY_OK;
-    for (int first = 0; st == SY_OK && first <= call->turns.n; first += TURNS) {
+    for (int k = 0; k < n_blocks && n_blocks > 1; k++) {
+        collect(call, k * TURNS, &a);
+        hulls_of(&a, hull[k]);
+    }
+    for (int k = 0; st == SY_OK && k < n_blocks; k++) {
         struct item other = {0};
-        collect(call, first, &a);
+        collect(call, k * TURNS, &a);
         int found = a.n;
-        for (int turn = 0; turn <= call->turns.n; turn += TURNS) {
-            if (turn != first)
-                collect(call, turn, &b);
-            found = find_overlap(call, &a, turn != first ? &b : &a, found, &other);
+        for (int m = 0; m < n_blocks; m++) {
+            if (m == k) {
+                found = find_overlap(call, &a, &a, found, &other);
+            } else if (meet(&hull[k][1], &hull[m][0]) || meet(&hull[k][1], &hull[m][1])) {
+                collect(call, m * TURNS, &b);
+                found = find_overlap(call, &a, &b, found, &other);
+            }
         }
         if (found < a.n)
             st = refuse_overlap(call, &a.at[found], &other);

@@ -299,18 +299,26 @@ int64_t syi_stride(const DLTensor *t, int dim)
 bool syi_span_bytes(const DLTensor *t, int64_t *span)
 {
     const int64_t elem_bytes = (int64_t)syi_elem_bytes(t->dtype);
-    int64_t last = 0, count = 1, bytes;
+    int64_t count = 1, last = 0, bytes;
+    bool empty = false;
     for (int d = t->ndim - 1; d >= 0; d--) {
         const int64_t extent = t->shape[d] > 0 ? t->shape[d] : 1;
-        const int64_t stride = t->strides != NULL ? t->strides[d] : count;
+        empty |= t->shape[d] == 0;
+        if (!syi_mul(extent, count, &count))
+            return false;
+        if (t->strides == NULL)
+            continue; /* compact: the last element is number count - 1 */
         int64_t reach;
-        if (!syi_mul(extent, count, &count) || !syi_mul(extent - 1, stride < 0 ? 0 : stride, &reach) ||
+        if (!syi_mul(extent - 1, t->strides[d] < 0 ? 0 : t->strides[d], &reach) ||
             !syi_add(last, reach, &last))
             return false;
     }
-    if (!syi_mul(count, elem_bytes, &bytes) || !syi_add(last, 1, &last) || !syi_mul(last, elem_bytes, span))
+    if (!syi_mul(count, elem_bytes, &bytes))
         return false;
-    if (is_empty(t))
+    *span = bytes;
+    if (t->strides != NULL && (!syi_add(last, 1, &last) || !syi_mul(last, elem_bytes, span)))
+        return false;
+    if (empty)
         *span = 0;
     return true;
 }

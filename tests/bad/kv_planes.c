@@ -222,6 +222,56 @@ static void calls_that_are_fine(void **state)
     test_accepts_adjacent(make_scatter);
 }
 
+/* Of several overlaps that of the first output is told, and of those the one with the first tensor, however many planes
+   are between them. */
+static void first_overlap_of_many_planes(void **state)
+{
+    enum { PLANES = SY_KV_MAX_PLANES + 1, SLOTS = 6, WIDTH = 4 };
+    static float cache[PLANES][SLOTS][WIDTH], rows[PLANES][1][WIDTH];
+    static int64_t cache_shape[] = {SLOTS, WIDTH}, rows_shape[] = {1, 1, WIDTH};
+    static const struct {
+        int out[2],
+            over[2]; /* the rows of these planes are those of these caches; above PLANES: of these rows */
+        const char *want;
+    } cases[] = {
+        {{5, 200}, {250, 3}, "kv_gather: out of plane 5 overlaps cache of plane 250 in memory"},
+        {{200, 30}, {3, PLANES + 40}, "kv_gather: out of plane 30 overlaps out of plane 40 in memory"},
+        {{254, 255}, {0, 254}, "kv_gather: out of plane 254 overlaps cache in memory"},
+        {{0, 1}, {PLANES + 255, 17}, "kv_gather: out overlaps out of plane 255 in memory"},
+        {{17, 16}, {PLANES + 0, 100}, "kv_gather: out overlaps out of plane 17 in memory"},
+    };
+    sy_ctx *ctx = test_ctx(1, NULL);
+    int32_t slot[] = {1}, page[] = {0};
+    const DLTensor index = sy_tensor(slot, SY_I32, 2, (int64_t[]){1, 1}),
+                   table = sy_tensor(page, SY_I32, 2, (int64_t[]){1, 1});
+    (void)state;
+    for (size_t c = 0; c < COUNT_OF(cases); c++) {
+        DLTensor from[PLANES], to[PLANES];
+        sy_kv_plane more[PLANES - 1];
+        for (int i = 0; i < PLANES; i++) {
+            from[i] = sy_tensor(cache[i], SY_F32, 2, cache_shape);
+            to[i] = sy_tensor(rows[i], SY_F32, 3, rows_shape);
+            if (i > 0)
+                more[i - 1] = (sy_kv_plane){.cache = &from[i], .rows = &to[i]};
+        }
+        for (int k = 0; k < 2; k++) {
+            const int over = cases[c].over[k];
+            to[cases[c].out[k]].data = over < PLANES ? (void *)cache[over] : (void *)rows[over - PLANES];
+        }
+        const sy_kv_gather_args args = {.cache = &from[0],
+                                        .indices = &index,
+                                        .block_table = &table,
+                                        .block_size = SLOTS,
+                                        .planes = more,
+                                        .num_planes = PLANES - 1,
+                                        .out = &to[0]};
+        expect_status(ctx, sy_kv_gather(ctx, &args), SY_ERR_ALIAS);
+        if (strstr(sy_ctx_error(ctx), cases[c].want) != sy_ctx_error(ctx))
+            fail_msg("\"%s\", want \"%s\"", sy_ctx_error(ctx), cases[c].want);
+    }
+    sy_ctx_destroy(ctx);
+}
+
 int main(void)
 {
     struct test_list list = {0};
@@ -242,5 +292,6 @@ int main(void)
         test_add(&list, test_name("%s is told before all later faults", ladder[i].name), wins,
                  (void *)&ladder[i]);
     test_add(&list, "calls_that_are_fine", calls_that_are_fine, NULL);
+    test_add(&list, "first_overlap_of_many_planes", first_overlap_of_many_planes, NULL);
     return test_run(&list, "bad_kv_planes");
 }

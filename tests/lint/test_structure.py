@@ -22,7 +22,7 @@ ARROWS = {
     "examples/compat": {".", "acl", "aclnn", "aclnnop", "mlu_op.h", "cnrt.h"},
     "examples": set(),
     "tests/op": {".", "support.h", "mesh_cases.h", "oracle"},
-    "tests/bad": {".", "support.h", "mesh_refusals.h", "oracle"},
+    "tests/bad": {".", "support.h", "mesh_cases.h", "mesh_refusals.h", "oracle"},
     "tests/comm": {".", "support.h", "mesh_cases.h", "mesh_refusals.h", "oracle"},
     "tests/oracle": {".", "support.h", "oracle"},
     "tests/fault": {".", "support.h", "mesh_cases.h", "oracle", "base", "kernels", "cpu", "ops"},

@@ -669,13 +669,13 @@ void syi_exchange_progress(sy_comm *comm)
 }
 
 /* Whether processes exchange headers first. All of them must answer alike, so nothing counts here that may change at
-   another time in another process, such as comm->shared; comm->compared is known before a call begins. */
+   another time in another process, such as comm->shared. */
 static bool needs_header(const sy_request *r)
 {
     const sy_comm *comm = r->comm;
     const bool an_operator = moves_rows(r) || r->op == SYI_COMM_REJECT;
     return comm->options.check != SY_CHECK_NONE || comm->may_share || r->x.ragged || !an_operator ||
-           !comm->compared;
+           r->sequence == 1;
 }
 
 /* The call is validated; a process that rejects it still takes part. */

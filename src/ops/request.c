@@ -53,26 +53,6 @@ static sy_status take_request(sy_ctx *ctx, sy_comm *comm, sy_request **request)
     return syi_fail(ctx, st, "comm", "%s", is_broken);
 }
 
-static bool past_header(const sy_request *r, sy_phase phase)
-{
-    (void)phase;
-    return !r->open || r->step != SYI_STEP_HEADER;
-}
-
-/* Without checks headers are exchanged until a call was agreed on (needs_header): whether one was is known in all
-   processes alike once the calls before this one have been answered. */
-static sy_status wait_for_answers(sy_ctx *ctx, sy_comm *comm)
-{
-    const bool depends = comm->options.check == SY_CHECK_NONE && !comm->may_share && !comm->local;
-    for (int i = 0; depends && !comm->compared && i < comm->n_requests; i++) {
-        const sy_status st = wait_for(&comm->requests[i], past_header, SY_PHASE_DONE);
-        comm->broken = comm->broken || st != SY_OK;
-        if (st != SY_OK)
-            return syi_fail(ctx, st, "comm", "%s", is_broken);
-    }
-    return SY_OK;
-}
-
 /* Takes the next number. */
 static void open_request(sy_request *r, sy_ctx *ctx, uint8_t op)
 {
@@ -108,10 +88,6 @@ sy_status syi_call_begin(sy_ctx **ctx, sy_comm *comm, const char *name)
         return syi_fail(*ctx, SY_ERR_NULL, "comm", "is NULL, want a comm");
     if (comm->broken)
         return syi_fail(*ctx, SY_ERR_COMM, "comm", "%s", is_broken);
-    const sy_status st = wait_for_answers(*ctx, comm);
-    if (st != SY_OK)
-        return st;
-    syi_clear_fault(*ctx, name); /* requests that moved on meanwhile may have failed */
     (*ctx)->device = comm->local ? 0 : comm->device + 1; /* all processes will read the sentence */
     return none ? syi_fail(*ctx, SY_ERR_NULL, "ctx", "is NULL, want a context") : SY_OK;
 }
@@ -126,7 +102,7 @@ sy_status syi_call_agree(sy_ctx *ctx, sy_comm *comm, const struct syi_header *mi
     r->mine = *mine;
     r->mine.params = comm->options_hash;
     syi_exchange_begin(r, found);
-    const sy_status st = sy_request_wait(r, SY_PHASE_DONE);
+    sy_status st = sy_request_wait(r, SY_PHASE_DONE);
     r->open = false;
     if (st != SY_OK)
         return st;

@@ -28,8 +28,8 @@ endfunction()
 
 if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     find_package(Threads REQUIRED)
-    file(GLOB support_sources CONFIGURE_DEPENDS tests/support*.c tests/mesh_*.c tests/oracle/*.c
-         tests/comm/threads_*.c)
+    file(GLOB support_sources CONFIGURE_DEPENDS tests/support*.c tests/mesh_*.c tests/schedule*.c
+         tests/oracle/*.c tests/comm/threads_*.c)
     add_library(switchyard_test_support STATIC ${support_sources})
     switchyard_defaults(switchyard_test_support)
     target_include_directories(switchyard_test_support PUBLIC tests SYSTEM PUBLIC ${CMOCKA_INCLUDE_DIR})
@@ -89,6 +89,7 @@ if(SWITCHYARD_TESTS AND TARGET switchyard_mpi AND TARGET switchyard_test_support
     switchyard_mpi_test(all_to_all 1 2 3 4 6 8)
     switchyard_mpi_test(refusals 2)
     switchyard_mpi_test(collective 2 3)
+    switchyard_mpi_test(schedule 2 3 4 8)
     switchyard_mpi_test(killed) # run by the next one
     switchyard_py_test(tests/mpi/test_killed.py mpi SWITCHYARD_MPIRUN=${SWITCHYARD_MPIRUN}
                        SWITCHYARD_MPI_KILLED=$<TARGET_FILE:mpi_killed>)

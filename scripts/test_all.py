@@ -21,6 +21,8 @@ from run_tests import Case
 
 ROOT = lint.ROOT
 FUZZ_SECONDS = 60  # of all targets together
+SCHEDULES = {"comm_schedule": 60000, "mpi_schedule_2": 16000, "mpi_schedule_3": 6000, "mpi_schedule_4": 3000,
+             "mpi_schedule_8": 1200}  # exchanges of each program
 FUZZ_MEMORY_MB = 2048
 ASAN_PYTHON = ("binding_table", "errors", "frameworks", "kv_gather", "kv_ragged", "kv_scatter", "mesh", "sample")
 OTHER = "aarch64" if platform.machine() == "x86_64" else "x86_64"
@@ -142,6 +144,15 @@ def mpich():
     return rename(run_tests.run_suites(folder, ["mpi"], "_[23]$|killed", show=quiet), "mpich")
 
 
+def schedules():
+    """Random schedules of requests, one program after the other: their processes and threads are many already."""
+    folder, cases = build("release"), []
+    for name, exchanges in SCHEDULES.items():
+        env = {"SWITCHYARD_EXCHANGES": str(exchanges)}
+        cases += run_tests.run_suites(folder, match=f"^{name}$", extra_env=env, show=quiet)
+    return rename(cases, "schedules")
+
+
 def bits_of(preset, emulator=()):
     folder = build(preset, "bits")
     env = dict(os.environ, SWITCHYARD_BITS=os.path.join(folder, "bits"), SWITCHYARD_RUN=" ".join(emulator))
@@ -210,6 +221,7 @@ STAGES = {
     "asan": ("address and undefined-behaviour sanitizers", asan),
     "tsan": ("thread sanitizer, clang with libomp and archer", tsan),
     "mpich": ("MPI tests on MPICH", mpich),
+    "schedules": (f"random schedules, {sum(SCHEDULES.values())} exchanges", schedules),
     "bits": ("equal bits: gcc and clang, -O0 and -O3", bits_native),
     "cross": (f"equal bits and layouts on {OTHER} under qemu", other_architecture),
     "fuzz": (f"fuzzing, {FUZZ_SECONDS} s in all", fuzz),

@@ -1,0 +1,292 @@
+/*
+ * Single situations in which devices that do the same in another order must not meet each other's messages.
+ */
+#include "schedule.h"
+
+#include <time.h>
+
+enum { MOST = 4 };
+
+/* The same shapes for every number, other contents. */
+static void make_plain(struct mesh_case *m, sy_mesh mesh, int64_t hidden, uint64_t number)
+{
+    const int n_devices = mesh.rows * mesh.cols;
+    *m = (struct mesh_case){
+        .a2a = {.mesh = mesh, .dim = 1, .align = 1, .batch = 1, .seq = 3, .experts = n_devices, .slots = 2},
+        .hidden = hidden,
+        .type = SY_F32,
+        .index_type = SY_I32,
+        .weight_type = SY_F32,
+        .mask_type = SY_U8,
+        .form = 2,
+        .short_out = true};
+    m->mapping = calloc((size_t)(n_devices * n_devices), sizeof *m->mapping);
+    m->a2a.mapping = m->mapping;
+    for (int d = 0; d < n_devices; d++) {
+        m->mapping[d * n_devices + d] = 1;
+        m->a2a.tokens[d] = 3;
+        m->chosen[d] = calloc(6, sizeof *m->chosen[d]);
+        m->a2a.chosen[d] = m->chosen[d];
+        for (int64_t i = 0; i < 6; i++)
+            m->chosen[d][i] = (d + i) % n_devices;
+    }
+    mesh_case_data(m, number);
+}
+
+/* Requests by name: A is 0, B is 1, ... */
+struct named {
+    struct mesh_case m[MOST];
+    struct mesh_call *calls[MOST];
+    sy_request *requests[MOST];
+    bool good;
+    char *why;
+    size_t why_bytes;
+};
+
+static void start(struct named *all, int i, sy_ctx *ctx, sy_comm *comm)
+{
+    if (mesh_call_start(ctx, comm, all->calls[i], &all->requests[i]) != SY_OK) {
+        snprintf(all->why, all->why_bytes, "request %c: %s", 'A' + i, sy_ctx_error(ctx));
+        all->good = false;
+    }
+}
+
+static void begin(struct named *all, int i, sy_ctx *ctx, sy_comm *comm, int64_t hidden, uint64_t number)
+{
+    make_plain(&all->m[i], sy_comm_mesh(comm), hidden, number);
+    all->calls[i] =
+        i % 2 ? mesh_combine_new(comm, &all->m[i], NULL) : mesh_dispatch_new(comm, &all->m[i], NULL);
+    start(all, i, ctx, comm);
+}
+
+static void finish(struct named *all, int i, sy_ctx *ctx)
+{
+    char text[256] = "";
+    sy_status status = sy_request_free(all->requests[i]);
+    if (status != SY_OK)
+        snprintf(text, sizeof text, "%s", sy_ctx_error(ctx));
+    else if (!mesh_call_check(all->calls[i], text, sizeof text))
+        status = SY_ERR_STATE;
+    if (status != SY_OK && all->good)
+        snprintf(all->why, all->why_bytes, "request %c: %s", 'A' + i, text);
+    all->good = all->good && status == SY_OK;
+    mesh_call_free(all->calls[i]);
+    mesh_case_free(&all->m[i]);
+}
+
+/* Even devices free A before C starts and B before D does, odd devices the other way round. C and D have equal shapes. */
+static bool free_crosswise_so_often(uint64_t rounds, int device, sy_ctx *ctx, sy_comm *comm, char *why,
+                                    size_t why_bytes)
+{
+    struct named all = {.good = true, .why = why, .why_bytes = why_bytes};
+    for (uint64_t round = 0; round < rounds; round++) {
+        for (int i = 0; i < 2; i++)
+            begin(&all, i, ctx, comm, 4, 10 * round + (uint64_t)i);
+        finish(&all, device % 2, ctx);
+        begin(&all, 2, ctx, comm, 4, 10 * round + 2);
+        finish(&all, 1 - device % 2, ctx);
+        begin(&all, 3, ctx, comm, 4, 10 * round + 3);
+        for (int i = 0; i < 2; i++)
+            finish(&all, 2 + (device + i) % 2, ctx);
+    }
+    return all.good;
+}
+
+static bool free_crosswise(int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
+{
+    return free_crosswise_so_often(20, device, ctx, comm, why, why_bytes);
+}
+
+/* More exchanges than a transport has tags. */
+static bool many(int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
+{
+    return free_crosswise_so_often(2500, device, ctx, comm, why, why_bytes);
+}
+
+/* Even devices free A alone, odd devices B alone, before C and D start. */
+static bool free_one(int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
+{
+    struct named all = {.good = true, .why = why, .why_bytes = why_bytes};
+    for (int i = 0; i < 2; i++)
+        begin(&all, i, ctx, comm, 4, 100 + (uint64_t)i);
+    finish(&all, device % 2, ctx);
+    for (int i = 2; i < 4; i++)
+        begin(&all, i, ctx, comm, 4, 100 + (uint64_t)i);
+    finish(&all, 3, ctx);
+    finish(&all, 1 - device % 2, ctx);
+    finish(&all, 2, ctx);
+    return all.good;
+}
+
+/* Four requests of any kind are open. Each device chooses by itself which of them makes place for the next. */
+static bool mix(int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
+{
+    enum { LAST = 160 };
+    struct mesh_case m[MOST];
+    struct mesh_call *calls[MOST];
+    sy_request *requests[MOST];
+    bool good = true;
+    for (int number = 0; number < LAST + MOST; number++) {
+        const int k = number < MOST || number >= LAST ? number % MOST
+                                                      : (number * (1 + 2 * (device % 2)) + device) % MOST;
+        if (number >= MOST) {
+            const sy_status status = sy_request_free(requests[k]);
+            if (good && status != SY_OK)
+                snprintf(why, why_bytes, "before request %d: %s", number, sy_ctx_error(ctx));
+            good = good && status == SY_OK && mesh_call_check(calls[k], why, why_bytes);
+            mesh_call_free(calls[k]);
+            mesh_case_free(&m[k]);
+        }
+        if (number >= LAST)
+            continue;
+        mesh_case_random(&m[k], sy_comm_mesh(comm), 1000 + number);
+        calls[k] =
+            number % 3 == 0 ? mesh_combine_new(comm, &m[k], NULL) : mesh_dispatch_new(comm, &m[k], NULL);
+        good = mesh_call_start(ctx, comm, calls[k], &requests[k]) == SY_OK && good;
+    }
+    return good;
+}
+
+/* A and B fill the same routing, B when A is ROUTED and its rows are still on their way. C takes the place of B. */
+static bool fill_again(int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
+{
+    struct named all = {.good = true, .why = why, .why_bytes = why_bytes};
+    sy_routing *routing = NULL;
+    all.good = sy_routing_create(ctx, comm, &routing) == SY_OK;
+    (void)device;
+    for (uint64_t round = 0; round < 40; round++) {
+        for (int i = 0; i < 2; i++) {
+            make_plain(&all.m[i], sy_comm_mesh(comm), 4, 2 * round + (uint64_t)i);
+            all.m[i].a2a.layout = SY_LAYOUT_EXPERT;
+            all.calls[i] = mesh_dispatch_new(comm, &all.m[i], routing);
+            start(&all, i, ctx, comm);
+            all.good = sy_request_wait(all.requests[i], SY_PHASE_ROUTED) == SY_OK && all.good;
+        }
+        finish(&all, 1, ctx);
+        mesh_case_random(&all.m[2], sy_comm_mesh(comm), 1000 + (int)round);
+        all.calls[2] = mesh_dispatch_new(comm, &all.m[2], NULL);
+        start(&all, 2, ctx, comm);
+        finish(&all, 0, ctx);
+        finish(&all, 2, ctx);
+    }
+    sy_routing_destroy(routing);
+    return all.good;
+}
+
+/* Plain calls, one after the other. */
+static bool call_in_turn(int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
+{
+    char one[300];
+    bool good = true;
+    (void)device;
+    for (int i = 0; i < mesh_case_count(sy_comm_mesh(comm)); i++)
+        if (!run_mesh_case(ctx, comm, i, one, sizeof one) && good) {
+            good = false; /* and go on, as the others do */
+            snprintf(why, why_bytes, "%s", one);
+        }
+    if (good && sy_comm_shares_memory(comm))
+        snprintf(why, why_bytes, "memory is still shared");
+    return good && !sy_comm_shares_memory(comm);
+}
+
+/* Sharing ends with request B. Device 0 starts C after that, the others have started it long before. */
+static bool end_sharing(int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
+{
+    struct named all = {.good = true, .why = why, .why_bytes = why_bytes};
+    const struct timespec a_while = {.tv_nsec = 50000000};
+    begin(&all, 0, ctx, comm, 4, 200);
+    finish(&all, 0, ctx);
+    if (device == 0)
+        nanosleep(&a_while, NULL);
+    begin(&all, 1, ctx, comm, 5000, 201);
+    if (device == 0 && sy_request_wait(all.requests[1], SY_PHASE_ROUTED) != SY_OK)
+        all.good = false;
+    begin(&all, 2, ctx, comm, 4, 202);
+    begin(&all, 3, ctx, comm, 4, 203);
+    for (int i = 0; i < 3; i++)
+        finish(&all, 1 + (device + i) % 3, ctx);
+    if (all.good && sy_comm_shares_memory(comm))
+        snprintf(why, why_bytes, "memory is still shared");
+    return all.good && !sy_comm_shares_memory(comm);
+}
+
+/* ---- All of them ----------------------------------------------------------------------------------------- */
+
+#define OPEN(n) .max_inflight = (n), .timeout_ms = 20000
+
+const struct schedule_case schedule_cases[] = {
+    {"frees crosswise", 2, {OPEN(4), .no_shared = true}, false, 0, LOSS_EVERYWHERE, 0, free_crosswise},
+    {"frees crosswise, shared memory", 2, {OPEN(4)}, true, 0, LOSS_EVERYWHERE, 0, free_crosswise},
+    {"frees crosswise, unchecked",
+     2,
+     {OPEN(4), .no_shared = true, .check = SY_CHECK_NONE},
+     false,
+     0,
+     LOSS_EVERYWHERE,
+     0,
+     free_crosswise},
+    {"frees one of two", 2, {OPEN(4), .no_shared = true}, false, 0, LOSS_EVERYWHERE, 0, free_one},
+    {"ten thousand requests", 2, {OPEN(4), .no_shared = true}, false, 0, LOSS_EVERYWHERE, 0, many},
+    {"a routing filled again",
+     2,
+     {OPEN(3), .no_shared = true, .chunk_bytes = 1},
+     false,
+     0,
+     LOSS_EVERYWHERE,
+     2,
+     fill_again},
+    {"a routing filled again, shared memory", 2, {OPEN(3)}, true, 0, LOSS_EVERYWHERE, 2, fill_again},
+    {"four of any kind", 3, {OPEN(4), .no_shared = true}, false, 0, LOSS_EVERYWHERE, 0, mix},
+    {"four of any kind, packed",
+     3,
+     {OPEN(4), .no_shared = true, .pack = true},
+     false,
+     0,
+     LOSS_EVERYWHERE,
+     0,
+     mix},
+    {"four of any kind, shared memory", 3, {OPEN(4)}, true, 0, LOSS_EVERYWHERE, 0, mix},
+    {"four of any kind, shared memory ends at once", 3, {OPEN(4)}, true, 1, LOSS_EVERYWHERE, 0, mix},
+    {"four of any kind, shared memory ends", 3, {OPEN(4)}, true, 2, LOSS_EVERYWHERE, 0, mix},
+    {"calls in turn, shared memory ends at once", 3, {OPEN(0)}, true, 1, LOSS_EVERYWHERE, 3, call_in_turn},
+    {"calls in turn, shared memory ends", 3, {OPEN(0)}, true, 2, LOSS_EVERYWHERE, 3, call_in_turn},
+    {"calls in turn, shared memory ends on one device", 3, {OPEN(0)}, true, 2, LOSS_ON_LAST, 3, call_in_turn},
+    {"calls in turn, shared memory is out of reach", 3, {OPEN(0)}, true, 2, LOSS_AT_ATTACH, 3, call_in_turn},
+    {"calls in turn, unchecked, shared memory ends",
+     3,
+     {OPEN(0), .check = SY_CHECK_NONE},
+     true,
+     2,
+     LOSS_EVERYWHERE,
+     3,
+     call_in_turn},
+    {"shared memory ends in flight", 2, {OPEN(4)}, true, 2, LOSS_EVERYWHERE, 0, end_sharing},
+    {"shared memory ends in flight, unchecked",
+     2,
+     {OPEN(4), .check = SY_CHECK_NONE},
+     true,
+     2,
+     LOSS_EVERYWHERE,
+     0,
+     end_sharing},
+};
+const int n_schedule_cases = (int)COUNT_OF(schedule_cases);
+
+void schedule_play_case(const struct schedule_case *c, const sy_transport *transport,
+                        struct schedule_result *result)
+{
+    struct schedule_probe probe = {.real = *transport,
+                                   .fail_share_from = c->fail_share_from,
+                                   .loss = c->loss,
+                                   .doubt = c->doubt,
+                                   .rng = (uint64_t)transport->device};
+    const sy_transport t = schedule_probe_transport(&probe);
+    const sy_ctx_options one_thread = {.threads = 1};
+    sy_ctx *ctx = NULL;
+    sy_comm *comm = NULL;
+    *result = (struct schedule_result){.why = "no context or comm"};
+    if (sy_ctx_create(&ctx, &one_thread) == SY_OK && sy_comm_create(&comm, &t, &c->options) == SY_OK)
+        result->good = c->work(transport->device, ctx, comm, result->why, sizeof result->why);
+    sy_comm_destroy(comm);
+    sy_ctx_destroy(ctx);
+}

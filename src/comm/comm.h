@@ -50,7 +50,7 @@ struct sy_comm {
     bool broken;       /* some process may never answer again */
     bool compared;     /* all processes were seen to have the same options */
     uint64_t sequence; /* number of the next collective call, the same in all processes */
-    struct syi_segment segment[SYI_MAX_SEGMENTS];
+    struct syi_segment *segment; /* [SYI_MAX_SEGMENTS] */
     int stage; /* the segment private rows are copied into on their way; SYI_NO_SEGMENT: none yet */
     size_t stage_slot_bytes;  /* of one request in it, the same in all processes */
     int n_open;               /* requests that are not freed */

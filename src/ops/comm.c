@@ -84,11 +84,14 @@ static void lay_out(sy_comm *comm, struct syi_arena *arena)
     const size_t shards = (size_t)comm->n_shards, devices = (size_t)comm->n_devices;
     const int n = comm->n_requests;
     comm->requests = syi_take(arena, (size_t)n * sizeof *comm->requests);
+    comm->segment = syi_take(arena, SYI_MAX_SEGMENTS * sizeof *comm->segment);
     comm->statuses = syi_take(arena, devices * sizeof *comm->statuses);
     if (comm->may_share) {
         comm->shares = syi_take(arena, devices * sizeof *comm->shares);
         comm->tokens = syi_take(arena, devices * SY_SHARE_TOKEN_BYTES);
     }
+    for (int i = 0; arena->base != NULL && i < SYI_MAX_SEGMENTS; i++)
+        comm->segment[i] = (struct syi_segment){0};
     for (int i = 0; i < n; i++) {
         sy_request r = {.comm = comm, .slot = i, .step = SYI_STEP_DONE};
         r.shard = syi_take(arena, shards * sizeof *r.shard);

@@ -417,10 +417,17 @@ static void sample_rows(void **state)
 struct mesh_step {
     sy_ctx *ctx;
     sy_comm *comm;
+    sy_mesh mesh;
     struct mesh_call *call;
     sy_status status, asked;
     sy_query query;
 };
+
+static void mesh_create(void *data)
+{
+    struct mesh_step *s = data;
+    s->status = sy_comm_create_local(&s->comm, s->mesh, NULL);
+}
 
 static void mesh_run(void *data)
 {
@@ -478,7 +485,9 @@ static void on_a_mesh(void **state)
         struct mesh_step s = {.ctx = test_ctx(1, NULL)};
         sy_routing *routing = NULL;
         mesh_case_random(&m, (sy_mesh){2, 2}, number);
-        assert_int_equal(sy_comm_create_local(&s.comm, m.a2a.mesh, NULL), SY_OK);
+        s.mesh = m.a2a.mesh;
+        note(&most, depth_of(mesh_create, &s), "sy_comm_create_local", "valid");
+        assert_int_equal(s.status, SY_OK);
         expect_status(s.ctx, sy_routing_create(s.ctx, s.comm, &routing), SY_OK);
         for (int combines = 0; combines < 2; combines++) {
             s.call = combines ? mesh_combine_new(s.comm, &m, m.by_routing ? routing : NULL)

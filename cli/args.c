@@ -12,14 +12,6 @@
 
 #include "number.h"
 
-void printable(char *out, size_t bytes, const char *text)
-{
-    size_t n = 0;
-    for (; text[n] != '\0' && n + 1 < bytes; n++)
-        out[n] = iscntrl((unsigned char)text[n]) ? '?' : text[n];
-    out[n] = '\0';
-}
-
 /* Names and values out of files may hold anything: a message stays one line. */
 static void print_message(const char *format, va_list list) __attribute__((format(printf, 1, 0)));
 static void print_message(const char *format, va_list list)

@@ -21,9 +21,9 @@ enum {
 };
 
 struct st_tensor {
-    char *name;
-    int64_t shape[ST_MAX_RANK];
-    DLTensor view; /* over 64-byte aligned memory that the file owns; data is never NULL    */
+    char *name;     /* first, as in st_meta */
+    int64_t *shape; /* at most ST_MAX_RANK extents */
+    DLTensor view;  /* over 64-byte aligned memory that the file owns; data is never NULL    */
     size_t bytes;
     uint64_t begin; /* where its bytes start in the data part of the file                    */
 };
@@ -38,6 +38,9 @@ struct st_file {
     size_t n_tensors;
     struct st_meta *meta; /* the entries of __metadata__ */
     size_t n_meta;
+    char *header;    /* its text, which holds all names and values */
+    int64_t *shapes; /* of all tensors */
+    void **by_name;  /* the tensors, for st_find */
 };
 
 /* A sentence about what went wrong, without the file's name. */

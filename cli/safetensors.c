@@ -3,13 +3,12 @@
  * against the size of the file, then every entry of the header and how the entries cover the data, and only
  * then memory for tensors, whose sizes are known to be real.
  */
-#define _XOPEN_SOURCE 700 /* pread, realpath, strdup */
+#define _XOPEN_SOURCE 700 /* pread */
 
 #include "safetensors.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +18,7 @@
 #include <jansson.h>
 
 #include "header.h"
+#include "output.h"
 #include "text.h"
 
 /* The reference implementation refuses longer headers; a file of real size stays far below. */
@@ -323,50 +323,20 @@ static bool write_items(int fd, const char *header, const struct st_item **order
     return true;
 }
 
-/* Follows a link, so that the link survives and the file it names is replaced. */
-static bool find_target(const char *path, char target[PATH_MAX], struct st_message *message)
+static bool write_file(const char *path, const char *header, const struct st_item **order, size_t n_items,
+                       struct st_message *message)
 {
-    struct stat status;
-    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode))
-        return st_fail(message, S_ISDIR(status.st_mode) ? "is a directory" : "is not a regular file");
-    if (realpath(path, target))
-        return true;
-    if (errno != ENOENT)
-        return st_fail(message, "cannot be written: %s", strerror(errno));
-    if (snprintf(target, PATH_MAX, "%s", path) >= PATH_MAX)
-        return st_fail(message, "cannot be written: %s", strerror(ENAMETOOLONG));
-    return true;
-}
-
-static bool write_and_rename(const char *target, const char *header, const struct st_item **order,
-                             size_t n_items, struct st_message *message)
-{
-    char temporary[PATH_MAX + 32];
-    snprintf(temporary, sizeof temporary, "%s.%ld.tmp", target, (long)getpid());
-    const int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return st_fail(message, "cannot be written: %s", strerror(errno));
-    bool good = write_items(fd, header, order, n_items);
-    int error = errno;
-    if (close(fd) != 0 && good) {
-        good = false;
-        error = errno;
-    }
-    if (good && rename(temporary, target) != 0) {
-        good = false;
-        error = errno;
-    }
-    if (good)
-        return true;
-    unlink(temporary);
-    return st_fail(message, "cannot be written: %s", strerror(error));
+    struct output output;
+    int error = output_open(&output, path);
+    if (error == 0)
+        error = output_close(&output, write_items(output.fd, header, order, n_items) ? 0 : errno);
+    if (error == EISDIR)
+        return st_fail(message, "is a directory");
+    return error == 0 || st_fail(message, "cannot be written: %s", strerror(error));
 }
 
 bool st_save(const char *path, const struct st_item *items, size_t n_items, struct st_message *message)
 {
-    char target[PATH_MAX];
-    if (!find_target(path, target, message))
-        return false;
     const struct st_item **const order = calloc(n_items + 1, sizeof *order);
     char *header = NULL;
     bool good = order != NULL;
@@ -375,7 +345,7 @@ bool st_save(const char *path, const struct st_item *items, size_t n_items, stru
         header = header_text(order, n_items);
         good = header != NULL;
     }
-    good = good ? write_and_rename(target, header, order, n_items, message)
+    good = good ? write_file(path, header, order, n_items, message)
                 : st_fail(message, "its header does not fit into memory");
     free(header);
     free(order);

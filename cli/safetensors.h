@@ -66,10 +66,7 @@ void st_free(struct st_file *file);
 /* NULL when there is no such tensor. */
 const struct st_tensor *st_find(const struct st_file *file, const char *name);
 
-/*
- * Writes the items to a temporary file beside `path` and renames it, so that `path` holds either the whole
- * new file or what it held before. Only a regular file is replaced.
- */
+/* Writes the items; what becomes of an old file is in output.h. */
 bool st_save(const char *path, const struct st_item *items, size_t n_items, struct st_message *message);
 
 /* The format's name of a type ("BF16"), or NULL; and back, which is false for an unknown name. */

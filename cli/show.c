@@ -10,6 +10,7 @@
 #include "cli.h"
 #include "number.h"
 #include "ops.h"
+#include "output.h"
 
 enum { MAX_VALUES = 64, MAX_ROWS = 8 };
 
@@ -115,10 +116,11 @@ static int save_example(const struct op *op, const char *path)
     struct st_message message;
     if (!st_save(path, items, n, &message))
         return plain_error("%s: %s", path, message.text);
-    printf("Wrote %s: %s. Next:\n", path, op->example_text);
-    printf("  switchyard run %s %s out.safetensors%s%s\n", op->name, path, op->example_options[0] ? " " : "",
-           op->example_options);
-    printf("  switchyard show out.safetensors\n");
+    FILE *const out = output_is_stdout(path) ? stderr : stdout;
+    fprintf(out, "Wrote %s: %s. Next:\n", path, op->example_text);
+    fprintf(out, "  switchyard run %s %s out.safetensors%s%s\n", op->name, path,
+            op->example_options[0] ? " " : "", op->example_options);
+    fprintf(out, "  switchyard show out.safetensors\n");
     return EXIT_DONE;
 }
 

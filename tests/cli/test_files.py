@@ -1,13 +1,11 @@
 """The safetensors reader against files that lie, and the writer: names, alignment, replacement, failure."""
 import json
 import os
-import re
-import stat
 import struct
 import subprocess
 import unittest
 
-from st import CLI, CliTest, Tensor, decode, encode, raw, tensor
+from st import CLI, CliTest, Tensor, decode, encode, is_sanitized, raw, tensor
 
 GOOD = {"cache": tensor("F32", [[0], [1], [2], [3]]), "indices": tensor("I32", [2, 0]),
         "block_table": tensor("I32", [1, 0])}
@@ -293,9 +291,8 @@ class Memory(CliTest):
         n = self.write_header(begin, item, end)
         with open(self.path("big"), "ab") as file:
             file.write(bytes(data_bytes * n))
-        with open(CLI, "rb") as file:
-            if re.search(rb"__[at]san_init", file.read()):
-                self.skipTest("a sanitizer has memory of its own")
+        if is_sanitized():
+            self.skipTest("a sanitizer has memory of its own")
         self.write("small", encode({}))
         grown = self.peak("show", "big") - self.peak("show", "small")
         self.assertLess(grown, self.MOST * self.HEADER_BYTES, f"{n} items")
@@ -349,15 +346,6 @@ class Writing(CliTest):
         self.assertIn("is a directory", done.stderr)
         self.assertEqual(os.listdir(self.path("out")), [])
 
-    def test_target_is_no_file(self):
-        # A pipe of our own stands for /dev/null: a writer that got this wrong as root would replace the device.
-        self.write("in.safetensors", encode(GOOD))
-        os.mkfifo(self.path("pipe"))
-        done = self.cli("run", "kv_gather", "in.safetensors", "pipe", "--block-size", 2)
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("not a regular file", done.stderr)
-        self.assertTrue(stat.S_ISFIFO(os.stat(self.path("pipe")).st_mode))
-
     def test_unwritable_folder(self):
         if os.geteuid() == 0:
             # root writes everywhere but to a place that is no folder
@@ -369,15 +357,6 @@ class Writing(CliTest):
             done = self.cli("run", "kv_gather", "in.safetensors", "locked/out", "--block-size", 2)
         self.assertEqual(done.returncode, 2)
         self.assertIn("cannot be written", done.stderr)
-
-    def test_link_survives(self):
-        self.write("in.safetensors", encode(GOOD))
-        self.write("real.safetensors", b"old")
-        os.symlink("real.safetensors", self.path("link.safetensors"))
-        done = self.cli("run", "kv_gather", "in.safetensors", "link.safetensors", "--block-size", 2)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertTrue(os.path.islink(self.path("link.safetensors")))
-        self.assertIn("out", decode(self.read("real.safetensors")))
 
     def test_new_files_follow_the_umask(self):
         self.write("in.safetensors", encode(GOOD))

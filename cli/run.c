@@ -310,8 +310,8 @@ static int unknown_tensor(const struct run *run, const char *name)
         if (tensor->role != OP_OUTPUT)
             snprintf(list + used, sizeof list - used, "%s%s", used > 0 ? ", " : "", tensor->name);
     }
-    return usage_error(run->help, "%s: %s takes no tensor %.64s (it takes %s)", run->in, run->op->name, name,
-                       op_has_inputs(run->op) ? list : "none");
+    return usage_error(run->help, "%s: %s takes no tensor %s (it takes %s)", run->in, run->op->name,
+                       shown_name(name).text, op_has_inputs(run->op) ? list : "none");
 }
 
 /* The number after the dot of "cache.3" or "input.3"; -1 when there is none that may stand there. */
@@ -387,8 +387,8 @@ static int take_device(struct run *run, const char *name, int device)
     const int64_t devices = (int64_t)mesh.rows * mesh.cols;
     run->call.numbered = true;
     if (mesh.rows > 0 && mesh.cols > 0 && device >= devices)
-        return usage_error(run->help, "%s: %.64s is of a device that a mesh of %dx%d has not", run->in, name,
-                           mesh.rows, mesh.cols);
+        return usage_error(run->help, "%s: %s is of a device that a mesh of %dx%d has not", run->in,
+                           shown_name(name).text, mesh.rows, mesh.cols);
     return EXIT_DONE;
 }
 
@@ -439,8 +439,8 @@ static int bind_metadata(struct run *run)
         key += strlen(prefix);
         const int field = find_field(run->op, key, strlen(key), '_');
         if (field < 0)
-            return usage_error(run->help, "%s: metadata switchyard.%.64s: %s has no such field", run->in, key,
-                               run->op->name);
+            return usage_error(run->help, "%s: metadata switchyard.%s: %s has no such field", run->in,
+                               shown_name(key).text, run->op->name);
         const int code =
             take_field(run, field, "metadata switchyard.", (int)strlen(key), key, run->file.meta[i].value);
         if (code != EXIT_DONE)
@@ -491,7 +491,7 @@ static int refused(const struct run *run, sy_status status, const char *sentence
     const size_t length = strlen(run->op->name);
     if (strncmp(sentence, run->op->name, length) == 0 && strncmp(sentence + length, ": ", 2) == 0)
         sentence += length + 2;
-    fprintf(stderr, "switchyard: %s: %s: %s\n", run->name, sy_status_name(status), sentence);
+    plain_error("%s: %s: %s", run->name, sy_status_name(status), sentence);
     return EXIT_REFUSED;
 }
 

@@ -45,6 +45,10 @@ static size_t next_shown(char shown[16], const char *text, size_t bytes)
     static const char letters[] = "\a\b\t\n\v\f\r", names[] = "abtnvfr";
     uint32_t code = 0;
     const size_t length = text_char(text, bytes, &code);
+    if (code >= 0x20 && code < 0x7f) { /* nearly always */
+        memcpy(shown, (char[]){*text, '\0'}, 2);
+        return 1;
+    }
     const char *const letter = code != 0 && code < 0x20 ? strchr(letters, (int)code) : NULL;
     if (length == 0)
         snprintf(shown, 16, "\\x%02x", (unsigned char)*text);
@@ -74,6 +78,16 @@ void printable(char *out, size_t bytes, const char *text)
         cut = used + 4 <= bytes ? used : cut;
     }
     out[used] = '\0';
+}
+
+void text_print(FILE *out, const char *text)
+{
+    const char *const end = text + strlen(text);
+    while (text < end) {
+        char shown[16];
+        text += next_shown(shown, text, (size_t)(end - text));
+        fputs(shown, out);
+    }
 }
 
 struct shown shown_name(const char *name)

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* Bytes of the UTF-8 character at the start of `text`, and its code point; 0 when there is no valid one. */
 size_t text_char(const char *text, size_t bytes, uint32_t *code);
@@ -21,6 +22,9 @@ bool text_is_hidden(uint32_t code);
  * not fit is cut between two characters and ends with "..." (`bytes` is 4 or more).
  */
 void printable(char *out, size_t bytes, const char *text);
+
+/* The same onto a stream, whole. */
+void text_print(FILE *out, const char *text);
 
 /* A name inside a sentence. */
 struct shown {

@@ -15,6 +15,8 @@ static const struct op_tensor tensors[] = {
     {"cu_lens", FIELD(cu_lens), OP_INPUT, "[B+1]", "I32 I64", "where each run begins in out, and the end"},
     {"starts", FIELD(starts), OP_OPTIONAL, "[B]", "I32 I64", "first token of each run; missing: 0"},
     {"req_id", FIELD(req_id), OP_OPTIONAL, "[B]", "I32 I64", "table row of each run; missing: 0, 1, ..."},
+    {"seq_lens", FIELD(seq_lens), OP_OPTIONAL, "[B]", "I32 I64",
+     "tokens of each run's sequence; missing: its blocks"},
     {"page_indices", FIELD(page_indices), OP_OPTIONAL, "[N]", "I32 I64",
      "lists of physical blocks, in place of block_table"},
     {"indptr", FIELD(indptr), OP_OPTIONAL, "[R+1]", "I32 I64", "where each list begins, and the end"},

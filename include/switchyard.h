@@ -1299,14 +1299,16 @@ static inline sy_status sy_kv_scatter_query(sy_ctx *ctx, const sy_kv_scatter_arg
  * Copies runs of tokens, one of each sequence, out of a paged cache into rows that follow each other: the context of
  * a chunked prefill. S = block_size, r = req_id ? req_id[b] : b, 0 <= u < cu_lens[b+1] - cu_lens[b]:
  *     t = starts[b] + u;   out[cu_lens[b] + u] = cache row block_table[r, t / S] * S + t % S, byte for byte
- * Cache, table and lists are as in kv_gather. cu_lens begins with 0, does not descend and ends at no more than the
- * rows of out; rows from its end on keep their bytes. Only table entries that are reached are read, and no start of
- * an empty run. The same tokens of further planes go to the same rows of theirs, which are as many as those of out.
+ * Cache, table and lists are as in kv_gather, and so is the end of a sequence: seq_lens[b] tokens if given, else as
+ * many as its table row or its list holds. cu_lens begins with 0, does not descend and ends at no more than the rows
+ * of out; rows from its end on keep their bytes. Only table entries that are reached are read, and no start of an
+ * empty run. The same tokens of further planes go to the same rows of theirs, which are as many as those of out.
  * Packed rows are unpacked as in kv_gather. The query cannot know the rows (they stand in cu_lens) and answers 0.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, num_planes, unknown layout); OVERFLOW; STRIDE; DEVICE;
- * ALIAS; INDEX (contents: LENGTH_RANGE of cu_lens, whose entry is the fault's batch; REQ_RANGE; then, with position
- * u, INDEX_RANGE, BLOCK_RANGE, ROW_RANGE); NOMEM.
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, num_planes, unknown layout, last_page_len beside
+ * seq_lens); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents: LENGTH_RANGE of cu_lens, whose entry is the fault's
+ * batch, or of seq_lens; REQ_RANGE; then, with position u, INDEX_RANGE, TABLE_SHORT, BLOCK_RANGE, ROW_RANGE);
+ * NOMEM.
  */
 typedef struct sy_kv_ragged_args {
     const DLTensor *cache;         /* in  [rows,D] or [blocks,S,D...]  any type of whole bytes */
@@ -1324,6 +1326,7 @@ typedef struct sy_kv_ragged_args {
     const DLTensor *last_page_len; /* in  [R]    int32, int64; optional: tokens of each last page, else S */
     const sy_kv_format *format;    /* how the rows of cache are packed; NULL: copied as they are */
     const DLTensor *scale;         /* in  [G], [rows,G] or [blocks,S,G]  f32, with SY_SCALES_TENSOR alone */
+    const DLTensor *seq_lens;      /* in  [B]    int32, int64; optional: tokens of each run's sequence */
 } sy_kv_ragged_args;
 
 SY_API sy_status sy_kv_ragged_n(sy_ctx *ctx, const sy_kv_ragged_args *args, size_t args_bytes);

@@ -234,13 +234,21 @@ static const struct syp_field kv_scatter[] = {
 };
 
 static const struct syp_field kv_ragged[] = {
-    FIELD(kv_ragged, TENSOR, cache),   FIELD(kv_ragged, TENSOR, block_table),
-    FIELD(kv_ragged, TENSOR, cu_lens), FIELD(kv_ragged, TENSOR, starts),
-    FIELD(kv_ragged, TENSOR, req_id),  FIELD(kv_ragged, TENSOR, page_indices),
-    FIELD(kv_ragged, TENSOR, indptr),  FIELD(kv_ragged, TENSOR, last_page_len),
-    FIELD(kv_ragged, TENSOR, scale),   FIELD(kv_ragged, I64, block_size),
-    FIELD(kv_ragged, INT, layout),     FIELD(kv_ragged, FORMAT, format),
-    FIELD(kv_ragged, TENSOR, out),     END,
+    FIELD(kv_ragged, TENSOR, cache),
+    FIELD(kv_ragged, TENSOR, block_table),
+    FIELD(kv_ragged, TENSOR, cu_lens),
+    FIELD(kv_ragged, TENSOR, starts),
+    FIELD(kv_ragged, TENSOR, req_id),
+    FIELD(kv_ragged, TENSOR, page_indices),
+    FIELD(kv_ragged, TENSOR, indptr),
+    FIELD(kv_ragged, TENSOR, last_page_len),
+    FIELD(kv_ragged, TENSOR, seq_lens),
+    FIELD(kv_ragged, TENSOR, scale),
+    FIELD(kv_ragged, I64, block_size),
+    FIELD(kv_ragged, INT, layout),
+    FIELD(kv_ragged, FORMAT, format),
+    FIELD(kv_ragged, TENSOR, out),
+    END,
 };
 
 static const struct syp_field kv_blocks[] = {

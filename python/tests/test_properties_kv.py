@@ -268,12 +268,17 @@ def ragged(r: Reader) -> Case:
     rows = int(cu_lens[-1]) + r.pick(0, 0, 2)
     out = r.bits((rows, *cache.row), cache.dtype)
     cu_lens = r.spoil(cu_lens, 5, (-1, 1, rows + 1, 2**32))
+    seq_lens = None
+    if "last_page_len" not in found and r.chance(40):  # mostly the token after the last of a run, or a few more
+        ends = np.array([int(starts[i]) + n for i, n in enumerate(lengths)], np.int64) + r.ints(0, 2, (b,))
+        seq_lens = r.spoil(ends.astype(r.pick(*INDEX)), 8, (-1, 0, 1, 2**62))
     return Case(
         cache.inputs()
         | {
             "cu_lens": cu_lens,
             "starts": r.spoil(starts, 5, (-1, 13, 2**62)) if with_starts else None,
             "req_id": None if req_id is None else r.spoil(req_id, 5, (-1, sequences)),
+            "seq_lens": seq_lens,
             "block_table": None,
             **found,
         },

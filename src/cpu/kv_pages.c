@@ -232,8 +232,7 @@ sy_status syi_kv_refuse(sy_ctx *ctx, const struct syi_kv_pages *pages, const sy_
         return syi_fail_at(ctx, f, "at batch %lld, position %lld is %lld, want 0 or more and below %lld (%s)",
                            batch, position, value, limit, code);
     case SY_FAULT_TABLE_SHORT:
-        return syi_fail_at(ctx, f,
-                           "has %lld %s, want at least %lld for the index at batch %lld, position %lld (%s)",
+        return syi_fail_at(ctx, f, "has %lld %s, want at least %lld for batch %lld, position %lld (%s)",
                            limit, lists ? "pages there" : "columns", value + 1, batch, position, code);
     case SY_FAULT_BLOCK_RANGE:
         return syi_fail_at(

@@ -3,7 +3,20 @@
  */
 #include "ops/kv.h"
 
-enum { CACHE, TABLE, CU_LENS, STARTS, REQ_ID, PAGE_INDICES, INDPTR, LAST_PAGE_LEN, SCALE, OUT, N_TENSORS };
+enum {
+    CACHE,
+    TABLE,
+    CU_LENS,
+    STARTS,
+    REQ_ID,
+    SEQ_LENS,
+    PAGE_INDICES,
+    INDPTR,
+    LAST_PAGE_LEN,
+    SCALE,
+    OUT,
+    N_TENSORS
+};
 
 #define FIELD(name) #name, offsetof(sy_kv_ragged_args, name)
 
@@ -13,11 +26,13 @@ static const struct syi_rule rules[N_TENSORS] = {
     [CU_LENS] = {FIELD(cu_lens), SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
     [STARTS] = {FIELD(starts), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
     [REQ_ID] = {FIELD(req_id), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
+    [SEQ_LENS] = {FIELD(seq_lens), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
     [SCALE] = {FIELD(scale), SYI_OPTIONAL, SYI_BIT(SYI_F32), 0, 1, 3},
     [OUT] = {FIELD(out), SYI_OUT, 0, CACHE + 1, 2, 2 * SYI_MAX_RANK},
 };
 
-static const struct syi_kv_table_rules tables = {TABLE, PAGE_INDICES, INDPTR, LAST_PAGE_LEN};
+static const struct syi_kv_page_rules page_rules = {
+    -1, REQ_ID, -1, SEQ_LENS, {TABLE, PAGE_INDICES, INDPTR, LAST_PAGE_LEN}};
 
 /* cu_lens has one entry more than there are sequences. */
 static sy_status check_batch(struct syi_call *call, int64_t *batch)
@@ -36,7 +51,7 @@ static sy_status check_inputs(struct syi_call *call, struct syi_kv_subject *subj
     const sy_kv_ragged_args *a = &call->args.kv_ragged;
     sy_status st = syi_kv_begin(call, subject, a->planes, a->num_planes);
     if (st == SY_OK)
-        st = syi_kv_check_given(call, &tables);
+        st = syi_kv_check_given(call, &page_rules.tables);
     if (st == SY_OK)
         st = syi_check_tensors(call, false);
     if (st == SY_OK)
@@ -46,11 +61,13 @@ static sy_status check_inputs(struct syi_call *call, struct syi_kv_subject *subj
     if (st == SY_OK)
         st = check_batch(call, &pages->batch);
     if (st == SY_OK)
-        st = syi_kv_check_table(call, &tables, REQ_ID, pages->batch, "sequence of cu_lens");
+        st = syi_kv_check_table(call, &page_rules.tables, REQ_ID, pages->batch, "sequence of cu_lens");
     if (st == SY_OK)
         st = syi_check_vector(call, STARTS, pages->batch);
     if (st == SY_OK)
-        st = syi_kv_check_form(call, &tables);
+        st = syi_check_vector(call, SEQ_LENS, pages->batch);
+    if (st == SY_OK)
+        st = syi_kv_check_page_form(call, &page_rules);
     if (st == SY_OK)
         st = syi_kv_check_layout(call, a->layout);
     if (st == SY_OK)
@@ -65,7 +82,7 @@ static sy_status check_overflow(struct syi_call *call, struct syi_kv_subject *su
 {
     sy_status st = syi_check_sizes(call);
     if (st == SY_OK)
-        st = syi_kv_count_table(call, &tables, subject->block_size, &pages->table);
+        st = syi_kv_count_table(call, &page_rules.tables, subject->block_size, &pages->table);
     if (st == SY_OK)
         st = syi_kv_check_pool(call, subject);
     subject->n = syi_extent(call, OUT, 0); /* any number, or 0 in a query */
@@ -97,9 +114,10 @@ static sy_status check(struct syi_call *call)
         st = syi_check_layout(call);
     if (st != SY_OK)
         return st;
-    syi_kv_view_table(call, &tables, &pages->table);
+    syi_kv_view_table(call, &page_rules.tables, &pages->table);
     pages->pool = plan->planes.pool;
     pages->req_id = syi_column_of(call, REQ_ID);
+    pages->seq_lens = syi_column_of(call, SEQ_LENS);
     plan->cu_lens = syi_column_of(call, CU_LENS);
     plan->starts = syi_column_of(call, STARTS);
     plan->n_rows = subject.n;

@@ -25,9 +25,9 @@ static void put(struct test_call *c, const char *name, int64_t at, int32_t value
 static void make(struct test_call *c)
 {
     static const int32_t cu_lens[] = {0, 5, 5, 12}, starts[] = {2, 1, 0}, req_id[] = {0, 2, 1},
-                         table[] = {1, 0, 5, 4, 3, -1, 2, 2, -1};
+                         seq_lens[] = {12, 12, 12}, table[] = {1, 0, 5, 4, 3, -1, 2, 2, -1};
     sy_kv_ragged_args *a = &c->args.ragged;
-    *c = (struct test_call){.op = "kv_ragged", .first_output = 5, .run = run, .query = query};
+    *c = (struct test_call){.op = "kv_ragged", .first_output = 6, .run = run, .query = query};
     test_call_add(c, "cache", &a->cache, SY_F16, 2, (int64_t[]){ROWS, WIDTH});
     memcpy(test_call_add(c, "block_table", &a->block_table, SY_I32, 2, (int64_t[]){BATCH, TABLE})->mem, table,
            sizeof table);
@@ -35,6 +35,8 @@ static void make(struct test_call *c)
            sizeof cu_lens);
     memcpy(test_call_add(c, "starts", &a->starts, SY_I32, 1, (int64_t[]){BATCH})->mem, starts, sizeof starts);
     memcpy(test_call_add(c, "req_id", &a->req_id, SY_I32, 1, (int64_t[]){BATCH})->mem, req_id, sizeof req_id);
+    memcpy(test_call_add(c, "seq_lens", &a->seq_lens, SY_I32, 1, (int64_t[]){BATCH})->mem, seq_lens,
+           sizeof seq_lens);
     struct tensor *out = test_call_add(c, "out", &a->out, SY_F16, 2, (int64_t[]){OUT, WIDTH});
     memset(out->mem, 0x3C, out->bytes);
     a->block_size = BLOCK_SIZE;
@@ -125,11 +127,27 @@ static void start_past_the_table(struct test_call *c)
 
 static void no_starts_and_too_long(struct test_call *c)
 {
-    c->args.ragged.starts = NULL;
+    c->args.ragged.starts = c->args.ragged.seq_lens = NULL;
     test_call_tensor(c, "block_table")->t.strides = test_call_tensor(c, "block_table")->strides;
     test_call_tensor(c, "block_table")->strides[0] = TABLE;
     test_call_tensor(c, "block_table")->strides[1] = 1;
     test_call_tensor(c, "block_table")->shape[1] = 1;
+}
+
+static void sequence_minus_two(struct test_call *c)
+{
+    put(c, "seq_lens", 2, -2);
+}
+
+static void sequence_too_short(struct test_call *c)
+{
+    put(c, "seq_lens", 2, 6);
+}
+
+static void sequence_past_the_table(struct test_call *c)
+{
+    start_past_the_table(c);
+    put(c, "seq_lens", 2, 13);
 }
 
 static void block_minus_one(struct test_call *c)
@@ -182,6 +200,7 @@ static const struct refusal rows[] = {
     {"cu_lens without data", NO_DATA("cu_lens")},
     {"starts without data", NO_DATA("starts")},
     {"req_id without data", NO_DATA("req_id")},
+    {"seq_lens without data", NO_DATA("seq_lens")},
     {"out without data", NO_DATA("out")},
     {"cache without shape", NO_SHAPE("cache"), .query = true},
     {"cu_lens without shape", NO_SHAPE("cu_lens"), .query = true},
@@ -191,6 +210,7 @@ static const struct refusal rows[] = {
     {"cu_lens as f32", BAD_TYPE("cu_lens", kDLFloat, 32, 1), .query = true},
     {"starts as int16", BAD_TYPE("starts", kDLInt, 16, 1), .query = true},
     {"req_id as uint64", BAD_TYPE("req_id", kDLUInt, 64, 1), .query = true},
+    {"seq_lens as f64", BAD_TYPE("seq_lens", kDLFloat, 64, 1), .query = true},
     {"out as bf16", BAD_TYPE("out", kDLBfloat, 16, 1)},
 
     {"cache of rank 1", BAD_RANK("cache", 1, "1", "2"), .query = true},
@@ -198,11 +218,13 @@ static const struct refusal rows[] = {
     {"cu_lens of rank 2", BAD_RANK("cu_lens", 2, "2", "1"), .query = true},
     {"starts of rank 0", BAD_RANK("starts", 0, "0", "1"), .query = true},
     {"req_id of rank 2", BAD_RANK("req_id", 2, "2", "1"), .query = true},
+    {"seq_lens of rank 0", BAD_RANK("seq_lens", 0, "0", "1"), .query = true},
     {"out of rank 3", BAD_RANK("out", 3, "[13,8,1]", "[13,8]")},
 
     {"cu_lens without entries", BAD_EXTENT("cu_lens", 0, 0, "[0]", NULL), .query = true},
     {"starts one short", BAD_EXTENT("starts", 0, 2, "[2]", "[3]"), .query = true},
     {"req_id one long", BAD_EXTENT("req_id", 0, 4, "[4]", "[3]"), .query = true},
+    {"seq_lens one short", BAD_EXTENT("seq_lens", 0, 2, "[2]", "[3]"), .query = true},
     {"two table rows for three sequences",
      BAD_CALL(no_requests_for_two_rows, SY_ERR_SHAPE, "block_table", "2", "3"), .query = true},
     {"cache rows of no elements", BAD_CALL(rows_without_elements, SY_ERR_SHAPE, "cache", "0", NULL),
@@ -227,9 +249,11 @@ static const struct refusal rows[] = {
      .query = true},
     {"block_table of overlapping rows", BAD_STRIDE("block_table", 0, 2, "2", "3"), .query = true},
     {"cu_lens with stride 2", BAD_STRIDE("cu_lens", 0, 2, "2", "contiguous"), .query = true},
+    {"seq_lens with stride -1", BAD_STRIDE("seq_lens", 0, -1, "-1", "contiguous"), .query = true},
     {"out of overlapping rows", BAD_STRIDE("out", 0, 7, "7", "8")},
 
     {"cu_lens on CUDA", BAD_DEVICE("cu_lens", kDLCUDA), .query = true},
+    {"seq_lens on CUDA", BAD_DEVICE("seq_lens", kDLCUDA), .query = true},
     {"out on CUDA", BAD_DEVICE("out", kDLCUDA)},
 
     {"out over cache", BAD_OVER("out", "cache", 0)},
@@ -237,6 +261,7 @@ static const struct refusal rows[] = {
     {"out over cu_lens", BAD_OVER("out", "cu_lens", 0)},
     {"out over starts", BAD_OVER("out", "starts", 4)},
     {"out over req_id", BAD_OVER("out", "req_id", 8)},
+    {"out over seq_lens", BAD_OVER("out", "seq_lens", 8)},
 
     {"cu_lens that begins with 1", BAD_CALL(begins_with_one, SY_ERR_INDEX, "cu_lens", "entry 0 is 1", "0")},
     {"cu_lens that descends", BAD_CALL(descends, SY_ERR_INDEX, "cu_lens", "entry 2 is 4", "5")},
@@ -248,6 +273,11 @@ static const struct refusal rows[] = {
      BAD_CALL(start_past_the_table, SY_ERR_INDEX, "starts", "token 12 for batch 2, position 6", "12")},
     {"a run longer than its table",
      BAD_CALL(no_starts_and_too_long, SY_ERR_INDEX, "cu_lens", "token 4 for batch 0, position 4", "4")},
+    {"seq_lens negative", BAD_CALL(sequence_minus_two, SY_ERR_INDEX, "seq_lens", "batch 2 is -2", "0")},
+    {"a run past the end of its sequence",
+     BAD_CALL(sequence_too_short, SY_ERR_INDEX, "starts", "token 6 for batch 2, position 6", "6")},
+    {"a sequence longer than its table", BAD_CALL(sequence_past_the_table, SY_ERR_INDEX, "block_table",
+                                                  "3 columns", "4 for batch 2, position 6")},
     {"block -1 reached",
      BAD_CALL(block_minus_one, SY_ERR_INDEX, "block_table", "block -1 for batch 2, position 5", "6")},
     {"row past the cache",
@@ -294,7 +324,7 @@ static void empty_run_with_a_wild_start(struct test_call *c)
 
 static void no_starts_and_no_requests(struct test_call *c)
 {
-    c->args.ragged.starts = c->args.ragged.req_id = NULL;
+    c->args.ragged.starts = c->args.ragged.req_id = c->args.ragged.seq_lens = NULL;
     put(c, "cu_lens", 3, 8);
     put(c, "block_table", 6, 0);
 }

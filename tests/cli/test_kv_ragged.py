@@ -34,6 +34,11 @@ class Ragged(CliTest):
         r = self.ok("kv_ragged", dict(GOOD, req_id=tensor("I64", [1, 1])), "--block-size", 2)
         self.equal(r["out"], "F32", [[10], [40], [50], [0], [10]])
 
+    def test_sequence_lengths(self):
+        for dtype in ("I32", "I64"):
+            r = self.ok("kv_ragged", dict(GOOD, seq_lens=tensor(dtype, [4, 2])), "--block-size", 2)
+            self.equal(r["out"], "F32", [[70], [20], [30], [0], [10]])
+
     def test_planes(self):
         tensors = {("cache.0" if name == "cache" else name): t for name, t in GOOD.items()}
         r = self.ok("kv_ragged", dict(tensors, **{"cache.1": tensor("I8", [[r, -r] for r in range(8)])}), "--block-size", 2)
@@ -52,6 +57,8 @@ class Ragged(CliTest):
                          status="SY_ERR_INDEX", says=says)
         self.refused("kv_ragged", dict(GOOD, starts=tensor("I32", [2, 0])), "--block-size", 2, status="SY_ERR_INDEX",
                      says="starts leads to token 4 for batch 0, position 2")
+        self.refused("kv_ragged", dict(GOOD, seq_lens=tensor("I32", [3, 2])), "--block-size", 2, status="SY_ERR_INDEX",
+                     says="starts leads to token 3 for batch 0, position 2, want 0 or more and below 3")
         self.refused("kv_ragged", dict(GOOD, block_table=tensor("I32", [[3, 4], [0, 2]])), "--block-size", 2,
                      status="SY_ERR_INDEX", says="block 4 for batch 0, position 1")
         self.refused("kv_ragged", dict(GOOD, req_id=tensor("I32", [0, 2])), "--block-size", 2, status="SY_ERR_INDEX",

@@ -158,6 +158,8 @@ void make_ragged(struct call *c, struct reader *r)
     c->numbers[c->n_numbers++] = &a->num_planes;
     if (pick(r, 2))
         add(c, "starts", &a->starts, index_type(r), 1, batch, 0, 0);
+    if (a->last_page_len == NULL && pick(r, 2))
+        add(c, "seq_lens", &a->seq_lens, index_type(r), 1, batch, 0, 0);
     if (requests != batch || pick(r, 2))
         add(c, "req_id", &a->req_id, index_type(r), 1, batch, 0, 0);
     c->numbers[c->n_numbers++] = &a->block_size;

@@ -31,13 +31,15 @@ enum { MOST_BATCH = 64, MOST_TABLE = 4096 };
 /* Numbers stored as the types asked for. The cache has `width` 16-bit elements in a row, of bytes the seed makes. */
 struct input {
     int64_t batch, table_rows, table_len, block_size, rows, out_rows, width;
-    bool paged, starts_given, req_given, wide_lens, wide_starts, wide_table, wide_req;
+    bool paged, starts_given, req_given, lens_given, wide_lens, wide_starts, wide_table, wide_req;
     int64_t row_gap, block_gap, out_gap;
-    int64_t cu_lens[MOST_BATCH + 1], starts[MOST_BATCH], req_id[MOST_BATCH], table[MOST_TABLE];
+    int64_t cu_lens[MOST_BATCH + 1], starts[MOST_BATCH], req_id[MOST_BATCH], seq_lens[MOST_BATCH],
+        table[MOST_TABLE];
 };
 
 static const sy_fault_code codes[] = {SY_FAULT_NONE,        SY_FAULT_LENGTH_RANGE, SY_FAULT_REQ_RANGE,
-                                      SY_FAULT_INDEX_RANGE, SY_FAULT_BLOCK_RANGE,  SY_FAULT_ROW_RANGE};
+                                      SY_FAULT_INDEX_RANGE, SY_FAULT_TABLE_SHORT,  SY_FAULT_BLOCK_RANGE,
+                                      SY_FAULT_ROW_RANGE};
 
 static void make_ints(struct tensor *x, bool wide_type, int rank, const int64_t *shape, const int64_t *values)
 {
@@ -52,7 +54,7 @@ static void make_ints(struct tensor *x, bool wide_type, int rank, const int64_t 
 }
 
 struct tensors {
-    struct tensor cache, table, cu_lens, starts, req_id, out;
+    struct tensor cache, table, cu_lens, starts, req_id, seq_lens, out;
     unsigned char *dense, *want; /* the cache and out as dense rows */
 };
 
@@ -72,13 +74,14 @@ static void make_tensors(const struct input *in, struct tensors *x)
     make_ints(&x->cu_lens, in->wide_lens, 1, (int64_t[]){in->batch + 1}, in->cu_lens);
     make_ints(&x->starts, in->wide_starts, 1, &in->batch, in->starts);
     make_ints(&x->req_id, in->wide_req, 1, &in->batch, in->req_id);
+    make_ints(&x->seq_lens, in->wide_lens, 1, &in->batch, in->seq_lens);
     tensor_make(&x->out, SY_F16, 2, out, &(struct layout){.row_gap = in->out_gap});
     memset(x->want, 0xA5, (size_t)(in->out_rows * in->width) * 2);
 }
 
 static void free_tensors(struct tensors *x)
 {
-    struct tensor *all[] = {&x->cache, &x->table, &x->cu_lens, &x->starts, &x->req_id, &x->out};
+    struct tensor *all[] = {&x->cache, &x->table, &x->cu_lens, &x->starts, &x->req_id, &x->seq_lens, &x->out};
     for (size_t i = 0; i < COUNT_OF(all); i++)
         tensor_free(all[i]);
     free(x->dense);
@@ -97,6 +100,7 @@ static struct ragged_fault find_truth(const struct input *in, const struct tenso
                                       .cu_lens = in->cu_lens,
                                       .starts = in->starts_given ? in->starts : NULL,
                                       .req_id = in->req_given ? in->req_id : NULL,
+                                      .seq_lens = in->lens_given ? in->seq_lens : NULL,
                                       .table = in->table,
                                       .cache = x->dense};
     return oracle_kv_ragged(&truth, x->want);
@@ -111,7 +115,8 @@ static void check_on(sy_ctx *ctx, const struct input *in, const struct tensors *
                                     .starts = in->starts_given ? &x->starts.t : NULL,
                                     .req_id = in->req_given ? &x->req_id.t : NULL,
                                     .block_size = in->block_size,
-                                    .out = &x->out.t};
+                                    .out = &x->out.t,
+                                    .seq_lens = in->lens_given ? &x->seq_lens.t : NULL};
     memset(x->out.mem, 0xA5, x->out.bytes);
     unsigned char *before = tensor_snapshot(&x->out);
     sy_query query;
@@ -315,6 +320,35 @@ static void faults_of_tokens(void **state)
     expect_code(&in, RAGGED_INDEX, 1, 0, INT64_MIN, 6);
 }
 
+/* seq_lens ends a sequence before its table row does, or names tokens the table has no block for. */
+static void faults_of_sequences(void **state)
+{
+    (void)state;
+    struct input in = partial_cache();
+    in.lens_given = true;
+    in.seq_lens[0] = 4;
+    in.seq_lens[1] = 2;
+    expect_code(&in, RAGGED_FINE, 0, 0, 0, 0);
+    in.seq_lens[1] = 1; /* in the middle of a page */
+    expect_code(&in, RAGGED_INDEX, 1, 1, 1, 1);
+    in.seq_lens[0] = 3; /* at its end */
+    expect_code(&in, RAGGED_INDEX, 0, 3, 3, 3);
+    in.seq_lens[1] = -1; /* before any token */
+    expect_code(&in, RAGGED_LENGTH, 1, -1, -1, 0);
+    in.seq_lens[0] = 4;
+    in.seq_lens[1] = 7;
+    in.starts[1] = 5;
+    in.table[3] = 0;
+    expect_code(&in, RAGGED_SHORT, 1, 1, 2, 2);
+    in.wide_lens = in.wide_starts = true;
+    in.seq_lens[1] = INT64_MAX;
+    in.starts[1] = INT64_MAX - 1;
+    expect_code(&in, RAGGED_SHORT, 1, 0, (INT64_MAX - 1) / 3, 2);
+    in.cu_lens[2] = 4; /* a run of no tokens ends nowhere */
+    in.seq_lens[1] = 0;
+    expect_code(&in, RAGGED_FINE, 0, 0, 0, 0);
+}
+
 static void blocks_do_not_wrap(void **state)
 {
     (void)state;
@@ -394,16 +428,24 @@ static void fill(struct input *in, uint64_t *rng, int64_t n_faults)
         in->starts[b] = in->starts_given ? start : 0;
         in->req_id[b] = rng_below(rng, in->table_rows);
         in->cu_lens[b + 1] = in->cu_lens[b] + (rng_below(rng, 5) ? tokens : 0);
+        in->seq_lens[b] = in->starts[b] + tokens + rng_below(rng, 2) * in->block_size;
         seen_cut_pages += start % in->block_size != 0 && tokens > in->block_size;
         seen_empty += in->cu_lens[b + 1] == in->cu_lens[b];
     }
     const int64_t rest = rng_below(rng, 3);
     in->out_rows = in->cu_lens[in->batch] + rest;
     seen_rest += rest > 0;
+    if (n_faults > 1 && rng_below(rng, 6) == 0) { /* a sequence that goes on where its table row ends */
+        const int64_t b = rng_below(rng, in->batch);
+        in->seq_lens[b] = in->starts[b] = length - 1;
+        in->seq_lens[b] += 9;
+    }
     const int64_t odd[] = {-1, -2, INT32_MIN, length, length - 1, full, in->out_rows + 1, full, 0};
     for (int64_t i = 0; i < n_faults; i++) {
         int64_t *where[] = {&in->cu_lens[rng_below(rng, in->batch + 1)],
-                            &in->starts[rng_below(rng, in->batch)], &in->req_id[rng_below(rng, in->batch)],
+                            &in->starts[rng_below(rng, in->batch)],
+                            &in->req_id[rng_below(rng, in->batch)],
+                            &in->seq_lens[rng_below(rng, in->batch)],
                             &in->table[rng_below(rng, in->table_rows * in->table_len)],
                             &in->table[rng_below(rng, in->table_rows * in->table_len)]};
         *where[rng_below(rng, COUNT_OF(where))] = odd[rng_below(rng, COUNT_OF(odd))];
@@ -422,6 +464,7 @@ static void choose(struct input *in, uint64_t *rng)
     if (!in->paged)
         in->rows += rng_below(rng, in->block_size);
     in->starts_given = rng_below(rng, 3) > 0;
+    in->lens_given = rng_below(rng, 2);
     in->wide_lens = rng_below(rng, 2);
     in->wide_starts = rng_below(rng, 2);
     in->wide_table = rng_below(rng, 2);
@@ -434,7 +477,7 @@ static void choose(struct input *in, uint64_t *rng)
 static void random_calls(void **state)
 {
     const int64_t n_faults = (int64_t)(uintptr_t)*state;
-    for (uint64_t seed = 1; seed <= 150; seed++) {
+    for (uint64_t seed = 1; seed <= 200; seed++) {
         static struct input in;
         uint64_t rng = seed * 10 + (uint64_t)n_faults;
         choose(&in, &rng);
@@ -515,6 +558,7 @@ int main(void)
         cmocka_unit_test(planes_are_calls_of_their_own),
         cmocka_unit_test(faults_of_lengths),
         cmocka_unit_test(faults_of_tokens),
+        cmocka_unit_test(faults_of_sequences),
         cmocka_unit_test(blocks_do_not_wrap),
         cmocka_unit_test(empty_runs),
         cmocka_unit_test(sequences_by_request),

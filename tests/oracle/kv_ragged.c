@@ -21,9 +21,12 @@ static struct ragged_fault judge_arrays(const struct ragged_case *in)
         if (in->cu_lens[b] > in->out_rows)
             return fault(RAGGED_LENGTH, b, -1, in->cu_lens[b], in->out_rows);
     }
-    for (int64_t b = 0; in->req_id && b < in->batch; b++)
-        if (in->req_id[b] < 0 || in->req_id[b] >= in->table_rows)
+    for (int64_t b = 0; b < in->batch; b++) {
+        if (in->seq_lens && in->seq_lens[b] < 0)
+            return fault(RAGGED_LENGTH, b, -1, in->seq_lens[b], 0);
+        if (in->req_id && (in->req_id[b] < 0 || in->req_id[b] >= in->table_rows))
             return fault(RAGGED_REQ, b, -1, in->req_id[b], in->table_rows);
+    }
     return (struct ragged_fault){0};
 }
 
@@ -32,9 +35,12 @@ WIDE_ARITHMETIC static struct ragged_fault translate(const struct ragged_case *i
                                                      wide *row)
 {
     const wide s = in->block_size, t = (wide)(in->starts ? in->starts[b] : 0) + u;
-    const wide length = in->table_len * s, blocks = ((wide)in->rows + s - 1) / s;
+    const wide length = in->seq_lens ? in->seq_lens[b] : in->table_len * s,
+               blocks = ((wide)in->rows + s - 1) / s;
     if (t < 0 || t >= length)
         return fault(RAGGED_INDEX, b, u, t, length);
+    if (t / s >= in->table_len)
+        return fault(RAGGED_SHORT, b, u, t / s, in->table_len);
     const wide r = in->req_id ? in->req_id[b] : b, block = in->table[r * in->table_len + t / s];
     if (block < 0 || block >= blocks)
         return fault(RAGGED_BLOCK, b, u, block, blocks);

@@ -7,16 +7,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum ragged_code { RAGGED_FINE, RAGGED_LENGTH, RAGGED_REQ, RAGGED_INDEX, RAGGED_BLOCK, RAGGED_ROW };
+enum ragged_code {
+    RAGGED_FINE,
+    RAGGED_LENGTH,
+    RAGGED_REQ,
+    RAGGED_INDEX,
+    RAGGED_SHORT,
+    RAGGED_BLOCK,
+    RAGGED_ROW
+};
 
 struct ragged_case {
     int64_t batch, table_rows, table_len, block_size;
     int64_t rows, out_rows; /* of the cache, of out */
     size_t row_bytes;
-    const int64_t *cu_lens;         /* [batch + 1] */
-    const int64_t *starts, *req_id; /* [batch] or NULL */
-    const int64_t *table;           /* [table_rows, table_len] */
-    const unsigned char *cache;     /* [rows] dense rows */
+    const int64_t *cu_lens;                    /* [batch + 1] */
+    const int64_t *starts, *req_id, *seq_lens; /* [batch] or NULL */
+    const int64_t *table;                      /* [table_rows, table_len] */
+    const unsigned char *cache;                /* [rows] dense rows */
 };
 
 struct ragged_fault {

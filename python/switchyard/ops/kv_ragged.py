@@ -24,6 +24,7 @@ def outputs(
     page_indices: Any,
     indptr: Any,
     last_page_len: Any,
+    seq_lens: Any,
     scale: Any,
     block_size: int,
     layout: int,
@@ -50,6 +51,7 @@ def kv_ragged(
     indptr: Array | None = None,
     last_page_len: Array | None = None,
     scale: Array | None = None,
+    seq_lens: Array | None = None,
     *,
     block_size: int,
     layout: Layout = "nhd",
@@ -71,6 +73,7 @@ def kv_ragged(
     indptr: Array | None = None,
     last_page_len: Array | None = None,
     scale: Array | Sequence[Array | None] | None = None,
+    seq_lens: Array | None = None,
     *,
     block_size: int,
     layout: Layout = "nhd",
@@ -91,6 +94,7 @@ def kv_ragged(
     indptr: Array | None = None,
     last_page_len: Array | None = None,
     scale: Any = None,
+    seq_lens: Array | None = None,
     *,
     block_size: int,
     layout: Layout = "nhd",
@@ -114,6 +118,7 @@ def kv_ragged(
         indptr: [R+1] with page_indices: where each list begins, and the end.
         last_page_len: [R] with page_indices: tokens of each list's last block.
         scale: float32 [G], [rows, G] or [blocks, S, G], with the formats "e4m3", "e5m2" and "int8".
+        seq_lens: [B] tokens of each run's sequence; without it as many as its row of the table can hold.
         block_size: rows of a block, S.
         layout: "nhd", heads of a token side by side, or "hnd", tokens of a head side by side.
         format: how the rows of a quantised cache are packed; they come out as numbers.
@@ -130,7 +135,7 @@ def kv_ragged(
         rows = _end(cu_lens)
     elif rows is not None:
         rows = count("kv_ragged", "rows", rows)
-    found_by = (block_table, cu_lens, starts, req_id, page_indices, indptr, last_page_len)
+    found_by = (block_table, cu_lens, starts, req_id, page_indices, indptr, last_page_len, seq_lens)
     numbers = (block_size, choose("kv_ragged", "layout", LAYOUTS, layout))
     return _caches.gather(operator, cache, found_by, scale, numbers, format, out, rows=rows, dtype=dtype)
 

@@ -119,8 +119,8 @@ _ragged = _define_gather(
     _kv_ragged.operator,
     _kv_ragged.outputs,
     f"Tensor[] cache, Tensor? block_table, Tensor cu_lens, Tensor? starts, Tensor? req_id, {_PAGES}, "
-    "Tensor?[] scale, SymInt block_size, int layout, str[] format",
-    found_by=7,
+    "Tensor? seq_lens, Tensor?[] scale, SymInt block_size, int layout, str[] format",
+    found_by=8,
     asked="rows dtype",
 )
 
@@ -220,6 +220,7 @@ def kv_ragged(
     indptr: Tensor | None = None,
     last_page_len: Tensor | None = None,
     scale: Tensor | None = None,
+    seq_lens: Tensor | None = None,
     *,
     block_size: int,
     layout: Layout = "nhd",
@@ -241,6 +242,7 @@ def kv_ragged(
     indptr: Tensor | None = None,
     last_page_len: Tensor | None = None,
     scale: Tensor | Sequence[Tensor | None] | None = None,
+    seq_lens: Tensor | None = None,
     *,
     block_size: int,
     layout: Layout = "nhd",
@@ -261,6 +263,7 @@ def kv_ragged(
     indptr: Tensor | None = None,
     last_page_len: Tensor | None = None,
     scale: Any = None,
+    seq_lens: Tensor | None = None,
     *,
     block_size: int,
     layout: Layout = "nhd",
@@ -281,7 +284,7 @@ def kv_ragged(
     """
     if rows is None and out is None:
         rows = max(int(cu_lens[-1]), 0) if cu_lens.numel() else 0
-    found = (block_table, cu_lens, starts, req_id, page_indices, indptr, last_page_len)
+    found = (block_table, cu_lens, starts, req_id, page_indices, indptr, last_page_len, seq_lens)
     numbers = (block_size, choose("kv_ragged", "layout", LAYOUTS, layout))
     return _ragged(cache, found, scale, numbers, format, rows=rows, dtype=_type("kv_ragged", dtype), out=out)
 

@@ -283,6 +283,7 @@ def kv_ragged(
     cu_lens: Array,
     starts: Array | None = None,
     req_id: Array | None = None,
+    seq_lens: Array | None = None,
     *,
     block_size: int,
     layout: str = "nhd",
@@ -300,13 +301,14 @@ def kv_ragged(
     refuse_unless(ends[0] == 0 and all(a <= b for a, b in itertools.pairwise(ends)) and ends[-1] <= len(out), "INDEX")
     pages = Pages(block_size, block_table, page_indices, indptr, last_page_len)
     refuse_unless(req_id is None or all(0 <= r < len(pages.blocks) for r in req_id.tolist()), "INDEX")
+    refuse_unless(seq_lens is None or all(n >= 0 for n in seq_lens.tolist()), "INDEX")
     n_rows = rows_of(cache, layout, fmt, block_size)
     result = out.copy()
     for b, (begin, end) in enumerate(itertools.pairwise(ends)):
         r = b if req_id is None else int(req_id[b])
         for i in range(begin, end):
             t = (0 if starts is None else int(starts[b])) + i - begin
-            slot = pages.row(r, t, pages.tokens[r], n_rows)
+            slot = pages.row(r, t, pages.tokens[r] if seq_lens is None else int(seq_lens[b]), n_rows)
             result[i] = read_row(cache, slot, layout, fmt, scale, block_size, out.dtype)
     return {"out": result}
 

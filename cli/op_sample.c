@@ -19,7 +19,7 @@ static const struct op_tensor tensors[] = {
     {"seed", FIELD(seed), OP_OPTIONAL, "per row", "I64 U64 I32", "for the noise made here"},
     {"offset", FIELD(offset), OP_OPTIONAL, "per row", "I64 U64 I32", "step of the sequence; missing: 0"},
     {"stream", FIELD(stream), OP_OPTIONAL, "per row", "I32 U32 I64 U64",
-     "request number; missing: the row number"},
+     "request; missing: 0, or the row if seed is [1]"},
     {"allow_bits", FIELD(allow_bits), OP_OPTIONAL, "[B,ceil(V/32)]", "I32 U32",
      "bit 1: the token may be picked; one row may stand for all"},
     {"override_indptr", FIELD(override_indptr), OP_OPTIONAL, "[B+1]", "I64 I32",

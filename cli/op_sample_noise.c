@@ -22,7 +22,7 @@ static const struct op_field fields[] = {
      .kind = OP_UINT32,
      .offset = FIELD(stream),
      .preset = "0",
-     .text = "request number; sample takes the row number"},
+     .text = "request number; sample's default: 0, or the row"},
     {0},
 };
 

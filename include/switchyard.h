@@ -1433,8 +1433,9 @@ typedef enum sy_empty_token {
  * NaN in top_p or min_p turns the stage off, NaN temperature is 1. Of tensor contents only the indices of the
  * overrides can be wrong.
  * All sums are integers, so the token does not depend on instruction set or thread count. A draw depends on
- * (seed, offset, stream); the stream is the row number unless given, so a sequence that changes its row
- * between calls must bring its own.
+ * (seed, offset, stream). Without stream it is 0 where seed has an entry for each row ([B] or [B,1]), so that a
+ * sequence with its own seed draws the same token alone and in any row of any batch. One seed for several rows ([1])
+ * takes the row number as stream; a sequence that changes its row between calls must then bring its own stream.
  *
  * A per-row tensor has shape [1], [B] or [B,1] and any stride of 0 or more. masked_logits may be f32 logits
  * themselves (same data and stride).
@@ -1454,8 +1455,8 @@ typedef struct sy_sample_args {
     const DLTensor *q;           /* in  [B,V]     f32; optional */
     const DLTensor *seed;        /* in  per row   int64, uint64, int32; optional */
     const DLTensor *offset;      /* in  per row   int64, uint64, int32; optional: 0. Step of the sequence */
-    const DLTensor *stream;      /* in  per row   32 or 64 bit integer, low 32 bits; optional: row */
-    const DLTensor *allow_bits;  /* in  [B,ceil(V/32)], or one row for all  int32, uint32; optional: all */
+    const DLTensor *stream;     /* in  per row   32 or 64 bit integer, low 32 bits; optional, default above */
+    const DLTensor *allow_bits; /* in  [B,ceil(V/32)], or one row for all  int32, uint32; optional: all */
     const DLTensor *override_indptr; /* in  [B+1]  int64, int32: where each row's overrides begin, the end */
     const DLTensor *override_token;  /* in  [N]    int32, int64: ascending within a row */
     const DLTensor *override_logit;  /* in  [N]    f32; all three or none */
@@ -1553,7 +1554,7 @@ static inline sy_status sy_sample_overrides_query(sy_ctx *ctx, const sy_sample_o
 typedef struct sy_sample_noise_args {
     uint64_t seed;
     uint64_t offset;   /* step of the sequence */
-    uint32_t stream;   /* sample's default is the row number */
+    uint32_t stream;   /* sample's default is 0, or the row number where one seed serves several rows */
     int64_t n;         /* tokens, 0 <= n <= 2^34 - 4 */
     const DLTensor *q; /* out [n]  f32 */
 } sy_sample_noise_args;

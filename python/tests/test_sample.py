@@ -98,6 +98,22 @@ def test_seeds(seed: int, noise: Any, token: int) -> None:
     assert got.token == [token]
 
 
+def test_a_seed_for_each_row_needs_no_stream() -> None:
+    """The same seed draws the same token alone, in a batch and in any row; one seed for all rows draws by row."""
+    logits = np.zeros((6, 500), np.float32)
+    for noise in ("cdf", "race"):
+        seeds = np.array([5, 6, 7, 5, 6, 7])
+        drawn = sample(logits, seed=seeds, noise=noise).token  # type: ignore[arg-type]
+        assert drawn[:3].tolist() == drawn[3:].tolist()
+        assert sample(logits, seed=seeds[:, None], noise=noise).token.tolist() == drawn.tolist()  # type: ignore[arg-type]
+        for b, seed in enumerate(seeds.tolist()):
+            for alone in (seed, np.array([seed])):
+                assert sample(logits[:1], seed=alone, noise=noise).token == drawn[b]  # type: ignore[arg-type]
+        for one in (5, np.array([5])):
+            by_row = sample(logits, seed=one, noise=noise).token  # type: ignore[arg-type]
+            assert by_row[0] == drawn[0] and len(set(by_row.tolist())) > 1
+
+
 def test_large_seeds_differ() -> None:
     """All 64 bits of a seed count, also the upper ones."""
     logits = np.zeros((64, 1000), np.float32)
@@ -136,6 +152,7 @@ def test_numbers_hold_for_all_rows() -> None:
         ones * np.float32(0.7),
         seed=np.full(32, 3),
         offset=np.full(32, 4),
+        stream=np.arange(32),
         candidates=True,
     )
     for a, b in zip(by_number, by_row, strict=True):

@@ -367,6 +367,7 @@ struct syi_sample_plan {
     struct syi_rows allow_bits; /* rows of V bits, in whole words of 32; stride 0: one for all */
     struct syi_token_lists overrides;
     struct syi_column top_k, top_p, min_p, temperature, seed, offset, stream;
+    bool seed_per_row; /* the stream is then 0 where none is given, else the row */
     float eps;
     sy_noise noise; /* never AUTO */
     sy_q_order q_order;

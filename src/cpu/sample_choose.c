@@ -26,7 +26,9 @@ static struct syi_noise noise_of(const struct syi_row *r)
     return (struct syi_noise){
         .seed = (uint64_t)syi_column_int(&p->seed, r->b),
         .offset = p->offset.rows.data != NULL ? (uint64_t)syi_column_int(&p->offset, r->b) : 0,
-        .stream = (uint32_t)(p->stream.rows.data != NULL ? syi_column_int(&p->stream, r->b) : r->b),
+        .stream = (uint32_t)(p->stream.rows.data != NULL ? syi_column_int(&p->stream, r->b)
+                             : p->seed_per_row           ? 0
+                                                         : r->b),
     };
 }
 

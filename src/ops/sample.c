@@ -195,6 +195,8 @@ static void plan_sample(struct syi_call *call)
         .seed = syi_column_of(call, SEED),
         .offset = syi_column_of(call, OFFSET),
         .stream = syi_column_of(call, STREAM),
+        .seed_per_row =
+            call->tensor[SEED] != NULL && syi_extent(call, SEED, 0) == syi_extent(call, LOGITS, 0),
         .eps = a->eps,
         .noise = resolve_noise(a),
         .q_order = a->q_order,

@@ -199,7 +199,15 @@ class Parameters(SampleTest):
         want = self.token(logits(*rows), "--seed", 2**64 - 3, "--offset", 9)
         self.assertEqual(want, self.token(logits(*rows), "--seed", -3, "--offset", 9))
         self.assertEqual(want, self.token(logits(*rows, seed=tensor("I64", [-3]), offset=tensor("U64", [9]))))
-        self.assertEqual(want, self.token(logits(*rows, seed=tensor("U64", [2**64 - 3] * 6)), "--offset", 9))
+        each = {"seed": tensor("U64", [2**64 - 3] * 6), "stream": tensor("I32", list(range(6)))}
+        self.assertEqual(want, self.token(logits(*rows, **each), "--offset", 9))
+
+    def test_stream_defaults_to_0_where_each_row_has_a_seed(self):
+        rows, seeds = [self.ROW] * 8, [7, 8, 9, 10, 7, 8, 9, 10]
+        drawn = self.token(logits(*rows, seed=tensor("I64", seeds)))
+        self.assertGreater(len(set(drawn)), 1)
+        self.assertEqual(drawn, [self.token(logits(self.ROW), "--seed", seed)[0] for seed in seeds])
+        self.assertEqual(drawn, self.token(logits(*rows, seed=tensor("I64", seeds)), "--stream", 0))
 
     def test_stream_defaults_to_the_row_number(self):
         rows = [self.ROW] * 8

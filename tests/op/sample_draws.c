@@ -152,6 +152,41 @@ static void stream_defaults_to_the_row(void **state)
     }
 }
 
+/* Tokens of rows `first` on of a batch with a seed for each row and no stream. */
+static void draw_seeded(int64_t *tokens, int64_t first, int64_t batch, bool rank_two, sy_noise noise)
+{
+    struct sample_case c;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    sample_open(&c, SY_F32, batch, 500, NULL);
+    memset(c.slot[SLOT_LOGITS].mem, 0, c.slot[SLOT_LOGITS].bytes);
+    sample_add_rows(&c, SLOT_SEED, SY_I64, rank_two ? ROWS_B1 : ROWS_B);
+    for (int64_t b = 0; b < batch; b++)
+        sample_put_int(&c, SLOT_SEED, b, 40 + (first + b) / 2); /* two rows have one seed */
+    c.args.noise = noise;
+    sample_add_outputs(&c, SLOT_BIT(SLOT_TOKEN), NULL);
+    sample_check(&c, ctx, NULL, "draw");
+    memcpy(tokens, c.slot[SLOT_TOKEN].mem, (size_t)batch * sizeof *tokens);
+    sample_close(&c);
+    sy_ctx_destroy(ctx);
+}
+
+/* A row with a seed of its own draws the same token alone, in any batch and in any row. */
+static void stream_of_own_seeds_is_zero(void **state)
+{
+    const sy_noise noise = (sy_noise)(uintptr_t)*state;
+    int64_t all[6], other[6];
+    draw_seeded(all, 0, 6, false, noise);
+    draw_seeded(other, 0, 6, true, noise);
+    expect_bytes(other, all, sizeof all);
+    for (int64_t b = 0; b < 6; b++) {
+        draw_seeded(other, b, 1, false, noise);
+        assert_int_equal(other[0], all[b]);
+    }
+    for (int b = 0; b < 6; b += 2)
+        assert_int_equal(all[b], all[b + 1]);
+    assert_true(all[0] != all[2] || all[2] != all[4]);
+}
+
 static void seed_types_agree(void **state)
 {
     (void)state;
@@ -382,7 +417,7 @@ static void cdf_at_prefix_sums(void **state)
     sample_check(&c, ctx, NULL, "prefix sums");
     for (int64_t b = 0; b < DRAWS; b++) {
         uint32_t words[4];
-        oracle_sample_philox((uint64_t)b, (uint32_t[]){0xffffffffu, 0, 0, (uint32_t)b}, words);
+        oracle_sample_philox((uint64_t)b, (uint32_t[]){0xffffffffu, 0, 0, 0}, words);
         assert_int_equal(token_of(&c, b), heavy[words[1] >> 30]); /* floor(4 U / 2^64) */
         seen[words[1] >> 30]++;
     }
@@ -548,6 +583,10 @@ int main(void)
     test_add(&list, "RACE: Philox known answer", race_known_answer, NULL);
     test_add(&list, "CDF: seed, offset and stream in full", cdf_uses_every_word, NULL);
     test_add(&list, "stream defaults to the row, low 32 bits", stream_defaults_to_the_row, NULL);
+    test_add(&list, "stream of rows with their own seed: CDF", stream_of_own_seeds_is_zero,
+             (void *)(uintptr_t)SY_NOISE_CDF);
+    test_add(&list, "stream of rows with their own seed: RACE", stream_of_own_seeds_is_zero,
+             (void *)(uintptr_t)SY_NOISE_RACE);
     test_add(&list, "seed types agree", seed_types_agree, NULL);
     test_add(&list, "AUTO: seed means CDF, NONE ignores it", auto_noise, NULL);
     test_add(&list, "AUTO: q before seed", q_before_seed, NULL);

@@ -279,7 +279,9 @@ void sample_read_row(const struct sample_case *c, int64_t b, const struct sample
                                       .eps = a->eps,
                                       .seed = a->seed ? (uint64_t)get_int(a->seed, b) : 0,
                                       .offset = a->offset ? (uint64_t)get_int(a->offset, b) : 0,
-                                      .stream = (uint32_t)(a->stream ? get_int(a->stream, b) : b),
+                                      .stream = (uint32_t)(a->stream ? get_int(a->stream, b)
+                                                           : a->seed && a->seed->shape[0] == c->batch ? 0
+                                                                                                      : b),
                                       .noise = a->noise,
                                       .q_order = a->q_order,
                                       .ties = a->ties,

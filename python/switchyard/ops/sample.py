@@ -127,8 +127,9 @@ def sample(
         q: [B, V] float32: exponential noise of the caller's.
         seed: seeds of draws made here: any integer, of which 64 bits count.
         offset: step of the sequence, so that each step draws anew.
-        stream: number of the sequence; without it that of the row. A sequence that may change its row between calls
-            must be given one.
+        stream: number of the sequence. Without it 0 where seed has an entry for each row, so that a sequence draws the
+            same token alone and in a batch; with one seed for all rows the number of the row, and a sequence that may
+            change its row between calls must be given one.
         allow_bits: [B, ceil(V/32)] or [1, ...] int32 or uint32: bit i % 32 of word i / 32 is 1 where token i may be
             picked.
         override_indptr: [B+1]: where each row's overrides begin, and the end; see :func:`sample_overrides`.

@@ -28,7 +28,8 @@ def sample_noise(*, n: int, seed: int = 0, offset: int = 0, stream: int = 0, out
         n: tokens.
         seed: any integer, of which 64 bits count.
         offset: step of the sequence, 64 bits.
-        stream: number of the sequence, 32 bits; sample takes the row where none is given.
+        stream: number of the sequence, 32 bits; where none is given sample takes 0, or the row where one
+            seed serves several rows.
         out: [n] float32, an array to write to; without it a NumPy array is made.
 
     >>> import numpy as np, switchyard

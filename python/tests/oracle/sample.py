@@ -296,7 +296,7 @@ def sample(
             q=None if q is None else q[b],
             seed=per_row(seed, b, 0) % 2**64,
             offset=per_row(offset, b, 0) % 2**64,
-            stream=per_row(stream, b, b),
+            stream=per_row(stream, b, 0 if seed is not None and len(seed) == b_all else b),
         )
         with np.errstate(all="ignore"):
             rows.append(

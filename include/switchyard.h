@@ -515,10 +515,12 @@ static inline sy_status sy_moe_unpermute_query(sy_ctx *ctx, const sy_moe_unpermu
  * the window may be empty. sorted_indices are places among all T*K, whatever is kept.
  *
  * With distinct ascending ids in every row this is packed moe_permute of their map. Ids may be any numbers; with
- * num_experts > 0 they must be in [0, E), and counts and offsets of the experts can be had.
+ * num_experts > 0 they must be in [0, E), and counts and offsets of the experts can be had. With allow_missing an id
+ * of -1 or E stands for no expert: the slot has no row, its sorted_indices is -1, and it is not counted. As many rows
+ * after the last slot's, and their probs, are zero bytes.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (N below -T*K; a window outside the kept rows, or its ends without
- * `window`; num_experts negative, or 0 when counts or offsets are asked for; T*K or H beyond 2^31-1); OVERFLOW;
+ * `window`; num_experts negative, or 0 with counts, offsets or allow_missing; T*K or H beyond 2^31-1); OVERFLOW;
  * STRIDE; DEVICE; ALIAS; INDEX (an id outside: batch = token, position = slot, value = id, limit = E); NOMEM.
  */
 typedef struct sy_moe_permute_ids_args {
@@ -534,6 +536,7 @@ typedef struct sy_moe_permute_ids_args {
     const DLTensor *permuted_probs;  /* out [M]    type of probs */
     const DLTensor *expert_counts;   /* out [E]    int64, optional: slots of each expert */
     const DLTensor *expert_offsets;  /* out [E+1]  int64, optional: first row of each expert, the end */
+    bool allow_missing;              /* ids -1 and E stand for no expert */
 } sy_moe_permute_ids_args;
 
 SY_API sy_status sy_moe_permute_ids_n(sy_ctx *ctx, const sy_moe_permute_ids_args *args, size_t args_bytes);

@@ -67,13 +67,21 @@ static const struct syp_field moe_unpermute[] = {
 };
 
 static const struct syp_field moe_permute_ids[] = {
-    FIELD(moe_permute_ids, TENSOR, tokens),          FIELD(moe_permute_ids, TENSOR, ids),
-    FIELD(moe_permute_ids, TENSOR, probs),           FIELD(moe_permute_ids, I64, num_out_tokens),
-    FIELD(moe_permute_ids, I64, num_experts),        FIELD(moe_permute_ids, BOOL, window),
-    FIELD(moe_permute_ids, I64, row_begin),          FIELD(moe_permute_ids, I64, row_end),
-    FIELD(moe_permute_ids, TENSOR, permuted_tokens), FIELD(moe_permute_ids, TENSOR, sorted_indices),
-    FIELD(moe_permute_ids, TENSOR, permuted_probs),  FIELD(moe_permute_ids, TENSOR, expert_counts),
-    FIELD(moe_permute_ids, TENSOR, expert_offsets),  END,
+    FIELD(moe_permute_ids, TENSOR, tokens),
+    FIELD(moe_permute_ids, TENSOR, ids),
+    FIELD(moe_permute_ids, TENSOR, probs),
+    FIELD(moe_permute_ids, I64, num_out_tokens),
+    FIELD(moe_permute_ids, I64, num_experts),
+    FIELD(moe_permute_ids, BOOL, window),
+    FIELD(moe_permute_ids, I64, row_begin),
+    FIELD(moe_permute_ids, I64, row_end),
+    FIELD(moe_permute_ids, BOOL, allow_missing),
+    FIELD(moe_permute_ids, TENSOR, permuted_tokens),
+    FIELD(moe_permute_ids, TENSOR, sorted_indices),
+    FIELD(moe_permute_ids, TENSOR, permuted_probs),
+    FIELD(moe_permute_ids, TENSOR, expert_counts),
+    FIELD(moe_permute_ids, TENSOR, expert_offsets),
+    END,
 };
 
 static const struct syp_field moe_unpermute_ids[] = {

@@ -158,8 +158,12 @@ def permute_ids(r: Reader) -> Case:
         if num_experts
         else r.ints(-3, 4, (t, k), r.pick(I32, I64))
     )
-    ids = r.spoil(ids, 10, (num_experts, -1, 2**62, -(2**63), 2**32))
     fields: dict[str, Any] = {"num_out_tokens": r.between(-n, n + 2) if r.chance(50) else 0, "num_experts": num_experts}
+    if r.chance(40 if num_experts else 3):
+        fields["allow_missing"] = True
+        kind = r.ints(0, 5, (t, k))
+        ids = np.where(kind == 0, -1, np.where(kind == 1, num_experts, ids)).astype(ids.dtype)
+    ids = r.spoil(ids, 10, (num_experts, -1, 2**62, -(2**63), 2**32))
     if r.chance(3):
         fields["num_out_tokens"] = -n - 1
     cut = fields["num_out_tokens"]

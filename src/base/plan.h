@@ -130,6 +130,7 @@ struct syi_moe_rows_plan {
 struct syi_moe_permute_ids_plan {
     int64_t n_tokens, n_slots;    /* T, K */
     int64_t n_experts;            /* 0: ids may be any numbers */
+    bool allow_missing;           /* ids -1 and E name no expert */
     int64_t row_begin, n_rows;    /* the window */
     size_t row_bytes, prob_bytes; /* of one token row, of one probability */
     struct syi_rows tokens, ids, probs, out_tokens;

@@ -15,6 +15,7 @@ struct job {
     const struct syi_kernels *kernels;
     struct syi_slots slots;    /* without counters ids are sorted */
     int n_tasks;               /* of the copying, which is far more work */
+    int64_t n_live;            /* slots that name an expert: rows from here on are zero */
     struct syi_keyed *pair[2]; /* [T*K] */
 };
 
@@ -33,7 +34,8 @@ static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_permute_ids_pl
                                 .type = p->id_type,
                                 .n_tokens = p->n_tokens,
                                 .n_slots = p->n_slots,
-                                .n_experts = p->n_experts},
+                                .n_experts = p->n_experts,
+                                .allow_missing = p->allow_missing},
                       .n_tasks = syi_tasks(ctx, p->n_tokens, (uint64_t)p->n_rows * p->row_bytes)};
     syi_slots_lay_out(ctx, &job.slots, is_counted(p), arena);
     for (int i = 0; !is_counted(p) && i < 2; i++)
@@ -51,7 +53,7 @@ size_t syi_cpu_moe_permute_ids_workspace(const sy_ctx *ctx, const union syi_plan
 /* ---- Ranks ------------------------------------------------------------------------------------------- */
 
 /* Counts become first places: experts ascending, inside an expert chunks, that is slots, ascending. */
-static void scan(const struct job *job)
+static void scan(struct job *job)
 {
     const struct syi_moe_permute_ids_plan *p = job->plan;
     int32_t total = 0;
@@ -70,6 +72,7 @@ static void scan(const struct job *job)
     }
     if (p->offsets != NULL)
         syi_store_i64(p->offsets, p->n_experts, total);
+    job->n_live = total;
 }
 
 static void rank_chunk(void *data, int chunk)
@@ -81,21 +84,28 @@ static void rank_chunk(void *data, int chunk)
     unsigned char *indices = p->sorted_indices;
     const int64_t end = syi_part(slots.n_tokens, slots.n_chunks, chunk + 1);
     for (int64_t t = syi_part(slots.n_tokens, slots.n_chunks, chunk); t < end; t++)
-        for (int64_t j = 0; j < slots.n_slots; j++)
-            syi_store_i32(indices, t * slots.n_slots + j, next[syi_slot_id(&slots, t, j)]++);
+        for (int64_t j = 0; j < slots.n_slots; j++) {
+            const int64_t id = syi_slot_id(&slots, t, j);
+            const bool missing = slots.allow_missing && (id < 0 || id == slots.n_experts);
+            syi_store_i32(indices, t * slots.n_slots + j, missing ? -1 : next[id]++);
+        }
 }
 
 /* The same for ids that have no counters: their distance from the lowest is the key. */
-static void sort_ids(const struct job *job)
+static void sort_ids(struct job *job)
 {
     const struct syi_moe_permute_ids_plan *p = job->plan;
-    const int64_t total = p->n_tokens * p->n_slots;
-    int64_t low = INT64_MAX, high = INT64_MIN;
-    for (int64_t i = 0; i < total; i++) {
+    const int64_t slots = p->n_tokens * p->n_slots;
+    int64_t low = INT64_MAX, high = INT64_MIN, total = 0;
+    for (int64_t i = 0; i < slots; i++) {
         const int64_t id = syi_slot_id(&job->slots, i / p->n_slots, i % p->n_slots);
+        if (p->allow_missing && (id < 0 || id == p->n_experts)) {
+            syi_store_i32(p->sorted_indices, i, -1);
+            continue;
+        }
         low = id < low ? id : low;
         high = id > high ? id : high;
-        job->pair[0][i] = (struct syi_keyed){(uint64_t)id, i};
+        job->pair[0][total++] = (struct syi_keyed){(uint64_t)id, i};
     }
     for (int64_t i = 0; i < total; i++)
         job->pair[0][i].key -= (uint64_t)low;
@@ -115,14 +125,31 @@ static void sort_ids(const struct job *job)
     }
     if (p->offsets != NULL)
         syi_store_i64(p->offsets, p->n_experts, total);
+    job->n_live = total;
 }
 
 /* ---- Rows -------------------------------------------------------------------------------------------- */
+
+/* The rows of the window that no slot has, where slots are missing. */
+static void clear_rows(const struct job *job, int task)
+{
+    const struct syi_moe_permute_ids_plan *p = job->plan;
+    const int64_t live = job->n_live - p->row_begin, first = live < 0 ? 0 : live, n = p->n_rows - first;
+    if (n <= 0)
+        return;
+    const int64_t begin = first + syi_part(n, job->n_tasks, task),
+                  end = first + syi_part(n, job->n_tasks, task + 1);
+    for (int64_t row = begin; row < end && p->row_bytes > 0; row++)
+        memset(syi_row(p->out_tokens, row), 0, p->row_bytes);
+    if (p->prob_bytes > 0)
+        memset(p->out_probs + (size_t)begin * p->prob_bytes, 0, (size_t)(end - begin) * p->prob_bytes);
+}
 
 static void copy_tokens(void *data, int task)
 {
     const struct job *job = data;
     const struct syi_moe_permute_ids_plan *p = job->plan;
+    clear_rows(job, task);
     const int64_t end = syi_part(p->n_tokens, job->n_tasks, task + 1);
     for (int64_t t = syi_part(p->n_tokens, job->n_tasks, task); t < end; t++) {
         void *places[SYI_FAN];

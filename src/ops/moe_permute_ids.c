@@ -64,6 +64,7 @@ static sy_status check_values(struct syi_call *call, struct syi_moe_permute_ids_
     plan->n_tokens = syi_extent(call, TOKENS, 0);
     plan->n_slots = syi_extent(call, IDS, 1);
     plan->n_experts = a->num_experts;
+    plan->allow_missing = a->allow_missing;
     if (!syi_mul(plan->n_tokens, plan->n_slots, total))
         *total = INT64_MAX;
     sy_status st = syi_check_count(call, "ids", "slots", *total);
@@ -75,10 +76,13 @@ static sy_status check_values(struct syi_call *call, struct syi_moe_permute_ids_
         st = syi_check_value(call, "num_experts", a->num_experts, 0, INT32_MAX);
     if (st != SY_OK)
         return st;
-    if (a->num_experts == 0 && (call->tensor[COUNTS] != NULL || call->tensor[OFFSETS] != NULL))
-        return syi_fail(call->ctx, SY_ERR_VALUE, "num_experts",
-                        "is 0 while %s is given, want the number of experts",
-                        call->tensor[COUNTS] != NULL ? "expert_counts" : "expert_offsets");
+    const char *needs = call->tensor[COUNTS] != NULL    ? "expert_counts is given"
+                        : call->tensor[OFFSETS] != NULL ? "expert_offsets is given"
+                        : a->allow_missing              ? "allow_missing is set"
+                                                        : NULL;
+    if (a->num_experts == 0 && needs != NULL)
+        return syi_fail(call->ctx, SY_ERR_VALUE, "num_experts", "is 0 while %s, want the number of experts",
+                        needs);
     return check_window(call, plan, *total);
 }
 

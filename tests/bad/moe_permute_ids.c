@@ -98,6 +98,27 @@ static void experts_unknown(struct test_call *c)
     c->args.permute_ids.num_experts = 0;
 }
 
+static void missing_of_unknown_experts(struct test_call *c)
+{
+    c->args.permute_ids.num_experts = 0;
+    c->args.permute_ids.expert_counts = c->args.permute_ids.expert_offsets = NULL;
+    c->args.permute_ids.allow_missing = true;
+}
+
+static void missing_allowed_but_five(struct test_call *c)
+{
+    c->args.permute_ids.allow_missing = true;
+    memcpy(test_call_tensor(c, "ids")->mem, &(int32_t){-1}, 4);
+    memcpy(test_call_tensor(c, "ids")->mem + 4, &(int32_t){EXPERTS}, 4);
+    memcpy(test_call_tensor(c, "ids")->mem + 28, &(int32_t){EXPERTS + 1}, 4);
+}
+
+static void missing_allowed_but_minus_two(struct test_call *c)
+{
+    c->args.permute_ids.allow_missing = true;
+    memcpy(test_call_tensor(c, "ids")->mem + 28, &(int32_t){-2}, 4);
+}
+
 static void slots_past_int32(struct test_call *c)
 {
     test_call_tensor(c, "ids")->shape[1] = test_call_tensor(c, "probs")->shape[1] = INT64_C(1) << 30;
@@ -190,6 +211,13 @@ static const struct refusal rows[] = {
     {"sorted_indices over ids", BAD_OVER("sorted_indices", "ids", 0)},
     {"permuted_tokens over tokens", BAD_OVER("permuted_tokens", "tokens", 0)},
 
+    {"missing ones of unknown experts",
+     BAD_CALL(missing_of_unknown_experts, SY_ERR_VALUE, "num_experts", "is 0", "number of experts"),
+     .query = true},
+    {"an id of E + 1, missing ones allowed",
+     BAD_CALL(missing_allowed_but_five, SY_ERR_INDEX, "ids", "token 3, slot 1 is 5", "below 4")},
+    {"an id of -2, missing ones allowed",
+     BAD_CALL(missing_allowed_but_minus_two, SY_ERR_INDEX, "ids", "token 3, slot 1 is -2", "0 or more")},
     {"an id of E", BAD_CALL(id_of_four, SY_ERR_INDEX, "ids", "token 3, slot 1 is 4", "below 4")},
     {"an id of -1", BAD_CALL(id_of_minus_one, SY_ERR_INDEX, "ids", "token 0, slot 0 is -1", "0 or more")},
 };

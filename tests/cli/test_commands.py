@@ -58,7 +58,7 @@ class Help(CliTest):
             "moe_permute_grad": "grad_permuted_tokens sorted_indices grad_permuted_probs? routing_map? grad_tokens "
                                 "grad_probs --num-experts --num-tokens --drop-and-pad --zero-pad",
             "moe_permute_ids": "tokens ids probs? permuted_tokens sorted_indices permuted_probs expert_counts "
-                               "expert_offsets --num-out-tokens --num-experts --window --row-begin "
+                               "expert_offsets --num-out-tokens --num-experts --allow-missing --window --row-begin "
                                "--row-end",
             "moe_unpermute_ids": "permuted_tokens sorted_indices probs? tokens --num-tokens --row-begin",
             "moe_align_block": "ids expert_map? sorted_slots block_experts num_padded expert_counts expert_offsets "

@@ -54,6 +54,21 @@ class Examples(CliTest):
                                              "sorted_indices": r["sorted_indices"], "probs": probs})
         self.equal(back["tokens"], "F32", TOKENS)
 
+    def test_missing_experts(self):
+        ids = tensor("I64", [[2, 3], [-1, 2], [0, -1]])
+        r = self.ok("moe_permute_ids", case(ids=ids), "--num-experts", 3, "--allow-missing")
+        self.equal(r["permuted_tokens"], "F32", [[30, 31], [10, 11], [20, 21], [0, 0], [0, 0], [0, 0]])
+        self.equal(r["sorted_indices"], "I32", [1, -1, -1, 2, 0, -1])
+        self.equal(r["expert_counts"], "I64", [1, 0, 2])
+        self.equal(r["expert_offsets"], "I64", [0, 1, 1, 3])
+        back = self.ok("moe_unpermute_ids", {name: r[name] for name in ("permuted_tokens", "sorted_indices")},
+                       "--num-tokens", 3)
+        self.equal(back["tokens"], "F32", TOKENS)
+        self.refused("moe_permute_ids", case(ids=ids), "--num-experts", 3, status="SY_ERR_INDEX",
+                     says="ids at token 0, slot 1 is 3")
+        self.refused("moe_permute_ids", case(ids=ids), "--allow-missing", status="SY_ERR_VALUE",
+                     says="num_experts is 0 while allow_missing is set, want the number of experts")
+
     def test_empty(self):
         r = self.ok("moe_permute_ids", {"tokens": Tensor("F32", [0, 2], b""), "ids": Tensor("I32", [0, 2], b"")})
         self.assertEqual(r["permuted_tokens"].shape, [0, 2])

@@ -128,6 +128,7 @@ static void make_permute_ids(struct call *c, struct reader *r)
     const int64_t tokens = pick(r, 9), slots = pick(r, 5), hidden = pick(r, 20), total = tokens * slots;
     const DLDataType type = row_type(r), prob = row_type(r);
     a->num_experts = pick(r, 8);
+    a->allow_missing = a->num_experts > 0 && pick(r, 2);
     a->window = pick(r, 2);
     a->row_begin = a->window ? pick(r, (int)total + 1) : 0;
     a->row_end = a->window ? total : 0;

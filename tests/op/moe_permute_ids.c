@@ -9,7 +9,7 @@
 static sy_ctx *contexts[16];
 static int n_contexts;
 static struct {
-    int repeated, unsorted, wild, cut, window, empty_expert, many_slots, huge;
+    int repeated, unsorted, wild, cut, window, empty_expert, many_slots, huge, missing, huge_missing, cleared;
 } seen;
 
 static int open_contexts(void **state)
@@ -127,6 +127,49 @@ static void ids_outside(void **state)
     expect_bytes(indices, untouched, sizeof indices);
 }
 
+/* -1 and E name no expert: no row, no count, zero rows at the end, and nothing on the way back. */
+static void missing_experts(void **state)
+{
+    const int64_t some[] = {2, 3, -1, 2, 0, -1}, beyond[] = {2, 3, -1, 4, 0, -1};
+    float out[6], back[3], tokens[3] = {10, 20, 30};
+    int32_t indices[6];
+    int64_t counts[3], offsets[4];
+    (void)state;
+    const DLTensor c = sy_tensor(counts, SY_I64, 1, (int64_t[]){3}),
+                   o = sy_tensor(offsets, SY_I64, 1, (int64_t[]){4}),
+                   y = sy_tensor(out, SY_F32, 2, (int64_t[]){6, 1}),
+                   s = sy_tensor(indices, SY_I32, 1, (int64_t[]){6}),
+                   t = sy_tensor(back, SY_F32, 2, (int64_t[]){3, 1});
+    sy_moe_permute_ids_args args = {
+        .num_experts = 3, .allow_missing = true, .expert_counts = &c, .expert_offsets = &o};
+    memset(out, 0xA5, sizeof out);
+    expect_status(contexts[0], run(args, some, 6, out, indices), SY_OK);
+    expect_bytes(out, ((const float[]){30, 10, 20, 0, 0, 0}), sizeof out);
+    expect_bytes(indices, ((const int32_t[]){1, -1, -1, 2, 0, -1}), sizeof indices);
+    expect_bytes(counts, ((const int64_t[]){1, 0, 2}), sizeof counts);
+    expect_bytes(offsets, ((const int64_t[]){0, 1, 1, 3}), sizeof offsets);
+    expect_status(contexts[0],
+                  sy_moe_unpermute_ids(contexts[0], &(sy_moe_unpermute_ids_args){.permuted_tokens = &y,
+                                                                                 .sorted_indices = &s,
+                                                                                 .num_tokens = 3,
+                                                                                 .tokens = &t}),
+                  SY_OK);
+    expect_bytes(back, tokens, sizeof back);
+    args.window = true; /* past the rows that slots have */
+    args.row_begin = 4;
+    args.row_end = 6;
+    memset(out, 0xA5, sizeof out);
+    expect_status(contexts[0], run(args, some, 2, out, indices), SY_OK);
+    expect_bytes(out, ((const float[]){0, 0}), 8);
+    args.window = false;
+    args.row_begin = args.row_end = 0;
+    expect_status(contexts[0], run(args, beyond, 6, out, indices), SY_ERR_INDEX);
+    expect_fault(contexts[0], SY_FAULT_INDEX_RANGE, 1, 1, 4, 3);
+    args.allow_missing = false;
+    expect_status(contexts[0], run(args, some, 6, out, indices), SY_ERR_INDEX);
+    expect_fault(contexts[0], SY_FAULT_INDEX_RANGE, 0, 1, 3, 3);
+}
+
 /* With distinct ascending ids it is packed moe_permute of their map. */
 static void equals_the_map_form(void **state)
 {
@@ -219,6 +262,11 @@ static void fill_ids(struct fixture *f, uint64_t *rng)
         int64_t id = rng_below(rng, 1 + rng_below(rng, range)); /* low ids more often */
         if (f->experts == 0)
             id = f->wide && rng_below(rng, 4) == 0 ? (int64_t)rng_u64(rng) : id - 20;
+        if (f->args.allow_missing && rng_below(rng, 4) == 0) {
+            id = rng_below(rng, 2) ? -1 : f->experts;
+            seen.missing++;
+            seen.huge_missing += f->experts > 65536;
+        }
         f->dense_ids[i] = id;
         seen.wild += id < INT32_MIN || id > INT32_MAX;
         seen.repeated += i % f->slots > 0 && id == f->dense_ids[i - 1];
@@ -260,6 +308,7 @@ static void fixture_make(struct fixture *f, uint64_t *rng, DLDataType type)
     const size_t row = (size_t)f->hidden * type_bytes(type), element = type_bytes(prob);
     f->wide = rng_below(rng, 2);
     f->args.num_experts = f->experts;
+    f->args.allow_missing = f->experts > 0 && rng_below(rng, 2);
     choose_rows(f, rng);
     make_tensor(&f->x, rng, type, 2, f->tokens, f->hidden);
     make_tensor(&f->ids, rng, f->wide ? SY_I64 : SY_I32, 2, f->tokens, f->slots);
@@ -281,9 +330,13 @@ static void fixture_make(struct fixture *f, uint64_t *rng, DLDataType type)
     f->want_probs = need((size_t)f->rows * element);
     f->want_counts = need((size_t)f->experts * 8);
     f->want_offsets = need((size_t)(f->experts + 1) * 8);
-    oracle_id_places(total, f->dense_ids, f->want);
+    oracle_id_places(total, f->dense_ids, f->args.allow_missing ? f->experts : -1, f->want);
+    int64_t live = 0;
     for (int64_t i = 0; i < total; i++) {
         const int64_t to = f->want[i] - f->args.row_begin;
+        live += f->want[i] >= 0;
+        if (f->want[i] < 0)
+            continue;
         if (to >= 0 && to < f->rows) {
             memcpy(f->want_y + (size_t)to * row, f->dense_x + (size_t)(i / f->slots) * row, row);
             memcpy(f->want_probs + (size_t)to * element, f->dense_probs + (size_t)i * element, element);
@@ -294,6 +347,7 @@ static void fixture_make(struct fixture *f, uint64_t *rng, DLDataType type)
             f->want_offsets[e] += f->dense_ids[i] < e;
         }
     }
+    seen.cleared += live < f->args.row_begin + f->rows;
     for (int64_t e = 0; e < f->experts; e++)
         seen.empty_expert += f->want_counts[e] == 0;
 }
@@ -364,8 +418,9 @@ static void random_cases(void **state)
             fixture_run(&f, contexts[c], (c + (int)seed) % 2, f.experts > 0 && (c / 2 + (int)seed) % 2);
         fixture_free(&f);
     }
-    const int all[] = {seen.repeated, seen.unsorted,     seen.wild,       seen.cut,
-                       seen.window,   seen.empty_expert, seen.many_slots, seen.huge * 2};
+    const int all[] = {seen.repeated,   seen.unsorted, seen.wild,         seen.cut,
+                       seen.window,     seen.missing,  seen.huge_missing, seen.cleared,
+                       seen.many_slots, seen.huge * 2, seen.empty_expert};
     for (size_t i = 0; i < COUNT_OF(all); i++)
         if (all[i] < 20)
             fail_msg("hard case number %zu occurred only %d times", i, all[i]);
@@ -387,13 +442,10 @@ static void large_cases(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(example),
-        cmocka_unit_test(kept_rows_and_windows),
-        cmocka_unit_test(any_numbers),
-        cmocka_unit_test(ids_outside),
-        cmocka_unit_test(equals_the_map_form),
-        cmocka_unit_test(random_cases),
-        cmocka_unit_test(large_cases),
+        cmocka_unit_test(example),         cmocka_unit_test(kept_rows_and_windows),
+        cmocka_unit_test(any_numbers),     cmocka_unit_test(ids_outside),
+        cmocka_unit_test(missing_experts), cmocka_unit_test(equals_the_map_form),
+        cmocka_unit_test(random_cases),    cmocka_unit_test(large_cases),
     };
     return cmocka_run_group_tests_name("op_moe_permute_ids", tests, open_contexts, close_contexts);
 }

@@ -19,14 +19,18 @@ static int by_id(const void *left, const void *right)
     return (a->number > b->number) - (a->number < b->number);
 }
 
-void oracle_id_places(int64_t n, const int64_t *ids, int32_t *places)
+void oracle_id_places(int64_t n, const int64_t *ids, int64_t experts, int32_t *places)
 {
     struct slot *slots = calloc((size_t)n + 1, sizeof *slots);
     assert_non_null(slots);
-    for (int64_t i = 0; i < n; i++)
-        slots[i] = (struct slot){ids[i], i};
-    qsort(slots, (size_t)n, sizeof *slots, by_id);
-    for (int64_t i = 0; i < n; i++)
+    int64_t live = 0;
+    for (int64_t i = 0; i < n; i++) {
+        places[i] = -1;
+        if (experts < 0 || (ids[i] != -1 && ids[i] != experts))
+            slots[live++] = (struct slot){ids[i], i};
+    }
+    qsort(slots, (size_t)live, sizeof *slots, by_id);
+    for (int64_t i = 0; i < live; i++)
         places[slots[i].number] = (int32_t)i;
     free(slots);
 }

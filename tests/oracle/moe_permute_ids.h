@@ -8,8 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The place of every slot in the stable ascending order of n ids. */
-void oracle_id_places(int64_t n, const int64_t *ids, int32_t *places);
+/* The place of every slot in the stable ascending order of n ids; with experts >= 0 the ids -1 and `experts` take no
+   part in the order and get -1. */
+void oracle_id_places(int64_t n, const int64_t *ids, int64_t experts, int32_t *places);
 
 /* One element of one token: sum over j of weights[j] * values[j], f32 operations in order; weights NULL: all 1. */
 float oracle_slot_sum(int64_t k, const float *weights, const float *values);

@@ -16,7 +16,7 @@ class MoePermuteIds(NamedTuple, Generic[A]):
     permuted_tokens: A
     """[M, H]: token rows in the order of their ids."""
     sorted_indices: A
-    """[T*K] int32: the row of each slot, among all of them."""
+    """[T*K] int32: the row of each slot, among all of them; -1 for a missing expert."""
     permuted_probs: A | None
     """[M]: the weight of each row; None without probs."""
     expert_counts: A | None
@@ -35,6 +35,7 @@ def outputs(
     window: bool,
     row_begin: int,
     row_end: int,
+    allow_missing: bool,
 ) -> MoePermuteIds[Any]:
     slots = ids.shape[0] * ids.shape[1]
     kept = min(num_out_tokens, slots) if num_out_tokens > 0 else slots + num_out_tokens
@@ -61,6 +62,7 @@ def moe_permute_ids(
     window: bool = False,
     row_begin: int = 0,
     row_end: int = 0,
+    allow_missing: bool = False,
     out: MoePermuteIds[Any] | None = None,
 ) -> MoePermuteIds[A]:
     """Copy each token row to one row per expert it names, grouped by expert.
@@ -77,6 +79,8 @@ def moe_permute_ids(
         window: write rows ``row_begin`` to ``row_end`` only, as a rank does that owns some of the experts.
         row_begin: with window: the first row that is written.
         row_end: with window: the end of the rows that are written.
+        allow_missing: ids -1 and E stand for no expert: such a slot has no row, and its sorted_indices is -1. Rows that
+            no slot has are zero, at the end.
         out: arrays to write to, instead of new ones; None in it leaves an optional output out.
 
     >>> import numpy as np, switchyard
@@ -92,4 +96,5 @@ def moe_permute_ids(
     >>> switchyard.moe_permute_ids(tokens, ids, window=True, row_begin=2, row_end=5).permuted_tokens[:, 0]
     array([20., 10., 20.], dtype=float32)
     """
-    return operator((tokens, ids, probs, num_out_tokens, num_experts, window, row_begin, row_end), out)
+    numbers = (num_out_tokens, num_experts, window, row_begin, row_end, allow_missing)
+    return operator((tokens, ids, probs, *numbers), out)

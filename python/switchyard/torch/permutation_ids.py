@@ -17,7 +17,7 @@ _permute = define(
     _moe_permute_ids.operator,
     _moe_permute_ids.outputs,
     "Tensor tokens, Tensor ids, Tensor? probs, SymInt num_out_tokens, SymInt num_experts, bool window, "
-    "SymInt row_begin, SymInt row_end",
+    "SymInt row_begin, SymInt row_end, bool allow_missing",
     MoePermuteIds,
     when={2: 2, 3: 4, 4: 4},
 )
@@ -38,6 +38,7 @@ def moe_permute_ids(
     window: bool = False,
     row_begin: int = 0,
     row_end: int = 0,
+    allow_missing: bool = False,
     out: MoePermuteIds[Tensor] | None = None,
 ) -> MoePermuteIds[Tensor]:
     """Copy each token row to the experts it names: :func:`switchyard.moe_permute_ids`.
@@ -54,7 +55,7 @@ def moe_permute_ids(
     >>> tokens.grad[:, 0].tolist()
     [1.0, 2.0, 1.0]
     """
-    given = (tokens, ids, probs, num_out_tokens, num_experts, window, row_begin, row_end)
+    given = (tokens, ids, probs, num_out_tokens, num_experts, window, row_begin, row_end, allow_missing)
     made: MoePermuteIds[Tensor] = _permute(given, out)
     return made
 
@@ -88,7 +89,7 @@ def moe_unpermute_ids(
 
 
 def _keep_permute(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    tokens, ids, _, _, _, _, ctx.row_begin, _ = inputs
+    tokens, ids, _, _, _, _, ctx.row_begin, _, _ = inputs
     _gradients.refuse_type("moe_permute_ids", "tokens", tokens)
     ctx.save_for_backward(output[1])
     ctx.shape, ctx.slots = tokens.shape, ids.shape
@@ -107,7 +108,7 @@ def _permute_backward(ctx: Any, grad_rows: Tensor | None, _: Any, grad_row_probs
         column = grad_row_probs.unsqueeze(1)
         alone = torch.ops.switchyard.moe_unpermute_ids(column, sorted_indices, None, 0, ctx.row_begin)
         grad_probs = alone.reshape(ctx.slots)
-    return grad_tokens, None, grad_probs, None, None, None, None, None
+    return grad_tokens, None, grad_probs, None, None, None, None, None, None
 
 
 def _keep_unpermute(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -224,10 +224,11 @@ def moe_permute_ids(
     window: bool = False,
     row_begin: int = 0,
     row_end: int = 0,
+    allow_missing: bool = False,
 ) -> Outputs:
     t_all, k = ids.shape
     n = t_all * k
-    refuse_unless(num_out_tokens >= -n and num_experts >= 0, "VALUE")
+    refuse_unless(num_out_tokens >= -n and num_experts >= int(allow_missing), "VALUE")
     kept = n if num_out_tokens == 0 else min(num_out_tokens, n) if num_out_tokens > 0 else n + num_out_tokens
     if window:
         refuse_unless(0 <= row_begin <= row_end <= kept, "VALUE")
@@ -235,16 +236,17 @@ def moe_permute_ids(
         refuse_unless(row_begin == 0 and row_end == 0, "VALUE")
         row_end = kept
     flat = [int(i) for i in ids.reshape(-1)]
-    refuse_unless(num_experts == 0 or all(0 <= i < num_experts for i in flat), "INDEX")
-    order = sorted(range(n), key=lambda i: (flat[i], i))
+    missing = {i for i in range(n) if allow_missing and flat[i] in (-1, num_experts)}
+    refuse_unless(num_experts == 0 or all(0 <= flat[i] < num_experts for i in range(n) if i not in missing), "INDEX")
+    order = sorted(set(range(n)) - missing, key=lambda i: (flat[i], i))
     written = order[row_begin:row_end]
-    place = [order.index(i) for i in range(n)]
-    out = np.zeros((len(written), tokens.shape[1]), tokens.dtype)
+    place = [-1 if i in missing else order.index(i) for i in range(n)]
+    out = np.zeros((row_end - row_begin, tokens.shape[1]), tokens.dtype)
     for row, slot in enumerate(written):
         out[row] = tokens[slot // k]
     out_probs = None
     if probs is not None:
-        out_probs = np.zeros(len(written), probs.dtype)
+        out_probs = np.zeros(row_end - row_begin, probs.dtype)
         for row, slot in enumerate(written):
             out_probs[row] = probs[slot // k, slot % k]
     counts = [flat.count(e) for e in range(num_experts)]

@@ -14,6 +14,7 @@ Tensor = Any
 
 MAP = torch.tensor([[1, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 1]], dtype=torch.bool)
 IDS = torch.tensor([[2, 0], [1, 2], [0, 1], [2, 0]])
+MISSING = torch.tensor([[2, 3], [-1, 2], [0, 1], [3, -1]])
 CHOICES = torch.tensor([[0, 0, 2, 1, 0], [1, 2, 1, 0, 1]], dtype=torch.int32)
 PLACES = torch.tensor([[0, 1, 0, 0, 2], [1, 1, 2, 3, 3]], dtype=torch.int32)
 
@@ -99,6 +100,9 @@ CASES: dict[str, Callable[[], Any]] = {
         rand(4, 3, grad=True), IDS, rand(4, 2, grad=True), window=True, row_begin=2, row_end=7
     ),
     "permute_ids_kept": lambda: st.moe_permute_ids(rand(4, 3, grad=True), IDS, num_out_tokens=-3),
+    "permute_ids_missing": lambda: st.moe_permute_ids(
+        rand(4, 3, grad=True), MISSING, rand(4, 2, grad=True), num_experts=3, allow_missing=True
+    ),
     "permute_ids_out": lambda: with_out(st.moe_permute_ids, rand(4, 3), IDS, num_experts=3),
     "unpermute_ids": lambda: st.moe_unpermute_ids(
         rand(8, 3, grad=True), st.moe_permute_ids(rand(4, 3), IDS).sorted_indices, rand(4, 2, grad=True)

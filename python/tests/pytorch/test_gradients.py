@@ -125,6 +125,25 @@ def test_permute_ids(window: bool, dtype: Any) -> None:
     same(probs.grad, want_probs)
 
 
+def test_missing_experts() -> None:
+    """A choice of no expert adds nothing there and back, as a weight of 0 does, and its gradients are 0."""
+    ids, full = torch.tensor([[2, 3], [-1, 0], [3, -1], [1, 1]]), torch.tensor([[2, 0], [0, 0], [0, 0], [1, 1]])
+    found = []
+    for named, settings in ((ids, {"num_experts": 3, "allow_missing": True}), (full, {"num_experts": 3})):
+        tokens, weights = leaf(rand(4, 19)), rand(4, 2)
+        probs = leaf(torch.where((ids < 0) | (ids == 3), 0, weights))
+        rows = st.moe_permute_ids(tokens, named, probs, **settings)
+        back = st.moe_unpermute_ids(rows.permuted_tokens, rows.sorted_indices, probs)
+        (back.sum() + (rows.permuted_probs * rows.permuted_probs).sum()).backward()
+        found.append((back.detach(), tokens.grad, probs.grad))
+    (back, grad_tokens, grad_probs), (want, want_tokens, want_probs) = found
+    same(back, want)
+    same(grad_tokens, want_tokens)
+    live = (ids >= 0) & (ids < 3)
+    same(grad_probs[live], want_probs[live])
+    assert not grad_probs[~live].any()
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("first", [0, 2])
 def test_unpermute_ids(first: int, dtype: Any) -> None:

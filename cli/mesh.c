@@ -209,14 +209,13 @@ void mesh_shorten(struct op_call *call, size_t offset, const DLTensor *mapping)
 /* ---- Outputs ------------------------------------------------------------------------------------------- */
 
 /* Outputs by themselves: all of them, or in a process that is one device its own. */
-static bool make_single(struct op_call *call, struct op_outputs *outputs, const char *name, DLDataType type,
-                        DLTensor *views)
+static bool make_single(struct op_call *call, struct op_outputs *outputs, const char *name, DLTensor *views)
 {
     for (int d = 0; d < mesh_devices(call); d++) {
         if (!call->mesh.all && d != call->mesh.first)
             continue;
-        const DLTensor *const made =
-            op_output(outputs, op_plane_name(call, name, d).text, type, views[d].ndim, views[d].shape);
+        const DLTensor *const made = op_output(outputs, op_plane_name(call, name, d).text, views[d].dtype,
+                                               views[d].ndim, views[d].shape);
         if (!made)
             return false;
         views[d].data = made->data;
@@ -224,8 +223,7 @@ static bool make_single(struct op_call *call, struct op_outputs *outputs, const 
     return true;
 }
 
-static bool make_stacked(struct op_call *call, struct op_outputs *outputs, const char *name, DLDataType type,
-                         DLTensor *views)
+static bool make_stacked(struct op_call *call, struct op_outputs *outputs, const char *name, DLTensor *views)
 {
     const int n = mesh_devices(call);
     int64_t shape[5] = {n};
@@ -235,16 +233,17 @@ static bool make_stacked(struct op_call *call, struct op_outputs *outputs, const
     for (int i = 0; i < views[most].ndim; i++)
         shape[i + 1] = views[most].shape[i];
     const size_t slab = tensor_bytes(&views[most]);
-    const DLTensor *const made = op_output(outputs, name, type, views[most].ndim + 1, shape);
+    const DLTensor *const made = op_output(outputs, name, views[most].dtype, views[most].ndim + 1, shape);
     for (int d = 0; d < n && made; d++)
         views[d].data = (char *)made->data + (size_t)d * slab;
     return made != NULL;
 }
 
-const DLTensor *mesh_output(struct op_call *call, struct op_outputs *outputs, const char *name,
-                            DLDataType type,
-                            struct mesh_shape (*shape_of)(const struct op_call *call, int which, int device),
-                            int which)
+/* `like` has one tensor for each device, or only one for all. */
+static const DLTensor *
+make_output(struct op_call *call, struct op_outputs *outputs, const char *name, const DLTensor *like,
+            bool one, struct mesh_shape (*shape_of)(const struct op_call *call, int which, int device),
+            int which)
 {
     const int n = mesh_devices(call);
     DLTensor *const views = new_array(call, (size_t)n, sizeof *views);
@@ -256,10 +255,25 @@ const DLTensor *mesh_output(struct op_call *call, struct op_outputs *outputs, co
     for (int d = 0; d < n; d++) {
         const struct mesh_shape shape = shape_of(call, which, d);
         memcpy(shapes[d], shape.extent, sizeof shapes[d]);
-        views[d] = sy_tensor(NULL, type, shape.rank, shapes[d]);
+        views[d] = sy_tensor(NULL, like[one ? 0 : d].dtype, shape.rank, shapes[d]);
     }
     const bool stacked = !call->numbered && call->mesh.all;
-    return (stacked ? make_stacked : make_single)(call, outputs, name, type, views) ? views : NULL;
+    return (stacked ? make_stacked : make_single)(call, outputs, name, views) ? views : NULL;
+}
+
+const DLTensor *mesh_output(struct op_call *call, struct op_outputs *outputs, const char *name,
+                            DLDataType type,
+                            struct mesh_shape (*shape_of)(const struct op_call *call, int which, int device),
+                            int which)
+{
+    return make_output(call, outputs, name, &(DLTensor){.dtype = type}, true, shape_of, which);
+}
+
+const DLTensor *
+mesh_output_like(struct op_call *call, struct op_outputs *outputs, const char *name, const DLTensor *like,
+                 struct mesh_shape (*shape_of)(const struct op_call *call, int which, int device), int which)
+{
+    return make_output(call, outputs, name, like, false, shape_of, which);
 }
 
 /* ---- The call ------------------------------------------------------------------------------------------ */

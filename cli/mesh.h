@@ -61,4 +61,9 @@ const DLTensor *mesh_output(struct op_call *call, struct op_outputs *outputs, co
                             struct mesh_shape (*shape_of)(const struct op_call *call, int which, int device),
                             int which);
 
+/* The same with the type that `like` has for each device. */
+const DLTensor *
+mesh_output_like(struct op_call *call, struct op_outputs *outputs, const char *name, const DLTensor *like,
+                 struct mesh_shape (*shape_of)(const struct op_call *call, int which, int device), int which);
+
 #endif

@@ -122,7 +122,7 @@ static sy_status size_outputs(sy_ctx *ctx, struct op_call *call, struct op_outpu
         return status;
     const bool known = home_tokens(call, 0) >= 0;
     if (!args->output && known)
-        args->output = mesh_output(call, outputs, "output", args->input->dtype, shape_of, OUTPUT);
+        args->output = mesh_output_like(call, outputs, "output", args->input, shape_of, OUTPUT);
     if (call->mesh.masks && known)
         args->written = mesh_output(call, outputs, "written", SY_U8, shape_of, WRITTEN);
     return SY_OK;

@@ -74,9 +74,13 @@ static int64_t tokens_of(const struct op_call *call, int device)
     return n;
 }
 
+/* Without max_tokens all devices have as many. Where they do not, every device's outputs follow from its own inputs,
+   so that the operator compares the devices and returns MISMATCH. */
 static int64_t group_tokens(const struct op_call *call, int device)
 {
     int64_t n = 0;
+    if (call->args.all_to_all_dispatch.max_tokens == 0)
+        return tokens_of(call, device) * mesh_group_size(call);
     for (int d = 0; d < mesh_devices(call); d++)
         n += mesh_same_group(call, device, d) ? tokens_of(call, d) : 0;
     return n;
@@ -179,13 +183,13 @@ static sy_status size_outputs(sy_ctx *ctx, struct op_call *call, struct op_outpu
     make_extras(call, outputs); /* before tokens: their rows are those of old contents where there are any */
     if (!args->metadata)
         args->metadata =
-            mesh_output(call, outputs, "metadata", args->expert_indices->dtype, shape_of, METADATA);
+            mesh_output_like(call, outputs, "metadata", args->expert_indices, shape_of, METADATA);
     for (int i = 0; i < SY_A2A_MAX_PLANES - 1; i++)
         if (args->planes[i] && !args->plane_tokens[i])
             args->plane_tokens[i] =
-                mesh_output(call, outputs, names[i], args->planes[i]->dtype, shape_of, i + 1);
+                mesh_output_like(call, outputs, names[i], args->planes[i], shape_of, i + 1);
     if (!args->tokens)
-        args->tokens = mesh_output(call, outputs, "tokens", args->input->dtype, shape_of, TOKENS);
+        args->tokens = mesh_output_like(call, outputs, "tokens", args->input, shape_of, TOKENS);
     return SY_OK;
 }
 

@@ -468,6 +468,21 @@ class Numbered(MeshTest):
             self.refused("all_to_all_combine", {"input": bad, "expert_metadata": index_tensor([metadata] * 2), **common},
                          "--mesh", "1x2", status="SY_ERR_SHAPE", says="input")
 
+    def test_devices_that_differ(self):
+        """Without --max-tokens every device has as many tokens; rows have one type everywhere."""
+        op, mapping = "all_to_all_dispatch", mapping_tensor([[0], [1], [2]], 3)
+        for rows, types, layout in (
+            ((2, 2, 3), ("F32",) * 3, ()), ((3, 2, 2), ("F32",) * 3, ()), ((2, 3, 2), ("F32",) * 3, ("--layout", "packed")),
+            ((2, 2, 2), ("BF16", "F16", "BF16"), ()), ((2, 2, 2), ("F16", "F16", "F32"), ("--layout", "expert")),
+        ):
+            with self.subTest((rows, types, layout)):
+                tensors = {"expert_mapping": mapping}
+                for d, dtype in enumerate(types):
+                    tensors[f"input.{d}"] = Tensor(dtype, [rows[d], 2], bytes(rows[d] * (8 if dtype == "F32" else 4)))
+                    tensors[f"expert_indices.{d}"] = index_tensor([[0, 1]] * rows[d])
+                self.refused_everywhere(3, op, tensors, "--mesh", "1x3", *layout, status="SY_ERR_MISMATCH",
+                                        says="tokens" if len(set(types)) == 1 else "type")
+
     def test_names(self):
         one = {"input.0": tensor("F32", [[1.0]]), "input.1": tensor("F32", [[2.0]]),
                "expert_indices.0": index_tensor([[0]]), "expert_indices.1": index_tensor([[1]]),

@@ -1185,8 +1185,12 @@ static inline sy_status sy_kv_gather_query(sy_ctx *ctx, const sy_kv_gather_args 
  * valid[b] is how many entries of the row are not padding. Table or lists, and everything, is judged as in kv_gather;
  * num_rows stands for the rows of the cache, and where it is 0 a slot must fit the type of slots.
  *
+ * With world > 1 the tokens of a sequence are dealt out to that many ranks in runs of I = interleave: rank
+ * (t / I) % world has token t, as token t / (world * I) * I + t % I of its own. Table, lists and num_rows are those of
+ * `rank`, seq_lens counts the tokens of all ranks, and a token of another rank has slot -1, whatever pad is.
+ *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, num_rows negative or beyond the type of slots, unknown
- * pad); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents, as kv_gather); NOMEM.
+ * pad, world or interleave negative or beyond 2^31-1, rank outside 0..world-1); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents, as kv_gather); NOMEM.
  */
 typedef struct sy_kv_translate_args {
     const DLTensor *indices;     /* in  [...,k]   int32, int64 */
@@ -1202,6 +1206,9 @@ typedef struct sy_kv_translate_args {
     const DLTensor *page_indices;  /* in  [N]    int32, int64; optional: lists of pages, not block_table */
     const DLTensor *indptr;        /* in  [R+1]  int32, int64: where each list begins, and the end */
     const DLTensor *last_page_len; /* in  [R]    int32, int64; optional: tokens of each last page, else S */
+    int64_t world;                 /* ranks that share the tokens; 0: 1, not shared */
+    int64_t rank;                  /* the one whose slots are asked for */
+    int64_t interleave;            /* I, tokens of a run; 0: 1 */
 } sy_kv_translate_args;
 
 SY_API sy_status sy_kv_translate_n(sy_ctx *ctx, const sy_kv_translate_args *args, size_t args_bytes);

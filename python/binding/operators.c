@@ -210,13 +210,23 @@ static const struct syp_field kv_gather[] = {
 };
 
 static const struct syp_field kv_translate[] = {
-    FIELD(kv_translate, TENSOR, indices),  FIELD(kv_translate, TENSOR, block_table),
-    FIELD(kv_translate, TENSOR, req_id),   FIELD(kv_translate, TENSOR, counts),
-    FIELD(kv_translate, TENSOR, seq_lens), FIELD(kv_translate, TENSOR, page_indices),
-    FIELD(kv_translate, TENSOR, indptr),   FIELD(kv_translate, TENSOR, last_page_len),
-    FIELD(kv_translate, I64, block_size),  FIELD(kv_translate, I64, num_rows),
-    FIELD(kv_translate, INT, pad),         FIELD(kv_translate, TENSOR, slots),
-    FIELD(kv_translate, TENSOR, valid),    END,
+    FIELD(kv_translate, TENSOR, indices),
+    FIELD(kv_translate, TENSOR, block_table),
+    FIELD(kv_translate, TENSOR, req_id),
+    FIELD(kv_translate, TENSOR, counts),
+    FIELD(kv_translate, TENSOR, seq_lens),
+    FIELD(kv_translate, TENSOR, page_indices),
+    FIELD(kv_translate, TENSOR, indptr),
+    FIELD(kv_translate, TENSOR, last_page_len),
+    FIELD(kv_translate, I64, block_size),
+    FIELD(kv_translate, I64, num_rows),
+    FIELD(kv_translate, INT, pad),
+    FIELD(kv_translate, I64, world),
+    FIELD(kv_translate, I64, rank),
+    FIELD(kv_translate, I64, interleave),
+    FIELD(kv_translate, TENSOR, slots),
+    FIELD(kv_translate, TENSOR, valid),
+    END,
 };
 
 static const struct syp_field kv_slots[] = {

@@ -160,6 +160,12 @@ def translate(r: Reader) -> Case:
     fields["num_rows"] = r.pick(0, blocks * s, blocks * s - r.below(s), 2**31)
     if r.chance(2):
         fields["num_rows"] = -1
+    if r.chance(40):  # tokens of all ranks: as many times those of this one
+        world = r.between(0, 3)
+        fields |= {"world": world, "rank": r.below(max(world, 1)), "interleave": r.below(4)}
+        inputs["indices"] = np.where(inputs["indices"] < 0, inputs["indices"], inputs["indices"] * max(world, 1))
+        if r.chance(4):
+            fields |= {"world": r.pick(-1, world), "rank": r.pick(-1, world, 3)}
     dtype = r.pick(*INDEX)
     shape = inputs["indices"].shape
     outs: dict[str, Spec] = {"slots": (shape, dtype), "valid": ((int(np.prod(shape[:-1])),), dtype)}

@@ -289,6 +289,11 @@ static inline bool syi_kv_lists(const struct syi_kv_table *table)
 }
 
 /* Which slots a call means: positions of sequences, and the table that says where their blocks are. */
+/* Tokens dealt out to ranks in runs; world <= 1: all are here. */
+struct syi_kv_share {
+    int64_t world, rank, run;
+};
+
 struct syi_kv_pages {
     int64_t batch, k;
     struct syi_rows indices;
@@ -297,6 +302,7 @@ struct syi_kv_pages {
     struct syi_column req_id, counts, seq_lens; /* [B] or absent */
     sy_kv_pad pad;
     struct syi_kv_pool pool;
+    struct syi_kv_share share;
 };
 
 /* All planes of a call: the same slots of each. */

@@ -89,6 +89,44 @@ sy_fault syi_kv_judge_sequences(const struct syi_kv_pages *p)
     return (sy_fault){.status = SY_OK};
 }
 
+/* ---- Tokens shared by ranks ---- */
+
+/* Which token of this rank's share token t is; -1: another rank's. */
+static int64_t own_token(const struct syi_kv_share *share, int64_t t)
+{
+    const int64_t run = t / share->run;
+    return run % share->world == share->rank ? run / share->world * share->run + t % share->run : -1;
+}
+
+/* The token of all that is number `own` of this rank's share. */
+static int64_t shared_token(const struct syi_kv_share *share, int64_t own)
+{
+    int64_t t;
+    if (!syi_mul(own / share->run, share->world, &t) || !syi_add(t, share->rank, &t) ||
+        !syi_mul(t, share->run, &t) || !syi_add(t, own % share->run, &t))
+        return INT64_MAX;
+    return t;
+}
+
+/* The slots of a share, where the other ranks' tokens have -1. */
+static bool translate_share(const struct syi_kv_pages *p, const struct syi_kv_sequence *seq, int64_t j,
+                            int64_t n, int64_t *slot)
+{
+    const int64_t block_size = p->pool.block_size;
+    bool good = true;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t t = j + i < seq->live ? syi_load_index(seq->indices, j + i, p->index_type) : -1;
+        const bool fine = j + i >= seq->live || syi_kv_fault_of(p, seq, t).status == SY_OK;
+        const int64_t own = fine && t >= 0 ? own_token(&p->share, t) : -1;
+        const int64_t column = own >= 0 ? syi_kv_block(&p->pool, own) : 0;
+        good &= fine;
+        slot[i] = own < 0 ? -1
+                          : syi_load_index(seq->table, column, p->table.type) * block_size +
+                                (own - column * block_size);
+    }
+    return good;
+}
+
 /*
  * Phase 1: the slots of positions [j, j + n) of a sequence, -1 for padding. A wrong number is replaced by 0
  * before it is used, and remembered. False when one of the positions is a fault; fault_at tells which it is.
@@ -97,6 +135,8 @@ static bool translate(const struct syi_kv_pages *p, const struct syi_kv_sequence
                       int64_t *slot)
 {
     const struct syi_kv_pool *pool = &p->pool;
+    if (p->share.world > 1)
+        return translate_share(p, seq, j, n, slot);
     const int64_t seen = seq->columns * pool->block_size;
     const uint64_t reach = (uint64_t)(seq->length < seen ? seq->length : seen);
     const int64_t live = seq->live - j < n ? seq->live - j : n;
@@ -127,15 +167,26 @@ sy_fault syi_kv_fault_of(const struct syi_kv_pages *p, const struct syi_kv_seque
     const struct syi_kv_pool *pool = &p->pool;
     if (t == -1 && p->pad != SY_PAD_ERROR)
         return none;
-    if (t < 0 || t >= seq->length)
-        return (sy_fault){SY_ERR_INDEX, SY_FAULT_INDEX_RANGE, "indices", -1, -1, t, seq->length};
-    const int64_t column = syi_kv_block(pool, t);
+    /* seq_lens counts the tokens of all ranks, a table or a list those of this one. */
+    const bool shared = p->share.world > 1, own_length = shared && !present(&p->seq_lens);
+    const int64_t own = shared && t >= 0 ? own_token(&p->share, t) : t;
+    if (t < 0 || (own_length ? own : t) >= seq->length)
+        return (sy_fault){SY_ERR_INDEX,
+                          SY_FAULT_INDEX_RANGE,
+                          "indices",
+                          -1,
+                          -1,
+                          t,
+                          own_length ? shared_token(&p->share, seq->length) : seq->length};
+    if (own < 0)
+        return none;
+    const int64_t column = syi_kv_block(pool, own);
     if (column >= seq->columns)
         return (sy_fault){SY_ERR_INDEX, SY_FAULT_TABLE_SHORT, table, -1, -1, column, seq->columns};
     const int64_t block = syi_load_index(seq->table, column, p->table.type);
     if (block < 0 || block >= pool->n_blocks)
         return (sy_fault){SY_ERR_INDEX, SY_FAULT_BLOCK_RANGE, table, -1, -1, block, pool->n_blocks};
-    const int64_t row = block * pool->block_size + (t - column * pool->block_size);
+    const int64_t row = block * pool->block_size + (own - column * pool->block_size);
     if (row >= pool->n_rows)
         return (sy_fault){SY_ERR_INDEX, SY_FAULT_ROW_RANGE, table, -1, -1, row, pool->n_rows};
     return none;

@@ -48,7 +48,11 @@ static sy_status check_inputs(struct syi_call *call)
         st = syi_kv_check_num_rows(call, SLOTS, a->num_rows);
     if (st == SY_OK)
         st = syi_check_enum(call, "pad", (int)a->pad, SY_PAD_SKIP + 1, "ERROR, ZERO, SKIP");
-    return st;
+    if (st == SY_OK)
+        st = syi_check_value(call, "world", a->world, 0, INT32_MAX);
+    if (st == SY_OK)
+        st = syi_check_value(call, "rank", a->rank, 0, a->world > 0 ? a->world - 1 : 0);
+    return st == SY_OK ? syi_check_value(call, "interleave", a->interleave, 0, INT32_MAX) : st;
 }
 
 static sy_status check_overflow(struct syi_call *call, struct syi_kv_pages *pages)
@@ -80,7 +84,9 @@ static sy_status check(struct syi_call *call)
         st = syi_check_layout(call);
     if (st != SY_OK)
         return st;
-    syi_kv_view_pages(call, &page_rules, call->args.kv_translate.pad, pages);
+    const sy_kv_translate_args *a = &call->args.kv_translate;
+    syi_kv_view_pages(call, &page_rules, a->pad, pages);
+    pages->share = (struct syi_kv_share){a->world, a->rank, a->interleave > 0 ? a->interleave : 1};
     plan->slots = syi_rows_of(call, SLOTS);
     plan->slot_type = syi_type_at(call, SLOTS);
     plan->valid = syi_data(call, VALID);

@@ -58,6 +58,15 @@ class Translate(CliTest):
         r = self.translate(case([0, 4], [0, 1073741825], index_type="I64"), 4)  # room enough in 64 bits
         self.equal(r["slots"], "I64", [0, 4294967300])
 
+    def test_11_shared(self):
+        tensors = case([0, 1, 2, 3, 4, 7, 9], [0, 1, 2])
+        for rank, want in enumerate(([0, 1, -1, -1, 2, -1, 5], [-1, -1, 0, 1, -1, 3, -1])):
+            r = self.translate(tensors, 2, "--world", 2, "--rank", rank, "--interleave", 2)
+            self.equal(r["slots"], "I32", want)
+            self.equal(r["valid"], "I32", [sum(slot >= 0 for slot in want)])
+        self.refused("kv_translate", tensors, "--block-size", 2, "--world", 2, "--rank", 2, status="SY_ERR_VALUE",
+                     says="rank is 2, want 0 to 1")
+
     def test_leading_dimensions(self):
         r = self.translate(case([[[0, 1], [2, 3]], [[4, 5], [0, 0]]], [[2, 1, 0]] * 4), 2)
         self.assertEqual((r["slots"].shape, r["valid"].shape), ([2, 2, 2], [4]))

@@ -420,6 +420,9 @@ static void make_translate(struct call *c, struct reader *r)
     a->block_size = 1 + pick(r, 5);
     a->num_rows = pick(r, 40);
     a->pad = (sy_kv_pad)pick(r, 3);
+    a->world = pick(r, 4);
+    a->rank = a->world > 0 ? pick(r, (int)a->world) : 0;
+    a->interleave = pick(r, 4);
     add(c, "indices", &a->indices, index, 2, batch, k, 0);
     make_table(c, r, batch, table,
                &(struct table_fields){&a->block_table, &a->page_indices, &a->indptr, &a->last_page_len});

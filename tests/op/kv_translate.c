@@ -498,6 +498,95 @@ static void the_random_cases_were_hard(void **state)
             fail_msg("hard case number %zu occurred only %d times", i, all[i]);
 }
 
+/* Tokens dealt out to ranks like cards, a run at a time: each has a slot on one rank, in the order they came. */
+static void shared_tokens(void **state)
+{
+    enum { TOKENS = 60, BLOCKS = 30 };
+    int64_t indices[TOKENS], slots[TOKENS], valid[1], table[BLOCKS];
+    (void)state;
+    for (int i = 0; i < BLOCKS; i++)
+        table[i] = i * 7 % BLOCKS;
+    for (int i = 0; i < TOKENS; i++)
+        indices[i] = i;
+    const DLTensor x = sy_tensor(indices, SY_I64, 1, (int64_t[]){TOKENS}),
+                   y = sy_tensor(slots, SY_I64, 1, (int64_t[]){TOKENS}),
+                   v = sy_tensor(valid, SY_I64, 1, (int64_t[]){1}),
+                   t = sy_tensor(table, SY_I64, 1, (int64_t[]){BLOCKS});
+    for (int64_t world = 0; world < 5; world++)
+        for (int64_t run = 0; run < 4; run++)
+            for (int64_t rank = 0; rank < (world > 0 ? world : 1); rank++) {
+                const int64_t size = 2 + run, ranks = world > 0 ? world : 1, of_run = run > 0 ? run : 1;
+                sy_kv_translate_args args = {.indices = &x,
+                                             .block_table = &t,
+                                             .block_size = size,
+                                             .slots = &y,
+                                             .valid = &v,
+                                             .world = world,
+                                             .rank = rank,
+                                             .interleave = run};
+                sy_ctx *ctx = contexts[(world + run) % 4];
+                expect_status(ctx, sy_kv_translate(ctx, &args), SY_OK);
+                int64_t turn = 0, in_run = 0, own = 0; /* whose card it is, and how many this rank has */
+                for (int64_t i = 0; i < TOKENS; i++) {
+                    const bool mine = turn == rank;
+                    assert_int_equal(slots[i], mine ? table[own / size] * size + own % size : -1);
+                    own += mine;
+                    if (++in_run == of_run) {
+                        in_run = 0;
+                        turn = turn + 1 == ranks ? 0 : turn + 1;
+                    }
+                }
+                assert_int_equal(valid[0], own);
+            }
+}
+
+/* Example 11, and what is wrong with tokens of a share. */
+static void example_11_shared(void **state)
+{
+    int32_t indices[7] = {0, 1, 2, 3, 4, 7, 9}, table[3] = {0, 1, 2}, slots[7], seq_lens[1] = {10};
+    static const int32_t want[2][7] = {{0, 1, -1, -1, 2, -1, 5}, {-1, -1, 0, 1, -1, 3, -1}};
+    (void)state;
+    const DLTensor x = sy_tensor(indices, SY_I32, 1, (int64_t[]){7}),
+                   t = sy_tensor(table, SY_I32, 1, (int64_t[]){3}),
+                   y = sy_tensor(slots, SY_I32, 1, (int64_t[]){7}),
+                   s = sy_tensor(seq_lens, SY_I32, 1, (int64_t[]){1});
+    sy_ctx *ctx = contexts[1];
+    sy_kv_translate_args args = {
+        .indices = &x, .block_table = &t, .block_size = 2, .slots = &y, .world = 2, .interleave = 2};
+    for (args.rank = 0; args.rank < 2; args.rank++) {
+        expect_status(ctx, sy_kv_translate(ctx, &args), SY_OK);
+        expect_bytes(slots, want[args.rank], sizeof slots);
+    }
+    args.rank = 0;
+    indices[6] = 12; /* the seventh of rank 0, whose table holds six */
+    expect_status(ctx, sy_kv_translate(ctx, &args), SY_ERR_INDEX);
+    expect_fault(ctx, SY_FAULT_INDEX_RANGE, 0, 6, 12, 12);
+    args.rank = 1; /* not its token */
+    expect_status(ctx, sy_kv_translate(ctx, &args), SY_OK);
+    args.seq_lens = &s; /* now the length of the sequence is known everywhere */
+    expect_status(ctx, sy_kv_translate(ctx, &args), SY_ERR_INDEX);
+    expect_fault(ctx, SY_FAULT_INDEX_RANGE, 0, 6, 12, 10);
+    seq_lens[0] = 15;
+    args.rank = 0;
+    expect_status(ctx, sy_kv_translate(ctx, &args), SY_ERR_INDEX);
+    expect_fault(ctx, SY_FAULT_TABLE_SHORT, 0, 6, 3, 3);
+    indices[6] = -1;
+    expect_status(ctx, sy_kv_translate(ctx, &args), SY_ERR_INDEX);
+    expect_fault(ctx, SY_FAULT_INDEX_RANGE, 0, 6, -1, 15);
+    args.pad = SY_PAD_SKIP;
+    expect_status(ctx, sy_kv_translate(ctx, &args), SY_OK);
+    args.rank = 2;
+    expect_status(ctx, sy_kv_translate(ctx, &args), SY_ERR_VALUE);
+    args.rank = 0;
+    args.interleave = -1;
+    expect_status(ctx, sy_kv_translate(ctx, &args), SY_ERR_VALUE);
+    args.interleave = INT64_C(1) << 31;
+    expect_status(ctx, sy_kv_translate(ctx, &args), SY_ERR_VALUE);
+    args.interleave = 1;
+    args.world = -1;
+    expect_status(ctx, sy_kv_translate(ctx, &args), SY_ERR_VALUE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -506,6 +595,8 @@ int main(void)
         cmocka_unit_test(example_4_batched_with_padding),
         cmocka_unit_test(example_4_faults),
         cmocka_unit_test(example_5_wraps),
+        cmocka_unit_test(shared_tokens),
+        cmocka_unit_test(example_11_shared),
         cmocka_unit_test(slots_at_the_edge_of_their_type),
         cmocka_unit_test(valid_may_be_left_out),
         cmocka_unit_test(nothing_asked),

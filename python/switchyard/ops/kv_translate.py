@@ -33,6 +33,9 @@ def outputs(
     block_size: int,
     num_rows: int,
     pad: int,
+    world: int,
+    rank: int,
+    interleave: int,
 ) -> KvTranslate[Any]:
     rows = 1
     for extent in indices.shape[:-1]:
@@ -56,6 +59,9 @@ def kv_translate(
     block_size: int,
     num_rows: int = 0,
     pad: Pad = "error",
+    world: int = 0,
+    rank: int = 0,
+    interleave: int = 0,
     out: KvTranslate[Any] | None = None,
 ) -> KvTranslate[A]:
     """Tell which rows of a paged KV cache selected tokens have, without copying them.
@@ -74,6 +80,10 @@ def kv_translate(
         block_size: rows of a block, S.
         num_rows: rows of the cache, if known; then slots past it are refused.
         pad: "error" refuses an index of -1; "zero" and "skip" give it the slot -1.
+        world: ranks to which the tokens are dealt out, if more than 1; then the table is that of ``rank``, and tokens
+            of other ranks have the slot -1.
+        rank: with world: the rank whose slots are asked for.
+        interleave: with world: consecutive tokens of a rank; 0 is 1.
         out: arrays to write to, instead of new ones; None in it leaves ``valid`` out.
 
     >>> import numpy as np, switchyard
@@ -82,4 +92,5 @@ def kv_translate(
     (array([ 6,  8, -1]), array([2]))
     """
     found_by = (indices, block_table, req_id, counts, seq_lens, page_indices, indptr, last_page_len)
-    return operator((*found_by, block_size, num_rows, choose("kv_translate", "pad", PADS, pad)), out)
+    numbers = (block_size, num_rows, choose("kv_translate", "pad", PADS, pad), world, rank, interleave)
+    return operator((*found_by, *numbers), out)

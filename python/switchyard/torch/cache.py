@@ -31,7 +31,7 @@ _translate = define(
     _kv_translate.operator,
     _kv_translate.outputs,
     f"Tensor indices, Tensor? block_table, Tensor? req_id, Tensor? counts, Tensor? seq_lens, {_PAGES}, "
-    "SymInt block_size, SymInt num_rows, int pad",
+    "SymInt block_size, SymInt num_rows, int pad, SymInt world, SymInt rank, SymInt interleave",
     KvTranslate,
 )
 _slots = define(
@@ -302,6 +302,9 @@ def kv_translate(
     block_size: int,
     num_rows: int = 0,
     pad: Pad = "error",
+    world: int = 0,
+    rank: int = 0,
+    interleave: int = 0,
     out: KvTranslate[Tensor] | None = None,
 ) -> KvTranslate[Tensor]:
     """Tell which rows of a paged cache selected tokens have: :func:`switchyard.kv_translate`.
@@ -311,9 +314,8 @@ def kv_translate(
     tensor([0, 2, 5])
     """
     found = (indices, block_table, req_id, counts, seq_lens, page_indices, indptr, last_page_len)
-    made: KvTranslate[Tensor] = _translate(
-        (*found, block_size, num_rows, choose("kv_translate", "pad", PADS, pad)), out
-    )
+    numbers = (block_size, num_rows, choose("kv_translate", "pad", PADS, pad), world, rank, interleave)
+    made: KvTranslate[Tensor] = _translate((*found, *numbers), out)
     return made
 
 

@@ -58,6 +58,7 @@ def translate(
     req_id: Array | None,
     counts: Array | None,
     seq_lens: Array | None,
+    share: tuple[int, int, int] = (1, 0, 1),
 ) -> list[list[int]]:
     """Per index row the cache rows, -1 for padding."""
     k = indices.shape[-1]
@@ -73,12 +74,17 @@ def translate(
         r = b if req_id is None else int(req_id[b])
         length = pages.tokens[r] if seq_lens is None else int(seq_lens[b])
         live = k if counts is None else int(counts[b])
-        slots.append(
-            [
-                -1 if j >= live or (t == -1 and pad != "error") else pages.row(r, t, length, n_rows)
-                for j, t in enumerate(row)
-            ]
-        )
+        found = []
+        for j, t in enumerate(row):
+            if j >= live or (t == -1 and pad != "error"):
+                found.append(-1)
+                continue
+            world, rank, run = share
+            owner, own = t // run % world, t // (world * run) * run + t % run
+            refuse_unless(t >= 0 and (world == 1 or seq_lens is None or t < length), "INDEX")
+            bound = length if world == 1 or seq_lens is None else own + 1
+            found.append(pages.row(r, own, bound, n_rows) if owner == rank else -1)
+        slots.append(found)
     return slots
 
 
@@ -186,15 +192,21 @@ def kv_translate(
     page_indices: Array | None = None,
     indptr: Array | None = None,
     last_page_len: Array | None = None,
+    world: int = 0,
+    rank: int = 0,
+    interleave: int = 0,
     dtype: Any,
 ) -> Outputs:
     """`dtype` is the type of slots, and valid."""
+    refuse_unless(world >= 0 and 0 <= rank < max(world, 1) and interleave >= 0, "VALUE")
+    share = (max(world, 1), rank, max(interleave, 1))
     refuse_unless(block_size >= 1 and 0 <= num_rows <= (2**31 if dtype == np.int32 else 2**63), "VALUE")
     rows = int(np.prod(indices.shape[:-1]))
     slots: list[list[int]] = [[] for _ in range(rows)]
     if indices.size:
         pages = Pages(block_size, block_table, page_indices, indptr, last_page_len)
-        slots = translate(indices, pages, slot_limit(num_rows, dtype, block_size), pad, req_id, counts, seq_lens)
+        limit = slot_limit(num_rows, dtype, block_size)
+        slots = translate(indices, pages, limit, pad, req_id, counts, seq_lens, share)
     valid = [sum(slot >= 0 for slot in row) for row in slots]
     return {
         "slots": np.array([slot for row in slots for slot in row], dtype).reshape(indices.shape),

@@ -198,7 +198,7 @@ void syi_mpi_unshare(void *self, void *segment)
 static sy_status in_all(struct syi_mpi *self, bool mine, bool *all)
 {
     char words[SYI_MPI_SENTENCE] = "";
-    const sy_status st = syi_mpi_agree(self->base, self->timeout_ms, mine ? SY_OK : SY_ERR_NOMEM, words);
+    const sy_status st = syi_mpi_agree(self, mine ? SY_OK : SY_ERR_NOMEM, words);
     *all = st == SY_OK;
     if (st != SY_ERR_COMM && st != SY_ERR_TIMEOUT)
         return SY_OK;
@@ -212,7 +212,7 @@ static sy_status in_all(struct syi_mpi *self, bool mine, bool *all)
 sy_status syi_mpi_can_share(struct syi_mpi *self, bool *can)
 {
     const size_t n = (size_t)syi_mpi_group_size(self, SY_AXIS_ALL);
-    unsigned char mine[SY_SHARE_TOKEN_BYTES];
+    unsigned char *const mine = self->mail.token;
     void *segment = NULL;
     unsigned char *const tokens = self->alloc(self->alloc_user, n * (SY_SHARE_TOKEN_BYTES + sizeof(void *)));
     void **const base = (void **)(void *)(tokens != NULL ? tokens + n * SY_SHARE_TOKEN_BYTES : NULL);

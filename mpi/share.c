@@ -65,10 +65,16 @@ static bool allocate(struct syi_mpi *self, int fd, size_t bytes)
     }
     if (ftruncate(fd, (off_t)bytes) != 0)
         return fail(self, bytes, "ftruncate");
-    do
-        errno = posix_fallocate(fd, 0, (off_t)bytes);
-    while (errno == EINTR);
-    return errno == 0 || fail(self, bytes, "posix_fallocate");
+    /* Some kernels give back what a call has allocated when a signal comes: shorter pieces end before the next one. */
+    for (size_t at = 0, piece = bytes; at < bytes;) {
+        const size_t n = bytes - at < piece ? bytes - at : piece;
+        errno = posix_fallocate(fd, (off_t)at, (off_t)n);
+        if (errno != 0 && errno != EINTR)
+            return fail(self, bytes, "posix_fallocate");
+        at += errno == 0 ? n : 0;
+        piece = errno == EINTR && piece > 4096 ? piece / 2 : piece;
+    }
+    return true;
 }
 
 static bool map(struct syi_mpi *self, int fd, size_t bytes, int protection, struct syi_mpi_mapping *to)

@@ -124,6 +124,17 @@ static void free_comm(MPI_Comm *comm)
         MPI_Comm_free(comm);
 }
 
+/* Whether all processes close it. Communicators stay where one does not: it may still send to them, and MPI may give
+   their numbers to others. */
+static bool all_close(struct syi_mpi *self)
+{
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (self->base == MPI_COMM_NULL)
+        return true;
+    const int code = MPI_Ibarrier(self->base, &request);
+    return syi_mpi_wait(code, &request, self->timeout_ms, "MPI_Ibarrier", self->error) == SY_OK;
+}
+
 static bool duplicate(struct syi_mpi *self, MPI_Comm from, MPI_Comm *to)
 {
     return syi_mpi_ok(self, MPI_Comm_dup(from, to), "MPI_Comm_dup") &&
@@ -227,7 +238,7 @@ sy_status syi_mpi_open(struct syi_mpi **self, MPI_Comm comm, sy_mesh mesh, const
     }
     fill_in(made != NULL ? made : &spare, mesh, options);
     status = come_together(made != NULL ? made : &spare, comm, options, status, sentence);
-    if (made == NULL && status != SY_ERR_TIMEOUT)
+    if (made == NULL && status != SY_ERR_TIMEOUT && all_close(&spare))
         free_comm(&spare.base);
     if (made == NULL)
         return status;
@@ -267,6 +278,7 @@ void syi_mpi_close(struct syi_mpi *self, bool broken)
     self->failed = self->failed || broken || gone || self->n_open > 0;
     while (self->segments != NULL)
         syi_mpi_unshare(self, self->segments);
+    self->failed = self->failed || !all_close(self);
     if (!self->failed) {
         for (int channel = 0; channel < SY_N_CHANNELS; channel++)
             for (int axis = 0; axis < SYI_MPI_AXES; axis++)

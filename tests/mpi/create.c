@@ -194,6 +194,25 @@ static void test_a_process_that_does_not_come(void **state)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/* All processes but the last destroy a comm that the last one calls. Its call times out, and later comms work. */
+static void test_destroyed_while_one_calls(void **state)
+{
+    (void)state;
+    sy_ctx *ctx = NULL;
+    assert_int_equal(sy_ctx_create(&ctx, NULL), SY_OK);
+    for (int round = 0; round < 8; round++) {
+        sy_comm *comm = NULL;
+        const sy_mpi_options options = {.comm = {.timeout_ms = 200, .no_shared = round % 2 == 1}};
+        assert_int_equal(sy_comm_create_mpi(&comm, MPI_COMM_WORLD, (sy_mesh){1, n_ranks}, &options), SY_OK);
+        assert_int_equal(sy_comm_reserve(ctx, comm, 100), SY_OK);
+        if (is_last())
+            assert_int_equal(sy_comm_reserve(ctx, comm, 100), SY_ERR_TIMEOUT);
+        sy_comm_destroy(comm);
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    sy_ctx_destroy(ctx);
+}
+
 static void *slow_alloc(void *user, size_t bytes)
 {
     const struct timespec a_second = {.tv_sec = 1};
@@ -340,9 +359,10 @@ int main(void)
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_requests_that_differ), /* these take two */
         cmocka_unit_test(test_two_groups),
+        cmocka_unit_test(test_destroyed_while_one_calls),
         cmocka_unit_test(test_a_process_that_is_late), /* last: they leave something under way */
         cmocka_unit_test(test_a_process_that_does_not_come),
     };
     ranks_begin();
-    return ranks_end(ranks_run(tests, COUNT_OF(tests) - (n_ranks < 2 ? 4 : 0)));
+    return ranks_end(ranks_run(tests, COUNT_OF(tests) - (n_ranks < 2 ? 5 : 0)));
 }

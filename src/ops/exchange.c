@@ -46,8 +46,6 @@ static void finish(sy_request *r, sy_status status)
     r->status = status;
     r->step = SYI_STEP_DONE;
     r->routed = true;
-    if (r->x.routing != NULL && r->x.routing->filler == r)
-        r->x.routing->filler = NULL;
     if (r->ctx->trace == NULL || !moves_rows(r))
         return;
     const sy_trace report = {.op = name_of(r->op),
@@ -730,8 +728,8 @@ void syi_exchange_begin(sy_request *r, sy_status judged)
         st = syi_exchange_reserve(r);
     else if (st == SY_OK && moves_rows(r))
         st = prepare(r);
-    if (st == SY_OK && r->x.routing != NULL && !r->x.routed)
-        r->x.routing->filler = r;
+    if (st != SY_OK)
+        r->x.routing = NULL; /* it is not filled */
     if (comm->local) {
         if (st == SY_OK) {
             run_local(r);

@@ -276,10 +276,12 @@ void syi_mpi_close(struct syi_mpi *self, bool broken)
     /* Without the others MPI keeps what it holds until the process ends, and so do tickets that are open: it may
        still look at their counts. */
     self->failed = self->failed || broken || gone || self->n_open > 0;
-    while (self->segments != NULL)
-        syi_mpi_unshare(self, self->segments);
     self->failed = self->failed || !all_close(self);
-    if (!self->failed) {
+    for (struct syi_mpi_segment *s = self->segments; s != NULL; s = s->next)
+        syi_mpi_settle(self, s);
+    if (!self->failed) { /* else late messages may still be written there, too */
+        while (self->segments != NULL)
+            syi_mpi_unshare(self, self->segments);
         for (int channel = 0; channel < SY_N_CHANNELS; channel++)
             for (int axis = 0; axis < SYI_MPI_AXES; axis++)
                 free_comm(&self->gather[channel][axis]);

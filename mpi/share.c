@@ -1,7 +1,7 @@
 /*
  * Memory that the processes of one machine share: a POSIX shared memory object of each process, mapped by all. It is
  * allocated in full when it is made, so that a small shared memory file system is an error here and not a signal later.
- * Its name goes as soon as all processes have mapped it: a process that is killed leaves nothing behind.
+ * Its name goes as soon as all processes have mapped it: a process that is killed after that leaves nothing behind.
  */
 #include "transport.h"
 

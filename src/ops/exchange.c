@@ -390,7 +390,7 @@ static sy_status prepare(sy_request *r)
     if (early && r->stage_bytes <= r->comm->stage_slot_bytes)
         syi_exchange_stage(r);
     else
-        r->mine.wanted = (uint32_t)((r->stage_bytes + SYI_PAGE - 1) / SYI_PAGE);
+        r->mine.wanted = syi_pages(r->stage_bytes);
     return SY_OK;
 }
 
@@ -481,8 +481,8 @@ static sy_status step_attach(sy_request *r)
 {
     sy_comm *comm = r->comm;
     if (!r->posted)
-        return post(r, SY_CHANNEL_CONTROL, SY_AXIS_ALL, &comm->attached, sizeof comm->attached,
-                    comm->statuses, NULL);
+        return post(r, SY_CHANNEL_CONTROL, SY_AXIS_ALL, &comm->outcome, sizeof comm->outcome, comm->statuses,
+                    NULL);
     if (syi_stage_end(comm)) {
         enter(r, SYI_STEP_STAGE);
         return SY_OK;

@@ -166,7 +166,7 @@ uint16_t syi_scan_floor_each(const struct syi_kernels *kernels, const struct syi
 uint64_t syi_scan_weigh_maxima(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
                                float m, float inv_t);
 
-/* Whether more than a quarter of the blocks, and some more, reach a floor: collecting their tokens does not pay. */
+/* Whether more than three quarters of the blocks, and some more, reach a floor: collecting their tokens does not pay. */
 bool syi_scan_crowded(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
                       size_t more);
 

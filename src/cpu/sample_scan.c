@@ -285,7 +285,7 @@ bool syi_scan_crowded(const struct syi_kernels *kernels, const struct syi_scan *
                       size_t more)
 {
     const size_t n_blocks = syi_scan_blocks(s->row.n);
-    return kernels->count_ge_u16(s->max, n_blocks, floor) > n_blocks / 4 + more;
+    return kernels->count_ge_u16(s->max, n_blocks, floor) > n_blocks / 4 * 3 + more;
 }
 
 /* Blocks that reach a floor, from block *next on, at most `most`; returns how many. */

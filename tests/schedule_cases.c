@@ -20,7 +20,7 @@ static void make_plain(struct mesh_case *m, sy_mesh mesh, int64_t hidden, uint64
         .mask_type = SY_U8,
         .form = 2,
         .short_out = true};
-    m->mapping = calloc((size_t)(n_devices * n_devices), sizeof *m->mapping);
+    m->mapping = calloc((size_t)n_devices * (size_t)n_devices, sizeof *m->mapping);
     m->a2a.mapping = m->mapping;
     for (int d = 0; d < n_devices; d++) {
         m->mapping[d * n_devices + d] = 1;

@@ -659,6 +659,33 @@ static void memory_fails(void **state)
     assert_true(failures > 0);
 }
 
+/* Sharing ends in the call, and one device has no memory for messages: NOMEM everywhere, at every allocation. */
+static void call_without_both(struct trial *t, int device, sy_ctx *ctx, sy_comm *comm)
+{
+    if (device == 0)
+        threads_fail_share(t->hub);
+    pthread_barrier_wait(&t->all);
+    call_without_memory(t, device, ctx, comm);
+}
+
+static void memory_for_messages_fails(void **state)
+{
+    (void)state;
+    int failures = 0;
+    for (int kind = 0; kind < 2 * D; kind++)
+        for (int n = 1; n < 12; n++) { /* without memory for the lists of a segment the call goes on */
+            struct trial t = {
+                .transport = {.shared = true}, .act = call_without_both, .failing = kind % D, .fail_at = n};
+            make_both(&t, kind < D ? mesh_make_dispatch : mesh_make_sum);
+            run_trial(&t);
+            if (t.status[0] != SY_OK || t.status[1] != SY_OK)
+                expect_agreement(&t, SY_ERR_NOMEM, t.calls[0].op);
+            failures += t.status[0] != SY_OK;
+            free_both(&t);
+        }
+    assert_true(failures > 2 * D);
+}
+
 /* Where memory cannot be shared, rows travel in messages. */
 static void cases_without_sharing(struct trial *t, int device, sy_ctx *ctx, sy_comm *comm)
 {
@@ -766,6 +793,7 @@ int main(void)
     test_add(&list, "no_process_comes_for_memory", no_process_comes_for_memory, NULL);
     test_add(&list, "memory fails, messages", memory_fails, (void *)&messages);
     test_add(&list, "memory fails, shared memory", memory_fails, (void *)&shared);
+    test_add(&list, "memory_for_messages_fails", memory_for_messages_fails, NULL);
     test_add(&list, "shared_memory_fails", shared_memory_fails, NULL);
     test_add(&list, "creation_fails", creation_fails, NULL);
     test_add(&list, "transports_that_are_incomplete", transports_that_are_incomplete, NULL);

@@ -59,8 +59,8 @@ struct sy_comm {
     int n_requests;          /* max_inflight, and one for calls that hold no rows */
     sy_request *requests;    /* [n_requests], see ops/exchange.h */
     int32_t *statuses;       /* [D], see syi_comm_agree */
-    struct syi_share share;  /* of this process, and the outcome of attaching: on their way to all */
-    int32_t attached;
+    struct syi_share share;  /* of this process, and the outcome of a step: on their way to all */
+    int32_t outcome;
     struct syi_share *shares; /* [D]; NULL where the transport shares nothing */
     unsigned char *tokens;    /* [D][SY_SHARE_TOKEN_BYTES], likewise */
     struct sy_ctx spare;      /* takes the sentence of a call without a context */
@@ -84,7 +84,7 @@ int syi_segment_of(const sy_comm *comm, const void *data, size_t bytes, size_t *
 
 /*
  * Makes the stage's slots at least so long, in steps that do not wait: _begin leaves comm->share to be gathered into
- * comm->shares, _attach leaves comm->attached to be gathered into comm->statuses, and _end returns whether all processes
+ * comm->shares, _attach leaves comm->outcome to be gathered into comm->statuses, and _end returns whether all processes
  * have it. Where one has not, nothing is shared any more. The old stage stays until the comm goes: requests that are
  * open may use it. The same bytes in all processes.
  */
@@ -163,6 +163,13 @@ struct syi_verdict syi_judge_headers(const sy_comm *comm, const struct syi_heade
 /* The sentence and fault of a verdict, from what the two devices had to say. `op`: what the other device called. */
 void syi_tell_verdict(sy_ctx *ctx, const char *op, const struct syi_verdict *verdict,
                       const struct syi_notice *of_device, const struct syi_notice *of_other);
+
+/* Whole pages of so many bytes; more than a header can hold are as many as it can, which no machine has. */
+static inline uint32_t syi_pages(size_t bytes)
+{
+    const size_t pages = bytes / SYI_PAGE + (bytes % SYI_PAGE > 0);
+    return pages > UINT32_MAX ? UINT32_MAX : (uint32_t)pages;
+}
 
 /* Nanoseconds a wait may last; 0: for ever. */
 uint64_t syi_comm_limit(const sy_comm *comm);

@@ -72,7 +72,7 @@ static void begin(sy_comm *comm, size_t bytes)
 static void attach(sy_comm *comm)
 {
     const sy_transport *t = &comm->transport;
-    comm->attached = SY_ERR_NOMEM;
+    comm->outcome = SY_ERR_NOMEM;
     for (int d = 0; d < comm->n_devices; d++)
         if (comm->shares[d].status != SY_OK)
             return;
@@ -81,7 +81,7 @@ static void attach(sy_comm *comm)
         memcpy(comm->tokens + (size_t)d * SY_SHARE_TOKEN_BYTES, comm->shares[d].token, SY_SHARE_TOKEN_BYTES);
         s->bytes[d] = comm->shares[d].bytes;
     }
-    comm->attached = (int32_t)t->attach(t->self, s->of_transport, comm->tokens, s->base);
+    comm->outcome = (int32_t)t->attach(t->self, s->of_transport, comm->tokens, s->base);
 }
 
 /* Whether all processes have; else what this one has of it goes. */
@@ -108,7 +108,7 @@ static sy_status open_shared(sy_comm *comm, size_t bytes)
     sy_status st = syi_comm_gather(comm, &comm->share, sizeof comm->share, comm->shares);
     if (st == SY_OK) {
         attach(comm);
-        st = syi_comm_gather(comm, &comm->attached, sizeof comm->attached, comm->statuses);
+        st = syi_comm_gather(comm, &comm->outcome, sizeof comm->outcome, comm->statuses);
     }
     return st != SY_OK ? st : end(comm) ? SY_OK : SY_ERR_NOMEM;
 }

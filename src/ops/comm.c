@@ -297,9 +297,7 @@ sy_status sy_comm_reserve(sy_ctx *ctx, sy_comm *comm, size_t bytes)
     sy_status st = syi_call_begin(&ctx, comm, "sy_comm_reserve");
     if (st == SY_OK)
         st = check_idle(ctx, comm);
-    const size_t pages = bytes / SYI_PAGE + (bytes % SYI_PAGE > 0);
-    const struct syi_header mine = {.op = SYI_COMM_RESERVE,
-                                    .wanted = pages > UINT32_MAX ? UINT32_MAX : (uint32_t)pages};
+    const struct syi_header mine = {.op = SYI_COMM_RESERVE, .wanted = syi_pages(bytes)};
     st = syi_call_agree(ctx, comm, &mine, st);
     if (st != SY_OK || comm->local || !comm->shared)
         return st;

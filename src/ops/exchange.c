@@ -46,8 +46,6 @@ static void finish(sy_request *r, sy_status status)
     r->status = status;
     r->step = SYI_STEP_DONE;
     r->routed = true;
-    if (r->x.routing != NULL && r->x.routing->filler == r)
-        r->x.routing->filler = NULL;
     if (r->ctx->trace == NULL || !moves_rows(r))
         return;
     const sy_trace report = {.op = name_of(r->op),
@@ -392,7 +390,7 @@ static sy_status prepare(sy_request *r)
     if (early && r->stage_bytes <= r->comm->stage_slot_bytes)
         syi_exchange_stage(r);
     else
-        r->mine.wanted = (uint32_t)((r->stage_bytes + SYI_PAGE - 1) / SYI_PAGE);
+        r->mine.wanted = syi_pages(r->stage_bytes);
     return SY_OK;
 }
 
@@ -483,8 +481,8 @@ static sy_status step_attach(sy_request *r)
 {
     sy_comm *comm = r->comm;
     if (!r->posted)
-        return post(r, SY_CHANNEL_CONTROL, SY_AXIS_ALL, &comm->attached, sizeof comm->attached,
-                    comm->statuses, NULL);
+        return post(r, SY_CHANNEL_CONTROL, SY_AXIS_ALL, &comm->outcome, sizeof comm->outcome, comm->statuses,
+                    NULL);
     if (syi_stage_end(comm)) {
         enter(r, SYI_STEP_STAGE);
         return SY_OK;
@@ -730,8 +728,8 @@ void syi_exchange_begin(sy_request *r, sy_status judged)
         st = syi_exchange_reserve(r);
     else if (st == SY_OK && moves_rows(r))
         st = prepare(r);
-    if (st == SY_OK && r->x.routing != NULL && !r->x.routed)
-        r->x.routing->filler = r;
+    if (st != SY_OK)
+        r->x.routing = NULL; /* it is not filled */
     if (comm->local) {
         if (st == SY_OK) {
             run_local(r);

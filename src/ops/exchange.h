@@ -77,10 +77,9 @@ struct syi_a2a_shard {
 struct sy_routing {
     sy_comm *comm;
     bool filled;
-    const sy_request *filler; /* open dispatch that will fill it; NULL: none */
-    uint64_t epoch;           /* sequence number of the dispatch that filled it */
-    struct syi_block block;   /* of everything below */
-    struct syi_exchange of;   /* how it was made */
+    uint64_t epoch;         /* sequence number of the dispatch that filled it */
+    struct syi_block block; /* of everything below */
+    struct syi_exchange of; /* how it was made */
     struct syi_a2a_hosts hosts;
     unsigned char *mapping;      /* [E,D] the hosts were read from */
     size_t mapping_bytes;        /* 0: not read yet */
@@ -224,6 +223,9 @@ struct syi_rows syi_routing_table(const sy_request *request, const struct syi_a2
 
 /* What all tokens chose. */
 void syi_routing_read(sy_request *request);
+
+/* Whether an open dispatch will fill it. */
+bool syi_routing_awaited(const sy_routing *routing);
 
 /* Whether an older request still reads the routing that this one fills. */
 bool syi_routing_busy(const sy_request *request);

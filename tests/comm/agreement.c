@@ -5,57 +5,13 @@
  */
 #include "mesh_cases.h"
 #include "mesh_refusals.h"
+#include "threads_memory.h"
 #include "threads_transport.h"
 
 #include <pthread.h>
 #include <unistd.h>
 
 enum { WATCHDOG_SECONDS = 120, D = REFUSAL_DEVICES };
-
-/* An allocator that gives nothing at one call. */
-struct allocator {
-    int calls, fail_at, live;
-    struct block *blocks;
-};
-
-struct block {
-    struct block *next, **link;
-};
-enum { BLOCK_BYTES = 64 }; /* keeps the alignment of malloc */
-
-static void *limited_alloc(void *user, size_t bytes)
-{
-    struct allocator *a = user;
-    struct block *b = ++a->calls == a->fail_at ? NULL : malloc(BLOCK_BYTES + bytes);
-    if (b == NULL)
-        return NULL;
-    *b = (struct block){a->blocks, &a->blocks};
-    if (b->next)
-        b->next->link = &b->next;
-    a->blocks = b;
-    a->live++;
-    return (unsigned char *)b + BLOCK_BYTES;
-}
-
-static void limited_free(void *user, void *ptr)
-{
-    struct allocator *a = user;
-    if (ptr == NULL)
-        return;
-    struct block *b = (struct block *)(void *)((unsigned char *)ptr - BLOCK_BYTES);
-    *b->link = b->next;
-    if (b->next)
-        b->next->link = b->link;
-    a->live--;
-    free(b);
-}
-
-/* A broken comm leaves memory behind that its transport might still write to. */
-static void free_rest(struct allocator *a)
-{
-    while (a->blocks)
-        limited_free(a, (unsigned char *)a->blocks + BLOCK_BYTES);
-}
 
 /* Two devices, one thread each. `act` does what is to be tested and fills status and sentence. */
 struct trial {

@@ -11,6 +11,33 @@
 #include "cli/number.h"
 #include "peers.h"
 
+/* A case with each kind of logits that the cases above do not have. */
+#define EVERY_LOGITS(batch, vocab, ...) \
+    {batch, vocab, .logits = SAMPLE_ZIPF, __VA_ARGS__}, \
+        {batch, vocab, .logits = SAMPLE_NORMAL, __VA_ARGS__}, \
+        {batch, vocab, .logits = SAMPLE_EQUAL, __VA_ARGS__}, \
+    { \
+        batch, vocab, .logits = SAMPLE_TWO, __VA_ARGS__ \
+    }
+
+/* Every filter, for one type. */
+#define EVERY_FILTER(batch, vocab, type) \
+    EVERY_LOGITS(batch, vocab, .wide = type, .noise = SAMPLE_GREEDY), \
+        EVERY_LOGITS(batch, vocab, .wide = type, .top_k = 50, .noise = SAMPLE_DRAW), \
+        EVERY_LOGITS(batch, vocab, .wide = type, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW), \
+        EVERY_LOGITS(batch, vocab, .wide = type, .top_p = 0.9f, .noise = SAMPLE_DRAW), \
+        EVERY_LOGITS(batch, vocab, .wide = type, .min_p = 0.05f, .noise = SAMPLE_DRAW), \
+        EVERY_LOGITS(batch, vocab, .wide = type, .noise = SAMPLE_DRAW)
+
+/* Every output, for one filter. */
+#define EVERY_OUTPUT(batch, vocab, ...) \
+    {batch, vocab, .logits = SAMPLE_ZIPF, .outputs = SAMPLE_TOKEN, __VA_ARGS__}, \
+        {batch, vocab, .logits = SAMPLE_ZIPF, .outputs = SAMPLE_FLAGS_KEPT, __VA_ARGS__}, \
+        {batch, vocab, .logits = SAMPLE_ZIPF, .outputs = SAMPLE_FINAL, __VA_ARGS__}, \
+    { \
+        batch, vocab, .logits = SAMPLE_ZIPF, .outputs = SAMPLE_RAW, __VA_ARGS__ \
+    }
+
 static const struct sample_shape full[] = {
     {48, 131072, .noise = SAMPLE_GREEDY},
     {48, 131072, .top_k = 50, .noise = SAMPLE_DRAW},
@@ -36,6 +63,17 @@ static const struct sample_shape full[] = {
     {48, 131072, .wide = true, .top_k = 50, .noise = SAMPLE_DRAW},
     {48, 131072, .wide = true, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW},
     {48, 131072, .wide = true, .top_p = 0.9f, .noise = SAMPLE_DRAW},
+    EVERY_FILTER(256, 32000, true),
+    EVERY_FILTER(256, 32000, false),
+    EVERY_LOGITS(33, 50257, .wide = true, .top_p = 0.9f, .noise = SAMPLE_DRAW),
+    EVERY_LOGITS(1, 256000, .wide = true, .min_p = 0.05f, .noise = SAMPLE_DRAW),
+    EVERY_LOGITS(512, 1000, .wide = true, .noise = SAMPLE_GREEDY),
+    EVERY_LOGITS(512, 1000, .wide = true, .top_k = 50, .noise = SAMPLE_DRAW),
+    EVERY_LOGITS(512, 1000, .top_k = 50, .noise = SAMPLE_DRAW),
+    EVERY_OUTPUT(16, 131072, .wide = true, .noise = SAMPLE_GREEDY),
+    EVERY_OUTPUT(16, 131072, .wide = true, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW),
+    EVERY_OUTPUT(16, 131072, .noise = SAMPLE_GREEDY),
+    EVERY_OUTPUT(16, 131072, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW),
 };
 static const struct sample_shape quick[] = {
     {8, 32000, .noise = SAMPLE_GREEDY},
@@ -46,17 +84,23 @@ static const struct sample_shape quick[] = {
     {8, 32000, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW, .overrides = 64},
     {8, 32000, .noise = SAMPLE_DRAW},
     {4, 32000, .wide = true, .logits = SAMPLE_FLAT, .top_p = 0.9f, .noise = SAMPLE_DRAW},
+    EVERY_LOGITS(4, 32000, .min_p = 0.05f, .noise = SAMPLE_DRAW),
+    EVERY_LOGITS(4, 1000, .wide = true, .top_k = 50, .noise = SAMPLE_DRAW),
+    EVERY_OUTPUT(4, 32000, .wide = true, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW),
 };
 enum { N_FULL = sizeof full / sizeof *full, N_QUICK = sizeof quick / sizeof *quick };
 
-static sy_status pick(sy_ctx *ctx, const struct sample_state *state, int64_t set, const DLTensor *kept)
+static sy_status pick(sy_ctx *ctx, const struct sample_state *state, int64_t set, enum sample_outputs outputs)
 {
     const struct sample_shape *const s = &state->shape;
+    static const sy_logprob modes[] = {SY_LOGPROB_NONE, SY_LOGPROB_NONE, SY_LOGPROB_FINAL, SY_LOGPROB_RAW};
+    const bool counted = outputs == SAMPLE_FLAGS_KEPT;
     const bool overrides = state->instead != NULL;
     return sy_sample(ctx,
                      &(sy_sample_args){.logits = &state->views[set],
                                        .top_k = s->top_k > 0 ? &state->top_k_view : NULL,
                                        .top_p = s->top_p > 0 ? &state->top_p_view : NULL,
+                                       .min_p = s->min_p > 0 ? &state->min_p_view : NULL,
                                        .q = state->q ? &state->q_view : NULL,
                                        .q_order = s->noise == SAMPLE_Q_VOCAB ? SY_Q_VOCAB : SY_Q_LIST,
                                        .allow_bits = state->allow ? &state->allow_view : NULL,
@@ -65,19 +109,22 @@ static sy_status pick(sy_ctx *ctx, const struct sample_state *state, int64_t set
                                        .override_logit = overrides ? &state->override_logit_view : NULL,
                                        .seed = s->noise == SAMPLE_DRAW ? &state->seed_view : NULL,
                                        .token = &state->token_view,
-                                       .kept = kept});
+                                       .kept = counted ? &state->kept_view : NULL,
+                                       .row_flags = counted ? &state->flags_view : NULL,
+                                       .logprob_mode = modes[outputs],
+                                       .logprob = outputs >= SAMPLE_FINAL ? &state->logprob_view : NULL});
 }
 
-/* What is timed asks for the token alone, as an engine does. The call that is checked also asks how many
-   were kept, which may take another way through the library: both must name the same tokens. */
+/* What is timed asks for what the case says, mostly the token alone, as an engine does. The call that is checked also
+   asks how many were kept, which may take another way through the library: both must name the same tokens. */
 static sy_status run(sy_ctx *ctx, void *opaque, int64_t turn)
 {
     struct sample_state *const state = opaque;
-    sy_status status = pick(ctx, state, turn % state->n_sets, NULL);
+    sy_status status = pick(ctx, state, turn % state->n_sets, state->shape.outputs);
     if (status != SY_OK || turn != 0)
         return status;
     memcpy(state->alone, state->token, (size_t)state->shape.batch * sizeof *state->token);
-    return pick(ctx, state, 0, &state->kept_view);
+    return pick(ctx, state, 0, SAMPLE_FLAGS_KEPT);
 }
 
 /* ---- Data -------------------------------------------------------------------------------------------- */
@@ -95,6 +142,8 @@ static void release(struct sample_state *state)
     free(state->token);
     free(state->alone);
     free(state->kept);
+    free(state->flags);
+    free(state->logprob);
     free(state->q);
     free(state->allow);
     free(state->override_indptr);
@@ -113,16 +162,32 @@ static void put_logit(const struct sample_shape *s, char *row, int64_t token, do
         memcpy(row + (size_t)token * sizeof narrow, &narrow, sizeof narrow);
 }
 
+static double make_logit(const struct sample_shape *s, uint64_t *seed)
+{
+    const double rank = bench_unit(seed) * (double)s->vocab, noise = bench_normal(seed);
+    switch (s->logits) {
+    case SAMPLE_FLAT:
+        return noise;
+    case SAMPLE_TAIL:
+        return 12 - 1.5 * log(1 + rank) + 0.5 * noise;
+    case SAMPLE_ZIPF:
+        return 10 - 1.1 * log(1 + rank) - log(-log(1 - bench_unit(seed) * 0.999999));
+    case SAMPLE_NORMAL:
+        return 2 * noise;
+    case SAMPLE_EQUAL:
+        return 1.25;
+    case SAMPLE_TWO:
+        return noise < 0 ? -3 : 0.5;
+    default:
+        return 2.5 * noise;
+    }
+}
+
 static void make_row(const struct sample_shape *s, char *row, uint64_t *seed)
 {
     enum { PEAKS = 200 };
-    for (int64_t i = 0; i < s->vocab; i++) {
-        const double rank = bench_unit(seed) * (double)s->vocab, noise = bench_normal(seed);
-        put_logit(s, row, i,
-                  s->logits == SAMPLE_FLAT   ? noise
-                  : s->logits == SAMPLE_TAIL ? 12 - 1.5 * log(1 + rank) + 0.5 * noise
-                                             : 2.5 * noise);
-    }
+    for (int64_t i = 0; i < s->vocab; i++)
+        put_logit(s, row, i, make_logit(s, seed));
     for (int64_t r = 0; r < PEAKS && s->logits == SAMPLE_PEAKS; r++)
         put_logit(s, row, (int64_t)(bench_unit(seed) * (double)s->vocab), 20 - 1.5 * log(1 + (double)r));
 }
@@ -245,17 +310,23 @@ static bool prepare(struct sample_state *state)
     state->token = bench_alloc(batch, sizeof *state->token);
     state->alone = bench_alloc(batch, sizeof *state->alone);
     state->kept = bench_alloc(batch, sizeof *state->kept);
+    state->flags = bench_alloc(batch, sizeof *state->flags);
+    state->logprob = bench_alloc(batch, sizeof *state->logprob);
     if (!state->answers || !state->list || !state->ranked || !state->weights || !state->token ||
-        !state->alone || !state->kept || !prepare_sets(state) || !prepare_q(state) || !prepare_allow(state) ||
-        !prepare_overrides(state))
+        !state->alone || !state->kept || !state->flags || !state->logprob || !prepare_sets(state) ||
+        !prepare_q(state) || !prepare_allow(state) || !prepare_overrides(state))
         return false;
     state->one_shape[0] = 1;
     state->flat_shape[0] = s->batch;
     state->top_k[0] = s->top_k;
     state->top_p[0] = s->top_p;
+    state->min_p[0] = s->min_p;
     state->seed[0] = SAMPLE_SEED;
     state->top_k_view = sy_tensor(state->top_k, SY_I64, 1, state->one_shape);
     state->top_p_view = sy_tensor(state->top_p, SY_F32, 1, state->one_shape);
+    state->min_p_view = sy_tensor(state->min_p, SY_F32, 1, state->one_shape);
+    state->flags_view = sy_tensor(state->flags, SY_U32, 1, state->flat_shape);
+    state->logprob_view = sy_tensor(state->logprob, SY_F32, 1, state->flat_shape);
     state->seed_view = sy_tensor(state->seed, SY_U64, 1, state->one_shape);
     state->token_view = sy_tensor(state->token, SY_I64, 1, state->flat_shape);
     state->kept_view = sy_tensor(state->kept, SY_I32, 1, state->flat_shape);
@@ -271,21 +342,25 @@ static void describe(int index, char *text, size_t bytes)
 {
     const struct sample_shape *const shape = shape_at(index);
     static const char *const noises[] = {" greedy", " draw", " q by list", " q by vocab"};
-    static const char *const logits[] = {"", " long tail", " flat"};
+    static const char *const logits[] = {"",        " long tail", " flat",      " Zipf",
+                                         " normal", " equal",     " two values"};
+    static const char *const outputs[] = {"", " flags kept", " final", " raw"};
     static const char *const allows[] = {"", " half allowed", " few allowed"};
-    char top_k[16] = "", top_p[16] = "", overrides[32] = "";
+    char top_k[16] = "", top_p[16] = "", min_p[24] = "", overrides[32] = "";
     if (shape->top_k > 0)
         snprintf(top_k, sizeof top_k, " k=%d", (int)shape->top_k);
     if (shape->top_p > 0)
         snprintf(top_p, sizeof top_p, " p=%g", (double)shape->top_p);
+    if (shape->min_p > 0)
+        snprintf(min_p, sizeof min_p, " min_p=%g", (double)shape->min_p);
     if (shape->overrides > 0)
         snprintf(overrides, sizeof overrides, " %d overridden", (int)shape->overrides);
     /* Filters mean a draw unless something else is said. */
-    const bool filtered = shape->top_k > 0 || shape->top_p > 0;
-    snprintf(text, bytes, "%s [%d,%d]%s%s%s%s%s%s", shape->wide ? "f32" : "bf16", (int)shape->batch,
-             (int)shape->vocab, top_k, top_p, logits[shape->logits],
+    const bool filtered = shape->top_k > 0 || shape->top_p > 0 || shape->min_p > 0;
+    snprintf(text, bytes, "%s [%d,%d]%s%s%s%s%s%s%s%s", shape->wide ? "f32" : "bf16", (int)shape->batch,
+             (int)shape->vocab, top_k, top_p, min_p, logits[shape->logits],
              filtered && shape->noise == SAMPLE_DRAW ? "" : noises[shape->noise], allows[shape->allow],
-             overrides);
+             overrides, outputs[shape->outputs]);
 }
 
 void peers_sample(int index, struct emit *json)
@@ -299,7 +374,9 @@ void peers_sample(int index, struct emit *json)
     emit_number(json, "top_p", (double)shape->top_p);
     emit_bool(json, "flat", shape->logits == SAMPLE_FLAT);
     emit_string(json, "noise", noises[shape->noise]);
-    emit_bool(json, "masked", shape->allow != SAMPLE_ALL || shape->overrides > 0);
+    emit_bool(json, "masked",
+              shape->allow != SAMPLE_ALL || shape->overrides > 0 || shape->min_p > 0 ||
+                  shape->outputs != SAMPLE_TOKEN || shape->logits > SAMPLE_FLAT);
 }
 
 static void run_case(struct bench *bench, int index, const char *name)

@@ -15,8 +15,20 @@ enum sample_allow { SAMPLE_ALL, SAMPLE_HALF, SAMPLE_FEW };
 enum sample_noise { SAMPLE_GREEDY, SAMPLE_DRAW, SAMPLE_Q_LIST, SAMPLE_Q_VOCAB };
 
 /* 200 peaks over N(0, 2.5), as models are when they know what to say: a nucleus of about 60. A long tail, as
-   they are when they do not: hundreds. N(0,1): most of the vocabulary. */
-enum sample_logits { SAMPLE_PEAKS, SAMPLE_TAIL, SAMPLE_FLAT };
+   they are when they do not: hundreds. N(0,1): most of the vocabulary. Zipf's law with Gumbel noise, N(0,2), and the
+   ties of constrained decoding: all equal, and two values. */
+enum sample_logits {
+    SAMPLE_PEAKS,
+    SAMPLE_TAIL,
+    SAMPLE_FLAT,
+    SAMPLE_ZIPF,
+    SAMPLE_NORMAL,
+    SAMPLE_EQUAL,
+    SAMPLE_TWO
+};
+
+/* What is asked for beside the token: nothing, row_flags and kept as Python does, or a log-probability. */
+enum sample_outputs { SAMPLE_TOKEN, SAMPLE_FLAGS_KEPT, SAMPLE_FINAL, SAMPLE_RAW };
 
 struct sample_shape {
     int64_t batch, vocab;
@@ -24,6 +36,8 @@ struct sample_shape {
     enum sample_logits logits;
     int64_t top_k; /* 0: off */
     float top_p;   /* 0: off */
+    float min_p;   /* 0: off */
+    enum sample_outputs outputs;
     enum sample_noise noise;
     enum sample_allow allow;
     int64_t overrides; /* tokens of each row */
@@ -51,9 +65,11 @@ struct sample_state {
     double *ranked, *weights;      /* [V], by place in the list, and by token: 0 where it is no candidate */
     int64_t *token, *alone;        /* with and without the count of the kept */
     int32_t *kept;
+    uint32_t *flags;
+    float *logprob;
     int64_t top_k[1], one_shape[1], logits_shape[2], flat_shape[1];
     uint64_t seed[1];
-    float top_p[1];
+    float top_p[1], min_p[1];
     float *q;        /* [B,V], or NULL */
     uint32_t *allow; /* [B,ceil(V/32)], or NULL */
     int64_t allow_shape[2];
@@ -62,7 +78,7 @@ struct sample_state {
     float *override_logit;
     float *instead; /* [B,V] the same for the plain loop: NaN where nothing is overridden; or NULL */
     DLTensor q_view, allow_view, override_indptr_view, override_token_view, override_logit_view;
-    DLTensor top_k_view, top_p_view, seed_view, token_view, kept_view;
+    DLTensor top_k_view, top_p_view, min_p_view, seed_view, token_view, kept_view, flags_view, logprob_view;
 };
 
 /* The callbacks `plain` and `check` of a case. */

@@ -152,6 +152,27 @@ static struct sample_answer greedy_row(const struct sample_state *state, int64_t
     return (struct sample_answer){best, best, state->shape.vocab, state->shape.vocab};
 }
 
+/* How many of the first n reach a share of the largest weight, which is 1. */
+static int64_t reach_of(const struct sample_state *state, int64_t n, double share)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++)
+        count += state->ranked[i] >= share;
+    return count;
+}
+
+/* Keeps these, in their order. */
+static int64_t keep_reaching(const struct sample_state *state, int64_t n, double share)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (state->ranked[i] >= share) {
+            state->list[kept] = state->list[i];
+            state->ranked[kept++] = state->ranked[i];
+        }
+    return kept;
+}
+
 static struct sample_answer plain_row(const struct sample_state *state, int64_t row)
 {
     const struct sample_shape *const s = &state->shape;
@@ -165,6 +186,11 @@ static struct sample_answer plain_row(const struct sample_state *state, int64_t 
         kept = prefix_of(state->ranked, n, total, p);
         answer.kept_low = prefix_of(state->ranked, n, total, p - margin);
         answer.kept_high = prefix_of(state->ranked, n, total, p + margin);
+    }
+    if (s->min_p > 0) {
+        answer.kept_low = reach_of(state, kept, (double)s->min_p + margin);
+        answer.kept_high = reach_of(state, kept, (double)s->min_p - margin);
+        kept = keep_reaching(state, kept, (double)s->min_p);
     }
     if (s->noise != SAMPLE_DRAW) {
         answer.token_low = answer.token_high = race(state, row, kept);

@@ -28,7 +28,7 @@ static bool may_sort(const struct syi_sample_plan *p)
 
 static bool may_weigh(const struct syi_sample_plan *p)
 {
-    return p->top_p.rows.data != NULL || p->noise == SY_NOISE_CDF;
+    return p->top_p.rows.data != NULL || p->noise == SY_NOISE_CDF || p->logprob_mode != SY_LOGPROB_NONE;
 }
 
 /* Lays out the scratch of one task; on an arena without memory it only measures. */
@@ -46,6 +46,7 @@ static struct syi_sample_scratch take_scratch(struct syi_arena *arena, const str
     s.hist = syi_take(arena, SYI_SELECT_BINS * sizeof *s.hist);
     s.block_max = syi_take(arena, syi_scan_blocks(p->vocab) * sizeof *s.block_max);
     s.group_max = syi_take(arena, syi_scan_groups(p->vocab) * sizeof *s.group_max);
+    s.low = syi_take(arena, syi_weigh_strips(p->vocab));
     if (may_weigh(p))
         s.table.strip = syi_take(arena, syi_weigh_strips(p->vocab) * sizeof *s.table.strip);
     if (may_weigh(p) && p->type != SYI_F32) {
@@ -174,10 +175,13 @@ static void scan_slice(void *data, int task)
     const struct job *job = data;
     const struct syi_sample_plan *p = job->plan;
     const int row = task / job->n_slices, slice = task % job->n_slices;
-    const struct syi_scan scan = {.row = syi_row_logits(p, row), .max = job->scratch[row].block_max};
-    const int64_t n_blocks = (int64_t)syi_scan_blocks(p->vocab);
-    syi_scan_part(job->kernels, &scan, (size_t)syi_part(n_blocks, job->n_slices, slice),
-                  (size_t)syi_part(n_blocks, job->n_slices, slice + 1));
+    const struct syi_scan scan = {.row = syi_row_logits(p, row),
+                                  .max = job->scratch[row].block_max,
+                                  .low =
+                                      p->row_flags != NULL || p->kept != NULL ? job->scratch[row].low : NULL};
+    const int64_t n_pieces = (p->vocab + SYI_PIECE - 1) / SYI_PIECE, n_blocks = SYI_PIECE / SYI_BLOCK;
+    syi_scan_part(job->kernels, &scan, (size_t)(syi_part(n_pieces, job->n_slices, slice) * n_blocks),
+                  (size_t)(syi_part(n_pieces, job->n_slices, slice + 1) * n_blocks));
 }
 
 /* Slices per row when every row is a task of its own and threads are left over; else 1. */

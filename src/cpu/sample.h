@@ -92,6 +92,11 @@ static inline const unsigned char *syi_piece(const struct syi_logits *row, size_
                                  : syi_mask_piece(row, first, n, buffer);
 }
 
+/* Which of the SYI_BLOCK elements from `first` on, a multiple of that, are out, and which the bits let count; the first
+   in the lowest bit. */
+uint64_t syi_out_bits(const struct syi_logits *row, size_t first);
+uint64_t syi_allow_bits(const struct syi_logits *row, size_t first);
+
 /* A function with a buffer of kilobytes is not inlined: buffers that are used one after the other would add up, and
    the stack may be small. */
 #define SYI_HAS_BUFFER __attribute__((noinline))
@@ -104,12 +109,17 @@ static inline size_t syi_piece_length(const struct syi_logits *row)
 
 /* ---- sample_scan.c ----------------------------------------------------------------------------------- */
 
+/* What a piece has that is not above -inf: nothing, only -inf, or a NaN with a sign. Other NaNs show in the maxima. */
+enum syi_low { SYI_LOW_NONE, SYI_LOW_INF, SYI_LOW_NAN };
+
 /* A row, the maxima of its blocks, and the maxima of groups of blocks. */
 struct syi_scan {
     struct syi_logits row;
     uint16_t *max;   /* [syi_scan_blocks(n)] */
     uint16_t *group; /* [syi_scan_groups(n)] */
-    uint16_t top;    /* largest of them */
+    uint8_t *
+        low; /* [syi_weigh_strips(n)] enum syi_low of every SYI_PIECE elements, be they out or not; or NULL */
+    uint16_t top; /* largest of them */
 };
 
 /* Order of minus infinity (see block_max in kernels.h): every order above it and below that of plus infinity
@@ -125,7 +135,7 @@ size_t syi_scan_groups(int64_t vocab);
 /* Maxima of the blocks [first, end), of all that the bits let count. */
 void syi_scan_part(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first, size_t end);
 
-/* The same for the blocks of a piece of n elements from a multiple of SYI_BLOCK on; x NULL: none counts. */
+/* The same for the blocks of n elements from a multiple of SYI_BLOCK on, with `low` of SYI_PIECE; x NULL: none counts. */
 void syi_scan_piece(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first,
                     const unsigned char *x, size_t n);
 
@@ -134,6 +144,10 @@ void syi_scan_leave_out(const struct syi_kernels *kernels, const struct syi_scan
 
 /* Maxima of the groups, and the top; false when it is an infinity or a NaN, which need the long way. */
 bool syi_scan_top(struct syi_scan *s);
+
+/* With `low`, and a top that is a number: whether there is a NaN, and how many logits are above -inf. */
+bool syi_scan_has_nan(const struct syi_scan *s);
+int64_t syi_scan_count(const struct syi_scan *s);
 
 /* The order of one logit, be it out or not. */
 uint16_t syi_scan_order(const struct syi_logits *row, int64_t i);
@@ -144,14 +158,31 @@ uint32_t syi_scan_key(uint16_t order, enum syi_type type);
 /* A large order that at least k tokens reach, 1 <= k <= syi_scan_blocks(). */
 uint16_t syi_scan_floor(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k);
 
+/* The largest that at least k tokens reach, 1 <= k <= n; `order` is scratch for as many as there are tokens. */
+uint16_t syi_scan_floor_each(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k,
+                             uint16_t *order);
+
 /* What the maxima that reach a floor weigh: no more than all tokens that do. */
 uint64_t syi_scan_weigh_maxima(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
                                float m, float inv_t);
 
-/* All tokens that reach a floor, and those that are out too, into c->key and c->idx; false when that would include
-   -inf and NaN. */
+/* Whether more than three quarters of the blocks, and some more, reach a floor: collecting their tokens does not pay. */
+bool syi_scan_crowded(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
+                      size_t more);
+
+/* The first token of the order into c->key[0] and c->idx[0]. */
+void syi_scan_first(const struct syi_kernels *kernels, const struct syi_scan *s, struct syi_candidates *c);
+
+/* How many tokens of the order are enough, 0: all; hist has SYI_SELECT_BINS entries. */
+struct syi_limit {
+    size_t n;
+    uint64_t *hist;
+};
+
+/* All tokens that reach a floor, or fewer but the first limit->n of the order, into c->key and c->idx; false when that
+   would include -inf and NaN. */
 bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
-                      struct syi_candidates *c);
+                      const struct syi_limit *limit, struct syi_candidates *c);
 
 /* ---- sample_weigh.c ---------------------------------------------------------------------------------- */
 
@@ -219,9 +250,16 @@ bool syi_weigh_by_table(const struct syi_weigher *w);
 double syi_weigh_scan(const struct syi_weigher *w);
 struct syi_mass syi_weigh_scanned(const struct syi_weigher *w, double sum);
 
+/* What was drawn, and from what. */
+struct syi_drawn {
+    int64_t token;
+    uint64_t weight; /* of all that was kept */
+    int64_t kept;    /* tokens; of a whole row not known: 0 */
+};
+
 /* The token a CDF draw picks from the whole row or, if it is a 16-bit one, from what top-p and min-p keep: by
    counting equal logits, so that nothing is sorted or collected however many tokens the nucleus has. */
-int64_t syi_weigh_draw(const struct syi_weigher *w, const struct syi_draw *d);
+struct syi_drawn syi_weigh_draw(const struct syi_weigher *w, const struct syi_draw *d);
 
 /* ---- sample_select.c --------------------------------------------------------------------------------- */
 
@@ -266,6 +304,7 @@ struct syi_sample_scratch {
     uint64_t *hist;                 /* [SYI_SELECT_BINS] */
     uint16_t *block_max;            /* [syi_scan_blocks(vocab)] */
     uint16_t *group_max;            /* [syi_scan_groups(vocab)] */
+    uint8_t *low;                   /* [syi_weigh_strips(vocab)] */
     struct syi_pattern_table table; /* only when rows may be weighed as a whole */
     float *exp;                     /* [SYI_PATTERNS], only when 16-bit rows may be */
     int32_t *out;                   /* only with overrides, [the smaller of vocab and all of them], */
@@ -298,6 +337,9 @@ struct syi_row {
     struct syi_scan scan;       /* the row and its block maxima; set when syi_row_head looked */
     struct syi_mass mass;       /* of what top-k left; high is 0 until asked for */
     int64_t token;
+    uint64_t
+        final_weight; /* of the candidates and how many they are, where r->c does not hold them; else 0 */
+    int64_t final_count;
 };
 
 static inline int64_t syi_token_at(const struct syi_candidates *c, int64_t i)
@@ -386,8 +428,8 @@ void syi_row_list(struct syi_row *r);
 
 int64_t syi_row_choose(struct syi_row *r);
 
-/* A draw from the whole row, without candidates. */
-int64_t syi_row_draw(const struct syi_row *r);
+/* A draw from the whole row, without candidates: the token, final_weight and final_count. */
+void syi_row_draw(struct syi_row *r);
 
 enum syi_head {
     SYI_HEAD_NONE, /* the row must be read the long way */
@@ -398,8 +440,14 @@ enum syi_head {
 /* Tries to do without the keys of the whole row. */
 enum syi_head syi_row_head(struct syi_row *r);
 
-/* Whether any row may do with its head: no output speaks of the whole row. */
+/* Whether any row may do with its head. */
 bool syi_may_scan(const struct syi_sample_plan *p);
+
+/* Whether the weights of all tokens are best had without keys: a table of those of 16-bit logits must pay. */
+bool syi_row_weighs_well(const struct syi_row *r);
+
+/* The maximum of the row by its block maxima, which are made if r->scanned is false; false when it is no number. */
+bool syi_row_max(struct syi_row *r);
 
 /* Whether anything but the first token of the order is asked for. */
 bool syi_row_wants_candidates(const struct syi_row *r);

@@ -107,6 +107,22 @@ static int64_t first_out(const struct syi_logits *row, size_t position)
     return low;
 }
 
+uint64_t syi_out_bits(const struct syi_logits *row, size_t first)
+{
+    uint64_t bits = 0;
+    for (int64_t j = first_out(row, first); j < row->n_out && (size_t)row->out[j] < first + SYI_BLOCK; j++)
+        bits |= UINT64_C(1) << ((size_t)row->out[j] - first);
+    return bits;
+}
+
+uint64_t syi_allow_bits(const struct syi_logits *row, size_t first)
+{
+    const size_t bytes = ((size_t)row->n + 7) / 8 - first / 8; /* little-endian */
+    uint64_t bits = 0;
+    memcpy(&bits, row->allow + first / 8, bytes < sizeof bits ? bytes : sizeof bits);
+    return bits;
+}
+
 const unsigned char *syi_mask_piece(const struct syi_logits *row, size_t first, size_t n,
                                     unsigned char *buffer)
 {

@@ -129,7 +129,7 @@ int64_t syi_row_choose(struct syi_row *r)
     }
 }
 
-int64_t syi_row_draw(const struct syi_row *r)
+void syi_row_draw(struct syi_row *r)
 {
     const struct syi_noise noise = noise_of(r);
     const struct syi_weigher weigher = syi_row_weigher(r);
@@ -139,5 +139,8 @@ int64_t syi_row_draw(const struct syi_row *r)
                                .min_p = r->min_p,
                                .all_ties = r->plan->ties == SY_TIES_ALL,
                                .uniform = word[0] | (uint64_t)word[1] << 32};
-    return syi_weigh_draw(&weigher, &d);
+    const struct syi_drawn drawn = syi_weigh_draw(&weigher, &d);
+    r->token = drawn.token;
+    r->final_weight = drawn.weight;
+    r->final_count = drawn.kept;
 }

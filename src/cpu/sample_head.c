@@ -15,14 +15,24 @@ bool syi_row_wants_candidates(const struct syi_row *r)
 
 bool syi_may_scan(const struct syi_sample_plan *p)
 {
-    return !p->probs_in && p->row_flags == NULL && p->logprob_mode != SY_LOGPROB_RAW;
+    return !p->probs_in;
 }
 
-/* Whether the token is all that is asked for. */
-static bool token_only(const struct syi_sample_plan *p)
+bool syi_row_weighs_well(const struct syi_row *r)
 {
-    return p->kept == NULL && p->row_flags == NULL && p->logprob == NULL && p->masked.data == NULL &&
-           p->list_token.data == NULL && p->list_prob.data == NULL;
+    enum { ENOUGH = 16384 };
+    return r->logits.type == SYI_F32 || r->logits.n >= ENOUGH;
+}
+
+static bool lists_candidates(const struct syi_sample_plan *p)
+{
+    return p->list_token.data != NULL || p->list_prob.data != NULL;
+}
+
+/* All tokens are candidates. */
+static bool is_whole(const struct syi_row *r)
+{
+    return r->k == 0 && !r->one && r->top_p >= 1.0f && r->min_p == 0.0f;
 }
 
 /* The block maxima of the row, if they are not there, and whether the head can be told from them. */
@@ -36,25 +46,76 @@ static bool scan_row(struct syi_row *r)
     return syi_scan_top(&r->scan);
 }
 
-/* The tokens that reach a floor into r->c, with the row's maximum. */
-static bool collect_from(struct syi_row *r, uint16_t floor)
+static void set_max(struct syi_row *r, uint32_t key)
 {
+    r->stats.max = key;
+    r->max = syi_key_value(key);
+}
+
+/* The first token of the order into c, with the row's maximum. */
+static void find_first(struct syi_row *r, struct syi_candidates *c)
+{
+    const struct syi_candidates *extra = &r->extra;
+    syi_scan_first(r->kernels, &r->scan, c);
+    for (int64_t i = 0; i < extra->n; i++)
+        if (extra->key[i] > c->key[0] || (extra->key[i] == c->key[0] && extra->idx[i] < c->idx[0])) {
+            c->key[0] = extra->key[i];
+            c->idx[0] = extra->idx[i];
+        }
+    set_max(r, c->key[0]);
+}
+
+/* The tokens that reach a floor into r->c, or fewer but the first `most` of the order, with the row's maximum. */
+static bool collect_from(struct syi_row *r, uint16_t floor, size_t most)
+{
+    const struct syi_limit limit = {r->plan->ties == SY_TIES_ALL ? 0 : most, r->scratch->hist};
     r->c = (struct syi_candidates){r->scratch->kept_key, r->scratch->kept_idx, 0};
-    if (!syi_scan_collect(r->kernels, &r->scan, floor, &r->c))
+    if (!syi_scan_collect(r->kernels, &r->scan, floor, &limit, &r->c))
         return false;
     /* Overrides below the floor do not join: others that are no lower have not been collected. */
     if (r->logits.n_out > 0)
         syi_row_replace(r, &r->c, syi_scan_key(floor, r->logits.type));
+    uint32_t max = 0;
     for (int64_t i = 0; i < r->c.n; i++)
-        r->stats.max = r->c.key[i] > r->stats.max ? r->c.key[i] : r->stats.max;
-    r->max = syi_key_value(r->stats.max);
+        max = r->c.key[i] > max ? r->c.key[i] : max;
+    set_max(r, max);
     return true;
 }
 
-/* The first `k` of the order and perhaps more. */
+/* The first `k` of the order and perhaps more. -inf counts only in lists. */
 static bool collect_head(struct syi_row *r, size_t k)
 {
-    return k <= syi_scan_blocks(r->plan->vocab) && collect_from(r, syi_scan_floor(r->kernels, &r->scan, k));
+    const uint16_t least = lists_candidates(r->plan) ? 0 : syi_order_minus_inf(r->logits.type) + 1;
+    const bool by_blocks = k <= syi_scan_blocks(r->plan->vocab) * 7 / 8;
+    const uint16_t floor =
+        by_blocks ? syi_scan_floor(r->kernels, &r->scan, k)
+                  : syi_scan_floor_each(r->kernels, &r->scan, k, (uint16_t *)(void *)r->scratch->key);
+    return collect_from(r, floor > least ? floor : least, k);
+}
+
+/* What min-p keeps and perhaps more: exp is monotone, so that is what reaches the lowest order with a logit that
+   does. It is searched for in sixteenths. */
+static bool collect_min_p(struct syi_row *r)
+{
+    enum { PROBES = 16 };
+    const enum syi_type type = r->logits.type;
+    uint32_t low = syi_order_minus_inf(type) + 1u, high = r->scan.top;
+    while (low < high) {
+        uint32_t key[PROBES];
+        float e[PROBES];
+        size_t i = 0;
+        for (uint32_t j = 0; j < PROBES; j++)
+            key[j] = syi_scan_key((uint16_t)(low + (high - low) * j / PROBES), type) |
+                     (type == SYI_F32 ? 0xffffu : 0);
+        r->kernels->exp_keys(e, key, PROBES, r->max, r->inv_t);
+        while (i < PROBES && e[i] < r->min_p)
+            i++;
+        const uint32_t first = low, range = high - low;
+        high = i < PROBES ? first + range * (uint32_t)i / PROBES : high;
+        low = i > 0 ? first + range * (uint32_t)(i - 1) / PROBES + 1 : low;
+    }
+    const uint16_t floor = (uint16_t)(low == 0x8000u ? 0x7fffu : low);
+    return !syi_scan_crowded(r->kernels, &r->scan, floor, 2) && collect_from(r, floor, 0);
 }
 
 /* A guess at the weight of the tokens below a floor, from one in 256. */
@@ -80,15 +141,16 @@ static uint64_t guess_below(const struct syi_row *r, uint16_t floor)
 }
 
 /* The row's maximum. That of an f32 row is known by its upper half until the blocks that have it are read. */
-static bool find_max(struct syi_row *r)
+static void find_max(struct syi_row *r)
 {
+    const uint32_t top = syi_scan_key(r->scan.top, r->logits.type);
+    uint32_t key;
+    int32_t idx;
+    struct syi_candidates first = {&key, &idx, 0};
     if (r->logits.type == SYI_F32)
-        return collect_head(r, 1);
-    r->stats.max = syi_scan_key(r->scan.top, r->logits.type);
-    if (r->extra_stats.max > r->stats.max)
-        r->stats.max = r->extra_stats.max;
-    r->max = syi_key_value(r->stats.max);
-    return true;
+        find_first(r, &first);
+    else
+        set_max(r, r->extra_stats.max > top ? r->extra_stats.max : top);
 }
 
 static uint64_t weigh_candidates(const struct syi_row *r)
@@ -104,7 +166,7 @@ static bool find_head(struct syi_row *r)
     const size_t n_blocks = syi_scan_blocks(r->plan->vocab);
     size_t k = n_blocks < FIRST ? n_blocks : FIRST;
     uint16_t floor = syi_scan_floor(r->kernels, &r->scan, k);
-    if (!collect_from(r, floor))
+    if (syi_scan_crowded(r->kernels, &r->scan, floor, FIRST) || !collect_from(r, floor, 0))
         return false;
     uint64_t have = weigh_candidates(r);
     if (r->mass.high == 0) {
@@ -127,7 +189,7 @@ static bool find_head(struct syi_row *r)
         have = syi_scan_weigh_maxima(r->kernels, &r->scan, floor, r->max, r->inv_t) +
                syi_weigh_extra(&weigher, syi_scan_key(floor, r->logits.type));
     }
-    return collect_from(r, floor);
+    return collect_from(r, floor, 0);
 }
 
 /* Top-p without top-k: block maxima and, where it is cheap and not likely to be in vain, the mass in one pass. */
@@ -138,8 +200,9 @@ static bool guess_head(struct syi_row *r)
         !r->scanned && !r->exp_table->flat && r->plan->list_prob.data == NULL && syi_weigh_by_table(&before);
     const double sum = weigh ? syi_weigh_scan(&before) : 0;
     r->scanned = r->scanned || weigh;
-    if (!scan_row(r) || !find_max(r))
+    if (!scan_row(r))
         return false;
+    find_max(r);
     const struct syi_weigher weigher = syi_row_weigher(r);
     if (weigh)
         r->mass = syi_weigh_scanned(&weigher, sum);
@@ -149,37 +212,87 @@ static bool guess_head(struct syi_row *r)
 }
 
 /* Whether a draw can do without candidates: from any whole row, and from 16-bit rows cut by p or min-p, unless a
-   token beside them has a value they cannot have. */
-static bool may_draw(const struct syi_row *r, size_t k)
+   token beside them has a value they cannot have, or tokens that weigh nothing are to be counted. */
+static bool may_draw(const struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
-    const bool whole = r->top_p >= 1.0f && r->min_p == 0.0f;
-    return k == 0 && p->noise == SY_NOISE_CDF && token_only(p) &&
-           (whole || (p->type != SYI_F32 && r->min_p < 1.0f && r->extra.n == 0));
+    const bool counts = r->min_p == 0.0f || r->min_p > 0x1p-38f || r->top_p < 1.0f;
+    return !r->greedy && p->noise == SY_NOISE_CDF && p->masked.data == NULL && !lists_candidates(p) &&
+           syi_row_weighs_well(r) &&
+           (is_whole(r) || (p->type != SYI_F32 && r->min_p < 1.0f && r->extra.n == 0 && counts));
+}
+
+bool syi_row_max(struct syi_row *r)
+{
+    r->scan = (struct syi_scan){
+        .row = r->logits, .max = r->scratch->block_max, .group = r->scratch->group_max, .low = NULL};
+    if (!scan_row(r))
+        return false;
+    find_max(r);
+    return true;
+}
+
+/* What the outputs need of a row whose candidates are all its tokens. */
+static void finish_whole(struct syi_row *r)
+{
+    const struct syi_sample_plan *p = r->plan;
+    const struct syi_weigher weigher = syi_row_weigher(r);
+    if (p->kept != NULL)
+        r->final_count = syi_scan_count(&r->scan) + r->extra.n;
+    if (p->logprob_mode == SY_LOGPROB_FINAL && !r->cold && r->final_weight == 0)
+        r->final_weight = syi_weigh(&weigher);
+}
+
+/* Candidates, or the token itself, of a row with block maxima. */
+static enum syi_head decide(struct syi_row *r)
+{
+    const size_t k = r->one ? 1 : (size_t)r->k;
+    const bool by_min_p = k == 0 && r->top_p >= 1.0f && r->min_p > 0.0f;
+    const bool weigh = r->plan->logprob_mode == SY_LOGPROB_FINAL && !r->cold;
+    const bool whole = is_whole(r) && r->plan->masked.data == NULL && !lists_candidates(r->plan) &&
+                       (!weigh || syi_row_weighs_well(r));
+    if (!syi_row_wants_candidates(r) || (whole && r->greedy) || (by_min_p && r->min_p >= 1.0f)) {
+        r->c = (struct syi_candidates){r->scratch->kept_key, r->scratch->kept_idx, 0};
+        find_first(r, &r->c);
+        if (is_whole(r))
+            finish_whole(r);
+        return SYI_HEAD_READ;
+    }
+    if (k > 0)
+        return collect_head(r, k) ? SYI_HEAD_READ : SYI_HEAD_NONE;
+    find_max(r);
+    if (by_min_p && collect_min_p(r))
+        return SYI_HEAD_READ;
+    if (!may_draw(r))
+        return SYI_HEAD_NONE;
+    syi_row_draw(r);
+    if (whole)
+        finish_whole(r);
+    return SYI_HEAD_DRAWN;
 }
 
 /*
- * Tries to do without the keys of the whole row: with the head alone for top-k, greedy and most top-p rows,
+ * Tries to do without the keys of the whole row: with the head alone for top-k, greedy, min-p and most top-p rows,
  * by weights alone for other CDF draws. Not on rows with an infinity or NaN on top.
  */
 enum syi_head syi_row_head(struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
-    const size_t k = r->one || !syi_row_wants_candidates(r) ? 1 : (size_t)r->k;
-    const bool guess = k == 0 && r->top_p < 1.0f;
-    const bool draws = may_draw(r, k);
-    if (!syi_may_scan(p) || (k == 0 && !guess && !draws) || (r->extra_stats.flags & SY_ROW_INF))
+    const bool by_top_p = r->k == 0 && !r->one && r->top_p < 1.0f && syi_row_wants_candidates(r);
+    const bool low = p->row_flags != NULL || (p->kept != NULL && is_whole(r));
+    const bool all_wanted = is_whole(r) && !r->greedy && !may_draw(r);
+    const bool all_weighed = p->list_prob.data != NULL && r->k == 0 && !r->one && !by_top_p;
+    if (!syi_may_scan(p) || all_wanted || all_weighed || (r->extra_stats.flags & SY_ROW_INF))
         return SYI_HEAD_NONE;
-    r->scan =
-        (struct syi_scan){.row = r->logits, .max = r->scratch->block_max, .group = r->scratch->group_max};
-    if (guess && guess_head(r))
-        return SYI_HEAD_READ;
-    if (!scan_row(r))
+    r->scan = (struct syi_scan){.row = r->logits,
+                                .max = r->scratch->block_max,
+                                .group = r->scratch->group_max,
+                                .low = low ? r->scratch->low : NULL};
+    const bool guessed = by_top_p && guess_head(r);
+    if (!guessed && !scan_row(r))
         return SYI_HEAD_NONE;
-    if (k > 0)
-        return collect_head(r, k) ? SYI_HEAD_READ : SYI_HEAD_NONE;
-    if (!draws || !find_max(r))
-        return SYI_HEAD_NONE;
-    r->token = syi_row_draw(r);
-    return SYI_HEAD_DRAWN;
+    const enum syi_head head = guessed ? SYI_HEAD_READ : decide(r);
+    if (p->row_flags != NULL)
+        r->stats.flags = r->extra_stats.flags | (syi_scan_has_nan(&r->scan) ? SY_ROW_NAN : 0);
+    return head;
 }

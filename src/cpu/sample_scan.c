@@ -27,25 +27,143 @@ size_t syi_scan_groups(int64_t vocab)
     return (syi_scan_blocks(vocab) + GROUP - 1) / GROUP;
 }
 
-void syi_scan_piece(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first,
-                    const unsigned char *x, size_t n)
+/* ---- What is not above -inf -------------------------------------------------------------------------- */
+
+static uint32_t pattern_minus_inf(enum syi_type type)
+{
+    return type == SYI_F32 ? 0xff800000u : type == SYI_F16 ? 0xfc00u : 0xff80u;
+}
+
+/* Logits where they are, at any address: loops over these become vectors. */
+typedef uint16_t any_u16 __attribute__((aligned(1), may_alias));
+typedef uint32_t any_u32 __attribute__((aligned(1), may_alias));
+
+enum { LANES_16 = 32, LANES_32 = 16 }; /* four vectors: one maximum alone would wait for itself */
+
+static uint32_t largest_16(const any_u16 *x, size_t n)
+{
+    uint16_t largest[LANES_16] = {0};
+    size_t i = 0;
+    for (; i + LANES_16 <= n; i += LANES_16)
+        for (size_t j = 0; j < LANES_16; j++)
+            largest[j] = x[i + j] > largest[j] ? x[i + j] : largest[j];
+    for (size_t j = 1; j < LANES_16; j++)
+        largest[0] = largest[j] > largest[0] ? largest[j] : largest[0];
+    for (; i < n; i++)
+        largest[0] = x[i] > largest[0] ? x[i] : largest[0];
+    return largest[0];
+}
+
+static uint32_t largest_32(const any_u32 *x, size_t n)
+{
+    uint32_t largest[LANES_32] = {0};
+    size_t i = 0;
+    for (; i + LANES_32 <= n; i += LANES_32)
+        for (size_t j = 0; j < LANES_32; j++)
+            largest[j] = x[i + j] > largest[j] ? x[i + j] : largest[j];
+    for (size_t j = 1; j < LANES_32; j++)
+        largest[0] = largest[j] > largest[0] ? largest[j] : largest[0];
+    for (; i < n; i++)
+        largest[0] = x[i] > largest[0] ? x[i] : largest[0];
+    return largest[0];
+}
+
+/* By the largest bit pattern: no number has that of -inf or one above, where the NaNs with a sign are. */
+static uint8_t low_of(const unsigned char *x, size_t n, enum syi_type type)
+{
+    const uint32_t largest =
+        type == SYI_F32 ? largest_32((const any_u32 *)x, n) : largest_16((const any_u16 *)x, n);
+    const uint32_t minus_inf = pattern_minus_inf(type);
+    return largest > minus_inf ? SYI_LOW_NAN : largest == minus_inf ? SYI_LOW_INF : SYI_LOW_NONE;
+}
+
+static int64_t count_numbers(const unsigned char *x, size_t n, enum syi_type type)
+{
+    const uint32_t minus_inf = pattern_minus_inf(type);
+    const any_u32 *wide = (const any_u32 *)x;
+    const any_u16 *narrow = (const any_u16 *)x;
+    uint32_t count = 0;
+    for (size_t i = 0; type == SYI_F32 && i < n; i++)
+        count += wide[i] < minus_inf;
+    for (size_t i = 0; type != SYI_F32 && i < n; i++)
+        count += narrow[i] < minus_inf;
+    return count;
+}
+
+static size_t piece_size(const struct syi_logits *row, size_t first)
+{
+    return (size_t)row->n - first < SYI_PIECE ? (size_t)row->n - first : SYI_PIECE;
+}
+
+SYI_HAS_BUFFER bool syi_scan_has_nan(const struct syi_scan *s)
+{
+    const struct syi_logits *row = &s->row;
+    unsigned char buffer[SYI_PIECE * 4];
+    for (size_t first = 0; first < (size_t)row->n; first += SYI_PIECE) {
+        const size_t n = piece_size(row, first);
+        if (s->low[first / SYI_PIECE] == SYI_LOW_NAN &&
+            (row->n_out == 0 || low_of(syi_piece(row, first, n, buffer), n, row->type) == SYI_LOW_NAN))
+            return true;
+    }
+    return false;
+}
+
+SYI_HAS_BUFFER int64_t syi_scan_count(const struct syi_scan *s)
+{
+    struct syi_logits row = s->row;
+    unsigned char buffer[SYI_PIECE * 4];
+    int64_t count = 0;
+    row.n_out = 0;
+    for (size_t first = 0; first < (size_t)row.n; first += SYI_PIECE) {
+        const size_t n = piece_size(&row, first);
+        if (s->low[first / SYI_PIECE] == SYI_LOW_NONE)
+            count += (int64_t)n;
+        else if (syi_any_allowed(&row, first, n))
+            count += count_numbers(syi_piece(&row, first, n, buffer), n, row.type);
+    }
+    for (int64_t j = 0; j < s->row.n_out; j++)
+        count -= syi_scan_order(&row, s->row.out[j]) > syi_order_minus_inf(row.type);
+    return count;
+}
+
+/* ---- Maxima ------------------------------------------------------------------------------------------ */
+
+static void scan_blocks(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first,
+                        const unsigned char *x, size_t n)
 {
     const enum syi_type type = s->row.type;
     const size_t bytes = syi_float_bytes(type), whole = n / SYI_BLOCK;
     uint16_t *max = s->max + first / SYI_BLOCK;
     void (*block_max)(uint16_t *, const void *, size_t) =
         type == SYI_F32 ? kernels->block_max_32 : kernels->block_max_16;
-    if (x == NULL) {
-        for (size_t i = 0; i < syi_scan_blocks((int64_t)n); i++)
-            max[i] = syi_order_minus_inf(type);
-        return;
-    }
     block_max(max, x, whole);
     if (whole * SYI_BLOCK < n) { /* the last block is short: fill it up with the lowest order there is */
         unsigned char last[SYI_BLOCK_BYTES_32];
         memset(last, 0xff, sizeof last);
         memcpy(last, x + whole * SYI_BLOCK * bytes, (n - whole * SYI_BLOCK) * bytes);
         block_max(max + whole, last, 1);
+    }
+}
+
+void syi_scan_piece(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first,
+                    const unsigned char *x, size_t n)
+{
+    enum { CHUNK = 8 * SYI_PIECE }; /* still in the first cache when it is looked at again */
+    const enum syi_type type = s->row.type;
+    const size_t length = s->low != NULL && x != NULL ? CHUNK : n;
+    if (x == NULL) {
+        for (size_t i = 0; i < syi_scan_blocks((int64_t)n); i++)
+            s->max[first / SYI_BLOCK + i] = syi_order_minus_inf(type);
+        for (size_t i = 0; s->low != NULL && i < n; i += SYI_PIECE)
+            s->low[(first + i) / SYI_PIECE] = SYI_LOW_INF;
+        return;
+    }
+    for (size_t at = 0; at < n; at += length) {
+        const size_t end = n - at < length ? n : at + length;
+        scan_blocks(kernels, s, first + at, x + at * syi_float_bytes(type), end - at);
+        for (size_t i = at; s->low != NULL && i < end; i += SYI_PIECE)
+            s->low[(first + i) / SYI_PIECE] =
+                low_of(x + i * syi_float_bytes(type), end - i < SYI_PIECE ? end - i : SYI_PIECE, type);
     }
 }
 
@@ -78,14 +196,16 @@ void syi_scan_part(const struct syi_kernels *kernels, const struct syi_scan *s, 
 void syi_scan_leave_out(const struct syi_kernels *kernels, const struct syi_scan *s)
 {
     const struct syi_logits *row = &s->row;
+    struct syi_scan maxima = *s;
     unsigned char buffer[SYI_BLOCK_BYTES_32];
     size_t done = SIZE_MAX;
+    maxima.low = NULL;
     for (int64_t j = 0; j < row->n_out; j++) {
         const size_t block = (size_t)row->out[j] / SYI_BLOCK, first = block * SYI_BLOCK;
         const size_t left = (size_t)row->n - first, n = left < SYI_BLOCK ? left : SYI_BLOCK;
         if (block == done || syi_scan_order(row, row->out[j]) < s->max[block])
             continue;
-        syi_scan_piece(kernels, s, first, syi_piece(row, first, n, buffer), n);
+        syi_scan_piece(kernels, &maxima, first, syi_piece(row, first, n, buffer), n);
         done = block;
     }
 }
@@ -161,6 +281,13 @@ uint16_t syi_scan_floor(const struct syi_kernels *kernels, const struct syi_scan
     return floor == 0x8000u ? 0x7fffu : floor; /* +0 equals -0, which lies one below */
 }
 
+bool syi_scan_crowded(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
+                      size_t more)
+{
+    const size_t n_blocks = syi_scan_blocks(s->row.n);
+    return kernels->count_ge_u16(s->max, n_blocks, floor) > n_blocks / 4 * 3 + more;
+}
+
 /* Blocks that reach a floor, from block *next on, at most `most`; returns how many. */
 static size_t list_blocks(const struct syi_scan *s, uint16_t floor, size_t *next, uint32_t *block,
                           size_t most)
@@ -198,6 +325,38 @@ uint64_t syi_scan_weigh_maxima(const struct syi_kernels *kernels, const struct s
     return sum;
 }
 
+/* ---- Floors of small rows ---------------------------------------------------------------------------- */
+
+static uint16_t order_of(uint16_t upper)
+{
+    return (uint16_t)(upper ^ ((0u - (upper >> 15)) | 0x8000u));
+}
+
+static void put_orders(uint16_t *order, const unsigned char *x, size_t n, enum syi_type type)
+{
+    const any_u32 *wide = (const any_u32 *)x;
+    const any_u16 *narrow = (const any_u16 *)x;
+    for (size_t i = 0; type == SYI_F32 && i < n; i++)
+        order[i] = order_of((uint16_t)(wide[i] >> 16));
+    for (size_t i = 0; type != SYI_F32 && i < n; i++)
+        order[i] = order_of(narrow[i]);
+}
+
+SYI_HAS_BUFFER uint16_t syi_scan_floor_each(const struct syi_kernels *kernels, const struct syi_scan *s,
+                                            size_t k, uint16_t *order)
+{
+    const struct syi_logits *row = &s->row;
+    unsigned char buffer[SYI_PIECE * 4];
+    for (size_t first = 0; first < (size_t)row->n; first += SYI_PIECE) {
+        const size_t n = piece_size(row, first);
+        put_orders(order + first, syi_piece(row, first, n, buffer), n, row->type);
+    }
+    const uint16_t floor = kth_of(kernels, order, (size_t)row->n, s->top, k);
+    return floor == 0x8000u ? 0x7fffu : floor;
+}
+
+/* ---- Tokens ------------------------------------------------------------------------------------------ */
+
 /* Key of a number. */
 static inline uint32_t key_at(const unsigned char *x, size_t i, enum syi_type type)
 {
@@ -227,42 +386,235 @@ static __attribute__((noinline)) uint64_t reach_last(reach_fn *reach, const stru
     return reach(last, floor);
 }
 
-/* Puts the tokens of a block that reach the floor behind n candidates; returns how many there are then. */
-static inline int64_t collect_block(const struct syi_logits *row, size_t block, uint64_t hits, uint32_t *key,
-                                    int32_t *idx, int64_t n)
+/* An f32 as a signed integer that orders like it, -0 one below +0; NaNs with a sign are below -inf. */
+static inline int32_t signed_order(const unsigned char *x, size_t i)
+{
+    const uint32_t bits = ((const any_u32 *)x)[i];
+    return (int32_t)(bits ^ (0u - (bits >> 31)) >> 1);
+}
+
+/* The largest of n f32. */
+static int32_t best_of(const unsigned char *x, size_t n)
+{
+    int32_t lane[LANES_32], best = INT32_MIN;
+    size_t i = 0;
+    for (size_t j = 0; j < LANES_32; j++)
+        lane[j] = INT32_MIN;
+    for (; i + LANES_32 <= n; i += LANES_32)
+        for (size_t j = 0; j < LANES_32; j++)
+            lane[j] = signed_order(x, i + j) > lane[j] ? signed_order(x, i + j) : lane[j];
+    for (; i < n; i++)
+        best = signed_order(x, i) > best ? signed_order(x, i) : best;
+    for (size_t j = 0; j < LANES_32; j++)
+        best = lane[j] > best ? lane[j] : best;
+    return best == -1 ? 0 : best; /* -0 is +0 */
+}
+
+/* Where the first of them is that reaches it. */
+static size_t first_best(const unsigned char *x, int32_t best)
+{
+    size_t i = 0;
+    while (signed_order(x, i) < (best == 0 ? -1 : best))
+        i++;
+    return i;
+}
+
+/* How many of n blocks of a list, but no more than make a piece, follow each other in the row. */
+static size_t run_of(const uint32_t *block, size_t n)
+{
+    size_t run = 1;
+    while (run < n && run < SYI_PIECE / SYI_BLOCK && block[run] == block[0] + run)
+        run++;
+    return run;
+}
+
+/* The largest f32 of the blocks that reach a floor, and where the run of blocks begins that has it first. The buffer is
+   for rows that do not count as a whole. */
+static inline __attribute__((always_inline)) int32_t find_best(const struct syi_scan *s, uint16_t floor,
+                                                               unsigned char *buffer, size_t *at)
+{
+    const struct syi_logits *row = &s->row;
+    uint32_t block[AT_ONCE];
+    int32_t best = INT32_MIN;
+    for (size_t next = 0; next < syi_scan_blocks(row->n);) {
+        const size_t n = list_blocks(s, floor, &next, block, AT_ONCE);
+        for (size_t i = 0, run; i < n; i += run) {
+            run = run_of(block + i, n - i);
+            const size_t first = block[i] * (size_t)SYI_BLOCK, left = (size_t)row->n - first;
+            const size_t size = left < run * SYI_BLOCK ? left : run * SYI_BLOCK;
+            const int32_t here = best_of(syi_piece(row, first, size, buffer), size);
+            *at = here > best ? first : *at;
+            best = here > best ? here : best;
+        }
+    }
+    return best;
+}
+
+/* The upper half of an f32 leaves a doubt which of the blocks that have the largest order comes first. */
+static void find_first_f32(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
+                           struct syi_candidates *c)
+{
+    const struct syi_logits *row = &s->row;
+    size_t at = 0;
+    const int32_t best = find_best(s, floor, NULL, &at), least = best == 0 ? -1 : best;
+    c->key[0] = (uint32_t)best ^ 0x80000000u;
+    for (; at + SYI_BLOCK <= (size_t)row->n; at += SYI_BLOCK) {
+        const unsigned char *x = row->x + at * 4;
+        uint64_t hits = kernels->reach_32(x, floor);
+        while (hits != 0 && signed_order(x, (size_t)__builtin_ctzll(hits)) < least)
+            hits &= hits - 1;
+        c->idx[0] = (int32_t)at + (hits != 0 ? __builtin_ctzll(hits) : 0);
+        if (hits != 0)
+            return;
+    }
+    c->idx[0] = (int32_t)(at + first_best(row->x + at * 4, best));
+}
+
+static SYI_HAS_BUFFER void find_first_f32_masked(const struct syi_scan *s, uint16_t floor,
+                                                 struct syi_candidates *c)
+{
+    unsigned char buffer[SYI_PIECE * 4];
+    size_t at = 0;
+    const int32_t best = find_best(s, floor, buffer, &at);
+    c->key[0] = (uint32_t)best ^ 0x80000000u;
+    c->idx[0] = (int32_t)(at + first_best(syi_piece(&s->row, at, piece_size(&s->row, at), buffer), best));
+}
+
+/* In 16 bits the first block that has the largest order decides. */
+static void find_first_16(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
+                          struct syi_candidates *c)
+{
+    const struct syi_logits *row = &s->row;
+    unsigned char last[SYI_BLOCK_BYTES_16];
+    size_t block = 0;
+    while (s->group[block / GROUP] < floor)
+        block += GROUP;
+    while (s->max[block] < floor)
+        block++;
+    const size_t first = block * SYI_BLOCK, left = (size_t)row->n - first;
+    const size_t size = left < SYI_BLOCK ? left : SYI_BLOCK;
+    const unsigned char *x = syi_piece(row, first, size, last);
+    if (size < SYI_BLOCK) {
+        memmove(last, x, size * 2);
+        memset(last + size * 2, 0xff, (SYI_BLOCK - size) * 2);
+        x = last;
+    }
+    c->key[0] = syi_scan_key(s->top, row->type);
+    c->idx[0] = (int32_t)first + __builtin_ctzll(kernels->reach_16(x, floor));
+}
+
+void syi_scan_first(const struct syi_kernels *kernels, const struct syi_scan *s, struct syi_candidates *c)
+{
+    const uint16_t floor = syi_scan_floor(kernels, s, 1);
+    c->n = 1;
+    if (s->row.type != SYI_F32)
+        find_first_16(kernels, s, floor, c);
+    else if (syi_counts_whole(&s->row))
+        find_first_f32(kernels, s, floor, c);
+    else
+        find_first_f32_masked(s, floor, c);
+}
+
+/* A collection of the first of the order: `limit` of them, or all that reach the floor when it is 0. */
+struct collection {
+    struct syi_candidates *c;
+    size_t limit;
+    uint64_t *hist;
+    uint16_t floor;
+    uint32_t above; /* only keys above this one count */
+};
+
+/* The order of a key that a value of the type has. */
+static uint16_t order_of_key(uint32_t key, enum syi_type type)
+{
+    if (type != SYI_F16)
+        return (uint16_t)(key >> 16);
+    const uint16_t bits = syi_f32_to_f16(syi_key_value(key));
+    return (uint16_t)(bits ^ (bits & 0x8000u ? 0xffffu : 0x8000u));
+}
+
+/* Where the limit is: at the largest key if that occurs often enough, as in rows of few values. */
+static struct syi_cut find_cut(const struct collection *to)
+{
+    const struct syi_candidates *c = to->c;
+    struct syi_cut cut = {0, to->limit};
+    uint32_t equal = 0;
+    for (int64_t i = 0; i < c->n; i++)
+        cut.key = c->key[i] > cut.key ? c->key[i] : cut.key;
+    for (int64_t i = 0; i < c->n; i++)
+        equal += c->key[i] == cut.key;
+    if (equal < to->limit)
+        syi_select(c, NULL, to->limit, to->hist, &cut);
+    return cut;
+}
+
+/* Drops what is past the limit already: tokens to come that equal the last one kept come after it. */
+static void prune(struct collection *to, enum syi_type type)
+{
+    const struct syi_cut cut = find_cut(to);
+    syi_keep(to->c, cut.key, (int64_t)cut.rest, to->c->key, to->c->idx);
+    to->above = cut.key;
+    to->floor = (uint16_t)(order_of_key(cut.key, type) + (type != SYI_F32));
+}
+
+/* Whether any of n f32 has a key above one. */
+static bool any_above(const unsigned char *x, size_t n, uint32_t key)
+{
+    return best_of(x, n) > (int32_t)(key ^ 0x80000000u);
+}
+
+/* Puts the tokens of a block that reach the floor behind the others. */
+static void collect_block(const struct syi_logits *row, size_t block, uint64_t hits, struct collection *to)
 {
     const size_t start = block * SYI_BLOCK;
+    uint32_t *key = to->c->key;
+    int32_t *idx = to->c->idx;
+    int64_t n = to->c->n;
+    if (row->n_out > 0)
+        hits &= ~syi_out_bits(row, start);
+    if (row->allow != NULL)
+        hits &= syi_allow_bits(row, start);
     for (; hits != 0; hits &= hits - 1) {
         const size_t i = start + (size_t)__builtin_ctzll(hits);
-        if (!syi_allowed(row, (int64_t)i))
-            continue;
         key[n] = key_at(row->x, i, row->type);
-        idx[n++] = (int32_t)i;
+        idx[n] = (int32_t)i;
+        n += key[n] > to->above;
     }
-    return n;
+    to->c->n = n;
 }
 
 bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
-                      struct syi_candidates *c)
+                      const struct syi_limit *limit, struct syi_candidates *c)
 {
     const struct syi_logits *row = &s->row;
     const size_t bytes = SYI_BLOCK * syi_float_bytes(row->type), whole = (size_t)row->n / SYI_BLOCK;
+    const size_t many = limit->n * 4 < SYI_FEW ? SYI_FEW : limit->n * 4;
     reach_fn *reach = row->type == SYI_F32 ? kernels->reach_32 : kernels->reach_16;
+    struct collection to = {c, limit->n, limit->hist, floor, 0};
     uint32_t block[AT_ONCE];
-    int64_t found = 0;
+    c->n = 0;
     if (floor <= syi_order_minus_inf(row->type))
         return false;
     for (size_t next = 0; next < syi_scan_blocks(row->n);) {
-        const size_t n = list_blocks(s, floor, &next, block, AT_ONCE);
+        const size_t n = list_blocks(s, to.floor, &next, block, AT_ONCE);
         for (size_t i = 0; i < n; i++)
             for (size_t line = 0; line < bytes; line += 64) /* what was read has left the first cache */
                 __builtin_prefetch(row->x + block[i] * bytes + line);
         for (size_t i = 0; i < n; i++) {
-            const uint64_t hits =
-                block[i] < whole ? reach(row->x + block[i] * bytes, floor) : reach_last(reach, row, floor);
-            found = collect_block(row, block[i], hits, c->key, c->idx, found);
+            const unsigned char *x = row->x + block[i] * bytes;
+            if (s->max[block[i]] < to.floor)
+                continue;
+            const size_t run = run_of(block + i, n - i);
+            if (to.above > 0 && row->type == SYI_F32 && block[i] + run <= whole &&
+                !any_above(x, run * SYI_BLOCK, to.above)) {
+                i += run - 1;
+                continue;
+            }
+            const uint64_t hits = block[i] < whole ? reach(x, to.floor) : reach_last(reach, row, to.floor);
+            collect_block(row, block[i], hits, &to);
+            if (to.limit > 0 && (size_t)c->n + SYI_BLOCK > many)
+                prune(&to, row->type);
         }
     }
-    c->n = found;
     return true;
 }

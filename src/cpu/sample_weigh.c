@@ -390,6 +390,7 @@ struct kept {
     uint64_t weight; /* of all that is kept */
     uint64_t ties;   /* tokens of the marked value that are kept ... */
     uint64_t each;   /* ... and the weight of one */
+    uint64_t count;  /* of all tokens that are kept */
 };
 
 /* The weight of a strip, with those of its ties that are kept; takes them off k->ties. */
@@ -400,11 +401,11 @@ static uint64_t take_strip(uint64_t sum, struct kept *k)
     return (sum & (MARK - 1)) + kept * k->each;
 }
 
-static uint64_t weigh_one(const struct syi_weigher *w, const unsigned char *x, size_t i)
+static uint64_t weigh_some(const struct syi_weigher *w, const unsigned char *x, size_t i, size_t n)
 {
     if (w->scan->row.type == SYI_F32)
-        return w->kernels->weigh_f32(x + i * 4, 1, w->m, w->inv_t);
-    return look_up(w->table.weight, x + i * 2, 1);
+        return w->kernels->weigh_f32(x + i * 4, n, w->m, w->inv_t);
+    return look_up(w->table.weight, x + i * 2, n);
 }
 
 static uint64_t weigh_key(const struct syi_weigher *w, uint32_t key)
@@ -427,12 +428,22 @@ static int64_t first_extra(const struct syi_weigher *w, int64_t token)
 static SYI_HAS_BUFFER int64_t locate_in(const struct syi_weigher *w, struct kept k, size_t strip,
                                         uint64_t seen, uint64_t target)
 {
+    enum { SOME = 32 }; /* weighed together before they are weighed one by one */
     unsigned char buffer[SYI_PIECE * 4];
-    const size_t first = strip * STRIP;
-    const unsigned char *x = syi_piece(&w->scan->row, first, strip_length(w->scan, strip), buffer);
+    const size_t first = strip * STRIP, n = strip_length(w->scan, strip);
+    const unsigned char *x = syi_piece(&w->scan->row, first, n, buffer);
     int64_t beside = first_extra(w, (int64_t)first);
-    for (size_t i = 0;; i++) {
-        seen += take_strip(weigh_one(w, x, i), &k);
+    size_t i = 0;
+    for (; w->extra.n == 0 && i + SOME <= n; i += SOME) {
+        struct kept after = k;
+        const uint64_t weight = take_strip(weigh_some(w, x, i, SOME), &after);
+        if (seen + weight > target)
+            break;
+        seen += weight;
+        k = after;
+    }
+    for (;; i++) {
+        seen += take_strip(weigh_some(w, x, i, 1), &k);
         if (beside < w->extra.n && w->extra.idx[beside] == (int64_t)(first + i))
             seen += weigh_key(w, w->extra.key[beside++]);
         if (seen > target)
@@ -580,7 +591,9 @@ static struct kept keep_patterns(const struct syi_weigher *w, size_t n, const st
                 k.ties = need;
                 k.each = each;
             }
-            k.weight += (need < count && !d->all_ties ? need : count) * each;
+            const uint64_t kept = need < count && !d->all_ties ? need : count;
+            k.weight += kept * each;
+            k.count += kept;
         }
         t->weight[t->pattern[i]] = entry;
     }
@@ -589,16 +602,17 @@ static struct kept keep_patterns(const struct syi_weigher *w, size_t n, const st
     return k;
 }
 
-int64_t syi_weigh_draw(const struct syi_weigher *w, const struct syi_draw *d)
+struct syi_drawn syi_weigh_draw(const struct syi_weigher *w, const struct syi_draw *d)
 {
     if (d->top_p >= 1.0f && d->min_p == 0.0f) {
         const struct kept all = {.weight = syi_weigh(w)};
-        return locate(w, all, share_of(d->uniform, all.weight), true);
+        return (struct syi_drawn){locate(w, all, share_of(d->uniform, all.weight), true), all.weight, 0};
     }
     const uint32_t low = first_weight(w->scan, w->m, w->inv_t);
     count_patterns(w->scan, w->table.count);
     const size_t n = list_patterns(w, low);
     clear_below(w, low);
     const struct kept kept = keep_patterns(w, n, d);
-    return locate(w, kept, share_of(d->uniform, kept.weight), false);
+    return (struct syi_drawn){locate(w, kept, share_of(d->uniform, kept.weight), false), kept.weight,
+                              (int64_t)kept.count};
 }

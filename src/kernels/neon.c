@@ -318,23 +318,52 @@ static void exp_keys_neon(float *e, const uint32_t *key, size_t n, float m, floa
     }
 }
 
-/* e * 2^40 fits 41 bits: widened to f64 it is exact, and fcvtnu rounds to nearest even. */
-static uint64x2_t weights_of(float32x2_t e)
+/*
+ * exp_neon of value - m for weights, which are 0 below -28.5: a floor of -80, which is where a NaN goes too, takes the
+ * place of the test for what is too small, and the integer in the lower bits of the sum with 1.5*2^23 that of its
+ * conversion.
+ */
+static float32x4_t exp_to_weigh(float32x4_t value, float m, float inv_t)
 {
-    return vcvtnq_u64_f64(vmulq_n_f64(vcvt_f64_f32(e), 1099511627776.0));
+    const float32x4_t magic = vdupq_n_f32(12582912.0f);
+    const float32x4_t t =
+        vmaxnmq_f32(vmulq_n_f32(vsubq_f32(value, vdupq_n_f32(m)), inv_t), vdupq_n_f32(-80.0f));
+    const float32x4_t shifted = vfmaq_f32(magic, t, constant(0x3fb8aa3b)), n = vsubq_f32(shifted, magic);
+    float32x4_t r = vfmaq_f32(t, n, constant(0xbf318000));
+    r = vfmaq_f32(r, n, constant(0x395e8083));
+    float32x4_t c = constant(0x3ab526b0);
+    c = vfmaq_f32(constant(0x3c091cc7), c, r);
+    c = vfmaq_f32(constant(0x3d2aac58), c, r);
+    c = vfmaq_f32(constant(0x3e2aaa49), c, r);
+    c = vfmaq_f32(constant(0x3efffffe), c, r);
+    const float32x4_t y = vaddq_f32(vdupq_n_f32(1.0f), vfmaq_f32(r, vmulq_f32(r, r), c));
+    return vreinterpretq_f32_u32(
+        vaddq_u32(vreinterpretq_u32_f32(y), vshlq_n_u32(vreinterpretq_u32_f32(shifted), 23)));
+}
+
+/* An f64 from 2^12 on has no bits below 2^-40, so adding 2^12 rounds e to nearest even, and the weight is what the
+   lower bits have more than those of 2^12. */
+static uint64x2_t add_weights(uint64x2_t sum, float64x2_t e)
+{
+    return vaddq_u64(sum, vreinterpretq_u64_f64(vaddq_f64(e, vdupq_n_f64(4096.0))));
 }
 
 static uint64_t weigh_f32_neon(const void *x, size_t n, float m, float inv_t)
 {
     const uint8_t *in = x;
-    uint64x2_t low = vdupq_n_u64(0), high = vdupq_n_u64(0);
+    uint64x2_t a = vdupq_n_u64(0), b = a, c = a, d = a;
     size_t i = 0;
-    for (; i + 4 <= n; i += 4) {
-        const float32x4_t e = exp_of(vreinterpretq_f32_u8(vld1q_u8(in + i * 4)), m, inv_t);
-        low = vaddq_u64(low, weights_of(vget_low_f32(e)));
-        high = vaddq_u64(high, weights_of(vget_high_f32(e)));
+    for (; i + 8 <= n; i += 8) {
+        const float32x4_t low = exp_to_weigh(vreinterpretq_f32_u8(vld1q_u8(in + i * 4)), m, inv_t);
+        const float32x4_t high = exp_to_weigh(vreinterpretq_f32_u8(vld1q_u8(in + i * 4 + 16)), m, inv_t);
+        a = add_weights(a, vcvt_f64_f32(vget_low_f32(low)));
+        b = add_weights(b, vcvt_high_f64_f32(low));
+        c = add_weights(c, vcvt_f64_f32(vget_low_f32(high)));
+        d = add_weights(d, vcvt_high_f64_f32(high));
     }
-    return vaddvq_u64(vaddq_u64(low, high)) + syi_kernels_scalar.weigh_f32(in + i * 4, n - i, m, inv_t);
+    const uint64_t zero = vgetq_lane_u64(vreinterpretq_u64_f64(vdupq_n_f64(4096.0)), 0);
+    return vaddvq_u64(vaddq_u64(vaddq_u64(a, b), vaddq_u64(c, d))) - zero * i +
+           syi_kernels_scalar.weigh_f32(in + i * 4, n - i, m, inv_t);
 }
 
 static float32x4_t four_f32(const uint8_t *x)

@@ -1,7 +1,6 @@
 /*
- * sample reads only the head of a row where it can, draws by counting where it need not collect, and goes the
- * long way where an output speaks of the whole row. All ways must end at the same token. The long way is
- * forced by asking for row_flags on the scalar table, and is held against the oracle elsewhere.
+ * sample reads only the head of a row where it can, draws by counting where it need not collect, and which way it
+ * goes depends on the outputs. All ways must end at what the exact oracle says, for every output that comes with them.
  */
 #include "oracle/sample.h"
 #include "support.h"
@@ -10,7 +9,22 @@
 
 enum { ROWS = 6, MAX_VOCAB = 20000, MAX_LOGITS = 2 * 200000 }; /* up to six rows, or two long ones */
 
-enum shape { PEAKED, FLAT, TIED, NEGATIVE, ZEROS, TINY, HIGH, SPECIAL, N_SHAPES };
+enum shape {
+    PEAKED,
+    FLAT,
+    TIED,
+    NEGATIVE,
+    ZEROS,
+    TINY,
+    HIGH,
+    SPECIAL,
+    EQUAL,
+    TWO,
+    NEARLY,
+    BARRED,
+    SIGNED_NAN,
+    N_SHAPES
+};
 
 struct call {
     DLDataType type;
@@ -33,8 +47,13 @@ struct call {
 struct result {
     int64_t token[ROWS];
     int32_t kept[ROWS];
+    uint32_t flags[ROWS];
+    float logprob[ROWS];
     int64_t list[MAX_LOGITS];
 };
+
+/* Outputs asked for beside the token. */
+enum { KEPT = 1, FLAGS = 2, LIST = 4, FINAL = 8, RAW = 16 };
 
 static float draw_logit(uint64_t *rng, enum shape shape)
 {
@@ -55,6 +74,18 @@ static float draw_logit(uint64_t *rng, enum shape shape)
                                                 : normal * pow(10.0, -1.0 - 8.0 * rng_unit(rng)));
     case HIGH: /* zero is far below everything that weighs */
         return (float)(rng_below(rng, 100) == 0 ? 0.0 : 900.0 + 10.0 * normal);
+    case EQUAL:
+        return 1.25f;
+    case TWO:
+        return rng_below(rng, 2) == 0 ? 0.5f : -3.0f;
+    case NEARLY: /* the upper half of the bits does not tell them apart */
+        return f32_from_bits(0x41200000u + (uint32_t)rng_below(rng, 300));
+    case BARRED:
+        return rng_below(rng, 50) == 0 ? (float)normal : -INFINITY;
+    case SIGNED_NAN: /* which no maximum shows, next to -inf and alone */
+        return rng_below(rng, 9000) == 0   ? f32_from_bits(0xff800001u)
+               : rng_below(rng, 9000) == 0 ? -INFINITY
+                                           : (float)(3.0 + fabs(normal));
     default:
         break;
     }
@@ -132,13 +163,57 @@ static void make_call(struct call *c, uint64_t *rng)
     override_tokens(c, shape, rng);
 }
 
-/* One call; with `long_way` every output that forbids a short cut is asked for. */
-static void run(sy_ctx *ctx, struct call *c, struct result *r, bool long_way, bool lists)
+static float row_logit(const struct call *c, int64_t at)
+{
+    return c->type.bits == 32  ? c->logits[at]
+           : c->type.code == 4 ? (float)bf16_value(c->narrow[at])
+                               : (float)f16_value(c->narrow[at]);
+}
+
+/* What the oracle says of every row; the log-probability is one of the outputs asked for. */
+static void ask_oracle(const struct call *c, struct result *r, int outputs)
+{
+    static float raw[MAX_LOGITS], x[MAX_LOGITS], prob[MAX_LOGITS], masked[MAX_LOGITS];
+    static bool allowed[MAX_LOGITS];
+    for (int64_t b = 0; b < c->rows; b++) {
+        const int64_t words = (c->vocab + 31) / 32;
+        for (int64_t i = 0; i < c->vocab; i++) {
+            raw[i] = x[i] = row_logit(c, b * c->vocab + i);
+            allowed[i] = !c->barred || (c->allow[b * words + i / 32] >> i % 32 & 1) != 0;
+        }
+        for (int64_t j = c->override_indptr[b]; j < c->override_indptr[b + 1]; j++)
+            x[c->override_token[j]] = c->override_logit[j];
+        const struct oracle_sample_row row = {.x = x,
+                                              .raw = raw,
+                                              .allowed = allowed,
+                                              .vocab = c->vocab,
+                                              .k = c->k,
+                                              .p = c->top_p,
+                                              .min_p = c->min_p,
+                                              .temperature = c->temperature[b],
+                                              .q = c->q + b * c->vocab,
+                                              .seed = c->seed,
+                                              .offset = c->offset,
+                                              .stream = (uint32_t)b,
+                                              .noise = c->noise,
+                                              .ties = c->ties,
+                                              .logprob_mode = outputs & RAW     ? SY_LOGPROB_RAW
+                                                              : outputs & FINAL ? SY_LOGPROB_FINAL
+                                                                                : SY_LOGPROB_NONE};
+        struct oracle_sample_result want = {.list = r->list + b * c->vocab, .prob = prob, .masked = masked};
+        oracle_sample_row(&row, &want);
+        r->token[b] = want.token;
+        r->kept[b] = want.kept;
+        r->flags[b] = want.flags;
+        r->logprob[b] = want.logprob;
+    }
+}
+
+static void run(sy_ctx *ctx, struct call *c, struct result *r, int outputs)
 {
     int64_t shape[] = {c->rows, c->vocab}, words[] = {c->rows, (c->vocab + 31) / 32}, rows[] = {c->rows};
     int64_t one[] = {1}, ends[] = {c->rows + 1}, listed[] = {c->n_overrides};
     const bool overrides = c->n_overrides > 0;
-    uint32_t flags[ROWS];
     DLTensor logits =
         sy_tensor(c->type.bits == 32 ? (void *)c->logits : (void *)c->narrow, c->type, 2, shape);
     DLTensor allow = sy_tensor(c->allow, SY_U32, 2, words);
@@ -150,7 +225,8 @@ static void run(sy_ctx *ctx, struct call *c, struct result *r, bool long_way, bo
     DLTensor temperature = sy_tensor(c->temperature, SY_F32, 1, rows);
     DLTensor seed = sy_tensor(&c->seed, SY_U64, 1, one), offset = sy_tensor(&c->offset, SY_U64, 1, one);
     DLTensor token = sy_tensor(r->token, SY_I64, 1, rows), kept = sy_tensor(r->kept, SY_I32, 1, rows);
-    DLTensor list = sy_tensor(r->list, SY_I64, 2, shape), row_flags = sy_tensor(flags, SY_U32, 1, rows);
+    DLTensor list = sy_tensor(r->list, SY_I64, 2, shape), row_flags = sy_tensor(r->flags, SY_U32, 1, rows);
+    DLTensor logprob = sy_tensor(r->logprob, SY_F32, 1, rows);
     const sy_sample_args args = {.logits = &logits,
                                  .top_k = &k,
                                  .top_p = &top_p,
@@ -166,34 +242,47 @@ static void run(sy_ctx *ctx, struct call *c, struct result *r, bool long_way, bo
                                  .noise = c->noise,
                                  .ties = c->ties,
                                  .token = &token,
-                                 .kept = lists ? &kept : NULL,
-                                 .list_token = lists ? &list : NULL,
-                                 .row_flags = long_way ? &row_flags : NULL};
+                                 .kept = outputs & KEPT ? &kept : NULL,
+                                 .list_token = outputs & LIST ? &list : NULL,
+                                 .row_flags = outputs & FLAGS ? &row_flags : NULL,
+                                 .logprob = outputs & (FINAL | RAW) ? &logprob : NULL,
+                                 .logprob_mode = outputs & RAW     ? SY_LOGPROB_RAW
+                                                 : outputs & FINAL ? SY_LOGPROB_FINAL
+                                                                   : SY_LOGPROB_NONE};
     expect_status(ctx, sy_sample(ctx, &args), SY_OK);
 }
 
 static void every_way_ends_at_the_same_token(void **state)
 {
+    static const int ways[] = {0, FLAGS, KEPT, FLAGS | KEPT, FINAL, FLAGS | KEPT | LIST};
     static struct call c;
-    static struct result want, got;
+    static struct result want, raw, got;
     uint64_t rng = *(const uint64_t *)*state;
-    sy_ctx *slow = test_ctx(1, "scalar"), *fast = test_ctx(3, NULL);
+    sy_ctx *one = test_ctx(1, NULL), *three = test_ctx(3, NULL);
     for (int round = 0; round < 40; round++) {
-        const uint64_t seed = rng;
         make_call(&c, &rng);
-        run(slow, &c, &want, true, true);
-        run(fast, &c, &got, false, false);
-        for (int b = 0; b < c.rows; b++)
-            if (got.token[b] != want.token[b])
-                fail_msg("seed %llu row %d: token %lld, want %lld", (unsigned long long)seed, b,
-                         (long long)got.token[b], (long long)want.token[b]);
-        run(fast, &c, &got, false, true);
-        expect_bytes(got.token, want.token, (size_t)c.rows * sizeof *want.token);
-        expect_bytes(got.kept, want.kept, (size_t)c.rows * sizeof *want.kept);
-        expect_bytes(got.list, want.list, (size_t)(c.rows * c.vocab) * sizeof *want.list);
+        const size_t rows = (size_t)c.rows;
+        sy_ctx *ctx = round % 2 ? one : three;
+        ask_oracle(&c, &want, FINAL);
+        for (size_t i = 0; i < COUNT_OF(ways); i++) {
+            run(ctx, &c, &got, ways[i]);
+            expect_bytes(got.token, want.token, rows * sizeof *want.token);
+            if (ways[i] & KEPT)
+                expect_bytes(got.kept, want.kept, rows * sizeof *want.kept);
+            if (ways[i] & FLAGS)
+                expect_bytes(got.flags, want.flags, rows * sizeof *want.flags);
+            if (ways[i] & FINAL)
+                expect_bytes(got.logprob, want.logprob, rows * sizeof *want.logprob);
+            if (ways[i] & LIST)
+                expect_bytes(got.list, want.list, (size_t)(c.rows * c.vocab) * sizeof *want.list);
+        }
+        ask_oracle(&c, &raw, RAW);
+        run(ctx, &c, &got, RAW);
+        expect_bytes(got.token, raw.token, rows * sizeof *raw.token);
+        expect_bytes(got.logprob, raw.logprob, rows * sizeof *raw.logprob);
     }
-    sy_ctx_destroy(slow);
-    sy_ctx_destroy(fast);
+    sy_ctx_destroy(one);
+    sy_ctx_destroy(three);
 }
 
 /* The mass of the n first tokens, exactly, and of all. The weights are added up here as they are defined. */
@@ -221,7 +310,7 @@ static void cuts_on_the_edge_are_exact(void **state)
     static struct result want, got;
     const DLDataType type = *(const DLDataType *)*state;
     uint64_t rng = 77;
-    sy_ctx *slow = test_ctx(1, "scalar"), *fast = test_ctx(1, NULL);
+    sy_ctx *fast = test_ctx(1, NULL);
     for (int round = 0; round < 12; round++) {
         c = (struct call){.type = type, .rows = 1, .temperature = {1.0f}, .noise = SY_NOISE_CDF, .seed = 5};
         c.vocab = round % 2 ? 5000 : 150000;
@@ -234,15 +323,15 @@ static void cuts_on_the_edge_are_exact(void **state)
                                            : (float)f16_value(c.narrow[i]);
         }
         c.top_p = 0.9999f;
-        run(slow, &c, &want, true, true);
+        ask_oracle(&c, &want, 0);
         const int64_t n = 1 + rng_below(&rng, want.kept[0] < 40 ? want.kept[0] : 40);
         const float edge = share_of_first(&c, &want, n);
         const float p[] = {nextafterf(edge, 0), edge, nextafterf(edge, 1)};
         int32_t kept[3];
         for (int i = 0; i < 3; i++) {
             c.top_p = p[i];
-            run(slow, &c, &want, true, true);
-            run(fast, &c, &got, false, true);
+            ask_oracle(&c, &want, 0);
+            run(fast, &c, &got, KEPT | LIST);
             assert_int_equal(got.token[0], want.token[0]);
             assert_int_equal(got.kept[0], want.kept[0]);
             expect_bytes(got.list, want.list, (size_t)c.vocab * sizeof *want.list);
@@ -250,7 +339,6 @@ static void cuts_on_the_edge_are_exact(void **state)
         }
         assert_true(kept[0] < kept[2]);
     }
-    sy_ctx_destroy(slow);
     sy_ctx_destroy(fast);
 }
 
@@ -293,7 +381,7 @@ static void zeros_of_both_signs_are_equal(void **state)
     for (int64_t i = 0; i < ROWS * c.vocab; i++)
         c.narrow[i] = i % c.vocab == 500 ? 0x8000 : i % c.vocab == 700 ? 0x0000 : 0xbf80;
     sy_ctx *ctx = test_ctx(1, NULL);
-    run(ctx, &c, &r, false, true);
+    run(ctx, &c, &r, KEPT | LIST);
     for (int b = 0; b < ROWS; b++) {
         assert_int_equal(r.token[b], 500);
         assert_int_equal(r.kept[b], 2);

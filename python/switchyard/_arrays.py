@@ -7,9 +7,9 @@ import sys
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-import tvm_ffi
 
 from . import _binding
+from ._ffi import meet_torch, tvm_ffi
 from ._sentences import bad
 from .errors import Status
 
@@ -81,6 +81,7 @@ class Torch(Framework):
     tracks = True
 
     def __init__(self, torch: Any) -> None:
+        meet_torch()
         self._torch = torch
         self.tensors = {torch.Tensor, torch.nn.Parameter}
         self.int32, self.int64, self.uint32 = torch.int32, torch.int64, torch.uint32

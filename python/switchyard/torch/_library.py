@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import torch
-import tvm_ffi
 from torch import Tensor
 
 from .. import _arrays, _binding
+from .._ffi import tvm_ffi
 from .._operator import Operator
 from .._sentences import bad
 from ..errors import Error, Status, refusal

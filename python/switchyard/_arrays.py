@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -12,6 +12,10 @@ from . import _binding
 from ._ffi import meet_torch, tvm_ffi
 from ._sentences import bad
 from .errors import Status
+
+if TYPE_CHECKING:
+    import jax
+    import torch
 
 
 class SupportsDLPack(Protocol):
@@ -21,7 +25,11 @@ class SupportsDLPack(Protocol):
 
 
 Array = SupportsDLPack
-A = TypeVar("A", bound=SupportsDLPack)  # results are arrays of the library the first argument is of
+
+# Results are arrays of the library the first argument is of. A bound would give results the element type and the rank
+# of that argument, where the library's type has them (NumPy's). NumPy is last: type checkers take the last one that
+# fits, and a library that is not installed fits everything.
+A = TypeVar("A", SupportsDLPack, "torch.Tensor", "jax.Array", "np.ndarray[Any, np.dtype[Any]]")
 
 
 class Framework:

@@ -62,7 +62,7 @@ def kv_slots(
     >>> switchyard.kv_slots(np.array([2, 3, 0, 1]), np.array([0, 0, 1, 1]), table, block_size=2)
     array([0, 1, 2, 3])
     """
-    found_by = (batch, position, block_table, page_indices, indptr, last_page_len)
-    numbers = (block_size, num_rows, choose("kv_slots", "pad", PADS, pad))
+    found_by: tuple[Any, ...] = (batch, position, block_table, page_indices, indptr, last_page_len)
+    numbers: tuple[Any, ...] = (block_size, num_rows, choose("kv_slots", "pad", PADS, pad))
     result: A = operator.single((*found_by, *numbers), out)
     return result

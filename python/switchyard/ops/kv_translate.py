@@ -81,5 +81,5 @@ def kv_translate(
     >>> found.slots, found.valid
     (array([ 6,  8, -1]), array([2]))
     """
-    found_by = (indices, block_table, req_id, counts, seq_lens, page_indices, indptr, last_page_len)
+    found_by: tuple[Any, ...] = (indices, block_table, req_id, counts, seq_lens, page_indices, indptr, last_page_len)
     return operator((*found_by, block_size, num_rows, choose("kv_translate", "pad", PADS, pad)), out)

@@ -97,10 +97,10 @@ def sample_overrides(
     >>> switchyard.sample(logits, **changed._asdict()).token
     array([2])
     """
-    penalties = (
+    penalties: tuple[Any, ...] = (
         real("sample_overrides", "repetition_penalty", repetition_penalty),
         real("sample_overrides", "frequency_penalty", frequency_penalty),
         real("sample_overrides", "presence_penalty", presence_penalty),
     )
-    lists = (prompt_indptr, prompt_token, output_indptr, output_token, bias_indptr, bias_token, bias)
+    lists: tuple[Any, ...] = (prompt_indptr, prompt_token, output_indptr, output_token, bias_indptr, bias_token, bias)
     return operator((logits, *lists, *penalties), out)

@@ -14,6 +14,7 @@ from .._operator import Operator
 from .._sentences import bad
 from ..errors import Error, Status, refusal
 
+forward_ad: Any = torch.autograd.forward_ad
 library = cast("Any", torch.library).Library("switchyard", "DEF")
 
 # Inductor must not hand over a transposed intermediate where an operator reads rows.
@@ -64,8 +65,17 @@ def refuse_device(name: str, values: tuple[Any, ...]) -> None:
             raise refusal(Status.DEVICE, f"{said}: there are no kernels for other devices yet")
 
 
+def refuse_forward(name: str, values: tuple[Any, ...]) -> None:
+    """Rejects tensors with a tangent, which would be lost: results would have a tangent of 0."""
+    if any(forward_ad.unpack_dual(t).tangent is not None for t in tensors(values)):
+        said = f"{name}: a tensor is a dual tensor of torch.autograd.forward_ad"
+        raise refusal(Status.UNSUPPORTED, f"{said}, want reverse mode: forward mode is not supported")
+
+
 def refuse_tracked(name: str, values: tuple[Any, ...]) -> None:
     """Refuses tensors whose gradient would end in memory that is written in place."""
+    if forward_ad._current_level >= 0:
+        refuse_forward(name, values)
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors(values)):
         said = f"{name}: a tensor requires a gradient, which would end in memory that is written in place"
         raise refusal(Status.VALUE, f"{said}: want detached tensors, or torch.no_grad()")
@@ -205,6 +215,8 @@ def define(
             refuse_tracked(name, (*given, *into))
             write(*given, *into)
             return out
+        if forward_ad._current_level >= 0:
+            refuse_forward(name, given)
         made = new(*given)
         if results is None:
             return made

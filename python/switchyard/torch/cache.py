@@ -97,6 +97,8 @@ def _define_gather(operator: Operator[Any], rule: _library.Rule, arguments: str,
         values = (list(caches), *found, scales, *numbers, words)
         one = not isinstance(cache, (tuple, list))
         if out is None:
+            if _library.forward_ad._current_level >= 0:
+                _library.refuse_forward(name, values)
             rows = new(*values, *[given[word] for word in names])
             return rows[0] if one else tuple(rows)
         to = list(_caches.beside(name, "out", out, cache, len(caches)))

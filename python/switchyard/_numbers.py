@@ -11,6 +11,7 @@ from ._sentences import bad, told
 from .errors import Status
 
 _64_BITS = (1 << 64) - 1
+_MOST = 3e38  # any float32 can hold
 
 
 def count(name: str, field: str, value: Any) -> int:
@@ -36,6 +37,8 @@ def whole(name: str, field: str, value: Any) -> Any:
 
 def seed_bits(name: str, field: str, value: Any) -> Any:
     """Integers of which the low 64 bits count."""
+    if type(value) is int:
+        return np.array((value & _64_BITS,), np.uint64)
     if value is None or hasattr(value, "__dlpack__"):
         return _with_rows(value)
     try:
@@ -55,6 +58,8 @@ def low_bits(name: str, field: str, value: Any, bits: int) -> int:
 
 def real(name: str, field: str, value: Any) -> Any:
     """A number for all rows, or numbers of rows; what float32 cannot hold becomes an infinity."""
+    if type(value) is float and -_MOST < value < _MOST:
+        return np.array((value,), np.float32)
     if value is None or hasattr(value, "__dlpack__"):
         return _narrow(_with_rows(value))
     try:

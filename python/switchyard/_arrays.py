@@ -97,7 +97,7 @@ class Torch(Framework):
         self.bool = torch.bool
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return self._torch.empty(shape, dtype=dtype)
+        return self._torch.empty(*shape, dtype=dtype)  # a tuple takes torch twice as long
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return self._torch.zeros(shape, dtype=dtype)

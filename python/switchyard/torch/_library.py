@@ -32,7 +32,7 @@ class Beside(_arrays.Torch):
         self.device = device
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return torch.empty(shape, dtype=dtype, device=self.device)
+        return torch.empty(*shape, dtype=dtype, device=self.device)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return torch.zeros(shape, dtype=dtype, device=self.device)

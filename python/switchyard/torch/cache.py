@@ -99,7 +99,8 @@ def _define_gather(operator: Operator[Any], rule: _library.Rule, arguments: str,
         if out is None:
             if _library.forward_ad._current_level >= 0:
                 _library.refuse_forward(name, values)
-            rows = new(*values, *[given[word] for word in names])
+            make = kernel if _library.direct((*_library.tensors(values),)) else new
+            rows = make(*values, *[given[word] for word in names])
             return rows[0] if one else tuple(rows)
         to = list(_caches.beside(name, "out", out, cache, len(caches)))
         _library.refuse_tracked(name, (*values, to))

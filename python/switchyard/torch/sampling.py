@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from .._numbers import low_bits
+from .._numbers import low_bits, real
 from .._operator import choose
 from .._sentences import bad, told
 from ..errors import Status
@@ -178,7 +179,9 @@ def _integer(name: str, field: str, value: Any) -> Tensor | None:
     if isinstance(value, Tensor):
         return value if value.dim() else value.reshape(1)
     if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
-        return torch.full((1,), value, dtype=torch.int64)
+        if torch.compiler.is_compiling():
+            return torch.full((1,), value, dtype=torch.int64)
+        return torch.from_numpy(np.array((value,), np.int64))  # a third of the time
     numbers = value if isinstance(value, (list, tuple)) else (value,)
     return torch.tensor([low_bits(name, field, number, 64) for number in numbers], dtype=torch.int64)
 
@@ -190,6 +193,8 @@ def _real(name: str, field: str, value: Any) -> Tensor | None:
     if isinstance(value, Tensor):
         narrow = value.to(torch.float32) if value.dtype == torch.float64 else value
         return narrow if narrow.dim() else narrow.reshape(1)
+    if type(value) is float and not torch.compiler.is_compiling():
+        return torch.from_numpy(real(name, field, value))
     numbers = value if isinstance(value, (list, tuple)) else (value,)
     if not all(isinstance(number, (int, float)) for number in numbers):
         raise bad(Status.DTYPE, name, field, f"is {told(value)}, want a number, or a tensor")

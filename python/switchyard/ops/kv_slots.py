@@ -57,6 +57,9 @@ def kv_slots(
         pad: "error" refuses a position of -1; "zero" and "skip" give it the slot -1.
         out: an array to write to, instead of a new one.
 
+    Returns:
+        Of the shape and type of ``position``: the slot of each token.
+
     >>> import numpy as np, switchyard
     >>> table = np.array([[2, 0], [1, -1]])
     >>> switchyard.kv_slots(np.array([2, 3, 0, 1]), np.array([0, 0, 1, 1]), table, block_size=2)

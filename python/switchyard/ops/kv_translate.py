@@ -76,6 +76,10 @@ def kv_translate(
         pad: "error" refuses an index of -1; "zero" and "skip" give it the slot -1.
         out: arrays to write to, instead of new ones; None in it leaves ``valid`` out.
 
+    Returns:
+        slots: [..., k]: cache row of each index, -1 for padding; type of indices.
+        valid: [B]: how many slots of each row are not padding; type of indices.
+
     >>> import numpy as np, switchyard
     >>> found = switchyard.kv_translate(np.array([4, 0, -1]), np.array([4, 1, 3]), block_size=2, pad="skip")
     >>> found.slots, found.valid

@@ -152,6 +152,16 @@ def sample(
         candidates: fill ``list_token`` and ``list_prob``.
         out: arrays to write to, instead of new ones; None in it leaves an output out.
 
+    Returns:
+        token: [B] int64: the token of each row; empty_token where no token can be picked.
+        kept: [B] int32: candidates with a logit above -inf.
+        row_flags: [B] uint32: 1 NaN seen, 2 +inf seen, 4 no token can be picked; added up.
+        masked_logits: [B, V] float32: logits of the candidates, -inf (with probs_in 0) elsewhere; None unless asked
+            for.
+        list_token: [B, V] int64: candidates in their order, 0 after them; None unless asked for.
+        list_prob: [B, V] float32: their probabilities before top-p and min-p, 0 after them; None unless asked for.
+        logprob: [B] float32: log-probability of the token; None unless asked for.
+
     >>> import numpy as np, switchyard
     >>> logits = np.array([[0, 1, 2, 3, 2.5, -1]], np.float32)
     >>> switchyard.sample(logits).token

@@ -84,6 +84,11 @@ def sample_overrides(
         presence_penalty: subtracted once if the output has it.
         out: arrays to write to, instead of new ones.
 
+    Returns:
+        override_indptr: [B+1] int64: where each row's overrides begin, and the end.
+        override_token: [P+O+N] int32: tokens, ascending within a row; 0 past the end.
+        override_logit: [P+O+N] float32: their logits; 0 past the end.
+
     >>> import numpy as np, switchyard
     >>> logits = np.array([[0, 1, 2, 3, 2.5, -1]], np.float32)
     >>> lists = {"prompt_indptr": np.array([0, 2]), "prompt_token": np.array([5, 3])}

@@ -464,3 +464,15 @@ def test_types_whose_gradient_cannot_be_added_up() -> None:
     with pytest.raises(TypeError, match="moe_permute: tokens is float64 and requires a gradient, want float32"):
         st.moe_permute(leaf(rand(4, 3).double()), MAP, num_out_tokens=8)
     st.moe_permute(rand(4, 3).double(), MAP, num_out_tokens=8)
+
+
+def test_float64() -> None:
+    """What only moves rows takes it, with gradients; sums are float32, and operators with one reject it by name."""
+    rows, extra, counts = leaf(rand(6, 2).double()), leaf(rand(6).double()), torch.tensor([[1, 2], [0, 3]])
+    assert torch.autograd.gradcheck(lambda r, e: st.moe_reorder_chunks(r, counts, e)[:2], (rows, extra))
+    with pytest.raises(TypeError, match="moe_unpermute: permuted_tokens is f64, want f16, f32 or bf16"):
+        st.moe_unpermute(rand(8, 3).double(), permuted_rows(), num_tokens=4)
+
+
+def permuted_rows() -> Any:
+    return st.moe_permute(rand(4, 3), MAP, num_out_tokens=8).sorted_indices

@@ -158,8 +158,10 @@ static int show(struct demo *demo, const char *path)
     if (fclose(page) != 0 || bad)
         return plain_error("%s: cannot be written", path);
     tell_the_sum(demo);
-    printf("   %s Open %s to see it.\n",
-           demo_all_good(demo) ? "Every result was checked and is right." : "A RESULT IS WRONG.", path);
+    printf("   %s Open ",
+           demo_all_good(demo) ? "Every result was checked and is right." : "A RESULT IS WRONG.");
+    text_print(stdout, path);
+    printf(" to see it.\n");
     return demo_all_good(demo) ? EXIT_DONE : EXIT_REFUSED;
 }
 

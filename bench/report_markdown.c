@@ -5,6 +5,8 @@
 
 #include <stdio.h>
 
+#include "cli/text.h"
+
 static void head(struct bench *bench)
 {
     const bool both = report_names_buffers(bench);
@@ -12,7 +14,9 @@ static void head(struct bench *bench)
            sy_ctx_isa(bench->ctx), bench->threads, bench->threads == 1 ? "" : "s", report_buffers(bench),
            bench->quick ? ", quick" : "");
     report_print_machine(bench);
-    printf(". %s, `%s`.\n\nLimits, cold: ", bench->machine.date, bench->command);
+    printf(". %s, `", bench->machine.date);
+    text_print(stdout, bench->command);
+    printf("`.\n\nLimits, cold: ");
     report_print_limits(bench);
     printf(".\n\n| operator | shape |%s time | spread | rate | x limit | plain loop |\n",
            both ? " buffers |" : "");

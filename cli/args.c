@@ -12,22 +12,15 @@
 
 #include "number.h"
 
-void printable(char *out, size_t bytes, const char *text)
-{
-    size_t n = 0;
-    for (; text[n] != '\0' && n + 1 < bytes; n++)
-        out[n] = iscntrl((unsigned char)text[n]) ? '?' : text[n];
-    out[n] = '\0';
-}
-
-/* Names and values out of files may hold anything: a message stays one line. */
+/* Names and values may hold anything: a message stays one line. */
 static void print_message(const char *format, va_list list) __attribute__((format(printf, 1, 0)));
 static void print_message(const char *format, va_list list)
 {
-    char text[1024], line[1024];
+    char text[1024];
     vsnprintf(text, sizeof text, format, list);
-    printable(line, sizeof line, text);
-    fprintf(stderr, "switchyard: %s\n", line);
+    fputs("switchyard: ", stderr);
+    text_print(stderr, text);
+    fputc('\n', stderr);
 }
 
 int usage_error(const char *help, const char *format, ...)

@@ -9,6 +9,8 @@
 
 #include <switchyard.h>
 
+#include "text.h" /* printable */
+
 struct team;
 
 enum exit_code {
@@ -27,9 +29,6 @@ int usage_error(const char *help, const char *format, ...) __attribute__((format
 
 /* The same without the hint: a file or the machine is at fault, not the command line. Returns EXIT_USAGE. */
 int plain_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-/* Copies text out of a file, cut to fit, with '?' for what could break the line or steer a terminal. */
-void printable(char *out, size_t bytes, const char *text);
 
 /* ---- Arguments ----------------------------------------------------------------------------------------- */
 

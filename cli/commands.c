@@ -1,6 +1,9 @@
 /*
  * The line of the command `switchyard`: finds the command, hands it the rest, returns its exit code.
  */
+#define _XOPEN_SOURCE 700 /* SIGXFSZ */
+
+#include <signal.h>
 #include <string.h>
 
 #include "cli.h"
@@ -86,6 +89,7 @@ static int dispatch(struct common *common, struct arg_list *list)
 int command_line(struct common *common, int argc, char **argv)
 {
     struct arg_list list = {.count = argc, .texts = argv, .next = argc > 0 ? 1 : 0};
+    signal(SIGXFSZ, SIG_IGN); /* a write past the limit of file sizes fails, and is reported like any other */
     const int code = dispatch(common, &list);
     /* A full disk behind stdout must not look like success. */
     if (fflush(stdout) != 0 || ferror(stdout)) {

@@ -160,9 +160,8 @@ static void share(const struct sums *sums, double *p1, double *p2)
 static void print_result(const struct compare *compare, const char *tensor, enum metric metric,
                          const struct sums *sums, bool pass)
 {
-    char value[96], limit[32], shown[80];
+    char value[96], limit[32];
     double p1, p2;
-    printable(shown, sizeof shown, tensor);
     share(sums, &p1, &p2);
     snprintf(limit, sizeof limit, "<= %.6g", compare->tolerance[metric]);
     if (metric == BITS)
@@ -178,8 +177,8 @@ static void print_result(const struct compare *compare, const char *tensor, enum
         snprintf(value, sizeof value, "%.6g", metric_value(metric, sums));
     if (metric == DIFF4)
         snprintf(limit, sizeof limit, "two-sided");
-    printf("%-*s  %-7s  %-38s  %-12s  %s\n", compare->width, shown, metric_names[metric], value, limit,
-           pass ? "pass" : "FAIL");
+    printf("%-*s  %-7s  %-38s  %-12s  %s\n", compare->width, shown_name(tensor).text, metric_names[metric],
+           value, limit, pass ? "pass" : "FAIL");
 }
 
 static void json_result(struct compare *compare, const char *tensor, enum metric metric,
@@ -215,9 +214,9 @@ static void report_mismatch(struct compare *compare, const char *tensor, const c
     compare->results++;
     compare->failures++;
     if (!compare->as_json) {
-        char shown[80];
-        printable(shown, sizeof shown, tensor);
-        printf("%-*s  %-7s  %-52s  FAIL\n", compare->width, shown, "-", reason);
+        char said[512];
+        printable(said, sizeof said, reason);
+        printf("%-*s  %-7s  %-52s  FAIL\n", compare->width, shown_name(tensor).text, "-", said);
         return;
     }
     emit_begin(&compare->json, NULL, '{');
@@ -290,7 +289,7 @@ static void compare_files(struct compare *compare)
 {
     for (int side = 0; side < 2; side++)
         for (size_t i = 0; i < compare->files[side].n_tensors; i++) {
-            const int length = (int)strlen(compare->files[side].tensors[i].name);
+            const int length = (int)strlen(shown_name(compare->files[side].tensors[i].name).text);
             compare->width = length > compare->width && length < 64 ? length : compare->width;
         }
     for (int side = 0; side < 2; side++)

@@ -6,18 +6,29 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
+
+#include "text.h"
 
 static void quoted(FILE *out, const char *text)
 {
+    const char *const end = text + strlen(text);
     fputc('"', out);
-    for (; *text != '\0'; text++) {
-        const unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\')
-            fprintf(out, "\\%c", c);
-        else if (c < 0x20)
-            fprintf(out, "\\u%04x", c);
+    while (text < end) {
+        uint32_t code = 0;
+        const size_t length = text_char(text, (size_t)(end - text), &code);
+        if (length == 0)
+            code = 0xfffd; /* JSON has no way to write a byte that is no UTF-8 */
+        if (code == '"' || code == '\\')
+            fprintf(out, "\\%c", (char)code);
+        else if (code > 0xffff && text_is_hidden(code))
+            fprintf(out, "\\u%04x\\u%04x", (unsigned)(0xd7c0 + (code >> 10)),
+                    (unsigned)(0xdc00 + (code & 0x3ff)));
+        else if (length == 0 || text_is_hidden(code))
+            fprintf(out, "\\u%04x", (unsigned)code);
         else
-            fputc(c, out);
+            fwrite(text, 1, length, out);
+        text += length > 0 ? length : 1;
     }
     fputc('"', out);
 }

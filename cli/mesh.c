@@ -272,19 +272,29 @@ static void drop_prefix(char *sentence)
         memmove(sentence, colon + 2, strlen(colon + 2) + 1);
 }
 
-sy_status mesh_open(const struct team *team, const struct op *op, struct op_call *call,
+static sy_status opened(struct op_mesh *mesh, sy_status status)
+{
+    mesh->fault = status;
+    if (status != SY_OK)
+        drop_prefix(mesh->sentence);
+    return status;
+}
+
+sy_status mesh_open(struct op_call *call)
+{
+    struct op_mesh *const mesh = &call->mesh;
+    const sy_comm_options options = {.error = mesh->sentence, .error_bytes = sizeof mesh->sentence};
+    return opened(mesh, sy_comm_create_local(&mesh->local, mesh->extent, &options));
+}
+
+sy_status mesh_bind(const struct team *team, const struct op *op, struct op_call *call,
                     const struct st_file *file)
 {
     struct op_mesh *const mesh = &call->mesh;
     const sy_comm_options options = {.error = mesh->sentence, .error_bytes = sizeof mesh->sentence};
-    sy_status status = sy_comm_create_local(&mesh->local, mesh->extent, &options);
-    if (status == SY_OK && team)
-        status = team->connect(&mesh->comm, mesh->extent, &options);
-    if (status != SY_OK) {
-        mesh->fault = status;
-        drop_prefix(mesh->sentence);
+    const sy_status status = team ? opened(mesh, team->connect(&mesh->comm, mesh->extent, &options)) : SY_OK;
+    if (status != SY_OK)
         return status;
-    }
     if (!team)
         mesh->comm = mesh->local;
     mesh->first = sy_comm_first_device(mesh->comm);

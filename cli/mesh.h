@@ -14,8 +14,12 @@
 bool mesh_parse(const char *text, sy_mesh *mesh);
 bool mesh_parse_axis(const char *text, int64_t *axis);
 
-/* Makes the comm and the arrays of tensors. A failure has its sentence in call->mesh.sentence. */
-sy_status mesh_open(const struct team *team, const struct op *op, struct op_call *call,
+/*
+ * Makes the comm of this process: an error that it finds alone is found here. mesh_bind makes the comm of the team,
+ * with all its processes, and the arrays of tensors. A failure has its sentence in call->mesh.sentence.
+ */
+sy_status mesh_open(struct op_call *call);
+sy_status mesh_bind(const struct team *team, const struct op *op, struct op_call *call,
                     const struct st_file *file);
 void mesh_close(struct op_call *call);
 

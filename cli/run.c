@@ -310,8 +310,8 @@ static int unknown_tensor(const struct run *run, const char *name)
         if (tensor->role != OP_OUTPUT)
             snprintf(list + used, sizeof list - used, "%s%s", used > 0 ? ", " : "", tensor->name);
     }
-    return usage_error(run->help, "%s: %s takes no tensor %.64s (it takes %s)", run->in, run->op->name, name,
-                       op_has_inputs(run->op) ? list : "none");
+    return usage_error(run->help, "%s: %s takes no tensor %s (it takes %s)", run->in, run->op->name,
+                       shown_name(name).text, op_has_inputs(run->op) ? list : "none");
 }
 
 /* The number after the dot of "cache.3" or "input.3"; -1 when there is none that may stand there. */
@@ -387,8 +387,8 @@ static int take_device(struct run *run, const char *name, int device)
     const int64_t devices = (int64_t)mesh.rows * mesh.cols;
     run->call.numbered = true;
     if (mesh.rows > 0 && mesh.cols > 0 && device >= devices)
-        return usage_error(run->help, "%s: %.64s is of a device that a mesh of %dx%d has not", run->in, name,
-                           mesh.rows, mesh.cols);
+        return usage_error(run->help, "%s: %s is of a device that a mesh of %dx%d has not", run->in,
+                           shown_name(name).text, mesh.rows, mesh.cols);
     return EXIT_DONE;
 }
 
@@ -439,8 +439,8 @@ static int bind_metadata(struct run *run)
         key += strlen(prefix);
         const int field = find_field(run->op, key, strlen(key), '_');
         if (field < 0)
-            return usage_error(run->help, "%s: metadata switchyard.%.64s: %s has no such field", run->in, key,
-                               run->op->name);
+            return usage_error(run->help, "%s: metadata switchyard.%s: %s has no such field", run->in,
+                               shown_name(key).text, run->op->name);
         const int code =
             take_field(run, field, "metadata switchyard.", (int)strlen(key), key, run->file.meta[i].value);
         if (code != EXIT_DONE)
@@ -491,7 +491,7 @@ static int refused(const struct run *run, sy_status status, const char *sentence
     const size_t length = strlen(run->op->name);
     if (strncmp(sentence, run->op->name, length) == 0 && strncmp(sentence + length, ": ", 2) == 0)
         sentence += length + 2;
-    fprintf(stderr, "switchyard: %s: %s: %s\n", run->name, sy_status_name(status), sentence);
+    plain_error("%s: %s: %s", run->name, sy_status_name(status), sentence);
     return EXIT_REFUSED;
 }
 
@@ -502,11 +502,21 @@ static int refused_call(const struct run *run, sy_ctx *ctx, sy_status status)
     return refused(run, status, ours ? run->call.mesh.sentence : sy_ctx_error(ctx));
 }
 
+/* All processes of a team have one exit code. */
+static int agree(const struct team *team, int code)
+{
+    return team ? team->agree(code) : code;
+}
+
 static int prepare_call(struct run *run, sy_ctx *ctx, const struct team *team)
 {
-    sy_status status = SY_OK;
-    if (run->op->mesh_dim)
-        status = mesh_open(team, run->op, &run->call, &run->file);
+    const bool mesh = run->op->mesh_dim != NULL;
+    sy_status status = mesh ? mesh_open(&run->call) : SY_OK;
+    const int code = agree(team, status == SY_OK ? EXIT_DONE : refused_call(run, ctx, status));
+    if (code != EXIT_DONE)
+        return code;
+    if (mesh)
+        status = mesh_bind(team, run->op, &run->call, &run->file);
     if (status == SY_OK)
         status = run->op->size(ctx, &run->call, &run->outputs);
     if (status != SY_OK)
@@ -520,21 +530,18 @@ static int prepare_call(struct run *run, sy_ctx *ctx, const struct team *team)
     return EXIT_DONE;
 }
 
-/* A team decides on every step together: nobody waits for one that has given up. */
+/* A team decides on every step together: no process waits for one that has failed. */
 static int call_operator(struct run *run, sy_ctx *ctx, const struct team *team)
 {
-    int code = prepare_call(run, ctx, team);
-    if (team)
-        code = team->agree(code);
+    int code = agree(team, prepare_call(run, ctx, team));
     if (code != EXIT_DONE)
         return code;
     const sy_status status =
         run->op->mesh_dim ? mesh_run(ctx, run->op, &run->call) : run->op->call(ctx, &run->call);
-    if (status != SY_OK)
-        return refused(run, status, sy_ctx_error(ctx));
-    if (team)
+    code = agree(team, status == SY_OK ? EXIT_DONE : refused(run, status, sy_ctx_error(ctx)));
+    if (code == EXIT_DONE && team)
         mesh_collect(team, run->op, &run->call);
-    return EXIT_DONE;
+    return code;
 }
 
 /* Old contents that the call has changed are an output too. */
@@ -577,14 +584,12 @@ int command_run(struct common *common, struct arg_list *list)
         code = EXIT_USAGE;
     /* Of a team the first writes. Before that and afterwards they agree on how it went. */
     const struct team *const team = run->op->mesh_dim ? common->team : NULL;
-    if (team)
-        code = team->agree(code);
+    code = agree(team, code);
     if (code == EXIT_DONE)
         code = call_operator(run, ctx, team);
     if (code == EXIT_DONE && (!team || team->rank == 0))
         code = save_outputs(run);
-    if (team)
-        code = team->agree(code);
+    code = agree(team, code);
     mesh_close(&run->call);
     sy_ctx_destroy(ctx);
     op_outputs_free(&run->outputs);

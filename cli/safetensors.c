@@ -3,14 +3,12 @@
  * against the size of the file, then every entry of the header and how the entries cover the data, and only
  * then memory for tensors, whose sizes are known to be real.
  */
-#define _XOPEN_SOURCE 700 /* pread, realpath, strdup */
+#define _XOPEN_SOURCE 700 /* pread */
 
 #include "safetensors.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +16,10 @@
 #include <unistd.h>
 
 #include <jansson.h>
+
+#include "header.h"
+#include "output.h"
+#include "text.h"
 
 /* The reference implementation refuses longer headers; a file of real size stays far below. */
 #define HEADER_LIMIT ((uint64_t)100000000)
@@ -86,36 +88,6 @@ void *st_alloc(size_t bytes)
     return data;
 }
 
-/* ---- Messages ------------------------------------------------------------------------------------------ */
-
-static bool fail(struct st_message *message, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static bool fail(struct st_message *message, const char *format, ...)
-{
-    va_list list;
-    va_start(list, format);
-    vsnprintf(message->text, sizeof message->text, format, list);
-    va_end(list);
-    return false;
-}
-
-/*
- * A name out of a hostile file, cut short and without control characters, so that a message stays one line.
- */
-struct shown {
-    char text[72];
-};
-
-static struct shown show(const char *name)
-{
-    struct shown shown;
-    const size_t length = name ? strlen(name) : 0;
-    snprintf(shown.text, sizeof shown.text, "%.68s%s", name ? name : "", length > 68 ? "..." : "");
-    for (char *c = shown.text; *c != '\0'; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            *c = '?';
-    return shown;
-}
-
 /* ---- Where the bytes come from ------------------------------------------------------------------------- */
 
 struct source {
@@ -137,139 +109,10 @@ static bool read_at(const struct source *source, uint64_t at, void *into, size_t
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return fail(message, "cannot be read: %s", strerror(errno));
+            return st_fail(message, "cannot be read: %s", strerror(errno));
         if (n == 0)
-            return fail(message, "became shorter while it was read");
+            return st_fail(message, "became shorter while it was read");
         done += (size_t)n;
-    }
-    return true;
-}
-
-/* ---- Header -------------------------------------------------------------------------------------------- */
-
-static bool parse_shape(const json_t *json, const char *name, struct st_tensor *tensor,
-                        struct st_message *message)
-{
-    if (!json_is_array(json))
-        return fail(message, "tensor %s: shape is not a list", show(name).text);
-    const size_t rank = json_array_size(json);
-    if (rank > ST_MAX_RANK)
-        return fail(message, "tensor %s: has rank %zu, at most %d is read", show(name).text, rank,
-                    ST_MAX_RANK);
-    for (size_t i = 0; i < rank; i++) {
-        const json_t *extent = json_array_get(json, i);
-        if (!json_is_integer(extent) || json_integer_value(extent) < 0)
-            return fail(message, "tensor %s: shape[%zu] is not an integer from 0 up", show(name).text, i);
-        tensor->shape[i] = json_integer_value(extent);
-    }
-    tensor->view.ndim = (int)rank;
-    return true;
-}
-
-/*
- * Stricter than st_shape_bytes: an extent of 0 does not excuse the others. A file that names an empty tensor of
- * 2^124 rows is no mistake of a writer, and the reference implementation refuses it too.
- */
-static bool extents_fit(const struct st_tensor *tensor)
-{
-    size_t product = st_type_bytes(tensor->view.dtype);
-    for (int i = 0; i < tensor->view.ndim; i++) {
-        if (tensor->shape[i] > 0 && (uint64_t)tensor->shape[i] > SIZE_MAX / product)
-            return false;
-        product *= tensor->shape[i] > 0 ? (size_t)tensor->shape[i] : 1;
-    }
-    return true;
-}
-
-static bool parse_range(const json_t *json, const char *name, uint64_t data_bytes, struct st_tensor *tensor,
-                        struct st_message *message)
-{
-    const json_t *begin = json_array_get(json, 0);
-    const json_t *end = json_array_get(json, 1);
-    if (!json_is_array(json) || json_array_size(json) != 2 || !json_is_integer(begin) ||
-        !json_is_integer(end) || json_integer_value(begin) < 0 || json_integer_value(end) < 0)
-        return fail(message, "tensor %s: data_offsets is not a pair of integers from 0 up", show(name).text);
-    const uint64_t from = (uint64_t)json_integer_value(begin);
-    const uint64_t to = (uint64_t)json_integer_value(end);
-    if (from > to)
-        return fail(message, "tensor %s: data_offsets end before they begin", show(name).text);
-    if (to > data_bytes)
-        return fail(message, "tensor %s: data_offsets end at %llu, but the file holds %llu data bytes",
-                    show(name).text, (unsigned long long)to, (unsigned long long)data_bytes);
-    size_t want = 0;
-    if (!extents_fit(tensor) || !st_shape_bytes(tensor->shape, tensor->view.ndim, tensor->view.dtype, &want))
-        return fail(message, "tensor %s: the size of its shape does not fit 64 bits", show(name).text);
-    if (to - from != want)
-        return fail(message, "tensor %s: data_offsets span %llu bytes, its shape needs %zu", show(name).text,
-                    (unsigned long long)(to - from), want);
-    tensor->begin = from;
-    tensor->bytes = want;
-    return true;
-}
-
-static bool parse_tensor(const char *name, json_t *entry, uint64_t data_bytes, struct st_tensor *tensor,
-                         struct st_message *message)
-{
-    if (!json_is_object(entry))
-        return fail(message, "tensor %s: its header entry is not an object", show(name).text);
-    const char *key = NULL;
-    json_t *value = NULL;
-    json_object_foreach (entry, key, value) {
-        const bool known =
-            strcmp(key, "dtype") == 0 || strcmp(key, "shape") == 0 || strcmp(key, "data_offsets") == 0;
-        if (!known)
-            return fail(message, "tensor %s: unknown key %s in its header entry", show(name).text,
-                        show(key).text);
-    }
-    const char *const type = json_string_value(json_object_get(entry, "dtype"));
-    if (!type)
-        return fail(message, "tensor %s: dtype is missing or not a string", show(name).text);
-    if (!st_type_from_name(type, &tensor->view.dtype))
-        return fail(message, "tensor %s: unknown dtype %s", show(name).text, show(type).text);
-    if (!parse_shape(json_object_get(entry, "shape"), name, tensor, message) ||
-        !parse_range(json_object_get(entry, "data_offsets"), name, data_bytes, tensor, message))
-        return false;
-    tensor->name = strdup(name);
-    return tensor->name ? true : fail(message, "does not fit into memory");
-}
-
-static bool parse_meta(json_t *json, struct st_file *file, struct st_message *message)
-{
-    if (!json_is_object(json))
-        return fail(message, "__metadata__ is not an object");
-    file->meta = calloc(json_object_size(json) + 1, sizeof *file->meta);
-    if (!file->meta)
-        return fail(message, "does not fit into memory");
-    const char *key = NULL;
-    json_t *value = NULL;
-    json_object_foreach (json, key, value) {
-        if (!json_is_string(value))
-            return fail(message, "__metadata__: the value of %s is not a string", show(key).text);
-        struct st_meta *const meta = &file->meta[file->n_meta++];
-        meta->key = strdup(key);
-        meta->value = strdup(json_string_value(value));
-        if (!meta->key || !meta->value)
-            return fail(message, "does not fit into memory");
-    }
-    return true;
-}
-
-static bool parse_entries(json_t *root, uint64_t data_bytes, struct st_file *file, struct st_message *message)
-{
-    file->tensors = calloc(json_object_size(root) + 1, sizeof *file->tensors);
-    if (!file->tensors)
-        return fail(message, "does not fit into memory");
-    const char *key = NULL;
-    json_t *value = NULL;
-    json_object_foreach (root, key, value) {
-        if (strcmp(key, "__metadata__") == 0) {
-            if (!parse_meta(value, file, message))
-                return false;
-        } else {
-            if (!parse_tensor(key, value, data_bytes, &file->tensors[file->n_tensors], message))
-                return false;
-            file->n_tensors++;
-        }
     }
     return true;
 }
@@ -290,7 +133,7 @@ static bool check_coverage(const struct st_file *file, uint64_t data_bytes, stru
 {
     const struct st_tensor **order = calloc(file->n_tensors + 1, sizeof *order);
     if (!order)
-        return fail(message, "does not fit into memory");
+        return st_fail(message, "does not fit into memory");
     for (size_t i = 0; i < file->n_tensors; i++)
         order[i] = &file->tensors[i];
     qsort(order, file->n_tensors, sizeof *order, by_place);
@@ -298,55 +141,46 @@ static bool check_coverage(const struct st_file *file, uint64_t data_bytes, stru
     bool good = true;
     for (size_t i = 0; i < file->n_tensors && good; i++) {
         if (order[i]->begin < end)
-            good = fail(message, "tensor %s: its bytes overlap those of tensor %s", show(order[i]->name).text,
-                        show(order[i - 1]->name).text);
+            good = st_fail(message, "tensor %s: its bytes overlap those of tensor %s",
+                           shown_name(order[i]->name).text, shown_name(order[i - 1]->name).text);
         else if (order[i]->begin > end)
-            good = fail(message, "tensor %s: %llu bytes before it belong to no tensor",
-                        show(order[i]->name).text, (unsigned long long)(order[i]->begin - end));
+            good = st_fail(message, "tensor %s: %llu bytes before it belong to no tensor",
+                           shown_name(order[i]->name).text, (unsigned long long)(order[i]->begin - end));
         end = order[i]->begin + order[i]->bytes;
     }
     if (good && end != data_bytes)
-        good = fail(message, "%llu bytes at its end belong to no tensor",
-                    (unsigned long long)(data_bytes - end));
+        good = st_fail(message, "%llu bytes at its end belong to no tensor",
+                       (unsigned long long)(data_bytes - end));
     free(order);
     return good;
 }
 
 /* ---- Reading ------------------------------------------------------------------------------------------- */
 
-static bool read_header(const struct source *source, json_t **root, uint64_t *header_bytes,
+static bool read_header(const struct source *source, struct st_file *file, uint64_t *header_bytes,
                         struct st_message *message)
 {
     unsigned char length[LENGTH_BYTES];
     if (source->bytes < LENGTH_BYTES)
-        return fail(message, "is no safetensors file: %llu bytes are too few for a header length",
-                    (unsigned long long)source->bytes);
+        return st_fail(message, "is no safetensors file: %llu bytes are too few for a header length",
+                       (unsigned long long)source->bytes);
     if (!read_at(source, 0, length, sizeof length, message))
         return false;
     uint64_t n = 0;
     for (int i = 7; i >= 0; i--)
         n = n << 8 | length[i];
     if (n > HEADER_LIMIT)
-        return fail(message, "is no safetensors file: a header of %llu bytes is past the limit of %llu",
-                    (unsigned long long)n, (unsigned long long)HEADER_LIMIT);
+        return st_fail(message, "is no safetensors file: a header of %llu bytes is past the limit of %llu",
+                       (unsigned long long)n, (unsigned long long)HEADER_LIMIT);
     if (n > source->bytes - LENGTH_BYTES)
-        return fail(message, "is cut short: the header needs %llu bytes, %llu follow", (unsigned long long)n,
-                    (unsigned long long)(source->bytes - LENGTH_BYTES));
-    char *const text = malloc((size_t)n + 1);
-    if (!text)
-        return fail(message, "does not fit into memory");
-    bool good = read_at(source, LENGTH_BYTES, text, (size_t)n, message);
-    if (good && (n == 0 || text[0] != '{'))
-        good = fail(message, "is no safetensors file: the header does not begin with {");
-    if (good) {
-        json_error_t error;
-        *root = json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES, &error);
-        if (!*root)
-            good = fail(message, "has a bad header: %s (byte %d)", show(error.text).text, error.position);
-    }
-    free(text);
+        return st_fail(message, "is cut short: the header needs %llu bytes, %llu follow",
+                       (unsigned long long)n, (unsigned long long)(source->bytes - LENGTH_BYTES));
     *header_bytes = n;
-    return good;
+    file->header = malloc((size_t)n + 1);
+    if (!file->header)
+        return st_fail(message, "does not fit into memory");
+    return read_at(source, LENGTH_BYTES, file->header, (size_t)n, message) &&
+           st_parse_header(file, (size_t)n, source->bytes - LENGTH_BYTES - n, message);
 }
 
 static bool read_data(const struct source *source, uint64_t data_at, struct st_file *file,
@@ -356,8 +190,8 @@ static bool read_data(const struct source *source, uint64_t data_at, struct st_f
         struct st_tensor *const tensor = &file->tensors[i];
         void *const data = st_alloc(tensor->bytes);
         if (!data)
-            return fail(message, "tensor %s: its %zu bytes do not fit into memory", show(tensor->name).text,
-                        tensor->bytes);
+            return st_fail(message, "tensor %s: its %zu bytes do not fit into memory",
+                           shown_name(tensor->name).text, tensor->bytes);
         tensor->view = sy_tensor(data, tensor->view.dtype, tensor->view.ndim, tensor->shape);
         if (!read_at(source, data_at + tensor->begin, data, tensor->bytes, message))
             return false;
@@ -368,15 +202,10 @@ static bool read_data(const struct source *source, uint64_t data_at, struct st_f
 static bool load(const struct source *source, struct st_file *file, struct st_message *message)
 {
     *file = (struct st_file){0};
-    json_t *root = NULL;
     uint64_t header_bytes = 0;
-    bool good = read_header(source, &root, &header_bytes, message);
-    if (good) {
-        const uint64_t data_bytes = source->bytes - LENGTH_BYTES - header_bytes;
-        good = parse_entries(root, data_bytes, file, message) && check_coverage(file, data_bytes, message) &&
-               read_data(source, LENGTH_BYTES + header_bytes, file, message);
-    }
-    json_decref(root);
+    const bool good = read_header(source, file, &header_bytes, message) &&
+                      check_coverage(file, source->bytes - LENGTH_BYTES - header_bytes, message) &&
+                      read_data(source, LENGTH_BYTES + header_bytes, file, message);
     if (!good)
         st_free(file);
     return good;
@@ -395,13 +224,13 @@ bool st_load(const char *path, struct st_file *file, struct st_message *message)
     /* O_NONBLOCK: opening a FIFO must not wait for a writer; it is refused below. */
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return fail(message, "cannot be opened: %s", strerror(errno));
+        return st_fail(message, "cannot be opened: %s", strerror(errno));
     struct stat status;
     bool good = true;
     if (fstat(fd, &status) != 0)
-        good = fail(message, "cannot be read: %s", strerror(errno));
+        good = st_fail(message, "cannot be read: %s", strerror(errno));
     else if (!S_ISREG(status.st_mode))
-        good = fail(message, S_ISDIR(status.st_mode) ? "is a directory" : "is not a regular file");
+        good = st_fail(message, S_ISDIR(status.st_mode) ? "is a directory" : "is not a regular file");
     else
         good = load(&(struct source){.fd = fd, .bytes = (uint64_t)status.st_size}, file, message);
     close(fd);
@@ -410,25 +239,14 @@ bool st_load(const char *path, struct st_file *file, struct st_message *message)
 
 void st_free(struct st_file *file)
 {
-    for (size_t i = 0; i < file->n_tensors; i++) {
-        free(file->tensors[i].name);
-        free(file->tensors[i].view.data);
-    }
-    for (size_t i = 0; i < file->n_meta; i++) {
-        free(file->meta[i].key);
-        free(file->meta[i].value);
-    }
-    free(file->tensors);
-    free(file->meta);
-    *file = (struct st_file){0};
-}
-
-const struct st_tensor *st_find(const struct st_file *file, const char *name)
-{
     for (size_t i = 0; i < file->n_tensors; i++)
-        if (strcmp(file->tensors[i].name, name) == 0)
-            return &file->tensors[i];
-    return NULL;
+        free(file->tensors[i].view.data);
+    free(file->tensors);
+    free(file->shapes);
+    free(file->by_name);
+    free(file->meta);
+    free(file->header);
+    *file = (struct st_file){0};
 }
 
 /* ---- Writing ------------------------------------------------------------------------------------------- */
@@ -505,50 +323,20 @@ static bool write_items(int fd, const char *header, const struct st_item **order
     return true;
 }
 
-/* Follows a link, so that the link survives and the file it names is replaced. */
-static bool find_target(const char *path, char target[PATH_MAX], struct st_message *message)
+static bool write_file(const char *path, const char *header, const struct st_item **order, size_t n_items,
+                       struct st_message *message)
 {
-    struct stat status;
-    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode))
-        return fail(message, S_ISDIR(status.st_mode) ? "is a directory" : "is not a regular file");
-    if (realpath(path, target))
-        return true;
-    if (errno != ENOENT)
-        return fail(message, "cannot be written: %s", strerror(errno));
-    if (snprintf(target, PATH_MAX, "%s", path) >= PATH_MAX)
-        return fail(message, "cannot be written: %s", strerror(ENAMETOOLONG));
-    return true;
-}
-
-static bool write_and_rename(const char *target, const char *header, const struct st_item **order,
-                             size_t n_items, struct st_message *message)
-{
-    char temporary[PATH_MAX + 32];
-    snprintf(temporary, sizeof temporary, "%s.%ld.tmp", target, (long)getpid());
-    const int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return fail(message, "cannot be written: %s", strerror(errno));
-    bool good = write_items(fd, header, order, n_items);
-    int error = errno;
-    if (close(fd) != 0 && good) {
-        good = false;
-        error = errno;
-    }
-    if (good && rename(temporary, target) != 0) {
-        good = false;
-        error = errno;
-    }
-    if (good)
-        return true;
-    unlink(temporary);
-    return fail(message, "cannot be written: %s", strerror(error));
+    struct output output;
+    int error = output_open(&output, path);
+    if (error == 0)
+        error = output_close(&output, write_items(output.fd, header, order, n_items) ? 0 : errno);
+    if (error == EISDIR)
+        return st_fail(message, "is a directory");
+    return error == 0 || st_fail(message, "cannot be written: %s", strerror(error));
 }
 
 bool st_save(const char *path, const struct st_item *items, size_t n_items, struct st_message *message)
 {
-    char target[PATH_MAX];
-    if (!find_target(path, target, message))
-        return false;
     const struct st_item **const order = calloc(n_items + 1, sizeof *order);
     char *header = NULL;
     bool good = order != NULL;
@@ -557,8 +345,8 @@ bool st_save(const char *path, const struct st_item *items, size_t n_items, stru
         header = header_text(order, n_items);
         good = header != NULL;
     }
-    good = good ? write_and_rename(target, header, order, n_items, message)
-                : fail(message, "its header does not fit into memory");
+    good = good ? write_file(path, header, order, n_items, message)
+                : st_fail(message, "its header does not fit into memory");
     free(header);
     free(order);
     return good;

@@ -21,9 +21,9 @@ enum {
 };
 
 struct st_tensor {
-    char *name;
-    int64_t shape[ST_MAX_RANK];
-    DLTensor view; /* over 64-byte aligned memory that the file owns; data is never NULL    */
+    char *name;     /* first, as in st_meta */
+    int64_t *shape; /* at most ST_MAX_RANK extents */
+    DLTensor view;  /* over 64-byte aligned memory that the file owns; data is never NULL    */
     size_t bytes;
     uint64_t begin; /* where its bytes start in the data part of the file                    */
 };
@@ -38,6 +38,9 @@ struct st_file {
     size_t n_tensors;
     struct st_meta *meta; /* the entries of __metadata__ */
     size_t n_meta;
+    char *header;    /* its text, which holds all names and values */
+    int64_t *shapes; /* of all tensors */
+    void **by_name;  /* the tensors, for st_find */
 };
 
 /* A sentence about what went wrong, without the file's name. */
@@ -63,10 +66,7 @@ void st_free(struct st_file *file);
 /* NULL when there is no such tensor. */
 const struct st_tensor *st_find(const struct st_file *file, const char *name);
 
-/*
- * Writes the items to a temporary file beside `path` and renames it, so that `path` holds either the whole
- * new file or what it held before. Only a regular file is replaced.
- */
+/* Writes the items; what becomes of an old file is in output.h. */
 bool st_save(const char *path, const struct st_item *items, size_t n_items, struct st_message *message);
 
 /* The format's name of a type ("BF16"), or NULL; and back, which is false for an unknown name. */

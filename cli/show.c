@@ -10,6 +10,7 @@
 #include "cli.h"
 #include "number.h"
 #include "ops.h"
+#include "output.h"
 
 enum { MAX_VALUES = 64, MAX_ROWS = 8 };
 
@@ -57,7 +58,7 @@ static void print_values(const struct st_tensor *tensor)
 
 static void print_tensor(const struct st_tensor *tensor)
 {
-    char name[128];
+    char name[256];
     printable(name, sizeof name, tensor->name);
     printf("%s  %s [", name, st_type_name(tensor->view.dtype));
     for (int i = 0; i < tensor->view.ndim; i++)
@@ -86,7 +87,7 @@ int command_show(struct common *common, struct arg_list *list)
     for (size_t i = 0; i < file.n_tensors; i++)
         print_tensor(&file.tensors[i]);
     for (size_t i = 0; i < file.n_meta; i++) {
-        char key[128], value[512];
+        char key[256], value[512];
         printable(key, sizeof key, file.meta[i].key);
         printable(value, sizeof value, file.meta[i].value);
         printf("metadata %s = %s\n", key, value);
@@ -115,10 +116,13 @@ static int save_example(const struct op *op, const char *path)
     struct st_message message;
     if (!st_save(path, items, n, &message))
         return plain_error("%s: %s", path, message.text);
-    printf("Wrote %s: %s. Next:\n", path, op->example_text);
-    printf("  switchyard run %s %s out.safetensors%s%s\n", op->name, path, op->example_options[0] ? " " : "",
-           op->example_options);
-    printf("  switchyard show out.safetensors\n");
+    FILE *const out = output_is_stdout(path) ? stderr : stdout;
+    fprintf(out, "Wrote ");
+    text_print(out, path);
+    fprintf(out, ": %s. Next:\n  switchyard run %s ", op->example_text, op->name);
+    text_print(out, path);
+    fprintf(out, " out.safetensors%s%s\n", op->example_options[0] ? " " : "", op->example_options);
+    fprintf(out, "  switchyard show out.safetensors\n");
     return EXIT_DONE;
 }
 

@@ -408,9 +408,11 @@ static void print_counted(const struct sim *sim, const struct expected *expected
     printf("%" PRId64 " devices, %" PRId64 " experts, %" PRId64 " slots per token, %" PRId64
            " tokens per device, ",
            sim->n_devices, sim->n_experts, sim->n_slots, sim->n_tokens);
-    if (sim->path)
-        printf("routed as in %s\n\n", sim->path);
-    else if (sim->skew > 0)
+    if (sim->path) {
+        printf("routed as in ");
+        text_print(stdout, sim->path);
+        printf("\n\n");
+    } else if (sim->skew > 0)
         printf("drawn with skew %g, seed %" PRId64 "\n\n", sim->skew, sim->seed);
     else
         printf("drawn uniformly, seed %" PRId64 "\n\n", sim->seed);

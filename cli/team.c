@@ -24,20 +24,19 @@ static const char *launched_as(void)
     return rank;
 }
 
-static bool wants_mesh(int argc, char **argv)
+const char *team_task(int argc, char **argv)
 {
     const char *command = "";
-    for (int i = 1; i < argc; i++) {
+    for (int i = 1; i < argc && strcmp(command, "demo") != 0; i++) {
         const struct op *const op = strcmp(command, "run") == 0 ? find_op(argv[i]) : NULL;
         if (op)
-            return op->mesh_dim != NULL;
-        if (strcmp(command, "demo") == 0 ||
-            (strcmp(command, "bench") == 0 && strcmp(argv[i], "all_to_all") == 0))
-            return true;
+            return op->mesh_dim ? op->name : NULL;
+        if (strcmp(command, "bench") == 0 && strcmp(argv[i], "all_to_all") == 0)
+            return command;
         if (strcmp(argv[i], "run") == 0 || strcmp(argv[i], "bench") == 0 || strcmp(argv[i], "demo") == 0)
             command = argv[i];
     }
-    return strcmp(command, "demo") == 0;
+    return strcmp(command, "demo") == 0 ? command : NULL;
 }
 
 /* The program lies beside this one. */
@@ -58,7 +57,7 @@ int team_join(int argc, char **argv)
 {
     const char *const rank = launched_as();
     char path[4096];
-    if (!rank || !wants_mesh(argc, argv))
+    if (!rank || !team_task(argc, argv))
         return EXIT_DONE;
     errno = ENOENT;
     if (find_program(path, sizeof path))

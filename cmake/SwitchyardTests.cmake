@@ -86,6 +86,7 @@ if(SWITCHYARD_TESTS AND TARGET switchyard_mpi AND TARGET switchyard_test_support
     switchyard_mpi_test(transport 1 2 3 4 6 8)
     switchyard_mpi_test(create 1 2 3 4 6 8)
     switchyard_mpi_test(init 1 3)
+    switchyard_mpi_test(finalised 1 3)
     switchyard_mpi_test(all_to_all 1 2 3 4 6 8)
     switchyard_mpi_test(refusals 2)
     switchyard_mpi_test(collective 2 3)

@@ -1680,7 +1680,8 @@ typedef enum sy_phase {
 
 /*
  * sy_<op>_start begins an operation and returns; what it needs it has done when the request reaches a phase. Until
- * DONE its tensors, its context and its comm must stay, inputs unchanged and outputs unread; the structs may go.
+ * DONE its tensors, its context, its routing and its comm must stay, inputs unchanged and outputs unread; the structs
+ * may go. After TIMEOUT or COMM the tensors must stay until the process ends: a late message may still be written there.
  * _start fails only where nothing could begin: NULL, STATE (max_inflight requests are open), COMM (the comm is
  * broken). Every other failure, the caller's own mistakes included, comes from the waits, with its sentence in
  * the context. Requests may be waited for in any order: every test and wait moves all requests of the comm on.

@@ -53,47 +53,48 @@ sy_status syi_mpi_wait(int code, MPI_Request *request, int64_t timeout_ms, const
     return syi_mpi_worked(code, what, sentence) ? SY_OK : SY_ERR_COMM;
 }
 
-/* The least of n numbers of all processes. */
-static sy_status least_of(MPI_Comm comm, int64_t timeout_ms, int64_t *numbers, int n,
-                          char sentence[SYI_MPI_SENTENCE])
+/* The least of the first n numbers of all processes. */
+static sy_status least_of(struct syi_mpi *self, int n, char sentence[SYI_MPI_SENTENCE])
 {
     MPI_Request request = MPI_REQUEST_NULL;
-    const int code = MPI_Iallreduce(MPI_IN_PLACE, numbers, n, MPI_INT64_T, MPI_MIN, comm, &request);
-    return syi_mpi_wait(code, &request, timeout_ms, "MPI_Iallreduce", sentence);
+    const int code =
+        MPI_Iallreduce(MPI_IN_PLACE, self->mail.numbers, n, MPI_INT64_T, MPI_MIN, self->base, &request);
+    return syi_mpi_wait(code, &request, self->timeout_ms, "MPI_Iallreduce", sentence);
 }
 
-sy_status syi_mpi_agree(MPI_Comm comm, int64_t timeout_ms, sy_status status, char sentence[SYI_MPI_SENTENCE])
+sy_status syi_mpi_agree(struct syi_mpi *self, sy_status status, char sentence[SYI_MPI_SENTENCE])
 {
-    struct {
-        int status;
-        char sentence[SYI_MPI_SENTENCE];
-    } story = {(int)status, ""};
-    int rank = 0;
-    memcpy(story.sentence, sentence, SYI_MPI_SENTENCE);
-    if (!syi_mpi_worked(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank", sentence))
-        return SY_ERR_COMM;
-    int64_t first = status == SY_OK ? INT_MAX : rank;
-    sy_status st = least_of(comm, timeout_ms, &first, 1, sentence);
+    struct syi_mpi_mail *const mail = &self->mail;
+    mail->story.status = (int)status;
+    memcpy(mail->story.sentence, sentence, SYI_MPI_SENTENCE);
+    mail->numbers[0] = status == SY_OK ? INT_MAX : self->door.device;
+    sy_status st = least_of(self, 1, sentence);
+    const int64_t first = mail->numbers[0];
     if (st != SY_OK || first == INT_MAX)
         return st;
     MPI_Request request = MPI_REQUEST_NULL;
-    const int code = MPI_Ibcast(&story, (int)sizeof story, MPI_BYTE, (int)first, comm, &request);
-    st = syi_mpi_wait(code, &request, timeout_ms, "MPI_Ibcast", sentence);
+    const int code =
+        MPI_Ibcast(&mail->story, (int)sizeof mail->story, MPI_BYTE, (int)first, self->base, &request);
+    st = syi_mpi_wait(code, &request, self->timeout_ms, "MPI_Ibcast", sentence);
     if (st != SY_OK)
         return st;
-    memcpy(sentence, story.sentence, SYI_MPI_SENTENCE);
-    return (sy_status)story.status;
+    memcpy(sentence, mail->story.sentence, SYI_MPI_SENTENCE);
+    return (sy_status)mail->story.status;
 }
 
 /* Collective: whether all processes ask for the same mesh and for the options that decide what follows. */
-static sy_status same_request(MPI_Comm comm, sy_mesh mesh, const sy_comm_options *o, int64_t timeout_ms,
-                              char sentence[SYI_MPI_SENTENCE])
+static sy_status same_request(struct syi_mpi *self, const sy_comm_options *o, char sentence[SYI_MPI_SENTENCE])
 {
     enum { ROWS, COLS, NO_SHARED, CHECK, N };
-    int64_t least[2 * N] = {mesh.rows, mesh.cols, o->no_shared, (int64_t)o->check};
+    _Static_assert(2 * N <= sizeof self->mail.numbers / sizeof *self->mail.numbers, "they fit");
+    int64_t *const least = self->mail.numbers;
+    least[ROWS] = self->door.mesh.rows;
+    least[COLS] = self->door.mesh.cols;
+    least[NO_SHARED] = o->no_shared;
+    least[CHECK] = (int64_t)o->check;
     for (int i = 0; i < N; i++)
         least[N + i] = -least[i];
-    const sy_status st = least_of(comm, timeout_ms, least, 2 * N, sentence);
+    const sy_status st = least_of(self, 2 * N, sentence);
     if (st != SY_OK)
         return st;
     const int64_t *const most = least + N; /* negated */
@@ -115,6 +116,23 @@ static sy_status same_request(MPI_Comm comm, sy_mesh mesh, const sy_comm_options
 static int64_t timeout_of(const sy_comm_options *o)
 {
     return o->timeout_ms == 0 ? SY_DEFAULT_TIMEOUT_MS : o->timeout_ms;
+}
+
+static void free_comm(MPI_Comm *comm)
+{
+    if (*comm != MPI_COMM_NULL)
+        MPI_Comm_free(comm);
+}
+
+/* Whether all processes close it. Communicators stay where one does not: it may still send to them, and MPI may give
+   their numbers to others. */
+static bool all_close(struct syi_mpi *self)
+{
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (self->base == MPI_COMM_NULL)
+        return true;
+    const int code = MPI_Ibarrier(self->base, &request);
+    return syi_mpi_wait(code, &request, self->timeout_ms, "MPI_Ibarrier", self->error) == SY_OK;
 }
 
 static bool duplicate(struct syi_mpi *self, MPI_Comm from, MPI_Comm *to)
@@ -167,7 +185,7 @@ static const char *error_of(void *self)
     return ((struct syi_mpi *)self)->error;
 }
 
-static void fill_in(struct syi_mpi *self, MPI_Comm base, sy_mesh mesh, const sy_comm_options *o)
+static void fill_in(struct syi_mpi *self, sy_mesh mesh, const sy_comm_options *o)
 {
     *self = (struct syi_mpi){.door = {.name = "mpi",
                                       .self = self,
@@ -177,8 +195,9 @@ static void fill_in(struct syi_mpi *self, MPI_Comm base, sy_mesh mesh, const sy_
                                       .test = syi_mpi_test,
                                       .destroy = destroy,
                                       .error = error_of},
+                             .creating = true,
                              .longest = INT_MAX,
-                             .base = base,
+                             .base = MPI_COMM_NULL,
                              .mesh = MPI_COMM_NULL,
                              .timeout_ms = timeout_of(o),
                              .alloc = o->alloc,
@@ -189,39 +208,46 @@ static void fill_in(struct syi_mpi *self, MPI_Comm base, sy_mesh mesh, const sy_
             self->gather[channel][axis] = MPI_COMM_NULL;
 }
 
+/* Collective: whether all processes have come, and ask for the same. */
+static sy_status come_together(struct syi_mpi *self, MPI_Comm comm, const sy_comm_options *options,
+                               sy_status status, char sentence[SYI_MPI_SENTENCE])
+{
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int code = MPI_Comm_idup(comm, &self->base, &request);
+    const sy_status came = syi_mpi_wait(code, &request, self->timeout_ms, "MPI_Comm_idup", sentence);
+    if (came == SY_ERR_COMM)
+        self->base = MPI_COMM_NULL; /* there is none to free */
+    if (came != SY_OK)
+        return came;
+    MPI_Comm_set_errhandler(self->base, MPI_ERRORS_RETURN);
+    if (!syi_mpi_worked(MPI_Comm_rank(self->base, &self->door.device), "MPI_Comm_rank", sentence))
+        return SY_ERR_COMM;
+    status = syi_mpi_agree(self, status, sentence);
+    return status == SY_OK ? same_request(self, options, sentence) : status;
+}
+
 sy_status syi_mpi_open(struct syi_mpi **self, MPI_Comm comm, sy_mesh mesh, const sy_comm_options *options,
                        sy_status status, char sentence[SYI_MPI_SENTENCE])
 {
-    const int64_t timeout_ms = timeout_of(options);
-    MPI_Comm base = MPI_COMM_NULL;
+    struct syi_mpi spare; /* without memory it still answers the others */
+    struct syi_mpi *const made = options->alloc(options->alloc_user, sizeof *made);
     *self = NULL;
-    MPI_Request request = MPI_REQUEST_NULL;
-    const int code = MPI_Comm_idup(comm, &base, &request);
-    const sy_status came = syi_mpi_wait(code, &request, timeout_ms, "MPI_Comm_idup", sentence);
-    if (came != SY_OK)
-        return came;
-    MPI_Comm_set_errhandler(base, MPI_ERRORS_RETURN);
-    struct syi_mpi *const made = status == SY_OK ? options->alloc(options->alloc_user, sizeof *made) : NULL;
     if (status == SY_OK && made == NULL) {
         snprintf(sentence, SYI_MPI_SENTENCE, "a transport could not be allocated");
         status = SY_ERR_NOMEM;
     }
-    status = syi_mpi_agree(base, timeout_ms, status, sentence);
-    if (status == SY_OK)
-        status = same_request(base, mesh, options, timeout_ms, sentence);
-    if (status != SY_OK || made == NULL) {
-        if (made != NULL)
-            options->dealloc(options->alloc_user, made);
-        if (status != SY_ERR_TIMEOUT) /* freeing takes all processes */
-            MPI_Comm_free(&base);
+    fill_in(made != NULL ? made : &spare, mesh, options);
+    status = come_together(made != NULL ? made : &spare, comm, options, status, sentence);
+    if (made == NULL && status != SY_ERR_TIMEOUT && all_close(&spare))
+        free_comm(&spare.base);
+    if (made == NULL)
         return status;
+    if (status == SY_OK) {
+        if (!make_grid(made) || !count_tags(made))
+            status = SY_ERR_COMM;
+        memcpy(sentence, made->error, SYI_MPI_SENTENCE);
+        status = syi_mpi_agree(made, status, sentence);
     }
-    fill_in(made, base, mesh, options);
-    if (!syi_mpi_ok(made, MPI_Comm_rank(base, &made->door.device), "MPI_Comm_rank") || !make_grid(made) ||
-        !count_tags(made))
-        status = SY_ERR_COMM;
-    memcpy(sentence, made->error, SYI_MPI_SENTENCE);
-    status = syi_mpi_agree(base, timeout_ms, status, sentence);
     bool can_share = false;
     if (status == SY_OK && !options->no_shared) {
         status = syi_mpi_can_share(made, &can_share);
@@ -238,14 +264,9 @@ sy_status syi_mpi_open(struct syi_mpi **self, MPI_Comm comm, sy_mesh mesh, const
         made->door.unshare = syi_mpi_unshare;
     }
     made->error[0] = '\0';
+    made->creating = false;
     *self = made;
     return SY_OK;
-}
-
-static void free_comm(MPI_Comm *comm)
-{
-    if (*comm != MPI_COMM_NULL)
-        MPI_Comm_free(comm);
 }
 
 void syi_mpi_close(struct syi_mpi *self, bool broken)
@@ -255,9 +276,12 @@ void syi_mpi_close(struct syi_mpi *self, bool broken)
     /* Without the others MPI keeps what it holds until the process ends, and so do tickets that are open: it may
        still look at their counts. */
     self->failed = self->failed || broken || gone || self->n_open > 0;
-    while (self->segments != NULL)
-        syi_mpi_unshare(self, self->segments);
-    if (!self->failed) {
+    self->failed = self->failed || !all_close(self);
+    for (struct syi_mpi_segment *s = self->segments; s != NULL; s = s->next)
+        syi_mpi_settle(self, s);
+    if (!self->failed) { /* else late messages may still be written there, too */
+        while (self->segments != NULL)
+            syi_mpi_unshare(self, self->segments);
         for (int channel = 0; channel < SY_N_CHANNELS; channel++)
             for (int axis = 0; axis < SYI_MPI_AXES; axis++)
                 free_comm(&self->gather[channel][axis]);
@@ -267,5 +291,6 @@ void syi_mpi_close(struct syi_mpi *self, bool broken)
             MPI_Finalize();
     }
     syi_mpi_tickets_free(self);
-    self->dealloc(self->alloc_user, self);
+    if (!broken || !self->creating) /* else what is late may still be written there */
+        self->dealloc(self->alloc_user, self);
 }

@@ -124,7 +124,7 @@ static void make_comm(struct creation *c, struct syi_mpi *mpi, sy_comm **comm)
     c->options.comm.error_bytes = sizeof c->sentence;
     mpi->creating = true;
     c->status = sy_comm_create(comm, &mpi->door, &c->options.comm);
-    c->status = syi_mpi_agree(mpi->base, mpi->timeout_ms, c->status, c->sentence);
+    c->status = syi_mpi_agree(mpi, c->status, c->sentence);
     if (c->status != SY_OK) {
         sy_comm_destroy(*comm);
         *comm = NULL;

@@ -1,7 +1,7 @@
 /*
  * Memory that the processes of one machine share: a POSIX shared memory object of each process, mapped by all. It is
  * allocated in full when it is made, so that a small shared memory file system is an error here and not a signal later.
- * Its name goes as soon as all processes have mapped it: a process that is killed leaves nothing behind.
+ * Its name goes as soon as all processes have mapped it: a process that is killed after that leaves nothing behind.
  */
 #include "transport.h"
 
@@ -65,10 +65,16 @@ static bool allocate(struct syi_mpi *self, int fd, size_t bytes)
     }
     if (ftruncate(fd, (off_t)bytes) != 0)
         return fail(self, bytes, "ftruncate");
-    do
-        errno = posix_fallocate(fd, 0, (off_t)bytes);
-    while (errno == EINTR);
-    return errno == 0 || fail(self, bytes, "posix_fallocate");
+    /* Some kernels give back what a call has allocated when a signal comes: shorter pieces end before the next one. */
+    for (size_t at = 0, piece = bytes; at < bytes;) {
+        const size_t n = bytes - at < piece ? bytes - at : piece;
+        errno = posix_fallocate(fd, (off_t)at, (off_t)n);
+        if (errno != 0 && errno != EINTR)
+            return fail(self, bytes, "posix_fallocate");
+        at += errno == 0 ? n : 0;
+        piece = errno == EINTR && piece > 4096 ? piece / 2 : piece;
+    }
+    return true;
 }
 
 static bool map(struct syi_mpi *self, int fd, size_t bytes, int protection, struct syi_mpi_mapping *to)
@@ -198,7 +204,7 @@ void syi_mpi_unshare(void *self, void *segment)
 static sy_status in_all(struct syi_mpi *self, bool mine, bool *all)
 {
     char words[SYI_MPI_SENTENCE] = "";
-    const sy_status st = syi_mpi_agree(self->base, self->timeout_ms, mine ? SY_OK : SY_ERR_NOMEM, words);
+    const sy_status st = syi_mpi_agree(self, mine ? SY_OK : SY_ERR_NOMEM, words);
     *all = st == SY_OK;
     if (st != SY_ERR_COMM && st != SY_ERR_TIMEOUT)
         return SY_OK;
@@ -212,7 +218,7 @@ static sy_status in_all(struct syi_mpi *self, bool mine, bool *all)
 sy_status syi_mpi_can_share(struct syi_mpi *self, bool *can)
 {
     const size_t n = (size_t)syi_mpi_group_size(self, SY_AXIS_ALL);
-    unsigned char mine[SY_SHARE_TOKEN_BYTES];
+    unsigned char *const mine = self->mail.token;
     void *segment = NULL;
     unsigned char *const tokens = self->alloc(self->alloc_user, n * (SY_SHARE_TOKEN_BYTES + sizeof(void *)));
     void **const base = (void **)(void *)(tokens != NULL ? tokens + n * SY_SHARE_TOKEN_BYTES : NULL);

@@ -42,9 +42,21 @@ static void put_back(struct syi_mpi *self, struct syi_mpi_ticket *t)
     self->n_open--;
 }
 
+/* MPI ends the process when it is called after MPI_Finalize. */
+static bool is_running(struct syi_mpi *self)
+{
+    int gone = 0;
+    MPI_Finalized(&gone);
+    if (gone)
+        snprintf(self->error, sizeof self->error, "mpi: MPI is finalised, want it running");
+    return !gone;
+}
+
 sy_status syi_mpi_ticket_new(struct syi_mpi *self, int64_t requests, int64_t counts,
                              struct syi_mpi_ticket **ticket)
 {
+    if (!is_running(self))
+        return SY_ERR_COMM;
     struct syi_mpi_ticket *t = self->free_tickets;
     if (t != NULL) {
         self->free_tickets = t->next;
@@ -87,6 +99,8 @@ sy_status syi_mpi_test(void *self, sy_transport_ticket *ticket, bool *done)
     struct syi_mpi *const mpi = self;
     struct syi_mpi_ticket *const t = ticket->of_transport;
     *done = false;
+    if (!is_running(mpi))
+        return SY_ERR_COMM;
     for (; t->n_ended < t->n; t->n_ended++) {
         int ended = 0;
         if (!syi_mpi_ok(mpi, MPI_Test(&t->requests[t->n_ended], &ended, MPI_STATUS_IGNORE), "a transfer"))

@@ -42,6 +42,16 @@ struct syi_mpi_segment {
     } of[]; /* [D] */
 };
 
+/* What MPI reads and writes while a comm is made: a wait that is given up ends none of that. */
+struct syi_mpi_mail {
+    int64_t numbers[8];
+    struct {
+        int status;
+        char sentence[SYI_MPI_SENTENCE];
+    } story;
+    unsigned char token[SY_SHARE_TOKEN_BYTES];
+};
+
 struct syi_mpi {
     sy_transport door;
     bool creating;      /* destroy waits: processes still agree whether there will be a comm */
@@ -53,7 +63,8 @@ struct syi_mpi {
     int64_t timeout_ms; /* of waits while the comm is made; negative: for ever */
     size_t longest;     /* bytes that one count of MPI can name; tests set it lower */
     MPI_Comm base;      /* agreement while the comm is made */
-    MPI_Comm mesh;      /* the grid, and all messages */
+    struct syi_mpi_mail mail;
+    MPI_Comm mesh; /* the grid, and all messages */
     MPI_Comm gather[SY_N_CHANNELS][SYI_MPI_AXES];
     struct syi_mpi_ticket *free_tickets;
     struct syi_mpi_segment *segments;
@@ -78,7 +89,7 @@ void syi_mpi_close(struct syi_mpi *self, bool broken);
  * Collective: the status and sentence of the lowest process that failed, in all of them; SY_OK when none has. All
  * get COMM where MPI itself fails, and TIMEOUT where a process does not come.
  */
-sy_status syi_mpi_agree(MPI_Comm comm, int64_t timeout_ms, sy_status status, char sentence[SYI_MPI_SENTENCE]);
+sy_status syi_mpi_agree(struct syi_mpi *self, sy_status status, char sentence[SYI_MPI_SENTENCE]);
 
 /* Waits for an operation that `code` says was begun: COMM, TIMEOUT. */
 sy_status syi_mpi_wait(int code, MPI_Request *request, int64_t timeout_ms, const char *what,

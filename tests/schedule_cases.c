@@ -20,7 +20,7 @@ static void make_plain(struct mesh_case *m, sy_mesh mesh, int64_t hidden, uint64
         .mask_type = SY_U8,
         .form = 2,
         .short_out = true};
-    m->mapping = calloc((size_t)(n_devices * n_devices), sizeof *m->mapping);
+    m->mapping = calloc((size_t)n_devices * (size_t)n_devices, sizeof *m->mapping);
     m->a2a.mapping = m->mapping;
     for (int d = 0; d < n_devices; d++) {
         m->mapping[d * n_devices + d] = 1;
@@ -70,6 +70,14 @@ static void finish(struct named *all, int i, sy_ctx *ctx)
     if (status != SY_OK && all->good)
         snprintf(all->why, all->why_bytes, "request %c: %s", 'A' + i, text);
     all->good = all->good && status == SY_OK;
+    mesh_call_free(all->calls[i]);
+    mesh_case_free(&all->m[i]);
+}
+
+/* A request that was rejected. */
+static void discard(struct named *all, int i)
+{
+    sy_request_free(all->requests[i]);
     mesh_call_free(all->calls[i]);
     mesh_case_free(&all->m[i]);
 }
@@ -173,6 +181,50 @@ static bool fill_again(int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t
     return all.good;
 }
 
+/* Experts live one device further than in make_plain. */
+static void move_experts(struct mesh_case *m)
+{
+    const int n_devices = m->a2a.mesh.rows * m->a2a.mesh.cols;
+    for (int e = 0; e < n_devices; e++)
+        for (int d = 0; d < n_devices; d++)
+            m->mapping[e * n_devices + d] = d == (e + 1) % n_devices;
+}
+
+/* A reads a routing that B and C will fill. C is rejected, in all devices: their rows have different lengths. D reads the
+   routing then: that of B, or D is rejected because B has not filled it yet. */
+static bool fill_in_vain(int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
+{
+    struct named all = {.good = true, .why = why, .why_bytes = why_bytes};
+    sy_routing *routing = NULL;
+    all.good = sy_routing_create(ctx, comm, &routing) == SY_OK;
+    for (uint64_t round = 0; round < 200; round++) {
+        for (int i = 0; i < MOST; i++) {
+            make_plain(&all.m[i], sy_comm_mesh(comm), i == 2 ? 4 + device : 4, 4 * round + (uint64_t)i);
+            if (i > 0)
+                move_experts(&all.m[i]);
+            all.m[i].a2a.layout = SY_LAYOUT_EXPERT;
+            all.calls[i] = i == 0 || i == 3 ? mesh_combine_new(comm, &all.m[i], routing)
+                                            : mesh_dispatch_new(comm, &all.m[i], routing);
+        }
+        struct mesh_call *fill = mesh_dispatch_new(comm, &all.m[0], routing);
+        all.good = mesh_call_run(ctx, comm, fill) == SY_OK && all.good;
+        mesh_call_free(fill);
+        for (int i = 0; i < 3; i++)
+            start(&all, i, ctx, comm);
+        all.good = sy_request_wait(all.requests[2], SY_PHASE_DONE) == SY_ERR_MISMATCH && all.good;
+        start(&all, 3, ctx, comm);
+        if (sy_request_wait(all.requests[3], SY_PHASE_DONE) == SY_ERR_STATE)
+            discard(&all, 3);
+        else
+            finish(&all, 3, ctx);
+        finish(&all, 0, ctx);
+        finish(&all, 1, ctx);
+        discard(&all, 2);
+    }
+    sy_routing_destroy(routing);
+    return all.good;
+}
+
 /* Plain calls, one after the other. */
 static bool call_in_turn(int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
 {
@@ -236,6 +288,8 @@ const struct schedule_case schedule_cases[] = {
      2,
      fill_again},
     {"a routing filled again, shared memory", 2, {OPEN(3)}, true, 0, LOSS_EVERYWHERE, 2, fill_again},
+    {"a routing filled in vain", 2, {OPEN(4), .no_shared = true}, false, 0, LOSS_EVERYWHERE, 2, fill_in_vain},
+    {"a routing filled in vain, shared memory", 2, {OPEN(4)}, true, 0, LOSS_EVERYWHERE, 2, fill_in_vain},
     {"four of any kind", 3, {OPEN(4), .no_shared = true}, false, 0, LOSS_EVERYWHERE, 0, mix},
     {"four of any kind, packed",
      3,

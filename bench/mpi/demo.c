@@ -267,8 +267,10 @@ static int show(struct state *s, const char *path)
         const bool bad = ferror(page) != 0;
         if (fclose(page) != 0 || bad)
             return plain_error("%s: cannot be written", path);
-        printf("   %s Open %s to see it.\n",
-               good ? "Every value was checked on every process and is right." : "A RESULT IS WRONG.", path);
+        printf("   %s Open ",
+               good ? "Every value was checked on every process and is right." : "A RESULT IS WRONG.");
+        text_print(stdout, path);
+        printf(" to see it.\n");
     }
     return good ? EXIT_DONE : EXIT_REFUSED;
 }

@@ -66,8 +66,8 @@ sy_status syi_comm_agree(sy_comm *comm, sy_status status)
 {
     if (comm->local)
         return status;
-    const int32_t mine = (int32_t)status;
-    sy_status st = syi_comm_gather(comm, &mine, sizeof mine, comm->statuses);
+    comm->outcome = (int32_t)status;
+    sy_status st = syi_comm_gather(comm, &comm->outcome, sizeof comm->outcome, comm->statuses);
     for (int d = 0; st == SY_OK && d < comm->n_devices; d++)
         st = (sy_status)comm->statuses[d];
     return st;

@@ -47,16 +47,20 @@ struct sy_comm {
     uint64_t options_hash;   /* of the options that all processes must have in common */
     bool shared;             /* rows can be read in place in another process */
     bool may_share;    /* it was so when the comm was made: decides where `shared` may change meanwhile */
+    uint64_t lost_at;  /* number of the call in which sharing ended; 0: it has not */
     bool broken;       /* some process may never answer again */
     bool compared;     /* all processes were seen to have the same options */
     uint64_t sequence; /* number of the next collective call, the same in all processes */
     struct syi_segment *segment; /* [SYI_MAX_SEGMENTS] */
+    int growing;                 /* the segment that is being opened */
     int stage; /* the segment private rows are copied into on their way; SYI_NO_SEGMENT: none yet */
-    size_t stage_slot_bytes;  /* of one request in it, the same in all processes */
-    int n_open;               /* requests that are not freed */
-    int n_requests;           /* max_inflight, and one for calls that hold no rows */
-    sy_request *requests;     /* [n_requests], see ops/exchange.h */
-    int32_t *statuses;        /* [D], see syi_comm_agree */
+    size_t stage_slot_bytes; /* of one request in it, the same in all processes */
+    int n_open;              /* requests that are not freed */
+    int n_requests;          /* max_inflight, and one for calls that hold no rows */
+    sy_request *requests;    /* [n_requests], see ops/exchange.h */
+    int32_t *statuses;       /* [D], see syi_comm_agree */
+    struct syi_share share;  /* of this process, and the outcome of a step: on their way to all */
+    int32_t outcome;
     struct syi_share *shares; /* [D]; NULL where the transport shares nothing */
     unsigned char *tokens;    /* [D][SY_SHARE_TOKEN_BYTES], likewise */
     struct sy_ctx spare;      /* takes the sentence of a call without a context */
@@ -69,8 +73,8 @@ void syi_block_free(const sy_comm *comm, struct syi_block *block);
 
 /* ---- Shared memory (segment.c) ------------------------------------------------------------------------ */
 
-/* A segment of `bytes` here: shared where the comm can, else plain. Collective; the outcome is the same everywhere.
-   *index on success. */
+/* A segment of `bytes` here: shared where the comm can, else plain. Collective and waiting; the outcome is the same
+   everywhere. *index on success. */
 sy_status syi_segment_open(sy_comm *comm, size_t bytes, int *index);
 void syi_segment_close(sy_comm *comm,
                        int index); /* local: memory of another process stays until it closes its own */
@@ -78,9 +82,18 @@ void syi_segment_close(sy_comm *comm,
 /* The segment that holds all of [data, data + bytes), SYI_NO_SEGMENT when none does or it is not shared. */
 int syi_segment_of(const sy_comm *comm, const void *data, size_t bytes, size_t *offset);
 
-/* Makes the stage's slots at least so long. Collective, the same bytes everywhere. Where it fails nothing is shared any
-   more: false, everywhere. The old stage stays until the comm goes: requests that are open may use it. */
-bool syi_stage_grow(sy_comm *comm, size_t slot_bytes);
+/*
+ * Makes the stage's slots at least so long, in steps that do not wait: _begin leaves comm->share to be gathered into
+ * comm->shares, _attach leaves comm->outcome to be gathered into comm->statuses, and _end returns whether all processes
+ * have it. Where one has not, nothing is shared any more. The old stage stays until the comm goes: requests that are
+ * open may use it. The same bytes in all processes.
+ */
+void syi_stage_begin(sy_comm *comm, size_t slot_bytes);
+void syi_stage_attach(sy_comm *comm);
+bool syi_stage_end(sy_comm *comm);
+
+/* The same, waiting: SY_OK, NOMEM, COMM, TIMEOUT. */
+sy_status syi_stage_grow(sy_comm *comm, size_t slot_bytes);
 
 /* ---- Agreement (agree.c) ------------------------------------------------------------------------------- */
 
@@ -150,6 +163,13 @@ struct syi_verdict syi_judge_headers(const sy_comm *comm, const struct syi_heade
 /* The sentence and fault of a verdict, from what the two devices had to say. `op`: what the other device called. */
 void syi_tell_verdict(sy_ctx *ctx, const char *op, const struct syi_verdict *verdict,
                       const struct syi_notice *of_device, const struct syi_notice *of_other);
+
+/* Whole pages of so many bytes; more than a header can hold are as many as it can, which no machine has. */
+static inline uint32_t syi_pages(size_t bytes)
+{
+    const size_t pages = bytes / SYI_PAGE + (bytes % SYI_PAGE > 0);
+    return pages > UINT32_MAX ? UINT32_MAX : (uint32_t)pages;
+}
 
 /* Nanoseconds a wait may last; 0: for ever. */
 uint64_t syi_comm_limit(const sy_comm *comm);

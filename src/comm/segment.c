@@ -53,67 +53,86 @@ static void forget(sy_comm *comm, struct syi_segment *s)
     *s = (struct syi_segment){0};
 }
 
-/* Whether all processes have made their part; copies tokens and sizes where they have. */
-static bool all_made(const sy_comm *comm, struct syi_segment *s)
+/* ---- Opening, step by step ---------------------------------------------------------------------------- */
+
+/* This process makes its part. */
+static void begin(sy_comm *comm, size_t bytes)
 {
+    const sy_transport *t = &comm->transport;
+    comm->growing = free_segment(comm); /* the same in all processes: they have opened and closed the same */
+    comm->share = (struct syi_share){.status = SY_ERR_NOMEM, .bytes = bytes};
+    if (comm->growing == SYI_MAX_SEGMENTS)
+        return;
+    struct syi_segment *s = &comm->segment[comm->growing];
+    if (make_lists(comm, s))
+        comm->share.status = (int64_t)t->share(t->self, bytes, comm->share.token, &s->of_transport);
+}
+
+/* It reaches that of the others, if all have made theirs. */
+static void attach(sy_comm *comm)
+{
+    const sy_transport *t = &comm->transport;
+    comm->outcome = SY_ERR_NOMEM;
     for (int d = 0; d < comm->n_devices; d++)
         if (comm->shares[d].status != SY_OK)
-            return false;
+            return;
+    struct syi_segment *s = &comm->segment[comm->growing];
     for (int d = 0; d < comm->n_devices; d++) {
         memcpy(comm->tokens + (size_t)d * SY_SHARE_TOKEN_BYTES, comm->shares[d].token, SY_SHARE_TOKEN_BYTES);
         s->bytes[d] = comm->shares[d].bytes;
     }
-    return true;
+    comm->outcome = (int32_t)t->attach(t->self, s->of_transport, comm->tokens, s->base);
 }
 
-/* *shared: whether all processes have it and reach that of the others. */
-static sy_status open_shared(sy_comm *comm, struct syi_segment *s, size_t bytes, bool *shared)
+/* Whether all processes have; else what this one has of it goes. */
+static bool end(sy_comm *comm)
 {
-    const sy_transport *t = &comm->transport;
-    struct syi_share mine = {.status = SY_ERR_NOMEM, .bytes = bytes};
-    if (s->base != NULL)
-        mine.status = (int64_t)t->share(t->self, bytes, mine.token, &s->of_transport);
-    sy_status st = syi_comm_gather(comm, &mine, sizeof mine, comm->shares);
-    *shared = st == SY_OK && all_made(comm, s);
-    if (*shared) {
-        st = syi_comm_agree(comm, t->attach(t->self, s->of_transport, comm->tokens, s->base));
-        t->settle(t->self, s->of_transport);
-        *shared = st == SY_OK;
-        st = comm->broken ? st : SY_OK;
-    }
-    if (!*shared) {
-        unshare(comm, s);
-        if (s->base != NULL)
-            memset(s->base, 0, (size_t)comm->n_devices * (sizeof *s->base + sizeof *s->bytes));
-    }
-    return st;
-}
-
-/* plain: where it cannot be shared, memory of each process will do. */
-static sy_status open_segment(sy_comm *comm, size_t bytes, bool plain, int *index)
-{
-    *index = free_segment(comm);
-    if (*index == SYI_MAX_SEGMENTS) /* in all processes: they have opened and closed the same */
-        return SY_ERR_NOMEM;
-    struct syi_segment *s = &comm->segment[*index];
-    sy_status st = SY_OK;
-    bool shared = false;
-    make_lists(comm, s);
-    if (comm->shared && !comm->local)
-        st = open_shared(comm, s, bytes, &shared);
-    if (st == SY_OK && !shared)
-        st = plain ? syi_comm_agree(comm, open_plain(comm, s, bytes)) : SY_ERR_NOMEM;
-    if (st != SY_OK) {
+    bool shared = true;
+    for (int d = 0; d < comm->n_devices; d++)
+        shared = shared && comm->statuses[d] == SY_OK;
+    if (comm->growing == SYI_MAX_SEGMENTS)
+        return false;
+    struct syi_segment *s = &comm->segment[comm->growing];
+    if (s->of_transport != NULL)
+        comm->transport.settle(comm->transport.self, s->of_transport);
+    s->used = shared;
+    if (!shared)
         forget(comm, s);
-        return st;
-    }
-    s->used = true;
-    return SY_OK;
+    return shared;
 }
+
+/* All of it, waiting: NOMEM where one process cannot. */
+static sy_status open_shared(sy_comm *comm, size_t bytes)
+{
+    begin(comm, bytes);
+    sy_status st = syi_comm_gather(comm, &comm->share, sizeof comm->share, comm->shares);
+    if (st == SY_OK) {
+        attach(comm);
+        st = syi_comm_gather(comm, &comm->outcome, sizeof comm->outcome, comm->statuses);
+    }
+    return st != SY_OK ? st : end(comm) ? SY_OK : SY_ERR_NOMEM;
+}
+
+/* ---- Segments ----------------------------------------------------------------------------------------- */
 
 sy_status syi_segment_open(sy_comm *comm, size_t bytes, int *index)
 {
-    return open_segment(comm, bytes, true, index);
+    if (comm->shared && !comm->local) {
+        const sy_status st = open_shared(comm, bytes);
+        *index = comm->growing;
+        if (st != SY_ERR_NOMEM)
+            return st;
+    }
+    *index = free_segment(comm);
+    if (*index == SYI_MAX_SEGMENTS)
+        return SY_ERR_NOMEM;
+    struct syi_segment *s = &comm->segment[*index];
+    make_lists(comm, s);
+    const sy_status st = syi_comm_agree(comm, open_plain(comm, s, bytes));
+    s->used = st == SY_OK;
+    if (st != SY_OK)
+        forget(comm, s);
+    return st;
 }
 
 void syi_segment_close(sy_comm *comm, int index)
@@ -138,19 +157,48 @@ int syi_segment_of(const sy_comm *comm, const void *data, size_t bytes, size_t *
     return SYI_NO_SEGMENT;
 }
 
-bool syi_stage_grow(sy_comm *comm, size_t slot_bytes)
+/* ---- The stage ---------------------------------------------------------------------------------------- */
+
+static size_t slot_for(const sy_comm *comm, size_t slot_bytes)
+{
+    const size_t bytes = comm->stage_slot_bytes * 2 > slot_bytes ? comm->stage_slot_bytes * 2 : slot_bytes;
+    return syi_size_mul(syi_size_add(bytes, SYI_PAGE - 1) / SYI_PAGE, SYI_PAGE);
+}
+
+/* The segment that is open now becomes the stage. */
+static bool use_stage(sy_comm *comm, bool shared)
+{
+    comm->shared = shared;
+    if (!shared)
+        return false;
+    comm->stage = comm->growing;
+    comm->stage_slot_bytes =
+        (size_t)comm->segment[comm->stage].bytes[comm->device] / (size_t)comm->options.max_inflight;
+    comm->segment[comm->stage].slot_bytes = comm->stage_slot_bytes;
+    return true;
+}
+
+void syi_stage_begin(sy_comm *comm, size_t slot_bytes)
+{
+    begin(comm, syi_size_mul(slot_for(comm, slot_bytes), (size_t)comm->options.max_inflight));
+}
+
+void syi_stage_attach(sy_comm *comm)
+{
+    attach(comm);
+}
+
+bool syi_stage_end(sy_comm *comm)
+{
+    return use_stage(comm, end(comm));
+}
+
+sy_status syi_stage_grow(sy_comm *comm, size_t slot_bytes)
 {
     if (slot_bytes <= comm->stage_slot_bytes)
-        return true;
-    size_t bytes = comm->stage_slot_bytes * 2 > slot_bytes ? comm->stage_slot_bytes * 2 : slot_bytes;
-    bytes = syi_size_mul(syi_size_add(bytes, SYI_PAGE - 1) / SYI_PAGE, SYI_PAGE);
-    int index = SYI_NO_SEGMENT;
-    const size_t all = syi_size_mul(bytes, (size_t)comm->options.max_inflight);
-    comm->shared = open_segment(comm, all, false, &index) == SY_OK;
-    if (!comm->shared)
-        return false;
-    comm->stage = index;
-    comm->segment[index].slot_bytes = bytes;
-    comm->stage_slot_bytes = bytes;
-    return true;
+        return SY_OK;
+    const sy_status st =
+        open_shared(comm, syi_size_mul(slot_for(comm, slot_bytes), (size_t)comm->options.max_inflight));
+    use_stage(comm, st == SY_OK);
+    return st;
 }

@@ -211,7 +211,7 @@ sy_status syi_a2a_check_routing(struct syi_call *call, const sy_comm *comm, cons
     sy_status st = syi_a2a_check_routing_comm(call, comm, routing);
     if (st == SY_OK && !routing->filled)
         return syi_fail(call->ctx, SY_ERR_STATE, "routing", "is empty, want one that a dispatch has filled");
-    if (st == SY_OK && routing->filler != NULL)
+    if (st == SY_OK && syi_routing_awaited(routing))
         return syi_fail(call->ctx, SY_ERR_STATE, "routing",
                         "is being filled by an open request, want one that has reached SY_PHASE_ROUTED");
     const struct syi_exchange *of = &routing->of;

@@ -238,10 +238,11 @@ static sy_status check_idle(sy_ctx *ctx, const sy_comm *comm)
                : syi_fail(ctx, SY_ERR_STATE, "comm", "has %d open requests, want none", comm->n_open);
 }
 
-static sy_status report(sy_ctx *ctx, const sy_comm *comm, sy_status st, size_t bytes)
+/* The same sentence in all processes. */
+static sy_status report(sy_ctx *ctx, const sy_comm *comm, sy_status st)
 {
     if (st == SY_ERR_NOMEM)
-        return syi_fail(ctx, st, "memory", "of %zu bytes could not be had in every process", bytes);
+        return syi_fail(ctx, st, "memory", "could not be allocated in every process");
     return syi_fail_transport(ctx, comm, st);
 }
 
@@ -261,7 +262,7 @@ sy_status sy_comm_alloc(sy_ctx *ctx, sy_comm *comm, size_t bytes, void **data)
     int index;
     st = syi_segment_open(comm, bytes > 0 ? bytes : 1, &index);
     if (st != SY_OK)
-        return report(ctx, comm, st, bytes);
+        return report(ctx, comm, st);
     *data = comm->segment[index].base[comm->device];
     return SY_OK;
 }
@@ -296,9 +297,7 @@ sy_status sy_comm_reserve(sy_ctx *ctx, sy_comm *comm, size_t bytes)
     sy_status st = syi_call_begin(&ctx, comm, "sy_comm_reserve");
     if (st == SY_OK)
         st = check_idle(ctx, comm);
-    const size_t pages = bytes / SYI_PAGE + (bytes % SYI_PAGE > 0);
-    const struct syi_header mine = {.op = SYI_COMM_RESERVE,
-                                    .wanted = pages > UINT32_MAX ? UINT32_MAX : (uint32_t)pages};
+    const struct syi_header mine = {.op = SYI_COMM_RESERVE, .wanted = syi_pages(bytes)};
     st = syi_call_agree(ctx, comm, &mine, st);
     if (st != SY_OK || comm->local || !comm->shared)
         return st;
@@ -306,9 +305,8 @@ sy_status sy_comm_reserve(sy_ctx *ctx, sy_comm *comm, size_t bytes)
     size_t most = 0;
     for (int d = 0; d < comm->n_devices; d++)
         most = header[d].wanted > most ? header[d].wanted : most;
-    if (syi_stage_grow(comm, most * SYI_PAGE))
-        return SY_OK;
-    return report(ctx, comm, comm->broken ? SY_ERR_COMM : SY_ERR_NOMEM, bytes);
+    st = syi_stage_grow(comm, most * SYI_PAGE);
+    return st == SY_OK ? st : report(ctx, comm, st);
 }
 
 sy_status sy_comm_reject(sy_ctx *ctx, sy_comm *comm, sy_status status, const char *sentence)

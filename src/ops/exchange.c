@@ -46,8 +46,6 @@ static void finish(sy_request *r, sy_status status)
     r->status = status;
     r->step = SYI_STEP_DONE;
     r->routed = true;
-    if (r->x.routing != NULL && r->x.routing->filler == r)
-        r->x.routing->filler = NULL;
     if (r->ctx->trace == NULL || !moves_rows(r))
         return;
     const sy_trace report = {.op = name_of(r->op),
@@ -392,7 +390,7 @@ static sy_status prepare(sy_request *r)
     if (early && r->stage_bytes <= r->comm->stage_slot_bytes)
         syi_exchange_stage(r);
     else
-        r->mine.wanted = (uint32_t)((r->stage_bytes + SYI_PAGE - 1) / SYI_PAGE);
+        r->mine.wanted = syi_pages(r->stage_bytes);
     return SY_OK;
 }
 
@@ -404,13 +402,18 @@ static bool any_wanted(const sy_request *r, size_t *most)
     return *most > 0;
 }
 
-/* Memory could not be shared after all: rows will travel, and that needs other scratch. */
-static sy_status stop_sharing(sy_request *r)
+/* Memory cannot be shared any more: rows will travel, and that needs other scratch. */
+static void use_messages(sy_request *r)
 {
-    const sy_status st = syi_exchange_reserve(r);
-    if (st == SY_OK && r->listed)
-        syi_exchange_lists(r);
-    return st;
+    if (r->direct) {
+        const sy_status st = syi_exchange_reserve(r);
+        if (st == SY_OK && r->listed)
+            syi_exchange_lists(r);
+        r->mine.status = (uint8_t)st;
+        if (st != SY_OK)
+            note_error(r->ctx, &r->notice);
+    }
+    enter(r, SYI_STEP_MESSAGE);
 }
 
 static sy_status step_header(sy_request *r)
@@ -443,33 +446,60 @@ static sy_status step_header(sy_request *r)
     }
     if (!r->x.routed && !r->listed)
         syi_routing_order(r);
-    if (r->direct && !comm->shared) {
-        const sy_status st = stop_sharing(r);
-        if (st != SY_OK)
-            return st;
+    /* Sharing may have ended after some processes had begun this call and before others had: all of them make sure. */
+    if (comm->lost_at > 0 && r->sequence <= comm->lost_at + (uint64_t)comm->n_requests) {
+        use_messages(r);
+        return SY_OK;
     }
     size_t most;
-    enter(r, r->direct && any_wanted(r, &most) ? SYI_STEP_STAGE : SYI_STEP_TABLE);
+    enter(r, r->direct && any_wanted(r, &most) ? SYI_STEP_GROW : SYI_STEP_TABLE);
     return SY_OK;
 }
 
-/* Makes room, shows the rows, and tells where. Older requests are done: nobody uses the old room any more but to read. */
-static sy_status step_stage(sy_request *r)
+/* Makes room. Older requests are done: the old room is only read any more. */
+static sy_status step_grow(sy_request *r)
 {
     sy_comm *comm = r->comm;
+    size_t most = 0;
+    if (r->posted) {
+        syi_stage_attach(comm);
+        enter(r, SYI_STEP_ATTACH);
+        return SY_OK;
+    }
+    if (!may_enter(r, SYI_STEP_DONE))
+        return SY_OK;
+    any_wanted(r, &most);
+    if (most * SYI_PAGE <= comm->stage_slot_bytes) {
+        enter(r, SYI_STEP_STAGE);
+        return SY_OK;
+    }
+    syi_stage_begin(comm, most * SYI_PAGE);
+    return post(r, SY_CHANNEL_CONTROL, SY_AXIS_ALL, &comm->share, sizeof comm->share, comm->shares, NULL);
+}
+
+static sy_status step_attach(sy_request *r)
+{
+    sy_comm *comm = r->comm;
+    if (!r->posted)
+        return post(r, SY_CHANNEL_CONTROL, SY_AXIS_ALL, &comm->outcome, sizeof comm->outcome, comm->statuses,
+                    NULL);
+    if (syi_stage_end(comm)) {
+        enter(r, SYI_STEP_STAGE);
+        return SY_OK;
+    }
+    comm->lost_at = r->sequence;
+    use_messages(r);
+    return SY_OK;
+}
+
+/* Shows the rows, and where they are. */
+static sy_status step_stage(sy_request *r)
+{
     if (r->posted) {
         open_headers(r);
         const int damaged = syi_exchange_damaged(r);
         enter(r, SYI_STEP_TABLE);
         return damaged >= 0 ? reject_damaged(r, damaged) : SY_OK;
-    }
-    size_t most = 0;
-    if (!may_enter(r, SYI_STEP_DONE))
-        return SY_OK;
-    any_wanted(r, &most);
-    if (!syi_stage_grow(comm, most * SYI_PAGE)) {
-        enter(r, SYI_STEP_TABLE);
-        return comm->broken ? SY_ERR_COMM : stop_sharing(r);
     }
     if (r->x.id == SYI_ALL_TO_ALL_COMBINE && !r->listed) {
         syi_routing_read(r);
@@ -478,6 +508,16 @@ static sy_status step_stage(sy_request *r)
     if (r->mine.wanted > 0 && r->mine.status == SY_OK)
         syi_exchange_stage(r);
     return post_header(r, SY_CHANNEL_CONTROL);
+}
+
+static sy_status step_message(sy_request *r)
+{
+    if (!r->posted)
+        return may_control(r) ? post_header(r, SY_CHANNEL_CONTROL) : SY_OK;
+    open_headers(r);
+    r->verdict = syi_judge_headers(r->comm, r->header);
+    enter(r, r->verdict.status != SY_OK ? SYI_STEP_REFUSED : SYI_STEP_TABLE);
+    return SY_OK;
 }
 
 /* Asks for the indices of all tokens of the group. */
@@ -622,8 +662,9 @@ static sy_status step_refused(sy_request *r)
 }
 
 static sy_status (*const steps[])(sy_request *r) = {
-    [SYI_STEP_HEADER] = step_header,   [SYI_STEP_STAGE] = step_stage, [SYI_STEP_TABLE] = step_table,
-    [SYI_STEP_AGREED] = step_agreed,   [SYI_STEP_ROWS] = step_rows,   [SYI_STEP_FENCE] = step_fence,
+    [SYI_STEP_HEADER] = step_header,   [SYI_STEP_GROW] = step_grow,       [SYI_STEP_ATTACH] = step_attach,
+    [SYI_STEP_STAGE] = step_stage,     [SYI_STEP_MESSAGE] = step_message, [SYI_STEP_TABLE] = step_table,
+    [SYI_STEP_AGREED] = step_agreed,   [SYI_STEP_ROWS] = step_rows,       [SYI_STEP_FENCE] = step_fence,
     [SYI_STEP_REFUSED] = step_refused,
 };
 
@@ -687,8 +728,8 @@ void syi_exchange_begin(sy_request *r, sy_status judged)
         st = syi_exchange_reserve(r);
     else if (st == SY_OK && moves_rows(r))
         st = prepare(r);
-    if (st == SY_OK && r->x.routing != NULL && !r->x.routed)
-        r->x.routing->filler = r;
+    if (st != SY_OK)
+        r->x.routing = NULL; /* it is not filled */
     if (comm->local) {
         if (st == SY_OK) {
             run_local(r);

@@ -77,10 +77,9 @@ struct syi_a2a_shard {
 struct sy_routing {
     sy_comm *comm;
     bool filled;
-    const sy_request *filler; /* open dispatch that will fill it; NULL: none */
-    uint64_t epoch;           /* sequence number of the dispatch that filled it */
-    struct syi_block block;   /* of everything below */
-    struct syi_exchange of;   /* how it was made */
+    uint64_t epoch;         /* sequence number of the dispatch that filled it */
+    struct syi_block block; /* of everything below */
+    struct syi_exchange of; /* how it was made */
     struct syi_a2a_hosts hosts;
     unsigned char *mapping;      /* [E,D] the hosts were read from */
     size_t mapping_bytes;        /* 0: not read yet */
@@ -94,7 +93,10 @@ struct sy_routing {
 /* Steps of a request, in order. A step's message goes out when it is entered. */
 enum syi_step {
     SYI_STEP_HEADER,  /* all processes tell what they were called with */
-    SYI_STEP_STAGE,   /* some had no room to show their rows: it is made */
+    SYI_STEP_GROW,    /* some have no room to show their rows: each makes its part */
+    SYI_STEP_ATTACH,  /* and reaches that of the others */
+    SYI_STEP_STAGE,   /* those that had none show their rows */
+    SYI_STEP_MESSAGE, /* sharing has ended: whether all are ready to use messages */
     SYI_STEP_TABLE,   /* the choices of all tokens come */
     SYI_STEP_AGREED,  /* whether all rows have room */
     SYI_STEP_ROWS,    /* it is known who sends what: rows move */
@@ -129,11 +131,11 @@ struct sy_request {
     uint64_t start_ns, bytes;
 
     struct syi_exchange x;
-    struct syi_a2a_shard *shard; /* [shards] */
-    struct syi_a2a_span *spans;  /* [shards][SYI_MAX_TENSORS] */
-    int *n_spans;                /* [shards] */
+    struct syi_a2a_shard *shard;  /* [shards] */
+    struct syi_a2a_span *spans;   /* [shards][SYI_MAX_TENSORS] */
+    int *n_spans;                 /* [shards] */
     struct syi_header mine, sent; /* as it is, and as it goes over the wire */
-    struct syi_header *header; /* [D] */
+    struct syi_header *header;    /* [D] */
     struct syi_verdict verdict;
     struct syi_notice notice;    /* of this process */
     struct syi_notice *notices;  /* [D] */
@@ -221,6 +223,9 @@ struct syi_rows syi_routing_table(const sy_request *request, const struct syi_a2
 
 /* What all tokens chose. */
 void syi_routing_read(sy_request *request);
+
+/* Whether an open dispatch will fill it. */
+bool syi_routing_awaited(const sy_routing *routing);
 
 /* Whether an older request still reads the routing that this one fills. */
 bool syi_routing_busy(const sy_request *request);

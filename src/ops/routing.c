@@ -201,6 +201,17 @@ void syi_routing_read(sy_request *request)
     }
 }
 
+bool syi_routing_awaited(const sy_routing *routing)
+{
+    const sy_comm *comm = routing->comm;
+    for (int i = 0; i < comm->n_requests; i++) {
+        const sy_request *r = &comm->requests[i];
+        if (r->open && !r->routed && !r->x.routed && r->x.routing == routing)
+            return true;
+    }
+    return false;
+}
+
 bool syi_routing_busy(const sy_request *request)
 {
     const sy_comm *comm = request->comm;
@@ -222,10 +233,7 @@ void syi_routing_give(sy_request *request)
     const sy_routing before = *to;
     *to = request->own;
     to->filled = true;
-    to->filler =
-        before.filler == request ? NULL : before.filler; /* another dispatch may be about to fill it again */
     to->epoch = request->sequence;
     request->own = before;
-    request->own.filler = NULL;
     request->by = to;
 }

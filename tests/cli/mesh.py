@@ -110,6 +110,11 @@ HAS_MPI = os.path.exists(CLI + "-mpi") and bool(MPIRUN)
 
 
 class MeshTest(CliTest):
+    def mpirun_lines(self, *lines):
+        """A process for each line, a list of arguments."""
+        rest = [word for line in lines[1:] for word in (":", "-n", "1", CLI, *map(str, line))]
+        return self.mpirun(1, *lines[0], *rest)
+
     def mpirun(self, ranks, *arguments, env=None, program=CLI):
         """The same line in many processes."""
         # The MPI library never frees everything.

@@ -137,6 +137,12 @@ def decode(blob):
     return tensors
 
 
+def is_sanitized():
+    """Whether a sanitizer is in the program."""
+    with open(CLI, "rb") as file:
+        return bool(re.search(rb"__[at]san_init", file.read()))
+
+
 class Result:
     def __init__(self, done, outputs):
         self.code, self.out, self.err, self.outputs = done.returncode, done.stdout, done.stderr, outputs

@@ -212,6 +212,52 @@ class Usage(MeshTest):
         done = self.mpirun(2, CLI, "run", DISPATCH, "in.safetensors", "out.safetensors", "--mesh", "1x2", program=script)
         self.said_once(done, "switchyard: rank 1: in.safetensors: ")
 
+    # The arguments of one process, its exit code, what is said; {rank} is "" for the first and "rank 1: " for the second.
+    ONE_IS_WRONG = (
+        (["run", DISPATCH, "in.safetensors", "out.safetensors", "--mesh", "0x2"], 1,
+         f"{{rank}}{DISPATCH}: SY_ERR_VALUE: mesh.rows is 0, want 1 to 65536"),
+        (["run", DISPATCH, "in.safetensors", "out.safetensors", "--mesh", "two"], 2, "{rank}--mesh is two, want rows x columns"),
+        (["run", DISPATCH, "in.safetensors", "out.safetensors"], 2, f"{{rank}}{DISPATCH} needs --mesh"),
+        (["run", DISPATCH, "nowhere", "out.safetensors", "--mesh", "1x2"], 2, "{rank}nowhere: cannot be opened"),
+        (["run", DISPATCH, "in.safetensors", "out.safetensors", "--mesh", "1x2", "--isa", "x"], 2, "{rank}isa is x"),
+        (["run", "--top", DISPATCH, "in.safetensors", "out.safetensors"], 2, "{rank}--top stands before the operator"),
+        (["run", "dispatch", "in.safetensors", "out.safetensors", "--mesh", "1x2"], 2, "unknown operator dispatch"),
+        (["rum", DISPATCH], 2, "unknown command rum"),
+    )
+
+    @needs_mpi
+    def test_one_process_with_a_wrong_line(self):
+        """The others end too, with its exit code, and what it says is said once."""
+        self.write("in.safetensors", encode(GOOD[DISPATCH]))
+        good = ["run", DISPATCH, "in.safetensors", "out.safetensors", "--mesh", "1x2"]
+        for line, code, says in self.ONE_IS_WRONG:
+            for rank, lines in enumerate(((line, good), (good, line))):
+                with self.subTest(rank=rank, line=line):
+                    self.one_ends_all(self.mpirun_lines(*lines), code, says.format(rank=f"rank {rank}: " if rank else ""))
+                    self.assertEqual(os.listdir(self.folder), ["in.safetensors"])
+
+    @needs_mpi
+    def test_processes_that_run_different_things(self):
+        self.write("in.safetensors", encode(GOOD[DISPATCH]))
+        good = ["run", DISPATCH, "in.safetensors", "out.safetensors", "--mesh", "1x2"]
+        combine = ["run", COMBINE, "in.safetensors", "out.safetensors", "--mesh", "1x2"]
+        for lines, says in (((good, ["run", DISPATCH, "--help"]), f"rank 1: this line runs nothing, want {DISPATCH} as in rank 0"),
+                            ((["demo", "-h"], good), f"rank 1: this line runs {DISPATCH}, want nothing as in rank 0"),
+                            ((good, ["demo"]), f"rank 1: this line runs demo, want {DISPATCH} as in rank 0"),
+                            ((["bench", "all_to_all", "--quick"], ["demo"]), "rank 1: this line runs demo, want bench as in rank 0"),
+                            ((["demo"], ["demo", "--frob"]), "rank 1: demo has no option --frob"),
+                            ((["bench", "all_to_all", "--frob"], ["bench", "all_to_all"]), "between processes bench has no option --frob")):
+            with self.subTest(lines=lines):
+                self.one_ends_all(self.mpirun_lines(*lines), 2, says)
+        self.one_ends_all(self.mpirun_lines(good, combine), 2, "rank 1: in.safetensors: all_to_all_combine takes no tensor")
+        self.assertEqual(os.listdir(self.folder), ["in.safetensors"])
+
+    def one_ends_all(self, done, code, says):
+        lines = [line for line in done.stderr.splitlines() if line.startswith("switchyard:")]
+        self.assertNotIn("hung", done.stderr)
+        self.assertEqual((done.returncode, len(lines)), (code, 1), done.stderr)
+        self.assertTrue(lines[0].startswith(f"switchyard: {says}"), lines[0])
+
     def test_without_mpi(self):
         """Where the program for many processes is missing, the first of them says so."""
         shutil.copy(CLI, self.path("switchyard"))

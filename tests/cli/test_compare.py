@@ -3,7 +3,7 @@ import json
 import struct
 import unittest
 
-from st import INF, NAN, CliTest, Tensor, encode, tensor
+from st import INF, NAN, CliTest, Tensor, encode, raw, tensor
 
 BASE, EVALUATED = [1, -2, 0, 4], [1.5, -2, 1e-7, 3]
 
@@ -184,6 +184,25 @@ class Failures(CompareTest):
         self.assertEqual(len(lines), 5)
         self.assertEqual(len({line.index("pass") for line in lines[:4]}), 1)
         self.assertEqual(lines[4], "4 comparisons, all pass")
+
+
+class Many(CompareTest):
+    def write_many(self, name, n, more):
+        entries = [b'"%d":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}' % i for i in range(n)]
+        self.write(name, raw(b"{" + b",".join(entries + [more]) + b"}", b"\1"))
+
+    def test_many_tensors(self):
+        """A search through all tensors for each of them took 34 s for 80,000, and would not end in time here."""
+        n = 320_000
+        self.write_many("a.safetensors", n, b'"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}')
+        self.write_many("b.safetensors", n, b'"y":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}')
+        done = self.cli("compare", "a.safetensors", "b.safetensors")
+        self.assertEqual((done.returncode, done.stderr), (1, ""))
+        lines = done.stdout.splitlines()
+        self.assertEqual(len(lines), n + 3)
+        self.assertTrue(lines[n].startswith("x ") and "only in a.safetensors" in lines[n], lines[n])
+        self.assertTrue(lines[n + 1].startswith("y ") and "only in b.safetensors" in lines[n + 1], lines[n + 1])
+        self.assertEqual(lines[n + 2], f"2 of {n + 2} comparisons failed")
 
 
 class Tolerances(CompareTest):

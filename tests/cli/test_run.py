@@ -193,7 +193,7 @@ class Metadata(CliTest):
                    says="error, zero, skip")
 
     def test_a_value_with_a_line_break_stays_one_line(self):
-        self.usage("moe_permute", PERMUTE, metadata={"switchyard.num_out_tokens": "8\nswitchyard: ok"}, says="8?switch")
+        self.usage("moe_permute", PERMUTE, metadata={"switchyard.num_out_tokens": "8\nswitchyard: ok"}, says=r"8\nswitch")
 
 
 class Tensors(CliTest):

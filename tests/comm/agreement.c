@@ -5,57 +5,13 @@
  */
 #include "mesh_cases.h"
 #include "mesh_refusals.h"
+#include "threads_memory.h"
 #include "threads_transport.h"
 
 #include <pthread.h>
 #include <unistd.h>
 
 enum { WATCHDOG_SECONDS = 120, D = REFUSAL_DEVICES };
-
-/* An allocator that gives nothing at one call. */
-struct allocator {
-    int calls, fail_at, live;
-    struct block *blocks;
-};
-
-struct block {
-    struct block *next, **link;
-};
-enum { BLOCK_BYTES = 64 }; /* keeps the alignment of malloc */
-
-static void *limited_alloc(void *user, size_t bytes)
-{
-    struct allocator *a = user;
-    struct block *b = ++a->calls == a->fail_at ? NULL : malloc(BLOCK_BYTES + bytes);
-    if (b == NULL)
-        return NULL;
-    *b = (struct block){a->blocks, &a->blocks};
-    if (b->next)
-        b->next->link = &b->next;
-    a->blocks = b;
-    a->live++;
-    return (unsigned char *)b + BLOCK_BYTES;
-}
-
-static void limited_free(void *user, void *ptr)
-{
-    struct allocator *a = user;
-    if (ptr == NULL)
-        return;
-    struct block *b = (struct block *)(void *)((unsigned char *)ptr - BLOCK_BYTES);
-    *b->link = b->next;
-    if (b->next)
-        b->next->link = b->link;
-    a->live--;
-    free(b);
-}
-
-/* A broken comm leaves memory behind that its transport might still write to. */
-static void free_rest(struct allocator *a)
-{
-    while (a->blocks)
-        limited_free(a, (unsigned char *)a->blocks + BLOCK_BYTES);
-}
 
 /* Two devices, one thread each. `act` does what is to be tested and fills status and sentence. */
 struct trial {
@@ -659,6 +615,33 @@ static void memory_fails(void **state)
     assert_true(failures > 0);
 }
 
+/* Sharing ends in the call, and one device has no memory for messages: NOMEM everywhere, at every allocation. */
+static void call_without_both(struct trial *t, int device, sy_ctx *ctx, sy_comm *comm)
+{
+    if (device == 0)
+        threads_fail_share(t->hub);
+    pthread_barrier_wait(&t->all);
+    call_without_memory(t, device, ctx, comm);
+}
+
+static void memory_for_messages_fails(void **state)
+{
+    (void)state;
+    int failures = 0;
+    for (int kind = 0; kind < 2 * D; kind++)
+        for (int n = 1; n < 12; n++) { /* without memory for the lists of a segment the call goes on */
+            struct trial t = {
+                .transport = {.shared = true}, .act = call_without_both, .failing = kind % D, .fail_at = n};
+            make_both(&t, kind < D ? mesh_make_dispatch : mesh_make_sum);
+            run_trial(&t);
+            if (t.status[0] != SY_OK || t.status[1] != SY_OK)
+                expect_agreement(&t, SY_ERR_NOMEM, t.calls[0].op);
+            failures += t.status[0] != SY_OK;
+            free_both(&t);
+        }
+    assert_true(failures > 2 * D);
+}
+
 /* Where memory cannot be shared, rows travel in messages. */
 static void cases_without_sharing(struct trial *t, int device, sy_ctx *ctx, sy_comm *comm)
 {
@@ -766,6 +749,7 @@ int main(void)
     test_add(&list, "no_process_comes_for_memory", no_process_comes_for_memory, NULL);
     test_add(&list, "memory fails, messages", memory_fails, (void *)&messages);
     test_add(&list, "memory fails, shared memory", memory_fails, (void *)&shared);
+    test_add(&list, "memory_for_messages_fails", memory_for_messages_fails, NULL);
     test_add(&list, "shared_memory_fails", shared_memory_fails, NULL);
     test_add(&list, "creation_fails", creation_fails, NULL);
     test_add(&list, "transports_that_are_incomplete", transports_that_are_incomplete, NULL);

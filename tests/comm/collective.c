@@ -8,6 +8,8 @@
 
 #include "comm/comm.h"
 
+#include <pthread.h>
+
 static const struct way messages = {"messages", {.shared = false}, {.timeout_ms = 60000}},
                         shared = {"shared memory", {.shared = true}, {.timeout_ms = 60000}},
                         late = {"late through shared memory",
@@ -83,6 +85,47 @@ static void options_differ(void **state)
         struct team team = {.way = way, .mesh = {1, 2}, .kind = kind, .work = with_other_options};
         run_team(&team);
     }
+}
+
+/* ---- Barriers of the program -------------------------------------------------------------------------- */
+
+/* Devices start, or test, and meet at a barrier of their own before any of them waits: neither call may wait for another
+   device. The first exchanges make the stage, and later ones make it larger. */
+static bool barrier_before_wait(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why,
+                                size_t why_bytes)
+{
+    pthread_barrier_t *const barrier = team->user;
+    bool good = true;
+    for (int number = 0; number < 12; number++) {
+        struct mesh_case m;
+        sy_request *request = NULL;
+        mesh_case_random(&m, team->mesh, number);
+        struct mesh_call *call = mesh_dispatch_new(comm, &m, NULL);
+        for (int turn = 0; turn < 2; turn++) { /* every device is the last to start once */
+            if (turn == (device == number % 2) && mesh_call_start(ctx, comm, call, &request) != SY_OK)
+                good = false;
+            pthread_barrier_wait(barrier);
+        }
+        for (int i = 0; i < 3; i++) { /* a device that only tests, while the other does nothing */
+            bool done;
+            if (device == (number + i) % 2)
+                sy_request_test(request, SY_PHASE_DONE, &done);
+            pthread_barrier_wait(barrier);
+        }
+        good = sy_request_free(request) == SY_OK && mesh_call_check(call, why, why_bytes) && good;
+        mesh_call_free(call);
+        mesh_case_free(&m);
+    }
+    return good;
+}
+
+static void barriers_before_waits(void **state)
+{
+    pthread_barrier_t barrier;
+    struct team team = {.way = *state, .mesh = {1, 2}, .work = barrier_before_wait, .user = &barrier};
+    pthread_barrier_init(&barrier, NULL, 2);
+    run_team(&team);
+    pthread_barrier_destroy(&barrier);
 }
 
 /* ---- Headers that are damaged ------------------------------------------------------------------------- */
@@ -204,6 +247,8 @@ int main(void)
     struct test_list list = {0};
     for (size_t w = 0; w < COUNT_OF(ways); w++) {
         test_add(&list, test_name("mistakes: %s", ways[w]->name), mistakes, (void *)ways[w]);
+        test_add(&list, test_name("barriers before waits: %s", ways[w]->name), barriers_before_waits,
+                 (void *)ways[w]);
         test_add(&list, test_name("options differ: %s", ways[w]->name), options_differ, (void *)ways[w]);
         test_add(&list, test_name("damaged headers: %s", ways[w]->name), headers_are_damaged,
                  (void *)ways[w]);

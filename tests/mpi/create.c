@@ -3,6 +3,8 @@
  */
 #include "transport_support.h"
 
+#include <time.h>
+
 /* What one process asks for. */
 struct ask {
     sy_mesh mesh;
@@ -192,6 +194,70 @@ static void test_a_process_that_does_not_come(void **state)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/* All processes but the last destroy a comm that the last one calls. Its call times out, and later comms work. */
+static void test_destroyed_while_one_calls(void **state)
+{
+    (void)state;
+    sy_ctx *ctx = NULL;
+    assert_int_equal(sy_ctx_create(&ctx, NULL), SY_OK);
+    for (int round = 0; round < 8; round++) {
+        sy_comm *comm = NULL;
+        const sy_mpi_options options = {.comm = {.timeout_ms = 200, .no_shared = round % 2 == 1}};
+        assert_int_equal(sy_comm_create_mpi(&comm, MPI_COMM_WORLD, (sy_mesh){1, n_ranks}, &options), SY_OK);
+        assert_int_equal(sy_comm_reserve(ctx, comm, 100), SY_OK);
+        if (is_last())
+            assert_int_equal(sy_comm_reserve(ctx, comm, 100), SY_ERR_TIMEOUT);
+        sy_comm_destroy(comm);
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    sy_ctx_destroy(ctx);
+}
+
+static void *slow_alloc(void *user, size_t bytes)
+{
+    const struct timespec a_second = {.tv_sec = 1};
+    int *const made = user;
+    if (++*made == 2 && is_last()) /* by then all processes have come */
+        nanosleep(&a_second, NULL);
+    return malloc(bytes);
+}
+
+static void slow_free(void *user, void *ptr)
+{
+    (void)user;
+    free(ptr);
+}
+
+/* The number of bytes of this stack that changed while another process caught up. */
+static int catch_up(void)
+{
+    volatile unsigned char below[32768];
+    int changed = 0;
+    for (size_t i = 0; i < sizeof below; i++)
+        below[i] = 0x5a;
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (size_t i = 0; i < sizeof below; i++)
+        changed += below[i] != 0x5a;
+    return changed;
+}
+
+/* One process is slow in the middle. What it sends when the others have given up is not written into their stacks. */
+static void test_a_process_that_is_late(void **state)
+{
+    (void)state;
+    struct ask ask = good_ask();
+    sy_comm *comm = NULL;
+    int made = 0;
+    MPI_Comm some;
+    MPI_Comm_dup(MPI_COMM_WORLD, &some);
+    ask.options.comm =
+        (sy_comm_options){.timeout_ms = 200, .alloc = slow_alloc, .dealloc = slow_free, .alloc_user = &made};
+    assert_int_equal(sy_comm_create_mpi_n(&comm, some, ask.mesh, &ask.options, ask.options_bytes),
+                     SY_ERR_TIMEOUT);
+    assert_null(comm);
+    assert_int_equal(catch_up(), 0);
+}
+
 /* Each of them in the last process alone. */
 static void test_mistakes_of_one_process(void **state)
 {
@@ -293,8 +359,10 @@ int main(void)
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_requests_that_differ), /* these take two */
         cmocka_unit_test(test_two_groups),
-        cmocka_unit_test(test_a_process_that_does_not_come), /* last: it leaves something under way */
+        cmocka_unit_test(test_destroyed_while_one_calls),
+        cmocka_unit_test(test_a_process_that_is_late), /* last: they leave something under way */
+        cmocka_unit_test(test_a_process_that_does_not_come),
     };
     ranks_begin();
-    return ranks_end(ranks_run(tests, COUNT_OF(tests) - (n_ranks < 2 ? 3 : 0)));
+    return ranks_end(ranks_run(tests, COUNT_OF(tests) - (n_ranks < 2 ? 5 : 0)));
 }

@@ -77,7 +77,7 @@ int main(void)
     const int64_t n = single ? 1 : (schedule_exchanges(USUAL_EXCHANGES / n_ranks) + BLOCK - 1) / BLOCK;
     uint64_t *const seeds = calloc((size_t)n, sizeof *seeds);
     for (int i = 0; i < n_schedule_cases; i++)
-        if (n_ranks >= schedule_cases[i].devices)
+        if (n_ranks >= schedule_cases[i].devices && n_ranks <= 4)
             test_add(&list, schedule_cases[i].name, situation, (void *)&schedule_cases[i]);
     for (int64_t i = 0; i < n; i++) {
         seeds[i] = (uint64_t)(1000000 * n_ranks + 1000 * i + 1);

@@ -1,7 +1,11 @@
 /*
  * The transport over MPI by itself: gathers, exchanges, shared memory.
  */
+#define _GNU_SOURCE /* fallocate */
 #include "transport_support.h"
+
+#include <errno.h>
+#include <fcntl.h>
 
 /* ---- Gathers ------------------------------------------------------------------------------------------ */
 
@@ -394,6 +398,35 @@ static void test_too_much_shared_memory(void **state)
     close_transport(mpi, &memory);
 }
 
+static int64_t interruptions = -1; /* so far; -1: there are none */
+
+/* In place of the C library's. While `interruptions` are counted a signal comes with every MiB, and the kernel gives back
+   what an interrupted call has allocated. */
+int posix_fallocate(int fd, off_t offset, off_t length)
+{
+    enum { MIB = 1 << 20, MOST = 1000 };
+    if (interruptions >= 0 && length > MIB)
+        return ++interruptions < MOST ? EINTR : ENOSPC;
+    return fallocate(fd, 0, offset, length) == 0 ? 0 : errno;
+}
+
+/* A profiler's timer, say. */
+static void test_signals_during_allocation(void **state)
+{
+    (void)state;
+    struct syi_mpi *const mpi = open_transport(mesh_number(0), NULL);
+    if (mpi->door.share == NULL)
+        skip();
+    void *segment;
+    void *base[64];
+    interruptions = 0;
+    const sy_status status = share_all(mpi, (5 << 20) + 123, base, &segment);
+    assert_true(interruptions > 0);
+    interruptions = -1;
+    expect_ok(mpi, status);
+    close_transport(mpi, NULL);
+}
+
 /* Memory of a name that is another process's by chance: the mark at its end is not ours. */
 static void test_memory_of_others(void **state)
 {
@@ -499,6 +532,7 @@ int main(void)
         cmocka_unit_test(test_shared_memory),
         cmocka_unit_test(test_too_much_shared_memory),
         cmocka_unit_test(test_memory_of_others),
+        cmocka_unit_test(test_signals_during_allocation),
         cmocka_unit_test(test_no_memory_for_a_transport),
         cmocka_unit_test(test_no_memory_for_a_ticket),
         cmocka_unit_test(test_errors_of_mpi_are_told), /* takes two */

@@ -176,7 +176,7 @@ def test_memory_that_is_shared() -> None:
     )
     assert mesh.alloc(0, np.int8).shape == (0,)
     assert mesh.alloc((), np.float64).shape == ()
-    refused(lambda: mesh.alloc(1 << 60, "int8"), "could not be had in every process")
+    refused(lambda: mesh.alloc(1 << 60, "int8"), "could not be allocated in every process")
     mesh.close()
     assert (mine == x[RANK]).sum() == (x[RANK] == x[RANK]).sum()  # still there
     refused(lambda: mesh.alloc(1, "int8"), "alloc: the mesh is closed")

@@ -211,10 +211,12 @@ def sample(
 
 def warn_of_no_draw(top_k: Any, top_p: Any, min_p: Any, temperature: Any) -> None:
     """Warns of parameters of a draw where there is none, unless they say so themselves."""
+    if top_k is None and top_p is None and min_p is None and temperature is None:
+        return
     names = ("top_k", "top_p", "min_p", "temperature")
     there = [name for name, value in zip(names, (top_k, top_p, min_p, temperature), strict=True) if value is not None]
     first_alone = (type(top_k) is int and top_k == 1) or (type(temperature) in (int, float) and temperature < 1e-5)
-    if there and not first_alone:
+    if not first_alone:
         said = (
             f"sample: seed is None, want a seed: without one {there[-1]} picks nothing, every row takes the first token"
         )

@@ -7,6 +7,7 @@ of the turns, in nanoseconds per call.
 
 from __future__ import annotations
 
+import importlib
 import statistics
 import sys
 import time
@@ -45,17 +46,21 @@ def cases() -> Iterator[Case]:
     paged = {"cache": tokens, "indices": np.array([3, 0]), "block_table": np.array([1, 0])}
     yield Case("kv_gather", "kv_gather(cache, indices, block_table, block_size=2", paged)
     yield Case("sample, greedy", "sample(logits", {"logits": logits})
+    numbers = "sample(logits, temperature=0.8, top_k=5, top_p=0.9, seed=7"
+    yield Case("sample, numbers", numbers, {"logits": logits})
     drawn = {"logits": logits, "top_p": np.full(TOKENS, 0.9, np.float32), "seed": np.arange(TOKENS)}
     yield Case("sample, top-p", "sample(logits, top_p=top_p, seed=seed", drawn)
 
 
-def libraries() -> Iterator[tuple[str, Callable[[Any], Any]]]:
-    yield "numpy", lambda array: array
+def libraries() -> Iterator[tuple[str, Callable[[Any], Any], Any]]:
+    """Rows of the table: whose arrays, how they are made, and the module whose functions are called."""
+    yield "numpy", lambda array: array, switchyard
     try:
         import torch
     except ImportError:
         return
-    yield "torch", torch.from_numpy
+    yield "torch", torch.from_numpy, switchyard
+    yield "sy.torch", torch.from_numpy, importlib.import_module("switchyard.torch")
 
 
 class Seen:
@@ -83,11 +88,11 @@ def turn(text: str, names: dict[str, Any]) -> Callable[[], float]:
     return lambda: timer.timeit(TURN) / TURN
 
 
-def time_case(case: Case, array: Callable[[Any], Any], repeat: Any, rounds: int) -> list[float]:
+def time_case(case: Case, array: Callable[[Any], Any], module: Any, repeat: Any, rounds: int) -> list[float]:
     """Nanoseconds of the C call, the binding's function alone, the call with out= and the call without."""
     name = case.operator.partition(",")[0]
     operator: Any = sys.modules[f"switchyard.ops.{name}"].__dict__["operator"]
-    names = {**vars(switchyard), **{key: array(value) for key, value in case.arrays.items()}}
+    names = {**vars(module), **{key: array(value) for key, value in case.arrays.items()}}
     names["out"] = eval(case.call + ")", names)
     with Seen(operator) as seen:
         eval(case.call + ", out=out)", names)
@@ -107,17 +112,17 @@ def main() -> None:
     root = Path(__file__).resolve().parents[2]
     repeat = tvm_ffi.load_module(str(root / "build" / "python" / "python_bench.so")).repeat
     info = switchyard.info()
-    versions = ", ".join(f"{name} {info.libraries[name]}" for name, _ in libraries())
+    versions = ", ".join(f"{name} {info.libraries[name]}" for name, *_ in libraries() if name in info.libraries)
     print(f"switchyard {info.version}, {info.isa}, Python {info.python}, tvm-ffi {info.tvm_ffi}, {versions}")
     print(f"ns per call, {TOKENS} tokens of {WIDTH} numbers, {EXPERTS} experts; medians of {rounds} turns")
-    print(f"{'':16}{'':8}{'C call':>8}{'binding':>9}{'out=':>8}{'beyond C':>10}{'new':>8}{'beyond C':>10}")
+    print(f"{'':16}{'':9}{'C call':>8}{'binding':>9}{'out=':>8}{'beyond C':>10}{'new':>8}{'beyond C':>10}")
     worst = 0.0
     for case in cases():
-        for library, array in libraries():
-            c, binding, given, new = time_case(case, array, repeat, rounds)
-            worst = max(worst, given - c)
+        for library, array, module in libraries():
+            c, binding, given, new = time_case(case, array, module, repeat, rounds)
+            worst = max(worst, given - c) if module is switchyard else worst
             figures = f"{c:8.0f}{binding:9.0f}{given:8.0f}{given - c:10.0f}{new:8.0f}{new - c:10.0f}"
-            print(f"{case.operator:16}{library:8}{figures}", flush=True)
+            print(f"{case.operator:16}{library:9}{figures}", flush=True)
     print(f"most beyond the C call with out=: {worst:.0f} ns; wanted: at most {TARGET_NS}")
 
 

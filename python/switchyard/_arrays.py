@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
-import tvm_ffi
 
 from . import _binding
+from ._ffi import meet_torch, tvm_ffi
 from ._sentences import bad
 from .errors import Status
+
+if TYPE_CHECKING:
+    import jax
+    import torch
 
 
 class SupportsDLPack(Protocol):
@@ -21,7 +25,11 @@ class SupportsDLPack(Protocol):
 
 
 Array = SupportsDLPack
-A = TypeVar("A", bound=SupportsDLPack)  # results are arrays of the library the first argument is of
+
+# Results are arrays of the library the first argument is of. A bound would give results the element type and the rank
+# of that argument, where the library's type has them (NumPy's). NumPy is last: type checkers take the last one that
+# fits, and a library that is not installed fits everything.
+A = TypeVar("A", SupportsDLPack, "torch.Tensor", "jax.Array", "np.ndarray[Any, np.dtype[Any]]")
 
 
 class Framework:
@@ -81,6 +89,7 @@ class Torch(Framework):
     tracks = True
 
     def __init__(self, torch: Any) -> None:
+        meet_torch()
         self._torch = torch
         self.tensors = {torch.Tensor, torch.nn.Parameter}
         self.int32, self.int64, self.uint32 = torch.int32, torch.int64, torch.uint32
@@ -88,7 +97,7 @@ class Torch(Framework):
         self.bool = torch.bool
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return self._torch.empty(shape, dtype=dtype)
+        return self._torch.empty(*shape, dtype=dtype)  # a tuple takes torch twice as long
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return self._torch.zeros(shape, dtype=dtype)

@@ -6,7 +6,7 @@ import functools
 from pathlib import Path
 from typing import Any, Protocol
 
-import tvm_ffi
+from ._ffi import tvm_ffi
 
 FOLDER = Path(__file__).parent
 _module: Any = tvm_ffi.load_module(str(FOLDER / "lib" / "binding.so"))

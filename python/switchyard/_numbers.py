@@ -11,6 +11,7 @@ from ._sentences import bad, told
 from .errors import Status
 
 _64_BITS = (1 << 64) - 1
+_MOST = 3e38  # any float32 can hold
 
 
 def count(name: str, field: str, value: Any) -> int:
@@ -25,21 +26,23 @@ def count(name: str, field: str, value: Any) -> int:
 
 
 def whole(name: str, field: str, value: Any) -> Any:
-    """An integer for all rows."""
+    """An integer for all rows, or integers of rows."""
     if value is None or hasattr(value, "__dlpack__"):
-        return value
+        return _with_rows(value)
     try:
-        return np.array((index(value),), np.int64)
+        return np.array([index(number) for number in _listed(value)], np.int64)
     except (TypeError, OverflowError):
         raise _refusal(name, field, value, "an integer of 64 bits, or an array") from None
 
 
 def seed_bits(name: str, field: str, value: Any) -> Any:
-    """An integer of which the low 64 bits count."""
+    """Integers of which the low 64 bits count."""
+    if type(value) is int:
+        return np.array((value & _64_BITS,), np.uint64)
     if value is None or hasattr(value, "__dlpack__"):
-        return value
+        return _with_rows(value)
     try:
-        return np.array((index(value) & _64_BITS,), np.uint64)
+        return np.array([index(number) & _64_BITS for number in _listed(value)], np.uint64)
     except TypeError:
         raise _refusal(name, field, value, "an integer, or an array") from None
 
@@ -54,14 +57,37 @@ def low_bits(name: str, field: str, value: Any, bits: int) -> int:
 
 
 def real(name: str, field: str, value: Any) -> Any:
-    """A number for all rows; what float32 cannot hold becomes an infinity."""
+    """A number for all rows, or numbers of rows; what float32 cannot hold becomes an infinity."""
+    if type(value) is float and -_MOST < value < _MOST:
+        return np.array((value,), np.float32)
     if value is None or hasattr(value, "__dlpack__"):
-        return value
+        return _narrow(_with_rows(value))
     try:
         with np.errstate(over="ignore"):
-            return np.array((float(value),), np.float32)
+            return np.array([float(number) for number in _listed(value)], np.float32)
     except (TypeError, ValueError, OverflowError):
         raise _refusal(name, field, value, "a number, or an array") from None
+
+
+def _listed(value: Any) -> Any:
+    return value if type(value) in (list, tuple) else (value,)
+
+
+def _with_rows(value: Any) -> Any:
+    """An array without dimensions holds for all rows."""
+    return value.reshape(1) if getattr(value, "ndim", 1) == 0 else value
+
+
+def _narrow(value: Any) -> Any:
+    """float64 as float32, which operators take."""
+    if isinstance(value, np.ndarray):
+        if value.dtype != np.float64:
+            return value
+        with np.errstate(over="ignore"):
+            return value.astype(np.float32)
+    if str(getattr(value, "dtype", "")).removeprefix("torch.") != "float64":
+        return value
+    return value.float() if hasattr(value, "float") else value.astype("float32")
 
 
 def _refusal(name: str, field: str, value: Any, want: str) -> Exception:

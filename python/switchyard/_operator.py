@@ -187,6 +187,8 @@ class Operator(Generic[R]):
             except Exception as error:
                 why = str(error).partition("\n")[0]  # some add a page of addresses
                 said = f"cannot be read as a tensor: {why}"
+                if "jax" in modules and isinstance(value, modules["jax"].core.Tracer):
+                    said = f"is traced by JAX, want jax.pure_callback around {self.name}, or a call outside of jit"
                 raise bad(Status.DTYPE, self.name, self._field(first + i), said) from error
         return read
 

@@ -135,3 +135,13 @@ def test_a_package_without_command_line_says_so(monkeypatch, capsys):
         __main__.main()
     assert "jansson" in str(ended.value.code)
     assert "not in this package" in repr(_info.Info(**{**vars(switchyard.info()), "command": None}))
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in switchyard.__all__ if name.startswith(("kv_", "moe_", "sample", "local_"))]
+)
+def test_help_shows_what_comes_back(name):
+    said = getattr(switchyard, name).__doc__
+    assert "\n    Returns:\n" in said
+    results = getattr(switchyard, name.title().replace("_", ""), None)
+    assert all(f"        {field}: " in said for field in getattr(results, "_fields", ()))

@@ -102,6 +102,7 @@ def npu_top_k_top_p_sample(
         top_p,
         min_ps,
         q=q,
+        noise="none" if q is None else "q",
         eps=eps,
         k_limit=min((ks_max + 7) // 8 * 8, 1024),
         top_k_guess=top_k_guess,

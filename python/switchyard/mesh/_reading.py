@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import tvm_ffi
 
 from .. import _arrays
+from .._ffi import tvm_ffi
 from .._operator import ODD, choose
 from .._sentences import bad, library, told
 from ..errors import Error, Status

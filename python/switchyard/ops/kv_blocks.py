@@ -38,6 +38,9 @@ def kv_blocks(
         dst: of the type of src, blocks of the same size. Changed.
         block_size: rows of a block of flat caches.
 
+    Returns:
+        None: the cache is changed in place.
+
     >>> import numpy as np, switchyard
     >>> cache = np.array([[[0, 1]], [[10, 11]], [[20, 21]], [[30, 31]]])
     >>> switchyard.kv_blocks(np.array([[0, 1], [0, 3]]), cache)

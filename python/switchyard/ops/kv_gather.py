@@ -130,6 +130,9 @@ def kv_gather(
         dtype: with a format: "bfloat16" (the default, where the library of the cache has it), "float16" or "float32".
         out: an array to write to, instead of a new one.
 
+    Returns:
+        The rows, of shape [*indices.shape, *row]; a tuple of them for several caches.
+
     >>> import numpy as np, switchyard
     >>> cache = 10 * np.arange(6)[:, None] + np.arange(4)
     >>> switchyard.kv_gather(cache, np.array([0, 4, 3]), np.array([0, 2, 1]), block_size=2)

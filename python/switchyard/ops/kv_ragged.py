@@ -126,6 +126,9 @@ def kv_ragged(
         dtype: with a format: "bfloat16" (the default, where the library of the cache has it), "float16" or "float32".
         out: an array to write to, instead of a new one; rows past the end of cu_lens stay as they are.
 
+    Returns:
+        [N, *row]: the rows of all sequences, one after the other; a tuple of them for several caches.
+
     >>> import numpy as np, switchyard
     >>> cache, table = 10 * np.arange(8)[:, None], np.array([[3, 1], [0, 2]])
     >>> switchyard.kv_ragged(cache, np.array([0, 3, 5]), table, np.array([1, 0]), block_size=2).tolist()

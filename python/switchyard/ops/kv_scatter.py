@@ -83,6 +83,9 @@ def kv_scatter(
         format: how the rows of a quantised cache are packed.
         block_size: rows of a block, where the cache does not tell: with the formats "ds4_fp8" and "indexer_fp8".
 
+    Returns:
+        None: the cache is changed in place.
+
     >>> import numpy as np, switchyard
     >>> cache = np.zeros((6, 2), int)
     >>> rows = np.array([[1, 2], [3, 4], [5, 6], [7, 8]])

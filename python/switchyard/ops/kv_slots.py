@@ -57,12 +57,15 @@ def kv_slots(
         pad: "error" refuses a position of -1; "zero" and "skip" give it the slot -1.
         out: an array to write to, instead of a new one.
 
+    Returns:
+        Of the shape and type of ``position``: the slot of each token.
+
     >>> import numpy as np, switchyard
     >>> table = np.array([[2, 0], [1, -1]])
     >>> switchyard.kv_slots(np.array([2, 3, 0, 1]), np.array([0, 0, 1, 1]), table, block_size=2)
     array([0, 1, 2, 3])
     """
-    found_by = (batch, position, block_table, page_indices, indptr, last_page_len)
-    numbers = (block_size, num_rows, choose("kv_slots", "pad", PADS, pad))
+    found_by: tuple[Any, ...] = (batch, position, block_table, page_indices, indptr, last_page_len)
+    numbers: tuple[Any, ...] = (block_size, num_rows, choose("kv_slots", "pad", PADS, pad))
     result: A = operator.single((*found_by, *numbers), out)
     return result

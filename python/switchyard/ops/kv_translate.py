@@ -86,11 +86,15 @@ def kv_translate(
         interleave: with world: consecutive tokens of a rank; 0 is 1.
         out: arrays to write to, instead of new ones; None in it leaves ``valid`` out.
 
+    Returns:
+        slots: [..., k]: cache row of each index, -1 for padding; type of indices.
+        valid: [B]: how many slots of each row are not padding; type of indices.
+
     >>> import numpy as np, switchyard
     >>> found = switchyard.kv_translate(np.array([4, 0, -1]), np.array([4, 1, 3]), block_size=2, pad="skip")
     >>> found.slots, found.valid
     (array([ 6,  8, -1]), array([2]))
     """
-    found_by = (indices, block_table, req_id, counts, seq_lens, page_indices, indptr, last_page_len)
+    found_by: tuple[Any, ...] = (indices, block_table, req_id, counts, seq_lens, page_indices, indptr, last_page_len)
     numbers = (block_size, num_rows, choose("kv_translate", "pad", PADS, pad), world, rank, interleave)
     return operator((*found_by, *numbers), out)

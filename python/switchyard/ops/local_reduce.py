@@ -78,6 +78,9 @@ def local_reduce(
         group_size: with "expert", output_concat_dim 2 and "concat": positions that share a batch row.
         out: an array to write to, instead of a new one.
 
+    Returns:
+        The sums of the tokens, of the type of ``input``.
+
     >>> import numpy as np, switchyard
     >>> choices = np.array([[0, 2], [1, 0], [3, 2], [2, 0]])
     >>> hosts = np.array([[1, 0], [1, 0], [0, 1], [0, 1]], np.uint16)

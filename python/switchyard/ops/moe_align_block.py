@@ -73,6 +73,13 @@ def moe_align_block(
         out: arrays to write to, instead of new ones; there sorted_slots and block_experts may be longer, and the counts
             and offsets None.
 
+    Returns:
+        sorted_slots: [P] int32: the slots of each expert, padded with T*K to whole blocks, and with T*K to the end.
+        block_experts: [P / block_size] int32: the expert of each block; -1 beyond num_padded.
+        num_padded: [1] int32: places in use.
+        expert_counts: [E] int64: slots of each expert.
+        expert_offsets: [E+1] int64: first place of each expert, and the end.
+
     >>> import numpy as np, switchyard
     >>> ids = np.array([[2, 0], [1, 2], [0, 2]], np.int32)
     >>> blocks = switchyard.moe_align_block(ids, num_experts=4, block_size=2)

@@ -40,6 +40,9 @@ def moe_capacity(
         factor: see above.
         alignment: the capacity is a multiple of this.
 
+    Returns:
+        The number of slots of each expert.
+
     >>> import numpy as np, switchyard
     >>> switchyard.moe_capacity(samples=18432, num_experts=2, factor=1.25)
     11520

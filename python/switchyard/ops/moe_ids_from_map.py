@@ -45,6 +45,10 @@ def moe_ids_from_map(
         k: slots per token.
         out: arrays to write to, instead of new ones; there ids may also be int64.
 
+    Returns:
+        ids: [T, k] int32: the experts of each token, ascending; -1 where it has fewer.
+        weights: [T, k]: their probs, 0 where there are fewer; None without probs.
+
     >>> import numpy as np, switchyard
     >>> routing_map = np.array([[1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 1, 1]], bool)
     >>> probs = np.array([[0.25, 9, 0.75, 9], [9, 0.5, 9, 9], [9, 9, 0.375, 0.5]], np.float32)

@@ -45,6 +45,10 @@ def moe_locations(
         num_experts: E.
         out: arrays to write to, instead of new ones; None in it leaves counts out.
 
+    Returns:
+        locations: As indices, int32: how many choices named the expert before; -1 for an expert that does not exist.
+        counts: [E] int64: choices that name each expert.
+
     >>> import numpy as np, switchyard
     >>> indices = np.array([[0, 0, 2, 1, 0], [1, 2, 1, 0, 1]], np.int32)
     >>> slots = switchyard.moe_locations(indices, num_experts=3)

@@ -46,6 +46,10 @@ def moe_map_from_ids(
         allow_missing: ids of -1 and E stand for no expert and may repeat.
         out: arrays to write to, instead of new ones; there the map may also be int8 or uint8.
 
+    Returns:
+        routing_map: [T, E] bool: true where a token names an expert.
+        probs: [T, E]: the weight there, else 0; None without weights.
+
     >>> import numpy as np, switchyard
     >>> ids = np.array([[2, 0], [1, 2], [3, 0]], np.int32)
     >>> weights = np.array([[0.75, 0.25], [0.5, 0.5], [0.625, 0.375]], np.float32)

@@ -38,6 +38,10 @@ def moe_pad_map(routing_map: A, *, alignment: int, out: MoePadMap[Any] | None = 
         alignment: 1 or more.
         out: arrays to write to, instead of new ones; ``routing_map`` itself is possible, and None for the counts.
 
+    Returns:
+        padded_map: [T, E], of the type of routing_map: the same map with further tokens routed.
+        expert_counts: [E] int64: tokens of each expert, a multiple of alignment.
+
     >>> import numpy as np, switchyard
     >>> routing_map = np.array([[1, 0, 0], [1, 0, 1], [1, 0, 0], [0, 0, 1], [0, 0, 0]], np.uint8)
     >>> padded = switchyard.moe_pad_map(routing_map, alignment=4)

@@ -74,6 +74,13 @@ def moe_permute(
         zero_pad: with drop_and_pad: rows nobody is routed to are zero, their index is -1.
         out: arrays to write to, instead of new ones; None in it leaves an optional output out.
 
+    Returns:
+        permuted_tokens: [M, H]: token rows, grouped by expert.
+        sorted_indices: [M] int32: the row of each slot of a token (packed), or the token of each row (capacity).
+        permuted_probs: [M]: the weight of each row; None without probs.
+        expert_counts: [E] int64: tokens of each expert.
+        expert_offsets: [E+1] int64: first row of each expert, and the end.
+
     >>> import numpy as np, switchyard
     >>> tokens = np.array([[10, 11], [20, 21], [30, 31], [40, 41]], np.float32)
     >>> routing_map = np.array([[1, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 1]], bool)

@@ -83,6 +83,13 @@ def moe_permute_ids(
             no slot has are zero, at the end.
         out: arrays to write to, instead of new ones; None in it leaves an optional output out.
 
+    Returns:
+        permuted_tokens: [M, H]: token rows in the order of their ids.
+        sorted_indices: [T*K] int32: the row of each slot, among all of them.
+        permuted_probs: [M]: the weight of each row; None without probs.
+        expert_counts: [E] int64: slots that name each expert; None without num_experts.
+        expert_offsets: [E+1] int64: first row of each expert, and the end; None without num_experts.
+
     >>> import numpy as np, switchyard
     >>> tokens = np.array([[10], [20], [30]], np.float32)
     >>> ids = np.array([[2, 0], [1, 2], [0, 2]], np.int32)

@@ -53,6 +53,12 @@ def moe_reorder_chunks(
         inverse: from experts back to ranks.
         out: arrays to write to, instead of new ones; None in it leaves expert_offsets out.
 
+    Returns:
+        reordered_rows: As rows: the rows of each expert from all ranks together, or back; zero from the sum of counts
+            on.
+        reordered_extra: As extra; None without.
+        expert_offsets: [E+1] int64: first row of each expert where experts lie together, and the end.
+
     >>> import numpy as np, switchyard
     >>> counts = np.array([[2, 0, 1], [1, 2, 1]], np.int32)
     >>> gathered = switchyard.moe_reorder_chunks(np.arange(7, dtype=np.float32), counts)

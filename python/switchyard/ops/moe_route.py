@@ -96,6 +96,14 @@ def moe_route(
         out: arrays to write to, instead of new ones; None in it leaves an output out. There ids may also be int64,
             the map int8 or uint8, weights and probs of any of the types of the logits.
 
+    Returns:
+        ids: [T, k] int32: the experts of each token; E for a finished one.
+        weights: [T, k]: their weights.
+        routing_map: [T, E] bool: true where chosen and kept.
+        probs: [T, E]: the weight there, else 0.
+        counts: [E] int64: tokens that chose each expert.
+        scores: [T, E] float32: what every expert scored; None unless asked for.
+
     >>> import numpy as np, switchyard
     >>> logits = np.array([[2, 1, 0, -1], [1, 1, 1, 1], [0, 0.5, 3, 2.5]], np.float32)
     >>> routed = switchyard.moe_route(logits, k=2, renormalize=True)

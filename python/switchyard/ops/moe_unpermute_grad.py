@@ -64,6 +64,10 @@ def moe_unpermute_grad(
         zero_pad: as in the forward call.
         out: arrays to write to, instead of new ones; None in it leaves grad_probs out.
 
+    Returns:
+        grad_permuted_tokens: [M, H]: the gradient of each row's token, times its weight; 0 for a row nobody names.
+        grad_probs: [T, E]: the dot product of the token's gradient and its row, 0 off the map; None without probs.
+
     >>> import numpy as np, switchyard
     >>> grad_tokens = np.array([[1, 0], [0, 1], [1, 1], [2, -1]], np.float32)
     >>> sorted_indices = np.array([0, 5, 3, 6, 1, 4, 2, 7], np.int32)

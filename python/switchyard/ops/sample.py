@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from typing import Any, Generic, Literal, NoReturn, TypeAlias
 
 from typing_extensions import NamedTuple
@@ -85,14 +87,14 @@ operator = Operator("sample", outputs)
 
 def sample(
     logits: A,
-    top_k: int | Array | None = None,
-    top_p: float | Array | None = None,
-    min_p: float | Array | None = None,
-    temperature: float | Array | None = None,
+    top_k: int | Sequence[int] | Array | None = None,
+    top_p: float | Sequence[float] | Array | None = None,
+    min_p: float | Sequence[float] | Array | None = None,
+    temperature: float | Sequence[float] | Array | None = None,
     q: Array | None = None,
-    seed: int | Array | None = None,
-    offset: int | Array | None = None,
-    stream: int | Array | None = None,
+    seed: int | Sequence[int] | Array | None = None,
+    offset: int | Sequence[int] | Array | None = None,
+    stream: int | Sequence[int] | Array | None = None,
     allow_bits: Array | None = None,
     override_indptr: Array | None = None,
     override_token: Array | None = None,
@@ -114,9 +116,11 @@ def sample(
     """Pick one token per row: temperature, top-k, top-p, min-p, then the largest logit or a draw.
 
     Tokens are ordered by logit, larger first, then by number; every filter keeps a beginning of that order. Without
-    noise the first one is picked. The same logits, parameters and seeds pick the same tokens on every machine.
+    noise the first one is picked; where a filter or a temperature is given, and neither seed, q nor noise, a warning
+    names it. The same logits, parameters and seeds pick the same tokens on every machine.
 
-    Parameters of rows are numbers, which hold for all rows, or arrays of shape [1], [B] or [B, 1].
+    Parameters of rows are numbers, which hold for all rows, or arrays of shape [], [1], [B] or [B, 1], or lists of B
+    numbers; float64 is rounded to float32.
 
     Args:
         logits: [B, V] float32, float16 or bfloat16.
@@ -149,6 +153,16 @@ def sample(
         candidates: fill ``list_token`` and ``list_prob``.
         out: arrays to write to, instead of new ones; None in it leaves an output out.
 
+    Returns:
+        token: [B] int64: the token of each row; empty_token where no token can be picked.
+        kept: [B] int32: candidates with a logit above -inf.
+        row_flags: [B] uint32: 1 NaN seen, 2 +inf seen, 4 no token can be picked; added up.
+        masked_logits: [B, V] float32: logits of the candidates, -inf (with probs_in 0) elsewhere; None unless asked
+            for.
+        list_token: [B, V] int64: candidates in their order, 0 after them; None unless asked for.
+        list_prob: [B, V] float32: their probabilities before top-p and min-p, 0 after them; None unless asked for.
+        logprob: [B] float32: log-probability of the token; None unless asked for.
+
     >>> import numpy as np, switchyard
     >>> logits = np.array([[0, 1, 2, 3, 2.5, -1]], np.float32)
     >>> switchyard.sample(logits).token
@@ -161,18 +175,18 @@ def sample(
     >>> switchyard.sample(logits, temperature=0.8, seed=7, logprob="final").logprob.dtype
     dtype('float32')
     """
+    if seed is None and q is None and noise == "auto" and not (masked_logits or candidates):
+        warn_of_no_draw(top_k, top_p, min_p, temperature)
     given = (
         logits,
-        top_k if top_k is None or hasattr(top_k, "__dlpack__") else whole("sample", "top_k", top_k),
-        top_p if top_p is None or hasattr(top_p, "__dlpack__") else real("sample", "top_p", top_p),
-        min_p if min_p is None or hasattr(min_p, "__dlpack__") else real("sample", "min_p", min_p),
-        temperature
-        if temperature is None or hasattr(temperature, "__dlpack__")
-        else real("sample", "temperature", temperature),
+        None if top_k is None else whole("sample", "top_k", top_k),
+        None if top_p is None else real("sample", "top_p", top_p),
+        None if min_p is None else real("sample", "min_p", min_p),
+        None if temperature is None else real("sample", "temperature", temperature),
         q,
-        seed if seed is None or hasattr(seed, "__dlpack__") else seed_bits("sample", "seed", seed),
-        offset if offset is None or hasattr(offset, "__dlpack__") else seed_bits("sample", "offset", offset),
-        stream if stream is None or hasattr(stream, "__dlpack__") else seed_bits("sample", "stream", stream),
+        None if seed is None else seed_bits("sample", "seed", seed),
+        None if offset is None else seed_bits("sample", "offset", offset),
+        None if stream is None else seed_bits("sample", "stream", stream),
         allow_bits,
         override_indptr,
         override_token,
@@ -194,6 +208,20 @@ def sample(
     if out is not None:
         return operator(given, out)
     return operator(given, masked_logits=masked_logits, candidates=candidates)
+
+
+def warn_of_no_draw(top_k: Any, top_p: Any, min_p: Any, temperature: Any) -> None:
+    """Warns of parameters of a draw where there is none, unless they say so themselves."""
+    if top_k is None and top_p is None and min_p is None and temperature is None:
+        return
+    names = ("top_k", "top_p", "min_p", "temperature")
+    there = [name for name, value in zip(names, (top_k, top_p, min_p, temperature), strict=True) if value is not None]
+    first_alone = (type(top_k) is int and top_k == 1) or (type(temperature) in (int, float) and temperature < 1e-5)
+    if not first_alone:
+        said = (
+            f"sample: seed is None, want a seed: without one {there[-1]} picks nothing, every row takes the first token"
+        )
+        warnings.warn(f'{said}; noise="none" if that is meant', UserWarning, stacklevel=3)
 
 
 def _refuse_empty_token(token: int) -> NoReturn:

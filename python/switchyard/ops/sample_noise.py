@@ -32,6 +32,9 @@ def sample_noise(*, n: int, seed: int = 0, offset: int = 0, stream: int = 0, out
             seed serves several rows.
         out: [n] float32, an array to write to; without it a NumPy array is made.
 
+    Returns:
+        [n] float32.
+
     >>> import numpy as np, switchyard
     >>> switchyard.sample_noise(n=4, seed=12, offset=5, stream=2)
     array([1.6354716 , 5.141519  , 0.11814385, 0.6537577 ], dtype=float32)

@@ -84,6 +84,11 @@ def sample_overrides(
         presence_penalty: subtracted once if the output has it.
         out: arrays to write to, instead of new ones.
 
+    Returns:
+        override_indptr: [B+1] int64: where each row's overrides begin, and the end.
+        override_token: [P+O+N] int32: tokens, ascending within a row; 0 past the end.
+        override_logit: [P+O+N] float32: their logits; 0 past the end.
+
     >>> import numpy as np, switchyard
     >>> logits = np.array([[0, 1, 2, 3, 2.5, -1]], np.float32)
     >>> lists = {"prompt_indptr": np.array([0, 2]), "prompt_token": np.array([5, 3])}
@@ -97,10 +102,10 @@ def sample_overrides(
     >>> switchyard.sample(logits, **changed._asdict()).token
     array([2])
     """
-    penalties = (
+    penalties: tuple[Any, ...] = (
         real("sample_overrides", "repetition_penalty", repetition_penalty),
         real("sample_overrides", "frequency_penalty", frequency_penalty),
         real("sample_overrides", "presence_penalty", presence_penalty),
     )
-    lists = (prompt_indptr, prompt_token, output_indptr, output_token, bias_indptr, bias_token, bias)
+    lists: tuple[Any, ...] = (prompt_indptr, prompt_token, output_indptr, output_token, bias_indptr, bias_token, bias)
     return operator((logits, *lists, *penalties), out)

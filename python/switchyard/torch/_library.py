@@ -6,14 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import torch
-import tvm_ffi
 from torch import Tensor
 
 from .. import _arrays, _binding
+from .._ffi import tvm_ffi
 from .._operator import Operator
 from .._sentences import bad
 from ..errors import Error, Status, refusal
 
+forward_ad: Any = torch.autograd.forward_ad
 library = cast("Any", torch.library).Library("switchyard", "DEF")
 
 # Inductor must not hand over a transposed intermediate where an operator reads rows.
@@ -31,7 +32,7 @@ class Beside(_arrays.Torch):
         self.device = device
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return torch.empty(shape, dtype=dtype, device=self.device)
+        return torch.empty(*shape, dtype=dtype, device=self.device)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return torch.zeros(shape, dtype=dtype, device=self.device)
@@ -64,8 +65,17 @@ def refuse_device(name: str, values: tuple[Any, ...]) -> None:
             raise refusal(Status.DEVICE, f"{said}: there are no kernels for other devices yet")
 
 
+def refuse_forward(name: str, values: tuple[Any, ...]) -> None:
+    """Rejects tensors with a tangent, which would be lost: results would have a tangent of 0."""
+    if any(forward_ad.unpack_dual(t).tangent is not None for t in tensors(values)):
+        said = f"{name}: a tensor is a dual tensor of torch.autograd.forward_ad"
+        raise refusal(Status.UNSUPPORTED, f"{said}, want reverse mode: forward mode is not supported")
+
+
 def refuse_tracked(name: str, values: tuple[Any, ...]) -> None:
     """Refuses tensors whose gradient would end in memory that is written in place."""
+    if forward_ad._current_level >= 0:
+        refuse_forward(name, values)
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors(values)):
         said = f"{name}: a tensor requires a gradient, which would end in memory that is written in place"
         raise refusal(Status.VALUE, f"{said}: want detached tensors, or torch.no_grad()")
@@ -120,10 +130,10 @@ def make_fake(operator: Operator[Any], rule: Rule, inputs: int) -> Call:
     return fake
 
 
-def make_kernel(operator: Operator[Any], rule: Rule, inputs: int) -> Call:
-    """A kernel that makes the results and runs the operator."""
+def make_new(operator: Operator[Any], rule: Rule, inputs: int) -> Call:
+    """A function that makes the results and runs the operator."""
 
-    def kernel(*given: Any) -> Any:
+    def new(*given: Any) -> tuple[Any, ...]:
         try:
             made = rule(HERE, *given)
         except Error:
@@ -131,10 +141,10 @@ def make_kernel(operator: Operator[Any], rule: Rule, inputs: int) -> Call:
         except Exception:
             operator.judge(given[:inputs])
             raise
-        run(operator, given[:inputs], tuple(made))
-        return _flat(HERE, made)
+        run(operator, given[:inputs], made)
+        return made
 
-    return kernel
+    return new
 
 
 def make_writer(operator: Operator[Any], inputs: int, count: int) -> Call:
@@ -144,6 +154,34 @@ def make_writer(operator: Operator[Any], inputs: int, count: int) -> Call:
         run(operator, values[:inputs], values[-count:])
 
     return kernel
+
+
+_keys, _included = torch._C._dispatch_keys, torch._C._dispatch_tls_local_include_set
+_function_modes: Callable[[], int] = torch._C._len_torch_function_stack
+_profiler: Any = torch.autograd.profiler
+
+
+# Dispatch keys of tensors in the memory of the CPU, and of a thread in which no mode is active; then in inference mode.
+_PLAIN, _NO_MODE = {_keys(torch.empty(0)).raw_repr()}, {_included().raw_repr()}
+with torch.inference_mode():
+    _PLAIN.add(_keys(torch.empty(0)).raw_repr())
+    _NO_MODE.add(_included().raw_repr())
+
+
+def direct(values: tuple[Any, ...]) -> bool:
+    """Whether the dispatcher would do nothing but call the kernel: no gradient, no mode, no trace, no subclass."""
+    if (
+        torch.compiler.is_compiling()
+        or _included().raw_repr() not in _NO_MODE
+        or _function_modes()
+        or _profiler._is_profiler_enabled
+    ):
+        return False
+    tracked = torch.is_grad_enabled()
+    for value in values:
+        if isinstance(value, Tensor) and (_keys(value).raw_repr() not in _PLAIN or (tracked and value.requires_grad)):
+            return False
+    return True
 
 
 def register(name: str, schema: str, kernel: Call, fake: Call) -> Any:
@@ -180,10 +218,11 @@ def define(
     inputs = total - extra
     fields = ("out",) if results is None else cast("tuple[str, ...]", results._fields)
     returned = "Tensor" if results is None else f"({', '.join('Tensor' for _ in fields)})"
+    make = make_new(operator, rule, inputs)
     new = register(
         name,
         f"({arguments}) -> {returned}",
-        make_kernel(operator, rule, inputs),
+        lambda *given: _flat(HERE, make(*given)),
         make_fake(operator, rule, inputs),
     )
     optional = "" if results is None else "?"
@@ -205,6 +244,11 @@ def define(
             refuse_tracked(name, (*given, *into))
             write(*given, *into)
             return out
+        if forward_ad._current_level >= 0:
+            refuse_forward(name, given)
+        if direct(given):
+            made = make(*given)
+            return made[0] if results is None else made
         made = new(*given)
         if results is None:
             return made

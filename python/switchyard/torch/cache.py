@@ -97,7 +97,10 @@ def _define_gather(operator: Operator[Any], rule: _library.Rule, arguments: str,
         values = (list(caches), *found, scales, *numbers, words)
         one = not isinstance(cache, (tuple, list))
         if out is None:
-            rows = new(*values, *[given[word] for word in names])
+            if _library.forward_ad._current_level >= 0:
+                _library.refuse_forward(name, values)
+            make = kernel if _library.direct((*_library.tensors(values),)) else new
+            rows = make(*values, *[given[word] for word in names])
             return rows[0] if one else tuple(rows)
         to = list(_caches.beside(name, "out", out, cache, len(caches)))
         _library.refuse_tracked(name, (*values, to))

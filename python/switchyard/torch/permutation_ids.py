@@ -123,7 +123,8 @@ def _unpermute_backward(ctx: Any, grad: Tensor | None) -> Any:
     if grad is None:
         return (None,) * 5
     count = grad.shape[0]
-    choices = sorted_indices.shape[0] // count if count != 0 else 0
+    of_no_token = 0 if probs is None else probs.shape[1]
+    choices = sorted_indices.shape[0] // count if count != 0 else of_no_token
     locations = (sorted_indices - ctx.row_begin).reshape(count, choices).t().contiguous()
     indices = torch.zeros_like(locations)
     gates = grad_rows = grad_probs = None

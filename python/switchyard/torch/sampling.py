@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from .._numbers import low_bits
+from .._numbers import low_bits, real
 from .._operator import choose
 from .._sentences import bad, told
 from ..errors import Status
@@ -49,14 +51,14 @@ _noise = define(_sample_noise.operator, _sample_noise.outputs, "SymInt seed, Sym
 
 def sample(
     logits: Tensor,
-    top_k: int | Tensor | None = None,
-    top_p: float | Tensor | None = None,
-    min_p: float | Tensor | None = None,
-    temperature: float | Tensor | None = None,
+    top_k: int | Sequence[int] | Tensor | None = None,
+    top_p: float | Sequence[float] | Tensor | None = None,
+    min_p: float | Sequence[float] | Tensor | None = None,
+    temperature: float | Sequence[float] | Tensor | None = None,
     q: Tensor | None = None,
-    seed: int | Tensor | None = None,
-    offset: int | Tensor | None = None,
-    stream: int | Tensor | None = None,
+    seed: int | Sequence[int] | Tensor | None = None,
+    offset: int | Sequence[int] | Tensor | None = None,
+    stream: int | Sequence[int] | Tensor | None = None,
     allow_bits: Tensor | None = None,
     override_indptr: Tensor | None = None,
     override_token: Tensor | None = None,
@@ -87,6 +89,9 @@ def sample(
     >>> switchyard.torch.sample(logits, top_k=4, top_p=0.75, seed=7, candidates=True).kept
     tensor([2], dtype=torch.int32)
     """
+    unsaid = seed is None and q is None and noise == "auto" and not (masked_logits or candidates)
+    if unsaid and not torch.compiler.is_compiling():
+        _sample_module.warn_of_no_draw(top_k, top_p, min_p, temperature)
     given = (
         logits,
         _integer("sample", "top_k", top_k),
@@ -167,21 +172,33 @@ def sample_noise(*, n: int, seed: int = 0, offset: int = 0, stream: int = 0, out
     return made
 
 
-def _integer(name: str, field: str, value: int | Tensor | None) -> Tensor | None:
-    """An integer for all rows, of which the low 64 bits count."""
-    if value is None or isinstance(value, Tensor):
-        return value
-    fits = isinstance(value, int) and -(1 << 63) <= value < 1 << 63
-    return torch.full((1,), value if fits else low_bits(name, field, value, 64), dtype=torch.int64)
+def _integer(name: str, field: str, value: Any) -> Tensor | None:
+    """Integers of which the low 64 bits count: one for all rows, or those of rows."""
+    if value is None:
+        return None
+    if isinstance(value, Tensor):
+        return value if value.dim() else value.reshape(1)
+    if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
+        if torch.compiler.is_compiling():
+            return torch.full((1,), value, dtype=torch.int64)
+        return torch.from_numpy(np.array((value,), np.int64))  # a third of the time
+    numbers = value if isinstance(value, (list, tuple)) else (value,)
+    return torch.tensor([low_bits(name, field, number, 64) for number in numbers], dtype=torch.int64)
 
 
-def _real(name: str, field: str, value: float | Tensor | None) -> Tensor | None:
-    """A number for all rows; what float32 cannot hold becomes an infinity."""
-    if value is None or isinstance(value, Tensor):
-        return value
-    if not isinstance(value, (int, float)):
+def _real(name: str, field: str, value: Any) -> Tensor | None:
+    """A number for all rows, or those of rows; what float32 cannot hold becomes an infinity."""
+    if value is None:
+        return None
+    if isinstance(value, Tensor):
+        narrow = value.to(torch.float32) if value.dtype == torch.float64 else value
+        return narrow if narrow.dim() else narrow.reshape(1)
+    if type(value) is float and not torch.compiler.is_compiling():
+        return torch.from_numpy(real(name, field, value))
+    numbers = value if isinstance(value, (list, tuple)) else (value,)
+    if not all(isinstance(number, (int, float)) for number in numbers):
         raise bad(Status.DTYPE, name, field, f"is {told(value)}, want a number, or a tensor")
-    return torch.full((1,), float(value), dtype=torch.float64).to(torch.float32)
+    return torch.tensor([float(number) for number in numbers], dtype=torch.float64).to(torch.float32)
 
 
 def _empty_token(token: int) -> int:

@@ -302,6 +302,53 @@ def test_nothing_to_route() -> None:
     same(rows.grad, torch.zeros(4, 3))
 
 
+def empty_calls(t: int, h: int, k: int) -> dict[str, Any]:
+    """Calls of all operators that have a gradient, with no tokens, no columns or no choices where a size is 0."""
+    x, w, ids, e = rand(t, h), rand(t, k), torch.arange(k).repeat(t, 1), max(k, 1)
+    routing_map = torch.zeros(t, e, dtype=torch.bool)
+    routing_map[:, :k] = True
+    rows, probs, slots = rand(t * k, h), rand(t, e), i32(*range(t * k))
+    choices, places = ids.t().contiguous().int(), torch.arange(t).repeat(k, 1).int()
+    cut = {"num_out_tokens": t * k}
+    gates = rand(k, t)
+    slot_sizes = {"num_experts": e, "capacity": t}
+    return {
+        "permute": ([x, probs], lambda x, p: st.moe_permute(x, routing_map, p, **cut)),
+        "permute_capacity": ([x, probs], lambda x, p: st.moe_permute(x, routing_map, p, **cut, drop_and_pad=True)),
+        "permute_plain": ([x], lambda x: st.moe_permute(x, routing_map, **cut)),
+        "unpermute": ([rows, probs], lambda r, p: st.moe_unpermute(r, slots, routing_map, p)),
+        "unpermute_plain": ([rows], lambda r: st.moe_unpermute(r, slots, num_tokens=t)),
+        "permute_ids": ([x, w], lambda x, w: st.moe_permute_ids(x, ids, w)),
+        "permute_ids_plain": ([x], lambda x: st.moe_permute_ids(x, ids)),
+        "unpermute_ids": ([rows, w], lambda r, w: st.moe_unpermute_ids(r, slots, w)),
+        "unpermute_ids_plain": ([rows], lambda r: st.moe_unpermute_ids(r, slots, num_tokens=t)),
+        "unpermute_ids_slots": ([rows], lambda r: st.moe_unpermute_ids(r, slots)),
+        "dispatch": (
+            [x, rand(t)],
+            lambda x, g: st.moe_dispatch(places.new_zeros(t), i32(*range(t)), x, g, **slot_sizes),
+        ),
+        "combine": ([rand(e * t, h), gates], lambda r, g: st.moe_combine(choices, places, r, g, **slot_sizes)),
+        "combine_plain": ([rand(e * t, h)], lambda r: st.moe_combine(choices, places, r, **slot_sizes)),
+        "map_from_ids": ([w], lambda w: st.moe_map_from_ids(ids, w, num_experts=e)),
+        "ids_from_map": ([probs], lambda p: st.moe_ids_from_map(routing_map, p, k=k)),
+        "reorder": ([x, rand(t)], lambda x, n: st.moe_reorder_chunks(x, torch.tensor([[t]]), n)),
+    }
+
+
+@pytest.mark.parametrize("sizes", [(0, 4, 2), (3, 0, 2), (3, 4, 0), (0, 0, 2), (0, 4, 0), (0, 0, 0), (1, 1, 1)])
+@pytest.mark.parametrize("name", empty_calls(1, 1, 1))
+def test_empty_batches(name: str, sizes: tuple[int, int, int]) -> None:
+    """Gradients have the shapes of their tensors."""
+    tensors, call = empty_calls(*sizes)[name]
+    leaves = [leaf(tensor) for tensor in tensors]
+    made = call(*leaves)
+    outputs = [t for t in (made if isinstance(made, tuple) else (made,)) if t is not None and t.requires_grad]
+    sum(output.sum() for output in outputs).backward()
+    for tensor in leaves:
+        assert tensor.grad is None or tensor.grad.shape == tensor.shape
+    assert any(tensor.grad is not None for tensor in leaves)
+
+
 @pytest.mark.parametrize("probs_type", TYPES)
 @pytest.mark.parametrize("rows_type", TYPES)
 def test_gradients_have_the_types_of_their_tensors(rows_type: Any, probs_type: Any) -> None:
@@ -436,3 +483,15 @@ def test_types_whose_gradient_cannot_be_added_up() -> None:
     with pytest.raises(TypeError, match="moe_permute: tokens is float64 and requires a gradient, want float32"):
         st.moe_permute(leaf(rand(4, 3).double()), MAP, num_out_tokens=8)
     st.moe_permute(rand(4, 3).double(), MAP, num_out_tokens=8)
+
+
+def test_float64() -> None:
+    """What only moves rows takes it, with gradients; sums are float32, and operators with one reject it by name."""
+    rows, extra, counts = leaf(rand(6, 2).double()), leaf(rand(6).double()), torch.tensor([[1, 2], [0, 3]])
+    assert torch.autograd.gradcheck(lambda r, e: st.moe_reorder_chunks(r, counts, e)[:2], (rows, extra))
+    with pytest.raises(TypeError, match="moe_unpermute: permuted_tokens is f64, want f16, f32 or bf16"):
+        st.moe_unpermute(rand(8, 3).double(), permuted_rows(), num_tokens=4)
+
+
+def permuted_rows() -> Any:
+    return st.moe_permute(rand(4, 3), MAP, num_out_tokens=8).sorted_indices

@@ -6,10 +6,12 @@ import inspect
 from typing import Any
 
 import pytest
-from cases import CASES, st, torch
+from cases import CASES, MAP, rand, st, torch
+from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import switchyard
+from switchyard.torch import _library
 
 TESTS = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
 
@@ -105,3 +107,25 @@ def same_bits(got: Any, want: Any) -> None:
     assert bytes(got.detach().contiguous().view(torch.uint8).flatten()) == bytes(
         want.detach().contiguous().view(torch.uint8).flatten()
     )
+
+
+def test_plain_tensors_need_no_dispatcher() -> None:
+    """A call that the dispatcher has no part in goes straight to the kernel, and gives what torch.ops gives."""
+    plain, tracked = rand(4, 3), rand(4, 3, grad=True)
+    assert _library.direct((plain, None, 3)) and _library.direct((torch.nn.Parameter(plain, requires_grad=False),))
+    assert not _library.direct((plain, tracked))
+    with torch.no_grad():
+        assert _library.direct((plain, tracked))
+    with torch.inference_mode():
+        assert _library.direct((plain, torch.ones(2)))
+    assert not _library.direct((torch.ones(2, dtype=torch.cfloat).conj(),))
+    assert not _library.direct((torch.empty(2, device="meta"),))
+    with FakeTensorMode():
+        assert not _library.direct((plain,))
+    torch.func.vmap(lambda x: (x, setattr(_library, "seen", _library.direct((x,))))[0])(plain)
+    assert _library.__dict__.pop("seen") is False
+    with torch.profiler.profile() as profile:
+        made = st.moe_permute(plain, MAP, num_out_tokens=8)
+    assert any(event.key == "switchyard::moe_permute" for event in profile.key_averages())
+    for got, want in zip(st.moe_permute(plain, MAP, num_out_tokens=8), made, strict=True):
+        assert got is want is None or torch.equal(got, want)

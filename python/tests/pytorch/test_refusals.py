@@ -130,3 +130,31 @@ def test_with_an_older_torch() -> None:
     code = "import torch; del torch.library.register_autograd; import switchyard.torch"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "ImportError: switchyard.torch needs PyTorch 2.4 or newer, and there is an older one" in done.stderr
+
+
+FORWARD = {
+    "moe_permute": lambda x: st.moe_permute(x, MAP, num_out_tokens=8).permuted_tokens,
+    "moe_unpermute": lambda x: st.moe_unpermute(x, i32(0, 1, 2, 3), num_tokens=4),
+    "moe_route": lambda x: st.moe_route(x, k=2).weights,
+    "sample": lambda x: st.sample(x, logprob="raw").logprob,
+    "kv_gather": lambda x: st.kv_gather(x, torch.tensor([1, 0]), i32(0, 1), block_size=2),
+    "kv_ragged": lambda x: st.kv_ragged([x, x], torch.tensor([0, 2]), i32(0, 1), block_size=2)[1],
+    "moe_dispatch": lambda x: st.moe_dispatch(
+        i32(0, 0, 0, 0), i32(0, 1, 2, 3), torch.zeros(4, 3), num_experts=1, capacity=4, out=x
+    ),
+    "kv_scatter": lambda x: st.kv_scatter(torch.zeros(4, 3), x, torch.arange(4)),
+    "kv_blocks": lambda x: st.kv_blocks(torch.tensor([[0, 1]]), src=x, dst=torch.zeros(4, 3), block_size=2),
+    "moe_reorder_chunks": lambda x: st.moe_reorder_chunks(x, torch.tensor([[4]])).reordered_rows,
+}
+
+
+@pytest.mark.parametrize("name", FORWARD)
+def test_forward_mode_is_rejected(name: str) -> None:
+    """It would give tangents of 0."""
+    said = f"{name}: a tensor is a dual tensor of torch.autograd.forward_ad, want reverse mode"
+    with torch.autograd.forward_ad.dual_level():
+        with pytest.raises(NotImplementedError, match=said):
+            FORWARD[name](torch.autograd.forward_ad.make_dual(rand(4, 3), rand(4, 3)))
+        FORWARD[name](rand(4, 3))  # plain tensors pass
+    with pytest.raises(NotImplementedError, match=said):
+        torch.func.jvp(FORWARD[name], (rand(4, 3),), (rand(4, 3),))

@@ -1,0 +1,81 @@
+"""What importing the package costs: torch is imported by its users alone, and tvm-ffi works with it all the same."""
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+NEEDS_TORCH = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="there is no PyTorch")
+
+# Tensors of torch go in and come out without a copy.
+ZERO_COPY = """
+rows, indices = torch.arange(6.0).reshape(3, 2), torch.tensor([2, 0], dtype=torch.int32)
+out = torch.zeros(2, 2)
+made = switchyard.kv_gather(rows, indices, torch.arange(3), block_size=1, out=out)
+assert made is out and out.tolist() == [[4, 5], [0, 1]], out
+assert type(switchyard.kv_gather(rows, indices, torch.arange(3), block_size=1)) is torch.Tensor
+seen = tvm_ffi.from_dlpack(rows)
+assert seen.data_ptr() == rows.data_ptr() and tuple(seen.shape) == (3, 2)
+"""
+
+# What tvm-ffi offers to those who use it with torch themselves.
+OWN_USE = """
+assert tvm_ffi.convert(torch.bfloat16) == tvm_ffi.dtype("bfloat16")
+echo = tvm_ffi.get_global_func("testing.echo")
+assert [echo(kind) for kind in (torch.half, torch.int32, torch.float8_e5m2)] == ["float16", "int32", "float8_e5m2"]
+back = echo(rows)
+assert type(back) is torch.Tensor and back.data_ptr() == rows.data_ptr()
+tvm_ffi.use_torch_stream
+"""
+
+
+def run(program):
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("module", ["switchyard", "switchyard.__main__", "switchyard.mesh"])
+def test_importing_does_not_import_torch(module):
+    run(f"import {module}, sys; assert 'torch' not in sys.modules")
+
+
+def test_calls_on_numpy_arrays_do_not_import_torch():
+    run(
+        "import sys, numpy as np, switchyard\n"
+        "assert switchyard.sample(np.eye(3, dtype=np.float32)).token.tolist() == [0, 1, 2]\n"
+        "try: switchyard.sample(np.eye(3, dtype=np.float32), temperature='hot')\n"
+        "except switchyard.Error: pass\n"
+        "assert 'torch' not in sys.modules"
+    )
+
+
+@NEEDS_TORCH
+@pytest.mark.parametrize(
+    "order",
+    [
+        "import switchyard, torch, tvm_ffi",
+        "import switchyard, tvm_ffi, torch",
+        "import tvm_ffi, switchyard, torch",
+        "import torch, switchyard, tvm_ffi",
+        "import switchyard.torch, torch, tvm_ffi",
+    ],
+)
+def test_torch_works_in_every_order(order):
+    run(f"{order}{ZERO_COPY}{OWN_USE}")
+
+
+@NEEDS_TORCH
+def test_a_torch_type_can_be_the_first_thing_of_torch_that_tvm_ffi_gets():
+    echo = 'assert tvm_ffi.get_global_func("testing.echo")(torch.bfloat16) == "bfloat16"'
+    run(f"import switchyard, tvm_ffi, torch\n{echo}")
+
+
+def test_an_empty_folder_named_torch_is_no_torch(tmp_path):
+    (tmp_path / "torch").mkdir()
+    run(
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "import numpy as np, switchyard, torch\n"
+        "assert switchyard.sample(np.eye(3, dtype=np.float32)).token.tolist() == [0, 1, 2]"
+    )

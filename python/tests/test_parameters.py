@@ -1,0 +1,120 @@
+"""Parameters of rows in all the forms callers have them in, and draws that were asked for without a seed."""
+
+import importlib.util
+import warnings
+
+import numpy as np
+import pytest
+
+import switchyard
+
+LOGITS = np.random.default_rng(3).standard_normal((3, 50)).astype(np.float32)
+PLAIN = {
+    "top_k": np.array([5, 7, 9]),
+    "top_p": np.array([0.5, 0.75, 0.9], np.float32),
+    "min_p": np.array([0.01, 0.0, 0.2], np.float32),
+    "temperature": np.array([0.5, 1, 2], np.float32),
+    "seed": np.array([1, 2, 3]),
+    "offset": np.array([4, 5, 6]),
+    "stream": np.array([0, 1, 2]),
+}
+NEEDS_TORCH = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="there is no PyTorch")
+
+
+def drawn(sample, logits, **given):
+    made = sample(logits, **{"seed": 7, **given}, logprob="final")
+    return [result.tolist() for result in (made.token, made.kept, made.logprob)]
+
+
+def forms(field):
+    yield PLAIN[field].tolist()
+    yield tuple(PLAIN[field].tolist())
+    yield PLAIN[field].astype(np.float64) if PLAIN[field].dtype == np.float32 else PLAIN[field].astype(np.int32)
+
+
+@pytest.mark.parametrize("field", PLAIN)
+def test_lists_tuples_and_wide_arrays(field):
+    want = drawn(switchyard.sample, LOGITS, **{field: PLAIN[field]})
+    for form in forms(field):
+        assert drawn(switchyard.sample, LOGITS, **{field: form}) == want
+
+
+@pytest.mark.parametrize("field", PLAIN)
+def test_arrays_without_dimensions(field):
+    number = PLAIN[field][1].item()
+    want = drawn(switchyard.sample, LOGITS, **{field: number})
+    assert drawn(switchyard.sample, LOGITS, **{field: np.array(number)}) == want
+
+
+@NEEDS_TORCH
+@pytest.mark.parametrize("field", PLAIN)
+def test_tensors(field):
+    import torch
+
+    import switchyard.torch as st
+
+    logits = torch.from_numpy(LOGITS)
+    want = drawn(switchyard.sample, LOGITS, **{field: PLAIN[field]})
+    one = drawn(switchyard.sample, LOGITS, **{field: PLAIN[field][1].item()})
+    for sample in (switchyard.sample, st.sample):
+        for form in (*forms(field), torch.tensor(PLAIN[field].tolist()), torch.tensor(PLAIN[field]).double()):
+            if isinstance(form, (list, tuple)) or (isinstance(form, torch.Tensor) and field in ("top_p", "min_p")):
+                assert drawn(sample, logits, **{field: form}) == want
+        assert drawn(sample, logits, **{field: torch.tensor(PLAIN[field][1].item())}) == one
+
+
+def test_what_is_no_number():
+    for wrong in (["a"], [None], [[0.5], 0.5], {}):
+        with pytest.raises(switchyard.Error, match="sample: top_p is "):
+            switchyard.sample(LOGITS, top_p=wrong, seed=1)
+        with pytest.raises(switchyard.Error, match="sample: seed is "):
+            switchyard.sample(LOGITS, seed=wrong)
+
+
+def samplers():
+    yield pytest.param(lambda **given: switchyard.sample(LOGITS, **given), id="numpy")
+    if importlib.util.find_spec("torch") is not None:
+        import torch
+
+        import switchyard.torch as st
+
+        yield pytest.param(lambda **given: st.sample(torch.from_numpy(LOGITS), **given), id="torch")
+
+
+@pytest.mark.parametrize("sample", samplers())
+@pytest.mark.parametrize("given", [{"temperature": 0.8}, {"top_p": 0.9}, {"min_p": 0.1}, {"top_k": 5}])
+def test_a_filter_without_a_seed_is_warned_of(sample, given):
+    with pytest.warns(UserWarning, match="^sample: seed is None, want a seed: .* takes the first token"):
+        sample(**given)
+
+
+@pytest.mark.parametrize("sample", samplers())
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"temperature": 0.8, "seed": 1},
+        {"temperature": 0.0},
+        {"top_k": 1},
+        {"top_p": 0.9, "noise": "none"},
+        {"top_p": 0.9, "candidates": True},
+        {"top_k": 5, "masked_logits": True},
+    ],
+)
+def test_what_is_meant_is_not_warned_of(sample, given):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sample(**given)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="there is no JAX")
+def test_a_function_that_jax_traces():
+    import jax
+
+    for call in (
+        lambda x: switchyard.sample(x).token,
+        lambda x: switchyard.moe_route(x, k=1).ids,
+        lambda x: switchyard.sample(LOGITS, top_p=x[:, 0], seed=1).token,
+    ):
+        with pytest.raises(switchyard.Error, match=r"(logits|top_p) is traced by JAX, want jax\.pure_callback around"):
+            jax.jit(call)(jax.numpy.ones((3, 4)))

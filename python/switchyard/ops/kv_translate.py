@@ -96,5 +96,5 @@ def kv_translate(
     (array([ 6,  8, -1]), array([2]))
     """
     found_by: tuple[Any, ...] = (indices, block_table, req_id, counts, seq_lens, page_indices, indptr, last_page_len)
-    numbers = (block_size, num_rows, choose("kv_translate", "pad", PADS, pad), world, rank, interleave)
+    numbers: tuple[Any, ...] = (block_size, num_rows, choose("kv_translate", "pad", PADS, pad), world, rank, interleave)
     return operator((*found_by, *numbers), out)

@@ -103,5 +103,5 @@ def moe_permute_ids(
     >>> switchyard.moe_permute_ids(tokens, ids, window=True, row_begin=2, row_end=5).permuted_tokens[:, 0]
     array([20., 10., 20.], dtype=float32)
     """
-    numbers = (num_out_tokens, num_experts, window, row_begin, row_end, allow_missing)
+    numbers: tuple[Any, ...] = (num_out_tokens, num_experts, window, row_begin, row_end, allow_missing)
     return operator((tokens, ids, probs, *numbers), out)

@@ -5,7 +5,7 @@
  */
 #include "mesh_cases.h"
 #include "mesh_refusals.h"
-#include "threads_memory.h"
+#include "support_memory.h"
 #include "threads_transport.h"
 
 #include <pthread.h>

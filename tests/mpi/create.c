@@ -1,6 +1,7 @@
 /*
  * Making and ending comms over MPI: whatever is wrong, and wherever, all processes return the same.
  */
+#include "support_memory.h"
 #include "transport_support.h"
 
 #include <time.h>
@@ -173,6 +174,8 @@ static void test_requests_that_differ(void **state)
     refused(&ask, SY_ERR_MISMATCH, "check differs");
 }
 
+static struct allocator left; /* what comms leave behind that were given up or broken */
+
 /* One process comes late; the others give up in time, and none of them hangs. */
 static void test_a_process_that_does_not_come(void **state)
 {
@@ -182,9 +185,12 @@ static void test_a_process_that_does_not_come(void **state)
     sy_comm *comm = NULL;
     MPI_Comm some; /* creation that was given up leaves its communicator unusable */
     MPI_Comm_dup(MPI_COMM_WORLD, &some);
-    ask.options.comm.timeout_ms = 200;
-    ask.options.comm.error = text;
-    ask.options.comm.error_bytes = sizeof text;
+    ask.options.comm = (sy_comm_options){.timeout_ms = 200,
+                                         .alloc = limited_alloc,
+                                         .dealloc = limited_free,
+                                         .alloc_user = &left,
+                                         .error = text,
+                                         .error_bytes = sizeof text};
     if (!is_last()) {
         assert_int_equal(sy_comm_create_mpi_n(&comm, some, ask.mesh, &ask.options, ask.options_bytes),
                          SY_ERR_TIMEOUT);
@@ -202,7 +208,11 @@ static void test_destroyed_while_one_calls(void **state)
     assert_int_equal(sy_ctx_create(&ctx, NULL), SY_OK);
     for (int round = 0; round < 8; round++) {
         sy_comm *comm = NULL;
-        const sy_mpi_options options = {.comm = {.timeout_ms = 200, .no_shared = round % 2 == 1}};
+        const sy_mpi_options options = {.comm = {.timeout_ms = 200,
+                                                 .no_shared = round % 2 == 1,
+                                                 .alloc = limited_alloc,
+                                                 .dealloc = limited_free,
+                                                 .alloc_user = &left}};
         assert_int_equal(sy_comm_create_mpi(&comm, MPI_COMM_WORLD, (sy_mesh){1, n_ranks}, &options), SY_OK);
         assert_int_equal(sy_comm_reserve(ctx, comm, 100), SY_OK);
         if (is_last())
@@ -219,13 +229,13 @@ static void *slow_alloc(void *user, size_t bytes)
     int *const made = user;
     if (++*made == 2 && is_last()) /* by then all processes have come */
         nanosleep(&a_second, NULL);
-    return malloc(bytes);
+    return limited_alloc(&left, bytes);
 }
 
 static void slow_free(void *user, void *ptr)
 {
     (void)user;
-    free(ptr);
+    limited_free(&left, ptr);
 }
 
 /* The number of bytes of this stack that changed while another process caught up. */

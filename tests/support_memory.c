@@ -1,4 +1,4 @@
-#include "threads_memory.h"
+#include "support_memory.h"
 
 struct block {
     struct block *next, **link;

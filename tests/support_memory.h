@@ -1,0 +1,21 @@
+/*
+ * An allocator that gives nothing at one call, and knows what is left. A comm that is broken leaves memory behind on
+ * purpose: in an allocator that lives as long as the program it is no leak.
+ */
+#ifndef SWITCHYARD_TESTS_SUPPORT_MEMORY_H
+#define SWITCHYARD_TESTS_SUPPORT_MEMORY_H
+
+#include "support.h"
+
+struct allocator {
+    int calls, fail_at, live;
+    struct block *blocks;
+};
+
+void *limited_alloc(void *user, size_t bytes);
+void limited_free(void *user, void *ptr);
+
+/* Where nothing can be written to it any more. */
+void free_rest(struct allocator *a);
+
+#endif

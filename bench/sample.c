@@ -22,12 +22,12 @@
 
 /* Every filter, for one type. */
 #define EVERY_FILTER(batch, vocab, type) \
-    EVERY_LOGITS(batch, vocab, .wide = type, .noise = SAMPLE_GREEDY), \
-        EVERY_LOGITS(batch, vocab, .wide = type, .top_k = 50, .noise = SAMPLE_DRAW), \
-        EVERY_LOGITS(batch, vocab, .wide = type, .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW), \
-        EVERY_LOGITS(batch, vocab, .wide = type, .top_p = 0.9f, .noise = SAMPLE_DRAW), \
-        EVERY_LOGITS(batch, vocab, .wide = type, .min_p = 0.05f, .noise = SAMPLE_DRAW), \
-        EVERY_LOGITS(batch, vocab, .wide = type, .noise = SAMPLE_DRAW)
+    EVERY_LOGITS(batch, vocab, .wide = (type), .noise = SAMPLE_GREEDY), \
+        EVERY_LOGITS(batch, vocab, .wide = (type), .top_k = 50, .noise = SAMPLE_DRAW), \
+        EVERY_LOGITS(batch, vocab, .wide = (type), .top_k = 50, .top_p = 0.9f, .noise = SAMPLE_DRAW), \
+        EVERY_LOGITS(batch, vocab, .wide = (type), .top_p = 0.9f, .noise = SAMPLE_DRAW), \
+        EVERY_LOGITS(batch, vocab, .wide = (type), .min_p = 0.05f, .noise = SAMPLE_DRAW), \
+        EVERY_LOGITS(batch, vocab, .wide = (type), .noise = SAMPLE_DRAW)
 
 /* Every output, for one filter. */
 #define EVERY_OUTPUT(batch, vocab, ...) \

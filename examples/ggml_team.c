@@ -77,16 +77,16 @@ struct engine {
     struct team team;
     sy_ctx *ctx; /* of thread 0 */
     sy_status status;
-    float *tokens, *rows, *back;
-    int32_t *ids, *indices;
+    float tokens[TOKENS * HIDDEN], rows[TOKENS * CHOICES * HIDDEN], back[TOKENS * HIDDEN];
+    int32_t ids[TOKENS * CHOICES], indices[TOKENS * CHOICES];
 };
 
 static sy_status permute(struct engine *e)
 {
     DLTensor x = sy_tensor(e->tokens, SY_F32, 2, (int64_t[]){TOKENS, HIDDEN});
     DLTensor i = sy_tensor(e->ids, SY_I32, 2, (int64_t[]){TOKENS, CHOICES});
-    DLTensor y = sy_tensor(e->rows, SY_F32, 2, (int64_t[]){TOKENS * CHOICES, HIDDEN});
-    DLTensor s = sy_tensor(e->indices, SY_I32, 1, (int64_t[]){TOKENS * CHOICES});
+    DLTensor y = sy_tensor(e->rows, SY_F32, 2, (int64_t[]){(int64_t)TOKENS * CHOICES, HIDDEN});
+    DLTensor s = sy_tensor(e->indices, SY_I32, 1, (int64_t[]){(int64_t)TOKENS * CHOICES});
     return sy_moe_permute_ids(
         e->ctx,
         &(sy_moe_permute_ids_args){
@@ -95,8 +95,8 @@ static sy_status permute(struct engine *e)
 
 static sy_status unpermute(struct engine *e)
 {
-    DLTensor y = sy_tensor(e->rows, SY_F32, 2, (int64_t[]){TOKENS * CHOICES, HIDDEN});
-    DLTensor s = sy_tensor(e->indices, SY_I32, 1, (int64_t[]){TOKENS * CHOICES});
+    DLTensor y = sy_tensor(e->rows, SY_F32, 2, (int64_t[]){(int64_t)TOKENS * CHOICES, HIDDEN});
+    DLTensor s = sy_tensor(e->indices, SY_I32, 1, (int64_t[]){(int64_t)TOKENS * CHOICES});
     DLTensor z = sy_tensor(e->back, SY_F32, 2, (int64_t[]){TOKENS, HIDDEN});
     return sy_moe_unpermute_ids(
         e->ctx, &(sy_moe_unpermute_ids_args){
@@ -135,14 +135,6 @@ static void *work(void *data)
 
 static bool make(struct engine *e)
 {
-    const size_t rows = (size_t)TOKENS * CHOICES;
-    e->tokens = malloc((size_t)TOKENS * HIDDEN * sizeof *e->tokens);
-    e->rows = malloc(rows * HIDDEN * sizeof *e->rows);
-    e->back = malloc((size_t)TOKENS * HIDDEN * sizeof *e->back);
-    e->ids = malloc(rows * sizeof *e->ids);
-    e->indices = malloc(rows * sizeof *e->indices);
-    if (!e->tokens || !e->rows || !e->back || !e->ids || !e->indices)
-        return false;
     for (int i = 0; i < TOKENS * HIDDEN; i++)
         e->tokens[i] = (float)(i % 1009);
     for (int i = 0; i < TOKENS * CHOICES; i++)
@@ -154,7 +146,7 @@ static bool make(struct engine *e)
 
 int main(void)
 {
-    struct engine engine = {.team = {.n_workers = WORKERS}};
+    static struct engine engine = {.team = {.n_workers = WORKERS}}; /* too large for a stack */
     struct worker worker[WORKERS];
     pthread_t thread[WORKERS];
     if (!make(&engine))
@@ -177,10 +169,5 @@ int main(void)
     printf("%d operations in %d tasks on a team of %d threads, %d values wrong\n", 2 * STEPS,
            engine.team.n_offered, WORKERS, wrong);
     sy_ctx_destroy(engine.ctx);
-    free(engine.tokens);
-    free(engine.rows);
-    free(engine.back);
-    free(engine.ids);
-    free(engine.indices);
     return wrong != 0 || engine.team.n_offered == 0;
 }

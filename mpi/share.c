@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 /* What another process needs to find an object, and to be sure that it is the right one: on another machine, or in
-   another container, the same name may be somebody else's. */
+   another container, the same name may be another object's. */
 struct token {
     uint64_t bytes; /* of the whole object; the mark is its end */
     uint64_t mark[2];
@@ -224,10 +224,11 @@ sy_status syi_mpi_can_share(struct syi_mpi *self, bool *can)
     void **const base = (void **)(void *)(tokens != NULL ? tokens + n * SY_SHARE_TOKEN_BYTES : NULL);
     const bool made = tokens != NULL && syi_mpi_share(self, 1, mine, &segment) == SY_OK;
     sy_status st = in_all(self, made, can);
-    if (st == SY_OK && *can && tokens != NULL) {
+    if (st == SY_OK && *can && tokens != NULL && segment != NULL) {
         MPI_Request request = MPI_REQUEST_NULL;
         const int code = MPI_Iallgather(mine, SY_SHARE_TOKEN_BYTES, MPI_BYTE, tokens, SY_SHARE_TOKEN_BYTES,
                                         MPI_BYTE, self->base, &request);
+        /* NOLINTNEXTLINE(clang-analyzer-optin.mpi.MPI-Checker): it is waited for there */
         st = syi_mpi_wait(code, &request, self->timeout_ms, "MPI_Iallgather", self->error);
         if (st == SY_OK)
             st = in_all(self, syi_mpi_attach(self, segment, tokens, base) == SY_OK, can);

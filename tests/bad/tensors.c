@@ -3,7 +3,7 @@
  * number is rejected before an extent or a stride is read, with data and without: shape and strides point to a page that
  * cannot be read. A byte_offset that leads past the end of the address space is rejected before an address is made of it.
  */
-#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS; NOLINT(bugprone-reserved-identifier) */
 #include "mesh_cases.h"
 
 #include <limits.h>

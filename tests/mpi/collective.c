@@ -49,7 +49,7 @@ static bool run_large(sy_ctx *ctx, sy_comm *comm, int64_t tokens, char *why, siz
                           .mask_type = SY_U8,
                           .form = 2,
                           .short_out = true};
-    m.mapping = calloc((size_t)(n_ranks * n_ranks), sizeof *m.mapping);
+    m.mapping = calloc((size_t)n_ranks * (size_t)n_ranks, sizeof *m.mapping);
     assert_non_null(m.mapping);
     m.a2a.mapping = m.mapping;
     for (int d = 0; d < n_ranks; d++) {

@@ -402,12 +402,12 @@ static int64_t interruptions = -1; /* so far; -1: there are none */
 
 /* In place of the C library's. While `interruptions` are counted a signal comes with every MiB, and the kernel gives back
    what an interrupted call has allocated. */
-int posix_fallocate(int fd, off_t offset, off_t length)
+int posix_fallocate(int fd, off_t offset, off_t len)
 {
     enum { MIB = 1 << 20, MOST = 1000 };
-    if (interruptions >= 0 && length > MIB)
+    if (interruptions >= 0 && len > MIB)
         return ++interruptions < MOST ? EINTR : ENOSPC;
-    return fallocate(fd, 0, offset, length) == 0 ? 0 : errno;
+    return fallocate(fd, 0, offset, len) == 0 ? 0 : errno;
 }
 
 /* A profiler's timer, say. */

@@ -4,7 +4,7 @@
  * that the deepest byte is known afterwards: at most 16 KB, counted from the first frame of the fiber, so what the C
  * library needs for a sentence is part of it. Sanitizers make frames larger; there the test is skipped.
  */
-#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS; NOLINT(bugprone-reserved-identifier) */
 #include "mesh_cases.h"
 #include "oracle/sample_case.h"
 

@@ -10,7 +10,6 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <switchyard.h>
 
 enum { WORKERS = 4, TOKENS = 512, HIDDEN = 512, CHOICES = 2, EXPERTS = 8, STEPS = 3 };

@@ -38,16 +38,10 @@ static sy_status open_plain(sy_comm *comm, struct syi_segment *s, size_t bytes)
     return SY_OK;
 }
 
-static void unshare(sy_comm *comm, struct syi_segment *s)
+static void forget(sy_comm *comm, struct syi_segment *s)
 {
     if (s->of_transport != NULL)
         comm->transport.unshare(comm->transport.self, s->of_transport);
-    s->of_transport = NULL;
-}
-
-static void forget(sy_comm *comm, struct syi_segment *s)
-{
-    unshare(comm, s);
     syi_comm_delete(comm, s->raw);
     syi_comm_delete(comm, s->base);
     *s = (struct syi_segment){0};

@@ -21,25 +21,15 @@ static void member(int device, void *user)
     sy_ctx_destroy(ctx);
 }
 
-bool try_team(struct team *team)
+void run_team(struct team *team)
 {
     const int n = team->mesh.rows * team->mesh.cols;
-    bool good = true;
     alarm(WATCHDOG_SECONDS);
     team->hub = threads_hub_new(team->mesh, &team->way->transport);
     threads_run(n, member, team);
     threads_hub_free(team->hub);
     alarm(0);
     for (int d = 0; d < n; d++)
-        good = good && team->good[d];
-    return good;
-}
-
-void run_team(struct team *team)
-{
-    if (try_team(team))
-        return;
-    for (int d = 0; d < team->mesh.rows * team->mesh.cols; d++)
         if (!team->good[d])
             fail_msg("%s, device %d: %s", team->way->name, d, team->why[d]);
 }

@@ -28,7 +28,4 @@ struct team {
 /* Runs team->work on all devices; fails the test unless all of them return true. */
 void run_team(struct team *team);
 
-/* The same, and returns whether they did. */
-bool try_team(struct team *team);
-
 #endif

@@ -530,7 +530,8 @@ typedef struct sy_moe_permute_ids_args {
     int64_t num_out_tokens; /* N, -T*K or more; above T*K it is T*K */
     int64_t num_experts;    /* E; 0: ids may be any numbers */
     bool window;            /* of the kept rows write [row_begin, row_end) only; else all of them */
-    int64_t row_begin, row_end;
+    int64_t row_begin;
+    int64_t row_end;
     const DLTensor *permuted_tokens; /* out [M,H]  type of tokens; M of the query */
     const DLTensor *sorted_indices;  /* out [T*K]  int32 */
     const DLTensor *permuted_probs;  /* out [M]    type of probs */
@@ -729,7 +730,8 @@ typedef enum sy_index_form {
 typedef struct sy_moe_convert_indices_args {
     const DLTensor *sorted_indices;    /* in  in the form `from`  int32 */
     const DLTensor *expert_offsets;    /* in  [E+1]  int64; needed when `to` is TE, else not looked at */
-    sy_index_form from, to;            /* two different forms */
+    sy_index_form from;                /* two different forms */
+    sy_index_form to;
     int64_t num_tokens;                /* T */
     int64_t num_rows;                  /* M; 0: the length of sorted_indices, for SLOT and ROW */
     int64_t k;                         /* slots per token when `to` is SLOT; 0: M / T */

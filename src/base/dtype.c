@@ -37,9 +37,14 @@ enum syi_type syi_type_of(DLDataType type)
     return SYI_OTHER;
 }
 
-const char *syi_type_name(enum syi_type type)
+DLDataType syi_dtype_of(enum syi_type type)
 {
-    return types[type].name;
+    return (DLDataType){types[type].code, types[type].bits, 1};
+}
+
+const char *sy_type_name(sy_type type)
+{
+    return types[(unsigned)type < SYI_N_TYPES ? type : SYI_OTHER].name;
 }
 
 void syi_describe_type(DLDataType type, char *text, size_t text_bytes)

@@ -9,40 +9,45 @@
 
 #include "base/codes.h"
 
-enum syi_op_id {
-    SYI_MOE_ROUTE,
-    SYI_MOE_MAP_FROM_IDS,
-    SYI_MOE_IDS_FROM_MAP,
-    SYI_MOE_PERMUTE,
-    SYI_MOE_PERMUTE_IDS,
-    SYI_MOE_UNPERMUTE_IDS,
-    SYI_MOE_ALIGN_BLOCK,
-    SYI_MOE_PAD_MAP,
-    SYI_MOE_REORDER_CHUNKS,
-    SYI_MOE_CONVERT_INDICES,
-    SYI_MOE_UNPERMUTE,
-    SYI_MOE_PERMUTE_GRAD,
-    SYI_MOE_UNPERMUTE_GRAD,
-    SYI_MOE_DISPATCH,
-    SYI_MOE_COMBINE,
-    SYI_MOE_DISPATCH_GRAD_GATE,
-    SYI_MOE_LOCATIONS,
-    SYI_MOE_CAPACITY,
-    SYI_KV_GATHER,
-    SYI_KV_TRANSLATE,
-    SYI_KV_SLOTS,
-    SYI_KV_SCATTER,
-    SYI_KV_RAGGED,
-    SYI_KV_BLOCKS,
-    SYI_SAMPLE,
-    SYI_SAMPLE_OVERRIDES,
-    SYI_SAMPLE_NOISE,
-    SYI_LOCAL_REDUCE,
-    SYI_N_OPS,
-    /* Those that span processes are run by an engine, not by a backend's row. */
-    SYI_ALL_TO_ALL_DISPATCH = SYI_N_OPS,
-    SYI_ALL_TO_ALL_COMBINE
-};
+/* Every operator that a backend runs, and those between devices, which an engine of its own runs. Enums, unions and
+   tables of operators are made of these two lists. */
+#define SYI_BACKEND_OPERATORS(X) \
+    X(MOE_ROUTE, moe_route) \
+    X(MOE_MAP_FROM_IDS, moe_map_from_ids) \
+    X(MOE_IDS_FROM_MAP, moe_ids_from_map) \
+    X(MOE_PERMUTE, moe_permute) \
+    X(MOE_PERMUTE_IDS, moe_permute_ids) \
+    X(MOE_UNPERMUTE_IDS, moe_unpermute_ids) \
+    X(MOE_ALIGN_BLOCK, moe_align_block) \
+    X(MOE_PAD_MAP, moe_pad_map) \
+    X(MOE_REORDER_CHUNKS, moe_reorder_chunks) \
+    X(MOE_CONVERT_INDICES, moe_convert_indices) \
+    X(MOE_UNPERMUTE, moe_unpermute) \
+    X(MOE_PERMUTE_GRAD, moe_permute_grad) \
+    X(MOE_UNPERMUTE_GRAD, moe_unpermute_grad) \
+    X(MOE_DISPATCH, moe_dispatch) \
+    X(MOE_COMBINE, moe_combine) \
+    X(MOE_DISPATCH_GRAD_GATE, moe_dispatch_grad_gate) \
+    X(MOE_LOCATIONS, moe_locations) \
+    X(MOE_CAPACITY, moe_capacity) \
+    X(SAMPLE, sample) \
+    X(SAMPLE_OVERRIDES, sample_overrides) \
+    X(SAMPLE_NOISE, sample_noise) \
+    X(KV_GATHER, kv_gather) \
+    X(KV_TRANSLATE, kv_translate) \
+    X(KV_SLOTS, kv_slots) \
+    X(KV_SCATTER, kv_scatter) \
+    X(KV_RAGGED, kv_ragged) \
+    X(KV_BLOCKS, kv_blocks) \
+    X(LOCAL_REDUCE, local_reduce)
+#define SYI_MESH_OPERATORS(X) \
+    X(ALL_TO_ALL_DISPATCH, all_to_all_dispatch) \
+    X(ALL_TO_ALL_COMBINE, all_to_all_combine)
+#define SYI_OPERATORS(X) SYI_BACKEND_OPERATORS(X) SYI_MESH_OPERATORS(X)
+
+#define SYI_OP_ID(ID, op) SYI_##ID,
+enum syi_op_id { SYI_OPERATORS(SYI_OP_ID) SYI_N_OPS, SYI_N_BACKEND_OPS = SYI_ALL_TO_ALL_DISPATCH };
+#undef SYI_OP_ID
 
 /* A tensor as rows: row r begins at data + r*stride. data is NULL for a tensor that was not given. */
 struct syi_rows {
@@ -453,7 +458,7 @@ struct syi_backend {
         size_t (*workspace)(const sy_ctx *ctx, const union syi_plan *plan);
         /* Reads the data, refuses bad contents before the first write, then writes. */
         sy_status (*run)(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-    } op[SYI_N_OPS];
+    } op[SYI_N_BACKEND_OPS];
 };
 
 #endif

@@ -3,41 +3,9 @@
  */
 #include "cpu/backend.h"
 
-const struct syi_backend syi_cpu_backend = {
-    .name = "cpu",
-    .op =
-        {
-            [SYI_MOE_ROUTE] = {syi_cpu_moe_route_workspace, syi_cpu_moe_route},
-            [SYI_MOE_MAP_FROM_IDS] = {syi_cpu_moe_map_from_ids_workspace, syi_cpu_moe_map_from_ids},
-            [SYI_MOE_IDS_FROM_MAP] = {syi_cpu_moe_ids_from_map_workspace, syi_cpu_moe_ids_from_map},
-            [SYI_MOE_PERMUTE] = {syi_cpu_moe_permute_workspace, syi_cpu_moe_permute},
-            [SYI_MOE_UNPERMUTE] = {syi_cpu_moe_unpermute_workspace, syi_cpu_moe_unpermute},
-            [SYI_MOE_PERMUTE_GRAD] = {syi_cpu_moe_permute_grad_workspace, syi_cpu_moe_permute_grad},
-            [SYI_MOE_PERMUTE_IDS] = {syi_cpu_moe_permute_ids_workspace, syi_cpu_moe_permute_ids},
-            [SYI_MOE_UNPERMUTE_IDS] = {syi_cpu_moe_unpermute_ids_workspace, syi_cpu_moe_unpermute_ids},
-            [SYI_MOE_ALIGN_BLOCK] = {syi_cpu_moe_align_block_workspace, syi_cpu_moe_align_block},
-            [SYI_MOE_PAD_MAP] = {syi_cpu_moe_pad_map_workspace, syi_cpu_moe_pad_map},
-            [SYI_MOE_REORDER_CHUNKS] = {syi_cpu_moe_reorder_chunks_workspace, syi_cpu_moe_reorder_chunks},
-            [SYI_MOE_CONVERT_INDICES] = {syi_cpu_moe_convert_indices_workspace, syi_cpu_moe_convert_indices},
-            [SYI_MOE_UNPERMUTE_GRAD] = {syi_cpu_moe_unpermute_grad_workspace, syi_cpu_moe_unpermute_grad},
-            [SYI_MOE_DISPATCH] = {syi_cpu_moe_dispatch_workspace, syi_cpu_moe_dispatch},
-            [SYI_MOE_COMBINE] = {syi_cpu_moe_combine_workspace, syi_cpu_moe_combine},
-            [SYI_MOE_DISPATCH_GRAD_GATE] = {syi_cpu_moe_dispatch_grad_gate_workspace,
-                                            syi_cpu_moe_dispatch_grad_gate},
-            [SYI_MOE_LOCATIONS] = {syi_cpu_moe_locations_workspace, syi_cpu_moe_locations},
-            [SYI_MOE_CAPACITY] = {syi_cpu_moe_capacity_workspace, syi_cpu_moe_capacity},
-            [SYI_KV_GATHER] = {syi_cpu_kv_gather_workspace, syi_cpu_kv_gather},
-            [SYI_KV_TRANSLATE] = {syi_cpu_kv_translate_workspace, syi_cpu_kv_translate},
-            [SYI_KV_SLOTS] = {syi_cpu_kv_slots_workspace, syi_cpu_kv_slots},
-            [SYI_KV_SCATTER] = {syi_cpu_kv_scatter_workspace, syi_cpu_kv_scatter},
-            [SYI_KV_RAGGED] = {syi_cpu_kv_ragged_workspace, syi_cpu_kv_ragged},
-            [SYI_KV_BLOCKS] = {syi_cpu_kv_blocks_workspace, syi_cpu_kv_blocks},
-            [SYI_SAMPLE] = {syi_cpu_sample_workspace, syi_cpu_sample},
-            [SYI_SAMPLE_OVERRIDES] = {syi_cpu_sample_overrides_workspace, syi_cpu_sample_overrides},
-            [SYI_SAMPLE_NOISE] = {syi_cpu_sample_noise_workspace, syi_cpu_sample_noise},
-            [SYI_LOCAL_REDUCE] = {syi_cpu_local_reduce_workspace, syi_cpu_local_reduce},
-        },
-};
+#define ROW(ID, op) [SYI_##ID] = {syi_cpu_##op##_workspace, syi_cpu_##op},
+const struct syi_backend syi_cpu_backend = {.name = "cpu", .op = {SYI_BACKEND_OPERATORS(ROW)}};
+#undef ROW
 
 int64_t syi_load_int(const unsigned char *p, enum syi_type type)
 {

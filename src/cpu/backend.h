@@ -8,62 +8,11 @@
 
 extern const struct syi_backend syi_cpu_backend;
 
-size_t syi_cpu_moe_route_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_moe_route(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_moe_map_from_ids_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_moe_map_from_ids(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_moe_ids_from_map_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_moe_ids_from_map(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_moe_permute_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_moe_permute(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_moe_unpermute_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_moe_unpermute(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_moe_permute_grad_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_moe_permute_grad(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_moe_permute_ids_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_moe_permute_ids(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_moe_unpermute_ids_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_moe_unpermute_ids(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_moe_align_block_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_moe_align_block(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_moe_pad_map_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_moe_pad_map(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_moe_reorder_chunks_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_moe_reorder_chunks(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_moe_convert_indices_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_moe_convert_indices(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_moe_unpermute_grad_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_moe_unpermute_grad(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_moe_dispatch_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_moe_dispatch(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_moe_combine_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_moe_combine(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_moe_dispatch_grad_gate_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_moe_dispatch_grad_gate(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_moe_locations_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_moe_locations(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_moe_capacity_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_moe_capacity(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_kv_gather_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_kv_gather(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_kv_translate_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_kv_translate(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_kv_slots_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_kv_slots(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_kv_scatter_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_kv_scatter(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_kv_ragged_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_kv_ragged(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_kv_blocks_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_kv_blocks(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_sample_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_sample(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_sample_overrides_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_sample_overrides(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_sample_noise_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_sample_noise(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
-size_t syi_cpu_local_reduce_workspace(const sy_ctx *ctx, const union syi_plan *plan);
-sy_status syi_cpu_local_reduce(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
+#define SYI_CPU_RUN(ID, op) \
+    size_t syi_cpu_##op##_workspace(const sy_ctx *ctx, const union syi_plan *plan); \
+    sy_status syi_cpu_##op(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
+SYI_BACKEND_OPERATORS(SYI_CPU_RUN)
+#undef SYI_CPU_RUN
 
 /* ---- Threads (pool.c) -------------------------------------------------------------------------------- */
 

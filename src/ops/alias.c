@@ -111,7 +111,7 @@ static void collect(struct syi_call *call, int first, struct items *items)
     for (int turn = first; turn < first + TURNS && turn <= call->turns.n; turn++) {
         if (call->turns.n > 0)
             syi_take_turn(call, turn);
-        for (int i = 0; i < call->op->n_rules; i++) {
+        for (int i = 0; i < call->op->info.n_tensors; i++) {
             const DLTensor *t = syi_tensor_in_turn(call, i);
             int64_t bytes;
             if (t != NULL && syi_span_bytes(t, &bytes) && bytes > 0)
@@ -120,7 +120,7 @@ static void collect(struct syi_call *call, int first, struct items *items)
                                                       .end = start_of(t) + (uintptr_t)bytes,
                                                       .rule = (short)i,
                                                       .turn = (short)turn,
-                                                      .out = call->op->rules[i].flags & SYI_OUT};
+                                                      .out = call->op->info.fields[i].flags & SY_FIELD_OUT};
         }
     }
 }
@@ -135,7 +135,7 @@ static bool allowed_pair(const struct syi_call *call, const struct item *a, cons
 
 static sy_status refuse_overlap(struct syi_call *call, const struct item *a, const struct item *b)
 {
-    const char *name = call->op->rules[a->rule].name, *other = call->op->rules[b->rule].name;
+    const char *name = call->op->info.fields[a->rule].name, *other = call->op->info.fields[b->rule].name;
     call->ctx->plane = a->turn;
     if (b->turn == 0)
         return syi_fail(call->ctx, SY_ERR_ALIAS, name, "overlaps %s in memory, want separate memory", other);
@@ -220,11 +220,11 @@ sy_status syi_check_alias(struct syi_call *call)
 static sy_status check_apart_from(struct syi_call *call, void *data)
 {
     const DLTensor *lent = data;
-    for (int i = 0; i < call->op->n_rules; i++) {
+    for (int i = 0; i < call->op->info.n_tensors; i++) {
         const DLTensor *t = syi_tensor_in_turn(call, i);
         int64_t bytes;
         if (t != NULL && syi_span_bytes(t, &bytes) && bytes > 0 && !syi_tensors_apart(t, lent))
-            return syi_fail(call->ctx, SY_ERR_ALIAS, call->op->rules[i].name,
+            return syi_fail(call->ctx, SY_ERR_ALIAS, call->op->info.fields[i].name,
                             "overlaps the workspace in memory, want separate memory");
     }
     return SY_OK;

@@ -12,7 +12,7 @@ sy_status syi_a2a_check_rank(struct syi_call *call, int i, int full, int shorter
     if (t == NULL || t->ndim == full || t->ndim == shorter)
         return SY_OK;
     const sy_fault fault =
-        syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, call->op->rules[i].name, t->ndim, full);
+        syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, call->op->info.fields[i].name, t->ndim, full);
     return syi_fail_at(call->ctx, &fault, "has rank %d, want %d or %d", (int)t->ndim, full, shorter);
 }
 
@@ -27,7 +27,7 @@ sy_status syi_a2a_check_tokens(struct syi_call *call, int i, struct syi_a2a_toke
     tokens->run = t->shape[1] == 1 ? t->shape[2] : t->shape[1];
     if (t->shape[1] == 1 || t->shape[2] == 1)
         return SY_OK;
-    return syi_fail(call->ctx, SY_ERR_SHAPE, call->op->rules[i].name,
+    return syi_fail(call->ctx, SY_ERR_SHAPE, call->op->info.fields[i].name,
                     "has shape [%lld,%lld,%lld,%lld], want 1 in dimension 1 or 2", (long long)t->shape[0],
                     (long long)t->shape[1], (long long)t->shape[2], (long long)t->shape[3]);
 }
@@ -44,7 +44,7 @@ sy_status syi_a2a_check_like(struct syi_call *call, int i, int j)
     const sy_status st = syi_check_shape(call, i, like->ndim, shape);
     if (st != SY_OK || shape[like->ndim - 1] > 0)
         return st;
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, call->op->rules[i].name, 0, 1);
+    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, call->op->info.fields[i].name, 0, 1);
     return syi_fail_at(call->ctx, &fault, "has rows of 0 elements, want 1 or more");
 }
 
@@ -82,7 +82,7 @@ sy_status syi_a2a_check_row_elems(struct syi_call *call, int i, int64_t n)
 {
     const DLTensor *t = call->tensor[i];
     const sy_fault fault =
-        syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, call->op->rules[i].name, t->shape[t->ndim - 1], n);
+        syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, call->op->info.fields[i].name, t->shape[t->ndim - 1], n);
     return t->shape[t->ndim - 1] == n ? SY_OK
                                       : syi_fail_at(call->ctx, &fault, "has rows of %lld elements, want %lld",
                                                     (long long)t->shape[t->ndim - 1], (long long)n);
@@ -100,8 +100,8 @@ sy_status syi_a2a_check_mapping(struct syi_call *call, int i, const sy_comm *com
         return t->ndim == 2 ? syi_check_matrix(call, i, experts, comm->n_devices)
                             : syi_check_shape(call, i, 4, want);
     const int64_t most = index_type == SYI_U16 ? UINT16_MAX : INT32_MAX;
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, call->op->rules[i].name, experts,
-                                           experts < 1 ? 1 : most);
+    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, call->op->info.fields[i].name,
+                                           experts, experts < 1 ? 1 : most);
     if (experts < 1 || experts > most)
         return syi_fail_at(call->ctx, &fault, "has %lld experts, want 1 to %lld", (long long)experts,
                            (long long)most);
@@ -148,11 +148,11 @@ static sy_status check_words(struct syi_call *call, const struct syi_a2a_options
     if (st == SY_OK && o->dim != 0)
         st = syi_check_value(call, o->dim_name, o->dim, 1, 2);
     if (st == SY_OK)
-        st = syi_check_enum(call, "order", (int)o->order, 2, "concat, flat");
+        st = syi_check_enum(call, "order", (int)o->order);
     if (st == SY_OK)
-        st = syi_check_enum(call, "fill", (int)o->fill, 2, "zero, keep");
+        st = syi_check_enum(call, "fill", (int)o->fill);
     if (st == SY_OK)
-        st = syi_check_enum(call, "layout", (int)o->layout, 3, "padded, packed, expert");
+        st = syi_check_enum(call, "layout", (int)o->layout);
     if (st == SY_OK)
         st = syi_check_value(call, "align", o->align, 0, INT32_MAX);
     if (st == SY_OK)
@@ -160,9 +160,9 @@ static sy_status check_words(struct syi_call *call, const struct syi_a2a_options
     if (st == SY_OK)
         st = syi_check_value(call, "num_links", o->num_links, 0, INT32_MAX);
     if (st == SY_OK)
-        st = syi_check_enum(call, "topology", (int)o->topology, 5, "auto, linear, ring, mesh, torus");
+        st = syi_check_enum(call, "topology", (int)o->topology);
     if (st == SY_OK)
-        st = syi_check_enum(call, "memory", (int)o->memory, 4, "auto, dram, l1, sharded");
+        st = syi_check_enum(call, "memory", (int)o->memory);
     return st == SY_OK ? syi_check_value(call, "subdevice_id", o->subdevice_id, 0, 0) : st;
 }
 
@@ -253,14 +253,14 @@ void syi_a2a_take_routing(struct syi_exchange *x, const sy_routing *routing)
 static int spans_of(const struct syi_call *call, struct syi_a2a_span *span)
 {
     int n = 0;
-    for (int i = 0; i < call->op->n_rules; i++) {
+    for (int i = 0; i < call->op->info.n_tensors; i++) {
         const DLTensor *t = call->tensor[i];
         int64_t bytes;
         if (t == NULL || !syi_span_bytes(t, &bytes) || bytes == 0)
             continue;
         const uintptr_t start = (uintptr_t)t->data + (uintptr_t)t->byte_offset;
-        span[n++] = (struct syi_a2a_span){t, start, start + (uintptr_t)bytes, call->op->rules[i].name,
-                                          (call->op->rules[i].flags & SYI_OUT) != 0};
+        span[n++] = (struct syi_a2a_span){t, start, start + (uintptr_t)bytes, call->op->info.fields[i].name,
+                                          (call->op->info.fields[i].flags & SY_FIELD_OUT) != 0};
     }
     return n;
 }
@@ -287,7 +287,7 @@ static sy_status check_apart(struct syi_call *call, const sy_request *request, i
 /* The tensors of one device: every field is an array of them, but for the mapping. */
 static void take_shard(struct syi_call *call, const DLTensor *const *all, int shard, int mapping)
 {
-    for (int i = 0; i < call->op->n_rules; i++)
+    for (int i = 0; i < call->op->info.n_tensors; i++)
         call->tensor[i] = all[i] == NULL ? NULL : i == mapping ? all[i] : all[i] + shard;
 }
 
@@ -408,8 +408,8 @@ sy_status syi_a2a_query(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op
         return SY_ERR_NULL;
     struct syi_call call = {.ctx = ctx, .op = op->op, .query = true};
     struct syi_a2a_shard one;
-    sy_request request = {.comm = comm, .ctx = ctx, .x.id = op->op->id, .shard = &one};
-    syi_clear_fault(ctx, op->op->name);
+    sy_request request = {.comm = comm, .ctx = ctx, .x.id = op->op->info.number, .shard = &one};
+    syi_clear_fault(ctx, op->op->info.name);
     sy_status st = op->prepare(&call, args, args_bytes);
     if (st == SY_OK && comm == NULL)
         return syi_fail(ctx, SY_ERR_NULL, "comm", "is NULL, want a comm");

@@ -5,41 +5,53 @@
 
 enum { INPUT, METADATA, MAPPING, WEIGHTS, OUTPUT, WRITTEN, N_TENSORS };
 
-#define FIELD(name) #name, offsetof(sy_all_to_all_combine_args, name)
 #define CHOICE_TYPES (SYI_BIT(SYI_U16) | SYI_BIT(SYI_I32) | SYI_BIT(SYI_I64))
 #define MASK_TYPES (SYI_BIT(SYI_U8) | SYI_BIT(SYI_BOOL))
 
-/* `rows`: what a row may be; a sum needs numbers. `routed`: the routing is given, and what it was made of is not. */
-#define RULES(rows, types, routed) \
-    { \
-        [INPUT] = {FIELD(input), rows, types, 0, 2, 4}, [METADATA] = {FIELD(expert_metadata), \
-                                                                      routed, \
-                                                                      CHOICE_TYPES, \
-                                                                      0, \
-                                                                      2, \
-                                                                      4}, \
-        [MAPPING] = {FIELD(expert_mapping), routed, SYI_BIT(SYI_U16), 0, 2, 4}, \
-        [WEIGHTS] = {FIELD(weights), SYI_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 4}, \
-        [OUTPUT] = {FIELD(output), SYI_OUT, 0, INPUT + 1, 2, 4}, [WRITTEN] = {FIELD(written), \
-                                                                              SYI_OUT | SYI_OPTIONAL, \
-                                                                              MASK_TYPES, \
-                                                                              0, \
-                                                                              2, \
-                                                                              2}, \
-    }
-
-static const struct syi_rule rules[2][2][N_TENSORS] = {
-    {RULES(SYI_RAW_BYTES, 0, 0), RULES(SYI_RAW_BYTES, 0, SYI_OPTIONAL)},
-    {RULES(0, SYI_FLOAT_TYPES, 0), RULES(0, SYI_FLOAT_TYPES, SYI_OPTIONAL)},
+static const sy_field_info fields[] = {
+    [INPUT] = SYI_TENSOR(all_to_all_combine, input, SY_FIELD_ANY_BYTES, 0, 0, 2, 4, "L B*G S H | L T H",
+                         "expert rows, L the most of a device; reduced: 1"),
+    [METADATA] = SYI_TENSOR(all_to_all_combine, expert_metadata, SY_FIELD_OPTIONAL, CHOICE_TYPES, 0, 2, 4,
+                            "1 B*G S K | T K", "experts of all tokens, as dispatch made it"),
+    [MAPPING] = SYI_TENSOR(all_to_all_combine, expert_mapping, SY_FIELD_OPTIONAL, SYI_BIT(SYI_U16), 0, 2, 4,
+                           "E D | 1 1 E D | D 1 E D", "1 where a device hosts an expert"),
+    [WEIGHTS] = SYI_TENSOR(all_to_all_combine, weights, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 4,
+                           "B 1 S K | N K", "weights of each token's slots; with sum"),
+    [OUTPUT] = SYI_TENSOR(all_to_all_combine, output, SY_FIELD_OUT | SY_FIELD_KEEPS, 0, INPUT + 1, 2, 4,
+                          "K B S H | K N H", "rows of slots; with sum: no K; old contents for fill keep"),
+    [WRITTEN] = SYI_TENSOR(all_to_all_combine, written, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
+                           MASK_TYPES, 0, 2, 2, "K N", "1 where a row came", .words = "masks"),
+    SYI_SCALAR(all_to_all_combine, local_reduce, BOOL,
+               .help = "the input holds one row per token, summed over the device's experts"),
+    SYI_SCALAR(all_to_all_combine, sum, BOOL, .help = "the output is the weighted sum over the slots"),
+    SYI_SCALAR(all_to_all_combine, cluster_axis, ENUM, .words = "none 0 1",
+               .help = "who exchanges: all devices, those of a column (0), of a row (1)"),
+    SYI_SCALAR(all_to_all_combine, output_shard_dim, INT, .preset = "1",
+               .help = "1 or 2: the dimension tokens of a group are split along"),
+    SYI_SCALAR(all_to_all_combine, order, ENUM, .words = "concat flat",
+               .help = "of a group's tokens along dimension 2"),
+    SYI_SCALAR(all_to_all_combine, fill, ENUM, .words = "zero keep", .help = "rows nobody sends"),
+    SYI_SCALAR(all_to_all_combine, layout, ENUM, .words = "padded packed expert",
+               .help = "of rows on the experts' side"),
+    SYI_SCALAR(all_to_all_combine, align, I64,
+               .help = "layout expert: rows of an expert are padded to a multiple"),
+    SYI_SCALAR(all_to_all_combine, max_tokens, I64,
+               .help = "devices may have different numbers of tokens, none above N"),
+    SYI_SCALAR(all_to_all_combine, strict_unique, BOOL,
+               .help = "an expert twice in a token is refused, not counted once"),
+    SYI_SCALAR(all_to_all_combine, num_links, INT, .preset = "1",
+               .help = "messages a pair's rows are cut into, a hint"),
+    SYI_SCALAR(all_to_all_combine, topology, ENUM, .words = "auto linear ring mesh torus", .help = "a hint"),
+    SYI_SCALAR(all_to_all_combine, memory, ENUM, .words = "auto dram l1 sharded", .help = "a hint"),
+    SYI_SCALAR(all_to_all_combine, subdevice_id, INT, .help = "0"),
+    SYI_SCALAR(all_to_all_combine, routing, ROUTING,
+               .help = "of a dispatch, in place of expert_metadata and expert_mapping"),
 };
-static const char name[] = "all_to_all_combine";
 
-#define OP(sum, routed) \
-    { \
-        name, SYI_ALL_TO_ALL_COMBINE, sizeof(sy_all_to_all_combine_args), N_TENSORS, rules[sum][routed], \
-            NULL \
-    }
-static const struct syi_op ops[2][2] = {{OP(0, 0), OP(0, 1)}, {OP(1, 0), OP(1, 1)}};
+const struct syi_op syi_op_all_to_all_combine = {
+    SYI_OP_INFO(all_to_all_combine, ALL_TO_ALL_COMBINE,
+                "bring expert rows home to the devices of their tokens", true),
+    NULL};
 
 /* Fields that need each other, or exclude each other. */
 static sy_status check_modes(struct syi_call *call)
@@ -355,11 +367,12 @@ static sy_status prepare(struct syi_call *call, const void *args, size_t args_by
 {
     const sy_status st = syi_copy_args(call, args, args_bytes);
     const sy_all_to_all_combine_args *a = &call->args.all_to_all_combine;
-    call->op = &ops[a->sum ? 1 : 0][a->routing != NULL ? 1 : 0];
+    call->required = a->routing == NULL ? 1u << METADATA | 1u << MAPPING : 0;
+    call->floats = a->sum ? INPUT + 1 : 0;
     return st;
 }
 
-static const struct syi_exchange_op exchange_op = {&ops[0][0], &judges, prepare};
+static const struct syi_exchange_op exchange_op = {&syi_op_all_to_all_combine, &judges, prepare};
 
 sy_status sy_all_to_all_combine_start_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_combine_args *args,
                                         size_t args_bytes, sy_request **request)

@@ -20,58 +20,89 @@ enum {
     N_TENSORS
 };
 
-#define FIELD(name) #name, offsetof(sy_all_to_all_dispatch_args, name)
 #define CHOICE_TYPES (SYI_BIT(SYI_U16) | SYI_BIT(SYI_I32) | SYI_BIT(SYI_I64))
 #define MASK_TYPES (SYI_BIT(SYI_U8) | SYI_BIT(SYI_BOOL))
 
-/* `routed`: the routing is given, and what it was made of is not looked at. */
-#define RULES(routed) \
-    { \
-        [INPUT] = {FIELD(input), SYI_RAW_BYTES, 0, 0, 2, 4}, [INDICES] = {FIELD(expert_indices), \
-                                                                          routed, \
-                                                                          CHOICE_TYPES, \
-                                                                          0, \
-                                                                          2, \
-                                                                          4}, \
-        [MAPPING] = {FIELD(expert_mapping), routed, SYI_BIT(SYI_U16), 0, 2, 4}, \
-        [PLANES] = {FIELD(planes[0]), SYI_OPTIONAL | SYI_RAW_BYTES, 0, 0, 2, 4}, \
-        [PLANES + 1] = {FIELD(planes[1]), SYI_OPTIONAL | SYI_RAW_BYTES, 0, 0, 2, 4}, \
-        [PLANES + 2] = {FIELD(planes[2]), SYI_OPTIONAL | SYI_RAW_BYTES, 0, 0, 2, 4}, \
-        [TOKENS] = {FIELD(tokens), SYI_OUT, 0, INPUT + 1, 2, 4}, [METADATA] = {FIELD(metadata), \
-                                                                               SYI_OUT | SYI_OPTIONAL, \
-                                                                               0, \
-                                                                               INDICES + 1, \
-                                                                               2, \
-                                                                               4}, \
-        [PLANE_TOKENS] = {FIELD(plane_tokens[0]), SYI_OUT | SYI_OPTIONAL, 0, PLANES + 1, 2, 4}, \
-        [PLANE_TOKENS + 1] = {FIELD(plane_tokens[1]), SYI_OUT | SYI_OPTIONAL, 0, PLANES + 2, 2, 4}, \
-        [PLANE_TOKENS + 2] = {FIELD(plane_tokens[2]), SYI_OUT | SYI_OPTIONAL, 0, PLANES + 3, 2, 4}, \
-        [PRESENT] = {FIELD(present), SYI_OUT | SYI_OPTIONAL | SYI_VECTOR, MASK_TYPES, 0, 1, 1}, \
-        [SRC] = {FIELD(src), SYI_OUT | SYI_OPTIONAL, SYI_BIT(SYI_I32), 0, 2, 2}, \
-        [EXPERT_COUNTS] = \
-            {FIELD(expert_counts), SYI_OUT | SYI_OPTIONAL | SYI_VECTOR, SYI_BIT(SYI_I64), 0, 1, 1}, \
-        [EXPERT_OFFSETS] = \
-            {FIELD(expert_offsets), SYI_OUT | SYI_OPTIONAL | SYI_VECTOR, SYI_BIT(SYI_I64), 0, 1, 1}, \
-        [ROWS_FROM] = {FIELD(rows_from), SYI_OUT | SYI_OPTIONAL | SYI_VECTOR, SYI_BIT(SYI_I64), 0, 1, 1}, \
-        [ROWS_TO] = {FIELD(rows_to), SYI_OUT | SYI_OPTIONAL | SYI_VECTOR, SYI_BIT(SYI_I64), 0, 1, 1}, \
-    }
+static const sy_field_info fields[] = {
+    [INPUT] = SYI_TENSOR(all_to_all_dispatch, input, SY_FIELD_ANY_BYTES, 0, 0, 2, 4, "B 1 S H | N H",
+                         "tokens of this device; also [B,S,1,H]"),
+    [INDICES] = SYI_TENSOR(all_to_all_dispatch, expert_indices, SY_FIELD_OPTIONAL, CHOICE_TYPES, 0, 2, 4,
+                           "B 1 S K | N K", "experts of each token; all bits set: none"),
+    [MAPPING] = SYI_TENSOR(all_to_all_dispatch, expert_mapping, SY_FIELD_OPTIONAL, SYI_BIT(SYI_U16), 0, 2, 4,
+                           "E D | 1 1 E D | D 1 E D", "1 where a device hosts an expert"),
+    [PLANES] = SYI_TENSOR(all_to_all_dispatch, planes[0], SY_FIELD_OPTIONAL | SY_FIELD_ANY_BYTES, 0, 0, 2, 4,
+                          "B 1 S X | N X", "travels with the token"),
+    [PLANES + 1] = SYI_TENSOR(all_to_all_dispatch, planes[1], SY_FIELD_OPTIONAL | SY_FIELD_ANY_BYTES, 0, 0, 2,
+                              4, "B 1 S X | N X", "travels with the token"),
+    [PLANES + 2] = SYI_TENSOR(all_to_all_dispatch, planes[2], SY_FIELD_OPTIONAL | SY_FIELD_ANY_BYTES, 0, 0, 2,
+                              4, "B 1 S X | N X", "travels with the token"),
+    [TOKENS] = SYI_TENSOR(all_to_all_dispatch, tokens, SY_FIELD_OUT | SY_FIELD_KEEPS, 0, INPUT + 1, 2, 4,
+                          "1 B*G S H | T H", "tokens sent here; packed, expert: [R,H]"),
+    [METADATA] = SYI_TENSOR(all_to_all_dispatch, metadata, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_KEEPS,
+                            0, INDICES + 1, 2, 4, "1 B*G S K | T K", "experts of all tokens of the group"),
+    [PLANE_TOKENS] =
+        SYI_TENSOR(all_to_all_dispatch, plane_tokens[0], SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_KEEPS, 0,
+                   PLANES + 1, 2, 4, "1 B*G S X | T X", "planes[0] of the tokens sent here"),
+    [PLANE_TOKENS + 1] =
+        SYI_TENSOR(all_to_all_dispatch, plane_tokens[1], SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_KEEPS, 0,
+                   PLANES + 2, 2, 4, "1 B*G S X | T X", "planes[1] of the tokens sent here"),
+    [PLANE_TOKENS + 2] =
+        SYI_TENSOR(all_to_all_dispatch, plane_tokens[2], SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_KEEPS, 0,
+                   PLANES + 3, 2, 4, "1 B*G S X | T X", "travels with the token"),
+    [PRESENT] = SYI_TENSOR(all_to_all_dispatch, present, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
+                           MASK_TYPES, 0, 1, 1, "T", "1 where a row was sent", .words = "masks"),
+    [SRC] = SYI_TENSOR(all_to_all_dispatch, src, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SYI_I32), 0, 2, 2,
+                       "R 2 | R 3", "packed, expert: position, token (slot); -1: none"),
+    [EXPERT_COUNTS] =
+        SYI_TENSOR(all_to_all_dispatch, expert_counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
+                   SYI_BIT(SYI_I64), 0, 1, 1, "L", "tokens of each local expert", .words = "counts"),
+    [EXPERT_OFFSETS] = SYI_TENSOR(all_to_all_dispatch, expert_offsets, SY_FIELD_OUT | SY_FIELD_OPTIONAL,
+                                  SYI_BIT(SYI_I64), 0, 1, 1, "L+1", "expert: first row of each"),
+    [ROWS_FROM] =
+        SYI_TENSOR(all_to_all_dispatch, rows_from, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
+                   SYI_BIT(SYI_I64), 0, 1, 1, "G", "rows from each position", .words = "counts"),
+    [ROWS_TO] = SYI_TENSOR(all_to_all_dispatch, rows_to, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
+                           SYI_BIT(SYI_I64), 0, 1, 1, "G", "rows to each position", .words = "counts"),
+    SYI_SCALAR(all_to_all_dispatch, num_planes, INT, .help = "their number"),
+    SYI_SCALAR(all_to_all_dispatch, cluster_axis, ENUM, .words = "none 0 1",
+               .help = "who exchanges: all devices, those of a column (0), of a row (1)"),
+    SYI_SCALAR(all_to_all_dispatch, output_concat_dim, INT, .preset = "1",
+               .help = "1 or 2: the dimension tokens of a group are concatenated along"),
+    SYI_SCALAR(all_to_all_dispatch, order, ENUM, .words = "concat flat",
+               .help = "of a group's tokens along dimension 2"),
+    SYI_SCALAR(all_to_all_dispatch, fill, ENUM, .words = "zero keep", .help = "rows nobody sends"),
+    SYI_SCALAR(all_to_all_dispatch, layout, ENUM, .words = "padded packed expert",
+               .help = "of rows on the experts' side"),
+    SYI_SCALAR(all_to_all_dispatch, align, I64,
+               .help = "layout expert: rows of an expert are padded to a multiple"),
+    SYI_SCALAR(all_to_all_dispatch, max_tokens, I64,
+               .help = "devices may have different numbers of tokens, none above N"),
+    SYI_SCALAR(all_to_all_dispatch, strict_unique, BOOL,
+               .help = "an expert twice in a token is refused, not counted once"),
+    SYI_SCALAR(all_to_all_dispatch, reuse_routing, BOOL,
+               .help = "routing is an input: expert_indices and expert_mapping are not looked at"),
+    SYI_SCALAR(all_to_all_dispatch, num_links, INT, .preset = "1",
+               .help = "messages a pair's rows are cut into, a hint"),
+    SYI_SCALAR(all_to_all_dispatch, topology, ENUM, .words = "auto linear ring mesh torus", .help = "a hint"),
+    SYI_SCALAR(all_to_all_dispatch, memory, ENUM, .words = "auto dram l1 sharded", .help = "a hint"),
+    SYI_SCALAR(all_to_all_dispatch, subdevice_id, INT, .help = "0"),
+    SYI_SCALAR(all_to_all_dispatch, routing, ROUTING, .help = "filled for the combine; optional"),
+};
 
-static const struct syi_rule rules[N_TENSORS] = RULES(0), routed_rules[N_TENSORS] = RULES(SYI_OPTIONAL);
-static const char name[] = "all_to_all_dispatch";
-static const struct syi_op op = {
-    name, SYI_ALL_TO_ALL_DISPATCH, sizeof(sy_all_to_all_dispatch_args), N_TENSORS, rules, NULL};
-static const struct syi_op routed_op = {
-    name, SYI_ALL_TO_ALL_DISPATCH, sizeof(sy_all_to_all_dispatch_args), N_TENSORS, routed_rules, NULL};
+const struct syi_op syi_op_all_to_all_dispatch = {
+    SYI_OP_INFO(all_to_all_dispatch, ALL_TO_ALL_DISPATCH,
+                "send tokens to the devices that host their experts", true),
+    NULL};
 
 /* Planes that are asked for come with both their tensors. */
 static sy_status check_planes_given(struct syi_call *call, int n)
 {
     for (int p = 0; p < n; p++) {
         if (call->tensor[PLANES + p] == NULL)
-            return syi_fail(call->ctx, SY_ERR_NULL, call->op->rules[PLANES + p].name,
+            return syi_fail(call->ctx, SY_ERR_NULL, call->op->info.fields[PLANES + p].name,
                             "is missing, want a tensor");
         if (call->tensor[PLANE_TOKENS + p] == NULL && !call->query)
-            return syi_fail(call->ctx, SY_ERR_NULL, call->op->rules[PLANE_TOKENS + p].name,
+            return syi_fail(call->ctx, SY_ERR_NULL, call->op->info.fields[PLANE_TOKENS + p].name,
                             "is missing, want a tensor");
     }
     return SY_OK;
@@ -183,7 +214,7 @@ static sy_status check_any_rows(struct syi_call *call, int i, int64_t elems)
         return SY_OK;
     sy_status st = syi_check_matrix(call, i, t->shape[0], elems);
     int64_t rows;
-    return st == SY_OK ? syi_a2a_check_rows(call, call->op->rules[i].name, t->shape[0], 1, &rows) : st;
+    return st == SY_OK ? syi_a2a_check_rows(call, call->op->info.fields[i].name, t->shape[0], 1, &rows) : st;
 }
 
 /* The shape of what has a row per token of the group. */
@@ -215,8 +246,8 @@ static sy_status check_only(struct syi_call *call, int i, const struct syi_excha
     if (call->tensor[i] == NULL || has)
         return SY_OK;
     static const char *const layouts[] = {"padded", "packed", "expert"};
-    return syi_fail(call->ctx, SY_ERR_VALUE, call->op->rules[i].name, "is given for layout %s, want none",
-                    layouts[x->layout]);
+    return syi_fail(call->ctx, SY_ERR_VALUE, call->op->info.fields[i].name,
+                    "is given for layout %s, want none", layouts[x->layout]);
 }
 
 static sy_status check_extras(struct syi_call *call, const struct syi_exchange *x, int64_t group_tokens)
@@ -349,15 +380,15 @@ static sy_status prepare(struct syi_call *call, const void *args, size_t args_by
 {
     const sy_status st = syi_copy_args(call, args, args_bytes);
     const sy_all_to_all_dispatch_args *a = &call->args.all_to_all_dispatch;
+    call->required = a->reuse_routing ? 0 : 1u << INDICES | 1u << MAPPING;
     if (st != SY_OK || !a->reuse_routing)
         return st;
-    call->op = &routed_op;
     return a->routing != NULL
                ? SY_OK
                : syi_fail(call->ctx, SY_ERR_NULL, "routing", "is NULL and to be reused, want a routing");
 }
 
-static const struct syi_exchange_op exchange_op = {&op, &judges, prepare};
+static const struct syi_exchange_op exchange_op = {&syi_op_all_to_all_dispatch, &judges, prepare};
 
 sy_status sy_all_to_all_dispatch_start_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_dispatch_args *args,
                                          size_t args_bytes, sy_request **request)

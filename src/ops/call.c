@@ -14,16 +14,16 @@ sy_status syi_copy_args(struct syi_call *call, const void *args, size_t args_byt
 {
     if (args == NULL)
         return syi_fail(call->ctx, SY_ERR_NULL, "args", "is NULL, want an argument struct");
-    const size_t known = call->op->args_bytes;
+    const size_t known = call->op->info.args_bytes;
     memcpy(&call->args, args, args_bytes < known ? args_bytes : known);
     for (size_t i = known; i < args_bytes; i++)
         if (((const unsigned char *)args)[i] != 0)
             return syi_fail(call->ctx, SY_ERR_UNSUPPORTED, "args",
                             "sets a field at byte %zu, want at most %zu bytes: the caller's header is newer",
                             i, known);
-    for (int i = 0; i < call->op->n_rules; i++) {
-        const struct syi_rule *rule = &call->op->rules[i];
-        call->tail[i] = rule->flags & SYI_PER_ROW ? 0 : 1;
+    for (int i = 0; i < call->op->info.n_tensors; i++) {
+        const sy_field_info *rule = &call->op->info.fields[i];
+        call->tail[i] = rule->flags & SY_FIELD_PER_ROW ? 0 : 1;
         if (syi_looked_at(call, i))
             memcpy(&call->tensor[i], (const unsigned char *)&call->args + rule->offset,
                    sizeof call->tensor[i]);
@@ -40,7 +40,8 @@ static size_t planes_bytes(const struct syi_call *call)
 
 static size_t scratch_bytes(const struct syi_call *call)
 {
-    return syi_size_add(planes_bytes(call), backend->op[call->op->id].workspace(call->ctx, &call->plan));
+    return syi_size_add(planes_bytes(call),
+                        backend->op[call->op->info.number].workspace(call->ctx, &call->plan));
 }
 
 sy_status syi_take_scratch(struct syi_call *call)
@@ -63,7 +64,7 @@ sy_status syi_take_scratch(struct syi_call *call)
 
 static sy_status judge(struct syi_call *call, const void *args, size_t args_bytes)
 {
-    syi_clear_fault(call->ctx, call->op->name);
+    syi_clear_fault(call->ctx, call->op->info.name);
     sy_status st = syi_copy_args(call, args, args_bytes);
     if (st == SY_OK)
         st = call->op->check(call);
@@ -75,12 +76,12 @@ static void trace(const struct syi_call *call, sy_status status, uint64_t start)
     const char *names[SYI_MAX_TENSORS];
     const DLTensor *tensors[SYI_MAX_TENSORS];
     int n = 0;
-    for (int i = 0; i < call->op->n_rules; i++)
+    for (int i = 0; i < call->op->info.n_tensors; i++)
         if (call->tensor[i] != NULL) {
-            names[n] = call->op->rules[i].name;
+            names[n] = call->op->info.fields[i].name;
             tensors[n++] = call->tensor[i];
         }
-    const sy_trace report = {.op = call->op->name,
+    const sy_trace report = {.op = call->op->info.name,
                              .isa = call->ctx->kernels->name,
                              .status = status,
                              .threads = syi_usable_threads(call->ctx),
@@ -101,9 +102,19 @@ sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t
     const uint64_t start = ctx->trace != NULL ? syi_now() : 0;
     sy_status st = judge(&call, args, args_bytes);
     if (st == SY_OK)
-        st = backend->op[op->id].run(ctx, &call.plan, call.scratch);
+        st = backend->op[op->info.number].run(ctx, &call.plan, call.scratch);
     if (ctx->trace != NULL)
         trace(&call, st, start);
+    return st;
+}
+
+sy_status syi_infer(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes,
+                    sy_query *query, sy_shape *shapes)
+{
+    struct syi_call call = {.ctx = ctx, .op = op, .query = true, .shapes = shapes};
+    const sy_status st = judge(&call, args, args_bytes);
+    if (st == SY_OK)
+        *query = (sy_query){call.rows, call.slots, scratch_bytes(&call)};
     return st;
 }
 
@@ -112,13 +123,12 @@ sy_status syi_query(sy_ctx *ctx, const struct syi_op *op, const void *args, size
 {
     if (ctx == NULL)
         return SY_ERR_NULL;
-    struct syi_call call = {.ctx = ctx, .op = op, .query = true};
-    const sy_status st = judge(&call, args, args_bytes);
+    sy_query answer;
+    const sy_status st = syi_infer(ctx, op, args, args_bytes, &answer, NULL);
     if (st != SY_OK)
         return st;
     if (query == NULL)
         return syi_fail(ctx, SY_ERR_NULL, "query", "is NULL, want a struct for the answer");
-    const sy_query answer = {call.rows, call.slots, scratch_bytes(&call)};
     memset(query, 0, query_bytes);
     memcpy(query, &answer, query_bytes < sizeof answer ? query_bytes : sizeof answer);
     return SY_OK;

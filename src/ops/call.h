@@ -10,76 +10,55 @@
 
 enum { SYI_MAX_TENSORS = 24, SYI_MAX_RANK = 16, SYI_FEW_PLANES = 4 };
 
-/* What a tensor of an operator may be. */
-enum syi_rule_flags {
-    SYI_OUT = 1, /* written by the call; not looked at by a query */
-    SYI_OPTIONAL = 2,
-    SYI_VECTOR = 4,       /* rank 1 with unit stride */
-    SYI_PER_ROW = 8,      /* shape [1], [B] or [B,1], any stride >= 0 */
-    SYI_RAW_WORD = 16,    /* any element of 1, 2, 4 or 8 bytes and one lane, whatever it means */
-    SYI_RAW_BYTES = 32,   /* any element of whole bytes */
-    SYI_OWN_STRIDES = 64, /* strides are judged by the operator */
-    SYI_INOUT = 128       /* beside SYI_OUT: its shape is input, so that a query looks at it too */
-};
-
 #define SYI_BIT(type) (1u << (type))
 #define SYI_INDEX_TYPES (SYI_BIT(SYI_I32) | SYI_BIT(SYI_I64))
 #define SYI_FLOAT_TYPES (SYI_BIT(SYI_F32) | SYI_BIT(SYI_F16) | SYI_BIT(SYI_BF16))
 #define SYI_CODE_TYPES (SYI_BIT(SYI_U8) | SYI_BIT(SYI_I8) | SYI_BIT(SYI_F8_E4M3) | SYI_BIT(SYI_F8_E5M2))
 #define SYI_BYTE_TYPES (SYI_BIT(SYI_BOOL) | SYI_BIT(SYI_I8) | SYI_BIT(SYI_U8))
 
-struct syi_rule {
-    const char *name;
-    size_t offset; /* of the tensor pointer in the argument struct */
-    unsigned flags;
-    uint32_t types; /* accepted types as SYI_BITs */
-    int like;       /* its type may also be that of tensor number like-1; 0: none. Alone it is a must */
-    int min_rank, max_rank;
-};
-
+#define SYI_ARGS(ID, op) sy_##op##_args op;
 union syi_args {
-    sy_moe_route_args moe_route;
-    sy_moe_map_from_ids_args moe_map_from_ids;
-    sy_moe_ids_from_map_args moe_ids_from_map;
-    sy_moe_permute_args moe_permute;
-    sy_moe_permute_ids_args moe_permute_ids;
-    sy_moe_unpermute_ids_args moe_unpermute_ids;
-    sy_moe_align_block_args moe_align_block;
-    sy_moe_pad_map_args moe_pad_map;
-    sy_moe_reorder_chunks_args moe_reorder_chunks;
-    sy_moe_convert_indices_args moe_convert_indices;
-    sy_moe_unpermute_args moe_unpermute;
-    sy_moe_permute_grad_args moe_permute_grad;
-    sy_moe_unpermute_grad_args moe_unpermute_grad;
-    sy_moe_dispatch_args moe_dispatch;
-    sy_moe_combine_args moe_combine;
-    sy_moe_dispatch_grad_gate_args moe_dispatch_grad_gate;
-    sy_moe_locations_args moe_locations;
-    sy_moe_capacity_args moe_capacity;
-    sy_kv_gather_args kv_gather;
-    sy_kv_translate_args kv_translate;
-    sy_kv_slots_args kv_slots;
-    sy_kv_scatter_args kv_scatter;
-    sy_kv_ragged_args kv_ragged;
-    sy_kv_blocks_args kv_blocks;
-    sy_sample_args sample;
-    sy_sample_overrides_args sample_overrides;
-    sy_sample_noise_args sample_noise;
-    sy_all_to_all_dispatch_args all_to_all_dispatch;
-    sy_all_to_all_combine_args all_to_all_combine;
-    sy_local_reduce_args local_reduce;
+    SYI_OPERATORS(SYI_ARGS)
 };
+#undef SYI_ARGS
 
 struct syi_call;
 
 struct syi_op {
-    const char *name;
-    enum syi_op_id id;
-    size_t args_bytes;
-    int n_rules;
-    const struct syi_rule *rules;
-    sy_status (*check)(struct syi_call *call);
+    sy_op_info info;
+    sy_status (*check)(struct syi_call *call); /* NULL: an operator between devices */
 };
+
+#define SYI_DECLARE(ID, op) extern const struct syi_op syi_op_##op;
+SYI_OPERATORS(SYI_DECLARE)
+#undef SYI_DECLARE
+
+/* Rows of an operator's description; what follows is from flags on. */
+#define SYI_TENSOR(op, field, ...) SYI_SCALAR(op, field, TENSOR, __VA_ARGS__)
+#define SYI_SCALAR(op, field, kind, ...) \
+    { \
+#field, offsetof(sy_##op##_args, field), SY_KIND_##kind, __VA_ARGS__ \
+    }
+
+/* An operator's description out of its `fields`, of which the first N_TENSORS are tensors. */
+#define SYI_OP_INFO(op, ID, text, is_mesh) \
+    { \
+#op, text, SYI_##ID, N_TENSORS, (int)(sizeof fields / sizeof *fields), is_mesh, \
+            sizeof(sy_##op##_args), sizeof(sy_field_info), fields \
+    }
+
+/* An operator that a backend runs, out of its `fields` and `check`, and its two entry points. */
+#define SYI_DEFINE_OP(op, ID, text) \
+    const struct syi_op syi_op_##op = {SYI_OP_INFO(op, ID, text, false), check}; \
+    sy_status sy_##op##_n(sy_ctx *ctx, const sy_##op##_args *args, size_t args_bytes) \
+    { \
+        return syi_run(ctx, &syi_op_##op, args, args_bytes); \
+    } \
+    sy_status sy_##op##_query_n(sy_ctx *ctx, const sy_##op##_args *args, size_t args_bytes, sy_query *query, \
+                                size_t query_bytes) \
+    { \
+        return syi_query(ctx, &syi_op_##op, args, args_bytes, query, query_bytes); \
+    }
 
 /*
  * An operator on planes has some of its tensors several times. Each set takes its turn in `tensor` and is judged like
@@ -98,11 +77,14 @@ struct syi_turns {
 struct syi_call {
     sy_ctx *ctx;
     const struct syi_op *op;
-    bool query; /* judge inputs only, touch no data */
+    bool query;       /* judge inputs only, touch no data */
+    sy_shape *shapes; /* by tensor: where a query records the shapes it wants of outputs; or NULL */
     union syi_args args;
-    const DLTensor *tensor[SYI_MAX_TENSORS]; /* by rule; NULL: absent, or an output in a query */
+    const DLTensor *tensor[SYI_MAX_TENSORS]; /* by field; NULL: absent, or an output in a query */
     int tail[SYI_MAX_TENSORS];               /* trailing dimensions that form one contiguous row */
     struct syi_turns turns;
+    uint32_t required; /* optional tensors that this call cannot do without, by bit */
+    int floats; /* tensor that must be of a float type in this call, though others are accepted, + 1; 0: none */
     int may_alias[2]; /* a pair that may be exactly the same rows; equal: none */
     union syi_plan plan;
     struct syi_kv_plane *planes; /* room for SYI_FEW_PLANES of the plan; for more in scratch memory */
@@ -115,7 +97,7 @@ struct syi_call {
 /* A query looks at no output, except one that is input too. */
 static inline bool syi_looked_at(const struct syi_call *call, int i)
 {
-    return !call->query || (call->op->rules[i].flags & (SYI_OUT | SYI_INOUT)) != SYI_OUT;
+    return !call->query || (call->op->info.fields[i].flags & (SY_FIELD_OUT | SY_FIELD_INOUT)) != SY_FIELD_OUT;
 }
 
 /* The argument struct as this library knows it, and its tensors; every field may be an array. */
@@ -127,10 +109,14 @@ sy_status syi_copy_args(struct syi_call *call, const void *args, size_t args_byt
  */
 sy_status syi_take_scratch(struct syi_call *call);
 
-/* The two doors every operator has. */
+/* The entry points every operator has. */
 sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes);
 sy_status syi_query(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes,
                     sy_query *query, size_t query_bytes);
+
+/* The same answers, and the shapes of outputs; `shapes` may be NULL. */
+sy_status syi_infer(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes,
+                    sy_query *query, sy_shape *shapes);
 
 /* ---- Steps of a check, in the order an operator calls them (check.c) --------------------------------- */
 
@@ -168,8 +154,8 @@ sy_status syi_check_per_row(struct syi_call *call, int i, int64_t batch);
 /* A scalar field lies in [low, high]. */
 sy_status syi_check_value(struct syi_call *call, const char *field, int64_t value, int64_t low, int64_t high);
 
-/* An enum field is one of its n values, whose names are for the sentence. */
-sy_status syi_check_enum(struct syi_call *call, const char *field, int value, int n, const char *names);
+/* An enum field has one of its values, by the words of its description. */
+sy_status syi_check_enum(struct syi_call *call, const char *field, int value);
 
 /* Overflow: every tensor's bytes can be counted in 63 bits and end inside the address space. */
 sy_status syi_check_sizes(struct syi_call *call);

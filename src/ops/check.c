@@ -31,7 +31,7 @@ static struct text type_text(DLDataType type)
 }
 
 /* "f32, f16 or bf16" */
-static struct text types_text(const struct syi_call *call, const struct syi_rule *rule)
+static struct text types_text(const struct syi_call *call, const sy_field_info *rule)
 {
     struct text text = {""};
     uint32_t types = rule->types;
@@ -44,8 +44,7 @@ static struct text types_text(const struct syi_call *call, const struct syi_rule
             continue;
         types &= ~SYI_BIT(t);
         const char *join = used == 0 ? "" : types == 0 ? " or " : ", ";
-        used += (size_t)snprintf(text.s + used, sizeof text.s - used, "%s%s", join,
-                                 syi_type_name((enum syi_type)t));
+        used += (size_t)snprintf(text.s + used, sizeof text.s - used, "%s%s", join, sy_type_name((sy_type)t));
     }
     if (used == 0 && like)
         return type_text(call->tensor[rule->like - 1]->dtype);
@@ -84,7 +83,7 @@ const DLTensor *syi_tensor_in_turn(const struct syi_call *call, int i)
 /* ---- Null, dtype, rank ------------------------------------------------------------------------------- */
 
 /* Shape and strides have as many entries as the rule allows. Until it is known, none of them is read. */
-static bool rank_fits(const struct syi_rule *rule, const DLTensor *t)
+static bool rank_fits(const sy_field_info *rule, const DLTensor *t)
 {
     return t->ndim >= rule->min_rank && t->ndim <= rule->max_rank;
 }
@@ -100,10 +99,11 @@ static bool is_empty(const DLTensor *t)
 static sy_status check_given(struct syi_call *call, void *data)
 {
     (void)data;
-    for (int i = 0; i < call->op->n_rules; i++) {
-        const struct syi_rule *rule = &call->op->rules[i];
+    for (int i = 0; i < call->op->info.n_tensors; i++) {
+        const sy_field_info *rule = &call->op->info.fields[i];
         const DLTensor *t = call->tensor[i];
-        if (t == NULL && !(rule->flags & SYI_OPTIONAL) && syi_looked_at(call, i))
+        const bool required = !(rule->flags & SY_FIELD_OPTIONAL) || (call->required >> i & 1u);
+        if (t == NULL && required && syi_looked_at(call, i))
             return syi_fail(call->ctx, SY_ERR_NULL, rule->name, "is missing, want a tensor");
         if (t != NULL && t->ndim > 0 && t->shape == NULL)
             return syi_fail(call->ctx, SY_ERR_NULL, rule->name, "has rank %d and no shape, want a shape",
@@ -115,8 +115,8 @@ static sy_status check_given(struct syi_call *call, void *data)
 static sy_status check_data(struct syi_call *call, void *data)
 {
     (void)data;
-    for (int i = 0; i < call->op->n_rules; i++) {
-        const struct syi_rule *rule = &call->op->rules[i];
+    for (int i = 0; i < call->op->info.n_tensors; i++) {
+        const sy_field_info *rule = &call->op->info.fields[i];
         const DLTensor *t = call->tensor[i];
         if (t == NULL || t->data != NULL)
             continue;
@@ -144,35 +144,40 @@ bool syi_same_type(DLDataType a, DLDataType b)
     return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
 }
 
-/* The rule of tensor i. Where rows are packed, codes stand on one side and numbers on the other. */
-static struct syi_rule rule_in_turn(const struct syi_call *call, int i)
+/* The description of tensor i in this call. Where rows are packed, codes stand on one side and numbers on the other; a
+   sum needs numbers too. */
+static const sy_field_info *field_in_turn(const struct syi_call *call, int i, sy_field_info *narrowed)
 {
-    struct syi_rule rule = call->op->rules[i];
-    const bool cache = i == call->turns.rules[0], dense = i == call->turns.rules[1];
-    if (call->turns.format == NULL || !(cache || dense))
-        return rule;
-    rule.flags &= ~(unsigned)SYI_RAW_BYTES;
-    rule.types = cache ? SYI_CODE_TYPES : SYI_FLOAT_TYPES;
-    rule.like = 0;
-    return rule;
+    const sy_field_info *field = &call->op->info.fields[i];
+    const bool codes = call->turns.format != NULL && i == call->turns.rules[0];
+    const bool numbers = call->turns.format != NULL && i == call->turns.rules[1];
+    if (!codes && !numbers && call->floats != i + 1)
+        return field;
+    *narrowed = *field;
+    narrowed->flags &= ~(uint32_t)SY_FIELD_ANY_BYTES;
+    narrowed->types = codes ? SYI_CODE_TYPES : SYI_FLOAT_TYPES;
+    narrowed->preset = "bf16";
+    narrowed->like = 0;
+    return narrowed;
 }
 
 static sy_status check_dtype(struct syi_call *call, void *data)
 {
     (void)data;
-    for (int i = 0; i < call->op->n_rules; i++) {
-        const struct syi_rule own = rule_in_turn(call, i), *rule = &own;
+    for (int i = 0; i < call->op->info.n_tensors; i++) {
+        sy_field_info narrowed;
+        const sy_field_info *rule = field_in_turn(call, i, &narrowed);
         const DLTensor *t = syi_tensor_in_turn(call, i);
         if (t == NULL)
             continue;
         const size_t bytes = syi_elem_bytes(t->dtype);
         const bool word = t->dtype.lanes == 1 && (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8);
         const enum syi_type type = syi_type_of(t->dtype);
-        if (rule->flags & SYI_RAW_WORD) {
+        if (rule->flags & SY_FIELD_ANY_WORD) {
             if (!word)
                 return syi_fail(call->ctx, SY_ERR_DTYPE, rule->name,
                                 "is %s, want an element of 1, 2, 4 or 8 bytes", type_text(t->dtype).s);
-        } else if (rule->flags & SYI_RAW_BYTES) {
+        } else if (rule->flags & SY_FIELD_ANY_BYTES) {
             if (bytes == 0)
                 return syi_fail(call->ctx, SY_ERR_DTYPE, rule->name, "is %s, want an element of whole bytes",
                                 type_text(t->dtype).s);
@@ -189,8 +194,8 @@ static sy_status check_dtype(struct syi_call *call, void *data)
 static sy_status check_rank(struct syi_call *call, void *data)
 {
     (void)data;
-    for (int i = 0; i < call->op->n_rules; i++) {
-        const struct syi_rule *rule = &call->op->rules[i];
+    for (int i = 0; i < call->op->info.n_tensors; i++) {
+        const sy_field_info *rule = &call->op->info.fields[i];
         const DLTensor *t = syi_tensor_in_turn(call, i);
         if (t == NULL)
             continue;
@@ -223,18 +228,46 @@ sy_status syi_check_tensors(struct syi_call *call, bool untouched)
 
 /* ---- Shapes and values ------------------------------------------------------------------------------- */
 
+/* The type of an output that nothing in the call decides. */
+static DLDataType default_type(const sy_field_info *field)
+{
+    for (int t = SYI_OTHER + 1; t < SYI_N_TYPES; t++)
+        if ((field->types & SYI_BIT(t)) &&
+            (field->preset == NULL || strcmp(field->preset, sy_type_name((sy_type)t)) == 0))
+            return syi_dtype_of((sy_type)t);
+    return syi_dtype_of(SYI_OTHER);
+}
+
+/* For sy_infer: the shape this check wants of an output, in a type that it may have. */
+static void record_shape(struct syi_call *call, int i, int rank, const int64_t *shape)
+{
+    sy_field_info narrowed;
+    const sy_field_info *field = field_in_turn(call, i, &narrowed);
+    const DLTensor *like = field->like != 0 ? call->tensor[field->like - 1] : NULL;
+    if (!(field->flags & SY_FIELD_OUT) || call->turns.now > 0 || (field->types == 0 && like == NULL))
+        return;
+    sy_shape *to = &call->shapes[i];
+    to->rank = rank;
+    for (int d = 0; d < rank; d++)
+        to->extent[d] = shape[d];
+    to->type = like != NULL && field->preset == NULL ? like->dtype : default_type(field);
+}
+
 sy_status syi_check_shape(struct syi_call *call, int i, int rank, const int64_t *shape)
 {
     const DLTensor *t = call->tensor[i];
-    if (t == NULL)
+    if (t == NULL) {
+        if (call->shapes != NULL)
+            record_shape(call, i, rank, shape);
         return SY_OK;
+    }
     int wrong = 0; /* first dimension that differs */
     while (wrong < rank && wrong < t->ndim && t->shape[wrong] == shape[wrong])
         wrong++;
     if (wrong == rank && rank == t->ndim)
         return SY_OK;
     const sy_fault fault =
-        syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, call->op->rules[i].name,
+        syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, call->op->info.fields[i].name,
                         wrong < t->ndim ? t->shape[wrong] : 0, wrong < rank ? shape[wrong] : 0);
     return syi_fail_at(call->ctx, &fault, "has shape %s, want %s", shape_text(t->ndim, t->shape).s,
                        shape_text(rank, shape).s);
@@ -259,7 +292,7 @@ sy_status syi_check_per_row(struct syi_call *call, int i, int64_t batch)
     const bool one = t->ndim == 1 && t->shape[0] == 1;
     const bool all = t->shape[0] == batch && (t->ndim == 1 || t->shape[1] == 1);
     return one || all ? SY_OK
-                      : syi_fail(call->ctx, SY_ERR_SHAPE, call->op->rules[i].name,
+                      : syi_fail(call->ctx, SY_ERR_SHAPE, call->op->info.fields[i].name,
                                  "has shape %s, want [1], [%lld] or [%lld,1]",
                                  shape_text(t->ndim, t->shape).s, (long long)batch, (long long)batch);
 }
@@ -276,12 +309,44 @@ sy_status syi_check_value(struct syi_call *call, const char *field, int64_t valu
                        (long long)high);
 }
 
-sy_status syi_check_enum(struct syi_call *call, const char *field, int value, int n, const char *names)
+/* "SOFTMAX, SIGMOID, NONE" of "softmax sigmoid none", and how many values there are, with and without a word. A word
+   may have a second spelling: "zero|0". */
+static struct text words_text(const char *words, int *n)
 {
-    if (value >= 0 && value < n)
+    struct text text = {""};
+    size_t used = 0;
+    *n = 1;
+    for (const char *c = words; *c != '\0' && used + 2 < sizeof text.s; c++) {
+        const bool starts = c == words || c[-1] == ' ';
+        *n += *c == ' ';
+        if (starts && *c == '-' && (c[1] == ' ' || c[1] == '\0'))
+            continue;
+        if (starts && used > 0) {
+            text.s[used++] = ',';
+            text.s[used++] = ' ';
+        }
+        if (*c == '|')
+            c += strcspn(c, " ") - 1;
+        else if (*c != ' ')
+            text.s[used++] = (char)(*c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c);
+    }
+    text.s[used] = '\0';
+    return text;
+}
+
+sy_status syi_check_enum(struct syi_call *call, const char *field, int value)
+{
+    const sy_op_info *info = &call->op->info;
+    int i = info->n_tensors, n;
+    if (value == 0)
+        return SY_OK; /* the default is always a value */
+    while (strcmp(info->fields[i].name, field) != 0)
+        i++;
+    const struct text names = words_text(info->fields[i].words, &n);
+    if (value > 0 && value < n)
         return SY_OK;
     const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_BAD_OPTION, field, value, n);
-    return syi_fail_at(call->ctx, &fault, "is %d, want 0 to %d: %s", value, n - 1, names);
+    return syi_fail_at(call->ctx, &fault, "is %d, want 0 to %d: %s", value, n - 1, names.s);
 }
 
 /* ---- Overflow, stride, device, alias ----------------------------------------------------------------- */
@@ -334,7 +399,7 @@ static bool in_address_space(const DLTensor *t, int64_t span)
 static sy_status check_sizes(struct syi_call *call, void *data)
 {
     (void)data;
-    for (int i = 0; i < call->op->n_rules; i++) {
+    for (int i = 0; i < call->op->info.n_tensors; i++) {
         const DLTensor *t = syi_tensor_in_turn(call, i);
         int64_t span;
         if (t == NULL)
@@ -343,14 +408,14 @@ static sy_status check_sizes(struct syi_call *call, void *data)
         if (counted && (call->query || in_address_space(t, span)))
             continue;
         if (counted)
-            return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[i].name,
+            return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->info.fields[i].name,
                             "has byte_offset %llu and %lld bytes, want an end inside the address space",
                             (unsigned long long)t->byte_offset, (long long)span);
         const struct text shape = shape_text(t->ndim, t->shape);
         if (t->strides == NULL)
-            return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[i].name,
+            return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->info.fields[i].name,
                             "has shape %s, want fewer than 2^63 bytes", shape.s);
-        return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[i].name,
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->info.fields[i].name,
                         "has shape %s and strides %s, want fewer than 2^63 bytes", shape.s,
                         shape_text(t->ndim, t->strides).s);
     }
@@ -388,7 +453,7 @@ sy_status syi_check_row(struct syi_call *call, int i, int tail, int64_t *row_ele
         /* A dimension of one element has no stride to speak of. */
         if (t->shape[d] > 1 && syi_stride(t, d) != *row_elems)
             return syi_fail(
-                call->ctx, SY_ERR_STRIDE, call->op->rules[i].name,
+                call->ctx, SY_ERR_STRIDE, call->op->info.fields[i].name,
                 "has strides %s for shape %s, want contiguous elements in a row: stride %lld in dimension "
                 "%d",
                 shape_text(t->ndim, t->strides).s, shape_text(t->ndim, t->shape).s, (long long)*row_elems, d);
@@ -430,12 +495,12 @@ sy_status syi_check_step(struct syi_call *call, const char *name, const char *wh
 
 static sy_status check_stride(struct syi_call *call, int i)
 {
-    const struct syi_rule *rule = &call->op->rules[i];
+    const sy_field_info *rule = &call->op->info.fields[i];
     const DLTensor *t = call->tensor[i];
     int64_t row_elems, stride;
-    if (t->strides == NULL || is_empty(t) || (rule->flags & SYI_OWN_STRIDES))
+    if (t->strides == NULL || is_empty(t) || (rule->flags & SY_FIELD_OWN_STRIDES))
         return SY_OK;
-    if (rule->flags & SYI_PER_ROW) {
+    if (rule->flags & SY_FIELD_PER_ROW) {
         if (t->shape[0] > 1 && t->strides[0] < 0)
             return syi_fail(call->ctx, SY_ERR_STRIDE, rule->name, "has stride %lld, want 0 or more",
                             (long long)t->strides[0]);
@@ -464,7 +529,7 @@ static bool on_cpu(const DLTensor *t)
 static sy_status check_strides(struct syi_call *call, void *data)
 {
     (void)data;
-    for (int i = 0; i < call->op->n_rules; i++) {
+    for (int i = 0; i < call->op->info.n_tensors; i++) {
         const sy_status st = syi_tensor_in_turn(call, i) != NULL ? check_stride(call, i) : SY_OK;
         if (st != SY_OK)
             return st;
@@ -475,11 +540,11 @@ static sy_status check_strides(struct syi_call *call, void *data)
 static sy_status check_devices(struct syi_call *call, void *data)
 {
     (void)data;
-    for (int i = 0; i < call->op->n_rules; i++) {
+    for (int i = 0; i < call->op->info.n_tensors; i++) {
         const DLTensor *t = syi_tensor_in_turn(call, i);
         if (t != NULL && !on_cpu(t))
             return syi_fail(
-                call->ctx, SY_ERR_DEVICE, call->op->rules[i].name,
+                call->ctx, SY_ERR_DEVICE, call->op->info.fields[i].name,
                 "lies on device type %d, want CPU memory (type 1): this build has no other backend",
                 (int)t->device.device_type);
     }
@@ -499,14 +564,14 @@ sy_status syi_check_layout(struct syi_call *call)
 int64_t syi_extent(const struct syi_call *call, int i, int dim)
 {
     const DLTensor *t = call->tensor[i];
-    const bool known = t != NULL && t->shape != NULL && rank_fits(&call->op->rules[i], t);
+    const bool known = t != NULL && t->shape != NULL && rank_fits(&call->op->info.fields[i], t);
     return known && dim < t->ndim ? t->shape[dim] : 0;
 }
 
 bool syi_no_extent(const struct syi_call *call, int i, int dim)
 {
     const DLTensor *t = call->tensor[i];
-    return t != NULL && t->shape != NULL && rank_fits(&call->op->rules[i], t) && dim < t->ndim &&
+    return t != NULL && t->shape != NULL && rank_fits(&call->op->info.fields[i], t) && dim < t->ndim &&
            t->shape[dim] == 0;
 }
 
@@ -547,8 +612,8 @@ struct syi_column syi_column_of(const struct syi_call *call, int i)
 
 struct syi_token_lists syi_token_lists_of(const struct syi_call *call, int indptr, int token, int value)
 {
-    return (struct syi_token_lists){.indptr_name = call->op->rules[indptr].name,
-                                    .token_name = call->op->rules[token].name,
+    return (struct syi_token_lists){.indptr_name = call->op->info.fields[indptr].name,
+                                    .token_name = call->op->info.fields[token].name,
                                     .indptr = syi_data(call, indptr),
                                     .token = syi_data(call, token),
                                     .value = value >= 0 ? syi_data(call, value) : NULL,
@@ -565,7 +630,7 @@ enum syi_type syi_type_at(const struct syi_call *call, int i)
 uint64_t syi_tensor_bytes(const struct syi_call *call)
 {
     uint64_t bytes = 0;
-    for (int i = 0; i < call->op->n_rules; i++) {
+    for (int i = 0; i < call->op->info.n_tensors; i++) {
         const DLTensor *t = call->tensor[i];
         if (t == NULL)
             continue;

@@ -48,7 +48,7 @@ int64_t syi_kv_rows_of_block(const struct syi_call *call, const DLTensor *cache,
 static sy_kv_plane own_plane(const struct syi_call *call)
 {
     const struct syi_turns *turns = &call->turns;
-    const struct syi_rule *rules = call->op->rules;
+    const sy_field_info *rules = call->op->info.fields;
     const unsigned char *args = (const unsigned char *)&call->args;
     sy_kv_plane plane = {.format = NULL};
     memcpy(&plane.cache, args + rules[turns->rules[0]].offset, sizeof plane.cache);
@@ -105,7 +105,7 @@ sy_status syi_kv_begin(struct syi_call *call, const struct syi_kv_subject *subje
 
 sy_status syi_kv_check_layout(struct syi_call *call, sy_kv_layout layout)
 {
-    return syi_check_enum(call, "layout", (int)layout, SY_KV_HND + 1, "NHD, HND");
+    return syi_check_enum(call, "layout", (int)layout);
 }
 
 sy_status syi_kv_check_num_planes(struct syi_call *call, int64_t n_planes)
@@ -126,7 +126,7 @@ static sy_status check_row(struct syi_call *call, void *data)
 {
     const struct syi_kv_subject *subject = data;
     const DLTensor *t = call->tensor[subject->cache];
-    const char *name = call->op->rules[subject->cache].name;
+    const char *name = call->op->info.fields[subject->cache].name;
     if (subject->layout == SY_KV_HND && t->ndim < 3 && !syi_kv_by_block(call)) {
         const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, name, t->ndim, 3);
         return syi_fail_at(call->ctx, &fault, "has rank %d, want 3 or more: HND is [blocks,heads,S,...]",
@@ -168,7 +168,7 @@ static sy_status check_blocks(struct syi_call *call, void *data)
         return syi_kv_check_packed_blocks(call, subject);
     if (dims.flat || t->shape[dims.rows] == subject->block_size)
         return SY_OK;
-    return syi_fail(call->ctx, SY_ERR_SHAPE, call->op->rules[subject->cache].name,
+    return syi_fail(call->ctx, SY_ERR_SHAPE, call->op->info.fields[subject->cache].name,
                     "has blocks of %lld rows, want %lld (a flat cache has rank 2)",
                     (long long)t->shape[dims.rows], (long long)subject->block_size);
 }
@@ -215,8 +215,8 @@ static sy_status check_pool(struct syi_call *call, void *data)
     const int64_t want = subject->planes->pool.n_rows;
     if (st != SY_OK || pool->n_rows == want)
         return st;
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, call->op->rules[subject->cache].name,
-                                           pool->n_rows, want);
+    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE,
+                                           call->op->info.fields[subject->cache].name, pool->n_rows, want);
     return syi_fail_at(call->ctx, &fault, "has %lld rows, want %lld as in the first plane",
                        (long long)pool->n_rows, (long long)want);
 }
@@ -239,7 +239,7 @@ static sy_status check_volume(struct syi_call *call, void *data)
     if (!row_bytes_of(t, dims_of(call, t, subject->layout), &row_bytes) ||
         !syi_kv_dense_bytes(call, subject, row_bytes, &dense_bytes) ||
         !syi_mul(subject->n, dense_bytes, &bytes))
-        return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[subject->dense].name,
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->info.fields[subject->dense].name,
                         "would have more than 2^63-1 bytes");
     if (syi_kv_unpacked(call) > 0)
         row_bytes = (int64_t)call->turns.format->row_bytes + call->turns.format->scale_bytes;
@@ -252,7 +252,7 @@ sy_status syi_kv_check_volume(struct syi_call *call, struct syi_kv_subject *subj
 {
     if (subject->n >= INT64_C(1) << 32)
         return syi_fail(call->ctx, SY_ERR_OVERFLOW,
-                        call->op->rules[subject->many >= 0 ? subject->many : subject->dense].name,
+                        call->op->info.fields[subject->many >= 0 ? subject->many : subject->dense].name,
                         "has %lld positions, want fewer than 2^32", (long long)subject->n);
     return syi_every_turn(call, check_volume, subject);
 }
@@ -298,7 +298,8 @@ static sy_status check_step(struct syi_call *call, int cache, struct step step, 
 {
     if (step.extent <= 1)
         return SY_OK;
-    const sy_status st = syi_check_step(call, call->op->rules[cache].name, step.what, step.stride, *reach);
+    const sy_status st =
+        syi_check_step(call, call->op->info.fields[cache].name, step.what, step.stride, *reach);
     if (st == SY_OK) /* a stride that was refused may be any number */
         *reach += (step.extent - 1) * step.stride;
     return st;
@@ -514,14 +515,14 @@ sy_status syi_kv_check_positions(struct syi_call *call, const struct syi_kv_page
     const DLTensor *indices = call->tensor[rules->indices];
     int64_t n;
     if (!syi_kv_product(indices, 0, indices->ndim - 1, &pages->batch))
-        return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[rules->indices].name,
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->info.fields[rules->indices].name,
                         "has more than 2^63-1 rows");
     pages->k = indices->shape[indices->ndim - 1];
     const sy_status st = syi_kv_count_table(call, &rules->tables, block_size, &pages->table);
     if (st != SY_OK)
         return st;
     if (!syi_mul(pages->batch, pages->k, &n) || n >= INT64_C(1) << 32)
-        return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->rules[rules->indices].name,
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->info.fields[rules->indices].name,
                         "has %lld rows of %lld, want fewer than 2^32 positions", (long long)pages->batch,
                         (long long)pages->k);
     return SY_OK;

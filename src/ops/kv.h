@@ -7,6 +7,9 @@
 
 #include "ops/call.h"
 
+/* Values of a format field: the names of sy_kv_format_named, from 1. */
+#define SYI_KV_FORMATS "- ds32_fp8 pto_int8 ds4_fp8 indexer_fp8 e4m3 e5m2 int8"
+
 /* The product of extents [first, end); false when it does not fit. */
 bool syi_kv_product(const DLTensor *t, int first, int end, int64_t *n);
 
@@ -92,12 +95,6 @@ void syi_kv_view_codec(struct syi_call *call, const struct syi_kv_subject *subje
 struct syi_kv_table_rules {
     int table, page_indices, indptr, last_page_len;
 };
-
-#define SYI_KV_TABLE_RULES \
-    [TABLE] = {FIELD(block_table), SYI_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 2}, \
-    [PAGE_INDICES] = {FIELD(page_indices), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1}, \
-    [INDPTR] = {FIELD(indptr), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1}, \
-    [LAST_PAGE_LEN] = {FIELD(last_page_len), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1}
 
 /* Null: a table, or all it takes for lists. */
 sy_status syi_kv_check_given(struct syi_call *call, const struct syi_kv_table_rules *rules);

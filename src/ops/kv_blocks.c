@@ -6,15 +6,20 @@
 
 enum { CACHE, SRC, DST, PAIRS, N_TENSORS };
 
-#define FIELD(name) #name, offsetof(sy_kv_blocks_args, name)
-
-enum { CHANGED = SYI_OUT | SYI_INOUT | SYI_OPTIONAL | SYI_RAW_BYTES };
-
-static const struct syi_rule rules[N_TENSORS] = {
-    [CACHE] = {FIELD(cache), CHANGED, 0, 0, 2, SYI_MAX_RANK},
-    [SRC] = {FIELD(src), SYI_OPTIONAL | SYI_RAW_BYTES, 0, 0, 2, SYI_MAX_RANK},
-    [DST] = {FIELD(dst), CHANGED, 0, 0, 2, SYI_MAX_RANK},
-    [PAIRS] = {FIELD(pairs), 0, SYI_INDEX_TYPES, 0, 2, 2},
+static const sy_field_info fields[] = {
+    [CACHE] =
+        SYI_TENSOR(kv_blocks, cache, SY_FIELD_OUT | SY_FIELD_INOUT | SY_FIELD_OPTIONAL | SY_FIELD_ANY_BYTES,
+                   0, 0, 2, SYI_MAX_RANK, "P ... | rows D", "P blocks, or rows with block_size"),
+    [SRC] = SYI_TENSOR(kv_blocks, src, SY_FIELD_OPTIONAL | SY_FIELD_ANY_BYTES, 0, 0, 2, SYI_MAX_RANK,
+                       "P ... | rows D", "in place of cache: where blocks come from"),
+    [DST] = SYI_TENSOR(kv_blocks, dst, SY_FIELD_OUT | SY_FIELD_INOUT | SY_FIELD_OPTIONAL | SY_FIELD_ANY_BYTES,
+                       0, 0, 2, SYI_MAX_RANK, "P ... | rows D", "with src: where blocks go"),
+    [PAIRS] = SYI_TENSOR(kv_blocks, pairs, 0, SYI_INDEX_TYPES, 0, 2, 2, "N 2",
+                         "source and destination of each copy"),
+    SYI_SCALAR(kv_blocks, block_size, I64, .help = "rows per block of flat caches"),
+    SYI_SCALAR(kv_blocks, planes, PLANES, .words = "cache|src dst",
+               .help = "further planes with the same slots"),
+    SYI_SCALAR(kv_blocks, num_planes, I64, .help = "their number"),
 };
 
 /* ---- The caches of a turn ---------------------------------------------------------------------------- */
@@ -45,7 +50,7 @@ static sy_status check_given(struct syi_call *call, void *data)
     const int from = call->turns.rules[0];
     (void)data;
     if (call->tensor[from] == NULL)
-        return syi_fail(call->ctx, SY_ERR_NULL, rules[from].name, "is missing, want a tensor");
+        return syi_fail(call->ctx, SY_ERR_NULL, fields[from].name, "is missing, want a tensor");
     if (from == SRC && call->tensor[DST] == NULL)
         return syi_fail(call->ctx, SY_ERR_NULL, "dst", "is missing, want a tensor");
     return SY_OK;
@@ -76,7 +81,7 @@ static sy_status check_block(struct syi_call *call, int i)
     const DLTensor *t = call->tensor[i];
     for (int d = 1; d < t->ndim; d++)
         if (t->shape[d] == 0) {
-            const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, rules[i].name, 0, 1);
+            const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, fields[i].name, 0, 1);
             return syi_fail_at(call->ctx, &fault,
                                "has extent 0 in dimension %d, want blocks of at least one element", d);
         }
@@ -113,7 +118,7 @@ static sy_status check_flat(struct syi_call *call, int i)
     const sy_status st = syi_kv_check_block_size(call, size);
     if (st != SY_OK || t->shape[0] % size == 0)
         return st;
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, rules[i].name, t->shape[0], size);
+    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, fields[i].name, t->shape[0], size);
     return syi_fail_at(call->ctx, &fault, "has %lld rows, want whole blocks of block_size %lld",
                        (long long)t->shape[0], (long long)size);
 }
@@ -147,7 +152,7 @@ static sy_status check_planes(struct syi_call *call, void *data)
     int64_t elems, dst_elems, bytes;
     if (!block_elems(call, src, &elems) || !block_elems(call, dst, &dst_elems) ||
         !syi_mul(elems, (int64_t)syi_elem_bytes(src->dtype), &bytes))
-        return syi_fail(call->ctx, SY_ERR_OVERFLOW, rules[from].name,
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW, fields[from].name,
                         "has blocks past 2^63-1 bytes, want fewer");
     if (elems != dst_elems)
         return syi_fail(call->ctx, SY_ERR_SHAPE, "dst", "has blocks of %lld elements, want %lld as in src",
@@ -159,7 +164,7 @@ static sy_status check_planes(struct syi_call *call, void *data)
     const bool wrong = n_src != plan->n_src;
     if (!wrong && n_dst == plan->n_dst)
         return SY_OK;
-    return syi_fail(call->ctx, SY_ERR_SHAPE, wrong ? rules[from].name : "dst",
+    return syi_fail(call->ctx, SY_ERR_SHAPE, wrong ? fields[from].name : "dst",
                     "has %lld blocks, want %lld as in the first plane", (long long)(wrong ? n_src : n_dst),
                     (long long)(wrong ? plan->n_src : plan->n_dst));
 }
@@ -239,16 +244,4 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {"kv_blocks", SYI_KV_BLOCKS, sizeof(sy_kv_blocks_args),
-                                 N_TENSORS,   rules,         check};
-
-sy_status sy_kv_blocks_n(sy_ctx *ctx, const sy_kv_blocks_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_kv_blocks_query_n(sy_ctx *ctx, const sy_kv_blocks_args *args, size_t args_bytes, sy_query *query,
-                               size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(kv_blocks, KV_BLOCKS, "copy whole blocks of a paged KV cache, within it or to another")

@@ -260,8 +260,8 @@ sy_status syi_kv_check_packed(struct syi_call *call, const struct syi_kv_subject
         return check_scale(call, subject, rows);
     if (rows->elems >= f->row_bytes)
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, call->op->rules[subject->cache].name,
-                                           rows->elems, f->row_bytes);
+    const sy_fault fault = syi_value_fault(
+        SY_ERR_SHAPE, SY_FAULT_NONE, call->op->info.fields[subject->cache].name, rows->elems, f->row_bytes);
     return syi_fail_at(call->ctx, &fault, "has rows of %lld bytes, want at least %d as format says",
                        (long long)rows->elems, (int)f->row_bytes);
 }
@@ -270,7 +270,7 @@ sy_status syi_kv_check_packed_pieces(struct syi_call *call, const struct syi_kv_
 {
     if (!apart || syi_kv_unpacked(call) == 0)
         return SY_OK;
-    return syi_fail(call->ctx, SY_ERR_STRIDE, call->op->rules[subject->cache].name,
+    return syi_fail(call->ctx, SY_ERR_STRIDE, call->op->info.fields[subject->cache].name,
                     "has the heads of a row apart, want rows in one piece as format says");
 }
 
@@ -290,7 +290,7 @@ sy_status syi_kv_check_packed_blocks(struct syi_call *call, const struct syi_kv_
         return SY_OK; /* refused among the sizes */
     if (syi_mul(subject->block_size, each, &want) && bytes >= want)
         return SY_OK;
-    return syi_fail(call->ctx, SY_ERR_SHAPE, call->op->rules[subject->cache].name,
+    return syi_fail(call->ctx, SY_ERR_SHAPE, call->op->info.fields[subject->cache].name,
                     "has blocks of %lld bytes, want at least %lld rows of %lld as format says",
                     (long long)bytes, (long long)subject->block_size, (long long)each);
 }

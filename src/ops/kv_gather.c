@@ -18,17 +18,39 @@ enum {
     N_TENSORS
 };
 
-#define FIELD(name) #name, offsetof(sy_kv_gather_args, name)
-
-static const struct syi_rule rules[N_TENSORS] = {
-    [CACHE] = {FIELD(cache), SYI_RAW_BYTES | SYI_OWN_STRIDES, 0, 0, 2, SYI_MAX_RANK},
-    [INDICES] = {FIELD(indices), 0, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK},
-    SYI_KV_TABLE_RULES,
-    [REQ_ID] = {FIELD(req_id), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
-    [COUNTS] = {FIELD(counts), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
-    [SEQ_LENS] = {FIELD(seq_lens), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
-    [SCALE] = {FIELD(scale), SYI_OPTIONAL, SYI_BIT(SYI_F32), 0, 1, 3},
-    [OUT] = {FIELD(out), SYI_OUT, 0, CACHE + 1, 2, 2 * SYI_MAX_RANK},
+static const sy_field_info fields[] = {
+    [CACHE] = SYI_TENSOR(kv_gather, cache, SY_FIELD_ANY_BYTES | SY_FIELD_OWN_STRIDES, 0, 0, 2, SYI_MAX_RANK,
+                         "rows D | P S D...", "rows, or P blocks; layout hnd: [P,H,S,D...]"),
+    [INDICES] = SYI_TENSOR(kv_gather, indices, 0, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK, "... k",
+                           "logical tokens to gather"),
+    [TABLE] = SYI_TENSOR(kv_gather, block_table, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 2, "R n | n",
+                         "physical block of each logical one"),
+    [PAGE_INDICES] = SYI_TENSOR(kv_gather, page_indices, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "N",
+                                "lists of physical blocks, in place of block_table"),
+    [INDPTR] = SYI_TENSOR(kv_gather, indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "R+1",
+                          "where each list begins, and the end"),
+    [LAST_PAGE_LEN] = SYI_TENSOR(kv_gather, last_page_len, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "R",
+                                 "tokens of each list's last page; missing: S"),
+    [REQ_ID] = SYI_TENSOR(kv_gather, req_id, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B",
+                          "table row of each index row; missing: 0, 1, ..."),
+    [COUNTS] = SYI_TENSOR(kv_gather, counts, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B",
+                          "live indices of each index row; missing: k"),
+    [SEQ_LENS] = SYI_TENSOR(kv_gather, seq_lens, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B",
+                            "tokens of each sequence; missing: its table"),
+    [SCALE] = SYI_TENSOR(kv_gather, scale, SY_FIELD_OPTIONAL, SYI_BIT(SYI_F32), 0, 1, 3, "G | rows G | P S G",
+                         "for each G-th part of a row; format e4m3, e5m2, int8"),
+    [OUT] = SYI_TENSOR(kv_gather, out, SY_FIELD_OUT | SY_FIELD_KEEPS, 0, CACHE + 1, 2, 2 * SYI_MAX_RANK,
+                       "... k D...", "gathered rows; old contents for pad skip"),
+    SYI_SCALAR(kv_gather, block_size, I64, SY_FIELD_REQUIRED, .help = "S: rows per block"),
+    SYI_SCALAR(kv_gather, pad, ENUM, .words = "error zero skip",
+               .help = "an index of -1: refused, a zero row, or the row keeps its contents"),
+    SYI_SCALAR(kv_gather, planes, PLANES, .words = "cache out scale",
+               .help = "further planes with the same slots"),
+    SYI_SCALAR(kv_gather, num_planes, I64, .help = "their number"),
+    SYI_SCALAR(kv_gather, layout, ENUM, .words = "nhd hnd",
+               .help = "blocks of [S,H,D] (and caches without heads), or of [H,S,D]"),
+    SYI_SCALAR(kv_gather, format, FORMAT, .words = SYI_KV_FORMATS,
+               .help = "how rows are packed; e4m3 on: see scale"),
 };
 
 static const struct syi_kv_page_rules page_rules = {
@@ -59,7 +81,7 @@ static sy_status check_inputs(struct syi_call *call, struct syi_kv_subject *subj
     if (st == SY_OK)
         st = syi_kv_check_blocks(call, subject);
     if (st == SY_OK)
-        st = syi_check_enum(call, "pad", (int)a->pad, SY_PAD_SKIP + 1, "ERROR, ZERO, SKIP");
+        st = syi_check_enum(call, "pad", (int)a->pad);
     return st;
 }
 
@@ -107,16 +129,4 @@ static sy_status check(struct syi_call *call)
     return syi_kv_view_planes(call, &subject);
 }
 
-static const struct syi_op op = {"kv_gather", SYI_KV_GATHER, sizeof(sy_kv_gather_args),
-                                 N_TENSORS,   rules,         check};
-
-sy_status sy_kv_gather_n(sy_ctx *ctx, const sy_kv_gather_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_kv_gather_query_n(sy_ctx *ctx, const sy_kv_gather_args *args, size_t args_bytes, sy_query *query,
-                               size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(kv_gather, KV_GATHER, "copy the rows of selected tokens out of a paged KV cache")

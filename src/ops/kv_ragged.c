@@ -18,17 +18,37 @@ enum {
     N_TENSORS
 };
 
-#define FIELD(name) #name, offsetof(sy_kv_ragged_args, name)
-
-static const struct syi_rule rules[N_TENSORS] = {
-    [CACHE] = {FIELD(cache), SYI_RAW_BYTES | SYI_OWN_STRIDES, 0, 0, 2, SYI_MAX_RANK},
-    SYI_KV_TABLE_RULES,
-    [CU_LENS] = {FIELD(cu_lens), SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
-    [STARTS] = {FIELD(starts), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
-    [REQ_ID] = {FIELD(req_id), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
-    [SEQ_LENS] = {FIELD(seq_lens), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
-    [SCALE] = {FIELD(scale), SYI_OPTIONAL, SYI_BIT(SYI_F32), 0, 1, 3},
-    [OUT] = {FIELD(out), SYI_OUT, 0, CACHE + 1, 2, 2 * SYI_MAX_RANK},
+static const sy_field_info fields[] = {
+    [CACHE] = SYI_TENSOR(kv_ragged, cache, SY_FIELD_ANY_BYTES | SY_FIELD_OWN_STRIDES, 0, 0, 2, SYI_MAX_RANK,
+                         "rows D | P S D...", "rows, or P blocks; layout hnd: [P,H,S,D...]"),
+    [TABLE] = SYI_TENSOR(kv_ragged, block_table, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 2, "R n | n",
+                         "physical block of each logical one"),
+    [PAGE_INDICES] = SYI_TENSOR(kv_ragged, page_indices, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "N",
+                                "lists of physical blocks, in place of block_table"),
+    [INDPTR] = SYI_TENSOR(kv_ragged, indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "R+1",
+                          "where each list begins, and the end"),
+    [LAST_PAGE_LEN] = SYI_TENSOR(kv_ragged, last_page_len, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "R",
+                                 "tokens of each list's last page; missing: S"),
+    [CU_LENS] = SYI_TENSOR(kv_ragged, cu_lens, 0, SYI_INDEX_TYPES, 0, 1, 1, "B+1",
+                           "where each run begins in out, and the end"),
+    [STARTS] = SYI_TENSOR(kv_ragged, starts, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B",
+                          "first token of each run; missing: 0"),
+    [REQ_ID] = SYI_TENSOR(kv_ragged, req_id, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B",
+                          "table row of each run; missing: 0, 1, ..."),
+    [SEQ_LENS] = SYI_TENSOR(kv_ragged, seq_lens, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B",
+                            "tokens of each run's sequence; missing: its blocks"),
+    [SCALE] = SYI_TENSOR(kv_ragged, scale, SY_FIELD_OPTIONAL, SYI_BIT(SYI_F32), 0, 1, 3, "G | rows G | P S G",
+                         "for each G-th part of a row; format e4m3, e5m2, int8"),
+    [OUT] = SYI_TENSOR(kv_ragged, out, SY_FIELD_OUT, 0, CACHE + 1, 2, 2 * SYI_MAX_RANK, "cu_lens[B] D...",
+                       "the rows of all runs"),
+    SYI_SCALAR(kv_ragged, block_size, I64, SY_FIELD_REQUIRED, .help = "S: rows per block"),
+    SYI_SCALAR(kv_ragged, planes, PLANES, .words = "cache out scale",
+               .help = "further planes with the same slots"),
+    SYI_SCALAR(kv_ragged, num_planes, I64, .help = "their number"),
+    SYI_SCALAR(kv_ragged, layout, ENUM, .words = "nhd hnd",
+               .help = "blocks of [S,H,D] (and caches without heads), or of [H,S,D]"),
+    SYI_SCALAR(kv_ragged, format, FORMAT, .words = SYI_KV_FORMATS,
+               .help = "how rows are packed; e4m3 on: see scale"),
 };
 
 static const struct syi_kv_page_rules page_rules = {
@@ -89,6 +109,25 @@ static sy_status check_overflow(struct syi_call *call, struct syi_kv_subject *su
     return st == SY_OK ? syi_kv_check_volume(call, subject) : st;
 }
 
+/* For sy_infer: the rows that cu_lens asks for; -1 without its data. */
+static int64_t wanted_rows(const struct syi_call *call)
+{
+    const struct syi_column lens = syi_column_of(call, CU_LENS);
+    int64_t most = 0;
+    if (call->tensor[CU_LENS]->data == NULL)
+        return -1;
+    for (int64_t i = 0; i < syi_extent(call, CU_LENS, 0); i++) {
+        int64_t wide = 0;
+        int32_t narrow = 0;
+        if (lens.type == SYI_I32)
+            memcpy(&narrow, syi_row(lens.rows, i), sizeof narrow);
+        else
+            memcpy(&wide, syi_row(lens.rows, i), sizeof wide);
+        most = wide + narrow > most ? wide + narrow : most;
+    }
+    return most;
+}
+
 static sy_status check(struct syi_call *call)
 {
     struct syi_kv_ragged_plan *plan = &call->plan.kv_ragged;
@@ -114,6 +153,8 @@ static sy_status check(struct syi_call *call)
         st = syi_check_layout(call);
     if (st != SY_OK)
         return st;
+    if (call->shapes != NULL)
+        call->shapes[OUT].extent[0] = wanted_rows(call);
     syi_kv_view_table(call, &page_rules.tables, &pages->table);
     pages->pool = plan->planes.pool;
     pages->req_id = syi_column_of(call, REQ_ID);
@@ -125,16 +166,4 @@ static sy_status check(struct syi_call *call)
     return syi_kv_view_planes(call, &subject);
 }
 
-static const struct syi_op op = {"kv_ragged", SYI_KV_RAGGED, sizeof(sy_kv_ragged_args),
-                                 N_TENSORS,   rules,         check};
-
-sy_status sy_kv_ragged_n(sy_ctx *ctx, const sy_kv_ragged_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_kv_ragged_query_n(sy_ctx *ctx, const sy_kv_ragged_args *args, size_t args_bytes, sy_query *query,
-                               size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(kv_ragged, KV_RAGGED, "copy a run of tokens of each sequence out of a paged KV cache")

@@ -5,15 +5,32 @@
 
 enum { CACHE, SRC, SLOTS, SCALE, SCALE_OUT, N_TENSORS };
 
-#define FIELD(name) #name, offsetof(sy_kv_scatter_args, name)
-
-static const struct syi_rule rules[N_TENSORS] = {
-    [CACHE] = {FIELD(cache), SYI_OUT | SYI_INOUT | SYI_RAW_BYTES | SYI_OWN_STRIDES, 0, 0, 2, SYI_MAX_RANK},
-    [SRC] = {FIELD(src), 0, 0, CACHE + 1, 2, 2 * SYI_MAX_RANK},
-    [SLOTS] = {FIELD(slots), 0, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK},
+static const sy_field_info fields[] = {
+    [CACHE] = SYI_TENSOR(kv_scatter, cache,
+                         SY_FIELD_OUT | SY_FIELD_INOUT | SY_FIELD_ANY_BYTES | SY_FIELD_OWN_STRIDES, 0, 0, 2,
+                         SYI_MAX_RANK, "rows D | P S D...", "rows, or P blocks; layout hnd: [P,H,S,D...]"),
+    [SRC] = SYI_TENSOR(kv_scatter, src, 0, 0, CACHE + 1, 2, 2 * SYI_MAX_RANK, "... D...",
+                       "one row for each slot"),
+    [SLOTS] =
+        SYI_TENSOR(kv_scatter, slots, 0, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK, "...", "where each row goes"),
     /* One for all rows is read, one for each is written. */
-    [SCALE] = {FIELD(scale), SYI_OPTIONAL, SYI_BIT(SYI_F32), 0, 1, 3},
-    [SCALE_OUT] = {FIELD(scale), SYI_OUT | SYI_INOUT | SYI_OPTIONAL, SYI_BIT(SYI_F32), 0, 1, 3},
+    [SCALE] = SYI_TENSOR(kv_scatter, scale, SY_FIELD_OPTIONAL, SYI_BIT(SYI_F32), 0, 1, 3,
+                         "G | rows G | P S G", "format e4m3, e5m2, int8: read as [G], else written"),
+    [SCALE_OUT] =
+        SYI_TENSOR(kv_scatter, scale, SY_FIELD_OUT | SY_FIELD_INOUT | SY_FIELD_OPTIONAL | SY_FIELD_AGAIN,
+                   SYI_BIT(SYI_F32), 0, 1, 3, "G | rows G | P S G",
+                   "format e4m3, e5m2, int8: read as [G], else written"),
+    SYI_SCALAR(kv_scatter, pad, ENUM, .words = "error - skip",
+               .help = "a slot of -1: refused, or its row is dropped"),
+    SYI_SCALAR(kv_scatter, check_unique, BOOL, .help = "refuse a slot that is named twice"),
+    SYI_SCALAR(kv_scatter, planes, PLANES, .words = "cache src scale",
+               .help = "further planes with the same slots"),
+    SYI_SCALAR(kv_scatter, num_planes, I64, .help = "their number"),
+    SYI_SCALAR(kv_scatter, layout, ENUM, .words = "nhd hnd",
+               .help = "blocks of [S,H,D] (and caches without heads), or of [H,S,D]"),
+    SYI_SCALAR(kv_scatter, format, FORMAT, .words = SYI_KV_FORMATS,
+               .help = "how rows are packed; e4m3 on: see scale"),
+    SYI_SCALAR(kv_scatter, block_size, I64, .help = "S: rows per block, with format ds4_fp8, indexer_fp8"),
 };
 
 /* Blocks are as the first cache that has some says. Flat caches have none to speak of: their slots are their rows. */
@@ -29,7 +46,7 @@ static sy_status check_pad(struct syi_call *call)
 {
     const int pad = (int)call->args.kv_scatter.pad;
     if (pad != SY_PAD_ZERO)
-        return syi_check_enum(call, "pad", pad, SY_PAD_SKIP + 1, "ERROR, SKIP (ZERO has no meaning here)");
+        return syi_check_enum(call, "pad", pad);
     const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_BAD_OPTION, "pad", pad, SY_PAD_SKIP);
     return syi_fail_at(call->ctx, &fault, "is ZERO, want ERROR or SKIP: there is no row to clear");
 }
@@ -107,16 +124,4 @@ static sy_status check(struct syi_call *call)
     return syi_kv_view_planes(call, &subject);
 }
 
-static const struct syi_op op = {"kv_scatter", SYI_KV_SCATTER, sizeof(sy_kv_scatter_args),
-                                 N_TENSORS,    rules,          check};
-
-sy_status sy_kv_scatter_n(sy_ctx *ctx, const sy_kv_scatter_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_kv_scatter_query_n(sy_ctx *ctx, const sy_kv_scatter_args *args, size_t args_bytes,
-                                sy_query *query, size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(kv_scatter, KV_SCATTER, "write rows into a paged KV cache by slot")

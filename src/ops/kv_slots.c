@@ -5,13 +5,25 @@
 
 enum { BATCH, POSITION, TABLE, PAGE_INDICES, INDPTR, LAST_PAGE_LEN, SLOTS, N_TENSORS };
 
-#define FIELD(name) #name, offsetof(sy_kv_slots_args, name)
-
-static const struct syi_rule rules[N_TENSORS] = {
-    [BATCH] = {FIELD(batch), SYI_OPTIONAL, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK},
-    [POSITION] = {FIELD(position), 0, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK},
-    SYI_KV_TABLE_RULES,
-    [SLOTS] = {FIELD(slots), SYI_OUT, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK},
+static const sy_field_info fields[] = {
+    [BATCH] = SYI_TENSOR(kv_slots, batch, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK, "...",
+                         "table row of each token; missing: the only one"),
+    [POSITION] = SYI_TENSOR(kv_slots, position, 0, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK, "...",
+                            "number of each token in its sequence"),
+    [TABLE] = SYI_TENSOR(kv_slots, block_table, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 2, "R n | n",
+                         "physical block of each logical one"),
+    [PAGE_INDICES] = SYI_TENSOR(kv_slots, page_indices, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "N",
+                                "lists of physical blocks, in place of block_table"),
+    [INDPTR] = SYI_TENSOR(kv_slots, indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "R+1",
+                          "where each list begins, and the end"),
+    [LAST_PAGE_LEN] = SYI_TENSOR(kv_slots, last_page_len, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "R",
+                                 "tokens of each list's last page; missing: S"),
+    [SLOTS] = SYI_TENSOR(kv_slots, slots, SY_FIELD_OUT, SYI_INDEX_TYPES, POSITION + 1, 1, SYI_MAX_RANK, "...",
+                         "cache row of each token; -1: padding"),
+    SYI_SCALAR(kv_slots, block_size, I64, SY_FIELD_REQUIRED, .help = "S: rows per block"),
+    SYI_SCALAR(kv_slots, num_rows, I64, .help = "rows of the cache; 0 (default): not known"),
+    SYI_SCALAR(kv_slots, pad, ENUM, .words = "error zero skip",
+               .help = "a position of -1: refused, or slot -1 (zero and skip)"),
 };
 
 static const struct syi_kv_page_rules page_rules = {
@@ -41,7 +53,7 @@ static sy_status check_inputs(struct syi_call *call)
     if (st == SY_OK)
         st = syi_kv_check_num_rows(call, SLOTS, a->num_rows);
     if (st == SY_OK)
-        st = syi_check_enum(call, "pad", (int)a->pad, SY_PAD_SKIP + 1, "ERROR, ZERO, SKIP");
+        st = syi_check_enum(call, "pad", (int)a->pad);
     return st;
 }
 
@@ -75,15 +87,4 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {"kv_slots", SYI_KV_SLOTS, sizeof(sy_kv_slots_args), N_TENSORS, rules, check};
-
-sy_status sy_kv_slots_n(sy_ctx *ctx, const sy_kv_slots_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_kv_slots_query_n(sy_ctx *ctx, const sy_kv_slots_args *args, size_t args_bytes, sy_query *query,
-                              size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(kv_slots, KV_SLOTS, "tell which row of a paged KV cache every new token gets")

@@ -17,16 +17,34 @@ enum {
     N_TENSORS
 };
 
-#define FIELD(name) #name, offsetof(sy_kv_translate_args, name)
-
-static const struct syi_rule rules[N_TENSORS] = {
-    [INDICES] = {FIELD(indices), 0, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK},
-    SYI_KV_TABLE_RULES,
-    [REQ_ID] = {FIELD(req_id), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
-    [COUNTS] = {FIELD(counts), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
-    [SEQ_LENS] = {FIELD(seq_lens), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
-    [SLOTS] = {FIELD(slots), SYI_OUT, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK},
-    [VALID] = {FIELD(valid), SYI_OUT | SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
+static const sy_field_info fields[] = {
+    [INDICES] =
+        SYI_TENSOR(kv_translate, indices, 0, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK, "... k", "logical tokens"),
+    [TABLE] = SYI_TENSOR(kv_translate, block_table, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 2, "R n | n",
+                         "physical block of each logical one"),
+    [PAGE_INDICES] = SYI_TENSOR(kv_translate, page_indices, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "N",
+                                "lists of physical blocks, in place of block_table"),
+    [INDPTR] = SYI_TENSOR(kv_translate, indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "R+1",
+                          "where each list begins, and the end"),
+    [LAST_PAGE_LEN] = SYI_TENSOR(kv_translate, last_page_len, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
+                                 "R", "tokens of each list's last page; missing: S"),
+    [REQ_ID] = SYI_TENSOR(kv_translate, req_id, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B",
+                          "table row of each index row; missing: 0, 1, ..."),
+    [COUNTS] = SYI_TENSOR(kv_translate, counts, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B",
+                          "live indices of each index row; missing: k"),
+    [SEQ_LENS] = SYI_TENSOR(kv_translate, seq_lens, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B",
+                            "tokens of each sequence; missing: its table"),
+    [SLOTS] = SYI_TENSOR(kv_translate, slots, SY_FIELD_OUT, SYI_INDEX_TYPES, INDICES + 1, 1, SYI_MAX_RANK,
+                         "... k", "cache row of each index; -1: padding"),
+    [VALID] = SYI_TENSOR(kv_translate, valid, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, INDICES + 1,
+                         1, 1, "B", "entries of each row that are not padding"),
+    SYI_SCALAR(kv_translate, block_size, I64, SY_FIELD_REQUIRED, .help = "S: rows per block"),
+    SYI_SCALAR(kv_translate, num_rows, I64, .help = "rows of the cache; 0 (default): not known"),
+    SYI_SCALAR(kv_translate, pad, ENUM, .words = "error zero skip",
+               .help = "an index of -1: refused, or slot -1 (zero and skip)"),
+    SYI_SCALAR(kv_translate, world, I64, .help = "ranks that share the tokens; 0: 1"),
+    SYI_SCALAR(kv_translate, rank, I64, .help = "rank of the table; tokens of others: slot -1"),
+    SYI_SCALAR(kv_translate, interleave, I64, .help = "consecutive tokens of a rank; 0: 1"),
 };
 
 static const struct syi_kv_page_rules page_rules = {
@@ -47,7 +65,7 @@ static sy_status check_inputs(struct syi_call *call)
     if (st == SY_OK)
         st = syi_kv_check_num_rows(call, SLOTS, a->num_rows);
     if (st == SY_OK)
-        st = syi_check_enum(call, "pad", (int)a->pad, SY_PAD_SKIP + 1, "ERROR, ZERO, SKIP");
+        st = syi_check_enum(call, "pad", (int)a->pad);
     if (st == SY_OK)
         st = syi_check_value(call, "world", a->world, 0, INT32_MAX);
     if (st == SY_OK)
@@ -98,16 +116,4 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {
-    "kv_translate", SYI_KV_TRANSLATE, sizeof(sy_kv_translate_args), N_TENSORS, rules, check};
-
-sy_status sy_kv_translate_n(sy_ctx *ctx, const sy_kv_translate_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_kv_translate_query_n(sy_ctx *ctx, const sy_kv_translate_args *args, size_t args_bytes,
-                                  sy_query *query, size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(kv_translate, KV_TRANSLATE, "tell which rows of a paged KV cache selected tokens have")

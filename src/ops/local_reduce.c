@@ -6,14 +6,28 @@
 enum { INPUT, METADATA, MAPPING, WEIGHTS, OUTPUT, N_TENSORS };
 enum { MOST_DEVICES = 65536 };
 
-#define FIELD(name) #name, offsetof(sy_local_reduce_args, name)
-
-static const struct syi_rule rules[N_TENSORS] = {
-    [INPUT] = {FIELD(input), 0, SYI_FLOAT_TYPES, 0, 2, 4},
-    [METADATA] = {FIELD(expert_metadata), 0, SYI_BIT(SYI_U16) | SYI_INDEX_TYPES, 0, 2, 4},
-    [MAPPING] = {FIELD(expert_mapping), 0, SYI_BIT(SYI_U16), 0, 2, 4},
-    [WEIGHTS] = {FIELD(weights), SYI_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 4},
-    [OUTPUT] = {FIELD(output), SYI_OUT, 0, INPUT + 1, 2, 4},
+static const sy_field_info fields[] = {
+    [INPUT] = SYI_TENSOR(local_reduce, input, 0, SYI_FLOAT_TYPES, 0, 2, 4, "L T H | L Bt St H",
+                         "rows of the device's experts; layout expert: [R,H]"),
+    [METADATA] = SYI_TENSOR(local_reduce, expert_metadata, 0, SYI_BIT(SYI_U16) | SYI_INDEX_TYPES, 0, 2, 4,
+                            "T K | 1 Bt St K", "experts of every token; 65535 or -1: none"),
+    [MAPPING] = SYI_TENSOR(local_reduce, expert_mapping, 0, SYI_BIT(SYI_U16), 0, 2, 4, "E D | 1 1 E D",
+                           "1 where device d hosts expert e; or D copies [D,1,E,D]"),
+    [WEIGHTS] = SYI_TENSOR(local_reduce, weights, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 4, "as metadata",
+                           "weight of each slot; missing: 1"),
+    [OUTPUT] = SYI_TENSOR(local_reduce, output, SY_FIELD_OUT | SY_FIELD_KEEPS, 0, INPUT + 1, 2, 4,
+                          "T H | 1 Bt St H", "the sum of each token; old contents for fill keep"),
+    SYI_SCALAR(local_reduce, device, I64, .help = "whose rows these are"),
+    SYI_SCALAR(local_reduce, fill, ENUM, .words = "zero keep",
+               .help = "rows of tokens that choose none of its experts"),
+    SYI_SCALAR(local_reduce, layout, ENUM, .words = "padded - expert",
+               .help = "a row per expert and token, or only what was sent; output packed"),
+    SYI_SCALAR(local_reduce, align, I64, .preset = "1", .help = "rows of an expert are padded to a multiple"),
+    SYI_SCALAR(local_reduce, output_concat_dim, INT, .preset = "1",
+               .help = "of the dispatch, with layout expert"),
+    SYI_SCALAR(local_reduce, order, ENUM, .words = "concat flat",
+               .help = "of the dispatch, with output_concat_dim 2"),
+    SYI_SCALAR(local_reduce, group_size, I64, .help = "devices of the group, with output_concat_dim 2"),
 };
 
 static int64_t last_extent(const struct syi_call *call, int i)
@@ -26,7 +40,7 @@ static sy_status check_rank(struct syi_call *call, int i, int one, int other)
     const int rank = call->tensor[i]->ndim;
     if (rank == one || rank == other)
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, rules[i].name, rank, one);
+    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, fields[i].name, rank, one);
     if (one == other)
         return syi_fail_at(call->ctx, &fault, "has rank %d, want %d", rank, one);
     return syi_fail_at(call->ctx, &fault, "has rank %d, want %d or %d", rank, one, other);
@@ -56,7 +70,7 @@ static sy_status check_filled(struct syi_call *call, int i, const char *what, in
     if (n >= 1 && n <= most)
         return SY_OK;
     const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, n < 1 ? SY_FAULT_EMPTY : SY_FAULT_BAD_SHAPE,
-                                           rules[i].name, n, n < 1 ? 1 : most);
+                                           fields[i].name, n, n < 1 ? 1 : most);
     if (n < 1)
         return syi_fail_at(call->ctx, &fault, "has no %s, want at least 1", what);
     return syi_fail_at(call->ctx, &fault, "has %lld %s, want at most %lld", (long long)n, what,
@@ -118,7 +132,7 @@ static sy_status check_order(struct syi_call *call, struct syi_local_reduce_plan
     if (a->layout != SY_LAYOUT_EXPERT || a->output_concat_dim != 2 || a->order != SY_ORDER_CONCAT)
         return SY_OK;
     if (call->tensor[METADATA]->ndim != 4) {
-        const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, rules[METADATA].name, 2, 4);
+        const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, fields[METADATA].name, 2, 4);
         return syi_fail_at(call->ctx, &fault, "has rank 2, want 4 with output_concat_dim 2");
     }
     const int64_t n_sequence = syi_extent(call, METADATA, 2);
@@ -143,9 +157,9 @@ static sy_status check_values(struct syi_call *call, struct syi_local_reduce_pla
     const sy_local_reduce_args *a = &call->args.local_reduce;
     sy_status st = syi_check_value(call, "device", a->device, 0, plan->n_devices - 1);
     if (st == SY_OK)
-        st = syi_check_enum(call, "fill", (int)a->fill, 2, "ZERO, KEEP");
+        st = syi_check_enum(call, "fill", (int)a->fill);
     if (st == SY_OK)
-        st = syi_check_enum(call, "layout", (int)a->layout, 3, "PADDED, PACKED, EXPERT");
+        st = syi_check_enum(call, "layout", (int)a->layout);
     if (st == SY_OK && a->layout == SY_LAYOUT_PACKED)
         st = syi_fail(call->ctx, SY_ERR_VALUE, "layout",
                       "is PACKED, want PADDED or EXPERT: a packed row is a sum");
@@ -154,7 +168,7 @@ static sy_status check_values(struct syi_call *call, struct syi_local_reduce_pla
     if (st == SY_OK)
         st = syi_check_value(call, "output_concat_dim", a->output_concat_dim, 0, 2);
     if (st == SY_OK)
-        st = syi_check_enum(call, "order", (int)a->order, 2, "CONCAT, FLAT");
+        st = syi_check_enum(call, "order", (int)a->order);
     if (st == SY_OK)
         st = syi_check_value(call, "group_size", a->group_size, 0, MOST_DEVICES);
     if (st == SY_OK)
@@ -175,10 +189,16 @@ static sy_status check_rows(struct syi_call *call, struct syi_local_reduce_plan 
 
 static sy_status check_output(struct syi_call *call, const struct syi_local_reduce_plan *plan)
 {
-    if (plan->layout == SY_LAYOUT_PADDED)
-        return check_tokens(call, OUTPUT, false, plan->n_tokens, plan->hidden);
+    const DLTensor *metadata = call->tensor[METADATA];
+    const bool padded = plan->layout == SY_LAYOUT_PADDED;
+    if (call->tensor[OUTPUT] == NULL && padded && metadata->ndim == 4) {
+        const int64_t like[4] = {1, metadata->shape[1], metadata->shape[2], plan->hidden};
+        return syi_check_shape(call, OUTPUT, 4, like);
+    }
     if (call->tensor[OUTPUT] == NULL)
-        return SY_OK;
+        return syi_check_matrix(call, OUTPUT, plan->n_tokens, plan->hidden);
+    if (padded)
+        return check_tokens(call, OUTPUT, false, plan->n_tokens, plan->hidden);
     const sy_status st = check_rank(call, OUTPUT, 2, 2);
     return st == SY_OK ? syi_check_matrix(call, OUTPUT, syi_extent(call, OUTPUT, 0), plan->hidden) : st;
 }
@@ -220,16 +240,5 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {
-    "local_reduce", SYI_LOCAL_REDUCE, sizeof(sy_local_reduce_args), N_TENSORS, rules, check};
-
-sy_status sy_local_reduce_n(sy_ctx *ctx, const sy_local_reduce_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_local_reduce_query_n(sy_ctx *ctx, const sy_local_reduce_args *args, size_t args_bytes,
-                                  sy_query *query, size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(local_reduce, LOCAL_REDUCE,
+              "add up what the experts of one device made of each token, for all_to_all_combine")

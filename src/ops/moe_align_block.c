@@ -5,17 +5,25 @@
 
 enum { IDS, EXPERT_MAP, SORTED, BLOCKS, PADDED, COUNTS, OFFSETS, N_TENSORS };
 
-#define FIELD(name) #name, offsetof(sy_moe_align_block_args, name)
-#define RESULT (SYI_OUT | SYI_VECTOR)
-
-static const struct syi_rule rules[N_TENSORS] = {
-    [IDS] = {FIELD(ids), 0, SYI_INDEX_TYPES, 0, 2, 2},
-    [EXPERT_MAP] = {FIELD(expert_map), SYI_OPTIONAL | SYI_VECTOR, SYI_BIT(SYI_I32), 0, 1, 1},
-    [SORTED] = {FIELD(sorted_slots), RESULT, SYI_BIT(SYI_I32), 0, 1, 1},
-    [BLOCKS] = {FIELD(block_experts), RESULT, SYI_BIT(SYI_I32), 0, 1, 1},
-    [PADDED] = {FIELD(num_padded), RESULT, SYI_BIT(SYI_I32), 0, 1, 1},
-    [COUNTS] = {FIELD(expert_counts), RESULT | SYI_OPTIONAL, SYI_BIT(SYI_I64), 0, 1, 1},
-    [OFFSETS] = {FIELD(expert_offsets), RESULT | SYI_OPTIONAL, SYI_BIT(SYI_I64), 0, 1, 1},
+static const sy_field_info fields[] = {
+    [IDS] = SYI_TENSOR(moe_align_block, ids, 0, SYI_INDEX_TYPES, 0, 2, 2, "T K", "experts of each token"),
+    [EXPERT_MAP] = SYI_TENSOR(moe_align_block, expert_map, SY_FIELD_OPTIONAL, SYI_BIT(SYI_I32), 0, 1, 1, "E",
+                              "number of each expert here; -1: elsewhere"),
+    [SORTED] = SYI_TENSOR(moe_align_block, sorted_slots, SY_FIELD_OUT, SYI_BIT(SYI_I32), 0, 1, 1, "P",
+                          "slots by expert; T*K: padding"),
+    [BLOCKS] = SYI_TENSOR(moe_align_block, block_experts, SY_FIELD_OUT, SYI_BIT(SYI_I32), 0, 1, 1, "P/B",
+                          "expert of each block; -1: beyond"),
+    [PADDED] = SYI_TENSOR(moe_align_block, num_padded, SY_FIELD_OUT, SYI_BIT(SYI_I32), 0, 1, 1, "1",
+                          "places in use, padding included"),
+    [COUNTS] = SYI_TENSOR(moe_align_block, expert_counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SYI_I64),
+                          0, 1, 1, "E", "slots of each expert"),
+    [OFFSETS] = SYI_TENSOR(moe_align_block, expert_offsets, SY_FIELD_OUT | SY_FIELD_OPTIONAL,
+                           SYI_BIT(SYI_I64), 0, 1, 1, "E+1", "first place of each expert"),
+    SYI_SCALAR(moe_align_block, num_experts, I64, SY_FIELD_REQUIRED, .help = "E: experts"),
+    SYI_SCALAR(moe_align_block, block_size, I64, SY_FIELD_REQUIRED,
+               .help = "B: every expert gets a multiple of it"),
+    SYI_SCALAR(moe_align_block, allow_missing, BOOL, .help = "ids -1 and E stand for no expert"),
+    SYI_SCALAR(moe_align_block, skip_unmapped, BOOL, .help = "no places for experts that are elsewhere"),
 };
 
 static sy_status check_inputs(struct syi_call *call)
@@ -54,7 +62,7 @@ static sy_status check_room(struct syi_call *call, int i, int64_t least)
     const int64_t room = syi_extent(call, i, 0);
     if (call->tensor[i] == NULL || room >= least)
         return SY_OK;
-    const char *name = call->op->rules[i].name;
+    const char *name = call->op->info.fields[i].name;
     const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, name, room, least);
     return syi_fail_at(call->ctx, &fault, "has %lld elements, want at least %lld", (long long)room,
                        (long long)least);
@@ -112,16 +120,4 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {
-    "moe_align_block", SYI_MOE_ALIGN_BLOCK, sizeof(sy_moe_align_block_args), N_TENSORS, rules, check};
-
-sy_status sy_moe_align_block_n(sy_ctx *ctx, const sy_moe_align_block_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_moe_align_block_query_n(sy_ctx *ctx, const sy_moe_align_block_args *args, size_t args_bytes,
-                                     sy_query *query, size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(moe_align_block, MOE_ALIGN_BLOCK, "list the slots of each expert, padded to whole blocks")

@@ -8,11 +8,17 @@
 
 enum { COUNTS, CAPACITY, N_TENSORS };
 
-#define FIELD(name) #name, offsetof(sy_moe_capacity_args, name)
-
-static const struct syi_rule rules[N_TENSORS] = {
-    [COUNTS] = {FIELD(counts), SYI_OPTIONAL | SYI_VECTOR, SYI_INDEX_TYPES, 0, 1, 1},
-    [CAPACITY] = {FIELD(capacity), SYI_OUT | SYI_VECTOR, SYI_BIT(SYI_I64), 0, 1, 1},
+static const sy_field_info fields[] = {
+    [COUNTS] = SYI_TENSOR(moe_capacity, counts, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "E",
+                          "demand for each expert; needed if factor <= 0"),
+    [CAPACITY] =
+        SYI_TENSOR(moe_capacity, capacity, SY_FIELD_OUT, SYI_BIT(SYI_I64), 0, 1, 1, "1", "slots per expert"),
+    SYI_SCALAR(moe_capacity, samples, I64, SY_FIELD_REQUIRED, .help = "S: tokens"),
+    SYI_SCALAR(moe_capacity, num_experts, I64, SY_FIELD_REQUIRED, .help = "E: experts"),
+    SYI_SCALAR(moe_capacity, k, I64, .preset = "1", .help = "choices per token"),
+    SYI_SCALAR(moe_capacity, factor, F64,
+               .help = "above 0: a share; 0: the largest count; below 0: the smaller of both"),
+    SYI_SCALAR(moe_capacity, alignment, I64, .preset = "1", .help = "the capacity is a multiple of this"),
 };
 
 static sy_status check_inputs(struct syi_call *call)
@@ -101,16 +107,4 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {
-    "moe_capacity", SYI_MOE_CAPACITY, sizeof(sy_moe_capacity_args), N_TENSORS, rules, check};
-
-sy_status sy_moe_capacity_n(sy_ctx *ctx, const sy_moe_capacity_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_moe_capacity_query_n(sy_ctx *ctx, const sy_moe_capacity_args *args, size_t args_bytes,
-                                  sy_query *query, size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(moe_capacity, MOE_CAPACITY, "say how many slots each expert should have")

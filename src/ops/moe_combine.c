@@ -5,14 +5,18 @@
 
 enum { GATES, INDICES, LOCATIONS, EXPERT_OUT, OUTPUT, N_TENSORS };
 
-#define FIELD(name) #name, offsetof(sy_moe_combine_args, name)
-
-static const struct syi_rule rules[N_TENSORS] = {
-    [GATES] = {FIELD(gates), SYI_OPTIONAL, SYI_BIT(SYI_F32), EXPERT_OUT + 1, 1, 2},
-    [INDICES] = {FIELD(indices), 0, SYI_BIT(SYI_I32), 0, 1, 2},
-    [LOCATIONS] = {FIELD(locations), 0, SYI_BIT(SYI_I32), 0, 1, 2},
-    [EXPERT_OUT] = {FIELD(expert_out), 0, SYI_FLOAT_TYPES, 0, 2, 2},
-    [OUTPUT] = {FIELD(output), SYI_OUT, 0, EXPERT_OUT + 1, 2, 2},
+static const sy_field_info fields[] = {
+    [GATES] = SYI_TENSOR(moe_combine, gates, SY_FIELD_OPTIONAL, SYI_BIT(SYI_F32), EXPERT_OUT + 1, 1, 2,
+                         "k S | S", "factor of each choice; missing: 1"),
+    [INDICES] =
+        SYI_TENSOR(moe_combine, indices, 0, SYI_BIT(SYI_I32), 0, 1, 2, "k S | S", "expert of each choice"),
+    [LOCATIONS] =
+        SYI_TENSOR(moe_combine, locations, 0, SYI_BIT(SYI_I32), 0, 1, 2, "k S | S", "slot inside the expert"),
+    [EXPERT_OUT] = SYI_TENSOR(moe_combine, expert_out, 0, SYI_FLOAT_TYPES, 0, 2, 2, "E*C H", "expert slots"),
+    [OUTPUT] = SYI_TENSOR(moe_combine, output, SY_FIELD_OUT, 0, EXPERT_OUT + 1, 2, 2, "S H",
+                          "sum of each sample's rows"),
+    SYI_SCALAR(moe_combine, num_experts, I64, SY_FIELD_REQUIRED, .help = "E: experts"),
+    SYI_SCALAR(moe_combine, capacity, I64, SY_FIELD_REQUIRED, .help = "C: slots per expert"),
 };
 
 /* No output element: no data pointer is examined. */
@@ -92,16 +96,4 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {"moe_combine", SYI_MOE_COMBINE, sizeof(sy_moe_combine_args),
-                                 N_TENSORS,     rules,           check};
-
-sy_status sy_moe_combine_n(sy_ctx *ctx, const sy_moe_combine_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_moe_combine_query_n(sy_ctx *ctx, const sy_moe_combine_args *args, size_t args_bytes,
-                                 sy_query *query, size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(moe_combine, MOE_COMBINE, "sum each token's rows from expert slots, each times its gate")

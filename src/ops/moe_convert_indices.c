@@ -5,12 +5,21 @@
 
 enum { INDICES, OFFSETS, CONVERTED, N_TENSORS };
 
-#define FIELD(name) #name, offsetof(sy_moe_convert_indices_args, name)
-
-static const struct syi_rule rules[N_TENSORS] = {
-    [INDICES] = {FIELD(sorted_indices), 0, SYI_BIT(SYI_I32), 0, 1, 2},
-    [OFFSETS] = {FIELD(expert_offsets), SYI_OPTIONAL | SYI_VECTOR, SYI_BIT(SYI_I64), 0, 1, 1},
-    [CONVERTED] = {FIELD(converted_indices), SYI_OUT, SYI_BIT(SYI_I32), 0, 1, 2},
+static const sy_field_info fields[] = {
+    [INDICES] = SYI_TENSOR(moe_convert_indices, sorted_indices, 0, SYI_BIT(SYI_I32), 0, 1, 2,
+                           "T*K | M | T 2E+1", "slot [T*K], row [M], te [T,2E+1]"),
+    [OFFSETS] = SYI_TENSOR(moe_convert_indices, expert_offsets, SY_FIELD_OPTIONAL, SYI_BIT(SYI_I64), 0, 1, 1,
+                           "E+1", "first row of each expert, for to te"),
+    [CONVERTED] = SYI_TENSOR(moe_convert_indices, converted_indices, SY_FIELD_OUT, SYI_BIT(SYI_I32), 0, 1, 2,
+                             "T*K | M | T 2E+1", "the same permutation"),
+    SYI_SCALAR(moe_convert_indices, from, ENUM, SY_FIELD_REQUIRED, .words = "slot row te",
+               .help = "the form of sorted_indices"),
+    SYI_SCALAR(moe_convert_indices, to, ENUM, SY_FIELD_REQUIRED, .words = "slot row te",
+               .help = "the form wanted"),
+    SYI_SCALAR(moe_convert_indices, num_tokens, I64, SY_FIELD_REQUIRED, .help = "T: tokens"),
+    SYI_SCALAR(moe_convert_indices, num_rows, I64,
+               .help = "M: rows; 0: as many as sorted_indices has, for slot and row"),
+    SYI_SCALAR(moe_convert_indices, k, I64, .help = "slots per token, for to slot; 0: M / T"),
 };
 
 static const char form_names[] = "SLOT, ROW, TE";
@@ -61,8 +70,8 @@ static sy_status check_form(struct syi_call *call, struct syi_moe_convert_indice
 static sy_status check_enums(struct syi_call *call)
 {
     const sy_moe_convert_indices_args *a = &call->args.moe_convert_indices;
-    const sy_status st = syi_check_enum(call, "from", (int)a->from, SY_INDEX_TE + 1, form_names);
-    return st == SY_OK ? syi_check_enum(call, "to", (int)a->to, SY_INDEX_TE + 1, form_names) : st;
+    const sy_status st = syi_check_enum(call, "from", (int)a->from);
+    return st == SY_OK ? syi_check_enum(call, "to", (int)a->to) : st;
 }
 
 static sy_status check_values(struct syi_call *call, struct syi_moe_convert_indices_plan *plan)
@@ -142,20 +151,5 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {"moe_convert_indices",
-                                 SYI_MOE_CONVERT_INDICES,
-                                 sizeof(sy_moe_convert_indices_args),
-                                 N_TENSORS,
-                                 rules,
-                                 check};
-
-sy_status sy_moe_convert_indices_n(sy_ctx *ctx, const sy_moe_convert_indices_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_moe_convert_indices_query_n(sy_ctx *ctx, const sy_moe_convert_indices_args *args,
-                                         size_t args_bytes, sy_query *query, size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(moe_convert_indices, MOE_CONVERT_INDICES,
+              "write sorted_indices in another form: row of each slot, token of each row, row_id_map")

@@ -5,14 +5,21 @@
 
 enum { GATES, INDICES, LOCATIONS, INPUT, DISPATCH, N_TENSORS };
 
-#define FIELD(name) #name, offsetof(sy_moe_dispatch_args, name)
-
-static const struct syi_rule rules[N_TENSORS] = {
-    [GATES] = {FIELD(gates), SYI_OPTIONAL | SYI_VECTOR, SYI_BIT(SYI_F32), INPUT + 1, 1, 1},
-    [INDICES] = {FIELD(indices), SYI_VECTOR, SYI_BIT(SYI_I32), 0, 1, 1},
-    [LOCATIONS] = {FIELD(locations), SYI_VECTOR, SYI_BIT(SYI_I32), 0, 1, 1},
-    [INPUT] = {FIELD(input), 0, SYI_FLOAT_TYPES, 0, 2, 2},
-    [DISPATCH] = {FIELD(dispatch), SYI_OUT, 0, INPUT + 1, 2, 2},
+static const sy_field_info fields[] = {
+    [GATES] = SYI_TENSOR(moe_dispatch, gates, SY_FIELD_OPTIONAL, SYI_BIT(SYI_F32), INPUT + 1, 1, 1, "S",
+                         "scale of each sample; missing: 1"),
+    [INDICES] = SYI_TENSOR(moe_dispatch, indices, 0, SYI_BIT(SYI_I32), 0, 1, 1, "S", "expert of each sample"),
+    [LOCATIONS] =
+        SYI_TENSOR(moe_dispatch, locations, 0, SYI_BIT(SYI_I32), 0, 1, 1, "S", "slot inside the expert"),
+    [INPUT] = SYI_TENSOR(moe_dispatch, input, 0, SYI_FLOAT_TYPES, 0, 2, 2, "S H", "one row per sample"),
+    [DISPATCH] = SYI_TENSOR(moe_dispatch, dispatch, SY_FIELD_OUT | SY_FIELD_KEEPS, 0, INPUT + 1, 2, 2,
+                            "E*C H", "expert slots; old contents, missing: zero"),
+    SYI_SCALAR(moe_dispatch, num_experts, I64, SY_FIELD_REQUIRED, .help = "E: experts"),
+    SYI_SCALAR(moe_dispatch, capacity, I64, SY_FIELD_REQUIRED, .help = "C: slots per expert"),
+    SYI_SCALAR(moe_dispatch, zero_unwritten, BOOL,
+               .help = "rows nobody writes become 0 instead of keeping their contents"),
+    SYI_SCALAR(moe_dispatch, unique_slots, BOOL,
+               .help = "promise that no two valid samples share a slot (faster)"),
 };
 
 /* True when an empty dimension leaves nothing to do, so that no data pointer is examined. */
@@ -71,16 +78,4 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {
-    "moe_dispatch", SYI_MOE_DISPATCH, sizeof(sy_moe_dispatch_args), N_TENSORS, rules, check};
-
-sy_status sy_moe_dispatch_n(sy_ctx *ctx, const sy_moe_dispatch_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_moe_dispatch_query_n(sy_ctx *ctx, const sy_moe_dispatch_args *args, size_t args_bytes,
-                                  sy_query *query, size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(moe_dispatch, MOE_DISPATCH, "scale token rows into expert slots of fixed capacity")

@@ -5,14 +5,19 @@
 
 enum { INDICES, LOCATIONS, INPUT, DISPATCH, GRAD_GATES, N_TENSORS };
 
-#define FIELD(name) #name, offsetof(sy_moe_dispatch_grad_gate_args, name)
-
-static const struct syi_rule rules[N_TENSORS] = {
-    [INDICES] = {FIELD(indices), 0, SYI_BIT(SYI_I32), 0, 1, 2},
-    [LOCATIONS] = {FIELD(locations), 0, SYI_BIT(SYI_I32), 0, 1, 2},
-    [INPUT] = {FIELD(input), 0, SYI_FLOAT_TYPES, 0, 2, 2},
-    [DISPATCH] = {FIELD(dispatch), 0, 0, INPUT + 1, 2, 2},
-    [GRAD_GATES] = {FIELD(grad_gates), SYI_OUT, SYI_BIT(SYI_F32), INPUT + 1, 1, 2},
+static const sy_field_info fields[] = {
+    [INDICES] = SYI_TENSOR(moe_dispatch_grad_gate, indices, 0, SYI_BIT(SYI_I32), 0, 1, 2, "k S | S",
+                           "expert of each choice"),
+    [LOCATIONS] = SYI_TENSOR(moe_dispatch_grad_gate, locations, 0, SYI_BIT(SYI_I32), 0, 1, 2, "k S | S",
+                             "slot inside the expert"),
+    [INPUT] =
+        SYI_TENSOR(moe_dispatch_grad_gate, input, 0, SYI_FLOAT_TYPES, 0, 2, 2, "S H", "one row per sample"),
+    [DISPATCH] = SYI_TENSOR(moe_dispatch_grad_gate, dispatch, 0, 0, INPUT + 1, 2, 2, "E*C H",
+                            "expert slots: the gradient"),
+    [GRAD_GATES] = SYI_TENSOR(moe_dispatch_grad_gate, grad_gates, SY_FIELD_OUT, SYI_BIT(SYI_F32), INPUT + 1,
+                              1, 2, "as indices", "gradient of each gate"),
+    SYI_SCALAR(moe_dispatch_grad_gate, num_experts, I64, SY_FIELD_REQUIRED, .help = "E: experts"),
+    SYI_SCALAR(moe_dispatch_grad_gate, capacity, I64, SY_FIELD_REQUIRED, .help = "C: slots per expert"),
 };
 
 /* No output element: no data pointer is examined. */
@@ -70,21 +75,5 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {"moe_dispatch_grad_gate",
-                                 SYI_MOE_DISPATCH_GRAD_GATE,
-                                 sizeof(sy_moe_dispatch_grad_gate_args),
-                                 N_TENSORS,
-                                 rules,
-                                 check};
-
-sy_status sy_moe_dispatch_grad_gate_n(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args,
-                                      size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_moe_dispatch_grad_gate_query_n(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args,
-                                            size_t args_bytes, sy_query *query, size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(moe_dispatch_grad_gate, MOE_DISPATCH_GRAD_GATE,
+              "gradient of the gates: token rows times slot rows")

@@ -5,13 +5,16 @@
 
 enum { MAP, PROBS, IDS, WEIGHTS, N_TENSORS };
 
-#define FIELD(name) #name, offsetof(sy_moe_ids_from_map_args, name)
-
-static const struct syi_rule rules[N_TENSORS] = {
-    [MAP] = {FIELD(routing_map), 0, SYI_BYTE_TYPES, 0, 2, 2},
-    [PROBS] = {FIELD(probs), SYI_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2},
-    [IDS] = {FIELD(ids), SYI_OUT, SYI_INDEX_TYPES, 0, 2, 2},
-    [WEIGHTS] = {FIELD(weights), SYI_OUT | SYI_OPTIONAL, 0, PROBS + 1, 2, 2},
+static const sy_field_info fields[] = {
+    [MAP] = SYI_TENSOR(moe_ids_from_map, routing_map, 0, SYI_BYTE_TYPES, 0, 2, 2, "T E",
+                       "not 0: token t goes to expert e"),
+    [PROBS] = SYI_TENSOR(moe_ids_from_map, probs, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2, "T E",
+                         "weight of each expert"),
+    [IDS] = SYI_TENSOR(moe_ids_from_map, ids, SY_FIELD_OUT, SYI_INDEX_TYPES, 0, 2, 2, "T K",
+                       "experts of each token, ascending; -1: none", .preset = "i32"),
+    [WEIGHTS] = SYI_TENSOR(moe_ids_from_map, weights, SY_FIELD_OUT | SY_FIELD_OPTIONAL, 0, PROBS + 1, 2, 2,
+                           "T K", "when probs is given; 0: none"),
+    SYI_SCALAR(moe_ids_from_map, k, I64, SY_FIELD_REQUIRED, .help = "K: slots per token"),
 };
 
 static sy_status check_inputs(struct syi_call *call)
@@ -78,16 +81,5 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {
-    "moe_ids_from_map", SYI_MOE_IDS_FROM_MAP, sizeof(sy_moe_ids_from_map_args), N_TENSORS, rules, check};
-
-sy_status sy_moe_ids_from_map_n(sy_ctx *ctx, const sy_moe_ids_from_map_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_moe_ids_from_map_query_n(sy_ctx *ctx, const sy_moe_ids_from_map_args *args, size_t args_bytes,
-                                      sy_query *query, size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(moe_ids_from_map, MOE_IDS_FROM_MAP,
+              "the expert ids of a routing map, ascending, and the weights of its probs")

@@ -5,13 +5,16 @@
 
 enum { INDICES, IMPORTANCE, LOCATIONS, COUNTS, N_TENSORS };
 
-#define FIELD(name) #name, offsetof(sy_moe_locations_args, name)
-
-static const struct syi_rule rules[N_TENSORS] = {
-    [INDICES] = {FIELD(indices), 0, SYI_BIT(SYI_I32), 0, 1, 2},
-    [IMPORTANCE] = {FIELD(importance), SYI_OPTIONAL | SYI_VECTOR, SYI_FLOAT_TYPES, 0, 1, 1},
-    [LOCATIONS] = {FIELD(locations), SYI_OUT, SYI_BIT(SYI_I32), 0, 1, 2},
-    [COUNTS] = {FIELD(counts), SYI_OUT | SYI_OPTIONAL | SYI_VECTOR, SYI_BIT(SYI_I64), 0, 1, 1},
+static const sy_field_info fields[] = {
+    [INDICES] =
+        SYI_TENSOR(moe_locations, indices, 0, SYI_BIT(SYI_I32), 0, 1, 2, "k S | S", "expert of each choice"),
+    [IMPORTANCE] = SYI_TENSOR(moe_locations, importance, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 1, 1, "S",
+                              "greatest first; missing: sample order"),
+    [LOCATIONS] = SYI_TENSOR(moe_locations, locations, SY_FIELD_OUT, SYI_BIT(SYI_I32), 0, 1, 2, "as indices",
+                             "slot inside the expert; -1: no such expert"),
+    [COUNTS] = SYI_TENSOR(moe_locations, counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SYI_I64), 0, 1, 1,
+                          "E", "choices that name each expert"),
+    SYI_SCALAR(moe_locations, num_experts, I64, SY_FIELD_REQUIRED, .help = "E: experts"),
 };
 
 /* k and S; an array of rank 1 is one choice. */
@@ -72,16 +75,5 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {
-    "moe_locations", SYI_MOE_LOCATIONS, sizeof(sy_moe_locations_args), N_TENSORS, rules, check};
-
-sy_status sy_moe_locations_n(sy_ctx *ctx, const sy_moe_locations_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_moe_locations_query_n(sy_ctx *ctx, const sy_moe_locations_args *args, size_t args_bytes,
-                                   sy_query *query, size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(moe_locations, MOE_LOCATIONS,
+              "give every choice of a token its slot inside the expert it names")

@@ -5,13 +5,16 @@
 
 enum { IDS, WEIGHTS, MAP, PROBS, N_TENSORS };
 
-#define FIELD(name) #name, offsetof(sy_moe_map_from_ids_args, name)
-
-static const struct syi_rule rules[N_TENSORS] = {
-    [IDS] = {FIELD(ids), 0, SYI_INDEX_TYPES, 0, 2, 2},
-    [WEIGHTS] = {FIELD(weights), SYI_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2},
-    [MAP] = {FIELD(routing_map), SYI_OUT, SYI_BYTE_TYPES, 0, 2, 2},
-    [PROBS] = {FIELD(probs), SYI_OUT | SYI_OPTIONAL, 0, WEIGHTS + 1, 2, 2},
+static const sy_field_info fields[] = {
+    [IDS] = SYI_TENSOR(moe_map_from_ids, ids, 0, SYI_INDEX_TYPES, 0, 2, 2, "T K", "experts of each token"),
+    [WEIGHTS] = SYI_TENSOR(moe_map_from_ids, weights, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2, "T K",
+                           "their weights"),
+    [MAP] = SYI_TENSOR(moe_map_from_ids, routing_map, SY_FIELD_OUT, SYI_BYTE_TYPES, 0, 2, 2, "T E",
+                       "1: token t goes to expert e", .preset = "bool"),
+    [PROBS] = SYI_TENSOR(moe_map_from_ids, probs, SY_FIELD_OUT | SY_FIELD_OPTIONAL, 0, WEIGHTS + 1, 2, 2,
+                         "T E", "when weights is given; 0 where not routed"),
+    SYI_SCALAR(moe_map_from_ids, num_experts, I64, SY_FIELD_REQUIRED, .help = "E: experts"),
+    SYI_SCALAR(moe_map_from_ids, allow_missing, BOOL, .help = "ids -1 and E stand for no expert"),
 };
 
 static sy_status check_inputs(struct syi_call *call)
@@ -76,16 +79,5 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {
-    "moe_map_from_ids", SYI_MOE_MAP_FROM_IDS, sizeof(sy_moe_map_from_ids_args), N_TENSORS, rules, check};
-
-sy_status sy_moe_map_from_ids_n(sy_ctx *ctx, const sy_moe_map_from_ids_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_moe_map_from_ids_query_n(sy_ctx *ctx, const sy_moe_map_from_ids_args *args, size_t args_bytes,
-                                      sy_query *query, size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(moe_map_from_ids, MOE_MAP_FROM_IDS,
+              "the routing map of expert ids, and the probs of their weights")

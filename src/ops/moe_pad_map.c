@@ -5,12 +5,15 @@
 
 enum { MAP, PADDED, COUNTS, N_TENSORS };
 
-#define FIELD(name) #name, offsetof(sy_moe_pad_map_args, name)
-
-static const struct syi_rule rules[N_TENSORS] = {
-    [MAP] = {FIELD(routing_map), 0, SYI_BYTE_TYPES, 0, 2, 2},
-    [PADDED] = {FIELD(padded_map), SYI_OUT, 0, MAP + 1, 2, 2},
-    [COUNTS] = {FIELD(expert_counts), SYI_OUT | SYI_OPTIONAL | SYI_VECTOR, SYI_BIT(SYI_I64), 0, 1, 1},
+static const sy_field_info fields[] = {
+    [MAP] = SYI_TENSOR(moe_pad_map, routing_map, 0, SYI_BYTE_TYPES, 0, 2, 2, "T E",
+                       "not 0: token t goes to expert e"),
+    [PADDED] = SYI_TENSOR(moe_pad_map, padded_map, SY_FIELD_OUT, 0, MAP + 1, 2, 2, "T E",
+                          "with what each expert lacked"),
+    [COUNTS] = SYI_TENSOR(moe_pad_map, expert_counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SYI_I64), 0,
+                          1, 1, "E", "tokens of each expert, padding included"),
+    SYI_SCALAR(moe_pad_map, alignment, I64, SY_FIELD_REQUIRED,
+               .help = "every expert gets a multiple of this"),
 };
 
 static sy_status check(struct syi_call *call)
@@ -50,16 +53,5 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {"moe_pad_map", SYI_MOE_PAD_MAP, sizeof(sy_moe_pad_map_args),
-                                 N_TENSORS,     rules,           check};
-
-sy_status sy_moe_pad_map_n(sy_ctx *ctx, const sy_moe_pad_map_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_moe_pad_map_query_n(sy_ctx *ctx, const sy_moe_pad_map_args *args, size_t args_bytes,
-                                 sy_query *query, size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(moe_pad_map, MOE_PAD_MAP,
+              "route further tokens so that every expert has a multiple of some number")

@@ -5,17 +5,26 @@
 
 enum { TOKENS, MAP, PROBS, OUT_TOKENS, INDICES, OUT_PROBS, COUNTS, OFFSETS, N_TENSORS };
 
-#define FIELD(name) #name, offsetof(sy_moe_permute_args, name)
-
-static const struct syi_rule rules[N_TENSORS] = {
-    [TOKENS] = {FIELD(tokens), SYI_RAW_WORD, 0, 0, 2, 2},
-    [MAP] = {FIELD(routing_map), 0, SYI_BYTE_TYPES, 0, 2, 2},
-    [PROBS] = {FIELD(probs), SYI_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2},
-    [OUT_TOKENS] = {FIELD(permuted_tokens), SYI_OUT, 0, TOKENS + 1, 2, 2},
-    [INDICES] = {FIELD(sorted_indices), SYI_OUT | SYI_VECTOR, SYI_BIT(SYI_I32), 0, 1, 1},
-    [OUT_PROBS] = {FIELD(permuted_probs), SYI_OUT | SYI_OPTIONAL | SYI_VECTOR, 0, PROBS + 1, 1, 1},
-    [COUNTS] = {FIELD(expert_counts), SYI_OUT | SYI_OPTIONAL | SYI_VECTOR, SYI_BIT(SYI_I64), 0, 1, 1},
-    [OFFSETS] = {FIELD(expert_offsets), SYI_OUT | SYI_OPTIONAL | SYI_VECTOR, SYI_BIT(SYI_I64), 0, 1, 1},
+static const sy_field_info fields[] = {
+    [TOKENS] = SYI_TENSOR(moe_permute, tokens, SY_FIELD_ANY_WORD, 0, 0, 2, 2, "T H", "one row per token"),
+    [MAP] = SYI_TENSOR(moe_permute, routing_map, 0, SYI_BYTE_TYPES, 0, 2, 2, "T E",
+                       "not 0: token t goes to expert e"),
+    [PROBS] = SYI_TENSOR(moe_permute, probs, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2, "T E",
+                         "router probabilities"),
+    [OUT_TOKENS] = SYI_TENSOR(moe_permute, permuted_tokens, SY_FIELD_OUT, 0, TOKENS + 1, 2, 2, "M H",
+                              "rows grouped by expert"),
+    [INDICES] = SYI_TENSOR(moe_permute, sorted_indices, SY_FIELD_OUT, SYI_BIT(SYI_I32), 0, 1, 1, "M",
+                           "row of each slot; capacity mode: token of each row"),
+    [OUT_PROBS] = SYI_TENSOR(moe_permute, permuted_probs, SY_FIELD_OUT | SY_FIELD_OPTIONAL, 0, PROBS + 1, 1,
+                             1, "M", "when probs is given"),
+    [COUNTS] = SYI_TENSOR(moe_permute, expert_counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SYI_I64), 0,
+                          1, 1, "E", "tokens routed to each expert"),
+    [OFFSETS] = SYI_TENSOR(moe_permute, expert_offsets, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SYI_I64), 0,
+                           1, 1, "E+1", "first row of each expert"),
+    SYI_SCALAR(moe_permute, num_out_tokens, I64, SY_FIELD_REQUIRED,
+               .help = "N: N/T slots per token, in capacity mode N/E rows per expert"),
+    SYI_SCALAR(moe_permute, drop_and_pad, BOOL, .help = "capacity mode: every expert gets exactly C rows"),
+    SYI_SCALAR(moe_permute, zero_pad, BOOL, .help = "capacity mode: padding rows are zero, with index -1"),
 };
 
 static sy_status check_inputs(struct syi_call *call)
@@ -101,16 +110,5 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {"moe_permute", SYI_MOE_PERMUTE, sizeof(sy_moe_permute_args),
-                                 N_TENSORS,     rules,           check};
-
-sy_status sy_moe_permute_n(sy_ctx *ctx, const sy_moe_permute_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_moe_permute_query_n(sy_ctx *ctx, const sy_moe_permute_args *args, size_t args_bytes,
-                                 sy_query *query, size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(moe_permute, MOE_PERMUTE,
+              "copy each token row to one row per expert it is routed to, grouped by expert")

@@ -5,15 +5,26 @@
 
 enum { GRAD_PERMUTED, INDICES, GRAD_PERMUTED_PROBS, MAP, GRAD_TOKENS, GRAD_PROBS, N_TENSORS };
 
-#define FIELD(name) #name, offsetof(sy_moe_permute_grad_args, name)
-
-static const struct syi_rule rules[N_TENSORS] = {
-    [GRAD_PERMUTED] = {FIELD(grad_permuted_tokens), 0, SYI_FLOAT_TYPES, 0, 2, 2},
-    [INDICES] = {FIELD(sorted_indices), SYI_VECTOR, SYI_BIT(SYI_I32), 0, 1, 1},
-    [GRAD_PERMUTED_PROBS] = {FIELD(grad_permuted_probs), SYI_OPTIONAL | SYI_VECTOR, SYI_FLOAT_TYPES, 0, 1, 1},
-    [MAP] = {FIELD(routing_map), SYI_OPTIONAL, SYI_BYTE_TYPES, 0, 2, 2},
-    [GRAD_TOKENS] = {FIELD(grad_tokens), SYI_OUT, 0, GRAD_PERMUTED + 1, 2, 2},
-    [GRAD_PROBS] = {FIELD(grad_probs), SYI_OUT | SYI_OPTIONAL, 0, GRAD_PERMUTED_PROBS + 1, 2, 2},
+static const sy_field_info fields[] = {
+    [GRAD_PERMUTED] = SYI_TENSOR(moe_permute_grad, grad_permuted_tokens, 0, SYI_FLOAT_TYPES, 0, 2, 2, "M H",
+                                 "gradient of permuted_tokens"),
+    [INDICES] = SYI_TENSOR(moe_permute_grad, sorted_indices, 0, SYI_BIT(SYI_I32), 0, 1, 1, "M",
+                           "as moe_permute made them"),
+    [GRAD_PERMUTED_PROBS] = SYI_TENSOR(moe_permute_grad, grad_permuted_probs, SY_FIELD_OPTIONAL,
+                                       SYI_FLOAT_TYPES, 0, 1, 1, "M", "gradient of permuted_probs"),
+    [MAP] = SYI_TENSOR(moe_permute_grad, routing_map, SY_FIELD_OPTIONAL, SYI_BYTE_TYPES, 0, 2, 2, "T E",
+                       "experts of each token; packed probs need it"),
+    [GRAD_TOKENS] = SYI_TENSOR(moe_permute_grad, grad_tokens, SY_FIELD_OUT, 0, GRAD_PERMUTED + 1, 2, 2, "T H",
+                               "gradient of tokens"),
+    [GRAD_PROBS] =
+        SYI_TENSOR(moe_permute_grad, grad_probs, SY_FIELD_OUT | SY_FIELD_OPTIONAL, 0, GRAD_PERMUTED_PROBS + 1,
+                   2, 2, "T E", "gradient of probs, when grad_permuted_probs is given"),
+    SYI_SCALAR(moe_permute_grad, num_experts, I64, .help = "E: experts, 1 or more"),
+    SYI_SCALAR(moe_permute_grad, num_tokens, I64, .help = "T: tokens, 1 or more"),
+    SYI_SCALAR(moe_permute_grad, drop_and_pad, BOOL,
+               .help = "capacity mode: sorted_indices holds the token of each row"),
+    SYI_SCALAR(moe_permute_grad, zero_pad, BOOL,
+               .help = "capacity mode: index -1 marks a row that belongs to no token"),
 };
 
 static sy_status check_inputs(struct syi_call *call, struct syi_moe_rows_plan *plan)
@@ -97,16 +108,5 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {
-    "moe_permute_grad", SYI_MOE_PERMUTE_GRAD, sizeof(sy_moe_permute_grad_args), N_TENSORS, rules, check};
-
-sy_status sy_moe_permute_grad_n(sy_ctx *ctx, const sy_moe_permute_grad_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_moe_permute_grad_query_n(sy_ctx *ctx, const sy_moe_permute_grad_args *args, size_t args_bytes,
-                                      sy_query *query, size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(moe_permute_grad, MOE_PERMUTE_GRAD,
+              "gradients of tokens and probs from those of moe_permute's outputs")

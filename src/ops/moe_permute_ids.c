@@ -5,18 +5,28 @@
 
 enum { TOKENS, IDS, PROBS, OUT_TOKENS, INDICES, OUT_PROBS, COUNTS, OFFSETS, N_TENSORS };
 
-#define FIELD(name) #name, offsetof(sy_moe_permute_ids_args, name)
-#define RESULT (SYI_OUT | SYI_OPTIONAL | SYI_VECTOR)
-
-static const struct syi_rule rules[N_TENSORS] = {
-    [TOKENS] = {FIELD(tokens), SYI_RAW_WORD, 0, 0, 2, 2},
-    [IDS] = {FIELD(ids), 0, SYI_INDEX_TYPES, 0, 2, 2},
-    [PROBS] = {FIELD(probs), SYI_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2},
-    [OUT_TOKENS] = {FIELD(permuted_tokens), SYI_OUT, 0, TOKENS + 1, 2, 2},
-    [INDICES] = {FIELD(sorted_indices), SYI_OUT | SYI_VECTOR, SYI_BIT(SYI_I32), 0, 1, 1},
-    [OUT_PROBS] = {FIELD(permuted_probs), RESULT, 0, PROBS + 1, 1, 1},
-    [COUNTS] = {FIELD(expert_counts), RESULT, SYI_BIT(SYI_I64), 0, 1, 1},
-    [OFFSETS] = {FIELD(expert_offsets), RESULT, SYI_BIT(SYI_I64), 0, 1, 1},
+static const sy_field_info fields[] = {
+    [TOKENS] = SYI_TENSOR(moe_permute_ids, tokens, SY_FIELD_ANY_WORD, 0, 0, 2, 2, "T H", "one row per token"),
+    [IDS] = SYI_TENSOR(moe_permute_ids, ids, 0, SYI_INDEX_TYPES, 0, 2, 2, "T K", "experts of each token"),
+    [PROBS] = SYI_TENSOR(moe_permute_ids, probs, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2, "T K",
+                         "weight of each slot"),
+    [OUT_TOKENS] = SYI_TENSOR(moe_permute_ids, permuted_tokens, SY_FIELD_OUT, 0, TOKENS + 1, 2, 2, "M H",
+                              "rows grouped by expert"),
+    [INDICES] = SYI_TENSOR(moe_permute_ids, sorted_indices, SY_FIELD_OUT, SYI_BIT(SYI_I32), 0, 1, 1, "T*K",
+                           "row of each slot, kept or not; -1: missing"),
+    [OUT_PROBS] = SYI_TENSOR(moe_permute_ids, permuted_probs, SY_FIELD_OUT | SY_FIELD_OPTIONAL, 0, PROBS + 1,
+                             1, 1, "M", "when probs is given"),
+    [COUNTS] = SYI_TENSOR(moe_permute_ids, expert_counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SYI_I64),
+                          0, 1, 1, "E", "with num_experts: slots of each expert"),
+    [OFFSETS] = SYI_TENSOR(moe_permute_ids, expert_offsets, SY_FIELD_OUT | SY_FIELD_OPTIONAL,
+                           SYI_BIT(SYI_I64), 0, 1, 1, "E+1", "with num_experts: first row of each"),
+    SYI_SCALAR(moe_permute_ids, num_out_tokens, I64,
+               .help = "N: rows kept; 0: all; negative: all but the last -N"),
+    SYI_SCALAR(moe_permute_ids, num_experts, I64, .help = "E: ids must be below; 0: any numbers"),
+    SYI_SCALAR(moe_permute_ids, window, BOOL, .help = "write rows from row_begin to row_end only"),
+    SYI_SCALAR(moe_permute_ids, row_begin, I64, .help = "first row that is written"),
+    SYI_SCALAR(moe_permute_ids, row_end, I64, .help = "row behind the last that is written"),
+    SYI_SCALAR(moe_permute_ids, allow_missing, BOOL, .help = "ids -1 and E stand for no expert"),
 };
 
 static sy_status check_inputs(struct syi_call *call)
@@ -94,9 +104,11 @@ static sy_status check_outputs(struct syi_call *call, const struct syi_moe_permu
         st = syi_check_vector(call, INDICES, total);
     if (st == SY_OK)
         st = syi_check_vector(call, OUT_PROBS, plan->n_rows);
-    if (st == SY_OK)
+    if (st == SY_OK && plan->n_experts > 0)
         st = syi_check_vector(call, COUNTS, plan->n_experts);
-    return st == SY_OK ? syi_check_vector(call, OFFSETS, plan->n_experts + 1) : st;
+    if (st == SY_OK && plan->n_experts > 0)
+        st = syi_check_vector(call, OFFSETS, plan->n_experts + 1);
+    return st;
 }
 
 static sy_status check(struct syi_call *call)
@@ -137,16 +149,5 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {
-    "moe_permute_ids", SYI_MOE_PERMUTE_IDS, sizeof(sy_moe_permute_ids_args), N_TENSORS, rules, check};
-
-sy_status sy_moe_permute_ids_n(sy_ctx *ctx, const sy_moe_permute_ids_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_moe_permute_ids_query_n(sy_ctx *ctx, const sy_moe_permute_ids_args *args, size_t args_bytes,
-                                     sy_query *query, size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(moe_permute_ids, MOE_PERMUTE_IDS,
+              "copy each token row to one row per expert it names, grouped by expert")

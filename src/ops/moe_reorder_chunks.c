@@ -5,15 +5,20 @@
 
 enum { ROWS, COUNTS, EXTRA, OUT_ROWS, OUT_EXTRA, OFFSETS, N_TENSORS };
 
-#define FIELD(name) #name, offsetof(sy_moe_reorder_chunks_args, name)
-
-static const struct syi_rule rules[N_TENSORS] = {
-    [ROWS] = {FIELD(rows), SYI_RAW_BYTES, 0, 0, 1, SYI_MAX_RANK},
-    [COUNTS] = {FIELD(counts), 0, SYI_INDEX_TYPES, 0, 2, 2},
-    [EXTRA] = {FIELD(extra), SYI_OPTIONAL | SYI_RAW_BYTES, 0, 0, 1, SYI_MAX_RANK},
-    [OUT_ROWS] = {FIELD(reordered_rows), SYI_OUT, 0, ROWS + 1, 1, SYI_MAX_RANK},
-    [OUT_EXTRA] = {FIELD(reordered_extra), SYI_OUT | SYI_OPTIONAL, 0, EXTRA + 1, 1, SYI_MAX_RANK},
-    [OFFSETS] = {FIELD(expert_offsets), SYI_OUT | SYI_OPTIONAL | SYI_VECTOR, SYI_BIT(SYI_I64), 0, 1, 1},
+static const sy_field_info fields[] = {
+    [ROWS] = SYI_TENSOR(moe_reorder_chunks, rows, SY_FIELD_ANY_BYTES, 0, 0, 1, SYI_MAX_RANK, "N ...",
+                        "chunks of rows, rank by rank"),
+    [COUNTS] = SYI_TENSOR(moe_reorder_chunks, counts, 0, SYI_INDEX_TYPES, 0, 2, 2, "R E",
+                          "rows of each rank and expert"),
+    [EXTRA] = SYI_TENSOR(moe_reorder_chunks, extra, SY_FIELD_OPTIONAL | SY_FIELD_ANY_BYTES, 0, 0, 1,
+                         SYI_MAX_RANK, "N ...", "what goes with the rows: probs, scales"),
+    [OUT_ROWS] = SYI_TENSOR(moe_reorder_chunks, reordered_rows, SY_FIELD_OUT, 0, ROWS + 1, 1, SYI_MAX_RANK,
+                            "as rows", "the chunks expert by expert"),
+    [OUT_EXTRA] = SYI_TENSOR(moe_reorder_chunks, reordered_extra, SY_FIELD_OUT | SY_FIELD_OPTIONAL, 0,
+                             EXTRA + 1, 1, SYI_MAX_RANK, "N] | [N ...", "when extra is given"),
+    [OFFSETS] = SYI_TENSOR(moe_reorder_chunks, expert_offsets, SY_FIELD_OUT | SY_FIELD_OPTIONAL,
+                           SYI_BIT(SYI_I64), 0, 1, 1, "E+1", "first row of each expert"),
+    SYI_SCALAR(moe_reorder_chunks, inverse, BOOL, .help = "the way back: expert by expert to rank by rank"),
 };
 
 /* A tensor is as many rows as its first dimension says. */
@@ -96,20 +101,5 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {"moe_reorder_chunks",
-                                 SYI_MOE_REORDER_CHUNKS,
-                                 sizeof(sy_moe_reorder_chunks_args),
-                                 N_TENSORS,
-                                 rules,
-                                 check};
-
-sy_status sy_moe_reorder_chunks_n(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_moe_reorder_chunks_query_n(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args,
-                                        size_t args_bytes, sy_query *query, size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(moe_reorder_chunks, MOE_REORDER_CHUNKS,
+              "bring the rows of each expert together after an exchange, and back")

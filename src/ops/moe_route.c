@@ -7,19 +7,42 @@
 
 enum { LOGITS, BIAS, FINISHED, IDS, WEIGHTS, MAP, PROBS, COUNTS, SCORES, N_TENSORS };
 
-#define FIELD(name) #name, offsetof(sy_moe_route_args, name)
-#define RESULT (SYI_OUT | SYI_OPTIONAL)
-
-static const struct syi_rule rules[N_TENSORS] = {
-    [LOGITS] = {FIELD(logits), 0, SYI_FLOAT_TYPES, 0, 2, 2},
-    [BIAS] = {FIELD(bias), SYI_OPTIONAL | SYI_VECTOR, SYI_BIT(SYI_F32), 0, 1, 1},
-    [FINISHED] = {FIELD(finished), SYI_OPTIONAL | SYI_VECTOR, SYI_BYTE_TYPES, 0, 1, 1},
-    [IDS] = {FIELD(ids), RESULT, SYI_INDEX_TYPES, 0, 2, 2},
-    [WEIGHTS] = {FIELD(weights), RESULT, SYI_FLOAT_TYPES, 0, 2, 2},
-    [MAP] = {FIELD(routing_map), RESULT, SYI_BYTE_TYPES, 0, 2, 2},
-    [PROBS] = {FIELD(probs), RESULT, SYI_FLOAT_TYPES, 0, 2, 2},
-    [COUNTS] = {FIELD(counts), RESULT | SYI_VECTOR, SYI_BIT(SYI_I64), 0, 1, 1},
-    [SCORES] = {FIELD(scores), RESULT, SYI_BIT(SYI_F32), 0, 2, 2},
+static const sy_field_info fields[] = {
+    [LOGITS] =
+        SYI_TENSOR(moe_route, logits, 0, SYI_FLOAT_TYPES, 0, 2, 2, "T E", "router logits of each token"),
+    [BIAS] = SYI_TENSOR(moe_route, bias, SY_FIELD_OPTIONAL, SYI_BIT(SYI_F32), 0, 1, 1, "E",
+                        "added to the scores for the choice only"),
+    [FINISHED] = SYI_TENSOR(moe_route, finished, SY_FIELD_OPTIONAL, SYI_BYTE_TYPES, 0, 1, 1, "T",
+                            "not 0: the token chooses nothing"),
+    [IDS] = SYI_TENSOR(moe_route, ids, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 2, 2, "T K",
+                       "chosen experts; E for a finished token", .preset = "i32"),
+    [WEIGHTS] = SYI_TENSOR(moe_route, weights, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2,
+                           "T K", "their weights", .preset = "f32"),
+    [MAP] = SYI_TENSOR(moe_route, routing_map, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BYTE_TYPES, 0, 2, 2,
+                       "T E", "1: token t goes to expert e", .preset = "bool"),
+    [PROBS] = SYI_TENSOR(moe_route, probs, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2, "T E",
+                         "weight of each expert, 0 where not routed", .preset = "f32"),
+    [COUNTS] = SYI_TENSOR(moe_route, counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SYI_I64), 0, 1, 1, "E",
+                          "tokens that chose each expert"),
+    [SCORES] = SYI_TENSOR(moe_route, scores, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SYI_F32), 0, 2, 2,
+                          "T E", "scores of all experts"),
+    SYI_SCALAR(moe_route, k, I64, SY_FIELD_REQUIRED, .help = "K: experts per token"),
+    SYI_SCALAR(moe_route, score, ENUM, .words = "softmax sigmoid none",
+               .help = "what a logit is worth; none: itself"),
+    SYI_SCALAR(moe_route, softmax_after, BOOL, .help = "weights are the softmax of the chosen logits"),
+    SYI_SCALAR(moe_route, groups, I64, .help = "groups of neighbouring experts; 0: none"),
+    SYI_SCALAR(moe_route, top_groups, I64, .help = "groups whose experts compete"),
+    SYI_SCALAR(moe_route, group_score, ENUM, .words = "max sum2",
+               .help = "worth of a group: its best expert, or the sum of its two best"),
+    SYI_SCALAR(moe_route, slot_order, ENUM, .words = "value expert",
+               .help = "order of a token's experts: best first, or by number"),
+    SYI_SCALAR(moe_route, renormalize, BOOL, .help = "weights of a token sum to 1"),
+    SYI_SCALAR(moe_route, eps, F32, .help = "added to that sum"),
+    SYI_SCALAR(moe_route, scale, F32, .preset = "1", .help = "factor of every weight; 0 means 1"),
+    SYI_SCALAR(moe_route, capacity, I64,
+               .help = "most tokens of an expert in routing_map and probs; 0: no limit"),
+    SYI_SCALAR(moe_route, drop, ENUM, .words = "prob position",
+               .help = "tokens an expert keeps: of largest weight, or the first"),
 };
 
 static sy_status check_inputs(struct syi_call *call)
@@ -39,13 +62,12 @@ static sy_status check_inputs(struct syi_call *call)
 static sy_status check_enums(struct syi_call *call)
 {
     const sy_moe_route_args *a = &call->args.moe_route;
-    sy_status st = syi_check_enum(call, "score", (int)a->score, SY_SCORE_NONE + 1, "SOFTMAX, SIGMOID, NONE");
+    sy_status st = syi_check_enum(call, "score", (int)a->score);
     if (st == SY_OK)
-        st = syi_check_enum(call, "group_score", (int)a->group_score, SY_GROUP_SUM2 + 1, "MAX, SUM2");
+        st = syi_check_enum(call, "group_score", (int)a->group_score);
     if (st == SY_OK)
-        st = syi_check_enum(call, "slot_order", (int)a->slot_order, SY_SLOT_EXPERT + 1, "VALUE, EXPERT");
-    return st == SY_OK ? syi_check_enum(call, "drop", (int)a->drop, SY_DROP_POSITION + 1, "PROB, POSITION")
-                       : st;
+        st = syi_check_enum(call, "slot_order", (int)a->slot_order);
+    return st == SY_OK ? syi_check_enum(call, "drop", (int)a->drop) : st;
 }
 
 static sy_status check_groups(struct syi_call *call)
@@ -180,16 +202,4 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {"moe_route", SYI_MOE_ROUTE, sizeof(sy_moe_route_args),
-                                 N_TENSORS,   rules,         check};
-
-sy_status sy_moe_route_n(sy_ctx *ctx, const sy_moe_route_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_moe_route_query_n(sy_ctx *ctx, const sy_moe_route_args *args, size_t args_bytes, sy_query *query,
-                               size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(moe_route, MOE_ROUTE, "pick the experts of each token from router logits, and weigh them")

@@ -5,14 +5,22 @@
 
 enum { PERMUTED, INDICES, MAP, PROBS, TOKENS, N_TENSORS };
 
-#define FIELD(name) #name, offsetof(sy_moe_unpermute_args, name)
-
-static const struct syi_rule rules[N_TENSORS] = {
-    [PERMUTED] = {FIELD(permuted_tokens), 0, SYI_FLOAT_TYPES, 0, 2, 2},
-    [INDICES] = {FIELD(sorted_indices), SYI_VECTOR, SYI_BIT(SYI_I32), 0, 1, 1},
-    [MAP] = {FIELD(routing_map), SYI_OPTIONAL, SYI_BYTE_TYPES, 0, 2, 2},
-    [PROBS] = {FIELD(probs), SYI_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2},
-    [TOKENS] = {FIELD(tokens), SYI_OUT, 0, PERMUTED + 1, 2, 2},
+static const sy_field_info fields[] = {
+    [PERMUTED] = SYI_TENSOR(moe_unpermute, permuted_tokens, 0, SYI_FLOAT_TYPES, 0, 2, 2, "M H",
+                            "rows grouped by expert"),
+    [INDICES] = SYI_TENSOR(moe_unpermute, sorted_indices, 0, SYI_BIT(SYI_I32), 0, 1, 1, "M",
+                           "row of each slot; capacity mode: token of each row"),
+    [MAP] = SYI_TENSOR(moe_unpermute, routing_map, SY_FIELD_OPTIONAL, SYI_BYTE_TYPES, 0, 2, 2, "T E",
+                       "experts of each token; packed probs need it"),
+    [PROBS] = SYI_TENSOR(moe_unpermute, probs, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2, "T E",
+                         "weights; missing: 1"),
+    [TOKENS] = SYI_TENSOR(moe_unpermute, tokens, SY_FIELD_OUT, 0, PERMUTED + 1, 2, 2, "T H",
+                          "the weighted rows of each token, added up"),
+    SYI_SCALAR(moe_unpermute, num_tokens, I64, .help = "T, when neither probs nor routing_map tells it"),
+    SYI_SCALAR(moe_unpermute, drop_and_pad, BOOL,
+               .help = "capacity mode: sorted_indices holds the token of each row"),
+    SYI_SCALAR(moe_unpermute, zero_pad, BOOL,
+               .help = "capacity mode: index -1 marks a row that belongs to no token"),
 };
 
 /* Tensors that others make necessary. */
@@ -110,16 +118,4 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {
-    "moe_unpermute", SYI_MOE_UNPERMUTE, sizeof(sy_moe_unpermute_args), N_TENSORS, rules, check};
-
-sy_status sy_moe_unpermute_n(sy_ctx *ctx, const sy_moe_unpermute_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_moe_unpermute_query_n(sy_ctx *ctx, const sy_moe_unpermute_args *args, size_t args_bytes,
-                                   sy_query *query, size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(moe_unpermute, MOE_UNPERMUTE, "bring permuted rows back to their tokens, weighted and added up")

@@ -5,16 +5,25 @@
 
 enum { GRAD_TOKENS, INDICES, PERMUTED, MAP, PROBS, GRAD_PERMUTED, GRAD_PROBS, N_TENSORS };
 
-#define FIELD(name) #name, offsetof(sy_moe_unpermute_grad_args, name)
-
-static const struct syi_rule rules[N_TENSORS] = {
-    [GRAD_TOKENS] = {FIELD(grad_tokens), 0, SYI_FLOAT_TYPES, 0, 2, 2},
-    [INDICES] = {FIELD(sorted_indices), SYI_VECTOR, SYI_BIT(SYI_I32), 0, 1, 1},
-    [PERMUTED] = {FIELD(permuted_tokens), SYI_OPTIONAL, 0, GRAD_TOKENS + 1, 2, 2},
-    [MAP] = {FIELD(routing_map), SYI_OPTIONAL, SYI_BYTE_TYPES, 0, 2, 2},
-    [PROBS] = {FIELD(probs), SYI_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2},
-    [GRAD_PERMUTED] = {FIELD(grad_permuted_tokens), SYI_OUT, 0, GRAD_TOKENS + 1, 2, 2},
-    [GRAD_PROBS] = {FIELD(grad_probs), SYI_OUT | SYI_OPTIONAL, 0, PROBS + 1, 2, 2},
+static const sy_field_info fields[] = {
+    [GRAD_TOKENS] = SYI_TENSOR(moe_unpermute_grad, grad_tokens, 0, SYI_FLOAT_TYPES, 0, 2, 2, "T H",
+                               "gradient of the tokens moe_unpermute made"),
+    [INDICES] = SYI_TENSOR(moe_unpermute_grad, sorted_indices, 0, SYI_BIT(SYI_I32), 0, 1, 1, "M",
+                           "those of the forward call"),
+    [PERMUTED] = SYI_TENSOR(moe_unpermute_grad, permuted_tokens, SY_FIELD_OPTIONAL, 0, GRAD_TOKENS + 1, 2, 2,
+                            "M H", "rows of the forward call; probs need them"),
+    [MAP] = SYI_TENSOR(moe_unpermute_grad, routing_map, SY_FIELD_OPTIONAL, SYI_BYTE_TYPES, 0, 2, 2, "T E",
+                       "experts of each token; probs need it"),
+    [PROBS] = SYI_TENSOR(moe_unpermute_grad, probs, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2, "T E",
+                         "weights; missing: 1"),
+    [GRAD_PERMUTED] = SYI_TENSOR(moe_unpermute_grad, grad_permuted_tokens, SY_FIELD_OUT, 0, GRAD_TOKENS + 1,
+                                 2, 2, "M H", "gradient of permuted_tokens"),
+    [GRAD_PROBS] = SYI_TENSOR(moe_unpermute_grad, grad_probs, SY_FIELD_OUT | SY_FIELD_OPTIONAL, 0, PROBS + 1,
+                              2, 2, "T E", "gradient of probs, when probs is given"),
+    SYI_SCALAR(moe_unpermute_grad, drop_and_pad, BOOL,
+               .help = "capacity mode: sorted_indices holds the token of each row"),
+    SYI_SCALAR(moe_unpermute_grad, zero_pad, BOOL,
+               .help = "capacity mode: index -1 marks a row that belongs to no token"),
 };
 
 /* Tensors that others make necessary. */
@@ -105,20 +114,5 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {"moe_unpermute_grad",
-                                 SYI_MOE_UNPERMUTE_GRAD,
-                                 sizeof(sy_moe_unpermute_grad_args),
-                                 N_TENSORS,
-                                 rules,
-                                 check};
-
-sy_status sy_moe_unpermute_grad_n(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_moe_unpermute_grad_query_n(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args,
-                                        size_t args_bytes, sy_query *query, size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(moe_unpermute_grad, MOE_UNPERMUTE_GRAD,
+              "gradients of permuted rows and probs from that of moe_unpermute's tokens")

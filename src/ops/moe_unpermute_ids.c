@@ -5,13 +5,17 @@
 
 enum { PERMUTED, INDICES, PROBS, TOKENS, N_TENSORS };
 
-#define FIELD(name) #name, offsetof(sy_moe_unpermute_ids_args, name)
-
-static const struct syi_rule rules[N_TENSORS] = {
-    [PERMUTED] = {FIELD(permuted_tokens), 0, SYI_FLOAT_TYPES, 0, 2, 2},
-    [INDICES] = {FIELD(sorted_indices), SYI_VECTOR, SYI_BIT(SYI_I32), 0, 1, 1},
-    [PROBS] = {FIELD(probs), SYI_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2},
-    [TOKENS] = {FIELD(tokens), SYI_OUT, 0, PERMUTED + 1, 2, 2},
+static const sy_field_info fields[] = {
+    [PERMUTED] = SYI_TENSOR(moe_unpermute_ids, permuted_tokens, 0, SYI_FLOAT_TYPES, 0, 2, 2, "M H",
+                            "rows grouped by expert"),
+    [INDICES] = SYI_TENSOR(moe_unpermute_ids, sorted_indices, 0, SYI_BIT(SYI_I32), 0, 1, 1, "T*K",
+                           "row of each slot"),
+    [PROBS] = SYI_TENSOR(moe_unpermute_ids, probs, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2, "T K",
+                         "weight of each slot; missing: 1"),
+    [TOKENS] = SYI_TENSOR(moe_unpermute_ids, tokens, SY_FIELD_OUT, 0, PERMUTED + 1, 2, 2, "T H",
+                          "the weighted sum of each token's rows"),
+    SYI_SCALAR(moe_unpermute_ids, num_tokens, I64, .help = "T, when probs is missing; 0: one slot per token"),
+    SYI_SCALAR(moe_unpermute_ids, row_begin, I64, .help = "which row the first of permuted_tokens is"),
 };
 
 /* T is told by probs, by num_tokens, by both alike, or it is the length: one slot per token. */
@@ -86,16 +90,5 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {
-    "moe_unpermute_ids", SYI_MOE_UNPERMUTE_IDS, sizeof(sy_moe_unpermute_ids_args), N_TENSORS, rules, check};
-
-sy_status sy_moe_unpermute_ids_n(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_moe_unpermute_ids_query_n(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args, size_t args_bytes,
-                                       sy_query *query, size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(moe_unpermute_ids, MOE_UNPERMUTE_IDS,
+              "add up the rows of each token, weighted, where moe_permute_ids put them")

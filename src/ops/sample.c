@@ -30,33 +30,65 @@ enum {
     N_TENSORS
 };
 
-#define FIELD(name) #name, offsetof(sy_sample_args, name)
 #define COUNTER_TYPES (SYI_BIT(SYI_I64) | SYI_BIT(SYI_U64) | SYI_BIT(SYI_I32))
-#define PER_ROW (SYI_OPTIONAL | SYI_PER_ROW)
-#define OVERRIDE (SYI_OPTIONAL | SYI_VECTOR)
-#define RESULT (SYI_OUT | SYI_OPTIONAL)
 
-static const struct syi_rule rules[N_TENSORS] = {
-    [LOGITS] = {FIELD(logits), 0, SYI_FLOAT_TYPES, 0, 2, 2},
-    [TOP_K] = {FIELD(top_k), PER_ROW, SYI_INDEX_TYPES, 0, 1, 2},
-    [TOP_P] = {FIELD(top_p), PER_ROW, SYI_BIT(SYI_F32), LOGITS + 1, 1, 2},
-    [MIN_P] = {FIELD(min_p), PER_ROW, SYI_BIT(SYI_F32), LOGITS + 1, 1, 2},
-    [TEMPERATURE] = {FIELD(temperature), PER_ROW, SYI_BIT(SYI_F32), LOGITS + 1, 1, 2},
-    [Q] = {FIELD(q), SYI_OPTIONAL, SYI_BIT(SYI_F32), 0, 2, 2},
-    [SEED] = {FIELD(seed), PER_ROW, COUNTER_TYPES, 0, 1, 2},
-    [OFFSET] = {FIELD(offset), PER_ROW, COUNTER_TYPES, 0, 1, 2},
-    [STREAM] = {FIELD(stream), PER_ROW, COUNTER_TYPES | SYI_BIT(SYI_U32), 0, 1, 2},
-    [ALLOW_BITS] = {FIELD(allow_bits), SYI_OPTIONAL, SYI_BIT(SYI_I32) | SYI_BIT(SYI_U32), 0, 2, 2},
-    [OVERRIDE_INDPTR] = {FIELD(override_indptr), OVERRIDE, SYI_INDEX_TYPES, 0, 1, 1},
-    [OVERRIDE_TOKEN] = {FIELD(override_token), OVERRIDE, SYI_INDEX_TYPES, 0, 1, 1},
-    [OVERRIDE_LOGIT] = {FIELD(override_logit), OVERRIDE, SYI_BIT(SYI_F32), 0, 1, 1},
-    [TOKEN] = {FIELD(token), RESULT | SYI_VECTOR, SYI_BIT(SYI_I64), 0, 1, 1},
-    [KEPT] = {FIELD(kept), RESULT | SYI_VECTOR, SYI_BIT(SYI_I32), 0, 1, 1},
-    [ROW_FLAGS] = {FIELD(row_flags), RESULT | SYI_VECTOR, SYI_BIT(SYI_U32), 0, 1, 1},
-    [MASKED] = {FIELD(masked_logits), RESULT, SYI_BIT(SYI_F32), 0, 2, 2},
-    [LIST_TOKEN] = {FIELD(list_token), RESULT, SYI_BIT(SYI_I64), 0, 2, 2},
-    [LIST_PROB] = {FIELD(list_prob), RESULT, SYI_BIT(SYI_F32), 0, 2, 2},
-    [LOGPROB] = {FIELD(logprob), RESULT | SYI_VECTOR, SYI_BIT(SYI_F32), 0, 1, 1},
+static const sy_field_info fields[] = {
+    [LOGITS] = SYI_TENSOR(sample, logits, 0, SYI_FLOAT_TYPES, 0, 2, 2, "B V", "one row per sequence"),
+    [TOP_K] = SYI_TENSOR(sample, top_k, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW, SYI_INDEX_TYPES, 0, 1, 2,
+                         "1 | B | B 1", "keep the k largest; off unless 1 <= k < V"),
+    [TOP_P] = SYI_TENSOR(sample, top_p, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW, SYI_BIT(SYI_F32), LOGITS + 1, 1,
+                         2, "1 | B | B 1", "keep the nucleus of mass p; off from 1 up"),
+    [MIN_P] = SYI_TENSOR(sample, min_p, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW, SYI_BIT(SYI_F32), LOGITS + 1, 1,
+                         2, "1 | B | B 1", "keep prob >= min_p * largest; off from 0 down"),
+    [TEMPERATURE] = SYI_TENSOR(sample, temperature, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW, SYI_BIT(SYI_F32),
+                               LOGITS + 1, 1, 2, "1 | B | B 1", "missing: 1; below 1e-5: greedy"),
+    [Q] = SYI_TENSOR(sample, q, SY_FIELD_OPTIONAL, SYI_BIT(SYI_F32), 0, 2, 2, "B V",
+                     "exponential noise of the caller"),
+    [SEED] = SYI_TENSOR(sample, seed, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW, COUNTER_TYPES, 0, 1, 2,
+                        "1 | B | B 1", "for the noise made here"),
+    [OFFSET] = SYI_TENSOR(sample, offset, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW, COUNTER_TYPES, 0, 1, 2,
+                          "1 | B | B 1", "step of the sequence; missing: 0"),
+    [STREAM] =
+        SYI_TENSOR(sample, stream, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW, COUNTER_TYPES | SYI_BIT(SYI_U32), 0,
+                   1, 2, "1 | B | B 1", "request; missing: 0, or the row if seed is [1]"),
+    [ALLOW_BITS] =
+        SYI_TENSOR(sample, allow_bits, SY_FIELD_OPTIONAL, SYI_BIT(SYI_I32) | SYI_BIT(SYI_U32), 0, 2, 2,
+                   "B ceil(V/32)", "bit 1: the token may be picked; one row may stand for all"),
+    [OVERRIDE_INDPTR] = SYI_TENSOR(sample, override_indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
+                                   "B+1", "where the overrides of each row begin, and the end"),
+    [OVERRIDE_TOKEN] = SYI_TENSOR(sample, override_token, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "N",
+                                  "tokens whose logit is replaced, ascending in a row"),
+    [OVERRIDE_LOGIT] = SYI_TENSOR(sample, override_logit, SY_FIELD_OPTIONAL, SYI_BIT(SYI_F32), 0, 1, 1, "N",
+                                  "by what; sample_overrides makes them"),
+    [TOKEN] = SYI_TENSOR(sample, token, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SYI_I64), 0, 1, 1, "B",
+                         "the picked token"),
+    [KEPT] = SYI_TENSOR(sample, kept, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SYI_I32), 0, 1, 1, "B",
+                        "candidates left after the cuts"),
+    [ROW_FLAGS] = SYI_TENSOR(sample, row_flags, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SYI_U32), 0, 1, 1,
+                             "B", "1: a NaN, 2: +inf, 4: no candidate"),
+    [MASKED] =
+        SYI_TENSOR(sample, masked_logits, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA, SYI_BIT(SYI_F32),
+                   0, 2, 2, "B V", "the logits, -inf where a token was cut", .words = "masked_logits"),
+    [LIST_TOKEN] = SYI_TENSOR(sample, list_token, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
+                              SYI_BIT(SYI_I64), 0, 2, 2, "B V", "candidates in order", .words = "list"),
+    [LIST_PROB] = SYI_TENSOR(sample, list_prob, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
+                             SYI_BIT(SYI_F32), 0, 2, 2, "B V", "their probabilities", .words = "list"),
+    [LOGPROB] = SYI_TENSOR(sample, logprob, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SYI_F32), 0, 1, 1, "B",
+                           "of the token; with logprob_mode raw or final"),
+    SYI_SCALAR(sample, eps, F32, .preset = "1e-8", .help = "added to |q|"),
+    SYI_SCALAR(sample, noise, ENUM, .words = "auto none q race cdf",
+               .help = "missing: q if q is given, cdf if seed is given, else none"),
+    SYI_SCALAR(sample, q_order, ENUM, .words = "list vocab",
+               .help = "q belongs to candidates in order, or to tokens"),
+    SYI_SCALAR(sample, ties, ENUM, .words = "exact all",
+               .help = "of tokens equal to the cut: the lowest, or all"),
+    SYI_SCALAR(sample, logprob_mode, ENUM, .words = "none raw final",
+               .help = "write logprob: of the input, or of what was drawn from"),
+    SYI_SCALAR(sample, empty_token, ENUM, .words = "minus_one|-1 zero|0",
+               .help = "token of a row without any candidate"),
+    SYI_SCALAR(sample, k_limit, I64, .help = "top-k is off above this; 0: no limit"),
+    SYI_SCALAR(sample, top_k_guess, I64, .help = "a hint, never changes a result"),
+    SYI_SCALAR(sample, probs_in, BOOL, .help = "logits are probabilities already"),
 };
 
 static bool any_output(const struct syi_call *call)
@@ -74,10 +106,10 @@ static sy_status check_overrides_given(struct syi_call *call)
         for (int j = OVERRIDE_INDPTR; j <= OVERRIDE_LOGIT; j++)
             if (call->tensor[i] == NULL && call->tensor[j] != NULL)
                 return syi_fail(
-                    call->ctx, SY_ERR_NULL, rules[i].name,
+                    call->ctx, SY_ERR_NULL, fields[i].name,
                     "is missing while %s is given, want all three of override_indptr, override_token "
                     "and override_logit, or none",
-                    rules[j].name);
+                    fields[j].name);
     return SY_OK;
 }
 
@@ -124,21 +156,14 @@ static sy_noise resolve_noise(const sy_sample_args *a)
 static sy_status check_enums(struct syi_call *call)
 {
     const sy_sample_args *a = &call->args.sample;
-    const struct {
-        const char *field;
-        int value, n;
-        const char *names;
-    } enums[] = {
-        {"noise", (int)a->noise, SY_NOISE_CDF + 1, "AUTO, NONE, Q, RACE, CDF"},
-        {"q_order", (int)a->q_order, SY_Q_VOCAB + 1, "LIST, VOCAB"},
-        {"ties", (int)a->ties, SY_TIES_ALL + 1, "EXACT, ALL"},
-        {"logprob_mode", (int)a->logprob_mode, SY_LOGPROB_FINAL + 1, "NONE, RAW, FINAL"},
-        {"empty_token", (int)a->empty_token, SY_EMPTY_ZERO + 1, "MINUS_ONE, ZERO"},
-    };
-    sy_status st = SY_OK;
-    for (size_t i = 0; st == SY_OK && i < sizeof enums / sizeof *enums; i++)
-        st = syi_check_enum(call, enums[i].field, enums[i].value, enums[i].n, enums[i].names);
-    return st;
+    sy_status st = syi_check_enum(call, "noise", (int)a->noise);
+    if (st == SY_OK)
+        st = syi_check_enum(call, "q_order", (int)a->q_order);
+    if (st == SY_OK)
+        st = syi_check_enum(call, "ties", (int)a->ties);
+    if (st == SY_OK)
+        st = syi_check_enum(call, "logprob_mode", (int)a->logprob_mode);
+    return st == SY_OK ? syi_check_enum(call, "empty_token", (int)a->empty_token) : st;
 }
 
 static sy_status check_values(struct syi_call *call)
@@ -171,9 +196,10 @@ static sy_status check_outputs(struct syi_call *call)
 {
     const int64_t batch = syi_extent(call, LOGITS, 0), vocab = syi_extent(call, LOGITS, 1);
     sy_status st = SY_OK;
-    for (int i = TOKEN; st == SY_OK && i < N_TENSORS; i++)
-        st = rules[i].flags & SYI_VECTOR ? syi_check_vector(call, i, batch)
-                                         : syi_check_matrix(call, i, batch, vocab);
+    const int end = call->args.sample.logprob_mode == SY_LOGPROB_NONE ? LOGPROB : N_TENSORS;
+    for (int i = TOKEN; st == SY_OK && i < end; i++)
+        st = fields[i].max_rank == 1 ? syi_check_vector(call, i, batch)
+                                     : syi_check_matrix(call, i, batch, vocab);
     return st;
 }
 
@@ -252,15 +278,5 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {"sample", SYI_SAMPLE, sizeof(sy_sample_args), N_TENSORS, rules, check};
-
-sy_status sy_sample_n(sy_ctx *ctx, const sy_sample_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_sample_query_n(sy_ctx *ctx, const sy_sample_args *args, size_t args_bytes, sy_query *query,
-                            size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(sample, SAMPLE,
+              "pick one token per row: temperature, top-k, top-p, min-p, then greedy or random")

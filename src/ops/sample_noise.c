@@ -5,8 +5,13 @@
 
 enum { Q, N_TENSORS };
 
-static const struct syi_rule rules[N_TENSORS] = {
-    [Q] = {"q", offsetof(sy_sample_noise_args, q), SYI_OUT | SYI_VECTOR, SYI_BIT(SYI_F32), 0, 1, 1},
+static const sy_field_info fields[] = {
+    [Q] = SYI_TENSOR(sample_noise, q, SY_FIELD_OUT, SYI_BIT(SYI_F32), 0, 1, 1, "n",
+                     "noise of the tokens 0 to n-1"),
+    SYI_SCALAR(sample_noise, seed, U64, .help = "as in sample"),
+    SYI_SCALAR(sample_noise, offset, U64, .help = "step of the sequence"),
+    SYI_SCALAR(sample_noise, stream, U32, .help = "request number; sample's default: 0, or the row"),
+    SYI_SCALAR(sample_noise, n, I64, SY_FIELD_REQUIRED, .help = "tokens"),
 };
 
 static sy_status check(struct syi_call *call)
@@ -31,16 +36,5 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {
-    "sample_noise", SYI_SAMPLE_NOISE, sizeof(sy_sample_noise_args), N_TENSORS, rules, check};
-
-sy_status sy_sample_noise_n(sy_ctx *ctx, const sy_sample_noise_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_sample_noise_query_n(sy_ctx *ctx, const sy_sample_noise_args *args, size_t args_bytes,
-                                  sy_query *query, size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(sample_noise, SAMPLE_NOISE,
+              "make the exponential noise of sample's races, to draw again or to look at")

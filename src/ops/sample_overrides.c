@@ -21,26 +21,38 @@ enum {
     N_TENSORS
 };
 
-#define FIELD(name) #name, offsetof(sy_sample_overrides_args, name)
-#define LIST (SYI_OPTIONAL | SYI_VECTOR)
-#define PER_ROW (SYI_OPTIONAL | SYI_PER_ROW)
-#define RESULT (SYI_OUT | SYI_VECTOR)
-
-static const struct syi_rule rules[N_TENSORS] = {
-    [LOGITS] = {FIELD(logits), 0, SYI_FLOAT_TYPES, 0, 2, 2},
-    [PROMPT_INDPTR] = {FIELD(prompt_indptr), LIST, SYI_INDEX_TYPES, 0, 1, 1},
-    [PROMPT_TOKEN] = {FIELD(prompt_token), LIST, SYI_INDEX_TYPES, 0, 1, 1},
-    [OUTPUT_INDPTR] = {FIELD(output_indptr), LIST, SYI_INDEX_TYPES, 0, 1, 1},
-    [OUTPUT_TOKEN] = {FIELD(output_token), LIST, SYI_INDEX_TYPES, 0, 1, 1},
-    [BIAS_INDPTR] = {FIELD(bias_indptr), LIST, SYI_INDEX_TYPES, 0, 1, 1},
-    [BIAS_TOKEN] = {FIELD(bias_token), LIST, SYI_INDEX_TYPES, 0, 1, 1},
-    [BIAS] = {FIELD(bias), LIST, SYI_BIT(SYI_F32), 0, 1, 1},
-    [REPETITION] = {FIELD(repetition_penalty), PER_ROW, SYI_BIT(SYI_F32), LOGITS + 1, 1, 2},
-    [FREQUENCY] = {FIELD(frequency_penalty), PER_ROW, SYI_BIT(SYI_F32), LOGITS + 1, 1, 2},
-    [PRESENCE] = {FIELD(presence_penalty), PER_ROW, SYI_BIT(SYI_F32), LOGITS + 1, 1, 2},
-    [INDPTR] = {FIELD(override_indptr), RESULT, SYI_BIT(SYI_I64), 0, 1, 1},
-    [TOKEN] = {FIELD(override_token), RESULT, SYI_BIT(SYI_I32), 0, 1, 1},
-    [LOGIT] = {FIELD(override_logit), RESULT, SYI_BIT(SYI_F32), 0, 1, 1},
+static const sy_field_info fields[] = {
+    [LOGITS] =
+        SYI_TENSOR(sample_overrides, logits, 0, SYI_FLOAT_TYPES, 0, 2, 2, "B V", "one row per sequence"),
+    [PROMPT_INDPTR] = SYI_TENSOR(sample_overrides, prompt_indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
+                                 "B+1", "where the prompt of each row begins, and the end"),
+    [PROMPT_TOKEN] = SYI_TENSOR(sample_overrides, prompt_token, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
+                                "P", "tokens of the prompts"),
+    [OUTPUT_INDPTR] = SYI_TENSOR(sample_overrides, output_indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
+                                 "B+1", "the same of the output"),
+    [OUTPUT_TOKEN] = SYI_TENSOR(sample_overrides, output_token, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
+                                "O", "tokens picked so far"),
+    [BIAS_INDPTR] = SYI_TENSOR(sample_overrides, bias_indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
+                               "B+1", "the same of the biases"),
+    [BIAS_TOKEN] = SYI_TENSOR(sample_overrides, bias_token, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "N",
+                              "tokens with a bias"),
+    [BIAS] = SYI_TENSOR(sample_overrides, bias, SY_FIELD_OPTIONAL, SYI_BIT(SYI_F32), 0, 1, 1, "N",
+                        "added at the end; -inf bans a token"),
+    [REPETITION] = SYI_TENSOR(sample_overrides, repetition_penalty, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW,
+                              SYI_BIT(SYI_F32), LOGITS + 1, 1, 2, "1 | B | B 1",
+                              "divides, or multiplies below 0; missing: 1"),
+    [FREQUENCY] = SYI_TENSOR(sample_overrides, frequency_penalty, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW,
+                             SYI_BIT(SYI_F32), LOGITS + 1, 1, 2, "1 | B | B 1",
+                             "taken off as often as the token is in the output"),
+    [PRESENCE] =
+        SYI_TENSOR(sample_overrides, presence_penalty, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW, SYI_BIT(SYI_F32),
+                   LOGITS + 1, 1, 2, "1 | B | B 1", "taken off once if it is there"),
+    [INDPTR] = SYI_TENSOR(sample_overrides, override_indptr, SY_FIELD_OUT, SYI_BIT(SYI_I64), 0, 1, 1, "B+1",
+                          "where the overrides of each row begin, and the end"),
+    [TOKEN] = SYI_TENSOR(sample_overrides, override_token, SY_FIELD_OUT, SYI_BIT(SYI_I32), 0, 1, 1, "P+O+N",
+                         "ascending in a row; 0 from the end on"),
+    [LOGIT] = SYI_TENSOR(sample_overrides, override_logit, SY_FIELD_OUT, SYI_BIT(SYI_F32), 0, 1, 1, "P+O+N",
+                         "their logits; 0 from the end on"),
 };
 
 /* The tensors [first, last] come together. */
@@ -49,9 +61,9 @@ static sy_status check_together(struct syi_call *call, int first, int last)
     for (int i = first; i <= last; i++)
         for (int j = first; j <= last; j++)
             if (call->tensor[i] == NULL && call->tensor[j] != NULL)
-                return syi_fail(call->ctx, SY_ERR_NULL, rules[i].name,
-                                "is missing while %s is given, want all or none of %s to %s", rules[j].name,
-                                rules[first].name, rules[last].name);
+                return syi_fail(call->ctx, SY_ERR_NULL, fields[i].name,
+                                "is missing while %s is given, want all or none of %s to %s", fields[j].name,
+                                fields[first].name, fields[last].name);
     return SY_OK;
 }
 
@@ -111,10 +123,10 @@ static int64_t most_overrides(const struct syi_call *call)
 
 static sy_status check_outputs(struct syi_call *call)
 {
-    const int64_t most = most_overrides(call), room = syi_extent(call, TOKEN, 0);
-    if (call->query)
-        return SY_OK;
-    const sy_status st = syi_check_vector(call, INDPTR, syi_extent(call, LOGITS, 0) + 1);
+    const int64_t most = most_overrides(call), room = call->query ? most : syi_extent(call, TOKEN, 0);
+    sy_status st = syi_check_vector(call, INDPTR, syi_extent(call, LOGITS, 0) + 1);
+    if (st == SY_OK && call->query)
+        st = syi_check_vector(call, TOKEN, most);
     if (st != SY_OK)
         return st;
     if (room < most) {
@@ -167,16 +179,5 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-static const struct syi_op op = {
-    "sample_overrides", SYI_SAMPLE_OVERRIDES, sizeof(sy_sample_overrides_args), N_TENSORS, rules, check};
-
-sy_status sy_sample_overrides_n(sy_ctx *ctx, const sy_sample_overrides_args *args, size_t args_bytes)
-{
-    return syi_run(ctx, &op, args, args_bytes);
-}
-
-sy_status sy_sample_overrides_query_n(sy_ctx *ctx, const sy_sample_overrides_args *args, size_t args_bytes,
-                                      sy_query *query, size_t query_bytes)
-{
-    return syi_query(ctx, &op, args, args_bytes, query, query_bytes);
-}
+SYI_DEFINE_OP(sample_overrides, SAMPLE_OVERRIDES,
+              "build sample's overrides from penalties, biases and what a sequence has had already")

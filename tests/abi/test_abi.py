@@ -15,7 +15,7 @@ import tempfile
 import unittest
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
-HEADERS = ("switchyard.h", "switchyard_transport.h", "switchyard_mpi.h")
+HEADERS = ("switchyard.h", "switchyard_describe.h", "switchyard_transport.h", "switchyard_mpi.h")
 BASELINE = os.path.join(ROOT, "tests", "abi", "baseline.txt")
 
 

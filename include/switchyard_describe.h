@@ -1,0 +1,159 @@
+/*
+ * Switchyard: the operators by number and name, for programs that do not know them when they are compiled: command
+ * lines, bindings, tests. One description per operator; the library checks calls by the same tables. `switchyard ops
+ * --json` prints them.
+ *
+ *     const sy_op_info *op = sy_op_find("moe_permute");
+ *     sy_moe_permute_args args = {.tokens = &x, .routing_map = &map, .num_out_tokens = 8};
+ *     sy_shape shapes[SY_MAX_FIELDS];
+ *     sy_infer(ctx, op, &args, sizeof args, shapes, SY_MAX_FIELDS);  // shape and type of every output
+ *     ...                                                           // allocate them, set the pointers
+ *     sy_call(ctx, op, &args, sizeof args);                         // the same as sy_moe_permute(ctx, &args)
+ */
+#ifndef SWITCHYARD_DESCRIBE_H
+#define SWITCHYARD_DESCRIBE_H
+
+#include <switchyard.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Element types by number, for languages without DLPack's struct. */
+typedef enum sy_type {
+    SY_TYPE_OTHER = 0,
+    SY_TYPE_I8,
+    SY_TYPE_I16,
+    SY_TYPE_I32,
+    SY_TYPE_I64,
+    SY_TYPE_U8,
+    SY_TYPE_U16,
+    SY_TYPE_U32,
+    SY_TYPE_U64,
+    SY_TYPE_F16,
+    SY_TYPE_F32,
+    SY_TYPE_F64,
+    SY_TYPE_BF16,
+    SY_TYPE_BOOL,
+    SY_TYPE_F8_E4M3,
+    SY_TYPE_F8_E5M2,
+    SY_TYPE_F8_E8M0,
+    SY_N_TYPES
+} sy_type;
+
+/* "bf16" for SY_TYPE_BF16; "another type" for a number that is none. Never NULL. */
+SY_API const char *sy_type_name(sy_type type);
+
+/* What a field of an argument struct is in C. */
+typedef enum sy_kind {
+    SY_KIND_TENSOR =
+        0, /* const DLTensor *; of operators between devices one for each device of the process */
+    SY_KIND_BOOL,
+    SY_KIND_INT,
+    SY_KIND_I64,
+    SY_KIND_U32,
+    SY_KIND_U64,
+    SY_KIND_F32,
+    SY_KIND_F64,
+    SY_KIND_ENUM,    /* an enum of the size of int */
+    SY_KIND_FORMAT,  /* const sy_kv_format *, by its name; NULL: none */
+    SY_KIND_PLANES,  /* const sy_kv_plane *; the next field is their number */
+    SY_KIND_ROUTING, /* sy_routing * */
+    SY_N_KINDS
+} sy_kind;
+
+/* "tensor" for SY_KIND_TENSOR. Never NULL. */
+SY_API const char *sy_kind_name(sy_kind kind);
+
+typedef enum sy_field_flag {
+    SY_FIELD_OUT = 1,        /* the call writes it */
+    SY_FIELD_OPTIONAL = 2,   /* a tensor that may be NULL */
+    SY_FIELD_REQUIRED = 4,   /* a scalar without a default that makes sense */
+    SY_FIELD_PER_ROW = 8,    /* a tensor of one number per row: [1], [B] or [B,1], any stride of 0 or more */
+    SY_FIELD_ANY_WORD = 16,  /* any element of 1, 2, 4 or 8 bytes */
+    SY_FIELD_ANY_BYTES = 32, /* any element of whole bytes */
+    SY_FIELD_OWN_STRIDES = 64, /* more strides than evenly spaced rows; the operator documents them */
+    SY_FIELD_INOUT = 128,      /* beside OUT: read and changed */
+    SY_FIELD_KEEPS = 256,      /* beside OUT: elements may keep their value; an option decides */
+    SY_FIELD_EXTRA = 512, /* beside OUT: large or rarely wanted; `words` names the switch that asks for it */
+    SY_FIELD_AGAIN = 1024 /* the field of an earlier row, in its other role */
+} sy_field_flag;
+
+typedef struct sy_field_info {
+    const char *name;
+    size_t offset; /* in the argument struct */
+    sy_kind kind;
+    uint32_t flags; /* sy_field_flag */
+    uint32_t types; /* tensors: accepted types, bit 1 << sy_type; 0: those of `like`, or see flags */
+    int like;       /* tensors: the type of field like-1 is accepted too; 0: of none */
+    int min_rank;   /* tensors */
+    int max_rank;
+    const char *shape; /* tensors: named extents, "T H"; alternatives "k S | S" */
+    const char *help;  /* one line */
+    const char *
+        words; /* ENUM, FORMAT: values from 0 on, "softmax sigmoid none"; "-": a value without a word; "zero|0": a
+                          second spelling. PLANES: the tensors that each plane has beside the call's own. Outputs: see
+                          SY_FIELD_EXTRA */
+    const char
+        *preset; /* scalars: default of command line and Python where it is not 0; outputs: their type */
+} sy_field_info;
+
+typedef struct sy_op_info {
+    const char *name;    /* "moe_permute" */
+    const char *summary; /* one line */
+    int number;          /* sy_op_at(number) is this operator */
+    int n_tensors;       /* they are the first fields */
+    int n_fields;
+    bool
+        mesh; /* it runs between devices, by sy_<op>(ctx, comm, args): sy_call, sy_call_query and sy_infer refuse */
+    size_t args_bytes;  /* of its argument struct */
+    size_t field_bytes; /* of sy_field_info in this library: the distance of fields; see sy_op_field */
+    const sy_field_info *fields;
+} sy_op_info;
+
+#define SY_MAX_FIELDS 48
+#define SY_MAX_RANK 32
+
+/* Operators are numbered from 0. NULL: no such number or name. Descriptions live as long as the library. */
+SY_API int sy_op_count(void);
+SY_API const sy_op_info *sy_op_at(int number);
+SY_API const sy_op_info *sy_op_find(const char *name);
+
+static inline const sy_field_info *sy_op_field(const sy_op_info *op, int i)
+{
+    return (const sy_field_info *)(const void *)((const char *)op->fields + (size_t)i * op->field_bytes);
+}
+
+/* sy_<op>_n and sy_<op>_query_n of the operator described. Both also return NULL (op), and UNSUPPORTED (op->mesh). */
+SY_API sy_status sy_call(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t args_bytes);
+SY_API sy_status sy_call_query_n(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t args_bytes,
+                                 sy_query *query, size_t query_bytes);
+static inline sy_status sy_call_query(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t args_bytes,
+                                      sy_query *query)
+{
+    return sy_call_query_n(ctx, op, args, args_bytes, query, sizeof *query);
+}
+
+typedef struct sy_shape {
+    int rank; /* -1: the call has no such output */
+    DLDataType type;
+    int64_t extent[SY_MAX_RANK];
+} sy_shape;
+
+/*
+ * Type and shape of every output of a call with these inputs, as the call itself will want them. Judges inputs and
+ * scalar fields like sy_<op>_query and reads no data, but for cu_lens of kv_ragged where it has data (else extent 0 of
+ * its out is -1: the last entry of cu_lens). Outputs already set in args are ignored. shapes[i] is that of field i, with
+ * rank -1 where the field is no output or cannot be given in this call; where several types are accepted it has the
+ * field's preset, else that of `like`. n is at least the operator's n_tensors. One plane: for further ones ask again
+ * with each as the call's own.
+ * Returns the statuses of the call; NULL (op, shapes); VALUE (n too small); UNSUPPORTED (op->mesh).
+ */
+SY_API sy_status sy_infer(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t args_bytes,
+                          sy_shape *shapes, int n);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,82 @@
+/*
+ * The operators by number and by name, and calls of an operator that is known by its description only.
+ */
+#include "ops/call.h"
+
+#define OP(ID, op) &syi_op_##op,
+static const struct syi_op *const operators[] = {SYI_OPERATORS(OP)};
+#undef OP
+
+int sy_op_count(void)
+{
+    return SYI_N_OPS;
+}
+
+const sy_op_info *sy_op_at(int number)
+{
+    return number >= 0 && number < SYI_N_OPS ? &operators[number]->info : NULL;
+}
+
+const sy_op_info *sy_op_find(const char *name)
+{
+    for (int i = 0; name != NULL && i < SYI_N_OPS; i++)
+        if (strcmp(operators[i]->info.name, name) == 0)
+            return &operators[i]->info;
+    return NULL;
+}
+
+const char *sy_kind_name(sy_kind kind)
+{
+    static const char *const names[] = {"tensor", "bool", "int",  "i64",    "u32",    "u64",
+                                        "f32",    "f64",  "enum", "format", "planes", "routing"};
+    _Static_assert(sizeof names / sizeof *names == SY_N_KINDS, "a name for every kind");
+    return (unsigned)kind < SY_N_KINDS ? names[kind] : "another kind";
+}
+
+/* The operator that a description is of, when it can be called by it; `function` is for the sentence. */
+static sy_status find_op(sy_ctx *ctx, const char *function, const sy_op_info *info, const struct syi_op **op)
+{
+    if (ctx == NULL)
+        return SY_ERR_NULL;
+    syi_clear_fault(ctx, function);
+    if (info == NULL || sy_op_at(info->number) != info)
+        return syi_fail(ctx, SY_ERR_NULL, "op", "is %s, want what sy_op_at or sy_op_find returned",
+                        info == NULL ? "NULL" : "no description of this library");
+    *op = operators[info->number];
+    if (info->mesh)
+        return syi_fail(ctx, SY_ERR_UNSUPPORTED, "op",
+                        "is %s, which runs between devices, want sy_%s with a comm", info->name, info->name);
+    return SY_OK;
+}
+
+sy_status sy_call(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t args_bytes)
+{
+    const struct syi_op *found = NULL;
+    const sy_status st = find_op(ctx, "sy_call", op, &found);
+    return st == SY_OK ? syi_run(ctx, found, args, args_bytes) : st;
+}
+
+sy_status sy_call_query_n(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t args_bytes,
+                          sy_query *query, size_t query_bytes)
+{
+    const struct syi_op *found = NULL;
+    const sy_status st = find_op(ctx, "sy_call_query", op, &found);
+    return st == SY_OK ? syi_query(ctx, found, args, args_bytes, query, query_bytes) : st;
+}
+
+sy_status sy_infer(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t args_bytes, sy_shape *shapes,
+                   int n)
+{
+    const struct syi_op *found = NULL;
+    sy_status st = find_op(ctx, "sy_infer", op, &found);
+    if (st != SY_OK)
+        return st;
+    if (shapes == NULL)
+        return syi_fail(ctx, SY_ERR_NULL, "shapes", "is NULL, want room for %d", op->n_tensors);
+    if (n < op->n_tensors)
+        return syi_fail(ctx, SY_ERR_VALUE, "n", "is %d, want %d or more", n, op->n_tensors);
+    for (int i = 0; i < n; i++)
+        shapes[i] = (sy_shape){.rank = -1};
+    sy_query query;
+    return syi_infer(ctx, found, args, args_bytes, &query, shapes);
+}

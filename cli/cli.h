@@ -89,6 +89,7 @@ int command_compare(struct common *common, struct arg_list *list);
 int command_show(struct common *common, struct arg_list *list);
 int command_example(struct common *common, struct arg_list *list);
 int command_info(struct common *common, struct arg_list *list);
+int command_ops(struct common *common, struct arg_list *list);
 int command_bench(struct common *common, struct arg_list *list);
 int command_demo(struct common *common, struct arg_list *list);
 int command_sim_a2a(struct common *common, struct arg_list *list);

@@ -29,7 +29,8 @@ static const struct command {
 } commands[] = {
     {"run", command_run},         {"compare", command_compare}, {"show", command_show},
     {"example", command_example}, {"info", command_info},       {"help", help_command},
-    {"bench", command_bench},     {"demo", command_demo},       {"sim-a2a", command_sim_a2a},
+    {"ops", command_ops},         {"bench", command_bench},     {"demo", command_demo},
+    {"sim-a2a", command_sim_a2a},
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };

@@ -1,6 +1,7 @@
 /*
  * Help pages. Those of the operators are printed from their rows in ops.h; the rest is text.
  */
+#include <ctype.h>
 #include <string.h>
 
 #include "cli.h"
@@ -48,6 +49,13 @@ static const struct {
                 "\n"
                 "Try it:\n"
                 "  switchyard example moe_permute in.safetensors\n"},
+    {"ops", "Lists the operators; with --json everything that is known of each: fields, types, shapes, "
+            "words, defaults.\n"
+            "The JSON is the library's own description (switchyard_describe.h), for authors of bindings.\n"
+            "\n"
+            "Usage: switchyard ops [--json]\n"
+            "\n"
+            "More about one: switchyard help OP\n"},
     {"info", "Prints version, kernel tables this CPU can run, threads and the optional parts of this build.\n"
              "\n"
              "Usage: switchyard info [--json] [--isa NAME] [--threads N]\n"},
@@ -140,6 +148,12 @@ static const struct {
     {NULL, NULL},
 };
 
+static void list_operators(FILE *out)
+{
+    for (int i = 0; sy_op_at(i); i++)
+        fprintf(out, "  %-22s  %s\n", sy_op_at(i)->name, sy_op_at(i)->summary);
+}
+
 void help_general(FILE *out)
 {
     fprintf(out, "switchyard %s: the operators that move and pick tokens in large language models\n\n",
@@ -154,13 +168,13 @@ void help_general(FILE *out)
           "  bench [OP...]     check, then time the operators against the limits of this machine\n"
           "  demo              one decode step at real shapes, told line by line\n"
           "  sim-a2a [FILE]    rows, bytes and time of an exchange between up to 1024 devices\n"
+          "  ops [--json]      list the operators, or print their descriptions\n"
           "  info              version, kernel tables, threads\n"
           "  help [COMMAND]    more about a command; also COMMAND --help\n"
           "\n"
           "Operators:\n",
           out);
-    for (const struct op *const *op = all_ops; *op; op++)
-        fprintf(out, "  %-22s  %s\n", (*op)->name, (*op)->summary);
+    list_operators(out);
     fputs("\n"
           "Everywhere:\n"
           "  --isa NAME        kernel table by name (switchyard info lists them); default: the best\n"
@@ -183,8 +197,7 @@ static void run_page(FILE *out)
           "\n"
           "Operators:\n",
           out);
-    for (const struct op *const *op = all_ops; *op; op++)
-        fprintf(out, "  %-22s  %s\n", (*op)->name, (*op)->summary);
+    list_operators(out);
     fputs("\n"
           "A field may also stand in the metadata of IN as switchyard.<field>, e.g. "
           "switchyard.num_out_tokens.\n"
@@ -199,70 +212,144 @@ static void run_page(FILE *out)
 
 /* ---- Operator pages ------------------------------------------------------------------------------------ */
 
+/* "--top-k" of "top_k" */
+static void option_name(const char *name, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "--%s", name);
+    for (char *c = text; *c != '\0'; c++)
+        *c = *c == '_' ? '-' : *c;
+}
+
 static int wider(int width, const char *text)
 {
     return (int)strlen(text) > width ? (int)strlen(text) : width;
 }
 
+/* "[T,H] or [N]" of "T H | N"; stacked tensors of devices have one dimension more. */
+static void shape_text(const struct op *op, const sy_field_info *tensor, char *text, size_t bytes)
+{
+    const char *const first = op->info->mesh && !(tensor->flags & SY_FIELD_SHARED) ? "[D," : "[";
+    const char *const bar = strchr(tensor->shape, '|');
+    const bool two = bar && !strchr(bar + 1, '|'); /* "one or other", else "one, other, third" */
+    size_t used = 0;
+    if (tensor->flags & SY_FIELD_PER_ROW) {
+        snprintf(text, bytes, "per row");
+        return;
+    }
+    for (const char *word = tensor->shape; *word != '\0' && used < bytes;) {
+        const size_t length = strcspn(word, " ");
+        const bool start = word == tensor->shape || word[-2] == '|';
+        used += (size_t)snprintf(text + used, bytes - used, "%s%.*s", start ? first : ",", (int)length, word);
+        word += length + (word[length] == ' ');
+        const bool more = word[0] == '|';
+        if ((more || *word == '\0') && used < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, "]%s", !more ? "" : two ? " or " : ", ");
+        word += more ? 2 : 0;
+    }
+}
+
+/* "F32 F16 BF16", "as tokens", "F32 or as logits" */
+static void types_text(const struct op *op, const sy_field_info *tensor, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    if (tensor->flags & (SY_FIELD_ANY_WORD | SY_FIELD_ANY_BYTES)) {
+        snprintf(text, bytes, tensor->flags & SY_FIELD_ANY_WORD ? "1, 2, 4 or 8 bytes" : "any");
+        return;
+    }
+    for (int t = 0; t < SY_N_TYPES; t++)
+        if (tensor->types >> t & 1u) {
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used > 0 ? " " : "",
+                                     sy_type_name((sy_type)t));
+        }
+    for (char *c = text; *c != '\0'; c++)
+        *c = (char)toupper((unsigned char)*c);
+    const sy_field_info *const like = tensor->like > 0 ? op_tensor(op, tensor->like - 1) : NULL;
+    if (like)
+        snprintf(text + used, bytes - used, "%sas %s", used > 0 ? " or " : "", op_file_name(like).text);
+}
+
 static void print_tensors(FILE *out, const struct op *op, bool outputs)
 {
-    int shape = 0, types = 0;
-    for (const struct op_tensor *tensor = op->tensors; tensor->name; tensor++) {
-        shape = wider(shape, tensor->shape);
-        types = wider(types, tensor->types);
+    char shapes[SY_MAX_FIELDS][64], types[SY_MAX_FIELDS][40];
+    int shape = 0, type = 0;
+    const sy_field_info *tensor;
+    for (int i = 0; (tensor = op_tensor(op, i)) != NULL; i++) {
+        shape_text(op, tensor, shapes[i], sizeof shapes[i]);
+        types_text(op, tensor, types[i], sizeof types[i]);
+        shape = wider(shape, shapes[i]);
+        type = wider(type, types[i]);
     }
-    for (const struct op_tensor *tensor = op->tensors; tensor->name; tensor++) {
-        const bool is_input = tensor->role != OP_OUTPUT;
-        const bool is_output =
-            tensor->role == OP_OUTPUT || tensor->role == OP_INOUT || tensor->role == OP_UPDATED;
-        if ((outputs ? !is_output : !is_input) || tensor->text[0] == '\0')
+    for (int i = 0; (tensor = op_tensor(op, i)) != NULL; i++) {
+        if (outputs ? !(tensor->flags & SY_FIELD_OUT) : !op_reads(tensor))
             continue;
-        const bool optional = tensor->role == OP_OPTIONAL || tensor->role == OP_INOUT;
-        char name[32];
-        snprintf(name, sizeof name, "%s%s", tensor->name, !outputs && optional ? "?" : "");
-        fprintf(out, "  %-16s  %-*s  %-*s  %s\n", name, shape, tensor->shape, types, tensor->types,
-                tensor->text);
+        const bool optional = tensor->flags & (SY_FIELD_OPTIONAL | SY_FIELD_KEEPS);
+        const bool extra = outputs && (tensor->flags & SY_FIELD_EXTRA);
+        char name[40], option[40] = "";
+        snprintf(name, sizeof name, "%s%s", op_file_name(tensor).text, !outputs && optional ? "?" : "");
+        if (extra)
+            option_name(tensor->words, option, sizeof option);
+        fprintf(out, "  %-16s  %-*s  %-*s  %s%s%s\n", name, shape, shapes[i], type, types[i], tensor->help,
+                extra ? "; with " : "", option);
     }
 }
 
 /* "--pad error|zero|skip", "--top-k N", "--list" */
-static void option_form(const struct op_field *field, char *text, size_t bytes)
+static void option_form(const struct op_option *option, char *text, size_t bytes)
 {
-    size_t used = (size_t)snprintf(text, bytes, "--%s", field->name);
-    for (char *c = text; *c != '\0'; c++)
-        *c = *c == '_' ? '-' : *c;
-    if (field->kind == OP_WORD)
-        for (int i = 0; i < OP_MAX_WORDS && field->words[i] && used < bytes; i++)
-            used += (size_t)snprintf(text + used, bytes - used, "%s%s", i > 0 ? "|" : " ", field->words[i]);
-    else if (field->kind == OP_MESH)
+    option_name(option->name, text, bytes);
+    const size_t used = strlen(text);
+    if (option->kind == OP_WORD) {
+        snprintf(text + used, bytes - used, " ");
+        op_words_text(option->words, "|", text + used + 1, bytes - used - 1);
+    } else if (option->kind == OP_MESH) {
         snprintf(text + used, bytes - used, " RxC");
-    else if (field->kind == OP_AXIS)
-        snprintf(text + used, bytes - used, " none|0|1");
-    else if (field->kind == OP_FLOAT || field->kind == OP_DOUBLE || field->kind == OP_ROW_F32)
+    } else if (option->kind == OP_FLOAT || option->kind == OP_DOUBLE || option->kind == OP_ROW_F32) {
         snprintf(text + used, bytes - used, " X");
-    else if (field->kind != OP_BOOL)
+    } else if (option->kind != OP_BOOL) {
         snprintf(text + used, bytes - used, " N");
+    }
+}
+
+/* What an option is when it is not given. */
+static void default_text(const struct op_option *option, char *text, size_t bytes)
+{
+    const char *words = option->words;
+    int length = 0;
+    const char *const first = option->kind == OP_WORD ? op_next_word(&words, &length) : NULL;
+    text[0] = '\0';
+    if (option->required)
+        snprintf(text, bytes, " (required)");
+    else if (option->preset)
+        snprintf(text, bytes, " (default %s)", option->preset);
+    else if (first && !(length == 1 && first[0] == '-'))
+        snprintf(text, bytes, " (default %.*s)", length, first);
 }
 
 static void print_options(FILE *out, const struct op *op)
 {
-    for (const struct op_field *field = op->fields; field->name; field++) {
-        char form[64], fallback[48] = "";
-        option_form(field, form, sizeof form);
-        if (field->required)
-            snprintf(fallback, sizeof fallback, " (required)");
-        else if (field->preset)
-            snprintf(fallback, sizeof fallback, " (default %s)", field->preset);
-        fprintf(out, "  %-26s  %s%s\n", form, field->text, fallback);
+    enum { OPTION_WIDTH = 26 }; /* a longer one has a line of its own */
+    for (const struct op_option *option = op->options; option->name; option++) {
+        char form[80], fallback[48];
+        option_form(option, form, sizeof form);
+        default_text(option, fallback, sizeof fallback);
+        const bool fits = strlen(form) <= OPTION_WIDTH;
+        fprintf(out, "  %-*s%s  %s%s\n", fits ? OPTION_WIDTH : 0, form,
+                fits ? "" : "\n                            ", option->text, fallback);
     }
 }
 
 static void print_planes(FILE *out, const struct op *op)
 {
-    if (op->plane_rows)
-        fprintf(out, "\nSeveral planes with the same slots: %s.0, %s.1, ... and %s.0, %s.1, ...\n",
-                op->plane_caches[0], op->plane_caches[0], op->plane_rows, op->plane_rows);
-    if (op->mesh_dim)
+    if (op->planes) {
+        const char *words = op->planes->words;
+        int length = (int)strcspn(words, " |");
+        words += strcspn(words, " ") + 1;
+        const int rows = (int)strcspn(words, " ");
+        fprintf(out, "\nSeveral planes with the same slots: %.*s.0, %.*s.1, ... and %.*s.0, %.*s.1, ...\n",
+                length, op->planes->words, length, op->planes->words, rows, words, rows, words);
+    }
+    if (op->info->mesh)
         fputs("\nD devices, G of them in a group. Instead of stacked tensors there may be one per device: "
               "input.0,\n"
               "input.1, ...; then all are numbered, but for expert_mapping, and so are the outputs.\n"
@@ -273,7 +360,7 @@ static void print_planes(FILE *out, const struct op *op)
 
 static void op_page(FILE *out, const struct op *op)
 {
-    fprintf(out, "%s: %s.\n", op->name, op->summary);
+    fprintf(out, "%s: %s.\n", op->name, op->info->summary);
     if (op->alias)
         fprintf(out, "Also known as %s.\n", op->alias);
     fputc('\n', out);
@@ -286,11 +373,11 @@ static void op_page(FILE *out, const struct op *op)
     print_planes(out, op);
     fputs("\nOptions, or metadata of IN as switchyard.<field>:\n", out);
     print_options(out, op);
-    fprintf(out, "\nTry it (%s):\n", op->example_text);
+    fprintf(out, "\nTry it (%s):\n", op->example->text);
     if (inputs)
         fprintf(out, "  switchyard example %s in.safetensors\n", op->name);
     fprintf(out, "  switchyard run %s %sout.safetensors%s%s\n", op->name, inputs ? "in.safetensors " : "",
-            op->example_options[0] ? " " : "", op->example_options);
+            op->example->options[0] ? " " : "", op->example->options);
     fputs("  switchyard show out.safetensors\n", out);
 }
 

@@ -29,14 +29,6 @@ bool mesh_parse(const char *text, sy_mesh *mesh)
     return true;
 }
 
-bool mesh_parse_axis(const char *text, int64_t *axis)
-{
-    if (strcmp(text, "none") != 0)
-        return parse_int64(text, axis);
-    *axis = MESH_AXIS_NONE;
-    return true;
-}
-
 /* ---- Faults -------------------------------------------------------------------------------------------- */
 
 sy_status mesh_fault(struct op_call *call, sy_status status, const char *format, ...)
@@ -74,14 +66,18 @@ int mesh_devices(const struct op_call *call)
     return call->mesh.extent.rows * call->mesh.extent.cols;
 }
 
-sy_axis mesh_axis(const struct op_call *call)
+bool mesh_asked(const struct op *op, const struct op_call *call, const char *name)
 {
-    return call->mesh.axis == 0 ? SY_AXIS_0 : call->mesh.axis == 1 ? SY_AXIS_1 : SY_AXIS_ALL;
+    const sy_field_info *tensor;
+    for (int i = 0; (tensor = op_tensor(op, i)) != NULL; i++)
+        if (call->asked[i] && strcmp(tensor->words, name) == 0)
+            return true;
+    return false;
 }
 
 int mesh_group_size(const struct op_call *call)
 {
-    const sy_axis axis = mesh_axis(call);
+    const sy_axis axis = call->mesh.axis;
     return axis == SY_AXIS_0   ? call->mesh.extent.rows
            : axis == SY_AXIS_1 ? call->mesh.extent.cols
                                : mesh_devices(call);
@@ -89,7 +85,7 @@ int mesh_group_size(const struct op_call *call)
 
 bool mesh_same_group(const struct op_call *call, int a, int b)
 {
-    const sy_axis axis = mesh_axis(call);
+    const sy_axis axis = call->mesh.axis;
     const int cols = call->mesh.extent.cols;
     return axis == SY_AXIS_0 ? a % cols == b % cols : axis == SY_AXIS_1 ? a / cols == b / cols : true;
 }
@@ -117,18 +113,6 @@ static void *new_array(struct op_call *call, size_t n, size_t bytes)
     if (array)
         call->mesh.arrays[call->mesh.n_arrays++] = array;
     return array;
-}
-
-static DLTensor *get_tensors(const struct op_call *call, size_t offset)
-{
-    DLTensor *tensors;
-    memcpy(&tensors, (const char *)call + offset, sizeof tensors);
-    return tensors;
-}
-
-static void set_tensors(struct op_call *call, size_t offset, DLTensor *tensors)
-{
-    memcpy((char *)call + offset, &tensors, sizeof tensors);
 }
 
 static size_t tensor_bytes(const DLTensor *tensor)
@@ -176,26 +160,27 @@ static bool bind_numbered(struct op_call *call, const char *name, const struct s
 static sy_status bind_tensors(const struct op *op, struct op_call *call, const struct st_file *file)
 {
     const int n = mesh_devices(call);
-    for (const struct op_tensor *tensor = op->tensors; tensor->name; tensor++) {
-        const struct st_tensor *const found = st_find(file, tensor->name);
-        if (tensor->role == OP_SHARED || tensor->role == OP_OUTPUT || (!call->numbered && !found))
+    const sy_field_info *tensor;
+    for (int i = 0; (tensor = op_tensor(op, i)) != NULL; i++) {
+        const struct op_name name = op_file_name(tensor);
+        const struct st_tensor *const found = st_find(file, name.text);
+        if ((tensor->flags & SY_FIELD_SHARED) || !op_reads(tensor) || (!call->numbered && !found))
             continue;
         DLTensor *const views = new_array(call, (size_t)n, sizeof *views);
         if (!views)
-            return mesh_fault(call, SY_ERR_NOMEM, "%s of %d devices does not fit into memory", tensor->name,
-                              n);
+            return mesh_fault(call, SY_ERR_NOMEM, "%s of %d devices does not fit into memory", name.text, n);
         if (!call->numbered)
             bind_stacked(call, found, views);
-        set_tensors(call, tensor->offset,
-                    !call->numbered || bind_numbered(call, tensor->name, file, views) ? views : NULL);
+        *op_pointer(op, call, tensor, 0) =
+            !call->numbered || bind_numbered(call, name.text, file, views) ? views : NULL;
     }
     return call->mesh.fault == SY_ERR_NULL ? SY_ERR_NULL : SY_OK; /* others wait for the operator's word */
 }
 
-void mesh_shorten(struct op_call *call, size_t offset, const DLTensor *mapping)
+void mesh_shorten(struct op_call *call, const DLTensor *const *input, const DLTensor *mapping)
 {
     const int n = mesh_devices(call);
-    DLTensor *const views = get_tensors(call, offset);
+    DLTensor *const views = (DLTensor *)(uintptr_t)*input; /* made by bind_tensors */
     int64_t(*const shapes)[ST_MAX_RANK] = new_array(call, (size_t)n, sizeof *shapes);
     if (!shapes)
         mesh_fault(call, SY_ERR_NOMEM, "shapes of %d devices do not fit into memory", n);
@@ -313,12 +298,9 @@ sy_status mesh_bind(const struct team *team, const struct op *op, struct op_call
         mesh->comm = mesh->local;
     mesh->first = sy_comm_first_device(mesh->comm);
     mesh->all = !team || team->rank == 0;
-    if (mesh->axis != MESH_AXIS_NONE && mesh->axis != 0 && mesh->axis != 1)
-        mesh_fault(call, SY_ERR_VALUE, "cluster_axis is %" PRId64 ", want none, 0 or 1", mesh->axis);
-    if (mesh->dim != 1 && mesh->dim != 2)
-        mesh_fault(call, SY_ERR_VALUE, "%s is %" PRId64 ", want 1 or 2", op->mesh_dim, mesh->dim);
-    if (mesh->links < 1 || mesh->links > INT_MAX)
-        mesh_fault(call, SY_ERR_VALUE, "num_links is %" PRId64 ", want 1 to %d", mesh->links, INT_MAX);
+    for (int i = op->info->n_tensors; i < op->info->n_fields; i++)
+        if (strcmp(sy_op_field(op->info, i)->name, "cluster_axis") == 0)
+            memcpy(&mesh->axis, call->args.bytes + sy_op_field(op->info, i)->offset, sizeof mesh->axis);
     return bind_tensors(op, call, file);
 }
 
@@ -336,26 +318,31 @@ void mesh_close(struct op_call *call)
 /* Fields point at the tensors of device 0; a process that is one device hands over its own. */
 static void step_tensors(const struct op *op, struct op_call *call, int step)
 {
-    for (const struct op_tensor *tensor = op->tensors; tensor->name; tensor++) {
-        DLTensor *const tensors = get_tensors(call, tensor->offset);
-        if (tensors && tensor->role != OP_SHARED)
-            set_tensors(call, tensor->offset, tensors + step);
+    const sy_field_info *tensor;
+    for (int i = 0; (tensor = op_tensor(op, i)) != NULL; i++) {
+        const DLTensor **const tensors = op_pointer(op, call, tensor, 0);
+        if (*tensors && !(tensor->flags & SY_FIELD_SHARED))
+            *tensors += step;
     }
 }
 
 sy_status mesh_run(sy_ctx *ctx, const struct op *op, struct op_call *call)
 {
     step_tensors(op, call, call->mesh.first);
-    const sy_status status = op->call(ctx, call);
+    const sy_status status =
+        op->size == op_size_dispatch
+            ? sy_all_to_all_dispatch(ctx, call->mesh.comm, &call->args.all_to_all_dispatch)
+            : sy_all_to_all_combine(ctx, call->mesh.comm, &call->args.all_to_all_combine);
     step_tensors(op, call, -call->mesh.first);
     return status;
 }
 
-void mesh_collect(const struct team *team, const struct op *op, const struct op_call *call)
+void mesh_collect(const struct team *team, const struct op *op, struct op_call *call)
 {
-    for (const struct op_tensor *tensor = op->tensors; tensor->name; tensor++) {
-        DLTensor *const tensors = get_tensors(call, tensor->offset);
-        if (!tensors || (tensor->role != OP_OUTPUT && tensor->role != OP_INOUT))
+    const sy_field_info *tensor;
+    for (int i = 0; (tensor = op_tensor(op, i)) != NULL; i++) {
+        const DLTensor *const tensors = *op_pointer(op, call, tensor, 0);
+        if (!tensors || !(tensor->flags & SY_FIELD_OUT))
             continue;
         for (int d = 1; d < mesh_devices(call); d++)
             if (team->rank == 0 || team->rank == d)

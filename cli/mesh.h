@@ -10,9 +10,8 @@
 #include "ops.h"
 #include "team.h"
 
-/* "2x4"; "none", or a number whatever it is. */
+/* "2x4" */
 bool mesh_parse(const char *text, sy_mesh *mesh);
-bool mesh_parse_axis(const char *text, int64_t *axis);
 
 /*
  * Makes the comm of this process: an error that it finds alone is found here. mesh_bind makes the comm of the team,
@@ -25,12 +24,15 @@ void mesh_close(struct op_call *call);
 
 /* The call itself; afterwards the first process has the outputs of all. */
 sy_status mesh_run(sy_ctx *ctx, const struct op *op, struct op_call *call);
-void mesh_collect(const struct team *team, const struct op *op, const struct op_call *call);
+void mesh_collect(const struct team *team, const struct op *op, struct op_call *call);
 
 /* ---- For the operators' files --------------------------------------------------------------------------- */
 
 int mesh_devices(const struct op_call *call);
-sy_axis mesh_axis(const struct op_call *call);
+
+/* Whether the outputs of this switch are wanted. */
+bool mesh_asked(const struct op *op, const struct op_call *call, const char *name);
+
 int mesh_group_size(const struct op_call *call);
 bool mesh_same_group(const struct op_call *call, int a, int b);
 
@@ -38,7 +40,7 @@ bool mesh_same_group(const struct op_call *call, int a, int b);
 int64_t mesh_local_experts(const struct op_call *call, const DLTensor *mapping, int device);
 
 /* Gives every device of a stacked tensor as many first rows of its slab as it has experts. */
-void mesh_shorten(struct op_call *call, size_t offset, const DLTensor *mapping);
+void mesh_shorten(struct op_call *call, const DLTensor *const *input, const DLTensor *mapping);
 
 /* Faults of the file or the line that the operator cannot see, in its words. They come after what it says of missing
    tensors and types. */

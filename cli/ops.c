@@ -1,71 +1,262 @@
 /*
- * The list of operators and the memory of their outputs.
+ * The operators, out of the library's descriptions.
  */
 #include "ops.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "cli.h"
 
-const struct op *const all_ops[] = {
-    &op_moe_route,
-    &op_moe_map_from_ids,
-    &op_moe_ids_from_map,
-    &op_moe_permute,
-    &op_moe_permute_ids,
-    &op_moe_unpermute_ids,
-    &op_moe_align_block,
-    &op_moe_pad_map,
-    &op_moe_reorder_chunks,
-    &op_moe_convert_indices,
-    &op_moe_unpermute,
-    &op_moe_permute_grad,
-    &op_moe_unpermute_grad,
-    &op_moe_dispatch,
-    &op_moe_combine,
-    &op_moe_dispatch_grad_gate,
-    &op_moe_locations,
-    &op_moe_capacity,
-    &op_sample,
-    &op_sample_overrides,
-    &op_sample_noise,
-    &op_kv_gather,
-    &op_kv_translate,
-    &op_kv_slots,
-    &op_kv_scatter,
-    &op_kv_ragged,
-    &op_kv_blocks,
-    &op_all_to_all_dispatch,
-    &op_all_to_all_combine,
-    &op_local_reduce,
-    NULL,
-};
+/* ---- Words --------------------------------------------------------------------------------------------- */
+
+const char *op_next_word(const char **words, int *length)
+{
+    const char *const word = *words;
+    const size_t all = strcspn(word, " ");
+    const char *const bar = memchr(word, '|', all);
+    const char *const own = bar ? bar + 1 : word;
+    *length = (int)(word + all - own);
+    *words = word + all + (word[all] == ' ');
+    return own;
+}
+
+static bool is_word(const char *word, size_t length, const char *text)
+{
+    return strlen(text) == length && memcmp(word, text, length) == 0;
+}
+
+bool op_word_value(const char *words, const char *text, int *value)
+{
+    int length;
+    for (int i = 0; *words != '\0'; i++) {
+        const char *const first = words, *const word = op_next_word(&words, &length);
+        if ((is_word(word, (size_t)length, text) && strcmp(text, "-") != 0) ||
+            (word != first && is_word(first, (size_t)(word - 1 - first), text))) {
+            *value = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+void op_words_text(const char *words, const char *join, char *text, size_t bytes)
+{
+    size_t used = 0;
+    int length;
+    text[0] = '\0';
+    while (*words != '\0' && used < bytes) {
+        const char *const word = op_next_word(&words, &length);
+        if (length != 1 || word[0] != '-')
+            used += (size_t)snprintf(text + used, bytes - used, "%s%.*s", used > 0 ? join : "", length, word);
+    }
+}
+
+/* ---- Options ------------------------------------------------------------------------------------------- */
+
+/* A tensor of one number per row may be given as an option; the type it then has. */
+static enum op_kind row_kind(uint32_t types)
+{
+    return types & 1u << SY_TYPE_F32   ? OP_ROW_F32
+           : types & 1u << SY_TYPE_U32 ? OP_ROW_U32
+           : types & 1u << SY_TYPE_U64 ? OP_ROW_U64
+                                       : OP_ROW_I64;
+}
+
+static void add_option(struct op *op, struct op_option option)
+{
+    int n = 0;
+    while (op->options[n].name && strcmp(op->options[n].name, option.name) != 0)
+        n++;
+    if (n < OP_MAX_OPTIONS - 1 && !op->options[n].name)
+        op->options[n] = option;
+}
+
+/* The numbers of a tensor as an option, or the switch that asks for an output. */
+static void add_tensor_option(struct op *op, const sy_field_info *field, int i)
+{
+    if (field->flags & SY_FIELD_PER_ROW)
+        add_option(op, (struct op_option){.name = field->name,
+                                          .kind = row_kind(field->types),
+                                          .offset = offsetof(struct op_call, args) + field->offset,
+                                          .text = "one value for all rows",
+                                          .field = field});
+    if (field->flags & SY_FIELD_EXTRA)
+        add_option(op,
+                   (struct op_option){.name = field->words,
+                                      .kind = OP_BOOL,
+                                      .offset = offsetof(struct op_call, asked) + (size_t)i * sizeof(bool),
+                                      .text = "write more outputs, see above",
+                                      .field = field});
+}
+
+static void add_scalar_option(struct op *op, const sy_field_info *field)
+{
+    static const enum op_kind kinds[SY_N_KINDS] = {
+        [SY_KIND_BOOL] = OP_BOOL,  [SY_KIND_INT] = OP_INT,    [SY_KIND_I64] = OP_INT64,
+        [SY_KIND_U32] = OP_UINT32, [SY_KIND_U64] = OP_UINT64, [SY_KIND_F32] = OP_FLOAT,
+        [SY_KIND_F64] = OP_DOUBLE, [SY_KIND_ENUM] = OP_WORD,  [SY_KIND_FORMAT] = OP_WORD,
+    };
+    const bool format = field->kind == SY_KIND_FORMAT, logprob = strcmp(field->name, "logprob_mode") == 0;
+    add_option(op, (struct op_option){.name = logprob ? "logprob" : field->name,
+                                      .alias = logprob ? field->name : NULL,
+                                      .kind = kinds[field->kind],
+                                      .offset = format ? offsetof(struct op_call, format)
+                                                       : offsetof(struct op_call, args) + field->offset,
+                                      .required = (field->flags & SY_FIELD_REQUIRED) != 0,
+                                      .preset = field->preset,
+                                      .words = field->words,
+                                      .text = field->help,
+                                      .field = field});
+    const sy_field_info *const last = sy_op_field(op->info, op->info->n_tensors - 1);
+    if (format && (last->flags & (SY_FIELD_OUT | SY_FIELD_INOUT)) == SY_FIELD_OUT)
+        add_option(op, (struct op_option){.name = "out_type",
+                                          .kind = OP_WORD,
+                                          .offset = offsetof(struct op_call, out_type),
+                                          .needs = "format",
+                                          .preset = "bf16",
+                                          .words = "bf16 f16 f32",
+                                          .text = "of unpacked rows, with --format"});
+}
+
+/* Planes are files' tensors; a routing is of the process; hints of chips have no meaning here. */
+static bool is_option(const sy_field_info *field)
+{
+    static const char *const others[] = {"num_planes", "memory", "subdevice_id", "reuse_routing"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(field->name, others[i]) == 0)
+            return false;
+    return field->kind != SY_KIND_PLANES && field->kind != SY_KIND_ROUTING;
+}
+
+static void make_options(struct op *op)
+{
+    const sy_op_info *const info = op->info;
+    if (info->mesh)
+        add_option(op, (struct op_option){.name = "mesh",
+                                          .kind = OP_MESH,
+                                          .offset = offsetof(struct op_call, mesh.extent),
+                                          .required = true,
+                                          .text = "devices: rows x columns"});
+    for (int i = 0; i < info->n_fields; i++) {
+        const sy_field_info *const field = sy_op_field(info, i);
+        if (field->kind == SY_KIND_TENSOR)
+            add_tensor_option(op, field, i);
+        else if (is_option(field))
+            add_scalar_option(op, field);
+        if (field->kind == SY_KIND_PLANES)
+            op->planes = field;
+    }
+    if (strcmp(info->name, "moe_dispatch_grad_gate") == 0)
+        add_option(op, (struct op_option){.name = "f32_gates",
+                                          .kind = OP_BOOL,
+                                          .offset = offsetof(struct op_call, f32_gates),
+                                          .text = "write f32 gradients, whatever the rows are"});
+}
+
+const struct op *op_at(int number)
+{
+    static struct op ops[64];
+    const sy_op_info *const info = number < 64 ? sy_op_at(number) : NULL;
+    if (!info)
+        return NULL;
+    struct op *const op = &ops[number];
+    if (op->info)
+        return op;
+    const bool dispatch = strcmp(info->name, "all_to_all_dispatch") == 0;
+    op->info = info;
+    op->name = info->name;
+    op->alias = strcmp(info->name, "moe_combine") == 0 ? "moe_dispatch_grad_data" : NULL;
+    op->example = op_example_of(info->name);
+    op->size = !info->mesh ? op_size_outputs : dispatch ? op_size_dispatch : op_size_combine;
+    make_options(op);
+    return op;
+}
 
 const struct op *find_op(const char *name)
 {
-    for (const struct op *const *op = all_ops; *op; op++)
-        if (strcmp((*op)->name, name) == 0 || ((*op)->alias && strcmp((*op)->alias, name) == 0))
-            return *op;
+    const struct op *op;
+    for (int i = 0; (op = op_at(i)) != NULL; i++)
+        if (strcmp(op->name, name) == 0 || (op->alias && strcmp(op->alias, name) == 0))
+            return op;
     return NULL;
-}
-
-bool op_has_inputs(const struct op *op)
-{
-    for (const struct op_tensor *tensor = op->tensors; tensor->name; tensor++)
-        if (tensor->role != OP_OUTPUT)
-            return true;
-    return false;
 }
 
 int unknown_op(const char *help, const char *name)
 {
     char list[1024] = "";
-    for (const struct op *const *op = all_ops; *op; op++) {
+    for (int i = 0; sy_op_at(i); i++) {
         const size_t used = strlen(list);
-        snprintf(list + used, sizeof list - used, "%s%s", used > 0 ? ", " : "", (*op)->name);
+        snprintf(list + used, sizeof list - used, "%s%s", used > 0 ? ", " : "", sy_op_at(i)->name);
     }
     return usage_error(help, "unknown operator %s (there are: %s)", name, list);
+}
+
+/* ---- Tensors ------------------------------------------------------------------------------------------- */
+
+const sy_field_info *op_tensor(const struct op *op, int i)
+{
+    return i < op->info->n_tensors ? sy_op_field(op->info, i) : NULL;
+}
+
+struct op_name op_file_name(const sy_field_info *tensor)
+{
+    struct op_name name;
+    const char *const bracket = strchr(tensor->name, '[');
+    int length = (int)(bracket ? bracket - tensor->name : (int)strlen(tensor->name));
+    if (!bracket)
+        snprintf(name.text, sizeof name.text, "%.24s", tensor->name);
+    else if (tensor->name[length - 1] == 's' &&
+             !(tensor->flags & SY_FIELD_OUT)) /* planes: each is one plane */
+        snprintf(name.text, sizeof name.text, "%.*s.%c", length - 1, tensor->name, bracket[1]);
+    else
+        snprintf(name.text, sizeof name.text, "%.*s.%c", length, tensor->name, bracket[1]);
+    return name;
+}
+
+bool op_reads(const sy_field_info *tensor)
+{
+    return (!(tensor->flags & SY_FIELD_OUT) || (tensor->flags & (SY_FIELD_INOUT | SY_FIELD_KEEPS))) &&
+           !(tensor->flags & SY_FIELD_AGAIN);
+}
+
+bool op_changes(const struct op *op, const sy_field_info *tensor)
+{
+    const sy_field_info *other;
+    for (int i = 0; (other = op_tensor(op, i)) != NULL; i++)
+        if (other->offset == tensor->offset && (other->flags & SY_FIELD_OUT))
+            return true;
+    return false;
+}
+
+/* The part of a plane that a tensor is: 0 its cache, 1 its rows, 2 its scale; -1: none. */
+static int part_of_plane(const struct op *op, const sy_field_info *tensor)
+{
+    int part;
+    return op->planes && op_word_value(op->planes->words, tensor->name, &part) ? part : -1;
+}
+
+bool op_is_numbered(const struct op *op, const sy_field_info *tensor)
+{
+    return op->info->mesh ? !(tensor->flags & SY_FIELD_SHARED) : part_of_plane(op, tensor) >= 0;
+}
+
+bool op_has_inputs(const struct op *op)
+{
+    const sy_field_info *tensor;
+    for (int i = 0; (tensor = op_tensor(op, i)) != NULL; i++)
+        if (op_reads(tensor))
+            return true;
+    return false;
+}
+
+const DLTensor **op_pointer(const struct op *op, struct op_call *call, const sy_field_info *tensor, int plane)
+{
+    static const size_t parts[] = {offsetof(sy_kv_plane, cache), offsetof(sy_kv_plane, rows),
+                                   offsetof(sy_kv_plane, scale)};
+    char *at = plane > 0 ? (char *)&call->planes[plane - 1] + parts[part_of_plane(op, tensor)]
+                         : (char *)call->args.bytes + tensor->offset;
+    return (const DLTensor **)(void *)at;
 }
 
 struct op_name op_plane_name(const struct op_call *call, const char *name, int64_t i)
@@ -73,61 +264,4 @@ struct op_name op_plane_name(const struct op_call *call, const char *name, int64
     struct op_name full;
     snprintf(full.text, sizeof full.text, call->numbered ? "%.16s.%d" : "%.16s", name, (int)i);
     return full;
-}
-
-int op_cache_row(const DLTensor *cache, sy_kv_layout layout, int64_t *shape)
-{
-    const int rows = layout == SY_KV_HND ? 2 : cache->ndim > 2 ? 1 : 0; /* the dimension of rows */
-    int rank = 0;
-    for (int d = 1; d < cache->ndim; d++)
-        if (d != rows)
-            shape[rank++] = cache->shape[d];
-    return rank;
-}
-
-/* The list doubles; what is in it stays where it is. */
-static struct op_made *new_made(struct op_outputs *outputs)
-{
-    const int n = outputs->n;
-    if ((n & (n - 1)) == 0) {
-        struct op_made **const more = realloc(outputs->made, (n > 0 ? 2 * (size_t)n : 1) * sizeof *more);
-        if (!more)
-            return NULL;
-        outputs->made = more;
-    }
-    struct op_made *const made = calloc(1, sizeof *made);
-    if (made)
-        outputs->made[outputs->n++] = made;
-    return made;
-}
-
-const DLTensor *op_output(struct op_outputs *outputs, const char *name, DLDataType type, int rank,
-                          const int64_t *shape)
-{
-    size_t bytes = SIZE_MAX;
-    void *const data = st_shape_bytes(shape, rank, type, &bytes) ? st_alloc(bytes) : NULL;
-    struct op_made *const made = data ? new_made(outputs) : NULL;
-    if (!made) {
-        free(data);
-        outputs->out_of_memory = true;
-        snprintf(outputs->failed, sizeof outputs->failed, "%s", name);
-        outputs->failed_bytes = bytes;
-        return NULL;
-    }
-    snprintf(made->name, sizeof made->name, "%s", name);
-    for (int d = 0; d < rank; d++)
-        made->shape[d] = shape[d];
-    made->view = sy_tensor(data, type, rank, made->shape);
-    return &made->view;
-}
-
-void op_outputs_free(struct op_outputs *outputs)
-{
-    for (int i = 0; i < outputs->n; i++) {
-        free(outputs->made[i]->view.data);
-        free(outputs->made[i]);
-    }
-    free(outputs->made);
-    outputs->made = NULL;
-    outputs->n = 0;
 }

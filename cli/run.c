@@ -3,7 +3,7 @@
  * one call, every output into a file. An operator that reads no tensor needs no IN. Nothing here knows an
  * operator; see ops.h.
  */
-#include <math.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,23 +30,11 @@ struct run {
     char help[64];        /* "run moe_permute" */
     const char *in, *out; /* in may be NULL for an operator without inputs */
     struct op_call call;
-    bool given[OP_MAX_FIELDS];
-    struct row_value rows[OP_MAX_FIELDS];
+    bool given[OP_MAX_OPTIONS];
+    struct row_value rows[OP_MAX_OPTIONS];
     struct st_file file;
     struct op_outputs outputs;
 };
-
-static void set_tensor(struct op_call *call, size_t offset, const DLTensor *tensor)
-{
-    memcpy((char *)call + offset, &tensor, sizeof tensor);
-}
-
-static bool has_tensor(const struct op_call *call, size_t offset)
-{
-    const DLTensor *tensor;
-    memcpy(&tensor, (const char *)call + offset, sizeof tensor);
-    return tensor != NULL;
-}
 
 /* ---- Fields -------------------------------------------------------------------------------------------- */
 
@@ -63,9 +51,9 @@ static bool name_is(const char *field, const char *name, size_t length, char das
 
 static int find_field(const struct op *op, const char *name, size_t length, char dash)
 {
-    for (int i = 0; op->fields[i].name; i++)
-        if (name_is(op->fields[i].name, name, length, dash) ||
-            name_is(op->fields[i].alias, name, length, dash))
+    for (int i = 0; op->options[i].name; i++)
+        if (name_is(op->options[i].name, name, length, dash) ||
+            name_is(op->options[i].alias, name, length, dash))
             return i;
     return -1;
 }
@@ -76,8 +64,8 @@ static const char *kind_text(enum op_kind kind)
     switch (kind) {
     case OP_MESH:
         return "rows x columns, as in 2x4";
-    case OP_AXIS:
-        return "none, 0 or 1";
+    case OP_INT:
+        return "a 32-bit integer";
     case OP_INT64:
     case OP_ROW_I64:
         return "a 64-bit integer";
@@ -99,18 +87,6 @@ static const char *kind_text(enum op_kind kind)
     return "a known word";
 }
 
-static bool set_word(const struct op_field *field, const char *text, void *target)
-{
-    _Static_assert(sizeof(sy_noise) == sizeof(int) && sizeof(sy_kv_pad) == sizeof(int),
-                   "enum fields are written through an int");
-    for (int i = 0; i < OP_MAX_WORDS && field->words[i]; i++)
-        if (strcmp(field->words[i], text) == 0) {
-            memcpy(target, &field->values[i], sizeof field->values[i]);
-            return true;
-        }
-    return false;
-}
-
 /* An unsigned number may also be written as the negative one of the same bits. */
 static bool parse_uint32(const char *text, uint32_t *value)
 {
@@ -122,7 +98,7 @@ static bool parse_uint32(const char *text, uint32_t *value)
 }
 
 /* Makes the [1] tensor of a per-row field. */
-static bool set_row(const struct op_field *field, const char *text, struct row_value *row,
+static bool set_row(const struct op_option *field, const char *text, struct row_value *row,
                     struct op_call *call)
 {
     DLDataType type = SY_I64;
@@ -143,7 +119,8 @@ static bool set_row(const struct op_field *field, const char *text, struct row_v
     }
     row->shape[0] = 1;
     row->view = sy_tensor(&row->number, type, 1, row->shape);
-    set_tensor(call, field->offset, &row->view);
+    const DLTensor *const view = &row->view;
+    memcpy((char *)call + field->offset, &view, sizeof view);
     return good;
 }
 
@@ -152,10 +129,15 @@ static bool set_integer(enum op_kind kind, const char *text, void *target)
     int64_t i64 = 0;
     uint64_t u64 = 0;
     uint32_t u32 = 0;
-    const bool good = kind == OP_INT64    ? parse_int64(text, &i64)
+    const bool is_signed = kind == OP_INT64 || kind == OP_INT;
+    const bool good = is_signed           ? parse_int64(text, &i64)
                       : kind == OP_UINT64 ? parse_uint64(text, &u64)
                                           : parse_uint32(text, &u32);
-    if (good && kind == OP_INT64)
+    if (kind == OP_INT && (i64 < INT_MIN || i64 > INT_MAX))
+        return false;
+    if (good && kind == OP_INT)
+        memcpy(target, &(int){(int)i64}, sizeof(int));
+    else if (good && is_signed)
         memcpy(target, &i64, sizeof i64);
     else if (good && kind == OP_UINT64)
         memcpy(target, &u64, sizeof u64);
@@ -166,16 +148,16 @@ static bool set_integer(enum op_kind kind, const char *text, void *target)
 
 static bool set_field(struct run *run, int i, const char *text)
 {
-    const struct op_field *const field = &run->op->fields[i];
+    const struct op_option *const field = &run->op->options[i];
     void *const target = (char *)&run->call + field->offset;
     double real = 0;
     bool flag = false;
+    int number = 0;
     switch (field->kind) {
     case OP_MESH:
         return mesh_parse(text, target);
-    case OP_AXIS:
-        return mesh_parse_axis(text, target);
     case OP_INT64:
+    case OP_INT:
     case OP_UINT64:
     case OP_UINT32:
         return set_integer(field->kind, text, target);
@@ -195,7 +177,10 @@ static bool set_field(struct run *run, int i, const char *text)
         memcpy(target, &flag, sizeof flag);
         return true;
     case OP_WORD:
-        return set_word(field, text, target);
+        if (!op_word_value(field->words, text, &number))
+            return false;
+        memcpy(target, &number, sizeof number); /* enums have the size of int */
+        return true;
     case OP_ROW_I64:
     case OP_ROW_F32:
     case OP_ROW_U64:
@@ -209,7 +194,7 @@ static bool set_field(struct run *run, int i, const char *text)
 static int take_field(struct run *run, int i, const char *where, int length, const char *name,
                       const char *text)
 {
-    const struct op_field *const field = &run->op->fields[i];
+    const struct op_option *const field = &run->op->options[i];
     if (run->given[i])
         return usage_error(run->help, "%s%.*s: the field is given twice", where, length, name);
     run->given[i] = true;
@@ -218,11 +203,8 @@ static int take_field(struct run *run, int i, const char *where, int length, con
     if (field->kind != OP_WORD)
         return usage_error(run->help, "%s%.*s is %s, want %s", where, length, name, text,
                            kind_text(field->kind));
-    char words[128] = "";
-    for (int w = 0; w < OP_MAX_WORDS && field->words[w]; w++) {
-        const size_t used = strlen(words);
-        snprintf(words + used, sizeof words - used, "%s%s", used > 0 ? ", " : "", field->words[w]);
-    }
+    char words[128];
+    op_words_text(field->words, ", ", words, sizeof words);
     return usage_error(run->help, "%s%.*s is %s, want one of %s", where, length, name, text, words);
 }
 
@@ -230,11 +212,11 @@ static int take_field(struct run *run, int i, const char *where, int length, con
 
 static int unknown_option(const struct run *run, const struct arg *arg)
 {
-    char name[64], options[OP_MAX_FIELDS][40];
-    const char *names[OP_MAX_FIELDS + 1] = {NULL};
+    char name[64], options[OP_MAX_OPTIONS][40];
+    const char *names[OP_MAX_OPTIONS + 1] = {NULL};
     snprintf(name, sizeof name, "%.*s", arg->length, arg->text);
-    for (int i = 0; run->op->fields[i].name; i++) {
-        snprintf(options[i], sizeof options[i], "%s", run->op->fields[i].name);
+    for (int i = 0; run->op->options[i].name; i++) {
+        snprintf(options[i], sizeof options[i], "%s", run->op->options[i].name);
         for (char *c = options[i]; *c != '\0'; c++)
             *c = *c == '_' ? '-' : *c;
         names[i] = options[i];
@@ -256,7 +238,7 @@ static int take_option(struct run *run, struct common *common, struct arg_list *
     if (i < 0)
         return unknown_option(run, arg);
     const char *const value =
-        run->op->fields[i].kind == OP_BOOL ? arg_switch(list, arg) : arg_value(list, arg);
+        run->op->options[i].kind == OP_BOOL ? arg_switch(list, arg) : arg_value(list, arg);
     if (!value)
         return usage_error(run->help, "--%.*s needs a value", arg->length, arg->text);
     return take_field(run, i, "--", arg->length, arg->text, value);
@@ -305,10 +287,12 @@ static int parse_line(struct run *run, struct common *common, struct arg_list *l
 static int unknown_tensor(const struct run *run, const char *name)
 {
     char list[512] = "";
-    for (const struct op_tensor *tensor = run->op->tensors; tensor->name; tensor++) {
+    const sy_field_info *tensor;
+    for (int i = 0; (tensor = op_tensor(run->op, i)) != NULL; i++) {
         const size_t used = strlen(list);
-        if (tensor->role != OP_OUTPUT)
-            snprintf(list + used, sizeof list - used, "%s%s", used > 0 ? ", " : "", tensor->name);
+        if (op_reads(tensor))
+            snprintf(list + used, sizeof list - used, "%s%s", used > 0 ? ", " : "",
+                     op_file_name(tensor).text);
     }
     return usage_error(run->help, "%s: %s takes no tensor %s (it takes %s)", run->in, run->op->name,
                        shown_name(name).text, op_has_inputs(run->op) ? list : "none");
@@ -317,7 +301,7 @@ static int unknown_tensor(const struct run *run, const char *name)
 /* The number after the dot of "cache.3" or "input.3"; -1 when there is none that may stand there. */
 static int plane_number(const struct op *op, const char *digits)
 {
-    const int most = op->mesh_dim ? UINT16_MAX : SY_KV_MAX_PLANES;
+    const int most = op->info->mesh ? UINT16_MAX : SY_KV_MAX_PLANES;
     int number = 0;
     if (digits[0] == '\0' || (digits[0] == '0' && digits[1] != '\0'))
         return -1;
@@ -336,48 +320,25 @@ static bool is_name(const char *name, const char *text, size_t length)
     return name && strlen(name) == length && memcmp(name, text, length) == 0;
 }
 
-static bool in_planes(const struct op *op, const char *text, size_t length)
-{
-    return is_name(op->plane_caches[0], text, length) || is_name(op->plane_caches[1], text, length) ||
-           is_name(op->plane_rows, text, length) || is_name(op->plane_scale, text, length);
-}
-
-/* Whether there is one for each plane, or for each device of a mesh. */
-static bool is_numbered(const struct op *op, const struct op_tensor *tensor)
-{
-    return op->mesh_dim ? tensor->role != OP_SHARED : in_planes(op, tensor->name, strlen(tensor->name));
-}
-
 /* The operator's tensor of this name, or NULL, and its plane or device; -1: the name has no number. */
-static const struct op_tensor *find_tensor(const struct op *op, const char *name, int *plane)
+static const sy_field_info *find_tensor(const struct op *op, const char *name, int *plane)
 {
     const char *const dot = strrchr(name, '.');
     const size_t length = dot ? (size_t)(dot - name) : 0;
+    const sy_field_info *tensor;
     *plane = -1;
-    for (const struct op_tensor *tensor = op->tensors; tensor->name; tensor++) {
-        if (tensor->role == OP_OUTPUT)
+    for (int i = 0; (tensor = op_tensor(op, i)) != NULL; i++) {
+        const struct op_name own = op_file_name(tensor);
+        if (!op_reads(tensor))
             continue;
-        if (strcmp(tensor->name, name) == 0)
+        if (strcmp(own.text, name) == 0)
             return tensor;
-        if (dot && is_name(tensor->name, name, length) && is_numbered(op, tensor)) {
+        if (dot && is_name(own.text, name, length) && op_is_numbered(op, tensor)) {
             *plane = plane_number(op, dot + 1);
             return *plane >= 0 ? tensor : NULL;
         }
     }
     return NULL;
-}
-
-/* Where the call keeps the tensor of a plane. */
-static size_t tensor_offset(const struct op *op, const struct op_tensor *tensor, int plane)
-{
-    size_t field = offsetof(sy_kv_plane, cache);
-    if (plane <= 0)
-        return tensor->offset;
-    if (strcmp(tensor->name, op->plane_rows) == 0)
-        field = offsetof(sy_kv_plane, rows);
-    else if (op->plane_scale && strcmp(tensor->name, op->plane_scale) == 0)
-        field = offsetof(sy_kv_plane, scale);
-    return offsetof(struct op_call, planes) + (size_t)(plane - 1) * sizeof(sy_kv_plane) + field;
 }
 
 /* Tensors of single devices are taken when the mesh is known to be one. */
@@ -399,32 +360,34 @@ static int bind_tensors(struct run *run)
     for (size_t i = 0; i < run->file.n_tensors; i++) {
         const struct st_tensor *const found = &run->file.tensors[i];
         int plane;
-        const struct op_tensor *const tensor = find_tensor(run->op, found->name, &plane);
+        const sy_field_info *const tensor = find_tensor(run->op, found->name, &plane);
         if (!tensor)
             return unknown_tensor(run, found->name);
-        const int code = run->op->mesh_dim && plane >= 0 ? take_device(run, found->name, plane) : EXIT_DONE;
+        const int code = run->op->info->mesh && plane >= 0 ? take_device(run, found->name, plane) : EXIT_DONE;
         if (code != EXIT_DONE)
             return code;
-        if (run->op->mesh_dim && plane >= 0)
+        if (run->op->info->mesh && plane >= 0)
             continue;
-        const size_t offset = tensor_offset(run->op, tensor, plane);
-        if (has_tensor(&run->call, offset))
+        const DLTensor **const at = op_pointer(run->op, &run->call, tensor, plane);
+        if (*at)
             return usage_error(run->help, "%s: the field %s is given twice, as %s", run->in, tensor->name,
                                plane == 0 || run->call.numbered ? "two tensors"
                                                                 : "a tensor and as an option");
-        set_tensor(&run->call, offset, &found->view);
+        *at = &found->view;
         run->call.numbered = run->call.numbered || plane >= 0;
         more = plane > more ? plane : more;
-        if (plane < 0 && is_numbered(run->op, tensor))
+        if (plane < 0 && op_is_numbered(run->op, tensor))
             plain = tensor->name;
     }
     if (plain && run->call.numbered)
         return usage_error(run->help, "%s: %s stands beside numbered %s, want %s.0", run->in, plain,
-                           run->op->mesh_dim ? "tensors" : "planes", plain);
+                           run->op->info->mesh ? "tensors" : "planes", plain);
     if (more > 0) {
         const sy_kv_plane *const planes = run->call.planes;
-        memcpy((char *)&run->call + run->op->planes, &planes, sizeof planes);
-        memcpy((char *)&run->call + run->op->num_planes, &more, sizeof more);
+        const sy_field_info *const field = run->op->planes, *const number = field + 1;
+        run->call.n_planes = more;
+        memcpy(run->call.args.bytes + field->offset, &planes, sizeof planes);
+        memcpy(run->call.args.bytes + number->offset, &more, sizeof more);
     }
     return EXIT_DONE;
 }
@@ -451,8 +414,8 @@ static int bind_metadata(struct run *run)
 
 static int fill_presets(struct run *run)
 {
-    for (int i = 0; run->op->fields[i].name; i++) {
-        const struct op_field *const field = &run->op->fields[i];
+    for (int i = 0; run->op->options[i].name; i++) {
+        const struct op_option *const field = &run->op->options[i];
         if (run->given[i] && field->needs &&
             !run->given[find_field(run->op, field->needs, strlen(field->needs), '_')])
             return usage_error(run->help, "%s: %s means nothing without %s", run->op->name, field->name,
@@ -510,7 +473,7 @@ static int agree(const struct team *team, int code)
 
 static int prepare_call(struct run *run, sy_ctx *ctx, const struct team *team)
 {
-    const bool mesh = run->op->mesh_dim != NULL;
+    const bool mesh = run->op->info->mesh;
     sy_status status = mesh ? mesh_open(&run->call) : SY_OK;
     const int code = agree(team, status == SY_OK ? EXIT_DONE : refused_call(run, ctx, status));
     if (code != EXIT_DONE)
@@ -518,7 +481,7 @@ static int prepare_call(struct run *run, sy_ctx *ctx, const struct team *team)
     if (mesh)
         status = mesh_bind(team, run->op, &run->call, &run->file);
     if (status == SY_OK)
-        status = run->op->size(ctx, &run->call, &run->outputs);
+        status = run->op->size(ctx, run->op, &run->call, &run->outputs);
     if (status != SY_OK)
         return refused_call(run, ctx, status);
     if (run->outputs.out_of_memory) {
@@ -537,7 +500,8 @@ static int call_operator(struct run *run, sy_ctx *ctx, const struct team *team)
     if (code != EXIT_DONE)
         return code;
     const sy_status status =
-        run->op->mesh_dim ? mesh_run(ctx, run->op, &run->call) : run->op->call(ctx, &run->call);
+        run->op->info->mesh ? mesh_run(ctx, run->op, &run->call)
+                            : sy_call(ctx, run->op->info, run->call.args.bytes, run->op->info->args_bytes);
     code = agree(team, status == SY_OK ? EXIT_DONE : refused(run, status, sy_ctx_error(ctx)));
     if (code == EXIT_DONE && team)
         mesh_collect(team, run->op, &run->call);
@@ -554,8 +518,8 @@ static int save_outputs(const struct run *run)
     for (size_t i = 0; i < run->file.n_tensors; i++) {
         int plane;
         const struct st_tensor *const old = &run->file.tensors[i];
-        const struct op_tensor *const tensor = find_tensor(run->op, old->name, &plane);
-        if (tensor && (tensor->role == OP_INOUT || tensor->role == OP_UPDATED))
+        const sy_field_info *const tensor = find_tensor(run->op, old->name, &plane);
+        if (tensor && op_changes(run->op, tensor))
             items[n++] = (struct st_item){old->name, &old->view};
     }
     for (int i = 0; i < run->outputs.n; i++)
@@ -583,7 +547,7 @@ int command_run(struct common *common, struct arg_list *list)
     if (code == EXIT_DONE && !ctx)
         code = EXIT_USAGE;
     /* Of a team the first writes. Before that and afterwards they agree on how it went. */
-    const struct team *const team = run->op->mesh_dim ? common->team : NULL;
+    const struct team *const team = run->op->info->mesh ? common->team : NULL;
     code = agree(team, code);
     if (code == EXIT_DONE)
         code = call_operator(run, ctx, team);

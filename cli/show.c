@@ -102,26 +102,21 @@ static int save_example(const struct op *op, const char *path)
 {
     enum { MOST = 8 };
     struct st_item items[MOST];
-    DLTensor views[MOST];
-    int64_t shapes[MOST][5];
-    size_t n = 0;
-    for (const struct op_example *tensor = op->example; tensor->name && n < MOST; tensor++, n++) {
-        DLDataType type = SY_F32;
-        st_type_from_name(tensor->type, &type);
-        memcpy(shapes[n], tensor->shape, sizeof shapes[n]);
-        /* DLTensor has no const data; the writer only reads it. */
-        views[n] = sy_tensor((void *)(uintptr_t)tensor->data, type, tensor->rank, shapes[n]);
-        items[n] = (struct st_item){tensor->name, &views[n]};
-    }
-    struct st_message message;
-    if (!st_save(path, items, n, &message))
+    struct op_outputs tensors = {0};
+    struct st_message message = {"out of memory"};
+    bool saved = op_example_tensors(op->example, &tensors);
+    for (int i = 0; i < tensors.n && i < MOST; i++)
+        items[i] = (struct st_item){tensors.made[i]->name, &tensors.made[i]->view};
+    saved = saved && st_save(path, items, (size_t)tensors.n, &message);
+    op_outputs_free(&tensors);
+    if (!saved)
         return plain_error("%s: %s", path, message.text);
     FILE *const out = output_is_stdout(path) ? stderr : stdout;
     fprintf(out, "Wrote ");
     text_print(out, path);
-    fprintf(out, ": %s. Next:\n  switchyard run %s ", op->example_text, op->name);
+    fprintf(out, ": %s. Next:\n  switchyard run %s ", op->example->text, op->name);
     text_print(out, path);
-    fprintf(out, " out.safetensors%s%s\n", op->example_options[0] ? " " : "", op->example_options);
+    fprintf(out, " out.safetensors%s%s\n", op->example->options[0] ? " " : "", op->example->options);
     fprintf(out, "  switchyard show out.safetensors\n");
     return EXIT_DONE;
 }

@@ -30,7 +30,7 @@ const char *team_task(int argc, char **argv)
     for (int i = 1; i < argc && strcmp(command, "demo") != 0; i++) {
         const struct op *const op = strcmp(command, "run") == 0 ? find_op(argv[i]) : NULL;
         if (op)
-            return op->mesh_dim ? op->name : NULL;
+            return op->info->mesh ? op->name : NULL;
         if (strcmp(command, "bench") == 0 && strcmp(argv[i], "all_to_all") == 0)
             return command;
         if (strcmp(argv[i], "run") == 0 || strcmp(argv[i], "bench") == 0 || strcmp(argv[i], "demo") == 0)

@@ -75,8 +75,9 @@ typedef enum sy_field_flag {
     SY_FIELD_OWN_STRIDES = 64, /* more strides than evenly spaced rows; the operator documents them */
     SY_FIELD_INOUT = 128,      /* beside OUT: read and changed */
     SY_FIELD_KEEPS = 256,      /* beside OUT: elements may keep their value; an option decides */
-    SY_FIELD_EXTRA = 512, /* beside OUT: large or rarely wanted; `words` names the switch that asks for it */
-    SY_FIELD_AGAIN = 1024 /* the field of an earlier row, in its other role */
+    SY_FIELD_EXTRA = 512,  /* beside OUT: large or rarely wanted; `words` names the switch that asks for it */
+    SY_FIELD_AGAIN = 1024, /* the field of an earlier row, in its other role */
+    SY_FIELD_SHARED = 2048 /* of operators between devices: one tensor, the same for all devices */
 } sy_field_flag;
 
 typedef struct sy_field_info {

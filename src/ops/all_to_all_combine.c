@@ -11,14 +11,14 @@ enum { INPUT, METADATA, MAPPING, WEIGHTS, OUTPUT, WRITTEN, N_TENSORS };
 static const sy_field_info fields[] = {
     [INPUT] = SYI_TENSOR(all_to_all_combine, input, SY_FIELD_ANY_BYTES, 0, 0, 2, 4, "L B*G S H | L T H",
                          "expert rows, L the most of a device; reduced: 1"),
-    [METADATA] = SYI_TENSOR(all_to_all_combine, expert_metadata, SY_FIELD_OPTIONAL, CHOICE_TYPES, 0, 2, 4,
-                            "1 B*G S K | T K", "experts of all tokens, as dispatch made it"),
-    [MAPPING] = SYI_TENSOR(all_to_all_combine, expert_mapping, SY_FIELD_OPTIONAL, SYI_BIT(SYI_U16), 0, 2, 4,
+    [METADATA] = SYI_TENSOR(all_to_all_combine, expert_metadata, 0, CHOICE_TYPES, 0, 2, 4, "1 B*G S K | T K",
+                            "experts of all tokens, as dispatch made it"),
+    [MAPPING] = SYI_TENSOR(all_to_all_combine, expert_mapping, SY_FIELD_SHARED, SYI_BIT(SYI_U16), 0, 2, 4,
                            "E D | 1 1 E D | D 1 E D", "1 where a device hosts an expert"),
     [WEIGHTS] = SYI_TENSOR(all_to_all_combine, weights, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 4,
                            "B 1 S K | N K", "weights of each token's slots; with sum"),
     [OUTPUT] = SYI_TENSOR(all_to_all_combine, output, SY_FIELD_OUT | SY_FIELD_KEEPS, 0, INPUT + 1, 2, 4,
-                          "K B S H | K N H", "rows of slots; with sum: no K; old contents for fill keep"),
+                          "K B S H | K N H", "rows of slots; with sum no K; in: for fill keep"),
     [WRITTEN] = SYI_TENSOR(all_to_all_combine, written, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
                            MASK_TYPES, 0, 2, 2, "K N", "1 where a row came", .words = "masks"),
     SYI_SCALAR(all_to_all_combine, local_reduce, BOOL,
@@ -367,7 +367,7 @@ static sy_status prepare(struct syi_call *call, const void *args, size_t args_by
 {
     const sy_status st = syi_copy_args(call, args, args_bytes);
     const sy_all_to_all_combine_args *a = &call->args.all_to_all_combine;
-    call->required = a->routing == NULL ? 1u << METADATA | 1u << MAPPING : 0;
+    call->spared = a->routing != NULL ? 1u << METADATA | 1u << MAPPING : 0;
     call->floats = a->sum ? INPUT + 1 : 0;
     return st;
 }

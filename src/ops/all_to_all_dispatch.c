@@ -26,9 +26,9 @@ enum {
 static const sy_field_info fields[] = {
     [INPUT] = SYI_TENSOR(all_to_all_dispatch, input, SY_FIELD_ANY_BYTES, 0, 0, 2, 4, "B 1 S H | N H",
                          "tokens of this device; also [B,S,1,H]"),
-    [INDICES] = SYI_TENSOR(all_to_all_dispatch, expert_indices, SY_FIELD_OPTIONAL, CHOICE_TYPES, 0, 2, 4,
-                           "B 1 S K | N K", "experts of each token; all bits set: none"),
-    [MAPPING] = SYI_TENSOR(all_to_all_dispatch, expert_mapping, SY_FIELD_OPTIONAL, SYI_BIT(SYI_U16), 0, 2, 4,
+    [INDICES] = SYI_TENSOR(all_to_all_dispatch, expert_indices, 0, CHOICE_TYPES, 0, 2, 4, "B 1 S K | N K",
+                           "experts of each token; all bits set: none"),
+    [MAPPING] = SYI_TENSOR(all_to_all_dispatch, expert_mapping, SY_FIELD_SHARED, SYI_BIT(SYI_U16), 0, 2, 4,
                            "E D | 1 1 E D | D 1 E D", "1 where a device hosts an expert"),
     [PLANES] = SYI_TENSOR(all_to_all_dispatch, planes[0], SY_FIELD_OPTIONAL | SY_FIELD_ANY_BYTES, 0, 0, 2, 4,
                           "B 1 S X | N X", "travels with the token"),
@@ -48,11 +48,11 @@ static const sy_field_info fields[] = {
                    PLANES + 2, 2, 4, "1 B*G S X | T X", "planes[1] of the tokens sent here"),
     [PLANE_TOKENS + 2] =
         SYI_TENSOR(all_to_all_dispatch, plane_tokens[2], SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_KEEPS, 0,
-                   PLANES + 3, 2, 4, "1 B*G S X | T X", "travels with the token"),
+                   PLANES + 3, 2, 4, "1 B*G S X | T X", "planes[2] of the tokens sent here"),
     [PRESENT] = SYI_TENSOR(all_to_all_dispatch, present, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
                            MASK_TYPES, 0, 1, 1, "T", "1 where a row was sent", .words = "masks"),
     [SRC] = SYI_TENSOR(all_to_all_dispatch, src, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SYI_I32), 0, 2, 2,
-                       "R 2 | R 3", "packed, expert: position, token (slot); -1: none"),
+                       "R 2 | R 3", "position, token (slot) of each; -1: none"),
     [EXPERT_COUNTS] =
         SYI_TENSOR(all_to_all_dispatch, expert_counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
                    SYI_BIT(SYI_I64), 0, 1, 1, "L", "tokens of each local expert", .words = "counts"),
@@ -380,7 +380,7 @@ static sy_status prepare(struct syi_call *call, const void *args, size_t args_by
 {
     const sy_status st = syi_copy_args(call, args, args_bytes);
     const sy_all_to_all_dispatch_args *a = &call->args.all_to_all_dispatch;
-    call->required = a->reuse_routing ? 0 : 1u << INDICES | 1u << MAPPING;
+    call->spared = a->reuse_routing ? 1u << INDICES | 1u << MAPPING : 0;
     if (st != SY_OK || !a->reuse_routing)
         return st;
     return a->routing != NULL

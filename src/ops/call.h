@@ -83,7 +83,7 @@ struct syi_call {
     const DLTensor *tensor[SYI_MAX_TENSORS]; /* by field; NULL: absent, or an output in a query */
     int tail[SYI_MAX_TENSORS];               /* trailing dimensions that form one contiguous row */
     struct syi_turns turns;
-    uint32_t required; /* optional tensors that this call cannot do without, by bit */
+    uint32_t spared; /* required tensors that this call does without, by bit */
     int floats; /* tensor that must be of a float type in this call, though others are accepted, + 1; 0: none */
     int may_alias[2]; /* a pair that may be exactly the same rows; equal: none */
     union syi_plan plan;

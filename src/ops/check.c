@@ -102,7 +102,7 @@ static sy_status check_given(struct syi_call *call, void *data)
     for (int i = 0; i < call->op->info.n_tensors; i++) {
         const sy_field_info *rule = &call->op->info.fields[i];
         const DLTensor *t = call->tensor[i];
-        const bool required = !(rule->flags & SY_FIELD_OPTIONAL) || (call->required >> i & 1u);
+        const bool required = !(rule->flags & SY_FIELD_OPTIONAL) && !(call->spared >> i & 1u);
         if (t == NULL && required && syi_looked_at(call, i))
             return syi_fail(call->ctx, SY_ERR_NULL, rule->name, "is missing, want a tensor");
         if (t != NULL && t->ndim > 0 && t->shape == NULL)

@@ -60,7 +60,9 @@ static sy_status check_values(struct syi_call *call, int64_t *total, int64_t *mo
 static sy_status check_room(struct syi_call *call, int i, int64_t least)
 {
     const int64_t room = syi_extent(call, i, 0);
-    if (call->tensor[i] == NULL || room >= least)
+    if (call->tensor[i] == NULL)
+        return syi_check_vector(call, i, least);
+    if (room >= least)
         return SY_OK;
     const char *name = call->op->info.fields[i].name;
     const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, name, room, least);

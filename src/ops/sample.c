@@ -68,7 +68,7 @@ static const sy_field_info fields[] = {
                              "B", "1: a NaN, 2: +inf, 4: no candidate"),
     [MASKED] =
         SYI_TENSOR(sample, masked_logits, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA, SYI_BIT(SYI_F32),
-                   0, 2, 2, "B V", "the logits, -inf where a token was cut", .words = "masked_logits"),
+                   0, 2, 2, "B V", "-inf where a token was cut", .words = "masked_logits"),
     [LIST_TOKEN] = SYI_TENSOR(sample, list_token, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
                               SYI_BIT(SYI_I64), 0, 2, 2, "B V", "candidates in order", .words = "list"),
     [LIST_PROB] = SYI_TENSOR(sample, list_prob, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,

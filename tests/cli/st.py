@@ -41,9 +41,9 @@ OPERATORS = [
     "kv_scatter",
     "kv_ragged",
     "kv_blocks",
+    "local_reduce",
     "all_to_all_dispatch",
     "all_to_all_combine",
-    "local_reduce",
 ]
 
 # struct letters; BF16 and the 8-bit floats are given and shown as bit patterns

@@ -12,7 +12,7 @@ from st import CLI, OPERATORS, ROOT, CliTest, decode, encode, tensor
 WITHOUT_INPUT = ["sample_noise"]
 IN_DEMO = ["moe_route", "moe_permute", "all_to_all_dispatch", "(experts)", "moe_unpermute", "all_to_all_combine",
            "kv_scatter", "kv_gather", "sample"]
-COMMANDS = ["run", "compare", "show", "example", "bench", "demo", "info", "sim-a2a"]
+COMMANDS = ["run", "compare", "show", "example", "bench", "demo", "ops", "info", "sim-a2a"]
 
 
 class Help(CliTest):

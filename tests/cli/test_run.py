@@ -79,7 +79,7 @@ class Options(CliTest):
             self.usage("sample", LOGITS, "--seed", 1, "--stream", value, says="32 bits")
 
     def test_unknown_words(self):
-        for options, says in ((("--noise", "gauss"), "none, q, race, cdf"), (("--noise", "auto"), "none, q, race, cdf"),
+        for options, says in ((("--noise", "gauss"), "none, q, race, cdf"), 
                               (("--ties", "some"), "exact, all"), (("--q-order", "rank"), "list, vocab"),
                               (("--logprob", "true"), "none, raw, final"), (("--empty-token", 1), "-1, 0"),
                               (("--empty-token", ""), "-1, 0")):

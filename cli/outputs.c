@@ -1,0 +1,187 @@
+/*
+ * The memory of outputs, and which of them a call has.
+ */
+#include "ops.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Memory -------------------------------------------------------------------------------------------- */
+
+/* The list doubles; what is in it stays where it is. */
+static struct op_made *new_made(struct op_outputs *outputs)
+{
+    const int n = outputs->n;
+    if ((n & (n - 1)) == 0) {
+        struct op_made **const more = realloc(outputs->made, (n > 0 ? 2 * (size_t)n : 1) * sizeof *more);
+        if (!more)
+            return NULL;
+        outputs->made = more;
+    }
+    struct op_made *const made = calloc(1, sizeof *made);
+    if (made)
+        outputs->made[outputs->n++] = made;
+    return made;
+}
+
+const DLTensor *op_output(struct op_outputs *outputs, const char *name, DLDataType type, int rank,
+                          const int64_t *shape)
+{
+    size_t bytes = SIZE_MAX;
+    void *const data = st_shape_bytes(shape, rank, type, &bytes) ? st_alloc(bytes) : NULL;
+    struct op_made *const made = data ? new_made(outputs) : NULL;
+    if (!made) {
+        free(data);
+        outputs->out_of_memory = true;
+        snprintf(outputs->failed, sizeof outputs->failed, "%s", name);
+        outputs->failed_bytes = bytes;
+        return NULL;
+    }
+    snprintf(made->name, sizeof made->name, "%s", name);
+    for (int d = 0; d < rank; d++)
+        made->shape[d] = shape[d];
+    made->view = sy_tensor(data, type, rank, made->shape);
+    return &made->view;
+}
+
+void op_outputs_free(struct op_outputs *outputs)
+{
+    for (int i = 0; i < outputs->n; i++) {
+        free(outputs->made[i]->view.data);
+        free(outputs->made[i]);
+    }
+    free(outputs->made);
+    outputs->made = NULL;
+    outputs->n = 0;
+}
+
+/* ---- Packed rows --------------------------------------------------------------------------------------- */
+
+static bool is_bytes(const DLTensor *cache)
+{
+    return cache && cache->dtype.bits == 8 && cache->dtype.lanes == 1;
+}
+
+/* The format asked for, for caches of one-byte elements; the call's own cache gets it whatever it is, unless it is one of
+   several planes. */
+static void set_formats(const struct op *op, struct op_call *call)
+{
+    const sy_field_info *format = NULL;
+    for (int i = op->info->n_tensors; i < op->info->n_fields && !format; i++)
+        format = sy_op_field(op->info, i)->kind == SY_KIND_FORMAT ? sy_op_field(op->info, i) : NULL;
+    if (!format || call->format == 0)
+        return;
+    const char *words = format->words, *word = words;
+    char name[32];
+    int length = 0;
+    for (int i = 0; i <= call->format; i++)
+        word = op_next_word(&words, &length);
+    snprintf(name, sizeof name, "%.*s", length, word);
+    sy_kv_format_named(name, &call->kv_format);
+    for (int64_t i = 0; i < call->n_planes; i++)
+        if (is_bytes(call->planes[i].cache))
+            call->planes[i].format = &call->kv_format;
+    const sy_kv_format *const own =
+        is_bytes(*op_pointer(op, call, op_tensor(op, 0), 0)) || !call->numbered ? &call->kv_format : NULL;
+    memcpy(call->args.bytes + format->offset, &own, sizeof own);
+}
+
+/* ---- Outputs ------------------------------------------------------------------------------------------- */
+
+/* An output that costs much is made when its switch is given, which may be one for several. */
+static bool is_wanted(const struct op *op, const struct op_call *call, const sy_field_info *output)
+{
+    const sy_field_info *tensor;
+    if (!(output->flags & SY_FIELD_EXTRA))
+        return true;
+    for (int i = 0; (tensor = op_tensor(op, i)) != NULL; i++)
+        if (call->asked[i] && strcmp(tensor->words, output->words) == 0)
+            return true;
+    return false;
+}
+
+/* Makes one output as sy_infer wants it. */
+static const DLTensor *make(const struct op_call *call, const sy_field_info *output, const char *name,
+                            const sy_shape *shape, bool packed, struct op_outputs *outputs)
+{
+    static const DLDataType unpacked[] = {{4, 16, 1}, {2, 16, 1}, {2, 32, 1}};
+    DLDataType type = packed ? unpacked[call->out_type] : shape->type;
+    if (call->f32_gates && strcmp(output->name, "grad_gates") == 0)
+        type = SY_F32;
+    return op_output(outputs, name, type, shape->rank, shape->extent);
+}
+
+/* The call with a further plane as its own; a plane of a cache without rows asks for them. */
+static sy_status infer_plane(sy_ctx *ctx, const struct op *op, const struct op_call *call, int64_t plane,
+                             sy_shape *shapes)
+{
+    struct op_call *const one = malloc(sizeof *one);
+    if (!one)
+        return SY_ERR_NOMEM;
+    *one = *call;
+    const sy_kv_plane *const from = &call->planes[plane];
+    const int64_t none = 0;
+    *op_pointer(op, one, op_tensor(op, 0), 0) = from->cache;
+    for (int i = 0; i < op->info->n_fields; i++) {
+        const sy_field_info *const field = sy_op_field(op->info, i);
+        if (field->kind == SY_KIND_FORMAT)
+            memcpy(one->args.bytes + field->offset, &from->format, sizeof from->format);
+        if (strcmp(field->name, "scale") == 0)
+            memcpy(one->args.bytes + field->offset, &from->scale, sizeof from->scale);
+        if (strcmp(field->name, "num_planes") == 0)
+            memcpy(one->args.bytes + field->offset, &none, sizeof none);
+    }
+    const sy_status status =
+        sy_infer(ctx, op->info, one->args.bytes, op->info->args_bytes, shapes, SY_MAX_FIELDS);
+    free(one);
+    return status;
+}
+
+/* Rows of further planes, where the file has none. */
+static sy_status size_planes(sy_ctx *ctx, const struct op *op, struct op_call *call,
+                             const sy_field_info *output, struct op_outputs *outputs)
+{
+    sy_shape shapes[SY_MAX_FIELDS];
+    for (int64_t i = 0; i < call->n_planes && !outputs->out_of_memory; i++) {
+        const sy_status status = call->planes[i].rows ? SY_OK : infer_plane(ctx, op, call, i, shapes);
+        if (status != SY_OK)
+            return status;
+        if (!call->planes[i].rows)
+            call->planes[i].rows =
+                make(call, output, op_plane_name(call, output->name, i + 1).text,
+                     &shapes[op->info->n_tensors - 1], call->planes[i].format != NULL, outputs);
+    }
+    return SY_OK;
+}
+
+/* Old contents are used as they came: the call itself judges them. */
+static bool is_missing(const struct op *op, struct op_call *call, const sy_field_info *tensor)
+{
+    return (tensor->flags & (SY_FIELD_OUT | SY_FIELD_INOUT)) == SY_FIELD_OUT &&
+           *op_pointer(op, call, tensor, 0) == NULL && is_wanted(op, call, tensor);
+}
+
+sy_status op_size_outputs(sy_ctx *ctx, const struct op *op, struct op_call *call, struct op_outputs *outputs)
+{
+    const sy_field_info *tensor, *last = op_tensor(op, op->info->n_tensors - 1);
+    sy_shape shapes[SY_MAX_FIELDS];
+    bool any = false;
+    set_formats(op, call);
+    for (int i = 0; (tensor = op_tensor(op, i)) != NULL; i++)
+        any = any || is_missing(op, call, tensor);
+    sy_status status = SY_OK;
+    if (any)
+        status = sy_infer(ctx, op->info, call->args.bytes, op->info->args_bytes, shapes, SY_MAX_FIELDS);
+    for (int i = 0; status == SY_OK && (tensor = op_tensor(op, i)) != NULL; i++) {
+        if (!is_missing(op, call, tensor) || shapes[i].rank < 0 || outputs->out_of_memory)
+            continue;
+        const bool plane = op->planes && tensor == last;
+        const bool packed = plane && call->format > 0 && is_bytes(*op_pointer(op, call, op_tensor(op, 0), 0));
+        *op_pointer(op, call, tensor, 0) =
+            make(call, tensor, plane ? op_plane_name(call, tensor->name, 0).text : tensor->name, &shapes[i],
+                 packed, outputs);
+    }
+    const bool further = op->planes && (last->flags & (SY_FIELD_OUT | SY_FIELD_INOUT)) == SY_FIELD_OUT;
+    return status == SY_OK && further ? size_planes(ctx, op, call, last, outputs) : status;
+}

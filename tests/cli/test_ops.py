@@ -1,0 +1,121 @@
+"""switchyard ops: the library's descriptions are complete, and say what the header and the pages of docs/ops say."""
+import json
+import os
+import re
+import unittest
+
+from st import OPERATORS, ROOT, CliTest
+
+KINDS = {"bool": "bool", "int": "int", "int64_t": "i64", "uint32_t": "u32", "uint64_t": "u64", "float": "f32",
+         "double": "f64", "const sy_kv_format *": "format", "const sy_kv_plane *": "planes", "sy_routing *": "routing",
+         "const sy_routing *": "routing", "const DLTensor *": "tensor"}
+
+
+def header_fields():
+    """Struct by struct: (name, offset, kind) of every field, from the recorded binary interface."""
+    structs = {}
+    with open(os.path.join(ROOT, "tests", "abi", "baseline.txt"), encoding="utf-8") as file:
+        for line in file:
+            match = re.match(r"struct sy_(\w+)_args at (\d+), (\d+) bytes: (.*?)(\w+)(\[.*\])?$", line)
+            if not match:
+                continue
+            op, offset, size, kind, name, array = match.groups()
+            kind, fields = KINDS.get(kind.strip(), "enum"), structs.setdefault(op, set())
+            names = [f"{name}[{i}]" for i in range(int(size) // 8)] if array else [name]
+            fields.update((each, int(offset) + 8 * i, kind) for i, each in enumerate(names))
+    return structs
+
+
+def page_tables(op):
+    """Rows of the tables of tensors and of fields on an operator's page: {name: cells}."""
+    with open(os.path.join(ROOT, "docs", "ops", op + ".md"), encoding="utf-8") as file:
+        text = file.read()
+    tables = []
+    for head in ("tensor | role | shape | types | notes", "field | default | meaning"):
+        match = re.search(rf"^\| {re.escape(head)} \|\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.M)
+        rows = {}
+        for line in match.group(1).splitlines() if match else ():
+            cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+            for name in re.findall(r"`([^`]+)`", cells[0]):
+                rows[name] = cells
+        tables.append(rows)
+    return tables
+
+
+class Ops(CliTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.ops = {}
+
+    def setUp(self):
+        super().setUp()
+        done = self.cli("ops", "--json")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.ops = {op["name"]: op for op in json.loads(done.stdout)["operators"]}
+
+    def test_list(self):
+        self.assertEqual(list(self.ops), OPERATORS)
+        lines = self.cli("ops").stdout.splitlines()
+        self.assertEqual([line.split()[0] for line in lines], OPERATORS)
+
+    def test_usage(self):
+        for words in (("--yaml",), ("sample",), ("--json=1",)):
+            self.assertEqual(self.cli("ops", *words).returncode, 2)
+
+    def test_every_field_of_the_header(self):
+        header = header_fields()
+        self.assertEqual(set(header), set(OPERATORS))
+        for op, info in self.ops.items():
+            described = {(f["name"], f["offset"], f["kind"]) for f in info["fields"]}
+            self.assertEqual(described, header[op], op)
+
+    def test_shapes_have_the_ranks(self):
+        for op, info in self.ops.items():
+            for field in info["fields"]:
+                if field["kind"] != "tensor" or any("..." in shape for shape in field["shapes"]):
+                    continue
+                ranks = [len(shape.split()) for shape in field["shapes"]]
+                with self.subTest(op=op, field=field["name"]):
+                    self.assertGreaterEqual(min(ranks), field["min_rank"])
+                    self.assertLessEqual(max(ranks), field["max_rank"])
+
+    def test_words_and_help(self):
+        for op, info in self.ops.items():
+            names = [f["name"] for f in info["fields"] if not f.get("again")]
+            self.assertEqual(len(names), len(set(names)), op)
+            for field in info["fields"]:
+                with self.subTest(op=op, field=field["name"]):
+                    self.assertTrue(field["help"])
+                    self.assertNotIn("--", field["help"])
+                    self.assertEqual(field["kind"] == "enum", "words" in field and field["kind"] not in
+                                     ("format", "planes"))
+                    if field.get("type_like"):
+                        self.assertIn(field["type_like"], names)
+
+    def test_pages_name_every_field(self):
+        for op, info in self.ops.items():
+            tensors, scalars = page_tables(op)
+            described = {re.sub(r"\[\d\]", "", f["name"]): f for f in info["fields"]}
+            with self.subTest(op):
+                self.assertEqual(set(tensors), {n for n, f in described.items() if f["kind"] == "tensor"})
+                self.assertEqual(set(scalars), {n for n, f in described.items() if f["kind"] != "tensor"})
+
+    def test_pages_have_the_roles_and_types(self):
+        known = {"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "f32", "f64", "bf16", "bool"}
+        for op, info in self.ops.items():
+            tensors, _ = page_tables(op)
+            for field in info["fields"]:
+                cells = tensors.get(re.sub(r"\[\d\]", "", field["name"])) if field["kind"] == "tensor" else None
+                if not cells or field.get("again"):
+                    continue
+                with self.subTest(op=op, field=field["name"]):
+                    self.assertEqual(re.match(r"in and out|in|out", cells[1])[0].replace("in and out", "inout"),
+                                     field["role"])
+                    types = set(field["types"]) & known
+                    if types and not field.get("type_like"):
+                        self.assertEqual(set(re.findall(r"[a-z]+\d*", cells[3])) & known, types)
+
+
+if __name__ == "__main__":
+    unittest.main()

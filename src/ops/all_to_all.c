@@ -408,7 +408,8 @@ sy_status syi_a2a_query(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op
         return SY_ERR_NULL;
     struct syi_call call = {.ctx = ctx, .op = op->op, .query = true};
     struct syi_a2a_shard one;
-    sy_request request = {.comm = comm, .ctx = ctx, .x.id = op->op->info.number, .shard = &one};
+    sy_request request = {
+        .comm = comm, .ctx = ctx, .x.id = (enum syi_op_id)op->op->info.number, .shard = &one};
     syi_clear_fault(ctx, op->op->info.name);
     sy_status st = op->prepare(&call, args, args_bytes);
     if (st == SY_OK && comm == NULL)

@@ -8,7 +8,7 @@
 
 #include "base/plan.h"
 
-enum { SYI_MAX_TENSORS = 24, SYI_MAX_RANK = 16, SYI_FEW_PLANES = 4 };
+enum { SYI_MAX_RANK = 16, SYI_FEW_PLANES = 4 };
 
 #define SYI_BIT(type) (1u << (type))
 #define SYI_INDEX_TYPES (SYI_BIT(SYI_I32) | SYI_BIT(SYI_I64))

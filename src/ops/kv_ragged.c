@@ -20,7 +20,7 @@ enum {
 
 static const sy_field_info fields[] = {
     [CACHE] = SYI_TENSOR(kv_ragged, cache, SY_FIELD_ANY_BYTES | SY_FIELD_OWN_STRIDES, 0, 0, 2, SYI_MAX_RANK,
-                         "rows D | P S D...", "rows, or P blocks; layout hnd: [P,H,S,D...]"),
+                         "rows D | blocks S D...", "rows, or blocks; layout hnd: [blocks,H,S,D...]"),
     [TABLE] = SYI_TENSOR(kv_ragged, block_table, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 2, "R n | n",
                          "physical block of each logical one"),
     [PAGE_INDICES] = SYI_TENSOR(kv_ragged, page_indices, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "N",
@@ -36,19 +36,19 @@ static const sy_field_info fields[] = {
     [REQ_ID] = SYI_TENSOR(kv_ragged, req_id, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B",
                           "table row of each run; missing: 0, 1, ..."),
     [SEQ_LENS] = SYI_TENSOR(kv_ragged, seq_lens, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B",
-                            "tokens of each run's sequence; missing: its blocks"),
-    [SCALE] = SYI_TENSOR(kv_ragged, scale, SY_FIELD_OPTIONAL, SYI_BIT(SYI_F32), 0, 1, 3, "G | rows G | P S G",
-                         "for each G-th part of a row; format e4m3, e5m2, int8"),
+                            "tokens of each sequence; missing: all its blocks hold"),
+    [SCALE] = SYI_TENSOR(kv_ragged, scale, SY_FIELD_OPTIONAL, SYI_BIT(SYI_F32), 0, 1, 3,
+                         "G | rows G | blocks S G", "G scales, or G per row; format e4m3, e5m2, int8"),
     [OUT] = SYI_TENSOR(kv_ragged, out, SY_FIELD_OUT, 0, CACHE + 1, 2, 2 * SYI_MAX_RANK, "cu_lens[B] D...",
                        "the rows of all runs"),
     SYI_SCALAR(kv_ragged, block_size, I64, SY_FIELD_REQUIRED, .help = "S: rows per block"),
     SYI_SCALAR(kv_ragged, planes, PLANES, .words = "cache out scale",
                .help = "further planes with the same slots"),
-    SYI_SCALAR(kv_ragged, num_planes, I64, .help = "their number"),
+    SYI_SCALAR(kv_ragged, num_planes, I64, .help = "number of further planes"),
     SYI_SCALAR(kv_ragged, layout, ENUM, .words = "nhd hnd",
                .help = "blocks of [S,H,D] (and caches without heads), or of [H,S,D]"),
     SYI_SCALAR(kv_ragged, format, FORMAT, .words = SYI_KV_FORMATS,
-               .help = "how rows are packed; e4m3 on: see scale"),
+               .help = "how rows are packed; e4m3, e5m2, int8 use scale"),
 };
 
 static const struct syi_kv_page_rules page_rules = {

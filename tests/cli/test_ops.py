@@ -37,7 +37,7 @@ def page_tables(op):
         for line in match.group(1).splitlines() if match else ():
             cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
             for name in re.findall(r"`([^`]+)`", cells[0]):
-                rows[name] = cells
+                rows[name.replace("[0..2]", "")] = cells
         tables.append(rows)
     return tables
 
@@ -101,7 +101,7 @@ class Ops(CliTest):
                 self.assertEqual(set(tensors), {n for n, f in described.items() if f["kind"] == "tensor"})
                 self.assertEqual(set(scalars), {n for n, f in described.items() if f["kind"] != "tensor"})
 
-    def test_pages_have_the_roles_and_types(self):
+    def test_pages_have_the_roles_types_and_shapes(self):
         known = {"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "f32", "f64", "bf16", "bool"}
         for op, info in self.ops.items():
             tensors, _ = page_tables(op)
@@ -110,8 +110,10 @@ class Ops(CliTest):
                 if not cells or field.get("again"):
                     continue
                 with self.subTest(op=op, field=field["name"]):
-                    self.assertEqual(re.match(r"in and out|in|out", cells[1])[0].replace("in and out", "inout"),
-                                     field["role"])
+                    role = field["role"].replace("inout", "in and out") + ", optional" * field["optional"]
+                    self.assertEqual(cells[1], role)
+                    shapes = ["per row"] if field.get("per_row") else [f"[{shape.replace(' ', ',')}]" for shape in field["shapes"]]
+                    self.assertEqual([shape for shape in shapes if shape not in cells[2]], [])
                     types = set(field["types"]) & known
                     if types and not field.get("type_like"):
                         self.assertEqual(set(re.findall(r"[a-z]+\d*", cells[3])) & known, types)

@@ -18,7 +18,7 @@ static const sy_field_info fields[] = {
     [WEIGHTS] = SYI_TENSOR(all_to_all_combine, weights, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 4,
                            "B 1 S K | N K", "weights of each token's slots; with sum"),
     [OUTPUT] = SYI_TENSOR(all_to_all_combine, output, SY_FIELD_OUT | SY_FIELD_KEEPS, 0, INPUT + 1, 2, 4,
-                          "K B S H | K N H", "rows of slots; sum: no K; old contents for fill keep"),
+                          "K B S H | K N H", "rows of slots; sum: no K; fill keep: old rows"),
     [WRITTEN] = SYI_TENSOR(all_to_all_combine, written, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
                            MASK_TYPES, 0, 2, 2, "K N", "1 where a row was written", .words = "masks"),
     SYI_SCALAR(all_to_all_combine, local_reduce, BOOL,

@@ -60,7 +60,7 @@ static const sy_field_info fields[] = {
                                   SYI_BIT(SYI_I64), 0, 1, 1, "L+1", "layout expert: first row of each"),
     [ROWS_FROM] =
         SYI_TENSOR(all_to_all_dispatch, rows_from, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
-                   SYI_BIT(SYI_I64), 0, 1, 1, "G", "rows received from each position", .words = "counts"),
+                   SYI_BIT(SYI_I64), 0, 1, 1, "G", "rows from each position", .words = "counts"),
     [ROWS_TO] = SYI_TENSOR(all_to_all_dispatch, rows_to, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
                            SYI_BIT(SYI_I64), 0, 1, 1, "G", "rows sent to each position", .words = "counts"),
     SYI_SCALAR(all_to_all_dispatch, num_planes, INT, .help = "number of further planes"),

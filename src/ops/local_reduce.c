@@ -8,7 +8,7 @@ enum { MOST_DEVICES = 65536 };
 
 static const sy_field_info fields[] = {
     [INPUT] = SYI_TENSOR(local_reduce, input, 0, SYI_FLOAT_TYPES, 0, 2, 4, "L T H | L Bt St H",
-                         "rows of the device's experts; layout expert: [R,H]"),
+                         "rows of its experts; layout expert: [R,H]"),
     [METADATA] = SYI_TENSOR(local_reduce, expert_metadata, 0, SYI_BIT(SYI_U16) | SYI_INDEX_TYPES, 0, 2, 4,
                             "T K | 1 Bt St K", "experts of every token; 65535 or -1: none"),
     [MAPPING] = SYI_TENSOR(local_reduce, expert_mapping, 0, SYI_BIT(SYI_U16), 0, 2, 4,
@@ -21,7 +21,7 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(local_reduce, fill, ENUM, .words = "zero keep",
                .help = "rows of tokens that choose none of its experts"),
     SYI_SCALAR(local_reduce, layout, ENUM, .words = "padded - expert",
-               .help = "rows of all tokens, or only of those sent; then the output is packed"),
+               .help = "rows of all tokens, or only of those sent (output packed)"),
     SYI_SCALAR(local_reduce, align, I64, .preset = "1", .help = "rows of an expert are padded to a multiple"),
     SYI_SCALAR(local_reduce, output_concat_dim, INT, .preset = "1",
                .help = "as in the dispatch; with layout expert"),

@@ -1,4 +1,5 @@
-"""switchyard ops: the library's descriptions are complete, and say what the header and the pages of docs/ops say."""
+"""switchyard ops: the library's descriptions are complete and agree with the header and the pages of docs/ops."""
+import glob
 import json
 import os
 import re
@@ -40,6 +41,21 @@ def page_tables(op):
                 rows[name.replace("[0..2]", "")] = cells
         tables.append(rows)
     return tables
+
+
+def sentences():
+    """A pattern for each error sentence in the source of the library."""
+    patterns = []
+    numbers = {"s": ".*", "g": "[-+.e0-9]+"}
+    for path in glob.glob(os.path.join(ROOT, "src", "**", "*.c"), recursive=True):
+        with open(path, encoding="utf-8") as file:
+            literals = re.findall(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*', file.read())
+        for literal in literals:
+            text = "".join(re.findall(r'"((?:[^"\\\n]|\\.)*)"', literal))
+            if "want " in text or "could not be" in text:
+                text = re.sub(r"%(?:ll|z)?([a-z])", lambda m: numbers.get(m[1], "-?[0-9]+"), re.escape(text))
+                patterns.append(re.compile(text + "$"))
+    return patterns
 
 
 class Ops(CliTest):
@@ -117,6 +133,19 @@ class Ops(CliTest):
                     types = set(field["types"]) & known
                     if types and not field.get("type_like"):
                         self.assertEqual(set(re.findall(r"[a-z]+\d*", cells[3])) & known, types)
+
+    def test_sentences_of_pages_are_in_the_source(self):
+        known, quoted = sentences(), 0
+        for op in OPERATORS:
+            with open(os.path.join(ROOT, "docs", "ops", op + ".md"), encoding="utf-8") as file:
+                text = re.sub(r"^```.*?^```", "", file.read(), flags=re.M | re.S)
+            for sentence in re.findall(r"`([^`]*)`", text):
+                if "want " not in sentence and "could not be" not in sentence or "…" in sentence:
+                    continue
+                quoted += 1
+                with self.subTest(op=op, sentence=sentence):
+                    self.assertTrue(any(pattern.search(" ".join(sentence.split())) for pattern in known))
+        self.assertGreater(quoted, 200)
 
 
 if __name__ == "__main__":

@@ -143,3 +143,21 @@ int __tvm_ffi_zeros(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *r
     (void)self;
     return allocate(values, n, true, result);
 }
+
+/* clear(tensor) -> None; the bytes of a compact tensor in the memory of the CPU become zero */
+EXPORT int __tvm_ffi_clear(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_clear(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self, (void)result;
+    const DLTensor *tensor = n == 1 ? syp_tensor(values) : NULL;
+    if (tensor == NULL || tensor->device.device_type != kDLCPU)
+        return syp_raise("TypeError", "want a tensor in the memory of the CPU");
+    int64_t elements = 1;
+    for (int32_t i = tensor->ndim; i-- > 0; elements *= tensor->shape[i])
+        if (tensor->strides != NULL && tensor->shape[i] > 1 && tensor->strides[i] != elements)
+            return syp_raise("ValueError", "want a compact tensor");
+    if (elements > 0)
+        memset((char *)tensor->data + tensor->byte_offset, 0,
+               (size_t)elements * ((tensor->dtype.bits + 7U) / 8));
+    return 0;
+}

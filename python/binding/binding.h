@@ -19,8 +19,10 @@
 /* ---- Values (values.c) ----------------------------------------------------------------------------------------- */
 
 enum syp_kind {
-    SYP_TENSOR,  /* const DLTensor *; None: NULL */
-    SYP_TENSORS, /* the same of every device of this process: as many values */
+    SYP_TENSOR,   /* const DLTensor *; None: NULL */
+    SYP_TENSORS,  /* the same of every device of this process: as many values */
+    SYP_INTEGERS, /* SYP_TENSOR, or a number: a tensor of that one int64 */
+    SYP_REALS,    /* the same with a float32 */
     SYP_BOOL,
     SYP_INT, /* int, and enums */
     SYP_I64,
@@ -38,9 +40,23 @@ struct syp_field {
     size_t offset;
 };
 
+/* A number in the place of a tensor. */
+struct syp_number {
+    DLTensor tensor;
+    int64_t extent; /* 1: its shape and its stride */
+    union {
+        int64_t integer;
+        float real;
+    } value;
+};
+
+enum { SYP_MAX_NUMBERS = 8 }; /* fields of one operator that a number may be given for */
+
 /* What the pointers of an argument struct point to, for as long as the call lasts. */
 struct syp_storage {
     sy_kv_format format;
+    struct syp_number numbers[SYP_MAX_NUMBERS];
+    size_t n_numbers;
     DLTensor *tensors; /* of the fields that hold one per device */
     size_t n_tensors;
 };

@@ -31,9 +31,9 @@ static int32_t take_planes(const struct syp_operator *op, union syp_args *args, 
     const int32_t count = n / PLANE_VALUES;
     if (op->planes == 0 || n % PLANE_VALUES != 0 || count > SY_KV_MAX_PLANES)
         return 0;
+    struct syp_storage storage = {0};
     memset(room->planes, 0, (size_t)count * sizeof *room->planes);
     for (int32_t i = 0; i < n; i++) {
-        struct syp_storage storage = {0};
         sy_kv_plane *plane = &room->planes[i / PLANE_VALUES];
         if (!syp_set_field(plane, &plane_fields[i % PLANE_VALUES], &values[i], &storage))
             return i;
@@ -155,6 +155,8 @@ int __tvm_ffi_wanted(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *
     static const char *const words[] = {
         [SYP_TENSOR] = "an array",
         [SYP_TENSORS] = "an array for each device",
+        [SYP_INTEGERS] = "an array",
+        [SYP_REALS] = "an array",
         [SYP_BOOL] = "True or False",
         [SYP_INT] = "an integer of 32 bits",
         [SYP_I64] = "an integer of 64 bits",
@@ -168,6 +170,29 @@ int __tvm_ffi_wanted(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *
     (void)self;
     const struct syp_field *field = find_field(values, n);
     return syp_return_text(result, field != NULL ? words[field->kind] : "no further value");
+}
+
+/* last_integer(tensor) -> the last element of a list of int32 or int64; None when the tensor is anything else */
+EXPORT int __tvm_ffi_last_integer(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_last_integer(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
+    const DLTensor *list = n == 1 ? syp_tensor(values) : NULL;
+    if (list == NULL || list->device.device_type != kDLCPU || list->ndim != 1 || list->shape[0] < 1 ||
+        list->dtype.code != kDLInt || list->dtype.lanes != 1)
+        return 0;
+    const int64_t at = (list->shape[0] - 1) * (list->strides != NULL ? list->strides[0] : 1);
+    const char *data = (const char *)list->data + list->byte_offset;
+    int32_t narrow = 0;
+    int64_t wide = 0;
+    if (list->dtype.bits == 32) {
+        memcpy(&narrow, data + at * (int64_t)sizeof narrow, sizeof narrow);
+        syp_return_int(result, narrow);
+    } else if (list->dtype.bits == 64) {
+        memcpy(&wide, data + at * (int64_t)sizeof wide, sizeof wide);
+        syp_return_int(result, wide);
+    }
+    return 0;
 }
 
 /* ---- Context --------------------------------------------------------------------------------------------------- */

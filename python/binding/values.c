@@ -77,6 +77,27 @@ static bool set_format(void *to, const TVMFFIAny *value, sy_kv_format *format)
     return sy_kv_format_named(name, format) == SY_OK;
 }
 
+/* A number becomes a tensor of one element; NULL when the value is no number of this kind. */
+static const DLTensor *number_tensor(enum syp_kind kind, const TVMFFIAny *value, struct syp_storage *storage)
+{
+    const bool real = kind == SYP_REALS;
+    if (value->type_index != (real ? kTVMFFIFloat : kTVMFFIInt) || storage->n_numbers == SYP_MAX_NUMBERS)
+        return NULL;
+    struct syp_number *number = &storage->numbers[storage->n_numbers++];
+    number->extent = 1;
+    if (real)
+        number->value.real = (float)value->v_float64;
+    else
+        number->value.integer = value->v_int64;
+    number->tensor = (DLTensor){.data = &number->value,
+                                .device = {kDLCPU, 0},
+                                .ndim = 1,
+                                .dtype = {real ? kDLFloat : kDLInt, real ? 32 : 64, 1},
+                                .shape = &number->extent,
+                                .strides = &number->extent};
+    return &number->tensor;
+}
+
 bool syp_set_field(void *args, const struct syp_field *field, const TVMFFIAny *value,
                    struct syp_storage *storage)
 {
@@ -85,7 +106,11 @@ bool syp_set_field(void *args, const struct syp_field *field, const TVMFFIAny *v
 
     switch (field->kind) {
     case SYP_TENSOR:
+    case SYP_INTEGERS:
+    case SYP_REALS:
         tensor = syp_tensor(value);
+        if (tensor == NULL && field->kind != SYP_TENSOR)
+            tensor = number_tensor(field->kind, value, storage);
         memcpy(to, &tensor, sizeof tensor);
         return tensor != NULL || value->type_index == kTVMFFINone;
     case SYP_BOOL:

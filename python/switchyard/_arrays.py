@@ -100,7 +100,7 @@ class Torch(Framework):
         return self._torch.empty(*shape, dtype=dtype)  # a tuple takes torch twice as long
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return self._torch.zeros(shape, dtype=dtype)
+        return self._torch.zeros(*shape, dtype=dtype)
 
     def dtype(self, name: str) -> Any:
         return getattr(self._torch, name)
@@ -131,8 +131,10 @@ class ArrayApi(Framework):
         return None if array is None else self.namespace.from_dlpack(array)
 
 
-known: dict[type, Framework] = {np.ndarray: NumPy()}
-_unmasked: set[type] = {np.ndarray, type(None), bool, int, float, str}
+NUMPY: Framework = NumPy()
+known: dict[type, Framework] = {np.ndarray: NUMPY}
+PLAIN = frozenset({np.ndarray, type(None), bool, int, float, str})  # types of values that hide nothing
+_unmasked = set(PLAIN)
 _dlpack_alone = Framework()
 
 
@@ -146,7 +148,7 @@ def _learn(array: Any) -> Framework:
     kind = type(array)
     torch = sys.modules.get("torch")
     if isinstance(array, np.ndarray):
-        found = known[np.ndarray]
+        found = NUMPY
     elif torch is not None and isinstance(array, torch.Tensor):
         found = next((f for f in known.values() if isinstance(f, Torch)), None) or Torch(torch)
         found.tensors.add(kind)
@@ -161,7 +163,7 @@ def _learn(array: Any) -> Framework:
 
 def refuse_masks(name: str, values: tuple[Any, ...]) -> None:
     """Refuses masked arrays of NumPy, whose mask would be lost. Its other subclasses are arrays like any."""
-    if _unmasked.issuperset(map(type, values)):
+    if "numpy.ma" not in sys.modules or _unmasked.issuperset(map(type, values)):  # to look for it would import it
         return
     for i, value in enumerate(values):
         if isinstance(value, np.ma.MaskedArray):

@@ -70,7 +70,9 @@ mesh_alloc, mesh_reject = _module.mesh_alloc, _module.mesh_reject
 routing_new, routing_free = _module.routing_new, _module.routing_free
 
 view = _module.view
+last_integer = _module.last_integer
 empty = _module.empty
+clear = _module.clear
 zeros = _module.zeros
 configure = _module.configure
 version: str = str(_module.version())

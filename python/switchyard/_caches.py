@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ._arrays import Array, framework
-from ._operator import Operator, words
+from ._arrays import PLAIN, Array, framework
+from ._operator import Operator, pack, words
 from ._sentences import bad, told
 from .errors import Status
 
@@ -73,7 +73,7 @@ def planes(name: str, cache: Any, format: Any, scale: Any) -> list[Plane]:
         raise bad(Status.VALUE, name, "cache", f"is an empty {type(cache).__name__}, want one array or more")
     formats = spread(name, "format", format, len(caches))
     scales = spread(name, "scale", scale, len(caches))
-    return [Plane(*plane) for plane in zip(caches, formats, scales, strict=True)]
+    return [pack(Plane, plane) for plane in zip(caches, formats, scales, strict=True)]
 
 
 def spread(name: str, field: str, value: Any, count: int | None) -> Sequence[Any]:
@@ -99,11 +99,10 @@ def beside(name: str, field: str, value: Any, cache: Any, count: int) -> Sequenc
 
 def further(planes: Sequence[Plane], rows: Sequence[Any]) -> tuple[Any, ...]:
     """All planes but the first, as the binding takes them."""
-    return tuple(
-        value
-        for plane, beside in zip(planes[1:], rows[1:], strict=True)
-        for value in (plane.cache, beside, plane.format, plane.scale)
-    )
+    values: list[Any] = []
+    for (cache, format, scale), beside in zip(planes[1:], rows[1:], strict=True):
+        values += (cache, beside, format, scale)
+    return tuple(values)
 
 
 def gather(
@@ -114,22 +113,27 @@ def gather(
     numbers: tuple[int, ...],
     format: Any,
     out: Any,
-    **asked: Any,
+    asked: tuple[Any, ...],
 ) -> Any:
-    """Runs an operator that copies rows out of one cache, or out of several by the same indices."""
-    if asked["dtype"] is not None and not (any(format) if isinstance(format, (tuple, list)) else format):
-        said = f"is {told(asked['dtype'])}, want a format with it: other rows come out as they are"
+    """Runs an operator that copies rows out of one cache, or out of several by the same indices. The last that is asked
+    for is their element type.
+    """
+    dtype = asked[-1]
+    if dtype is not None and not (any(format) if isinstance(format, (tuple, list)) else format):
+        said = f"is {told(dtype)}, want a format with it: other rows come out as they are"
         raise bad(Status.VALUE, operator.name, "dtype", said)
     if not isinstance(cache, (tuple, list)):
-        return operator.single((cache, *found_by, scale, *numbers, format), out, **asked)
+        given = (cache, *found_by, scale, *numbers, format)
+        return operator(given, None if out is None else (out,), *asked)[0]
     name = operator.name
     several = planes(name, cache, format, scale)
     calls = [(plane.cache, *found_by, plane.scale, *numbers, plane.format) for plane in several]
     xp = framework(several[0].cache)
-    for call in calls:
-        operator.look(call)
+    if not PLAIN.issuperset(map(type, (*found_by, *[value for plane in several for value in plane]))):
+        for call in calls:
+            operator.look(call)
     if out is None:
-        made = [operator.make(xp, call, **asked)[0] for call in calls]
+        made = [operator.make(xp, call, asked)[0] for call in calls]
         operator.run(calls[0], (made[0],), further(several, made))
         return tuple(xp.finish(rows) for rows in made)
     for rows in beside(name, "out", out, cache, len(several)):

@@ -11,7 +11,7 @@ from ._sentences import bad, told
 from .errors import Status
 
 _64_BITS = (1 << 64) - 1
-_MOST = 3e38  # any float32 can hold
+_HALF = 1 << 63
 
 
 def count(name: str, field: str, value: Any) -> int:
@@ -27,6 +27,8 @@ def count(name: str, field: str, value: Any) -> int:
 
 def whole(name: str, field: str, value: Any) -> Any:
     """An integer for all rows, or integers of rows."""
+    if type(value) is int and -_HALF <= value < _HALF:
+        return value  # the binding makes an array of one element of it
     if value is None or hasattr(value, "__dlpack__"):
         return _with_rows(value)
     try:
@@ -38,7 +40,7 @@ def whole(name: str, field: str, value: Any) -> Any:
 def seed_bits(name: str, field: str, value: Any) -> Any:
     """Integers of which the low 64 bits count."""
     if type(value) is int:
-        return np.array((value & _64_BITS,), np.uint64)
+        return value if -_HALF <= value < _HALF else low_bits(name, field, value, 64)
     if value is None or hasattr(value, "__dlpack__"):
         return _with_rows(value)
     try:
@@ -58,11 +60,13 @@ def low_bits(name: str, field: str, value: Any, bits: int) -> int:
 
 def real(name: str, field: str, value: Any) -> Any:
     """A number for all rows, or numbers of rows; what float32 cannot hold becomes an infinity."""
-    if type(value) is float and -_MOST < value < _MOST:
-        return np.array((value,), np.float32)
+    if type(value) is float:
+        return value  # the binding makes an array of one element of it
     if value is None or hasattr(value, "__dlpack__"):
         return _narrow(_with_rows(value))
     try:
+        if type(value) is int:
+            return float(value)
         with np.errstate(over="ignore"):
             return np.array([float(number) for number in _listed(value)], np.float32)
     except (TypeError, ValueError, OverflowError):

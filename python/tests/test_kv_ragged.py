@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import switchyard
 from switchyard import kv_gather, kv_ragged
 
 CACHE = 10 * np.arange(8)[:, None]
@@ -31,6 +32,21 @@ def test_rows() -> None:
     assert kv_ragged(CACHE, np.array([0]), TABLE[:0], block_size=2).shape == (0, 1)
     with pytest.raises(IndexError, match="kv_ragged: cu_lens at entry 2 is 5, want at most 4, the rows of out"):
         kv_ragged(CACHE, LENS, TABLE, STARTS, block_size=2, rows=4)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "switchyard.torch"])
+def test_rows_are_read_from_the_lengths(library: str) -> None:
+    module: Any = switchyard if library != "switchyard.torch" else pytest.importorskip(library)
+    of = np.asarray if library == "numpy" else pytest.importorskip("torch").from_numpy
+    cache, table = of(10 * np.arange(8)[:, None]), of(np.array([[3, 1], [0, 2]]))
+    for lengths in (np.array([0, 3, 5]), np.array([0, 3, 5], np.int32)):
+        assert module.kv_ragged(cache, of(lengths), table, block_size=2)[:, 0].tolist() == [60, 70, 20, 0, 10]
+    if library == "numpy":
+        lengths.flags.writeable = False
+        assert len(module.kv_ragged(cache, lengths, table, block_size=2)) == 5
+    for wrong in (np.array([0, 3, 5.0]), np.array([0, 3, -5]), np.array([], np.int64), np.arange(6)[::2]):
+        with pytest.raises(switchyard.Error, match="kv_ragged: cu_lens"):
+            module.kv_ragged(cache, of(wrong), table, block_size=2)
 
 
 def test_planes() -> None:

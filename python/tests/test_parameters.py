@@ -46,6 +46,34 @@ def test_arrays_without_dimensions(field):
     assert drawn(switchyard.sample, LOGITS, **{field: np.array(number)}) == want
 
 
+NUMBERS = (0.0, -0.0, 0.1, 0.8, 1.0, 1e-46, 3.5e38, -1e39, float("inf"), float("-inf"), float("nan"))
+INTEGERS = (0, 1, -1, 7, (1 << 63) - 1, -(1 << 63))
+WIDE = (1 << 63, (1 << 64) - 1, (1 << 70) + 5, -(1 << 63) - 1, -(1 << 64))
+
+
+@pytest.mark.parametrize("field", PLAIN)
+@pytest.mark.parametrize("library", ["numpy", pytest.param("torch", marks=NEEDS_TORCH)])
+def test_a_number_is_an_array_of_one_element(field, library):
+    sample, logits = switchyard.sample, LOGITS
+    if library == "torch":
+        import torch
+
+        import switchyard.torch as st
+
+        sample, logits = st.sample, torch.from_numpy(LOGITS)
+    real = PLAIN[field].dtype == np.float32
+    for number in NUMBERS if real else INTEGERS if field == "top_k" else INTEGERS + WIDE:
+        with np.errstate(over="ignore"):
+            array = np.array([number], np.float32) if real else np.array([number % (1 << 64)], np.uint64).view(np.int64)
+        results = []
+        for given in (number, array if library == "numpy" else torch.from_numpy(array)):
+            try:
+                results.append(repr(drawn(sample, logits, **{field: given})))
+            except switchyard.Error as error:
+                results.append(str(error))
+        assert results[0] == results[1], number
+
+
 @NEEDS_TORCH
 @pytest.mark.parametrize("field", PLAIN)
 def test_tensors(field):

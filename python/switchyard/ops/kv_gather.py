@@ -27,8 +27,7 @@ def outputs(
     pad: int,
     layout: int,
     format: str | None,
-    *,
-    dtype: Any = None,
+    dtype: Any,
 ) -> tuple[Any]:
     shape = (*indices.shape, *_caches.row_shape(cache, layout, format))
     make = xp.zeros if pad == PADS["skip"] else xp.empty
@@ -152,6 +151,6 @@ def kv_gather(
         else choose("kv_gather", "layout", LAYOUTS, layout),
     )
     found_by = (indices, block_table, req_id, counts, seq_lens, page_indices, indptr, last_page_len)
-    if out is not None and not isinstance(cache, (tuple, list)):  # the common case of a decode loop, without a detour
-        return operator((cache, *found_by, scale, *numbers, format), (out,))[0]
-    return _caches.gather(operator, cache, found_by, scale, numbers, format, out, dtype=dtype)
+    if dtype is None and not isinstance(cache, (tuple, list)):  # the common case of a decode loop, without a detour
+        return operator((cache, *found_by, scale, *numbers, format), None if out is None else (out,), None)[0]
+    return _caches.gather(operator, cache, found_by, scale, numbers, format, out, (dtype,))

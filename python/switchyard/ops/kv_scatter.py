@@ -12,6 +12,8 @@ from .._operator import Operator, choose
 
 Pad: TypeAlias = Literal["error", "skip"]
 
+_MANY = (tuple, list)
+
 
 def outputs(xp: Any, *given: Any) -> tuple[Any]:
     raise NotImplementedError  # the cache is always given
@@ -93,16 +95,27 @@ def kv_scatter(
     >>> cache.tolist()
     [[5, 6], [0, 0], [7, 8], [0, 0], [0, 0], [1, 2]]
     """
+    numbers = (choose("kv_scatter", "pad", PADS, pad), check_unique, choose("kv_scatter", "layout", LAYOUTS, layout))
+    if not (
+        isinstance(cache, _MANY) or isinstance(src, _MANY) or isinstance(scale, _MANY) or isinstance(format, _MANY)
+    ):
+        given = (src, slots, scale, *numbers, format, block_size)
+        _check(cache, given)
+        operator.run(given, (cache,))
+        return
     planes = _caches.planes("kv_scatter", cache, format, scale)
     rows = _caches.beside("kv_scatter", "src", src, cache, len(planes))
-    numbers = (choose("kv_scatter", "pad", PADS, pad), check_unique, choose("kv_scatter", "layout", LAYOUTS, layout))
     calls = [
         (beside, slots, plane.scale, *numbers, plane.format, block_size)
         for plane, beside in zip(planes, rows, strict=True)
     ]
     for plane, call in zip(planes, calls, strict=True):
-        operator.look((*call, plane.cache))
-        operator.check_written("cache", plane.cache)
-        if getattr(plane.scale, "ndim", 1) > 1:
-            operator.check_written("scale", plane.scale)
+        _check(plane.cache, call)
     operator.run(calls[0], (planes[0].cache,), _caches.further(planes, rows))
+
+
+def _check(cache: Any, given: tuple[Any, ...]) -> None:
+    operator.look((*given, cache))
+    operator.check_written("cache", cache)
+    if getattr(given[2], "ndim", 1) > 1:
+        operator.check_written("scale", given[2])

@@ -8,7 +8,7 @@ from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
 from .._caches import PADS, Pad
-from .._operator import Operator, choose
+from .._operator import Operator, choose, pack
 
 
 class KvTranslate(NamedTuple, Generic[A]):
@@ -40,7 +40,7 @@ def outputs(
     rows = 1
     for extent in indices.shape[:-1]:
         rows = rows * extent
-    return KvTranslate(xp.empty(tuple(indices.shape), indices.dtype), xp.empty((rows,), indices.dtype))
+    return pack(KvTranslate, (xp.empty(tuple(indices.shape), indices.dtype), xp.empty((rows,), indices.dtype)))
 
 
 operator = Operator("kv_translate", outputs)

@@ -7,7 +7,7 @@ from typing import Any, Generic
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._operator import Operator
+from .._operator import Operator, pack
 
 
 class MoeAlignBlock(NamedTuple, Generic[A]):
@@ -36,12 +36,15 @@ def outputs(
 ) -> MoeAlignBlock[Any]:
     slots = ids.shape[0] * ids.shape[1]
     blocks = (slots + min(num_experts, slots) * (block_size - 1)) // block_size
-    return MoeAlignBlock(
-        xp.empty((blocks * block_size,), xp.int32),
-        xp.empty((blocks,), xp.int32),
-        xp.empty((1,), xp.int32),
-        xp.empty((num_experts,), xp.int64),
-        xp.empty((num_experts + 1,), xp.int64),
+    return pack(
+        MoeAlignBlock,
+        (
+            xp.empty((blocks * block_size,), xp.int32),
+            xp.empty((blocks,), xp.int32),
+            xp.empty((1,), xp.int32),
+            xp.empty((num_experts,), xp.int64),
+            xp.empty((num_experts + 1,), xp.int64),
+        ),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, Generic
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._operator import Operator
+from .._operator import Operator, pack
 
 
 class MoeIdsFromMap(NamedTuple, Generic[A]):
@@ -21,7 +21,7 @@ class MoeIdsFromMap(NamedTuple, Generic[A]):
 
 def outputs(xp: Any, routing_map: Any, probs: Any, k: int) -> MoeIdsFromMap[Any]:
     shape = (routing_map.shape[0], k)
-    return MoeIdsFromMap(xp.empty(shape, xp.int32), None if probs is None else xp.empty(shape, probs.dtype))
+    return pack(MoeIdsFromMap, (xp.empty(shape, xp.int32), None if probs is None else xp.empty(shape, probs.dtype)))
 
 
 operator = Operator("moe_ids_from_map", outputs, flows=(1,))

@@ -7,7 +7,7 @@ from typing import Any, Generic
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._operator import Operator
+from .._operator import Operator, pack
 
 
 class MoeLocations(NamedTuple, Generic[A]):
@@ -20,7 +20,7 @@ class MoeLocations(NamedTuple, Generic[A]):
 
 
 def outputs(xp: Any, indices: Any, importance: Any, num_experts: int) -> MoeLocations[Any]:
-    return MoeLocations(xp.empty(tuple(indices.shape), xp.int32), xp.empty((num_experts,), xp.int64))
+    return pack(MoeLocations, (xp.empty(tuple(indices.shape), xp.int32), xp.empty((num_experts,), xp.int64)))
 
 
 operator = Operator("moe_locations", outputs)

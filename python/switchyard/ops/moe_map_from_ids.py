@@ -7,7 +7,7 @@ from typing import Any, Generic
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._operator import Operator
+from .._operator import Operator, pack
 
 
 class MoeMapFromIds(NamedTuple, Generic[A]):
@@ -21,7 +21,7 @@ class MoeMapFromIds(NamedTuple, Generic[A]):
 
 def outputs(xp: Any, ids: Any, weights: Any, num_experts: int, allow_missing: bool) -> MoeMapFromIds[Any]:
     shape = (ids.shape[0], num_experts)
-    return MoeMapFromIds(xp.empty(shape, xp.bool), None if weights is None else xp.empty(shape, weights.dtype))
+    return pack(MoeMapFromIds, (xp.empty(shape, xp.bool), None if weights is None else xp.empty(shape, weights.dtype)))
 
 
 operator = Operator("moe_map_from_ids", outputs, flows=(1,))

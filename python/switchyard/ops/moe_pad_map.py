@@ -7,7 +7,7 @@ from typing import Any, Generic
 from typing_extensions import NamedTuple
 
 from .._arrays import A
-from .._operator import Operator
+from .._operator import Operator, pack
 
 
 class MoePadMap(NamedTuple, Generic[A]):
@@ -21,7 +21,7 @@ class MoePadMap(NamedTuple, Generic[A]):
 
 def outputs(xp: Any, routing_map: Any, alignment: int) -> MoePadMap[Any]:
     count, experts = routing_map.shape
-    return MoePadMap(xp.empty((count, experts), routing_map.dtype), xp.empty((experts,), xp.int64))
+    return pack(MoePadMap, (xp.empty((count, experts), routing_map.dtype), xp.empty((experts,), xp.int64)))
 
 
 operator = Operator("moe_pad_map", outputs)

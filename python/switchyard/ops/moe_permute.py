@@ -7,7 +7,7 @@ from typing import Any, Generic
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._operator import Operator
+from .._operator import Operator, pack
 
 
 class MoePermute(NamedTuple, Generic[A]):
@@ -37,12 +37,15 @@ def outputs(
     (count, width), experts = tokens.shape, routing_map.shape[1]
     groups = experts if drop_and_pad else count
     rows = num_out_tokens // groups * groups if groups else 0
-    return MoePermute(
-        xp.empty((rows, width), tokens.dtype),
-        xp.empty((rows,), xp.int32),
-        None if probs is None else xp.empty((rows,), probs.dtype),
-        xp.empty((experts,), xp.int64),
-        xp.empty((experts + 1,), xp.int64),
+    return pack(
+        MoePermute,
+        (
+            xp.empty((rows, width), tokens.dtype),
+            xp.empty((rows,), xp.int32),
+            None if probs is None else xp.empty((rows,), probs.dtype),
+            xp.empty((experts,), xp.int64),
+            xp.empty((experts + 1,), xp.int64),
+        ),
     )
 
 

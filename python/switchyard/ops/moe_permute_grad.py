@@ -7,7 +7,7 @@ from typing import Any, Generic
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._operator import Operator
+from .._operator import Operator, pack
 
 
 class MoePermuteGrad(NamedTuple, Generic[A]):
@@ -31,9 +31,12 @@ def outputs(
     zero_pad: bool,
 ) -> MoePermuteGrad[Any]:
     with_probs = grad_permuted_probs is not None
-    return MoePermuteGrad(
-        xp.empty((num_tokens, grad_permuted_tokens.shape[1]), grad_permuted_tokens.dtype),
-        xp.empty((num_tokens, num_experts), grad_permuted_probs.dtype) if with_probs else None,
+    return pack(
+        MoePermuteGrad,
+        (
+            xp.empty((num_tokens, grad_permuted_tokens.shape[1]), grad_permuted_tokens.dtype),
+            xp.empty((num_tokens, num_experts), grad_permuted_probs.dtype) if with_probs else None,
+        ),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, Generic
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._operator import Operator
+from .._operator import Operator, pack
 
 
 class MoePermuteIds(NamedTuple, Generic[A]):
@@ -40,12 +40,15 @@ def outputs(
     slots = ids.shape[0] * ids.shape[1]
     kept = min(num_out_tokens, slots) if num_out_tokens > 0 else slots + num_out_tokens
     rows = row_end - row_begin if window else kept
-    return MoePermuteIds(
-        xp.empty((rows, tokens.shape[1]), tokens.dtype),
-        xp.empty((slots,), xp.int32),
-        None if probs is None else xp.empty((rows,), probs.dtype),
-        xp.empty((num_experts,), xp.int64) if num_experts else None,
-        xp.empty((num_experts + 1,), xp.int64) if num_experts else None,
+    return pack(
+        MoePermuteIds,
+        (
+            xp.empty((rows, tokens.shape[1]), tokens.dtype),
+            xp.empty((slots,), xp.int32),
+            None if probs is None else xp.empty((rows,), probs.dtype),
+            xp.empty((num_experts,), xp.int64) if num_experts else None,
+            xp.empty((num_experts + 1,), xp.int64) if num_experts else None,
+        ),
     )
 
 

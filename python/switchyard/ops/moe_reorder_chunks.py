@@ -7,7 +7,7 @@ from typing import Any, Generic
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._operator import Operator
+from .._operator import Operator, pack
 
 
 class MoeReorderChunks(NamedTuple, Generic[A]):
@@ -22,10 +22,13 @@ class MoeReorderChunks(NamedTuple, Generic[A]):
 
 
 def outputs(xp: Any, rows: Any, counts: Any, extra: Any, inverse: bool) -> MoeReorderChunks[Any]:
-    return MoeReorderChunks(
-        xp.zeros(tuple(rows.shape), rows.dtype),  # rows beyond the counts are not written
-        None if extra is None else xp.zeros(tuple(extra.shape), extra.dtype),
-        xp.empty((counts.shape[1] + 1,), xp.int64),
+    return pack(
+        MoeReorderChunks,
+        (
+            xp.zeros(tuple(rows.shape), rows.dtype),  # rows beyond the counts are not written
+            None if extra is None else xp.zeros(tuple(extra.shape), extra.dtype),
+            xp.empty((counts.shape[1] + 1,), xp.int64),
+        ),
     )
 
 

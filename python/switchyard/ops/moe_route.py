@@ -7,7 +7,7 @@ from typing import Any, Generic, Literal
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._operator import Operator, choose, words
+from .._operator import Operator, choose, pack, words
 
 Score = Literal["softmax", "sigmoid", "none"]
 GroupScore = Literal["max", "sum2"]
@@ -34,17 +34,18 @@ class MoeRoute(NamedTuple, Generic[A]):
     """[T, E] float32: what every expert scored; None unless asked for."""
 
 
-def outputs(
-    xp: Any, logits: Any, bias: Any, finished: Any, k: int, *numbers: Any, scores: bool = False
-) -> MoeRoute[Any]:
+def outputs(xp: Any, logits: Any, bias: Any, finished: Any, k: int, *numbers: Any) -> MoeRoute[Any]:
     count, experts = logits.shape
-    return MoeRoute(
-        xp.empty((count, k), xp.int32),
-        xp.empty((count, k), logits.dtype),
-        xp.empty((count, experts), xp.bool),
-        xp.empty((count, experts), logits.dtype),
-        xp.empty((experts,), xp.int64),
-        xp.empty((count, experts), xp.float32) if scores else None,
+    return pack(
+        MoeRoute,
+        (
+            xp.empty((count, k), xp.int32),
+            xp.empty((count, k), logits.dtype),
+            xp.empty((count, experts), xp.bool),
+            xp.empty((count, experts), logits.dtype),
+            xp.empty((experts,), xp.int64),
+            xp.empty((count, experts), xp.float32) if numbers[-1] else None,
+        ),
     )
 
 
@@ -118,21 +119,19 @@ def moe_route(
     >>> routed.counts
     array([2, 2, 1, 1])
     """
-    given = (
-        logits,
-        bias,
-        finished,
-        k,
-        choose("moe_route", "score", SCORES, score),
-        softmax_after,
-        groups,
-        top_groups,
-        choose("moe_route", "group_score", GROUP_SCORES, group_score),
-        choose("moe_route", "slot_order", SLOT_ORDERS, slot_order),
-        renormalize,
-        eps,
-        scale,
-        capacity,
-        choose("moe_route", "drop", DROPS, drop),
-    )
-    return operator(given, out, scores=scores)
+    score_, group_score_, slot_order_, drop_ = numbered(score, group_score, slot_order, drop)
+    grouping: tuple[Any, ...] = (score_, softmax_after, groups, top_groups, group_score_, slot_order_)
+    given = (logits, bias, finished, k, *grouping, renormalize, eps, scale, capacity, drop_)
+    return operator(given, out, scores)
+
+
+def numbered(score: str, group_score: str, slot_order: str, drop: str) -> tuple[int, int, int, int]:
+    """The numbers of the enums' words."""
+    try:
+        return SCORES[score], GROUP_SCORES[group_score], SLOT_ORDERS[slot_order], DROPS[drop]
+    except (KeyError, TypeError):
+        choose("moe_route", "score", SCORES, score)
+        choose("moe_route", "group_score", GROUP_SCORES, group_score)
+        choose("moe_route", "slot_order", SLOT_ORDERS, slot_order)
+        choose("moe_route", "drop", DROPS, drop)
+        raise

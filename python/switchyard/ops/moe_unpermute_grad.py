@@ -7,7 +7,7 @@ from typing import Any, Generic
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._operator import Operator
+from .._operator import Operator, pack
 
 
 class MoeUnpermuteGrad(NamedTuple, Generic[A]):
@@ -29,9 +29,12 @@ def outputs(
     drop_and_pad: bool,
     zero_pad: bool,
 ) -> MoeUnpermuteGrad[Any]:
-    return MoeUnpermuteGrad(
-        xp.empty((sorted_indices.shape[0], grad_tokens.shape[1]), grad_tokens.dtype),
-        None if probs is None else xp.empty(tuple(probs.shape), probs.dtype),
+    return pack(
+        MoeUnpermuteGrad,
+        (
+            xp.empty((sorted_indices.shape[0], grad_tokens.shape[1]), grad_tokens.dtype),
+            None if probs is None else xp.empty(tuple(probs.shape), probs.dtype),
+        ),
     )
 
 

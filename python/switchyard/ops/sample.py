@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, Generic, Literal, NoReturn, TypeAlias
+from typing import Any, Generic, Literal, TypeAlias
 
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
 from .._numbers import real, seed_bits, whole
-from .._operator import Operator, choose, words
+from .._operator import Operator, choose, pack, words
 from .._sentences import bad, told
 from ..errors import Status
 
@@ -66,19 +66,22 @@ def outputs(
     k_limit: int,
     top_k_guess: int,
     probs_in: bool,
-    *,
-    masked_logits: bool = False,
-    candidates: bool = False,
+    masked_logits: bool,
+    candidates: bool,
 ) -> Sample[Any]:
     rows, tokens = logits.shape
-    return Sample(
-        xp.empty((rows,), xp.int64),
-        xp.empty((rows,), xp.int32),
-        xp.empty((rows,), xp.uint32),
-        xp.empty((rows, tokens), xp.float32) if masked_logits else None,
-        xp.empty((rows, tokens), xp.int64) if candidates else None,
-        xp.empty((rows, tokens), xp.float32) if candidates else None,
-        xp.empty((rows,), xp.float32) if logprob_mode else None,
+    one, empty = (rows,), xp.empty
+    return pack(
+        Sample,
+        (
+            empty(one, xp.int64),
+            empty(one, xp.int32),
+            empty(one, xp.uint32),
+            empty((rows, tokens), xp.float32) if masked_logits else None,
+            empty((rows, tokens), xp.int64) if candidates else None,
+            empty((rows, tokens), xp.float32) if candidates else None,
+            empty(one, xp.float32) if logprob_mode else None,
+        ),
     )
 
 
@@ -192,22 +195,12 @@ def sample(
         override_token,
         override_logit,
         eps,
-        NOISES[noise] if type(noise) is str and noise in NOISES else choose("sample", "noise", NOISES, noise),
-        Q_ORDERS[q_order]
-        if type(q_order) is str and q_order in Q_ORDERS
-        else choose("sample", "q_order", Q_ORDERS, q_order),
-        TIES[ties] if type(ties) is str and ties in TIES else choose("sample", "ties", TIES, ties),
-        LOGPROBS[logprob]
-        if type(logprob) is str and logprob in LOGPROBS
-        else choose("sample", "logprob", LOGPROBS, logprob),
-        EMPTY_TOKENS[empty_token] if empty_token in EMPTY_TOKENS else _refuse_empty_token(empty_token),
+        *numbered(noise, q_order, ties, logprob, empty_token),
         k_limit,
         top_k_guess,
         probs_in,
     )
-    if out is not None:
-        return operator(given, out)
-    return operator(given, masked_logits=masked_logits, candidates=candidates)
+    return operator(given, out, masked_logits, candidates)
 
 
 def warn_of_no_draw(top_k: Any, top_p: Any, min_p: Any, temperature: Any) -> None:
@@ -224,5 +217,13 @@ def warn_of_no_draw(top_k: Any, top_p: Any, min_p: Any, temperature: Any) -> Non
         warnings.warn(f'{said}; noise="none" if that is meant', UserWarning, stacklevel=3)
 
 
-def _refuse_empty_token(token: int) -> NoReturn:
-    raise bad(Status.VALUE, "sample", "empty_token", f"is {told(token)}, want -1 or 0")
+def numbered(noise: str, q_order: str, ties: str, logprob: str, empty_token: int) -> tuple[int, ...]:
+    """The numbers of the enums' words."""
+    try:
+        return NOISES[noise], Q_ORDERS[q_order], TIES[ties], LOGPROBS[logprob], EMPTY_TOKENS[empty_token]
+    except (KeyError, TypeError):
+        choose("sample", "noise", NOISES, noise)
+        choose("sample", "q_order", Q_ORDERS, q_order)
+        choose("sample", "ties", TIES, ties)
+        choose("sample", "logprob", LOGPROBS, logprob)
+        raise bad(Status.VALUE, "sample", "empty_token", f"is {told(empty_token)}, want -1 or 0") from None

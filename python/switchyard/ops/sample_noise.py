@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from .._arrays import framework
+from .._arrays import NUMPY
 from .._numbers import low_bits
 from .._operator import Operator
 
@@ -47,6 +45,4 @@ def sample_noise(*, n: int, seed: int = 0, offset: int = 0, stream: int = 0, out
     )
     if out is not None:
         return operator.single(given, out)
-    made = operator.make(framework(np.empty(0)), given)
-    operator.run(given, made)
-    return made[0]
+    return operator.new(NUMPY, given)[0]

@@ -8,7 +8,7 @@ from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
 from .._numbers import real
-from .._operator import Operator
+from .._operator import Operator, pack
 
 
 class SampleOverrides(NamedTuple, Generic[A]):
@@ -39,10 +39,13 @@ def outputs(
     room = 0
     for tokens in (prompt_token, output_token, bias_token):
         room = room + (0 if tokens is None else tokens.shape[0])
-    return SampleOverrides(
-        xp.empty((logits.shape[0] + 1,), xp.int64),
-        xp.zeros((room,), xp.int32),
-        xp.zeros((room,), xp.float32),
+    return pack(
+        SampleOverrides,
+        (
+            xp.empty((logits.shape[0] + 1,), xp.int64),
+            xp.zeros((room,), xp.int32),
+            xp.zeros((room,), xp.float32),
+        ),
     )
 
 

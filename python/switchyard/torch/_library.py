@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -20,6 +21,8 @@ library = cast("Any", torch.library).Library("switchyard", "DEF")
 # Inductor must not hand over a transposed intermediate where an operator reads rows.
 TAGS = (torch.Tag.needs_fixed_stride_order,)
 
+FEW = 1 << 15  # elements, more of which torch clears on several threads
+
 Rule = Callable[..., tuple[Any, ...]]  # outputs(xp, *given): results of the right shape and type, None for none
 Call = Callable[..., Any]
 
@@ -35,10 +38,24 @@ class Beside(_arrays.Torch):
         return torch.empty(*shape, dtype=dtype, device=self.device)
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return torch.zeros(shape, dtype=dtype, device=self.device)
+        return torch.zeros(*shape, dtype=dtype, device=self.device)
 
 
 HERE, META = Beside(torch.device("cpu")), Beside(torch.device("meta"))
+
+
+class Plain(_arrays.Torch):
+    """Makes results where no mode is active, in less time."""
+
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        if math.prod(shape) > FEW:
+            return torch.zeros(*shape, dtype=dtype)
+        made = torch.empty(*shape, dtype=dtype)
+        _binding.clear(made)  # torch.zeros takes up to 4 us more
+        return made
+
+
+PLAIN = Plain(torch)
 
 
 def tensors(values: tuple[Any, ...]) -> list[Tensor]:
@@ -156,32 +173,46 @@ def make_writer(operator: Operator[Any], inputs: int, count: int) -> Call:
     return kernel
 
 
-_keys, _included = torch._C._dispatch_keys, torch._C._dispatch_tls_local_include_set
-_function_modes: Callable[[], int] = torch._C._len_torch_function_stack
+_C: Any = torch._C
+_keys, _function_modes, _dispatch_modes = _C._dispatch_keys, _C._len_torch_function_stack, _C._len_torch_dispatch_stack
+_transforms, _tracing, _grad_enabled = _C._are_functorch_transforms_active, _C._is_tracing, torch.is_grad_enabled
 _profiler: Any = torch.autograd.profiler
+_WRITTEN = frozenset({Tensor, torch.nn.Parameter, type(None)})
 
-
-# Dispatch keys of tensors in the memory of the CPU, and of a thread in which no mode is active; then in inference mode.
-_PLAIN, _NO_MODE = {_keys(torch.empty(0)).raw_repr()}, {_included().raw_repr()}
+# Dispatch keys of tensors in the memory of the CPU; then in inference mode.
+_PLAIN = {_keys(torch.empty(0)).raw_repr()}
 with torch.inference_mode():
     _PLAIN.add(_keys(torch.empty(0)).raw_repr())
-    _NO_MODE.add(_included().raw_repr())
 
 
-def direct(values: tuple[Any, ...]) -> bool:
-    """Whether the dispatcher would do nothing but call the kernel: no gradient, no mode, no trace, no subclass."""
+def direct(values: Sequence[Any], into: Sequence[Any] = ()) -> bool:
+    """Whether the dispatcher would do nothing but call the kernel: no gradient, no mode, no trace, no subclass.
+
+    What is written to, `into`, must be tensors or None.
+    """
     if (
         torch.compiler.is_compiling()
-        or _included().raw_repr() not in _NO_MODE
         or _function_modes()
+        or _dispatch_modes()
+        or _transforms()
+        or _tracing()
         or _profiler._is_profiler_enabled
+        or forward_ad._current_level >= 0
     ):
         return False
-    tracked = torch.is_grad_enabled()
-    for value in values:
-        if isinstance(value, Tensor) and (_keys(value).raw_repr() not in _PLAIN or (tracked and value.requires_grad)):
+    tracked = _grad_enabled()
+    for value in (*values, *into):
+        if value is None:
+            continue
+        if type(value) is Tensor:  # reading the keys takes longer than all of this
+            plain = value.is_cpu and not (value.is_neg() or value.is_conj())
+        elif isinstance(value, Tensor):
+            plain = _keys(value).raw_repr() in _PLAIN
+        else:
+            continue
+        if not plain or (tracked and value.requires_grad):
             return False
-    return True
+    return not into or _WRITTEN.issuperset(map(type, into))
 
 
 def register(name: str, schema: str, kernel: Call, fake: Call) -> Any:
@@ -211,11 +242,12 @@ def define(
 
     `arguments` is its schema, in the order of the binding's table, with `extra` ones behind that only the rule takes.
     `results` is the named tuple it returns, or nothing for one array. Result i of `when` is there when value when[i] is
-    neither None nor False nor 0. The function that comes back takes all values, and `out`.
+    neither None nor False nor 0. The function that comes back takes all values, `out`, and whether the call is `direct`
+    (None: it finds out).
     """
     name = operator.name
     total = arguments.count(",") + 1 if arguments else 0
-    inputs = total - extra
+    inputs, arrays = total - extra, arguments.count("Tensor")  # which come first
     fields = ("out",) if results is None else cast("tuple[str, ...]", results._fields)
     returned = "Tensor" if results is None else f"({', '.join('Tensor' for _ in fields)})"
     make = make_new(operator, rule, inputs)
@@ -237,18 +269,29 @@ def define(
         )
     conditions = tuple((when or {}).get(i, -1) for i in range(len(fields)))
 
-    def call(given: tuple[Any, ...], out: Any = None) -> Any:
+    def call(given: tuple[Any, ...], out: Any = None, plain: bool | None = None) -> Any:
+        into = () if out is None else (out,) if results is None else tuple(out)
+        if plain is None:
+            plain = direct(given[:arrays], into)
         if out is not None and write is not None:
-            into = (out,) if results is None else tuple(out)
             refuse_number(name, fields, into)
+            if plain:
+                run(operator, given[:inputs], into)
+                return out
             refuse_tracked(name, (*given, *into))
             write(*given, *into)
             return out
+        if plain:
+            try:
+                made = rule(PLAIN, *given)
+                status = operator._run(*given[:inputs], *made)
+            except Exception:
+                status = -1
+            if status:  # once more, with copies where they are needed; then an error that says what is wrong
+                made = make(*given)
+            return made[0] if results is None else made
         if forward_ad._current_level >= 0:
             refuse_forward(name, given)
-        if direct(given):
-            made = make(*given)
-            return made[0] if results is None else made
         made = new(*given)
         if results is None:
             return made

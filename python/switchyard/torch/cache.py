@@ -25,6 +25,7 @@ from . import _gradients, _library
 from ._library import define
 
 _TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+_None = type(None)
 _PAGES = "Tensor? page_indices, Tensor? indptr, Tensor? last_page_len"
 
 _translate = define(
@@ -45,9 +46,9 @@ def _define_gather(operator: Operator[Any], rule: _library.Rule, arguments: str,
     """Defines an operator that copies rows out of several caches at once: with new rows, and into given ones.
 
     Values are the caches, `found_by` tensors that find the rows, scales, numbers and formats, as in the binding's
-    table; then what the rule is asked by name.
+    table; then what the rule is asked beside.
     """
-    name, names = operator.name, asked.split()
+    name, names, wishes = operator.name, asked.split(), len(asked.split())
 
     def calls(values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         caches, found, (scales, *numbers, formats) = values[0], values[1 : 1 + found_by], values[1 + found_by :]
@@ -59,17 +60,14 @@ def _define_gather(operator: Operator[Any], rule: _library.Rule, arguments: str,
         operator.run(several[0], (rows[0],), _caches.further(planes, rows))
 
     def kernel(*values: Any) -> list[Tensor]:
-        wishes = dict(zip(names, values[-len(names) :], strict=True))
-        several = calls(values[: -len(names)])
-        rows = [operator.make(_library.HERE, call, **wishes)[0] for call in several]
+        several = calls(values[:-wishes])
+        rows = [operator.make(_library.HERE, call, values[-wishes:])[0] for call in several]
         run(several, rows)
         return rows
 
     def fake(*values: Any) -> list[Tensor]:
         _library.refuse_device(name, values)
-        wishes = dict(zip(names, values[-len(names) :], strict=True))
-        several = calls(values[: -len(names)])
-        return [rule(_library.beside(values), *call, **wishes)[0] for call in several]
+        return [rule(_library.beside(values), *call, *values[-wishes:])[0] for call in calls(values[:-wishes])]
 
     def write(*values: Any) -> None:
         run(calls(values[:-1]), values[-1])
@@ -83,28 +81,45 @@ def _define_gather(operator: Operator[Any], rule: _library.Rule, arguments: str,
     _gradients.refuse(name, "a cache is no part of a graph, want a detached one")
 
     def call(
-        cache: Any, found: tuple[Any, ...], scale: Any, numbers: tuple[Any, ...], format: Any, **given: Any
+        cache: Any,
+        found: tuple[Any, ...],
+        scale: Any,
+        numbers: tuple[Any, ...],
+        format: Any,
+        wished: tuple[Any, ...],
+        out: Any,
     ) -> Any:
-        out = given.pop("out")
+        dtype = wished[-1]
+        alone = isinstance(cache, Tensor) and not isinstance(scale, (tuple, list)) and isinstance(format, (str, _None))
+        into_one = () if out is None else (out,)
+        if alone and (dtype is None or format) and _library.direct((cache, *found, scale), into_one):
+            given = (cache, *found, scale, *numbers, format or None)
+            if out is None:
+                return operator.new(_library.PLAIN, given, wished)[0]
+            operator.run(given, into_one)
+            return out
         caches = _caches.spread(name, "cache", cache, None)
         if len(caches) == 0:
             raise bad(Status.VALUE, name, "cache", f"is an empty {type(cache).__name__}, want one tensor or more")
         scales = list(_caches.spread(name, "scale", scale, len(caches)))
         words = ["" if word is None else word for word in _caches.spread(name, "format", format, len(caches))]
-        if given["dtype"] is not None and not any(words):
-            said = f"is {given['dtype']}, want a format with it: other rows come out as they are"
+        if dtype is not None and not any(words):
+            said = f"is {dtype}, want a format with it: other rows come out as they are"
             raise bad(Status.VALUE, name, "dtype", said)
         values = (list(caches), *found, scales, *numbers, words)
         one = not isinstance(cache, (tuple, list))
+        to = [] if out is None else list(_caches.beside(name, "out", out, cache, len(caches)))
+        plain = _library.direct((*caches, *found, *scales), to)
         if out is None:
-            if _library.forward_ad._current_level >= 0:
+            if not plain and _library.forward_ad._current_level >= 0:
                 _library.refuse_forward(name, values)
-            make = kernel if _library.direct((*_library.tensors(values),)) else new
-            rows = make(*values, *[given[word] for word in names])
+            rows = (kernel if plain else new)(*values, *wished)
             return rows[0] if one else tuple(rows)
-        to = list(_caches.beside(name, "out", out, cache, len(caches)))
-        _library.refuse_tracked(name, (*values, to))
-        into(*values, to)
+        if plain:
+            write(*values, to)
+        else:
+            _library.refuse_tracked(name, (*values, to))
+            into(*values, to)
         return out if one else tuple(out)
 
     return call
@@ -209,7 +224,7 @@ def kv_gather(
         choose("kv_gather", "pad", PADS, pad),
         choose("kv_gather", "layout", LAYOUTS, layout),
     )
-    return _gather(cache, found, scale, numbers, format, dtype=_type("kv_gather", dtype), out=out)
+    return _gather(cache, found, scale, numbers, format, (_type("kv_gather", dtype),), out)
 
 
 @overload
@@ -286,10 +301,10 @@ def kv_ragged(
     tensor([4., 5., 0., 2.])
     """
     if rows is None and out is None:
-        rows = max(int(cu_lens[-1]), 0) if cu_lens.numel() else 0
+        rows = _end(cu_lens)
     found = (block_table, cu_lens, starts, req_id, page_indices, indptr, last_page_len, seq_lens)
     numbers = (block_size, choose("kv_ragged", "layout", LAYOUTS, layout))
-    return _ragged(cache, found, scale, numbers, format, rows=rows, dtype=_type("kv_ragged", dtype), out=out)
+    return _ragged(cache, found, scale, numbers, format, (rows, _type("kv_ragged", dtype)), out)
 
 
 def kv_translate(
@@ -401,6 +416,9 @@ def kv_scatter(
     """
     numbers = (choose("kv_scatter", "pad", PADS, pad), check_unique, choose("kv_scatter", "layout", LAYOUTS, layout))
     if isinstance(cache, Tensor) and isinstance(src, Tensor):
+        if _library.direct((), (cache, src, slots, scale)):
+            _scatter_kernel(cache, src, slots, scale, *numbers, format, block_size)
+            return
         _library.refuse_tracked("kv_scatter", (cache, src, scale))
         _scatter(cache, src, slots, scale, *numbers, format, block_size)
         return
@@ -436,12 +454,22 @@ def kv_blocks(
     """
     read = src if cache is None else cache
     count = len(read) if isinstance(read, (tuple, list)) else 1
-    lists = [
+    caches, sources, targets = (
         [] if tensors is None else list(_caches.beside("kv_blocks", field, tensors, read, count))
         for field, tensors in (("cache", cache), ("src", src), ("dst", dst))
-    ]
-    _library.refuse_tracked("kv_blocks", tuple(lists))
-    _blocks(pairs, *lists, block_size)
+    )
+    if _library.direct((), (pairs, *caches, *sources, *targets)):
+        _blocks_kernel(pairs, caches, sources, targets, block_size)
+        return
+    _library.refuse_tracked("kv_blocks", (caches, sources, targets))
+    _blocks(pairs, caches, sources, targets, block_size)
+
+
+def _end(cu_lens: Tensor) -> int:
+    """The last of the lengths."""
+    plain = type(cu_lens) is Tensor and not torch.compiler.is_compiling()
+    end = _kv_ragged.read_end(cu_lens) if plain else None
+    return end if end is not None else max(int(cu_lens[-1]), 0) if cu_lens.numel() else 0
 
 
 def _type(name: str, dtype: Any) -> torch.dtype | None:

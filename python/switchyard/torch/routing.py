@@ -19,19 +19,13 @@ from ..ops.moe_convert_indices import FORMS, IndexForm
 from ..ops.moe_ids_from_map import MoeIdsFromMap
 from ..ops.moe_map_from_ids import MoeMapFromIds
 from ..ops.moe_pad_map import MoePadMap
-from ..ops.moe_route import DROPS, GROUP_SCORES, SCORES, SLOT_ORDERS, Drop, GroupScore, MoeRoute, Score, SlotOrder
+from ..ops.moe_route import Drop, GroupScore, MoeRoute, Score, SlotOrder
 from . import _gradients
 from ._library import define
 
-
-def _route_rule(xp: Any, *given: Any) -> tuple[Any, ...]:
-    *values, scores = given
-    return _moe_route.outputs(xp, *values, scores=scores)
-
-
 _route = define(
     _moe_route.operator,
-    _route_rule,
+    _moe_route.outputs,
     "Tensor logits, Tensor? bias, Tensor? finished, SymInt k, int score, bool softmax_after, SymInt groups, "
     "SymInt top_groups, int group_score, int slot_order, bool renormalize, float eps, float scale, SymInt capacity, "
     "int drop, bool scores",
@@ -101,24 +95,9 @@ def moe_route(
     >>> bool((probs - routed.probs).abs().max() < 1e-6)
     True
     """
-    given = (
-        logits,
-        bias,
-        finished,
-        k,
-        choose("moe_route", "score", SCORES, score),
-        softmax_after,
-        groups,
-        top_groups,
-        choose("moe_route", "group_score", GROUP_SCORES, group_score),
-        choose("moe_route", "slot_order", SLOT_ORDERS, slot_order),
-        renormalize,
-        eps,
-        scale,
-        capacity,
-        choose("moe_route", "drop", DROPS, drop),
-        scores,
-    )
+    score_, group_score_, slot_order_, drop_ = _moe_route.numbered(score, group_score, slot_order, drop)
+    grouping = (score_, softmax_after, groups, top_groups, group_score_, slot_order_)
+    given = (logits, bias, finished, k, *grouping, renormalize, eps, scale, capacity, drop_, scores)
     made: MoeRoute[Tensor] = _route(given, out)
     return made
 

@@ -5,31 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from .._numbers import low_bits, real
-from .._operator import choose
+from .._numbers import low_bits
 from .._sentences import bad, told
 from ..errors import Status
 from ..ops import sample as _sample_module
 from ..ops import sample_noise as _sample_noise
 from ..ops import sample_overrides as _sample_overrides
-from ..ops.sample import EMPTY_TOKENS, LOGPROBS, NOISES, Q_ORDERS, TIES, Logprob, Noise, QOrder, Sample, Ties
+from ..ops.sample import Logprob, Noise, QOrder, Sample, Ties
 from ..ops.sample_overrides import SampleOverrides
 from . import _gradients
-from ._library import define
-
-
-def _sample_rule(xp: Any, *given: Any) -> tuple[Any, ...]:
-    *values, masked_logits, candidates = given
-    return _sample_module.outputs(xp, *values, masked_logits=masked_logits, candidates=candidates)
-
+from ._library import define, direct
 
 _sample = define(
     _sample_module.operator,
-    _sample_rule,
+    _sample_module.outputs,
     "Tensor logits, Tensor? top_k, Tensor? top_p, Tensor? min_p, Tensor? temperature, Tensor? q, Tensor? seed, "
     "Tensor? offset, Tensor? stream, Tensor? allow_bits, Tensor? override_indptr, Tensor? override_token, "
     "Tensor? override_logit, float eps, int noise, int q_order, int ties, int logprob_mode, int empty_token, "
@@ -92,33 +84,30 @@ def sample(
     unsaid = seed is None and q is None and noise == "auto" and not (masked_logits or candidates)
     if unsaid and not torch.compiler.is_compiling():
         _sample_module.warn_of_no_draw(top_k, top_p, min_p, temperature)
+    overrides = (override_indptr, override_token, override_logit)
+    rows = (top_k, top_p, min_p, temperature, q, seed, offset, stream)
+    plain = direct((logits, *rows, allow_bits, *overrides), () if out is None else out)
     given = (
         logits,
-        _integer("sample", "top_k", top_k),
-        _real("sample", "top_p", top_p),
-        _real("sample", "min_p", min_p),
-        _real("sample", "temperature", temperature),
+        None if top_k is None else _integer("sample", "top_k", top_k, plain),
+        None if top_p is None else _real("sample", "top_p", top_p, plain),
+        None if min_p is None else _real("sample", "min_p", min_p, plain),
+        None if temperature is None else _real("sample", "temperature", temperature, plain),
         q,
-        _integer("sample", "seed", seed),
-        _integer("sample", "offset", offset),
-        _integer("sample", "stream", stream),
+        None if seed is None else _integer("sample", "seed", seed, plain),
+        None if offset is None else _integer("sample", "offset", offset, plain),
+        None if stream is None else _integer("sample", "stream", stream, plain),
         allow_bits,
-        override_indptr,
-        override_token,
-        override_logit,
+        *overrides,
         eps,
-        choose("sample", "noise", NOISES, noise),
-        choose("sample", "q_order", Q_ORDERS, q_order),
-        choose("sample", "ties", TIES, ties),
-        choose("sample", "logprob", LOGPROBS, logprob),
-        _empty_token(empty_token),
+        *_sample_module.numbered(noise, q_order, ties, logprob, empty_token),
         k_limit,
         top_k_guess,
         probs_in,
         masked_logits,
         candidates,
     )
-    made: Sample[Tensor] = _sample(given, out)
+    made: Sample[Tensor] = _sample(given, out, plain)
     return made
 
 
@@ -145,13 +134,15 @@ def sample_overrides(
     >>> made.override_token.tolist(), made.override_logit.tolist()
     ([2], [0.5])
     """
-    penalties = (
-        _real("sample_overrides", "repetition_penalty", repetition_penalty),
-        _real("sample_overrides", "frequency_penalty", frequency_penalty),
-        _real("sample_overrides", "presence_penalty", presence_penalty),
-    )
     lists = (prompt_indptr, prompt_token, output_indptr, output_token, bias_indptr, bias_token, bias)
-    made: SampleOverrides[Tensor] = _overrides((logits, *lists, *penalties), out)
+    given = (logits, *lists, repetition_penalty, frequency_penalty, presence_penalty)
+    plain = direct(given, () if out is None else out)
+    penalties = (
+        _real("sample_overrides", "repetition_penalty", repetition_penalty, plain),
+        _real("sample_overrides", "frequency_penalty", frequency_penalty, plain),
+        _real("sample_overrides", "presence_penalty", presence_penalty, plain),
+    )
+    made: SampleOverrides[Tensor] = _overrides((logits, *lists, *penalties), out, plain)
     return made
 
 
@@ -172,39 +163,27 @@ def sample_noise(*, n: int, seed: int = 0, offset: int = 0, stream: int = 0, out
     return made
 
 
-def _integer(name: str, field: str, value: Any) -> Tensor | None:
-    """Integers of which the low 64 bits count: one for all rows, or those of rows."""
-    if value is None:
-        return None
+def _integer(name: str, field: str, value: Any, plain: bool) -> Any:
+    """Integers of which the low 64 bits count: one for all rows, or those of rows. A plain call takes one as it is."""
     if isinstance(value, Tensor):
         return value if value.dim() else value.reshape(1)
     if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
-        if torch.compiler.is_compiling():
-            return torch.full((1,), value, dtype=torch.int64)
-        return torch.from_numpy(np.array((value,), np.int64))  # a third of the time
+        return int(value) if plain else torch.full((1,), value, dtype=torch.int64)
     numbers = value if isinstance(value, (list, tuple)) else (value,)
     return torch.tensor([low_bits(name, field, number, 64) for number in numbers], dtype=torch.int64)
 
 
-def _real(name: str, field: str, value: Any) -> Tensor | None:
+def _real(name: str, field: str, value: Any, plain: bool) -> Any:
     """A number for all rows, or those of rows; what float32 cannot hold becomes an infinity."""
-    if value is None:
-        return None
+    if value is None or (plain and type(value) is float):
+        return value
     if isinstance(value, Tensor):
         narrow = value.to(torch.float32) if value.dtype == torch.float64 else value
         return narrow if narrow.dim() else narrow.reshape(1)
-    if type(value) is float and not torch.compiler.is_compiling():
-        return torch.from_numpy(real(name, field, value))
     numbers = value if isinstance(value, (list, tuple)) else (value,)
     if not all(isinstance(number, (int, float)) for number in numbers):
         raise bad(Status.DTYPE, name, field, f"is {told(value)}, want a number, or a tensor")
     return torch.tensor([float(number) for number in numbers], dtype=torch.float64).to(torch.float32)
-
-
-def _empty_token(token: int) -> int:
-    if token not in EMPTY_TOKENS:
-        raise bad(Status.VALUE, "sample", "empty_token", f"is {told(token)}, want -1 or 0")
-    return EMPTY_TOKENS[token]
 
 
 _gradients.refuse("sample", "want logits.detach(), and log-probabilities from torch.log_softmax")

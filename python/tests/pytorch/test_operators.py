@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from typing import Any
 
 import pytest
@@ -119,7 +120,18 @@ def test_plain_tensors_need_no_dispatcher() -> None:
     with torch.inference_mode():
         assert _library.direct((plain, torch.ones(2)))
     assert not _library.direct((torch.ones(2, dtype=torch.cfloat).conj(),))
+    assert not _library.direct((torch.ones(2, dtype=torch.cfloat).conj().imag,))
     assert not _library.direct((torch.empty(2, device="meta"),))
+    assert _library.direct((), [plain, None]) and not _library.direct((), [plain, plain.numpy()])
+    with torch.device("meta"):
+        assert not _library.direct((plain,))
+    with torch.autograd.forward_ad.dual_level():
+        assert not _library.direct((plain,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        see = lambda x: (x + 1, setattr(_library, "seen", _library.direct((x,))))[0]  # noqa: E731
+        torch.jit.trace(see, plain, check_trace=False)
+    assert _library.__dict__.pop("seen") is False
     with FakeTensorMode():
         assert not _library.direct((plain,))
     torch.func.vmap(lambda x: (x, setattr(_library, "seen", _library.direct((x,))))[0])(plain)
@@ -129,3 +141,16 @@ def test_plain_tensors_need_no_dispatcher() -> None:
     assert any(event.key == "switchyard::moe_permute" for event in profile.key_averages())
     for got, want in zip(st.moe_permute(plain, MAP, num_out_tokens=8), made, strict=True):
         assert got is want is None or torch.equal(got, want)
+
+
+class Subclass(torch.Tensor):
+    pass
+
+
+def test_numbers_beside_results_of_a_subclass() -> None:
+    """The dispatcher takes tensors only: numbers become such where the call is not direct."""
+    logits = rand(3, 10)
+    want = st.sample(logits, top_k=5, top_p=0.9, seed=7)
+    out = switchyard.Sample(*[None if made is None else torch.zeros_like(made).as_subclass(Subclass) for made in want])
+    assert st.sample(logits, top_k=5, top_p=0.9, seed=7, out=out) is out
+    assert torch.equal(out.token.as_subclass(torch.Tensor), want.token)

@@ -67,6 +67,16 @@ def same_input(x: Any) -> Any:
     return st.moe_dispatch(i32(0, 0, 0, 0), i32(0, 1, 2, 3), x, num_experts=1, capacity=4, out=x)
 
 
+def test_only_tensors_are_written_to() -> None:
+    rows, indices = rand(8, 3), i32(0, 1, 2, 3, 4, 5, 6, 7)
+    out = torch.zeros(4, 3).numpy()
+    with pytest.raises(RuntimeError, match="Expected a value of type 'Tensor'"):
+        st.moe_unpermute(rows, indices, num_tokens=4, out=out)
+    with pytest.raises(RuntimeError, match="Expected a value of type"):
+        st.kv_gather(rand(6, 3), i32(0, 1, 2, 3), i32(0, 1, 2), block_size=2, out=out)
+    assert not out.any()
+
+
 def test_errors_are_pythons_own() -> None:
     with pytest.raises(IndexError):
         st.kv_gather(rand(6, 4), i32(7), i32(0, 1, 2), block_size=2)

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <switchyard.h>
+#include <switchyard_describe.h>
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -128,6 +128,7 @@ struct test_call {
     const char *names[TEST_CALL_TENSORS];
     const DLTensor **fields[TEST_CALL_TENSORS]; /* where the argument struct keeps each tensor */
     struct tensor tensors[TEST_CALL_TENSORS];
+    /* NULL: sy_call and sy_call_query of the operator. */
     sy_status (*run)(sy_ctx *ctx, struct test_call *call);
     sy_status (*query)(sy_ctx *ctx, struct test_call *call, sy_query *query);
     sy_kv_plane planes[2]; /* for operators that have some */
@@ -170,6 +171,8 @@ struct tensor *test_call_add(struct test_call *call, const char *name, const DLT
                              DLDataType type, int rank, const int64_t *shape);
 struct tensor *test_call_tensor(struct test_call *call, const char *name);
 void test_call_free(struct test_call *call);
+sy_status test_call_run(sy_ctx *ctx, struct test_call *call);
+sy_status test_call_query(sy_ctx *ctx, struct test_call *call, sy_query *query);
 
 /* Fails unless the call that `make` makes succeeds: after a change; with all tensors in pinned host
    memory; with all tensors directly behind each other. */
@@ -242,6 +245,10 @@ void check_refusal(void (*make)(struct test_call *call), const struct refusal *r
 void check_query_refusal(void (*make)(struct test_call *call), const struct refusal *row);
 
 /*
+ * Tests that follow from the operator's description: for every tensor of the call it is missing, has no data or shape,
+ * every type that is not accepted, ranks outside its range, negative extents, another device, and each output over every
+ * other tensor; NULL arguments; all tensors in pinned host memory and directly behind each other, which is fine.
+ *
  * A test for every row of a table, and for its query where that refuses it too; for the query alone; and for every row of
  * a ladder but the last: together with any later fault the earlier one is told.
  */
@@ -249,6 +256,7 @@ void test_add_refusals(struct test_list *list, void (*make)(struct test_call *ca
                        const struct refusal *rows, size_t n);
 void test_add_query_refusals(struct test_list *list, void (*make)(struct test_call *call),
                              const struct refusal *rows, size_t n);
+void test_add_described(struct test_list *list, void (*make)(struct test_call *call));
 void test_add_ladder(struct test_list *list, void (*make)(struct test_call *call), const struct refusal *rows,
                      size_t n);
 

@@ -4,47 +4,13 @@
  */
 #include "support.h"
 
-/* run_<stem> and query_<stem> of sy_<op>, whose arguments are args.<stem> of a call. */
-#define OPERATOR(stem, op) \
-    static sy_status run_##stem(sy_ctx *ctx, struct test_call *c) \
-    { \
-        return sy_##op(ctx, &c->args.stem); \
-    } \
-    static sy_status query_##stem(sy_ctx *ctx, struct test_call *c, sy_query *q) \
-    { \
-        return sy_##op##_query(ctx, &c->args.stem, q); \
-    }
-OPERATOR(route, moe_route)
-OPERATOR(map_from_ids, moe_map_from_ids)
-OPERATOR(ids_from_map, moe_ids_from_map)
-OPERATOR(convert_indices, moe_convert_indices)
-OPERATOR(permute_ids, moe_permute_ids)
-OPERATOR(unpermute_ids, moe_unpermute_ids)
-OPERATOR(align_block, moe_align_block)
-OPERATOR(pad_map, moe_pad_map)
-OPERATOR(reorder_chunks, moe_reorder_chunks)
-OPERATOR(permute, moe_permute)
-OPERATOR(unpermute, moe_unpermute)
-OPERATOR(permute_grad, moe_permute_grad)
-OPERATOR(unpermute_grad, moe_unpermute_grad)
-OPERATOR(dispatch, moe_dispatch)
-OPERATOR(combine, moe_combine)
-OPERATOR(grad_gate, moe_dispatch_grad_gate)
-OPERATOR(locations, moe_locations)
-OPERATOR(capacity, moe_capacity)
-OPERATOR(gather, kv_gather)
-OPERATOR(translate, kv_translate)
-OPERATOR(slots, kv_slots)
-OPERATOR(scatter, kv_scatter)
-OPERATOR(local_reduce, local_reduce)
-
 static void make_route(struct test_call *c, bool large, int variant)
 {
     const int64_t tokens = large ? 3000 : 7, experts = large ? 96 : 8, k = 3;
     const int64_t cells[] = {tokens, experts}, slots[] = {tokens, k};
     sy_moe_route_args *a = &c->args.route;
     (void)variant;
-    *c = (struct test_call){.op = "moe_route", .first_output = 2, .run = run_route, .query = query_route};
+    *c = (struct test_call){.op = "moe_route", .first_output = 2};
     struct tensor *logits = test_call_add(c, "logits", &a->logits, SY_F32, 2, cells);
     test_call_add(c, "bias", &a->bias, SY_F32, 1, (int64_t[]){experts});
     test_call_add(c, "ids", &a->ids, SY_I32, 2, slots);
@@ -67,8 +33,7 @@ static void make_map_from_ids(struct test_call *c, bool large, int variant)
     const int64_t tokens = large ? 9000 : 7, experts = large ? 96 : 8, slots = 3;
     sy_moe_map_from_ids_args *a = &c->args.map_from_ids;
     (void)variant;
-    *c = (struct test_call){
-        .op = "moe_map_from_ids", .first_output = 2, .run = run_map_from_ids, .query = query_map_from_ids};
+    *c = (struct test_call){.op = "moe_map_from_ids", .first_output = 2};
     struct tensor *ids = test_call_add(c, "ids", &a->ids, SY_I32, 2, (int64_t[]){tokens, slots});
     test_call_add(c, "weights", &a->weights, SY_BF16, 2, (int64_t[]){tokens, slots});
     test_call_add(c, "routing_map", &a->routing_map, SY_BOOL, 2, (int64_t[]){tokens, experts});
@@ -85,8 +50,7 @@ static void make_ids_from_map(struct test_call *c, bool large, int variant)
     const int64_t tokens = large ? 15000 : 7, experts = large ? 96 : 8, slots = 3;
     sy_moe_ids_from_map_args *a = &c->args.ids_from_map;
     (void)variant;
-    *c = (struct test_call){
-        .op = "moe_ids_from_map", .first_output = 1, .run = run_ids_from_map, .query = query_ids_from_map};
+    *c = (struct test_call){.op = "moe_ids_from_map", .first_output = 1};
     struct tensor *map =
         test_call_add(c, "routing_map", &a->routing_map, SY_BOOL, 2, (int64_t[]){tokens, experts});
     test_call_add(c, "ids", &a->ids, SY_I64, 2, (int64_t[]){tokens, slots});
@@ -101,10 +65,7 @@ static void make_convert_indices(struct test_call *c, bool large, int variant)
     const int64_t tokens = large ? 3000 : 7, experts = large ? 60 : 4, rows = 2 * tokens;
     sy_moe_convert_indices_args *a = &c->args.convert_indices;
     (void)variant;
-    *c = (struct test_call){.op = "moe_convert_indices",
-                            .first_output = 2,
-                            .run = run_convert_indices,
-                            .query = query_convert_indices};
+    *c = (struct test_call){.op = "moe_convert_indices", .first_output = 2};
     struct tensor *indices = test_call_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, &rows);
     struct tensor *offsets =
         test_call_add(c, "expert_offsets", &a->expert_offsets, SY_I64, 1, (int64_t[]){experts + 1});
@@ -125,8 +86,7 @@ static void make_permute_ids(struct test_call *c, bool large, int variant)
     const int64_t tokens = large ? 1500 : 13, experts = large ? 24 : 5, hidden = large ? 900 : 11, slots = 2;
     const int64_t rows = tokens * slots;
     sy_moe_permute_ids_args *a = &c->args.permute_ids;
-    *c = (struct test_call){
-        .op = "moe_permute_ids", .first_output = 3, .run = run_permute_ids, .query = query_permute_ids};
+    *c = (struct test_call){.op = "moe_permute_ids", .first_output = 3};
     test_call_add(c, "tokens", &a->tokens, SY_F16, 2, (int64_t[]){tokens, hidden});
     struct tensor *ids = test_call_add(c, "ids", &a->ids, SY_I64, 2, (int64_t[]){tokens, slots});
     test_call_add(c, "probs", &a->probs, SY_F32, 2, (int64_t[]){tokens, slots});
@@ -143,8 +103,7 @@ static void make_unpermute_ids(struct test_call *c, bool large, int variant)
     const int64_t tokens = large ? 1500 : 13, hidden = large ? 900 : 11, slots = 2, rows = tokens * slots;
     sy_moe_unpermute_ids_args *a = &c->args.unpermute_ids;
     (void)variant;
-    *c = (struct test_call){
-        .op = "moe_unpermute_ids", .first_output = 3, .run = run_unpermute_ids, .query = query_unpermute_ids};
+    *c = (struct test_call){.op = "moe_unpermute_ids", .first_output = 3};
     struct tensor *permuted =
         test_call_add(c, "permuted_tokens", &a->permuted_tokens, SY_BF16, 2, (int64_t[]){rows, hidden});
     struct tensor *indices = test_call_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, &rows);
@@ -164,8 +123,7 @@ static void make_align_block(struct test_call *c, bool large, int variant)
     const int64_t places = (tokens * slots + experts * (block - 1)) / block * block;
     sy_moe_align_block_args *a = &c->args.align_block;
     (void)variant;
-    *c = (struct test_call){
-        .op = "moe_align_block", .first_output = 1, .run = run_align_block, .query = query_align_block};
+    *c = (struct test_call){.op = "moe_align_block", .first_output = 1};
     struct tensor *ids = test_call_add(c, "ids", &a->ids, SY_I64, 2, (int64_t[]){tokens, slots});
     test_call_add(c, "sorted_slots", &a->sorted_slots, SY_I32, 1, &places);
     test_call_add(c, "block_experts", &a->block_experts, SY_I32, 1, (int64_t[]){places / block});
@@ -182,8 +140,7 @@ static void make_pad_map(struct test_call *c, bool large, int variant)
     const int64_t tokens = large ? 9000 : 23, experts = large ? 130 : 7, shape[2] = {tokens, experts};
     sy_moe_pad_map_args *a = &c->args.pad_map;
     (void)variant;
-    *c = (struct test_call){
-        .op = "moe_pad_map", .first_output = 1, .run = run_pad_map, .query = query_pad_map};
+    *c = (struct test_call){.op = "moe_pad_map", .first_output = 1};
     struct tensor *map = test_call_add(c, "routing_map", &a->routing_map, SY_BOOL, 2, shape);
     test_call_add(c, "padded_map", &a->padded_map, SY_BOOL, 2, shape);
     test_call_add(c, "expert_counts", &a->expert_counts, SY_I64, 1, &experts);
@@ -197,10 +154,7 @@ static void make_reorder_chunks(struct test_call *c, bool large, int variant)
     const int64_t rows = large ? 3000 : 30, ranks = 3, experts = 4, hidden = large ? 900 : 11;
     const int64_t shape[2] = {rows, hidden};
     sy_moe_reorder_chunks_args *a = &c->args.reorder_chunks;
-    *c = (struct test_call){.op = "moe_reorder_chunks",
-                            .first_output = 3,
-                            .run = run_reorder_chunks,
-                            .query = query_reorder_chunks};
+    *c = (struct test_call){.op = "moe_reorder_chunks", .first_output = 3};
     test_call_add(c, "rows", &a->rows, SY_BF16, 2, shape);
     struct tensor *counts = test_call_add(c, "counts", &a->counts, SY_I64, 2, (int64_t[]){ranks, experts});
     test_call_add(c, "extra", &a->extra, SY_F32, 1, &rows);
@@ -217,8 +171,7 @@ static void make_permute(struct test_call *c, bool large, int capacity)
     const int64_t tokens = large ? 1500 : 13, experts = large ? 24 : 5, hidden = large ? 900 : 11;
     const int64_t rows = capacity ? 2 * tokens / experts * experts : 2 * tokens;
     sy_moe_permute_args *a = &c->args.permute;
-    *c = (struct test_call){
-        .op = "moe_permute", .first_output = 3, .run = run_permute, .query = query_permute};
+    *c = (struct test_call){.op = "moe_permute", .first_output = 3};
     test_call_add(c, "tokens", &a->tokens, SY_F16, 2, (int64_t[]){tokens, hidden});
     struct tensor *map =
         test_call_add(c, "routing_map", &a->routing_map, SY_BOOL, 2, (int64_t[]){tokens, experts});
@@ -252,8 +205,7 @@ static void make_unpermute(struct test_call *c, bool large, int capacity)
     const int64_t tokens = large ? 1500 : 13, experts = large ? 24 : 5, hidden = large ? 450 : 11;
     const int64_t rows = capacity ? 2 * tokens / experts * experts : 2 * tokens;
     sy_moe_unpermute_args *a = &c->args.unpermute;
-    *c = (struct test_call){
-        .op = "moe_unpermute", .first_output = 4, .run = run_unpermute, .query = query_unpermute};
+    *c = (struct test_call){.op = "moe_unpermute", .first_output = 4};
     test_call_add(c, "permuted_tokens", &a->permuted_tokens, SY_BF16, 2, (int64_t[]){rows, hidden});
     struct tensor *indices = test_call_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, &rows);
     struct tensor *map =
@@ -269,8 +221,7 @@ static void make_permute_grad(struct test_call *c, bool large, int capacity)
     const int64_t tokens = large ? 1500 : 13, experts = large ? 24 : 5, hidden = large ? 450 : 11;
     const int64_t rows = capacity ? 2 * tokens / experts * experts : 2 * tokens;
     sy_moe_permute_grad_args *a = &c->args.permute_grad;
-    *c = (struct test_call){
-        .op = "moe_permute_grad", .first_output = 4, .run = run_permute_grad, .query = query_permute_grad};
+    *c = (struct test_call){.op = "moe_permute_grad", .first_output = 4};
     test_call_add(c, "grad_permuted_tokens", &a->grad_permuted_tokens, SY_F16, 2, (int64_t[]){rows, hidden});
     struct tensor *indices = test_call_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, &rows);
     test_call_add(c, "grad_permuted_probs", &a->grad_permuted_probs, SY_F32, 1, &rows);
@@ -289,10 +240,7 @@ static void make_unpermute_grad(struct test_call *c, bool large, int capacity)
     const int64_t tokens = large ? 1500 : 13, experts = large ? 24 : 5, hidden = large ? 450 : 11;
     const int64_t rows = capacity ? 2 * tokens / experts * experts : 2 * tokens;
     sy_moe_unpermute_grad_args *a = &c->args.unpermute_grad;
-    *c = (struct test_call){.op = "moe_unpermute_grad",
-                            .first_output = 5,
-                            .run = run_unpermute_grad,
-                            .query = query_unpermute_grad};
+    *c = (struct test_call){.op = "moe_unpermute_grad", .first_output = 5};
     test_call_add(c, "grad_tokens", &a->grad_tokens, SY_F32, 2, (int64_t[]){tokens, hidden});
     struct tensor *indices = test_call_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, &rows);
     test_call_add(c, "permuted_tokens", &a->permuted_tokens, SY_F32, 2, (int64_t[]){rows, hidden});
@@ -310,7 +258,7 @@ static void make_dispatch(struct test_call *c, bool large, int in_place)
     const int64_t samples = large ? 1500 : 17, experts = large ? 20 : 3, capacity = large ? 60 : 5,
                   hidden = large ? 700 : 9;
     sy_moe_dispatch_args *a = &c->args.dispatch;
-    *c = (struct test_call){.op = "moe_dispatch", .run = run_dispatch, .query = query_dispatch};
+    *c = (struct test_call){.op = "moe_dispatch"};
     test_call_add(c, "gates", &a->gates, SY_F32, 1, (int64_t[]){samples});
     struct tensor *indices = test_call_add(c, "indices", &a->indices, SY_I32, 1, (int64_t[]){samples});
     struct tensor *locations = test_call_add(c, "locations", &a->locations, SY_I32, 1, (int64_t[]){samples});
@@ -337,8 +285,7 @@ static void make_combine(struct test_call *c, bool large, int long_rows)
     const int64_t samples = long_rows ? 2 : large ? 1500 : 17, hidden = !large ? 9 : long_rows ? 70000 : 300;
     const int64_t choices = long_rows ? 3 : 2, experts = 4, capacity = large && !long_rows ? 300 : 5;
     sy_moe_combine_args *a = &c->args.combine;
-    *c = (struct test_call){
-        .op = "moe_combine", .first_output = 4, .run = run_combine, .query = query_combine};
+    *c = (struct test_call){.op = "moe_combine", .first_output = 4};
     struct tensor *indices =
         test_call_add(c, "indices", &a->indices, SY_I32, 2, (int64_t[]){choices, samples});
     struct tensor *locations =
@@ -360,8 +307,7 @@ static void make_grad_gate(struct test_call *c, bool large, int long_rows)
     const int64_t samples = long_rows ? 2 : large ? 1500 : 17, hidden = !large ? 9 : long_rows ? 90000 : 300;
     const int64_t choices = long_rows ? 3 : 2, experts = 4, capacity = large && !long_rows ? 300 : 5;
     sy_moe_dispatch_grad_gate_args *a = &c->args.grad_gate;
-    *c = (struct test_call){
-        .op = "moe_dispatch_grad_gate", .first_output = 4, .run = run_grad_gate, .query = query_grad_gate};
+    *c = (struct test_call){.op = "moe_dispatch_grad_gate", .first_output = 4};
     struct tensor *indices =
         test_call_add(c, "indices", &a->indices, SY_I32, 2, (int64_t[]){choices, samples});
     struct tensor *locations =
@@ -385,8 +331,7 @@ static void make_locations(struct test_call *c, bool large, int variant)
     const int64_t choices = 3, samples = large ? 60000 : 19, experts = large ? 40 : 4;
     sy_moe_locations_args *a = &c->args.locations;
     (void)variant;
-    *c = (struct test_call){
-        .op = "moe_locations", .first_output = 1, .run = run_locations, .query = query_locations};
+    *c = (struct test_call){.op = "moe_locations", .first_output = 1};
     struct tensor *indices =
         test_call_add(c, "indices", &a->indices, SY_I32, 2, (int64_t[]){choices, samples});
     test_call_add(c, "locations", &a->locations, SY_I32, 2, (int64_t[]){choices, samples});
@@ -401,8 +346,7 @@ static void make_capacity(struct test_call *c, bool large, int variant)
     const int64_t experts = large ? 40000 : 4;
     sy_moe_capacity_args *a = &c->args.capacity;
     (void)variant;
-    *c = (struct test_call){
-        .op = "moe_capacity", .first_output = 1, .run = run_capacity, .query = query_capacity};
+    *c = (struct test_call){.op = "moe_capacity", .first_output = 1};
     struct tensor *counts = test_call_add(c, "counts", &a->counts, SY_I64, 1, &experts);
     test_call_add(c, "capacity", &a->capacity, SY_I64, 1, (int64_t[]){1});
     for (int64_t e = 0; e < experts; e++)
@@ -417,7 +361,7 @@ static void make_gather(struct test_call *c, bool large, int variant)
     const int64_t rows = large ? 2000 : 30, width = large ? 600 : 7, batch = large ? 5 : 2,
                   k = large ? 700 : 9;
     sy_kv_gather_args *a = &c->args.gather;
-    *c = (struct test_call){.op = "kv_gather", .first_output = 3, .run = run_gather, .query = query_gather};
+    *c = (struct test_call){.op = "kv_gather", .first_output = 3};
     test_call_add(c, "cache", &a->cache, SY_BF16, 2, (int64_t[]){rows, width});
     struct tensor *indices = test_call_add(c, "indices", &a->indices, SY_I32, 2, (int64_t[]){batch, k});
     struct tensor *table = test_call_add(c, "block_table", &a->block_table, SY_I32, 2, (int64_t[]){batch, 4});
@@ -446,8 +390,7 @@ static void make_translate(struct test_call *c, bool large, int variant)
     (void)variant;
     const int64_t batch = large ? 50 : 3, k = large ? 4001 : 9;
     sy_kv_translate_args *a = &c->args.translate;
-    *c = (struct test_call){
-        .op = "kv_translate", .first_output = 2, .run = run_translate, .query = query_translate};
+    *c = (struct test_call){.op = "kv_translate", .first_output = 2};
     put_multiples(test_call_add(c, "indices", &a->indices, SY_I32, 2, (int64_t[]){batch, k}), 13, 20, true);
     put_multiples(test_call_add(c, "block_table", &a->block_table, SY_I32, 2, (int64_t[]){batch, 4}), 3, 400,
                   false);
@@ -462,7 +405,7 @@ static void make_slots(struct test_call *c, bool large, int variant)
     (void)variant;
     const int64_t n = large ? 90003 : 17;
     sy_kv_slots_args *a = &c->args.slots;
-    *c = (struct test_call){.op = "kv_slots", .first_output = 3, .run = run_slots, .query = query_slots};
+    *c = (struct test_call){.op = "kv_slots", .first_output = 3};
     put_multiples(test_call_add(c, "position", &a->position, SY_I32, 1, &n), 13, 20, true);
     put_multiples(test_call_add(c, "batch", &a->batch, SY_I32, 1, &n), 7, 3, false);
     put_multiples(test_call_add(c, "block_table", &a->block_table, SY_I32, 2, (int64_t[]){3, 4}), 3, 400,
@@ -477,8 +420,7 @@ static void make_scatter(struct test_call *c, bool large, int variant)
     (void)variant;
     const int64_t blocks = large ? 700 : 6, width = large ? 600 : 7, n = large ? 3000 : 19;
     sy_kv_scatter_args *a = &c->args.scatter;
-    *c =
-        (struct test_call){.op = "kv_scatter", .first_output = 2, .run = run_scatter, .query = query_scatter};
+    *c = (struct test_call){.op = "kv_scatter", .first_output = 2};
     test_call_add(c, "src", &a->src, SY_BF16, 2, (int64_t[]){n, width});
     struct tensor *slots = test_call_add(c, "slots", &a->slots, SY_I32, 1, (int64_t[]){n});
     test_call_add(c, "cache", &a->cache, SY_BF16, 3, (int64_t[]){blocks, 5, width});
@@ -493,8 +435,7 @@ static void make_local_reduce(struct test_call *c, bool large, int variant)
 {
     const int64_t tokens = large ? 1500 : 13, hidden = large ? 400 : 11, slots = 3, experts = large ? 6 : 4;
     sy_local_reduce_args *a = &c->args.local_reduce;
-    *c = (struct test_call){
-        .op = "local_reduce", .first_output = 4, .run = run_local_reduce, .query = query_local_reduce};
+    *c = (struct test_call){.op = "local_reduce", .first_output = 4};
     if (variant)
         test_call_add(c, "input", &a->input, SY_BF16, 2, (int64_t[]){tokens * slots, hidden});
     else

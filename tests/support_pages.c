@@ -10,23 +10,13 @@ static void put_multiples(struct tensor *x, int64_t factor, int64_t below)
         memcpy(x->mem + 4 * i, &(int32_t){(int32_t)(i * factor % below)}, 4);
 }
 
-static sy_status run_ragged(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_kv_ragged(ctx, &c->args.ragged);
-}
-
-static sy_status query_ragged(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_kv_ragged_query(ctx, &c->args.ragged, q);
-}
-
 void test_make_ragged(struct test_call *c, bool large, int variant)
 {
     (void)variant;
     const int64_t blocks = large ? 400 : 6, width = large ? 600 : 7, tokens = large ? 18 : 4;
     const int64_t batch = large ? 200 : 3;
     sy_kv_ragged_args *a = &c->args.ragged;
-    *c = (struct test_call){.op = "kv_ragged", .first_output = 4, .run = run_ragged, .query = query_ragged};
+    *c = (struct test_call){.op = "kv_ragged", .first_output = 4};
     test_call_add(c, "cache", &a->cache, SY_BF16, 3, (int64_t[]){blocks, 5, width});
     put_multiples(test_call_add(c, "block_table", &a->block_table, SY_I32, 2, (int64_t[]){batch, 4}), 3,
                   blocks);
@@ -37,23 +27,13 @@ void test_make_ragged(struct test_call *c, bool large, int variant)
     a->block_size = 5;
 }
 
-static sy_status run_blocks(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_kv_blocks(ctx, &c->args.blocks);
-}
-
-static sy_status query_blocks(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_kv_blocks_query(ctx, &c->args.blocks, q);
-}
-
 /* Every second block to the one after it. */
 void test_make_blocks(struct test_call *c, bool large, int variant)
 {
     (void)variant;
     const int64_t n = large ? 300 : 3, width = large ? 600 : 7;
     sy_kv_blocks_args *a = &c->args.blocks;
-    *c = (struct test_call){.op = "kv_blocks", .first_output = 1, .run = run_blocks, .query = query_blocks};
+    *c = (struct test_call){.op = "kv_blocks", .first_output = 1};
     put_multiples(test_call_add(c, "pairs", &a->pairs, SY_I32, 2, (int64_t[]){n, 2}), 1, 2 * n);
     test_call_add(c, "cache", &a->cache, SY_BF16, 3, (int64_t[]){2 * n, 5, width});
 }

@@ -3,36 +3,6 @@
  */
 #include "support.h"
 
-static sy_status run_sample(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_sample(ctx, &c->args.sample);
-}
-
-static sy_status query_sample(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_sample_query(ctx, &c->args.sample, q);
-}
-
-static sy_status run_overrides(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_sample_overrides(ctx, &c->args.overrides);
-}
-
-static sy_status query_overrides(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_sample_overrides_query(ctx, &c->args.overrides, q);
-}
-
-static sy_status run_noise(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_sample_noise(ctx, &c->args.noise);
-}
-
-static sy_status query_noise(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_sample_noise_query(ctx, &c->args.noise, q);
-}
-
 /* n tokens for each row, ascending or not. */
 static void put_lists(struct tensor *indptr, struct tensor *token, int64_t rows, int64_t n,
                       int64_t vocabulary, bool ascending)
@@ -52,7 +22,7 @@ void test_make_sample(struct test_call *c, bool large, int variant)
     static const float p = 0.9f;
     static const int64_t seed = 42;
     sy_sample_args *a = &c->args.sample;
-    *c = (struct test_call){.op = "sample", .first_output = 4, .run = run_sample, .query = query_sample};
+    *c = (struct test_call){.op = "sample", .first_output = 4};
     if (variant == 1) {
         const int64_t n = 20, all = rows * n, ends = rows + 1;
         c->first_output = 7;
@@ -80,8 +50,7 @@ void test_make_overrides(struct test_call *c, bool large, int variant)
     const int64_t all = rows * n, room = 3 * all, ends = rows + 1;
     static const float repetition = 1.25f, frequency = .5f, presence = .125f;
     sy_sample_overrides_args *a = &c->args.overrides;
-    *c = (struct test_call){
-        .op = "sample_overrides", .first_output = 11, .run = run_overrides, .query = query_overrides};
+    *c = (struct test_call){.op = "sample_overrides", .first_output = 11};
     const struct {
         const char *indptr_name, *token_name;
         const DLTensor **indptr, **token;
@@ -110,7 +79,7 @@ void test_make_noise(struct test_call *c, bool large, int variant)
 {
     (void)variant;
     sy_sample_noise_args *a = &c->args.noise;
-    *c = (struct test_call){.op = "sample_noise", .run = run_noise, .query = query_noise};
+    *c = (struct test_call){.op = "sample_noise"};
     a->seed = 42;
     a->n = large ? 300001 : 19;
     test_call_add(c, "q", &a->q, SY_F32, 1, &a->n);

@@ -284,11 +284,13 @@ static sy_status check_apart(struct syi_call *call, const sy_request *request, i
     return SY_OK;
 }
 
-/* The tensors of one device: every field is an array of them, but for the mapping. */
-static void take_shard(struct syi_call *call, const DLTensor *const *all, int shard, int mapping)
+/* The tensors of one device: every field is an array of them, but for what all devices share. */
+static void take_shard(struct syi_call *call, const DLTensor *const *all, int shard)
 {
-    for (int i = 0; i < call->op->info.n_tensors; i++)
-        call->tensor[i] = all[i] == NULL ? NULL : i == mapping ? all[i] : all[i] + shard;
+    for (int i = 0; i < call->op->info.n_tensors; i++) {
+        const bool shared = call->op->info.fields[i].flags & SY_FIELD_SHARED;
+        call->tensor[i] = all[i] == NULL ? NULL : shared ? all[i] : all[i] + shard;
+    }
 }
 
 static uint64_t hash_words(const int64_t *words, int n)
@@ -360,7 +362,7 @@ static void fill_header(sy_request *request, const struct syi_exchange *x, const
 
 /* Every device's checks, then its contents, in order of device; their headers. Sets request->x. A query has no
    contents and no headers. */
-static sy_status judge_shards(struct syi_call *call, sy_request *request, const struct syi_a2a_judges *judges)
+static sy_status validate_shards(struct syi_call *call, sy_request *request, const struct syi_exchange_op *op)
 {
     const DLTensor *all[SYI_MAX_TENSORS];
     memcpy(all, call->tensor, sizeof all);
@@ -371,8 +373,8 @@ static sy_status judge_shards(struct syi_call *call, sy_request *request, const 
         struct syi_a2a_shard *shard = &request->shard[call->query ? 0 : s];
         *shard = (struct syi_a2a_shard){.device = request->comm->device + s};
         call->ctx->device = shard->device + 1;
-        take_shard(call, all, s, judges->mapping);
-        st = judges->check(call, request, &x, shard);
+        take_shard(call, all, s);
+        st = op->check(call, request, &x, shard);
         if (st == SY_OK && s == 0) {
             request->x = x;
             rows = call->rows;
@@ -385,7 +387,7 @@ static sy_status judge_shards(struct syi_call *call, sy_request *request, const 
         if (st == SY_OK)
             st = check_apart(call, request, s);
         if (st == SY_OK)
-            st = judges->contents(call, request, &x, shard);
+            st = op->contents(call, request, &x, shard);
         fill_header(request, &x, shard, st, request->comm->local ? &request->header[s] : &request->mine);
     }
     call->ctx->device = 0;
@@ -393,12 +395,17 @@ static sy_status judge_shards(struct syi_call *call, sy_request *request, const 
     return st;
 }
 
-sy_status syi_a2a_judge(sy_ctx *ctx, const struct syi_exchange_op *op, const void *args, size_t args_bytes,
-                        sy_request *request)
+static const struct syi_op *op_of(const struct syi_exchange_op *op)
 {
-    struct syi_call call = {.ctx = ctx, .op = op->op};
+    return (const struct syi_op *)(const void *)op->info; /* its first member */
+}
+
+sy_status syi_a2a_validate(sy_ctx *ctx, const struct syi_exchange_op *op, const void *args, size_t args_bytes,
+                           sy_request *request)
+{
+    struct syi_call call = {.ctx = ctx, .op = op_of(op)};
     const sy_status st = op->prepare(&call, args, args_bytes);
-    return st == SY_OK ? judge_shards(&call, request, op->judges) : st;
+    return st == SY_OK ? validate_shards(&call, request, op) : st;
 }
 
 sy_status syi_a2a_query(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,
@@ -406,15 +413,15 @@ sy_status syi_a2a_query(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op
 {
     if (ctx == NULL)
         return SY_ERR_NULL;
-    struct syi_call call = {.ctx = ctx, .op = op->op, .query = true};
+    struct syi_call call = {.ctx = ctx, .op = op_of(op), .query = true};
     struct syi_a2a_shard one;
-    sy_request request = {.comm = comm, .ctx = ctx, .x.id = op->op->info.number, .shard = &one};
-    syi_clear_fault(ctx, op->op->info.name);
+    sy_request request = {.comm = comm, .ctx = ctx, .x.id = (enum syi_op_id)op->info->number, .shard = &one};
+    syi_clear_fault(ctx, op->info->name);
     sy_status st = op->prepare(&call, args, args_bytes);
     if (st == SY_OK && comm == NULL)
         return syi_fail(ctx, SY_ERR_NULL, "comm", "is NULL, want a comm");
     if (st == SY_OK)
-        st = judge_shards(&call, &request, op->judges);
+        st = validate_shards(&call, &request, op);
     if (st != SY_OK)
         return st;
     if (query == NULL)

@@ -4,7 +4,8 @@
 #ifndef SYI_OPS_ALL_TO_ALL_H
 #define SYI_OPS_ALL_TO_ALL_H
 
-#include "ops/exchange.h"
+#include "exchange/exchange.h"
+#include "ops/call.h"
 
 /* Tokens of a tensor: [B,1,S,X], [B,S,1,X], or [N,X] with B = N and S = 1. */
 struct syi_a2a_tokens {
@@ -27,16 +28,9 @@ struct syi_a2a_options {
     int subdevice_id;
 };
 
-/* What an operator knows of one device. */
-struct syi_a2a_judges {
-    int mapping; /* the one tensor that all devices have in common */
-    /* Everything that needs no data; fills x and shard. */
-    sy_status (*check)(struct syi_call *call, const sy_request *request, struct syi_exchange *x,
-                       struct syi_a2a_shard *shard);
-    /* The data. The first device's makes the routing. */
-    sy_status (*contents)(struct syi_call *call, sy_request *request, const struct syi_exchange *x,
-                          struct syi_a2a_shard *shard);
-};
+/* The `validate` of both operators. */
+sy_status syi_a2a_validate(sy_ctx *ctx, const struct syi_exchange_op *op, const void *args, size_t args_bytes,
+                           sy_request *request);
 
 /* What a query answers: the checks of every device, without contents; check has set call->rows and call->slots. */
 sy_status syi_a2a_query(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,

@@ -361,8 +361,6 @@ static sy_status contents(struct syi_call *call, sy_request *request, const stru
                                 request->chosen ? request->own.choice : NULL);
 }
 
-static const struct syi_a2a_judges judges = {MAPPING, check, contents};
-
 static sy_status prepare(struct syi_call *call, const void *args, size_t args_bytes)
 {
     const sy_status st = syi_copy_args(call, args, args_bytes);
@@ -372,7 +370,8 @@ static sy_status prepare(struct syi_call *call, const void *args, size_t args_by
     return st;
 }
 
-static const struct syi_exchange_op exchange_op = {&syi_op_all_to_all_combine, &judges, prepare};
+static const struct syi_exchange_op exchange_op = {&syi_op_all_to_all_combine.info, syi_a2a_validate, prepare,
+                                                   check, contents};
 
 sy_status sy_all_to_all_combine_start_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_combine_args *args,
                                         size_t args_bytes, sy_request **request)

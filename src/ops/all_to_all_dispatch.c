@@ -374,8 +374,6 @@ static sy_status contents(struct syi_call *call, sy_request *request, const stru
                                 x->n_slots, x->n_experts, x->strict, NULL);
 }
 
-static const struct syi_a2a_judges judges = {MAPPING, check, contents};
-
 static sy_status prepare(struct syi_call *call, const void *args, size_t args_bytes)
 {
     const sy_status st = syi_copy_args(call, args, args_bytes);
@@ -388,7 +386,8 @@ static sy_status prepare(struct syi_call *call, const void *args, size_t args_by
                : syi_fail(call->ctx, SY_ERR_NULL, "routing", "is NULL and to be reused, want a routing");
 }
 
-static const struct syi_exchange_op exchange_op = {&syi_op_all_to_all_dispatch, &judges, prepare};
+static const struct syi_exchange_op exchange_op = {&syi_op_all_to_all_dispatch.info, syi_a2a_validate,
+                                                   prepare, check, contents};
 
 sy_status sy_all_to_all_dispatch_start_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_dispatch_args *args,
                                          size_t args_bytes, sy_request **request)

@@ -8,7 +8,7 @@
 
 #include "base/plan.h"
 
-enum { SYI_MAX_TENSORS = 24, SYI_MAX_RANK = 16, SYI_FEW_PLANES = 4 };
+enum { SYI_MAX_RANK = 16, SYI_FEW_PLANES = 4 };
 
 #define SYI_BIT(type) (1u << (type))
 #define SYI_INDEX_TYPES (SYI_BIT(SYI_I32) | SYI_BIT(SYI_I64))
@@ -35,16 +35,17 @@ SYI_OPERATORS(SYI_DECLARE)
 
 /* Rows of an operator's description; what follows is from flags on. */
 #define SYI_TENSOR(op, field, ...) SYI_SCALAR(op, field, TENSOR, __VA_ARGS__)
-#define SYI_SCALAR(op, field, kind, ...) \
+#define SYI_SCALAR(op, field, KIND, ...) \
     { \
-#field, offsetof(sy_##op##_args, field), SY_KIND_##kind, __VA_ARGS__ \
+        .name = #field, .offset = offsetof(sy_##op##_args, field), .kind = SY_KIND_##KIND, __VA_ARGS__ \
     }
 
 /* An operator's description out of its `fields`, of which the first N_TENSORS are tensors. */
 #define SYI_OP_INFO(op, ID, text, is_mesh) \
     { \
-#op, text, SYI_##ID, N_TENSORS, (int)(sizeof fields / sizeof *fields), is_mesh, \
-            sizeof(sy_##op##_args), sizeof(sy_field_info), fields \
+        .name = #op, .summary = (text), .number = SYI_##ID, .n_tensors = N_TENSORS, \
+        .n_fields = (int)(sizeof fields / sizeof *fields), .mesh = (is_mesh), \
+        .args_bytes = sizeof(sy_##op##_args), .field_bytes = sizeof(sy_field_info), .fields = fields \
     }
 
 /* An operator that a backend runs, out of its `fields` and `check`, and its two entry points. */

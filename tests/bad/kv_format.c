@@ -27,30 +27,10 @@ static const sy_kv_format tensor_format = {.q_type = {0, 8, 1}};
 
 static sy_kv_format format; /* of the call, to be spoiled */
 
-static sy_status run_gather(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_kv_gather(ctx, &c->args.gather);
-}
-
-static sy_status query_gather(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_kv_gather_query(ctx, &c->args.gather, q);
-}
-
-static sy_status run_scatter(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_kv_scatter(ctx, &c->args.scatter);
-}
-
-static sy_status query_scatter(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_kv_scatter_query(ctx, &c->args.scatter, q);
-}
-
 static void begin_gather(struct test_call *c, const sy_kv_format *f)
 {
     sy_kv_gather_args *a = &c->args.gather;
-    *c = (struct test_call){.op = "kv_gather", .run = run_gather, .query = query_gather};
+    *c = (struct test_call){.op = "kv_gather"};
     format = *f;
     a->format = &format;
     a->block_size = SIZE;
@@ -90,7 +70,7 @@ static void make_tensor(struct test_call *c)
 static void begin_scatter(struct test_call *c, const sy_kv_format *f)
 {
     sy_kv_scatter_args *a = &c->args.scatter;
-    *c = (struct test_call){.op = "kv_scatter", .run = run_scatter, .query = query_scatter};
+    *c = (struct test_call){.op = "kv_scatter"};
     format = *f;
     a->format = &format;
     struct tensor *slots = test_call_add(c, "slots", &a->slots, SY_I32, 1, (int64_t[]){COUNT});

@@ -6,30 +6,10 @@
 
 enum { BLOCKS = 6, HEADS = 3, SIZE = 4, WIDTH = 5, BATCH = 2, COUNT = 7, TABLE = 3 };
 
-static sy_status run_gather(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_kv_gather(ctx, &c->args.gather);
-}
-
-static sy_status query_gather(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_kv_gather_query(ctx, &c->args.gather, q);
-}
-
-static sy_status run_scatter(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_kv_scatter(ctx, &c->args.scatter);
-}
-
-static sy_status query_scatter(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_kv_scatter_query(ctx, &c->args.scatter, q);
-}
-
 static void make_gather(struct test_call *c)
 {
     sy_kv_gather_args *a = &c->args.gather;
-    *c = (struct test_call){.op = "kv_gather", .first_output = 3, .run = run_gather, .query = query_gather};
+    *c = (struct test_call){.op = "kv_gather", .first_output = 3};
     test_call_add(c, "cache", &a->cache, SY_BF16, 4, (int64_t[]){BLOCKS, HEADS, SIZE, WIDTH});
     test_call_add(c, "indices", &a->indices, SY_I32, 2, (int64_t[]){BATCH, COUNT});
     test_call_add(c, "block_table", &a->block_table, SY_I32, 2, (int64_t[]){BATCH, TABLE});
@@ -42,8 +22,7 @@ static void make_gather(struct test_call *c)
 static void make_scatter(struct test_call *c)
 {
     sy_kv_scatter_args *a = &c->args.scatter;
-    *c =
-        (struct test_call){.op = "kv_scatter", .first_output = 3, .run = run_scatter, .query = query_scatter};
+    *c = (struct test_call){.op = "kv_scatter", .first_output = 3};
     test_call_add(c, "cache", &a->cache, SY_BF16, 4, (int64_t[]){BLOCKS, SIZE, SIZE, WIDTH});
     test_call_add(c, "src", &a->src, SY_BF16, 3, (int64_t[]){COUNT, SIZE, WIDTH});
     struct tensor *slots = test_call_add(c, "slots", &a->slots, SY_I32, 1, (int64_t[]){COUNT});

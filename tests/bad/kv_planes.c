@@ -10,26 +10,6 @@ enum { BLOCKS = 6, BLOCK_SIZE = 4, ROWS = 24, BATCH = 2, COUNT = 5, TABLE = 3 };
 #define OVER(x, y, n) \
     .spoil = {.kind = SPOIL_OVER, .argument = x, .value = n, .other = y}, .want = SY_ERR_ALIAS
 
-static sy_status run_gather(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_kv_gather(ctx, &c->args.gather);
-}
-
-static sy_status query_gather(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_kv_gather_query(ctx, &c->args.gather, q);
-}
-
-static sy_status run_scatter(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_kv_scatter(ctx, &c->args.scatter);
-}
-
-static sy_status query_scatter(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_kv_scatter_query(ctx, &c->args.scatter, q);
-}
-
 /* Planes of 7 f32 flat, 3 bf16 in blocks, 2 x 5 bytes in blocks. */
 static void add_caches(struct test_call *c, const DLTensor **first)
 {
@@ -52,7 +32,7 @@ static void add_rows(struct test_call *c, const DLTensor **first, const char *co
 static void make_gather(struct test_call *c)
 {
     sy_kv_gather_args *a = &c->args.gather;
-    *c = (struct test_call){.op = "kv_gather", .first_output = 5, .run = run_gather, .query = query_gather};
+    *c = (struct test_call){.op = "kv_gather", .first_output = 5};
     add_caches(c, &a->cache);
     test_call_add(c, "indices", &a->indices, SY_I32, 2, (int64_t[]){BATCH, COUNT});
     test_call_add(c, "block_table", &a->block_table, SY_I32, 2, (int64_t[]){BATCH, TABLE});
@@ -65,8 +45,7 @@ static void make_gather(struct test_call *c)
 static void make_scatter(struct test_call *c)
 {
     sy_kv_scatter_args *a = &c->args.scatter;
-    *c =
-        (struct test_call){.op = "kv_scatter", .first_output = 7, .run = run_scatter, .query = query_scatter};
+    *c = (struct test_call){.op = "kv_scatter", .first_output = 7};
     add_caches(c, &a->cache);
     add_rows(c, &a->src, (const char *const[]){"src", "src.1", "src.2"});
     struct tensor *slots = test_call_add(c, "slots", &a->slots, SY_I32, 2, (int64_t[]){BATCH, COUNT});

@@ -6,20 +6,10 @@
 
 enum { BLOCK_SIZE = 4, ROWS = 22, N = 6, REQUESTS = 2, TABLE = 8 };
 
-static sy_status run(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_kv_slots(ctx, &c->args.slots);
-}
-
-static sy_status query(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_kv_slots_query(ctx, &c->args.slots, q);
-}
-
 static void make(struct test_call *c)
 {
     sy_kv_slots_args *a = &c->args.slots;
-    *c = (struct test_call){.op = "kv_slots", .first_output = 3, .run = run, .query = query};
+    *c = (struct test_call){.op = "kv_slots", .first_output = 3};
     test_call_add(c, "batch", &a->batch, SY_I32, 1, (int64_t[]){N});
     test_call_add(c, "position", &a->position, SY_I32, 1, (int64_t[]){N});
     test_call_add(c, "block_table", &a->block_table, SY_I32, 2, (int64_t[]){REQUESTS, TABLE});
@@ -108,28 +98,13 @@ static void row_past_cache(struct test_call *c)
 }
 
 static const struct refusal rows[] = {
-    {"no position", NO_TENSOR("position"), .query = true},
     {"no block_table", NO_TENSOR("block_table"), .query = true},
-    {"no slots", NO_TENSOR("slots")},
-    {"batch without data", NO_DATA("batch")},
-    {"position without data", NO_DATA("position")},
-    {"block_table without data", NO_DATA("block_table")},
-    {"slots without data", NO_DATA("slots")},
-    {"batch without shape", NO_SHAPE("batch"), .query = true},
-    {"position without shape", NO_SHAPE("position"), .query = true},
 
-    {"batch as uint32", BAD_TYPE("batch", kDLUInt, 32, 1), .query = true},
-    {"position as f32", BAD_TYPE("position", kDLFloat, 32, 1), .query = true},
-    {"block_table as int16", BAD_TYPE("block_table", kDLInt, 16, 1), .query = true},
-    {"slots as uint64", BAD_TYPE("slots", kDLUInt, 64, 1)},
-
-    {"position of rank 0", BAD_RANK("position", 0, "0", NULL), .query = true},
-    {"block_table of rank 3", BAD_RANK("block_table", 3, "3", NULL), .query = true},
     {"batch of rank 2", BAD_RANK("batch", 2, "[6,1]", "[6]"), .query = true},
     {"slots of rank 2", BAD_RANK("slots", 2, "[6,1]", "[6]")},
 
     {"batch one short", BAD_EXTENT("batch", 0, 5, "[5]", "[6]"), .query = true},
-    {"position with negative extent", BAD_EXTENT("position", 0, -6, "-6", NULL), .query = true},
+
     {"two table rows and no batch", BAD_CALL(no_batch, SY_ERR_SHAPE, "block_table", "2", "1"), .query = true},
 
     {"block_size -1", BAD_CALL(block_size_minus_one, SY_ERR_VALUE, "block_size", "-1", "1"), .query = true},
@@ -146,13 +121,6 @@ static const struct refusal rows[] = {
     {"position with stride 0", BAD_STRIDE("position", 0, 0, "0", "contiguous"), .query = true},
     {"block_table with overlapping rows", BAD_STRIDE("block_table", 0, 7, "7", "8"), .query = true},
     {"slots with stride 2", BAD_STRIDE("slots", 0, 2, "2", "contiguous")},
-
-    {"position on CUDA", BAD_DEVICE("position", kDLCUDA), .query = true},
-    {"slots on CUDA", BAD_DEVICE("slots", kDLCUDA)},
-
-    {"slots over batch", BAD_OVER("slots", "batch", 0)},
-    {"slots over position", BAD_OVER("slots", "position", 8)},
-    {"slots over block_table", BAD_OVER("slots", "block_table", 60)},
 
     {"batch past the table", BAD_CALL(batch_two, SY_ERR_INDEX, "batch", "token 3 is 2", "2")},
     {"a table without rows", BAD_CALL(table_without_rows, SY_ERR_INDEX, "batch", NULL, "0")},
@@ -221,6 +189,7 @@ static void calls_that_are_fine(void **state)
 int main(void)
 {
     struct test_list list = {0};
+    test_add_described(&list, make);
     test_add_refusals(&list, make, rows, COUNT_OF(rows));
     test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));

@@ -6,20 +6,10 @@
 
 enum { BLOCK_SIZE = 4, ROWS = 22, BATCH = 3, COUNT = 5, REQUESTS = 2, TABLE = 8 };
 
-static sy_status run(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_kv_translate(ctx, &c->args.translate);
-}
-
-static sy_status query(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_kv_translate_query(ctx, &c->args.translate, q);
-}
-
 static void make(struct test_call *c)
 {
     sy_kv_translate_args *a = &c->args.translate;
-    *c = (struct test_call){.op = "kv_translate", .first_output = 5, .run = run, .query = query};
+    *c = (struct test_call){.op = "kv_translate", .first_output = 5};
     test_call_add(c, "indices", &a->indices, SY_I32, 2, (int64_t[]){BATCH, COUNT});
     test_call_add(c, "block_table", &a->block_table, SY_I32, 2, (int64_t[]){REQUESTS, TABLE});
     test_call_add(c, "req_id", &a->req_id, SY_I32, 1, (int64_t[]){BATCH});
@@ -128,39 +118,11 @@ static void row_past_cache(struct test_call *c)
 }
 
 static const struct refusal rows[] = {
-    {"no indices", NO_TENSOR("indices"), .query = true},
     {"no block_table", NO_TENSOR("block_table"), .query = true},
-    {"no slots", NO_TENSOR("slots")},
-    {"indices without data", NO_DATA("indices")},
-    {"block_table without data", NO_DATA("block_table")},
-    {"req_id without data", NO_DATA("req_id")},
-    {"counts without data", NO_DATA("counts")},
-    {"seq_lens without data", NO_DATA("seq_lens")},
-    {"slots without data", NO_DATA("slots")},
-    {"valid without data", NO_DATA("valid")},
-    {"indices without shape", NO_SHAPE("indices"), .query = true},
-    {"block_table without shape", NO_SHAPE("block_table"), .query = true},
-    {"slots without shape", NO_SHAPE("slots")},
-    {"valid without shape", NO_SHAPE("valid")},
 
-    {"indices as uint32", BAD_TYPE("indices", kDLUInt, 32, 1), .query = true},
-    {"indices of two lanes", BAD_TYPE("indices", kDLInt, 32, 2), .query = true},
-    {"block_table as f32", BAD_TYPE("block_table", kDLFloat, 32, 1), .query = true},
-    {"req_id as uint32", BAD_TYPE("req_id", kDLUInt, 32, 1), .query = true},
-    {"counts as int8", BAD_TYPE("counts", kDLInt, 8, 1), .query = true},
-    {"seq_lens as f64", BAD_TYPE("seq_lens", kDLFloat, 64, 1), .query = true},
-    {"slots as uint32", BAD_TYPE("slots", kDLUInt, 32, 1)},
-    {"slots as int16", BAD_TYPE("slots", kDLInt, 16, 1)},
-    {"valid as f32", BAD_TYPE("valid", kDLFloat, 32, 1)},
-
-    {"indices of rank 0", BAD_RANK("indices", 0, "0", NULL), .query = true},
-    {"block_table of rank 3", BAD_RANK("block_table", 3, "3", NULL), .query = true},
-    {"req_id of rank 2", BAD_RANK("req_id", 2, "2", "1"), .query = true},
     {"slots of rank 1", BAD_RANK("slots", 1, "[3]", "[3,5]")},
     {"slots of rank 3", BAD_RANK("slots", 3, "[3,5,1]", "[3,5]")},
-    {"valid of rank 2", BAD_RANK("valid", 2, "2", "1")},
 
-    {"indices with negative extent", BAD_EXTENT("indices", 1, -5, "-5", NULL), .query = true},
     {"req_id one short", BAD_EXTENT("req_id", 0, 2, "2", "3"), .query = true},
     {"counts one long", BAD_EXTENT("counts", 0, 4, "4", "3"), .query = true},
     {"seq_lens one short", BAD_EXTENT("seq_lens", 0, 2, "2", "3"), .query = true},
@@ -185,16 +147,6 @@ static const struct refusal rows[] = {
     {"slots with inner stride 2", BAD_STRIDE("slots", 1, 2, "2", "contiguous")},
     {"slots with overlapping rows", BAD_STRIDE("slots", 0, 4, "4", "5")},
     {"valid with stride 2", BAD_STRIDE("valid", 0, 2, "2", "contiguous")},
-
-    {"indices on CUDA", BAD_DEVICE("indices", kDLCUDA), .query = true},
-    {"slots on CUDA", BAD_DEVICE("slots", kDLCUDA)},
-    {"valid on ROCm", BAD_DEVICE("valid", kDLROCM)},
-
-    {"slots over indices", BAD_OVER("slots", "indices", 0)},
-    {"slots over block_table", BAD_OVER("slots", "block_table", 4)},
-    {"valid over slots", BAD_OVER("valid", "slots", 0)},
-    {"valid over counts", BAD_OVER("valid", "counts", 0)},
-    {"seq_lens inside slots", BAD_OVER("seq_lens", "slots", 40)},
 
     {"counts past k", BAD_CALL(count_six, SY_ERR_INDEX, "counts", "6", "5")},
     {"seq_lens negative", BAD_CALL(length_minus_two, SY_ERR_INDEX, "seq_lens", "-2", "0")},
@@ -253,6 +205,7 @@ static void calls_that_are_fine(void **state)
 int main(void)
 {
     struct test_list list = {0};
+    test_add_described(&list, make);
     test_add_refusals(&list, make, rows, COUNT_OF(rows));
     test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));

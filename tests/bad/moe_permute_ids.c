@@ -6,20 +6,10 @@
 
 enum { TOKENS = 5, SLOTS = 2, HIDDEN = 3, EXPERTS = 4, TOTAL = 10, ROWS = 6 };
 
-static sy_status run(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_moe_permute_ids(ctx, &c->args.permute_ids);
-}
-
-static sy_status query(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_moe_permute_ids_query(ctx, &c->args.permute_ids, q);
-}
-
 static void make(struct test_call *c)
 {
     sy_moe_permute_ids_args *a = &c->args.permute_ids;
-    *c = (struct test_call){.op = "moe_permute_ids", .first_output = 3, .run = run, .query = query};
+    *c = (struct test_call){.op = "moe_permute_ids", .first_output = 3};
     test_call_add(c, "tokens", &a->tokens, SY_F32, 2, (int64_t[]){TOKENS, HIDDEN});
     struct tensor *ids = test_call_add(c, "ids", &a->ids, SY_I32, 2, (int64_t[]){TOKENS, SLOTS});
     test_call_add(c, "probs", &a->probs, SY_F16, 2, (int64_t[]){TOKENS, SLOTS});
@@ -150,27 +140,9 @@ static void id_of_minus_one(struct test_call *c)
 }
 
 static const struct refusal rows[] = {
-    {"no tokens", NO_TENSOR("tokens"), .query = true},
-    {"no ids", NO_TENSOR("ids"), .query = true},
-    {"no permuted_tokens", NO_TENSOR("permuted_tokens")},
-    {"no sorted_indices", NO_TENSOR("sorted_indices")},
     {"probs without permuted_probs", NO_TENSOR("permuted_probs")},
     {"permuted_probs without probs", NO_TENSOR("probs")},
-    {"tokens without data", NO_DATA("tokens")},
-    {"ids without data", NO_DATA("ids")},
-    {"sorted_indices without data", NO_DATA("sorted_indices")},
-    {"ids without shape", NO_SHAPE("ids"), .query = true},
 
-    {"tokens of 16 bytes", BAD_TYPE("tokens", 5, 128, 1), .query = true},
-    {"ids as f32", BAD_TYPE("ids", kDLFloat, 32, 1), .query = true},
-    {"probs as f64", BAD_TYPE("probs", kDLFloat, 64, 1), .query = true},
-    {"permuted_tokens of another type", BAD_TYPE("permuted_tokens", kDLInt, 32, 1)},
-    {"sorted_indices as int64", BAD_TYPE("sorted_indices", kDLInt, 64, 1)},
-    {"permuted_probs of another type", BAD_TYPE("permuted_probs", kDLBfloat, 16, 1)},
-    {"expert_counts as int32", BAD_TYPE("expert_counts", kDLInt, 32, 1)},
-
-    {"ids of rank 1", BAD_RANK("ids", 1, "1", "2"), .query = true},
-    {"tokens of rank 3", BAD_RANK("tokens", 3, "3", "2"), .query = true},
     {"ids one token short", BAD_EXTENT("ids", 0, 4, "[4,2]", "[5,2]"), .query = true},
     {"probs one slot long", BAD_EXTENT("probs", 1, 3, "[5,3]", "[5,2]"), .query = true},
 
@@ -206,10 +178,6 @@ static const struct refusal rows[] = {
 
     {"ids with inner stride 2", BAD_STRIDE("ids", 1, 2, "2", "contiguous"), .query = true},
     {"permuted_tokens with overlapping rows", BAD_STRIDE("permuted_tokens", 0, 2, "2", "3")},
-    {"ids on CUDA", BAD_DEVICE("ids", kDLCUDA), .query = true},
-    {"sorted_indices on CUDA", BAD_DEVICE("sorted_indices", kDLCUDA)},
-    {"sorted_indices over ids", BAD_OVER("sorted_indices", "ids", 0)},
-    {"permuted_tokens over tokens", BAD_OVER("permuted_tokens", "tokens", 0)},
 
     {"missing ones of unknown experts",
      BAD_CALL(missing_of_unknown_experts, SY_ERR_VALUE, "num_experts", "is 0", "number of experts"),
@@ -241,37 +209,12 @@ static const struct refusal ladder[] = {
     {"contents", BAD_CALL(id_of_four, SY_ERR_INDEX, "ids", NULL, NULL)},
 };
 
-static void pinned_host_memory_is_host_memory(void **state)
-{
-    (void)state;
-    test_accepts_pinned(make);
-}
-
-static void adjacent_tensors_do_not_overlap(void **state)
-{
-    (void)state;
-    test_accepts_adjacent(make);
-}
-
-static void missing_arguments(void **state)
-{
-    (void)state;
-    sy_query q;
-    sy_ctx *ctx = test_ctx(1, NULL);
-    assert_int_equal(sy_moe_permute_ids(NULL, NULL), SY_ERR_NULL);
-    assert_int_equal(sy_moe_permute_ids(ctx, NULL), SY_ERR_NULL);
-    assert_int_equal(sy_moe_permute_ids_query(ctx, NULL, &q), SY_ERR_NULL);
-    sy_ctx_destroy(ctx);
-}
-
 int main(void)
 {
     struct test_list list = {0};
+    test_add_described(&list, make);
     test_add_refusals(&list, make, rows, COUNT_OF(rows));
     test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
-    test_add(&list, "pinned_host_memory_is_host_memory", pinned_host_memory_is_host_memory, NULL);
-    test_add(&list, "adjacent_tensors_do_not_overlap", adjacent_tensors_do_not_overlap, NULL);
-    test_add(&list, "missing_arguments", missing_arguments, NULL);
     return test_run(&list, "bad_moe_permute_ids");
 }

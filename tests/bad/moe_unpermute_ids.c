@@ -6,20 +6,10 @@
 
 enum { TOKENS = 5, SLOTS = 2, HIDDEN = 3, TOTAL = 10, ROWS = 6 };
 
-static sy_status run(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_moe_unpermute_ids(ctx, &c->args.unpermute_ids);
-}
-
-static sy_status query(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_moe_unpermute_ids_query(ctx, &c->args.unpermute_ids, q);
-}
-
 static void make(struct test_call *c)
 {
     sy_moe_unpermute_ids_args *a = &c->args.unpermute_ids;
-    *c = (struct test_call){.op = "moe_unpermute_ids", .first_output = 3, .run = run, .query = query};
+    *c = (struct test_call){.op = "moe_unpermute_ids", .first_output = 3};
     test_call_add(c, "permuted_tokens", &a->permuted_tokens, SY_F32, 2, (int64_t[]){ROWS, HIDDEN});
     struct tensor *indices =
         test_call_add(c, "sorted_indices", &a->sorted_indices, SY_I32, 1, (int64_t[]){TOTAL});
@@ -74,23 +64,6 @@ static void index_of_minus_two(struct test_call *c)
 }
 
 static const struct refusal rows[] = {
-    {"no permuted_tokens", NO_TENSOR("permuted_tokens"), .query = true},
-    {"no sorted_indices", NO_TENSOR("sorted_indices"), .query = true},
-    {"no tokens", NO_TENSOR("tokens")},
-    {"permuted_tokens without data", NO_DATA("permuted_tokens")},
-    {"sorted_indices without data", NO_DATA("sorted_indices")},
-    {"probs without data", NO_DATA("probs")},
-    {"tokens without data", NO_DATA("tokens")},
-    {"probs without shape", NO_SHAPE("probs"), .query = true},
-
-    {"permuted_tokens as int32", BAD_TYPE("permuted_tokens", kDLInt, 32, 1), .query = true},
-    {"sorted_indices as int64", BAD_TYPE("sorted_indices", kDLInt, 64, 1), .query = true},
-    {"probs as int16", BAD_TYPE("probs", kDLInt, 16, 1), .query = true},
-    {"tokens of another type", BAD_TYPE("tokens", kDLFloat, 16, 1)},
-
-    {"permuted_tokens of rank 1", BAD_RANK("permuted_tokens", 1, "1", "2"), .query = true},
-    {"sorted_indices of rank 2", BAD_RANK("sorted_indices", 2, "2", "1"), .query = true},
-    {"probs of rank 1", BAD_RANK("probs", 1, "1", "2"), .query = true},
     {"probs one slot long", BAD_EXTENT("probs", 1, 3, "[5,3]", "[5,2]"), .query = true},
     {"indices that tokens do not divide", BAD_EXTENT("sorted_indices", 0, 9, "9 slots", "5 tokens"),
      .query = true},
@@ -109,10 +82,6 @@ static const struct refusal rows[] = {
     {"tokens one column short", BAD_EXTENT("tokens", 1, 2, "[5,2]", "[5,3]")},
     {"probs with inner stride 2", BAD_STRIDE("probs", 1, 2, "2", "contiguous"), .query = true},
     {"tokens with overlapping rows", BAD_STRIDE("tokens", 0, 2, "2", "3")},
-    {"probs on CUDA", BAD_DEVICE("probs", kDLCUDA), .query = true},
-    {"tokens on CUDA", BAD_DEVICE("tokens", kDLCUDA)},
-    {"tokens over permuted_tokens", BAD_OVER("tokens", "permuted_tokens", 0)},
-    {"tokens over the last byte of probs", BAD_OVER("tokens", "probs", TOTAL * 2 - 1)},
 
     {"an index past all rows",
      BAD_CALL(index_of_ten, SY_ERR_ROUTING, "sorted_indices", "has 10 at 3", "-1 to 9")},
@@ -137,37 +106,12 @@ static const struct refusal ladder[] = {
     {"contents", BAD_CALL(index_of_ten, SY_ERR_ROUTING, "sorted_indices", NULL, NULL)},
 };
 
-static void pinned_host_memory_is_host_memory(void **state)
-{
-    (void)state;
-    test_accepts_pinned(make);
-}
-
-static void adjacent_tensors_do_not_overlap(void **state)
-{
-    (void)state;
-    test_accepts_adjacent(make);
-}
-
-static void missing_arguments(void **state)
-{
-    (void)state;
-    sy_query q;
-    sy_ctx *ctx = test_ctx(1, NULL);
-    assert_int_equal(sy_moe_unpermute_ids(NULL, NULL), SY_ERR_NULL);
-    assert_int_equal(sy_moe_unpermute_ids(ctx, NULL), SY_ERR_NULL);
-    assert_int_equal(sy_moe_unpermute_ids_query(ctx, NULL, &q), SY_ERR_NULL);
-    sy_ctx_destroy(ctx);
-}
-
 int main(void)
 {
     struct test_list list = {0};
+    test_add_described(&list, make);
     test_add_refusals(&list, make, rows, COUNT_OF(rows));
     test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
-    test_add(&list, "pinned_host_memory_is_host_memory", pinned_host_memory_is_host_memory, NULL);
-    test_add(&list, "adjacent_tensors_do_not_overlap", adjacent_tensors_do_not_overlap, NULL);
-    test_add(&list, "missing_arguments", missing_arguments, NULL);
     return test_run(&list, "bad_moe_unpermute_ids");
 }

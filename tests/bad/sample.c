@@ -693,10 +693,17 @@ static void other_contents_are_never_refused(void **state)
     sy_ctx_destroy(ctx);
 }
 
+/* A call with overrides, for what follows from the description. */
+static void make(struct test_call *c)
+{
+    test_make_sample(c, false, 1);
+}
+
 int main(void)
 {
     static size_t pairs[COUNT_OF(ordered) * COUNT_OF(ordered)];
     struct test_list list = {0};
+    test_add_described(&list, make);
     test_add(&list, "the valid call is valid", valid_call, NULL);
     for (size_t i = 0; i < COUNT_OF(spoilers); i++)
         test_add(&list, spoilers[i].name, run_spoiler, (void *)(uintptr_t)&spoilers[i]);

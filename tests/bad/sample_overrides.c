@@ -5,16 +5,6 @@
 
 enum { BATCH = 2, VOCAB = 8, PROMPT = 3, OUTPUT = 4, BIASES = 2, MOST = PROMPT + OUTPUT + BIASES };
 
-static sy_status run(sy_ctx *ctx, struct test_call *c)
-{
-    return sy_sample_overrides(ctx, &c->args.overrides);
-}
-
-static sy_status query(sy_ctx *ctx, struct test_call *c, sy_query *q)
-{
-    return sy_sample_overrides_query(ctx, &c->args.overrides, q);
-}
-
 static void put(struct tensor *x, const void *data)
 {
     memcpy(x->mem, data, x->bytes);
@@ -26,7 +16,7 @@ static void make(struct test_call *c)
     static const int64_t ends[] = {BATCH + 1}, prompt[] = {PROMPT}, out[] = {OUTPUT}, biases[] = {BIASES},
                          rows[] = {BATCH}, room[] = {MOST};
     static const float penalties[] = {1.5f, .5f};
-    *c = (struct test_call){.op = "sample_overrides", .first_output = 11, .run = run, .query = query};
+    *c = (struct test_call){.op = "sample_overrides", .first_output = 11};
     struct tensor *logits = test_call_add(c, "logits", &a->logits, SY_F32, 2, (int64_t[]){BATCH, VOCAB});
     for (int i = 0; i < BATCH * VOCAB; i++)
         memcpy(logits->mem + 4 * i, &(float){(float)(i % 5) - 2}, 4);
@@ -116,7 +106,6 @@ static void logit_longer_than_token(struct test_call *c)
 #define INDEX(function, names, text, right) BAD_CALL(function, SY_ERR_INDEX, names, text, right)
 
 static const struct refusal rows[] = {
-    {"no logits", NO_TENSOR("logits"), .query = true},
     {"no prompt_indptr", NO_TENSOR("prompt_indptr"), .query = true},
     {"no prompt_token", NO_TENSOR("prompt_token"), .query = true},
     {"no output_indptr", NO_TENSOR("output_indptr"), .query = true},
@@ -124,31 +113,7 @@ static const struct refusal rows[] = {
     {"no bias_indptr", NO_TENSOR("bias_indptr"), .query = true},
     {"no bias_token", NO_TENSOR("bias_token"), .query = true},
     {"no bias", NO_TENSOR("bias"), .query = true},
-    {"no override_indptr", NO_TENSOR("override_indptr")},
-    {"no override_token", NO_TENSOR("override_token")},
-    {"no override_logit", NO_TENSOR("override_logit")},
-    {"logits without data", NO_DATA("logits")},
-    {"output_token without data", NO_DATA("output_token")},
-    {"bias without shape", NO_SHAPE("bias"), .query = true},
-    {"override_indptr without data", NO_DATA("override_indptr")},
 
-    {"logits as f64", BAD_TYPE("logits", kDLFloat, 64, 1), .query = true},
-    {"prompt_indptr as f32", BAD_TYPE("prompt_indptr", kDLFloat, 32, 1), .query = true},
-    {"prompt_token as uint32", BAD_TYPE("prompt_token", kDLUInt, 32, 1), .query = true},
-    {"output_indptr as int16", BAD_TYPE("output_indptr", kDLInt, 16, 1), .query = true},
-    {"output_token as f32", BAD_TYPE("output_token", kDLFloat, 32, 1), .query = true},
-    {"bias_token as int8", BAD_TYPE("bias_token", kDLInt, 8, 1), .query = true},
-    {"bias as bf16", BAD_TYPE("bias", kDLBfloat, 16, 1), .query = true},
-    {"repetition_penalty as f64", BAD_TYPE("repetition_penalty", kDLFloat, 64, 1), .query = true},
-    {"frequency_penalty as bf16 beside f32", BAD_TYPE("frequency_penalty", kDLBfloat, 16, 1), .query = true},
-    {"presence_penalty as int32", BAD_TYPE("presence_penalty", kDLInt, 32, 1), .query = true},
-    {"override_indptr as int32", BAD_TYPE("override_indptr", kDLInt, 32, 1)},
-    {"override_token as int64", BAD_TYPE("override_token", kDLInt, 64, 1)},
-    {"override_logit as bf16", BAD_TYPE("override_logit", kDLBfloat, 16, 1)},
-
-    {"logits of rank 1", BAD_RANK("logits", 1, "1", "2"), .query = true},
-    {"prompt_token of rank 2", BAD_RANK("prompt_token", 2, "2", "1"), .query = true},
-    {"override_token of rank 2", BAD_RANK("override_token", 2, "2", "1")},
     {"V = 0", BAD_EXTENT("logits", 1, 0, "0", "at least 1"), .query = true},
     {"prompt_indptr [B]", BAD_EXTENT("prompt_indptr", 0, BATCH, "[2]", "[3]"), .query = true},
     {"output_indptr [B+2]", BAD_EXTENT("output_indptr", 0, BATCH + 2, "[4]", "[3]"), .query = true},
@@ -173,11 +138,6 @@ static const struct refusal rows[] = {
     {"output_token with stride 2", BAD_STRIDE("output_token", 0, 2, "2", "contiguous"), .query = true},
     {"presence_penalty with stride -1", BAD_STRIDE("presence_penalty", 0, -1, "-1", NULL), .query = true},
     {"override_logit with stride 0", BAD_STRIDE("override_logit", 0, 0, "0", "contiguous")},
-    {"bias on CUDA", BAD_DEVICE("bias", kDLCUDA), .query = true},
-    {"override_token on CUDA", BAD_DEVICE("override_token", kDLCUDA)},
-    {"override_token over logits", BAD_OVER("override_token", "logits", 4)},
-    {"override_logit over bias", BAD_OVER("override_logit", "bias", 0)},
-    {"override_indptr over override_token", BAD_OVER("override_indptr", "override_token", 8)},
 
     {"prompt from -1", INDEX(prompt_from_minus_one, "prompt_indptr", "position 0 is -1", "0 to 3")},
     {"prompt goes back", INDEX(prompt_goes_back, "prompt_indptr", "position 2 is 1", "2 to 3 (INDEX_ORDER)")},
@@ -241,26 +201,13 @@ static void empty_lists_need_no_data(void **state)
     test_accepts(make, empty_lists);
 }
 
-static void pinned_host_memory_is_host_memory(void **state)
-{
-    (void)state;
-    test_accepts_pinned(make);
-}
-
-static void tensors_may_touch(void **state)
-{
-    (void)state;
-    test_accepts_adjacent(make);
-}
-
 int main(void)
 {
     struct test_list list = {0};
+    test_add_described(&list, make);
     test_add_refusals(&list, make, rows, COUNT_OF(rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
     test_add(&list, "empty_lists_need_no_data", empty_lists_need_no_data, NULL);
-    test_add(&list, "pinned_host_memory_is_host_memory", pinned_host_memory_is_host_memory, NULL);
-    test_add(&list, "tensors_may_touch", tensors_may_touch, NULL);
     return test_run(&list, "bad_sample_overrides");
 }

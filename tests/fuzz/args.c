@@ -9,6 +9,7 @@
  */
 #include "args.h"
 
+#include <math.h>
 #include <sanitizer/asan_interface.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,6 +102,8 @@ void output(struct call *c)
 
 static void spoil_tensor(struct call *c, struct reader *r)
 {
+    if (c->count == 0)
+        return;
     struct item *x = &c->items[pick(r, c->count)];
     static const int ranks[] = {0, 1, 2, 3, 4, 5, 33, -1, -2147483647 - 1};
     static const int devices[] = {kDLCPU, kDLCUDAHost, kDLCUDA, 0, -1, 77};
@@ -140,15 +143,45 @@ static void spoil_tensor(struct call *c, struct reader *r)
     }
 }
 
+/* Any value that the C type of the field has. */
+static void spoil_scalar(struct call *c, const sy_field_info *field, struct reader *r)
+{
+    static const double reals[] = {0, 1, -1, 0.5, 1e-45, 3e38, 1e300, INFINITY, -INFINITY, NAN};
+    const int64_t number = hostile(r);
+    const double real = reals[pick(r, (int)(sizeof reals / sizeof reals[0]))];
+    void *const at = (char *)&c->args + field->offset;
+    switch (field->kind) {
+    case SY_KIND_BOOL:
+        memcpy(at, &(bool){number & 1}, sizeof(bool));
+        break;
+    case SY_KIND_INT:
+    case SY_KIND_ENUM:
+    case SY_KIND_U32:
+        memcpy(at, &number, 4); /* little-endian: its lower half */
+        break;
+    case SY_KIND_I64:
+    case SY_KIND_U64:
+        memcpy(at, &number, sizeof number);
+        break;
+    case SY_KIND_F32:
+        memcpy(at, &(float){real > 3.4e38 ? INFINITY : (float)real}, sizeof(float));
+        break;
+    case SY_KIND_F64:
+        memcpy(at, &real, sizeof real);
+        break;
+    default: /* pointers: what they point to is spoiled as a tensor */
+        break;
+    }
+}
+
 static void spoil(struct call *c, struct reader *r)
 {
     const int kind = pick(r, 6);
-    if (kind == 0 && c->n_numbers > 0) {
-        *c->numbers[pick(r, c->n_numbers)] = hostile(r);
-    } else if (kind == 1 && c->n_enums > 0) {
-        const int value = (int)hostile(r);
-        memcpy(c->enums[pick(r, c->n_enums)], &value, sizeof value);
-    } else if (kind == 2) { /* one tensor in place of another */
+    const sy_op_info *info = sy_op_find(fuzz_ops[c->op].name);
+    const int n_scalars = info->n_fields - info->n_tensors;
+    if (kind < 2 && n_scalars > 0) {
+        spoil_scalar(c, sy_op_field(info, info->n_tensors + pick(r, n_scalars)), r);
+    } else if (kind == 2 && c->count > 0) { /* one tensor in place of another */
         struct item *x = &c->items[pick(r, c->count)], *y = &c->items[pick(r, c->count)];
         *x->field = &y->t;
     } else {
@@ -253,6 +286,25 @@ static void check_written(const struct call *c, const sy_ctx *ctx)
     must(memcmp(arena, before, sizeof arena) == 0, "a byte outside the outputs changed", c, ctx);
 }
 
+/* sy_infer accepts what the query accepts, and gives outputs a rank that they may have. */
+static void check_inferred(const struct call *c, const sy_op_info *info, sy_status asked, sy_ctx *ctx)
+{
+    sy_shape shapes[SY_MAX_FIELDS];
+    fence(c);
+    const sy_status status = sy_infer(ctx, info, &c->args, info->args_bytes, shapes, SY_MAX_FIELDS);
+    unfence();
+    must(status == asked, "sy_infer and the query disagree", c, ctx);
+    for (int i = 0; status == SY_OK && i < info->n_tensors; i++) {
+        const sy_field_info *field = sy_op_field(info, i);
+        const bool output = (field->flags & (SY_FIELD_OUT | SY_FIELD_INOUT)) == SY_FIELD_OUT;
+        must(shapes[i].rank == -1 ||
+                 (output && shapes[i].rank >= field->min_rank && shapes[i].rank <= field->max_rank),
+             "sy_infer gives another rank than the field has", c, ctx);
+        must(!output || (field->flags & SY_FIELD_OPTIONAL) || shapes[i].rank >= 0,
+             "sy_infer gives a required output no shape", c, ctx);
+    }
+}
+
 /* The rest of the bytes, again and again. */
 static void fill_arena(const struct reader *r)
 {
@@ -303,12 +355,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     sy_query q;
     sy_fault fault;
     fence(&c);
-    const sy_status asked = fuzz_ops[c.op].query(ctx, &c, &q);
+    const struct fuzz_op *op = &fuzz_ops[c.op];
+    const sy_op_info *info = sy_op_find(op->name);
+    const sy_status asked =
+        op->query ? op->query(ctx, &c, &q) : sy_call_query(ctx, info, &c.args, info->args_bytes, &q);
     unfence();
     must(memcmp(arena, before, sizeof arena) == 0, "the query wrote", &c, ctx);
     must((asked == SY_OK) == (sy_ctx_error(ctx)[0] == '\0'), "query and sentence disagree", &c, ctx);
     fence(&c);
-    const sy_status status = fuzz_ops[c.op].run(ctx, &c);
+    const sy_status status = op->run ? op->run(ctx, &c) : sy_call(ctx, info, &c.args, info->args_bytes);
     unfence();
     must((status == SY_OK) == (sy_ctx_error(ctx)[0] == '\0'), "status and sentence disagree", &c, ctx);
     must(sy_ctx_fault(ctx, &fault) == SY_OK && fault.status == status, "status and fault disagree", &c, ctx);
@@ -317,5 +372,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         must(memcmp(arena, before, sizeof arena) == 0, "a refused call wrote", &c, ctx);
     else
         check_written(&c, ctx);
+    if (!info->mesh)
+        check_inferred(&c, info, asked, ctx);
     return 0;
 }

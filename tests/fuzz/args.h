@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <switchyard.h>
+#include <switchyard_describe.h>
 
 enum { MOST_ITEMS = 24, MOST_RANK = 40 };
 
@@ -45,11 +45,9 @@ enum {
 };
 
 struct call {
-    int op, count, n_numbers, n_enums;
+    int op, count;
     size_t used; /* bytes of the arena */
     struct item items[MOST_ITEMS];
-    int64_t *numbers[4];
-    void *enums[8];
     sy_kv_plane planes[SY_KV_MAX_PLANES];
     sy_kv_format format;
     bool mesh_column; /* a mesh of one column */
@@ -106,6 +104,7 @@ void make_noise(struct call *c, struct reader *r);
 struct fuzz_op {
     const char *name;
     void (*make)(struct call *c, struct reader *r); /* a valid call */
+    /* NULL: by the operator's description */
     sy_status (*run)(sy_ctx *ctx, struct call *c);
     sy_status (*query)(sy_ctx *ctx, struct call *c, sy_query *q);
 };
@@ -128,8 +127,6 @@ struct table_fields {
 void make_table(struct call *c, struct reader *r, int64_t rows, int64_t columns,
                 const struct table_fields *f);
 void make_blocks(struct call *c, struct reader *r);
-sy_status run_blocks(sy_ctx *ctx, struct call *c);
-sy_status query_blocks(sy_ctx *ctx, struct call *c, sy_query *q);
 
 /* Where the arguments keep what belongs to the call's own cache. */
 struct own_plane {
@@ -145,26 +142,16 @@ void make_own(struct call *c, struct reader *r, struct own_plane *own, sy_kv_lay
               int64_t size);
 
 void make_ragged(struct call *c, struct reader *r);
-sy_status run_ragged(sy_ctx *ctx, struct call *c);
-sy_status query_ragged(sy_ctx *ctx, struct call *c, sy_query *q);
 
 /* ---- The operators of args_moe.c ----------------------------------------------------------------------------- */
 
 void make_align_block(struct call *c, struct reader *r);
-sy_status run_align_block(sy_ctx *ctx, struct call *c);
-sy_status query_align_block(sy_ctx *ctx, struct call *c, sy_query *q);
 void make_pad_map(struct call *c, struct reader *r);
-sy_status run_pad_map(sy_ctx *ctx, struct call *c);
-sy_status query_pad_map(sy_ctx *ctx, struct call *c, sy_query *q);
 void make_reorder_chunks(struct call *c, struct reader *r);
-sy_status run_reorder_chunks(sy_ctx *ctx, struct call *c);
-sy_status query_reorder_chunks(sy_ctx *ctx, struct call *c, sy_query *q);
 
 /* ---- The operators of args_mesh.c ---------------------------------------------------------------------------- */
 
 void make_local_reduce(struct call *c, struct reader *r);
-sy_status run_local_reduce(sy_ctx *ctx, struct call *c);
-sy_status query_local_reduce(sy_ctx *ctx, struct call *c, sy_query *q);
 
 /* ---- The operators of args_exchange.c ------------------------------------------------------------------------ */
 

@@ -132,12 +132,6 @@ void make_a2a_dispatch(struct call *c, struct reader *r)
         add_each(c, MESH_COUNTS, "expert_counts", i64, 1, locals, 0, 0);
     if (pick(r, 2))
         add_each(c, MESH_FROM, "rows_from", i64, 1, group, 0, 0);
-    c->numbers[c->n_numbers++] = &a->align;
-    c->numbers[c->n_numbers++] = &a->max_tokens;
-    void *const enums[] = {&a->cluster_axis, &a->output_concat_dim, &a->order,    &a->fill,
-                           &a->layout,       &a->num_links,         &a->topology, &a->num_planes};
-    memcpy(c->enums, enums, sizeof enums);
-    c->n_enums = 8;
 }
 
 static sy_all_to_all_dispatch_args dispatch_args(const struct call *c, DLTensor (*both)[DEVICES])
@@ -206,12 +200,6 @@ void make_a2a_combine(struct call *c, struct reader *r)
         add_each(c, MESH_TOKENS, "output", type, 3, many, tokens[0], hidden);
     if (pick(r, 2) && !a->sum)
         add_each(c, MESH_MASK, "written", u8, 2, many, tokens[0], 0);
-    c->numbers[c->n_numbers++] = &a->align;
-    c->numbers[c->n_numbers++] = &a->max_tokens;
-    void *const enums[] = {&a->cluster_axis, &a->output_shard_dim, &a->order,  &a->fill,
-                           &a->layout,       &a->num_links,        &a->memory, &a->subdevice_id};
-    memcpy(c->enums, enums, sizeof enums);
-    c->n_enums = 8;
 }
 
 static sy_all_to_all_combine_args combine_args(const struct call *c, DLTensor (*both)[DEVICES])

@@ -155,25 +155,12 @@ void make_ragged(struct call *c, struct reader *r)
     output(c);
     a->planes = c->planes;
     a->num_planes = make_planes(c, r, a->layout, blocks, size, -1, rows, false);
-    c->numbers[c->n_numbers++] = &a->num_planes;
     if (pick(r, 2))
         add(c, "starts", &a->starts, index_type(r), 1, batch, 0, 0);
     if (a->last_page_len == NULL && pick(r, 2))
         add(c, "seq_lens", &a->seq_lens, index_type(r), 1, batch, 0, 0);
     if (requests != batch || pick(r, 2))
         add(c, "req_id", &a->req_id, index_type(r), 1, batch, 0, 0);
-    c->numbers[c->n_numbers++] = &a->block_size;
-    c->enums[c->n_enums++] = &a->layout;
-}
-
-sy_status run_ragged(sy_ctx *ctx, struct call *c)
-{
-    return sy_kv_ragged(ctx, &c->args.ragged);
-}
-
-sy_status query_ragged(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_kv_ragged_query(ctx, &c->args.ragged, q);
 }
 
 /* Both forms, with up to one further plane. */
@@ -203,16 +190,4 @@ void make_blocks(struct call *c, struct reader *r)
             output(c);
         }
     }
-    c->numbers[c->n_numbers++] = &a->block_size;
-    c->numbers[c->n_numbers++] = &a->num_planes;
-}
-
-sy_status run_blocks(sy_ctx *ctx, struct call *c)
-{
-    return sy_kv_blocks(ctx, &c->args.blocks);
-}
-
-sy_status query_blocks(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_kv_blocks_query(ctx, &c->args.blocks, q);
 }

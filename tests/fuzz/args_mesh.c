@@ -61,20 +61,4 @@ void make_local_reduce(struct call *c, struct reader *r)
     add_tokens(c, a->layout == SY_LAYOUT_PADDED && pick(r, 2), "output", &a->output, type, batch, sequence,
                hidden);
     output(c);
-    int64_t *const numbers[] = {&a->device, &a->align, &a->group_size};
-    void *const enums[] = {&a->fill, &a->layout, &a->output_concat_dim, &a->order};
-    memcpy(c->numbers, numbers, sizeof numbers);
-    memcpy(c->enums, enums, sizeof enums);
-    c->n_numbers = 3;
-    c->n_enums = 4;
-}
-
-sy_status run_local_reduce(sy_ctx *ctx, struct call *c)
-{
-    return sy_local_reduce(ctx, &c->args.local_reduce);
-}
-
-sy_status query_local_reduce(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_local_reduce_query(ctx, &c->args.local_reduce, q);
 }

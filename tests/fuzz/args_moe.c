@@ -31,18 +31,6 @@ void make_align_block(struct call *c, struct reader *r)
         add(c, "expert_offsets", &a->expert_offsets, i64, 1, experts + 1, 0, 0);
         output(c);
     }
-    c->numbers[c->n_numbers++] = &a->num_experts;
-    c->numbers[c->n_numbers++] = &a->block_size;
-}
-
-sy_status run_align_block(sy_ctx *ctx, struct call *c)
-{
-    return sy_moe_align_block(ctx, &c->args.align_block);
-}
-
-sy_status query_align_block(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_moe_align_block_query(ctx, &c->args.align_block, q);
 }
 
 void make_pad_map(struct call *c, struct reader *r)
@@ -59,17 +47,6 @@ void make_pad_map(struct call *c, struct reader *r)
         add(c, "expert_counts", &a->expert_counts, i64, 1, experts, 0, 0);
         output(c);
     }
-    c->numbers[c->n_numbers++] = &a->alignment;
-}
-
-sy_status run_pad_map(sy_ctx *ctx, struct call *c)
-{
-    return sy_moe_pad_map(ctx, &c->args.pad_map);
-}
-
-sy_status query_pad_map(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_moe_pad_map_query(ctx, &c->args.pad_map, q);
 }
 
 void make_reorder_chunks(struct call *c, struct reader *r)
@@ -93,14 +70,4 @@ void make_reorder_chunks(struct call *c, struct reader *r)
         add(c, "expert_offsets", &a->expert_offsets, i64, 1, experts + 1, 0, 0);
         output(c);
     }
-}
-
-sy_status run_reorder_chunks(sy_ctx *ctx, struct call *c)
-{
-    return sy_moe_reorder_chunks(ctx, &c->args.reorder_chunks);
-}
-
-sy_status query_reorder_chunks(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_moe_reorder_chunks_query(ctx, &c->args.reorder_chunks, q);
 }

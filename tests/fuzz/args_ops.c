@@ -52,12 +52,6 @@ static void make_route(struct call *c, struct reader *r)
         add(c, "scores", &a->scores, f32, 2, tokens, experts, 0);
         output(c);
     }
-    int64_t *const numbers[] = {&a->k, &a->groups, &a->top_groups, &a->capacity};
-    void *const enums[] = {&a->score, &a->group_score, &a->slot_order, &a->drop};
-    memcpy(c->numbers, numbers, sizeof numbers);
-    memcpy(c->enums, enums, sizeof enums);
-    c->n_numbers = 4;
-    c->n_enums = 4;
 }
 
 static void make_map_from_ids(struct call *c, struct reader *r)
@@ -75,7 +69,6 @@ static void make_map_from_ids(struct call *c, struct reader *r)
         add(c, "probs", &a->probs, type, 2, tokens, a->num_experts, 0);
         output(c);
     }
-    c->numbers[c->n_numbers++] = &a->num_experts;
 }
 
 static void make_ids_from_map(struct call *c, struct reader *r)
@@ -92,7 +85,6 @@ static void make_ids_from_map(struct call *c, struct reader *r)
         add(c, "weights", &a->weights, type, 2, tokens, a->k, 0);
         output(c);
     }
-    c->numbers[c->n_numbers++] = &a->k;
 }
 
 static void make_convert_indices(struct call *c, struct reader *r)
@@ -115,11 +107,6 @@ static void make_convert_indices(struct call *c, struct reader *r)
         add(c, "converted_indices", &a->converted_indices, i32, 1, rows, 0, 0);
     }
     output(c);
-    int64_t *const numbers[] = {&a->num_tokens, &a->num_rows, &a->k};
-    memcpy(c->numbers, numbers, sizeof numbers);
-    c->n_numbers = 3;
-    c->enums[c->n_enums++] = &a->from;
-    c->enums[c->n_enums++] = &a->to;
 }
 
 static void make_permute_ids(struct call *c, struct reader *r)
@@ -149,9 +136,6 @@ static void make_permute_ids(struct call *c, struct reader *r)
         add(c, "expert_offsets", &a->expert_offsets, i64, 1, a->num_experts + 1, 0, 0);
         output(c);
     }
-    int64_t *const numbers[] = {&a->num_out_tokens, &a->num_experts, &a->row_begin, &a->row_end};
-    memcpy(c->numbers, numbers, sizeof numbers);
-    c->n_numbers = 4;
 }
 
 static void make_unpermute_ids(struct call *c, struct reader *r)
@@ -167,8 +151,6 @@ static void make_unpermute_ids(struct call *c, struct reader *r)
         add(c, "probs", &a->probs, row_type(r), 2, tokens, slots, 0);
     add(c, "tokens", &a->tokens, type, 2, tokens, hidden, 0);
     output(c);
-    c->numbers[c->n_numbers++] = &a->num_tokens;
-    c->numbers[c->n_numbers++] = &a->row_begin;
 }
 
 static void make_permute(struct call *c, struct reader *r)
@@ -196,7 +178,6 @@ static void make_permute(struct call *c, struct reader *r)
         add(c, "expert_offsets", &a->expert_offsets, i64, 1, experts + 1, 0, 0);
         output(c);
     }
-    c->numbers[c->n_numbers++] = &a->num_out_tokens;
 }
 
 /* The contents come from the bytes, so most indices are out of range; sizes small enough that some are not. */
@@ -219,7 +200,6 @@ static void make_unpermute(struct call *c, struct reader *r)
         add(c, "probs", &a->probs, row_type(r), 2, tokens, experts, 0);
     if (given == 0)
         a->num_tokens = tokens;
-    c->numbers[c->n_numbers++] = &a->num_tokens;
 }
 
 static void make_permute_grad(struct call *c, struct reader *r)
@@ -243,8 +223,6 @@ static void make_permute_grad(struct call *c, struct reader *r)
         add(c, "grad_probs", &a->grad_probs, prob, 2, tokens, experts, 0);
         output(c);
     }
-    c->numbers[c->n_numbers++] = &a->num_tokens;
-    c->numbers[c->n_numbers++] = &a->num_experts;
 }
 
 static void make_unpermute_grad(struct call *c, struct reader *r)
@@ -284,8 +262,6 @@ static void make_dispatch(struct call *c, struct reader *r)
     output(c);
     if (pick(r, 2))
         add(c, "gates", &a->gates, pick(r, 2) ? type : f32, 1, samples, 0, 0);
-    c->numbers[c->n_numbers++] = &a->num_experts;
-    c->numbers[c->n_numbers++] = &a->capacity;
 }
 
 static void make_combine(struct call *c, struct reader *r)
@@ -304,8 +280,6 @@ static void make_combine(struct call *c, struct reader *r)
     output(c);
     if (pick(r, 2))
         add(c, "gates", &a->gates, pick(r, 2) ? type : f32, rank, first, samples, 0);
-    c->numbers[c->n_numbers++] = &a->num_experts;
-    c->numbers[c->n_numbers++] = &a->capacity;
 }
 
 static void make_grad_gate(struct call *c, struct reader *r)
@@ -323,8 +297,6 @@ static void make_grad_gate(struct call *c, struct reader *r)
     add(c, "dispatch", &a->dispatch, type, 2, a->num_experts * a->capacity, hidden, 0);
     add(c, "grad_gates", &a->grad_gates, pick(r, 2) ? type : f32, rank, first, samples, 0);
     output(c);
-    c->numbers[c->n_numbers++] = &a->num_experts;
-    c->numbers[c->n_numbers++] = &a->capacity;
 }
 
 static void make_locations(struct call *c, struct reader *r)
@@ -342,7 +314,6 @@ static void make_locations(struct call *c, struct reader *r)
         add(c, "counts", &a->counts, i64, 1, a->num_experts, 0, 0);
         output(c);
     }
-    c->numbers[c->n_numbers++] = &a->num_experts;
 }
 
 static void make_capacity(struct call *c, struct reader *r)
@@ -358,9 +329,6 @@ static void make_capacity(struct call *c, struct reader *r)
         add(c, "counts", &a->counts, pick(r, 2) ? i64 : i32, 1, a->num_experts, 0, 0);
     add(c, "capacity", &a->capacity, i64, 1, 1, 0, 0);
     output(c);
-    int64_t *const numbers[] = {&a->num_experts, &a->samples, &a->k, &a->alignment};
-    memcpy(c->numbers, numbers, sizeof numbers);
-    c->n_numbers = 4;
 }
 
 static void make_gather(struct call *c, struct reader *r)
@@ -381,16 +349,12 @@ static void make_gather(struct call *c, struct reader *r)
     output(c);
     a->planes = c->planes;
     a->num_planes = make_planes(c, r, a->layout, blocks, size, batch, k, false);
-    c->numbers[c->n_numbers++] = &a->num_planes;
     if (pick(r, 2))
         add(c, "req_id", &a->req_id, i32, 1, batch, 0, 0);
     if (pick(r, 2))
         add(c, "counts", &a->counts, index, 1, batch, 0, 0);
     if (pick(r, 2))
         add(c, "seq_lens", &a->seq_lens, i32, 1, batch, 0, 0);
-    c->numbers[c->n_numbers++] = &a->block_size;
-    c->enums[c->n_enums++] = &a->pad;
-    c->enums[c->n_enums++] = &a->layout;
 }
 
 static void make_scatter(struct call *c, struct reader *r)
@@ -407,9 +371,6 @@ static void make_scatter(struct call *c, struct reader *r)
     add(c, "slots", &a->slots, pick(r, 2) ? i64 : i32, 1, n, 0, 0);
     a->planes = c->planes;
     a->num_planes = make_planes(c, r, a->layout, blocks, size, -1, n, true);
-    c->numbers[c->n_numbers++] = &a->block_size;
-    c->enums[c->n_enums++] = &a->pad;
-    c->enums[c->n_enums++] = &a->layout;
 }
 
 static void make_translate(struct call *c, struct reader *r)
@@ -438,9 +399,6 @@ static void make_translate(struct call *c, struct reader *r)
         add(c, "counts", &a->counts, index, 1, batch, 0, 0);
     if (pick(r, 2))
         add(c, "seq_lens", &a->seq_lens, i32, 1, batch, 0, 0);
-    c->numbers[c->n_numbers++] = &a->block_size;
-    c->numbers[c->n_numbers++] = &a->num_rows;
-    c->enums[c->n_enums++] = &a->pad;
 }
 
 static void make_slots(struct call *c, struct reader *r)
@@ -457,262 +415,39 @@ static void make_slots(struct call *c, struct reader *r)
     output(c);
     if (rows != 1 || pick(r, 2))
         add(c, "batch", &a->batch, pick(r, 2) ? i64 : i32, 1, n, 0, 0);
-    c->numbers[c->n_numbers++] = &a->block_size;
-    c->numbers[c->n_numbers++] = &a->num_rows;
-    c->enums[c->n_enums++] = &a->pad;
 }
 
 /* ---- The operators ------------------------------------------------------------------------------------------- */
 
-static sy_status run_route(sy_ctx *ctx, struct call *c)
-{
-    return sy_moe_route(ctx, &c->args.route);
-}
-
-static sy_status query_route(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_moe_route_query(ctx, &c->args.route, q);
-}
-
-static sy_status run_map_from_ids(sy_ctx *ctx, struct call *c)
-{
-    return sy_moe_map_from_ids(ctx, &c->args.map_from_ids);
-}
-
-static sy_status query_map_from_ids(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_moe_map_from_ids_query(ctx, &c->args.map_from_ids, q);
-}
-
-static sy_status run_ids_from_map(sy_ctx *ctx, struct call *c)
-{
-    return sy_moe_ids_from_map(ctx, &c->args.ids_from_map);
-}
-
-static sy_status query_ids_from_map(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_moe_ids_from_map_query(ctx, &c->args.ids_from_map, q);
-}
-
-static sy_status run_convert_indices(sy_ctx *ctx, struct call *c)
-{
-    return sy_moe_convert_indices(ctx, &c->args.convert_indices);
-}
-
-static sy_status query_convert_indices(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_moe_convert_indices_query(ctx, &c->args.convert_indices, q);
-}
-
-static sy_status run_permute_ids(sy_ctx *ctx, struct call *c)
-{
-    return sy_moe_permute_ids(ctx, &c->args.permute_ids);
-}
-
-static sy_status query_permute_ids(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_moe_permute_ids_query(ctx, &c->args.permute_ids, q);
-}
-
-static sy_status run_unpermute_ids(sy_ctx *ctx, struct call *c)
-{
-    return sy_moe_unpermute_ids(ctx, &c->args.unpermute_ids);
-}
-
-static sy_status query_unpermute_ids(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_moe_unpermute_ids_query(ctx, &c->args.unpermute_ids, q);
-}
-
-static sy_status run_permute(sy_ctx *ctx, struct call *c)
-{
-    return sy_moe_permute(ctx, &c->args.permute);
-}
-
-static sy_status query_permute(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_moe_permute_query(ctx, &c->args.permute, q);
-}
-
-static sy_status run_unpermute(sy_ctx *ctx, struct call *c)
-{
-    return sy_moe_unpermute(ctx, &c->args.unpermute);
-}
-
-static sy_status query_unpermute(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_moe_unpermute_query(ctx, &c->args.unpermute, q);
-}
-
-static sy_status run_permute_grad(sy_ctx *ctx, struct call *c)
-{
-    return sy_moe_permute_grad(ctx, &c->args.permute_grad);
-}
-
-static sy_status query_permute_grad(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_moe_permute_grad_query(ctx, &c->args.permute_grad, q);
-}
-
-static sy_status run_unpermute_grad(sy_ctx *ctx, struct call *c)
-{
-    return sy_moe_unpermute_grad(ctx, &c->args.unpermute_grad);
-}
-
-static sy_status query_unpermute_grad(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_moe_unpermute_grad_query(ctx, &c->args.unpermute_grad, q);
-}
-
-static sy_status run_dispatch(sy_ctx *ctx, struct call *c)
-{
-    return sy_moe_dispatch(ctx, &c->args.dispatch);
-}
-
-static sy_status query_dispatch(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_moe_dispatch_query(ctx, &c->args.dispatch, q);
-}
-
-static sy_status run_combine(sy_ctx *ctx, struct call *c)
-{
-    return sy_moe_combine(ctx, &c->args.combine);
-}
-
-static sy_status query_combine(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_moe_combine_query(ctx, &c->args.combine, q);
-}
-
-static sy_status run_grad_gate(sy_ctx *ctx, struct call *c)
-{
-    return sy_moe_dispatch_grad_gate(ctx, &c->args.grad_gate);
-}
-
-static sy_status query_grad_gate(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_moe_dispatch_grad_gate_query(ctx, &c->args.grad_gate, q);
-}
-
-static sy_status run_locations(sy_ctx *ctx, struct call *c)
-{
-    return sy_moe_locations(ctx, &c->args.locations);
-}
-
-static sy_status query_locations(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_moe_locations_query(ctx, &c->args.locations, q);
-}
-
-static sy_status run_capacity(sy_ctx *ctx, struct call *c)
-{
-    return sy_moe_capacity(ctx, &c->args.capacity);
-}
-
-static sy_status query_capacity(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_moe_capacity_query(ctx, &c->args.capacity, q);
-}
-
-static sy_status run_gather(sy_ctx *ctx, struct call *c)
-{
-    return sy_kv_gather(ctx, &c->args.gather);
-}
-
-static sy_status query_gather(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_kv_gather_query(ctx, &c->args.gather, q);
-}
-
-static sy_status run_scatter(sy_ctx *ctx, struct call *c)
-{
-    return sy_kv_scatter(ctx, &c->args.scatter);
-}
-
-static sy_status query_scatter(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_kv_scatter_query(ctx, &c->args.scatter, q);
-}
-
-static sy_status run_translate(sy_ctx *ctx, struct call *c)
-{
-    return sy_kv_translate(ctx, &c->args.translate);
-}
-
-static sy_status query_translate(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_kv_translate_query(ctx, &c->args.translate, q);
-}
-
-static sy_status run_slots(sy_ctx *ctx, struct call *c)
-{
-    return sy_kv_slots(ctx, &c->args.slots);
-}
-
-static sy_status query_slots(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_kv_slots_query(ctx, &c->args.slots, q);
-}
-
-static sy_status run_sample(sy_ctx *ctx, struct call *c)
-{
-    return sy_sample(ctx, &c->args.sample);
-}
-
-static sy_status query_sample(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_sample_query(ctx, &c->args.sample, q);
-}
-
-static sy_status run_overrides(sy_ctx *ctx, struct call *c)
-{
-    return sy_sample_overrides(ctx, &c->args.overrides);
-}
-
-static sy_status query_overrides(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_sample_overrides_query(ctx, &c->args.overrides, q);
-}
-
-static sy_status run_noise(sy_ctx *ctx, struct call *c)
-{
-    return sy_sample_noise(ctx, &c->args.noise);
-}
-
-static sy_status query_noise(sy_ctx *ctx, struct call *c, sy_query *q)
-{
-    return sy_sample_noise_query(ctx, &c->args.noise, q);
-}
-
 const struct fuzz_op fuzz_ops[] = {
-    {"moe_unpermute_ids", make_unpermute_ids, run_unpermute_ids, query_unpermute_ids},
-    {"moe_align_block", make_align_block, run_align_block, query_align_block},
-    {"moe_pad_map", make_pad_map, run_pad_map, query_pad_map},
-    {"moe_reorder_chunks", make_reorder_chunks, run_reorder_chunks, query_reorder_chunks},
-    {"moe_permute_ids", make_permute_ids, run_permute_ids, query_permute_ids},
-    {"moe_convert_indices", make_convert_indices, run_convert_indices, query_convert_indices},
-    {"moe_ids_from_map", make_ids_from_map, run_ids_from_map, query_ids_from_map},
-    {"moe_map_from_ids", make_map_from_ids, run_map_from_ids, query_map_from_ids},
-    {"moe_route", make_route, run_route, query_route},
-    {"moe_permute", make_permute, run_permute, query_permute},
-    {"moe_dispatch", make_dispatch, run_dispatch, query_dispatch},
-    {"moe_combine", make_combine, run_combine, query_combine},
-    {"moe_dispatch_grad_gate", make_grad_gate, run_grad_gate, query_grad_gate},
-    {"moe_locations", make_locations, run_locations, query_locations},
-    {"moe_capacity", make_capacity, run_capacity, query_capacity},
-    {"kv_gather", make_gather, run_gather, query_gather},
-    {"kv_scatter", make_scatter, run_scatter, query_scatter},
-    {"kv_translate", make_translate, run_translate, query_translate},
-    {"kv_slots", make_slots, run_slots, query_slots},
-    {"kv_ragged", make_ragged, run_ragged, query_ragged},
-    {"kv_blocks", make_blocks, run_blocks, query_blocks},
-    {"sample", make_sample, run_sample, query_sample},
-    {"sample_overrides", make_overrides, run_overrides, query_overrides},
-    {"sample_noise", make_noise, run_noise, query_noise},
-    {"moe_unpermute", make_unpermute, run_unpermute, query_unpermute},
-    {"moe_permute_grad", make_permute_grad, run_permute_grad, query_permute_grad},
-    {"moe_unpermute_grad", make_unpermute_grad, run_unpermute_grad, query_unpermute_grad},
-    {"local_reduce", make_local_reduce, run_local_reduce, query_local_reduce},
+    {"moe_unpermute_ids", make_unpermute_ids, NULL, NULL},
+    {"moe_align_block", make_align_block, NULL, NULL},
+    {"moe_pad_map", make_pad_map, NULL, NULL},
+    {"moe_reorder_chunks", make_reorder_chunks, NULL, NULL},
+    {"moe_permute_ids", make_permute_ids, NULL, NULL},
+    {"moe_convert_indices", make_convert_indices, NULL, NULL},
+    {"moe_ids_from_map", make_ids_from_map, NULL, NULL},
+    {"moe_map_from_ids", make_map_from_ids, NULL, NULL},
+    {"moe_route", make_route, NULL, NULL},
+    {"moe_permute", make_permute, NULL, NULL},
+    {"moe_dispatch", make_dispatch, NULL, NULL},
+    {"moe_combine", make_combine, NULL, NULL},
+    {"moe_dispatch_grad_gate", make_grad_gate, NULL, NULL},
+    {"moe_locations", make_locations, NULL, NULL},
+    {"moe_capacity", make_capacity, NULL, NULL},
+    {"kv_gather", make_gather, NULL, NULL},
+    {"kv_scatter", make_scatter, NULL, NULL},
+    {"kv_translate", make_translate, NULL, NULL},
+    {"kv_slots", make_slots, NULL, NULL},
+    {"kv_ragged", make_ragged, NULL, NULL},
+    {"kv_blocks", make_blocks, NULL, NULL},
+    {"sample", make_sample, NULL, NULL},
+    {"sample_overrides", make_overrides, NULL, NULL},
+    {"sample_noise", make_noise, NULL, NULL},
+    {"moe_unpermute", make_unpermute, NULL, NULL},
+    {"moe_permute_grad", make_permute_grad, NULL, NULL},
+    {"moe_unpermute_grad", make_unpermute_grad, NULL, NULL},
+    {"local_reduce", make_local_reduce, NULL, NULL},
     {"all_to_all_dispatch", make_a2a_dispatch, run_a2a_dispatch, query_a2a_dispatch},
     {"all_to_all_combine", make_a2a_combine, run_a2a_combine, query_a2a_combine},
 };

@@ -74,11 +74,6 @@ void make_sample(struct call *c, struct reader *r)
     a->q_order = (sy_q_order)pick(r, 2);
     a->ties = (sy_ties)pick(r, 2);
     a->empty_token = (sy_empty_token)pick(r, 2);
-    c->numbers[c->n_numbers++] = &a->k_limit;
-    c->numbers[c->n_numbers++] = &a->top_k_guess;
-    void *const enums[] = {&a->noise, &a->q_order, &a->ties, &a->logprob_mode, &a->empty_token};
-    memcpy(c->enums, enums, sizeof enums);
-    c->n_enums = 5;
 }
 
 void make_overrides(struct call *c, struct reader *r)
@@ -126,5 +121,4 @@ void make_noise(struct call *c, struct reader *r)
     a->n = pick(r, 200);
     add(c, "q", &a->q, f32, 1, a->n, 0, 0);
     output(c);
-    c->numbers[c->n_numbers++] = &a->n;
 }

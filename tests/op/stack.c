@@ -115,13 +115,13 @@ struct step {
 static void run_call(void *data)
 {
     struct step *step = data;
-    step->status = step->call->run(step->ctx, step->call);
+    step->status = test_call_run(step->ctx, step->call);
 }
 
 static void run_query(void *data)
 {
     struct step *step = data;
-    step->asked = step->call->query(step->ctx, step->call, &step->query);
+    step->asked = test_call_query(step->ctx, step->call, &step->query);
 }
 
 static void measure(struct step *step, const char *what, struct deepest *most)

@@ -4,7 +4,7 @@
  * that is not the oldest waits where it would come first.
  */
 #include "kernels/kernels.h"
-#include "ops/exchange.h"
+#include "exchange/exchange.h"
 
 #include <stdio.h>
 

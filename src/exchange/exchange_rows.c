@@ -3,7 +3,7 @@
  * process differs: its own tensor, a tensor or a copy of rows in shared memory, or rows that came in a message.
  */
 #include "cpu/backend.h"
-#include "ops/exchange.h"
+#include "exchange/exchange.h"
 
 /* ---- Scratch ------------------------------------------------------------------------------------------ */
 

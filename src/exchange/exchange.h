@@ -2,12 +2,12 @@
  * One exchange on its way: what the two operators hand to the engine, the routing it makes, and the request it lives in.
  * The engine (exchange.c) takes a request through its steps; the rows move in exchange_rows.c.
  */
-#ifndef SYI_OPS_EXCHANGE_H
-#define SYI_OPS_EXCHANGE_H
+#ifndef SYI_EXCHANGE_H
+#define SYI_EXCHANGE_H
 
 #include "comm/comm.h"
 #include "cpu/all_to_all.h"
-#include "ops/call.h"
+#include "base/plan.h"
 
 /* What is equal for all devices of a call. */
 struct syi_exchange {
@@ -165,19 +165,23 @@ struct sy_request {
 
 /* ---- The engine (exchange.c) -------------------------------------------------------------------------- */
 
-struct syi_a2a_judges; /* ops/all_to_all.h */
+struct syi_call; /* ops/call.h */
 
-/* An operator of a mesh: what its calls are before they become a request. */
+/* An operator between devices. The engine knows its description and calls `validate`; the rest is for that. */
 struct syi_exchange_op {
-    const struct syi_op *op; /* id, name, arguments */
-    const struct syi_a2a_judges *judges;
-    /* Copies the arguments; sets call->op to the one whose rules hold for them. */
+    const sy_op_info *info;
+    /* Validates a call and fills request->x, its shards and its headers. */
+    sy_status (*validate)(sy_ctx *ctx, const struct syi_exchange_op *op, const void *args, size_t args_bytes,
+                          sy_request *request);
+    /* Copies the arguments, and says which tensors this call does without. */
     sy_status (*prepare)(struct syi_call *call, const void *args, size_t args_bytes);
+    /* Everything about one device that needs no data; fills x and shard. */
+    sy_status (*check)(struct syi_call *call, const sy_request *request, struct syi_exchange *x,
+                       struct syi_a2a_shard *shard);
+    /* The data of one device. The first device's makes the routing. */
+    sy_status (*contents)(struct syi_call *call, sy_request *request, const struct syi_exchange *x,
+                          struct syi_a2a_shard *shard);
 };
-
-/* Judges a call and fills request->x, its shards and its headers. */
-sy_status syi_a2a_judge(sy_ctx *ctx, const struct syi_exchange_op *op, const void *args, size_t args_bytes,
-                        sy_request *request);
 
 /* A request that was judged: does it in one process, begins it between several. */
 void syi_exchange_begin(sy_request *request, sy_status judged);

@@ -1,7 +1,7 @@
 /*
  * Comms: creation, memory for callers, and what may be asked about one.
  */
-#include "ops/exchange.h"
+#include "exchange/exchange.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /*
  * Requests, and the calls that make them.
  */
-#include "ops/exchange.h"
+#include "exchange/exchange.h"
 
 #include <sched.h>
 
@@ -151,11 +151,11 @@ sy_status syi_exchange_start(sy_ctx *ctx, sy_comm *comm, const struct syi_exchan
 {
     if (request != NULL)
         *request = NULL;
-    sy_status st = syi_call_begin(&ctx, comm, op->op->info.name);
+    sy_status st = syi_call_begin(&ctx, comm, op->info->name);
     if (st == SY_OK)
         st = check_start(ctx, comm, request);
     if (st != SY_OK) {
-        const struct syi_header mine = {.op = (uint8_t)op->op->info.number};
+        const struct syi_header mine = {.op = (uint8_t)op->info->number};
         return syi_call_agree(ctx, comm, &mine, st);
     }
     sy_request *r = NULL;
@@ -163,10 +163,10 @@ sy_status syi_exchange_start(sy_ctx *ctx, sy_comm *comm, const struct syi_exchan
     st = take_request(ctx, comm, &r);
     if (st != SY_OK)
         return st;
-    syi_clear_fault(ctx, op->op->info.name); /* requests that moved on meanwhile may have failed */
-    open_request(r, ctx, (uint8_t)op->op->info.number);
+    syi_clear_fault(ctx, op->info->name); /* requests that moved on meanwhile may have failed */
+    open_request(r, ctx, (uint8_t)op->info->number);
     comm->n_open++;
-    syi_exchange_begin(r, syi_a2a_judge(ctx, op, args, args_bytes, r));
+    syi_exchange_begin(r, op->validate(ctx, op, args, args_bytes, r));
     *request = r;
     return SY_OK;
 }

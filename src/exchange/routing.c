@@ -2,7 +2,7 @@
  * Routings: who hosts what, and what every token of a group chose. A call makes one in memory of its request; a caller
  * who asked for it gets that memory in exchange for what his routing held before.
  */
-#include "ops/exchange.h"
+#include "exchange/exchange.h"
 
 sy_status sy_routing_create(sy_ctx *ctx, sy_comm *comm, sy_routing **routing)
 {

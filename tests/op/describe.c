@@ -1,0 +1,147 @@
+/*
+ * The operators by number and by name: lookups, calls by description, and what is rejected.
+ */
+#include "support.h"
+
+static void numbers_and_names(void **state)
+{
+    (void)state;
+    assert_true(sy_op_count() >= 30);
+    for (int i = 0; i < sy_op_count(); i++) {
+        const sy_op_info *op = sy_op_at(i);
+        assert_non_null(op);
+        assert_int_equal(op->number, i);
+        assert_ptr_equal(sy_op_find(op->name), op);
+        assert_true(op->summary[0] != '\0');
+        assert_in_range(op->n_fields, 1, SY_MAX_FIELDS);
+        for (int f = 0; f < op->n_fields; f++)
+            assert_int_equal(sy_op_field(op, f)->kind == SY_KIND_TENSOR, f < op->n_tensors);
+    }
+    assert_null(sy_op_at(-1));
+    assert_null(sy_op_at(sy_op_count()));
+    assert_null(sy_op_find(NULL));
+    assert_null(sy_op_find(""));
+    assert_null(sy_op_find("moe_permut"));
+    assert_null(sy_op_find("moe_permute "));
+}
+
+static void names_of_types_and_kinds(void **state)
+{
+    (void)state;
+    assert_string_equal(sy_type_name(SY_TYPE_BF16), "bf16");
+    assert_string_equal(sy_type_name((sy_type)SY_N_TYPES), "another type");
+    assert_string_equal(sy_type_name((sy_type)-1), "another type");
+    assert_string_equal(sy_kind_name(SY_KIND_ROUTING), "routing");
+    assert_string_equal(sy_kind_name((sy_kind)-1), "another kind");
+}
+
+static void expect(sy_ctx *ctx, sy_status got, sy_status want, const char *sentence)
+{
+    sy_fault fault;
+    expect_status(ctx, got, want);
+    assert_string_equal(sy_ctx_error(ctx), sentence);
+    assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
+    assert_int_equal(fault.status, want);
+}
+
+static void what_is_no_operator(void **state)
+{
+    (void)state;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    sy_moe_pad_map_args args = {0};
+    sy_shape shapes[SY_MAX_FIELDS];
+    sy_query query;
+    const sy_op_info *op = sy_op_find("moe_pad_map"), *mesh = sy_op_find("all_to_all_combine");
+    const sy_op_info copy = *op;
+    sy_op_info wild = *op;
+    wild.number = INT32_MAX;
+    assert_int_equal(sy_call(NULL, op, &args, sizeof args), SY_ERR_NULL);
+    assert_int_equal(sy_infer(NULL, op, &args, sizeof args, shapes, SY_MAX_FIELDS), SY_ERR_NULL);
+    expect(ctx, sy_call(ctx, NULL, &args, sizeof args), SY_ERR_NULL,
+           "sy_call: op is NULL, want what sy_op_at or sy_op_find returned");
+    expect(ctx, sy_call(ctx, &copy, &args, sizeof args), SY_ERR_NULL,
+           "sy_call: op is no description of this library, want what sy_op_at or sy_op_find returned");
+    expect(ctx, sy_call_query(ctx, &wild, &args, sizeof args, &query), SY_ERR_NULL,
+           "sy_call_query: op is no description of this library, want what sy_op_at or sy_op_find returned");
+    expect(ctx, sy_call(ctx, mesh, &args, sizeof args), SY_ERR_UNSUPPORTED,
+           "sy_call: op is all_to_all_combine, which runs between devices, want sy_all_to_all_combine with a "
+           "comm");
+    expect(ctx, sy_infer(ctx, op, &args, sizeof args, NULL, 3), SY_ERR_NULL,
+           "sy_infer: shapes is NULL, want room for 3");
+    expect(ctx, sy_infer(ctx, op, &args, sizeof args, shapes, 2), SY_ERR_VALUE,
+           "sy_infer: n is 2, want 3 or more");
+    expect(ctx, sy_infer(ctx, op, &args, sizeof args, shapes, 3), SY_ERR_NULL,
+           "moe_pad_map: routing_map is missing, want a tensor");
+    sy_ctx_destroy(ctx);
+}
+
+/* Callers with an older or a newer header. */
+static void shorter_and_longer_structs(void **state)
+{
+    (void)state;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    uint8_t map[6] = {1, 0, 1, 0, 1, 0}, padded[6];
+    const DLTensor in = sy_tensor(map, SY_U8, 2, (int64_t[]){3, 2}),
+                   out = sy_tensor(padded, SY_U8, 2, (int64_t[]){3, 2});
+    struct {
+        sy_moe_pad_map_args args;
+        uint64_t later;
+    } longer = {{.routing_map = &in, .alignment = 1, .padded_map = &out}, 0};
+    const sy_op_info *op = sy_op_find("moe_pad_map");
+    const size_t shorter = offsetof(sy_moe_pad_map_args, expert_counts);
+    expect_status(ctx, sy_call(ctx, op, &longer, shorter), SY_OK);
+    expect_bytes(padded, map, sizeof map);
+    expect_status(ctx, sy_call(ctx, op, &longer, sizeof longer), SY_OK);
+    longer.later = 1;
+    expect_status(ctx, sy_call(ctx, op, &longer, sizeof longer), SY_ERR_UNSUPPORTED);
+    sy_ctx_destroy(ctx);
+}
+
+/* Optional outputs that a call cannot have, and a row count that stands in the contents. */
+static void outputs_that_depend(void **state)
+{
+    (void)state;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    sy_shape shapes[SY_MAX_FIELDS];
+    float rows[6][2];
+    int32_t ids[3][2] = {{0}}, table[2] = {0, 1};
+    int64_t lens[3] = {0, 2, 5};
+    const DLTensor x = sy_tensor(rows, SY_F32, 2, (int64_t[]){3, 2}),
+                   id = sy_tensor(ids, SY_I32, 2, (int64_t[]){3, 2});
+    sy_moe_permute_ids_args permute = {.tokens = &x, .ids = &id};
+    const sy_op_info *op = sy_op_find("moe_permute_ids");
+    expect_status(ctx, sy_infer(ctx, op, &permute, sizeof permute, shapes, SY_MAX_FIELDS), SY_OK);
+    const int want[] = {-1, -1, -1, 2, 1, -1, -1, -1}; /* no probs, no number of experts */
+    for (int i = 0; i < op->n_tensors; i++)
+        assert_int_equal(shapes[i].rank, want[i]);
+    assert_int_equal(shapes[3].extent[0], 6);
+    permute.num_experts = 4;
+    permute.probs = &x;
+    expect_status(ctx, sy_infer(ctx, op, &permute, sizeof permute, shapes, SY_MAX_FIELDS), SY_OK);
+    assert_int_equal(shapes[5].rank, 1);
+    assert_int_equal(shapes[7].extent[0], 5);
+
+    const DLTensor cache = sy_tensor(rows, SY_F32, 2, (int64_t[]){6, 2}),
+                   blocks = sy_tensor(table, SY_I32, 2, (int64_t[]){2, 1});
+    DLTensor cu_lens = sy_tensor(lens, SY_I64, 1, (int64_t[]){3});
+    sy_kv_ragged_args ragged = {
+        .cache = &cache, .block_table = &blocks, .cu_lens = &cu_lens, .block_size = 3};
+    op = sy_op_find("kv_ragged");
+    expect_status(ctx, sy_infer(ctx, op, &ragged, sizeof ragged, shapes, SY_MAX_FIELDS), SY_OK);
+    assert_int_equal(shapes[op->n_tensors - 1].extent[0], 5);
+    assert_int_equal(shapes[op->n_tensors - 1].extent[1], 2);
+    cu_lens.data = NULL;
+    expect_status(ctx, sy_infer(ctx, op, &ragged, sizeof ragged, shapes, SY_MAX_FIELDS), SY_OK);
+    assert_int_equal(shapes[op->n_tensors - 1].extent[0], -1);
+    sy_ctx_destroy(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_and_names),   cmocka_unit_test(names_of_types_and_kinds),
+        cmocka_unit_test(what_is_no_operator), cmocka_unit_test(shorter_and_longer_structs),
+        cmocka_unit_test(outputs_that_depend),
+    };
+    return cmocka_run_group_tests_name("op_describe", tests, NULL, NULL);
+}

@@ -2,8 +2,8 @@
  * Switchyard: the operators that move and pick tokens in large language models.
  *
  * Every operator is one call with one argument struct. Tensors are DLPack's DLTensor, so shape, type, strides
- * and device arrive with the data and wrong input is refused in a sentence before a byte of any output is
- * written:
+ * and device come with the data, and wrong input is rejected with an error sentence before a byte of any
+ * output is written:
  *
  *     sy_ctx *ctx = NULL;
  *     sy_ctx_create(&ctx, NULL);
@@ -22,7 +22,7 @@
  *     sentence, sy_ctx_fault() its numbers.
  *   - Elements of the last dimension are contiguous; the dimensions before it may have any row stride that
  *     spaces rows evenly and does not make them overlap. No alignment is required.
- *   - Inputs may overlap each other. An output overlaps nothing, except where an operator says so.
+ *   - Inputs may overlap each other. An output overlaps nothing, except where an operator allows it.
  *   - Equal inputs give equal bytes on every instruction set and thread count.
  *   - The library never aborts, exits or prints, and has no writable globals.
  */
@@ -63,13 +63,13 @@ typedef enum sy_status {
     SY_ERR_INDEX,       /* an index found in the data points outside */
     SY_ERR_ROUTING,     /* a routing map found in the data does not fit the call */
     SY_ERR_CAPACITY,    /* more rows than the receiving side reserved */
-    SY_ERR_STATE,       /* calls in an order that has no meaning */
-    SY_ERR_DEVICE,      /* a tensor lies on a device this build cannot reach */
-    SY_ERR_UNSUPPORTED, /* a valid request that this build cannot serve */
-    SY_ERR_NOMEM,       /* the allocator gave nothing, or the lent workspace is too small */
+    SY_ERR_STATE,       /* calls in an order that is not allowed */
+    SY_ERR_DEVICE,      /* a tensor is on a device that this build does not support */
+    SY_ERR_UNSUPPORTED, /* a valid call that this build cannot execute */
+    SY_ERR_NOMEM,       /* the allocator failed, or the lent workspace is too small */
     SY_ERR_COMM,        /* the transport between processes failed */
     SY_ERR_MISMATCH,    /* devices disagree about the call */
-    SY_ERR_TIMEOUT      /* a process did not answer in time */
+    SY_ERR_TIMEOUT      /* a process did not respond in time */
 } sy_status;
 
 /* "SY_ERR_SHAPE" for SY_ERR_SHAPE; "SY_ERR_UNKNOWN" for a number that is no status. Never NULL. */
@@ -124,8 +124,8 @@ typedef struct sy_ctx sy_ctx;
 typedef void (*sy_parallel_for_fn)(void *user, int n_tasks, void (*task)(void *task_data, int index),
                                    void *task_data);
 
-/* Called once after every operator call, refused ones included, on the calling thread. Pointers die with
-   the call. */
+/* Called once after every operator call, rejected ones included, on the calling thread. Its pointers are
+   valid during the callback only. */
 typedef struct sy_trace {
     const char *op;  /* "moe_permute" */
     const char *isa; /* kernel table of the context */
@@ -134,7 +134,7 @@ typedef struct sy_trace {
     int n_tensors; /* tensors given: names[i] describes tensors[i] */
     const char *const *names;
     const DLTensor *const *tensors;
-    uint64_t bytes;       /* bytes the call had to move, 0 when refused */
+    uint64_t bytes;       /* bytes the call had to move, 0 when rejected */
     uint64_t nanoseconds; /* wall time, checks included */
 } sy_trace;
 typedef void (*sy_trace_fn)(void *user, const sy_trace *trace);
@@ -154,12 +154,12 @@ typedef struct sy_ctx_options {
 } sy_ctx_options;
 
 /*
- * Creates a context; `options` may be NULL. A context serves one thread at a time; contexts are independent
- * of each other, so one per thread is the way to call from many. A call of an operator needs at most 16 KB of
- * stack when it runs on one thread, so fibers and small threads can make it; the stacks of worker threads are
- * OpenMP's, or the pool's. On failure *ctx is NULL. A context made in,
- * or carried into, a forked child that has not called exec runs on one thread, or on the caller's pool: a
- * prefork server brings a pool.
+ * Creates a context; `options` may be NULL. A context may be used by one thread at a time; contexts are
+ * independent of each other, so create one per thread to call from many. A call of an operator needs at most
+ * 16 KB of stack when it runs on one thread, so fibers and small threads can make it; the stacks of worker
+ * threads are OpenMP's, or the pool's. On failure *ctx is NULL. A context that is created in, or inherited by,
+ * a forked child that has not called exec runs on one thread, or on the caller's pool: a prefork server should
+ * pass a pool.
  * Returns SY_OK; NULL (ctx is NULL, or only one of alloc and dealloc); VALUE (threads < 0, unknown isa);
  * UNSUPPORTED (isa known but not available on this CPU or in this build); NOMEM.
  */
@@ -169,13 +169,13 @@ static inline sy_status sy_ctx_create(sy_ctx **ctx, const sy_ctx_options *option
     return sy_ctx_create_n(ctx, options, sizeof *options);
 }
 
-/* Frees the context and its own workspace, never a lent one. NULL is fine. */
+/* Frees the context and its own workspace, never a lent one. NULL is allowed. */
 SY_API void sy_ctx_destroy(sy_ctx *ctx);
 
-/* The sentence of the last failed call: operator, argument, value found, value wanted. "" after a success. */
+/* The sentence of the last failed call: operator, argument, value found, value required. "" after a success. */
 SY_API const char *sy_ctx_error(const sy_ctx *ctx);
 
-/* What exactly was wrong, in numbers. */
+/* The exact error, in numbers. */
 typedef enum sy_fault_code {
     SY_FAULT_NONE = 0,
     SY_FAULT_NULL_POINTER,
@@ -192,7 +192,7 @@ typedef enum sy_fault_code {
     SY_FAULT_ALIAS,
     SY_FAULT_NO_MEMORY,
     SY_FAULT_UNSUPPORTED,
-    /* Found in tensor contents: value and limit are set, batch and position where they have a meaning. */
+    /* Found in tensor contents: value and limit are set, batch and position where they apply. */
     SY_FAULT_LENGTH_RANGE, /* a count or a sum of lengths outside its range, or seq_lens[b] negative */
     SY_FAULT_REQ_RANGE,    /* req_id[b] outside the rows of block_table */
     SY_FAULT_INDEX_RANGE,  /* an index outside its sequence, or an expert that does not exist */
@@ -200,7 +200,7 @@ typedef enum sy_fault_code {
     SY_FAULT_BLOCK_RANGE,  /* a block number outside the cache */
     SY_FAULT_ROW_RANGE,    /* a row inside the last, partial block that does not exist */
     SY_FAULT_ROW_OVERFULL, /* a token is routed to more experts than it has slots */
-    SY_FAULT_SLOT_RANGE,   /* an element of sorted_indices or slots names no row or token */
+    SY_FAULT_SLOT_RANGE,   /* an element of sorted_indices or slots is not a row or token */
     SY_FAULT_SLOT_COUNT,   /* a token is routed to another number of experts than it has live slots */
     SY_FAULT_DUPLICATE,    /* a destination or expert named before: limit is the position that has it */
     SY_FAULT_INDEX_ORDER,  /* indices that must ascend do not: limit is the one before */
@@ -210,11 +210,11 @@ typedef enum sy_fault_code {
 typedef struct sy_fault {
     sy_status status;
     sy_fault_code code;
-    const char *argument; /* field name, static storage; "" when no single field is to blame */
+    const char *argument; /* field name, static storage; "" when no single field is wrong */
     int64_t batch;        /* content faults: outer position, else -1 */
     int64_t position;     /* content faults: inner position, else -1 */
     int64_t value;        /* the value found */
-    int64_t limit;        /* the limit it broke */
+    int64_t limit;        /* the limit it violates */
 } sy_fault;
 
 /* The fault of the last call; all fields are zero (argument "") after a success. Returns SY_OK, or NULL. */
@@ -228,9 +228,9 @@ static inline sy_status sy_ctx_fault(const sy_ctx *ctx, sy_fault *fault)
 SY_API const char *sy_fault_name(sy_fault_code code);
 
 /*
- * Lends memory for scratch; the context then allocates nothing and a call that needs more is refused with
- * NOMEM. The size comes from sy_<op>_query. A call that takes scratch rejects a tensor that shares a byte with
- * the memory lent with ALIAS. `bytes` 0 takes the loan back.
+ * Lends memory for scratch; the context then allocates nothing, and a call that needs more is rejected with
+ * NOMEM. The size comes from sy_<op>_query. A call that uses scratch rejects a tensor that shares a byte with
+ * the lent memory with ALIAS. `bytes` 0 ends the loan.
  * Returns SY_OK; NULL (ctx, or data with bytes > 0); VALUE (data not aligned to 64 bytes).
  */
 SY_API sy_status sy_ctx_set_workspace(sy_ctx *ctx, void *data, size_t bytes);
@@ -244,17 +244,18 @@ SY_API const char *sy_ctx_isa(const sy_ctx *ctx); /* name of the kernel table in
 /* Name of the i-th kernel table this CPU can run, best first; NULL past the end. */
 SY_API const char *sy_isa_name(int i);
 
-/* ---- What a query answers ---------------------------------------------------------------------------- */
+/* ---- Queries ----------------------------------------------------------------------------------------- */
 
 /*
- * sy_<op>_query judges an operator's inputs and scalar fields like the call itself, but looks at no output
- * and reads no data (data pointers may be NULL), and says what the call will need. It returns the statuses of
+ * sy_<op>_query validates an operator's inputs and scalar fields like the call itself, but ignores outputs and
+ * reads no data (data pointers may be NULL), and reports what the call will need. It returns the statuses of
  * the call.
  */
 typedef struct sy_query {
     int64_t rows;           /* rows of the main output */
     int64_t slots;          /* moe_permute: slots per token (packed) or rows per expert (capacity);
-                               moe_capacity: the capacity if factor > 0; else 0 */
+                               moe_capacity: the capacity if factor > 0; moe_align_block: blocks;
+                               all_to_all_dispatch, all_to_all_combine: K; else 0 */
     size_t workspace_bytes; /* scratch the call needs at most, with every output and the context's present
                                thread limit; 0 when none */
 } sy_query;
@@ -283,18 +284,18 @@ typedef enum sy_drop {
 } sy_drop;
 
 /*
- * Gating: picks k of E experts for each token and weighs them. T tokens; a logit that is NaN counts as -inf,
+ * Gating: chooses k of E experts for each token and their weights. T tokens; a logit that is NaN counts as -inf,
  * +inf as FLT_MAX, -0 as +0.
  *   score s       softmax over the experts, sigmoid, or the logit itself.
- *   value v       s + bias[e]; the bias decides who is chosen and never enters a weight.
- *   groups        E/groups experts each; only the top_groups groups of largest group score compete.
+ *   value v       s + bias[e]; the bias affects the choice only, never a weight.
+ *   groups        E/groups experts each; only experts of the top_groups groups of largest score can be chosen.
  *   choice        the k largest v, ties to the lower expert.
  *   weight        s of the chosen; with softmax_after the softmax of the k chosen logits instead; 0 for -inf.
  *   renormalize   weight / (sum of the k weights, added by descending v, + eps); 0 when that is 0.
  *   scale         times scale. Then one rounding to the type of the output.
  * A finished token chooses nothing: ids are E, weights, map and probs zero, and it is not counted.
- * With capacity C > 0 an expert keeps at most C tokens: pairs beyond leave routing_map and probs, and nothing
- * else changes (ids, weights and counts tell what was chosen, and weights are not renormalised).
+ * With capacity C > 0 an expert keeps at most C tokens: other pairs are removed from routing_map and probs, and
+ * nothing else changes (ids, weights and counts are those of the choice, and weights are not renormalised).
  *
  * Every sum is an integer or has a fixed order, so results do not depend on instruction set or thread count.
  * Tensor contents never cause an error. T = 0 is success and clears counts.
@@ -309,11 +310,11 @@ typedef struct sy_moe_route_args {
     const DLTensor *bias;       /* in  [E]    f32; optional: 0 */
     const DLTensor *finished;   /* in  [T]    bool, int8, uint8; optional: none. Not 0: finished */
     int64_t k;                  /* experts per token, 1..E */
-    sy_route_score score;       /* what a logit is worth */
+    sy_route_score score;       /* of a logit */
     bool softmax_after;         /* weights are the softmax of the chosen logits */
     int64_t groups;             /* 0: no groups */
-    int64_t top_groups;         /* groups that compete, 1..groups; no effect without groups */
-    sy_group_score group_score; /* what a group is worth */
+    int64_t top_groups;         /* groups that stay, 1..groups; no effect without groups */
+    sy_group_score group_score; /* of a group */
     sy_slot_order slot_order;   /* order of ids and weights in a row */
     bool renormalize;           /* weights of a token sum to 1 (before scale) */
     float eps;                  /* added to the sum; >= 0 */
@@ -347,8 +348,7 @@ static inline sy_status sy_moe_route_query(sy_ctx *ctx, const sy_moe_route_args 
  * weights[t,j], byte for byte, all else zero.
  *
  * Every id is in [0, E) and none occurs twice in a row. With allow_missing an id of -1 (a slot that
- * moe_ids_from_map left empty) or E (a token that was finished in moe_route) stands for no expert and may
- * repeat.
+ * moe_ids_from_map left empty) or E (a token that was finished in moe_route) means no expert and may repeat.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts negative or beyond 2^31-1); OVERFLOW; STRIDE; DEVICE;
  * ALIAS; INDEX (an id outside: batch = token, position = slot, value = id, limit = E); ROUTING (an id twice in
@@ -358,7 +358,7 @@ typedef struct sy_moe_map_from_ids_args {
     const DLTensor *ids;         /* in  [T,K]  int32, int64 */
     const DLTensor *weights;     /* in  [T,K]  f32, f16, bf16; optional, present iff probs is */
     int64_t num_experts;         /* E, 0 <= E < 2^31 */
-    bool allow_missing;          /* ids -1 and E stand for no expert */
+    bool allow_missing;          /* ids -1 and E mean no expert */
     const DLTensor *routing_map; /* out [T,E]  bool, int8, uint8 */
     const DLTensor *probs;       /* out [T,E]  type of weights */
 } sy_moe_map_from_ids_args;
@@ -413,13 +413,13 @@ static inline sy_status sy_moe_ids_from_map_query(sy_ctx *ctx, const sy_moe_ids_
  * Packed mode (drop_and_pad false): K = N / T (floor) slots per token, M = K*T output rows. Rows are ordered
  * by expert, inside an expert by token. sorted_indices[t*K + j] is the output row of the token's j-th expert,
  * -1 when it has fewer. Rows after the last routed pair are zero. A token with more than K experts is
- * refused.
+ * rejected.
  *
  * Capacity mode (drop_and_pad true): C = N / E rows per expert, M = C*E. Row e*C + i holds the i-th token of
  * expert e in the order "routed tokens ascending, then the others ascending"; sorted_indices[e*C + i] is that
  * token. With zero_pad rows of tokens not routed to e are zero instead, with index -1.
  *
- * No element is interpreted: NaN payloads and signed zeros survive. num_out_tokens below T (E) is success
+ * No element is interpreted: NaN payloads and signed zeros are preserved. num_out_tokens below T (E) is success
  * with M = 0.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (N < 0 or N > T*E; T, E, H or M beyond 2^31-1); OVERFLOW; STRIDE;
@@ -455,15 +455,15 @@ static inline sy_status sy_moe_permute_query(sy_ctx *ctx, const sy_moe_permute_a
 /* ---- moe_unpermute ----------------------------------------------------------------------------------- */
 
 /*
- * Brings permuted rows back to their tokens: the inverse of moe_permute, with its sorted_indices. Per token
- * the rows are added up, weighted by probs when given. M rows of H elements, T tokens, E experts; T comes
+ * Returns permuted rows to their tokens: the inverse of moe_permute, with its sorted_indices. The rows of each
+ * token are added up, weighted by probs when given. M rows of H elements, T tokens, E experts; T comes
  * from probs or routing_map, else from num_tokens.
  *
  * Packed mode (drop_and_pad false): K = M / T slots per token.
  *     tokens[t] = sum over slots j of the token with i = sorted_indices[t*K + j] >= 0, ascending, of
  *                 w * permuted_tokens[i]
  * w is 1 without probs, else probs[t,e] with e the token's n-th routed expert for its n-th such slot; so probs
- * need routing_map here.
+ * require routing_map in this mode.
  *
  * Capacity mode (drop_and_pad true): tokens[t] = sum over rows i with sorted_indices[i] = t, ascending, of
  * w * permuted_tokens[i]; w is 1 without probs, else probs[t, i / C] with C = M / E rows per expert. With
@@ -473,9 +473,9 @@ static inline sy_status sy_moe_permute_query(sy_ctx *ctx, const sy_moe_permute_a
  * more to the row type, to nearest even; a NaN result is the canonical quiet NaN. A weight of 0 contributes
  * nothing, whatever its row holds. A token without rows is +0.
  *
- * Returns SY_OK; NULL (also packed probs without routing_map, and M > 0 rows of which nothing tells T); DTYPE;
- * SHAPE (also M no multiple of T, or of E in capacity mode with probs); VALUE (num_tokens negative, or another
- * number than the tensors tell; T, E, H or M beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (an
+ * Returns SY_OK; NULL (also packed probs without routing_map, and M > 0 with T unknown); DTYPE; SHAPE (also M
+ * not a multiple of T, or of E in capacity mode with probs); VALUE (num_tokens negative, or not that of the
+ * tensors; T, E, H or M beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (an
  * index outside [-1, M), in capacity mode [0, T) or [-1, T): position = where, value = index, limit = M or T;
  * or packed with probs a token with another number of experts than of live slots: position = token, value =
  * experts, limit = live slots); NOMEM.
@@ -483,9 +483,9 @@ static inline sy_status sy_moe_permute_query(sy_ctx *ctx, const sy_moe_permute_a
 typedef struct sy_moe_unpermute_args {
     const DLTensor *permuted_tokens; /* in  [M,H]  f32, f16, bf16 */
     const DLTensor *sorted_indices;  /* in  [M]    int32, as moe_permute made them */
-    const DLTensor *routing_map;     /* in  [T,E]  bool, int8, uint8; optional, needed by packed probs */
+    const DLTensor *routing_map;     /* in  [T,E]  bool, int8, uint8; optional, required by packed probs */
     const DLTensor *probs;           /* in  [T,E]  f32, f16, bf16; optional: all weights are 1 */
-    int64_t num_tokens;              /* T, when neither probs nor routing_map tells it; else 0 or the same */
+    int64_t num_tokens;              /* T, when neither probs nor routing_map is given; else 0 or the same */
     bool drop_and_pad;               /* false: packed mode; true: capacity mode */
     bool zero_pad;                   /* capacity mode: -1 marks a padding row; no effect in packed mode */
     const DLTensor *tokens;          /* out [T,H]  type of permuted_tokens */
@@ -507,17 +507,17 @@ static inline sy_status sy_moe_unpermute_query(sy_ctx *ctx, const sy_moe_unpermu
 /* ---- moe_permute_ids, moe_unpermute_ids --------------------------------------------------------------- */
 
 /*
- * moe_permute for a router that names experts: slot i = t*K + j is slot j of token t, and the slots are put in
+ * moe_permute for a router that gives expert ids: slot i = t*K + j is slot j of token t, and the slots are put in
  * stable ascending order of their ids. Its place in that order is the row of a slot:
  *     sorted_indices[i] = place of slot i;   permuted_tokens[sorted_indices[i] - row_begin] = tokens[i / K]
  * N = num_out_tokens keeps rows: all when 0, those below N when positive, all but the last -N when negative. With
- * `window` only [row_begin, row_end) of the kept rows are written, as a rank writes the rows of its own experts;
- * the window may be empty. sorted_indices are places among all T*K, whatever is kept.
+ * `window` only rows [row_begin, row_end) of the kept ones are written, for example those of a rank's own experts;
+ * the window may be empty. sorted_indices are places among all T*K, whichever rows are kept.
  *
  * With distinct ascending ids in every row this is packed moe_permute of their map. Ids may be any numbers; with
- * num_experts > 0 they must be in [0, E), and counts and offsets of the experts can be had. With allow_missing an id
- * of -1 or E stands for no expert: the slot has no row, its sorted_indices is -1, and it is not counted. As many rows
- * after the last slot's, and their probs, are zero bytes.
+ * num_experts > 0 they must be in [0, E), and counts and offsets of the experts are available. With allow_missing an
+ * id of -1 or E means no expert: the slot has no row, its sorted_indices is -1, and it is not counted. As many rows
+ * at the end, and their probs, are zero bytes.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (N below -T*K; a window outside the kept rows, or its ends without
  * `window`; num_experts negative, or 0 with counts, offsets or allow_missing; T*K or H beyond 2^31-1); OVERFLOW;
@@ -537,7 +537,7 @@ typedef struct sy_moe_permute_ids_args {
     const DLTensor *permuted_probs;  /* out [M]    type of probs */
     const DLTensor *expert_counts;   /* out [E]    int64, optional: slots of each expert */
     const DLTensor *expert_offsets;  /* out [E+1]  int64, optional: first row of each expert, the end */
-    bool allow_missing;              /* ids -1 and E stand for no expert */
+    bool allow_missing;              /* ids -1 and E mean no expert */
 } sy_moe_permute_ids_args;
 
 SY_API sy_status sy_moe_permute_ids_n(sy_ctx *ctx, const sy_moe_permute_ids_args *args, size_t args_bytes);
@@ -554,7 +554,7 @@ static inline sy_status sy_moe_permute_ids_query(sy_ctx *ctx, const sy_moe_permu
 }
 
 /*
- * The way back: the rows of a token, times its weights, added up in the order of its slots.
+ * The inverse: adds up the rows of a token, times its weights, in the order of its slots.
  *     tokens[t] = sum over j of probs[t,j] * permuted_tokens[sorted_indices[t*K + j] - row_begin]
  * in f32 with one rounding per product and sum and one to the row type; +0 without any row. Slots whose row is not
  * in permuted_tokens, -1 among them, and weights of exactly 0 add nothing. Without probs every weight is 1.
@@ -568,8 +568,8 @@ typedef struct sy_moe_unpermute_ids_args {
     const DLTensor *permuted_tokens; /* in  [M,H]  f32, f16, bf16 */
     const DLTensor *sorted_indices;  /* in  [T*K]  int32, as moe_permute_ids made them */
     const DLTensor *probs;           /* in  [T,K]  f32, f16, bf16; optional: all weights are 1 */
-    int64_t num_tokens;              /* T, when probs does not tell it; 0: one slot per token */
-    int64_t row_begin;               /* which row the first of permuted_tokens is */
+    int64_t num_tokens;              /* T, when probs is NULL; 0: one slot per token */
+    int64_t row_begin;               /* number of the first row of permuted_tokens */
     const DLTensor *tokens;          /* out [T,H]  type of permuted_tokens */
 } sy_moe_unpermute_ids_args;
 
@@ -590,17 +590,17 @@ static inline sy_status sy_moe_unpermute_ids_query(sy_ctx *ctx, const sy_moe_unp
 /* ---- moe_align_block --------------------------------------------------------------------------------- */
 
 /*
- * The slots of every expert, padded to whole blocks, for a grouped matrix product whose blocks of rows have one
- * expert each. Slot i = t*K + j is slot j of token t. Experts follow each other ascending, inside an expert slots do:
+ * Lists the slots of every expert, padded to whole blocks, for a grouped matrix product whose blocks of rows have
+ * one expert each. Slot i = t*K + j is slot j of token t. Experts ascend, and so do slots within an expert:
  *     sorted_slots  [offsets[e], offsets[e] + counts[e])   the slots that name e
- *                   up to offsets[e+1]                     T*K, which is no slot: offsets are multiples of B
+ *                   up to offsets[e+1]                     T*K, which is not a slot: offsets are multiples of B
  *     block_experts [offsets[e] / B, offsets[e+1] / B)     e, or expert_map[e] where that is given
  *     num_padded    offsets[E]
- * What lies beyond num_padded is T*K in sorted_slots and -1 in block_experts. How long they must be at least the
- * query tells: rows = P, the most places any ids can need, and slots = P / B.
+ * From num_padded on, sorted_slots holds T*K and block_experts -1. The query returns their least lengths: rows = P,
+ * the most places any ids can need, and slots = P / B.
  *
- * With skip_unmapped the slots of experts whose expert_map is -1, which live elsewhere, get no place and do not
- * count. With allow_missing an id of -1 or E, which stands for no expert, gets none either.
+ * With skip_unmapped the slots of experts whose expert_map is -1, those of other ranks, get no place and are not
+ * counted. With allow_missing an id of -1 or E means no expert and gets no place either.
  *
  * Returns SY_OK; NULL (also skip_unmapped without expert_map); DTYPE; SHAPE (also outputs that are too short); VALUE
  * (num_experts negative, block_size below 1; T*K or P beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (an id
@@ -608,12 +608,12 @@ static inline sy_status sy_moe_unpermute_ids_query(sy_ctx *ctx, const sy_moe_unp
  * value); NOMEM.
  */
 typedef struct sy_moe_align_block_args {
-    const DLTensor *ids;        /* in  [T,K]  int32, int64 */
-    const DLTensor *expert_map; /* in  [E]    int32, optional: the number an expert has here; -1: elsewhere */
-    int64_t num_experts;        /* E, 0 <= E < 2^31 */
-    int64_t block_size;         /* B, 1 <= B < 2^31 */
-    bool allow_missing;         /* ids -1 and E stand for no expert */
-    bool skip_unmapped;         /* no places for experts that are elsewhere */
+    const DLTensor *ids;            /* in  [T,K]  int32, int64 */
+    const DLTensor *expert_map;     /* in  [E]    int32, optional: number on this rank; -1: on another */
+    int64_t num_experts;            /* E, 0 <= E < 2^31 */
+    int64_t block_size;             /* B, 1 <= B < 2^31 */
+    bool allow_missing;             /* ids -1 and E mean no expert */
+    bool skip_unmapped;             /* no places for experts of other ranks */
     const DLTensor *sorted_slots;   /* out [P or more]    int32 */
     const DLTensor *block_experts;  /* out [P/B or more]  int32 */
     const DLTensor *num_padded;     /* out [1]    int32 */
@@ -637,10 +637,10 @@ static inline sy_status sy_moe_align_block_query(sy_ctx *ctx, const sy_moe_align
 /* ---- moe_pad_map ------------------------------------------------------------------------------------- */
 
 /*
- * A routing map in which every expert has a multiple of `alignment` tokens, as matrix products with fixed tiles want
- * it: expert e gets the lowest tokens that are not routed to it, until their number c[e] is a multiple. An expert
- * without tokens stays without. What was there is copied byte for byte, what is added is 1; weights of added tokens
- * should be 0, which they are in probs that are zero off the map. padded_map may be routing_map itself.
+ * Pads a routing map so that every expert has a multiple of `alignment` tokens, for matrix products with fixed tiles:
+ * expert e gets the lowest tokens that are not routed to it, until their number c[e] is a multiple. An expert without
+ * tokens gets none. Other entries are copied byte for byte, added entries are 1; weights of added tokens should be 0,
+ * as they are in probs that are zero where a token is not routed. padded_map may be routing_map itself.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (alignment below 1; T or E beyond 2^31-1); OVERFLOW; STRIDE; DEVICE;
  * ALIAS; ROUTING (an expert that needs more tokens than there are: position = expert, value = its tokens, limit = T);
@@ -668,13 +668,13 @@ static inline sy_status sy_moe_pad_map_query(sy_ctx *ctx, const sy_moe_pad_map_a
 /* ---- moe_reorder_chunks ------------------------------------------------------------------------------ */
 
 /*
- * After an exchange the rows of a rank lie grouped by where they came from, inside that by expert; experts want
- * theirs together. counts[r,e] rows came from rank r for expert e:
+ * Groups rows by expert. After an exchange the rows of a rank are grouped by source rank, within that by expert;
+ * counts[r,e] rows came from rank r for expert e:
  *     rows            (0,0) (0,1) ... (0,E-1) (1,0) ...      chunks (rank, expert)
  *     reordered_rows  (0,0) (1,0) ... (R-1,0) (0,1) ...      the same chunks, expert by expert
- * Rows of a chunk stay in order. With `inverse` it is the way back: rows come expert by expert and leave rank by
- * rank. Rows behind the sum of the counts are neither read nor written. A row is everything behind the first
- * dimension. `extra` goes the same way: probabilities or scales of the rows.
+ * Rows of a chunk stay in order. With `inverse` the input is grouped by expert and the output by rank. Rows after the
+ * sum of the counts are neither read nor written. A row is everything after the first dimension. `extra` is moved in
+ * the same way: probabilities or scales of the rows.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (R or E beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (a count
  * that is negative or more than the rows that are left: batch = rank, position = expert, value = count, limit = rows
@@ -688,7 +688,7 @@ typedef struct sy_moe_reorder_chunks_args {
     const DLTensor *reordered_rows;  /* out as rows */
     const DLTensor *reordered_extra; /* out as extra */
     const DLTensor
-        *expert_offsets; /* out [E+1]    int64, optional: first row of each expert where they lie together */
+        *expert_offsets; /* out [E+1]    int64, optional: first row of each expert in the order by expert */
 } sy_moe_reorder_chunks_args;
 
 SY_API sy_status sy_moe_reorder_chunks_n(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args,
@@ -707,7 +707,7 @@ static inline sy_status sy_moe_reorder_chunks_query(sy_ctx *ctx, const sy_moe_re
 
 /* ---- moe_convert_indices ----------------------------------------------------------------------------- */
 
-/* How a permutation of T tokens into M rows is written down. All are int32; -1 is nothing. */
+/* Forms of a permutation of T tokens into M rows. All are int32; -1 means none. */
 typedef enum sy_index_form {
     SY_INDEX_SLOT = 0, /* [T*K]: the row of slot j of token t at t*K + j; moe_permute, packed */
     SY_INDEX_ROW,      /* [M]: the token of each row; moe_permute, capacity mode, and Megatron-LM */
@@ -724,13 +724,13 @@ typedef enum sy_index_form {
  * Returns SY_OK; NULL (expert_offsets too when `to` is TE); DTYPE; SHAPE (SLOT: a length that T does not divide; TE:
  * not T rows of an odd number of columns); VALUE (`from` and `to` the same; num_tokens, num_rows or k negative or
  * beyond 2^31-1; num_rows not the length of a ROW form); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (contents of
- * sorted_indices: a row or token that does not exist, a row that two slots claim, a count outside 0..E, a token with
+ * sorted_indices: a row or token that does not exist, a row of two slots, a count outside 0..E, a token with
  * more rows than k or E); INDEX (expert_offsets not ascending from 0 to at most M); NOMEM.
  */
 typedef struct sy_moe_convert_indices_args {
-    const DLTensor *sorted_indices;    /* in  in the form `from`  int32 */
-    const DLTensor *expert_offsets;    /* in  [E+1]  int64; needed when `to` is TE, else not looked at */
-    sy_index_form from;                /* two different forms */
+    const DLTensor *sorted_indices; /* in  in the form `from`  int32 */
+    const DLTensor *expert_offsets; /* in  [E+1]  int64; required when `to` is TE, else ignored */
+    sy_index_form from;             /* two different forms */
     sy_index_form to;
     int64_t num_tokens;                /* T */
     int64_t num_rows;                  /* M; 0: the length of sorted_indices, for SLOT and ROW */
@@ -755,17 +755,16 @@ static inline sy_status sy_moe_convert_indices_query(sy_ctx *ctx, const sy_moe_c
 /* ---- moe_permute_grad -------------------------------------------------------------------------------- */
 
 /*
- * The gradient of moe_permute: what its outputs' gradients mean for tokens and probs. M rows of H elements, T
+ * The gradient of moe_permute: gradients of tokens and probs from those of its outputs. M rows of H elements, T
  * tokens, E experts, sorted_indices of the forward call.
  *     grad_tokens[t]   = sum of the rows of grad_permuted_tokens that are copies of token t
  *     grad_probs[t,e]  = grad_permuted_probs of the row that token t has at expert e, bit for bit; else +0
  * grad_tokens is moe_unpermute without probs, to the bit. In packed mode the token's n-th slot that holds a row
  * belongs to its n-th expert of routing_map; in capacity mode row i belongs to expert i / C, C = M / E, and of
- * several rows of one token and expert the highest counts. Without grad_permuted_probs grad_probs is not looked
- * at.
+ * several rows of one token and expert the highest counts. Without grad_permuted_probs grad_probs is ignored.
  *
- * Returns SY_OK; NULL (also packed grad_permuted_probs without routing_map); DTYPE; SHAPE (also M no multiple of
- * T, or of E in capacity mode with grad_permuted_probs); VALUE (num_experts or num_tokens below 1 or beyond
+ * Returns SY_OK; NULL (also packed grad_permuted_probs without routing_map); DTYPE; SHAPE (also M not a multiple
+ * of T, or of E in capacity mode with grad_permuted_probs); VALUE (num_experts or num_tokens below 1 or beyond
  * 2^31-1; H or M beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (as moe_unpermute); NOMEM.
  */
 typedef struct sy_moe_permute_grad_args {
@@ -797,28 +796,28 @@ static inline sy_status sy_moe_permute_grad_query(sy_ctx *ctx, const sy_moe_perm
 /* ---- moe_unpermute_grad ------------------------------------------------------------------------------ */
 
 /*
- * The gradient of moe_unpermute: what the gradient of its tokens means for permuted_tokens and probs. M rows, the
+ * The gradient of moe_unpermute: gradients of permuted_tokens and probs from that of its tokens. M rows, the
  * number of sorted_indices, of H elements; T tokens, E experts.
  *     grad_permuted_tokens[i] = w * grad_tokens[t],  row i being one of token t
  *     grad_probs[t,e]         = dot product of grad_tokens[t] and permuted_tokens[i], row i being that of expert e;
  *                               else +0
- * Rows, tokens, experts and weights belong together as in moe_unpermute. A row nobody names is +0, and so is one
- * of weight 0. Without probs rows are copied bit for bit. Of several packed slots that name one row, and of several
- * rows of one token and expert in capacity mode, the highest counts.
+ * Rows, tokens, experts and weights belong together as in moe_unpermute. A row that no index names is +0, and so
+ * is one of weight 0. Without probs rows are copied bit for bit. Of several packed slots that name one row, and of
+ * several rows of one token and expert in capacity mode, the highest counts.
  *
  * A product is rounded to f32 and to the row type; a dot product is summed in f32 in sixteen interleaved lanes that
  * are folded by halves, every 8192 elements by themselves and added in order, and rounded to the type of probs, to
  * nearest even. A NaN result is the canonical quiet NaN.
  *
  * Returns SY_OK; NULL (also probs without permuted_tokens or routing_map, and grad_probs without probs); DTYPE;
- * SHAPE (also M no multiple of T, or of E in capacity mode with probs); VALUE (T, E, H or M beyond 2^31-1);
+ * SHAPE (also M not a multiple of T, or of E in capacity mode with probs); VALUE (T, E, H or M beyond 2^31-1);
  * OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (as moe_unpermute); NOMEM.
  */
 typedef struct sy_moe_unpermute_grad_args {
     const DLTensor *grad_tokens;     /* in  [T,H]  f32, f16, bf16 */
     const DLTensor *sorted_indices;  /* in  [M]    int32, those of the forward call */
-    const DLTensor *permuted_tokens; /* in  [M,H]  type of grad_tokens; optional, needed by probs */
-    const DLTensor *routing_map;     /* in  [T,E]  bool, int8, uint8; optional, needed by probs */
+    const DLTensor *permuted_tokens; /* in  [M,H]  type of grad_tokens; optional, required by probs */
+    const DLTensor *routing_map;     /* in  [T,E]  bool, int8, uint8; optional, required by probs */
     const DLTensor *probs;           /* in  [T,E]  f32, f16, bf16; optional: all weights are 1 */
     bool drop_and_pad;               /* false: packed mode; true: capacity mode */
     bool zero_pad;                   /* capacity mode: -1 marks a padding row; no effect in packed mode */
@@ -846,8 +845,8 @@ static inline sy_status sy_moe_unpermute_grad_query(sy_ctx *ctx, const sy_moe_un
  * Scales token rows into expert slots. S samples, E experts of C slots, H elements per row. In sample order:
  *     if 0 <= indices[i] < E and 0 <= locations[i] < C:
  *         dispatch[indices[i]*C + locations[i], :] = gates[i] * input[i, :]
- * Other samples are skipped silently. Of several samples on one slot the last wins, for the whole row. Rows
- * nobody writes keep their bytes, or become +0 with zero_unwritten. The product is rounded once to f32 and,
+ * Other samples are skipped silently. Of several samples on one slot the last is kept, for the whole row. Rows
+ * that are not written keep their bytes, or become +0 with zero_unwritten. The product is rounded once to f32 and,
  * for f16 and bf16 rows, once more to the row type, to nearest even; a NaN result is the canonical quiet NaN.
  *
  * dispatch may be input itself (same data, same row stride): the loop above then runs on the shared rows.
@@ -863,9 +862,9 @@ typedef struct sy_moe_dispatch_args {
     const DLTensor *input;     /* in  [S,H]    f32, f16, bf16 */
     int64_t num_experts;       /* E >= 0 */
     int64_t capacity;          /* C >= 0 */
-    bool zero_unwritten;       /* set rows nobody writes to +0 */
-    bool unique_slots;         /* promise: no two valid samples share a slot. When it is broken, the disputed
-                                  rows are unspecified and nothing else changes */
+    bool zero_unwritten;       /* set rows that are not written to +0 */
+    bool unique_slots;         /* the caller guarantees that no two valid samples share a slot. If some do,
+                                  their row is unspecified and nothing else changes */
     const DLTensor *dispatch;  /* in/out [E*C,H]  type of input */
 } sy_moe_dispatch_args;
 
@@ -884,16 +883,16 @@ static inline sy_status sy_moe_dispatch_query(sy_ctx *ctx, const sy_moe_dispatch
 /* ---- moe_combine ------------------------------------------------------------------------------------- */
 
 /*
- * Brings rows back from expert slots: each sample gets the sum of its choices' rows, each times its gate. S
- * samples, k choices, E experts of C slots, H elements per row. A choice is valid when 0 <= indices[t,i] < E and
- * 0 <= locations[t,i] < C; its row is z = expert_out[indices[t,i]*C + locations[t,i], :].
+ * Returns rows from expert slots to their samples: each sample gets the sum of its choices' rows, each times its
+ * gate. S samples, k choices, E experts of C slots, H elements per row. A choice is valid when 0 <= indices[t,i] < E
+ * and 0 <= locations[t,i] < C; its row is z = expert_out[indices[t,i]*C + locations[t,i], :].
  *     k = 1    output[i,:] = gates[i] * z, or +0 when the choice is not valid
  *     k > 1    acc = +0; for each valid choice t in order: acc = acc + gates[t,i] * z; output[i,:] = acc
  * Products and sums are rounded to f32 one by one, never fused; f16 and bf16 rows are rounded once more, at the
  * end. A NaN result is the canonical quiet NaN. Several choices may share a slot. A gate of 0 is a factor like
  * any other: 0 * inf is NaN.
  *
- * Where E*C is 0 the output is cleared; where it has no elements no data is looked at.
+ * Where E*C is 0 the output is cleared; where it has no elements no data is read.
  *
  * The data gradient of moe_dispatch is the same sum over the gradient of its buffer, with the gates of the
  * dispatch: sy_moe_dispatch_grad_data is another name for it.
@@ -933,14 +932,14 @@ static inline sy_status sy_moe_dispatch_grad_data(sy_ctx *ctx, const sy_moe_comb
  * The gradient of the gates: the dot product of each sample's row with the row in its slot. S samples, k choices,
  * E experts of C slots, H elements per row; a choice is valid as in moe_combine.
  *     grad_gates[t,i] = sum over j of dispatch[indices[t,i]*C + locations[t,i], j] * input[i,j], or +0
- * For moe_dispatch: input is what was dispatched, dispatch the gradient of its buffer. For moe_combine: input is
- * the gradient of the output, dispatch the expert_out it read.
+ * For moe_dispatch: input is the rows that were dispatched, dispatch the gradient of its buffer. For moe_combine:
+ * input is the gradient of the output, dispatch the expert_out it read.
  *
  * Products and sums are rounded to f32, in one order: product j goes to lane j % 16, the lanes are folded by
  * halves, rows longer than 8192 in blocks of 8192 that are added in order. A 16-bit result is rounded once more,
  * at the end. A NaN result is the canonical quiet NaN.
  *
- * Without columns or slots the output is cleared; without output elements no data is looked at.
+ * Without columns or slots the output is cleared; without output elements no data is read.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts or capacity negative); OVERFLOW; STRIDE; DEVICE; ALIAS;
  * NOMEM.
@@ -978,8 +977,8 @@ sy_moe_dispatch_grad_gate_query(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_arg
  * the lower sample first, NaN after all numbers):
  *     locations[t,i] = counts[indices[t,i]]++          counts begin as 0
  * An index outside [0,E) gets location -1 and is not counted. So no two choices share a slot, a location of
- * `capacity` or more is a token that found no room, and counts[e] is the demand for expert e before anything
- * was dropped.
+ * `capacity` or more is a choice that will be dropped, and counts[e] is the demand for expert e before any is
+ * dropped.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts negative); OVERFLOW (k*S beyond 2^31-1); STRIDE; DEVICE;
  * ALIAS; NOMEM.
@@ -1008,14 +1007,14 @@ static inline sy_status sy_moe_locations_query(sy_ctx *ctx, const sy_moe_locatio
 /* ---- moe_capacity ------------------------------------------------------------------------------------ */
 
 /*
- * How many slots each expert should have. S = samples, E = num_experts, P = S / E rounded up, M = the largest of
- * counts:
- *     factor > 0    C = k * trunc(factor * P)             a fixed share; counts are not looked at
+ * Computes how many slots each expert should have. S = samples, E = num_experts, P = S / E rounded up, M = the
+ * largest of counts:
+ *     factor > 0    C = k * trunc(factor * P)             a fixed share; counts are not read
  *     factor = 0    C = M                                 nothing is dropped
  *     factor < 0    C = min(M, k * trunc(-factor * P))    as many as are needed, up to a share
  * then rounded up to a multiple of alignment. The product with P is one multiplication in double precision.
  *
- * The query answers C in `slots` when factor > 0, and 0 there otherwise.
+ * The query returns C in `slots` when factor > 0, else 0.
  *
  * Returns SY_OK; NULL (also counts missing with factor <= 0); DTYPE; SHAPE; VALUE (samples, k or alignment
  * negative, num_experts < 1, factor not finite); OVERFLOW (C beyond 2^63-1); STRIDE; DEVICE; ALIAS; INDEX (a
@@ -1046,7 +1045,7 @@ static inline sy_status sy_moe_capacity_query(sy_ctx *ctx, const sy_moe_capacity
 /* ---- kv_gather --------------------------------------------------------------------------------------- */
 
 typedef enum sy_kv_pad {
-    SY_PAD_ERROR = 0, /* index -1 is refused; rows past counts[b] are zero */
+    SY_PAD_ERROR = 0, /* index -1 is rejected; rows past counts[b] are zero */
     SY_PAD_ZERO,      /* index -1 gives a zero row; rows past counts[b] are zero */
     SY_PAD_SKIP       /* the output rows of both keep their bytes */
 } sy_kv_pad;
@@ -1058,11 +1057,11 @@ typedef enum sy_kv_layout {
     SY_KV_HND /* [blocks,H,S,D...]: all tokens of a head, then the next head */
 } sy_kv_layout;
 
-/* Where the scales of a quantised cache stand. */
+/* Where the scales of a quantised cache are stored. */
 typedef enum sy_kv_scales {
     SY_SCALES_TENSOR = 0, /* in the tensor `scale`; a row is numbers of q_type and nothing else */
     SY_SCALES_ROW,        /* inside each row */
-    SY_SCALES_BLOCK       /* in a record for each row, behind the rows of its block */
+    SY_SCALES_BLOCK       /* in a record for each row, after the rows of its block */
 } sy_kv_scales;
 
 /*
@@ -1070,21 +1069,21 @@ typedef enum sy_kv_scales {
  * the q_count numbers, then the rope part, which is bf16 in the cache: q_count + rope_bytes/2 elements of bf16, f16
  * or f32.
  *   unpack   f32(code) * scale of its group in f32, rounded once more to bf16 or f16.
- *   pack     amax: the largest magnitude of a group, NaN left out, infinity counted as FLT_MAX. Q: 448, 57344 or 127,
+ *   pack     amax: the largest magnitude of a group, NaN ignored, infinity counted as FLT_MAX. Q: 448, 57344 or 127,
  *            the largest number of q_type. The scale is
  *              f32    max(amax / 448, FLT_MIN) (e5m2: / 57344), or max(amax, 1e-8) / 127 for int8;
  *              e8m0   the least power of two that is at least max(amax, 1e-4) / Q.
  *            A code is x / scale, rounded to nearest even, at most Q in magnitude (int8: -128 to 127); NaN becomes 7f
  *            (e4m3), 7e (e5m2), 0 (int8). Bytes of a row or scale record that belong to no part become 0.
  *   rope     bf16 rows: copied. Otherwise converted as numbers, to nearest even; a NaN becomes the canonical one.
- * Every operation is rounded to f32; numbers that cannot be told apart in f32 are the same.
+ * Every operation is rounded to f32; numbers that are equal in f32 give equal results.
  *
  * The cache of a format with SCALES_ROW is [rows,W] or [blocks,S,W] of one-byte elements with W >= row_bytes. With
  * SCALES_BLOCK it is [blocks,W...]: a block is everything after the first dimension, S rows and then S scale records
  * in at least S*(row_bytes + scale_bytes) bytes. With SCALES_TENSOR it is a cache like any other, of 8-bit elements;
  * all fields but q_type are 0, and `scale` is f32: [G], one for each G-th part of every row (G = 1: one for the
- * tensor, G = heads: one per head), or [rows,G] or [blocks,S,G], its own for every row. kv_scatter is given the
- * former and writes the latter.
+ * tensor, G = heads: one per head), or [rows,G] or [blocks,S,G], separate scales for every row. kv_scatter
+ * reads the former and writes the latter.
  */
 typedef struct sy_kv_format {
     DLDataType q_type;     /* SY_F8_E4M3, SY_F8_E5M2, SY_I8 */
@@ -1114,14 +1113,14 @@ static inline sy_status sy_kv_format_named(const char *name, sy_kv_format *forma
 }
 
 /*
- * A further plane of a cache: a tensor with as many rows, found by the same slots, and the dense rows that go with
- * it. Keys and values, latent and rope parts, scales, several layers: slots are judged and translated once, the rows
- * of all planes copied. Planes have their own types, widths and strides, and may be parts of one tensor as long as
- * what is written shares no byte with anything else of the call.
+ * A further plane of a cache: a tensor with as many rows, found by the same slots, and its dense rows. Keys and
+ * values, latent and rope parts, scales, several layers: slots are validated and translated once, and the rows of all
+ * planes are copied. Planes have their own types, widths and strides, and may be parts of one tensor as long as no
+ * byte that is written belongs to another tensor of the call.
  */
 typedef struct sy_kv_plane {
     const DLTensor *cache;
-    const DLTensor *rows;       /* what the call names beside its cache: out, or src of kv_scatter */
+    const DLTensor *rows;       /* out of kv_gather and kv_ragged, src of kv_scatter, dst of kv_blocks */
     const sy_kv_format *format; /* NULL: rows are copied as they are */
     const DLTensor *scale;      /* with a format of SY_SCALES_TENSOR */
 } sy_kv_plane;
@@ -1129,21 +1128,21 @@ typedef struct sy_kv_plane {
 #define SY_KV_MAX_PLANES 255 /* beside the call's own */
 
 /*
- * Copies the cache rows of selected logical tokens, in the order asked, into a dense output. S = block_size:
+ * Copies the cache rows of selected logical tokens, in the order of indices, into a dense output. S = block_size:
  *     r = req_id ? req_id[b] : b;   t = indices[b,j];   block = block_table[r, t / S]
  *     out[b,j] = cache row block*S + t % S, byte for byte, or unpacked where `format` is given
  * The cache is [rows, D] flat, where the last block may be partial, or of higher rank [blocks, S, D...], or with
  * SY_KV_HND [blocks, H, S, D...]. A cache row is all but the blocks and S; with heads it is [H, D...] in either
- * layout. Blocks, rows and heads may have any strides that keep them apart. `indices` may have any number of leading
+ * layout. Blocks, rows and heads may have any strides without overlap. `indices` may have any number of leading
  * dimensions (B is their product; none: B = 1) and `out` keeps them. Positions j >= counts[b] are padding and their
  * index is not read. A sequence ends at seq_lens[b] if given, else at the end of its table row. Only table entries
- * that are reached are read. In place of block_table the blocks may be lists of pages, one after the other: block q
+ * that an index needs are read. In place of block_table there may be lists of pages, one after the other: block q
  * of sequence r is then page_indices[indptr[r] + q], and the sequence ends, without seq_lens, in its last page, after
- * last_page_len[r] tokens of it if given. Lists do not descend and lie inside page_indices; an empty one has no
- * tokens.
+ * last_page_len[r] tokens of it if given. indptr does not descend and stays inside page_indices; an empty
+ * list has no tokens.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, unknown pad or layout, a format that makes no sense,
- * scale without one); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents; the fault holds code, batch, position, value
+ * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, unknown pad or layout, an invalid format, scale
+ * without one); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents; the fault holds code, batch, position, value
  * and limit of the first in order); NOMEM.
  */
 typedef struct sy_kv_gather_args {
@@ -1184,15 +1183,16 @@ static inline sy_status sy_kv_gather_query(sy_ctx *ctx, const sy_kv_gather_args 
  * The slots kv_gather would copy from, without a cache: for kernels that read pages in place. S = block_size:
  *     slots[b,j] = block * S + t % S,   t = indices[b,j],   block = block_table[r, t / S]
  * and -1 for padding: positions j >= counts[b], and index -1 unless pad is ERROR (ZERO and SKIP are the same here).
- * valid[b] is how many entries of the row are not padding. Table or lists, and everything, is judged as in kv_gather;
- * num_rows stands for the rows of the cache, and where it is 0 a slot must fit the type of slots.
+ * valid[b] is the number of entries of the row that are not padding. Everything is validated as in kv_gather; num_rows
+ * is the number of rows of the cache, and where it is 0 a slot must fit the type of slots.
  *
- * With world > 1 the tokens of a sequence are dealt out to that many ranks in runs of I = interleave: rank
- * (t / I) % world has token t, as token t / (world * I) * I + t % I of its own. Table, lists and num_rows are those of
+ * With world > 1 the tokens of a sequence are distributed over that many ranks in runs of I = interleave: rank
+ * (t / I) % world has token t, as its own token t / (world * I) * I + t % I. Table, lists and num_rows are those of
  * `rank`, seq_lens counts the tokens of all ranks, and a token of another rank has slot -1, whatever pad is.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, num_rows negative or beyond the type of slots, unknown
- * pad, world or interleave negative or beyond 2^31-1, rank outside 0..world-1); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents, as kv_gather); NOMEM.
+ * pad, world or interleave negative or beyond 2^31-1, rank outside 0..world-1); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX
+ * (contents, as kv_gather); NOMEM.
  */
 typedef struct sy_kv_translate_args {
     const DLTensor *indices;     /* in  [...,k]   int32, int64 */
@@ -1209,7 +1209,7 @@ typedef struct sy_kv_translate_args {
     const DLTensor *indptr;        /* in  [R+1]  int32, int64: where each list begins, and the end */
     const DLTensor *last_page_len; /* in  [R]    int32, int64; optional: tokens of each last page, else S */
     int64_t world;                 /* ranks that share the tokens; 0: 1, not shared */
-    int64_t rank;                  /* the one whose slots are asked for */
+    int64_t rank;                  /* the rank of this call */
     int64_t interleave;            /* I, tokens of a run; 0: 1 */
 } sy_kv_translate_args;
 
@@ -1230,8 +1230,8 @@ static inline sy_status sy_kv_translate_query(sy_ctx *ctx, const sy_kv_translate
 /*
  * The slot of every token of a flat batch, for kv_scatter: token i is number position[i] of sequence batch[i].
  *     slots[i] = block_table[batch[i], position[i] / S] * S + position[i] % S
- * Position -1 is refused, or with SY_PAD_SKIP (or ZERO) its slot is -1; its batch is judged all the same. Lists of
- * pages in place of block_table are as in kv_gather.
+ * Position -1 is rejected, or with SY_PAD_SKIP (or ZERO) its slot is -1; its batch is validated in both cases. Lists
+ * of pages in place of block_table are as in kv_gather.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, num_rows negative or beyond the type of slots, unknown
  * pad); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents: REQ_RANGE, INDEX_RANGE, BLOCK_RANGE, ROW_RANGE; the fault's
@@ -1265,17 +1265,17 @@ static inline sy_status sy_kv_slots_query(sy_ctx *ctx, const sy_kv_slots_args *a
 /* ---- kv_scatter -------------------------------------------------------------------------------------- */
 
 /*
- * Writes rows into a paged cache by slot: how a cache is filled. Slot s is row s % S of block s / S.
+ * Writes rows into a paged cache by slot, to fill it. Slot s is row s % S of block s / S.
  *     cache row slots[i] = src[i], byte for byte, or packed where `format` is given
  * The cache is [rows, D] flat, where slot s is row s, or of higher rank as for kv_gather. Rows that no slot names
  * keep their bytes. `slots` has any number of dimensions and `src` the same, followed by those of a cache row. Slot
- * -1 is refused, or with SY_PAD_SKIP its row is dropped; SY_PAD_ZERO has no meaning here.
+ * -1 is rejected, or with SY_PAD_SKIP its row is dropped; SY_PAD_ZERO is not allowed.
  *
- * Two equal slots are the caller's mistake: the bytes of that row are unspecified, unless check_unique asks for a
- * refusal. The query looks at the cache too, which is input as much as output.
+ * Two equal slots are a caller error: the bytes of that row are unspecified, unless check_unique makes the call fail.
+ * The query validates the cache too, which is both input and output.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (pad neither ERROR nor SKIP, unknown layout, block_size negative or
- * missing, a format that makes no sense, scale without one); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents:
+ * missing, an invalid format, scale without one); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents:
  * SLOT_RANGE, DUPLICATE; position counts through slots in row-major order); NOMEM.
  */
 typedef struct sy_kv_scatter_args {
@@ -1284,13 +1284,13 @@ typedef struct sy_kv_scatter_args {
     const DLTensor *src; /* in  [...,D...]  type of cache */
     const DLTensor *slots; /* in  [...]       int32, int64 */
     sy_kv_pad pad;
-    bool check_unique;          /* refuse a slot that is named twice */
+    bool check_unique;          /* reject a slot that is named twice */
     const sy_kv_plane *planes;  /* in  [num_planes]  further caches and srcs of any type and width */
     int64_t num_planes;         /* 0 to SY_KV_MAX_PLANES */
     sy_kv_layout layout;        /* of all caches */
     const sy_kv_format *format; /* how the rows of cache are packed; NULL: copied as they are */
     const DLTensor *scale; /* in [G], or in/out [rows,G], [blocks,S,G]  f32, with SY_SCALES_TENSOR alone */
-    int64_t block_size;    /* S where caches do not tell it: SY_SCALES_BLOCK; 0: as they tell */
+    int64_t block_size;    /* S, required by formats of SY_SCALES_BLOCK; 0: from the caches */
 } sy_kv_scatter_args;
 
 SY_API sy_status sy_kv_scatter_n(sy_ctx *ctx, const sy_kv_scatter_args *args, size_t args_bytes);
@@ -1308,14 +1308,14 @@ static inline sy_status sy_kv_scatter_query(sy_ctx *ctx, const sy_kv_scatter_arg
 /* ---- kv_ragged --------------------------------------------------------------------------------------- */
 
 /*
- * Copies runs of tokens, one of each sequence, out of a paged cache into rows that follow each other: the context of
- * a chunked prefill. S = block_size, r = req_id ? req_id[b] : b, 0 <= u < cu_lens[b+1] - cu_lens[b]:
+ * Copies runs of tokens, one of each sequence, out of a paged cache into consecutive rows: the context of a chunked
+ * prefill. S = block_size, r = req_id ? req_id[b] : b, 0 <= u < cu_lens[b+1] - cu_lens[b]:
  *     t = starts[b] + u;   out[cu_lens[b] + u] = cache row block_table[r, t / S] * S + t % S, byte for byte
  * Cache, table and lists are as in kv_gather, and so is the end of a sequence: seq_lens[b] tokens if given, else as
  * many as its table row or its list holds. cu_lens begins with 0, does not descend and ends at no more than the rows
- * of out; rows from its end on keep their bytes. Only table entries that are reached are read, and no start of an
- * empty run. The same tokens of further planes go to the same rows of theirs, which are as many as those of out.
- * Packed rows are unpacked as in kv_gather. The query cannot know the rows (they stand in cu_lens) and answers 0.
+ * of out; rows from its end on keep their bytes. Only table entries that a run needs are read, and no start of an
+ * empty run. The same tokens of further planes are copied to the same rows of their outputs, which have as many rows as
+ * out. Packed rows are unpacked as in kv_gather. The query does not read cu_lens, so its rows are 0.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, num_planes, unknown layout, last_page_len beside
  * seq_lens); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents: LENGTH_RANGE of cu_lens, whose entry is the fault's
@@ -1359,14 +1359,14 @@ static inline sy_status sy_kv_ragged_query(sy_ctx *ctx, const sy_kv_ragged_args 
  * Copies whole blocks by pairs (s, d), within one cache or from one to another: the fork of a shared prefix, and
  * moves between pools.
  *     block d of cache = block s of cache,   or   block d of dst = block s of src,   byte for byte
- * A cache is [blocks, ...] of rank 3 or more, whose blocks lie in one piece with any stride between them, or flat
+ * A cache is [blocks, ...] of rank 3 or more, whose blocks are contiguous with any stride between them, or flat
  * [rows, D] without gaps in whole blocks of block_size rows. src and dst have blocks of as many elements, and may
  * have different numbers of them. The same blocks of further planes are copied too: {cache, NULL}, or {src, dst};
  * their formats do not matter.
  *
  * No block is written twice, and in one cache none is read by one pair and written by another, so that pairs have no
- * order. A pair s = d of one cache moves nothing and is in nobody's way. The query looks at the caches too, which are
- * input as much as output, and answers the pairs.
+ * order. A pair s = d of one cache moves nothing and conflicts with no other. The query validates the caches too, which
+ * are both input and output; its rows are the pairs.
  *
  * Returns SY_OK; NULL (neither cache nor src and dst); DTYPE; SHAPE; VALUE (cache beside src or dst; num_planes;
  * block_size < 1 for a flat cache); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents: BLOCK_RANGE, DUPLICATE, HAZARD;
@@ -1377,7 +1377,7 @@ typedef struct sy_kv_blocks_args {
     const DLTensor *src;   /* in     in place of cache */
     const DLTensor *dst;   /* in/out with src, of its type */
     const DLTensor *pairs; /* in     [N,2]  int32, int64: source and destination */
-    int64_t block_size;    /* rows per block of flat caches; others do not need it */
+    int64_t block_size;    /* rows per block of flat caches; ignored for others */
     const sy_kv_plane
         *planes;        /* in     [num_planes]  further {cache, NULL} or {src, dst} of any type and width */
     int64_t num_planes; /* 0 to SY_KV_MAX_PLANES */
@@ -1437,17 +1437,17 @@ typedef enum sy_empty_token {
  *   override  token override_token[j] gets the logit override_logit[j], for override_indptr[b] <= j <
  *           override_indptr[b+1]; then
  *   allow   tokens whose bit (i % 32 of word i / 32) is 0 get the logit -inf, before everything else.
- *   top-k   on when 1 <= k < V (with k_limit > 0: 1 <= k <= min(V, k_limit)); keeps the first k.
+ *   top-k   enabled when 1 <= k < V (with k_limit > 0: 1 <= k <= min(V, k_limit)); keeps the first k.
  *   softmax of x / temperature over what top-k kept.
- *   top-p   on when p < 1; keeps the shortest prefix of the order with mass >= p. p <= 0 acts as k = 1.
- *   min-p   on when mp > 0; keeps prob >= mp * largest prob. mp >= 1 keeps one token.
- *   choice  noise as asked; temperature < 1e-5 makes a row greedy.
- * NaN in top_p or min_p turns the stage off, NaN temperature is 1. Of tensor contents only the indices of the
+ *   top-p   enabled when p < 1; keeps the shortest prefix of the order with mass >= p. p <= 0 acts as k = 1.
+ *   min-p   enabled when mp > 0; keeps prob >= mp * largest prob. mp >= 1 keeps one token.
+ *   choice  by `noise`; temperature < 1e-5 makes a row greedy.
+ * NaN in top_p or min_p disables the stage, NaN temperature is 1. Of tensor contents only the indices of the
  * overrides can be wrong.
  * All sums are integers, so the token does not depend on instruction set or thread count. A draw depends on
  * (seed, offset, stream). Without stream it is 0 where seed has an entry for each row ([B] or [B,1]), so that a
- * sequence with its own seed draws the same token alone and in any row of any batch. One seed for several rows ([1])
- * takes the row number as stream; a sequence that changes its row between calls must then bring its own stream.
+ * sequence with its own seed draws the same token alone and in any row of any batch. With one seed for several rows
+ * ([1]) the stream is the row number; for a sequence that changes its row between calls pass a stream then.
  *
  * A per-row tensor has shape [1], [B] or [B,1] and any stride of 0 or more. masked_logits may be f32 logits
  * themselves (same data and stride).
@@ -1460,9 +1460,9 @@ typedef enum sy_empty_token {
  */
 typedef struct sy_sample_args {
     const DLTensor *logits;      /* in  [B,V]     f32, f16, bf16 */
-    const DLTensor *top_k;       /* in  per row   int32, int64; optional: off */
-    const DLTensor *top_p;       /* in  per row   f32 or the type of logits; optional: off */
-    const DLTensor *min_p;       /* in  per row   f32 or the type of logits; optional: off */
+    const DLTensor *top_k;       /* in  per row   int32, int64; optional: disabled */
+    const DLTensor *top_p;       /* in  per row   f32 or the type of logits; optional: disabled */
+    const DLTensor *min_p;       /* in  per row   f32 or the type of logits; optional: disabled */
     const DLTensor *temperature; /* in  per row   f32 or the type of logits; optional: 1 */
     const DLTensor *q;           /* in  [B,V]     f32; optional */
     const DLTensor *seed;        /* in  per row   int64, uint64, int32; optional */
@@ -1478,9 +1478,9 @@ typedef struct sy_sample_args {
     sy_ties ties;
     sy_logprob logprob_mode;
     sy_empty_token empty_token;
-    int64_t k_limit;               /* 0: none; else largest k that is on */
+    int64_t k_limit;               /* 0: none; else largest k that is enabled */
     int64_t top_k_guess;           /* accepted for callers of Ascend's operator; ignored */
-    bool probs_in;                 /* logits are probabilities already: no softmax, masked fill is 0 */
+    bool probs_in;                 /* logits are already probabilities: no softmax, masked fill is 0 */
     const DLTensor *token;         /* out [B]    int64 */
     const DLTensor *kept;          /* out [B]    int32: candidates with a logit above -inf */
     const DLTensor *row_flags;     /* out [B]    uint32: SY_ROW_* */
@@ -1505,19 +1505,19 @@ static inline sy_status sy_sample_query(sy_ctx *ctx, const sy_sample_args *args,
 /* ---- sample_overrides -------------------------------------------------------------------------------- */
 
 /*
- * Builds the overrides of sample: penalties for tokens that a sequence has had already, and biases. Lists come row
+ * Builds the overrides of sample: penalties for tokens that a sequence already contains, and biases. Lists hold row
  * after row: elements [indptr[b], indptr[b+1]) belong to row b, in any order, tokens as often as they occur. For each
  * token of a row's lists, in f32, each operation rounded once, in this order:
  *   x = logits[b,token]
- *   repetition   x = x > 0 ? x / repetition : x * repetition   if it stands in prompt or output
- *   frequency    x = x - frequency * count                     count: how often it stands in output
+ *   repetition   x = x > 0 ? x / repetition : x * repetition   if it is in prompt or output
+ *   frequency    x = x - frequency * count                     count: how often it is in output
  *   presence     x = x - presence                              if count > 0
  *   bias         x = x + bias                                  for each of its elements, in the order of the list
- * A bias of -inf bans a token. A NaN penalty is off; results that are NaN are the canonical one.
- * The row's overrides are its tokens whose logit became another (NaN stays NaN), ascending.
- * The query's rows tell how many overrides there can be: the lengths of the three token lists together.
- * override_token and override_logit have room for at least as many; what override_indptr[B] leaves is not touched.
- * They are what sample takes under the same names, with the same logits.
+ * A bias of -inf bans a token. A NaN penalty is disabled; results that are NaN are the canonical one.
+ * The row's overrides are its tokens whose logit changed (NaN stays NaN), ascending.
+ * The query's rows are the most overrides there can be: the lengths of the three token lists together.
+ * override_token and override_logit are at least as long; elements from override_indptr[B] on are not touched.
+ * sample takes them under the same names, with the same logits.
  *
  * Returns SY_OK; NULL (a list without its indptr, its tokens or its bias, too); DTYPE; SHAPE (V = 0 among others);
  * OVERFLOW (V > 2^23, O > 2^30); STRIDE; DEVICE; ALIAS; NOMEM; INDEX (an indptr descends or leaves its list: position
@@ -1532,9 +1532,9 @@ typedef struct sy_sample_overrides_args {
     const DLTensor *bias_indptr;        /* in  [B+1]    int64, int32; optional, with the next two */
     const DLTensor *bias_token;         /* in  [N]      int32, int64 */
     const DLTensor *bias;               /* in  [N]      f32 */
-    const DLTensor *repetition_penalty; /* in  per row  f32, or as logits; optional: 1, off */
-    const DLTensor *frequency_penalty;  /* in  per row  f32, or as logits; optional: 0, off */
-    const DLTensor *presence_penalty;   /* in  per row  f32, or as logits; optional: 0, off */
+    const DLTensor *repetition_penalty; /* in  per row  f32, or as logits; optional: 1, disabled */
+    const DLTensor *frequency_penalty;  /* in  per row  f32, or as logits; optional: 0, disabled */
+    const DLTensor *presence_penalty;   /* in  per row  f32, or as logits; optional: 0, disabled */
     const DLTensor *override_indptr;    /* out [B+1]    int64 */
     const DLTensor *override_token;     /* out [P+O+N]  int32; may be longer */
     const DLTensor *override_logit;     /* out          f32, as long as override_token */
@@ -1556,7 +1556,7 @@ static inline sy_status sy_sample_overrides_query(sy_ctx *ctx, const sy_sample_o
 /* ---- sample_noise ------------------------------------------------------------------------------------ */
 
 /*
- * The noise sample makes for SY_NOISE_RACE, as a tensor: to draw again elsewhere, or to look at it.
+ * The noise that sample makes for SY_NOISE_RACE, as a tensor, to repeat a draw in another program or to inspect it.
  *     q[i] = -ln(1 - (w + 1/2) / 2^32)
  * in f32, w being word i % 4 of Philox4x32-10 under the key seed and the counter (i / 4, offset, stream). As q of
  * sample, with SY_Q_VOCAB and eps 0, it picks the token that SY_NOISE_RACE picks.
@@ -1566,7 +1566,7 @@ static inline sy_status sy_sample_overrides_query(sy_ctx *ctx, const sy_sample_o
 typedef struct sy_sample_noise_args {
     uint64_t seed;
     uint64_t offset;   /* step of the sequence */
-    uint32_t stream;   /* sample's default is 0, or the row number where one seed serves several rows */
+    uint32_t stream;   /* sample's default is 0, or the row number with one seed for several rows */
     int64_t n;         /* tokens, 0 <= n <= 2^34 - 4 */
     const DLTensor *q; /* out [n]  f32 */
 } sy_sample_noise_args;
@@ -1592,9 +1592,9 @@ static inline sy_status sy_sample_noise_query(sy_ctx *ctx, const sy_sample_noise
  * arguments and the same results in both.
  *
  * Collective calls of one comm (operators, sy_comm_alloc, _free, _reserve, _reject) are made in the same order in all
- * processes. One thread drives a comm at a time. What one process rejects, a NULL context or pointer included, is
- * rejected in all of them with the same status and sentence, and so is a call that the others do not make; the comm can
- * be used further. Only a NULL comm is unknown to the others.
+ * processes. A comm may be used by one thread at a time. What one process rejects, a NULL context or pointer
+ * included, is rejected in all of them with the same status and sentence, and so is a call that the others do not
+ * make; the comm can be used further. Only a NULL comm is unknown to the others.
  */
 typedef struct sy_comm sy_comm;
 typedef struct sy_request sy_request;
@@ -1605,7 +1605,7 @@ typedef struct sy_mesh {
 } sy_mesh;
 
 /* Which devices exchange: all of them, those of one column (axis 0), or those of one row (axis 1). Every such
-   group is a problem of its own. The position of a device in its group is d, r or c. */
+   group is independent. The position of a device in its group is d, r or c. */
 typedef enum sy_axis { SY_AXIS_ALL = 0, SY_AXIS_0, SY_AXIS_1 } sy_axis;
 
 typedef enum sy_check {
@@ -1619,12 +1619,12 @@ enum { SY_DEFAULT_TIMEOUT_MS = 600000 };
 /* max_inflight, check, chunk_bytes and no_shared are the same in all processes. */
 typedef struct sy_comm_options {
     int max_inflight;   /* requests open at a time; 0: 2 */
-    int64_t timeout_ms; /* how long a wait may last before it fails and breaks the comm; 0: the default, ten
-                           minutes; negative: for ever */
+    int64_t timeout_ms; /* longest wait before a call fails and breaks the comm; 0: the default, ten
+                           minutes; negative: no limit */
     sy_check check;     /* no effect on a local comm, which always checks everything */
     size_t chunk_bytes; /* longest message; 0: 1 GiB */
-    bool pack;          /* rows travel packed, not straight from tensor to tensor */
-    bool no_shared;     /* rows travel in messages, even between processes that can share memory */
+    bool pack;          /* rows are packed before they are sent, not sent from tensor to tensor */
+    bool no_shared;     /* rows are sent in messages, even between processes that can share memory */
     void *(*alloc)(void *user, size_t bytes); /* NULL: malloc; memory is aligned by the library */
     void (*dealloc)(void *user, void *ptr);   /* NULL: free; given exactly when alloc is given */
     void *alloc_user;
@@ -1644,8 +1644,8 @@ static inline sy_status sy_comm_create_local(sy_comm **comm, sy_mesh mesh, const
     return sy_comm_create_local_n(comm, mesh, options, sizeof *options);
 }
 
-/* Waits for what is open and frees the comm. Collective over a transport. NULL is fine. Requests and memory of
-   the comm die with it; routings must be destroyed before. */
+/* Waits for open requests and frees the comm. Collective over a transport. NULL is allowed. Requests and memory of
+   the comm are freed with it; routings must be destroyed before. */
 SY_API void sy_comm_destroy(sy_comm *comm);
 
 SY_API sy_mesh sy_comm_mesh(const sy_comm *comm);     /* {0, 0} for NULL */
@@ -1655,10 +1655,10 @@ SY_API const char *sy_comm_transport_name(const sy_comm *comm); /* "local", "mpi
 SY_API bool sy_comm_shares_memory(const sy_comm *comm);         /* whether rows can pass without messages */
 
 /*
- * Memory for tensors that other processes on this machine can read where it lies: the input of an exchange that
- * lies in it is not copied before it is sent. Plain memory where there is no such thing. Collective: all
- * processes ask in the same order, each for as much as it needs. 64-byte aligned, contents unspecified.
- * Freeing takes what sy_comm_alloc returned in the same call of all processes; NULL is fine where all pass it.
+ * Memory for tensors that other processes on this machine can read in place: the input of an exchange in such memory
+ * is not copied before it is sent. Plain memory where processes share none. Collective: all processes call it in the
+ * same order, each with the size that it needs. 64-byte aligned, contents unspecified. Freeing takes what
+ * sy_comm_alloc returned in the same call of all processes; NULL is allowed where all pass it.
  * Both return, the same in all processes, SY_OK; NULL; NOMEM; STATE (a request is open, or data is not such memory);
  * MISMATCH (the processes make different calls or free different memory); COMM; TIMEOUT.
  */
@@ -1666,44 +1666,44 @@ SY_API sy_status sy_comm_alloc(sy_ctx *ctx, sy_comm *comm, size_t bytes, void **
 SY_API sy_status sy_comm_free(sy_ctx *ctx, sy_comm *comm, void *data);
 
 /*
- * Makes room ahead for rows that are copied into shared memory on their way, so that no later call stops to make
- * it: `bytes` per open request, of this process. Collective. No effect where nothing is shared.
+ * Allocates in advance the shared memory through which rows are sent, so that no later call stops to allocate it:
+ * `bytes` per open request, of this process. Collective. No effect where no memory is shared.
  * Returns as sy_comm_alloc.
  */
 SY_API sy_status sy_comm_reserve(sy_ctx *ctx, sy_comm *comm, size_t bytes);
 
 /*
  * For language bindings whose own conversion of arguments has failed: takes part in the collective call that this
- * process cannot make, and rejects it. All processes return `status`, an error, with this sentence; nothing moves, and
- * the comm can be used further. Waits until all of them have come. On a local comm it sets status and sentence.
+ * process cannot make, and rejects it. All processes return `status`, an error, with this sentence; no rows are sent,
+ * and the comm stays usable. Waits for all processes. On a local comm it sets status and sentence.
  * Returns status; or, when another process has failed as well, the status of the lowest device that did.
  */
 SY_API sy_status sy_comm_reject(sy_ctx *ctx, sy_comm *comm, sy_status status, const char *sentence);
 
 /*
- * Where the tokens of one dispatch went: the table of all indices of the group, who hosts what. A dispatch fills it,
- * combines that follow take it in place of metadata and mapping. It may serve many of them, and lives until it is
- * filled again or destroyed.
+ * Where the tokens of one dispatch were sent: the table of all indices of the group and the hosts of all experts. A
+ * dispatch fills it, later combines take it in place of metadata and mapping. Many combines may use it; it is valid
+ * until it is filled again or destroyed.
  */
 SY_API sy_status sy_routing_create(sy_ctx *ctx, sy_comm *comm, sy_routing **routing);
 SY_API void sy_routing_destroy(sy_routing *routing);
 
-/* How far an operation has come. */
+/* Progress of an operation. */
 typedef enum sy_phase {
     SY_PHASE_ROUTED, /* metadata, counts and routing are valid; of a combine: all processes agreed */
     SY_PHASE_DONE    /* everything is; inputs may be written again */
 } sy_phase;
 
 /*
- * sy_<op>_start begins an operation and returns; what it needs it has done when the request reaches a phase. Until
- * DONE its tensors, its context, its routing and its comm must stay, inputs unchanged and outputs unread; the structs
- * may go. After TIMEOUT or COMM the tensors must stay until the process ends: a late message may still be written there.
+ * sy_<op>_start begins an operation and returns; its request then reaches the phases above. Until DONE its tensors, its
+ * context, its routing and its comm must stay valid, inputs unchanged and outputs unread; the structs may be freed.
+ * After TIMEOUT or COMM the tensors must stay valid until the process ends: a late message may still be written there.
  * _start fails only where nothing could begin: NULL, STATE (max_inflight requests are open), COMM (the comm is
- * broken). Every other failure, the caller's own mistakes included, comes from the waits, with its sentence in
- * the context. Requests may be waited for in any order: every test and wait moves all requests of the comm on.
+ * unusable). Every other failure, wrong arguments included, is returned by the waits, with its sentence in the
+ * context. Requests may be waited for in any order: every test and wait makes progress on all requests of the comm.
  *
- * _test: *done tells whether the phase is reached; a failure is reached, too. _wait: returns when it is. Both return
- * the operation's status once it is known, SY_OK before. _free waits for DONE and frees; NULL is fine.
+ * _test: *done is set when the phase is reached or the operation has failed. _wait returns then. Both return the
+ * operation's status once it is known, SY_OK before. _free waits for DONE and frees; NULL is allowed.
  */
 SY_API sy_status sy_request_test(sy_request *request, sy_phase phase, bool *done);
 SY_API sy_status sy_request_wait(sy_request *request, sy_phase phase);
@@ -1711,7 +1711,7 @@ SY_API sy_status sy_request_free(sy_request *request);
 
 /* ---- all_to_all_dispatch ----------------------------------------------------------------------------- */
 
-enum { SY_A2A_MAX_PLANES = 4 }; /* things that travel together, the rows of `input` included */
+enum { SY_A2A_MAX_PLANES = 4 }; /* tensors that are sent together, the rows of `input` included */
 
 /* The order of a group's tokens when they are concatenated along dimension 2 and B > 1. */
 typedef enum sy_a2a_order {
@@ -1719,10 +1719,10 @@ typedef enum sy_a2a_order {
     SY_ORDER_FLAT        /* position, then b, then s, whatever the dimension */
 } sy_a2a_order;
 
-/* Rows that nobody sends. */
+/* Rows that are not sent. */
 typedef enum sy_fill {
     SY_FILL_ZERO = 0, /* are zero bytes */
-    SY_FILL_KEEP      /* keep what they hold */
+    SY_FILL_KEEP      /* keep their bytes */
 } sy_fill;
 
 /* Which rows a device gets. */
@@ -1733,7 +1733,7 @@ typedef enum sy_a2a_layout {
                              padded with zero rows to a multiple of `align` */
 } sy_a2a_layout;
 
-/* Hints in the words of one vendor. They are accepted and never change a result. */
+/* Hints of one vendor's API. They are accepted and never change a result. */
 typedef enum sy_topology {
     SY_TOPOLOGY_AUTO = 0,
     SY_TOPOLOGY_LINEAR,
@@ -1745,7 +1745,7 @@ typedef enum sy_memory {
     SY_MEMORY_AUTO = 0,
     SY_MEMORY_DRAM,
     SY_MEMORY_L1,
-    SY_MEMORY_SHARDED /* refused: UNSUPPORTED */
+    SY_MEMORY_SHARDED /* rejected: UNSUPPORTED */
 } sy_memory;
 
 /*
@@ -1758,7 +1758,7 @@ typedef enum sy_memory {
  *     metadata[tau,:] = expert_indices of that token, as they are
  *     tokens[tau,:]   = input of that token if this device hosts one of its experts; else see `fill`
  * An index with all bits set (65535, -1) is no expert. Experts hosted by several devices of the group get the token in
- * each, experts hosted outside or nowhere cause nothing. Rows are bytes: no element is looked at.
+ * each, experts hosted outside the group or nowhere are ignored. Rows are copied as bytes.
  *
  * Every tensor field but expert_mapping is an array of sy_comm_shards(comm) tensors, one per device of this
  * process. The token dimensions [B,1,S] may also be [B,S,1], or [N] alone; in outputs [1,B*G,S] (dimension 1) or
@@ -1767,21 +1767,21 @@ typedef enum sy_memory {
  * With max_tokens > 0 devices may have different numbers of tokens, none above max_tokens. Tensors then have the
  * short shapes, T is the sum over the group, and tau = (tokens of the positions before) + n.
  *
- * PACKED and EXPERT outputs are [R,H] with R of the caller's choosing; rows behind the last are not touched. With too
- * few the call is refused with CAPACITY. Rows of `src` that are padding are -1.
+ * PACKED and EXPERT outputs are [R,H]; the caller chooses R. Rows after the last are not touched; too few rows are
+ * rejected with CAPACITY. Rows of `src` that are padding are -1.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (unknown enum, output_concat_dim, num_links, subdevice_id, align,
- * max_tokens); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (a mapping entry is not 0 or 1); INDEX (neither an expert nor
- * none, or an expert twice with strict_unique); CAPACITY; STATE (routing of another comm); UNSUPPORTED; NOMEM;
- * MISMATCH (devices disagree about the call); COMM; TIMEOUT. Of several devices the lowest with a fault is named; all
- * processes return the same.
+ * max_tokens); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (a mapping entry is not 0 or 1); INDEX (an index that is
+ * neither an expert nor all bits set, or an expert twice with strict_unique); CAPACITY; STATE (routing of another
+ * comm); UNSUPPORTED; NOMEM; MISMATCH (devices disagree about the call); COMM; TIMEOUT. Of several devices with a
+ * fault the lowest is reported; all processes return the same.
  */
 typedef struct sy_all_to_all_dispatch_args {
     const DLTensor *input;          /* in  [B,1,S,H] any type of whole bytes */
     const DLTensor *expert_indices; /* in  [B,1,S,K] uint16, int32, int64 */
     const DLTensor *expert_mapping; /* in  [E,D], [1,1,E,D] or D equal copies [D,1,E,D]; uint16. One tensor */
-    const DLTensor *planes[SY_A2A_MAX_PLANES - 1]; /* in  [B,1,S,X] more that travels with a row; any type */
-    int num_planes;                                /* of them */
+    const DLTensor *planes[SY_A2A_MAX_PLANES - 1]; /* in  [B,1,S,X] sent with each row; any type */
+    int num_planes;                                /* number of planes, 0 to 3 */
     sy_axis cluster_axis;
     int output_concat_dim; /* 1 or 2; 0: 1 */
     sy_a2a_order order;
@@ -1789,10 +1789,9 @@ typedef struct sy_all_to_all_dispatch_args {
     sy_a2a_layout layout;
     int64_t align;      /* EXPERT: rows of an expert are padded to a multiple; 0: 1 */
     int64_t max_tokens; /* > 0: token counts may differ */
-    bool strict_unique; /* an expert twice in a token is refused, not counted once */
-    bool
-        reuse_routing; /* routing is an input: nothing is asked of expert_indices, expert_mapping and metadata */
-    int num_links;     /* messages a pair's rows are cut into; 0: as many as they need */
+    bool strict_unique; /* reject a token that names an expert twice; else it counts once */
+    bool reuse_routing; /* routing is an input; expert_indices, expert_mapping and metadata may be NULL */
+    int num_links;      /* messages for the rows of a pair of devices; 0: as many as they need */
     sy_topology topology;
     sy_memory memory;
     int subdevice_id;         /* 0 */
@@ -1804,8 +1803,8 @@ typedef struct sy_all_to_all_dispatch_args {
     const DLTensor *src; /* out [R,2] int32 (position, n) PACKED; [R,3] (position, n, k) EXPERT. Optional */
     const DLTensor *expert_counts;  /* out [L] int64: tokens of each local expert. Optional */
     const DLTensor *expert_offsets; /* out [L+1] int64: first row of each; EXPERT only. Optional */
-    const DLTensor *rows_from;      /* out [G] int64: rows that came from each position. Optional */
-    const DLTensor *rows_to;        /* out [G] int64: rows that went to each position. Optional */
+    const DLTensor *rows_from;      /* out [G] int64: rows received from each position. Optional */
+    const DLTensor *rows_to;        /* out [G] int64: rows sent to each position. Optional */
 } sy_all_to_all_dispatch_args;
 
 SY_API sy_status sy_all_to_all_dispatch_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_dispatch_args *args,
@@ -1813,8 +1812,7 @@ SY_API sy_status sy_all_to_all_dispatch_n(sy_ctx *ctx, sy_comm *comm, const sy_a
 SY_API sy_status sy_all_to_all_dispatch_start_n(sy_ctx *ctx, sy_comm *comm,
                                                 const sy_all_to_all_dispatch_args *args, size_t args_bytes,
                                                 sy_request **request);
-/* Of this process alone, without communication. rows: of tokens, T or the most that PACKED or EXPERT can need; slots:
-   K. */
+/* Without communication. rows: those of `tokens`, T or the most that PACKED or EXPERT can need; slots: K. */
 SY_API sy_status sy_all_to_all_dispatch_query_n(sy_ctx *ctx, sy_comm *comm,
                                                 const sy_all_to_all_dispatch_args *args, size_t args_bytes,
                                                 sy_query *query, size_t query_bytes);
@@ -1838,29 +1836,29 @@ static inline sy_status sy_all_to_all_dispatch_query(sy_ctx *ctx, sy_comm *comm,
 /* ---- all_to_all_combine ------------------------------------------------------------------------------ */
 
 /*
- * Brings expert rows home. Letters as in all_to_all_dispatch; expert_metadata is the group's table as it returned it,
- * L the experts of a device in ascending order, t = tau of token n at its home. Slot k of a token is live when its
- * index is an expert that no earlier slot of the token names.
+ * Returns expert rows to the devices of their tokens. Letters as in all_to_all_dispatch; expert_metadata is the group's
+ * table as it returned it, L the experts of a device in ascending order, t = tau of token n of a device. Slot k of a
+ * token is live when its index is an expert that no earlier slot of the token names.
  *     slots        output[k,n,:] = input[l,t,:] of the holder of the slot's expert: the lowest position of the group
  *                  that hosts it, where it is local expert l
  *     local_reduce a holder has one row per token, the sum over its experts. output[k,n,:] = input[0,t,:] of each
  *                  holder, at the live slot of its expert with the lowest number
- * Other rows: see `fill`. Only the rows named here are read. Nothing is added: local_reduce tells what the input is.
+ * Other rows: see `fill`. Only the rows named here are read. Nothing is added: local_reduce describes the input.
  *
  * With `sum` the output is [N,H], the sum over the slots: acc = +0; acc = acc + weights[n,k] * row for ascending live
- * slots that have a holder; with local_reduce acc = acc + row for ascending positions, without weights. In f32, products
- * and sums rounded one by one, one rounding to the row type at the end; a NaN result is the canonical one.
+ * slots that have a holder; with local_reduce acc = acc + row for ascending positions, without weights. In f32,
+ * products and sums rounded one by one, one rounding to the row type at the end; a NaN result is the canonical one.
  *
  * Tensor fields are arrays of sy_comm_shards(comm) tensors, as in all_to_all_dispatch, with the same short shapes:
- * [L,T,H] for the input, [K,N,H] for the output. layout tells how the rows of the input lie: as dispatch with that
- * layout and align left them. EXPERT is for slots, PACKED for local_reduce, or for devices with one expert each.
+ * [L,T,H] for the input, [K,N,H] for the output. layout is that of the rows of the input: as dispatch with that
+ * layout and align wrote them. EXPERT is for slots, PACKED for local_reduce, or for devices with one expert each.
  *
  * With a routing, expert_metadata, expert_mapping, cluster_axis, output_shard_dim, order, layout, align and max_tokens
  * are those of the dispatch, and the fields are left zero or repeat them. Token counts that differ need max_tokens > 0;
- * the output then tells how many are at home here.
+ * the output then gives the number of tokens of this device.
  *
  * Returns as all_to_all_dispatch, and ROUTING (local_reduce and an expert with two holders in a group); SHAPE also
- * where the input has not L rows per token; STATE also for a routing that no dispatch has filled.
+ * where the input does not have L rows per token; STATE also for a routing that no dispatch has filled.
  */
 typedef struct sy_all_to_all_combine_args {
     const DLTensor *input; /* in  [L,B*G,S,H] or [L,B,S*G,H]; local_reduce [1,...]; PACKED, EXPERT [R,H] */
@@ -1885,7 +1883,7 @@ typedef struct sy_all_to_all_combine_args {
     int subdevice_id;
     const sy_routing *routing; /* in: of a dispatch; optional */
     const DLTensor *output;    /* out [K,B,S,H] or [K,N,H]; sum: [B,S,H], [B,1,S,H] or [N,H]. Type of input */
-    const DLTensor *written;   /* out [K,N] uint8, bool: 1 where a row came. Optional; not with sum */
+    const DLTensor *written;   /* out [K,N] uint8, bool: 1 where a row was written. Optional; not with sum */
 } sy_all_to_all_combine_args;
 
 SY_API sy_status sy_all_to_all_combine_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_combine_args *args,
@@ -1893,7 +1891,7 @@ SY_API sy_status sy_all_to_all_combine_n(sy_ctx *ctx, sy_comm *comm, const sy_al
 SY_API sy_status sy_all_to_all_combine_start_n(sy_ctx *ctx, sy_comm *comm,
                                                const sy_all_to_all_combine_args *args, size_t args_bytes,
                                                sy_request **request);
-/* rows: tokens at home on the first device here; slots: K. */
+/* rows: tokens of the first device of this process; slots: K. */
 SY_API sy_status sy_all_to_all_combine_query_n(sy_ctx *ctx, sy_comm *comm,
                                                const sy_all_to_all_combine_args *args, size_t args_bytes,
                                                sy_query *query, size_t query_bytes);
@@ -1917,31 +1915,31 @@ static inline sy_status sy_all_to_all_combine_query(sy_ctx *ctx, sy_comm *comm,
 /* ---- local_reduce ------------------------------------------------------------------------------------ */
 
 /*
- * Makes the input of all_to_all_combine with local_reduce on one device: per token the sum over the device's experts,
+ * Computes the input of all_to_all_combine with local_reduce on one device: per token the sum over its experts,
  * acc = +0; acc = acc + weights[t,k] * row for ascending live slots whose expert the device hosts; f32, products and
  * sums rounded one by one, one rounding to the row type; a NaN result is the canonical one. Letters as in
  * all_to_all_combine; T tokens of the group in order of tau, L experts of the device in ascending order.
  *     PADDED  input [L,T,H], output [T,H]. Tokens that choose none of the device's experts: see `fill`
- *     EXPERT  input [R,H] as dispatch with that layout and align left it, output [R,H] with the rows of PACKED, R of the
- *             caller's choosing; rows behind the last are not touched
+ *     EXPERT  input [R,H] as dispatch with that layout and align wrote it, output [R,H] with the rows of PACKED; the
+ *             caller chooses R; rows after the last are not touched
  * Only the rows of live slots are read.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE (also where the input has not L experts); VALUE; OVERFLOW; STRIDE; DEVICE; ALIAS;
- * ROUTING (a mapping entry is not 0 or 1); MISMATCH (copies of the mapping differ); INDEX (neither an expert nor none);
- * CAPACITY (too few rows in input or output); NOMEM.
+ * Returns SY_OK; NULL; DTYPE; SHAPE (also where the input does not have L experts); VALUE; OVERFLOW; STRIDE; DEVICE;
+ * ALIAS; ROUTING (a mapping entry is not 0 or 1); MISMATCH (copies of the mapping differ); INDEX (neither an expert
+ * nor all bits set); CAPACITY (too few rows in input or output); NOMEM.
  */
 typedef struct sy_local_reduce_args {
     const DLTensor *input;           /* in  [L,Bt,St,H] or [L,T,H]; EXPERT [R,H]. f32, f16, bf16 */
     const DLTensor *expert_metadata; /* in  [1,Bt,St,K] or [T,K]; uint16, int32, int64 */
     const DLTensor *expert_mapping;  /* in  [E,D], [1,1,E,D] or D equal copies [D,1,E,D]; uint16 */
     const DLTensor *weights; /* in  [1,Bt,St,K] or [T,K] f32, f16, bf16, of all tokens. Optional: ones */
-    int64_t device;          /* whose rows these are */
+    int64_t device;          /* the device whose rows these are */
     sy_fill fill;
     sy_a2a_layout layout;  /* PADDED or EXPERT */
     int64_t align;         /* EXPERT: as in dispatch; 0: 1 */
     int output_concat_dim; /* EXPERT: as in dispatch, 1 or 2; 0: 1. 2 needs metadata of rank 4, unless FLAT */
     sy_a2a_order order;    /* EXPERT: as in dispatch */
-    int64_t group_size;    /* G, with output_concat_dim 2 and CONCAT: rows lie by position then */
+    int64_t group_size;    /* G, with output_concat_dim 2 and CONCAT */
     const DLTensor *output; /* out [1,Bt,St,H] or [T,H]; EXPERT [R,H]. Type of input */
 } sy_local_reduce_args;
 

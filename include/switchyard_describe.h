@@ -1,7 +1,7 @@
 /*
- * Switchyard: the operators by number and name, for programs that do not know them when they are compiled: command
- * lines, bindings, tests. One description per operator; the library checks calls by the same tables. `switchyard ops
- * --json` prints them.
+ * Switchyard: the operators by number and name, for programs that are not compiled against each of them: command
+ * lines, bindings, tests. One description per operator; the library validates calls with the same tables. `switchyard
+ * ops --json` prints them.
  *
  *     const sy_op_info *op = sy_op_find("moe_permute");
  *     sy_moe_permute_args args = {.tokens = &x, .routing_map = &map, .num_out_tokens = 8};
@@ -41,7 +41,7 @@ typedef enum sy_type {
     SY_N_TYPES
 } sy_type;
 
-/* "bf16" for SY_TYPE_BF16; "another type" for a number that is none. Never NULL. */
+/* "bf16" for SY_TYPE_BF16; "another type" for any other number. Never NULL. */
 SY_API const char *sy_type_name(sy_type type);
 
 /* What a field of an argument struct is in C. */
@@ -68,15 +68,15 @@ SY_API const char *sy_kind_name(sy_kind kind);
 typedef enum sy_field_flag {
     SY_FIELD_OUT = 1,        /* the call writes it */
     SY_FIELD_OPTIONAL = 2,   /* a tensor that may be NULL */
-    SY_FIELD_REQUIRED = 4,   /* a scalar without a default that makes sense */
+    SY_FIELD_REQUIRED = 4,   /* a scalar without a useful default */
     SY_FIELD_PER_ROW = 8,    /* a tensor of one number per row: [1], [B] or [B,1], any stride of 0 or more */
     SY_FIELD_ANY_WORD = 16,  /* any element of 1, 2, 4 or 8 bytes */
     SY_FIELD_ANY_BYTES = 32, /* any element of whole bytes */
     SY_FIELD_OWN_STRIDES = 64, /* more strides than evenly spaced rows; the operator documents them */
-    SY_FIELD_INOUT = 128,      /* beside OUT: read and changed */
-    SY_FIELD_KEEPS = 256,      /* beside OUT: elements may keep their value; an option decides */
-    SY_FIELD_EXTRA = 512,  /* beside OUT: large or rarely wanted; `words` names the switch that asks for it */
-    SY_FIELD_AGAIN = 1024, /* the field of an earlier row, in its other role */
+    SY_FIELD_INOUT = 128,      /* with OUT: read and changed */
+    SY_FIELD_KEEPS = 256,      /* with OUT: elements may keep their value; an option decides */
+    SY_FIELD_EXTRA = 512,  /* with OUT: large or rarely needed; `words` names the switch that selects it */
+    SY_FIELD_AGAIN = 1024, /* the field of an earlier entry, in its other role */
     SY_FIELD_SHARED = 2048 /* of operators between devices: one tensor, the same for all devices */
 } sy_field_flag;
 
@@ -93,7 +93,7 @@ typedef struct sy_field_info {
     const char *help;  /* one line */
     const char *
         words; /* ENUM, FORMAT: values from 0 on, "softmax sigmoid none"; "-": a value without a word; "zero|0": a
-                          second spelling. PLANES: the tensors that each plane has beside the call's own. Outputs: see
+                          second spelling. PLANES: the tensors that each plane has. Outputs: see
                           SY_FIELD_EXTRA */
     const char
         *preset; /* scalars: default of command line and Python where it is not 0; outputs: their type */
@@ -106,16 +106,16 @@ typedef struct sy_op_info {
     int n_tensors;       /* they are the first fields */
     int n_fields;
     bool
-        mesh; /* it runs between devices, by sy_<op>(ctx, comm, args): sy_call, sy_call_query and sy_infer refuse */
+        mesh; /* it runs between devices, by sy_<op>(ctx, comm, args); sy_call, sy_call_query and sy_infer reject it */
     size_t args_bytes;  /* of its argument struct */
-    size_t field_bytes; /* of sy_field_info in this library: the distance of fields; see sy_op_field */
+    size_t field_bytes; /* of sy_field_info in this library: the distance between fields; see sy_op_field */
     const sy_field_info *fields;
 } sy_op_info;
 
 #define SY_MAX_FIELDS 48
 #define SY_MAX_RANK 32
 
-/* Operators are numbered from 0. NULL: no such number or name. Descriptions live as long as the library. */
+/* Operators are numbered from 0. NULL: no such number or name. Descriptions are valid as long as the library. */
 SY_API int sy_op_count(void);
 SY_API const sy_op_info *sy_op_at(int number);
 SY_API const sy_op_info *sy_op_find(const char *name);
@@ -142,12 +142,12 @@ typedef struct sy_shape {
 } sy_shape;
 
 /*
- * Type and shape of every output of a call with these inputs, as the call itself will want them. Judges inputs and
- * scalar fields like sy_<op>_query and reads no data, but for cu_lens of kv_ragged where it has data (else extent 0 of
- * its out is -1: the last entry of cu_lens). Outputs already set in args are ignored. shapes[i] is that of field i, with
- * rank -1 where the field is no output or cannot be given in this call; where several types are accepted it has the
- * field's preset, else that of `like`. n is at least the operator's n_tensors. One plane: for further ones ask again
- * with each as the call's own.
+ * Type and shape of every output of a call with these inputs, as the call itself requires them. Validates inputs and
+ * scalar fields like sy_<op>_query and reads no data, except cu_lens of kv_ragged where it has data (else extent 0 of
+ * its out is -1; it is the last entry of cu_lens). Outputs already set in args are ignored. shapes[i] is that of field
+ * i, with rank -1 where the field is not an output or not allowed in this call; where several types are accepted it has
+ * the field's preset, else that of `like`. n is at least the operator's n_tensors. For the outputs of further planes
+ * call it again with each plane as the call's own.
  * Returns the statuses of the call; NULL (op, shapes); VALUE (n too small); UNSUPPORTED (op->mesh).
  */
 SY_API sy_status sy_infer(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t args_bytes,

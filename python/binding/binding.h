@@ -14,7 +14,7 @@
 
 #include <tvm/ffi/c_api.h>
 
-#include <switchyard.h>
+#include <switchyard_describe.h>
 
 /* ---- Values (values.c) ----------------------------------------------------------------------------------------- */
 
@@ -66,84 +66,28 @@ int syp_raise(const char *kind, const char *message);
 
 /* ---- Operators (operators.c) ----------------------------------------------------------------------------------- */
 
-enum syp_op {
-    SYP_MOE_ROUTE,
-    SYP_MOE_MAP_FROM_IDS,
-    SYP_MOE_IDS_FROM_MAP,
-    SYP_MOE_PERMUTE,
-    SYP_MOE_UNPERMUTE,
-    SYP_MOE_PERMUTE_IDS,
-    SYP_MOE_UNPERMUTE_IDS,
-    SYP_MOE_ALIGN_BLOCK,
-    SYP_MOE_PAD_MAP,
-    SYP_MOE_REORDER_CHUNKS,
-    SYP_MOE_CONVERT_INDICES,
-    SYP_MOE_PERMUTE_GRAD,
-    SYP_MOE_UNPERMUTE_GRAD,
-    SYP_MOE_DISPATCH,
-    SYP_MOE_COMBINE,
-    SYP_MOE_DISPATCH_GRAD_GATE,
-    SYP_MOE_LOCATIONS,
-    SYP_MOE_CAPACITY,
-    SYP_KV_GATHER,
-    SYP_KV_TRANSLATE,
-    SYP_KV_SLOTS,
-    SYP_KV_SCATTER,
-    SYP_KV_RAGGED,
-    SYP_KV_BLOCKS,
-    SYP_SAMPLE,
-    SYP_SAMPLE_OVERRIDES,
-    SYP_SAMPLE_NOISE,
-    SYP_LOCAL_REDUCE
-};
+enum { SYP_ARGS_BYTES = 1024 };
 
-/* The argument struct of every operator that needs no mesh, largest of all for storage. */
+/* Room for the argument struct of any operator. */
 union syp_args {
-    sy_moe_route_args moe_route;
-    sy_moe_map_from_ids_args moe_map_from_ids;
-    sy_moe_ids_from_map_args moe_ids_from_map;
-    sy_moe_permute_args moe_permute;
-    sy_moe_unpermute_args moe_unpermute;
-    sy_moe_permute_ids_args moe_permute_ids;
-    sy_moe_unpermute_ids_args moe_unpermute_ids;
-    sy_moe_align_block_args moe_align_block;
-    sy_moe_pad_map_args moe_pad_map;
-    sy_moe_reorder_chunks_args moe_reorder_chunks;
-    sy_moe_convert_indices_args moe_convert_indices;
-    sy_moe_permute_grad_args moe_permute_grad;
-    sy_moe_unpermute_grad_args moe_unpermute_grad;
-    sy_moe_dispatch_args moe_dispatch;
-    sy_moe_combine_args moe_combine;
-    sy_moe_dispatch_grad_gate_args moe_dispatch_grad_gate;
-    sy_moe_locations_args moe_locations;
-    sy_moe_capacity_args moe_capacity;
-    sy_kv_gather_args kv_gather;
-    sy_kv_translate_args kv_translate;
-    sy_kv_slots_args kv_slots;
-    sy_kv_scatter_args kv_scatter;
-    sy_kv_ragged_args kv_ragged;
-    sy_kv_blocks_args kv_blocks;
-    sy_sample_args sample;
-    sy_sample_overrides_args sample_overrides;
-    sy_sample_noise_args sample_noise;
-    sy_local_reduce_args local_reduce;
+    max_align_t align;
+    unsigned char bytes[SYP_ARGS_BYTES];
+    sy_all_to_all_dispatch_args dispatch;
+    sy_all_to_all_combine_args combine;
 };
 
+/* An operator by the library's description of it. */
 struct syp_operator {
-    const char *name;
-    enum syp_op op;
-    size_t args_bytes;
-    const struct syp_field
-        *fields;       /* in the order of the call: inputs, numbers, outputs; name NULL at the end */
+    const sy_op_info *info;
+    struct syp_field fields[SY_MAX_FIELDS +
+                            1]; /* in the order of a call: inputs, numbers, outputs; name NULL at the end */
+    int n_fields;
     size_t planes;     /* offset of the field `planes` and ... */
     size_t num_planes; /* ... of their number; 0: the operator has none */
 };
 
 /* NULL when there is no such operator. */
 const struct syp_operator *syp_find_operator(TVMFFIByteArray name);
-
-sy_status syp_call(const struct syp_operator *op, sy_ctx *ctx, const union syp_args *args);
-sy_status syp_query(const struct syp_operator *op, sy_ctx *ctx, const union syp_args *args, sy_query *query);
 
 /* ---- Contexts (context.c) -------------------------------------------------------------------------------------- */
 

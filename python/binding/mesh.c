@@ -11,106 +11,21 @@
 
 /* ---- The two operators ------------------------------------------------------------------------------------------ */
 
-#define FIELD(op, kind, member) \
-    { \
-#member, SYP_##kind, offsetof(sy_all_to_all_##op##_args, member) \
-    }
-#define END \
-    { \
-        NULL, SYP_TENSOR, 0 \
-    }
-
-static const struct syp_field dispatch_fields[] = {
-    FIELD(dispatch, TENSORS, input),
-    FIELD(dispatch, TENSORS, expert_indices),
-    FIELD(dispatch, TENSOR, expert_mapping),
-    FIELD(dispatch, TENSORS, planes[0]),
-    FIELD(dispatch, TENSORS, planes[1]),
-    FIELD(dispatch, TENSORS, planes[2]),
-    FIELD(dispatch, INT, num_planes),
-    FIELD(dispatch, INT, cluster_axis),
-    FIELD(dispatch, INT, output_concat_dim),
-    FIELD(dispatch, INT, order),
-    FIELD(dispatch, INT, fill),
-    FIELD(dispatch, INT, layout),
-    FIELD(dispatch, I64, align),
-    FIELD(dispatch, I64, max_tokens),
-    FIELD(dispatch, BOOL, strict_unique),
-    FIELD(dispatch, BOOL, reuse_routing),
-    FIELD(dispatch, INT, num_links),
-    FIELD(dispatch, INT, topology),
-    FIELD(dispatch, INT, memory),
-    FIELD(dispatch, INT, subdevice_id),
-    FIELD(dispatch, HANDLE, routing),
-    FIELD(dispatch, TENSORS, tokens),
-    FIELD(dispatch, TENSORS, metadata),
-    FIELD(dispatch, TENSORS, plane_tokens[0]),
-    FIELD(dispatch, TENSORS, plane_tokens[1]),
-    FIELD(dispatch, TENSORS, plane_tokens[2]),
-    FIELD(dispatch, TENSORS, present),
-    FIELD(dispatch, TENSORS, src),
-    FIELD(dispatch, TENSORS, expert_counts),
-    FIELD(dispatch, TENSORS, expert_offsets),
-    FIELD(dispatch, TENSORS, rows_from),
-    FIELD(dispatch, TENSORS, rows_to),
-    END,
-};
-
-static const struct syp_field combine_fields[] = {
-    FIELD(combine, TENSORS, input),
-    FIELD(combine, TENSORS, expert_metadata),
-    FIELD(combine, TENSOR, expert_mapping),
-    FIELD(combine, TENSORS, weights),
-    FIELD(combine, BOOL, local_reduce),
-    FIELD(combine, BOOL, sum),
-    FIELD(combine, INT, cluster_axis),
-    FIELD(combine, INT, output_shard_dim),
-    FIELD(combine, INT, order),
-    FIELD(combine, INT, fill),
-    FIELD(combine, INT, layout),
-    FIELD(combine, I64, align),
-    FIELD(combine, I64, max_tokens),
-    FIELD(combine, BOOL, strict_unique),
-    FIELD(combine, INT, num_links),
-    FIELD(combine, INT, topology),
-    FIELD(combine, INT, memory),
-    FIELD(combine, INT, subdevice_id),
-    FIELD(combine, HANDLE, routing),
-    FIELD(combine, TENSORS, output),
-    FIELD(combine, TENSORS, written),
-    END,
-};
-
-union mesh_args {
-    sy_all_to_all_dispatch_args dispatch;
-    sy_all_to_all_combine_args combine;
-};
-
-struct mesh_operator {
-    const char *name;
-    bool combine;
-    const struct syp_field *fields;
-    size_t n_fields;
-};
-
-enum { N_OPERATORS = 2 };
-
-static const struct mesh_operator operators[N_OPERATORS] = {
-    {"all_to_all_dispatch", false, dispatch_fields, sizeof dispatch_fields / sizeof *dispatch_fields - 1},
-    {"all_to_all_combine", true, combine_fields, sizeof combine_fields / sizeof *combine_fields - 1},
-};
-
 static bool is(TVMFFIByteArray text, const char *word)
 {
     return strlen(word) == text.size && memcmp(word, text.data, text.size) == 0;
 }
 
-static const struct mesh_operator *find_operator(TVMFFIByteArray name)
+/* Of the two that exchange. */
+static const struct syp_operator *find_operator(TVMFFIByteArray name)
 {
-    for (size_t i = 0; i < N_OPERATORS; i++)
-        if (is(name, operators[i].name))
-            return &operators[i];
-    return NULL;
+    const struct syp_operator *op = syp_find_operator(name);
+    return op != NULL && op->info->mesh ? op : NULL;
+}
+
+static bool combines(const struct syp_operator *op)
+{
+    return strcmp(op->info->name, "all_to_all_combine") == 0;
 }
 
 /* ---- Values ----------------------------------------------------------------------------------------------------- */
@@ -142,7 +57,7 @@ static bool take_tensors(void *args, const struct syp_field *field, const TVMFFI
 }
 
 /* Fills the argument struct. Returns the number of values if all fit; else which of them did not. */
-static int32_t take_values(struct syp_mesh *mesh, const struct mesh_operator *op, union mesh_args *args,
+static int32_t take_values(struct syp_mesh *mesh, const struct syp_operator *op, union syp_args *args,
                            const TVMFFIAny *values, int32_t n)
 {
     const int32_t shards = mesh->shards;
@@ -164,7 +79,7 @@ static int32_t take_values(struct syp_mesh *mesh, const struct mesh_operator *op
 
 /* The values behind the mesh as arguments; false when *result says which of them is of no kind the operator could
    take. */
-static bool prepare(struct syp_mesh *mesh, const struct mesh_operator *op, union mesh_args *args,
+static bool prepare(struct syp_mesh *mesh, const struct syp_operator *op, union syp_args *args,
                     const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {
     const int32_t taken = take_values(mesh, op, args, values + 1, n - 1);
@@ -179,16 +94,16 @@ static bool prepare(struct syp_mesh *mesh, const struct mesh_operator *op, union
    request is then what mesh_tell calls "request" */
 static int start(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {
-    const struct mesh_operator *op = self;
+    const struct syp_operator *op = self;
     struct syp_mesh *mesh = mesh_of(values, n);
-    union mesh_args args;
+    union syp_args args;
     if (mesh == NULL)
         return -1;
     if (prepare(mesh, op, &args, values, n, result))
-        syp_return_int(result, op->combine ? sy_all_to_all_combine_start(mesh->ctx, mesh->comm, &args.combine,
-                                                                         &mesh->started)
-                                           : sy_all_to_all_dispatch_start(mesh->ctx, mesh->comm,
-                                                                          &args.dispatch, &mesh->started));
+        syp_return_int(result, combines(op) ? sy_all_to_all_combine_start(mesh->ctx, mesh->comm,
+                                                                          &args.combine, &mesh->started)
+                                            : sy_all_to_all_dispatch_start(mesh->ctx, mesh->comm,
+                                                                           &args.dispatch, &mesh->started));
     return 0;
 }
 
@@ -196,14 +111,14 @@ static int start(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *resu
    then what mesh_tell calls "rows" and "slots" */
 static int query(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {
-    const struct mesh_operator *op = self;
+    const struct syp_operator *op = self;
     struct syp_mesh *mesh = mesh_of(values, n);
-    union mesh_args args;
+    union syp_args args;
     if (mesh == NULL)
         return -1;
     if (prepare(mesh, op, &args, values, n, result))
         syp_return_int(
-            result, op->combine
+            result, combines(op)
                         ? sy_all_to_all_combine_query(mesh->ctx, mesh->comm, &args.combine, &mesh->query)
                         : sy_all_to_all_dispatch_query(mesh->ctx, mesh->comm, &args.dispatch, &mesh->query));
     return 0;
@@ -214,7 +129,7 @@ EXPORT int __tvm_ffi_mesh_function(void *self, const TVMFFIAny *values, int32_t 
 int __tvm_ffi_mesh_function(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {
     (void)self;
-    const struct mesh_operator *op = n == 2 ? find_operator(syp_text(&values[1])) : NULL;
+    const struct syp_operator *op = n == 2 ? find_operator(syp_text(&values[1])) : NULL;
     const TVMFFISafeCallType call = n == 2 && is(syp_text(values), "start") ? start : query;
     if (op == NULL)
         return syp_raise("ValueError", "there is no such operator of a mesh");
@@ -226,7 +141,7 @@ EXPORT int __tvm_ffi_mesh_field(void *self, const TVMFFIAny *values, int32_t n, 
 int __tvm_ffi_mesh_field(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {
     (void)self;
-    const struct mesh_operator *op = n == 2 ? find_operator(syp_text(values)) : NULL;
+    const struct syp_operator *op = n == 2 ? find_operator(syp_text(values)) : NULL;
     const int64_t at = n == 2 && values[1].type_index == kTVMFFIInt ? values[1].v_int64 : -1;
     const bool known = op != NULL && at >= 0 && at < (int64_t)op->n_fields;
     return syp_return_text(result, known ? op->fields[at].name : "");
@@ -247,7 +162,7 @@ EXPORT int __tvm_ffi_mesh_new(void *self, const TVMFFIAny *values, int32_t n, TV
 int __tvm_ffi_mesh_new(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {
     (void)self;
-    const size_t most = sizeof dispatch_fields / sizeof *dispatch_fields;
+    const size_t most = SY_MAX_FIELDS; /* tensors of a call */
     if (n != 1 || values[0].type_index != kTVMFFIInt || values[0].v_int64 < 1)
         return syp_raise("TypeError", "want a number of devices");
     struct syp_mesh *mesh = calloc(1, sizeof *mesh);

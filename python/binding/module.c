@@ -78,7 +78,7 @@ static int run(const struct syp_operator *op, bool judge_only, const TVMFFIAny *
     struct planes room;
     sy_query query;
 
-    memset(&args, 0, op->args_bytes);
+    memset(&args, 0, op->info->args_bytes);
     const int32_t taken = take_values(op, &args, values, n, &storage, &room);
     if (taken < n || (!judge_only && has_more_fields(op, n))) {
         syp_return_int(result, -1 - taken);
@@ -87,7 +87,9 @@ static int run(const struct syp_operator *op, bool judge_only, const TVMFFIAny *
     sy_ctx *ctx = syp_context();
     if (ctx == NULL)
         return -1;
-    syp_return_int(result, judge_only ? syp_query(op, ctx, &args, &query) : syp_call(op, ctx, &args));
+    const size_t bytes = op->info->args_bytes;
+    syp_return_int(result, judge_only ? sy_call_query(ctx, op->info, &args, bytes, &query)
+                                      : sy_call(ctx, op->info, &args, bytes));
     return 0;
 }
 

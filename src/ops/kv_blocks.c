@@ -9,17 +9,17 @@ enum { CACHE, SRC, DST, PAIRS, N_TENSORS };
 static const sy_field_info fields[] = {
     [CACHE] =
         SYI_TENSOR(kv_blocks, cache, SY_FIELD_OUT | SY_FIELD_INOUT | SY_FIELD_OPTIONAL | SY_FIELD_ANY_BYTES,
-                   0, 0, 2, SYI_MAX_RANK, "P ... | rows D", "P blocks, or rows with block_size"),
+                   0, 0, 2, SYI_MAX_RANK, "blocks ... | rows D", "blocks, or rows with block_size"),
     [SRC] = SYI_TENSOR(kv_blocks, src, SY_FIELD_OPTIONAL | SY_FIELD_ANY_BYTES, 0, 0, 2, SYI_MAX_RANK,
-                       "P ... | rows D", "in place of cache: where blocks come from"),
+                       "blocks ... | rows D", "in place of cache: where blocks come from"),
     [DST] = SYI_TENSOR(kv_blocks, dst, SY_FIELD_OUT | SY_FIELD_INOUT | SY_FIELD_OPTIONAL | SY_FIELD_ANY_BYTES,
-                       0, 0, 2, SYI_MAX_RANK, "P ... | rows D", "with src: where blocks go"),
+                       0, 0, 2, SYI_MAX_RANK, "blocks ... | rows D", "with src: where blocks go"),
     [PAIRS] = SYI_TENSOR(kv_blocks, pairs, 0, SYI_INDEX_TYPES, 0, 2, 2, "N 2",
                          "source and destination of each copy"),
     SYI_SCALAR(kv_blocks, block_size, I64, .help = "rows per block of flat caches"),
     SYI_SCALAR(kv_blocks, planes, PLANES, .words = "cache|src dst",
-               .help = "further planes with the same slots"),
-    SYI_SCALAR(kv_blocks, num_planes, I64, .help = "their number"),
+               .help = "further caches with the same pairs"),
+    SYI_SCALAR(kv_blocks, num_planes, I64, .help = "number of further planes"),
 };
 
 /* ---- The caches of a turn ---------------------------------------------------------------------------- */

@@ -20,7 +20,7 @@ enum {
 
 static const sy_field_info fields[] = {
     [CACHE] = SYI_TENSOR(kv_gather, cache, SY_FIELD_ANY_BYTES | SY_FIELD_OWN_STRIDES, 0, 0, 2, SYI_MAX_RANK,
-                         "rows D | P S D...", "rows, or P blocks; layout hnd: [P,H,S,D...]"),
+                         "rows D | blocks S D...", "rows, or blocks; layout hnd: [blocks,H,S,D...]"),
     [INDICES] = SYI_TENSOR(kv_gather, indices, 0, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK, "... k",
                            "logical tokens to gather"),
     [TABLE] = SYI_TENSOR(kv_gather, block_table, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 2, "R n | n",
@@ -36,21 +36,21 @@ static const sy_field_info fields[] = {
     [COUNTS] = SYI_TENSOR(kv_gather, counts, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B",
                           "live indices of each index row; missing: k"),
     [SEQ_LENS] = SYI_TENSOR(kv_gather, seq_lens, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B",
-                            "tokens of each sequence; missing: its table"),
-    [SCALE] = SYI_TENSOR(kv_gather, scale, SY_FIELD_OPTIONAL, SYI_BIT(SYI_F32), 0, 1, 3, "G | rows G | P S G",
-                         "for each G-th part of a row; format e4m3, e5m2, int8"),
+                            "tokens of each sequence; missing: all its blocks hold"),
+    [SCALE] = SYI_TENSOR(kv_gather, scale, SY_FIELD_OPTIONAL, SYI_BIT(SYI_F32), 0, 1, 3,
+                         "G | rows G | blocks S G", "G scales, or G per row; format e4m3, e5m2, int8"),
     [OUT] = SYI_TENSOR(kv_gather, out, SY_FIELD_OUT | SY_FIELD_KEEPS, 0, CACHE + 1, 2, 2 * SYI_MAX_RANK,
                        "... k D...", "gathered rows; old contents for pad skip"),
     SYI_SCALAR(kv_gather, block_size, I64, SY_FIELD_REQUIRED, .help = "S: rows per block"),
     SYI_SCALAR(kv_gather, pad, ENUM, .words = "error zero skip",
-               .help = "an index of -1: refused, a zero row, or the row keeps its contents"),
+               .help = "index -1: rejected, a zero row, or the row keeps its contents"),
     SYI_SCALAR(kv_gather, planes, PLANES, .words = "cache out scale",
                .help = "further planes with the same slots"),
-    SYI_SCALAR(kv_gather, num_planes, I64, .help = "their number"),
+    SYI_SCALAR(kv_gather, num_planes, I64, .help = "number of further planes"),
     SYI_SCALAR(kv_gather, layout, ENUM, .words = "nhd hnd",
                .help = "blocks of [S,H,D] (and caches without heads), or of [H,S,D]"),
     SYI_SCALAR(kv_gather, format, FORMAT, .words = SYI_KV_FORMATS,
-               .help = "how rows are packed; e4m3 on: see scale"),
+               .help = "how rows are packed; e4m3, e5m2, int8 use scale"),
 };
 
 static const struct syi_kv_page_rules page_rules = {

@@ -6,30 +6,30 @@
 enum { CACHE, SRC, SLOTS, SCALE, SCALE_OUT, N_TENSORS };
 
 static const sy_field_info fields[] = {
-    [CACHE] = SYI_TENSOR(kv_scatter, cache,
-                         SY_FIELD_OUT | SY_FIELD_INOUT | SY_FIELD_ANY_BYTES | SY_FIELD_OWN_STRIDES, 0, 0, 2,
-                         SYI_MAX_RANK, "rows D | P S D...", "rows, or P blocks; layout hnd: [P,H,S,D...]"),
+    [CACHE] = SYI_TENSOR(
+        kv_scatter, cache, SY_FIELD_OUT | SY_FIELD_INOUT | SY_FIELD_ANY_BYTES | SY_FIELD_OWN_STRIDES, 0, 0, 2,
+        SYI_MAX_RANK, "rows D | blocks S D...", "rows, or blocks; layout hnd: [blocks,H,S,D...]"),
     [SRC] = SYI_TENSOR(kv_scatter, src, 0, 0, CACHE + 1, 2, 2 * SYI_MAX_RANK, "... D...",
                        "one row for each slot"),
     [SLOTS] =
         SYI_TENSOR(kv_scatter, slots, 0, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK, "...", "where each row goes"),
     /* One for all rows is read, one for each is written. */
     [SCALE] = SYI_TENSOR(kv_scatter, scale, SY_FIELD_OPTIONAL, SYI_BIT(SYI_F32), 0, 1, 3,
-                         "G | rows G | P S G", "format e4m3, e5m2, int8: read as [G], else written"),
+                         "G | rows G | blocks S G", "format e4m3, e5m2, int8: read as [G], else written"),
     [SCALE_OUT] =
         SYI_TENSOR(kv_scatter, scale, SY_FIELD_OUT | SY_FIELD_INOUT | SY_FIELD_OPTIONAL | SY_FIELD_AGAIN,
-                   SYI_BIT(SYI_F32), 0, 1, 3, "G | rows G | P S G",
+                   SYI_BIT(SYI_F32), 0, 1, 3, "G | rows G | blocks S G",
                    "format e4m3, e5m2, int8: read as [G], else written"),
     SYI_SCALAR(kv_scatter, pad, ENUM, .words = "error - skip",
-               .help = "a slot of -1: refused, or its row is dropped"),
-    SYI_SCALAR(kv_scatter, check_unique, BOOL, .help = "refuse a slot that is named twice"),
+               .help = "a slot of -1: rejected, or its row is dropped"),
+    SYI_SCALAR(kv_scatter, check_unique, BOOL, .help = "reject a slot that is named twice"),
     SYI_SCALAR(kv_scatter, planes, PLANES, .words = "cache src scale",
                .help = "further planes with the same slots"),
-    SYI_SCALAR(kv_scatter, num_planes, I64, .help = "their number"),
+    SYI_SCALAR(kv_scatter, num_planes, I64, .help = "number of further planes"),
     SYI_SCALAR(kv_scatter, layout, ENUM, .words = "nhd hnd",
                .help = "blocks of [S,H,D] (and caches without heads), or of [H,S,D]"),
     SYI_SCALAR(kv_scatter, format, FORMAT, .words = SYI_KV_FORMATS,
-               .help = "how rows are packed; e4m3 on: see scale"),
+               .help = "how rows are packed; e4m3, e5m2, int8 use scale"),
     SYI_SCALAR(kv_scatter, block_size, I64, .help = "S: rows per block, with format ds4_fp8, indexer_fp8"),
 };
 

@@ -21,9 +21,9 @@ static const sy_field_info fields[] = {
     [SLOTS] = SYI_TENSOR(kv_slots, slots, SY_FIELD_OUT, SYI_INDEX_TYPES, POSITION + 1, 1, SYI_MAX_RANK, "...",
                          "cache row of each token; -1: padding"),
     SYI_SCALAR(kv_slots, block_size, I64, SY_FIELD_REQUIRED, .help = "S: rows per block"),
-    SYI_SCALAR(kv_slots, num_rows, I64, .help = "rows of the cache; 0 (default): not known"),
+    SYI_SCALAR(kv_slots, num_rows, I64, .help = "rows of the cache; 0: unknown"),
     SYI_SCALAR(kv_slots, pad, ENUM, .words = "error zero skip",
-               .help = "a position of -1: refused, or slot -1 (zero and skip)"),
+               .help = "a position of -1: rejected, or slot -1 (zero and skip)"),
 };
 
 static const struct syi_kv_page_rules page_rules = {
@@ -87,4 +87,4 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-SYI_DEFINE_OP(kv_slots, KV_SLOTS, "tell which row of a paged KV cache every new token gets")
+SYI_DEFINE_OP(kv_slots, KV_SLOTS, "compute the row of a paged KV cache for every new token")

@@ -33,17 +33,17 @@ static const sy_field_info fields[] = {
     [COUNTS] = SYI_TENSOR(kv_translate, counts, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B",
                           "live indices of each index row; missing: k"),
     [SEQ_LENS] = SYI_TENSOR(kv_translate, seq_lens, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B",
-                            "tokens of each sequence; missing: its table"),
+                            "tokens of each sequence; missing: all its blocks hold"),
     [SLOTS] = SYI_TENSOR(kv_translate, slots, SY_FIELD_OUT, SYI_INDEX_TYPES, INDICES + 1, 1, SYI_MAX_RANK,
                          "... k", "cache row of each index; -1: padding"),
     [VALID] = SYI_TENSOR(kv_translate, valid, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, INDICES + 1,
                          1, 1, "B", "entries of each row that are not padding"),
     SYI_SCALAR(kv_translate, block_size, I64, SY_FIELD_REQUIRED, .help = "S: rows per block"),
-    SYI_SCALAR(kv_translate, num_rows, I64, .help = "rows of the cache; 0 (default): not known"),
+    SYI_SCALAR(kv_translate, num_rows, I64, .help = "rows of the cache; 0: unknown"),
     SYI_SCALAR(kv_translate, pad, ENUM, .words = "error zero skip",
-               .help = "an index of -1: refused, or slot -1 (zero and skip)"),
+               .help = "an index of -1: rejected, or slot -1 (zero and skip)"),
     SYI_SCALAR(kv_translate, world, I64, .help = "ranks that share the tokens; 0: 1"),
-    SYI_SCALAR(kv_translate, rank, I64, .help = "rank of the table; tokens of others: slot -1"),
+    SYI_SCALAR(kv_translate, rank, I64, .help = "rank of this call; tokens of other ranks: slot -1"),
     SYI_SCALAR(kv_translate, interleave, I64, .help = "consecutive tokens of a rank; 0: 1"),
 };
 
@@ -116,4 +116,4 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-SYI_DEFINE_OP(kv_translate, KV_TRANSLATE, "tell which rows of a paged KV cache selected tokens have")
+SYI_DEFINE_OP(kv_translate, KV_TRANSLATE, "find the rows of selected tokens in a paged KV cache")

@@ -8,26 +8,26 @@ enum { MOST_DEVICES = 65536 };
 
 static const sy_field_info fields[] = {
     [INPUT] = SYI_TENSOR(local_reduce, input, 0, SYI_FLOAT_TYPES, 0, 2, 4, "L T H | L Bt St H",
-                         "rows of the device's experts; layout expert: [R,H]"),
+                         "rows of its experts; layout expert: [R,H]"),
     [METADATA] = SYI_TENSOR(local_reduce, expert_metadata, 0, SYI_BIT(SYI_U16) | SYI_INDEX_TYPES, 0, 2, 4,
                             "T K | 1 Bt St K", "experts of every token; 65535 or -1: none"),
-    [MAPPING] = SYI_TENSOR(local_reduce, expert_mapping, 0, SYI_BIT(SYI_U16), 0, 2, 4, "E D | 1 1 E D",
-                           "1 where device d hosts expert e; or D copies [D,1,E,D]"),
-    [WEIGHTS] = SYI_TENSOR(local_reduce, weights, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 4, "as metadata",
-                           "weight of each slot; missing: 1"),
+    [MAPPING] = SYI_TENSOR(local_reduce, expert_mapping, 0, SYI_BIT(SYI_U16), 0, 2, 4,
+                           "E D | 1 1 E D | D 1 E D", "1 where device d hosts expert e"),
+    [WEIGHTS] = SYI_TENSOR(local_reduce, weights, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 4,
+                           "T K | 1 Bt St K", "weight of each slot; missing: 1"),
     [OUTPUT] = SYI_TENSOR(local_reduce, output, SY_FIELD_OUT | SY_FIELD_KEEPS, 0, INPUT + 1, 2, 4,
                           "T H | 1 Bt St H", "the sum of each token; old contents for fill keep"),
-    SYI_SCALAR(local_reduce, device, I64, .help = "whose rows these are"),
+    SYI_SCALAR(local_reduce, device, I64, .help = "the device whose rows these are"),
     SYI_SCALAR(local_reduce, fill, ENUM, .words = "zero keep",
                .help = "rows of tokens that choose none of its experts"),
     SYI_SCALAR(local_reduce, layout, ENUM, .words = "padded - expert",
-               .help = "a row per expert and token, or only what was sent; output packed"),
+               .help = "rows of all tokens, or only of those sent (output packed)"),
     SYI_SCALAR(local_reduce, align, I64, .preset = "1", .help = "rows of an expert are padded to a multiple"),
     SYI_SCALAR(local_reduce, output_concat_dim, INT, .preset = "1",
-               .help = "of the dispatch, with layout expert"),
+               .help = "as in the dispatch; with layout expert"),
     SYI_SCALAR(local_reduce, order, ENUM, .words = "concat flat",
-               .help = "of the dispatch, with output_concat_dim 2"),
-    SYI_SCALAR(local_reduce, group_size, I64, .help = "devices of the group, with output_concat_dim 2"),
+               .help = "as in the dispatch; with output_concat_dim 2"),
+    SYI_SCALAR(local_reduce, group_size, I64, .help = "devices of the group; with output_concat_dim 2"),
 };
 
 static int64_t last_extent(const struct syi_call *call, int i)
@@ -241,4 +241,4 @@ static sy_status check(struct syi_call *call)
 }
 
 SYI_DEFINE_OP(local_reduce, LOCAL_REDUCE,
-              "add up what the experts of one device made of each token, for all_to_all_combine")
+              "sum the expert rows of one device for each token, for all_to_all_combine")

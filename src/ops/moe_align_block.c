@@ -8,11 +8,11 @@ enum { IDS, EXPERT_MAP, SORTED, BLOCKS, PADDED, COUNTS, OFFSETS, N_TENSORS };
 static const sy_field_info fields[] = {
     [IDS] = SYI_TENSOR(moe_align_block, ids, 0, SYI_INDEX_TYPES, 0, 2, 2, "T K", "experts of each token"),
     [EXPERT_MAP] = SYI_TENSOR(moe_align_block, expert_map, SY_FIELD_OPTIONAL, SYI_BIT(SYI_I32), 0, 1, 1, "E",
-                              "number of each expert here; -1: elsewhere"),
+                              "number of each expert on this rank; -1: on another"),
     [SORTED] = SYI_TENSOR(moe_align_block, sorted_slots, SY_FIELD_OUT, SYI_BIT(SYI_I32), 0, 1, 1, "P",
                           "slots by expert; T*K: padding"),
     [BLOCKS] = SYI_TENSOR(moe_align_block, block_experts, SY_FIELD_OUT, SYI_BIT(SYI_I32), 0, 1, 1, "P/B",
-                          "expert of each block; -1: beyond"),
+                          "expert of each block; -1: not in use"),
     [PADDED] = SYI_TENSOR(moe_align_block, num_padded, SY_FIELD_OUT, SYI_BIT(SYI_I32), 0, 1, 1, "1",
                           "places in use, padding included"),
     [COUNTS] = SYI_TENSOR(moe_align_block, expert_counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SYI_I64),
@@ -22,8 +22,8 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(moe_align_block, num_experts, I64, SY_FIELD_REQUIRED, .help = "E: experts"),
     SYI_SCALAR(moe_align_block, block_size, I64, SY_FIELD_REQUIRED,
                .help = "B: every expert gets a multiple of it"),
-    SYI_SCALAR(moe_align_block, allow_missing, BOOL, .help = "ids -1 and E stand for no expert"),
-    SYI_SCALAR(moe_align_block, skip_unmapped, BOOL, .help = "no places for experts that are elsewhere"),
+    SYI_SCALAR(moe_align_block, allow_missing, BOOL, .help = "ids -1 and E mean no expert"),
+    SYI_SCALAR(moe_align_block, skip_unmapped, BOOL, .help = "no places for experts of other ranks"),
 };
 
 static sy_status check_inputs(struct syi_call *call)

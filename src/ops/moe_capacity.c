@@ -10,7 +10,7 @@ enum { COUNTS, CAPACITY, N_TENSORS };
 
 static const sy_field_info fields[] = {
     [COUNTS] = SYI_TENSOR(moe_capacity, counts, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "E",
-                          "demand for each expert; needed if factor <= 0"),
+                          "demand for each expert; required if factor <= 0"),
     [CAPACITY] =
         SYI_TENSOR(moe_capacity, capacity, SY_FIELD_OUT, SYI_BIT(SYI_I64), 0, 1, 1, "1", "slots per expert"),
     SYI_SCALAR(moe_capacity, samples, I64, SY_FIELD_REQUIRED, .help = "S: tokens"),
@@ -107,4 +107,4 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-SYI_DEFINE_OP(moe_capacity, MOE_CAPACITY, "say how many slots each expert should have")
+SYI_DEFINE_OP(moe_capacity, MOE_CAPACITY, "compute how many slots each expert should have")

@@ -17,7 +17,7 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(moe_dispatch, num_experts, I64, SY_FIELD_REQUIRED, .help = "E: experts"),
     SYI_SCALAR(moe_dispatch, capacity, I64, SY_FIELD_REQUIRED, .help = "C: slots per expert"),
     SYI_SCALAR(moe_dispatch, zero_unwritten, BOOL,
-               .help = "rows nobody writes become 0 instead of keeping their contents"),
+               .help = "rows that are not written become 0 instead of keeping their contents"),
     SYI_SCALAR(moe_dispatch, unique_slots, BOOL,
                .help = "promise that no two valid samples share a slot (faster)"),
 };

@@ -9,11 +9,11 @@ static const sy_field_info fields[] = {
     [MAP] = SYI_TENSOR(moe_pad_map, routing_map, 0, SYI_BYTE_TYPES, 0, 2, 2, "T E",
                        "not 0: token t goes to expert e"),
     [PADDED] = SYI_TENSOR(moe_pad_map, padded_map, SY_FIELD_OUT, 0, MAP + 1, 2, 2, "T E",
-                          "with what each expert lacked"),
+                          "routing_map with the added tokens"),
     [COUNTS] = SYI_TENSOR(moe_pad_map, expert_counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SYI_I64), 0,
                           1, 1, "E", "tokens of each expert, padding included"),
     SYI_SCALAR(moe_pad_map, alignment, I64, SY_FIELD_REQUIRED,
-               .help = "every expert gets a multiple of this"),
+               .help = "every expert gets a multiple of this many tokens"),
 };
 
 static sy_status check(struct syi_call *call)
@@ -54,4 +54,4 @@ static sy_status check(struct syi_call *call)
 }
 
 SYI_DEFINE_OP(moe_pad_map, MOE_PAD_MAP,
-              "route further tokens so that every expert has a multiple of some number")
+              "route further tokens so that every expert has a multiple of alignment")

@@ -9,11 +9,11 @@ static const sy_field_info fields[] = {
     [GRAD_PERMUTED] = SYI_TENSOR(moe_permute_grad, grad_permuted_tokens, 0, SYI_FLOAT_TYPES, 0, 2, 2, "M H",
                                  "gradient of permuted_tokens"),
     [INDICES] = SYI_TENSOR(moe_permute_grad, sorted_indices, 0, SYI_BIT(SYI_I32), 0, 1, 1, "M",
-                           "as moe_permute made them"),
+                           "as moe_permute wrote them"),
     [GRAD_PERMUTED_PROBS] = SYI_TENSOR(moe_permute_grad, grad_permuted_probs, SY_FIELD_OPTIONAL,
                                        SYI_FLOAT_TYPES, 0, 1, 1, "M", "gradient of permuted_probs"),
     [MAP] = SYI_TENSOR(moe_permute_grad, routing_map, SY_FIELD_OPTIONAL, SYI_BYTE_TYPES, 0, 2, 2, "T E",
-                       "experts of each token; packed probs need it"),
+                       "experts of each token; required by packed probs"),
     [GRAD_TOKENS] = SYI_TENSOR(moe_permute_grad, grad_tokens, SY_FIELD_OUT, 0, GRAD_PERMUTED + 1, 2, 2, "T H",
                                "gradient of tokens"),
     [GRAD_PROBS] =

@@ -19,14 +19,15 @@ static const sy_field_info fields[] = {
     [COUNTS] = SYI_TENSOR(moe_permute_ids, expert_counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SYI_I64),
                           0, 1, 1, "E", "with num_experts: slots of each expert"),
     [OFFSETS] = SYI_TENSOR(moe_permute_ids, expert_offsets, SY_FIELD_OUT | SY_FIELD_OPTIONAL,
-                           SYI_BIT(SYI_I64), 0, 1, 1, "E+1", "with num_experts: first row of each"),
+                           SYI_BIT(SYI_I64), 0, 1, 1, "E+1", "with num_experts: first row of each expert"),
     SYI_SCALAR(moe_permute_ids, num_out_tokens, I64,
                .help = "N: rows kept; 0: all; negative: all but the last -N"),
-    SYI_SCALAR(moe_permute_ids, num_experts, I64, .help = "E: ids must be below; 0: any numbers"),
+    SYI_SCALAR(moe_permute_ids, num_experts, I64,
+               .help = "E: ids must be below it; 0: ids may be any numbers"),
     SYI_SCALAR(moe_permute_ids, window, BOOL, .help = "write rows from row_begin to row_end only"),
     SYI_SCALAR(moe_permute_ids, row_begin, I64, .help = "first row that is written"),
-    SYI_SCALAR(moe_permute_ids, row_end, I64, .help = "row behind the last that is written"),
-    SYI_SCALAR(moe_permute_ids, allow_missing, BOOL, .help = "ids -1 and E stand for no expert"),
+    SYI_SCALAR(moe_permute_ids, row_end, I64, .help = "row after the last that is written"),
+    SYI_SCALAR(moe_permute_ids, allow_missing, BOOL, .help = "ids -1 and E mean no expert"),
 };
 
 static sy_status check_inputs(struct syi_call *call)

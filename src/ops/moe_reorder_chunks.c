@@ -11,14 +11,14 @@ static const sy_field_info fields[] = {
     [COUNTS] = SYI_TENSOR(moe_reorder_chunks, counts, 0, SYI_INDEX_TYPES, 0, 2, 2, "R E",
                           "rows of each rank and expert"),
     [EXTRA] = SYI_TENSOR(moe_reorder_chunks, extra, SY_FIELD_OPTIONAL | SY_FIELD_ANY_BYTES, 0, 0, 1,
-                         SYI_MAX_RANK, "N ...", "what goes with the rows: probs, scales"),
+                         SYI_MAX_RANK, "N ...", "moved like the rows: probs, scales"),
     [OUT_ROWS] = SYI_TENSOR(moe_reorder_chunks, reordered_rows, SY_FIELD_OUT, 0, ROWS + 1, 1, SYI_MAX_RANK,
-                            "as rows", "the chunks expert by expert"),
+                            "N ...", "the chunks expert by expert"),
     [OUT_EXTRA] = SYI_TENSOR(moe_reorder_chunks, reordered_extra, SY_FIELD_OUT | SY_FIELD_OPTIONAL, 0,
-                             EXTRA + 1, 1, SYI_MAX_RANK, "N] | [N ...", "when extra is given"),
+                             EXTRA + 1, 1, SYI_MAX_RANK, "N ...", "when extra is given"),
     [OFFSETS] = SYI_TENSOR(moe_reorder_chunks, expert_offsets, SY_FIELD_OUT | SY_FIELD_OPTIONAL,
                            SYI_BIT(SYI_I64), 0, 1, 1, "E+1", "first row of each expert"),
-    SYI_SCALAR(moe_reorder_chunks, inverse, BOOL, .help = "the way back: expert by expert to rank by rank"),
+    SYI_SCALAR(moe_reorder_chunks, inverse, BOOL, .help = "from the order by expert to the order by rank"),
 };
 
 /* A tensor is as many rows as its first dimension says. */
@@ -102,4 +102,4 @@ static sy_status check(struct syi_call *call)
 }
 
 SYI_DEFINE_OP(moe_reorder_chunks, MOE_REORDER_CHUNKS,
-              "bring the rows of each expert together after an exchange, and back")
+              "group rows by expert after an exchange between ranks, and back")

@@ -17,7 +17,7 @@ static const sy_field_info fields[] = {
     [IDS] = SYI_TENSOR(moe_route, ids, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 2, 2, "T K",
                        "chosen experts; E for a finished token", .preset = "i32"),
     [WEIGHTS] = SYI_TENSOR(moe_route, weights, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2,
-                           "T K", "their weights", .preset = "f32"),
+                           "T K", "weights of the chosen experts", .preset = "f32"),
     [MAP] = SYI_TENSOR(moe_route, routing_map, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BYTE_TYPES, 0, 2, 2,
                        "T E", "1: token t goes to expert e", .preset = "bool"),
     [PROBS] = SYI_TENSOR(moe_route, probs, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2, "T E",
@@ -28,16 +28,16 @@ static const sy_field_info fields[] = {
                           "T E", "scores of all experts"),
     SYI_SCALAR(moe_route, k, I64, SY_FIELD_REQUIRED, .help = "K: experts per token"),
     SYI_SCALAR(moe_route, score, ENUM, .words = "softmax sigmoid none",
-               .help = "what a logit is worth; none: itself"),
+               .help = "score of a logit; none: the logit itself"),
     SYI_SCALAR(moe_route, softmax_after, BOOL, .help = "weights are the softmax of the chosen logits"),
     SYI_SCALAR(moe_route, groups, I64, .help = "groups of neighbouring experts; 0: none"),
-    SYI_SCALAR(moe_route, top_groups, I64, .help = "groups whose experts compete"),
+    SYI_SCALAR(moe_route, top_groups, I64, .help = "groups whose experts may be chosen"),
     SYI_SCALAR(moe_route, group_score, ENUM, .words = "max sum2",
-               .help = "worth of a group: its best expert, or the sum of its two best"),
+               .help = "score of a group: its largest value, or the sum of its two largest"),
     SYI_SCALAR(moe_route, slot_order, ENUM, .words = "value expert",
-               .help = "order of a token's experts: best first, or by number"),
+               .help = "order of a token's experts: largest value first, or by number"),
     SYI_SCALAR(moe_route, renormalize, BOOL, .help = "weights of a token sum to 1"),
-    SYI_SCALAR(moe_route, eps, F32, .help = "added to that sum"),
+    SYI_SCALAR(moe_route, eps, F32, .help = "added to the sum of renormalize"),
     SYI_SCALAR(moe_route, scale, F32, .preset = "1", .help = "factor of every weight; 0 means 1"),
     SYI_SCALAR(moe_route, capacity, I64,
                .help = "most tokens of an expert in routing_map and probs; 0: no limit"),
@@ -202,4 +202,4 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-SYI_DEFINE_OP(moe_route, MOE_ROUTE, "pick the experts of each token from router logits, and weigh them")
+SYI_DEFINE_OP(moe_route, MOE_ROUTE, "choose the experts of each token from router logits, with their weights")

@@ -11,12 +11,12 @@ static const sy_field_info fields[] = {
     [INDICES] = SYI_TENSOR(moe_unpermute, sorted_indices, 0, SYI_BIT(SYI_I32), 0, 1, 1, "M",
                            "row of each slot; capacity mode: token of each row"),
     [MAP] = SYI_TENSOR(moe_unpermute, routing_map, SY_FIELD_OPTIONAL, SYI_BYTE_TYPES, 0, 2, 2, "T E",
-                       "experts of each token; packed probs need it"),
+                       "experts of each token; required by packed probs"),
     [PROBS] = SYI_TENSOR(moe_unpermute, probs, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2, "T E",
                          "weights; missing: 1"),
     [TOKENS] = SYI_TENSOR(moe_unpermute, tokens, SY_FIELD_OUT, 0, PERMUTED + 1, 2, 2, "T H",
-                          "the weighted rows of each token, added up"),
-    SYI_SCALAR(moe_unpermute, num_tokens, I64, .help = "T, when neither probs nor routing_map tells it"),
+                          "the weighted sum of each token's rows"),
+    SYI_SCALAR(moe_unpermute, num_tokens, I64, .help = "T, when neither probs nor routing_map is given"),
     SYI_SCALAR(moe_unpermute, drop_and_pad, BOOL,
                .help = "capacity mode: sorted_indices holds the token of each row"),
     SYI_SCALAR(moe_unpermute, zero_pad, BOOL,
@@ -118,4 +118,4 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-SYI_DEFINE_OP(moe_unpermute, MOE_UNPERMUTE, "bring permuted rows back to their tokens, weighted and added up")
+SYI_DEFINE_OP(moe_unpermute, MOE_UNPERMUTE, "add up the permuted rows of each token, weighted")

@@ -7,13 +7,13 @@ enum { GRAD_TOKENS, INDICES, PERMUTED, MAP, PROBS, GRAD_PERMUTED, GRAD_PROBS, N_
 
 static const sy_field_info fields[] = {
     [GRAD_TOKENS] = SYI_TENSOR(moe_unpermute_grad, grad_tokens, 0, SYI_FLOAT_TYPES, 0, 2, 2, "T H",
-                               "gradient of the tokens moe_unpermute made"),
+                               "gradient of moe_unpermute's tokens"),
     [INDICES] = SYI_TENSOR(moe_unpermute_grad, sorted_indices, 0, SYI_BIT(SYI_I32), 0, 1, 1, "M",
-                           "those of the forward call"),
+                           "indices of the forward call"),
     [PERMUTED] = SYI_TENSOR(moe_unpermute_grad, permuted_tokens, SY_FIELD_OPTIONAL, 0, GRAD_TOKENS + 1, 2, 2,
-                            "M H", "rows of the forward call; probs need them"),
+                            "M H", "rows of the forward call; required by probs"),
     [MAP] = SYI_TENSOR(moe_unpermute_grad, routing_map, SY_FIELD_OPTIONAL, SYI_BYTE_TYPES, 0, 2, 2, "T E",
-                       "experts of each token; probs need it"),
+                       "experts of each token; required by probs"),
     [PROBS] = SYI_TENSOR(moe_unpermute_grad, probs, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2, "T E",
                          "weights; missing: 1"),
     [GRAD_PERMUTED] = SYI_TENSOR(moe_unpermute_grad, grad_permuted_tokens, SY_FIELD_OUT, 0, GRAD_TOKENS + 1,

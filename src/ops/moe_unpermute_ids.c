@@ -15,7 +15,7 @@ static const sy_field_info fields[] = {
     [TOKENS] = SYI_TENSOR(moe_unpermute_ids, tokens, SY_FIELD_OUT, 0, PERMUTED + 1, 2, 2, "T H",
                           "the weighted sum of each token's rows"),
     SYI_SCALAR(moe_unpermute_ids, num_tokens, I64, .help = "T, when probs is missing; 0: one slot per token"),
-    SYI_SCALAR(moe_unpermute_ids, row_begin, I64, .help = "which row the first of permuted_tokens is"),
+    SYI_SCALAR(moe_unpermute_ids, row_begin, I64, .help = "number of the first row of permuted_tokens"),
 };
 
 /* T is told by probs, by num_tokens, by both alike, or it is the length: one slot per token. */
@@ -91,4 +91,4 @@ static sy_status check(struct syi_call *call)
 }
 
 SYI_DEFINE_OP(moe_unpermute_ids, MOE_UNPERMUTE_IDS,
-              "add up the rows of each token, weighted, where moe_permute_ids put them")
+              "add up the rows of moe_permute_ids for each token, weighted")

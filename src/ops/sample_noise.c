@@ -8,10 +8,10 @@ enum { Q, N_TENSORS };
 static const sy_field_info fields[] = {
     [Q] = SYI_TENSOR(sample_noise, q, SY_FIELD_OUT, SYI_BIT(SYI_F32), 0, 1, 1, "n",
                      "noise of the tokens 0 to n-1"),
-    SYI_SCALAR(sample_noise, seed, U64, .help = "as in sample"),
+    SYI_SCALAR(sample_noise, seed, U64, .help = "seed, as in sample"),
     SYI_SCALAR(sample_noise, offset, U64, .help = "step of the sequence"),
     SYI_SCALAR(sample_noise, stream, U32, .help = "request number; sample's default: 0, or the row"),
-    SYI_SCALAR(sample_noise, n, I64, SY_FIELD_REQUIRED, .help = "tokens"),
+    SYI_SCALAR(sample_noise, n, I64, SY_FIELD_REQUIRED, .help = "number of tokens"),
 };
 
 static sy_status check(struct syi_call *call)
@@ -36,5 +36,4 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-SYI_DEFINE_OP(sample_noise, SAMPLE_NOISE,
-              "make the exponential noise of sample's races, to draw again or to look at")
+SYI_DEFINE_OP(sample_noise, SAMPLE_NOISE, "make the exponential noise that sample uses with noise race")

@@ -29,30 +29,30 @@ static const sy_field_info fields[] = {
     [PROMPT_TOKEN] = SYI_TENSOR(sample_overrides, prompt_token, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
                                 "P", "tokens of the prompts"),
     [OUTPUT_INDPTR] = SYI_TENSOR(sample_overrides, output_indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
-                                 "B+1", "the same of the output"),
+                                 "B+1", "where the output of each row begins, and the end"),
     [OUTPUT_TOKEN] = SYI_TENSOR(sample_overrides, output_token, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
                                 "O", "tokens picked so far"),
     [BIAS_INDPTR] = SYI_TENSOR(sample_overrides, bias_indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
-                               "B+1", "the same of the biases"),
+                               "B+1", "where the biases of each row begin, and the end"),
     [BIAS_TOKEN] = SYI_TENSOR(sample_overrides, bias_token, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "N",
                               "tokens with a bias"),
     [BIAS] = SYI_TENSOR(sample_overrides, bias, SY_FIELD_OPTIONAL, SYI_BIT(SYI_F32), 0, 1, 1, "N",
                         "added at the end; -inf bans a token"),
     [REPETITION] = SYI_TENSOR(sample_overrides, repetition_penalty, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW,
                               SYI_BIT(SYI_F32), LOGITS + 1, 1, 2, "1 | B | B 1",
-                              "divides, or multiplies below 0; missing: 1"),
+                              "divides positive logits, multiplies others; missing: 1"),
     [FREQUENCY] = SYI_TENSOR(sample_overrides, frequency_penalty, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW,
                              SYI_BIT(SYI_F32), LOGITS + 1, 1, 2, "1 | B | B 1",
-                             "taken off as often as the token is in the output"),
+                             "subtracted for each time in the output; missing: 0"),
     [PRESENCE] =
         SYI_TENSOR(sample_overrides, presence_penalty, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW, SYI_BIT(SYI_F32),
-                   LOGITS + 1, 1, 2, "1 | B | B 1", "taken off once if it is there"),
+                   LOGITS + 1, 1, 2, "1 | B | B 1", "subtracted once if in the output; missing: 0"),
     [INDPTR] = SYI_TENSOR(sample_overrides, override_indptr, SY_FIELD_OUT, SYI_BIT(SYI_I64), 0, 1, 1, "B+1",
                           "where the overrides of each row begin, and the end"),
     [TOKEN] = SYI_TENSOR(sample_overrides, override_token, SY_FIELD_OUT, SYI_BIT(SYI_I32), 0, 1, 1, "P+O+N",
-                         "ascending in a row; 0 from the end on"),
+                         "tokens with a new logit, ascending in a row"),
     [LOGIT] = SYI_TENSOR(sample_overrides, override_logit, SY_FIELD_OUT, SYI_BIT(SYI_F32), 0, 1, 1, "P+O+N",
-                         "their logits; 0 from the end on"),
+                         "their new logits"),
 };
 
 /* The tensors [first, last] come together. */
@@ -180,4 +180,4 @@ static sy_status check(struct syi_call *call)
 }
 
 SYI_DEFINE_OP(sample_overrides, SAMPLE_OVERRIDES,
-              "build sample's overrides from penalties, biases and what a sequence has had already")
+              "build sample's overrides from penalties, biases and the tokens of each sequence")

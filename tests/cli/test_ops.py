@@ -1,4 +1,5 @@
-"""switchyard ops: the library's descriptions are complete, and say what the header and the pages of docs/ops say."""
+"""switchyard ops: the library's descriptions are complete and agree with the header and the pages of docs/ops."""
+import glob
 import json
 import os
 import re
@@ -37,9 +38,24 @@ def page_tables(op):
         for line in match.group(1).splitlines() if match else ():
             cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
             for name in re.findall(r"`([^`]+)`", cells[0]):
-                rows[name] = cells
+                rows[name.replace("[0..2]", "")] = cells
         tables.append(rows)
     return tables
+
+
+def sentences():
+    """A pattern for each error sentence in the source of the library."""
+    patterns = []
+    numbers = {"s": ".*", "g": "[-+.e0-9]+"}
+    for path in glob.glob(os.path.join(ROOT, "src", "**", "*.c"), recursive=True):
+        with open(path, encoding="utf-8") as file:
+            literals = re.findall(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*', file.read())
+        for literal in literals:
+            text = "".join(re.findall(r'"((?:[^"\\\n]|\\.)*)"', literal))
+            if "want " in text or "could not be" in text:
+                text = re.sub(r"%(?:ll|z)?([a-z])", lambda m: numbers.get(m[1], "-?[0-9]+"), re.escape(text))
+                patterns.append(re.compile(text + "$"))
+    return patterns
 
 
 class Ops(CliTest):
@@ -101,7 +117,7 @@ class Ops(CliTest):
                 self.assertEqual(set(tensors), {n for n, f in described.items() if f["kind"] == "tensor"})
                 self.assertEqual(set(scalars), {n for n, f in described.items() if f["kind"] != "tensor"})
 
-    def test_pages_have_the_roles_and_types(self):
+    def test_pages_have_the_roles_types_and_shapes(self):
         known = {"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "f32", "f64", "bf16", "bool"}
         for op, info in self.ops.items():
             tensors, _ = page_tables(op)
@@ -110,11 +126,27 @@ class Ops(CliTest):
                 if not cells or field.get("again"):
                     continue
                 with self.subTest(op=op, field=field["name"]):
-                    self.assertEqual(re.match(r"in and out|in|out", cells[1])[0].replace("in and out", "inout"),
-                                     field["role"])
+                    role = field["role"].replace("inout", "in and out") + ", optional" * field["optional"]
+                    self.assertEqual(cells[1], role)
+                    shapes = ["[" + shape.replace(" ", ",") + "]" for shape in field["shapes"]]
+                    missing = [shape for shape in shapes if shape not in cells[2]]
+                    self.assertEqual(missing if cells[2] != "per row" or not field.get("per_row") else [], [])
                     types = set(field["types"]) & known
                     if types and not field.get("type_like"):
                         self.assertEqual(set(re.findall(r"[a-z]+\d*", cells[3])) & known, types)
+
+    def test_sentences_of_pages_are_in_the_source(self):
+        known, quoted = sentences(), 0
+        for op in OPERATORS:
+            with open(os.path.join(ROOT, "docs", "ops", op + ".md"), encoding="utf-8") as file:
+                text = re.sub(r"^```.*?^```", "", file.read(), flags=re.M | re.S)
+            for sentence in re.findall(r"`([^`]*)`", text):
+                if "want " not in sentence and "could not be" not in sentence or "…" in sentence:
+                    continue
+                quoted += 1
+                with self.subTest(op=op, sentence=sentence):
+                    self.assertTrue(any(pattern.search(" ".join(sentence.split())) for pattern in known))
+        self.assertGreater(quoted, 200)
 
 
 if __name__ == "__main__":

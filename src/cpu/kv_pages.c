@@ -127,23 +127,88 @@ static bool translate_share(const struct syi_kv_pages *p, const struct syi_kv_se
     return good;
 }
 
-/*
- * Phase 1: the slots of positions [j, j + n) of a sequence, -1 for padding. A wrong number is replaced by 0
- * before it is used, and remembered. False when one of the positions is a fault; fault_at tells which it is.
- */
-static bool translate(const struct syi_kv_pages *p, const struct syi_kv_sequence *seq, int64_t j, int64_t n,
-                      int64_t *slot)
+/* Only whether all are tokens, so that nothing keeps the loop from being done many at a time. */
+static inline bool load_as(const unsigned char *index, int64_t j, int64_t n, uint64_t limit, int64_t *t,
+                           enum syi_type type)
+{
+    uint64_t outside = 0;
+    for (int64_t i = 0; i < n; i++) {
+        t[i] = syi_load_index(index, j + i, type);
+        outside |= (uint64_t)t[i] >= limit;
+    }
+    return outside == 0;
+}
+
+bool syi_kv_load(const unsigned char *index, enum syi_type type, int64_t j, int64_t n, uint64_t limit,
+                 int64_t *t)
+{
+    return type == SYI_I32 ? load_as(index, j, n, limit, t, SYI_I32)
+                           : load_as(index, j, n, limit, t, SYI_I64);
+}
+
+enum { STEP = 8, AHEAD = 64 }; /* tokens between prefetches of table entries, and how far ahead */
+
+/* syi_kv_look_up where the type and the shift are constants, or not. */
+static inline bool look_up_as(const struct syi_kv_pool *pool, const struct syi_kv_entries *table,
+                              enum syi_type type, bool shifts, const int64_t *r, int64_t n, int64_t *slot)
+{
+    const struct syi_kv_pool q = {
+        .block_size = pool->block_size, .block_shift = pool->block_shift, .block_magic = pool->block_magic};
+    const uint64_t n_blocks = (uint64_t)pool->n_blocks, n_rows = (uint64_t)pool->n_rows;
+    const unsigned char *const first = table->first;
+    const int64_t stride = table->stride;
+    bool good = true;
+    for (int64_t i = 0; i < n;) {
+        const int64_t stop = n - i < STEP ? n : i + STEP, later = i + AHEAD;
+        if (r != NULL && later < n) /* the row of a sequence that comes soon */
+            __builtin_prefetch(first + r[later] * stride +
+                               (slot[later] >> q.block_shift) * (type == SYI_I32 ? 4 : 8));
+        for (; i < stop; i++) {
+            const int64_t t = slot[i], column = shifts ? t >> q.block_shift : syi_kv_block(&q, t);
+            const unsigned char *row = r != NULL ? first + r[i] * stride : first;
+            const uint64_t entry = (uint64_t)syi_load_index(row, column, type);
+            const uint64_t within = (uint64_t)(t - column * q.block_size);
+            const uint64_t at = (shifts ? entry << q.block_shift : entry * (uint64_t)q.block_size) + within;
+            good &= (entry < n_blocks) & (at < n_rows);
+            slot[i] = (int64_t)at;
+        }
+    }
+    return good;
+}
+
+bool syi_kv_look_up(const struct syi_kv_pages *p, const struct syi_kv_entries *table, const int64_t *r,
+                    int64_t n, int64_t *slot)
+{
+    if (p->table.type != SYI_I32 || p->pool.block_shift < 0)
+        return look_up_as(&p->pool, table, p->table.type, false, r, n, slot);
+    return r != NULL ? look_up_as(&p->pool, table, SYI_I32, true, r, n, slot)
+                     : look_up_as(&p->pool, table, SYI_I32, true, NULL, n, slot);
+}
+
+void syi_kv_store(unsigned char *to, enum syi_type type, int64_t n, const int64_t *slot)
+{
+    for (int64_t i = 0; i < n && type == SYI_I32; i++)
+        syi_store_i32(to, i, (int32_t)slot[i]);
+    for (int64_t i = 0; i < n && type == SYI_I64; i++)
+        syi_store_i64(to, i, slot[i]);
+}
+
+struct syi_kv_kept syi_kv_take_kept(struct syi_arena *arena, int64_t n, int n_tasks, enum syi_type type)
+{
+    const size_t most = (size_t)512 * 1024, each = ((size_t)n / (size_t)n_tasks + 1) * sizeof(int64_t);
+    const size_t bytes = each < most ? syi_align(each) : most;
+    return (struct syi_kv_kept){syi_take(arena, (size_t)n_tasks * bytes), bytes, type};
+}
+
+/* The slots of positions [j, j + n) where some are padding or faults. A wrong number is replaced by 0 before it is used,
+   and remembered. */
+static bool translate_mixed(const struct syi_kv_pages *p, const struct syi_kv_sequence *seq, int64_t j,
+                            int64_t n, uint64_t reach, int64_t *slot)
 {
     const struct syi_kv_pool *pool = &p->pool;
-    if (p->share.world > 1)
-        return translate_share(p, seq, j, n, slot);
-    const int64_t seen = seq->columns * pool->block_size;
-    const uint64_t reach = (uint64_t)(seq->length < seen ? seq->length : seen);
-    const int64_t live = seq->live - j < n ? seq->live - j : n;
     const bool pads = p->pad != SY_PAD_ERROR;
     bool good = true;
-    int64_t i = 0;
-    for (; i < live; i++) {
+    for (int64_t i = 0; i < n; i++) {
         const int64_t t = syi_load_index(seq->indices, j + i, p->index_type);
         const bool inside = (uint64_t)t < reach;
         const int64_t token = inside ? t : 0;
@@ -155,9 +220,27 @@ static bool translate(const struct syi_kv_pages *p, const struct syi_kv_sequence
         slot[i] = found ? row : -1;
         good &= found | (pads & (t == -1));
     }
-    for (; i < n; i++)
-        slot[i] = -1;
     return good;
+}
+
+/*
+ * Phase 1: the slots of positions [j, j + n) of a sequence, -1 for padding. False when one of the positions is a fault;
+ * fault_at tells which it is.
+ */
+static bool translate(const struct syi_kv_pages *p, const struct syi_kv_sequence *seq, int64_t j, int64_t n,
+                      int64_t *slot)
+{
+    if (p->share.world > 1)
+        return translate_share(p, seq, j, n, slot);
+    const int64_t seen = seq->columns * p->pool.block_size, rest = seq->live - j;
+    const uint64_t reach = (uint64_t)(seq->length < seen ? seq->length : seen);
+    const int64_t live = rest < n ? rest > 0 ? rest : 0 : n;
+    const struct syi_kv_entries table = {seq->table, 0};
+    for (int64_t i = live; i < n; i++)
+        slot[i] = -1;
+    return (syi_kv_load(seq->indices, p->index_type, j, live, reach, slot) &&
+            syi_kv_look_up(p, &table, NULL, live, slot)) ||
+           translate_mixed(p, seq, j, live, reach, slot);
 }
 
 sy_fault syi_kv_fault_of(const struct syi_kv_pages *p, const struct syi_kv_sequence *seq, int64_t t)
@@ -212,22 +295,29 @@ void syi_kv_walk_begin(struct syi_kv_walk *w, const struct syi_kv_pages *pages, 
     w->n = 0;
 }
 
-bool syi_kv_walk_on(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int64_t *slot, int64_t room)
+void syi_kv_walk_next(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int64_t room)
 {
     const int64_t k = pages->k;
     w->b = w->flat / k;
-    w->sequence = syi_kv_sequence_at(pages, w->b);
-    w->sequence.indices = syi_row(pages->indices, w->b);
-    const int64_t stop = w->end < (w->b + 1) * k ? w->end : (w->b + 1) * k, j = w->flat - w->b * k;
+    const int64_t stop = w->end < (w->b + 1) * k ? w->end : (w->b + 1) * k;
+    w->j = w->flat - w->b * k;
     w->n = stop - w->flat < room ? stop - w->flat : room;
     w->flat += w->n;
-    return translate(pages, &w->sequence, j, w->n, slot);
+}
+
+bool syi_kv_walk_on(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int64_t *slot, int64_t room)
+{
+    syi_kv_walk_next(w, pages, room);
+    w->sequence = syi_kv_sequence_at(pages, w->b);
+    w->sequence.indices = syi_row(pages->indices, w->b);
+    return translate(pages, &w->sequence, w->j, w->n, slot);
 }
 
 struct job {
     const struct syi_kv_pages *pages;
     int n_tasks;
     sy_fault *fault; /* [task]; status OK while nothing is wrong */
+    const struct syi_kv_kept *kept;
 };
 
 static void check_positions(void *data, int task)
@@ -239,12 +329,17 @@ static void check_positions(void *data, int task)
     int64_t slot[SYI_KV_CHUNK];
 
     fault->status = SY_OK;
-    for (syi_kv_walk_begin(&walk, p, job->n_tasks, task); walk.flat < walk.end;) {
-        if (syi_kv_walk_on(&walk, p, slot, SYI_KV_CHUNK))
-            continue;
-        for (int64_t flat = walk.flat - walk.n; flat < walk.flat && fault->status == SY_OK; flat++)
-            *fault = fault_at(p, &walk.sequence, walk.b, flat - walk.b * p->k);
-        return;
+    syi_kv_walk_begin(&walk, p, job->n_tasks, task);
+    for (const int64_t first = walk.flat; walk.flat < walk.end;) {
+        if (!syi_kv_walk_on(&walk, p, slot, SYI_KV_CHUNK)) {
+            for (int64_t j = walk.j; j < walk.j + walk.n && fault->status == SY_OK; j++)
+                *fault = fault_at(p, &walk.sequence, walk.b, j);
+            return;
+        }
+        unsigned char *kept =
+            job->kept != NULL ? syi_kv_kept_at(job->kept, task, walk.flat - walk.n - first, walk.n) : NULL;
+        if (kept != NULL)
+            syi_kv_store(kept, job->kept->type, walk.n, slot);
     }
 }
 
@@ -296,9 +391,10 @@ sy_status syi_kv_refuse(sy_ctx *ctx, const struct syi_kv_pages *pages, const sy_
     }
 }
 
-sy_status syi_kv_judge(sy_ctx *ctx, const struct syi_kv_pages *pages, int n_tasks, sy_fault *fault)
+sy_status syi_kv_judge(sy_ctx *ctx, const struct syi_kv_pages *pages, int n_tasks, sy_fault *fault,
+                       const struct syi_kv_kept *kept)
 {
-    struct job job = {pages, n_tasks, fault};
+    struct job job = {pages, n_tasks, fault, kept};
     const sy_fault first = syi_kv_judge_sequences(pages);
     if (first.status != SY_OK)
         return syi_kv_refuse(ctx, pages, &first);

@@ -160,9 +160,10 @@ static inline bool look_up_as(const struct syi_kv_pool *pool, const struct syi_k
     bool good = true;
     for (int64_t i = 0; i < n;) {
         const int64_t stop = n - i < STEP ? n : i + STEP, later = i + AHEAD;
-        if (r != NULL && later < n) /* the row of a sequence that comes soon */
-            __builtin_prefetch(first + r[later] * stride +
-                               (slot[later] >> q.block_shift) * (type == SYI_I32 ? 4 : 8));
+        if (r != NULL && later < n) { /* the row of a sequence that comes soon */
+            const int64_t column = shifts ? slot[later] >> q.block_shift : syi_kv_block(&q, slot[later]);
+            __builtin_prefetch(first + r[later] * stride + column * (type == SYI_I32 ? 4 : 8));
+        }
         for (; i < stop; i++) {
             const int64_t t = slot[i], column = shifts ? t >> q.block_shift : syi_kv_block(&q, t);
             const unsigned char *row = r != NULL ? first + r[i] * stride : first;

@@ -148,42 +148,60 @@ bool syi_kv_load(const unsigned char *index, enum syi_type type, int64_t j, int6
 
 enum { STEP = 8, AHEAD = 64 }; /* tokens between prefetches of table entries, and how far ahead */
 
-/* syi_kv_look_up where the type and the shift are constants, or not. */
-static inline bool look_up_as(const struct syi_kv_pool *pool, const struct syi_kv_entries *table,
-                              enum syi_type type, bool shifts, const int64_t *r, int64_t n, int64_t *slot)
+/* The pool and the table of a look-up as values, which nothing that is written can change. */
+struct look_up {
+    struct syi_kv_pool pool;
+    const unsigned char *first;
+    int64_t stride;
+    enum syi_type type;
+    bool shifts; /* the block size is a power of two */
+};
+
+static inline int64_t column_at(const struct look_up *l, int64_t t)
 {
-    const struct syi_kv_pool q = {
-        .block_size = pool->block_size, .block_shift = pool->block_shift, .block_magic = pool->block_magic};
-    const uint64_t n_blocks = (uint64_t)pool->n_blocks, n_rows = (uint64_t)pool->n_rows;
-    const unsigned char *const first = table->first;
-    const int64_t stride = table->stride;
+    return l->shifts ? t >> l->pool.block_shift : syi_kv_block(&l->pool, t);
+}
+
+/* The slot of token t of a table row. */
+static inline bool look_up_one(const struct look_up *l, int64_t r, int64_t t, int64_t *slot)
+{
+    const int64_t column = column_at(l, t), size = l->pool.block_size;
+    const uint64_t entry = (uint64_t)syi_load_index(l->first + r * l->stride, column, l->type);
+    const uint64_t begin = l->shifts ? entry << l->pool.block_shift : entry * (uint64_t)size;
+    const uint64_t at = begin + (uint64_t)(t - column * size);
+    *slot = (int64_t)at;
+    return (entry < (uint64_t)l->pool.n_blocks) & (at < (uint64_t)l->pool.n_rows);
+}
+
+/* With the type, the shift and whether there is an r as constants, or not. */
+static inline bool look_up_all(struct look_up l, const int64_t *r, int64_t n, int64_t *slot)
+{
     bool good = true;
-    for (int64_t i = 0; i < n;) {
-        const int64_t stop = n - i < STEP ? n : i + STEP, later = i + AHEAD;
-        if (r != NULL && later < n) { /* the row of a sequence that comes soon */
-            const int64_t column = shifts ? slot[later] >> q.block_shift : syi_kv_block(&q, slot[later]);
-            __builtin_prefetch(first + r[later] * stride + column * (type == SYI_I32 ? 4 : 8));
-        }
-        for (; i < stop; i++) {
-            const int64_t t = slot[i], column = shifts ? t >> q.block_shift : syi_kv_block(&q, t);
-            const unsigned char *row = r != NULL ? first + r[i] * stride : first;
-            const uint64_t entry = (uint64_t)syi_load_index(row, column, type);
-            const uint64_t within = (uint64_t)(t - column * q.block_size);
-            const uint64_t at = (shifts ? entry << q.block_shift : entry * (uint64_t)q.block_size) + within;
-            good &= (entry < n_blocks) & (at < n_rows);
-            slot[i] = (int64_t)at;
-        }
+    int64_t i = 0;
+    for (; i + STEP <= n; i += STEP) {
+        const int64_t later = i + AHEAD < n ? i + AHEAD : i;
+        if (r != NULL) /* the row of a sequence that comes soon */
+            __builtin_prefetch(l.first + r[later] * l.stride +
+                               column_at(&l, slot[later]) * (l.type == SYI_I32 ? 4 : 8));
+        for (int64_t j = i; j < i + STEP; j++)
+            good &= look_up_one(&l, r != NULL ? r[j] : 0, slot[j], &slot[j]);
     }
+    for (; i < n; i++)
+        good &= look_up_one(&l, r != NULL ? r[i] : 0, slot[i], &slot[i]);
     return good;
 }
 
 bool syi_kv_look_up(const struct syi_kv_pages *p, const struct syi_kv_entries *table, const int64_t *r,
                     int64_t n, int64_t *slot)
 {
-    if (p->table.type != SYI_I32 || p->pool.block_shift < 0)
-        return look_up_as(&p->pool, table, p->table.type, false, r, n, slot);
-    return r != NULL ? look_up_as(&p->pool, table, SYI_I32, true, r, n, slot)
-                     : look_up_as(&p->pool, table, SYI_I32, true, NULL, n, slot);
+    struct look_up l = {p->pool, table->first, table->stride, p->table.type, false};
+    if (p->table.type != SYI_I32)
+        return look_up_all(l, r, n, slot);
+    l.type = SYI_I32;
+    if (p->pool.block_shift < 0)
+        return r != NULL ? look_up_all(l, r, n, slot) : look_up_all(l, NULL, n, slot);
+    l.shifts = true;
+    return r != NULL ? look_up_all(l, r, n, slot) : look_up_all(l, NULL, n, slot);
 }
 
 void syi_kv_store(unsigned char *to, enum syi_type type, int64_t n, const int64_t *slot)
@@ -196,7 +214,7 @@ void syi_kv_store(unsigned char *to, enum syi_type type, int64_t n, const int64_
 
 struct syi_kv_kept syi_kv_take_kept(struct syi_arena *arena, int64_t n, int n_tasks, enum syi_type type)
 {
-    const size_t most = (size_t)512 * 1024, each = ((size_t)n / (size_t)n_tasks + 1) * sizeof(int64_t);
+    const size_t most = (size_t)1024 * 1024, each = ((size_t)n / (size_t)n_tasks + 1) * sizeof(int64_t);
     const size_t bytes = each < most ? syi_align(each) : most;
     return (struct syi_kv_kept){syi_take(arena, (size_t)n_tasks * bytes), bytes, type};
 }

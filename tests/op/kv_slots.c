@@ -29,7 +29,7 @@ static int close_contexts(void **state)
 
 /* ---- A call ------------------------------------------------------------------------------------------------- */
 
-enum { MOST = 100000, MOST_TABLE = 64 }; /* more tokens than one task keeps the slots of */
+enum { MOST = 140000, MOST_TABLE = 64 }; /* more tokens than one task keeps the slots of */
 
 /* n tokens as [lead, n / lead], numbers stored as the types asked for. */
 struct input {

@@ -211,6 +211,12 @@ static sy_status check_rank(struct syi_call *call, void *data)
     return SY_OK;
 }
 
+/* The tensors of the call are all there are, and the rules of the table hold for them. */
+static bool one_turn(const struct syi_call *call)
+{
+    return call->turns.n == 0 && call->turns.format == NULL;
+}
+
 /*
  * Most calls are right, and small ones consist of little else than their checks: one pass finds that every tensor has
  * data, a type the rule lists, a rank that fits and positive extents. Otherwise the steps find out what is wrong, if
@@ -237,7 +243,7 @@ static bool tensors_as_usual(const struct syi_call *call)
 
 sy_status syi_check_tensors(struct syi_call *call, bool untouched)
 {
-    if (call->turns.take == NULL && tensors_as_usual(call))
+    if (one_turn(call) && tensors_as_usual(call))
         return SY_OK;
     sy_status st = syi_every_turn(call, check_given, NULL);
     if (st == SY_OK && !call->query && !untouched)
@@ -533,7 +539,7 @@ static sy_status check_devices(struct syi_call *call, void *data)
 
 sy_status syi_check_layout(struct syi_call *call)
 {
-    const bool usual = call->turns.take == NULL && layout_as_usual(call);
+    const bool usual = one_turn(call) && layout_as_usual(call);
     sy_status st = usual ? SY_OK : syi_every_turn(call, check_strides, NULL);
     if (st == SY_OK && !usual)
         st = syi_every_turn(call, check_devices, NULL);

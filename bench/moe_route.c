@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "cli/number.h"
+#include "peers.h"
 
 enum { MOST_EXPERTS = 512, MOST_K = 16 };
 
@@ -24,6 +25,8 @@ struct shape {
 static const struct shape full[] = {
     {4096, 8, 2, 0, 0, SY_SCORE_NONE, true, false, true},
     {4096, 64, 6, 0, 0, SY_SCORE_SOFTMAX, false, false, false},
+    {4096, 64, 8, 0, 0, SY_SCORE_SOFTMAX, false, false, false},
+    {4096, 64, 8, 0, 0, SY_SCORE_SOFTMAX, false, false, true},
     {4096, 128, 8, 0, 0, SY_SCORE_SOFTMAX, false, false, false},
     {4096, 128, 8, 0, 0, SY_SCORE_SOFTMAX, false, false, true},
     {4096, 256, 8, 8, 4, SY_SCORE_SIGMOID, false, true, true},
@@ -38,6 +41,7 @@ static const struct shape quick[] = {
 
 enum { N_FULL = sizeof full / sizeof *full, N_QUICK = sizeof quick / sizeof *quick };
 
+static const char *const scores[] = {"softmax", "sigmoid", "none"};
 static const double margin = 1e-6;
 
 /* A row as the plain loop sees it. */
@@ -242,12 +246,25 @@ static const struct shape *shape_at(int index)
 
 static void describe(int index, char *text, size_t bytes)
 {
-    static const char *const scores[] = {"softmax", "sigmoid", "none"};
     const struct shape *const shape = shape_at(index);
     snprintf(text, bytes, "%s T=%d E=%d K=%d %s%s%s", shape->wide ? "f32" : "bf16", (int)shape->tokens,
              (int)shape->experts, (int)shape->k,
              shape->softmax_after ? "softmax after" : scores[shape->score], shape->bias ? " bias" : "",
              shape->groups > 0 ? " groups" : "");
+}
+
+void peers_moe_route(int index, struct emit *json)
+{
+    const struct shape *const shape = shape_at(index);
+    emit_string(json, "dtype", shape->wide ? "f32" : "bf16");
+    emit_integer(json, "tokens", shape->tokens);
+    emit_integer(json, "experts", shape->experts);
+    emit_integer(json, "k", shape->k);
+    emit_integer(json, "groups", shape->groups);
+    emit_integer(json, "top_groups", shape->top_groups);
+    emit_string(json, "score", scores[shape->score]);
+    emit_bool(json, "softmax_after", shape->softmax_after);
+    emit_bool(json, "bias", shape->bias);
 }
 
 static void run_case(struct bench *bench, int index, const char *name)

@@ -23,9 +23,8 @@ static const struct {
     const struct bench_op *op;
     void (*describe)(int index, struct emit *json);
 } peers[] = {
-    {&bench_moe_permute, peers_moe_permute},
-    {&bench_moe_dispatch, peers_moe_dispatch},
-    {&bench_sample, peers_sample},
+    {&bench_moe_route, peers_moe_route},       {&bench_moe_permute, peers_moe_permute},
+    {&bench_moe_dispatch, peers_moe_dispatch}, {&bench_sample, peers_sample},
     {&bench_kv_gather, peers_kv_gather},
 };
 

@@ -28,6 +28,7 @@ const char *peers_interpreter(void);
 void peers_run(struct bench *bench, const struct bench_op *op);
 
 /* What peers.py must know of a case, as fields of an object. */
+void peers_moe_route(int index, struct emit *json);
 void peers_moe_permute(int index, struct emit *json);
 void peers_moe_dispatch(int index, struct emit *json);
 void peers_sample(int index, struct emit *json);

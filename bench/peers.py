@@ -11,6 +11,7 @@ sys.path[:] = [path for path in sys.path if path]  # with -c the current folder 
 
 import importlib
 import json
+import math
 import random
 import statistics
 import time
@@ -200,6 +201,102 @@ def torch_gather(torch, case, cold):
     yield "gather, index_select", as_called, out, check
 
 
+def torch_select(torch, case, bias):
+    """The choice of experts from scores: topk, or the topk of the groups that stay. Forms into new memory and with out=."""
+    tokens, experts, k, groups = case["tokens"], case["experts"], case["k"], case["groups"]
+    size = experts // max(groups, 1)
+    weights, ids = torch.ones(tokens, k), torch.ones(tokens, k, dtype=torch.int64)
+    value, pair = torch.ones(tokens, experts), torch.ones(tokens, groups, 2)
+    pair_ids, worth = torch.ones(tokens, groups, 2, dtype=torch.int64), torch.ones(tokens, groups)
+    stay_ids = torch.ones(tokens, case["top_groups"], dtype=torch.int64)
+    stay_worth, drop = torch.ones(tokens, case["top_groups"]), torch.ones(tokens, groups, 1, dtype=torch.bool)
+
+    def as_called(score):
+        if groups == 0:
+            return score.topk(k)
+        wide = (score + bias).view(tokens, groups, size)
+        stay = wide.topk(2)[0].sum(-1).topk(case["top_groups"])[1]
+        out = torch.ones(tokens, groups, dtype=torch.bool).scatter_(1, stay, False)
+        chosen = wide.masked_fill(out[:, :, None], -torch.inf).view(tokens, experts).topk(k)[1]
+        return score.gather(1, chosen), chosen
+
+    def out(score):
+        if groups == 0:
+            return torch.topk(score, k, out=(weights, ids))
+        wide = torch.add(score, bias, out=value).view(tokens, groups, size)
+        torch.topk(wide, 2, out=(pair, pair_ids))
+        torch.topk(torch.sum(pair, -1, out=worth), case["top_groups"], out=(stay_worth, stay_ids))
+        wide.masked_fill_(drop.fill_(True).view(tokens, groups).scatter_(1, stay_ids, False)[:, :, None], -torch.inf)
+        torch.topk(value, k, out=(weights, ids))
+        return torch.gather(score, 1, ids, out=weights), ids
+
+    return as_called, out
+
+
+def best_of(values, n):
+    """The places of the n largest, the first of them first."""
+    return sorted(range(len(values)), key=lambda i: (-values[i], i))[:n]
+
+
+def routed(case, row, bias):
+    """Experts and weights of a row, by sorting doubles."""
+    top, groups = max(row), case["groups"]
+    score = row
+    if case["score"] == "sigmoid":
+        score = [1 / (1 + math.exp(-x)) for x in row]
+    elif case["score"] == "softmax":
+        score = [math.exp(x - top) for x in row]
+        score = [s / sum(score) for s in score]
+    value = [s + b for s, b in zip(score, bias)]
+    if groups > 0:
+        size = len(row) // groups
+        worth = [sum(sorted(value[g * size:(g + 1) * size])[-2:]) for g in range(groups)]
+        stay = best_of(worth, case["top_groups"])
+        value = [v if e // size in stay else -math.inf for e, v in enumerate(value)]
+    ids = best_of(value, case["k"])
+    weights = [math.exp(row[e] - top) if case["softmax_after"] else score[e] for e in ids]
+    return ids, [w / sum(weights) for w in weights]
+
+
+def torch_route(torch, case, cold):
+    tokens, experts, kind = case["tokens"], case["experts"], torch_type(torch, case)
+    n = sets_of(tokens * experts * torch.empty(0, dtype=kind).element_size(), cold)
+    x = [(1.5 * torch.randn(tokens, experts)).to(kind) for _ in range(n)]
+    bias = 0.1 * torch.rand(experts) if case["bias"] else torch.zeros(experts)
+    score, total = torch.ones(tokens, experts), torch.ones(tokens, 1)
+    select, select_out = torch_select(torch, case, bias)
+    best, ids = torch.ones(tokens, case["k"], dtype=kind), torch.ones(tokens, case["k"], dtype=torch.int64)
+    share = torch.ones(tokens, case["k"])
+
+    def as_called(i):
+        if case["softmax_after"]:
+            values, chosen = x[i % n].topk(case["k"])
+            return values.softmax(-1, dtype=torch.float32), chosen
+        logits = x[i % n].float()
+        weights, chosen = select(logits.softmax(-1) if case["score"] == "softmax" else logits.sigmoid())
+        return weights / weights.sum(-1, keepdim=True), chosen
+
+    def out(i):
+        if case["softmax_after"]:
+            torch.topk(x[i % n], case["k"], out=(best, ids))
+            return torch.softmax(best, -1, dtype=torch.float32, out=share), ids
+        if case["score"] == "softmax":
+            torch.softmax(x[i % n], -1, dtype=torch.float32, out=score)
+        else:
+            torch.sigmoid(score.copy_(x[i % n]), out=score)
+        weights, chosen = select_out(score)
+        return weights.div_(torch.sum(weights, -1, keepdim=True, out=total)), chosen
+
+    def check(result):
+        for row, weights, chosen in zip(x[0][:16].tolist(), result[0].tolist(), result[1].tolist()):
+            want_ids, want = routed(case, row, bias.tolist())
+            right(max(abs(a - b) for a, b in zip(weights, want)) < 1e-5)
+            right(all(a == b or abs(row[a] - row[b]) < 1e-2 for a, b in zip(chosen, want_ids)))
+
+    groups = "sigmoid, topk of groups, topk" if case["groups"] > 0 else "softmax, topk"
+    yield "topk, softmax" if case["softmax_after"] else groups, as_called, out, check
+
+
 def torch_logits(torch, case, cold):
     """Logits like a language model's, or N(0,1); a few rows are made, the other sets are turned copies."""
     shape, kind = (case["batch"], case["vocab"]), torch_type(torch, case)
@@ -376,7 +473,7 @@ def numpy_sample(numpy, case, cold):
 
 PEERS = {
     "pytorch": ("torch", {"moe_permute": torch_permute, "moe_dispatch": torch_dispatch, "kv_gather": torch_gather,
-                          "sample": torch_sample}),
+                          "moe_route": torch_route, "sample": torch_sample}),
     "numpy": ("numpy", {"moe_permute": numpy_permute, "kv_gather": numpy_gather, "sample": numpy_sample}),
 }
 

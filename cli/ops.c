@@ -254,8 +254,9 @@ const DLTensor **op_pointer(const struct op *op, struct op_call *call, const sy_
 {
     static const size_t parts[] = {offsetof(sy_kv_plane, cache), offsetof(sy_kv_plane, rows),
                                    offsetof(sy_kv_plane, scale)};
-    char *at = plane > 0 ? (char *)&call->planes[plane - 1] + parts[part_of_plane(op, tensor)]
-                         : (char *)call->args.bytes + tensor->offset;
+    const int part = plane > 0 ? part_of_plane(op, tensor) : -1;
+    char *const at = part >= 0 ? (char *)&call->planes[plane - 1] + parts[part]
+                               : (char *)call->args.bytes + tensor->offset;
     return (const DLTensor **)(void *)at;
 }
 

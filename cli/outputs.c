@@ -162,17 +162,14 @@ static bool is_missing(const struct op *op, struct op_call *call, const sy_field
            *op_pointer(op, call, tensor, 0) == NULL && is_wanted(op, call, tensor);
 }
 
-sy_status op_size_outputs(sy_ctx *ctx, const struct op *op, struct op_call *call, struct op_outputs *outputs)
+/* The outputs that are missing, as the call wants them. */
+static sy_status make_missing(sy_ctx *ctx, const struct op *op, struct op_call *call,
+                              const sy_field_info *last, struct op_outputs *outputs)
 {
-    const sy_field_info *tensor, *last = op_tensor(op, op->info->n_tensors - 1);
     sy_shape shapes[SY_MAX_FIELDS];
-    bool any = false;
-    set_formats(op, call);
-    for (int i = 0; (tensor = op_tensor(op, i)) != NULL; i++)
-        any = any || is_missing(op, call, tensor);
-    sy_status status = SY_OK;
-    if (any)
-        status = sy_infer(ctx, op->info, call->args.bytes, op->info->args_bytes, shapes, SY_MAX_FIELDS);
+    const sy_field_info *tensor;
+    const sy_status status =
+        sy_infer(ctx, op->info, call->args.bytes, op->info->args_bytes, shapes, SY_MAX_FIELDS);
     for (int i = 0; status == SY_OK && (tensor = op_tensor(op, i)) != NULL; i++) {
         if (!is_missing(op, call, tensor) || shapes[i].rank < 0 || outputs->out_of_memory)
             continue;
@@ -182,6 +179,17 @@ sy_status op_size_outputs(sy_ctx *ctx, const struct op *op, struct op_call *call
             make(call, tensor, plane ? op_plane_name(call, tensor->name, 0).text : tensor->name, &shapes[i],
                  packed, outputs);
     }
+    return status;
+}
+
+sy_status op_size_outputs(sy_ctx *ctx, const struct op *op, struct op_call *call, struct op_outputs *outputs)
+{
+    const sy_field_info *tensor, *last = op_tensor(op, op->info->n_tensors - 1);
+    bool any = false;
+    set_formats(op, call);
+    for (int i = 0; (tensor = op_tensor(op, i)) != NULL; i++)
+        any = any || is_missing(op, call, tensor);
+    const sy_status status = any ? make_missing(ctx, op, call, last, outputs) : SY_OK;
     const bool further = op->planes && (last->flags & (SY_FIELD_OUT | SY_FIELD_INOUT)) == SY_FIELD_OUT;
     return status == SY_OK && further ? size_planes(ctx, op, call, last, outputs) : status;
 }

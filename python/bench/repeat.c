@@ -35,7 +35,7 @@ int __tvm_ffi_repeat(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *
     sy_status status = SY_OK;
     const int64_t start = now_ns();
     for (int64_t i = 0; i < values[1].v_int64 && status == SY_OK; i++)
-        status = syp_call(op, ctx, &args);
+        status = sy_call(ctx, op->info, &args, op->info->args_bytes);
     syp_return_int(result, now_ns() - start);
     return status == SY_OK ? 0 : syp_raise("ValueError", sy_ctx_error(ctx));
 }

@@ -96,7 +96,11 @@ DLDataType syi_dtype_of(enum syi_type type);
 void syi_describe_type(DLDataType type, char *text, size_t text_bytes);
 
 /* Bytes of one element, 0 when it is not a whole number of bytes. */
-size_t syi_elem_bytes(DLDataType type);
+static inline size_t syi_elem_bytes(DLDataType type)
+{
+    const size_t bits = (size_t)type.bits * type.lanes;
+    return bits % 8 == 0 ? bits / 8 : 0;
+}
 
 /* The same for the float types operators compute with. */
 static inline size_t syi_float_bytes(enum syi_type type)

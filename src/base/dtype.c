@@ -6,61 +6,68 @@
 
 #include <stdio.h>
 
-static const struct {
-    const char *name;
-    uint8_t code, bits;
-} types[SYI_N_TYPES] = {
-    [SYI_I8] = {"i8", 0, 8},
-    [SYI_I16] = {"i16", 0, 16},
-    [SYI_I32] = {"i32", 0, 32},
-    [SYI_I64] = {"i64", 0, 64},
-    [SYI_U8] = {"u8", 1, 8},
-    [SYI_U16] = {"u16", 1, 16},
-    [SYI_U32] = {"u32", 1, 32},
-    [SYI_U64] = {"u64", 1, 64},
-    [SYI_F16] = {"f16", 2, 16},
-    [SYI_F32] = {"f32", 2, 32},
-    [SYI_F64] = {"f64", 2, 64},
-    [SYI_BF16] = {"bf16", 4, 16},
-    [SYI_BOOL] = {"bool", 6, 8},
-    [SYI_F8_E4M3] = {"f8_e4m3", 10, 8},
-    [SYI_F8_E5M2] = {"f8_e5m2", 12, 8},
-    [SYI_F8_E8M0] = {"f8_e8m0", 14, 8},
-    [SYI_OTHER] = {"another type", 255, 0},
+static const char *const names[SYI_N_TYPES] = {
+    [SYI_I8] = "i8",
+    [SYI_I16] = "i16",
+    [SYI_I32] = "i32",
+    [SYI_I64] = "i64",
+    [SYI_U8] = "u8",
+    [SYI_U16] = "u16",
+    [SYI_U32] = "u32",
+    [SYI_U64] = "u64",
+    [SYI_F16] = "f16",
+    [SYI_F32] = "f32",
+    [SYI_F64] = "f64",
+    [SYI_BF16] = "bf16",
+    [SYI_BOOL] = "bool",
+    [SYI_F8_E4M3] = "f8_e4m3",
+    [SYI_F8_E5M2] = "f8_e5m2",
+    [SYI_F8_E8M0] = "f8_e8m0",
+    [SYI_OTHER] = "another type",
+};
+
+/* By type code and bytes. A call needs the type of each tensor several times, so nothing is searched. */
+enum { N_CODES = 15 };
+static const uint8_t known[N_CODES][9] = {
+    [0] = {[1] = SYI_I8, [2] = SYI_I16, [4] = SYI_I32, [8] = SYI_I64},
+    [1] = {[1] = SYI_U8, [2] = SYI_U16, [4] = SYI_U32, [8] = SYI_U64},
+    [2] = {[2] = SYI_F16, [4] = SYI_F32, [8] = SYI_F64},
+    [4] = {[2] = SYI_BF16},
+    [6] = {[1] = SYI_BOOL},
+    [10] = {[1] = SYI_F8_E4M3},
+    [12] = {[1] = SYI_F8_E5M2},
+    [14] = {[1] = SYI_F8_E8M0},
 };
 
 enum syi_type syi_type_of(DLDataType type)
 {
-    for (int i = SYI_OTHER + 1; i < SYI_N_TYPES; i++)
-        if (type.lanes == 1 && type.code == types[i].code && type.bits == types[i].bits)
-            return (enum syi_type)i;
-    return SYI_OTHER;
+    if (type.lanes != 1 || type.code >= N_CODES || type.bits > 64 || type.bits % 8 != 0)
+        return SYI_OTHER;
+    return (enum syi_type)known[type.code][type.bits / 8];
 }
 
 DLDataType syi_dtype_of(enum syi_type type)
 {
-    return (DLDataType){types[type].code, types[type].bits, 1};
+    for (int code = 0; code < N_CODES; code++)
+        for (int bytes = 1; bytes <= 8; bytes++)
+            if (known[code][bytes] == type && type != SYI_OTHER)
+                return (DLDataType){(uint8_t)code, (uint8_t)(8 * bytes), 1};
+    return (DLDataType){255, 0, 1};
 }
 
 const char *sy_type_name(sy_type type)
 {
-    return types[(unsigned)type < SYI_N_TYPES ? type : SYI_OTHER].name;
+    return names[(unsigned)type < SYI_N_TYPES ? type : SYI_OTHER];
 }
 
 void syi_describe_type(DLDataType type, char *text, size_t text_bytes)
 {
     const enum syi_type known = syi_type_of(type);
     if (known != SYI_OTHER)
-        snprintf(text, text_bytes, "%s", types[known].name);
+        snprintf(text, text_bytes, "%s", names[known]);
     else
         snprintf(text, text_bytes, "type code %d with %d bits and %d lanes", type.code, type.bits,
                  type.lanes);
-}
-
-size_t syi_elem_bytes(DLDataType type)
-{
-    const size_t bits = (size_t)type.bits * type.lanes;
-    return bits % 8 == 0 ? bits / 8 : 0;
 }
 
 float syi_bf16_to_f32(uint16_t bits)

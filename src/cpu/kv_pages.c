@@ -127,23 +127,107 @@ static bool translate_share(const struct syi_kv_pages *p, const struct syi_kv_se
     return good;
 }
 
-/*
- * Phase 1: the slots of positions [j, j + n) of a sequence, -1 for padding. A wrong number is replaced by 0
- * before it is used, and remembered. False when one of the positions is a fault; fault_at tells which it is.
- */
-static bool translate(const struct syi_kv_pages *p, const struct syi_kv_sequence *seq, int64_t j, int64_t n,
-                      int64_t *slot)
+/* Only whether all are tokens, so that nothing keeps the loop from being done many at a time. */
+static inline bool load_as(const unsigned char *index, int64_t j, int64_t n, uint64_t limit, int64_t *t,
+                           enum syi_type type)
 {
-    const struct syi_kv_pool *pool = &p->pool;
-    if (p->share.world > 1)
-        return translate_share(p, seq, j, n, slot);
-    const int64_t seen = seq->columns * pool->block_size;
-    const uint64_t reach = (uint64_t)(seq->length < seen ? seq->length : seen);
-    const int64_t live = seq->live - j < n ? seq->live - j : n;
-    const bool pads = p->pad != SY_PAD_ERROR;
+    uint64_t outside = 0;
+    for (int64_t i = 0; i < n; i++) {
+        t[i] = syi_load_index(index, j + i, type);
+        outside |= (uint64_t)t[i] >= limit;
+    }
+    return outside == 0;
+}
+
+bool syi_kv_load(const unsigned char *index, enum syi_type type, int64_t j, int64_t n, uint64_t limit,
+                 int64_t *t)
+{
+    return type == SYI_I32 ? load_as(index, j, n, limit, t, SYI_I32)
+                           : load_as(index, j, n, limit, t, SYI_I64);
+}
+
+enum { STEP = 8, AHEAD = 64 }; /* tokens between prefetches of table entries, and how far ahead */
+
+/* The pool and the table of a look-up as values, which nothing that is written can change. */
+struct look_up {
+    struct syi_kv_pool pool;
+    const unsigned char *first;
+    int64_t stride;
+    enum syi_type type;
+    bool shifts; /* the block size is a power of two */
+};
+
+static inline int64_t column_at(const struct look_up *l, int64_t t)
+{
+    return l->shifts ? t >> l->pool.block_shift : syi_kv_block(&l->pool, t);
+}
+
+/* The slot of token t of a table row. */
+static inline bool look_up_one(const struct look_up *l, int64_t r, int64_t t, int64_t *slot)
+{
+    const int64_t column = column_at(l, t), size = l->pool.block_size;
+    const uint64_t entry = (uint64_t)syi_load_index(l->first + r * l->stride, column, l->type);
+    const uint64_t begin = l->shifts ? entry << l->pool.block_shift : entry * (uint64_t)size;
+    const uint64_t at = begin + (uint64_t)(t - column * size);
+    *slot = (int64_t)at;
+    return (entry < (uint64_t)l->pool.n_blocks) & (at < (uint64_t)l->pool.n_rows);
+}
+
+/* With the type, the shift and whether there is an r as constants, or not. */
+static inline bool look_up_all(struct look_up l, const int64_t *r, int64_t n, int64_t *slot)
+{
     bool good = true;
     int64_t i = 0;
-    for (; i < live; i++) {
+    for (; i + STEP <= n; i += STEP) {
+        const int64_t later = i + AHEAD < n ? i + AHEAD : i;
+        if (r != NULL) /* the row of a sequence that comes soon */
+            __builtin_prefetch(l.first + r[later] * l.stride +
+                               column_at(&l, slot[later]) * (l.type == SYI_I32 ? 4 : 8));
+        for (int64_t j = i; j < i + STEP; j++)
+            good &= look_up_one(&l, r != NULL ? r[j] : 0, slot[j], &slot[j]);
+    }
+    for (; i < n; i++)
+        good &= look_up_one(&l, r != NULL ? r[i] : 0, slot[i], &slot[i]);
+    return good;
+}
+
+bool syi_kv_look_up(const struct syi_kv_pages *p, const struct syi_kv_entries *table, const int64_t *r,
+                    int64_t n, int64_t *slot)
+{
+    struct look_up l = {p->pool, table->first, table->stride, p->table.type, false};
+    if (p->table.type != SYI_I32)
+        return look_up_all(l, r, n, slot);
+    l.type = SYI_I32;
+    if (p->pool.block_shift < 0)
+        return r != NULL ? look_up_all(l, r, n, slot) : look_up_all(l, NULL, n, slot);
+    l.shifts = true;
+    return r != NULL ? look_up_all(l, r, n, slot) : look_up_all(l, NULL, n, slot);
+}
+
+void syi_kv_store(unsigned char *to, enum syi_type type, int64_t n, const int64_t *slot)
+{
+    for (int64_t i = 0; i < n && type == SYI_I32; i++)
+        syi_store_i32(to, i, (int32_t)slot[i]);
+    for (int64_t i = 0; i < n && type == SYI_I64; i++)
+        syi_store_i64(to, i, slot[i]);
+}
+
+struct syi_kv_kept syi_kv_take_kept(struct syi_arena *arena, int64_t n, int n_tasks, enum syi_type type)
+{
+    const size_t most = (size_t)1024 * 1024, each = ((size_t)n / (size_t)n_tasks + 1) * sizeof(int64_t);
+    const size_t bytes = each < most ? syi_align(each) : most;
+    return (struct syi_kv_kept){syi_take(arena, (size_t)n_tasks * bytes), bytes, type};
+}
+
+/* The slots of positions [j, j + n) where some are padding or faults. A wrong number is replaced by 0 before it is used,
+   and remembered. */
+static bool translate_mixed(const struct syi_kv_pages *p, const struct syi_kv_sequence *seq, int64_t j,
+                            int64_t n, uint64_t reach, int64_t *slot)
+{
+    const struct syi_kv_pool *pool = &p->pool;
+    const bool pads = p->pad != SY_PAD_ERROR;
+    bool good = true;
+    for (int64_t i = 0; i < n; i++) {
         const int64_t t = syi_load_index(seq->indices, j + i, p->index_type);
         const bool inside = (uint64_t)t < reach;
         const int64_t token = inside ? t : 0;
@@ -155,9 +239,27 @@ static bool translate(const struct syi_kv_pages *p, const struct syi_kv_sequence
         slot[i] = found ? row : -1;
         good &= found | (pads & (t == -1));
     }
-    for (; i < n; i++)
-        slot[i] = -1;
     return good;
+}
+
+/*
+ * Phase 1: the slots of positions [j, j + n) of a sequence, -1 for padding. False when one of the positions is a fault;
+ * fault_at tells which it is.
+ */
+static bool translate(const struct syi_kv_pages *p, const struct syi_kv_sequence *seq, int64_t j, int64_t n,
+                      int64_t *slot)
+{
+    if (p->share.world > 1)
+        return translate_share(p, seq, j, n, slot);
+    const int64_t seen = seq->columns * p->pool.block_size, rest = seq->live - j;
+    const uint64_t reach = (uint64_t)(seq->length < seen ? seq->length : seen);
+    const int64_t live = rest < n ? rest > 0 ? rest : 0 : n;
+    const struct syi_kv_entries table = {seq->table, 0};
+    for (int64_t i = live; i < n; i++)
+        slot[i] = -1;
+    return (syi_kv_load(seq->indices, p->index_type, j, live, reach, slot) &&
+            syi_kv_look_up(p, &table, NULL, live, slot)) ||
+           translate_mixed(p, seq, j, live, reach, slot);
 }
 
 sy_fault syi_kv_fault_of(const struct syi_kv_pages *p, const struct syi_kv_sequence *seq, int64_t t)
@@ -212,22 +314,29 @@ void syi_kv_walk_begin(struct syi_kv_walk *w, const struct syi_kv_pages *pages, 
     w->n = 0;
 }
 
-bool syi_kv_walk_on(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int64_t *slot, int64_t room)
+void syi_kv_walk_next(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int64_t room)
 {
     const int64_t k = pages->k;
     w->b = w->flat / k;
-    w->sequence = syi_kv_sequence_at(pages, w->b);
-    w->sequence.indices = syi_row(pages->indices, w->b);
-    const int64_t stop = w->end < (w->b + 1) * k ? w->end : (w->b + 1) * k, j = w->flat - w->b * k;
+    const int64_t stop = w->end < (w->b + 1) * k ? w->end : (w->b + 1) * k;
+    w->j = w->flat - w->b * k;
     w->n = stop - w->flat < room ? stop - w->flat : room;
     w->flat += w->n;
-    return translate(pages, &w->sequence, j, w->n, slot);
+}
+
+bool syi_kv_walk_on(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int64_t *slot, int64_t room)
+{
+    syi_kv_walk_next(w, pages, room);
+    w->sequence = syi_kv_sequence_at(pages, w->b);
+    w->sequence.indices = syi_row(pages->indices, w->b);
+    return translate(pages, &w->sequence, w->j, w->n, slot);
 }
 
 struct job {
     const struct syi_kv_pages *pages;
     int n_tasks;
     sy_fault *fault; /* [task]; status OK while nothing is wrong */
+    const struct syi_kv_kept *kept;
 };
 
 static void check_positions(void *data, int task)
@@ -239,12 +348,17 @@ static void check_positions(void *data, int task)
     int64_t slot[SYI_KV_CHUNK];
 
     fault->status = SY_OK;
-    for (syi_kv_walk_begin(&walk, p, job->n_tasks, task); walk.flat < walk.end;) {
-        if (syi_kv_walk_on(&walk, p, slot, SYI_KV_CHUNK))
-            continue;
-        for (int64_t flat = walk.flat - walk.n; flat < walk.flat && fault->status == SY_OK; flat++)
-            *fault = fault_at(p, &walk.sequence, walk.b, flat - walk.b * p->k);
-        return;
+    syi_kv_walk_begin(&walk, p, job->n_tasks, task);
+    for (const int64_t first = walk.flat; walk.flat < walk.end;) {
+        if (!syi_kv_walk_on(&walk, p, slot, SYI_KV_CHUNK)) {
+            for (int64_t j = walk.j; j < walk.j + walk.n && fault->status == SY_OK; j++)
+                *fault = fault_at(p, &walk.sequence, walk.b, j);
+            return;
+        }
+        unsigned char *kept =
+            job->kept != NULL ? syi_kv_kept_at(job->kept, task, walk.flat - walk.n - first, walk.n) : NULL;
+        if (kept != NULL)
+            syi_kv_store(kept, job->kept->type, walk.n, slot);
     }
 }
 
@@ -296,9 +410,10 @@ sy_status syi_kv_refuse(sy_ctx *ctx, const struct syi_kv_pages *pages, const sy_
     }
 }
 
-sy_status syi_kv_judge(sy_ctx *ctx, const struct syi_kv_pages *pages, int n_tasks, sy_fault *fault)
+sy_status syi_kv_judge(sy_ctx *ctx, const struct syi_kv_pages *pages, int n_tasks, sy_fault *fault,
+                       const struct syi_kv_kept *kept)
 {
-    struct job job = {pages, n_tasks, fault};
+    struct job job = {pages, n_tasks, fault, kept};
     const sy_fault first = syi_kv_judge_sequences(pages);
     if (first.status != SY_OK)
         return syi_kv_refuse(ctx, pages, &first);

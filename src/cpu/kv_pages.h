@@ -32,9 +32,46 @@ sy_fault syi_kv_judge_sequences(const struct syi_kv_pages *pages);
    64 bits before it is multiplied. */
 sy_fault syi_kv_fault_of(const struct syi_kv_pages *pages, const struct syi_kv_sequence *sequence, int64_t t);
 
-/* Judges all sequences, then all positions, on n_tasks tasks; `fault` is scratch, one for each. Fails with the
-   sentence of the first fault in order. */
-sy_status syi_kv_judge(sy_ctx *ctx, const struct syi_kv_pages *pages, int n_tasks, sy_fault *fault);
+/*
+ * Slots are written only after all positions were validated, which translates them. An operator whose output is the
+ * slots keeps those that each task translates first, as they will be written: all of a small call, so that only the
+ * rest of a large one is translated again.
+ */
+struct syi_kv_kept {
+    unsigned char *data; /* [task][bytes] */
+    size_t bytes;
+    enum syi_type type;
+};
+
+/* Takes the memory for n slots of any type on n_tasks tasks. */
+struct syi_kv_kept syi_kv_take_kept(struct syi_arena *arena, int64_t n, int n_tasks, enum syi_type type);
+
+/* Where n slots of a task are kept, `done` of which come before; NULL: they are not. */
+static inline unsigned char *syi_kv_kept_at(const struct syi_kv_kept *kept, int task, int64_t done, int64_t n)
+{
+    const size_t width = kept->type == SYI_I32 ? 4 : 8;
+    return (size_t)(done + n) * width <= kept->bytes
+               ? kept->data + (size_t)task * kept->bytes + (size_t)done * width
+               : NULL;
+}
+
+/* Validates all sequences, then all positions, on n_tasks tasks; `fault` is scratch, one for each. Fails with the
+   sentence of the first fault in order. `kept` may be NULL. */
+sy_status syi_kv_judge(sy_ctx *ctx, const struct syi_kv_pages *pages, int n_tasks, sy_fault *fault,
+                       const struct syi_kv_kept *kept);
+
+/* The steps of a translation that no data can lead astray: n indices widened to t, and whether all are below the limit;
+   then the tokens in `slot` to slots, and whether all exist. Token i looks into row r[i] of the table, or the first. */
+struct syi_kv_entries {
+    const unsigned char *first;
+    int64_t stride; /* bytes */
+};
+bool syi_kv_load(const unsigned char *index, enum syi_type type, int64_t j, int64_t n, uint64_t limit,
+                 int64_t *t);
+bool syi_kv_look_up(const struct syi_kv_pages *pages, const struct syi_kv_entries *table, const int64_t *r,
+                    int64_t n, int64_t *slot);
+
+void syi_kv_store(unsigned char *to, enum syi_type type, int64_t n, const int64_t *slot);
 
 /* Fails with the sentence of a fault. */
 sy_status syi_kv_refuse(sy_ctx *ctx, const struct syi_kv_pages *pages, const sy_fault *fault);
@@ -42,12 +79,14 @@ sy_status syi_kv_refuse(sy_ctx *ctx, const struct syi_kv_pages *pages, const sy_
 /* Walks the positions of a task, a chunk of one sequence at a time. */
 struct syi_kv_walk {
     int64_t flat, end; /* positions from `flat` on are not translated yet */
-    int64_t b;
+    int64_t b, j, n;   /* the chunk: n positions from j on of row b, the last before `flat` */
     struct syi_kv_sequence sequence;
-    int64_t n; /* positions of the chunk, the last before `flat` */
 };
 
 void syi_kv_walk_begin(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int n_tasks, int task);
+
+/* The next chunk, without translating it. */
+void syi_kv_walk_next(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int64_t room);
 
 /* Translates the next chunk of at most `room` positions: slots, -1 for padding. False, and -1 there, when a position is
    a fault. */

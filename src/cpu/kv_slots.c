@@ -4,10 +4,13 @@
  */
 #include "cpu/kv_pages.h"
 
+enum { CHUNK = 512 }; /* tokens translated at a time */
+
 struct job {
     const struct syi_kv_slots_plan *plan;
     int n_tasks;
     sy_fault *fault; /* [task]; status OK while nothing is wrong */
+    struct syi_kv_kept kept;
 };
 
 static int64_t n_tokens(const struct syi_kv_slots_plan *p)
@@ -20,9 +23,18 @@ static int count_tasks(const sy_ctx *ctx, const struct syi_kv_slots_plan *p)
     return syi_tasks(ctx, n_tokens(p), (uint64_t)n_tokens(p) * 3 * sizeof(int64_t));
 }
 
+static size_t lay_out(struct job *job, void *base)
+{
+    struct syi_arena arena = {base, 0};
+    job->fault = syi_take(&arena, (size_t)job->n_tasks * sizeof *job->fault);
+    job->kept = syi_kv_take_kept(&arena, n_tokens(job->plan), job->n_tasks, job->plan->slot_type);
+    return arena.used;
+}
+
 size_t syi_cpu_kv_slots_workspace(const sy_ctx *ctx, const union syi_plan *plan)
 {
-    return syi_align((size_t)count_tasks(ctx, &plan->kv_slots) * sizeof(sy_fault));
+    struct job job = {.plan = &plan->kv_slots, .n_tasks = count_tasks(ctx, &plan->kv_slots)};
+    return lay_out(&job, NULL);
 }
 
 /* Tokens [j, j + n) of one row of the tensors; `flat` counts them through all rows. */
@@ -38,7 +50,7 @@ static struct chunk chunk_at(const struct syi_kv_slots_plan *p, int64_t flat, in
     const int64_t in_row = end - flat < k - j ? end - flat : k - j;
     return (struct chunk){
         .flat = flat,
-        .n = in_row < SYI_KV_CHUNK ? in_row : SYI_KV_CHUNK,
+        .n = in_row < CHUNK ? in_row : CHUNK,
         .j = j,
         .batch = p->batch.data != NULL ? syi_row(p->batch, b) : NULL,
         .position = syi_row(p->pages.indices, b),
@@ -67,27 +79,34 @@ static inline bool place(const struct syi_kv_pages *pages, const unsigned char *
     return found | (known & (pages->pad != SY_PAD_ERROR) & (t == -1));
 }
 
+/* The slots of a chunk of a table where some tokens are padding or faults, or of lists. */
+static bool translate_mixed(const struct syi_kv_slots_plan *p, const struct chunk *c, int64_t *slot)
+{
+    const struct syi_kv_pages *pages = &p->pages;
+    bool good = true;
+    for (int64_t i = 0; i < c->n; i++) {
+        const int64_t r = batch_at(p, c, i), t = syi_load_index(c->position, c->j + i, pages->index_type);
+        const bool known = (uint64_t)r < (uint64_t)pages->table.rows;
+        const struct syi_kv_sequence row = syi_kv_row_at(pages, known ? r : 0);
+        good &= place(pages, row.table, (uint64_t)row.length, known, t, &slot[i]);
+    }
+    return good;
+}
+
 /* The slots of a chunk. False when one of the tokens is a fault. */
 static bool translate(const struct syi_kv_slots_plan *p, const struct chunk *c, int64_t *slot)
 {
-    const struct syi_kv_pages pages = p->pages; /* a copy: no slot that is written can be part of it */
-    const bool lists = syi_kv_lists(&pages.table);
-    const struct syi_kv_sequence first = syi_kv_row_at(&p->pages, 0);
-    const int64_t stride = first.columns > 0 ? pages.table.entries.stride : 0;
-    bool good = true;
-    for (int64_t i = 0; i < c->n && !lists; i++) {
-        const int64_t r = batch_at(p, c, i), t = syi_load_index(c->position, c->j + i, pages.index_type);
-        const bool known = (uint64_t)r < (uint64_t)pages.table.rows;
-        const unsigned char *table = first.table + (known ? r : 0) * stride;
-        good &= place(&pages, table, (uint64_t)first.length, known, t, &slot[i]);
-    }
-    for (int64_t i = 0; i < c->n && lists; i++) {
-        const int64_t r = batch_at(p, c, i), t = syi_load_index(c->position, c->j + i, pages.index_type);
-        const bool known = (uint64_t)r < (uint64_t)pages.table.rows;
-        const struct syi_kv_sequence row = syi_kv_row_at(&p->pages, known ? r : 0);
-        good &= place(&pages, row.table, (uint64_t)row.length, known, t, &slot[i]);
-    }
-    return good;
+    const struct syi_kv_pages *pages = &p->pages;
+    const struct syi_kv_sequence first = syi_kv_row_at(pages, 0);
+    const struct syi_kv_entries table = {first.table, pages->table.entries.stride};
+    int64_t r[CHUNK];
+    const bool usual =
+        !syi_kv_lists(&pages->table) &&
+        syi_kv_load(c->position, pages->index_type, c->j, c->n, (uint64_t)first.length, slot) &&
+        (c->batch == NULL ||
+         syi_kv_load(c->batch, p->batch_type, c->j, c->n, (uint64_t)pages->table.rows, r));
+    return (usual && syi_kv_look_up(pages, &table, c->batch != NULL ? r : NULL, c->n, slot)) ||
+           translate_mixed(p, c, slot);
 }
 
 static sy_fault fault_at(const struct syi_kv_slots_plan *p, const struct chunk *c, int64_t i)
@@ -110,13 +129,17 @@ static void check_tokens(void *data, int task)
     const struct syi_kv_slots_plan *p = job->plan;
     const int64_t end = syi_part(n_tokens(p), job->n_tasks, task + 1);
     sy_fault *fault = &job->fault[task];
-    int64_t slot[SYI_KV_CHUNK];
+    const int64_t first = syi_part(n_tokens(p), job->n_tasks, task);
+    int64_t slot[CHUNK];
     fault->status = SY_OK;
-    for (int64_t at = syi_part(n_tokens(p), job->n_tasks, task); at < end && fault->status == SY_OK;) {
+    for (int64_t at = first; at < end && fault->status == SY_OK;) {
         const struct chunk chunk = chunk_at(p, at, end);
+        unsigned char *kept = syi_kv_kept_at(&job->kept, task, at - first, chunk.n);
         if (!translate(p, &chunk, slot))
             for (int64_t i = 0; i < chunk.n && fault->status == SY_OK; i++)
                 *fault = fault_at(p, &chunk, i);
+        else if (kept != NULL)
+            syi_kv_store(kept, p->slot_type, chunk.n, slot);
         at += chunk.n;
     }
 }
@@ -126,12 +149,19 @@ static void write_slots(void *data, int task)
     const struct job *job = data;
     const struct syi_kv_slots_plan *p = job->plan;
     const int64_t end = syi_part(n_tokens(p), job->n_tasks, task + 1);
-    int64_t slot[SYI_KV_CHUNK];
-    for (int64_t at = syi_part(n_tokens(p), job->n_tasks, task); at < end;) {
+    const int64_t first = syi_part(n_tokens(p), job->n_tasks, task);
+    const size_t width = p->slot_type == SYI_I32 ? 4 : 8;
+    int64_t slot[CHUNK];
+    for (int64_t at = first; at < end;) {
         const struct chunk chunk = chunk_at(p, at, end);
-        translate(p, &chunk, slot);
-        for (int64_t i = 0; i < chunk.n; i++)
-            syi_store_index(chunk.slots, chunk.j + i, slot[i], p->slot_type);
+        const unsigned char *kept = syi_kv_kept_at(&job->kept, task, at - first, chunk.n);
+        unsigned char *to = chunk.slots + (size_t)chunk.j * width;
+        if (kept != NULL) {
+            memcpy(to, kept, (size_t)chunk.n * width);
+        } else {
+            translate(p, &chunk, slot);
+            syi_kv_store(to, p->slot_type, chunk.n, slot);
+        }
         at += chunk.n;
     }
 }
@@ -160,7 +190,8 @@ static sy_status refuse(sy_ctx *ctx, const struct syi_kv_pages *pages, const sy_
 sy_status syi_cpu_kv_slots(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_kv_slots_plan *p = &plan->kv_slots;
-    struct job job = {p, count_tasks(ctx, p), workspace};
+    struct job job = {.plan = p, .n_tasks = count_tasks(ctx, p)};
+    lay_out(&job, workspace);
     if (n_tokens(p) == 0)
         return SY_OK;
     const sy_fault first = syi_kv_judge_lists(&p->pages);

@@ -1,11 +1,14 @@
 /*
- * kv_translate on the CPU: all positions are judged, then translated once more and written.
+ * kv_translate on the CPU: all positions are validated, which translates them; then the slots are written, those that
+ * were not kept translated once more.
  */
 #include "cpu/kv_pages.h"
 
 struct job {
     const struct syi_kv_translate_plan *plan;
     int n_tasks;
+    sy_fault *fault; /* [task] */
+    struct syi_kv_kept kept;
 };
 
 /* By the 8-byte slots a task writes at most, so that a query, which knows no output, gives the same answer. */
@@ -15,9 +18,19 @@ static int count_tasks(const sy_ctx *ctx, const struct syi_kv_translate_plan *p)
     return syi_tasks(ctx, n, (uint64_t)n * sizeof(int64_t));
 }
 
+static size_t lay_out(struct job *job, void *base)
+{
+    const struct syi_kv_translate_plan *p = job->plan;
+    struct syi_arena arena = {base, 0};
+    job->fault = syi_take(&arena, (size_t)job->n_tasks * sizeof *job->fault);
+    job->kept = syi_kv_take_kept(&arena, p->pages.batch * p->pages.k, job->n_tasks, p->slot_type);
+    return arena.used;
+}
+
 size_t syi_cpu_kv_translate_workspace(const sy_ctx *ctx, const union syi_plan *plan)
 {
-    return syi_align((size_t)count_tasks(ctx, &plan->kv_translate) * sizeof(sy_fault));
+    struct job job = {.plan = &plan->kv_translate, .n_tasks = count_tasks(ctx, &plan->kv_translate)};
+    return lay_out(&job, NULL);
 }
 
 static void write_slots(void *data, int task)
@@ -26,12 +39,20 @@ static void write_slots(void *data, int task)
     const struct syi_kv_translate_plan *p = job->plan;
     struct syi_kv_walk walk;
     int64_t slot[SYI_KV_CHUNK];
-    for (syi_kv_walk_begin(&walk, &p->pages, job->n_tasks, task); walk.flat < walk.end;) {
-        syi_kv_walk_on(&walk, &p->pages, slot, SYI_KV_CHUNK);
-        unsigned char *row = syi_row(p->slots, walk.b);
-        const int64_t j = walk.flat - walk.n - walk.b * p->pages.k;
-        for (int64_t i = 0; i < walk.n; i++)
-            syi_store_index(row, j + i, slot[i], p->slot_type);
+    const size_t width = p->slot_type == SYI_I32 ? 4 : 8;
+    syi_kv_walk_begin(&walk, &p->pages, job->n_tasks, task);
+    for (const int64_t first = walk.flat; walk.flat < walk.end;) {
+        struct syi_kv_walk next = walk;
+        syi_kv_walk_next(&next, &p->pages, SYI_KV_CHUNK);
+        const unsigned char *kept = syi_kv_kept_at(&job->kept, task, walk.flat - first, next.n);
+        unsigned char *to = syi_row(p->slots, next.b) + (size_t)next.j * width;
+        if (kept != NULL) {
+            memcpy(to, kept, (size_t)next.n * width);
+            walk = next;
+        } else {
+            syi_kv_walk_on(&walk, &p->pages, slot, SYI_KV_CHUNK);
+            syi_kv_store(to, p->slot_type, walk.n, slot);
+        }
     }
 }
 
@@ -53,9 +74,10 @@ static void count_valid(void *data, int task)
 sy_status syi_cpu_kv_translate(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_kv_translate_plan *p = &plan->kv_translate;
-    struct job job = {p, count_tasks(ctx, p)};
+    struct job job = {.plan = p, .n_tasks = count_tasks(ctx, p)};
+    lay_out(&job, workspace);
     if (p->pages.k > 0 && p->pages.batch > 0) {
-        const sy_status st = syi_kv_judge(ctx, &p->pages, job.n_tasks, workspace);
+        const sy_status st = syi_kv_judge(ctx, &p->pages, job.n_tasks, job.fault, &job.kept);
         if (st != SY_OK)
             return st;
         syi_parallel(ctx, job.n_tasks, write_slots, &job);

@@ -10,32 +10,57 @@ size_t syi_cpu_moe_capacity_workspace(const sy_ctx *ctx, const union syi_plan *p
     return 0;
 }
 
-static sy_status largest_count(sy_ctx *ctx, const struct syi_moe_capacity_plan *p, int64_t *largest)
+enum { LANES = 8 }; /* counts that are compared side by side */
+
+/* The largest count, and the bits of all counts together, whose sign is that of the smallest. */
+struct extremes {
+    int64_t largest[LANES], bits[LANES];
+};
+
+static inline void add_count(struct extremes *x, int lane, int64_t count)
 {
-    const size_t count_bytes = p->type == SYI_I64 ? 8 : 4;
-    *largest = 0;
-    for (int64_t e = 0; e < p->n_experts; e++) {
-        const int64_t count = syi_load_int(p->counts + (size_t)e * count_bytes, p->type);
-        if (count < 0) {
-            const sy_fault fault = {SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE, "counts", -1, e, count, 0};
-            return syi_fail_at(ctx, &fault, "is %lld for expert %lld, want 0 or more", (long long)count,
-                               (long long)e);
-        }
-        *largest = count > *largest ? count : *largest;
+    x->largest[lane] = count > x->largest[lane] ? count : x->largest[lane];
+    x->bits[lane] |= count;
+}
+
+static inline struct extremes extremes_of(const unsigned char *counts, int64_t n, enum syi_type type)
+{
+    struct extremes x = {{0}, {0}};
+    int64_t e = 0;
+    for (; e + LANES <= n; e += LANES)
+        for (int lane = 0; lane < LANES; lane++)
+            add_count(&x, lane, syi_load_index(counts, e + lane, type));
+    for (; e < n; e++)
+        add_count(&x, 0, syi_load_index(counts, e, type));
+    for (int lane = 1; lane < LANES; lane++) {
+        add_count(&x, 0, x.largest[lane]);
+        x.bits[0] |= x.bits[lane];
     }
-    return SY_OK;
+    return x;
+}
+
+static sy_status refuse_negative(sy_ctx *ctx, const struct syi_moe_capacity_plan *p)
+{
+    int64_t e = 0;
+    while (syi_load_index(p->counts, e, p->type) >= 0)
+        e++;
+    const int64_t count = syi_load_index(p->counts, e, p->type);
+    const sy_fault fault = {SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE, "counts", -1, e, count, 0};
+    return syi_fail_at(ctx, &fault, "is %lld for expert %lld, want 0 or more", (long long)count,
+                       (long long)e);
 }
 
 sy_status syi_cpu_moe_capacity(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_moe_capacity_plan *p = &plan->moe_capacity;
-    int64_t slots = p->bound, largest, rounded;
+    int64_t slots = p->bound, rounded;
     (void)workspace;
     if (p->n_experts > 0) {
-        const sy_status st = largest_count(ctx, p, &largest);
-        if (st != SY_OK)
-            return st;
-        slots = largest < slots ? largest : slots;
+        const struct extremes x = p->type == SYI_I64 ? extremes_of(p->counts, p->n_experts, SYI_I64)
+                                                     : extremes_of(p->counts, p->n_experts, SYI_I32);
+        if (x.bits[0] < 0)
+            return refuse_negative(ctx, p);
+        slots = x.largest[0] < slots ? x.largest[0] : slots;
     }
     if (!syi_round_up(slots, p->alignment, &rounded)) {
         const sy_fault fault =

@@ -1,11 +1,17 @@
 /*
- * moe_map_from_ids on the CPU: every id is judged before a row is written. Tokens are cut over threads; each
- * task remembers in a table of its own which token named an expert last, so an expert that is named twice is
- * found without looking back through the row and without clearing anything between tokens.
+ * moe_map_from_ids on the CPU: every id is validated before a row is written. Tokens are split over threads; each task
+ * has a table of its own with the token that named an expert last, as a tag of a byte, so an expert that is named twice
+ * is found without comparing the ids of a row with each other.
  */
 #include "cpu/backend.h"
 
-enum { GROUP = 16 }; /* tokens written at a time, so that a cleared group is still in cache */
+enum {
+    GROUP = 128, /* most tokens validated, or written, at a time */
+    GROUP_BYTES =
+        32 * 1024,   /* most bytes cleared before they are written: they are still in the first cache */
+    USUAL_SLOTS = 8, /* as a constant, their loop is unrolled */
+    MOST_TAG = 255   /* then the table is cleared and tags begin again */
+};
 
 struct task_fault {
     int64_t token; /* first token with a fault, or -1 */
@@ -16,7 +22,7 @@ struct task_fault {
 struct job {
     const struct syi_moe_map_from_ids_plan *plan;
     int n_tasks;
-    int64_t *last;            /* [task][E]: the token that named the expert last; -1: none */
+    uint8_t *last;            /* [task][E]: tag of the token that named the expert last */
     struct task_fault *fault; /* [task] */
 };
 
@@ -30,7 +36,7 @@ static size_t lay_out(struct job *job, void *base)
 {
     struct syi_arena arena = {base, 0};
     const size_t n = syi_size_mul((size_t)job->n_tasks, (size_t)job->plan->n_experts);
-    job->last = syi_take(&arena, syi_size_mul(n, sizeof *job->last));
+    job->last = syi_take(&arena, n);
     job->fault = syi_take(&arena, (size_t)job->n_tasks * sizeof *job->fault);
     return arena.used;
 }
@@ -52,18 +58,61 @@ static bool is_missing(const struct syi_moe_map_from_ids_plan *p, int64_t id)
     return p->allow_missing && (id == -1 || id == p->n_experts);
 }
 
-/* A copy of the plan is passed along: what is written here could be part of the plan for all a compiler knows,
-   and it would read every field again. */
-static struct task_fault judge_rows(struct syi_moe_map_from_ids_plan p, int64_t *last, int64_t t, int64_t end)
+/* The table of a task. */
+struct seen {
+    uint8_t *last; /* [E] */
+    int64_t n_experts;
+    int tag; /* of the token before */
+};
+
+static void forget(struct seen *seen)
 {
-    for (; t < end; t++)
+    memset(seen->last, 0, (size_t)seen->n_experts);
+    seen->tag = 0;
+}
+
+/* Whether all rows [t, end) name experts, each one once. Few rows at a time, and no branch depends on an id. A copy of
+   the plan is passed: the bytes written here could be part of it for all a compiler knows. */
+static inline bool usual_rows(struct syi_moe_map_from_ids_plan p, struct seen *seen, int64_t t, int64_t end,
+                              int64_t n_slots, enum syi_type type)
+{
+    uint8_t *last = seen->last;
+    uint64_t outside = 0;
+    unsigned tag = (unsigned)seen->tag, repeated = 0;
+    for (int64_t u = t; u < end; u++) {
+        const unsigned char *row = syi_row(p.ids, u);
+        for (int64_t j = 0; j < n_slots; j++)
+            outside |= (uint64_t)syi_load_index(row, j, type) >= (uint64_t)p.n_experts;
+    }
+    if (outside != 0)
+        return false;
+    for (; t < end; t++) {
+        const unsigned char *row = syi_row(p.ids, t);
+        tag++;
+        for (int64_t j = 0; j < n_slots; j++) {
+            uint8_t *of_id = &last[syi_load_index(row, j, type)];
+            repeated |= *of_id == tag;
+            *of_id = (uint8_t)tag;
+        }
+    }
+    seen->tag = (int)tag;
+    return repeated == 0;
+}
+
+/* The first fault of rows [t, end), where some ids may name no expert. */
+static struct task_fault find_fault(struct syi_moe_map_from_ids_plan p, struct seen *seen, int64_t t,
+                                    int64_t end)
+{
+    for (; t < end; t++) {
+        const int tag = ++seen->tag;
         for (int64_t j = 0; j < p.n_slots; j++) {
             const int64_t id = id_at(&p, t, j);
-            if (id >= 0 && id < p.n_experts && last[id] != t)
-                last[id] = t;
+            if (id >= 0 && id < p.n_experts && seen->last[id] != tag)
+                seen->last[id] = (uint8_t)tag;
             else if (!is_missing(&p, id))
                 return (struct task_fault){t, j, id >= 0 && id < p.n_experts};
         }
+    }
     return (struct task_fault){-1, 0, false};
 }
 
@@ -71,10 +120,21 @@ static void judge_ids(void *data, int task)
 {
     const struct job *job = data;
     const struct syi_moe_map_from_ids_plan *p = job->plan;
-    int64_t *last = job->last + task * p->n_experts;
-    memset(last, 0xff, (size_t)p->n_experts * sizeof *last);
-    job->fault[task] = judge_rows(*p, last, syi_part(p->n_tokens, job->n_tasks, task),
-                                  syi_part(p->n_tokens, job->n_tasks, task + 1));
+    const int64_t end = syi_part(p->n_tokens, job->n_tasks, task + 1);
+    struct seen seen = {job->last + task * p->n_experts, p->n_experts, MOST_TAG};
+    struct task_fault fault = {-1, 0, false};
+    for (int64_t t = syi_part(p->n_tokens, job->n_tasks, task); t < end && fault.token < 0; t += GROUP) {
+        const int64_t stop = end - t < GROUP ? end : t + GROUP;
+        if (seen.tag + GROUP > MOST_TAG)
+            forget(&seen);
+        if (p->id_type != SYI_I32       ? usual_rows(*p, &seen, t, stop, p->n_slots, SYI_I64)
+            : p->n_slots == USUAL_SLOTS ? usual_rows(*p, &seen, t, stop, USUAL_SLOTS, SYI_I32)
+                                        : usual_rows(*p, &seen, t, stop, p->n_slots, SYI_I32))
+            continue;
+        forget(&seen);
+        fault = find_fault(*p, &seen, t, stop);
+    }
+    job->fault[task] = fault;
 }
 
 static sy_status refuse(sy_ctx *ctx, const struct syi_moe_map_from_ids_plan *p, const struct task_fault *f)
@@ -104,17 +164,26 @@ static void clear_group(struct syi_rows rows, int64_t t, int64_t end, size_t row
         memset(syi_row(rows, t), 0, row_bytes);
 }
 
-static void write_map(struct syi_moe_map_from_ids_plan p, int64_t t, int64_t end)
+static inline void write_ones(struct syi_moe_map_from_ids_plan p, int64_t t, int64_t end, enum syi_type type)
 {
-    clear_group(p.map, t, end, (size_t)p.n_experts);
     for (; t < end; t++) {
         unsigned char *row = syi_row(p.map, t);
+        const unsigned char *ids = syi_row(p.ids, t);
         for (int64_t j = 0; j < p.n_slots; j++) {
-            const int64_t id = id_at(&p, t, j);
+            const int64_t id = syi_load_index(ids, j, type);
             if (!is_missing(&p, id))
                 row[id] = 1;
         }
     }
+}
+
+static void write_map(struct syi_moe_map_from_ids_plan p, int64_t t, int64_t end)
+{
+    clear_group(p.map, t, end, (size_t)p.n_experts);
+    if (p.id_type == SYI_I32)
+        write_ones(p, t, end, SYI_I32);
+    else
+        write_ones(p, t, end, SYI_I64);
 }
 
 static void write_probs(struct syi_moe_map_from_ids_plan p, int64_t t, int64_t end)
@@ -136,8 +205,10 @@ static void write_rows(void *data, int task)
     const struct job *job = data;
     const struct syi_moe_map_from_ids_plan *p = job->plan;
     const int64_t end = syi_part(p->n_tokens, job->n_tasks, task + 1);
-    for (int64_t t = syi_part(p->n_tokens, job->n_tasks, task); t < end; t += GROUP) {
-        const int64_t stop = end - t < GROUP ? end : t + GROUP;
+    const int64_t row_bytes = p->n_experts * (1 + (int64_t)p->prob_bytes);
+    const int64_t fit = GROUP_BYTES / row_bytes, group = fit < 1 ? 1 : fit < GROUP ? fit : GROUP;
+    for (int64_t t = syi_part(p->n_tokens, job->n_tasks, task); t < end; t += group) {
+        const int64_t stop = end - t < group ? end : t + group;
         write_map(*p, t, stop);
         if (p->prob_bytes > 0)
             write_probs(*p, t, stop);

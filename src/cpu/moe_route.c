@@ -44,6 +44,7 @@ struct job {
     keys_fn *keys; /* of a row of logits */
     int n_tasks;
     float *bias;             /* [E] aligned, or NULL */
+    bool plain_values;       /* what is selected by is a number, and not -0: see plain_keys */
     struct scratch *scratch; /* [task] */
     struct syi_route_pairs pairs;
 };
@@ -128,16 +129,28 @@ static inline double weight_above(float e)
     return (double)e * 0x1p40 + 0x1p52;
 }
 
+/* The same integer in the lower bits of a sum: an f64 from 2^12 on has no bits below 2^-40. */
+static inline uint64_t weight_bits(double e)
+{
+    const double above = e + 0x1p12;
+    uint64_t bits;
+    memcpy(&bits, &above, sizeof bits);
+    return bits;
+}
+
+/* The sum of all weights. Sums of LANES side by side need not wait for each other. */
 static uint64_t weigh(const float *e, int64_t n)
 {
-    uint64_t total = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const double above = weight_above(e[i]);
-        uint64_t bits;
-        memcpy(&bits, &above, sizeof bits);
-        total += bits - UINT64_C(0x4330000000000000);
-    }
-    return total;
+    uint64_t lane[LANES] = {0}, total = 0;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++)
+            lane[l] += weight_bits((double)e[i + l]);
+    for (; i < n; i++)
+        total += weight_bits((double)e[i]);
+    for (int l = 0; l < LANES; l++)
+        total += lane[l];
+    return total - (uint64_t)n * weight_bits(0.0);
 }
 
 /* The weight of e over the total: one division, one rounding. */
@@ -172,26 +185,32 @@ static bool few_shares(const struct syi_moe_route_plan *p)
     return p->score == SY_SCORE_SOFTMAX && p->bias == NULL && p->n_groups == 0 && p->scores.data == NULL;
 }
 
-/* Keys and scores of a row; returns the total weight of a softmax whose division is left for later. */
-static uint64_t score_row(const struct job *job, const struct scratch *s, const unsigned char *logits)
+/* What the shares of a softmax need beside its exponentials. */
+struct softmax {
+    float max;
+    uint64_t total; /* of all weights */
+};
+
+/* Keys and scores of a row; where few_shares, exponentials instead of scores. */
+static struct softmax score_row(const struct job *job, const struct scratch *s, const unsigned char *logits)
 {
     const struct syi_moe_route_plan *p = job->plan;
     const int64_t n = p->n_experts;
     struct syi_key_stats stats = {0, 0};
-    uint64_t total = 0;
     job->keys(s->key, logits, (size_t)n, &stats);
+    struct softmax softmax = {.max = syi_key_value(stats.max)};
     if (p->score == SY_SCORE_SIGMOID) {
         sigmoids(job, s, n);
     } else if (p->score == SY_SCORE_SOFTMAX) {
-        job->kernels->exp_keys(s->score, s->key, (size_t)n, syi_key_value(stats.max), 1.0f);
-        total = weigh(s->score, n);
+        job->kernels->exp_keys(s->score, s->key, (size_t)n, softmax.max, 1.0f);
+        softmax.total = weigh(s->score, n);
         if (!few_shares(p))
-            share_all(s->score, n, total);
+            share_all(s->score, n, softmax.total);
     } else {
         for (int64_t i = 0; i < n; i++)
             s->score[i] = syi_key_value(s->key[i]);
     }
-    return total;
+    return softmax;
 }
 
 /* ---- Selection --------------------------------------------------------------------------------------- */
@@ -222,17 +241,56 @@ static uint32_t floor_of(const uint32_t *key, int64_t n, int64_t k)
     return floor > 0 ? floor : 1;
 }
 
-/* One bit for each of WIDTH keys that reaches the floor. */
-static uint64_t reaching(const uint32_t *key, uint32_t floor)
+/* The places of the keys that reach the floor, ascending, into s->found; returns how many. */
+static size_t find_reaching(const struct job *job, const struct scratch *s, const uint32_t *key, int64_t n,
+                            uint32_t floor)
 {
-    uint64_t mask = 0;
-    for (int part = 0; part < WIDTH; part += 16) {
-        uint32_t bits = 0;
-        for (int i = 0; i < 16; i++)
-            bits += key[part + i] >= floor ? 1u << i : 0;
-        mask |= (uint64_t)bits << part;
+    const size_t end = padded(n);
+    unsigned char *reaches = s->mark;
+    for (size_t i = 0; i < end; i += WIDTH)
+        for (size_t l = 0; l < WIDTH; l++)
+            reaches[i + l] = key[i + l] >= floor;
+    return job->kernels->nonzero_u8(s->found, reaches, end);
+}
+
+static size_t all_places(const struct scratch *s, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        s->found[i] = (int32_t)i;
+    return (size_t)n;
+}
+
+typedef uint32_t lanes4 __attribute__((vector_size(16))); /* a comparison gives all bits where it holds */
+
+/* How many of `found` keys come before each of LANES of them that begin at place `first`, a multiple of LANES: larger
+   ones, and equal ones of a lower place. Zeros follow the keys up to a multiple of LANES. */
+static void count_before(const uint32_t *top, size_t found, size_t first, uint32_t *rank)
+{
+    static const lanes4 after[COLUMNS] = {{0, 1, 1, 1}, {0, 0, 1, 1}, {0, 0, 0, 1}, {0, 0, 0, 0}};
+    lanes4 mine[ROWS], sum[ROWS] = {{0}, {0}, {0}, {0}};
+    memcpy(mine, top + first, sizeof mine);
+    for (size_t i = 0; i < found; i += COLUMNS)
+        for (size_t c = 0; c < COLUMNS; c++)
+            for (size_t v = 0; v < ROWS; v++) {
+                const size_t at = first + v * COLUMNS;
+                const uint32_t key = top[i + c];
+                sum[v] -= (lanes4)(i < at   ? key >= mine[v]
+                                   : i > at ? key > mine[v]
+                                            : key + after[c] > mine[v]);
+            }
+    memcpy(rank, sum, sizeof sum);
+}
+
+/* s->found in order of their keys, `top`, into s->winner, equal ones by place. */
+static void rank_found(const struct scratch *s, const uint32_t *top, size_t found)
+{
+    for (size_t first = 0; first < found; first += LANES) {
+        uint32_t rank[LANES];
+        const size_t n = found - first < LANES ? found - first : LANES;
+        count_before(top, found, first, rank);
+        for (size_t l = 0; l < n; l++)
+            s->winner[rank[l]] = s->found[first + l];
     }
-    return mask;
 }
 
 /*
@@ -240,34 +298,24 @@ static uint64_t reaching(const uint32_t *key, uint32_t floor)
  * than can be compared each with each. 0 is below every key of a competing expert, and stands behind the n keys up to
  * a multiple of WIDTH. Nothing here branches on a comparison of keys.
  */
-static int64_t pick_few(const struct scratch *s, const uint32_t *key, int64_t n, int64_t k)
+static int64_t pick_few(const struct job *job, const struct scratch *s, const uint32_t *key, int64_t n,
+                        int64_t k)
 {
-    uint32_t top[MOST_FOUND], rank[MOST_FOUND];
-    const uint32_t floor = floor_of(key, n, k);
-    size_t found = 0;
-    for (int64_t i = 0; i < n; i += WIDTH)
-        found = syi_push_bits(s->found, found, reaching(key + i, floor), (size_t)i);
+    uint32_t top[MOST_FOUND + LANES];
+    const size_t found = n <= LANES ? all_places(s, n) : find_reaching(job, s, key, n, floor_of(key, n, k));
     if (found > MOST_FOUND)
         return 0;
-    for (size_t i = 0; i < found; i++) {
-        uint32_t before = 0;
-        top[i] = key[s->found[i]];
-        for (size_t j = 0; j < i; j++) {
-            const bool first = top[j] >= top[i];
-            before += first;
-            rank[j] += !first;
-        }
-        rank[i] = before;
-    }
     for (size_t i = 0; i < found; i++)
-        s->winner[rank[i]] = s->found[i];
+        top[i] = key[s->found[i]];
+    memset(top + found, 0, LANES * sizeof *top);
+    rank_found(s, top, found);
     return (int64_t)found;
 }
 
 /* At least the k first of the order into s->winner; returns how many. */
-static int64_t pick(const struct scratch *s, uint32_t *key, int64_t n, int64_t k)
+static int64_t pick(const struct job *job, const struct scratch *s, uint32_t *key, int64_t n, int64_t k)
 {
-    const int64_t few = k <= LANES ? pick_few(s, key, n, k) : 0;
+    const int64_t few = k <= LANES ? pick_few(job, s, key, n, k) : 0;
     if (few > 0)
         return few;
     const int64_t many = k < n ? k + 1 : k;
@@ -318,7 +366,7 @@ static void keep_groups(const struct job *job, const struct scratch *s)
         if (p->group_score == SY_GROUP_SUM2 && size > 1) /* may be +inf, which beats every number */
             s->group_value[g] = syi_value_key(syi_key_value(top[0]) + syi_key_value(top[1]));
     }
-    pick(s, s->group_value, p->n_groups, p->top_groups);
+    pick(job, s, s->group_value, p->n_groups, p->top_groups);
     for (int64_t j = 0; j < p->top_groups; j++)
         s->group_value[s->winner[j]] = 0;
     for (int64_t g = 0; g < p->n_groups; g++)
@@ -326,19 +374,40 @@ static void keep_groups(const struct job *job, const struct scratch *s)
             memset(s->value + g * size, 0, (size_t)size * sizeof *s->value);
 }
 
-/* Winners of a softmax whose shares were not formed. False when the share of the first loser may equal that
-   of the last winner: then all shares must be looked at. */
-static bool select_few(const struct job *job, const struct scratch *s, uint64_t total)
+/* The largest key below that of the last winner, where no equal one lost. */
+static uint32_t key_of_loser(const uint32_t *key, int64_t n, uint32_t last)
+{
+    uint32_t loser = 0;
+    for (int64_t i = 0; i < n; i++)
+        loser = key[i] < last && key[i] > loser ? key[i] : loser;
+    return loser;
+}
+
+/* The exponential of the best expert that did not win, when no more than the winners were picked. */
+static float best_loser(const struct job *job, const struct scratch *s, const struct softmax *softmax)
 {
     const struct syi_moe_route_plan *p = job->plan;
-    const double divisor = total > 0 ? (double)total : 1.0;
+    const uint32_t key = key_of_loser(s->key, p->n_experts, s->key[s->winner[p->k - 1]]);
+    float e;
+    job->kernels->exp_keys(&e, &key, 1, softmax->max, 1.0f);
+    return e;
+}
+
+/* Winners of a softmax whose shares were not formed. False when the share of the first loser equals that of the last
+   winner: then all shares must be looked at. */
+static bool select_few(const struct job *job, const struct scratch *s, const struct softmax *softmax)
+{
+    const struct syi_moe_route_plan *p = job->plan;
+    const double divisor = softmax->total > 0 ? (double)softmax->total : 1.0;
     memcpy(s->value, s->key, (size_t)p->n_experts * sizeof *s->value);
-    const int64_t picked = pick(s, s->value, p->n_experts, p->k);
+    const int64_t picked = pick(job, s, s->value, p->n_experts, p->k);
     for (int64_t j = 0; j < p->k; j++)
         s->weight[j] = share(s->score[s->winner[j]], divisor);
-    if (p->k < p->n_experts &&
-        (picked == p->k || share(s->score[s->winner[p->k]], divisor) == s->weight[p->k - 1]))
-        return false;
+    if (p->k < p->n_experts) {
+        const float loser = picked > p->k ? s->score[s->winner[p->k]] : best_loser(job, s, softmax);
+        if (share(loser, divisor) == s->weight[p->k - 1])
+            return false;
+    }
     for (int64_t j = 1; j < p->k; j++) { /* equal shares of unequal logits: lower expert first */
         const int32_t expert = s->winner[j];
         int64_t at = j;
@@ -349,23 +418,54 @@ static bool select_few(const struct job *job, const struct scratch *s, uint64_t 
     return true;
 }
 
+/* The key of a number that is not -0. */
+static inline uint32_t plain_key(float value)
+{
+    const uint32_t bits = syi_f32_bits(value);
+    return bits ^ ((bits >> 31 ? UINT32_MAX : 0) | 0x80000000u);
+}
+
+/* Keys of the values of a row where scores are from 0 to 1 and biases are numbers: then a sum is neither NaN nor infinite,
+   nor -0, which only that of two -0 is. */
+static void plain_keys(const struct scratch *s, const float *bias, int64_t n)
+{
+    if (bias == NULL)
+        for (int64_t i = 0; i < n; i++)
+            s->value[i] = plain_key(s->score[i]);
+    else
+        for (int64_t i = 0; i < n; i++)
+            s->value[i] = plain_key(s->score[i] + bias[i]);
+}
+
+static bool has_plain_values(const struct syi_moe_route_plan *p, const float *bias)
+{
+    bool plain = p->score != SY_SCORE_NONE;
+    for (int64_t i = 0; bias != NULL && i < p->n_experts; i++)
+        plain &= bias[i] >= -0x1p126f && bias[i] <= 0x1p126f;
+    return plain;
+}
+
 /* The chosen experts by descending value, and their scores as weights. */
-static void select_experts(const struct job *job, const struct scratch *s, uint64_t total)
+static void select_experts(const struct job *job, const struct scratch *s, const struct softmax *softmax)
 {
     const struct syi_moe_route_plan *p = job->plan;
     const int64_t n = p->n_experts;
     struct syi_key_stats unused = {0, 0};
     if (few_shares(p)) {
-        if (select_few(job, s, total))
+        if (select_few(job, s, softmax))
             return;
-        share_all(s->score, n, total);
+        share_all(s->score, n, softmax->total);
     }
-    for (int64_t i = 0; p->bias != NULL && i < n; i++)
-        s->sum[i] = s->score[i] + job->bias[i];
-    job->kernels->keys_f32(s->value, p->bias != NULL ? s->sum : s->score, (size_t)n, &unused);
+    if (job->plain_values) {
+        plain_keys(s, job->bias, n);
+    } else {
+        for (int64_t i = 0; p->bias != NULL && i < n; i++)
+            s->sum[i] = s->score[i] + job->bias[i];
+        job->kernels->keys_f32(s->value, p->bias != NULL ? s->sum : s->score, (size_t)n, &unused);
+    }
     if (p->n_groups > 0)
         keep_groups(job, s);
-    pick(s, s->value, n, p->k);
+    pick(job, s, s->value, n, p->k);
     for (int64_t j = 0; j < p->k; j++) {
         const float score = s->score[s->winner[j]];
         s->weight[j] = score >= -FLT_MAX ? score : 0.0f;
@@ -415,12 +515,20 @@ static void store_float(unsigned char *row, int64_t i, float value, enum syi_typ
     memcpy(row + i * 2, &bits, sizeof bits);
 }
 
-static void store_slot(const struct syi_moe_route_plan *p, int64_t t, int64_t j, int32_t expert, float weight)
+static void store_slots(const struct syi_moe_route_plan *p, int64_t t, const int32_t *expert,
+                        const float *weight)
 {
-    if (p->ids.data != NULL)
-        syi_store_index(syi_row(p->ids, t), j, expert, p->id_type);
-    if (p->weights.data != NULL)
-        store_float(syi_row(p->weights, t), j, weight, p->weight_type);
+    const int64_t k = p->k;
+    unsigned char *ids = p->ids.data != NULL ? syi_row(p->ids, t) : NULL;
+    unsigned char *weights = p->weights.data != NULL ? syi_row(p->weights, t) : NULL;
+    if (ids != NULL && p->id_type == SYI_I32)
+        memcpy(ids, expert, (size_t)k * sizeof *expert);
+    for (int64_t j = 0; j < k && ids != NULL && p->id_type == SYI_I64; j++)
+        syi_store_i64(ids, j, expert[j]);
+    if (weights != NULL && p->weight_type == SYI_F32)
+        memcpy(weights, weight, (size_t)k * sizeof *weight);
+    for (int64_t j = 0; j < k && weights != NULL && p->weight_type != SYI_F32; j++)
+        store_float(weights, j, weight[j], p->weight_type);
 }
 
 static void clear_rows(const struct syi_moe_route_plan *p, int64_t t)
@@ -453,28 +561,29 @@ static void write_winners(const struct job *job, const struct scratch *s, int64_
     struct syi_key_stats unused = {0, 0};
     if (p->slot_order == SY_SLOT_EXPERT)
         sort_by_expert(job, s);
+    store_slots(p, t, s->winner, s->weight);
     clear_rows(p, t);
-    for (int64_t j = 0; j < p->k; j++) {
-        const int32_t e = s->winner[j];
-        store_slot(p, t, j, e, s->weight[j]);
-        if (p->map.data != NULL)
-            syi_row(p->map, t)[e] = 1;
-        if (p->probs.data != NULL)
-            store_float(syi_row(p->probs, t), e, s->weight[j], p->prob_type);
-        count[e]++;
-    }
+    for (int64_t j = 0; j < p->k && p->map.data != NULL; j++)
+        syi_row(p->map, t)[s->winner[j]] = 1;
+    for (int64_t j = 0; j < p->k && p->probs.data != NULL; j++)
+        store_float(syi_row(p->probs, t), s->winner[j], s->weight[j], p->prob_type);
+    for (int64_t j = 0; j < p->k; j++)
+        count[s->winner[j]]++;
     if (p->capacity > 0) {
         memcpy(job->pairs.expert + t * p->k, s->winner, (size_t)p->k * sizeof *s->winner);
         job->kernels->keys_f32(job->pairs.key + t * p->k, s->weight, (size_t)p->k, &unused);
     }
 }
 
-static void write_finished(const struct job *job, int64_t t)
+static void write_finished(const struct job *job, const struct scratch *s, int64_t t)
 {
     const struct syi_moe_route_plan *p = job->plan;
     clear_rows(p, t);
-    for (int64_t j = 0; j < p->k; j++)
-        store_slot(p, t, j, (int32_t)p->n_experts, 0.0f);
+    for (int64_t j = 0; j < p->k; j++) {
+        s->winner[j] = (int32_t)p->n_experts;
+        s->weight[j] = 0.0f;
+    }
+    store_slots(p, t, s->winner, s->weight);
     if (p->capacity > 0)
         job->pairs.expert[t * p->k] = -1;
 }
@@ -495,16 +604,16 @@ static void route_rows(void *data, int task)
         memset(s->group_value, 0, padded(p->n_groups) * sizeof *s->group_value);
     for (int64_t t = syi_part(p->n_tokens, job->n_tasks, task); t < end; t++) {
         const bool finished = p->finished != NULL && p->finished[t] != 0;
-        uint64_t total = 0;
+        struct softmax softmax = {0, 0};
         if (!finished || p->scores.data != NULL)
-            total = score_row(job, s, syi_row(p->logits, t));
+            softmax = score_row(job, s, syi_row(p->logits, t));
         if (p->scores.data != NULL)
             memcpy(syi_row(p->scores, t), s->score, (size_t)p->n_experts * sizeof *s->score);
         if (finished) {
-            write_finished(job, t);
+            write_finished(job, s, t);
             continue;
         }
-        select_experts(job, s, total);
+        select_experts(job, s, &softmax);
         weigh_winners(job, s);
         write_winners(job, s, t, count);
     }
@@ -538,6 +647,7 @@ sy_status syi_cpu_moe_route(sy_ctx *ctx, const union syi_plan *plan, void *works
     take_all(&job, &arena);
     if (p->bias != NULL)
         memcpy(job.bias, p->bias, (size_t)p->n_experts * sizeof *job.bias);
+    job.plain_values = has_plain_values(p, job.bias);
     syi_parallel(ctx, job.n_tasks, route_rows, &job);
     if (p->counts != NULL)
         add_counts(&job);

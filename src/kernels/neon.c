@@ -192,23 +192,26 @@ static size_t nonzero_u8_neon(int32_t *pos, const void *bytes, size_t n)
 
 /* ---- Keys -------------------------------------------------------------------------------------------- */
 
+static float32x4_t constant(uint32_t bits)
+{
+    return vreinterpretq_f32_u32(vdupq_n_u32(bits));
+}
+
 struct key_lanes {
-    uint32x4_t max, nan, inf;
+    uint32x4_t max, number, inf; /* number: all bits while no NaN was met */
 };
 
+/* Adding +0 makes a -0 positive and a NaN quiet; the larger of a quiet NaN and -inf is -inf. */
 static uint32x4_t keys_of(uint32x4_t bits, struct key_lanes *lanes)
 {
-    const uint32x4_t magnitude = vandq_u32(bits, vdupq_n_u32(0x7fffffffu));
-    const uint32x4_t nan = vcgtq_u32(magnitude, vdupq_n_u32(0x7f800000u));
-    const uint32x4_t inf = vceqq_u32(bits, vdupq_n_u32(0x7f800000u));
-    const uint32x4_t sign = vreinterpretq_u32_s32(vshrq_n_s32(vreinterpretq_s32_u32(bits), 31));
-    uint32x4_t key = veorq_u32(bits, vorrq_u32(sign, vdupq_n_u32(0x80000000u)));
-    key = vbslq_u32(vceqq_u32(magnitude, vdupq_n_u32(0)), vdupq_n_u32(0x80000000u), key);
-    key = vbslq_u32(nan, vdupq_n_u32(SYI_KEY_MINUS_INF), key);
-    key = vbslq_u32(inf, vdupq_n_u32(0xff7fffffu), key);
+    const float32x4_t x = vreinterpretq_f32_u32(bits), infinity = constant(0x7f800000);
+    const float32x4_t number = vmaxnmq_f32(vaddq_f32(x, vdupq_n_f32(0.0f)), vnegq_f32(infinity));
+    const uint32x4_t value = vreinterpretq_u32_f32(vminnmq_f32(number, constant(0x7f7fffff)));
+    const uint32x4_t sign = vreinterpretq_u32_s32(vshrq_n_s32(vreinterpretq_s32_u32(value), 31));
+    const uint32x4_t key = veorq_u32(value, vorrq_u32(sign, vdupq_n_u32(0x80000000u)));
     lanes->max = vmaxq_u32(lanes->max, key);
-    lanes->nan = vorrq_u32(lanes->nan, nan);
-    lanes->inf = vorrq_u32(lanes->inf, inf);
+    lanes->number = vandq_u32(lanes->number, vceqq_f32(x, x));
+    lanes->inf = vorrq_u32(lanes->inf, vceqq_f32(x, infinity));
     return key;
 }
 
@@ -216,15 +219,19 @@ static void add_lanes(struct syi_key_stats *stats, const struct key_lanes *lanes
 {
     const uint32_t max = vmaxvq_u32(lanes->max);
     stats->max = max > stats->max ? max : stats->max;
-    stats->flags |= vmaxvq_u32(lanes->nan) != 0 ? SY_ROW_NAN : 0;
+    stats->flags |= vminvq_u32(lanes->number) == 0 ? SY_ROW_NAN : 0;
     stats->flags |= vmaxvq_u32(lanes->inf) != 0 ? SY_ROW_INF : 0;
 }
 
 static void keys_f32_neon(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats)
 {
     const uint8_t *in = x;
-    struct key_lanes lanes = {vdupq_n_u32(0), vdupq_n_u32(0), vdupq_n_u32(0)};
+    struct key_lanes lanes = {vdupq_n_u32(0), vdupq_n_u32(UINT32_MAX), vdupq_n_u32(0)};
     size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        vst1q_u32(key + i, keys_of(vreinterpretq_u32_u8(vld1q_u8(in + i * 4)), &lanes));
+        vst1q_u32(key + i + 4, keys_of(vreinterpretq_u32_u8(vld1q_u8(in + i * 4 + 16)), &lanes));
+    }
     for (; i + 4 <= n; i += 4)
         vst1q_u32(key + i, keys_of(vreinterpretq_u32_u8(vld1q_u8(in + i * 4)), &lanes));
     add_lanes(stats, &lanes);
@@ -234,7 +241,7 @@ static void keys_f32_neon(uint32_t *key, const void *x, size_t n, struct syi_key
 static void keys_f16_neon(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats)
 {
     const uint8_t *in = x;
-    struct key_lanes lanes = {vdupq_n_u32(0), vdupq_n_u32(0), vdupq_n_u32(0)};
+    struct key_lanes lanes = {vdupq_n_u32(0), vdupq_n_u32(UINT32_MAX), vdupq_n_u32(0)};
     size_t i = 0;
     for (; i + 8 <= n; i += 8) {
         const uint16x8_t v = vreinterpretq_u16_u8(vld1q_u8(in + i * 2));
@@ -248,7 +255,7 @@ static void keys_f16_neon(uint32_t *key, const void *x, size_t n, struct syi_key
 static void keys_bf16_neon(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats)
 {
     const uint8_t *in = x;
-    struct key_lanes lanes = {vdupq_n_u32(0), vdupq_n_u32(0), vdupq_n_u32(0)};
+    struct key_lanes lanes = {vdupq_n_u32(0), vdupq_n_u32(UINT32_MAX), vdupq_n_u32(0)};
     size_t i = 0;
     for (; i + 8 <= n; i += 8) {
         const uint16x8_t v = vreinterpretq_u16_u8(vld1q_u8(in + i * 2));
@@ -261,17 +268,13 @@ static void keys_bf16_neon(uint32_t *key, const void *x, size_t n, struct syi_ke
 
 /* ---- exp --------------------------------------------------------------------------------------------- */
 
-static float32x4_t constant(uint32_t bits)
-{
-    return vreinterpretq_f32_u32(vdupq_n_u32(bits));
-}
-
 /* Step for step exp_scalar of scalar.c. */
 static float32x4_t exp_neon(float32x4_t t)
 {
     const float32x4_t magic = vdupq_n_f32(12582912.0f);
     const uint32x4_t live = vcgeq_f32(t, vdupq_n_f32(-86.0f));
-    const float32x4_t n = vsubq_f32(vfmaq_f32(magic, t, constant(0x3fb8aa3b)), magic);
+    const float32x4_t shifted = vfmaq_f32(magic, t, constant(0x3fb8aa3b)); /* n is in its lower bits */
+    const float32x4_t n = vsubq_f32(shifted, magic);
     float32x4_t r = vfmaq_f32(t, n, constant(0xbf318000));
     r = vfmaq_f32(r, n, constant(0x395e8083));
     float32x4_t c = constant(0x3ab526b0);
@@ -280,14 +283,13 @@ static float32x4_t exp_neon(float32x4_t t)
     c = vfmaq_f32(constant(0x3e2aaa49), c, r);
     c = vfmaq_f32(constant(0x3efffffe), c, r);
     const float32x4_t y = vaddq_f32(vdupq_n_f32(1.0f), vfmaq_f32(r, vmulq_f32(r, r), c));
-    const uint32x4_t e =
-        vaddq_u32(vreinterpretq_u32_f32(y), vshlq_n_u32(vreinterpretq_u32_s32(vcvtq_s32_f32(n)), 23));
+    const uint32x4_t e = vaddq_u32(vreinterpretq_u32_f32(y), vshlq_n_u32(vreinterpretq_u32_f32(shifted), 23));
     return vreinterpretq_f32_u32(vandq_u32(e, live));
 }
 
 static float32x4_t value_of(uint32x4_t key)
 {
-    const uint32x4_t negative = vmvnq_u32(vreinterpretq_u32_s32(vshrq_n_s32(vreinterpretq_s32_u32(key), 31)));
+    const uint32x4_t negative = vcgezq_s32(vreinterpretq_s32_u32(key));
     return vreinterpretq_f32_u32(veorq_u32(key, vorrq_u32(negative, vdupq_n_u32(0x80000000u))));
 }
 
@@ -304,11 +306,25 @@ static void exp_8(float *e, const uint32_t *key, float m, float inv_t)
     vst1q_f32(e + 4, high);
 }
 
+/* Four vectors in step: the chain of one is longer than a core looks ahead. */
+static void exp_16(float *e, const uint32_t *key, float m, float inv_t)
+{
+    float32x4_t x[4];
+    for (size_t i = 0; i < 4; i++)
+        x[i] = value_of(vld1q_u32(key + 4 * i));
+    for (size_t i = 0; i < 4; i++)
+        x[i] = exp_of(x[i], m, inv_t);
+    for (size_t i = 0; i < 4; i++)
+        vst1q_f32(e + 4 * i, x[i]);
+}
+
 static void exp_keys_neon(float *e, const uint32_t *key, size_t n, float m, float inv_t)
 {
     uint32_t rest[8] = {0};
     float e_rest[8];
     size_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        exp_16(e + i, key + i, m, inv_t);
     for (; i + 8 <= n; i += 8)
         exp_8(e + i, key + i, m, inv_t);
     if (i < n) { /* the few candidates of a row leave seven over as often as none */

@@ -165,11 +165,11 @@ static sy_status check_dtype(struct syi_call *call, void *data)
 {
     (void)data;
     for (int i = 0; i < call->op->info.n_tensors; i++) {
-        sy_field_info narrowed;
-        const sy_field_info *rule = field_in_turn(call, i, &narrowed);
         const DLTensor *t = syi_tensor_in_turn(call, i);
         if (t == NULL)
             continue;
+        sy_field_info narrowed;
+        const sy_field_info *rule = field_in_turn(call, i, &narrowed);
         const size_t bytes = syi_elem_bytes(t->dtype);
         const bool word = t->dtype.lanes == 1 && (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8);
         const enum syi_type type = syi_type_of(t->dtype);
@@ -216,8 +216,40 @@ static sy_status check_rank(struct syi_call *call, void *data)
     return SY_OK;
 }
 
+/* The tensors of the call are all there are, and the rules of the table hold for them. */
+static bool one_turn(const struct syi_call *call)
+{
+    return call->turns.n == 0 && call->turns.format == NULL;
+}
+
+/*
+ * Most calls are right, and small ones consist of little else than their checks: one pass finds that every tensor has
+ * data, a type the rule lists, a rank that fits and positive extents. Otherwise the steps find out what is wrong, if
+ * anything is.
+ */
+static bool tensors_as_usual(const struct syi_call *call)
+{
+    for (int i = 0; i < call->op->info.n_tensors; i++) {
+        const sy_field_info *rule = &call->op->info.fields[i];
+        const DLTensor *t = call->tensor[i];
+        if (t == NULL && (rule->flags & SY_FIELD_OPTIONAL))
+            continue;
+        if (t == NULL || t->shape == NULL || t->data == NULL || !rank_fits(rule, t))
+            return false;
+        const enum syi_type type = syi_type_of(t->dtype);
+        if (type == SYI_OTHER || !(rule->types & SYI_BIT(type)))
+            return false;
+        for (int d = 0; d < t->ndim; d++)
+            if (t->shape[d] <= 0)
+                return false;
+    }
+    return true;
+}
+
 sy_status syi_check_tensors(struct syi_call *call, bool untouched)
 {
+    if (one_turn(call) && tensors_as_usual(call))
+        return SY_OK;
     sy_status st = syi_every_turn(call, check_given, NULL);
     if (st == SY_OK && !call->query && !untouched)
         st = syi_every_turn(call, check_data, NULL);
@@ -469,6 +501,14 @@ static bool row_stride(const DLTensor *t, int tail, int64_t *stride)
     bool first = true, countable = true;
     int64_t want = 0; /* elements a step of the next outer dimension must take */
     *stride = 0;
+    if (t->strides == NULL) { /* compact: rows follow each other */
+        int64_t row = 1;
+        for (int d = t->ndim - 1; d >= t->ndim - tail; d--)
+            row *= t->shape[d];
+        for (int d = t->ndim - tail - 1; d >= 0; d--)
+            *stride = t->shape[d] > 1 ? row : *stride;
+        return true;
+    }
     for (int d = t->ndim - tail - 1; d >= 0; d--) {
         if (t->shape[d] <= 1)
             continue;
@@ -526,6 +566,17 @@ static bool on_cpu(const DLTensor *t)
     return type == kDLCPU || type == kDLCUDAHost || type == kDLROCMHost;
 }
 
+/* The usual call again: compact tensors in ordinary memory. */
+static bool layout_as_usual(const struct syi_call *call)
+{
+    for (int i = 0; i < call->op->info.n_tensors; i++) {
+        const DLTensor *t = call->tensor[i];
+        if (t != NULL && (t->strides != NULL || t->device.device_type != kDLCPU))
+            return false;
+    }
+    return true;
+}
+
 static sy_status check_strides(struct syi_call *call, void *data)
 {
     (void)data;
@@ -553,8 +604,9 @@ static sy_status check_devices(struct syi_call *call, void *data)
 
 sy_status syi_check_layout(struct syi_call *call)
 {
-    sy_status st = syi_every_turn(call, check_strides, NULL);
-    if (st == SY_OK)
+    const bool usual = one_turn(call) && layout_as_usual(call);
+    sy_status st = usual ? SY_OK : syi_every_turn(call, check_strides, NULL);
+    if (st == SY_OK && !usual)
         st = syi_every_turn(call, check_devices, NULL);
     return st == SY_OK && !call->query ? syi_check_alias(call) : st;
 }

@@ -29,7 +29,7 @@ static int close_contexts(void **state)
 
 /* ---- A call ------------------------------------------------------------------------------------------------- */
 
-enum { MOST = 30000, MOST_TABLE = 64 };
+enum { MOST = 140000, MOST_TABLE = 64 }; /* more tokens than one task keeps the slots of */
 
 /* n tokens as [lead, n / lead], numbers stored as the types asked for. */
 struct input {
@@ -274,10 +274,16 @@ static void large_for_every_thread_count(void **state)
 {
     (void)state;
     static struct input in;
-    for (int64_t n_faults = 0; n_faults < 4; n_faults += 3) {
+    for (int64_t n_faults = 0; n_faults < 4; n_faults++) {
         uint64_t rng = 3;
         in = (struct input){
             .n = MOST, .lead = 5, .table_rows = 7, .table_len = 9, .block_size = 12, .rows = 101};
+        in.wide_slots = true;
+        if (n_faults % 2 == 1) {
+            in.block_size = 16;
+            in.wide_position = true;
+            in.wide_batch = n_faults == 3;
+        }
         fill(&in, &rng, n_faults);
         check(&in);
         seen_codes[want.code]++;

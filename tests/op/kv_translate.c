@@ -350,7 +350,7 @@ static struct {
     int code[GATHER_ROW + 1], padded, past_count, partial;
 } seen;
 
-enum { MOST_ROWS = 200, MOST_POSITIONS = 16000 };
+enum { MOST_ROWS = 200, MOST_POSITIONS = 140000 }; /* more than one task keeps */
 
 struct random {
     struct example ex;

@@ -272,9 +272,10 @@ static void large_cases(void **state)
 {
     uint64_t rng = 5;
     (void)state;
-    for (int faulty = 0; faulty < 4; faulty++) {
-        struct map_case in = {.tokens = 4001, .experts = 130, .slots = 8};
-        check_case(&rng, &in, faulty > 0);
+    for (int i = 0; i < 12; i++) {
+        struct map_case in = {.tokens = 4001, .experts = 130, .slots = i % 2 ? 8 : 5};
+        in.allow_missing = i >= 6;
+        check_case(&rng, &in, i % 6 > 1);
     }
 }
 

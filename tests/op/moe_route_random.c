@@ -113,10 +113,11 @@ static void fill_bias(struct fixture *f, uint64_t *rng)
     static const float special[] = {NAN, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, -0.0f};
     f->bias = malloc((size_t)f->in.experts * sizeof *f->bias);
     assert_non_null(f->bias);
+    const bool numbers = rng_below(rng, 2); /* small ones only */
     make_tensor(&f->b, rng, SY_F32, 1, f->in.experts, 0);
     for (int64_t e = 0; e < f->in.experts; e++) {
-        f->bias[e] =
-            rng_below(rng, 20) ? (float)(rng_unit(rng) / 4) : special[rng_below(rng, COUNT_OF(special))];
+        f->bias[e] = numbers || rng_below(rng, 20) ? (float)((rng_unit(rng) - 0.25) / 3)
+                                                   : special[rng_below(rng, COUNT_OF(special))];
         memcpy(f->b.mem + f->b.t.byte_offset + e * 4, &f->bias[e], 4);
     }
     f->in.bias = f->bias;

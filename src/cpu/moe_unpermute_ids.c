@@ -59,17 +59,6 @@ static sy_status refuse(sy_ctx *ctx, const struct syi_moe_unpermute_ids_plan *p,
                        (long long)total - 1);
 }
 
-/* Prefetches the rows of a token. */
-static void fetch_token(const struct syi_moe_unpermute_ids_plan *p, int64_t t)
-{
-    const size_t row_bytes = (size_t)p->hidden * syi_float_bytes(p->type);
-    for (int64_t slot = t * p->n_slots; slot < (t + 1) * p->n_slots; slot++) {
-        const int64_t i = syi_load_i32(p->sorted_indices, slot) - p->row_begin;
-        if (i >= 0 && i < p->n_rows)
-            syi_fetch_head(syi_row(p->permuted, i), row_bytes, p->n_slots);
-    }
-}
-
 static void sum_tokens(void *data, int task)
 {
     const struct job *job = data;
@@ -92,8 +81,6 @@ static void sum_tokens(void *data, int task)
             }
             row[n++] = syi_row(p->permuted, i);
         }
-        if (t + 1 < end)
-            fetch_token(p, t + 1);
         job->sum(syi_row(p->tokens, t), row, weight, n, (size_t)p->hidden);
     }
 }

@@ -15,14 +15,6 @@ struct batch {
     const void *from[BATCH];
 };
 
-/* Asks for the beginning of a row; once it is read on, the core follows by itself. */
-static void fetch_head(const void *row, size_t bytes)
-{
-    enum { LINE = 64, HEAD = 1024 };
-    for (size_t at = 0; at < bytes && at < HEAD; at += LINE)
-        __builtin_prefetch((const char *)row + at, 0, 3);
-}
-
 static void copy_batch(struct batch *b)
 {
     b->kernels->copy_rows(b->to, b->from, b->n, b->bytes);
@@ -237,7 +229,7 @@ static void add_part(const struct adding *a, int task, const struct syi_a2a_sum 
             n_rows[i] = look_up(sum, n + (int64_t)i, rows + i * slots, weights + i * slots);
         for (size_t i = 0; i < m; i++) {
             for (size_t j = 0; i + 1 < m && j < n_rows[i + 1]; j++)
-                fetch_head(rows[(i + 1) * slots + j], row_bytes);
+                syi_fetch_head(rows[(i + 1) * slots + j], row_bytes, (int64_t)n_rows[i + 1]);
             const int64_t at = sum->at != NULL ? sum->at[n + (int64_t)i] : n + (int64_t)i;
             if (at < 0)
                 continue;

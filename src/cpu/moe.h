@@ -17,7 +17,7 @@ static inline int64_t syi_slot(int64_t e, int64_t place, int64_t n_experts, int6
 typedef void syi_scale_fn(void *dst, const void *src, float w, size_t n);
 typedef void syi_sum_rows_fn(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
 
-typedef float syi_dot_fn(const void *a, const void *b, size_t n);
+typedef void syi_dot_rows_fn(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n);
 
 static inline syi_scale_fn *syi_scale_for(const struct syi_kernels *k, enum syi_type type)
 {
@@ -29,9 +29,18 @@ static inline syi_sum_rows_fn *syi_sum_rows_for(const struct syi_kernels *k, enu
     return type == SYI_F32 ? k->sum_rows_f32 : type == SYI_F16 ? k->sum_rows_f16 : k->sum_rows_bf16;
 }
 
-static inline syi_dot_fn *syi_dot_for(const struct syi_kernels *k, enum syi_type type)
+static inline syi_dot_rows_fn *syi_dot_rows_for(const struct syi_kernels *k, enum syi_type type)
 {
-    return type == SYI_F32 ? k->dot_f32 : type == SYI_F16 ? k->dot_f16 : k->dot_bf16;
+    return type == SYI_F32 ? k->dot_rows_f32 : type == SYI_F16 ? k->dot_rows_f16 : k->dot_rows_bf16;
+}
+
+/* Prefetches the beginning of a row, one of n_rows that are read side by side after the present ones: to the second
+   cache, since the first one has those. More of it for one row or two, whose misses overlap less. */
+static inline void syi_fetch_head(const void *row, size_t bytes, int64_t n_rows)
+{
+    const size_t head = n_rows <= 2 ? 1024 : 256;
+    for (size_t at = 0; at < bytes && at < head; at += 64)
+        __builtin_prefetch((const char *)row + at, 0, 2);
 }
 
 #endif

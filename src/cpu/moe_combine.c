@@ -88,6 +88,8 @@ static void add_rows(const struct job *job, int64_t s, int64_t n, size_t skip, s
         const void **rows = found->rows + i * p->n_choices;
         const float *weights = found->weights + i * p->n_choices;
         unsigned char *out = syi_row(p->output, s + i) + skip;
+        for (size_t j = 0; i + 1 < n && j < found->n_rows[i + 1]; j++)
+            syi_fetch_head(rows[(size_t)p->n_choices + j], n_columns * p->elem_bytes, p->n_choices);
         if (p->n_choices == 1 && found->n_rows[i] == 1)
             job->scale(out, rows[0], weights[0], n_columns);
         else

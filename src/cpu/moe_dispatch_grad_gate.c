@@ -1,17 +1,25 @@
 /*
- * moe_dispatch_grad_gate on the CPU. Samples are split over threads, so that a row is read once for all its
- * choices. A few long rows are cut into the blocks of the dot product instead, and the blocks added in order:
- * the result is the same.
+ * moe_dispatch_grad_gate on the CPU. Samples are split over threads, and the rows of a sample's choices are
+ * multiplied side by side. A few long rows are cut into the blocks of the dot product instead, and the blocks added
+ * in order: the result is the same.
  */
 #include "cpu/moe.h"
 
 struct job {
     const struct syi_moe_dispatch_grad_gate_plan *plan;
-    syi_dot_fn *dot;
+    syi_dot_rows_fn *dot_rows;
     size_t elem_bytes;
     int n_tasks;
     int64_t n_blocks; /* of a row */
     float *parts;     /* [k*S][n_blocks], or NULL: whole rows */
+};
+
+enum { CHOICES = 16 }; /* of one sample, multiplied by one call */
+
+struct lookup {
+    size_t n;
+    int64_t choice[CHOICES];
+    const void *row[CHOICES];
 };
 
 static int64_t n_entries(const struct syi_moe_dispatch_grad_gate_plan *p)
@@ -44,16 +52,10 @@ size_t syi_cpu_moe_dispatch_grad_gate_workspace(const sy_ctx *ctx, const union s
         syi_size_mul(syi_size_mul((size_t)n_entries(p), (size_t)count_blocks(p)), sizeof(float)));
 }
 
-/* Columns [first, first + n) of a sample's row times those of its choice. */
-static float dot_of(const struct job *job, int64_t choice, int64_t s, int64_t first, int64_t n)
+static int64_t slot_of(const struct syi_moe_dispatch_grad_gate_plan *p, int64_t choice, int64_t s)
 {
-    const struct syi_moe_dispatch_grad_gate_plan *p = job->plan;
-    const int64_t slot = syi_slot(syi_load_i32(syi_row(p->indices, choice), s),
-                                  syi_load_i32(syi_row(p->locations, choice), s), p->n_experts, p->capacity);
-    if (slot < 0)
-        return 0.0f;
-    const size_t skip = (size_t)first * job->elem_bytes;
-    return job->dot(syi_row(p->dispatch, slot) + skip, syi_row(p->input, s) + skip, (size_t)n);
+    return syi_slot(syi_load_i32(syi_row(p->indices, choice), s),
+                    syi_load_i32(syi_row(p->locations, choice), s), p->n_experts, p->capacity);
 }
 
 static void store_gate(const struct syi_moe_dispatch_grad_gate_plan *p, int64_t choice, int64_t s,
@@ -63,14 +65,45 @@ static void store_gate(const struct syi_moe_dispatch_grad_gate_plan *p, int64_t 
     syi_store_float(syi_row(p->grad_gates, choice) + at, p->gate_type, value);
 }
 
+/* Valid ones of the choices [first, first + CHOICES) of sample s; the others get a gradient of 0. */
+static void look_up(const struct job *job, int64_t s, int64_t first, struct lookup *found)
+{
+    const struct syi_moe_dispatch_grad_gate_plan *p = job->plan;
+    const int64_t end = p->n_choices - first < CHOICES ? p->n_choices : first + CHOICES;
+    found->n = 0;
+    for (int64_t choice = first; choice < end; choice++) {
+        const int64_t slot = slot_of(p, choice, s);
+        if (slot < 0) {
+            store_gate(p, choice, s, 0.0f);
+            continue;
+        }
+        found->choice[found->n] = choice;
+        found->row[found->n] = syi_row(p->dispatch, slot);
+        syi_fetch_head(found->row[found->n++], (size_t)p->hidden * job->elem_bytes, p->n_choices);
+    }
+}
+
+/* The next rows are looked up and prefetched before these are multiplied. */
 static void whole_rows(void *data, int task)
 {
     const struct job *job = data;
     const struct syi_moe_dispatch_grad_gate_plan *p = job->plan;
-    const int64_t end = syi_part(p->n_samples, job->n_tasks, task + 1);
-    for (int64_t s = syi_part(p->n_samples, job->n_tasks, task); s < end; s++)
-        for (int64_t choice = 0; choice < p->n_choices; choice++)
-            store_gate(p, choice, s, dot_of(job, choice, s, 0, p->hidden));
+    const int64_t n_turns = (p->n_choices + CHOICES - 1) / CHOICES; /* of a sample */
+    const int64_t first = syi_part(p->n_samples, job->n_tasks, task) * n_turns;
+    const int64_t end = syi_part(p->n_samples, job->n_tasks, task + 1) * n_turns;
+    struct lookup found[2];
+    float dot[CHOICES];
+    if (first < end)
+        look_up(job, first / n_turns, 0, &found[first % 2]);
+    for (int64_t turn = first; turn < end; turn++) {
+        const struct lookup *now = &found[turn % 2];
+        const int64_t s = turn / n_turns;
+        if (turn + 1 < end)
+            look_up(job, (turn + 1) / n_turns, (turn + 1) % n_turns * CHOICES, &found[(turn + 1) % 2]);
+        job->dot_rows(dot, syi_row(p->input, s), now->row, now->n, (size_t)p->hidden);
+        for (size_t j = 0; j < now->n; j++)
+            store_gate(p, now->choice[j], s, dot[j]);
+    }
 }
 
 static void row_blocks(void *data, int task)
@@ -81,8 +114,13 @@ static void row_blocks(void *data, int task)
     for (int64_t i = syi_part(n, job->n_tasks, task); i < end; i++) {
         const int64_t entry = i / job->n_blocks, first = i % job->n_blocks * SYI_DOT_BLOCK;
         const int64_t left = p->hidden - first;
-        job->parts[i] = dot_of(job, entry / p->n_samples, entry % p->n_samples, first,
-                               left < SYI_DOT_BLOCK ? left : SYI_DOT_BLOCK);
+        const int64_t s = entry % p->n_samples, slot = slot_of(p, entry / p->n_samples, s);
+        const size_t skip = (size_t)first * job->elem_bytes;
+        job->parts[i] = 0.0f;
+        if (slot >= 0)
+            job->dot_rows(&job->parts[i], syi_row(p->input, s) + skip,
+                          (const void *const[]){syi_row(p->dispatch, slot) + skip}, 1,
+                          (size_t)(left < SYI_DOT_BLOCK ? left : SYI_DOT_BLOCK));
     }
 }
 
@@ -102,7 +140,7 @@ static void add_blocks(void *data, int task)
 sy_status syi_cpu_moe_dispatch_grad_gate(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_moe_dispatch_grad_gate_plan *p = &plan->moe_dispatch_grad_gate;
-    struct job job = {.plan = p, .dot = syi_dot_for(ctx->kernels, p->type)};
+    struct job job = {.plan = p, .dot_rows = syi_dot_rows_for(ctx->kernels, p->type)};
     job.elem_bytes = syi_float_bytes(p->type);
     job.n_blocks = count_blocks(p);
     if (n_entries(p) == 0)

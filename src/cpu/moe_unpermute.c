@@ -74,6 +74,17 @@ static size_t rows_of_token(const struct job *job, int64_t t, const void **row, 
     return n;
 }
 
+/* Prefetches the rows of a token. */
+static void fetch_token(const struct syi_moe_rows_plan *p, int64_t t)
+{
+    const size_t row_bytes = (size_t)p->hidden * syi_float_bytes(p->type);
+    for (int64_t slot = t * p->n_slots; slot < (t + 1) * p->n_slots && p->n_rows > 0; slot++) {
+        const int32_t i = syi_load_i32(p->sorted_indices, slot);
+        if (i >= 0)
+            syi_fetch_head(syi_row(p->permuted, i), row_bytes, p->n_slots);
+    }
+}
+
 static void sum_packed(void *data, int task)
 {
     const struct job *job = data;
@@ -84,6 +95,8 @@ static void sum_packed(void *data, int task)
     float *weight = job->weight != NULL ? job->weight + place : NULL;
     for (int64_t t = syi_part(p->n_tokens, job->n_tasks, task); t < end; t++) {
         const size_t n = rows_of_token(job, t, row, weight);
+        if (t + 1 < end)
+            fetch_token(p, t + 1);
         job->sum(syi_row(p->tokens, t), row, weight, n, (size_t)p->hidden);
     }
 }
@@ -125,11 +138,15 @@ static void sum_capacity(void *data, int task)
     const struct syi_moe_rows_plan *p = job->plan;
     const int64_t first = syi_part(p->n_tokens, job->n_tasks, task);
     const int64_t end = syi_part(p->n_tokens, job->n_tasks, task + 1);
+    const size_t row_bytes = (size_t)p->hidden * syi_float_bytes(p->type);
     int64_t place = invert(job, first, end);
     for (int64_t t = first; t < end; t++) {
+        const int64_t next = place + job->count[t];
+        for (int64_t i = next; t + 1 < end && i < job->next[t + 1]; i++)
+            syi_fetch_head(job->row[i], row_bytes, job->next[t + 1] - next);
         job->sum(syi_row(p->tokens, t), job->row + place, job->weight != NULL ? job->weight + place : NULL,
                  (size_t)(job->next[t] - place), (size_t)p->hidden);
-        place += job->count[t];
+        place = next;
     }
 }
 

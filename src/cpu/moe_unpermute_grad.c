@@ -6,11 +6,13 @@
  */
 #include "cpu/moe_rows.h"
 
+enum { DUE = 16 }; /* dot products of one token, by one call */
+
 struct job {
     const struct syi_moe_rows_plan *plan;
     const struct syi_kernels *kernels;
     syi_scale_fn *scale;
-    syi_dot_fn *dot;
+    syi_dot_rows_fn *dot_rows;
     size_t row_bytes;
     int n_tasks;
     sy_fault *fault;       /* [thread] */
@@ -46,12 +48,6 @@ static void put_row(const struct job *job, int64_t row, int64_t t, float w)
         memset(to, 0, job->row_bytes);
     else
         job->scale(to, syi_row(p->tokens, t), w, (size_t)p->hidden);
-}
-
-static float dot_of(const struct job *job, int64_t row, int64_t t)
-{
-    const struct syi_moe_rows_plan *p = job->plan;
-    return job->dot(syi_row(p->tokens, t), syi_row(p->saved, row), (size_t)p->hidden);
 }
 
 /* ---- Packed ------------------------------------------------------------------------------------------ */
@@ -93,26 +89,52 @@ static void fan_token(const struct job *job, int64_t t)
     job->kernels->copy_fan(dst, n, syi_row(p->tokens, t), job->row_bytes);
 }
 
-/* With probs: one expert after the other, each with its row. */
-static void scale_token(const struct job *job, int64_t t)
+/* Rows of one token whose dot products are due: gradients of the probs of its experts. */
+struct due {
+    size_t n;
+    int64_t expert[DUE];
+    const void *saved[DUE];
+};
+
+static void put_dots(const struct job *job, int64_t t, struct due *due)
 {
     const struct syi_moe_rows_plan *p = job->plan;
     const size_t prob_bytes = syi_float_bytes(p->prob_type);
+    float dot[DUE];
+    job->dot_rows(dot, syi_row(p->tokens, t), due->saved, due->n, (size_t)p->hidden);
+    for (size_t j = 0; j < due->n; j++)
+        syi_store_float(syi_row(p->grad_probs, t) + (size_t)due->expert[j] * prob_bytes, p->prob_type,
+                        dot[j]);
+    due->n = 0;
+}
+
+/* With probs: one expert after the other, each with its row. The saved rows are prefetched while gradients are
+   written. */
+static void scale_token(const struct job *job, int64_t t)
+{
+    const struct syi_moe_rows_plan *p = job->plan;
     int64_t slot = t * p->n_slots;
     int32_t pos[SYI_EXPERTS];
+    struct due due = {.n = 0};
     if (p->wants_grad_probs)
-        memset(syi_row(p->grad_probs, t), 0, (size_t)p->n_experts * prob_bytes);
+        memset(syi_row(p->grad_probs, t), 0, (size_t)p->n_experts * syi_float_bytes(p->prob_type));
     for (int64_t e0 = 0; e0 < p->n_experts && p->n_rows > 0; e0 += SYI_EXPERTS) {
         const size_t routed = syi_routed(job->kernels, syi_row(p->map, t), p->n_experts, e0, pos);
         for (size_t r = 0; r < routed; r++) {
             const int64_t row = syi_next_row(p, &slot), e = e0 + pos[r];
+            if (p->wants_grad_probs) {
+                due.expert[due.n] = e;
+                due.saved[due.n] = syi_row(p->saved, row);
+                syi_fetch_head(due.saved[due.n++], job->row_bytes, p->n_slots);
+            }
             if (job->owner[row] == slot - 1)
                 put_row(job, row, t, syi_prob(p, t, e));
-            if (p->wants_grad_probs)
-                syi_store_float(syi_row(p->grad_probs, t) + (size_t)e * prob_bytes, p->prob_type,
-                                dot_of(job, row, t));
+            if (due.n == DUE)
+                put_dots(job, t, &due);
         }
     }
+    if (due.n > 0)
+        put_dots(job, t, &due);
 }
 
 static void spread_tokens(void *data, int task)
@@ -142,9 +164,12 @@ static void fill_rows(void *data, int task)
             memcpy(syi_row(p->permuted, row), syi_row(p->tokens, t), job->row_bytes);
         else
             put_row(job, row, t, syi_prob(p, t, row / p->n_slots));
-        if (t >= 0 && p->wants_grad_probs)
-            syi_store_float(job->values + (size_t)row * syi_float_bytes(p->prob_type), p->prob_type,
-                            dot_of(job, row, t));
+        if (t >= 0 && p->wants_grad_probs) {
+            float dot;
+            job->dot_rows(&dot, syi_row(p->tokens, t), (const void *const[]){syi_row(p->saved, row)}, 1,
+                          (size_t)p->hidden);
+            syi_store_float(job->values + (size_t)row * syi_float_bytes(p->prob_type), p->prob_type, dot);
+        }
     }
 }
 
@@ -158,7 +183,7 @@ sy_status syi_cpu_moe_unpermute_grad(sy_ctx *ctx, const union syi_plan *plan, vo
     if (st != SY_OK)
         return st;
     job.scale = syi_scale_for(ctx->kernels, p->type);
-    job.dot = syi_dot_for(ctx->kernels, p->type);
+    job.dot_rows = syi_dot_rows_for(ctx->kernels, p->type);
     job.n_tasks = syi_tasks(ctx, p->n_rows, bytes);
     syi_parallel(ctx, job.n_tasks, p->capacity ? fill_rows : claim_rows, &job);
     if (p->capacity) {

@@ -231,59 +231,87 @@ static void sum_rows_bf16_avx2(void *dst, const void *const *rows, const float *
     sum_rows(dst, rows, w, n_rows, n, 2, load_bf16, store_bf16);
 }
 
-/* One block: whole sixteens, then the rest behind zeros. */
-static inline __attribute__((always_inline)) float
-dot_block(const char *x, const char *y, size_t n, const size_t elem_bytes, __m256i (*load)(const void *))
+struct lanes {
+    __m256 low, high;
+};
+
+static inline __attribute__((always_inline)) struct lanes plus_sixteen(struct lanes sum, const char *x,
+                                                                       const char *y, const size_t elem_bytes,
+                                                                       __m256i (*load)(const void *))
 {
     const size_t upper = 8 * elem_bytes;
-    __m256 low = _mm256_setzero_ps(), high = _mm256_setzero_ps();
+    return (struct lanes){plus_product(sum.low, load(x), _mm256_castsi256_ps(load(y))),
+                          plus_product(sum.high, load(x + upper), _mm256_castsi256_ps(load(y + upper)))};
+}
+
+/* One block of a constant number of rows, at most 4: whole sixteens, then the rest behind zeros. */
+static inline __attribute__((always_inline)) void add_few(float *sum, const char *a, const char *const *rows,
+                                                          const size_t n_rows, size_t n,
+                                                          const size_t elem_bytes,
+                                                          __m256i (*load)(const void *))
+{
+    struct lanes s[4];
     size_t i = 0;
-    for (; i + SYI_DOT_LANES <= n; i += SYI_DOT_LANES) {
-        const char *p = x + i * elem_bytes, *q = y + i * elem_bytes;
-        low = plus_product(low, load(p), _mm256_castsi256_ps(load(q)));
-        high = plus_product(high, load(p + upper), _mm256_castsi256_ps(load(q + upper)));
-    }
-    if (i < n) {
+    for (size_t j = 0; j < n_rows; j++)
+        s[j] = (struct lanes){_mm256_setzero_ps(), _mm256_setzero_ps()};
+    for (; i + SYI_DOT_LANES <= n; i += SYI_DOT_LANES)
+        for (size_t j = 0; j < n_rows; j++)
+            s[j] = plus_sixteen(s[j], a + i * elem_bytes, rows[j] + i * elem_bytes, elem_bytes, load);
+    for (size_t j = 0; j < n_rows; j++) {
         char p[SYI_DOT_LANES * 4] = {0}, q[SYI_DOT_LANES * 4] = {0};
-        memcpy(p, x + i * elem_bytes, (n - i) * elem_bytes);
-        memcpy(q, y + i * elem_bytes, (n - i) * elem_bytes);
-        low = plus_product(low, load(p), _mm256_castsi256_ps(load(q)));
-        high = plus_product(high, load(p + upper), _mm256_castsi256_ps(load(q + upper)));
+        float lane[SYI_DOT_LANES];
+        if (i < n) {
+            memcpy(p, a + i * elem_bytes, (n - i) * elem_bytes);
+            memcpy(q, rows[j] + i * elem_bytes, (n - i) * elem_bytes);
+            s[j] = plus_sixteen(s[j], p, q, elem_bytes, load);
+        }
+        _mm256_storeu_ps(lane, s[j].low);
+        _mm256_storeu_ps(lane + 8, s[j].high);
+        sum[j] += syi_fold_lanes(lane);
     }
-    float lane[SYI_DOT_LANES];
-    _mm256_storeu_ps(lane, low);
-    _mm256_storeu_ps(lane + 8, high);
-    return syi_fold_lanes(lane);
 }
 
-static float dot_block_f32(const void *a, const void *b, size_t n)
+static inline __attribute__((always_inline)) void add_dots(float *sum, const char *a, const char *const *rows,
+                                                           size_t n_rows, size_t n, const size_t elem_bytes,
+                                                           __m256i (*load)(const void *))
 {
-    return dot_block(a, b, n, 4, load_words);
+    size_t j = 0;
+    for (; j + 4 <= n_rows; j += 4)
+        add_few(sum + j, a, rows + j, 4, n, elem_bytes, load);
+    for (; j + 2 <= n_rows; j += 2)
+        add_few(sum + j, a, rows + j, 2, n, elem_bytes, load);
+    if (j < n_rows)
+        add_few(sum + j, a, rows + j, 1, n, elem_bytes, load);
 }
 
-static float dot_f32_avx2(const void *a, const void *b, size_t n)
+static void add_dots_f32(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n)
 {
-    return syi_dot_blocks(a, b, n, 4, dot_block_f32);
+    add_dots(sum, a, rows, n_rows, n, 4, load_words);
 }
 
-static float dot_block_f16(const void *a, const void *b, size_t n)
+static void dot_rows_f32_avx2(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n)
 {
-    return dot_block(a, b, n, 2, load_f16);
+    syi_dot_blocks(dst, a, rows, n_rows, n, 4, add_dots_f32);
 }
 
-static float dot_f16_avx2(const void *a, const void *b, size_t n)
+static void add_dots_f16(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n)
 {
-    return syi_dot_blocks(a, b, n, 2, dot_block_f16);
+    add_dots(sum, a, rows, n_rows, n, 2, load_f16);
 }
 
-static float dot_block_bf16(const void *a, const void *b, size_t n)
+static void dot_rows_f16_avx2(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n)
 {
-    return dot_block(a, b, n, 2, load_bf16);
+    syi_dot_blocks(dst, a, rows, n_rows, n, 2, add_dots_f16);
 }
 
-static float dot_bf16_avx2(const void *a, const void *b, size_t n)
+static void add_dots_bf16(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n)
 {
-    return syi_dot_blocks(a, b, n, 2, dot_block_bf16);
+    add_dots(sum, a, rows, n_rows, n, 2, load_bf16);
+}
+
+static void dot_rows_bf16_avx2(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n)
+{
+    syi_dot_blocks(dst, a, rows, n_rows, n, 2, add_dots_bf16);
 }
 
 /* ---- Positions --------------------------------------------------------------------------------------- */
@@ -607,9 +635,9 @@ const struct syi_kernels syi_kernels_avx2 = {
     .sum_rows_f32 = sum_rows_f32_avx2,
     .sum_rows_f16 = sum_rows_f16_avx2,
     .sum_rows_bf16 = sum_rows_bf16_avx2,
-    .dot_f32 = dot_f32_avx2,
-    .dot_f16 = dot_f16_avx2,
-    .dot_bf16 = dot_bf16_avx2,
+    .dot_rows_f32 = dot_rows_f32_avx2,
+    .dot_rows_f16 = dot_rows_f16_avx2,
+    .dot_rows_bf16 = dot_rows_bf16_avx2,
     .nonzero_u8 = nonzero_u8_avx2,
     .keys_f32 = keys_f32_avx2,
     .keys_f16 = keys_f16_avx2,

@@ -248,54 +248,75 @@ static void sum_rows_bf16_avx512(void *dst, const void *const *rows, const float
     sum_rows(dst, rows, w, n_rows, n, 2, load_bf16, store_bf16);
 }
 
-static inline __attribute__((always_inline)) float dot_block(const char *x, const char *y, size_t n,
-                                                             const size_t elem_bytes,
-                                                             __m512i (*load)(const void *, __mmask16))
+/* One block of a constant number of rows, at most 4. In its last sixteen a dead lane keeps its sum. */
+static inline __attribute__((always_inline)) void add_few(float *sum, const char *a, const char *const *rows,
+                                                          const size_t n_rows, size_t n,
+                                                          const size_t elem_bytes,
+                                                          __m512i (*load)(const void *, __mmask16))
 {
     const size_t whole = n - n % SYI_DOT_LANES;
-    __m512 sum = _mm512_setzero_ps();
+    __m512 s[4];
+    for (size_t j = 0; j < n_rows; j++)
+        s[j] = _mm512_setzero_ps();
     for (size_t i = 0; i < whole; i += SYI_DOT_LANES)
-        sum = plus_product(sum, load(x + i * elem_bytes, 0xffff),
-                           _mm512_castsi512_ps(load(y + i * elem_bytes, 0xffff)));
-    if (whole < n) { /* a dead lane keeps its sum */
-        const __mmask16 live = first_16(n - whole);
-        const __m512i p = load(x + whole * elem_bytes, live), q = load(y + whole * elem_bytes, live);
-        sum =
-            _mm512_mask_add_ps(sum, live, sum, _mm512_mul_ps(_mm512_castsi512_ps(p), _mm512_castsi512_ps(q)));
+        for (size_t j = 0; j < n_rows; j++)
+            s[j] = plus_product(s[j], load(a + i * elem_bytes, 0xffff),
+                                _mm512_castsi512_ps(load(rows[j] + i * elem_bytes, 0xffff)));
+    for (size_t j = 0; j < n_rows; j++) {
+        float lane[SYI_DOT_LANES];
+        if (whole < n) {
+            const __mmask16 live = first_16(n - whole);
+            const __m512i p = load(a + whole * elem_bytes, live),
+                          q = load(rows[j] + whole * elem_bytes, live);
+            s[j] = _mm512_mask_add_ps(s[j], live, s[j],
+                                      _mm512_mul_ps(_mm512_castsi512_ps(p), _mm512_castsi512_ps(q)));
+        }
+        _mm512_storeu_ps(lane, s[j]);
+        sum[j] += syi_fold_lanes(lane);
     }
-    float lane[SYI_DOT_LANES];
-    _mm512_storeu_ps(lane, sum);
-    return syi_fold_lanes(lane);
 }
 
-static float dot_block_f32(const void *a, const void *b, size_t n)
+static inline __attribute__((always_inline)) void add_dots(float *sum, const char *a, const char *const *rows,
+                                                           size_t n_rows, size_t n, const size_t elem_bytes,
+                                                           __m512i (*load)(const void *, __mmask16))
 {
-    return dot_block(a, b, n, 4, load_f32);
+    size_t j = 0;
+    for (; j + 4 <= n_rows; j += 4)
+        add_few(sum + j, a, rows + j, 4, n, elem_bytes, load);
+    for (; j + 2 <= n_rows; j += 2)
+        add_few(sum + j, a, rows + j, 2, n, elem_bytes, load);
+    if (j < n_rows)
+        add_few(sum + j, a, rows + j, 1, n, elem_bytes, load);
 }
 
-static float dot_f32_avx512(const void *a, const void *b, size_t n)
+static void add_dots_f32(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n)
 {
-    return syi_dot_blocks(a, b, n, 4, dot_block_f32);
+    add_dots(sum, a, rows, n_rows, n, 4, load_f32);
 }
 
-static float dot_block_f16(const void *a, const void *b, size_t n)
+static void dot_rows_f32_avx512(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n)
 {
-    return dot_block(a, b, n, 2, load_f16);
+    syi_dot_blocks(dst, a, rows, n_rows, n, 4, add_dots_f32);
 }
 
-static float dot_f16_avx512(const void *a, const void *b, size_t n)
+static void add_dots_f16(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n)
 {
-    return syi_dot_blocks(a, b, n, 2, dot_block_f16);
+    add_dots(sum, a, rows, n_rows, n, 2, load_f16);
 }
 
-static float dot_block_bf16(const void *a, const void *b, size_t n)
+static void dot_rows_f16_avx512(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n)
 {
-    return dot_block(a, b, n, 2, load_bf16);
+    syi_dot_blocks(dst, a, rows, n_rows, n, 2, add_dots_f16);
 }
 
-static float dot_bf16_avx512(const void *a, const void *b, size_t n)
+static void add_dots_bf16(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n)
 {
-    return syi_dot_blocks(a, b, n, 2, dot_block_bf16);
+    add_dots(sum, a, rows, n_rows, n, 2, load_bf16);
+}
+
+static void dot_rows_bf16_avx512(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n)
+{
+    syi_dot_blocks(dst, a, rows, n_rows, n, 2, add_dots_bf16);
 }
 
 /* ---- Positions --------------------------------------------------------------------------------------- */
@@ -602,9 +623,9 @@ const struct syi_kernels syi_kernels_avx512 = {
     .sum_rows_f32 = sum_rows_f32_avx512,
     .sum_rows_f16 = sum_rows_f16_avx512,
     .sum_rows_bf16 = sum_rows_bf16_avx512,
-    .dot_f32 = dot_f32_avx512,
-    .dot_f16 = dot_f16_avx512,
-    .dot_bf16 = dot_bf16_avx512,
+    .dot_rows_f32 = dot_rows_f32_avx512,
+    .dot_rows_f16 = dot_rows_f16_avx512,
+    .dot_rows_bf16 = dot_rows_bf16_avx512,
     .nonzero_u8 = nonzero_u8_avx512,
     .keys_f32 = keys_f32_avx512,
     .keys_f16 = keys_f16_avx512,

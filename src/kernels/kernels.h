@@ -27,6 +27,7 @@ enum {
     SYI_BLOCK_BYTES_16 = 128,
     SYI_BLOCK_BYTES_32 = 256,
     SYI_DOT_LANES = 16,  /* partial sums of one dot product */
+    SYI_DOT_ROWS = 8,    /* rows read side by side, so that their cache and page misses overlap */
     SYI_DOT_BLOCK = 8192 /* elements whose partial sums are folded into one */
 };
 
@@ -66,13 +67,13 @@ struct syi_kernels {
     void (*sum_rows_bf16)(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
 
     /*
-     * Dot product in f32: product i is rounded and added to lane i % SYI_DOT_LANES, the lanes are folded by
-     * halves. Every SYI_DOT_BLOCK elements are folded by themselves, and the blocks added in order to +0. A
-     * NaN result is canonical.
+     * Dot products in f32 of one row and each of n_rows others: product i is rounded and added to lane
+     * i % SYI_DOT_LANES, the lanes are folded by halves. Every SYI_DOT_BLOCK elements are folded by themselves,
+     * and the blocks added in order to +0. A NaN result is canonical.
      */
-    float (*dot_f32)(const void *a, const void *b, size_t n);
-    float (*dot_f16)(const void *a, const void *b, size_t n);
-    float (*dot_bf16)(const void *a, const void *b, size_t n);
+    void (*dot_rows_f32)(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n);
+    void (*dot_rows_f16)(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n);
+    void (*dot_rows_bf16)(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n);
 
     /* Positions of the non-zero bytes, ascending; returns how many. pos has room for n. */
     size_t (*nonzero_u8)(int32_t *pos, const void *bytes, size_t n);
@@ -136,15 +137,26 @@ static inline float syi_canonical(float value)
     return value == value ? value : syi_f32_from_bits(0x7fc00000u);
 }
 
-/* A dot product of any length from one of at most SYI_DOT_BLOCK elements. */
-static inline float syi_dot_blocks(const char *a, const char *b, size_t n, size_t elem_bytes,
-                                   float (*dot_block)(const void *, const void *, size_t))
+/* Adds to sum[j] the dot product of `a` and rows[j], for at most SYI_DOT_BLOCK elements of at most SYI_DOT_ROWS
+   rows. */
+typedef void syi_dot_block_fn(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n);
+
+/* Dot products of any length and number. */
+static inline void syi_dot_blocks(float *dst, const char *a, const void *const *rows, size_t n_rows, size_t n,
+                                  size_t elem_bytes, syi_dot_block_fn *add_block)
 {
-    float sum = 0.0f;
-    for (size_t i = 0; i < n; i += SYI_DOT_BLOCK)
-        sum +=
-            dot_block(a + i * elem_bytes, b + i * elem_bytes, n - i < SYI_DOT_BLOCK ? n - i : SYI_DOT_BLOCK);
-    return syi_canonical(sum);
+    for (size_t j = 0, group; j < n_rows; j += group) {
+        const char *from[SYI_DOT_ROWS];
+        float sum[SYI_DOT_ROWS] = {0};
+        group = n_rows - j < SYI_DOT_ROWS ? n_rows - j : SYI_DOT_ROWS;
+        for (size_t i = 0; i < n; i += SYI_DOT_BLOCK) {
+            for (size_t g = 0; g < group; g++)
+                from[g] = (const char *)rows[j + g] + i * elem_bytes;
+            add_block(sum, a + i * elem_bytes, from, group, n - i < SYI_DOT_BLOCK ? n - i : SYI_DOT_BLOCK);
+        }
+        for (size_t g = 0; g < group; g++)
+            dst[j + g] = syi_canonical(sum[g]);
+    }
 }
 
 /* Rows copy_rows copies side by side: the shorter, the more must wait for memory at once. */

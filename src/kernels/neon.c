@@ -592,12 +592,13 @@ static uint64_t reach_32_neon(const void *x, uint16_t floor)
 /* Slots both tables share. */
 #define SLOTS \
     .copy_fan = copy_fan_neon, .copy_rows = copy_rows_neon, .scale_f32 = scale_f32_neon, \
-    .sum_rows_f32 = syi_sum_rows_f32_neon, .dot_f32 = syi_dot_f32_neon, .dot_bf16 = syi_dot_bf16_neon, \
-    .nonzero_u8 = nonzero_u8_neon, .keys_f32 = keys_f32_neon, .keys_f16 = keys_f16_neon, \
-    .keys_bf16 = keys_bf16_neon, .exp_keys = exp_keys_neon, .weigh_f32 = weigh_f32_neon, \
-    .sum_exp_f32 = sum_exp_f32_neon, .sum_exp_f16 = sum_exp_f16_neon, .sum_exp_bf16 = sum_exp_bf16_neon, \
-    .block_max_16 = block_max_16_neon, .block_max_32 = block_max_32_neon, .count_ge_u16 = count_ge_u16_neon, \
-    .reach_16 = reach_16_neon, .reach_32 = reach_32_neon, .decode = syi_decode_neon
+    .sum_rows_f32 = syi_sum_rows_f32_neon, .dot_rows_f32 = syi_dot_rows_f32_neon, \
+    .dot_rows_bf16 = syi_dot_rows_bf16_neon, .nonzero_u8 = nonzero_u8_neon, .keys_f32 = keys_f32_neon, \
+    .keys_f16 = keys_f16_neon, .keys_bf16 = keys_bf16_neon, .exp_keys = exp_keys_neon, \
+    .weigh_f32 = weigh_f32_neon, .sum_exp_f32 = sum_exp_f32_neon, .sum_exp_f16 = sum_exp_f16_neon, \
+    .sum_exp_bf16 = sum_exp_bf16_neon, .block_max_16 = block_max_16_neon, .block_max_32 = block_max_32_neon, \
+    .count_ge_u16 = count_ge_u16_neon, .reach_16 = reach_16_neon, .reach_32 = reach_32_neon, \
+    .decode = syi_decode_neon
 
 const struct syi_kernels syi_kernels_neon = {
     .name = "neon",
@@ -606,7 +607,7 @@ const struct syi_kernels syi_kernels_neon = {
     .scale_bf16 = scale_bf16_neon,
     .sum_rows_f16 = syi_sum_rows_f16_neon,
     .sum_rows_bf16 = syi_sum_rows_bf16_neon,
-    .dot_f16 = syi_dot_f16_neon,
+    .dot_rows_f16 = syi_dot_rows_f16_neon,
     SLOTS,
 };
 
@@ -617,6 +618,6 @@ const struct syi_kernels syi_kernels_neon_bf16 = {
     .scale_bf16 = syi_scale_bf16_neon_bf16,
     .sum_rows_f16 = syi_sum_rows_f16_neon_bf16,
     .sum_rows_bf16 = syi_sum_rows_bf16_neon_bf16,
-    .dot_f16 = syi_dot_f16_neon_bf16,
+    .dot_rows_f16 = syi_dot_rows_f16_neon_bf16,
     SLOTS,
 };

@@ -82,10 +82,23 @@ static inline __attribute__((always_inline)) void put_32(uint8_t *y, const struc
     put_8(y + 3 * step, s->g, s->h);
 }
 
+/*
+ * One or two rows are prefetched AHEAD bytes before they are read: the core's own prefetch follows so few too closely.
+ * For four rows and more this costs more than it gains.
+ */
+enum { AHEAD = 1024, LINE = 64 };
+
+static inline __attribute__((always_inline)) void fetch_ahead(const void *row, size_t at, size_t n_bytes,
+                                                              size_t row_bytes)
+{
+    for (size_t line = AHEAD; line < AHEAD + n_bytes && at + line < row_bytes; line += LINE)
+        __builtin_prefetch((const char *)row + at + line, 0, 3);
+}
+
 /* The last columns are copied behind zeros row by row, so that nothing past them is read. */
 static inline __attribute__((always_inline)) void sum_any(uint8_t *y, const void *const *rows, const float *w,
                                                           size_t n_rows, size_t n, const size_t elem_bytes,
-                                                          add_8_fn *add_8, put_8_fn *put_8)
+                                                          add_8_fn *add_8, put_8_fn *put_8, const bool few)
 {
     const float32x4_t zero = vdupq_n_f32(0.0f);
     const struct sums none = {zero, zero, zero, zero, zero, zero, zero, zero};
@@ -93,6 +106,8 @@ static inline __attribute__((always_inline)) void sum_any(uint8_t *y, const void
     size_t at = 0;
     for (; at + 4 * step <= bytes; at += 4 * step) {
         struct sums s = none;
+        for (size_t j = 0; few && j < n_rows; j++)
+            fetch_ahead(rows[j], at, 4 * step, bytes);
         for (size_t j = 0; j < n_rows; j++)
             add_32(&s, (const uint8_t *)rows[j] + at, w, j, step, add_8);
         put_32(y + at, &s, step, put_8);
@@ -145,54 +160,39 @@ static inline __attribute__((always_inline)) void sum_few(uint8_t *y, const void
         own[j] = rows[j];
         weights[j] = w != NULL ? w[j] : 1.0f;
     }
-    sum_any(y, own, weights, n_rows, n, elem_bytes, add_8, put_8);
+    sum_any(y, own, weights, n_rows, n, elem_bytes, add_8, put_8, n_rows <= 2);
 }
 
-static inline __attribute__((always_inline)) void sum_rows(uint8_t *y, const void *const *rows,
-                                                           const float *w, size_t n_rows, size_t n,
-                                                           const size_t elem_bytes, add_8_fn *add_8,
-                                                           put_8_fn *put_8)
-{
-    switch (n_rows) { /* the usual numbers of experts per token */
-    case 2:
-        sum_few(y, rows, w, 2, n, elem_bytes, add_8, put_8);
-        break;
-    case 4:
-        sum_few(y, rows, w, 4, n, elem_bytes, add_8, put_8);
-        break;
-    case 8:
-        sum_few(y, rows, w, 8, n, elem_bytes, add_8, put_8);
-        break;
-    default:
-        sum_any(y, rows, w, n_rows, n, elem_bytes, add_8, put_8);
-        break;
+/* Sums of rows, by a function of its own for each usual number of them: gcc runs out of registers in one that holds
+   the loops of several. */
+#define SUM_FEW(name, n_rows, elem_bytes, add_8, put_8) \
+    static __attribute__((noinline)) void name##_##n_rows(uint8_t *y, const void *const *rows, \
+                                                          const float *w, size_t n) \
+    { \
+        sum_few(y, rows, w, n_rows, n, elem_bytes, add_8, put_8); \
     }
-}
+#define SUM_ROWS(name, elem_bytes, add_8, put_8) \
+    SUM_FEW(name, 1, elem_bytes, add_8, put_8) \
+    SUM_FEW(name, 2, elem_bytes, add_8, put_8) \
+    SUM_FEW(name, 3, elem_bytes, add_8, put_8) \
+    SUM_FEW(name, 4, elem_bytes, add_8, put_8) \
+    SUM_FEW(name, 6, elem_bytes, add_8, put_8) \
+    SUM_FEW(name, 8, elem_bytes, add_8, put_8) \
+    static void name(void *y, const void *const *rows, const float *w, size_t n_rows, size_t n) \
+    { \
+        static void (*const few[])(uint8_t *, const void *const *, const float *, size_t) = { \
+            NULL, name##_1, name##_2, name##_3, name##_4, NULL, name##_6, NULL, name##_8}; \
+        if (n_rows < sizeof few / sizeof *few && few[n_rows] != NULL) \
+            few[n_rows](y, rows, w, n); \
+        else \
+            sum_any(y, rows, w, n_rows, n, elem_bytes, add_8, put_8, false); \
+    }
 
 /* Sums of a dot product; add_16 adds sixteen products. */
 struct lanes {
     float32x4_t a, b, c, d;
 };
 typedef struct lanes add_16_fn(struct lanes sum, const uint8_t *x, const uint8_t *y);
-
-/* One block: whole sixteens, then the rest behind zeros. */
-static inline __attribute__((always_inline)) struct lanes
-dot_lanes(const uint8_t *x, const uint8_t *y, size_t n, const size_t elem_bytes, add_16_fn *add_16)
-{
-    const float32x4_t zero = vdupq_n_f32(0.0f);
-    const size_t bytes = n * elem_bytes, step = SYI_DOT_LANES * elem_bytes;
-    struct lanes sum = {zero, zero, zero, zero};
-    size_t at = 0;
-    for (; at + step <= bytes; at += step)
-        sum = add_16(sum, x + at, y + at);
-    if (at < bytes) {
-        uint8_t p[SYI_DOT_LANES * 4] = {0}, q[SYI_DOT_LANES * 4] = {0};
-        memcpy(p, x + at, bytes - at);
-        memcpy(q, y + at, bytes - at);
-        sum = add_16(sum, p, q);
-    }
-    return sum;
-}
 
 static inline float fold_lanes(struct lanes sum)
 {
@@ -204,14 +204,79 @@ static inline float fold_lanes(struct lanes sum)
     return syi_fold_lanes(lane);
 }
 
+/* Bytes [at, end) of a constant number of rows, at most 4, which are prefetched when there are no others. */
+static inline __attribute__((always_inline)) void add_piece(struct lanes *sum, const char *a,
+                                                            const char *const *rows, const size_t n_rows,
+                                                            size_t at, size_t end, const size_t step,
+                                                            add_16_fn *add_16, const bool few)
+{
+    const uint8_t *x = (const uint8_t *)a, *y[4];
+    struct lanes s[4];
+    for (size_t j = 0; j < n_rows; j++) {
+        s[j] = sum[j];
+        y[j] = (const uint8_t *)rows[j];
+    }
+    for (; at < end; at += step) {
+        for (size_t j = 0; few && at % LINE == 0 && j < n_rows; j++)
+            fetch_ahead(y[j], at, step, end);
+        for (size_t j = 0; j < n_rows; j++) {
+            const uint8_t *z = y[j] + at;
+            if (j > 0) /* one row after the other: a compiler that loads all first runs out of registers */
+                __asm__("" : "+r"(z) : "w"(s[j - 1].a));
+            s[j] = add_16(s[j], x + at, z);
+        }
+    }
+    for (size_t j = 0; j < n_rows; j++)
+        sum[j] = s[j];
+}
+
+enum { PIECE = 256 };
+
+/* One block: whole sixteens, then the rest padded with zeros. More than two rows advance together, PIECE bytes at a
+   time, so that more of their misses overlap; the lanes of all do not fit into the registers. */
+static inline __attribute__((always_inline)) void add_dots(float *sum, const char *a, const char *const *rows,
+                                                           size_t n_rows, size_t n, const size_t elem_bytes,
+                                                           add_16_fn *add_16, float (*fold)(struct lanes))
+{
+    const float32x4_t zero = vdupq_n_f32(0.0f);
+    const size_t step = SYI_DOT_LANES * elem_bytes, rest = n % SYI_DOT_LANES * elem_bytes;
+    const size_t whole = n * elem_bytes - rest;
+    struct lanes s[SYI_DOT_ROWS];
+    for (size_t j = 0; j < n_rows; j++)
+        s[j] = (struct lanes){zero, zero, zero, zero};
+    if (n_rows == 1)
+        add_piece(s, a, rows, 1, 0, whole, step, add_16, true);
+    else if (n_rows == 2)
+        add_piece(s, a, rows, 2, 0, whole, step, add_16, true);
+    for (size_t at = 0; at < whole && n_rows > 2; at += PIECE) {
+        const size_t end = whole - at < PIECE ? whole : at + PIECE;
+        size_t j = 0;
+        for (; j + 4 <= n_rows; j += 4)
+            add_piece(s + j, a, rows + j, 4, at, end, step, add_16, false);
+        for (; j + 2 <= n_rows; j += 2)
+            add_piece(s + j, a, rows + j, 2, at, end, step, add_16, false);
+        if (j < n_rows)
+            add_piece(s + j, a, rows + j, 1, at, end, step, add_16, false);
+    }
+    for (size_t j = 0; j < n_rows; j++) {
+        uint8_t p[SYI_DOT_LANES * 4] = {0}, q[SYI_DOT_LANES * 4] = {0};
+        if (rest > 0) {
+            memcpy(p, a + whole, rest);
+            memcpy(q, rows[j] + whole, rest);
+            s[j] = add_16(s[j], p, q);
+        }
+        sum[j] += fold(s[j]);
+    }
+}
+
 void syi_sum_rows_f32_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
 void syi_sum_rows_f16_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
 void syi_sum_rows_bf16_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
-float syi_dot_f32_neon(const void *a, const void *b, size_t n);
-float syi_dot_f16_neon(const void *a, const void *b, size_t n);
-float syi_dot_bf16_neon(const void *a, const void *b, size_t n);
+void syi_dot_rows_f32_neon(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n);
+void syi_dot_rows_f16_neon(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n);
+void syi_dot_rows_bf16_neon(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n);
 
-float syi_dot_f16_neon_bf16(const void *a, const void *b, size_t n);
+void syi_dot_rows_f16_neon_bf16(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n);
 void syi_sum_rows_f16_neon_bf16(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
 void syi_sum_rows_bf16_neon_bf16(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
 void syi_scale_f16_neon_bf16(void *dst, const void *src, float w, size_t n);

@@ -113,20 +113,36 @@ static void put_8_bf16(uint8_t *y, float32x4_t even, float32x4_t odd)
     vst1q_u8(y, vreinterpretq_u8_u16(vzip1q_u16(p, q)));
 }
 
+/* Columns in order: fewer instructions for one row, more of them on the same two pipes for several. */
+static void add_8_in_order(float32x4_t *low, float32x4_t *high, const uint8_t *x, const float *w, size_t j)
+{
+    const uint16x8_t v = vreinterpretq_u16_u8(vld1q_u8(x));
+    *low = plus(*low, vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(v), 16)), w, j);
+    *high = plus(*high, vreinterpretq_f32_u32(vshll_high_n_u16(v, 16)), w, j);
+}
+
+static void put_8_in_order(uint8_t *y, float32x4_t low, float32x4_t high)
+{
+    vst1q_u8(y, vreinterpretq_u8_bf16(vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(low), high)));
+}
+
+SUM_FEW(sum_bf16_in_order, 1, 2, add_8_in_order, put_8_in_order)
+SUM_ROWS(sum_exact_f16, 2, add_8_exact_f16, put_8_f16)
+SUM_ROWS(sum_f16, 2, add_8_f16, put_8_f16)
+SUM_ROWS(sum_exact_bf16, 2, add_8_exact_bf16, put_8_bf16)
+SUM_ROWS(sum_bf16, 2, add_8_bf16, put_8_bf16)
+
 void syi_sum_rows_f16_neon_bf16(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
 {
-    if (are_f16(w, n_rows))
-        sum_rows(dst, rows, w, n_rows, n, 2, add_8_exact_f16, put_8_f16);
-    else
-        sum_rows(dst, rows, w, n_rows, n, 2, add_8_f16, put_8_f16);
+    (are_f16(w, n_rows) ? sum_exact_f16 : sum_f16)(dst, rows, w, n_rows, n);
 }
 
 void syi_sum_rows_bf16_neon_bf16(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
 {
-    if (are_moderate_bf16(w, n_rows))
-        sum_rows(dst, rows, w, n_rows, n, 2, add_8_exact_bf16, put_8_bf16);
+    if (n_rows == 1)
+        sum_bf16_in_order_1(dst, rows, w, n);
     else
-        sum_rows(dst, rows, w, n_rows, n, 2, add_8_bf16, put_8_bf16);
+        (are_moderate_bf16(w, n_rows) ? sum_exact_bf16 : sum_bf16)(dst, rows, w, n_rows, n);
 }
 
 /* ---- Dot products ------------------------------------------------------------------------------------ */
@@ -140,12 +156,12 @@ static struct lanes add_16_f16(struct lanes sum, const uint8_t *x, const uint8_t
                           vfmlalq_low_f16(sum.c, q, t), vfmlalq_high_f16(sum.d, q, t)};
 }
 
-static float dot_block_f16(const void *a, const void *b, size_t n)
+static void add_dots_f16(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n)
 {
-    return fold_lanes(dot_lanes(a, b, n, 2, add_16_f16));
+    add_dots(sum, a, rows, n_rows, n, 2, add_16_f16, fold_lanes);
 }
 
-float syi_dot_f16_neon_bf16(const void *a, const void *b, size_t n)
+void syi_dot_rows_f16_neon_bf16(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n)
 {
-    return syi_dot_blocks(a, b, n, 2, dot_block_f16);
+    syi_dot_blocks(dst, a, rows, n_rows, n, 2, add_dots_f16);
 }

@@ -40,19 +40,23 @@ static void put_8_f16(uint8_t *y, float32x4_t low, float32x4_t high)
     vst1q_u8(y, vreinterpretq_u8_f16(vcvt_high_f16_f32(vcvt_f16_f32(low), high)));
 }
 
+SUM_ROWS(sum_f32, 4, add_8_f32, put_8_f32)
+SUM_ROWS(sum_f16, 2, add_8_f16, put_8_f16)
+SUM_ROWS(sum_bf16, 2, add_8_bf16, round_8_bf16)
+
 void syi_sum_rows_f32_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
 {
-    sum_rows(dst, rows, w, n_rows, n, 4, add_8_f32, put_8_f32);
+    sum_f32(dst, rows, w, n_rows, n);
 }
 
 void syi_sum_rows_f16_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
 {
-    sum_rows(dst, rows, w, n_rows, n, 2, add_8_f16, put_8_f16);
+    sum_f16(dst, rows, w, n_rows, n);
 }
 
 void syi_sum_rows_bf16_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
 {
-    sum_rows(dst, rows, w, n_rows, n, 2, add_8_bf16, round_8_bf16);
+    sum_bf16(dst, rows, w, n_rows, n);
 }
 
 /* ---- Dot products ------------------------------------------------------------------------------------ */
@@ -100,34 +104,38 @@ static struct lanes add_16_bf16(struct lanes sum, const uint8_t *x, const uint8_
     return plus_products(sum, sixteen_bf16(x), sixteen_bf16(y));
 }
 
-static float dot_block_f32(const void *a, const void *b, size_t n)
+static void add_dots_f32(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n)
 {
-    return fold_lanes(dot_lanes(a, b, n, 4, add_16_f32));
+    add_dots(sum, a, rows, n_rows, n, 4, add_16_f32, fold_lanes);
 }
 
-float syi_dot_f32_neon(const void *a, const void *b, size_t n)
+void syi_dot_rows_f32_neon(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n)
 {
-    return syi_dot_blocks(a, b, n, 4, dot_block_f32);
+    syi_dot_blocks(dst, a, rows, n_rows, n, 4, add_dots_f32);
 }
 
-static float dot_block_f16(const void *a, const void *b, size_t n)
+static void add_dots_f16(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n)
 {
-    return fold_lanes(dot_lanes(a, b, n, 2, add_16_f16));
+    add_dots(sum, a, rows, n_rows, n, 2, add_16_f16, fold_lanes);
 }
 
-float syi_dot_f16_neon(const void *a, const void *b, size_t n)
+void syi_dot_rows_f16_neon(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n)
 {
-    return syi_dot_blocks(a, b, n, 2, dot_block_f16);
+    syi_dot_blocks(dst, a, rows, n_rows, n, 2, add_dots_f16);
 }
 
-static float dot_block_bf16(const void *a, const void *b, size_t n)
+static float fold_pairs(struct lanes s)
 {
-    const struct lanes s = dot_lanes(a, b, n, 2, add_16_bf16);
     return fold_lanes((struct lanes){vzip1q_f32(s.a, s.b), vzip2q_f32(s.a, s.b), vzip1q_f32(s.c, s.d),
                                      vzip2q_f32(s.c, s.d)});
 }
 
-float syi_dot_bf16_neon(const void *a, const void *b, size_t n)
+static void add_dots_bf16(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n)
 {
-    return syi_dot_blocks(a, b, n, 2, dot_block_bf16);
+    add_dots(sum, a, rows, n_rows, n, 2, add_16_bf16, fold_pairs);
+}
+
+void syi_dot_rows_bf16_neon(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n)
+{
+    syi_dot_blocks(dst, a, rows, n_rows, n, 2, add_dots_bf16);
 }

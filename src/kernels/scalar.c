@@ -128,42 +128,45 @@ static void sum_rows_bf16_scalar(void *dst, const void *const *rows, const float
         store_u16(dst, i, syi_f32_to_bf16(sum_at(rows, w, n_rows, i, widen_bf16)));
 }
 
-static float dot_block(const void *a, const void *b, size_t n, float (*load)(const void *, size_t))
+static void add_dots(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n,
+                     float (*load)(const void *, size_t))
 {
-    float lane[SYI_DOT_LANES] = {0};
-    for (size_t i = 0; i < n; i++)
-        lane[i % SYI_DOT_LANES] += load(a, i) * load(b, i);
-    return syi_fold_lanes(lane);
+    for (size_t j = 0; j < n_rows; j++) {
+        float lane[SYI_DOT_LANES] = {0};
+        for (size_t i = 0; i < n; i++)
+            lane[i % SYI_DOT_LANES] += load(a, i) * load(rows[j], i);
+        sum[j] += syi_fold_lanes(lane);
+    }
 }
 
-static float dot_block_f32(const void *a, const void *b, size_t n)
+static void add_dots_f32(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n)
 {
-    return dot_block(a, b, n, load_f32);
+    add_dots(sum, a, rows, n_rows, n, load_f32);
 }
 
-static float dot_f32_scalar(const void *a, const void *b, size_t n)
+static void add_dots_f16(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n)
 {
-    return syi_dot_blocks(a, b, n, 4, dot_block_f32);
+    add_dots(sum, a, rows, n_rows, n, widen_f16);
 }
 
-static float dot_block_f16(const void *a, const void *b, size_t n)
+static void add_dots_bf16(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n)
 {
-    return dot_block(a, b, n, widen_f16);
+    add_dots(sum, a, rows, n_rows, n, widen_bf16);
 }
 
-static float dot_f16_scalar(const void *a, const void *b, size_t n)
+static void dot_rows_f32_scalar(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n)
 {
-    return syi_dot_blocks(a, b, n, 2, dot_block_f16);
+    syi_dot_blocks(dst, a, rows, n_rows, n, 4, add_dots_f32);
 }
 
-static float dot_block_bf16(const void *a, const void *b, size_t n)
+static void dot_rows_f16_scalar(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n)
 {
-    return dot_block(a, b, n, widen_bf16);
+    syi_dot_blocks(dst, a, rows, n_rows, n, 2, add_dots_f16);
 }
 
-static float dot_bf16_scalar(const void *a, const void *b, size_t n)
+static void dot_rows_bf16_scalar(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n)
 {
-    return syi_dot_blocks(a, b, n, 2, dot_block_bf16);
+    syi_dot_blocks(dst, a, rows, n_rows, n, 2, add_dots_bf16);
 }
 
 /* ---- Positions --------------------------------------------------------------------------------------- */
@@ -352,9 +355,9 @@ const struct syi_kernels syi_kernels_scalar = {
     .sum_rows_f32 = sum_rows_f32_scalar,
     .sum_rows_f16 = sum_rows_f16_scalar,
     .sum_rows_bf16 = sum_rows_bf16_scalar,
-    .dot_f32 = dot_f32_scalar,
-    .dot_f16 = dot_f16_scalar,
-    .dot_bf16 = dot_bf16_scalar,
+    .dot_rows_f32 = dot_rows_f32_scalar,
+    .dot_rows_f16 = dot_rows_f16_scalar,
+    .dot_rows_bf16 = dot_rows_bf16_scalar,
     .nonzero_u8 = nonzero_u8_scalar,
     .keys_f32 = keys_f32_scalar,
     .keys_f16 = keys_f16_scalar,

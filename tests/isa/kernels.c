@@ -304,32 +304,52 @@ static float exact_dot(const struct row_type *type, const unsigned char *a, cons
     return sum;
 }
 
+enum { MOST_DOTS = 11 }; /* two groups of rows side by side, two rows and one */
+
+struct dots_seen {
+    size_t finite, nan, ordered;
+};
+
+typedef void (*dot_rows_fn)(float *, const void *, const void *const *, size_t, size_t);
+
+static void expect_dots(dot_rows_fn dot_rows, const struct row_type *type, uint64_t *rng, size_t n_rows,
+                        size_t n, int64_t wild, struct dots_seen *seen)
+{
+    unsigned char *a = number_row(rng, type, n, wild), *rows[MOST_DOTS];
+    float *dst = (float *)(void *)buf_new(n_rows * sizeof *dst, 0);
+    for (size_t j = 0; j < n_rows; j++)
+        rows[j] = number_row(rng, type, n, wild);
+    dot_rows(dst, a, (const void *const *)rows, n_rows, n);
+    for (size_t j = 0; j < n_rows; j++) {
+        const float want = exact_dot(type, a, rows[j], n);
+        assert_int_equal(f32_bits(dst[j]), want != want ? 0x7fc00000u : f32_bits(want));
+        float plain = 0.0f; /* from left to right: another number, or the test would show no order */
+        for (size_t i = 0; i < n; i++)
+            plain = plus_product(plain, type->value(element(a, i, type->bytes)),
+                                 type->value(element(rows[j], i, type->bytes)));
+        seen->finite += want == want && want != 0.0f;
+        seen->nan += want != want;
+        seen->ordered += want == want && want != plain;
+        buf_free(rows[j]);
+    }
+    buf_free(a);
+    buf_free((unsigned char *)dst);
+}
+
 static void multiplies_rows_with_rows(void **state)
 {
     static const size_t long_rows[] = {1000, 8191, 8192, 8193, 16384, 16385, 24600};
     const struct syi_kernels *k = table(state);
-    float (*const dot[])(const void *, const void *, size_t) = {k->dot_f32, k->dot_f16, k->dot_bf16};
+    const dot_rows_fn dot_rows[] = {k->dot_rows_f32, k->dot_rows_f16, k->dot_rows_bf16};
     uint64_t rng = 16;
-    size_t finite = 0, nan = 0, ordered = 0;
+    struct dots_seen seen = {0, 0, 0};
     for (size_t type = 0; type < COUNT_OF(row_types); type++)
         for (size_t round = 0; round < 3 * MAX_N + COUNT_OF(long_rows); round++) {
             const size_t n = round < 3 * MAX_N ? round % MAX_N : long_rows[round - 3 * MAX_N];
             const int64_t wild = round < 2 * MAX_N ? (int64_t)(round / MAX_N) * 8 : 0;
-            const struct row_type *exact = &row_types[type];
-            unsigned char *a = number_row(&rng, exact, n, wild), *b = number_row(&rng, exact, n, wild);
-            const float want = exact_dot(exact, a, b, n), got = dot[type](a, b, n);
-            assert_int_equal(f32_bits(got), want != want ? 0x7fc00000u : f32_bits(want));
-            float plain = 0.0f; /* from left to right: another number, or the test would show no order */
-            for (size_t i = 0; i < n; i++)
-                plain = plus_product(plain, exact->value(element(a, i, exact->bytes)),
-                                     exact->value(element(b, i, exact->bytes)));
-            finite += want == want && want != 0.0f;
-            nan += want != want;
-            ordered += want == want && want != plain;
-            buf_free(a);
-            buf_free(b);
+            expect_dots(dot_rows[type], &row_types[type], &rng, round % (MOST_DOTS + 1), n, wild, &seen);
         }
-    assert_true(finite > 500 && nan > 100 && ordered > 300);
+    assert_true(seen.finite > 2500 && seen.nan > 500 && seen.ordered > 1500);
 }
 
 /* ---- Positions --------------------------------------------------------------------------------------- */

@@ -237,7 +237,7 @@ struct syi_draw {
 
 size_t syi_weigh_strips(int64_t vocab);
 
-/* The weight of the whole row. */
+/* The weight of the whole row, and of each strip. */
 uint64_t syi_weigh(const struct syi_weigher *w);
 
 /* The same as closely as it is cheap to know, a few millionths. */

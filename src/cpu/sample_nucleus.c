@@ -128,9 +128,11 @@ static uint64_t weigh_strips(const struct syi_weigher *w, bool exact)
 
 struct syi_drawn syi_nucleus_draw_whole(const struct syi_weigher *w, uint64_t uniform, bool weight)
 {
+    enum { LONG = 49152 }; /* from here on a table of the weights of 16-bit logits is worth its making */
+    const bool by_table = w->scan->row.type != SYI_F32 && w->scan->row.n >= LONG;
     float *e = w->scratch->e;
-    for (bool exact = weight;; exact = true) {
-        const uint64_t total = weigh_strips(w, exact);
+    for (bool exact = weight || by_table;; exact = true) {
+        const uint64_t total = by_table ? syi_weigh(w) : weigh_strips(w, exact);
         const struct landing at = land(w, uniform, exact);
         const size_t first = at.strip * STRIP, n = strip_length(w, at.strip);
         exp_strip(w, at.strip, e);

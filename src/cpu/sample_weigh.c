@@ -214,12 +214,14 @@ uint64_t syi_weigh_extra_strips(const struct syi_weigher *w)
 
 uint64_t syi_weigh(const struct syi_weigher *w)
 {
-    uint64_t sum = add_extra(w, 0, NULL);
+    uint64_t sum = 0;
     if (w->scan->row.type != SYI_F32)
         fill_table(w);
-    for (size_t i = 0; i < syi_weigh_strips(w->scan->row.n); i++)
-        sum += weigh_strip(w, i);
-    return sum;
+    for (size_t i = 0; i < syi_weigh_strips(w->scan->row.n); i++) {
+        w->table.strip[i] = weigh_strip(w, i);
+        sum += w->table.strip[i];
+    }
+    return sum + syi_weigh_extra_strips(w);
 }
 
 /* ---- Weight with a known error ----------------------------------------------------------------------- */

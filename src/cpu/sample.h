@@ -1,7 +1,7 @@
 /*
  * The parts of sample. Below, knowing no operator: exact arithmetic (sample_math.c), rows with tokens that do not
  * count (sample_allow.c), block maxima of a row (sample_scan.c), rows weighed as a whole (sample_weigh.c), cuts of
- * the total order (sample_select.c). On top of them the stages of one row: sample_head.c, sample_cut.c,
+ * the total order (sample_select.c), draws from many tokens (sample_nucleus.c). On top of them the stages of one row: sample_head.c, sample_cut.c,
  * sample_choose.c, sample_write.c; sample.c puts them together.
  * Everything that is summed is an integer, so no order of summation exists.
  */
@@ -219,6 +219,7 @@ struct syi_weigher {
     struct syi_pattern_table table;
     struct syi_exp_table *exp_table;
     struct syi_candidates extra; /* weighed beside the row: tokens that do not count in it, none above m */
+    const struct syi_sample_scratch *scratch;
 };
 
 /* A weight sum: low <= sum <= high. */
@@ -230,12 +231,13 @@ struct syi_mass {
 struct syi_draw {
     float top_p, min_p; /* 1 and 0: off */
     bool all_ties;
+    bool exact; /* how much and how many were kept is asked for, too */
     uint64_t uniform;
 };
 
 size_t syi_weigh_strips(int64_t vocab);
 
-/* The weight of the whole row. */
+/* The weight of the whole row, and of each strip. */
 uint64_t syi_weigh(const struct syi_weigher *w);
 
 /* The same as closely as it is cheap to know, a few millionths. */
@@ -243,6 +245,17 @@ struct syi_mass syi_weigh_about(const struct syi_weigher *w);
 
 /* What those of the tokens beside the row weigh that have at least this key. The sums above include them all. */
 uint64_t syi_weigh_extra(const struct syi_weigher *w, uint32_t least);
+
+/* Adds what the tokens beside the row weigh to the strips; returns all of it. */
+uint64_t syi_weigh_extra_strips(const struct syi_weigher *w);
+
+/* Weighing is slower than memory, so the next row can be on its way meanwhile: n elements from `first`. */
+void syi_weigh_fetch_next(const struct syi_weigher *w, size_t first, size_t n);
+
+static inline uint64_t syi_share_of(uint64_t uniform, uint64_t weight)
+{
+    return (uint64_t)((syi_u128)uniform * weight >> 64);
+}
 
 /* Whether rows like this one are weighed by a table of exponentials. If so, syi_weigh_scan makes the block maxima
    and weighs on the way, before the maximum is known, and syi_weigh_scanned tells the mass when it is. */
@@ -253,12 +266,12 @@ struct syi_mass syi_weigh_scanned(const struct syi_weigher *w, double sum);
 /* What was drawn, and from what. */
 struct syi_drawn {
     int64_t token;
-    uint64_t weight; /* of all that was kept */
-    int64_t kept;    /* tokens; of a whole row not known: 0 */
+    uint64_t weight; /* of all that was kept; 0: not known */
+    int64_t kept;    /* tokens; 0: not known */
 };
 
-/* The token a CDF draw picks from the whole row or, if it is a 16-bit one, from what top-p and min-p keep: by
-   counting equal logits, so that nothing is sorted or collected however many tokens the nucleus has. */
+/* The token a CDF draw picks from what top-p and min-p keep of a 16-bit row: by counting equal logits, so that nothing
+   is sorted or collected however many tokens that are. */
 struct syi_drawn syi_weigh_draw(const struct syi_weigher *w, const struct syi_draw *d);
 
 /* ---- sample_select.c --------------------------------------------------------------------------------- */
@@ -290,6 +303,18 @@ void syi_rank_few(const struct syi_candidates *c, uint32_t *place);
 /* The candidates by key descending, index ascending, in a pair of the four arrays of n entries given. */
 struct syi_candidates syi_rank_order(const struct syi_candidates *c, uint32_t *const key[2],
                                      int32_t *const idx[2], uint64_t *hist);
+
+/* ---- sample_nucleus.c -------------------------------------------------------------------------------- */
+
+/* The token a CDF draw picks from the whole row, with its weight if that is asked for. */
+struct syi_drawn syi_nucleus_draw_whole(const struct syi_weigher *w, uint64_t uniform, bool weight);
+
+/* The same from what top-p keeps. */
+struct syi_drawn syi_nucleus_draw(const struct syi_weigher *w, const struct syi_draw *d);
+
+/* What top-p keeps, and perhaps tokens that weigh as little as the last of them, in the scratch; returns the mass of the
+   row. */
+struct syi_mass syi_nucleus_collect(const struct syi_weigher *w, float top_p, struct syi_candidates *c);
 
 /* ---- One row (sample_cut.c, sample_head.c, sample_choose.c, sample_write.c) ---------------------------- */
 

@@ -135,11 +135,19 @@ void syi_row_draw(struct syi_row *r)
     const struct syi_weigher weigher = syi_row_weigher(r);
     uint32_t word[4];
     syi_noise_words(&noise, UINT32_MAX, word);
+    const bool weight = r->plan->logprob_mode == SY_LOGPROB_FINAL;
     const struct syi_draw d = {.top_p = r->top_p,
                                .min_p = r->min_p,
                                .all_ties = r->plan->ties == SY_TIES_ALL,
+                               .exact = weight || r->plan->kept != NULL,
                                .uniform = word[0] | (uint64_t)word[1] << 32};
-    const struct syi_drawn drawn = syi_weigh_draw(&weigher, &d);
+    /* Rows of few values are cut by counting them, and min-p only so. */
+    const bool by_value =
+        d.min_p > 0.0f || (r->logits.type != SYI_F32 && syi_row_weighs_well(r) && r->extra.n == 0);
+    const struct syi_drawn drawn = d.min_p == 0.0f && d.top_p >= 1.0f
+                                       ? syi_nucleus_draw_whole(&weigher, d.uniform, weight)
+                                   : by_value ? syi_weigh_draw(&weigher, &d)
+                                              : syi_nucleus_draw(&weigher, &d);
     r->token = drawn.token;
     r->final_weight = drawn.weight;
     r->final_count = drawn.kept;

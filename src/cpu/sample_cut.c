@@ -66,7 +66,8 @@ struct syi_weigher syi_row_weigher(const struct syi_row *r)
                                 .n_rows = r->end - r->b,
                                 .table = r->scratch->table,
                                 .exp_table = r->exp_table,
-                                .extra = r->extra};
+                                .extra = r->extra,
+                                .scratch = r->scratch};
 }
 
 void syi_row_weigh(struct syi_row *r)

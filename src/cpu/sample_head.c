@@ -169,27 +169,26 @@ static bool find_head(struct syi_row *r)
     if (syi_scan_crowded(r->kernels, &r->scan, floor, FIRST) || !collect_from(r, floor, 0))
         return false;
     uint64_t have = weigh_candidates(r);
-    if (r->mass.high == 0) {
-        if (have < syi_mass_target(r->top_p, have + guess_below(r, floor)) / 4)
-            return false;
-        if (r->plan->list_prob.data != NULL)
+    const struct syi_weigher weigher = syi_row_weigher(r);
+    const uint64_t guess = r->mass.high == 0 ? have + guess_below(r, floor) : r->mass.high;
+    uint64_t enough = syi_mass_target(r->top_p, guess);
+    for (size_t collected = k;;) {
+        while (have < enough) { /* the maxima tell which floor is low enough before a token is collected */
+            k *= 2;
+            if (k > n_blocks || k > LARGE)
+                return false;
+            floor = syi_scan_floor(r->kernels, &r->scan, k);
+            have = syi_scan_weigh_maxima(r->kernels, &r->scan, floor, r->max, r->inv_t) +
+                   syi_weigh_extra(&weigher, syi_scan_key(floor, r->logits.type));
+        }
+        if (r->mass.high != 0)
+            return k == collected || collect_from(r, floor, 0);
+        if (r->plan->list_prob.data != NULL) /* weighed only when the head is likely to be enough */
             syi_row_weigh(r);
         else
             syi_row_weigh_about(r);
+        enough = syi_mass_target(r->top_p, r->mass.high);
     }
-    const uint64_t enough = syi_mass_target(r->top_p, r->mass.high);
-    if (have >= enough)
-        return true;
-    const struct syi_weigher weigher = syi_row_weigher(r);
-    while (have < enough) { /* the maxima tell which floor is low enough before a token is collected */
-        k *= 2;
-        if (k > n_blocks || k > LARGE)
-            return false;
-        floor = syi_scan_floor(r->kernels, &r->scan, k);
-        have = syi_scan_weigh_maxima(r->kernels, &r->scan, floor, r->max, r->inv_t) +
-               syi_weigh_extra(&weigher, syi_scan_key(floor, r->logits.type));
-    }
-    return collect_from(r, floor, 0);
 }
 
 /* Top-p without top-k: block maxima and, where it is cheap and not likely to be in vain, the mass in one pass. */
@@ -211,15 +210,15 @@ static bool guess_head(struct syi_row *r)
     return found;
 }
 
-/* Whether a draw can do without candidates: from any whole row, and from 16-bit rows cut by p or min-p, unless a
-   token beside them has a value they cannot have, or tokens that weigh nothing are to be counted. */
+/* Whether a draw can do without candidates: always but with min-p, and then from 16-bit rows, unless a token beside
+   them has a value they cannot have, or tokens that weigh nothing are to be counted. */
 static bool may_draw(const struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
-    const bool counts = r->min_p == 0.0f || r->min_p > 0x1p-38f || r->top_p < 1.0f;
+    const bool counts = r->min_p > 0x1p-38f || r->top_p < 1.0f;
     return !r->greedy && p->noise == SY_NOISE_CDF && p->masked.data == NULL && !lists_candidates(p) &&
-           syi_row_weighs_well(r) &&
-           (is_whole(r) || (p->type != SYI_F32 && r->min_p < 1.0f && r->extra.n == 0 && counts));
+           (r->min_p == 0.0f ||
+            (p->type != SYI_F32 && syi_row_weighs_well(r) && r->min_p < 1.0f && r->extra.n == 0 && counts));
 }
 
 bool syi_row_max(struct syi_row *r)
@@ -263,10 +262,15 @@ static enum syi_head decide(struct syi_row *r)
     find_max(r);
     if (by_min_p && collect_min_p(r))
         return SYI_HEAD_READ;
+    if (!may_draw(r) && r->top_p < 1.0f) {
+        const struct syi_weigher weigher = syi_row_weigher(r);
+        r->mass = syi_nucleus_collect(&weigher, r->top_p, &r->c);
+        return SYI_HEAD_READ;
+    }
     if (!may_draw(r))
         return SYI_HEAD_NONE;
     syi_row_draw(r);
-    if (whole)
+    if (is_whole(r))
         finish_whole(r);
     return SYI_HEAD_DRAWN;
 }

@@ -44,29 +44,61 @@ static bool select_few(const struct syi_candidates *c, const float *e, uint64_t 
     return false;
 }
 
+/* The candidates whose key is in [high - range, high] into `few`; false when they are more than SYI_FEW. */
+static bool gather(const struct syi_candidates *c, const float *e, uint32_t high, uint32_t range,
+                   struct syi_candidates *few, float *few_e)
+{
+    for (int64_t i = 0; i < c->n; i++) {
+        if (high - c->key[i] > range)
+            continue;
+        if (few->n == SYI_FEW)
+            return false;
+        few->key[few->n] = c->key[i];
+        few_e[few->n++] = e != NULL ? e[i] : 0.0f;
+    }
+    return true;
+}
+
+/* By digits of the distance from the largest key, as wide as the range of keys asks for. */
 bool syi_select(const struct syi_candidates *c, const float *e, uint64_t target, uint64_t *hist,
                 struct syi_cut *cut)
 {
-    uint64_t prefix = 0, rest = target;
+    uint32_t high = 0, low = UINT32_MAX, few_key[SYI_FEW];
+    float few_e[SYI_FEW];
+    uint64_t rest = target;
     if (c->n <= SYI_FEW)
         return select_few(c, e, target, cut);
-    for (size_t d = 0; d < sizeof digits / sizeof *digits; d++) {
-        const int shift = digits[d].shift, bits = digits[d].bits;
-        const uint32_t mask = (1u << bits) - 1u;
-        memset(hist, 0, SYI_SELECT_BINS * sizeof *hist);
+    for (int64_t i = 0; i < c->n; i++) {
+        high = c->key[i] > high ? c->key[i] : high;
+        low = c->key[i] < low ? c->key[i] : low;
+    }
+    uint32_t range = high - low;
+    const int digit = c->n < 65536 ? 8 : 11; /* bits: as many bins as are filled before they are looked at */
+    *cut = (struct syi_cut){high, target};
+    if (range == 0)
+        return (uint64_t)c->n * (e != NULL ? syi_weight(e[0]) : 1) >= target;
+    for (;;) {
+        const int bits = 32 - __builtin_clz(range), shift = bits > digit ? bits - digit : 0;
+        memset(hist, 0, ((size_t)(range >> shift) + 1) * sizeof *hist);
         for (int64_t i = 0; i < c->n; i++)
-            if ((uint64_t)c->key[i] >> (shift + bits) == prefix)
-                hist[c->key[i] >> shift & mask] += e != NULL ? syi_weight(e[i]) : 1;
-        uint32_t bin = mask;
+            if (high - c->key[i] <= range)
+                hist[(high - c->key[i]) >> shift] += e != NULL ? syi_weight(e[i]) : 1;
+        uint32_t bin = 0;
         while (hist[bin] < rest) {
             rest -= hist[bin];
-            if (bin-- == 0)
+            if (bin++ == range >> shift)
                 return false;
         }
-        prefix = prefix << bits | bin;
+        const uint32_t rest_range = range - (bin << shift), width = (1u << shift) - 1u;
+        high -= bin << shift;
+        range = rest_range < width ? rest_range : width;
+        *cut = (struct syi_cut){high, rest};
+        struct syi_candidates few = {few_key, NULL, 0};
+        if (range == 0)
+            return true;
+        if (gather(c, e, high, range, &few, few_e))
+            return select_few(&few, e != NULL ? few_e : NULL, rest, cut);
     }
-    *cut = (struct syi_cut){(uint32_t)prefix, rest};
-    return true;
 }
 
 void syi_keep(struct syi_candidates *c, uint32_t cut_key, int64_t ties, uint32_t *key, int32_t *idx)

@@ -1,6 +1,6 @@
 /*
- * Rows that must be weighed as a whole: for top-p without top-k, and for draws from candidates too many to
- * collect. A mass is added up quickly first, with an error that is known, and exactly only when that leaves a
+ * Rows that must be weighed as a whole: for top-p without top-k, for log-probabilities, and for draws from what is
+ * kept of a row of few values. A mass is added up quickly first, with an error that is known, and exactly only when that leaves a
  * doubt. A 16-bit row has few distinct values: both its exponentials and its exact weights are looked up by bit
  * pattern.
  */
@@ -163,8 +163,7 @@ static size_t strip_length(const struct syi_scan *s, size_t strip)
     return rest < STRIP ? rest : STRIP;
 }
 
-/* Weighing is slower than memory, so the next row can be on its way meanwhile: n elements from `first`. */
-static void fetch_next(const struct syi_weigher *w, size_t first, size_t n)
+void syi_weigh_fetch_next(const struct syi_weigher *w, size_t first, size_t n)
 {
     const size_t bytes = syi_float_bytes(w->scan->row.type);
     for (size_t at = first * bytes; w->next != NULL && at < (first + n) * bytes; at += 64)
@@ -176,7 +175,7 @@ static SYI_HAS_BUFFER uint64_t weigh_strip(const struct syi_weigher *w, size_t s
     const struct syi_logits *row = &w->scan->row;
     const size_t first = strip * STRIP, n = strip_length(w->scan, strip);
     unsigned char buffer[SYI_PIECE * 4];
-    fetch_next(w, first, n);
+    syi_weigh_fetch_next(w, first, n);
     if (!syi_any_allowed(row, first, n))
         return 0;
     const unsigned char *x = syi_piece(row, first, n, buffer);
@@ -208,21 +207,21 @@ uint64_t syi_weigh_extra(const struct syi_weigher *w, uint32_t least)
     return add_extra(w, least, NULL);
 }
 
-static uint64_t weigh_strips(const struct syi_weigher *w)
+uint64_t syi_weigh_extra_strips(const struct syi_weigher *w)
 {
-    uint64_t sum = 0;
-    for (size_t i = 0; i < syi_weigh_strips(w->scan->row.n); i++) {
-        w->table.strip[i] = weigh_strip(w, i);
-        sum += w->table.strip[i];
-    }
-    return sum + add_extra(w, 0, w->table.strip);
+    return add_extra(w, 0, w->table.strip);
 }
 
 uint64_t syi_weigh(const struct syi_weigher *w)
 {
+    uint64_t sum = 0;
     if (w->scan->row.type != SYI_F32)
         fill_table(w);
-    return weigh_strips(w);
+    for (size_t i = 0; i < syi_weigh_strips(w->scan->row.n); i++) {
+        w->table.strip[i] = weigh_strip(w, i);
+        sum += w->table.strip[i];
+    }
+    return sum + syi_weigh_extra_strips(w);
 }
 
 /* ---- Weight with a known error ----------------------------------------------------------------------- */
@@ -302,7 +301,7 @@ static SYI_HAS_BUFFER double sum_by_table(const struct syi_weigher *w, bool scan
         if (scan)
             syi_scan_piece(w->kernels, s, first, x, n);
         else
-            fetch_next(w, first, n);
+            syi_weigh_fetch_next(w, first, n);
         if (any)
             sum += sum_entries(w->exp_table->e, x, n);
     }
@@ -356,7 +355,7 @@ static SYI_HAS_BUFFER struct syi_mass weigh_by_sum(const struct syi_weigher *w)
     double sum = 0;
     for (size_t i = 0; i < syi_weigh_strips(s->row.n); i++) {
         const size_t first = i * STRIP, n = strip_length(s, i);
-        fetch_next(w, first, n);
+        syi_weigh_fetch_next(w, first, n);
         if (syi_any_allowed(&s->row, first, n))
             sum += sum_exp(syi_piece(&s->row, first, n, buffer), n, w->m, w->inv_t);
     }
@@ -401,29 +400,6 @@ static uint64_t take_strip(uint64_t sum, struct kept *k)
     return (sum & (MARK - 1)) + kept * k->each;
 }
 
-static uint64_t weigh_some(const struct syi_weigher *w, const unsigned char *x, size_t i, size_t n)
-{
-    if (w->scan->row.type == SYI_F32)
-        return w->kernels->weigh_f32(x + i * 4, n, w->m, w->inv_t);
-    return look_up(w->table.weight, x + i * 2, n);
-}
-
-static uint64_t weigh_key(const struct syi_weigher *w, uint32_t key)
-{
-    float e;
-    w->kernels->exp_keys(&e, &key, 1, w->m, w->inv_t);
-    return syi_weight(e);
-}
-
-/* The first of the tokens beside the row that is not below a token. */
-static int64_t first_extra(const struct syi_weigher *w, int64_t token)
-{
-    int64_t i = 0;
-    while (i < w->extra.n && w->extra.idx[i] < token)
-        i++;
-    return i;
-}
-
 /* The first token of a strip at which the weight of the kept ones exceeds the target; `seen` is that before it. */
 static SYI_HAS_BUFFER int64_t locate_in(const struct syi_weigher *w, struct kept k, size_t strip,
                                         uint64_t seen, uint64_t target)
@@ -432,44 +408,35 @@ static SYI_HAS_BUFFER int64_t locate_in(const struct syi_weigher *w, struct kept
     unsigned char buffer[SYI_PIECE * 4];
     const size_t first = strip * STRIP, n = strip_length(w->scan, strip);
     const unsigned char *x = syi_piece(&w->scan->row, first, n, buffer);
-    int64_t beside = first_extra(w, (int64_t)first);
     size_t i = 0;
-    for (; w->extra.n == 0 && i + SOME <= n; i += SOME) {
+    for (; i + SOME <= n; i += SOME) {
         struct kept after = k;
-        const uint64_t weight = take_strip(weigh_some(w, x, i, SOME), &after);
+        const uint64_t weight = take_strip(look_up(w->table.weight, x + i * 2, SOME), &after);
         if (seen + weight > target)
             break;
         seen += weight;
         k = after;
     }
     for (;; i++) {
-        seen += take_strip(weigh_some(w, x, i, 1), &k);
-        if (beside < w->extra.n && w->extra.idx[beside] == (int64_t)(first + i))
-            seen += weigh_key(w, w->extra.key[beside++]);
+        seen += take_strip(look_up(w->table.weight, x + i * 2, 1), &k);
         if (seen > target)
             return (int64_t)(first + i);
     }
 }
 
 /* The first token at which the weight of the kept ones, summed in index order, exceeds the target, which is
-   less than all of it. The strips are weighed already, or on the way. */
-static int64_t locate(const struct syi_weigher *w, struct kept k, uint64_t target, bool weighed)
+   less than all of it. */
+static int64_t locate(const struct syi_weigher *w, struct kept k, uint64_t target)
 {
     uint64_t seen = 0;
     for (size_t strip = 0;; strip++) {
-        const uint64_t sum = weighed ? w->table.strip[strip] : weigh_strip(w, strip);
         struct kept after = k;
-        const uint64_t weight = take_strip(sum, &after);
+        const uint64_t weight = take_strip(weigh_strip(w, strip), &after);
         if (seen + weight > target)
             return locate_in(w, k, strip, seen, target);
         seen += weight;
         k = after;
     }
-}
-
-static uint64_t share_of(uint64_t uniform, uint64_t weight)
-{
-    return (uint64_t)((syi_u128)uniform * weight >> 64);
 }
 
 /* Counts the patterns of n elements in two interleaved halves, so that equal neighbours do not wait for each
@@ -604,15 +571,11 @@ static struct kept keep_patterns(const struct syi_weigher *w, size_t n, const st
 
 struct syi_drawn syi_weigh_draw(const struct syi_weigher *w, const struct syi_draw *d)
 {
-    if (d->top_p >= 1.0f && d->min_p == 0.0f) {
-        const struct kept all = {.weight = syi_weigh(w)};
-        return (struct syi_drawn){locate(w, all, share_of(d->uniform, all.weight), true), all.weight, 0};
-    }
     const uint32_t low = first_weight(w->scan, w->m, w->inv_t);
     count_patterns(w->scan, w->table.count);
     const size_t n = list_patterns(w, low);
     clear_below(w, low);
     const struct kept kept = keep_patterns(w, n, d);
-    return (struct syi_drawn){locate(w, kept, share_of(d->uniform, kept.weight), false), kept.weight,
+    return (struct syi_drawn){locate(w, kept, syi_share_of(d->uniform, kept.weight)), kept.weight,
                               (int64_t)kept.count};
 }

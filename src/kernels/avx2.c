@@ -442,6 +442,15 @@ static __m256i weights_over_2_52(__m128 e)
                                                _mm256_set1_pd(4503599627370496.0)));
 }
 
+/* The sum of n such weights. */
+static uint64_t fold_weights(__m256i over, size_t n)
+{
+    uint64_t sum[4];
+    _mm256_storeu_si256((void *)sum, over);
+    const uint64_t excess = (uint64_t)n * UINT64_C(0x4330000000000000); /* the bits of 2^52, modulo 2^64 */
+    return sum[0] + sum[1] + sum[2] + sum[3] - excess;
+}
+
 static uint64_t weigh_f32_avx2(const void *x, size_t n, float m, float inv_t)
 {
     const char *in = x;
@@ -452,11 +461,7 @@ static uint64_t weigh_f32_avx2(const void *x, size_t n, float m, float inv_t)
         low = _mm256_add_epi64(low, weights_over_2_52(_mm256_castps256_ps128(e)));
         high = _mm256_add_epi64(high, weights_over_2_52(_mm256_extractf128_ps(e, 1)));
     }
-    uint64_t sum[4];
-    _mm256_storeu_si256((void *)sum, _mm256_add_epi64(low, high));
-    const uint64_t excess =
-        (uint64_t)i * UINT64_C(0x4330000000000000); /* the bits of 2^52, i times, modulo 2^64 */
-    return sum[0] + sum[1] + sum[2] + sum[3] - excess +
+    return fold_weights(_mm256_add_epi64(low, high), i) +
            syi_kernels_scalar.weigh_f32(in + i * 4, n - i, m, inv_t);
 }
 
@@ -503,6 +508,103 @@ static double sum_exp_bf16_avx2(const void *x, size_t n, float m, float inv_t)
     size_t done;
     const double sum = sum_exp(x, n, m, inv_t, 2, load_bf16, &done);
     return sum + syi_kernels_scalar.sum_exp_bf16((const char *)x + done * 2, n - done, m, inv_t);
+}
+
+static double fold_pd(__m256d sum)
+{
+    double lane[4];
+    _mm256_storeu_pd(lane, sum);
+    return (lane[0] + lane[1]) + (lane[2] + lane[3]);
+}
+
+/* In f32 by halves, then in f64. */
+static __m256d sum_of_four(const __m256 v[4])
+{
+    const __m256 all = _mm256_add_ps(_mm256_add_ps(v[0], v[1]), _mm256_add_ps(v[2], v[3]));
+    return _mm256_add_pd(_mm256_cvtps_pd(_mm256_castps256_ps128(all)),
+                         _mm256_cvtps_pd(_mm256_extractf128_ps(all, 1)));
+}
+
+/* e of a row, 32 at a time, and their sum: every 32 in f32, then on in f64. *done says how many elements that is. */
+static inline __attribute__((always_inline)) double exp_row(float *e, const char *x, size_t n, float m,
+                                                            float inv_t, size_t elem_bytes,
+                                                            __m256i (*load)(const void *), size_t *done)
+{
+    __m256d sum = _mm256_setzero_pd();
+    size_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        __m256 v[4];
+        for (size_t j = 0; j < 4; j++) {
+            v[j] = exp_of(_mm256_castsi256_ps(load(x + (i + 8 * j) * elem_bytes)), m, inv_t);
+            _mm256_storeu_ps(e + i + 8 * j, v[j]);
+        }
+        sum = _mm256_add_pd(sum, sum_of_four(v));
+    }
+    *done = i;
+    return fold_pd(sum);
+}
+
+static double exp_row_f32_avx2(float *e, const void *x, size_t n, float m, float inv_t)
+{
+    size_t done;
+    const double sum = exp_row(e, x, n, m, inv_t, 4, load_words, &done);
+    return sum + syi_kernels_scalar.exp_row_f32(e + done, (const char *)x + done * 4, n - done, m, inv_t);
+}
+
+static double exp_row_f16_avx2(float *e, const void *x, size_t n, float m, float inv_t)
+{
+    size_t done;
+    const double sum = exp_row(e, x, n, m, inv_t, 2, load_f16, &done);
+    return sum + syi_kernels_scalar.exp_row_f16(e + done, (const char *)x + done * 2, n - done, m, inv_t);
+}
+
+static double exp_row_bf16_avx2(float *e, const void *x, size_t n, float m, float inv_t)
+{
+    size_t done;
+    const double sum = exp_row(e, x, n, m, inv_t, 2, load_bf16, &done);
+    return sum + syi_kernels_scalar.exp_row_bf16(e + done, (const char *)x + done * 2, n - done, m, inv_t);
+}
+
+static size_t split_avx2(int32_t *pos, const float *e, size_t n, float low, float high, double *sum)
+{
+    const __m256 least = _mm256_set1_ps(low), above = _mm256_set1_ps(high);
+    __m256d total = _mm256_setzero_pd();
+    size_t i = 0, found = 0;
+    for (; i + 64 <= n; i += 64) {
+        uint64_t bits = 0;
+        for (size_t half = 0; half < 64; half += 32) {
+            __m256 v[4];
+            for (size_t j = 0; j < 4; j++) {
+                const __m256 x = _mm256_loadu_ps(e + i + half + 8 * j);
+                const __m256 top = _mm256_cmp_ps(x, above, _CMP_GE_OQ);
+                const __m256 in = _mm256_andnot_ps(top, _mm256_cmp_ps(x, least, _CMP_GE_OQ));
+                bits |= (uint64_t)(unsigned)_mm256_movemask_ps(in) << (half + 8 * j);
+                v[j] = _mm256_and_ps(x, top);
+            }
+            total = _mm256_add_pd(total, sum_of_four(v));
+        }
+        found = syi_push_some(pos, found, bits, i);
+    }
+    double rest;
+    const size_t more = syi_kernels_scalar.split(pos + found, e + i, n - i, low, high, &rest);
+    for (size_t j = found; j < found + more; j++)
+        pos[j] += (int32_t)i;
+    *sum = fold_pd(total) + rest;
+    return found + more;
+}
+
+static uint64_t weigh_e_avx2(const float *e, size_t n, float least)
+{
+    const __m256 from = _mm256_set1_ps(least);
+    __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const __m256 all = _mm256_loadu_ps(e + i);
+        const __m256 x = _mm256_and_ps(all, _mm256_cmp_ps(all, from, _CMP_GE_OQ));
+        low = _mm256_add_epi64(low, weights_over_2_52(_mm256_castps256_ps128(x)));
+        high = _mm256_add_epi64(high, weights_over_2_52(_mm256_extractf128_ps(x, 1)));
+    }
+    return fold_weights(_mm256_add_epi64(low, high), i) + syi_kernels_scalar.weigh_e(e + i, n - i, least);
 }
 
 /* ---- Order of raw logits ----------------------------------------------------------------------------- */
@@ -647,6 +749,11 @@ const struct syi_kernels syi_kernels_avx2 = {
     .sum_exp_f32 = sum_exp_f32_avx2,
     .sum_exp_f16 = sum_exp_f16_avx2,
     .sum_exp_bf16 = sum_exp_bf16_avx2,
+    .exp_row_f32 = exp_row_f32_avx2,
+    .exp_row_f16 = exp_row_f16_avx2,
+    .exp_row_bf16 = exp_row_bf16_avx2,
+    .split = split_avx2,
+    .weigh_e = weigh_e_avx2,
     .block_max_16 = block_max_16_avx2,
     .block_max_32 = block_max_32_avx2,
     .count_ge_u16 = count_ge_u16_avx2,

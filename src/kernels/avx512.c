@@ -504,6 +504,79 @@ static double sum_exp_bf16_avx512(const void *x, size_t n, float m, float inv_t)
     return sum_exp(x, n, m, inv_t, 2, load_bf16);
 }
 
+static __m512d widen_sum(__m512 part)
+{
+    return _mm512_add_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(part)),
+                         _mm512_cvtps_pd(_mm512_extractf32x8_ps(part, 1)));
+}
+
+static inline __attribute__((always_inline)) double exp_row(float *e, const char *x, size_t n, float m,
+                                                            float inv_t, size_t elem_bytes,
+                                                            __m512i (*load)(const void *, __mmask16))
+{
+    __m512d sum = _mm512_setzero_pd();
+    for (size_t i = 0; i < n; i += 16) {
+        const __mmask16 live = n - i < 16 ? first_16(n - i) : 0xffff;
+        const __m512 v = _mm512_castsi512_ps(load(x + i * elem_bytes, live));
+        const __m512 all = _mm512_maskz_mov_ps(live, exp_of(v, m, inv_t));
+        _mm512_mask_storeu_ps(e + i, live, all);
+        sum = _mm512_add_pd(sum, widen_sum(all));
+    }
+    return _mm512_reduce_add_pd(sum);
+}
+
+static double exp_row_f32_avx512(float *e, const void *x, size_t n, float m, float inv_t)
+{
+    return exp_row(e, x, n, m, inv_t, 4, load_f32);
+}
+
+static double exp_row_f16_avx512(float *e, const void *x, size_t n, float m, float inv_t)
+{
+    return exp_row(e, x, n, m, inv_t, 2, load_f16);
+}
+
+static double exp_row_bf16_avx512(float *e, const void *x, size_t n, float m, float inv_t)
+{
+    return exp_row(e, x, n, m, inv_t, 2, load_bf16);
+}
+
+static size_t split_avx512(int32_t *pos, const float *e, size_t n, float low, float high, double *sum)
+{
+    const __m512 least = _mm512_set1_ps(low), above = _mm512_set1_ps(high);
+    __m512d total = _mm512_setzero_pd();
+    size_t i = 0, found = 0;
+    for (; i + 64 <= n; i += 64) {
+        uint64_t bits = 0;
+        for (size_t j = 0; j < 64; j += 16) {
+            const __m512 x = _mm512_loadu_ps(e + i + j);
+            const __mmask16 top = _mm512_cmp_ps_mask(x, above, _CMP_GE_OQ);
+            const __mmask16 in = _mm512_cmp_ps_mask(x, least, _CMP_GE_OQ);
+            bits |= (uint64_t)(uint16_t)(in & ~top) << j;
+            total = _mm512_add_pd(total, widen_sum(_mm512_maskz_mov_ps(top, x)));
+        }
+        found = syi_push_some(pos, found, bits, i);
+    }
+    double rest;
+    const size_t more = syi_kernels_scalar.split(pos + found, e + i, n - i, low, high, &rest);
+    for (size_t j = found; j < found + more; j++)
+        pos[j] += (int32_t)i;
+    *sum = _mm512_reduce_add_pd(total) + rest;
+    return found + more;
+}
+
+static uint64_t weigh_e_avx512(const float *e, size_t n, float least)
+{
+    const __m512 from = _mm512_set1_ps(least);
+    __m512i sum = _mm512_setzero_si512();
+    for (size_t i = 0; i < n; i += 16) {
+        const __mmask16 live = n - i < 16 ? first_16(n - i) : 0xffff;
+        const __m512 x = _mm512_maskz_loadu_ps(live, e + i);
+        const __mmask16 in = _mm512_cmp_ps_mask(x, from, _CMP_GE_OQ);
+        sum = _mm512_add_epi64(sum, weights_of(_mm512_maskz_mov_ps(in, x)));
+    }
+    return (uint64_t)_mm512_reduce_add_epi64(sum);
+}
+
 /* ---- Order of raw logits ----------------------------------------------------------------------------- */
 
 /* The largest order, given all orders inverted; the only horizontal minimum there is. */
@@ -635,6 +708,11 @@ const struct syi_kernels syi_kernels_avx512 = {
     .sum_exp_f32 = sum_exp_f32_avx512,
     .sum_exp_f16 = sum_exp_f16_avx512,
     .sum_exp_bf16 = sum_exp_bf16_avx512,
+    .exp_row_f32 = exp_row_f32_avx512,
+    .exp_row_f16 = exp_row_f16_avx512,
+    .exp_row_bf16 = exp_row_bf16_avx512,
+    .split = split_avx512,
+    .weigh_e = weigh_e_avx512,
     .block_max_16 = block_max_16_avx512,
     .block_max_32 = block_max_32_avx512,
     .count_ge_u16 = count_ge_u16_avx512,

@@ -35,6 +35,9 @@ enum {
    goes on in f64. */
 #define SYI_SUM_EXP_ERROR 0x1p-17
 
+/* The same of exp_row and split: at most three roundings in f32, each by 2^-24, before a sum goes on in f64. */
+#define SYI_ROW_SUM_ERROR 0x1.81p-23
+
 typedef void syi_decode_fn(void *dst, const void *codes, float w, size_t n);
 
 struct syi_kernels {
@@ -97,6 +100,19 @@ struct syi_kernels {
     double (*sum_exp_f16)(const void *x, size_t n, float m, float inv_t);
     double (*sum_exp_bf16)(const void *x, size_t n, float m, float inv_t);
 
+    /* e as in exp_keys of a row of logits, or any value below 2^-100 where it is below that, as a NaN is; no logit
+       is above m. Returns their sum within SYI_ROW_SUM_ERROR of itself. */
+    double (*exp_row_f32)(float *e, const void *x, size_t n, float m, float inv_t);
+    double (*exp_row_f16)(float *e, const void *x, size_t n, float m, float inv_t);
+    double (*exp_row_bf16)(float *e, const void *x, size_t n, float m, float inv_t);
+
+    /* Of n values, none negative: the sum of those from `high` on within SYI_ROW_SUM_ERROR of itself, and the
+       positions of those from `low` on below it, ascending; returns how many. pos has room for n. */
+    size_t (*split)(int32_t *pos, const float *e, size_t n, float low, float high, double *sum);
+
+    /* Sum of the fixed-point weights of those of n values, none negative or above 1, that are at least `least`. */
+    uint64_t (*weigh_e)(const float *e, size_t n, float least);
+
     /*
      * Order of raw logits, 16 bits wide: the bit pattern of a 16-bit float (or the upper half of an f32),
      * with the lower bits of negative ones inverted and the sign bit flipped. Not canonical: -0 is one below
@@ -119,6 +135,18 @@ static inline size_t syi_push_bits(int32_t *pos, size_t found, uint64_t mask, si
     for (; mask != 0; mask &= mask - 1)
         pos[found++] = (int32_t)(base + (size_t)__builtin_ctzll(mask));
     return found;
+}
+
+/* The same for at most one position in each of the 64 from `base` on, for which pos has room behind `found` <= base:
+   the first four without a branch, which could not be guessed. */
+static inline size_t syi_push_some(int32_t *pos, size_t found, uint64_t mask, size_t base)
+{
+    uint64_t left = mask;
+    for (size_t i = 0; i < 4; i++, left &= left - 1)
+        pos[found + i] = (int32_t)(base + ((size_t)__builtin_ctzll(left | UINT64_C(1) << 63)));
+    if (left != 0)
+        syi_push_bits(pos, found + 4, left, base);
+    return found + (size_t)__builtin_popcountll(mask);
 }
 
 /* The lanes of a dot product become one number: halves on halves, lane 0 on lane 8 first. Lanes start at +0,

@@ -359,6 +359,7 @@ static float32x4_t exp_to_weigh(float32x4_t value, float m, float inv_t)
 
 /* An f64 from 2^12 on has no bits below 2^-40, so adding 2^12 rounds e to nearest even, and the weight is what the
    lower bits have more than those of 2^12. */
+#define NO_WEIGHTS UINT64_C(0x40b0000000000000) /* the bits of 2^12 */
 static uint64x2_t add_weights(uint64x2_t sum, float64x2_t e)
 {
     return vaddq_u64(sum, vreinterpretq_u64_f64(vaddq_f64(e, vdupq_n_f64(4096.0))));
@@ -377,8 +378,7 @@ static uint64_t weigh_f32_neon(const void *x, size_t n, float m, float inv_t)
         c = add_weights(c, vcvt_f64_f32(vget_low_f32(high)));
         d = add_weights(d, vcvt_high_f64_f32(high));
     }
-    const uint64_t zero = vgetq_lane_u64(vreinterpretq_u64_f64(vdupq_n_f64(4096.0)), 0);
-    return vaddvq_u64(vaddq_u64(vaddq_u64(a, b), vaddq_u64(c, d))) - zero * i +
+    return vaddvq_u64(vaddq_u64(vaddq_u64(a, b), vaddq_u64(c, d))) - NO_WEIGHTS * i +
            syi_kernels_scalar.weigh_f32(in + i * 4, n - i, m, inv_t);
 }
 
@@ -457,6 +457,166 @@ static double sum_exp_bf16_neon(const void *x, size_t n, float m, float inv_t)
     size_t done;
     const double sum = sum_exp(x, n, m, inv_t, 2, four_bf16, &done);
     return sum + syi_kernels_scalar.sum_exp_bf16((const uint8_t *)x + done * 2, n - done, m, inv_t);
+}
+
+/* A constant that a sum starts from, loaded each time: a copy of a register would take the place of an operation. */
+struct start {
+    uint32_t word[4];
+};
+#define START(bits) \
+    { \
+        { \
+            (bits), (bits), (bits), (bits) \
+        } \
+    }
+enum { START_C1, START_C2, START_C3, START_C4, START_MAGIC, N_STARTS };
+static const struct start starts[N_STARTS] = {START(0x3c091cc7), START(0x3d2aac58), START(0x3e2aaa49),
+                                              START(0x3efffffe), START(0x4b400000)};
+
+static inline __attribute__((always_inline)) float32x4_t start_from(int i)
+{
+    float32x4_t v;
+    __asm__ volatile("ldr %q0, %1" : "=w"(v) : "m"(starts[i]));
+    return v;
+}
+
+/* exp_to_weigh of eight vectors in step: one alone would wait for itself, and neighbours that take the same constant
+   share its way out of the registers, which is what there is least of. */
+#define EACH_OF_EIGHT _Pragma("GCC unroll 8") for (size_t j = 0; j < 8; j++)
+static inline __attribute__((always_inline)) void exp_eight(float32x4_t t[8], float m, float inv_t)
+{
+    const float32x4_t magic = vdupq_n_f32(12582912.0f);
+    float32x4_t shifted[8], n[8], c[8], square[8];
+    EACH_OF_EIGHT
+    t[j] = vmaxnmq_f32(vmulq_n_f32(vsubq_f32(t[j], vdupq_n_f32(m)), inv_t), vdupq_n_f32(-80.0f));
+    EACH_OF_EIGHT
+    shifted[j] = vfmaq_f32(start_from(START_MAGIC), t[j], constant(0x3fb8aa3b));
+    EACH_OF_EIGHT
+    n[j] = vsubq_f32(shifted[j], magic);
+    EACH_OF_EIGHT
+    t[j] = vfmaq_f32(t[j], n[j], constant(0xbf318000));
+    EACH_OF_EIGHT
+    t[j] = vfmaq_f32(t[j], n[j], constant(0x395e8083));
+    EACH_OF_EIGHT
+    c[j] = vfmaq_f32(start_from(START_C1), t[j], constant(0x3ab526b0));
+    EACH_OF_EIGHT
+    c[j] = vfmaq_f32(start_from(START_C2), c[j], t[j]);
+    EACH_OF_EIGHT
+    square[j] = vmulq_f32(t[j], t[j]);
+    EACH_OF_EIGHT
+    c[j] = vfmaq_f32(start_from(START_C3), c[j], t[j]);
+    EACH_OF_EIGHT
+    c[j] = vfmaq_f32(start_from(START_C4), c[j], t[j]);
+    EACH_OF_EIGHT
+    t[j] = vaddq_f32(vdupq_n_f32(1.0f), vfmaq_f32(t[j], square[j], c[j]));
+    EACH_OF_EIGHT
+    t[j] = vreinterpretq_f32_u32(
+        vaddq_u32(vreinterpretq_u32_f32(t[j]), vshlq_n_u32(vreinterpretq_u32_f32(shifted[j]), 23)));
+}
+
+/* e of a row and their sum: every eight in f32, three roundings, then on in f64. *done says how many elements that
+   is. */
+static inline __attribute__((always_inline)) double exp_row(float *e, const uint8_t *x, size_t n, float m,
+                                                            float inv_t, size_t elem_bytes,
+                                                            float32x4_t (*load)(const uint8_t *),
+                                                            size_t *done)
+{
+    const size_t step = 4 * elem_bytes;
+    float64x2_t low = vdupq_n_f64(0), high = low;
+    size_t i = 0;
+    for (; i + 32 <= n; i += 32, x += 8 * step) {
+        float32x4_t t[8];
+        EACH_OF_EIGHT
+        t[j] = load(x + j * step);
+        exp_eight(t, m, inv_t);
+        EACH_OF_EIGHT
+        vst1q_f32(e + i + 4 * j, t[j]);
+        const float32x4_t all = vaddq_f32(vaddq_f32(vaddq_f32(t[0], t[1]), vaddq_f32(t[2], t[3])),
+                                          vaddq_f32(vaddq_f32(t[4], t[5]), vaddq_f32(t[6], t[7])));
+        low = vaddq_f64(low, vcvt_f64_f32(vget_low_f32(all)));
+        high = vaddq_f64(high, vcvt_high_f64_f32(all));
+    }
+    *done = i;
+    return vaddvq_f64(vaddq_f64(low, high));
+}
+
+static double exp_row_f32_neon(float *e, const void *x, size_t n, float m, float inv_t)
+{
+    size_t done;
+    const double sum = exp_row(e, x, n, m, inv_t, 4, four_f32, &done);
+    return sum + syi_kernels_scalar.exp_row_f32(e + done, (const uint8_t *)x + done * 4, n - done, m, inv_t);
+}
+
+static double exp_row_f16_neon(float *e, const void *x, size_t n, float m, float inv_t)
+{
+    size_t done;
+    const double sum = exp_row(e, x, n, m, inv_t, 2, four_f16, &done);
+    return sum + syi_kernels_scalar.exp_row_f16(e + done, (const uint8_t *)x + done * 2, n - done, m, inv_t);
+}
+
+static double exp_row_bf16_neon(float *e, const void *x, size_t n, float m, float inv_t)
+{
+    size_t done;
+    const double sum = exp_row(e, x, n, m, inv_t, 2, four_bf16, &done);
+    return sum + syi_kernels_scalar.exp_row_bf16(e + done, (const uint8_t *)x + done * 2, n - done, m, inv_t);
+}
+
+/* The four bytes of a mask that tell which of sixteen e are in a range, one byte for each. */
+static uint8x16_t narrow_mask(const uint32x4_t in[4])
+{
+    const uint16x8_t low = vuzp1q_u16(vreinterpretq_u16_u32(in[0]), vreinterpretq_u16_u32(in[1]));
+    const uint16x8_t high = vuzp1q_u16(vreinterpretq_u16_u32(in[2]), vreinterpretq_u16_u32(in[3]));
+    return vuzp1q_u8(vreinterpretq_u8_u16(low), vreinterpretq_u8_u16(high));
+}
+
+static size_t split_neon(int32_t *pos, const float *e, size_t n, float low, float high, double *sum)
+{
+    const float32x4_t least = vdupq_n_f32(low), above = vdupq_n_f32(high);
+    float64x2_t total = vdupq_n_f64(0);
+    size_t i = 0, found = 0;
+    for (; i + 64 <= n; i += 64) {
+        uint8x16_t mask[4];
+        for (size_t j = 0; j < 4; j++) {
+            uint32x4_t in[4];
+            float32x4_t v[4];
+            for (size_t l = 0; l < 4; l++) {
+                const float32x4_t x = vld1q_f32(e + i + 16 * j + 4 * l);
+                const uint32x4_t top = vcgeq_f32(x, above);
+                in[l] = vbicq_u32(vcgeq_f32(x, least), top);
+                v[l] = vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(x), top));
+            }
+            const float32x4_t all = vaddq_f32(vaddq_f32(v[0], v[1]), vaddq_f32(v[2], v[3]));
+            total = vaddq_f64(total, vaddq_f64(vcvt_f64_f32(vget_low_f32(all)), vcvt_high_f64_f32(all)));
+            mask[j] = narrow_mask(in);
+        }
+        found = syi_push_some(pos, found, bits_of(mask), i);
+    }
+    double rest;
+    const size_t more = syi_kernels_scalar.split(pos + found, e + i, n - i, low, high, &rest);
+    for (size_t j = found; j < found + more; j++)
+        pos[j] += (int32_t)i;
+    *sum = vaddvq_f64(total) + rest;
+    return found + more;
+}
+
+static uint64_t weigh_e_neon(const float *e, size_t n, float least)
+{
+    const float32x4_t from = vdupq_n_f32(least);
+    uint64x2_t a = vdupq_n_u64(0), b = a, c = a, d = a;
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const float32x4_t x = vld1q_f32(e + i), y = vld1q_f32(e + i + 4);
+        const float32x4_t low =
+            vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(x), vcgeq_f32(x, from)));
+        const float32x4_t high =
+            vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(y), vcgeq_f32(y, from)));
+        a = add_weights(a, vcvt_f64_f32(vget_low_f32(low)));
+        b = add_weights(b, vcvt_high_f64_f32(low));
+        c = add_weights(c, vcvt_f64_f32(vget_low_f32(high)));
+        d = add_weights(d, vcvt_high_f64_f32(high));
+    }
+    return vaddvq_u64(vaddq_u64(vaddq_u64(a, b), vaddq_u64(c, d))) - NO_WEIGHTS * i +
+           syi_kernels_scalar.weigh_e(e + i, n - i, least);
 }
 
 /* ---- Order of raw logits ----------------------------------------------------------------------------- */
@@ -596,9 +756,10 @@ static uint64_t reach_32_neon(const void *x, uint16_t floor)
     .dot_rows_bf16 = syi_dot_rows_bf16_neon, .nonzero_u8 = nonzero_u8_neon, .keys_f32 = keys_f32_neon, \
     .keys_f16 = keys_f16_neon, .keys_bf16 = keys_bf16_neon, .exp_keys = exp_keys_neon, \
     .weigh_f32 = weigh_f32_neon, .sum_exp_f32 = sum_exp_f32_neon, .sum_exp_f16 = sum_exp_f16_neon, \
-    .sum_exp_bf16 = sum_exp_bf16_neon, .block_max_16 = block_max_16_neon, .block_max_32 = block_max_32_neon, \
-    .count_ge_u16 = count_ge_u16_neon, .reach_16 = reach_16_neon, .reach_32 = reach_32_neon, \
-    .decode = syi_decode_neon
+    .sum_exp_bf16 = sum_exp_bf16_neon, .exp_row_f32 = exp_row_f32_neon, .exp_row_f16 = exp_row_f16_neon, \
+    .exp_row_bf16 = exp_row_bf16_neon, .split = split_neon, .weigh_e = weigh_e_neon, \
+    .block_max_16 = block_max_16_neon, .block_max_32 = block_max_32_neon, .count_ge_u16 = count_ge_u16_neon, \
+    .reach_16 = reach_16_neon, .reach_32 = reach_32_neon, .decode = syi_decode_neon
 
 const struct syi_kernels syi_kernels_neon = {
     .name = "neon",

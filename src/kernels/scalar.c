@@ -282,6 +282,52 @@ static double sum_exp_bf16_scalar(const void *x, size_t n, float m, float inv_t)
     return sum;
 }
 
+/* ---- Rows of e ----------------------------------------------------------------------------------------- */
+
+static double exp_row_f32_scalar(float *e, const void *x, size_t n, float m, float inv_t)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)(e[i] = exp_scalar((load_f32(x, i) - m) * inv_t));
+    return sum;
+}
+
+static double exp_row_f16_scalar(float *e, const void *x, size_t n, float m, float inv_t)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)(e[i] = exp_scalar((syi_f16_to_f32(load_u16(x, i)) - m) * inv_t));
+    return sum;
+}
+
+static double exp_row_bf16_scalar(float *e, const void *x, size_t n, float m, float inv_t)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)(e[i] = exp_scalar((syi_bf16_to_f32(load_u16(x, i)) - m) * inv_t));
+    return sum;
+}
+
+static size_t split_scalar(int32_t *pos, const float *e, size_t n, float low, float high, double *sum)
+{
+    size_t found = 0;
+    *sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        *sum += e[i] >= high ? (double)e[i] : 0;
+        pos[found] = (int32_t)i;
+        found += e[i] >= low && e[i] < high;
+    }
+    return found;
+}
+
+static uint64_t weigh_e_scalar(const float *e, size_t n, float least)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += e[i] >= least ? syi_weight(e[i]) : 0;
+    return sum;
+}
+
 /* ---- Order of raw logits ----------------------------------------------------------------------------- */
 
 static uint16_t order_of(uint16_t bits)
@@ -367,6 +413,11 @@ const struct syi_kernels syi_kernels_scalar = {
     .sum_exp_f32 = sum_exp_f32_scalar,
     .sum_exp_f16 = sum_exp_f16_scalar,
     .sum_exp_bf16 = sum_exp_bf16_scalar,
+    .exp_row_f32 = exp_row_f32_scalar,
+    .exp_row_f16 = exp_row_f16_scalar,
+    .exp_row_bf16 = exp_row_bf16_scalar,
+    .split = split_scalar,
+    .weigh_e = weigh_e_scalar,
     .block_max_16 = block_max_16_scalar,
     .block_max_32 = block_max_32_scalar,
     .count_ge_u16 = count_ge_u16_scalar,

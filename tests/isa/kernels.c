@@ -551,31 +551,43 @@ static void weighs_f32(void **state)
 }
 
 /* The sum of e to within its promised error, which is the contract of these slots: their callers need no
-   more. */
+   more. With e itself: every one as exp_keys has it, or as little where that is next to nothing. */
 static void sums_exponentials(void **state)
 {
+    const struct syi_kernels *k = table(state);
     uint64_t rng = 16;
     for (size_t round = 0; round < 3 * 600; round++) {
         const size_t n = round / 3 + (round % 50 == 0 ? 5000 : 0), bytes = round % 3 == 0 ? 4 : 2;
         const float m = 6.5f, inv_t = round % 2 ? 1.0f : 0.75f;
         const bool f16 = round % 3 == 1;
         unsigned char *x = buf_new(n * bytes, (size_t)rng_below(&rng, 64));
-        double want = 0, got;
+        float *want = buf_new(n * sizeof *want, 0), *e = buf_new(n * sizeof *e, 0);
+        double sum = 0, row = 0;
         for (size_t i = 0; i < n; i++) {
             float value = logit_below(&rng, m, inv_t);
             const uint16_t half = f16 ? f16_round((double)value) : bf16_round((double)value);
             value = bytes == 4 ? value : (float)(f16 ? f16_value(half) : bf16_value(half));
             memcpy(x + i * bytes, bytes == 4 ? (const void *)&value : (const void *)&half, bytes);
             const uint32_t key = syi_value_key(value == 0.0f ? 0.0f : value);
-            float e = 0;
+            want[i] = 0;
             if (value == value)
-                syi_kernels_scalar.exp_keys(&e, &key, 1, m, inv_t);
-            want += (double)e;
+                syi_kernels_scalar.exp_keys(&want[i], &key, 1, m, inv_t);
+            sum += (double)want[i];
         }
-        got = bytes == 4 ? table(state)->sum_exp_f32(x, n, m, inv_t)
-              : f16      ? table(state)->sum_exp_f16(x, n, m, inv_t)
-                         : table(state)->sum_exp_bf16(x, n, m, inv_t);
-        assert_true(fabs(got - want) <= want * SYI_SUM_EXP_ERROR + (double)n * 0x1p-100);
+        double (*const sum_exp[])(const void *, size_t, float, float) = {k->sum_exp_f32, k->sum_exp_f16,
+                                                                         k->sum_exp_bf16};
+        double (*const exp_row[])(float *, const void *, size_t, float,
+                                  float) = {k->exp_row_f32, k->exp_row_f16, k->exp_row_bf16};
+        const double rough = sum_exp[round % 3](x, n, m, inv_t), got = exp_row[round % 3](e, x, n, m, inv_t);
+        for (size_t i = 0; i < n; i++) {
+            assert_true(want[i] < 0x1p-100f ? e[i] >= 0.0f && e[i] < 0x1p-100f
+                                            : f32_bits(e[i]) == f32_bits(want[i]));
+            row += (double)e[i];
+        }
+        assert_true(fabs(rough - sum) <= sum * SYI_SUM_EXP_ERROR + (double)n * 0x1p-100);
+        assert_true(fabs(got - row) <= row * SYI_ROW_SUM_ERROR);
+        buf_free(e);
+        buf_free(want);
         buf_free(x);
     }
 }

@@ -1,7 +1,7 @@
 /*
  * The mass of a row within bounds: what the quick ways of sample claim about it must be true, on every kernel
  * table, for every type, temperature and size of the maximum, with and without tokens that do not count, and tight
- * enough to be of use.
+ * enough to be of use. And the parts of a row that they take apart.
  */
 #include "cpu/backend.h"
 #include "cpu/sample.h"
@@ -95,17 +95,54 @@ static void bounds_hold(void **state)
     }
 }
 
+/* Values on both edges of the range, next to them and far from them; none, some or all of a block. */
+static void splits_and_weighs(void **state)
+{
+    const struct syi_kernels *k = syi_kernels_at(*(int *)*state);
+    uint64_t rng = 18, weight = 0;
+    for (size_t round = 0, found = 0; round < 1200; round++, found = 0, weight = 0) {
+        const size_t n = round % 400;
+        const float low = (float)exp(-40.0 * rng_unit(&rng)), high = round % 5 ? low * 1.01f : low;
+        const int64_t kind = rng_below(&rng, 4);
+        float *e = buf_new(n * sizeof *e, 0);
+        int32_t *pos = buf_new(n * sizeof *pos, 0);
+        double sum = 0, got;
+        for (size_t i = 0; i < n; i++) {
+            const float edge = rng_below(&rng, 2) ? low : high, near = nextafterf(edge, (float)(i % 3));
+            const float far = rng_below(&rng, 9) == 0 ? 0.0f : (float)exp(-40.0 * rng_unit(&rng));
+            const float any = kind == 0 ? far : kind == 1 ? edge : kind == 2 ? near : i % 2 ? edge : far;
+            e[i] = any > 1.0f ? 1.0f : any;
+        }
+        const size_t n_found = k->split(pos, e, n, low, high, &got);
+        for (size_t i = 0; i < n; i++)
+            if (e[i] >= high) {
+                sum += (double)e[i];
+                weight += (uint64_t)nearbyint(ldexp((double)e[i], 40));
+            } else if (e[i] >= low)
+                assert_int_equal(found < n_found ? pos[found++] : -1, (int32_t)i);
+        assert_int_equal(found, n_found);
+        assert_true(fabs(got - sum) <= sum * SYI_ROW_SUM_ERROR);
+        assert_true(k->weigh_e(e, n, high) == weight);
+        buf_free(pos);
+        buf_free(e);
+    }
+}
+
 int main(void)
 {
     enum { MAX_TABLES = 8 };
-    static struct CMUnitTest tests[MAX_TABLES];
-    static char names[MAX_TABLES][64];
+    static struct CMUnitTest tests[2 * MAX_TABLES];
+    static char names[2 * MAX_TABLES][64];
     static int table_number[MAX_TABLES];
     size_t n = 0;
     for (; n < MAX_TABLES && syi_kernels_at((int)n) != NULL; n++) {
         table_number[n] = (int)n;
         snprintf(names[n], sizeof names[n], "%s: bounds_hold", syi_kernels_at((int)n)->name);
-        tests[n] = (struct CMUnitTest){names[n], bounds_hold, NULL, NULL, &table_number[n]};
+        snprintf(names[MAX_TABLES + n], sizeof names[n], "%s: splits_and_weighs",
+                 syi_kernels_at((int)n)->name);
+        tests[2 * n] = (struct CMUnitTest){names[n], bounds_hold, NULL, NULL, &table_number[n]};
+        tests[2 * n + 1] =
+            (struct CMUnitTest){names[MAX_TABLES + n], splits_and_weighs, NULL, NULL, &table_number[n]};
     }
-    return _cmocka_run_group_tests("mass", tests, n, NULL, NULL);
+    return _cmocka_run_group_tests("mass", tests, 2 * n, NULL, NULL);
 }

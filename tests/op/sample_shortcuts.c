@@ -343,6 +343,49 @@ static void cuts_on_the_edge_are_exact(void **state)
 }
 
 /*
+ * The same for a nucleus of thousands: tokens in a row that is nearly flat, that has few values, or whose values differ
+ * in their last bits, so that many at the cut weigh the same. Every way to the token, drawn from all places.
+ */
+static void cuts_of_large_nuclei_are_exact(void **state)
+{
+    enum { DRAWS = 8 };
+    static const enum shape shapes[] = {FLAT, TIED, EQUAL, TWO, NEARLY, BARRED, ZEROS};
+    static const int ways[] = {0, KEPT, FINAL, KEPT | LIST};
+    static struct call c;
+    static struct result want, got;
+    const DLDataType type = *(const DLDataType *)*state;
+    uint64_t rng = 78;
+    sy_ctx *fast = test_ctx(1, NULL);
+    for (size_t round = 0; round < 2 * COUNT_OF(shapes); round++) {
+        const enum shape shape = shapes[round % COUNT_OF(shapes)];
+        c = (struct call){.type = type, .rows = 1, .temperature = {1.0f}, .noise = SY_NOISE_CDF};
+        c.vocab = round < COUNT_OF(shapes) ? 5000 + rng_below(&rng, 200) : 70000 + rng_below(&rng, 2000);
+        for (int64_t i = 0; i < c.vocab; i++) {
+            const float x = draw_logit(&rng, shape);
+            c.narrow[i] = type.code == 4 ? bf16_round((double)x) : f16_round((double)x);
+            c.logits[i] = type.bits == 32 ? x : row_logit(&c, i);
+        }
+        c.top_p = 0.9f;
+        ask_oracle(&c, &want, 0);
+        const float edge = share_of_first(&c, &want, want.kept[0] / 2 + 1);
+        const float p[] = {nextafterf(edge, 0), edge, nextafterf(edge, 1), 0.999f};
+        for (size_t i = 0; i < COUNT_OF(p) * DRAWS; i++) {
+            c.top_p = p[i / DRAWS];
+            c.seed = i;
+            c.ties = (sy_ties)(i % 2);
+            ask_oracle(&c, &want, FINAL);
+            run(fast, &c, &got, ways[i % COUNT_OF(ways)]);
+            assert_int_equal(got.token[0], want.token[0]);
+            if (ways[i % COUNT_OF(ways)] & KEPT)
+                assert_int_equal(got.kept[0], want.kept[0]);
+            if (ways[i % COUNT_OF(ways)] & FINAL)
+                assert_int_equal(f32_bits(got.logprob[0]), f32_bits(want.logprob[0]));
+        }
+    }
+    sy_ctx_destroy(fast);
+}
+
+/*
  * A probability in a list is divided by the mass of the row, so a mass that is off in its last places shows:
  * 200 peaks over a floor of values that are nearly, but not quite, too small for the peaks to notice.
  */
@@ -396,9 +439,9 @@ int main(void)
     static const char *const type_names[EDGES] = {"f32", "f16", "bf16"};
     static DLDataType types[EDGES] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
     static uint64_t seeds[SEEDS];
-    static char names[SEEDS + EDGES][48];
-    struct CMUnitTest tests[2 + SEEDS + EDGES] = {cmocka_unit_test(zeros_of_both_signs_are_equal),
-                                                  cmocka_unit_test(probabilities_use_the_exact_mass)};
+    static char names[SEEDS + 2 * EDGES][48];
+    struct CMUnitTest tests[2 + SEEDS + 2 * EDGES] = {cmocka_unit_test(zeros_of_both_signs_are_equal),
+                                                      cmocka_unit_test(probabilities_use_the_exact_mass)};
     for (size_t i = 0; i < SEEDS; i++) {
         seeds[i] = 1000 + i;
         snprintf(names[i], sizeof names[i], "every_way_ends_at_the_same_token: seed %zu", 1000 + i);
@@ -408,6 +451,11 @@ int main(void)
         snprintf(names[i], sizeof names[i], "cuts_on_the_edge_are_exact: %s", type_names[i - SEEDS]);
         tests[i + 2] =
             (struct CMUnitTest){names[i], cuts_on_the_edge_are_exact, NULL, NULL, &types[i - SEEDS]};
+    }
+    for (size_t i = SEEDS + EDGES; i < SEEDS + 2 * EDGES; i++) {
+        DLDataType *type = &types[i - SEEDS - EDGES];
+        snprintf(names[i], sizeof names[i], "cuts_of_large_nuclei_are_exact: %s", type_names[type - types]);
+        tests[i + 2] = (struct CMUnitTest){names[i], cuts_of_large_nuclei_are_exact, NULL, NULL, type};
     }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

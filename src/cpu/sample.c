@@ -46,7 +46,7 @@ static struct syi_sample_scratch take_scratch(struct syi_arena *arena, const str
     s.hist = syi_take(arena, SYI_SELECT_BINS * sizeof *s.hist);
     s.block_max = syi_take(arena, syi_scan_blocks(p->vocab) * sizeof *s.block_max);
     s.group_max = syi_take(arena, syi_scan_groups(p->vocab) * sizeof *s.group_max);
-    s.low = syi_take(arena, syi_weigh_strips(p->vocab));
+    s.low = syi_take(arena, syi_weigh_strips(p->vocab) * sizeof *s.low);
     if (may_weigh(p))
         s.table.strip = syi_take(arena, syi_weigh_strips(p->vocab) * sizeof *s.table.strip);
     if (may_weigh(p) && p->type != SYI_F32) {

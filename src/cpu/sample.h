@@ -109,16 +109,14 @@ static inline size_t syi_piece_length(const struct syi_logits *row)
 
 /* ---- sample_scan.c ----------------------------------------------------------------------------------- */
 
-/* What a piece has that is not above -inf: nothing, only -inf, or a NaN with a sign. Other NaNs show in the maxima. */
-enum syi_low { SYI_LOW_NONE, SYI_LOW_INF, SYI_LOW_NAN };
-
 /* A row, the maxima of its blocks, and the maxima of groups of blocks. */
 struct syi_scan {
     struct syi_logits row;
     uint16_t *max;   /* [syi_scan_blocks(n)] */
     uint16_t *group; /* [syi_scan_groups(n)] */
-    uint8_t *
-        low; /* [syi_weigh_strips(n)] enum syi_low of every SYI_PIECE elements, be they out or not; or NULL */
+    uint16_t *
+        low; /* [syi_weigh_strips(n)] of every SYI_PIECE elements, be they out or not, the largest bit pattern
+                        that block_max returned for them, together with others or not; or NULL */
     uint16_t top; /* largest of them */
 };
 
@@ -304,7 +302,7 @@ struct syi_sample_scratch {
     uint64_t *hist;                 /* [SYI_SELECT_BINS] */
     uint16_t *block_max;            /* [syi_scan_blocks(vocab)] */
     uint16_t *group_max;            /* [syi_scan_groups(vocab)] */
-    uint8_t *low;                   /* [syi_weigh_strips(vocab)] */
+    uint16_t *low;                  /* [syi_weigh_strips(vocab)] */
     struct syi_pattern_table table; /* only when rows may be weighed as a whole */
     float *exp;                     /* [SYI_PATTERNS], only when 16-bit rows may be */
     int32_t *out;                   /* only with overrides, [the smaller of vocab and all of them], */

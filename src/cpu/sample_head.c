@@ -236,11 +236,12 @@ bool syi_row_max(struct syi_row *r)
 static void finish_whole(struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
-    const struct syi_weigher weigher = syi_row_weigher(r);
     if (p->kept != NULL)
         r->final_count = syi_scan_count(&r->scan) + r->extra.n;
-    if (p->logprob_mode == SY_LOGPROB_FINAL && !r->cold && r->final_weight == 0)
+    if (p->logprob_mode == SY_LOGPROB_FINAL && !r->cold && r->final_weight == 0) {
+        const struct syi_weigher weigher = syi_row_weigher(r);
         r->final_weight = syi_weigh(&weigher);
+    }
 }
 
 /* Candidates, or the token itself, of a row with block maxima. */

@@ -34,47 +34,29 @@ static uint32_t pattern_minus_inf(enum syi_type type)
     return type == SYI_F32 ? 0xff800000u : type == SYI_F16 ? 0xfc00u : 0xff80u;
 }
 
+/* What block_max returns for it. */
+static uint16_t low_minus_inf(enum syi_type type)
+{
+    return type == SYI_F16 ? 0xfc00u : 0xff80u;
+}
+
 /* Logits where they are, at any address: loops over these become vectors. */
 typedef uint16_t any_u16 __attribute__((aligned(1), may_alias));
 typedef uint32_t any_u32 __attribute__((aligned(1), may_alias));
+typedef int32_t any_i32 __attribute__((aligned(1), may_alias));
 
-enum { LANES_16 = 32, LANES_32 = 16 }; /* four vectors: one maximum alone would wait for itself */
-
-static uint32_t largest_16(const any_u16 *x, size_t n)
+/* Whether there is a NaN with a sign: its bit pattern is larger than that of -inf, which no number has. */
+static bool any_low_nan(const unsigned char *x, size_t n, enum syi_type type)
 {
-    uint16_t largest[LANES_16] = {0};
-    size_t i = 0;
-    for (; i + LANES_16 <= n; i += LANES_16)
-        for (size_t j = 0; j < LANES_16; j++)
-            largest[j] = x[i + j] > largest[j] ? x[i + j] : largest[j];
-    for (size_t j = 1; j < LANES_16; j++)
-        largest[0] = largest[j] > largest[0] ? largest[j] : largest[0];
-    for (; i < n; i++)
-        largest[0] = x[i] > largest[0] ? x[i] : largest[0];
-    return largest[0];
-}
-
-static uint32_t largest_32(const any_u32 *x, size_t n)
-{
-    uint32_t largest[LANES_32] = {0};
-    size_t i = 0;
-    for (; i + LANES_32 <= n; i += LANES_32)
-        for (size_t j = 0; j < LANES_32; j++)
-            largest[j] = x[i + j] > largest[j] ? x[i + j] : largest[j];
-    for (size_t j = 1; j < LANES_32; j++)
-        largest[0] = largest[j] > largest[0] ? largest[j] : largest[0];
-    for (; i < n; i++)
-        largest[0] = x[i] > largest[0] ? x[i] : largest[0];
-    return largest[0];
-}
-
-/* By the largest bit pattern: no number has that of -inf or one above, where the NaNs with a sign are. */
-static uint8_t low_of(const unsigned char *x, size_t n, enum syi_type type)
-{
-    const uint32_t largest =
-        type == SYI_F32 ? largest_32((const any_u32 *)x, n) : largest_16((const any_u16 *)x, n);
     const uint32_t minus_inf = pattern_minus_inf(type);
-    return largest > minus_inf ? SYI_LOW_NAN : largest == minus_inf ? SYI_LOW_INF : SYI_LOW_NONE;
+    const any_u32 *wide = (const any_u32 *)x;
+    const any_u16 *narrow = (const any_u16 *)x;
+    uint32_t any = 0;
+    for (size_t i = 0; type == SYI_F32 && i < n; i++)
+        any |= wide[i] > minus_inf;
+    for (size_t i = 0; type != SYI_F32 && i < n; i++)
+        any |= narrow[i] > minus_inf;
+    return any != 0;
 }
 
 static int64_t count_numbers(const unsigned char *x, size_t n, enum syi_type type)
@@ -98,11 +80,15 @@ static size_t piece_size(const struct syi_logits *row, size_t first)
 SYI_HAS_BUFFER bool syi_scan_has_nan(const struct syi_scan *s)
 {
     const struct syi_logits *row = &s->row;
+    const uint16_t minus_inf = low_minus_inf(row->type);
     unsigned char buffer[SYI_PIECE * 4];
     for (size_t first = 0; first < (size_t)row->n; first += SYI_PIECE) {
         const size_t n = piece_size(row, first);
-        if (s->low[first / SYI_PIECE] == SYI_LOW_NAN &&
-            (row->n_out == 0 || low_of(syi_piece(row, first, n, buffer), n, row->type) == SYI_LOW_NAN))
+        const uint16_t low = s->low[first / SYI_PIECE];
+        if (low < minus_inf || (low == minus_inf && row->type != SYI_F32))
+            continue;
+        if ((low > minus_inf && row->n_out == 0) ||
+            any_low_nan(syi_piece(row, first, n, buffer), n, row->type))
             return true;
     }
     return false;
@@ -116,7 +102,7 @@ SYI_HAS_BUFFER int64_t syi_scan_count(const struct syi_scan *s)
     row.n_out = 0;
     for (size_t first = 0; first < (size_t)row.n; first += SYI_PIECE) {
         const size_t n = piece_size(&row, first);
-        if (s->low[first / SYI_PIECE] == SYI_LOW_NONE)
+        if (s->low[first / SYI_PIECE] < low_minus_inf(row.type))
             count += (int64_t)n;
         else if (syi_any_allowed(&row, first, n))
             count += count_numbers(syi_piece(&row, first, n, buffer), n, row.type);
@@ -128,43 +114,58 @@ SYI_HAS_BUFFER int64_t syi_scan_count(const struct syi_scan *s)
 
 /* ---- Maxima ------------------------------------------------------------------------------------------ */
 
-static void scan_blocks(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first,
-                        const unsigned char *x, size_t n)
+static uint16_t order_of(uint16_t upper)
+{
+    return (uint16_t)(upper ^ ((0u - (upper >> 15)) | 0x8000u));
+}
+
+static void put_orders(uint16_t *order, const unsigned char *x, size_t n, enum syi_type type)
+{
+    const any_u32 *wide = (const any_u32 *)x;
+    const any_u16 *narrow = (const any_u16 *)x;
+    for (size_t i = 0; type == SYI_F32 && i < n; i++)
+        order[i] = order_of((uint16_t)(wide[i] >> 16));
+    for (size_t i = 0; type != SYI_F32 && i < n; i++)
+        order[i] = order_of(narrow[i]);
+}
+
+/* block_max of a block that is not whole. */
+static void block_max_short(uint16_t *max, uint16_t *low, const unsigned char *x, size_t n,
+                            enum syi_type type)
+{
+    uint16_t order[SYI_BLOCK], least = UINT16_MAX, most = 0;
+    put_orders(order, x, n, type);
+    for (size_t i = 0; i < n; i++) {
+        most = order[i] > most ? order[i] : most;
+        least = order[i] < least ? order[i] : least;
+    }
+    *max = most;
+    *low = least < 0x8000u ? (uint16_t)~least : most ^ 0x8000u;
+}
+
+static uint16_t scan_blocks(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first,
+                            const unsigned char *x, size_t n)
 {
     const enum syi_type type = s->row.type;
-    const size_t bytes = syi_float_bytes(type), whole = n / SYI_BLOCK;
-    uint16_t *max = s->max + first / SYI_BLOCK;
-    void (*block_max)(uint16_t *, const void *, size_t) =
-        type == SYI_F32 ? kernels->block_max_32 : kernels->block_max_16;
-    block_max(max, x, whole);
-    if (whole * SYI_BLOCK < n) { /* the last block is short: fill it up with the lowest order there is */
-        unsigned char last[SYI_BLOCK_BYTES_32];
-        memset(last, 0xff, sizeof last);
-        memcpy(last, x + whole * SYI_BLOCK * bytes, (n - whole * SYI_BLOCK) * bytes);
-        block_max(max + whole, last, 1);
-    }
+    const size_t whole = n / SYI_BLOCK, rest = n % SYI_BLOCK;
+    uint16_t *max = s->max + first / SYI_BLOCK, low = 0, low_rest = 0;
+    (type == SYI_F32 ? kernels->block_max_32 : kernels->block_max_16)(max, s->low != NULL ? &low : NULL, x,
+                                                                      whole);
+    if (rest > 0)
+        block_max_short(max + whole, &low_rest, x + (n - rest) * syi_float_bytes(type), rest, type);
+    return low > low_rest ? low : low_rest;
 }
 
 void syi_scan_piece(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first,
                     const unsigned char *x, size_t n)
 {
-    enum { CHUNK = 8 * SYI_PIECE }; /* still in the first cache when it is looked at again */
-    const enum syi_type type = s->row.type;
-    const size_t length = s->low != NULL && x != NULL ? CHUNK : n;
-    if (x == NULL) {
-        for (size_t i = 0; i < syi_scan_blocks((int64_t)n); i++)
-            s->max[first / SYI_BLOCK + i] = syi_order_minus_inf(type);
-        for (size_t i = 0; s->low != NULL && i < n; i += SYI_PIECE)
-            s->low[(first + i) / SYI_PIECE] = SYI_LOW_INF;
-        return;
-    }
-    for (size_t at = 0; at < n; at += length) {
-        const size_t end = n - at < length ? n : at + length;
-        scan_blocks(kernels, s, first + at, x + at * syi_float_bytes(type), end - at);
-        for (size_t i = at; s->low != NULL && i < end; i += SYI_PIECE)
-            s->low[(first + i) / SYI_PIECE] =
-                low_of(x + i * syi_float_bytes(type), end - i < SYI_PIECE ? end - i : SYI_PIECE, type);
-    }
+    uint16_t low = low_minus_inf(s->row.type);
+    if (x != NULL)
+        low = scan_blocks(kernels, s, first, x, n);
+    for (size_t i = 0; x == NULL && i < syi_scan_blocks((int64_t)n); i++)
+        s->max[first / SYI_BLOCK + i] = syi_order_minus_inf(s->row.type);
+    for (size_t i = 0; s->low != NULL && i < n; i += SYI_PIECE)
+        s->low[(first + i) / SYI_PIECE] = low;
 }
 
 /* Apart from rows without bits, which need no buffer. */
@@ -327,21 +328,6 @@ uint64_t syi_scan_weigh_maxima(const struct syi_kernels *kernels, const struct s
 
 /* ---- Floors of small rows ---------------------------------------------------------------------------- */
 
-static uint16_t order_of(uint16_t upper)
-{
-    return (uint16_t)(upper ^ ((0u - (upper >> 15)) | 0x8000u));
-}
-
-static void put_orders(uint16_t *order, const unsigned char *x, size_t n, enum syi_type type)
-{
-    const any_u32 *wide = (const any_u32 *)x;
-    const any_u16 *narrow = (const any_u16 *)x;
-    for (size_t i = 0; type == SYI_F32 && i < n; i++)
-        order[i] = order_of((uint16_t)(wide[i] >> 16));
-    for (size_t i = 0; type != SYI_F32 && i < n; i++)
-        order[i] = order_of(narrow[i]);
-}
-
 SYI_HAS_BUFFER uint16_t syi_scan_floor_each(const struct syi_kernels *kernels, const struct syi_scan *s,
                                             size_t k, uint16_t *order)
 {
@@ -393,21 +379,37 @@ static inline int32_t signed_order(const unsigned char *x, size_t i)
     return (int32_t)(bits ^ (0u - (bits >> 31)) >> 1);
 }
 
-/* The largest of n f32. */
+/* The largest of n bit patterns as signed integers. */
+static int32_t largest_of(const unsigned char *x, size_t n)
+{
+    enum { LANES = 16 }; /* four vectors: one maximum alone would wait for itself */
+    const any_i32 *bits = (const any_i32 *)x;
+    int32_t lane[LANES], largest = INT32_MIN;
+    size_t i = 0;
+    for (size_t j = 0; j < LANES; j++)
+        lane[j] = INT32_MIN;
+    for (; i + LANES <= n; i += LANES)
+        for (size_t j = 0; j < LANES; j++)
+            lane[j] = bits[i + j] > lane[j] ? bits[i + j] : lane[j];
+    for (; i < n; i++)
+        largest = bits[i] > largest ? bits[i] : largest;
+    for (size_t j = 0; j < LANES; j++)
+        largest = lane[j] > largest ? lane[j] : largest;
+    return largest;
+}
+
+/* The largest of n f32 as signed_order, which has the order of the bit patterns while any is non-negative; of negatives
+   alone the least pattern is wanted. */
 static int32_t best_of(const unsigned char *x, size_t n)
 {
-    int32_t lane[LANES_32], best = INT32_MIN;
-    size_t i = 0;
-    for (size_t j = 0; j < LANES_32; j++)
-        lane[j] = INT32_MIN;
-    for (; i + LANES_32 <= n; i += LANES_32)
-        for (size_t j = 0; j < LANES_32; j++)
-            lane[j] = signed_order(x, i + j) > lane[j] ? signed_order(x, i + j) : lane[j];
-    for (; i < n; i++)
-        best = signed_order(x, i) > best ? signed_order(x, i) : best;
-    for (size_t j = 0; j < LANES_32; j++)
-        best = lane[j] > best ? lane[j] : best;
-    return best == -1 ? 0 : best; /* -0 is +0 */
+    const any_u32 *bits = (const any_u32 *)x;
+    const int32_t largest = largest_of(x, n);
+    uint32_t least = UINT32_MAX;
+    if (largest >= 0)
+        return largest;
+    for (size_t i = 0; i < n; i++)
+        least = bits[i] < least ? bits[i] : least;
+    return least == 0x80000000u ? 0 : (int32_t)(least ^ 0x7fffffffu); /* -0 is +0 */
 }
 
 /* Where the first of them is that reaches it. */

@@ -37,7 +37,7 @@ static struct syi_sample_scratch take_scratch(struct syi_arena *arena, const str
     const size_t column = syi_size_mul((size_t)p->vocab, sizeof(uint32_t));
     struct syi_sample_scratch s = {.key = syi_take(arena, column)};
     s.kept_key = syi_take(arena, column);
-    s.kept_idx = syi_take(arena, column);
+    s.kept_idx = syi_take(arena, syi_size_add(column, SYI_PUSHED * sizeof *s.kept_idx));
     s.e = syi_take(arena, column);
     for (int i = 0; may_sort(p) && i < 2; i++) {
         s.sort_key[i] = syi_take(arena, column);

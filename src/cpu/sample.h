@@ -156,7 +156,7 @@ uint32_t syi_scan_key(uint16_t order, enum syi_type type);
 /* A large order that at least k tokens reach, 1 <= k <= syi_scan_blocks(). */
 uint16_t syi_scan_floor(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k);
 
-/* The largest that at least k tokens reach, 1 <= k <= n; `order` is scratch for as many as there are tokens. */
+/* The same for 1 <= k <= n; `order` is scratch for as many as there are tokens. */
 uint16_t syi_scan_floor_each(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k,
                              uint16_t *order);
 
@@ -174,11 +174,13 @@ void syi_scan_first(const struct syi_kernels *kernels, const struct syi_scan *s,
 /* How many tokens of the order are enough, 0: all; hist has SYI_SELECT_BINS entries. */
 struct syi_limit {
     size_t n;
+    bool exact; /* no more than n, which is not 0 */
     uint64_t *hist;
 };
 
-/* All tokens that reach a floor, or fewer but the first limit->n of the order, into c->key and c->idx; false when that
-   would include -inf and NaN. */
+/* All tokens that reach a floor, or fewer but the first limit->n of the order, into c->key and c->idx, which has room for
+   SYI_PUSHED more; false when that would include -inf and NaN. */
+enum { SYI_PUSHED = 4 };
 bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
                       const struct syi_limit *limit, struct syi_candidates *c);
 
@@ -295,7 +297,7 @@ struct syi_candidates syi_rank_order(const struct syi_candidates *c, uint32_t *c
 struct syi_sample_scratch {
     uint32_t *key;      /* of all tokens */
     uint32_t *kept_key; /* of the candidates once something was cut */
-    int32_t *kept_idx;
+    int32_t *kept_idx;  /* [vocab + SYI_PUSHED] */
     float *e;
     uint32_t *sort_key[2]; /* only when the plan can need rank order */
     int32_t *sort_idx[2];

@@ -68,7 +68,8 @@ static void find_first(struct syi_row *r, struct syi_candidates *c)
 /* The tokens that reach a floor into r->c, or fewer but the first `most` of the order, with the row's maximum. */
 static bool collect_from(struct syi_row *r, uint16_t floor, size_t most)
 {
-    const struct syi_limit limit = {r->plan->ties == SY_TIES_ALL ? 0 : most, r->scratch->hist};
+    const size_t n = r->plan->ties == SY_TIES_ALL ? 0 : most;
+    const struct syi_limit limit = {.n = n, .exact = n > 0 && r->top_p >= 1.0f, .hist = r->scratch->hist};
     r->c = (struct syi_candidates){r->scratch->kept_key, r->scratch->kept_idx, 0};
     if (!syi_scan_collect(r->kernels, &r->scan, floor, &limit, &r->c))
         return false;

@@ -13,8 +13,9 @@ static uint16_t order_plus_inf(enum syi_type type)
 }
 
 enum {
-    GROUP = 16,   /* blocks */
-    AT_ONCE = 256 /* blocks looked at together */
+    GROUP = 16,    /* blocks */
+    AT_ONCE = 256, /* blocks looked at together */
+    WIDE = 32
 };
 
 size_t syi_scan_blocks(int64_t vocab)
@@ -251,22 +252,32 @@ uint32_t syi_scan_key(uint16_t order, enum syi_type type)
     return (uint32_t)order << 16 | (type == SYI_BF16 && order < 0x8000u ? 0xffffu : 0);
 }
 
-/* The largest order that at least k of n maxima reach: down from the top in growing steps, then by halves. */
+/* Zeros after n entries, which reach no floor, make a number of them that vectors take well. */
+static size_t fill_up(uint16_t *v, size_t n)
+{
+    memset(v + n, 0, WIDE * sizeof *v);
+    return (n + WIDE - 1) / WIDE * WIDE;
+}
+
+/* An order that at least k of n maxima reach, and at most `more` others, or else the largest such: down from the top in
+   growing steps, then by halves. */
 static uint16_t kth_of(const struct syi_kernels *kernels, const uint16_t *max, size_t n, uint16_t top,
-                       size_t k)
+                       size_t k, size_t more)
 {
     int32_t high = top, low = high, step = 32;
-    while (low > 0 && kernels->count_ge_u16(max, n, (uint16_t)low) < k) {
+    size_t count = kernels->count_ge_u16(max, n, top);
+    while (low > 0 && count < k) {
         high = low - 1;
         low = low > step ? low - step : 0;
         step *= 2;
+        count = kernels->count_ge_u16(max, n, (uint16_t)low);
     }
-    while (low < high) {
+    while (low < high && count > k + more) {
         const int32_t middle = low + (high - low + 1) / 2;
-        if (kernels->count_ge_u16(max, n, (uint16_t)middle) >= k)
-            low = middle;
-        else
-            high = middle - 1;
+        const size_t here = kernels->count_ge_u16(max, n, (uint16_t)middle);
+        low = here >= k ? middle : low; /* no branch: it could not be guessed */
+        high = here >= k ? high : middle - 1;
+        count = here >= k ? here : count;
     }
     return (uint16_t)low;
 }
@@ -276,9 +287,9 @@ uint16_t syi_scan_floor(const struct syi_kernels *kernels, const struct syi_scan
     const size_t n_groups = syi_scan_groups(s->row.n);
     uint16_t floor = s->top;
     if (k > 1 && 2 * k <= n_groups) /* enough groups: a slightly lower floor, found much sooner */
-        floor = kth_of(kernels, s->group, n_groups, s->top, k);
+        floor = kth_of(kernels, s->group, n_groups, s->top, k, k / 8);
     else if (k > 1)
-        floor = kth_of(kernels, s->max, syi_scan_blocks(s->row.n), s->top, k);
+        floor = kth_of(kernels, s->max, syi_scan_blocks(s->row.n), s->top, k, k / 8);
     return floor == 0x8000u ? 0x7fffu : floor; /* +0 equals -0, which lies one below */
 }
 
@@ -328,16 +339,43 @@ uint64_t syi_scan_weigh_maxima(const struct syi_kernels *kernels, const struct s
 
 /* ---- Floors of small rows ---------------------------------------------------------------------------- */
 
+enum { FOLD = 8 };
+
+/* The largest orders of groups of FOLD elements of a piece; the last n % FOLD are in none. Returns how many. */
+static inline __attribute__((always_inline)) size_t fold_orders(uint16_t *restrict most, const any_u16 *upper,
+                                                                size_t n, size_t stride)
+{
+    const size_t groups = n / FOLD;
+    for (size_t i = 0; i < groups; i++) {
+        uint16_t largest = 0;
+        for (size_t j = 0; j < FOLD; j++) { /* as far apart as possible: vectors take neighbours */
+            const uint16_t order = order_of(upper[(i + j * groups) * stride]);
+            largest = order > largest ? order : largest;
+        }
+        most[i] = largest;
+    }
+    return groups;
+}
+
 SYI_HAS_BUFFER uint16_t syi_scan_floor_each(const struct syi_kernels *kernels, const struct syi_scan *s,
                                             size_t k, uint16_t *order)
 {
     const struct syi_logits *row = &s->row;
+    const bool fold = (size_t)row->n >= 2 * FOLD * k; /* the floor of enough groups is found much sooner */
     unsigned char buffer[SYI_PIECE * 4];
+    size_t found = 0;
     for (size_t first = 0; first < (size_t)row->n; first += SYI_PIECE) {
         const size_t n = piece_size(row, first);
-        put_orders(order + first, syi_piece(row, first, n, buffer), n, row->type);
+        const unsigned char *x = syi_piece(row, first, n, buffer);
+        if (fold && row->type == SYI_F32)
+            found += fold_orders(order + found, (const any_u16 *)x + 1, n, 2); /* upper halves come last */
+        else if (fold)
+            found += fold_orders(order + found, (const any_u16 *)x, n, 1);
+        else
+            put_orders(order + first, x, n, row->type);
     }
-    const uint16_t floor = kth_of(kernels, order, (size_t)row->n, s->top, k);
+    found = fold ? found : (size_t)row->n;
+    const uint16_t floor = kth_of(kernels, order, fill_up(order, found), s->top, k, k / 8);
     return floor == 0x8000u ? 0x7fffu : floor;
 }
 
@@ -519,9 +557,11 @@ void syi_scan_first(const struct syi_kernels *kernels, const struct syi_scan *s,
 
 /* A collection of the first of the order: `limit` of them, or all that reach the floor when it is 0. */
 struct collection {
+    const struct syi_kernels *kernels;
     struct syi_candidates *c;
     size_t limit;
     uint64_t *hist;
+    int64_t keys; /* how many have their keys */
     uint16_t floor;
     uint32_t above; /* only keys above this one count */
 };
@@ -535,28 +575,85 @@ static uint16_t order_of_key(uint32_t key, enum syi_type type)
     return (uint16_t)(bits ^ (bits & 0x8000u ? 0xffffu : 0x8000u));
 }
 
-/* Where the limit is: at the largest key if that occurs often enough, as in rows of few values. */
+/* Of the keys whose upper half is at the limit, those that are on the right side of it. */
+static struct syi_cut cut_equals(const struct collection *to, uint16_t upper, uint64_t rest)
+{
+    const struct syi_candidates *c = to->c;
+    uint32_t few[SYI_FEW], least = UINT32_MAX, most = 0;
+    struct syi_candidates equals = {few, NULL, 0};
+    struct syi_cut cut = {0, to->limit};
+    for (int64_t i = 0; i < c->n; i++) {
+        const uint32_t key = c->key[i], other = key >> 16 == upper ? 0 : UINT32_MAX;
+        least = (key | other) < least ? key | other : least;
+        most = (key & ~other) > most ? key & ~other : most;
+    }
+    if (least == most)
+        return (struct syi_cut){least, rest};
+    for (int64_t i = 0; i < c->n && equals.n < SYI_FEW; i++)
+        if (c->key[i] >> 16 == upper)
+            few[equals.n++] = c->key[i];
+    if (equals.n < SYI_FEW)
+        syi_select(&equals, NULL, rest, to->hist, &cut);
+    else
+        syi_select(c, NULL, to->limit, to->hist, &cut);
+    return cut;
+}
+
+/* The least key that is not below a floor. */
+static uint32_t least_from(const struct syi_candidates *c, uint32_t floor)
+{
+    uint32_t least = UINT32_MAX;
+    for (int64_t i = 0; i < c->n; i++) {
+        const uint32_t key = c->key[i] >= floor ? c->key[i] : UINT32_MAX;
+        least = key < least ? key : least;
+    }
+    return least;
+}
+
+/* Where the limit is. Upper halves of keys are compared first: they are found quickly, and few keys have the same. */
 static struct syi_cut find_cut(const struct collection *to)
 {
     const struct syi_candidates *c = to->c;
+    const size_t room = SYI_SELECT_BINS * sizeof *to->hist / sizeof(uint16_t);
+    uint16_t *upper = (uint16_t *)(void *)to->hist;
     struct syi_cut cut = {0, to->limit};
-    uint32_t equal = 0;
-    for (int64_t i = 0; i < c->n; i++)
-        cut.key = c->key[i] > cut.key ? c->key[i] : cut.key;
-    for (int64_t i = 0; i < c->n; i++)
-        equal += c->key[i] == cut.key;
-    if (equal < to->limit)
+    if ((size_t)c->n + WIDE > room) {
         syi_select(c, NULL, to->limit, to->hist, &cut);
-    return cut;
+        return cut;
+    }
+    for (int64_t i = 0; i < c->n; i++)
+        upper[i] = (uint16_t)(c->key[i] >> 16);
+    const size_t n = fill_up(upper, (size_t)c->n);
+    const uint16_t kth = kth_of(to->kernels, upper, n, max_of(upper, n), to->limit, 0);
+    if (to->kernels->count_ge_u16(upper, n, kth) == to->limit)
+        return (struct syi_cut){least_from(c, (uint32_t)kth << 16), to->limit};
+    const size_t larger = kth == UINT16_MAX ? 0 : to->kernels->count_ge_u16(upper, n, kth + 1u);
+    return cut_equals(to, kth, to->limit - larger);
+}
+
+/* Drops what is past the limit; returns the key at it. */
+static uint32_t keep_limit(struct collection *to)
+{
+    const struct syi_cut cut = find_cut(to);
+    struct syi_candidates *c = to->c;
+    uint64_t equals = 0;
+    int64_t n = 0;
+    for (int64_t i = 0; i < c->n; i++) { /* no branch: it could not be guessed */
+        const uint32_t key = c->key[i];
+        c->key[n] = key;
+        c->idx[n] = c->idx[i];
+        equals += key == cut.key;
+        n += (key > cut.key) | ((key == cut.key) & (equals <= cut.rest));
+    }
+    c->n = to->keys = n;
+    return cut.key;
 }
 
 /* Drops what is past the limit already: tokens to come that equal the last one kept come after it. */
 static void prune(struct collection *to, enum syi_type type)
 {
-    const struct syi_cut cut = find_cut(to);
-    syi_keep(to->c, cut.key, (int64_t)cut.rest, to->c->key, to->c->idx);
-    to->above = cut.key;
-    to->floor = (uint16_t)(order_of_key(cut.key, type) + (type != SYI_F32));
+    to->above = keep_limit(to);
+    to->floor = (uint16_t)(order_of_key(to->above, type) + (type != SYI_F32));
 }
 
 /* Whether any of n f32 has a key above one. */
@@ -565,24 +662,57 @@ static bool any_above(const unsigned char *x, size_t n, uint32_t key)
     return best_of(x, n) > (int32_t)(key ^ 0x80000000u);
 }
 
-/* Puts the tokens of a block that reach the floor behind the others. */
+/* The tokens of a block after the n that are there; returns how many there are then. Eight are written, though there may
+   be fewer: how many could not be guessed. */
+static int64_t push_tokens(int32_t *idx, int64_t n, uint64_t hits, size_t start)
+{
+    while (hits != 0)
+        for (int i = 0; i < SYI_PUSHED; i++) {
+            idx[n] = (int32_t)start + __builtin_ctzll(hits | UINT64_C(1) << 63);
+            n += hits != 0;
+            hits &= hits - 1;
+        }
+    return n;
+}
+
+static inline __attribute__((always_inline)) int64_t put_keys(const struct collection *to,
+                                                              const unsigned char *x, enum syi_type type)
+{
+    uint32_t *key = to->c->key;
+    int32_t *idx = to->c->idx;
+    int64_t n = to->keys;
+    for (int64_t i = to->keys; i < to->c->n; i++) {
+        idx[n] = idx[i];
+        key[n] = key_at(x, (size_t)idx[i], type);
+        n += key[n] > to->above;
+    }
+    return n;
+}
+
+/* The keys of those tokens that have none yet; drops those that do not count. */
+static void add_keys(struct collection *to, const struct syi_logits *row)
+{
+    to->c->n = row->type == SYI_F32   ? put_keys(to, row->x, SYI_F32)
+               : row->type == SYI_F16 ? put_keys(to, row->x, SYI_F16)
+                                      : put_keys(to, row->x, SYI_BF16);
+    to->keys = to->c->n;
+}
+
+/* Puts the tokens of a block that reach the floor after the others. */
 static void collect_block(const struct syi_logits *row, size_t block, uint64_t hits, struct collection *to)
 {
     const size_t start = block * SYI_BLOCK;
-    uint32_t *key = to->c->key;
-    int32_t *idx = to->c->idx;
-    int64_t n = to->c->n;
+    const size_t many = to->limit * 4 < SYI_FEW ? SYI_FEW : to->limit * 4;
     if (row->n_out > 0)
         hits &= ~syi_out_bits(row, start);
     if (row->allow != NULL)
         hits &= syi_allow_bits(row, start);
-    for (; hits != 0; hits &= hits - 1) {
-        const size_t i = start + (size_t)__builtin_ctzll(hits);
-        key[n] = key_at(row->x, i, row->type);
-        idx[n] = (int32_t)i;
-        n += key[n] > to->above;
-    }
-    to->c->n = n;
+    to->c->n = push_tokens(to->c->idx, to->c->n, hits, start);
+    if (to->limit == 0 || (size_t)to->c->n + SYI_BLOCK <= many)
+        return;
+    add_keys(to, row);
+    if ((size_t)to->c->n + SYI_BLOCK > many)
+        prune(to, row->type);
 }
 
 bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
@@ -590,9 +720,9 @@ bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *
 {
     const struct syi_logits *row = &s->row;
     const size_t bytes = SYI_BLOCK * syi_float_bytes(row->type), whole = (size_t)row->n / SYI_BLOCK;
-    const size_t many = limit->n * 4 < SYI_FEW ? SYI_FEW : limit->n * 4;
     reach_fn *reach = row->type == SYI_F32 ? kernels->reach_32 : kernels->reach_16;
-    struct collection to = {c, limit->n, limit->hist, floor, 0};
+    struct collection to = {
+        .kernels = kernels, .c = c, .limit = limit->n, .hist = limit->hist, .floor = floor};
     uint32_t block[AT_ONCE];
     c->n = 0;
     if (floor <= syi_order_minus_inf(row->type))
@@ -606,17 +736,19 @@ bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *
             const unsigned char *x = row->x + block[i] * bytes;
             if (s->max[block[i]] < to.floor)
                 continue;
-            const size_t run = run_of(block + i, n - i);
-            if (to.above > 0 && row->type == SYI_F32 && block[i] + run <= whole &&
-                !any_above(x, run * SYI_BLOCK, to.above)) {
-                i += run - 1;
-                continue;
+            if (to.above > 0 && row->type == SYI_F32) {
+                const size_t run = run_of(block + i, n - i);
+                if (block[i] + run <= whole && !any_above(x, run * SYI_BLOCK, to.above)) {
+                    i += run - 1;
+                    continue;
+                }
             }
             const uint64_t hits = block[i] < whole ? reach(x, to.floor) : reach_last(reach, row, to.floor);
             collect_block(row, block[i], hits, &to);
-            if (to.limit > 0 && (size_t)c->n + SYI_BLOCK > many)
-                prune(&to, row->type);
         }
+        add_keys(&to, row);
     }
+    if (limit->exact && (size_t)c->n > limit->n)
+        keep_limit(&to);
     return true;
 }

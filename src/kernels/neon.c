@@ -613,16 +613,23 @@ static size_t count_ge_u16_neon(const uint16_t *v, size_t n, uint16_t floor)
     return count + syi_kernels_scalar.count_ge_u16(v + i, n - i, floor);
 }
 
-/* One bit per element of a block, set where the order is at least the floor. */
+/* One bit per element of a block, set where the order is at least the floor. From a floor that no negative reaches, bit
+   patterns compare as signed integers. */
 static inline __attribute__((always_inline)) uint64_t hits(const uint8_t *x, uint16_t floor,
                                                            uint16x8_t (*load)(const uint8_t *, size_t))
 {
     const uint16x8_t least = vdupq_n_u16(floor);
+    const int16x8_t positive = vdupq_n_s16((int16_t)(floor & 0x7fff));
     uint8x16_t mask[4];
-    for (size_t i = 0; i < 4; i++) {
-        const uint8x8_t low = vmovn_u16(vcgeq_u16(order_of(load(x, i * 16)), least));
-        const uint8x8_t high = vmovn_u16(vcgeq_u16(order_of(load(x, i * 16 + 8)), least));
-        mask[i] = vcombine_u8(low, high);
+    for (size_t i = 0; i < 4 && floor >= 0x8000u; i++) {
+        const uint16x8_t low = vcgeq_s16(vreinterpretq_s16_u16(load(x, i * 16)), positive);
+        const uint16x8_t high = vcgeq_s16(vreinterpretq_s16_u16(load(x, i * 16 + 8)), positive);
+        mask[i] = vuzp1q_u8(vreinterpretq_u8_u16(low), vreinterpretq_u8_u16(high));
+    }
+    for (size_t i = 0; i < 4 && floor < 0x8000u; i++) {
+        const uint16x8_t low = vcgeq_u16(order_of(load(x, i * 16)), least);
+        const uint16x8_t high = vcgeq_u16(order_of(load(x, i * 16 + 8)), least);
+        mask[i] = vuzp1q_u8(vreinterpretq_u8_u16(low), vreinterpretq_u8_u16(high));
     }
     return bits_of(mask);
 }

@@ -168,6 +168,9 @@ uint64_t syi_scan_weigh_maxima(const struct syi_kernels *kernels, const struct s
 bool syi_scan_crowded(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
                       size_t more);
 
+/* The same by a sample: whether blocks that reach the floor have many tokens that do. */
+bool syi_scan_dense(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor);
+
 /* The first token of the order into c->key[0] and c->idx[0]. */
 void syi_scan_first(const struct syi_kernels *kernels, const struct syi_scan *s, struct syi_candidates *c);
 
@@ -180,7 +183,7 @@ struct syi_limit {
 
 /* All tokens that reach a floor, or fewer but the first limit->n of the order, into c->key and c->idx, which has room for
    SYI_PUSHED more; false when that would include -inf and NaN. */
-enum { SYI_PUSHED = 4 };
+enum { SYI_PUSHED = 2 };
 bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
                       const struct syi_limit *limit, struct syi_candidates *c);
 
@@ -428,8 +431,16 @@ void syi_row_list(struct syi_row *r);
 
 int64_t syi_row_choose(struct syi_row *r);
 
+/* The uniform number of a CDF draw, in units of 2^-64. */
+uint64_t syi_row_uniform(const struct syi_row *r);
+
 /* A draw from the whole row, without candidates: the token, final_weight and final_count. */
 void syi_row_draw(struct syi_row *r);
+
+/* The same from what min-p, between 0 and 1, keeps: of the candidates, or without them (sample_min_p.c) of a row that counts
+   as a whole, where that reaches the order `floor`. */
+void syi_row_draw_min_p(struct syi_row *r);
+void syi_row_walk(struct syi_row *r, uint16_t floor);
 
 enum syi_head {
     SYI_HEAD_NONE, /* the row must be read the long way */

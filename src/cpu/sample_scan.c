@@ -255,8 +255,9 @@ uint32_t syi_scan_key(uint16_t order, enum syi_type type)
 /* Zeros after n entries, which reach no floor, make a number of them that vectors take well. */
 static size_t fill_up(uint16_t *v, size_t n)
 {
-    memset(v + n, 0, WIDE * sizeof *v);
-    return (n + WIDE - 1) / WIDE * WIDE;
+    const size_t wide = (n + WIDE - 1) / WIDE * WIDE;
+    memset(v + n, 0, (wide - n) * sizeof *v);
+    return wide;
 }
 
 /* An order that at least k of n maxima reach, and at most `more` others, or else the largest such: down from the top in
@@ -375,7 +376,8 @@ SYI_HAS_BUFFER uint16_t syi_scan_floor_each(const struct syi_kernels *kernels, c
             put_orders(order + first, x, n, row->type);
     }
     found = fold ? found : (size_t)row->n;
-    const uint16_t floor = kth_of(kernels, order, fill_up(order, found), s->top, k, k / 8);
+    const uint16_t floor =
+        kth_of(kernels, order, found < WIDE ? found : fill_up(order, found), s->top, k, k / 8);
     return floor == 0x8000u ? 0x7fffu : floor;
 }
 
@@ -555,6 +557,22 @@ void syi_scan_first(const struct syi_kernels *kernels, const struct syi_scan *s,
         find_first_f32_masked(s, floor, c);
 }
 
+bool syi_scan_dense(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor)
+{
+    enum { SAMPLES = 8, MANY = 16 };
+    const struct syi_logits *row = &s->row;
+    const size_t whole = (size_t)row->n / SYI_BLOCK, step = whole / SAMPLES + 1;
+    const size_t bytes = SYI_BLOCK * syi_float_bytes(row->type);
+    reach_fn *reach = row->type == SYI_F32 ? kernels->reach_32 : kernels->reach_16;
+    int hits = 0, blocks = 0;
+    for (size_t b = 0; b < whole; b += step)
+        if (s->max[b] >= floor) {
+            hits += __builtin_popcountll(reach(row->x + b * bytes, floor));
+            blocks++;
+        }
+    return hits > blocks * MANY;
+}
+
 /* A collection of the first of the order: `limit` of them, or all that reach the floor when it is 0. */
 struct collection {
     const struct syi_kernels *kernels;
@@ -662,7 +680,7 @@ static bool any_above(const unsigned char *x, size_t n, uint32_t key)
     return best_of(x, n) > (int32_t)(key ^ 0x80000000u);
 }
 
-/* The tokens of a block after the n that are there; returns how many there are then. Eight are written, though there may
+/* The tokens of a block after the n that are there; returns how many there are then. Two are written, though there may
    be fewer: how many could not be guessed. */
 static int64_t push_tokens(int32_t *idx, int64_t n, uint64_t hits, size_t start)
 {

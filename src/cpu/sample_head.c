@@ -107,9 +107,8 @@ static uint32_t guess_min_p(const struct syi_row *r)
     return bits ^ (bits & 0x8000u ? 0xffffu : 0x8000u);
 }
 
-/* What min-p keeps reaches this order, and perhaps more does: exp is monotone, so it is the lowest order with a logit that
-   min-p keeps. It is searched for near a guess, and
-   else in sixteenths. */
+/* What min-p keeps reaches this order, and perhaps more does: exp is monotone, so it is the lowest order with a logit
+   that min-p keeps. It is searched for near a guess, and else in sixteenths. */
 static uint16_t min_p_floor(const struct syi_row *r)
 {
     enum { PROBES = 16 };

@@ -1,7 +1,7 @@
 /*
- * Draws from what min-p keeps of a row, when that is too much to collect: the row is weighed block by block. Rows of few
- * values, where ties make the kept tokens many, need no exponential for each: a block whose kept tokens are all equal
- * weighs their number times one weight.
+ * Draws from what min-p keeps of a row, when that is too much to collect: the row is weighed block by block. In rows
+ * of few values, where ties make the kept tokens many, an exponential for each is not needed: a block whose kept tokens
+ * are all equal weighs their number times one weight.
  */
 #include "cpu/sample.h"
 #include "cpu/backend.h"

@@ -362,7 +362,7 @@ SYI_HAS_BUFFER uint16_t syi_scan_floor_each(const struct syi_kernels *kernels, c
                                             size_t k, uint16_t *order)
 {
     const struct syi_logits *row = &s->row;
-    const bool fold = (size_t)row->n >= 2 * FOLD * k; /* the floor of enough groups is found much sooner */
+    const bool fold = (size_t)row->n >= k * 2 * FOLD; /* the floor of enough groups is found much sooner */
     unsigned char buffer[SYI_PIECE * 4];
     size_t found = 0;
     for (size_t first = 0; first < (size_t)row->n; first += SYI_PIECE) {

@@ -28,7 +28,7 @@ static const char *const names[SYI_N_TYPES] = {
 
 /* By type code and bytes. A call needs the type of each tensor several times, so nothing is searched. */
 enum { N_CODES = 15 };
-static const uint8_t known[N_CODES][9] = {
+static const uint8_t type_table[N_CODES][9] = {
     [0] = {[1] = SYI_I8, [2] = SYI_I16, [4] = SYI_I32, [8] = SYI_I64},
     [1] = {[1] = SYI_U8, [2] = SYI_U16, [4] = SYI_U32, [8] = SYI_U64},
     [2] = {[2] = SYI_F16, [4] = SYI_F32, [8] = SYI_F64},
@@ -43,14 +43,14 @@ enum syi_type syi_type_of(DLDataType type)
 {
     if (type.lanes != 1 || type.code >= N_CODES || type.bits > 64 || type.bits % 8 != 0)
         return SYI_OTHER;
-    return (enum syi_type)known[type.code][type.bits / 8];
+    return (enum syi_type)type_table[type.code][type.bits / 8];
 }
 
 DLDataType syi_dtype_of(enum syi_type type)
 {
     for (int code = 0; code < N_CODES; code++)
         for (int bytes = 1; bytes <= 8; bytes++)
-            if (known[code][bytes] == type && type != SYI_OTHER)
+            if (type_table[code][bytes] == type && type != SYI_OTHER)
                 return (DLDataType){(uint8_t)code, (uint8_t)(8 * bytes), 1};
     return (DLDataType){255, 0, 1};
 }

@@ -37,7 +37,7 @@ static struct syi_sample_scratch take_scratch(struct syi_arena *arena, const str
     const size_t column = syi_size_mul((size_t)p->vocab, sizeof(uint32_t));
     struct syi_sample_scratch s = {.key = syi_take(arena, column)};
     s.kept_key = syi_take(arena, column);
-    s.kept_idx = syi_take(arena, column);
+    s.kept_idx = syi_take(arena, syi_size_add(column, SYI_PUSHED * sizeof *s.kept_idx));
     s.e = syi_take(arena, column);
     for (int i = 0; may_sort(p) && i < 2; i++) {
         s.sort_key[i] = syi_take(arena, column);
@@ -46,7 +46,7 @@ static struct syi_sample_scratch take_scratch(struct syi_arena *arena, const str
     s.hist = syi_take(arena, SYI_SELECT_BINS * sizeof *s.hist);
     s.block_max = syi_take(arena, syi_scan_blocks(p->vocab) * sizeof *s.block_max);
     s.group_max = syi_take(arena, syi_scan_groups(p->vocab) * sizeof *s.group_max);
-    s.low = syi_take(arena, syi_weigh_strips(p->vocab));
+    s.low = syi_take(arena, syi_weigh_strips(p->vocab) * sizeof *s.low);
     if (may_weigh(p))
         s.table.strip = syi_take(arena, syi_weigh_strips(p->vocab) * sizeof *s.table.strip);
     if (may_weigh(p) && p->type != SYI_F32) {

@@ -109,16 +109,14 @@ static inline size_t syi_piece_length(const struct syi_logits *row)
 
 /* ---- sample_scan.c ----------------------------------------------------------------------------------- */
 
-/* What a piece has that is not above -inf: nothing, only -inf, or a NaN with a sign. Other NaNs show in the maxima. */
-enum syi_low { SYI_LOW_NONE, SYI_LOW_INF, SYI_LOW_NAN };
-
 /* A row, the maxima of its blocks, and the maxima of groups of blocks. */
 struct syi_scan {
     struct syi_logits row;
     uint16_t *max;   /* [syi_scan_blocks(n)] */
     uint16_t *group; /* [syi_scan_groups(n)] */
-    uint8_t *
-        low; /* [syi_weigh_strips(n)] enum syi_low of every SYI_PIECE elements, be they out or not; or NULL */
+    uint16_t *
+        low; /* [syi_weigh_strips(n)] of every SYI_PIECE elements, be they out or not, the largest bit pattern
+                        that block_max returned for them, together with others or not; or NULL */
     uint16_t top; /* largest of them */
 };
 
@@ -158,7 +156,7 @@ uint32_t syi_scan_key(uint16_t order, enum syi_type type);
 /* A large order that at least k tokens reach, 1 <= k <= syi_scan_blocks(). */
 uint16_t syi_scan_floor(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k);
 
-/* The largest that at least k tokens reach, 1 <= k <= n; `order` is scratch for as many as there are tokens. */
+/* The same for 1 <= k <= n; `order` is scratch for as many as there are tokens. */
 uint16_t syi_scan_floor_each(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k,
                              uint16_t *order);
 
@@ -170,17 +168,22 @@ uint64_t syi_scan_weigh_maxima(const struct syi_kernels *kernels, const struct s
 bool syi_scan_crowded(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
                       size_t more);
 
+/* The same by a sample: whether blocks that reach the floor have many tokens that do. */
+bool syi_scan_dense(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor);
+
 /* The first token of the order into c->key[0] and c->idx[0]. */
 void syi_scan_first(const struct syi_kernels *kernels, const struct syi_scan *s, struct syi_candidates *c);
 
 /* How many tokens of the order are enough, 0: all; hist has SYI_SELECT_BINS entries. */
 struct syi_limit {
     size_t n;
+    bool exact; /* no more than n, which is not 0 */
     uint64_t *hist;
 };
 
-/* All tokens that reach a floor, or fewer but the first limit->n of the order, into c->key and c->idx; false when that
-   would include -inf and NaN. */
+/* All tokens that reach a floor, or fewer but the first limit->n of the order, into c->key and c->idx, which has room for
+   SYI_PUSHED more; false when that would include -inf and NaN. */
+enum { SYI_PUSHED = 2 };
 bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
                       const struct syi_limit *limit, struct syi_candidates *c);
 
@@ -322,14 +325,14 @@ struct syi_mass syi_nucleus_collect(const struct syi_weigher *w, float top_p, st
 struct syi_sample_scratch {
     uint32_t *key;      /* of all tokens */
     uint32_t *kept_key; /* of the candidates once something was cut */
-    int32_t *kept_idx;
+    int32_t *kept_idx;  /* [vocab + SYI_PUSHED] */
     float *e;
     uint32_t *sort_key[2]; /* only when the plan can need rank order */
     int32_t *sort_idx[2];
     uint64_t *hist;                 /* [SYI_SELECT_BINS] */
     uint16_t *block_max;            /* [syi_scan_blocks(vocab)] */
     uint16_t *group_max;            /* [syi_scan_groups(vocab)] */
-    uint8_t *low;                   /* [syi_weigh_strips(vocab)] */
+    uint16_t *low;                  /* [syi_weigh_strips(vocab)] */
     struct syi_pattern_table table; /* only when rows may be weighed as a whole */
     float *exp;                     /* [SYI_PATTERNS], only when 16-bit rows may be */
     int32_t *out;                   /* only with overrides, [the smaller of vocab and all of them], */
@@ -453,8 +456,16 @@ void syi_row_list(struct syi_row *r);
 
 int64_t syi_row_choose(struct syi_row *r);
 
+/* The uniform number of a CDF draw, in units of 2^-64. */
+uint64_t syi_row_uniform(const struct syi_row *r);
+
 /* A draw from the whole row, without candidates: the token, final_weight and final_count. */
 void syi_row_draw(struct syi_row *r);
+
+/* The same from what min-p, between 0 and 1, keeps: of the candidates, or without them (sample_min_p.c) of a row that counts
+   as a whole, where that reaches the order `floor`. */
+void syi_row_draw_min_p(struct syi_row *r);
+void syi_row_walk(struct syi_row *r, uint16_t floor);
 
 enum syi_head {
     SYI_HEAD_NONE, /* the row must be read the long way */

@@ -92,25 +92,34 @@ static int64_t choose_by_race(struct syi_row *r)
     return choose_by_score(r, &from);
 }
 
-/* The first candidate in index order whose inclusive weight sum exceeds a uniform share of the total. */
-static int64_t choose_by_cdf(struct syi_row *r)
+uint64_t syi_row_uniform(const struct syi_row *r)
 {
     const struct syi_noise noise = noise_of(r);
     uint32_t word[4];
-    float *e = r->scratch->e;
     syi_noise_words(&noise, UINT32_MAX, word);
-    syi_row_exp(r, &r->c, e);
-    const uint64_t total = syi_weight_sum(e, r->c.n);
-    if (total == 0)
-        return first_of_order(r);
-    const uint64_t uniform = word[0] | (uint64_t)word[1] << 32;
-    const uint64_t target = (uint64_t)((syi_u128)uniform * total >> 64);
+    return word[0] | (uint64_t)word[1] << 32;
+}
+
+/* The first of the weights whose inclusive sum exceeds a uniform share of their total, which is not 0. */
+static int64_t find_share(const struct syi_row *r, const float *e, uint64_t total)
+{
+    const uint64_t target = (uint64_t)((syi_u128)syi_row_uniform(r) * total >> 64);
     uint64_t sum = 0;
     int64_t i = -1;
     do
         sum += syi_weight(e[++i]);
     while (sum <= target);
-    return syi_token_at(&r->c, i);
+    return i;
+}
+
+static int64_t choose_by_cdf(struct syi_row *r)
+{
+    float *e = r->scratch->e;
+    syi_row_exp(r, &r->c, e);
+    const uint64_t total = syi_weight_sum(e, r->c.n);
+    if (total == 0)
+        return first_of_order(r);
+    return syi_token_at(&r->c, find_share(r, e, total));
 }
 
 int64_t syi_row_choose(struct syi_row *r)
@@ -131,16 +140,13 @@ int64_t syi_row_choose(struct syi_row *r)
 
 void syi_row_draw(struct syi_row *r)
 {
-    const struct syi_noise noise = noise_of(r);
     const struct syi_weigher weigher = syi_row_weigher(r);
-    uint32_t word[4];
-    syi_noise_words(&noise, UINT32_MAX, word);
     const bool weight = r->plan->logprob_mode == SY_LOGPROB_FINAL;
     const struct syi_draw d = {.top_p = r->top_p,
                                .min_p = r->min_p,
                                .all_ties = r->plan->ties == SY_TIES_ALL,
                                .exact = weight || r->plan->kept != NULL,
-                               .uniform = word[0] | (uint64_t)word[1] << 32};
+                               .uniform = syi_row_uniform(r)};
     /* Rows of few values are cut by counting them, and min-p only so. */
     const bool by_value =
         d.min_p > 0.0f || (r->logits.type != SYI_F32 && syi_row_weighs_well(r) && r->extra.n == 0);
@@ -151,4 +157,18 @@ void syi_row_draw(struct syi_row *r)
     r->token = drawn.token;
     r->final_weight = drawn.weight;
     r->final_count = drawn.kept;
+}
+
+void syi_row_draw_min_p(struct syi_row *r)
+{
+    float *e = r->scratch->e;
+    uint32_t count = 0;
+    syi_row_exp(r, &r->c, e);
+    for (int64_t i = 0; i < r->c.n; i++) {
+        count += e[i] >= r->min_p;
+        e[i] = e[i] >= r->min_p ? e[i] : 0.0f;
+    }
+    r->final_weight = syi_weight_sum(e, r->c.n);
+    r->final_count = count;
+    r->token = syi_token_at(&r->c, find_share(r, e, r->final_weight));
 }

@@ -68,13 +68,17 @@ static void find_first(struct syi_row *r, struct syi_candidates *c)
 /* The tokens that reach a floor into r->c, or fewer but the first `most` of the order, with the row's maximum. */
 static bool collect_from(struct syi_row *r, uint16_t floor, size_t most)
 {
-    const struct syi_limit limit = {r->plan->ties == SY_TIES_ALL ? 0 : most, r->scratch->hist};
+    const size_t n = r->plan->ties == SY_TIES_ALL ? 0 : most;
+    const struct syi_limit limit = {.n = n, .exact = n > 0 && r->top_p >= 1.0f, .hist = r->scratch->hist};
     r->c = (struct syi_candidates){r->scratch->kept_key, r->scratch->kept_idx, 0};
     if (!syi_scan_collect(r->kernels, &r->scan, floor, &limit, &r->c))
         return false;
-    /* Overrides below the floor do not join: others that are no lower have not been collected. */
+    /* Overrides below the floor do not join: others that are no lower have not been collected. An override may lie
+       between the floor and the value of 16 bits below it. */
+    const enum syi_type type = r->logits.type;
+    const uint32_t below = syi_scan_key((uint16_t)(floor - 1u), type) | (type == SYI_F32 ? 0xffffu : 0);
     if (r->logits.n_out > 0)
-        syi_row_replace(r, &r->c, syi_scan_key(floor, r->logits.type));
+        syi_row_replace(r, &r->c, below + 1);
     uint32_t max = 0;
     for (int64_t i = 0; i < r->c.n; i++)
         max = r->c.key[i] > max ? r->c.key[i] : max;
@@ -93,29 +97,64 @@ static bool collect_head(struct syi_row *r, size_t k)
     return collect_from(r, floor > least ? floor : least, k);
 }
 
-/* What min-p keeps and perhaps more: exp is monotone, so that is what reaches the lowest order with a logit that
-   does. It is searched for in sixteenths. */
-static bool collect_min_p(struct syi_row *r)
+/* About the order of the least logit that min-p keeps. */
+static uint32_t guess_min_p(const struct syi_row *r)
+{
+    const uint64_t weight = syi_weight(r->min_p);
+    const double value = weight > 0 ? (double)r->max + syi_log_weight(weight) / (double)r->inv_t : 0.0;
+    const uint16_t bits =
+        r->logits.type == SYI_F16 ? syi_f32_to_f16((float)value) : syi_f32_to_bf16((float)value);
+    return bits ^ (bits & 0x8000u ? 0xffffu : 0x8000u);
+}
+
+/* What min-p keeps reaches this order, and perhaps more does: exp is monotone, so it is the lowest order with a logit
+   that min-p keeps. It is searched for near a guess, and else in sixteenths. */
+static uint16_t min_p_floor(const struct syi_row *r)
 {
     enum { PROBES = 16 };
     const enum syi_type type = r->logits.type;
-    uint32_t low = syi_order_minus_inf(type) + 1u, high = r->scan.top;
+    const uint32_t bottom = syi_order_minus_inf(type) + 1u, top = r->scan.top;
+    uint32_t low = bottom, high = top, guess = guess_min_p(r);
+    bool guessed = guess > bottom + PROBES && guess + PROBES < top;
     while (low < high) {
         uint32_t key[PROBES];
         float e[PROBES];
         size_t i = 0;
+        const uint32_t first = guessed ? guess - PROBES / 2 : low, range = guessed ? PROBES : high - low;
         for (uint32_t j = 0; j < PROBES; j++)
-            key[j] = syi_scan_key((uint16_t)(low + (high - low) * j / PROBES), type) |
-                     (type == SYI_F32 ? 0xffffu : 0);
+            key[j] =
+                syi_scan_key((uint16_t)(first + range * j / PROBES), type) | (type == SYI_F32 ? 0xffffu : 0);
         r->kernels->exp_keys(e, key, PROBES, r->max, r->inv_t);
         while (i < PROBES && e[i] < r->min_p)
             i++;
-        const uint32_t first = low, range = high - low;
         high = i < PROBES ? first + range * (uint32_t)i / PROBES : high;
         low = i > 0 ? first + range * (uint32_t)(i - 1) / PROBES + 1 : low;
+        guessed = false;
     }
-    const uint16_t floor = (uint16_t)(low == 0x8000u ? 0x7fffu : low);
-    return !syi_scan_crowded(r->kernels, &r->scan, floor, 2) && collect_from(r, floor, 0);
+    return (uint16_t)(low == 0x8000u ? 0x7fffu : low);
+}
+
+/* A draw that takes tokens as they come. */
+static bool draws_by_cdf(const struct syi_row *r)
+{
+    const struct syi_sample_plan *p = r->plan;
+    return !r->greedy && p->noise == SY_NOISE_CDF && p->masked.data == NULL && !lists_candidates(p);
+}
+
+/* Candidates of min-p alone, or the token. */
+static enum syi_head decide_min_p(struct syi_row *r)
+{
+    const uint16_t floor = min_p_floor(r);
+    if (!syi_scan_dense(r->kernels, &r->scan, floor) && collect_from(r, floor, 0)) {
+        if (!draws_by_cdf(r))
+            return SYI_HEAD_READ;
+        syi_row_draw_min_p(r);
+        return SYI_HEAD_DRAWN;
+    }
+    if (!draws_by_cdf(r) || !syi_counts_whole(&r->logits))
+        return SYI_HEAD_NONE;
+    syi_row_walk(r, floor);
+    return SYI_HEAD_DRAWN;
 }
 
 /* A guess at the weight of the tokens below a floor, from one in 256. */
@@ -216,9 +255,8 @@ static bool may_draw(const struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
     const bool counts = r->min_p > 0x1p-38f || r->top_p < 1.0f;
-    return !r->greedy && p->noise == SY_NOISE_CDF && p->masked.data == NULL && !lists_candidates(p) &&
-           (r->min_p == 0.0f ||
-            (p->type != SYI_F32 && syi_row_weighs_well(r) && r->min_p < 1.0f && r->extra.n == 0 && counts));
+    return draws_by_cdf(r) && (r->min_p == 0.0f || (p->type != SYI_F32 && syi_row_weighs_well(r) &&
+                                                    r->min_p < 1.0f && r->extra.n == 0 && counts));
 }
 
 bool syi_row_max(struct syi_row *r)
@@ -235,11 +273,12 @@ bool syi_row_max(struct syi_row *r)
 static void finish_whole(struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
-    const struct syi_weigher weigher = syi_row_weigher(r);
     if (p->kept != NULL)
         r->final_count = syi_scan_count(&r->scan) + r->extra.n;
-    if (p->logprob_mode == SY_LOGPROB_FINAL && !r->cold && r->final_weight == 0)
+    if (p->logprob_mode == SY_LOGPROB_FINAL && !r->cold && r->final_weight == 0) {
+        const struct syi_weigher weigher = syi_row_weigher(r);
         r->final_weight = syi_weigh(&weigher);
+    }
 }
 
 /* Candidates, or the token itself, of a row with block maxima. */
@@ -260,8 +299,11 @@ static enum syi_head decide(struct syi_row *r)
     if (k > 0)
         return collect_head(r, k) ? SYI_HEAD_READ : SYI_HEAD_NONE;
     find_max(r);
-    if (by_min_p && collect_min_p(r))
-        return SYI_HEAD_READ;
+    if (by_min_p) {
+        const enum syi_head head = decide_min_p(r);
+        if (head != SYI_HEAD_NONE)
+            return head;
+    }
     if (!may_draw(r) && r->top_p < 1.0f) {
         const struct syi_weigher weigher = syi_row_weigher(r);
         r->mass = syi_nucleus_collect(&weigher, r->top_p, &r->c);

@@ -13,8 +13,9 @@ static uint16_t order_plus_inf(enum syi_type type)
 }
 
 enum {
-    GROUP = 16,   /* blocks */
-    AT_ONCE = 256 /* blocks looked at together */
+    GROUP = 16,    /* blocks */
+    AT_ONCE = 256, /* blocks looked at together */
+    WIDE = 32
 };
 
 size_t syi_scan_blocks(int64_t vocab)
@@ -34,47 +35,29 @@ static uint32_t pattern_minus_inf(enum syi_type type)
     return type == SYI_F32 ? 0xff800000u : type == SYI_F16 ? 0xfc00u : 0xff80u;
 }
 
+/* What block_max returns for it. */
+static uint16_t low_minus_inf(enum syi_type type)
+{
+    return type == SYI_F16 ? 0xfc00u : 0xff80u;
+}
+
 /* Logits where they are, at any address: loops over these become vectors. */
 typedef uint16_t any_u16 __attribute__((aligned(1), may_alias));
 typedef uint32_t any_u32 __attribute__((aligned(1), may_alias));
+typedef int32_t any_i32 __attribute__((aligned(1), may_alias));
 
-enum { LANES_16 = 32, LANES_32 = 16 }; /* four vectors: one maximum alone would wait for itself */
-
-static uint32_t largest_16(const any_u16 *x, size_t n)
+/* Whether there is a NaN with a sign: its bit pattern is larger than that of -inf, which no number has. */
+static bool any_low_nan(const unsigned char *x, size_t n, enum syi_type type)
 {
-    uint16_t largest[LANES_16] = {0};
-    size_t i = 0;
-    for (; i + LANES_16 <= n; i += LANES_16)
-        for (size_t j = 0; j < LANES_16; j++)
-            largest[j] = x[i + j] > largest[j] ? x[i + j] : largest[j];
-    for (size_t j = 1; j < LANES_16; j++)
-        largest[0] = largest[j] > largest[0] ? largest[j] : largest[0];
-    for (; i < n; i++)
-        largest[0] = x[i] > largest[0] ? x[i] : largest[0];
-    return largest[0];
-}
-
-static uint32_t largest_32(const any_u32 *x, size_t n)
-{
-    uint32_t largest[LANES_32] = {0};
-    size_t i = 0;
-    for (; i + LANES_32 <= n; i += LANES_32)
-        for (size_t j = 0; j < LANES_32; j++)
-            largest[j] = x[i + j] > largest[j] ? x[i + j] : largest[j];
-    for (size_t j = 1; j < LANES_32; j++)
-        largest[0] = largest[j] > largest[0] ? largest[j] : largest[0];
-    for (; i < n; i++)
-        largest[0] = x[i] > largest[0] ? x[i] : largest[0];
-    return largest[0];
-}
-
-/* By the largest bit pattern: no number has that of -inf or one above, where the NaNs with a sign are. */
-static uint8_t low_of(const unsigned char *x, size_t n, enum syi_type type)
-{
-    const uint32_t largest =
-        type == SYI_F32 ? largest_32((const any_u32 *)x, n) : largest_16((const any_u16 *)x, n);
     const uint32_t minus_inf = pattern_minus_inf(type);
-    return largest > minus_inf ? SYI_LOW_NAN : largest == minus_inf ? SYI_LOW_INF : SYI_LOW_NONE;
+    const any_u32 *wide = (const any_u32 *)x;
+    const any_u16 *narrow = (const any_u16 *)x;
+    uint32_t any = 0;
+    for (size_t i = 0; type == SYI_F32 && i < n; i++)
+        any |= wide[i] > minus_inf;
+    for (size_t i = 0; type != SYI_F32 && i < n; i++)
+        any |= narrow[i] > minus_inf;
+    return any != 0;
 }
 
 static int64_t count_numbers(const unsigned char *x, size_t n, enum syi_type type)
@@ -98,11 +81,15 @@ static size_t piece_size(const struct syi_logits *row, size_t first)
 SYI_HAS_BUFFER bool syi_scan_has_nan(const struct syi_scan *s)
 {
     const struct syi_logits *row = &s->row;
+    const uint16_t minus_inf = low_minus_inf(row->type);
     unsigned char buffer[SYI_PIECE * 4];
     for (size_t first = 0; first < (size_t)row->n; first += SYI_PIECE) {
         const size_t n = piece_size(row, first);
-        if (s->low[first / SYI_PIECE] == SYI_LOW_NAN &&
-            (row->n_out == 0 || low_of(syi_piece(row, first, n, buffer), n, row->type) == SYI_LOW_NAN))
+        const uint16_t low = s->low[first / SYI_PIECE];
+        if (low < minus_inf || (low == minus_inf && row->type != SYI_F32))
+            continue;
+        if ((low > minus_inf && row->n_out == 0) ||
+            any_low_nan(syi_piece(row, first, n, buffer), n, row->type))
             return true;
     }
     return false;
@@ -116,7 +103,7 @@ SYI_HAS_BUFFER int64_t syi_scan_count(const struct syi_scan *s)
     row.n_out = 0;
     for (size_t first = 0; first < (size_t)row.n; first += SYI_PIECE) {
         const size_t n = piece_size(&row, first);
-        if (s->low[first / SYI_PIECE] == SYI_LOW_NONE)
+        if (s->low[first / SYI_PIECE] < low_minus_inf(row.type))
             count += (int64_t)n;
         else if (syi_any_allowed(&row, first, n))
             count += count_numbers(syi_piece(&row, first, n, buffer), n, row.type);
@@ -128,43 +115,58 @@ SYI_HAS_BUFFER int64_t syi_scan_count(const struct syi_scan *s)
 
 /* ---- Maxima ------------------------------------------------------------------------------------------ */
 
-static void scan_blocks(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first,
-                        const unsigned char *x, size_t n)
+static uint16_t order_of(uint16_t upper)
+{
+    return (uint16_t)(upper ^ ((0u - (upper >> 15)) | 0x8000u));
+}
+
+static void put_orders(uint16_t *order, const unsigned char *x, size_t n, enum syi_type type)
+{
+    const any_u32 *wide = (const any_u32 *)x;
+    const any_u16 *narrow = (const any_u16 *)x;
+    for (size_t i = 0; type == SYI_F32 && i < n; i++)
+        order[i] = order_of((uint16_t)(wide[i] >> 16));
+    for (size_t i = 0; type != SYI_F32 && i < n; i++)
+        order[i] = order_of(narrow[i]);
+}
+
+/* block_max of a block that is not whole. */
+static void block_max_short(uint16_t *max, uint16_t *low, const unsigned char *x, size_t n,
+                            enum syi_type type)
+{
+    uint16_t order[SYI_BLOCK], least = UINT16_MAX, most = 0;
+    put_orders(order, x, n, type);
+    for (size_t i = 0; i < n; i++) {
+        most = order[i] > most ? order[i] : most;
+        least = order[i] < least ? order[i] : least;
+    }
+    *max = most;
+    *low = least < 0x8000u ? (uint16_t)~least : most ^ 0x8000u;
+}
+
+static uint16_t scan_blocks(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first,
+                            const unsigned char *x, size_t n)
 {
     const enum syi_type type = s->row.type;
-    const size_t bytes = syi_float_bytes(type), whole = n / SYI_BLOCK;
-    uint16_t *max = s->max + first / SYI_BLOCK;
-    void (*block_max)(uint16_t *, const void *, size_t) =
-        type == SYI_F32 ? kernels->block_max_32 : kernels->block_max_16;
-    block_max(max, x, whole);
-    if (whole * SYI_BLOCK < n) { /* the last block is short: fill it up with the lowest order there is */
-        unsigned char last[SYI_BLOCK_BYTES_32];
-        memset(last, 0xff, sizeof last);
-        memcpy(last, x + whole * SYI_BLOCK * bytes, (n - whole * SYI_BLOCK) * bytes);
-        block_max(max + whole, last, 1);
-    }
+    const size_t whole = n / SYI_BLOCK, rest = n % SYI_BLOCK;
+    uint16_t *max = s->max + first / SYI_BLOCK, low = 0, low_rest = 0;
+    (type == SYI_F32 ? kernels->block_max_32 : kernels->block_max_16)(max, s->low != NULL ? &low : NULL, x,
+                                                                      whole);
+    if (rest > 0)
+        block_max_short(max + whole, &low_rest, x + (n - rest) * syi_float_bytes(type), rest, type);
+    return low > low_rest ? low : low_rest;
 }
 
 void syi_scan_piece(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first,
                     const unsigned char *x, size_t n)
 {
-    enum { CHUNK = 8 * SYI_PIECE }; /* still in the first cache when it is looked at again */
-    const enum syi_type type = s->row.type;
-    const size_t length = s->low != NULL && x != NULL ? CHUNK : n;
-    if (x == NULL) {
-        for (size_t i = 0; i < syi_scan_blocks((int64_t)n); i++)
-            s->max[first / SYI_BLOCK + i] = syi_order_minus_inf(type);
-        for (size_t i = 0; s->low != NULL && i < n; i += SYI_PIECE)
-            s->low[(first + i) / SYI_PIECE] = SYI_LOW_INF;
-        return;
-    }
-    for (size_t at = 0; at < n; at += length) {
-        const size_t end = n - at < length ? n : at + length;
-        scan_blocks(kernels, s, first + at, x + at * syi_float_bytes(type), end - at);
-        for (size_t i = at; s->low != NULL && i < end; i += SYI_PIECE)
-            s->low[(first + i) / SYI_PIECE] =
-                low_of(x + i * syi_float_bytes(type), end - i < SYI_PIECE ? end - i : SYI_PIECE, type);
-    }
+    uint16_t low = low_minus_inf(s->row.type);
+    if (x != NULL)
+        low = scan_blocks(kernels, s, first, x, n);
+    for (size_t i = 0; x == NULL && i < syi_scan_blocks((int64_t)n); i++)
+        s->max[first / SYI_BLOCK + i] = syi_order_minus_inf(s->row.type);
+    for (size_t i = 0; s->low != NULL && i < n; i += SYI_PIECE)
+        s->low[(first + i) / SYI_PIECE] = low;
 }
 
 /* Apart from rows without bits, which need no buffer. */
@@ -250,22 +252,33 @@ uint32_t syi_scan_key(uint16_t order, enum syi_type type)
     return (uint32_t)order << 16 | (type == SYI_BF16 && order < 0x8000u ? 0xffffu : 0);
 }
 
-/* The largest order that at least k of n maxima reach: down from the top in growing steps, then by halves. */
+/* Zeros after n entries, which reach no floor, make a number of them that vectors take well. */
+static size_t fill_up(uint16_t *v, size_t n)
+{
+    const size_t wide = (n + WIDE - 1) / WIDE * WIDE;
+    memset(v + n, 0, (wide - n) * sizeof *v);
+    return wide;
+}
+
+/* An order that at least k of n maxima reach, and at most `more` others, or else the largest such: down from the top in
+   growing steps, then by halves. */
 static uint16_t kth_of(const struct syi_kernels *kernels, const uint16_t *max, size_t n, uint16_t top,
-                       size_t k)
+                       size_t k, size_t more)
 {
     int32_t high = top, low = high, step = 32;
-    while (low > 0 && kernels->count_ge_u16(max, n, (uint16_t)low) < k) {
+    size_t count = kernels->count_ge_u16(max, n, top);
+    while (low > 0 && count < k) {
         high = low - 1;
         low = low > step ? low - step : 0;
         step *= 2;
+        count = kernels->count_ge_u16(max, n, (uint16_t)low);
     }
-    while (low < high) {
+    while (low < high && count > k + more) {
         const int32_t middle = low + (high - low + 1) / 2;
-        if (kernels->count_ge_u16(max, n, (uint16_t)middle) >= k)
-            low = middle;
-        else
-            high = middle - 1;
+        const size_t here = kernels->count_ge_u16(max, n, (uint16_t)middle);
+        low = here >= k ? middle : low; /* no branch: it could not be guessed */
+        high = here >= k ? high : middle - 1;
+        count = here >= k ? here : count;
     }
     return (uint16_t)low;
 }
@@ -275,9 +288,9 @@ uint16_t syi_scan_floor(const struct syi_kernels *kernels, const struct syi_scan
     const size_t n_groups = syi_scan_groups(s->row.n);
     uint16_t floor = s->top;
     if (k > 1 && 2 * k <= n_groups) /* enough groups: a slightly lower floor, found much sooner */
-        floor = kth_of(kernels, s->group, n_groups, s->top, k);
+        floor = kth_of(kernels, s->group, n_groups, s->top, k, k / 8);
     else if (k > 1)
-        floor = kth_of(kernels, s->max, syi_scan_blocks(s->row.n), s->top, k);
+        floor = kth_of(kernels, s->max, syi_scan_blocks(s->row.n), s->top, k, k / 8);
     return floor == 0x8000u ? 0x7fffu : floor; /* +0 equals -0, which lies one below */
 }
 
@@ -327,31 +340,44 @@ uint64_t syi_scan_weigh_maxima(const struct syi_kernels *kernels, const struct s
 
 /* ---- Floors of small rows ---------------------------------------------------------------------------- */
 
-static uint16_t order_of(uint16_t upper)
-{
-    return (uint16_t)(upper ^ ((0u - (upper >> 15)) | 0x8000u));
-}
+enum { FOLD = 8 };
 
-static void put_orders(uint16_t *order, const unsigned char *x, size_t n, enum syi_type type)
+/* The largest orders of groups of FOLD elements of a piece; the last n % FOLD are in none. Returns how many. */
+static inline __attribute__((always_inline)) size_t fold_orders(uint16_t *restrict most, const any_u16 *upper,
+                                                                size_t n, size_t stride)
 {
-    const any_u32 *wide = (const any_u32 *)x;
-    const any_u16 *narrow = (const any_u16 *)x;
-    for (size_t i = 0; type == SYI_F32 && i < n; i++)
-        order[i] = order_of((uint16_t)(wide[i] >> 16));
-    for (size_t i = 0; type != SYI_F32 && i < n; i++)
-        order[i] = order_of(narrow[i]);
+    const size_t groups = n / FOLD;
+    for (size_t i = 0; i < groups; i++) {
+        uint16_t largest = 0;
+        for (size_t j = 0; j < FOLD; j++) { /* as far apart as possible: vectors take neighbours */
+            const uint16_t order = order_of(upper[(i + j * groups) * stride]);
+            largest = order > largest ? order : largest;
+        }
+        most[i] = largest;
+    }
+    return groups;
 }
 
 SYI_HAS_BUFFER uint16_t syi_scan_floor_each(const struct syi_kernels *kernels, const struct syi_scan *s,
                                             size_t k, uint16_t *order)
 {
     const struct syi_logits *row = &s->row;
+    const bool fold = (size_t)row->n >= k * 2 * FOLD; /* the floor of enough groups is found much sooner */
     unsigned char buffer[SYI_PIECE * 4];
+    size_t found = 0;
     for (size_t first = 0; first < (size_t)row->n; first += SYI_PIECE) {
         const size_t n = piece_size(row, first);
-        put_orders(order + first, syi_piece(row, first, n, buffer), n, row->type);
+        const unsigned char *x = syi_piece(row, first, n, buffer);
+        if (fold && row->type == SYI_F32)
+            found += fold_orders(order + found, (const any_u16 *)x + 1, n, 2); /* upper halves come last */
+        else if (fold)
+            found += fold_orders(order + found, (const any_u16 *)x, n, 1);
+        else
+            put_orders(order + first, x, n, row->type);
     }
-    const uint16_t floor = kth_of(kernels, order, (size_t)row->n, s->top, k);
+    found = fold ? found : (size_t)row->n;
+    const uint16_t floor =
+        kth_of(kernels, order, found < WIDE ? found : fill_up(order, found), s->top, k, k / 8);
     return floor == 0x8000u ? 0x7fffu : floor;
 }
 
@@ -393,21 +419,37 @@ static inline int32_t signed_order(const unsigned char *x, size_t i)
     return (int32_t)(bits ^ (0u - (bits >> 31)) >> 1);
 }
 
-/* The largest of n f32. */
+/* The largest of n bit patterns as signed integers. */
+static int32_t largest_of(const unsigned char *x, size_t n)
+{
+    enum { LANES = 16 }; /* four vectors: one maximum alone would wait for itself */
+    const any_i32 *bits = (const any_i32 *)x;
+    int32_t lane[LANES], largest = INT32_MIN;
+    size_t i = 0;
+    for (size_t j = 0; j < LANES; j++)
+        lane[j] = INT32_MIN;
+    for (; i + LANES <= n; i += LANES)
+        for (size_t j = 0; j < LANES; j++)
+            lane[j] = bits[i + j] > lane[j] ? bits[i + j] : lane[j];
+    for (; i < n; i++)
+        largest = bits[i] > largest ? bits[i] : largest;
+    for (size_t j = 0; j < LANES; j++)
+        largest = lane[j] > largest ? lane[j] : largest;
+    return largest;
+}
+
+/* The largest of n f32 as signed_order, which has the order of the bit patterns while any is non-negative; of negatives
+   alone the least pattern is wanted. */
 static int32_t best_of(const unsigned char *x, size_t n)
 {
-    int32_t lane[LANES_32], best = INT32_MIN;
-    size_t i = 0;
-    for (size_t j = 0; j < LANES_32; j++)
-        lane[j] = INT32_MIN;
-    for (; i + LANES_32 <= n; i += LANES_32)
-        for (size_t j = 0; j < LANES_32; j++)
-            lane[j] = signed_order(x, i + j) > lane[j] ? signed_order(x, i + j) : lane[j];
-    for (; i < n; i++)
-        best = signed_order(x, i) > best ? signed_order(x, i) : best;
-    for (size_t j = 0; j < LANES_32; j++)
-        best = lane[j] > best ? lane[j] : best;
-    return best == -1 ? 0 : best; /* -0 is +0 */
+    const any_u32 *bits = (const any_u32 *)x;
+    const int32_t largest = largest_of(x, n);
+    uint32_t least = UINT32_MAX;
+    if (largest >= 0)
+        return largest;
+    for (size_t i = 0; i < n; i++)
+        least = bits[i] < least ? bits[i] : least;
+    return least == 0x80000000u ? 0 : (int32_t)(least ^ 0x7fffffffu); /* -0 is +0 */
 }
 
 /* Where the first of them is that reaches it. */
@@ -515,11 +557,29 @@ void syi_scan_first(const struct syi_kernels *kernels, const struct syi_scan *s,
         find_first_f32_masked(s, floor, c);
 }
 
+bool syi_scan_dense(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor)
+{
+    enum { SAMPLES = 8, MANY = 16 };
+    const struct syi_logits *row = &s->row;
+    const size_t whole = (size_t)row->n / SYI_BLOCK, step = whole / SAMPLES + 1;
+    const size_t bytes = SYI_BLOCK * syi_float_bytes(row->type);
+    reach_fn *reach = row->type == SYI_F32 ? kernels->reach_32 : kernels->reach_16;
+    int hits = 0, blocks = 0;
+    for (size_t b = 0; b < whole; b += step)
+        if (s->max[b] >= floor) {
+            hits += __builtin_popcountll(reach(row->x + b * bytes, floor));
+            blocks++;
+        }
+    return hits > blocks * MANY;
+}
+
 /* A collection of the first of the order: `limit` of them, or all that reach the floor when it is 0. */
 struct collection {
+    const struct syi_kernels *kernels;
     struct syi_candidates *c;
     size_t limit;
     uint64_t *hist;
+    int64_t keys; /* how many have their keys */
     uint16_t floor;
     uint32_t above; /* only keys above this one count */
 };
@@ -533,28 +593,85 @@ static uint16_t order_of_key(uint32_t key, enum syi_type type)
     return (uint16_t)(bits ^ (bits & 0x8000u ? 0xffffu : 0x8000u));
 }
 
-/* Where the limit is: at the largest key if that occurs often enough, as in rows of few values. */
+/* Of the keys whose upper half is at the limit, those that are on the right side of it. */
+static struct syi_cut cut_equals(const struct collection *to, uint16_t upper, uint64_t rest)
+{
+    const struct syi_candidates *c = to->c;
+    uint32_t few[SYI_FEW], least = UINT32_MAX, most = 0;
+    struct syi_candidates equals = {few, NULL, 0};
+    struct syi_cut cut = {0, to->limit};
+    for (int64_t i = 0; i < c->n; i++) {
+        const uint32_t key = c->key[i], other = key >> 16 == upper ? 0 : UINT32_MAX;
+        least = (key | other) < least ? key | other : least;
+        most = (key & ~other) > most ? key & ~other : most;
+    }
+    if (least == most)
+        return (struct syi_cut){least, rest};
+    for (int64_t i = 0; i < c->n && equals.n < SYI_FEW; i++)
+        if (c->key[i] >> 16 == upper)
+            few[equals.n++] = c->key[i];
+    if (equals.n < SYI_FEW)
+        syi_select(&equals, NULL, rest, to->hist, &cut);
+    else
+        syi_select(c, NULL, to->limit, to->hist, &cut);
+    return cut;
+}
+
+/* The least key that is not below a floor. */
+static uint32_t least_from(const struct syi_candidates *c, uint32_t floor)
+{
+    uint32_t least = UINT32_MAX;
+    for (int64_t i = 0; i < c->n; i++) {
+        const uint32_t key = c->key[i] >= floor ? c->key[i] : UINT32_MAX;
+        least = key < least ? key : least;
+    }
+    return least;
+}
+
+/* Where the limit is. Upper halves of keys are compared first: they are found quickly, and few keys have the same. */
 static struct syi_cut find_cut(const struct collection *to)
 {
     const struct syi_candidates *c = to->c;
+    const size_t room = SYI_SELECT_BINS * sizeof *to->hist / sizeof(uint16_t);
+    uint16_t *upper = (uint16_t *)(void *)to->hist;
     struct syi_cut cut = {0, to->limit};
-    uint32_t equal = 0;
-    for (int64_t i = 0; i < c->n; i++)
-        cut.key = c->key[i] > cut.key ? c->key[i] : cut.key;
-    for (int64_t i = 0; i < c->n; i++)
-        equal += c->key[i] == cut.key;
-    if (equal < to->limit)
+    if ((size_t)c->n + WIDE > room) {
         syi_select(c, NULL, to->limit, to->hist, &cut);
-    return cut;
+        return cut;
+    }
+    for (int64_t i = 0; i < c->n; i++)
+        upper[i] = (uint16_t)(c->key[i] >> 16);
+    const size_t n = fill_up(upper, (size_t)c->n);
+    const uint16_t kth = kth_of(to->kernels, upper, n, max_of(upper, n), to->limit, 0);
+    if (to->kernels->count_ge_u16(upper, n, kth) == to->limit)
+        return (struct syi_cut){least_from(c, (uint32_t)kth << 16), to->limit};
+    const size_t larger = kth == UINT16_MAX ? 0 : to->kernels->count_ge_u16(upper, n, kth + 1u);
+    return cut_equals(to, kth, to->limit - larger);
+}
+
+/* Drops what is past the limit; returns the key at it. */
+static uint32_t keep_limit(struct collection *to)
+{
+    const struct syi_cut cut = find_cut(to);
+    struct syi_candidates *c = to->c;
+    uint64_t equals = 0;
+    int64_t n = 0;
+    for (int64_t i = 0; i < c->n; i++) { /* no branch: it could not be guessed */
+        const uint32_t key = c->key[i];
+        c->key[n] = key;
+        c->idx[n] = c->idx[i];
+        equals += key == cut.key;
+        n += (key > cut.key) | ((key == cut.key) & (equals <= cut.rest));
+    }
+    c->n = to->keys = n;
+    return cut.key;
 }
 
 /* Drops what is past the limit already: tokens to come that equal the last one kept come after it. */
 static void prune(struct collection *to, enum syi_type type)
 {
-    const struct syi_cut cut = find_cut(to);
-    syi_keep(to->c, cut.key, (int64_t)cut.rest, to->c->key, to->c->idx);
-    to->above = cut.key;
-    to->floor = (uint16_t)(order_of_key(cut.key, type) + (type != SYI_F32));
+    to->above = keep_limit(to);
+    to->floor = (uint16_t)(order_of_key(to->above, type) + (type != SYI_F32));
 }
 
 /* Whether any of n f32 has a key above one. */
@@ -563,24 +680,57 @@ static bool any_above(const unsigned char *x, size_t n, uint32_t key)
     return best_of(x, n) > (int32_t)(key ^ 0x80000000u);
 }
 
-/* Puts the tokens of a block that reach the floor behind the others. */
+/* The tokens of a block after the n that are there; returns how many there are then. Two are written, though there may
+   be fewer: how many could not be guessed. */
+static int64_t push_tokens(int32_t *idx, int64_t n, uint64_t hits, size_t start)
+{
+    while (hits != 0)
+        for (int i = 0; i < SYI_PUSHED; i++) {
+            idx[n] = (int32_t)start + __builtin_ctzll(hits | UINT64_C(1) << 63);
+            n += hits != 0;
+            hits &= hits - 1;
+        }
+    return n;
+}
+
+static inline __attribute__((always_inline)) int64_t put_keys(const struct collection *to,
+                                                              const unsigned char *x, enum syi_type type)
+{
+    uint32_t *key = to->c->key;
+    int32_t *idx = to->c->idx;
+    int64_t n = to->keys;
+    for (int64_t i = to->keys; i < to->c->n; i++) {
+        idx[n] = idx[i];
+        key[n] = key_at(x, (size_t)idx[i], type);
+        n += key[n] > to->above;
+    }
+    return n;
+}
+
+/* The keys of those tokens that have none yet; drops those that do not count. */
+static void add_keys(struct collection *to, const struct syi_logits *row)
+{
+    to->c->n = row->type == SYI_F32   ? put_keys(to, row->x, SYI_F32)
+               : row->type == SYI_F16 ? put_keys(to, row->x, SYI_F16)
+                                      : put_keys(to, row->x, SYI_BF16);
+    to->keys = to->c->n;
+}
+
+/* Puts the tokens of a block that reach the floor after the others. */
 static void collect_block(const struct syi_logits *row, size_t block, uint64_t hits, struct collection *to)
 {
     const size_t start = block * SYI_BLOCK;
-    uint32_t *key = to->c->key;
-    int32_t *idx = to->c->idx;
-    int64_t n = to->c->n;
+    const size_t many = to->limit * 4 < SYI_FEW ? SYI_FEW : to->limit * 4;
     if (row->n_out > 0)
         hits &= ~syi_out_bits(row, start);
     if (row->allow != NULL)
         hits &= syi_allow_bits(row, start);
-    for (; hits != 0; hits &= hits - 1) {
-        const size_t i = start + (size_t)__builtin_ctzll(hits);
-        key[n] = key_at(row->x, i, row->type);
-        idx[n] = (int32_t)i;
-        n += key[n] > to->above;
-    }
-    to->c->n = n;
+    to->c->n = push_tokens(to->c->idx, to->c->n, hits, start);
+    if (to->limit == 0 || (size_t)to->c->n + SYI_BLOCK <= many)
+        return;
+    add_keys(to, row);
+    if ((size_t)to->c->n + SYI_BLOCK > many)
+        prune(to, row->type);
 }
 
 bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
@@ -588,9 +738,9 @@ bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *
 {
     const struct syi_logits *row = &s->row;
     const size_t bytes = SYI_BLOCK * syi_float_bytes(row->type), whole = (size_t)row->n / SYI_BLOCK;
-    const size_t many = limit->n * 4 < SYI_FEW ? SYI_FEW : limit->n * 4;
     reach_fn *reach = row->type == SYI_F32 ? kernels->reach_32 : kernels->reach_16;
-    struct collection to = {c, limit->n, limit->hist, floor, 0};
+    struct collection to = {
+        .kernels = kernels, .c = c, .limit = limit->n, .hist = limit->hist, .floor = floor};
     uint32_t block[AT_ONCE];
     c->n = 0;
     if (floor <= syi_order_minus_inf(row->type))
@@ -604,17 +754,19 @@ bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *
             const unsigned char *x = row->x + block[i] * bytes;
             if (s->max[block[i]] < to.floor)
                 continue;
-            const size_t run = run_of(block + i, n - i);
-            if (to.above > 0 && row->type == SYI_F32 && block[i] + run <= whole &&
-                !any_above(x, run * SYI_BLOCK, to.above)) {
-                i += run - 1;
-                continue;
+            if (to.above > 0 && row->type == SYI_F32) {
+                const size_t run = run_of(block + i, n - i);
+                if (block[i] + run <= whole && !any_above(x, run * SYI_BLOCK, to.above)) {
+                    i += run - 1;
+                    continue;
+                }
             }
             const uint64_t hits = block[i] < whole ? reach(x, to.floor) : reach_last(reach, row, to.floor);
             collect_block(row, block[i], hits, &to);
-            if (to.limit > 0 && (size_t)c->n + SYI_BLOCK > many)
-                prune(&to, row->type);
         }
+        add_keys(&to, row);
     }
+    if (limit->exact && (size_t)c->n > limit->n)
+        keep_limit(&to);
     return true;
 }

@@ -620,9 +620,10 @@ static uint16_t best_of(__m128i inverted)
  * needs no conversion per element; a block of negatives alone (an order below 0x8000) is done again with the
  * least pattern.
  */
-static uint16_t best_16(const char *x)
+static uint16_t best_16(const char *x, __m256i *largest)
 {
     const __m256i a = load_words(x), b = load_words(x + 32), c = load_words(x + 64), d = load_words(x + 96);
+    *largest = _mm256_max_epu16(*largest, _mm256_max_epu16(_mm256_max_epu16(a, b), _mm256_max_epu16(c, d)));
     __m256i m = _mm256_max_epi16(_mm256_max_epi16(a, b), _mm256_max_epi16(c, d));
     __m128i half = _mm_max_epi16(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
     const uint16_t best = best_of(_mm_xor_si128(half, _mm_set1_epi16(0x7fff)));
@@ -634,12 +635,15 @@ static uint16_t best_16(const char *x)
 }
 
 /* The same with whole words, of which the upper halves count. */
-static uint16_t best_32(const char *x)
+static uint16_t best_32(const char *x, __m256i *largest)
 {
     const __m128i lower = _mm_set1_epi32(0xffff); /* an inverted order no minimum takes */
-    __m256i m = load_words(x);
-    for (size_t i = 32; i < SYI_BLOCK_BYTES_32; i += 32)
+    __m256i m = load_words(x), pattern = m;
+    for (size_t i = 32; i < SYI_BLOCK_BYTES_32; i += 32) {
         m = _mm256_max_epi32(m, load_words(x + i));
+        pattern = _mm256_max_epu32(pattern, load_words(x + i));
+    }
+    *largest = _mm256_max_epu16(*largest, _mm256_srli_epi32(pattern, 16));
     __m128i half = _mm_max_epi32(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
     const uint16_t best = best_of(_mm_or_si128(_mm_xor_si128(half, _mm_set1_epi32(0x7fff0000)), lower));
     if (best >= 0x8000u)
@@ -651,25 +655,30 @@ static uint16_t best_32(const char *x)
     return best_of(_mm_or_si128(half, lower));
 }
 
-static inline __attribute__((always_inline)) void
-block_max(uint16_t *max, const char *x, size_t n_blocks, size_t block_bytes, uint16_t (*best)(const char *))
+static inline __attribute__((always_inline)) void block_max(uint16_t *max, uint16_t *low, const char *x,
+                                                            size_t n_blocks, size_t block_bytes,
+                                                            uint16_t (*best)(const char *, __m256i *))
 {
+    __m256i largest = _mm256_setzero_si256();
     for (size_t b = 0; b < n_blocks; b++, x += block_bytes) {
         for (size_t line = 0; line < block_bytes;
              line += 64) /* the core's own prefetch stops at every page */
             __builtin_prefetch(x + 8192 + line, 0, 2);
-        max[b] = best(x);
+        max[b] = best(x, &largest);
     }
+    const __m128i half = _mm_max_epu16(_mm256_castsi256_si128(largest), _mm256_extracti128_si256(largest, 1));
+    if (low != NULL)
+        *low = best_of(_mm_xor_si128(half, _mm_set1_epi16(-1)));
 }
 
-static void block_max_16_avx2(uint16_t *max, const void *x, size_t n_blocks)
+static void block_max_16_avx2(uint16_t *max, uint16_t *low, const void *x, size_t n_blocks)
 {
-    block_max(max, x, n_blocks, SYI_BLOCK_BYTES_16, best_16);
+    block_max(max, low, x, n_blocks, SYI_BLOCK_BYTES_16, best_16);
 }
 
-static void block_max_32_avx2(uint16_t *max, const void *x, size_t n_blocks)
+static void block_max_32_avx2(uint16_t *max, uint16_t *low, const void *x, size_t n_blocks)
 {
-    block_max(max, x, n_blocks, SYI_BLOCK_BYTES_32, best_32);
+    block_max(max, low, x, n_blocks, SYI_BLOCK_BYTES_32, best_32);
 }
 
 static __m256i at_least_16(__m256i v, __m256i least)

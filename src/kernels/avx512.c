@@ -590,9 +590,10 @@ static uint16_t best_of(__m128i inverted)
  * needs no conversion per element; a block of negatives alone (an order below 0x8000) is done again with the
  * least pattern.
  */
-static uint16_t best_16(const char *x)
+static uint16_t best_16(const char *x, __m512i *largest)
 {
     const __m512i a = _mm512_loadu_si512(x), b = _mm512_loadu_si512(x + 64);
+    *largest = _mm512_max_epu16(*largest, _mm512_max_epu16(a, b));
     __m512i m = _mm512_max_epi16(a, b);
     __m256i half = _mm256_max_epi16(_mm512_castsi512_si256(m), _mm512_extracti64x4_epi64(m, 1));
     __m128i quarter = _mm_max_epi16(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
@@ -606,11 +607,13 @@ static uint16_t best_16(const char *x)
 }
 
 /* The same with whole words, of which the upper halves count. */
-static uint16_t best_32(const char *x)
+static uint16_t best_32(const char *x, __m512i *largest)
 {
     const __m128i lower = _mm_set1_epi32(0xffff); /* an inverted order no minimum takes */
     const __m512i a = _mm512_loadu_si512(x), b = _mm512_loadu_si512(x + 64);
     const __m512i c = _mm512_loadu_si512(x + 128), d = _mm512_loadu_si512(x + 192);
+    const __m512i pattern = _mm512_max_epu32(_mm512_max_epu32(a, b), _mm512_max_epu32(c, d));
+    *largest = _mm512_max_epu16(*largest, _mm512_srli_epi32(pattern, 16));
     __m512i m = _mm512_max_epi32(_mm512_max_epi32(a, b), _mm512_max_epi32(c, d));
     __m256i half = _mm256_max_epi32(_mm512_castsi512_si256(m), _mm512_extracti64x4_epi64(m, 1));
     __m128i quarter = _mm_max_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
@@ -623,25 +626,32 @@ static uint16_t best_32(const char *x)
     return best_of(_mm_or_si128(quarter, lower));
 }
 
-static inline __attribute__((always_inline)) void
-block_max(uint16_t *max, const char *x, size_t n_blocks, size_t block_bytes, uint16_t (*best)(const char *))
+static inline __attribute__((always_inline)) void block_max(uint16_t *max, uint16_t *low, const char *x,
+                                                            size_t n_blocks, size_t block_bytes,
+                                                            uint16_t (*best)(const char *, __m512i *))
 {
+    __m512i largest = _mm512_setzero_si512();
     for (size_t b = 0; b < n_blocks; b++, x += block_bytes) {
         for (size_t line = 0; line < block_bytes;
              line += 64) /* the core's own prefetch stops at every page */
             __builtin_prefetch(x + 8192 + line, 0, 2);
-        max[b] = best(x);
+        max[b] = best(x, &largest);
     }
+    const __m256i half =
+        _mm256_max_epu16(_mm512_castsi512_si256(largest), _mm512_extracti64x4_epi64(largest, 1));
+    const __m128i quarter = _mm_max_epu16(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+    if (low != NULL)
+        *low = best_of(_mm_xor_si128(quarter, _mm_set1_epi16(-1)));
 }
 
-static void block_max_16_avx512(uint16_t *max, const void *x, size_t n_blocks)
+static void block_max_16_avx512(uint16_t *max, uint16_t *low, const void *x, size_t n_blocks)
 {
-    block_max(max, x, n_blocks, SYI_BLOCK_BYTES_16, best_16);
+    block_max(max, low, x, n_blocks, SYI_BLOCK_BYTES_16, best_16);
 }
 
-static void block_max_32_avx512(uint16_t *max, const void *x, size_t n_blocks)
+static void block_max_32_avx512(uint16_t *max, uint16_t *low, const void *x, size_t n_blocks)
 {
-    block_max(max, x, n_blocks, SYI_BLOCK_BYTES_32, best_32);
+    block_max(max, low, x, n_blocks, SYI_BLOCK_BYTES_32, best_32);
 }
 
 static size_t count_ge_u16_avx512(const uint16_t *v, size_t n, uint16_t floor)

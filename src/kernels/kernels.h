@@ -117,9 +117,11 @@ struct syi_kernels {
      * Order of raw logits, 16 bits wide: the bit pattern of a 16-bit float (or the upper half of an f32),
      * with the lower bits of negative ones inverted and the sign bit flipped. Not canonical: -0 is one below
      * +0, NaNs lie beyond the infinities. block_max: the largest order in each run of SYI_BLOCK elements.
+     * *low, unless NULL, is the largest bit pattern (or upper half) of all, which exceeds that of every number when
+     * there is a -inf or a NaN with a sign; 0 for no blocks.
      */
-    void (*block_max_16)(uint16_t *max, const void *x, size_t n_blocks);
-    void (*block_max_32)(uint16_t *max, const void *x, size_t n_blocks);
+    void (*block_max_16)(uint16_t *max, uint16_t *low, const void *x, size_t n_blocks);
+    void (*block_max_32)(uint16_t *max, uint16_t *low, const void *x, size_t n_blocks);
 
     /* How many entries are >= floor. */
     size_t (*count_ge_u16)(const uint16_t *v, size_t n, uint16_t floor);

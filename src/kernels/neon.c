@@ -143,17 +143,6 @@ static void scale_bf16_neon(void *dst, const void *src, float w, size_t n)
 
 /* ---- Positions --------------------------------------------------------------------------------------- */
 
-/* One bit per byte of 64, set where the mask vectors are 0xff. */
-static inline uint64_t bits_of(const uint8x16_t mask[4])
-{
-    static const uint8_t weight[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
-    const uint8x16_t bit = vld1q_u8(weight);
-    const uint8x16_t low = vpaddq_u8(vandq_u8(mask[0], bit), vandq_u8(mask[1], bit));
-    const uint8x16_t high = vpaddq_u8(vandq_u8(mask[2], bit), vandq_u8(mask[3], bit));
-    const uint8x16_t all = vpaddq_u8(low, high);
-    return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(all, all)), 0);
-}
-
 /* Four positions at a time, whether there are as many or not: how many bytes of 64 are set no branch predictor
    knows, but mostly how many fours. Those past the last are overwritten, or lie past what is found. */
 static size_t push_fours(int32_t *pos, size_t found, uint64_t mask, size_t base)
@@ -619,136 +608,6 @@ static uint64_t weigh_e_neon(const float *e, size_t n, float least)
            syi_kernels_scalar.weigh_e(e + i, n - i, least);
 }
 
-/* ---- Order of raw logits ----------------------------------------------------------------------------- */
-
-static uint16x8_t load_16(const uint8_t *x, size_t i)
-{
-    return vreinterpretq_u16_u8(vld1q_u8(x + i * 2));
-}
-
-/* Upper halves of eight f32. */
-static uint16x8_t load_32(const uint8_t *x, size_t i)
-{
-    return vuzp2q_u16(vreinterpretq_u16_u8(vld1q_u8(x + i * 4)),
-                      vreinterpretq_u16_u8(vld1q_u8(x + i * 4 + 16)));
-}
-
-static uint16x8_t order_of(uint16x8_t bits)
-{
-    const uint16x8_t sign = vreinterpretq_u16_s16(vshrq_n_s16(vreinterpretq_s16_u16(bits), 15));
-    return veorq_u16(bits, vorrq_u16(sign, vdupq_n_u16(0x8000u)));
-}
-
-static int16x8_t max_of_block(const uint8_t *x, uint16x8_t (*load)(const uint8_t *, size_t))
-{
-    int16x8_t m[8];
-    for (size_t i = 0; i < 8; i++)
-        m[i] = vreinterpretq_s16_u16(load(x, i * 8));
-    return vmaxq_s16(vmaxq_s16(vmaxq_s16(m[0], m[1]), vmaxq_s16(m[2], m[3])),
-                     vmaxq_s16(vmaxq_s16(m[4], m[5]), vmaxq_s16(m[6], m[7])));
-}
-
-/*
- * As signed integers, bit patterns order like the values while any of them is non-negative, so the maximum
- * needs no conversion per element; a block of negatives alone is done again with the least magnitude.
- */
-static inline __attribute__((always_inline)) void
-block_max_negative(uint16_t *max, const uint8_t *x, size_t n_blocks, size_t elem_bytes,
-                   uint16x8_t (*load)(const uint8_t *, size_t))
-{
-    for (size_t b = 0; b < n_blocks; b++, x += SYI_BLOCK * elem_bytes) {
-        uint16x8_t best = vdupq_n_u16(0);
-        for (size_t j = 0; j < SYI_BLOCK; j += 8)
-            best = vmaxq_u16(best, order_of(load(x, j)));
-        max[b] = vmaxvq_u16(best);
-    }
-}
-
-static inline __attribute__((always_inline)) void
-block_max_8(uint16_t *max, const uint8_t *x, size_t elem_bytes, uint16x8_t (*load)(const uint8_t *, size_t))
-{
-    const size_t step = SYI_BLOCK * elem_bytes;
-    int16x8_t m[8];
-    for (size_t i = 0; i < 8; i++) {
-        const uint8_t *at = x + i * step;
-        for (size_t line = 0; line < step; line += 64) /* the core's own stream alone leaves 20 % unused */
-            __builtin_prefetch(at + 2048 + line, 0, 2);
-        m[i] = max_of_block(at, load);
-    }
-    const int16x8_t all = vpmaxq_s16(vpmaxq_s16(vpmaxq_s16(m[0], m[1]), vpmaxq_s16(m[2], m[3])),
-                                     vpmaxq_s16(vpmaxq_s16(m[4], m[5]), vpmaxq_s16(m[6], m[7])));
-    vst1q_u16(max, order_of(vreinterpretq_u16_s16(all)));
-    if (vminvq_s16(all) < 0)
-        block_max_negative(max, x, 8, elem_bytes, load);
-}
-
-static inline __attribute__((always_inline)) void block_max(uint16_t *max, const uint8_t *x, size_t n_blocks,
-                                                            size_t elem_bytes,
-                                                            uint16x8_t (*load)(const uint8_t *, size_t))
-{
-    /* Two halves in turn: two streams are read faster than one. */
-    const size_t step = SYI_BLOCK * elem_bytes, half = n_blocks / 16 * 8;
-    for (size_t b = 0; b < half; b += 8) {
-        block_max_8(max + b, x + b * step, elem_bytes, load);
-        block_max_8(max + half + b, x + (half + b) * step, elem_bytes, load);
-    }
-    size_t b = 2 * half;
-    for (; b + 8 <= n_blocks; b += 8)
-        block_max_8(max + b, x + b * step, elem_bytes, load);
-    block_max_negative(max + b, x + b * step, n_blocks - b, elem_bytes, load);
-}
-
-static void block_max_16_neon(uint16_t *max, const void *x, size_t n_blocks)
-{
-    block_max(max, x, n_blocks, 2, load_16);
-}
-
-static void block_max_32_neon(uint16_t *max, const void *x, size_t n_blocks)
-{
-    block_max(max, x, n_blocks, 4, load_32);
-}
-
-static size_t count_ge_u16_neon(const uint16_t *v, size_t n, uint16_t floor)
-{
-    enum { MOST = 1 << 18 }; /* elements before the 16-bit counters are added up: 2^14 in each */
-    const uint16x8_t least = vdupq_n_u16(floor);
-    size_t count = 0, i = 0;
-    while (i + 16 <= n) {
-        const size_t stop = n - i > MOST ? i + MOST : n;
-        uint16x8_t a = vdupq_n_u16(0), b = vdupq_n_u16(0);
-        for (; i + 16 <= stop; i += 16) {
-            a = vsubq_u16(a, vcgeq_u16(vld1q_u16(v + i), least));
-            b = vsubq_u16(b, vcgeq_u16(vld1q_u16(v + i + 8), least));
-        }
-        count += vaddlvq_u16(a) + vaddlvq_u16(b);
-    }
-    return count + syi_kernels_scalar.count_ge_u16(v + i, n - i, floor);
-}
-
-/* One bit per element of a block, set where the order is at least the floor. */
-static inline __attribute__((always_inline)) uint64_t hits(const uint8_t *x, uint16_t floor,
-                                                           uint16x8_t (*load)(const uint8_t *, size_t))
-{
-    const uint16x8_t least = vdupq_n_u16(floor);
-    uint8x16_t mask[4];
-    for (size_t i = 0; i < 4; i++) {
-        const uint8x8_t low = vmovn_u16(vcgeq_u16(order_of(load(x, i * 16)), least));
-        const uint8x8_t high = vmovn_u16(vcgeq_u16(order_of(load(x, i * 16 + 8)), least));
-        mask[i] = vcombine_u8(low, high);
-    }
-    return bits_of(mask);
-}
-
-static uint64_t reach_16_neon(const void *x, uint16_t floor)
-{
-    return hits(x, floor, load_16);
-}
-
-static uint64_t reach_32_neon(const void *x, uint16_t floor)
-{
-    return hits(x, floor, load_32);
-}
-
 /* Slots both tables share. */
 #define SLOTS \
     .copy_fan = copy_fan_neon, .copy_rows = copy_rows_neon, .scale_f32 = scale_f32_neon, \
@@ -758,8 +617,9 @@ static uint64_t reach_32_neon(const void *x, uint16_t floor)
     .weigh_f32 = weigh_f32_neon, .sum_exp_f32 = sum_exp_f32_neon, .sum_exp_f16 = sum_exp_f16_neon, \
     .sum_exp_bf16 = sum_exp_bf16_neon, .exp_row_f32 = exp_row_f32_neon, .exp_row_f16 = exp_row_f16_neon, \
     .exp_row_bf16 = exp_row_bf16_neon, .split = split_neon, .weigh_e = weigh_e_neon, \
-    .block_max_16 = block_max_16_neon, .block_max_32 = block_max_32_neon, .count_ge_u16 = count_ge_u16_neon, \
-    .reach_16 = reach_16_neon, .reach_32 = reach_32_neon, .decode = syi_decode_neon
+    .block_max_16 = syi_block_max_16_neon, .block_max_32 = syi_block_max_32_neon, \
+    .count_ge_u16 = syi_count_ge_u16_neon, .reach_16 = syi_reach_16_neon, .reach_32 = syi_reach_32_neon, \
+    .decode = syi_decode_neon
 
 const struct syi_kernels syi_kernels_neon = {
     .name = "neon",

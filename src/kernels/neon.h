@@ -1,6 +1,6 @@
 /*
- * What the NEON files share. Both tables are in neon.c; neon_rows.c has their sums of rows and dot products, and
- * neon_bf16.c the functions that are built with flags of their own.
+ * What the NEON files share. Both tables are in neon.c; neon_rows.c has their sums of rows and dot products,
+ * neon_scan.c the scan over raw logits, and neon_bf16.c the functions that are built with flags of their own.
  */
 #ifndef SYI_NEON_H
 #define SYI_NEON_H
@@ -269,6 +269,17 @@ static inline __attribute__((always_inline)) void add_dots(float *sum, const cha
     }
 }
 
+/* One bit per byte of 64, set where the mask vectors are 0xff. */
+static inline uint64_t bits_of(const uint8x16_t mask[4])
+{
+    static const uint8_t weight[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    const uint8x16_t bit = vld1q_u8(weight);
+    const uint8x16_t low = vpaddq_u8(vandq_u8(mask[0], bit), vandq_u8(mask[1], bit));
+    const uint8x16_t high = vpaddq_u8(vandq_u8(mask[2], bit), vandq_u8(mask[3], bit));
+    const uint8x16_t all = vpaddq_u8(low, high);
+    return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(all, all)), 0);
+}
+
 void syi_sum_rows_f32_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
 void syi_sum_rows_f16_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
 void syi_sum_rows_bf16_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
@@ -281,5 +292,12 @@ void syi_sum_rows_f16_neon_bf16(void *dst, const void *const *rows, const float 
 void syi_sum_rows_bf16_neon_bf16(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
 void syi_scale_f16_neon_bf16(void *dst, const void *src, float w, size_t n);
 void syi_scale_bf16_neon_bf16(void *dst, const void *src, float w, size_t n);
+
+/* Kernels of neon_scan.c. */
+void syi_block_max_16_neon(uint16_t *max, uint16_t *low, const void *x, size_t n_blocks);
+void syi_block_max_32_neon(uint16_t *max, uint16_t *low, const void *x, size_t n_blocks);
+size_t syi_count_ge_u16_neon(const uint16_t *v, size_t n, uint16_t floor);
+uint64_t syi_reach_16_neon(const void *x, uint16_t floor);
+uint64_t syi_reach_32_neon(const void *x, uint16_t floor);
 
 #endif

@@ -345,23 +345,30 @@ static uint16_t order_32(const void *x, size_t i)
     return order_of((uint16_t)(syi_f32_bits(load_f32(x, i)) >> 16));
 }
 
-static void block_max(uint16_t *max, const void *x, size_t n_blocks, uint16_t (*order)(const void *, size_t))
+static void block_max(uint16_t *max, uint16_t *low, const void *x, size_t n_blocks,
+                      uint16_t (*order)(const void *, size_t))
 {
+    uint16_t largest = 0;
     for (size_t b = 0; b < n_blocks; b++) {
         max[b] = 0;
-        for (size_t i = 0; i < SYI_BLOCK; i++)
-            max[b] = order(x, b * SYI_BLOCK + i) > max[b] ? order(x, b * SYI_BLOCK + i) : max[b];
+        for (size_t i = b * SYI_BLOCK; i < (b + 1) * SYI_BLOCK; i++) {
+            const uint16_t at = order(x, i), pattern = at ^ (at & 0x8000u ? 0x8000u : 0xffffu);
+            max[b] = at > max[b] ? at : max[b];
+            largest = pattern > largest ? pattern : largest;
+        }
     }
+    if (low != NULL)
+        *low = largest;
 }
 
-static void block_max_16_scalar(uint16_t *max, const void *x, size_t n_blocks)
+static void block_max_16_scalar(uint16_t *max, uint16_t *low, const void *x, size_t n_blocks)
 {
-    block_max(max, x, n_blocks, order_16);
+    block_max(max, low, x, n_blocks, order_16);
 }
 
-static void block_max_32_scalar(uint16_t *max, const void *x, size_t n_blocks)
+static void block_max_32_scalar(uint16_t *max, uint16_t *low, const void *x, size_t n_blocks)
 {
-    block_max(max, x, n_blocks, order_32);
+    block_max(max, low, x, n_blocks, order_32);
 }
 
 static size_t count_ge_u16_scalar(const uint16_t *v, size_t n, uint16_t floor)

@@ -629,7 +629,8 @@ static unsigned char *raw_logits(uint64_t *rng, const uint16_t *upper, size_t n,
     return x;
 }
 
-static void expect_block_maxima(void (*block_max)(uint16_t *, const void *, size_t), size_t elem_bytes)
+static void expect_block_maxima(void (*block_max)(uint16_t *, uint16_t *, const void *, size_t),
+                                size_t elem_bytes)
 {
     static uint16_t upper[40 * SYI_BLOCK];
     uint64_t rng = 11;
@@ -638,13 +639,17 @@ static void expect_block_maxima(void (*block_max)(uint16_t *, const void *, size
         fill_upper(&rng, upper, n_blocks * SYI_BLOCK);
         unsigned char *x = raw_logits(&rng, upper, n_blocks * SYI_BLOCK, elem_bytes);
         uint16_t *max = buf_new(n_blocks * sizeof *max, 0);
-        block_max(max, x, n_blocks);
+        uint16_t low = 1, want_low = 0;
+        block_max(max, round % 2 ? &low : NULL, x, n_blocks);
         for (size_t b = 0; b < n_blocks; b++) {
             uint16_t want = 0;
-            for (size_t i = b * SYI_BLOCK; i < (b + 1) * SYI_BLOCK; i++)
+            for (size_t i = b * SYI_BLOCK; i < (b + 1) * SYI_BLOCK; i++) {
                 want = order_of(upper[i]) > want ? order_of(upper[i]) : want;
+                want_low = upper[i] > want_low ? upper[i] : want_low;
+            }
             assert_int_equal(max[b], want);
         }
+        assert_int_equal(low, round % 2 ? want_low : 1);
         buf_free(max);
         buf_free(x);
     }

@@ -433,6 +433,28 @@ static void zeros_of_both_signs_are_equal(void **state)
     sy_ctx_destroy(ctx);
 }
 
+/* exp(-1.2035) > 0.3, and the next value of 16 bits below it has less: an override is an f32 and may lie between. */
+static void min_p_keeps_overrides_between_16_bit_values(void **state)
+{
+    (void)state;
+    static struct call c;
+    static struct result r;
+    c = (struct call){.type = {4, 16, 1}, .rows = 1, .vocab = 1000, .top_p = 1.0f, .min_p = 0.3f, .seed = 5};
+    c.temperature[0] = 1.0f;
+    for (int64_t i = 0; i < c.vocab; i++)
+        c.narrow[i] = i == 500 ? 0x0000 : 0xc1a0; /* 0 and -20 */
+    c.override_indptr[1] = c.n_overrides = 1;
+    c.override_token[0] = 700;
+    c.override_logit[0] = -1.2035f;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    for (sy_noise noise = SY_NOISE_NONE; noise <= SY_NOISE_CDF; noise++) {
+        c.noise = noise;
+        run(ctx, &c, &r, KEPT);
+        assert_int_equal(r.kept[0], 2);
+    }
+    sy_ctx_destroy(ctx);
+}
+
 int main(void)
 {
     enum { SEEDS = 16, EDGES = 3 };
@@ -440,22 +462,23 @@ int main(void)
     static DLDataType types[EDGES] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
     static uint64_t seeds[SEEDS];
     static char names[SEEDS + 2 * EDGES][48];
-    struct CMUnitTest tests[2 + SEEDS + 2 * EDGES] = {cmocka_unit_test(zeros_of_both_signs_are_equal),
-                                                      cmocka_unit_test(probabilities_use_the_exact_mass)};
+    struct CMUnitTest tests[3 + SEEDS + 2 * EDGES] = {
+        cmocka_unit_test(zeros_of_both_signs_are_equal), cmocka_unit_test(probabilities_use_the_exact_mass),
+        cmocka_unit_test(min_p_keeps_overrides_between_16_bit_values)};
     for (size_t i = 0; i < SEEDS; i++) {
         seeds[i] = 1000 + i;
         snprintf(names[i], sizeof names[i], "every_way_ends_at_the_same_token: seed %zu", 1000 + i);
-        tests[i + 2] = (struct CMUnitTest){names[i], every_way_ends_at_the_same_token, NULL, NULL, &seeds[i]};
+        tests[i + 3] = (struct CMUnitTest){names[i], every_way_ends_at_the_same_token, NULL, NULL, &seeds[i]};
     }
     for (size_t i = SEEDS; i < SEEDS + EDGES; i++) {
         snprintf(names[i], sizeof names[i], "cuts_on_the_edge_are_exact: %s", type_names[i - SEEDS]);
-        tests[i + 2] =
+        tests[i + 3] =
             (struct CMUnitTest){names[i], cuts_on_the_edge_are_exact, NULL, NULL, &types[i - SEEDS]};
     }
     for (size_t i = SEEDS + EDGES; i < SEEDS + 2 * EDGES; i++) {
         DLDataType *type = &types[i - SEEDS - EDGES];
         snprintf(names[i], sizeof names[i], "cuts_of_large_nuclei_are_exact: %s", type_names[type - types]);
-        tests[i + 2] = (struct CMUnitTest){names[i], cuts_of_large_nuclei_are_exact, NULL, NULL, type};
+        tests[i + 3] = (struct CMUnitTest){names[i], cuts_of_large_nuclei_are_exact, NULL, NULL, type};
     }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

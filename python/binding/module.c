@@ -279,7 +279,7 @@ int __tvm_ffi_version(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny 
     return syp_return_text(result, sy_version());
 }
 
-/* results_version() -> 2 */
+/* results_version() -> 3 */
 EXPORT int __tvm_ffi_results_version(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
 int __tvm_ffi_results_version(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {

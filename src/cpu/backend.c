@@ -7,36 +7,36 @@
 const struct syi_backend syi_cpu_backend = {.name = "cpu", .op = {SYI_BACKEND_OPERATORS(ROW)}};
 #undef ROW
 
-int64_t syi_load_int(const unsigned char *p, enum syi_type type)
+int64_t syi_load_int(const unsigned char *p, sy_type type)
 {
-    if (type == SYI_I64 || type == SYI_U64) {
+    if (type == SY_TYPE_I64 || type == SY_TYPE_U64) {
         int64_t value;
         memcpy(&value, p, sizeof value);
         return value;
     }
     const int32_t value = syi_load_i32(p, 0);
-    return type == SYI_U32 ? (int64_t)(uint32_t)value : value;
+    return type == SY_TYPE_U32 ? (int64_t)(uint32_t)value : value;
 }
 
-float syi_load_float(const unsigned char *p, enum syi_type type)
+float syi_load_float(const unsigned char *p, sy_type type)
 {
-    if (type == SYI_F32) {
+    if (type == SY_TYPE_F32) {
         float value;
         memcpy(&value, p, sizeof value);
         return value;
     }
     uint16_t bits;
     memcpy(&bits, p, sizeof bits);
-    return type == SYI_F16 ? syi_f16_to_f32(bits) : syi_bf16_to_f32(bits);
+    return type == SY_TYPE_F16 ? syi_f16_to_f32(bits) : syi_bf16_to_f32(bits);
 }
 
-void syi_store_float(unsigned char *p, enum syi_type type, float value)
+void syi_store_float(unsigned char *p, sy_type type, float value)
 {
-    if (type == SYI_F32) {
+    if (type == SY_TYPE_F32) {
         memcpy(p, &value, sizeof value);
         return;
     }
-    const uint16_t bits = type == SYI_F16 ? syi_f32_to_f16(value) : syi_f32_to_bf16(value);
+    const uint16_t bits = type == SY_TYPE_F16 ? syi_f32_to_f16(value) : syi_f32_to_bf16(value);
     memcpy(p, &bits, sizeof bits);
 }
 

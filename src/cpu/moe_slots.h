@@ -14,7 +14,7 @@ struct syi_slot_fault {
 
 struct syi_slots {
     struct syi_rows ids;
-    enum syi_type type;
+    sy_type type;
     int64_t n_tokens, n_slots, n_experts;
     bool allow_missing; /* ids -1 and E name no expert */
     int n_chunks;

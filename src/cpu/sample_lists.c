@@ -6,7 +6,7 @@
 
 static int64_t indptr_at(const struct syi_token_lists *l, int64_t b)
 {
-    return syi_load_int(l->indptr + b * (l->indptr_type == SYI_I64 ? 8 : 4), l->indptr_type);
+    return syi_load_int(l->indptr + b * (l->indptr_type == SY_TYPE_I64 ? 8 : 4), l->indptr_type);
 }
 
 struct syi_span syi_list_span(const struct syi_token_lists *l, int64_t b)

@@ -134,7 +134,7 @@ static float penalise(float x, const struct penalties *by, uint32_t entry)
     return x;
 }
 
-static float logit_at(const struct marks *m, int64_t token, enum syi_type type)
+static float logit_at(const struct marks *m, int64_t token, sy_type type)
 {
     return syi_load_float(m->logits + (size_t)token * m->logit_bytes, type);
 }

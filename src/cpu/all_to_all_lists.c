@@ -4,8 +4,7 @@
  * each question; where rows follow an order of their own (EXPERT), a walk that counts comes before.
  */
 #include "cpu/all_to_all.h"
-
-#include "cpu/backend.h"
+#include "cpu/load.h"
 
 static const struct syi_a2a_pick nowhere = {-1, -1};
 

@@ -3,7 +3,7 @@
  * without regard to floating-point traps, so that they become vector code; results do not depend on that.
  */
 #include "cpu/kv_codec.h"
-#include "cpu/backend.h"
+#include "cpu/load.h"
 
 #include <float.h>
 

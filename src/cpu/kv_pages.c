@@ -3,6 +3,8 @@
  * looked at once more, position by position, to tell what.
  */
 #include "cpu/kv_pages.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 static bool present(const struct syi_column *column)
 {

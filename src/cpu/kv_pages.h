@@ -5,7 +5,6 @@
 #ifndef SYI_CPU_KV_PAGES_H
 #define SYI_CPU_KV_PAGES_H
 
-#include "cpu/backend.h"
 #include "cpu/kv_rows.h"
 
 /* What holds for a whole index row. */

@@ -3,6 +3,9 @@
  * first slot is written.
  */
 #include "cpu/kv_pages.h"
+#include "cpu/backend.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 enum { CHUNK = 512 }; /* tokens translated at a time */
 

@@ -3,6 +3,9 @@
  * were not kept translated once more.
  */
 #include "cpu/kv_pages.h"
+#include "cpu/backend.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 struct job {
     const struct syi_kv_translate_plan *plan;

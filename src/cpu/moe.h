@@ -4,7 +4,6 @@
 #ifndef SYI_CPU_MOE_H
 #define SYI_CPU_MOE_H
 
-#include "cpu/backend.h"
 #include "kernels/kernels.h"
 
 /* Slot of a choice, or -1 when it is skipped. Both numbers are judged before they are multiplied. */

@@ -2,6 +2,7 @@
  * moe_capacity on the CPU: the largest of the counts, held against what the factor allows.
  */
 #include "cpu/backend.h"
+#include "cpu/load.h"
 
 size_t syi_cpu_moe_capacity_workspace(const sy_ctx *ctx, const union syi_plan *plan)
 {

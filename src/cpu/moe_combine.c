@@ -6,6 +6,9 @@
  * without reading them only as long as nothing else is stored in between.
  */
 #include "cpu/moe.h"
+#include "cpu/backend.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 enum { BATCH = 32 }; /* samples looked up at a time */
 

@@ -4,9 +4,11 @@
  * those by comparing each with each; nothing is sorted. Counts are kept per task and added up in the end.
  */
 #include "cpu/moe_route.h"
-#include "cpu/backend.h"
 #include "cpu/sample.h"
 #include "kernels/kernels.h"
+#include "cpu/backend.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 #include <float.h>
 

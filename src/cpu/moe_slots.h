@@ -3,10 +3,9 @@
  * share. A scan over (expert, chunk) makes of the counts the first place of each chunk, and every chunk then places
  * its slots by itself, in the order of the slots.
  */
+#include "cpu/load.h"
 #ifndef SYI_CPU_MOE_SLOTS_H
 #define SYI_CPU_MOE_SLOTS_H
-
-#include "cpu/backend.h"
 
 struct syi_slot_fault {
     int64_t token, slot; /* first id outside; token -1: none */

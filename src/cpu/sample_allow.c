@@ -2,7 +2,6 @@
  * Rows of which some tokens do not count. Nothing is written back and no row is copied as a whole: what reads a row
  * reads it in pieces, and gets one with -inf in the right places only where some of its tokens count and some do not.
  */
-#include "cpu/backend.h"
 #include "cpu/sample.h"
 
 struct syi_logits syi_row_logits(const struct syi_sample_plan *p, int64_t b)

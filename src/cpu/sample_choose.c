@@ -2,7 +2,7 @@
  * The choice among what is left of a row: the first of the order, the best score against noise, or one draw.
  */
 #include "cpu/sample.h"
-#include "cpu/backend.h"
+#include "cpu/load.h"
 
 /* Always a candidate, whatever was cut. */
 static int64_t first_of_order(const struct syi_row *r)

@@ -3,7 +3,7 @@
  * head, other draws on weights alone.
  */
 #include "cpu/sample.h"
-#include "cpu/backend.h"
+#include "cpu/load.h"
 
 bool syi_row_wants_candidates(const struct syi_row *r)
 {

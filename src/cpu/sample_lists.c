@@ -1,8 +1,9 @@
 /*
  * Lists of tokens, row after row: where a row's begin and end, and whether all of them are right.
  */
-#include "cpu/backend.h"
 #include "cpu/sample.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 static int64_t indptr_at(const struct syi_token_lists *l, int64_t b)
 {

@@ -4,7 +4,6 @@
  * are all equal weighs their number times one weight.
  */
 #include "cpu/sample.h"
-#include "cpu/backend.h"
 
 typedef uint16_t any_u16 __attribute__((aligned(1), may_alias));
 typedef float any_f32 __attribute__((aligned(1), may_alias));

@@ -4,7 +4,7 @@
  * where that leaves a doubt about a cut or a draw, and only there, the weights are added up exactly.
  */
 #include "cpu/sample.h"
-#include "cpu/backend.h"
+#include "cpu/load.h"
 
 #include <math.h>
 

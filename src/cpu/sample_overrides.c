@@ -3,8 +3,10 @@
  * gives each token once and in order, whatever the order of the lists. Rows are built side by side in scratch, then
  * moved together.
  */
-#include "cpu/backend.h"
 #include "cpu/sample.h"
+#include "cpu/backend.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 /* Scratch of one task. */
 struct marks {

@@ -5,7 +5,6 @@
  * candidates with exact keys, in index order; the stages that follow cut it as they cut a whole row.
  */
 #include "cpu/sample.h"
-#include "cpu/backend.h"
 
 static uint16_t order_plus_inf(sy_type type)
 {

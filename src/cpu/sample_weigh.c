@@ -5,7 +5,6 @@
  * pattern.
  */
 #include "cpu/sample.h"
-#include "cpu/backend.h"
 
 enum {
     PATTERNS = SYI_PATTERNS,

@@ -1,8 +1,8 @@
 /*
  * moe_capacity: check and plan. What the factor allows is computed here, so that the query can answer it.
  */
-#include "cpu/backend.h"
 #include "ops/call.h"
+#include "cpu/pool.h"
 
 #include <math.h>
 

@@ -3,7 +3,6 @@
  * table, for every type, temperature and size of the maximum, with and without tokens that do not count, and tight
  * enough to be of use. And the parts of a row that they take apart.
  */
-#include "cpu/backend.h"
 #include "cpu/sample.h"
 #include "support.h"
 

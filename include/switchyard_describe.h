@@ -91,12 +91,11 @@ typedef struct sy_field_info {
     int max_rank;
     const char *shape; /* tensors: named extents, "T H"; alternatives "k S | S" */
     const char *help;  /* one line */
-    const char *
-        words; /* ENUM, FORMAT: values from 0 on, "softmax sigmoid none"; "-": a value without a word; "zero|0": a
-                          second spelling. PLANES: the tensors that each plane has. Outputs: see
-                          SY_FIELD_EXTRA */
-    const char
-        *preset; /* scalars: default of command line and Python where it is not 0; outputs: their type */
+    /* ENUM, FORMAT: values from 0 on, "softmax sigmoid none"; "-": a value without a word; "zero|0": a second spelling.
+       PLANES: the tensors that each plane has. Outputs: see SY_FIELD_EXTRA. */
+    const char *words;
+    /* Scalars: the default of command line and Python where it is not 0. Outputs: their type. */
+    const char *preset;
 } sy_field_info;
 
 typedef struct sy_op_info {
@@ -105,8 +104,8 @@ typedef struct sy_op_info {
     int number;          /* sy_op_at(number) is this operator */
     int n_tensors;       /* they are the first fields */
     int n_fields;
-    bool
-        mesh; /* it runs between devices, by sy_<op>(ctx, comm, args); sy_call, sy_call_query and sy_infer reject it */
+    /* It runs between devices, by sy_<op>(ctx, comm, args); sy_call, sy_call_query and sy_infer reject it. */
+    bool mesh;
     size_t args_bytes;  /* of its argument struct */
     size_t field_bytes; /* of sy_field_info in this library: the distance between fields; see sy_op_field */
     const sy_field_info *fields;

@@ -254,9 +254,10 @@ const DLTensor **op_pointer(const struct op *op, struct op_call *call, const sy_
 {
     static const size_t parts[] = {offsetof(sy_kv_plane, cache), offsetof(sy_kv_plane, rows),
                                    offsetof(sy_kv_plane, scale)};
+    enum { PARTS = sizeof parts / sizeof *parts };
     const int part = plane > 0 ? part_of_plane(op, tensor) : -1;
-    char *const at = part >= 0 ? (char *)&call->planes[plane - 1] + parts[part]
-                               : (char *)call->args.bytes + tensor->offset;
+    char *const at = part >= 0 && part < PARTS ? (char *)&call->planes[plane - 1] + parts[part]
+                                               : (char *)call->args.bytes + tensor->offset;
     return (const DLTensor **)(void *)at;
 }
 

@@ -62,7 +62,7 @@ def info() -> Info:
 
     >>> import switchyard
     >>> switchyard.info().results_version
-    2
+    3
     >>> switchyard.info().isa_tables[-1]
     'scalar'
     """

@@ -70,29 +70,9 @@ void syi_clear_fault(sy_ctx *ctx, const char *op);
 
 /* ---- Element types ----------------------------------------------------------------------------------- */
 
-/* The types operators tell apart; everything else is SYI_OTHER. */
-#define syi_type sy_type
-#define SYI_OTHER SY_TYPE_OTHER
-#define SYI_I8 SY_TYPE_I8
-#define SYI_I16 SY_TYPE_I16
-#define SYI_I32 SY_TYPE_I32
-#define SYI_I64 SY_TYPE_I64
-#define SYI_U8 SY_TYPE_U8
-#define SYI_U16 SY_TYPE_U16
-#define SYI_U32 SY_TYPE_U32
-#define SYI_U64 SY_TYPE_U64
-#define SYI_F16 SY_TYPE_F16
-#define SYI_F32 SY_TYPE_F32
-#define SYI_F64 SY_TYPE_F64
-#define SYI_BF16 SY_TYPE_BF16
-#define SYI_BOOL SY_TYPE_BOOL
-#define SYI_F8_E4M3 SY_TYPE_F8_E4M3
-#define SYI_F8_E5M2 SY_TYPE_F8_E5M2
-#define SYI_F8_E8M0 SY_TYPE_F8_E8M0
-#define SYI_N_TYPES SY_N_TYPES
-
-enum syi_type syi_type_of(DLDataType type);
-DLDataType syi_dtype_of(enum syi_type type);
+/* The types operators tell apart; everything else is SY_TYPE_OTHER. */
+sy_type syi_type_of(DLDataType type);
+DLDataType syi_dtype_of(sy_type type);
 void syi_describe_type(DLDataType type, char *text, size_t text_bytes);
 
 /* Bytes of one element, 0 when it is not a whole number of bytes. */
@@ -103,9 +83,9 @@ static inline size_t syi_elem_bytes(DLDataType type)
 }
 
 /* The same for the float types operators compute with. */
-static inline size_t syi_float_bytes(enum syi_type type)
+static inline size_t syi_float_bytes(sy_type type)
 {
-    return type == SYI_F32 ? 4 : 2;
+    return type == SY_TYPE_F32 ? 4 : 2;
 }
 
 /* Exact widening and rounding to nearest even, as integers; a NaN narrows to the canonical quiet NaN. */

@@ -6,64 +6,64 @@
 
 #include <stdio.h>
 
-static const char *const names[SYI_N_TYPES] = {
-    [SYI_I8] = "i8",
-    [SYI_I16] = "i16",
-    [SYI_I32] = "i32",
-    [SYI_I64] = "i64",
-    [SYI_U8] = "u8",
-    [SYI_U16] = "u16",
-    [SYI_U32] = "u32",
-    [SYI_U64] = "u64",
-    [SYI_F16] = "f16",
-    [SYI_F32] = "f32",
-    [SYI_F64] = "f64",
-    [SYI_BF16] = "bf16",
-    [SYI_BOOL] = "bool",
-    [SYI_F8_E4M3] = "f8_e4m3",
-    [SYI_F8_E5M2] = "f8_e5m2",
-    [SYI_F8_E8M0] = "f8_e8m0",
-    [SYI_OTHER] = "another type",
+static const char *const names[SY_N_TYPES] = {
+    [SY_TYPE_I8] = "i8",
+    [SY_TYPE_I16] = "i16",
+    [SY_TYPE_I32] = "i32",
+    [SY_TYPE_I64] = "i64",
+    [SY_TYPE_U8] = "u8",
+    [SY_TYPE_U16] = "u16",
+    [SY_TYPE_U32] = "u32",
+    [SY_TYPE_U64] = "u64",
+    [SY_TYPE_F16] = "f16",
+    [SY_TYPE_F32] = "f32",
+    [SY_TYPE_F64] = "f64",
+    [SY_TYPE_BF16] = "bf16",
+    [SY_TYPE_BOOL] = "bool",
+    [SY_TYPE_F8_E4M3] = "f8_e4m3",
+    [SY_TYPE_F8_E5M2] = "f8_e5m2",
+    [SY_TYPE_F8_E8M0] = "f8_e8m0",
+    [SY_TYPE_OTHER] = "another type",
 };
 
 /* By type code and bytes. A call needs the type of each tensor several times, so nothing is searched. */
 enum { N_CODES = 15 };
 static const uint8_t type_table[N_CODES][9] = {
-    [0] = {[1] = SYI_I8, [2] = SYI_I16, [4] = SYI_I32, [8] = SYI_I64},
-    [1] = {[1] = SYI_U8, [2] = SYI_U16, [4] = SYI_U32, [8] = SYI_U64},
-    [2] = {[2] = SYI_F16, [4] = SYI_F32, [8] = SYI_F64},
-    [4] = {[2] = SYI_BF16},
-    [6] = {[1] = SYI_BOOL},
-    [10] = {[1] = SYI_F8_E4M3},
-    [12] = {[1] = SYI_F8_E5M2},
-    [14] = {[1] = SYI_F8_E8M0},
+    [0] = {[1] = SY_TYPE_I8, [2] = SY_TYPE_I16, [4] = SY_TYPE_I32, [8] = SY_TYPE_I64},
+    [1] = {[1] = SY_TYPE_U8, [2] = SY_TYPE_U16, [4] = SY_TYPE_U32, [8] = SY_TYPE_U64},
+    [2] = {[2] = SY_TYPE_F16, [4] = SY_TYPE_F32, [8] = SY_TYPE_F64},
+    [4] = {[2] = SY_TYPE_BF16},
+    [6] = {[1] = SY_TYPE_BOOL},
+    [10] = {[1] = SY_TYPE_F8_E4M3},
+    [12] = {[1] = SY_TYPE_F8_E5M2},
+    [14] = {[1] = SY_TYPE_F8_E8M0},
 };
 
-enum syi_type syi_type_of(DLDataType type)
+sy_type syi_type_of(DLDataType type)
 {
     if (type.lanes != 1 || type.code >= N_CODES || type.bits > 64 || type.bits % 8 != 0)
-        return SYI_OTHER;
-    return (enum syi_type)type_table[type.code][type.bits / 8];
+        return SY_TYPE_OTHER;
+    return (sy_type)type_table[type.code][type.bits / 8];
 }
 
-DLDataType syi_dtype_of(enum syi_type type)
+DLDataType syi_dtype_of(sy_type type)
 {
     for (int code = 0; code < N_CODES; code++)
         for (int bytes = 1; bytes <= 8; bytes++)
-            if (type_table[code][bytes] == type && type != SYI_OTHER)
+            if (type_table[code][bytes] == type && type != SY_TYPE_OTHER)
                 return (DLDataType){(uint8_t)code, (uint8_t)(8 * bytes), 1};
     return (DLDataType){255, 0, 1};
 }
 
 const char *sy_type_name(sy_type type)
 {
-    return names[(unsigned)type < SYI_N_TYPES ? type : SYI_OTHER];
+    return names[(unsigned)type < SY_N_TYPES ? type : SY_TYPE_OTHER];
 }
 
 void syi_describe_type(DLDataType type, char *text, size_t text_bytes)
 {
-    const enum syi_type known = syi_type_of(type);
-    if (known != SYI_OTHER)
+    const sy_type known = syi_type_of(type);
+    if (known != SY_TYPE_OTHER)
         snprintf(text, text_bytes, "%s", names[known]);
     else
         snprintf(text, text_bytes, "type code %d with %d bits and %d lanes", type.code, type.bits,

@@ -65,12 +65,12 @@ static inline unsigned char *syi_row(struct syi_rows rows, int64_t r)
 /* One integer or float per row, possibly the same for all (stride 0). */
 struct syi_column {
     struct syi_rows rows;
-    enum syi_type type;
+    sy_type type;
 };
 
 struct syi_moe_route_plan {
     int64_t n_tokens, n_experts, k;
-    enum syi_type type;
+    sy_type type;
     struct syi_rows logits;
     unsigned char *bias;     /* [E] f32 or NULL */
     unsigned char *finished; /* [T] or NULL */
@@ -83,7 +83,7 @@ struct syi_moe_route_plan {
     int64_t capacity; /* 0: no limit, or one that nothing asked for can exceed */
     sy_drop drop;
     struct syi_rows ids, weights, map, probs, scores; /* outputs that were given */
-    enum syi_type id_type, weight_type, prob_type;
+    sy_type id_type, weight_type, prob_type;
     unsigned char *counts; /* [E] int64 or NULL */
 };
 
@@ -92,14 +92,14 @@ struct syi_moe_map_from_ids_plan {
     bool allow_missing;
     size_t prob_bytes; /* of one weight, 0: none */
     struct syi_rows ids, weights, map, probs;
-    enum syi_type id_type;
+    sy_type id_type;
 };
 
 struct syi_moe_ids_from_map_plan {
     int64_t n_tokens, n_experts, n_slots;
     size_t prob_bytes; /* of one weight, 0: none */
     struct syi_rows map, probs, ids, weights;
-    enum syi_type id_type;
+    sy_type id_type;
 };
 
 struct syi_moe_permute_plan {
@@ -122,7 +122,7 @@ struct syi_moe_rows_plan {
     int64_t n_rows;  /* M */
     int64_t hidden;
     bool capacity, zero_pad;
-    enum syi_type type, prob_type;
+    sy_type type, prob_type;
     struct syi_rows permuted, tokens; /* [M,H], [T,H] */
     struct syi_rows map;              /* [T,E]; absent unless slots must be matched with experts */
     struct syi_rows probs;            /* [T,E]; absent: all weights are 1 */
@@ -141,7 +141,7 @@ struct syi_moe_permute_ids_plan {
     int64_t row_begin, n_rows;    /* the window */
     size_t row_bytes, prob_bytes; /* of one token row, of one probability */
     struct syi_rows tokens, ids, probs, out_tokens;
-    enum syi_type id_type;
+    sy_type id_type;
     unsigned char *out_probs;      /* [M] */
     unsigned char *sorted_indices; /* [T*K] int32 */
     unsigned char *counts;         /* [E] int64 or NULL */
@@ -151,7 +151,7 @@ struct syi_moe_permute_ids_plan {
 struct syi_moe_unpermute_ids_plan {
     int64_t n_tokens, n_slots; /* T, K */
     int64_t row_begin, n_rows, hidden;
-    enum syi_type type, prob_type;
+    sy_type type, prob_type;
     struct syi_rows permuted, probs, tokens;
     unsigned char *sorted_indices; /* [T*K] int32 */
 };
@@ -162,7 +162,7 @@ struct syi_moe_align_block_plan {
     int64_t n_places, n_blocks; /* room in sorted_slots and block_experts */
     bool allow_missing, skip_unmapped;
     struct syi_rows ids;
-    enum syi_type id_type;
+    sy_type id_type;
     unsigned char *expert_map;    /* [E] int32 or NULL */
     unsigned char *sorted_slots;  /* int32 */
     unsigned char *block_experts; /* int32 */
@@ -182,7 +182,7 @@ struct syi_moe_reorder_chunks_plan {
     int64_t n_rows, n_ranks, n_experts; /* N, R, E */
     bool inverse;
     struct syi_rows counts; /* [R,E] */
-    enum syi_type count_type;
+    sy_type count_type;
     struct {
         struct syi_rows from, to;
         size_t bytes;       /* of a row; 0: nothing to copy */
@@ -202,7 +202,7 @@ struct syi_moe_convert_indices_plan {
 struct syi_moe_dispatch_plan {
     int64_t n_samples, n_experts, capacity, n_slots; /* n_slots = E*C */
     int64_t hidden;
-    enum syi_type type, gate_type;
+    sy_type type, gate_type;
     size_t elem_bytes;
     bool zero_unwritten, unique_slots, in_place;
     unsigned char *gates, *indices, *locations; /* [S]; gates may be NULL */
@@ -212,7 +212,7 @@ struct syi_moe_dispatch_plan {
 struct syi_moe_combine_plan {
     int64_t n_choices, n_samples, n_experts, capacity;
     int64_t hidden;
-    enum syi_type type, gate_type;
+    sy_type type, gate_type;
     size_t elem_bytes;
     struct syi_rows gates, indices, locations; /* k rows of S; gates may be absent */
     struct syi_rows expert_out, output;
@@ -221,14 +221,14 @@ struct syi_moe_combine_plan {
 struct syi_moe_dispatch_grad_gate_plan {
     int64_t n_choices, n_samples, n_experts, capacity;
     int64_t hidden;
-    enum syi_type type, gate_type;
+    sy_type type, gate_type;
     struct syi_rows indices, locations, grad_gates; /* k rows of S */
     struct syi_rows input, dispatch;
 };
 
 struct syi_moe_locations_plan {
     int64_t n_choices, n_samples, n_experts; /* k*S fits an int32 */
-    enum syi_type type;                      /* of importance */
+    sy_type type;                            /* of importance */
     unsigned char *importance;               /* [S] or NULL */
     struct syi_rows indices, locations;      /* k rows of S int32 */
     unsigned char *counts;                   /* [E] int64 or NULL */
@@ -238,7 +238,7 @@ struct syi_moe_capacity_plan {
     int64_t bound;         /* what the factor allows; INT64_MAX when it says nothing */
     int64_t alignment;     /* >= 1 */
     int64_t n_experts;     /* of counts; 0: they are not looked at */
-    enum syi_type type;    /* of counts */
+    sy_type type;          /* of counts */
     unsigned char *counts; /* [E] */
     unsigned char *out;    /* [1] int64 */
 };
@@ -286,7 +286,7 @@ struct syi_kv_plane {
 struct syi_kv_table {
     int64_t rows, len; /* sequences; entries of each, or of all lists */
     struct syi_rows entries;
-    enum syi_type type;
+    sy_type type;
     struct syi_column indptr, last_page_len; /* of lists: where they begin, [rows+1]; [rows] or absent */
 };
 
@@ -304,7 +304,7 @@ struct syi_kv_share {
 struct syi_kv_pages {
     int64_t batch, k;
     struct syi_rows indices;
-    enum syi_type index_type;
+    sy_type index_type;
     struct syi_kv_table table;
     struct syi_column req_id, counts, seq_lens; /* [B] or absent */
     sy_kv_pad pad;
@@ -328,20 +328,20 @@ struct syi_kv_gather_plan {
 struct syi_kv_translate_plan {
     struct syi_kv_pages pages;
     struct syi_rows slots; /* B rows of k */
-    enum syi_type slot_type, valid_type;
+    sy_type slot_type, valid_type;
     unsigned char *valid; /* [B] or NULL */
 };
 
 struct syi_kv_slots_plan {
     struct syi_kv_pages pages; /* positions as indices; their table row stands beside each of them */
     struct syi_rows batch, slots;
-    enum syi_type batch_type, slot_type;
+    sy_type batch_type, slot_type;
 };
 
 struct syi_kv_scatter_plan {
     int64_t n, k;          /* slots, and how many of them stand in one row */
     struct syi_rows slots; /* n / k rows of k */
-    enum syi_type slot_type;
+    sy_type slot_type;
     sy_kv_pad pad;
     bool check_unique;
     struct syi_kv_planes planes;
@@ -359,14 +359,14 @@ struct syi_token_lists {
     const char *indptr_name, *token_name;
     unsigned char *indptr;        /* [B+1], or NULL: there are none */
     unsigned char *token, *value; /* [n]; value f32 */
-    enum syi_type indptr_type, token_type;
+    sy_type indptr_type, token_type;
     int64_t n;
 };
 
 struct syi_kv_blocks_plan {
     int64_t n;             /* pairs */
     struct syi_rows pairs; /* source and destination in each */
-    enum syi_type type;
+    sy_type type;
     bool one_cache;       /* sources and destinations are the same blocks */
     int64_t n_src, n_dst; /* blocks of a plane */
     int64_t n_planes;
@@ -376,7 +376,7 @@ struct syi_kv_blocks_plan {
 
 struct syi_sample_plan {
     int64_t batch, vocab;
-    enum syi_type type;
+    sy_type type;
     struct syi_rows logits, q;
     struct syi_rows allow_bits; /* rows of V bits, in whole words of 32; stride 0: one for all */
     struct syi_token_lists overrides;
@@ -395,7 +395,7 @@ struct syi_sample_plan {
 
 struct syi_sample_overrides_plan {
     int64_t batch, vocab;
-    enum syi_type type;
+    sy_type type;
     struct syi_rows logits;
     struct syi_token_lists prompt, output, bias;
     struct syi_column repetition, frequency, presence;
@@ -419,7 +419,7 @@ struct syi_local_reduce_plan {
     int64_t n_local;                 /* PADDED: experts of the input */
     int64_t in_rows, out_rows;       /* EXPERT */
     bool keep;                       /* PADDED: rows of other tokens stay */
-    enum syi_type type, index_type, weight_type;
+    sy_type type, index_type, weight_type;
     struct syi_rows input, metadata, mapping, weights, output;
 };
 

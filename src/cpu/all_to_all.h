@@ -48,7 +48,7 @@ sy_status syi_a2a_check_single(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, s
  * it. INDEX when one is neither an expert nor none (all bits set), or with `strict` named twice; batch = row, position =
  * slot, `argument` to blame. Judges in order and writes choice only. choice NULL: judges only.
  */
-sy_status syi_a2a_read_choices(sy_ctx *ctx, const char *argument, struct syi_rows indices, enum syi_type type,
+sy_status syi_a2a_read_choices(sy_ctx *ctx, const char *argument, struct syi_rows indices, sy_type type,
                                int64_t n, int64_t n_slots, int64_t n_experts, bool strict, int32_t *choice);
 
 /* All tokens of one group. */
@@ -166,10 +166,10 @@ void syi_a2a_spread(sy_ctx *ctx, const struct syi_a2a_group *group, const struct
 struct syi_a2a_sum {
     int64_t n_home, n_slots, hidden;
     const struct syi_a2a_pick *pick; /* [n_slots*N] */
-    enum syi_type type;
+    sy_type type;
     const struct syi_rows *source; /* [G (+1)] */
     struct syi_rows weights;       /* [N,K]; data NULL: ones */
-    enum syi_type weight_type;
+    sy_type weight_type;
     struct syi_rows to;
     const int32_t *at; /* [N] row of `to` in place of n, -1: none is written; NULL: n */
 };

@@ -3,8 +3,8 @@
  * would read a token as often as it is wanted, and from main memory where tokens are many.
  */
 #include "cpu/all_to_all.h"
-#include "cpu/backend.h"
 #include "kernels/kernels.h"
+#include "cpu/pool.h"
 
 struct fanning {
     const struct syi_kernels *kernels;

@@ -3,8 +3,6 @@
  */
 #include "cpu/all_to_all.h"
 
-#include "cpu/backend.h"
-
 /* Eight bytes at a time, mixed so that every bit reaches all that come after it. */
 static uint64_t mix(uint64_t hash, uint64_t word)
 {

@@ -4,8 +4,7 @@
  * each question; where rows follow an order of their own (EXPERT), a walk that counts comes before.
  */
 #include "cpu/all_to_all.h"
-
-#include "cpu/backend.h"
+#include "cpu/load.h"
 
 static const struct syi_a2a_pick nowhere = {-1, -1};
 
@@ -31,16 +30,16 @@ static sy_status refuse_repeat(sy_ctx *ctx, const char *argument, int64_t row, i
 }
 
 /* An index of a row, -1 for none. */
-static inline int64_t load_choice(const unsigned char *row, int64_t k, enum syi_type type)
+static inline int64_t load_choice(const unsigned char *row, int64_t k, sy_type type)
 {
-    if (type != SYI_U16)
+    if (type != SY_TYPE_U16)
         return syi_load_index(row, k, type);
     uint16_t value;
     memcpy(&value, row + 2 * k, sizeof value);
     return value == UINT16_MAX ? -1 : value;
 }
 
-sy_status syi_a2a_read_choices(sy_ctx *ctx, const char *argument, struct syi_rows indices, enum syi_type type,
+sy_status syi_a2a_read_choices(sy_ctx *ctx, const char *argument, struct syi_rows indices, sy_type type,
                                int64_t n, int64_t n_slots, int64_t n_experts, bool strict, int32_t *choice)
 {
     for (int64_t r = 0; r < n; r++) {
@@ -48,7 +47,7 @@ sy_status syi_a2a_read_choices(sy_ctx *ctx, const char *argument, struct syi_row
         for (int64_t k = 0; k < n_slots; k++) {
             const int64_t e = load_choice(row, k, type);
             if (e < -1 || e >= n_experts)
-                return refuse_choice(ctx, argument, r, k, e, n_experts, type == SYI_U16);
+                return refuse_choice(ctx, argument, r, k, e, n_experts, type == SY_TYPE_U16);
             int64_t before = 0;
             if (e >= 0 && (strict || choice != NULL))
                 while (load_choice(row, before, type) != e)

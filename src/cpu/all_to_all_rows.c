@@ -5,6 +5,8 @@
  */
 #include "cpu/all_to_all.h"
 #include "cpu/moe.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 enum { BATCH = 64 }; /* rows collected at a time */
 

@@ -1,51 +1,8 @@
 /*
- * One row per operator, and loads and stores of values whose type is known only at run time.
+ * One row per operator.
  */
 #include "cpu/backend.h"
 
 #define ROW(ID, op) [SYI_##ID] = {syi_cpu_##op##_workspace, syi_cpu_##op},
 const struct syi_backend syi_cpu_backend = {.name = "cpu", .op = {SYI_BACKEND_OPERATORS(ROW)}};
 #undef ROW
-
-int64_t syi_load_int(const unsigned char *p, enum syi_type type)
-{
-    if (type == SYI_I64 || type == SYI_U64) {
-        int64_t value;
-        memcpy(&value, p, sizeof value);
-        return value;
-    }
-    const int32_t value = syi_load_i32(p, 0);
-    return type == SYI_U32 ? (int64_t)(uint32_t)value : value;
-}
-
-float syi_load_float(const unsigned char *p, enum syi_type type)
-{
-    if (type == SYI_F32) {
-        float value;
-        memcpy(&value, p, sizeof value);
-        return value;
-    }
-    uint16_t bits;
-    memcpy(&bits, p, sizeof bits);
-    return type == SYI_F16 ? syi_f16_to_f32(bits) : syi_bf16_to_f32(bits);
-}
-
-void syi_store_float(unsigned char *p, enum syi_type type, float value)
-{
-    if (type == SYI_F32) {
-        memcpy(p, &value, sizeof value);
-        return;
-    }
-    const uint16_t bits = type == SYI_F16 ? syi_f32_to_f16(value) : syi_f32_to_bf16(value);
-    memcpy(p, &bits, sizeof bits);
-}
-
-int64_t syi_column_int(const struct syi_column *column, int64_t row)
-{
-    return syi_load_int(syi_row(column->rows, row), column->type);
-}
-
-float syi_column_float(const struct syi_column *column, int64_t row)
-{
-    return syi_load_float(syi_row(column->rows, row), column->type);
-}

@@ -2,9 +2,11 @@
  * kv_blocks on the CPU: all or nothing. Pairs are judged first, repeated and crossing blocks by sorting; then blocks
  * are copied in any order, because none that is written is read or written by another pair.
  */
-#include "cpu/backend.h"
 #include "cpu/sort.h"
 #include "kernels/kernels.h"
+#include "cpu/backend.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 enum {
     CHUNK = 256,            /* pieces handed to the kernel at once */

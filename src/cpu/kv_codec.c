@@ -3,7 +3,7 @@
  * without regard to floating-point traps, so that they become vector code; results do not depend on that.
  */
 #include "cpu/kv_codec.h"
-#include "cpu/backend.h"
+#include "cpu/load.h"
 
 #include <float.h>
 
@@ -33,7 +33,7 @@ static size_t code_offset(const struct syi_kv_codec *codec, size_t g)
 
 /* ---- Unpack ------------------------------------------------------------------------------------------ */
 
-static const enum syi_type type_of[SYI_N_FLOATS] = {SYI_F32, SYI_F16, SYI_BF16};
+static const sy_type type_of[SYI_N_FLOATS] = {SY_TYPE_F32, SY_TYPE_F16, SY_TYPE_BF16};
 
 /* bf16 as it is stays as it is. */
 static void unpack_rope(const struct syi_kv_codec *codec, unsigned char *dense, const unsigned char *rope)
@@ -45,7 +45,7 @@ static void unpack_rope(const struct syi_kv_codec *codec, unsigned char *dense, 
     }
     for (size_t i = 0; i < codec->rope; i++)
         syi_store_float(dense + i * size, type_of[codec->dense],
-                        syi_canonical(syi_load_float(rope + 2 * i, SYI_BF16)));
+                        syi_canonical(syi_load_float(rope + 2 * i, SY_TYPE_BF16)));
 }
 
 void syi_kv_unpack(const struct syi_kernels *kernels, const struct syi_kv_codec *codec, unsigned char *dense,
@@ -160,7 +160,7 @@ static void pack_rope(const struct syi_kv_codec *codec, unsigned char *rope, con
         return;
     }
     for (size_t i = 0; i < codec->rope; i++)
-        syi_store_float(rope + 2 * i, SYI_BF16, syi_load_float(dense + i * size, type_of[codec->dense]));
+        syi_store_float(rope + 2 * i, SY_TYPE_BF16, syi_load_float(dense + i * size, type_of[codec->dense]));
 }
 
 void syi_kv_pack(const struct syi_kv_codec *codec, unsigned char *row, unsigned char *record,

@@ -5,6 +5,8 @@
  * task.
  */
 #include "cpu/kv_pages.h"
+#include "cpu/backend.h"
+#include "cpu/pool.h"
 
 struct job {
     const struct syi_kv_gather_plan *plan;

@@ -3,6 +3,8 @@
  * looked at once more, position by position, to tell what.
  */
 #include "cpu/kv_pages.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 static bool present(const struct syi_column *column)
 {
@@ -13,7 +15,7 @@ static bool present(const struct syi_column *column)
 static void take_list(const struct syi_kv_table *table, int64_t r, int64_t block_size,
                       struct syi_kv_sequence *sequence)
 {
-    const int64_t begin = syi_column_int(&table->indptr, r), bytes = table->type == SYI_I32 ? 4 : 8;
+    const int64_t begin = syi_column_int(&table->indptr, r), bytes = table->type == SY_TYPE_I32 ? 4 : 8;
     sequence->columns = syi_column_int(&table->indptr, r + 1) - begin;
     sequence->length = sequence->columns * block_size;
     if (sequence->columns == 0)
@@ -129,7 +131,7 @@ static bool translate_share(const struct syi_kv_pages *p, const struct syi_kv_se
 
 /* Only whether all are tokens, so that nothing keeps the loop from being done many at a time. */
 static inline bool load_as(const unsigned char *index, int64_t j, int64_t n, uint64_t limit, int64_t *t,
-                           enum syi_type type)
+                           sy_type type)
 {
     uint64_t outside = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -139,11 +141,10 @@ static inline bool load_as(const unsigned char *index, int64_t j, int64_t n, uin
     return outside == 0;
 }
 
-bool syi_kv_load(const unsigned char *index, enum syi_type type, int64_t j, int64_t n, uint64_t limit,
-                 int64_t *t)
+bool syi_kv_load(const unsigned char *index, sy_type type, int64_t j, int64_t n, uint64_t limit, int64_t *t)
 {
-    return type == SYI_I32 ? load_as(index, j, n, limit, t, SYI_I32)
-                           : load_as(index, j, n, limit, t, SYI_I64);
+    return type == SY_TYPE_I32 ? load_as(index, j, n, limit, t, SY_TYPE_I32)
+                               : load_as(index, j, n, limit, t, SY_TYPE_I64);
 }
 
 enum { STEP = 8, AHEAD = 64 }; /* tokens between prefetches of table entries, and how far ahead */
@@ -153,7 +154,7 @@ struct look_up {
     struct syi_kv_pool pool;
     const unsigned char *first;
     int64_t stride;
-    enum syi_type type;
+    sy_type type;
     bool shifts; /* the block size is a power of two */
 };
 
@@ -182,7 +183,7 @@ static inline bool look_up_all(struct look_up l, const int64_t *r, int64_t n, in
         const int64_t later = i + AHEAD < n ? i + AHEAD : i;
         if (r != NULL) /* the row of a sequence that comes soon */
             __builtin_prefetch(l.first + r[later] * l.stride +
-                               column_at(&l, slot[later]) * (l.type == SYI_I32 ? 4 : 8));
+                               column_at(&l, slot[later]) * (l.type == SY_TYPE_I32 ? 4 : 8));
         for (int64_t j = i; j < i + STEP; j++)
             good &= look_up_one(&l, r != NULL ? r[j] : 0, slot[j], &slot[j]);
     }
@@ -195,24 +196,24 @@ bool syi_kv_look_up(const struct syi_kv_pages *p, const struct syi_kv_entries *t
                     int64_t n, int64_t *slot)
 {
     struct look_up l = {p->pool, table->first, table->stride, p->table.type, false};
-    if (p->table.type != SYI_I32)
+    if (p->table.type != SY_TYPE_I32)
         return look_up_all(l, r, n, slot);
-    l.type = SYI_I32;
+    l.type = SY_TYPE_I32;
     if (p->pool.block_shift < 0)
         return r != NULL ? look_up_all(l, r, n, slot) : look_up_all(l, NULL, n, slot);
     l.shifts = true;
     return r != NULL ? look_up_all(l, r, n, slot) : look_up_all(l, NULL, n, slot);
 }
 
-void syi_kv_store(unsigned char *to, enum syi_type type, int64_t n, const int64_t *slot)
+void syi_kv_store(unsigned char *to, sy_type type, int64_t n, const int64_t *slot)
 {
-    for (int64_t i = 0; i < n && type == SYI_I32; i++)
+    for (int64_t i = 0; i < n && type == SY_TYPE_I32; i++)
         syi_store_i32(to, i, (int32_t)slot[i]);
-    for (int64_t i = 0; i < n && type == SYI_I64; i++)
+    for (int64_t i = 0; i < n && type == SY_TYPE_I64; i++)
         syi_store_i64(to, i, slot[i]);
 }
 
-struct syi_kv_kept syi_kv_take_kept(struct syi_arena *arena, int64_t n, int n_tasks, enum syi_type type)
+struct syi_kv_kept syi_kv_take_kept(struct syi_arena *arena, int64_t n, int n_tasks, sy_type type)
 {
     const size_t most = (size_t)1024 * 1024, each = ((size_t)n / (size_t)n_tasks + 1) * sizeof(int64_t);
     const size_t bytes = each < most ? syi_align(each) : most;

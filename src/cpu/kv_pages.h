@@ -5,7 +5,6 @@
 #ifndef SYI_CPU_KV_PAGES_H
 #define SYI_CPU_KV_PAGES_H
 
-#include "cpu/backend.h"
 #include "cpu/kv_rows.h"
 
 /* What holds for a whole index row. */
@@ -40,16 +39,16 @@ sy_fault syi_kv_fault_of(const struct syi_kv_pages *pages, const struct syi_kv_s
 struct syi_kv_kept {
     unsigned char *data; /* [task][bytes] */
     size_t bytes;
-    enum syi_type type;
+    sy_type type;
 };
 
 /* Takes the memory for n slots of any type on n_tasks tasks. */
-struct syi_kv_kept syi_kv_take_kept(struct syi_arena *arena, int64_t n, int n_tasks, enum syi_type type);
+struct syi_kv_kept syi_kv_take_kept(struct syi_arena *arena, int64_t n, int n_tasks, sy_type type);
 
 /* Where n slots of a task are kept, `done` of which come before; NULL: they are not. */
 static inline unsigned char *syi_kv_kept_at(const struct syi_kv_kept *kept, int task, int64_t done, int64_t n)
 {
-    const size_t width = kept->type == SYI_I32 ? 4 : 8;
+    const size_t width = kept->type == SY_TYPE_I32 ? 4 : 8;
     return (size_t)(done + n) * width <= kept->bytes
                ? kept->data + (size_t)task * kept->bytes + (size_t)done * width
                : NULL;
@@ -66,12 +65,11 @@ struct syi_kv_entries {
     const unsigned char *first;
     int64_t stride; /* bytes */
 };
-bool syi_kv_load(const unsigned char *index, enum syi_type type, int64_t j, int64_t n, uint64_t limit,
-                 int64_t *t);
+bool syi_kv_load(const unsigned char *index, sy_type type, int64_t j, int64_t n, uint64_t limit, int64_t *t);
 bool syi_kv_look_up(const struct syi_kv_pages *pages, const struct syi_kv_entries *table, const int64_t *r,
                     int64_t n, int64_t *slot);
 
-void syi_kv_store(unsigned char *to, enum syi_type type, int64_t n, const int64_t *slot);
+void syi_kv_store(unsigned char *to, sy_type type, int64_t n, const int64_t *slot);
 
 /* Fails with the sentence of a fault. */
 sy_status syi_kv_refuse(sy_ctx *ctx, const struct syi_kv_pages *pages, const sy_fault *fault);

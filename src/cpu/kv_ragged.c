@@ -3,6 +3,9 @@
  * entry is judged and looked up once for the rows of a page.
  */
 #include "cpu/kv_pages.h"
+#include "cpu/backend.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 struct job {
     const struct syi_kv_ragged_plan *plan;

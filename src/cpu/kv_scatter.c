@@ -3,8 +3,10 @@
  * is asked for, by sorting. Rows are then copied in any order: no two of them are meant for the same slot.
  */
 #include "cpu/kv_rows.h"
-#include "cpu/backend.h"
 #include "cpu/sort.h"
+#include "cpu/backend.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 struct job {
     const struct syi_kv_scatter_plan *plan;

@@ -3,6 +3,9 @@
  * first slot is written.
  */
 #include "cpu/kv_pages.h"
+#include "cpu/backend.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 enum { CHUNK = 512 }; /* tokens translated at a time */
 
@@ -150,7 +153,7 @@ static void write_slots(void *data, int task)
     const struct syi_kv_slots_plan *p = job->plan;
     const int64_t end = syi_part(n_tokens(p), job->n_tasks, task + 1);
     const int64_t first = syi_part(n_tokens(p), job->n_tasks, task);
-    const size_t width = p->slot_type == SYI_I32 ? 4 : 8;
+    const size_t width = p->slot_type == SY_TYPE_I32 ? 4 : 8;
     int64_t slot[CHUNK];
     for (int64_t at = first; at < end;) {
         const struct chunk chunk = chunk_at(p, at, end);

@@ -3,6 +3,9 @@
  * were not kept translated once more.
  */
 #include "cpu/kv_pages.h"
+#include "cpu/backend.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 struct job {
     const struct syi_kv_translate_plan *plan;
@@ -39,7 +42,7 @@ static void write_slots(void *data, int task)
     const struct syi_kv_translate_plan *p = job->plan;
     struct syi_kv_walk walk;
     int64_t slot[SYI_KV_CHUNK];
-    const size_t width = p->slot_type == SYI_I32 ? 4 : 8;
+    const size_t width = p->slot_type == SY_TYPE_I32 ? 4 : 8;
     syi_kv_walk_begin(&walk, &p->pages, job->n_tasks, task);
     for (const int64_t first = walk.flat; walk.flat < walk.end;) {
         struct syi_kv_walk next = walk;

@@ -4,7 +4,6 @@
 #ifndef SYI_CPU_MOE_H
 #define SYI_CPU_MOE_H
 
-#include "cpu/backend.h"
 #include "kernels/kernels.h"
 
 /* Slot of a choice, or -1 when it is skipped. Both numbers are judged before they are multiplied. */
@@ -19,19 +18,19 @@ typedef void syi_sum_rows_fn(void *dst, const void *const *rows, const float *w,
 
 typedef void syi_dot_rows_fn(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n);
 
-static inline syi_scale_fn *syi_scale_for(const struct syi_kernels *k, enum syi_type type)
+static inline syi_scale_fn *syi_scale_for(const struct syi_kernels *k, sy_type type)
 {
-    return type == SYI_F32 ? k->scale_f32 : type == SYI_F16 ? k->scale_f16 : k->scale_bf16;
+    return type == SY_TYPE_F32 ? k->scale_f32 : type == SY_TYPE_F16 ? k->scale_f16 : k->scale_bf16;
 }
 
-static inline syi_sum_rows_fn *syi_sum_rows_for(const struct syi_kernels *k, enum syi_type type)
+static inline syi_sum_rows_fn *syi_sum_rows_for(const struct syi_kernels *k, sy_type type)
 {
-    return type == SYI_F32 ? k->sum_rows_f32 : type == SYI_F16 ? k->sum_rows_f16 : k->sum_rows_bf16;
+    return type == SY_TYPE_F32 ? k->sum_rows_f32 : type == SY_TYPE_F16 ? k->sum_rows_f16 : k->sum_rows_bf16;
 }
 
-static inline syi_dot_rows_fn *syi_dot_rows_for(const struct syi_kernels *k, enum syi_type type)
+static inline syi_dot_rows_fn *syi_dot_rows_for(const struct syi_kernels *k, sy_type type)
 {
-    return type == SYI_F32 ? k->dot_rows_f32 : type == SYI_F16 ? k->dot_rows_f16 : k->dot_rows_bf16;
+    return type == SY_TYPE_F32 ? k->dot_rows_f32 : type == SY_TYPE_F16 ? k->dot_rows_f16 : k->dot_rows_bf16;
 }
 
 /* Prefetches the beginning of a row, one of n_rows that are read side by side after the present ones: to the second

@@ -3,6 +3,9 @@
  * place their slots side by side. Padding and the experts of blocks are few and written on the way.
  */
 #include "cpu/moe_slots.h"
+#include "cpu/backend.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 struct job {
     const struct syi_moe_align_block_plan *plan;

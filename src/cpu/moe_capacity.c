@@ -2,6 +2,7 @@
  * moe_capacity on the CPU: the largest of the counts, held against what the factor allows.
  */
 #include "cpu/backend.h"
+#include "cpu/load.h"
 
 size_t syi_cpu_moe_capacity_workspace(const sy_ctx *ctx, const union syi_plan *plan)
 {
@@ -23,7 +24,7 @@ static inline void add_count(struct extremes *x, int lane, int64_t count)
     x->bits[lane] |= count;
 }
 
-static inline struct extremes extremes_of(const unsigned char *counts, int64_t n, enum syi_type type)
+static inline struct extremes extremes_of(const unsigned char *counts, int64_t n, sy_type type)
 {
     struct extremes x = {{0}, {0}};
     int64_t e = 0;
@@ -56,8 +57,8 @@ sy_status syi_cpu_moe_capacity(sy_ctx *ctx, const union syi_plan *plan, void *wo
     int64_t slots = p->bound, rounded;
     (void)workspace;
     if (p->n_experts > 0) {
-        const struct extremes x = p->type == SYI_I64 ? extremes_of(p->counts, p->n_experts, SYI_I64)
-                                                     : extremes_of(p->counts, p->n_experts, SYI_I32);
+        const struct extremes x = p->type == SY_TYPE_I64 ? extremes_of(p->counts, p->n_experts, SY_TYPE_I64)
+                                                         : extremes_of(p->counts, p->n_experts, SY_TYPE_I32);
         if (x.bits[0] < 0)
             return refuse_negative(ctx, p);
         slots = x.largest[0] < slots ? x.largest[0] : slots;

@@ -6,6 +6,9 @@
  * without reading them only as long as nothing else is stored in between.
  */
 #include "cpu/moe.h"
+#include "cpu/backend.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 enum { BATCH = 32 }; /* samples looked up at a time */
 
@@ -53,7 +56,7 @@ static float gate_of(const struct syi_moe_combine_plan *p, int64_t choice, int64
     if (p->gates.data == NULL)
         return 1.0f;
     const unsigned char *row = syi_row(p->gates, choice);
-    if (p->gate_type == SYI_F32)
+    if (p->gate_type == SY_TYPE_F32)
         return syi_f32_from_bits((uint32_t)syi_load_i32(row, s));
     return syi_load_float(row + 2 * s, p->gate_type);
 }

@@ -4,6 +4,8 @@
  * one counting pass over the rows, so they come out ascending.
  */
 #include "cpu/backend.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 struct job {
     const struct syi_moe_convert_indices_plan *plan;

@@ -3,8 +3,10 @@
  * sample owns a slot when several name it, so losers are not even read. Only when dispatch is input itself
  * must the rows be written one after the other, and then threads take columns instead.
  */
-#include "cpu/backend.h"
 #include "cpu/moe.h"
+#include "cpu/backend.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 struct job {
     const struct syi_moe_dispatch_plan *plan;

@@ -2,6 +2,9 @@
  * moe_ids_from_map on the CPU: rows over threads, once to count and once to write.
  */
 #include "cpu/moe_rows.h"
+#include "cpu/backend.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 struct task_fault {
     int64_t token; /* first token with too many experts, or -1 */

@@ -6,6 +6,8 @@
  * sample, least significant digit first.
  */
 #include "cpu/backend.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS, N_PASSES = 3, LEAST_PART = 16384 };
 
@@ -71,11 +73,11 @@ static uint32_t key_of(uint32_t bits, uint32_t sign, uint32_t infinity)
 /* Pairs of key and sample, and how often each digit of the keys occurs. */
 static void make_pairs(const struct syi_moe_locations_plan *p, const struct scratch *s)
 {
-    const uint32_t infinity = p->type == SYI_F32 ? 0x7f800000 : p->type == SYI_F16 ? 0x7c00 : 0x7f80;
+    const uint32_t infinity = p->type == SY_TYPE_F32 ? 0x7f800000 : p->type == SY_TYPE_F16 ? 0x7c00 : 0x7f80;
     memset(s->digits, 0, sizeof *s->digits * N_PASSES * DIGITS);
     for (int64_t i = 0; i < p->n_samples; i++) {
         uint32_t key;
-        if (p->type == SYI_F32) {
+        if (p->type == SY_TYPE_F32) {
             key = key_of((uint32_t)syi_load_i32(p->importance, i), 0x80000000u, infinity);
         } else {
             uint16_t bits;

@@ -4,6 +4,8 @@
  * is found without comparing the ids of a row with each other.
  */
 #include "cpu/backend.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 enum {
     GROUP = 128, /* most tokens validated, or written, at a time */
@@ -74,7 +76,7 @@ static void forget(struct seen *seen)
 /* Whether all rows [t, end) name experts, each one once. Few rows at a time, and no branch depends on an id. A copy of
    the plan is passed: the bytes written here could be part of it for all a compiler knows. */
 static inline bool usual_rows(struct syi_moe_map_from_ids_plan p, struct seen *seen, int64_t t, int64_t end,
-                              int64_t n_slots, enum syi_type type)
+                              int64_t n_slots, sy_type type)
 {
     uint8_t *last = seen->last;
     uint64_t outside = 0;
@@ -127,9 +129,9 @@ static void judge_ids(void *data, int task)
         const int64_t stop = end - t < GROUP ? end : t + GROUP;
         if (seen.tag + GROUP > MOST_TAG)
             forget(&seen);
-        if (p->id_type != SYI_I32       ? usual_rows(*p, &seen, t, stop, p->n_slots, SYI_I64)
-            : p->n_slots == USUAL_SLOTS ? usual_rows(*p, &seen, t, stop, USUAL_SLOTS, SYI_I32)
-                                        : usual_rows(*p, &seen, t, stop, p->n_slots, SYI_I32))
+        if (p->id_type != SY_TYPE_I32   ? usual_rows(*p, &seen, t, stop, p->n_slots, SY_TYPE_I64)
+            : p->n_slots == USUAL_SLOTS ? usual_rows(*p, &seen, t, stop, USUAL_SLOTS, SY_TYPE_I32)
+                                        : usual_rows(*p, &seen, t, stop, p->n_slots, SY_TYPE_I32))
             continue;
         forget(&seen);
         fault = find_fault(*p, &seen, t, stop);
@@ -164,7 +166,7 @@ static void clear_group(struct syi_rows rows, int64_t t, int64_t end, size_t row
         memset(syi_row(rows, t), 0, row_bytes);
 }
 
-static inline void write_ones(struct syi_moe_map_from_ids_plan p, int64_t t, int64_t end, enum syi_type type)
+static inline void write_ones(struct syi_moe_map_from_ids_plan p, int64_t t, int64_t end, sy_type type)
 {
     for (; t < end; t++) {
         unsigned char *row = syi_row(p.map, t);
@@ -180,10 +182,10 @@ static inline void write_ones(struct syi_moe_map_from_ids_plan p, int64_t t, int
 static void write_map(struct syi_moe_map_from_ids_plan p, int64_t t, int64_t end)
 {
     clear_group(p.map, t, end, (size_t)p.n_experts);
-    if (p.id_type == SYI_I32)
-        write_ones(p, t, end, SYI_I32);
+    if (p.id_type == SY_TYPE_I32)
+        write_ones(p, t, end, SY_TYPE_I32);
     else
-        write_ones(p, t, end, SYI_I64);
+        write_ones(p, t, end, SY_TYPE_I64);
 }
 
 static void write_probs(struct syi_moe_map_from_ids_plan p, int64_t t, int64_t end)

@@ -5,6 +5,9 @@
  * are token ranges.
  */
 #include "cpu/moe_rows.h"
+#include "cpu/backend.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 struct chunk_fault {
     int64_t token; /* first token with too many experts, or -1 */

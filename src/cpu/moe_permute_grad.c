@@ -3,6 +3,7 @@
  * gradient of the tokens is the plain inverse; that of the probs moves single values back.
  */
 #include "cpu/moe_rows.h"
+#include "cpu/backend.h"
 
 size_t syi_cpu_moe_permute_grad_workspace(const sy_ctx *ctx, const union syi_plan *plan)
 {

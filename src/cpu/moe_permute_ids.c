@@ -7,6 +7,9 @@
 #include "cpu/moe_slots.h"
 #include "cpu/sort.h"
 #include "kernels/kernels.h"
+#include "cpu/backend.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 enum { MOST_COUNTED = 1 << 16 }; /* experts that get counters of their own in every chunk */
 

@@ -4,9 +4,11 @@
  * those by comparing each with each; nothing is sorted. Counts are kept per task and added up in the end.
  */
 #include "cpu/moe_route.h"
-#include "cpu/backend.h"
 #include "cpu/sample.h"
 #include "kernels/kernels.h"
+#include "cpu/backend.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 #include <float.h>
 
@@ -505,13 +507,13 @@ static void weigh_winners(const struct job *job, const struct scratch *s)
 
 /* ---- Outputs ----------------------------------------------------------------------------------------- */
 
-static void store_float(unsigned char *row, int64_t i, float value, enum syi_type type)
+static void store_float(unsigned char *row, int64_t i, float value, sy_type type)
 {
-    if (type == SYI_F32) {
+    if (type == SY_TYPE_F32) {
         memcpy(row + i * 4, &value, sizeof value);
         return;
     }
-    const uint16_t bits = type == SYI_F16 ? syi_f32_to_f16(value) : syi_f32_to_bf16(value);
+    const uint16_t bits = type == SY_TYPE_F16 ? syi_f32_to_f16(value) : syi_f32_to_bf16(value);
     memcpy(row + i * 2, &bits, sizeof bits);
 }
 
@@ -521,13 +523,13 @@ static void store_slots(const struct syi_moe_route_plan *p, int64_t t, const int
     const int64_t k = p->k;
     unsigned char *ids = p->ids.data != NULL ? syi_row(p->ids, t) : NULL;
     unsigned char *weights = p->weights.data != NULL ? syi_row(p->weights, t) : NULL;
-    if (ids != NULL && p->id_type == SYI_I32)
+    if (ids != NULL && p->id_type == SY_TYPE_I32)
         memcpy(ids, expert, (size_t)k * sizeof *expert);
-    for (int64_t j = 0; j < k && ids != NULL && p->id_type == SYI_I64; j++)
+    for (int64_t j = 0; j < k && ids != NULL && p->id_type == SY_TYPE_I64; j++)
         syi_store_i64(ids, j, expert[j]);
-    if (weights != NULL && p->weight_type == SYI_F32)
+    if (weights != NULL && p->weight_type == SY_TYPE_F32)
         memcpy(weights, weight, (size_t)k * sizeof *weight);
-    for (int64_t j = 0; j < k && weights != NULL && p->weight_type != SYI_F32; j++)
+    for (int64_t j = 0; j < k && weights != NULL && p->weight_type != SY_TYPE_F32; j++)
         store_float(weights, j, weight[j], p->weight_type);
 }
 
@@ -630,9 +632,11 @@ static void add_counts(const struct job *job)
     }
 }
 
-static keys_fn *keys_for(const struct syi_kernels *kernels, enum syi_type type)
+static keys_fn *keys_for(const struct syi_kernels *kernels, sy_type type)
 {
-    return type == SYI_F32 ? kernels->keys_f32 : type == SYI_F16 ? kernels->keys_f16 : kernels->keys_bf16;
+    return type == SY_TYPE_F32   ? kernels->keys_f32
+           : type == SY_TYPE_F16 ? kernels->keys_f16
+                                 : kernels->keys_bf16;
 }
 
 sy_status syi_cpu_moe_route(sy_ctx *ctx, const union syi_plan *plan, void *workspace)

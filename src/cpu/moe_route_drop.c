@@ -5,8 +5,8 @@
  * C-th largest, and ties go to the lower token.
  */
 #include "cpu/moe_route.h"
-#include "cpu/backend.h"
 #include "cpu/sample.h"
+#include "cpu/pool.h"
 
 struct job {
     const struct syi_moe_route_plan *plan;

@@ -3,6 +3,8 @@
  * first task with a fault tells its first, so that the fault does not depend on their number.
  */
 #include "cpu/moe_rows.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 struct job {
     const struct syi_moe_rows_plan *plan;

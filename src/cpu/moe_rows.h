@@ -6,6 +6,7 @@
 #define SYI_CPU_MOE_ROWS_H
 
 #include "cpu/moe.h"
+#include "cpu/load.h"
 
 enum { SYI_EXPERTS = 256 }; /* experts looked at per kernel call, so positions fit on the stack */
 

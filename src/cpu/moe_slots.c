@@ -2,6 +2,7 @@
  * Judging and counting.
  */
 #include "cpu/moe_slots.h"
+#include "cpu/pool.h"
 
 void syi_slots_lay_out(const sy_ctx *ctx, struct syi_slots *s, bool counted, struct syi_arena *arena)
 {

@@ -3,10 +3,9 @@
  * share. A scan over (expert, chunk) makes of the counts the first place of each chunk, and every chunk then places
  * its slots by itself, in the order of the slots.
  */
+#include "cpu/load.h"
 #ifndef SYI_CPU_MOE_SLOTS_H
 #define SYI_CPU_MOE_SLOTS_H
-
-#include "cpu/backend.h"
 
 struct syi_slot_fault {
     int64_t token, slot; /* first id outside; token -1: none */
@@ -14,7 +13,7 @@ struct syi_slot_fault {
 
 struct syi_slots {
     struct syi_rows ids;
-    enum syi_type type;
+    sy_type type;
     int64_t n_tokens, n_slots, n_experts;
     bool allow_missing; /* ids -1 and E name no expert */
     int n_chunks;

@@ -5,6 +5,9 @@
  * own tokens, by counting.
  */
 #include "cpu/moe_rows.h"
+#include "cpu/backend.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 struct job {
     const struct syi_moe_rows_plan *plan;

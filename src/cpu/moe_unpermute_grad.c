@@ -5,6 +5,9 @@
  * column of scratch, because two rows may belong to one token and expert.
  */
 #include "cpu/moe_rows.h"
+#include "cpu/backend.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 enum { DUE = 16 }; /* dot products of one token, by one call */
 

@@ -3,6 +3,9 @@
  * there and one kernel call adds them up. Threads take ranges of tokens.
  */
 #include "cpu/moe_rows.h"
+#include "cpu/backend.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 struct job {
     const struct syi_moe_unpermute_ids_plan *plan;

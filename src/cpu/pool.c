@@ -2,7 +2,7 @@
  * Threads. Work is cut into tasks by position, never by arrival, so the number of threads cannot change a
  * result. A parallel region costs microseconds, hence small work stays on the calling thread.
  */
-#include "cpu/backend.h"
+#include "cpu/pool.h"
 
 #include <limits.h>
 #include <unistd.h>

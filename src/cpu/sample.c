@@ -5,6 +5,8 @@
  */
 #include "cpu/sample.h"
 #include "cpu/backend.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 struct job {
     const struct syi_sample_plan *plan;
@@ -49,7 +51,7 @@ static struct syi_sample_scratch take_scratch(struct syi_arena *arena, const str
     s.low = syi_take(arena, syi_weigh_strips(p->vocab) * sizeof *s.low);
     if (may_weigh(p))
         s.table.strip = syi_take(arena, syi_weigh_strips(p->vocab) * sizeof *s.table.strip);
-    if (may_weigh(p) && p->type != SYI_F32) {
+    if (may_weigh(p) && p->type != SY_TYPE_F32) {
         s.table.weight = syi_take(arena, SYI_PATTERNS * sizeof *s.table.weight);
         s.table.count = syi_take(arena, sizeof *s.table.count * 2 * SYI_PATTERNS);
         s.table.pattern = syi_take(arena, SYI_PATTERNS * sizeof *s.table.pattern);
@@ -89,9 +91,9 @@ SYI_HAS_BUFFER void syi_row_keys(const struct syi_row *r, const struct syi_logit
                                  struct syi_key_stats *stats)
 {
     void (*keys)(uint32_t *, const void *, size_t, struct syi_key_stats *) =
-        row->type == SYI_F32   ? r->kernels->keys_f32
-        : row->type == SYI_F16 ? r->kernels->keys_f16
-                               : r->kernels->keys_bf16;
+        row->type == SY_TYPE_F32   ? r->kernels->keys_f32
+        : row->type == SY_TYPE_F16 ? r->kernels->keys_f16
+                                   : r->kernels->keys_bf16;
     const size_t n = (size_t)row->n, length = syi_piece_length(row);
     unsigned char buffer[SYI_PIECE * 4];
     for (size_t at = 0; at < n; at += length) {

@@ -54,7 +54,7 @@ enum { SYI_PIECE = 1024 }; /* most elements of a piece */
 /* A row of logits, of which only some may count. */
 struct syi_logits {
     const unsigned char *x;
-    enum syi_type type;
+    sy_type type;
     int64_t n;
     const unsigned char *allow; /* bit i % 8 of byte i / 8: element i counts, else it is -inf; NULL: all do */
     const int32_t *out;         /* ascending: these few do not count either */
@@ -122,9 +122,9 @@ struct syi_scan {
 
 /* Order of minus infinity (see block_max in kernels.h): every order above it and below that of plus infinity
    is a finite value. */
-static inline uint16_t syi_order_minus_inf(enum syi_type type)
+static inline uint16_t syi_order_minus_inf(sy_type type)
 {
-    return type == SYI_F16 ? 0x03ffu : 0x007fu;
+    return type == SY_TYPE_F16 ? 0x03ffu : 0x007fu;
 }
 
 size_t syi_scan_blocks(int64_t vocab);
@@ -151,7 +151,7 @@ int64_t syi_scan_count(const struct syi_scan *s);
 uint16_t syi_scan_order(const struct syi_logits *row, int64_t i);
 
 /* The least key a logit of this order can have; the only one if it is a 16-bit one. */
-uint32_t syi_scan_key(uint16_t order, enum syi_type type);
+uint32_t syi_scan_key(uint16_t order, sy_type type);
 
 /* A large order that at least k tokens reach, 1 <= k <= syi_scan_blocks(). */
 uint16_t syi_scan_floor(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k);
@@ -401,7 +401,7 @@ static inline int64_t syi_list_token(const struct syi_token_lists *l, int64_t j)
 {
     int64_t wide;
     int32_t narrow;
-    if (l->token_type == SYI_I64) {
+    if (l->token_type == SY_TYPE_I64) {
         memcpy(&wide, l->token + j * 8, sizeof wide);
         return wide;
     }

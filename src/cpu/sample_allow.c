@@ -2,7 +2,6 @@
  * Rows of which some tokens do not count. Nothing is written back and no row is copied as a whole: what reads a row
  * reads it in pieces, and gets one with -inf in the right places only where some of its tokens count and some do not.
  */
-#include "cpu/backend.h"
 #include "cpu/sample.h"
 
 struct syi_logits syi_row_logits(const struct syi_sample_plan *p, int64_t b)
@@ -127,10 +126,12 @@ const unsigned char *syi_mask_piece(const struct syi_logits *row, size_t first, 
                                     unsigned char *buffer)
 {
     const size_t bytes = syi_float_bytes(row->type);
-    const uint32_t fill = row->type == SYI_F32 ? 0xff800000u : row->type == SYI_F16 ? 0xfc00u : 0xff80u;
+    const uint32_t fill = row->type == SY_TYPE_F32   ? 0xff800000u
+                          : row->type == SY_TYPE_F16 ? 0xfc00u
+                                                     : 0xff80u;
     const unsigned char *x = row->x + first * bytes;
     if (row->allow != NULL && !look_at(row->allow + first / 8, n).all) {
-        if (row->type == SYI_F32)
+        if (row->type == SY_TYPE_F32)
             mask_32(buffer, x, row->allow + first / 8, n, fill);
         else
             mask_16(buffer, x, row->allow + first / 8, n, (uint16_t)fill);

@@ -2,7 +2,7 @@
  * The choice among what is left of a row: the first of the order, the best score against noise, or one draw.
  */
 #include "cpu/sample.h"
-#include "cpu/backend.h"
+#include "cpu/load.h"
 
 /* Always a candidate, whatever was cut. */
 static int64_t first_of_order(const struct syi_row *r)
@@ -46,7 +46,7 @@ struct noise_source {
 static float noise_at(struct noise_source *from, int64_t place, int64_t token)
 {
     if (from->q != NULL)
-        return syi_load_float(from->q + 4 * (from->by_list ? place : token), SYI_F32);
+        return syi_load_float(from->q + 4 * (from->by_list ? place : token), SY_TYPE_F32);
     if (token / 4 != from->drawn) {
         from->drawn = token / 4;
         syi_noise_words(&from->noise, (uint32_t)from->drawn, from->word);
@@ -149,7 +149,7 @@ void syi_row_draw(struct syi_row *r)
                                .uniform = syi_row_uniform(r)};
     /* Rows of few values are cut by counting them, and min-p only so. */
     const bool by_value =
-        d.min_p > 0.0f || (r->logits.type != SYI_F32 && syi_row_weighs_well(r) && r->extra.n == 0);
+        d.min_p > 0.0f || (r->logits.type != SY_TYPE_F32 && syi_row_weighs_well(r) && r->extra.n == 0);
     const struct syi_drawn drawn = d.min_p == 0.0f && d.top_p >= 1.0f
                                        ? syi_nucleus_draw_whole(&weigher, d.uniform, weight)
                                    : by_value ? syi_weigh_draw(&weigher, &d)

@@ -2,7 +2,7 @@
  * What a row keeps: its parameters, and the cuts of top-k, top-p and min-p.
  */
 #include "cpu/sample.h"
-#include "cpu/backend.h"
+#include "cpu/load.h"
 
 void syi_row_temperature(struct syi_row *r)
 {

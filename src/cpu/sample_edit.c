@@ -3,7 +3,6 @@
  * there; they are few, stand beside the row with keys of their own, and join the candidates wherever those are made.
  * So a 16-bit row stays one, although the values that replace some of its logits are f32.
  */
-#include "cpu/backend.h"
 #include "cpu/sample.h"
 
 /* Keys of n values, of which those above -inf join the row's own. */

@@ -3,7 +3,7 @@
  * head, other draws on weights alone.
  */
 #include "cpu/sample.h"
-#include "cpu/backend.h"
+#include "cpu/load.h"
 
 bool syi_row_wants_candidates(const struct syi_row *r)
 {
@@ -21,7 +21,7 @@ bool syi_may_scan(const struct syi_sample_plan *p)
 bool syi_row_weighs_well(const struct syi_row *r)
 {
     enum { ENOUGH = 16384 };
-    return r->logits.type == SYI_F32 || r->logits.n >= ENOUGH;
+    return r->logits.type == SY_TYPE_F32 || r->logits.n >= ENOUGH;
 }
 
 static bool lists_candidates(const struct syi_sample_plan *p)
@@ -75,8 +75,8 @@ static bool collect_from(struct syi_row *r, uint16_t floor, size_t most)
         return false;
     /* Overrides below the floor do not join: others that are no lower have not been collected. An override may lie
        between the floor and the value of 16 bits below it. */
-    const enum syi_type type = r->logits.type;
-    const uint32_t below = syi_scan_key((uint16_t)(floor - 1u), type) | (type == SYI_F32 ? 0xffffu : 0);
+    const sy_type type = r->logits.type;
+    const uint32_t below = syi_scan_key((uint16_t)(floor - 1u), type) | (type == SY_TYPE_F32 ? 0xffffu : 0);
     if (r->logits.n_out > 0)
         syi_row_replace(r, &r->c, below + 1);
     uint32_t max = 0;
@@ -103,7 +103,7 @@ static uint32_t guess_min_p(const struct syi_row *r)
     const uint64_t weight = syi_weight(r->min_p);
     const double value = weight > 0 ? (double)r->max + syi_log_weight(weight) / (double)r->inv_t : 0.0;
     const uint16_t bits =
-        r->logits.type == SYI_F16 ? syi_f32_to_f16((float)value) : syi_f32_to_bf16((float)value);
+        r->logits.type == SY_TYPE_F16 ? syi_f32_to_f16((float)value) : syi_f32_to_bf16((float)value);
     return bits ^ (bits & 0x8000u ? 0xffffu : 0x8000u);
 }
 
@@ -112,7 +112,7 @@ static uint32_t guess_min_p(const struct syi_row *r)
 static uint16_t min_p_floor(const struct syi_row *r)
 {
     enum { PROBES = 16 };
-    const enum syi_type type = r->logits.type;
+    const sy_type type = r->logits.type;
     const uint32_t bottom = syi_order_minus_inf(type) + 1u, top = r->scan.top;
     uint32_t low = bottom, high = top, guess = guess_min_p(r);
     bool guessed = guess > bottom + PROBES && guess + PROBES < top;
@@ -122,8 +122,8 @@ static uint16_t min_p_floor(const struct syi_row *r)
         size_t i = 0;
         const uint32_t first = guessed ? guess - PROBES / 2 : low, range = guessed ? PROBES : high - low;
         for (uint32_t j = 0; j < PROBES; j++)
-            key[j] =
-                syi_scan_key((uint16_t)(first + range * j / PROBES), type) | (type == SYI_F32 ? 0xffffu : 0);
+            key[j] = syi_scan_key((uint16_t)(first + range * j / PROBES), type) |
+                     (type == SY_TYPE_F32 ? 0xffffu : 0);
         r->kernels->exp_keys(e, key, PROBES, r->max, r->inv_t);
         while (i < PROBES && e[i] < r->min_p)
             i++;
@@ -186,7 +186,7 @@ static void find_max(struct syi_row *r)
     uint32_t key;
     int32_t idx;
     struct syi_candidates first = {&key, &idx, 0};
-    if (r->logits.type == SYI_F32)
+    if (r->logits.type == SY_TYPE_F32)
         find_first(r, &first);
     else
         set_max(r, r->extra_stats.max > top ? r->extra_stats.max : top);
@@ -255,7 +255,7 @@ static bool may_draw(const struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
     const bool counts = r->min_p > 0x1p-38f || r->top_p < 1.0f;
-    return draws_by_cdf(r) && (r->min_p == 0.0f || (p->type != SYI_F32 && syi_row_weighs_well(r) &&
+    return draws_by_cdf(r) && (r->min_p == 0.0f || (p->type != SY_TYPE_F32 && syi_row_weighs_well(r) &&
                                                     r->min_p < 1.0f && r->extra.n == 0 && counts));
 }
 

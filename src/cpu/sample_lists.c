@@ -1,12 +1,13 @@
 /*
  * Lists of tokens, row after row: where a row's begin and end, and whether all of them are right.
  */
-#include "cpu/backend.h"
 #include "cpu/sample.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 static int64_t indptr_at(const struct syi_token_lists *l, int64_t b)
 {
-    return syi_load_int(l->indptr + b * (l->indptr_type == SYI_I64 ? 8 : 4), l->indptr_type);
+    return syi_load_int(l->indptr + b * (l->indptr_type == SY_TYPE_I64 ? 8 : 4), l->indptr_type);
 }
 
 struct syi_span syi_list_span(const struct syi_token_lists *l, int64_t b)

@@ -4,7 +4,6 @@
  * are all equal weighs their number times one weight.
  */
 #include "cpu/sample.h"
-#include "cpu/backend.h"
 
 typedef uint16_t any_u16 __attribute__((aligned(1), may_alias));
 typedef float any_f32 __attribute__((aligned(1), may_alias));
@@ -74,17 +73,17 @@ static void exp_block(const struct walk *w, const unsigned char *x, size_t n, fl
     const struct syi_row *r = w->r;
     uint32_t key[SYI_BLOCK];
     struct syi_key_stats stats = {0, 0};
-    (r->logits.type == SYI_F32   ? r->kernels->keys_f32
-     : r->logits.type == SYI_F16 ? r->kernels->keys_f16
-                                 : r->kernels->keys_bf16)(key, x, n, &stats);
+    (r->logits.type == SY_TYPE_F32   ? r->kernels->keys_f32
+     : r->logits.type == SY_TYPE_F16 ? r->kernels->keys_f16
+                                     : r->kernels->keys_bf16)(key, x, n, &stats);
     r->kernels->exp_keys(e, key, n, r->max, r->inv_t);
 }
 
 /* `max` is the largest order of them. */
 static int32_t count_equal(struct walk *w, const unsigned char *x, size_t n, uint16_t max)
 {
-    const enum syi_type type = w->r->logits.type;
-    if (type != SYI_F32) {
+    const sy_type type = w->r->logits.type;
+    if (type != SY_TYPE_F32) {
         const uint16_t canonical = (uint16_t)(max + (max == 0x7fffu));
         const float value = syi_key_value(syi_scan_key(canonical, type));
         if (value != w->value)

@@ -1,8 +1,9 @@
 /*
  * sample_noise on the CPU: the exponential variates of a race, four tokens per counter.
  */
-#include "cpu/backend.h"
 #include "cpu/sample.h"
+#include "cpu/backend.h"
+#include "cpu/pool.h"
 
 struct job {
     const struct syi_sample_noise_plan *plan;

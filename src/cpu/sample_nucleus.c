@@ -4,7 +4,7 @@
  * where that leaves a doubt about a cut or a draw, and only there, the weights are added up exactly.
  */
 #include "cpu/sample.h"
-#include "cpu/backend.h"
+#include "cpu/load.h"
 
 #include <math.h>
 
@@ -37,9 +37,9 @@ static SYI_HAS_BUFFER uint64_t exp_strip(const struct syi_weigher *w, size_t str
     const size_t first = strip * STRIP, n = strip_length(w, strip);
     unsigned char buffer[SYI_PIECE * 4];
     double (*exp_row)(float *, const void *, size_t, float, float) =
-        row->type == SYI_F32   ? w->kernels->exp_row_f32
-        : row->type == SYI_F16 ? w->kernels->exp_row_f16
-                               : w->kernels->exp_row_bf16;
+        row->type == SY_TYPE_F32   ? w->kernels->exp_row_f32
+        : row->type == SY_TYPE_F16 ? w->kernels->exp_row_f16
+                                   : w->kernels->exp_row_bf16;
     syi_weigh_fetch_next(w, first, n);
     if (!syi_any_allowed(row, first, n)) {
         memset(e, 0, n * sizeof *e);
@@ -129,7 +129,7 @@ static uint64_t weigh_strips(const struct syi_weigher *w, bool exact)
 struct syi_drawn syi_nucleus_draw_whole(const struct syi_weigher *w, uint64_t uniform, bool weight)
 {
     enum { LONG = 49152 }; /* from here on a table of the weights of 16-bit logits is worth its making */
-    const bool by_table = w->scan->row.type != SYI_F32 && w->scan->row.n >= LONG;
+    const bool by_table = w->scan->row.type != SY_TYPE_F32 && w->scan->row.n >= LONG;
     float *e = w->scratch->e;
     for (bool exact = weight || by_table;; exact = true) {
         const uint64_t total = by_table ? syi_weigh(w) : weigh_strips(w, exact);
@@ -382,12 +382,12 @@ static bool is_one_value(const struct syi_weigher *w, float e)
     const any_u32 *wide = (const any_u32 *)row->x;
     const any_u16 *narrow = (const any_u16 *)row->x;
     uint32_t least = UINT32_MAX, most = 0;
-    for (int64_t i = 0; row->type == SYI_F32 && i < row->n; i++) {
+    for (int64_t i = 0; row->type == SY_TYPE_F32 && i < row->n; i++) {
         const uint32_t mask = own[i] == e ? 0 : UINT32_MAX;
         least = (wide[i] | mask) < least ? wide[i] | mask : least;
         most = (wide[i] & ~mask) > most ? wide[i] & ~mask : most;
     }
-    for (int64_t i = 0; row->type != SYI_F32 && i < row->n; i++) {
+    for (int64_t i = 0; row->type != SY_TYPE_F32 && i < row->n; i++) {
         const uint32_t mask = own[i] == e ? 0 : UINT32_MAX;
         least = (narrow[i] | mask) < least ? narrow[i] | mask : least;
         most = (narrow[i] & ~mask) > most ? narrow[i] & ~mask : most;

@@ -3,8 +3,10 @@
  * gives each token once and in order, whatever the order of the lists. Rows are built side by side in scratch, then
  * moved together.
  */
-#include "cpu/backend.h"
 #include "cpu/sample.h"
+#include "cpu/backend.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 /* Scratch of one task. */
 struct marks {
@@ -134,7 +136,7 @@ static float penalise(float x, const struct penalties *by, uint32_t entry)
     return x;
 }
 
-static float logit_at(const struct marks *m, int64_t token, enum syi_type type)
+static float logit_at(const struct marks *m, int64_t token, sy_type type)
 {
     return syi_load_float(m->logits + (size_t)token * m->logit_bytes, type);
 }

@@ -5,11 +5,10 @@
  * candidates with exact keys, in index order; the stages that follow cut it as they cut a whole row.
  */
 #include "cpu/sample.h"
-#include "cpu/backend.h"
 
-static uint16_t order_plus_inf(enum syi_type type)
+static uint16_t order_plus_inf(sy_type type)
 {
-    return type == SYI_F16 ? 0xfc00u : 0xff80u;
+    return type == SY_TYPE_F16 ? 0xfc00u : 0xff80u;
 }
 
 enum {
@@ -30,15 +29,15 @@ size_t syi_scan_groups(int64_t vocab)
 
 /* ---- What is not above -inf -------------------------------------------------------------------------- */
 
-static uint32_t pattern_minus_inf(enum syi_type type)
+static uint32_t pattern_minus_inf(sy_type type)
 {
-    return type == SYI_F32 ? 0xff800000u : type == SYI_F16 ? 0xfc00u : 0xff80u;
+    return type == SY_TYPE_F32 ? 0xff800000u : type == SY_TYPE_F16 ? 0xfc00u : 0xff80u;
 }
 
 /* What block_max returns for it. */
-static uint16_t low_minus_inf(enum syi_type type)
+static uint16_t low_minus_inf(sy_type type)
 {
-    return type == SYI_F16 ? 0xfc00u : 0xff80u;
+    return type == SY_TYPE_F16 ? 0xfc00u : 0xff80u;
 }
 
 /* Logits where they are, at any address: loops over these become vectors. */
@@ -47,28 +46,28 @@ typedef uint32_t any_u32 __attribute__((aligned(1), may_alias));
 typedef int32_t any_i32 __attribute__((aligned(1), may_alias));
 
 /* Whether there is a NaN with a sign: its bit pattern is larger than that of -inf, which no number has. */
-static bool any_low_nan(const unsigned char *x, size_t n, enum syi_type type)
+static bool any_low_nan(const unsigned char *x, size_t n, sy_type type)
 {
     const uint32_t minus_inf = pattern_minus_inf(type);
     const any_u32 *wide = (const any_u32 *)x;
     const any_u16 *narrow = (const any_u16 *)x;
     uint32_t any = 0;
-    for (size_t i = 0; type == SYI_F32 && i < n; i++)
+    for (size_t i = 0; type == SY_TYPE_F32 && i < n; i++)
         any |= wide[i] > minus_inf;
-    for (size_t i = 0; type != SYI_F32 && i < n; i++)
+    for (size_t i = 0; type != SY_TYPE_F32 && i < n; i++)
         any |= narrow[i] > minus_inf;
     return any != 0;
 }
 
-static int64_t count_numbers(const unsigned char *x, size_t n, enum syi_type type)
+static int64_t count_numbers(const unsigned char *x, size_t n, sy_type type)
 {
     const uint32_t minus_inf = pattern_minus_inf(type);
     const any_u32 *wide = (const any_u32 *)x;
     const any_u16 *narrow = (const any_u16 *)x;
     uint32_t count = 0;
-    for (size_t i = 0; type == SYI_F32 && i < n; i++)
+    for (size_t i = 0; type == SY_TYPE_F32 && i < n; i++)
         count += wide[i] < minus_inf;
-    for (size_t i = 0; type != SYI_F32 && i < n; i++)
+    for (size_t i = 0; type != SY_TYPE_F32 && i < n; i++)
         count += narrow[i] < minus_inf;
     return count;
 }
@@ -86,7 +85,7 @@ SYI_HAS_BUFFER bool syi_scan_has_nan(const struct syi_scan *s)
     for (size_t first = 0; first < (size_t)row->n; first += SYI_PIECE) {
         const size_t n = piece_size(row, first);
         const uint16_t low = s->low[first / SYI_PIECE];
-        if (low < minus_inf || (low == minus_inf && row->type != SYI_F32))
+        if (low < minus_inf || (low == minus_inf && row->type != SY_TYPE_F32))
             continue;
         if ((low > minus_inf && row->n_out == 0) ||
             any_low_nan(syi_piece(row, first, n, buffer), n, row->type))
@@ -120,19 +119,18 @@ static uint16_t order_of(uint16_t upper)
     return (uint16_t)(upper ^ ((0u - (upper >> 15)) | 0x8000u));
 }
 
-static void put_orders(uint16_t *order, const unsigned char *x, size_t n, enum syi_type type)
+static void put_orders(uint16_t *order, const unsigned char *x, size_t n, sy_type type)
 {
     const any_u32 *wide = (const any_u32 *)x;
     const any_u16 *narrow = (const any_u16 *)x;
-    for (size_t i = 0; type == SYI_F32 && i < n; i++)
+    for (size_t i = 0; type == SY_TYPE_F32 && i < n; i++)
         order[i] = order_of((uint16_t)(wide[i] >> 16));
-    for (size_t i = 0; type != SYI_F32 && i < n; i++)
+    for (size_t i = 0; type != SY_TYPE_F32 && i < n; i++)
         order[i] = order_of(narrow[i]);
 }
 
 /* block_max of a block that is not whole. */
-static void block_max_short(uint16_t *max, uint16_t *low, const unsigned char *x, size_t n,
-                            enum syi_type type)
+static void block_max_short(uint16_t *max, uint16_t *low, const unsigned char *x, size_t n, sy_type type)
 {
     uint16_t order[SYI_BLOCK], least = UINT16_MAX, most = 0;
     put_orders(order, x, n, type);
@@ -147,11 +145,11 @@ static void block_max_short(uint16_t *max, uint16_t *low, const unsigned char *x
 static uint16_t scan_blocks(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first,
                             const unsigned char *x, size_t n)
 {
-    const enum syi_type type = s->row.type;
+    const sy_type type = s->row.type;
     const size_t whole = n / SYI_BLOCK, rest = n % SYI_BLOCK;
     uint16_t *max = s->max + first / SYI_BLOCK, low = 0, low_rest = 0;
-    (type == SYI_F32 ? kernels->block_max_32 : kernels->block_max_16)(max, s->low != NULL ? &low : NULL, x,
-                                                                      whole);
+    (type == SY_TYPE_F32 ? kernels->block_max_32 : kernels->block_max_16)(max, s->low != NULL ? &low : NULL,
+                                                                          x, whole);
     if (rest > 0)
         block_max_short(max + whole, &low_rest, x + (n - rest) * syi_float_bytes(type), rest, type);
     return low > low_rest ? low : low_rest;
@@ -245,11 +243,11 @@ uint16_t syi_scan_order(const struct syi_logits *row, int64_t i)
 
 /* The order of an f32 is the upper half of its key, and that of a bf16, which is the upper half of an f32, leaves
    one value. */
-uint32_t syi_scan_key(uint16_t order, enum syi_type type)
+uint32_t syi_scan_key(uint16_t order, sy_type type)
 {
-    if (type == SYI_F16)
+    if (type == SY_TYPE_F16)
         return syi_value_key(syi_f16_to_f32((uint16_t)(order ^ (order & 0x8000u ? 0x8000u : 0xffffu))));
-    return (uint32_t)order << 16 | (type == SYI_BF16 && order < 0x8000u ? 0xffffu : 0);
+    return (uint32_t)order << 16 | (type == SY_TYPE_BF16 && order < 0x8000u ? 0xffffu : 0);
 }
 
 /* Zeros after n entries, which reach no floor, make a number of them that vectors take well. */
@@ -368,7 +366,7 @@ SYI_HAS_BUFFER uint16_t syi_scan_floor_each(const struct syi_kernels *kernels, c
     for (size_t first = 0; first < (size_t)row->n; first += SYI_PIECE) {
         const size_t n = piece_size(row, first);
         const unsigned char *x = syi_piece(row, first, n, buffer);
-        if (fold && row->type == SYI_F32)
+        if (fold && row->type == SY_TYPE_F32)
             found += fold_orders(order + found, (const any_u16 *)x + 1, n, 2); /* upper halves come last */
         else if (fold)
             found += fold_orders(order + found, (const any_u16 *)x, n, 1);
@@ -384,15 +382,15 @@ SYI_HAS_BUFFER uint16_t syi_scan_floor_each(const struct syi_kernels *kernels, c
 /* ---- Tokens ------------------------------------------------------------------------------------------ */
 
 /* Key of a number. */
-static inline uint32_t key_at(const unsigned char *x, size_t i, enum syi_type type)
+static inline uint32_t key_at(const unsigned char *x, size_t i, sy_type type)
 {
     uint16_t half;
     uint32_t bits;
-    if (type == SYI_F32) {
+    if (type == SY_TYPE_F32) {
         memcpy(&bits, x + i * 4, sizeof bits);
     } else {
         memcpy(&half, x + i * 2, sizeof half);
-        bits = type == SYI_BF16 ? (uint32_t)half << 16 : syi_f32_bits(syi_f16_to_f32(half));
+        bits = type == SY_TYPE_BF16 ? (uint32_t)half << 16 : syi_f32_bits(syi_f16_to_f32(half));
     }
     const uint32_t sign = 0u - (bits >> 31);
     return (bits ^ (sign | 0x80000000u)) + (bits == 0x80000000u); /* -0 is +0 */
@@ -549,7 +547,7 @@ void syi_scan_first(const struct syi_kernels *kernels, const struct syi_scan *s,
 {
     const uint16_t floor = syi_scan_floor(kernels, s, 1);
     c->n = 1;
-    if (s->row.type != SYI_F32)
+    if (s->row.type != SY_TYPE_F32)
         find_first_16(kernels, s, floor, c);
     else if (syi_counts_whole(&s->row))
         find_first_f32(kernels, s, floor, c);
@@ -563,7 +561,7 @@ bool syi_scan_dense(const struct syi_kernels *kernels, const struct syi_scan *s,
     const struct syi_logits *row = &s->row;
     const size_t whole = (size_t)row->n / SYI_BLOCK, step = whole / SAMPLES + 1;
     const size_t bytes = SYI_BLOCK * syi_float_bytes(row->type);
-    reach_fn *reach = row->type == SYI_F32 ? kernels->reach_32 : kernels->reach_16;
+    reach_fn *reach = row->type == SY_TYPE_F32 ? kernels->reach_32 : kernels->reach_16;
     int hits = 0, blocks = 0;
     for (size_t b = 0; b < whole; b += step)
         if (s->max[b] >= floor) {
@@ -585,9 +583,9 @@ struct collection {
 };
 
 /* The order of a key that a value of the type has. */
-static uint16_t order_of_key(uint32_t key, enum syi_type type)
+static uint16_t order_of_key(uint32_t key, sy_type type)
 {
-    if (type != SYI_F16)
+    if (type != SY_TYPE_F16)
         return (uint16_t)(key >> 16);
     const uint16_t bits = syi_f32_to_f16(syi_key_value(key));
     return (uint16_t)(bits ^ (bits & 0x8000u ? 0xffffu : 0x8000u));
@@ -668,10 +666,10 @@ static uint32_t keep_limit(struct collection *to)
 }
 
 /* Drops what is past the limit already: tokens to come that equal the last one kept come after it. */
-static void prune(struct collection *to, enum syi_type type)
+static void prune(struct collection *to, sy_type type)
 {
     to->above = keep_limit(to);
-    to->floor = (uint16_t)(order_of_key(to->above, type) + (type != SYI_F32));
+    to->floor = (uint16_t)(order_of_key(to->above, type) + (type != SY_TYPE_F32));
 }
 
 /* Whether any of n f32 has a key above one. */
@@ -694,7 +692,7 @@ static int64_t push_tokens(int32_t *idx, int64_t n, uint64_t hits, size_t start)
 }
 
 static inline __attribute__((always_inline)) int64_t put_keys(const struct collection *to,
-                                                              const unsigned char *x, enum syi_type type)
+                                                              const unsigned char *x, sy_type type)
 {
     uint32_t *key = to->c->key;
     int32_t *idx = to->c->idx;
@@ -710,9 +708,9 @@ static inline __attribute__((always_inline)) int64_t put_keys(const struct colle
 /* The keys of those tokens that have none yet; drops those that do not count. */
 static void add_keys(struct collection *to, const struct syi_logits *row)
 {
-    to->c->n = row->type == SYI_F32   ? put_keys(to, row->x, SYI_F32)
-               : row->type == SYI_F16 ? put_keys(to, row->x, SYI_F16)
-                                      : put_keys(to, row->x, SYI_BF16);
+    to->c->n = row->type == SY_TYPE_F32   ? put_keys(to, row->x, SY_TYPE_F32)
+               : row->type == SY_TYPE_F16 ? put_keys(to, row->x, SY_TYPE_F16)
+                                          : put_keys(to, row->x, SY_TYPE_BF16);
     to->keys = to->c->n;
 }
 
@@ -738,7 +736,7 @@ bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *
 {
     const struct syi_logits *row = &s->row;
     const size_t bytes = SYI_BLOCK * syi_float_bytes(row->type), whole = (size_t)row->n / SYI_BLOCK;
-    reach_fn *reach = row->type == SYI_F32 ? kernels->reach_32 : kernels->reach_16;
+    reach_fn *reach = row->type == SY_TYPE_F32 ? kernels->reach_32 : kernels->reach_16;
     struct collection to = {
         .kernels = kernels, .c = c, .limit = limit->n, .hist = limit->hist, .floor = floor};
     uint32_t block[AT_ONCE];
@@ -754,7 +752,7 @@ bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *
             const unsigned char *x = row->x + block[i] * bytes;
             if (s->max[block[i]] < to.floor)
                 continue;
-            if (to.above > 0 && row->type == SYI_F32) {
+            if (to.above > 0 && row->type == SY_TYPE_F32) {
                 const size_t run = run_of(block + i, n - i);
                 if (block[i] + run <= whole && !any_above(x, run * SYI_BLOCK, to.above)) {
                     i += run - 1;

@@ -5,7 +5,6 @@
  * pattern.
  */
 #include "cpu/sample.h"
-#include "cpu/backend.h"
 
 enum {
     PATTERNS = SYI_PATTERNS,
@@ -26,12 +25,12 @@ static float size_of(float value)
     return value < 0.0f ? -value : value;
 }
 
-static float value_of_pattern(uint32_t pattern, enum syi_type type)
+static float value_of_pattern(uint32_t pattern, sy_type type)
 {
-    return type == SYI_F16 ? syi_f16_to_f32((uint16_t)pattern) : syi_bf16_to_f32((uint16_t)pattern);
+    return type == SY_TYPE_F16 ? syi_f16_to_f32((uint16_t)pattern) : syi_bf16_to_f32((uint16_t)pattern);
 }
 
-static float value_of_order(uint32_t order, enum syi_type type)
+static float value_of_order(uint32_t order, sy_type type)
 {
     return value_of_pattern(order ^ (order & 0x8000u ? 0x8000u : 0xffffu), type);
 }
@@ -55,7 +54,7 @@ static void exp_patterns(const struct syi_weigher *w, float *e, const uint16_t *
 {
     uint32_t key[SYI_WEIGH_AT_ONCE];
     struct syi_key_stats stats = {0, 0};
-    if (w->scan->row.type == SYI_F16)
+    if (w->scan->row.type == SY_TYPE_F16)
         w->kernels->keys_f16(key, pattern, n, &stats);
     else
         w->kernels->keys_bf16(key, pattern, n, &stats);
@@ -96,7 +95,7 @@ static void clear_below(const struct syi_weigher *w, uint32_t low)
 static uint32_t patterns_near_zero(const struct syi_weigher *w)
 {
     const float value = w->m > 0.0f && w->scan->top >= NEGATIVE ? w->m * 0x1p-26f : 0.0f;
-    return w->scan->row.type == SYI_F16 ? syi_f32_to_f16(value) : syi_f32_to_bf16(value);
+    return w->scan->row.type == SY_TYPE_F16 ? syi_f32_to_f16(value) : syi_f32_to_bf16(value);
 }
 
 /*
@@ -179,8 +178,8 @@ static SYI_HAS_BUFFER uint64_t weigh_strip(const struct syi_weigher *w, size_t s
     if (!syi_any_allowed(row, first, n))
         return 0;
     const unsigned char *x = syi_piece(row, first, n, buffer);
-    return row->type == SYI_F32 ? w->kernels->weigh_f32(x, n, w->m, w->inv_t)
-                                : look_up(w->table.weight, x, n);
+    return row->type == SY_TYPE_F32 ? w->kernels->weigh_f32(x, n, w->m, w->inv_t)
+                                    : look_up(w->table.weight, x, n);
 }
 
 /* Weights of the tokens beside the row from a key on, by strip as well unless that is NULL. */
@@ -215,7 +214,7 @@ uint64_t syi_weigh_extra_strips(const struct syi_weigher *w)
 uint64_t syi_weigh(const struct syi_weigher *w)
 {
     uint64_t sum = 0;
-    if (w->scan->row.type != SYI_F32)
+    if (w->scan->row.type != SY_TYPE_F32)
         fill_table(w);
     for (size_t i = 0; i < syi_weigh_strips(w->scan->row.n); i++) {
         w->table.strip[i] = weigh_strip(w, i);
@@ -330,8 +329,8 @@ static struct syi_mass mass_by_table(const struct syi_weigher *w, double sum)
 bool syi_weigh_by_table(const struct syi_weigher *w)
 {
     /* A table is worth its making for several times as many logits; that of f16 has more patterns. */
-    const enum syi_type type = w->scan->row.type;
-    return type != SYI_F32 && w->scan->row.n * w->n_rows >= (type == SYI_BF16 ? 16384 : 131072);
+    const sy_type type = w->scan->row.type;
+    return type != SY_TYPE_F32 && w->scan->row.n * w->n_rows >= (type == SY_TYPE_BF16 ? 16384 : 131072);
 }
 
 double syi_weigh_scan(const struct syi_weigher *w)
@@ -347,10 +346,10 @@ struct syi_mass syi_weigh_scanned(const struct syi_weigher *w, double sum)
 static SYI_HAS_BUFFER struct syi_mass weigh_by_sum(const struct syi_weigher *w)
 {
     const struct syi_scan *s = w->scan;
-    double (*sum_exp)(const void *, size_t, float, float) = s->row.type == SYI_F32 ? w->kernels->sum_exp_f32
-                                                            : s->row.type == SYI_F16
-                                                                ? w->kernels->sum_exp_f16
-                                                                : w->kernels->sum_exp_bf16;
+    double (*sum_exp)(const void *, size_t, float, float) =
+        s->row.type == SY_TYPE_F32   ? w->kernels->sum_exp_f32
+        : s->row.type == SY_TYPE_F16 ? w->kernels->sum_exp_f16
+                                     : w->kernels->sum_exp_bf16;
     unsigned char buffer[SYI_PIECE * 4];
     double sum = 0;
     for (size_t i = 0; i < syi_weigh_strips(s->row.n); i++) {
@@ -366,8 +365,8 @@ static SYI_HAS_BUFFER struct syi_mass weigh_by_sum(const struct syi_weigher *w)
    force a token makes it. */
 static bool weighs_nothing(const struct syi_weigher *w)
 {
-    const enum syi_type type = w->scan->row.type;
-    const uint32_t most = syi_scan_key(w->scan->top, type) | (type == SYI_F32 ? 0xffffu : 0);
+    const sy_type type = w->scan->row.type;
+    const uint32_t most = syi_scan_key(w->scan->top, type) | (type == SY_TYPE_F32 ? 0xffffu : 0);
     return (syi_key_value(most) - w->m) * w->inv_t < NO_WEIGHT;
 }
 

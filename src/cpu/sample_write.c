@@ -2,7 +2,7 @@
  * The optional outputs of a row: log-probability, list, masked logits, count.
  */
 #include "cpu/sample.h"
-#include "cpu/backend.h"
+#include "cpu/load.h"
 
 static const uint32_t minus_inf_bits = 0xff800000u;
 

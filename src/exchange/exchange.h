@@ -21,12 +21,12 @@ struct syi_exchange {
     int64_t most;       /* tokens of a device, at most; exactly unless ragged */
     bool ragged;
     int64_t n_slots, n_experts; /* K, E */
-    enum syi_type index_type;
+    sy_type index_type;
     sy_a2a_layout layout;
     int64_t align;
     bool zero, strict, local_reduce, sum;
-    int64_t hidden;     /* elements of a row */
-    enum syi_type type; /* of them, for sum */
+    int64_t hidden; /* elements of a row */
+    sy_type type;   /* of them, for sum */
     int n_planes;
     size_t row_bytes[SY_A2A_MAX_PLANES];
     uint64_t elem_types; /* of the planes, for the comparison between devices */
@@ -55,7 +55,7 @@ struct syi_a2a_shard {
     struct syi_rows indices;  /* dispatch: of its own tokens; combine: of the group's */
     struct syi_rows metadata; /* dispatch: where the group's go */
     struct syi_rows weights;  /* combine with sum */
-    enum syi_type weight_type;
+    sy_type weight_type;
     int64_t input_rows;   /* combine: rows of the input, per local expert when PADDED */
     int64_t input_first;  /* combine, PADDED: extent of its expert dimension */
     struct syi_rows mask; /* present [1,T], written [K,N] */
@@ -242,9 +242,9 @@ int64_t syi_routing_group_tokens(const sy_routing *routing, int device);
 /* Of the options that must be the same in all processes. */
 uint64_t syi_a2a_hash_options(const sy_comm *comm);
 
-static inline size_t syi_index_bytes(enum syi_type type)
+static inline size_t syi_index_bytes(sy_type type)
 {
-    return type == SYI_U16 ? 2 : type == SYI_I32 ? 4 : 8;
+    return type == SY_TYPE_U16 ? 2 : type == SY_TYPE_I32 ? 4 : 8;
 }
 
 /* ---- Rows (exchange_rows.c) --------------------------------------------------------------------------- */

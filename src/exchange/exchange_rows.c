@@ -2,8 +2,8 @@
  * The rows of an exchange. Where a row comes from is a pick: a position and a row there. What a position is to this
  * process differs: its own tensor, a tensor or a copy of rows in shared memory, or rows that came in a message.
  */
-#include "cpu/backend.h"
 #include "exchange/exchange.h"
+#include "cpu/pool.h"
 
 /* ---- Scratch ------------------------------------------------------------------------------------------ */
 

@@ -89,7 +89,7 @@ sy_status syi_a2a_check_row_elems(struct syi_call *call, int i, int64_t n)
 }
 
 /* [E,D], [1,1,E,D] or [D,1,E,D]. */
-sy_status syi_a2a_check_mapping(struct syi_call *call, int i, const sy_comm *comm, enum syi_type index_type,
+sy_status syi_a2a_check_mapping(struct syi_call *call, int i, const sy_comm *comm, sy_type index_type,
                                 struct syi_exchange *x)
 {
     const DLTensor *t = call->tensor[i];
@@ -99,7 +99,7 @@ sy_status syi_a2a_check_mapping(struct syi_call *call, int i, const sy_comm *com
     if (!copied || t->shape[t->ndim - 1] != comm->n_devices)
         return t->ndim == 2 ? syi_check_matrix(call, i, experts, comm->n_devices)
                             : syi_check_shape(call, i, 4, want);
-    const int64_t most = index_type == SYI_U16 ? UINT16_MAX : INT32_MAX;
+    const int64_t most = index_type == SY_TYPE_U16 ? UINT16_MAX : INT32_MAX;
     const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, call->op->info.fields[i].name,
                                            experts, experts < 1 ? 1 : most);
     if (experts < 1 || experts > most)

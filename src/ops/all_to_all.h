@@ -55,7 +55,7 @@ sy_status syi_a2a_check_spread(struct syi_call *call, int i, int lead, int64_t f
 /* Rows of tensor i have n elements. */
 sy_status syi_a2a_check_row_elems(struct syi_call *call, int i, int64_t n);
 
-sy_status syi_a2a_check_mapping(struct syi_call *call, int i, const sy_comm *comm, enum syi_type index_type,
+sy_status syi_a2a_check_mapping(struct syi_call *call, int i, const sy_comm *comm, sy_type index_type,
                                 struct syi_exchange *x);
 sy_status syi_a2a_check_options(struct syi_call *call, const sy_comm *comm, const struct syi_a2a_options *o,
                                 struct syi_exchange *x);

@@ -5,15 +5,15 @@
 
 enum { INPUT, METADATA, MAPPING, WEIGHTS, OUTPUT, WRITTEN, N_TENSORS };
 
-#define CHOICE_TYPES (SYI_BIT(SYI_U16) | SYI_BIT(SYI_I32) | SYI_BIT(SYI_I64))
-#define MASK_TYPES (SYI_BIT(SYI_U8) | SYI_BIT(SYI_BOOL))
+#define CHOICE_TYPES (SYI_BIT(SY_TYPE_U16) | SYI_BIT(SY_TYPE_I32) | SYI_BIT(SY_TYPE_I64))
+#define MASK_TYPES (SYI_BIT(SY_TYPE_U8) | SYI_BIT(SY_TYPE_BOOL))
 
 static const sy_field_info fields[] = {
     [INPUT] = SYI_TENSOR(all_to_all_combine, input, SY_FIELD_ANY_BYTES, 0, 0, 2, 4, "L B*G S H | L T H",
                          "expert rows; L: most of a device, local_reduce: 1"),
     [METADATA] = SYI_TENSOR(all_to_all_combine, expert_metadata, 0, CHOICE_TYPES, 0, 2, 4, "1 B*G S K | T K",
                             "experts of all tokens, as dispatch wrote them"),
-    [MAPPING] = SYI_TENSOR(all_to_all_combine, expert_mapping, SY_FIELD_SHARED, SYI_BIT(SYI_U16), 0, 2, 4,
+    [MAPPING] = SYI_TENSOR(all_to_all_combine, expert_mapping, SY_FIELD_SHARED, SYI_BIT(SY_TYPE_U16), 0, 2, 4,
                            "E D | 1 1 E D | D 1 E D", "1 where a device hosts an expert"),
     [WEIGHTS] = SYI_TENSOR(all_to_all_combine, weights, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 4,
                            "B 1 S K | N K", "weights of each token's slots; with sum"),

@@ -20,16 +20,16 @@ enum {
     N_TENSORS
 };
 
-#define CHOICE_TYPES (SYI_BIT(SYI_U16) | SYI_BIT(SYI_I32) | SYI_BIT(SYI_I64))
-#define MASK_TYPES (SYI_BIT(SYI_U8) | SYI_BIT(SYI_BOOL))
+#define CHOICE_TYPES (SYI_BIT(SY_TYPE_U16) | SYI_BIT(SY_TYPE_I32) | SYI_BIT(SY_TYPE_I64))
+#define MASK_TYPES (SYI_BIT(SY_TYPE_U8) | SYI_BIT(SY_TYPE_BOOL))
 
 static const sy_field_info fields[] = {
     [INPUT] = SYI_TENSOR(all_to_all_dispatch, input, SY_FIELD_ANY_BYTES, 0, 0, 2, 4, "B 1 S H | N H",
                          "tokens of this device; also [B,S,1,H]"),
     [INDICES] = SYI_TENSOR(all_to_all_dispatch, expert_indices, 0, CHOICE_TYPES, 0, 2, 4, "B 1 S K | N K",
                            "experts of each token; all bits set: none"),
-    [MAPPING] = SYI_TENSOR(all_to_all_dispatch, expert_mapping, SY_FIELD_SHARED, SYI_BIT(SYI_U16), 0, 2, 4,
-                           "E D | 1 1 E D | D 1 E D", "1 where a device hosts an expert"),
+    [MAPPING] = SYI_TENSOR(all_to_all_dispatch, expert_mapping, SY_FIELD_SHARED, SYI_BIT(SY_TYPE_U16), 0, 2,
+                           4, "E D | 1 1 E D | D 1 E D", "1 where a device hosts an expert"),
     [PLANES] = SYI_TENSOR(all_to_all_dispatch, planes[0], SY_FIELD_OPTIONAL | SY_FIELD_ANY_BYTES, 0, 0, 2, 4,
                           "B 1 S X | N X", "sent with the token"),
     [PLANES + 1] = SYI_TENSOR(all_to_all_dispatch, planes[1], SY_FIELD_OPTIONAL | SY_FIELD_ANY_BYTES, 0, 0, 2,
@@ -51,18 +51,19 @@ static const sy_field_info fields[] = {
                    PLANES + 3, 2, 4, "1 B*G S X | T X", "planes[2] of the tokens sent here"),
     [PRESENT] = SYI_TENSOR(all_to_all_dispatch, present, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
                            MASK_TYPES, 0, 1, 1, "T", "1 where a row was sent", .words = "masks"),
-    [SRC] = SYI_TENSOR(all_to_all_dispatch, src, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SYI_I32), 0, 2, 2,
-                       "R 2 | R 3", "position, token (slot) of each; -1: padding"),
+    [SRC] = SYI_TENSOR(all_to_all_dispatch, src, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_I32), 0, 2,
+                       2, "R 2 | R 3", "position, token (slot) of each; -1: padding"),
     [EXPERT_COUNTS] =
         SYI_TENSOR(all_to_all_dispatch, expert_counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
-                   SYI_BIT(SYI_I64), 0, 1, 1, "L", "tokens of each local expert", .words = "counts"),
+                   SYI_BIT(SY_TYPE_I64), 0, 1, 1, "L", "tokens of each local expert", .words = "counts"),
     [EXPERT_OFFSETS] = SYI_TENSOR(all_to_all_dispatch, expert_offsets, SY_FIELD_OUT | SY_FIELD_OPTIONAL,
-                                  SYI_BIT(SYI_I64), 0, 1, 1, "L+1", "layout expert: first row of each"),
+                                  SYI_BIT(SY_TYPE_I64), 0, 1, 1, "L+1", "layout expert: first row of each"),
     [ROWS_FROM] =
         SYI_TENSOR(all_to_all_dispatch, rows_from, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
-                   SYI_BIT(SYI_I64), 0, 1, 1, "G", "rows from each position", .words = "counts"),
-    [ROWS_TO] = SYI_TENSOR(all_to_all_dispatch, rows_to, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
-                           SYI_BIT(SYI_I64), 0, 1, 1, "G", "rows sent to each position", .words = "counts"),
+                   SYI_BIT(SY_TYPE_I64), 0, 1, 1, "G", "rows from each position", .words = "counts"),
+    [ROWS_TO] =
+        SYI_TENSOR(all_to_all_dispatch, rows_to, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
+                   SYI_BIT(SY_TYPE_I64), 0, 1, 1, "G", "rows sent to each position", .words = "counts"),
     SYI_SCALAR(all_to_all_dispatch, num_planes, INT, .help = "number of further planes"),
     SYI_SCALAR(all_to_all_dispatch, cluster_axis, ENUM, .words = "none 0 1",
                .help = "devices that exchange: all, those of a column (0), of a row (1)"),

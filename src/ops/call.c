@@ -2,8 +2,9 @@
  * The path every call takes: copy the argument struct, check, find scratch, run on the backend, report.
  */
 #include "ops/call.h"
-#include "cpu/backend.h"
 #include "kernels/kernels.h"
+#include "cpu/backend.h"
+#include "cpu/pool.h"
 
 /* The only backend there is: the layout check has refused tensors of every other device. */
 static const struct syi_backend *const backend = &syi_cpu_backend;

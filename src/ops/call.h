@@ -11,10 +11,11 @@
 enum { SYI_MAX_RANK = 16, SYI_FEW_PLANES = 4 };
 
 #define SYI_BIT(type) (1u << (type))
-#define SYI_INDEX_TYPES (SYI_BIT(SYI_I32) | SYI_BIT(SYI_I64))
-#define SYI_FLOAT_TYPES (SYI_BIT(SYI_F32) | SYI_BIT(SYI_F16) | SYI_BIT(SYI_BF16))
-#define SYI_CODE_TYPES (SYI_BIT(SYI_U8) | SYI_BIT(SYI_I8) | SYI_BIT(SYI_F8_E4M3) | SYI_BIT(SYI_F8_E5M2))
-#define SYI_BYTE_TYPES (SYI_BIT(SYI_BOOL) | SYI_BIT(SYI_I8) | SYI_BIT(SYI_U8))
+#define SYI_INDEX_TYPES (SYI_BIT(SY_TYPE_I32) | SYI_BIT(SY_TYPE_I64))
+#define SYI_FLOAT_TYPES (SYI_BIT(SY_TYPE_F32) | SYI_BIT(SY_TYPE_F16) | SYI_BIT(SY_TYPE_BF16))
+#define SYI_CODE_TYPES \
+    (SYI_BIT(SY_TYPE_U8) | SYI_BIT(SY_TYPE_I8) | SYI_BIT(SY_TYPE_F8_E4M3) | SYI_BIT(SY_TYPE_F8_E5M2))
+#define SYI_BYTE_TYPES (SYI_BIT(SY_TYPE_BOOL) | SYI_BIT(SY_TYPE_I8) | SYI_BIT(SY_TYPE_U8))
 
 #define SYI_ARGS(ID, op) sy_##op##_args op;
 union syi_args {
@@ -212,7 +213,7 @@ struct syi_column syi_column_of(const struct syi_call *call, int i);
 struct syi_token_lists syi_token_lists_of(const struct syi_call *call, int indptr, int token, int value);
 
 uint64_t syi_tensor_bytes(const struct syi_call *call); /* elements of all tensors given, for the trace */
-enum syi_type syi_type_at(const struct syi_call *call, int i);
+sy_type syi_type_at(const struct syi_call *call, int i);
 int64_t syi_stride(const DLTensor *t,
                    int dim); /* in elements; that of a compact tensor when strides is NULL */
 

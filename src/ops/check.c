@@ -37,9 +37,9 @@ static struct text types_text(const struct syi_call *call, const sy_field_info *
     uint32_t types = rule->types;
     const bool like = rule->like != 0 && call->tensor[rule->like - 1] != NULL;
     if (like)
-        types |= SYI_BIT(syi_type_of(call->tensor[rule->like - 1]->dtype)) & ~SYI_BIT(SYI_OTHER);
+        types |= SYI_BIT(syi_type_of(call->tensor[rule->like - 1]->dtype)) & ~SYI_BIT(SY_TYPE_OTHER);
     size_t used = 0;
-    for (int t = SYI_OTHER + 1; t < SYI_N_TYPES; t++) {
+    for (int t = SY_TYPE_OTHER + 1; t < SY_N_TYPES; t++) {
         if (!(types & SYI_BIT(t)))
             continue;
         types &= ~SYI_BIT(t);
@@ -172,7 +172,7 @@ static sy_status check_dtype(struct syi_call *call, void *data)
         const sy_field_info *rule = field_in_turn(call, i, &narrowed);
         const size_t bytes = syi_elem_bytes(t->dtype);
         const bool word = t->dtype.lanes == 1 && (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8);
-        const enum syi_type type = syi_type_of(t->dtype);
+        const sy_type type = syi_type_of(t->dtype);
         if (rule->flags & SY_FIELD_ANY_WORD) {
             if (!word)
                 return syi_fail(call->ctx, SY_ERR_DTYPE, rule->name,
@@ -181,7 +181,7 @@ static sy_status check_dtype(struct syi_call *call, void *data)
             if (bytes == 0)
                 return syi_fail(call->ctx, SY_ERR_DTYPE, rule->name, "is %s, want an element of whole bytes",
                                 type_text(t->dtype).s);
-        } else if (!(type != SYI_OTHER && (rule->types & SYI_BIT(type))) &&
+        } else if (!(type != SY_TYPE_OTHER && (rule->types & SYI_BIT(type))) &&
                    !(rule->like != 0 && call->tensor[rule->like - 1] != NULL &&
                      syi_same_type(t->dtype, call->tensor[rule->like - 1]->dtype))) {
             return syi_fail(call->ctx, SY_ERR_DTYPE, rule->name, "is %s, want %s", type_text(t->dtype).s,
@@ -236,8 +236,8 @@ static bool tensors_as_usual(const struct syi_call *call)
             continue;
         if (t == NULL || t->shape == NULL || t->data == NULL || !rank_fits(rule, t))
             return false;
-        const enum syi_type type = syi_type_of(t->dtype);
-        if (type == SYI_OTHER || !(rule->types & SYI_BIT(type)))
+        const sy_type type = syi_type_of(t->dtype);
+        if (type == SY_TYPE_OTHER || !(rule->types & SYI_BIT(type)))
             return false;
         for (int d = 0; d < t->ndim; d++)
             if (t->shape[d] <= 0)
@@ -263,11 +263,11 @@ sy_status syi_check_tensors(struct syi_call *call, bool untouched)
 /* The type of an output that nothing in the call decides. */
 static DLDataType default_type(const sy_field_info *field)
 {
-    for (int t = SYI_OTHER + 1; t < SYI_N_TYPES; t++)
+    for (int t = SY_TYPE_OTHER + 1; t < SY_N_TYPES; t++)
         if ((field->types & SYI_BIT(t)) &&
             (field->preset == NULL || strcmp(field->preset, sy_type_name((sy_type)t)) == 0))
             return syi_dtype_of((sy_type)t);
-    return syi_dtype_of(SYI_OTHER);
+    return syi_dtype_of(SY_TYPE_OTHER);
 }
 
 /* For sy_infer: the shape this check wants of an output, in a type that it may have. */
@@ -653,7 +653,7 @@ struct syi_rows syi_rows_of(const struct syi_call *call, int i)
 struct syi_column syi_column_of(const struct syi_call *call, int i)
 {
     const DLTensor *t = call->tensor[i];
-    struct syi_column column = {{syi_data(call, i), 0}, SYI_OTHER};
+    struct syi_column column = {{syi_data(call, i), 0}, SY_TYPE_OTHER};
     if (t == NULL)
         return column;
     column.type = syi_type_of(t->dtype);
@@ -674,9 +674,9 @@ struct syi_token_lists syi_token_lists_of(const struct syi_call *call, int indpt
                                     .n = syi_extent(call, token, 0)};
 }
 
-enum syi_type syi_type_at(const struct syi_call *call, int i)
+sy_type syi_type_at(const struct syi_call *call, int i)
 {
-    return call->tensor[i] != NULL ? syi_type_of(call->tensor[i]->dtype) : SYI_OTHER;
+    return call->tensor[i] != NULL ? syi_type_of(call->tensor[i]->dtype) : SY_TYPE_OTHER;
 }
 
 uint64_t syi_tensor_bytes(const struct syi_call *call)

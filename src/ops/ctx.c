@@ -1,8 +1,8 @@
 /*
  * Contexts: creation, options, and what a caller may ask or change between calls.
  */
-#include "cpu/backend.h"
 #include "kernels/kernels.h"
+#include "cpu/pool.h"
 
 #include <stdio.h>
 #include <stdlib.h>

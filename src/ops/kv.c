@@ -530,7 +530,7 @@ sy_status syi_kv_check_positions(struct syi_call *call, const struct syi_kv_page
 
 static struct syi_column column_at(const struct syi_call *call, int i)
 {
-    return i >= 0 ? syi_column_of(call, i) : (struct syi_column){{NULL, 0}, SYI_OTHER};
+    return i >= 0 ? syi_column_of(call, i) : (struct syi_column){{NULL, 0}, SY_TYPE_OTHER};
 }
 
 void syi_kv_view_pages(const struct syi_call *call, const struct syi_kv_page_rules *rules, sy_kv_pad pad,
@@ -552,7 +552,7 @@ static const int64_t narrow_slots = (int64_t)INT32_MAX + 1;
 
 sy_status syi_kv_check_num_rows(struct syi_call *call, int slots, int64_t num_rows)
 {
-    if (syi_type_at(call, slots) != SYI_I32 || num_rows <= narrow_slots)
+    if (syi_type_at(call, slots) != SY_TYPE_I32 || num_rows <= narrow_slots)
         return syi_check_value(call, "num_rows", num_rows, 0, INT64_MAX);
     const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "num_rows", num_rows, narrow_slots);
     return syi_fail_at(call->ctx, &fault, "is %lld, want at most %lld: slots is i32", (long long)num_rows,
@@ -563,6 +563,7 @@ sy_status syi_kv_number_slots(struct syi_call *call, int slots, int64_t num_rows
                               struct syi_kv_pool *pool)
 {
     if (num_rows == 0)
-        num_rows = syi_type_at(call, slots) == SYI_I32 ? narrow_slots : INT64_MAX / block_size * block_size;
+        num_rows =
+            syi_type_at(call, slots) == SY_TYPE_I32 ? narrow_slots : INT64_MAX / block_size * block_size;
     return number_rows(call, num_rows, block_size, pool);
 }

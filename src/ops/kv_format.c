@@ -107,7 +107,7 @@ int64_t syi_kv_unpacked(const struct syi_call *call)
 
 static int64_t scale_size(const sy_kv_format *f)
 {
-    return syi_type_of(f->scale_type) == SYI_F32 ? 4 : 1;
+    return syi_type_of(f->scale_type) == SY_TYPE_F32 ? 4 : 1;
 }
 
 static const DLTensor *scale_of(const struct syi_call *call, const struct syi_kv_subject *subject)
@@ -127,15 +127,16 @@ static sy_status refuse(struct syi_call *call, const char *field, int64_t value,
 static sy_status check_types(struct syi_call *call, const sy_kv_format *f)
 {
     char text[64];
-    const enum syi_type q = syi_type_of(f->q_type), scale = syi_type_of(f->scale_type);
-    syi_describe_type(q == SYI_F8_E4M3 || q == SYI_F8_E5M2 || q == SYI_I8 ? f->scale_type : f->q_type, text,
-                      sizeof text);
-    if (q != SYI_F8_E4M3 && q != SYI_F8_E5M2 && q != SYI_I8)
+    const sy_type q = syi_type_of(f->q_type), scale = syi_type_of(f->scale_type);
+    syi_describe_type(q == SY_TYPE_F8_E4M3 || q == SY_TYPE_F8_E5M2 || q == SY_TYPE_I8 ? f->scale_type
+                                                                                      : f->q_type,
+                      text, sizeof text);
+    if (q != SY_TYPE_F8_E4M3 && q != SY_TYPE_F8_E5M2 && q != SY_TYPE_I8)
         return syi_fail(call->ctx, SY_ERR_VALUE, "format", "has q_type %s, want f8_e4m3, f8_e5m2 or i8",
                         text);
     if ((int)f->scales < 0 || f->scales > SY_SCALES_BLOCK)
         return refuse(call, "scales", (int)f->scales, "0 to 2: TENSOR, ROW, BLOCK");
-    if (!in_tensor(f) && scale != SYI_F32 && scale != SYI_F8_E8M0)
+    if (!in_tensor(f) && scale != SY_TYPE_F32 && scale != SY_TYPE_F8_E8M0)
         return syi_fail(call->ctx, SY_ERR_VALUE, "format", "has scale_type %s, want f32 or f8_e8m0", text);
     return SY_OK;
 }
@@ -311,8 +312,8 @@ bool syi_kv_dense_bytes(const struct syi_call *call, const struct syi_kv_subject
 
 static enum syi_code code_of(const sy_kv_format *f)
 {
-    const enum syi_type q = syi_type_of(f->q_type);
-    return q == SYI_I8 ? SYI_CODE_I8 : q == SYI_F8_E5M2 ? SYI_CODE_E5M2 : SYI_CODE_E4M3;
+    const sy_type q = syi_type_of(f->q_type);
+    return q == SY_TYPE_I8 ? SYI_CODE_I8 : q == SY_TYPE_F8_E5M2 ? SYI_CODE_E5M2 : SYI_CODE_E4M3;
 }
 
 /* Scales in a tensor: the row is codes alone. */
@@ -369,15 +370,17 @@ void syi_kv_view_codec(struct syi_call *call, const struct syi_kv_subject *subje
 {
     const sy_kv_format *f = call->turns.format;
     struct syi_kv_codec *codec = &plane->codec;
-    const enum syi_type dense = syi_type_at(call, subject->dense);
+    const sy_type dense = syi_type_at(call, subject->dense);
     plane->packed = true;
     codec->code = code_of(f);
-    codec->dense = dense == SYI_F16 ? SYI_FLOAT_F16 : dense == SYI_BF16 ? SYI_FLOAT_BF16 : SYI_FLOAT_F32;
-    codec->e8m0 = syi_type_of(f->scale_type) == SYI_F8_E8M0;
+    codec->dense = dense == SY_TYPE_F16    ? SYI_FLOAT_F16
+                   : dense == SY_TYPE_BF16 ? SYI_FLOAT_BF16
+                                           : SYI_FLOAT_F32;
+    codec->e8m0 = syi_type_of(f->scale_type) == SY_TYPE_F8_E8M0;
     if (in_tensor(f))
         view_tensor(call, subject, plane, codec);
     else
         view_packed(subject, f, plane, codec);
     const size_t elems = codec->group * codec->n_groups + codec->rope;
-    codec->dense_bytes = elems * (dense == SYI_F32 ? 4 : 2);
+    codec->dense_bytes = elems * (dense == SY_TYPE_F32 ? 4 : 2);
 }

@@ -37,7 +37,7 @@ static const sy_field_info fields[] = {
                           "live indices of each index row; missing: k"),
     [SEQ_LENS] = SYI_TENSOR(kv_gather, seq_lens, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B",
                             "tokens of each sequence; missing: all its blocks hold"),
-    [SCALE] = SYI_TENSOR(kv_gather, scale, SY_FIELD_OPTIONAL, SYI_BIT(SYI_F32), 0, 1, 3,
+    [SCALE] = SYI_TENSOR(kv_gather, scale, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 3,
                          "G | rows G | blocks S G", "G scales, or G per row; format e4m3, e5m2, int8"),
     [OUT] = SYI_TENSOR(kv_gather, out, SY_FIELD_OUT | SY_FIELD_KEEPS, 0, CACHE + 1, 2, 2 * SYI_MAX_RANK,
                        "... k D...", "gathered rows; old contents for pad skip"),

@@ -37,7 +37,7 @@ static const sy_field_info fields[] = {
                           "first token of each run; missing: 0"),
     [REQ_ID] = SYI_TENSOR(kv_ragged, req_id, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B",
                           "table row of each run; missing: 0, 1, ..."),
-    [SCALE] = SYI_TENSOR(kv_ragged, scale, SY_FIELD_OPTIONAL, SYI_BIT(SYI_F32), 0, 1, 3,
+    [SCALE] = SYI_TENSOR(kv_ragged, scale, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 3,
                          "G | rows G | blocks S G", "G scales, or G per row; format e4m3, e5m2, int8"),
     [OUT] = SYI_TENSOR(kv_ragged, out, SY_FIELD_OUT, 0, CACHE + 1, 2, 2 * SYI_MAX_RANK, "cu_lens[B] D...",
                        "the rows of all runs"),
@@ -119,7 +119,7 @@ static int64_t wanted_rows(const struct syi_call *call)
     for (int64_t i = 0; i < syi_extent(call, CU_LENS, 0); i++) {
         int64_t wide = 0;
         int32_t narrow = 0;
-        if (lens.type == SYI_I32)
+        if (lens.type == SY_TYPE_I32)
             memcpy(&narrow, syi_row(lens.rows, i), sizeof narrow);
         else
             memcpy(&wide, syi_row(lens.rows, i), sizeof wide);

@@ -14,11 +14,11 @@ static const sy_field_info fields[] = {
     [SLOTS] =
         SYI_TENSOR(kv_scatter, slots, 0, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK, "...", "where each row goes"),
     /* One for all rows is read, one for each is written. */
-    [SCALE] = SYI_TENSOR(kv_scatter, scale, SY_FIELD_OPTIONAL, SYI_BIT(SYI_F32), 0, 1, 3,
+    [SCALE] = SYI_TENSOR(kv_scatter, scale, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 3,
                          "G | rows G | blocks S G", "format e4m3, e5m2, int8: read as [G], else written"),
     [SCALE_OUT] =
         SYI_TENSOR(kv_scatter, scale, SY_FIELD_OUT | SY_FIELD_INOUT | SY_FIELD_OPTIONAL | SY_FIELD_AGAIN,
-                   SYI_BIT(SYI_F32), 0, 1, 3, "G | rows G | blocks S G",
+                   SYI_BIT(SY_TYPE_F32), 0, 1, 3, "G | rows G | blocks S G",
                    "format e4m3, e5m2, int8: read as [G], else written"),
     SYI_SCALAR(kv_scatter, pad, ENUM, .words = "error - skip",
                .help = "a slot of -1: rejected, or its row is dropped"),

@@ -81,7 +81,7 @@ static sy_status check_overflow(struct syi_call *call, struct syi_kv_pages *page
         st = syi_kv_check_positions(call, &page_rules, a->block_size, pages);
     if (st == SY_OK)
         st = syi_kv_number_slots(call, SLOTS, a->num_rows, a->block_size, &pages->pool);
-    if (st == SY_OK && syi_type_at(call, VALID) == SYI_I32 && pages->k > INT32_MAX)
+    if (st == SY_OK && syi_type_at(call, VALID) == SY_TYPE_I32 && pages->k > INT32_MAX)
         st = syi_fail(call->ctx, SY_ERR_OVERFLOW, "valid", "is i32 for rows of %lld indices, want i64",
                       (long long)pages->k);
     return st;

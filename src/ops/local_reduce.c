@@ -9,9 +9,9 @@ enum { MOST_DEVICES = 65536 };
 static const sy_field_info fields[] = {
     [INPUT] = SYI_TENSOR(local_reduce, input, 0, SYI_FLOAT_TYPES, 0, 2, 4, "L T H | L Bt St H",
                          "rows of its experts; layout expert: [R,H]"),
-    [METADATA] = SYI_TENSOR(local_reduce, expert_metadata, 0, SYI_BIT(SYI_U16) | SYI_INDEX_TYPES, 0, 2, 4,
+    [METADATA] = SYI_TENSOR(local_reduce, expert_metadata, 0, SYI_BIT(SY_TYPE_U16) | SYI_INDEX_TYPES, 0, 2, 4,
                             "T K | 1 Bt St K", "experts of every token; 65535 or -1: none"),
-    [MAPPING] = SYI_TENSOR(local_reduce, expert_mapping, 0, SYI_BIT(SYI_U16), 0, 2, 4,
+    [MAPPING] = SYI_TENSOR(local_reduce, expert_mapping, 0, SYI_BIT(SY_TYPE_U16), 0, 2, 4,
                            "E D | 1 1 E D | D 1 E D", "1 where device d hosts expert e"),
     [WEIGHTS] = SYI_TENSOR(local_reduce, weights, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 4,
                            "T K | 1 Bt St K", "weight of each slot; missing: 1"),
@@ -92,7 +92,7 @@ static sy_status check_mapping(struct syi_call *call, struct syi_local_reduce_pl
                              (int64_t[]){plan->n_copies == 1 ? 1 : n_devices, 1, n_experts, n_devices});
     if (st == SY_OK) /* 65535 is no expert */
         st = check_filled(call, MAPPING, "experts", n_experts,
-                          syi_type_at(call, METADATA) == SYI_U16 ? UINT16_MAX : INT32_MAX);
+                          syi_type_at(call, METADATA) == SY_TYPE_U16 ? UINT16_MAX : INT32_MAX);
     if (st == SY_OK)
         st = check_filled(call, MAPPING, "devices", n_devices, MOST_DEVICES);
     plan->n_devices = (int)n_devices;

@@ -1,8 +1,8 @@
 /*
  * moe_capacity: check and plan. What the factor allows is computed here, so that the query can answer it.
  */
-#include "cpu/backend.h"
 #include "ops/call.h"
+#include "cpu/pool.h"
 
 #include <math.h>
 
@@ -11,8 +11,8 @@ enum { COUNTS, CAPACITY, N_TENSORS };
 static const sy_field_info fields[] = {
     [COUNTS] = SYI_TENSOR(moe_capacity, counts, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "E",
                           "demand for each expert; required if factor <= 0"),
-    [CAPACITY] =
-        SYI_TENSOR(moe_capacity, capacity, SY_FIELD_OUT, SYI_BIT(SYI_I64), 0, 1, 1, "1", "slots per expert"),
+    [CAPACITY] = SYI_TENSOR(moe_capacity, capacity, SY_FIELD_OUT, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "1",
+                            "slots per expert"),
     SYI_SCALAR(moe_capacity, samples, I64, SY_FIELD_REQUIRED, .help = "S: tokens"),
     SYI_SCALAR(moe_capacity, num_experts, I64, SY_FIELD_REQUIRED, .help = "E: experts"),
     SYI_SCALAR(moe_capacity, k, I64, .preset = "1", .help = "choices per token"),

@@ -6,12 +6,12 @@
 enum { GATES, INDICES, LOCATIONS, EXPERT_OUT, OUTPUT, N_TENSORS };
 
 static const sy_field_info fields[] = {
-    [GATES] = SYI_TENSOR(moe_combine, gates, SY_FIELD_OPTIONAL, SYI_BIT(SYI_F32), EXPERT_OUT + 1, 1, 2,
+    [GATES] = SYI_TENSOR(moe_combine, gates, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), EXPERT_OUT + 1, 1, 2,
                          "k S | S", "factor of each choice; missing: 1"),
-    [INDICES] =
-        SYI_TENSOR(moe_combine, indices, 0, SYI_BIT(SYI_I32), 0, 1, 2, "k S | S", "expert of each choice"),
-    [LOCATIONS] =
-        SYI_TENSOR(moe_combine, locations, 0, SYI_BIT(SYI_I32), 0, 1, 2, "k S | S", "slot inside the expert"),
+    [INDICES] = SYI_TENSOR(moe_combine, indices, 0, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "k S | S",
+                           "expert of each choice"),
+    [LOCATIONS] = SYI_TENSOR(moe_combine, locations, 0, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "k S | S",
+                             "slot inside the expert"),
     [EXPERT_OUT] = SYI_TENSOR(moe_combine, expert_out, 0, SYI_FLOAT_TYPES, 0, 2, 2, "E*C H", "expert slots"),
     [OUTPUT] = SYI_TENSOR(moe_combine, output, SY_FIELD_OUT, 0, EXPERT_OUT + 1, 2, 2, "S H",
                           "sum of each sample's rows"),

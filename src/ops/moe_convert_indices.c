@@ -6,12 +6,12 @@
 enum { INDICES, OFFSETS, CONVERTED, N_TENSORS };
 
 static const sy_field_info fields[] = {
-    [INDICES] = SYI_TENSOR(moe_convert_indices, sorted_indices, 0, SYI_BIT(SYI_I32), 0, 1, 2,
+    [INDICES] = SYI_TENSOR(moe_convert_indices, sorted_indices, 0, SYI_BIT(SY_TYPE_I32), 0, 1, 2,
                            "T*K | M | T 2E+1", "slot [T*K], row [M], te [T,2E+1]"),
-    [OFFSETS] = SYI_TENSOR(moe_convert_indices, expert_offsets, SY_FIELD_OPTIONAL, SYI_BIT(SYI_I64), 0, 1, 1,
-                           "E+1", "first row of each expert; required for to te"),
-    [CONVERTED] = SYI_TENSOR(moe_convert_indices, converted_indices, SY_FIELD_OUT, SYI_BIT(SYI_I32), 0, 1, 2,
-                             "T*K | M | T 2E+1", "the same permutation in the other form"),
+    [OFFSETS] = SYI_TENSOR(moe_convert_indices, expert_offsets, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_I64), 0, 1,
+                           1, "E+1", "first row of each expert; required for to te"),
+    [CONVERTED] = SYI_TENSOR(moe_convert_indices, converted_indices, SY_FIELD_OUT, SYI_BIT(SY_TYPE_I32), 0, 1,
+                             2, "T*K | M | T 2E+1", "the same permutation in the other form"),
     SYI_SCALAR(moe_convert_indices, from, ENUM, SY_FIELD_REQUIRED, .words = "slot row te",
                .help = "the form of sorted_indices"),
     SYI_SCALAR(moe_convert_indices, to, ENUM, SY_FIELD_REQUIRED, .words = "slot row te",

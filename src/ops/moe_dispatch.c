@@ -6,11 +6,12 @@
 enum { GATES, INDICES, LOCATIONS, INPUT, DISPATCH, N_TENSORS };
 
 static const sy_field_info fields[] = {
-    [GATES] = SYI_TENSOR(moe_dispatch, gates, SY_FIELD_OPTIONAL, SYI_BIT(SYI_F32), INPUT + 1, 1, 1, "S",
+    [GATES] = SYI_TENSOR(moe_dispatch, gates, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), INPUT + 1, 1, 1, "S",
                          "scale of each sample; missing: 1"),
-    [INDICES] = SYI_TENSOR(moe_dispatch, indices, 0, SYI_BIT(SYI_I32), 0, 1, 1, "S", "expert of each sample"),
+    [INDICES] =
+        SYI_TENSOR(moe_dispatch, indices, 0, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "S", "expert of each sample"),
     [LOCATIONS] =
-        SYI_TENSOR(moe_dispatch, locations, 0, SYI_BIT(SYI_I32), 0, 1, 1, "S", "slot inside the expert"),
+        SYI_TENSOR(moe_dispatch, locations, 0, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "S", "slot inside the expert"),
     [INPUT] = SYI_TENSOR(moe_dispatch, input, 0, SYI_FLOAT_TYPES, 0, 2, 2, "S H", "one row per sample"),
     [DISPATCH] = SYI_TENSOR(moe_dispatch, dispatch, SY_FIELD_OUT | SY_FIELD_KEEPS, 0, INPUT + 1, 2, 2,
                             "E*C H", "expert slots; old contents, missing: zero"),

@@ -6,16 +6,16 @@
 enum { INDICES, LOCATIONS, INPUT, DISPATCH, GRAD_GATES, N_TENSORS };
 
 static const sy_field_info fields[] = {
-    [INDICES] = SYI_TENSOR(moe_dispatch_grad_gate, indices, 0, SYI_BIT(SYI_I32), 0, 1, 2, "k S | S",
+    [INDICES] = SYI_TENSOR(moe_dispatch_grad_gate, indices, 0, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "k S | S",
                            "expert of each choice"),
-    [LOCATIONS] = SYI_TENSOR(moe_dispatch_grad_gate, locations, 0, SYI_BIT(SYI_I32), 0, 1, 2, "k S | S",
+    [LOCATIONS] = SYI_TENSOR(moe_dispatch_grad_gate, locations, 0, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "k S | S",
                              "slot inside the expert"),
     [INPUT] =
         SYI_TENSOR(moe_dispatch_grad_gate, input, 0, SYI_FLOAT_TYPES, 0, 2, 2, "S H", "one row per sample"),
     [DISPATCH] = SYI_TENSOR(moe_dispatch_grad_gate, dispatch, 0, 0, INPUT + 1, 2, 2, "E*C H",
                             "expert slots: their gradient, or expert_out"),
-    [GRAD_GATES] = SYI_TENSOR(moe_dispatch_grad_gate, grad_gates, SY_FIELD_OUT, SYI_BIT(SYI_F32), INPUT + 1,
-                              1, 2, "k S | S", "gradient of each gate"),
+    [GRAD_GATES] = SYI_TENSOR(moe_dispatch_grad_gate, grad_gates, SY_FIELD_OUT, SYI_BIT(SY_TYPE_F32),
+                              INPUT + 1, 1, 2, "k S | S", "gradient of each gate"),
     SYI_SCALAR(moe_dispatch_grad_gate, num_experts, I64, SY_FIELD_REQUIRED, .help = "E: experts"),
     SYI_SCALAR(moe_dispatch_grad_gate, capacity, I64, SY_FIELD_REQUIRED, .help = "C: slots per expert"),
 };

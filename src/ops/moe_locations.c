@@ -6,14 +6,14 @@
 enum { INDICES, IMPORTANCE, LOCATIONS, COUNTS, N_TENSORS };
 
 static const sy_field_info fields[] = {
-    [INDICES] =
-        SYI_TENSOR(moe_locations, indices, 0, SYI_BIT(SYI_I32), 0, 1, 2, "k S | S", "expert of each choice"),
+    [INDICES] = SYI_TENSOR(moe_locations, indices, 0, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "k S | S",
+                           "expert of each choice"),
     [IMPORTANCE] = SYI_TENSOR(moe_locations, importance, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 1, 1, "S",
                               "largest first; missing: sample order"),
-    [LOCATIONS] = SYI_TENSOR(moe_locations, locations, SY_FIELD_OUT, SYI_BIT(SYI_I32), 0, 1, 2, "k S | S",
+    [LOCATIONS] = SYI_TENSOR(moe_locations, locations, SY_FIELD_OUT, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "k S | S",
                              "slot inside the expert; -1: no such expert"),
-    [COUNTS] = SYI_TENSOR(moe_locations, counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SYI_I64), 0, 1, 1,
-                          "E", "choices that name each expert"),
+    [COUNTS] = SYI_TENSOR(moe_locations, counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_I64), 0, 1,
+                          1, "E", "choices that name each expert"),
     SYI_SCALAR(moe_locations, num_experts, I64, SY_FIELD_REQUIRED, .help = "E: experts"),
 };
 

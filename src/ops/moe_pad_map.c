@@ -10,8 +10,8 @@ static const sy_field_info fields[] = {
                        "not 0: token t goes to expert e"),
     [PADDED] = SYI_TENSOR(moe_pad_map, padded_map, SY_FIELD_OUT, 0, MAP + 1, 2, 2, "T E",
                           "routing_map with the added tokens"),
-    [COUNTS] = SYI_TENSOR(moe_pad_map, expert_counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SYI_I64), 0,
-                          1, 1, "E", "tokens of each expert, padding included"),
+    [COUNTS] = SYI_TENSOR(moe_pad_map, expert_counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_I64),
+                          0, 1, 1, "E", "tokens of each expert, padding included"),
     SYI_SCALAR(moe_pad_map, alignment, I64, SY_FIELD_REQUIRED,
                .help = "every expert gets a multiple of this many tokens"),
 };

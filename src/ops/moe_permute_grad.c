@@ -8,7 +8,7 @@ enum { GRAD_PERMUTED, INDICES, GRAD_PERMUTED_PROBS, MAP, GRAD_TOKENS, GRAD_PROBS
 static const sy_field_info fields[] = {
     [GRAD_PERMUTED] = SYI_TENSOR(moe_permute_grad, grad_permuted_tokens, 0, SYI_FLOAT_TYPES, 0, 2, 2, "M H",
                                  "gradient of permuted_tokens"),
-    [INDICES] = SYI_TENSOR(moe_permute_grad, sorted_indices, 0, SYI_BIT(SYI_I32), 0, 1, 1, "M",
+    [INDICES] = SYI_TENSOR(moe_permute_grad, sorted_indices, 0, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "M",
                            "as moe_permute wrote them"),
     [GRAD_PERMUTED_PROBS] = SYI_TENSOR(moe_permute_grad, grad_permuted_probs, SY_FIELD_OPTIONAL,
                                        SYI_FLOAT_TYPES, 0, 1, 1, "M", "gradient of permuted_probs"),

@@ -17,7 +17,7 @@ static const sy_field_info fields[] = {
     [OUT_EXTRA] = SYI_TENSOR(moe_reorder_chunks, reordered_extra, SY_FIELD_OUT | SY_FIELD_OPTIONAL, 0,
                              EXTRA + 1, 1, SYI_MAX_RANK, "N ...", "when extra is given"),
     [OFFSETS] = SYI_TENSOR(moe_reorder_chunks, expert_offsets, SY_FIELD_OUT | SY_FIELD_OPTIONAL,
-                           SYI_BIT(SYI_I64), 0, 1, 1, "E+1", "first row of each expert"),
+                           SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E+1", "first row of each expert"),
     SYI_SCALAR(moe_reorder_chunks, inverse, BOOL, .help = "from the order by expert to the order by rank"),
 };
 

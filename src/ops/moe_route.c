@@ -10,7 +10,7 @@ enum { LOGITS, BIAS, FINISHED, IDS, WEIGHTS, MAP, PROBS, COUNTS, SCORES, N_TENSO
 static const sy_field_info fields[] = {
     [LOGITS] =
         SYI_TENSOR(moe_route, logits, 0, SYI_FLOAT_TYPES, 0, 2, 2, "T E", "router logits of each token"),
-    [BIAS] = SYI_TENSOR(moe_route, bias, SY_FIELD_OPTIONAL, SYI_BIT(SYI_F32), 0, 1, 1, "E",
+    [BIAS] = SYI_TENSOR(moe_route, bias, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 1, "E",
                         "added to the scores for the choice only"),
     [FINISHED] = SYI_TENSOR(moe_route, finished, SY_FIELD_OPTIONAL, SYI_BYTE_TYPES, 0, 1, 1, "T",
                             "not 0: the token chooses nothing"),
@@ -22,9 +22,9 @@ static const sy_field_info fields[] = {
                        "T E", "1: token t goes to expert e", .preset = "bool"),
     [PROBS] = SYI_TENSOR(moe_route, probs, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2, "T E",
                          "weight of each expert, 0 where not routed", .preset = "f32"),
-    [COUNTS] = SYI_TENSOR(moe_route, counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SYI_I64), 0, 1, 1, "E",
-                          "tokens that chose each expert"),
-    [SCORES] = SYI_TENSOR(moe_route, scores, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SYI_F32), 0, 2, 2,
+    [COUNTS] = SYI_TENSOR(moe_route, counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_I64), 0, 1, 1,
+                          "E", "tokens that chose each expert"),
+    [SCORES] = SYI_TENSOR(moe_route, scores, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 2, 2,
                           "T E", "scores of all experts"),
     SYI_SCALAR(moe_route, k, I64, SY_FIELD_REQUIRED, .help = "K: experts per token"),
     SYI_SCALAR(moe_route, score, ENUM, .words = "softmax sigmoid none",

@@ -36,7 +36,7 @@ uint64_t syi_moe_rows_bytes(const struct syi_moe_rows_plan *plan)
 {
     const uint64_t row_bytes = (uint64_t)plan->hidden * syi_float_bytes(plan->type);
     const uint64_t map = plan->map.data != NULL ? (uint64_t)plan->n_tokens * (uint64_t)plan->n_experts : 0;
-    const uint64_t prob_bytes = plan->prob_type != SYI_OTHER ? syi_float_bytes(plan->prob_type) : 0;
+    const uint64_t prob_bytes = plan->prob_type != SY_TYPE_OTHER ? syi_float_bytes(plan->prob_type) : 0;
     const uint64_t grads =
         plan->wants_grad_probs ? (uint64_t)plan->n_tokens * (uint64_t)plan->n_experts * prob_bytes : 0;
     return (uint64_t)(plan->n_tokens + plan->n_rows) * row_bytes + map + grads +

@@ -8,7 +8,7 @@ enum { PERMUTED, INDICES, MAP, PROBS, TOKENS, N_TENSORS };
 static const sy_field_info fields[] = {
     [PERMUTED] = SYI_TENSOR(moe_unpermute, permuted_tokens, 0, SYI_FLOAT_TYPES, 0, 2, 2, "M H",
                             "rows grouped by expert"),
-    [INDICES] = SYI_TENSOR(moe_unpermute, sorted_indices, 0, SYI_BIT(SYI_I32), 0, 1, 1, "M",
+    [INDICES] = SYI_TENSOR(moe_unpermute, sorted_indices, 0, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "M",
                            "row of each slot; capacity mode: token of each row"),
     [MAP] = SYI_TENSOR(moe_unpermute, routing_map, SY_FIELD_OPTIONAL, SYI_BYTE_TYPES, 0, 2, 2, "T E",
                        "experts of each token; required by packed probs"),

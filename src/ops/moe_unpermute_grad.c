@@ -8,7 +8,7 @@ enum { GRAD_TOKENS, INDICES, PERMUTED, MAP, PROBS, GRAD_PERMUTED, GRAD_PROBS, N_
 static const sy_field_info fields[] = {
     [GRAD_TOKENS] = SYI_TENSOR(moe_unpermute_grad, grad_tokens, 0, SYI_FLOAT_TYPES, 0, 2, 2, "T H",
                                "gradient of moe_unpermute's tokens"),
-    [INDICES] = SYI_TENSOR(moe_unpermute_grad, sorted_indices, 0, SYI_BIT(SYI_I32), 0, 1, 1, "M",
+    [INDICES] = SYI_TENSOR(moe_unpermute_grad, sorted_indices, 0, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "M",
                            "indices of the forward call"),
     [PERMUTED] = SYI_TENSOR(moe_unpermute_grad, permuted_tokens, SY_FIELD_OPTIONAL, 0, GRAD_TOKENS + 1, 2, 2,
                             "M H", "rows of the forward call; required by probs"),

@@ -8,7 +8,7 @@ enum { PERMUTED, INDICES, PROBS, TOKENS, N_TENSORS };
 static const sy_field_info fields[] = {
     [PERMUTED] = SYI_TENSOR(moe_unpermute_ids, permuted_tokens, 0, SYI_FLOAT_TYPES, 0, 2, 2, "M H",
                             "rows grouped by expert"),
-    [INDICES] = SYI_TENSOR(moe_unpermute_ids, sorted_indices, 0, SYI_BIT(SYI_I32), 0, 1, 1, "T*K",
+    [INDICES] = SYI_TENSOR(moe_unpermute_ids, sorted_indices, 0, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "T*K",
                            "row of each slot"),
     [PROBS] = SYI_TENSOR(moe_unpermute_ids, probs, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2, "T K",
                          "weight of each slot; missing: 1"),

@@ -6,7 +6,7 @@
 enum { Q, N_TENSORS };
 
 static const sy_field_info fields[] = {
-    [Q] = SYI_TENSOR(sample_noise, q, SY_FIELD_OUT, SYI_BIT(SYI_F32), 0, 1, 1, "n",
+    [Q] = SYI_TENSOR(sample_noise, q, SY_FIELD_OUT, SYI_BIT(SY_TYPE_F32), 0, 1, 1, "n",
                      "noise of the tokens 0 to n-1"),
     SYI_SCALAR(sample_noise, seed, U64, .help = "seed, as in sample"),
     SYI_SCALAR(sample_noise, offset, U64, .help = "step of the sequence"),

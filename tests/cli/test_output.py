@@ -220,8 +220,12 @@ class Interrupted(OldFile):
                            preexec_fn=preexec_fn)
 
     def test_signals(self):
+        def usual(number):  # whatever this process was started with: nohup, or in the background of a script
+            signal.signal(number, signal.SIG_DFL)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-            done = self.shimmed(SHIM_SIGNAL=str(int(number)), preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)))
+            done = self.shimmed(SHIM_SIGNAL=str(int(number)), preexec_fn=lambda number=number: usual(number))
             self.assertEqual(done.returncode, -number, done.stderr)
             self.assert_old()
 

@@ -163,7 +163,7 @@ struct work {
 
 static void read_indices(sy_ctx *ctx, struct work *w, uint64_t *rng)
 {
-    static const enum syi_type types[] = {SYI_U16, SYI_I32, SYI_I64};
+    static const sy_type types[] = {SY_TYPE_U16, SY_TYPE_I32, SY_TYPE_I64};
     static const size_t bytes[] = {2, 4, 8};
     const struct problem *x = &w->x;
     const size_t type = (size_t)rng_below(rng, 3), gap = (size_t)rng_below(rng, 3);
@@ -600,7 +600,7 @@ static void read_example(sy_ctx *ctx, struct work *w, const struct example *e)
         w->x.index[i] = c == '-' ? -1 : c - '0';
     }
     expect_status(ctx,
-                  syi_a2a_read_choices(ctx, "expert_indices", indices, SYI_I64, w->x.first[2], e->n_slots,
+                  syi_a2a_read_choices(ctx, "expert_indices", indices, SY_TYPE_I64, w->x.first[2], e->n_slots,
                                        e->n_experts, false, w->choice),
                   SY_OK);
 }
@@ -726,16 +726,18 @@ static void choices_are_judged(void **state)
     const struct syi_rows rows = {(unsigned char *)index, 6}, wide_rows = {(unsigned char *)wide, 8};
     const int32_t want[6] = {4, -1, -1, 2, 0, -1};
     (void)state;
-    expect_status(ctx, syi_a2a_read_choices(ctx, "x", rows, SYI_U16, 2, 3, 5, false, choice), SY_OK);
+    expect_status(ctx, syi_a2a_read_choices(ctx, "x", rows, SY_TYPE_U16, 2, 3, 5, false, choice), SY_OK);
     expect_bytes(choice, want, sizeof want);
-    expect_status(ctx, syi_a2a_read_choices(ctx, "x", rows, SYI_U16, 2, 3, 5, false, NULL), SY_OK);
+    expect_status(ctx, syi_a2a_read_choices(ctx, "x", rows, SY_TYPE_U16, 2, 3, 5, false, NULL), SY_OK);
     for (int judged_only = 0; judged_only < 2; judged_only++) {
         int32_t *to = judged_only ? NULL : choice;
-        expect_status(ctx, syi_a2a_read_choices(ctx, "x", rows, SYI_U16, 2, 3, 5, true, to), SY_ERR_INDEX);
+        expect_status(ctx, syi_a2a_read_choices(ctx, "x", rows, SY_TYPE_U16, 2, 3, 5, true, to),
+                      SY_ERR_INDEX);
         expect_fault(ctx, SY_FAULT_DUPLICATE, 1, 2, 2, 0);
-        expect_status(ctx, syi_a2a_read_choices(ctx, "x", rows, SYI_U16, 2, 3, 4, true, to), SY_ERR_INDEX);
+        expect_status(ctx, syi_a2a_read_choices(ctx, "x", rows, SY_TYPE_U16, 2, 3, 4, true, to),
+                      SY_ERR_INDEX);
         expect_fault(ctx, SY_FAULT_INDEX_RANGE, 0, 0, 4, 4);
-        expect_status(ctx, syi_a2a_read_choices(ctx, "x", wide_rows, SYI_I32, 1, 2, 5, false, to),
+        expect_status(ctx, syi_a2a_read_choices(ctx, "x", wide_rows, SY_TYPE_I32, 1, 2, 5, false, to),
                       SY_ERR_INDEX);
         expect_fault(ctx, SY_FAULT_INDEX_RANGE, 0, 1, -2, 5);
     }

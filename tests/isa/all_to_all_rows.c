@@ -200,32 +200,33 @@ struct sums {
     int64_t most_slots;
 };
 
-static double value_of(const unsigned char *at, enum syi_type type)
+static double value_of(const unsigned char *at, sy_type type)
 {
     uint32_t wide;
     uint16_t narrow;
-    memcpy(&wide, at, type == SYI_F32 ? 4 : 0);
-    memcpy(&narrow, at, type == SYI_F32 ? 0 : 2);
-    return type == SYI_F32   ? (double)f32_from_bits(wide)
-           : type == SYI_F16 ? f16_value(narrow)
-                             : bf16_value(narrow);
+    memcpy(&wide, at, type == SY_TYPE_F32 ? 4 : 0);
+    memcpy(&narrow, at, type == SY_TYPE_F32 ? 0 : 2);
+    return type == SY_TYPE_F32   ? (double)f32_from_bits(wide)
+           : type == SY_TYPE_F16 ? f16_value(narrow)
+                                 : bf16_value(narrow);
 }
 
-static void expect_number(const unsigned char *at, enum syi_type type, double value)
+static void expect_number(const unsigned char *at, sy_type type, double value)
 {
     const uint32_t wide = f32_round(value);
-    const uint16_t narrow = type == SYI_F16 ? f16_round(value) : bf16_round(value);
-    expect_bytes(at, type == SYI_F32 ? (const void *)&wide : (const void *)&narrow, type == SYI_F32 ? 4 : 2);
+    const uint16_t narrow = type == SY_TYPE_F16 ? f16_round(value) : bf16_round(value);
+    expect_bytes(at, type == SY_TYPE_F32 ? (const void *)&wide : (const void *)&narrow,
+                 type == SY_TYPE_F32 ? 4 : 2);
 }
 
-static size_t bytes_of(enum syi_type type)
+static size_t bytes_of(sy_type type)
 {
-    return type == SYI_F32 ? 4 : 2;
+    return type == SY_TYPE_F32 ? 4 : 2;
 }
 
 static void make_sums(struct sums *c, uint64_t *rng)
 {
-    static const enum syi_type types[] = {SYI_F32, SYI_F16, SYI_BF16};
+    static const sy_type types[] = {SY_TYPE_F32, SY_TYPE_F16, SY_TYPE_BF16};
     memset(c, 0, sizeof *c);
     c->n_sums = (int)rng_below(rng, MOST_JOBS + 1);
     for (int j = 0; j < c->n_sums; j++) {

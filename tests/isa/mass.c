@@ -3,7 +3,6 @@
  * table, for every type, temperature and size of the maximum, with and without tokens that do not count, and tight
  * enough to be of use. And the parts of a row that they take apart.
  */
-#include "cpu/backend.h"
 #include "cpu/sample.h"
 #include "support.h"
 
@@ -23,17 +22,17 @@ struct scratch {
 };
 
 /* A row whose largest logit is m, with a tail that weighs as much as the peaks. Values as the type has them. */
-static float make_row(struct scratch *s, uint64_t *rng, enum syi_type type, float m, float temperature)
+static float make_row(struct scratch *s, uint64_t *rng, sy_type type, float m, float temperature)
 {
     float max = -INFINITY;
     for (int64_t i = 0; i < VOCAB; i++) {
         const double t = i % 400 == 0 ? -2.0 * rng_unit(rng) : -6.0 - 20.0 * rng_unit(rng);
         double z = i == 7 ? (double)m : (double)m + t * (double)temperature;
         z = rng_below(rng, 50) == 0 && m > 0 ? 1e-4 * rng_unit(rng) : z;
-        s->narrow[i] = type == SYI_F16 ? f16_round(z) : bf16_round(z);
-        s->wide[i] = type == SYI_F32   ? (float)z
-                     : type == SYI_F16 ? (float)f16_value(s->narrow[i])
-                                       : (float)bf16_value(s->narrow[i]);
+        s->narrow[i] = type == SY_TYPE_F16 ? f16_round(z) : bf16_round(z);
+        s->wide[i] = type == SY_TYPE_F32   ? (float)z
+                     : type == SY_TYPE_F16 ? (float)f16_value(s->narrow[i])
+                                           : (float)bf16_value(s->narrow[i]);
         max = s->wide[i] > max ? s->wide[i] : max;
     }
     return max;
@@ -56,17 +55,18 @@ static void bounds_hold(void **state)
     const struct syi_kernels *kernels = syi_kernels_at(*(int *)*state);
     uint64_t rng = 5;
     for (size_t round = 0; round < 6 * COUNT_OF(most) * COUNT_OF(temperature); round++) {
-        const enum syi_type type = round % 3 == 0 ? SYI_F32 : round % 3 == 1 ? SYI_F16 : SYI_BF16;
+        const sy_type type = round % 3 == 0 ? SY_TYPE_F32 : round % 3 == 1 ? SY_TYPE_F16 : SY_TYPE_BF16;
         const float t = temperature[round / 6 % COUNT_OF(temperature)];
         const float m = make_row(&s, &rng, type, most[round / 6 / COUNT_OF(temperature)], t);
         bar_tokens(&s, &rng);
         struct syi_exp_table exp_table = {.e = s.exp};
-        struct syi_scan scan = {.row = {.x = type == SYI_F32 ? (const void *)s.wide : (const void *)s.narrow,
-                                        .type = type,
-                                        .n = VOCAB - (int64_t)(round % 70),
-                                        .allow = round / 3 % 2 ? s.allow : NULL},
-                                .max = s.block_max,
-                                .group = s.group_max};
+        struct syi_scan scan = {
+            .row = {.x = type == SY_TYPE_F32 ? (const void *)s.wide : (const void *)s.narrow,
+                    .type = type,
+                    .n = VOCAB - (int64_t)(round % 70),
+                    .allow = round / 3 % 2 ? s.allow : NULL},
+            .max = s.block_max,
+            .group = s.group_max};
         const struct syi_weigher w = {.kernels = kernels,
                                       .scan = &scan,
                                       .m = m,

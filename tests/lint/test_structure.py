@@ -31,7 +31,7 @@ ARROWS = {
     "tests/mpi": {".", "support.h", "support_memory.h", "oracle", "mesh_cases.h", "mesh_refusals.h", "mesh_misuse.h", "schedule.h", "mpi"},
     "tests/compat": {".", "support.h", "acl", "aclnn", "aclnnop", "mlu_op.h", "cnrt.h"},
     "tests/bits": {"."},
-    "tests/fuzz": {".", "safetensors.h"},
+    "tests/fuzz": {".", "call_args.h", "safetensors.h"},
     "python/binding/mpi": {"python"},
     "python/binding": {"."},
     "python/bench": {"python"},

@@ -619,13 +619,18 @@ static void fill_upper(uint64_t *rng, uint16_t *upper, size_t n)
     }
 }
 
-/* The logits themselves, in guarded memory: 2 bytes each, or 4 with random lower halves. */
+/* The logits themselves, in guarded memory: 2 bytes each, or 4 with lower halves that are random, zeros or ones: with
+   zeros a word equals the floor it is compared with. */
 static unsigned char *raw_logits(uint64_t *rng, const uint16_t *upper, size_t n, size_t elem_bytes)
 {
     unsigned char *x = random_buf(rng, n * elem_bytes, false);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        const int64_t kind = rng_below(rng, 3);
+        if (kind > 0)
+            memset(x + i * elem_bytes, kind == 1 ? 0 : 0xff, elem_bytes);
         for (size_t byte = 0; byte < 2; byte++) /* little-endian, as everywhere here */
             x[i * elem_bytes + elem_bytes - 2 + byte] = (unsigned char)(upper[i] >> 8 * byte);
+    }
     return x;
 }
 

@@ -66,15 +66,6 @@ int mesh_devices(const struct op_call *call)
     return call->mesh.extent.rows * call->mesh.extent.cols;
 }
 
-bool mesh_asked(const struct op *op, const struct op_call *call, const char *name)
-{
-    const sy_field_info *tensor;
-    for (int i = 0; (tensor = op_tensor(op, i)) != NULL; i++)
-        if (call->asked[i] && strcmp(tensor->words, name) == 0)
-            return true;
-    return false;
-}
-
 int mesh_group_size(const struct op_call *call)
 {
     const sy_axis axis = call->mesh.axis;

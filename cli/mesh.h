@@ -30,9 +30,6 @@ void mesh_collect(const struct team *team, const struct op *op, struct op_call *
 
 int mesh_devices(const struct op_call *call);
 
-/* Whether the outputs of this switch are wanted. */
-bool mesh_asked(const struct op *op, const struct op_call *call, const char *name);
-
 int mesh_group_size(const struct op_call *call);
 bool mesh_same_group(const struct op_call *call, int a, int b);
 

@@ -72,7 +72,7 @@ sy_status op_size_combine(sy_ctx *ctx, const struct op *op, struct op_call *call
     const bool known = home_tokens(call, 0) >= 0;
     if (!args->output && known)
         args->output = mesh_output_like(call, outputs, "output", args->input, shape_of, OUTPUT);
-    if (mesh_asked(op, call, "masks") && known)
+    if (op_asked(op, call, "masks") && known)
         args->written = mesh_output(call, outputs, "written", SY_U8, shape_of, WRITTEN);
     return SY_OK;
 }

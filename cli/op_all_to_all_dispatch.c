@@ -98,13 +98,13 @@ static const DLTensor *make_src(struct op_call *call, struct op_outputs *outputs
 static void make_extras(const struct op *op, struct op_call *call, struct op_outputs *outputs)
 {
     sy_all_to_all_dispatch_args *const args = &call->args.all_to_all_dispatch;
-    if (mesh_asked(op, call, "masks"))
+    if (op_asked(op, call, "masks"))
         args->present = mesh_output(call, outputs, "present", SY_U8, shape_of, PRESENT);
     if (args->layout != SY_LAYOUT_PADDED)
         args->src = make_src(call, outputs);
     if (args->layout == SY_LAYOUT_EXPERT)
         args->expert_offsets = mesh_output(call, outputs, "expert_offsets", SY_I64, shape_of, OFFSETS);
-    if (!mesh_asked(op, call, "counts"))
+    if (!op_asked(op, call, "counts"))
         return;
     args->expert_counts = mesh_output(call, outputs, "expert_counts", SY_I64, shape_of, COUNTS);
     args->rows_from = mesh_output(call, outputs, "rows_from", SY_I64, shape_of, PEERS);

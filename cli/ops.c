@@ -79,15 +79,13 @@ static void add_tensor_option(struct op *op, const sy_field_info *field, int i)
         add_option(op, (struct op_option){.name = field->name,
                                           .kind = row_kind(field->types),
                                           .offset = offsetof(struct op_call, args) + field->offset,
-                                          .text = "one value for all rows",
-                                          .field = field});
+                                          .text = "one value for all rows"});
     if (field->flags & SY_FIELD_EXTRA)
         add_option(op,
                    (struct op_option){.name = field->words,
                                       .kind = OP_BOOL,
                                       .offset = offsetof(struct op_call, asked) + (size_t)i * sizeof(bool),
-                                      .text = "write more outputs, see above",
-                                      .field = field});
+                                      .text = "write more outputs, see above"});
 }
 
 static void add_scalar_option(struct op *op, const sy_field_info *field)
@@ -106,8 +104,7 @@ static void add_scalar_option(struct op *op, const sy_field_info *field)
                                       .required = (field->flags & SY_FIELD_REQUIRED) != 0,
                                       .preset = field->preset,
                                       .words = field->words,
-                                      .text = field->help,
-                                      .field = field});
+                                      .text = field->help});
     const sy_field_info *const last = sy_op_field(op->info, op->info->n_tensors - 1);
     if (format && (last->flags & (SY_FIELD_OUT | SY_FIELD_INOUT)) == SY_FIELD_OUT)
         add_option(op, (struct op_option){.name = "out_type",

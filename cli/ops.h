@@ -72,11 +72,10 @@ struct op_option {
     enum op_kind kind;
     size_t offset; /* in struct op_call */
     bool required;
-    const char *needs;          /* the option without which this one means nothing, or NULL */
-    const char *preset;         /* used when the option is not given; NULL: the zeroed field */
-    const char *words;          /* as in sy_field_info */
-    const char *text;           /* for the help page */
-    const sy_field_info *field; /* what it is of, or NULL */
+    const char *needs;  /* the option without which this one means nothing, or NULL */
+    const char *preset; /* used when the option is not given; NULL: the zeroed field */
+    const char *words;  /* as in sy_field_info */
+    const char *text;   /* for the help page */
 };
 
 /* Outputs made for one call. */
@@ -153,6 +152,9 @@ bool op_word_value(const char *words, const char *text, int *value);
 void op_words_text(const char *words, const char *join, char *text, size_t bytes);
 
 /* ---- Outputs (outputs.c) ------------------------------------------------------------------------------- */
+
+/* Whether a switch that asks for outputs, one or several, was given. */
+bool op_asked(const struct op *op, const struct op_call *call, const char *name);
 
 /* The way of every operator without a mesh: by sy_infer. */
 sy_status op_size_outputs(sy_ctx *ctx, const struct op *op, struct op_call *call, struct op_outputs *outputs);

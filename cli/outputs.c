@@ -89,16 +89,18 @@ static void set_formats(const struct op *op, struct op_call *call)
 
 /* ---- Outputs ------------------------------------------------------------------------------------------- */
 
-/* An output that costs much is made when its switch is given, which may be one for several. */
-static bool is_wanted(const struct op *op, const struct op_call *call, const sy_field_info *output)
+bool op_asked(const struct op *op, const struct op_call *call, const char *name)
 {
     const sy_field_info *tensor;
-    if (!(output->flags & SY_FIELD_EXTRA))
-        return true;
     for (int i = 0; (tensor = op_tensor(op, i)) != NULL; i++)
-        if (call->asked[i] && strcmp(tensor->words, output->words) == 0)
+        if (call->asked[i] && strcmp(tensor->words, name) == 0)
             return true;
     return false;
+}
+
+static bool is_wanted(const struct op *op, const struct op_call *call, const sy_field_info *output)
+{
+    return !(output->flags & SY_FIELD_EXTRA) || op_asked(op, call, output->words);
 }
 
 /* Makes one output as sy_infer wants it. */

@@ -36,6 +36,23 @@ sy_status syi_a2a_validate(sy_ctx *ctx, const struct syi_exchange_op *op, const 
 sy_status syi_a2a_query(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,
                         size_t args_bytes, sy_query *query, size_t query_bytes);
 
+/* Options that both have, as rows of their descriptions. */
+#define SYI_A2A_LAYOUT_FIELDS(op) \
+    SYI_SCALAR(op, layout, ENUM, .words = "padded packed expert", .help = "layout of the rows of experts"), \
+        SYI_SCALAR(op, align, I64, .help = "layout expert: rows of an expert are padded to a multiple"), \
+        SYI_SCALAR(op, max_tokens, I64, \
+                   .help = "devices may have different numbers of tokens, none above N"), \
+        SYI_SCALAR(op, strict_unique, BOOL, \
+                   .help = "reject a token that names an expert twice; else it counts once")
+
+#define SYI_A2A_HINT_FIELDS(op) \
+    SYI_SCALAR(op, num_links, INT, .preset = "1", .help = "messages per pair of devices, a hint"), \
+        SYI_SCALAR(op, topology, ENUM, .words = "auto linear ring mesh torus", \
+                   .help = "a hint; no result depends on it"), \
+        SYI_SCALAR(op, memory, ENUM, .words = "auto dram l1 sharded", \
+                   .help = "a hint; sharded is not supported"), \
+        SYI_SCALAR(op, subdevice_id, INT, .help = "a hint; must be 0")
+
 /* ---- Steps of a check --------------------------------------------------------------------------------- */
 
 /* The rank of tensor i is one of two. */

@@ -96,6 +96,17 @@ struct syi_kv_table_rules {
     int table, page_indices, indptr, last_page_len;
 };
 
+/* Their rows in an operator's description. */
+#define SYI_KV_TABLE_FIELDS(op) \
+    [TABLE] = SYI_TENSOR(op, block_table, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 2, "R n | n", \
+                         "physical block of each logical one"), \
+    [PAGE_INDICES] = SYI_TENSOR(op, page_indices, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "N", \
+                                "lists of physical blocks, in place of block_table"), \
+    [INDPTR] = SYI_TENSOR(op, indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "R+1", \
+                          "where each list begins, and the end"), \
+    [LAST_PAGE_LEN] = SYI_TENSOR(op, last_page_len, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "R", \
+                                 "tokens of each list's last page; missing: S")
+
 /* Null: a table, or all it takes for lists. */
 sy_status syi_kv_check_given(struct syi_call *call, const struct syi_kv_table_rules *rules);
 

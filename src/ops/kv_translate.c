@@ -20,14 +20,7 @@ enum {
 static const sy_field_info fields[] = {
     [INDICES] =
         SYI_TENSOR(kv_translate, indices, 0, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK, "... k", "logical tokens"),
-    [TABLE] = SYI_TENSOR(kv_translate, block_table, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 2, "R n | n",
-                         "physical block of each logical one"),
-    [PAGE_INDICES] = SYI_TENSOR(kv_translate, page_indices, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "N",
-                                "lists of physical blocks, in place of block_table"),
-    [INDPTR] = SYI_TENSOR(kv_translate, indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "R+1",
-                          "where each list begins, and the end"),
-    [LAST_PAGE_LEN] = SYI_TENSOR(kv_translate, last_page_len, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
-                                 "R", "tokens of each list's last page; missing: S"),
+    SYI_KV_TABLE_FIELDS(kv_translate),
     [REQ_ID] = SYI_TENSOR(kv_translate, req_id, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B",
                           "table row of each index row; missing: 0, 1, ..."),
     [COUNTS] = SYI_TENSOR(kv_translate, counts, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B",

@@ -1,5 +1,5 @@
 /*
- * switchyard demo: one decode step of a mixture-of-experts model at real shapes, told line by line. Router,
+ * switchyard demo: one decode step of a mixture-of-experts model at real shapes, explained line by line. Router,
  * experts and vocabulary are plain products with random weights; what moves and picks the tokens are the operators.
  * Ends with a page to look at.
  */
@@ -127,7 +127,7 @@ static bool walk(struct demo *demo)
     };
     printf(
         "switchyard %s: one decode step of a mixture-of-experts model\n"
-        "   %d sequences want their next token; hidden size %d, %d experts, %d for each token (OLMoE's "
+        "   %d sequences, one token each; hidden size %d, %d experts, %d for each token (OLMoE's "
         "shapes)\n"
         "   kernels %s, %d thread%s; weights are random, every result is checked, a bar is the share of the\n"
         "   speed that a plain copy or read of the same bytes has on this machine, right now\n\n",

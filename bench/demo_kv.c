@@ -122,7 +122,7 @@ void demo_scatter(struct demo *demo)
         demo_measure(demo, "kv_scatter", call_scatter, &args, 2 * (double)bytes + 4.0 * DEMO_TOKENS,
                      &(struct bench_work){.copy_bytes = bytes});
     snprintf(step->what, sizeof step->what,
-             "writes %d new rows of %d bytes into a paged cache; kv_slots told where", DEMO_TOKENS,
+             "writes %d new rows of %d bytes into a paged cache; kv_slots gives their rows", DEMO_TOKENS,
              ROW_BYTES);
     snprintf(step->detail, sizeof step->detail,
              "%d pages of %d rows belong to %d sequences of %d to %d tokens", (int)demo->pages, DEMO_BLOCK,

@@ -175,7 +175,7 @@ void demo_combine(struct demo *demo)
     struct demo_step *const step = demo_measure(demo, "all_to_all_combine", call_combine, &call,
                                                 (double)moved, &(struct bench_work){.copy_bytes = moved / 2});
     snprintf(step->what, sizeof step->what,
-             "the same from four devices: answers travel home and are added up there");
+             "the same from four devices: rows return to the devices of their tokens and are summed");
     demo_tell(demo, step, "every sum has the bits of moe_unpermute's",
               step->good && memcmp(sums, demo->mixed, DEMO_TOKENS * row_bytes) == 0);
     for (size_t i = 0; i < (size_t)DEMO_TOKENS * DEMO_HIDDEN; i++) /* the residual connection */

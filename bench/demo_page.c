@@ -37,7 +37,7 @@ static void put_head(FILE *out, const struct demo *demo)
     demo_put_head(out, "Switchyard: one decode step", "One decode step of a mixture-of-experts model");
     fprintf(
         out,
-        "<p class=\"lead\">%d sequences each want their next token. Their hidden states are sent to %d of %d "
+        "<p class=\"lead\">%d sequences, one token each. Their hidden states are sent to %d of %d "
         "experts and back, leave a row in the KV cache, read old rows from it, and become one token each. "
         "The shapes are OLMoE's, the weights random, the results real.</p>\n",
         DEMO_TOKENS, DEMO_K, DEMO_EXPERTS);

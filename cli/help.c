@@ -96,7 +96,7 @@ static const struct {
      "  switchyard bench --peers --markdown\n"
      "  mpirun -n 2 switchyard bench all_to_all\n"},
     {"demo",
-     "One decode step of a mixture-of-experts model at real shapes, told line by line: route, permute,\n"
+     "One decode step of a mixture-of-experts model at real shapes, explained line by line: route, permute,\n"
      "experts, unpermute, the same over a mesh of four devices, paged KV write and sparse read, sample.\n"
      "Every result is checked, every operator timed beside a plain copy or read of the same bytes. Ends "
      "with\n"
@@ -166,7 +166,7 @@ void help_general(FILE *out)
           "  show FILE         print what is inside a file\n"
           "  example OP FILE   write a small input file of an operator\n"
           "  bench [OP...]     check, then time the operators against the limits of this machine\n"
-          "  demo              one decode step at real shapes, told line by line\n"
+          "  demo              one decode step at real shapes, explained line by line\n"
           "  sim-a2a [FILE]    rows, bytes and time of an exchange between up to 1024 devices\n"
           "  ops [--json]      list the operators, or print their descriptions\n"
           "  info              version, kernel tables, threads\n"
@@ -203,7 +203,7 @@ static void run_page(FILE *out)
           "switchyard.num_out_tokens.\n"
           "IN may be left out for an operator without input tensors.\n"
           "Switches may be written --drop-and-pad or --drop-and-pad=true.\n"
-          "Exit: 0 done, 1 refused by the operator, 2 wrong usage or unreadable file. OUT is written whole "
+          "Exit: 0 done, 1 rejected by the operator, 2 wrong usage or unreadable file. OUT is written whole "
           "or not at all.\n"
           "\n"
           "More: switchyard run OP --help\n",

@@ -15,6 +15,13 @@
 #define SYI_PRINTF(fmt, args)
 #endif
 
+/* Functions that run on a CUDA device, too. */
+#ifdef __CUDACC__
+#define SYI_BOTH __host__ __device__
+#else
+#define SYI_BOTH
+#endif
+
 #define SYI_ALIGN 64 /* scratch memory is aligned to a cache line */
 
 #if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -94,14 +101,14 @@ float syi_bf16_to_f32(uint16_t bits);
 uint16_t syi_f32_to_f16(float value);
 uint16_t syi_f32_to_bf16(float value);
 
-static inline uint32_t syi_f32_bits(float value)
+SYI_BOTH static inline uint32_t syi_f32_bits(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }
 
-static inline float syi_f32_from_bits(uint32_t bits)
+SYI_BOTH static inline float syi_f32_from_bits(uint32_t bits)
 {
     float value;
     memcpy(&value, &bits, sizeof value);

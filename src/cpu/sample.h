@@ -1,5 +1,5 @@
 /*
- * The parts of sample. Below, knowing no operator: exact arithmetic (sample_math.c), rows with tokens that do not
+ * The parts of sample. Below, knowing no operator: exact arithmetic (base/sample_math.h), rows with tokens that do not
  * count (sample_allow.c), block maxima of a row (sample_scan.c), rows weighed as a whole (sample_weigh.c), cuts of
  * the total order (sample_select.c), draws from many tokens (sample_nucleus.c). On top of them the stages of one row: sample_head.c, sample_cut.c,
  * sample_choose.c, sample_write.c; sample.c puts them together.
@@ -10,33 +10,6 @@
 
 #include "base/plan.h"
 #include "kernels/kernels.h"
-
-/* ---- sample_math.c ----------------------------------------------------------------------------------- */
-
-#define SYI_WEIGHT_ONE (UINT64_C(1) << 40) /* fixed-point weight of e = 1 */
-
-/* ceil(p * total) for 0 < p < 1, exactly; at least 1. */
-uint64_t syi_mass_target(float p, uint64_t total);
-
-/* e / (|q| + eps) with both sides kept in the range where division is normal. */
-float syi_score(float e, float q, float eps);
-
-/* Philox4x32-10 of a counter under a 64-bit key. */
-void syi_philox(const uint32_t counter[4], uint64_t key, uint32_t word[4]);
-
-/* What a draw depends on, and the words of its counter c0: i / 4 for the tokens of a race, UINT32_MAX for a
-   CDF draw. */
-struct syi_noise {
-    uint64_t seed, offset;
-    uint32_t stream;
-};
-void syi_noise_words(const struct syi_noise *noise, uint32_t c0, uint32_t word[4]);
-
-/* The exponential variate -ln(1 - (word + 1/2) / 2^32). */
-float syi_exponential(uint32_t word);
-
-/* ln(weight_sum * 2^-40) in f64; weight_sum > 0. */
-double syi_log_weight(uint64_t weight_sum);
 
 /*
  * Tokens still in the race, in index order. idx is NULL while every token is: position i is then token i.
@@ -254,11 +227,6 @@ uint64_t syi_weigh_extra_strips(const struct syi_weigher *w);
 
 /* Weighing is slower than memory, so the next row can be on its way meanwhile: n elements from `first`. */
 void syi_weigh_fetch_next(const struct syi_weigher *w, size_t first, size_t n);
-
-static inline uint64_t syi_share_of(uint64_t uniform, uint64_t weight)
-{
-    return (uint64_t)((syi_u128)uniform * weight >> 64);
-}
 
 /* Whether rows like this one are weighed by a table of exponentials. If so, syi_weigh_scan makes the block maxima
    and weighs on the way, before the maximum is known, and syi_weigh_scanned tells the mass when it is. */

@@ -397,7 +397,7 @@ static void keys_bf16_avx2(uint32_t *key, const void *x, size_t n, struct syi_ke
 
 /* ---- exp --------------------------------------------------------------------------------------------- */
 
-/* Step for step exp_scalar of scalar.c. */
+/* Step for step syi_exp. */
 static __m256 exp_avx2(__m256 t)
 {
     const __m256 magic = _mm256_set1_ps(12582912.0f);

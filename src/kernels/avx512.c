@@ -404,7 +404,7 @@ static void keys_bf16_avx512(uint32_t *key, const void *x, size_t n, struct syi_
 
 /* ---- exp --------------------------------------------------------------------------------------------- */
 
-/* Step for step exp_scalar of scalar.c. */
+/* Step for step syi_exp. */
 static __m512 exp_avx512(__m512 t)
 {
     const __m512 magic = _mm512_set1_ps(12582912.0f);

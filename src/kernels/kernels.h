@@ -11,10 +11,7 @@
 #define SYI_KERNELS_H
 
 #include "base/codes.h"
-
-/* Key of a logit: an unsigned integer that orders like the canonical value (NaN = -inf, +inf = FLT_MAX, -0
-   = +0). */
-#define SYI_KEY_MINUS_INF 0x007fffffu
+#include "base/sample_math.h"
 
 struct syi_key_stats {
     uint32_t max;   /* largest key so far; start at 0 */
@@ -213,28 +210,5 @@ const struct syi_kernels *syi_kernels_at(int i);
 /* The table of that name, or the best for NULL; NULL when this CPU cannot run it or, *known false, no
    build has it. */
 const struct syi_kernels *syi_kernels_named(const char *name, bool *known);
-
-/* e * 2^40 rounded to nearest even; e above 1 counts as 1. The product is exact, and adding 2^52 leaves a
-   double no bits below one, so the integer stands in its lower bits: no branch, and compilers make vector
-   code of it. */
-static inline uint64_t syi_weight(float e)
-{
-    const double shifted = (double)(e < 1.0f ? e : 1.0f) * 0x1p40 + 0x1p52;
-    uint64_t bits;
-    memcpy(&bits, &shifted, sizeof bits);
-    return bits - UINT64_C(0x4330000000000000);
-}
-
-/* The canonical value a key stands for, and back. */
-static inline float syi_key_value(uint32_t key)
-{
-    return syi_f32_from_bits(key >> 31 ? key & 0x7fffffffu : ~key);
-}
-
-static inline uint32_t syi_value_key(float canonical)
-{
-    const uint32_t bits = syi_f32_bits(canonical);
-    return bits >> 31 ? ~bits : bits | 0x80000000u;
-}
 
 #endif

@@ -257,7 +257,7 @@ static void keys_bf16_neon(uint32_t *key, const void *x, size_t n, struct syi_ke
 
 /* ---- exp --------------------------------------------------------------------------------------------- */
 
-/* Step for step exp_scalar of scalar.c. */
+/* Step for step syi_exp. */
 static float32x4_t exp_neon(float32x4_t t)
 {
     const float32x4_t magic = vdupq_n_f32(12582912.0f);

@@ -185,16 +185,8 @@ static size_t nonzero_u8_scalar(int32_t *pos, const void *bytes, size_t n)
 
 static uint32_t key_of(uint32_t bits, struct syi_key_stats *stats)
 {
-    uint32_t key = bits >> 31 ? ~bits : bits | 0x80000000u;
-    if ((bits & 0x7fffffffu) > 0x7f800000u) {
-        stats->flags |= SY_ROW_NAN;
-        key = SYI_KEY_MINUS_INF;
-    } else if (bits == 0x7f800000u) {
-        stats->flags |= SY_ROW_INF;
-        key = 0xff7fffffu; /* FLT_MAX */
-    } else if (bits == 0x80000000u) {
-        key = 0x80000000u; /* -0 is +0 */
-    }
+    const uint32_t key = syi_key(bits);
+    stats->flags |= syi_key_flags(bits);
     if (key > stats->max)
         stats->max = key;
     return key;
@@ -220,32 +212,10 @@ static void keys_bf16_scalar(uint32_t *key, const void *x, size_t n, struct syi_
 
 /* ---- exp --------------------------------------------------------------------------------------------- */
 
-/*
- * exp(t) for t <= 0: n = nearest integer to t/ln2 by adding and taking away 1.5*2^23, r = t - n*ln2 with ln2
- * in two parts, a polynomial for exp(r), then n added to the exponent. At most 1.012 ulp off, monotone,
- * exp(0) = 1, and 0 below -86 so that no subnormal can appear. The constants are the contract and written as
- * bits.
- */
-static float exp_scalar(float t)
-{
-    if (!(t >= -86.0f))
-        return 0.0f;
-    const float n = fmaf(t, syi_f32_from_bits(0x3fb8aa3b), 12582912.0f) - 12582912.0f;
-    float r = fmaf(n, -syi_f32_from_bits(0x3f318000), t);
-    r = fmaf(n, syi_f32_from_bits(0x395e8083), r);
-    float c = syi_f32_from_bits(0x3ab526b0);
-    c = fmaf(c, r, syi_f32_from_bits(0x3c091cc7));
-    c = fmaf(c, r, syi_f32_from_bits(0x3d2aac58));
-    c = fmaf(c, r, syi_f32_from_bits(0x3e2aaa49));
-    c = fmaf(c, r, syi_f32_from_bits(0x3efffffe));
-    const float y = 1.0f + fmaf(r * r, c, r);
-    return syi_f32_from_bits(syi_f32_bits(y) + ((uint32_t)(int32_t)n << 23));
-}
-
 static void exp_keys_scalar(float *e, const uint32_t *key, size_t n, float m, float inv_t)
 {
     for (size_t i = 0; i < n; i++)
-        e[i] = exp_scalar((syi_key_value(key[i]) - m) * inv_t);
+        e[i] = syi_exp((syi_key_value(key[i]) - m) * inv_t);
 }
 
 /* ---- Weights ----------------------------------------------------------------------------------------- */
@@ -254,7 +224,7 @@ static uint64_t weigh_f32_scalar(const void *x, size_t n, float m, float inv_t)
 {
     uint64_t sum = 0;
     for (size_t i = 0; i < n; i++)
-        sum += syi_weight(exp_scalar((load_f32(x, i) - m) * inv_t));
+        sum += syi_weight(syi_exp((load_f32(x, i) - m) * inv_t));
     return sum;
 }
 
@@ -262,7 +232,7 @@ static double sum_exp_f32_scalar(const void *x, size_t n, float m, float inv_t)
 {
     double sum = 0;
     for (size_t i = 0; i < n; i++)
-        sum += (double)exp_scalar((load_f32(x, i) - m) * inv_t);
+        sum += (double)syi_exp((load_f32(x, i) - m) * inv_t);
     return sum;
 }
 
@@ -270,7 +240,7 @@ static double sum_exp_f16_scalar(const void *x, size_t n, float m, float inv_t)
 {
     double sum = 0;
     for (size_t i = 0; i < n; i++)
-        sum += (double)exp_scalar((syi_f16_to_f32(load_u16(x, i)) - m) * inv_t);
+        sum += (double)syi_exp((syi_f16_to_f32(load_u16(x, i)) - m) * inv_t);
     return sum;
 }
 
@@ -278,7 +248,7 @@ static double sum_exp_bf16_scalar(const void *x, size_t n, float m, float inv_t)
 {
     double sum = 0;
     for (size_t i = 0; i < n; i++)
-        sum += (double)exp_scalar((syi_bf16_to_f32(load_u16(x, i)) - m) * inv_t);
+        sum += (double)syi_exp((syi_bf16_to_f32(load_u16(x, i)) - m) * inv_t);
     return sum;
 }
 
@@ -288,7 +258,7 @@ static double exp_row_f32_scalar(float *e, const void *x, size_t n, float m, flo
 {
     double sum = 0;
     for (size_t i = 0; i < n; i++)
-        sum += (double)(e[i] = exp_scalar((load_f32(x, i) - m) * inv_t));
+        sum += (double)(e[i] = syi_exp((load_f32(x, i) - m) * inv_t));
     return sum;
 }
 
@@ -296,7 +266,7 @@ static double exp_row_f16_scalar(float *e, const void *x, size_t n, float m, flo
 {
     double sum = 0;
     for (size_t i = 0; i < n; i++)
-        sum += (double)(e[i] = exp_scalar((syi_f16_to_f32(load_u16(x, i)) - m) * inv_t));
+        sum += (double)(e[i] = syi_exp((syi_f16_to_f32(load_u16(x, i)) - m) * inv_t));
     return sum;
 }
 
@@ -304,7 +274,7 @@ static double exp_row_bf16_scalar(float *e, const void *x, size_t n, float m, fl
 {
     double sum = 0;
     for (size_t i = 0; i < n; i++)
-        sum += (double)(e[i] = exp_scalar((syi_bf16_to_f32(load_u16(x, i)) - m) * inv_t));
+        sum += (double)(e[i] = syi_exp((syi_bf16_to_f32(load_u16(x, i)) - m) * inv_t));
     return sum;
 }
 

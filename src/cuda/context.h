@@ -37,4 +37,12 @@ template <class Check> static void syc_check(struct syc_call *call, const Check 
     syc_launch(&call->queue, syc_validate<Check>, SYC_AFTER, call->gate.n, 256, 0, check, call->gate);
 }
 
+/* For a call that validates and then writes nothing: reports the fault. */
+static __global__ void syc_report_kernel(const struct syc_gate gate) { syc_may_write(gate); }
+
+static inline void syc_only_report(struct syc_call *call)
+{
+    syc_launch(&call->queue, syc_report_kernel, SYC_EARLY, 1, 256, 0, call->gate);
+}
+
 #endif

@@ -24,9 +24,12 @@ typedef unsigned long long u64;
 
 /* ---- Launching -------------------------------------------------------------------------------------------------- */
 
+/* A device function that stays out of line, because it is long and rarely runs. */
 #ifdef SWITCHYARD_CUDA_EMULATED
+#define SYC_COLD static __attribute__((noinline))
 #define SYC_DYNAMIC_SHARED(type, name) type *const name = (type *)emulator::dynamic_shared()
 #else
+#define SYC_COLD static __device__ __noinline__
 #define SYC_DYNAMIC_SHARED(type, name) \
     extern __shared__ __align__(128) u8 syc_dynamic_shared[]; \
     type *const name = (type *)syc_dynamic_shared

@@ -1,0 +1,15 @@
+/*
+ * The operators of this backend: scratch bytes of a plan, and its launches.
+ */
+#ifndef SYC_BACKEND_H
+#define SYC_BACKEND_H
+
+#include "cuda/context.h"
+
+#define SYC_DECLARE(ID, op) \
+    size_t syc_##op##_workspace(const struct syc_device *device, const union syi_plan *plan); \
+    void syc_##op(struct syc_call *call, const union syi_plan *plan);
+SYI_BACKEND_OPERATORS(SYC_DECLARE)
+#undef SYC_DECLARE
+
+#endif

@@ -1,0 +1,117 @@
+/*
+ * Lists of tokens, row after row: where those of a row begin and end, and whether all of them are right.
+ */
+#ifndef SYC_LISTS_CUH
+#define SYC_LISTS_CUH
+
+#include "cuda/load.cuh"
+
+struct syc_span {
+    int64_t first, end;
+};
+
+static __device__ __forceinline__ int64_t syc_list_end(const struct syi_token_lists &l, int64_t b)
+{
+    return syc_index(l.indptr, b, l.indptr_type);
+}
+
+/* The elements of a row, none if there are no lists. */
+static __device__ __forceinline__ struct syc_span syc_list_span(const struct syi_token_lists &l, int64_t b)
+{
+    if (l.indptr == NULL)
+        return {0, 0};
+    return {syc_list_end(l, b), syc_list_end(l, b + 1)};
+}
+
+static __device__ __forceinline__ int64_t syc_list_token(const struct syi_token_lists &l, int64_t j)
+{
+    return syc_index(l.token, j, l.token_type);
+}
+
+static __device__ __forceinline__ float syc_list_value(const struct syi_token_lists &l, int64_t j)
+{
+    return __uint_as_float(syc_load<u32>(l.value + j * 4));
+}
+
+/* One of the lists of a call, with its fields in the operator's description. */
+struct syc_listed {
+    struct syi_token_lists lists;
+    int indptr_field, token_field;
+};
+
+/* A check (see syc_validate): for each list its ends, then its tokens, so that the first fault is that of the CPU. */
+template <int N> struct syc_lists_check {
+    struct syc_listed list[N];
+    int64_t batch, vocab;
+    bool ascending; /* the tokens of a row, and none twice */
+    int64_t n;
+
+    __device__ bool wrong_end(const struct syc_listed &at, int64_t b, struct syi_found *f) const
+    {
+        const int64_t value = syc_list_end(at.lists, b), least = b > 0 ? syc_list_end(at.lists, b - 1) : 0;
+        if (value >= least && value <= at.lists.n)
+            return false;
+        const bool high = value > at.lists.n;
+        *f = {high ? SYI_BAD_LIST_ENDS_HIGH : value < 0 ? SYI_BAD_LIST_ENDS_LOW : SYI_BAD_LIST_ENDS_BACK,
+              at.indptr_field, -1, b, value, high ? at.lists.n : least, high ? least : at.lists.n};
+        return true;
+    }
+
+    /* The row of an element, if all ends are right; some row otherwise. */
+    __device__ int64_t row_of(const struct syi_token_lists &l, int64_t j) const
+    {
+        int64_t low = 0, high = batch; /* the row is the last that does not begin after j */
+        while (high - low > 1) {
+            const int64_t middle = low + (high - low) / 2;
+            if (syc_list_end(l, middle) <= j)
+                low = middle;
+            else
+                high = middle;
+        }
+        return low;
+    }
+
+    __device__ bool wrong_token(const struct syc_listed &at, int64_t j, struct syi_found *f) const
+    {
+        const struct syi_token_lists &l = at.lists;
+        if (j < syc_list_end(l, 0) || j >= syc_list_end(l, batch))
+            return false;
+        const int64_t token = syc_list_token(l, j), before = ascending && j > 0 ? syc_list_token(l, j - 1) : -1;
+        if (token < 0 || token >= vocab) {
+            *f = {SYI_BAD_LIST_TOKEN, at.token_field, row_of(l, j), j, token, vocab, 0};
+            return true;
+        }
+        if (!ascending || token > before)
+            return false;
+        const int64_t b = row_of(l, j);
+        *f = {SYI_BAD_LIST_ORDER, at.token_field, b, j, token, before, 0};
+        return j > syc_list_end(l, b);
+    }
+
+    __device__ bool fault(int64_t i, struct syi_found *f) const
+    {
+        for (int k = 0; k < N; k++) {
+            const struct syi_token_lists &l = list[k].lists;
+            const int64_t ends = batch + 1, own = l.indptr != NULL ? ends + l.n : 0;
+            if (i < own)
+                return i < ends ? wrong_end(list[k], i, f) : wrong_token(list[k], i - ends, f);
+            i -= own;
+        }
+        return false;
+    }
+
+    __device__ bool wrong(int64_t i) const
+    {
+        struct syi_found f;
+        return fault(i, &f);
+    }
+
+    __device__ void explain(int64_t i, struct syi_found *f) const { fault(i, f); }
+};
+
+static inline int64_t syc_list_items(const struct syi_token_lists *l, int64_t batch)
+{
+    return l->indptr != NULL ? batch + 1 + l->n : 0;
+}
+
+#endif

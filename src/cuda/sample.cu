@@ -1,0 +1,614 @@
+/*
+ * sample on a device: a block per row. A first pass finds the first token of the order and the largest key of each of many
+ * cells; the cells give a floor that few tokens reach, and those are gathered in shared memory and sorted. Rows that keep
+ * more are cut by histograms of their keys, which is exact for every distribution. Everything that is summed is an integer.
+ */
+#include "cuda/backend.h"
+#include "cuda/lists.cuh"
+#include "cuda/sample_row.cuh"
+
+/* ---- Parameters of a row ------------------------------------------------------------------------------------------ */
+
+static __device__ __forceinline__ float float_or(const struct syi_column &c, int64_t b, float missing)
+{
+    return c.rows.data != NULL ? syc_load_float(syc_row(c.rows, b), c.type) : missing;
+}
+
+static __device__ __forceinline__ int64_t int_or(const struct syi_column &c, int64_t b, int64_t missing)
+{
+    return c.rows.data != NULL ? syc_column_int(c, b) : missing;
+}
+
+static __device__ void read_parameters(struct syc_sample_row &r)
+{
+    const struct syi_sample_plan &p = *r.p;
+    const float coldest = 1e-5f, hottest = 0x1p100f;
+    float t = float_or(p.temperature, r.b, 1.0f);
+    if (t != t)
+        t = 1.0f;
+    r.cold = t < coldest;
+    r.greedy = r.cold || p.noise == SY_NOISE_NONE;
+    t = t < coldest ? coldest : t > hottest ? hottest : t;
+    r.inv_t = __fdiv_rn(1.0f, t);
+    const int64_t k = int_or(p.top_k, r.b, 0), limit = p.k_limit == 0 ? p.vocab - 1 : min(p.vocab, p.k_limit);
+    const float top_p = float_or(p.top_p, r.b, 1.0f), min_p = float_or(p.min_p, r.b, 0.0f);
+    r.k = k >= 1 && k <= limit ? k : 0;
+    r.top_p = top_p > 0.0f && top_p < 1.0f ? top_p : 1.0f;
+    r.min_p = min_p > 0.0f ? min_p : 0.0f;
+    r.one = top_p <= 0.0f;
+}
+
+static __device__ struct syi_noise noise_of(const struct syc_sample_row &r)
+{
+    const struct syi_sample_plan &p = *r.p;
+    return {(uint64_t)int_or(p.seed, r.b, 0), (uint64_t)int_or(p.offset, r.b, 0),
+            (uint32_t)int_or(p.stream, r.b, p.seed_per_row ? 0 : r.b)};
+}
+
+/* Whether anything but the first token of the order is needed. */
+static __device__ bool needs_candidates(const struct syc_sample_row &r)
+{
+    const struct syi_sample_plan &p = *r.p;
+    const bool final = p.logprob_mode == SY_LOGPROB_FINAL && !r.cold;
+    return !r.greedy || final || p.kept != NULL || p.masked.data != NULL || p.list_token.data != NULL ||
+           p.list_prob.data != NULL;
+}
+
+/* ---- Reading ------------------------------------------------------------------------------------------------------ */
+
+/* The row with its overrides, as f32, in scratch; what is not allowed is -inf. */
+SYC_COLD void stage_row(const struct syc_sample_row &r, u32 *staged)
+{
+    const struct syi_sample_plan &p = *r.p;
+    const u8 *const x = syc_row(p.logits, r.b);
+    const int bytes = p.type == SY_TYPE_F32 ? 4 : 2;
+    for (u32 i = threadIdx.x; i < r.vocab; i += blockDim.x)
+        staged[i] = syc_allowed(r.allow, i) ? __float_as_uint(syc_load_float(x + (int64_t)i * bytes, p.type)) :
+                                              SYC_MINUS_INF_BITS;
+    __syncthreads();
+    const struct syc_span span = syc_list_span(p.overrides, r.b);
+    for (int64_t j = span.first + threadIdx.x; j < span.end; j += blockDim.x) {
+        const u32 token = (u32)syc_list_token(p.overrides, j);
+        if (syc_allowed(r.allow, token))
+            staged[token] = __float_as_uint(syc_list_value(p.overrides, j));
+    }
+    __syncthreads();
+}
+
+/* The first of the order, and the cells; returns SY_ROW_* of the row. */
+template <sy_type T> static __device__ __forceinline__ u32 scan_row(struct syc_sample_row &r)
+{
+    struct syc_sample_shared *const s = r.s;
+    u32 cell[SYC_CELLS] = {0, 0, 0, 0}, flags = 0, key = 0, token = 0;
+    syc_each<T>(r, [&](u32 i, u32 bits, int c) {
+        const u32 own = syi_key(bits);
+        flags |= syi_key_flags(bits);
+        cell[c] = max(cell[c], own);
+        if (own > key || (own == key && i < token)) {
+            key = own;
+            token = i;
+        }
+    });
+    for (u32 c = 0; c < SYC_CELLS; c++)
+        s->cell[c * blockDim.x + threadIdx.x] = cell[c];
+    r.first = syc_block_max(key != 0 ? syc_rank_of(key, token) : 0, s->part);
+    r.empty = syc_key_of(r.first) == SYI_KEY_MINUS_INF;
+    r.max = syi_key_value(syc_key_of(r.first));
+    if (r.p->row_flags == NULL)
+        return 0;
+    const bool nan = __syncthreads_or((flags & SY_ROW_NAN) != 0), inf = __syncthreads_or((flags & SY_ROW_INF) != 0);
+    return (nan ? SY_ROW_NAN : 0u) | (inf ? SY_ROW_INF : 0u) | (r.empty ? SY_ROW_EMPTY : 0u);
+}
+
+/* ---- Cuts --------------------------------------------------------------------------------------------------------- */
+
+static __device__ bool all_ties(const struct syc_sample_row &r) { return r.p->ties == SY_TIES_ALL; }
+
+/* The largest key that so many cells reach, or cells of so much weight; 0 when there is none. */
+SYC_COLD u32 cell_floor(const struct syc_sample_row &r, u64 target, bool weights)
+{
+    struct syc_cut cut;
+    const u32 n = SYC_CELLS * blockDim.x;
+    const bool found = syc_select(r.s, target, &cut, [&](auto f) {
+        for (u32 i = threadIdx.x; i < n; i += blockDim.x)
+            if (r.s->cell[i] != 0)
+                f(r.s->cell[i], weights ? syc_weight_of(r, r.s->cell[i]) : 1);
+    });
+    return found ? cut.key : 0;
+}
+
+/* The first n candidates of the order in shared memory stay, and what equals the last of them when ties stay together. */
+static __device__ void keep_first(struct syc_sample_row &r, u32 n)
+{
+    if (all_ties(r) && n < r.n) {
+        const u32 least = syc_few_at(r, n - 1).key;
+        n = (u32)syc_sum_few(r, r.n, [&](u32 key) { return (u64)(key >= least); });
+    }
+    r.n = n;
+    r.last = r.s->few[n - 1];
+}
+
+/*
+ * The shortest prefix of the candidates whose measure reaches a target: how many they are, or what they weigh. `floor` is
+ * a key that the last of them is known to reach. False when all do not reach the target.
+ */
+template <sy_type T>
+static __device__ __forceinline__ bool cut_row(struct syc_sample_row &r, u64 target, bool weights, u32 floor)
+{
+    struct syc_cut cut;
+    const bool found = syc_select(r.s, target, &cut, [&](auto f) {
+        syc_each<T>(r, [&](u32 i, u32 bits, int) {
+            const u32 key = syi_key(bits);
+            if (key < floor || syc_rank_of(key, i) < r.last)
+                return;
+            const u64 measure = weights ? syc_weight_of(r, key) : 1;
+            if (measure != 0)
+                f(key, measure);
+        });
+    });
+    if (!found)
+        return false;
+    const u64 each = weights ? syc_weight_of(r, cut.key) : 1;
+    const u64 ties = (cut.rest + each - 1) / each;
+    u64 last = syc_rank_of(cut.key, r.vocab - 1);
+    if (!all_ties(r) && ties < cut.at / each)
+        last = syc_rank_of(cut.key, syc_find_in_row(r, ties - 1, [&](u32 i) {
+            const u32 key = syc_key_at<T>(r, i);
+            return (u64)(key == cut.key && syc_rank_of(key, i) >= r.last);
+        }));
+    r.last = max(r.last, last);
+    return true;
+}
+
+template <sy_type T> static __device__ __forceinline__ void keep_top_k(struct syc_sample_row &r, u64 k)
+{
+    r.ranked = true;
+    const u32 floor = k <= SYC_CELLS * blockDim.x ? cell_floor(r, k, false) : 0;
+    if (k <= r.most && syc_gather<T>(r, (u64)floor << 32))
+        keep_first(r, (u32)k);
+    else if (cut_row<T>(r, k, false, floor))
+        syc_gather<T>(r, r.last);
+}
+
+/* What the candidates weigh. */
+template <sy_type T> static __device__ __forceinline__ u64 weigh(const struct syc_sample_row &r)
+{
+    const auto weight = [&](u32 key) { return syc_weight_of(r, key); };
+    return r.few ? syc_sum_few(r, r.n, weight) : syc_sum_row<T>(r, weight);
+}
+
+template <sy_type T> static __device__ __forceinline__ void keep_top_p(struct syc_sample_row &r)
+{
+    const u64 target = syi_mass_target(r.top_p, r.p->probs_in ? SYI_WEIGHT_ONE : r.mass);
+    u32 floor = 0;
+    r.ranked = true;
+    if (!r.few && r.last == 0) { /* the cells are those of all candidates */
+        floor = cell_floor(r, target, true);
+        if (floor != 0)
+            syc_gather<T>(r, (u64)floor << 32);
+    }
+    if (r.few) {
+        const u32 n = syc_find_few(r, r.n, target - 1);
+        keep_first(r, n < r.n ? n + 1 : n);
+    } else if (cut_row<T>(r, target, true, floor))
+        syc_gather<T>(r, r.last);
+    else
+        r.n = r.last == 0 ? r.vocab : r.n;
+}
+
+/* The least key that passes; e does not grow down the order. */
+static __device__ u32 min_p_floor(const struct syc_sample_row &r)
+{
+    const float floor = r.p->probs_in ? __fmul_rn(r.min_p, r.max > 0.0f ? r.max : 0.0f) : r.min_p;
+    u32 low = SYI_KEY_MINUS_INF, high = syc_key_of(r.first); /* the first of the order passes */
+    while (low < high) {
+        const u32 middle = low + (high - low) / 2;
+        if (syc_e_of(r, middle) >= floor)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return high;
+}
+
+template <sy_type T> static __device__ __forceinline__ void keep_min_p(struct syc_sample_row &r)
+{
+    const u64 last = r.min_p >= 1.0f ? r.first : (u64)min_p_floor(r) << 32;
+    if (last <= r.last)
+        return;
+    if (!r.few) {
+        r.last = last;
+        syc_gather<T>(r, last);
+        return;
+    }
+    u64 n = 0;
+    for (u32 j = threadIdx.x; j < r.n; j += blockDim.x)
+        n += r.s->few[j] >= last;
+    r.n = (u32)syc_block_sum(n, r.s->part);
+    r.last = r.s->few[r.n - 1];
+}
+
+/* Top-k, top-p and min-p, in that order. */
+template <sy_type T> static __device__ __forceinline__ void filter_row(struct syc_sample_row &r)
+{
+    const struct syi_sample_plan &p = *r.p;
+    const u64 k = r.one && !r.empty ? 1 : (u64)r.k;
+    if (k > 0)
+        keep_top_k<T>(r, k);
+    if (r.empty)
+        return;
+    if (!p.probs_in && (r.top_p < 1.0f || p.list_prob.data != NULL))
+        r.mass = weigh<T>(r);
+    if (r.top_p < 1.0f)
+        keep_top_p<T>(r);
+    if (r.min_p > 0.0f)
+        keep_min_p<T>(r);
+}
+
+/* ---- Lists -------------------------------------------------------------------------------------------------------- */
+
+/* Candidates in list order. */
+template <sy_type T> static __device__ __forceinline__ struct syc_item listed_at(const struct syc_sample_row &r, u32 j)
+{
+    if (r.few)
+        return syc_few_at(r, j);
+    if (r.listed)
+        return {~(u32)(r.list[j] >> 32), (u32)r.list[j]};
+    return {syc_key_at<T>(r, j), j};
+}
+
+/* Candidates of the row in index order: each warp those of its part. */
+template <sy_type T> static __device__ __forceinline__ void compact_row(const struct syc_sample_row &r)
+{
+    const u32 begin = (u32)syc_warp_part(r.vocab, syc_warp()), end = (u32)syc_warp_part(r.vocab, syc_warp() + 1);
+    u64 n = 0, total;
+    for (u32 i = begin + (u32)syc_lane(); i < end; i += 32)
+        n += syc_rank_of(syc_key_at<T>(r, i), i) >= r.last;
+    u64 place = syc_block_before(n, r.s->part, &total);
+    place = __shfl_sync(SYC_ALL_LANES, place, 0);
+    for (u32 at = begin; at < end; at += 32) {
+        const u32 i = at + (u32)syc_lane(), key = i < end ? syc_key_at<T>(r, i) : 0;
+        const bool in = i < end && syc_rank_of(key, i) >= r.last;
+        const u32 mask = __ballot_sync(SYC_ALL_LANES, in);
+        if (in)
+            r.list[place + (u32)__popc(mask & ((1u << syc_lane()) - 1u))] = (u64)~key << 32 | i;
+        place += (u32)__popc(mask);
+    }
+}
+
+template <sy_type T> static __device__ __forceinline__ void make_list(struct syc_sample_row &r)
+{
+    if (r.few) {
+        syc_order_few(r, !r.ranked);
+        return;
+    }
+    if (r.last == 0 && !r.ranked)
+        return;
+    compact_row<T>(r);
+    if (r.ranked)
+        r.list = syc_sort_many(r.list, r.list + r.vocab, r.n, 64, r.s->digits);
+    __syncthreads();
+    r.listed = true;
+}
+
+/* ---- Choosing ----------------------------------------------------------------------------------------------------- */
+
+/* The best of a thread: larger scores first, then larger `order`. A score is its bits and one, so that 0 is none. */
+struct best {
+    u64 score, order;
+};
+
+static __device__ __forceinline__ void compete(struct best &best, float e, float q, float eps, u64 order)
+{
+    const u64 score = (u64)__float_as_uint(syi_score(e, q, eps)) + 1;
+    if (score > best.score || (score == best.score && order > best.order))
+        best = {score, order};
+}
+
+/* The best of a block: its order; 0 when there is none. */
+static __device__ u64 best_of_all(const struct best &own, u64 *part)
+{
+    const u64 score = syc_block_max(own.score, part);
+    return syc_block_max(score != 0 && own.score == score ? own.order : 0, part);
+}
+
+static __device__ __forceinline__ float q_at(const struct syi_sample_plan &p, int64_t b, u32 i)
+{
+    return __uint_as_float(syc_load<u32>(syc_row(p.q, b) + (int64_t)i * 4));
+}
+
+/* q by place in the list: equal scores go to the earlier place. */
+template <sy_type T> static __device__ __forceinline__ u32 choose_by_list(const struct syc_sample_row &r)
+{
+    struct best best = {0, 0};
+    for (u32 j = threadIdx.x; j < r.n; j += blockDim.x) {
+        const float e = syc_e_of(r, listed_at<T>(r, j).key);
+        if (e > 0.0f)
+            compete(best, e, q_at(*r.p, r.b, j), r.p->eps, (u64)(u32)~j | (u64)1 << 32);
+    }
+    const u64 place = best_of_all(best, r.s->part);
+    return place != 0 ? listed_at<T>(r, ~(u32)place).token : syc_token_of(r.first);
+}
+
+/* Noise by token: equal scores go to what is earlier in rank or index order. */
+template <sy_type T> static __device__ __forceinline__ u32 choose_by_token(const struct syc_sample_row &r)
+{
+    const struct syi_sample_plan &p = *r.p;
+    const bool race = p.noise == SY_NOISE_RACE;
+    const struct syi_noise noise = noise_of(r);
+    struct best best = {0, 0};
+    uint32_t word[4];
+    u32 drawn = ~0u; /* group of four tokens whose words these are */
+    const auto visit = [&](u32 key, u32 token) {
+        const float e = syc_e_of(r, key);
+        if (!(e > 0.0f))
+            return;
+        float q;
+        if (race) {
+            if (token / 4 != drawn) {
+                drawn = token / 4;
+                syi_noise_words(&noise, drawn, word);
+            }
+            q = syi_exponential(token % 4 == 0 ? word[0] : token % 4 == 1 ? word[1] : token % 4 == 2 ? word[2] : word[3]);
+        } else
+            q = q_at(p, r.b, token);
+        compete(best, e, q, race ? 0.0f : p.eps, syc_rank_of(r.ranked ? key : 1, token));
+    };
+    if (r.few)
+        for (u32 j = threadIdx.x; j < r.n; j += blockDim.x)
+            visit(syc_few_at(r, j).key, syc_few_at(r, j).token);
+    else
+        syc_each<T>(r, [&](u32 i, u32 bits, int) {
+            const u32 key = syi_key(bits);
+            if (syc_rank_of(key, i) >= r.last)
+                visit(key, i);
+        });
+    const u64 order = best_of_all(best, r.s->part);
+    return order != 0 ? syc_token_of(order) : syc_token_of(r.first);
+}
+
+/* The first candidate in index order up to which the weights exceed a uniform share of them all. */
+template <sy_type T> static __device__ __forceinline__ u32 choose_by_cdf(struct syc_sample_row &r)
+{
+    const struct syi_noise noise = noise_of(r);
+    uint32_t word[4];
+    const u64 total = weigh<T>(r);
+    if (total == 0)
+        return syc_token_of(r.first);
+    syi_noise_words(&noise, UINT32_MAX, word);
+    const u64 target = syi_share_of(word[0] | (u64)word[1] << 32, total);
+    if (r.few) {
+        syc_order_few(r, true);
+        return syc_few_at(r, syc_find_few(r, r.n, target)).token;
+    }
+    return syc_find_in_row(r, target, [&](u32 i) {
+        const u32 key = syc_key_at<T>(r, i);
+        return syc_rank_of(key, i) >= r.last ? syc_weight_of(r, key) : (u64)0;
+    });
+}
+
+/* ---- Outputs ------------------------------------------------------------------------------------------------------ */
+
+template <sy_type T> static __device__ __forceinline__ u32 count_kept(const struct syc_sample_row &r)
+{
+    const auto above = [](u32 key) { return (u64)(key != SYI_KEY_MINUS_INF); };
+    return (u32)(r.few ? syc_sum_few(r, r.n, above) : syc_sum_row<T>(r, above));
+}
+
+template <sy_type T> static __device__ __forceinline__ void write_list(const struct syc_sample_row &r)
+{
+    const struct syi_sample_plan &p = *r.p;
+    const float scale = __fmul_rn(__ull2float_rn(r.mass), 0x1p-40f);
+    u8 *const tokens = p.list_token.data != NULL ? syc_out_row(p.list_token, r.b) : NULL;
+    u8 *const probs = p.list_prob.data != NULL ? syc_out_row(p.list_prob, r.b) : NULL;
+    for (u32 j = threadIdx.x; j < r.vocab; j += blockDim.x) {
+        struct syc_item item = {SYI_KEY_MINUS_INF, 0};
+        if (j < r.n)
+            item = listed_at<T>(r, j);
+        if (tokens != NULL)
+            syc_store<u64>(tokens + (int64_t)j * 8, item.token);
+        if (probs == NULL)
+            continue;
+        u32 prob = 0;
+        if (item.key != SYI_KEY_MINUS_INF)
+            prob = p.probs_in ? syc_bits_at<T>(r, item.token) : __float_as_uint(__fdiv_rn(syc_e_of(r, item.key), scale));
+        syc_store<u32>(probs + (int64_t)j * 4, prob);
+    }
+}
+
+/* The logarithm of the share of a key in a weight. */
+static __device__ float log_share(const struct syc_sample_row &r, u32 key, u64 total)
+{
+    const float value = syi_key_value(key), minus_inf = __uint_as_float(SYC_MINUS_INF_BITS);
+    if (key == SYI_KEY_MINUS_INF)
+        return minus_inf;
+    if (!r.p->probs_in)
+        return (float)((double)__fmul_rn(__fsub_rn(value, r.max), r.inv_t) - syi_log_weight(total));
+    const u64 own = syi_weight(value > 0.0f ? value : 0.0f);
+    return own == 0 ? minus_inf : (float)(syi_log_weight(own) - syi_log_weight(total));
+}
+
+/* Of the caller's logits: temperature 1, whatever is allowed or overridden. */
+SYC_COLD float raw_logprob(const struct syc_sample_row &r, u32 token)
+{
+    const struct syi_sample_plan &p = *r.p;
+    const u8 *const x = syc_row(p.logits, r.b);
+    const int bytes = p.type == SY_TYPE_F32 ? 4 : 2;
+    const auto key_at = [&](u32 i) { return syi_key(__float_as_uint(syc_load_float(x + (int64_t)i * bytes, p.type))); };
+    struct syc_sample_row raw = r;
+    u32 most = 0;
+    u64 sum = 0;
+    for (u32 i = threadIdx.x; i < r.vocab; i += blockDim.x)
+        most = max(most, key_at(i));
+    raw.max = syi_key_value((u32)syc_block_max(most, r.s->part));
+    raw.inv_t = 1.0f;
+    for (u32 i = threadIdx.x; i < r.vocab; i += blockDim.x)
+        sum += syc_weight_of(raw, key_at(i));
+    return log_share(raw, key_at(token), syc_block_sum(sum, r.s->part));
+}
+
+template <sy_type T> static __device__ __forceinline__ float logprob(const struct syc_sample_row &r, u32 token)
+{
+    if (r.empty)
+        return __uint_as_float(SYC_MINUS_INF_BITS);
+    if (r.p->logprob_mode == SY_LOGPROB_RAW)
+        return raw_logprob(r, token);
+    return r.cold ? 0.0f : log_share(r, syc_key_at<T>(r, token), weigh<T>(r));
+}
+
+/* Each token is read by the thread that writes it, so masked logits may be exactly over f32 logits. */
+template <sy_type T> static __device__ __forceinline__ void write_masked(const struct syc_sample_row &r)
+{
+    const struct syi_sample_plan &p = *r.p;
+    const u8 *const allow = p.allow_bits.data != NULL ? syc_row(p.allow_bits, r.b) : NULL;
+    const u32 fill = p.probs_in ? 0 : SYC_MINUS_INF_BITS;
+    u8 *const out = syc_out_row(p.masked, r.b);
+    for (u32 i = threadIdx.x; i < r.vocab; i += blockDim.x) {
+        const u32 bits = syc_bits_at<T>(r, i);
+        const bool in = !r.empty && syc_rank_of(syi_key(bits), i) >= r.last && syc_allowed(allow, i);
+        syc_store<u32>(out + (int64_t)i * 4, in && (bits & 0x7fffffffu) <= 0x7f800000u ? bits : fill);
+    }
+}
+
+/* ---- The kernel --------------------------------------------------------------------------------------------------- */
+
+/* Scratch of a block: a row of f32 with overrides, and two lists. */
+struct sample_scratch {
+    u8 *data;
+    size_t of_block, lists; /* bytes; where the lists begin */
+    u32 most;               /* candidates in shared memory */
+};
+
+template <sy_type T> static __device__ __forceinline__ void sample_row(struct syc_sample_row &r)
+{
+    const struct syi_sample_plan &p = *r.p;
+    const bool lists = p.list_token.data != NULL || p.list_prob.data != NULL;
+    const bool by_list = p.noise == SY_NOISE_Q && p.q_order == SY_Q_LIST;
+    read_parameters(r);
+    const u32 flags = scan_row<T>(r);
+    int64_t token = r.empty ? p.empty_token : (int64_t)syc_token_of(r.first);
+    if (needs_candidates(r)) {
+        filter_row<T>(r);
+        const bool draws = !r.empty && !r.greedy;
+        if (draws && p.noise == SY_NOISE_CDF)
+            token = choose_by_cdf<T>(r);
+        else if (draws && !by_list)
+            token = choose_by_token<T>(r);
+        if (lists || (draws && by_list))
+            make_list<T>(r);
+        if (draws && by_list)
+            token = choose_by_list<T>(r);
+    }
+    const u32 kept = p.kept != NULL ? count_kept<T>(r) : 0;
+    if (lists)
+        write_list<T>(r);
+    const float lp = p.logprob != NULL ? logprob<T>(r, (u32)token) : 0.0f;
+    if (p.masked.data != NULL) {
+        __syncthreads(); /* all have read the row */
+        write_masked<T>(r);
+    }
+    if (threadIdx.x != 0)
+        return;
+    if (p.token != NULL)
+        syc_store<u64>(p.token + r.b * 8, (u64)token);
+    if (p.row_flags != NULL)
+        syc_store<u32>(p.row_flags + r.b * 4, flags);
+    if (p.kept != NULL)
+        syc_store<u32>(p.kept + r.b * 4, kept);
+    if (p.logprob != NULL)
+        syc_store<u32>(p.logprob + r.b * 4, __float_as_uint(lp));
+}
+
+template <sy_type T>
+static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS)
+    sample_rows(const struct syi_sample_plan p, const struct sample_scratch scratch, const struct syc_gate gate)
+{
+    __shared__ struct syc_sample_shared s;
+    if (!syc_may_write(gate))
+        return;
+    u8 *const own = scratch.data + blockIdx.x * scratch.of_block;
+    for (int64_t b = blockIdx.x; b < p.batch; b += gridDim.x) {
+        struct syc_sample_row r = {};
+        r.p = &p;
+        r.s = &s;
+        r.b = b;
+        r.vocab = r.n = (u32)p.vocab;
+        r.x = syc_row(p.logits, b);
+        r.allow = p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL;
+        r.most = scratch.most;
+        r.list = (u64 *)(own + scratch.lists);
+        __syncthreads();
+        if (p.overrides.indptr != NULL) {
+            stage_row(r, (u32 *)own);
+            r.x = own;
+            r.allow = NULL;
+        }
+        sample_row<T>(r);
+    }
+}
+
+/* ---- The call ----------------------------------------------------------------------------------------------------- */
+
+/* Fields of the operator's description. */
+enum { OVERRIDE_INDPTR = 10, OVERRIDE_TOKEN = 11 };
+
+/* What a launch needs of scratch, and its blocks. */
+struct layout {
+    size_t of_block, lists;
+    int64_t blocks;
+};
+
+static struct layout layout_of(const struct syc_device *device, const struct syi_sample_plan *p)
+{
+    const bool sorts = p->list_token.data != NULL || p->list_prob.data != NULL ||
+                       (p->noise == SY_NOISE_Q && p->q_order == SY_Q_LIST);
+    const size_t vocab = ((size_t)p->vocab + 63) / 64 * 64, enough = (size_t)256 << 20;
+    struct layout l = {0, p->overrides.indptr != NULL ? vocab * 4 : 0, 4 * (int64_t)device->processors};
+    l.of_block = l.lists + (sorts ? vocab * 16 : 0);
+    if (l.of_block > 0 && (size_t)l.blocks > enough / l.of_block)
+        l.blocks = (int64_t)(enough / l.of_block);
+    l.blocks = l.blocks < p->batch ? l.blocks : p->batch;
+    l.blocks = l.blocks > 1 ? l.blocks : p->batch > 0;
+    return l;
+}
+
+size_t syc_sample_workspace(const struct syc_device *device, const union syi_plan *plan)
+{
+    const struct layout l = layout_of(device, &plan->sample);
+    return (size_t)l.blocks * l.of_block;
+}
+
+static void check_overrides(struct syc_call *call, const struct syi_sample_plan *p)
+{
+    struct syc_lists_check<1> check = {};
+    check.list[0] = {p->overrides, OVERRIDE_INDPTR, OVERRIDE_TOKEN};
+    check.batch = p->batch;
+    check.vocab = p->vocab;
+    check.ascending = true;
+    check.n = syc_list_items(&p->overrides, p->batch);
+    syc_check(call, check);
+}
+
+/* Rows with overrides are staged as f32. `most` is for tests, which make few candidates many. */
+static void launch_sample(struct syc_call *call, const struct syi_sample_plan *p, int threads, u32 most)
+{
+    const struct layout l = layout_of(call->device, p);
+    const struct sample_scratch scratch = {call->scratch, l.of_block, l.lists, most};
+    const bool staged = p->overrides.indptr != NULL;
+    const enum syc_start start = staged ? SYC_EARLY : SYC_AFTER;
+    if (p->batch == 0)
+        return;
+    if (staged)
+        check_overrides(call, p);
+    if (staged || p->type == SY_TYPE_F32)
+        syc_launch(&call->queue, sample_rows<SY_TYPE_F32>, start, l.blocks, threads, 0, *p, scratch, call->gate);
+    else if (p->type == SY_TYPE_F16)
+        syc_launch(&call->queue, sample_rows<SY_TYPE_F16>, start, l.blocks, threads, 0, *p, scratch, call->gate);
+    else
+        syc_launch(&call->queue, sample_rows<SY_TYPE_BF16>, start, l.blocks, threads, 0, *p, scratch, call->gate);
+}
+
+void syc_sample(struct syc_call *call, const union syi_plan *plan)
+{
+    launch_sample(call, &plan->sample, SYC_SAMPLE_THREADS, SYC_FEW);
+}

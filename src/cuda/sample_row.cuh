@@ -1,0 +1,343 @@
+/*
+ * One row of sample as a block sees it: its logits, and the candidates that are left of them. All filters keep a prefix of
+ * one total order (larger key first, then lower token), so the candidates are those up to the last one. They are read from
+ * the row each time, until they are few enough to be kept in shared memory in order.
+ */
+#ifndef SYC_SAMPLE_ROW_CUH
+#define SYC_SAMPLE_ROW_CUH
+
+#include "base/sample_math.h"
+#include "cuda/block.cuh"
+#include "cuda/load.cuh"
+
+enum {
+    SYC_SAMPLE_THREADS = 512, /* at most */
+    SYC_FEW = 2048,           /* candidates in shared memory, at most */
+    SYC_CELLS = 4,            /* of each thread; all together at most SYC_FEW */
+    SYC_BINS = 2048
+};
+
+struct syc_sample_shared {
+    union {
+        struct {
+            u32 low[SYC_BINS], high[SYC_BINS]; /* measures of keys by digit */
+        } bin;
+        u32 digits[SYC_BLOCK_WARPS * SYC_DIGITS];
+    };
+    union {
+        u64 few[SYC_FEW]; /* candidates, and perhaps more after them */
+        u32 cell[SYC_FEW]; /* largest keys: each token is in one cell */
+    };
+    u64 part[SYC_BLOCK_WARPS];
+    u64 answer[3];
+    u32 n_few;
+};
+
+struct syc_sample_row {
+    const struct syi_sample_plan *p;
+    struct syc_sample_shared *s;
+    int64_t b;
+    u32 vocab;
+    const u8 *x;     /* logits, or what replaces them */
+    const u8 *allow; /* bit i % 8 of byte i / 8: token i counts, else it is -inf; NULL: all do */
+    u32 most;        /* candidates in shared memory */
+    u64 *list;       /* device memory of two times vocab */
+
+    u64 first;                   /* of the order */
+    float max, inv_t;            /* largest logit, 1 / temperature */
+    bool empty, cold, greedy;    /* cold: the first of the order is certain; greedy: it is taken */
+    int64_t k;                   /* 0: off */
+    bool one;                    /* top-p is 0 or less: keep one token, unless the row is empty */
+    float top_p, min_p;          /* 1 and 0: off */
+    bool ranked;                 /* top-k or top-p acted: the list is in rank order, else in index order */
+    bool few, by_token, listed;  /* candidates are in shared memory, there in index order; in r->list */
+    u64 last;                    /* candidate of the order; 0: all tokens are */
+    u32 n;                       /* candidates */
+    u64 mass;                    /* of what top-k left, where it is known */
+};
+
+/* ---- The order -------------------------------------------------------------------------------------------------- */
+
+/* A token and its key as one number, larger for what is earlier in the order. */
+static __device__ __forceinline__ u64 syc_rank_of(u32 key, u32 token) { return (u64)key << 32 | (u32)~token; }
+static __device__ __forceinline__ u32 syc_key_of(u64 rank) { return (u32)(rank >> 32); }
+static __device__ __forceinline__ u32 syc_token_of(u64 rank) { return ~(u32)rank; }
+static __device__ __forceinline__ u64 syc_swapped(u64 v) { return v << 32 | v >> 32; }
+
+/* The exponential of a key, or the probability it is. */
+static __device__ __forceinline__ float syc_e_of(const struct syc_sample_row &r, u32 key)
+{
+    const float value = syi_key_value(key);
+    if (r.p->probs_in)
+        return value > 0.0f ? value : 0.0f;
+    return syi_exp(__fmul_rn(__fsub_rn(value, r.max), r.inv_t));
+}
+
+static __device__ __forceinline__ u64 syc_weight_of(const struct syc_sample_row &r, u32 key)
+{
+    return syi_weight(syc_e_of(r, key));
+}
+
+/* ---- Logits ----------------------------------------------------------------------------------------------------- */
+
+#define SYC_MINUS_INF_BITS 0xff800000u
+
+static __device__ __forceinline__ bool syc_allowed(const u8 *allow, u32 i)
+{
+    return allow == NULL || (allow[i / 8] >> (i % 8) & 1) != 0;
+}
+
+/* An f32 with the value of half a word. */
+template <sy_type T> static __device__ __forceinline__ u32 syc_wide(u32 half)
+{
+    return T == SY_TYPE_F16 ? __float_as_uint(syc_from_f16((u16)half)) : half << 16;
+}
+
+/* Bits of token i as an f32, -inf where it does not count. */
+template <sy_type T> static __device__ __forceinline__ u32 syc_bits_at(const struct syc_sample_row &r, u32 i)
+{
+    if (!syc_allowed(r.allow, i))
+        return SYC_MINUS_INF_BITS;
+    if (T == SY_TYPE_F32)
+        return syc_load<u32>(r.x + (int64_t)i * 4);
+    return syc_wide<T>(syc_load<u16>(r.x + (int64_t)i * 2));
+}
+
+template <sy_type T> static __device__ __forceinline__ u32 syc_key_at(const struct syc_sample_row &r, u32 i)
+{
+    return syi_key(syc_bits_at<T>(r, i));
+}
+
+/* The tokens of a vector of 16 bytes. */
+template <sy_type T, class F>
+static __device__ __forceinline__ void syc_each_of(const struct syc_sample_row &r, u32 i, uint4 v, F &f)
+{
+    constexpr int n = T == SY_TYPE_F32 ? 4 : 8;
+    const u32 word[4] = {v.x, v.y, v.z, v.w};
+    u32 on = 0xffu;
+    if (r.allow != NULL)
+        on = (r.allow[i / 8] | (u32)r.allow[(i + n - 1) / 8] << 8) >> (i % 8);
+#pragma unroll
+    for (int j = 0; j < n; j++) {
+        const u32 bits = T == SY_TYPE_F32 ? word[j % 4] : syc_wide<T>(word[j / 2] >> (j % 2 * 16) & 0xffffu);
+        f(i + j, on >> j & 1 ? bits : SYC_MINUS_INF_BITS, j % SYC_CELLS);
+    }
+}
+
+/* f(token, bits as syc_bits_at, cell) for every token, shared by the threads of the block. */
+template <sy_type T, class F> static __device__ __forceinline__ void syc_each(const struct syc_sample_row &r, F f)
+{
+    constexpr u32 bytes = T == SY_TYPE_F32 ? 4 : 2, n = 16 / bytes;
+    const u32 past = (u32)((uintptr_t)r.x % 16), threads = blockDim.x;
+    /* Tokens before the first whole vector; all of an unaligned row. */
+    const u32 head = past % bytes != 0 ? r.vocab : min(r.vocab, (16 - past) % 16 / bytes);
+    const u32 vectors = (r.vocab - head) / n, tail = head + vectors * n;
+    const uint4 *const x = (const uint4 *)(r.x + (int64_t)head * bytes);
+    u32 v = threadIdx.x;
+    for (; v + threads < vectors; v += 2 * threads) {
+        const uint4 a = x[v], b = x[v + threads];
+        syc_each_of<T>(r, head + v * n, a, f);
+        syc_each_of<T>(r, head + (v + threads) * n, b, f);
+    }
+    if (v < vectors)
+        syc_each_of<T>(r, head + v * n, x[v], f);
+    for (u32 j = threadIdx.x; j < head + r.vocab - tail; j += threads) {
+        const u32 i = j < head ? j : j - head + tail;
+        f(i, syc_bits_at<T>(r, i), 0);
+    }
+}
+
+/* The sum of f(key) over the candidates. */
+template <sy_type T, class F> static __device__ __forceinline__ u64 syc_sum_row(const struct syc_sample_row &r, F f)
+{
+    u64 sum = 0;
+    syc_each<T>(r, [&](u32 i, u32 bits, int) {
+        const u32 key = syi_key(bits);
+        sum += syc_rank_of(key, i) >= r.last ? f(key) : 0;
+    });
+    return syc_block_sum(sum, r.s->part);
+}
+
+/* The first token at which the sum of f(token) over all up to it exceeds a target below the sum of all. */
+template <class F> static __device__ __forceinline__ u32 syc_find_in_row(const struct syc_sample_row &r, u64 target, F f)
+{
+    struct syc_sample_shared *const s = r.s;
+    u32 first = 0, end = r.vocab;
+    while (end - first > 32) {
+        const u32 own = first + (u32)syc_warp_part(end - first, syc_warp());
+        const u32 next = first + (u32)syc_warp_part(end - first, syc_warp() + 1);
+        u64 sum = 0;
+        for (u32 i = own + (u32)syc_lane(); i < next; i += 32)
+            sum += f(i);
+        sum = syc_warp_sum(sum);
+        __syncthreads();
+        if (syc_lane() == 0)
+            s->part[syc_warp()] = sum;
+        __syncthreads();
+        int w = 0;
+        for (; w + 1 < syc_warps() && s->part[w] <= target; w++)
+            target -= s->part[w];
+        const u32 to = first + (u32)syc_warp_part(end - first, w + 1);
+        first += (u32)syc_warp_part(end - first, w);
+        end = to;
+    }
+    __syncthreads();
+    if (syc_warp() == 0) {
+        const u32 i = first + (u32)syc_lane();
+        const u64 sum = syc_warp_prefix(i < end ? f(i) : 0);
+        const u32 over = __ballot_sync(SYC_ALL_LANES, sum > target);
+        if (syc_lane() == 0)
+            s->answer[0] = first + (over != 0 ? (u32)__ffs((int)over) - 1 : 0);
+    }
+    __syncthreads();
+    return (u32)s->answer[0];
+}
+
+/* ---- Candidates in shared memory ---------------------------------------------------------------------------------- */
+
+struct syc_item {
+    u32 key, token;
+};
+
+static __device__ __forceinline__ struct syc_item syc_few_at(const struct syc_sample_row &r, u32 j)
+{
+    const u64 v = r.by_token ? syc_swapped(r.s->few[j]) : r.s->few[j];
+    return {syc_key_of(v), syc_token_of(v)};
+}
+
+/* The sum of f(key) over the first n. */
+template <class F> static __device__ __forceinline__ u64 syc_sum_few(const struct syc_sample_row &r, u32 n, F f)
+{
+    u64 sum = 0;
+    for (u32 j = threadIdx.x; j < n; j += blockDim.x)
+        sum += f(syc_few_at(r, j).key);
+    return syc_block_sum(sum, r.s->part);
+}
+
+/* The first of n at which the sum of weights up to it exceeds a target; n when there is none. */
+SYC_COLD u32 syc_find_few(const struct syc_sample_row &r, u32 n, u64 target)
+{
+    struct syc_sample_shared *const s = r.s;
+    const u32 each = (n + blockDim.x - 1) / blockDim.x, first = min(n, threadIdx.x * each), end = min(n, first + each);
+    u64 own = 0, total;
+    for (u32 j = first; j < end; j++)
+        own += syc_weight_of(r, syc_few_at(r, j).key);
+    const u64 before = syc_block_before(own, s->part, &total);
+    if (before <= target && target < before + own) {
+        u64 sum = before;
+        u32 j = first;
+        while ((sum += syc_weight_of(r, syc_few_at(r, j).key)) <= target)
+            j++;
+        s->answer[0] = j;
+    }
+    __syncthreads();
+    return total > target ? (u32)s->answer[0] : n;
+}
+
+/* Puts the candidates into rank order, or into index order. */
+static __device__ __forceinline__ void syc_order_few(struct syc_sample_row &r, bool by_token)
+{
+    if (r.by_token == by_token)
+        return;
+    __syncthreads();
+    for (u32 j = threadIdx.x; j < r.n; j += blockDim.x)
+        r.s->few[j] = syc_swapped(r.s->few[j]);
+    r.by_token = by_token;
+    syc_sort_few(r.s->few, (int)r.n);
+}
+
+/* Takes all tokens from `least` on in the order into shared memory, sorted, if they are few enough. */
+template <sy_type T> static __device__ __forceinline__ bool syc_gather(struct syc_sample_row &r, u64 least)
+{
+    struct syc_sample_shared *const s = r.s;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        s->n_few = 0;
+    __syncthreads();
+    syc_each<T>(r, [&](u32 i, u32 bits, int) {
+        const u64 rank = syc_rank_of(syi_key(bits), i);
+        if (rank < least)
+            return;
+        const u32 place = atomicAdd(&s->n_few, 1u);
+        if (place < r.most)
+            s->few[place] = rank;
+    });
+    __syncthreads();
+    r.n = s->n_few;
+    if (r.n > r.most)
+        return false;
+    r.few = true;
+    r.by_token = false;
+    syc_sort_few(s->few, (int)r.n);
+    return true;
+}
+
+/* ---- Selecting ---------------------------------------------------------------------------------------------------- */
+
+static __device__ __forceinline__ void syc_add_to_bin(struct syc_sample_shared *s, u32 bin, u64 measure)
+{
+    const u32 low = (u32)measure, old = atomicAdd(&s->bin.low[bin], low);
+    const u32 high = (u32)(measure >> 32) + (old + low < old ? 1u : 0u);
+    if (high != 0)
+        atomicAdd(&s->bin.high[bin], high);
+}
+
+/* The highest bin at which the sum from the top reaches `left`: answer is the bin, what it must contribute, and its sum.
+   False when all together do not reach it. */
+SYC_COLD bool syc_find_bin(struct syc_sample_shared *s, u64 left)
+{
+    const int each = SYC_BINS / (int)blockDim.x, top = SYC_BINS - 1 - (int)threadIdx.x * each;
+    u64 own = 0, total;
+    for (int i = 0; i < each; i++)
+        own += (u64)s->bin.high[top - i] << 32 | s->bin.low[top - i];
+    u64 sum = syc_block_before(own, s->part, &total);
+    if (sum < left && left <= sum + own)
+        for (int i = 0; i < each; i++) {
+            const u64 here = (u64)s->bin.high[top - i] << 32 | s->bin.low[top - i];
+            if (left <= sum + here) {
+                s->answer[0] = (u64)(top - i);
+                s->answer[1] = left - sum;
+                s->answer[2] = here;
+                break;
+            }
+            sum += here;
+        }
+    __syncthreads();
+    return left <= total;
+}
+
+struct syc_cut {
+    u32 key;
+    u64 rest, at; /* measure still wanted from the tokens equal to the key, and what they have */
+};
+
+/*
+ * The largest key at which the measure of all keys >= it reaches a target >= 1; false when all do not. visit(f) calls f(key,
+ * measure) for every item, shared by the threads of the block.
+ */
+template <class Visit>
+static __device__ __forceinline__ bool syc_select(struct syc_sample_shared *s, u64 target, struct syc_cut *cut, Visit visit)
+{
+    u32 prefix = 0, mask = 0;
+    for (int pass = 0; pass < 3; pass++) {
+        const int shift = pass == 0 ? 21 : pass == 1 ? 10 : 0;
+        __syncthreads();
+        for (u32 i = threadIdx.x; i < SYC_BINS; i += blockDim.x)
+            s->bin.low[i] = s->bin.high[i] = 0;
+        __syncthreads();
+        visit([&](u32 key, u64 measure) {
+            if ((key & mask) == prefix)
+                syc_add_to_bin(s, (key & ~mask) >> shift, measure);
+        });
+        __syncthreads();
+        if (!syc_find_bin(s, target))
+            return false;
+        target = s->answer[1];
+        prefix |= (u32)s->answer[0] << shift;
+        mask = ~0u << shift;
+    }
+    *cut = {prefix, target, s->answer[2]};
+    return true;
+}
+
+#endif

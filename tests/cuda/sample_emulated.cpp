@@ -13,6 +13,7 @@ extern "C" {
 #include "base/plan.h" /* the library is C */
 }
 #include "cuda/sample.cu"
+#include "cuda/sample_overrides.cu"
 
 namespace
 {
@@ -103,6 +104,19 @@ sy_status __wrap_syi_cpu_sample(sy_ctx *ctx, const union syi_plan *plan, void *)
     device.processors = 3;
     emulated_call e(syc_sample_workspace(&device, plan));
     launch_sample(&e.call, &plan->sample, c.threads, c.most);
+    return e.finish(ctx, lists);
+}
+
+sy_status __wrap_syi_cpu_sample_overrides(sy_ctx *ctx, const union syi_plan *plan, void *)
+{
+    const struct syi_sample_overrides_plan *const p = &plan->sample_overrides;
+    const configuration c = next_configuration();
+    const struct syi_token_lists *const lists[] = {nullptr,    &p->prompt, &p->prompt, &p->output,
+                                                   &p->output, &p->bias,   &p->bias};
+    struct syc_device device = {};
+    device.processors = 3;
+    emulated_call e(syc_sample_overrides_workspace(&device, plan));
+    launch_overrides(&e.call, p, c.threads, c.most);
     return e.finish(ctx, lists);
 }
 

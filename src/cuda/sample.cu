@@ -19,7 +19,7 @@ static __device__ __forceinline__ int64_t int_or(const struct syi_column &c, int
     return c.rows.data != NULL ? syc_column_int(c, b) : missing;
 }
 
-static __device__ void read_parameters(struct syc_sample_row &r)
+SYC_COLD void read_parameters(struct syc_sample_row &r)
 {
     const struct syi_sample_plan &p = *r.p;
     const float coldest = 1e-5f, hottest = 0x1p100f;
@@ -29,7 +29,7 @@ static __device__ void read_parameters(struct syc_sample_row &r)
     r.cold = t < coldest;
     r.greedy = r.cold || p.noise == SY_NOISE_NONE;
     t = t < coldest ? coldest : t > hottest ? hottest : t;
-    r.inv_t = __fdiv_rn(1.0f, t);
+    r.scale.inv_t = __fdiv_rn(1.0f, t);
     const int64_t k = int_or(p.top_k, r.b, 0), limit = p.k_limit == 0 ? p.vocab - 1 : min(p.vocab, p.k_limit);
     const float top_p = float_or(p.top_p, r.b, 1.0f), min_p = float_or(p.min_p, r.b, 0.0f);
     r.k = k >= 1 && k <= limit ? k : 0;
@@ -60,27 +60,29 @@ static __device__ bool needs_candidates(const struct syc_sample_row &r)
 SYC_COLD void stage_row(const struct syc_sample_row &r, u32 *staged)
 {
     const struct syi_sample_plan &p = *r.p;
-    const u8 *const x = syc_row(p.logits, r.b);
+    const u8 *const x = syc_row(p.logits, r.b), *const allow = r.logits.allow;
     const int bytes = p.type == SY_TYPE_F32 ? 4 : 2;
-    for (u32 i = threadIdx.x; i < r.vocab; i += blockDim.x)
-        staged[i] = syc_allowed(r.allow, i) ? __float_as_uint(syc_load_float(x + (int64_t)i * bytes, p.type)) :
+    const u32 vocab = r.vocab;
+    for (u32 i = threadIdx.x; i < vocab; i += blockDim.x)
+        staged[i] = syc_allowed(allow, i) ? __float_as_uint(syc_load_float(x + (int64_t)i * bytes, p.type)) :
                                               SYC_MINUS_INF_BITS;
     __syncthreads();
     const struct syc_span span = syc_list_span(p.overrides, r.b);
     for (int64_t j = span.first + threadIdx.x; j < span.end; j += blockDim.x) {
         const u32 token = (u32)syc_list_token(p.overrides, j);
-        if (syc_allowed(r.allow, token))
+        if (syc_allowed(allow, token))
             staged[token] = __float_as_uint(syc_list_value(p.overrides, j));
     }
     __syncthreads();
 }
 
 /* The first of the order, and the cells; returns SY_ROW_* of the row. */
-template <sy_type T> static __device__ __forceinline__ u32 scan_row(struct syc_sample_row &r)
+template <sy_type T> SYC_COLD u32 scan_row(struct syc_sample_row &r)
 {
+    const struct syc_logits logits = r.logits;
     struct syc_sample_shared *const s = r.s;
     u32 cell[SYC_CELLS] = {0, 0, 0, 0}, flags = 0, key = 0, token = 0;
-    syc_each<T>(r, [&](u32 i, u32 bits, int c) {
+    syc_each<T>(logits, [&](u32 i, u32 bits, int c) {
         const u32 own = syi_key(bits);
         flags |= syi_key_flags(bits);
         cell[c] = max(cell[c], own);
@@ -93,7 +95,7 @@ template <sy_type T> static __device__ __forceinline__ u32 scan_row(struct syc_s
         s->cell[c * blockDim.x + threadIdx.x] = cell[c];
     r.first = syc_block_max(key != 0 ? syc_rank_of(key, token) : 0, s->part);
     r.empty = syc_key_of(r.first) == SYI_KEY_MINUS_INF;
-    r.max = syi_key_value(syc_key_of(r.first));
+    r.scale.max = syi_key_value(syc_key_of(r.first));
     if (r.p->row_flags == NULL)
         return 0;
     const bool nan = __syncthreads_or((flags & SY_ROW_NAN) != 0), inf = __syncthreads_or((flags & SY_ROW_INF) != 0);
@@ -107,12 +109,14 @@ static __device__ bool all_ties(const struct syc_sample_row &r) { return r.p->ti
 /* The largest key that so many cells reach, or cells of so much weight; 0 when there is none. */
 SYC_COLD u32 cell_floor(const struct syc_sample_row &r, u64 target, bool weights)
 {
+    struct syc_sample_shared *const s = r.s;
+    const struct syc_scale scale = r.scale;
     struct syc_cut cut;
     const u32 n = SYC_CELLS * blockDim.x;
-    const bool found = syc_select(r.s, target, &cut, [&](auto f) {
+    const bool found = syc_select(s, target, &cut, [&](auto f) {
         for (u32 i = threadIdx.x; i < n; i += blockDim.x)
-            if (r.s->cell[i] != 0)
-                f(r.s->cell[i], weights ? syc_weight_of(r, r.s->cell[i]) : 1);
+            if (s->cell[i] != 0)
+                f(s->cell[i], weights ? syc_weight_of(scale, s->cell[i]) : 1);
     });
     return found ? cut.key : 0;
 }
@@ -132,29 +136,31 @@ static __device__ void keep_first(struct syc_sample_row &r, u32 n)
  * The shortest prefix of the candidates whose measure reaches a target: how many they are, or what they weigh. `floor` is
  * a key that the last of them is known to reach. False when all do not reach the target.
  */
-template <sy_type T>
-static __device__ __forceinline__ bool cut_row(struct syc_sample_row &r, u64 target, bool weights, u32 floor)
+template <sy_type T> SYC_COLD bool cut_row(struct syc_sample_row &r, u64 target, bool weights, u32 floor)
 {
+    const struct syc_logits logits = r.logits;
+    const struct syc_scale scale = r.scale;
+    const u64 bound = r.last;
     struct syc_cut cut;
     const bool found = syc_select(r.s, target, &cut, [&](auto f) {
-        syc_each<T>(r, [&](u32 i, u32 bits, int) {
+        syc_each<T>(logits, [&](u32 i, u32 bits, int) {
             const u32 key = syi_key(bits);
-            if (key < floor || syc_rank_of(key, i) < r.last)
+            if (key < floor || syc_rank_of(key, i) < bound)
                 return;
-            const u64 measure = weights ? syc_weight_of(r, key) : 1;
+            const u64 measure = weights ? syc_weight_of(scale, key) : 1;
             if (measure != 0)
                 f(key, measure);
         });
     });
     if (!found)
         return false;
-    const u64 each = weights ? syc_weight_of(r, cut.key) : 1;
+    const u64 each = weights ? syc_weight_of(scale, cut.key) : 1;
     const u64 ties = (cut.rest + each - 1) / each;
     u64 last = syc_rank_of(cut.key, r.vocab - 1);
     if (!all_ties(r) && ties < cut.at / each)
-        last = syc_rank_of(cut.key, syc_find_in_row(r, ties - 1, [&](u32 i) {
-            const u32 key = syc_key_at<T>(r, i);
-            return (u64)(key == cut.key && syc_rank_of(key, i) >= r.last);
+        last = syc_rank_of(cut.key, syc_find_in_row(r.s, r.vocab, ties - 1, [&](u32 i) {
+            const u32 key = syc_key_at<T>(logits, i);
+            return (u64)(key == cut.key && syc_rank_of(key, i) >= bound);
         }));
     r.last = max(r.last, last);
     return true;
@@ -170,11 +176,25 @@ template <sy_type T> static __device__ __forceinline__ void keep_top_k(struct sy
         syc_gather<T>(r, r.last);
 }
 
-/* What the candidates weigh. */
-template <sy_type T> static __device__ __forceinline__ u64 weigh(const struct syc_sample_row &r)
+/* How many candidates are above -inf, or what they weigh. */
+template <sy_type T> SYC_COLD u64 measure(const struct syc_sample_row &r, bool weights)
 {
-    const auto weight = [&](u32 key) { return syc_weight_of(r, key); };
-    return r.few ? syc_sum_few(r, r.n, weight) : syc_sum_row<T>(r, weight);
+    const struct syc_logits logits = r.logits;
+    const struct syc_scale scale = r.scale;
+    const u64 last = r.last;
+    const u32 n = r.few ? r.n : 0;
+    u64 sum = 0;
+    for (u32 j = threadIdx.x; j < n; j += blockDim.x) {
+        const u32 key = syc_few_at(r, j).key;
+        sum += weights ? syc_weight_of(scale, key) : key != SYI_KEY_MINUS_INF;
+    }
+    if (!r.few)
+        syc_each<T>(logits, [&](u32 i, u32 bits, int) {
+            const u32 key = syi_key(bits);
+            if (syc_rank_of(key, i) >= last)
+                sum += weights ? syc_weight_of(scale, key) : key != SYI_KEY_MINUS_INF;
+        });
+    return syc_block_sum(sum, r.s->part);
 }
 
 template <sy_type T> static __device__ __forceinline__ void keep_top_p(struct syc_sample_row &r)
@@ -197,13 +217,13 @@ template <sy_type T> static __device__ __forceinline__ void keep_top_p(struct sy
 }
 
 /* The least key that passes; e does not grow down the order. */
-static __device__ u32 min_p_floor(const struct syc_sample_row &r)
+SYC_COLD u32 min_p_floor(const struct syc_sample_row &r)
 {
-    const float floor = r.p->probs_in ? __fmul_rn(r.min_p, r.max > 0.0f ? r.max : 0.0f) : r.min_p;
+    const float floor = r.p->probs_in ? __fmul_rn(r.min_p, r.scale.max > 0.0f ? r.scale.max : 0.0f) : r.min_p;
     u32 low = SYI_KEY_MINUS_INF, high = syc_key_of(r.first); /* the first of the order passes */
     while (low < high) {
         const u32 middle = low + (high - low) / 2;
-        if (syc_e_of(r, middle) >= floor)
+        if (syc_e_of(r.scale, middle) >= floor)
             high = middle;
         else
             low = middle + 1;
@@ -238,7 +258,7 @@ template <sy_type T> static __device__ __forceinline__ void filter_row(struct sy
     if (r.empty)
         return;
     if (!p.probs_in && (r.top_p < 1.0f || p.list_prob.data != NULL))
-        r.mass = weigh<T>(r);
+        r.mass = measure<T>(r, true);
     if (r.top_p < 1.0f)
         keep_top_p<T>(r);
     if (r.min_p > 0.0f)
@@ -254,20 +274,21 @@ template <sy_type T> static __device__ __forceinline__ struct syc_item listed_at
         return syc_few_at(r, j);
     if (r.listed)
         return {~(u32)(r.list[j] >> 32), (u32)r.list[j]};
-    return {syc_key_at<T>(r, j), j};
+    return {syc_key_at<T>(r.logits, j), j};
 }
 
 /* Candidates of the row in index order: each warp those of its part. */
-template <sy_type T> static __device__ __forceinline__ void compact_row(const struct syc_sample_row &r)
+template <sy_type T> SYC_COLD void compact_row(const struct syc_sample_row &row)
 {
+    const struct syc_sample_row r = row;
     const u32 begin = (u32)syc_warp_part(r.vocab, syc_warp()), end = (u32)syc_warp_part(r.vocab, syc_warp() + 1);
     u64 n = 0, total;
     for (u32 i = begin + (u32)syc_lane(); i < end; i += 32)
-        n += syc_rank_of(syc_key_at<T>(r, i), i) >= r.last;
+        n += syc_rank_of(syc_key_at<T>(r.logits, i), i) >= r.last;
     u64 place = syc_block_before(n, r.s->part, &total);
     place = __shfl_sync(SYC_ALL_LANES, place, 0);
     for (u32 at = begin; at < end; at += 32) {
-        const u32 i = at + (u32)syc_lane(), key = i < end ? syc_key_at<T>(r, i) : 0;
+        const u32 i = at + (u32)syc_lane(), key = i < end ? syc_key_at<T>(r.logits, i) : 0;
         const bool in = i < end && syc_rank_of(key, i) >= r.last;
         const u32 mask = __ballot_sync(SYC_ALL_LANES, in);
         if (in)
@@ -318,11 +339,12 @@ static __device__ __forceinline__ float q_at(const struct syi_sample_plan &p, in
 }
 
 /* q by place in the list: equal scores go to the earlier place. */
-template <sy_type T> static __device__ __forceinline__ u32 choose_by_list(const struct syc_sample_row &r)
+template <sy_type T> SYC_COLD u32 choose_by_list(const struct syc_sample_row &row)
 {
+    const struct syc_sample_row r = row;
     struct best best = {0, 0};
     for (u32 j = threadIdx.x; j < r.n; j += blockDim.x) {
-        const float e = syc_e_of(r, listed_at<T>(r, j).key);
+        const float e = syc_e_of(r.scale, listed_at<T>(r, j).key);
         if (e > 0.0f)
             compete(best, e, q_at(*r.p, r.b, j), r.p->eps, (u64)(u32)~j | (u64)1 << 32);
     }
@@ -330,49 +352,57 @@ template <sy_type T> static __device__ __forceinline__ u32 choose_by_list(const 
     return place != 0 ? listed_at<T>(r, ~(u32)place).token : syc_token_of(r.first);
 }
 
-/* Noise by token: equal scores go to what is earlier in rank or index order. */
-template <sy_type T> static __device__ __forceinline__ u32 choose_by_token(const struct syc_sample_row &r)
-{
-    const struct syi_sample_plan &p = *r.p;
-    const bool race = p.noise == SY_NOISE_RACE;
-    const struct syi_noise noise = noise_of(r);
-    struct best best = {0, 0};
+/* Where the noise of a token comes from: the caller's q, or counted. */
+struct noise_source {
+    const u8 *q; /* NULL: counted */
+    float eps;
+    struct syi_noise noise;
+    u32 drawn; /* group of four tokens whose words are in `word` */
     uint32_t word[4];
-    u32 drawn = ~0u; /* group of four tokens whose words these are */
-    const auto visit = [&](u32 key, u32 token) {
-        const float e = syc_e_of(r, key);
-        if (!(e > 0.0f))
-            return;
-        float q;
-        if (race) {
-            if (token / 4 != drawn) {
-                drawn = token / 4;
-                syi_noise_words(&noise, drawn, word);
-            }
-            q = syi_exponential(token % 4 == 0 ? word[0] : token % 4 == 1 ? word[1] : token % 4 == 2 ? word[2] : word[3]);
-        } else
-            q = q_at(p, r.b, token);
-        compete(best, e, q, race ? 0.0f : p.eps, syc_rank_of(r.ranked ? key : 1, token));
-    };
-    if (r.few)
-        for (u32 j = threadIdx.x; j < r.n; j += blockDim.x)
-            visit(syc_few_at(r, j).key, syc_few_at(r, j).token);
-    else
-        syc_each<T>(r, [&](u32 i, u32 bits, int) {
-            const u32 key = syi_key(bits);
-            if (syc_rank_of(key, i) >= r.last)
-                visit(key, i);
-        });
+};
+
+static __device__ __forceinline__ float noise_at(struct noise_source &from, u32 token)
+{
+    if (from.q != NULL)
+        return __uint_as_float(syc_load<u32>(from.q + (int64_t)token * 4));
+    if (token / 4 != from.drawn) {
+        from.drawn = token / 4;
+        syi_noise_words(&from.noise, from.drawn, from.word);
+    }
+    const u32 low = token % 2 == 0 ? from.word[0] : from.word[1], high = token % 2 == 0 ? from.word[2] : from.word[3];
+    return syi_exponential(token % 4 < 2 ? low : high);
+}
+
+/* Noise by token: equal scores go to what is earlier in rank or index order. */
+template <sy_type T> SYC_COLD u32 choose_by_token(const struct syc_sample_row &row)
+{
+    const struct syc_sample_row r = row;
+    const bool race = r.p->noise == SY_NOISE_RACE;
+    struct noise_source from = {race ? NULL : syc_row(r.p->q, r.b), race ? 0.0f : r.p->eps, noise_of(r), ~0u, {0, 0, 0, 0}};
+    struct best best = {0, 0};
+    const u32 n = r.few ? r.n : r.vocab, run = r.few ? 1 : 4; /* of a row four tokens at a time, with one counter */
+#pragma unroll 1
+    for (u32 turn = 0;; turn++) {
+        const u32 j = (turn / run * blockDim.x + threadIdx.x) * run + turn % run;
+        if (j >= n && turn % run == 0)
+            break;
+        if (j >= n)
+            continue;
+        const struct syc_item item = r.few ? syc_few_at(r, j) : syc_item{syc_key_at<T>(r.logits, j), j};
+        const float e = syc_e_of(r.scale, item.key);
+        if (e > 0.0f && syc_rank_of(item.key, item.token) >= r.last)
+            compete(best, e, noise_at(from, item.token), from.eps, syc_rank_of(r.ranked ? item.key : 1, item.token));
+    }
     const u64 order = best_of_all(best, r.s->part);
     return order != 0 ? syc_token_of(order) : syc_token_of(r.first);
 }
 
 /* The first candidate in index order up to which the weights exceed a uniform share of them all. */
-template <sy_type T> static __device__ __forceinline__ u32 choose_by_cdf(struct syc_sample_row &r)
+template <sy_type T> SYC_COLD u32 choose_by_cdf(struct syc_sample_row &r)
 {
     const struct syi_noise noise = noise_of(r);
     uint32_t word[4];
-    const u64 total = weigh<T>(r);
+    const u64 total = measure<T>(r, true);
     if (total == 0)
         return syc_token_of(r.first);
     syi_noise_words(&noise, UINT32_MAX, word);
@@ -381,22 +411,20 @@ template <sy_type T> static __device__ __forceinline__ u32 choose_by_cdf(struct 
         syc_order_few(r, true);
         return syc_few_at(r, syc_find_few(r, r.n, target)).token;
     }
-    return syc_find_in_row(r, target, [&](u32 i) {
-        const u32 key = syc_key_at<T>(r, i);
-        return syc_rank_of(key, i) >= r.last ? syc_weight_of(r, key) : (u64)0;
+    const struct syc_logits logits = r.logits;
+    const struct syc_scale scale = r.scale;
+    const u64 last = r.last;
+    return syc_find_in_row(r.s, r.vocab, target, [&](u32 i) {
+        const u32 key = syc_key_at<T>(logits, i);
+        return syc_rank_of(key, i) >= last ? syc_weight_of(scale, key) : (u64)0;
     });
 }
 
 /* ---- Outputs ------------------------------------------------------------------------------------------------------ */
 
-template <sy_type T> static __device__ __forceinline__ u32 count_kept(const struct syc_sample_row &r)
+template <sy_type T> SYC_COLD void write_list(const struct syc_sample_row &row)
 {
-    const auto above = [](u32 key) { return (u64)(key != SYI_KEY_MINUS_INF); };
-    return (u32)(r.few ? syc_sum_few(r, r.n, above) : syc_sum_row<T>(r, above));
-}
-
-template <sy_type T> static __device__ __forceinline__ void write_list(const struct syc_sample_row &r)
-{
+    const struct syc_sample_row r = row;
     const struct syi_sample_plan &p = *r.p;
     const float scale = __fmul_rn(__ull2float_rn(r.mass), 0x1p-40f);
     u8 *const tokens = p.list_token.data != NULL ? syc_out_row(p.list_token, r.b) : NULL;
@@ -411,19 +439,19 @@ template <sy_type T> static __device__ __forceinline__ void write_list(const str
             continue;
         u32 prob = 0;
         if (item.key != SYI_KEY_MINUS_INF)
-            prob = p.probs_in ? syc_bits_at<T>(r, item.token) : __float_as_uint(__fdiv_rn(syc_e_of(r, item.key), scale));
+            prob = p.probs_in ? syc_bits_at<T>(r.logits, item.token) : __float_as_uint(__fdiv_rn(syc_e_of(r.scale, item.key), scale));
         syc_store<u32>(probs + (int64_t)j * 4, prob);
     }
 }
 
 /* The logarithm of the share of a key in a weight. */
-static __device__ float log_share(const struct syc_sample_row &r, u32 key, u64 total)
+SYC_COLD float log_share(const struct syc_sample_row &r, u32 key, u64 total)
 {
     const float value = syi_key_value(key), minus_inf = __uint_as_float(SYC_MINUS_INF_BITS);
     if (key == SYI_KEY_MINUS_INF)
         return minus_inf;
     if (!r.p->probs_in)
-        return (float)((double)__fmul_rn(__fsub_rn(value, r.max), r.inv_t) - syi_log_weight(total));
+        return (float)((double)__fmul_rn(__fsub_rn(value, r.scale.max), r.scale.inv_t) - syi_log_weight(total));
     const u64 own = syi_weight(value > 0.0f ? value : 0.0f);
     return own == 0 ? minus_inf : (float)(syi_log_weight(own) - syi_log_weight(total));
 }
@@ -440,10 +468,10 @@ SYC_COLD float raw_logprob(const struct syc_sample_row &r, u32 token)
     u64 sum = 0;
     for (u32 i = threadIdx.x; i < r.vocab; i += blockDim.x)
         most = max(most, key_at(i));
-    raw.max = syi_key_value((u32)syc_block_max(most, r.s->part));
-    raw.inv_t = 1.0f;
+    raw.scale.max = syi_key_value((u32)syc_block_max(most, r.s->part));
+    raw.scale.inv_t = 1.0f;
     for (u32 i = threadIdx.x; i < r.vocab; i += blockDim.x)
-        sum += syc_weight_of(raw, key_at(i));
+        sum += syc_weight_of(raw.scale, key_at(i));
     return log_share(raw, key_at(token), syc_block_sum(sum, r.s->part));
 }
 
@@ -453,18 +481,19 @@ template <sy_type T> static __device__ __forceinline__ float logprob(const struc
         return __uint_as_float(SYC_MINUS_INF_BITS);
     if (r.p->logprob_mode == SY_LOGPROB_RAW)
         return raw_logprob(r, token);
-    return r.cold ? 0.0f : log_share(r, syc_key_at<T>(r, token), weigh<T>(r));
+    return r.cold ? 0.0f : log_share(r, syc_key_at<T>(r.logits, token), measure<T>(r, true));
 }
 
 /* Each token is read by the thread that writes it, so masked logits may be exactly over f32 logits. */
-template <sy_type T> static __device__ __forceinline__ void write_masked(const struct syc_sample_row &r)
+template <sy_type T> SYC_COLD void write_masked(const struct syc_sample_row &row)
 {
+    const struct syc_sample_row r = row;
     const struct syi_sample_plan &p = *r.p;
     const u8 *const allow = p.allow_bits.data != NULL ? syc_row(p.allow_bits, r.b) : NULL;
     const u32 fill = p.probs_in ? 0 : SYC_MINUS_INF_BITS;
     u8 *const out = syc_out_row(p.masked, r.b);
     for (u32 i = threadIdx.x; i < r.vocab; i += blockDim.x) {
-        const u32 bits = syc_bits_at<T>(r, i);
+        const u32 bits = syc_bits_at<T>(r.logits, i);
         const bool in = !r.empty && syc_rank_of(syi_key(bits), i) >= r.last && syc_allowed(allow, i);
         syc_store<u32>(out + (int64_t)i * 4, in && (bits & 0x7fffffffu) <= 0x7f800000u ? bits : fill);
     }
@@ -499,7 +528,7 @@ template <sy_type T> static __device__ __forceinline__ void sample_row(struct sy
         if (draws && by_list)
             token = choose_by_list<T>(r);
     }
-    const u32 kept = p.kept != NULL ? count_kept<T>(r) : 0;
+    const u32 kept = p.kept != NULL ? (u32)measure<T>(r, false) : 0;
     if (lists)
         write_list<T>(r);
     const float lp = p.logprob != NULL ? logprob<T>(r, (u32)token) : 0.0f;
@@ -520,8 +549,8 @@ template <sy_type T> static __device__ __forceinline__ void sample_row(struct sy
 }
 
 template <sy_type T>
-static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS)
-    sample_rows(const struct syi_sample_plan p, const struct sample_scratch scratch, const struct syc_gate gate)
+static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
+    sample_rows(const __grid_constant__ struct syi_sample_plan p, const struct sample_scratch scratch, const struct syc_gate gate)
 {
     __shared__ struct syc_sample_shared s;
     if (!syc_may_write(gate))
@@ -533,15 +562,14 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS)
         r.s = &s;
         r.b = b;
         r.vocab = r.n = (u32)p.vocab;
-        r.x = syc_row(p.logits, b);
-        r.allow = p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL;
+        r.logits = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, r.vocab};
+        r.scale.probs_in = p.probs_in;
         r.most = scratch.most;
         r.list = (u64 *)(own + scratch.lists);
         __syncthreads();
         if (p.overrides.indptr != NULL) {
             stage_row(r, (u32 *)own);
-            r.x = own;
-            r.allow = NULL;
+            r.logits = {own, NULL, r.vocab};
         }
         sample_row<T>(r);
     }

@@ -33,18 +33,30 @@ struct syc_sample_shared {
     u32 n_few;
 };
 
+struct syc_logits {
+    const u8 *x;     /* logits, or what replaces them */
+    const u8 *allow; /* bit i % 8 of byte i / 8: token i counts, else it is -inf; NULL: all do */
+    u32 vocab;
+};
+
+/* What the weight of a key depends on. */
+struct syc_scale {
+    float max, inv_t; /* largest logit, 1 / temperature */
+    bool probs_in;
+};
+
+/* Functions that loop copy what they need of it first, so that it is in registers. */
 struct syc_sample_row {
     const struct syi_sample_plan *p;
     struct syc_sample_shared *s;
     int64_t b;
     u32 vocab;
-    const u8 *x;     /* logits, or what replaces them */
-    const u8 *allow; /* bit i % 8 of byte i / 8: token i counts, else it is -inf; NULL: all do */
-    u32 most;        /* candidates in shared memory */
-    u64 *list;       /* device memory of two times vocab */
+    struct syc_logits logits;
+    u32 most;  /* candidates in shared memory */
+    u64 *list; /* device memory of two times vocab */
 
     u64 first;                   /* of the order */
-    float max, inv_t;            /* largest logit, 1 / temperature */
+    struct syc_scale scale;
     bool empty, cold, greedy;    /* cold: the first of the order is certain; greedy: it is taken */
     int64_t k;                   /* 0: off */
     bool one;                    /* top-p is 0 or less: keep one token, unless the row is empty */
@@ -65,17 +77,17 @@ static __device__ __forceinline__ u32 syc_token_of(u64 rank) { return ~(u32)rank
 static __device__ __forceinline__ u64 syc_swapped(u64 v) { return v << 32 | v >> 32; }
 
 /* The exponential of a key, or the probability it is. */
-static __device__ __forceinline__ float syc_e_of(const struct syc_sample_row &r, u32 key)
+static __device__ __forceinline__ float syc_e_of(const struct syc_scale &scale, u32 key)
 {
     const float value = syi_key_value(key);
-    if (r.p->probs_in)
+    if (scale.probs_in)
         return value > 0.0f ? value : 0.0f;
-    return syi_exp(__fmul_rn(__fsub_rn(value, r.max), r.inv_t));
+    return syi_exp(__fmul_rn(__fsub_rn(value, scale.max), scale.inv_t));
 }
 
-static __device__ __forceinline__ u64 syc_weight_of(const struct syc_sample_row &r, u32 key)
+static __device__ __forceinline__ u64 syc_weight_of(const struct syc_scale &scale, u32 key)
 {
-    return syi_weight(syc_e_of(r, key));
+    return syi_weight(syc_e_of(scale, key));
 }
 
 /* ---- Logits ----------------------------------------------------------------------------------------------------- */
@@ -94,29 +106,29 @@ template <sy_type T> static __device__ __forceinline__ u32 syc_wide(u32 half)
 }
 
 /* Bits of token i as an f32, -inf where it does not count. */
-template <sy_type T> static __device__ __forceinline__ u32 syc_bits_at(const struct syc_sample_row &r, u32 i)
+template <sy_type T> static __device__ __forceinline__ u32 syc_bits_at(const struct syc_logits &l, u32 i)
 {
-    if (!syc_allowed(r.allow, i))
+    if (!syc_allowed(l.allow, i))
         return SYC_MINUS_INF_BITS;
     if (T == SY_TYPE_F32)
-        return syc_load<u32>(r.x + (int64_t)i * 4);
-    return syc_wide<T>(syc_load<u16>(r.x + (int64_t)i * 2));
+        return syc_load<u32>(l.x + (int64_t)i * 4);
+    return syc_wide<T>(syc_load<u16>(l.x + (int64_t)i * 2));
 }
 
-template <sy_type T> static __device__ __forceinline__ u32 syc_key_at(const struct syc_sample_row &r, u32 i)
+template <sy_type T> static __device__ __forceinline__ u32 syc_key_at(const struct syc_logits &l, u32 i)
 {
-    return syi_key(syc_bits_at<T>(r, i));
+    return syi_key(syc_bits_at<T>(l, i));
 }
 
 /* The tokens of a vector of 16 bytes. */
 template <sy_type T, class F>
-static __device__ __forceinline__ void syc_each_of(const struct syc_sample_row &r, u32 i, uint4 v, F &f)
+static __device__ __forceinline__ void syc_each_of(const struct syc_logits &l, u32 i, uint4 v, F &f)
 {
     constexpr int n = T == SY_TYPE_F32 ? 4 : 8;
     const u32 word[4] = {v.x, v.y, v.z, v.w};
     u32 on = 0xffu;
-    if (r.allow != NULL)
-        on = (r.allow[i / 8] | (u32)r.allow[(i + n - 1) / 8] << 8) >> (i % 8);
+    if (l.allow != NULL)
+        on = (l.allow[i / 8] | (u32)l.allow[(i + n - 1) / 8] << 8) >> (i % 8);
 #pragma unroll
     for (int j = 0; j < n; j++) {
         const u32 bits = T == SY_TYPE_F32 ? word[j % 4] : syc_wide<T>(word[j / 2] >> (j % 2 * 16) & 0xffffu);
@@ -125,44 +137,38 @@ static __device__ __forceinline__ void syc_each_of(const struct syc_sample_row &
 }
 
 /* f(token, bits as syc_bits_at, cell) for every token, shared by the threads of the block. */
-template <sy_type T, class F> static __device__ __forceinline__ void syc_each(const struct syc_sample_row &r, F f)
+template <sy_type T, class F> static __device__ __forceinline__ void syc_each(const struct syc_logits &l, F f)
 {
     constexpr u32 bytes = T == SY_TYPE_F32 ? 4 : 2, n = 16 / bytes;
-    const u32 past = (u32)((uintptr_t)r.x % 16), threads = blockDim.x;
+    const u32 past = (u32)((uintptr_t)l.x % 16), threads = blockDim.x;
     /* Tokens before the first whole vector; all of an unaligned row. */
-    const u32 head = past % bytes != 0 ? r.vocab : min(r.vocab, (16 - past) % 16 / bytes);
-    const u32 vectors = (r.vocab - head) / n, tail = head + vectors * n;
-    const uint4 *const x = (const uint4 *)(r.x + (int64_t)head * bytes);
-    u32 v = threadIdx.x;
-    for (; v + threads < vectors; v += 2 * threads) {
-        const uint4 a = x[v], b = x[v + threads];
-        syc_each_of<T>(r, head + v * n, a, f);
-        syc_each_of<T>(r, head + (v + threads) * n, b, f);
+    const u32 head = past % bytes != 0 ? l.vocab : min(l.vocab, (16 - past) % 16 / bytes);
+    const u32 vectors = (l.vocab - head) / n, tail = head + vectors * n;
+    const uint4 *const x = (const uint4 *)(l.x + (int64_t)head * bytes);
+    uint4 ahead[2] = {make_uint4(0, 0, 0, 0), make_uint4(0, 0, 0, 0)}; /* loaded while others are processed */
+    for (u32 i = 0; i < 2; i++)
+        if (threadIdx.x + i * threads < vectors)
+            ahead[i] = x[threadIdx.x + i * threads];
+#pragma unroll 1
+    for (u32 v = threadIdx.x; v < vectors; v += threads) {
+        const uint4 now = ahead[0];
+        ahead[0] = ahead[1];
+        if (v + 2 * threads < vectors)
+            ahead[1] = x[v + 2 * threads];
+        syc_each_of<T>(l, head + v * n, now, f);
     }
-    if (v < vectors)
-        syc_each_of<T>(r, head + v * n, x[v], f);
-    for (u32 j = threadIdx.x; j < head + r.vocab - tail; j += threads) {
+#pragma unroll 1
+    for (u32 j = threadIdx.x; j < head + l.vocab - tail; j += threads) {
         const u32 i = j < head ? j : j - head + tail;
-        f(i, syc_bits_at<T>(r, i), 0);
+        f(i, syc_bits_at<T>(l, i), 0);
     }
-}
-
-/* The sum of f(key) over the candidates. */
-template <sy_type T, class F> static __device__ __forceinline__ u64 syc_sum_row(const struct syc_sample_row &r, F f)
-{
-    u64 sum = 0;
-    syc_each<T>(r, [&](u32 i, u32 bits, int) {
-        const u32 key = syi_key(bits);
-        sum += syc_rank_of(key, i) >= r.last ? f(key) : 0;
-    });
-    return syc_block_sum(sum, r.s->part);
 }
 
 /* The first token at which the sum of f(token) over all up to it exceeds a target below the sum of all. */
-template <class F> static __device__ __forceinline__ u32 syc_find_in_row(const struct syc_sample_row &r, u64 target, F f)
+template <class F>
+static __device__ __forceinline__ u32 syc_find_in_row(struct syc_sample_shared *s, u32 vocab, u64 target, F f)
 {
-    struct syc_sample_shared *const s = r.s;
-    u32 first = 0, end = r.vocab;
+    u32 first = 0, end = vocab;
     while (end - first > 32) {
         const u32 own = first + (u32)syc_warp_part(end - first, syc_warp());
         const u32 next = first + (u32)syc_warp_part(end - first, syc_warp() + 1);
@@ -215,18 +221,19 @@ template <class F> static __device__ __forceinline__ u64 syc_sum_few(const struc
 }
 
 /* The first of n at which the sum of weights up to it exceeds a target; n when there is none. */
-SYC_COLD u32 syc_find_few(const struct syc_sample_row &r, u32 n, u64 target)
+SYC_COLD u32 syc_find_few(const struct syc_sample_row &row, u32 n, u64 target)
 {
+    const struct syc_sample_row r = row;
     struct syc_sample_shared *const s = r.s;
     const u32 each = (n + blockDim.x - 1) / blockDim.x, first = min(n, threadIdx.x * each), end = min(n, first + each);
     u64 own = 0, total;
     for (u32 j = first; j < end; j++)
-        own += syc_weight_of(r, syc_few_at(r, j).key);
+        own += syc_weight_of(r.scale, syc_few_at(r, j).key);
     const u64 before = syc_block_before(own, s->part, &total);
     if (before <= target && target < before + own) {
         u64 sum = before;
         u32 j = first;
-        while ((sum += syc_weight_of(r, syc_few_at(r, j).key)) <= target)
+        while ((sum += syc_weight_of(r.scale, syc_few_at(r, j).key)) <= target)
             j++;
         s->answer[0] = j;
     }
@@ -247,24 +254,26 @@ static __device__ __forceinline__ void syc_order_few(struct syc_sample_row &r, b
 }
 
 /* Takes all tokens from `least` on in the order into shared memory, sorted, if they are few enough. */
-template <sy_type T> static __device__ __forceinline__ bool syc_gather(struct syc_sample_row &r, u64 least)
+template <sy_type T> SYC_COLD bool syc_gather(struct syc_sample_row &r, u64 least)
 {
+    const struct syc_logits logits = r.logits;
+    const u32 most = r.most;
     struct syc_sample_shared *const s = r.s;
     __syncthreads();
     if (threadIdx.x == 0)
         s->n_few = 0;
     __syncthreads();
-    syc_each<T>(r, [&](u32 i, u32 bits, int) {
+    syc_each<T>(logits, [&](u32 i, u32 bits, int) {
         const u64 rank = syc_rank_of(syi_key(bits), i);
         if (rank < least)
             return;
         const u32 place = atomicAdd(&s->n_few, 1u);
-        if (place < r.most)
+        if (place < most)
             s->few[place] = rank;
     });
     __syncthreads();
     r.n = s->n_few;
-    if (r.n > r.most)
+    if (r.n > most)
         return false;
     r.few = true;
     r.by_token = false;

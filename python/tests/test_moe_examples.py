@@ -431,22 +431,6 @@ CASES: list[tuple[str, dict[str, Any], Any]] = [
         },
         f32([10, 20, 50, 30, 0], [40, 60, 0, 0, 0]),
     ),
-    ("moe_locations", {"indices": CHOICES, "num_experts": 3}, {"locations": PLACES, "counts": [4, 4, 2]}),
-    (
-        "moe_locations",
-        {"indices": CHOICES, "importance": f32(0.5, 0.6, 0.7, 0.5, 0.8), "num_experts": 3},
-        {"locations": i32([2, 1, 0, 0, 0], [3, 1, 2, 3, 1]), "counts": [4, 4, 2]},
-    ),
-    (
-        "moe_locations",
-        {"indices": i32(-1, 0, 2, 0), "num_experts": 2},
-        {"locations": i32(-1, 0, -1, 1), "counts": [2, 0]},
-    ),
-    (
-        "moe_locations",
-        {"indices": i32(*[0] * 6), "importance": f32(NAN, -0.0, 0, -INF, INF, NAN), "num_experts": 1},
-        {"locations": i32(4, 1, 2, 3, 0, 5), "counts": [6]},
-    ),
     *(
         ("moe_capacity", {"counts": np.array([4, 4, 2]), "samples": 5, "num_experts": 3, "k": 2, "factor": f}, c)
         for f, c in ((1, 4), (0.5, 2), (0, 4), (-0.5, 2), (-1, 4))

@@ -245,42 +245,6 @@ CASES: list[tuple[str, dict[str, Any], Any]] = [
         },
     ),
     (
-        "moe_permute_ids",
-        {"tokens": f32([0], [1], [2]), "ids": IDS, "num_experts": 3},
-        {
-            "permuted_tokens": f32([0], [2], [1], [0], [1], [2]),
-            "sorted_indices": i32(3, 0, 2, 4, 1, 5),
-            "permuted_probs": None,
-            "expert_counts": [2, 1, 3],
-            "expert_offsets": [0, 2, 3, 6],
-        },
-    ),
-    (
-        "moe_permute_ids",
-        {"tokens": f32([0], [1], [2]), "ids": IDS, "num_out_tokens": 4},
-        {"permuted_tokens": f32([0], [2], [1], [0]), "expert_counts": None, "expert_offsets": None},
-    ),
-    (
-        "moe_permute_ids",
-        {"tokens": f32([0], [1], [2]), "ids": IDS, "num_out_tokens": -2},
-        {"permuted_tokens": f32([0], [2], [1], [0])},
-    ),
-    (
-        "moe_permute_ids",
-        {"tokens": f32([0], [1], [2]), "ids": IDS, "num_out_tokens": 99},
-        {"permuted_tokens": f32([0], [2], [1], [0], [1], [2])},
-    ),
-    (
-        "moe_permute_ids",
-        {"tokens": f32([0], [1], [2]), "ids": IDS, "num_out_tokens": 5, "window": True, "row_begin": 3, "row_end": 5},
-        {"permuted_tokens": f32([0], [1])},
-    ),
-    (
-        "moe_permute_ids",
-        {"tokens": f32([0], [1], [2]), "ids": IDS, "probs": f32([1, 2], [3, 4], [5, 6]), "window": True},
-        {"permuted_tokens": np.empty((0, 1), F), "permuted_probs": f32()},
-    ),
-    (
         "moe_unpermute_ids",
         {
             "permuted_tokens": f32([10], [30], [20], [10], [20], [30]),

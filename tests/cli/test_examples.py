@@ -24,13 +24,14 @@ def stored(field, alternative, data):
 
 
 def tensors_of(case, alternative):
-    """Inputs, and old contents of outputs of which elements are kept."""
-    tensors = {f.name: stored(f, alternative, f.bytes(alternative)) for f in case.inputs() if f.types}
-    for field in case.outputs():
-        if field.keeps() and field.name not in tensors:
-            data = bytes([read.POISON]) * (read.SIZES[field.type(alternative)] * field.count())
-            tensors[field.name] = stored(field, alternative, data)
-    return tensors
+    return {f.name: stored(f, alternative, f.bytes(alternative)) for f in case.inputs() if f.types}
+
+
+def old_of(case, alternative):
+    """Old contents of outputs of which elements are kept, where the case gives none."""
+    fields = [f for f in case.outputs() if f.keeps() and (False, f.name) not in case.fields]
+    poison = bytes([read.POISON])
+    return {f.name: stored(f, alternative, poison * read.SIZES[f.type(alternative)] * f.count()) for f in fields}
 
 
 def options_of(case, alternative):
@@ -45,20 +46,27 @@ def options_of(case, alternative):
 
 class Examples(CliTest):
     def check(self, case, alternative):
-        call = case.op, tensors_of(case, alternative), *options_of(case, alternative)
+        tensors, options = tensors_of(case, alternative), options_of(case, alternative)
         if case.status is not None:
-            result = self.refused(*call, status=case.status)
+            result = self.refused(case.op, tensors, *options, status=case.status)
             sentence = case.sentence.removeprefix(f"{case.op}: ")
             self.assertEqual(result.err, f"switchyard: {case.op}: {case.status}: {sentence}\n")
             return
-        result = self.ok(*call)
+        old = old_of(case, alternative)
+        self.expect(case, alternative, self.ok(case.op, {**tensors, **old}, *options), {**tensors, **old})
+        if old:  # without old contents there are zeros
+            zeros = {name: Tensor(t.dtype, t.shape, bytes(len(t.data))) for name, t in old.items()}
+            self.expect(case, alternative, self.ok(case.op, tensors, *options), {**tensors, **zeros})
+
+    def expect(self, case, alternative, result, before):
         for field in case.outputs():
             if field.none:
                 self.assertNotIn(field.name, result.outputs)
                 continue
-            got, want = result[field.name], field.bytes(alternative, case.old(field.name, alternative))
+            got, old = result[field.name], before.get(field.name)
             if alternative > 0 and got.dtype != field.type(alternative).upper():
                 continue  # a type that only a caller of the library can choose
+            want = field.bytes(alternative, old and old.data)
             self.equal_bytes(field, got, stored(field, alternative, want))
 
     def equal_bytes(self, field, got, want):

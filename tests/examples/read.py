@@ -1,8 +1,7 @@
-"""Reads files of worked examples for the command line's and the Python package's tests; README.md describes the format."""
+"""Reads files of worked examples, for the tests of command line and Python; README.md describes the format."""
 import math
 import os
 import re
-import struct
 from fractions import Fraction
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
@@ -160,7 +159,7 @@ class Case:
             return
         self.status, self.code, self.argument, *rest = text.split()
         self.argument = "" if self.argument == "-" else self.argument
-        self.numbers = NUMBERS | {name: int(number) for name, number in zip(rest[::2], rest[1::2])}
+        self.numbers = NUMBERS | {name: int(number) for name, number in zip(rest[::2], rest[1::2], strict=True)}
 
     def value(self, text, where):
         if ":" in text or text.startswith("->"):

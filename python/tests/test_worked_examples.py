@@ -86,7 +86,8 @@ def expect(case: Any, alternative: int, results: dict[str, Any], is_given: bool)
         assert got is not None, f"{field.name} is None"
         if alternative > 0 and got.dtype != TYPES[field.type(alternative)]:
             continue  # a type that only a given output has
-        old = case.old(field.name, alternative) if is_given else bytes(got.nbytes)  # new results hold zeros
+        zeros = bytes(read.SIZES[field.type(alternative)] * field.count())  # what new results hold
+        old = case.old(field.name, alternative) if is_given else zeros
         want = array_of(field, alternative, field.bytes(alternative, old))
         assert (got.dtype, got.shape) == (want.dtype, want.shape), field.name
         assert got.tobytes() == want.tobytes(), f"{field.name}: {got!r}, want {want!r}"

@@ -282,6 +282,38 @@ static void free_call(struct call *c)
 
 /* ---- What is expected ---------------------------------------------------------------------------------- */
 
+static void print_element(DLDataType type, const unsigned char *at)
+{
+    uint64_t bits = 0;
+    double value = 0;
+    memcpy(&bits, at, type_bytes(type));
+    if (type.code == kDLInt)
+        print_error(" %lld", (long long)(int64_t)(bits << (64 - type.bits)) >> (64 - type.bits));
+    else if (type.code == kDLFloat && type.bits == 32)
+        print_error(" %.9g", (double)f32_from_bits((uint32_t)bits));
+    else if (type.code == kDLFloat && type.bits == 64)
+        print_error(" %.17g", (memcpy(&value, at, 8), value));
+    else
+        print_error(" %#llx", (unsigned long long)bits);
+}
+
+/* Where an output differs, all of it as a line of the file. */
+static void print_difference(const struct part *p)
+{
+    const size_t row_bytes = tensor_row_bytes(&p->x), bytes = type_bytes(p->x.t.dtype);
+    bool same = true;
+    const int64_t rows = row_bytes > 0 ? tensor_rows(&p->x) : 0;
+    for (int64_t r = 0; r < rows; r++)
+        same = same && memcmp(tensor_row(&p->x, r), p->want + (size_t)r * row_bytes, row_bytes) == 0;
+    if (same)
+        return;
+    print_error("got %s:", p->field->name);
+    for (int64_t r = 0; r < rows && r < 64; r++)
+        for (size_t at = 0; at < row_bytes && at < 64 * bytes; at += bytes)
+            print_element(p->x.t.dtype, (const unsigned char *)tensor_row(&p->x, r) + at);
+    print_error("\n");
+}
+
 static void expect_tensors(const struct call *c, bool written)
 {
     for (int i = 0; i < op->n_tensors; i++) {
@@ -290,6 +322,8 @@ static void expect_tensors(const struct call *c, bool written)
         if (p->x.mem == NULL)
             continue;
         snprintf(what, sizeof what, "%s (%s)", p->field->name, c->where);
+        if (written && p->want != NULL)
+            print_difference(p);
         if (written && p->want != NULL)
             tensor_expect(&p->x, p->want, p->before, what);
         else

@@ -576,7 +576,7 @@ static void expect_sentence(sy_ctx *ctx, const char *op, const struct refusal *r
     sy_fault fault;
     assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
     assert_int_equal(fault.status, row->want);
-    if (!code_fits(fault.code, row->want))
+    if (!code_fits(fault.code, row->want) || (row->code != SY_FAULT_NONE && fault.code != row->code))
         fail_msg("fault code %s does not fit: \"%s\"", sy_fault_name(fault.code), text);
     if (strncmp(text, op, strlen(op)) != 0 || strncmp(text + strlen(op), ": ", 2) != 0)
         fail_msg("the sentence does not begin with the operator: \"%s\"", text);

@@ -205,7 +205,8 @@ struct refusal {
     const char *found; /* fragments of the sentence, NULL: not looked for                 */
     const char *wanted;
     struct spoil second;
-    bool query; /* the query refuses it too, without outputs and data              */
+    bool query;         /* the query refuses it too, without outputs and data              */
+    sy_fault_code code; /* 0: any that fits the status */
 };
 
 /*

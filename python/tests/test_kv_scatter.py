@@ -21,16 +21,6 @@ def test_scatter_then_gather() -> None:
     assert got.tolist() == [[0, 0], [1, 2], [7, 8]]
 
 
-def test_scatter_twice() -> None:
-    cache = np.zeros((6, 2), np.float32)
-    for slots, code, at in [([4, 2, 0, 2], "DUPLICATE", (3, 2, 1)), ([1, 9, 1, 9], "SLOT_RANGE", (1, 9, 6))]:
-        with pytest.raises(IndexError, match=code) as caught:
-            kv_scatter(cache, SRC, np.array(slots), check_unique=True)
-        fault = caught.value.fault  # type: ignore[attr-defined]
-        assert (fault.code, fault.position, fault.value, fault.limit) == (code, *at)
-    assert not cache.any()
-
-
 def test_scatter_planes() -> None:
     """Keys and values at once, as parts of one array, equal a call for each."""
     both = np.zeros((3, 2, 5), np.float32)
@@ -64,11 +54,8 @@ def test_packed_there_and_back(format: Any, cache: Any, row: Any) -> None:
         kv_scatter(packed[..., :100], src, np.array([5, 1, 0, 2]), format=format, block_size=2)
 
 
-def test_scales_are_written() -> None:
+def test_scales_that_are_read_only() -> None:
     cache, scale = np.zeros((6, 2), np.int8), np.zeros((6, 1), np.float32)
-    kv_scatter(cache, SRC, SLOTS, scale, pad="skip", format="int8")
-    np.testing.assert_array_equal(scale[:, 0], np.array([6, 0, 8, 0, 0, 2], np.float32) / np.float32(127))
-    assert cache.tolist()[5] == [64, 127]  # 63.5 to even
     scale.flags.writeable = False
     with pytest.raises(
         ValueError, match="kv_scatter: scale is a read-only numpy array, want one that can be written to"
@@ -84,8 +71,6 @@ def test_scales_are_written() -> None:
     ("change", "kind", "sentence"),
     [
         ({"pad": "zero"}, ValueError, "kv_scatter: pad is ZERO, want ERROR or SKIP: there is no row to clear"),
-        ({"src": SRC.astype(np.float16)}, TypeError, "kv_scatter: src is f16, want f32"),
-        ({"slots": SLOTS[:2]}, ValueError, r"kv_scatter: src has shape \[4,2\], want \[2,2\]"),
         ({"cache": None}, TypeError, "kv_scatter: cache is missing, want a tensor"),
         ({"src": (SRC, SRC)}, ValueError, "kv_scatter: src is several arrays, want one"),
         ({"cache": (np.zeros((6, 2)),) * 2}, ValueError, "kv_scatter: src is one array, want 2, one for each cache"),

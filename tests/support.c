@@ -36,6 +36,25 @@ sy_ctx *test_ctx(int threads, const char *isa)
     return ctx;
 }
 
+sy_ctx *test_contexts[TEST_CONTEXTS];
+
+int test_open_contexts(void **state)
+{
+    static const int threads[TEST_CONTEXTS] = {1, 2, 3, 8};
+    (void)state;
+    for (int i = 0; i < TEST_CONTEXTS; i++)
+        test_contexts[i] = test_ctx(threads[i], NULL);
+    return 0;
+}
+
+int test_close_contexts(void **state)
+{
+    (void)state;
+    for (int i = 0; i < TEST_CONTEXTS; i++)
+        sy_ctx_destroy(test_contexts[i]);
+    return 0;
+}
+
 void test_expect_status(sy_ctx *ctx, sy_status status, sy_status want, const char *file, int line)
 {
     if (status == want)

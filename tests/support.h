@@ -25,6 +25,12 @@
 /* A context with `threads` threads (0: default) and the named kernel table (NULL: best). */
 sy_ctx *test_ctx(int threads, const char *isa);
 
+/* Contexts of 1, 2, 3 and 8 threads; setup and teardown of a group of tests. */
+#define TEST_CONTEXTS 4
+extern sy_ctx *test_contexts[TEST_CONTEXTS];
+int test_open_contexts(void **state);
+int test_close_contexts(void **state);
+
 /* Fails the test with the context's sentence when `status` is not `want`. */
 #define expect_status(ctx, status, want) test_expect_status((ctx), (status), (want), __FILE__, __LINE__)
 void test_expect_status(sy_ctx *ctx, sy_status status, sy_status want, const char *file, int line);

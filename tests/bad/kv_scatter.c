@@ -92,6 +92,13 @@ static void slot_past_the_cache(struct test_call *c)
 }
 
 static const struct refusal rows[] = {
+    {"src of rank 2", BAD_RANK("src", 2, "[2,5]", "[2,5,7]"), .query = true},
+    {"src of rank 4", BAD_RANK("src", 4, "[2,5,7,1]", "[2,5,7]"), .query = true},
+    {"slots of rank 1", BAD_RANK("slots", 1, NULL, "[2,7]"), .query = true, .blame = "src"},
+    {"src one row short", BAD_EXTENT("src", 0, 1, "[1,5,7]", "[2,5,7]"), .query = true},
+    {"src one position long", BAD_EXTENT("src", 1, 6, "[2,6,7]", "[2,5,7]"), .query = true},
+    {"src one column short", BAD_EXTENT("src", 2, 6, "[2,5,6]", "[2,5,7]"), .query = true},
+
     {"pad zero", BAD_CALL(pad_zero, SY_ERR_VALUE, "pad", "ZERO", "SKIP"), .query = true,
      .code = SY_FAULT_BAD_OPTION},
     {"unknown pad 3", BAD_CALL(pad_three, SY_ERR_VALUE, "pad", "3", NULL), .query = true,
@@ -110,6 +117,7 @@ static const struct refusal rows[] = {
 };
 
 static const struct refusal paged_rows[] = {
+    {"paged cache rows without bytes", BAD_EXTENT("cache", 2, 0, "0", NULL), .query = true},
     {"paged cache with overlapping blocks", BAD_STRIDE("cache", 0, 27, "27", "28"), .query = true},
     {"paged cache with overlapping rows", BAD_STRIDE("cache", 1, 6, "6", "7"), .query = true},
     {"paged cache with inner stride 2", BAD_STRIDE("cache", 2, 2, "2", "contiguous"), .query = true},

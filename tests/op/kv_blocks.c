@@ -5,25 +5,6 @@
 
 #include "oracle/kv_blocks.h"
 
-static sy_ctx *contexts[4];
-static const int thread_counts[4] = {1, 2, 3, 8};
-
-static int open_contexts(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        contexts[i] = test_ctx(thread_counts[i], NULL);
-    return 0;
-}
-
-static int close_contexts(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        sy_ctx_destroy(contexts[i]);
-    return 0;
-}
-
 /* ---- A call ------------------------------------------------------------------------------------------------- */
 
 enum { MOST = 400 };
@@ -111,8 +92,8 @@ static struct blocks_fault check(const struct input *in)
     memcpy(want, dst, (size_t)in->n_dst * bytes);
     const struct blocks_case truth = {in->n, in->n_src, in->n_dst, in->one_cache, in->pairs, bytes, src};
     const struct blocks_fault fault = oracle_kv_blocks(&truth, want);
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        check_on(contexts[i], in, src, dst, want, &fault);
+    for (int i = 0; i < TEST_CONTEXTS; i++)
+        check_on(test_contexts[i], in, src, dst, want, &fault);
     free(src);
     free(dst);
     free(want);
@@ -144,8 +125,8 @@ static void a_fork_by_hand(void **state)
     int32_t pairs[3][2] = {{0, 1}, {0, 3}, {2, 2}};
     const DLTensor c = sy_tensor(cache, SY_F32, 3, (int64_t[]){4, 1, 2}),
                    p = sy_tensor(pairs, SY_I32, 2, (int64_t[]){3, 2});
-    expect_status(contexts[1], sy_kv_blocks(contexts[1], &(sy_kv_blocks_args){.cache = &c, .pairs = &p}),
-                  SY_OK);
+    expect_status(test_contexts[1],
+                  sy_kv_blocks(test_contexts[1], &(sy_kv_blocks_args){.cache = &c, .pairs = &p}), SY_OK);
     expect_bytes(cache, want, sizeof want);
 }
 
@@ -217,7 +198,7 @@ static void keys_and_values_together(void **state)
                                     .block_size = 2,
                                     .planes = &(sy_kv_plane){.cache = &values},
                                     .num_planes = 1};
-    expect_status(contexts[2], sy_kv_blocks(contexts[2], &args), SY_OK);
+    expect_status(test_contexts[2], sy_kv_blocks(test_contexts[2], &args), SY_OK);
     expect_bytes(pool, want, sizeof want);
 }
 
@@ -301,5 +282,5 @@ int main(void)
         cmocka_unit_test(large_for_every_thread_count),
         cmocka_unit_test(the_random_cases_were_hard),
     };
-    return cmocka_run_group_tests_name("op_kv_blocks", tests, open_contexts, close_contexts);
+    return cmocka_run_group_tests_name("op_kv_blocks", tests, test_open_contexts, test_close_contexts);
 }

@@ -301,25 +301,7 @@ static void fixture_check(const struct fixture *f, const struct gather_fault *wa
     free(before);
 }
 
-static sy_ctx *contexts[4];
-static const int thread_counts[4] = {1, 2, 3, 8};
 static uint64_t running_seed;
-
-static int open_contexts(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        contexts[i] = test_ctx(thread_counts[i], NULL);
-    return 0;
-}
-
-static int close_contexts(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        sy_ctx_destroy(contexts[i]);
-    return 0;
-}
 
 static int tell_seed(void **state)
 {
@@ -371,8 +353,8 @@ static void random_shapes(void **state)
         seen.code[want.code]++;
         if (faults == 0 && want.code != GATHER_FINE)
             fail_msg("the generator made a fault by accident");
-        for (size_t i = 0; i < (want.code == GATHER_FINE ? 1 : COUNT_OF(contexts)); i++)
-            fixture_check(&f, &want, contexts[(seed + i) % 4]);
+        for (size_t i = 0; i < (want.code == GATHER_FINE ? 1 : TEST_CONTEXTS); i++)
+            fixture_check(&f, &want, test_contexts[(seed + i) % 4]);
         fixture_free(&f);
     }
     running_seed = 0;
@@ -427,9 +409,9 @@ static void large(int64_t batch, int64_t k, int64_t width, bool paged, enum gath
     unsigned char *old = tensor_snapshot(&f.out);
     struct gather_fault want = oracle_kv_gather(&f.in, f.want);
     assert_int_equal(want.code, GATHER_FINE);
-    for (size_t i = 0; i < COUNT_OF(contexts); i++) {
+    for (int i = 0; i < TEST_CONTEXTS; i++) {
         memcpy(f.out.mem, old, f.out.bytes);
-        fixture_check(&f, &want, contexts[i]);
+        fixture_check(&f, &want, test_contexts[i]);
     }
     /* Faults in many places at once: the smallest position is the one reported, and nothing is written. */
     for (int64_t i = batch * k - 1; i > batch * k / 3; i -= 1 + batch * k / 40)
@@ -437,8 +419,8 @@ static void large(int64_t batch, int64_t k, int64_t width, bool paged, enum gath
     put_ints(&f.indices, f.dense_indices, batch * k);
     want = oracle_kv_gather(&f.in, f.want);
     assert_int_equal(want.code, GATHER_INDEX);
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        fixture_check(&f, &want, contexts[i]);
+    for (int i = 0; i < TEST_CONTEXTS; i++)
+        fixture_check(&f, &want, test_contexts[i]);
     free(old);
     fixture_free(&f);
 }
@@ -534,5 +516,5 @@ int main(void)
         cmocka_unit_test(runs_for_every_thread_count),
         cmocka_unit_test(the_random_cases_were_hard),
     };
-    return cmocka_run_group_tests_name("op_kv_gather_random", tests, open_contexts, close_contexts);
+    return cmocka_run_group_tests_name("op_kv_gather_random", tests, test_open_contexts, test_close_contexts);
 }

@@ -7,25 +7,6 @@
 
 #define L(...) ((const int64_t[]){__VA_ARGS__})
 
-static sy_ctx *contexts[4];
-static const int thread_counts[4] = {1, 2, 3, 8};
-
-static int open_contexts(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        contexts[i] = test_ctx(thread_counts[i], NULL);
-    return 0;
-}
-
-static int close_contexts(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        sy_ctx_destroy(contexts[i]);
-    return 0;
-}
-
 /* ---- Planes of any kind ------------------------------------------------------------------------------------- */
 
 enum { MOST_PLANES = 12 };
@@ -140,15 +121,16 @@ static void check(struct fixture *f, bool to_cache)
     struct tensor *changed = to_cache ? f->cache : f->rows;
     for (int i = 0; i < f->n_planes; i++) {
         before[i] = tensor_snapshot(&changed[i]);
-        expect_status(contexts[0], to_cache ? scatter(contexts[0], f, i, 1) : gather(contexts[0], f, i, 1),
+        expect_status(test_contexts[0],
+                      to_cache ? scatter(test_contexts[0], f, i, 1) : gather(test_contexts[0], f, i, 1),
                       SY_OK);
         want[i] = tensor_snapshot(&changed[i]);
         assert_int_not_equal(memcmp(before[i], want[i], changed[i].bytes), 0);
     }
-    for (size_t t = 0; t < COUNT_OF(contexts); t++) {
+    for (int t = 0; t < TEST_CONTEXTS; t++) {
         for (int i = 0; i < f->n_planes; i++)
             memcpy(changed[i].mem, before[i], changed[i].bytes);
-        sy_ctx *ctx = contexts[t];
+        sy_ctx *ctx = test_contexts[t];
         expect_status(ctx, to_cache ? scatter(ctx, f, 0, f->n_planes) : gather(ctx, f, 0, f->n_planes),
                       SY_OK);
         for (int i = 0; i < f->n_planes; i++)
@@ -215,7 +197,7 @@ static void nothing_is_written_when_something_is_wrong(void **state)
         unsigned char *before[3];
         for (int i = 0; i < 3; i++)
             before[i] = tensor_snapshot(&changed[i]);
-        sy_ctx *ctx = contexts[1];
+        sy_ctx *ctx = test_contexts[1];
         expect_status(ctx, to_cache ? scatter(ctx, &f, 0, 3) : gather(ctx, &f, 0, 3), SY_ERR_INDEX);
         if (to_cache)
             expect_fault(ctx, SY_FAULT_SLOT_RANGE, -1, 13, 20, 20);
@@ -261,8 +243,8 @@ static void latent_and_rope(void **state)
                    l = sy_tensor(latent, SY_I16, 2, (int64_t[]){2, 3}),
                    r = sy_tensor(rope, SY_I16, 2, (int64_t[]){2, 2});
     const sy_kv_plane write = {.cache = part(&p[1], cache + 3, 3, L(3, 2, 2), L(10, 5, 1)), .rows = &r};
-    expect_status(contexts[1],
-                  sy_kv_scatter(contexts[1],
+    expect_status(test_contexts[1],
+                  sy_kv_scatter(test_contexts[1],
                                 &(sy_kv_scatter_args){.cache = part(&p[0], cache, 3, L(3, 2, 3), L(10, 5, 1)),
                                                       .src = &l,
                                                       .slots = &s,
@@ -274,15 +256,16 @@ static void latent_and_rope(void **state)
     expect_bytes(cache + 5, rows + 5, 10);
     /* Rope first, latent behind it: columns of one output. */
     const sy_kv_plane read = {.cache = &p[0].t, .rows = part(&p[2], out + 2, 2, L(2, 3), L(5, 1))};
-    expect_status(contexts[1],
-                  sy_kv_gather(contexts[1], &(sy_kv_gather_args){.cache = &p[1].t,
-                                                                 .indices = &s,
-                                                                 .block_table = &b,
-                                                                 .block_size = 2,
-                                                                 .out = part(&p[3], out, 2, L(2, 2), L(5, 1)),
-                                                                 .planes = &read,
-                                                                 .num_planes = 1}),
-                  SY_OK);
+    expect_status(
+        test_contexts[1],
+        sy_kv_gather(test_contexts[1], &(sy_kv_gather_args){.cache = &p[1].t,
+                                                            .indices = &s,
+                                                            .block_table = &b,
+                                                            .block_size = 2,
+                                                            .out = part(&p[3], out, 2, L(2, 2), L(5, 1)),
+                                                            .planes = &read,
+                                                            .num_planes = 1}),
+        SY_OK);
     const int16_t want[] = {11, 12, 1, 2, 3, 13, 14, 4, 5, 6};
     expect_bytes(out, want, sizeof want);
 }
@@ -302,14 +285,14 @@ static void latent_and_rope_of_the_page(void **state)
                    r = sy_tensor(rope, SY_I16, 2, (int64_t[]){2, 2});
     const sy_kv_plane more = {.cache = part(&p[1], cache + 3, 2, L(6, 2), L(5, 1)), .rows = &r};
     expect_status(
-        contexts[0],
-        sy_kv_gather(contexts[0], &(sy_kv_gather_args){.cache = part(&p[0], cache, 2, L(6, 3), L(5, 1)),
-                                                       .indices = &i,
-                                                       .block_table = &b,
-                                                       .block_size = 2,
-                                                       .out = &l,
-                                                       .planes = &more,
-                                                       .num_planes = 1}),
+        test_contexts[0],
+        sy_kv_gather(test_contexts[0], &(sy_kv_gather_args){.cache = part(&p[0], cache, 2, L(6, 3), L(5, 1)),
+                                                            .indices = &i,
+                                                            .block_table = &b,
+                                                            .block_size = 2,
+                                                            .out = &l,
+                                                            .planes = &more,
+                                                            .num_planes = 1}),
         SY_OK);
     const int16_t want_latent[] = {40, 41, 42, 10, 11, 12}, want_rope[] = {43, 44, 13, 14};
     expect_bytes(latent, want_latent, sizeof want_latent);
@@ -327,8 +310,8 @@ static void keys_and_values_of_one_pool(void **state)
                    k = sy_tensor(keys, SY_I16, 2, (int64_t[]){3, 1}),
                    v = sy_tensor(values, SY_I16, 2, (int64_t[]){3, 1});
     const sy_kv_plane more = {.cache = part(&p[1], cache + 2, 3, L(3, 2, 1), L(4, 1, 1)), .rows = &v};
-    expect_status(contexts[2],
-                  sy_kv_scatter(contexts[2],
+    expect_status(test_contexts[2],
+                  sy_kv_scatter(test_contexts[2],
                                 &(sy_kv_scatter_args){.cache = part(&p[0], cache, 3, L(3, 2, 1), L(4, 1, 1)),
                                                       .src = &k,
                                                       .slots = &s,
@@ -352,15 +335,15 @@ static void parts_that_overlap(void **state)
     const int64_t starts[] = {2, 3}; /* into the latent part; into the next row's */
     for (int i = 0; i < 2; i++) {
         const sy_kv_plane more = {.cache = part(&p[1], cache + starts[i], 2, L(5, 3), L(5, 1)), .rows = &r};
-        expect_status(
-            contexts[0],
-            sy_kv_scatter(contexts[0], &(sy_kv_scatter_args){.cache = part(&p[0], cache, 2, L(5, 3), L(5, 1)),
-                                                             .src = &l,
-                                                             .slots = &s,
-                                                             .planes = &more,
-                                                             .num_planes = 1}),
-            SY_ERR_ALIAS);
-        assert_string_equal(sy_ctx_error(contexts[0]),
+        expect_status(test_contexts[0],
+                      sy_kv_scatter(test_contexts[0],
+                                    &(sy_kv_scatter_args){.cache = part(&p[0], cache, 2, L(5, 3), L(5, 1)),
+                                                          .src = &l,
+                                                          .slots = &s,
+                                                          .planes = &more,
+                                                          .num_planes = 1}),
+                      SY_ERR_ALIAS);
+        assert_string_equal(sy_ctx_error(test_contexts[0]),
                             "kv_scatter: cache overlaps cache of plane 1 in memory, want separate memory");
     }
 }
@@ -398,7 +381,7 @@ static sy_status scatter_two(const DLTensor *a, const DLTensor *b)
                    from_b = sy_tensor(values, SY_I16, 2, (int64_t[]){2, b->shape[2]});
     const sy_kv_plane more = {.cache = b, .rows = &from_b};
     return sy_kv_scatter(
-        contexts[0],
+        test_contexts[0],
         &(sy_kv_scatter_args){.cache = a, .src = &from_a, .slots = &s, .planes = &more, .num_planes = 1});
 }
 
@@ -455,14 +438,14 @@ static void one_cache_many_outputs(void **state)
         outs[p] = sy_tensor(out[p], SY_I32, 2, shape);
     for (int p = 0; p < 3; p++)
         more[p] = (sy_kv_plane){.cache = &c, .rows = &outs[p + 1]};
-    expect_status(contexts[0],
-                  sy_kv_gather(contexts[0], &(sy_kv_gather_args){.cache = &c,
-                                                                 .indices = &i,
-                                                                 .block_table = &t,
-                                                                 .block_size = 2,
-                                                                 .out = &outs[0],
-                                                                 .planes = more,
-                                                                 .num_planes = 3}),
+    expect_status(test_contexts[0],
+                  sy_kv_gather(test_contexts[0], &(sy_kv_gather_args){.cache = &c,
+                                                                      .indices = &i,
+                                                                      .block_table = &t,
+                                                                      .block_size = 2,
+                                                                      .out = &outs[0],
+                                                                      .planes = more,
+                                                                      .num_planes = 3}),
                   SY_OK);
     for (int p = 0; p < 4; p++) {
         assert_int_equal(out[p][0], 11);
@@ -490,11 +473,11 @@ static void two_hundred_and_fifty_six_planes(void **state)
     }
     sy_kv_scatter_args args = {
         .cache = &caches[0], .src = &srcs[0], .slots = &s, .planes = more, .num_planes = SY_KV_MAX_PLANES};
-    expect_status(contexts[0], sy_kv_scatter(contexts[0], &args), SY_OK);
+    expect_status(test_contexts[0], sy_kv_scatter(test_contexts[0], &args), SY_OK);
     for (int p = 0; p < N; p++)
         assert_int_equal(cache[p][1], p + 1);
     args.num_planes++;
-    expect_status(contexts[0], sy_kv_scatter(contexts[0], &args), SY_ERR_VALUE);
+    expect_status(test_contexts[0], sy_kv_scatter(test_contexts[0], &args), SY_ERR_VALUE);
 }
 
 int main(void)
@@ -511,5 +494,5 @@ int main(void)
         cmocka_unit_test(one_cache_many_outputs),
         cmocka_unit_test(two_hundred_and_fifty_six_planes),
     };
-    return cmocka_run_group_tests_name("op_kv_planes", tests, open_contexts, close_contexts);
+    return cmocka_run_group_tests_name("op_kv_planes", tests, test_open_contexts, test_close_contexts);
 }

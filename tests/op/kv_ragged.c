@@ -5,25 +5,6 @@
 
 #include "oracle/kv_ragged.h"
 
-static sy_ctx *contexts[4];
-static const int thread_counts[4] = {1, 2, 3, 8};
-
-static int open_contexts(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        contexts[i] = test_ctx(thread_counts[i], NULL);
-    return 0;
-}
-
-static int close_contexts(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        sy_ctx_destroy(contexts[i]);
-    return 0;
-}
-
 /* ---- A call ------------------------------------------------------------------------------------------------- */
 
 enum { MOST_BATCH = 64, MOST_TABLE = 4096 };
@@ -138,8 +119,8 @@ static struct ragged_fault check(const struct input *in)
     struct tensors x;
     make_tensors(in, &x);
     const struct ragged_fault want = find_truth(in, &x);
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        check_on(contexts[i], in, &x, &want);
+    for (int i = 0; i < TEST_CONTEXTS; i++)
+        check_on(test_contexts[i], in, &x, &want);
     free_tensors(&x);
     return want;
 }
@@ -172,11 +153,11 @@ static void the_worked_example(void **state)
                    s = sy_tensor(starts, SY_I32, 1, (int64_t[]){2}),
                    l = sy_tensor(cu_lens, SY_I32, 1, (int64_t[]){3}),
                    o = sy_tensor(out, SY_F32, 2, (int64_t[]){6, 1});
-    for (size_t i = 0; i < COUNT_OF(contexts); i++) {
+    for (int i = 0; i < TEST_CONTEXTS; i++) {
         expect_status(
-            contexts[i],
+            test_contexts[i],
             sy_kv_ragged(
-                contexts[i],
+                test_contexts[i],
                 &(sy_kv_ragged_args){
                     .cache = &c, .block_table = &t, .cu_lens = &l, .starts = &s, .block_size = 2, .out = &o}),
             SY_OK);
@@ -202,7 +183,7 @@ static void equals_kv_gather(void **state)
                    i = sy_tensor(indices, SY_I64, 1, (int64_t[]){N}),
                    r = sy_tensor(ragged, SY_BF16, 2, (int64_t[]){N, 3}),
                    g = sy_tensor(gathered, SY_BF16, 2, (int64_t[]){N, 3});
-    sy_ctx *ctx = contexts[1];
+    sy_ctx *ctx = test_contexts[1];
     expect_status(
         ctx,
         sy_kv_ragged(
@@ -240,7 +221,7 @@ static void planes_are_calls_of_their_own(void **state)
                    a = sy_tensor(first, SY_I32, 2, (int64_t[]){N, 3}),
                    b = sy_tensor(second, SY_I32, 2, (int64_t[]){N, 2});
     sy_kv_ragged_args args = {.cache = &latent, .block_table = &t, .cu_lens = &l, .block_size = S, .out = &a};
-    sy_ctx *ctx = contexts[1];
+    sy_ctx *ctx = test_contexts[1];
     expect_status(ctx, sy_kv_ragged(ctx, &args), SY_OK);
     args.cache = &rope;
     args.out = &b;
@@ -570,5 +551,5 @@ int main(void)
         cmocka_unit_test(long_pages_and_short_runs),
         cmocka_unit_test(the_random_cases_were_hard),
     };
-    return cmocka_run_group_tests_name("op_kv_ragged", tests, open_contexts, close_contexts);
+    return cmocka_run_group_tests_name("op_kv_ragged", tests, test_open_contexts, test_close_contexts);
 }

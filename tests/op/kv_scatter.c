@@ -8,25 +8,6 @@
 
 #define L(...) ((const int64_t[]){__VA_ARGS__})
 
-static sy_ctx *contexts[4];
-static const int thread_counts[4] = {1, 2, 3, 8};
-
-static int open_contexts(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        contexts[i] = test_ctx(thread_counts[i], NULL);
-    return 0;
-}
-
-static int close_contexts(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        sy_ctx_destroy(contexts[i]);
-    return 0;
-}
-
 /* Slots [2,3] with a row stride, rows of two dimensions, pages of another layer between ours. */
 static void leading_dimensions_and_gaps(void **state)
 {
@@ -46,9 +27,9 @@ static void leading_dimensions_and_gaps(void **state)
     tensor_put(&slots, to);
     unsigned char *before = tensor_snapshot(&cache);
     expect_status(
-        contexts[1],
+        test_contexts[1],
         sy_kv_scatter(
-            contexts[1],
+            test_contexts[1],
             &(sy_kv_scatter_args){.cache = &cache.t, .src = &src.t, .slots = &slots.t, .check_unique = true}),
         SY_OK);
     tensor_expect(&cache, want, before, "cache");
@@ -182,8 +163,8 @@ static void fixture_check(struct fixture *f)
     unsigned char *before = tensor_snapshot(&f->cache);
     const struct scatter_fault want = oracle_kv_scatter(&f->in, f->want);
     seen.code[want.code]++;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++) {
-        sy_ctx *ctx = contexts[i];
+    for (int i = 0; i < TEST_CONTEXTS; i++) {
+        sy_ctx *ctx = test_contexts[i];
         memcpy(f->cache.mem, before, f->cache.bytes);
         expect_status(ctx, sy_kv_scatter(ctx, &f->args), want.code == SCATTER_FINE ? SY_OK : SY_ERR_INDEX);
         if (want.code == SCATTER_FINE) {
@@ -277,5 +258,5 @@ int main(void)
         cmocka_unit_test(large_for_every_thread_count),
         cmocka_unit_test(the_random_cases_were_hard),
     };
-    return cmocka_run_group_tests_name("op_kv_scatter", tests, open_contexts, close_contexts);
+    return cmocka_run_group_tests_name("op_kv_scatter", tests, test_open_contexts, test_close_contexts);
 }

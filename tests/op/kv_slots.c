@@ -1,31 +1,12 @@
 /*
- * kv_slots: the worked example, one test per rule, then random calls against the oracle, on every thread count;
- * and the three operators of a cache together: slots, scatter, gather.
+ * kv_slots: random calls against the oracle, on every thread count, and the three operators of a cache together: slots,
+ * scatter, gather. Examples and rules are in tests/examples.
  */
 #include "support.h"
 
 #include "oracle/kv_slots.h"
 
 #define L(...) ((const int64_t[]){__VA_ARGS__})
-
-static sy_ctx *contexts[4];
-static const int thread_counts[4] = {1, 2, 3, 8};
-
-static int open_contexts(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        contexts[i] = test_ctx(thread_counts[i], NULL);
-    return 0;
-}
-
-static int close_contexts(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        sy_ctx_destroy(contexts[i]);
-    return 0;
-}
 
 /* ---- A call ------------------------------------------------------------------------------------------------- */
 
@@ -119,108 +100,8 @@ static struct truth want;
 static void check(const struct input *in)
 {
     find_truth(in, &want);
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        check_on(contexts[i], in, &want);
-}
-
-static void set(struct input *in, int64_t n, const int64_t *batch, const int64_t *position)
-{
-    in->n = n;
-    in->lead = 1;
-    memcpy(in->batch, batch, (size_t)n * sizeof *batch);
-    memcpy(in->position, position, (size_t)n * sizeof *position);
-}
-
-/* ---- Examples and rules ------------------------------------------------------------------------------------- */
-
-static void positions_of_the_worked_example(void **state)
-{
-    (void)state;
-    static struct input in;
-    in = (struct input){
-        .table_rows = 1, .table_len = 3, .block_size = 2, .table = {2, 0, 1}, .no_batch = true};
-    set(&in, 4, L(0, 0, 0, 0), L(0, 1, 2, 3));
-    check(&in);
-    const int64_t slots[] = {4, 5, 0, 1};
-    expect_bytes(want.slots, slots, sizeof slots);
-}
-
-static void tokens_of_two_sequences(void **state)
-{
-    (void)state;
-    static struct input in;
-    in = (struct input){.table_rows = 2, .table_len = 2, .block_size = 2, .table = {2, 0, 1, -1}};
-    set(&in, 5, L(0, 0, 1, 1, 0), L(2, 3, 0, 1, 0));
-    for (int form = 0; form < 16; form++) {
-        in.wide_batch = form & 1;
-        in.wide_position = form & 2;
-        in.wide_table = form & 4;
-        in.wide_slots = form & 8;
-        check(&in);
-    }
-    const int64_t slots[] = {0, 1, 2, 3, 4};
-    expect_bytes(want.slots, slots, sizeof slots);
-}
-
-static void expect_code(const struct input *in, sy_fault_code code, int64_t position, int64_t value,
-                        int64_t limit)
-{
-    check(in);
-    assert_int_equal(want.code, code);
-    assert_int_equal(want.position, position);
-    assert_int_equal(want.value, value);
-    assert_int_equal(want.limit, limit);
-}
-
-static void faults(void **state)
-{
-    (void)state;
-    static struct input in;
-    in = (struct input){.table_rows = 2, .table_len = 2, .block_size = 2, .rows = 5, .table = {2, 0, 1, -1}};
-    set(&in, 3, L(0, 2, -1), L(0, 0, 0));
-    expect_code(&in, SY_FAULT_REQ_RANGE, 1, 2, 2);
-    set(&in, 3, L(0, -1, 0), L(0, -1, 9));
-    in.pad = SY_PAD_SKIP; /* padding has a sequence all the same */
-    expect_code(&in, SY_FAULT_REQ_RANGE, 1, -1, 2);
-    in.pad = SY_PAD_ERROR;
-    set(&in, 3, L(0, 0, 0), L(0, -1, 9));
-    expect_code(&in, SY_FAULT_INDEX_RANGE, 1, -1, 4);
-    in.pad = SY_PAD_ZERO;
-    expect_code(&in, SY_FAULT_INDEX_RANGE, 2, 9, 4);
-    set(&in, 2, L(1, 1), L(0, 2));
-    expect_code(&in, SY_FAULT_BLOCK_RANGE, 1, -1, 3);
-    set(&in, 2, L(0, 0), L(0, 1)); /* block 2 holds row 4 alone */
-    expect_code(&in, SY_FAULT_ROW_RANGE, 1, 5, 5);
-    in.wide_position = true;
-    set(&in, 2, L(0, 0), L(2, 4294967296));
-    expect_code(&in, SY_FAULT_INDEX_RANGE, 1, 4294967296, 4);
-    in.wide_batch = true;
-    set(&in, 2, L(4294967296, 0), L(2, 2));
-    expect_code(&in, SY_FAULT_REQ_RANGE, 0, 4294967296, 2);
-}
-
-static void slots_beyond_int32(void **state)
-{
-    (void)state;
-    static struct input in;
-    in = (struct input){.table_rows = 1, .table_len = 1, .block_size = 4, .table = {536870912}};
-    set(&in, 1, L(0), L(0));
-    expect_code(&in, SY_FAULT_BLOCK_RANGE, 0, 536870912, 536870912);
-    in.wide_slots = true;
-    check(&in);
-    assert_true(want.slots[0] == INT64_C(2147483648));
-}
-
-static void no_tokens_and_no_table(void **state)
-{
-    (void)state;
-    static struct input in;
-    in = (struct input){.table_rows = 2, .table_len = 0, .block_size = 4, .lead = 1};
-    check(&in);
-    set(&in, 1, L(1), L(0));
-    expect_code(&in, SY_FAULT_INDEX_RANGE, 0, 0, 0);
-    in.table_rows = 0;
-    expect_code(&in, SY_FAULT_REQ_RANGE, 0, 1, 0);
+    for (int i = 0; i < TEST_CONTEXTS; i++)
+        check_on(test_contexts[i], in, &want);
 }
 
 /* ---- Random ------------------------------------------------------------------------------------------------- */
@@ -324,7 +205,7 @@ static void slots_scatter_gather(void **state)
                    c = sy_tensor(cache, SY_I32, 3, (int64_t[]){BLOCKS, S, 1}),
                    i = sy_tensor(indices, SY_I32, 2, (int64_t[]){2, TOKENS}),
                    o = sy_tensor(out, SY_I32, 3, (int64_t[]){2, TOKENS, 1});
-    sy_ctx *ctx = contexts[1];
+    sy_ctx *ctx = test_contexts[1];
     expect_status(ctx,
                   sy_kv_slots(ctx, &(sy_kv_slots_args){.batch = &b,
                                                        .position = &p,
@@ -350,11 +231,6 @@ static void slots_scatter_gather(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(positions_of_the_worked_example),
-        cmocka_unit_test(tokens_of_two_sequences),
-        cmocka_unit_test(faults),
-        cmocka_unit_test(slots_beyond_int32),
-        cmocka_unit_test(no_tokens_and_no_table),
         {"random_without_faults", random_calls, NULL, NULL, (void *)0},
         {"random_with_one_fault", random_calls, NULL, NULL, (void *)1},
         {"random_with_four_faults", random_calls, NULL, NULL, (void *)4},
@@ -362,5 +238,5 @@ int main(void)
         cmocka_unit_test(the_random_cases_were_hard),
         cmocka_unit_test(slots_scatter_gather),
     };
-    return cmocka_run_group_tests_name("op_kv_slots", tests, open_contexts, close_contexts);
+    return cmocka_run_group_tests_name("op_kv_slots", tests, test_open_contexts, test_close_contexts);
 }

@@ -1,31 +1,12 @@
 /*
- * kv_translate: the worked examples with their faults, slots at the edge of their type, then random calls against the
- * oracle of kv_gather: gathered from a cache whose row r holds the number r, the rows are the slots.
+ * kv_translate: random calls against the oracle of kv_gather: gathered from a cache whose row r holds the number r, the
+ * rows are the slots. Then tokens shared by ranks. Examples and rules are in tests/examples.
  */
 #include "support.h"
 
 #include "oracle/kv_gather.h"
 
 #define L(...) ((const int64_t[]){__VA_ARGS__})
-
-static sy_ctx *contexts[4];
-static const int thread_counts[4] = {1, 2, 3, 8};
-
-static int open_contexts(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        contexts[i] = test_ctx(thread_counts[i], NULL);
-    return 0;
-}
-
-static int close_contexts(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        sy_ctx_destroy(contexts[i]);
-    return 0;
-}
 
 /* ---- A call ------------------------------------------------------------------------------------------------- */
 
@@ -34,7 +15,7 @@ struct example {
     int64_t block_size, rows, batch, k, table_rows, table_len;
     sy_kv_pad pad;
     const int64_t *indices, *table, *req_id, *counts, *seq_lens;
-    const int64_t *want, *want_valid;
+    const int64_t *want;
     bool wide_indices, wide_table, wide_slots, strided;
 };
 
@@ -122,8 +103,6 @@ static void expect_slots(const struct call *c, const struct example *ex, const u
         int64_t live = 0;
         for (int64_t j = 0; j < ex->k; j++)
             live += ex->want[b * ex->k + j] >= 0;
-        if (ex->want_valid)
-            assert_int_equal(live, ex->want_valid[b]);
         assert_int_equal(get_int(&c->valid, b), live);
     }
     free(dense);
@@ -133,12 +112,12 @@ static void check(const struct example *ex)
 {
     struct call c;
     sy_query query;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++) {
+    for (int i = 0; i < TEST_CONTEXTS; i++) {
         call_make(&c, ex);
         unsigned char *before = tensor_snapshot(&c.slots);
-        expect_status(contexts[i], sy_kv_translate_query(contexts[i], &c.args, &query), SY_OK);
+        expect_status(test_contexts[i], sy_kv_translate_query(test_contexts[i], &c.args, &query), SY_OK);
         assert_int_equal(query.rows, ex->batch * ex->k);
-        expect_status(contexts[i], sy_kv_translate(contexts[i], &c.args), SY_OK);
+        expect_status(test_contexts[i], sy_kv_translate(test_contexts[i], &c.args), SY_OK);
         expect_slots(&c, ex, before);
         free(before);
         call_free(&c);
@@ -149,199 +128,18 @@ static void check_refused(const struct example *ex, sy_fault_code code, int64_t 
                           int64_t value, int64_t limit)
 {
     struct call c;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++) {
+    for (int i = 0; i < TEST_CONTEXTS; i++) {
         call_make(&c, ex);
         unsigned char *slots = tensor_snapshot(&c.slots), *valid = tensor_snapshot(&c.valid);
-        expect_status(contexts[i], sy_kv_translate(contexts[i], &c.args), SY_ERR_INDEX);
-        expect_fault(contexts[i], code, batch, position, value, limit);
-        assert_non_null(strstr(sy_ctx_error(contexts[i]), "kv_translate: "));
+        expect_status(test_contexts[i], sy_kv_translate(test_contexts[i], &c.args), SY_ERR_INDEX);
+        expect_fault(test_contexts[i], code, batch, position, value, limit);
+        assert_non_null(strstr(sy_ctx_error(test_contexts[i]), "kv_translate: "));
         tensor_expect_unchanged(&c.slots, slots, "slots");
         tensor_expect_unchanged(&c.valid, valid, "valid");
         free(slots);
         free(valid);
         call_free(&c);
     }
-}
-
-/* ---- Worked examples ---------------------------------------------------------------------------------------- */
-
-static void example_1_and_2(void **state)
-{
-    (void)state;
-    check(&(struct example){.block_size = 2,
-                            .batch = 1,
-                            .k = 3,
-                            .table_len = 3,
-                            .table = L(0, 2, 1),
-                            .indices = L(0, 4, 3),
-                            .want = L(0, 2, 5)});
-    check(&(struct example){.block_size = 2,
-                            .rows = 8,
-                            .batch = 1,
-                            .k = 4,
-                            .table_len = 3,
-                            .table = L(2, 0, 1),
-                            .indices = L(0, 2, 5, 3),
-                            .want = L(4, 0, 3, 1)});
-}
-
-static void example_3_partial_block(void **state)
-{
-    (void)state;
-    struct example ex = {.block_size = 3,
-                         .rows = 7,
-                         .batch = 1,
-                         .k = 6,
-                         .table_len = 4,
-                         .table = L(2, 0, 1, 2),
-                         .indices = L(3, 0, 8, 5, 9, 0),
-                         .want = L(0, 6, 5, 2, 6, 6)};
-    check(&ex);
-    ex.k = 4;
-    ex.indices = L(3, 0, 1, -1);
-    check_refused(&ex, SY_FAULT_ROW_RANGE, 0, 2, 7, 7);
-    ex.rows = 0; /* a cache nobody told us about may have row 7: then the -1 is the first fault */
-    check_refused(&ex, SY_FAULT_INDEX_RANGE, 0, 3, -1, 12);
-}
-
-static const struct example example_4 = {.block_size = 2,
-                                         .rows = 12,
-                                         .batch = 3,
-                                         .k = 4,
-                                         .table_rows = 2,
-                                         .table_len = 3,
-                                         .pad = SY_PAD_ZERO,
-                                         .table = (const int64_t[]){4, 1, 3, 5, 0, -1},
-                                         .req_id = (const int64_t[]){0, 1, 0},
-                                         .seq_lens = (const int64_t[]){5, 3, 5},
-                                         .counts = (const int64_t[]){4, 2, 4},
-                                         .indices =
-                                             (const int64_t[]){4, 0, -1, 3, 2, 1, 99, 99, 0, 3, -1, -1},
-                                         .want = (const int64_t[]){6, 8, -1, 3, 0, 11, -1, -1, 8, 3, -1, -1},
-                                         .want_valid = (const int64_t[]){3, 2, 2}};
-
-static void example_4_batched_with_padding(void **state)
-{
-    (void)state;
-    struct example ex = example_4;
-    for (int form = 0; form < 64; form++) {
-        ex.wide_indices = form & 1;
-        ex.wide_table = form & 2;
-        ex.wide_slots = form & 4;
-        ex.strided = form & 8;
-        ex.pad = form & 16 ? SY_PAD_ZERO : SY_PAD_SKIP;
-        ex.rows = form & 32 ? 12 : 0;
-        check(&ex);
-    }
-}
-
-static void example_4_faults(void **state)
-{
-    (void)state;
-    struct example ex = example_4;
-    ex.pad = SY_PAD_ERROR;
-    check_refused(&ex, SY_FAULT_INDEX_RANGE, 0, 2, -1, 5);
-    ex.pad = SY_PAD_ZERO;
-    ex.indices = L(4, 0, -1, 3, 2, 3, 99, 99, 0, 3, -1, -1);
-    check_refused(&ex, SY_FAULT_INDEX_RANGE, 1, 1, 3, 3);
-    ex = example_4;
-    ex.counts = L(4, 5, 4);
-    check_refused(&ex, SY_FAULT_LENGTH_RANGE, 1, -1, 5, 4);
-    ex.counts = L(4, 2, 4);
-    ex.req_id = L(0, 2, 0);
-    check_refused(&ex, SY_FAULT_REQ_RANGE, 1, -1, 2, 2);
-    const struct example unmapped = {.block_size = 2,
-                                     .rows = 12,
-                                     .batch = 1,
-                                     .k = 1,
-                                     .table_len = 3,
-                                     .table = L(5, 0, -1),
-                                     .indices = L(4)};
-    check_refused(&unmapped, SY_FAULT_BLOCK_RANGE, 0, 0, -1, 6);
-    ex = unmapped;
-    ex.rows = 0; /* still no block */
-    check_refused(&ex, SY_FAULT_BLOCK_RANGE, 0, 0, -1, INT64_C(1) << 30);
-}
-
-static void example_5_wraps(void **state)
-{
-    (void)state;
-    struct example ex = {.block_size = 4,
-                         .rows = 16,
-                         .batch = 1,
-                         .k = 2,
-                         .table_len = 2,
-                         .table = L(0, 1073741825),
-                         .indices = L(0, 4)};
-    check_refused(&ex, SY_FAULT_BLOCK_RANGE, 0, 1, 1073741825, 4);
-    ex.table = L(0, 1);
-    ex.wide_indices = true;
-    ex.indices = L(0, 4294967299);
-    check_refused(&ex, SY_FAULT_INDEX_RANGE, 0, 1, 4294967299, 8);
-}
-
-/* ---- Rules -------------------------------------------------------------------------------------------------- */
-
-/* A slot of a cache of unknown size must fit the type it is stored in. */
-static void slots_at_the_edge_of_their_type(void **state)
-{
-    (void)state;
-    struct example ex = {.block_size = 4,
-                         .batch = 1,
-                         .k = 2,
-                         .table_len = 1,
-                         .table = L(536870911),
-                         .indices = L(0, 3),
-                         .want = L(2147483644, 2147483647)};
-    check(&ex);
-    ex.table = L(536870912);
-    check_refused(&ex, SY_FAULT_BLOCK_RANGE, 0, 0, 536870912, 536870912);
-    ex.wide_slots = true;
-    ex.want = L(2147483648, 2147483651);
-    check(&ex);
-    ex.wide_table = true;
-    ex.table = L(2305843009213693950);
-    ex.want = L(9223372036854775800, 9223372036854775803);
-    check(&ex);
-    ex.table = L(2305843009213693951);
-    check_refused(&ex, SY_FAULT_BLOCK_RANGE, 0, 0, 2305843009213693951, 2305843009213693951);
-    ex = (struct example){.block_size = 3, /* 2^31 is two rows into its last block */
-                          .batch = 1,
-                          .k = 3,
-                          .table_len = 1,
-                          .table = L(715827882),
-                          .indices = L(0, 1, 2)};
-    check_refused(&ex, SY_FAULT_ROW_RANGE, 0, 2, 2147483648, 2147483648);
-}
-
-static void valid_may_be_left_out(void **state)
-{
-    (void)state;
-    struct call c;
-    call_make(&c, &example_4);
-    unsigned char *before = tensor_snapshot(&c.valid);
-    c.args.valid = NULL;
-    expect_status(contexts[1], sy_kv_translate(contexts[1], &c.args), SY_OK);
-    for (int64_t i = 0; i < 12; i++)
-        assert_int_equal(get_int(&c.slots, i), example_4.want[i]);
-    tensor_expect_unchanged(&c.valid, before, "valid");
-    free(before);
-    call_free(&c);
-}
-
-/* Without positions there is nothing to judge; the counts are still 0. */
-static void nothing_asked(void **state)
-{
-    (void)state;
-    struct example ex = example_4;
-    ex.k = 0;
-    ex.req_id = L(9, 9, 9);
-    ex.counts = ex.seq_lens = NULL;
-    ex.want_valid = L(0, 0, 0);
-    check(&ex);
-    ex.batch = 0;
-    ex.k = 4;
-    check(&ex);
 }
 
 /* ---- Random ------------------------------------------------------------------------------------------------- */
@@ -524,7 +322,7 @@ static void shared_tokens(void **state)
                                              .world = world,
                                              .rank = rank,
                                              .interleave = run};
-                sy_ctx *ctx = contexts[(world + run) % 4];
+                sy_ctx *ctx = test_contexts[(world + run) % 4];
                 expect_status(ctx, sy_kv_translate(ctx, &args), SY_OK);
                 int64_t turn = 0, in_run = 0, own = 0; /* whose card it is, and how many this rank has */
                 for (int64_t i = 0; i < TOKENS; i++) {
@@ -540,71 +338,15 @@ static void shared_tokens(void **state)
             }
 }
 
-/* Example 11, and what is wrong with tokens of a share. */
-static void example_11_shared(void **state)
-{
-    int32_t indices[7] = {0, 1, 2, 3, 4, 7, 9}, table[3] = {0, 1, 2}, slots[7], seq_lens[1] = {10};
-    static const int32_t want[2][7] = {{0, 1, -1, -1, 2, -1, 5}, {-1, -1, 0, 1, -1, 3, -1}};
-    (void)state;
-    const DLTensor x = sy_tensor(indices, SY_I32, 1, (int64_t[]){7}),
-                   t = sy_tensor(table, SY_I32, 1, (int64_t[]){3}),
-                   y = sy_tensor(slots, SY_I32, 1, (int64_t[]){7}),
-                   s = sy_tensor(seq_lens, SY_I32, 1, (int64_t[]){1});
-    sy_ctx *ctx = contexts[1];
-    sy_kv_translate_args args = {
-        .indices = &x, .block_table = &t, .block_size = 2, .slots = &y, .world = 2, .interleave = 2};
-    for (args.rank = 0; args.rank < 2; args.rank++) {
-        expect_status(ctx, sy_kv_translate(ctx, &args), SY_OK);
-        expect_bytes(slots, want[args.rank], sizeof slots);
-    }
-    args.rank = 0;
-    indices[6] = 12; /* the seventh of rank 0, whose table holds six */
-    expect_status(ctx, sy_kv_translate(ctx, &args), SY_ERR_INDEX);
-    expect_fault(ctx, SY_FAULT_INDEX_RANGE, 0, 6, 12, 12);
-    args.rank = 1; /* not its token */
-    expect_status(ctx, sy_kv_translate(ctx, &args), SY_OK);
-    args.seq_lens = &s; /* now the length of the sequence is known everywhere */
-    expect_status(ctx, sy_kv_translate(ctx, &args), SY_ERR_INDEX);
-    expect_fault(ctx, SY_FAULT_INDEX_RANGE, 0, 6, 12, 10);
-    seq_lens[0] = 15;
-    args.rank = 0;
-    expect_status(ctx, sy_kv_translate(ctx, &args), SY_ERR_INDEX);
-    expect_fault(ctx, SY_FAULT_TABLE_SHORT, 0, 6, 3, 3);
-    indices[6] = -1;
-    expect_status(ctx, sy_kv_translate(ctx, &args), SY_ERR_INDEX);
-    expect_fault(ctx, SY_FAULT_INDEX_RANGE, 0, 6, -1, 15);
-    args.pad = SY_PAD_SKIP;
-    expect_status(ctx, sy_kv_translate(ctx, &args), SY_OK);
-    args.rank = 2;
-    expect_status(ctx, sy_kv_translate(ctx, &args), SY_ERR_VALUE);
-    args.rank = 0;
-    args.interleave = -1;
-    expect_status(ctx, sy_kv_translate(ctx, &args), SY_ERR_VALUE);
-    args.interleave = INT64_C(1) << 31;
-    expect_status(ctx, sy_kv_translate(ctx, &args), SY_ERR_VALUE);
-    args.interleave = 1;
-    args.world = -1;
-    expect_status(ctx, sy_kv_translate(ctx, &args), SY_ERR_VALUE);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(example_1_and_2),
-        cmocka_unit_test(example_3_partial_block),
-        cmocka_unit_test(example_4_batched_with_padding),
-        cmocka_unit_test(example_4_faults),
-        cmocka_unit_test(example_5_wraps),
         cmocka_unit_test(shared_tokens),
-        cmocka_unit_test(example_11_shared),
-        cmocka_unit_test(slots_at_the_edge_of_their_type),
-        cmocka_unit_test(valid_may_be_left_out),
-        cmocka_unit_test(nothing_asked),
         {"random_without_faults", random_calls, NULL, NULL, (void *)0},
         {"random_with_one_fault", random_calls, NULL, NULL, (void *)1},
         {"random_with_four_faults", random_calls, NULL, NULL, (void *)4},
         cmocka_unit_test(large_for_every_thread_count),
         cmocka_unit_test(the_random_cases_were_hard),
     };
-    return cmocka_run_group_tests_name("op_kv_translate", tests, open_contexts, close_contexts);
+    return cmocka_run_group_tests_name("op_kv_translate", tests, test_open_contexts, test_close_contexts);
 }

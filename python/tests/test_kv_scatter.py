@@ -1,4 +1,4 @@
-"""kv_scatter and kv_blocks, which change what they are given: examples, several caches, packed rows, refusals."""
+"""kv_scatter and kv_blocks, which change what they are given: several caches, packed rows, read-only arrays."""
 
 from __future__ import annotations
 
@@ -98,39 +98,6 @@ def test_scatter_read_only(several: bool) -> None:
 
 def blocks() -> Any:
     return np.array([[[0, 1]], [[10, 11]], [[20, 21]], [[30, 31]]])
-
-
-def test_blocks() -> None:
-    cache = blocks()
-    kv_blocks(np.array([[0, 1], [0, 3], [2, 2]]), cache)
-    assert cache[:, 0].tolist() == [[0, 1], [0, 1], [20, 21], [0, 1]]
-
-
-@pytest.mark.parametrize(
-    ("pairs", "code", "position"),
-    [
-        ([[0, 1], [2, 1]], "DUPLICATE", 1),
-        ([[0, 1], [1, 2]], "HAZARD", 1),
-        ([[0, 1], [1, 0]], "HAZARD", 1),
-        ([[0, 4]], "BLOCK_RANGE", 0),
-    ],
-)
-def test_blocks_refused(pairs: Any, code: str, position: int) -> None:
-    cache = blocks()
-    with pytest.raises(IndexError, match=code) as caught:
-        kv_blocks(np.array(pairs), cache)
-    assert caught.value.fault.position == position  # type: ignore[attr-defined]
-    np.testing.assert_array_equal(cache, blocks())
-
-
-def test_blocks_between_caches() -> None:
-    pairs, source, target = np.array([[3, 0], [1, 1]], np.int32), blocks(), np.zeros((2, 1, 2), np.int64)
-    kv_blocks(pairs, src=source, dst=target)
-    assert target[:, 0].tolist() == [[30, 31], [10, 11]]
-    np.testing.assert_array_equal(source, blocks())
-    flat = np.zeros((2, 2), np.int64)
-    kv_blocks(pairs, src=source.reshape(4, 2), dst=flat, block_size=1)
-    assert flat.tolist() == [[30, 31], [10, 11]]
 
 
 def test_blocks_of_several_caches() -> None:

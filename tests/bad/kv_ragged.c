@@ -32,11 +32,6 @@ static void make(struct test_call *c)
     a->block_size = BLOCK_SIZE;
 }
 
-static void block_size_zero(struct test_call *c)
-{
-    c->args.ragged.block_size = 0;
-}
-
 static void rows_of_32_bits(struct test_call *c)
 {
     struct tensor *out = test_call_tensor(c, "out");
@@ -45,20 +40,10 @@ static void rows_of_32_bits(struct test_call *c)
     out->strides[1] = 1;
 }
 
-static void begins_with_one(struct test_call *c)
-{
-    put(c, "cu_lens", 0, 1);
-}
-
 static void too_many_planes(struct test_call *c)
 {
     c->args.ragged.planes = c->planes;
     c->args.ragged.num_planes = 256;
-}
-
-static void planes_missing(struct test_call *c)
-{
-    c->args.ragged.num_planes = 1;
 }
 
 /* A second plane with the cache of the first and its rows in place of `out`, less one. */
@@ -90,7 +75,7 @@ static const struct refusal rows[] = {
     {"2^32 rows of out", BAD_CALL(rows_of_32_bits, SY_ERR_OVERFLOW, "out", "4294967296", "2^32")},
 
     {"256 planes", BAD_CALL(too_many_planes, SY_ERR_VALUE, "num_planes", "256", "255"), .query = true},
-    {"no array of planes", BAD_CALL(planes_missing, SY_ERR_NULL, "planes", NULL, "1"), .query = true},
+    {"no array of planes", BAD_FIELD("num_planes", 1, SY_ERR_NULL, "planes", NULL, "1"), .query = true},
     {"a plane with fewer rows of out",
      BAD_CALL(plane_of_fewer_rows, SY_ERR_SHAPE, "out", "plane 1 has shape [12,8]", "[13,8]")},
     {"a plane over out", BAD_CALL(plane_over_the_first, SY_ERR_ALIAS, "out", "overlaps", NULL)},
@@ -110,13 +95,13 @@ static const struct refusal ladder[] = {
     {"dtype", BAD_TYPE("out", kDLFloat, 32, 1)},
     {"rank", BAD_RANK("block_table", 3, NULL, NULL)},
     {"input shape", BAD_EXTENT("starts", 0, 2, NULL, NULL)},
-    {"value", BAD_CALL(block_size_zero, SY_ERR_VALUE, "block_size", NULL, NULL)},
+    {"value", BAD_FIELD("block_size", 0, SY_ERR_VALUE, NULL, NULL, NULL)},
     {"overflow", BAD_CALL(rows_of_32_bits, SY_ERR_OVERFLOW, "out", NULL, NULL)},
     {"output shape", BAD_EXTENT("out", 1, 7, NULL, NULL)},
     {"stride", BAD_STRIDE("cu_lens", 0, 2, NULL, NULL)},
     {"device", BAD_DEVICE("cache", kDLCUDA)},
     {"alias", BAD_OVER("out", "starts", 0)},
-    {"contents", BAD_CALL(begins_with_one, SY_ERR_INDEX, "cu_lens", NULL, NULL)},
+    {"contents", BAD_NUMBER("cu_lens", 0, 1, SY_ERR_INDEX, NULL, NULL)},
 };
 
 static void starts_as_their_own_requests(struct test_call *c)

@@ -39,21 +39,6 @@ static void put(struct test_call *c, int64_t at, int32_t value)
     memcpy(test_call_tensor(c, "slots")->mem + 4 * at, &value, 4);
 }
 
-static void pad_zero(struct test_call *c)
-{
-    c->args.scatter.pad = SY_PAD_ZERO;
-}
-
-static void pad_three(struct test_call *c)
-{
-    c->args.scatter.pad = (sy_kv_pad)3;
-}
-
-static void pad_minus_one(struct test_call *c)
-{
-    memset(&c->args.scatter.pad, 0xFF, sizeof c->args.scatter.pad);
-}
-
 static void cache_bytes(struct test_call *c)
 {
     test_call_tensor(c, "cache")->shape[0] = INT64_C(1) << 60;
@@ -99,11 +84,11 @@ static const struct refusal rows[] = {
     {"src one position long", BAD_EXTENT("src", 1, 6, "[2,6,7]", "[2,5,7]"), .query = true},
     {"src one column short", BAD_EXTENT("src", 2, 6, "[2,5,6]", "[2,5,7]"), .query = true},
 
-    {"pad zero", BAD_CALL(pad_zero, SY_ERR_VALUE, "pad", "ZERO", "SKIP"), .query = true,
+    {"pad zero", BAD_FIELD("pad", SY_PAD_ZERO, SY_ERR_VALUE, NULL, "ZERO", "SKIP"), .query = true,
      .code = SY_FAULT_BAD_OPTION},
-    {"unknown pad 3", BAD_CALL(pad_three, SY_ERR_VALUE, "pad", "3", NULL), .query = true,
+    {"unknown pad 3", BAD_FIELD("pad", 3, SY_ERR_VALUE, NULL, "3", NULL), .query = true,
      .code = SY_FAULT_BAD_OPTION},
-    {"unknown pad -1", BAD_CALL(pad_minus_one, SY_ERR_VALUE, "pad", "-1", NULL), .query = true},
+    {"unknown pad -1", BAD_FIELD("pad", -1, SY_ERR_VALUE, NULL, "-1", NULL), .query = true},
 
     {"cache with inner stride 2", BAD_STRIDE("cache", 1, 2, "2", "contiguous"), .query = true},
     {"cache with overlapping rows", BAD_STRIDE("cache", 0, 6, "6", "7"), .query = true},
@@ -136,7 +121,7 @@ static const struct refusal ladder[] = {
     {"dtype", BAD_TYPE("slots", kDLUInt, 32, 1)},
     {"rank", BAD_RANK("cache", 1, NULL, NULL)},
     {"input shape", BAD_EXTENT("src", 2, 6, NULL, NULL)},
-    {"value", BAD_CALL(pad_zero, SY_ERR_VALUE, "pad", NULL, NULL)},
+    {"value", BAD_FIELD("pad", SY_PAD_ZERO, SY_ERR_VALUE, NULL, NULL, NULL)},
     {"overflow", BAD_CALL(cache_bytes, SY_ERR_OVERFLOW, "cache", NULL, NULL)},
     {"stride", BAD_STRIDE("cache", 0, 6, NULL, NULL)},
     {"device", BAD_DEVICE("slots", kDLCUDA)},

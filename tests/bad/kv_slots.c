@@ -19,34 +19,9 @@ static void make(struct test_call *c)
     a->num_rows = ROWS;
 }
 
-static void put(struct test_call *c, const char *name, int64_t at, int32_t value)
-{
-    memcpy(test_call_tensor(c, name)->mem + 4 * at, &value, 4);
-}
-
-static void rows_past_int32(struct test_call *c)
-{
-    c->args.slots.num_rows = (INT64_C(1) << 31) + 1;
-}
-
-static void pad_three(struct test_call *c)
-{
-    c->args.slots.pad = (sy_kv_pad)3;
-}
-
-static void table_times_block_size(struct test_call *c)
-{
-    c->args.slots.block_size = INT64_C(1) << 61;
-}
-
 static void positions_of_32_bits(struct test_call *c)
 {
     test_call_tensor(c, "batch")->shape[0] = test_call_tensor(c, "position")->shape[0] = INT64_C(1) << 32;
-}
-
-static void position_minus_one(struct test_call *c)
-{
-    put(c, "position", 2, -1);
 }
 
 static const struct refusal rows[] = {
@@ -56,8 +31,8 @@ static const struct refusal rows[] = {
     {"batch one short", BAD_EXTENT("batch", 0, 5, "[5]", "[6]"), .query = true},
 
     {"num_rows past int32 slots",
-     BAD_CALL(rows_past_int32, SY_ERR_VALUE, "num_rows", "2147483649", "2147483648")},
-    {"unknown pad 3", BAD_CALL(pad_three, SY_ERR_VALUE, "pad", "3", NULL), .query = true},
+     BAD_FIELD("num_rows", (INT64_C(1) << 31) + 1, SY_ERR_VALUE, NULL, "2147483649", "2147483648")},
+    {"unknown pad 3", BAD_FIELD("pad", 3, SY_ERR_VALUE, NULL, "3", NULL), .query = true},
 
     {"slots one long", BAD_EXTENT("slots", 0, 7, "[7]", "[6]")},
 
@@ -77,13 +52,14 @@ static const struct refusal ladder[] = {
     {"dtype", BAD_TYPE("slots", kDLFloat, 32, 1)},
     {"rank", BAD_RANK("block_table", 3, NULL, NULL)},
     {"input shape", BAD_EXTENT("batch", 0, 5, NULL, NULL)},
-    {"value", BAD_CALL(pad_three, SY_ERR_VALUE, "pad", NULL, NULL)},
-    {"overflow", BAD_CALL(table_times_block_size, SY_ERR_OVERFLOW, "block_table|block_size", NULL, NULL)},
+    {"value", BAD_FIELD("pad", 3, SY_ERR_VALUE, NULL, NULL, NULL)},
+    {"overflow",
+     BAD_FIELD("block_size", INT64_C(1) << 61, SY_ERR_OVERFLOW, "block_table|block_size", NULL, NULL)},
     {"output shape", BAD_EXTENT("slots", 0, 7, NULL, NULL)},
     {"stride", BAD_STRIDE("position", 0, 2, NULL, NULL)},
     {"device", BAD_DEVICE("batch", kDLCUDA)},
     {"alias", BAD_OVER("block_table", "slots", 0)},
-    {"contents", BAD_CALL(position_minus_one, SY_ERR_INDEX, "position", NULL, NULL)},
+    {"contents", BAD_NUMBER("position", 2, -1, SY_ERR_INDEX, NULL, NULL)},
 };
 
 static void positions_as_their_own_batch(struct test_call *c)

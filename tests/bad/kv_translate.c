@@ -25,26 +25,6 @@ static void make(struct test_call *c)
     a->num_rows = ROWS;
 }
 
-static void put(struct test_call *c, const char *name, int64_t at, int32_t value)
-{
-    memcpy(test_call_tensor(c, name)->mem + 4 * at, &value, 4);
-}
-
-static void rows_past_int32(struct test_call *c)
-{
-    c->args.translate.num_rows = (INT64_C(1) << 31) + 1;
-}
-
-static void pad_three(struct test_call *c)
-{
-    c->args.translate.pad = (sy_kv_pad)3;
-}
-
-static void table_times_block_size(struct test_call *c)
-{
-    c->args.translate.block_size = INT64_C(1) << 61;
-}
-
 static void rows_times_block_size(struct test_call *c)
 {
     test_call_tensor(c, "block_table")->shape[1] = 0;
@@ -60,11 +40,6 @@ static void positions_of_32_bits(struct test_call *c)
     test_call_tensor(c, "indices")->shape[1] = 65536;
 }
 
-static void index_past_sequence(struct test_call *c)
-{
-    put(c, "indices", 2 * COUNT + 3, 5);
-}
-
 static const struct refusal rows[] = {
     {"slots of rank 1", BAD_RANK("slots", 1, "[3]", "[3,5]")},
     {"slots of rank 3", BAD_RANK("slots", 3, "[3,5,1]", "[3,5]")},
@@ -74,8 +49,8 @@ static const struct refusal rows[] = {
     {"seq_lens one short", BAD_EXTENT("seq_lens", 0, 2, "2", "3"), .query = true},
 
     {"num_rows past int32 slots",
-     BAD_CALL(rows_past_int32, SY_ERR_VALUE, "num_rows", "2147483649", "2147483648")},
-    {"unknown pad 3", BAD_CALL(pad_three, SY_ERR_VALUE, "pad", "3", NULL), .query = true},
+     BAD_FIELD("num_rows", (INT64_C(1) << 31) + 1, SY_ERR_VALUE, NULL, "2147483649", "2147483648")},
+    {"unknown pad 3", BAD_FIELD("pad", 3, SY_ERR_VALUE, NULL, "3", NULL), .query = true},
 
     {"slots one row short", BAD_EXTENT("slots", 0, 2, "[2,5]", "[3,5]")},
     {"slots one position long", BAD_EXTENT("slots", 1, 6, "[3,6]", "[3,5]")},
@@ -102,13 +77,14 @@ static const struct refusal ladder[] = {
     {"dtype", BAD_TYPE("valid", kDLFloat, 32, 1)},
     {"rank", BAD_RANK("seq_lens", 2, NULL, NULL)},
     {"input shape", BAD_EXTENT("req_id", 0, 2, NULL, NULL)},
-    {"value", BAD_CALL(pad_three, SY_ERR_VALUE, "pad", NULL, NULL)},
-    {"overflow", BAD_CALL(table_times_block_size, SY_ERR_OVERFLOW, "block_table|block_size", NULL, NULL)},
+    {"value", BAD_FIELD("pad", 3, SY_ERR_VALUE, NULL, NULL, NULL)},
+    {"overflow",
+     BAD_FIELD("block_size", INT64_C(1) << 61, SY_ERR_OVERFLOW, "block_table|block_size", NULL, NULL)},
     {"output shape", BAD_EXTENT("slots", 1, 6, NULL, NULL)},
     {"stride", BAD_STRIDE("block_table", 0, 7, NULL, NULL)},
     {"device", BAD_DEVICE("indices", kDLCUDA)},
     {"alias", BAD_OVER("req_id", "slots", 0)},
-    {"contents", BAD_CALL(index_past_sequence, SY_ERR_INDEX, "indices", NULL, NULL)},
+    {"contents", BAD_NUMBER("indices", 2 * COUNT + 3, 5, SY_ERR_INDEX, NULL, NULL)},
 };
 
 int main(void)

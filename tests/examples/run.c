@@ -379,13 +379,18 @@ static void check_query(const struct call *c)
 
 /* ---- Runs ---------------------------------------------------------------------------------------------- */
 
-/* The part whose strides the call rejected gets fewer gaps; rows of matrices may always have some. */
+/*
+ * The part whose strides the call rejected gets fewer gaps. Rows of matrices may always have some, but for kv_blocks, whose
+ * flat caches are whole blocks.
+ */
 static bool less_spread(struct call *c, sy_status status)
 {
     sy_fault f;
     assert_int_equal(sy_ctx_fault(c->ctx, &f), SY_OK);
     const int i = status == SY_ERR_STRIDE ? field_named(f.argument) : -1;
-    if (i < 0 || c->spread[i] == COMPACT || c->parts[i].x.t.ndim == 2)
+    if (i < 0 || c->spread[i] == COMPACT)
+        return false;
+    if (c->parts[i].x.t.ndim == 2 && strcmp(op->name, "kv_blocks") != 0)
         return false;
     c->spread[i] = c->spread[i] == ROWS ? BLOCKS : COMPACT;
     return true;

@@ -60,30 +60,16 @@ static void no_planes(struct test_call *c)
     c->args.gather.planes = NULL;
 }
 
-static void planes_minus_one(struct test_call *c)
-{
-    c->args.gather.num_planes = -1;
-}
-
-static void too_many_planes(struct test_call *c)
-{
-    c->args.gather.num_planes = SY_KV_MAX_PLANES + 1;
-}
-
 static void cache_bytes(struct test_call *c)
 {
     test_call_tensor(c, "cache.1")->shape[0] = INT64_C(1) << 62;
 }
 
-static void index_past_the_table(struct test_call *c)
-{
-    memcpy(test_call_tensor(c, "indices")->mem + 8, &(int32_t){12}, 4);
-}
-
 static const struct refusal gather_rows[] = {
     {"planes missing", BAD_CALL(no_planes, SY_ERR_NULL, "planes", "2", NULL), .query = true},
-    {"-1 planes", BAD_CALL(planes_minus_one, SY_ERR_VALUE, "num_planes", "-1", "255"), .query = true},
-    {"256 planes", BAD_CALL(too_many_planes, SY_ERR_VALUE, "num_planes", "256", "255"), .query = true},
+    {"-1 planes", BAD_FIELD("num_planes", -1, SY_ERR_VALUE, NULL, "-1", "255"), .query = true},
+    {"256 planes", BAD_FIELD("num_planes", SY_KV_MAX_PLANES + 1, SY_ERR_VALUE, NULL, "256", "255"),
+     .query = true},
 
     {"no cache 2", NO_TENSOR("cache.2"), .query = true, .blame = "cache",
      .found = "cache of plane 2 is missing"},
@@ -128,7 +114,7 @@ static const struct refusal gather_rows[] = {
      .found = "out of plane 2 overlaps cache of plane 1"},
     {"indices in out 2", OVER("indices", "out.2", 40), .blame = "out",
      .found = "out of plane 2 overlaps indices"},
-    {"index past the table", BAD_CALL(index_past_the_table, SY_ERR_INDEX, "indices", "12", "12")},
+    {"index past the table", BAD_NUMBER("indices", 2, 12, SY_ERR_INDEX, "12", "12")},
 };
 
 static const struct refusal scatter_rows[] = {
@@ -160,37 +146,6 @@ static const struct refusal ladder[] = {
     {"device", BAD_DEVICE("out", kDLCUDA)},
     {"alias", OVER("indices", "out.2", 0), .blame = "out"},
 };
-
-static void gather_refused(void **state)
-{
-    check_refusal(make_gather, *state);
-}
-
-static void gather_query_refused(void **state)
-{
-    check_query_refusal(make_gather, *state);
-}
-
-static void scatter_refused(void **state)
-{
-    check_refusal(make_scatter, *state);
-}
-
-static void scatter_query_refused(void **state)
-{
-    check_query_refusal(make_scatter, *state);
-}
-
-/* Together with every later fault, the earlier one is reported. */
-static void wins(void **state)
-{
-    const struct refusal *first = *state;
-    for (const struct refusal *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
-        struct refusal both = *first;
-        both.second = later->spoil;
-        check_refusal(make_gather, &both);
-    }
-}
 
 static void calls_that_are_fine(void **state)
 {
@@ -254,22 +209,9 @@ static void first_overlap_of_many_planes(void **state)
 int main(void)
 {
     struct test_list list = {0};
-    for (size_t i = 0; i < COUNT_OF(gather_rows); i++) {
-        test_add(&list, gather_rows[i].name, gather_refused, (void *)&gather_rows[i]);
-        if (gather_rows[i].query)
-            test_add(&list, test_name("query: %s", gather_rows[i].name), gather_query_refused,
-                     (void *)&gather_rows[i]);
-    }
-    for (size_t i = 0; i < COUNT_OF(scatter_rows); i++) {
-        test_add(&list, test_name("scatter: %s", scatter_rows[i].name), scatter_refused,
-                 (void *)&scatter_rows[i]);
-        if (scatter_rows[i].query)
-            test_add(&list, test_name("scatter query: %s", scatter_rows[i].name), scatter_query_refused,
-                     (void *)&scatter_rows[i]);
-    }
-    for (size_t i = 0; i + 1 < COUNT_OF(ladder); i++)
-        test_add(&list, test_name("%s is told before all later faults", ladder[i].name), wins,
-                 (void *)&ladder[i]);
+    test_add_refusals(&list, make_gather, gather_rows, COUNT_OF(gather_rows));
+    test_add_refusals(&list, make_scatter, scatter_rows, COUNT_OF(scatter_rows));
+    test_add_ladder(&list, make_gather, ladder, COUNT_OF(ladder));
     test_add(&list, "calls_that_are_fine", calls_that_are_fine, NULL);
     test_add(&list, "first_overlap_of_many_planes", first_overlap_of_many_planes, NULL);
     return test_run(&list, "bad_kv_planes");

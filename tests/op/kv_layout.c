@@ -1,42 +1,8 @@
 /*
  * Caches with heads: blocks of [S,H,D] and of [H,S,D], with gaps wherever they may be, read and written through either
- * view. The truth is the address of every element, computed one by one.
+ * view. The truth is the address of every element, computed one by one. Examples are in tests/examples.
  */
 #include "support.h"
-
-/* The example of the page. */
-static void head_major_blocks(void **state)
-{
-    (void)state;
-    uint16_t cache[16], out[2 * 2 * 2];
-    const uint16_t want[] = {10, 11, 14, 15, 0, 1, 4, 5};
-    int32_t indices[] = {1, 2}, table[] = {1, 0}, slots[] = {3, 0};
-    for (uint16_t i = 0; i < 16; i++)
-        cache[i] = i;
-    const DLTensor c = sy_tensor(cache, SY_F16, 4, (int64_t[]){2, 2, 2, 2}),
-                   i = sy_tensor(indices, SY_I32, 1, (int64_t[]){2}),
-                   t = sy_tensor(table, SY_I32, 1, (int64_t[]){2}),
-                   s = sy_tensor(slots, SY_I32, 1, (int64_t[]){2}),
-                   o = sy_tensor(out, SY_F16, 3, (int64_t[]){2, 2, 2});
-    expect_status(test_contexts[0],
-                  sy_kv_gather(test_contexts[0], &(sy_kv_gather_args){.cache = &c,
-                                                                      .indices = &i,
-                                                                      .block_table = &t,
-                                                                      .block_size = 2,
-                                                                      .out = &o,
-                                                                      .layout = SY_KV_HND}),
-                  SY_OK);
-    expect_bytes(out, want, sizeof want);
-
-    memset(cache, 0, sizeof cache);
-    expect_status(
-        test_contexts[0],
-        sy_kv_scatter(test_contexts[0],
-                      &(sy_kv_scatter_args){.cache = &c, .src = &o, .slots = &s, .layout = SY_KV_HND}),
-        SY_OK);
-    const uint16_t written[] = {0, 1, 0, 0, 4, 5, 0, 0, 0, 0, 10, 11, 0, 0, 14, 15};
-    expect_bytes(cache, written, sizeof written);
-}
 
 /* ---- Every address ----------------------------------------------------------------------------------- */
 
@@ -282,7 +248,6 @@ static void large(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(head_major_blocks),
         cmocka_unit_test(every_address),
         cmocka_unit_test(large),
     };

@@ -1,30 +1,11 @@
 /*
- * Page lists in place of a block table, for the four operators that look tokens up: a small example each, then random
- * lists. A case is one run of tokens of each sequence, so that all four can be asked for the same rows; the truth is the
- * oracle of kv_gather, and row r of the cache holds the number r.
+ * Page lists in place of a block table, for the four operators that look tokens up: random lists. A case is one run of
+ * tokens of each sequence, so that all four can be asked for the same rows; the truth is the oracle of kv_gather, and row r
+ * of the cache holds the number r. Examples and rules are in tests/examples.
  */
 #include "support.h"
 
 #include "oracle/kv_gather.h"
-
-static sy_ctx *contexts[3];
-static const int thread_counts[3] = {1, 2, 7};
-
-static int open_contexts(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        contexts[i] = test_ctx(thread_counts[i], NULL);
-    return 0;
-}
-
-static int close_contexts(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        sy_ctx_destroy(contexts[i]);
-    return 0;
-}
 
 /* ---- A case ------------------------------------------------------------------------------------------------- */
 
@@ -231,152 +212,15 @@ static struct gather_fault check(const struct input *in)
     make_ints(&c.last, in->wide, in->last_page_len, in->lists, 0);
     make_ints(&c.req, in->wide, in->req_id, in->batch, 0);
     make_ints(&c.lens, in->wide, in->seq_lens, in->batch, 0);
-    for (size_t i = 0; i < COUNT_OF(contexts); i++) {
-        check_gather(contexts[i], in, &c, out);
-        check_translate(contexts[i], in, &c, out);
+    for (int i = 0; i < TEST_CONTEXTS; i++) {
+        check_gather(test_contexts[i], in, &c, out);
+        check_translate(test_contexts[i], in, &c, out);
         if (!in->lens_given)
-            check_ragged(contexts[i], in, &c, out);
+            check_ragged(test_contexts[i], in, &c, out);
         if (!in->lens_given && c.n > 0)
-            check_slots(contexts[i], in, &c, out);
+            check_slots(test_contexts[i], in, &c, out);
     }
     return c.fault;
-}
-
-/* ---- Examples ----------------------------------------------------------------------------------------------- */
-
-/* Lists [3,1], [] and [0]; the first ends after one token of block 1. */
-static struct input three_lists(void)
-{
-    return (struct input){.batch = 3,
-                          .lists = 3,
-                          .n_pages = 4,
-                          .block_size = 2,
-                          .rows = 8,
-                          .last_given = true,
-                          .page_indices = {3, 1, 0, -9},
-                          .indptr = {0, 2, 2, 3},
-                          .last_page_len = {1, 77, 2},
-                          .n = {3, 0, 2}};
-}
-
-static void expect_code(const struct input *in, enum gather_code code, int64_t batch, int64_t position,
-                        int64_t value, int64_t limit)
-{
-    const struct gather_fault got = check(in);
-    assert_int_equal(got.code, code);
-    if (code == GATHER_FINE)
-        return;
-    assert_int_equal(got.batch, batch);
-    assert_int_equal(got.position, position);
-    assert_true(got.value == value && got.limit == limit);
-}
-
-/* The numbers of an example by hand; the oracle has its own tests through the block tables. */
-static void rows_of_three_lists(void **state)
-{
-    (void)state;
-    int32_t pages[4] = {3, 1, 0, -9}, indptr[4] = {0, 2, 2, 3}, last[3] = {1, 77, 2},
-            cu_lens[4] = {0, 3, 3, 5};
-    float cache[8] = {0, 10, 20, 30, 40, 50, 60, 70}, out[5];
-    const float want[5] = {60, 70, 20, 0, 10};
-    const DLTensor c = sy_tensor(cache, SY_F32, 2, (int64_t[]){8, 1}),
-                   p = sy_tensor(pages, SY_I32, 1, (int64_t[]){4}),
-                   i = sy_tensor(indptr, SY_I32, 1, (int64_t[]){4}),
-                   l = sy_tensor(last, SY_I32, 1, (int64_t[]){3}),
-                   n = sy_tensor(cu_lens, SY_I32, 1, (int64_t[]){4}),
-                   o = sy_tensor(out, SY_F32, 2, (int64_t[]){5, 1});
-    sy_ctx *ctx = contexts[0];
-    expect_status(ctx,
-                  sy_kv_ragged(ctx, &(sy_kv_ragged_args){.cache = &c,
-                                                         .cu_lens = &n,
-                                                         .block_size = 2,
-                                                         .out = &o,
-                                                         .page_indices = &p,
-                                                         .indptr = &i,
-                                                         .last_page_len = &l}),
-                  SY_OK);
-    expect_bytes(out, want, sizeof want);
-    struct input in = three_lists();
-    expect_code(&in, GATHER_FINE, 0, 0, 0, 0);
-}
-
-static void lengths_of_sequences(void **state)
-{
-    (void)state;
-    struct input in = three_lists();
-    in.n[0] = 4; /* one token more than the last page has */
-    expect_code(&in, GATHER_INDEX, 0, 3, 3, 3);
-    in.last_given = false;
-    expect_code(&in, GATHER_FINE, 0, 0, 0, 0);
-    in.n[1] = 1; /* nothing in an empty list, whatever last_page_len says */
-    expect_code(&in, GATHER_INDEX, 1, 0, 0, 0);
-    in.last_given = true;
-    in.n[0] = 3;
-    expect_code(&in, GATHER_INDEX, 1, 0, 0, 0);
-    in = three_lists();
-    in.last_given = false;
-    in.lens_given = true;
-    memcpy(in.seq_lens, (const int64_t[]){9, 0, 1}, 3 * sizeof in.seq_lens[0]);
-    in.n[0] = 5; /* a length of the caller's own may lead past the list */
-    expect_code(&in, GATHER_TABLE, 0, 4, 2, 2);
-    in.n[0] = 4;
-    expect_code(&in, GATHER_INDEX, 2, 1, 1, 1);
-}
-
-static void faults_of_lists(void **state)
-{
-    (void)state;
-    struct input in = three_lists();
-    in.indptr[0] = -1;
-    expect_code(&in, GATHER_LENGTH, 0, -1, -1, 0);
-    in = three_lists();
-    in.indptr[2] = 1;
-    expect_code(&in, GATHER_LENGTH, 2, -1, 1, 2);
-    in.indptr[2] = in.indptr[3] = 5;
-    expect_code(&in, GATHER_LENGTH, 2, -1, 5, 4);
-    in = three_lists();
-    in.last_page_len[2] = 0;
-    expect_code(&in, GATHER_LENGTH, 2, -1, 0, 1);
-    in.last_page_len[0] = 3; /* found before the other */
-    expect_code(&in, GATHER_LENGTH, 0, -1, 3, 2);
-    in = three_lists();
-    in.indptr[3] = 4; /* -9 is not reached by two tokens */
-    expect_code(&in, GATHER_FINE, 0, 0, 0, 0);
-    in.n[2] = 3;
-    expect_code(&in, GATHER_BLOCK, 2, 2, -9, 4);
-    in = three_lists();
-    in.rows = 7;
-    expect_code(&in, GATHER_ROW, 0, 1, 7, 7);
-}
-
-/* A slice of a larger batch: its lists begin somewhere, and nothing before or behind is read. */
-static void a_slice_of_lists(void **state)
-{
-    (void)state;
-    struct input in = three_lists();
-    memcpy(in.page_indices, (const int64_t[]){-5, 3, 1, 0}, 4 * sizeof in.page_indices[0]);
-    for (int i = 0; i < 4; i++)
-        in.indptr[i]++;
-    expect_code(&in, GATHER_FINE, 0, 0, 0, 0);
-    in.req_given = true;
-    in.lists = 1;
-    in.n[2] = 1;
-    expect_code(&in, GATHER_FINE, 0, 0, 0, 0);
-    in.n_pages = 0;
-    in.indptr[0] = in.indptr[1] = 0;
-    expect_code(&in, GATHER_INDEX, 0, 0, 0, 0);
-}
-
-static void numbers_do_not_wrap(void **state)
-{
-    (void)state;
-    struct input in = three_lists();
-    in.wide = true; /* page_indices; indptr is then int32 */
-    in.page_indices[1] = INT64_C(4294967297);
-    expect_code(&in, GATHER_BLOCK, 0, 2, INT64_C(4294967297), 4);
-    in = three_lists();
-    in.indptr[3] = INT64_C(4294967299);
-    expect_code(&in, GATHER_LENGTH, 3, -1, INT64_C(4294967299), 4);
 }
 
 /* ---- Random ------------------------------------------------------------------------------------------------- */
@@ -469,14 +313,9 @@ static void the_random_cases_were_hard(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_of_three_lists),
-        cmocka_unit_test(lengths_of_sequences),
-        cmocka_unit_test(faults_of_lists),
-        cmocka_unit_test(a_slice_of_lists),
-        cmocka_unit_test(numbers_do_not_wrap),
         {"random_lists", random_lists, NULL, NULL, NULL},
         {"random_lists_with_a_fault", random_lists, NULL, NULL, (void *)1},
         cmocka_unit_test(the_random_cases_were_hard),
     };
-    return cmocka_run_group_tests_name("op_kv_lists", tests, open_contexts, close_contexts);
+    return cmocka_run_group_tests_name("op_kv_lists", tests, test_open_contexts, test_close_contexts);
 }

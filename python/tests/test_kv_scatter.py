@@ -70,7 +70,6 @@ def test_scales_that_are_read_only() -> None:
 @pytest.mark.parametrize(
     ("change", "kind", "sentence"),
     [
-        ({"pad": "zero"}, ValueError, "kv_scatter: pad is ZERO, want ERROR or SKIP: there is no row to clear"),
         ({"cache": None}, TypeError, "kv_scatter: cache is missing, want a tensor"),
         ({"src": (SRC, SRC)}, ValueError, "kv_scatter: src is several arrays, want one"),
         ({"cache": (np.zeros((6, 2)),) * 2}, ValueError, "kv_scatter: src is one array, want 2, one for each cache"),

@@ -114,7 +114,8 @@ static const struct refusal gather_rows[] = {
      .found = "out of plane 2 overlaps cache of plane 1"},
     {"indices in out 2", OVER("indices", "out.2", 40), .blame = "out",
      .found = "out of plane 2 overlaps indices"},
-    {"index past the table", BAD_NUMBER("indices", 2, 12, SY_ERR_INDEX, "12", "12")},
+    {"index past the table",
+     BAD_NUMBER("indices", 2, 12, SY_ERR_INDEX, "indices at batch 0, position 2 is 12", "12")},
 };
 
 static const struct refusal scatter_rows[] = {
@@ -129,6 +130,7 @@ static const struct refusal scatter_rows[] = {
      BAD_EXTENT("cache.2", 1, 3, "cache of plane 2 has blocks of 3", "4"), .query = true, .blame = "cache"},
     {"cache 1 with a block more", BAD_EXTENT("cache.1", 0, 7, "cache of plane 1 has 28 rows", "24"),
      .query = true, .blame = "cache"},
+    {"a slot past the caches", BAD_NUMBER("slots", 7, ROWS, SY_ERR_INDEX, "position 7 is 24", "24")},
     {"cache 1 over cache 2", OVER("cache.1", "cache.2", 0), .blame = "cache",
      .found = "cache of plane 1 overlaps cache of plane 2"},
     {"src 1 in cache", OVER("src.1", "cache", 100), .blame = "cache",

@@ -19,11 +19,6 @@ struct fixture {
     sy_kv_plane more[MOST_PLANES];
 };
 
-static void put_ints(struct tensor *x, const int32_t *values)
-{
-    tensor_put(x, values);
-}
-
 /* A plane of type, width and layout chosen by its number: flat, paged, with gaps, with two dimensions in a row. */
 static void make_plane(struct fixture *f, int i, uint64_t *rng)
 {
@@ -73,9 +68,9 @@ static void fixture_make(struct fixture *f, uint64_t *rng)
     tensor_make(&f->indices, SY_I32, 2, L(f->batch, f->k), NULL);
     tensor_make(&f->slots, SY_I32, 2, L(f->batch, f->k), NULL);
     tensor_make(&f->table, SY_I32, 2, L(f->batch, f->columns), NULL);
-    put_ints(&f->indices, indices);
-    put_ints(&f->slots, slots);
-    put_ints(&f->table, table);
+    tensor_put(&f->indices, indices);
+    tensor_put(&f->slots, slots);
+    tensor_put(&f->table, table);
     free(indices);
     free(slots);
     free(table);
@@ -184,34 +179,6 @@ static void large_for_every_thread_count(void **state)
     fixture_free(&f);
 }
 
-static void nothing_is_written_when_something_is_wrong(void **state)
-{
-    (void)state;
-    uint64_t rng = 4;
-    struct fixture f = {.n_planes = 3, .blocks = 5, .block_size = 4, .batch = 2, .k = 9, .columns = 3};
-    fixture_make(&f, &rng);
-    memcpy(f.indices.mem + 4 * 13, &(int32_t){99}, 4);
-    memcpy(f.slots.mem + 4 * 13, &(int32_t){20}, 4);
-    for (int to_cache = 0; to_cache < 2; to_cache++) {
-        struct tensor *changed = to_cache ? f.cache : f.rows;
-        unsigned char *before[3];
-        for (int i = 0; i < 3; i++)
-            before[i] = tensor_snapshot(&changed[i]);
-        sy_ctx *ctx = test_contexts[1];
-        expect_status(ctx, to_cache ? scatter(ctx, &f, 0, 3) : gather(ctx, &f, 0, 3), SY_ERR_INDEX);
-        if (to_cache)
-            expect_fault(ctx, SY_FAULT_SLOT_RANGE, -1, 13, 20, 20);
-        else
-            expect_fault(ctx, SY_FAULT_INDEX_RANGE, 1, 4, 99, 12);
-        assert_null(strstr(sy_ctx_error(ctx), "plane"));
-        for (int i = 0; i < 3; i++) {
-            tensor_expect_unchanged(&changed[i], before[i], "plane");
-            free(before[i]);
-        }
-    }
-    fixture_free(&f);
-}
-
 /* ---- Parts of one tensor ------------------------------------------------------------------------------------ */
 
 /* A view of some columns, heads or blocks of a tensor: same strides, another start. */
@@ -270,35 +237,6 @@ static void latent_and_rope(void **state)
     expect_bytes(out, want, sizeof want);
 }
 
-/* The example of the page. */
-static void latent_and_rope_of_the_page(void **state)
-{
-    (void)state;
-    int16_t cache[6 * 5], latent[2 * 3], rope[2 * 2];
-    int32_t indices[] = {4, 1}, table[] = {0, 1, 2};
-    for (int i = 0; i < 6 * 5; i++)
-        cache[i] = (int16_t)(10 * (i / 5) + i % 5);
-    struct part p[2];
-    const DLTensor i = sy_tensor(indices, SY_I32, 1, (int64_t[]){2}),
-                   b = sy_tensor(table, SY_I32, 1, (int64_t[]){3}),
-                   l = sy_tensor(latent, SY_I16, 2, (int64_t[]){2, 3}),
-                   r = sy_tensor(rope, SY_I16, 2, (int64_t[]){2, 2});
-    const sy_kv_plane more = {.cache = part(&p[1], cache + 3, 2, L(6, 2), L(5, 1)), .rows = &r};
-    expect_status(
-        test_contexts[0],
-        sy_kv_gather(test_contexts[0], &(sy_kv_gather_args){.cache = part(&p[0], cache, 2, L(6, 3), L(5, 1)),
-                                                            .indices = &i,
-                                                            .block_table = &b,
-                                                            .block_size = 2,
-                                                            .out = &l,
-                                                            .planes = &more,
-                                                            .num_planes = 1}),
-        SY_OK);
-    const int16_t want_latent[] = {40, 41, 42, 10, 11, 12}, want_rope[] = {43, 44, 13, 14};
-    expect_bytes(latent, want_latent, sizeof want_latent);
-    expect_bytes(rope, want_rope, sizeof want_rope);
-}
-
 /* [blocks, 2, S, D]: keys and values side by side in every block. */
 static void keys_and_values_of_one_pool(void **state)
 {
@@ -320,32 +258,6 @@ static void keys_and_values_of_one_pool(void **state)
                   SY_OK);
     const int16_t want[] = {2, 0, -2, 0, 3, 0, -3, 0, 0, 1, 0, -1};
     expect_bytes(cache, want, sizeof want);
-}
-
-/* One byte too wide, and the parts share it. */
-static void parts_that_overlap(void **state)
-{
-    (void)state;
-    int16_t cache[6 * 5] = {0}, latent[2 * 3] = {0}, rope[2 * 3] = {0};
-    int32_t slots[] = {4, 1};
-    struct part p[2];
-    const DLTensor s = sy_tensor(slots, SY_I32, 1, (int64_t[]){2}),
-                   l = sy_tensor(latent, SY_I16, 2, (int64_t[]){2, 3}),
-                   r = sy_tensor(rope, SY_I16, 2, (int64_t[]){2, 3});
-    const int64_t starts[] = {2, 3}; /* into the latent part; into the next row's */
-    for (int i = 0; i < 2; i++) {
-        const sy_kv_plane more = {.cache = part(&p[1], cache + starts[i], 2, L(5, 3), L(5, 1)), .rows = &r};
-        expect_status(test_contexts[0],
-                      sy_kv_scatter(test_contexts[0],
-                                    &(sy_kv_scatter_args){.cache = part(&p[0], cache, 2, L(5, 3), L(5, 1)),
-                                                          .src = &l,
-                                                          .slots = &s,
-                                                          .planes = &more,
-                                                          .num_planes = 1}),
-                      SY_ERR_ALIAS);
-        assert_string_equal(sy_ctx_error(test_contexts[0]),
-                            "kv_scatter: cache overlaps cache of plane 1 in memory, want separate memory");
-    }
 }
 
 /* A random view: a dimension in rows, rows in blocks, blocks in the pool, some of them with gaps. */
@@ -485,11 +397,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_if_each_had_a_call_of_its_own),
         cmocka_unit_test(large_for_every_thread_count),
-        cmocka_unit_test(nothing_is_written_when_something_is_wrong),
-        cmocka_unit_test(latent_and_rope_of_the_page),
         cmocka_unit_test(latent_and_rope),
         cmocka_unit_test(keys_and_values_of_one_pool),
-        cmocka_unit_test(parts_that_overlap),
         cmocka_unit_test(every_shared_element_is_found),
         cmocka_unit_test(one_cache_many_outputs),
         cmocka_unit_test(two_hundred_and_fifty_six_planes),

@@ -1,45 +1,12 @@
 /*
- * kv_scatter: pages with gaps between them, then random shapes against the oracle, with flat and paged caches, strides,
- * both integer types, padding and planted faults, on every thread count. Examples and rules are in tests/examples.
+ * kv_scatter: random shapes against the oracle, with flat and paged caches, strides, both integer types, padding and
+ * planted faults, on every thread count. Examples and rules are in tests/examples.
  */
 #include "support.h"
 
 #include "oracle/kv_scatter.h"
 
 #define L(...) ((const int64_t[]){__VA_ARGS__})
-
-/* Slots [2,3] with a row stride, rows of two dimensions, pages of another layer between ours. */
-static void leading_dimensions_and_gaps(void **state)
-{
-    (void)state;
-    struct tensor cache, src, slots;
-    unsigned char want[6 * 4], rows[6 * 4];
-    const int32_t to[] = {5, 0, 3, 2, 4, 1};
-    for (int i = 0; i < 24; i++)
-        rows[i] = (unsigned char)(i + 1);
-    for (int i = 0; i < 6; i++)
-        memcpy(want + 4 * to[i], rows + 4 * i, 4);
-    tensor_make(&cache, SY_U8, 4, L(3, 2, 2, 2),
-                &(struct layout){.inner = 2, .row_gap = 3, .outer_gap = 17, .byte_offset = 2, .misalign = 1});
-    tensor_make(&src, SY_U8, 4, L(2, 3, 2, 2), &(struct layout){.inner = 2, .row_gap = 5});
-    tensor_make(&slots, SY_I32, 2, L(2, 3), &(struct layout){.row_gap = 2});
-    tensor_put(&src, rows);
-    tensor_put(&slots, to);
-    unsigned char *before = tensor_snapshot(&cache);
-    expect_status(
-        test_contexts[1],
-        sy_kv_scatter(
-            test_contexts[1],
-            &(sy_kv_scatter_args){.cache = &cache.t, .src = &src.t, .slots = &slots.t, .check_unique = true}),
-        SY_OK);
-    tensor_expect(&cache, want, before, "cache");
-    free(before);
-    tensor_free(&cache);
-    tensor_free(&src);
-    tensor_free(&slots);
-}
-
-/* ---- Random ------------------------------------------------------------------------------------------------- */
 
 static struct {
     int code[SCATTER_DUPLICATE + 1], padded, paged, paged_gap, gap, misaligned, unnamed, element[17];
@@ -251,7 +218,6 @@ static void the_random_cases_were_hard(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(leading_dimensions_and_gaps),
         {"random_without_faults", random_shapes, NULL, NULL, (void *)0},
         {"random_with_one_fault", random_shapes, NULL, NULL, (void *)1},
         {"random_with_three_faults", random_shapes, NULL, NULL, (void *)3},

@@ -1,16 +1,18 @@
 /*
- * kv_gather and kv_translate against an oracle: seeded shapes with flat and paged caches, one to three dimensions of
- * indices, every policy and mix of integer types, strides, gaps and planted faults; then sizes large enough to be split
- * over threads. What the generator must have produced is counted and asserted at the end. Examples and rules are in
- * tests/examples.
+ * kv_gather, kv_translate and kv_slots against oracles: seeded shapes with flat and paged caches, one to three dimensions
+ * of indices, every policy and mix of integer types, strides, gaps and planted faults; then sizes large enough to be
+ * split over threads. What the generator must have produced is counted and asserted at the end. Examples and rules are
+ * in tests/examples.
  */
 #include "support.h"
 
 #include "oracle/kv_gather.h"
+#include "oracle/kv_slots.h"
 
 static struct {
-    int code[GATHER_ROW + 1], padded[3], past_count[3], partial, shared, unreached, paged, paged_gap, rank[4],
-        req, counts, seq_lens, mixed, gap, offset, misaligned, no_rows, shared_request, element[17];
+    int code[GATHER_ROW + 1], slots_code[SLOTS_ROW + 1], padded[3], past_count[3], partial, shared, unreached,
+        paged, paged_gap, rank[4], req, counts, seq_lens, mixed, gap, offset, misaligned, no_rows,
+        shared_request, element[17];
 } seen;
 
 struct fixture {
@@ -362,6 +364,74 @@ static void check_translate(const struct fixture *f)
     free(live);
 }
 
+/* Tokens up to counts, with the sequence of each. */
+static int64_t list_tokens(const struct gather_case *in, int64_t *batch, int64_t *position)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < in->batch * in->k; i++) {
+        const int64_t b = i / in->k;
+        if (in->counts && i % in->k >= in->counts[b])
+            continue;
+        batch[n] = in->req_id ? in->req_id[b] : b;
+        position[n++] = in->indices[i];
+    }
+    return n;
+}
+
+/* kv_slots of the same tokens, as one row or two, on every thread count. */
+static void check_slots(const struct fixture *f)
+{
+    static const sy_fault_code codes[] = {SY_FAULT_NONE, SY_FAULT_REQ_RANGE, SY_FAULT_INDEX_RANGE,
+                                          SY_FAULT_BLOCK_RANGE, SY_FAULT_ROW_RANGE};
+    const struct gather_case *in = &f->in;
+    int64_t *values[] = {int_array(in->batch * in->k), int_array(in->batch * in->k),
+                         int_array(in->batch * in->k)};
+    const int64_t n = list_tokens(in, values[0], values[1]);
+    const bool no_batch = in->table_rows == 1;
+    const struct slots_case truth = {.n = n,
+                                     .table_rows = in->table_rows,
+                                     .table_len = in->table_len,
+                                     .block_size = in->block_size,
+                                     .rows = in->rows,
+                                     .slot_bits = f->count_type.bits,
+                                     .padding = in->pad != GATHER_ERROR,
+                                     .batch = no_batch ? NULL : values[0],
+                                     .position = values[1],
+                                     .table = in->table};
+    const struct slots_fault fault = oracle_kv_slots(&truth, values[2]);
+    const bool fine = fault.code == 0;
+    const DLDataType types[] = {f->table_type, f->index_type, f->count_type, f->count_type};
+    seen.slots_code[fault.code]++;
+    for (int i = 0; i < TEST_CONTEXTS; i++) {
+        const int64_t shape[] = {n % 2 == 0 ? 2 : 1, n % 2 == 0 ? n / 2 : n};
+        struct tensor x[4]; /* batch, position, slots that are wanted, slots */
+        for (int k = 0; k < 4; k++) {
+            tensor_make(&x[k], types[k], 2, shape, &(struct layout){.row_gap = k > 1 ? i : i * k});
+            if (k < 2 || (k == 2 && fine))
+                put_ints(&x[k], values[k], n);
+        }
+        const sy_kv_slots_args args = {.batch = no_batch ? NULL : &x[0].t,
+                                       .position = &x[1].t,
+                                       .block_table = f->args.block_table,
+                                       .block_size = in->block_size,
+                                       .num_rows = in->rows,
+                                       .pad = f->args.pad,
+                                       .slots = &x[3].t};
+        sy_ctx *ctx = test_contexts[i];
+        sy_query query;
+        expect_status(ctx, sy_kv_slots_query(ctx, &args, &query), SY_OK);
+        assert_int_equal(query.rows, n);
+        expect_status(ctx, sy_kv_slots(ctx, &args), fine ? SY_OK : SY_ERR_INDEX);
+        if (!fine)
+            expect_fault(ctx, codes[fault.code], -1, fault.position, fault.value, fault.limit);
+        tensor_expect_unchanged(&x[3], x[2].mem, "slots");
+        for (int k = 0; k < 4; k++)
+            tensor_free(&x[k]);
+    }
+    for (int k = 0; k < 3; k++)
+        free(values[k]);
+}
+
 static uint64_t running_seed;
 
 static int tell_seed(void **state)
@@ -417,6 +487,7 @@ static void random_shapes(void **state)
         for (size_t i = 0; i < (want.code == GATHER_FINE ? 1 : TEST_CONTEXTS); i++)
             fixture_check(&f, &want, test_contexts[(seed + i) % 4]);
         check_translate(&f);
+        check_slots(&f);
         fixture_free(&f);
     }
     running_seed = 0;
@@ -476,6 +547,7 @@ static void large(int64_t batch, int64_t k, int64_t width, bool paged, enum gath
         fixture_check(&f, &want, test_contexts[i]);
     }
     check_translate(&f);
+    check_slots(&f);
     /* Faults in many places at once: the smallest position is the one reported, and nothing is written. */
     for (int64_t i = batch * k - 1; i > batch * k / 3; i -= 1 + batch * k / 40)
         f.dense_indices[i] = i % 2 ? 800 + i : -2;
@@ -485,6 +557,7 @@ static void large(int64_t batch, int64_t k, int64_t width, bool paged, enum gath
     for (int i = 0; i < TEST_CONTEXTS; i++)
         fixture_check(&f, &want, test_contexts[i]);
     check_translate(&f);
+    check_slots(&f);
     free(old);
     fixture_free(&f);
 }
@@ -533,6 +606,11 @@ static void the_random_cases_were_hard(void **state)
                        seen.code[GATHER_TABLE],
                        seen.code[GATHER_BLOCK],
                        seen.code[GATHER_ROW],
+                       seen.slots_code[0],
+                       seen.slots_code[1],
+                       seen.slots_code[2],
+                       seen.slots_code[3],
+                       seen.slots_code[4],
                        seen.padded[1],
                        seen.padded[2],
                        seen.past_count[0],

@@ -1,6 +1,5 @@
 /*
- * kv_blocks: planes, then random pairs against the oracle, on every thread count. Examples and rules are in
- * tests/examples.
+ * kv_blocks: random pairs against the oracle, on every thread count. Examples and rules are in tests/examples.
  */
 #include "support.h"
 
@@ -101,29 +100,6 @@ static struct blocks_fault check(const struct input *in)
     return fault;
 }
 
-/* ---- Planes ------------------------------------------------------------------------------------------------- */
-
-static void keys_and_values_together(void **state)
-{
-    (void)state;
-    int32_t pool[2][3][4], want[2][3][4], pairs[1][2] = {{2, 0}};
-    for (int i = 0; i < 24; i++)
-        pool[i / 12][i / 4 % 3][i % 4] = i;
-    memcpy(want, pool, sizeof want);
-    memcpy(want[0][0], pool[0][2], sizeof want[0][0]);
-    memcpy(want[1][0], pool[1][2], sizeof want[1][0]);
-    const DLTensor keys = sy_tensor(pool[0], SY_I32, 3, (int64_t[]){3, 2, 2}),
-                   values = sy_tensor(pool[1], SY_I32, 2, (int64_t[]){6, 2}),
-                   p = sy_tensor(pairs, SY_I32, 2, (int64_t[]){1, 2});
-    const sy_kv_blocks_args args = {.cache = &keys,
-                                    .pairs = &p,
-                                    .block_size = 2,
-                                    .planes = &(sy_kv_plane){.cache = &values},
-                                    .num_planes = 1};
-    expect_status(test_contexts[2], sy_kv_blocks(test_contexts[2], &args), SY_OK);
-    expect_bytes(pool, want, sizeof want);
-}
-
 /* ---- Random ------------------------------------------------------------------------------------------------- */
 
 static int seen[BLOCKS_HAZARD + 1];
@@ -192,7 +168,6 @@ static void the_random_cases_were_hard(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_and_values_together),
         {"random_without_faults", random_pairs, NULL, NULL, (void *)0},
         {"random_with_one_fault", random_pairs, NULL, NULL, (void *)1},
         {"random_with_three_faults", random_pairs, NULL, NULL, (void *)3},

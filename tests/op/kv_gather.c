@@ -1,18 +1,17 @@
 /*
- * kv_gather, kv_translate and kv_slots against oracles: seeded shapes with flat and paged caches, one to three dimensions
- * of indices, every policy and mix of integer types, strides, gaps and planted faults; then sizes large enough to be
- * split over threads. What the generator must have produced is counted and asserted at the end. Examples and rules are
+ * kv_gather, kv_translate and kv_slots against the oracle: seeded shapes with flat and paged caches, block tables and lists
+ * of pages, one to three dimensions of indices, every policy and mix of integer types, strides, gaps and planted faults;
+ * then sizes large enough to be split over threads. What the generator must have produced is counted and asserted at the end. Examples and rules are
  * in tests/examples.
  */
 #include "support.h"
 
 #include "oracle/kv_gather.h"
-#include "oracle/kv_slots.h"
 
 static struct {
-    int code[GATHER_ROW + 1], slots_code[SLOTS_ROW + 1], padded[3], past_count[3], partial, shared, unreached,
-        paged, paged_gap, rank[4], req, counts, seq_lens, mixed, gap, offset, misaligned, no_rows,
-        shared_request, element[17];
+    int code[GATHER_ROW + 1], slots_code[GATHER_ROW + 1], padded[3], past_count[3], partial, shared,
+        unreached, paged, paged_gap, rank[4], req, counts, seq_lens, mixed, gap, offset, misaligned, no_rows,
+        shared_request, element[17], lists, last_page_len, no_pages;
 } seen;
 
 struct fixture {
@@ -22,9 +21,10 @@ struct fixture {
     int64_t lead[2];  /* its leading dimensions                  */
     int64_t width[2]; /* D, or D1 and D2 of a paged cache        */
     DLDataType element, index_type, table_type, req_type, count_type, length_type;
-    struct tensor cache, indices, table, req_id, counts, seq_lens, out;
+    struct tensor cache, indices, table, indptr, last_page_len, req_id, counts, seq_lens, out;
     unsigned char *dense_cache, *want;
-    int64_t *dense_indices, *dense_table, *dense_req, *dense_counts, *dense_lengths;
+    int64_t *dense_indices, *dense_table, *dense_indptr, *dense_last, *dense_req, *dense_counts,
+        *dense_lengths;
     sy_kv_gather_args args;
 };
 
@@ -94,12 +94,48 @@ static void choose_sizes(struct fixture *f, uint64_t *rng)
     f->length_type = any_int(rng);
 }
 
+/* Entries of the table or of all lists; those of sequence r, and its first. */
+static int64_t all_pages(const struct gather_case *in)
+{
+    return in->indptr ? in->table_len : in->table_rows * in->table_len;
+}
+
+static int64_t n_pages(const struct gather_case *in, int64_t r)
+{
+    return in->indptr ? in->indptr[r + 1] - in->indptr[r] : in->table_len;
+}
+
+static int64_t first_page(const struct gather_case *in, int64_t r)
+{
+    return in->indptr ? in->indptr[r] : r * in->table_len;
+}
+
+/* Lists of up to table_len pages in place of the table, with unused pages before and after them. */
+static void fill_lists(struct fixture *f, uint64_t *rng)
+{
+    struct gather_case *in = &f->in;
+    int64_t *at = f->dense_indptr = int_array(in->table_rows + 1);
+    in->indptr = at;
+    f->dense_last = int_array(in->table_rows);
+    at[0] = rng_below(rng, 3);
+    for (int64_t r = 0; r < in->table_rows; r++) {
+        at[r + 1] = at[r] + rng_below(rng, in->table_len + 1);
+        f->dense_last[r] = at[r + 1] == at[r] ? -1 : 1 + rng_below(rng, in->block_size);
+        seen.no_pages += at[r + 1] == at[r];
+    }
+    in->table_len = at[in->table_rows] + rng_below(rng, 3);
+    if (!in->seq_lens && rng_below(rng, 2))
+        in->last_page_len = f->dense_last;
+    seen.lists++;
+    seen.last_page_len += in->last_page_len != NULL;
+}
+
 /* Entries that exist; a third of the blocks are unmapped and are avoided by the indices below. */
 static void fill_table(struct fixture *f, uint64_t *rng)
 {
     struct gather_case *in = &f->in;
     const int64_t blocks = (in->rows + in->block_size - 1) / in->block_size;
-    for (int64_t i = 0; i < in->table_rows * in->table_len; i++)
+    for (int64_t i = 0; i < all_pages(in); i++)
         f->dense_table[i] =
             rng_below(rng, 3) == 0 ? -1 - rng_below(rng, 2) * 1000000 : rng_below(rng, blocks);
 }
@@ -108,13 +144,14 @@ static void fill_table(struct fixture *f, uint64_t *rng)
 static int64_t live_token(const struct fixture *f, uint64_t *rng, int64_t b)
 {
     const struct gather_case *in = &f->in;
-    const int64_t r = in->req_id ? f->dense_req[b] : b;
-    for (int i = 0; i < 60; i++) {
-        const int64_t limit = in->seq_lens ? f->dense_lengths[b] : in->table_len * in->block_size;
-        const int64_t t = limit > 0 ? rng_below(rng, limit) : 0;
-        if (t >= limit || t / in->block_size >= in->table_len)
+    const int64_t r = in->req_id ? f->dense_req[b] : b, pages = n_pages(in, r);
+    const int64_t missing = in->last_page_len && pages > 0 ? in->block_size - in->last_page_len[r] : 0;
+    const int64_t limit = in->seq_lens ? f->dense_lengths[b] : pages * in->block_size - missing;
+    for (int i = 0; i < 60 && limit > 0; i++) {
+        const int64_t t = rng_below(rng, limit);
+        if (t / in->block_size >= pages)
             continue;
-        const int64_t block = f->dense_table[r * in->table_len + t / in->block_size];
+        const int64_t block = f->dense_table[first_page(in, r) + t / in->block_size];
         if (block >= 0 && block * in->block_size + t % in->block_size < in->rows)
             return t;
     }
@@ -164,13 +201,13 @@ static void note_case(const struct fixture *f)
             seen.padded[in->pad]++;
             continue;
         }
-        const int64_t block = in->table[r * in->table_len + t / in->block_size];
+        const int64_t block = in->table[first_page(in, r) + t / in->block_size];
         seen.partial += (block + 1) * in->block_size > in->rows;
         uses[block]++;
     }
     for (size_t i = 0; i < COUNT_OF(uses); i++)
         seen.shared += uses[i] > 1;
-    for (int64_t i = 0; i < in->table_rows * in->table_len; i++)
+    for (int64_t i = 0; i < all_pages(in); i++)
         seen.unreached += in->table[i] < 0;
 }
 
@@ -189,6 +226,8 @@ static void fixture_fill(struct fixture *f, uint64_t *rng)
         for (int64_t b = 0; b < in->batch; b++)
             f->dense_lengths[b] = rng_below(rng, in->table_len * in->block_size + 20);
     }
+    if (rng_below(rng, 3) == 0)
+        fill_lists(f, rng);
     f->dense_counts = int_array(in->batch);
     for (int64_t b = 0; b < in->batch; b++)
         f->dense_counts[b] = in->k;
@@ -197,7 +236,7 @@ static void fixture_fill(struct fixture *f, uint64_t *rng)
         for (int64_t b = 0; b < in->batch; b++)
             f->dense_counts[b] = rng_below(rng, in->k + 1);
     }
-    in->table = f->dense_table = int_array(in->table_rows * in->table_len);
+    in->table = f->dense_table = int_array(all_pages(in));
     in->indices = f->dense_indices = int_array(in->batch * in->k);
     f->dense_cache = malloc((size_t)in->rows * in->row_bytes + 1);
     f->want = malloc((size_t)(in->batch * in->k) * in->row_bytes + 1);
@@ -248,33 +287,42 @@ static void fixture_tensors(struct fixture *f, uint64_t *rng)
         tensor_make(&f->cache, f->element, 2, flat_shape, &at[0]);
     tensor_make(&f->indices, f->index_type, f->rank, index_shape + skip, &at[1]);
     const int table_rank = in->table_rows == 1 && (rng == NULL || rng_below(rng, 2)) ? 1 : 2;
-    tensor_make(&f->table, f->table_type, table_rank, table_shape + 2 - table_rank, &at[2]);
+    if (in->indptr)
+        tensor_make(&f->table, f->table_type, 1, &in->table_len, &at[2]);
+    else
+        tensor_make(&f->table, f->table_type, table_rank, table_shape + 2 - table_rank, &at[2]);
     tensor_make(&f->out, f->element, f->rank + inner, out_shape + skip, &at[3]);
     tensor_put(&f->cache, f->dense_cache);
     tensor_put(&f->out, f->want);
     put_ints(&f->indices, in->indices, in->batch * in->k);
-    put_ints(&f->table, in->table, in->table_rows * in->table_len);
-    f->args =
-        (sy_kv_gather_args){.cache = &f->cache.t,
-                            .indices = &f->indices.t,
-                            .block_table = &f->table.t,
-                            .req_id = row_array(&f->req_id, f->req_type, in->req_id, in->batch, rng),
-                            .counts = row_array(&f->counts, f->count_type, in->counts, in->batch, rng),
-                            .seq_lens = row_array(&f->seq_lens, f->length_type, in->seq_lens, in->batch, rng),
-                            .block_size = in->block_size,
-                            .pad = (sy_kv_pad)in->pad,
-                            .out = &f->out.t};
+    put_ints(&f->table, in->table, all_pages(in));
+    f->args = (sy_kv_gather_args){
+        .cache = &f->cache.t,
+        .indices = &f->indices.t,
+        .block_table = in->indptr ? NULL : &f->table.t,
+        .page_indices = in->indptr ? &f->table.t : NULL,
+        .indptr = row_array(&f->indptr, f->req_type, in->indptr, in->table_rows + 1, rng),
+        .last_page_len = row_array(&f->last_page_len, f->length_type, in->last_page_len, in->table_rows, rng),
+        .req_id = row_array(&f->req_id, f->req_type, in->req_id, in->batch, rng),
+        .counts = row_array(&f->counts, f->count_type, in->counts, in->batch, rng),
+        .seq_lens = row_array(&f->seq_lens, f->length_type, in->seq_lens, in->batch, rng),
+        .block_size = in->block_size,
+        .pad = (sy_kv_pad)in->pad,
+        .out = &f->out.t};
 }
 
 static void fixture_free(struct fixture *f)
 {
-    struct tensor *all[] = {&f->cache, &f->indices, &f->table, &f->req_id, &f->counts, &f->seq_lens, &f->out};
+    struct tensor *all[] = {&f->cache,  &f->indices, &f->table,    &f->indptr, &f->last_page_len,
+                            &f->req_id, &f->counts,  &f->seq_lens, &f->out};
     for (size_t i = 0; i < COUNT_OF(all); i++)
         tensor_free(all[i]);
     free(f->dense_cache);
     free(f->want);
     free(f->dense_indices);
     free(f->dense_table);
+    free(f->dense_indptr);
+    free(f->dense_last);
     free(f->dense_req);
     free(f->dense_counts);
     free(f->dense_lengths);
@@ -287,8 +335,7 @@ static void expect_outcome(sy_ctx *ctx, sy_status status, const struct gather_fa
                                           SY_FAULT_ROW_RANGE};
     expect_status(ctx, status, want->code == GATHER_FINE ? SY_OK : SY_ERR_INDEX);
     if (want->code != GATHER_FINE)
-        expect_fault(ctx, codes[want->code], want->batch, want->code > GATHER_REQ ? want->position : -1,
-                     want->value, want->limit);
+        expect_fault(ctx, codes[want->code], want->batch, want->position, want->value, want->limit);
 }
 
 static void fixture_check(const struct fixture *f, const struct gather_fault *want, sy_ctx *ctx)
@@ -302,17 +349,24 @@ static void fixture_check(const struct fixture *f, const struct gather_fault *wa
     free(before);
 }
 
-/* The slots of a call: rows gathered from a cache whose row r holds the number r; -1 for padding and past counts. */
+/* A cache whose row r holds the number r: rows gathered from it are slots. To be freed. */
+static int64_t *number_cache(struct gather_case *in)
+{
+    int64_t *numbers = int_array(in->rows);
+    for (int64_t r = 0; r < in->rows; r++)
+        numbers[r] = r;
+    in->cache = (const unsigned char *)numbers;
+    in->row_bytes = sizeof *numbers;
+    in->pad = in->pad == GATHER_ERROR ? GATHER_ERROR : GATHER_SKIP;
+    return numbers;
+}
+
+/* The slots of a call; -1 for padding and past counts. */
 static struct gather_fault find_slots(const struct fixture *f, int64_t *slots)
 {
     struct gather_case in = f->in;
     const int64_t n = in.batch * in.k;
-    int64_t *numbers = int_array(in.rows);
-    for (int64_t r = 0; r < in.rows; r++)
-        numbers[r] = r;
-    in.cache = (const unsigned char *)numbers;
-    in.row_bytes = sizeof *numbers;
-    in.pad = in.pad == GATHER_ERROR ? GATHER_ERROR : GATHER_SKIP;
+    int64_t *numbers = number_cache(&in);
     for (int64_t i = 0; i < n; i++)
         slots[i] = -1;
     const struct gather_fault fault = oracle_kv_gather(&in, (unsigned char *)slots);
@@ -343,6 +397,9 @@ static void check_translate(const struct fixture *f)
         }
         const sy_kv_translate_args args = {.indices = f->args.indices,
                                            .block_table = f->args.block_table,
+                                           .page_indices = f->args.page_indices,
+                                           .indptr = f->args.indptr,
+                                           .last_page_len = f->args.last_page_len,
                                            .req_id = f->args.req_id,
                                            .counts = f->args.counts,
                                            .seq_lens = f->args.seq_lens,
@@ -378,41 +435,54 @@ static int64_t list_tokens(const struct gather_case *in, int64_t *batch, int64_t
     return n;
 }
 
+/* Their slots, looked up one by one: the lists, then the first token that is wrong. */
+static struct gather_fault find_token_slots(const struct gather_case *in, int64_t n, const int64_t *batch,
+                                            const int64_t *position, int64_t *slots)
+{
+    struct gather_case one = *in;
+    int64_t *numbers = number_cache(&one);
+    struct gather_fault fault = {0};
+    one.batch = one.k = 1;
+    one.counts = one.seq_lens = NULL;
+    for (int64_t i = 0; i < n && fault.code == GATHER_FINE; i++) {
+        one.req_id = in->table_rows == 1 ? NULL : &batch[i];
+        one.indices = &position[i];
+        slots[i] = -1;
+        fault = oracle_kv_gather(&one, (unsigned char *)&slots[i]);
+        if (fault.code > GATHER_LENGTH) {
+            fault.batch = -1;
+            fault.position = i;
+        }
+    }
+    free(numbers);
+    return fault;
+}
+
 /* kv_slots of the same tokens, as one row or two, on every thread count. */
 static void check_slots(const struct fixture *f)
 {
-    static const sy_fault_code codes[] = {SY_FAULT_NONE, SY_FAULT_REQ_RANGE, SY_FAULT_INDEX_RANGE,
-                                          SY_FAULT_BLOCK_RANGE, SY_FAULT_ROW_RANGE};
     const struct gather_case *in = &f->in;
-    int64_t *values[] = {int_array(in->batch * in->k), int_array(in->batch * in->k),
-                         int_array(in->batch * in->k)};
+    int64_t *values[3];
+    for (int k = 0; k < 3; k++)
+        values[k] = int_array(in->batch * in->k);
     const int64_t n = list_tokens(in, values[0], values[1]);
-    const bool no_batch = in->table_rows == 1;
-    const struct slots_case truth = {.n = n,
-                                     .table_rows = in->table_rows,
-                                     .table_len = in->table_len,
-                                     .block_size = in->block_size,
-                                     .rows = in->rows,
-                                     .slot_bits = f->count_type.bits,
-                                     .padding = in->pad != GATHER_ERROR,
-                                     .batch = no_batch ? NULL : values[0],
-                                     .position = values[1],
-                                     .table = in->table};
-    const struct slots_fault fault = oracle_kv_slots(&truth, values[2]);
-    const bool fine = fault.code == 0;
+    const struct gather_fault fault = find_token_slots(in, n, values[0], values[1], values[2]);
     const DLDataType types[] = {f->table_type, f->index_type, f->count_type, f->count_type};
     seen.slots_code[fault.code]++;
-    for (int i = 0; i < TEST_CONTEXTS; i++) {
+    for (int i = 0; i < TEST_CONTEXTS && n > 0; i++) {
         const int64_t shape[] = {n % 2 == 0 ? 2 : 1, n % 2 == 0 ? n / 2 : n};
         struct tensor x[4]; /* batch, position, slots that are wanted, slots */
         for (int k = 0; k < 4; k++) {
             tensor_make(&x[k], types[k], 2, shape, &(struct layout){.row_gap = k > 1 ? i : i * k});
-            if (k < 2 || (k == 2 && fine))
+            if (k < 2 || (k == 2 && fault.code == GATHER_FINE))
                 put_ints(&x[k], values[k], n);
         }
-        const sy_kv_slots_args args = {.batch = no_batch ? NULL : &x[0].t,
+        const sy_kv_slots_args args = {.batch = in->table_rows == 1 ? NULL : &x[0].t,
                                        .position = &x[1].t,
                                        .block_table = f->args.block_table,
+                                       .page_indices = f->args.page_indices,
+                                       .indptr = f->args.indptr,
+                                       .last_page_len = f->args.last_page_len,
                                        .block_size = in->block_size,
                                        .num_rows = in->rows,
                                        .pad = f->args.pad,
@@ -421,9 +491,7 @@ static void check_slots(const struct fixture *f)
         sy_query query;
         expect_status(ctx, sy_kv_slots_query(ctx, &args, &query), SY_OK);
         assert_int_equal(query.rows, n);
-        expect_status(ctx, sy_kv_slots(ctx, &args), fine ? SY_OK : SY_ERR_INDEX);
-        if (!fine)
-            expect_fault(ctx, codes[fault.code], -1, fault.position, fault.value, fault.limit);
+        expect_outcome(ctx, sy_kv_slots(ctx, &args), &fault);
         tensor_expect_unchanged(&x[3], x[2].mem, "slots");
         for (int k = 0; k < 4; k++)
             tensor_free(&x[k]);
@@ -450,21 +518,25 @@ static void plant(struct fixture *f, uint64_t *rng)
     const int64_t b = rng_below(rng, in->batch), at = b * in->k + rng_below(rng, in->k);
     const int64_t odd[] = {-1, -2, INT32_MIN, INT32_MAX, in->table_len * in->block_size, in->rows, in->k + 1};
     const int64_t value = odd[rng_below(rng, COUNT_OF(odd))];
-    const int64_t where = rng_below(rng, 8);
+    const int64_t where = rng_below(rng, 10), pages = all_pages(in);
     if (where == 0 && in->counts)
         f->dense_counts[b] = value;
     else if (where == 1 && in->seq_lens)
         f->dense_lengths[b] = value;
     else if (where == 2 && in->req_id)
         f->dense_req[b] = value;
-    else if (where <= 4)
-        f->dense_table[rng_below(rng, in->table_rows * in->table_len)] = value;
-    else if (where == 5) { /* the last row of the last block, which may be missing */
+    else if (where <= 4 && pages > 0)
+        f->dense_table[rng_below(rng, pages)] = value;
+    else if (where == 5 && !in->indptr) { /* the last row of the last block, which may be missing */
         const int64_t q = rng_below(rng, in->table_len), r = in->req_id ? f->dense_req[b] : b;
         if (r >= 0 && r < in->table_rows)
             f->dense_table[r * in->table_len + q] = (in->rows - 1) / in->block_size;
         f->dense_indices[at] = (q + 1) * in->block_size - 1;
-    } else
+    } else if (where == 6 && in->indptr)
+        f->dense_indptr[rng_below(rng, in->table_rows + 1)] = value;
+    else if (where == 7 && in->last_page_len)
+        f->dense_last[rng_below(rng, in->table_rows)] = value;
+    else
         f->dense_indices[at] = value;
 }
 
@@ -472,7 +544,7 @@ static void plant(struct fixture *f, uint64_t *rng)
 static void random_shapes(void **state)
 {
     const uintptr_t faults = (uintptr_t)*state;
-    for (uint64_t seed = 1; seed <= 150; seed++) {
+    for (uint64_t seed = 1; seed <= 400; seed++) {
         uint64_t rng = running_seed = seed * 1000 + faults;
         struct fixture f = {0};
         choose_sizes(&f, &rng);
@@ -606,11 +678,15 @@ static void the_random_cases_were_hard(void **state)
                        seen.code[GATHER_TABLE],
                        seen.code[GATHER_BLOCK],
                        seen.code[GATHER_ROW],
-                       seen.slots_code[0],
-                       seen.slots_code[1],
-                       seen.slots_code[2],
-                       seen.slots_code[3],
-                       seen.slots_code[4],
+                       seen.slots_code[GATHER_FINE],
+                       seen.slots_code[GATHER_LENGTH],
+                       seen.slots_code[GATHER_REQ],
+                       seen.slots_code[GATHER_INDEX],
+                       seen.slots_code[GATHER_BLOCK],
+                       seen.slots_code[GATHER_ROW],
+                       seen.lists,
+                       seen.last_page_len,
+                       seen.no_pages,
                        seen.padded[1],
                        seen.padded[2],
                        seen.past_count[0],

@@ -111,6 +111,9 @@ sy_status syi_copy_args(struct syi_call *call, const void *args, size_t args_byt
  */
 sy_status syi_take_scratch(struct syi_call *call);
 
+/* What a backend returned. The sentence and the fault of contents it rejected are made here (faults.c). */
+sy_status syi_describe_found(sy_ctx *ctx, const sy_op_info *op, sy_status status);
+
 /* The entry points every operator has. */
 sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes);
 sy_status syi_query(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes,

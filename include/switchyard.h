@@ -24,6 +24,7 @@
  *     spaces rows evenly and does not make them overlap. No alignment is required.
  *   - Inputs may overlap each other. An output overlaps nothing, except where an operator allows it.
  *   - Equal inputs give equal bytes on every instruction set and thread count.
+ *   - The numbers of enums are part of the interface: from 1.0 on none ever changes, and new ones follow the last.
  *   - The library never aborts, exits or prints, and has no writable globals.
  */
 #ifndef SWITCHYARD_H
@@ -53,23 +54,23 @@ extern "C" {
 
 typedef enum sy_status {
     SY_OK = 0,
-    SY_ERR_NULL,        /* a required tensor, pointer or its data is missing */
-    SY_ERR_DTYPE,       /* a tensor has a type the operator does not take */
-    SY_ERR_SHAPE,       /* rank or extent */
-    SY_ERR_STRIDE,      /* elements of a row are not contiguous, or rows overlap */
-    SY_ERR_VALUE,       /* a scalar field is outside its range */
-    SY_ERR_OVERFLOW,    /* a size does not fit the arithmetic the operator is defined in */
-    SY_ERR_ALIAS,       /* an output shares bytes with another tensor */
-    SY_ERR_INDEX,       /* an index found in the data points outside */
-    SY_ERR_ROUTING,     /* a routing map found in the data does not fit the call */
-    SY_ERR_CAPACITY,    /* more rows than the receiving side reserved */
-    SY_ERR_STATE,       /* calls in an order that is not allowed */
-    SY_ERR_DEVICE,      /* a tensor is on a device that this build does not support */
-    SY_ERR_UNSUPPORTED, /* a valid call that this build cannot execute */
-    SY_ERR_NOMEM,       /* the allocator failed, or the lent workspace is too small */
-    SY_ERR_COMM,        /* the transport between processes failed */
-    SY_ERR_MISMATCH,    /* devices disagree about the call */
-    SY_ERR_TIMEOUT      /* a process did not respond in time */
+    SY_ERR_NULL = 1,         /* a required tensor, pointer or its data is missing */
+    SY_ERR_DTYPE = 2,        /* a tensor has a type the operator does not take */
+    SY_ERR_SHAPE = 3,        /* rank or extent */
+    SY_ERR_STRIDE = 4,       /* elements of a row are not contiguous, or rows overlap */
+    SY_ERR_VALUE = 5,        /* a scalar field is outside its range */
+    SY_ERR_OVERFLOW = 6,     /* a size does not fit the arithmetic the operator is defined in */
+    SY_ERR_ALIAS = 7,        /* an output shares bytes with another tensor */
+    SY_ERR_INDEX = 8,        /* an index found in the data points outside */
+    SY_ERR_ROUTING = 9,      /* a routing map found in the data does not fit the call */
+    SY_ERR_CAPACITY = 10,    /* more rows than the receiving side reserved */
+    SY_ERR_STATE = 11,       /* calls in an order that is not allowed */
+    SY_ERR_DEVICE = 12,      /* a tensor is on a device that this build does not support */
+    SY_ERR_UNSUPPORTED = 13, /* a valid call that this build cannot execute */
+    SY_ERR_NOMEM = 14,       /* the allocator failed, or the lent workspace is too small */
+    SY_ERR_COMM = 15,        /* the transport between processes failed */
+    SY_ERR_MISMATCH = 16,    /* devices disagree about the call */
+    SY_ERR_TIMEOUT = 17      /* a process did not respond in time */
 } sy_status;
 
 /* "SY_ERR_SHAPE" for SY_ERR_SHAPE; "SY_ERR_UNKNOWN" for a number that is no status. Never NULL. */
@@ -178,33 +179,33 @@ SY_API const char *sy_ctx_error(const sy_ctx *ctx);
 /* The exact error, in numbers. */
 typedef enum sy_fault_code {
     SY_FAULT_NONE = 0,
-    SY_FAULT_NULL_POINTER,
-    SY_FAULT_BAD_DTYPE,
-    SY_FAULT_BAD_RANK,
-    SY_FAULT_BAD_SHAPE,
-    SY_FAULT_EMPTY, /* an extent is 0 where the operator needs at least one element */
-    SY_FAULT_BAD_VALUE,
-    SY_FAULT_BAD_BLOCK_SIZE,
-    SY_FAULT_BAD_OPTION, /* an enum field holds no known value */
-    SY_FAULT_OVERFLOW,
-    SY_FAULT_BAD_STRIDE,
-    SY_FAULT_BAD_DEVICE,
-    SY_FAULT_ALIAS,
-    SY_FAULT_NO_MEMORY,
-    SY_FAULT_UNSUPPORTED,
+    SY_FAULT_NULL_POINTER = 1,
+    SY_FAULT_BAD_DTYPE = 2,
+    SY_FAULT_BAD_RANK = 3,
+    SY_FAULT_BAD_SHAPE = 4,
+    SY_FAULT_EMPTY = 5, /* an extent is 0 where the operator needs at least one element */
+    SY_FAULT_BAD_VALUE = 6,
+    SY_FAULT_BAD_BLOCK_SIZE = 7,
+    SY_FAULT_BAD_OPTION = 8, /* an enum field holds no known value */
+    SY_FAULT_OVERFLOW = 9,
+    SY_FAULT_BAD_STRIDE = 10,
+    SY_FAULT_BAD_DEVICE = 11,
+    SY_FAULT_ALIAS = 12,
+    SY_FAULT_NO_MEMORY = 13,
+    SY_FAULT_UNSUPPORTED = 14,
     /* Found in tensor contents: value and limit are set, batch and position where they apply. */
-    SY_FAULT_LENGTH_RANGE, /* a count or a sum of lengths outside its range, or seq_lens[b] negative */
-    SY_FAULT_REQ_RANGE,    /* req_id[b] outside the rows of block_table */
-    SY_FAULT_INDEX_RANGE,  /* an index outside its sequence, or an expert that does not exist */
-    SY_FAULT_TABLE_SHORT,  /* an index needs a block_table column that does not exist */
-    SY_FAULT_BLOCK_RANGE,  /* a block number outside the cache */
-    SY_FAULT_ROW_RANGE,    /* a row inside the last, partial block that does not exist */
-    SY_FAULT_ROW_OVERFULL, /* a token is routed to more experts than it has slots */
-    SY_FAULT_SLOT_RANGE,   /* an element of sorted_indices or slots is not a row or token */
-    SY_FAULT_SLOT_COUNT,   /* a token is routed to another number of experts than it has live slots */
-    SY_FAULT_DUPLICATE,    /* a destination or expert named before: limit is the position that has it */
-    SY_FAULT_INDEX_ORDER,  /* indices that must ascend do not: limit is the one before */
-    SY_FAULT_HAZARD        /* a block that one pair reads and another writes: limit is the earlier pair */
+    SY_FAULT_LENGTH_RANGE = 15, /* a count or a sum of lengths outside its range, or seq_lens[b] negative */
+    SY_FAULT_REQ_RANGE = 16,    /* req_id[b] outside the rows of block_table */
+    SY_FAULT_INDEX_RANGE = 17,  /* an index outside its sequence, or an expert that does not exist */
+    SY_FAULT_TABLE_SHORT = 18,  /* an index needs a block_table column that does not exist */
+    SY_FAULT_BLOCK_RANGE = 19,  /* a block number outside the cache */
+    SY_FAULT_ROW_RANGE = 20,    /* a row inside the last, partial block that does not exist */
+    SY_FAULT_ROW_OVERFULL = 21, /* a token is routed to more experts than it has slots */
+    SY_FAULT_SLOT_RANGE = 22,   /* an element of sorted_indices or slots is not a row or token */
+    SY_FAULT_SLOT_COUNT = 23,   /* a token is routed to another number of experts than it has live slots */
+    SY_FAULT_DUPLICATE = 24,    /* a destination or expert named before: limit is the position that has it */
+    SY_FAULT_INDEX_ORDER = 25,  /* indices that must ascend do not: limit is the one before */
+    SY_FAULT_HAZARD = 26        /* a block one pair reads and another writes: limit is the earlier pair */
 } sy_fault_code;
 
 typedef struct sy_fault {
@@ -264,23 +265,23 @@ typedef struct sy_query {
 
 typedef enum sy_route_score {
     SY_SCORE_SOFTMAX = 0, /* softmax over all experts */
-    SY_SCORE_SIGMOID,     /* sigmoid of each logit */
-    SY_SCORE_NONE         /* the logits themselves */
+    SY_SCORE_SIGMOID = 1, /* sigmoid of each logit */
+    SY_SCORE_NONE = 2     /* the logits themselves */
 } sy_route_score;
 
 typedef enum sy_group_score {
     SY_GROUP_MAX = 0, /* the largest value of the group */
-    SY_GROUP_SUM2     /* the sum of its two largest */
+    SY_GROUP_SUM2 = 1 /* the sum of its two largest */
 } sy_group_score;
 
 typedef enum sy_slot_order {
     SY_SLOT_VALUE = 0, /* slots by descending value, ties by expert */
-    SY_SLOT_EXPERT     /* slots by ascending expert, as moe_permute counts them */
+    SY_SLOT_EXPERT = 1 /* slots by ascending expert, as moe_permute counts them */
 } sy_slot_order;
 
 typedef enum sy_drop {
-    SY_DROP_PROB = 0, /* an expert keeps its tokens of largest weight, ties to the lower token */
-    SY_DROP_POSITION  /* an expert keeps its first tokens */
+    SY_DROP_PROB = 0,    /* an expert keeps its tokens of largest weight, ties to the lower token */
+    SY_DROP_POSITION = 1 /* an expert keeps its first tokens */
 } sy_drop;
 
 /*
@@ -710,9 +711,10 @@ static inline sy_status sy_moe_reorder_chunks_query(sy_ctx *ctx, const sy_moe_re
 /* Forms of a permutation of T tokens into M rows. All are int32; -1 means none. */
 typedef enum sy_index_form {
     SY_INDEX_SLOT = 0, /* [T*K]: the row of slot j of token t at t*K + j; moe_permute, packed */
-    SY_INDEX_ROW,      /* [M]: the token of each row; moe_permute, capacity mode, and Megatron-LM */
-    SY_INDEX_TE /* [T,2E+1]: rows of the token descending, from column E on their experts, in the last column
-                          how many; Transformer Engine's row_id_map */
+    SY_INDEX_ROW = 1,  /* [M]: the token of each row; moe_permute, capacity mode, and Megatron-LM */
+    /* [T,2E+1]: rows of the token descending, from column E on their experts, in the last column how many; Transformer
+       Engine's row_id_map */
+    SY_INDEX_TE = 2
 } sy_index_form;
 
 /*
@@ -1046,22 +1048,21 @@ static inline sy_status sy_moe_capacity_query(sy_ctx *ctx, const sy_moe_capacity
 
 typedef enum sy_kv_pad {
     SY_PAD_ERROR = 0, /* index -1 is rejected; rows past counts[b] are zero */
-    SY_PAD_ZERO,      /* index -1 gives a zero row; rows past counts[b] are zero */
-    SY_PAD_SKIP       /* the output rows of both keep their bytes */
+    SY_PAD_ZERO = 1,  /* index -1 gives a zero row; rows past counts[b] are zero */
+    SY_PAD_SKIP = 2   /* the output rows of both keep their bytes */
 } sy_kv_pad;
 
 /* Order of the dimensions of a cache with heads: N tokens of a block (S), H heads, D elements of a head. */
 typedef enum sy_kv_layout {
-    SY_KV_NHD =
-        0,    /* [blocks,S,H,D...]: all heads of a token, then the next token; also caches without heads */
-    SY_KV_HND /* [blocks,H,S,D...]: all tokens of a head, then the next head */
+    SY_KV_NHD = 0, /* [blocks,S,H,D...]: all heads of a token, then the next token; also without heads */
+    SY_KV_HND = 1  /* [blocks,H,S,D...]: all tokens of a head, then the next head */
 } sy_kv_layout;
 
 /* Where the scales of a quantised cache are stored. */
 typedef enum sy_kv_scales {
     SY_SCALES_TENSOR = 0, /* in the tensor `scale`; a row is numbers of q_type and nothing else */
-    SY_SCALES_ROW,        /* inside each row */
-    SY_SCALES_BLOCK       /* in a record for each row, after the rows of its block */
+    SY_SCALES_ROW = 1,    /* inside each row */
+    SY_SCALES_BLOCK = 2   /* in a record for each row, after the rows of its block */
 } sy_kv_scales;
 
 /*
@@ -1399,31 +1400,31 @@ static inline sy_status sy_kv_blocks_query(sy_ctx *ctx, const sy_kv_blocks_args 
 
 typedef enum sy_noise {
     SY_NOISE_AUTO = 0, /* q if q is given, else CDF if seed is given, else none */
-    SY_NOISE_NONE,     /* no sampling: the first token of the order */
-    SY_NOISE_Q,        /* largest prob / (|q| + eps), q from the caller */
-    SY_NOISE_RACE,     /* the same with exponential noise made from (seed, offset, stream, token), eps 0 */
-    SY_NOISE_CDF       /* one draw per row from (seed, offset, stream), inverted through the distribution */
+    SY_NOISE_NONE = 1, /* no sampling: the first token of the order */
+    SY_NOISE_Q = 2,    /* largest prob / (|q| + eps), q from the caller */
+    SY_NOISE_RACE = 3, /* the same with exponential noise made from (seed, offset, stream, token), eps 0 */
+    SY_NOISE_CDF = 4   /* one draw per row from (seed, offset, stream), inverted through the distribution */
 } sy_noise;
 
 typedef enum sy_q_order {
     SY_Q_LIST = 0, /* q[b,j] belongs to the j-th candidate: by rank if top-k or top-p acted, else by token */
-    SY_Q_VOCAB     /* q[b,i] belongs to token i */
+    SY_Q_VOCAB = 1 /* q[b,i] belongs to token i */
 } sy_q_order;
 
 typedef enum sy_ties {
     SY_TIES_EXACT = 0, /* of tokens equal to the cut value the lowest indices stay */
-    SY_TIES_ALL        /* all of them stay */
+    SY_TIES_ALL = 1    /* all of them stay */
 } sy_ties;
 
 typedef enum sy_logprob {
     SY_LOGPROB_NONE = 0, /* the logprob output is not allowed */
-    SY_LOGPROB_RAW,      /* softmax of the input logits: temperature 1, no filter, mask or override */
-    SY_LOGPROB_FINAL     /* after temperature and filters; 0 for temperature < 1e-5 */
+    SY_LOGPROB_RAW = 1,  /* softmax of the input logits: temperature 1, no filter, mask or override */
+    SY_LOGPROB_FINAL = 2 /* after temperature and filters; 0 for temperature < 1e-5 */
 } sy_logprob;
 
 typedef enum sy_empty_token {
     SY_EMPTY_MINUS_ONE = 0, /* token of a row without any candidate is -1 */
-    SY_EMPTY_ZERO           /* ... is 0 */
+    SY_EMPTY_ZERO = 1       /* ... is 0 */
 } sy_empty_token;
 
 /* Bits of row_flags. */
@@ -1606,12 +1607,11 @@ typedef struct sy_mesh {
 
 /* Which devices exchange: all of them, those of one column (axis 0), or those of one row (axis 1). Every such
    group is independent. The position of a device in its group is d, r or c. */
-typedef enum sy_axis { SY_AXIS_ALL = 0, SY_AXIS_0, SY_AXIS_1 } sy_axis;
+typedef enum sy_axis { SY_AXIS_ALL = 0, SY_AXIS_0 = 1, SY_AXIS_1 = 2 } sy_axis;
 
 typedef enum sy_check {
-    SY_CHECK_FULL =
-        0,        /* all processes agree on a call before a row moves: a rejection in one is one in all */
-    SY_CHECK_NONE /* they do so in the first call only: a rejection in one leaves the others waiting */
+    SY_CHECK_FULL = 0, /* all processes agree on a call before a row moves: if one rejects it, all do */
+    SY_CHECK_NONE = 1  /* they do so in the first call only: a rejection in one leaves the others waiting */
 } sy_check;
 
 enum { SY_DEFAULT_TIMEOUT_MS = 600000 };
@@ -1690,8 +1690,8 @@ SY_API void sy_routing_destroy(sy_routing *routing);
 
 /* Progress of an operation. */
 typedef enum sy_phase {
-    SY_PHASE_ROUTED, /* metadata, counts and routing are valid; of a combine: all processes agreed */
-    SY_PHASE_DONE    /* everything is; inputs may be written again */
+    SY_PHASE_ROUTED = 0, /* metadata, counts and routing are valid; of a combine: all processes agreed */
+    SY_PHASE_DONE = 1    /* everything is; inputs may be written again */
 } sy_phase;
 
 /*
@@ -1716,36 +1716,37 @@ enum { SY_A2A_MAX_PLANES = 4 }; /* tensors that are sent together, the rows of `
 /* The order of a group's tokens when they are concatenated along dimension 2 and B > 1. */
 typedef enum sy_a2a_order {
     SY_ORDER_CONCAT = 0, /* b, then position, then s: the tensors are concatenated */
-    SY_ORDER_FLAT        /* position, then b, then s, whatever the dimension */
+    SY_ORDER_FLAT = 1    /* position, then b, then s, whatever the dimension */
 } sy_a2a_order;
 
 /* Rows that are not sent. */
 typedef enum sy_fill {
     SY_FILL_ZERO = 0, /* are zero bytes */
-    SY_FILL_KEEP      /* keep their bytes */
+    SY_FILL_KEEP = 1  /* keep their bytes */
 } sy_fill;
 
 /* Which rows a device gets. */
 typedef enum sy_a2a_layout {
     SY_LAYOUT_PADDED = 0, /* a row for every token of the group, sent or not */
-    SY_LAYOUT_PACKED,     /* rows that were sent, by position and token */
-    SY_LAYOUT_EXPERT /* a row per token and local expert, by expert, position and token; each expert's rows
-                             padded with zero rows to a multiple of `align` */
+    SY_LAYOUT_PACKED = 1, /* rows that were sent, by position and token */
+    /* A row per token and local expert, by expert, position and token; the rows of each expert are padded with zero rows
+       to a multiple of `align`. */
+    SY_LAYOUT_EXPERT = 2
 } sy_a2a_layout;
 
 /* Hints of one vendor's API. They are accepted and never change a result. */
 typedef enum sy_topology {
     SY_TOPOLOGY_AUTO = 0,
-    SY_TOPOLOGY_LINEAR,
-    SY_TOPOLOGY_RING,
-    SY_TOPOLOGY_MESH,
-    SY_TOPOLOGY_TORUS
+    SY_TOPOLOGY_LINEAR = 1,
+    SY_TOPOLOGY_RING = 2,
+    SY_TOPOLOGY_MESH = 3,
+    SY_TOPOLOGY_TORUS = 4
 } sy_topology;
 typedef enum sy_memory {
     SY_MEMORY_AUTO = 0,
-    SY_MEMORY_DRAM,
-    SY_MEMORY_L1,
-    SY_MEMORY_SHARDED /* rejected: UNSUPPORTED */
+    SY_MEMORY_DRAM = 1,
+    SY_MEMORY_L1 = 2,
+    SY_MEMORY_SHARDED = 3 /* rejected: UNSUPPORTED */
 } sy_memory;
 
 /*

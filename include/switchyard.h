@@ -24,6 +24,8 @@
  *     spaces rows evenly and does not make them overlap. No alignment is required.
  *   - Inputs may overlap each other. An output overlaps nothing, except where an operator allows it.
  *   - Equal inputs give equal bytes on every instruction set and thread count.
+ *   - Structs may grow at their end. The functions declared here as inline pass the size the caller knows to exported
+ *     symbols with _n at the end of their names; switchyard_inline.h lists these, for other languages.
  *   - The numbers of enums are part of the interface: from 1.0 on none ever changes, and new ones follow the last.
  *   - The library never aborts, exits or prints, and has no writable globals.
  */
@@ -164,11 +166,7 @@ typedef struct sy_ctx_options {
  * Returns SY_OK; NULL (ctx is NULL, or only one of alloc and dealloc); VALUE (threads < 0, unknown isa);
  * UNSUPPORTED (isa known but not available on this CPU or in this build); NOMEM.
  */
-SY_API sy_status sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t options_bytes);
-static inline sy_status sy_ctx_create(sy_ctx **ctx, const sy_ctx_options *options)
-{
-    return sy_ctx_create_n(ctx, options, sizeof *options);
-}
+static inline sy_status sy_ctx_create(sy_ctx **ctx, const sy_ctx_options *options);
 
 /* Frees the context and its own workspace, never a lent one. NULL is allowed. */
 SY_API void sy_ctx_destroy(sy_ctx *ctx);
@@ -219,11 +217,7 @@ typedef struct sy_fault {
 } sy_fault;
 
 /* The fault of the last call; all fields are zero (argument "") after a success. Returns SY_OK, or NULL. */
-SY_API sy_status sy_ctx_fault_n(const sy_ctx *ctx, sy_fault *fault, size_t fault_bytes);
-static inline sy_status sy_ctx_fault(const sy_ctx *ctx, sy_fault *fault)
-{
-    return sy_ctx_fault_n(ctx, fault, sizeof *fault);
-}
+static inline sy_status sy_ctx_fault(const sy_ctx *ctx, sy_fault *fault);
 
 /* "INDEX_RANGE" for SY_FAULT_INDEX_RANGE. Never NULL. */
 SY_API const char *sy_fault_name(sy_fault_code code);
@@ -330,17 +324,8 @@ typedef struct sy_moe_route_args {
     const DLTensor *scores;      /* out [T,E]  f32: s, of finished tokens too */
 } sy_moe_route_args;
 
-SY_API sy_status sy_moe_route_n(sy_ctx *ctx, const sy_moe_route_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_route_query_n(sy_ctx *ctx, const sy_moe_route_args *args, size_t args_bytes,
-                                      sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_route(sy_ctx *ctx, const sy_moe_route_args *args)
-{
-    return sy_moe_route_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_moe_route_query(sy_ctx *ctx, const sy_moe_route_args *args, sy_query *query)
-{
-    return sy_moe_route_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_moe_route(sy_ctx *ctx, const sy_moe_route_args *args);
+static inline sy_status sy_moe_route_query(sy_ctx *ctx, const sy_moe_route_args *args, sy_query *query);
 
 /* ---- moe_map_from_ids, moe_ids_from_map -------------------------------------------------------------- */
 
@@ -364,18 +349,9 @@ typedef struct sy_moe_map_from_ids_args {
     const DLTensor *probs;       /* out [T,E]  type of weights */
 } sy_moe_map_from_ids_args;
 
-SY_API sy_status sy_moe_map_from_ids_n(sy_ctx *ctx, const sy_moe_map_from_ids_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_map_from_ids_query_n(sy_ctx *ctx, const sy_moe_map_from_ids_args *args,
-                                             size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_map_from_ids(sy_ctx *ctx, const sy_moe_map_from_ids_args *args)
-{
-    return sy_moe_map_from_ids_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_map_from_ids(sy_ctx *ctx, const sy_moe_map_from_ids_args *args);
 static inline sy_status sy_moe_map_from_ids_query(sy_ctx *ctx, const sy_moe_map_from_ids_args *args,
-                                                  sy_query *query)
-{
-    return sy_moe_map_from_ids_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                  sy_query *query);
 
 /*
  * The expert ids of a routing map: ids[t,j] is the j-th expert of token t, ascending, and -1 when it has fewer.
@@ -392,18 +368,9 @@ typedef struct sy_moe_ids_from_map_args {
     const DLTensor *weights;     /* out [T,k]  type of probs */
 } sy_moe_ids_from_map_args;
 
-SY_API sy_status sy_moe_ids_from_map_n(sy_ctx *ctx, const sy_moe_ids_from_map_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_ids_from_map_query_n(sy_ctx *ctx, const sy_moe_ids_from_map_args *args,
-                                             size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_ids_from_map(sy_ctx *ctx, const sy_moe_ids_from_map_args *args)
-{
-    return sy_moe_ids_from_map_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_ids_from_map(sy_ctx *ctx, const sy_moe_ids_from_map_args *args);
 static inline sy_status sy_moe_ids_from_map_query(sy_ctx *ctx, const sy_moe_ids_from_map_args *args,
-                                                  sy_query *query)
-{
-    return sy_moe_ids_from_map_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                  sy_query *query);
 
 /* ---- moe_permute ------------------------------------------------------------------------------------- */
 
@@ -441,17 +408,8 @@ typedef struct sy_moe_permute_args {
     const DLTensor *expert_offsets;  /* out [E+1]  int64, optional: first row of each expert, the end */
 } sy_moe_permute_args;
 
-SY_API sy_status sy_moe_permute_n(sy_ctx *ctx, const sy_moe_permute_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_permute_query_n(sy_ctx *ctx, const sy_moe_permute_args *args, size_t args_bytes,
-                                        sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_permute(sy_ctx *ctx, const sy_moe_permute_args *args)
-{
-    return sy_moe_permute_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_moe_permute_query(sy_ctx *ctx, const sy_moe_permute_args *args, sy_query *query)
-{
-    return sy_moe_permute_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_moe_permute(sy_ctx *ctx, const sy_moe_permute_args *args);
+static inline sy_status sy_moe_permute_query(sy_ctx *ctx, const sy_moe_permute_args *args, sy_query *query);
 
 /* ---- moe_unpermute ----------------------------------------------------------------------------------- */
 
@@ -492,18 +450,9 @@ typedef struct sy_moe_unpermute_args {
     const DLTensor *tokens;          /* out [T,H]  type of permuted_tokens */
 } sy_moe_unpermute_args;
 
-SY_API sy_status sy_moe_unpermute_n(sy_ctx *ctx, const sy_moe_unpermute_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_unpermute_query_n(sy_ctx *ctx, const sy_moe_unpermute_args *args, size_t args_bytes,
-                                          sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_unpermute(sy_ctx *ctx, const sy_moe_unpermute_args *args)
-{
-    return sy_moe_unpermute_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_unpermute(sy_ctx *ctx, const sy_moe_unpermute_args *args);
 static inline sy_status sy_moe_unpermute_query(sy_ctx *ctx, const sy_moe_unpermute_args *args,
-                                               sy_query *query)
-{
-    return sy_moe_unpermute_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                               sy_query *query);
 
 /* ---- moe_permute_ids, moe_unpermute_ids --------------------------------------------------------------- */
 
@@ -541,18 +490,9 @@ typedef struct sy_moe_permute_ids_args {
     bool allow_missing;              /* ids -1 and E mean no expert */
 } sy_moe_permute_ids_args;
 
-SY_API sy_status sy_moe_permute_ids_n(sy_ctx *ctx, const sy_moe_permute_ids_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_permute_ids_query_n(sy_ctx *ctx, const sy_moe_permute_ids_args *args,
-                                            size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_permute_ids(sy_ctx *ctx, const sy_moe_permute_ids_args *args)
-{
-    return sy_moe_permute_ids_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_permute_ids(sy_ctx *ctx, const sy_moe_permute_ids_args *args);
 static inline sy_status sy_moe_permute_ids_query(sy_ctx *ctx, const sy_moe_permute_ids_args *args,
-                                                 sy_query *query)
-{
-    return sy_moe_permute_ids_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                 sy_query *query);
 
 /*
  * The inverse: adds up the rows of a token, times its weights, in the order of its slots.
@@ -574,19 +514,9 @@ typedef struct sy_moe_unpermute_ids_args {
     const DLTensor *tokens;          /* out [T,H]  type of permuted_tokens */
 } sy_moe_unpermute_ids_args;
 
-SY_API sy_status sy_moe_unpermute_ids_n(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args,
-                                        size_t args_bytes);
-SY_API sy_status sy_moe_unpermute_ids_query_n(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args,
-                                              size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_unpermute_ids(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args)
-{
-    return sy_moe_unpermute_ids_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_unpermute_ids(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args);
 static inline sy_status sy_moe_unpermute_ids_query(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args,
-                                                   sy_query *query)
-{
-    return sy_moe_unpermute_ids_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                   sy_query *query);
 
 /* ---- moe_align_block --------------------------------------------------------------------------------- */
 
@@ -622,18 +552,9 @@ typedef struct sy_moe_align_block_args {
     const DLTensor *expert_offsets; /* out [E+1]  int64, optional: first place of each expert, the end */
 } sy_moe_align_block_args;
 
-SY_API sy_status sy_moe_align_block_n(sy_ctx *ctx, const sy_moe_align_block_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_align_block_query_n(sy_ctx *ctx, const sy_moe_align_block_args *args,
-                                            size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_align_block(sy_ctx *ctx, const sy_moe_align_block_args *args)
-{
-    return sy_moe_align_block_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_align_block(sy_ctx *ctx, const sy_moe_align_block_args *args);
 static inline sy_status sy_moe_align_block_query(sy_ctx *ctx, const sy_moe_align_block_args *args,
-                                                 sy_query *query)
-{
-    return sy_moe_align_block_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                 sy_query *query);
 
 /* ---- moe_pad_map ------------------------------------------------------------------------------------- */
 
@@ -654,17 +575,8 @@ typedef struct sy_moe_pad_map_args {
     const DLTensor *expert_counts; /* out [E]    int64, optional: tokens of each expert, padding included */
 } sy_moe_pad_map_args;
 
-SY_API sy_status sy_moe_pad_map_n(sy_ctx *ctx, const sy_moe_pad_map_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_pad_map_query_n(sy_ctx *ctx, const sy_moe_pad_map_args *args, size_t args_bytes,
-                                        sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_pad_map(sy_ctx *ctx, const sy_moe_pad_map_args *args)
-{
-    return sy_moe_pad_map_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_moe_pad_map_query(sy_ctx *ctx, const sy_moe_pad_map_args *args, sy_query *query)
-{
-    return sy_moe_pad_map_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_moe_pad_map(sy_ctx *ctx, const sy_moe_pad_map_args *args);
+static inline sy_status sy_moe_pad_map_query(sy_ctx *ctx, const sy_moe_pad_map_args *args, sy_query *query);
 
 /* ---- moe_reorder_chunks ------------------------------------------------------------------------------ */
 
@@ -692,19 +604,9 @@ typedef struct sy_moe_reorder_chunks_args {
         *expert_offsets; /* out [E+1]    int64, optional: first row of each expert in the order by expert */
 } sy_moe_reorder_chunks_args;
 
-SY_API sy_status sy_moe_reorder_chunks_n(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args,
-                                         size_t args_bytes);
-SY_API sy_status sy_moe_reorder_chunks_query_n(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args,
-                                               size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_reorder_chunks(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args)
-{
-    return sy_moe_reorder_chunks_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_reorder_chunks(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args);
 static inline sy_status sy_moe_reorder_chunks_query(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args,
-                                                    sy_query *query)
-{
-    return sy_moe_reorder_chunks_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                    sy_query *query);
 
 /* ---- moe_convert_indices ----------------------------------------------------------------------------- */
 
@@ -740,19 +642,9 @@ typedef struct sy_moe_convert_indices_args {
     const DLTensor *converted_indices; /* out in the form `to`  int32 */
 } sy_moe_convert_indices_args;
 
-SY_API sy_status sy_moe_convert_indices_n(sy_ctx *ctx, const sy_moe_convert_indices_args *args,
-                                          size_t args_bytes);
-SY_API sy_status sy_moe_convert_indices_query_n(sy_ctx *ctx, const sy_moe_convert_indices_args *args,
-                                                size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_convert_indices(sy_ctx *ctx, const sy_moe_convert_indices_args *args)
-{
-    return sy_moe_convert_indices_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_convert_indices(sy_ctx *ctx, const sy_moe_convert_indices_args *args);
 static inline sy_status sy_moe_convert_indices_query(sy_ctx *ctx, const sy_moe_convert_indices_args *args,
-                                                     sy_query *query)
-{
-    return sy_moe_convert_indices_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                     sy_query *query);
 
 /* ---- moe_permute_grad -------------------------------------------------------------------------------- */
 
@@ -782,18 +674,9 @@ typedef struct sy_moe_permute_grad_args {
     const DLTensor *grad_probs;  /* out [T,E]  type of grad_permuted_probs; optional */
 } sy_moe_permute_grad_args;
 
-SY_API sy_status sy_moe_permute_grad_n(sy_ctx *ctx, const sy_moe_permute_grad_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_permute_grad_query_n(sy_ctx *ctx, const sy_moe_permute_grad_args *args,
-                                             size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_permute_grad(sy_ctx *ctx, const sy_moe_permute_grad_args *args)
-{
-    return sy_moe_permute_grad_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_permute_grad(sy_ctx *ctx, const sy_moe_permute_grad_args *args);
 static inline sy_status sy_moe_permute_grad_query(sy_ctx *ctx, const sy_moe_permute_grad_args *args,
-                                                  sy_query *query)
-{
-    return sy_moe_permute_grad_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                  sy_query *query);
 
 /* ---- moe_unpermute_grad ------------------------------------------------------------------------------ */
 
@@ -827,19 +710,9 @@ typedef struct sy_moe_unpermute_grad_args {
     const DLTensor *grad_probs;           /* out [T,E]  type of probs; optional */
 } sy_moe_unpermute_grad_args;
 
-SY_API sy_status sy_moe_unpermute_grad_n(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args,
-                                         size_t args_bytes);
-SY_API sy_status sy_moe_unpermute_grad_query_n(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args,
-                                               size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_unpermute_grad(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args)
-{
-    return sy_moe_unpermute_grad_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_unpermute_grad(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args);
 static inline sy_status sy_moe_unpermute_grad_query(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args,
-                                                    sy_query *query)
-{
-    return sy_moe_unpermute_grad_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                    sy_query *query);
 
 /* ---- moe_dispatch ------------------------------------------------------------------------------------ */
 
@@ -870,17 +743,8 @@ typedef struct sy_moe_dispatch_args {
     const DLTensor *dispatch;  /* in/out [E*C,H]  type of input */
 } sy_moe_dispatch_args;
 
-SY_API sy_status sy_moe_dispatch_n(sy_ctx *ctx, const sy_moe_dispatch_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_dispatch_query_n(sy_ctx *ctx, const sy_moe_dispatch_args *args, size_t args_bytes,
-                                         sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_dispatch(sy_ctx *ctx, const sy_moe_dispatch_args *args)
-{
-    return sy_moe_dispatch_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_moe_dispatch_query(sy_ctx *ctx, const sy_moe_dispatch_args *args, sy_query *query)
-{
-    return sy_moe_dispatch_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_moe_dispatch(sy_ctx *ctx, const sy_moe_dispatch_args *args);
+static inline sy_status sy_moe_dispatch_query(sy_ctx *ctx, const sy_moe_dispatch_args *args, sy_query *query);
 
 /* ---- moe_combine ------------------------------------------------------------------------------------- */
 
@@ -912,21 +776,9 @@ typedef struct sy_moe_combine_args {
     const DLTensor *output;     /* out [S,H]         type of expert_out */
 } sy_moe_combine_args;
 
-SY_API sy_status sy_moe_combine_n(sy_ctx *ctx, const sy_moe_combine_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_combine_query_n(sy_ctx *ctx, const sy_moe_combine_args *args, size_t args_bytes,
-                                        sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_combine(sy_ctx *ctx, const sy_moe_combine_args *args)
-{
-    return sy_moe_combine_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_moe_combine_query(sy_ctx *ctx, const sy_moe_combine_args *args, sy_query *query)
-{
-    return sy_moe_combine_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
-static inline sy_status sy_moe_dispatch_grad_data(sy_ctx *ctx, const sy_moe_combine_args *args)
-{
-    return sy_moe_combine(ctx, args);
-}
+static inline sy_status sy_moe_combine(sy_ctx *ctx, const sy_moe_combine_args *args);
+static inline sy_status sy_moe_combine_query(sy_ctx *ctx, const sy_moe_combine_args *args, sy_query *query);
+static inline sy_status sy_moe_dispatch_grad_data(sy_ctx *ctx, const sy_moe_combine_args *args);
 
 /* ---- moe_dispatch_grad_gate -------------------------------------------------------------------------- */
 
@@ -956,19 +808,9 @@ typedef struct sy_moe_dispatch_grad_gate_args {
     const DLTensor *grad_gates; /* out [k,S] or [S]  f32 or the type of input */
 } sy_moe_dispatch_grad_gate_args;
 
-SY_API sy_status sy_moe_dispatch_grad_gate_n(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args,
-                                             size_t args_bytes);
-SY_API sy_status sy_moe_dispatch_grad_gate_query_n(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args,
-                                                   size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_dispatch_grad_gate(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args)
-{
-    return sy_moe_dispatch_grad_gate_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_dispatch_grad_gate(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args);
 static inline sy_status
-sy_moe_dispatch_grad_gate_query(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args, sy_query *query)
-{
-    return sy_moe_dispatch_grad_gate_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+sy_moe_dispatch_grad_gate_query(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args, sy_query *query);
 
 /* ---- moe_locations ----------------------------------------------------------------------------------- */
 
@@ -993,18 +835,9 @@ typedef struct sy_moe_locations_args {
     const DLTensor *counts;     /* out [E]           int64, optional */
 } sy_moe_locations_args;
 
-SY_API sy_status sy_moe_locations_n(sy_ctx *ctx, const sy_moe_locations_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_locations_query_n(sy_ctx *ctx, const sy_moe_locations_args *args, size_t args_bytes,
-                                          sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_locations(sy_ctx *ctx, const sy_moe_locations_args *args)
-{
-    return sy_moe_locations_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_locations(sy_ctx *ctx, const sy_moe_locations_args *args);
 static inline sy_status sy_moe_locations_query(sy_ctx *ctx, const sy_moe_locations_args *args,
-                                               sy_query *query)
-{
-    return sy_moe_locations_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                               sy_query *query);
 
 /* ---- moe_capacity ------------------------------------------------------------------------------------ */
 
@@ -1032,17 +865,8 @@ typedef struct sy_moe_capacity_args {
     const DLTensor *capacity; /* out [1]  int64 */
 } sy_moe_capacity_args;
 
-SY_API sy_status sy_moe_capacity_n(sy_ctx *ctx, const sy_moe_capacity_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_capacity_query_n(sy_ctx *ctx, const sy_moe_capacity_args *args, size_t args_bytes,
-                                         sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_capacity(sy_ctx *ctx, const sy_moe_capacity_args *args)
-{
-    return sy_moe_capacity_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_moe_capacity_query(sy_ctx *ctx, const sy_moe_capacity_args *args, sy_query *query)
-{
-    return sy_moe_capacity_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_moe_capacity(sy_ctx *ctx, const sy_moe_capacity_args *args);
+static inline sy_status sy_moe_capacity_query(sy_ctx *ctx, const sy_moe_capacity_args *args, sy_query *query);
 
 /* ---- kv_gather --------------------------------------------------------------------------------------- */
 
@@ -1107,11 +931,7 @@ typedef struct sy_kv_format {
  *   "e4m3", "e5m2", "int8"   rows of any shape, scales in a tensor
  * Returns SY_OK; NULL; VALUE (no such name: *format is zero).
  */
-SY_API sy_status sy_kv_format_named_n(const char *name, sy_kv_format *format, size_t format_bytes);
-static inline sy_status sy_kv_format_named(const char *name, sy_kv_format *format)
-{
-    return sy_kv_format_named_n(name, format, sizeof *format);
-}
+static inline sy_status sy_kv_format_named(const char *name, sy_kv_format *format);
 
 /*
  * A further plane of a cache: a tensor with as many rows, found by the same slots, and its dense rows. Keys and
@@ -1166,17 +986,8 @@ typedef struct sy_kv_gather_args {
     const DLTensor *scale;         /* in  [G], [rows,G] or [blocks,S,G]  f32, with SY_SCALES_TENSOR alone */
 } sy_kv_gather_args;
 
-SY_API sy_status sy_kv_gather_n(sy_ctx *ctx, const sy_kv_gather_args *args, size_t args_bytes);
-SY_API sy_status sy_kv_gather_query_n(sy_ctx *ctx, const sy_kv_gather_args *args, size_t args_bytes,
-                                      sy_query *query, size_t query_bytes);
-static inline sy_status sy_kv_gather(sy_ctx *ctx, const sy_kv_gather_args *args)
-{
-    return sy_kv_gather_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_kv_gather_query(sy_ctx *ctx, const sy_kv_gather_args *args, sy_query *query)
-{
-    return sy_kv_gather_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_kv_gather(sy_ctx *ctx, const sy_kv_gather_args *args);
+static inline sy_status sy_kv_gather_query(sy_ctx *ctx, const sy_kv_gather_args *args, sy_query *query);
 
 /* ---- kv_translate ------------------------------------------------------------------------------------ */
 
@@ -1214,17 +1025,8 @@ typedef struct sy_kv_translate_args {
     int64_t interleave;            /* I, tokens of a run; 0: 1 */
 } sy_kv_translate_args;
 
-SY_API sy_status sy_kv_translate_n(sy_ctx *ctx, const sy_kv_translate_args *args, size_t args_bytes);
-SY_API sy_status sy_kv_translate_query_n(sy_ctx *ctx, const sy_kv_translate_args *args, size_t args_bytes,
-                                         sy_query *query, size_t query_bytes);
-static inline sy_status sy_kv_translate(sy_ctx *ctx, const sy_kv_translate_args *args)
-{
-    return sy_kv_translate_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_kv_translate_query(sy_ctx *ctx, const sy_kv_translate_args *args, sy_query *query)
-{
-    return sy_kv_translate_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_kv_translate(sy_ctx *ctx, const sy_kv_translate_args *args);
+static inline sy_status sy_kv_translate_query(sy_ctx *ctx, const sy_kv_translate_args *args, sy_query *query);
 
 /* ---- kv_slots ---------------------------------------------------------------------------------------- */
 
@@ -1251,17 +1053,8 @@ typedef struct sy_kv_slots_args {
     const DLTensor *last_page_len; /* in  [R]    int32, int64; optional: tokens of each last page, else S */
 } sy_kv_slots_args;
 
-SY_API sy_status sy_kv_slots_n(sy_ctx *ctx, const sy_kv_slots_args *args, size_t args_bytes);
-SY_API sy_status sy_kv_slots_query_n(sy_ctx *ctx, const sy_kv_slots_args *args, size_t args_bytes,
-                                     sy_query *query, size_t query_bytes);
-static inline sy_status sy_kv_slots(sy_ctx *ctx, const sy_kv_slots_args *args)
-{
-    return sy_kv_slots_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_kv_slots_query(sy_ctx *ctx, const sy_kv_slots_args *args, sy_query *query)
-{
-    return sy_kv_slots_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_kv_slots(sy_ctx *ctx, const sy_kv_slots_args *args);
+static inline sy_status sy_kv_slots_query(sy_ctx *ctx, const sy_kv_slots_args *args, sy_query *query);
 
 /* ---- kv_scatter -------------------------------------------------------------------------------------- */
 
@@ -1294,17 +1087,8 @@ typedef struct sy_kv_scatter_args {
     int64_t block_size;    /* S, required by formats of SY_SCALES_BLOCK; 0: from the caches */
 } sy_kv_scatter_args;
 
-SY_API sy_status sy_kv_scatter_n(sy_ctx *ctx, const sy_kv_scatter_args *args, size_t args_bytes);
-SY_API sy_status sy_kv_scatter_query_n(sy_ctx *ctx, const sy_kv_scatter_args *args, size_t args_bytes,
-                                       sy_query *query, size_t query_bytes);
-static inline sy_status sy_kv_scatter(sy_ctx *ctx, const sy_kv_scatter_args *args)
-{
-    return sy_kv_scatter_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_kv_scatter_query(sy_ctx *ctx, const sy_kv_scatter_args *args, sy_query *query)
-{
-    return sy_kv_scatter_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_kv_scatter(sy_ctx *ctx, const sy_kv_scatter_args *args);
+static inline sy_status sy_kv_scatter_query(sy_ctx *ctx, const sy_kv_scatter_args *args, sy_query *query);
 
 /* ---- kv_ragged --------------------------------------------------------------------------------------- */
 
@@ -1342,17 +1126,8 @@ typedef struct sy_kv_ragged_args {
     const DLTensor *seq_lens;      /* in  [B]    int32, int64; optional: tokens of each run's sequence */
 } sy_kv_ragged_args;
 
-SY_API sy_status sy_kv_ragged_n(sy_ctx *ctx, const sy_kv_ragged_args *args, size_t args_bytes);
-SY_API sy_status sy_kv_ragged_query_n(sy_ctx *ctx, const sy_kv_ragged_args *args, size_t args_bytes,
-                                      sy_query *query, size_t query_bytes);
-static inline sy_status sy_kv_ragged(sy_ctx *ctx, const sy_kv_ragged_args *args)
-{
-    return sy_kv_ragged_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_kv_ragged_query(sy_ctx *ctx, const sy_kv_ragged_args *args, sy_query *query)
-{
-    return sy_kv_ragged_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_kv_ragged(sy_ctx *ctx, const sy_kv_ragged_args *args);
+static inline sy_status sy_kv_ragged_query(sy_ctx *ctx, const sy_kv_ragged_args *args, sy_query *query);
 
 /* ---- kv_blocks --------------------------------------------------------------------------------------- */
 
@@ -1384,17 +1159,8 @@ typedef struct sy_kv_blocks_args {
     int64_t num_planes; /* 0 to SY_KV_MAX_PLANES */
 } sy_kv_blocks_args;
 
-SY_API sy_status sy_kv_blocks_n(sy_ctx *ctx, const sy_kv_blocks_args *args, size_t args_bytes);
-SY_API sy_status sy_kv_blocks_query_n(sy_ctx *ctx, const sy_kv_blocks_args *args, size_t args_bytes,
-                                      sy_query *query, size_t query_bytes);
-static inline sy_status sy_kv_blocks(sy_ctx *ctx, const sy_kv_blocks_args *args)
-{
-    return sy_kv_blocks_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_kv_blocks_query(sy_ctx *ctx, const sy_kv_blocks_args *args, sy_query *query)
-{
-    return sy_kv_blocks_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_kv_blocks(sy_ctx *ctx, const sy_kv_blocks_args *args);
+static inline sy_status sy_kv_blocks_query(sy_ctx *ctx, const sy_kv_blocks_args *args, sy_query *query);
 
 /* ---- sample ------------------------------------------------------------------------------------------ */
 
@@ -1491,17 +1257,8 @@ typedef struct sy_sample_args {
     const DLTensor *logprob;       /* out [B]    f32: log-probability of token; -inf for an empty row */
 } sy_sample_args;
 
-SY_API sy_status sy_sample_n(sy_ctx *ctx, const sy_sample_args *args, size_t args_bytes);
-SY_API sy_status sy_sample_query_n(sy_ctx *ctx, const sy_sample_args *args, size_t args_bytes,
-                                   sy_query *query, size_t query_bytes);
-static inline sy_status sy_sample(sy_ctx *ctx, const sy_sample_args *args)
-{
-    return sy_sample_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_sample_query(sy_ctx *ctx, const sy_sample_args *args, sy_query *query)
-{
-    return sy_sample_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_sample(sy_ctx *ctx, const sy_sample_args *args);
+static inline sy_status sy_sample_query(sy_ctx *ctx, const sy_sample_args *args, sy_query *query);
 
 /* ---- sample_overrides -------------------------------------------------------------------------------- */
 
@@ -1541,18 +1298,9 @@ typedef struct sy_sample_overrides_args {
     const DLTensor *override_logit;     /* out          f32, as long as override_token */
 } sy_sample_overrides_args;
 
-SY_API sy_status sy_sample_overrides_n(sy_ctx *ctx, const sy_sample_overrides_args *args, size_t args_bytes);
-SY_API sy_status sy_sample_overrides_query_n(sy_ctx *ctx, const sy_sample_overrides_args *args,
-                                             size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_sample_overrides(sy_ctx *ctx, const sy_sample_overrides_args *args)
-{
-    return sy_sample_overrides_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_sample_overrides(sy_ctx *ctx, const sy_sample_overrides_args *args);
 static inline sy_status sy_sample_overrides_query(sy_ctx *ctx, const sy_sample_overrides_args *args,
-                                                  sy_query *query)
-{
-    return sy_sample_overrides_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                  sy_query *query);
 
 /* ---- sample_noise ------------------------------------------------------------------------------------ */
 
@@ -1572,17 +1320,8 @@ typedef struct sy_sample_noise_args {
     const DLTensor *q; /* out [n]  f32 */
 } sy_sample_noise_args;
 
-SY_API sy_status sy_sample_noise_n(sy_ctx *ctx, const sy_sample_noise_args *args, size_t args_bytes);
-SY_API sy_status sy_sample_noise_query_n(sy_ctx *ctx, const sy_sample_noise_args *args, size_t args_bytes,
-                                         sy_query *query, size_t query_bytes);
-static inline sy_status sy_sample_noise(sy_ctx *ctx, const sy_sample_noise_args *args)
-{
-    return sy_sample_noise_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_sample_noise_query(sy_ctx *ctx, const sy_sample_noise_args *args, sy_query *query)
-{
-    return sy_sample_noise_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_sample_noise(sy_ctx *ctx, const sy_sample_noise_args *args);
+static inline sy_status sy_sample_noise_query(sy_ctx *ctx, const sy_sample_noise_args *args, sy_query *query);
 
 /* ---- Meshes of devices ------------------------------------------------------------------------------- */
 
@@ -1637,12 +1376,7 @@ typedef struct sy_comm_options {
  * Returns SY_OK; NULL (comm is NULL, or only one of alloc and dealloc); VALUE (rows or cols below 1, more than
  * 65536 devices, a negative option); NOMEM.
  */
-SY_API sy_status sy_comm_create_local_n(sy_comm **comm, sy_mesh mesh, const sy_comm_options *options,
-                                        size_t options_bytes);
-static inline sy_status sy_comm_create_local(sy_comm **comm, sy_mesh mesh, const sy_comm_options *options)
-{
-    return sy_comm_create_local_n(comm, mesh, options, sizeof *options);
-}
+static inline sy_status sy_comm_create_local(sy_comm **comm, sy_mesh mesh, const sy_comm_options *options);
 
 /* Waits for open requests and frees the comm. Collective over a transport. NULL is allowed. Requests and memory of
    the comm are freed with it; routings must be destroyed before. */
@@ -1808,31 +1542,15 @@ typedef struct sy_all_to_all_dispatch_args {
     const DLTensor *rows_to;        /* out [G] int64: rows sent to each position. Optional */
 } sy_all_to_all_dispatch_args;
 
-SY_API sy_status sy_all_to_all_dispatch_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_dispatch_args *args,
-                                          size_t args_bytes);
-SY_API sy_status sy_all_to_all_dispatch_start_n(sy_ctx *ctx, sy_comm *comm,
-                                                const sy_all_to_all_dispatch_args *args, size_t args_bytes,
-                                                sy_request **request);
-/* Without communication. rows: those of `tokens`, T or the most that PACKED or EXPERT can need; slots: K. */
-SY_API sy_status sy_all_to_all_dispatch_query_n(sy_ctx *ctx, sy_comm *comm,
-                                                const sy_all_to_all_dispatch_args *args, size_t args_bytes,
-                                                sy_query *query, size_t query_bytes);
 static inline sy_status sy_all_to_all_dispatch(sy_ctx *ctx, sy_comm *comm,
-                                               const sy_all_to_all_dispatch_args *args)
-{
-    return sy_all_to_all_dispatch_n(ctx, comm, args, sizeof *args);
-}
+                                               const sy_all_to_all_dispatch_args *args);
 static inline sy_status sy_all_to_all_dispatch_start(sy_ctx *ctx, sy_comm *comm,
                                                      const sy_all_to_all_dispatch_args *args,
-                                                     sy_request **request)
-{
-    return sy_all_to_all_dispatch_start_n(ctx, comm, args, sizeof *args, request);
-}
+                                                     sy_request **request);
+/* Without communication. rows: those of `tokens`, T or the most that PACKED or EXPERT can need; slots: K. */
 static inline sy_status sy_all_to_all_dispatch_query(sy_ctx *ctx, sy_comm *comm,
-                                                     const sy_all_to_all_dispatch_args *args, sy_query *query)
-{
-    return sy_all_to_all_dispatch_query_n(ctx, comm, args, sizeof *args, query, sizeof *query);
-}
+                                                     const sy_all_to_all_dispatch_args *args,
+                                                     sy_query *query);
 
 /* ---- all_to_all_combine ------------------------------------------------------------------------------ */
 
@@ -1887,31 +1605,14 @@ typedef struct sy_all_to_all_combine_args {
     const DLTensor *written;   /* out [K,N] uint8, bool: 1 where a row was written. Optional; not with sum */
 } sy_all_to_all_combine_args;
 
-SY_API sy_status sy_all_to_all_combine_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_combine_args *args,
-                                         size_t args_bytes);
-SY_API sy_status sy_all_to_all_combine_start_n(sy_ctx *ctx, sy_comm *comm,
-                                               const sy_all_to_all_combine_args *args, size_t args_bytes,
-                                               sy_request **request);
-/* rows: tokens of the first device of this process; slots: K. */
-SY_API sy_status sy_all_to_all_combine_query_n(sy_ctx *ctx, sy_comm *comm,
-                                               const sy_all_to_all_combine_args *args, size_t args_bytes,
-                                               sy_query *query, size_t query_bytes);
 static inline sy_status sy_all_to_all_combine(sy_ctx *ctx, sy_comm *comm,
-                                              const sy_all_to_all_combine_args *args)
-{
-    return sy_all_to_all_combine_n(ctx, comm, args, sizeof *args);
-}
+                                              const sy_all_to_all_combine_args *args);
 static inline sy_status sy_all_to_all_combine_start(sy_ctx *ctx, sy_comm *comm,
                                                     const sy_all_to_all_combine_args *args,
-                                                    sy_request **request)
-{
-    return sy_all_to_all_combine_start_n(ctx, comm, args, sizeof *args, request);
-}
+                                                    sy_request **request);
+/* rows: tokens of the first device of this process; slots: K. */
 static inline sy_status sy_all_to_all_combine_query(sy_ctx *ctx, sy_comm *comm,
-                                                    const sy_all_to_all_combine_args *args, sy_query *query)
-{
-    return sy_all_to_all_combine_query_n(ctx, comm, args, sizeof *args, query, sizeof *query);
-}
+                                                    const sy_all_to_all_combine_args *args, sy_query *query);
 
 /* ---- local_reduce ------------------------------------------------------------------------------------ */
 
@@ -1944,21 +1645,14 @@ typedef struct sy_local_reduce_args {
     const DLTensor *output; /* out [1,Bt,St,H] or [T,H]; EXPERT [R,H]. Type of input */
 } sy_local_reduce_args;
 
-SY_API sy_status sy_local_reduce_n(sy_ctx *ctx, const sy_local_reduce_args *args, size_t args_bytes);
+static inline sy_status sy_local_reduce(sy_ctx *ctx, const sy_local_reduce_args *args);
 /* rows: T, the most the output needs. */
-SY_API sy_status sy_local_reduce_query_n(sy_ctx *ctx, const sy_local_reduce_args *args, size_t args_bytes,
-                                         sy_query *query, size_t query_bytes);
-static inline sy_status sy_local_reduce(sy_ctx *ctx, const sy_local_reduce_args *args)
-{
-    return sy_local_reduce_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_local_reduce_query(sy_ctx *ctx, const sy_local_reduce_args *args, sy_query *query)
-{
-    return sy_local_reduce_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_local_reduce_query(sy_ctx *ctx, const sy_local_reduce_args *args, sy_query *query);
 
 #ifdef __cplusplus
 }
 #endif
+
+#include <switchyard_inline.h>
 
 #endif /* SWITCHYARD_H */

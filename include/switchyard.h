@@ -906,11 +906,12 @@ typedef enum sy_kv_scales {
  * The cache of a format with SCALES_ROW is [rows,W] or [blocks,S,W] of one-byte elements with W >= row_bytes. With
  * SCALES_BLOCK it is [blocks,W...]: a block is everything after the first dimension, S rows and then S scale records
  * in at least S*(row_bytes + scale_bytes) bytes. With SCALES_TENSOR it is a cache like any other, of 8-bit elements;
- * all fields but q_type are 0, and `scale` is f32: [G], one for each G-th part of every row (G = 1: one for the
+ * all fields but bytes and q_type are 0, and `scale` is f32: [G], one for each G-th part of every row (G = 1: one for the
  * tensor, G = heads: one per head), or [rows,G] or [blocks,S,G], separate scales for every row. kv_scatter
  * reads the former and writes the latter.
  */
 typedef struct sy_kv_format {
+    size_t bytes;          /* sizeof(sy_kv_format): the struct may grow at its end */
     DLDataType q_type;     /* SY_F8_E4M3, SY_F8_E5M2, SY_I8 */
     DLDataType scale_type; /* SY_F32, SY_F8_E8M0 */
     sy_kv_scales scales;
@@ -937,7 +938,8 @@ static inline sy_status sy_kv_format_named(const char *name, sy_kv_format *forma
  * A further plane of a cache: a tensor with as many rows, found by the same slots, and its dense rows. Keys and
  * values, latent and rope parts, scales, several layers: slots are validated and translated once, and the rows of all
  * planes are copied. Planes have their own types, widths and strides, and may be parts of one tensor as long as no
- * byte that is written belongs to another tensor of the call.
+ * byte that is written belongs to another tensor of the call. The struct may grow at its end, so an array of planes goes
+ * with the size of one, sizeof(sy_kv_plane), in plane_bytes.
  */
 typedef struct sy_kv_plane {
     const DLTensor *cache;
@@ -963,7 +965,7 @@ typedef struct sy_kv_plane {
  * list has no tokens.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, unknown pad or layout, an invalid format, scale
- * without one); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents; the fault holds code, batch, position, value
+ * without one, plane_bytes 0 with planes); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents; the fault holds code, batch, position, value
  * and limit of the first in order); NOMEM.
  */
 typedef struct sy_kv_gather_args {
@@ -978,6 +980,7 @@ typedef struct sy_kv_gather_args {
     const DLTensor *out;           /* out [...,k,D...]  type of cache (in/out with SY_PAD_SKIP) */
     const sy_kv_plane *planes;     /* in  [num_planes]  further caches and outs of any type and width */
     int64_t num_planes;            /* 0 to SY_KV_MAX_PLANES */
+    size_t plane_bytes;            /* sizeof(sy_kv_plane), with planes */
     sy_kv_layout layout;           /* of all caches */
     const DLTensor *page_indices;  /* in  [N]    int32, int64; optional: lists of pages, not block_table */
     const DLTensor *indptr;        /* in  [R+1]  int32, int64: where each list begins, and the end */
@@ -1081,6 +1084,7 @@ typedef struct sy_kv_scatter_args {
     bool check_unique;          /* reject a slot that is named twice */
     const sy_kv_plane *planes;  /* in  [num_planes]  further caches and srcs of any type and width */
     int64_t num_planes;         /* 0 to SY_KV_MAX_PLANES */
+    size_t plane_bytes;         /* sizeof(sy_kv_plane), with planes */
     sy_kv_layout layout;        /* of all caches */
     const sy_kv_format *format; /* how the rows of cache are packed; NULL: copied as they are */
     const DLTensor *scale; /* in [G], or in/out [rows,G], [blocks,S,G]  f32, with SY_SCALES_TENSOR alone */
@@ -1117,6 +1121,7 @@ typedef struct sy_kv_ragged_args {
     const DLTensor *out;           /* out [rows,D...]  type of cache; at least cu_lens[B] rows */
     const sy_kv_plane *planes;     /* in  [num_planes]  further planes; their `rows` are outputs like out */
     int64_t num_planes;            /* at most SY_KV_MAX_PLANES */
+    size_t plane_bytes;            /* sizeof(sy_kv_plane), with planes */
     sy_kv_layout layout;           /* of all caches */
     const DLTensor *page_indices;  /* in  [N]    int32, int64; optional: lists of pages, not block_table */
     const DLTensor *indptr;        /* in  [R+1]  int32, int64: where each list begins, and the end */
@@ -1157,6 +1162,7 @@ typedef struct sy_kv_blocks_args {
     const sy_kv_plane
         *planes;        /* in     [num_planes]  further {cache, NULL} or {src, dst} of any type and width */
     int64_t num_planes; /* 0 to SY_KV_MAX_PLANES */
+    size_t plane_bytes; /* sizeof(sy_kv_plane), with planes */
 } sy_kv_blocks_args;
 
 static inline sy_status sy_kv_blocks(sy_ctx *ctx, const sy_kv_blocks_args *args);

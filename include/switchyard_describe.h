@@ -56,8 +56,9 @@ typedef enum sy_kind {
     SY_KIND_F64 = 7,
     SY_KIND_ENUM = 8,     /* an enum of the size of int */
     SY_KIND_FORMAT = 9,   /* const sy_kv_format *, by its name; NULL: none */
-    SY_KIND_PLANES = 10,  /* const sy_kv_plane *; the next field is their number */
+    SY_KIND_PLANES = 10,  /* const sy_kv_plane *; the next two fields are their number and the size of one */
     SY_KIND_ROUTING = 11, /* sy_routing * */
+    SY_KIND_SIZE = 12,    /* size_t */
     SY_N_KINDS            /* how many there are: grows */
 } sy_kind;
 

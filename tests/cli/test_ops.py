@@ -8,7 +8,7 @@ import unittest
 from st import OPERATORS, ROOT, CliTest
 
 KINDS = {"bool": "bool", "int": "int", "int64_t": "i64", "uint32_t": "u32", "uint64_t": "u64", "float": "f32",
-         "double": "f64", "const sy_kv_format *": "format", "const sy_kv_plane *": "planes", "sy_routing *": "routing",
+         "double": "f64", "size_t": "size", "const sy_kv_format *": "format", "const sy_kv_plane *": "planes", "sy_routing *": "routing",
          "const sy_routing *": "routing", "const DLTensor *": "tensor"}
 
 

@@ -1449,6 +1449,12 @@ SY_API sy_status sy_request_test(sy_request *request, sy_phase phase, bool *done
 SY_API sy_status sy_request_wait(sy_request *request, sy_phase phase);
 SY_API sy_status sy_request_free(sy_request *request);
 
+/*
+ * The tensors of a field, an array of sy_comm_shards(comm): one for each device of this process, the first of them for
+ * device sy_comm_first_device(comm). Where that is one device, the address of its DLTensor.
+ */
+typedef const DLTensor *sy_tensors;
+
 /* ---- all_to_all_dispatch ----------------------------------------------------------------------------- */
 
 enum { SY_A2A_MAX_PLANES = 4 }; /* tensors that are sent together, the rows of `input` included */
@@ -1501,9 +1507,8 @@ typedef enum sy_memory {
  * An index with all bits set (65535, -1) is no expert. Experts hosted by several devices of the group get the token in
  * each, experts hosted outside the group or nowhere are ignored. Rows are copied as bytes.
  *
- * Every tensor field but expert_mapping is an array of sy_comm_shards(comm) tensors, one per device of this
- * process. The token dimensions [B,1,S] may also be [B,S,1], or [N] alone; in outputs [1,B*G,S] (dimension 1) or
- * [1,B,S*G] (dimension 2) may be [T].
+ * Fields of type sy_tensors are arrays, one tensor per device of this process. The token dimensions [B,1,S] may also be
+ * [B,S,1], or [N] alone; in outputs [1,B*G,S] (dimension 1) or [1,B,S*G] (dimension 2) may be [T].
  *
  * With max_tokens > 0 devices may have different numbers of tokens, none above max_tokens. Tensors then have the
  * short shapes, T is the sum over the group, and tau = (tokens of the positions before) + n.
@@ -1518,11 +1523,11 @@ typedef enum sy_memory {
  * fault the lowest is reported; all processes return the same.
  */
 typedef struct sy_all_to_all_dispatch_args {
-    const DLTensor *input;          /* in  [B,1,S,H] any type of whole bytes */
-    const DLTensor *expert_indices; /* in  [B,1,S,K] uint16, int32, int64 */
+    sy_tensors input;               /* in  [B,1,S,H] any type of whole bytes */
+    sy_tensors expert_indices;      /* in  [B,1,S,K] uint16, int32, int64 */
     const DLTensor *expert_mapping; /* in  [E,D], [1,1,E,D] or D equal copies [D,1,E,D]; uint16. One tensor */
-    const DLTensor *planes[SY_A2A_MAX_PLANES - 1]; /* in  [B,1,S,X] sent with each row; any type */
-    int num_planes;                                /* number of planes, 0 to 3 */
+    sy_tensors planes[SY_A2A_MAX_PLANES - 1]; /* in  [B,1,S,X] sent with each row; any type */
+    int num_planes;                           /* number of planes, 0 to 3 */
     sy_axis cluster_axis;
     int output_concat_dim; /* 1 or 2; 0: 1 */
     sy_a2a_order order;
@@ -1535,17 +1540,17 @@ typedef struct sy_all_to_all_dispatch_args {
     int num_links;      /* messages for the rows of a pair of devices; 0: as many as they need */
     sy_topology topology;
     sy_memory memory;
-    int subdevice_id;         /* 0 */
-    sy_routing *routing;      /* out: for combine; optional */
-    const DLTensor *tokens;   /* out [1,B*G,S,H] or [1,B,S*G,H]; PACKED, EXPERT [R,H]. Type of input */
-    const DLTensor *metadata; /* out the same with K; type of expert_indices. Optional */
-    const DLTensor *plane_tokens[SY_A2A_MAX_PLANES - 1]; /* out as tokens, for each plane */
-    const DLTensor *present; /* out [T] uint8, bool: 1 where a row was sent. Optional; PADDED only */
-    const DLTensor *src; /* out [R,2] int32 (position, n) PACKED; [R,3] (position, n, k) EXPERT. Optional */
-    const DLTensor *expert_counts;  /* out [L] int64: tokens of each local expert. Optional */
-    const DLTensor *expert_offsets; /* out [L+1] int64: first row of each; EXPERT only. Optional */
-    const DLTensor *rows_from;      /* out [G] int64: rows received from each position. Optional */
-    const DLTensor *rows_to;        /* out [G] int64: rows sent to each position. Optional */
+    int subdevice_id;    /* 0 */
+    sy_routing *routing; /* out: for combine; optional */
+    sy_tensors tokens;   /* out [1,B*G,S,H] or [1,B,S*G,H]; PACKED, EXPERT [R,H]. Type of input */
+    sy_tensors metadata; /* out the same with K; type of expert_indices. Optional */
+    sy_tensors plane_tokens[SY_A2A_MAX_PLANES - 1]; /* out as tokens, for each plane */
+    sy_tensors present; /* out [T] uint8, bool: 1 where a row was sent. Optional; PADDED only */
+    sy_tensors src;     /* out [R,2] int32 (position, n) PACKED; [R,3] (position, n, k) EXPERT. Optional */
+    sy_tensors expert_counts;  /* out [L] int64: tokens of each local expert. Optional */
+    sy_tensors expert_offsets; /* out [L+1] int64: first row of each; EXPERT only. Optional */
+    sy_tensors rows_from;      /* out [G] int64: rows received from each position. Optional */
+    sy_tensors rows_to;        /* out [G] int64: rows sent to each position. Optional */
 } sy_all_to_all_dispatch_args;
 
 static inline sy_status sy_all_to_all_dispatch(sy_ctx *ctx, sy_comm *comm,
@@ -1574,9 +1579,9 @@ static inline sy_status sy_all_to_all_dispatch_query(sy_ctx *ctx, sy_comm *comm,
  * slots that have a holder; with local_reduce acc = acc + row for ascending positions, without weights. In f32,
  * products and sums rounded one by one, one rounding to the row type at the end; a NaN result is the canonical one.
  *
- * Tensor fields are arrays of sy_comm_shards(comm) tensors, as in all_to_all_dispatch, with the same short shapes:
- * [L,T,H] for the input, [K,N,H] for the output. layout is that of the rows of the input: as dispatch with that
- * layout and align wrote them. EXPERT is for slots, PACKED for local_reduce, or for devices with one expert each.
+ * Fields of type sy_tensors are arrays as in all_to_all_dispatch, with the same short shapes: [L,T,H] for the input,
+ * [K,N,H] for the output. layout is that of the rows of the input: as dispatch with that layout and align wrote them.
+ * EXPERT is for slots, PACKED for local_reduce, or for devices with one expert each.
  *
  * With a routing, expert_metadata, expert_mapping, cluster_axis, output_shard_dim, order, layout, align and max_tokens
  * are those of the dispatch, and the fields are left zero or repeat them. Token counts that differ need max_tokens > 0;
@@ -1586,12 +1591,10 @@ static inline sy_status sy_all_to_all_dispatch_query(sy_ctx *ctx, sy_comm *comm,
  * where the input does not have L rows per token; STATE also for a routing that no dispatch has filled.
  */
 typedef struct sy_all_to_all_combine_args {
-    const DLTensor *input; /* in  [L,B*G,S,H] or [L,B,S*G,H]; local_reduce [1,...]; PACKED, EXPERT [R,H] */
-    const DLTensor
-        *expert_metadata; /* in  [1,B*G,S,K] or [1,B,S*G,K], also without the 1; uint16, int32, int64 */
+    sy_tensors input; /* in  [L,B*G,S,H] or [L,B,S*G,H]; local_reduce [1,...]; PACKED, EXPERT [R,H] */
+    sy_tensors expert_metadata; /* in  [1,B*G,S,K] or [1,B,S*G,K], also without the 1; uint16, int32, int64 */
     const DLTensor *expert_mapping; /* in  [E,D], [1,1,E,D] or D equal copies [D,1,E,D]; uint16. One tensor */
-    const DLTensor
-        *weights; /* in  [B,1,S,K] f32, f16, bf16; with sum and without local_reduce. Optional: all ones */
+    sy_tensors weights; /* in  [B,1,S,K] f32, f16, bf16; with sum, without local_reduce. Optional: ones */
     bool local_reduce;
     bool sum; /* rows are f32, f16 or bf16 */
     sy_axis cluster_axis;
@@ -1607,8 +1610,8 @@ typedef struct sy_all_to_all_combine_args {
     sy_memory memory;
     int subdevice_id;
     const sy_routing *routing; /* in: of a dispatch; optional */
-    const DLTensor *output;    /* out [K,B,S,H] or [K,N,H]; sum: [B,S,H], [B,1,S,H] or [N,H]. Type of input */
-    const DLTensor *written;   /* out [K,N] uint8, bool: 1 where a row was written. Optional; not with sum */
+    sy_tensors output;         /* out [K,B,S,H] or [K,N,H]; sum: [B,S,H], [B,1,S,H] or [N,H]. Type of input */
+    sy_tensors written;        /* out [K,N] uint8, bool: 1 where a row was written. Optional; not with sum */
 } sy_all_to_all_combine_args;
 
 static inline sy_status sy_all_to_all_combine(sy_ctx *ctx, sy_comm *comm,

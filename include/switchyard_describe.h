@@ -46,7 +46,8 @@ SY_API const char *sy_type_name(sy_type type);
 
 /* What a field of an argument struct is in C. */
 typedef enum sy_kind {
-    SY_KIND_TENSOR = 0, /* const DLTensor *; of operators between devices one per device of the process */
+    SY_KIND_TENSOR =
+        0, /* const DLTensor *; of operators between devices sy_tensors, unless SY_FIELD_SHARED */
     SY_KIND_BOOL = 1,
     SY_KIND_INT = 2,
     SY_KIND_I64 = 3,

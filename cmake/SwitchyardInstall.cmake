@@ -1,7 +1,8 @@
 # Headers, libraries, command, pkg-config file and CMake package.
 include(CMakePackageConfigHelpers)
 
-install(FILES include/switchyard.h include/switchyard_describe.h include/switchyard_transport.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES include/switchyard.h include/switchyard_inline.h include/switchyard_describe.h include/switchyard_transport.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS switchyard EXPORT switchyardTargets)
 install(TARGETS switchyard_static EXPORT switchyardStaticTargets)
 if(TARGET switchyard_mpi)

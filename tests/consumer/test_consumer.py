@@ -86,7 +86,7 @@ class Consumer(unittest.TestCase):
         files = {os.path.relpath(os.path.join(folder, name), self.prefix)
                  for folder, _, names in os.walk(self.prefix) for name in names}
         strangers = {path for path in files if not re.match(
-            r"bin/switchyard(-mpi)?$|include/switchyard(_describe|_transport|_mpi)?\.h$|include/switchyard/(aclnn|mluop)/.*\.h$"
+            r"bin/switchyard(-mpi)?$|include/switchyard(_inline|_describe|_transport|_mpi)?\.h$|include/switchyard/(aclnn|mluop)/.*\.h$"
             r"|.*/libswitchyard(_mpi|_aclnn|_mluop)?\.(a|so[.0-9]*)$"
             r"|.*/pkgconfig/switchyard(_mpi|_aclnn|_mluop)?\.pc$"
             r"|.*/cmake/switchyard/switchyard\w+(-\w+)?\.cmake$", path)}

@@ -30,7 +30,8 @@ class PublicHeader(unittest.TestCase):
     def check(self, compiler, standard, suffix):
         if not shutil.which(compiler):
             self.skipTest(f"no {compiler}")
-        for header in ("switchyard.h", "switchyard_describe.h", "switchyard_transport.h", *(["switchyard_mpi.h"] if MPI else [])):
+        for header in ("switchyard.h", "switchyard_inline.h", "switchyard_describe.h", "switchyard_transport.h",
+                       *(["switchyard_mpi.h"] if MPI else [])):
             with self.subTest(header):
                 flags = [f"-std={standard}", *STRICT, *(MPI if header == "switchyard_mpi.h" else [])]
                 self.assertEqual(compile_alone(compiler, flags, f"<{header}>", suffix), "")

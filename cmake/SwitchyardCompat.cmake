@@ -7,7 +7,7 @@ function(switchyard_door door)
     add_library(${target}_objects OBJECT ${sources})
     switchyard_defaults(${target}_objects)
     target_compile_options(${target}_objects PRIVATE ${switchyard_strict_warnings})
-    target_include_directories(${target}_objects PRIVATE compat/${door}/include include ${DLPACK_INCLUDE_DIR})
+    target_include_directories(${target}_objects PRIVATE compat/${door}/include include)
 
     add_library(${target} SHARED $<TARGET_OBJECTS:${target}_objects>)
     add_library(switchyard::${door} ALIAS ${target})

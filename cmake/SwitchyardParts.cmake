@@ -1,36 +1,11 @@
-# The parts from outside. Each one is found or reported: DLPack is required, the others cost a feature when missing.
-include(CheckIncludeFile)
+# The parts from outside. Each one is found or reported; none is required, a missing one costs a feature.
 set(switchyard_summary "")
+set(CMAKE_REQUIRED_QUIET ON)
 
 # A part that is missing: always shown, also when status messages are off.
 function(switchyard_missing what consequence package)
     message(NOTICE "switchyard: ${what} not found: ${consequence} (Debian: apt install ${package})")
 endfunction()
-
-# tvm-ffi brings a DLPack header of its own, newer than most systems'; the Python package is built with that one.
-if(SWITCHYARD_PYTHON)
-    find_package(Python 3.10 COMPONENTS Interpreter REQUIRED)
-    foreach(folder includedir dlpack-includedir)
-        execute_process(COMMAND ${Python_EXECUTABLE} -m tvm_ffi.config --${folder} OUTPUT_VARIABLE found
-                        OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
-        list(APPEND tvm_ffi_includes ${found})
-    endforeach()
-endif()
-
-# DLPack is one header. Most compilers find it by themselves; else look where CMake looks.
-set(DLPACK_INCLUDE_DIR "")
-set(CMAKE_REQUIRED_QUIET ON)
-check_include_file(dlpack/dlpack.h SWITCHYARD_COMPILER_FINDS_DLPACK)
-if(NOT SWITCHYARD_COMPILER_FINDS_DLPACK)
-    find_path(SWITCHYARD_DLPACK_DIR dlpack/dlpack.h HINTS ${tvm_ffi_includes})
-    if(NOT SWITCHYARD_DLPACK_DIR)
-        unset(SWITCHYARD_COMPILER_FINDS_DLPACK CACHE)
-        message(FATAL_ERROR "dlpack/dlpack.h not found. Switchyard's tensors are DLPack's. On Debian and Ubuntu: "
-                            "apt install libdlpack-dev. Elsewhere: -DSWITCHYARD_DLPACK_DIR=<folder that holds dlpack/>.")
-    endif()
-    set(DLPACK_INCLUDE_DIR ${SWITCHYARD_DLPACK_DIR})
-endif()
-list(APPEND switchyard_summary "  DLPack    found")
 
 if(SWITCHYARD_OPENMP)
     find_package(OpenMP COMPONENTS C QUIET)

@@ -45,7 +45,6 @@ need cmake build has cmake
 need ninja-build build has ninja
 need pkg-config "users' side of the tests" has pkg-config
 need python3 "command line tests" has python3
-need libdlpack-dev "the tensor type" has_header dlpack/dlpack.h
 need libjansson-dev "JSON in the command line" has_header jansson.h
 need libcmocka-dev "C tests" has_header cmocka.h
 
@@ -57,6 +56,7 @@ fi
 if [ "$set_name" = test ] || [ "$set_name" = full ]; then
     want libopenmpi-dev has mpicc
     want openmpi-bin has mpirun
+    want libdlpack-dev has_header dlpack/dlpack.h # our declarations are compared with it
     want libopenblas-dev has_header cblas.h # matrix products of an example
     want python3-venv has_module ensurepip  # the Python package's tests
 fi

@@ -68,9 +68,7 @@ def run_program(statements):
             file.write(f"{includes}int main(void)\n{{\n    {body}\n    return 0;\n}}\n")
         with open(os.path.join(folder, "mpi.h"), "w", encoding="utf-8") as file:  # no layout depends on the real one
             file.write("typedef void *MPI_Comm;\ntypedef int MPI_Fint;\n")
-        extra = ["-I", os.environ["SWITCHYARD_DLPACK"]] if os.environ.get("SWITCHYARD_DLPACK") else []
-        subprocess.run([compiler, "-std=c11", "-I", folder, "-I", os.path.join(ROOT, "include"), *extra, source, "-o", binary],
-                       check=True)
+        subprocess.run([compiler, "-std=c11", "-I", folder, "-I", os.path.join(ROOT, "include"), source, "-o", binary], check=True)
         run = shlex.split(os.environ.get("SWITCHYARD_RUN", "")) + [binary]
         return subprocess.run(run, check=True, capture_output=True, text=True).stdout.splitlines()
 

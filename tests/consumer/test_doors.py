@@ -11,7 +11,7 @@ from test_consumer import BUILD, CC, install, run
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 DOORS = [door for door in ("aclnn", "mluop") if os.environ.get(f"SWITCHYARD_DOOR_{door.upper()}")]
 
-PROJECT = """cmake_minimum_required(VERSION 3.25)
+PROJECT = """cmake_minimum_required(VERSION 3.22)
 project(doors LANGUAGES C CXX)
 find_package(switchyard REQUIRED COMPONENTS {components})
 {programs}"""

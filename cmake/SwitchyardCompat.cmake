@@ -30,7 +30,7 @@ if(SWITCHYARD_EXAMPLES)
     if(CMAKE_CXX_COMPILER)
         enable_language(CXX)
     else()
-        switchyard_missing("a C++ compiler" "examples/compat/*.cpp are not built" g++)
+        switchyard_missing("a C++ compiler" "examples/compat/*.cpp are not built" setup g++ SWITCHYARD_EXAMPLES)
     endif()
 endif()
 

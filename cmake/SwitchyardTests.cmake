@@ -43,6 +43,17 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
             target_link_libraries(${room}_${stem} PRIVATE switchyard_test_support)
         endforeach()
     endforeach()
+
+    # Worked examples: one program, a test for each operator's file.
+    add_executable(run_examples tests/examples/run.c tests/examples/read.c)
+    switchyard_program(run_examples)
+    target_link_libraries(run_examples PRIVATE switchyard_test_support)
+    file(GLOB files CONFIGURE_DEPENDS tests/examples/*.txt)
+    foreach(file IN LISTS files)
+        cmake_path(GET file STEM stem)
+        add_test(NAME examples_${stem} COMMAND run_examples ${file})
+        set_tests_properties(examples_${stem} PROPERTIES LABELS op TIMEOUT ${watchdog_seconds})
+    endforeach()
 endif()
 
 # Front doors: tests/compat/<door>_<name>.c is one program; tests/compat/<door>.c, where there is one, is what they share.

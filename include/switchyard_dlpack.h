@@ -12,8 +12,8 @@
 #ifndef SWITCHYARD_DLPACK_H
 #define SWITCHYARD_DLPACK_H
 
-#ifdef __has_include
-#if !defined(SY_NO_DLPACK_HEADER) && __has_include(<dlpack/dlpack.h>)
+#if !defined(SY_NO_DLPACK_HEADER) && defined(__has_include)
+#if __has_include(<dlpack/dlpack.h>)
 #include <dlpack/dlpack.h>
 #endif
 #endif

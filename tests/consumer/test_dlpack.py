@@ -124,12 +124,13 @@ class Hidden(unittest.TestCase):
     def test_compilers(self):
         source = os.path.join(HERE, "consumer.c")
         for language, compiler in LANGUAGES.items():
-            with self.subTest(language):
-                flags = [*self.flags[language], "-I", os.path.join(self.prefix, "include")]
-                self.assertNotIn("DLPACK_DLPACK_H_", run([*compiler, *flags, "-E", "-dM", source]))
-                binary = os.path.join(self.work, "plain_" + language)
-                run([*compiler, *STRICT, *flags, source, "-x", "none", "-L", self.libdir, "-lswitchyard", "-o", binary])
-                self.assertEqual(run([binary], env=dict(os.environ, LD_LIBRARY_PATH=self.libdir)), f"{self.version}\n")
+            for without in (self.flags[language], ["-DSY_NO_DLPACK_HEADER"]):
+                with self.subTest(language, without=without[0]):
+                    flags = [*without, "-I", os.path.join(self.prefix, "include")]
+                    self.assertNotIn("DLPACK_DLPACK_H_", run([*compiler, *flags, "-E", "-dM", source]))
+                    binary = os.path.join(self.work, "plain_" + language)
+                    run([*compiler, *STRICT, *flags, source, "-x", "none", "-L", self.libdir, "-lswitchyard", "-o", binary])
+                    self.assertEqual(run([binary], env=dict(os.environ, LD_LIBRARY_PATH=self.libdir)), f"{self.version}\n")
 
     @unittest.skipUnless("c++" in LANGUAGES, "no c++")
     def test_find_package(self):

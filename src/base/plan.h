@@ -458,9 +458,12 @@ struct syi_scratch {
     void *host, *own;
 };
 
+struct syi_memory; /* base/memory.h */
+
 /* A backend runs plans on one kind of memory. Rows are indexed by operator id. */
 struct syi_backend {
     const char *name;
+    const struct syi_memory *memory; /* for operators between devices; NULL: they do not accept it */
     /* Whether a tensor on `device` can be part of a call whose first tensor is on `first`. */
     bool (*accepts)(DLDevice device, DLDevice first);
     /* Memory of these sizes until the next call, aligned to SYI_ALIGN; NOMEM with a sentence otherwise. */

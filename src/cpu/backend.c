@@ -2,6 +2,7 @@
  * The CPU backend: ordinary and pinned memory, scratch memory of the context, and one row per operator.
  */
 #include "cpu/backend.h"
+#include "cpu/all_to_all.h"
 #include "cpu/pool.h"
 #include "kernels/kernels.h"
 
@@ -31,6 +32,7 @@ static void describe(const sy_ctx *ctx, sy_trace *report)
 
 #define ROW(ID, op) [SYI_##ID] = {syi_cpu_##op##_workspace, syi_cpu_##op},
 const struct syi_backend syi_cpu_backend = {.name = "cpu",
+                                            .memory = &syi_cpu_memory,
                                             .accepts = accepts,
                                             .scratch = scratch,
                                             .describe = describe,

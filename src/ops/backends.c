@@ -20,10 +20,10 @@ struct choice {
 };
 
 /* The backend for a device alone; NULL: none. */
-static const struct syi_backend *backend_of(const struct choice *choice, DLDevice device)
+static const struct syi_backend *backend_of(const struct choice *choice, bool mesh, DLDevice device)
 {
     for (int i = 0; i < choice->n; i++)
-        if (choice->backends[i]->accepts(device, device))
+        if (choice->backends[i]->accepts(device, device) && (!mesh || choice->backends[i]->memory != NULL))
             return choice->backends[i];
     return NULL;
 }
@@ -35,7 +35,7 @@ static sy_status choose(struct syi_call *call, void *data)
         const DLTensor *t = syi_tensor_in_turn(call, i);
         if (t == NULL)
             continue;
-        const struct syi_backend *of_tensor = backend_of(choice, t->device);
+        const struct syi_backend *of_tensor = backend_of(choice, call->op->info.mesh, t->device);
         if (of_tensor == NULL)
             return syi_fail(
                 call->ctx, SY_ERR_DEVICE, call->op->info.fields[i].name,

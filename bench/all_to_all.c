@@ -3,9 +3,8 @@
  * it has, copied or filled; a combine must read every row it brings home and write what it makes of them. Limits are a
  * copy of the rows that were sent and a fill of the others; for sums a copy of half of what is read and written.
  */
-#include "bench.h"
+#include "described.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,23 +18,19 @@ struct shape {
     sy_a2a_layout layout; /* of dispatch; combine takes EXPERT rows */
 };
 
-static const struct shape dispatches[] = {
-    {128, 256, 8, 7168, false, false, SY_LAYOUT_PADDED}, {128, 256, 8, 7168, false, false, SY_LAYOUT_PACKED},
-    {128, 256, 8, 7168, false, false, SY_LAYOUT_EXPERT}, {512, 64, 8, 2048, false, false, SY_LAYOUT_EXPERT},
-    {8, 64, 8, 2048, false, false, SY_LAYOUT_EXPERT},    {16, 64, 4, 256, false, false, SY_LAYOUT_PADDED},
-    {16, 64, 4, 256, false, false, SY_LAYOUT_EXPERT},
+static const char *const dispatches[] = {
+    "bf16 D=8 N=128 E=256 K=8 H=7168 padded", "bf16 D=8 N=128 E=256 K=8 H=7168 packed",
+    "bf16 D=8 N=128 E=256 K=8 H=7168 expert", "bf16 D=8 N=512 E=64 K=8 H=2048 expert",
+    "bf16 D=8 N=8 E=64 K=8 H=2048 expert",    "bf16 D=8 N=16 E=64 K=4 H=256 padded",
+    "bf16 D=8 N=16 E=64 K=4 H=256 expert",
 };
-static const struct shape combines[] = {
-    {128, 256, 8, 7168, true, false, SY_LAYOUT_EXPERT}, {128, 256, 8, 7168, true, true, SY_LAYOUT_EXPERT},
-    {512, 64, 8, 2048, true, true, SY_LAYOUT_EXPERT},   {8, 64, 8, 2048, true, false, SY_LAYOUT_EXPERT},
-    {8, 64, 8, 2048, true, true, SY_LAYOUT_EXPERT},     {16, 64, 4, 256, true, false, SY_LAYOUT_EXPERT},
-    {16, 64, 4, 256, true, true, SY_LAYOUT_EXPERT},
+static const char *const combines[] = {
+    "bf16 D=8 N=128 E=256 K=8 H=7168 slots", "bf16 D=8 N=128 E=256 K=8 H=7168 sum",
+    "bf16 D=8 N=512 E=64 K=8 H=2048 sum",    "bf16 D=8 N=8 E=64 K=8 H=2048 slots",
+    "bf16 D=8 N=8 E=64 K=8 H=2048 sum",      "bf16 D=8 N=16 E=64 K=4 H=256 slots",
+    "bf16 D=8 N=16 E=64 K=4 H=256 sum",
 };
-enum {
-    N_DISPATCHES = sizeof dispatches / sizeof *dispatches,
-    N_COMBINES = sizeof combines / sizeof *combines,
-    N_QUICK = 2, /* the last ones */
-};
+enum { N_FULL = 5, N_QUICK = 2 }; /* of each */
 
 /* What one call reads and writes: rows of all devices one behind the other. */
 struct set {
@@ -291,22 +286,19 @@ static bool fill_routing(struct state *state, sy_ctx *ctx)
 
 /* ---- Cases --------------------------------------------------------------------------------------------- */
 
-static void describe(const struct shape *s, char *text, size_t bytes)
+static struct shape read_shape(const char *text, bool combine)
 {
-    static const char *const layouts[] = {"padded", "packed", "expert"};
-    const char *const kind = !s->combine ? layouts[s->layout] : s->sum ? "sum" : "slots";
-    snprintf(text, bytes, "bf16 D=%d N=%d E=%d K=%d H=%d %s", DEVICES, (int)s->tokens, (int)s->experts,
-             (int)s->k, (int)s->hidden, kind);
-}
-
-static void describe_dispatch(int index, char *text, size_t bytes)
-{
-    describe(&dispatches[index], text, bytes);
-}
-
-static void describe_combine(int index, char *text, size_t bytes)
-{
-    describe(&combines[index], text, bytes);
+    return (struct shape){
+        .tokens = (int64_t)bench_number(text, "N="),
+        .experts = (int64_t)bench_number(text, "E="),
+        .k = (int64_t)bench_number(text, "K="),
+        .hidden = (int64_t)bench_number(text, "H="),
+        .combine = combine,
+        .sum = bench_says(text, "sum"),
+        .layout = bench_says(text, "padded")   ? SY_LAYOUT_PADDED
+                  : bench_says(text, "packed") ? SY_LAYOUT_PACKED
+                                               : SY_LAYOUT_EXPERT,
+    };
 }
 
 /* Rows that are written because they were sent, and because they were not. */
@@ -319,11 +311,11 @@ static struct bench_work dispatch_work(const struct state *state)
                                .fill_bytes = (size_t)(state->first[DEVICES] - copied) * row};
 }
 
-static void run_dispatch_case(struct bench *bench, int index, const char *name)
+static void run_dispatch_case(struct bench *bench, const char *name)
 {
     struct state *const state = calloc(1, sizeof *state);
     if (state)
-        state->shape = dispatches[index];
+        state->shape = read_shape(name, false);
     if (state && prepare(state, bench->ctx)) {
         const struct bench_work work = dispatch_work(state);
         bench_measure(bench, &(struct bench_case){
@@ -344,11 +336,11 @@ static void run_dispatch_case(struct bench *bench, int index, const char *name)
     free(state);
 }
 
-static void run_combine_case(struct bench *bench, int index, const char *name)
+static void run_combine_case(struct bench *bench, const char *name)
 {
     struct state *const state = calloc(1, sizeof *state);
     if (state)
-        state->shape = combines[index];
+        state->shape = read_shape(name, true);
     if (state && prepare(state, bench->ctx) && fill_routing(state, bench->ctx)) {
         const struct shape *const s = &state->shape;
         const int64_t home = DEVICES * s->tokens * (s->sum ? 1 : s->k);
@@ -371,7 +363,7 @@ static void run_combine_case(struct bench *bench, int index, const char *name)
     free(state);
 }
 
-const struct bench_op bench_all_to_all_dispatch = {"all_to_all_dispatch", N_DISPATCHES - N_QUICK, N_QUICK,
-                                                   describe_dispatch, run_dispatch_case};
-const struct bench_op bench_all_to_all_combine = {"all_to_all_combine", N_COMBINES - N_QUICK, N_QUICK,
-                                                  describe_combine, run_combine_case};
+const struct bench_op bench_all_to_all_dispatch = {"all_to_all_dispatch", dispatches, N_FULL, N_QUICK,
+                                                   .run = run_dispatch_case};
+const struct bench_op bench_all_to_all_combine = {"all_to_all_combine", combines, N_FULL, N_QUICK,
+                                                  .run = run_combine_case};

@@ -89,10 +89,7 @@ static void run_case(struct bench *bench, const struct bench_op *op, int index, 
     report_progress(bench, "[%d/%d] %s %s ...", bench->cases + 1, bench->total, op->name, shape);
     bench->op = op;
     bench->index = index;
-    if (op->make)
-        bench_described(bench, op, shape);
-    else
-        op->run(bench, shape);
+    bench_described(bench, op, shape);
 }
 
 /* ---- Command line -------------------------------------------------------------------------------------- */

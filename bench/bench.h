@@ -152,8 +152,8 @@ void bench_no_memory(struct bench *bench, const char *op, const char *shape);
 
 struct bench_call;
 
-/* A benchmark. Its cases are texts: the shapes of a whole run, then the last `n_quick`, those of a quick run. One that is
-   described (described.h) has `make` and `plain`; any other has `run`. */
+/* A benchmark, see described.h. Its cases are texts: the shapes of a whole run, then the last `n_quick`, those of a quick
+   run. */
 struct bench_op {
     const char *name;
     const char *const *shapes;
@@ -161,7 +161,8 @@ struct bench_op {
     void (*make)(struct bench_call *c);
     void (*plain)(const struct bench_call *c);        /* the straightforward loop, of the present turn */
     const char *(*check)(const struct bench_call *c); /* NULL: every byte of the outputs is compared */
-    void (*run)(struct bench *bench, const char *shape);
+    sy_status (*call)(const struct bench_call *c);    /* NULL: sy_call with the arguments that `make` set */
+    void (*release)(const struct bench_call *c);      /* of what `make` created beside tensors; may be NULL */
     void (*peers)(const char *shape,
                   struct emit *json); /* what peers.py must know of a case; NULL: no peers */
 };
@@ -174,8 +175,9 @@ struct bench_op {
 /* In the order of the report. */
 #define BENCH_OPS(OP) \
     OP(moe_route) \
-    OP(moe_map_from_ids) OP(moe_ids_from_map) OP(moe_permute) OP(moe_permute_ids) OP(moe_unpermute_ids) \
-        OP(moe_align_block) OP(moe_pad_map) OP(moe_convert_indices) OP(moe_reorder_chunks) OP(moe_unpermute) \
+    OP(moe_map_from_ids) \
+    OP(moe_ids_from_map) OP(moe_permute) OP(moe_permute_ids) OP(moe_unpermute_ids) OP(moe_align_block) \
+        OP(moe_pad_map) OP(moe_convert_indices) OP(moe_reorder_chunks) OP(moe_unpermute) \
             OP(moe_permute_grad) OP(moe_unpermute_grad) OP(moe_dispatch) OP(moe_combine) \
                 OP(moe_dispatch_grad_gate) OP(moe_locations) OP(moe_capacity) OP(sample) \
                     OP(sample_overrides) OP(sample_noise) OP(kv_gather) OP(kv_translate) OP(kv_slots) \

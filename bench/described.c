@@ -115,84 +115,6 @@ FILLER(fill_numbers)
     bench_fill_bf16(x->data, (size_t)bench_count(x), seed);
 }
 
-FILLER(fill_unit)
-{
-    (void)c;
-    (void)n;
-    for (int64_t i = 0; i < bench_count(x); i++)
-        bench_store(x, i, (float)bench_unit(&seed));
-}
-
-FILLER(fill_around_zero)
-{
-    (void)c;
-    (void)n;
-    for (int64_t i = 0; i < bench_count(x); i++)
-        bench_store(x, i, (float)bench_unit(&seed) - 0.5f);
-}
-
-FILLER(fill_normal)
-{
-    (void)c;
-    for (int64_t i = 0; i < bench_count(x); i++)
-        bench_store(x, i, (float)((double)n / 10 * bench_normal(&seed)));
-}
-
-FILLER(fill_ids)
-{
-    (void)c;
-    for (int64_t i = 0; i < bench_count(x); i++)
-        store_integer(x, i, (int64_t)(bench_random(&seed) % (uint64_t)n));
-}
-
-FILLER(fill_skewed)
-{
-    (void)c;
-    for (int64_t i = 0; i < bench_count(x); i++) {
-        const double u = bench_unit(&seed);
-        store_integer(x, i, (int64_t)((u + u * u) / 2 * (double)n));
-    }
-}
-
-FILLER(fill_in_order)
-{
-    (void)c;
-    (void)seed;
-    for (int64_t i = 0; i < bench_count(x); i++)
-        store_integer(x, i, i % n);
-}
-
-FILLER(fill_steps)
-{
-    (void)c;
-    (void)seed;
-    for (int64_t i = 0; i < bench_count(x); i++)
-        store_integer(x, i, i * n);
-}
-
-FILLER(fill_integer)
-{
-    (void)c;
-    (void)seed;
-    for (int64_t i = 0; i < bench_count(x); i++)
-        store_integer(x, i, n);
-}
-
-FILLER(fill_hundredths)
-{
-    (void)c;
-    (void)seed;
-    for (int64_t i = 0; i < bench_count(x); i++)
-        bench_store(x, i, (float)n / 100);
-}
-
-FILLER(fill_shuffle)
-{
-    (void)c;
-    (void)n;
-    bench_shuffle(x->data, bench_count(x), seed);
-}
-
 /* Of a fixed order of 0 .. n-1, which is a power of two, number i. Every step can be undone, so none comes twice. */
 int64_t bench_distinct(int64_t i, int64_t n)
 {
@@ -204,11 +126,39 @@ int64_t bench_distinct(int64_t i, int64_t n)
     return (int64_t)x;
 }
 
-FILLER(fill_next)
+/* Below n, lower ones more often. */
+static int64_t skewed(double u, int64_t n)
+{
+    return (int64_t)((u + u * u) / 2 * (double)n);
+}
+
+/* Each element by itself: i is its number, n and seed are those of the filler. */
+#define EACH(name, store, value) \
+    FILLER(name) \
+    { \
+        (void)c; \
+        (void)n; \
+        (void)seed; \
+        for (int64_t i = 0; i < bench_count(x); i++) \
+            store(x, i, value); \
+    }
+
+EACH(fill_unit, bench_store, (float)((double)n / 100 * bench_unit(&seed)))
+EACH(fill_around_zero, bench_store, (float)bench_unit(&seed) - 0.5f)
+EACH(fill_normal, bench_store, (float)((double)n / 10 * bench_normal(&seed)))
+EACH(fill_hundredths, bench_store, (float)n / 100)
+EACH(fill_integer, store_integer, n)
+EACH(fill_in_order, store_integer, i % n)
+EACH(fill_steps, store_integer, i *n)
+EACH(fill_ids, store_integer, (int64_t)(bench_random(&seed) % (uint64_t)n))
+EACH(fill_skewed, store_integer, skewed(bench_unit(&seed), n))
+EACH(fill_next, store_integer, bench_distinct(bench_turn(seed) * bench_count(x) + i, n))
+
+FILLER(fill_shuffle)
 {
     (void)c;
-    for (int64_t i = 0; i < bench_count(x); i++)
-        store_integer(x, i, bench_distinct(bench_turn(seed) * bench_count(x) + i, n));
+    (void)n;
+    bench_shuffle(x->data, bench_count(x), seed);
 }
 
 FILLER(fill_route)
@@ -250,10 +200,16 @@ static const struct bench_tensor *tensor_of(const struct bench_call *c, const DL
     return NULL;
 }
 
+bool bench_fault(struct bench_call *c, const char *reason)
+{
+    if (c->fault[0] == '\0')
+        snprintf(c->fault, sizeof c->fault, "%s", reason);
+    return false;
+}
+
 static bool no_memory(struct bench_call *c)
 {
-    snprintf(c->fault, sizeof c->fault, "not enough memory");
-    return false;
+    return bench_fault(c, "not enough memory");
 }
 
 /* All views are those of this turn. */
@@ -342,16 +298,13 @@ bool bench_out(struct bench_call *c, const DLTensor **field, enum bench_turns tu
     sy_shape shapes[SY_MAX_FIELDS];
     if (c->fault[0] != '\0')
         return false;
-    if (sy_infer(c->ctx, c->op, c->args, c->op->args_bytes, shapes, SY_MAX_FIELDS) != SY_OK) {
-        snprintf(c->fault, sizeof c->fault, "%s", sy_ctx_error(c->ctx));
-        return false;
-    }
+    if (sy_infer(c->ctx, c->op, c->args, c->op->args_bytes, shapes, SY_MAX_FIELDS) != SY_OK)
+        return bench_fault(c, sy_ctx_error(c->ctx));
     const size_t offset = (size_t)((char *)field - (char *)c->args);
     for (int i = 0; i < c->op->n_tensors; i++)
         if (sy_op_field(c->op, i)->offset == offset && shapes[i].rank >= 0)
             return bench_room(c, field, shapes[i].type, shapes[i].rank, shapes[i].extent, turns);
-    snprintf(c->fault, sizeof c->fault, "there is no such output");
-    return false;
+    return bench_fault(c, "there is no such output");
 }
 
 bool bench_columns(struct bench_call *c, const DLTensor **field, const DLTensor *const *of, int64_t begin,
@@ -424,8 +377,9 @@ struct subject {
 static sy_status run(sy_ctx *ctx, void *state, int64_t turn)
 {
     struct bench_call *const c = &((struct subject *)state)->call;
+    const struct bench_op *const op = ((struct subject *)state)->op;
     set_turn(c, turn, false);
-    return sy_call(ctx, c->op, c->args, c->op->args_bytes);
+    return op->call ? op->call(c) : sy_call(ctx, c->op, c->args, c->op->args_bytes);
 }
 
 static void plain(void *state, int64_t turn)
@@ -506,5 +460,7 @@ void bench_described(struct bench *bench, const struct bench_op *op, const char 
         bench->cases++;
         report_failure(bench, op->name, shape, c->fault);
     }
+    if (op->release)
+        op->release(c);
     release(c);
 }

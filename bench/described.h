@@ -87,7 +87,8 @@ bool bench_room(struct bench_call *c, const DLTensor **field, DLDataType type, i
 /* A part of the rows of `of`, which was made before with BENCH_ONCE: columns [begin, begin + width). */
 bool bench_columns(struct bench_call *c, const DLTensor **field, const DLTensor *const *of, int64_t begin,
                    int64_t width);
-void *bench_scratch(struct bench_call *c, size_t bytes); /* zero; NULL after a fault */
+bool bench_fault(struct bench_call *c, const char *reason); /* the case is reported as failed; false */
+void *bench_scratch(struct bench_call *c, size_t bytes);    /* zero; NULL after a fault */
 
 /* ---- For fillers, plain loops and checks --------------------------------------------------------------- */
 
@@ -106,7 +107,7 @@ const void *bench_want(const struct bench_call *c, const DLTensor *const *field)
 
 bench_filler fill_bits, /* random */
     fill_numbers,       /* bf16 of either sign, 2^-1 up to 2 */
-    fill_unit,          /* floats in [0,1) */
+    fill_unit,          /* floats in [0,n/100) */
     fill_around_zero,   /* floats in [-0.5,0.5) */
     fill_normal,        /* floats, deviation n/10 */
     fill_ids,           /* integers in [0,n) */

@@ -64,7 +64,7 @@ static void make(struct bench_call *c)
     int32_t *const row = bench_scratch(c, (size_t)(tokens * k) * sizeof *row);
     a->layout = SY_LAYOUT_EXPERT;
     bench_in(c, &a->expert_mapping, SY_U16, DIMS(experts, devices), BENCH_ONCE, fill_mapping, n_local);
-    bench_in(c, &a->weights, SY_F32, DIMS(tokens, k), BENCH_ONCE, fill_unit, 0);
+    bench_in(c, &a->weights, SY_F32, DIMS(tokens, k), BENCH_ONCE, fill_unit, 100);
     if (!bench_in(c, &a->expert_metadata, SY_U16, DIMS(tokens, k), BENCH_ONCE, fill_choices, experts))
         return;
     const int64_t n_rows = number_rows(a->expert_metadata, n_local, row);

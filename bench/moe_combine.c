@@ -24,7 +24,7 @@ static void make(struct bench_call *c)
     const int64_t k = bench_size(c, "k="), samples = bench_size(c, "S=");
     a->num_experts = bench_size(c, "E=");
     a->capacity = bench_size(c, "C=");
-    bench_in(c, &a->gates, SY_F32, DIMS(k, samples), BENCH_ONCE, fill_unit, 0);
+    bench_in(c, &a->gates, SY_F32, DIMS(k, samples), BENCH_ONCE, fill_unit, 100);
     const int64_t valid = slots_make(c, &a->indices, &a->locations, &a->expert_out);
     bench_out(c, &a->output, BENCH_POOL);
     c->limit.copy_bytes = (size_t)(valid + samples) * slots_row_bytes(c) / 2;

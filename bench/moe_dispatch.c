@@ -52,7 +52,7 @@ static void make(struct bench_call *c)
     a->capacity = bench_size(c, "C=");
     a->zero_unwritten = bench_says(c->shape, "zero");
     a->unique_slots = bench_says(c->shape, "zero unique");
-    bench_in(c, &a->gates, SY_F32, DIMS(samples), BENCH_ONCE, fill_unit, 0);
+    bench_in(c, &a->gates, SY_F32, DIMS(samples), BENCH_ONCE, fill_unit, 100);
     bench_in(c, &a->indices, SY_I32, DIMS(samples), BENCH_ONCE, fill_ids, a->num_experts);
     bench_in(c, &a->locations, SY_I32, DIMS(samples), BENCH_TURNS, fill_locations, a->capacity);
     bench_in(c, &a->input, bench_type(c), DIMS(samples, bench_size(c, "H=")), BENCH_COPIES, fill_around_zero,

@@ -29,7 +29,7 @@ static void make(struct bench_call *c)
     a->num_experts = bench_size(c, "E=");
     bench_in(c, &a->indices, SY_I32, DIMS(choices, samples), BENCH_TURNS, fill_skewed, a->num_experts);
     if (bench_says(c->shape, "by importance"))
-        bench_in(c, &a->importance, SY_F32, DIMS(samples), BENCH_ONCE, fill_unit, 0);
+        bench_in(c, &a->importance, SY_F32, DIMS(samples), BENCH_ONCE, fill_unit, 100);
     bench_out(c, &a->locations, BENCH_COPIES);
     bench_out(c, &a->counts, BENCH_ONCE);
     bench_scratch(c, (size_t)samples * sizeof(struct ranked));

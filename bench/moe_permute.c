@@ -26,7 +26,7 @@ static void make(struct bench_call *c)
     a->num_out_tokens = tokens * k;
     bench_in(c, &a->tokens, SY_BF16, DIMS(tokens, bench_size(c, "H=")), BENCH_COPIES, fill_bits, 0);
     bench_in(c, &a->routing_map, SY_BOOL, DIMS(tokens, experts), BENCH_ONCE, fill_route, k);
-    bench_in(c, &a->probs, SY_F32, DIMS(tokens, experts), BENCH_ONCE, fill_unit, 0);
+    bench_in(c, &a->probs, SY_F32, DIMS(tokens, experts), BENCH_ONCE, fill_unit, 100);
     bench_out(c, &a->permuted_tokens, BENCH_COPIES);
     bench_out(c, &a->sorted_indices, BENCH_ONCE);
     bench_out(c, &a->permuted_probs, BENCH_ONCE);

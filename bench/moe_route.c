@@ -36,14 +36,6 @@ struct plain_row {
     double weight[MOST_K];
 };
 
-static void fill_bias(const struct bench_call *c, const DLTensor *x, int64_t n, uint64_t seed)
-{
-    (void)c;
-    (void)n;
-    for (int64_t e = 0; e < x->shape[0]; e++)
-        bench_store(x, e, (float)(0.1 * bench_unit(&seed)));
-}
-
 static void make(struct bench_call *c)
 {
     sy_moe_route_args *const a = c->args;
@@ -59,7 +51,7 @@ static void make(struct bench_call *c)
     a->renormalize = !a->softmax_after;
     bench_in(c, &a->logits, bench_type(c), DIMS(tokens, experts), BENCH_TURNS, fill_normal, 15);
     if (bench_says(c->shape, "bias"))
-        bench_in(c, &a->bias, SY_F32, DIMS(experts), BENCH_ONCE, fill_bias, 0);
+        bench_in(c, &a->bias, SY_F32, DIMS(experts), BENCH_ONCE, fill_unit, 10);
     bench_room(c, &a->ids, SY_I32, DIMS(tokens, a->k), BENCH_ONCE);
     bench_room(c, &a->weights, SY_F32, DIMS(tokens, a->k), BENCH_ONCE);
     bench_scratch(c, sizeof(struct plain_row));

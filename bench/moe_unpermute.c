@@ -22,7 +22,7 @@ static void make(struct bench_call *c)
     rows_make(c, &a->routing_map, &a->sorted_indices, &a->permuted_tokens);
     const int64_t tokens = bench_size(c, "T="), experts = bench_size(c, "E=");
     if (rows_weighted(c))
-        bench_in(c, &a->probs, SY_F32, DIMS(tokens, experts), BENCH_ONCE, fill_unit, 0);
+        bench_in(c, &a->probs, SY_F32, DIMS(tokens, experts), BENCH_ONCE, fill_unit, 100);
     bench_out(c, &a->tokens, BENCH_COPIES);
     c->limit.copy_bytes = rows_bytes(c) / 2;
     c->bytes = (double)rows_bytes(c) + (double)(tokens * (2 * experts + 8 * bench_size(c, "K=")));

@@ -24,7 +24,7 @@ static void make(struct bench_call *c)
     rows_make(c, &a->routing_map, &a->sorted_indices, weighted ? &a->permuted_tokens : NULL);
     bench_in(c, &a->grad_tokens, SY_BF16, DIMS(tokens, hidden), BENCH_COPIES, fill_numbers, 0);
     if (weighted)
-        bench_in(c, &a->probs, SY_F32, DIMS(tokens, experts), BENCH_ONCE, fill_unit, 0);
+        bench_in(c, &a->probs, SY_F32, DIMS(tokens, experts), BENCH_ONCE, fill_unit, 100);
     bench_out(c, &a->grad_permuted_tokens, BENCH_ONCE);
     if (weighted)
         bench_out(c, &a->grad_probs, BENCH_ONCE);

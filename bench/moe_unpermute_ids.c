@@ -19,7 +19,7 @@ static void make(struct bench_call *c)
     const int64_t tokens = bench_size(c, "T="), k = bench_size(c, "K="), hidden = bench_size(c, "H=");
     bench_in(c, &a->permuted_tokens, SY_F32, DIMS(tokens * k, hidden), BENCH_COPIES, fill_around_zero, 0);
     bench_in(c, &a->sorted_indices, SY_I32, DIMS(tokens * k), BENCH_ONCE, fill_shuffle, 0);
-    bench_in(c, &a->probs, SY_F32, DIMS(tokens, k), BENCH_ONCE, fill_unit, 0);
+    bench_in(c, &a->probs, SY_F32, DIMS(tokens, k), BENCH_ONCE, fill_unit, 100);
     bench_out(c, &a->tokens, BENCH_COPIES);
     c->limit.copy_bytes = (size_t)((k + 1) * tokens * hidden) * sizeof(float) / 2;
     c->bytes = bench_work_bytes(&c->limit);

@@ -209,7 +209,8 @@ static bool make_mesh(struct bench_call *c)
         bench_in(c, &b->counts, SY_I64, DIMS(b->experts), BENCH_ONCE, NULL, 0);
         bench_in(c, &b->ends, SY_I64, DIMS(b->experts + DEVICES), BENCH_ONCE, NULL, 0);
     }
-    return bench_in(c, &b->metadata, SY_U16, DIMS(DEVICES * DEVICES * b->tokens, b->k), BENCH_ONCE, NULL, 0);
+    return bench_in(c, &b->metadata, SY_U16, DIMS(DEVICES * (DEVICES * b->tokens), b->k), BENCH_ONCE, NULL,
+                    0);
 }
 
 /* Rows that are written because they were sent, and because they were not. */

@@ -131,26 +131,10 @@ struct bench {
     int n_notes;
 };
 
-/* One operator at one shape. `turn` counts the calls; callbacks use it to rotate buffers. */
-struct bench_case {
-    const char *op, *shape;
-    void *state;
-    sy_status (*run)(sy_ctx *ctx, void *state, int64_t turn);
-    void (*plain)(void *state,
-                  int64_t turn); /* the straightforward loop; turn 0 into buffers for the check  */
-    const char *(*check)(
-        void *state); /* after run(turn 0) and plain: NULL, or what is wrong                 */
-    double bytes;     /* that must move                                                      */
-    struct bench_work limit;
-};
+struct bench_call;
 
 /* Checks, times, prints. Counts a wrong result as a failure. */
-void bench_measure(struct bench *bench, const struct bench_case *subject);
-
-/* Says that a case was left out for want of memory, which is a failure too. */
-void bench_no_memory(struct bench *bench, const char *op, const char *shape);
-
-struct bench_call;
+void bench_measure(struct bench *bench, struct bench_call *subject);
 
 /* A benchmark, see described.h. Its cases are texts: the shapes of a whole run, then the last `n_quick`, those of a quick
    run. */
@@ -176,13 +160,16 @@ struct bench_op {
 #define BENCH_OPS(OP) \
     OP(moe_route) \
     OP(moe_map_from_ids) \
-    OP(moe_ids_from_map) OP(moe_permute) OP(moe_permute_ids) OP(moe_unpermute_ids) OP(moe_align_block) \
-        OP(moe_pad_map) OP(moe_convert_indices) OP(moe_reorder_chunks) OP(moe_unpermute) \
-            OP(moe_permute_grad) OP(moe_unpermute_grad) OP(moe_dispatch) OP(moe_combine) \
-                OP(moe_dispatch_grad_gate) OP(moe_locations) OP(moe_capacity) OP(sample) \
-                    OP(sample_overrides) OP(sample_noise) OP(kv_gather) OP(kv_translate) OP(kv_slots) \
-                        OP(kv_scatter) OP(kv_planes) OP(kv_format) OP(kv_ragged) OP(kv_blocks) \
-                            OP(local_reduce) OP(all_to_all_dispatch) OP(all_to_all_combine)
+    OP(moe_ids_from_map) \
+    OP(moe_permute) \
+    OP(moe_permute_ids) \
+    OP(moe_unpermute_ids) \
+    OP(moe_align_block) \
+    OP(moe_pad_map) OP(moe_convert_indices) OP(moe_reorder_chunks) OP(moe_unpermute) OP(moe_permute_grad) \
+        OP(moe_unpermute_grad) OP(moe_dispatch) OP(moe_combine) OP(moe_dispatch_grad_gate) OP(moe_locations) \
+            OP(moe_capacity) OP(sample) OP(sample_overrides) OP(sample_noise) OP(kv_gather) OP(kv_translate) \
+                OP(kv_slots) OP(kv_scatter) OP(kv_planes) OP(kv_format) OP(kv_ragged) OP(kv_blocks) \
+                    OP(local_reduce) OP(all_to_all_dispatch) OP(all_to_all_combine)
 
 #define DECLARE(op) extern const struct bench_op bench_##op;
 BENCH_OPS(DECLARE)

@@ -13,6 +13,8 @@
 
 enum { BENCH_SEEDS = 4096 }; /* of a tensor, one for each turn: bench_sets gives no more */
 
+static const char no_memory[] = "not enough memory";
+
 /* ---- The text of a case -------------------------------------------------------------------------------- */
 
 /* Where a word of the shape begins with this text. Brackets and commas begin one anywhere. */
@@ -98,20 +100,13 @@ static void store_integer(const DLTensor *x, int64_t i, int64_t value)
 
 /* ---- Fillers ------------------------------------------------------------------------------------------- */
 
-#define FILLER(name) \
-    void name(const struct bench_call *c, const DLTensor *x, int64_t n, uint64_t seed) /* NOLINT */
-
-FILLER(fill_bits)
+BENCH_FILLER(fill_bits)
 {
-    (void)c;
-    (void)n;
     bench_fill_random(x->data, bench_bytes(x), seed);
 }
 
-FILLER(fill_numbers)
+BENCH_FILLER(fill_numbers)
 {
-    (void)c;
-    (void)n;
     bench_fill_bf16(x->data, (size_t)bench_count(x), seed);
 }
 
@@ -132,13 +127,17 @@ static int64_t skewed(double u, int64_t n)
     return (int64_t)((u + u * u) / 2 * (double)n);
 }
 
+int64_t bench_different(uint64_t seed, int64_t row, int64_t j, int64_t n)
+{
+    uint64_t state = seed << 32 | (uint64_t)row;
+    const uint64_t first = bench_random(&state), step = bench_random(&state) | 1;
+    return (int64_t)((first + (uint64_t)j * step) % (uint64_t)n);
+}
+
 /* Each element by itself: i is its number, n and seed are those of the filler. */
 #define EACH(name, store, value) \
-    FILLER(name) \
+    BENCH_FILLER(name) \
     { \
-        (void)c; \
-        (void)n; \
-        (void)seed; \
         for (int64_t i = 0; i < bench_count(x); i++) \
             store(x, i, value); \
     }
@@ -151,19 +150,17 @@ EACH(fill_integer, store_integer, n)
 EACH(fill_in_order, store_integer, i % n)
 EACH(fill_steps, store_integer, i *n)
 EACH(fill_ids, store_integer, (int64_t)(bench_random(&seed) % (uint64_t)n))
+EACH(fill_different, store_integer, bench_different(seed, i / x->shape[1], i % x->shape[1], n))
 EACH(fill_skewed, store_integer, skewed(bench_unit(&seed), n))
 EACH(fill_next, store_integer, bench_distinct(bench_turn(seed) * bench_count(x) + i, n))
 
-FILLER(fill_shuffle)
+BENCH_FILLER(fill_shuffle)
 {
-    (void)c;
-    (void)n;
     bench_shuffle(x->data, bench_count(x), seed);
 }
 
-FILLER(fill_route)
+BENCH_FILLER(fill_route)
 {
-    (void)c;
     memset(x->data, 0, bench_bytes(x));
     bench_route(x->data, x->shape[0], x->shape[1], n, seed);
 }
@@ -177,11 +174,11 @@ const DLTensor *bench_named(const struct bench_call *c, const char *name)
     return x;
 }
 
-FILLER(fill_slot_rows)
+BENCH_FILLER(fill_slot_rows)
 {
-    (void)n;
-    (void)seed;
-    const DLTensor *const map = bench_named(c, "routing_map");
+    const DLTensor *map = NULL;
+    for (int i = 0; !map; i++)
+        map = c->tensors[i].view.dtype.code == SY_BOOL.code ? &c->tensors[i].view : NULL;
     bench_slots(x->data, map->data, map->shape[0], map->shape[1]);
 }
 
@@ -207,11 +204,6 @@ bool bench_fault(struct bench_call *c, const char *reason)
     return false;
 }
 
-static bool no_memory(struct bench_call *c)
-{
-    return bench_fault(c, "not enough memory");
-}
-
 /* All views are those of this turn. */
 static void set_turn(struct bench_call *c, int64_t turn, bool plain)
 {
@@ -219,10 +211,8 @@ static void set_turn(struct bench_call *c, int64_t turn, bool plain)
         struct bench_tensor *const t = &c->tensors[i];
         if (t->plain && plain && turn == 0)
             t->view.data = t->plain;
-        else if (t->copies > 1)
-            t->view.data = t->data + (size_t)(turn % t->copies) * t->step;
         else
-            t->view.data = t->data;
+            t->view.data = t->data + (t->copies > 1 ? (size_t)(turn % t->copies) * t->step : 0);
     }
 }
 
@@ -258,7 +248,7 @@ static bool place(struct bench_call *c, struct bench_tensor *t)
     t->step = t->bytes < 4096 ? (t->bytes + 63) / 64 * 64 : (t->bytes + 4095) / 4096 * 4096;
     t->data = bench_alloc(t->step, 1);
     if (!t->data)
-        return no_memory(c);
+        return bench_fault(c, no_memory);
     t->view.data = t->data;
     fill_copy(c, t, 0);
     return true;
@@ -282,7 +272,7 @@ bool bench_inout(struct bench_call *c, const DLTensor **field, DLDataType type, 
         return false;
     t->plain = bench_alloc(t->step, 1);
     if (!t->plain)
-        return no_memory(c);
+        return bench_fault(c, no_memory);
     memcpy(t->plain, t->data, t->bytes);
     return true;
 }
@@ -331,7 +321,7 @@ void *bench_scratch(struct bench_call *c, size_t bytes)
 {
     c->scratch = bench_alloc(bytes, 1);
     if (!c->scratch)
-        no_memory(c);
+        bench_fault(c, no_memory);
     return c->scratch;
 }
 
@@ -353,7 +343,7 @@ static bool make_copies(struct bench_call *c)
         t->copies = t->turns == BENCH_POOL && most < n_sets ? most : n_sets;
         unsigned char *const all = bench_alloc((size_t)t->copies, t->step);
         if (!all)
-            return no_memory(c);
+            return bench_fault(c, no_memory);
         memcpy(all, t->data, t->bytes);
         free(t->data);
         t->data = all;
@@ -369,24 +359,16 @@ static bool make_copies(struct bench_call *c)
 
 /* ---- Measuring ----------------------------------------------------------------------------------------- */
 
-struct subject {
-    struct bench_call call;
-    const struct bench_op *op;
-};
-
-static sy_status run(sy_ctx *ctx, void *state, int64_t turn)
+sy_status bench_run(struct bench_call *c, int64_t turn)
 {
-    struct bench_call *const c = &((struct subject *)state)->call;
-    const struct bench_op *const op = ((struct subject *)state)->op;
     set_turn(c, turn, false);
-    return op->call ? op->call(c) : sy_call(ctx, c->op, c->args, c->op->args_bytes);
+    return c->bench->call ? c->bench->call(c) : sy_call(c->ctx, c->op, c->args, c->op->args_bytes);
 }
 
-static void plain(void *state, int64_t turn)
+void bench_plain(struct bench_call *c, int64_t turn)
 {
-    struct subject *const subject = state;
-    set_turn(&subject->call, turn, true);
-    subject->op->plain(&subject->call);
+    set_turn(c, turn, true);
+    c->bench->plain(c);
 }
 
 const void *bench_got(const struct bench_call *c, const DLTensor *const *field)
@@ -399,23 +381,21 @@ const void *bench_want(const struct bench_call *c, const DLTensor *const *field)
     return tensor_of(c, field)->plain;
 }
 
+/* A tensor beside the argument struct has no name there. */
 static const char *name_of(const struct bench_call *c, const struct bench_tensor *t)
 {
-    for (int i = 0; i < c->op->n_tensors; i++)
+    for (int i = 0; i < c->op->n_tensors && !c->op->mesh; i++)
         if (sy_op_field(c->op, i)->offset == t->offset)
             return sy_op_field(c->op, i)->name;
     return "an output";
 }
 
 /* Every byte of what the call wrote, unless the benchmark has a check of its own. */
-static const char *check(void *state)
+const char *bench_check(struct bench_call *c)
 {
-    struct subject *const subject = state;
-    struct bench_call *const c = &subject->call;
-    if (subject->op->check) {
-        set_turn(c, 0, false);
-        return subject->op->check(c);
-    }
+    set_turn(c, 0, false);
+    if (c->bench->check)
+        return c->bench->check(c);
     for (int i = 0; i < c->n_tensors; i++) {
         const struct bench_tensor *const t = &c->tensors[i];
         if (t->owned && t->plain && memcmp(t->data, t->plain, t->bytes) != 0) {
@@ -428,6 +408,8 @@ static const char *check(void *state)
 
 static void release(struct bench_call *c)
 {
+    if (c->bench->release)
+        c->bench->release(c);
     for (int i = 0; i < c->n_tensors; i++)
         if (c->tensors[i].owned) {
             free(c->tensors[i].data);
@@ -439,28 +421,13 @@ static void release(struct bench_call *c)
 void bench_described(struct bench *bench, const struct bench_op *op, const char *shape)
 {
     _Alignas(64) unsigned char args[BENCH_ARGS_BYTES] = {0};
-    struct subject subject = {
-        .op = op,
-        .call = {.ctx = bench->ctx, .shape = shape, .op = sy_op_find(op->name), .args = args},
-    };
-    struct bench_call *const c = &subject.call;
-    op->make(c);
-    if (c->fault[0] == '\0' && make_copies(c)) {
-        bench_measure(bench, &(struct bench_case){
-                                 .op = c->op->name,
-                                 .shape = shape,
-                                 .state = &subject,
-                                 .run = run,
-                                 .plain = plain,
-                                 .check = check,
-                                 .bytes = c->bytes,
-                                 .limit = c->limit,
-                             });
-    } else {
-        bench->cases++;
-        report_failure(bench, op->name, shape, c->fault);
-    }
-    if (op->release)
-        op->release(c);
-    release(c);
+    struct bench_call c = {
+        .ctx = bench->ctx, .bench = op, .shape = shape, .op = sy_op_find(op->name), .args = args};
+    op->make(&c);
+    bench->cases++;
+    if (c.fault[0] == '\0' && make_copies(&c))
+        bench_measure(bench, &c);
+    else
+        report_failure(bench, op->name, shape, c.fault);
+    release(&c);
 }

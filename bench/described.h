@@ -29,8 +29,12 @@ bool bench_says(const char *shape, const char *words);
    equal copies as leave the caches, where a turn uses a small part of a large tensor. */
 enum bench_turns { BENCH_ONCE, BENCH_TURNS, BENCH_COPIES, BENCH_POOL };
 
-/* Fills a compact tensor. `n` is that of bench_in. Tensors of earlier bench_in are those of the same turn. */
+/* Fills x, a compact tensor. `n` is that of bench_in. Tensors of earlier bench_in are those of the same turn. */
 typedef void bench_filler(const struct bench_call *c, const DLTensor *x, int64_t n, uint64_t seed);
+#define BENCH_UNUSED __attribute__((unused))
+#define BENCH_FILLER(name) \
+    void name(const struct bench_call *c BENCH_UNUSED, const DLTensor *x, int64_t n BENCH_UNUSED, \
+              uint64_t seed BENCH_UNUSED)
 
 enum { BENCH_ARGS_BYTES = 1024, BENCH_TENSORS = 24 };
 
@@ -48,8 +52,10 @@ struct bench_tensor {
     bool owned;
 };
 
+/* One operator at one shape. */
 struct bench_call {
     sy_ctx *ctx;
+    const struct bench_op *bench;
     const char *shape;
     const sy_op_info *op; /* a benchmark with another name than its operator sets it in `make` */
     void *args; /* zero at first; what a case needs beside the struct may follow it in BENCH_ARGS_BYTES */
@@ -101,6 +107,9 @@ const DLTensor *bench_named(const struct bench_call *c, const char *name); /* a 
 int64_t bench_turn(uint64_t seed);                                         /* the turn a seed is of */
 int64_t bench_distinct(int64_t i, int64_t n); /* 0 .. n-1 in an irregular order, number i; n a power of two */
 
+/* Number j of the integers in [0,n) that a row has, all different where n is a power of two. */
+int64_t bench_different(uint64_t seed, int64_t row, int64_t j, int64_t n);
+
 /* After turn 0: what the operator and what the plain loop made of an output. */
 const void *bench_got(const struct bench_call *c, const DLTensor *const *field);
 const void *bench_want(const struct bench_call *c, const DLTensor *const *field);
@@ -111,6 +120,7 @@ bench_filler fill_bits, /* random */
     fill_around_zero,   /* floats in [-0.5,0.5) */
     fill_normal,        /* floats, deviation n/10 */
     fill_ids,           /* integers in [0,n) */
+    fill_different,     /* integers in [0,n), different ones in a row of the tensor; n a power of two */
     fill_skewed,        /* integers in [0,n), lower ones more often */
     fill_in_order,      /* 0, 1 .. n-1, 0, 1 .. */
     fill_steps,         /* 0, n, 2n .. */
@@ -119,9 +129,16 @@ bench_filler fill_bits, /* random */
     fill_shuffle,       /* 0 .. in a random order */
     fill_next,          /* of 0 .. n-1 in an irregular order the next ones, turn by turn; n a power of two */
     fill_route,         /* a map of n experts per token */
-    fill_slot_rows;     /* the row that moe_permute gives each slot of the routing_map */
+    fill_slot_rows; /* the row that moe_permute gives each slot of the call's map, which was made before */
 
-/* Measures one case of a benchmark that has `make`. */
+/* ---- For the measurement ------------------------------------------------------------------------------- */
+
+/* `turn` counts the calls. In turn 0 the plain loop writes memory of its own. */
+sy_status bench_run(struct bench_call *c, int64_t turn);
+void bench_plain(struct bench_call *c, int64_t turn);
+const char *bench_check(struct bench_call *c); /* after both, in turn 0: NULL, or what is wrong */
+
+/* Makes and measures one case of a benchmark. */
 void bench_described(struct bench *bench, const struct bench_op *op, const char *shape);
 
 #endif

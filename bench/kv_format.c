@@ -34,10 +34,9 @@ static bool is_fp8(const struct bench_call *c)
 }
 
 /* Codes that are numbers, and scales from 2^-7 up to 2^-6. */
-static void fill_packed(const struct bench_call *c, const DLTensor *x, int64_t n, uint64_t seed)
+static BENCH_FILLER(fill_packed)
 {
     const struct block *const b = c->args;
-    (void)n;
     for (int64_t t = 0; t < x->shape[0]; t++) {
         unsigned char *const row = (unsigned char *)x->data + t * PACKED;
         bench_fill_random(row, PACKED, bench_random(&seed));

@@ -19,9 +19,8 @@ static const char *const shapes[] = {
 };
 
 /* About the last n of 2*n tokens, at different places of a page. */
-static void fill_starts(const struct bench_call *c, const DLTensor *x, int64_t n, uint64_t seed)
+static BENCH_FILLER(fill_starts)
 {
-    (void)seed;
     for (int64_t b = 0; b < x->shape[0]; b++)
         ((int32_t *)x->data)[b] = (int32_t)(n - 1 - b * 7 % bench_size(c, "S=") % n);
 }

@@ -21,9 +21,8 @@ static const char *const shapes[] = {
 };
 
 /* Distinct slots by whole blocks; the order goes on from turn to turn. */
-static void fill_next_blocks(const struct bench_call *c, const DLTensor *x, int64_t n, uint64_t seed)
+static BENCH_FILLER(fill_next_blocks)
 {
-    (void)c;
     for (int64_t i = 0; i < x->shape[0]; i++) {
         const int64_t at = bench_turn(seed) * x->shape[0] + i;
         ((int32_t *)x->data)[i] = (int32_t)(bench_distinct(at / BLOCK, n / BLOCK) * BLOCK + at % BLOCK);

@@ -15,19 +15,16 @@ static const char *const shapes[] = {
 };
 
 /* The tokens of one sequence after the other, n of each ... */
-static void fill_sequences(const struct bench_call *c, const DLTensor *x, int64_t n, uint64_t seed)
+static BENCH_FILLER(fill_sequences)
 {
-    (void)c;
-    (void)seed;
     for (int64_t i = 0; i < x->shape[0]; i++)
         ((int32_t *)x->data)[i] = (int32_t)(i / n);
 }
 
 /* ... from anywhere in it. */
-static void fill_positions(const struct bench_call *c, const DLTensor *x, int64_t n, uint64_t seed)
+static BENCH_FILLER(fill_positions)
 {
     int32_t *const position = x->data;
-    (void)c;
     for (int64_t i = 0; i < x->shape[0]; i++)
         position[i] = i % n > 0 ? (position[i - 1] + 1) % TOKENS : (int32_t)(bench_random(&seed) % TOKENS);
 }

@@ -12,25 +12,9 @@ static const char *const shapes[] = {
     "bf16 T=512 E=64 D=4 K=8 H=512",
 };
 
-/* K different experts of n per token. */
-static void fill_choices(const struct bench_call *c, const DLTensor *x, int64_t n, uint64_t seed)
-{
-    uint16_t *const choices = x->data;
-    (void)c;
-    for (int64_t i = 0; i < bench_count(x);) {
-        int64_t before = i / x->shape[1] * x->shape[1];
-        choices[i] = (uint16_t)(bench_random(&seed) % (uint64_t)n);
-        while (before < i && choices[before] != choices[i])
-            before++;
-        i += before == i; /* else once more */
-    }
-}
-
 /* n experts on each device. */
-static void fill_mapping(const struct bench_call *c, const DLTensor *x, int64_t n, uint64_t seed)
+static BENCH_FILLER(fill_mapping)
 {
-    (void)c;
-    (void)seed;
     for (int64_t e = 0; e < x->shape[0]; e++)
         ((uint16_t *)x->data)[e * x->shape[1] + e / n] = 1;
 }
@@ -65,7 +49,7 @@ static void make(struct bench_call *c)
     a->layout = SY_LAYOUT_EXPERT;
     bench_in(c, &a->expert_mapping, SY_U16, DIMS(experts, devices), BENCH_ONCE, fill_mapping, n_local);
     bench_in(c, &a->weights, SY_F32, DIMS(tokens, k), BENCH_ONCE, fill_unit, 100);
-    if (!bench_in(c, &a->expert_metadata, SY_U16, DIMS(tokens, k), BENCH_ONCE, fill_choices, experts))
+    if (!bench_in(c, &a->expert_metadata, SY_U16, DIMS(tokens, k), BENCH_ONCE, fill_different, experts))
         return;
     const int64_t n_rows = number_rows(a->expert_metadata, n_local, row);
     int64_t n_sums = 0;

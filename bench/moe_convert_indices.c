@@ -22,20 +22,10 @@ struct block {
     const DLTensor *map;
 };
 
-static void fill_slots(const struct bench_call *c, const DLTensor *x, int64_t n, uint64_t seed)
-{
-    const DLTensor *const map = ((const struct block *)c->args)->map;
-    (void)n;
-    (void)seed;
-    bench_slots(x->data, map->data, map->shape[0], map->shape[1]);
-}
-
-static void fill_offsets(const struct bench_call *c, const DLTensor *x, int64_t n, uint64_t seed)
+static BENCH_FILLER(fill_offsets)
 {
     const DLTensor *const map = ((const struct block *)c->args)->map;
     int64_t *const offsets = x->data;
-    (void)n;
-    (void)seed;
     memset(offsets, 0, bench_bytes(x));
     for (int64_t i = 0; i < bench_count(map); i++)
         offsets[i % map->shape[1] + 1] += ((const uint8_t *)map->data)[i];
@@ -51,7 +41,7 @@ static void make(struct bench_call *c)
     a->to = bench_says(c->shape, "slot to te") ? SY_INDEX_TE : SY_INDEX_ROW;
     a->num_tokens = tokens;
     bench_in(c, &b->map, SY_BOOL, DIMS(tokens, experts), BENCH_ONCE, fill_route, k);
-    bench_in(c, &a->sorted_indices, SY_I32, DIMS(tokens * k), BENCH_ONCE, fill_slots, 0);
+    bench_in(c, &a->sorted_indices, SY_I32, DIMS(tokens * k), BENCH_ONCE, fill_slot_rows, 0);
     bench_in(c, &a->expert_offsets, SY_I64, DIMS(experts + 1), BENCH_ONCE, fill_offsets, 0);
     if (!bench_out(c, &a->converted_indices, BENCH_COPIES))
         return;

@@ -33,7 +33,7 @@ static bool is_sparse(const struct bench_call *c)
 
 /* The usual slots: a sample's slot is how many earlier samples chose its expert; past the capacity it is dropped. Turns
    that share their slots begin further on, each where the one before it ends. */
-static void fill_locations(const struct bench_call *c, const DLTensor *x, int64_t n, uint64_t seed)
+static BENCH_FILLER(fill_locations)
 {
     const int32_t *const indices = bench_named(c, "indices")->data;
     const int64_t samples = x->shape[0];

@@ -3,7 +3,6 @@
  */
 #include "described.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static const char *const shapes[] = {
@@ -15,26 +14,12 @@ static const char *const shapes[] = {
     "T=1024 E=64 K=8",
 };
 
-/* K different ids per token, those of a map. */
-static void fill_token_ids(const struct bench_call *c, const DLTensor *x, int64_t n, uint64_t seed)
-{
-    const int64_t tokens = x->shape[0], experts = bench_size(c, "E=");
-    uint8_t *const map = bench_alloc((size_t)(tokens * experts), 1);
-    int32_t *id = x->data;
-    if (map)
-        bench_route(map, tokens, experts, n, seed);
-    for (int64_t i = 0; map && i < tokens * experts; i++)
-        if (map[i])
-            *id++ = (int32_t)(i % experts);
-    free(map);
-}
-
 static void make(struct bench_call *c)
 {
     sy_moe_map_from_ids_args *const a = c->args;
     const int64_t tokens = bench_size(c, "T="), k = bench_size(c, "K=");
     a->num_experts = bench_size(c, "E=");
-    bench_in(c, &a->ids, SY_I32, DIMS(tokens, k), BENCH_ONCE, fill_token_ids, k);
+    bench_in(c, &a->ids, SY_I32, DIMS(tokens, k), BENCH_ONCE, fill_different, a->num_experts);
     bench_out(c, &a->routing_map, BENCH_COPIES);
     c->limit.fill_bytes = (size_t)(tokens * a->num_experts);
     c->bytes = (double)(c->limit.fill_bytes + bench_bytes(a->ids));

@@ -16,10 +16,9 @@ static const char *const shapes[] = {
 };
 
 /* n rows, each in a chunk at random. */
-static void fill_counts(const struct bench_call *c, const DLTensor *x, int64_t n, uint64_t seed)
+static BENCH_FILLER(fill_counts)
 {
     int32_t *const counts = x->data;
-    (void)c;
     for (int64_t i = 0; i < n; i++)
         counts[bench_random(&seed) % (uint64_t)bench_count(x)]++;
 }

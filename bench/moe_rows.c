@@ -5,11 +5,6 @@
 
 #include <string.h>
 
-bool rows_weighted(const struct bench_call *c)
-{
-    return !bench_says(c->shape, "plain");
-}
-
 void rows_make(struct bench_call *c, const DLTensor **map, const DLTensor **index, const DLTensor **permuted)
 {
     const int64_t tokens = bench_size(c, "T="), k = bench_size(c, "K="), hidden = bench_size(c, "H=");

@@ -6,9 +6,6 @@
 
 #include "described.h"
 
-/* "plain" in the shape: no probs. */
-bool rows_weighted(const struct bench_call *c);
-
 /* The routing of T tokens, K of E experts each, and [T*K,H] rows. */
 void rows_make(struct bench_call *c, const DLTensor **map, const DLTensor **index, const DLTensor **permuted);
 size_t rows_bytes(const struct bench_call *c); /* of all permuted rows and tokens */

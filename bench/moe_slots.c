@@ -4,20 +4,15 @@
 #include "moe_slots.h"
 
 /* Different experts for the choices of a sample. */
-static void fill_choices(const struct bench_call *c, const DLTensor *x, int64_t n, uint64_t seed)
+static BENCH_FILLER(fill_choices)
 {
-    const int64_t choices = x->shape[0], samples = x->shape[1];
-    int32_t *const indices = x->data;
-    (void)c;
-    for (int64_t i = 0; i < samples; i++) {
-        const uint64_t first = bench_random(&seed), step = bench_random(&seed) | 1;
-        for (int64_t t = 0; t < choices; t++)
-            indices[t * samples + i] = (int32_t)((first + (uint64_t)t * step) % (uint64_t)n);
-    }
+    const int64_t samples = x->shape[1];
+    for (int64_t at = 0; at < bench_count(x); at++)
+        ((int32_t *)x->data)[at] = (int32_t)bench_different(seed, at % samples, at / samples, n);
 }
 
 /* Each at the next free slot; where the samples are few, at any slot, so that the turns do not meet in the same ones. */
-static void fill_locations(const struct bench_call *c, const DLTensor *x, int64_t n, uint64_t seed)
+static BENCH_FILLER(fill_locations)
 {
     const bool sparse = bench_count(x) < bench_size(c, "E=") * n / 4;
     const int32_t *const indices = bench_named(c, "indices")->data;

@@ -21,7 +21,7 @@ static void make(struct bench_call *c)
     sy_moe_unpermute_args *const a = c->args;
     rows_make(c, &a->routing_map, &a->sorted_indices, &a->permuted_tokens);
     const int64_t tokens = bench_size(c, "T="), experts = bench_size(c, "E=");
-    if (rows_weighted(c))
+    if (!bench_says(c->shape, "plain"))
         bench_in(c, &a->probs, SY_F32, DIMS(tokens, experts), BENCH_ONCE, fill_unit, 100);
     bench_out(c, &a->tokens, BENCH_COPIES);
     c->limit.copy_bytes = rows_bytes(c) / 2;

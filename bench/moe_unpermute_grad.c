@@ -20,7 +20,7 @@ static void make(struct bench_call *c)
     sy_moe_unpermute_grad_args *const a = c->args;
     const int64_t tokens = bench_size(c, "T="), experts = bench_size(c, "E="), hidden = bench_size(c, "H=");
     const int64_t rows = tokens * bench_size(c, "K=");
-    const bool weighted = rows_weighted(c);
+    const bool weighted = !bench_says(c->shape, "plain");
     rows_make(c, &a->routing_map, &a->sorted_indices, weighted ? &a->permuted_tokens : NULL);
     bench_in(c, &a->grad_tokens, SY_BF16, DIMS(tokens, hidden), BENCH_COPIES, fill_numbers, 0);
     if (weighted)

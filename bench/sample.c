@@ -116,7 +116,7 @@ static void make_row(const struct bench_call *c, const DLTensor *x, int64_t firs
 }
 
 /* A few rows are made, the rest are turned copies: making numbers is slower than all that is measured. */
-static void fill_logits(const struct bench_call *c, const DLTensor *x, int64_t n, uint64_t seed)
+static BENCH_FILLER(fill_logits)
 {
     enum { MADE = 8 };
     const sy_sample_args *const a = c->args;
@@ -124,7 +124,6 @@ static void fill_logits(const struct bench_call *c, const DLTensor *x, int64_t n
     const size_t row_bytes = bench_bytes(x) / (size_t)batch;
     const char *const made = bench_got(c, &a->logits);
     uint64_t state = 31;
-    (void)n;
     for (int64_t b = 0; b < batch; b++) {
         char *const row = (char *)x->data + (size_t)b * row_bytes;
         const char *const source = made + (size_t)(b % MADE) * row_bytes;
@@ -140,19 +139,16 @@ static void fill_logits(const struct bench_call *c, const DLTensor *x, int64_t n
 }
 
 /* Exponential noise, whose race picks a token with its probability. */
-static void fill_exponential(const struct bench_call *c, const DLTensor *x, int64_t n, uint64_t seed)
+static BENCH_FILLER(fill_exponential)
 {
-    (void)c;
-    (void)n;
     for (int64_t i = 0; i < bench_count(x); i++)
         bench_store(x, i, (float)-log(1 - bench_unit(&seed)));
 }
 
 /* Half of the tokens, or of one of two words one of its tokens. */
-static void fill_allow(const struct bench_call *c, const DLTensor *x, int64_t n, uint64_t seed)
+static BENCH_FILLER(fill_allow)
 {
     uint32_t *const allow = x->data;
-    (void)n;
     for (int64_t i = 0; i < bench_count(x); i++) {
         const uint64_t random = bench_random(&seed);
         allow[i] = (uint32_t)random;
@@ -162,7 +158,7 @@ static void fill_allow(const struct bench_call *c, const DLTensor *x, int64_t n,
 }
 
 /* Tokens at random, one in each of n equal parts of the row. */
-static void fill_tokens(const struct bench_call *c, const DLTensor *x, int64_t n, uint64_t seed)
+static BENCH_FILLER(fill_tokens)
 {
     const double vocab = (double)bench_size(c, ",");
     for (int64_t i = 0; i < x->shape[0]; i++)
@@ -170,11 +166,10 @@ static void fill_tokens(const struct bench_call *c, const DLTensor *x, int64_t n
 }
 
 /* The overrides by token, for the plain loop. */
-static void fill_instead(const struct bench_call *c, const DLTensor *x, int64_t n, uint64_t seed)
+static BENCH_FILLER(fill_instead)
 {
     const sy_sample_args *const a = c->args;
     float *const instead = x->data;
-    (void)seed;
     for (int64_t i = 0; i < bench_count(x); i++)
         instead[i] = NAN;
     for (int64_t i = 0; i < a->override_token->shape[0]; i++)

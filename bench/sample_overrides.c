@@ -15,9 +15,8 @@ static const char *const shapes[] = {
 };
 
 /* Tokens below n as texts have them: some often, most seldom. */
-static void fill_text(const struct bench_call *c, const DLTensor *x, int64_t n, uint64_t seed)
+static BENCH_FILLER(fill_text)
 {
-    (void)c;
     for (int64_t i = 0; i < x->shape[0]; i++) {
         const double u = bench_unit(&seed);
         ((int32_t *)x->data)[i] = (int32_t)(u * u * u * (double)n);

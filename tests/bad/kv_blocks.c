@@ -20,6 +20,7 @@ static void make(struct test_call *c)
     struct tensor *cache =
         test_call_add(c, "cache", &c->args.blocks.cache, SY_F16, 3, (int64_t[]){BLOCKS, SIZE, WIDTH});
     memset(cache->mem, 0x3C, cache->bytes);
+    c->args.blocks.plane_bytes = sizeof(sy_kv_plane); /* for rows with planes */
 }
 
 static void make_two(struct test_call *c)

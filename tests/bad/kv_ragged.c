@@ -30,6 +30,7 @@ static void make(struct test_call *c)
     struct tensor *out = test_call_add(c, "out", &a->out, SY_F16, 2, (int64_t[]){OUT, WIDTH});
     memset(out->mem, 0x3C, out->bytes);
     a->block_size = BLOCK_SIZE;
+    a->plane_bytes = sizeof(sy_kv_plane); /* for rows with planes */
 }
 
 static void rows_of_32_bits(struct test_call *c)

@@ -140,6 +140,7 @@ static sy_status call(sy_ctx *ctx, const struct scene *s, bool to_cache)
                                                         .slots = &s->slots_view,
                                                         .pad = s->pad,
                                                         .planes = &more,
+                                                        .plane_bytes = sizeof(sy_kv_plane),
                                                         .num_planes = s->n_planes - 1,
                                                         .layout = s->layout});
     return sy_kv_gather(ctx, &(sy_kv_gather_args){.cache = &p->cache_view,
@@ -149,6 +150,7 @@ static sy_status call(sy_ctx *ctx, const struct scene *s, bool to_cache)
                                                   .pad = s->pad,
                                                   .out = &p->dense_view,
                                                   .planes = &more,
+                                                  .plane_bytes = sizeof(sy_kv_plane),
                                                   .num_planes = s->n_planes - 1,
                                                   .layout = s->layout});
 }
@@ -175,6 +177,7 @@ static void check_ragged(const struct scene *s)
                                                                           .block_size = s->size,
                                                                           .out = &p->dense_view,
                                                                           .planes = &more,
+                                                                          .plane_bytes = sizeof(sy_kv_plane),
                                                                           .num_planes = s->n_planes - 1,
                                                                           .layout = s->layout}),
                       SY_OK);

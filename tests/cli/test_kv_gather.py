@@ -11,8 +11,9 @@ class Usage(CliTest):
     def test_block_size_is_required(self):
         self.usage("kv_gather", self.GOOD, says="--block-size")
 
-    def test_pad_words(self):
+    def test_words(self):
         self.usage("kv_gather", self.GOOD, "--block-size", 2, "--pad", "ERROR", says="error, zero, skip")
+        self.usage("kv_gather", self.GOOD, "--block-size", 2, "--layout", "ndh", says="ndh")
 
 
 if __name__ == "__main__":

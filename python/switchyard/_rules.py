@@ -7,6 +7,7 @@ sy_infer does not: the same function allocates the results of a plain call and t
 
 from __future__ import annotations
 
+import linecache
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +43,13 @@ def parameter(field: str) -> str:
 def is_word(word: Any, value: Any) -> bool:
     """Whether a value is this word of an enum."""
     return word is not None and isinstance(value, type(word)) and not isinstance(value, bool) and bool(value == word)
+
+
+def build(text: str, title: str, names: dict[str, Any]) -> None:
+    """Runs generated code. Its lines are kept, for tracebacks and inspect.getsource."""
+    file = f"{__file__}: {title}"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    exec(compile(text, file, "exec"), names)
 
 
 def look_up_once(lines: list[str]) -> list[str]:
@@ -109,7 +117,7 @@ class Writer:
 
     def _function(self, parameters: Sequence[str], body: Sequence[str]) -> Any:
         head = f"def {self.name}({', '.join(parameters)}):"
-        exec(compile("\n    ".join((head, *body)), __file__, "exec"), self.names)
+        build("\n    ".join((head, *body)), f"{self.name}({', '.join(parameters[:2])}, ...)", self.names)
         return self.names[self.name]
 
     def _result(self, field: Field) -> str:

@@ -15,7 +15,7 @@ from .. import _arrays, _binding
 from .._binding import Field
 from .._ffi import tvm_ffi
 from .._operator import Operator, choose
-from .._rules import parameter
+from .._rules import build, parameter
 from .._sentences import bad
 from ..errors import Error, Status, refusal
 
@@ -344,7 +344,7 @@ def function(plain: Callable[P, T]) -> Callable[[Callable[..., T]], Callable[P, 
             f"  return {of.__name__}",
         )
         scope = {**of.__globals__, "Tensor": Tensor}
-        exec(compile("\n".join(lines), __file__, "exec"), scope)
+        build("\n".join(lines), f"switchyard.torch.{of.__name__}", scope)
         made = scope["front"](body)
         made.__defaults__, made.__kwdefaults__ = of.__defaults__, of.__kwdefaults__
         made.__doc__, made.__module__, made.__qualname__ = body.__doc__, body.__module__, of.__name__

@@ -84,12 +84,14 @@ static void make(struct bench_call *c)
              n == tokens ? fill_in_order : fill_next, tokens);
     if (scatter) {
         b->scatter.planes = &b->plane;
+        b->scatter.plane_bytes = sizeof b->plane;
         b->scatter.num_planes = 1;
         b->scatter.layout = layout;
     } else {
         bench_in(c, &b->gather.block_table, SY_I32, DIMS(blocks), BENCH_ONCE, fill_shuffle, 0);
         b->gather.block_size = size;
         b->gather.planes = &b->plane;
+        b->gather.plane_bytes = sizeof b->plane;
         b->gather.num_planes = 1;
         b->gather.layout = layout;
     }

@@ -269,7 +269,7 @@ REFUSED: list[tuple[str, dict[str, Any], Status, str]] = [
         "indices at batch 0, position 0 is 4, want 0 or more and below 4 (INDEX_RANGE)",
     ),
     ("kv_slots", {"position": np.array([2, 3, 0])}, Status.SHAPE, "batch has shape [4], want [3]"),
-    ("kv_scatter", {"pad": "zero"}, Status.VALUE, "pad is ZERO, want ERROR or SKIP: there is no row to clear"),
+    ("kv_scatter", {"pad": "zero"}, Status.VALUE, "pad is 'zero', want error or skip"),
     (
         "kv_scatter",
         {"format": "fp4"},

@@ -1252,7 +1252,6 @@ typedef struct sy_sample_args {
     sy_logprob logprob_mode;
     sy_empty_token empty_token;
     int64_t k_limit;               /* 0: none; else largest k that is enabled */
-    int64_t top_k_guess;           /* accepted for callers of Ascend's operator; ignored */
     bool probs_in;                 /* logits are already probabilities: no softmax, masked fill is 0 */
     const DLTensor *token;         /* out [B]    int64 */
     const DLTensor *kept;          /* out [B]    int32: candidates with a logit above -inf */
@@ -1261,6 +1260,8 @@ typedef struct sy_sample_args {
     const DLTensor *list_token;    /* out [B,V]  int64: the candidates in list order, 0 after them */
     const DLTensor *list_prob;     /* out [B,V]  f32: their probabilities before top-p and min-p, 0 after */
     const DLTensor *logprob;       /* out [B]    f32: log-probability of token; -inf for an empty row */
+    /* A hint of one vendor's API: no result depends on it. */
+    int64_t top_k_guess;
 } sy_sample_args;
 
 static inline sy_status sy_sample(sy_ctx *ctx, const sy_sample_args *args);
@@ -1480,7 +1481,7 @@ typedef enum sy_a2a_layout {
     SY_LAYOUT_EXPERT = 2
 } sy_a2a_layout;
 
-/* Hints of one vendor's API. They are accepted and never change a result. */
+/* Hints of one vendor's API. They never change a result. */
 typedef enum sy_topology {
     SY_TOPOLOGY_AUTO = 0,
     SY_TOPOLOGY_LINEAR = 1,
@@ -1533,14 +1534,10 @@ typedef struct sy_all_to_all_dispatch_args {
     sy_a2a_order order;
     sy_fill fill;
     sy_a2a_layout layout;
-    int64_t align;      /* EXPERT: rows of an expert are padded to a multiple; 0: 1 */
-    int64_t max_tokens; /* > 0: token counts may differ */
-    bool strict_unique; /* reject a token that names an expert twice; else it counts once */
-    bool reuse_routing; /* routing is an input; expert_indices, expert_mapping and metadata may be NULL */
-    int num_links;      /* messages for the rows of a pair of devices; 0: as many as they need */
-    sy_topology topology;
-    sy_memory memory;
-    int subdevice_id;    /* 0 */
+    int64_t align;       /* EXPERT: rows of an expert are padded to a multiple; 0: 1 */
+    int64_t max_tokens;  /* > 0: token counts may differ */
+    bool strict_unique;  /* reject a token that names an expert twice; else it counts once */
+    bool reuse_routing;  /* routing is an input; expert_indices, expert_mapping and metadata may be NULL */
     sy_routing *routing; /* out: for combine; optional */
     sy_tensors tokens;   /* out [1,B*G,S,H] or [1,B,S*G,H]; PACKED, EXPERT [R,H]. Type of input */
     sy_tensors metadata; /* out the same with K; type of expert_indices. Optional */
@@ -1551,6 +1548,11 @@ typedef struct sy_all_to_all_dispatch_args {
     sy_tensors expert_offsets; /* out [L+1] int64: first row of each; EXPERT only. Optional */
     sy_tensors rows_from;      /* out [G] int64: rows received from each position. Optional */
     sy_tensors rows_to;        /* out [G] int64: rows sent to each position. Optional */
+    /* Hints of one vendor's API: no result depends on them. */
+    int num_links; /* messages for the rows of a pair of devices; 0: as many as they need */
+    sy_topology topology;
+    sy_memory memory;
+    int subdevice_id; /* 0 */
 } sy_all_to_all_dispatch_args;
 
 static inline sy_status sy_all_to_all_dispatch(sy_ctx *ctx, sy_comm *comm,
@@ -1605,13 +1607,14 @@ typedef struct sy_all_to_all_combine_args {
     int64_t align;
     int64_t max_tokens;
     bool strict_unique;
-    int num_links;
-    sy_topology topology;
-    sy_memory memory;
-    int subdevice_id;
     const sy_routing *routing; /* in: of a dispatch; optional */
     sy_tensors output;         /* out [K,B,S,H] or [K,N,H]; sum: [B,S,H], [B,1,S,H] or [N,H]. Type of input */
     sy_tensors written;        /* out [K,N] uint8, bool: 1 where a row was written. Optional; not with sum */
+    /* Hints of one vendor's API: no result depends on them. */
+    int num_links; /* as in dispatch */
+    sy_topology topology;
+    sy_memory memory;
+    int subdevice_id; /* 0 */
 } sy_all_to_all_combine_args;
 
 static inline sy_status sy_all_to_all_combine(sy_ctx *ctx, sy_comm *comm,

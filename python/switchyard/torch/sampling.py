@@ -25,7 +25,7 @@ _sample = define(
     "Tensor logits, Tensor? top_k, Tensor? top_p, Tensor? min_p, Tensor? temperature, Tensor? q, Tensor? seed, "
     "Tensor? offset, Tensor? stream, Tensor? allow_bits, Tensor? override_indptr, Tensor? override_token, "
     "Tensor? override_logit, float eps, int noise, int q_order, int ties, int logprob_mode, int empty_token, "
-    "SymInt k_limit, SymInt top_k_guess, bool probs_in, bool masked_logits, bool candidates",
+    "SymInt k_limit, bool probs_in, SymInt top_k_guess, bool masked_logits, bool candidates",
     Sample,
     when={3: 22, 4: 23, 5: 23, 6: 17},
     extra=2,
@@ -63,8 +63,8 @@ def sample(
     logprob: Logprob = "none",
     empty_token: Literal[-1, 0] = -1,
     k_limit: int = 0,
-    top_k_guess: int = 0,
     probs_in: bool = False,
+    top_k_guess: int = 0,
     masked_logits: bool = False,
     candidates: bool = False,
     out: Sample[Tensor] | None = None,
@@ -102,8 +102,8 @@ def sample(
         eps,
         *_sample_module.numbered(noise, q_order, ties, logprob, empty_token),
         k_limit,
-        top_k_guess,
         probs_in,
+        top_k_guess,
         masked_logits,
         candidates,
     )

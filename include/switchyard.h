@@ -7,10 +7,13 @@
  *
  *     sy_ctx *ctx = NULL;
  *     sy_ctx_create(&ctx, NULL);
- *     DLTensor x = sy_tensor(x_data, SY_BF16, 2, (int64_t[]){4, 2048}), ...;
+ *     sy_view x, map, y, at;
  *     sy_status status = sy_moe_permute(ctx, &(sy_moe_permute_args){
- *         .tokens = &x, .routing_map = &map, .num_out_tokens = 8,
- *         .permuted_tokens = &y, .sorted_indices = &idx});
+ *         .tokens = sy_mat(&x, tokens, SY_BF16, 4, 2048),
+ *         .routing_map = sy_mat(&map, routing, SY_BOOL, 4, 8),
+ *         .num_out_tokens = 8,
+ *         .permuted_tokens = sy_mat(&y, rows, SY_BF16, 8, 2048),
+ *         .sorted_indices = sy_vec(&at, indices, SY_I32, 8)});
  *     if (status != SY_OK)
  *         fprintf(stderr, "%s\n", sy_ctx_error(ctx));
  *     sy_ctx_destroy(ctx);
@@ -46,6 +49,13 @@
 #define SY_API __attribute__((visibility("default")))
 #else
 #define SY_API
+#endif
+
+/* Of a function that only keeps the address in this argument: gcc need not warn that the data is not set yet. */
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 11
+#define SY_ADDRESS(argument) __attribute__((access(none, argument)))
+#else
+#define SY_ADDRESS(argument)
 #endif
 
 #ifdef __cplusplus
@@ -110,13 +120,34 @@ SY_API int sy_results_version(void);
 #define SY_F8_E5M2 SY_TYPE(12, 8)
 #define SY_F8_E8M0 SY_TYPE(14, 8)
 
-/* A compact row-major CPU tensor over the caller's memory. `shape` is kept by pointer and must outlive the
-   tensor. */
-static inline DLTensor sy_tensor(void *data, DLDataType type, int rank, int64_t *shape)
-{
-    DLTensor t = {data, {kDLCPU, 0}, rank, type, shape, NULL, 0};
-    return t;
-}
+/*
+ * A compact row-major CPU tensor over the caller's memory. `shape` is kept by pointer and must outlive the tensor.
+ * DLPack has no const: `data` may be const for an input, which is never written, and `shape` always.
+ */
+SY_ADDRESS(1)
+static inline DLTensor sy_tensor(const void *data, DLDataType type, int rank, const int64_t *shape);
+
+/*
+ * A tensor with room for its own shape, for the functions below. They fill it and return its tensor, for a field of an
+ * argument struct. A view must stay where it is while its tensor is used: the tensor of a copy has the shape of the
+ * original. In C, &(sy_view){0} is one without a name, valid until the end of the block.
+ */
+typedef struct sy_view {
+    DLTensor tensor;
+    int64_t extent[2];
+    int64_t integer; /* data of a single number */
+    float real;
+} sy_view;
+
+SY_ADDRESS(2)
+static inline const DLTensor *sy_vec(sy_view *view, const void *data, DLDataType type, int64_t n);
+SY_ADDRESS(2)
+static inline const DLTensor *sy_mat(sy_view *view, const void *data, DLDataType type, int64_t rows,
+                                     int64_t cols);
+
+/* One number for all rows, where a field is "per row": shape [1], int64 or f32, stored in the view. */
+static inline const DLTensor *sy_number_i64(sy_view *view, int64_t number);
+static inline const DLTensor *sy_number_f32(sy_view *view, float number);
 
 /* ---- Context ----------------------------------------------------------------------------------------- */
 
@@ -1222,8 +1253,8 @@ typedef enum sy_empty_token {
  * sequence with its own seed draws the same token alone and in any row of any batch. With one seed for several rows
  * ([1]) the stream is the row number; for a sequence that changes its row between calls pass a stream then.
  *
- * A per-row tensor has shape [1], [B] or [B,1] and any stride of 0 or more. masked_logits may be f32 logits
- * themselves (same data and stride).
+ * A per-row tensor has shape [1], [B] or [B,1] and any stride of 0 or more; sy_number_f32 and sy_number_i64 make one of
+ * a single number. masked_logits may be f32 logits themselves (same data and stride).
  *
  * Returns SY_OK; NULL (logits, or no output at all); DTYPE; SHAPE (V = 0 among others); VALUE (eps negative
  * or not finite, k_limit < 0, unknown enum, noise without its q or seed, logprob output and logprob_mode not

@@ -42,6 +42,13 @@ static void source_six(struct test_call *c)
     put(c, 2, BLOCKS);
 }
 
+/* A block that src has, and dst has not. */
+static void five_to_five(struct test_call *c)
+{
+    put(c, 4, 5);
+    put(c, 5, 5);
+}
+
 static void destination_minus_one(struct test_call *c)
 {
     put(c, 5, -1);
@@ -189,6 +196,7 @@ static const struct refusal two_rows[] = {
 
     {"source past src", BAD_CALL(source_six, SY_ERR_INDEX, "pairs", "reads block 6", "6")},
     {"destination -1 of dst", BAD_CALL(destination_minus_one, SY_ERR_INDEX, "pairs", "writes block -1", "4")},
+    {"a block that only src has", BAD_CALL(five_to_five, SY_ERR_INDEX, "pairs", "writes block 5", "4")},
     {"a destination of dst twice",
      BAD_CALL(destination_twice, SY_ERR_INDEX, "pairs", "writes block 1", NULL)},
 };

@@ -48,13 +48,16 @@ def sentences():
     """A pattern for each error sentence in the source of the library."""
     patterns = []
     numbers = {"s": ".*", "g": "[-+.e0-9]+"}
-    for path in glob.glob(os.path.join(ROOT, "src", "**", "*.c"), recursive=True):
+    paths = glob.glob(os.path.join(ROOT, "src", "**", "*.c"), recursive=True)
+    for path in [*paths, os.path.join(ROOT, "src", "base", "faults.h")]:
         with open(path, encoding="utf-8") as file:
-            literals = re.findall(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*', file.read())
+            source = file.read().replace("\\\n", "")
+        literals = re.findall(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*', source)
         for literal in literals:
             text = "".join(re.findall(r'"((?:[^"\\\n]|\\.)*)"', literal))
             if "want " in text or "could not be" in text:
                 text = re.sub(r"%(?:ll|z)?([a-z])", lambda m: numbers.get(m[1], "-?[0-9]+"), re.escape(text))
+                text = re.sub(r"\\{[a-z]+.*?\\}", "-?[0-9]+", text.replace(r"\{code\}", ".*"))
                 patterns.append(re.compile(text + "$"))
     return patterns
 

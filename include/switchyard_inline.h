@@ -1,6 +1,6 @@
 /*
- * The exported symbols behind the inline functions of switchyard.h, which includes this file. A program in C or C++ needs
- * nothing from here; another language calls these symbols.
+ * The exported symbols behind the inline functions of switchyard.h, which includes this file. A program in C or C++
+ * needs nothing from here; another language calls these symbols.
  *
  * Each function that takes a struct which may grow has a symbol of the same name with _n, and takes the size of the
  * struct as the caller knows it. For every operator:

@@ -38,6 +38,7 @@ struct syp_field {
     const char *name;
     enum syp_kind kind;
     size_t offset;
+    const sy_field_info *info; /* NULL: none */
 };
 
 enum { SYP_MAX_NUMBERS = 8 }; /* fields of one operator that a number may be given for */

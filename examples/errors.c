@@ -26,13 +26,13 @@ int main(void)
     float tokens[4][2] = {{10, 11}, {20, 21}, {30, 31}, {40, 41}};
     uint8_t map[4][3] = {{1, 0, 1}, {1, 1, 1}, {1, 1, 0}, {1, 0, 1}}; /* token 1 names all three experts */
     float rows[12][2] = {{0}};
-    int32_t slots[12] = {0};
-    DLTensor x = sy_tensor(tokens, SY_F32, 2, (int64_t[]){4, 2});
-    DLTensor m = sy_tensor(map, SY_BOOL, 2, (int64_t[]){4, 3});
-    DLTensor y = sy_tensor(rows, SY_F32, 2, (int64_t[]){8, 2});
-    DLTensor s = sy_tensor(slots, SY_I32, 1, (int64_t[]){8});
-    sy_moe_permute_args args = {
-        .tokens = &x, .routing_map = &m, .num_out_tokens = 8, .permuted_tokens = &y, .sorted_indices = &s};
+    int32_t place[12] = {0};
+    sy_view x, m, y, at;
+    sy_moe_permute_args args = {.tokens = sy_mat(&x, tokens, SY_F32, 4, 2),
+                                .routing_map = sy_mat(&m, map, SY_BOOL, 4, 3),
+                                .num_out_tokens = 8,
+                                .permuted_tokens = sy_mat(&y, rows, SY_F32, 8, 2),
+                                .sorted_indices = sy_vec(&at, place, SY_I32, 8)};
 
     /* A context that cannot be made says why in a buffer of its options. */
     char text[128] = "";
@@ -61,8 +61,8 @@ int main(void)
         return 1;
     printf("12 rows: %lld rows, %lld slots per token, %zu bytes of scratch\n", (long long)need.rows,
            (long long)need.slots, need.workspace_bytes);
-    y = sy_tensor(rows, SY_F32, 2, (int64_t[]){need.rows, 2});
-    s = sy_tensor(slots, SY_I32, 1, (int64_t[]){need.rows});
+    sy_mat(&y, rows, SY_F32, need.rows, 2); /* args points to them already */
+    sy_vec(&at, place, SY_I32, need.rows);
 
     /* Lent scratch: the context allocates nothing more, and says so when it is not enough. */
     static _Alignas(64) unsigned char scratch[1024];

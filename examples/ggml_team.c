@@ -13,6 +13,7 @@
 #include <switchyard.h>
 
 enum { WORKERS = 4, TOKENS = 512, HIDDEN = 512, CHOICES = 2, EXPERTS = 8, STEPS = 3 };
+enum { ROWS = TOKENS * CHOICES };
 
 /* ---- The team -------------------------------------------------------------------------------------------------- */
 
@@ -82,24 +83,23 @@ struct engine {
 
 static sy_status permute(struct engine *e)
 {
-    DLTensor x = sy_tensor(e->tokens, SY_F32, 2, (int64_t[]){TOKENS, HIDDEN});
-    DLTensor i = sy_tensor(e->ids, SY_I32, 2, (int64_t[]){TOKENS, CHOICES});
-    DLTensor y = sy_tensor(e->rows, SY_F32, 2, (int64_t[]){(int64_t)TOKENS * CHOICES, HIDDEN});
-    DLTensor s = sy_tensor(e->indices, SY_I32, 1, (int64_t[]){(int64_t)TOKENS * CHOICES});
+    sy_view x, i, y, s;
     return sy_moe_permute_ids(
-        e->ctx,
-        &(sy_moe_permute_ids_args){
-            .tokens = &x, .ids = &i, .num_experts = EXPERTS, .permuted_tokens = &y, .sorted_indices = &s});
+        e->ctx, &(sy_moe_permute_ids_args){.tokens = sy_mat(&x, e->tokens, SY_F32, TOKENS, HIDDEN),
+                                           .ids = sy_mat(&i, e->ids, SY_I32, TOKENS, CHOICES),
+                                           .num_experts = EXPERTS,
+                                           .permuted_tokens = sy_mat(&y, e->rows, SY_F32, ROWS, HIDDEN),
+                                           .sorted_indices = sy_vec(&s, e->indices, SY_I32, ROWS)});
 }
 
 static sy_status unpermute(struct engine *e)
 {
-    DLTensor y = sy_tensor(e->rows, SY_F32, 2, (int64_t[]){(int64_t)TOKENS * CHOICES, HIDDEN});
-    DLTensor s = sy_tensor(e->indices, SY_I32, 1, (int64_t[]){(int64_t)TOKENS * CHOICES});
-    DLTensor z = sy_tensor(e->back, SY_F32, 2, (int64_t[]){TOKENS, HIDDEN});
+    sy_view y, s, z;
     return sy_moe_unpermute_ids(
-        e->ctx, &(sy_moe_unpermute_ids_args){
-                    .permuted_tokens = &y, .sorted_indices = &s, .num_tokens = TOKENS, .tokens = &z});
+        e->ctx, &(sy_moe_unpermute_ids_args){.permuted_tokens = sy_mat(&y, e->rows, SY_F32, ROWS, HIDDEN),
+                                             .sorted_indices = sy_vec(&s, e->indices, SY_I32, ROWS),
+                                             .num_tokens = TOKENS,
+                                             .tokens = sy_mat(&z, e->back, SY_F32, TOKENS, HIDDEN)});
 }
 
 /* What an operation of the engine is: every thread calls it with its number. */

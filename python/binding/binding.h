@@ -41,22 +41,12 @@ struct syp_field {
     const sy_field_info *info; /* NULL: none */
 };
 
-/* A number in the place of a tensor. */
-struct syp_number {
-    DLTensor tensor;
-    int64_t extent; /* 1: its shape and its stride */
-    union {
-        int64_t integer;
-        float real;
-    } value;
-};
-
 enum { SYP_MAX_NUMBERS = 8 }; /* fields of one operator that a number may be given for */
 
 /* What the pointers of an argument struct point to, for as long as the call lasts. */
 struct syp_storage {
     sy_kv_format format;
-    struct syp_number numbers[SYP_MAX_NUMBERS];
+    sy_view numbers[SYP_MAX_NUMBERS]; /* in the place of tensors */
     size_t n_numbers;
     DLTensor *tensors; /* of the fields that hold one per device */
     size_t n_tensors;

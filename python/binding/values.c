@@ -83,19 +83,8 @@ static const DLTensor *number_tensor(enum syp_kind kind, const TVMFFIAny *value,
     const bool real = kind == SYP_REALS;
     if (value->type_index != (real ? kTVMFFIFloat : kTVMFFIInt) || storage->n_numbers == SYP_MAX_NUMBERS)
         return NULL;
-    struct syp_number *number = &storage->numbers[storage->n_numbers++];
-    number->extent = 1;
-    if (real)
-        number->value.real = (float)value->v_float64;
-    else
-        number->value.integer = value->v_int64;
-    number->tensor = (DLTensor){.data = &number->value,
-                                .device = {kDLCPU, 0},
-                                .ndim = 1,
-                                .dtype = {real ? kDLFloat : kDLInt, real ? 32 : 64, 1},
-                                .shape = &number->extent,
-                                .strides = &number->extent};
-    return &number->tensor;
+    sy_view *number = &storage->numbers[storage->n_numbers++];
+    return real ? sy_number_f32(number, (float)value->v_float64) : sy_number_i64(number, value->v_int64);
 }
 
 bool syp_set_field(void *args, const struct syp_field *field, const TVMFFIAny *value,

@@ -27,11 +27,11 @@ class Numbers(NamedTuple):
     align: int
     max_tokens: int
     strict_unique: bool
+    routing: Any
     num_links: int
     topology: int
     memory: int
     subdevice_id: int
-    routing: Any
 
 
 class Combine(Call[AllToAllCombine[Shards]]):

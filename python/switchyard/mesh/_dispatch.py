@@ -30,11 +30,11 @@ class Numbers(NamedTuple):
     max_tokens: int
     strict_unique: bool
     reuse_routing: bool
+    routing: Any
     num_links: int
     topology: int
     memory: int
     subdevice_id: int
-    routing: Any
 
 
 class Dispatch(Call[AllToAllDispatch[Shards]]):

@@ -72,8 +72,8 @@ def sample(
     logprob: Logprob = "none",
     empty_token: Literal[-1, 0] = -1,
     k_limit: int = 0,
-    top_k_guess: int = 0,
     probs_in: bool = False,
+    top_k_guess: int = 0,
     masked_logits: bool = False,
     candidates: bool = False,
     out: Sample[Any] | None = None,
@@ -112,8 +112,8 @@ def sample(
         logprob: fill ``logprob``, from the logits as they came ("raw") or after all filters ("final").
         empty_token: token of a row that has no candidate.
         k_limit: largest top_k that acts; 0: none.
-        top_k_guess: a hint that callers of other libraries pass; without effect.
         probs_in: logits are probabilities already.
+        top_k_guess: a hint that callers of other libraries pass; without effect.
         masked_logits: fill ``masked_logits``.
         candidates: fill ``list_token`` and ``list_prob``.
         out: arrays to write to, instead of new ones; None in it leaves an output out.
@@ -163,8 +163,8 @@ def sample(
         logprob,
         empty_token,
         k_limit,
-        top_k_guess,
         probs_in,
+        top_k_guess,
     )
     return operator(given, out, masked_logits, candidates)
 

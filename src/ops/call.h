@@ -67,12 +67,15 @@ SYI_OPERATORS(SYI_DECLARE)
  * the call's own, which is turn 0; a sentence about another names its plane. Operators without planes have one turn.
  */
 struct syi_turns {
-    int64_t n;                           /* further ones */
-    int64_t now;                         /* 0 to n */
-    int rules[4];                        /* the tensors that differ: cache, dense rows, scales; 0: none */
-    size_t own_format;                   /* field of the arguments; 0: none */
-    const sy_kv_format *format;          /* of turn `now`, or NULL */
-    const sy_kv_plane *more;             /* [n] */
+    int64_t n;                  /* further ones */
+    int64_t now;                /* 0 to n */
+    int rules[4];               /* the tensors that differ: cache, dense rows, scales; 0: none */
+    size_t own_format;          /* field of the arguments; 0: none */
+    const sy_kv_format *given;  /* by the caller in turn `now`, of the size it states; or NULL */
+    const sy_kv_format *format; /* what this library knows of it, or NULL */
+    sy_kv_format known;         /* ... is here */
+    const sy_kv_plane *more;    /* [n], more_bytes each */
+    size_t more_bytes;
     void (*take)(struct syi_call *call); /* puts those of turn `now` in place */
 };
 

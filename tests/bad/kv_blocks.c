@@ -107,12 +107,14 @@ static void too_many_planes(struct test_call *c)
 static void planes_missing(struct test_call *c)
 {
     c->args.blocks.num_planes = 1;
+    c->args.blocks.plane_bytes = sizeof(sy_kv_plane);
 }
 
 static void plane_without_cache(struct test_call *c)
 {
     c->args.blocks.planes = c->planes;
     c->args.blocks.num_planes = 1;
+    c->args.blocks.plane_bytes = sizeof(sy_kv_plane);
 }
 
 static void plane_with_dst(struct test_call *c)
@@ -124,6 +126,7 @@ static void plane_with_dst(struct test_call *c)
     c->planes[0] = (sy_kv_plane){.cache = &own, .rows = &own};
     c->args.blocks.planes = c->planes;
     c->args.blocks.num_planes = 1;
+    c->args.blocks.plane_bytes = sizeof(sy_kv_plane);
 }
 
 static void plane_of_fewer_blocks(struct test_call *c)
@@ -135,6 +138,7 @@ static void plane_of_fewer_blocks(struct test_call *c)
     c->planes[0] = (sy_kv_plane){.cache = &own};
     c->args.blocks.planes = c->planes;
     c->args.blocks.num_planes = 1;
+    c->args.blocks.plane_bytes = sizeof(sy_kv_plane);
 }
 
 static void plane_over_the_first(struct test_call *c)
@@ -142,6 +146,7 @@ static void plane_over_the_first(struct test_call *c)
     c->planes[0] = (sy_kv_plane){.cache = c->args.blocks.cache};
     c->args.blocks.planes = c->planes;
     c->args.blocks.num_planes = 1;
+    c->args.blocks.plane_bytes = sizeof(sy_kv_plane);
 }
 
 static const struct refusal rows[] = {

@@ -8,8 +8,9 @@ import unittest
 from st import OPERATORS, ROOT, CliTest
 
 KINDS = {"bool": "bool", "int": "int", "int64_t": "i64", "uint32_t": "u32", "uint64_t": "u64", "float": "f32",
-         "double": "f64", "const sy_kv_format *": "format", "const sy_kv_plane *": "planes", "sy_routing *": "routing",
-         "const sy_routing *": "routing", "const DLTensor *": "tensor"}
+         "double": "f64", "size_t": "size", "const sy_kv_format *": "format", "const sy_kv_plane *": "planes", "sy_routing *": "routing",
+         "const sy_routing *": "routing", "const DLTensor *": "tensor",
+         "sy_tensors": "array"}
 
 
 def header_fields():
@@ -86,7 +87,7 @@ class Ops(CliTest):
         header = header_fields()
         self.assertEqual(set(header), set(OPERATORS))
         for op, info in self.ops.items():
-            described = {(f["name"], f["offset"], f["kind"]) for f in info["fields"]}
+            described = {(f["name"], f["offset"], "array" if f.get("array") else f["kind"]) for f in info["fields"]}
             self.assertEqual(described, header[op], op)
 
     def test_shapes_have_the_ranks(self):

@@ -46,14 +46,14 @@ OWNERS = {
     "omp.h": ["src/cpu/", "bench/"],
     "jansson.h": ["cli/", "bench/"],
     "cmocka.h": ["tests/"],
-    "dlpack/dlpack.h": ["include/"],
+    "dlpack/dlpack.h": ["include/switchyard_dlpack.h"],
     "mpi.h": ["include/switchyard_mpi.h"],
     "tvm/ffi/c_api.h": ["python/binding/"],
     "Python.h": [],
 }
 
 LONGEST_FILE = 800
-LONGEST = {"include/switchyard.h": 2000}  # callers include one header, and most of it is contracts
+LONGEST = {"include/switchyard.h": 1800}  # callers include one header, and most of it is contracts
 
 
 def sources(suffixes=(".c", ".h", ".cpp", ".hpp")):
@@ -142,7 +142,7 @@ class Structure(unittest.TestCase):
 
     def test_the_public_header_includes_little(self):
         names = {name for _, _, name in includes("include/switchyard.h")}
-        self.assertEqual(names, {"stdbool.h", "stddef.h", "stdint.h", "dlpack/dlpack.h"})
+        self.assertEqual(names, {"stdbool.h", "stddef.h", "stdint.h", "switchyard_dlpack.h", "switchyard_inline.h"})
 
     def test_no_file_is_too_long(self):
         faults = []

@@ -51,7 +51,7 @@ static uint16_t entry(const unsigned char *row, int device)
 
 static sy_status refuse_entry(sy_ctx *ctx, int64_t expert, int device, int64_t value)
 {
-    return syi_report(ctx, syi_bad_at(SYI_BAD_MAPPING_ENTRY, expert, device, value, 1));
+    return syi_reject(ctx, SYI_BAD_MAPPING_ENTRY, expert, device, value, 1);
 }
 
 /* Copies behind the first equal it; the first entry that does not is named. One that is no entry at all is told as
@@ -129,7 +129,7 @@ sy_status syi_a2a_check_single(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, s
             for (int p = syi_position_of(mesh, axis, device) + 1; p < n_positions; p++) {
                 const int other = syi_device_at(mesh, axis, group, p);
                 if (hosts->local[other * hosts->n_experts + e] >= 0)
-                    return syi_report(ctx, syi_bad_at(SYI_BAD_MAPPING_TWO_HOLDERS, e, other, 1, device));
+                    return syi_reject(ctx, SYI_BAD_MAPPING_TWO_HOLDERS, e, other, 1, device);
             }
         }
     return SY_OK;

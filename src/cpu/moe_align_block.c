@@ -38,7 +38,7 @@ static sy_status refuse_map(sy_ctx *ctx, const struct syi_moe_align_block_plan *
     for (int64_t e = 0; e < p->n_experts && p->expert_map != NULL; e++) {
         const int64_t here = syi_load_i32(p->expert_map, e);
         if (here < -1)
-            return syi_report(ctx, syi_bad_at(SYI_BAD_EXPERT_MAP, -1, e, here, -1));
+            return syi_reject(ctx, SYI_BAD_EXPERT_MAP, -1, e, here, -1);
     }
     return SY_OK;
 }

@@ -61,7 +61,7 @@ sy_status syi_cpu_moe_capacity(sy_ctx *ctx, const union syi_plan *plan, void *wo
         slots = x.largest[0] < slots ? x.largest[0] : slots;
     }
     if (!syi_round_up(slots, p->alignment, &rounded))
-        return syi_report(ctx, syi_bad_at(SYI_BAD_CAPACITY_ALIGNMENT, -1, -1, p->alignment, slots));
+        return syi_reject(ctx, SYI_BAD_CAPACITY_ALIGNMENT, -1, -1, p->alignment, slots);
     syi_store_i64(p->out, 0, rounded);
     return SY_OK;
 }

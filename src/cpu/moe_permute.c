@@ -227,8 +227,7 @@ static sy_status refuse_overfull(sy_ctx *ctx, const struct job *job)
     for (int b = 0; b < job->n_chunks; b++) {
         const struct chunk_fault *f = &job->fault[b];
         if (f->token >= 0)
-            return syi_report(ctx,
-                              syi_bad_at(SYI_BAD_MAP_OVERFULL, -1, f->token, f->routed, job->plan->n_slots));
+            return syi_reject(ctx, SYI_BAD_MAP_OVERFULL, -1, f->token, f->routed, job->plan->n_slots);
     }
     return SY_OK;
 }

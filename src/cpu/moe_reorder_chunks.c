@@ -46,7 +46,7 @@ static sy_status sum_ranks(sy_ctx *ctx, struct job *job)
         for (int64_t e = 0; e < p->n_experts; e++) {
             const int64_t count = count_at(p, r, e), left = p->n_rows - job->live;
             if (count < 0 || count > left)
-                return syi_report(ctx, syi_bad_at(SYI_BAD_COUNT_LEFT, r, e, count, left));
+                return syi_reject(ctx, SYI_BAD_COUNT_LEFT, r, e, count, left);
             job->ranked[r * p->n_experts + e] = job->live;
             job->live += count;
         }

@@ -47,8 +47,8 @@ sy_status syi_slots_count(sy_ctx *ctx, struct syi_slots *s)
     for (int b = 0; b < s->n_chunks; b++) {
         const struct syi_slot_fault *f = &s->fault[b];
         if (f->token >= 0)
-            return syi_report(ctx, syi_bad_at(SYI_BAD_ID_RANGE, f->token, f->slot,
-                                              syi_slot_id(s, f->token, f->slot), s->n_experts));
+            return syi_reject(ctx, SYI_BAD_ID_RANGE, f->token, f->slot, syi_slot_id(s, f->token, f->slot),
+                              s->n_experts);
     }
     return SY_OK;
 }

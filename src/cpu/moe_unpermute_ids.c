@@ -89,9 +89,8 @@ sy_status syi_cpu_moe_unpermute_ids(sy_ctx *ctx, const union syi_plan *plan, voi
     syi_parallel(ctx, job.n_judges, judge_slots, &job);
     for (int i = 0; i < job.n_judges; i++)
         if (job.wrong[i] >= 0)
-            return syi_report(ctx, syi_bad_at(SYI_BAD_SORTED_RANGE, -1, job.wrong[i],
-                                              syi_load_i32(p->sorted_indices, job.wrong[i]),
-                                              p->n_tokens * p->n_slots));
+            return syi_reject(ctx, SYI_BAD_SORTED_RANGE, -1, job.wrong[i],
+                              syi_load_i32(p->sorted_indices, job.wrong[i]), p->n_tokens * p->n_slots);
     if (p->hidden > 0)
         syi_parallel(ctx, job.n_tasks, sum_tokens, &job);
     return SY_OK;

@@ -87,21 +87,6 @@ size_t syi_cpu_sample_workspace(const sy_ctx *ctx, const union syi_plan *plan)
 
 /* ---- One row ----------------------------------------------------------------------------------------- */
 
-SYI_HAS_BUFFER void syi_row_keys(const struct syi_row *r, const struct syi_logits *row,
-                                 struct syi_key_stats *stats)
-{
-    void (*keys)(uint32_t *, const void *, size_t, struct syi_key_stats *) =
-        row->type == SY_TYPE_F32   ? r->kernels->keys_f32
-        : row->type == SY_TYPE_F16 ? r->kernels->keys_f16
-                                   : r->kernels->keys_bf16;
-    const size_t n = (size_t)row->n, length = syi_piece_length(row);
-    unsigned char buffer[SYI_PIECE * 4];
-    for (size_t at = 0; at < n; at += length) {
-        const size_t piece = n - at < length ? n - at : length;
-        keys(r->scratch->key + at, syi_piece(row, at, piece, buffer), piece, stats);
-    }
-}
-
 /* The row the long way: every key. */
 static void read_row(struct syi_row *r)
 {

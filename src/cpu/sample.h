@@ -480,7 +480,11 @@ enum syi_head syi_row_head(struct syi_row *r);
 bool syi_may_scan(const struct syi_sample_plan *p);
 
 /* Whether the weights of all tokens are best had without keys: a table of those of 16-bit logits must pay. */
-bool syi_row_weighs_well(const struct syi_row *r);
+static inline bool syi_row_weighs_well(const struct syi_row *r)
+{
+    enum { ENOUGH = 16384 };
+    return r->logits.type == SY_TYPE_F32 || r->logits.n >= ENOUGH;
+}
 
 /* The maximum of the row by its block maxima, which are made if r->scanned is false; false when it is no number. */
 bool syi_row_max(struct syi_row *r);

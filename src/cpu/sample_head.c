@@ -18,12 +18,6 @@ bool syi_may_scan(const struct syi_sample_plan *p)
     return !p->probs_in;
 }
 
-bool syi_row_weighs_well(const struct syi_row *r)
-{
-    enum { ENOUGH = 16384 };
-    return r->logits.type == SY_TYPE_F32 || r->logits.n >= ENOUGH;
-}
-
 static bool lists_candidates(const struct syi_sample_plan *p)
 {
     return p->list_token.data != NULL || p->list_prob.data != NULL;

@@ -11,7 +11,7 @@ from torch import Tensor
 from .. import _caches
 from .._caches import LAYOUTS, PADS, Format, Layout, Pad
 from .._operator import Operator, choose
-from .._sentences import bad, told
+from .._sentences import bad, shown
 from ..errors import Error, Status
 from ..ops import kv_blocks as _kv_blocks
 from ..ops import kv_gather as _kv_gather
@@ -45,8 +45,8 @@ _slots = define(
 def _define_gather(operator: Operator[Any], rule: _library.Rule, arguments: str, found_by: int, asked: str) -> Any:
     """Defines an operator that copies rows out of several caches at once: with new rows, and into given ones.
 
-    Values are the caches, `found_by` tensors that find the rows, scales, numbers and formats, as in the binding's
-    table; then what the rule is asked beside.
+    Values are the caches, `found_by` tensors that select the rows, scales, numbers and formats, as in the binding's
+    table; then further arguments of the rule `outputs`.
     """
     name, names, wishes = operator.name, asked.split(), len(asked.split())
 
@@ -66,7 +66,7 @@ def _define_gather(operator: Operator[Any], rule: _library.Rule, arguments: str,
         return rows
 
     def fake(*values: Any) -> list[Tensor]:
-        _library.refuse_device(name, values)
+        _library.reject_device(name, values)
         return [rule(_library.beside(values), *call, *values[-wishes:])[0] for call in calls(values[:-wishes])]
 
     def write(*values: Any) -> None:
@@ -78,7 +78,7 @@ def _define_gather(operator: Operator[Any], rule: _library.Rule, arguments: str,
     into = _library.register(
         f"{name}_out", f"({arguments}, Tensor(a!)[] out) -> ()", write, _library.write_nothing(name)
     )
-    _gradients.refuse(name, "a cache is no part of a graph, want a detached one")
+    _gradients.reject(name, "a cache is no part of a graph, want a detached one")
 
     def call(
         cache: Any,
@@ -104,21 +104,21 @@ def _define_gather(operator: Operator[Any], rule: _library.Rule, arguments: str,
         scales = list(_caches.spread(name, "scale", scale, len(caches)))
         words = ["" if word is None else word for word in _caches.spread(name, "format", format, len(caches))]
         if dtype is not None and not any(words):
-            said = f"is {dtype}, want a format with it: other rows come out as they are"
-            raise bad(Status.VALUE, name, "dtype", said)
+            text = f"is {dtype}, want a format with it: other rows come out as they are"
+            raise bad(Status.VALUE, name, "dtype", text)
         values = (list(caches), *found, scales, *numbers, words)
         one = not isinstance(cache, (tuple, list))
         to = [] if out is None else list(_caches.beside(name, "out", out, cache, len(caches)))
         plain = _library.direct((*caches, *found, *scales), to)
         if out is None:
             if not plain and _library.forward_ad._current_level >= 0:
-                _library.refuse_forward(name, values)
+                _library.reject_forward(name, values)
             rows = (kernel if plain else new)(*values, *wished)
             return rows[0] if one else tuple(rows)
         if plain:
             write(*values, to)
         else:
-            _library.refuse_tracked(name, (*values, to))
+            _library.reject_tracked(name, (*values, to))
             into(*values, to)
         return out if one else tuple(out)
 
@@ -206,9 +206,9 @@ def kv_gather(
     dtype: Any = None,
     out: Any = None,
 ) -> Any:
-    """Copy the cache rows of selected tokens, in the order asked: :func:`switchyard.kv_gather`.
+    """Copy the cache rows of selected tokens, in the order of the indices: :func:`switchyard.kv_gather`.
 
-    A cache that requires a gradient gets none: a backward pass that reaches it is refused.
+    A cache that requires a gradient gets none: a backward pass that reaches it is rejected.
 
     >>> import torch, switchyard.torch
     >>> cache = 10 * torch.arange(6)[:, None] + torch.arange(2)
@@ -293,7 +293,7 @@ def kv_ragged(
     """Copy a run of tokens of each sequence out of a paged cache: :func:`switchyard.kv_ragged`.
 
     A compiled graph needs ``rows`` or ``out``, because without them the number of rows is read from ``cu_lens``. A
-    cache that requires a gradient gets none: a backward pass that reaches it is refused.
+    cache that requires a gradient gets none: a backward pass that reaches it is rejected.
 
     >>> import torch, switchyard.torch
     >>> cache, blocks = torch.arange(6.0)[:, None], torch.tensor([[2, 0], [1, 0]])
@@ -325,7 +325,7 @@ def kv_translate(
     interleave: int = 0,
     out: KvTranslate[Tensor] | None = None,
 ) -> KvTranslate[Tensor]:
-    """Tell which rows of a paged cache selected tokens have: :func:`switchyard.kv_translate`.
+    """Look up the rows of selected tokens in a paged cache: :func:`switchyard.kv_translate`.
 
     >>> import torch, switchyard.torch
     >>> switchyard.torch.kv_translate(torch.tensor([0, 4, 3]), torch.tensor([0, 2, 1]), block_size=2).slots
@@ -350,7 +350,7 @@ def kv_slots(
     pad: Pad = "error",
     out: Tensor | None = None,
 ) -> Tensor:
-    """Tell which row of a paged cache every new token gets: :func:`switchyard.kv_slots`.
+    """Look up the row of every new token in a paged cache: :func:`switchyard.kv_slots`.
 
     >>> import torch, switchyard.torch
     >>> switchyard.torch.kv_slots(torch.tensor([0, 4, 3]), block_table=torch.tensor([0, 2, 1]), block_size=2)
@@ -405,7 +405,7 @@ def kv_scatter(
 ) -> None:
     """Write rows into a paged cache by slot, in place: :func:`switchyard.kv_scatter`.
 
-    Rows that require a gradient are refused, because it would end in the cache. Several caches at once in a compiled
+    Rows that require a gradient are rejected, because it would end in the cache. Several caches at once in a compiled
     graph need PyTorch 2.5.
 
     >>> import torch, switchyard.torch
@@ -419,7 +419,7 @@ def kv_scatter(
         if _library.direct((), (cache, src, slots, scale)):
             _scatter_kernel(cache, src, slots, scale, *numbers, format, block_size)
             return
-        _library.refuse_tracked("kv_scatter", (cache, src, scale))
+        _library.reject_tracked("kv_scatter", (cache, src, scale))
         _scatter(cache, src, slots, scale, *numbers, format, block_size)
         return
     caches = list(_caches.spread("kv_scatter", "cache", cache, None))
@@ -430,7 +430,7 @@ def kv_scatter(
     scales = _caches.spread("kv_scatter", "scale", scale, len(caches))
     scaled = [i for i, values in enumerate(scales) if values is not None]
     given = [scales[i] for i in scaled]
-    _library.refuse_tracked("kv_scatter", (caches, rows, given))
+    _library.reject_tracked("kv_scatter", (caches, rows, given))
     _scatter_planes(caches, rows, slots, given, scaled, *numbers, formats, block_size)
 
 
@@ -444,7 +444,7 @@ def kv_blocks(
 ) -> None:
     """Copy whole blocks by pairs, in place or from one cache to another: :func:`switchyard.kv_blocks`.
 
-    Tensors that require a gradient are refused, because it would end in the cache.
+    Tensors that require a gradient are rejected, because it would end in the cache.
 
     >>> import torch, switchyard.torch
     >>> cache = torch.arange(6.0)[:, None]
@@ -461,7 +461,7 @@ def kv_blocks(
     if _library.direct((), (pairs, *caches, *sources, *targets)):
         _blocks_kernel(pairs, caches, sources, targets, block_size)
         return
-    _library.refuse_tracked("kv_blocks", (caches, sources, targets))
+    _library.reject_tracked("kv_blocks", (caches, sources, targets))
     _blocks(pairs, caches, sources, targets, block_size)
 
 
@@ -473,11 +473,11 @@ def _end(cu_lens: Tensor) -> int:
 
 
 def _type(name: str, dtype: Any) -> torch.dtype | None:
-    """The type of unpacked rows, which may be given as a word."""
+    """The type of unpacked rows, which may be given by name."""
     if dtype is None or isinstance(dtype, torch.dtype):
         return dtype
     if str(dtype) not in _TYPES:
-        raise bad(Status.DTYPE, name, "dtype", f"is {told(dtype)}, want bfloat16, float16 or float32")
+        raise bad(Status.DTYPE, name, "dtype", f"is {shown(dtype)}, want bfloat16, float16 or float32")
     return _TYPES[str(dtype)]
 
 

@@ -15,7 +15,7 @@ static bool can_share; /* the processes of this job */
 
 static sy_transport transport_new(sy_mesh mesh)
 {
-    const sy_transport t = open_transport(mesh, NULL)->door;
+    const sy_transport t = open_transport(mesh, NULL)->transport;
     can_share = t.share != NULL;
     return t;
 }

@@ -1,7 +1,7 @@
 /*
- * all_to_all_dispatch and all_to_all_combine on a mesh of eight devices inside this process. A dispatch must write every row
- * it has, copied or filled; a combine must read every row it brings home and write what it makes of them. Limits are a
- * copy of the rows that were sent and a fill of the others; for sums a copy of half of what is read and written.
+ * all_to_all_dispatch and all_to_all_combine on a mesh of eight devices inside this process. A dispatch must write all
+ * its rows, copied or filled; a combine must read every row it returns and write the results. Limits are a copy of the rows
+ * that were sent and a fill of the others; for sums a copy that reads and writes as many bytes together.
  */
 #include "bench.h"
 
@@ -37,10 +37,10 @@ enum {
     N_QUICK = 2, /* the last ones */
 };
 
-/* What one call reads and writes: rows of all devices one behind the other. */
+/* Inputs and outputs of one call: rows of all devices, one after the other. */
 struct set {
-    uint16_t *home, *away; /* [D*N,H] tokens; rows of the experts */
-    DLTensor home_view[DEVICES], away_view[DEVICES];
+    uint16_t *own, *remote; /* [D*N,H] tokens; rows of the experts */
+    DLTensor own_view[DEVICES], remote_view[DEVICES];
     uint16_t *slots; /* combine: [D,K*N,H] */
     DLTensor slots_view[DEVICES];
 };
@@ -56,9 +56,9 @@ struct state {
     uint16_t *metadata; /* [D][D*N,K] */
     float *weights;     /* [D*N,K] */
     int64_t offsets[DEVICES][257], counts[DEVICES][256];
-    uint16_t *plain_rows; /* what the plain loop makes of the first set */
-    int64_t home_shape[2], index_shape[2], mapping_shape[2], metadata_shape[2], slots_shape[3],
-        away_shape[DEVICES][2], counts_shape[1], offsets_shape[1];
+    uint16_t *plain_rows; /* results of the plain loop for the first set */
+    int64_t own_shape[2], index_shape[2], mapping_shape[2], metadata_shape[2], slots_shape[3],
+        remote_shape[DEVICES][2], counts_shape[1], offsets_shape[1];
     DLTensor index_view[DEVICES], metadata_view[DEVICES], weights_view[DEVICES], counts_view[DEVICES],
         offsets_view[DEVICES], mapping_view;
 };
@@ -72,12 +72,12 @@ static sy_status run_dispatch(sy_ctx *ctx, void *opaque, int64_t turn)
     const bool by_expert = state->shape.layout == SY_LAYOUT_EXPERT;
     return sy_all_to_all_dispatch(
         ctx, state->comm,
-        &(sy_all_to_all_dispatch_args){.input = set->home_view,
+        &(sy_all_to_all_dispatch_args){.input = set->own_view,
                                        .expert_indices = state->index_view,
                                        .expert_mapping = &state->mapping_view,
                                        .layout = state->shape.layout,
                                        .routing = state->routing,
-                                       .tokens = set->away_view,
+                                       .tokens = set->remote_view,
                                        .metadata = state->metadata_view,
                                        .expert_counts = by_expert ? state->counts_view : NULL,
                                        .expert_offsets = by_expert ? state->offsets_view : NULL});
@@ -90,16 +90,16 @@ static sy_status run_combine(sy_ctx *ctx, void *opaque, int64_t turn)
     const bool sum = state->shape.sum;
     return sy_all_to_all_combine(
         ctx, state->comm,
-        &(sy_all_to_all_combine_args){.input = set->away_view,
+        &(sy_all_to_all_combine_args){.input = set->remote_view,
                                       .weights = sum ? state->weights_view : NULL,
                                       .sum = sum,
                                       .routing = state->routing,
-                                      .output = sum ? set->home_view : set->slots_view});
+                                      .output = sum ? set->own_view : set->slots_view});
 }
 
 /* ---- The plain loops ----------------------------------------------------------------------------------- */
 
-/* Where choice k of token t has its row, among those of all devices. */
+/* The row of choice k of token t, among those of all devices. */
 static int64_t row_of(const struct state *state, int64_t t, int64_t k)
 {
     const int64_t at = t * state->shape.k + k;
@@ -112,12 +112,12 @@ static void plain_dispatch(void *opaque, int64_t turn)
     const struct shape *const s = &state->shape;
     const struct set *const set = &state->sets[turn % state->n_sets];
     const int64_t all = DEVICES * s->tokens;
-    const size_t bytes = (size_t)s->hidden * sizeof *set->home;
-    uint16_t *const out = turn == 0 ? state->plain_rows : set->away;
+    const size_t bytes = (size_t)s->hidden * sizeof *set->own;
+    uint16_t *const out = turn == 0 ? state->plain_rows : set->remote;
     if (s->layout == SY_LAYOUT_EXPERT) {
         for (int64_t t = 0; t < all; t++)
             for (int64_t k = 0; k < s->k; k++)
-                memcpy(out + row_of(state, t, k) * s->hidden, set->home + t * s->hidden, bytes);
+                memcpy(out + row_of(state, t, k) * s->hidden, set->own + t * s->hidden, bytes);
         return;
     }
     for (int d = 0; d < DEVICES; d++) {
@@ -125,7 +125,7 @@ static void plain_dispatch(void *opaque, int64_t turn)
         for (int64_t t = 0; t < all; t++) {
             const bool hit = mesh_case_hits(&state->mesh, t, d);
             if (hit)
-                memcpy(next, set->home + t * s->hidden, bytes);
+                memcpy(next, set->own + t * s->hidden, bytes);
             else if (s->layout == SY_LAYOUT_PADDED)
                 memset(next, 0, bytes);
             next += hit || s->layout == SY_LAYOUT_PADDED ? s->hidden : 0;
@@ -138,17 +138,17 @@ static void plain_combine(void *opaque, int64_t turn)
     const struct state *const state = opaque;
     const struct shape *const s = &state->shape;
     const struct set *const set = &state->sets[turn % state->n_sets];
-    uint16_t *const out = turn == 0 ? state->plain_rows : s->sum ? set->home : set->slots;
+    uint16_t *const out = turn == 0 ? state->plain_rows : s->sum ? set->own : set->slots;
     for (int64_t t = 0; t < DEVICES * s->tokens; t++) {
         const int64_t d = t / s->tokens, n = t % s->tokens;
         for (int64_t k = 0; k < s->k && !s->sum; k++)
             memcpy(out + ((d * s->k + k) * s->tokens + n) * s->hidden,
-                   set->away + row_of(state, t, k) * s->hidden, (size_t)s->hidden * sizeof *out);
+                   set->remote + row_of(state, t, k) * s->hidden, (size_t)s->hidden * sizeof *out);
         for (int64_t h = 0; h < s->hidden && s->sum; h++) {
             float sum = 0;
             for (int64_t k = 0; k < s->k; k++)
                 sum += state->weights[t * s->k + k] *
-                       bench_bf16_value(set->away[row_of(state, t, k) * s->hidden + h]);
+                       bench_bf16_value(set->remote[row_of(state, t, k) * s->hidden + h]);
             out[t * s->hidden + h] = bench_bf16_round(sum);
         }
     }
@@ -162,8 +162,8 @@ static const char *check_dispatch(void *opaque)
     for (size_t d = 0; d < DEVICES; d++)
         if (memcmp(state->metadata + d * table / sizeof *state->metadata, state->mesh.indices, table) != 0)
             return "metadata is not what the tokens chose";
-    return memcmp(state->sets[0].away, state->plain_rows, bytes) == 0 ? NULL
-                                                                      : "rows differ from the plain loop";
+    return memcmp(state->sets[0].remote, state->plain_rows, bytes) == 0 ? NULL
+                                                                        : "rows differ from the plain loop";
 }
 
 static const char *check_combine(void *opaque)
@@ -171,7 +171,7 @@ static const char *check_combine(void *opaque)
     const struct state *const state = opaque;
     const struct shape *const s = &state->shape;
     const size_t rows = (size_t)(DEVICES * s->tokens * (s->sum ? 1 : s->k));
-    const uint16_t *const out = s->sum ? state->sets[0].home : state->sets[0].slots;
+    const uint16_t *const out = s->sum ? state->sets[0].own : state->sets[0].slots;
     return memcmp(out, state->plain_rows, rows * (size_t)s->hidden * sizeof *out) == 0
                ? NULL
                : "rows differ from the plain loop";
@@ -182,8 +182,8 @@ static const char *check_combine(void *opaque)
 static void release(struct state *state)
 {
     for (int64_t i = 0; state->sets && i < state->n_sets; i++) {
-        free(state->sets[i].home);
-        free(state->sets[i].away);
+        free(state->sets[i].own);
+        free(state->sets[i].remote);
         free(state->sets[i].slots);
     }
     sy_routing_destroy(state->routing);
@@ -206,25 +206,25 @@ static void count_rows(struct state *state)
         for (int p = 0; p < DEVICES && state->shape.layout == SY_LAYOUT_PACKED; p++)
             rows += m->sent[p * DEVICES + d];
         state->first[d + 1] = state->first[d] + rows;
-        memcpy(state->away_shape[d], (int64_t[]){rows, state->shape.hidden}, sizeof state->away_shape[d]);
+        memcpy(state->remote_shape[d], (int64_t[]){rows, state->shape.hidden}, sizeof state->remote_shape[d]);
     }
 }
 
 static bool make_set(struct state *state, struct set *set, uint64_t seed)
 {
     const struct shape *const s = &state->shape;
-    const size_t hidden = (size_t)s->hidden, home = (size_t)(DEVICES * s->tokens) * hidden,
-                 away = (size_t)state->first[DEVICES] * hidden, slots = s->combine && !s->sum ? away : 0;
-    set->home = bench_alloc(home, sizeof *set->home);
-    set->away = bench_alloc(away, sizeof *set->away);
+    const size_t hidden = (size_t)s->hidden, own = (size_t)(DEVICES * s->tokens) * hidden,
+                 remote = (size_t)state->first[DEVICES] * hidden, slots = s->combine && !s->sum ? remote : 0;
+    set->own = bench_alloc(own, sizeof *set->own);
+    set->remote = bench_alloc(remote, sizeof *set->remote);
     set->slots = bench_alloc(slots, sizeof *set->slots);
-    if (!set->home || !set->away || !set->slots)
+    if (!set->own || !set->remote || !set->slots)
         return false;
-    bench_fill_bf16(s->combine ? set->away : set->home, s->combine ? away : home, seed);
+    bench_fill_bf16(s->combine ? set->remote : set->own, s->combine ? remote : own, seed);
     for (int64_t d = 0; d < DEVICES; d++) {
-        set->home_view[d] = sy_tensor(set->home + d * s->tokens * s->hidden, SY_BF16, 2, state->home_shape);
-        set->away_view[d] =
-            sy_tensor(set->away + state->first[d] * s->hidden, SY_BF16, 2, state->away_shape[d]);
+        set->own_view[d] = sy_tensor(set->own + d * s->tokens * s->hidden, SY_BF16, 2, state->own_shape);
+        set->remote_view[d] =
+            sy_tensor(set->remote + state->first[d] * s->hidden, SY_BF16, 2, state->remote_shape[d]);
         if (slots > 0)
             set->slots_view[d] =
                 sy_tensor(set->slots + d * s->k * s->tokens * s->hidden, SY_BF16, 3, state->slots_shape);
@@ -236,7 +236,7 @@ static void make_views(struct state *state)
 {
     const struct shape *const s = &state->shape;
     const int64_t all = DEVICES * s->tokens, choices = s->tokens * s->k, local = s->experts / DEVICES;
-    memcpy(state->home_shape, (int64_t[]){s->tokens, s->hidden}, sizeof state->home_shape);
+    memcpy(state->own_shape, (int64_t[]){s->tokens, s->hidden}, sizeof state->own_shape);
     memcpy(state->index_shape, (int64_t[]){s->tokens, s->k}, sizeof state->index_shape);
     memcpy(state->metadata_shape, (int64_t[]){all, s->k}, sizeof state->metadata_shape);
     memcpy(state->mapping_shape, (int64_t[]){s->experts, DEVICES}, sizeof state->mapping_shape);
@@ -262,12 +262,12 @@ static bool prepare(struct state *state, sy_ctx *ctx)
     if (!mesh_case_make(&state->mesh, DEVICES, s->tokens, s->experts, s->k, 70))
         return false;
     count_rows(state);
-    const size_t away = (size_t)(state->first[DEVICES] * s->hidden) * sizeof(uint16_t);
-    state->n_sets = bench_sets(away + (size_t)(DEVICES * s->tokens * s->hidden) * sizeof(uint16_t));
+    const size_t remote = (size_t)(state->first[DEVICES] * s->hidden) * sizeof(uint16_t);
+    state->n_sets = bench_sets(remote + (size_t)(DEVICES * s->tokens * s->hidden) * sizeof(uint16_t));
     state->sets = bench_alloc((size_t)state->n_sets, sizeof *state->sets);
     state->metadata = bench_alloc(DEVICES * choices, sizeof *state->metadata);
     state->weights = bench_alloc(choices, sizeof *state->weights);
-    state->plain_rows = bench_alloc(away, 1);
+    state->plain_rows = bench_alloc(remote, 1);
     if (!state->sets || !state->metadata || !state->weights || !state->plain_rows)
         return false;
     for (size_t i = 0; i < choices; i++)
@@ -280,12 +280,12 @@ static bool prepare(struct state *state, sy_ctx *ctx)
            sy_routing_create(ctx, state->comm, &state->routing) == SY_OK;
 }
 
-/* A combine needs the routing of a dispatch. Its rows go where the combine's input lies, and that is made anew. */
+/* A combine needs the routing of a dispatch, which overwrites the combine's input; that is then filled again. */
 static bool fill_routing(struct state *state, sy_ctx *ctx)
 {
     struct set *const set = &state->sets[0];
     bool filled = run_dispatch(ctx, state, 0) == SY_OK;
-    bench_fill_bf16(set->away, (size_t)(state->first[DEVICES] * state->shape.hidden), 72);
+    bench_fill_bf16(set->remote, (size_t)(state->first[DEVICES] * state->shape.hidden), 72);
     return filled;
 }
 
@@ -309,7 +309,7 @@ static void describe_combine(int index, char *text, size_t bytes)
     describe(&combines[index], text, bytes);
 }
 
-/* Rows that are written because they were sent, and because they were not. */
+/* Rows that are copied, and rows that are filled. */
 static struct bench_work dispatch_work(const struct state *state)
 {
     const size_t row = (size_t)state->shape.hidden * sizeof(uint16_t);
@@ -351,8 +351,8 @@ static void run_combine_case(struct bench *bench, int index, const char *name)
         state->shape = combines[index];
     if (state && prepare(state, bench->ctx) && fill_routing(state, bench->ctx)) {
         const struct shape *const s = &state->shape;
-        const int64_t home = DEVICES * s->tokens * (s->sum ? 1 : s->k);
-        const size_t moved = (size_t)((state->first[DEVICES] + home) * s->hidden) * sizeof(uint16_t);
+        const int64_t own = DEVICES * s->tokens * (s->sum ? 1 : s->k);
+        const size_t moved = (size_t)((state->first[DEVICES] + own) * s->hidden) * sizeof(uint16_t);
         bench_measure(bench, &(struct bench_case){
                                  .op = "all_to_all_combine",
                                  .shape = name,

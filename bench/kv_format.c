@@ -15,7 +15,7 @@ enum { CODES = 512, GROUP = 128, ROPE = 64, DENSE = CODES + ROPE, PACKED = 656, 
 struct shape {
     const char *format;
     bool scatter;
-    int64_t tokens, n; /* rows of the cache, rows asked for */
+    int64_t tokens, n; /* rows of the cache, rows selected */
 };
 
 static const struct shape full[] = {

@@ -1,6 +1,6 @@
 /*
  * kv_gather of 1152-byte rows (the latent rows of multi-head latent attention in bf16). Must move: every
- * asked row read and written, 4 bytes of index each. The limit is a copy of the output; random rows cannot
+ * selected row read and written, 4 bytes of index each. The limit is a copy of the output; random rows cannot
  * reach it, whole sequences can.
  */
 #include "bench.h"
@@ -125,7 +125,7 @@ static bool prepare(struct state *state)
     if (!state->cache || !state->table || !state->plain_rows || !prepare_sets(state))
         return false;
     bench_fill_random(state->cache, (size_t)rows * ROW_BYTES, 29);
-    /* Blocks of all sequences lie shuffled in the pool, as they do after an engine has run for a while. */
+    /* Blocks of all sequences are shuffled in the pool, as they are after an engine has run for a while. */
     bench_shuffle(state->table, blocks, 3);
     memcpy(state->cache_shape, (int64_t[]){rows, ROW_ELEMENTS}, sizeof state->cache_shape);
     memcpy(state->table_shape, (int64_t[]){s->sequences, s->tokens / s->block}, sizeof state->table_shape);

@@ -16,8 +16,7 @@ enum kind { LATENT_ROPE, NHD, HND };
 struct shape {
     enum kind kind;
     bool scatter;
-    int64_t tokens, n,
-        block; /* rows of the cache, rows asked for; as many of both: all in order of their blocks */
+    int64_t tokens, n, block; /* rows of the cache, rows selected; if equal: all, in order of their blocks */
 };
 
 static const struct shape full[] = {
@@ -164,7 +163,7 @@ static void release(struct state *state)
     free(state->table);
 }
 
-/* Tokens anywhere, slots each once: the next of a shuffled order of all; or all in order. */
+/* Random tokens, distinct slots: the next of a shuffled order of all; or all in order. */
 static void choose(const struct state *state, const int32_t *shuffled, int64_t set)
 {
     const struct shape *const s = &state->shape;

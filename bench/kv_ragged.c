@@ -11,7 +11,7 @@
 enum { ROW_ELEMENTS = 576, ROW_BYTES = 2 * ROW_ELEMENTS };
 
 struct shape {
-    int64_t sequences, tokens, block; /* tokens asked for of each sequence; it has as many more */
+    int64_t sequences, tokens, block; /* tokens selected of each sequence; it has as many more */
 };
 
 static const struct shape full[] = {
@@ -106,7 +106,7 @@ static bool prepare(struct state *state)
         memset(state->rows[i], 0xa5, (size_t)rows * ROW_BYTES);
     }
     bench_fill_random(state->cache, (size_t)(2 * rows) * ROW_BYTES, 29);
-    /* Blocks of all sequences lie shuffled in the pool, as they do after an engine has run for a while. */
+    /* Blocks of all sequences are shuffled in the pool, as they are after an engine has run for a while. */
     bench_shuffle(state->table, blocks, 3);
     state->cu_lens[0] = 0;
     for (int64_t b = 0; b < s->sequences; b++) {

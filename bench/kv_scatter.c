@@ -13,7 +13,8 @@ enum { ROW_ELEMENTS = 576, ROW_BYTES = 2 * ROW_ELEMENTS, BLOCK = 64 };
 
 struct shape {
     int64_t n, rows; /* rows written, rows of the cache */
-    bool blocks; /* whole blocks one after the other: a prompt; else every row somewhere: one step of many */
+    bool
+        blocks; /* whole blocks one after the other: a prompt; else random rows: one step of many sequences */
     bool
         check_unique; /* sequences                                                                              */
 };

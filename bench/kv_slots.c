@@ -54,7 +54,7 @@ static const char *check(void *opaque)
     return memcmp(state->slots, state->plain_slots, bytes) == 0 ? NULL : "slots differ from the plain loop";
 }
 
-/* The tokens of one sequence after the other, as many of each, from anywhere in it. */
+/* The tokens of one sequence after the other, equally many of each, from a random start. */
 static void fill_tokens(struct state *state, size_t n)
 {
     uint64_t seed = 7;

@@ -1,7 +1,7 @@
 /*
  * kv_translate: int32 indices to int32 slots. Must move: 4 bytes read and 4 written for every index; the table stays in
- * the caches. The limit is a copy of the indices: what is above it is the judging, done before anything is written, and
- * the look into the table.
+ * the caches. The limit is a copy of the indices: the time above it is the validation, done before anything is written,
+ * and the table look-up.
  */
 #include "bench.h"
 

@@ -27,7 +27,7 @@ struct state {
     struct set *sets;
     uint16_t *choices, *mapping, *plain_sums;
     float *weights;
-    int32_t *row; /* [T,K] of each choice; -1: none here */
+    int32_t *row; /* [T,K] row of each choice; -1: none on this device */
     int64_t rows_shape[2], slots_shape[2], mapping_shape[2], sums_shape[2];
 };
 
@@ -103,7 +103,7 @@ static void choose(struct state *state)
         state->choices[i] = (uint16_t)(bench_random(&seed) % (uint64_t)s->experts);
         while (before < i && state->choices[before] != state->choices[i])
             before++;
-        if (before < i) { /* once more */
+        if (before < i) { /* drawn twice: draw again */
             i--;
             continue;
         }

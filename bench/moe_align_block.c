@@ -43,7 +43,7 @@ static sy_status run(sy_ctx *ctx, void *opaque, int64_t turn)
                                                               .num_padded = &padded});
 }
 
-/* One pass over the slots for every expert: the definition, not a way to do it. */
+/* One pass over the slots for every expert: the definition, not an efficient method. */
 static void plain(void *opaque, int64_t turn)
 {
     struct state *const state = opaque;

@@ -1,6 +1,6 @@
 /*
- * moe_dispatch, every sample on a slot of its own. Must move: valid rows read and written, the other
- * rows cleared when that is asked for, 12 bytes of gate, expert and slot per sample. The limit copies and
+ * moe_dispatch, every sample in its own slot. Must move: valid rows read and written, the other rows cleared
+ * if requested, 12 bytes of gate, expert and slot per sample. The limit copies and
  * fills the same bytes.
  */
 #include "bench.h"
@@ -46,7 +46,7 @@ struct set {
 struct state {
     struct shape shape;
     int64_t n_sets, valid;
-    bool shared; /* all sets write into the slots of the first, each into rows of its own */
+    bool shared; /* all sets write into the slots of the first, each into its own rows */
     struct set *sets;
     float *gates;
     void *plain_slots;
@@ -170,7 +170,7 @@ static void fill_rows(const struct shape *shape, void *rows, uint64_t seed)
     }
 }
 
-/* The other sets are copies of the first: making numbers is slower than all that is measured. */
+/* The other sets are copies of the first: generating numbers is slower than the calls. */
 static bool prepare_set(struct state *state, struct set *set)
 {
     const struct shape *const s = &state->shape;
@@ -197,7 +197,7 @@ static bool prepare(struct state *state)
 {
     const struct shape *const s = &state->shape;
     const size_t samples = (size_t)s->samples, input_bytes = samples * row_bytes(s);
-    /* A few samples touch little of many slots: one array of slots is cold enough for all of them. */
+    /* A few samples touch a small part of many slots: one array of slots is cold for all of them. */
     state->shared = 2 * s->samples < s->capacity && !s->zero_unwritten;
     state->n_sets = bench_sets(input_bytes + (state->shared ? input_bytes : slots_bytes(s)));
     state->sets = bench_alloc((size_t)state->n_sets, sizeof *state->sets);
@@ -210,7 +210,7 @@ static bool prepare(struct state *state)
     for (int64_t i = 0; i < state->n_sets; i++)
         if (!prepare_set(state, &state->sets[i]))
             return false;
-    /* Old contents the check can recognise: kept without zero_unwritten, gone with it. */
+    /* Old contents that the check recognises: kept without zero_unwritten, cleared with it. */
     memset(state->plain_slots, 0x3c, slots_bytes(s));
     memset(state->sets[0].slots, 0x3c, slots_bytes(s));
     route(state);

@@ -21,7 +21,7 @@ static const struct shape full[] = {
 static const struct shape quick[] = {{512, 64, 8, 1024}, {1, 64, 8, 2048}};
 enum { N_FULL = sizeof full / sizeof *full, N_QUICK = sizeof quick / sizeof *quick };
 
-/* What one call reads and writes; a case holds several, so that the caches cannot. */
+/* Inputs and outputs of one call; a case has several sets, more than fit in the caches. */
 struct set {
     uint16_t *tokens, *rows; /* [T,H], [M,H] */
     int64_t tokens_shape[2], rows_shape[2];
@@ -36,7 +36,7 @@ struct state {
     float *probs;                /* [T,E] */
     int32_t *index;              /* [M]   */
     float *row_probs;            /* [M]   */
-    uint16_t *plain_rows;        /* what the plain loop makes of the first set */
+    uint16_t *plain_rows;        /* results of the plain loop for the first set */
     int32_t *plain_index, *slot; /* [M], [T] */
     float *plain_probs;
     int64_t map_shape[2], flat_shape[1];

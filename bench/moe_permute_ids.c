@@ -10,7 +10,7 @@
 
 struct shape {
     int64_t tokens, experts, k, hidden; /* bf16 rows */
-    bool known;                         /* the number of experts is told */
+    bool known;                         /* num_experts is given */
 };
 
 static const struct shape full[] = {{4096, 64, 8, 2048, true},
@@ -50,7 +50,7 @@ static sy_status run(sy_ctx *ctx, void *opaque, int64_t turn)
                                         .sorted_indices = &indices});
 }
 
-/* One pass over the slots for every expert: the definition, not a way to do it. */
+/* One pass over the slots for every expert: the definition, not an efficient method. */
 static void plain(void *opaque, int64_t turn)
 {
     const struct state *const state = opaque;

@@ -45,7 +45,7 @@ static sy_status run(sy_ctx *ctx, void *opaque, int64_t turn)
                  .rows = &from, .counts = &counts, .inverse = state->shape.inverse, .reordered_rows = &to});
 }
 
-/* For every chunk its place is summed up anew. */
+/* The place of every chunk is summed up from the start. */
 static void plain(void *opaque, int64_t turn)
 {
     const struct state *const state = opaque;

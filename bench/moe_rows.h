@@ -1,6 +1,6 @@
 /*
  * Permuted bf16 rows and the tokens they belong to, for the inverse of moe_permute and the gradients: seeded, routed as
- * moe_permute would, in as many sets as it takes to come from memory.
+ * moe_permute would, in enough sets that they are read from memory.
  */
 #ifndef SWITCHYARD_BENCH_MOE_ROWS_H
 #define SWITCHYARD_BENCH_MOE_ROWS_H
@@ -12,7 +12,7 @@ struct rows_shape {
     bool weighted;
 };
 
-/* What one call reads and writes. */
+/* Inputs and outputs of one call. */
 struct rows_set {
     uint16_t *permuted, *tokens; /* [M,H], [T,H] */
     DLTensor permuted_view, tokens_view;
@@ -26,12 +26,12 @@ struct rows {
     float *probs;           /* [T,E] */
     int32_t *index;         /* [M] */
     float *sum;             /* [H], of a plain loop */
-    uint16_t *plain_tokens; /* [T,H]: what the plain loop makes of the first set */
+    uint16_t *plain_tokens; /* [T,H]: result of the plain loop for the first set */
     int64_t permuted_shape[2], tokens_shape[2], map_shape[2];
     DLTensor map_view, probs_view, index_view;
 };
 
-/* False: no memory. rows_free is right in any case. */
+/* False: no memory. Call rows_free in either case. */
 bool rows_make(struct rows *r, const struct rows_shape *shape);
 void rows_free(struct rows *r);
 

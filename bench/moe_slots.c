@@ -56,8 +56,8 @@ static void fill_rows(const struct slots_shape *shape, void *rows, int64_t n, ui
         slots_store(shape->type, rows, i, (float)bench_unit(&seed) - 0.5f);
 }
 
-/* Different experts for the choices of a sample, each at the next free slot; where the samples are few, at any
-   slot, so that the turns do not meet in the same ones. */
+/* Different experts for the choices of a sample, each at the next free slot; if samples are few, at random slots, so
+   that different turns use different ones. */
 static void route(const struct slots *s, struct slots_set *set, uint64_t seed)
 {
     const struct slots_shape *const shape = &s->shape;
@@ -65,7 +65,7 @@ static void route(const struct slots *s, struct slots_set *set, uint64_t seed)
     int32_t used[256] = {0};
     for (int64_t i = 0; i < shape->samples; i++) {
         const uint64_t first = bench_random(&seed), step = bench_random(&seed) | 1;
-        for (int64_t t = 0; t < shape->choices; t++) /* slots of choice 0 first matters to nobody here */
+        for (int64_t t = 0; t < shape->choices; t++) /* the order of slots does not matter here */
             set->indices[t * shape->samples + i] =
                 (int32_t)((first + (uint64_t)t * step) % (uint64_t)shape->experts);
     }

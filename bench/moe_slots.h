@@ -1,6 +1,6 @@
 /*
- * Samples, their choices and expert slots, for the operators that bring rows back from slots: seeded, routed as
- * moe_locations would, rotated so that slots and rows come from memory.
+ * Samples, their choices and expert slots, for the operators that read rows from slots: seeded, routed as moe_locations
+ * would, rotated so that slots and rows are read from memory.
  */
 #ifndef SWITCHYARD_BENCH_MOE_SLOTS_H
 #define SWITCHYARD_BENCH_MOE_SLOTS_H
@@ -15,7 +15,7 @@ struct slots_shape {
         experts; /* more than one choice: experts are a power of two */
 };
 
-/* What one turn reads and writes. */
+/* Inputs and outputs of one turn. */
 struct slots_set {
     int32_t *indices, *locations; /* [k,S] */
     void *slots, *rows;           /* [E*C,H], [S,H] */
@@ -25,14 +25,14 @@ struct slots_set {
 struct slots {
     struct slots_shape shape;
     int64_t choice_shape[2], slots_shape[2], rows_shape[2];
-    int64_t n_sets, n_memory; /* sets; arrays of slots and rows they take turns in */
+    int64_t n_sets, n_memory; /* sets; arrays of slots and rows that they use in turn */
     int64_t valid;            /* choices of a turn that have a slot */
     struct slots_set *sets;
     float *gates; /* [k,S] */
     DLTensor gates_view;
 };
 
-/* False: no memory. slots_free is right in any case. */
+/* False: no memory. Call slots_free in either case. */
 bool slots_make(struct slots *s, const struct slots_shape *shape);
 void slots_free(struct slots *s);
 

@@ -39,7 +39,7 @@ static sy_status run(sy_ctx *ctx, void *opaque, int64_t turn)
                                            .grad_probs = weighted ? &state->grad_probs_view : NULL});
 }
 
-/* Sixteen sums side by side, then halves on halves: the order that is promised, for rows of up to 8192. */
+/* Sixteen partial sums, then added by halves: the documented order, for rows of up to 8192. */
 static float plain_dot(const uint16_t *a, const uint16_t *b, int64_t n)
 {
     float lane[16] = {0};

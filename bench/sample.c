@@ -116,8 +116,8 @@ static sy_status pick(sy_ctx *ctx, const struct sample_state *state, int64_t set
                                        .logprob = outputs >= SAMPLE_FINAL ? &state->logprob_view : NULL});
 }
 
-/* What is timed asks for what the case says, mostly the token alone, as an engine does. The call that is checked also
-   asks how many were kept, which may take another way through the library: both must name the same tokens. */
+/* The timed call requests the outputs of the case, mostly the token only, as an engine does. The checked call also
+   requests `kept`, which may use another code path: both must return the same tokens. */
 static sy_status run(sy_ctx *ctx, void *opaque, int64_t turn)
 {
     struct sample_state *const state = opaque;
@@ -193,7 +193,7 @@ static void make_row(const struct sample_shape *s, char *row, uint64_t *seed)
         put_logit(s, row, (int64_t)(bench_unit(seed) * (double)s->vocab), 20 - 1.5 * log(1 + (double)r));
 }
 
-/* A few rows are made, the rest are turned copies: making numbers is slower than all that is measured. */
+/* A few rows are generated, the rest are rotated copies: generating numbers is slower than the calls. */
 static void fill_logits(const struct sample_state *state, int64_t set)
 {
     enum { MADE = 8 };
@@ -235,7 +235,7 @@ static bool prepare_sets(struct sample_state *state)
     return true;
 }
 
-/* Exponential noise, whose race picks a token with its probability. */
+/* Exponential noise: the token of the largest prob / noise is drawn with its probability. */
 static bool prepare_q(struct sample_state *state)
 {
     const struct sample_shape *const s = &state->shape;
@@ -261,7 +261,7 @@ static bool prepare_allow(struct sample_state *state)
     for (int64_t i = 0; state->allow && i < s->batch * words; i++) {
         const uint64_t random = bench_random(&seed);
         state->allow[i] = (uint32_t)random;
-        if (s->allow == SAMPLE_FEW) /* one of two words, one of its tokens */
+        if (s->allow == SAMPLE_FEW) /* one of two mask words, one of its tokens */
             state->allow[i] = random % 2 ? 1u << (random >> 59) : 0;
     }
     memcpy(state->allow_shape, (int64_t[]){s->batch, words}, sizeof state->allow_shape);
@@ -269,7 +269,7 @@ static bool prepare_allow(struct sample_state *state)
     return state->allow != NULL;
 }
 
-/* Tokens at random, one in each of as many equal parts of the row, with logits that some of them win by. */
+/* Random tokens, one in each of as many equal parts of the row, with logits large enough for some of them to win. */
 static bool prepare_overrides(struct sample_state *state)
 {
     const struct sample_shape *const s = &state->shape;
@@ -356,7 +356,7 @@ static void describe(int index, char *text, size_t bytes)
         snprintf(min_p, sizeof min_p, " min_p=%g", (double)shape->min_p);
     if (shape->overrides > 0)
         snprintf(overrides, sizeof overrides, " %d overridden", (int)shape->overrides);
-    /* Filters mean a draw unless something else is said. */
+    /* Filters imply a draw unless the case sets another noise. */
     const bool filtered = shape->top_k > 0 || shape->top_p > 0 || shape->min_p > 0;
     snprintf(text, bytes, "%s [%d,%d]%s%s%s%s%s%s%s%s", shape->wide ? "f32" : "bf16", (int)shape->batch,
              (int)shape->vocab, top_k, top_p, min_p, logits[shape->logits],

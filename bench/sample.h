@@ -1,5 +1,5 @@
 /*
- * What the cases of sample and their plain loop share.
+ * Shared by the cases of sample and their plain loop.
  */
 #ifndef SWITCHYARD_BENCH_SAMPLE_H
 #define SWITCHYARD_BENCH_SAMPLE_H
@@ -14,8 +14,8 @@ enum sample_allow { SAMPLE_ALL, SAMPLE_HALF, SAMPLE_FEW };
 /* Greedy, one seeded draw, or noise from the caller, by place in the list or by token. */
 enum sample_noise { SAMPLE_GREEDY, SAMPLE_DRAW, SAMPLE_Q_LIST, SAMPLE_Q_VOCAB };
 
-/* 200 peaks over N(0, 2.5), as models are when they know what to say: a nucleus of about 60. A long tail, as
-   they are when they do not: hundreds. N(0,1): most of the vocabulary. Zipf's law with Gumbel noise, N(0,2), and the
+/* 200 peaks over N(0, 2.5), as of a confident model: a nucleus of about 60. A long tail, as of an uncertain one:
+   hundreds. N(0,1): most of the vocabulary. Zipf's law with Gumbel noise, N(0,2), and the
    ties of constrained decoding: all equal, and two values. */
 enum sample_logits {
     SAMPLE_PEAKS,
@@ -27,7 +27,7 @@ enum sample_logits {
     SAMPLE_TWO
 };
 
-/* What is asked for beside the token: nothing, row_flags and kept as Python does, or a log-probability. */
+/* Outputs besides the token: none, row_flags and kept as in Python, or a log-probability. */
 enum sample_outputs { SAMPLE_TOKEN, SAMPLE_FLAGS_KEPT, SAMPLE_FINAL, SAMPLE_RAW };
 
 struct sample_shape {
@@ -48,7 +48,7 @@ struct sample_candidate {
     int32_t token;
 };
 
-/* What the plain loop finds right: a range, one wide except beside a boundary. */
+/* The results that the plain loop accepts: a range, of length one except near a boundary. */
 struct sample_answer {
     int64_t token_low, token_high;
     int64_t kept_low, kept_high;

@@ -1,6 +1,6 @@
 /*
- * sample_overrides: must read 4 bytes per token of the lists, which is also the limit. The plain loop does what is done
- * without it: counts for the whole vocabulary, and a walk over all logits of the row.
+ * sample_overrides: must read 4 bytes per token of the lists, which is also the limit. The plain loop is the usual
+ * method: counts for the whole vocabulary, and a pass over all logits of the row.
  */
 #include "bench.h"
 
@@ -122,7 +122,7 @@ static const char *check(void *opaque)
     return NULL;
 }
 
-/* Tokens as texts have them: some often, most seldom. */
+/* Tokens with the frequencies of real text: some often, most rarely. */
 static void fill_lists(int64_t *indptr, int32_t *token, const struct shape *s, int64_t n, uint64_t seed)
 {
     for (int64_t b = 0; b <= s->batch; b++)

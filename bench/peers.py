@@ -372,7 +372,7 @@ def torch_sort(torch, case, x):
 
 
 def torch_sample(torch, case, cold):
-    if case["noise"] == "q" or case["masked"]:  # peers have no further form for noise, masks or overrides from the caller
+    if case["noise"] == "q" or case["masked"]:  # the same forms with other inputs: not timed again
         return
     x = torch_logits(torch, case, cold)
     n, k = len(x), case["top_k"]

@@ -1,7 +1,7 @@
 /*
- * One decode step in miniature: two sequences each bring a token. moe_dispatch puts the rows into the slots
- * of their experts, kv_gather collects the cache rows each sequence wants to attend to, and sample picks the
- * next tokens. The arithmetic in between, which Switchyard does not do, is a line or two of plain C.
+ * A small decode step: two sequences with one token each. moe_dispatch writes the rows to the slots of their
+ * experts, kv_gather collects the cache rows that each sequence attends to, and sample picks the next tokens.
+ * The arithmetic in between, which is not part of Switchyard, is a line or two of plain C.
  */
 #include <stdio.h>
 #include <switchyard.h>
@@ -11,17 +11,17 @@ enum { BLOCK = 2, SELECTED = 3, VOCAB = 4 };
 
 static sy_ctx *ctx;
 
-static int refused(const char *step)
+static int failed(const char *step)
 {
     fprintf(stderr, "%s: %s\n", step, sy_ctx_error(ctx));
     return 1;
 }
 
-/* Rows to expert slots, experts at work, rows back. */
+/* Rows to expert slots, the experts, rows back. */
 static sy_status experts(float hidden[BATCH][HIDDEN])
 {
     float gates[BATCH] = {0.5f, 1.0f};
-    int32_t expert[BATCH] = {1, 0}, slot[BATCH] = {0, 0}; /* what a router decided */
+    int32_t expert[BATCH] = {1, 0}, slot[BATCH] = {0, 0}; /* the result of a router */
     float slots[SLOTS][HIDDEN];
     DLTensor g = sy_tensor(gates, SY_F32, 1, (int64_t[]){BATCH});
     DLTensor e = sy_tensor(expert, SY_I32, 1, (int64_t[]){BATCH});
@@ -35,7 +35,7 @@ static sy_status experts(float hidden[BATCH][HIDDEN])
         .input = &x,
         .num_experts = EXPERTS,
         .capacity = CAPACITY,
-        .zero_unwritten = true, /* the buffer was never initialised, and an expert works on all its slots */
+        .zero_unwritten = true, /* the buffer is not initialised, and an expert reads all its slots */
         .dispatch = &d,
     };
     const sy_status status = sy_moe_dispatch(ctx, &args);
@@ -51,17 +51,18 @@ static sy_status experts(float hidden[BATCH][HIDDEN])
     return SY_OK;
 }
 
-/* The cache rows of the tokens a sparse attention selected, added to the hidden state as a stand-in for
+/* The cache rows of the tokens a sparse attention selected, added to the hidden state in place of
    attention. */
 static sy_status attend(float hidden[BATCH][HIDDEN])
 {
     float cache[8][HIDDEN] = {{0, 1}, {10, 11}, {20, 21}, {30, 31}, {40, 41}, {50, 51}, {60, 61}, {70, 71}};
     int32_t table[BATCH][2] = {{3, 0}, {1, 2}}; /* the blocks of sequence 0, then of sequence 1 */
-    int32_t wanted[BATCH][SELECTED] = {{2, 0, 1}, {3, -1, -1}}; /* logical tokens; -1 pads the shorter list */
+    int32_t selected[BATCH][SELECTED] = {{2, 0, 1},
+                                         {3, -1, -1}}; /* logical tokens; -1 pads the shorter list */
     float rows[BATCH][SELECTED][HIDDEN];
     DLTensor c = sy_tensor(cache, SY_F32, 2, (int64_t[]){8, HIDDEN});
     DLTensor t = sy_tensor(table, SY_I32, 2, (int64_t[]){BATCH, 2});
-    DLTensor i = sy_tensor(wanted, SY_I32, 2, (int64_t[]){BATCH, SELECTED});
+    DLTensor i = sy_tensor(selected, SY_I32, 2, (int64_t[]){BATCH, SELECTED});
     DLTensor o = sy_tensor(rows, SY_F32, 3, (int64_t[]){BATCH, SELECTED, HIDDEN});
     const sy_kv_gather_args args = {
         .cache = &c, .indices = &i, .block_table = &t, .block_size = BLOCK, .pad = SY_PAD_ZERO, .out = &o};
@@ -108,11 +109,11 @@ int main(void)
     float hidden[BATCH][HIDDEN] = {{1, 2}, {3, 4}};
     int64_t token[BATCH];
     if (sy_ctx_create(&ctx, NULL) != SY_OK || experts(hidden) != SY_OK)
-        return refused("experts");
+        return failed("experts");
     if (attend(hidden) != SY_OK)
-        return refused("attend");
+        return failed("attend");
     if (pick(hidden, token) != SY_OK)
-        return refused("pick");
+        return failed("pick");
     for (int b = 0; b < BATCH; b++) /* the same two lines on every machine */
         printf("sequence %d: next token %lld\n", b, (long long)token[b]);
     sy_ctx_destroy(ctx);

@@ -88,7 +88,7 @@ if(SWITCHYARD_TESTS AND TARGET switchyard_mpi AND TARGET switchyard_test_support
     switchyard_mpi_test(init 1 3)
     switchyard_mpi_test(finalised 1 3)
     switchyard_mpi_test(all_to_all 1 2 3 4 6 8)
-    switchyard_mpi_test(refusals 2)
+    switchyard_mpi_test(rejections 2)
     switchyard_mpi_test(collective 2 3)
     switchyard_mpi_test(schedule 2 3 4 8)
     switchyard_mpi_test(killed) # run by the next test

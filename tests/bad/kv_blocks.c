@@ -1,5 +1,5 @@
 /*
- * kv_blocks refuses: one valid call within a cache and one from src to dst, one spoiler per row, the status, the sentence
+ * kv_blocks rejects: one valid call within a cache and one from src to dst, one spoiler per row, the status, the sentence
  * and untouched blocks. Then pairs of faults, of which the one that comes first in the documented order must win.
  */
 #include "support.h"
@@ -137,7 +137,7 @@ static void plane_over_the_first(struct test_call *c)
     c->args.blocks.num_planes = 1;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"no cache", NO_TENSOR("cache"), .query = true},
 
     {"no array of planes", BAD_CALL(planes_missing, SY_ERR_NULL, "planes", NULL, "1"), .query = true},
@@ -176,7 +176,7 @@ static const struct refusal rows[] = {
      BAD_CALL(source_was_written, SY_ERR_INDEX, "pairs", "position 2 and 0 read and write block 1", NULL)},
 };
 
-static const struct refusal two_rows[] = {
+static const struct rejection two_rows[] = {
     {"no src", NO_TENSOR("src"), .query = true},
     {"no dst", NO_TENSOR("dst"), .query = true},
 
@@ -189,7 +189,7 @@ static const struct refusal two_rows[] = {
 };
 
 /* In the documented order; each acts on another argument or field, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("pairs")},
     {"dtype", BAD_TYPE("cache", kDLInt, 4, 1)},
     {"rank", BAD_RANK("pairs", 3, NULL, NULL)},
@@ -200,9 +200,9 @@ static const struct refusal ladder[] = {
     {"contents", BAD_CALL(source_six, SY_ERR_INDEX, "pairs", NULL, NULL)},
 };
 
-static void two_refused(void **state)
+static void two_rejected(void **state)
 {
-    check_refusal(make_two, *state);
+    check_rejection(make_two, *state);
 }
 
 static void missing_context_arguments_or_query(void **state)
@@ -241,9 +241,9 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
     for (size_t i = 0; i < COUNT_OF(two_rows); i++)
-        test_add(&list, test_name("two caches: %s", two_rows[i].name), two_refused, (void *)&two_rows[i]);
+        test_add(&list, test_name("two caches: %s", two_rows[i].name), two_rejected, (void *)&two_rows[i]);
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
     test_add(&list, "calls_that_are_fine", calls_that_are_fine, NULL);

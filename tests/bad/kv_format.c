@@ -1,5 +1,5 @@
 /*
- * kv_gather and kv_scatter refuse packed rows that cannot be: one valid call of each kind, one spoiler per row, the
+ * kv_gather and kv_scatter reject packed rows that cannot be: one valid call of each kind, one spoiler per row, the
  * status, the sentence, and untouched outputs.
  */
 #include "support.h"
@@ -154,7 +154,7 @@ static void in_pieces(struct test_call *c)
 
 #define BAD_FORMAT(f, text, right) BAD_CALL(f, SY_ERR_VALUE, "format", text, right), .query = true
 
-static const struct refusal row_rows[] = {
+static const struct rejection row_rows[] = {
     {"codes of f32", BAD_FORMAT(q_f32, "q_type f32", "f8_e4m3, f8_e5m2 or i8")},
     {"codes of no type", BAD_FORMAT(q_none, "q_type", "f8_e4m3, f8_e5m2 or i8")},
     {"scales of bf16", BAD_FORMAT(scale_bf16, "scale_type bf16", "f32 or f8_e8m0")},
@@ -188,7 +188,7 @@ static const struct refusal row_rows[] = {
     {"out in the cache", BAD_OVER("out", "cache", 0)},
 };
 
-static const struct refusal block_rows[] = {
+static const struct rejection block_rows[] = {
     {"no scale record", BAD_FORMAT(record_0, "scale_bytes 0", "1 or more")},
     {"a scale record too short", BAD_FORMAT(record_short, "scales in bytes 0 to 2", "0 to 1")},
     {"blocks too short", BAD_EXTENT("cache", 1, 21, "blocks of 21 bytes", "2 rows of 11"), .query = true},
@@ -199,7 +199,7 @@ static const struct refusal block_rows[] = {
     {"blocks of nothing", BAD_EXTENT("cache", 1, 0, "extent 0", NULL), .query = true},
 };
 
-static const struct refusal tensor_scale_rows[] = {
+static const struct rejection tensor_scale_rows[] = {
     {"q_count beside a tensor", BAD_FORMAT(tensor_q_count, "q_count 8", "0")},
     {"rope beside a tensor", BAD_FORMAT(tensor_rope, "rope_bytes 2", "0")},
     {"scale without a format", BAD_CALL(no_format, SY_ERR_DTYPE, "out", "f16", "i8")},
@@ -217,7 +217,7 @@ static const struct refusal tensor_scale_rows[] = {
     {"out in the scales", BAD_OVER("out", "scale", 0)},
 };
 
-static const struct refusal scatter_rows[] = {
+static const struct rejection scatter_rows[] = {
     {"no block_size", BAD_CALL(scatter_size_0, SY_ERR_VALUE, "block_size", "0", "1 or more"), .query = true},
     {"block_size -2", BAD_CALL(scatter_size_less, SY_ERR_VALUE, "block_size", "-2", "0 or more"),
      .query = true},
@@ -226,7 +226,7 @@ static const struct refusal scatter_rows[] = {
     {"src in the cache", BAD_OVER("src", "cache", 0)},
 };
 
-static const struct refusal scatter_tensor_rows[] = {
+static const struct rejection scatter_tensor_rows[] = {
     {"no scale to write", NO_TENSOR("scale"), .query = true},
     {"a scale row too few", BAD_EXTENT("scale", 0, 5, "[5,3]", "[6,3]"), .query = true},
     {"scale rows that overlap", BAD_STRIDE("scale", 0, 2, "row stride 2", "3"), .query = true},
@@ -239,7 +239,7 @@ static const struct refusal scatter_tensor_rows[] = {
 static const struct {
     const char *name;
     void (*make)(struct test_call *c);
-    const struct refusal *rows;
+    const struct rejection *rows;
     size_t n;
 } kinds[] = {{"rows", make_row, row_rows, COUNT_OF(row_rows)},
              {"blocks", make_block, block_rows, COUNT_OF(block_rows)},
@@ -249,24 +249,24 @@ static const struct {
 
 /* A row and the call it spoils. */
 struct task {
-    const struct refusal *row;
+    const struct rejection *row;
     void (*make)(struct test_call *c);
 };
 
-static void refused(void **state)
+static void rejected(void **state)
 {
     const struct task *task = *state;
-    check_refusal(task->make, task->row);
+    check_rejection(task->make, task->row);
 }
 
-static void query_refused(void **state)
+static void query_rejected(void **state)
 {
     const struct task *task = *state;
-    check_query_refusal(task->make, task->row);
+    check_query_rejection(task->make, task->row);
 }
 
 /* A scale where the cache has its own, or where nothing is packed at all. */
-static void scales_nobody_asked_for(void **state)
+static void scales_without_format(void **state)
 {
     (void)state;
     sy_ctx *ctx = test_ctx(1, NULL);
@@ -300,14 +300,14 @@ int main(void)
     size_t n = 0;
     for (size_t k = 0; k < COUNT_OF(kinds); k++)
         for (size_t i = 0; i < kinds[k].n; i++, n++) {
-            const struct refusal *row = &kinds[k].rows[i];
+            const struct rejection *row = &kinds[k].rows[i];
             tasks[n] = (struct task){row, kinds[k].make};
-            test_add(&list, test_name("%s: %s", kinds[k].name, row->name), refused, &tasks[n]);
+            test_add(&list, test_name("%s: %s", kinds[k].name, row->name), rejected, &tasks[n]);
             if (row->query)
-                test_add(&list, test_name("%s query: %s", kinds[k].name, row->name), query_refused,
+                test_add(&list, test_name("%s query: %s", kinds[k].name, row->name), query_rejected,
                          &tasks[n]);
         }
-    test_add(&list, "scales_nobody_asked_for", scales_nobody_asked_for, NULL);
+    test_add(&list, "scales_without_format", scales_without_format, NULL);
     test_add(&list, "calls_that_are_fine", calls_that_are_fine, NULL);
     return test_run(&list, "bad_kv_format");
 }

@@ -1,5 +1,5 @@
 /*
- * kv_gather refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then pairs of
+ * kv_gather rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then pairs of
  * faults, of which the one that comes first in the documented order must win, and calls that look wrong but are not.
  */
 #include "support.h"
@@ -179,7 +179,7 @@ static void row_past_cache(struct test_call *c)
     put(c, "indices", 1, 3);
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"no block_table", NO_TENSOR("block_table"), .query = true},
 
     {"out of rank 2", BAD_RANK("out", 2, "[3,5]", "[3,5,7]")},
@@ -235,7 +235,7 @@ static const struct refusal rows[] = {
     {"row past the cache", BAD_CALL(row_past_cache, SY_ERR_INDEX, "indices|block_table|cache", "23", "22")},
 };
 
-static const struct refusal paged_rows[] = {
+static const struct rejection paged_rows[] = {
     {"paged cache with another block size", BAD_EXTENT("cache", 1, 3, "3", "4"), .query = true},
     {"paged cache rows without bytes", BAD_EXTENT("cache", 2, 0, "0", NULL), .query = true},
     {"paged cache with overlapping blocks", BAD_STRIDE("cache", 0, 27, "27", "28"), .query = true},
@@ -243,7 +243,7 @@ static const struct refusal paged_rows[] = {
     {"paged cache with inner stride 2", BAD_STRIDE("cache", 2, 2, "2", "contiguous"), .query = true},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"blocks * block_size past 2^63",
      BAD_CALL(blocks_times_block_size, SY_ERR_OVERFLOW, "cache|block_size", NULL, NULL)},
     {"cache of 2^64 bytes", BAD_CALL(cache_bytes, SY_ERR_OVERFLOW, "cache", NULL, NULL)},
@@ -251,7 +251,7 @@ static const struct refusal paper_rows[] = {
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("counts")},
     {"dtype", BAD_TYPE("out", kDLInt, 32, 1)},
     {"rank", BAD_RANK("seq_lens", 2, NULL, NULL)},
@@ -265,14 +265,14 @@ static const struct refusal ladder[] = {
     {"contents", BAD_CALL(index_past_sequence, SY_ERR_INDEX, "indices", NULL, NULL)},
 };
 
-static void paged_refused(void **state)
+static void paged_rejected(void **state)
 {
-    check_refusal(make_paged, *state);
+    check_rejection(make_paged, *state);
 }
 
-static void paged_query_refused(void **state)
+static void paged_query_rejected(void **state)
 {
-    check_query_refusal(make_paged, *state);
+    check_query_rejection(make_paged, *state);
 }
 
 /* The fine codes that share a status. */
@@ -382,13 +382,13 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
     for (size_t i = 0; i < COUNT_OF(paged_rows); i++) {
-        test_add(&list, paged_rows[i].name, paged_refused, (void *)&paged_rows[i]);
-        test_add(&list, test_name("query: %s", paged_rows[i].name), paged_query_refused,
+        test_add(&list, paged_rows[i].name, paged_rejected, (void *)&paged_rows[i]);
+        test_add(&list, test_name("query: %s", paged_rows[i].name), paged_query_rejected,
                  (void *)&paged_rows[i]);
     }
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "fine_codes", fine_codes, NULL);
     test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);

@@ -1,6 +1,6 @@
 /*
- * Page lists that are refused: one valid call of kv_gather with lists, one spoiler per row, the status, the sentence and an
- * untouched out. What all operators share is judged in one place, so one of them stands for all; kv_slots, whose tokens
+ * Page lists that are rejected: one valid call of kv_gather with lists, one spoiler per row, the status, the sentence and an
+ * untouched out. What all operators share is validated in one place, so one of them stands for all; kv_slots, whose tokens
  * bring their list, has rows of its own.
  */
 #include "support.h"
@@ -157,7 +157,7 @@ static void position_of_no_token(struct test_call *c)
     put(c, "position", 0, 5);
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"neither table nor lists",
      BAD_CALL(no_table_and_no_lists, SY_ERR_NULL, "block_table", "missing", "page_indices and indptr"),
      .query = true},
@@ -196,7 +196,7 @@ static const struct refusal rows[] = {
      BAD_CALL(own_length_past_the_list, SY_ERR_INDEX, "page_indices", "1 pages", "at least 2")},
 };
 
-static const struct refusal slot_rows[] = {
+static const struct rejection slot_rows[] = {
     {"kv_slots: no indptr", NO_TENSOR("indptr"), .query = true},
     {"kv_slots: three lists and no batch", BAD_CALL(no_batch, SY_ERR_SHAPE, "indptr", "3 lists", "1"),
      .query = true},
@@ -207,9 +207,9 @@ static const struct refusal slot_rows[] = {
      BAD_CALL(position_of_no_token, SY_ERR_INDEX, "position", "token 0 is 5", "below 5")},
 };
 
-static void slots_refused(void **state)
+static void slots_rejected(void **state)
 {
-    check_refusal(make_slots, *state);
+    check_rejection(make_slots, *state);
 }
 
 static void unused_pages_are_not_read(struct test_call *c)
@@ -231,9 +231,9 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
     for (size_t i = 0; i < COUNT_OF(slot_rows); i++)
-        test_add(&list, slot_rows[i].name, slots_refused, (void *)&slot_rows[i]);
+        test_add(&list, slot_rows[i].name, slots_rejected, (void *)&slot_rows[i]);
     test_add(&list, "calls_that_are_fine", calls_that_are_fine, NULL);
     return test_run(&list, "bad_kv_lists");
 }

@@ -1,5 +1,5 @@
 /*
- * kv_gather and kv_scatter with further planes refuse: one valid call of three planes, one spoiler per row, the status,
+ * kv_gather and kv_scatter with further planes reject: one valid call of three planes, one spoiler per row, the status,
  * the sentence with its plane, and untouched outputs.
  */
 #include "support.h"
@@ -80,7 +80,7 @@ static void index_past_the_table(struct test_call *c)
     memcpy(test_call_tensor(c, "indices")->mem + 8, &(int32_t){12}, 4);
 }
 
-static const struct refusal gather_rows[] = {
+static const struct rejection gather_rows[] = {
     {"planes missing", BAD_CALL(no_planes, SY_ERR_NULL, "planes", "2", NULL), .query = true},
     {"-1 planes", BAD_CALL(planes_minus_one, SY_ERR_VALUE, "num_planes", "-1", "255"), .query = true},
     {"256 planes", BAD_CALL(too_many_planes, SY_ERR_VALUE, "num_planes", "256", "255"), .query = true},
@@ -131,7 +131,7 @@ static const struct refusal gather_rows[] = {
     {"index past the table", BAD_CALL(index_past_the_table, SY_ERR_INDEX, "indices", "12", "12")},
 };
 
-static const struct refusal scatter_rows[] = {
+static const struct rejection scatter_rows[] = {
     {"no cache 1", NO_TENSOR("cache.1"), .query = true, .blame = "cache",
      .found = "cache of plane 1 is missing"},
     {"no src 2", NO_TENSOR("src.2"), .query = true, .blame = "src", .found = "src of plane 2 is missing"},
@@ -150,7 +150,7 @@ static const struct refusal scatter_rows[] = {
 };
 
 /* In the documented order, each in another plane. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("cache.2"), .blame = "cache"},
     {"dtype", BAD_TYPE("out.1", kDLFloat, 32, 1), .blame = "out"},
     {"rank", BAD_RANK("block_table", 3, NULL, NULL)},
@@ -161,34 +161,34 @@ static const struct refusal ladder[] = {
     {"alias", OVER("indices", "out.2", 0), .blame = "out"},
 };
 
-static void gather_refused(void **state)
+static void gather_rejected(void **state)
 {
-    check_refusal(make_gather, *state);
+    check_rejection(make_gather, *state);
 }
 
-static void gather_query_refused(void **state)
+static void gather_query_rejected(void **state)
 {
-    check_query_refusal(make_gather, *state);
+    check_query_rejection(make_gather, *state);
 }
 
-static void scatter_refused(void **state)
+static void scatter_rejected(void **state)
 {
-    check_refusal(make_scatter, *state);
+    check_rejection(make_scatter, *state);
 }
 
-static void scatter_query_refused(void **state)
+static void scatter_query_rejected(void **state)
 {
-    check_query_refusal(make_scatter, *state);
+    check_query_rejection(make_scatter, *state);
 }
 
 /* Together with every later fault, the earlier one is reported. */
 static void wins(void **state)
 {
-    const struct refusal *first = *state;
-    for (const struct refusal *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
-        struct refusal both = *first;
+    const struct rejection *first = *state;
+    for (const struct rejection *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
+        struct rejection both = *first;
         both.second = later->spoil;
-        check_refusal(make_gather, &both);
+        check_rejection(make_gather, &both);
     }
 }
 
@@ -255,16 +255,16 @@ int main(void)
 {
     struct test_list list = {0};
     for (size_t i = 0; i < COUNT_OF(gather_rows); i++) {
-        test_add(&list, gather_rows[i].name, gather_refused, (void *)&gather_rows[i]);
+        test_add(&list, gather_rows[i].name, gather_rejected, (void *)&gather_rows[i]);
         if (gather_rows[i].query)
-            test_add(&list, test_name("query: %s", gather_rows[i].name), gather_query_refused,
+            test_add(&list, test_name("query: %s", gather_rows[i].name), gather_query_rejected,
                      (void *)&gather_rows[i]);
     }
     for (size_t i = 0; i < COUNT_OF(scatter_rows); i++) {
-        test_add(&list, test_name("scatter: %s", scatter_rows[i].name), scatter_refused,
+        test_add(&list, test_name("scatter: %s", scatter_rows[i].name), scatter_rejected,
                  (void *)&scatter_rows[i]);
         if (scatter_rows[i].query)
-            test_add(&list, test_name("scatter query: %s", scatter_rows[i].name), scatter_query_refused,
+            test_add(&list, test_name("scatter query: %s", scatter_rows[i].name), scatter_query_rejected,
                      (void *)&scatter_rows[i]);
     }
     for (size_t i = 0; i + 1 < COUNT_OF(ladder); i++)

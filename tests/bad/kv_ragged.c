@@ -1,5 +1,5 @@
 /*
- * kv_ragged refuses: one valid call, one spoiler per row, the status, the sentence and an untouched out. Then pairs of
+ * kv_ragged rejects: one valid call, one spoiler per row, the status, the sentence and an untouched out. Then pairs of
  * faults, of which the one that comes first in the documented order must win, and calls that look wrong but are not.
  */
 #include "support.h"
@@ -180,7 +180,7 @@ static void plane_over_the_first(struct test_call *c)
     c->args.ragged.num_planes = 1;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"no block_table", NO_TENSOR("block_table"), .query = true},
 
     {"out of rank 3", BAD_RANK("out", 3, "[13,8,1]", "[13,8]")},
@@ -237,7 +237,7 @@ static const struct refusal rows[] = {
 };
 
 /* In the documented order; each acts on another argument or field, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("req_id")},
     {"dtype", BAD_TYPE("out", kDLFloat, 32, 1)},
     {"rank", BAD_RANK("block_table", 3, NULL, NULL)},
@@ -303,7 +303,7 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
     test_add(&list, "calls_that_are_fine", calls_that_are_fine, NULL);

@@ -1,5 +1,5 @@
 /*
- * kv_scatter refuses: one valid call, one spoiler per row, the status, the sentence and an untouched cache. Then pairs
+ * kv_scatter rejects: one valid call, one spoiler per row, the status, the sentence and an untouched cache. Then pairs
  * of faults, of which the one that comes first in the documented order must win, and calls that look wrong but are not.
  */
 #include "support.h"
@@ -106,7 +106,7 @@ static void slot_twice(struct test_call *c)
     put(c, 9, 8);
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"src of rank 2", BAD_RANK("src", 2, "[2,5]", "[2,5,7]"), .query = true},
     {"src of rank 4", BAD_RANK("src", 4, "[2,5,7,1]", "[2,5,7]"), .query = true},
 
@@ -136,7 +136,7 @@ static const struct refusal rows[] = {
     {"slot twice", BAD_CALL(slot_twice, SY_ERR_INDEX, "slots", "position 9 is 8", "position 4")},
 };
 
-static const struct refusal paged_rows[] = {
+static const struct rejection paged_rows[] = {
     {"paged cache rows without bytes", BAD_EXTENT("cache", 2, 0, "0", NULL), .query = true},
     {"paged cache with overlapping blocks", BAD_STRIDE("cache", 0, 27, "27", "28"), .query = true},
     {"paged cache with overlapping rows", BAD_STRIDE("cache", 1, 6, "6", "7"), .query = true},
@@ -145,13 +145,13 @@ static const struct refusal paged_rows[] = {
      BAD_CALL(blocks_times_block_size, SY_ERR_OVERFLOW, "cache|block_size", NULL, NULL), .query = true},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"cache of 2^64 bytes", BAD_CALL(cache_bytes, SY_ERR_OVERFLOW, "cache", NULL, NULL)},
     {"2^32 positions", BAD_CALL(positions_of_32_bits, SY_ERR_OVERFLOW, "slots", NULL, NULL)},
 };
 
 /* In the documented order; each acts on another argument or field, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("cache")},
     {"dtype", BAD_TYPE("slots", kDLUInt, 32, 1)},
     {"rank", BAD_RANK("cache", 1, NULL, NULL)},
@@ -164,14 +164,14 @@ static const struct refusal ladder[] = {
     {"contents", BAD_CALL(slot_past_the_cache, SY_ERR_INDEX, "slots", NULL, NULL)},
 };
 
-static void paged_refused(void **state)
+static void paged_rejected(void **state)
 {
-    check_refusal(make_paged, *state);
+    check_rejection(make_paged, *state);
 }
 
-static void paged_query_refused(void **state)
+static void paged_query_rejected(void **state)
 {
-    check_query_refusal(make_paged, *state);
+    check_query_rejection(make_paged, *state);
 }
 
 /* The fine codes that share a status. */
@@ -261,13 +261,13 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
     for (size_t i = 0; i < COUNT_OF(paged_rows); i++) {
-        test_add(&list, paged_rows[i].name, paged_refused, (void *)&paged_rows[i]);
-        test_add(&list, test_name("query: %s", paged_rows[i].name), paged_query_refused,
+        test_add(&list, paged_rows[i].name, paged_rejected, (void *)&paged_rows[i]);
+        test_add(&list, test_name("query: %s", paged_rows[i].name), paged_query_rejected,
                  (void *)&paged_rows[i]);
     }
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "fine_codes", fine_codes, NULL);
     test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);

@@ -1,5 +1,5 @@
 /*
- * kv_slots refuses: one valid call, one spoiler per row, the status, the sentence and untouched slots. Then pairs of
+ * kv_slots rejects: one valid call, one spoiler per row, the status, the sentence and untouched slots. Then pairs of
  * faults, of which the one that comes first in the documented order must win, and calls that look wrong but are not.
  */
 #include "support.h"
@@ -97,7 +97,7 @@ static void row_past_cache(struct test_call *c)
     put(c, "position", 4, 3);
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"no block_table", NO_TENSOR("block_table"), .query = true},
 
     {"batch of rank 2", BAD_RANK("batch", 2, "[6,1]", "[6]"), .query = true},
@@ -131,12 +131,12 @@ static const struct refusal rows[] = {
     {"row past the cache", BAD_CALL(row_past_cache, SY_ERR_INDEX, "block_table", "23", "22")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"2^32 tokens", BAD_CALL(positions_of_32_bits, SY_ERR_OVERFLOW, "position", NULL, NULL)},
 };
 
 /* In the documented order; each acts on another argument or field, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("position")},
     {"dtype", BAD_TYPE("slots", kDLFloat, 32, 1)},
     {"rank", BAD_RANK("block_table", 3, NULL, NULL)},
@@ -190,8 +190,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
     test_add(&list, "calls_that_are_fine", calls_that_are_fine, NULL);

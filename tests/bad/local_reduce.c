@@ -1,5 +1,5 @@
 /*
- * local_reduce refuses: valid calls of both layouts, one spoiler per row, the status, the sentence and untouched outputs.
+ * local_reduce rejects: valid calls of both layouts, one spoiler per row, the status, the sentence and untouched outputs.
  * Then pairs of faults, of which the one that comes first in the documented order must win, and calls that are fine.
  */
 #include "support.h"
@@ -200,7 +200,7 @@ static void few_outputs(struct test_call *c)
 
 /* ---- Tables -------------------------------------------------------------------------------------------------- */
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"input of rank 2", BAD_RANK("input", 2, "2", "3 or 4"), .query = true},
 
     {"expert_metadata of rank 3", BAD_RANK("expert_metadata", 3, "3", "2 or 4"), .query = true},
@@ -252,7 +252,7 @@ static const struct refusal rows[] = {
      BAD_CALL(choice_of_65534, SY_ERR_INDEX, "expert_metadata", "token 0, slot 0 is 65534", "below 4")},
 };
 
-static const struct refusal expert_rows[] = {
+static const struct rejection expert_rows[] = {
     {"EXPERT input of rank 3", BAD_RANK("input", 3, "3", "want 2"), .query = true},
     {"EXPERT output of rank 3", BAD_RANK("output", 3, "3", "want 2")},
     {"EXPERT output one column short", BAD_EXTENT("output", 1, 2, "[8,2]", "[8,3]")},
@@ -266,7 +266,7 @@ static const struct refusal expert_rows[] = {
     {"too few output rows", BAD_CALL(few_outputs, SY_ERR_CAPACITY, "output", "6 rows", "at least 7")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"experts past 65535",
      BAD_CALL(too_many_experts, SY_ERR_SHAPE, "expert_mapping", "65536 experts", "65535")},
     {"devices past 65536",
@@ -277,7 +277,7 @@ static const struct refusal paper_rows[] = {
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("weights")},
     {"dtype", BAD_TYPE("output", kDLInt, 32, 1)},
     {"input shape", BAD_EXTENT("expert_mapping", 1, 2, NULL, NULL)},
@@ -343,9 +343,9 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_refusals(&list, make_expert, expert_rows, COUNT_OF(expert_rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_rejections(&list, make_expert, expert_rows, COUNT_OF(expert_rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "accepted", accepted, NULL);
     return test_run(&list, "bad_local_reduce");

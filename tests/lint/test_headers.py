@@ -48,7 +48,7 @@ class PublicHeader(unittest.TestCase):
         self.check("clang++", "c++17", ".cc")
 
 
-class DoorHeaders(unittest.TestCase):
+class LayerHeaders(unittest.TestCase):
     """The vendors' header names, each alone, in any order, in the languages their programs are written in."""
     def check(self, compiler, standard, suffix):
         if not shutil.which(compiler):

@@ -88,7 +88,7 @@ int main(void)
         test_add(&list, "variety", variety, NULL);
     const int failed = ranks_run(list.tests, list.count);
     char text[400];
-    schedule_tell(&all, text, sizeof text);
+    schedule_print(&all, text, sizeof text);
     if (this_rank == 0)
         printf("# %d processes: %s\n", n_ranks, text);
     free(list.tests);

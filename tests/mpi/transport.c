@@ -487,7 +487,7 @@ static void test_no_memory_for_a_ticket(void **state)
 
 /* A message longer than its receiver expects is an error of MPI: a status and a sentence, no end of the
    process. (With MPICH that takes a world whose errors return.) */
-static void test_errors_of_mpi_are_told(void **state)
+static void test_errors_of_mpi_are_reported(void **state)
 {
     (void)state;
     struct syi_mpi *const mpi = open_transport((sy_mesh){1, n_ranks}, NULL);
@@ -536,7 +536,7 @@ int main(void)
         cmocka_unit_test(test_signals_during_allocation),
         cmocka_unit_test(test_no_memory_for_a_transport),
         cmocka_unit_test(test_no_memory_for_a_ticket),
-        cmocka_unit_test(test_errors_of_mpi_are_told), /* takes two */
+        cmocka_unit_test(test_errors_of_mpi_are_reported), /* takes two */
     };
     ranks_begin();
     return ranks_end(ranks_run(tests, COUNT_OF(tests) - (n_ranks < 2)));

@@ -11,7 +11,7 @@ static struct ragged_fault fault(enum ragged_code code, int64_t b, int64_t u, wi
     return (struct ragged_fault){code, b, u, (int64_t)value, (int64_t)limit};
 }
 
-static struct ragged_fault judge_arrays(const struct ragged_case *in)
+static struct ragged_fault validate_arrays(const struct ragged_case *in)
 {
     if (in->cu_lens[0] != 0)
         return fault(RAGGED_LENGTH, 0, -1, in->cu_lens[0], 0);
@@ -52,7 +52,7 @@ WIDE_ARITHMETIC static struct ragged_fault translate(const struct ragged_case *i
 
 struct ragged_fault oracle_kv_ragged(const struct ragged_case *in, unsigned char *out)
 {
-    const struct ragged_fault first = judge_arrays(in);
+    const struct ragged_fault first = validate_arrays(in);
     if (first.code != RAGGED_FINE)
         return first;
     for (int64_t b = 0; b < in->batch; b++)

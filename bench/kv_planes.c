@@ -102,6 +102,7 @@ static sy_status run(sy_ctx *ctx, void *opaque, int64_t turn)
                                                         .src = &rows[0],
                                                         .slots = &order,
                                                         .planes = &more,
+                                                        .plane_bytes = sizeof(sy_kv_plane),
                                                         .num_planes = 1,
                                                         .layout = layout});
     return sy_kv_gather(ctx, &(sy_kv_gather_args){.cache = &cache[0],
@@ -110,6 +111,7 @@ static sy_status run(sy_ctx *ctx, void *opaque, int64_t turn)
                                                   .block_size = s->block,
                                                   .out = &rows[0],
                                                   .planes = &more,
+                                                  .plane_bytes = sizeof(sy_kv_plane),
                                                   .num_planes = 1,
                                                   .layout = layout});
 }

@@ -356,9 +356,9 @@ struct syi_kv_ragged_plan {
 
 /* Lists of tokens, row after row, and a value for each or none. */
 struct syi_token_lists {
-    const char *indptr_name, *token_name;
-    unsigned char *indptr;        /* [B+1], or NULL: there are none */
-    unsigned char *token, *value; /* [n]; value f32 */
+    int indptr_field, token_field; /* of the operator's description */
+    unsigned char *indptr;         /* [B+1], or NULL: there are none */
+    unsigned char *token, *value;  /* [n]; value f32 */
     sy_type indptr_type, token_type;
     int64_t n;
 };
@@ -420,6 +420,7 @@ struct syi_local_reduce_plan {
     int64_t in_rows, out_rows;       /* EXPERT */
     bool keep;                       /* PADDED: rows of other tokens stay */
     sy_type type, index_type, weight_type;
+    int metadata_field; /* of the operator's description */
     struct syi_rows input, metadata, mapping, weights, output;
 };
 
@@ -458,7 +459,7 @@ struct syi_backend {
     struct {
         /* Scratch bytes of a run with the context's thread count. */
         size_t (*workspace)(const sy_ctx *ctx, const union syi_plan *plan);
-        /* Reads the data, refuses bad contents before the first write, then writes. */
+        /* Reads the data, rejects bad contents by syi_report before the first write, then writes. */
         sy_status (*run)(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
     } op[SYI_N_BACKEND_OPS];
 };

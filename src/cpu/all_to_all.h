@@ -46,10 +46,10 @@ sy_status syi_a2a_check_single(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, s
 /*
  * Reads n rows of K indices into choice[n,K]: the expert, or -1 where there is none or an earlier slot of the row names
  * it. INDEX when one is neither an expert nor none (all bits set), or with `strict` named twice; batch = row, position =
- * slot, `argument` to blame. Judges in order and writes choice only. choice NULL: judges only.
+ * slot, `field` of the operator to blame. Judges in order and writes choice only. choice NULL: judges only.
  */
-sy_status syi_a2a_read_choices(sy_ctx *ctx, const char *argument, struct syi_rows indices, sy_type type,
-                               int64_t n, int64_t n_slots, int64_t n_experts, bool strict, int32_t *choice);
+sy_status syi_a2a_read_choices(sy_ctx *ctx, int field, struct syi_rows indices, sy_type type, int64_t n,
+                               int64_t n_slots, int64_t n_experts, bool strict, int32_t *choice);
 
 /* All tokens of one group. */
 struct syi_a2a_group {

@@ -176,8 +176,8 @@ static void read_position(sy_request *request, const struct syi_a2a_group *group
                   run = run_of(order, n_tokens);
     for (int64_t n = 0; n < n_tokens; n += run) {
         const struct syi_rows rows = {syi_row(table, n), table.stride};
-        syi_a2a_read_choices(request->ctx, "expert_indices", rows, x->index_type, run, x->n_slots,
-                             x->n_experts, false, choice + syi_tau(order, position, n) * x->n_slots);
+        syi_a2a_read_choices(request->ctx, 0, rows, x->index_type, run, x->n_slots, x->n_experts, false,
+                             choice + syi_tau(order, position, n) * x->n_slots);
     }
 }
 
@@ -192,7 +192,7 @@ void syi_routing_read(sy_request *request)
         if (request->chosen)
             continue;
         if (x->id == SYI_ALL_TO_ALL_COMBINE)
-            syi_a2a_read_choices(request->ctx, "expert_metadata", request->shard[lead].indices, x->index_type,
+            syi_a2a_read_choices(request->ctx, 0, request->shard[lead].indices, x->index_type,
                                  syi_order_tokens(&r->group[g].order), x->n_slots, x->n_experts, false,
                                  choice);
         else

@@ -387,7 +387,7 @@ static sy_status validate_shards(struct syi_call *call, sy_request *request, con
         if (st == SY_OK)
             st = check_apart(call, request, s);
         if (st == SY_OK)
-            st = op->contents(call, request, &x, shard);
+            st = syi_describe_found(call->ctx, op->info, op->contents(call, request, &x, shard));
         fill_header(request, &x, shard, st, request->comm->local ? &request->header[s] : &request->mine);
     }
     call->ctx->device = 0;

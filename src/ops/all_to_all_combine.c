@@ -345,9 +345,8 @@ static sy_status contents(struct syi_call *call, sy_request *request, const stru
         return SY_OK; /* what its group's first device has, and was judged */
     /* One process, one table of a known number of tokens: read where it belongs while it is judged. */
     request->chosen = !comm->local && !x->ragged;
-    return syi_a2a_read_choices(call->ctx, "expert_metadata", shard->indices, x->index_type, shard->table,
-                                x->n_slots, x->n_experts, x->strict,
-                                request->chosen ? request->own.choice : NULL);
+    return syi_a2a_read_choices(call->ctx, METADATA, shard->indices, x->index_type, shard->table, x->n_slots,
+                                x->n_experts, x->strict, request->chosen ? request->own.choice : NULL);
 }
 
 static sy_status prepare(struct syi_call *call, const void *args, size_t args_bytes)

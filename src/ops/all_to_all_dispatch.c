@@ -360,7 +360,7 @@ static sy_status contents(struct syi_call *call, sy_request *request, const stru
         st = syi_check_vector(call, EXPERT_OFFSETS, n_local + 1);
     if (st != SY_OK || x->routed)
         return st;
-    return syi_a2a_read_choices(call->ctx, "expert_indices", shard->indices, x->index_type, shard->n_tokens,
+    return syi_a2a_read_choices(call->ctx, INDICES, shard->indices, x->index_type, shard->n_tokens,
                                 x->n_slots, x->n_experts, x->strict, NULL);
 }
 

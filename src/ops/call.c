@@ -103,7 +103,8 @@ sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t
     const uint64_t start = ctx->trace != NULL ? syi_now() : 0;
     sy_status st = judge(&call, args, args_bytes);
     if (st == SY_OK)
-        st = backend->op[op->info.number].run(ctx, &call.plan, call.scratch);
+        st = syi_describe_found(ctx, &op->info,
+                                backend->op[op->info.number].run(ctx, &call.plan, call.scratch));
     if (ctx->trace != NULL)
         trace(&call, st, start);
     return st;

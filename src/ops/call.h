@@ -67,12 +67,15 @@ SYI_OPERATORS(SYI_DECLARE)
  * the call's own, which is turn 0; a sentence about another names its plane. Operators without planes have one turn.
  */
 struct syi_turns {
-    int64_t n;                           /* further ones */
-    int64_t now;                         /* 0 to n */
-    int rules[4];                        /* the tensors that differ: cache, dense rows, scales; 0: none */
-    size_t own_format;                   /* field of the arguments; 0: none */
-    const sy_kv_format *format;          /* of turn `now`, or NULL */
-    const sy_kv_plane *more;             /* [n] */
+    int64_t n;                  /* further ones */
+    int64_t now;                /* 0 to n */
+    int rules[4];               /* the tensors that differ: cache, dense rows, scales; 0: none */
+    size_t own_format;          /* field of the arguments; 0: none */
+    const sy_kv_format *given;  /* by the caller in turn `now`, of the size it states; or NULL */
+    const sy_kv_format *format; /* what this library knows of it, or NULL */
+    sy_kv_format known;         /* ... is here */
+    const sy_kv_plane *more;    /* [n], more_bytes each */
+    size_t more_bytes;
     void (*take)(struct syi_call *call); /* puts those of turn `now` in place */
 };
 
@@ -110,6 +113,9 @@ sy_status syi_copy_args(struct syi_call *call, const void *args, size_t args_byt
  * once the plan is complete but for the planes; an operator without planes leaves it to syi_run. A query takes none.
  */
 sy_status syi_take_scratch(struct syi_call *call);
+
+/* What a backend returned. The sentence and the fault of contents it rejected are made here (faults.c). */
+sy_status syi_describe_found(sy_ctx *ctx, const sy_op_info *op, sy_status status);
 
 /* The entry points every operator has. */
 sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes);

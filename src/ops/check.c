@@ -664,8 +664,8 @@ struct syi_column syi_column_of(const struct syi_call *call, int i)
 
 struct syi_token_lists syi_token_lists_of(const struct syi_call *call, int indptr, int token, int value)
 {
-    return (struct syi_token_lists){.indptr_name = call->op->info.fields[indptr].name,
-                                    .token_name = call->op->info.fields[token].name,
+    return (struct syi_token_lists){.indptr_field = indptr,
+                                    .token_field = token,
                                     .indptr = syi_data(call, indptr),
                                     .token = syi_data(call, token),
                                     .value = value >= 0 ? syi_data(call, value) : NULL,

@@ -114,9 +114,9 @@ struct syi_scan {
     struct syi_logits row;
     uint16_t *max;   /* [syi_scan_blocks(n)] */
     uint16_t *group; /* [syi_scan_groups(n)] */
-    uint16_t
-        *low; /* [syi_weigh_strips(n)] of every SYI_PIECE elements, excluded or not, the largest bit pattern
-                        that block_max returned for them, together with others or not; or NULL */
+    /* [syi_weigh_strips(n)] the largest bit pattern that block_max returned for every SYI_PIECE elements, excluded or not,
+       together with others or not; or NULL */
+    uint16_t *low;
     uint16_t top; /* largest of them */
 };
 

@@ -1,7 +1,7 @@
 /*
- * One decode step in miniature: two sequences each bring a token. moe_dispatch puts the rows into places
- * of their experts, kv_gather collects the cache rows that each sequence attends to, and sample picks the
- * next tokens. The arithmetic in between, which Switchyard does not do, is a line or two of plain C.
+ * A small decode step: two sequences with one token each. moe_dispatch writes the rows to the places of
+ * their experts, kv_gather collects the cache rows that each sequence attends to, and sample picks the next tokens.
+ * The arithmetic in between, which is not part of Switchyard, is a line or two of plain C.
  */
 #include <stdio.h>
 #include <switchyard.h>
@@ -11,17 +11,17 @@ enum { BLOCK = 2, SELECTED = 3, VOCAB = 4 };
 
 static sy_ctx *ctx;
 
-static int refused(const char *step)
+static int failed(const char *step)
 {
     fprintf(stderr, "%s: %s\n", step, sy_ctx_error(ctx));
     return 1;
 }
 
-/* Rows to the places of experts, experts at work, rows back. */
+/* Rows to the places of experts, the experts, rows back. */
 static sy_status experts(float hidden[BATCH][HIDDEN])
 {
     float gates[BATCH] = {0.5f, 1.0f};
-    int32_t expert[BATCH] = {1, 0}, place[BATCH] = {0, 0}; /* what a router decided */
+    int32_t expert[BATCH] = {1, 0}, place[BATCH] = {0, 0}; /* the result of a router */
     float places[PLACES][HIDDEN];
     sy_view g, e, l, x, d;
     const sy_moe_dispatch_args args = {
@@ -31,7 +31,7 @@ static sy_status experts(float hidden[BATCH][HIDDEN])
         .input = sy_mat(&x, hidden, SY_F32, BATCH, HIDDEN),
         .num_experts = EXPERTS,
         .capacity = CAPACITY,
-        .zero_unwritten = true, /* the buffer was never initialised, and an expert works on all its places */
+        .zero_unwritten = true, /* the buffer is not initialised, and an expert reads all its places */
         .dispatch = sy_mat(&d, places, SY_F32, PLACES, HIDDEN),
     };
     const sy_status status = sy_moe_dispatch(ctx, &args);
@@ -47,18 +47,19 @@ static sy_status experts(float hidden[BATCH][HIDDEN])
     return SY_OK;
 }
 
-/* The cache rows of the tokens a sparse attention selected, added to the hidden state as a stand-in for
+/* The cache rows of the tokens a sparse attention selected, added to the hidden state in place of
    attention. */
 static sy_status attend(float hidden[BATCH][HIDDEN])
 {
     float cache[8][HIDDEN] = {{0, 1}, {10, 11}, {20, 21}, {30, 31}, {40, 41}, {50, 51}, {60, 61}, {70, 71}};
     int32_t table[BATCH][2] = {{3, 0}, {1, 2}}; /* the blocks of sequence 0, then of sequence 1 */
-    int32_t wanted[BATCH][SELECTED] = {{2, 0, 1}, {3, -1, -1}}; /* logical tokens; -1 pads the shorter list */
+    int32_t selected[BATCH][SELECTED] = {{2, 0, 1},
+                                         {3, -1, -1}}; /* logical tokens; -1 pads the shorter list */
     float rows[BATCH][SELECTED][HIDDEN];
     sy_view c, t, i;
     const DLTensor out = sy_tensor(rows, SY_F32, 3, (const int64_t[]){BATCH, SELECTED, HIDDEN});
     const sy_kv_gather_args args = {.cache = sy_mat(&c, cache, SY_F32, 8, HIDDEN),
-                                    .indices = sy_mat(&i, wanted, SY_I32, BATCH, SELECTED),
+                                    .indices = sy_mat(&i, selected, SY_I32, BATCH, SELECTED),
                                     .block_table = sy_mat(&t, table, SY_I32, BATCH, 2),
                                     .block_size = BLOCK,
                                     .pad = SY_PAD_ZERO,
@@ -103,11 +104,11 @@ int main(void)
     float hidden[BATCH][HIDDEN] = {{1, 2}, {3, 4}};
     int64_t token[BATCH];
     if (sy_ctx_create(&ctx, NULL) != SY_OK || experts(hidden) != SY_OK)
-        return refused("experts");
+        return failed("experts");
     if (attend(hidden) != SY_OK)
-        return refused("attend");
+        return failed("attend");
     if (pick(hidden, token) != SY_OK)
-        return refused("pick");
+        return failed("pick");
     for (int b = 0; b < BATCH; b++) /* the same two lines on every machine */
         printf("sequence %d: next token %lld\n", b, (long long)token[b]);
     sy_ctx_destroy(ctx);

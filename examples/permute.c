@@ -1,4 +1,4 @@
-/* Four tokens, three experts, two experts per token: the rows come out grouped by expert. */
+/* Four tokens, three experts, two experts per token: the rows are grouped by expert. */
 #include <stdio.h>
 #include <switchyard.h>
 

@@ -481,7 +481,7 @@ void test_call_expect_equal(const struct test_call *got, const struct test_call 
         tensor_expect_unchanged(&got->tensors[i], want->tensors[i].mem, got->names[i]);
 }
 
-/* ---- Refusals ----------------------------------------------------------------------------------------------- */
+/* ---- Rejections ----------------------------------------------------------------------------------------------- */
 
 sy_status test_call_run(sy_ctx *ctx, struct test_call *call)
 {
@@ -610,7 +610,7 @@ static bool code_fits(sy_fault_code code, sy_status status)
     }
 }
 
-static void expect_sentence(sy_ctx *ctx, const char *op, const struct refusal *row)
+static void expect_sentence(sy_ctx *ctx, const char *op, const struct rejection *row)
 {
     const char *text = sy_ctx_error(ctx), *blame = row->blame ? row->blame : row->spoil.argument;
     sy_fault fault;
@@ -634,7 +634,7 @@ static void expect_sentence(sy_ctx *ctx, const char *op, const struct refusal *r
     }
 }
 
-void check_refusal(void (*make)(struct test_call *call), const struct refusal *row)
+void check_rejection(void (*make)(struct test_call *call), const struct rejection *row)
 {
     struct test_call call = {0};
     unsigned char *before[TEST_CALL_TENSORS];
@@ -654,7 +654,7 @@ void check_refusal(void (*make)(struct test_call *call), const struct refusal *r
     sy_ctx_destroy(ctx);
 }
 
-void check_query_refusal(void (*make)(struct test_call *call), const struct refusal *row)
+void check_query_rejection(void (*make)(struct test_call *call), const struct rejection *row)
 {
     struct test_call call = {0};
     sy_query query;

@@ -177,7 +177,7 @@ void test_call_reset(struct test_call *call);                  /* fills the outp
 void test_call_expect_untouched(const struct test_call *call); /* the outputs are as reset left them  */
 void test_call_expect_equal(const struct test_call *got, const struct test_call *want); /* outputs    */
 
-/* ---- Refusals: one valid call, one spoiler per row --------------------------------------------------- */
+/* ---- Rejections: one valid call, one spoiler per row --------------------------------------------------- */
 
 enum spoil_kind {
     SPOIL_NOTHING,
@@ -205,7 +205,7 @@ struct spoil {
 };
 void test_call_spoil(struct test_call *call, const struct spoil *spoil);
 
-struct refusal {
+struct rejection {
     const char *name;
     struct spoil spoil;
     sy_status want;
@@ -213,7 +213,7 @@ struct refusal {
     const char *found; /* fragments of the sentence, NULL: not looked for                 */
     const char *wanted;
     struct spoil second;
-    bool query;         /* the query refuses it too, without outputs and data              */
+    bool query;         /* the query rejects it too, without outputs and data              */
     sy_fault_code code; /* 0: any that fits the status */
 };
 
@@ -221,24 +221,24 @@ struct refusal {
  * Makes a call with `make`, spoils it, expects the status, the sentence, the fault and untouched outputs. The
  * second form does the same through the query after taking away outputs and data.
  */
-void check_refusal(void (*make)(struct test_call *call), const struct refusal *row);
-void check_query_refusal(void (*make)(struct test_call *call), const struct refusal *row);
+void check_rejection(void (*make)(struct test_call *call), const struct rejection *row);
+void check_query_rejection(void (*make)(struct test_call *call), const struct rejection *row);
 
 /*
  * Tests that follow from the operator's description: for every tensor of the call it is missing, has no data or shape,
  * every type that is not accepted, ranks outside its range, negative extents, another device, and each output over every
  * other tensor; NULL arguments; all tensors in pinned host memory and directly behind each other, which is fine.
  *
- * A test for every row of a table, and for its query where that refuses it too; for the query alone; and for every row of
+ * A test for every row of a table, and for its query where that rejects it too; for the query alone; and for every row of
  * a ladder but the last: together with any later fault the earlier one is told.
  */
-void test_add_refusals(struct test_list *list, void (*make)(struct test_call *call),
-                       const struct refusal *rows, size_t n);
-void test_add_query_refusals(struct test_list *list, void (*make)(struct test_call *call),
-                             const struct refusal *rows, size_t n);
+void test_add_rejections(struct test_list *list, void (*make)(struct test_call *call),
+                         const struct rejection *rows, size_t n);
+void test_add_query_rejections(struct test_list *list, void (*make)(struct test_call *call),
+                               const struct rejection *rows, size_t n);
 void test_add_described(struct test_list *list, void (*make)(struct test_call *call));
-void test_add_ladder(struct test_list *list, void (*make)(struct test_call *call), const struct refusal *rows,
-                     size_t n);
+void test_add_ladder(struct test_list *list, void (*make)(struct test_call *call),
+                     const struct rejection *rows, size_t n);
 
 /* The fields of a row. */
 #define NO_TENSOR(x) .spoil = {.kind = SPOIL_TENSOR, .argument = x}, .want = SY_ERR_NULL

@@ -34,7 +34,7 @@ static bool is_integer(const TVMFFIAny *value)
 static bool set_integer(void *to, enum syp_kind kind, const TVMFFIAny *value)
 {
     const int64_t v = value->v_int64;
-    if (kind == SYP_U64 && value->type_index == kTVMFFIInt) { /* negative ones are the upper half */
+    if (kind == SYP_U64 && value->type_index == kTVMFFIInt) { /* negative values are the upper half */
         memcpy(to, &v, sizeof v);
         return true;
     }
@@ -139,7 +139,7 @@ int syp_return_text(TVMFFIAny *result, const char *text)
 int syp_return_function(TVMFFIAny *result, const void *row, TVMFFISafeCallType call)
 {
     TVMFFIObjectHandle function = NULL;
-    /* Tables are constant; a function's self is not, in this interface. */
+    /* Tables are constant, but this interface takes a function's self without const. */
     if (TVMFFIFunctionCreate((void *)(uintptr_t)row, call, NULL, &function) != 0)
         return -1;
     result->type_index = kTVMFFIFunction;

@@ -676,7 +676,7 @@ def test_a_gradient_does_not_end_unseen() -> None:
     ],
 )
 def test_every_error_is_one_of_pythons_own(status: Status, kind: type[Exception]) -> None:
-    error = errors.refusal(status, "moe_permute: a sentence", Fault("CODE", "tokens", 1, 2, 3, 4))
+    error = errors.rejection(status, "moe_permute: a sentence", Fault("CODE", "tokens", 1, 2, 3, 4))
     assert isinstance(error, Error)
     assert isinstance(error, kind)
     assert isinstance(error, CommError) == (status in (Status.STATE, Status.COMM, Status.MISMATCH))

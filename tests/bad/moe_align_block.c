@@ -1,5 +1,5 @@
 /*
- * moe_align_block refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
+ * moe_align_block rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
  * pairs of faults, of which the one that comes first in the documented order must win, and calls that are fine.
  */
 #include "support.h"
@@ -93,7 +93,7 @@ static void map_below_minus_one(struct test_call *c)
     memcpy(test_call_tensor(c, "expert_map")->mem + 8, &(int32_t){-5}, 4);
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"skip_unmapped without expert_map", NO_TENSOR("expert_map"), .query = true},
 
     {"expert_map one short", BAD_EXTENT("expert_map", 0, 3, "[3]", "[4]"), .query = true},
@@ -128,14 +128,14 @@ static const struct refusal rows[] = {
      BAD_CALL(map_below_minus_one, SY_ERR_INDEX, "expert_map", "expert 2 is -5", "-1 or more")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"slots past 2^31", BAD_CALL(slots_past_int32, SY_ERR_VALUE, "ids", "5368709120 slots", "2147483647")},
     {"slots past 2^63", BAD_CALL(slots_past_int64, SY_ERR_VALUE, "ids", "slots", "2147483647")},
     {"tokens past 2^31", BAD_CALL(tokens_past_int32, SY_ERR_VALUE, "ids", "2147483648 tokens", "2147483647")},
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("expert_map")},
     {"dtype", BAD_TYPE("expert_offsets", kDLInt, 32, 1)},
     {"value", BAD_CALL(block_of_none, SY_ERR_VALUE, "block_size", NULL, NULL)},
@@ -170,8 +170,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "missing_ids_are_fine", missing_ids_are_fine, NULL);
     return test_run(&list, "bad_moe_align_block");

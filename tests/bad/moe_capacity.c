@@ -1,5 +1,5 @@
 /*
- * moe_capacity refuses: one valid call, one spoiler per row, the status, the sentence and an untouched output. Then pairs
+ * moe_capacity rejects: one valid call, one spoiler per row, the status, the sentence and an untouched output. Then pairs
  * of faults, of which the one that comes first in the documented order must win, and calls that look wrong but are not.
  */
 #include "support.h"
@@ -97,7 +97,7 @@ static void positive_factor(struct test_call *c)
     c->args.capacity.factor = 1;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"no counts", NO_TENSOR("counts"), .query = true},
 
     {"counts one short", BAD_EXTENT("counts", 0, 3, "[3]", "[4]"), .query = true},
@@ -129,7 +129,7 @@ static const struct refusal rows[] = {
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_SHAPE("capacity")},
     {"dtype", BAD_TYPE("counts", kDLFloat, 32, 1)},
     {"rank", BAD_RANK("capacity", 2, NULL, NULL)},
@@ -142,7 +142,7 @@ static const struct refusal ladder[] = {
     {"alias", BAD_OVER("capacity", "counts", 0)},
 };
 
-static void the_first_negative_count_is_told(void **state)
+static void the_first_negative_count_is_reported(void **state)
 {
     (void)state;
     struct test_call c;
@@ -190,9 +190,9 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
-    test_add(&list, "the_first_negative_count_is_told", the_first_negative_count_is_told, NULL);
+    test_add(&list, "the_first_negative_count_is_reported", the_first_negative_count_is_reported, NULL);
     test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
     test_add(&list, "counts_that_are_not_read_may_hold_anything", counts_that_are_not_read_may_hold_anything,
              NULL);

@@ -1,5 +1,5 @@
 /*
- * moe_combine refuses: one valid call, one spoiler per row, the status, the sentence and an untouched output. Then pairs
+ * moe_combine rejects: one valid call, one spoiler per row, the status, the sentence and an untouched output. Then pairs
  * of faults, of which the one that comes first in the documented order must win, and calls that look wrong but are not.
  */
 #include "support.h"
@@ -78,7 +78,7 @@ static void slot_bytes(struct test_call *c)
     c->args.combine.capacity = INT64_C(1) << 29;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"gates as f16 for bf16 rows", BAD_CALL(gates_f16_rows_bf16, SY_ERR_DTYPE, "gates", NULL, NULL),
      .query = true},
 
@@ -115,14 +115,14 @@ static const struct refusal rows[] = {
     {"output with overlapping rows", BAD_STRIDE("output", 0, 5, "5", "7")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"output of 2^82 bytes",
      BAD_CALL(output_bytes, SY_ERR_OVERFLOW, "indices", "1099511627776 samples", "2^63")},
     {"slots of 2^65 bytes", BAD_CALL(slot_bytes, SY_ERR_OVERFLOW, "num_experts|capacity", NULL, NULL)},
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("locations")},
     {"dtype", BAD_TYPE("output", kDLInt, 32, 1)},
     {"rank", BAD_RANK("indices", 3, NULL, NULL)},
@@ -138,13 +138,13 @@ static const struct refusal ladder[] = {
 /* Together with every later fault, the earlier one is reported. */
 static void wins(void **state)
 {
-    const struct refusal *first = *state;
-    for (const struct refusal *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
-        struct refusal both = *first;
+    const struct rejection *first = *state;
+    for (const struct rejection *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
+        struct rejection both = *first;
         if (strcmp(first->name, "value") == 0 && strcmp(later->name, "overflow") == 0)
             continue; /* both spoil num_experts */
         both.second = later->spoil;
-        check_refusal(make, &both);
+        check_rejection(make, &both);
     }
 }
 
@@ -187,8 +187,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     for (size_t i = 0; i + 1 < COUNT_OF(ladder); i++)
         test_add(&list, test_name("%s is told before all later faults", ladder[i].name), wins,
                  (void *)&ladder[i]);

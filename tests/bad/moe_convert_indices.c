@@ -1,5 +1,5 @@
 /*
- * moe_convert_indices refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs.
+ * moe_convert_indices rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs.
  * Then pairs of faults, of which the one that comes first in the documented order must win, and calls that are fine.
  */
 #include "support.h"
@@ -136,7 +136,7 @@ static void one_expert(struct test_call *c)
     test_call_tensor(c, "converted_indices")->shape[1] = 3;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"no expert_offsets", NO_TENSOR("expert_offsets"), .query = true},
 
     {"sorted_indices of rank 2", BAD_RANK("sorted_indices", 2, "2", "1"), .query = true},
@@ -184,13 +184,13 @@ static const struct refusal rows[] = {
      BAD_CALL(one_expert, SY_ERR_ROUTING, "sorted_indices", "token 0 2 rows", "E = 1")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"slots of 2^64 bytes",
      BAD_CALL(slot_output_past_2_to_the_63, SY_ERR_OVERFLOW, "num_tokens", "2147483647", NULL)},
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("expert_offsets")},
     {"dtype", BAD_TYPE("converted_indices", kDLFloat, 32, 1)},
     {"value", BAD_CALL(k_minus_one, SY_ERR_VALUE, "k", NULL, NULL)},
@@ -205,8 +205,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     return test_run(&list, "bad_moe_convert_indices");
 }

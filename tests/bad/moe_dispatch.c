@@ -1,5 +1,5 @@
 /*
- * moe_dispatch refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then pairs
+ * moe_dispatch rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then pairs
  * of faults, of which the one that comes first in the documented order must win, and calls that look wrong but are not.
  */
 #include "support.h"
@@ -106,7 +106,7 @@ static void fewer_experts(struct test_call *c)
     c->args.dispatch.num_experts = EXPERTS - 1;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"gates as f16 for bf16 rows", BAD_CALL(gates_f16_rows_bf16, SY_ERR_DTYPE, "gates", NULL, NULL),
      .query = true},
 
@@ -147,7 +147,7 @@ static const struct refusal rows[] = {
      BAD_CALL(in_place_with_other_stride, SY_ERR_ALIAS, "dispatch|input", NULL, NULL)},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"dispatch of 2^65 bytes",
      BAD_CALL(dispatch_bytes, SY_ERR_OVERFLOW, "num_experts|capacity|dispatch|input", NULL, NULL)},
     {"no samples of 2^64 bytes each",
@@ -156,7 +156,7 @@ static const struct refusal paper_rows[] = {
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("locations")},
     {"dtype", BAD_TYPE("dispatch", kDLInt, 32, 1)},
     {"rank", BAD_RANK("gates", 2, NULL, NULL)},
@@ -172,13 +172,13 @@ static const struct refusal ladder[] = {
 /* Together with every later fault, the earlier one is reported. */
 static void wins(void **state)
 {
-    const struct refusal *first = *state;
-    for (const struct refusal *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
-        struct refusal both = *first;
+    const struct rejection *first = *state;
+    for (const struct rejection *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
+        struct rejection both = *first;
         if (strcmp(first->name, "value") == 0 && strcmp(later->name, "overflow") == 0)
             continue; /* both spoil capacity */
         both.second = later->spoil;
-        check_refusal(make, &both);
+        check_rejection(make, &both);
     }
 }
 
@@ -225,7 +225,7 @@ static void in_place_by_offset(struct test_call *c)
     input->t.byte_offset = 64;
 }
 
-static void in_place_is_judged_by_the_first_byte(void **state)
+static void in_place_is_validated_by_the_first_byte(void **state)
 {
     (void)state;
     test_accepts(make, in_place_by_offset);
@@ -254,14 +254,14 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     for (size_t i = 0; i + 1 < COUNT_OF(ladder); i++)
         test_add(&list, test_name("%s is told before all later faults", ladder[i].name), wins,
                  (void *)&ladder[i]);
     test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
     test_add(&list, "inputs_may_overlap", inputs_may_overlap, NULL);
-    test_add(&list, "in_place_is_judged_by_the_first_byte", in_place_is_judged_by_the_first_byte, NULL);
+    test_add(&list, "in_place_is_validated_by_the_first_byte", in_place_is_validated_by_the_first_byte, NULL);
     test_add(&list, "query_answers_from_shapes", query_answers_from_shapes, NULL);
     return test_run(&list, "bad_moe_dispatch");
 }

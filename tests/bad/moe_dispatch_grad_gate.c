@@ -1,5 +1,5 @@
 /*
- * moe_dispatch_grad_gate refuses: one valid call, one spoiler per row, the status, the sentence and an untouched output.
+ * moe_dispatch_grad_gate rejects: one valid call, one spoiler per row, the status, the sentence and an untouched output.
  * Then pairs of faults, of which the one that comes first in the documented order must win, and calls that look wrong but
  * are not.
  */
@@ -68,7 +68,7 @@ static void input_bytes(struct test_call *c)
     test_call_tensor(c, "input")->shape[1] = INT64_C(1) << 40;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"grad_gates as f16 for bf16 rows",
      BAD_CALL(gates_f16_rows_bf16, SY_ERR_DTYPE, "grad_gates", "f16", "f32 or bf16")},
 
@@ -101,12 +101,12 @@ static const struct refusal rows[] = {
     {"grad_gates with overlapping rows", BAD_STRIDE("grad_gates", 0, 5, "5", "9")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"input of 2^82 bytes", BAD_CALL(input_bytes, SY_ERR_OVERFLOW, "input", "1099511627776", "2^63")},
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("locations")},
     {"dtype", BAD_TYPE("grad_gates", kDLInt, 32, 1)},
     {"rank", BAD_RANK("indices", 3, NULL, NULL)},
@@ -122,13 +122,13 @@ static const struct refusal ladder[] = {
 /* Together with every later fault, the earlier one is reported. */
 static void wins(void **state)
 {
-    const struct refusal *first = *state;
-    for (const struct refusal *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
-        struct refusal both = *first;
+    const struct rejection *first = *state;
+    for (const struct rejection *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
+        struct rejection both = *first;
         if (strcmp(first->name, "value") == 0 && strcmp(later->name, "overflow") == 0)
             continue; /* both spoil num_experts */
         both.second = later->spoil;
-        check_refusal(make, &both);
+        check_rejection(make, &both);
     }
 }
 
@@ -177,8 +177,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     for (size_t i = 0; i + 1 < COUNT_OF(ladder); i++)
         test_add(&list, test_name("%s is told before all later faults", ladder[i].name), wins,
                  (void *)&ladder[i]);

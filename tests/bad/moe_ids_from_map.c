@@ -1,5 +1,5 @@
 /*
- * moe_ids_from_map refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
+ * moe_ids_from_map rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
  * pairs of faults, of which the one that comes first in the documented order must win, and calls that are fine.
  */
 #include "support.h"
@@ -42,7 +42,7 @@ static void four_experts(struct test_call *c)
     test_call_tensor(c, "routing_map")->mem[2 * EXPERTS + 1] = 200;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"probs without weights", NO_TENSOR("weights")},
     {"weights without probs", NO_TENSOR("probs")},
 
@@ -61,14 +61,14 @@ static const struct refusal rows[] = {
      BAD_CALL(four_experts, SY_ERR_ROUTING, "routing_map", "token 2 to 4 experts", "at most k = 3")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"experts of 2^31",
      BAD_CALL(experts_past_int32, SY_ERR_VALUE, "routing_map", "2147483648", "2147483647")},
     {"ids of 2^65 bytes", BAD_CALL(ids_past_2_to_the_63, SY_ERR_OVERFLOW, "k", "1152921504606846976", NULL)},
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("probs")},
     {"dtype", BAD_TYPE("ids", kDLFloat, 32, 1)},
     {"value", BAD_CALL(k_minus_one, SY_ERR_VALUE, "k", NULL, NULL)},
@@ -83,8 +83,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     return test_run(&list, "bad_moe_ids_from_map");
 }

@@ -1,5 +1,5 @@
 /*
- * moe_map_from_ids refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
+ * moe_map_from_ids rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
  * pairs of faults, of which the one that comes first in the documented order must win, and calls that are fine.
  */
 #include "support.h"
@@ -62,7 +62,7 @@ static void id_past_missing(struct test_call *c)
     set_id(c, 2, 0, EXPERTS + 1);
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"weights without probs", NO_TENSOR("probs")},
     {"probs without weights", NO_TENSOR("weights")},
 
@@ -89,12 +89,12 @@ static const struct refusal rows[] = {
      BAD_CALL(id_twice, SY_ERR_ROUTING, "ids", "token 4, slot 2 is 4, as slot 0 is", "distinct")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"map of 2^63 bytes", BAD_CALL(map_past_2_to_the_63, SY_ERR_OVERFLOW, "num_experts", "1073741824", NULL)},
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("weights")},
     {"dtype", BAD_TYPE("routing_map", kDLInt, 32, 1)},
     {"value", BAD_CALL(experts_minus_one, SY_ERR_VALUE, "num_experts", NULL, NULL)},
@@ -109,8 +109,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     return test_run(&list, "bad_moe_map_from_ids");
 }

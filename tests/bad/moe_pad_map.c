@@ -1,5 +1,5 @@
 /*
- * moe_pad_map refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
+ * moe_pad_map rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
  * pairs of faults, of which the one that comes first in the documented order must win, and calls that are fine.
  */
 #include "support.h"
@@ -50,7 +50,7 @@ static void experts_past_int32(struct test_call *c)
     test_call_tensor(c, "routing_map")->shape[1] = INT64_C(1) << 31;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"alignment 0", BAD_CALL(alignment_of_none, SY_ERR_VALUE, "alignment", "is 0", "1 or more"),
      .query = true},
     {"alignment -2^63",
@@ -71,7 +71,7 @@ static const struct refusal rows[] = {
      BAD_CALL(last_expert_overfull, SY_ERR_ROUTING, "routing_map", "5 of 6 tokens to expert 2", "8 tokens")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"tokens past 2^31",
      BAD_CALL(tokens_past_int32, SY_ERR_VALUE, "routing_map", "2147483648 tokens", "2147483647")},
     {"experts past 2^31",
@@ -79,7 +79,7 @@ static const struct refusal paper_rows[] = {
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("expert_counts")},
     {"dtype", BAD_TYPE("padded_map", kDLInt, 8, 1)},
     {"value", BAD_CALL(alignment_of_none, SY_ERR_VALUE, "alignment", NULL, NULL)},
@@ -104,8 +104,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "in_place_is_fine", in_place_is_fine, NULL);
     return test_run(&list, "bad_moe_pad_map");

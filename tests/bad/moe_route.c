@@ -1,5 +1,5 @@
 /*
- * moe_route refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then pairs of
+ * moe_route rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then pairs of
  * faults, of which the one that comes first in the documented order must win, and calls that look wrong but are not.
  */
 #include "support.h"
@@ -176,7 +176,7 @@ static void wraps_to_zero(struct test_call *c)
     resize(c, INT64_C(1) << 62, INT64_C(1) << 2);
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"no output at all", BAD_CALL(no_output, SY_ERR_NULL, "ids", "every other output", "at least one")},
 
     {"bias one short", BAD_EXTENT("bias", 0, 5, "[5]", "[6]"), .query = true},
@@ -227,7 +227,7 @@ static const struct refusal rows[] = {
     {"scores with inner stride -1", BAD_STRIDE("scores", 1, -1, "-1", "contiguous")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"experts past 2^23",
      BAD_CALL(experts_past_2_to_the_23, SY_ERR_OVERFLOW, "logits", "8388609", "8388608")},
     {"scores past 2^63 bytes",
@@ -237,7 +237,7 @@ static const struct refusal paper_rows[] = {
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("finished")},
     {"dtype", BAD_TYPE("weights", kDLInt, 32, 1)},
     {"rank", BAD_RANK("counts", 2, NULL, NULL)},
@@ -313,8 +313,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
     test_add(&list, "inputs_may_overlap", inputs_may_overlap, NULL);

@@ -83,7 +83,7 @@ static void plane_over_the_first(struct test_call *c)
     c->args.blocks.num_planes = 1;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"no array of planes", BAD_FIELD("num_planes", 1, SY_ERR_NULL, "planes", NULL, "1"), .query = true},
     {"a plane of nothing", BAD_CALL(plane_without_cache, SY_ERR_NULL, "cache", "plane 1 is missing", NULL),
      .query = true},
@@ -107,7 +107,7 @@ static const struct refusal rows[] = {
 };
 
 /* In the documented order; each acts on another argument or field, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("pairs")},
     {"dtype", BAD_TYPE("cache", kDLInt, 4, 1)},
     {"rank", BAD_RANK("pairs", 3, NULL, NULL)},
@@ -129,7 +129,7 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "calls_that_are_fine", calls_that_are_fine, NULL);
     return test_run(&list, "bad_kv_blocks");

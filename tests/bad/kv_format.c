@@ -166,7 +166,7 @@ static void newer_format(struct test_call *c)
 
 #define BAD_FORMAT(f, text, right) BAD_CALL(f, SY_ERR_VALUE, "format", text, right), .query = true
 
-static const struct refusal row_rows[] = {
+static const struct rejection row_rows[] = {
     {"codes of f32", BAD_FORMAT(q_f32, "q_type f32", "f8_e4m3, f8_e5m2 or i8")},
     {"codes of no type", BAD_FORMAT(q_none, "q_type", "f8_e4m3, f8_e5m2 or i8")},
     {"scales of bf16", BAD_FORMAT(scale_bf16, "scale_type bf16", "f32 or f8_e8m0")},
@@ -202,7 +202,7 @@ static const struct refusal row_rows[] = {
     {"out in the cache", BAD_OVER("out", "cache", 0)},
 };
 
-static const struct refusal block_rows[] = {
+static const struct rejection block_rows[] = {
     {"no scale record", BAD_FORMAT(record_0, "scale_bytes 0", "1 or more")},
     {"a scale record too short", BAD_FORMAT(record_short, "scales in bytes 0 to 2", "0 to 1")},
     {"blocks too short", BAD_EXTENT("cache", 1, 21, "blocks of 21 bytes", "2 rows of 11"), .query = true},
@@ -215,7 +215,7 @@ static const struct refusal block_rows[] = {
     {"blocks of nothing", BAD_EXTENT("cache", 1, 0, "extent 0", NULL), .query = true},
 };
 
-static const struct refusal tensor_scale_rows[] = {
+static const struct rejection tensor_scale_rows[] = {
     {"q_count beside a tensor", BAD_FORMAT(tensor_q_count, "q_count 8", "0")},
     {"rope beside a tensor", BAD_FORMAT(tensor_rope, "rope_bytes 2", "0")},
     {"scale without a format", BAD_CALL(no_format, SY_ERR_DTYPE, "out", "f16", "i8")},
@@ -232,14 +232,14 @@ static const struct refusal tensor_scale_rows[] = {
     {"out in the scales", BAD_OVER("out", "scale", 0)},
 };
 
-static const struct refusal scatter_rows[] = {
+static const struct rejection scatter_rows[] = {
     {"block_size -2", BAD_FIELD("block_size", -2, SY_ERR_VALUE, NULL, "-2", "0 or more"), .query = true},
     {"src of u8", BAD_TYPE("src", 1, 8, 1), .query = true},
     {"src of packed rows", BAD_EXTENT("src", 1, 11, "[4,11]", "[4,8]"), .query = true},
     {"src in the cache", BAD_OVER("src", "cache", 0)},
 };
 
-static const struct refusal scatter_tensor_rows[] = {
+static const struct rejection scatter_tensor_rows[] = {
     {"no scale to write", NO_TENSOR("scale"), .query = true},
     {"a scale row too few", BAD_EXTENT("scale", 0, 5, "[5,3]", "[6,3]"), .query = true},
     {"scale rows that overlap", BAD_STRIDE("scale", 0, 2, "row stride 2", "3"), .query = true},
@@ -263,11 +263,11 @@ static void calls_that_are_fine(void **state)
 int main(void)
 {
     struct test_list list = {0};
-    test_add_refusals(&list, make_row, row_rows, COUNT_OF(row_rows));
-    test_add_refusals(&list, make_block, block_rows, COUNT_OF(block_rows));
-    test_add_refusals(&list, make_tensor, tensor_scale_rows, COUNT_OF(tensor_scale_rows));
-    test_add_refusals(&list, make_block_scatter, scatter_rows, COUNT_OF(scatter_rows));
-    test_add_refusals(&list, make_tensor_scatter, scatter_tensor_rows, COUNT_OF(scatter_tensor_rows));
+    test_add_rejections(&list, make_row, row_rows, COUNT_OF(row_rows));
+    test_add_rejections(&list, make_block, block_rows, COUNT_OF(block_rows));
+    test_add_rejections(&list, make_tensor, tensor_scale_rows, COUNT_OF(tensor_scale_rows));
+    test_add_rejections(&list, make_block_scatter, scatter_rows, COUNT_OF(scatter_rows));
+    test_add_rejections(&list, make_tensor_scatter, scatter_tensor_rows, COUNT_OF(scatter_tensor_rows));
     test_add(&list, "calls_that_are_fine", calls_that_are_fine, NULL);
     return test_run(&list, "bad_kv_format");
 }

@@ -86,7 +86,7 @@ static void uneven_index_rows(struct test_call *c)
     test_call_tensor(c, "block_table")->shape[1] = 4;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"out of rank 2", BAD_RANK("out", 2, "[3,5]", "[3,5,7]")},
     {"out of rank 4", BAD_RANK("out", 4, "[3,5,7,1]", "[3,5,7]")},
 
@@ -119,14 +119,14 @@ static const struct refusal rows[] = {
     {"out with overlapping rows", BAD_STRIDE("out", 0, 34, "34", NULL)},
 };
 
-static const struct refusal paged_rows[] = {
+static const struct rejection paged_rows[] = {
     {"paged cache rows without bytes", BAD_EXTENT("cache", 2, 0, "0", NULL), .query = true},
     {"paged cache with overlapping blocks", BAD_STRIDE("cache", 0, 27, "27", "28"), .query = true},
     {"paged cache with overlapping rows", BAD_STRIDE("cache", 1, 6, "6", "7"), .query = true},
     {"paged cache with inner stride 2", BAD_STRIDE("cache", 2, 2, "2", "contiguous"), .query = true},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"blocks * block_size past 2^63",
      BAD_CALL(blocks_times_block_size, SY_ERR_OVERFLOW, "cache|block_size", NULL, NULL)},
     {"cache of 2^64 bytes", BAD_CALL(cache_bytes, SY_ERR_OVERFLOW, "cache", NULL, NULL)},
@@ -134,7 +134,7 @@ static const struct refusal paper_rows[] = {
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("counts")},
     {"dtype", BAD_TYPE("out", kDLInt, 32, 1)},
     {"rank", BAD_RANK("seq_lens", 2, NULL, NULL)},
@@ -227,9 +227,9 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_refusals(&list, make_paged, paged_rows, COUNT_OF(paged_rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_rejections(&list, make_paged, paged_rows, COUNT_OF(paged_rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
     test_add(&list, "inputs_may_overlap", inputs_may_overlap, NULL);

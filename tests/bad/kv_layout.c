@@ -1,5 +1,5 @@
 /*
- * kv_gather and kv_scatter refuse caches with heads: one valid call with blocks of [H,S,D], one spoiler per row, the
+ * kv_gather and kv_scatter reject caches with heads: one valid call with blocks of [H,S,D], one spoiler per row, the
  * status, the sentence, and untouched outputs.
  */
 #include "support.h"
@@ -39,7 +39,7 @@ static void heads_in_rows(struct test_call *c)
     cache->t.strides = cache->strides;
 }
 
-static const struct refusal gather_rows[] = {
+static const struct rejection gather_rows[] = {
     {"layout 2", BAD_FIELD("layout", 2, SY_ERR_VALUE, NULL, "2", "NHD, HND"), .query = true},
     {"no heads", BAD_EXTENT("cache", 1, 0, "extent 0 in dimension 1", NULL), .query = true},
     {"heads without elements", BAD_EXTENT("cache", 3, 0, "extent 0 in dimension 3", NULL), .query = true},
@@ -58,7 +58,7 @@ static const struct refusal gather_rows[] = {
     {"out in the cache", BAD_OVER("out", "cache", 0)},
 };
 
-static const struct refusal scatter_rows[] = {
+static const struct rejection scatter_rows[] = {
     {"layout 9", BAD_FIELD("layout", 9, SY_ERR_VALUE, NULL, "9", "NHD, HND"), .query = true},
     {"a cache of rank 2", BAD_RANK("cache", 2, "rank 2", "3 or more"), .query = true},
     {"a head less in src", BAD_EXTENT("src", 1, 3, "[7,3,5]", "[7,4,5]"), .query = true},
@@ -77,8 +77,8 @@ static void calls_that_are_fine(void **state)
 int main(void)
 {
     struct test_list list = {0};
-    test_add_refusals(&list, make_gather, gather_rows, COUNT_OF(gather_rows));
-    test_add_refusals(&list, make_scatter, scatter_rows, COUNT_OF(scatter_rows));
+    test_add_rejections(&list, make_gather, gather_rows, COUNT_OF(gather_rows));
+    test_add_rejections(&list, make_scatter, scatter_rows, COUNT_OF(scatter_rows));
     test_add(&list, "calls_that_are_fine", calls_that_are_fine, NULL);
     return test_run(&list, "bad_kv_layout");
 }

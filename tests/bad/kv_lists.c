@@ -38,7 +38,7 @@ static void make(struct test_call *c)
     a->block_size = BLOCK_SIZE;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"indptr without entries", BAD_EXTENT("indptr", 0, 0, "[0]", NULL), .query = true},
     {"last_page_len one short", BAD_EXTENT("last_page_len", 0, 2, "[2]", "[3]"), .query = true},
     {"page_indices with stride 2", BAD_STRIDE("page_indices", 0, 2, "2", "contiguous"), .query = true},
@@ -48,6 +48,6 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
     return test_run(&list, "bad_kv_lists");
 }

@@ -1,5 +1,5 @@
 /*
- * kv_gather and kv_scatter with further planes refuse: one valid call of three planes, one spoiler per row, the status,
+ * kv_gather and kv_scatter with further planes reject: one valid call of three planes, one spoiler per row, the status,
  * the sentence with its plane, and untouched outputs.
  */
 #include "support.h"
@@ -77,7 +77,7 @@ static void cache_bytes(struct test_call *c)
     test_call_tensor(c, "cache.1")->shape[0] = INT64_C(1) << 62;
 }
 
-static const struct refusal gather_rows[] = {
+static const struct rejection gather_rows[] = {
     {"planes missing", BAD_CALL(no_planes, SY_ERR_NULL, "planes", "2", NULL), .query = true},
     {"-1 planes", BAD_FIELD("num_planes", -1, SY_ERR_VALUE, NULL, "-1", "255"), .query = true},
     {"256 planes", BAD_FIELD("num_planes", SY_KV_MAX_PLANES + 1, SY_ERR_VALUE, NULL, "256", "255"),
@@ -135,7 +135,7 @@ static const struct refusal gather_rows[] = {
      BAD_NUMBER("indices", 2, 12, SY_ERR_INDEX, "indices at batch 0, position 2 is 12", "12")},
 };
 
-static const struct refusal scatter_rows[] = {
+static const struct rejection scatter_rows[] = {
     {"no cache 1", NO_TENSOR("cache.1"), .query = true, .blame = "cache",
      .found = "cache of plane 1 is missing"},
     {"no src 2", NO_TENSOR("src.2"), .query = true, .blame = "src", .found = "src of plane 2 is missing"},
@@ -155,7 +155,7 @@ static const struct refusal scatter_rows[] = {
 };
 
 /* In the documented order, each in another plane. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("cache.2"), .blame = "cache"},
     {"dtype", BAD_TYPE("out.1", kDLFloat, 32, 1), .blame = "out"},
     {"rank", BAD_RANK("block_table", 3, NULL, NULL)},
@@ -229,8 +229,8 @@ static void first_overlap_of_many_planes(void **state)
 int main(void)
 {
     struct test_list list = {0};
-    test_add_refusals(&list, make_gather, gather_rows, COUNT_OF(gather_rows));
-    test_add_refusals(&list, make_scatter, scatter_rows, COUNT_OF(scatter_rows));
+    test_add_rejections(&list, make_gather, gather_rows, COUNT_OF(gather_rows));
+    test_add_rejections(&list, make_scatter, scatter_rows, COUNT_OF(scatter_rows));
     test_add_ladder(&list, make_gather, ladder, COUNT_OF(ladder));
     test_add(&list, "calls_that_are_fine", calls_that_are_fine, NULL);
     test_add(&list, "first_overlap_of_many_planes", first_overlap_of_many_planes, NULL);

@@ -66,7 +66,7 @@ static void plane_over_the_first(struct test_call *c)
     c->args.ragged.num_planes = 1;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"out of rank 3", BAD_RANK("out", 3, "[13,8,1]", "[13,8]")},
 
     {"starts one short", BAD_EXTENT("starts", 0, 2, "[2]", "[3]"), .query = true},
@@ -91,7 +91,7 @@ static const struct refusal rows[] = {
 };
 
 /* In the documented order; each acts on another argument or field, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("req_id")},
     {"dtype", BAD_TYPE("out", kDLFloat, 32, 1)},
     {"rank", BAD_RANK("block_table", 3, NULL, NULL)},
@@ -123,7 +123,7 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "calls_that_are_fine", calls_that_are_fine, NULL);
     return test_run(&list, "bad_kv_ragged");

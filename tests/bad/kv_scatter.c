@@ -76,7 +76,7 @@ static void slot_past_the_cache(struct test_call *c)
     put(c, 7, CACHE_ROWS);
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"src of rank 2", BAD_RANK("src", 2, "[2,5]", "[2,5,7]"), .query = true},
     {"src of rank 4", BAD_RANK("src", 4, "[2,5,7,1]", "[2,5,7]"), .query = true},
     {"slots of rank 1", BAD_RANK("slots", 1, NULL, "[2,7]"), .query = true, .blame = "src"},
@@ -101,7 +101,7 @@ static const struct refusal rows[] = {
 
 };
 
-static const struct refusal paged_rows[] = {
+static const struct rejection paged_rows[] = {
     {"paged cache rows without bytes", BAD_EXTENT("cache", 2, 0, "0", NULL), .query = true},
     {"paged cache with overlapping blocks", BAD_STRIDE("cache", 0, 27, "27", "28"), .query = true},
     {"paged cache with overlapping rows", BAD_STRIDE("cache", 1, 6, "6", "7"), .query = true},
@@ -110,13 +110,13 @@ static const struct refusal paged_rows[] = {
      BAD_CALL(blocks_times_block_size, SY_ERR_OVERFLOW, "cache|block_size", NULL, NULL), .query = true},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"cache of 2^64 bytes", BAD_CALL(cache_bytes, SY_ERR_OVERFLOW, "cache", NULL, NULL)},
     {"2^32 positions", BAD_CALL(positions_of_32_bits, SY_ERR_OVERFLOW, "slots", NULL, NULL)},
 };
 
 /* In the documented order; each acts on another argument or field, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("cache")},
     {"dtype", BAD_TYPE("slots", kDLUInt, 32, 1)},
     {"rank", BAD_RANK("cache", 1, NULL, NULL)},
@@ -163,9 +163,9 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_refusals(&list, make_paged, paged_rows, COUNT_OF(paged_rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_rejections(&list, make_paged, paged_rows, COUNT_OF(paged_rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "inputs_may_overlap", inputs_may_overlap, NULL);
     test_add(&list, "strides_of_extent_one_mean_nothing", strides_of_extent_one_mean_nothing, NULL);

@@ -24,7 +24,7 @@ static void positions_of_32_bits(struct test_call *c)
     test_call_tensor(c, "batch")->shape[0] = test_call_tensor(c, "position")->shape[0] = INT64_C(1) << 32;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"batch of rank 2", BAD_RANK("batch", 2, "[6,1]", "[6]"), .query = true},
     {"slots of rank 2", BAD_RANK("slots", 2, "[6,1]", "[6]")},
 
@@ -42,12 +42,12 @@ static const struct refusal rows[] = {
     {"slots with stride 2", BAD_STRIDE("slots", 0, 2, "2", "contiguous")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"2^32 tokens", BAD_CALL(positions_of_32_bits, SY_ERR_OVERFLOW, "position", NULL, NULL)},
 };
 
 /* In the documented order; each acts on another argument or field, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("position")},
     {"dtype", BAD_TYPE("slots", kDLFloat, 32, 1)},
     {"rank", BAD_RANK("block_table", 3, NULL, NULL)},
@@ -77,8 +77,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "calls_that_are_fine", calls_that_are_fine, NULL);
     return test_run(&list, "bad_kv_slots");

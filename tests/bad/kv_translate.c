@@ -40,7 +40,7 @@ static void positions_of_32_bits(struct test_call *c)
     test_call_tensor(c, "indices")->shape[1] = 65536;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"slots of rank 1", BAD_RANK("slots", 1, "[3]", "[3,5]")},
     {"slots of rank 3", BAD_RANK("slots", 3, "[3,5,1]", "[3,5]")},
 
@@ -65,14 +65,14 @@ static const struct refusal rows[] = {
     {"valid with stride 2", BAD_STRIDE("valid", 0, 2, "2", "contiguous")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"num_rows * block_size past 2^63",
      BAD_CALL(rows_times_block_size, SY_ERR_OVERFLOW, "block_size", NULL, NULL)},
     {"2^32 positions", BAD_CALL(positions_of_32_bits, SY_ERR_OVERFLOW, "indices", NULL, NULL)},
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("counts")},
     {"dtype", BAD_TYPE("valid", kDLFloat, 32, 1)},
     {"rank", BAD_RANK("seq_lens", 2, NULL, NULL)},
@@ -91,8 +91,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     return test_run(&list, "bad_kv_translate");
 }

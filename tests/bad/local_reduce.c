@@ -94,7 +94,7 @@ static void rows_past_int32(struct test_call *c)
 
 /* ---- Tables -------------------------------------------------------------------------------------------------- */
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"input of rank 2", BAD_RANK("input", 2, "2", "3 or 4"), .query = true},
 
     {"expert_metadata of rank 3", BAD_RANK("expert_metadata", 3, "3", "2 or 4"), .query = true},
@@ -130,7 +130,7 @@ static const struct refusal rows[] = {
      BAD_CALL(three_experts, SY_ERR_SHAPE, "input", "has 2 experts", "want 3, those of device 1")},
 };
 
-static const struct refusal expert_rows[] = {
+static const struct rejection expert_rows[] = {
     {"EXPERT input of rank 3", BAD_RANK("input", 3, "3", "want 2"), .query = true},
     {"EXPERT output of rank 3", BAD_RANK("output", 3, "3", "want 2")},
     {"EXPERT output one column short", BAD_EXTENT("output", 1, 2, "[8,2]", "[8,3]")},
@@ -138,7 +138,7 @@ static const struct refusal expert_rows[] = {
      .want = SY_ERR_CAPACITY, .found = "6 rows", .wanted = "at least 7"},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"experts past 65535",
      BAD_CALL(too_many_experts, SY_ERR_SHAPE, "expert_mapping", "65536 experts", "65535")},
     {"devices past 65536",
@@ -149,7 +149,7 @@ static const struct refusal paper_rows[] = {
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("weights")},
     {"dtype", BAD_TYPE("output", kDLInt, 32, 1)},
     {"input shape", BAD_EXTENT("expert_mapping", 1, 2, NULL, NULL)},
@@ -172,9 +172,9 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_refusals(&list, make_expert, expert_rows, COUNT_OF(expert_rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_rejections(&list, make_expert, expert_rows, COUNT_OF(expert_rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "accepted", accepted, NULL);
     return test_run(&list, "bad_local_reduce");

@@ -1,6 +1,6 @@
 /*
  * moe_ids_from_map refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
- * pairs of faults, of which the one that comes first in the documented order must win, and calls that are fine.
+ * pairs of faults, of which the one that comes first in the documented order must win.
  */
 #include "support.h"
 
@@ -46,19 +46,12 @@ static const struct refusal rows[] = {
     {"probs without weights", NO_TENSOR("weights")},
     {"weights without probs", NO_TENSOR("probs")},
 
-    {"probs one expert short", BAD_EXTENT("probs", 1, 6, "[5,6]", "[5,7]"), .query = true},
-
-    {"k -1", BAD_CALL(k_minus_one, SY_ERR_VALUE, "k", "-1", "0"), .query = true},
-
     {"ids one slot short", BAD_EXTENT("ids", 1, 2, "[5,2]", "[5,3]")},
     {"ids one token long", BAD_EXTENT("ids", 0, 6, "[6,3]", "[5,3]")},
     {"weights one slot long", BAD_EXTENT("weights", 1, 4, "[5,4]", "[5,3]")},
 
     {"map with inner stride 2", BAD_STRIDE("routing_map", 1, 2, "2", "contiguous"), .query = true},
     {"ids with overlapping rows", BAD_STRIDE("ids", 0, 2, "2", "3")},
-
-    {"a token with four experts",
-     BAD_CALL(four_experts, SY_ERR_ROUTING, "routing_map", "token 2 to 4 experts", "at most k = 3")},
 };
 
 static const struct refusal paper_rows[] = {

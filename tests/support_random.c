@@ -3,6 +3,8 @@
  */
 #include "support_random.h"
 
+#include <math.h>
+
 sy_ctx *contexts[16];
 int n_contexts;
 static unsigned char *before[8]; /* the outputs' memory before the call */
@@ -93,6 +95,36 @@ void put_numbers(struct tensor *x, const int64_t *numbers)
         memcpy((char *)tensor_row(x, i / columns) + (size_t)(i % columns) * bytes,
                bytes == 8 ? (const void *)&numbers[i] : &narrow, bytes);
     }
+}
+
+void fill_floats(uint64_t *rng, DLDataType type, void *to, int64_t n, int64_t odds)
+{
+    const bool half = type.code == kDLFloat && type.bits == 16;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t kind = odds > 0 && rng_below(rng, odds) == 0 ? rng_below(rng, 5) : -1;
+        double value = ldexp(2 * rng_unit(rng) - 1, (int)rng_below(rng, 9) - 4);
+        if (kind == 0)
+            value = ldexp(value, half ? -14 : -126);
+        else if (kind == 1)
+            value = ldexp(2 * rng_unit(rng) - 1, half ? 15 : 127);
+        else if (kind == 2)
+            value = -0.0;
+        else if (kind == 3)
+            value = rng_below(rng, 2) ? 1 : -1;
+        const uint32_t wide = kind == 4 ? (uint32_t)rng_u64(rng) : f32_round(value);
+        const uint16_t narrow = kind == 4 ? (uint16_t)wide : half ? f16_round(value) : bf16_round(value);
+        if (type.bits == 32)
+            memcpy((char *)to + i * 4, &wide, 4);
+        else
+            memcpy((char *)to + i * 2, &narrow, 2);
+    }
+}
+
+int32_t any_outside(uint64_t *rng, int64_t limit)
+{
+    const int64_t kinds[] = {
+        INT32_MIN, INT32_MAX, -1, limit, limit + rng_below(rng, 1000), -1 - rng_below(rng, 1000)};
+    return (int32_t)kinds[rng_below(rng, COUNT_OF(kinds))];
 }
 
 void fill_outputs(const struct output *out, size_t n)

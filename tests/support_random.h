@@ -21,6 +21,12 @@ void free_all(void); /* checks the guards of the tensors */
 /* Copies numbers into a tensor of 32 or 64 bits. */
 void put_numbers(struct tensor *x, const int64_t *numbers);
 
+/* Floats of few exponents, so that sums cancel; one in `odds` is tiny, huge, -0, 1, -1 or has any bits at all. 0: none. */
+void fill_floats(uint64_t *rng, DLDataType type, void *to, int64_t n, int64_t odds);
+
+/* A number outside 0 to limit - 1: the extremes, the neighbours, others. */
+int32_t any_outside(uint64_t *rng, int64_t limit);
+
 /* An output of a call, with its dense contents after a success; 8 at most. */
 struct output {
     const char *name;

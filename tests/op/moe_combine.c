@@ -26,49 +26,13 @@ struct fixture {
 static const enum dispatch_type kinds[] = {DISPATCH_F32, DISPATCH_F16, DISPATCH_BF16};
 static const DLDataType types[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
 
-/* Ordinary numbers of few exponents, so that sums cancel, tiny and huge ones, zeros, and any bits at all. */
-static void fill_values(uint64_t *rng, enum dispatch_type type, unsigned char *to, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++) {
-        const int64_t kind = rng_below(rng, 16);
-        double value = ldexp(2 * rng_unit(rng) - 1, (int)rng_below(rng, 5) - 2);
-        if (kind == 0)
-            value = ldexp(2 * rng_unit(rng) - 1, type == DISPATCH_F16 ? -14 : -126);
-        else if (kind == 1)
-            value = ldexp(2 * rng_unit(rng) - 1, type == DISPATCH_F16 ? 15 : 127);
-        else if (kind == 2)
-            value = -0.0;
-        else if (kind <= 4)
-            value = rng_below(rng, 2) ? 1 : -1;
-        uint32_t wide = kind == 15 ? (uint32_t)rng_u64(rng) : f32_round(value);
-        uint16_t narrow = type == DISPATCH_F16 ? f16_round(value) : bf16_round(value);
-        if (kind == 15)
-            narrow = (uint16_t)wide;
-        if (type == DISPATCH_F32)
-            memcpy(to + i * 4, &wide, 4);
-        else
-            memcpy(to + i * 2, &narrow, 2);
-    }
-}
-
-static int32_t outside(uint64_t *rng, int64_t limit)
-{
-    const int32_t all[] = {INT32_MIN,
-                           INT32_MAX,
-                           -1,
-                           (int32_t)limit,
-                           (int32_t)(limit + rng_below(rng, 1000)),
-                           (int32_t)(-1 - rng_below(rng, 1000))};
-    return all[rng_below(rng, (int64_t)COUNT_OF(all))];
-}
-
 static void fill_slots(uint64_t *rng, struct fixture *f)
 {
     const struct combine_case *in = &f->in;
     for (int64_t i = 0; i < in->choices * in->samples; i++) {
         const int64_t spoil = rng_below(rng, 6);
-        const int32_t e = spoil == 0 ? outside(rng, in->experts) : (int32_t)rng_below(rng, in->experts);
-        const int32_t c = spoil == 1 ? outside(rng, in->capacity) : (int32_t)rng_below(rng, in->capacity);
+        const int32_t e = spoil == 0 ? any_outside(rng, in->experts) : (int32_t)rng_below(rng, in->experts);
+        const int32_t c = spoil == 1 ? any_outside(rng, in->capacity) : (int32_t)rng_below(rng, in->capacity);
         f->dense_indices[i] = e;
         f->dense_locations[i] = c;
         seen.idx_low += e < 0;
@@ -134,8 +98,8 @@ static void fixture_make(struct fixture *f, uint64_t *rng, size_t type, enum gat
     f->dense_locations = need(n, 4);
     f->dense_slots = need(rows * in->hidden, type_bytes(f->type));
     f->want = need(in->samples * in->hidden, type_bytes(f->type));
-    fill_values(rng, in->gate_type, f->dense_gates, n);
-    fill_values(rng, in->type, f->dense_slots, rows * in->hidden);
+    fill_floats(rng, f->gate_type, f->dense_gates, n, 3);
+    fill_floats(rng, f->type, f->dense_slots, rows * in->hidden, 3);
     fill_slots(rng, f);
     in->gates = gates == GATES_NONE ? NULL : f->dense_gates;
     in->indices = f->dense_indices;

@@ -29,43 +29,6 @@ struct fixture {
     sy_moe_dispatch_args args;
 };
 
-/* Mostly ordinary numbers, some of any bits, some that make products over- and underflow. */
-static void fill_values(uint64_t *rng, enum dispatch_type type, unsigned char *to, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++) {
-        const int64_t kind = rng_below(rng, 8);
-        double value = ldexp(2 * rng_unit(rng) - 1, (int)rng_below(rng, 9) - 4);
-        if (kind == 0)
-            value = ldexp(2 * rng_unit(rng) - 1, type == DISPATCH_F16 ? -14 : -126);
-        else if (kind == 1)
-            value = ldexp(2 * rng_unit(rng) - 1, type == DISPATCH_F16 ? 15 : 127);
-        else if (kind == 2)
-            value = -0.0;
-        uint32_t wide = kind == 3 ? (uint32_t)rng_u64(rng) : f32_round(value);
-        uint16_t narrow = type == DISPATCH_F16 ? f16_round(value) : bf16_round(value);
-        if (kind == 3)
-            narrow = (uint16_t)wide;
-        if (type == DISPATCH_F32)
-            memcpy(to + i * 4, &wide, 4);
-        else
-            memcpy(to + i * 2, &narrow, 2);
-    }
-}
-
-static int32_t outside(uint64_t *rng, int64_t limit)
-{
-    const int64_t kind = rng_below(rng, 6);
-    if (kind == 0)
-        return INT32_MIN;
-    if (kind == 1)
-        return INT32_MAX;
-    if (kind == 2)
-        return -1;
-    if (kind == 3)
-        return (int32_t)limit;
-    return (int32_t)(kind == 4 ? limit + rng_below(rng, 1000) : -1 - rng_below(rng, 1000));
-}
-
 /* Slots, repeated ones welcome, or a random set of distinct ones; a sixth of the samples is invalid. */
 static void fill_slots(uint64_t *rng, struct fixture *f)
 {
@@ -83,9 +46,9 @@ static void fill_slots(uint64_t *rng, struct fixture *f)
         int32_t e = (int32_t)(slot / in->capacity), c = (int32_t)(slot % in->capacity);
         const int64_t spoil = rng_below(rng, 12);
         if (spoil == 0 || spent)
-            e = outside(rng, in->experts);
+            e = any_outside(rng, in->experts);
         if (spoil == 1)
-            c = outside(rng, in->capacity);
+            c = any_outside(rng, in->capacity);
         f->dense_indices[i] = e;
         f->dense_locations[i] = c;
         seen.idx_low += e < 0;
@@ -155,9 +118,9 @@ static void fixture_fill(struct fixture *f, uint64_t *rng, size_t type, enum gat
     f->dense_indices = need(in->samples, 4);
     f->dense_locations = need(in->samples, 4);
     f->want = need(memory_rows * in->hidden, type_bytes(f->type));
-    fill_values(rng, in->gate_type, f->dense_gates, in->samples);
-    fill_values(rng, in->type, f->dense_input, in->samples * in->hidden);
-    fill_values(rng, in->type, f->want, memory_rows * in->hidden);
+    fill_floats(rng, f->gate_type, f->dense_gates, in->samples, 2);
+    fill_floats(rng, f->type, f->dense_input, in->samples * in->hidden, 2);
+    fill_floats(rng, f->type, f->want, memory_rows * in->hidden, 2);
     fill_slots(rng, f);
     in->gates = gates == GATES_NONE ? NULL : f->dense_gates;
     in->indices = f->dense_indices;

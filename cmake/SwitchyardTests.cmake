@@ -191,7 +191,7 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
     # What the built library looks like from outside makes sense only without sanitizers in it.
     if(NOT SWITCHYARD_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
         list(APPEND python_env SWITCHYARD_SHARED=$<TARGET_FILE:switchyard> SWITCHYARD_STATIC=$<TARGET_FILE:switchyard_static>
-             SWITCHYARD_BITS=$<TARGET_FILE:bits> SWITCHYARD_DLPACK=${DLPACK_INCLUDE_DIR} SWITCHYARD_CONFIG=$<CONFIG>)
+             SWITCHYARD_BITS=$<TARGET_FILE:bits> SWITCHYARD_CONFIG=$<CONFIG>)
         if(TARGET switchyard_mpi)
             list(JOIN MPI_C_INCLUDE_DIRS ":" mpi_includes)
             list(APPEND python_env SWITCHYARD_MPI_SHARED=$<TARGET_FILE:switchyard_mpi> SWITCHYARD_MPI_INCLUDES=${mpi_includes}

@@ -36,7 +36,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <dlpack/dlpack.h>
+#include <switchyard_dlpack.h>
 
 #define SY_VERSION_MAJOR 0
 #define SY_VERSION_MINOR 1

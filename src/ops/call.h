@@ -90,7 +90,8 @@ struct syi_call {
     struct syi_turns turns;
     uint32_t spared; /* required tensors that this call does without, by bit */
     int floats; /* tensor that must be of a float type in this call, though others are accepted, + 1; 0: none */
-    int may_alias[2]; /* a pair that may be exactly the same rows; equal: none */
+    int may_alias[2];                  /* a pair that may be exactly the same rows; equal: none */
+    const struct syi_backend *backend; /* by the devices of the tensors; before they are checked the CPU's */
     union syi_plan plan;
     struct syi_kv_plane *planes; /* room for SYI_FEW_PLANES of the plan; for more in scratch memory */
     void *scratch;               /* the backend's */
@@ -116,6 +117,16 @@ sy_status syi_take_scratch(struct syi_call *call);
 
 /* What a backend returned. The sentence and the fault of contents it rejected are made here (faults.c). */
 sy_status syi_describe_found(sy_ctx *ctx, const sy_op_info *op, sy_status status);
+
+/* ---- Backends (backends.c) ---------------------------------------------------------------------------- */
+
+/* The one for tensors in ordinary memory, and for calls without tensors. */
+const struct syi_backend *syi_usual_backend(void);
+
+/* Chooses the first of n backends that accepts the call's first tensor; it must accept all the others beside it. */
+sy_status syi_choose_backend(struct syi_call *call, const struct syi_backend *const *backends, int n);
+
+/* ---- Entry points ------------------------------------------------------------------------------------- */
 
 /* The entry points every operator has. */
 sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes);
@@ -184,6 +195,8 @@ sy_status syi_check_step(struct syi_call *call, const char *name, const char *wh
 
 /* Stride, device, alias of all tensors. */
 sy_status syi_check_layout(struct syi_call *call);
+sy_status
+syi_check_devices(struct syi_call *call); /* the second of them, which chooses the backend (backends.c) */
 sy_status syi_check_alias(struct syi_call *call); /* the last of them (alias.c) */
 
 /* Alias of all tensors with a workspace that was lent: scratch would destroy even an input. */

@@ -77,8 +77,7 @@ def compile_c(folder, code, *flags):
         file.write("".join(f"#include <{name}>\n" for name in ("stdio.h", *HEADERS)) + code)
     with open(os.path.join(folder, "mpi.h"), "w", encoding="utf-8") as file:  # no layout depends on the real one
         file.write("typedef void *MPI_Comm;\ntypedef int MPI_Fint;\n")
-    extra = ["-I", os.environ["SWITCHYARD_DLPACK"]] if os.environ.get("SWITCHYARD_DLPACK") else []
-    command = [compiler, "-std=c11", "-I", folder, "-I", os.path.join(ROOT, "include"), *extra, source, *flags]
+    command = [compiler, "-std=c11", "-I", folder, "-I", os.path.join(ROOT, "include"), source, *flags]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 

@@ -482,12 +482,30 @@ sy_status test_call_query(sy_ctx *ctx, struct test_call *call, sy_query *query)
     return sy_call_query(ctx, info, &call->args, info->args_bytes, query);
 }
 
+static void set_field(struct test_call *call, const char *name, int64_t value)
+{
+    const sy_op_info *info = sy_op_find(call->op);
+    int i = info->n_tensors;
+    while (i < info->n_fields && strcmp(sy_op_field(info, i)->name, name) != 0)
+        i++;
+    assert_in_range(i, 0, info->n_fields - 1);
+    const sy_field_info *field = sy_op_field(info, i);
+    const bool wide = field->kind == SY_KIND_I64 || field->kind == SY_KIND_U64;
+    assert_true(wide || field->kind == SY_KIND_ENUM || field->kind == SY_KIND_INT);
+    memcpy((char *)&call->args + field->offset, wide ? (void *)&value : (void *)&(int){(int)value},
+           wide ? sizeof value : sizeof(int));
+}
+
 void test_call_spoil(struct test_call *call, const struct spoil *spoil)
 {
     if (spoil->kind == SPOIL_NOTHING)
         return;
     if (spoil->kind == SPOIL_CALL) {
         spoil->with(call);
+        return;
+    }
+    if (spoil->kind == SPOIL_FIELD) {
+        set_field(call, spoil->argument, spoil->value);
         return;
     }
     const int at = test_call_find(call, spoil->argument);
@@ -519,6 +537,9 @@ void test_call_spoil(struct test_call *call, const struct spoil *spoil)
         break;
     case SPOIL_DEVICE:
         x->t.device.device_type = (DLDeviceType)spoil->value;
+        break;
+    case SPOIL_NUMBER:
+        memcpy(x->mem + (size_t)spoil->dim * type_bytes(x->t.dtype), &spoil->value, type_bytes(x->t.dtype));
         break;
     default: /* SPOIL_OVER */
         x->t.data = test_call_tensor(call, spoil->other)->mem + spoil->value;

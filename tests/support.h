@@ -184,6 +184,8 @@ enum spoil_kind {
     SPOIL_STRIDE, /* stride `dim` is `value`                       */
     SPOIL_DEVICE, /* its device type is `value`                    */
     SPOIL_OVER,   /* it begins `value` bytes into tensor `other`   */
+    SPOIL_NUMBER, /* number `dim` in its memory is `value`         */
+    SPOIL_FIELD,  /* the scalar `argument` is `value`              */
     SPOIL_CALL    /* `with` does it                                */
 };
 struct spoil {
@@ -250,6 +252,12 @@ void test_add_ladder(struct test_list *list, void (*make)(struct test_call *call
 #define BAD_OVER(x, y, n) \
     .spoil = {.kind = SPOIL_OVER, .argument = x, .value = n, .other = y}, .want = SY_ERR_ALIAS, \
     .blame = x "|" y
+#define BAD_NUMBER(x, i, n, status, text, right) \
+    .spoil = {.kind = SPOIL_NUMBER, .argument = x, .dim = i, .value = n}, .want = status, .found = text, \
+    .wanted = right
+#define BAD_FIELD(x, n, status, names, text, right) \
+    .spoil = {.kind = SPOIL_FIELD, .argument = x, .value = n}, .want = status, .blame = names, \
+    .found = text, .wanted = right
 #define BAD_CALL(f, status, names, text, right) \
     .spoil = {.kind = SPOIL_CALL, .with = f}, .want = status, .blame = names, .found = text, .wanted = right
 

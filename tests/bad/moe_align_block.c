@@ -26,11 +26,6 @@ static void make(struct test_call *c)
     a->skip_unmapped = true;
 }
 
-static void block_of_none(struct test_call *c)
-{
-    c->args.align_block.block_size = 0;
-}
-
 static void slots_past_int32(struct test_call *c)
 {
     test_call_tensor(c, "ids")->shape[1] = INT64_C(1) << 30;
@@ -45,11 +40,6 @@ static void tokens_past_int32(struct test_call *c)
 {
     test_call_tensor(c, "ids")->shape[0] = INT64_C(1) << 31;
     test_call_tensor(c, "ids")->shape[1] = 0;
-}
-
-static void id_of_four(struct test_call *c)
-{
-    memcpy(test_call_tensor(c, "ids")->mem + 28, &(int32_t){EXPERTS}, 4);
 }
 
 static const struct refusal rows[] = {
@@ -74,12 +64,12 @@ static const struct refusal paper_rows[] = {
 static const struct refusal ladder[] = {
     {"null", NO_DATA("expert_map")},
     {"dtype", BAD_TYPE("expert_offsets", kDLInt, 32, 1)},
-    {"value", BAD_CALL(block_of_none, SY_ERR_VALUE, "block_size", NULL, NULL)},
+    {"value", BAD_FIELD("block_size", 0, SY_ERR_VALUE, NULL, NULL, NULL)},
     {"output shape", BAD_EXTENT("expert_counts", 0, 3, NULL, NULL)},
     {"stride", BAD_STRIDE("sorted_slots", 0, 2, NULL, NULL)},
     {"device", BAD_DEVICE("block_experts", kDLCUDA)},
     {"alias", BAD_OVER("num_padded", "expert_map", 0)},
-    {"contents", BAD_CALL(id_of_four, SY_ERR_INDEX, "ids", NULL, NULL)},
+    {"contents", BAD_NUMBER("ids", 7, EXPERTS, SY_ERR_INDEX, NULL, NULL)},
 };
 
 int main(void)

@@ -19,16 +19,6 @@ static void make(struct test_call *c)
     a->capacity = CAPACITY;
 }
 
-static void capacity_minus_three(struct test_call *c)
-{
-    c->args.combine.capacity = -3;
-}
-
-static void product_past_int64(struct test_call *c)
-{
-    c->args.combine.num_experts = INT64_C(1) << 62;
-}
-
 /* Every input can be counted, the output cannot. */
 static void output_bytes(struct test_call *c)
 {
@@ -70,8 +60,9 @@ static const struct refusal ladder[] = {
     {"dtype", BAD_TYPE("output", kDLInt, 32, 1)},
     {"rank", BAD_RANK("indices", 3, NULL, NULL)},
     {"input shape", BAD_EXTENT("gates", 1, 8, NULL, NULL)},
-    {"value", BAD_CALL(capacity_minus_three, SY_ERR_VALUE, "capacity", NULL, NULL)},
-    {"overflow", BAD_CALL(product_past_int64, SY_ERR_OVERFLOW, "num_experts|capacity", NULL, NULL)},
+    {"value", BAD_FIELD("capacity", -3, SY_ERR_VALUE, NULL, NULL, NULL)},
+    {"overflow",
+     BAD_FIELD("num_experts", INT64_C(1) << 62, SY_ERR_OVERFLOW, "num_experts|capacity", NULL, NULL)},
     {"output shape", BAD_EXTENT("output", 1, 8, NULL, NULL)},
     {"stride", BAD_STRIDE("expert_out", 0, 6, NULL, NULL)},
     {"device", BAD_DEVICE("locations", kDLCUDA)},

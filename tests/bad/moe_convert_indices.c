@@ -22,26 +22,6 @@ static void make(struct test_call *c)
     a->num_tokens = TOKENS;
 }
 
-static void set_form(void *form, int value)
-{
-    memcpy(form, &value, sizeof value);
-}
-
-static void from_three(struct test_call *c)
-{
-    set_form(&c->args.convert_indices.from, 3);
-}
-
-static void to_minus_one(struct test_call *c)
-{
-    set_form(&c->args.convert_indices.to, -1);
-}
-
-static void k_minus_one(struct test_call *c)
-{
-    c->args.convert_indices.k = -1;
-}
-
 static void slot_output_past_2_to_the_63(struct test_call *c)
 {
     sy_moe_convert_indices_args *a = &c->args.convert_indices;
@@ -51,14 +31,9 @@ static void slot_output_past_2_to_the_63(struct test_call *c)
     a->k = INT32_MAX;
 }
 
-static void row_nine(struct test_call *c)
-{
-    memcpy(test_call_tensor(c, "sorted_indices")->mem + 12, &(int32_t){9}, 4);
-}
-
 static const struct refusal rows[] = {
-    {"unknown from", BAD_CALL(from_three, SY_ERR_VALUE, "from", "is 3", "TE"), .query = true},
-    {"unknown to", BAD_CALL(to_minus_one, SY_ERR_VALUE, "to", "is -1", "TE"), .query = true},
+    {"unknown from", BAD_FIELD("from", 3, SY_ERR_VALUE, NULL, "is 3", "TE"), .query = true},
+    {"unknown to", BAD_FIELD("to", -1, SY_ERR_VALUE, NULL, "is -1", "TE"), .query = true},
 
     {"converted_indices of rank 1", BAD_RANK("converted_indices", 1, "[4]", "[4,7]")},
     {"converted_indices one column short", BAD_EXTENT("converted_indices", 1, 6, "[4,6]", "[4,7]")},
@@ -77,12 +52,12 @@ static const struct refusal paper_rows[] = {
 static const struct refusal ladder[] = {
     {"null", NO_DATA("expert_offsets")},
     {"dtype", BAD_TYPE("converted_indices", kDLFloat, 32, 1)},
-    {"value", BAD_CALL(k_minus_one, SY_ERR_VALUE, "k", NULL, NULL)},
+    {"value", BAD_FIELD("k", -1, SY_ERR_VALUE, NULL, NULL, NULL)},
     {"output shape", BAD_EXTENT("converted_indices", 0, 5, NULL, NULL)},
     {"stride", BAD_STRIDE("sorted_indices", 0, 2, NULL, NULL)},
     {"device", BAD_DEVICE("expert_offsets", kDLCUDA)},
     {"alias", BAD_OVER("converted_indices", "sorted_indices", 0)},
-    {"contents", BAD_CALL(row_nine, SY_ERR_ROUTING, "sorted_indices", NULL, NULL)},
+    {"contents", BAD_NUMBER("sorted_indices", 3, 9, SY_ERR_ROUTING, NULL, NULL)},
 };
 
 int main(void)

@@ -21,25 +21,10 @@ static void make(struct test_call *c)
     a->k = SLOTS;
 }
 
-static void k_minus_one(struct test_call *c)
-{
-    c->args.ids_from_map.k = -1;
-}
-
 static void experts_past_int32(struct test_call *c)
 {
     test_call_tensor(c, "routing_map")->shape[1] = INT64_C(1) << 31;
     test_call_tensor(c, "probs")->shape[1] = INT64_C(1) << 31;
-}
-
-static void ids_past_2_to_the_63(struct test_call *c)
-{
-    c->args.ids_from_map.k = INT64_C(1) << 60;
-}
-
-static void four_experts(struct test_call *c)
-{
-    test_call_tensor(c, "routing_map")->mem[2 * EXPERTS + 1] = 200;
 }
 
 static const struct refusal rows[] = {
@@ -57,19 +42,20 @@ static const struct refusal rows[] = {
 static const struct refusal paper_rows[] = {
     {"experts of 2^31",
      BAD_CALL(experts_past_int32, SY_ERR_VALUE, "routing_map", "2147483648", "2147483647")},
-    {"ids of 2^65 bytes", BAD_CALL(ids_past_2_to_the_63, SY_ERR_OVERFLOW, "k", "1152921504606846976", NULL)},
+    {"ids of 2^65 bytes",
+     BAD_FIELD("k", INT64_C(1) << 60, SY_ERR_OVERFLOW, NULL, "1152921504606846976", NULL)},
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
 static const struct refusal ladder[] = {
     {"null", NO_DATA("probs")},
     {"dtype", BAD_TYPE("ids", kDLFloat, 32, 1)},
-    {"value", BAD_CALL(k_minus_one, SY_ERR_VALUE, "k", NULL, NULL)},
+    {"value", BAD_FIELD("k", -1, SY_ERR_VALUE, NULL, NULL, NULL)},
     {"output shape", BAD_EXTENT("ids", 1, 2, NULL, NULL)},
     {"stride", BAD_STRIDE("probs", 0, 2, NULL, NULL)},
     {"device", BAD_DEVICE("routing_map", kDLCUDA)},
     {"alias", BAD_OVER("weights", "ids", 0)},
-    {"contents", BAD_CALL(four_experts, SY_ERR_ROUTING, "routing_map", NULL, NULL)},
+    {"contents", BAD_NUMBER("routing_map", 2 * EXPERTS + 1, 200, SY_ERR_ROUTING, NULL, NULL)},
 };
 
 int main(void)

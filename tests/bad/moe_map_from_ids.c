@@ -24,21 +24,11 @@ static void make(struct test_call *c)
     a->num_experts = EXPERTS;
 }
 
-static void experts_minus_one(struct test_call *c)
-{
-    c->args.map_from_ids.num_experts = -1;
-}
-
 static void map_past_2_to_the_63(struct test_call *c)
 {
     test_call_tensor(c, "ids")->shape[0] = INT64_C(1) << 33;
     test_call_tensor(c, "weights")->shape[0] = INT64_C(1) << 33;
     c->args.map_from_ids.num_experts = INT64_C(1) << 30;
-}
-
-static void id_of_seven(struct test_call *c)
-{
-    set_id(c, 3, 1, EXPERTS);
 }
 
 static const struct refusal rows[] = {
@@ -62,12 +52,12 @@ static const struct refusal paper_rows[] = {
 static const struct refusal ladder[] = {
     {"null", NO_DATA("weights")},
     {"dtype", BAD_TYPE("routing_map", kDLInt, 32, 1)},
-    {"value", BAD_CALL(experts_minus_one, SY_ERR_VALUE, "num_experts", NULL, NULL)},
+    {"value", BAD_FIELD("num_experts", -1, SY_ERR_VALUE, NULL, NULL, NULL)},
     {"output shape", BAD_EXTENT("routing_map", 1, 6, NULL, NULL)},
     {"stride", BAD_STRIDE("weights", 0, 2, NULL, NULL)},
     {"device", BAD_DEVICE("ids", kDLCUDA)},
     {"alias", BAD_OVER("probs", "weights", 0)},
-    {"contents", BAD_CALL(id_of_seven, SY_ERR_INDEX, "ids", NULL, NULL)},
+    {"contents", BAD_NUMBER("ids", 10, EXPERTS, SY_ERR_INDEX, NULL, NULL)},
 };
 
 int main(void)

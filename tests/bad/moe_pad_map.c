@@ -19,11 +19,6 @@ static void make(struct test_call *c)
     a->alignment = 4;
 }
 
-static void alignment_of_none(struct test_call *c)
-{
-    c->args.pad_map.alignment = 0;
-}
-
 static void last_expert_overfull(struct test_call *c)
 {
     for (int t = 0; t < 5; t++)
@@ -61,7 +56,7 @@ static const struct refusal paper_rows[] = {
 static const struct refusal ladder[] = {
     {"null", NO_DATA("expert_counts")},
     {"dtype", BAD_TYPE("padded_map", kDLInt, 8, 1)},
-    {"value", BAD_CALL(alignment_of_none, SY_ERR_VALUE, "alignment", NULL, NULL)},
+    {"value", BAD_FIELD("alignment", 0, SY_ERR_VALUE, NULL, NULL, NULL)},
     {"output shape", BAD_EXTENT("padded_map", 0, 5, NULL, NULL)},
     {"stride", BAD_STRIDE("routing_map", 0, 2, NULL, NULL)},
     {"device", BAD_DEVICE("padded_map", kDLCUDA)},

@@ -4,8 +4,6 @@
  */
 #include "support.h"
 
-#include <math.h>
-
 enum { TOKENS = 5, EXPERTS = 6, K = 2 };
 
 static void make(struct test_call *c)
@@ -31,41 +29,6 @@ static void no_output(struct test_call *c)
 {
     for (int i = c->first_output; i < c->count; i++)
         *c->fields[i] = NULL;
-}
-
-static void eps_nan(struct test_call *c)
-{
-    c->args.route.eps = NAN;
-}
-
-static void set_enum(void *field, int value)
-{
-    memcpy(field, &value, sizeof value);
-}
-
-static void score_three(struct test_call *c)
-{
-    set_enum(&c->args.route.score, 3);
-}
-
-static void score_negative(struct test_call *c)
-{
-    set_enum(&c->args.route.score, -1);
-}
-
-static void group_score_two(struct test_call *c)
-{
-    set_enum(&c->args.route.group_score, 2);
-}
-
-static void slot_order_two(struct test_call *c)
-{
-    set_enum(&c->args.route.slot_order, 2);
-}
-
-static void drop_two(struct test_call *c)
-{
-    set_enum(&c->args.route.drop, 2);
 }
 
 static void resize(struct test_call *c, int64_t tokens, int64_t experts)
@@ -99,13 +62,11 @@ static void wraps_to_zero(struct test_call *c)
 static const struct refusal rows[] = {
     {"no output at all", BAD_CALL(no_output, SY_ERR_NULL, "ids", "every other output", "at least one")},
 
-    {"unknown score", BAD_CALL(score_three, SY_ERR_VALUE, "score", "is 3", "SIGMOID"), .query = true},
-    {"negative score", BAD_CALL(score_negative, SY_ERR_VALUE, "score", "is -1", "SIGMOID"), .query = true},
-    {"unknown group_score", BAD_CALL(group_score_two, SY_ERR_VALUE, "group_score", "is 2", "SUM2"),
-     .query = true},
-    {"unknown slot_order", BAD_CALL(slot_order_two, SY_ERR_VALUE, "slot_order", "is 2", "EXPERT"),
-     .query = true},
-    {"unknown drop", BAD_CALL(drop_two, SY_ERR_VALUE, "drop", "is 2", "POSITION"), .query = true},
+    {"unknown score", BAD_FIELD("score", 3, SY_ERR_VALUE, NULL, "is 3", "SIGMOID"), .query = true},
+    {"negative score", BAD_FIELD("score", -1, SY_ERR_VALUE, NULL, "is -1", "SIGMOID"), .query = true},
+    {"unknown group_score", BAD_FIELD("group_score", 2, SY_ERR_VALUE, NULL, "is 2", "SUM2"), .query = true},
+    {"unknown slot_order", BAD_FIELD("slot_order", 2, SY_ERR_VALUE, NULL, "is 2", "EXPERT"), .query = true},
+    {"unknown drop", BAD_FIELD("drop", 2, SY_ERR_VALUE, NULL, "is 2", "POSITION"), .query = true},
 
     {"ids one column short", BAD_EXTENT("ids", 1, 1, "[5,1]", "[5,2]")},
     {"ids one row long", BAD_EXTENT("ids", 0, 6, "[6,2]", "[5,2]")},
@@ -139,7 +100,7 @@ static const struct refusal ladder[] = {
     {"dtype", BAD_TYPE("weights", kDLInt, 32, 1)},
     {"rank", BAD_RANK("counts", 2, NULL, NULL)},
     {"input shape", BAD_EXTENT("bias", 0, 5, NULL, NULL)},
-    {"value", BAD_CALL(eps_nan, SY_ERR_VALUE, "eps", NULL, NULL)},
+    {"value", BAD_FIELD("capacity", -2, SY_ERR_VALUE, NULL, NULL, NULL)},
     {"output shape", BAD_EXTENT("ids", 1, 1, NULL, NULL)},
     {"stride", BAD_STRIDE("logits", 0, 5, NULL, NULL)},
     {"device", BAD_DEVICE("probs", kDLCUDA)},

@@ -142,6 +142,8 @@ static void make_tensor(struct call *c, int i, DLDataType type, int rank, const 
                              .misalign = 1,
                              .byte_offset = 2 * type_bytes(type)};
     tensor_make(&p->x, type, rank, shape, &at);
+    if (dense_bytes(&p->x) == 0 && c->spread[i] == COMPACT)
+        p->x.t.data = NULL; /* nothing to point to */
     memcpy((char *)&c->args + p->field->offset, &t, sizeof t);
 }
 

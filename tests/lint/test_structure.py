@@ -22,7 +22,7 @@ ARROWS = {
     "bench": {".", "cli"},
     "examples/compat": {".", "acl", "aclnn", "aclnnop", "mlu_op.h", "cnrt.h"},
     "examples": set(),
-    "tests/op": {".", "support.h", "mesh_cases.h", "oracle"},
+    "tests/op": {".", "support.h", "support_random.h", "mesh_cases.h", "oracle"},
     "tests/bad": {".", "support.h", "mesh_cases.h", "mesh_rejections.h", "oracle"},
     "tests/comm": {".", "support.h", "support_memory.h", "mesh_cases.h", "mesh_rejections.h", "mesh_misuse.h", "schedule.h", "oracle", "comm"},
     "tests/oracle": {".", "support.h", "oracle"},

@@ -1,5 +1,5 @@
 /*
- * moe_align_block refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
+ * moe_align_block rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
  * pairs of faults, of which the one that comes first in the documented order must win.
  */
 #include "support.h"
@@ -42,7 +42,7 @@ static void tokens_past_int32(struct test_call *c)
     test_call_tensor(c, "ids")->shape[1] = 0;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"block_experts one short", BAD_EXTENT("block_experts", 0, 5, "5 elements", "at least 6")},
     {"num_padded of two", BAD_EXTENT("num_padded", 0, 2, "[2]", "[1]")},
     {"expert_counts one short", BAD_EXTENT("expert_counts", 0, 3, "[3]", "[4]")},
@@ -54,14 +54,14 @@ static const struct refusal rows[] = {
     {"sorted_slots with stride 2", BAD_STRIDE("sorted_slots", 0, 2, "2", "contiguous")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"slots past 2^31", BAD_CALL(slots_past_int32, SY_ERR_VALUE, "ids", "5368709120 slots", "2147483647")},
     {"slots past 2^63", BAD_CALL(slots_past_int64, SY_ERR_VALUE, "ids", "slots", "2147483647")},
     {"tokens past 2^31", BAD_CALL(tokens_past_int32, SY_ERR_VALUE, "ids", "2147483648 tokens", "2147483647")},
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("expert_map")},
     {"dtype", BAD_TYPE("expert_offsets", kDLInt, 32, 1)},
     {"value", BAD_FIELD("block_size", 0, SY_ERR_VALUE, NULL, NULL, NULL)},
@@ -76,8 +76,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     return test_run(&list, "bad_moe_align_block");
 }

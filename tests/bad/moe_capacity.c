@@ -1,5 +1,5 @@
 /*
- * moe_capacity refuses: one valid call, one spoiler per row, the status, the sentence and an untouched output. Then pairs
+ * moe_capacity rejects: one valid call, one spoiler per row, the status, the sentence and an untouched output. Then pairs
  * of faults, of which the one that comes first in the documented order must win.
  */
 #include "support.h"
@@ -30,7 +30,7 @@ static void count_past_alignment(struct test_call *c)
     memcpy(test_call_tensor(c, "counts")->mem + 16, &(int64_t){INT64_MAX}, 8);
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"capacity of two elements", BAD_EXTENT("capacity", 0, 2, "[2]", "[1]")},
     {"capacity of none", BAD_EXTENT("capacity", 0, 0, "[0]", "[1]")},
 
@@ -41,7 +41,7 @@ static const struct refusal rows[] = {
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_SHAPE("capacity")},
     {"dtype", BAD_TYPE("counts", kDLFloat, 32, 1)},
     {"rank", BAD_RANK("capacity", 2, NULL, NULL)},
@@ -58,7 +58,7 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     return test_run(&list, "bad_moe_capacity");
 }

@@ -1,5 +1,5 @@
 /*
- * moe_combine refuses: one valid call, one spoiler per row, the status, the sentence and an untouched output. Then pairs
+ * moe_combine rejects: one valid call, one spoiler per row, the status, the sentence and an untouched output. Then pairs
  * of faults, of which the one that comes first in the documented order must win, and calls that look wrong but are not.
  */
 #include "support.h"
@@ -36,7 +36,7 @@ static void slot_bytes(struct test_call *c)
     c->args.combine.capacity = INT64_C(1) << 29;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"output one row long", BAD_EXTENT("output", 0, 10, "[10,7]", "[9,7]")},
     {"output one column short", BAD_EXTENT("output", 1, 6, "[9,6]", "[9,7]")},
 
@@ -48,14 +48,14 @@ static const struct refusal rows[] = {
     {"output with overlapping rows", BAD_STRIDE("output", 0, 5, "5", "7")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"output of 2^82 bytes",
      BAD_CALL(output_bytes, SY_ERR_OVERFLOW, "indices", "1099511627776 samples", "2^63")},
     {"slots of 2^65 bytes", BAD_CALL(slot_bytes, SY_ERR_OVERFLOW, "num_experts|capacity", NULL, NULL)},
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("locations")},
     {"dtype", BAD_TYPE("output", kDLInt, 32, 1)},
     {"rank", BAD_RANK("indices", 3, NULL, NULL)},
@@ -89,8 +89,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "inputs_may_overlap", inputs_may_overlap, NULL);
     return test_run(&list, "bad_moe_combine");

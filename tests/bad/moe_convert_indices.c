@@ -1,5 +1,5 @@
 /*
- * moe_convert_indices refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs.
+ * moe_convert_indices rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs.
  * Then pairs of faults, of which the one that comes first in the documented order must win.
  */
 #include "support.h"
@@ -31,7 +31,7 @@ static void slot_output_past_2_to_the_63(struct test_call *c)
     a->k = INT32_MAX;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"unknown from", BAD_FIELD("from", 3, SY_ERR_VALUE, NULL, "is 3", "TE"), .query = true},
     {"unknown to", BAD_FIELD("to", -1, SY_ERR_VALUE, NULL, "is -1", "TE"), .query = true},
 
@@ -43,13 +43,13 @@ static const struct refusal rows[] = {
     {"converted_indices with overlapping rows", BAD_STRIDE("converted_indices", 0, 6, "6", "7")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"slots of 2^64 bytes",
      BAD_CALL(slot_output_past_2_to_the_63, SY_ERR_OVERFLOW, "num_tokens", "2147483647", NULL)},
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("expert_offsets")},
     {"dtype", BAD_TYPE("converted_indices", kDLFloat, 32, 1)},
     {"value", BAD_FIELD("k", -1, SY_ERR_VALUE, NULL, NULL, NULL)},
@@ -64,8 +64,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     return test_run(&list, "bad_moe_convert_indices");
 }

@@ -1,5 +1,5 @@
 /*
- * moe_dispatch refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then pairs
+ * moe_dispatch rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then pairs
  * of faults, of which the one that comes first in the documented order must win, and calls that look wrong but are not.
  */
 #include "support.h"
@@ -57,7 +57,7 @@ static void in_place_one_row_later(struct test_call *c)
     test_call_tensor(c, "input")->t.data = test_call_tensor(c, "dispatch")->mem + HIDDEN * 4;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"dispatch one row long", BAD_EXTENT("dispatch", 0, 13, "[13,7]", "[12,7]")},
     {"dispatch one column long", BAD_EXTENT("dispatch", 1, 8, "[12,8]", "[12,7]")},
 
@@ -75,7 +75,7 @@ static const struct refusal rows[] = {
      BAD_CALL(in_place_with_other_stride, SY_ERR_ALIAS, "dispatch|input", NULL, NULL)},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"dispatch of 2^65 bytes",
      BAD_CALL(dispatch_bytes, SY_ERR_OVERFLOW, "num_experts|capacity|dispatch|input", NULL, NULL)},
     {"no samples of 2^64 bytes each",
@@ -84,7 +84,7 @@ static const struct refusal paper_rows[] = {
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("locations")},
     {"dtype", BAD_TYPE("dispatch", kDLInt, 32, 1)},
     {"rank", BAD_RANK("gates", 2, NULL, NULL)},
@@ -141,7 +141,7 @@ static void in_place_by_offset(struct test_call *c)
     input->t.byte_offset = 64;
 }
 
-static void in_place_is_judged_by_the_first_byte(void **state)
+static void in_place_is_validated_by_the_first_byte(void **state)
 {
     (void)state;
     test_accepts(make, in_place_by_offset);
@@ -170,12 +170,12 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
     test_add(&list, "inputs_may_overlap", inputs_may_overlap, NULL);
-    test_add(&list, "in_place_is_judged_by_the_first_byte", in_place_is_judged_by_the_first_byte, NULL);
+    test_add(&list, "in_place_is_validated_by_the_first_byte", in_place_is_validated_by_the_first_byte, NULL);
     test_add(&list, "query_answers_from_shapes", query_answers_from_shapes, NULL);
     return test_run(&list, "bad_moe_dispatch");
 }

@@ -1,5 +1,5 @@
 /*
- * moe_dispatch_grad_gate refuses: one valid call, one spoiler per row, the status, the sentence and an untouched output.
+ * moe_dispatch_grad_gate rejects: one valid call, one spoiler per row, the status, the sentence and an untouched output.
  * Then pairs of faults, of which the one that comes first in the documented order must win, and calls that look wrong but
  * are not.
  */
@@ -28,7 +28,7 @@ static void input_bytes(struct test_call *c)
     test_call_tensor(c, "input")->shape[1] = INT64_C(1) << 40;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"grad_gates of rank 1", BAD_RANK("grad_gates", 1, "[2]", "[2,9]")},
 
     {"grad_gates one sample long", BAD_EXTENT("grad_gates", 1, 10, "[2,10]", "[2,9]")},
@@ -41,12 +41,12 @@ static const struct refusal rows[] = {
     {"grad_gates with overlapping rows", BAD_STRIDE("grad_gates", 0, 5, "5", "9")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"input of 2^82 bytes", BAD_CALL(input_bytes, SY_ERR_OVERFLOW, "input", "1099511627776", "2^63")},
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("locations")},
     {"dtype", BAD_TYPE("grad_gates", kDLInt, 32, 1)},
     {"rank", BAD_RANK("indices", 3, NULL, NULL)},
@@ -80,8 +80,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "inputs_may_overlap", inputs_may_overlap, NULL);
     return test_run(&list, "bad_moe_dispatch_grad_gate");

@@ -1,5 +1,5 @@
 /*
- * moe_ids_from_map refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
+ * moe_ids_from_map rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
  * pairs of faults, of which the one that comes first in the documented order must win.
  */
 #include "support.h"
@@ -27,7 +27,7 @@ static void experts_past_int32(struct test_call *c)
     test_call_tensor(c, "probs")->shape[1] = INT64_C(1) << 31;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"probs without weights", NO_TENSOR("weights")},
     {"weights without probs", NO_TENSOR("probs")},
 
@@ -39,7 +39,7 @@ static const struct refusal rows[] = {
     {"ids with overlapping rows", BAD_STRIDE("ids", 0, 2, "2", "3")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"experts of 2^31",
      BAD_CALL(experts_past_int32, SY_ERR_VALUE, "routing_map", "2147483648", "2147483647")},
     {"ids of 2^65 bytes",
@@ -47,7 +47,7 @@ static const struct refusal paper_rows[] = {
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("probs")},
     {"dtype", BAD_TYPE("ids", kDLFloat, 32, 1)},
     {"value", BAD_FIELD("k", -1, SY_ERR_VALUE, NULL, NULL, NULL)},
@@ -62,8 +62,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     return test_run(&list, "bad_moe_ids_from_map");
 }

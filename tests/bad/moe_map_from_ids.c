@@ -1,5 +1,5 @@
 /*
- * moe_map_from_ids refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
+ * moe_map_from_ids rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
  * pairs of faults, of which the one that comes first in the documented order must win.
  */
 #include "support.h"
@@ -31,7 +31,7 @@ static void map_past_2_to_the_63(struct test_call *c)
     c->args.map_from_ids.num_experts = INT64_C(1) << 30;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"weights without probs", NO_TENSOR("probs")},
     {"probs without weights", NO_TENSOR("weights")},
 
@@ -44,12 +44,12 @@ static const struct refusal rows[] = {
     {"map with overlapping rows", BAD_STRIDE("routing_map", 0, 6, "6", "7")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"map of 2^63 bytes", BAD_CALL(map_past_2_to_the_63, SY_ERR_OVERFLOW, "num_experts", "1073741824", NULL)},
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("weights")},
     {"dtype", BAD_TYPE("routing_map", kDLInt, 32, 1)},
     {"value", BAD_FIELD("num_experts", -1, SY_ERR_VALUE, NULL, NULL, NULL)},
@@ -64,8 +64,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     return test_run(&list, "bad_moe_map_from_ids");
 }

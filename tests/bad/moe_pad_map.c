@@ -1,5 +1,5 @@
 /*
- * moe_pad_map refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
+ * moe_pad_map rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
  * pairs of faults, of which the one that comes first in the documented order must win.
  */
 #include "support.h"
@@ -35,7 +35,7 @@ static void experts_past_int32(struct test_call *c)
     test_call_tensor(c, "routing_map")->shape[1] = INT64_C(1) << 31;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"padded_map one token short", BAD_EXTENT("padded_map", 0, 5, "[5,3]", "[6,3]")},
     {"padded_map one expert long", BAD_EXTENT("padded_map", 1, 4, "[6,4]", "[6,3]")},
     {"expert_counts one short", BAD_EXTENT("expert_counts", 0, 2, "[2]", "[3]")},
@@ -45,7 +45,7 @@ static const struct refusal rows[] = {
     {"padded_map with overlapping rows", BAD_STRIDE("padded_map", 0, 2, "2", "3")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"tokens past 2^31",
      BAD_CALL(tokens_past_int32, SY_ERR_VALUE, "routing_map", "2147483648 tokens", "2147483647")},
     {"experts past 2^31",
@@ -53,7 +53,7 @@ static const struct refusal paper_rows[] = {
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("expert_counts")},
     {"dtype", BAD_TYPE("padded_map", kDLInt, 8, 1)},
     {"value", BAD_FIELD("alignment", 0, SY_ERR_VALUE, NULL, NULL, NULL)},
@@ -67,8 +67,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     return test_run(&list, "bad_moe_pad_map");
 }

@@ -1,5 +1,5 @@
 /*
- * moe_reorder_chunks refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
+ * moe_reorder_chunks rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
  * pairs of faults, of which the one that comes first in the documented order must win.
  */
 #include "support.h"
@@ -36,7 +36,7 @@ static void rows_past_2_to_the_63(struct test_call *c)
     test_call_tensor(c, "rows")->shape[1] = INT64_C(1) << 61;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"extra without reordered_extra", NO_TENSOR("reordered_extra")},
     {"reordered_extra without extra", NO_TENSOR("extra")},
 
@@ -52,14 +52,14 @@ static const struct refusal rows[] = {
     {"reordered_rows that overlap", BAD_STRIDE("reordered_rows", 0, 3, "3", "4")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"ranks past 2^31", BAD_CALL(ranks_past_int32, SY_ERR_VALUE, "counts", "2147483648 ranks", "2147483647")},
     {"experts past 2^31", BAD_CALL(experts_past_int32, SY_ERR_VALUE, "counts", "experts", "2147483647")},
     {"rows past 2^63 bytes", BAD_CALL(rows_past_2_to_the_63, SY_ERR_OVERFLOW, "rows", NULL, NULL)},
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("counts")},
     {"dtype", BAD_TYPE("expert_offsets", kDLInt, 32, 1)},
     {"input shape", BAD_EXTENT("extra", 0, 6, NULL, NULL)},
@@ -74,8 +74,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     return test_run(&list, "bad_moe_reorder_chunks");
 }

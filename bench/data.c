@@ -87,7 +87,7 @@ void bench_route(uint8_t *map, int64_t tokens, int64_t experts, int64_t k, uint6
 {
     for (int64_t t = 0; t < tokens; t++)
         for (int64_t chosen = 0; chosen < k;) {
-            /* The square leans towards low numbers, so experts differ in load as they do in real models. */
+            /* The square favours low numbers, so experts differ in load as they do in real models. */
             const double u = bench_unit(&seed);
             const int64_t e = (int64_t)((0.5 * u + 0.5 * u * u) * (double)experts);
             chosen += map[t * experts + e] == 0;
@@ -97,7 +97,7 @@ void bench_route(uint8_t *map, int64_t tokens, int64_t experts, int64_t k, uint6
 
 /* ---- Half precision ------------------------------------------------------------------------------------ */
 
-/* The bits of a half, taken as those of a float, are too small by 2^112; the product is exact. */
+/* The bits of a half, read as a float, are too small by 2^112; the product is exact. */
 float bench_f16_to_float(uint16_t bits)
 {
     const uint32_t wide = (uint32_t)(bits & 0x7fffu) << 13;
@@ -113,23 +113,22 @@ uint16_t bench_f16_from_float(float value)
     memcpy(&bits, &value, sizeof bits);
     const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000u);
     bits &= 0x7fffffffu;
-    if (bits < 0x38800000u) /* below 2^-14 a half counts in steps of 2^-24 */
+    if (bits < 0x38800000u) /* below 2^-14 a half has steps of 2^-24 */
         return (uint16_t)(sign | (uint16_t)nearbyint(fabs((double)value) * 0x1p24));
     return (uint16_t)(sign | (uint16_t)((bits + 0xfffu + (bits >> 13 & 1u) - 0x38000000u) >> 13));
 }
 
-void bench_slots(int32_t *index, const uint8_t *map, int64_t tokens, int64_t experts, int64_t k)
+void bench_slots(int32_t *index, const uint8_t *map, int64_t tokens, int64_t experts)
 {
-    int32_t row = 0;
-    for (int64_t e = 0; e < experts; e++)
-        for (int64_t t = 0; t < tokens; t++) {
-            const uint8_t *const routed = map + t * experts;
-            int64_t slot = 0;
-            for (int64_t lower = 0; routed[e] != 0 && lower < e; lower++)
-                slot += routed[lower] != 0;
-            if (routed[e] != 0)
-                index[t * k + slot] = row++;
-        }
+    int32_t next[1024] = {0}, row = 0; /* most experts */
+    for (int64_t e = 0; e < experts; e++) {
+        next[e] = row;
+        for (int64_t t = 0; t < tokens; t++)
+            row += map[t * experts + e] != 0;
+    }
+    for (int64_t cell = 0; cell < tokens * experts; cell++)
+        if (map[cell] != 0)
+            *index++ = next[cell % experts]++;
 }
 
 void bench_fill_bf16(uint16_t *data, size_t n, uint64_t seed)

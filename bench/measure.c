@@ -1,5 +1,5 @@
 /*
- * Checks a case, then times it: medians of interleaved repetitions beside its limit.
+ * Checks a case, then times it and its limit: medians of interleaved repetitions.
  */
 #include "report.h"
 
@@ -15,7 +15,7 @@ static int repeats_within(double seconds)
     return seconds >= least_seconds ? 1 : (int)(least_seconds / fmax(seconds, 1e-8)) + 1;
 }
 
-/* Short samples are the ones a busy machine disturbs, and the cheap ones: they get more turns, about 60 ms. */
+/* Short samples are disturbed most by a busy machine, and are cheap: they get more turns, about 60 ms. */
 static int turns_for(const struct bench *bench, double seconds)
 {
     if (bench->quick)
@@ -26,20 +26,19 @@ static int turns_for(const struct bench *bench, double seconds)
     return turns < LEAST_TURNS ? LEAST_TURNS : turns > MOST_TURNS ? MOST_TURNS : turns;
 }
 
-/* Cold, every call meets the next buffers. Warm, always the same, and a call that is not timed goes first: what
-   ran in between has left other things in the caches. */
-static double time_run(struct bench *bench, const struct bench_case *subject, bool warm, int inner,
-                       int64_t *turn)
+/* Cold: every call uses the next buffers. Warm: always the same, after a call that is not timed, because other code has
+   used the caches in between. */
+static double time_run(struct bench_call *subject, bool warm, int inner, int64_t *turn)
 {
     if (warm)
-        subject->run(bench->ctx, subject->state, *turn);
+        bench_run(subject, *turn);
     const double begin = bench_now();
     for (int i = 0; i < inner; i++)
-        subject->run(bench->ctx, subject->state, warm ? *turn : (*turn)++);
+        bench_run(subject, warm ? *turn : (*turn)++);
     return (bench_now() - begin) / inner;
 }
 
-static double time_limit(struct bench *bench, const struct bench_case *subject, bool warm, int inner)
+static double time_limit(struct bench *bench, struct bench_call *subject, bool warm, int inner)
 {
     double sum = 0;
     bench->arena.stay = warm;
@@ -50,8 +49,8 @@ static double time_limit(struct bench *bench, const struct bench_case *subject, 
     return sum / inner;
 }
 
-/* The plain loop may take seconds where the operator takes milliseconds: then once is enough. */
-static double time_plain(struct bench *bench, const struct bench_case *subject, bool warm, int64_t turn)
+/* The plain loop may take seconds where the operator takes milliseconds: then it runs once. */
+static double time_plain(struct bench *bench, struct bench_call *subject, bool warm, int64_t turn)
 {
     enum { MOST = 5 };
     double seconds[MOST];
@@ -59,27 +58,27 @@ static double time_plain(struct bench *bench, const struct bench_case *subject, 
     do {
         const double begin = bench_now();
         for (int i = 0; i < inner; i++)
-            subject->plain(subject->state, warm ? turn : turn++);
+            bench_plain(subject, warm ? turn : turn++);
         seconds[n] = (bench_now() - begin) / inner;
         if (n == 0 && inner == 1 && seconds[0] < least_seconds)
-            inner = repeats_within(seconds[0]); /* again, and this one counts */
+            inner = repeats_within(seconds[0]); /* the second call is timed */
         else
             n++;
     } while (n < (bench->quick ? 1 : MOST) && (n == 0 || seconds[0] < 0.1));
     return bench_median(seconds, n);
 }
 
-/* Operator and limit take turns, so that a slow moment of the machine meets both. */
-static struct bench_times measure(struct bench *bench, const struct bench_case *subject, bool warm)
+/* Operator and limit alternate, so that a slow phase of the machine affects both. */
+static struct bench_times measure(struct bench *bench, struct bench_call *subject, bool warm)
 {
     struct bench_times times = {.warm = warm};
     double run[MOST_TURNS], limit[MOST_TURNS];
     int64_t turn = 1; /* 0 is the checked one */
-    const double seconds = time_run(bench, subject, warm, 1, &turn);
+    const double seconds = time_run(subject, warm, 1, &turn);
     const int inner = repeats_within(seconds), turns = turns_for(bench, seconds);
     time_limit(bench, subject, warm, 1);
     for (int i = 0; i < turns; i++) {
-        run[i] = time_run(bench, subject, warm, inner, &turn);
+        run[i] = time_run(subject, warm, inner, &turn);
         limit[i] = time_limit(bench, subject, warm, inner);
     }
     times.turns = turns;
@@ -90,30 +89,23 @@ static struct bench_times measure(struct bench *bench, const struct bench_case *
     return times;
 }
 
-void bench_no_memory(struct bench *bench, const char *op, const char *shape)
-{
-    bench->cases++;
-    report_failure(bench, op, shape, "not enough memory");
-}
-
-void bench_measure(struct bench *bench, const struct bench_case *subject)
+void bench_measure(struct bench *bench, struct bench_call *subject)
 {
     const struct bench_work *const limit = &subject->limit;
     const size_t most = limit->copy_bytes > limit->fill_bytes ? limit->copy_bytes : limit->fill_bytes;
-    bench->cases++;
     if (!bench_arena_reserve(&bench->arena, most > limit->read_bytes ? most : limit->read_bytes,
                              bench->threads)) {
-        report_failure(bench, subject->op, subject->shape, "not enough memory for its limit");
+        report_failure(bench, subject->op->name, subject->shape, "not enough memory for its limit");
         return;
     }
-    if (subject->run(bench->ctx, subject->state, 0) != SY_OK) {
-        report_failure(bench, subject->op, subject->shape, sy_ctx_error(bench->ctx));
+    if (bench_run(subject, 0) != SY_OK) {
+        report_failure(bench, subject->op->name, subject->shape, sy_ctx_error(bench->ctx));
         return;
     }
-    subject->plain(subject->state, 0);
-    const char *const wrong = subject->check(subject->state);
+    bench_plain(subject, 0);
+    const char *const wrong = bench_check(subject);
     if (wrong) {
-        report_failure(bench, subject->op, subject->shape, wrong);
+        report_failure(bench, subject->op->name, subject->shape, wrong);
         return;
     }
     for (int warm = 0; warm < 2; warm++)

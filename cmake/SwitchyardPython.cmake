@@ -1,14 +1,18 @@
-# The Python package: the binding, with the library, the command line and (where it is built) the MPI library beside it.
-# scikit-build-core asks for this; python/switchyard is taken as it is.
-execute_process(COMMAND ${Python_EXECUTABLE} -m tvm_ffi.config --libfiles OUTPUT_VARIABLE tvm_ffi_library
-                OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+# The Python package: the binding, the library, the command line and, if it is built, the MPI library.
+# scikit-build-core requests this; python/switchyard is copied unchanged.
+find_package(Python 3.10 COMPONENTS Interpreter REQUIRED)
+foreach(name includedir dlpack-includedir libfiles)
+    execute_process(COMMAND ${Python_EXECUTABLE} -m tvm_ffi.config --${name} OUTPUT_VARIABLE tvm_ffi_${name}
+                    OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+endforeach()
+set(tvm_ffi_includes ${tvm_ffi_includedir} ${tvm_ffi_dlpack-includedir})
 
 function(switchyard_binding target name)
     add_library(${target} MODULE ${ARGN})
     switchyard_defaults(${target})
     target_include_directories(${target} PRIVATE include)
     target_include_directories(${target} SYSTEM PRIVATE ${tvm_ffi_includes})
-    target_link_libraries(${target} PRIVATE ${tvm_ffi_library} switchyard)
+    target_link_libraries(${target} PRIVATE ${tvm_ffi_libfiles} switchyard)
     set_target_properties(${target} PROPERTIES PREFIX "" OUTPUT_NAME ${name} INSTALL_RPATH "$ORIGIN"
                           BUILD_WITH_INSTALL_RPATH ON) # libtvm_ffi is loaded by its Python package, before this
     switchyard_link_hardening(${target})
@@ -19,14 +23,14 @@ file(GLOB binding_sources CONFIGURE_DEPENDS python/binding/*.c)
 switchyard_binding(switchyard_binding binding ${binding_sources})
 target_compile_definitions(switchyard_binding PRIVATE SWITCHYARD_MPI_NAME="${SWITCHYARD_MPI_NAME}") # "" without MPI
 set(binding_targets switchyard_binding)
-if(TARGET switchyard_mpi) # a module of its own: who asks for no mesh over MPI needs no MPI library
+if(TARGET switchyard_mpi) # a module of its own, so that programs without MpiMesh need no MPI library
     file(GLOB binding_mpi_sources CONFIGURE_DEPENDS python/binding/mpi/*.c)
     switchyard_binding(switchyard_binding_mpi binding_mpi ${binding_mpi_sources})
     target_link_libraries(switchyard_binding_mpi PRIVATE switchyard_mpi)
     list(APPEND binding_targets switchyard_binding_mpi)
 endif()
 
-# Wheels hold no links: one file for each library, named as its users look for it.
+# Wheels cannot hold links: one file for each library, with the name that the loader looks for.
 set(python_targets switchyard)
 foreach(target switchyard_mpi switchyard_cli switchyard_cli_mpi)
     if(TARGET ${target})
@@ -52,6 +56,6 @@ switchyard_defaults(switchyard_python_bench)
 target_include_directories(switchyard_python_bench PRIVATE include)
 target_include_directories(switchyard_python_bench SYSTEM PRIVATE ${tvm_ffi_includes})
 target_compile_definitions(switchyard_python_bench PRIVATE SWITCHYARD_MPI_NAME="${SWITCHYARD_MPI_NAME}")
-target_link_libraries(switchyard_python_bench PRIVATE ${tvm_ffi_library} switchyard)
+target_link_libraries(switchyard_python_bench PRIVATE ${tvm_ffi_libfiles} switchyard)
 set_target_properties(switchyard_python_bench PROPERTIES PREFIX "" OUTPUT_NAME python_bench)
 switchyard_export_only(switchyard_python_bench python/binding/binding.map)

@@ -7,10 +7,13 @@
  *
  *     sy_ctx *ctx = NULL;
  *     sy_ctx_create(&ctx, NULL);
- *     DLTensor x = sy_tensor(x_data, SY_BF16, 2, (int64_t[]){4, 2048}), ...;
+ *     sy_view x, map, y, at;
  *     sy_status status = sy_moe_permute(ctx, &(sy_moe_permute_args){
- *         .tokens = &x, .routing_map = &map, .num_out_tokens = 8,
- *         .permuted_tokens = &y, .sorted_indices = &idx});
+ *         .tokens = sy_mat(&x, tokens, SY_BF16, 4, 2048),
+ *         .routing_map = sy_mat(&map, routing, SY_BOOL, 4, 8),
+ *         .num_out_tokens = 8,
+ *         .permuted_tokens = sy_mat(&y, rows, SY_BF16, 8, 2048),
+ *         .sorted_indices = sy_vec(&at, indices, SY_I32, 8)});
  *     if (status != SY_OK)
  *         fprintf(stderr, "%s\n", sy_ctx_error(ctx));
  *     sy_ctx_destroy(ctx);
@@ -24,6 +27,9 @@
  *     spaces rows evenly and does not make them overlap. No alignment is required.
  *   - Inputs may overlap each other. An output overlaps nothing, except where an operator allows it.
  *   - Equal inputs give equal bytes on every instruction set and thread count.
+ *   - Structs may grow at their end. The functions declared here as inline pass the size the caller knows to exported
+ *     symbols with _n at the end of their names; switchyard_inline.h lists these, for other languages.
+ *   - The numbers of enums are part of the interface: from 1.0 on none ever changes, and new ones follow the last.
  *   - The library never aborts, exits or prints, and has no writable globals.
  */
 #ifndef SWITCHYARD_H
@@ -33,7 +39,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <dlpack/dlpack.h>
+#include <switchyard_dlpack.h>
 
 #define SY_VERSION_MAJOR 0
 #define SY_VERSION_MINOR 1
@@ -45,6 +51,13 @@
 #define SY_API
 #endif
 
+/* Of a function that only keeps the address in this argument: gcc need not warn that the data is not set yet. */
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 11
+#define SY_ADDRESS(argument) __attribute__((access(none, argument)))
+#else
+#define SY_ADDRESS(argument)
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -53,23 +66,23 @@ extern "C" {
 
 typedef enum sy_status {
     SY_OK = 0,
-    SY_ERR_NULL,        /* a required tensor, pointer or its data is missing */
-    SY_ERR_DTYPE,       /* a tensor has a type the operator does not take */
-    SY_ERR_SHAPE,       /* rank or extent */
-    SY_ERR_STRIDE,      /* elements of a row are not contiguous, or rows overlap */
-    SY_ERR_VALUE,       /* a scalar field is outside its range */
-    SY_ERR_OVERFLOW,    /* a size does not fit the arithmetic the operator is defined in */
-    SY_ERR_ALIAS,       /* an output shares bytes with another tensor */
-    SY_ERR_INDEX,       /* an index found in the data points outside */
-    SY_ERR_ROUTING,     /* a routing map found in the data does not fit the call */
-    SY_ERR_CAPACITY,    /* more rows than the receiving side reserved */
-    SY_ERR_STATE,       /* calls in an order that is not allowed */
-    SY_ERR_DEVICE,      /* a tensor is on a device that this build does not support */
-    SY_ERR_UNSUPPORTED, /* a valid call that this build cannot execute */
-    SY_ERR_NOMEM,       /* the allocator failed, or the lent workspace is too small */
-    SY_ERR_COMM,        /* the transport between processes failed */
-    SY_ERR_MISMATCH,    /* devices disagree about the call */
-    SY_ERR_TIMEOUT      /* a process did not respond in time */
+    SY_ERR_NULL = 1,         /* a required tensor, pointer or its data is missing */
+    SY_ERR_DTYPE = 2,        /* a tensor has a type the operator does not take */
+    SY_ERR_SHAPE = 3,        /* rank or extent */
+    SY_ERR_STRIDE = 4,       /* elements of a row are not contiguous, or rows overlap */
+    SY_ERR_VALUE = 5,        /* a scalar field is outside its range */
+    SY_ERR_OVERFLOW = 6,     /* a size does not fit the arithmetic the operator is defined in */
+    SY_ERR_ALIAS = 7,        /* an output shares bytes with another tensor */
+    SY_ERR_INDEX = 8,        /* an index found in the data points outside */
+    SY_ERR_ROUTING = 9,      /* a routing map found in the data does not fit the call */
+    SY_ERR_CAPACITY = 10,    /* more rows than the receiving side reserved */
+    SY_ERR_STATE = 11,       /* calls in an order that is not allowed */
+    SY_ERR_DEVICE = 12,      /* a tensor is on a device that this build does not support */
+    SY_ERR_UNSUPPORTED = 13, /* a valid call that this build cannot execute */
+    SY_ERR_NOMEM = 14,       /* the allocator failed, or the lent workspace is too small */
+    SY_ERR_COMM = 15,        /* the transport between processes failed */
+    SY_ERR_MISMATCH = 16,    /* devices disagree about the call */
+    SY_ERR_TIMEOUT = 17      /* a process did not respond in time */
 } sy_status;
 
 /* "SY_ERR_SHAPE" for SY_ERR_SHAPE; "SY_ERR_UNKNOWN" for a number that is no status. Never NULL. */
@@ -107,13 +120,34 @@ SY_API int sy_results_version(void);
 #define SY_F8_E5M2 SY_TYPE(12, 8)
 #define SY_F8_E8M0 SY_TYPE(14, 8)
 
-/* A compact row-major CPU tensor over the caller's memory. `shape` is kept by pointer and must outlive the
-   tensor. */
-static inline DLTensor sy_tensor(void *data, DLDataType type, int rank, int64_t *shape)
-{
-    DLTensor t = {data, {kDLCPU, 0}, rank, type, shape, NULL, 0};
-    return t;
-}
+/*
+ * A compact row-major CPU tensor over the caller's memory. `shape` is kept by pointer and must outlive the tensor.
+ * DLPack has no const: `data` may be const for an input, which is never written, and `shape` always.
+ */
+SY_ADDRESS(1)
+static inline DLTensor sy_tensor(const void *data, DLDataType type, int rank, const int64_t *shape);
+
+/*
+ * A tensor with room for its own shape, for the functions below. They fill it and return its tensor, for a field of an
+ * argument struct. A view must stay where it is while its tensor is used: the tensor of a copy has the shape of the
+ * original. In C, &(sy_view){0} is one without a name, valid until the end of the block.
+ */
+typedef struct sy_view {
+    DLTensor tensor;
+    int64_t extent[2];
+    int64_t integer; /* data of a single number */
+    float real;
+} sy_view;
+
+SY_ADDRESS(2)
+static inline const DLTensor *sy_vec(sy_view *view, const void *data, DLDataType type, int64_t n);
+SY_ADDRESS(2)
+static inline const DLTensor *sy_mat(sy_view *view, const void *data, DLDataType type, int64_t rows,
+                                     int64_t cols);
+
+/* One number for all rows, where a field is "per row": shape [1], int64 or f32, stored in the view. */
+static inline const DLTensor *sy_number_i64(sy_view *view, int64_t number);
+static inline const DLTensor *sy_number_f32(sy_view *view, float number);
 
 /* ---- Context ----------------------------------------------------------------------------------------- */
 
@@ -163,11 +197,7 @@ typedef struct sy_ctx_options {
  * Returns SY_OK; NULL (ctx is NULL, or only one of alloc and dealloc); VALUE (threads < 0, unknown isa);
  * UNSUPPORTED (isa known but not available on this CPU or in this build); NOMEM.
  */
-SY_API sy_status sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t options_bytes);
-static inline sy_status sy_ctx_create(sy_ctx **ctx, const sy_ctx_options *options)
-{
-    return sy_ctx_create_n(ctx, options, sizeof *options);
-}
+static inline sy_status sy_ctx_create(sy_ctx **ctx, const sy_ctx_options *options);
 
 /* Frees the context and its own workspace, never a lent one. NULL is allowed. */
 SY_API void sy_ctx_destroy(sy_ctx *ctx);
@@ -178,33 +208,33 @@ SY_API const char *sy_ctx_error(const sy_ctx *ctx);
 /* The exact error, in numbers. */
 typedef enum sy_fault_code {
     SY_FAULT_NONE = 0,
-    SY_FAULT_NULL_POINTER,
-    SY_FAULT_BAD_DTYPE,
-    SY_FAULT_BAD_RANK,
-    SY_FAULT_BAD_SHAPE,
-    SY_FAULT_EMPTY, /* an extent is 0 where the operator needs at least one element */
-    SY_FAULT_BAD_VALUE,
-    SY_FAULT_BAD_BLOCK_SIZE,
-    SY_FAULT_BAD_OPTION, /* an enum field holds no known value */
-    SY_FAULT_OVERFLOW,
-    SY_FAULT_BAD_STRIDE,
-    SY_FAULT_BAD_DEVICE,
-    SY_FAULT_ALIAS,
-    SY_FAULT_NO_MEMORY,
-    SY_FAULT_UNSUPPORTED,
+    SY_FAULT_NULL_POINTER = 1,
+    SY_FAULT_BAD_DTYPE = 2,
+    SY_FAULT_BAD_RANK = 3,
+    SY_FAULT_BAD_SHAPE = 4,
+    SY_FAULT_EMPTY = 5, /* an extent is 0 where the operator needs at least one element */
+    SY_FAULT_BAD_VALUE = 6,
+    SY_FAULT_BAD_BLOCK_SIZE = 7,
+    SY_FAULT_BAD_OPTION = 8, /* an enum field holds no known value */
+    SY_FAULT_OVERFLOW = 9,
+    SY_FAULT_BAD_STRIDE = 10,
+    SY_FAULT_BAD_DEVICE = 11,
+    SY_FAULT_ALIAS = 12,
+    SY_FAULT_NO_MEMORY = 13,
+    SY_FAULT_UNSUPPORTED = 14,
     /* Found in tensor contents: value and limit are set, batch and position where they apply. */
-    SY_FAULT_LENGTH_RANGE, /* a count or a sum of lengths outside its range, or seq_lens[b] negative */
-    SY_FAULT_REQ_RANGE,    /* req_id[b] outside the rows of block_table */
-    SY_FAULT_INDEX_RANGE,  /* an index outside its sequence, or an expert that does not exist */
-    SY_FAULT_TABLE_SHORT,  /* an index needs a block_table column that does not exist */
-    SY_FAULT_BLOCK_RANGE,  /* a block number outside the cache */
-    SY_FAULT_ROW_RANGE,    /* a row inside the last, partial block that does not exist */
-    SY_FAULT_ROW_OVERFULL, /* a token is routed to more experts than it has slots */
-    SY_FAULT_SLOT_RANGE,   /* an element of sorted_indices or slots is not a row or token */
-    SY_FAULT_SLOT_COUNT,   /* a token is routed to another number of experts than it has live slots */
-    SY_FAULT_DUPLICATE,    /* a destination or expert named before: limit is the position that has it */
-    SY_FAULT_INDEX_ORDER,  /* indices that must ascend do not: limit is the one before */
-    SY_FAULT_HAZARD        /* a block that one pair reads and another writes: limit is the earlier pair */
+    SY_FAULT_LENGTH_RANGE = 15, /* a count or a sum of lengths outside its range, or seq_lens[b] negative */
+    SY_FAULT_REQ_RANGE = 16,    /* req_id[b] outside the rows of block_table */
+    SY_FAULT_INDEX_RANGE = 17,  /* an index outside its sequence, or an expert that does not exist */
+    SY_FAULT_TABLE_SHORT = 18,  /* an index needs a block_table column that does not exist */
+    SY_FAULT_BLOCK_RANGE = 19,  /* a block number outside the cache */
+    SY_FAULT_ROW_RANGE = 20,    /* a row inside the last, partial block that does not exist */
+    SY_FAULT_ROW_OVERFULL = 21, /* a token is routed to more experts than it has choices */
+    SY_FAULT_SLOT_RANGE = 22,   /* an element of sorted_indices or slots is not a row or token */
+    SY_FAULT_SLOT_COUNT = 23,   /* a token is routed to another number of experts than it has live choices */
+    SY_FAULT_DUPLICATE = 24,    /* a destination or expert named before: limit is the position that has it */
+    SY_FAULT_INDEX_ORDER = 25,  /* indices that must ascend do not: limit is the one before */
+    SY_FAULT_HAZARD = 26        /* a block one pair reads and another writes: limit is the earlier pair */
 } sy_fault_code;
 
 typedef struct sy_fault {
@@ -218,11 +248,7 @@ typedef struct sy_fault {
 } sy_fault;
 
 /* The fault of the last call; all fields are zero (argument "") after a success. Returns SY_OK, or NULL. */
-SY_API sy_status sy_ctx_fault_n(const sy_ctx *ctx, sy_fault *fault, size_t fault_bytes);
-static inline sy_status sy_ctx_fault(const sy_ctx *ctx, sy_fault *fault)
-{
-    return sy_ctx_fault_n(ctx, fault, sizeof *fault);
-}
+static inline sy_status sy_ctx_fault(const sy_ctx *ctx, sy_fault *fault);
 
 /* "INDEX_RANGE" for SY_FAULT_INDEX_RANGE. Never NULL. */
 SY_API const char *sy_fault_name(sy_fault_code code);
@@ -253,7 +279,7 @@ SY_API const char *sy_isa_name(int i);
  */
 typedef struct sy_query {
     int64_t rows;           /* rows of the main output */
-    int64_t slots;          /* moe_permute: slots per token (packed) or rows per expert (capacity);
+    int64_t slots;          /* moe_permute: choices per token (packed) or rows per expert (capacity);
                                moe_capacity: the capacity if factor > 0; moe_align_block: blocks;
                                all_to_all_dispatch, all_to_all_combine: K; else 0 */
     size_t workspace_bytes; /* scratch the call needs at most, with every output and the context's present
@@ -264,23 +290,23 @@ typedef struct sy_query {
 
 typedef enum sy_route_score {
     SY_SCORE_SOFTMAX = 0, /* softmax over all experts */
-    SY_SCORE_SIGMOID,     /* sigmoid of each logit */
-    SY_SCORE_NONE         /* the logits themselves */
+    SY_SCORE_SIGMOID = 1, /* sigmoid of each logit */
+    SY_SCORE_NONE = 2     /* the logits themselves */
 } sy_route_score;
 
 typedef enum sy_group_score {
     SY_GROUP_MAX = 0, /* the largest value of the group */
-    SY_GROUP_SUM2     /* the sum of its two largest */
+    SY_GROUP_SUM2 = 1 /* the sum of its two largest */
 } sy_group_score;
 
 typedef enum sy_slot_order {
-    SY_SLOT_VALUE = 0, /* slots by descending value, ties by expert */
-    SY_SLOT_EXPERT     /* slots by ascending expert, as moe_permute counts them */
+    SY_SLOT_VALUE = 0, /* choices by descending value, ties by expert */
+    SY_SLOT_EXPERT = 1 /* choices by ascending expert, as moe_permute counts them */
 } sy_slot_order;
 
 typedef enum sy_drop {
-    SY_DROP_PROB = 0, /* an expert keeps its tokens of largest weight, ties to the lower token */
-    SY_DROP_POSITION  /* an expert keeps its first tokens */
+    SY_DROP_PROB = 0,    /* an expert keeps its tokens of largest weight, ties to the lower token */
+    SY_DROP_POSITION = 1 /* an expert keeps its first tokens */
 } sy_drop;
 
 /*
@@ -329,17 +355,8 @@ typedef struct sy_moe_route_args {
     const DLTensor *scores;      /* out [T,E]  f32: s, of finished tokens too */
 } sy_moe_route_args;
 
-SY_API sy_status sy_moe_route_n(sy_ctx *ctx, const sy_moe_route_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_route_query_n(sy_ctx *ctx, const sy_moe_route_args *args, size_t args_bytes,
-                                      sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_route(sy_ctx *ctx, const sy_moe_route_args *args)
-{
-    return sy_moe_route_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_moe_route_query(sy_ctx *ctx, const sy_moe_route_args *args, sy_query *query)
-{
-    return sy_moe_route_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_moe_route(sy_ctx *ctx, const sy_moe_route_args *args);
+static inline sy_status sy_moe_route_query(sy_ctx *ctx, const sy_moe_route_args *args, sy_query *query);
 
 /* ---- moe_map_from_ids, moe_ids_from_map -------------------------------------------------------------- */
 
@@ -347,12 +364,12 @@ static inline sy_status sy_moe_route_query(sy_ctx *ctx, const sy_moe_route_args 
  * The routing map of expert ids: routing_map[t, ids[t,j]] = 1, all else 0. With weights, probs[t, ids[t,j]] =
  * weights[t,j], byte for byte, all else zero.
  *
- * Every id is in [0, E) and none occurs twice in a row. With allow_missing an id of -1 (a slot that
+ * Every id is in [0, E) and none occurs twice in a row. With allow_missing an id of -1 (a choice that
  * moe_ids_from_map left empty) or E (a token that was finished in moe_route) means no expert and may repeat.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts negative or beyond 2^31-1); OVERFLOW; STRIDE; DEVICE;
- * ALIAS; INDEX (an id outside: batch = token, position = slot, value = id, limit = E); ROUTING (an id twice in
- * a row: batch = token, position = the later slot, value = id, limit = the earlier slot); NOMEM.
+ * ALIAS; INDEX (an id outside: batch = token, position = choice, value = id, limit = E); ROUTING (an id twice in
+ * a row: batch = token, position = the later choice, value = id, limit = the earlier choice); NOMEM.
  */
 typedef struct sy_moe_map_from_ids_args {
     const DLTensor *ids;         /* in  [T,K]  int32, int64 */
@@ -363,18 +380,9 @@ typedef struct sy_moe_map_from_ids_args {
     const DLTensor *probs;       /* out [T,E]  type of weights */
 } sy_moe_map_from_ids_args;
 
-SY_API sy_status sy_moe_map_from_ids_n(sy_ctx *ctx, const sy_moe_map_from_ids_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_map_from_ids_query_n(sy_ctx *ctx, const sy_moe_map_from_ids_args *args,
-                                             size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_map_from_ids(sy_ctx *ctx, const sy_moe_map_from_ids_args *args)
-{
-    return sy_moe_map_from_ids_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_map_from_ids(sy_ctx *ctx, const sy_moe_map_from_ids_args *args);
 static inline sy_status sy_moe_map_from_ids_query(sy_ctx *ctx, const sy_moe_map_from_ids_args *args,
-                                                  sy_query *query)
-{
-    return sy_moe_map_from_ids_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                  sy_query *query);
 
 /*
  * The expert ids of a routing map: ids[t,j] is the j-th expert of token t, ascending, and -1 when it has fewer.
@@ -386,23 +394,14 @@ static inline sy_status sy_moe_map_from_ids_query(sy_ctx *ctx, const sy_moe_map_
 typedef struct sy_moe_ids_from_map_args {
     const DLTensor *routing_map; /* in  [T,E]  bool, int8, uint8; not 0: routed */
     const DLTensor *probs;       /* in  [T,E]  f32, f16, bf16; optional, present iff weights is */
-    int64_t k;                   /* slots per token, 0 or more */
+    int64_t k;                   /* choices per token, 0 or more */
     const DLTensor *ids;         /* out [T,k]  int32, int64 */
     const DLTensor *weights;     /* out [T,k]  type of probs */
 } sy_moe_ids_from_map_args;
 
-SY_API sy_status sy_moe_ids_from_map_n(sy_ctx *ctx, const sy_moe_ids_from_map_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_ids_from_map_query_n(sy_ctx *ctx, const sy_moe_ids_from_map_args *args,
-                                             size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_ids_from_map(sy_ctx *ctx, const sy_moe_ids_from_map_args *args)
-{
-    return sy_moe_ids_from_map_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_ids_from_map(sy_ctx *ctx, const sy_moe_ids_from_map_args *args);
 static inline sy_status sy_moe_ids_from_map_query(sy_ctx *ctx, const sy_moe_ids_from_map_args *args,
-                                                  sy_query *query)
-{
-    return sy_moe_ids_from_map_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                  sy_query *query);
 
 /* ---- moe_permute ------------------------------------------------------------------------------------- */
 
@@ -410,7 +409,7 @@ static inline sy_status sy_moe_ids_from_map_query(sy_ctx *ctx, const sy_moe_ids_
  * Copies each token row to one output row per expert it is routed to, grouped by expert.
  * T tokens, E experts, H elements per row; R[t,e] is routed when its byte is not 0; N = num_out_tokens.
  *
- * Packed mode (drop_and_pad false): K = N / T (floor) slots per token, M = K*T output rows. Rows are ordered
+ * Packed mode (drop_and_pad false): K = N / T (floor) choices per token, M = K*T output rows. Rows are ordered
  * by expert, inside an expert by token. sorted_indices[t*K + j] is the output row of the token's j-th expert,
  * -1 when it has fewer. Rows after the last routed pair are zero. A token with more than K experts is
  * rejected.
@@ -440,17 +439,8 @@ typedef struct sy_moe_permute_args {
     const DLTensor *expert_offsets;  /* out [E+1]  int64, optional: first row of each expert, the end */
 } sy_moe_permute_args;
 
-SY_API sy_status sy_moe_permute_n(sy_ctx *ctx, const sy_moe_permute_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_permute_query_n(sy_ctx *ctx, const sy_moe_permute_args *args, size_t args_bytes,
-                                        sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_permute(sy_ctx *ctx, const sy_moe_permute_args *args)
-{
-    return sy_moe_permute_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_moe_permute_query(sy_ctx *ctx, const sy_moe_permute_args *args, sy_query *query)
-{
-    return sy_moe_permute_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_moe_permute(sy_ctx *ctx, const sy_moe_permute_args *args);
+static inline sy_status sy_moe_permute_query(sy_ctx *ctx, const sy_moe_permute_args *args, sy_query *query);
 
 /* ---- moe_unpermute ----------------------------------------------------------------------------------- */
 
@@ -459,10 +449,10 @@ static inline sy_status sy_moe_permute_query(sy_ctx *ctx, const sy_moe_permute_a
  * token are added up, weighted by probs when given. M rows of H elements, T tokens, E experts; T comes
  * from probs or routing_map, else from num_tokens.
  *
- * Packed mode (drop_and_pad false): K = M / T slots per token.
- *     tokens[t] = sum over slots j of the token with i = sorted_indices[t*K + j] >= 0, ascending, of
+ * Packed mode (drop_and_pad false): K = M / T choices per token.
+ *     tokens[t] = sum over choices j of the token with i = sorted_indices[t*K + j] >= 0, ascending, of
  *                 w * permuted_tokens[i]
- * w is 1 without probs, else probs[t,e] with e the token's n-th routed expert for its n-th such slot; so probs
+ * w is 1 without probs, else probs[t,e] with e the token's n-th routed expert for its n-th such choice; so probs
  * require routing_map in this mode.
  *
  * Capacity mode (drop_and_pad true): tokens[t] = sum over rows i with sorted_indices[i] = t, ascending, of
@@ -477,8 +467,8 @@ static inline sy_status sy_moe_permute_query(sy_ctx *ctx, const sy_moe_permute_a
  * not a multiple of T, or of E in capacity mode with probs); VALUE (num_tokens negative, or not that of the
  * tensors; T, E, H or M beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (an
  * index outside [-1, M), in capacity mode [0, T) or [-1, T): position = where, value = index, limit = M or T;
- * or packed with probs a token with another number of experts than of live slots: position = token, value =
- * experts, limit = live slots); NOMEM.
+ * or packed with probs a token with another number of experts than of live choices: position = token, value =
+ * experts, limit = live choices); NOMEM.
  */
 typedef struct sy_moe_unpermute_args {
     const DLTensor *permuted_tokens; /* in  [M,H]  f32, f16, bf16 */
@@ -491,37 +481,28 @@ typedef struct sy_moe_unpermute_args {
     const DLTensor *tokens;          /* out [T,H]  type of permuted_tokens */
 } sy_moe_unpermute_args;
 
-SY_API sy_status sy_moe_unpermute_n(sy_ctx *ctx, const sy_moe_unpermute_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_unpermute_query_n(sy_ctx *ctx, const sy_moe_unpermute_args *args, size_t args_bytes,
-                                          sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_unpermute(sy_ctx *ctx, const sy_moe_unpermute_args *args)
-{
-    return sy_moe_unpermute_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_unpermute(sy_ctx *ctx, const sy_moe_unpermute_args *args);
 static inline sy_status sy_moe_unpermute_query(sy_ctx *ctx, const sy_moe_unpermute_args *args,
-                                               sy_query *query)
-{
-    return sy_moe_unpermute_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                               sy_query *query);
 
 /* ---- moe_permute_ids, moe_unpermute_ids --------------------------------------------------------------- */
 
 /*
- * moe_permute for a router that gives expert ids: slot i = t*K + j is slot j of token t, and the slots are put in
- * stable ascending order of their ids. Its place in that order is the row of a slot:
- *     sorted_indices[i] = place of slot i;   permuted_tokens[sorted_indices[i] - row_begin] = tokens[i / K]
+ * moe_permute for a router that gives expert ids: choice i = t*K + j is choice j of token t, and the choices are put in
+ * stable ascending order of their ids. Its place in that order is the row of a choice:
+ *     sorted_indices[i] = place of choice i;   permuted_tokens[sorted_indices[i] - row_begin] = tokens[i / K]
  * N = num_out_tokens keeps rows: all when 0, those below N when positive, all but the last -N when negative. With
  * `window` only rows [row_begin, row_end) of the kept ones are written, for example those of a rank's own experts;
  * the window may be empty. sorted_indices are places among all T*K, whichever rows are kept.
  *
  * With distinct ascending ids in every row this is packed moe_permute of their map. Ids may be any numbers; with
  * num_experts > 0 they must be in [0, E), and counts and offsets of the experts are available. With allow_missing an
- * id of -1 or E means no expert: the slot has no row, its sorted_indices is -1, and it is not counted. As many rows
+ * id of -1 or E means no expert: the choice has no row, its sorted_indices is -1, and it is not counted. As many rows
  * at the end, and their probs, are zero bytes.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (N below -T*K; a window outside the kept rows, or its ends without
  * `window`; num_experts negative, or 0 with counts, offsets or allow_missing; T*K or H beyond 2^31-1); OVERFLOW;
- * STRIDE; DEVICE; ALIAS; INDEX (an id outside: batch = token, position = slot, value = id, limit = E); NOMEM.
+ * STRIDE; DEVICE; ALIAS; INDEX (an id outside: batch = token, position = choice, value = id, limit = E); NOMEM.
  */
 typedef struct sy_moe_permute_ids_args {
     const DLTensor *tokens; /* in  [T,H]  any type of 1, 2, 4 or 8 bytes */
@@ -535,28 +516,19 @@ typedef struct sy_moe_permute_ids_args {
     const DLTensor *permuted_tokens; /* out [M,H]  type of tokens; M of the query */
     const DLTensor *sorted_indices;  /* out [T*K]  int32 */
     const DLTensor *permuted_probs;  /* out [M]    type of probs */
-    const DLTensor *expert_counts;   /* out [E]    int64, optional: slots of each expert */
+    const DLTensor *expert_counts;   /* out [E]    int64, optional: choices of each expert */
     const DLTensor *expert_offsets;  /* out [E+1]  int64, optional: first row of each expert, the end */
     bool allow_missing;              /* ids -1 and E mean no expert */
 } sy_moe_permute_ids_args;
 
-SY_API sy_status sy_moe_permute_ids_n(sy_ctx *ctx, const sy_moe_permute_ids_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_permute_ids_query_n(sy_ctx *ctx, const sy_moe_permute_ids_args *args,
-                                            size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_permute_ids(sy_ctx *ctx, const sy_moe_permute_ids_args *args)
-{
-    return sy_moe_permute_ids_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_permute_ids(sy_ctx *ctx, const sy_moe_permute_ids_args *args);
 static inline sy_status sy_moe_permute_ids_query(sy_ctx *ctx, const sy_moe_permute_ids_args *args,
-                                                 sy_query *query)
-{
-    return sy_moe_permute_ids_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                 sy_query *query);
 
 /*
- * The inverse: adds up the rows of a token, times its weights, in the order of its slots.
+ * The inverse: adds up the rows of a token, times its weights, in the order of its choices.
  *     tokens[t] = sum over j of probs[t,j] * permuted_tokens[sorted_indices[t*K + j] - row_begin]
- * in f32 with one rounding per product and sum and one to the row type; +0 without any row. Slots whose row is not
+ * in f32 with one rounding per product and sum and one to the row type; +0 without any row. Choices whose row is not
  * in permuted_tokens, -1 among them, and weights of exactly 0 add nothing. Without probs every weight is 1.
  * K = length / T, T the rows of probs, or num_tokens, or the length itself.
  *
@@ -568,43 +540,33 @@ typedef struct sy_moe_unpermute_ids_args {
     const DLTensor *permuted_tokens; /* in  [M,H]  f32, f16, bf16 */
     const DLTensor *sorted_indices;  /* in  [T*K]  int32, as moe_permute_ids made them */
     const DLTensor *probs;           /* in  [T,K]  f32, f16, bf16; optional: all weights are 1 */
-    int64_t num_tokens;              /* T, when probs is NULL; 0: one slot per token */
+    int64_t num_tokens;              /* T, when probs is NULL; 0: one choice per token */
     int64_t row_begin;               /* number of the first row of permuted_tokens */
     const DLTensor *tokens;          /* out [T,H]  type of permuted_tokens */
 } sy_moe_unpermute_ids_args;
 
-SY_API sy_status sy_moe_unpermute_ids_n(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args,
-                                        size_t args_bytes);
-SY_API sy_status sy_moe_unpermute_ids_query_n(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args,
-                                              size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_unpermute_ids(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args)
-{
-    return sy_moe_unpermute_ids_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_unpermute_ids(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args);
 static inline sy_status sy_moe_unpermute_ids_query(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args,
-                                                   sy_query *query)
-{
-    return sy_moe_unpermute_ids_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                   sy_query *query);
 
 /* ---- moe_align_block --------------------------------------------------------------------------------- */
 
 /*
- * Lists the slots of every expert, padded to whole blocks, for a grouped matrix product whose blocks of rows have
- * one expert each. Slot i = t*K + j is slot j of token t. Experts ascend, and so do slots within an expert:
- *     sorted_slots  [offsets[e], offsets[e] + counts[e])   the slots that name e
- *                   up to offsets[e+1]                     T*K, which is not a slot: offsets are multiples of B
+ * Lists the choices of every expert, padded to whole blocks, for a grouped matrix product whose blocks of rows have
+ * one expert each. Choice i = t*K + j is choice j of token t. Experts ascend, and so do choices within an expert:
+ *     sorted_slots  [offsets[e], offsets[e] + counts[e])   the choices that name e
+ *                   up to offsets[e+1]                     T*K, which is not a choice: offsets are multiples of B
  *     block_experts [offsets[e] / B, offsets[e+1] / B)     e, or expert_map[e] where that is given
  *     num_padded    offsets[E]
  * From num_padded on, sorted_slots holds T*K and block_experts -1. The query returns their least lengths: rows = P,
  * the most places any ids can need, and slots = P / B.
  *
- * With skip_unmapped the slots of experts whose expert_map is -1, those of other ranks, get no place and are not
+ * With skip_unmapped the choices of experts whose expert_map is -1, those of other ranks, get no place and are not
  * counted. With allow_missing an id of -1 or E means no expert and gets no place either.
  *
  * Returns SY_OK; NULL (also skip_unmapped without expert_map); DTYPE; SHAPE (also outputs that are too short); VALUE
  * (num_experts negative, block_size below 1; T*K or P beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (an id
- * outside: batch = token, position = slot, value = id, limit = E; an entry of expert_map below -1: position = expert,
+ * outside: batch = token, position = choice, value = id, limit = E; an entry of expert_map below -1: position = expert,
  * value); NOMEM.
  */
 typedef struct sy_moe_align_block_args {
@@ -617,22 +579,13 @@ typedef struct sy_moe_align_block_args {
     const DLTensor *sorted_slots;   /* out [P or more]    int32 */
     const DLTensor *block_experts;  /* out [P/B or more]  int32 */
     const DLTensor *num_padded;     /* out [1]    int32 */
-    const DLTensor *expert_counts;  /* out [E]    int64, optional: slots of each expert that have a place */
+    const DLTensor *expert_counts;  /* out [E]    int64, optional: choices of each expert that have a place */
     const DLTensor *expert_offsets; /* out [E+1]  int64, optional: first place of each expert, the end */
 } sy_moe_align_block_args;
 
-SY_API sy_status sy_moe_align_block_n(sy_ctx *ctx, const sy_moe_align_block_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_align_block_query_n(sy_ctx *ctx, const sy_moe_align_block_args *args,
-                                            size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_align_block(sy_ctx *ctx, const sy_moe_align_block_args *args)
-{
-    return sy_moe_align_block_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_align_block(sy_ctx *ctx, const sy_moe_align_block_args *args);
 static inline sy_status sy_moe_align_block_query(sy_ctx *ctx, const sy_moe_align_block_args *args,
-                                                 sy_query *query)
-{
-    return sy_moe_align_block_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                 sy_query *query);
 
 /* ---- moe_pad_map ------------------------------------------------------------------------------------- */
 
@@ -653,17 +606,8 @@ typedef struct sy_moe_pad_map_args {
     const DLTensor *expert_counts; /* out [E]    int64, optional: tokens of each expert, padding included */
 } sy_moe_pad_map_args;
 
-SY_API sy_status sy_moe_pad_map_n(sy_ctx *ctx, const sy_moe_pad_map_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_pad_map_query_n(sy_ctx *ctx, const sy_moe_pad_map_args *args, size_t args_bytes,
-                                        sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_pad_map(sy_ctx *ctx, const sy_moe_pad_map_args *args)
-{
-    return sy_moe_pad_map_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_moe_pad_map_query(sy_ctx *ctx, const sy_moe_pad_map_args *args, sy_query *query)
-{
-    return sy_moe_pad_map_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_moe_pad_map(sy_ctx *ctx, const sy_moe_pad_map_args *args);
+static inline sy_status sy_moe_pad_map_query(sy_ctx *ctx, const sy_moe_pad_map_args *args, sy_query *query);
 
 /* ---- moe_reorder_chunks ------------------------------------------------------------------------------ */
 
@@ -691,40 +635,31 @@ typedef struct sy_moe_reorder_chunks_args {
         *expert_offsets; /* out [E+1]    int64, optional: first row of each expert in the order by expert */
 } sy_moe_reorder_chunks_args;
 
-SY_API sy_status sy_moe_reorder_chunks_n(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args,
-                                         size_t args_bytes);
-SY_API sy_status sy_moe_reorder_chunks_query_n(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args,
-                                               size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_reorder_chunks(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args)
-{
-    return sy_moe_reorder_chunks_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_reorder_chunks(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args);
 static inline sy_status sy_moe_reorder_chunks_query(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args,
-                                                    sy_query *query)
-{
-    return sy_moe_reorder_chunks_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                    sy_query *query);
 
 /* ---- moe_convert_indices ----------------------------------------------------------------------------- */
 
 /* Forms of a permutation of T tokens into M rows. All are int32; -1 means none. */
 typedef enum sy_index_form {
-    SY_INDEX_SLOT = 0, /* [T*K]: the row of slot j of token t at t*K + j; moe_permute, packed */
-    SY_INDEX_ROW,      /* [M]: the token of each row; moe_permute, capacity mode, and Megatron-LM */
-    SY_INDEX_TE /* [T,2E+1]: rows of the token descending, from column E on their experts, in the last column
-                          how many; Transformer Engine's row_id_map */
+    SY_INDEX_SLOT = 0, /* [T*K]: the row of choice j of token t at t*K + j; moe_permute, packed */
+    SY_INDEX_ROW = 1,  /* [M]: the token of each row; moe_permute, capacity mode, and Megatron-LM */
+    /* [T,2E+1]: rows of the token descending, from column E on their experts, in the last column how many; Transformer
+       Engine's row_id_map */
+    SY_INDEX_TE = 2
 } sy_index_form;
 
 /*
- * Writes the same permutation in another form. A row belongs to one token or to none; a token's slots are its
- * rows in ascending order, that is by expert. Rows and slots without a partner become -1.
+ * Writes the same permutation in another form. A row belongs to one token or to none; a token's choices are its
+ * rows in ascending order, that is by expert. Rows and choices without a partner become -1.
  * The experts of a TE map come from expert_offsets, as moe_permute makes them: row r belongs to expert e when
  * expert_offsets[e] <= r < expert_offsets[e+1]. The experts and the order of a TE map that is read do not matter.
  *
  * Returns SY_OK; NULL (expert_offsets too when `to` is TE); DTYPE; SHAPE (SLOT: a length that T does not divide; TE:
  * not T rows of an odd number of columns); VALUE (`from` and `to` the same; num_tokens, num_rows or k negative or
  * beyond 2^31-1; num_rows not the length of a ROW form); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (contents of
- * sorted_indices: a row or token that does not exist, a row of two slots, a count outside 0..E, a token with
+ * sorted_indices: a row or token that does not exist, a row of two choices, a count outside 0..E, a token with
  * more rows than k or E); INDEX (expert_offsets not ascending from 0 to at most M); NOMEM.
  */
 typedef struct sy_moe_convert_indices_args {
@@ -734,23 +669,13 @@ typedef struct sy_moe_convert_indices_args {
     sy_index_form to;
     int64_t num_tokens;                /* T */
     int64_t num_rows;                  /* M; 0: the length of sorted_indices, for SLOT and ROW */
-    int64_t k;                         /* slots per token when `to` is SLOT; 0: M / T */
+    int64_t k;                         /* choices per token when `to` is SLOT; 0: M / T */
     const DLTensor *converted_indices; /* out in the form `to`  int32 */
 } sy_moe_convert_indices_args;
 
-SY_API sy_status sy_moe_convert_indices_n(sy_ctx *ctx, const sy_moe_convert_indices_args *args,
-                                          size_t args_bytes);
-SY_API sy_status sy_moe_convert_indices_query_n(sy_ctx *ctx, const sy_moe_convert_indices_args *args,
-                                                size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_convert_indices(sy_ctx *ctx, const sy_moe_convert_indices_args *args)
-{
-    return sy_moe_convert_indices_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_convert_indices(sy_ctx *ctx, const sy_moe_convert_indices_args *args);
 static inline sy_status sy_moe_convert_indices_query(sy_ctx *ctx, const sy_moe_convert_indices_args *args,
-                                                     sy_query *query)
-{
-    return sy_moe_convert_indices_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                     sy_query *query);
 
 /* ---- moe_permute_grad -------------------------------------------------------------------------------- */
 
@@ -759,7 +684,7 @@ static inline sy_status sy_moe_convert_indices_query(sy_ctx *ctx, const sy_moe_c
  * tokens, E experts, sorted_indices of the forward call.
  *     grad_tokens[t]   = sum of the rows of grad_permuted_tokens that are copies of token t
  *     grad_probs[t,e]  = grad_permuted_probs of the row that token t has at expert e, bit for bit; else +0
- * grad_tokens is moe_unpermute without probs, to the bit. In packed mode the token's n-th slot that holds a row
+ * grad_tokens is moe_unpermute without probs, to the bit. In packed mode the token's n-th choice that holds a row
  * belongs to its n-th expert of routing_map; in capacity mode row i belongs to expert i / C, C = M / E, and of
  * several rows of one token and expert the highest counts. Without grad_permuted_probs grad_probs is ignored.
  *
@@ -780,18 +705,9 @@ typedef struct sy_moe_permute_grad_args {
     const DLTensor *grad_probs;  /* out [T,E]  type of grad_permuted_probs; optional */
 } sy_moe_permute_grad_args;
 
-SY_API sy_status sy_moe_permute_grad_n(sy_ctx *ctx, const sy_moe_permute_grad_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_permute_grad_query_n(sy_ctx *ctx, const sy_moe_permute_grad_args *args,
-                                             size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_permute_grad(sy_ctx *ctx, const sy_moe_permute_grad_args *args)
-{
-    return sy_moe_permute_grad_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_permute_grad(sy_ctx *ctx, const sy_moe_permute_grad_args *args);
 static inline sy_status sy_moe_permute_grad_query(sy_ctx *ctx, const sy_moe_permute_grad_args *args,
-                                                  sy_query *query)
-{
-    return sy_moe_permute_grad_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                  sy_query *query);
 
 /* ---- moe_unpermute_grad ------------------------------------------------------------------------------ */
 
@@ -802,7 +718,7 @@ static inline sy_status sy_moe_permute_grad_query(sy_ctx *ctx, const sy_moe_perm
  *     grad_probs[t,e]         = dot product of grad_tokens[t] and permuted_tokens[i], row i being that of expert e;
  *                               else +0
  * Rows, tokens, experts and weights belong together as in moe_unpermute. A row that no index names is +0, and so
- * is one of weight 0. Without probs rows are copied bit for bit. Of several packed slots that name one row, and of
+ * is one of weight 0. Without probs rows are copied bit for bit. Of several packed choices that name one row, and of
  * several rows of one token and expert in capacity mode, the highest counts.
  *
  * A product is rounded to f32 and to the row type; a dot product is summed in f32 in sixteen interleaved lanes that
@@ -825,27 +741,17 @@ typedef struct sy_moe_unpermute_grad_args {
     const DLTensor *grad_probs;           /* out [T,E]  type of probs; optional */
 } sy_moe_unpermute_grad_args;
 
-SY_API sy_status sy_moe_unpermute_grad_n(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args,
-                                         size_t args_bytes);
-SY_API sy_status sy_moe_unpermute_grad_query_n(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args,
-                                               size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_unpermute_grad(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args)
-{
-    return sy_moe_unpermute_grad_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_unpermute_grad(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args);
 static inline sy_status sy_moe_unpermute_grad_query(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args,
-                                                    sy_query *query)
-{
-    return sy_moe_unpermute_grad_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                    sy_query *query);
 
 /* ---- moe_dispatch ------------------------------------------------------------------------------------ */
 
 /*
- * Scales token rows into expert slots. S samples, E experts of C slots, H elements per row. In sample order:
+ * Scales token rows into the places of experts. S samples, E experts of C places, H elements per row. In sample order:
  *     if 0 <= indices[i] < E and 0 <= locations[i] < C:
  *         dispatch[indices[i]*C + locations[i], :] = gates[i] * input[i, :]
- * Other samples are skipped silently. Of several samples on one slot the last is kept, for the whole row. Rows
+ * Other samples are skipped silently. Of several samples on one place the last is kept, for the whole row. Rows
  * that are not written keep their bytes, or become +0 with zero_unwritten. The product is rounded once to f32 and,
  * for f16 and bf16 rows, once more to the row type, to nearest even; a NaN result is the canonical quiet NaN.
  *
@@ -858,38 +764,29 @@ static inline sy_status sy_moe_unpermute_grad_query(sy_ctx *ctx, const sy_moe_un
 typedef struct sy_moe_dispatch_args {
     const DLTensor *gates;     /* in  [S]      f32 or the type of input; optional: all ones */
     const DLTensor *indices;   /* in  [S]      int32, expert of each sample */
-    const DLTensor *locations; /* in  [S]      int32, slot inside the expert */
+    const DLTensor *locations; /* in  [S]      int32, place inside the expert */
     const DLTensor *input;     /* in  [S,H]    f32, f16, bf16 */
     int64_t num_experts;       /* E >= 0 */
     int64_t capacity;          /* C >= 0 */
     bool zero_unwritten;       /* set rows that are not written to +0 */
-    bool unique_slots;         /* the caller guarantees that no two valid samples share a slot. If some do,
+    bool unique_slots;         /* the caller guarantees that no two valid samples share a place. If some do,
                                   their row is unspecified and nothing else changes */
     const DLTensor *dispatch;  /* in/out [E*C,H]  type of input */
 } sy_moe_dispatch_args;
 
-SY_API sy_status sy_moe_dispatch_n(sy_ctx *ctx, const sy_moe_dispatch_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_dispatch_query_n(sy_ctx *ctx, const sy_moe_dispatch_args *args, size_t args_bytes,
-                                         sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_dispatch(sy_ctx *ctx, const sy_moe_dispatch_args *args)
-{
-    return sy_moe_dispatch_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_moe_dispatch_query(sy_ctx *ctx, const sy_moe_dispatch_args *args, sy_query *query)
-{
-    return sy_moe_dispatch_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_moe_dispatch(sy_ctx *ctx, const sy_moe_dispatch_args *args);
+static inline sy_status sy_moe_dispatch_query(sy_ctx *ctx, const sy_moe_dispatch_args *args, sy_query *query);
 
 /* ---- moe_combine ------------------------------------------------------------------------------------- */
 
 /*
- * Returns rows from expert slots to their samples: each sample gets the sum of its choices' rows, each times its
- * gate. S samples, k choices, E experts of C slots, H elements per row. A choice is valid when 0 <= indices[t,i] < E
- * and 0 <= locations[t,i] < C; its row is z = expert_out[indices[t,i]*C + locations[t,i], :].
+ * Returns rows from the places of experts to their samples: each sample gets the sum of its choices' rows, each times
+ * its gate. S samples, k choices, E experts of C places, H elements per row. A choice is valid when
+ * 0 <= indices[t,i] < E and 0 <= locations[t,i] < C; its row is z = expert_out[indices[t,i]*C + locations[t,i], :].
  *     k = 1    output[i,:] = gates[i] * z, or +0 when the choice is not valid
  *     k > 1    acc = +0; for each valid choice t in order: acc = acc + gates[t,i] * z; output[i,:] = acc
  * Products and sums are rounded to f32 one by one, never fused; f16 and bf16 rows are rounded once more, at the
- * end. A NaN result is the canonical quiet NaN. Several choices may share a slot. A gate of 0 is a factor like
+ * end. A NaN result is the canonical quiet NaN. Several choices may share a place. A gate of 0 is a factor like
  * any other: 0 * inf is NaN.
  *
  * Where E*C is 0 the output is cleared; where it has no elements no data is read.
@@ -903,34 +800,22 @@ static inline sy_status sy_moe_dispatch_query(sy_ctx *ctx, const sy_moe_dispatch
 typedef struct sy_moe_combine_args {
     const DLTensor *gates;      /* in  [k,S] or [S]  f32 or the type of expert_out; optional: all ones */
     const DLTensor *indices;    /* in  [k,S] or [S]  int32, expert of each choice */
-    const DLTensor *locations;  /* in  [k,S] or [S]  int32, slot inside the expert */
+    const DLTensor *locations;  /* in  [k,S] or [S]  int32, place inside the expert */
     const DLTensor *expert_out; /* in  [E*C,H]       f32, f16, bf16 */
     int64_t num_experts;        /* E >= 0 */
     int64_t capacity;           /* C >= 0 */
     const DLTensor *output;     /* out [S,H]         type of expert_out */
 } sy_moe_combine_args;
 
-SY_API sy_status sy_moe_combine_n(sy_ctx *ctx, const sy_moe_combine_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_combine_query_n(sy_ctx *ctx, const sy_moe_combine_args *args, size_t args_bytes,
-                                        sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_combine(sy_ctx *ctx, const sy_moe_combine_args *args)
-{
-    return sy_moe_combine_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_moe_combine_query(sy_ctx *ctx, const sy_moe_combine_args *args, sy_query *query)
-{
-    return sy_moe_combine_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
-static inline sy_status sy_moe_dispatch_grad_data(sy_ctx *ctx, const sy_moe_combine_args *args)
-{
-    return sy_moe_combine(ctx, args);
-}
+static inline sy_status sy_moe_combine(sy_ctx *ctx, const sy_moe_combine_args *args);
+static inline sy_status sy_moe_combine_query(sy_ctx *ctx, const sy_moe_combine_args *args, sy_query *query);
+static inline sy_status sy_moe_dispatch_grad_data(sy_ctx *ctx, const sy_moe_combine_args *args);
 
 /* ---- moe_dispatch_grad_gate -------------------------------------------------------------------------- */
 
 /*
- * The gradient of the gates: the dot product of each sample's row with the row in its slot. S samples, k choices,
- * E experts of C slots, H elements per row; a choice is valid as in moe_combine.
+ * The gradient of the gates: the dot product of each sample's row with the row in its place. S samples, k choices,
+ * E experts of C places, H elements per row; a choice is valid as in moe_combine.
  *     grad_gates[t,i] = sum over j of dispatch[indices[t,i]*C + locations[t,i], j] * input[i,j], or +0
  * For moe_dispatch: input is the rows that were dispatched, dispatch the gradient of its buffer. For moe_combine:
  * input is the gradient of the output, dispatch the expert_out it read.
@@ -939,14 +824,14 @@ static inline sy_status sy_moe_dispatch_grad_data(sy_ctx *ctx, const sy_moe_comb
  * halves, rows longer than 8192 in blocks of 8192 that are added in order. A 16-bit result is rounded once more,
  * at the end. A NaN result is the canonical quiet NaN.
  *
- * Without columns or slots the output is cleared; without output elements no data is read.
+ * Without columns or places the output is cleared; without output elements no data is read.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts or capacity negative); OVERFLOW; STRIDE; DEVICE; ALIAS;
  * NOMEM.
  */
 typedef struct sy_moe_dispatch_grad_gate_args {
     const DLTensor *indices;    /* in  [k,S] or [S]  int32, expert of each choice */
-    const DLTensor *locations;  /* in  [k,S] or [S]  int32, slot inside the expert */
+    const DLTensor *locations;  /* in  [k,S] or [S]  int32, place inside the expert */
     const DLTensor *input;      /* in  [S,H]         f32, f16, bf16 */
     const DLTensor *dispatch;   /* in  [E*C,H]       type of input */
     int64_t num_experts;        /* E >= 0 */
@@ -954,29 +839,19 @@ typedef struct sy_moe_dispatch_grad_gate_args {
     const DLTensor *grad_gates; /* out [k,S] or [S]  f32 or the type of input */
 } sy_moe_dispatch_grad_gate_args;
 
-SY_API sy_status sy_moe_dispatch_grad_gate_n(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args,
-                                             size_t args_bytes);
-SY_API sy_status sy_moe_dispatch_grad_gate_query_n(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args,
-                                                   size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_dispatch_grad_gate(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args)
-{
-    return sy_moe_dispatch_grad_gate_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_dispatch_grad_gate(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args);
 static inline sy_status
-sy_moe_dispatch_grad_gate_query(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args, sy_query *query)
-{
-    return sy_moe_dispatch_grad_gate_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+sy_moe_dispatch_grad_gate_query(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args, sy_query *query);
 
 /* ---- moe_locations ----------------------------------------------------------------------------------- */
 
 /*
- * Gives every choice of every token its slot inside the expert it names: how many choices named that expert
+ * Gives every choice of every token its place inside the expert it names: how many choices named that expert
  * before it. k choices per token, S samples, E experts. Choices are visited one after the other, all samples of
  * choice 0 first, samples in ascending order, or by descending importance where that is given (of equal ones
  * the lower sample first, NaN after all numbers):
  *     locations[t,i] = counts[indices[t,i]]++          counts begin as 0
- * An index outside [0,E) gets location -1 and is not counted. So no two choices share a slot, a location of
+ * An index outside [0,E) gets location -1 and is not counted. So no two choices share a place, a location of
  * `capacity` or more is a choice that will be dropped, and counts[e] is the demand for expert e before any is
  * dropped.
  *
@@ -991,23 +866,14 @@ typedef struct sy_moe_locations_args {
     const DLTensor *counts;     /* out [E]           int64, optional */
 } sy_moe_locations_args;
 
-SY_API sy_status sy_moe_locations_n(sy_ctx *ctx, const sy_moe_locations_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_locations_query_n(sy_ctx *ctx, const sy_moe_locations_args *args, size_t args_bytes,
-                                          sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_locations(sy_ctx *ctx, const sy_moe_locations_args *args)
-{
-    return sy_moe_locations_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_locations(sy_ctx *ctx, const sy_moe_locations_args *args);
 static inline sy_status sy_moe_locations_query(sy_ctx *ctx, const sy_moe_locations_args *args,
-                                               sy_query *query)
-{
-    return sy_moe_locations_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                               sy_query *query);
 
 /* ---- moe_capacity ------------------------------------------------------------------------------------ */
 
 /*
- * Computes how many slots each expert should have. S = samples, E = num_experts, P = S / E rounded up, M = the
+ * Computes how many places each expert should have. S = samples, E = num_experts, P = S / E rounded up, M = the
  * largest of counts:
  *     factor > 0    C = k * trunc(factor * P)             a fixed share; counts are not read
  *     factor = 0    C = M                                 nothing is dropped
@@ -1030,38 +896,28 @@ typedef struct sy_moe_capacity_args {
     const DLTensor *capacity; /* out [1]  int64 */
 } sy_moe_capacity_args;
 
-SY_API sy_status sy_moe_capacity_n(sy_ctx *ctx, const sy_moe_capacity_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_capacity_query_n(sy_ctx *ctx, const sy_moe_capacity_args *args, size_t args_bytes,
-                                         sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_capacity(sy_ctx *ctx, const sy_moe_capacity_args *args)
-{
-    return sy_moe_capacity_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_moe_capacity_query(sy_ctx *ctx, const sy_moe_capacity_args *args, sy_query *query)
-{
-    return sy_moe_capacity_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_moe_capacity(sy_ctx *ctx, const sy_moe_capacity_args *args);
+static inline sy_status sy_moe_capacity_query(sy_ctx *ctx, const sy_moe_capacity_args *args, sy_query *query);
 
 /* ---- kv_gather --------------------------------------------------------------------------------------- */
 
 typedef enum sy_kv_pad {
     SY_PAD_ERROR = 0, /* index -1 is rejected; rows past counts[b] are zero */
-    SY_PAD_ZERO,      /* index -1 gives a zero row; rows past counts[b] are zero */
-    SY_PAD_SKIP       /* the output rows of both keep their bytes */
+    SY_PAD_ZERO = 1,  /* index -1 gives a zero row; rows past counts[b] are zero */
+    SY_PAD_SKIP = 2   /* the output rows of both keep their bytes */
 } sy_kv_pad;
 
 /* Order of the dimensions of a cache with heads: N tokens of a block (S), H heads, D elements of a head. */
 typedef enum sy_kv_layout {
-    SY_KV_NHD =
-        0,    /* [blocks,S,H,D...]: all heads of a token, then the next token; also caches without heads */
-    SY_KV_HND /* [blocks,H,S,D...]: all tokens of a head, then the next head */
+    SY_KV_NHD = 0, /* [blocks,S,H,D...]: all heads of a token, then the next token; also without heads */
+    SY_KV_HND = 1  /* [blocks,H,S,D...]: all tokens of a head, then the next head */
 } sy_kv_layout;
 
 /* Where the scales of a quantised cache are stored. */
 typedef enum sy_kv_scales {
     SY_SCALES_TENSOR = 0, /* in the tensor `scale`; a row is numbers of q_type and nothing else */
-    SY_SCALES_ROW,        /* inside each row */
-    SY_SCALES_BLOCK       /* in a record for each row, after the rows of its block */
+    SY_SCALES_ROW = 1,    /* inside each row */
+    SY_SCALES_BLOCK = 2   /* in a record for each row, after the rows of its block */
 } sy_kv_scales;
 
 /*
@@ -1081,11 +937,12 @@ typedef enum sy_kv_scales {
  * The cache of a format with SCALES_ROW is [rows,W] or [blocks,S,W] of one-byte elements with W >= row_bytes. With
  * SCALES_BLOCK it is [blocks,W...]: a block is everything after the first dimension, S rows and then S scale records
  * in at least S*(row_bytes + scale_bytes) bytes. With SCALES_TENSOR it is a cache like any other, of 8-bit elements;
- * all fields but q_type are 0, and `scale` is f32: [G], one for each G-th part of every row (G = 1: one for the
+ * all fields but bytes and q_type are 0, and `scale` is f32: [G], one for each G-th part of every row (G = 1: one for the
  * tensor, G = heads: one per head), or [rows,G] or [blocks,S,G], separate scales for every row. kv_scatter
  * reads the former and writes the latter.
  */
 typedef struct sy_kv_format {
+    size_t bytes;          /* sizeof(sy_kv_format): the struct may grow at its end */
     DLDataType q_type;     /* SY_F8_E4M3, SY_F8_E5M2, SY_I8 */
     DLDataType scale_type; /* SY_F32, SY_F8_E8M0 */
     sy_kv_scales scales;
@@ -1106,17 +963,14 @@ typedef struct sy_kv_format {
  *   "e4m3", "e5m2", "int8"   rows of any shape, scales in a tensor
  * Returns SY_OK; NULL; VALUE (no such name: *format is zero).
  */
-SY_API sy_status sy_kv_format_named_n(const char *name, sy_kv_format *format, size_t format_bytes);
-static inline sy_status sy_kv_format_named(const char *name, sy_kv_format *format)
-{
-    return sy_kv_format_named_n(name, format, sizeof *format);
-}
+static inline sy_status sy_kv_format_named(const char *name, sy_kv_format *format);
 
 /*
  * A further plane of a cache: a tensor with as many rows, found by the same slots, and its dense rows. Keys and
  * values, latent and rope parts, scales, several layers: slots are validated and translated once, and the rows of all
  * planes are copied. Planes have their own types, widths and strides, and may be parts of one tensor as long as no
- * byte that is written belongs to another tensor of the call.
+ * byte that is written belongs to another tensor of the call. The struct may grow at its end, so an array of planes goes
+ * with the size of one, sizeof(sy_kv_plane), in plane_bytes.
  */
 typedef struct sy_kv_plane {
     const DLTensor *cache;
@@ -1142,8 +996,8 @@ typedef struct sy_kv_plane {
  * list has no tokens.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, unknown pad or layout, an invalid format, scale
- * without one); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents; the fault holds code, batch, position, value
- * and limit of the first in order); NOMEM.
+ * without one, planes without plane_bytes); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents; the fault holds code,
+ * batch, position, value and limit of the first in order); NOMEM.
  */
 typedef struct sy_kv_gather_args {
     const DLTensor *cache;       /* in  [rows,D] or [blocks,S,D...]  any type of whole bytes */
@@ -1157,6 +1011,7 @@ typedef struct sy_kv_gather_args {
     const DLTensor *out;           /* out [...,k,D...]  type of cache (in/out with SY_PAD_SKIP) */
     const sy_kv_plane *planes;     /* in  [num_planes]  further caches and outs of any type and width */
     int64_t num_planes;            /* 0 to SY_KV_MAX_PLANES */
+    size_t plane_bytes;            /* sizeof(sy_kv_plane), with planes */
     sy_kv_layout layout;           /* of all caches */
     const DLTensor *page_indices;  /* in  [N]    int32, int64; optional: lists of pages, not block_table */
     const DLTensor *indptr;        /* in  [R+1]  int32, int64: where each list begins, and the end */
@@ -1165,17 +1020,8 @@ typedef struct sy_kv_gather_args {
     const DLTensor *scale;         /* in  [G], [rows,G] or [blocks,S,G]  f32, with SY_SCALES_TENSOR alone */
 } sy_kv_gather_args;
 
-SY_API sy_status sy_kv_gather_n(sy_ctx *ctx, const sy_kv_gather_args *args, size_t args_bytes);
-SY_API sy_status sy_kv_gather_query_n(sy_ctx *ctx, const sy_kv_gather_args *args, size_t args_bytes,
-                                      sy_query *query, size_t query_bytes);
-static inline sy_status sy_kv_gather(sy_ctx *ctx, const sy_kv_gather_args *args)
-{
-    return sy_kv_gather_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_kv_gather_query(sy_ctx *ctx, const sy_kv_gather_args *args, sy_query *query)
-{
-    return sy_kv_gather_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_kv_gather(sy_ctx *ctx, const sy_kv_gather_args *args);
+static inline sy_status sy_kv_gather_query(sy_ctx *ctx, const sy_kv_gather_args *args, sy_query *query);
 
 /* ---- kv_translate ------------------------------------------------------------------------------------ */
 
@@ -1213,17 +1059,8 @@ typedef struct sy_kv_translate_args {
     int64_t interleave;            /* I, tokens of a run; 0: 1 */
 } sy_kv_translate_args;
 
-SY_API sy_status sy_kv_translate_n(sy_ctx *ctx, const sy_kv_translate_args *args, size_t args_bytes);
-SY_API sy_status sy_kv_translate_query_n(sy_ctx *ctx, const sy_kv_translate_args *args, size_t args_bytes,
-                                         sy_query *query, size_t query_bytes);
-static inline sy_status sy_kv_translate(sy_ctx *ctx, const sy_kv_translate_args *args)
-{
-    return sy_kv_translate_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_kv_translate_query(sy_ctx *ctx, const sy_kv_translate_args *args, sy_query *query)
-{
-    return sy_kv_translate_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_kv_translate(sy_ctx *ctx, const sy_kv_translate_args *args);
+static inline sy_status sy_kv_translate_query(sy_ctx *ctx, const sy_kv_translate_args *args, sy_query *query);
 
 /* ---- kv_slots ---------------------------------------------------------------------------------------- */
 
@@ -1250,17 +1087,8 @@ typedef struct sy_kv_slots_args {
     const DLTensor *last_page_len; /* in  [R]    int32, int64; optional: tokens of each last page, else S */
 } sy_kv_slots_args;
 
-SY_API sy_status sy_kv_slots_n(sy_ctx *ctx, const sy_kv_slots_args *args, size_t args_bytes);
-SY_API sy_status sy_kv_slots_query_n(sy_ctx *ctx, const sy_kv_slots_args *args, size_t args_bytes,
-                                     sy_query *query, size_t query_bytes);
-static inline sy_status sy_kv_slots(sy_ctx *ctx, const sy_kv_slots_args *args)
-{
-    return sy_kv_slots_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_kv_slots_query(sy_ctx *ctx, const sy_kv_slots_args *args, sy_query *query)
-{
-    return sy_kv_slots_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_kv_slots(sy_ctx *ctx, const sy_kv_slots_args *args);
+static inline sy_status sy_kv_slots_query(sy_ctx *ctx, const sy_kv_slots_args *args, sy_query *query);
 
 /* ---- kv_scatter -------------------------------------------------------------------------------------- */
 
@@ -1287,23 +1115,15 @@ typedef struct sy_kv_scatter_args {
     bool check_unique;          /* reject a slot that is named twice */
     const sy_kv_plane *planes;  /* in  [num_planes]  further caches and srcs of any type and width */
     int64_t num_planes;         /* 0 to SY_KV_MAX_PLANES */
+    size_t plane_bytes;         /* sizeof(sy_kv_plane), with planes */
     sy_kv_layout layout;        /* of all caches */
     const sy_kv_format *format; /* how the rows of cache are packed; NULL: copied as they are */
     const DLTensor *scale; /* in [G], or in/out [rows,G], [blocks,S,G]  f32, with SY_SCALES_TENSOR alone */
     int64_t block_size;    /* S, required by formats of SY_SCALES_BLOCK; 0: from the caches */
 } sy_kv_scatter_args;
 
-SY_API sy_status sy_kv_scatter_n(sy_ctx *ctx, const sy_kv_scatter_args *args, size_t args_bytes);
-SY_API sy_status sy_kv_scatter_query_n(sy_ctx *ctx, const sy_kv_scatter_args *args, size_t args_bytes,
-                                       sy_query *query, size_t query_bytes);
-static inline sy_status sy_kv_scatter(sy_ctx *ctx, const sy_kv_scatter_args *args)
-{
-    return sy_kv_scatter_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_kv_scatter_query(sy_ctx *ctx, const sy_kv_scatter_args *args, sy_query *query)
-{
-    return sy_kv_scatter_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_kv_scatter(sy_ctx *ctx, const sy_kv_scatter_args *args);
+static inline sy_status sy_kv_scatter_query(sy_ctx *ctx, const sy_kv_scatter_args *args, sy_query *query);
 
 /* ---- kv_ragged --------------------------------------------------------------------------------------- */
 
@@ -1332,6 +1152,7 @@ typedef struct sy_kv_ragged_args {
     const DLTensor *out;           /* out [rows,D...]  type of cache; at least cu_lens[B] rows */
     const sy_kv_plane *planes;     /* in  [num_planes]  further planes; their `rows` are outputs like out */
     int64_t num_planes;            /* at most SY_KV_MAX_PLANES */
+    size_t plane_bytes;            /* sizeof(sy_kv_plane), with planes */
     sy_kv_layout layout;           /* of all caches */
     const DLTensor *page_indices;  /* in  [N]    int32, int64; optional: lists of pages, not block_table */
     const DLTensor *indptr;        /* in  [R+1]  int32, int64: where each list begins, and the end */
@@ -1341,17 +1162,8 @@ typedef struct sy_kv_ragged_args {
     const DLTensor *seq_lens;      /* in  [B]    int32, int64; optional: tokens of each run's sequence */
 } sy_kv_ragged_args;
 
-SY_API sy_status sy_kv_ragged_n(sy_ctx *ctx, const sy_kv_ragged_args *args, size_t args_bytes);
-SY_API sy_status sy_kv_ragged_query_n(sy_ctx *ctx, const sy_kv_ragged_args *args, size_t args_bytes,
-                                      sy_query *query, size_t query_bytes);
-static inline sy_status sy_kv_ragged(sy_ctx *ctx, const sy_kv_ragged_args *args)
-{
-    return sy_kv_ragged_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_kv_ragged_query(sy_ctx *ctx, const sy_kv_ragged_args *args, sy_query *query)
-{
-    return sy_kv_ragged_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_kv_ragged(sy_ctx *ctx, const sy_kv_ragged_args *args);
+static inline sy_status sy_kv_ragged_query(sy_ctx *ctx, const sy_kv_ragged_args *args, sy_query *query);
 
 /* ---- kv_blocks --------------------------------------------------------------------------------------- */
 
@@ -1381,49 +1193,41 @@ typedef struct sy_kv_blocks_args {
     const sy_kv_plane
         *planes;        /* in     [num_planes]  further {cache, NULL} or {src, dst} of any type and width */
     int64_t num_planes; /* 0 to SY_KV_MAX_PLANES */
+    size_t plane_bytes; /* sizeof(sy_kv_plane), with planes */
 } sy_kv_blocks_args;
 
-SY_API sy_status sy_kv_blocks_n(sy_ctx *ctx, const sy_kv_blocks_args *args, size_t args_bytes);
-SY_API sy_status sy_kv_blocks_query_n(sy_ctx *ctx, const sy_kv_blocks_args *args, size_t args_bytes,
-                                      sy_query *query, size_t query_bytes);
-static inline sy_status sy_kv_blocks(sy_ctx *ctx, const sy_kv_blocks_args *args)
-{
-    return sy_kv_blocks_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_kv_blocks_query(sy_ctx *ctx, const sy_kv_blocks_args *args, sy_query *query)
-{
-    return sy_kv_blocks_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_kv_blocks(sy_ctx *ctx, const sy_kv_blocks_args *args);
+static inline sy_status sy_kv_blocks_query(sy_ctx *ctx, const sy_kv_blocks_args *args, sy_query *query);
 
 /* ---- sample ------------------------------------------------------------------------------------------ */
 
 typedef enum sy_noise {
     SY_NOISE_AUTO = 0, /* q if q is given, else CDF if seed is given, else none */
-    SY_NOISE_NONE,     /* no sampling: the first token of the order */
-    SY_NOISE_Q,        /* largest prob / (|q| + eps), q from the caller */
-    SY_NOISE_RACE,     /* the same with exponential noise made from (seed, offset, stream, token), eps 0 */
-    SY_NOISE_CDF       /* one draw per row from (seed, offset, stream), inverted through the distribution */
+    SY_NOISE_NONE = 1, /* no sampling: the first token of the order */
+    SY_NOISE_Q = 2,    /* largest prob / (|q| + eps), q from the caller */
+    SY_NOISE_RACE = 3, /* the same with exponential noise made from (seed, offset, stream, token), eps 0 */
+    SY_NOISE_CDF = 4   /* one draw per row from (seed, offset, stream), inverted through the distribution */
 } sy_noise;
 
 typedef enum sy_q_order {
     SY_Q_LIST = 0, /* q[b,j] belongs to the j-th candidate: by rank if top-k or top-p acted, else by token */
-    SY_Q_VOCAB     /* q[b,i] belongs to token i */
+    SY_Q_VOCAB = 1 /* q[b,i] belongs to token i */
 } sy_q_order;
 
 typedef enum sy_ties {
     SY_TIES_EXACT = 0, /* of tokens equal to the cut value the lowest indices stay */
-    SY_TIES_ALL        /* all of them stay */
+    SY_TIES_ALL = 1    /* all of them stay */
 } sy_ties;
 
 typedef enum sy_logprob {
     SY_LOGPROB_NONE = 0, /* the logprob output is not allowed */
-    SY_LOGPROB_RAW,      /* softmax of the input logits: temperature 1, no filter, mask or override */
-    SY_LOGPROB_FINAL     /* after temperature and filters; 0 for temperature < 1e-5 */
+    SY_LOGPROB_RAW = 1,  /* softmax of the input logits: temperature 1, no filter, mask or override */
+    SY_LOGPROB_FINAL = 2 /* after temperature and filters; 0 for temperature < 1e-5 */
 } sy_logprob;
 
 typedef enum sy_empty_token {
     SY_EMPTY_MINUS_ONE = 0, /* token of a row without any candidate is -1 */
-    SY_EMPTY_ZERO           /* ... is 0 */
+    SY_EMPTY_ZERO = 1       /* ... is 0 */
 } sy_empty_token;
 
 /* Bits of row_flags. */
@@ -1449,8 +1253,8 @@ typedef enum sy_empty_token {
  * sequence with its own seed draws the same token alone and in any row of any batch. With one seed for several rows
  * ([1]) the stream is the row number; for a sequence that changes its row between calls pass a stream then.
  *
- * A per-row tensor has shape [1], [B] or [B,1] and any stride of 0 or more. masked_logits may be f32 logits
- * themselves (same data and stride).
+ * A per-row tensor has shape [1], [B] or [B,1] and any stride of 0 or more; sy_number_f32 and sy_number_i64 make one of
+ * a single number. masked_logits may be f32 logits themselves (same data and stride).
  *
  * Returns SY_OK; NULL (logits, or no output at all); DTYPE; SHAPE (V = 0 among others); VALUE (eps negative
  * or not finite, k_limit < 0, unknown enum, noise without its q or seed, logprob output and logprob_mode not
@@ -1479,7 +1283,6 @@ typedef struct sy_sample_args {
     sy_logprob logprob_mode;
     sy_empty_token empty_token;
     int64_t k_limit;               /* 0: none; else largest k that is enabled */
-    int64_t top_k_guess;           /* accepted for callers of Ascend's operator; ignored */
     bool probs_in;                 /* logits are already probabilities: no softmax, masked fill is 0 */
     const DLTensor *token;         /* out [B]    int64 */
     const DLTensor *kept;          /* out [B]    int32: candidates with a logit above -inf */
@@ -1488,19 +1291,12 @@ typedef struct sy_sample_args {
     const DLTensor *list_token;    /* out [B,V]  int64: the candidates in list order, 0 after them */
     const DLTensor *list_prob;     /* out [B,V]  f32: their probabilities before top-p and min-p, 0 after */
     const DLTensor *logprob;       /* out [B]    f32: log-probability of token; -inf for an empty row */
+    /* A hint of one vendor's API: no result depends on it. */
+    int64_t top_k_guess;
 } sy_sample_args;
 
-SY_API sy_status sy_sample_n(sy_ctx *ctx, const sy_sample_args *args, size_t args_bytes);
-SY_API sy_status sy_sample_query_n(sy_ctx *ctx, const sy_sample_args *args, size_t args_bytes,
-                                   sy_query *query, size_t query_bytes);
-static inline sy_status sy_sample(sy_ctx *ctx, const sy_sample_args *args)
-{
-    return sy_sample_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_sample_query(sy_ctx *ctx, const sy_sample_args *args, sy_query *query)
-{
-    return sy_sample_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_sample(sy_ctx *ctx, const sy_sample_args *args);
+static inline sy_status sy_sample_query(sy_ctx *ctx, const sy_sample_args *args, sy_query *query);
 
 /* ---- sample_overrides -------------------------------------------------------------------------------- */
 
@@ -1540,18 +1336,9 @@ typedef struct sy_sample_overrides_args {
     const DLTensor *override_logit;     /* out          f32, as long as override_token */
 } sy_sample_overrides_args;
 
-SY_API sy_status sy_sample_overrides_n(sy_ctx *ctx, const sy_sample_overrides_args *args, size_t args_bytes);
-SY_API sy_status sy_sample_overrides_query_n(sy_ctx *ctx, const sy_sample_overrides_args *args,
-                                             size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_sample_overrides(sy_ctx *ctx, const sy_sample_overrides_args *args)
-{
-    return sy_sample_overrides_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_sample_overrides(sy_ctx *ctx, const sy_sample_overrides_args *args);
 static inline sy_status sy_sample_overrides_query(sy_ctx *ctx, const sy_sample_overrides_args *args,
-                                                  sy_query *query)
-{
-    return sy_sample_overrides_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                  sy_query *query);
 
 /* ---- sample_noise ------------------------------------------------------------------------------------ */
 
@@ -1571,17 +1358,8 @@ typedef struct sy_sample_noise_args {
     const DLTensor *q; /* out [n]  f32 */
 } sy_sample_noise_args;
 
-SY_API sy_status sy_sample_noise_n(sy_ctx *ctx, const sy_sample_noise_args *args, size_t args_bytes);
-SY_API sy_status sy_sample_noise_query_n(sy_ctx *ctx, const sy_sample_noise_args *args, size_t args_bytes,
-                                         sy_query *query, size_t query_bytes);
-static inline sy_status sy_sample_noise(sy_ctx *ctx, const sy_sample_noise_args *args)
-{
-    return sy_sample_noise_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_sample_noise_query(sy_ctx *ctx, const sy_sample_noise_args *args, sy_query *query)
-{
-    return sy_sample_noise_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_sample_noise(sy_ctx *ctx, const sy_sample_noise_args *args);
+static inline sy_status sy_sample_noise_query(sy_ctx *ctx, const sy_sample_noise_args *args, sy_query *query);
 
 /* ---- Meshes of devices ------------------------------------------------------------------------------- */
 
@@ -1606,12 +1384,11 @@ typedef struct sy_mesh {
 
 /* Which devices exchange: all of them, those of one column (axis 0), or those of one row (axis 1). Every such
    group is independent. The position of a device in its group is d, r or c. */
-typedef enum sy_axis { SY_AXIS_ALL = 0, SY_AXIS_0, SY_AXIS_1 } sy_axis;
+typedef enum sy_axis { SY_AXIS_ALL = 0, SY_AXIS_0 = 1, SY_AXIS_1 = 2 } sy_axis;
 
 typedef enum sy_check {
-    SY_CHECK_FULL =
-        0,        /* all processes agree on a call before a row moves: a rejection in one is one in all */
-    SY_CHECK_NONE /* they do so in the first call only: a rejection in one leaves the others waiting */
+    SY_CHECK_FULL = 0, /* all processes agree on a call before a row moves: if one rejects it, all do */
+    SY_CHECK_NONE = 1  /* they do so in the first call only: a rejection in one leaves the others waiting */
 } sy_check;
 
 enum { SY_DEFAULT_TIMEOUT_MS = 600000 };
@@ -1637,12 +1414,7 @@ typedef struct sy_comm_options {
  * Returns SY_OK; NULL (comm is NULL, or only one of alloc and dealloc); VALUE (rows or cols below 1, more than
  * 65536 devices, a negative option); NOMEM.
  */
-SY_API sy_status sy_comm_create_local_n(sy_comm **comm, sy_mesh mesh, const sy_comm_options *options,
-                                        size_t options_bytes);
-static inline sy_status sy_comm_create_local(sy_comm **comm, sy_mesh mesh, const sy_comm_options *options)
-{
-    return sy_comm_create_local_n(comm, mesh, options, sizeof *options);
-}
+static inline sy_status sy_comm_create_local(sy_comm **comm, sy_mesh mesh, const sy_comm_options *options);
 
 /* Waits for open requests and frees the comm. Collective over a transport. NULL is allowed. Requests and memory of
    the comm are freed with it; routings must be destroyed before. */
@@ -1690,8 +1462,8 @@ SY_API void sy_routing_destroy(sy_routing *routing);
 
 /* Progress of an operation. */
 typedef enum sy_phase {
-    SY_PHASE_ROUTED, /* metadata, counts and routing are valid; of a combine: all processes agreed */
-    SY_PHASE_DONE    /* everything is; inputs may be written again */
+    SY_PHASE_ROUTED = 0, /* metadata, counts and routing are valid; of a combine: all processes agreed */
+    SY_PHASE_DONE = 1    /* everything is; inputs may be written again */
 } sy_phase;
 
 /*
@@ -1709,6 +1481,12 @@ SY_API sy_status sy_request_test(sy_request *request, sy_phase phase, bool *done
 SY_API sy_status sy_request_wait(sy_request *request, sy_phase phase);
 SY_API sy_status sy_request_free(sy_request *request);
 
+/*
+ * The tensors of a field, an array of sy_comm_shards(comm): one for each device of this process, the first of them for
+ * device sy_comm_first_device(comm). Where that is one device, the address of its DLTensor.
+ */
+typedef const DLTensor *sy_tensors;
+
 /* ---- all_to_all_dispatch ----------------------------------------------------------------------------- */
 
 enum { SY_A2A_MAX_PLANES = 4 }; /* tensors that are sent together, the rows of `input` included */
@@ -1716,36 +1494,37 @@ enum { SY_A2A_MAX_PLANES = 4 }; /* tensors that are sent together, the rows of `
 /* The order of a group's tokens when they are concatenated along dimension 2 and B > 1. */
 typedef enum sy_a2a_order {
     SY_ORDER_CONCAT = 0, /* b, then position, then s: the tensors are concatenated */
-    SY_ORDER_FLAT        /* position, then b, then s, whatever the dimension */
+    SY_ORDER_FLAT = 1    /* position, then b, then s, whatever the dimension */
 } sy_a2a_order;
 
 /* Rows that are not sent. */
 typedef enum sy_fill {
     SY_FILL_ZERO = 0, /* are zero bytes */
-    SY_FILL_KEEP      /* keep their bytes */
+    SY_FILL_KEEP = 1  /* keep their bytes */
 } sy_fill;
 
 /* Which rows a device gets. */
 typedef enum sy_a2a_layout {
     SY_LAYOUT_PADDED = 0, /* a row for every token of the group, sent or not */
-    SY_LAYOUT_PACKED,     /* rows that were sent, by position and token */
-    SY_LAYOUT_EXPERT /* a row per token and local expert, by expert, position and token; each expert's rows
-                             padded with zero rows to a multiple of `align` */
+    SY_LAYOUT_PACKED = 1, /* rows that were sent, by position and token */
+    /* A row per token and local expert, by expert, position and token; the rows of each expert are padded with zero rows
+       to a multiple of `align`. */
+    SY_LAYOUT_EXPERT = 2
 } sy_a2a_layout;
 
-/* Hints of one vendor's API. They are accepted and never change a result. */
+/* Hints of one vendor's API. They never change a result. */
 typedef enum sy_topology {
     SY_TOPOLOGY_AUTO = 0,
-    SY_TOPOLOGY_LINEAR,
-    SY_TOPOLOGY_RING,
-    SY_TOPOLOGY_MESH,
-    SY_TOPOLOGY_TORUS
+    SY_TOPOLOGY_LINEAR = 1,
+    SY_TOPOLOGY_RING = 2,
+    SY_TOPOLOGY_MESH = 3,
+    SY_TOPOLOGY_TORUS = 4
 } sy_topology;
 typedef enum sy_memory {
     SY_MEMORY_AUTO = 0,
-    SY_MEMORY_DRAM,
-    SY_MEMORY_L1,
-    SY_MEMORY_SHARDED /* rejected: UNSUPPORTED */
+    SY_MEMORY_DRAM = 1,
+    SY_MEMORY_L1 = 2,
+    SY_MEMORY_SHARDED = 3 /* rejected: UNSUPPORTED */
 } sy_memory;
 
 /*
@@ -1760,9 +1539,8 @@ typedef enum sy_memory {
  * An index with all bits set (65535, -1) is no expert. Experts hosted by several devices of the group get the token in
  * each, experts hosted outside the group or nowhere are ignored. Rows are copied as bytes.
  *
- * Every tensor field but expert_mapping is an array of sy_comm_shards(comm) tensors, one per device of this
- * process. The token dimensions [B,1,S] may also be [B,S,1], or [N] alone; in outputs [1,B*G,S] (dimension 1) or
- * [1,B,S*G] (dimension 2) may be [T].
+ * Fields of type sy_tensors are arrays, one tensor per device of this process. The token dimensions [B,1,S] may also be
+ * [B,S,1], or [N] alone; in outputs [1,B*G,S] (dimension 1) or [1,B,S*G] (dimension 2) may be [T].
  *
  * With max_tokens > 0 devices may have different numbers of tokens, none above max_tokens. Tensors then have the
  * short shapes, T is the sum over the group, and tau = (tokens of the positions before) + n.
@@ -1777,81 +1555,66 @@ typedef enum sy_memory {
  * fault the lowest is reported; all processes return the same.
  */
 typedef struct sy_all_to_all_dispatch_args {
-    const DLTensor *input;          /* in  [B,1,S,H] any type of whole bytes */
-    const DLTensor *expert_indices; /* in  [B,1,S,K] uint16, int32, int64 */
+    sy_tensors input;               /* in  [B,1,S,H] any type of whole bytes */
+    sy_tensors expert_indices;      /* in  [B,1,S,K] uint16, int32, int64 */
     const DLTensor *expert_mapping; /* in  [E,D], [1,1,E,D] or D equal copies [D,1,E,D]; uint16. One tensor */
-    const DLTensor *planes[SY_A2A_MAX_PLANES - 1]; /* in  [B,1,S,X] sent with each row; any type */
-    int num_planes;                                /* number of planes, 0 to 3 */
+    sy_tensors planes[SY_A2A_MAX_PLANES - 1]; /* in  [B,1,S,X] sent with each row; any type */
+    int num_planes;                           /* number of planes, 0 to 3 */
     sy_axis cluster_axis;
     int output_concat_dim; /* 1 or 2; 0: 1 */
     sy_a2a_order order;
     sy_fill fill;
     sy_a2a_layout layout;
-    int64_t align;      /* EXPERT: rows of an expert are padded to a multiple; 0: 1 */
-    int64_t max_tokens; /* > 0: token counts may differ */
-    bool strict_unique; /* reject a token that names an expert twice; else it counts once */
-    bool reuse_routing; /* routing is an input; expert_indices, expert_mapping and metadata may be NULL */
-    int num_links;      /* messages for the rows of a pair of devices; 0: as many as they need */
+    int64_t align;       /* EXPERT: rows of an expert are padded to a multiple; 0: 1 */
+    int64_t max_tokens;  /* > 0: token counts may differ */
+    bool strict_unique;  /* reject a token that names an expert twice; else it counts once */
+    bool reuse_routing;  /* routing is an input; expert_indices, expert_mapping and metadata may be NULL */
+    sy_routing *routing; /* out: for combine; optional */
+    sy_tensors tokens;   /* out [1,B*G,S,H] or [1,B,S*G,H]; PACKED, EXPERT [R,H]. Type of input */
+    sy_tensors metadata; /* out the same with K; type of expert_indices. Optional */
+    sy_tensors plane_tokens[SY_A2A_MAX_PLANES - 1]; /* out as tokens, for each plane */
+    sy_tensors present; /* out [T] uint8, bool: 1 where a row was sent. Optional; PADDED only */
+    sy_tensors src;     /* out [R,2] int32 (position, n) PACKED; [R,3] (position, n, k) EXPERT. Optional */
+    sy_tensors expert_counts;  /* out [L] int64: tokens of each local expert. Optional */
+    sy_tensors expert_offsets; /* out [L+1] int64: first row of each; EXPERT only. Optional */
+    sy_tensors rows_from;      /* out [G] int64: rows received from each position. Optional */
+    sy_tensors rows_to;        /* out [G] int64: rows sent to each position. Optional */
+    /* Hints of one vendor's API: no result depends on them. */
+    int num_links; /* messages for the rows of a pair of devices; 0: as many as they need */
     sy_topology topology;
     sy_memory memory;
-    int subdevice_id;         /* 0 */
-    sy_routing *routing;      /* out: for combine; optional */
-    const DLTensor *tokens;   /* out [1,B*G,S,H] or [1,B,S*G,H]; PACKED, EXPERT [R,H]. Type of input */
-    const DLTensor *metadata; /* out the same with K; type of expert_indices. Optional */
-    const DLTensor *plane_tokens[SY_A2A_MAX_PLANES - 1]; /* out as tokens, for each plane */
-    const DLTensor *present; /* out [T] uint8, bool: 1 where a row was sent. Optional; PADDED only */
-    const DLTensor *src; /* out [R,2] int32 (position, n) PACKED; [R,3] (position, n, k) EXPERT. Optional */
-    const DLTensor *expert_counts;  /* out [L] int64: tokens of each local expert. Optional */
-    const DLTensor *expert_offsets; /* out [L+1] int64: first row of each; EXPERT only. Optional */
-    const DLTensor *rows_from;      /* out [G] int64: rows received from each position. Optional */
-    const DLTensor *rows_to;        /* out [G] int64: rows sent to each position. Optional */
+    int subdevice_id; /* 0 */
 } sy_all_to_all_dispatch_args;
 
-SY_API sy_status sy_all_to_all_dispatch_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_dispatch_args *args,
-                                          size_t args_bytes);
-SY_API sy_status sy_all_to_all_dispatch_start_n(sy_ctx *ctx, sy_comm *comm,
-                                                const sy_all_to_all_dispatch_args *args, size_t args_bytes,
-                                                sy_request **request);
-/* Without communication. rows: those of `tokens`, T or the most that PACKED or EXPERT can need; slots: K. */
-SY_API sy_status sy_all_to_all_dispatch_query_n(sy_ctx *ctx, sy_comm *comm,
-                                                const sy_all_to_all_dispatch_args *args, size_t args_bytes,
-                                                sy_query *query, size_t query_bytes);
 static inline sy_status sy_all_to_all_dispatch(sy_ctx *ctx, sy_comm *comm,
-                                               const sy_all_to_all_dispatch_args *args)
-{
-    return sy_all_to_all_dispatch_n(ctx, comm, args, sizeof *args);
-}
+                                               const sy_all_to_all_dispatch_args *args);
 static inline sy_status sy_all_to_all_dispatch_start(sy_ctx *ctx, sy_comm *comm,
                                                      const sy_all_to_all_dispatch_args *args,
-                                                     sy_request **request)
-{
-    return sy_all_to_all_dispatch_start_n(ctx, comm, args, sizeof *args, request);
-}
+                                                     sy_request **request);
+/* Without communication. rows: those of `tokens`, T or the most that PACKED or EXPERT can need; slots: K. */
 static inline sy_status sy_all_to_all_dispatch_query(sy_ctx *ctx, sy_comm *comm,
-                                                     const sy_all_to_all_dispatch_args *args, sy_query *query)
-{
-    return sy_all_to_all_dispatch_query_n(ctx, comm, args, sizeof *args, query, sizeof *query);
-}
+                                                     const sy_all_to_all_dispatch_args *args,
+                                                     sy_query *query);
 
 /* ---- all_to_all_combine ------------------------------------------------------------------------------ */
 
 /*
  * Returns expert rows to the devices of their tokens. Letters as in all_to_all_dispatch; expert_metadata is the group's
- * table as it returned it, L the experts of a device in ascending order, t = tau of token n of a device. Slot k of a
- * token is live when its index is an expert that no earlier slot of the token names.
- *     slots        output[k,n,:] = input[l,t,:] of the holder of the slot's expert: the lowest position of the group
+ * table as it returned it, L the experts of a device in ascending order, t = tau of token n of a device. Choice k of a
+ * token is live when its index is an expert that no earlier choice of the token names.
+ *     choices      output[k,n,:] = input[l,t,:] of the holder of the choice's expert: the lowest position of the group
  *                  that hosts it, where it is local expert l
  *     local_reduce a holder has one row per token, the sum over its experts. output[k,n,:] = input[0,t,:] of each
- *                  holder, at the live slot of its expert with the lowest number
+ *                  holder, at the live choice of its expert with the lowest number
  * Other rows: see `fill`. Only the rows named here are read. Nothing is added: local_reduce describes the input.
  *
- * With `sum` the output is [N,H], the sum over the slots: acc = +0; acc = acc + weights[n,k] * row for ascending live
- * slots that have a holder; with local_reduce acc = acc + row for ascending positions, without weights. In f32,
+ * With `sum` the output is [N,H], the sum over the choices: acc = +0; acc = acc + weights[n,k] * row for ascending live
+ * choices that have a holder; with local_reduce acc = acc + row for ascending positions, without weights. In f32,
  * products and sums rounded one by one, one rounding to the row type at the end; a NaN result is the canonical one.
  *
- * Tensor fields are arrays of sy_comm_shards(comm) tensors, as in all_to_all_dispatch, with the same short shapes:
- * [L,T,H] for the input, [K,N,H] for the output. layout is that of the rows of the input: as dispatch with that
- * layout and align wrote them. EXPERT is for slots, PACKED for local_reduce, or for devices with one expert each.
+ * Fields of type sy_tensors are arrays as in all_to_all_dispatch, with the same short shapes: [L,T,H] for the input,
+ * [K,N,H] for the output. layout is that of the rows of the input: as dispatch with that layout and align wrote them.
+ * EXPERT is for choices, PACKED for local_reduce, or for devices with one expert each.
  *
  * With a routing, expert_metadata, expert_mapping, cluster_axis, output_shard_dim, order, layout, align and max_tokens
  * are those of the dispatch, and the fields are left zero or repeat them. Token counts that differ need max_tokens > 0;
@@ -1861,12 +1624,10 @@ static inline sy_status sy_all_to_all_dispatch_query(sy_ctx *ctx, sy_comm *comm,
  * where the input does not have L rows per token; STATE also for a routing that no dispatch has filled.
  */
 typedef struct sy_all_to_all_combine_args {
-    const DLTensor *input; /* in  [L,B*G,S,H] or [L,B,S*G,H]; local_reduce [1,...]; PACKED, EXPERT [R,H] */
-    const DLTensor
-        *expert_metadata; /* in  [1,B*G,S,K] or [1,B,S*G,K], also without the 1; uint16, int32, int64 */
+    sy_tensors input; /* in  [L,B*G,S,H] or [L,B,S*G,H]; local_reduce [1,...]; PACKED, EXPERT [R,H] */
+    sy_tensors expert_metadata; /* in  [1,B*G,S,K] or [1,B,S*G,K], also without the 1; uint16, int32, int64 */
     const DLTensor *expert_mapping; /* in  [E,D], [1,1,E,D] or D equal copies [D,1,E,D]; uint16. One tensor */
-    const DLTensor
-        *weights; /* in  [B,1,S,K] f32, f16, bf16; with sum and without local_reduce. Optional: all ones */
+    sy_tensors weights; /* in  [B,1,S,K] f32, f16, bf16; with sum, without local_reduce. Optional: ones */
     bool local_reduce;
     bool sum; /* rows are f32, f16 or bf16 */
     sy_axis cluster_axis;
@@ -1877,52 +1638,36 @@ typedef struct sy_all_to_all_combine_args {
     int64_t align;
     int64_t max_tokens;
     bool strict_unique;
-    int num_links;
+    const sy_routing *routing; /* in: of a dispatch; optional */
+    sy_tensors output;         /* out [K,B,S,H] or [K,N,H]; sum: [B,S,H], [B,1,S,H] or [N,H]. Type of input */
+    sy_tensors written;        /* out [K,N] uint8, bool: 1 where a row was written. Optional; not with sum */
+    /* Hints of one vendor's API: no result depends on them. */
+    int num_links; /* as in dispatch */
     sy_topology topology;
     sy_memory memory;
-    int subdevice_id;
-    const sy_routing *routing; /* in: of a dispatch; optional */
-    const DLTensor *output;    /* out [K,B,S,H] or [K,N,H]; sum: [B,S,H], [B,1,S,H] or [N,H]. Type of input */
-    const DLTensor *written;   /* out [K,N] uint8, bool: 1 where a row was written. Optional; not with sum */
+    int subdevice_id; /* 0 */
 } sy_all_to_all_combine_args;
 
-SY_API sy_status sy_all_to_all_combine_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_combine_args *args,
-                                         size_t args_bytes);
-SY_API sy_status sy_all_to_all_combine_start_n(sy_ctx *ctx, sy_comm *comm,
-                                               const sy_all_to_all_combine_args *args, size_t args_bytes,
-                                               sy_request **request);
-/* rows: tokens of the first device of this process; slots: K. */
-SY_API sy_status sy_all_to_all_combine_query_n(sy_ctx *ctx, sy_comm *comm,
-                                               const sy_all_to_all_combine_args *args, size_t args_bytes,
-                                               sy_query *query, size_t query_bytes);
 static inline sy_status sy_all_to_all_combine(sy_ctx *ctx, sy_comm *comm,
-                                              const sy_all_to_all_combine_args *args)
-{
-    return sy_all_to_all_combine_n(ctx, comm, args, sizeof *args);
-}
+                                              const sy_all_to_all_combine_args *args);
 static inline sy_status sy_all_to_all_combine_start(sy_ctx *ctx, sy_comm *comm,
                                                     const sy_all_to_all_combine_args *args,
-                                                    sy_request **request)
-{
-    return sy_all_to_all_combine_start_n(ctx, comm, args, sizeof *args, request);
-}
+                                                    sy_request **request);
+/* rows: tokens of the first device of this process; slots: K. */
 static inline sy_status sy_all_to_all_combine_query(sy_ctx *ctx, sy_comm *comm,
-                                                    const sy_all_to_all_combine_args *args, sy_query *query)
-{
-    return sy_all_to_all_combine_query_n(ctx, comm, args, sizeof *args, query, sizeof *query);
-}
+                                                    const sy_all_to_all_combine_args *args, sy_query *query);
 
 /* ---- local_reduce ------------------------------------------------------------------------------------ */
 
 /*
  * Computes the input of all_to_all_combine with local_reduce on one device: per token the sum over its experts,
- * acc = +0; acc = acc + weights[t,k] * row for ascending live slots whose expert the device hosts; f32, products and
+ * acc = +0; acc = acc + weights[t,k] * row for ascending live choices whose expert the device hosts; f32, products and
  * sums rounded one by one, one rounding to the row type; a NaN result is the canonical one. Letters as in
  * all_to_all_combine; T tokens of the group in order of tau, L experts of the device in ascending order.
  *     PADDED  input [L,T,H], output [T,H]. Tokens that choose none of the device's experts: see `fill`
  *     EXPERT  input [R,H] as dispatch with that layout and align wrote it, output [R,H] with the rows of PACKED; the
  *             caller chooses R; rows after the last are not touched
- * Only the rows of live slots are read.
+ * Only the rows of live choices are read.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE (also where the input does not have L experts); VALUE; OVERFLOW; STRIDE; DEVICE;
  * ALIAS; ROUTING (a mapping entry is not 0 or 1); MISMATCH (copies of the mapping differ); INDEX (neither an expert
@@ -1943,21 +1688,14 @@ typedef struct sy_local_reduce_args {
     const DLTensor *output; /* out [1,Bt,St,H] or [T,H]; EXPERT [R,H]. Type of input */
 } sy_local_reduce_args;
 
-SY_API sy_status sy_local_reduce_n(sy_ctx *ctx, const sy_local_reduce_args *args, size_t args_bytes);
+static inline sy_status sy_local_reduce(sy_ctx *ctx, const sy_local_reduce_args *args);
 /* rows: T, the most the output needs. */
-SY_API sy_status sy_local_reduce_query_n(sy_ctx *ctx, const sy_local_reduce_args *args, size_t args_bytes,
-                                         sy_query *query, size_t query_bytes);
-static inline sy_status sy_local_reduce(sy_ctx *ctx, const sy_local_reduce_args *args)
-{
-    return sy_local_reduce_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_local_reduce_query(sy_ctx *ctx, const sy_local_reduce_args *args, sy_query *query)
-{
-    return sy_local_reduce_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_local_reduce_query(sy_ctx *ctx, const sy_local_reduce_args *args, sy_query *query);
 
 #ifdef __cplusplus
 }
 #endif
+
+#include <switchyard_inline.h>
 
 #endif /* SWITCHYARD_H */

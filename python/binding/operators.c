@@ -10,7 +10,7 @@ static struct syp_operator operators[MOST_OPERATORS]; /* written once, by make_a
 
 static enum syp_kind tensor_kind(const sy_op_info *info, const sy_field_info *field)
 {
-    if (field->flags & SY_FIELD_PER_ROW) /* one number may stand for all rows */
+    if (field->flags & SY_FIELD_PER_ROW) /* one number may be given for all rows */
         return field->types & 1u << SY_TYPE_F32 ? SYP_REALS : SYP_INTEGERS;
     return info->mesh && !(field->flags & SY_FIELD_SHARED) ? SYP_TENSORS : SYP_TENSOR;
 }
@@ -21,7 +21,7 @@ static void add_tensors(struct syp_operator *op, bool outputs)
         const sy_field_info *field = sy_op_field(op->info, i);
         if (((field->flags & SY_FIELD_OUT) != 0) == outputs && !(field->flags & SY_FIELD_AGAIN))
             op->fields[op->n_fields++] =
-                (struct syp_field){field->name, tensor_kind(op->info, field), field->offset};
+                (struct syp_field){field->name, tensor_kind(op->info, field), field->offset, field};
     }
 }
 
@@ -37,9 +37,11 @@ static void add_numbers(struct syp_operator *op)
         if (field->kind == SY_KIND_PLANES) { /* their tensors come after all other values */
             op->planes = field->offset;
             op->num_planes = sy_op_field(op->info, ++i)->offset;
+            op->plane_bytes = sy_op_field(op->info, ++i)->offset;
             continue;
         }
-        op->fields[op->n_fields++] = (struct syp_field){field->name, kinds[field->kind], field->offset};
+        op->fields[op->n_fields++] =
+            (struct syp_field){field->name, kinds[field->kind], field->offset, field};
     }
 }
 

@@ -40,7 +40,7 @@
     X(ROWS_OVER_K, ROUTING, ROW_OVERFULL, "sorted_indices", \
       "gives token {position} {value} rows, want at most k = {limit}") \
     X(ROWS_OVER_EXPERTS, ROUTING, ROW_OVERFULL, "sorted_indices", \
-      "gives token {position} {value} rows, want at most num_experts = {limit}") \
+      "gives token {position} {value} rows, want at most E = {limit}") \
     X(OFFSETS_LOW, INDEX, LENGTH_RANGE, "expert_offsets", \
       "has {value} at {position}, want {limit} to {extra}") \
     X(OFFSETS_HIGH, INDEX, LENGTH_RANGE, "expert_offsets", \

@@ -31,7 +31,7 @@ SYI_BOTH static inline uint32_t syi_key(uint32_t bits)
     return bits >> 31 && bits != 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-/* The canonical value a key stands for, and back. */
+/* The canonical value of a key, and back. */
 SYI_BOTH static inline float syi_key_value(uint32_t key)
 {
     return syi_f32_from_bits(key >> 31 ? key & 0x7fffffffu : ~key);
@@ -69,9 +69,8 @@ SYI_BOTH static inline float syi_exp(float t)
     return syi_f32_from_bits(syi_f32_bits(y) + ((uint32_t)(int32_t)n << 23));
 }
 
-/* e * 2^40 rounded to nearest even; e above 1 counts as 1. The product is exact, and adding 2^52 leaves a
-   double no bits below one, so the integer stands in its lower bits: no branch, and compilers make vector
-   code of it. */
+/* e * 2^40 rounded to nearest even; e above 1 counts as 1. The product is exact, and after adding 2^52
+   a double has no bits below one, so the integer is in its lower bits: no branch, and compilers vectorise it. */
 SYI_BOTH static inline uint64_t syi_weight(float e)
 {
     const double shifted = (double)(e < 1.0f ? e : 1.0f) * 0x1p40 + 0x1p52;
@@ -134,8 +133,7 @@ SYI_BOTH static inline double syi_log_weight(uint64_t weight_sum)
 SYI_BOTH static inline float syi_score(float e, float q, float eps)
 {
     const float largest = 0x1p100f, smallest = 0x1p-100f;
-    /* Compared as an integer: a compiler may turn a float clamp into a minimum that lets a signalling NaN
-       through. */
+    /* Compared as an integer: a compiler may turn a float clamp into a minimum that passes a signalling NaN. */
     const uint32_t magnitude = syi_f32_bits(q) & 0x7fffffffu;
     const float a = magnitude < syi_f32_bits(largest) ? syi_f32_from_bits(magnitude) : largest;
     float d = a + eps;
@@ -164,7 +162,7 @@ SYI_BOTH static inline void syi_philox(const uint32_t counter[4], uint64_t key, 
         word[i] = x[i];
 }
 
-/* What a draw depends on, and the words of its counter c0: i / 4 for the tokens of a race, UINT32_MAX for a
+/* The inputs of a draw, and the words of its counter c0: i / 4 for the tokens of a race, UINT32_MAX for a
    CDF draw. */
 struct syi_noise {
     uint64_t seed, offset;

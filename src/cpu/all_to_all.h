@@ -1,15 +1,13 @@
 /*
- * The exchange between devices, as far as it is work of one process: who hosts what, which rows go where, copying and
- * adding them. Whether a row comes from this process, from memory another one shares or from a message makes no
- * difference here: a source is a pointer.
+ * The local part of the exchange between devices: the hosts of experts, the destinations of rows, copying and adding
+ * them. A source is a pointer: into this process, into shared memory or into a message.
  */
 #ifndef SYI_CPU_ALL_TO_ALL_H
 #define SYI_CPU_ALL_TO_ALL_H
 
-#include "base/mesh.h"
-#include "base/plan.h"
+#include "base/memory.h"
 
-/* ---- Who hosts what (all_to_all_hosts.c) -------------------------------------------------------------- */
+/* ---- Hosts of experts (all_to_all_hosts.c) ------------------------------------------------------------ */
 
 struct syi_a2a_hosts {
     int64_t n_experts;
@@ -21,16 +19,15 @@ struct syi_a2a_hosts {
     int32_t *holder;  /* [D*E at most] devices that host an expert, ascending */
 };
 
-/* A number for n rows of row_bytes bytes each, the same in every process: different rows have different ones but by
-   accident. `seed` makes one of several pieces. */
+/* A hash of n rows of row_bytes bytes each, the same in every process. `seed` combines several pieces. */
 uint64_t syi_a2a_hash(uint64_t seed, struct syi_rows rows, int64_t n, size_t row_bytes);
 
-/* Takes the arrays for E experts and D devices; measures when the arena has no base. */
+/* Takes the arrays for E experts and D devices; only measures when the arena has no base. */
 void syi_a2a_hosts_take(struct syi_arena *arena, struct syi_a2a_hosts *hosts, int64_t n_experts,
                         int n_devices);
 
 /*
- * Reads mapping [copies,E,D] (uint16, compact rows of `stride` bytes between experts, copies one behind the other) and
+ * Reads mapping [copies,E,D] (uint16, compact rows of `stride` bytes between experts, copies one after the other) and
  * fills the arrays. ROUTING when an entry is neither 0 nor 1, with batch = expert, position = device; MISMATCH when a
  * copy differs from the first. Names the argument expert_mapping.
  */
@@ -41,33 +38,15 @@ sy_status syi_a2a_read_hosts(sy_ctx *ctx, struct syi_a2a_hosts *hosts, struct sy
    position = device. */
 sy_status syi_a2a_check_single(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, sy_mesh mesh, sy_axis axis);
 
-/* ---- What tokens chose (all_to_all_lists.c) ------------------------------------------------------------ */
+/* ---- Choices of tokens (all_to_all_lists.c) ------------------------------------------------------------ */
 
 /*
  * Reads n rows of K indices into choice[n,K]: the expert, or -1 where there is none or an earlier slot of the row names
  * it. INDEX when one is neither an expert nor none (all bits set), or with `strict` named twice; batch = row, position =
- * slot, `argument` to blame. Judges in order and writes choice only. choice NULL: judges only.
+ * slot, for `field` of the operator. Validates in order and writes choice only. choice NULL: validates only.
  */
-sy_status syi_a2a_read_choices(sy_ctx *ctx, const char *argument, struct syi_rows indices, sy_type type,
-                               int64_t n, int64_t n_slots, int64_t n_experts, bool strict, int32_t *choice);
-
-/* All tokens of one group. */
-struct syi_a2a_group {
-    sy_mesh mesh;
-    sy_axis axis;
-    int index; /* which group of the axis */
-    struct syi_token_order order;
-    int64_t n_slots;       /* K */
-    const int32_t *choice; /* [T,K] in order of tau, as syi_a2a_read_choices leaves it */
-    sy_a2a_layout layout;  /* of rows on the experts' side */
-    int64_t align;         /* of EXPERT, >= 1 */
-};
-
-/* Where a row comes from. */
-struct syi_a2a_pick {
-    int32_t position; /* -1: from nowhere */
-    int32_t row;      /* there */
-};
+sy_status syi_a2a_read_choices(sy_ctx *ctx, int field, struct syi_rows indices, sy_type type, int64_t n,
+                               int64_t n_slots, int64_t n_experts, bool strict, int32_t *choice);
 
 /* `counters` below is scratch of [2*(E+G)]. */
 
@@ -81,15 +60,15 @@ bool syi_a2a_most_rows(int64_t n_tokens, int64_t n_slots, int64_t n_local, sy_a2
                        int64_t align, int64_t *rows);
 
 /*
- * Dispatch: where each row of a device comes from, pick[rows]; row is n at the position. slot[rows], or NULL: k of
+ * Dispatch: the source of each row of a device, pick[rows]; row is n at the position. slot[rows], or NULL: k of
  * EXPERT rows, -1 for padding. Returns how many rows there are.
  */
 int64_t syi_a2a_dispatch_picks(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group,
                                int position, struct syi_a2a_pick *pick, int32_t *slot, int64_t *counters);
 
 /*
- * Combine: where each row of a home comes from, pick[K*N], pick k*N + n for slot k of token n; row is that of the
- * holder's input, which lies in the group's layout: [L,T] rows when PADDED, [T] with local_reduce, never more than
+ * Combine: the source of each row of a token's device, pick[K*N], pick k*N + n for slot k of token n; row is that of the
+ * holder's input, which is in the group's layout: [L,T] rows when PADDED, [T] with local_reduce, never more than
  * INT32_MAX. With `by_position` (sum of local_reduce) the picks of a token are not at their slots but in order of
  * position: pick j*N + n is the j-th holder.
  */
@@ -102,15 +81,15 @@ struct syi_a2a_lists {
     int32_t *rows;
 };
 
-/* What `position` sends: n of its tokens, ascending; rows of its input, by n and k of the home. Rows for itself
-   included. Room for N*G rows (dispatch: an expert may be in all places), T*min(K,L) (combine). */
+/* What `position` sends: n of its tokens, ascending; rows of its input, by n and k of the token's device. Rows for
+   itself included. Space for N*G rows (dispatch: an expert may be on all devices), T*min(K,L) (combine). */
 void syi_a2a_dispatch_sends(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group,
                             int position, struct syi_a2a_lists *sends, int64_t *counters);
 void syi_a2a_combine_sends(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group, int position,
                            bool local_reduce, struct syi_a2a_lists *sends, int64_t *counters);
 
 /*
- * Where what arrives goes, in the order it was sent: rows of the output. Dispatch: a token that has several rows
+ * The destinations of received rows, in the order they were sent: rows of the output. Dispatch: a token that has several rows
  * (EXPERT) arrives at the lowest of them. seen[T] is that row for each token, by position and n, or -1. Combine: by n
  * and k.
  */
@@ -121,62 +100,15 @@ void syi_a2a_combine_receives(const struct syi_a2a_group *group, const struct sy
 
 /* ---- Moving rows (all_to_all_rows.c) ------------------------------------------------------------------- */
 
-/* One thing that travels: rows of row_bytes from source[p].. of each position to `to`. */
-struct syi_a2a_plane {
-    const struct syi_rows *source; /* [G (+1)] of each position; data NULL: not reached from here, left out */
-    struct syi_rows to;
-    size_t row_bytes;
-};
+extern const struct syi_memory syi_cpu_memory;
 
-/* Rows of one device. */
-struct syi_a2a_job {
-    int64_t n_rows;
-    const struct syi_a2a_pick *pick; /* [n_rows] */
-    bool zero;                       /* rows from nowhere become zero bytes */
-    int n_planes;
-    struct syi_a2a_plane plane[SY_A2A_MAX_PLANES];
-};
-
-/* Copies the rows of all jobs, split over threads by row. */
+/* Its entries that are used or tested beside it. */
 void syi_a2a_copy(sy_ctx *ctx, const struct syi_a2a_job *job, int n_jobs);
-
-/* Where a token goes: a row of one of the jobs. */
-struct syi_a2a_place {
-    int32_t job, row;
-};
-
-/* All jobs of one group of a dispatch whose sources are all reached; planes of equal number have equal sources. */
-struct syi_a2a_fan {
-    const struct syi_a2a_group *group;
-    const struct syi_a2a_job *job;
-    int n_jobs;
-    int64_t *first;              /* scratch [T+2] */
-    struct syi_a2a_place *place; /* scratch [rows of all jobs] */
-};
-
-/* Does what syi_a2a_copy does, by token (all_to_all_fan.c). */
-void syi_a2a_fan_out(sy_ctx *ctx, const struct syi_a2a_fan *fan);
-
-/* Copies rows inside an output: every row with a pick that is not the one its token arrived at (EXPERT after
-   syi_a2a_dispatch_receives) from there. `seen` is that of the function. */
+void syi_a2a_fan_out(sy_ctx *ctx, const struct syi_a2a_fan *fan); /* all_to_all_fan.c */
 void syi_a2a_spread(sy_ctx *ctx, const struct syi_a2a_group *group, const struct syi_a2a_job *job,
                     const int32_t *seen);
-
-/* Sums of a home: row n of `to` = sum over j < n_slots of weight[n,j] * row of pick[j*N + n], as the header defines it. */
-struct syi_a2a_sum {
-    int64_t n_home, n_slots, hidden;
-    const struct syi_a2a_pick *pick; /* [n_slots*N] */
-    sy_type type;
-    const struct syi_rows *source; /* [G (+1)] */
-    struct syi_rows weights;       /* [N,K]; data NULL: ones */
-    sy_type weight_type;
-    struct syi_rows to;
-    const int32_t *at; /* [N] row of `to` in place of n, -1: none is written; NULL: n */
-};
-size_t syi_a2a_add_scratch(const sy_ctx *ctx, int64_t n_slots); /* bytes */
+size_t syi_a2a_add_scratch(const sy_ctx *ctx, int64_t n_slots);
 void syi_a2a_add(sy_ctx *ctx, const struct syi_a2a_sum *sum, int n_sums, void *scratch);
-
-/* Copies n rows next to each other (pack). rows NULL: 0, 1, 2, ... */
 void syi_a2a_pack(sy_ctx *ctx, unsigned char *to, struct syi_rows from, const int32_t *rows, int64_t n,
                   size_t row_bytes);
 

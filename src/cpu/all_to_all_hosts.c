@@ -1,9 +1,9 @@
 /*
- * Which device hosts which expert, read once from the mapping [E,D] and then asked from both sides.
+ * Which device hosts which expert, read once from the mapping [E,D] into tables for both directions.
  */
 #include "cpu/all_to_all.h"
 
-/* Eight bytes at a time, mixed so that every bit reaches all that come after it. */
+/* Eight bytes at a time, mixed so that every bit affects all following ones. */
 static uint64_t mix(uint64_t hash, uint64_t word)
 {
     hash = (hash ^ word) * UINT64_C(0xd6e8feb86659fd93);
@@ -51,13 +51,11 @@ static uint16_t entry(const unsigned char *row, int device)
 
 static sy_status refuse_entry(sy_ctx *ctx, int64_t expert, int device, int64_t value)
 {
-    const sy_fault fault = {SY_ERR_ROUTING, SY_FAULT_BAD_VALUE, "expert_mapping", expert, device, value, 1};
-    return syi_fail_at(ctx, &fault, "at expert %lld, device %d is %lld, want 0 or 1", (long long)expert,
-                       device, (long long)value);
+    return syi_reject(ctx, SYI_BAD_MAPPING_ENTRY, expert, device, value, 1);
 }
 
-/* Copies behind the first equal it; the first entry that does not is named. One that is no entry at all is told as
-   such. */
+/* Further copies must equal the first; the first entry that does not is reported. One that is neither 0 nor 1 is
+   reported as such. */
 static sy_status judge_copies(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, struct syi_rows mapping,
                               int64_t n_copies)
 {
@@ -73,16 +71,14 @@ static sy_status judge_copies(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, st
                 return refuse_entry(ctx, e, i, entry(copy, i));
         while (entry(first, d) == entry(copy, d))
             d++;
-        const sy_fault fault = {SY_ERR_MISMATCH, SY_FAULT_BAD_VALUE, "expert_mapping", e, d,
-                                entry(copy, d),  entry(first, d)};
-        return syi_fail_at(ctx, &fault, "at expert %lld, device %d is %d in copy %lld, want %d as in copy 0",
-                           (long long)e, d, entry(copy, d), (long long)(row / hosts->n_experts),
-                           entry(first, d));
+        struct syi_found found = syi_bad_at(SYI_BAD_MAPPING_COPY, e, d, entry(copy, d), entry(first, d));
+        found.extra = row / hosts->n_experts;
+        return syi_report(ctx, found);
     }
     return SY_OK;
 }
 
-/* The first entry from `device` on that is not zero; most are, and four of them at a time are soon passed. */
+/* The first entry from `device` on that is not zero; most are zero, so four are tested at a time. */
 static int next_entry(const unsigned char *row, int device, int n_devices)
 {
     enum { WORD = 4 }; /* entries */
@@ -123,7 +119,7 @@ sy_status syi_a2a_read_hosts(sy_ctx *ctx, struct syi_a2a_hosts *hosts, struct sy
     return judge_copies(ctx, hosts, mapping, n_copies);
 }
 
-/* Where a group has its holder only once, looking at all places behind each holder looks at every device once. */
+/* If a group has each holder only once, searching after each holder visits every device once. */
 sy_status syi_a2a_check_single(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, sy_mesh mesh, sy_axis axis)
 {
     const int n_positions = syi_group_size(mesh, axis);
@@ -132,14 +128,8 @@ sy_status syi_a2a_check_single(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, s
             const int device = hosts->holder[i], group = syi_group_of(mesh, axis, device);
             for (int p = syi_position_of(mesh, axis, device) + 1; p < n_positions; p++) {
                 const int other = syi_device_at(mesh, axis, group, p);
-                if (hosts->local[other * hosts->n_experts + e] < 0)
-                    continue;
-                const sy_fault fault = {SY_ERR_ROUTING, SY_FAULT_DUPLICATE, "expert_mapping", e, other, 1,
-                                        device};
-                return syi_fail_at(
-                    ctx, &fault,
-                    "has expert %lld on devices %d and %d of one group, want one holder with local_reduce",
-                    (long long)e, device, other);
+                if (hosts->local[other * hosts->n_experts + e] >= 0)
+                    return syi_reject(ctx, SYI_BAD_MAPPING_TWO_HOLDERS, e, other, 1, device);
             }
         }
     return SY_OK;

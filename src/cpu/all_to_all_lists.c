@@ -1,7 +1,7 @@
 /*
- * Which rows go where, from the table of all choices alone: every device computes what it gets, what it sends and
- * where what arrives belongs, and no counts are exchanged. One walk over the tokens in order of (position, n) answers
- * each question; where rows follow an order of their own (EXPERT), a walk that counts comes before.
+ * Sources and destinations of rows, from the table of all choices only: every device computes what it receives, what it
+ * sends and where received rows are stored, and no counts are exchanged. Each list is one pass over the tokens in order
+ * of (position, n); if rows have an order of their own (EXPERT), a counting pass comes before.
  */
 #include "cpu/all_to_all.h"
 #include "cpu/load.h"
@@ -10,23 +10,10 @@ static const struct syi_a2a_pick nowhere = {-1, -1};
 
 /* ---- Choices ------------------------------------------------------------------------------------------- */
 
-static sy_status refuse_choice(sy_ctx *ctx, const char *argument, int64_t row, int64_t slot, int64_t value,
-                               int64_t n_experts, bool is_short)
+static sy_status reject(sy_ctx *ctx, int field, struct syi_found found)
 {
-    const sy_fault fault = {SY_ERR_INDEX, SY_FAULT_INDEX_RANGE, argument, row, slot, value, n_experts};
-    return syi_fail_at(ctx, &fault, "at token %lld, slot %lld is %lld, want 0 or more and below %lld, or %s",
-                       (long long)row, (long long)slot, (long long)value, (long long)n_experts,
-                       is_short ? "65535 for none" : "-1 for none");
-}
-
-static sy_status refuse_repeat(sy_ctx *ctx, const char *argument, int64_t row, int64_t slot, int64_t value,
-                               int64_t before)
-{
-    const sy_fault fault = {SY_ERR_INDEX, SY_FAULT_DUPLICATE, argument, row, slot, value, before};
-    return syi_fail_at(ctx, &fault,
-                       "at token %lld, slot %lld is %lld as in slot %lld, want an expert once with "
-                       "strict_unique",
-                       (long long)row, (long long)slot, (long long)value, (long long)before);
+    found.field = field;
+    return syi_report(ctx, found);
 }
 
 /* An index of a row, -1 for none. */
@@ -39,21 +26,23 @@ static inline int64_t load_choice(const unsigned char *row, int64_t k, sy_type t
     return value == UINT16_MAX ? -1 : value;
 }
 
-sy_status syi_a2a_read_choices(sy_ctx *ctx, const char *argument, struct syi_rows indices, sy_type type,
-                               int64_t n, int64_t n_slots, int64_t n_experts, bool strict, int32_t *choice)
+sy_status syi_a2a_read_choices(sy_ctx *ctx, int field, struct syi_rows indices, sy_type type, int64_t n,
+                               int64_t n_slots, int64_t n_experts, bool strict, int32_t *choice)
 {
     for (int64_t r = 0; r < n; r++) {
         const unsigned char *row = syi_row(indices, r);
         for (int64_t k = 0; k < n_slots; k++) {
             const int64_t e = load_choice(row, k, type);
             if (e < -1 || e >= n_experts)
-                return refuse_choice(ctx, argument, r, k, e, n_experts, type == SY_TYPE_U16);
+                return reject(ctx, field,
+                              syi_bad_at(type == SY_TYPE_U16 ? SYI_BAD_CHOICE_U16 : SYI_BAD_CHOICE, r, k, e,
+                                         n_experts));
             int64_t before = 0;
             if (e >= 0 && (strict || choice != NULL))
                 while (load_choice(row, before, type) != e)
                     before++;
             if (e >= 0 && before < k && strict)
-                return refuse_repeat(ctx, argument, r, k, e, before);
+                return reject(ctx, field, syi_bad_at(SYI_BAD_CHOICE_TWICE, r, k, e, before));
             if (choice != NULL)
                 choice[r * n_slots + k] = e >= 0 && before == k ? (int32_t)e : -1;
         }
@@ -127,8 +116,8 @@ int64_t syi_a2a_expert_rows(const struct syi_a2a_hosts *hosts, const struct syi_
 }
 
 /*
- * Experts with one row more than whole blocks waste most: every expert has its first block for one row, each further
- * block takes `align` rows, and none has more rows than there are tokens.
+ * The worst case is one row more than whole blocks: every expert uses its first block for one row, each further block
+ * holds `align` rows, and none has more rows than there are tokens.
  */
 bool syi_a2a_most_rows(int64_t n_tokens, int64_t n_slots, int64_t n_local, sy_a2a_layout layout,
                        int64_t align, int64_t *rows)
@@ -281,7 +270,7 @@ struct cursor {
     const struct syi_a2a_group *group;
     struct syi_a2a_pick
         *holder;     /* [E] lowest position that hosts it; its first (PADDED) or next (EXPERT) row */
-    int64_t *n_here; /* [G] tokens that came to a position so far, this one included */
+    int64_t *n_here; /* [G] tokens of a position so far, this one included */
     int64_t *best;   /* [G] slot of its expert with the lowest number, counted over the slots of all tokens */
 };
 
@@ -332,7 +321,7 @@ static struct cursor begin_cursor(const struct syi_a2a_hosts *hosts, const struc
     return c;
 }
 
-/* Token number i of the group comes to its holders. */
+/* Adds token number i of the group to its holders. */
 static void bring_token(const struct cursor *c, const int32_t *choice, int64_t i)
 {
     const int64_t slot = i * c->group->n_slots;
@@ -351,7 +340,7 @@ static void bring_token(const struct cursor *c, const int32_t *choice, int64_t i
     }
 }
 
-/* Row of expert e for the token that was brought last, t. EXPERT: it is the expert's next. */
+/* Row of expert e for the last added token, t. EXPERT: it is the expert's next. */
 static struct syi_a2a_pick slot_pick(const struct cursor *c, int32_t e, int64_t t)
 {
     if (e < 0 || c->holder[e].position < 0)
@@ -398,7 +387,7 @@ static void pick_reduced(const struct cursor *c, const int32_t *choice, int64_t 
     }
 }
 
-/* PADDED rows are where they are; others follow from those of the positions before. */
+/* PADDED rows have fixed places; others follow those of the positions before. */
 void syi_a2a_combine_picks(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group, int position,
                            bool local_reduce, bool by_position, struct syi_a2a_pick *pick, int64_t *counters)
 {

@@ -1,7 +1,7 @@
 /*
- * Rows from where they are to where they belong. Every row is written once, by the task it falls to, whatever device
- * it is of: the rows of all devices stand in one line that is cut into even parts. Rows are collected before they are
- * copied, so that the kernel has several to wait for at once.
+ * Copies rows from their sources to their destinations. The rows of all devices form one sequence that is split into
+ * even parts, so that every row is written once, by one task. Rows are collected before they are copied, so that the
+ * misses of several overlap in the kernel.
  */
 #include "cpu/all_to_all.h"
 #include "cpu/moe.h"
@@ -169,7 +169,7 @@ void syi_a2a_pack(sy_ctx *ctx, unsigned char *to, struct syi_rows from, const in
 
 /* ---- Adding -------------------------------------------------------------------------------------------- */
 
-enum { TOKENS = 32 }; /* looked up at a time */
+enum { TOKENS = 32 }; /* tokens looked up at a time */
 
 struct adding {
     const struct syi_kernels *kernels;
@@ -178,13 +178,13 @@ struct adding {
     int64_t n_tokens;  /* of all sums */
     size_t most_slots; /* of any sum */
     const void **rows; /* [n_tasks][TOKENS][most_slots] */
-    float *weights;    /* beside rows */
+    float *weights;    /* with `rows` */
 };
 
 static size_t lay_out(const sy_ctx *ctx, int64_t most_slots, void *base, struct adding *a)
 {
     struct syi_arena arena = {.base = base};
-    /* One more than needed: without slots there is still something to point at. */
+    /* One more than needed, so that the pointer is valid without slots. */
     const size_t n =
         syi_size_add(syi_size_mul((size_t)most_slots, syi_size_mul((size_t)ctx->threads, TOKENS)), 1);
     a->most_slots = (size_t)most_slots;
@@ -271,3 +271,30 @@ void syi_a2a_add(sy_ctx *ctx, const struct syi_a2a_sum *sum, int n_sums, void *s
     a.n_tasks = syi_tasks(ctx, a.n_tokens, bytes);
     syi_parallel(ctx, a.n_tasks, add_task, &a);
 }
+
+/* ---- The table ----------------------------------------------------------------------------------------- */
+
+static sy_status read_rows(sy_ctx *ctx, struct syi_rows *rows, int64_t n, size_t row_bytes)
+{
+    (void)ctx;
+    (void)rows;
+    (void)n;
+    (void)row_bytes;
+    return SY_OK;
+}
+
+static void write_rows(sy_ctx *ctx, struct syi_rows to, struct syi_rows from, int64_t n, size_t row_bytes)
+{
+    (void)ctx;
+    for (int64_t r = 0; r < n && row_bytes > 0; r++)
+        memcpy(syi_row(to, r), syi_row(from, r), row_bytes);
+}
+
+const struct syi_memory syi_cpu_memory = {.read = read_rows,
+                                          .write = write_rows,
+                                          .pack = syi_a2a_pack,
+                                          .copy = syi_a2a_copy,
+                                          .fan_out = syi_a2a_fan_out,
+                                          .spread = syi_a2a_spread,
+                                          .add_scratch = syi_a2a_add_scratch,
+                                          .add = syi_a2a_add};

@@ -10,9 +10,9 @@
 enum {
     GROUP = 128, /* most tokens validated, or written, at a time */
     GROUP_BYTES =
-        32 * 1024,   /* most bytes cleared before they are written: they are still in the first cache */
+        32 * 1024,   /* most bytes cleared before they are written: they are still in the first-level cache */
     USUAL_SLOTS = 8, /* as a constant, their loop is unrolled */
-    MOST_TAG = 255   /* then the table is cleared and tags begin again */
+    MOST_TAG = 255   /* then the table is cleared and tags restart */
 };
 
 struct task_fault {
@@ -74,7 +74,7 @@ static void forget(struct seen *seen)
 }
 
 /* Whether all rows [t, end) name experts, each one once. Few rows at a time, and no branch depends on an id. A copy of
-   the plan is passed: the bytes written here could be part of it for all a compiler knows. */
+   the plan is passed, which the bytes written here cannot alias. */
 static inline bool usual_rows(struct syi_moe_map_from_ids_plan p, struct seen *seen, int64_t t, int64_t end,
                               int64_t n_slots, sy_type type)
 {
@@ -139,23 +139,18 @@ static void judge_ids(void *data, int task)
     job->fault[task] = fault;
 }
 
-static sy_status refuse(sy_ctx *ctx, const struct syi_moe_map_from_ids_plan *p, const struct task_fault *f)
+static struct syi_found found_at(const struct syi_moe_map_from_ids_plan *p, const struct task_fault *f)
 {
     const int64_t id = id_at(p, f->token, f->slot);
-    sy_fault fault = {SY_ERR_INDEX, SY_FAULT_INDEX_RANGE, "ids", f->token, f->slot, id, p->n_experts};
     if (!f->repeated)
-        return syi_fail_at(ctx, &fault, "at token %lld, slot %lld is %lld, want 0 or more and below %lld",
-                           (long long)f->token, (long long)f->slot, (long long)id, (long long)p->n_experts);
+        return syi_bad_at(SYI_BAD_ID_RANGE, f->token, f->slot, id, p->n_experts);
     int64_t first = 0;
     while (id_at(p, f->token, first) != id)
         first++;
-    fault = (sy_fault){SY_ERR_ROUTING, SY_FAULT_DUPLICATE, "ids", f->token, f->slot, id, first};
-    return syi_fail_at(ctx, &fault,
-                       "at token %lld, slot %lld is %lld, as slot %lld is, want distinct experts",
-                       (long long)f->token, (long long)f->slot, (long long)id, (long long)first);
+    return syi_bad_at(SYI_BAD_ID_TWICE, f->token, f->slot, id, first);
 }
 
-/* Rows that follow each other are cleared as one: a row alone is too short to reach the speed of a fill. */
+/* Consecutive rows are cleared together: a single row is too short to reach the speed of a fill. */
 static void clear_group(struct syi_rows rows, int64_t t, int64_t end, size_t row_bytes)
 {
     if (rows.stride == (int64_t)row_bytes) {
@@ -225,7 +220,7 @@ sy_status syi_cpu_moe_map_from_ids(sy_ctx *ctx, const union syi_plan *plan, void
     syi_parallel(ctx, job.n_tasks, judge_ids, &job);
     for (int i = 0; i < job.n_tasks; i++)
         if (job.fault[i].token >= 0)
-            return refuse(ctx, p, &job.fault[i]);
+            return syi_report(ctx, found_at(p, &job.fault[i]));
     if (p->n_experts > 0)
         syi_parallel(ctx, job.n_tasks, write_rows, &job);
     return SY_OK;

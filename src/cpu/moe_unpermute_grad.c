@@ -1,7 +1,7 @@
 /*
  * moe_unpermute_grad on the CPU. In packed mode a token's gradient is read once and written to all its rows; a
- * table says which slot owns a row, so that a row two slots name has one writer, and rows without an owner are
- * cleared. In capacity mode every row knows its token, and threads take rows; their dot products go through a
+ * table holds the owning slot of each row, so that a row that two slots name has one writer, and rows without an owner
+ * are cleared. In capacity mode every row has one token, and threads take rows; their dot products go through a
  * column of scratch, because two rows may belong to one token and expert.
  */
 #include "cpu/moe_rows.h"
@@ -18,16 +18,16 @@ struct job {
     syi_dot_rows_fn *dot_rows;
     size_t row_bytes;
     int n_tasks;
-    sy_fault *fault;       /* [thread] */
-    int32_t *owner;        /* packed: [M], the slot a row gets its gradient from, or -1 */
-    unsigned char *values; /* capacity: [M], gradients of probs by row */
+    struct syi_found *found; /* [thread] */
+    int32_t *owner;          /* packed: [M], the slot a row gets its gradient from, or -1 */
+    unsigned char *values;   /* capacity: [M], gradients of probs by row */
 };
 
 static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_rows_plan *p, struct syi_arena *arena)
 {
     struct job job = {.plan = p, .kernels = ctx->kernels};
     job.row_bytes = (size_t)p->hidden * syi_float_bytes(p->type);
-    job.fault = syi_take(arena, (size_t)ctx->threads * sizeof *job.fault);
+    job.found = syi_take(arena, (size_t)ctx->threads * sizeof *job.found);
     if (!p->capacity)
         job.owner = syi_take(arena, syi_size_mul((size_t)p->n_rows, sizeof *job.owner));
     else if (p->wants_grad_probs)
@@ -42,7 +42,7 @@ size_t syi_cpu_moe_unpermute_grad_workspace(const sy_ctx *ctx, const union syi_p
     return arena.used;
 }
 
-/* The gradient of one row of weight w. Nothing depends on a row of weight 0. */
+/* The gradient of one row of weight w. A row of weight 0 gets zeros. */
 static void put_row(const struct job *job, int64_t row, int64_t t, float w)
 {
     const struct syi_moe_rows_plan *p = job->plan;
@@ -182,7 +182,7 @@ sy_status syi_cpu_moe_unpermute_grad(sy_ctx *ctx, const union syi_plan *plan, vo
     struct syi_arena arena = {workspace, 0};
     struct job job = lay_out(ctx, p, &arena);
     const uint64_t bytes = (uint64_t)(p->n_tokens + p->n_rows) * job.row_bytes;
-    const sy_status st = syi_moe_judge(ctx, p, job.fault);
+    const sy_status st = syi_moe_judge(ctx, p, job.found);
     if (st != SY_OK)
         return st;
     job.scale = syi_scale_for(ctx->kernels, p->type);

@@ -1,6 +1,6 @@
 /*
- * The rows of an exchange. Where a row comes from is a pick: a position and a row there. What a position is to this
- * process differs: its own tensor, a tensor or a copy of rows in shared memory, or rows that came in a message.
+ * The rows of an exchange. The source of a row is a pick: a position and a row there. Depending on the position it is in
+ * a tensor of this process, in a tensor or a copy of rows in shared memory, or in a message.
  */
 #include "exchange/exchange.h"
 #include "cpu/pool.h"
@@ -22,7 +22,7 @@ static const struct syi_a2a_hosts *hosts_of(const sy_request *r)
     return &r->by->hosts;
 }
 
-/* Rows of a device's output at most. */
+/* The largest number of rows of a device's output. */
 static int64_t most_picks(const sy_request *r, const struct syi_a2a_shard *shard)
 {
     const struct syi_exchange *x = &r->x;
@@ -34,7 +34,7 @@ static int64_t most_picks(const sy_request *r, const struct syi_a2a_shard *shard
     return rows;
 }
 
-/* Devices a token can go to for one of its choices. */
+/* The largest number of devices that one choice of a token can reach. */
 static int64_t most_holders(const struct syi_a2a_hosts *hosts)
 {
     int64_t most = 0;
@@ -92,7 +92,7 @@ static void lay_out_messages(sy_request *r, struct syi_arena *arena)
     }
 }
 
-/* Whether tokens are read here that go to several rows. */
+/* Whether tokens are read here that are written to several rows. */
 static bool fans_out(const sy_request *r)
 {
     return r->x.id == SYI_ALL_TO_ALL_DISPATCH &&
@@ -127,11 +127,11 @@ static void lay_out(sy_request *r, struct syi_arena *arena)
     }
     if (!comm->local && !r->direct)
         lay_out_messages(r, arena);
-    r->add_scratch = x->sum ? syi_take(arena, syi_a2a_add_scratch(r->ctx, x->n_slots)) : NULL;
+    r->add_scratch = x->sum ? syi_take(arena, r->memory->add_scratch(r->ctx, x->n_slots)) : NULL;
 }
 
-/* What a process copies into the stage because others cannot read it in place; never 0 where they read something.
-   rows: tokens of a dispatch, rows a combine sends. */
+/* Bytes that a process copies into the stage because others cannot read them in place; never 0 if they read any. rows:
+   tokens of a dispatch, rows a combine sends. */
 static size_t stage_bytes(const struct syi_exchange *x, int64_t rows, bool windowed)
 {
     if (x->id == SYI_ALL_TO_ALL_COMBINE) {
@@ -147,7 +147,7 @@ static size_t stage_bytes(const struct syi_exchange *x, int64_t rows, bool windo
     return syi_align(bytes);
 }
 
-/* Whether the input lies in memory the others can read, and where. */
+/* Whether the input is in memory that the others can read, and its place. */
 static bool find_window(sy_request *r)
 {
     const struct syi_exchange *x = &r->x;
@@ -225,7 +225,7 @@ void syi_exchange_lists(sy_request *r)
         shard->position = syi_position_of(comm->mesh, x->axis, shard->device);
         shard->group = &r->by->group[comm->local ? syi_group_of(comm->mesh, x->axis, shard->device) : 0];
     }
-    /* A choice takes longer to look at than its bytes to move. */
+    /* Processing a choice takes longer than moving its bytes. */
     const uint64_t work =
         16 * sizeof(int32_t) * (uint64_t)(most_tokens(x) * x->n_slots) * (uint64_t)comm->n_shards;
     struct listing l = {r, syi_tasks(r->ctx, comm->n_shards, work)};
@@ -234,7 +234,7 @@ void syi_exchange_lists(sy_request *r)
     r->has_sends = r->has_receives = false;
 }
 
-/* Lists by peer are made when somebody asks: rows that are read where they lie need none. */
+/* Lists by peer are made on demand: rows that are read in place need none. */
 static void list_sends(sy_request *r)
 {
     const struct syi_a2a_shard *shard = &r->shard[0];
@@ -260,7 +260,7 @@ static void list_receives(sy_request *r)
         syi_a2a_dispatch_receives(shard->group, shard->pick, shard->n_rows, &r->receives, r->seen);
 }
 
-/* ---- What is written beside the rows ------------------------------------------------------------------ */
+/* ---- Outputs besides the rows ------------------------------------------------------------------------- */
 
 static void write_metadata(const sy_request *r, const struct syi_a2a_shard *shard)
 {
@@ -268,44 +268,71 @@ static void write_metadata(const sy_request *r, const struct syi_a2a_shard *shar
     const size_t row_bytes = (size_t)r->x.n_slots * syi_index_bytes(r->x.index_type);
     for (int p = 0; p < order->n_positions; p++) {
         const struct syi_rows table = syi_routing_table(r, shard->group, p);
-        const int64_t n_tokens = order->first[p + 1] - order->first[p];
-        for (int64_t n = 0; n < n_tokens; n++)
-            memcpy(syi_row(shard->metadata, syi_tau(order, p, n)), syi_row(table, n), row_bytes);
+        const int64_t n_tokens = order->first[p + 1] - order->first[p], run = syi_run_of(order, n_tokens);
+        for (int64_t n = 0; n < n_tokens; n += run) {
+            const struct syi_rows to = {syi_row(shard->metadata, syi_tau(order, p, n)),
+                                        shard->metadata.stride};
+            r->memory->write(r->ctx, to, (struct syi_rows){syi_row(table, n), table.stride}, run, row_bytes);
+        }
     }
 }
 
-/* Where there is a row: present of dispatch, written of combine. */
+/* Bytes of CPU memory, made here, to a place in a tensor. */
+static void write_bytes(const sy_request *r, unsigned char *to, void *from, size_t bytes)
+{
+    r->memory->write(r->ctx, (struct syi_rows){to, 0}, (struct syi_rows){from, 0}, 1, bytes);
+}
+
+/* What is computed for a tensor goes there in pieces of so many elements. */
+enum { PIECE = 256 };
+
+/* Marks existing rows: `present` of dispatch, `written` of combine. */
 static void write_mask(const sy_request *r, const struct syi_a2a_shard *shard)
 {
     const int64_t slots = r->x.id == SYI_ALL_TO_ALL_COMBINE ? r->x.n_slots : 1;
     const int64_t n = slots > 0 ? shard->n_rows / slots : 0;
+    unsigned char piece[PIECE];
     for (int64_t k = 0; k < slots; k++)
-        for (int64_t i = 0; i < n; i++)
-            syi_row(shard->mask, k)[i] = shard->pick[k * n + i].position >= 0;
+        for (int64_t first = 0; first < n; first += PIECE) {
+            const int64_t m = smaller(n - first, PIECE);
+            for (int64_t i = 0; i < m; i++)
+                piece[i] = shard->pick[k * n + first + i].position >= 0;
+            write_bytes(r, syi_row(shard->mask, k) + first, piece, (size_t)m);
+        }
 }
 
-static void write_src(const struct syi_a2a_shard *shard, bool with_slot)
+static void write_src(const sy_request *r, const struct syi_a2a_shard *shard, bool with_slot)
 {
-    for (int64_t i = 0; i < shard->n_rows; i++) {
-        const bool pad = shard->pick[i].position < 0;
-        const int32_t src[3] = {shard->pick[i].position, pad ? -1 : shard->pick[i].row,
-                                with_slot ? shard->slot[i] : 0};
-        memcpy(syi_row(shard->src, i), src, with_slot ? sizeof src : 2 * sizeof *src);
+    int32_t piece[PIECE][3];
+    for (int64_t first = 0; first < shard->n_rows; first += PIECE) {
+        const int64_t m = smaller(shard->n_rows - first, PIECE);
+        for (int64_t i = 0; i < m; i++) {
+            const struct syi_a2a_pick pick = shard->pick[first + i];
+            piece[i][0] = pick.position;
+            piece[i][1] = pick.position < 0 ? -1 : pick.row;
+            piece[i][2] = with_slot ? shard->slot[first + i] : 0;
+        }
+        const struct syi_rows to = {syi_row(shard->src, first), shard->src.stride};
+        r->memory->write(r->ctx, to, (struct syi_rows){(unsigned char *)piece, sizeof *piece}, m,
+                         (with_slot ? 3 : 2) * sizeof(int32_t));
     }
 }
 
-static void write_ints(unsigned char *to, const int64_t *values, int64_t n)
+static void write_ints(const sy_request *r, unsigned char *to, int64_t *values, int64_t n)
 {
     if (to != NULL && n > 0)
-        memcpy(to, values, (size_t)n * sizeof *values);
+        write_bytes(r, to, values, (size_t)n * sizeof *values);
 }
 
 /* Differences of n + 1 ascending numbers. */
-static void write_lengths(unsigned char *to, const int64_t *first, int64_t n)
+static void write_lengths(const sy_request *r, unsigned char *to, const int64_t *first, int64_t n)
 {
-    for (int64_t i = 0; to != NULL && i < n; i++) {
-        const int64_t length = first[i + 1] - first[i];
-        memcpy(to + 8 * i, &length, sizeof length);
+    int64_t piece[PIECE];
+    for (int64_t begin = 0; to != NULL && begin < n; begin += PIECE) {
+        const int64_t m = smaller(n - begin, PIECE);
+        for (int64_t i = 0; i < m; i++)
+            piece[i] = first[begin + i + 1] - first[begin + i];
+        write_ints(r, to + 8 * begin, piece, m);
     }
 }
 
@@ -315,8 +342,8 @@ static void write_counts(sy_request *r, const struct syi_a2a_shard *shard)
     if (shard->expert_counts != NULL || shard->expert_offsets != NULL) {
         const int64_t n_local = hosts->n_local[shard->device];
         syi_a2a_expert_rows(hosts, shard->group, shard->position, r->expert_counts, r->expert_offsets);
-        write_ints(shard->expert_counts, r->expert_counts, n_local);
-        write_ints(shard->expert_offsets, r->expert_offsets, n_local + 1);
+        write_ints(r, shard->expert_counts, r->expert_counts, n_local);
+        write_ints(r, shard->expert_offsets, r->expert_offsets, n_local + 1);
     }
     if (shard->rows_from == NULL && shard->rows_to == NULL)
         return;
@@ -327,8 +354,8 @@ static void write_counts(sy_request *r, const struct syi_a2a_shard *shard)
         list_sends(r);
         list_receives(r);
     }
-    write_lengths(shard->rows_to, r->sends.first, r->x.n_positions);
-    write_lengths(shard->rows_from, r->receives.first, r->x.n_positions);
+    write_lengths(r, shard->rows_to, r->sends.first, r->x.n_positions);
+    write_lengths(r, shard->rows_from, r->receives.first, r->x.n_positions);
 }
 
 void syi_exchange_tables(sy_request *r)
@@ -342,7 +369,7 @@ void syi_exchange_tables(sy_request *r)
         if (shard->metadata.data != NULL)
             write_metadata(r, shard);
         if (shard->src.data != NULL)
-            write_src(shard, r->x.layout == SY_LAYOUT_EXPERT);
+            write_src(r, shard, r->x.layout == SY_LAYOUT_EXPERT);
         write_counts(r, shard);
     }
 }
@@ -362,16 +389,16 @@ static void stage_tokens(sy_request *r, unsigned char *at)
     const struct syi_a2a_shard *shard = &r->shard[0];
     const size_t table_bytes = (size_t)x->n_slots * syi_index_bytes(x->index_type);
     if (!x->routed) {
-        syi_a2a_pack(r->ctx, at, shard->indices, NULL, shard->n_tokens, table_bytes);
+        r->memory->pack(r->ctx, at, shard->indices, NULL, shard->n_tokens, table_bytes);
         at += syi_align((size_t)shard->n_tokens * table_bytes);
     }
     for (int p = 0; p < x->n_planes && !r->windowed; p++) {
-        syi_a2a_pack(r->ctx, at, shard->from[p], NULL, shard->n_tokens, x->row_bytes[p]);
+        r->memory->pack(r->ctx, at, shard->from[p], NULL, shard->n_tokens, x->row_bytes[p]);
         at += syi_align((size_t)shard->n_tokens * x->row_bytes[p]);
     }
 }
 
-/* Combine: where each position's rows begin, then the rows, in the order of a message. */
+/* Combine: the first row of each position, then the rows, in the order of a message. */
 static void stage_results(sy_request *r, unsigned char *at)
 {
     const struct syi_exchange *x = &r->x;
@@ -382,8 +409,8 @@ static void stage_results(sy_request *r, unsigned char *at)
     for (int p = 0; p < x->n_positions; p++) {
         const int64_t first = r->sends.first[p], n = p == shard->position ? 0 : r->sends.first[p + 1] - first;
         memcpy(at + 8 * (size_t)p, &start, sizeof start);
-        syi_a2a_pack(r->ctx, rows + (size_t)start * x->row_bytes[0], shard->from[0], r->sends.rows + first, n,
-                     x->row_bytes[0]);
+        r->memory->pack(r->ctx, rows + (size_t)start * x->row_bytes[0], shard->from[0], r->sends.rows + first,
+                        n, x->row_bytes[0]);
         start += n;
     }
 }
@@ -413,7 +440,7 @@ static const struct syi_segment *segment_named(const sy_comm *comm, int index, b
     return s != NULL && s->used && s->of_transport != NULL && (s->slot_bytes > 0) == stage ? s : NULL;
 }
 
-/* Whether what a header names is there, and long enough for what this process will read. */
+/* Whether the memory that a header names exists, and is long enough for what this process will read. */
 static bool readable(const sy_request *r, int device, const struct syi_header *h)
 {
     const struct syi_exchange *x = &r->x;
@@ -457,7 +484,7 @@ static void source_here(sy_request *r, struct syi_a2a_shard *shard, int position
         sources_of(r, shard, p)[position] = r->shard[s].from[p];
 }
 
-/* Dispatch: rows another process shows. */
+/* Dispatch: rows in memory of another process. */
 static void source_tokens(sy_request *r, struct syi_a2a_shard *shard, int position, int device)
 {
     const struct syi_exchange *x = &r->x;
@@ -493,7 +520,7 @@ static bool source_results(sy_request *r, struct syi_a2a_shard *shard, int posit
                  room = r->comm->segment[h->stage].slot_bytes - starts;
     *source = (struct syi_rows){at + starts, (int64_t)x->row_bytes[0]};
     int64_t start;
-    list_receives(r); /* before picks name rows of the stage: it reads positions alone */
+    list_receives(r); /* before picks name rows of the stage: it reads positions only */
     memcpy(&start, at + 8 * (size_t)shard->position, sizeof start);
     const int64_t first = r->receives.first[position], n = r->receives.first[position + 1] - first;
     if (start < 0 || start > INT32_MAX - n || syi_size_mul((size_t)(start + n), x->row_bytes[0]) > room)
@@ -516,7 +543,7 @@ static struct syi_a2a_job job_of(const sy_request *r, const struct syi_a2a_shard
     return job;
 }
 
-/* Group by group. The jobs of a group are brought together: those of a column are not neighbours. */
+/* Group by group. The jobs of a group are collected: those of a column are not neighbours. */
 static void fan_out(sy_request *r)
 {
     const sy_comm *comm = r->comm;
@@ -527,7 +554,7 @@ static void fan_out(sy_request *r)
             if (r->shard[s].group == group)
                 r->jobs[n++] = job_of(r, &r->shard[s]);
         const struct syi_a2a_fan fan = {group, r->jobs, n, r->fan_first, r->fan_place};
-        syi_a2a_fan_out(r->ctx, &fan);
+        r->memory->fan_out(r->ctx, &fan);
     }
 }
 
@@ -539,7 +566,7 @@ static void move_all(sy_request *r)
     if (!x->sum) {
         for (int s = 0; s < n; s++)
             r->jobs[s] = job_of(r, &r->shard[s]);
-        syi_a2a_copy(r->ctx, r->jobs, n);
+        r->memory->copy(r->ctx, r->jobs, n);
         return;
     }
     for (int s = 0; s < n; s++) {
@@ -555,8 +582,8 @@ static void move_all(sy_request *r)
                                           .to = shard->to[0]};
     }
     const int threads = r->ctx->threads;
-    r->ctx->threads = threads < r->threads ? threads : r->threads; /* the scratch is for so many */
-    syi_a2a_add(r->ctx, r->sums, n, r->add_scratch);
+    r->ctx->threads = threads < r->threads ? threads : r->threads; /* the scratch has space for so many */
+    r->memory->add(r->ctx, r->sums, n, r->add_scratch);
     r->ctx->threads = threads;
 }
 
@@ -584,7 +611,7 @@ int syi_exchange_direct(sy_request *r)
 
 /* ---- Messages ----------------------------------------------------------------------------------------- */
 
-/* Rows for one peer: as they lie, or next to each other. */
+/* Rows for one peer: in place, or packed. */
 static void fill_messages(sy_request *r, int plane)
 {
     const struct syi_exchange *x = &r->x;
@@ -599,7 +626,7 @@ static void fill_messages(sy_request *r, int plane)
         sy_transport_rows recv = {to.data, bytes, (size_t)to.stride, r->receives.rows + in, n_in};
         if (r->packed[plane] != NULL) {
             unsigned char *at = r->packed[plane] + (size_t)out * bytes;
-            syi_a2a_pack(r->ctx, at, from, r->sends.rows + out, n_out, bytes);
+            r->memory->pack(r->ctx, at, from, r->sends.rows + out, n_out, bytes);
             send = (sy_transport_rows){at, bytes, bytes, NULL, n_out};
         }
         if (r->landed[plane] != NULL)
@@ -609,7 +636,7 @@ static void fill_messages(sy_request *r, int plane)
     }
 }
 
-/* Rows that land in scratch: picks name them there. `seen` becomes the place of each token of a dispatch. */
+/* Rows received into scratch: picks name them there. `seen` becomes the place of each token of a dispatch. */
 static void pick_landed(sy_request *r, struct syi_a2a_shard *shard)
 {
     const struct syi_exchange *x = &r->x;
@@ -630,7 +657,7 @@ static void pick_landed(sy_request *r, struct syi_a2a_shard *shard)
     }
 }
 
-/* Only our own rows are here; those that land come later. */
+/* Only our own rows are present; received ones follow later. */
 static void set_sources(sy_request *r, struct syi_a2a_shard *shard)
 {
     const struct syi_exchange *x = &r->x;
@@ -669,7 +696,7 @@ sy_status syi_exchange_post(sy_request *r)
         r->waiting[p] = true;
     }
     if (r->landed[0] == NULL)
-        move_all(r); /* our own rows and the fill, while the others travel */
+        move_all(r); /* our own rows and the fill, while the others are sent */
     else
         pick_landed(r, shard);
     return SY_OK;
@@ -681,5 +708,5 @@ void syi_exchange_landed(sy_request *r)
     if (r->landed[0] != NULL)
         move_all(r);
     else if (r->x.id == SYI_ALL_TO_ALL_DISPATCH && r->x.layout == SY_LAYOUT_EXPERT)
-        syi_a2a_spread(r->ctx, shard->group, &r->jobs[0], r->seen);
+        r->memory->spread(r->ctx, shard->group, &r->jobs[0], r->seen);
 }

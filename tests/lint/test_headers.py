@@ -10,8 +10,6 @@ import unittest
 from test_structure import ROOT, sources
 
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-I", os.path.join(ROOT, "include")]
-if os.environ.get("SWITCHYARD_DLPACK"):
-    STRICT += ["-I", os.environ["SWITCHYARD_DLPACK"]]
 MPI = [flag for folder in filter(None, os.environ.get("SWITCHYARD_MPI_INCLUDES", "").split(":"))
        for flag in ("-isystem", folder)]
 
@@ -30,10 +28,12 @@ class PublicHeader(unittest.TestCase):
     def check(self, compiler, standard, suffix):
         if not shutil.which(compiler):
             self.skipTest(f"no {compiler}")
-        for header in ("switchyard.h", "switchyard_describe.h", "switchyard_transport.h", *(["switchyard_mpi.h"] if MPI else [])):
-            with self.subTest(header):
-                flags = [f"-std={standard}", *STRICT, *(MPI if header == "switchyard_mpi.h" else [])]
-                self.assertEqual(compile_alone(compiler, flags, f"<{header}>", suffix), "")
+        for header in ("switchyard.h", "switchyard_inline.h", "switchyard_dlpack.h", "switchyard_describe.h",
+                       "switchyard_transport.h", *(["switchyard_mpi.h"] if MPI else [])):
+            for dlpack in ([], ["-DSY_NO_DLPACK_HEADER"]):
+                with self.subTest(header, dlpack=dlpack):
+                    flags = [f"-std={standard}", *STRICT, *dlpack, *(MPI if header == "switchyard_mpi.h" else [])]
+                    self.assertEqual(compile_alone(compiler, flags, f"<{header}>", suffix), "")
 
     def test_c11_gcc(self):
         self.check("gcc", "c11", ".c")
@@ -48,7 +48,7 @@ class PublicHeader(unittest.TestCase):
         self.check("clang++", "c++17", ".cc")
 
 
-class DoorHeaders(unittest.TestCase):
+class LayerHeaders(unittest.TestCase):
     """The vendors' header names, each alone, in any order, in the languages their programs are written in."""
     def check(self, compiler, standard, suffix):
         if not shutil.which(compiler):
@@ -81,8 +81,8 @@ class InternalHeaders(unittest.TestCase):
         flags = ["-std=c11", *STRICT, *MPI, "-D_POSIX_C_SOURCE=200809L"]
         for folder in folders:
             flags += ["-I", os.path.join(ROOT, folder)]
-        for door in sorted(glob.glob(os.path.join(ROOT, "compat/*/include"))):
-            flags += ["-I", door]
+        for layer in sorted(glob.glob(os.path.join(ROOT, "compat/*/include"))):
+            flags += ["-I", layer]
         headers = [path for path in sources((".h",)) if not path.startswith(("include/", "python/"))  # that one needs tvm-ffi
                    and (MPI or not path.startswith(("mpi/", "tests/mpi/")))]
         self.assertTrue(headers)

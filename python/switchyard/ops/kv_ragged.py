@@ -1,4 +1,4 @@
-"""A run of tokens of each sequence out of a paged KV cache."""
+"""Gather a run of tokens of each sequence from a paged KV cache."""
 
 from __future__ import annotations
 
@@ -10,34 +10,18 @@ import numpy as np
 from .. import _caches
 from .._arrays import A, Array
 from .._binding import last_integer
-from .._caches import LAYOUTS, Format, Layout
+from .._caches import Format, Layout, row_shape, row_type
 from .._numbers import count
-from .._operator import ODD, Operator, choose
+from .._operator import ODD, Operator
 
-
-def outputs(
-    xp: Any,
-    cache: Any,
-    block_table: Any,
-    cu_lens: Any,
-    starts: Any,
-    req_id: Any,
-    page_indices: Any,
-    indptr: Any,
-    last_page_len: Any,
-    seq_lens: Any,
-    scale: Any,
-    block_size: int,
-    layout: int,
-    format: str | None,
-    rows: Any,
-    dtype: Any,
-) -> tuple[Any]:
-    shape = (rows, *_caches.row_shape(cache, layout, format))
-    return (xp.zeros(shape, _caches.row_type(xp, "kv_ragged", cache, format, dtype)),)
-
-
-operator = Operator("kv_ragged", outputs)
+operator = Operator(
+    "kv_ragged",
+    tuple,
+    asks="rows dtype",
+    shapes={"out": lambda rows, cache, layout, format: (rows, *row_shape(cache, layout, format))},
+    types={"out": lambda xp, cache, format, dtype: row_type(xp, "kv_ragged", cache, format, dtype)},
+    zeros={"out": True},
+)
 
 
 @overload
@@ -121,10 +105,10 @@ def kv_ragged(
         seq_lens: [B] tokens of each run's sequence; without it as many as its row of the table can hold.
         block_size: rows of a block, S.
         layout: "nhd", heads of a token side by side, or "hnd", tokens of a head side by side.
-        format: how the rows of a quantised cache are packed; they come out as numbers.
+        format: how the rows of a quantised cache are packed; the result has them unpacked.
         rows: rows of the result; without it as many as cu_lens ends with. Rows past its end are zero.
         dtype: with a format: "bfloat16" (the default, where the library of the cache has it), "float16" or "float32".
-        out: an array to write to, instead of a new one; rows past the end of cu_lens stay as they are.
+        out: an array to write to, instead of a new one; rows past the end of cu_lens are unchanged.
 
     Returns:
         [N, *row]: the rows of all sequences, one after the other; a tuple of them for several caches.
@@ -139,12 +123,12 @@ def kv_ragged(
     elif rows is not None:
         rows = count("kv_ragged", "rows", rows)
     found_by = (block_table, cu_lens, starts, req_id, page_indices, indptr, last_page_len, seq_lens)
-    numbers = (block_size, choose("kv_ragged", "layout", LAYOUTS, layout))
+    numbers = (block_size, layout)
     return _caches.gather(operator, cache, found_by, scale, numbers, format, out, (rows, dtype))
 
 
 def read_end(cu_lens: Any) -> int | None:
-    """The last of the lengths, read by the binding, which takes less time than some libraries; None if it cannot."""
+    """The last of the lengths, read by the binding, which is faster than some libraries; None if it cannot read it."""
     try:
         end = last_integer(cu_lens)
     except ODD:
@@ -153,7 +137,7 @@ def read_end(cu_lens: Any) -> int | None:
 
 
 def _end(cu_lens: Any) -> int:
-    """The last of the lengths. What is wrong with them is the operator's to say: it is shown no rows then."""
+    """The last of the lengths; 0 for invalid ones, which the operator then rejects."""
     try:
         if type(cu_lens) is not np.ndarray and (end := read_end(cu_lens)) is not None:
             return end

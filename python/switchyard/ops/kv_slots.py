@@ -1,30 +1,14 @@
-"""The row of a paged KV cache that every new token gets."""
+"""The row of every new token in a paged KV cache."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from .._arrays import A, Array
-from .._caches import PADS, Pad
-from .._operator import Operator, choose
+from .._caches import Pad
+from .._operator import Operator
 
-
-def outputs(
-    xp: Any,
-    batch: Any,
-    position: Any,
-    block_table: Any,
-    page_indices: Any,
-    indptr: Any,
-    last_page_len: Any,
-    block_size: int,
-    num_rows: int,
-    pad: int,
-) -> tuple[Any]:
-    return (xp.empty(tuple(position.shape), position.dtype),)
-
-
-operator = Operator("kv_slots", outputs, leader=1)
+operator = Operator("kv_slots", tuple)
 
 
 def kv_slots(
@@ -40,21 +24,21 @@ def kv_slots(
     pad: Pad = "error",
     out: Any = None,
 ) -> A:
-    """Tell which row of a paged KV cache every token of a flat batch gets.
+    """Look up the row of every token of a flat batch in a paged KV cache.
 
-    Token i is number ``position[i]`` of sequence ``batch[i]``, whose block table says which block holds it. The slots
-    are what :func:`kv_scatter` takes.
+    Token i is number ``position[i]`` of sequence ``batch[i]``, whose block table gives its block. :func:`kv_scatter`
+    takes the slots.
 
     Args:
         position: [...] int32 or int64: number of each token in its sequence.
-        batch: [...] row of block_table of each token; may be missing where there is only one.
+        batch: [...] row of block_table of each token; may be omitted if there is only one.
         block_table: [R, n] or [n] int32 or int64: the block of each run of S tokens.
         page_indices: [N] lists of blocks, in place of block_table.
         indptr: [R+1] with page_indices: where each list begins, and the end.
         last_page_len: [R] with page_indices: tokens of each list's last block.
         block_size: rows of a block, S.
-        num_rows: rows of the cache, if known; then slots past it are refused.
-        pad: "error" refuses a position of -1; "zero" and "skip" give it the slot -1.
+        num_rows: rows of the cache, if known; then slots past it are rejected.
+        pad: "error" rejects a position of -1; "zero" and "skip" give it the slot -1.
         out: an array to write to, instead of a new one.
 
     Returns:
@@ -66,6 +50,5 @@ def kv_slots(
     array([0, 1, 2, 3])
     """
     found_by: tuple[Any, ...] = (batch, position, block_table, page_indices, indptr, last_page_len)
-    numbers: tuple[Any, ...] = (block_size, num_rows, choose("kv_slots", "pad", PADS, pad))
-    result: A = operator.single((*found_by, *numbers), out)
+    result: A = operator((*found_by, block_size, num_rows, pad), None if out is None else (out,))[0]
     return result

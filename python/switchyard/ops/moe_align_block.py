@@ -7,11 +7,11 @@ from typing import Any, Generic
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._operator import Operator, pack
+from .._operator import Operator
 
 
 class MoeAlignBlock(NamedTuple, Generic[A]):
-    """Results of :func:`moe_align_block`, which are as long as any ids can need: P places."""
+    """Results of :func:`moe_align_block`; P is the largest number of places that any ids need."""
 
     sorted_slots: A
     """[P] int32: the slots of each expert, padded with T*K to whole blocks, and with T*K to the end."""
@@ -25,30 +25,11 @@ class MoeAlignBlock(NamedTuple, Generic[A]):
     """[E+1] int64: first place of each expert, and the end."""
 
 
-def outputs(
-    xp: Any,
-    ids: Any,
-    expert_map: Any,
-    num_experts: int,
-    block_size: int,
-    allow_missing: bool,
-    skip_unmapped: bool,
-) -> MoeAlignBlock[Any]:
-    slots = ids.shape[0] * ids.shape[1]
-    blocks = (slots + min(num_experts, slots) * (block_size - 1)) // block_size
-    return pack(
-        MoeAlignBlock,
-        (
-            xp.empty((blocks * block_size,), xp.int32),
-            xp.empty((blocks,), xp.int32),
-            xp.empty((1,), xp.int32),
-            xp.empty((num_experts,), xp.int64),
-            xp.empty((num_experts + 1,), xp.int64),
-        ),
-    )
-
-
-operator = Operator("moe_align_block", outputs)
+operator = Operator(
+    "moe_align_block",
+    MoeAlignBlock,
+    extents={"P": lambda T, K, E, B: (T * K + min(E, T * K) * (B - 1)) // B * B},
+)
 
 
 def moe_align_block(
@@ -63,15 +44,15 @@ def moe_align_block(
 ) -> MoeAlignBlock[A]:
     """List the slots of every expert, padded to whole blocks, for a matrix product whose blocks have one expert each.
 
-    Slot ``t*K + j`` is slot j of token t; ``T*K`` is no slot, and stands for padding. Experts follow each other
-    ascending, and inside an expert slots do. The rows themselves stay where they are.
+    Slot ``t*K + j`` is slot j of token t; ``T*K`` marks padding. Experts are in ascending order, and slots inside an
+    expert too. The rows themselves are not moved.
 
     Args:
         ids: [T, K] int32 or int64, each 0 or more and below ``num_experts``; in any order, repeated or not.
-        expert_map: [E] int32: what block_experts tells for each expert; -1 for one that lives elsewhere.
+        expert_map: [E] int32: the number that block_experts holds for each expert; -1 for one of another rank.
         num_experts: E.
         block_size: slots per block, 1 or more.
-        allow_missing: ids of -1 and E stand for no expert and get no place.
+        allow_missing: ids of -1 and E mean no expert and get no place.
         skip_unmapped: experts whose expert_map is -1 get no blocks.
         out: arrays to write to, instead of new ones; there sorted_slots and block_experts may be longer, and the counts
             and offsets None.

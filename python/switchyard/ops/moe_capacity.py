@@ -1,20 +1,13 @@
-"""How many slots each expert should have."""
+"""The number of slots of each expert."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
 from .._arrays import Array
 from .._operator import Operator
 
-
-def outputs(xp: Any, *given: Any) -> tuple[Any]:
-    return (xp.empty((1,), xp.int64),)
-
-
-operator = Operator("moe_capacity", outputs)
+operator = Operator("moe_capacity", tuple)
 
 
 def moe_capacity(
@@ -26,7 +19,7 @@ def moe_capacity(
     factor: float = 0.0,
     alignment: int = 1,
 ) -> int:
-    """Tell how many slots each expert should have: the ``capacity`` of :func:`moe_dispatch`.
+    """Compute the number of slots of each expert: the ``capacity`` of :func:`moe_dispatch`.
 
     With P the samples per expert, rounded up, and M the largest of the counts: a positive factor gives
     ``k * trunc(factor * P)``, 0 gives M, so that nothing is dropped, and a negative one the smaller of M and

@@ -1,20 +1,11 @@
-"""Rows back from expert slots."""
+"""Sum rows from expert slots."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from .._arrays import A, Array
 from .._operator import Operator
 
-
-def outputs(
-    xp: Any, gates: Any, indices: Any, locations: Any, expert_out: Any, num_experts: int, capacity: int
-) -> tuple[Any]:
-    return (xp.empty((indices.shape[-1], expert_out.shape[1]), expert_out.dtype),)
-
-
-operator = Operator("moe_combine", outputs, leader=3, flows=(0, 3))
+operator = Operator("moe_combine", tuple, flows=(0, 3), extents={"S": lambda indices: indices.shape[-1]})
 
 
 def moe_combine(
@@ -29,10 +20,10 @@ def moe_combine(
 ) -> A:
     """Give each sample the sum of its choices' rows, each times its gate.
 
-    The way back from :func:`moe_dispatch`, with the same indices and locations, for one choice per sample or several. A
+    The inverse of :func:`moe_dispatch`, with the same indices and locations, for one choice per sample or several. A
     choice whose expert or slot does not exist adds nothing. Sums are float32, choice by choice, and rounded once to the
-    type of the rows. With the gradient of the dispatch buffer for ``expert_out`` this is the gradient of the rows that
-    were dispatched; ``moe_dispatch_grad_data`` is another name for it.
+    type of the rows. With the gradient of the dispatch buffer as ``expert_out`` the result is the gradient of the rows
+    that were dispatched; ``moe_dispatch_grad_data`` is another name for it.
 
     Args:
         indices: [k, S] or [S] int32: the expert of each choice.
@@ -54,7 +45,9 @@ def moe_combine(
     >>> switchyard.moe_combine(indices, locations, expert_out, gates, num_experts=3, capacity=2)[:, 0]
     array([25. , 30. , 12.5, 15. ,  0. ], dtype=float32)
     """
-    result: A = operator.single((gates, indices, locations, expert_out, num_experts, capacity), out)
+    result: A = operator(
+        (gates, indices, locations, expert_out, num_experts, capacity), None if out is None else (out,)
+    )[0]
     return result
 
 

@@ -1,37 +1,25 @@
-"""A permutation in the form another library wants."""
+"""A permutation in the form of another library."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
 from .._arrays import A, Array
-from .._operator import Operator, choose, words
+from .._operator import Operator
 
 IndexForm = Literal["slot", "row", "te"]
 
-FORMS = words(IndexForm)
+
+def _shape(
+    sorted_indices: Any, expert_offsets: Any, from_: str, to: str, num_tokens: int, num_rows: int, k: int
+) -> tuple[Any, ...]:
+    rows = num_rows or (0 if from_ == "te" else sorted_indices.shape[0])
+    if to == "te":
+        return (num_tokens, 2 * expert_offsets.shape[0] - 1)
+    return (rows if to == "row" else num_tokens * (k or (rows // num_tokens if num_tokens else 0)),)
 
 
-def outputs(
-    xp: Any,
-    sorted_indices: Any,
-    expert_offsets: Any,
-    source: int,
-    target: int,
-    num_tokens: int,
-    num_rows: int,
-    k: int,
-) -> tuple[Any]:
-    rows = num_rows or (0 if source == FORMS["te"] else sorted_indices.shape[0])
-    if target == FORMS["te"]:
-        return (xp.empty((num_tokens, 2 * expert_offsets.shape[0] - 1), xp.int32),)
-    if target == FORMS["row"]:
-        return (xp.empty((rows,), xp.int32),)
-    slots = k or (rows // num_tokens if num_tokens else 0)
-    return (xp.empty((num_tokens * slots,), xp.int32),)
-
-
-operator = Operator("moe_convert_indices", outputs)
+operator = Operator("moe_convert_indices", tuple, shapes={"converted_indices": _shape})
 
 
 def moe_convert_indices(
@@ -45,20 +33,20 @@ def moe_convert_indices(
     k: int = 0,
     out: A | None = None,
 ) -> A:
-    """Write the permutation of :func:`moe_permute` in the form another library wants.
+    """Convert the permutation of :func:`moe_permute` to the form of another library.
 
     ``"slot"``: [T*K], the row of slot j of token t at ``t*K + j``, as moe_permute makes it packed. ``"row"``: [M], the
     token of each row, as moe_permute makes it with ``drop_and_pad``, and Megatron-LM always. ``"te"``: [T, 2E+1], the
-    rows of each token in descending order, from column E on their experts, in the last column how many, as Transformer
-    Engine's row_id_map. -1 is nothing.
+    rows of each token in descending order, from column E on their experts, in the last column their number, as
+    Transformer Engine's row_id_map. -1 marks an empty place.
 
     Args:
         sorted_indices: int32, in the form ``from_``.
-        expert_offsets: [E+1] int64, as moe_permute makes them; needed for ``to="te"``, else not looked at.
-        from_: the form that is read (``from`` in C, a word of Python's own).
+        expert_offsets: [E+1] int64, as moe_permute makes them; needed for ``to="te"``, else ignored.
+        from_: the form that is read (``from`` in C, which is a keyword in Python).
         to: the form that is written, another one.
         num_tokens: T.
-        num_rows: M; 0: the length of ``sorted_indices``, which a ``"te"`` map does not tell.
+        num_rows: M; 0: the length of ``sorted_indices``; must be given with ``from_="te"``.
         k: K of a ``"slot"`` form that is written; 0: M // T.
         out: an array to write to, instead of a new one.
 
@@ -75,14 +63,7 @@ def moe_convert_indices(
            [ 4,  1, -1,  1,  0, -1,  2],
            [ 7,  2, -1,  2,  0, -1,  2]], dtype=int32)
     """
-    given = (
-        sorted_indices,
-        expert_offsets,
-        choose("moe_convert_indices", "from_", FORMS, from_),
-        choose("moe_convert_indices", "to", FORMS, to),
-        num_tokens,
-        num_rows,
-        k,
-    )
-    result: A = operator.single(given, out)
+    result: A = operator(
+        (sorted_indices, expert_offsets, from_, to, num_tokens, num_rows, k), None if out is None else (out,)
+    )[0]
     return result

@@ -1,28 +1,11 @@
-"""Token rows into expert slots of fixed capacity."""
+"""Write token rows into expert slots of fixed capacity."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from .._arrays import A, Array
 from .._operator import Operator
 
-
-def outputs(
-    xp: Any,
-    gates: Any,
-    indices: Any,
-    locations: Any,
-    input: Any,
-    num_experts: int,
-    capacity: int,
-    zero_unwritten: bool,
-    unique_slots: bool,
-) -> tuple[Any]:
-    return (xp.zeros((num_experts * capacity, input.shape[1]), input.dtype),)  # rows nobody writes stay as they are
-
-
-operator = Operator("moe_dispatch", outputs, leader=3, flows=(0, 3))
+operator = Operator("moe_dispatch", tuple, flows=(0, 3))
 
 
 def moe_dispatch(
@@ -40,8 +23,8 @@ def moe_dispatch(
     """Write each sample's row, times its gate, into the slot the router chose for it.
 
     Slot ``locations[i]`` of expert ``indices[i]`` is row ``indices[i] * capacity + locations[i]``. A sample whose
-    expert or slot does not exist is skipped; of several samples on one slot the last wins. Rows nobody writes are zero
-    in a new array and keep their values in ``out``. :func:`moe_locations` makes the locations.
+    expert or slot does not exist is skipped; of several samples on one slot the last wins. Rows that are not
+    written are zero in a new array and keep their values in ``out``. :func:`moe_locations` makes the locations.
 
     Args:
         indices: [S] int32: the expert of each sample.
@@ -50,9 +33,9 @@ def moe_dispatch(
         gates: [S] float32, or the type of ``input``; without them every gate is 1.
         num_experts: E.
         capacity: C, slots per expert.
-        zero_unwritten: rows of ``out`` that nobody writes become zero.
-        unique_slots: a promise that no two samples share a slot, which saves a table. Where it is broken, the disputed
-            rows are unspecified.
+        zero_unwritten: rows of ``out`` that are not written become zero.
+        unique_slots: a promise that no two samples share a slot, which saves a table. If two do, their row is
+            unspecified.
         out: [E*C, H], an array to write to, instead of a new one; ``input`` itself is possible.
 
     Returns:
@@ -71,5 +54,5 @@ def moe_dispatch(
            [ 0. ,  0. ]], dtype=float32)
     """
     given = (gates, indices, locations, input, num_experts, capacity, zero_unwritten, unique_slots)
-    result: A = operator.single(given, out)
+    result: A = operator(given, None if out is None else (out,))[0]
     return result

@@ -7,7 +7,7 @@ from typing import Any, Generic
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._operator import Operator, pack
+from .._operator import Operator
 
 
 class MoeIdsFromMap(NamedTuple, Generic[A]):
@@ -19,12 +19,7 @@ class MoeIdsFromMap(NamedTuple, Generic[A]):
     """[T, k]: their probs, 0 where there are fewer; None without probs."""
 
 
-def outputs(xp: Any, routing_map: Any, probs: Any, k: int) -> MoeIdsFromMap[Any]:
-    shape = (routing_map.shape[0], k)
-    return pack(MoeIdsFromMap, (xp.empty(shape, xp.int32), None if probs is None else xp.empty(shape, probs.dtype)))
-
-
-operator = Operator("moe_ids_from_map", outputs, flows=(1,))
+operator = Operator("moe_ids_from_map", MoeIdsFromMap, flows=(1,))
 
 
 def moe_ids_from_map(
@@ -36,12 +31,12 @@ def moe_ids_from_map(
 ) -> MoeIdsFromMap[A]:
     """List the experts of every token of a routing map, ascending, and the weights that go with them.
 
-    These are the slots of packed :func:`moe_permute`. A token with more than ``k`` experts is refused. Weights are
+    These are the slots of packed :func:`moe_permute`. A token with more than ``k`` experts is rejected. Weights are
     copied byte for byte. The other way is :func:`moe_map_from_ids`.
 
     Args:
         routing_map: [T, E] bool, int8 or uint8; not 0 where a token goes to an expert.
-        probs: [T, E] float32, float16 or bfloat16; not looked at off the map.
+        probs: [T, E] float32, float16 or bfloat16; ignored off the map.
         k: slots per token.
         out: arrays to write to, instead of new ones; there ids may also be int64.
 

@@ -7,7 +7,7 @@ from typing import Any, Generic
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._operator import Operator, pack
+from .._operator import Operator
 
 
 class MoeLocations(NamedTuple, Generic[A]):
@@ -19,11 +19,7 @@ class MoeLocations(NamedTuple, Generic[A]):
     """[E] int64: choices that name each expert."""
 
 
-def outputs(xp: Any, indices: Any, importance: Any, num_experts: int) -> MoeLocations[Any]:
-    return pack(MoeLocations, (xp.empty(tuple(indices.shape), xp.int32), xp.empty((num_experts,), xp.int64)))
-
-
-operator = Operator("moe_locations", outputs)
+operator = Operator("moe_locations", MoeLocations)
 
 
 def moe_locations(
@@ -36,8 +32,8 @@ def moe_locations(
     """Give every choice of every sample its slot inside the expert it names.
 
     Choices are visited one after the other, all samples of choice 0 first, samples in order, or by descending
-    importance where that is given. No two choices get the same slot: :func:`moe_dispatch` may be promised
-    ``unique_slots``.
+    importance where that is given. No two choices get the same slot, so :func:`moe_dispatch` may be
+    called with ``unique_slots``.
 
     Args:
         indices: [k, S] or [S] int32: the expert of each choice.

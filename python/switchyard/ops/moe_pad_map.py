@@ -1,4 +1,4 @@
-"""A routing map in which every expert has a multiple of some number of tokens."""
+"""A routing map in which the number of tokens of every expert is a multiple of `alignment`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Generic
 from typing_extensions import NamedTuple
 
 from .._arrays import A
-from .._operator import Operator, pack
+from .._operator import Operator
 
 
 class MoePadMap(NamedTuple, Generic[A]):
@@ -19,19 +19,14 @@ class MoePadMap(NamedTuple, Generic[A]):
     """[E] int64: tokens of each expert, a multiple of alignment."""
 
 
-def outputs(xp: Any, routing_map: Any, alignment: int) -> MoePadMap[Any]:
-    count, experts = routing_map.shape
-    return pack(MoePadMap, (xp.empty((count, experts), routing_map.dtype), xp.empty((experts,), xp.int64)))
-
-
-operator = Operator("moe_pad_map", outputs)
+operator = Operator("moe_pad_map", MoePadMap)
 
 
 def moe_pad_map(routing_map: A, *, alignment: int, out: MoePadMap[Any] | None = None) -> MoePadMap[A]:
-    """Route further tokens to each expert until it has a multiple of ``alignment``, the lowest it lacks first.
+    """Route further tokens to each expert until its count is a multiple of ``alignment``, lowest tokens first.
 
-    An expert without tokens stays without. Added tokens weigh nothing where probs are zero off the map, as
-    :func:`moe_route` makes them. An expert that lacks more tokens than there are is refused.
+    An expert without tokens gets none. Added tokens have the weight 0 if probs are zero off the map, as
+    :func:`moe_route` makes them. A call is rejected if an expert needs more tokens than there are.
 
     Args:
         routing_map: [T, E] bool, int8 or uint8; not 0 where a token goes to an expert.

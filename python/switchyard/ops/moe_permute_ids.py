@@ -7,7 +7,7 @@ from typing import Any, Generic
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._operator import Operator, pack
+from .._operator import Operator
 
 
 class MoePermuteIds(NamedTuple, Generic[A]):
@@ -25,34 +25,19 @@ class MoePermuteIds(NamedTuple, Generic[A]):
     """[E+1] int64: first row of each expert, and the end; None without num_experts."""
 
 
-def outputs(
-    xp: Any,
-    tokens: Any,
-    ids: Any,
-    probs: Any,
-    num_out_tokens: int,
-    num_experts: int,
-    window: bool,
-    row_begin: int,
-    row_end: int,
-    allow_missing: bool,
-) -> MoePermuteIds[Any]:
-    slots = ids.shape[0] * ids.shape[1]
-    kept = min(num_out_tokens, slots) if num_out_tokens > 0 else slots + num_out_tokens
-    rows = row_end - row_begin if window else kept
-    return pack(
-        MoePermuteIds,
-        (
-            xp.empty((rows, tokens.shape[1]), tokens.dtype),
-            xp.empty((slots,), xp.int32),
-            None if probs is None else xp.empty((rows,), probs.dtype),
-            xp.empty((num_experts,), xp.int64) if num_experts else None,
-            xp.empty((num_experts + 1,), xp.int64) if num_experts else None,
-        ),
-    )
+def _rows(T: Any, K: Any, num_out_tokens: int, window: bool, row_begin: int, row_end: int) -> Any:
+    if window:
+        return row_end - row_begin
+    return min(num_out_tokens, T * K) if num_out_tokens > 0 else T * K + num_out_tokens
 
 
-operator = Operator("moe_permute_ids", outputs, flows=(0, 2))
+operator = Operator(
+    "moe_permute_ids",
+    MoePermuteIds,
+    flows=(0, 2),
+    extents={"M": _rows},
+    when={"expert_counts": "num_experts", "expert_offsets": "num_experts"},
+)
 
 
 def moe_permute_ids(
@@ -76,14 +61,14 @@ def moe_permute_ids(
     Args:
         tokens: [T, H], any type of 1, 2, 4 or 8 bytes.
         ids: [T, K] int32 or int64.
-        probs: [T, K] float32, float16 or bfloat16: weights that travel with the rows.
+        probs: [T, K] float32, float16 or bfloat16: weights, permuted with the rows.
         num_out_tokens: rows that are kept: 0 all, N > 0 the first N, N < 0 all but the last -N.
-        num_experts: E, where ids must be 0 or more and below it, and counts and offsets are wanted; 0: any ids.
-        window: write rows ``row_begin`` to ``row_end`` only, as a rank does that owns some of the experts.
+        num_experts: E: ids must be 0 or more and below it, and counts and offsets are returned; 0: any ids.
+        window: write rows ``row_begin`` to ``row_end`` only, for a rank that owns some of the experts.
         row_begin: with window: the first row that is written.
         row_end: with window: the end of the rows that are written.
-        allow_missing: ids -1 and E stand for no expert: such a slot has no row, and its sorted_indices is -1. Rows that
-            no slot has are zero, at the end.
+        allow_missing: ids -1 and E mean no expert: such a slot has no row, and its sorted_indices is -1. Rows without a
+            slot are at the end and zero.
         out: arrays to write to, instead of new ones; None in it leaves an optional output out.
 
     Returns:

@@ -7,14 +7,12 @@ from typing import Any, Generic, Literal
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._operator import Operator, choose, pack, words
+from .._operator import Operator
 
 Score = Literal["softmax", "sigmoid", "none"]
 GroupScore = Literal["max", "sum2"]
 SlotOrder = Literal["value", "expert"]
 Drop = Literal["prob", "position"]
-
-SCORES, GROUP_SCORES, SLOT_ORDERS, DROPS = words(Score), words(GroupScore), words(SlotOrder), words(Drop)
 
 
 class MoeRoute(NamedTuple, Generic[A]):
@@ -31,25 +29,16 @@ class MoeRoute(NamedTuple, Generic[A]):
     counts: A
     """[E] int64: tokens that chose each expert."""
     scores: A | None
-    """[T, E] float32: what every expert scored; None unless asked for."""
+    """[T, E] float32: score of every expert; None unless requested."""
 
 
-def outputs(xp: Any, logits: Any, bias: Any, finished: Any, k: int, *numbers: Any) -> MoeRoute[Any]:
-    count, experts = logits.shape
-    return pack(
-        MoeRoute,
-        (
-            xp.empty((count, k), xp.int32),
-            xp.empty((count, k), logits.dtype),
-            xp.empty((count, experts), xp.bool),
-            xp.empty((count, experts), logits.dtype),
-            xp.empty((experts,), xp.int64),
-            xp.empty((count, experts), xp.float32) if numbers[-1] else None,
-        ),
-    )
-
-
-operator = Operator("moe_route", outputs)
+operator = Operator(
+    "moe_route",
+    MoeRoute,
+    asks="scores",
+    types={"weights": lambda logits: logits.dtype, "probs": lambda logits: logits.dtype},
+    when={"scores": "scores"},
+)
 
 
 def moe_route(
@@ -72,28 +61,28 @@ def moe_route(
     scores: bool = False,
     out: MoeRoute[Any] | None = None,
 ) -> MoeRoute[A]:
-    """Pick ``k`` experts for each token from the logits of its router, and weigh them.
+    """Pick ``k`` experts for each token from the logits of its router, and compute their weights.
 
-    An expert is chosen by its score plus its bias, ties to the lower expert, and weighs its score. A logit that is NaN
+    Experts are chosen by score plus bias, ties to the lower expert; the weight of an expert is its score. A NaN logit
     counts as -inf. The map and the probs are what :func:`moe_permute` takes.
 
     Args:
         logits: [T, E] float32, float16 or bfloat16.
         bias: [E] float32, added to the scores for the choice only.
-        finished: [T] bool, int8 or uint8; tokens that are not 0 choose nothing.
+        finished: [T] bool, int8 or uint8; tokens where it is not 0 choose no expert.
         k: experts per token, 1 to E.
         score: the softmax over all experts, the sigmoid of each logit, or the logit itself (``"none"``).
         softmax_after: weights are the softmax of the chosen logits, whatever the score that chose them.
         groups: 0, or the number of groups of neighbouring experts.
-        top_groups: groups that stay in the race, 1 to ``groups``; no effect without groups.
-        group_score: a group is worth its largest value, or the sum of its two largest.
+        top_groups: groups that are kept, 1 to ``groups``; no effect without groups.
+        group_score: the score of a group: its largest value, or the sum of its two largest.
         slot_order: ids and weights by descending value, or by ascending expert, as moe_permute counts them.
         renormalize: weights are divided by their sum plus ``eps``.
         eps: a finite number of 0 or more.
         scale: factor of every weight, after that; 0 means 1.
         capacity: 0, or the most tokens an expert keeps in ``routing_map`` and ``probs``; nothing else changes.
         drop: with a capacity, an expert keeps its tokens of largest weight, or its first ones.
-        scores: whether the scores are wanted too, for auxiliary losses; no effect with ``out``.
+        scores: return the scores too, for auxiliary losses; no effect with ``out``.
         out: arrays to write to, instead of new ones; None in it leaves an output out. There ids may also be int64,
             the map int8 or uint8, weights and probs of any of the types of the logits.
 
@@ -103,7 +92,7 @@ def moe_route(
         routing_map: [T, E] bool: true where chosen and kept.
         probs: [T, E]: the weight there, else 0.
         counts: [E] int64: tokens that chose each expert.
-        scores: [T, E] float32: what every expert scored; None unless asked for.
+        scores: [T, E] float32: score of every expert; None unless requested.
 
     >>> import numpy as np, switchyard
     >>> logits = np.array([[2, 1, 0, -1], [1, 1, 1, 1], [0, 0.5, 3, 2.5]], np.float32)
@@ -119,19 +108,5 @@ def moe_route(
     >>> routed.counts
     array([2, 2, 1, 1])
     """
-    score_, group_score_, slot_order_, drop_ = numbered(score, group_score, slot_order, drop)
-    grouping: tuple[Any, ...] = (score_, softmax_after, groups, top_groups, group_score_, slot_order_)
-    given = (logits, bias, finished, k, *grouping, renormalize, eps, scale, capacity, drop_)
-    return operator(given, out, scores)
-
-
-def numbered(score: str, group_score: str, slot_order: str, drop: str) -> tuple[int, int, int, int]:
-    """The numbers of the enums' words."""
-    try:
-        return SCORES[score], GROUP_SCORES[group_score], SLOT_ORDERS[slot_order], DROPS[drop]
-    except (KeyError, TypeError):
-        choose("moe_route", "score", SCORES, score)
-        choose("moe_route", "group_score", GROUP_SCORES, group_score)
-        choose("moe_route", "slot_order", SLOT_ORDERS, slot_order)
-        choose("moe_route", "drop", DROPS, drop)
-        raise
+    choice: tuple[Any, ...] = (k, score, softmax_after, groups, top_groups, group_score, slot_order)
+    return operator((logits, bias, finished, *choice, renormalize, eps, scale, capacity, drop), out, scores)

@@ -7,38 +7,19 @@ from typing import Any, Generic
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._operator import Operator, pack
+from .._operator import Operator
 
 
 class MoeUnpermuteGrad(NamedTuple, Generic[A]):
     """Results of :func:`moe_unpermute_grad`."""
 
     grad_permuted_tokens: A
-    """[M, H]: the gradient of each row's token, times its weight; 0 for a row nobody names."""
+    """[M, H]: the gradient of each row's token, times its weight; 0 for a row without index."""
     grad_probs: A | None
     """[T, E]: the dot product of the token's gradient and its row, 0 off the map; None without probs."""
 
 
-def outputs(
-    xp: Any,
-    grad_tokens: Any,
-    sorted_indices: Any,
-    permuted_tokens: Any,
-    routing_map: Any,
-    probs: Any,
-    drop_and_pad: bool,
-    zero_pad: bool,
-) -> MoeUnpermuteGrad[Any]:
-    return pack(
-        MoeUnpermuteGrad,
-        (
-            xp.empty((sorted_indices.shape[0], grad_tokens.shape[1]), grad_tokens.dtype),
-            None if probs is None else xp.empty(tuple(probs.shape), probs.dtype),
-        ),
-    )
-
-
-operator = Operator("moe_unpermute_grad", outputs, flows=(0, 2, 4))
+operator = Operator("moe_unpermute_grad", MoeUnpermuteGrad, flows=(0, 2, 4))
 
 
 def moe_unpermute_grad(
@@ -52,7 +33,7 @@ def moe_unpermute_grad(
     zero_pad: bool = False,
     out: MoeUnpermuteGrad[Any] | None = None,
 ) -> MoeUnpermuteGrad[A]:
-    """Compute what the gradient of :func:`moe_unpermute`'s tokens means for its rows and probs.
+    """Compute the gradients of :func:`moe_unpermute`'s rows and probs from that of its tokens.
 
     A row gets its token's gradient times its weight; a weight gets the dot product of its token's gradient and its row,
     summed in float32 in a fixed order. Without probs rows are copies.
@@ -68,7 +49,7 @@ def moe_unpermute_grad(
         out: arrays to write to, instead of new ones; None in it leaves grad_probs out.
 
     Returns:
-        grad_permuted_tokens: [M, H]: the gradient of each row's token, times its weight; 0 for a row nobody names.
+        grad_permuted_tokens: [M, H]: the gradient of each row's token, times its weight; 0 for a row without index.
         grad_probs: [T, E]: the dot product of the token's gradient and its row, 0 off the map; None without probs.
 
     >>> import numpy as np, switchyard

@@ -1,30 +1,37 @@
-"""Operators of `torch.library`: schema, kernel on the CPU, fake kernel, and what other devices are told."""
+"""Operators of `torch.library`: schema, CPU kernel, fake kernel, and errors for other devices."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
+from typing_extensions import ParamSpec
 
 from .. import _arrays, _binding
+from .._binding import Field
 from .._ffi import tvm_ffi
-from .._operator import Operator
+from .._operator import Operator, choose
+from .._rules import build, parameter
 from .._sentences import bad
-from ..errors import Error, Status, refusal
+from ..errors import Error, Status, rejection
 
 forward_ad: Any = torch.autograd.forward_ad
 library = cast("Any", torch.library).Library("switchyard", "DEF")
 
-# Inductor must not hand over a transposed intermediate where an operator reads rows.
+# Inductor must not pass a transposed intermediate where an operator reads rows.
 TAGS = (torch.Tag.needs_fixed_stride_order,)
 
-FEW = 1 << 15  # elements, more of which torch clears on several threads
+FEW = 1 << 15  # elements; torch clears larger tensors on several threads
 
-Rule = Callable[..., tuple[Any, ...]]  # outputs(xp, *given): results of the right shape and type, None for none
 Call = Callable[..., Any]
+Given = tuple[Any, ...]  # values of a call, see define
+P = ParamSpec("P")
+T = TypeVar("T")
+F = TypeVar("F")
 
 
 class Beside(_arrays.Torch):
@@ -45,7 +52,7 @@ HERE, META = Beside(torch.device("cpu")), Beside(torch.device("meta"))
 
 
 class Plain(_arrays.Torch):
-    """Makes results where no mode is active, in less time."""
+    """Makes results faster, where no mode is active."""
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         if math.prod(shape) > FEW:
@@ -70,43 +77,43 @@ def tensors(values: tuple[Any, ...]) -> list[Tensor]:
 
 
 def beside(values: tuple[Any, ...]) -> Beside:
-    """Where results go."""
+    """The device of the results."""
     return META if any(tensor.device.type == "meta" for tensor in tensors(values)) else HERE
 
 
-def refuse_device(name: str, values: tuple[Any, ...]) -> None:
-    """Refuses tensors that are not on the CPU."""
+def reject_device(name: str, values: tuple[Any, ...]) -> None:
+    """Rejects tensors that are not on the CPU."""
     for tensor in tensors(values):
         if tensor.device.type not in ("cpu", "meta"):
-            said = f"{name}: a tensor is on {tensor.device}, want the cpu"
-            raise refusal(Status.DEVICE, f"{said}: there are no kernels for other devices yet")
+            text = f"{name}: a tensor is on {tensor.device}, want the cpu"
+            raise rejection(Status.DEVICE, f"{text}: there are no kernels for other devices yet")
 
 
-def refuse_forward(name: str, values: tuple[Any, ...]) -> None:
+def reject_forward(name: str, values: tuple[Any, ...]) -> None:
     """Rejects tensors with a tangent, which would be lost: results would have a tangent of 0."""
     if any(forward_ad.unpack_dual(t).tangent is not None for t in tensors(values)):
-        said = f"{name}: a tensor is a dual tensor of torch.autograd.forward_ad"
-        raise refusal(Status.UNSUPPORTED, f"{said}, want reverse mode: forward mode is not supported")
+        text = f"{name}: a tensor is a dual tensor of torch.autograd.forward_ad"
+        raise rejection(Status.UNSUPPORTED, f"{text}, want reverse mode: forward mode is not supported")
 
 
-def refuse_tracked(name: str, values: tuple[Any, ...]) -> None:
-    """Refuses tensors whose gradient would end in memory that is written in place."""
+def reject_tracked(name: str, values: tuple[Any, ...]) -> None:
+    """Rejects tensors that require a gradient, where the operator writes in place."""
     if forward_ad._current_level >= 0:
-        refuse_forward(name, values)
+        reject_forward(name, values)
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors(values)):
-        said = f"{name}: a tensor requires a gradient, which would end in memory that is written in place"
-        raise refusal(Status.VALUE, f"{said}: want detached tensors, or torch.no_grad()")
+        text = f"{name}: a tensor requires a gradient, which would end in memory that is written in place"
+        raise rejection(Status.VALUE, f"{text}: want detached tensors, or torch.no_grad()")
 
 
-def refuse_number(name: str, fields: tuple[str, ...], out: tuple[Any, ...]) -> None:
-    """Refuses too many or too few tensors to write to."""
+def reject_number(name: str, fields: Sequence[str], out: tuple[Any, ...]) -> None:
+    """Rejects too many or too few tensors to write to."""
     if len(out) != len(fields):
         want = f"want {len(fields)}: {', '.join(fields)}; None where one is not wanted"
         raise bad(Status.VALUE, name, "out", f"has {len(out)} tensors, {want}")
 
 
 def run(operator: Operator[Any], given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...] = ()) -> None:
-    """Runs an operator. Inputs whose rows it cannot read as they lie are copied; outputs never are."""
+    """Runs an operator. Inputs with strides it cannot read are copied; outputs never are."""
     try:
         operator.run(given, out, planes)
     except Error as error:
@@ -116,9 +123,9 @@ def run(operator: Operator[Any], given: tuple[Any, ...], out: tuple[Any, ...], p
         operator.run(compact, out, planes)
 
 
-def judge(operator: Operator[Any], given: tuple[Any, ...]) -> None:
-    """Refuses what the operator would refuse by type and shape, of tensors that have no memory."""
-    operator.judge(tuple(_described(v) if isinstance(v, Tensor) else v for v in given))
+def check(operator: Operator[Any], given: tuple[Any, ...]) -> None:
+    """Rejects what the operator would reject by type and shape, for tensors without memory."""
+    operator.check(tuple(_described(v) if isinstance(v, Tensor) else v for v in given))
 
 
 def _described(tensor: Tensor) -> Any:
@@ -127,50 +134,41 @@ def _described(tensor: Tensor) -> Any:
 
 
 def _flat(xp: Beside, made: tuple[Any, ...]) -> Any:
-    """Results as a schema has them: a tensor each, empty where there is none; one alone by itself."""
+    """Results as a schema has them: a tensor each, empty for None; a single one without a tuple."""
     flat = tuple(xp.empty((0,), torch.float32) if array is None else array for array in made)
     return flat[0] if len(flat) == 1 else flat
 
 
-def make_fake(operator: Operator[Any], rule: Rule, inputs: int) -> Call:
-    """A kernel that says what the results will look like."""
+def make_fake(operator: Operator[Any], inputs: int) -> Call:
+    """A kernel that returns results of the right shape and type, without data."""
 
     def fake(*given: Any) -> Any:
-        refuse_device(operator.name, given)
+        reject_device(operator.name, given)
         xp = beside(given)
         try:
-            return _flat(xp, rule(xp, *given))
+            return _flat(xp, operator.outputs(xp, *given))
         except (ValueError, IndexError, TypeError, AttributeError):
-            judge(operator, given[:inputs])  # whatever the rule stumbled over, the operator says it better
+            check(operator, given[:inputs])  # the operator's own error is the better one
             raise
 
     return fake
 
 
-def make_new(operator: Operator[Any], rule: Rule, inputs: int) -> Call:
+def make_new(operator: Operator[Any], inputs: int) -> Call:
     """A function that makes the results and runs the operator."""
 
     def new(*given: Any) -> tuple[Any, ...]:
         try:
-            made = rule(HERE, *given)
+            made: tuple[Any, ...] = operator.outputs(HERE, *given)
         except Error:
             raise
         except Exception:
-            operator.judge(given[:inputs])
+            operator.check(given[:inputs])
             raise
         run(operator, given[:inputs], made)
         return made
 
     return new
-
-
-def make_writer(operator: Operator[Any], inputs: int, count: int) -> Call:
-    """A kernel that writes into the last `count` of its values."""
-
-    def kernel(*values: Any) -> None:
-        run(operator, values[:inputs], values[-count:])
-
-    return kernel
 
 
 _C: Any = torch._C
@@ -179,7 +177,7 @@ _transforms, _tracing, _grad_enabled = _C._are_functorch_transforms_active, _C._
 _profiler: Any = torch.autograd.profiler
 _WRITTEN = frozenset({Tensor, torch.nn.Parameter, type(None)})
 
-# Dispatch keys of tensors in the memory of the CPU; then in inference mode.
+# Dispatch keys of tensors in CPU memory; then in inference mode.
 _PLAIN = {_keys(torch.empty(0)).raw_repr()}
 with torch.inference_mode():
     _PLAIN.add(_keys(torch.empty(0)).raw_repr())
@@ -188,7 +186,7 @@ with torch.inference_mode():
 def direct(values: Sequence[Any], into: Sequence[Any] = ()) -> bool:
     """Whether the dispatcher would do nothing but call the kernel: no gradient, no mode, no trace, no subclass.
 
-    What is written to, `into`, must be tensors or None.
+    `into`, the values that are written to, must be tensors or None.
     """
     if (
         torch.compiler.is_compiling()
@@ -204,7 +202,7 @@ def direct(values: Sequence[Any], into: Sequence[Any] = ()) -> bool:
     for value in (*values, *into):
         if value is None:
             continue
-        if type(value) is Tensor:  # reading the keys takes longer than all of this
+        if type(value) is Tensor:  # last, because reading the keys takes longest
             plain = value.is_cpu and not (value.is_neg() or value.is_conj())
         elif isinstance(value, Tensor):
             plain = _keys(value).raw_repr() in _PLAIN
@@ -220,7 +218,7 @@ def register(name: str, schema: str, kernel: Call, fake: Call) -> Any:
     library.define(f"{name}{schema}", tags=TAGS)
 
     def checked(*values: Any) -> Any:
-        refuse_device(name, values)
+        reject_device(name, values)
         return kernel(*values)
 
     library.impl(name, kernel, "CPU")
@@ -229,86 +227,142 @@ def register(name: str, schema: str, kernel: Call, fake: Call) -> Any:
     return getattr(torch.ops.switchyard, name).default
 
 
-def define(
-    operator: Operator[Any],
-    rule: Rule,
-    arguments: str,
-    results: type[Any] | None = None,
-    when: Mapping[int, int] | None = None,
-    extra: int = 0,
-    writes: bool = True,
-) -> Call:
+def schema(field: Field) -> str:
+    """The argument of a schema that a field is."""
+    kind = {"bool": "bool", "f32": "float", "f64": "float", "enum": "str", "format": "str?"}.get(field.kind, "SymInt")
+    if field.kind == "tensor":
+        kind = "Tensor?" if field.optional else "Tensor"
+    elif isinstance((*field.words, "")[0], int):
+        kind = "int"
+    return f"{kind} {parameter(field.name)}"
+
+
+def asked(operator: Operator[Any]) -> list[str]:
+    """The arguments that are no fields."""
+    types = {"rows": "SymInt", "dtype": "ScalarType?"}
+    return [f"{types.get(name, 'bool')} {name}" for name in operator.writer.asks]
+
+
+def make_word_check(name: str) -> Call:
+    """A function that rejects what is no word before it goes to the dispatcher, which would say it in its own way."""
+    table = enumerate(_binding.table(name))
+    enums = [(at, parameter(field.name), field.words) for at, field in table if field.kind == "enum"]
+
+    def check(given: Given) -> None:
+        for at, field, words in enums:
+            choose(name, field, words, given[at])
+
+    return check
+
+
+def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Callable[..., T]:
     """Defines an operator twice: with new results, and writing into given ones.
 
-    `arguments` is its schema, in the order of the binding's table, with `extra` ones behind that only the rule takes.
-    `results` is the named tuple it returns, or nothing for one array. Result i of `when` is there when value when[i] is
-    neither None nor False nor 0. The function that comes back takes all values, `out`, and whether the call is `direct`
-    (None: it finds out).
+    The function that comes back takes all values in the order of the binding's table and then those that the rule asks
+    for, `out`, and whether the call is `direct` (None: it finds out).
     """
-    name = operator.name
-    total = arguments.count(",") + 1 if arguments else 0
-    inputs, arrays = total - extra, arguments.count("Tensor")  # which come first
-    fields = ("out",) if results is None else cast("tuple[str, ...]", results._fields)
-    returned = "Tensor" if results is None else f"({', '.join('Tensor' for _ in fields)})"
-    make = make_new(operator, rule, inputs)
+    name, fields = operator.name, [field.name for field in operator.writer.results]
+    given_fields = [field for field in _binding.table(name) if not field.written]
+    inputs, arrays = len(given_fields), sum(field.kind == "tensor" for field in given_fields)  # which come first
+    arguments = [*map(schema, given_fields), *asked(operator)]
+    alone = returns is cast("Any", Tensor)
+    make, check_words = make_new(operator, inputs), make_word_check(name)
     new = register(
         name,
-        f"({arguments}) -> {returned}",
+        f"({', '.join(arguments)}) -> {'Tensor' if alone else '(' + ', '.join('Tensor' for _ in fields) + ')'}",
         lambda *given: _flat(HERE, make(*given)),
-        make_fake(operator, rule, inputs),
+        make_fake(operator, inputs),
     )
-    optional = "" if results is None else "?"
-    written = ", ".join(f"Tensor({chr(97 + i)}!){optional} out_{field}" for i, field in enumerate(fields))
-    write = None
+    write: Any = None
+    written = [f"Tensor({chr(97 + i)}!){'' if alone else '?'} out_{field}" for i, field in enumerate(fields)]
     if writes:
         write = register(
             f"{name}_out",
-            f"({', '.join((arguments, written))}) -> ()",
-            make_writer(operator, inputs, len(fields)),
+            f"({', '.join((*arguments, *written))}) -> ()",
+            lambda *values: run(operator, values[:inputs], values[-len(fields) :]),
             write_nothing(name),
         )
-    conditions = tuple((when or {}).get(i, -1) for i in range(len(fields)))
+    present = operator.writer.present()
 
     def call(given: tuple[Any, ...], out: Any = None, plain: bool | None = None) -> Any:
-        into = () if out is None else (out,) if results is None else tuple(out)
+        into = () if out is None else (out,) if alone else tuple(out)
         if plain is None:
             plain = direct(given[:arrays], into)
-        if out is not None and write is not None:
-            refuse_number(name, fields, into)
+        if not plain:
+            check_words(given)
+        if out is not None:
+            reject_number(name, fields, into)
             if plain:
-                run(operator, given[:inputs], into)
+                try:
+                    status = operator._into(operator._run, into, *given[:inputs])
+                except Exception:
+                    status = -1
+                if status:
+                    run(operator, given[:inputs], into)
                 return out
-            refuse_tracked(name, (*given, *into))
+            reject_tracked(name, (*given, *into))
             write(*given, *into)
             return out
         if plain:
             try:
-                made = rule(PLAIN, *given)
-                status = operator._run(*given[:inputs], *made)
+                made: Any
+                status, made = operator._new(operator._run, PLAIN, *given)
             except Exception:
                 status = -1
-            if status:  # once more, with copies where they are needed; then an error that says what is wrong
+            if status:  # retry with copies where needed; if that fails too, it gives the error
                 made = make(*given)
-            return made[0] if results is None else made
+            return made[0] if alone else made
         if forward_ad._current_level >= 0:
-            refuse_forward(name, given)
+            reject_forward(name, given)
         made = new(*given)
-        if results is None:
+        if alone:
             return made
-        return results(*[made[i] if at < 0 or present(given[at]) else None for i, at in enumerate(conditions)])
+        return operator.results(*[m if there else None for m, there in zip(made, present(*given), strict=True)])
 
     return call
 
 
-def present(value: Any) -> bool:
-    """Whether a value asks for a result: a tensor, or a number that is not 0."""
-    return value is not None and (isinstance(value, Tensor) or bool(value))
+def function(plain: Callable[P, T]) -> Callable[[Callable[..., T]], Callable[P, T]]:
+    """Makes a function with the signature of a plain one of a body(given, out), whose docstring it has.
+
+    The body gets the values as `define` takes them, and what the call writes to: `out`, or a tuple of the arrays that
+    are arguments. Its return type says which arrays the function takes.
+    """
+
+    def decorate(body: Callable[..., T]) -> Callable[P, T]:
+        of = cast("Any", plain)
+        code, writer = of.__code__, of.__globals__["operator"].writer
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        listed = [*names[: code.co_argcount], "*", *names[code.co_argcount :]]
+        values = "".join(f"{name if name in names else None}, " for name in writer.values)
+        written = "".join(f"{field.name}, " for field in writer.results if field.name in names)
+        out = "out" if "out" in names else f"({written})"
+        lines = (
+            "def front(body):",
+            f"  def {of.__name__}({', '.join(listed)}):",
+            f"    return body(({values}), {out})",
+            f"  return {of.__name__}",
+        )
+        scope = {**of.__globals__, "Tensor": Tensor}
+        build("\n".join(lines), f"switchyard.torch.{of.__name__}", scope)
+        made = scope["front"](body)
+        made.__defaults__, made.__kwdefaults__ = of.__defaults__, of.__kwdefaults__
+        made.__doc__, made.__module__, made.__qualname__ = body.__doc__, body.__module__, of.__name__
+        made.__annotations__ = {at: re.sub(r"\b(A|Array)\b", "Tensor", kind) for at, kind in of.__annotations__.items()}
+        return cast("Callable[P, T]", made)
+
+    return decorate
+
+
+def overloaded(plain: F) -> Callable[[Callable[..., Any]], F]:
+    """The same for a function with several signatures."""
+    return cast("Any", function)(plain)  # type: ignore[no-any-return]
 
 
 def write_nothing(name: str) -> Call:
     """The fake kernel of an operator that only writes."""
 
     def fake(*values: Any) -> None:
-        refuse_device(name, values)
+        reject_device(name, values)
 
     return fake

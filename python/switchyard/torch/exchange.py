@@ -1,74 +1,41 @@
-"""What a rank does with rows before and after they travel."""
+"""Operators on the rows of a rank before and after an exchange."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from .._operator import choose
 from ..ops import local_reduce as _local_reduce
 from ..ops import moe_reorder_chunks as _moe_reorder_chunks
-from ..ops.local_reduce import FILLS, LAYOUTS, ORDERS, Fill, Order
 from ..ops.moe_reorder_chunks import MoeReorderChunks
 from . import _gradients
-from ._library import define
+from ._library import Given, define, function
 
-_reorder_chunks = define(
-    _moe_reorder_chunks.operator,
-    _moe_reorder_chunks.outputs,
-    "Tensor rows, Tensor counts, Tensor? extra, bool inverse",
-    MoeReorderChunks,
-    when={1: 2},
-)
-_reduce = define(
-    _local_reduce.operator,
-    _local_reduce.outputs,
-    "Tensor input, Tensor expert_metadata, Tensor expert_mapping, Tensor? weights, SymInt device, int fill, "
-    "int layout, SymInt align, int output_concat_dim, int order, SymInt group_size",
-)
+_reorder_chunks = define(_moe_reorder_chunks.operator, MoeReorderChunks[Tensor])
+_reduce = define(_local_reduce.operator, Tensor)
 
 
-def moe_reorder_chunks(
-    rows: Tensor,
-    counts: Tensor,
-    extra: Tensor | None = None,
-    *,
-    inverse: bool = False,
-    out: MoeReorderChunks[Tensor] | None = None,
-) -> MoeReorderChunks[Tensor]:
-    """Bring the rows of each expert together after an exchange, or back: :func:`switchyard.moe_reorder_chunks`.
+@function(_moe_reorder_chunks.moe_reorder_chunks)
+def moe_reorder_chunks(given: Given, out: Any) -> MoeReorderChunks[Tensor]:
+    """Group rows by expert after an exchange, or undo it: :func:`switchyard.moe_reorder_chunks`.
 
-    Gradients go to ``rows`` and ``extra``, the other way round.
+    Gradients go to ``rows`` and ``extra``, by the inverse operation.
 
     >>> import torch, switchyard.torch
     >>> rows, counts = torch.arange(4.0), torch.tensor([[1, 1], [1, 1]])
     >>> switchyard.torch.moe_reorder_chunks(rows, counts).reordered_rows
     tensor([0., 2., 1., 3.])
     """
-    made: MoeReorderChunks[Tensor] = _reorder_chunks((rows, counts, extra, inverse), out)
-    return made
+    return _reorder_chunks(given, out)
 
 
-def local_reduce(
-    input: Tensor,
-    expert_metadata: Tensor,
-    expert_mapping: Tensor,
-    weights: Tensor | None = None,
-    *,
-    device: int = 0,
-    fill: Fill = "zero",
-    layout: Literal["padded", "expert"] = "padded",
-    align: int = 0,
-    output_concat_dim: int = 0,
-    order: Order = "concat",
-    group_size: int = 0,
-    out: Tensor | None = None,
-) -> Tensor:
-    """Add up what the experts of one device made of each token: :func:`switchyard.local_reduce`.
+@function(_local_reduce.local_reduce)
+def local_reduce(given: Given, out: Any) -> Tensor:
+    """Add up each token's rows of the experts of one device: :func:`switchyard.local_reduce`.
 
-    It has no gradient: a backward pass that reaches it is refused.
+    It has no gradient: a backward pass that reaches it is rejected.
 
     >>> import torch, switchyard.torch
     >>> rows = torch.tensor([[[1.], [2]], [[10], [20]]])  # two experts, two tokens
@@ -76,17 +43,7 @@ def local_reduce(
     >>> switchyard.torch.local_reduce(rows, choices, hosts)[:, 0].tolist()
     [11.0, 20.0]
     """
-    numbers = (
-        device,
-        choose("local_reduce", "fill", FILLS, fill),
-        choose("local_reduce", "layout", LAYOUTS, layout),
-        align,
-        output_concat_dim,
-        choose("local_reduce", "order", ORDERS, order),
-        group_size,
-    )
-    made: Tensor = _reduce((input, expert_metadata, expert_mapping, weights, *numbers), out)
-    return made
+    return _reduce(given, out)
 
 
 def _keep_reorder(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -100,11 +57,11 @@ def _reorder_backward(ctx: Any, grad_rows: Tensor | None, grad_extra: Tensor | N
     there = [grad for grad in grads if grad is not None]
     if not there:
         return None, None, None, None
-    second = there[1] if len(there) > 1 else None  # one alone goes as the rows
+    second = there[1] if len(there) > 1 else None  # a single gradient is passed as `rows`
     made = torch.ops.switchyard.moe_reorder_chunks(there[0], counts, second, not ctx.inverse)
     back = [None if grads[0] is None else made[0], None if grads[1] is None else made[len(there) - 1]]
     return back[0], None, back[1], None
 
 
 _gradients.register("moe_reorder_chunks", _keep_reorder, _reorder_backward)
-_gradients.refuse("local_reduce", "want input.detach(), or moe_unpermute of the rows in expert order")
+_gradients.reject("local_reduce", "want input.detach(), or moe_unpermute of the rows in expert order")

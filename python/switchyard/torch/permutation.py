@@ -1,4 +1,4 @@
-"""Tokens to the rows of their experts and back."""
+"""Copies of tokens to the rows of their experts, and the way back."""
 
 from __future__ import annotations
 
@@ -15,49 +15,16 @@ from ..ops.moe_permute import MoePermute
 from ..ops.moe_permute_grad import MoePermuteGrad
 from ..ops.moe_unpermute_grad import MoeUnpermuteGrad
 from . import _gradients
-from ._library import define
+from ._library import Given, define, function
 
-_permute = define(
-    _moe_permute.operator,
-    _moe_permute.outputs,
-    "Tensor tokens, Tensor routing_map, Tensor? probs, SymInt num_out_tokens, bool drop_and_pad, bool zero_pad",
-    MoePermute,
-    when={2: 2},
-)
-_unpermute = define(
-    _moe_unpermute.operator,
-    _moe_unpermute.outputs,
-    "Tensor permuted_tokens, Tensor sorted_indices, Tensor? routing_map, Tensor? probs, SymInt num_tokens, "
-    "bool drop_and_pad, bool zero_pad",
-)
-_permute_grad = define(
-    _moe_permute_grad.operator,
-    _moe_permute_grad.outputs,
-    "Tensor grad_permuted_tokens, Tensor sorted_indices, Tensor? grad_permuted_probs, Tensor? routing_map, "
-    "SymInt num_experts, SymInt num_tokens, bool drop_and_pad, bool zero_pad",
-    MoePermuteGrad,
-    when={1: 2},
-)
-_unpermute_grad = define(
-    _moe_unpermute_grad.operator,
-    _moe_unpermute_grad.outputs,
-    "Tensor grad_tokens, Tensor sorted_indices, Tensor? permuted_tokens, Tensor? routing_map, Tensor? probs, "
-    "bool drop_and_pad, bool zero_pad",
-    MoeUnpermuteGrad,
-    when={1: 4},
-)
+_permute = define(_moe_permute.operator, MoePermute[Tensor])
+_unpermute = define(_moe_unpermute.operator, Tensor)
+_permute_grad = define(_moe_permute_grad.operator, MoePermuteGrad[Tensor])
+_unpermute_grad = define(_moe_unpermute_grad.operator, MoeUnpermuteGrad[Tensor])
 
 
-def moe_permute(
-    tokens: Tensor,
-    routing_map: Tensor,
-    probs: Tensor | None = None,
-    *,
-    num_out_tokens: int,
-    drop_and_pad: bool = False,
-    zero_pad: bool = False,
-    out: MoePermute[Tensor] | None = None,
-) -> MoePermute[Tensor]:
+@function(_moe_permute.moe_permute)
+def moe_permute(given: Given, out: Any) -> MoePermute[Tensor]:
     """Copy each token row to one row per expert it is routed to: :func:`switchyard.moe_permute`.
 
     Gradients go to ``tokens``, the sum over their rows, and to ``probs``.
@@ -72,26 +39,16 @@ def moe_permute(
     >>> tokens.grad.tolist()
     [[2.0, 2.0], [2.0, 2.0], [2.0, 2.0], [2.0, 2.0]]
     """
-    made: MoePermute[Tensor] = _permute((tokens, routing_map, probs, num_out_tokens, drop_and_pad, zero_pad), out)
-    return made
+    return _permute(given, out)
 
 
-def moe_unpermute(
-    permuted_tokens: Tensor,
-    sorted_indices: Tensor,
-    routing_map: Tensor | None = None,
-    probs: Tensor | None = None,
-    *,
-    num_tokens: int = 0,
-    drop_and_pad: bool = False,
-    zero_pad: bool = False,
-    out: Tensor | None = None,
-) -> Tensor:
-    """Bring permuted rows back to their tokens, weighted and added up: :func:`switchyard.moe_unpermute`.
+@function(_moe_unpermute.moe_unpermute)
+def moe_unpermute(given: Given, out: Any) -> Tensor:
+    """Return permuted rows to their tokens, weighted and added up: :func:`switchyard.moe_unpermute`.
 
-    Gradients go to ``permuted_tokens`` and ``probs``. A weight of exactly 0 leaves no gradient in its row, because the
-    row took no part. ``sorted_indices`` are those of moe_permute: where others name a row twice, one of its gradients
-    stays.
+    Gradients go to ``permuted_tokens`` and ``probs``. A weight of exactly 0 gives its row no gradient, because the
+    row is not read. ``sorted_indices`` are those of moe_permute: if others name a row twice, only one of its gradients
+    is kept.
 
     >>> import torch, switchyard.torch
     >>> routing_map = torch.tensor([[1, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 1]], dtype=torch.bool)
@@ -104,23 +61,11 @@ def moe_unpermute(
     >>> torch.equal(probs.grad, routing_map.float())
     True
     """
-    given = (permuted_tokens, sorted_indices, routing_map, probs, num_tokens, drop_and_pad, zero_pad)
-    made: Tensor = _unpermute(given, out)
-    return made
+    return _unpermute(given, out)
 
 
-def moe_permute_grad(
-    grad_permuted_tokens: Tensor,
-    sorted_indices: Tensor,
-    grad_permuted_probs: Tensor | None = None,
-    routing_map: Tensor | None = None,
-    *,
-    num_experts: int,
-    num_tokens: int,
-    drop_and_pad: bool = False,
-    zero_pad: bool = False,
-    out: MoePermuteGrad[Tensor] | None = None,
-) -> MoePermuteGrad[Tensor]:
+@function(_moe_permute_grad.moe_permute_grad)
+def moe_permute_grad(given: Given, out: Any) -> MoePermuteGrad[Tensor]:
     """Compute the gradients of moe_permute: :func:`switchyard.moe_permute_grad`. They have no gradient themselves.
 
     >>> import torch, switchyard.torch
@@ -129,22 +74,11 @@ def moe_permute_grad(
     tensor([[0., 1.],
             [1., 0.]])
     """
-    pair = (grad_permuted_tokens, sorted_indices, grad_permuted_probs, routing_map)
-    made: MoePermuteGrad[Tensor] = _permute_grad((*pair, num_experts, num_tokens, drop_and_pad, zero_pad), out)
-    return made
+    return _permute_grad(given, out)
 
 
-def moe_unpermute_grad(
-    grad_tokens: Tensor,
-    sorted_indices: Tensor,
-    permuted_tokens: Tensor | None = None,
-    routing_map: Tensor | None = None,
-    probs: Tensor | None = None,
-    *,
-    drop_and_pad: bool = False,
-    zero_pad: bool = False,
-    out: MoeUnpermuteGrad[Tensor] | None = None,
-) -> MoeUnpermuteGrad[Tensor]:
+@function(_moe_unpermute_grad.moe_unpermute_grad)
+def moe_unpermute_grad(given: Given, out: Any) -> MoeUnpermuteGrad[Tensor]:
     """Compute the gradients of moe_unpermute: :func:`switchyard.moe_unpermute_grad`. They have no gradient themselves.
 
     >>> import torch, switchyard.torch
@@ -153,14 +87,12 @@ def moe_unpermute_grad(
     tensor([[0., 1.],
             [1., 0.]])
     """
-    given = (grad_tokens, sorted_indices, permuted_tokens, routing_map, probs, drop_and_pad, zero_pad)
-    made: MoeUnpermuteGrad[Tensor] = _unpermute_grad(given, out)
-    return made
+    return _unpermute_grad(given, out)
 
 
 def _keep_permute(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     tokens, routing_map, _, _, ctx.drop_and_pad, ctx.zero_pad = inputs
-    _gradients.refuse_type("moe_permute", "tokens", tokens)
+    _gradients.reject_type("moe_permute", "tokens", tokens)
     ctx.save_for_backward(output[1], routing_map)
     ctx.shape, ctx.dtype = tokens.shape, tokens.dtype
 
@@ -172,7 +104,7 @@ def _permute_backward(ctx: Any, grad_rows: Tensor | None, _: Any, grad_row_probs
     wants_probs = ctx.needs_input_grad[2] and grad_row_probs is not None
     if not (wants_tokens or wants_probs):
         return None, None, None, None, None, None
-    if count == 0 or experts == 0:  # no token, no row: moe_permute_grad wants one
+    if count == 0 or experts == 0:  # an empty map, which moe_permute_grad rejects
         made = (torch.zeros((count, width), dtype=ctx.dtype), routing_map.new_zeros(routing_map.shape, dtype=ctx.dtype))
     else:
         rows = grad_rows if wants_tokens else sorted_indices.new_zeros((sorted_indices.shape[0], 0), dtype=ctx.dtype)
@@ -200,8 +132,8 @@ def _unpermute_backward(ctx: Any, grad: Tensor | None) -> Any:
     if grad is None:
         return (None,) * 7
     if probs is None:
-        routing_map = None  # weights alone need it
-    elif routing_map is None:  # capacity mode: rows tell their experts, and the map is not looked at
+        routing_map = None  # only weights need it
+    elif routing_map is None:  # capacity mode: the row gives the expert, the map is not used
         routing_map = torch.ones_like(probs, dtype=torch.bool)
     made = torch.ops.switchyard.moe_unpermute_grad(
         grad, sorted_indices, permuted_tokens, routing_map, probs, ctx.drop_and_pad, ctx.zero_pad
@@ -211,5 +143,5 @@ def _unpermute_backward(ctx: Any, grad: Tensor | None) -> Any:
 
 _gradients.register("moe_permute", _keep_permute, _permute_backward)
 _gradients.register("moe_unpermute", _keep_unpermute, _unpermute_backward)
-_gradients.refuse_second("moe_permute_grad")
-_gradients.refuse_second("moe_unpermute_grad")
+_gradients.reject_second("moe_permute_grad")
+_gradients.reject_second("moe_unpermute_grad")

@@ -1,0 +1,287 @@
+/*
+ * Spoilers of all_to_all_combine.
+ */
+#include "mesh_rejections.h"
+
+enum { B = 2, S = 3, N = 6, K = 2, E = 6, H = 5, G = 2, T = 12, L = 3 };
+
+static void make_inputs(struct test_call *c)
+{
+    sy_all_to_all_combine_args *a = &c->args.a2a_combine;
+    *c = (struct test_call){.op = "all_to_all_combine", .first_output = 3};
+    struct tensor *y = test_call_add(c, "input", &a->input, SY_BF16, 4, (int64_t[]){L, B * G, S, H});
+    struct tensor *table =
+        test_call_add(c, "expert_metadata", &a->expert_metadata, SY_U16, 4, (int64_t[]){1, B * G, S, K});
+    struct tensor *mapping =
+        test_call_add(c, "expert_mapping", &a->expert_mapping, SY_U16, 2, (int64_t[]){E, G});
+    uint16_t *map = (uint16_t *)(void *)mapping->mem, *slot = (uint16_t *)(void *)table->mem;
+    memset(y->mem, 0x3F, y->bytes);
+    for (int e = 0; e < E; e++)
+        for (int d = 0; d < G; d++)
+            map[e * G + d] = e % G == d;
+    for (int i = 0; i < T * K; i++)
+        slot[i] = i == 5 ? 65535 : (uint16_t)((i * 7 + i / 2) % E);
+}
+
+void mesh_make_combine(struct test_call *c)
+{
+    sy_all_to_all_combine_args *a = &c->args.a2a_combine;
+    make_inputs(c);
+    test_call_add(c, "output", &a->output, SY_BF16, 4, (int64_t[]){K, B, S, H});
+    test_call_add(c, "written", &a->written, SY_BOOL, 2, (int64_t[]){K, N});
+    test_call_reset(c);
+}
+
+void mesh_make_sum(struct test_call *c)
+{
+    sy_all_to_all_combine_args *a = &c->args.a2a_combine;
+    make_inputs(c);
+    test_call_add(c, "weights", &a->weights, SY_F32, 4, (int64_t[]){B, 1, S, K});
+    test_call_add(c, "output", &a->output, SY_BF16, 3, (int64_t[]){B, S, H});
+    c->first_output = 4;
+    a->sum = true;
+    test_call_reset(c);
+}
+
+/* ---- Scalars ------------------------------------------------------------------------------------------ */
+
+#define SPOILER(name, field, number) \
+    static void name(struct test_call *c) \
+    { \
+        const int value = number; \
+        memcpy(&c->args.a2a_combine.field, &value, sizeof value); \
+    }
+SPOILER(axis_3, cluster_axis, 3)
+SPOILER(dim_3, output_shard_dim, 3)
+SPOILER(order_2, order, 2)
+SPOILER(fill_minus_1, fill, -1)
+SPOILER(layout_3, layout, 3)
+SPOILER(links_minus_1, num_links, -1)
+SPOILER(topology_5, topology, 5)
+SPOILER(memory_4, memory, 4)
+SPOILER(memory_sharded, memory, SY_MEMORY_SHARDED)
+SPOILER(subdevice_1, subdevice_id, 1)
+
+static void align_minus_1(struct test_call *c)
+{
+    c->args.a2a_combine.align = -1;
+}
+
+static void max_tokens_minus_1(struct test_call *c)
+{
+    c->args.a2a_combine.max_tokens = -1;
+}
+
+/* ---- Shapes ------------------------------------------------------------------------------------------- */
+
+/* Three batches do not divide into two devices. */
+static void odd_batches(struct test_call *c)
+{
+    mesh_set_shape(c, "input", 4, (int64_t[]){L, 3, S, H});
+    mesh_set_shape(c, "expert_metadata", 4, (int64_t[]){1, 3, S, K});
+}
+
+/* Neither do sequences of three. */
+static void odd_sequences(struct test_call *c)
+{
+    c->args.a2a_combine.output_shard_dim = 2;
+}
+
+static void partial_of_three(struct test_call *c)
+{
+    c->args.a2a_combine.local_reduce = true;
+}
+
+static void packed_slots(struct test_call *c)
+{
+    mesh_set_shape(c, "input", 2, (int64_t[]){T, H});
+    c->args.a2a_combine.layout = SY_LAYOUT_PACKED;
+}
+
+static void expert_partial(struct test_call *c)
+{
+    mesh_set_shape(c, "input", 2, (int64_t[]){2 * T, H});
+    c->args.a2a_combine.layout = SY_LAYOUT_EXPERT;
+    c->args.a2a_combine.local_reduce = true;
+}
+
+static void expert_rows_too_few(struct test_call *c)
+{
+    mesh_set_shape(c, "input", 2, (int64_t[]){2, H});
+    c->args.a2a_combine.layout = SY_LAYOUT_EXPERT;
+}
+
+/* Where the rows of the second expert would begin no longer fits a list of rows. */
+static void align_of_2_to_the_31(struct test_call *c)
+{
+    mesh_set_shape(c, "input", 2, (int64_t[]){36, H});
+    c->args.a2a_combine.layout = SY_LAYOUT_EXPERT;
+    c->args.a2a_combine.align = INT32_MAX;
+}
+
+static void more_experts_than_uint16(struct test_call *c)
+{
+    test_call_tensor(c, "expert_mapping")->shape[0] = 65536;
+}
+
+/* ---- Contents ----------------------------------------------------------------------------------------- */
+
+static void put_u16(struct test_call *c, const char *name, int at, uint16_t value)
+{
+    memcpy(test_call_tensor(c, name)->mem + 2 * at, &value, 2);
+}
+
+static void mapping_of_2(struct test_call *c)
+{
+    put_u16(c, "expert_mapping", 7, 2);
+}
+
+/* One expert more for this device: its input has too few rows. */
+static void one_more_expert(struct test_call *c)
+{
+    put_u16(c, "expert_mapping", 0, 1);
+    put_u16(c, "expert_mapping", 1, 1);
+}
+
+static void two_holders(struct test_call *c)
+{
+    put_u16(c, "expert_mapping", 4, 1);
+    put_u16(c, "expert_mapping", 5, 1);
+    mesh_set_shape(c, "input", 4, (int64_t[]){1, B * G, S, H});
+    c->args.a2a_combine.local_reduce = true;
+}
+
+static void index_of_e(struct test_call *c)
+{
+    put_u16(c, "expert_metadata", 23, E);
+}
+
+static void strictly_twice(struct test_call *c)
+{
+    put_u16(c, "expert_metadata", 8, 4);
+    put_u16(c, "expert_metadata", 9, 4);
+    c->args.a2a_combine.strict_unique = true;
+}
+
+/* ---- The table ---------------------------------------------------------------------------------------- */
+
+static const struct rejection rows[] = {
+    {"no input", NO_TENSOR("input")},
+    {"no expert_metadata", NO_TENSOR("expert_metadata")},
+    {"no expert_mapping", NO_TENSOR("expert_mapping")},
+    {"no output", NO_TENSOR("output")},
+    {"input without data", NO_DATA("input")},
+    {"expert_metadata without data", NO_DATA("expert_metadata")},
+    {"expert_mapping without data", NO_DATA("expert_mapping")},
+    {"output without data", NO_DATA("output")},
+    {"written without data", NO_DATA("written")},
+    {"input without shape", NO_SHAPE("input")},
+    {"expert_metadata without shape", NO_SHAPE("expert_metadata")},
+    {"output without shape", NO_SHAPE("output")},
+
+    {"input of 4 bits", BAD_TYPE("input", kDLInt, 4, 1)},
+    {"expert_metadata as f32", BAD_TYPE("expert_metadata", kDLFloat, 32, 1)},
+    {"expert_metadata as int8", BAD_TYPE("expert_metadata", kDLInt, 8, 1)},
+    {"expert_mapping as uint8", BAD_TYPE("expert_mapping", kDLUInt, 8, 1)},
+    {"output of another type", BAD_TYPE("output", kDLFloat, 16, 1)},
+    {"written as int32", BAD_TYPE("written", kDLInt, 32, 1)},
+
+    {"input of rank 2", BAD_RANK("input", 2, "2", NULL)},
+    {"input of rank 5", BAD_RANK("input", 5, "5", NULL)},
+    {"expert_metadata of rank 5", BAD_RANK("expert_metadata", 5, "5", NULL)},
+    {"expert_mapping of rank 1", BAD_RANK("expert_mapping", 1, "1", NULL)},
+    {"output of rank 2", BAD_RANK("output", 2, "2", NULL)},
+    {"written of rank 1", BAD_RANK("written", 1, "1", "2")},
+    {"batches that do not divide", BAD_CALL(odd_batches, SY_ERR_SHAPE, "expert_metadata|input", "3", "2")},
+    {"sequences that do not divide",
+     BAD_CALL(odd_sequences, SY_ERR_SHAPE, "expert_metadata|input", "3", "2")},
+    {"input of other batches", BAD_EXTENT("input", 1, 3, "3", "4"), .blame = "input|expert_metadata"},
+    {"input of other sequences", BAD_EXTENT("input", 2, 2, "2", "3"), .blame = "input|expert_metadata"},
+    {"expert_metadata twice", BAD_EXTENT("expert_metadata", 0, 2, "2", "1")},
+    {"expert_mapping for three devices", BAD_EXTENT("expert_mapping", 1, 3, "3", "2")},
+    {"65536 experts", BAD_CALL(more_experts_than_uint16, SY_ERR_SHAPE, "expert_mapping", "65536", "65535")},
+    {"no elements", BAD_EXTENT("input", 3, 0, "0", NULL)},
+    {"no slots", BAD_EXTENT("expert_metadata", 3, 0, "0", NULL)},
+    {"no experts", BAD_EXTENT("expert_mapping", 0, 0, "0", NULL)},
+    {"a negative extent", BAD_EXTENT("input", 1, -4, "-4", NULL)},
+    {"local_reduce of three rows per token", BAD_CALL(partial_of_three, SY_ERR_SHAPE, "input", "3", "1")},
+
+    {"cluster_axis 3", BAD_CALL(axis_3, SY_ERR_VALUE, "cluster_axis", "axis 2", NULL)},
+    {"output_shard_dim 3", BAD_CALL(dim_3, SY_ERR_VALUE, "output_shard_dim", "3", NULL)},
+    {"order 2", BAD_CALL(order_2, SY_ERR_VALUE, "order", "2", NULL)},
+    {"fill -1", BAD_CALL(fill_minus_1, SY_ERR_VALUE, "fill", "-1", NULL)},
+    {"layout 3", BAD_CALL(layout_3, SY_ERR_VALUE, "layout", "3", NULL)},
+    {"align -1", BAD_CALL(align_minus_1, SY_ERR_VALUE, "align", "-1", NULL)},
+    {"max_tokens -1", BAD_CALL(max_tokens_minus_1, SY_ERR_VALUE, "max_tokens", "-1", NULL)},
+    {"num_links -1", BAD_CALL(links_minus_1, SY_ERR_VALUE, "num_links", "-1", NULL)},
+    {"topology 5", BAD_CALL(topology_5, SY_ERR_VALUE, "topology", "5", NULL)},
+    {"memory 4", BAD_CALL(memory_4, SY_ERR_VALUE, "memory", "4", NULL)},
+    {"memory sharded", BAD_CALL(memory_sharded, SY_ERR_UNSUPPORTED, "memory", NULL, NULL)},
+    {"subdevice_id 1", BAD_CALL(subdevice_1, SY_ERR_VALUE, "subdevice_id", "1", "0")},
+    {"packed rows of three experts", BAD_CALL(packed_slots, SY_ERR_UNSUPPORTED, "layout", NULL, NULL)},
+    {"expert rows of local_reduce", BAD_CALL(expert_partial, SY_ERR_UNSUPPORTED, "layout", NULL, NULL)},
+
+    {"an align of 2^31 - 1", BAD_CALL(align_of_2_to_the_31, SY_ERR_OVERFLOW, "align", "2147483647", NULL)},
+
+    {"output one batch short", BAD_EXTENT("output", 1, 1, "[2,1,3,5]", "[2,2,3,5]")},
+    {"output one slot long", BAD_EXTENT("output", 0, 3, "[3,2,3,5]", "[2,2,3,5]")},
+    {"output one element short", BAD_EXTENT("output", 3, 4, "[2,2,3,4]", "[2,2,3,5]")},
+    {"written one token short", BAD_EXTENT("written", 1, 5, "5", "6")},
+
+    {"input with inner stride 2", BAD_STRIDE("input", 3, 2, "2", "contiguous")},
+    {"input with overlapping rows", BAD_STRIDE("input", 2, 4, "4", "5")},
+    {"expert_metadata with inner stride 3", BAD_STRIDE("expert_metadata", 3, 3, "3", "contiguous")},
+    {"output with inner stride -1", BAD_STRIDE("output", 3, -1, "-1", "contiguous")},
+    {"output with overlapping rows", BAD_STRIDE("output", 2, 1, "1", "5")},
+    {"written with inner stride 2", BAD_STRIDE("written", 1, 2, "2", "contiguous")},
+
+    {"input on CUDA", BAD_DEVICE("input", kDLCUDA)},
+    {"expert_metadata on CUDA", BAD_DEVICE("expert_metadata", kDLCUDA)},
+    {"output on Vulkan", BAD_DEVICE("output", kDLVulkan)},
+
+    {"output over input", BAD_OVER("output", "input", 0)},
+    {"output over the last byte of expert_metadata", BAD_OVER("output", "expert_metadata", T *K * 2 - 1)},
+    {"output over expert_mapping", BAD_OVER("output", "expert_mapping", 0)},
+    {"written over output", BAD_OVER("written", "output", 3)},
+
+    {"a mapping of 2", BAD_CALL(mapping_of_2, SY_ERR_ROUTING, "expert_mapping", "2", NULL)},
+    {"an input with rows for three of four experts",
+     BAD_CALL(one_more_expert, SY_ERR_SHAPE, "input", "3", "4")},
+    {"local_reduce and two holders", BAD_CALL(two_holders, SY_ERR_ROUTING, "expert_mapping", "2", NULL)},
+    {"an index of E", BAD_CALL(index_of_e, SY_ERR_INDEX, "expert_metadata", "6", "6")},
+    {"an expert twice, strictly", BAD_CALL(strictly_twice, SY_ERR_INDEX, "expert_metadata", "4", NULL)},
+    {"too few expert rows", BAD_CALL(expert_rows_too_few, SY_ERR_CAPACITY, "input", "2", NULL)},
+};
+
+static const struct rejection ladder[] = {
+    {"null", NO_DATA("expert_metadata")},
+    {"dtype", BAD_TYPE("output", kDLFloat, 16, 1)},
+    {"rank", BAD_RANK("expert_metadata", 5, NULL, NULL)},
+    {"input shape", BAD_EXTENT("expert_mapping", 1, 3, NULL, NULL)},
+    {"value", BAD_CALL(links_minus_1, SY_ERR_VALUE, "num_links", NULL, NULL)},
+    {"output shape", BAD_EXTENT("output", 1, 1, NULL, NULL)},
+    {"device", BAD_DEVICE("input", kDLCUDA)},
+    {"alias", BAD_OVER("written", "input", 0)},
+    {"mapping", BAD_CALL(mapping_of_2, SY_ERR_ROUTING, "expert_mapping", NULL, NULL)},
+    {"index", BAD_CALL(index_of_e, SY_ERR_INDEX, "expert_metadata", NULL, NULL)},
+};
+
+static const struct rejection sum_rows[] = {
+    {"rows as f64", BAD_TYPE("input", kDLFloat, 64, 1)},
+    {"rows as uint8", BAD_TYPE("input", kDLUInt, 8, 1)},
+    {"weights as f64", BAD_TYPE("weights", kDLFloat, 64, 1)},
+    {"weights as int32", BAD_TYPE("weights", kDLInt, 32, 1)},
+    {"weights without data", NO_DATA("weights")},
+    {"weights of rank 3", BAD_RANK("weights", 3, "3", NULL)},
+    {"weights one token short", BAD_EXTENT("weights", 2, 2, "2", "3")},
+    {"weights one slot long", BAD_EXTENT("weights", 3, 3, "3", "2")},
+    {"weights with inner stride 2", BAD_STRIDE("weights", 3, 2, "2", "contiguous")},
+    {"weights on CUDA", BAD_DEVICE("weights", kDLCUDA)},
+    {"output with slots", BAD_RANK("output", 5, "5", NULL)},
+    {"output one sequence long", BAD_EXTENT("output", 1, 4, "4", "3")},
+    {"output over weights", BAD_OVER("output", "weights", 0)},
+};
+
+const struct mesh_rejections mesh_combine_rejections = {mesh_make_combine, rows, COUNT_OF(rows), ladder,
+                                                        COUNT_OF(ladder)};
+const struct mesh_rejections mesh_sum_rejections = {mesh_make_sum, sum_rows, COUNT_OF(sum_rows), NULL, 0};

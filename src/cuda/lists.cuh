@@ -33,27 +33,21 @@ static __device__ __forceinline__ float syc_list_value(const struct syi_token_li
     return __uint_as_float(syc_load<u32>(l.value + j * 4));
 }
 
-/* One of the lists of a call, with its fields in the operator's description. */
-struct syc_listed {
-    struct syi_token_lists lists;
-    int indptr_field, token_field;
-};
-
 /* A check (see syc_validate): for each list its ends, then its tokens, so that the first fault is that of the CPU. */
 template <int N> struct syc_lists_check {
-    struct syc_listed list[N];
+    struct syi_token_lists list[N];
     int64_t batch, vocab;
     bool ascending; /* the tokens of a row, and none twice */
     int64_t n;
 
-    __device__ bool wrong_end(const struct syc_listed &at, int64_t b, struct syi_found *f) const
+    __device__ bool wrong_end(const struct syi_token_lists &l, int64_t b, struct syi_found *f) const
     {
-        const int64_t value = syc_list_end(at.lists, b), least = b > 0 ? syc_list_end(at.lists, b - 1) : 0;
-        if (value >= least && value <= at.lists.n)
+        const int64_t value = syc_list_end(l, b), least = b > 0 ? syc_list_end(l, b - 1) : 0;
+        if (value >= least && value <= l.n)
             return false;
-        const bool high = value > at.lists.n;
+        const bool high = value > l.n;
         *f = {high ? SYI_BAD_LIST_ENDS_HIGH : value < 0 ? SYI_BAD_LIST_ENDS_LOW : SYI_BAD_LIST_ENDS_BACK,
-              at.indptr_field, -1, b, value, high ? at.lists.n : least, high ? least : at.lists.n};
+              l.indptr_field, -1, b, value, high ? l.n : least, high ? least : l.n};
         return true;
     }
 
@@ -71,30 +65,29 @@ template <int N> struct syc_lists_check {
         return low;
     }
 
-    __device__ bool wrong_token(const struct syc_listed &at, int64_t j, struct syi_found *f) const
+    __device__ bool wrong_token(const struct syi_token_lists &l, int64_t j, struct syi_found *f) const
     {
-        const struct syi_token_lists &l = at.lists;
         if (j < syc_list_end(l, 0) || j >= syc_list_end(l, batch))
             return false;
         const int64_t token = syc_list_token(l, j), before = ascending && j > 0 ? syc_list_token(l, j - 1) : -1;
         if (token < 0 || token >= vocab) {
-            *f = {SYI_BAD_LIST_TOKEN, at.token_field, row_of(l, j), j, token, vocab, 0};
+            *f = {SYI_BAD_LIST_TOKEN, l.token_field, row_of(l, j), j, token, vocab, 0};
             return true;
         }
         if (!ascending || token > before)
             return false;
         const int64_t b = row_of(l, j);
-        *f = {SYI_BAD_LIST_ORDER, at.token_field, b, j, token, before, 0};
+        *f = {SYI_BAD_LIST_ORDER, l.token_field, b, j, token, before, 0};
         return j > syc_list_end(l, b);
     }
 
     __device__ bool fault(int64_t i, struct syi_found *f) const
     {
         for (int k = 0; k < N; k++) {
-            const struct syi_token_lists &l = list[k].lists;
+            const struct syi_token_lists &l = list[k];
             const int64_t ends = batch + 1, own = l.indptr != NULL ? ends + l.n : 0;
             if (i < own)
-                return i < ends ? wrong_end(list[k], i, f) : wrong_token(list[k], i - ends, f);
+                return i < ends ? wrong_end(l, i, f) : wrong_token(l, i - ends, f);
             i -= own;
         }
         return false;

@@ -577,9 +577,6 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
 
 /* ---- The call ----------------------------------------------------------------------------------------------------- */
 
-/* Fields of the operator's description. */
-enum { OVERRIDE_INDPTR = 10, OVERRIDE_TOKEN = 11 };
-
 /* What a launch needs of scratch, and its blocks. */
 struct layout {
     size_t of_block, lists;
@@ -609,7 +606,7 @@ size_t syc_sample_workspace(const struct syc_device *device, const union syi_pla
 static void check_overrides(struct syc_call *call, const struct syi_sample_plan *p)
 {
     struct syc_lists_check<1> check = {};
-    check.list[0] = {p->overrides, OVERRIDE_INDPTR, OVERRIDE_TOKEN};
+    check.list[0] = p->overrides;
     check.batch = p->batch;
     check.vocab = p->vocab;
     check.ascending = true;

@@ -263,10 +263,9 @@ size_t syc_sample_overrides_workspace(const struct syc_device *device, const uni
 static void check_lists(struct syc_call *call, const struct syi_sample_overrides_plan *p)
 {
     struct syc_lists_check<3> check = {};
-    /* with their fields in the operator's description */
-    check.list[0] = {p->prompt, 1, 2};
-    check.list[1] = {p->output, 3, 4};
-    check.list[2] = {p->bias, 5, 6};
+    check.list[0] = p->prompt;
+    check.list[1] = p->output;
+    check.list[2] = p->bias;
     check.batch = p->batch;
     check.vocab = p->vocab;
     check.n = syc_list_items(&p->prompt, p->batch) + syc_list_items(&p->output, p->batch) +

@@ -53,7 +53,7 @@ class emulated_call
         fp = syi_fp_enter();
     }
 
-    sy_status finish(sy_ctx *ctx, const struct syi_token_lists *const *lists)
+    sy_status finish(sy_ctx *ctx)
     {
         const uint64_t end = scratch[scratch.size() - 1];
         syi_fp_leave(fp);
@@ -61,30 +61,12 @@ class emulated_call
             std::fprintf(stderr, "sample_emulated: the launch failed or wrote past its scratch memory\n");
             std::abort();
         }
-        return report.set != 0 ? fail(ctx, report.found, lists) : SY_OK;
+        return report.set != 0 ? syi_report(ctx, report.found) : SY_OK;
     }
 
     struct syc_call call = {};
 
   private:
-    /* The sentences of syi_check_lists. */
-    static sy_status fail(sy_ctx *ctx, const struct syi_found &f, const struct syi_token_lists *const *lists)
-    {
-        const bool ends = f.bad <= SYI_BAD_LIST_ENDS_BACK, high = f.bad == SYI_BAD_LIST_ENDS_HIGH;
-        const bool order = f.bad == SYI_BAD_LIST_ENDS_BACK || f.bad == SYI_BAD_LIST_ORDER;
-        const struct syi_token_lists *const l = lists[f.field];
-        sy_fault fault = {SY_ERR_INDEX, order ? SY_FAULT_INDEX_ORDER : SY_FAULT_INDEX_RANGE,
-                          ends ? l->indptr_name : l->token_name, f.batch, f.position, f.value, f.limit};
-        const long long b = f.batch, j = f.position, value = f.value, limit = f.limit, extra = f.extra;
-        if (ends)
-            return syi_fail_at(ctx, &fault, "at position %lld is %lld, want %lld to %lld (%s)", j, value,
-                               high ? extra : limit, high ? limit : extra, sy_fault_name(fault.code));
-        return syi_fail_at(ctx, &fault,
-                           order ? "at row %lld, position %lld is %lld, want more than %lld before it (%s)"
-                                 : "at row %lld, position %lld is %lld, want 0 or more and below %lld (%s)",
-                           b, j, value, limit, sy_fault_name(fault.code));
-    }
-
     struct syc_device device = {};
     std::vector<u64> scratch, order;
     std::vector<struct syi_found> found;
@@ -98,32 +80,27 @@ extern "C" {
 sy_status __wrap_syi_cpu_sample(sy_ctx *ctx, const union syi_plan *plan, void *)
 {
     const configuration c = next_configuration();
-    const struct syi_token_lists *lists[OVERRIDE_TOKEN + 1] = {};
-    lists[OVERRIDE_INDPTR] = lists[OVERRIDE_TOKEN] = &plan->sample.overrides;
     struct syc_device device = {};
     device.processors = 3;
     emulated_call e(syc_sample_workspace(&device, plan));
     launch_sample(&e.call, &plan->sample, c.threads, c.most);
-    return e.finish(ctx, lists);
+    return e.finish(ctx);
 }
 
 sy_status __wrap_syi_cpu_sample_overrides(sy_ctx *ctx, const union syi_plan *plan, void *)
 {
-    const struct syi_sample_overrides_plan *const p = &plan->sample_overrides;
     const configuration c = next_configuration();
-    const struct syi_token_lists *const lists[] = {nullptr,    &p->prompt, &p->prompt, &p->output,
-                                                   &p->output, &p->bias,   &p->bias};
     struct syc_device device = {};
     device.processors = 3;
     emulated_call e(syc_sample_overrides_workspace(&device, plan));
-    launch_overrides(&e.call, p, c.threads, c.most);
-    return e.finish(ctx, lists);
+    launch_overrides(&e.call, &plan->sample_overrides, c.threads, c.most);
+    return e.finish(ctx);
 }
 
 sy_status __wrap_syi_cpu_sample_noise(sy_ctx *ctx, const union syi_plan *plan, void *)
 {
     emulated_call e(0);
     syc_sample_noise(&e.call, plan);
-    return e.finish(ctx, nullptr);
+    return e.finish(ctx);
 }
 }

@@ -158,7 +158,7 @@ template <sy_type T> SYC_COLD bool cut_row(struct syc_sample_row &r, u64 target,
     const u64 ties = (cut.rest + each - 1) / each;
     u64 last = syc_rank_of(cut.key, r.vocab - 1);
     if (!all_ties(r) && ties < cut.at / each)
-        last = syc_rank_of(cut.key, syc_find_in_row(r.s, r.vocab, ties - 1, [&](u32 i) {
+        last = syc_rank_of(cut.key, syc_find_in_row(r.s, 0, r.vocab, ties - 1, [&](u32 i) {
             const u32 key = syc_key_at<T>(logits, i);
             return (u64)(key == cut.key && syc_rank_of(key, i) >= bound);
         }));
@@ -176,7 +176,7 @@ template <sy_type T> static __device__ __forceinline__ void keep_top_k(struct sy
         syc_gather<T>(r, r.last);
 }
 
-/* How many candidates are above -inf, or what they weigh. */
+/* How many candidates are above -inf, or what they weigh. Of a row s->part then has the sum of each warp's share. */
 template <sy_type T> SYC_COLD u64 measure(const struct syc_sample_row &r, bool weights)
 {
     const struct syc_logits logits = r.logits;
@@ -406,7 +406,7 @@ template <sy_type T> SYC_COLD u32 choose_by_cdf(struct syc_sample_row &r)
     if (total == 0)
         return syc_token_of(r.first);
     syi_noise_words(&noise, UINT32_MAX, word);
-    const u64 target = syi_share_of(word[0] | (u64)word[1] << 32, total);
+    u64 target = syi_share_of(word[0] | (u64)word[1] << 32, total);
     if (r.few) {
         syc_order_few(r, true);
         return syc_few_at(r, syc_find_few(r, r.n, target)).token;
@@ -414,7 +414,8 @@ template <sy_type T> SYC_COLD u32 choose_by_cdf(struct syc_sample_row &r)
     const struct syc_logits logits = r.logits;
     const struct syc_scale scale = r.scale;
     const u64 last = r.last;
-    return syc_find_in_row(r.s, r.vocab, target, [&](u32 i) {
+    const struct syc_share share = syc_share_of<T>(logits, syc_find_part(r.s->part, &target)); /* of measure */
+    return syc_find_in_row(r.s, share.first, share.end, target, [&](u32 i) {
         const u32 key = syc_key_at<T>(logits, i);
         return syc_rank_of(key, i) >= last ? syc_weight_of(scale, key) : (u64)0;
     });

@@ -136,39 +136,64 @@ static __device__ __forceinline__ void syc_each_of(const struct syc_logits &l, u
     }
 }
 
-/* f(token, bits as syc_bits_at, cell) for every token, shared by the threads of the block. */
+/* The warp at whose part the sum exceeds a target, which becomes what is left of it. */
+static __device__ __forceinline__ int syc_find_part(const u64 *part, u64 *target)
+{
+    int w = 0;
+    for (; w + 1 < syc_warps() && part[w] <= *target; w++)
+        *target -= part[w];
+    return w;
+}
+
+/* The tokens of a warp: [first, end), of which [whole, rest) are vectors of 16 bytes. Those of later warps follow. */
+struct syc_share {
+    u32 first, whole, rest, end;
+};
+
+template <sy_type T> static __device__ __forceinline__ struct syc_share syc_share_of(const struct syc_logits &l, int warp)
+{
+    constexpr u32 bytes = T == SY_TYPE_F32 ? 4 : 2, n = 16 / bytes;
+    const u32 past = (u32)((uintptr_t)l.x % 16);
+    if (past % bytes != 0) { /* no vector is aligned */
+        const u32 first = (u32)syc_warp_part(l.vocab, warp);
+        return {first, first, first, (u32)syc_warp_part(l.vocab, warp + 1)};
+    }
+    const u32 head = min(l.vocab, (16 - past) % 16 / bytes), vectors = (l.vocab - head) / n;
+    const u32 whole = head + (u32)syc_warp_part(vectors, warp) * n, rest = head + (u32)syc_warp_part(vectors, warp + 1) * n;
+    return {warp == 0 ? 0 : whole, whole, rest, warp + 1 == syc_warps() ? l.vocab : rest};
+}
+
+/* f(token, bits as syc_bits_at, cell) for every token of this warp's share. */
 template <sy_type T, class F> static __device__ __forceinline__ void syc_each(const struct syc_logits &l, F f)
 {
     constexpr u32 bytes = T == SY_TYPE_F32 ? 4 : 2, n = 16 / bytes;
-    const u32 past = (u32)((uintptr_t)l.x % 16), threads = blockDim.x;
-    /* Tokens before the first whole vector; all of an unaligned row. */
-    const u32 head = past % bytes != 0 ? l.vocab : min(l.vocab, (16 - past) % 16 / bytes);
-    const u32 vectors = (l.vocab - head) / n, tail = head + vectors * n;
-    const uint4 *const x = (const uint4 *)(l.x + (int64_t)head * bytes);
+    const struct syc_share own = syc_share_of<T>(l, syc_warp());
+    const u32 lane = (u32)syc_lane(), vectors = (own.rest - own.whole) / n;
+    const uint4 *const x = (const uint4 *)(l.x + (int64_t)own.whole * bytes);
     uint4 ahead[2] = {make_uint4(0, 0, 0, 0), make_uint4(0, 0, 0, 0)}; /* loaded while others are processed */
     for (u32 i = 0; i < 2; i++)
-        if (threadIdx.x + i * threads < vectors)
-            ahead[i] = x[threadIdx.x + i * threads];
+        if (lane + i * 32 < vectors)
+            ahead[i] = x[lane + i * 32];
 #pragma unroll 1
-    for (u32 v = threadIdx.x; v < vectors; v += threads) {
+    for (u32 v = lane; v < vectors; v += 32) {
         const uint4 now = ahead[0];
         ahead[0] = ahead[1];
-        if (v + 2 * threads < vectors)
-            ahead[1] = x[v + 2 * threads];
-        syc_each_of<T>(l, head + v * n, now, f);
+        if (v + 64 < vectors)
+            ahead[1] = x[v + 64];
+        syc_each_of<T>(l, own.whole + v * n, now, f);
     }
 #pragma unroll 1
-    for (u32 j = threadIdx.x; j < head + l.vocab - tail; j += threads) {
-        const u32 i = j < head ? j : j - head + tail;
+    for (u32 j = lane; j < own.whole - own.first + own.end - own.rest; j += 32) {
+        const u32 i = own.first + j < own.whole ? own.first + j : own.first + j - own.whole + own.rest;
         f(i, syc_bits_at<T>(l, i), 0);
     }
 }
 
-/* The first token at which the sum of f(token) over all up to it exceeds a target below the sum of all. */
+/* The first of the tokens [first, end) at which the sum of f(token) over all up to it exceeds a target below the sum of
+   all. */
 template <class F>
-static __device__ __forceinline__ u32 syc_find_in_row(struct syc_sample_shared *s, u32 vocab, u64 target, F f)
+static __device__ __forceinline__ u32 syc_find_in_row(struct syc_sample_shared *s, u32 first, u32 end, u64 target, F f)
 {
-    u32 first = 0, end = vocab;
     while (end - first > 32) {
         const u32 own = first + (u32)syc_warp_part(end - first, syc_warp());
         const u32 next = first + (u32)syc_warp_part(end - first, syc_warp() + 1);
@@ -180,9 +205,7 @@ static __device__ __forceinline__ u32 syc_find_in_row(struct syc_sample_shared *
         if (syc_lane() == 0)
             s->part[syc_warp()] = sum;
         __syncthreads();
-        int w = 0;
-        for (; w + 1 < syc_warps() && s->part[w] <= target; w++)
-            target -= s->part[w];
+        const int w = syc_find_part(s->part, &target);
         const u32 to = first + (u32)syc_warp_part(end - first, w + 1);
         first += (u32)syc_warp_part(end - first, w);
         end = to;

@@ -374,13 +374,15 @@ static __device__ __forceinline__ float noise_at(struct noise_source &from, u32 
 }
 
 /* Noise by token: equal scores go to what is earlier in rank or index order. */
-template <sy_type T> SYC_COLD u32 choose_by_token(const struct syc_sample_row &row)
+template <sy_type T> SYC_COLD u32 choose_by_token(const struct syc_sample_row &r)
 {
-    const struct syc_sample_row r = row;
-    const bool race = r.p->noise == SY_NOISE_RACE;
+    const bool race = r.p->noise == SY_NOISE_RACE, few = r.few, ranked = r.ranked;
+    const struct syc_logits logits = r.logits;
+    const struct syc_scale scale = r.scale;
+    const u64 last = r.last;
+    const u32 n = few ? r.n : r.vocab, run = few ? 1 : 4; /* of a row four tokens at a time, with one counter */
     struct noise_source from = {race ? NULL : syc_row(r.p->q, r.b), race ? 0.0f : r.p->eps, noise_of(r), ~0u, {0, 0, 0, 0}};
     struct best best = {0, 0};
-    const u32 n = r.few ? r.n : r.vocab, run = r.few ? 1 : 4; /* of a row four tokens at a time, with one counter */
 #pragma unroll 1
     for (u32 turn = 0;; turn++) {
         const u32 j = (turn / run * blockDim.x + threadIdx.x) * run + turn % run;
@@ -388,10 +390,10 @@ template <sy_type T> SYC_COLD u32 choose_by_token(const struct syc_sample_row &r
             break;
         if (j >= n)
             continue;
-        const struct syc_item item = r.few ? syc_few_at(r, j) : syc_item{syc_key_at<T>(r.logits, j), j};
-        const float e = syc_e_of(r.scale, item.key);
-        if (e > 0.0f && syc_rank_of(item.key, item.token) >= r.last)
-            compete(best, e, noise_at(from, item.token), from.eps, syc_rank_of(r.ranked ? item.key : 1, item.token));
+        const struct syc_item item = few ? syc_few_at(r, j) : syc_item{syc_key_at<T>(logits, j), j};
+        const float e = syc_e_of(scale, item.key);
+        if (e > 0.0f && syc_rank_of(item.key, item.token) >= last)
+            compete(best, e, noise_at(from, item.token), from.eps, syc_rank_of(ranked ? item.key : 1, item.token));
     }
     const u64 order = best_of_all(best, r.s->part);
     return order != 0 ? syc_token_of(order) : syc_token_of(r.first);
@@ -584,10 +586,8 @@ struct layout {
     int64_t blocks;
 };
 
-static struct layout layout_of(const struct syc_device *device, const struct syi_sample_plan *p)
+static struct layout layout_of(const struct syc_device *device, const struct syi_sample_plan *p, bool sorts)
 {
-    const bool sorts = p->list_token.data != NULL || p->list_prob.data != NULL ||
-                       (p->noise == SY_NOISE_Q && p->q_order == SY_Q_LIST);
     const size_t vocab = ((size_t)p->vocab + 63) / 64 * 64, enough = (size_t)256 << 20;
     struct layout l = {0, p->overrides.indptr != NULL ? vocab * 4 : 0, 4 * (int64_t)device->processors};
     l.of_block = l.lists + (sorts ? vocab * 16 : 0);
@@ -598,10 +598,19 @@ static struct layout layout_of(const struct syc_device *device, const struct syi
     return l;
 }
 
+static bool may_sort(const struct syi_sample_plan *p)
+{
+    return p->list_token.data != NULL || p->list_prob.data != NULL ||
+           (p->noise == SY_NOISE_Q && p->q_order == SY_Q_LIST);
+}
+
+/* Enough for the same call without lists, too, which may have more blocks: a query stands for all outputs. */
 size_t syc_sample_workspace(const struct syc_device *device, const union syi_plan *plan)
 {
-    const struct layout l = layout_of(device, &plan->sample);
-    return (size_t)l.blocks * l.of_block;
+    const struct layout l = layout_of(device, &plan->sample, may_sort(&plan->sample)),
+                        without = layout_of(device, &plan->sample, false);
+    const size_t bytes = (size_t)l.blocks * l.of_block, less = (size_t)without.blocks * without.of_block;
+    return bytes > less ? bytes : less;
 }
 
 static void check_overrides(struct syc_call *call, const struct syi_sample_plan *p)
@@ -618,7 +627,7 @@ static void check_overrides(struct syc_call *call, const struct syi_sample_plan 
 /* Rows with overrides are staged as f32. `most` is for tests, which make few candidates many. */
 static void launch_sample(struct syc_call *call, const struct syi_sample_plan *p, int threads, u32 most)
 {
-    const struct layout l = layout_of(call->device, p);
+    const struct layout l = layout_of(call->device, p, may_sort(p));
     const struct sample_scratch scratch = {call->scratch, l.of_block, l.lists, most};
     const bool staged = p->overrides.indptr != NULL;
     const enum syc_start start = staged ? SYC_EARLY : SYC_AFTER;

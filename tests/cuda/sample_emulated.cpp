@@ -76,12 +76,31 @@ class emulated_call
 };
 } // namespace
 
+/* A query asks for all outputs, so its scratch memory must be enough for a call with any of them; also where much is needed. */
+static void expect_enough(const union syi_plan *plan)
+{
+    union syi_plan own = *plan, query;
+    struct syc_device device = {};
+    device.processors = 132;
+    for (int64_t vocab = 1000; vocab <= 8000000; vocab *= 2) {
+        own.sample.vocab = vocab;
+        own.sample.batch = 4096;
+        query = own;
+        query.sample.list_token.data = query.sample.list_prob.data = (unsigned char *)&query;
+        if (syc_sample_workspace(&device, &query) < syc_sample_workspace(&device, &own)) {
+            std::fprintf(stderr, "sample_emulated: a query promises too little scratch memory, vocabulary %lld\n", (long long)vocab);
+            std::abort();
+        }
+    }
+}
+
 extern "C" {
 sy_status __wrap_syi_cpu_sample(sy_ctx *ctx, const union syi_plan *plan, void *)
 {
     const configuration c = next_configuration();
     struct syc_device device = {};
     device.processors = 3;
+    expect_enough(plan);
     emulated_call e(syc_sample_workspace(&device, plan));
     launch_sample(&e.call, &plan->sample, c.threads, c.most);
     return e.finish(ctx);

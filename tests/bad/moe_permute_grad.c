@@ -44,56 +44,9 @@ static void no_experts(struct test_call *c)
     c->args.permute_grad.num_experts = 0;
 }
 
-static void minus_five_experts(struct test_call *c)
-{
-    c->args.permute_grad.num_experts = -5;
-}
-
-static void too_many_experts(struct test_call *c)
-{
-    c->args.permute_grad.num_experts = INT64_MAX;
-}
-
-static void no_tokens(struct test_call *c)
-{
-    c->args.permute_grad.num_tokens = 0;
-}
-
-static void too_many_tokens(struct test_call *c)
-{
-    c->args.permute_grad.num_tokens = INT64_C(1) << 31;
-}
-
-static void four_tokens(struct test_call *c)
-{
-    c->args.permute_grad.num_tokens = 4;
-}
-
-static void five_tokens_without_map(struct test_call *c)
-{
-    drop(c, "routing_map");
-    drop(c, "grad_permuted_probs");
-    c->args.permute_grad.num_tokens = 5;
-}
-
-static void capacity_mode(struct test_call *c)
-{
-    c->args.permute_grad.drop_and_pad = true;
-}
-
 static void index_too_large(struct test_call *c)
 {
     set_index(c, 7, ROWS);
-}
-
-static void index_too_small(struct test_call *c)
-{
-    set_index(c, 7, -2);
-}
-
-static void one_slot_too_many(struct test_call *c)
-{
-    set_index(c, 7, 0);
 }
 
 static void row_bytes_overflow(struct test_call *c)
@@ -136,32 +89,8 @@ static void probs_overflow(struct test_call *c)
 }
 
 static const struct refusal rows[] = {
-    {"packed grad_permuted_probs without routing_map", NO_TENSOR("routing_map"), .query = true},
-
-    {"sorted_indices one short", BAD_EXTENT("sorted_indices", 0, 11, "11", "12"), .query = true},
-    {"grad_permuted_probs one long", BAD_EXTENT("grad_permuted_probs", 0, 13, "13", "12"), .query = true},
-
-    {"num_experts 0", BAD_CALL(no_experts, SY_ERR_VALUE, "num_experts", "0", "1"), .query = true},
-    {"num_experts -5", BAD_CALL(minus_five_experts, SY_ERR_VALUE, "num_experts", "-5", "1"), .query = true},
-    {"num_experts highest", BAD_CALL(too_many_experts, SY_ERR_VALUE, "num_experts", NULL, "2147483647"),
-     .query = true},
-    {"num_tokens 0", BAD_CALL(no_tokens, SY_ERR_VALUE, "num_tokens", "0", "1"), .query = true},
-    {"num_tokens 2^31", BAD_CALL(too_many_tokens, SY_ERR_VALUE, "num_tokens", "2147483648", "2147483647"),
-     .query = true},
-    {"routing_map of another number of tokens",
-     BAD_CALL(four_tokens, SY_ERR_SHAPE, "routing_map", "[6,5]", "[4,5]"), .query = true},
-    {"routing_map with more experts", BAD_EXTENT("routing_map", 1, 9, "[6,9]", "[6,5]"), .query = true},
-    {"rows that do not divide by the tokens",
-     BAD_CALL(five_tokens_without_map, SY_ERR_SHAPE, "sorted_indices", "12", "multiple of 5"), .query = true},
-    {"rows that do not divide by the experts",
-     BAD_CALL(capacity_mode, SY_ERR_SHAPE, "sorted_indices", "12", "multiple of 5"), .query = true},
     {"grad_permuted_tokens with an overflowing stride",
      BAD_CALL(row_bytes_overflow, SY_ERR_OVERFLOW, "grad_permuted_tokens", NULL, "2^63"), .query = true},
-
-    {"grad_tokens one row short", BAD_EXTENT("grad_tokens", 0, 5, "[5,7]", "[6,7]")},
-    {"grad_tokens one column long", BAD_EXTENT("grad_tokens", 1, 8, "[6,8]", "[6,7]")},
-    {"grad_probs one row long", BAD_EXTENT("grad_probs", 0, 7, "[7,5]", "[6,5]")},
-    {"grad_probs one column short", BAD_EXTENT("grad_probs", 1, 4, "[6,4]", "[6,5]")},
 
     {"grad_permuted_tokens with overlapping rows", BAD_STRIDE("grad_permuted_tokens", 0, 6, "6", "7"),
      .query = true},
@@ -171,11 +100,6 @@ static const struct refusal rows[] = {
     {"routing_map with inner stride 2", BAD_STRIDE("routing_map", 1, 2, "2", "contiguous"), .query = true},
     {"grad_tokens with overlapping rows", BAD_STRIDE("grad_tokens", 0, 6, "6", "7")},
     {"grad_probs with inner stride -1", BAD_STRIDE("grad_probs", 1, -1, "-1", "contiguous")},
-
-    {"an index past the rows", BAD_CALL(index_too_large, SY_ERR_ROUTING, "sorted_indices", "12 at 7", "11")},
-    {"an index below -1", BAD_CALL(index_too_small, SY_ERR_ROUTING, "sorted_indices", "-2 at 7", "-1")},
-    {"a token with a slot too many",
-     BAD_CALL(one_slot_too_many, SY_ERR_ROUTING, "routing_map", "token 3 to 1 experts", "2")},
 };
 
 static const struct refusal paper_rows[] = {
@@ -220,36 +144,6 @@ static void missing_context_arguments_or_query(void **state)
     sy_ctx_destroy(ctx);
 }
 
-static void only_tokens(struct test_call *c)
-{
-    drop(c, "grad_probs");
-    one_slot_too_many(c); /* nobody asks for experts */
-}
-
-static void probs_need_not_be_asked_for(void **state)
-{
-    (void)state;
-    test_accepts(make, only_tokens);
-}
-
-static void without_map_in_capacity_mode(struct test_call *c)
-{
-    drop(c, "routing_map");
-    capacity_mode(c);
-    for (int i = 0; i < 3; i++)
-        test_call_tensor(c,
-                         (const char *[]){"grad_permuted_tokens", "sorted_indices", "grad_permuted_probs"}[i])
-            ->shape[0] = 10;
-    for (int i = 0; i < 10; i++)
-        set_index(c, i, i % TOKENS);
-}
-
-static void capacity_mode_needs_no_map(void **state)
-{
-    (void)state;
-    test_accepts(make, without_map_in_capacity_mode);
-}
-
 int main(void)
 {
     struct test_list list = {0};
@@ -258,7 +152,5 @@ int main(void)
     test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
-    test_add(&list, "probs_need_not_be_asked_for", probs_need_not_be_asked_for, NULL);
-    test_add(&list, "capacity_mode_needs_no_map", capacity_mode_needs_no_map, NULL);
     return test_run(&list, "bad_moe_permute_grad");
 }

@@ -21,30 +21,9 @@ static void make(struct test_call *c)
     a->row_begin = 2;
 }
 
-static void tokens_negative(struct test_call *c)
-{
-    c->args.unpermute_ids.num_tokens = -5;
-}
-
-static void other_tokens(struct test_call *c)
-{
-    c->args.unpermute_ids.num_tokens = 2;
-}
-
-static void tokens_that_do_not_divide(struct test_call *c)
-{
-    *c->fields[2] = NULL;
-    c->args.unpermute_ids.num_tokens = 4;
-}
-
 static void begin_negative(struct test_call *c)
 {
     c->args.unpermute_ids.row_begin = -1;
-}
-
-static void begin_past_int32(struct test_call *c)
-{
-    c->args.unpermute_ids.row_begin = INT64_C(1) << 31;
 }
 
 static void slots_past_int32(struct test_call *c)
@@ -58,35 +37,9 @@ static void index_of_ten(struct test_call *c)
     memcpy(test_call_tensor(c, "sorted_indices")->mem + 12, &(int32_t){TOTAL}, 4);
 }
 
-static void index_of_minus_two(struct test_call *c)
-{
-    memcpy(test_call_tensor(c, "sorted_indices")->mem + 12, &(int32_t){-2}, 4);
-}
-
 static const struct refusal rows[] = {
-    {"probs one slot long", BAD_EXTENT("probs", 1, 3, "[5,3]", "[5,2]"), .query = true},
-    {"indices that tokens do not divide", BAD_EXTENT("sorted_indices", 0, 9, "9 slots", "5 tokens"),
-     .query = true},
-    {"num_tokens that does not divide",
-     BAD_CALL(tokens_that_do_not_divide, SY_ERR_SHAPE, "sorted_indices", "10 slots", "4 tokens"),
-     .query = true},
-
-    {"num_tokens -5", BAD_CALL(tokens_negative, SY_ERR_VALUE, "num_tokens", "-5", "0"), .query = true},
-    {"num_tokens against probs", BAD_CALL(other_tokens, SY_ERR_VALUE, "num_tokens", "is 2", "want 5"),
-     .query = true},
-    {"row_begin -1", BAD_CALL(begin_negative, SY_ERR_VALUE, "row_begin", "-1", "0"), .query = true},
-    {"row_begin 2^31", BAD_CALL(begin_past_int32, SY_ERR_VALUE, "row_begin", "2147483648", "2147483647"),
-     .query = true},
-
-    {"tokens one row long", BAD_EXTENT("tokens", 0, 6, "[6,3]", "[5,3]")},
-    {"tokens one column short", BAD_EXTENT("tokens", 1, 2, "[5,2]", "[5,3]")},
     {"probs with inner stride 2", BAD_STRIDE("probs", 1, 2, "2", "contiguous"), .query = true},
     {"tokens with overlapping rows", BAD_STRIDE("tokens", 0, 2, "2", "3")},
-
-    {"an index past all rows",
-     BAD_CALL(index_of_ten, SY_ERR_ROUTING, "sorted_indices", "has 10 at 3", "-1 to 9")},
-    {"an index of -2",
-     BAD_CALL(index_of_minus_two, SY_ERR_ROUTING, "sorted_indices", "has -2 at 3", "-1 to 9")},
 };
 
 static const struct refusal paper_rows[] = {

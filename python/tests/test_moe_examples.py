@@ -26,13 +26,7 @@ def u8(*values: Any) -> Any:
     return np.array(values, np.uint8)
 
 
-MAP = np.array([[1, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 1]], bool)
-PROBS = f32([0.5, 0, 0.5], [0, 0.25, 0.75], [0.125, 0.875, 0], [0.625, 0, 0.375])
-TOKENS = f32([10, 11], [20, 21], [30, 31], [40, 41])
 SORTED = i32(0, 5, 3, 6, 1, 4, 2, 7)
-ROWS = f32([1, 1], [2, -1], [3, -3], [4, -5], [5, -7], [6, -9], [7, -11], [8, -13])
-CAPACITY_INDICES = i32(0, 1, 0, 1, 3, 4)
-CAPACITY_PROBS = f32([0.9, 0.1, 0.01], [0.8, 0.2, 0.02], [0.7, 0.3, 0.03], [0.6, 0.4, 0.04], [0.5, 0.5, 0.05])
 IDS = i32([2, 0], [1, 2], [0, 2])
 CHOICES = i32([0, 0, 2, 1, 0], [1, 2, 1, 0, 1])
 PLACES = i32([0, 1, 0, 0, 2], [1, 1, 2, 3, 3])
@@ -53,7 +47,6 @@ SHARED = {
 }
 TO_PAD = u8([1, 0, 0], [1, 0, 1], [1, 0, 0], [0, 0, 1], [0, 0, 0])
 FOUR_TO_ONE = f32([1, 0], [3, 0], [2, 0], [3, 0])
-PERMUTED = {"permuted_tokens": TOKENS[[0, 2, 3, 1, 2, 0, 1, 3]], "sorted_indices": SORTED, "expert_counts": [3, 2, 3]}
 REORDER = {"counts": np.array([[2, 0, 1], [1, 2, 1]])}
 TE = i32([5, 0, -1, 2, 0, -1, 2], [6, 3, -1, 2, 1, -1, 2], [4, 1, -1, 1, 0, -1, 2], [7, 2, -1, 2, 0, -1, 2])
 
@@ -147,126 +140,6 @@ CASES: list[tuple[str, dict[str, Any], Any]] = [
             "k": 2,
         },
         {"ids": i32([0, 2], [1, -1], [2, 3]), "weights": f32([0.25, 0.75], [0.5, 0], [0.375, 0.5])},
-    ),
-    (
-        "moe_permute",
-        {"tokens": TOKENS, "routing_map": MAP, "probs": PROBS, "num_out_tokens": 8},
-        {
-            **PERMUTED,
-            "expert_offsets": [0, 3, 5, 8],
-            "permuted_probs": f32(0.5, 0.125, 0.625, 0.25, 0.875, 0.5, 0.75, 0.375),
-        },
-    ),
-    ("moe_permute", {"tokens": TOKENS, "routing_map": MAP, "num_out_tokens": 8}, {**PERMUTED, "permuted_probs": None}),
-    (
-        "moe_unpermute",
-        {"permuted_tokens": ROWS, "sorted_indices": SORTED, "routing_map": MAP, "probs": PROBS},
-        f32([3.5, -4], [6.25, -9.5], [4.625, -6.25], [4.875, -6.75]),
-    ),
-    (
-        "moe_unpermute",
-        {"permuted_tokens": ROWS, "sorted_indices": SORTED, "num_tokens": 4},
-        f32([7, -8], [11, -16], [7, -8], [11, -16]),
-    ),
-    (
-        "moe_unpermute",
-        {
-            "permuted_tokens": f32([1], [2], [3], [4], [5], [6]),
-            "sorted_indices": CAPACITY_INDICES,
-            "num_tokens": 5,
-            "drop_and_pad": True,
-        },
-        f32([4], [6], [0], [5], [6]),
-    ),
-    (
-        "moe_unpermute",
-        {
-            "permuted_tokens": f32([1], [2], [3], [4], [5], [6]),
-            "sorted_indices": CAPACITY_INDICES,
-            "probs": CAPACITY_PROBS,
-            "drop_and_pad": True,
-        },
-        f32([F(0.9) + F(3) * F(0.1)], [F(2) * F(0.8) + F(4) * F(0.2)], [0], [F(5) * F(0.04)], [F(6) * F(0.05)]),
-    ),
-    (
-        "moe_permute_grad",
-        {
-            "grad_permuted_tokens": ROWS,
-            "sorted_indices": SORTED,
-            "grad_permuted_probs": f32(1, 2, 3, 4, 5, 6, 7, 8),
-            "routing_map": MAP,
-            "num_experts": 3,
-            "num_tokens": 4,
-        },
-        {
-            "grad_tokens": f32([7, -8], [11, -16], [7, -8], [11, -16]),
-            "grad_probs": f32([1, 0, 6], [0, 4, 7], [2, 5, 0], [3, 0, 8]),
-        },
-    ),
-    (
-        "moe_permute_grad",
-        {
-            "grad_permuted_tokens": f32([1], [2], [3], [4], [5], [6]),
-            "sorted_indices": CAPACITY_INDICES,
-            "grad_permuted_probs": f32(1, 2, 3, 4, 5, 6),
-            "num_experts": 3,
-            "num_tokens": 5,
-            "drop_and_pad": True,
-        },
-        {"grad_probs": f32([1, 3, 0], [2, 4, 0], [0, 0, 0], [0, 0, 5], [0, 0, 6])},
-    ),
-    (
-        "moe_permute_grad",
-        {"grad_permuted_tokens": ROWS, "sorted_indices": SORTED, "num_experts": 3, "num_tokens": 4},
-        {"grad_tokens": f32([7, -8], [11, -16], [7, -8], [11, -16]), "grad_probs": None},
-    ),
-    (
-        "moe_unpermute_grad",
-        {
-            "grad_tokens": f32([1, 0], [0, 1], [1, 1], [2, -1]),
-            "sorted_indices": SORTED,
-            "permuted_tokens": ROWS,
-            "routing_map": MAP,
-            "probs": PROBS,
-        },
-        {
-            "grad_permuted_tokens": f32(
-                [0.5, 0], [0.125, 0.125], [1.25, -0.625], [0, 0.25], [0.875, 0.875], [0.5, 0], [0, 0.75], [0.75, -0.375]
-            ),
-            "grad_probs": f32([1, 0, 6], [0, -5, -11], [1, -2, 0], [9, 0, 29]),
-        },
-    ),
-    (
-        "moe_unpermute_grad",
-        {"grad_tokens": f32([1, 0], [0, 1], [1, 1], [2, -1]), "sorted_indices": SORTED},
-        {
-            "grad_permuted_tokens": f32([1, 0], [1, 1], [2, -1], [0, 1], [1, 1], [1, 0], [0, 1], [2, -1]),
-            "grad_probs": None,
-        },
-    ),
-    (
-        "moe_unpermute_ids",
-        {
-            "permuted_tokens": f32([10], [30], [20], [10], [20], [30]),
-            "sorted_indices": i32(3, 0, 2, 4, 1, 5),
-            "probs": f32([0.75, 0.25], [0.5, 0.5], [1, 2]),
-        },
-        f32([10], [20], [90]),
-    ),
-    (
-        "moe_unpermute_ids",
-        {"permuted_tokens": f32([10], [30], [20], [10], [20], [30]), "sorted_indices": i32(3, 0, 2, 4, 1, 5)},
-        f32([10], [10], [20], [20], [30], [30]),
-    ),
-    (
-        "moe_unpermute_ids",
-        {
-            "permuted_tokens": f32([20], [10], [20]),
-            "sorted_indices": i32(3, 0, 2, 4, 1, 5),
-            "num_tokens": 3,
-            "row_begin": 2,
-        },
-        f32([10], [40], [0]),
     ),
     (
         "moe_align_block",

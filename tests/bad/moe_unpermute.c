@@ -138,26 +138,7 @@ static const struct refusal ladder[] = {
     {"contents", BAD_CALL(index_too_large, SY_ERR_ROUTING, "sorted_indices", NULL, NULL)},
 };
 
-/* ---- Calls without a context or arguments, and calls that are fine ------------------------------------------ */
-
-static void missing_context_arguments_or_query(void **state)
-{
-    (void)state;
-    struct test_call c;
-    sy_query q;
-    sy_ctx *ctx = test_ctx(1, NULL);
-    make(&c);
-    assert_int_equal(sy_moe_unpermute(NULL, &c.args.unpermute), SY_ERR_NULL);
-    assert_int_equal(sy_moe_unpermute(ctx, NULL), SY_ERR_NULL);
-    assert_string_not_equal(sy_ctx_error(ctx), "");
-    assert_int_equal(sy_moe_unpermute_query(NULL, &c.args.unpermute, &q), SY_ERR_NULL);
-    assert_int_equal(sy_moe_unpermute_query(ctx, NULL, &q), SY_ERR_NULL);
-    assert_int_equal(sy_moe_unpermute_query(ctx, &c.args.unpermute, NULL), SY_ERR_NULL);
-    expect_status(ctx, sy_moe_unpermute(ctx, &c.args.unpermute), SY_OK);
-    assert_string_equal(sy_ctx_error(ctx), "");
-    test_call_free(&c);
-    sy_ctx_destroy(ctx);
-}
+/* ---- Calls that are fine -------------------------------------------------------------------------------------- */
 
 static void probs_over_rows(struct test_call *c)
 {
@@ -211,7 +192,6 @@ int main(void)
     test_add_refusals(&list, make, rows, COUNT_OF(rows));
     test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
-    test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
     test_add(&list, "inputs_may_overlap", inputs_may_overlap, NULL);
     test_add(&list, "empty_tensors_may_have_no_data", empty_tensors_may_have_no_data, NULL);
     test_add(&list, "query_answers_from_shapes", query_answers_from_shapes, NULL);

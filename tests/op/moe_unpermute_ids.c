@@ -5,35 +5,15 @@
 #include "support.h"
 
 #include "oracle/moe_permute_ids.h"
+#include "oracle/moe_rows_case.h"
 
 #include <math.h>
 
 static const DLDataType types[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
 
-static sy_ctx *contexts[16];
-static int n_contexts;
 static struct {
     int outside, missing, zero_weight, nan, empty;
 } seen;
-
-static int open_contexts(void **state)
-{
-    static const int threads[] = {1, 2, 3, 8};
-    const char *isa;
-    (void)state;
-    for (int i = 0; (isa = sy_isa_name(i)) != NULL; i++)
-        for (size_t j = 0; j < COUNT_OF(threads) && n_contexts < (int)COUNT_OF(contexts); j++)
-            contexts[n_contexts++] = test_ctx(threads[j], isa);
-    return 0;
-}
-
-static int close_contexts(void **state)
-{
-    (void)state;
-    while (n_contexts > 0)
-        sy_ctx_destroy(contexts[--n_contexts]);
-    return 0;
-}
 
 /* ---- Random cases against the oracle ------------------------------------------------------------------------- */
 
@@ -54,14 +34,6 @@ static void put_value(DLDataType type, unsigned char *p, double value)
         memcpy(p, &wide, 4);
     else
         memcpy(p, &narrow, 2);
-}
-
-static void make_tensor(struct tensor *x, uint64_t *rng, DLDataType type, int rank, int64_t d0, int64_t d1)
-{
-    const struct layout at = {.strided = rng_below(rng, 2),
-                              .row_gap = rng_below(rng, 3) ? 0 : 1 + rng_below(rng, 7),
-                              .misalign = rng_below(rng, 3) ? 0 : (size_t)rng_below(rng, 64)};
-    tensor_make(x, type, rank, (int64_t[]){d0, d1}, &at);
 }
 
 static void fill(struct tensor *x, uint64_t *rng, bool special)
@@ -118,10 +90,10 @@ static void check_case(struct fixture *f, uint64_t *rng, DLDataType type)
 {
     const int64_t total = f->tokens * f->slots;
     f->weighted = rng_below(rng, 3) > 0;
-    make_tensor(&f->y, rng, type, 2, f->rows, f->hidden);
+    rows_place(&f->y, rng, type, 2, (int64_t[]){f->rows, f->hidden}, NULL);
     tensor_make(&f->indices, SY_I32, 1, &total, NULL);
-    make_tensor(&f->probs, rng, types[rng_below(rng, 3)], 2, f->tokens, f->slots);
-    make_tensor(&f->x, rng, type, 2, f->tokens, f->hidden);
+    rows_place(&f->probs, rng, types[rng_below(rng, 3)], 2, (int64_t[]){f->tokens, f->slots}, NULL);
+    rows_place(&f->x, rng, type, 2, (int64_t[]){f->tokens, f->hidden}, NULL);
     fill(&f->y, rng, true);
     fill(&f->probs, rng, rng_below(rng, 4) == 0);
     for (int64_t i = 0; i < total; i++)
@@ -133,10 +105,10 @@ static void check_case(struct fixture *f, uint64_t *rng, DLDataType type)
                                             .num_tokens = f->tokens,
                                             .row_begin = f->begin,
                                             .tokens = &f->x.t};
-    for (int c = 0; c < n_contexts; c++) {
+    for (size_t c = 0; c < rows_n_contexts; c++) {
         memset(f->x.mem, 0xA5, f->x.bytes);
         unsigned char *before = tensor_snapshot(&f->x);
-        expect_status(contexts[c], sy_moe_unpermute_ids(contexts[c], &args), SY_OK);
+        expect_status(rows_contexts[c], sy_moe_unpermute_ids(rows_contexts[c], &args), SY_OK);
         tensor_expect(&f->x, f->want, before, "tokens");
         free(before);
     }
@@ -191,23 +163,24 @@ static void windows_of_two_ranks(void **state)
         const int64_t begin = rank < 2 ? cut[rank] : 0, end = rank < 2 ? cut[rank + 1] : TOTAL;
         DLTensor y = sy_tensor(rows, SY_F32, 2, (int64_t[]){end - begin, H}),
                  out = sy_tensor(rank < 2 ? part[rank] : whole, SY_F32, 2, (int64_t[]){T, H});
-        expect_status(contexts[0],
-                      sy_moe_permute_ids(contexts[0], &(sy_moe_permute_ids_args){.tokens = &x,
-                                                                                 .ids = &i,
-                                                                                 .num_experts = 10,
-                                                                                 .window = true,
-                                                                                 .row_begin = begin,
-                                                                                 .row_end = end,
-                                                                                 .permuted_tokens = &y,
-                                                                                 .sorted_indices = &s}),
+        expect_status(rows_contexts[0],
+                      sy_moe_permute_ids(rows_contexts[0], &(sy_moe_permute_ids_args){.tokens = &x,
+                                                                                      .ids = &i,
+                                                                                      .num_experts = 10,
+                                                                                      .window = true,
+                                                                                      .row_begin = begin,
+                                                                                      .row_end = end,
+                                                                                      .permuted_tokens = &y,
+                                                                                      .sorted_indices = &s}),
                       SY_OK);
-        expect_status(contexts[0],
-                      sy_moe_unpermute_ids(contexts[0], &(sy_moe_unpermute_ids_args){.permuted_tokens = &y,
-                                                                                     .sorted_indices = &s,
-                                                                                     .probs = &p,
-                                                                                     .row_begin = begin,
-                                                                                     .tokens = &out}),
-                      SY_OK);
+        expect_status(
+            rows_contexts[0],
+            sy_moe_unpermute_ids(rows_contexts[0], &(sy_moe_unpermute_ids_args){.permuted_tokens = &y,
+                                                                                .sorted_indices = &s,
+                                                                                .probs = &p,
+                                                                                .row_begin = begin,
+                                                                                .tokens = &out}),
+            SY_OK);
     }
     for (int t = 0; t < T; t++)
         for (int h = 0; h < H; h++) {
@@ -225,5 +198,6 @@ int main(void)
         cmocka_unit_test(random_cases),
         cmocka_unit_test(windows_of_two_ranks),
     };
-    return cmocka_run_group_tests_name("op_moe_unpermute_ids", tests, open_contexts, close_contexts);
+    return cmocka_run_group_tests_name("op_moe_unpermute_ids", tests, rows_open_contexts,
+                                       rows_close_contexts);
 }

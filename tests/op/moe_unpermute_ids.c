@@ -9,59 +9,36 @@
 
 #include <math.h>
 
-static const DLDataType types[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
-
 static struct {
     int outside, missing, zero_weight, nan, empty;
 } seen;
 
 /* ---- Random cases against the oracle ------------------------------------------------------------------------- */
 
-static float value_of(DLDataType type, const unsigned char *p)
-{
-    uint32_t wide = 0;
-    memcpy(&wide, p, type_bytes(type));
-    if (type.bits == 32)
-        return f32_from_bits(wide);
-    return (float)(type.code == kDLFloat ? f16_value((uint16_t)wide) : bf16_value((uint16_t)wide));
-}
-
-static void put_value(DLDataType type, unsigned char *p, double value)
-{
-    const uint32_t wide = f32_round(value);
-    const uint16_t narrow = type.code == kDLFloat ? f16_round(value) : bf16_round(value);
-    if (type.bits == 32)
-        memcpy(p, &wide, 4);
-    else
-        memcpy(p, &narrow, 2);
-}
-
-static void fill(struct tensor *x, uint64_t *rng, bool special)
-{
-    const size_t element = type_bytes(x->t.dtype);
-    for (int64_t i = 0; i < x->shape[0] * x->shape[1]; i++) {
-        unsigned char *at =
-            (unsigned char *)tensor_row(x, i / x->shape[1]) + (size_t)(i % x->shape[1]) * element;
-        put_value(x->t.dtype, at, 4 * rng_unit(rng) - 2);
-        if (special && rng_below(rng, 12) == 0)
-            rng_fill(rng, at, element);
-        if (rng_below(rng, 10) == 0)
-            put_value(x->t.dtype, at, rng_below(rng, 2) ? 0.0 : -0.0);
-    }
-}
-
 struct fixture {
     int64_t tokens, slots, hidden, rows, begin;
-    struct tensor y, indices, probs, x;
-    unsigned char *want;
+    enum rows_type type, prob_type;
     bool weighted;
+    struct tensor y, indices, probs, x;
+    unsigned char *dense_y, *dense_probs, *want;
 };
+
+/* Numbers, one in ten of them a zero of either sign; wild ones have any bits among them. */
+static unsigned char *numbers(uint64_t *rng, enum rows_type type, int64_t n, bool wild)
+{
+    unsigned char *data = rows_numbers(rng, type, n, wild);
+    for (int64_t i = 0; i < n; i++)
+        if (rng_below(rng, 10) == 0)
+            rows_store(type, data, i, rng_below(rng, 2) ? 0.0f : -0.0f);
+        else if (wild && rng_below(rng, 12) == 0)
+            rng_fill(rng, data + (size_t)i * rows_bytes(type), rows_bytes(type));
+    return data;
+}
 
 static void expect_sums(struct fixture *f)
 {
-    const DLDataType type = f->y.t.dtype, prob = f->probs.t.dtype;
     float weights[16], values[16];
-    f->want = calloc((size_t)(f->tokens * f->hidden) + 1, type_bytes(type));
+    f->want = calloc((size_t)(f->tokens * f->hidden) + 1, rows_bytes(f->type));
     assert_non_null(f->want);
     for (int64_t i = 0; i < f->tokens * f->hidden; i++) {
         const int64_t t = i / f->hidden, h = i % f->hidden;
@@ -73,29 +50,30 @@ static void expect_sums(struct fixture *f)
             seen.outside += row >= 0 && (row < f->begin || row >= f->begin + f->rows);
             if (row < f->begin || row >= f->begin + f->rows)
                 continue;
-            weights[n] =
-                value_of(prob, (unsigned char *)tensor_row(&f->probs, t) + (size_t)j * type_bytes(prob));
+            weights[n] = (float)rows_value(f->prob_type, f->dense_probs, t * f->slots + j);
             seen.zero_weight += weights[n] == 0;
-            values[n++] = value_of(type, (unsigned char *)tensor_row(&f->y, row - f->begin) +
-                                             (size_t)h * type_bytes(type));
+            values[n++] = (float)rows_value(f->type, f->dense_y, (row - f->begin) * f->hidden + h);
         }
         const float sum = oracle_slot_sum(n, f->weighted ? weights : NULL, values);
         seen.nan += isnan(sum);
         seen.empty += n == 0;
-        put_value(type, f->want + (size_t)i * type_bytes(type), (double)sum);
+        rows_store(f->type, f->want, i, sum);
     }
 }
 
-static void check_case(struct fixture *f, uint64_t *rng, DLDataType type)
+static void check_case(struct fixture *f, uint64_t *rng)
 {
-    const int64_t total = f->tokens * f->slots;
+    const DLDataType type = rows_dl_type(f->type);
+    const int64_t total = f->tokens * f->slots, y[] = {f->rows, f->hidden}, probs[] = {f->tokens, f->slots},
+                  x[] = {f->tokens, f->hidden};
     f->weighted = rng_below(rng, 3) > 0;
-    rows_place(&f->y, rng, type, 2, (int64_t[]){f->rows, f->hidden}, NULL);
+    f->prob_type = (enum rows_type)rng_below(rng, ROWS_TYPES);
+    f->dense_y = numbers(rng, f->type, f->rows * f->hidden, true);
+    f->dense_probs = numbers(rng, f->prob_type, total, rng_below(rng, 4) == 0);
+    rows_place(&f->y, rng, type, 2, y, f->dense_y);
+    rows_place(&f->probs, rng, rows_dl_type(f->prob_type), 2, probs, f->dense_probs);
+    rows_place(&f->x, rng, type, 2, x, NULL);
     tensor_make(&f->indices, SY_I32, 1, &total, NULL);
-    rows_place(&f->probs, rng, types[rng_below(rng, 3)], 2, (int64_t[]){f->tokens, f->slots}, NULL);
-    rows_place(&f->x, rng, type, 2, (int64_t[]){f->tokens, f->hidden}, NULL);
-    fill(&f->y, rng, true);
-    fill(&f->probs, rng, rng_below(rng, 4) == 0);
     for (int64_t i = 0; i < total; i++)
         memcpy(f->indices.mem + i * 4, &(int32_t){(int32_t)(rng_below(rng, total + 1) - 1)}, 4);
     expect_sums(f);
@@ -112,7 +90,9 @@ static void check_case(struct fixture *f, uint64_t *rng, DLDataType type)
         tensor_expect(&f->x, f->want, before, "tokens");
         free(before);
     }
-    free(f->want);
+    void *const arrays[] = {f->dense_y, f->dense_probs, f->want};
+    for (size_t i = 0; i < COUNT_OF(arrays); i++)
+        free(arrays[i]);
     struct tensor *const all[] = {&f->y, &f->indices, &f->probs, &f->x};
     for (size_t i = 0; i < COUNT_OF(all); i++)
         tensor_free(all[i]);
@@ -127,11 +107,13 @@ static void random_cases(void **state)
             .tokens = 1 + rng_below(&rng, 20), .slots = rng_below(&rng, 10), .hidden = rng_below(&rng, 40)};
         f.begin = rng_below(&rng, 2) ? rng_below(&rng, f.tokens * f.slots + 1) : 0;
         f.rows = rng_below(&rng, f.tokens * f.slots + 3);
-        check_case(&f, &rng, types[seed % 3]);
+        f.type = (enum rows_type)(seed % ROWS_TYPES);
+        check_case(&f, &rng);
     }
-    struct fixture large = {.tokens = 1201, .slots = 6, .hidden = 65, .rows = 6000, .begin = 500};
+    struct fixture large = {
+        .tokens = 1201, .slots = 6, .hidden = 65, .rows = 6000, .begin = 500, .type = ROWS_BF16};
     uint64_t rng = 77;
-    check_case(&large, &rng, SY_BF16);
+    check_case(&large, &rng);
     const int all[] = {seen.outside, seen.missing, seen.zero_weight, seen.nan, seen.empty};
     for (size_t i = 0; i < COUNT_OF(all); i++)
         if (all[i] < 20)

@@ -23,22 +23,10 @@ static void make(struct test_call *c)
 
 /* ---- Spoilers --------------------------------------------------------------------------------------------------- */
 
-static void set_index(struct test_call *c, int at, int32_t value)
-{
-    memcpy(test_call_tensor(c, "sorted_indices")->mem + 4 * (size_t)at, &value, 4);
-}
-
-static void drop(struct test_call *c, const char *name)
-{
-    for (int i = 0; i < c->count; i++)
-        if (strcmp(c->names[i], name) == 0)
-            *c->fields[i] = NULL;
-}
-
 static void nothing_tells_the_tokens(struct test_call *c)
 {
-    drop(c, "probs");
-    drop(c, "routing_map");
+    c->args.unpermute.probs = NULL;
+    c->args.unpermute.routing_map = NULL;
 }
 
 static void minus_one_token(struct test_call *c)
@@ -48,7 +36,7 @@ static void minus_one_token(struct test_call *c)
 
 static void index_too_large(struct test_call *c)
 {
-    set_index(c, 7, ROWS);
+    memcpy(test_call_tensor(c, "sorted_indices")->mem + 28, &(int32_t){ROWS}, 4);
 }
 
 /* Sizes that exist only on paper; judged by the query, which has no data. */

@@ -5,25 +5,13 @@
 #include "oracle/moe_rows_case.h"
 #include "support.h"
 
-struct call {
-    struct tensor grad_rows, indices, grad_row_probs, map, grad_tokens, grad_probs;
-    sy_moe_permute_grad_args args;
-};
-
-static void call_free(struct call *c)
-{
-    struct tensor *all[] = {&c->grad_rows, &c->indices,     &c->grad_row_probs,
-                            &c->map,       &c->grad_tokens, &c->grad_probs};
-    for (size_t i = 0; i < COUNT_OF(all); i++)
-        tensor_free(all[i]);
-}
-
 /* ---- Random cases --------------------------------------------------------------------------------------------- */
 
 struct fixture {
     struct rows_fixture rows;
-    unsigned char *grad_rows, *values; /* dense [M,H], [M] */
-    struct call c;
+    unsigned char *dense_rows, *values; /* dense [M,H], [M] */
+    struct tensor grad_rows, indices, grad_row_probs, map, grad_tokens, grad_probs;
+    sy_moe_permute_grad_args args;
 };
 
 static void fixture_tensors(struct fixture *f, uint64_t *rng)
@@ -32,48 +20,46 @@ static void fixture_tensors(struct fixture *f, uint64_t *rng)
     const DLDataType type = rows_dl_type(in->type), prob_type = rows_dl_type(in->prob_type);
     const int64_t rows[] = {in->rows, in->hidden}, tokens[] = {in->tokens, in->hidden},
                   map[] = {in->tokens, in->experts};
-    struct call *c = &f->c;
-    rows_place(&c->grad_rows, rng, type, 2, rows, f->grad_rows);
-    rows_place(&c->indices, rng, SY_I32, 1, rows, f->rows.indices);
-    rows_place(&c->grad_row_probs, rng, prob_type, 1, rows, f->values);
-    rows_place(&c->map, rng, SY_I8, 2, map, f->rows.map);
-    rows_place(&c->grad_tokens, rng, type, 2, tokens, NULL);
-    rows_place(&c->grad_probs, rng, prob_type, 2, map, NULL);
-    c->args = (sy_moe_permute_grad_args){.grad_permuted_tokens = &c->grad_rows.t,
-                                         .sorted_indices = &c->indices.t,
-                                         .grad_permuted_probs = in->by_expert ? &c->grad_row_probs.t : NULL,
-                                         .routing_map = in->map ? &c->map.t : NULL,
+    rows_place(&f->grad_rows, rng, type, 2, rows, f->dense_rows);
+    rows_place(&f->indices, rng, SY_I32, 1, rows, f->rows.indices);
+    rows_place(&f->grad_row_probs, rng, prob_type, 1, rows, f->values);
+    rows_place(&f->map, rng, SY_I8, 2, map, f->rows.map);
+    rows_place(&f->grad_tokens, rng, type, 2, tokens, NULL);
+    rows_place(&f->grad_probs, rng, prob_type, 2, map, NULL);
+    f->args = (sy_moe_permute_grad_args){.grad_permuted_tokens = &f->grad_rows.t,
+                                         .sorted_indices = &f->indices.t,
+                                         .grad_permuted_probs = in->by_expert ? &f->grad_row_probs.t : NULL,
+                                         .routing_map = in->map ? &f->map.t : NULL,
                                          .num_experts = in->experts,
                                          .num_tokens = in->tokens,
                                          .drop_and_pad = in->capacity,
                                          .zero_pad = in->zero_pad,
-                                         .grad_tokens = &c->grad_tokens.t,
-                                         .grad_probs = in->by_expert ? &c->grad_probs.t : NULL};
+                                         .grad_tokens = &f->grad_tokens.t,
+                                         .grad_probs = in->by_expert ? &f->grad_probs.t : NULL};
 }
 
 static void fixture_check(struct fixture *f, sy_ctx *ctx)
 {
     const struct rows_case *in = &f->rows.in;
     const struct rows_fault *fault = &f->rows.pairs.fault;
-    struct call *c = &f->c;
-    unsigned char *before = tensor_snapshot(&c->grad_tokens), *probs_before = tensor_snapshot(&c->grad_probs);
+    unsigned char *before = tensor_snapshot(&f->grad_tokens), *probs_before = tensor_snapshot(&f->grad_probs);
     if (fault->position >= 0) {
-        expect_status(ctx, sy_moe_permute_grad(ctx, &c->args), SY_ERR_ROUTING);
+        expect_status(ctx, sy_moe_permute_grad(ctx, &f->args), SY_ERR_ROUTING);
         expect_fault(ctx, fault->count ? SY_FAULT_SLOT_COUNT : SY_FAULT_SLOT_RANGE, -1, fault->position,
                      fault->value, fault->limit);
-        tensor_expect_unchanged(&c->grad_tokens, before, "grad_tokens");
-        tensor_expect_unchanged(&c->grad_probs, probs_before, "grad_probs");
+        tensor_expect_unchanged(&f->grad_tokens, before, "grad_tokens");
+        tensor_expect_unchanged(&f->grad_probs, probs_before, "grad_probs");
     } else {
         unsigned char *want = malloc((size_t)(in->tokens * in->hidden) * rows_bytes(in->type) + 1);
         unsigned char *want_probs =
             malloc((size_t)(in->tokens * in->experts) * rows_bytes(in->prob_type) + 1);
         assert_true(want && want_probs);
-        oracle_unpermute(in, &f->rows.pairs, f->grad_rows, want);
-        expect_status(ctx, sy_moe_permute_grad(ctx, &c->args), SY_OK);
-        tensor_expect(&c->grad_tokens, want, before, "grad_tokens");
+        oracle_unpermute(in, &f->rows.pairs, f->dense_rows, want);
+        expect_status(ctx, sy_moe_permute_grad(ctx, &f->args), SY_OK);
+        tensor_expect(&f->grad_tokens, want, before, "grad_tokens");
         if (in->by_expert) {
             oracle_grad_probs(in, &f->rows.pairs, f->values, want_probs);
-            tensor_expect(&c->grad_probs, want_probs, probs_before, "grad_probs");
+            tensor_expect(&f->grad_probs, want_probs, probs_before, "grad_probs");
         }
         free(want);
         free(want_probs);
@@ -86,7 +72,7 @@ static void fixture_make(struct fixture *f, uint64_t *rng, const struct rows_cho
 {
     rows_fixture_make(&f->rows, rng, choice);
     const struct rows_case *in = &f->rows.in;
-    f->grad_rows = rows_numbers(rng, in->type, in->rows * in->hidden, true);
+    f->dense_rows = rows_numbers(rng, in->type, in->rows * in->hidden, true);
     f->values = malloc((size_t)in->rows * 4 + 1);
     assert_non_null(f->values);
     rng_fill(rng, f->values, (size_t)in->rows * 4);
@@ -95,8 +81,11 @@ static void fixture_make(struct fixture *f, uint64_t *rng, const struct rows_cho
 
 static void fixture_free(struct fixture *f)
 {
-    call_free(&f->c);
-    free(f->grad_rows);
+    struct tensor *all[] = {&f->grad_rows, &f->indices,     &f->grad_row_probs,
+                            &f->map,       &f->grad_tokens, &f->grad_probs};
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        tensor_free(all[i]);
+    free(f->dense_rows);
     free(f->values);
     rows_fixture_free(&f->rows);
 }
@@ -133,8 +122,8 @@ static void large_for_every_table_and_thread_count(void **state)
                      &(struct rows_choice){.style = ROWS_HAND, .capacity = capacity, .by_expert = true},
                      false);
         for (size_t i = 0; i < rows_n_contexts; i++) {
-            memset(f.c.grad_tokens.mem, 0x11 * (int)i + 1, f.c.grad_tokens.bytes);
-            memset(f.c.grad_probs.mem, 0x11 * (int)i + 1, f.c.grad_probs.bytes);
+            memset(f.grad_tokens.mem, 0x11 * (int)i + 1, f.grad_tokens.bytes);
+            memset(f.grad_probs.mem, 0x11 * (int)i + 1, f.grad_probs.bytes);
             fixture_check(&f, rows_contexts[i]);
         }
         fixture_free(&f);
@@ -182,15 +171,15 @@ static void grad_probs_is_untouched_without_its_source(void **state)
     uint64_t rng = 3;
     struct fixture f = {.rows = {.in = {.tokens = 9, .experts = 5, .rows = 18, .hidden = 4}}};
     fixture_make(&f, &rng, &(struct rows_choice){.style = ROWS_PERMUTED}, false);
-    struct tensor *probs = &f.c.grad_probs;
-    f.c.args.grad_probs = &probs->t;
+    struct tensor *probs = &f.grad_probs;
+    f.args.grad_probs = &probs->t;
     unsigned char *before = tensor_snapshot(probs);
     fixture_check(&f, rows_contexts[0]);
     tensor_expect_unchanged(probs, before, "grad_probs");
     free(before);
     const DLTensor whole = probs->t;
     probs->t = (DLTensor){.ndim = whole.ndim, .dtype = SY_BOOL, .device = whole.device};
-    memset(f.c.grad_tokens.mem, 0xA5, f.c.grad_tokens.bytes);
+    memset(f.grad_tokens.mem, 0xA5, f.grad_tokens.bytes);
     fixture_check(&f, rows_contexts[0]);
     probs->t = whole;
     fixture_free(&f);

@@ -281,28 +281,13 @@ static void large(bool capacity, int64_t tokens, int64_t experts, int64_t hidden
     fixture_free(&f);
 }
 
-static void large_packed(void **state)
+static void large_cases(void **state)
 {
     (void)state;
     large(false, 3001, 37, 257, 4);
-}
-
-static void large_capacity(void **state)
-{
-    (void)state;
     large(true, 3001, 37, 257, 4);
-}
-
-static void few_long_rows(void **state)
-{
-    (void)state;
-    large(false, 3, 5, 400001, 3);
-}
-
-static void short_rows(void **state)
-{
-    (void)state;
-    large(false, 250007, 4, 3, 4);
+    large(false, 3, 5, 400001, 3); /* few long rows */
+    large(false, 250007, 4, 3, 4); /* short rows */
 }
 
 /* Overfull tokens near the end of a large map: the first one is named, whichever thread meets it. */
@@ -342,17 +327,14 @@ static void the_random_cases_were_hard(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[2 * STYLES + 6];
+    struct CMUnitTest tests[2 * STYLES + 3];
     size_t n = 0;
     for (uintptr_t i = 0; i < 2 * STYLES; i++)
         tests[n++] = (struct CMUnitTest){
             test_name("random_%s_%s", i < STYLES ? "packed" : "capacity", style_names[i % STYLES]),
             random_shapes, NULL, rows_tell_seed, (void *)i};
     const struct CMUnitTest more[] = {
-        cmocka_unit_test(large_packed),
-        cmocka_unit_test(large_capacity),
-        cmocka_unit_test(few_long_rows),
-        cmocka_unit_test(short_rows),
+        cmocka_unit_test(large_cases),
         cmocka_unit_test(first_overfull_token_of_many),
         cmocka_unit_test(the_random_cases_were_hard),
     };

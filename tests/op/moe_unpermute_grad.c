@@ -5,25 +5,13 @@
 #include "oracle/moe_rows_case.h"
 #include "support.h"
 
-struct call {
-    struct tensor grad_tokens, indices, y, map, probs, grad_rows, grad_probs;
-    sy_moe_unpermute_grad_args args;
-};
-
-static void call_free(struct call *c)
-{
-    struct tensor *all[] = {&c->grad_tokens, &c->indices,   &c->y,         &c->map,
-                            &c->probs,       &c->grad_rows, &c->grad_probs};
-    for (size_t i = 0; i < COUNT_OF(all); i++)
-        tensor_free(all[i]);
-}
-
 /* ---- Random cases --------------------------------------------------------------------------------------------- */
 
 struct fixture {
     struct rows_fixture rows;
-    unsigned char *grad_tokens, *y; /* dense [T,H], [M,H] */
-    struct call c;
+    unsigned char *dense_tokens, *dense_y; /* dense [T,H], [M,H] */
+    struct tensor grad_tokens, indices, y, map, probs, grad_rows, grad_probs;
+    sy_moe_unpermute_grad_args args;
 };
 
 static void fixture_make(struct fixture *f, uint64_t *rng, const struct rows_choice *choice, bool any_layout)
@@ -34,49 +22,48 @@ static void fixture_make(struct fixture *f, uint64_t *rng, const struct rows_cho
     const DLDataType type = rows_dl_type(in->type), prob_type = rows_dl_type(in->prob_type);
     const int64_t rows[] = {in->rows, in->hidden}, tokens[] = {in->tokens, in->hidden},
                   map[] = {in->tokens, in->experts};
-    struct call *c = &f->c;
-    f->grad_tokens = rows_numbers(rng, in->type, in->tokens * in->hidden, rng_below(rng, 2));
-    f->y = rows_numbers(rng, in->type, in->rows * in->hidden, rng_below(rng, 2));
-    rows_place(&c->grad_tokens, at, type, 2, tokens, f->grad_tokens);
-    rows_place(&c->indices, at, SY_I32, 1, rows, f->rows.indices);
-    rows_place(&c->y, at, type, 2, rows, f->y);
-    rows_place(&c->map, at, SY_U8, 2, map, f->rows.map);
-    rows_place(&c->probs, at, prob_type, 2, map, f->rows.probs);
-    rows_place(&c->grad_rows, at, type, 2, rows, NULL);
-    rows_place(&c->grad_probs, at, prob_type, 2, map, NULL);
-    c->args = (sy_moe_unpermute_grad_args){.grad_tokens = &c->grad_tokens.t,
-                                           .sorted_indices = &c->indices.t,
-                                           .permuted_tokens = in->probs ? &c->y.t : NULL,
-                                           .routing_map = in->probs || in->map ? &c->map.t : NULL,
-                                           .probs = in->probs ? &c->probs.t : NULL,
+    f->dense_tokens = rows_numbers(rng, in->type, in->tokens * in->hidden, rng_below(rng, 2));
+    f->dense_y = rows_numbers(rng, in->type, in->rows * in->hidden, rng_below(rng, 2));
+    rows_place(&f->grad_tokens, at, type, 2, tokens, f->dense_tokens);
+    rows_place(&f->indices, at, SY_I32, 1, rows, f->rows.indices);
+    rows_place(&f->y, at, type, 2, rows, f->dense_y);
+    rows_place(&f->map, at, SY_U8, 2, map, f->rows.map);
+    rows_place(&f->probs, at, prob_type, 2, map, f->rows.probs);
+    rows_place(&f->grad_rows, at, type, 2, rows, NULL);
+    rows_place(&f->grad_probs, at, prob_type, 2, map, NULL);
+    f->args = (sy_moe_unpermute_grad_args){.grad_tokens = &f->grad_tokens.t,
+                                           .sorted_indices = &f->indices.t,
+                                           .permuted_tokens = in->probs ? &f->y.t : NULL,
+                                           .routing_map = in->probs || in->map ? &f->map.t : NULL,
+                                           .probs = in->probs ? &f->probs.t : NULL,
                                            .drop_and_pad = in->capacity,
                                            .zero_pad = in->zero_pad,
-                                           .grad_permuted_tokens = &c->grad_rows.t,
-                                           .grad_probs = in->probs ? &c->grad_probs.t : NULL};
+                                           .grad_permuted_tokens = &f->grad_rows.t,
+                                           .grad_probs = in->probs ? &f->grad_probs.t : NULL};
 }
 
 static void fixture_check(struct fixture *f, sy_ctx *ctx)
 {
     const struct rows_case *in = &f->rows.in;
     const struct rows_fault *fault = &f->rows.pairs.fault;
-    struct call *c = &f->c;
-    unsigned char *before = tensor_snapshot(&c->grad_rows), *probs_before = tensor_snapshot(&c->grad_probs);
+    unsigned char *before = tensor_snapshot(&f->grad_rows), *probs_before = tensor_snapshot(&f->grad_probs);
     if (fault->position >= 0) {
-        expect_status(ctx, sy_moe_unpermute_grad(ctx, &c->args), SY_ERR_ROUTING);
+        expect_status(ctx, sy_moe_unpermute_grad(ctx, &f->args), SY_ERR_ROUTING);
         expect_fault(ctx, fault->count ? SY_FAULT_SLOT_COUNT : SY_FAULT_SLOT_RANGE, -1, fault->position,
                      fault->value, fault->limit);
-        tensor_expect_unchanged(&c->grad_rows, before, "grad_permuted_tokens");
-        tensor_expect_unchanged(&c->grad_probs, probs_before, "grad_probs");
+        tensor_expect_unchanged(&f->grad_rows, before, "grad_permuted_tokens");
+        tensor_expect_unchanged(&f->grad_probs, probs_before, "grad_probs");
     } else {
         unsigned char *want = malloc((size_t)(in->rows * in->hidden) * rows_bytes(in->type) + 1);
         unsigned char *want_probs =
             malloc((size_t)(in->tokens * in->experts) * rows_bytes(in->prob_type) + 1);
         assert_true(want && want_probs);
-        oracle_unpermute_grad(in, &f->rows.pairs, f->grad_tokens, f->y, want, in->probs ? want_probs : NULL);
-        expect_status(ctx, sy_moe_unpermute_grad(ctx, &c->args), SY_OK);
-        tensor_expect(&c->grad_rows, want, before, "grad_permuted_tokens");
+        oracle_unpermute_grad(in, &f->rows.pairs, f->dense_tokens, f->dense_y, want,
+                              in->probs ? want_probs : NULL);
+        expect_status(ctx, sy_moe_unpermute_grad(ctx, &f->args), SY_OK);
+        tensor_expect(&f->grad_rows, want, before, "grad_permuted_tokens");
         if (in->probs)
-            tensor_expect(&c->grad_probs, want_probs, probs_before, "grad_probs");
+            tensor_expect(&f->grad_probs, want_probs, probs_before, "grad_probs");
         free(want);
         free(want_probs);
     }
@@ -86,9 +73,12 @@ static void fixture_check(struct fixture *f, sy_ctx *ctx)
 
 static void fixture_free(struct fixture *f)
 {
-    call_free(&f->c);
-    free(f->grad_tokens);
-    free(f->y);
+    struct tensor *all[] = {&f->grad_tokens, &f->indices,   &f->y,         &f->map,
+                            &f->probs,       &f->grad_rows, &f->grad_probs};
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        tensor_free(all[i]);
+    free(f->dense_tokens);
+    free(f->dense_y);
     rows_fixture_free(&f->rows);
 }
 
@@ -126,8 +116,8 @@ static void large_for_every_table_and_thread_count(void **state)
             .style = ROWS_HAND, .capacity = sizes[s].capacity, .weighted = true, .by_expert = true};
         fixture_make(&f, &rng, &choice, false);
         for (size_t i = 0; i < rows_n_contexts; i++) {
-            memset(f.c.grad_rows.mem, 0x11 * (int)i + 1, f.c.grad_rows.bytes);
-            memset(f.c.grad_probs.mem, 0x11 * (int)i + 1, f.c.grad_probs.bytes);
+            memset(f.grad_rows.mem, 0x11 * (int)i + 1, f.grad_rows.bytes);
+            memset(f.grad_probs.mem, 0x11 * (int)i + 1, f.grad_probs.bytes);
             fixture_check(&f, rows_contexts[i]);
         }
         fixture_free(&f);

@@ -1,5 +1,5 @@
 /*
- * moe_permute refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then pairs
+ * moe_permute rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then pairs
  * of faults, of which the one that comes first in the documented order must win, and calls that look wrong but are not.
  */
 #include "support.h"
@@ -28,7 +28,7 @@ static void n_31(struct test_call *c)
     c->args.permute.num_out_tokens = TOKENS * EXPERTS + 1;
 }
 
-/* Sizes that exist only on paper; judged by the query, which has no data. */
+/* Sizes that exist only on paper; validated by the query, which has no data. */
 static void paper(struct test_call *c, int64_t tokens, int64_t experts, int64_t hidden, int64_t n)
 {
     memcpy(test_call_tensor(c, "tokens")->shape, (int64_t[]){tokens, hidden}, 16);
@@ -82,7 +82,7 @@ static void overfull(struct test_call *c)
     memset(map + 5 * EXPERTS, 1, EXPERTS);
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"permuted_probs without probs", NO_TENSOR("probs"), .blame = "probs|permuted_probs"},
     {"probs without permuted_probs", NO_TENSOR("permuted_probs"), .blame = "probs|permuted_probs"},
 
@@ -105,7 +105,7 @@ static const struct refusal rows[] = {
     {"expert_offsets with stride 0", BAD_STRIDE("expert_offsets", 0, 0, "0", "contiguous")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"2^31 tokens",
      BAD_CALL(too_many_tokens, SY_ERR_VALUE, "tokens|routing_map", "2147483648", "2147483647")},
     {"2^31 experts", BAD_CALL(too_many_experts, SY_ERR_VALUE, "routing_map", "2147483648", "2147483647")},
@@ -120,7 +120,7 @@ static const struct refusal paper_rows[] = {
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("expert_offsets")},
     {"dtype", BAD_TYPE("permuted_probs", kDLInt, 32, 1)},
     {"rank", BAD_RANK("sorted_indices", 2, NULL, NULL)},
@@ -250,8 +250,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
     test_add(&list, "inputs_may_overlap", inputs_may_overlap, NULL);

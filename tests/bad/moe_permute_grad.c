@@ -1,5 +1,5 @@
 /*
- * moe_permute_grad refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
+ * moe_permute_grad rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
  * pairs of faults, of which the one that comes first in the documented order must win.
  */
 #include "support.h"
@@ -42,7 +42,7 @@ static void row_bytes_overflow(struct test_call *c)
     test_call_tensor(c, "grad_permuted_tokens")->t.strides = strides;
 }
 
-/* Sizes that exist only on paper; judged by the query, which has no data. */
+/* Sizes that exist only on paper; validated by the query, which has no data. */
 static void paper(struct test_call *c, int64_t tokens, int64_t experts, int64_t rows, int64_t hidden)
 {
     memcpy(test_call_tensor(c, "grad_permuted_tokens")->shape, (int64_t[]){rows, hidden}, 16);
@@ -75,7 +75,7 @@ static void probs_overflow(struct test_call *c)
     test_call_tensor(c, "grad_permuted_probs")->t.dtype = SY_F32;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"grad_permuted_tokens with an overflowing stride",
      BAD_CALL(row_bytes_overflow, SY_ERR_OVERFLOW, "grad_permuted_tokens", NULL, "2^63"), .query = true},
 
@@ -89,7 +89,7 @@ static const struct refusal rows[] = {
     {"grad_probs with inner stride -1", BAD_STRIDE("grad_probs", 1, -1, "-1", "contiguous")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"2^31 rows", BAD_CALL(too_many_rows, SY_ERR_VALUE, "grad_permuted_tokens", "2147483648", "2147483647")},
     {"2^31 elements in a row",
      BAD_CALL(too_many_elements, SY_ERR_VALUE, "grad_permuted_tokens", "2147483648", "2147483647")},
@@ -98,7 +98,7 @@ static const struct refusal paper_rows[] = {
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("routing_map")},
     {"dtype", BAD_TYPE("grad_tokens", kDLInt, 32, 1)},
     {"rank", BAD_RANK("sorted_indices", 2, NULL, NULL)},
@@ -115,8 +115,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     return test_run(&list, "bad_moe_permute_grad");
 }

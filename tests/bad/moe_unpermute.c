@@ -1,5 +1,5 @@
 /*
- * moe_unpermute refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then pairs
+ * moe_unpermute rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then pairs
  * of faults, of which the one that comes first in the documented order must win, and calls that look wrong but are not.
  */
 #include "support.h"
@@ -23,7 +23,7 @@ static void make(struct test_call *c)
 
 /* ---- Spoilers --------------------------------------------------------------------------------------------------- */
 
-static void nothing_tells_the_tokens(struct test_call *c)
+static void the_number_of_tokens_is_unknown(struct test_call *c)
 {
     c->args.unpermute.probs = NULL;
     c->args.unpermute.routing_map = NULL;
@@ -39,7 +39,7 @@ static void index_too_large(struct test_call *c)
     memcpy(test_call_tensor(c, "sorted_indices")->mem + 28, &(int32_t){ROWS}, 4);
 }
 
-/* Sizes that exist only on paper; judged by the query, which has no data. */
+/* Sizes that exist only on paper; validated by the query, which has no data. */
 static void paper(struct test_call *c, int64_t tokens, int64_t experts, int64_t rows, int64_t hidden)
 {
     memcpy(test_call_tensor(c, "permuted_tokens")->shape, (int64_t[]){rows, hidden}, 16);
@@ -56,7 +56,7 @@ static void too_many_tokens(struct test_call *c)
 static void too_many_tokens_by_number(struct test_call *c)
 {
     paper(c, 0, 0, 0, 1);
-    nothing_tells_the_tokens(c);
+    the_number_of_tokens_is_unknown(c);
     c->args.unpermute.num_tokens = INT64_MAX;
 }
 
@@ -86,7 +86,7 @@ static void output_bytes_overflow(struct test_call *c)
     paper(c, 2147483647, 0, 0, 2147483647);
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"permuted_tokens with an overflowing stride",
      BAD_CALL(index_bytes_overflow, SY_ERR_OVERFLOW, "permuted_tokens", NULL, "2^63"), .query = true},
 
@@ -102,7 +102,7 @@ static const struct refusal rows[] = {
     {"tokens with inner stride 0", BAD_STRIDE("tokens", 1, 0, "0", "contiguous")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"2^31 tokens", BAD_CALL(too_many_tokens, SY_ERR_VALUE, "probs", "2147483648", "2147483647")},
     {"2^63-1 tokens", BAD_CALL(too_many_tokens_by_number, SY_ERR_VALUE, "num_tokens", NULL, "2147483647")},
     {"2^31 experts", BAD_CALL(too_many_experts, SY_ERR_VALUE, "probs", "2147483648", "2147483647")},
@@ -113,7 +113,7 @@ static const struct refusal paper_rows[] = {
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("sorted_indices")},
     {"dtype", BAD_TYPE("tokens", kDLInt, 32, 1)},
     {"rank", BAD_RANK("sorted_indices", 2, NULL, NULL)},
@@ -177,8 +177,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "inputs_may_overlap", inputs_may_overlap, NULL);
     test_add(&list, "empty_tensors_may_have_no_data", empty_tensors_may_have_no_data, NULL);

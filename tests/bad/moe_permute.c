@@ -23,11 +23,6 @@ static void make(struct test_call *c)
     a->num_out_tokens = OUT_TOKENS;
 }
 
-static void n_31(struct test_call *c)
-{
-    c->args.permute.num_out_tokens = TOKENS * EXPERTS + 1;
-}
-
 /* Sizes that exist only on paper; validated by the query, which has no data. */
 static void paper(struct test_call *c, int64_t tokens, int64_t experts, int64_t hidden, int64_t n)
 {
@@ -125,7 +120,7 @@ static const struct rejection ladder[] = {
     {"dtype", BAD_TYPE("permuted_probs", kDLInt, 32, 1)},
     {"rank", BAD_RANK("sorted_indices", 2, NULL, NULL)},
     {"input shape", BAD_EXTENT("probs", 1, 9, NULL, NULL)},
-    {"value", BAD_CALL(n_31, SY_ERR_VALUE, "num_out_tokens", NULL, NULL)},
+    {"value", BAD_FIELD("num_out_tokens", TOKENS *EXPERTS + 1, SY_ERR_VALUE, NULL, NULL, NULL)},
     {"output shape", BAD_EXTENT("expert_counts", 0, 4, NULL, NULL)},
     {"stride", BAD_STRIDE("permuted_tokens", 0, 6, NULL, NULL)},
     {"device", BAD_DEVICE("tokens", kDLCUDA)},

@@ -26,16 +26,6 @@ static void make(struct test_call *c)
 
 /* ---- Spoilers --------------------------------------------------------------------------------------------------- */
 
-static void no_experts(struct test_call *c)
-{
-    c->args.permute_grad.num_experts = 0;
-}
-
-static void index_too_large(struct test_call *c)
-{
-    memcpy(test_call_tensor(c, "sorted_indices")->mem + 28, &(int32_t){ROWS}, 4);
-}
-
 static void row_bytes_overflow(struct test_call *c)
 {
     static int64_t strides[] = {INT64_MAX / 4, 1};
@@ -103,12 +93,12 @@ static const struct rejection ladder[] = {
     {"dtype", BAD_TYPE("grad_tokens", kDLInt, 32, 1)},
     {"rank", BAD_RANK("sorted_indices", 2, NULL, NULL)},
     {"input shape", BAD_EXTENT("grad_permuted_probs", 0, 13, NULL, NULL)},
-    {"value", BAD_CALL(no_experts, SY_ERR_VALUE, "num_experts", NULL, NULL)},
+    {"value", BAD_FIELD("num_experts", 0, SY_ERR_VALUE, NULL, NULL, NULL)},
     {"output shape", BAD_EXTENT("grad_tokens", 0, 5, NULL, NULL)},
     {"stride", BAD_STRIDE("grad_probs", 0, 4, NULL, NULL)},
     {"device", BAD_DEVICE("grad_permuted_tokens", kDLCUDA)},
     {"alias", BAD_OVER("grad_tokens", "grad_permuted_tokens", 0)},
-    {"contents", BAD_CALL(index_too_large, SY_ERR_ROUTING, "sorted_indices", NULL, NULL)},
+    {"contents", BAD_NUMBER("sorted_indices", 7, ROWS, SY_ERR_ROUTING, NULL, NULL)},
 };
 
 int main(void)

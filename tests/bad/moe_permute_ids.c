@@ -27,16 +27,6 @@ static void make(struct test_call *c)
     a->row_end = 2 + ROWS;
 }
 
-static void cut_past_all(struct test_call *c)
-{
-    c->args.permute_ids.num_out_tokens = -11;
-}
-
-static void experts_unknown(struct test_call *c)
-{
-    c->args.permute_ids.num_experts = 0;
-}
-
 static void slots_past_int32(struct test_call *c)
 {
     test_call_tensor(c, "ids")->shape[1] = test_call_tensor(c, "probs")->shape[1] = INT64_C(1) << 30;
@@ -57,17 +47,12 @@ static void rows_past_2_to_the_63(struct test_call *c)
     test_call_tensor(c, "tokens")->shape[1] = INT32_MAX;
 }
 
-static void id_of_four(struct test_call *c)
-{
-    memcpy(test_call_tensor(c, "ids")->mem + 28, &(int32_t){EXPERTS}, 4);
-}
-
 static const struct rejection rows[] = {
     {"probs without permuted_probs", NO_TENSOR("permuted_probs")},
     {"permuted_probs without probs", NO_TENSOR("probs")},
 
     {"counts of unknown experts",
-     BAD_CALL(experts_unknown, SY_ERR_VALUE, "num_experts", "is 0", "number of experts")},
+     BAD_FIELD("num_experts", 0, SY_ERR_VALUE, NULL, "is 0", "number of experts")},
 
     {"ids with inner stride 2", BAD_STRIDE("ids", 1, 2, "2", "contiguous"), .query = true},
     {"permuted_tokens with overlapping rows", BAD_STRIDE("permuted_tokens", 0, 2, "2", "3")},
@@ -84,12 +69,12 @@ static const struct rejection paper_rows[] = {
 static const struct rejection ladder[] = {
     {"null", NO_DATA("probs")},
     {"dtype", BAD_TYPE("permuted_tokens", kDLInt, 16, 1)},
-    {"value", BAD_CALL(cut_past_all, SY_ERR_VALUE, "num_out_tokens", NULL, NULL)},
+    {"value", BAD_FIELD("num_out_tokens", -11, SY_ERR_VALUE, NULL, NULL, NULL)},
     {"output shape", BAD_EXTENT("expert_counts", 0, 3, NULL, NULL)},
     {"stride", BAD_STRIDE("tokens", 0, 2, NULL, NULL)},
     {"device", BAD_DEVICE("ids", kDLCUDA)},
     {"alias", BAD_OVER("permuted_probs", "sorted_indices", 0)},
-    {"contents", BAD_CALL(id_of_four, SY_ERR_INDEX, "ids", NULL, NULL)},
+    {"contents", BAD_NUMBER("ids", 7, EXPERTS, SY_ERR_INDEX, NULL, NULL)},
 };
 
 int main(void)

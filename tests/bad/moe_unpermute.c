@@ -29,16 +29,6 @@ static void the_number_of_tokens_is_unknown(struct test_call *c)
     c->args.unpermute.routing_map = NULL;
 }
 
-static void minus_one_token(struct test_call *c)
-{
-    c->args.unpermute.num_tokens = -1;
-}
-
-static void index_too_large(struct test_call *c)
-{
-    memcpy(test_call_tensor(c, "sorted_indices")->mem + 28, &(int32_t){ROWS}, 4);
-}
-
 /* Sizes that exist only on paper; validated by the query, which has no data. */
 static void paper(struct test_call *c, int64_t tokens, int64_t experts, int64_t rows, int64_t hidden)
 {
@@ -118,12 +108,12 @@ static const struct rejection ladder[] = {
     {"dtype", BAD_TYPE("tokens", kDLInt, 32, 1)},
     {"rank", BAD_RANK("sorted_indices", 2, NULL, NULL)},
     {"input shape", BAD_EXTENT("routing_map", 1, 9, NULL, NULL)},
-    {"value", BAD_CALL(minus_one_token, SY_ERR_VALUE, "num_tokens", NULL, NULL)},
+    {"value", BAD_FIELD("num_tokens", -1, SY_ERR_VALUE, NULL, NULL, NULL)},
     {"output shape", BAD_EXTENT("tokens", 0, 5, NULL, NULL)},
     {"stride", BAD_STRIDE("probs", 0, 4, NULL, NULL)},
     {"device", BAD_DEVICE("permuted_tokens", kDLCUDA)},
     {"alias", BAD_OVER("tokens", "permuted_tokens", 0)},
-    {"contents", BAD_CALL(index_too_large, SY_ERR_ROUTING, "sorted_indices", NULL, NULL)},
+    {"contents", BAD_NUMBER("sorted_indices", 7, ROWS, SY_ERR_ROUTING, NULL, NULL)},
 };
 
 /* ---- Calls that are fine -------------------------------------------------------------------------------------- */

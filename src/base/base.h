@@ -91,7 +91,6 @@ void syi_clear_fault(sy_ctx *ctx, const char *op);
 
 /* The types operators tell apart; everything else is SY_TYPE_OTHER. */
 sy_type syi_type_of(DLDataType type);
-DLDataType syi_dtype_of(sy_type type);
 void syi_describe_type(DLDataType type, char *text, size_t text_bytes);
 
 /* Bytes of one element, 0 when it is not a whole number of bytes. */

@@ -1,6 +1,6 @@
 /*
  * local_reduce on the CPU: finds the rows of every token's live slots on the device, in the order of the input, and
- * has them added.
+ * adds them.
  */
 #include "cpu/all_to_all.h"
 #include "cpu/backend.h"
@@ -86,7 +86,7 @@ static int64_t pick_all(const struct syi_local_reduce_plan *p, const struct scra
     return padded ? p->n_tokens : n_rows;
 }
 
-/* EXPERT: where the rows of each expert begin. */
+/* EXPERT: the first row of each expert. */
 static sy_status find_blocks(sy_ctx *ctx, const struct syi_local_reduce_plan *p, const struct scratch *s,
                              const struct syi_token_order *order)
 {

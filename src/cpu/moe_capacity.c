@@ -1,5 +1,5 @@
 /*
- * moe_capacity on the CPU: the largest of the counts, held against what the factor allows.
+ * moe_capacity on the CPU: the largest of the counts, limited by the factor.
  */
 #include "cpu/backend.h"
 #include "cpu/load.h"
@@ -11,7 +11,7 @@ size_t syi_cpu_moe_capacity_workspace(const sy_ctx *ctx, const union syi_plan *p
     return 0;
 }
 
-enum { LANES = 8 }; /* counts that are compared side by side */
+enum { LANES = 8 }; /* counts that are compared at a time */
 
 /* The largest count, and the bits of all counts together, whose sign is that of the smallest. */
 struct extremes {

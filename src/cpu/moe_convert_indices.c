@@ -1,7 +1,7 @@
 /*
- * moe_convert_indices on the CPU. Every form is read into one: the token of each row, or -1, which refuses what
- * no permutation can be. From there each form is written; those that list the rows of a token take them from
- * one counting pass over the rows, so they come out ascending.
+ * moe_convert_indices on the CPU. Every form is converted to one: the token of each row, or -1, which rejects invalid
+ * permutations. Each form is written from that; those that list the rows of a token take them from one counting
+ * pass over the rows, so they are ascending.
  */
 #include "cpu/backend.h"
 #include "cpu/load.h"
@@ -94,7 +94,7 @@ static sy_status read_te(sy_ctx *ctx, const struct job *job)
 
 /* ---- Between ----------------------------------------------------------------------------------------- */
 
-/* Experts of the rows; refuses offsets that do not ascend from 0 to at most M, and rows in use behind them. */
+/* Experts of the rows; rejects offsets that do not ascend from 0 to at most M, and rows in use after them. */
 static sy_status find_experts(sy_ctx *ctx, const struct job *job)
 {
     const struct syi_moe_convert_indices_plan *p = job->plan;
@@ -121,7 +121,7 @@ static sy_status find_experts(sy_ctx *ctx, const struct job *job)
     return SY_OK;
 }
 
-/* The rows of every token, ascending; refuses a token with more than `most`. */
+/* The rows of every token, ascending; rejects a token with more than `most`. */
 static sy_status list_rows(sy_ctx *ctx, const struct job *job, enum syi_bad over, int64_t most)
 {
     const struct syi_moe_convert_indices_plan *p = job->plan;

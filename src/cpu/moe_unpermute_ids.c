@@ -1,6 +1,6 @@
 /*
- * moe_unpermute_ids on the CPU: indices are judged, then every token collects the rows of its slots that are
- * there and one kernel call adds them up. Threads take ranges of tokens.
+ * moe_unpermute_ids on the CPU: indices are validated, then every token collects the existing rows of its slots and one
+ * kernel call adds them up. Threads take ranges of tokens.
  */
 #include "cpu/moe_rows.h"
 #include "cpu/backend.h"
@@ -13,7 +13,7 @@ struct job {
     int n_judges, n_tasks; /* of slots, of tokens */
     int64_t *wrong;        /* [judge]: first index outside; -1: none */
     const void **row;      /* [task][K] */
-    float *weight;         /* beside row; NULL without probs */
+    float *weight;         /* with `row`; NULL without probs */
 };
 
 static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_unpermute_ids_plan *p,

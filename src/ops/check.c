@@ -266,8 +266,8 @@ static DLDataType default_type(const sy_field_info *field)
     for (int t = SY_TYPE_OTHER + 1; t < SY_N_TYPES; t++)
         if ((field->types & SYI_BIT(t)) &&
             (field->preset == NULL || strcmp(field->preset, sy_type_name((sy_type)t)) == 0))
-            return syi_dtype_of((sy_type)t);
-    return syi_dtype_of(SY_TYPE_OTHER);
+            return sy_dtype((sy_type)t);
+    return sy_dtype(SY_TYPE_OTHER);
 }
 
 /* For sy_infer: the shape this check wants of an output, in a type that it may have. */

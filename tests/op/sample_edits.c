@@ -198,30 +198,6 @@ static void a_forced_token(void **state)
     sy_ctx_destroy(ctx);
 }
 
-/* One row of bits for all rows is the same as that row for each. */
-static void one_row_for_all(void **state)
-{
-    (void)state;
-    uint64_t rng = 5;
-    struct sample_case c;
-    sy_ctx *ctx = test_ctx(2, NULL);
-    sample_open(&c, SY_F16, 6, 700, NULL);
-    for (int64_t b = 0; b < 6; b++)
-        sample_fill_row(&c, b, KIND_NORMAL, &rng);
-    sample_add_allow(&c, SY_I32, true, NULL);
-    for (int64_t i = 0; i < 700; i++)
-        sample_allow(&c, 0, i, i % 7 == 2 || i > 650);
-    sample_add_outputs(&c, SLOTS_NO_LOGPROB, NULL);
-    sample_check(&c, ctx, NULL, "one row");
-    for (int64_t b = 0; b < 6; b++) {
-        int64_t token;
-        memcpy(&token, c.slot[SLOT_TOKEN].mem + 8 * b, sizeof token);
-        assert_true(token % 7 == 2 || token > 650);
-    }
-    sample_close(&c);
-    sy_ctx_destroy(ctx);
-}
-
 int main(void)
 {
     static DLDataType types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
@@ -230,7 +206,6 @@ int main(void)
     test_add(&list, "raw log-probability in place", raw_log_probability_in_place, NULL);
     test_add(&list, "bits past the vocabulary are not looked at", bits_past_the_vocabulary_are_not_looked_at,
              NULL);
-    test_add(&list, "one row for all", one_row_for_all, NULL);
     for (size_t t = 0; t < COUNT_OF(types); t++) {
         test_add(&list, test_name("a barred token is minus infinity: %s", names[t]),
                  a_barred_token_is_minus_infinity, &types[t]);

@@ -331,10 +331,10 @@ static void query_without_data(void **state)
     sy_ctx_destroy(ctx);
 }
 
-/* No rows: success, nothing touched; the pointers of empty tensors may be NULL. */
+/* No rows: success; the pointers of empty tensors may be NULL. */
 static void no_rows(void **state)
 {
-    const bool null_data = *(const bool *)*state;
+    (void)state;
     struct sample_case c;
     sy_ctx *ctx = test_ctx(2, NULL);
     sample_open(&c, SY_F16, 0, 10, NULL);
@@ -342,7 +342,7 @@ static void no_rows(void **state)
     sample_add_q(&c, NULL);
     c.args.logprob_mode = SY_LOGPROB_RAW;
     sample_add_outputs(&c, SLOTS_ALL_OUTPUTS, NULL);
-    for (int s = 0; s < SLOT_COUNT && null_data; s++)
+    for (int s = 0; s < SLOT_COUNT; s++)
         c.slot[s].t.data = NULL;
     expect_status(ctx, sy_sample(ctx, &c.args), SY_OK);
     sample_close(&c);
@@ -421,8 +421,7 @@ int main(void)
     test_add(&list, "context is reused", context_is_reused, NULL);
     test_add(&list, "lent workspace of the queried size", lent_workspace, NULL);
     test_add(&list, "query without data", query_without_data, NULL);
-    test_add(&list, "B = 0", no_rows, (void *)(uintptr_t)&off);
-    test_add(&list, "B = 0, NULL data", no_rows, (void *)(uintptr_t)&on);
+    test_add(&list, "B = 0, NULL data", no_rows, NULL);
     test_add(&list, "shorter argument struct", shorter_struct, NULL);
     test_add(&list, "success clears the error", success_clears_the_error, NULL);
     return test_run(&list, "sample_outputs");

@@ -2,7 +2,7 @@
  * moe_route: must move the logits, read once; ids and weights are small. The limit is a read of the logits.
  * The plain loop scores a row with the exponential of libm in double precision and inserts every expert into
  * a list of the best k. Its rounding is not the operator's, so an expert whose value is within 1e-6 of the
- * one it finds counts as right; the operator's own tests check the last bit.
+ * one it finds counts as correct; the operator's own tests check the last bit.
  */
 #include "described.h"
 
@@ -29,7 +29,7 @@ static const char *const shapes[] = {
 
 static const double margin = 1e-6;
 
-/* A row as the plain loop sees it. */
+/* A row of the plain loop. */
 struct plain_row {
     double x[MOST_EXPERTS], score[MOST_EXPERTS], value[MOST_EXPERTS];
     int64_t best[MOST_K];
@@ -152,7 +152,8 @@ static const char *check(const struct bench_call *c)
         const struct plain_row *const row = plain_token(c, t);
         for (int64_t j = 0; j < a->k; j++) {
             const int32_t found = ((const int32_t *)a->ids->data)[t * a->k + j];
-            if (!(fabs(row->value[found] - row->value[row->best[j]]) <= margin))
+            if (found < 0 || found >= a->logits->shape[1] ||
+                !(fabs(row->value[found] - row->value[row->best[j]]) <= margin))
                 return "ids differ from the plain loop";
             if (!(fabs((double)bench_load(a->weights, t * a->k + j) - row->weight[j]) <= margin))
                 return "weights differ from the plain loop";

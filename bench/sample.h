@@ -1,5 +1,5 @@
 /*
- * What the cases of sample and their plain loop share.
+ * Shared by the cases of sample and their plain loop.
  */
 #ifndef SWITCHYARD_BENCH_SAMPLE_H
 #define SWITCHYARD_BENCH_SAMPLE_H
@@ -13,7 +13,7 @@ struct sample_candidate {
     int32_t token;
 };
 
-/* What the plain loop finds right: a range, one wide except beside a boundary. */
+/* The results that the plain loop accepts: a range, of length one except near a boundary. */
 struct sample_answer {
     int64_t token_low, token_high;
     int64_t kept_low, kept_high;
@@ -26,7 +26,8 @@ struct sample_block {
     const DLTensor *instead;      /* [B,V] overrides by token, NaN where there is none; or NULL */
     int64_t batch, vocab, top_k;  /* 0: off, as the next two */
     double top_p, min_p;
-    const void *logits; /* those of the turn */
+    const void *logits; /* those of the turn, f32 or bf16 */
+    bool wide;
     struct sample_answer *answers;
     struct sample_candidate *list; /* [V] */
     double *ranked, *weights;      /* [V], by place in the list, and by token: 0 where it is no candidate */

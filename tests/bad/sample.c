@@ -1,5 +1,5 @@
 /*
- * sample refuses: one valid call of all tensors, one spoiler per row, the status, the sentence and untouched outputs. Wrong
+ * sample rejects: one valid call of all tensors, one spoiler per row, the status, the sentence and untouched outputs. Wrong
  * contents and most shapes and values stand in tests/examples/sample.txt.
  */
 #include "support.h"
@@ -141,7 +141,7 @@ static void token_minus_seven(struct test_call *c)
 #define VALUE(f, x, text) BAD_CALL(f, SY_ERR_VALUE, x, text, NULL), .query = true
 #define ROW_SHAPES "[1], [3] or [3,1]"
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"no output at all", BAD_CALL(no_outputs, SY_ERR_NULL, "token", "every other output", NULL)},
     {"top_p as f16 beside bf16 logits", BAD_CALL(half_logits, SY_ERR_DTYPE, "top_p", "f16", "f32 or bf16"),
      .query = true},
@@ -210,7 +210,7 @@ static const struct refusal rows[] = {
 };
 
 /* In the documented order. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("kept")},
     {"dtype", BAD_TYPE("seed", kDLFloat, 32, 1)},
     {"rank", BAD_RANK("top_p", 3, NULL, NULL)},
@@ -240,7 +240,7 @@ static void null_pointers(void **state)
     sy_ctx_destroy(ctx);
 }
 
-static void expect_refused(struct sample_case *c, sy_ctx *ctx, sy_status want)
+static void expect_rejected(struct sample_case *c, sy_ctx *ctx, sy_status want)
 {
     unsigned char *old[SLOT_COUNT];
     for (int s = 0; s < SLOT_COUNT; s++)
@@ -252,7 +252,7 @@ static void expect_refused(struct sample_case *c, sy_ctx *ctx, sy_status want)
     }
 }
 
-/* A lent workspace that is too small is a refusal like any other. */
+/* A lent workspace that is too small is a rejection like any other. */
 static void workspace_too_small(void **state)
 {
     (void)state;
@@ -269,7 +269,7 @@ static void workspace_too_small(void **state)
     assert_true(query.workspace_bytes > 64);
     void *memory = buf_new(query.workspace_bytes, 0);
     assert_int_equal(sy_ctx_set_workspace(ctx, memory, query.workspace_bytes - 64), SY_OK);
-    expect_refused(&c, ctx, SY_ERR_NOMEM);
+    expect_rejected(&c, ctx, SY_ERR_NOMEM);
     assert_true(strncmp(sy_ctx_error(ctx), "sample: ", 8) == 0);
     assert_int_equal(sy_ctx_set_workspace(ctx, memory, query.workspace_bytes), SY_OK);
     sample_check(&c, ctx, NULL, "enough");
@@ -317,7 +317,7 @@ static void the_first_wrong_override_is_named(void **state)
         sample_override(&c, 3 + 7 * EACH + 4, 180, 1); /* as the one before it */
         sample_override(&c, 3 + 7 * EACH + 9, LONG, 1);
         sample_add_outputs(&c, SLOTS_NO_LOGPROB, NULL);
-        expect_refused(&c, ctx, SY_ERR_INDEX);
+        expect_rejected(&c, ctx, SY_ERR_INDEX);
         assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
         assert_int_equal(fault.code, SY_FAULT_INDEX_ORDER);
         assert_string_equal(fault.argument, "override_token");
@@ -331,7 +331,7 @@ static void the_first_wrong_override_is_named(void **state)
 }
 
 /* No other content ever causes an error, whatever the bits. */
-static void other_contents_are_never_refused(void **state)
+static void other_contents_are_never_rejected(void **state)
 {
     (void)state;
     uint64_t rng = 17;
@@ -367,12 +367,12 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "NULL context, arguments, query", null_pointers, NULL);
     test_add(&list, "lent workspace too small", workspace_too_small, NULL);
     test_add(&list, "V = 2^23 passes", largest_vocab_passes, NULL);
     test_add(&list, "the first wrong override is named", the_first_wrong_override_is_named, NULL);
-    test_add(&list, "other contents are never refused", other_contents_are_never_refused, NULL);
+    test_add(&list, "other contents are never rejected", other_contents_are_never_rejected, NULL);
     return test_run(&list, "bad_sample");
 }

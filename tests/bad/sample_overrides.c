@@ -1,5 +1,5 @@
 /*
- * sample_overrides refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Wrong
+ * sample_overrides rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Wrong
  * contents and most shapes stand in tests/examples/sample_overrides.txt.
  */
 #include "support.h"
@@ -64,7 +64,7 @@ static void prompt_too_long(struct test_call *c)
     test_call_tensor(c, "prompt_token")->shape[0] = INT64_C(1) << 62;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"bias_indptr [1]", BAD_EXTENT("bias_indptr", 0, 1, "[1]", "[3]"), .query = true},
 
     {"V = 2^23 + 1", BAD_CALL(vocabulary_too_large, SY_ERR_OVERFLOW, "logits", "8388609", "8388608"),
@@ -84,7 +84,7 @@ static const struct refusal rows[] = {
 };
 
 /* In the documented order. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("bias")},
     {"dtype", BAD_TYPE("prompt_token", kDLFloat, 16, 1)},
     {"rank", BAD_RANK("frequency_penalty", 3, NULL, NULL)},
@@ -139,7 +139,7 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
     test_add(&list, "empty_lists_need_no_data", empty_lists_need_no_data, NULL);

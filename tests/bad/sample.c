@@ -21,12 +21,11 @@ static void make(struct test_call *c)
     } numbers[] = {{"top_p", &a->top_p}, {"min_p", &a->min_p}, {"temperature", &a->temperature}},
       draws[] = {{"seed", &a->seed}, {"offset", &a->offset}, {"stream", &a->stream}};
     *c = (struct test_call){.op = "sample", .first_output = 13};
-    struct tensor *x[TEST_CALL_TENSORS];
-    x[0] = test_call_add(c, "logits", &a->logits, SY_F32, 2, table);
-    x[1] = test_call_add(c, "q", &a->q, SY_F32, 2, table);
+    struct tensor *logits = test_call_add(c, "logits", &a->logits, SY_F32, 2, table);
+    struct tensor *q = test_call_add(c, "q", &a->q, SY_F32, 2, table);
     for (int i = 0; i < ELEMENTS; i++) {
-        memcpy(x[0]->mem + 4 * i, &(float){(float)(i * 5 % 7)}, 4);
-        memcpy(x[1]->mem + 4 * i, &(float){1}, 4);
+        memcpy(logits->mem + 4 * i, &(float){(float)(i * 5 % 7)}, 4);
+        memcpy(q->mem + 4 * i, &(float){1}, 4);
     }
     memcpy(test_call_add(c, "top_k", &a->top_k, SY_I32, 1, rows)->mem, (int32_t[]){5, 5, 5}, 12);
     for (int i = 0; i < 3; i++)

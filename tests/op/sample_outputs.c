@@ -1,5 +1,5 @@
 /*
- * What `sample` writes and where: outputs alone and absent, rows with gaps, in place, any alignment; and what
+ * What `sample` writes and where: outputs alone, rows with gaps, in place, any alignment; and what
  * must not matter: threads, the caller's pool, the rounding mode, earlier calls, lent workspace, overlapping
  * inputs.
  */
@@ -45,7 +45,7 @@ static void add_random_q(struct sample_case *c, const struct layout *at)
             sample_put(c, SLOT_Q, b, i, -log(1 - rng_unit(&rng)));
 }
 
-/* ---- Outputs alone and absent ---- */
+/* ---- Outputs alone ---- */
 
 static void output_alone(void **state)
 {
@@ -58,22 +58,6 @@ static void output_alone(void **state)
     if (only == SLOT_LOGPROB)
         c.args.logprob_mode = SY_LOGPROB_FINAL;
     sample_check(&c, ctx, NULL, "alone");
-    sample_close(&c);
-    sy_ctx_destroy(ctx);
-}
-
-/* The absent output's memory exists but is not passed: the check finds any byte written there. */
-static void output_absent(void **state)
-{
-    const enum sample_slot absent = *(const enum sample_slot *)*state;
-    struct sample_case c;
-    sy_ctx *ctx = test_ctx(2, NULL);
-    open_mixed(&c, SY_F32, 8, 33, NULL);
-    add_seed(&c, SY_NOISE_RACE);
-    sample_add_outputs(&c, SLOTS_ALL_OUTPUTS, NULL);
-    *sample_slot_field(&c.args, absent) = NULL;
-    c.args.logprob_mode = absent == SLOT_LOGPROB ? SY_LOGPROB_NONE : SY_LOGPROB_RAW;
-    sample_check(&c, ctx, NULL, "absent");
     sample_close(&c);
     sy_ctx_destroy(ctx);
 }
@@ -401,7 +385,6 @@ int main(void)
     for (int s = SLOT_FIRST_OUTPUT; s < SLOT_COUNT; s++) {
         outputs[s] = (enum sample_slot)s;
         test_add(&list, test_name("%s alone", sample_slot_name(outputs[s])), output_alone, &outputs[s]);
-        test_add(&list, test_name("%s absent", sample_slot_name(outputs[s])), output_absent, &outputs[s]);
     }
     for (size_t i = 0; i < COUNT_OF(layouts); i++) {
         indices[i] = i;

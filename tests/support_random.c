@@ -122,8 +122,8 @@ void fill_floats(uint64_t *rng, DLDataType type, void *to, int64_t n, int64_t od
 
 int32_t any_outside(uint64_t *rng, int64_t limit)
 {
-    const int64_t kinds[] = {
-        INT32_MIN, INT32_MAX, -1, limit, limit + rng_below(rng, 1000), -1 - rng_below(rng, 1000)};
+    const int64_t far = rng_below(rng, 1000),
+                  kinds[] = {INT32_MIN, INT32_MAX, -1, limit, limit + far, -1 - far};
     return (int32_t)kinds[rng_below(rng, COUNT_OF(kinds))];
 }
 

@@ -15,8 +15,7 @@ extern "C" {
 #include "cuda/sample.cu"
 #include "cuda/sample_overrides.cu"
 
-namespace
-{
+namespace {
 struct configuration {
     int threads;
     u32 most;
@@ -35,11 +34,11 @@ configuration next_configuration()
 }
 
 /* A call on an emulated device; memory of the kernels is not zero before. */
-class emulated_call
-{
+class emulated_call {
   public:
     explicit emulated_call(size_t scratch_bytes)
-        : scratch(scratch_bytes / 8 + 2, 0x5a5a5a5a5a5a5a5aull), order(SYC_MAX_CHECK_BLOCKS, 3), found(SYC_MAX_CHECK_BLOCKS)
+        : scratch(scratch_bytes / 8 + 2, 0x5a5a5a5a5a5a5a5aull), order(SYC_MAX_CHECK_BLOCKS, 3),
+          found(SYC_MAX_CHECK_BLOCKS)
     {
         device.processors = 3;
         device.shared_bytes = 227 * 1024;
@@ -88,7 +87,9 @@ static void expect_enough(const union syi_plan *plan)
         query = own;
         query.sample.list_token.data = query.sample.list_prob.data = (unsigned char *)&query;
         if (syc_sample_workspace(&device, &query) < syc_sample_workspace(&device, &own)) {
-            std::fprintf(stderr, "sample_emulated: a query promises too little scratch memory, vocabulary %lld\n", (long long)vocab);
+            std::fprintf(stderr,
+                         "sample_emulated: a query promises too little scratch memory, vocabulary %lld\n",
+                         (long long)vocab);
             std::abort();
         }
     }

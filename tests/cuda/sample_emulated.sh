@@ -7,7 +7,7 @@
 set -eu
 build=$1
 shift
-[ $# -gt 0 ] || set -- op_sample_examples op_sample_random op_sample_edits op_sample_params op_sample_oracle op_sample_noise \
+[ $# -gt 0 ] || set -- op_sample_random op_sample_edits op_sample_params op_sample_oracle op_sample_noise \
     op_sample_overrides bad_sample bad_sample_noise bad_sample_overrides
 root=$(cd "$(dirname "$0")/../.." && pwd)
 out=$build/cuda_emulated

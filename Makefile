@@ -6,13 +6,20 @@ ARGS ?=
 
 CMAKE_LOG := --log-level=NOTICE
 RELEASE := build/release
-export CMAKE_GENERATOR ?= Ninja
+ifndef CMAKE_GENERATOR
+CMAKE_GENERATOR := $(if $(shell command -v ninja 2>/dev/null),Ninja,Unix Makefiles)
+endif
+export CMAKE_GENERATOR
+MAKEFLAGS += --no-print-directory
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: all setup setup-mpi setup-test setup-full release python demo demo-mpi test test-all bench bench-python lint format install clean help
+.PHONY: all setup setup-mpi setup-test setup-full release command python demo demo-mpi test test-all bench bench-python lint \
+        format install uninstall clean help
 .DEFAULT_GOAL := all
+.NOTPARALLEL: # prerequisites run in the order written; CMake builds in parallel
 all: release
 
+# Only these targets, and those that name them, install packages.
 setup:
 	@scripts/setup.sh basic
 setup-mpi: setup
@@ -22,14 +29,19 @@ setup-test: setup
 setup-full: setup
 	@scripts/setup.sh full
 
-release: setup
-	@cmake --preset release $(CMAKE_LOG) -DSWITCHYARD_WERROR=$(WERROR) $(CMAKE_FLAGS) >/dev/null
+release:
+	@scripts/setup.sh check
+	@cmake --preset release $(CMAKE_LOG) -DSWITCHYARD_WERROR=$(WERROR) $(CMAKE_FLAGS) $(INSTALL_FLAGS) >/dev/null
 	@cmake --build $(RELEASE)
 
-demo: release
+command: release
+	@[ -x $(RELEASE)/switchyard ] || { echo 'make: the command line was not built: it needs jansson (make setup, or the' \
+	    'package libjansson-dev) and SWITCHYARD_CLI=ON' >&2; exit 1; }
+
+demo: setup command
 	@$(RELEASE)/switchyard demo $(ARGS)
 
-demo-mpi: setup-mpi release
+demo-mpi: setup-mpi command
 	@$(PYTHON) scripts/mpirun.py -n 4 $(RELEASE)/switchyard demo $(ARGS)
 
 python: setup-test
@@ -41,7 +53,7 @@ test: setup-test release python
 test-all: setup-full release python
 	@$(PYTHON) scripts/test_all.py $(ARGS)
 
-bench: release
+bench: command
 	@$(RELEASE)/switchyard bench $(ARGS)
 
 bench-python: python
@@ -54,15 +66,25 @@ lint: setup-full release python
 format: setup-full python
 	@$(PYTHON) scripts/lint.py --format
 
-install: CMAKE_FLAGS += -DCMAKE_INSTALL_PREFIX=$(PREFIX)
+install: INSTALL_FLAGS = -DCMAKE_INSTALL_PREFIX:PATH='$(PREFIX)' # not in CMAKE_FLAGS, which the command line may set
 install: release
-	@cmake --install $(RELEASE) $(if $(DESTDIR),,&& { [ "$$(id -u)" != 0 ] || ldconfig; })
+	@cmake --install $(RELEASE)
+	@sed 's|^|$(DESTDIR)|' $(RELEASE)/install_manifest.txt >$(RELEASE)/installed.txt
+	@[ -z '$(filter /usr /usr/local,$(PREFIX))' ] || [ -n '$(DESTDIR)' ] || [ "$$(id -u)" != 0 ] || ldconfig
+
+uninstall:
+	@[ -e $(RELEASE)/installed.txt ] || { echo 'make: no list of installed files: $(RELEASE)/installed.txt' >&2; exit 1; }
+	@while IFS= read -r file || [ -n "$$file" ]; do rm -f "$$file" || exit 1; folder=$${file%/*}; \
+	    while case $$folder in */switchyard|*/switchyard/*) rmdir "$$folder" 2>/dev/null;; *) false;; esac; do \
+	        folder=$${folder%/*}; done; \
+	done <$(RELEASE)/installed.txt
+	@rm $(RELEASE)/installed.txt
 
 clean:
 	rm -rf build demo.html demo-mpi.html
 
 help:
-	@echo 'make            build the library and the command line into build/release'
+	@echo 'make            build the library, the command line, examples and tests into build/release'
 	@echo 'make demo       one MoE decode step, narrated; writes demo.html'
 	@echo 'make demo-mpi   its exchange between four processes; writes demo-mpi.html'
 	@echo 'make python     the Python package and what its tests need, in build/venv'
@@ -72,6 +94,11 @@ help:
 	@echo 'make bench-python   what a call from Python costs beyond the C call'
 	@echo 'make lint       clang-format, clang-tidy, cppcheck, ruff, mypy, header and structure checks'
 	@echo 'make format     let clang-format and ruff rewrite the sources'
-	@echo 'make install    install below PREFIX (default /usr/local), DESTDIR honoured'
+	@echo 'make install    build, then install below PREFIX (default /usr/local), DESTDIR honoured; PREFIX=$$HOME/.local needs no root'
+	@echo 'make uninstall  remove what the last make install wrote'
+	@echo 'make setup      install with apt what make and make demo need; setup-mpi, setup-test, setup-full: more'
 	@echo 'make clean      remove build/'
-	@echo 'Missing Debian packages are installed with apt first; SKIP_SETUP=1 turns that off.'
+	@echo 'make help       this list'
+	@echo 'make, make install and make bench install no packages: parts that are missing are named and left out, or with'
+	@echo 'CMAKE_FLAGS=-DSWITCHYARD_CLI=OFF and the like not looked for. The demos, python, test, test-all, lint and format run'
+	@echo 'make setup first; SKIP_SETUP=1 turns that off.'

@@ -3,375 +3,269 @@
  * it has, copied or filled; a combine must read every row it brings home and write what it makes of them. Limits are a
  * copy of the rows that were sent and a fill of the others; for sums a copy of half of what is read and written.
  */
-#include "bench.h"
+#include "described.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "mesh_case.h"
 
-enum { DEVICES = 8 };
+enum { DEVICES = 8, N_FULL = 5, N_QUICK = 2 };
 
-struct shape {
-    int64_t tokens, experts, k, hidden; /* tokens of each device; bf16 rows */
-    bool combine, sum;
+static const char *const dispatches[] = {
+    "bf16 D=8 N=128 E=256 K=8 H=7168 padded", "bf16 D=8 N=128 E=256 K=8 H=7168 packed",
+    "bf16 D=8 N=128 E=256 K=8 H=7168 expert", "bf16 D=8 N=512 E=64 K=8 H=2048 expert",
+    "bf16 D=8 N=8 E=64 K=8 H=2048 expert",    "bf16 D=8 N=16 E=64 K=4 H=256 padded",
+    "bf16 D=8 N=16 E=64 K=4 H=256 expert",
+};
+static const char *const combines[] = {
+    "bf16 D=8 N=128 E=256 K=8 H=7168 slots", "bf16 D=8 N=128 E=256 K=8 H=7168 sum",
+    "bf16 D=8 N=512 E=64 K=8 H=2048 sum",    "bf16 D=8 N=8 E=64 K=8 H=2048 slots",
+    "bf16 D=8 N=8 E=64 K=8 H=2048 sum",      "bf16 D=8 N=16 E=64 K=4 H=256 slots",
+    "bf16 D=8 N=16 E=64 K=4 H=256 sum",
+};
+
+/* Tensors hold the parts of all devices one after the other. */
+struct block {
     sy_a2a_layout layout; /* of dispatch; combine takes EXPERT rows */
-};
-
-static const struct shape dispatches[] = {
-    {128, 256, 8, 7168, false, false, SY_LAYOUT_PADDED}, {128, 256, 8, 7168, false, false, SY_LAYOUT_PACKED},
-    {128, 256, 8, 7168, false, false, SY_LAYOUT_EXPERT}, {512, 64, 8, 2048, false, false, SY_LAYOUT_EXPERT},
-    {8, 64, 8, 2048, false, false, SY_LAYOUT_EXPERT},    {16, 64, 4, 256, false, false, SY_LAYOUT_PADDED},
-    {16, 64, 4, 256, false, false, SY_LAYOUT_EXPERT},
-};
-static const struct shape combines[] = {
-    {128, 256, 8, 7168, true, false, SY_LAYOUT_EXPERT}, {128, 256, 8, 7168, true, true, SY_LAYOUT_EXPERT},
-    {512, 64, 8, 2048, true, true, SY_LAYOUT_EXPERT},   {8, 64, 8, 2048, true, false, SY_LAYOUT_EXPERT},
-    {8, 64, 8, 2048, true, true, SY_LAYOUT_EXPERT},     {16, 64, 4, 256, true, false, SY_LAYOUT_EXPERT},
-    {16, 64, 4, 256, true, true, SY_LAYOUT_EXPERT},
-};
-enum {
-    N_DISPATCHES = sizeof dispatches / sizeof *dispatches,
-    N_COMBINES = sizeof combines / sizeof *combines,
-    N_QUICK = 2, /* the last ones */
-};
-
-/* What one call reads and writes: rows of all devices one behind the other. */
-struct set {
-    uint16_t *home, *away; /* [D*N,H] tokens; rows of the experts */
-    DLTensor home_view[DEVICES], away_view[DEVICES];
-    uint16_t *slots; /* combine: [D,K*N,H] */
-    DLTensor slots_view[DEVICES];
-};
-
-struct state {
-    struct shape shape;
+    bool sum;
+    int64_t tokens, experts, k, hidden; /* tokens of each device */
     struct mesh_case mesh;
+    int64_t first[DEVICES + 1]; /* rows on the experts' side before each device */
     sy_comm *comm;
     sy_routing *routing;
-    int64_t first[DEVICES + 1]; /* rows on the experts' side before each device */
-    int64_t n_sets;
-    struct set *sets;
-    uint16_t *metadata; /* [D][D*N,K] */
-    float *weights;     /* [D*N,K] */
-    int64_t offsets[DEVICES][257], counts[DEVICES][256];
-    uint16_t *plain_rows; /* what the plain loop makes of the first set */
-    int64_t home_shape[2], index_shape[2], mapping_shape[2], metadata_shape[2], slots_shape[3],
-        away_shape[DEVICES][2], counts_shape[1], offsets_shape[1];
-    DLTensor index_view[DEVICES], metadata_view[DEVICES], weights_view[DEVICES], counts_view[DEVICES],
-        offsets_view[DEVICES], mapping_view;
+    const DLTensor *home, *away;   /* [D*N,H] tokens; rows of the experts */
+    const DLTensor *slots;         /* combine without sum: [D*K*N,H] */
+    const DLTensor *metadata;      /* [D*D*N,K] */
+    const DLTensor *weights;       /* [D*N,K] */
+    const DLTensor *counts, *ends; /* [D*E/D], [D*(E/D+1)] */
 };
 
 /* ---- Calls --------------------------------------------------------------------------------------------- */
 
-static sy_status run_dispatch(sy_ctx *ctx, void *opaque, int64_t turn)
+struct parts {
+    DLTensor of[DEVICES];
+    int64_t shape[DEVICES][3];
+};
+
+/* The part of every device has this shape; without a tensor there are none. */
+static const DLTensor *split(struct parts *p, const DLTensor *x, int rank, const int64_t *shape)
 {
-    struct state *const state = opaque;
-    const struct set *const set = &state->sets[turn % state->n_sets];
-    const bool by_expert = state->shape.layout == SY_LAYOUT_EXPERT;
-    return sy_all_to_all_dispatch(
-        ctx, state->comm,
-        &(sy_all_to_all_dispatch_args){.input = set->home_view,
-                                       .expert_indices = state->index_view,
-                                       .expert_mapping = &state->mapping_view,
-                                       .layout = state->shape.layout,
-                                       .routing = state->routing,
-                                       .tokens = set->away_view,
-                                       .metadata = state->metadata_view,
-                                       .expert_counts = by_expert ? state->counts_view : NULL,
-                                       .expert_offsets = by_expert ? state->offsets_view : NULL});
+    for (size_t d = 0; x && d < DEVICES; d++) {
+        memcpy(p->shape[d], shape, (size_t)rank * sizeof *shape);
+        p->of[d] = sy_tensor((char *)x->data + d * (bench_bytes(x) / DEVICES), x->dtype, rank, p->shape[d]);
+    }
+    return x ? p->of : NULL;
 }
 
-static sy_status run_combine(sy_ctx *ctx, void *opaque, int64_t turn)
+static const DLTensor *split_away(struct parts *p, const struct block *b)
 {
-    struct state *const state = opaque;
-    const struct set *const set = &state->sets[turn % state->n_sets];
-    const bool sum = state->shape.sum;
+    for (int d = 0; d < DEVICES; d++) {
+        p->shape[d][0] = b->first[d + 1] - b->first[d];
+        p->shape[d][1] = b->hidden;
+        p->of[d] = sy_tensor((uint16_t *)b->away->data + b->first[d] * b->hidden, SY_BF16, 2, p->shape[d]);
+    }
+    return p->of;
+}
+
+static sy_status call_dispatch(const struct bench_call *c)
+{
+    const struct block *const b = c->args;
+    struct parts home, indices, away, metadata, counts, ends;
+    int64_t mapping_shape[] = {b->experts, DEVICES}, indices_shape[] = {DEVICES * b->tokens, b->k};
+    const DLTensor mapping = sy_tensor(b->mesh.mapping, SY_U16, 2, mapping_shape),
+                   all = sy_tensor(b->mesh.indices, SY_U16, 2, indices_shape);
+    return sy_all_to_all_dispatch(
+        c->ctx, b->comm,
+        &(sy_all_to_all_dispatch_args){
+            .input = split(&home, b->home, DIMS(b->tokens, b->hidden)),
+            .expert_indices = split(&indices, &all, DIMS(b->tokens, b->k)),
+            .expert_mapping = &mapping,
+            .layout = b->layout,
+            .routing = b->routing,
+            .tokens = split_away(&away, b),
+            .metadata = split(&metadata, b->metadata, DIMS(DEVICES * b->tokens, b->k)),
+            .expert_counts = split(&counts, b->counts, DIMS(b->experts / DEVICES)),
+            .expert_offsets = split(&ends, b->ends, DIMS(b->experts / DEVICES + 1)),
+        });
+}
+
+static sy_status call_combine(const struct bench_call *c)
+{
+    const struct block *const b = c->args;
+    struct parts away, weights, out;
     return sy_all_to_all_combine(
-        ctx, state->comm,
-        &(sy_all_to_all_combine_args){.input = set->away_view,
-                                      .weights = sum ? state->weights_view : NULL,
-                                      .sum = sum,
-                                      .routing = state->routing,
-                                      .output = sum ? set->home_view : set->slots_view});
+        c->ctx, b->comm,
+        &(sy_all_to_all_combine_args){
+            .input = split_away(&away, b),
+            .weights = b->sum ? split(&weights, b->weights, DIMS(b->tokens, b->k)) : NULL,
+            .sum = b->sum,
+            .routing = b->routing,
+            .output = b->sum ? split(&out, b->home, DIMS(b->tokens, b->hidden))
+                             : split(&out, b->slots, DIMS(b->k, b->tokens, b->hidden)),
+        });
 }
 
 /* ---- The plain loops ----------------------------------------------------------------------------------- */
 
 /* Where choice k of token t has its row, among those of all devices. */
-static int64_t row_of(const struct state *state, int64_t t, int64_t k)
+static int64_t row_of(const struct block *b, int64_t t, int64_t k)
 {
-    const int64_t at = t * state->shape.k + k;
-    return state->first[mesh_case_device(&state->mesh, state->mesh.indices[at])] + state->mesh.row[at];
+    const int64_t at = t * b->k + k;
+    return b->first[mesh_case_device(&b->mesh, b->mesh.indices[at])] + b->mesh.row[at];
 }
 
-static void plain_dispatch(void *opaque, int64_t turn)
+static void plain_dispatch(const struct bench_call *c)
 {
-    const struct state *const state = opaque;
-    const struct shape *const s = &state->shape;
-    const struct set *const set = &state->sets[turn % state->n_sets];
-    const int64_t all = DEVICES * s->tokens;
-    const size_t bytes = (size_t)s->hidden * sizeof *set->home;
-    uint16_t *const out = turn == 0 ? state->plain_rows : set->away;
-    if (s->layout == SY_LAYOUT_EXPERT) {
+    const struct block *const b = c->args;
+    const int64_t all = DEVICES * b->tokens, hidden = b->hidden;
+    const size_t bytes = (size_t)hidden * sizeof(uint16_t);
+    const uint16_t *const home = b->home->data;
+    uint16_t *const out = b->away->data;
+    if (b->layout == SY_LAYOUT_EXPERT) {
         for (int64_t t = 0; t < all; t++)
-            for (int64_t k = 0; k < s->k; k++)
-                memcpy(out + row_of(state, t, k) * s->hidden, set->home + t * s->hidden, bytes);
+            for (int64_t k = 0; k < b->k; k++)
+                memcpy(out + row_of(b, t, k) * hidden, home + t * hidden, bytes);
         return;
     }
     for (int d = 0; d < DEVICES; d++) {
-        uint16_t *next = out + state->first[d] * s->hidden;
+        uint16_t *next = out + b->first[d] * hidden;
         for (int64_t t = 0; t < all; t++) {
-            const bool hit = mesh_case_hits(&state->mesh, t, d);
+            const bool hit = mesh_case_hits(&b->mesh, t, d);
             if (hit)
-                memcpy(next, set->home + t * s->hidden, bytes);
-            else if (s->layout == SY_LAYOUT_PADDED)
+                memcpy(next, home + t * hidden, bytes);
+            else if (b->layout == SY_LAYOUT_PADDED)
                 memset(next, 0, bytes);
-            next += hit || s->layout == SY_LAYOUT_PADDED ? s->hidden : 0;
+            next += hit || b->layout == SY_LAYOUT_PADDED ? hidden : 0;
         }
     }
 }
 
-static void plain_combine(void *opaque, int64_t turn)
+static void plain_combine(const struct bench_call *c)
 {
-    const struct state *const state = opaque;
-    const struct shape *const s = &state->shape;
-    const struct set *const set = &state->sets[turn % state->n_sets];
-    uint16_t *const out = turn == 0 ? state->plain_rows : s->sum ? set->home : set->slots;
-    for (int64_t t = 0; t < DEVICES * s->tokens; t++) {
-        const int64_t d = t / s->tokens, n = t % s->tokens;
-        for (int64_t k = 0; k < s->k && !s->sum; k++)
-            memcpy(out + ((d * s->k + k) * s->tokens + n) * s->hidden,
-                   set->away + row_of(state, t, k) * s->hidden, (size_t)s->hidden * sizeof *out);
-        for (int64_t h = 0; h < s->hidden && s->sum; h++) {
+    const struct block *const b = c->args;
+    const uint16_t *const away = b->away->data;
+    uint16_t *const out = (b->sum ? b->home : b->slots)->data;
+    const float *const weights = b->weights->data;
+    for (int64_t t = 0; t < DEVICES * b->tokens; t++) {
+        const int64_t d = t / b->tokens, n = t % b->tokens;
+        for (int64_t k = 0; k < b->k && !b->sum; k++)
+            memcpy(out + ((d * b->k + k) * b->tokens + n) * b->hidden, away + row_of(b, t, k) * b->hidden,
+                   (size_t)b->hidden * sizeof *out);
+        for (int64_t h = 0; h < b->hidden && b->sum; h++) {
             float sum = 0;
-            for (int64_t k = 0; k < s->k; k++)
-                sum += state->weights[t * s->k + k] *
-                       bench_bf16_value(set->away[row_of(state, t, k) * s->hidden + h]);
-            out[t * s->hidden + h] = bench_bf16_round(sum);
+            for (int64_t k = 0; k < b->k; k++)
+                sum += weights[t * b->k + k] * bench_bf16_value(away[row_of(b, t, k) * b->hidden + h]);
+            out[t * b->hidden + h] = bench_bf16_round(sum);
         }
     }
 }
 
-static const char *check_dispatch(void *opaque)
+static const char *check_dispatch(const struct bench_call *c)
 {
-    const struct state *const state = opaque;
-    const size_t bytes = (size_t)(state->first[DEVICES] * state->shape.hidden) * sizeof *state->plain_rows;
-    const size_t table = (size_t)(DEVICES * state->shape.tokens * state->shape.k) * sizeof *state->metadata;
+    const struct block *const b = c->args;
+    const size_t table = bench_bytes(b->metadata) / DEVICES;
     for (size_t d = 0; d < DEVICES; d++)
-        if (memcmp(state->metadata + d * table / sizeof *state->metadata, state->mesh.indices, table) != 0)
+        if (memcmp((const char *)b->metadata->data + d * table, b->mesh.indices, table) != 0)
             return "metadata is not what the tokens chose";
-    return memcmp(state->sets[0].away, state->plain_rows, bytes) == 0 ? NULL
-                                                                      : "rows differ from the plain loop";
-}
-
-static const char *check_combine(void *opaque)
-{
-    const struct state *const state = opaque;
-    const struct shape *const s = &state->shape;
-    const size_t rows = (size_t)(DEVICES * s->tokens * (s->sum ? 1 : s->k));
-    const uint16_t *const out = s->sum ? state->sets[0].home : state->sets[0].slots;
-    return memcmp(out, state->plain_rows, rows * (size_t)s->hidden * sizeof *out) == 0
+    return memcmp(bench_got(c, &b->away), bench_want(c, &b->away), bench_bytes(b->away)) == 0
                ? NULL
                : "rows differ from the plain loop";
 }
 
 /* ---- Data ---------------------------------------------------------------------------------------------- */
 
-static void release(struct state *state)
-{
-    for (int64_t i = 0; state->sets && i < state->n_sets; i++) {
-        free(state->sets[i].home);
-        free(state->sets[i].away);
-        free(state->sets[i].slots);
-    }
-    sy_routing_destroy(state->routing);
-    sy_comm_destroy(state->comm);
-    mesh_case_free(&state->mesh);
-    free(state->sets);
-    free(state->metadata);
-    free(state->weights);
-    free(state->plain_rows);
-}
-
 /* Rows on the experts' side: all tokens, those that were sent, or one for each choice. */
-static void count_rows(struct state *state)
+static void count_rows(struct block *b)
 {
-    const struct mesh_case *const m = &state->mesh;
+    const struct mesh_case *const m = &b->mesh;
     for (int d = 0; d < DEVICES; d++) {
-        int64_t rows = state->shape.layout == SY_LAYOUT_EXPERT   ? m->rows[d]
-                       : state->shape.layout == SY_LAYOUT_PADDED ? DEVICES * m->tokens
-                                                                 : 0;
-        for (int p = 0; p < DEVICES && state->shape.layout == SY_LAYOUT_PACKED; p++)
+        int64_t rows = b->layout == SY_LAYOUT_EXPERT   ? m->rows[d]
+                       : b->layout == SY_LAYOUT_PADDED ? DEVICES * m->tokens
+                                                       : 0;
+        for (int p = 0; p < DEVICES && b->layout == SY_LAYOUT_PACKED; p++)
             rows += m->sent[p * DEVICES + d];
-        state->first[d + 1] = state->first[d] + rows;
-        memcpy(state->away_shape[d], (int64_t[]){rows, state->shape.hidden}, sizeof state->away_shape[d]);
+        b->first[d + 1] = b->first[d] + rows;
     }
 }
 
-static bool make_set(struct state *state, struct set *set, uint64_t seed)
+/* What both have. False after a fault. */
+static bool make_mesh(struct bench_call *c)
 {
-    const struct shape *const s = &state->shape;
-    const size_t hidden = (size_t)s->hidden, home = (size_t)(DEVICES * s->tokens) * hidden,
-                 away = (size_t)state->first[DEVICES] * hidden, slots = s->combine && !s->sum ? away : 0;
-    set->home = bench_alloc(home, sizeof *set->home);
-    set->away = bench_alloc(away, sizeof *set->away);
-    set->slots = bench_alloc(slots, sizeof *set->slots);
-    if (!set->home || !set->away || !set->slots)
-        return false;
-    bench_fill_bf16(s->combine ? set->away : set->home, s->combine ? away : home, seed);
-    for (int64_t d = 0; d < DEVICES; d++) {
-        set->home_view[d] = sy_tensor(set->home + d * s->tokens * s->hidden, SY_BF16, 2, state->home_shape);
-        set->away_view[d] =
-            sy_tensor(set->away + state->first[d] * s->hidden, SY_BF16, 2, state->away_shape[d]);
-        if (slots > 0)
-            set->slots_view[d] =
-                sy_tensor(set->slots + d * s->k * s->tokens * s->hidden, SY_BF16, 3, state->slots_shape);
+    struct block *const b = c->args;
+    b->layout = bench_says(c->shape, "padded")   ? SY_LAYOUT_PADDED
+                : bench_says(c->shape, "packed") ? SY_LAYOUT_PACKED
+                                                 : SY_LAYOUT_EXPERT;
+    b->sum = bench_says(c->shape, "sum");
+    b->tokens = bench_size(c, "N=");
+    b->experts = bench_size(c, "E=");
+    b->k = bench_size(c, "K=");
+    b->hidden = bench_size(c, "H=");
+    if (!mesh_case_make(&b->mesh, DEVICES, b->tokens, b->experts, b->k, 70) ||
+        sy_comm_create_local(&b->comm, (sy_mesh){1, DEVICES}, NULL) != SY_OK ||
+        sy_routing_create(c->ctx, b->comm, &b->routing) != SY_OK)
+        return bench_fault(c, "not enough memory");
+    count_rows(b);
+    if (b->layout == SY_LAYOUT_EXPERT) {
+        bench_in(c, &b->counts, SY_I64, DIMS(b->experts), BENCH_ONCE, NULL, 0);
+        bench_in(c, &b->ends, SY_I64, DIMS(b->experts + DEVICES), BENCH_ONCE, NULL, 0);
     }
-    return true;
-}
-
-static void make_views(struct state *state)
-{
-    const struct shape *const s = &state->shape;
-    const int64_t all = DEVICES * s->tokens, choices = s->tokens * s->k, local = s->experts / DEVICES;
-    memcpy(state->home_shape, (int64_t[]){s->tokens, s->hidden}, sizeof state->home_shape);
-    memcpy(state->index_shape, (int64_t[]){s->tokens, s->k}, sizeof state->index_shape);
-    memcpy(state->metadata_shape, (int64_t[]){all, s->k}, sizeof state->metadata_shape);
-    memcpy(state->mapping_shape, (int64_t[]){s->experts, DEVICES}, sizeof state->mapping_shape);
-    memcpy(state->slots_shape, (int64_t[]){s->k, s->tokens, s->hidden}, sizeof state->slots_shape);
-    state->counts_shape[0] = local;
-    state->offsets_shape[0] = local + 1;
-    state->mapping_view = sy_tensor(state->mesh.mapping, SY_U16, 2, state->mapping_shape);
-    for (int64_t d = 0; d < DEVICES; d++) {
-        state->index_view[d] = sy_tensor(state->mesh.indices + d * choices, SY_U16, 2, state->index_shape);
-        state->metadata_view[d] =
-            sy_tensor(state->metadata + d * all * s->k, SY_U16, 2, state->metadata_shape);
-        state->weights_view[d] = sy_tensor(state->weights + d * choices, SY_F32, 2, state->index_shape);
-        state->counts_view[d] = sy_tensor(state->counts[d], SY_I64, 1, state->counts_shape);
-        state->offsets_view[d] = sy_tensor(state->offsets[d], SY_I64, 1, state->offsets_shape);
-    }
-}
-
-static bool prepare(struct state *state, sy_ctx *ctx)
-{
-    const struct shape *const s = &state->shape;
-    const size_t choices = (size_t)(DEVICES * s->tokens * s->k);
-    uint64_t seed = 71;
-    if (!mesh_case_make(&state->mesh, DEVICES, s->tokens, s->experts, s->k, 70))
-        return false;
-    count_rows(state);
-    const size_t away = (size_t)(state->first[DEVICES] * s->hidden) * sizeof(uint16_t);
-    state->n_sets = bench_sets(away + (size_t)(DEVICES * s->tokens * s->hidden) * sizeof(uint16_t));
-    state->sets = bench_alloc((size_t)state->n_sets, sizeof *state->sets);
-    state->metadata = bench_alloc(DEVICES * choices, sizeof *state->metadata);
-    state->weights = bench_alloc(choices, sizeof *state->weights);
-    state->plain_rows = bench_alloc(away, 1);
-    if (!state->sets || !state->metadata || !state->weights || !state->plain_rows)
-        return false;
-    for (size_t i = 0; i < choices; i++)
-        state->weights[i] = (float)bench_unit(&seed);
-    make_views(state);
-    for (int64_t i = 0; i < state->n_sets; i++)
-        if (!make_set(state, &state->sets[i], 72 + (uint64_t)i))
-            return false;
-    return sy_comm_create_local(&state->comm, (sy_mesh){1, DEVICES}, NULL) == SY_OK &&
-           sy_routing_create(ctx, state->comm, &state->routing) == SY_OK;
-}
-
-/* A combine needs the routing of a dispatch. Its rows go where the combine's input lies, and that is made anew. */
-static bool fill_routing(struct state *state, sy_ctx *ctx)
-{
-    struct set *const set = &state->sets[0];
-    bool filled = run_dispatch(ctx, state, 0) == SY_OK;
-    bench_fill_bf16(set->away, (size_t)(state->first[DEVICES] * state->shape.hidden), 72);
-    return filled;
-}
-
-/* ---- Cases --------------------------------------------------------------------------------------------- */
-
-static void describe(const struct shape *s, char *text, size_t bytes)
-{
-    static const char *const layouts[] = {"padded", "packed", "expert"};
-    const char *const kind = !s->combine ? layouts[s->layout] : s->sum ? "sum" : "slots";
-    snprintf(text, bytes, "bf16 D=%d N=%d E=%d K=%d H=%d %s", DEVICES, (int)s->tokens, (int)s->experts,
-             (int)s->k, (int)s->hidden, kind);
-}
-
-static void describe_dispatch(int index, char *text, size_t bytes)
-{
-    describe(&dispatches[index], text, bytes);
-}
-
-static void describe_combine(int index, char *text, size_t bytes)
-{
-    describe(&combines[index], text, bytes);
+    return bench_in(c, &b->metadata, SY_U16, DIMS(DEVICES * (DEVICES * b->tokens), b->k), BENCH_ONCE, NULL,
+                    0);
 }
 
 /* Rows that are written because they were sent, and because they were not. */
-static struct bench_work dispatch_work(const struct state *state)
+static void make_dispatch(struct bench_call *c)
 {
-    const size_t row = (size_t)state->shape.hidden * sizeof(uint16_t);
-    const int64_t copied =
-        state->shape.layout == SY_LAYOUT_PADDED ? mesh_case_sent(&state->mesh) : state->first[DEVICES];
-    return (struct bench_work){.copy_bytes = (size_t)copied * row,
-                               .fill_bytes = (size_t)(state->first[DEVICES] - copied) * row};
+    struct block *const b = c->args;
+    if (!make_mesh(c))
+        return;
+    bench_in(c, &b->home, SY_BF16, DIMS(DEVICES * b->tokens, b->hidden), BENCH_COPIES, fill_numbers, 0);
+    bench_room(c, &b->away, SY_BF16, DIMS(b->first[DEVICES], b->hidden), BENCH_COPIES);
+    const size_t row = (size_t)b->hidden * sizeof(uint16_t);
+    const int64_t copied = b->layout == SY_LAYOUT_PADDED ? mesh_case_sent(&b->mesh) : b->first[DEVICES];
+    c->limit.copy_bytes = (size_t)copied * row;
+    c->limit.fill_bytes = (size_t)(b->first[DEVICES] - copied) * row;
+    c->bytes = bench_work_bytes(&c->limit);
 }
 
-static void run_dispatch_case(struct bench *bench, int index, const char *name)
+/* A combine needs the routing of a dispatch. Its rows go where the combine's input is, and that is filled again. */
+static void make_combine(struct bench_call *c)
 {
-    struct state *const state = calloc(1, sizeof *state);
-    if (state)
-        state->shape = dispatches[index];
-    if (state && prepare(state, bench->ctx)) {
-        const struct bench_work work = dispatch_work(state);
-        bench_measure(bench, &(struct bench_case){
-                                 .op = "all_to_all_dispatch",
-                                 .shape = name,
-                                 .state = state,
-                                 .run = run_dispatch,
-                                 .plain = plain_dispatch,
-                                 .check = check_dispatch,
-                                 .bytes = bench_work_bytes(&work),
-                                 .limit = work,
-                             });
-    } else {
-        bench_no_memory(bench, "all_to_all_dispatch", name);
-    }
-    if (state)
-        release(state);
-    free(state);
+    struct block *const b = c->args;
+    if (!make_mesh(c))
+        return;
+    bench_room(c, &b->home, SY_BF16, DIMS(DEVICES * b->tokens, b->hidden),
+               b->sum ? BENCH_COPIES : BENCH_ONCE);
+    if (!b->sum)
+        bench_room(c, &b->slots, SY_BF16, DIMS(DEVICES * b->k * b->tokens, b->hidden), BENCH_COPIES);
+    bench_in(c, &b->weights, SY_F32, DIMS(DEVICES * b->tokens, b->k), BENCH_ONCE, fill_unit, 100);
+    if (!bench_in(c, &b->away, SY_BF16, DIMS(b->first[DEVICES], b->hidden), BENCH_COPIES, fill_numbers, 0))
+        return;
+    if (call_dispatch(c) != SY_OK)
+        bench_fault(c, sy_ctx_error(c->ctx));
+    fill_numbers(c, b->away, 0, 72);
+    const size_t moved = bench_bytes(b->away) + bench_bytes(b->sum ? b->home : b->slots);
+    c->limit.copy_bytes = moved / 2;
+    c->bytes = (double)moved;
 }
 
-static void run_combine_case(struct bench *bench, int index, const char *name)
+static void release(const struct bench_call *c)
 {
-    struct state *const state = calloc(1, sizeof *state);
-    if (state)
-        state->shape = combines[index];
-    if (state && prepare(state, bench->ctx) && fill_routing(state, bench->ctx)) {
-        const struct shape *const s = &state->shape;
-        const int64_t home = DEVICES * s->tokens * (s->sum ? 1 : s->k);
-        const size_t moved = (size_t)((state->first[DEVICES] + home) * s->hidden) * sizeof(uint16_t);
-        bench_measure(bench, &(struct bench_case){
-                                 .op = "all_to_all_combine",
-                                 .shape = name,
-                                 .state = state,
-                                 .run = run_combine,
-                                 .plain = plain_combine,
-                                 .check = check_combine,
-                                 .bytes = (double)moved,
-                                 .limit = {.copy_bytes = moved / 2},
-                             });
-    } else {
-        bench_no_memory(bench, "all_to_all_combine", name);
-    }
-    if (state)
-        release(state);
-    free(state);
+    struct block *const b = c->args;
+    sy_routing_destroy(b->routing);
+    sy_comm_destroy(b->comm);
+    mesh_case_free(&b->mesh);
 }
 
-const struct bench_op bench_all_to_all_dispatch = {"all_to_all_dispatch", N_DISPATCHES - N_QUICK, N_QUICK,
-                                                   describe_dispatch, run_dispatch_case};
-const struct bench_op bench_all_to_all_combine = {"all_to_all_combine", N_COMBINES - N_QUICK, N_QUICK,
-                                                  describe_combine, run_combine_case};
+const struct bench_op bench_all_to_all_dispatch = {"all_to_all_dispatch",
+                                                   dispatches,
+                                                   N_FULL,
+                                                   N_QUICK,
+                                                   .make = make_dispatch,
+                                                   .plain = plain_dispatch,
+                                                   .check = check_dispatch,
+                                                   .call = call_dispatch,
+                                                   .release = release};
+const struct bench_op bench_all_to_all_combine = {
+    "all_to_all_combine", combines,          N_FULL, N_QUICK, .make = make_combine, .plain = plain_combine,
+    .call = call_combine, .release = release};

@@ -10,41 +10,11 @@
 
 #include "cli/cli.h"
 #include "cli/team.h"
+#include "described.h"
 
-static const struct bench_op *const bench_ops[] = {
-    &bench_moe_route,
-    &bench_moe_map_from_ids,
-    &bench_moe_ids_from_map,
-    &bench_moe_permute,
-    &bench_moe_permute_ids,
-    &bench_moe_unpermute_ids,
-    &bench_moe_align_block,
-    &bench_moe_pad_map,
-    &bench_moe_convert_indices,
-    &bench_moe_reorder_chunks,
-    &bench_moe_unpermute,
-    &bench_moe_permute_grad,
-    &bench_moe_unpermute_grad,
-    &bench_moe_dispatch,
-    &bench_moe_combine,
-    &bench_moe_dispatch_grad_gate,
-    &bench_moe_locations,
-    &bench_moe_capacity,
-    &bench_sample,
-    &bench_sample_overrides,
-    &bench_sample_noise,
-    &bench_kv_gather,
-    &bench_kv_translate,
-    &bench_kv_slots,
-    &bench_kv_scatter,
-    &bench_kv_planes,
-    &bench_kv_format,
-    &bench_kv_ragged,
-    &bench_kv_blocks,
-    &bench_local_reduce,
-    &bench_all_to_all_dispatch,
-    &bench_all_to_all_combine,
-};
+#define ADDRESS(op) &bench_##op,
+static const struct bench_op *const bench_ops[] = {BENCH_OPS(ADDRESS)};
+#undef ADDRESS
 
 enum { N_OPS = sizeof bench_ops / sizeof *bench_ops, MOST_TEXTS = 16 };
 
@@ -89,8 +59,7 @@ static int each_case(struct bench *bench, const struct request *request,
         const struct bench_op *const op = request->ops[i];
         const int begin = bench->quick ? op->n_full : 0, end = op->n_full + (bench->quick ? op->n_quick : 0);
         for (int index = begin; index < end; index++) {
-            char shape[96];
-            op->describe(index, shape, sizeof shape);
+            const char *const shape = op->shapes[index];
             if (!is_wanted(request, shape))
                 continue;
             visit(bench, op, index, shape);
@@ -120,7 +89,7 @@ static void run_case(struct bench *bench, const struct bench_op *op, int index, 
     report_progress(bench, "[%d/%d] %s %s ...", bench->cases + 1, bench->total, op->name, shape);
     bench->op = op;
     bench->index = index;
-    op->run(bench, index, shape);
+    bench_described(bench, op, shape);
 }
 
 /* ---- Command line -------------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /*
- * Checks first, then times. A file bench/<op>.c makes seeded inputs at named shapes, computes the result once
- * more with a plain loop, and hands both to bench_measure, which refuses to time a wrong result. Times are
+ * Checks first, then times. A file bench/<op>.c describes seeded inputs at named shapes (described.h) and computes the
+ * result once more with a plain loop; bench_measure does not time a wrong result. Times are
  * medians of interleaved repetitions beside a limit measured in the same run: a parallel copy, fill or read
  * of the bytes the operator cannot avoid to move. Shares of such a limit compare across machines; times do
  * not.
@@ -84,7 +84,7 @@ void bench_shuffle(int32_t *order, int64_t n, uint64_t seed);
 void bench_route(uint8_t *map, int64_t tokens, int64_t experts, int64_t k, uint64_t seed);
 
 /* The row of every slot moe_permute would give such a map: slot j of a token is its j-th expert. */
-void bench_slots(int32_t *index, const uint8_t *map, int64_t tokens, int64_t experts, int64_t k);
+void bench_slots(int32_t *index, const uint8_t *map, int64_t tokens, int64_t experts);
 
 /* bf16 by hand: ordinary numbers, the value of one, and rounding to nearest even of an ordinary number. */
 void bench_fill_bf16(uint16_t *data, size_t n, uint64_t seed);
@@ -131,40 +131,48 @@ struct bench {
     int n_notes;
 };
 
-/* One operator at one shape. `turn` counts the calls; callbacks use it to rotate buffers. */
-struct bench_case {
-    const char *op, *shape;
-    void *state;
-    sy_status (*run)(sy_ctx *ctx, void *state, int64_t turn);
-    void (*plain)(void *state,
-                  int64_t turn); /* the straightforward loop; turn 0 into buffers for the check  */
-    const char *(*check)(
-        void *state); /* after run(turn 0) and plain: NULL, or what is wrong                 */
-    double bytes;     /* that must move                                                      */
-    struct bench_work limit;
-};
+struct bench_call;
 
 /* Checks, times, prints. Counts a wrong result as a failure. */
-void bench_measure(struct bench *bench, const struct bench_case *subject);
+void bench_measure(struct bench *bench, struct bench_call *subject);
 
-/* Says that a case was left out for want of memory, which is a failure too. */
-void bench_no_memory(struct bench *bench, const char *op, const char *shape);
-
-/* The cases of an operator, numbered: those of a whole run from 0, those of a quick run after them. */
+/* A benchmark, see described.h. Its cases are texts: the shapes of a whole run, then the last `n_quick`, those of a quick
+   run. */
 struct bench_op {
     const char *name;
+    const char *const *shapes;
     int n_full, n_quick;
-    void (*describe)(int index, char *text, size_t bytes); /* the shape, as the table shows it */
-    void (*run)(struct bench *bench, int index, const char *shape);
+    void (*make)(struct bench_call *c);
+    void (*plain)(const struct bench_call *c);        /* the straightforward loop, of the present turn */
+    const char *(*check)(const struct bench_call *c); /* NULL: every byte of the outputs is compared */
+    sy_status (*call)(const struct bench_call *c);    /* NULL: sy_call with the arguments that `make` set */
+    void (*release)(const struct bench_call *c);      /* of what `make` created beside tensors; may be NULL */
+    void (*peers)(const char *shape,
+                  struct emit *json); /* what peers.py must know of a case; NULL: no peers */
 };
 
-extern const struct bench_op bench_moe_route, bench_moe_map_from_ids, bench_moe_ids_from_map,
-    bench_moe_permute, bench_moe_permute_ids, bench_moe_unpermute_ids, bench_moe_align_block,
-    bench_moe_pad_map, bench_moe_reorder_chunks, bench_moe_convert_indices, bench_moe_unpermute,
-    bench_moe_permute_grad, bench_moe_unpermute_grad, bench_moe_dispatch, bench_moe_combine,
-    bench_moe_dispatch_grad_gate, bench_moe_locations, bench_moe_capacity, bench_sample,
-    bench_sample_overrides, bench_sample_noise, bench_kv_gather, bench_kv_translate, bench_kv_slots,
-    bench_kv_scatter, bench_kv_planes, bench_kv_format, bench_kv_ragged, bench_kv_blocks,
-    bench_all_to_all_dispatch, bench_all_to_all_combine, bench_local_reduce;
+/* `name, shapes` of a bench_op, from the array `shapes`. */
+#define BENCH_CASES(text, quick) \
+    .name = (text), .shapes = shapes, .n_full = (int)(sizeof shapes / sizeof *shapes) - (quick), \
+    .n_quick = (quick)
+
+/* In the order of the report. */
+#define BENCH_OPS(OP) \
+    OP(moe_route) \
+    OP(moe_map_from_ids) \
+    OP(moe_ids_from_map) \
+    OP(moe_permute) \
+    OP(moe_permute_ids) \
+    OP(moe_unpermute_ids) \
+    OP(moe_align_block) \
+    OP(moe_pad_map) OP(moe_convert_indices) OP(moe_reorder_chunks) OP(moe_unpermute) OP(moe_permute_grad) \
+        OP(moe_unpermute_grad) OP(moe_dispatch) OP(moe_combine) OP(moe_dispatch_grad_gate) OP(moe_locations) \
+            OP(moe_capacity) OP(sample) OP(sample_overrides) OP(sample_noise) OP(kv_gather) OP(kv_translate) \
+                OP(kv_slots) OP(kv_scatter) OP(kv_planes) OP(kv_format) OP(kv_ragged) OP(kv_blocks) \
+                    OP(local_reduce) OP(all_to_all_dispatch) OP(all_to_all_combine)
+
+#define DECLARE(op) extern const struct bench_op bench_##op;
+BENCH_OPS(DECLARE)
+#undef DECLARE
 
 #endif

@@ -2,95 +2,39 @@
  * kv_blocks of 64 rows of 1152 bytes: random blocks to other random blocks of the same cache. Must move: every block
  * read and written. The limit is a copy of as many bytes.
  */
-#include "bench.h"
+#include "described.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK_ELEMENTS = 64 * 576, BLOCK_BYTES = 2 * BLOCK_ELEMENTS, BLOCKS = 4096 };
+enum { BLOCK_ELEMENTS = 64 * 576, BLOCK_BYTES = 2 * BLOCK_ELEMENTS };
 
-static const int64_t full[] = {4, 64, 1024}, quick[] = {64};
-enum { N_FULL = sizeof full / sizeof *full, N_QUICK = sizeof quick / sizeof *quick };
-
-struct state {
-    int64_t n, n_sets;
-    uint16_t *cache, *plain_cache; /* [BLOCKS, 64, 576] */
-    int32_t *pairs;                /* [n_sets, n, 2] */
+static const char *const shapes[] = {
+    "72 KiB n=4 of 4096",
+    "72 KiB n=64 of 4096",
+    "72 KiB n=1024 of 4096",
+    /* Quick. */
+    "72 KiB n=64 of 4096",
 };
 
-static sy_status run(sy_ctx *ctx, void *opaque, int64_t turn)
+static void make(struct bench_call *c)
 {
-    const struct state *const state = opaque;
-    const DLTensor cache = sy_tensor(state->cache, SY_BF16, 3, (int64_t[]){BLOCKS, 64, 576}),
-                   pairs = sy_tensor(state->pairs + turn % state->n_sets * state->n * 2, SY_I32, 2,
-                                     (int64_t[]){state->n, 2});
-    return sy_kv_blocks(ctx, &(sy_kv_blocks_args){.cache = &cache, .pairs = &pairs});
+    sy_kv_blocks_args *const a = c->args;
+    const int64_t n = bench_size(c, "n="), blocks = bench_size(c, "of ");
+    bench_inout(c, &a->cache, SY_BF16, DIMS(blocks, 64, 576), BENCH_ONCE, fill_bits, 0);
+    bench_in(c, &a->pairs, SY_I32, DIMS(n, 2), BENCH_TURNS, fill_next, blocks);
+    c->limit.copy_bytes = (size_t)n * BLOCK_BYTES;
+    c->bytes = bench_work_bytes(&c->limit);
+    c->touched = 2 * c->limit.copy_bytes;
 }
 
-static void plain(void *opaque, int64_t turn)
+static void plain(const struct bench_call *c)
 {
-    const struct state *const state = opaque;
-    uint16_t *const cache = turn == 0 ? state->plain_cache : state->cache;
-    const int32_t *const pairs = state->pairs + turn % state->n_sets * state->n * 2;
-    for (int64_t i = 0; i < state->n; i++)
+    const sy_kv_blocks_args *const a = c->args;
+    const int32_t *const pairs = a->pairs->data;
+    uint16_t *const cache = a->cache->data;
+    for (int64_t i = 0; i < a->pairs->shape[0]; i++)
         memcpy(cache + (int64_t)pairs[2 * i + 1] * BLOCK_ELEMENTS,
                cache + (int64_t)pairs[2 * i] * BLOCK_ELEMENTS, BLOCK_BYTES);
 }
 
-static const char *check(void *opaque)
-{
-    const struct state *const state = opaque;
-    return memcmp(state->cache, state->plain_cache, (size_t)BLOCKS * BLOCK_BYTES) == 0
-               ? NULL
-               : "cache differs from the plain loop";
-}
-
-/* Of a shuffled list of all blocks the first are read and the next written; each set has its own. */
-static bool prepare(struct state *state)
-{
-    state->n_sets = BLOCKS / (2 * state->n);
-    state->cache = bench_alloc(BLOCKS, BLOCK_BYTES);
-    state->plain_cache = bench_alloc(BLOCKS, BLOCK_BYTES);
-    state->pairs = bench_alloc(BLOCKS, sizeof *state->pairs);
-    if (!state->cache || !state->plain_cache || !state->pairs)
-        return false;
-    bench_shuffle(state->pairs, BLOCKS, 3);
-    bench_fill_random(state->cache, (size_t)BLOCKS * BLOCK_BYTES, 29);
-    memcpy(state->plain_cache, state->cache, (size_t)BLOCKS * BLOCK_BYTES);
-    return true;
-}
-
-static int64_t pairs_at(int index)
-{
-    return index < N_FULL ? full[index] : quick[index - N_FULL];
-}
-
-static void describe(int index, char *text, size_t bytes)
-{
-    snprintf(text, bytes, "72 KiB n=%d of %d", (int)pairs_at(index), BLOCKS);
-}
-
-static void run_case(struct bench *bench, int index, const char *name)
-{
-    struct state state = {.n = pairs_at(index)};
-    const size_t bytes = (size_t)state.n * BLOCK_BYTES;
-    if (prepare(&state))
-        bench_measure(bench, &(struct bench_case){
-                                 .op = "kv_blocks",
-                                 .shape = name,
-                                 .state = &state,
-                                 .run = run,
-                                 .plain = plain,
-                                 .check = check,
-                                 .bytes = 2 * (double)bytes,
-                                 .limit = {.copy_bytes = bytes},
-                             });
-    else
-        bench_no_memory(bench, "kv_blocks", name);
-    free(state.cache);
-    free(state.plain_cache);
-    free(state.pairs);
-}
-
-const struct bench_op bench_kv_blocks = {"kv_blocks", N_FULL, N_QUICK, describe, run_case};
+const struct bench_op bench_kv_blocks = {BENCH_CASES("kv_blocks", 1), .make = make, .plain = plain};

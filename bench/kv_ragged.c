@@ -2,150 +2,58 @@
  * kv_ragged of 1152-byte rows (the latent rows of multi-head latent attention in bf16): the last tokens of every
  * sequence, from the middle of a page on. Must move: every row read and written. The limit is a copy of the output.
  */
-#include "bench.h"
+#include "described.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { ROW_ELEMENTS = 576, ROW_BYTES = 2 * ROW_ELEMENTS };
 
-struct shape {
-    int64_t sequences, tokens, block; /* tokens asked for of each sequence; it has as many more */
+static const char *const shapes[] = {
+    "1152 B B=1 n=65536 S=128",
+    "1152 B B=1 n=65536 S=16",
+    "1152 B B=16 n=4096 S=64",
+    "1152 B B=128 n=512 S=64",
+    "1152 B B=256 n=16 S=16",
+    /* Quick. */
+    "1152 B B=8 n=1024 S=64",
 };
 
-static const struct shape full[] = {
-    {1, 65536, 128}, {1, 65536, 16}, {16, 4096, 64}, {128, 512, 64}, {256, 16, 16}};
-static const struct shape quick[] = {{8, 1024, 64}};
-enum { N_FULL = sizeof full / sizeof *full, N_QUICK = sizeof quick / sizeof *quick };
-
-struct state {
-    struct shape shape;
-    int64_t n_sets;
-    uint16_t **rows; /* [n_sets] of [B*tokens, D] */
-    uint16_t *cache, *plain_rows;
-    int32_t *table, *starts, *cu_lens;
-};
-
-static int64_t rows_of(const struct shape *s)
+/* About the last n of 2*n tokens, at different places of a page. */
+static BENCH_FILLER(fill_starts)
 {
-    return s->sequences * s->tokens;
+    for (int64_t b = 0; b < x->shape[0]; b++)
+        ((int32_t *)x->data)[b] = (int32_t)(n - 1 - b * 7 % bench_size(c, "S=") % n);
 }
 
-static sy_status run(sy_ctx *ctx, void *opaque, int64_t turn)
+/* The blocks of all sequences are shuffled in the pool, as they are after an engine has run for a while. */
+static void make(struct bench_call *c)
 {
-    const struct state *const state = opaque;
-    const struct shape *const s = &state->shape;
-    const int64_t columns = 2 * s->tokens / s->block;
-    const DLTensor cache = sy_tensor(state->cache, SY_BF16, 2, (int64_t[]){2 * rows_of(s), ROW_ELEMENTS}),
-                   table = sy_tensor(state->table, SY_I32, 2, (int64_t[]){s->sequences, columns}),
-                   starts = sy_tensor(state->starts, SY_I32, 1, (int64_t[]){s->sequences}),
-                   cu_lens = sy_tensor(state->cu_lens, SY_I32, 1, (int64_t[]){s->sequences + 1}),
-                   out = sy_tensor(state->rows[turn % state->n_sets], SY_BF16, 2,
-                                   (int64_t[]){rows_of(s), ROW_ELEMENTS});
-    return sy_kv_ragged(ctx, &(sy_kv_ragged_args){.cache = &cache,
-                                                  .block_table = &table,
-                                                  .cu_lens = &cu_lens,
-                                                  .starts = &starts,
-                                                  .block_size = s->block,
-                                                  .out = &out});
+    sy_kv_ragged_args *const a = c->args;
+    const int64_t sequences = bench_size(c, "B="), n = bench_size(c, "n=");
+    a->block_size = bench_size(c, "S=");
+    bench_in(c, &a->cache, SY_BF16, DIMS(2 * sequences * n, ROW_ELEMENTS), BENCH_ONCE, fill_bits, 0);
+    bench_in(c, &a->block_table, SY_I32, DIMS(sequences, 2 * n / a->block_size), BENCH_ONCE, fill_shuffle, 0);
+    bench_in(c, &a->starts, SY_I32, DIMS(sequences), BENCH_ONCE, fill_starts, n);
+    bench_in(c, &a->cu_lens, SY_I32, DIMS(sequences + 1), BENCH_ONCE, fill_steps, n);
+    bench_out(c, &a->out, BENCH_COPIES);
+    c->limit.copy_bytes = (size_t)(sequences * n) * ROW_BYTES;
+    c->bytes = bench_work_bytes(&c->limit);
 }
 
-static void plain(void *opaque, int64_t turn)
+static void plain(const struct bench_call *c)
 {
-    const struct state *const state = opaque;
-    const struct shape *const s = &state->shape;
-    uint16_t *const rows = turn == 0 ? state->plain_rows : state->rows[turn % state->n_sets];
-    const int64_t columns = 2 * s->tokens / s->block;
-    for (int64_t b = 0; b < s->sequences; b++)
-        for (int64_t u = 0; u < s->tokens; u++) {
-            const int64_t t = state->starts[b] + u;
-            const int64_t row = state->table[b * columns + t / s->block] * s->block + t % s->block;
-            memcpy(rows + (state->cu_lens[b] + u) * ROW_ELEMENTS, state->cache + row * ROW_ELEMENTS,
-                   ROW_BYTES);
+    const sy_kv_ragged_args *const a = c->args;
+    const int64_t columns = a->block_table->shape[1], size = a->block_size;
+    const int32_t *const table = a->block_table->data, *const starts = a->starts->data,
+                         *const cu_lens = a->cu_lens->data;
+    const uint16_t *const cache = a->cache->data;
+    uint16_t *const rows = a->out->data;
+    for (int64_t b = 0; b < a->starts->shape[0]; b++)
+        for (int64_t u = cu_lens[b]; u < cu_lens[b + 1]; u++) {
+            const int64_t t = starts[b] + u - cu_lens[b];
+            const int64_t row = table[b * columns + t / size] * size + t % size;
+            memcpy(rows + u * ROW_ELEMENTS, cache + row * ROW_ELEMENTS, ROW_BYTES);
         }
 }
 
-static const char *check(void *opaque)
-{
-    const struct state *const state = opaque;
-    const size_t bytes = (size_t)rows_of(&state->shape) * ROW_BYTES;
-    return memcmp(state->rows[0], state->plain_rows, bytes) == 0 ? NULL : "out differs from the plain loop";
-}
-
-static void release(struct state *state)
-{
-    for (int64_t i = 0; state->rows && i < state->n_sets; i++)
-        free(state->rows[i]);
-    free(state->rows);
-    free(state->cache);
-    free(state->plain_rows);
-    free(state->table);
-    free(state->starts);
-    free(state->cu_lens);
-}
-
-static bool prepare(struct state *state)
-{
-    const struct shape *const s = &state->shape;
-    const int64_t rows = rows_of(s), blocks = 2 * rows / s->block;
-    state->n_sets = bench_sets((size_t)rows * ROW_BYTES);
-    state->rows = bench_alloc((size_t)state->n_sets, sizeof *state->rows);
-    state->cache = bench_alloc((size_t)(2 * rows), ROW_BYTES);
-    state->plain_rows = bench_alloc((size_t)rows, ROW_BYTES);
-    state->table = bench_alloc((size_t)blocks, sizeof *state->table);
-    state->starts = bench_alloc((size_t)s->sequences, sizeof *state->starts);
-    state->cu_lens = bench_alloc((size_t)s->sequences + 1, sizeof *state->cu_lens);
-    if (!state->rows || !state->cache || !state->plain_rows || !state->table || !state->starts ||
-        !state->cu_lens)
-        return false;
-    for (int64_t i = 0; i < state->n_sets; i++) {
-        state->rows[i] = bench_alloc((size_t)rows, ROW_BYTES);
-        if (!state->rows[i])
-            return false;
-        memset(state->rows[i], 0xa5, (size_t)rows * ROW_BYTES);
-    }
-    bench_fill_random(state->cache, (size_t)(2 * rows) * ROW_BYTES, 29);
-    /* Blocks of all sequences lie shuffled in the pool, as they do after an engine has run for a while. */
-    bench_shuffle(state->table, blocks, 3);
-    state->cu_lens[0] = 0;
-    for (int64_t b = 0; b < s->sequences; b++) {
-        state->starts[b] = (int32_t)(s->tokens - 1 - b * 7 % s->block % s->tokens);
-        state->cu_lens[b + 1] = (int32_t)((b + 1) * s->tokens);
-    }
-    return true;
-}
-
-static const struct shape *shape_at(int index)
-{
-    return index < N_FULL ? &full[index] : &quick[index - N_FULL];
-}
-
-static void describe(int index, char *text, size_t bytes)
-{
-    const struct shape *const shape = shape_at(index);
-    snprintf(text, bytes, "1152 B B=%d n=%d S=%d", (int)shape->sequences, (int)shape->tokens,
-             (int)shape->block);
-}
-
-static void run_case(struct bench *bench, int index, const char *name)
-{
-    struct state state = {.shape = *shape_at(index)};
-    const size_t out_bytes = (size_t)rows_of(&state.shape) * ROW_BYTES;
-    if (prepare(&state))
-        bench_measure(bench, &(struct bench_case){
-                                 .op = "kv_ragged",
-                                 .shape = name,
-                                 .state = &state,
-                                 .run = run,
-                                 .plain = plain,
-                                 .check = check,
-                                 .bytes = 2 * (double)out_bytes,
-                                 .limit = {.copy_bytes = out_bytes},
-                             });
-    else
-        bench_no_memory(bench, "kv_ragged", name);
-    release(&state);
-}
-
-const struct bench_op bench_kv_ragged = {"kv_ragged", N_FULL, N_QUICK, describe, run_case};
+const struct bench_op bench_kv_ragged = {BENCH_CASES("kv_ragged", 1), .make = make, .plain = plain};

@@ -28,18 +28,17 @@ static int turns_for(const struct bench *bench, double seconds)
 
 /* Cold, every call meets the next buffers. Warm, always the same, and a call that is not timed goes first: what
    ran in between has left other things in the caches. */
-static double time_run(struct bench *bench, const struct bench_case *subject, bool warm, int inner,
-                       int64_t *turn)
+static double time_run(struct bench_call *subject, bool warm, int inner, int64_t *turn)
 {
     if (warm)
-        subject->run(bench->ctx, subject->state, *turn);
+        bench_run(subject, *turn);
     const double begin = bench_now();
     for (int i = 0; i < inner; i++)
-        subject->run(bench->ctx, subject->state, warm ? *turn : (*turn)++);
+        bench_run(subject, warm ? *turn : (*turn)++);
     return (bench_now() - begin) / inner;
 }
 
-static double time_limit(struct bench *bench, const struct bench_case *subject, bool warm, int inner)
+static double time_limit(struct bench *bench, struct bench_call *subject, bool warm, int inner)
 {
     double sum = 0;
     bench->arena.stay = warm;
@@ -51,7 +50,7 @@ static double time_limit(struct bench *bench, const struct bench_case *subject, 
 }
 
 /* The plain loop may take seconds where the operator takes milliseconds: then once is enough. */
-static double time_plain(struct bench *bench, const struct bench_case *subject, bool warm, int64_t turn)
+static double time_plain(struct bench *bench, struct bench_call *subject, bool warm, int64_t turn)
 {
     enum { MOST = 5 };
     double seconds[MOST];
@@ -59,7 +58,7 @@ static double time_plain(struct bench *bench, const struct bench_case *subject, 
     do {
         const double begin = bench_now();
         for (int i = 0; i < inner; i++)
-            subject->plain(subject->state, warm ? turn : turn++);
+            bench_plain(subject, warm ? turn : turn++);
         seconds[n] = (bench_now() - begin) / inner;
         if (n == 0 && inner == 1 && seconds[0] < least_seconds)
             inner = repeats_within(seconds[0]); /* again, and this one counts */
@@ -70,16 +69,16 @@ static double time_plain(struct bench *bench, const struct bench_case *subject, 
 }
 
 /* Operator and limit take turns, so that a slow moment of the machine meets both. */
-static struct bench_times measure(struct bench *bench, const struct bench_case *subject, bool warm)
+static struct bench_times measure(struct bench *bench, struct bench_call *subject, bool warm)
 {
     struct bench_times times = {.warm = warm};
     double run[MOST_TURNS], limit[MOST_TURNS];
     int64_t turn = 1; /* 0 is the checked one */
-    const double seconds = time_run(bench, subject, warm, 1, &turn);
+    const double seconds = time_run(subject, warm, 1, &turn);
     const int inner = repeats_within(seconds), turns = turns_for(bench, seconds);
     time_limit(bench, subject, warm, 1);
     for (int i = 0; i < turns; i++) {
-        run[i] = time_run(bench, subject, warm, inner, &turn);
+        run[i] = time_run(subject, warm, inner, &turn);
         limit[i] = time_limit(bench, subject, warm, inner);
     }
     times.turns = turns;
@@ -90,30 +89,23 @@ static struct bench_times measure(struct bench *bench, const struct bench_case *
     return times;
 }
 
-void bench_no_memory(struct bench *bench, const char *op, const char *shape)
-{
-    bench->cases++;
-    report_failure(bench, op, shape, "not enough memory");
-}
-
-void bench_measure(struct bench *bench, const struct bench_case *subject)
+void bench_measure(struct bench *bench, struct bench_call *subject)
 {
     const struct bench_work *const limit = &subject->limit;
     const size_t most = limit->copy_bytes > limit->fill_bytes ? limit->copy_bytes : limit->fill_bytes;
-    bench->cases++;
     if (!bench_arena_reserve(&bench->arena, most > limit->read_bytes ? most : limit->read_bytes,
                              bench->threads)) {
-        report_failure(bench, subject->op, subject->shape, "not enough memory for its limit");
+        report_failure(bench, subject->op->name, subject->shape, "not enough memory for its limit");
         return;
     }
-    if (subject->run(bench->ctx, subject->state, 0) != SY_OK) {
-        report_failure(bench, subject->op, subject->shape, sy_ctx_error(bench->ctx));
+    if (bench_run(subject, 0) != SY_OK) {
+        report_failure(bench, subject->op->name, subject->shape, sy_ctx_error(bench->ctx));
         return;
     }
-    subject->plain(subject->state, 0);
-    const char *const wrong = subject->check(subject->state);
+    bench_plain(subject, 0);
+    const char *const wrong = bench_check(subject);
     if (wrong) {
-        report_failure(bench, subject->op, subject->shape, wrong);
+        report_failure(bench, subject->op->name, subject->shape, wrong);
         return;
     }
     for (int warm = 0; warm < 2; warm++)

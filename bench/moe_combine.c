@@ -4,101 +4,61 @@
  */
 #include "moe_slots.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-static const struct slots_shape full[] = {
-    {SLOTS_F32, 1, 18432, 11520, 512, 2}, {SLOTS_F32, 1, 4608, 2880, 1024, 2},
-    {SLOTS_F32, 2, 4096, 1280, 4096, 8},  {SLOTS_BF16, 1, 18432, 11520, 512, 2},
-    {SLOTS_BF16, 2, 4096, 1280, 4096, 8}, {SLOTS_BF16, 8, 4096, 640, 2048, 64},
-    {SLOTS_F16, 2, 4096, 1280, 4096, 8},  {SLOTS_BF16, 8, 16, 16, 7168, 256},
-};
-static const struct slots_shape quick[] = {
-    {SLOTS_F32, 1, 1024, 640, 512, 2},
-    {SLOTS_BF16, 2, 512, 160, 1024, 8},
-};
-enum { N_FULL = sizeof full / sizeof *full, N_QUICK = sizeof quick / sizeof *quick };
-
-struct state {
-    struct slots slots;
-    void *plain_rows; /* [S,H] */
+static const char *const shapes[] = {
+    "f32 k=1 S=18432 C=11520 H=512 E=2",
+    "f32 k=1 S=4608 C=2880 H=1024 E=2",
+    "f32 k=2 S=4096 C=1280 H=4096 E=8",
+    "bf16 k=1 S=18432 C=11520 H=512 E=2",
+    "bf16 k=2 S=4096 C=1280 H=4096 E=8",
+    "bf16 k=8 S=4096 C=640 H=2048 E=64",
+    "f16 k=2 S=4096 C=1280 H=4096 E=8",
+    "bf16 k=8 S=16 C=16 H=7168 E=256",
+    /* Quick. */
+    "f32 k=1 S=1024 C=640 H=512 E=2",
+    "bf16 k=2 S=512 C=160 H=1024 E=8",
 };
 
-static sy_status run(sy_ctx *ctx, void *opaque, int64_t turn)
+static void make(struct bench_call *c)
 {
-    const struct slots *const s = &((const struct state *)opaque)->slots;
-    const struct slots_set *const set = slots_of_turn(s, turn);
-    return sy_moe_combine(ctx, &(sy_moe_combine_args){.gates = &s->gates_view,
-                                                      .indices = &set->indices_view,
-                                                      .locations = &set->locations_view,
-                                                      .expert_out = &set->slots_view,
-                                                      .num_experts = s->shape.experts,
-                                                      .capacity = s->shape.capacity,
-                                                      .output = &set->rows_view});
+    sy_moe_combine_args *const a = c->args;
+    const int64_t k = bench_size(c, "k="), samples = bench_size(c, "S=");
+    a->num_experts = bench_size(c, "E=");
+    a->capacity = bench_size(c, "C=");
+    bench_in(c, &a->gates, SY_F32, DIMS(k, samples), BENCH_ONCE, fill_unit, 100);
+    const int64_t valid = slots_make(c, &a->indices, &a->locations, &a->expert_out);
+    bench_out(c, &a->output, BENCH_POOL);
+    c->limit.copy_bytes = (size_t)(valid + samples) * slots_row_bytes(c) / 2;
+    c->bytes = bench_work_bytes(&c->limit) + 12.0 * (double)(k * samples);
 }
 
-static void plain(void *opaque, int64_t turn)
+static void plain(const struct bench_call *c)
 {
-    const struct state *const state = opaque;
-    const struct slots *const s = &state->slots;
-    const struct slots_set *const set = slots_of_turn(s, turn);
-    char *const rows = turn == 0 ? state->plain_rows : set->rows;
-    for (int64_t i = 0; i < s->shape.samples; i++)
-        for (int64_t j = 0; j < s->shape.hidden; j++) {
+    const sy_moe_combine_args *const a = c->args;
+    const int64_t n = bench_count(a->indices), samples = a->output->shape[0], hidden = a->output->shape[1];
+    const float *const gates = a->gates->data;
+    for (int64_t i = 0; i < samples; i++)
+        for (int64_t j = 0; j < hidden; j++) {
             float sum = 0;
-            for (int64_t t = 0; t < s->shape.choices; t++) {
-                const void *const row = slots_row(s, set, t, i);
-                if (row)
-                    sum += s->gates[t * s->shape.samples + i] * slots_load(s->shape.type, row, j);
+            for (int64_t at = i; at < n; at += samples) {
+                const int64_t row = slots_row(a->indices, a->locations, at, a->capacity);
+                if (row >= 0)
+                    sum += gates[at] * bench_load(a->expert_out, row * hidden + j);
             }
-            slots_store(s->shape.type, rows + (size_t)i * slots_row_bytes(&s->shape), j, sum);
+            bench_store(a->output, i * hidden + j, sum);
         }
 }
 
 /* By value: one choice keeps the sign of a zero, which the plain loop does not. */
-static const char *check(void *opaque)
+static const char *check(const struct bench_call *c)
 {
-    const struct state *const state = opaque;
-    const struct slots_shape *const shape = &state->slots.shape;
-    for (int64_t i = 0; i < shape->samples * shape->hidden; i++)
-        if (slots_load(shape->type, state->slots.sets[0].rows, i) !=
-            slots_load(shape->type, state->plain_rows, i))
+    const sy_moe_combine_args *const a = c->args;
+    DLTensor want = *a->output;
+    want.data = (void *)bench_want(c, &a->output);
+    for (int64_t i = 0; i < bench_count(a->output); i++)
+        if (bench_load(a->output, i) != bench_load(&want, i))
             return "output differs from the plain loop";
     return NULL;
 }
 
-static const struct slots_shape *shape_at(int index)
-{
-    return index < N_FULL ? &full[index] : &quick[index - N_FULL];
-}
-
-static void describe(int index, char *text, size_t bytes)
-{
-    slots_describe(shape_at(index), text, bytes);
-}
-
-static void run_case(struct bench *bench, int index, const char *name)
-{
-    const struct slots_shape *const shape = shape_at(index);
-    const size_t row_bytes = slots_row_bytes(shape);
-    struct state state = {.plain_rows = bench_alloc((size_t)shape->samples, row_bytes)};
-    if (slots_make(&state.slots, shape) && state.plain_rows) {
-        const size_t moved = (size_t)(state.slots.valid + shape->samples) * row_bytes;
-        bench_measure(bench, &(struct bench_case){
-                                 .op = "moe_combine",
-                                 .shape = name,
-                                 .state = &state,
-                                 .run = run,
-                                 .plain = plain,
-                                 .check = check,
-                                 .bytes = (double)moved + 12.0 * (double)(shape->choices * shape->samples),
-                                 .limit = {.copy_bytes = moved / 2},
-                             });
-    } else {
-        bench_no_memory(bench, "moe_combine", name);
-    }
-    slots_free(&state.slots);
-    free(state.plain_rows);
-}
-
-const struct bench_op bench_moe_combine = {"moe_combine", N_FULL, N_QUICK, describe, run_case};
+const struct bench_op bench_moe_combine = {BENCH_CASES("moe_combine", 2), .make = make, .plain = plain,
+                                           .check = check};

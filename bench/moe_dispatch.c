@@ -1,269 +1,110 @@
 /*
- * moe_dispatch, every sample on a slot of its own. Must move: valid rows read and written, the other
- * rows cleared when that is asked for, 12 bytes of gate, expert and slot per sample. The limit copies and
- * fills the same bytes.
+ * moe_dispatch, every sample on a slot of its own. Must move: valid rows read and written, the other rows cleared where
+ * "zero" is in the shape, 12 bytes of gate, expert and slot per sample. The limit copies and fills the same bytes.
  */
-#include "bench.h"
+#include "described.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/number.h"
-#include "peers.h"
 
-enum type { F32, BF16, F16 };
-static const char *const type_names[] = {"f32", "bf16", "f16"};
-
-struct shape {
-    enum type type;
-    int64_t samples, capacity, hidden, experts;
-    bool zero_unwritten, unique_slots;
+static const char *const shapes[] = {
+    "f32 S=18432 C=11520 H=512 E=2 zero unique",
+    "f32 S=18432 C=11520 H=512 E=2",
+    "f32 S=4608 C=2880 H=1024 E=2 zero unique",
+    "f32 S=31 C=2880 H=10240 E=2",
+    "bf16 S=18432 C=11520 H=512 E=2 zero unique",
+    "bf16 S=18432 C=11520 H=512 E=2",
+    "bf16 S=4096 C=640 H=7168 E=8 zero unique",
+    "f16 S=18432 C=11520 H=512 E=2 zero unique",
+    "f16 S=4096 C=640 H=7168 E=8 zero unique",
+    /* Quick. */
+    "f32 S=2048 C=1280 H=512 E=2 zero unique",
+    "bf16 S=2048 C=1280 H=512 E=2",
+    "f16 S=2048 C=1280 H=512 E=2 zero unique",
+    "f16 S=31 C=640 H=1024 E=2",
 };
 
-static const struct shape full[] = {
-    {F32, 18432, 11520, 512, 2, true, true},  {F32, 18432, 11520, 512, 2, false, false},
-    {F32, 4608, 2880, 1024, 2, true, true},   {F32, 31, 2880, 10240, 2, false, false},
-    {BF16, 18432, 11520, 512, 2, true, true}, {BF16, 18432, 11520, 512, 2, false, false},
-    {BF16, 4096, 640, 7168, 8, true, true},   {F16, 18432, 11520, 512, 2, true, true},
-    {F16, 4096, 640, 7168, 8, true, true},
-};
-static const struct shape quick[] = {
-    {F32, 2048, 1280, 512, 2, true, true},
-    {BF16, 2048, 1280, 512, 2, false, false},
-    {F16, 2048, 1280, 512, 2, true, true},
-    {F16, 31, 640, 1024, 2, false, false},
-};
-enum { N_FULL = sizeof full / sizeof *full, N_QUICK = sizeof quick / sizeof *quick };
-
-struct set {
-    void *input, *slots; /* [S,H], [E*C,H] */
-    int32_t *locations;  /* [S] */
-    int64_t input_shape[2], slots_shape[2];
-    DLTensor input_view, slots_view, locations_view;
-};
-
-struct state {
-    struct shape shape;
-    int64_t n_sets, valid;
-    bool shared; /* all sets write into the slots of the first, each into rows of its own */
-    struct set *sets;
-    float *gates;
-    void *plain_slots;
-    int32_t *indices;
-    int64_t flat_shape[1];
-    DLTensor gates_view, indices_view;
-};
-
-static size_t row_bytes(const struct shape *shape)
+/* A few samples touch little of many slots: one array of slots is cold enough for several turns. */
+static bool is_sparse(const struct bench_call *c)
 {
-    return (size_t)shape->hidden * (shape->type == F32 ? sizeof(float) : sizeof(uint16_t));
+    return 2 * bench_size(c, "S=") < bench_size(c, "C=") && !bench_says(c->shape, "zero");
 }
 
-static size_t slots_bytes(const struct shape *shape)
+/* The usual slots: a sample's slot is how many earlier samples chose its expert; past the capacity it is dropped. Turns
+   that share their slots begin further on, each where the one before it ends. */
+static BENCH_FILLER(fill_locations)
 {
-    return (size_t)(shape->experts * shape->capacity) * row_bytes(shape);
+    const int32_t *const indices = bench_named(c, "indices")->data;
+    const int64_t samples = x->shape[0];
+    int32_t used[8] = {0}, *const locations = x->data;
+    const int64_t begin = is_sparse(c) ? bench_turn(seed) * samples % (n - samples) : 0;
+    for (int64_t i = 0; i < samples; i++)
+        locations[i] = (int32_t)begin + used[indices[i]]++;
 }
 
-static sy_status run(sy_ctx *ctx, void *opaque, int64_t turn)
+static void make(struct bench_call *c)
 {
-    const struct state *const state = opaque;
-    const struct set *const set = &state->sets[turn % state->n_sets];
-    return sy_moe_dispatch(ctx, &(sy_moe_dispatch_args){.gates = &state->gates_view,
-                                                        .indices = &state->indices_view,
-                                                        .locations = &set->locations_view,
-                                                        .input = &set->input_view,
-                                                        .num_experts = state->shape.experts,
-                                                        .capacity = state->shape.capacity,
-                                                        .zero_unwritten = state->shape.zero_unwritten,
-                                                        .unique_slots = state->shape.unique_slots,
-                                                        .dispatch = &set->slots_view});
+    sy_moe_dispatch_args *const a = c->args;
+    const int64_t samples = bench_size(c, "S=");
+    const bool sparse = is_sparse(c);
+    a->num_experts = bench_size(c, "E=");
+    a->capacity = bench_size(c, "C=");
+    a->zero_unwritten = bench_says(c->shape, "zero");
+    a->unique_slots = bench_says(c->shape, "zero unique");
+    bench_in(c, &a->gates, SY_F32, DIMS(samples), BENCH_ONCE, fill_unit, 100);
+    bench_in(c, &a->indices, SY_I32, DIMS(samples), BENCH_ONCE, fill_ids, a->num_experts);
+    bench_in(c, &a->locations, SY_I32, DIMS(samples), BENCH_TURNS, fill_locations, a->capacity);
+    bench_in(c, &a->input, bench_type(c), DIMS(samples, bench_size(c, "H=")), BENCH_COPIES, fill_around_zero,
+             0);
+    if (!bench_out(c, &a->dispatch, sparse ? BENCH_POOL : BENCH_COPIES))
+        return;
+    int64_t valid = 0;
+    for (int64_t i = 0; i < samples; i++)
+        valid += ((const int32_t *)a->locations->data)[i] < a->capacity;
+    c->touched = sparse ? 2 * bench_bytes(a->input) : 0;
+    c->limit.copy_bytes = (size_t)valid * (bench_bytes(a->input) / (size_t)samples);
+    c->limit.fill_bytes = a->zero_unwritten ? bench_bytes(a->dispatch) - c->limit.copy_bytes : 0;
+    c->bytes = bench_work_bytes(&c->limit) + 12.0 * (double)samples;
 }
 
-static void scale(enum type type, void *to, const void *from, float gate, int64_t n)
+static void scale(DLDataType type, void *to, const void *from, float gate, int64_t n)
 {
-    float *const to_wide = to;
-    uint16_t *const to_half = to;
     const float *const wide = from;
     const uint16_t *const half = from;
     for (int64_t j = 0; j < n; j++)
-        if (type == F32)
-            to_wide[j] = gate * wide[j];
-        else if (type == BF16)
-            to_half[j] = bf16_from_float(gate * bf16_to_float(half[j]));
+        if (type.bits == 32)
+            ((float *)to)[j] = gate * wide[j];
+        else if (type.code == kDLBfloat)
+            ((uint16_t *)to)[j] = bf16_from_float(gate * bf16_to_float(half[j]));
         else
-            to_half[j] = bench_f16_from_float(gate * bench_f16_to_float(half[j]));
+            ((uint16_t *)to)[j] = bench_f16_from_float(gate * bench_f16_to_float(half[j]));
 }
 
-static void plain(void *opaque, int64_t turn)
+static void plain(const struct bench_call *c)
 {
-    const struct state *const state = opaque;
-    const struct shape *const s = &state->shape;
-    const struct set *const set = &state->sets[turn % state->n_sets];
-    char *const slots = turn == 0 ? state->plain_slots : set->slots;
-    const char *const input = set->input;
-    if (s->zero_unwritten)
-        memset(slots, 0, slots_bytes(s));
-    for (int64_t i = 0; i < s->samples; i++) {
-        const int64_t e = state->indices[i], c = set->locations[i];
-        if (e >= 0 && e < s->experts && c >= 0 && c < s->capacity)
-            scale(s->type, slots + (size_t)(e * s->capacity + c) * row_bytes(s),
-                  input + (size_t)i * row_bytes(s), state->gates[i], s->hidden);
+    const sy_moe_dispatch_args *const a = c->args;
+    const int64_t hidden = a->input->shape[1], row_bytes = hidden * (a->input->dtype.bits / 8);
+    const int32_t *const indices = a->indices->data, *const locations = a->locations->data;
+    if (a->zero_unwritten)
+        memset(a->dispatch->data, 0, bench_bytes(a->dispatch));
+    for (int64_t i = 0; i < a->input->shape[0]; i++) {
+        const int64_t e = indices[i], slot = locations[i];
+        if (e >= 0 && e < a->num_experts && slot >= 0 && slot < a->capacity)
+            scale(a->input->dtype, (char *)a->dispatch->data + (e * a->capacity + slot) * row_bytes,
+                  (const char *)a->input->data + i * row_bytes, ((const float *)a->gates->data)[i], hidden);
     }
 }
 
-static const char *check(void *opaque)
+static void peers(const char *shape, struct emit *json)
 {
-    const struct state *const state = opaque;
-    return memcmp(state->sets[0].slots, state->plain_slots, slots_bytes(&state->shape)) == 0
-               ? NULL
-               : "dispatch differs from the plain loop";
+    emit_string(json, "dtype", bench_says(shape, "f32") ? "f32" : bench_says(shape, "bf16") ? "bf16" : "f16");
+    emit_integer(json, "samples", (int64_t)bench_number(shape, "S="));
+    emit_integer(json, "capacity", (int64_t)bench_number(shape, "C="));
+    emit_integer(json, "hidden", (int64_t)bench_number(shape, "H="));
+    emit_integer(json, "experts", (int64_t)bench_number(shape, "E="));
+    emit_bool(json, "zero", bench_says(shape, "zero"));
 }
 
-static void release(struct state *state)
-{
-    for (int64_t i = 0; state->sets && i < state->n_sets; i++) {
-        free(state->sets[i].input);
-        free(state->sets[i].locations);
-        if (i == 0 || !state->shared)
-            free(state->sets[i].slots);
-    }
-    free(state->sets);
-    free(state->gates);
-    free(state->plain_slots);
-    free(state->indices);
-}
-
-/*
- * The usual slots: a sample's slot is how many earlier samples chose its expert; past the capacity it is
- * dropped. Sets that share their slots begin further on, each where the one before it ends.
- */
-static void route(struct state *state)
-{
-    const struct shape *const s = &state->shape;
-    uint64_t seed = 5;
-    for (int64_t i = 0; i < s->samples; i++) {
-        state->indices[i] = (int32_t)(bench_random(&seed) % (uint64_t)s->experts);
-        state->gates[i] = (float)bench_unit(&seed);
-    }
-    for (int64_t n = 0; n < state->n_sets; n++) {
-        int32_t used[8] = {0};
-        const int64_t begin = state->shared ? n * s->samples % (s->capacity - s->samples) : 0;
-        for (int64_t i = 0; i < s->samples; i++)
-            state->sets[n].locations[i] = (int32_t)begin + used[state->indices[i]]++;
-    }
-    for (int64_t i = 0; i < s->samples; i++)
-        state->valid += state->sets[0].locations[i] < s->capacity;
-}
-
-/* Numbers in [-0.5, 0.5). Some products with a gate are subnormal halves. */
-static void fill_rows(const struct shape *shape, void *rows, uint64_t seed)
-{
-    float *const wide = rows;
-    uint16_t *const half = rows;
-    for (int64_t j = 0; j < shape->samples * shape->hidden; j++) {
-        const float x = (float)bench_unit(&seed) - 0.5f;
-        if (shape->type == F32)
-            wide[j] = x;
-        else
-            half[j] = shape->type == BF16 ? bf16_from_float(x) : bench_f16_from_float(x);
-    }
-}
-
-/* The other sets are copies of the first: making numbers is slower than all that is measured. */
-static bool prepare_set(struct state *state, struct set *set)
-{
-    const struct shape *const s = &state->shape;
-    const DLDataType type = s->type == F32 ? SY_F32 : s->type == BF16 ? SY_BF16 : SY_F16;
-    const bool first = set == state->sets;
-    set->input = bench_alloc((size_t)s->samples, row_bytes(s));
-    set->slots = first || !state->shared ? bench_alloc(slots_bytes(s), 1) : state->sets[0].slots;
-    set->locations = bench_alloc((size_t)s->samples, sizeof *set->locations);
-    if (!set->input || !set->slots || !set->locations)
-        return false;
-    if (first)
-        fill_rows(s, set->input, 17);
-    else
-        memcpy(set->input, state->sets[0].input, (size_t)s->samples * row_bytes(s));
-    memcpy(set->input_shape, (int64_t[]){s->samples, s->hidden}, sizeof set->input_shape);
-    memcpy(set->slots_shape, (int64_t[]){s->experts * s->capacity, s->hidden}, sizeof set->slots_shape);
-    set->input_view = sy_tensor(set->input, type, 2, set->input_shape);
-    set->slots_view = sy_tensor(set->slots, type, 2, set->slots_shape);
-    set->locations_view = sy_tensor(set->locations, SY_I32, 1, state->flat_shape);
-    return true;
-}
-
-static bool prepare(struct state *state)
-{
-    const struct shape *const s = &state->shape;
-    const size_t samples = (size_t)s->samples, input_bytes = samples * row_bytes(s);
-    /* A few samples touch little of many slots: one array of slots is cold enough for all of them. */
-    state->shared = 2 * s->samples < s->capacity && !s->zero_unwritten;
-    state->n_sets = bench_sets(input_bytes + (state->shared ? input_bytes : slots_bytes(s)));
-    state->sets = bench_alloc((size_t)state->n_sets, sizeof *state->sets);
-    state->gates = bench_alloc(samples, sizeof *state->gates);
-    state->indices = bench_alloc(samples, sizeof *state->indices);
-    state->plain_slots = bench_alloc(slots_bytes(s), 1);
-    if (!state->sets || !state->gates || !state->indices || !state->plain_slots)
-        return false;
-    state->flat_shape[0] = s->samples;
-    for (int64_t i = 0; i < state->n_sets; i++)
-        if (!prepare_set(state, &state->sets[i]))
-            return false;
-    /* Old contents the check can recognise: kept without zero_unwritten, gone with it. */
-    memset(state->plain_slots, 0x3c, slots_bytes(s));
-    memset(state->sets[0].slots, 0x3c, slots_bytes(s));
-    route(state);
-    state->gates_view = sy_tensor(state->gates, SY_F32, 1, state->flat_shape);
-    state->indices_view = sy_tensor(state->indices, SY_I32, 1, state->flat_shape);
-    return true;
-}
-
-static const struct shape *shape_at(int index)
-{
-    return index < N_FULL ? &full[index] : &quick[index - N_FULL];
-}
-
-static void describe(int index, char *text, size_t bytes)
-{
-    const struct shape *const shape = shape_at(index);
-    snprintf(text, bytes, "%s S=%d C=%d H=%d E=%d%s%s", type_names[shape->type], (int)shape->samples,
-             (int)shape->capacity, (int)shape->hidden, (int)shape->experts,
-             shape->zero_unwritten ? " zero" : "", shape->unique_slots ? " unique" : "");
-}
-
-void peers_moe_dispatch(int index, struct emit *json)
-{
-    const struct shape *const shape = shape_at(index);
-    emit_string(json, "dtype", type_names[shape->type]);
-    emit_integer(json, "samples", shape->samples);
-    emit_integer(json, "capacity", shape->capacity);
-    emit_integer(json, "hidden", shape->hidden);
-    emit_integer(json, "experts", shape->experts);
-    emit_bool(json, "zero", shape->zero_unwritten);
-}
-
-static void run_case(struct bench *bench, int index, const char *name)
-{
-    const struct shape *const shape = shape_at(index);
-    struct state state = {.shape = *shape};
-    if (prepare(&state)) {
-        const size_t copied = (size_t)state.valid * row_bytes(shape);
-        const size_t filled = shape->zero_unwritten ? slots_bytes(shape) - copied : 0;
-        bench_measure(bench, &(struct bench_case){
-                                 .op = "moe_dispatch",
-                                 .shape = name,
-                                 .state = &state,
-                                 .run = run,
-                                 .plain = plain,
-                                 .check = check,
-                                 .bytes = 2 * (double)copied + (double)filled + 12.0 * (double)shape->samples,
-                                 .limit = {.copy_bytes = copied, .fill_bytes = filled},
-                             });
-    } else {
-        bench_no_memory(bench, "moe_dispatch", name);
-    }
-    release(&state);
-}
-
-const struct bench_op bench_moe_dispatch = {"moe_dispatch", N_FULL, N_QUICK, describe, run_case};
+const struct bench_op bench_moe_dispatch = {BENCH_CASES("moe_dispatch", 4), .make = make, .plain = plain,
+                                            .peers = peers};

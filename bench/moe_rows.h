@@ -1,45 +1,17 @@
 /*
- * Permuted bf16 rows and the tokens they belong to, for the inverse of moe_permute and the gradients: seeded, routed as
- * moe_permute would, in as many sets as it takes to come from memory.
+ * Permuted bf16 rows, f32 probs and the routing they belong to, for the inverse of moe_permute and the gradients.
  */
 #ifndef SWITCHYARD_BENCH_MOE_ROWS_H
 #define SWITCHYARD_BENCH_MOE_ROWS_H
 
-#include "bench.h"
+#include "described.h"
 
-struct rows_shape {
-    int64_t tokens, experts, k, hidden;
-    bool weighted;
-};
+/* The routing of T tokens, K of E experts each, and [T*K,H] rows. */
+void rows_make(struct bench_call *c, const DLTensor **map, const DLTensor **index, const DLTensor **permuted);
+size_t rows_bytes(const struct bench_call *c); /* of all permuted rows and tokens */
 
-/* What one call reads and writes. */
-struct rows_set {
-    uint16_t *permuted, *tokens; /* [M,H], [T,H] */
-    DLTensor permuted_view, tokens_view;
-};
-
-struct rows {
-    struct rows_shape shape;
-    int64_t n_rows, n_sets;
-    struct rows_set *sets;
-    uint8_t *map;           /* [T,E] */
-    float *probs;           /* [T,E] */
-    int32_t *index;         /* [M] */
-    float *sum;             /* [H], of a plain loop */
-    uint16_t *plain_tokens; /* [T,H]: what the plain loop makes of the first set */
-    int64_t permuted_shape[2], tokens_shape[2], map_shape[2];
-    DLTensor map_view, probs_view, index_view;
-};
-
-/* False: no memory. rows_free is right in any case. */
-bool rows_make(struct rows *r, const struct rows_shape *shape);
-void rows_free(struct rows *r);
-
-const struct rows_set *rows_of_turn(const struct rows *r, int64_t turn);
-size_t rows_bytes(const struct rows *r); /* of all permuted rows and tokens */
-void rows_describe(const struct rows_shape *shape, char *text, size_t bytes);
-
-/* Token by token, row by row, element by element: the definition, written down. */
-void rows_plain_sum(const struct rows *r, const struct rows_set *set, uint16_t *tokens);
+/* Token by token, row by row, element by element: the definition, written down. The scratch holds H floats. */
+void rows_plain_sum(const struct bench_call *c, const DLTensor *permuted, const DLTensor *probs,
+                    const DLTensor *tokens);
 
 #endif

@@ -4,70 +4,34 @@
  */
 #include "moe_rows.h"
 
-#include <string.h>
-
-static const struct rows_shape full[] = {
-    {4096, 64, 8, 2048, true}, {4096, 64, 8, 2048, false}, {4096, 256, 8, 7168, true},
-    {4096, 8, 2, 4096, true},  {128, 64, 8, 2048, true},   {1, 64, 8, 2048, true},
+static const char *const shapes[] = {
+    "bf16 T=4096 E=64 K=8 H=2048",
+    "bf16 T=4096 E=64 K=8 H=2048 plain",
+    "bf16 T=4096 E=256 K=8 H=7168",
+    "bf16 T=4096 E=8 K=2 H=4096",
+    "bf16 T=128 E=64 K=8 H=2048",
+    "bf16 T=1 E=64 K=8 H=2048",
+    /* Quick. */
+    "bf16 T=512 E=64 K=8 H=1024",
+    "bf16 T=1 E=64 K=8 H=2048",
 };
-static const struct rows_shape quick[] = {{512, 64, 8, 1024, true}, {1, 64, 8, 2048, true}};
-enum { N_FULL = sizeof full / sizeof *full, N_QUICK = sizeof quick / sizeof *quick };
 
-static sy_status run(sy_ctx *ctx, void *state, int64_t turn)
+static void make(struct bench_call *c)
 {
-    const struct rows *const r = state;
-    const struct rows_set *const set = rows_of_turn(r, turn);
-    return sy_moe_unpermute(ctx, &(sy_moe_unpermute_args){.permuted_tokens = &set->permuted_view,
-                                                          .sorted_indices = &r->index_view,
-                                                          .routing_map = &r->map_view,
-                                                          .probs = r->shape.weighted ? &r->probs_view : NULL,
-                                                          .tokens = &set->tokens_view});
+    sy_moe_unpermute_args *const a = c->args;
+    rows_make(c, &a->routing_map, &a->sorted_indices, &a->permuted_tokens);
+    const int64_t tokens = bench_size(c, "T="), experts = bench_size(c, "E=");
+    if (!bench_says(c->shape, "plain"))
+        bench_in(c, &a->probs, SY_F32, DIMS(tokens, experts), BENCH_ONCE, fill_unit, 100);
+    bench_out(c, &a->tokens, BENCH_COPIES);
+    c->limit.copy_bytes = rows_bytes(c) / 2;
+    c->bytes = (double)rows_bytes(c) + (double)(tokens * (2 * experts + 8 * bench_size(c, "K=")));
 }
 
-static void plain(void *state, int64_t turn)
+static void plain(const struct bench_call *c)
 {
-    const struct rows *const r = state;
-    const struct rows_set *const set = rows_of_turn(r, turn);
-    rows_plain_sum(r, set, turn == 0 ? r->plain_tokens : set->tokens);
+    const sy_moe_unpermute_args *const a = c->args;
+    rows_plain_sum(c, a->permuted_tokens, a->probs, a->tokens);
 }
 
-static const char *check(void *state)
-{
-    const struct rows *const r = state;
-    const size_t bytes = (size_t)(r->shape.tokens * r->shape.hidden) * sizeof(uint16_t);
-    return memcmp(r->sets[0].tokens, r->plain_tokens, bytes) != 0 ? "tokens differ from the plain loop"
-                                                                  : NULL;
-}
-
-static const struct rows_shape *shape_at(int index)
-{
-    return index < N_FULL ? &full[index] : &quick[index - N_FULL];
-}
-
-static void describe(int index, char *text, size_t bytes)
-{
-    rows_describe(shape_at(index), text, bytes);
-}
-
-static void run_case(struct bench *bench, int index, const char *name)
-{
-    struct rows r;
-    const bool made = rows_make(&r, shape_at(index));
-    const double small = 2.0 * (double)(r.shape.tokens * r.shape.experts) + 8.0 * (double)r.n_rows;
-    if (made)
-        bench_measure(bench, &(struct bench_case){
-                                 .op = "moe_unpermute",
-                                 .shape = name,
-                                 .state = &r,
-                                 .run = run,
-                                 .plain = plain,
-                                 .check = check,
-                                 .bytes = (double)rows_bytes(&r) + small,
-                                 .limit = {.copy_bytes = rows_bytes(&r) / 2},
-                             });
-    else
-        bench_no_memory(bench, "moe_unpermute", name);
-    rows_free(&r);
-}
-
-const struct bench_op bench_moe_unpermute = {"moe_unpermute", N_FULL, N_QUICK, describe, run_case};
+const struct bench_op bench_moe_unpermute = {BENCH_CASES("moe_unpermute", 2), .make = make, .plain = plain};

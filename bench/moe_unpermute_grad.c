@@ -5,38 +5,32 @@
  */
 #include "moe_rows.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-static const struct rows_shape full[] = {{4096, 64, 8, 2048, true},
-                                         {4096, 64, 8, 2048, false},
-                                         {4096, 256, 8, 7168, true},
-                                         {4096, 8, 2, 4096, true},
-                                         {128, 64, 8, 2048, true}};
-static const struct rows_shape quick[] = {{512, 64, 8, 1024, true}};
-enum { N_FULL = sizeof full / sizeof *full, N_QUICK = sizeof quick / sizeof *quick };
-
-struct state {
-    struct rows rows;
-    uint16_t *grad_rows, *plain_rows; /* [M,H] */
-    float *grad_probs, *plain_probs;  /* [T,E] */
-    DLTensor grad_rows_view, grad_probs_view;
+static const char *const shapes[] = {
+    "bf16 T=4096 E=64 K=8 H=2048",
+    "bf16 T=4096 E=64 K=8 H=2048 plain",
+    "bf16 T=4096 E=256 K=8 H=7168",
+    "bf16 T=4096 E=8 K=2 H=4096",
+    "bf16 T=128 E=64 K=8 H=2048",
+    /* Quick. */
+    "bf16 T=512 E=64 K=8 H=1024",
 };
 
-static sy_status run(sy_ctx *ctx, void *opaque, int64_t turn)
+static void make(struct bench_call *c)
 {
-    const struct state *const state = opaque;
-    const struct rows *const r = &state->rows;
-    const struct rows_set *const set = rows_of_turn(r, turn);
-    const bool weighted = r->shape.weighted;
-    return sy_moe_unpermute_grad(
-        ctx, &(sy_moe_unpermute_grad_args){.grad_tokens = &set->tokens_view,
-                                           .sorted_indices = &r->index_view,
-                                           .permuted_tokens = weighted ? &set->permuted_view : NULL,
-                                           .routing_map = &r->map_view,
-                                           .probs = weighted ? &r->probs_view : NULL,
-                                           .grad_permuted_tokens = &state->grad_rows_view,
-                                           .grad_probs = weighted ? &state->grad_probs_view : NULL});
+    sy_moe_unpermute_grad_args *const a = c->args;
+    const int64_t tokens = bench_size(c, "T="), experts = bench_size(c, "E="), hidden = bench_size(c, "H=");
+    const int64_t rows = tokens * bench_size(c, "K=");
+    const bool weighted = !bench_says(c->shape, "plain");
+    rows_make(c, &a->routing_map, &a->sorted_indices, weighted ? &a->permuted_tokens : NULL);
+    bench_in(c, &a->grad_tokens, SY_BF16, DIMS(tokens, hidden), BENCH_COPIES, fill_numbers, 0);
+    if (weighted)
+        bench_in(c, &a->probs, SY_F32, DIMS(tokens, experts), BENCH_ONCE, fill_unit, 100);
+    bench_out(c, &a->grad_permuted_tokens, BENCH_ONCE);
+    if (weighted)
+        bench_out(c, &a->grad_probs, BENCH_ONCE);
+    const size_t moved = rows_bytes(c) + (weighted ? (size_t)(rows * hidden) * sizeof(uint16_t) : 0);
+    c->limit.copy_bytes = moved / 2;
+    c->bytes = (double)moved + (double)(6 * tokens * experts + 8 * rows);
 }
 
 /* Sixteen sums side by side, then halves on halves: the order that is promised, for rows of up to 8192. */
@@ -52,90 +46,28 @@ static float plain_dot(const uint16_t *a, const uint16_t *b, int64_t n)
 }
 
 /* Expert by expert of each token: a row to scale or copy, a product to add up. */
-static void plain(void *opaque, int64_t turn)
+static void plain(const struct bench_call *c)
 {
-    const struct state *const state = opaque;
-    const struct rows *const r = &state->rows;
-    const struct rows_shape *const s = &r->shape;
-    const struct rows_set *const set = rows_of_turn(r, turn);
-    int64_t slot = 0;
-    for (int64_t i = 0; i < s->tokens * s->experts; i++) {
-        state->plain_probs[i] = 0;
-        if (r->map[i] == 0)
+    const sy_moe_unpermute_grad_args *const a = c->args;
+    const int64_t experts = a->routing_map->shape[1], hidden = a->grad_tokens->shape[1];
+    const uint8_t *const map = a->routing_map->data;
+    const int32_t *slot = a->sorted_indices->data;
+    uint16_t *const rows = a->grad_permuted_tokens->data;
+    const float *const probs = a->probs ? a->probs->data : NULL;
+    for (int64_t i = 0; i < bench_count(a->routing_map); i++) {
+        if (probs)
+            ((float *)a->grad_probs->data)[i] = 0;
+        if (map[i] == 0)
             continue;
-        const uint16_t *const token = set->tokens + i / s->experts * s->hidden;
-        const int64_t row = r->index[slot++] * s->hidden;
-        for (int64_t h = 0; h < s->hidden; h++)
-            state->plain_rows[row + h] =
-                s->weighted ? bench_bf16_round(r->probs[i] * bench_bf16_value(token[h])) : token[h];
-        if (s->weighted)
-            state->plain_probs[i] = plain_dot(token, set->permuted + row, s->hidden);
+        const uint16_t *const token = (const uint16_t *)a->grad_tokens->data + i / experts * hidden;
+        const int64_t row = *slot++ * hidden;
+        for (int64_t h = 0; h < hidden; h++)
+            rows[row + h] = probs ? bench_bf16_round(probs[i] * bench_bf16_value(token[h])) : token[h];
+        if (probs)
+            ((float *)a->grad_probs->data)[i] =
+                plain_dot(token, (const uint16_t *)a->permuted_tokens->data + row, hidden);
     }
 }
 
-static const char *check(void *opaque)
-{
-    const struct state *const state = opaque;
-    const struct rows *const r = &state->rows;
-    const size_t row_bytes = (size_t)(r->n_rows * r->shape.hidden) * sizeof(uint16_t);
-    const size_t cells = (size_t)(r->shape.tokens * r->shape.experts);
-    if (memcmp(state->grad_rows, state->plain_rows, row_bytes) != 0)
-        return "grad_permuted_tokens differ from the plain loop";
-    if (r->shape.weighted && memcmp(state->grad_probs, state->plain_probs, cells * sizeof(float)) != 0)
-        return "grad_probs differ from the plain loop";
-    return NULL;
-}
-
-static bool prepare(struct state *state, const struct rows_shape *shape)
-{
-    const size_t cells = (size_t)(shape->tokens * shape->experts);
-    const size_t row_elems = (size_t)(shape->tokens * shape->k * shape->hidden);
-    if (!rows_make(&state->rows, shape))
-        return false;
-    state->grad_rows = bench_alloc(row_elems, sizeof(uint16_t));
-    state->plain_rows = bench_alloc(row_elems, sizeof(uint16_t));
-    state->grad_probs = bench_alloc(cells, sizeof(float));
-    state->plain_probs = bench_alloc(cells, sizeof(float));
-    state->grad_rows_view = sy_tensor(state->grad_rows, SY_BF16, 2, state->rows.permuted_shape);
-    state->grad_probs_view = sy_tensor(state->grad_probs, SY_F32, 2, state->rows.map_shape);
-    return state->grad_rows && state->plain_rows && state->grad_probs && state->plain_probs;
-}
-
-static const struct rows_shape *shape_at(int index)
-{
-    return index < N_FULL ? &full[index] : &quick[index - N_FULL];
-}
-
-static void describe(int index, char *text, size_t bytes)
-{
-    rows_describe(shape_at(index), text, bytes);
-}
-
-static void run_case(struct bench *bench, int index, const char *name)
-{
-    struct state state = {0};
-    const bool made = prepare(&state, shape_at(index));
-    const struct rows *const r = &state.rows;
-    const double small = 6.0 * (double)(r->shape.tokens * r->shape.experts) + 8.0 * (double)r->n_rows;
-    const size_t saved = r->shape.weighted ? (size_t)(r->n_rows * r->shape.hidden) * sizeof(uint16_t) : 0;
-    if (made)
-        bench_measure(bench, &(struct bench_case){
-                                 .op = "moe_unpermute_grad",
-                                 .shape = name,
-                                 .state = &state,
-                                 .run = run,
-                                 .plain = plain,
-                                 .check = check,
-                                 .bytes = (double)(rows_bytes(r) + saved) + small,
-                                 .limit = {.copy_bytes = (rows_bytes(r) + saved) / 2},
-                             });
-    else
-        bench_no_memory(bench, "moe_unpermute_grad", name);
-    rows_free(&state.rows);
-    free(state.grad_rows);
-    free(state.plain_rows);
-    free(state.grad_probs);
-    free(state.plain_probs);
-}
-
-const struct bench_op bench_moe_unpermute_grad = {"moe_unpermute_grad", N_FULL, N_QUICK, describe, run_case};
+const struct bench_op bench_moe_unpermute_grad = {BENCH_CASES("moe_unpermute_grad", 1), .make = make,
+                                                  .plain = plain};

@@ -19,15 +19,6 @@
 
 extern char **environ;
 
-static const struct {
-    const struct bench_op *op;
-    void (*describe)(int index, struct emit *json);
-} peers[] = {
-    {&bench_moe_route, peers_moe_route},       {&bench_moe_permute, peers_moe_permute},
-    {&bench_moe_dispatch, peers_moe_dispatch}, {&bench_sample, peers_sample},
-    {&bench_kv_gather, peers_kv_gather},
-};
-
 const char *peers_interpreter(void)
 {
     const char *const ours = getenv("SWITCHYARD_PYTHON"), *const usual = getenv("PYTHON");
@@ -48,8 +39,7 @@ static const struct bench_record *record_of(const struct bench *bench, const str
     return NULL;
 }
 
-static void write_request(const struct bench *bench, const struct bench_op *op,
-                          void (*describe)(int index, struct emit *json), bool warm, FILE *out)
+static void write_request(const struct bench *bench, const struct bench_op *op, bool warm, FILE *out)
 {
     struct emit json = {.out = out};
     emit_begin(&json, NULL, '{');
@@ -60,11 +50,9 @@ static void write_request(const struct bench *bench, const struct bench_op *op,
     emit_begin(&json, "cases", '[');
     const struct bench_record *record = NULL;
     for (int64_t i = 0; (record = record_of(bench, op, warm, i)) != NULL; i++) {
-        char shape[96];
-        op->describe(record->index, shape, sizeof shape);
         emit_begin(&json, NULL, '{');
-        emit_string(&json, "shape", shape);
-        describe(record->index, &json);
+        emit_string(&json, "shape", op->shapes[record->index]);
+        op->peers(op->shapes[record->index], &json);
         emit_end(&json, '}');
     }
     emit_end(&json, ']');
@@ -171,6 +159,7 @@ static bool report_one(struct bench *bench, const struct bench_op *op, bool warm
             : NULL;
     struct peer_result result = {
         .op = op->name,
+        .shape = record ? op->shapes[record->index] : "",
         .warm = warm,
         .seconds = json_number_value(json_object_get(entry, "seconds")),
         .spread = json_number_value(json_object_get(entry, "spread")),
@@ -181,7 +170,6 @@ static bool report_one(struct bench *bench, const struct bench_op *op, bool warm
     copy_text(result.peer, sizeof result.peer, entry, "peer");
     copy_text(result.form, sizeof result.form, entry, "form");
     find_version(result.version, sizeof result.version, answer, result.peer);
-    op->describe(record->index, result.shape, sizeof result.shape);
     result.times_slower = result.seconds / record->seconds;
     report_peer(bench, &result);
     return true;
@@ -202,15 +190,14 @@ static void read_answer(struct bench *bench, const struct bench_op *op, bool war
     json_decref(answer);
 }
 
-static void ask(struct bench *bench, const struct bench_op *op,
-                void (*describe)(int index, struct emit *json), bool warm)
+static void ask(struct bench *bench, const struct bench_op *op, bool warm)
 {
     FILE *const in = tmpfile(), *const out = tmpfile(), *const err = tmpfile();
     report_progress(bench, "peers of %s, by %s ...", op->name, peers_interpreter());
     if (!in || !out || !err) {
         report_note(bench, "peers: no temporary file can be made, left out");
     } else {
-        write_request(bench, op, describe, warm, in);
+        write_request(bench, op, warm, in);
         if (run_python(bench, op, in, out, err))
             read_answer(bench, op, warm, out);
     }
@@ -224,8 +211,7 @@ static void ask(struct bench *bench, const struct bench_op *op,
 
 void peers_run(struct bench *bench, const struct bench_op *op)
 {
-    for (size_t i = 0; i < sizeof peers / sizeof *peers; i++)
-        for (int warm = 0; warm < 2; warm++)
-            if (peers[i].op == op && record_of(bench, op, warm, 0))
-                ask(bench, op, peers[i].describe, warm);
+    for (int warm = 0; op->peers && warm < 2; warm++)
+        if (record_of(bench, op, warm, 0))
+            ask(bench, op, warm);
 }

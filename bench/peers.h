@@ -11,8 +11,8 @@ extern const char bench_peers_py[];
 
 /* One form of a peer at one shape. */
 struct peer_result {
-    const char *op;
-    char shape[96], peer[24], version[32], form[64];
+    const char *op, *shape;
+    char peer[24], version[32], form[64];
     bool warm;
     double seconds, spread, times_slower; /* the last: than the operator */
     int turns;
@@ -26,12 +26,5 @@ const char *peers_interpreter(void);
  * peers is no trouble; an interpreter or library that is missing is one note of the report.
  */
 void peers_run(struct bench *bench, const struct bench_op *op);
-
-/* What peers.py must know of a case, as fields of an object. */
-void peers_moe_route(int index, struct emit *json);
-void peers_moe_permute(int index, struct emit *json);
-void peers_moe_dispatch(int index, struct emit *json);
-void peers_sample(int index, struct emit *json);
-void peers_kv_gather(int index, struct emit *json);
 
 #endif

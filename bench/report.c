@@ -35,7 +35,7 @@ void report_progress(struct bench *bench, const char *format, ...)
     bench->progress_width = (int)strlen(line);
 }
 
-void report_row(struct bench *bench, const struct bench_case *subject, const struct bench_times *times)
+void report_row(struct bench *bench, const struct bench_call *subject, const struct bench_times *times)
 {
     clear_progress(bench);
     bench->format->row(bench, subject, times);
@@ -85,12 +85,12 @@ const char *report_limit_name(const struct bench_work *limit)
     return limit->fill_bytes > 0 ? "copy+fill" : "copy";
 }
 
-double report_rate(const struct bench_case *subject, const struct bench_times *times)
+double report_rate(const struct bench_call *subject, const struct bench_times *times)
 {
     return subject->bytes / times->run;
 }
 
-double report_share(const struct bench_case *subject, const struct bench_times *times)
+double report_share(const struct bench_call *subject, const struct bench_times *times)
 {
     return report_rate(subject, times) * times->limit / bench_work_bytes(&subject->limit);
 }

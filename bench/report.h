@@ -5,7 +5,7 @@
 #ifndef SWITCHYARD_BENCH_REPORT_H
 #define SWITCHYARD_BENCH_REPORT_H
 
-#include "bench.h"
+#include "described.h"
 #include "peers.h"
 
 /* Seconds, medians; spread is the distance of the quartiles as a share of the median. */
@@ -17,7 +17,7 @@ struct bench_times {
 
 struct report_format {
     void (*head)(struct bench *bench);
-    void (*row)(struct bench *bench, const struct bench_case *subject, const struct bench_times *times);
+    void (*row)(struct bench *bench, const struct bench_call *subject, const struct bench_times *times);
     void (*failure)(struct bench *bench, const char *op, const char *shape, const char *reason);
     void (*peers)(struct bench *bench); /* before the first, if there is one at all */
     void (*peer)(struct bench *bench, const struct peer_result *result);
@@ -30,7 +30,7 @@ extern const struct report_format report_text, report_json, report_markdown;
 void report_progress(struct bench *bench, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Through the format of the run, on a line that progress has left. */
-void report_row(struct bench *bench, const struct bench_case *subject, const struct bench_times *times);
+void report_row(struct bench *bench, const struct bench_call *subject, const struct bench_times *times);
 void report_failure(struct bench *bench, const char *op, const char *shape, const char *reason);
 void report_peer(struct bench *bench, const struct peer_result *result);
 
@@ -40,8 +40,8 @@ void report_note(struct bench *bench, const char *format, ...) __attribute__((fo
 /* ---- Said alike in several formats --------------------------------------------------------------------- */
 
 const char *report_limit_name(const struct bench_work *limit); /* "read", "fill", "copy", "copy+fill" */
-double report_rate(const struct bench_case *subject, const struct bench_times *times); /* bytes per second */
-double report_share(const struct bench_case *subject,
+double report_rate(const struct bench_call *subject, const struct bench_times *times); /* bytes per second */
+double report_share(const struct bench_call *subject,
                     const struct bench_times *times); /* of the limit's rate */
 
 const char *report_buffers(const struct bench *bench); /* "cold", "warm", "cold and warm" */

@@ -50,11 +50,11 @@ static void head(struct bench *bench)
     emit_begin(json, "cases", '[');
 }
 
-static void row(struct bench *bench, const struct bench_case *subject, const struct bench_times *times)
+static void row(struct bench *bench, const struct bench_call *subject, const struct bench_times *times)
 {
     struct emit *const json = &bench->json;
     emit_begin(json, NULL, '{');
-    emit_string(json, "op", subject->op);
+    emit_string(json, "op", subject->op->name);
     emit_string(json, "shape", subject->shape);
     emit_string(json, "buffers", times->warm ? "warm" : "cold");
     emit_bool(json, "checked", true);

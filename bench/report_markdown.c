@@ -23,9 +23,9 @@ static void head(struct bench *bench)
     printf("|%s---|---|---|---|---|---|---|\n", both ? "---|" : "");
 }
 
-static void row(struct bench *bench, const struct bench_case *subject, const struct bench_times *times)
+static void row(struct bench *bench, const struct bench_call *subject, const struct bench_times *times)
 {
-    printf("| %s | %s |", subject->op, subject->shape);
+    printf("| %s | %s |", subject->op->name, subject->shape);
     if (report_names_buffers(bench))
         printf(" %s |", times->warm ? "warm" : "cold");
     printf(" %s | %.0f%% | %.1f GB/s | %.2f %s | %s (%.1f x) |\n", bench_time(times->run).text,

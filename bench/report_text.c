@@ -20,7 +20,7 @@ static void head(struct bench *bench)
            "rate", "share of limit", "x limit", "plain loop");
 }
 
-static void row(struct bench *bench, const struct bench_case *subject, const struct bench_times *times)
+static void row(struct bench *bench, const struct bench_call *subject, const struct bench_times *times)
 {
     char share[24], bytes[24];
     const double percent = 100 * report_share(subject, times);
@@ -29,7 +29,7 @@ static void row(struct bench *bench, const struct bench_case *subject, const str
     snprintf(bytes, sizeof bytes, "%.4g MB", subject->bytes * 1e-6);
     const char *const buffers = times->warm ? " warm   " : " cold   ";
     printf("%-*s  %-*s%s %9s %4.0f%%  %9s %7.1f GB/s  %-17s %6.2f x  %9s (%.1f x)\n", bench->op_width,
-           subject->op, bench->shape_width, subject->shape, report_names_buffers(bench) ? buffers : "",
+           subject->op->name, bench->shape_width, subject->shape, report_names_buffers(bench) ? buffers : "",
            bench_time(times->run).text, 100 * times->spread, bytes, report_rate(subject, times) * 1e-9, share,
            times->run / times->limit, bench_time(times->plain).text, times->plain / times->run);
 }

@@ -14,16 +14,17 @@
 
 static const double margin = 1e-4;
 
-static float logit(const struct sample_state *state, int64_t row, int64_t token)
+static float logit(const struct sample_block *b, int64_t row, int64_t token)
 {
-    const int64_t at = row * state->shape.vocab + token;
-    if (state->allow && !(state->allow[row * state->allow_shape[1] + token / 32] >> token % 32 & 1))
+    const int64_t at = row * b->vocab + token;
+    const DLTensor *const allow = b->args.allow_bits;
+    if (allow && !(((const uint32_t *)allow->data)[row * allow->shape[1] + token / 32] >> token % 32 & 1))
         return -INFINITY;
-    if (state->instead && !isnan(state->instead[at]))
-        return state->instead[at];
-    if (state->shape.wide)
-        return ((const float *)state->logits)[at];
-    return bf16_to_float(((const uint16_t *)state->logits)[at]);
+    if (b->instead && !isnan(((const float *)b->instead->data)[at]))
+        return ((const float *)b->instead->data)[at];
+    if (b->args.logits->dtype.bits == 32)
+        return ((const float *)b->logits)[at];
+    return bf16_to_float(((const uint16_t *)b->logits)[at]);
 }
 
 static int by_rank(const void *left, const void *right)
@@ -35,15 +36,15 @@ static int by_rank(const void *left, const void *right)
 }
 
 /* The best k in rank order, by insertion; returns how many. */
-static int64_t best_k(const struct sample_state *state, int64_t row)
+static int64_t best_k(const struct sample_block *b, int64_t row)
 {
-    struct sample_candidate *const list = state->list;
+    struct sample_candidate *const list = b->list;
     int64_t n = 0;
-    for (int64_t i = 0; i < state->shape.vocab; i++) {
-        const float x = logit(state, row, i);
-        if (n == state->shape.top_k && x <= list[n - 1].logit)
+    for (int64_t i = 0; i < b->vocab; i++) {
+        const float x = logit(b, row, i);
+        if (n == b->top_k && x <= list[n - 1].logit)
             continue;
-        int64_t at = n < state->shape.top_k ? n++ : n - 1;
+        int64_t at = n < b->top_k ? n++ : n - 1;
         for (; at > 0 && list[at - 1].logit < x; at--)
             list[at] = list[at - 1];
         list[at] = (struct sample_candidate){x, (int32_t)i};
@@ -52,24 +53,24 @@ static int64_t best_k(const struct sample_state *state, int64_t row)
 }
 
 /* All tokens, in rank order where a cut needs it. */
-static int64_t all(const struct sample_state *state, int64_t row)
+static int64_t all(const struct sample_block *b, int64_t row)
 {
-    for (int64_t i = 0; i < state->shape.vocab; i++)
-        state->list[i] = (struct sample_candidate){logit(state, row, i), (int32_t)i};
-    if (state->shape.top_p > 0)
-        qsort(state->list, (size_t)state->shape.vocab, sizeof *state->list, by_rank);
-    return state->shape.vocab;
+    for (int64_t i = 0; i < b->vocab; i++)
+        b->list[i] = (struct sample_candidate){logit(b, row, i), (int32_t)i};
+    if (b->top_p > 0)
+        qsort(b->list, (size_t)b->vocab, sizeof *b->list, by_rank);
+    return b->vocab;
 }
 
 /* Of the first n: their weights into the list's own places, and the sum, smallest first. */
-static double weigh(const struct sample_state *state, int64_t n, double *weights)
+static double weigh(const struct sample_block *b, int64_t n, double *weights)
 {
-    float top = state->list[0].logit;
+    float top = b->list[0].logit;
     for (int64_t i = 1; i < n; i++)
-        top = state->list[i].logit > top ? state->list[i].logit : top;
+        top = b->list[i].logit > top ? b->list[i].logit : top;
     double total = 0;
     for (int64_t i = n - 1; i >= 0; i--) {
-        weights[i] = exp((double)state->list[i].logit - (double)top);
+        weights[i] = exp((double)b->list[i].logit - (double)top);
         total += weights[i];
     }
     return total;
@@ -106,13 +107,13 @@ static double draw_of(uint64_t seed, uint32_t stream)
 }
 
 /* First candidate in index order whose running sum passes u of the whole. */
-static int64_t invert(const struct sample_state *state, double total, double u)
+static int64_t invert(const struct sample_block *b, double total, double u)
 {
     double sum = 0;
     int64_t last = 0;
-    for (int64_t i = 0; i < state->shape.vocab; i++)
-        if (state->weights[i] > 0) {
-            sum += state->weights[i];
+    for (int64_t i = 0; i < b->vocab; i++)
+        if (b->weights[i] > 0) {
+            sum += b->weights[i];
             last = i;
             if (sum > u * total)
                 return i;
@@ -121,15 +122,15 @@ static int64_t invert(const struct sample_state *state, double total, double u)
 }
 
 /* The token whose weight is largest beside its noise. */
-static int64_t race(const struct sample_state *state, int64_t row, int64_t kept)
+static int64_t race(const struct sample_block *b, int64_t row, int64_t kept)
 {
-    const float *const q = state->q + row * state->shape.vocab;
+    const float *const q = (const float *)b->args.q->data + row * b->vocab;
     int64_t best = -1;
     double best_score = -1;
     for (int64_t i = 0; i < kept; i++) {
-        const int64_t token = state->list[i].token;
-        const double noise = (double)q[state->shape.noise == SAMPLE_Q_VOCAB ? token : i];
-        const double score = state->ranked[i] / noise;
+        const int64_t token = b->list[i].token;
+        const double noise = (double)q[b->args.q_order == SY_Q_VOCAB ? token : i];
+        const double score = b->ranked[i] / noise;
         if (score > best_score) {
             best_score = score;
             best = token;
@@ -138,94 +139,104 @@ static int64_t race(const struct sample_state *state, int64_t row, int64_t kept)
     return best;
 }
 
-static struct sample_answer greedy_row(const struct sample_state *state, int64_t row)
+static struct sample_answer greedy_row(const struct sample_block *b, int64_t row)
 {
     int64_t best = 0;
-    float top = logit(state, row, 0);
-    for (int64_t i = 1; i < state->shape.vocab; i++) {
-        const float x = logit(state, row, i);
+    float top = logit(b, row, 0);
+    for (int64_t i = 1; i < b->vocab; i++) {
+        const float x = logit(b, row, i);
         if (x > top) {
             top = x;
             best = i;
         }
     }
-    return (struct sample_answer){best, best, state->shape.vocab, state->shape.vocab};
+    return (struct sample_answer){best, best, b->vocab, b->vocab};
 }
 
 /* How many of the first n reach a share of the largest weight, which is 1. */
-static int64_t reach_of(const struct sample_state *state, int64_t n, double share)
+static int64_t reach_of(const struct sample_block *b, int64_t n, double share)
 {
     int64_t count = 0;
     for (int64_t i = 0; i < n; i++)
-        count += state->ranked[i] >= share;
+        count += b->ranked[i] >= share;
     return count;
 }
 
 /* Keeps these, in their order. */
-static int64_t keep_reaching(const struct sample_state *state, int64_t n, double share)
+static int64_t keep_reaching(const struct sample_block *b, int64_t n, double share)
 {
     int64_t kept = 0;
     for (int64_t i = 0; i < n; i++)
-        if (state->ranked[i] >= share) {
-            state->list[kept] = state->list[i];
-            state->ranked[kept++] = state->ranked[i];
+        if (b->ranked[i] >= share) {
+            b->list[kept] = b->list[i];
+            b->ranked[kept++] = b->ranked[i];
         }
     return kept;
 }
 
-static struct sample_answer plain_row(const struct sample_state *state, int64_t row)
+static struct sample_answer plain_row(const struct sample_block *b, int64_t row)
 {
-    const struct sample_shape *const s = &state->shape;
-    if (s->noise == SAMPLE_GREEDY)
-        return greedy_row(state, row);
-    const int64_t n = s->top_k > 0 ? best_k(state, row) : all(state, row);
-    const double total = weigh(state, n, state->ranked), p = (double)s->top_p;
+    if (!b->args.q && !b->args.seed)
+        return greedy_row(b, row);
+    const int64_t n = b->top_k > 0 ? best_k(b, row) : all(b, row);
+    const double total = weigh(b, n, b->ranked), p = b->top_p;
     struct sample_answer answer = {.kept_low = n, .kept_high = n};
     int64_t kept = n;
-    if (s->top_p > 0) {
-        kept = prefix_of(state->ranked, n, total, p);
-        answer.kept_low = prefix_of(state->ranked, n, total, p - margin);
-        answer.kept_high = prefix_of(state->ranked, n, total, p + margin);
+    if (b->top_p > 0) {
+        kept = prefix_of(b->ranked, n, total, p);
+        answer.kept_low = prefix_of(b->ranked, n, total, p - margin);
+        answer.kept_high = prefix_of(b->ranked, n, total, p + margin);
     }
-    if (s->min_p > 0) {
-        answer.kept_low = reach_of(state, kept, (double)s->min_p + margin);
-        answer.kept_high = reach_of(state, kept, (double)s->min_p - margin);
-        kept = keep_reaching(state, kept, (double)s->min_p);
+    if (b->min_p > 0) {
+        answer.kept_low = reach_of(b, kept, b->min_p + margin);
+        answer.kept_high = reach_of(b, kept, b->min_p - margin);
+        kept = keep_reaching(b, kept, b->min_p);
     }
-    if (s->noise != SAMPLE_DRAW) {
-        answer.token_low = answer.token_high = race(state, row, kept);
+    if (b->args.q) {
+        answer.token_low = answer.token_high = race(b, row, kept);
         return answer;
     }
-    memset(state->weights, 0, (size_t)s->vocab * sizeof *state->weights);
+    memset(b->weights, 0, (size_t)b->vocab * sizeof *b->weights);
     double mass = 0;
     for (int64_t i = 0; i < kept; i++) {
-        state->weights[state->list[i].token] = state->ranked[i];
-        mass += state->ranked[i];
+        b->weights[b->list[i].token] = b->ranked[i];
+        mass += b->ranked[i];
     }
     const double u = draw_of(SAMPLE_SEED, (uint32_t)row);
-    answer.token_low = invert(state, mass, u - margin);
-    answer.token_high = invert(state, mass, u + margin);
+    answer.token_low = invert(b, mass, u - margin);
+    answer.token_high = invert(b, mass, u + margin);
     return answer;
 }
 
-void sample_plain(void *opaque, int64_t turn)
+void sample_plain(const struct bench_call *c)
 {
-    struct sample_state *const state = opaque;
-    state->logits = state->sets[turn % state->n_sets];
-    for (int64_t b = 0; b < state->shape.batch; b++)
-        state->answers[b] = plain_row(state, b);
+    struct sample_block *const b = c->args;
+    b->logits = b->args.logits->data;
+    for (int64_t row = 0; row < b->batch; row++)
+        b->answers[row] = plain_row(b, row);
 }
 
-const char *sample_check(void *opaque)
+/* Another call also counts the kept, which may take another way through the library: both must name the same tokens. */
+const char *sample_check(const struct bench_call *c)
 {
-    const struct sample_state *const state = opaque;
-    for (int64_t b = 0; b < state->shape.batch; b++) {
-        const struct sample_answer *const answer = &state->answers[b];
-        if (state->token[b] < answer->token_low || state->token[b] > answer->token_high)
+    const struct sample_block *const b = c->args;
+    const int64_t *const token = b->args.token->data;
+    const int32_t *const kept = b->kept->data;
+    sy_sample_args counted = b->args;
+    counted.kept = b->kept;
+    counted.row_flags = b->flags;
+    counted.logprob = NULL;
+    counted.logprob_mode = SY_LOGPROB_NONE;
+    memcpy(b->alone, token, (size_t)b->batch * sizeof *token);
+    if (sy_sample(c->ctx, &counted) != SY_OK)
+        return sy_ctx_error(c->ctx);
+    for (int64_t row = 0; row < b->batch; row++) {
+        const struct sample_answer *const answer = &b->answers[row];
+        if (token[row] < answer->token_low || token[row] > answer->token_high)
             return "token differs from the plain loop";
-        if (state->alone[b] != state->token[b])
+        if (b->alone[row] != token[row])
             return "the token asked for alone differs from the token beside its count";
-        if (state->kept[b] < answer->kept_low || state->kept[b] > answer->kept_high)
+        if (kept[row] < answer->kept_low || kept[row] > answer->kept_high)
             return "kept differs from the plain loop";
     }
     return NULL;

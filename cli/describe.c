@@ -54,6 +54,8 @@ static void emit_tensor(struct emit *json, const sy_op_info *op, const sy_field_
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         if (field->flags & flags[i].flag)
             emit_bool(json, flags[i].name, true);
+    if (op->mesh && !(field->flags & SY_FIELD_SHARED))
+        emit_bool(json, "array", true);
 }
 
 static void emit_field(struct emit *json, const sy_op_info *op, const sy_field_info *field)

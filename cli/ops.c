@@ -123,7 +123,7 @@ static bool is_option(const sy_field_info *field)
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(field->name, others[i]) == 0)
             return false;
-    return field->kind != SY_KIND_PLANES && field->kind != SY_KIND_ROUTING;
+    return field->kind != SY_KIND_PLANES && field->kind != SY_KIND_SIZE && field->kind != SY_KIND_ROUTING;
 }
 
 static void make_options(struct op *op)

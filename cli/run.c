@@ -384,10 +384,12 @@ static int bind_tensors(struct run *run)
                            run->op->info->mesh ? "tensors" : "planes", plain);
     if (more > 0) {
         const sy_kv_plane *const planes = run->call.planes;
-        const sy_field_info *const field = run->op->planes, *const number = field + 1;
+        const sy_field_info *const field = run->op->planes, *const number = field + 1,
+                                   *const each = field + 2;
         run->call.n_planes = more;
         memcpy(run->call.args.bytes + field->offset, &planes, sizeof planes);
         memcpy(run->call.args.bytes + number->offset, &more, sizeof more);
+        memcpy(run->call.args.bytes + each->offset, &(size_t){sizeof *planes}, sizeof(size_t));
     }
     return EXIT_DONE;
 }

@@ -1,7 +1,9 @@
 # Headers, libraries, command, pkg-config file and CMake package.
 include(CMakePackageConfigHelpers)
 
-install(FILES include/switchyard.h include/switchyard_describe.h include/switchyard_transport.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES include/switchyard.h include/switchyard_inline.h include/switchyard_dlpack.h include/switchyard_describe.h
+              include/switchyard_transport.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS switchyard EXPORT switchyardTargets)
 install(TARGETS switchyard_static EXPORT switchyardStaticTargets)
 if(TARGET switchyard_mpi)
@@ -37,10 +39,6 @@ install(FILES ${PROJECT_BINARY_DIR}/switchyardConfig.cmake ${PROJECT_BINARY_DIR}
 # The pkg-config file finds its prefix from its own place, so that an installed tree can be moved.
 file(RELATIVE_PATH PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" PC_PREFIX "${PC_PREFIX}")
-set(PC_CFLAGS "-I\${includedir}")
-if(DLPACK_INCLUDE_DIR)
-    string(APPEND PC_CFLAGS " -I${DLPACK_INCLUDE_DIR}")
-endif()
 set(PC_LIBS_PRIVATE "-lm")
 if(OpenMP_C_FOUND)
     string(PREPEND PC_LIBS_PRIVATE "${OpenMP_C_FLAGS} ")

@@ -3,7 +3,7 @@ file(GLOB mpi_sources CONFIGURE_DEPENDS mpi/*.c)
 add_library(switchyard_mpi_objects OBJECT ${mpi_sources})
 switchyard_defaults(switchyard_mpi_objects)
 target_compile_options(switchyard_mpi_objects PRIVATE ${switchyard_strict_warnings})
-target_include_directories(switchyard_mpi_objects PRIVATE include ${DLPACK_INCLUDE_DIR})
+target_include_directories(switchyard_mpi_objects PRIVATE include)
 target_link_libraries(switchyard_mpi_objects PRIVATE MPI::MPI_C)
 
 add_library(switchyard_mpi SHARED $<TARGET_OBJECTS:switchyard_mpi_objects>)

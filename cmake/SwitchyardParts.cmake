@@ -1,36 +1,12 @@
-# The parts from outside. Each one is found or reported: DLPack is required, the others cost a feature when missing.
-include(CheckIncludeFile)
+# The parts from outside. Each one is found or reported; none is required, a missing one costs a feature.
 set(switchyard_summary "")
-
-# A part that is missing: always shown, also when status messages are off.
-function(switchyard_missing what consequence package)
-    message(NOTICE "switchyard: ${what} not found: ${consequence} (Debian: apt install ${package})")
-endfunction()
-
-# tvm-ffi brings a DLPack header of its own, newer than most systems'; the Python package is built with that one.
-if(SWITCHYARD_PYTHON)
-    find_package(Python 3.10 COMPONENTS Interpreter REQUIRED)
-    foreach(folder includedir dlpack-includedir)
-        execute_process(COMMAND ${Python_EXECUTABLE} -m tvm_ffi.config --${folder} OUTPUT_VARIABLE found
-                        OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
-        list(APPEND tvm_ffi_includes ${found})
-    endforeach()
-endif()
-
-# DLPack is one header. Most compilers find it by themselves; else look where CMake looks.
-set(DLPACK_INCLUDE_DIR "")
 set(CMAKE_REQUIRED_QUIET ON)
-check_include_file(dlpack/dlpack.h SWITCHYARD_COMPILER_FINDS_DLPACK)
-if(NOT SWITCHYARD_COMPILER_FINDS_DLPACK)
-    find_path(SWITCHYARD_DLPACK_DIR dlpack/dlpack.h HINTS ${tvm_ffi_includes})
-    if(NOT SWITCHYARD_DLPACK_DIR)
-        unset(SWITCHYARD_COMPILER_FINDS_DLPACK CACHE)
-        message(FATAL_ERROR "dlpack/dlpack.h not found. Switchyard's tensors are DLPack's. On Debian and Ubuntu: "
-                            "apt install libdlpack-dev. Elsewhere: -DSWITCHYARD_DLPACK_DIR=<folder that holds dlpack/>.")
-    endif()
-    set(DLPACK_INCLUDE_DIR ${SWITCHYARD_DLPACK_DIR})
-endif()
-list(APPEND switchyard_summary "  DLPack    found")
+
+# A part that is missing: one line, also when status messages are off, with the way to get it and the way to do without.
+function(switchyard_missing what consequence setup packages option)
+    message(NOTICE "switchyard: ${what} not found: ${consequence}. To get it: make ${setup}, or install ${packages}. "
+                   "To do without: -D${option}=OFF.")
+endfunction()
 
 if(SWITCHYARD_OPENMP)
     find_package(OpenMP COMPONENTS C QUIET)
@@ -40,7 +16,8 @@ if(OpenMP_C_FOUND)
 else()
     list(APPEND switchyard_summary "  threads   one (no OpenMP), or the caller's parallel_for")
     if(SWITCHYARD_OPENMP)
-        switchyard_missing(OpenMP "the library runs on one thread unless the caller brings a pool" "libgomp1 or libomp-dev")
+        switchyard_missing(OpenMP "the library runs on one thread unless the caller brings a pool" setup-full
+                           "libgomp1 (gcc) or libomp-dev (clang)" SWITCHYARD_OPENMP)
     endif()
 endif()
 
@@ -76,7 +53,7 @@ else()
         message(FATAL_ERROR "SWITCHYARD_MPI is ON and no MPI 3.1 was found. On Debian and Ubuntu: apt install libopenmpi-dev "
                             "openmpi-bin. Elsewhere: -DMPI_C_COMPILER=<the compiler wrapper>.")
     else()
-        switchyard_missing(MPI "libswitchyard_mpi is not built" "libopenmpi-dev openmpi-bin")
+        switchyard_missing(MPI "libswitchyard_mpi is not built" setup-mpi "libopenmpi-dev and openmpi-bin" SWITCHYARD_MPI)
         list(APPEND switchyard_summary "  MPI       not found: libswitchyard_mpi is not built")
     endif()
 endif()
@@ -87,7 +64,7 @@ if(SWITCHYARD_CLI)
     if(JANSSON_INCLUDE_DIR AND JANSSON_LIBRARY)
         list(APPEND switchyard_summary "  command   with jansson")
     else()
-        switchyard_missing(jansson "the command line is not built" libjansson-dev)
+        switchyard_missing(jansson "the command line is not built" setup libjansson-dev SWITCHYARD_CLI)
         list(APPEND switchyard_summary "  command   not built: no jansson")
         set(SWITCHYARD_CLI OFF)
     endif()
@@ -111,7 +88,7 @@ if(SWITCHYARD_EXAMPLES)
         list(APPEND switchyard_summary "  CBLAS     ${CBLAS_LIBRARY}, for examples/moe_layer.c")
     else()
         unset(SWITCHYARD_HAS_CBLAS CACHE) # it may be there next time
-        switchyard_missing(CBLAS "examples/moe_layer.c is not built" libopenblas-dev)
+        switchyard_missing(CBLAS "examples/moe_layer.c is not built" setup-test libopenblas-dev SWITCHYARD_EXAMPLES)
         list(APPEND switchyard_summary "  CBLAS     not found: examples/moe_layer.c is not built")
     endif()
 endif()
@@ -125,11 +102,11 @@ elseif(SWITCHYARD_TESTS)
     if(CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
         list(APPEND switchyard_summary "  tests     with cmocka")
     else()
-        switchyard_missing(cmocka "the C tests are not built" libcmocka-dev)
+        switchyard_missing(cmocka "the C tests are not built" setup libcmocka-dev SWITCHYARD_TESTS)
         list(APPEND switchyard_summary "  tests     without the C tests: no cmocka")
     endif()
     if(NOT Python3_Interpreter_FOUND)
-        switchyard_missing("Python 3" "the command line and lint tests are not run" python3)
+        switchyard_missing("Python 3" "the command line and lint tests are not run" setup python3 SWITCHYARD_TESTS)
     endif()
 else()
     list(APPEND switchyard_summary "  tests     not asked for")

@@ -1,14 +1,18 @@
 # The Python package: the binding, with the library, the command line and (where it is built) the MPI library beside it.
 # scikit-build-core asks for this; python/switchyard is taken as it is.
-execute_process(COMMAND ${Python_EXECUTABLE} -m tvm_ffi.config --libfiles OUTPUT_VARIABLE tvm_ffi_library
-                OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+find_package(Python 3.10 COMPONENTS Interpreter REQUIRED)
+foreach(name includedir dlpack-includedir libfiles)
+    execute_process(COMMAND ${Python_EXECUTABLE} -m tvm_ffi.config --${name} OUTPUT_VARIABLE tvm_ffi_${name}
+                    OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+endforeach()
+set(tvm_ffi_includes ${tvm_ffi_includedir} ${tvm_ffi_dlpack-includedir})
 
 function(switchyard_binding target name)
     add_library(${target} MODULE ${ARGN})
     switchyard_defaults(${target})
     target_include_directories(${target} PRIVATE include)
     target_include_directories(${target} SYSTEM PRIVATE ${tvm_ffi_includes})
-    target_link_libraries(${target} PRIVATE ${tvm_ffi_library} switchyard)
+    target_link_libraries(${target} PRIVATE ${tvm_ffi_libfiles} switchyard)
     set_target_properties(${target} PROPERTIES PREFIX "" OUTPUT_NAME ${name} INSTALL_RPATH "$ORIGIN"
                           BUILD_WITH_INSTALL_RPATH ON) # libtvm_ffi is loaded by its Python package, before this
     switchyard_link_hardening(${target})
@@ -52,6 +56,6 @@ switchyard_defaults(switchyard_python_bench)
 target_include_directories(switchyard_python_bench PRIVATE include)
 target_include_directories(switchyard_python_bench SYSTEM PRIVATE ${tvm_ffi_includes})
 target_compile_definitions(switchyard_python_bench PRIVATE SWITCHYARD_MPI_NAME="${SWITCHYARD_MPI_NAME}")
-target_link_libraries(switchyard_python_bench PRIVATE ${tvm_ffi_library} switchyard)
+target_link_libraries(switchyard_python_bench PRIVATE ${tvm_ffi_libfiles} switchyard)
 set_target_properties(switchyard_python_bench PROPERTIES PREFIX "" OUTPUT_NAME python_bench)
 switchyard_export_only(switchyard_python_bench python/binding/binding.map)

@@ -43,6 +43,17 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
             target_link_libraries(${room}_${stem} PRIVATE switchyard_test_support)
         endforeach()
     endforeach()
+
+    # Worked examples: one program, a test for each operator's file.
+    add_executable(run_examples tests/examples/run.c tests/examples/read.c)
+    switchyard_program(run_examples)
+    target_link_libraries(run_examples PRIVATE switchyard_test_support)
+    file(GLOB files CONFIGURE_DEPENDS tests/examples/*.txt)
+    foreach(file IN LISTS files)
+        cmake_path(GET file STEM stem)
+        add_test(NAME examples_${stem} COMMAND run_examples ${file})
+        set_tests_properties(examples_${stem} PROPERTIES LABELS op TIMEOUT ${watchdog_seconds})
+    endforeach()
 endif()
 
 # Front doors: tests/compat/<door>_<name>.c is one program; tests/compat/<door>.c, where there is one, is what they share.
@@ -180,7 +191,7 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
     # What the built library looks like from outside makes sense only without sanitizers in it.
     if(NOT SWITCHYARD_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
         list(APPEND python_env SWITCHYARD_SHARED=$<TARGET_FILE:switchyard> SWITCHYARD_STATIC=$<TARGET_FILE:switchyard_static>
-             SWITCHYARD_BITS=$<TARGET_FILE:bits> SWITCHYARD_DLPACK=${DLPACK_INCLUDE_DIR} SWITCHYARD_CONFIG=$<CONFIG>)
+             SWITCHYARD_BITS=$<TARGET_FILE:bits> SWITCHYARD_CONFIG=$<CONFIG>)
         if(TARGET switchyard_mpi)
             list(JOIN MPI_C_INCLUDE_DIRS ":" mpi_includes)
             list(APPEND python_env SWITCHYARD_MPI_SHARED=$<TARGET_FILE:switchyard_mpi> SWITCHYARD_MPI_INCLUDES=${mpi_includes}

@@ -24,6 +24,9 @@
  *     spaces rows evenly and does not make them overlap. No alignment is required.
  *   - Inputs may overlap each other. An output overlaps nothing, except where an operator allows it.
  *   - Equal inputs give equal bytes on every instruction set and thread count.
+ *   - Structs may grow at their end. The functions declared here as inline pass the size the caller knows to exported
+ *     symbols with _n at the end of their names; switchyard_inline.h lists these, for other languages.
+ *   - The numbers of enums are part of the interface: from 1.0 on none ever changes, and new ones follow the last.
  *   - The library never aborts, exits or prints, and has no writable globals.
  */
 #ifndef SWITCHYARD_H
@@ -33,7 +36,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <dlpack/dlpack.h>
+#include <switchyard_dlpack.h>
 
 #define SY_VERSION_MAJOR 0
 #define SY_VERSION_MINOR 1
@@ -53,23 +56,23 @@ extern "C" {
 
 typedef enum sy_status {
     SY_OK = 0,
-    SY_ERR_NULL,        /* a required tensor, pointer or its data is missing */
-    SY_ERR_DTYPE,       /* a tensor has a type the operator does not take */
-    SY_ERR_SHAPE,       /* rank or extent */
-    SY_ERR_STRIDE,      /* elements of a row are not contiguous, or rows overlap */
-    SY_ERR_VALUE,       /* a scalar field is outside its range */
-    SY_ERR_OVERFLOW,    /* a size does not fit the arithmetic the operator is defined in */
-    SY_ERR_ALIAS,       /* an output shares bytes with another tensor */
-    SY_ERR_INDEX,       /* an index found in the data points outside */
-    SY_ERR_ROUTING,     /* a routing map found in the data does not fit the call */
-    SY_ERR_CAPACITY,    /* more rows than the receiving side reserved */
-    SY_ERR_STATE,       /* calls in an order that is not allowed */
-    SY_ERR_DEVICE,      /* a tensor is on a device that this build does not support */
-    SY_ERR_UNSUPPORTED, /* a valid call that this build cannot execute */
-    SY_ERR_NOMEM,       /* the allocator failed, or the lent workspace is too small */
-    SY_ERR_COMM,        /* the transport between processes failed */
-    SY_ERR_MISMATCH,    /* devices disagree about the call */
-    SY_ERR_TIMEOUT      /* a process did not respond in time */
+    SY_ERR_NULL = 1,         /* a required tensor, pointer or its data is missing */
+    SY_ERR_DTYPE = 2,        /* a tensor has a type the operator does not take */
+    SY_ERR_SHAPE = 3,        /* rank or extent */
+    SY_ERR_STRIDE = 4,       /* elements of a row are not contiguous, or rows overlap */
+    SY_ERR_VALUE = 5,        /* a scalar field is outside its range */
+    SY_ERR_OVERFLOW = 6,     /* a size does not fit the arithmetic the operator is defined in */
+    SY_ERR_ALIAS = 7,        /* an output shares bytes with another tensor */
+    SY_ERR_INDEX = 8,        /* an index found in the data points outside */
+    SY_ERR_ROUTING = 9,      /* a routing map found in the data does not fit the call */
+    SY_ERR_CAPACITY = 10,    /* more rows than the receiving side reserved */
+    SY_ERR_STATE = 11,       /* calls in an order that is not allowed */
+    SY_ERR_DEVICE = 12,      /* a tensor is on a device that this build does not support */
+    SY_ERR_UNSUPPORTED = 13, /* a valid call that this build cannot execute */
+    SY_ERR_NOMEM = 14,       /* the allocator failed, or the lent workspace is too small */
+    SY_ERR_COMM = 15,        /* the transport between processes failed */
+    SY_ERR_MISMATCH = 16,    /* devices disagree about the call */
+    SY_ERR_TIMEOUT = 17      /* a process did not respond in time */
 } sy_status;
 
 /* "SY_ERR_SHAPE" for SY_ERR_SHAPE; "SY_ERR_UNKNOWN" for a number that is no status. Never NULL. */
@@ -163,11 +166,7 @@ typedef struct sy_ctx_options {
  * Returns SY_OK; NULL (ctx is NULL, or only one of alloc and dealloc); VALUE (threads < 0, unknown isa);
  * UNSUPPORTED (isa known but not available on this CPU or in this build); NOMEM.
  */
-SY_API sy_status sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t options_bytes);
-static inline sy_status sy_ctx_create(sy_ctx **ctx, const sy_ctx_options *options)
-{
-    return sy_ctx_create_n(ctx, options, sizeof *options);
-}
+static inline sy_status sy_ctx_create(sy_ctx **ctx, const sy_ctx_options *options);
 
 /* Frees the context and its own workspace, never a lent one. NULL is allowed. */
 SY_API void sy_ctx_destroy(sy_ctx *ctx);
@@ -178,33 +177,33 @@ SY_API const char *sy_ctx_error(const sy_ctx *ctx);
 /* The exact error, in numbers. */
 typedef enum sy_fault_code {
     SY_FAULT_NONE = 0,
-    SY_FAULT_NULL_POINTER,
-    SY_FAULT_BAD_DTYPE,
-    SY_FAULT_BAD_RANK,
-    SY_FAULT_BAD_SHAPE,
-    SY_FAULT_EMPTY, /* an extent is 0 where the operator needs at least one element */
-    SY_FAULT_BAD_VALUE,
-    SY_FAULT_BAD_BLOCK_SIZE,
-    SY_FAULT_BAD_OPTION, /* an enum field holds no known value */
-    SY_FAULT_OVERFLOW,
-    SY_FAULT_BAD_STRIDE,
-    SY_FAULT_BAD_DEVICE,
-    SY_FAULT_ALIAS,
-    SY_FAULT_NO_MEMORY,
-    SY_FAULT_UNSUPPORTED,
+    SY_FAULT_NULL_POINTER = 1,
+    SY_FAULT_BAD_DTYPE = 2,
+    SY_FAULT_BAD_RANK = 3,
+    SY_FAULT_BAD_SHAPE = 4,
+    SY_FAULT_EMPTY = 5, /* an extent is 0 where the operator needs at least one element */
+    SY_FAULT_BAD_VALUE = 6,
+    SY_FAULT_BAD_BLOCK_SIZE = 7,
+    SY_FAULT_BAD_OPTION = 8, /* an enum field holds no known value */
+    SY_FAULT_OVERFLOW = 9,
+    SY_FAULT_BAD_STRIDE = 10,
+    SY_FAULT_BAD_DEVICE = 11,
+    SY_FAULT_ALIAS = 12,
+    SY_FAULT_NO_MEMORY = 13,
+    SY_FAULT_UNSUPPORTED = 14,
     /* Found in tensor contents: value and limit are set, batch and position where they apply. */
-    SY_FAULT_LENGTH_RANGE, /* a count or a sum of lengths outside its range, or seq_lens[b] negative */
-    SY_FAULT_REQ_RANGE,    /* req_id[b] outside the rows of block_table */
-    SY_FAULT_INDEX_RANGE,  /* an index outside its sequence, or an expert that does not exist */
-    SY_FAULT_TABLE_SHORT,  /* an index needs a block_table column that does not exist */
-    SY_FAULT_BLOCK_RANGE,  /* a block number outside the cache */
-    SY_FAULT_ROW_RANGE,    /* a row inside the last, partial block that does not exist */
-    SY_FAULT_ROW_OVERFULL, /* a token is routed to more experts than it has slots */
-    SY_FAULT_SLOT_RANGE,   /* an element of sorted_indices or slots is not a row or token */
-    SY_FAULT_SLOT_COUNT,   /* a token is routed to another number of experts than it has live slots */
-    SY_FAULT_DUPLICATE,    /* a destination or expert named before: limit is the position that has it */
-    SY_FAULT_INDEX_ORDER,  /* indices that must ascend do not: limit is the one before */
-    SY_FAULT_HAZARD        /* a block that one pair reads and another writes: limit is the earlier pair */
+    SY_FAULT_LENGTH_RANGE = 15, /* a count or a sum of lengths outside its range, or seq_lens[b] negative */
+    SY_FAULT_REQ_RANGE = 16,    /* req_id[b] outside the rows of block_table */
+    SY_FAULT_INDEX_RANGE = 17,  /* an index outside its sequence, or an expert that does not exist */
+    SY_FAULT_TABLE_SHORT = 18,  /* an index needs a block_table column that does not exist */
+    SY_FAULT_BLOCK_RANGE = 19,  /* a block number outside the cache */
+    SY_FAULT_ROW_RANGE = 20,    /* a row inside the last, partial block that does not exist */
+    SY_FAULT_ROW_OVERFULL = 21, /* a token is routed to more experts than it has slots */
+    SY_FAULT_SLOT_RANGE = 22,   /* an element of sorted_indices or slots is not a row or token */
+    SY_FAULT_SLOT_COUNT = 23,   /* a token is routed to another number of experts than it has live slots */
+    SY_FAULT_DUPLICATE = 24,    /* a destination or expert named before: limit is the position that has it */
+    SY_FAULT_INDEX_ORDER = 25,  /* indices that must ascend do not: limit is the one before */
+    SY_FAULT_HAZARD = 26        /* a block one pair reads and another writes: limit is the earlier pair */
 } sy_fault_code;
 
 typedef struct sy_fault {
@@ -218,11 +217,7 @@ typedef struct sy_fault {
 } sy_fault;
 
 /* The fault of the last call; all fields are zero (argument "") after a success. Returns SY_OK, or NULL. */
-SY_API sy_status sy_ctx_fault_n(const sy_ctx *ctx, sy_fault *fault, size_t fault_bytes);
-static inline sy_status sy_ctx_fault(const sy_ctx *ctx, sy_fault *fault)
-{
-    return sy_ctx_fault_n(ctx, fault, sizeof *fault);
-}
+static inline sy_status sy_ctx_fault(const sy_ctx *ctx, sy_fault *fault);
 
 /* "INDEX_RANGE" for SY_FAULT_INDEX_RANGE. Never NULL. */
 SY_API const char *sy_fault_name(sy_fault_code code);
@@ -264,23 +259,23 @@ typedef struct sy_query {
 
 typedef enum sy_route_score {
     SY_SCORE_SOFTMAX = 0, /* softmax over all experts */
-    SY_SCORE_SIGMOID,     /* sigmoid of each logit */
-    SY_SCORE_NONE         /* the logits themselves */
+    SY_SCORE_SIGMOID = 1, /* sigmoid of each logit */
+    SY_SCORE_NONE = 2     /* the logits themselves */
 } sy_route_score;
 
 typedef enum sy_group_score {
     SY_GROUP_MAX = 0, /* the largest value of the group */
-    SY_GROUP_SUM2     /* the sum of its two largest */
+    SY_GROUP_SUM2 = 1 /* the sum of its two largest */
 } sy_group_score;
 
 typedef enum sy_slot_order {
     SY_SLOT_VALUE = 0, /* slots by descending value, ties by expert */
-    SY_SLOT_EXPERT     /* slots by ascending expert, as moe_permute counts them */
+    SY_SLOT_EXPERT = 1 /* slots by ascending expert, as moe_permute counts them */
 } sy_slot_order;
 
 typedef enum sy_drop {
-    SY_DROP_PROB = 0, /* an expert keeps its tokens of largest weight, ties to the lower token */
-    SY_DROP_POSITION  /* an expert keeps its first tokens */
+    SY_DROP_PROB = 0,    /* an expert keeps its tokens of largest weight, ties to the lower token */
+    SY_DROP_POSITION = 1 /* an expert keeps its first tokens */
 } sy_drop;
 
 /*
@@ -329,17 +324,8 @@ typedef struct sy_moe_route_args {
     const DLTensor *scores;      /* out [T,E]  f32: s, of finished tokens too */
 } sy_moe_route_args;
 
-SY_API sy_status sy_moe_route_n(sy_ctx *ctx, const sy_moe_route_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_route_query_n(sy_ctx *ctx, const sy_moe_route_args *args, size_t args_bytes,
-                                      sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_route(sy_ctx *ctx, const sy_moe_route_args *args)
-{
-    return sy_moe_route_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_moe_route_query(sy_ctx *ctx, const sy_moe_route_args *args, sy_query *query)
-{
-    return sy_moe_route_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_moe_route(sy_ctx *ctx, const sy_moe_route_args *args);
+static inline sy_status sy_moe_route_query(sy_ctx *ctx, const sy_moe_route_args *args, sy_query *query);
 
 /* ---- moe_map_from_ids, moe_ids_from_map -------------------------------------------------------------- */
 
@@ -363,18 +349,9 @@ typedef struct sy_moe_map_from_ids_args {
     const DLTensor *probs;       /* out [T,E]  type of weights */
 } sy_moe_map_from_ids_args;
 
-SY_API sy_status sy_moe_map_from_ids_n(sy_ctx *ctx, const sy_moe_map_from_ids_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_map_from_ids_query_n(sy_ctx *ctx, const sy_moe_map_from_ids_args *args,
-                                             size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_map_from_ids(sy_ctx *ctx, const sy_moe_map_from_ids_args *args)
-{
-    return sy_moe_map_from_ids_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_map_from_ids(sy_ctx *ctx, const sy_moe_map_from_ids_args *args);
 static inline sy_status sy_moe_map_from_ids_query(sy_ctx *ctx, const sy_moe_map_from_ids_args *args,
-                                                  sy_query *query)
-{
-    return sy_moe_map_from_ids_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                  sy_query *query);
 
 /*
  * The expert ids of a routing map: ids[t,j] is the j-th expert of token t, ascending, and -1 when it has fewer.
@@ -391,18 +368,9 @@ typedef struct sy_moe_ids_from_map_args {
     const DLTensor *weights;     /* out [T,k]  type of probs */
 } sy_moe_ids_from_map_args;
 
-SY_API sy_status sy_moe_ids_from_map_n(sy_ctx *ctx, const sy_moe_ids_from_map_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_ids_from_map_query_n(sy_ctx *ctx, const sy_moe_ids_from_map_args *args,
-                                             size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_ids_from_map(sy_ctx *ctx, const sy_moe_ids_from_map_args *args)
-{
-    return sy_moe_ids_from_map_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_ids_from_map(sy_ctx *ctx, const sy_moe_ids_from_map_args *args);
 static inline sy_status sy_moe_ids_from_map_query(sy_ctx *ctx, const sy_moe_ids_from_map_args *args,
-                                                  sy_query *query)
-{
-    return sy_moe_ids_from_map_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                  sy_query *query);
 
 /* ---- moe_permute ------------------------------------------------------------------------------------- */
 
@@ -440,17 +408,8 @@ typedef struct sy_moe_permute_args {
     const DLTensor *expert_offsets;  /* out [E+1]  int64, optional: first row of each expert, the end */
 } sy_moe_permute_args;
 
-SY_API sy_status sy_moe_permute_n(sy_ctx *ctx, const sy_moe_permute_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_permute_query_n(sy_ctx *ctx, const sy_moe_permute_args *args, size_t args_bytes,
-                                        sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_permute(sy_ctx *ctx, const sy_moe_permute_args *args)
-{
-    return sy_moe_permute_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_moe_permute_query(sy_ctx *ctx, const sy_moe_permute_args *args, sy_query *query)
-{
-    return sy_moe_permute_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_moe_permute(sy_ctx *ctx, const sy_moe_permute_args *args);
+static inline sy_status sy_moe_permute_query(sy_ctx *ctx, const sy_moe_permute_args *args, sy_query *query);
 
 /* ---- moe_unpermute ----------------------------------------------------------------------------------- */
 
@@ -491,18 +450,9 @@ typedef struct sy_moe_unpermute_args {
     const DLTensor *tokens;          /* out [T,H]  type of permuted_tokens */
 } sy_moe_unpermute_args;
 
-SY_API sy_status sy_moe_unpermute_n(sy_ctx *ctx, const sy_moe_unpermute_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_unpermute_query_n(sy_ctx *ctx, const sy_moe_unpermute_args *args, size_t args_bytes,
-                                          sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_unpermute(sy_ctx *ctx, const sy_moe_unpermute_args *args)
-{
-    return sy_moe_unpermute_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_unpermute(sy_ctx *ctx, const sy_moe_unpermute_args *args);
 static inline sy_status sy_moe_unpermute_query(sy_ctx *ctx, const sy_moe_unpermute_args *args,
-                                               sy_query *query)
-{
-    return sy_moe_unpermute_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                               sy_query *query);
 
 /* ---- moe_permute_ids, moe_unpermute_ids --------------------------------------------------------------- */
 
@@ -540,18 +490,9 @@ typedef struct sy_moe_permute_ids_args {
     bool allow_missing;              /* ids -1 and E mean no expert */
 } sy_moe_permute_ids_args;
 
-SY_API sy_status sy_moe_permute_ids_n(sy_ctx *ctx, const sy_moe_permute_ids_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_permute_ids_query_n(sy_ctx *ctx, const sy_moe_permute_ids_args *args,
-                                            size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_permute_ids(sy_ctx *ctx, const sy_moe_permute_ids_args *args)
-{
-    return sy_moe_permute_ids_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_permute_ids(sy_ctx *ctx, const sy_moe_permute_ids_args *args);
 static inline sy_status sy_moe_permute_ids_query(sy_ctx *ctx, const sy_moe_permute_ids_args *args,
-                                                 sy_query *query)
-{
-    return sy_moe_permute_ids_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                 sy_query *query);
 
 /*
  * The inverse: adds up the rows of a token, times its weights, in the order of its slots.
@@ -573,19 +514,9 @@ typedef struct sy_moe_unpermute_ids_args {
     const DLTensor *tokens;          /* out [T,H]  type of permuted_tokens */
 } sy_moe_unpermute_ids_args;
 
-SY_API sy_status sy_moe_unpermute_ids_n(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args,
-                                        size_t args_bytes);
-SY_API sy_status sy_moe_unpermute_ids_query_n(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args,
-                                              size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_unpermute_ids(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args)
-{
-    return sy_moe_unpermute_ids_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_unpermute_ids(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args);
 static inline sy_status sy_moe_unpermute_ids_query(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args,
-                                                   sy_query *query)
-{
-    return sy_moe_unpermute_ids_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                   sy_query *query);
 
 /* ---- moe_align_block --------------------------------------------------------------------------------- */
 
@@ -621,18 +552,9 @@ typedef struct sy_moe_align_block_args {
     const DLTensor *expert_offsets; /* out [E+1]  int64, optional: first place of each expert, the end */
 } sy_moe_align_block_args;
 
-SY_API sy_status sy_moe_align_block_n(sy_ctx *ctx, const sy_moe_align_block_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_align_block_query_n(sy_ctx *ctx, const sy_moe_align_block_args *args,
-                                            size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_align_block(sy_ctx *ctx, const sy_moe_align_block_args *args)
-{
-    return sy_moe_align_block_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_align_block(sy_ctx *ctx, const sy_moe_align_block_args *args);
 static inline sy_status sy_moe_align_block_query(sy_ctx *ctx, const sy_moe_align_block_args *args,
-                                                 sy_query *query)
-{
-    return sy_moe_align_block_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                 sy_query *query);
 
 /* ---- moe_pad_map ------------------------------------------------------------------------------------- */
 
@@ -653,17 +575,8 @@ typedef struct sy_moe_pad_map_args {
     const DLTensor *expert_counts; /* out [E]    int64, optional: tokens of each expert, padding included */
 } sy_moe_pad_map_args;
 
-SY_API sy_status sy_moe_pad_map_n(sy_ctx *ctx, const sy_moe_pad_map_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_pad_map_query_n(sy_ctx *ctx, const sy_moe_pad_map_args *args, size_t args_bytes,
-                                        sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_pad_map(sy_ctx *ctx, const sy_moe_pad_map_args *args)
-{
-    return sy_moe_pad_map_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_moe_pad_map_query(sy_ctx *ctx, const sy_moe_pad_map_args *args, sy_query *query)
-{
-    return sy_moe_pad_map_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_moe_pad_map(sy_ctx *ctx, const sy_moe_pad_map_args *args);
+static inline sy_status sy_moe_pad_map_query(sy_ctx *ctx, const sy_moe_pad_map_args *args, sy_query *query);
 
 /* ---- moe_reorder_chunks ------------------------------------------------------------------------------ */
 
@@ -691,28 +604,19 @@ typedef struct sy_moe_reorder_chunks_args {
         *expert_offsets; /* out [E+1]    int64, optional: first row of each expert in the order by expert */
 } sy_moe_reorder_chunks_args;
 
-SY_API sy_status sy_moe_reorder_chunks_n(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args,
-                                         size_t args_bytes);
-SY_API sy_status sy_moe_reorder_chunks_query_n(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args,
-                                               size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_reorder_chunks(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args)
-{
-    return sy_moe_reorder_chunks_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_reorder_chunks(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args);
 static inline sy_status sy_moe_reorder_chunks_query(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args,
-                                                    sy_query *query)
-{
-    return sy_moe_reorder_chunks_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                    sy_query *query);
 
 /* ---- moe_convert_indices ----------------------------------------------------------------------------- */
 
 /* Forms of a permutation of T tokens into M rows. All are int32; -1 means none. */
 typedef enum sy_index_form {
     SY_INDEX_SLOT = 0, /* [T*K]: the row of slot j of token t at t*K + j; moe_permute, packed */
-    SY_INDEX_ROW,      /* [M]: the token of each row; moe_permute, capacity mode, and Megatron-LM */
-    SY_INDEX_TE /* [T,2E+1]: rows of the token descending, from column E on their experts, in the last column
-                          how many; Transformer Engine's row_id_map */
+    SY_INDEX_ROW = 1,  /* [M]: the token of each row; moe_permute, capacity mode, and Megatron-LM */
+    /* [T,2E+1]: rows of the token descending, from column E on their experts, in the last column how many; Transformer
+       Engine's row_id_map */
+    SY_INDEX_TE = 2
 } sy_index_form;
 
 /*
@@ -738,19 +642,9 @@ typedef struct sy_moe_convert_indices_args {
     const DLTensor *converted_indices; /* out in the form `to`  int32 */
 } sy_moe_convert_indices_args;
 
-SY_API sy_status sy_moe_convert_indices_n(sy_ctx *ctx, const sy_moe_convert_indices_args *args,
-                                          size_t args_bytes);
-SY_API sy_status sy_moe_convert_indices_query_n(sy_ctx *ctx, const sy_moe_convert_indices_args *args,
-                                                size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_convert_indices(sy_ctx *ctx, const sy_moe_convert_indices_args *args)
-{
-    return sy_moe_convert_indices_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_convert_indices(sy_ctx *ctx, const sy_moe_convert_indices_args *args);
 static inline sy_status sy_moe_convert_indices_query(sy_ctx *ctx, const sy_moe_convert_indices_args *args,
-                                                     sy_query *query)
-{
-    return sy_moe_convert_indices_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                     sy_query *query);
 
 /* ---- moe_permute_grad -------------------------------------------------------------------------------- */
 
@@ -780,18 +674,9 @@ typedef struct sy_moe_permute_grad_args {
     const DLTensor *grad_probs;  /* out [T,E]  type of grad_permuted_probs; optional */
 } sy_moe_permute_grad_args;
 
-SY_API sy_status sy_moe_permute_grad_n(sy_ctx *ctx, const sy_moe_permute_grad_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_permute_grad_query_n(sy_ctx *ctx, const sy_moe_permute_grad_args *args,
-                                             size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_permute_grad(sy_ctx *ctx, const sy_moe_permute_grad_args *args)
-{
-    return sy_moe_permute_grad_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_permute_grad(sy_ctx *ctx, const sy_moe_permute_grad_args *args);
 static inline sy_status sy_moe_permute_grad_query(sy_ctx *ctx, const sy_moe_permute_grad_args *args,
-                                                  sy_query *query)
-{
-    return sy_moe_permute_grad_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                  sy_query *query);
 
 /* ---- moe_unpermute_grad ------------------------------------------------------------------------------ */
 
@@ -825,19 +710,9 @@ typedef struct sy_moe_unpermute_grad_args {
     const DLTensor *grad_probs;           /* out [T,E]  type of probs; optional */
 } sy_moe_unpermute_grad_args;
 
-SY_API sy_status sy_moe_unpermute_grad_n(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args,
-                                         size_t args_bytes);
-SY_API sy_status sy_moe_unpermute_grad_query_n(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args,
-                                               size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_unpermute_grad(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args)
-{
-    return sy_moe_unpermute_grad_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_unpermute_grad(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args);
 static inline sy_status sy_moe_unpermute_grad_query(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args,
-                                                    sy_query *query)
-{
-    return sy_moe_unpermute_grad_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                    sy_query *query);
 
 /* ---- moe_dispatch ------------------------------------------------------------------------------------ */
 
@@ -868,17 +743,8 @@ typedef struct sy_moe_dispatch_args {
     const DLTensor *dispatch;  /* in/out [E*C,H]  type of input */
 } sy_moe_dispatch_args;
 
-SY_API sy_status sy_moe_dispatch_n(sy_ctx *ctx, const sy_moe_dispatch_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_dispatch_query_n(sy_ctx *ctx, const sy_moe_dispatch_args *args, size_t args_bytes,
-                                         sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_dispatch(sy_ctx *ctx, const sy_moe_dispatch_args *args)
-{
-    return sy_moe_dispatch_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_moe_dispatch_query(sy_ctx *ctx, const sy_moe_dispatch_args *args, sy_query *query)
-{
-    return sy_moe_dispatch_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_moe_dispatch(sy_ctx *ctx, const sy_moe_dispatch_args *args);
+static inline sy_status sy_moe_dispatch_query(sy_ctx *ctx, const sy_moe_dispatch_args *args, sy_query *query);
 
 /* ---- moe_combine ------------------------------------------------------------------------------------- */
 
@@ -910,21 +776,9 @@ typedef struct sy_moe_combine_args {
     const DLTensor *output;     /* out [S,H]         type of expert_out */
 } sy_moe_combine_args;
 
-SY_API sy_status sy_moe_combine_n(sy_ctx *ctx, const sy_moe_combine_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_combine_query_n(sy_ctx *ctx, const sy_moe_combine_args *args, size_t args_bytes,
-                                        sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_combine(sy_ctx *ctx, const sy_moe_combine_args *args)
-{
-    return sy_moe_combine_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_moe_combine_query(sy_ctx *ctx, const sy_moe_combine_args *args, sy_query *query)
-{
-    return sy_moe_combine_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
-static inline sy_status sy_moe_dispatch_grad_data(sy_ctx *ctx, const sy_moe_combine_args *args)
-{
-    return sy_moe_combine(ctx, args);
-}
+static inline sy_status sy_moe_combine(sy_ctx *ctx, const sy_moe_combine_args *args);
+static inline sy_status sy_moe_combine_query(sy_ctx *ctx, const sy_moe_combine_args *args, sy_query *query);
+static inline sy_status sy_moe_dispatch_grad_data(sy_ctx *ctx, const sy_moe_combine_args *args);
 
 /* ---- moe_dispatch_grad_gate -------------------------------------------------------------------------- */
 
@@ -954,19 +808,9 @@ typedef struct sy_moe_dispatch_grad_gate_args {
     const DLTensor *grad_gates; /* out [k,S] or [S]  f32 or the type of input */
 } sy_moe_dispatch_grad_gate_args;
 
-SY_API sy_status sy_moe_dispatch_grad_gate_n(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args,
-                                             size_t args_bytes);
-SY_API sy_status sy_moe_dispatch_grad_gate_query_n(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args,
-                                                   size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_dispatch_grad_gate(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args)
-{
-    return sy_moe_dispatch_grad_gate_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_dispatch_grad_gate(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args);
 static inline sy_status
-sy_moe_dispatch_grad_gate_query(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args, sy_query *query)
-{
-    return sy_moe_dispatch_grad_gate_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+sy_moe_dispatch_grad_gate_query(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args, sy_query *query);
 
 /* ---- moe_locations ----------------------------------------------------------------------------------- */
 
@@ -991,18 +835,9 @@ typedef struct sy_moe_locations_args {
     const DLTensor *counts;     /* out [E]           int64, optional */
 } sy_moe_locations_args;
 
-SY_API sy_status sy_moe_locations_n(sy_ctx *ctx, const sy_moe_locations_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_locations_query_n(sy_ctx *ctx, const sy_moe_locations_args *args, size_t args_bytes,
-                                          sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_locations(sy_ctx *ctx, const sy_moe_locations_args *args)
-{
-    return sy_moe_locations_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_moe_locations(sy_ctx *ctx, const sy_moe_locations_args *args);
 static inline sy_status sy_moe_locations_query(sy_ctx *ctx, const sy_moe_locations_args *args,
-                                               sy_query *query)
-{
-    return sy_moe_locations_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                               sy_query *query);
 
 /* ---- moe_capacity ------------------------------------------------------------------------------------ */
 
@@ -1030,38 +865,28 @@ typedef struct sy_moe_capacity_args {
     const DLTensor *capacity; /* out [1]  int64 */
 } sy_moe_capacity_args;
 
-SY_API sy_status sy_moe_capacity_n(sy_ctx *ctx, const sy_moe_capacity_args *args, size_t args_bytes);
-SY_API sy_status sy_moe_capacity_query_n(sy_ctx *ctx, const sy_moe_capacity_args *args, size_t args_bytes,
-                                         sy_query *query, size_t query_bytes);
-static inline sy_status sy_moe_capacity(sy_ctx *ctx, const sy_moe_capacity_args *args)
-{
-    return sy_moe_capacity_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_moe_capacity_query(sy_ctx *ctx, const sy_moe_capacity_args *args, sy_query *query)
-{
-    return sy_moe_capacity_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_moe_capacity(sy_ctx *ctx, const sy_moe_capacity_args *args);
+static inline sy_status sy_moe_capacity_query(sy_ctx *ctx, const sy_moe_capacity_args *args, sy_query *query);
 
 /* ---- kv_gather --------------------------------------------------------------------------------------- */
 
 typedef enum sy_kv_pad {
     SY_PAD_ERROR = 0, /* index -1 is rejected; rows past counts[b] are zero */
-    SY_PAD_ZERO,      /* index -1 gives a zero row; rows past counts[b] are zero */
-    SY_PAD_SKIP       /* the output rows of both keep their bytes */
+    SY_PAD_ZERO = 1,  /* index -1 gives a zero row; rows past counts[b] are zero */
+    SY_PAD_SKIP = 2   /* the output rows of both keep their bytes */
 } sy_kv_pad;
 
 /* Order of the dimensions of a cache with heads: N tokens of a block (S), H heads, D elements of a head. */
 typedef enum sy_kv_layout {
-    SY_KV_NHD =
-        0,    /* [blocks,S,H,D...]: all heads of a token, then the next token; also caches without heads */
-    SY_KV_HND /* [blocks,H,S,D...]: all tokens of a head, then the next head */
+    SY_KV_NHD = 0, /* [blocks,S,H,D...]: all heads of a token, then the next token; also without heads */
+    SY_KV_HND = 1  /* [blocks,H,S,D...]: all tokens of a head, then the next head */
 } sy_kv_layout;
 
 /* Where the scales of a quantised cache are stored. */
 typedef enum sy_kv_scales {
     SY_SCALES_TENSOR = 0, /* in the tensor `scale`; a row is numbers of q_type and nothing else */
-    SY_SCALES_ROW,        /* inside each row */
-    SY_SCALES_BLOCK       /* in a record for each row, after the rows of its block */
+    SY_SCALES_ROW = 1,    /* inside each row */
+    SY_SCALES_BLOCK = 2   /* in a record for each row, after the rows of its block */
 } sy_kv_scales;
 
 /*
@@ -1081,11 +906,12 @@ typedef enum sy_kv_scales {
  * The cache of a format with SCALES_ROW is [rows,W] or [blocks,S,W] of one-byte elements with W >= row_bytes. With
  * SCALES_BLOCK it is [blocks,W...]: a block is everything after the first dimension, S rows and then S scale records
  * in at least S*(row_bytes + scale_bytes) bytes. With SCALES_TENSOR it is a cache like any other, of 8-bit elements;
- * all fields but q_type are 0, and `scale` is f32: [G], one for each G-th part of every row (G = 1: one for the
+ * all fields but bytes and q_type are 0, and `scale` is f32: [G], one for each G-th part of every row (G = 1: one for the
  * tensor, G = heads: one per head), or [rows,G] or [blocks,S,G], separate scales for every row. kv_scatter
  * reads the former and writes the latter.
  */
 typedef struct sy_kv_format {
+    size_t bytes;          /* sizeof(sy_kv_format): the struct may grow at its end */
     DLDataType q_type;     /* SY_F8_E4M3, SY_F8_E5M2, SY_I8 */
     DLDataType scale_type; /* SY_F32, SY_F8_E8M0 */
     sy_kv_scales scales;
@@ -1106,17 +932,14 @@ typedef struct sy_kv_format {
  *   "e4m3", "e5m2", "int8"   rows of any shape, scales in a tensor
  * Returns SY_OK; NULL; VALUE (no such name: *format is zero).
  */
-SY_API sy_status sy_kv_format_named_n(const char *name, sy_kv_format *format, size_t format_bytes);
-static inline sy_status sy_kv_format_named(const char *name, sy_kv_format *format)
-{
-    return sy_kv_format_named_n(name, format, sizeof *format);
-}
+static inline sy_status sy_kv_format_named(const char *name, sy_kv_format *format);
 
 /*
  * A further plane of a cache: a tensor with as many rows, found by the same slots, and its dense rows. Keys and
  * values, latent and rope parts, scales, several layers: slots are validated and translated once, and the rows of all
  * planes are copied. Planes have their own types, widths and strides, and may be parts of one tensor as long as no
- * byte that is written belongs to another tensor of the call.
+ * byte that is written belongs to another tensor of the call. The struct may grow at its end, so an array of planes goes
+ * with the size of one, sizeof(sy_kv_plane), in plane_bytes.
  */
 typedef struct sy_kv_plane {
     const DLTensor *cache;
@@ -1142,7 +965,7 @@ typedef struct sy_kv_plane {
  * list has no tokens.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, unknown pad or layout, an invalid format, scale
- * without one); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents; the fault holds code, batch, position, value
+ * without one, plane_bytes 0 with planes); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents; the fault holds code, batch, position, value
  * and limit of the first in order); NOMEM.
  */
 typedef struct sy_kv_gather_args {
@@ -1157,6 +980,7 @@ typedef struct sy_kv_gather_args {
     const DLTensor *out;           /* out [...,k,D...]  type of cache (in/out with SY_PAD_SKIP) */
     const sy_kv_plane *planes;     /* in  [num_planes]  further caches and outs of any type and width */
     int64_t num_planes;            /* 0 to SY_KV_MAX_PLANES */
+    size_t plane_bytes;            /* sizeof(sy_kv_plane), with planes */
     sy_kv_layout layout;           /* of all caches */
     const DLTensor *page_indices;  /* in  [N]    int32, int64; optional: lists of pages, not block_table */
     const DLTensor *indptr;        /* in  [R+1]  int32, int64: where each list begins, and the end */
@@ -1165,17 +989,8 @@ typedef struct sy_kv_gather_args {
     const DLTensor *scale;         /* in  [G], [rows,G] or [blocks,S,G]  f32, with SY_SCALES_TENSOR alone */
 } sy_kv_gather_args;
 
-SY_API sy_status sy_kv_gather_n(sy_ctx *ctx, const sy_kv_gather_args *args, size_t args_bytes);
-SY_API sy_status sy_kv_gather_query_n(sy_ctx *ctx, const sy_kv_gather_args *args, size_t args_bytes,
-                                      sy_query *query, size_t query_bytes);
-static inline sy_status sy_kv_gather(sy_ctx *ctx, const sy_kv_gather_args *args)
-{
-    return sy_kv_gather_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_kv_gather_query(sy_ctx *ctx, const sy_kv_gather_args *args, sy_query *query)
-{
-    return sy_kv_gather_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_kv_gather(sy_ctx *ctx, const sy_kv_gather_args *args);
+static inline sy_status sy_kv_gather_query(sy_ctx *ctx, const sy_kv_gather_args *args, sy_query *query);
 
 /* ---- kv_translate ------------------------------------------------------------------------------------ */
 
@@ -1213,17 +1028,8 @@ typedef struct sy_kv_translate_args {
     int64_t interleave;            /* I, tokens of a run; 0: 1 */
 } sy_kv_translate_args;
 
-SY_API sy_status sy_kv_translate_n(sy_ctx *ctx, const sy_kv_translate_args *args, size_t args_bytes);
-SY_API sy_status sy_kv_translate_query_n(sy_ctx *ctx, const sy_kv_translate_args *args, size_t args_bytes,
-                                         sy_query *query, size_t query_bytes);
-static inline sy_status sy_kv_translate(sy_ctx *ctx, const sy_kv_translate_args *args)
-{
-    return sy_kv_translate_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_kv_translate_query(sy_ctx *ctx, const sy_kv_translate_args *args, sy_query *query)
-{
-    return sy_kv_translate_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_kv_translate(sy_ctx *ctx, const sy_kv_translate_args *args);
+static inline sy_status sy_kv_translate_query(sy_ctx *ctx, const sy_kv_translate_args *args, sy_query *query);
 
 /* ---- kv_slots ---------------------------------------------------------------------------------------- */
 
@@ -1250,17 +1056,8 @@ typedef struct sy_kv_slots_args {
     const DLTensor *last_page_len; /* in  [R]    int32, int64; optional: tokens of each last page, else S */
 } sy_kv_slots_args;
 
-SY_API sy_status sy_kv_slots_n(sy_ctx *ctx, const sy_kv_slots_args *args, size_t args_bytes);
-SY_API sy_status sy_kv_slots_query_n(sy_ctx *ctx, const sy_kv_slots_args *args, size_t args_bytes,
-                                     sy_query *query, size_t query_bytes);
-static inline sy_status sy_kv_slots(sy_ctx *ctx, const sy_kv_slots_args *args)
-{
-    return sy_kv_slots_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_kv_slots_query(sy_ctx *ctx, const sy_kv_slots_args *args, sy_query *query)
-{
-    return sy_kv_slots_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_kv_slots(sy_ctx *ctx, const sy_kv_slots_args *args);
+static inline sy_status sy_kv_slots_query(sy_ctx *ctx, const sy_kv_slots_args *args, sy_query *query);
 
 /* ---- kv_scatter -------------------------------------------------------------------------------------- */
 
@@ -1287,23 +1084,15 @@ typedef struct sy_kv_scatter_args {
     bool check_unique;          /* reject a slot that is named twice */
     const sy_kv_plane *planes;  /* in  [num_planes]  further caches and srcs of any type and width */
     int64_t num_planes;         /* 0 to SY_KV_MAX_PLANES */
+    size_t plane_bytes;         /* sizeof(sy_kv_plane), with planes */
     sy_kv_layout layout;        /* of all caches */
     const sy_kv_format *format; /* how the rows of cache are packed; NULL: copied as they are */
     const DLTensor *scale; /* in [G], or in/out [rows,G], [blocks,S,G]  f32, with SY_SCALES_TENSOR alone */
     int64_t block_size;    /* S, required by formats of SY_SCALES_BLOCK; 0: from the caches */
 } sy_kv_scatter_args;
 
-SY_API sy_status sy_kv_scatter_n(sy_ctx *ctx, const sy_kv_scatter_args *args, size_t args_bytes);
-SY_API sy_status sy_kv_scatter_query_n(sy_ctx *ctx, const sy_kv_scatter_args *args, size_t args_bytes,
-                                       sy_query *query, size_t query_bytes);
-static inline sy_status sy_kv_scatter(sy_ctx *ctx, const sy_kv_scatter_args *args)
-{
-    return sy_kv_scatter_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_kv_scatter_query(sy_ctx *ctx, const sy_kv_scatter_args *args, sy_query *query)
-{
-    return sy_kv_scatter_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_kv_scatter(sy_ctx *ctx, const sy_kv_scatter_args *args);
+static inline sy_status sy_kv_scatter_query(sy_ctx *ctx, const sy_kv_scatter_args *args, sy_query *query);
 
 /* ---- kv_ragged --------------------------------------------------------------------------------------- */
 
@@ -1332,6 +1121,7 @@ typedef struct sy_kv_ragged_args {
     const DLTensor *out;           /* out [rows,D...]  type of cache; at least cu_lens[B] rows */
     const sy_kv_plane *planes;     /* in  [num_planes]  further planes; their `rows` are outputs like out */
     int64_t num_planes;            /* at most SY_KV_MAX_PLANES */
+    size_t plane_bytes;            /* sizeof(sy_kv_plane), with planes */
     sy_kv_layout layout;           /* of all caches */
     const DLTensor *page_indices;  /* in  [N]    int32, int64; optional: lists of pages, not block_table */
     const DLTensor *indptr;        /* in  [R+1]  int32, int64: where each list begins, and the end */
@@ -1341,17 +1131,8 @@ typedef struct sy_kv_ragged_args {
     const DLTensor *seq_lens;      /* in  [B]    int32, int64; optional: tokens of each run's sequence */
 } sy_kv_ragged_args;
 
-SY_API sy_status sy_kv_ragged_n(sy_ctx *ctx, const sy_kv_ragged_args *args, size_t args_bytes);
-SY_API sy_status sy_kv_ragged_query_n(sy_ctx *ctx, const sy_kv_ragged_args *args, size_t args_bytes,
-                                      sy_query *query, size_t query_bytes);
-static inline sy_status sy_kv_ragged(sy_ctx *ctx, const sy_kv_ragged_args *args)
-{
-    return sy_kv_ragged_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_kv_ragged_query(sy_ctx *ctx, const sy_kv_ragged_args *args, sy_query *query)
-{
-    return sy_kv_ragged_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_kv_ragged(sy_ctx *ctx, const sy_kv_ragged_args *args);
+static inline sy_status sy_kv_ragged_query(sy_ctx *ctx, const sy_kv_ragged_args *args, sy_query *query);
 
 /* ---- kv_blocks --------------------------------------------------------------------------------------- */
 
@@ -1381,49 +1162,41 @@ typedef struct sy_kv_blocks_args {
     const sy_kv_plane
         *planes;        /* in     [num_planes]  further {cache, NULL} or {src, dst} of any type and width */
     int64_t num_planes; /* 0 to SY_KV_MAX_PLANES */
+    size_t plane_bytes; /* sizeof(sy_kv_plane), with planes */
 } sy_kv_blocks_args;
 
-SY_API sy_status sy_kv_blocks_n(sy_ctx *ctx, const sy_kv_blocks_args *args, size_t args_bytes);
-SY_API sy_status sy_kv_blocks_query_n(sy_ctx *ctx, const sy_kv_blocks_args *args, size_t args_bytes,
-                                      sy_query *query, size_t query_bytes);
-static inline sy_status sy_kv_blocks(sy_ctx *ctx, const sy_kv_blocks_args *args)
-{
-    return sy_kv_blocks_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_kv_blocks_query(sy_ctx *ctx, const sy_kv_blocks_args *args, sy_query *query)
-{
-    return sy_kv_blocks_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_kv_blocks(sy_ctx *ctx, const sy_kv_blocks_args *args);
+static inline sy_status sy_kv_blocks_query(sy_ctx *ctx, const sy_kv_blocks_args *args, sy_query *query);
 
 /* ---- sample ------------------------------------------------------------------------------------------ */
 
 typedef enum sy_noise {
     SY_NOISE_AUTO = 0, /* q if q is given, else CDF if seed is given, else none */
-    SY_NOISE_NONE,     /* no sampling: the first token of the order */
-    SY_NOISE_Q,        /* largest prob / (|q| + eps), q from the caller */
-    SY_NOISE_RACE,     /* the same with exponential noise made from (seed, offset, stream, token), eps 0 */
-    SY_NOISE_CDF       /* one draw per row from (seed, offset, stream), inverted through the distribution */
+    SY_NOISE_NONE = 1, /* no sampling: the first token of the order */
+    SY_NOISE_Q = 2,    /* largest prob / (|q| + eps), q from the caller */
+    SY_NOISE_RACE = 3, /* the same with exponential noise made from (seed, offset, stream, token), eps 0 */
+    SY_NOISE_CDF = 4   /* one draw per row from (seed, offset, stream), inverted through the distribution */
 } sy_noise;
 
 typedef enum sy_q_order {
     SY_Q_LIST = 0, /* q[b,j] belongs to the j-th candidate: by rank if top-k or top-p acted, else by token */
-    SY_Q_VOCAB     /* q[b,i] belongs to token i */
+    SY_Q_VOCAB = 1 /* q[b,i] belongs to token i */
 } sy_q_order;
 
 typedef enum sy_ties {
     SY_TIES_EXACT = 0, /* of tokens equal to the cut value the lowest indices stay */
-    SY_TIES_ALL        /* all of them stay */
+    SY_TIES_ALL = 1    /* all of them stay */
 } sy_ties;
 
 typedef enum sy_logprob {
     SY_LOGPROB_NONE = 0, /* the logprob output is not allowed */
-    SY_LOGPROB_RAW,      /* softmax of the input logits: temperature 1, no filter, mask or override */
-    SY_LOGPROB_FINAL     /* after temperature and filters; 0 for temperature < 1e-5 */
+    SY_LOGPROB_RAW = 1,  /* softmax of the input logits: temperature 1, no filter, mask or override */
+    SY_LOGPROB_FINAL = 2 /* after temperature and filters; 0 for temperature < 1e-5 */
 } sy_logprob;
 
 typedef enum sy_empty_token {
     SY_EMPTY_MINUS_ONE = 0, /* token of a row without any candidate is -1 */
-    SY_EMPTY_ZERO           /* ... is 0 */
+    SY_EMPTY_ZERO = 1       /* ... is 0 */
 } sy_empty_token;
 
 /* Bits of row_flags. */
@@ -1490,17 +1263,8 @@ typedef struct sy_sample_args {
     const DLTensor *logprob;       /* out [B]    f32: log-probability of token; -inf for an empty row */
 } sy_sample_args;
 
-SY_API sy_status sy_sample_n(sy_ctx *ctx, const sy_sample_args *args, size_t args_bytes);
-SY_API sy_status sy_sample_query_n(sy_ctx *ctx, const sy_sample_args *args, size_t args_bytes,
-                                   sy_query *query, size_t query_bytes);
-static inline sy_status sy_sample(sy_ctx *ctx, const sy_sample_args *args)
-{
-    return sy_sample_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_sample_query(sy_ctx *ctx, const sy_sample_args *args, sy_query *query)
-{
-    return sy_sample_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_sample(sy_ctx *ctx, const sy_sample_args *args);
+static inline sy_status sy_sample_query(sy_ctx *ctx, const sy_sample_args *args, sy_query *query);
 
 /* ---- sample_overrides -------------------------------------------------------------------------------- */
 
@@ -1540,18 +1304,9 @@ typedef struct sy_sample_overrides_args {
     const DLTensor *override_logit;     /* out          f32, as long as override_token */
 } sy_sample_overrides_args;
 
-SY_API sy_status sy_sample_overrides_n(sy_ctx *ctx, const sy_sample_overrides_args *args, size_t args_bytes);
-SY_API sy_status sy_sample_overrides_query_n(sy_ctx *ctx, const sy_sample_overrides_args *args,
-                                             size_t args_bytes, sy_query *query, size_t query_bytes);
-static inline sy_status sy_sample_overrides(sy_ctx *ctx, const sy_sample_overrides_args *args)
-{
-    return sy_sample_overrides_n(ctx, args, sizeof *args);
-}
+static inline sy_status sy_sample_overrides(sy_ctx *ctx, const sy_sample_overrides_args *args);
 static inline sy_status sy_sample_overrides_query(sy_ctx *ctx, const sy_sample_overrides_args *args,
-                                                  sy_query *query)
-{
-    return sy_sample_overrides_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+                                                  sy_query *query);
 
 /* ---- sample_noise ------------------------------------------------------------------------------------ */
 
@@ -1571,17 +1326,8 @@ typedef struct sy_sample_noise_args {
     const DLTensor *q; /* out [n]  f32 */
 } sy_sample_noise_args;
 
-SY_API sy_status sy_sample_noise_n(sy_ctx *ctx, const sy_sample_noise_args *args, size_t args_bytes);
-SY_API sy_status sy_sample_noise_query_n(sy_ctx *ctx, const sy_sample_noise_args *args, size_t args_bytes,
-                                         sy_query *query, size_t query_bytes);
-static inline sy_status sy_sample_noise(sy_ctx *ctx, const sy_sample_noise_args *args)
-{
-    return sy_sample_noise_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_sample_noise_query(sy_ctx *ctx, const sy_sample_noise_args *args, sy_query *query)
-{
-    return sy_sample_noise_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_sample_noise(sy_ctx *ctx, const sy_sample_noise_args *args);
+static inline sy_status sy_sample_noise_query(sy_ctx *ctx, const sy_sample_noise_args *args, sy_query *query);
 
 /* ---- Meshes of devices ------------------------------------------------------------------------------- */
 
@@ -1606,12 +1352,11 @@ typedef struct sy_mesh {
 
 /* Which devices exchange: all of them, those of one column (axis 0), or those of one row (axis 1). Every such
    group is independent. The position of a device in its group is d, r or c. */
-typedef enum sy_axis { SY_AXIS_ALL = 0, SY_AXIS_0, SY_AXIS_1 } sy_axis;
+typedef enum sy_axis { SY_AXIS_ALL = 0, SY_AXIS_0 = 1, SY_AXIS_1 = 2 } sy_axis;
 
 typedef enum sy_check {
-    SY_CHECK_FULL =
-        0,        /* all processes agree on a call before a row moves: a rejection in one is one in all */
-    SY_CHECK_NONE /* they do so in the first call only: a rejection in one leaves the others waiting */
+    SY_CHECK_FULL = 0, /* all processes agree on a call before a row moves: if one rejects it, all do */
+    SY_CHECK_NONE = 1  /* they do so in the first call only: a rejection in one leaves the others waiting */
 } sy_check;
 
 enum { SY_DEFAULT_TIMEOUT_MS = 600000 };
@@ -1637,12 +1382,7 @@ typedef struct sy_comm_options {
  * Returns SY_OK; NULL (comm is NULL, or only one of alloc and dealloc); VALUE (rows or cols below 1, more than
  * 65536 devices, a negative option); NOMEM.
  */
-SY_API sy_status sy_comm_create_local_n(sy_comm **comm, sy_mesh mesh, const sy_comm_options *options,
-                                        size_t options_bytes);
-static inline sy_status sy_comm_create_local(sy_comm **comm, sy_mesh mesh, const sy_comm_options *options)
-{
-    return sy_comm_create_local_n(comm, mesh, options, sizeof *options);
-}
+static inline sy_status sy_comm_create_local(sy_comm **comm, sy_mesh mesh, const sy_comm_options *options);
 
 /* Waits for open requests and frees the comm. Collective over a transport. NULL is allowed. Requests and memory of
    the comm are freed with it; routings must be destroyed before. */
@@ -1690,8 +1430,8 @@ SY_API void sy_routing_destroy(sy_routing *routing);
 
 /* Progress of an operation. */
 typedef enum sy_phase {
-    SY_PHASE_ROUTED, /* metadata, counts and routing are valid; of a combine: all processes agreed */
-    SY_PHASE_DONE    /* everything is; inputs may be written again */
+    SY_PHASE_ROUTED = 0, /* metadata, counts and routing are valid; of a combine: all processes agreed */
+    SY_PHASE_DONE = 1    /* everything is; inputs may be written again */
 } sy_phase;
 
 /*
@@ -1709,6 +1449,12 @@ SY_API sy_status sy_request_test(sy_request *request, sy_phase phase, bool *done
 SY_API sy_status sy_request_wait(sy_request *request, sy_phase phase);
 SY_API sy_status sy_request_free(sy_request *request);
 
+/*
+ * The tensors of a field, an array of sy_comm_shards(comm): one for each device of this process, the first of them for
+ * device sy_comm_first_device(comm). Where that is one device, the address of its DLTensor.
+ */
+typedef const DLTensor *sy_tensors;
+
 /* ---- all_to_all_dispatch ----------------------------------------------------------------------------- */
 
 enum { SY_A2A_MAX_PLANES = 4 }; /* tensors that are sent together, the rows of `input` included */
@@ -1716,36 +1462,37 @@ enum { SY_A2A_MAX_PLANES = 4 }; /* tensors that are sent together, the rows of `
 /* The order of a group's tokens when they are concatenated along dimension 2 and B > 1. */
 typedef enum sy_a2a_order {
     SY_ORDER_CONCAT = 0, /* b, then position, then s: the tensors are concatenated */
-    SY_ORDER_FLAT        /* position, then b, then s, whatever the dimension */
+    SY_ORDER_FLAT = 1    /* position, then b, then s, whatever the dimension */
 } sy_a2a_order;
 
 /* Rows that are not sent. */
 typedef enum sy_fill {
     SY_FILL_ZERO = 0, /* are zero bytes */
-    SY_FILL_KEEP      /* keep their bytes */
+    SY_FILL_KEEP = 1  /* keep their bytes */
 } sy_fill;
 
 /* Which rows a device gets. */
 typedef enum sy_a2a_layout {
     SY_LAYOUT_PADDED = 0, /* a row for every token of the group, sent or not */
-    SY_LAYOUT_PACKED,     /* rows that were sent, by position and token */
-    SY_LAYOUT_EXPERT /* a row per token and local expert, by expert, position and token; each expert's rows
-                             padded with zero rows to a multiple of `align` */
+    SY_LAYOUT_PACKED = 1, /* rows that were sent, by position and token */
+    /* A row per token and local expert, by expert, position and token; the rows of each expert are padded with zero rows
+       to a multiple of `align`. */
+    SY_LAYOUT_EXPERT = 2
 } sy_a2a_layout;
 
 /* Hints of one vendor's API. They are accepted and never change a result. */
 typedef enum sy_topology {
     SY_TOPOLOGY_AUTO = 0,
-    SY_TOPOLOGY_LINEAR,
-    SY_TOPOLOGY_RING,
-    SY_TOPOLOGY_MESH,
-    SY_TOPOLOGY_TORUS
+    SY_TOPOLOGY_LINEAR = 1,
+    SY_TOPOLOGY_RING = 2,
+    SY_TOPOLOGY_MESH = 3,
+    SY_TOPOLOGY_TORUS = 4
 } sy_topology;
 typedef enum sy_memory {
     SY_MEMORY_AUTO = 0,
-    SY_MEMORY_DRAM,
-    SY_MEMORY_L1,
-    SY_MEMORY_SHARDED /* rejected: UNSUPPORTED */
+    SY_MEMORY_DRAM = 1,
+    SY_MEMORY_L1 = 2,
+    SY_MEMORY_SHARDED = 3 /* rejected: UNSUPPORTED */
 } sy_memory;
 
 /*
@@ -1760,9 +1507,8 @@ typedef enum sy_memory {
  * An index with all bits set (65535, -1) is no expert. Experts hosted by several devices of the group get the token in
  * each, experts hosted outside the group or nowhere are ignored. Rows are copied as bytes.
  *
- * Every tensor field but expert_mapping is an array of sy_comm_shards(comm) tensors, one per device of this
- * process. The token dimensions [B,1,S] may also be [B,S,1], or [N] alone; in outputs [1,B*G,S] (dimension 1) or
- * [1,B,S*G] (dimension 2) may be [T].
+ * Fields of type sy_tensors are arrays, one tensor per device of this process. The token dimensions [B,1,S] may also be
+ * [B,S,1], or [N] alone; in outputs [1,B*G,S] (dimension 1) or [1,B,S*G] (dimension 2) may be [T].
  *
  * With max_tokens > 0 devices may have different numbers of tokens, none above max_tokens. Tensors then have the
  * short shapes, T is the sum over the group, and tau = (tokens of the positions before) + n.
@@ -1777,11 +1523,11 @@ typedef enum sy_memory {
  * fault the lowest is reported; all processes return the same.
  */
 typedef struct sy_all_to_all_dispatch_args {
-    const DLTensor *input;          /* in  [B,1,S,H] any type of whole bytes */
-    const DLTensor *expert_indices; /* in  [B,1,S,K] uint16, int32, int64 */
+    sy_tensors input;               /* in  [B,1,S,H] any type of whole bytes */
+    sy_tensors expert_indices;      /* in  [B,1,S,K] uint16, int32, int64 */
     const DLTensor *expert_mapping; /* in  [E,D], [1,1,E,D] or D equal copies [D,1,E,D]; uint16. One tensor */
-    const DLTensor *planes[SY_A2A_MAX_PLANES - 1]; /* in  [B,1,S,X] sent with each row; any type */
-    int num_planes;                                /* number of planes, 0 to 3 */
+    sy_tensors planes[SY_A2A_MAX_PLANES - 1]; /* in  [B,1,S,X] sent with each row; any type */
+    int num_planes;                           /* number of planes, 0 to 3 */
     sy_axis cluster_axis;
     int output_concat_dim; /* 1 or 2; 0: 1 */
     sy_a2a_order order;
@@ -1794,44 +1540,28 @@ typedef struct sy_all_to_all_dispatch_args {
     int num_links;      /* messages for the rows of a pair of devices; 0: as many as they need */
     sy_topology topology;
     sy_memory memory;
-    int subdevice_id;         /* 0 */
-    sy_routing *routing;      /* out: for combine; optional */
-    const DLTensor *tokens;   /* out [1,B*G,S,H] or [1,B,S*G,H]; PACKED, EXPERT [R,H]. Type of input */
-    const DLTensor *metadata; /* out the same with K; type of expert_indices. Optional */
-    const DLTensor *plane_tokens[SY_A2A_MAX_PLANES - 1]; /* out as tokens, for each plane */
-    const DLTensor *present; /* out [T] uint8, bool: 1 where a row was sent. Optional; PADDED only */
-    const DLTensor *src; /* out [R,2] int32 (position, n) PACKED; [R,3] (position, n, k) EXPERT. Optional */
-    const DLTensor *expert_counts;  /* out [L] int64: tokens of each local expert. Optional */
-    const DLTensor *expert_offsets; /* out [L+1] int64: first row of each; EXPERT only. Optional */
-    const DLTensor *rows_from;      /* out [G] int64: rows received from each position. Optional */
-    const DLTensor *rows_to;        /* out [G] int64: rows sent to each position. Optional */
+    int subdevice_id;    /* 0 */
+    sy_routing *routing; /* out: for combine; optional */
+    sy_tensors tokens;   /* out [1,B*G,S,H] or [1,B,S*G,H]; PACKED, EXPERT [R,H]. Type of input */
+    sy_tensors metadata; /* out the same with K; type of expert_indices. Optional */
+    sy_tensors plane_tokens[SY_A2A_MAX_PLANES - 1]; /* out as tokens, for each plane */
+    sy_tensors present; /* out [T] uint8, bool: 1 where a row was sent. Optional; PADDED only */
+    sy_tensors src;     /* out [R,2] int32 (position, n) PACKED; [R,3] (position, n, k) EXPERT. Optional */
+    sy_tensors expert_counts;  /* out [L] int64: tokens of each local expert. Optional */
+    sy_tensors expert_offsets; /* out [L+1] int64: first row of each; EXPERT only. Optional */
+    sy_tensors rows_from;      /* out [G] int64: rows received from each position. Optional */
+    sy_tensors rows_to;        /* out [G] int64: rows sent to each position. Optional */
 } sy_all_to_all_dispatch_args;
 
-SY_API sy_status sy_all_to_all_dispatch_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_dispatch_args *args,
-                                          size_t args_bytes);
-SY_API sy_status sy_all_to_all_dispatch_start_n(sy_ctx *ctx, sy_comm *comm,
-                                                const sy_all_to_all_dispatch_args *args, size_t args_bytes,
-                                                sy_request **request);
-/* Without communication. rows: those of `tokens`, T or the most that PACKED or EXPERT can need; slots: K. */
-SY_API sy_status sy_all_to_all_dispatch_query_n(sy_ctx *ctx, sy_comm *comm,
-                                                const sy_all_to_all_dispatch_args *args, size_t args_bytes,
-                                                sy_query *query, size_t query_bytes);
 static inline sy_status sy_all_to_all_dispatch(sy_ctx *ctx, sy_comm *comm,
-                                               const sy_all_to_all_dispatch_args *args)
-{
-    return sy_all_to_all_dispatch_n(ctx, comm, args, sizeof *args);
-}
+                                               const sy_all_to_all_dispatch_args *args);
 static inline sy_status sy_all_to_all_dispatch_start(sy_ctx *ctx, sy_comm *comm,
                                                      const sy_all_to_all_dispatch_args *args,
-                                                     sy_request **request)
-{
-    return sy_all_to_all_dispatch_start_n(ctx, comm, args, sizeof *args, request);
-}
+                                                     sy_request **request);
+/* Without communication. rows: those of `tokens`, T or the most that PACKED or EXPERT can need; slots: K. */
 static inline sy_status sy_all_to_all_dispatch_query(sy_ctx *ctx, sy_comm *comm,
-                                                     const sy_all_to_all_dispatch_args *args, sy_query *query)
-{
-    return sy_all_to_all_dispatch_query_n(ctx, comm, args, sizeof *args, query, sizeof *query);
-}
+                                                     const sy_all_to_all_dispatch_args *args,
+                                                     sy_query *query);
 
 /* ---- all_to_all_combine ------------------------------------------------------------------------------ */
 
@@ -1849,9 +1579,9 @@ static inline sy_status sy_all_to_all_dispatch_query(sy_ctx *ctx, sy_comm *comm,
  * slots that have a holder; with local_reduce acc = acc + row for ascending positions, without weights. In f32,
  * products and sums rounded one by one, one rounding to the row type at the end; a NaN result is the canonical one.
  *
- * Tensor fields are arrays of sy_comm_shards(comm) tensors, as in all_to_all_dispatch, with the same short shapes:
- * [L,T,H] for the input, [K,N,H] for the output. layout is that of the rows of the input: as dispatch with that
- * layout and align wrote them. EXPERT is for slots, PACKED for local_reduce, or for devices with one expert each.
+ * Fields of type sy_tensors are arrays as in all_to_all_dispatch, with the same short shapes: [L,T,H] for the input,
+ * [K,N,H] for the output. layout is that of the rows of the input: as dispatch with that layout and align wrote them.
+ * EXPERT is for slots, PACKED for local_reduce, or for devices with one expert each.
  *
  * With a routing, expert_metadata, expert_mapping, cluster_axis, output_shard_dim, order, layout, align and max_tokens
  * are those of the dispatch, and the fields are left zero or repeat them. Token counts that differ need max_tokens > 0;
@@ -1861,12 +1591,10 @@ static inline sy_status sy_all_to_all_dispatch_query(sy_ctx *ctx, sy_comm *comm,
  * where the input does not have L rows per token; STATE also for a routing that no dispatch has filled.
  */
 typedef struct sy_all_to_all_combine_args {
-    const DLTensor *input; /* in  [L,B*G,S,H] or [L,B,S*G,H]; local_reduce [1,...]; PACKED, EXPERT [R,H] */
-    const DLTensor
-        *expert_metadata; /* in  [1,B*G,S,K] or [1,B,S*G,K], also without the 1; uint16, int32, int64 */
+    sy_tensors input; /* in  [L,B*G,S,H] or [L,B,S*G,H]; local_reduce [1,...]; PACKED, EXPERT [R,H] */
+    sy_tensors expert_metadata; /* in  [1,B*G,S,K] or [1,B,S*G,K], also without the 1; uint16, int32, int64 */
     const DLTensor *expert_mapping; /* in  [E,D], [1,1,E,D] or D equal copies [D,1,E,D]; uint16. One tensor */
-    const DLTensor
-        *weights; /* in  [B,1,S,K] f32, f16, bf16; with sum and without local_reduce. Optional: all ones */
+    sy_tensors weights; /* in  [B,1,S,K] f32, f16, bf16; with sum, without local_reduce. Optional: ones */
     bool local_reduce;
     bool sum; /* rows are f32, f16 or bf16 */
     sy_axis cluster_axis;
@@ -1882,35 +1610,18 @@ typedef struct sy_all_to_all_combine_args {
     sy_memory memory;
     int subdevice_id;
     const sy_routing *routing; /* in: of a dispatch; optional */
-    const DLTensor *output;    /* out [K,B,S,H] or [K,N,H]; sum: [B,S,H], [B,1,S,H] or [N,H]. Type of input */
-    const DLTensor *written;   /* out [K,N] uint8, bool: 1 where a row was written. Optional; not with sum */
+    sy_tensors output;         /* out [K,B,S,H] or [K,N,H]; sum: [B,S,H], [B,1,S,H] or [N,H]. Type of input */
+    sy_tensors written;        /* out [K,N] uint8, bool: 1 where a row was written. Optional; not with sum */
 } sy_all_to_all_combine_args;
 
-SY_API sy_status sy_all_to_all_combine_n(sy_ctx *ctx, sy_comm *comm, const sy_all_to_all_combine_args *args,
-                                         size_t args_bytes);
-SY_API sy_status sy_all_to_all_combine_start_n(sy_ctx *ctx, sy_comm *comm,
-                                               const sy_all_to_all_combine_args *args, size_t args_bytes,
-                                               sy_request **request);
-/* rows: tokens of the first device of this process; slots: K. */
-SY_API sy_status sy_all_to_all_combine_query_n(sy_ctx *ctx, sy_comm *comm,
-                                               const sy_all_to_all_combine_args *args, size_t args_bytes,
-                                               sy_query *query, size_t query_bytes);
 static inline sy_status sy_all_to_all_combine(sy_ctx *ctx, sy_comm *comm,
-                                              const sy_all_to_all_combine_args *args)
-{
-    return sy_all_to_all_combine_n(ctx, comm, args, sizeof *args);
-}
+                                              const sy_all_to_all_combine_args *args);
 static inline sy_status sy_all_to_all_combine_start(sy_ctx *ctx, sy_comm *comm,
                                                     const sy_all_to_all_combine_args *args,
-                                                    sy_request **request)
-{
-    return sy_all_to_all_combine_start_n(ctx, comm, args, sizeof *args, request);
-}
+                                                    sy_request **request);
+/* rows: tokens of the first device of this process; slots: K. */
 static inline sy_status sy_all_to_all_combine_query(sy_ctx *ctx, sy_comm *comm,
-                                                    const sy_all_to_all_combine_args *args, sy_query *query)
-{
-    return sy_all_to_all_combine_query_n(ctx, comm, args, sizeof *args, query, sizeof *query);
-}
+                                                    const sy_all_to_all_combine_args *args, sy_query *query);
 
 /* ---- local_reduce ------------------------------------------------------------------------------------ */
 
@@ -1943,21 +1654,14 @@ typedef struct sy_local_reduce_args {
     const DLTensor *output; /* out [1,Bt,St,H] or [T,H]; EXPERT [R,H]. Type of input */
 } sy_local_reduce_args;
 
-SY_API sy_status sy_local_reduce_n(sy_ctx *ctx, const sy_local_reduce_args *args, size_t args_bytes);
+static inline sy_status sy_local_reduce(sy_ctx *ctx, const sy_local_reduce_args *args);
 /* rows: T, the most the output needs. */
-SY_API sy_status sy_local_reduce_query_n(sy_ctx *ctx, const sy_local_reduce_args *args, size_t args_bytes,
-                                         sy_query *query, size_t query_bytes);
-static inline sy_status sy_local_reduce(sy_ctx *ctx, const sy_local_reduce_args *args)
-{
-    return sy_local_reduce_n(ctx, args, sizeof *args);
-}
-static inline sy_status sy_local_reduce_query(sy_ctx *ctx, const sy_local_reduce_args *args, sy_query *query)
-{
-    return sy_local_reduce_query_n(ctx, args, sizeof *args, query, sizeof *query);
-}
+static inline sy_status sy_local_reduce_query(sy_ctx *ctx, const sy_local_reduce_args *args, sy_query *query);
 
 #ifdef __cplusplus
 }
 #endif
+
+#include <switchyard_inline.h>
 
 #endif /* SWITCHYARD_H */

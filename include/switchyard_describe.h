@@ -22,23 +22,23 @@ extern "C" {
 /* Element types by number, for languages without DLPack's struct. */
 typedef enum sy_type {
     SY_TYPE_OTHER = 0,
-    SY_TYPE_I8,
-    SY_TYPE_I16,
-    SY_TYPE_I32,
-    SY_TYPE_I64,
-    SY_TYPE_U8,
-    SY_TYPE_U16,
-    SY_TYPE_U32,
-    SY_TYPE_U64,
-    SY_TYPE_F16,
-    SY_TYPE_F32,
-    SY_TYPE_F64,
-    SY_TYPE_BF16,
-    SY_TYPE_BOOL,
-    SY_TYPE_F8_E4M3,
-    SY_TYPE_F8_E5M2,
-    SY_TYPE_F8_E8M0,
-    SY_N_TYPES
+    SY_TYPE_I8 = 1,
+    SY_TYPE_I16 = 2,
+    SY_TYPE_I32 = 3,
+    SY_TYPE_I64 = 4,
+    SY_TYPE_U8 = 5,
+    SY_TYPE_U16 = 6,
+    SY_TYPE_U32 = 7,
+    SY_TYPE_U64 = 8,
+    SY_TYPE_F16 = 9,
+    SY_TYPE_F32 = 10,
+    SY_TYPE_F64 = 11,
+    SY_TYPE_BF16 = 12,
+    SY_TYPE_BOOL = 13,
+    SY_TYPE_F8_E4M3 = 14,
+    SY_TYPE_F8_E5M2 = 15,
+    SY_TYPE_F8_E8M0 = 16,
+    SY_N_TYPES /* how many there are: grows */
 } sy_type;
 
 /* "bf16" for SY_TYPE_BF16; "another type" for any other number. Never NULL. */
@@ -47,19 +47,20 @@ SY_API const char *sy_type_name(sy_type type);
 /* What a field of an argument struct is in C. */
 typedef enum sy_kind {
     SY_KIND_TENSOR =
-        0, /* const DLTensor *; of operators between devices one for each device of the process */
-    SY_KIND_BOOL,
-    SY_KIND_INT,
-    SY_KIND_I64,
-    SY_KIND_U32,
-    SY_KIND_U64,
-    SY_KIND_F32,
-    SY_KIND_F64,
-    SY_KIND_ENUM,    /* an enum of the size of int */
-    SY_KIND_FORMAT,  /* const sy_kv_format *, by its name; NULL: none */
-    SY_KIND_PLANES,  /* const sy_kv_plane *; the next field is their number */
-    SY_KIND_ROUTING, /* sy_routing * */
-    SY_N_KINDS
+        0, /* const DLTensor *; of operators between devices sy_tensors, unless SY_FIELD_SHARED */
+    SY_KIND_BOOL = 1,
+    SY_KIND_INT = 2,
+    SY_KIND_I64 = 3,
+    SY_KIND_U32 = 4,
+    SY_KIND_U64 = 5,
+    SY_KIND_F32 = 6,
+    SY_KIND_F64 = 7,
+    SY_KIND_ENUM = 8,     /* an enum of the size of int */
+    SY_KIND_FORMAT = 9,   /* const sy_kv_format *, by its name; NULL: none */
+    SY_KIND_PLANES = 10,  /* const sy_kv_plane *; the next two fields are their number and the size of one */
+    SY_KIND_ROUTING = 11, /* sy_routing * */
+    SY_KIND_SIZE = 12,    /* size_t */
+    SY_N_KINDS            /* how many there are: grows */
 } sy_kind;
 
 /* "tensor" for SY_KIND_TENSOR. Never NULL. */

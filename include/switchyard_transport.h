@@ -26,10 +26,10 @@ extern "C" {
 
 /* Gathers of different channels may begin in a different order in different processes. */
 enum {
-    SY_CHANNEL_HEADER,  /* of a call */
-    SY_CHANNEL_TABLE,   /* indices of the tokens */
-    SY_CHANNEL_CONTROL, /* what went wrong, and what must grow */
-    SY_CHANNEL_FENCE,   /* nobody reads any more */
+    SY_CHANNEL_HEADER = 0,  /* of a call */
+    SY_CHANNEL_TABLE = 1,   /* indices of the tokens */
+    SY_CHANNEL_CONTROL = 2, /* what went wrong, and what must grow */
+    SY_CHANNEL_FENCE = 3,   /* nobody reads any more */
     SY_N_CHANNELS
 };
 

@@ -1,11 +1,10 @@
 #!/bin/sh
-# Installs what the build needs and this machine lacks.   scripts/setup.sh [basic|mpi|test|full]
-#   basic: what `make` and `make demo` need.   mpi: also an MPI.   test: also what all of `make test` needs.
-#   full: also what `make test-all` and `make lint` need.
-# Silent when nothing is missing. SKIP_SETUP=1 turns it off.
+# Installs what the build needs and this machine lacks.   scripts/setup.sh [check|basic|mpi|test|full]
+#   basic: what `make demo` needs.   mpi: also an MPI.   test: also what all of `make test` needs.
+#   full: also what `make test-all` and `make lint` need.   Silent when nothing is missing. SKIP_SETUP=1 turns it off.
+#   check: installs nothing, names what `make` cannot do without.
 set -eu
 
-[ "${SKIP_SETUP:-0}" = 1 ] && exit 0
 set_name=${1:-basic}
 missing=
 reasons=
@@ -17,6 +16,7 @@ need() { # need PACKAGE REASON CHECK...: remember PACKAGE when CHECK fails
     if ! "$@"; then
         missing="$missing $package"
         reasons="$reasons $package ($reason),"
+        [ "$set_name" != check ] || echo "make: no $reason found: run \`make setup\`, or install $package yourself" >&2
     fi
 }
 want() { # want PACKAGE CHECK...: the same for what costs a feature only, so that its absence stops nobody
@@ -25,8 +25,14 @@ want() { # want PACKAGE CHECK...: the same for what costs a feature only, so tha
     "$@" || optional="$optional $package"
 }
 has() { command -v "$1" >/dev/null 2>&1; }
+cc=${CC:-cc}
+has_cc() { has "${cc%% *}"; }
 has_header() {
-    [ -e "/usr/include/$1" ] || [ -e "/usr/local/include/$1" ] || echo "#include <$1>" | cc -E - >/dev/null 2>&1
+    [ -e "/usr/include/$1" ] || [ -e "/usr/local/include/$1" ] || echo "#include <$1>" | $cc -E - >/dev/null 2>&1
+}
+oldest_cmake=$(sed -n 's/^cmake_minimum_required(VERSION \(.*\))$/\1/p' "$(dirname "$0")/../CMakeLists.txt")
+has_cmake() {
+    has cmake && printf '%s\n' "$oldest_cmake" "$(cmake --version | sed 's/[^0-9]*//;q')" | sort -cV >/dev/null 2>&1
 }
 has_module() { python3 -c "import $1" >/dev/null 2>&1; }
 has_file() { # has_file PATTERN...: some file matches
@@ -38,14 +44,18 @@ has_file() { # has_file PATTERN...: some file matches
 
 can_install() { has apt-get && { [ "$(id -u)" = 0 ] || has sudo; }; }
 
-need gcc compiler has cc
+need gcc "C compiler" has_cc
+need libc6-dev "C library header" has_header stdio.h
+need cmake "CMake $oldest_cmake or later" has_cmake
+if [ "$set_name" = check ]; then
+    [ -z "$missing" ]
+    exit
+fi
+[ "${SKIP_SETUP:-0}" = 1 ] && exit 0
 need g++ "C++ users' side of the tests" has c++
-need libc6-dev "C headers" has_header stdio.h
-need cmake build has cmake
 need ninja-build build has ninja
 need pkg-config "users' side of the tests" has pkg-config
 need python3 "command line tests" has python3
-need libdlpack-dev "the tensor type" has_header dlpack/dlpack.h
 need libjansson-dev "JSON in the command line" has_header jansson.h
 need libcmocka-dev "C tests" has_header cmocka.h
 
@@ -57,6 +67,7 @@ fi
 if [ "$set_name" = test ] || [ "$set_name" = full ]; then
     want libopenmpi-dev has mpicc
     want openmpi-bin has mpirun
+    want libdlpack-dev has_header dlpack/dlpack.h # our declarations are compared with it
     want libopenblas-dev has_header cblas.h # matrix products of an example
     want python3-venv has_module ensurepip  # the Python package's tests
 fi
@@ -115,6 +126,10 @@ $sudo apt-get update >"$log" 2>&1 </dev/null || [ -z "$missing" ] || {
 if [ -n "$missing" ] && ! install $missing; then
     tail -n 12 "$log" >&2
     echo "setup: apt failed; wanted:$missing" >&2
+    exit 1
+fi
+if ! has_cmake; then
+    echo "setup: this system's cmake is older than $oldest_cmake; \`pip install cmake\` in a venv gives a newer one" >&2
     exit 1
 fi
 # shellcheck disable=SC2086

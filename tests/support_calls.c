@@ -25,9 +25,16 @@ static void pin_all(struct test_call *call)
         call->tensors[i].t.device.device_type = kDLCUDAHost;
 }
 
+static void pin_some(struct test_call *call)
+{
+    for (int i = 1; i < call->count; i += 2)
+        call->tensors[i].t.device.device_type = kDLCUDAHost;
+}
+
 void test_accepts_pinned(void (*make)(struct test_call *call))
 {
     test_accepts(make, pin_all);
+    test_accepts(make, pin_some);
 }
 
 void test_accepts_adjacent(void (*make)(struct test_call *call))

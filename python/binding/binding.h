@@ -98,8 +98,9 @@ struct syp_operator {
     struct syp_field fields[SY_MAX_FIELDS +
                             1]; /* in the order of a call: inputs, numbers, outputs; name NULL at the end */
     int n_fields;
-    size_t planes;     /* offset of the field `planes` and ... */
-    size_t num_planes; /* ... of their number; 0: the operator has none */
+    size_t planes;      /* offset of the field `planes`, ... */
+    size_t num_planes;  /* ... of their number and ... */
+    size_t plane_bytes; /* ... of the size of one; 0: the operator has none */
 };
 
 /* NULL when there is no such operator. */

@@ -45,6 +45,7 @@ static int32_t take_planes(const struct syp_operator *op, union syp_args *args, 
     const sy_kv_plane *first = room->planes;
     memcpy((char *)args + op->planes, &first, sizeof first);
     memcpy((char *)args + op->num_planes, &(int64_t){count}, sizeof(int64_t));
+    memcpy((char *)args + op->plane_bytes, &(size_t){sizeof *first}, sizeof(size_t));
     return n;
 }
 

@@ -37,6 +37,7 @@ static void add_numbers(struct syp_operator *op)
         if (field->kind == SY_KIND_PLANES) { /* their tensors come after all other values */
             op->planes = field->offset;
             op->num_planes = sy_op_field(op->info, ++i)->offset;
+            op->plane_bytes = sy_op_field(op->info, ++i)->offset;
             continue;
         }
         op->fields[op->n_fields++] = (struct syp_field){field->name, kinds[field->kind], field->offset};

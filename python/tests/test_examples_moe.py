@@ -377,17 +377,6 @@ def test_sums_round_one_by_one() -> None:
     same(sy.moe_dispatch_grad_gate(input=ones, dispatch=dot, **where), [2.0**24 + 2])
 
 
-def test_locations_by_importance() -> None:
-    indices = i32([[0, 0, 2, 1, 0], [1, 2, 1, 0, 1]])
-    importance = np.array([0.5, 0.6, 0.7, 0.5, 0.8], F)
-    same(sy.moe_locations(indices, importance, num_experts=3).locations, [[2, 1, 0, 0, 0], [3, 1, 2, 3, 1]])
-    outside = sy.moe_locations(i32([-1, 0, 2, 0]), num_experts=2)
-    same(outside.locations, [-1, 0, -1, 1])
-    same(outside.counts, [2, 0])
-    special = np.array([np.nan, -0.0, 0, -np.inf, np.inf, np.nan], F)
-    same(sy.moe_locations(i32([0] * 6), special, num_experts=1).locations, [4, 1, 2, 3, 0, 5])
-
-
 # ---- Routing ----
 
 

@@ -18,50 +18,6 @@ def rows_of(count: int, width: int) -> Any:
     return (10 * np.arange(count)[:, None] + np.arange(width)).astype(np.float32)
 
 
-@pytest.mark.parametrize(
-    ("count", "block_size", "table", "indices", "rows"),
-    [
-        (6, 2, [0, 2, 1], [0, 4, 3], [0, 2, 5]),
-        (8, 2, [2, 0, 1], [0, 2, 5, 3], [4, 0, 3, 1]),
-        (7, 3, [2, 0, 1, 2], [3, 0, 8, 5, 9, 0], [0, 6, 5, 2, 6, 6]),
-    ],
-)
-def test_examples(count: int, block_size: int, table: list[int], indices: list[int], rows: list[int]) -> None:
-    cache = rows_of(count, 4)
-    out = kv_gather(cache, np.array(indices), np.array(table, np.int32), block_size=block_size)
-    np.testing.assert_array_equal(out, cache[rows], strict=True)
-
-
-BATCH: dict[str, Any] = {
-    "indices": np.array([[4, 0, -1, 3], [2, 1, 99, 99], [0, 3, -1, -1]]),
-    "block_table": np.array([[4, 1, 3], [5, 0, -1]]),
-    "req_id": np.array([0, 1, 0]),
-    "counts": np.array([4, 2, 4]),
-    "seq_lens": np.array([5, 3, 5]),
-    "block_size": 2,
-}
-BATCH_ROWS = np.array([[6, 8, -1, 3], [0, 11, -1, -1], [8, 3, -1, -1]])
-
-
-@pytest.mark.parametrize("pad", ["zero", "skip"])
-@pytest.mark.parametrize("given", [False, True])
-def test_padded_batch(pad: Any, given: bool) -> None:
-    cache = rows_of(12, 2)
-    out = np.full((3, 4, 2), -7, np.float32) if given else None
-    got = kv_gather(cache, **BATCH, pad=pad, out=out)
-    want = cache[BATCH_ROWS]
-    want[BATCH_ROWS < 0] = -7 if given and pad == "skip" else 0
-    np.testing.assert_array_equal(got, want, strict=True)
-    assert out is None or got is out
-
-
-def test_padding_refused() -> None:
-    with pytest.raises(IndexError, match="INDEX_RANGE") as caught:
-        kv_gather(rows_of(12, 2), **BATCH)
-    fault = caught.value.fault  # type: ignore[attr-defined]
-    assert (fault.code, fault.batch, fault.position, fault.value, fault.limit) == ("INDEX_RANGE", 0, 2, -1, 5)
-
-
 def test_heads() -> None:
     cache = np.arange(16.0).reshape(2, 2, 2, 2)
     got = kv_gather(cache, np.array([1, 2]), np.array([1, 0]), block_size=2, layout="hnd")

@@ -245,42 +245,6 @@ CASES: list[tuple[str, dict[str, Any], Any]] = [
         },
     ),
     (
-        "moe_permute_ids",
-        {"tokens": f32([0], [1], [2]), "ids": IDS, "num_experts": 3},
-        {
-            "permuted_tokens": f32([0], [2], [1], [0], [1], [2]),
-            "sorted_indices": i32(3, 0, 2, 4, 1, 5),
-            "permuted_probs": None,
-            "expert_counts": [2, 1, 3],
-            "expert_offsets": [0, 2, 3, 6],
-        },
-    ),
-    (
-        "moe_permute_ids",
-        {"tokens": f32([0], [1], [2]), "ids": IDS, "num_out_tokens": 4},
-        {"permuted_tokens": f32([0], [2], [1], [0]), "expert_counts": None, "expert_offsets": None},
-    ),
-    (
-        "moe_permute_ids",
-        {"tokens": f32([0], [1], [2]), "ids": IDS, "num_out_tokens": -2},
-        {"permuted_tokens": f32([0], [2], [1], [0])},
-    ),
-    (
-        "moe_permute_ids",
-        {"tokens": f32([0], [1], [2]), "ids": IDS, "num_out_tokens": 99},
-        {"permuted_tokens": f32([0], [2], [1], [0], [1], [2])},
-    ),
-    (
-        "moe_permute_ids",
-        {"tokens": f32([0], [1], [2]), "ids": IDS, "num_out_tokens": 5, "window": True, "row_begin": 3, "row_end": 5},
-        {"permuted_tokens": f32([0], [1])},
-    ),
-    (
-        "moe_permute_ids",
-        {"tokens": f32([0], [1], [2]), "ids": IDS, "probs": f32([1, 2], [3, 4], [5, 6]), "window": True},
-        {"permuted_tokens": np.empty((0, 1), F), "permuted_probs": f32()},
-    ),
-    (
         "moe_unpermute_ids",
         {
             "permuted_tokens": f32([10], [30], [20], [10], [20], [30]),
@@ -430,22 +394,6 @@ CASES: list[tuple[str, dict[str, Any], Any]] = [
             "capacity": 2,
         },
         f32([10, 20, 50, 30, 0], [40, 60, 0, 0, 0]),
-    ),
-    ("moe_locations", {"indices": CHOICES, "num_experts": 3}, {"locations": PLACES, "counts": [4, 4, 2]}),
-    (
-        "moe_locations",
-        {"indices": CHOICES, "importance": f32(0.5, 0.6, 0.7, 0.5, 0.8), "num_experts": 3},
-        {"locations": i32([2, 1, 0, 0, 0], [3, 1, 2, 3, 1]), "counts": [4, 4, 2]},
-    ),
-    (
-        "moe_locations",
-        {"indices": i32(-1, 0, 2, 0), "num_experts": 2},
-        {"locations": i32(-1, 0, -1, 1), "counts": [2, 0]},
-    ),
-    (
-        "moe_locations",
-        {"indices": i32(*[0] * 6), "importance": f32(NAN, -0.0, 0, -INF, INF, NAN), "num_experts": 1},
-        {"locations": i32(4, 1, 2, 3, 0, 5), "counts": [6]},
     ),
     *(
         ("moe_capacity", {"counts": np.array([4, 4, 2]), "samples": 5, "num_experts": 3, "k": 2, "factor": f}, c)

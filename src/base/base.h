@@ -9,6 +9,8 @@
 
 #include <switchyard_describe.h>
 
+#include "base/faults.h"
+
 #if defined(__GNUC__)
 #define SYI_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #else
@@ -39,9 +41,10 @@ struct sy_ctx {
     void *workspace; /* aligned start of the scratch memory */
     size_t workspace_bytes;
     bool workspace_lent;
-    const char *op; /* operator of the call in progress, prefix of every sentence */
-    int64_t plane;  /* which further plane its argument belongs to; 0: none */
-    int device;     /* whose argument it is, and one; 0: nobody's */
+    const char *op;         /* operator of the call in progress, prefix of every sentence */
+    int64_t plane;          /* which further plane its argument belongs to; 0: none */
+    int device;             /* whose argument it is, and one; 0: nobody's */
+    struct syi_found found; /* what a backend found in contents */
     sy_fault fault;
     char error[512];
 };
@@ -64,6 +67,10 @@ static inline sy_fault syi_value_fault(sy_status status, sy_fault_code code, con
 /* The same for arguments: no position, value or limit. `argument` has static storage. */
 sy_status syi_fail(sy_ctx *ctx, sy_status status, const char *argument, const char *format, ...)
     SYI_PRINTF(4, 5);
+
+/* For backends: keeps what was found in the context and returns its status, SY_OK for nothing. The sentence is made by
+   the layer that called the backend. */
+sy_status syi_report(sy_ctx *ctx, struct syi_found found);
 
 /* Forgets the last error and names the operator whose sentences follow. */
 void syi_clear_fault(sy_ctx *ctx, const char *op);

@@ -145,9 +145,20 @@ sy_status syi_fail(sy_ctx *ctx, sy_status status, const char *argument, const ch
     return status;
 }
 
+sy_status syi_report(sy_ctx *ctx, struct syi_found found)
+{
+#define STATUS(name, status, code, argument, text) [SYI_BAD_##name] = SY_ERR_##status,
+    static const sy_status statuses[SYI_N_BAD] = {[SYI_GOOD] = SY_OK, SYI_CONTENT_FAULTS(STATUS)};
+#undef STATUS
+    if (found.bad != SYI_GOOD)
+        ctx->found = found;
+    return statuses[found.bad];
+}
+
 void syi_clear_fault(sy_ctx *ctx, const char *op)
 {
     ctx->op = op;
+    ctx->found.bad = SYI_GOOD;
     ctx->plane = 0;
     ctx->device = 0;
     ctx->fault = (sy_fault){.argument = ""};

@@ -49,6 +49,12 @@ static inline int64_t syi_order_tokens(const struct syi_token_order *o)
     return o->first[o->n_positions];
 }
 
+/* How many tokens of a position, n_tokens altogether, have rows one after the other: all, or those of a batch. */
+static inline int64_t syi_run_of(const struct syi_token_order *o, int64_t n_tokens)
+{
+    return o->interleave > 0 ? o->interleave : n_tokens;
+}
+
 /* The row of token n of position p. */
 static inline int64_t syi_tau(const struct syi_token_order *o, int p, int64_t n)
 {

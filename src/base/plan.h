@@ -356,9 +356,9 @@ struct syi_kv_ragged_plan {
 
 /* Lists of tokens, row after row, and a value for each or none. */
 struct syi_token_lists {
-    const char *indptr_name, *token_name;
-    unsigned char *indptr;        /* [B+1], or NULL: there are none */
-    unsigned char *token, *value; /* [n]; value f32 */
+    int indptr_field, token_field; /* of the operator's description */
+    unsigned char *indptr;         /* [B+1], or NULL: there are none */
+    unsigned char *token, *value;  /* [n]; value f32 */
     sy_type indptr_type, token_type;
     int64_t n;
 };
@@ -420,6 +420,7 @@ struct syi_local_reduce_plan {
     int64_t in_rows, out_rows;       /* EXPERT */
     bool keep;                       /* PADDED: rows of other tokens stay */
     sy_type type, index_type, weight_type;
+    int metadata_field; /* of the operator's description */
     struct syi_rows input, metadata, mapping, weights, output;
 };
 
@@ -452,13 +453,27 @@ union syi_plan {
     struct syi_local_reduce_plan local_reduce;
 };
 
+/* Scratch memory of a call: for the layer that calls the backend, always CPU memory, and for the backend. */
+struct syi_scratch {
+    void *host, *own;
+};
+
+struct syi_memory; /* base/memory.h */
+
 /* A backend runs plans on one kind of memory. Rows are indexed by operator id. */
 struct syi_backend {
     const char *name;
+    const struct syi_memory *memory; /* for operators between devices; NULL: they do not accept it */
+    /* Whether a tensor on `device` can be part of a call whose first tensor is on `first`. */
+    bool (*accepts)(DLDevice device, DLDevice first);
+    /* Memory of these sizes until the next call, aligned to SYI_ALIGN; NOMEM with a sentence otherwise. */
+    sy_status (*scratch)(sy_ctx *ctx, size_t host_bytes, size_t own_bytes, struct syi_scratch *scratch);
+    /* Fills isa and threads of a trace. */
+    void (*describe)(const sy_ctx *ctx, sy_trace *report);
     struct {
-        /* Scratch bytes of a run with the context's thread count. */
+        /* Bytes of own scratch of a run with the context's thread count. */
         size_t (*workspace)(const sy_ctx *ctx, const union syi_plan *plan);
-        /* Reads the data, refuses bad contents before the first write, then writes. */
+        /* Reads the data, rejects bad contents by syi_report before the first write, then writes. */
         sy_status (*run)(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
     } op[SYI_N_BACKEND_OPS];
 };

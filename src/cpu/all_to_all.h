@@ -6,8 +6,7 @@
 #ifndef SYI_CPU_ALL_TO_ALL_H
 #define SYI_CPU_ALL_TO_ALL_H
 
-#include "base/mesh.h"
-#include "base/plan.h"
+#include "base/memory.h"
 
 /* ---- Who hosts what (all_to_all_hosts.c) -------------------------------------------------------------- */
 
@@ -46,28 +45,10 @@ sy_status syi_a2a_check_single(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, s
 /*
  * Reads n rows of K indices into choice[n,K]: the expert, or -1 where there is none or an earlier slot of the row names
  * it. INDEX when one is neither an expert nor none (all bits set), or with `strict` named twice; batch = row, position =
- * slot, `argument` to blame. Judges in order and writes choice only. choice NULL: judges only.
+ * slot, `field` of the operator to blame. Judges in order and writes choice only. choice NULL: judges only.
  */
-sy_status syi_a2a_read_choices(sy_ctx *ctx, const char *argument, struct syi_rows indices, sy_type type,
-                               int64_t n, int64_t n_slots, int64_t n_experts, bool strict, int32_t *choice);
-
-/* All tokens of one group. */
-struct syi_a2a_group {
-    sy_mesh mesh;
-    sy_axis axis;
-    int index; /* which group of the axis */
-    struct syi_token_order order;
-    int64_t n_slots;       /* K */
-    const int32_t *choice; /* [T,K] in order of tau, as syi_a2a_read_choices leaves it */
-    sy_a2a_layout layout;  /* of rows on the experts' side */
-    int64_t align;         /* of EXPERT, >= 1 */
-};
-
-/* Where a row comes from. */
-struct syi_a2a_pick {
-    int32_t position; /* -1: from nowhere */
-    int32_t row;      /* there */
-};
+sy_status syi_a2a_read_choices(sy_ctx *ctx, int field, struct syi_rows indices, sy_type type, int64_t n,
+                               int64_t n_slots, int64_t n_experts, bool strict, int32_t *choice);
 
 /* `counters` below is scratch of [2*(E+G)]. */
 
@@ -121,62 +102,15 @@ void syi_a2a_combine_receives(const struct syi_a2a_group *group, const struct sy
 
 /* ---- Moving rows (all_to_all_rows.c) ------------------------------------------------------------------- */
 
-/* One thing that travels: rows of row_bytes from source[p].. of each position to `to`. */
-struct syi_a2a_plane {
-    const struct syi_rows *source; /* [G (+1)] of each position; data NULL: not reached from here, left out */
-    struct syi_rows to;
-    size_t row_bytes;
-};
+extern const struct syi_memory syi_cpu_memory;
 
-/* Rows of one device. */
-struct syi_a2a_job {
-    int64_t n_rows;
-    const struct syi_a2a_pick *pick; /* [n_rows] */
-    bool zero;                       /* rows from nowhere become zero bytes */
-    int n_planes;
-    struct syi_a2a_plane plane[SY_A2A_MAX_PLANES];
-};
-
-/* Copies the rows of all jobs, split over threads by row. */
+/* Its entries that are used or tested beside it. */
 void syi_a2a_copy(sy_ctx *ctx, const struct syi_a2a_job *job, int n_jobs);
-
-/* Where a token goes: a row of one of the jobs. */
-struct syi_a2a_place {
-    int32_t job, row;
-};
-
-/* All jobs of one group of a dispatch whose sources are all reached; planes of equal number have equal sources. */
-struct syi_a2a_fan {
-    const struct syi_a2a_group *group;
-    const struct syi_a2a_job *job;
-    int n_jobs;
-    int64_t *first;              /* scratch [T+2] */
-    struct syi_a2a_place *place; /* scratch [rows of all jobs] */
-};
-
-/* Does what syi_a2a_copy does, by token (all_to_all_fan.c). */
-void syi_a2a_fan_out(sy_ctx *ctx, const struct syi_a2a_fan *fan);
-
-/* Copies rows inside an output: every row with a pick that is not the one its token arrived at (EXPERT after
-   syi_a2a_dispatch_receives) from there. `seen` is that of the function. */
+void syi_a2a_fan_out(sy_ctx *ctx, const struct syi_a2a_fan *fan); /* all_to_all_fan.c */
 void syi_a2a_spread(sy_ctx *ctx, const struct syi_a2a_group *group, const struct syi_a2a_job *job,
                     const int32_t *seen);
-
-/* Sums of a home: row n of `to` = sum over j < n_slots of weight[n,j] * row of pick[j*N + n], as the header defines it. */
-struct syi_a2a_sum {
-    int64_t n_home, n_slots, hidden;
-    const struct syi_a2a_pick *pick; /* [n_slots*N] */
-    sy_type type;
-    const struct syi_rows *source; /* [G (+1)] */
-    struct syi_rows weights;       /* [N,K]; data NULL: ones */
-    sy_type weight_type;
-    struct syi_rows to;
-    const int32_t *at; /* [N] row of `to` in place of n, -1: none is written; NULL: n */
-};
-size_t syi_a2a_add_scratch(const sy_ctx *ctx, int64_t n_slots); /* bytes */
+size_t syi_a2a_add_scratch(const sy_ctx *ctx, int64_t n_slots);
 void syi_a2a_add(sy_ctx *ctx, const struct syi_a2a_sum *sum, int n_sums, void *scratch);
-
-/* Copies n rows next to each other (pack). rows NULL: 0, 1, 2, ... */
 void syi_a2a_pack(sy_ctx *ctx, unsigned char *to, struct syi_rows from, const int32_t *rows, int64_t n,
                   size_t row_bytes);
 

@@ -51,9 +51,7 @@ static uint16_t entry(const unsigned char *row, int device)
 
 static sy_status refuse_entry(sy_ctx *ctx, int64_t expert, int device, int64_t value)
 {
-    const sy_fault fault = {SY_ERR_ROUTING, SY_FAULT_BAD_VALUE, "expert_mapping", expert, device, value, 1};
-    return syi_fail_at(ctx, &fault, "at expert %lld, device %d is %lld, want 0 or 1", (long long)expert,
-                       device, (long long)value);
+    return syi_report(ctx, syi_bad_at(SYI_BAD_MAPPING_ENTRY, expert, device, value, 1));
 }
 
 /* Copies behind the first equal it; the first entry that does not is named. One that is no entry at all is told as
@@ -73,11 +71,9 @@ static sy_status judge_copies(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, st
                 return refuse_entry(ctx, e, i, entry(copy, i));
         while (entry(first, d) == entry(copy, d))
             d++;
-        const sy_fault fault = {SY_ERR_MISMATCH, SY_FAULT_BAD_VALUE, "expert_mapping", e, d,
-                                entry(copy, d),  entry(first, d)};
-        return syi_fail_at(ctx, &fault, "at expert %lld, device %d is %d in copy %lld, want %d as in copy 0",
-                           (long long)e, d, entry(copy, d), (long long)(row / hosts->n_experts),
-                           entry(first, d));
+        struct syi_found found = syi_bad_at(SYI_BAD_MAPPING_COPY, e, d, entry(copy, d), entry(first, d));
+        found.extra = row / hosts->n_experts;
+        return syi_report(ctx, found);
     }
     return SY_OK;
 }
@@ -132,14 +128,8 @@ sy_status syi_a2a_check_single(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, s
             const int device = hosts->holder[i], group = syi_group_of(mesh, axis, device);
             for (int p = syi_position_of(mesh, axis, device) + 1; p < n_positions; p++) {
                 const int other = syi_device_at(mesh, axis, group, p);
-                if (hosts->local[other * hosts->n_experts + e] < 0)
-                    continue;
-                const sy_fault fault = {SY_ERR_ROUTING, SY_FAULT_DUPLICATE, "expert_mapping", e, other, 1,
-                                        device};
-                return syi_fail_at(
-                    ctx, &fault,
-                    "has expert %lld on devices %d and %d of one group, want one holder with local_reduce",
-                    (long long)e, device, other);
+                if (hosts->local[other * hosts->n_experts + e] >= 0)
+                    return syi_report(ctx, syi_bad_at(SYI_BAD_MAPPING_TWO_HOLDERS, e, other, 1, device));
             }
         }
     return SY_OK;

@@ -10,23 +10,10 @@ static const struct syi_a2a_pick nowhere = {-1, -1};
 
 /* ---- Choices ------------------------------------------------------------------------------------------- */
 
-static sy_status refuse_choice(sy_ctx *ctx, const char *argument, int64_t row, int64_t slot, int64_t value,
-                               int64_t n_experts, bool is_short)
+static sy_status reject(sy_ctx *ctx, int field, struct syi_found found)
 {
-    const sy_fault fault = {SY_ERR_INDEX, SY_FAULT_INDEX_RANGE, argument, row, slot, value, n_experts};
-    return syi_fail_at(ctx, &fault, "at token %lld, slot %lld is %lld, want 0 or more and below %lld, or %s",
-                       (long long)row, (long long)slot, (long long)value, (long long)n_experts,
-                       is_short ? "65535 for none" : "-1 for none");
-}
-
-static sy_status refuse_repeat(sy_ctx *ctx, const char *argument, int64_t row, int64_t slot, int64_t value,
-                               int64_t before)
-{
-    const sy_fault fault = {SY_ERR_INDEX, SY_FAULT_DUPLICATE, argument, row, slot, value, before};
-    return syi_fail_at(ctx, &fault,
-                       "at token %lld, slot %lld is %lld as in slot %lld, want an expert once with "
-                       "strict_unique",
-                       (long long)row, (long long)slot, (long long)value, (long long)before);
+    found.field = field;
+    return syi_report(ctx, found);
 }
 
 /* An index of a row, -1 for none. */
@@ -39,21 +26,23 @@ static inline int64_t load_choice(const unsigned char *row, int64_t k, sy_type t
     return value == UINT16_MAX ? -1 : value;
 }
 
-sy_status syi_a2a_read_choices(sy_ctx *ctx, const char *argument, struct syi_rows indices, sy_type type,
-                               int64_t n, int64_t n_slots, int64_t n_experts, bool strict, int32_t *choice)
+sy_status syi_a2a_read_choices(sy_ctx *ctx, int field, struct syi_rows indices, sy_type type, int64_t n,
+                               int64_t n_slots, int64_t n_experts, bool strict, int32_t *choice)
 {
     for (int64_t r = 0; r < n; r++) {
         const unsigned char *row = syi_row(indices, r);
         for (int64_t k = 0; k < n_slots; k++) {
             const int64_t e = load_choice(row, k, type);
             if (e < -1 || e >= n_experts)
-                return refuse_choice(ctx, argument, r, k, e, n_experts, type == SY_TYPE_U16);
+                return reject(ctx, field,
+                              syi_bad_at(type == SY_TYPE_U16 ? SYI_BAD_CHOICE_U16 : SYI_BAD_CHOICE, r, k, e,
+                                         n_experts));
             int64_t before = 0;
             if (e >= 0 && (strict || choice != NULL))
                 while (load_choice(row, before, type) != e)
                     before++;
             if (e >= 0 && before < k && strict)
-                return refuse_repeat(ctx, argument, r, k, e, before);
+                return reject(ctx, field, syi_bad_at(SYI_BAD_CHOICE_TWICE, r, k, e, before));
             if (choice != NULL)
                 choice[r * n_slots + k] = e >= 0 && before == k ? (int32_t)e : -1;
         }

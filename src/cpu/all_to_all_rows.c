@@ -271,3 +271,30 @@ void syi_a2a_add(sy_ctx *ctx, const struct syi_a2a_sum *sum, int n_sums, void *s
     a.n_tasks = syi_tasks(ctx, a.n_tokens, bytes);
     syi_parallel(ctx, a.n_tasks, add_task, &a);
 }
+
+/* ---- The table ----------------------------------------------------------------------------------------- */
+
+static sy_status read_rows(sy_ctx *ctx, struct syi_rows *rows, int64_t n, size_t row_bytes)
+{
+    (void)ctx;
+    (void)rows;
+    (void)n;
+    (void)row_bytes;
+    return SY_OK;
+}
+
+static void write_rows(sy_ctx *ctx, struct syi_rows to, struct syi_rows from, int64_t n, size_t row_bytes)
+{
+    (void)ctx;
+    for (int64_t r = 0; r < n && row_bytes > 0; r++)
+        memcpy(syi_row(to, r), syi_row(from, r), row_bytes);
+}
+
+const struct syi_memory syi_cpu_memory = {.read = read_rows,
+                                          .write = write_rows,
+                                          .pack = syi_a2a_pack,
+                                          .copy = syi_a2a_copy,
+                                          .fan_out = syi_a2a_fan_out,
+                                          .spread = syi_a2a_spread,
+                                          .add_scratch = syi_a2a_add_scratch,
+                                          .add = syi_a2a_add};

@@ -55,28 +55,29 @@ static bool idle(const struct syi_kv_blocks_plan *p, int64_t i)
     return p->one_cache && source(p, i) == destination(p, i);
 }
 
-static sy_fault find_outside(const struct syi_kv_blocks_plan *p)
+static struct syi_found find_outside(const struct syi_kv_blocks_plan *p)
 {
     for (int64_t i = 0; i < p->n; i++) {
         const int64_t s = source(p, i), d = destination(p, i);
         if (s < 0 || s >= p->n_src)
-            return (sy_fault){SY_ERR_INDEX, SY_FAULT_BLOCK_RANGE, "pairs", -1, i, s, p->n_src};
+            return syi_bad_at(SYI_BAD_KV_PAIR_READS, -1, i, s, p->n_src);
         if (d < 0 || d >= p->n_dst)
-            return (sy_fault){SY_ERR_INDEX, SY_FAULT_BLOCK_RANGE, "pairs", -1, i, d, p->n_dst};
+            return syi_bad_at(SYI_BAD_KV_PAIR_WRITES, -1, i, d, p->n_dst);
     }
-    return (sy_fault){.status = SY_OK, .position = p->n};
+    return (struct syi_found){.bad = SYI_GOOD, .position = p->n};
 }
 
 /* Keeps the earlier of two faults; of one position the first found. */
-static void keep_first(sy_fault *first, sy_fault_code code, int64_t position, uint64_t block, int64_t other)
+static void keep_first(struct syi_found *first, enum syi_bad bad, int64_t position, uint64_t block,
+                       int64_t other)
 {
     if (position < first->position)
-        *first = (sy_fault){SY_ERR_INDEX, code, "pairs", -1, position, (int64_t)block, other};
+        *first = syi_bad_at(bad, -1, position, (int64_t)block, other);
 }
 
 /* In what `end` pairs before the first fault so far do to each other. Equal blocks stand in order of position, so a
    block's first conflict is its second destination, or the later of its first destination and its first source. */
-static void find_conflicts(const struct job *job, sy_fault *first)
+static void find_conflicts(const struct job *job, struct syi_found *first)
 {
     const struct syi_kv_blocks_plan *p = job->plan;
     const int64_t end = first->position;
@@ -91,7 +92,7 @@ static void find_conflicts(const struct job *job, sy_fault *first)
     const struct syi_keyed *to = syi_sort_keyed(job->to, job->spare, n, (uint64_t)p->n_dst);
     for (size_t i = 1; i < n; i++)
         if (to[i].key == to[i - 1].key)
-            keep_first(first, SY_FAULT_DUPLICATE, to[i].value, to[i].key, to[i - 1].value);
+            keep_first(first, SYI_BAD_KV_PAIR_TWICE, to[i].value, to[i].key, to[i - 1].value);
     if (!p->one_cache)
         return;
     const struct syi_keyed *from = syi_sort_keyed(job->from, job->spare + p->n, n, (uint64_t)p->n_src);
@@ -100,29 +101,10 @@ static void find_conflicts(const struct job *job, sy_fault *first)
             j++;
         if (j < n && from[j].key == to[i].key) {
             const bool later = to[i].value > from[j].value;
-            keep_first(first, SY_FAULT_HAZARD, later ? to[i].value : from[j].value, to[i].key,
+            keep_first(first, SYI_BAD_KV_PAIR_HAZARD, later ? to[i].value : from[j].value, to[i].key,
                        later ? from[j].value : to[i].value);
         }
     }
-}
-
-static sy_status refuse(sy_ctx *ctx, const struct syi_kv_blocks_plan *p, const sy_fault *f)
-{
-    const long long value = f->value, limit = f->limit, at = f->position;
-    const char *code = sy_fault_name(f->code);
-    if (f->code == SY_FAULT_DUPLICATE)
-        return syi_fail_at(
-            ctx, f,
-            "at position %lld writes block %lld, want a block of its own: position %lld writes it (%s)", at,
-            value, limit, code);
-    if (f->code == SY_FAULT_HAZARD)
-        return syi_fail_at(
-            ctx, f,
-            "at position %lld and %lld read and write block %lld, want it only read or only written (%s)", at,
-            limit, value, code);
-    const bool from = f->value == source(p, f->position);
-    return syi_fail_at(ctx, f, "at position %lld %s block %lld, want 0 or more and below %lld (%s)", at,
-                       from ? "reads" : "writes", value, limit, code);
 }
 
 /* ---- The copy ---------------------------------------------------------------------------------------- */
@@ -178,10 +160,10 @@ sy_status syi_cpu_kv_blocks(sy_ctx *ctx, const union syi_plan *plan, void *works
     if (p->n == 0)
         return SY_OK;
     lay_out(p, workspace, &job);
-    sy_fault first = find_outside(p);
+    struct syi_found first = find_outside(p);
     find_conflicts(&job, &first);
-    if (first.status != SY_OK)
-        return refuse(ctx, p, &first);
+    if (first.bad != SYI_GOOD)
+        return syi_report(ctx, first);
     job.n_tasks = syi_tasks(ctx, INT64_MAX, (uint64_t)p->n * p->block_bytes);
     syi_parallel(ctx, job.n_tasks, copy_blocks, &job);
     return SY_OK;

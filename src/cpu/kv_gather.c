@@ -12,7 +12,7 @@ struct job {
     const struct syi_kv_gather_plan *plan;
     const struct syi_kernels *kernels;
     int n_tasks;
-    sy_fault *fault;            /* [task] */
+    struct syi_found *found;    /* [task] */
     struct syi_kv_mover *mover; /* [task] */
 };
 
@@ -26,7 +26,7 @@ static size_t lay_out(const sy_ctx *ctx, const struct syi_kv_gather_plan *p, voi
 {
     struct syi_arena arena = {workspace, 0};
     job->n_tasks = count_tasks(ctx, p);
-    job->fault = syi_take(&arena, (size_t)job->n_tasks * sizeof *job->fault);
+    job->found = syi_take(&arena, (size_t)job->n_tasks * sizeof *job->found);
     job->mover = syi_take(&arena, (size_t)job->n_tasks * sizeof *job->mover);
     return arena.used;
 }
@@ -63,7 +63,7 @@ sy_status syi_cpu_kv_gather(sy_ctx *ctx, const union syi_plan *plan, void *works
     if (p->pages.batch == 0 || p->pages.k == 0)
         return SY_OK;
     lay_out(ctx, p, workspace, &job);
-    const sy_status st = syi_kv_judge(ctx, &p->pages, job.n_tasks, job.fault, NULL);
+    const sy_status st = syi_kv_judge(ctx, &p->pages, job.n_tasks, job.found, NULL);
     if (st == SY_OK)
         syi_parallel(ctx, job.n_tasks, copy_positions, &job);
     return st;

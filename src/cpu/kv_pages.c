@@ -51,7 +51,7 @@ struct syi_kv_sequence syi_kv_sequence_at(const struct syi_kv_pages *p, int64_t 
     return sequence;
 }
 
-sy_fault syi_kv_judge_lists(const struct syi_kv_pages *pages)
+struct syi_found syi_kv_judge_lists(const struct syi_kv_pages *pages)
 {
     const struct syi_kv_table *table = &pages->table;
     const int64_t block_size = pages->pool.block_size;
@@ -59,36 +59,39 @@ sy_fault syi_kv_judge_lists(const struct syi_kv_pages *pages)
     for (int64_t r = 0; r <= table->rows && syi_kv_lists(table); r++) {
         const int64_t at = syi_column_int(&table->indptr, r);
         if (at < before || at > table->len)
-            return (sy_fault){
-                SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE, "indptr", r, -1, at, at < before ? before : table->len};
+            return at < before ? syi_bad_at(SYI_BAD_KV_INDPTR_BACK, r, -1, at, before)
+                               : syi_bad_at(SYI_BAD_KV_INDPTR_HIGH, r, -1, at, table->len);
         if (r > 0 && at > before && present(&table->last_page_len)) {
             const int64_t last = syi_column_int(&table->last_page_len, r - 1);
-            if (last < 1 || last > block_size)
-                return (sy_fault){SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE,    "last_page_len", r - 1, -1,
-                                  last,         last < 1 ? 1 : block_size};
+            if (last < 1)
+                return syi_bad_at(SYI_BAD_KV_LAST_PAGE_LOW, r - 1, -1, last, 1);
+            if (last > block_size)
+                return syi_bad_at(SYI_BAD_KV_LAST_PAGE_HIGH, r - 1, -1, last, block_size);
         }
         before = at;
     }
-    return (sy_fault){.status = SY_OK};
+    return syi_good();
 }
 
-sy_fault syi_kv_judge_sequences(const struct syi_kv_pages *p)
+struct syi_found syi_kv_judge_sequences(const struct syi_kv_pages *p)
 {
-    const sy_fault first = syi_kv_judge_lists(p);
-    if (first.status != SY_OK)
+    const struct syi_found first = syi_kv_judge_lists(p);
+    if (first.bad != SYI_GOOD)
         return first;
     for (int64_t b = 0; b < p->batch; b++) {
         const int64_t count = present(&p->counts) ? syi_column_int(&p->counts, b) : 0;
         const int64_t length = present(&p->seq_lens) ? syi_column_int(&p->seq_lens, b) : 0;
         const int64_t request = present(&p->req_id) ? syi_column_int(&p->req_id, b) : 0;
         if (count < 0 || count > p->k)
-            return (sy_fault){SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE, "counts", b, -1, count, p->k};
+            return syi_bad_at(count < 0 && p->k == 0 ? SYI_BAD_KV_COUNT_NEGATIVE : SYI_BAD_KV_COUNT, b, -1,
+                              count, p->k);
         if (length < 0)
-            return (sy_fault){SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE, "seq_lens", b, -1, length, 0};
+            return syi_bad_at(SYI_BAD_KV_LENGTH, b, -1, length, 0);
         if (present(&p->req_id) && (request < 0 || request >= p->table.rows))
-            return (sy_fault){SY_ERR_INDEX, SY_FAULT_REQ_RANGE, "req_id", b, -1, request, p->table.rows};
+            return syi_bad_at(syi_kv_lists(&p->table) ? SYI_BAD_KV_P_REQUEST : SYI_BAD_KV_REQUEST, b, -1,
+                              request, p->table.rows);
     }
-    return (sy_fault){.status = SY_OK};
+    return syi_good();
 }
 
 /* ---- Tokens shared by ranks ---- */
@@ -118,7 +121,7 @@ static bool translate_share(const struct syi_kv_pages *p, const struct syi_kv_se
     bool good = true;
     for (int64_t i = 0; i < n; i++) {
         const int64_t t = j + i < seq->live ? syi_load_index(seq->indices, j + i, p->index_type) : -1;
-        const bool fine = j + i >= seq->live || syi_kv_fault_of(p, seq, t).status == SY_OK;
+        const bool fine = j + i >= seq->live || syi_kv_fault_of(p, seq, t).bad == SYI_GOOD;
         const int64_t own = fine && t >= 0 ? own_token(&p->share, t) : -1;
         const int64_t column = own >= 0 ? syi_kv_block(&p->pool, own) : 0;
         good &= fine;
@@ -263,48 +266,43 @@ static bool translate(const struct syi_kv_pages *p, const struct syi_kv_sequence
            translate_mixed(p, seq, j, live, reach, slot);
 }
 
-sy_fault syi_kv_fault_of(const struct syi_kv_pages *p, const struct syi_kv_sequence *seq, int64_t t)
+struct syi_found syi_kv_fault_of(const struct syi_kv_pages *p, const struct syi_kv_sequence *seq, int64_t t)
 {
-    const sy_fault none = {.status = SY_OK};
-    const char *table = syi_kv_lists(&p->table) ? "page_indices" : "block_table";
+    const bool lists = syi_kv_lists(&p->table);
     const struct syi_kv_pool *pool = &p->pool;
     if (t == -1 && p->pad != SY_PAD_ERROR)
-        return none;
+        return syi_good();
     /* seq_lens counts the tokens of all ranks, a table or a list those of this one. */
     const bool shared = p->share.world > 1, own_length = shared && !present(&p->seq_lens);
     const int64_t own = shared && t >= 0 ? own_token(&p->share, t) : t;
     if (t < 0 || (own_length ? own : t) >= seq->length)
-        return (sy_fault){SY_ERR_INDEX,
-                          SY_FAULT_INDEX_RANGE,
-                          "indices",
-                          -1,
-                          -1,
-                          t,
-                          own_length ? shared_token(&p->share, seq->length) : seq->length};
+        return syi_bad_at(SYI_BAD_KV_INDEX, -1, -1, t,
+                          own_length ? shared_token(&p->share, seq->length) : seq->length);
     if (own < 0)
-        return none;
+        return syi_good();
     const int64_t column = syi_kv_block(pool, own);
     if (column >= seq->columns)
-        return (sy_fault){SY_ERR_INDEX, SY_FAULT_TABLE_SHORT, table, -1, -1, column, seq->columns};
+        return syi_bad_at(lists ? SYI_BAD_KV_P_TABLE_SHORT : SYI_BAD_KV_TABLE_SHORT, -1, -1, column,
+                          seq->columns);
     const int64_t block = syi_load_index(seq->table, column, p->table.type);
     if (block < 0 || block >= pool->n_blocks)
-        return (sy_fault){SY_ERR_INDEX, SY_FAULT_BLOCK_RANGE, table, -1, -1, block, pool->n_blocks};
+        return syi_bad_at(lists ? SYI_BAD_KV_P_BLOCK : SYI_BAD_KV_BLOCK, -1, -1, block, pool->n_blocks);
     const int64_t row = block * pool->block_size + (own - column * pool->block_size);
     if (row >= pool->n_rows)
-        return (sy_fault){SY_ERR_INDEX, SY_FAULT_ROW_RANGE, table, -1, -1, row, pool->n_rows};
-    return none;
+        return syi_bad_at(lists ? SYI_BAD_KV_P_ROW : SYI_BAD_KV_ROW, -1, -1, row, pool->n_rows);
+    return syi_good();
 }
 
 /* The same for a position; padding has none. */
-static sy_fault fault_at(const struct syi_kv_pages *p, const struct syi_kv_sequence *seq, int64_t b,
-                         int64_t j)
+static struct syi_found fault_at(const struct syi_kv_pages *p, const struct syi_kv_sequence *seq, int64_t b,
+                                 int64_t j)
 {
-    sy_fault fault = {.status = SY_OK};
+    struct syi_found found = syi_good();
     if (j < seq->live)
-        fault = syi_kv_fault_of(p, seq, syi_load_index(seq->indices, j, p->index_type));
-    fault.batch = b;
-    fault.position = j;
-    return fault;
+        found = syi_kv_fault_of(p, seq, syi_load_index(seq->indices, j, p->index_type));
+    found.batch = b;
+    found.position = j;
+    return found;
 }
 
 void syi_kv_walk_begin(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int n_tasks, int task)
@@ -336,7 +334,7 @@ bool syi_kv_walk_on(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int
 struct job {
     const struct syi_kv_pages *pages;
     int n_tasks;
-    sy_fault *fault; /* [task]; status OK while nothing is wrong */
+    struct syi_found *found; /* [task] the first */
     const struct syi_kv_kept *kept;
 };
 
@@ -344,16 +342,16 @@ static void check_positions(void *data, int task)
 {
     const struct job *job = data;
     const struct syi_kv_pages *p = job->pages;
-    sy_fault *fault = &job->fault[task];
+    struct syi_found *found = &job->found[task];
     struct syi_kv_walk walk;
     int64_t slot[SYI_KV_CHUNK];
 
-    fault->status = SY_OK;
+    found->bad = SYI_GOOD;
     syi_kv_walk_begin(&walk, p, job->n_tasks, task);
     for (const int64_t first = walk.flat; walk.flat < walk.end;) {
         if (!syi_kv_walk_on(&walk, p, slot, SYI_KV_CHUNK)) {
-            for (int64_t j = walk.j; j < walk.j + walk.n && fault->status == SY_OK; j++)
-                *fault = fault_at(p, &walk.sequence, walk.b, j);
+            for (int64_t j = walk.j; j < walk.j + walk.n && found->bad == SYI_GOOD; j++)
+                *found = fault_at(p, &walk.sequence, walk.b, j);
             return;
         }
         unsigned char *kept =
@@ -363,64 +361,13 @@ static void check_positions(void *data, int task)
     }
 }
 
-static sy_status refuse_length(sy_ctx *ctx, const sy_fault *f)
-{
-    const long long value = f->value, limit = f->limit, batch = f->batch;
-    const char *code = sy_fault_name(f->code);
-    if (strcmp(f->argument, "indptr") == 0)
-        return f->value < f->limit || f->value < 0
-                   ? syi_fail_at(ctx, f,
-                                 "at entry %lld is %lld, want %lld or more: lists do not descend (%s)", batch,
-                                 value, limit, code)
-                   : syi_fail_at(ctx, f,
-                                 "at entry %lld is %lld, want at most %lld, the pages of page_indices (%s)",
-                                 batch, value, limit, code);
-    if (strcmp(f->argument, "last_page_len") == 0)
-        return syi_fail_at(ctx, f, "at batch %lld is %lld, want %s %lld (%s)", batch, value,
-                           f->value < f->limit ? "at least" : "at most", limit, code);
-    if (f->limit == 0 && f->value < 0)
-        return syi_fail_at(ctx, f, "at batch %lld is %lld, want 0 or more (%s)", batch, value, code);
-    return syi_fail_at(ctx, f, "at batch %lld is %lld, want 0 to %lld (%s)", batch, value, limit, code);
-}
-
-sy_status syi_kv_refuse(sy_ctx *ctx, const struct syi_kv_pages *pages, const sy_fault *f)
-{
-    const long long value = f->value, limit = f->limit, batch = f->batch, position = f->position;
-    const char *code = sy_fault_name(f->code);
-    const bool lists = syi_kv_lists(&pages->table);
-    switch (f->code) {
-    case SY_FAULT_LENGTH_RANGE:
-        return refuse_length(ctx, f);
-    case SY_FAULT_REQ_RANGE:
-        return syi_fail_at(ctx, f, "at batch %lld is %lld, want 0 or more and below %lld, the %s (%s)", batch,
-                           value, limit, lists ? "lists of indptr" : "rows of block_table", code);
-    case SY_FAULT_INDEX_RANGE:
-        return syi_fail_at(ctx, f, "at batch %lld, position %lld is %lld, want 0 or more and below %lld (%s)",
-                           batch, position, value, limit, code);
-    case SY_FAULT_TABLE_SHORT:
-        return syi_fail_at(ctx, f, "has %lld %s, want at least %lld for batch %lld, position %lld (%s)",
-                           limit, lists ? "pages there" : "columns", value + 1, batch, position, code);
-    case SY_FAULT_BLOCK_RANGE:
-        return syi_fail_at(
-            ctx, f, "gives block %lld for batch %lld, position %lld, want 0 or more and below %lld (%s)",
-            value, batch, position, limit, code);
-    default:
-        return syi_fail_at(ctx, f,
-                           "leads to cache row %lld for batch %lld, position %lld, want below %lld (%s)",
-                           value, batch, position, limit, code);
-    }
-}
-
-sy_status syi_kv_judge(sy_ctx *ctx, const struct syi_kv_pages *pages, int n_tasks, sy_fault *fault,
+sy_status syi_kv_judge(sy_ctx *ctx, const struct syi_kv_pages *pages, int n_tasks, struct syi_found *found,
                        const struct syi_kv_kept *kept)
 {
-    struct job job = {pages, n_tasks, fault, kept};
-    const sy_fault first = syi_kv_judge_sequences(pages);
-    if (first.status != SY_OK)
-        return syi_kv_refuse(ctx, pages, &first);
+    struct job job = {pages, n_tasks, found, kept};
+    const sy_status st = syi_report(ctx, syi_kv_judge_sequences(pages));
+    if (st != SY_OK)
+        return st;
     syi_parallel(ctx, n_tasks, check_positions, &job);
-    for (int i = 0; i < n_tasks; i++)
-        if (fault[i].status != SY_OK)
-            return syi_kv_refuse(ctx, pages, &fault[i]);
-    return SY_OK;
+    return syi_report(ctx, syi_first_bad(found, n_tasks));
 }

@@ -22,14 +22,15 @@ struct syi_kv_sequence syi_kv_sequence_at(const struct syi_kv_pages *pages, int6
 struct syi_kv_sequence syi_kv_row_at(const struct syi_kv_pages *pages, int64_t r);
 
 /* The first fault of page lists: they follow each other inside the pages, and last pages hold 1 to S tokens. */
-sy_fault syi_kv_judge_lists(const struct syi_kv_pages *pages);
+struct syi_found syi_kv_judge_lists(const struct syi_kv_pages *pages);
 
-/* The first fault of page lists, then of lengths and table rows, in order of b; status OK when there is none. */
-sy_fault syi_kv_judge_sequences(const struct syi_kv_pages *pages);
+/* The first fault of page lists, then of lengths and table rows, in order of b. */
+struct syi_found syi_kv_judge_sequences(const struct syi_kv_pages *pages);
 
-/* What is wrong with a token of a sequence, without its place; status OK when nothing is. Every number is judged as
-   64 bits before it is multiplied. */
-sy_fault syi_kv_fault_of(const struct syi_kv_pages *pages, const struct syi_kv_sequence *sequence, int64_t t);
+/* What is wrong with a token of a sequence, without its place. Every number is judged as 64 bits before it is
+   multiplied. */
+struct syi_found syi_kv_fault_of(const struct syi_kv_pages *pages, const struct syi_kv_sequence *sequence,
+                                 int64_t t);
 
 /*
  * Slots are written only after all positions were validated, which translates them. An operator whose output is the
@@ -54,9 +55,9 @@ static inline unsigned char *syi_kv_kept_at(const struct syi_kv_kept *kept, int 
                : NULL;
 }
 
-/* Validates all sequences, then all positions, on n_tasks tasks; `fault` is scratch, one for each. Fails with the
-   sentence of the first fault in order. `kept` may be NULL. */
-sy_status syi_kv_judge(sy_ctx *ctx, const struct syi_kv_pages *pages, int n_tasks, sy_fault *fault,
+/* Validates all sequences, then all positions, on n_tasks tasks; `found` is scratch, one for each. Reports the
+   first fault in order. `kept` may be NULL. */
+sy_status syi_kv_judge(sy_ctx *ctx, const struct syi_kv_pages *pages, int n_tasks, struct syi_found *found,
                        const struct syi_kv_kept *kept);
 
 /* The steps of a translation that no data can lead astray: n indices widened to t, and whether all are below the limit;
@@ -70,9 +71,6 @@ bool syi_kv_look_up(const struct syi_kv_pages *pages, const struct syi_kv_entrie
                     int64_t n, int64_t *slot);
 
 void syi_kv_store(unsigned char *to, sy_type type, int64_t n, const int64_t *slot);
-
-/* Fails with the sentence of a fault. */
-sy_status syi_kv_refuse(sy_ctx *ctx, const struct syi_kv_pages *pages, const sy_fault *fault);
 
 /* Walks the positions of a task, a chunk of one sequence at a time. */
 struct syi_kv_walk {

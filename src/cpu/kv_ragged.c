@@ -12,7 +12,7 @@ struct job {
     const struct syi_kernels *kernels;
     int64_t n; /* rows asked for */
     int n_tasks;
-    sy_fault *fault;            /* [task]; status OK while nothing is wrong */
+    struct syi_found *found;    /* [task] the first */
     struct syi_kv_mover *mover; /* [task] */
 };
 
@@ -20,7 +20,7 @@ struct job {
 static size_t lay_out(const sy_ctx *ctx, void *workspace, struct job *job)
 {
     struct syi_arena arena = {workspace, 0};
-    job->fault = syi_take(&arena, syi_size_mul((size_t)ctx->threads, sizeof *job->fault));
+    job->found = syi_take(&arena, syi_size_mul((size_t)ctx->threads, sizeof *job->found));
     job->mover = syi_take(&arena, syi_size_mul((size_t)ctx->threads, sizeof *job->mover));
     return arena.used;
 }
@@ -98,85 +98,62 @@ static bool walk_on(struct walk *w, const struct syi_kv_ragged_plan *p)
 
 /* ---- Contents ---------------------------------------------------------------------------------------- */
 
-static sy_fault judge_lengths(const struct syi_kv_ragged_plan *p)
+static struct syi_found judge_lengths(const struct syi_kv_ragged_plan *p)
 {
     int64_t before = 0;
     for (int64_t i = 0; i <= p->pages.batch; i++) {
         const int64_t at = syi_column_int(&p->cu_lens, i), most = i == 0 ? 0 : p->n_rows;
         if (at < before || at > most)
-            return (sy_fault){SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE,      "cu_lens", i, -1,
-                              at,           at < before ? before : most};
+            return syi_bad_at(i == 0        ? SYI_BAD_KV_DENSE_FIRST
+                              : at < before ? SYI_BAD_KV_DENSE_BACK
+                                            : SYI_BAD_KV_DENSE_HIGH,
+                              i, -1, at, at < before ? before : most);
         before = at;
     }
-    return (sy_fault){.status = SY_OK};
+    return syi_good();
 }
 
 /* The rows of a page are right when the first and the last are: what holds for both holds between them. */
-static sy_fault judge_rows(const struct walk *w, const struct syi_kv_pages *pages)
+static struct syi_found judge_rows(const struct walk *w, const struct syi_kv_ragged_plan *p)
 {
-    sy_fault fault = syi_kv_fault_of(pages, &w->sequence, w->t);
+    const struct syi_kv_pages *pages = &p->pages;
+    struct syi_found found = syi_kv_fault_of(pages, &w->sequence, w->t);
     int64_t i = 0;
-    if (fault.status == SY_OK && syi_kv_fault_of(pages, &w->sequence, w->t + w->n - 1).status != SY_OK)
-        while (fault.status == SY_OK)
-            fault = syi_kv_fault_of(pages, &w->sequence, w->t + ++i);
-    fault.batch = w->b;
-    fault.position = w->row - w->first + i;
-    return fault;
+    if (found.bad == SYI_GOOD && syi_kv_fault_of(pages, &w->sequence, w->t + w->n - 1).bad != SYI_GOOD)
+        while (found.bad == SYI_GOOD)
+            found = syi_kv_fault_of(pages, &w->sequence, w->t + ++i);
+    if (found.bad == SYI_BAD_KV_INDEX)
+        found.bad = p->starts.rows.data != NULL ? SYI_BAD_KV_STARTS_TOKEN : SYI_BAD_KV_DENSE_TOKEN;
+    found.batch = w->b;
+    found.position = w->row - w->first + i;
+    return found;
 }
 
 static void check_rows(void *data, int task)
 {
     const struct job *job = data;
-    sy_fault *fault = &job->fault[task];
+    struct syi_found *found = &job->found[task];
     struct walk walk;
-    fault->status = SY_OK;
+    found->bad = SYI_GOOD;
     walk_begin(&walk, job, task);
-    while (fault->status == SY_OK && walk_on(&walk, job->plan))
-        *fault = judge_rows(&walk, &job->plan->pages);
-}
-
-static sy_status refuse_lengths(sy_ctx *ctx, const sy_fault *f)
-{
-    const long long value = f->value, limit = f->limit, entry = f->batch;
-    const char *code = sy_fault_name(f->code);
-    if (entry == 0)
-        return syi_fail_at(ctx, f, "at entry 0 is %lld, want 0 (%s)", value, code);
-    if (value < limit)
-        return syi_fail_at(ctx, f, "at entry %lld is %lld, want %lld or more: lengths do not descend (%s)",
-                           entry, value, limit, code);
-    return syi_fail_at(ctx, f, "at entry %lld is %lld, want at most %lld, the rows of out (%s)", entry, value,
-                       limit, code);
-}
-
-static sy_status refuse_token(sy_ctx *ctx, const struct syi_kv_ragged_plan *p, sy_fault *f)
-{
-    if (f->code != SY_FAULT_INDEX_RANGE)
-        return syi_kv_refuse(ctx, &p->pages, f);
-    f->argument = p->starts.rows.data != NULL ? "starts" : "cu_lens";
-    return syi_fail_at(
-        ctx, f, "leads to token %lld for batch %lld, position %lld, want 0 or more and below %lld (%s)",
-        (long long)f->value, (long long)f->batch, (long long)f->position, (long long)f->limit,
-        sy_fault_name(f->code));
+    while (found->bad == SYI_GOOD && walk_on(&walk, job->plan))
+        *found = judge_rows(&walk, job->plan);
 }
 
 static sy_status judge(sy_ctx *ctx, struct job *job)
 {
     const struct syi_kv_ragged_plan *p = job->plan;
-    sy_fault fault = judge_lengths(p);
-    if (fault.status != SY_OK)
-        return refuse_lengths(ctx, &fault);
-    fault = syi_kv_judge_sequences(&p->pages);
-    if (fault.status != SY_OK)
-        return syi_kv_refuse(ctx, &p->pages, &fault);
+    sy_status st = syi_report(ctx, judge_lengths(p));
+    if (st == SY_OK)
+        st = syi_report(ctx, syi_kv_judge_sequences(&p->pages));
+    if (st != SY_OK)
+        return st;
     job->n = syi_column_int(&p->cu_lens, p->pages.batch);
     if (job->n == 0)
         return SY_OK;
     job->n_tasks = syi_tasks(ctx, job->n, (uint64_t)job->n * p->planes.slot_bytes / 2);
     syi_parallel(ctx, job->n_tasks, check_rows, job);
-    for (int i = 0; i < job->n_tasks; i++)
-        if (job->fault[i].status != SY_OK)
-            return refuse_token(ctx, p, &job->fault[i]);
-    return SY_OK;
+    return syi_report(ctx, syi_first_bad(job->found, job->n_tasks));
 }
 
 /* ---- The copy ---------------------------------------------------------------------------------------- */

@@ -12,7 +12,7 @@ struct job {
     const struct syi_kv_scatter_plan *plan;
     const struct syi_kernels *kernels;
     int n_tasks;
-    sy_fault *fault;            /* [task]; status OK while nothing is wrong */
+    struct syi_found *found;    /* [task] the first */
     struct syi_kv_mover *mover; /* [task] */
     struct syi_keyed *keyed[2]; /* [n] each; only where uniqueness is asked for */
 };
@@ -28,7 +28,7 @@ static size_t lay_out(const sy_ctx *ctx, const struct syi_kv_scatter_plan *p, vo
     struct syi_arena arena = {workspace, 0};
     const size_t keyed = p->check_unique ? syi_size_mul((size_t)p->n, sizeof(struct syi_keyed)) : 0;
     job->n_tasks = count_tasks(ctx, p);
-    job->fault = syi_take(&arena, (size_t)job->n_tasks * sizeof *job->fault);
+    job->found = syi_take(&arena, (size_t)job->n_tasks * sizeof *job->found);
     job->mover = syi_take(&arena, (size_t)job->n_tasks * sizeof *job->mover);
     job->keyed[0] = syi_take(&arena, keyed);
     job->keyed[1] = syi_take(&arena, keyed);
@@ -74,24 +74,24 @@ static void check_slots(void *data, int task)
     const struct job *job = data;
     const struct syi_kv_scatter_plan *p = job->plan;
     const int64_t end = syi_part(p->n, job->n_tasks, task + 1);
-    sy_fault *fault = &job->fault[task];
+    const enum syi_bad bad = p->pad == SY_PAD_SKIP ? SYI_BAD_KV_SLOT_OR_NONE : SYI_BAD_KV_SLOT;
+    struct syi_found *found = &job->found[task];
     int64_t slot[SYI_KV_CHUNK], n;
 
-    fault->status = SY_OK;
-    for (int64_t at = syi_part(p->n, job->n_tasks, task); at < end && fault->status == SY_OK; at += n) {
+    found->bad = SYI_GOOD;
+    for (int64_t at = syi_part(p->n, job->n_tasks, task); at < end && found->bad == SYI_GOOD; at += n) {
         n = load_slots(p, at, end, slot, SYI_KV_CHUNK);
         const int64_t i = find_fault(p, slot, n);
         if (i < n)
-            *fault = (sy_fault){SY_ERR_INDEX, SY_FAULT_SLOT_RANGE,  "slots", -1, at + i,
-                                slot[i],      p->planes.pool.n_rows};
+            *found = syi_bad_at(bad, -1, at + i, slot[i], p->planes.pool.n_rows);
     }
 }
 
 /* The first position below `end` whose slot stands at an earlier one too. */
-static sy_fault find_duplicate(const struct job *job, int64_t end)
+static struct syi_found find_duplicate(const struct job *job, int64_t end)
 {
     const struct syi_kv_scatter_plan *p = job->plan;
-    sy_fault first = {.status = SY_OK};
+    struct syi_found first = syi_good();
     int64_t *const slot = job->mover[0].slot, n; /* no row is moved before this has ended */
     size_t n_live = 0;
     for (int64_t at = 0; at < end; at += n) {
@@ -103,22 +103,10 @@ static sy_fault find_duplicate(const struct job *job, int64_t end)
     const struct syi_keyed *sorted =
         syi_sort_keyed(job->keyed[0], job->keyed[1], n_live, (uint64_t)p->planes.pool.n_rows);
     for (size_t i = 1; i < n_live; i++)
-        if (sorted[i].key == sorted[i - 1].key && (first.status == SY_OK || sorted[i].value < first.position))
-            first = (sy_fault){SY_ERR_INDEX,           SY_FAULT_DUPLICATE, "slots", -1, sorted[i].value,
-                               (int64_t)sorted[i].key, sorted[i - 1].value};
+        if (sorted[i].key == sorted[i - 1].key && (first.bad == SYI_GOOD || sorted[i].value < first.position))
+            first = syi_bad_at(SYI_BAD_KV_SLOT_TWICE, -1, sorted[i].value, (int64_t)sorted[i].key,
+                               sorted[i - 1].value);
     return first;
-}
-
-static sy_status refuse(sy_ctx *ctx, const struct syi_kv_scatter_plan *p, const sy_fault *f)
-{
-    if (f->code == SY_FAULT_DUPLICATE)
-        return syi_fail_at(
-            ctx, f, "at position %lld is %lld, want a slot of its own: position %lld has it (%s)",
-            (long long)f->position, (long long)f->value, (long long)f->limit, sy_fault_name(f->code));
-    return syi_fail_at(ctx, f,
-                       "at position %lld is %lld, want 0 or more and below %lld, the rows of cache%s (%s)",
-                       (long long)f->position, (long long)f->value, (long long)f->limit,
-                       p->pad == SY_PAD_SKIP ? ", or -1 for none" : "", sy_fault_name(f->code));
 }
 
 /* In order of position; of one position its range comes first. */
@@ -126,15 +114,13 @@ static sy_status judge(sy_ctx *ctx, struct job *job)
 {
     const struct syi_kv_scatter_plan *p = job->plan;
     syi_parallel(ctx, job->n_tasks, check_slots, job);
-    sy_fault fault = job->fault[0];
-    for (int i = 1; i < job->n_tasks && fault.status == SY_OK; i++)
-        fault = job->fault[i];
+    struct syi_found found = syi_first_bad(job->found, job->n_tasks);
     if (p->check_unique) {
-        const sy_fault duplicate = find_duplicate(job, fault.status == SY_OK ? p->n : fault.position);
-        if (duplicate.status != SY_OK)
-            fault = duplicate;
+        const struct syi_found duplicate = find_duplicate(job, found.bad == SYI_GOOD ? p->n : found.position);
+        if (duplicate.bad != SYI_GOOD)
+            found = duplicate;
     }
-    return fault.status == SY_OK ? SY_OK : refuse(ctx, p, &fault);
+    return syi_report(ctx, found);
 }
 
 static void copy_rows(void *data, int task)

@@ -12,7 +12,7 @@ enum { CHUNK = 512 }; /* tokens translated at a time */
 struct job {
     const struct syi_kv_slots_plan *plan;
     int n_tasks;
-    sy_fault *fault; /* [task]; status OK while nothing is wrong */
+    struct syi_found *found; /* [task] the first */
     struct syi_kv_kept kept;
 };
 
@@ -29,7 +29,7 @@ static int count_tasks(const sy_ctx *ctx, const struct syi_kv_slots_plan *p)
 static size_t lay_out(struct job *job, void *base)
 {
     struct syi_arena arena = {base, 0};
-    job->fault = syi_take(&arena, (size_t)job->n_tasks * sizeof *job->fault);
+    job->found = syi_take(&arena, (size_t)job->n_tasks * sizeof *job->found);
     job->kept = syi_kv_take_kept(&arena, n_tokens(job->plan), job->n_tasks, job->plan->slot_type);
     return arena.used;
 }
@@ -112,18 +112,38 @@ static bool translate(const struct syi_kv_slots_plan *p, const struct chunk *c, 
            translate_mixed(p, c, slot);
 }
 
-static sy_fault fault_at(const struct syi_kv_slots_plan *p, const struct chunk *c, int64_t i)
+/* A fault of a token's position, in the words of this operator. */
+static enum syi_bad of_token(int32_t bad)
+{
+    switch (bad) {
+    case SYI_BAD_KV_INDEX:
+        return SYI_BAD_KV_OF_TOKEN_INDEX;
+    case SYI_BAD_KV_BLOCK:
+        return SYI_BAD_KV_OF_TOKEN_BLOCK;
+    case SYI_BAD_KV_P_BLOCK:
+        return SYI_BAD_KV_OF_TOKEN_P_BLOCK;
+    case SYI_BAD_KV_ROW:
+        return SYI_BAD_KV_OF_TOKEN_ROW;
+    case SYI_BAD_KV_P_ROW:
+        return SYI_BAD_KV_OF_TOKEN_P_ROW;
+    default:
+        return (enum syi_bad)bad;
+    }
+}
+
+static struct syi_found fault_at(const struct syi_kv_slots_plan *p, const struct chunk *c, int64_t i)
 {
     const struct syi_kv_pages *pages = &p->pages;
     const int64_t r = batch_at(p, c, i), t = syi_load_index(c->position, c->j + i, pages->index_type);
     if (r < 0 || r >= pages->table.rows)
-        return (sy_fault){SY_ERR_INDEX, SY_FAULT_REQ_RANGE, "batch", -1, c->flat + i, r, pages->table.rows};
+        return syi_bad_at(syi_kv_lists(&pages->table) ? SYI_BAD_KV_OF_TOKEN_P_REQUEST
+                                                      : SYI_BAD_KV_OF_TOKEN_REQUEST,
+                          -1, c->flat + i, r, pages->table.rows);
     const struct syi_kv_sequence row = syi_kv_row_at(pages, r);
-    sy_fault fault = syi_kv_fault_of(pages, &row, t);
-    if (fault.code == SY_FAULT_INDEX_RANGE)
-        fault.argument = "position";
-    fault.position = c->flat + i;
-    return fault;
+    struct syi_found found = syi_kv_fault_of(pages, &row, t);
+    found.bad = (int32_t)of_token(found.bad);
+    found.position = c->flat + i;
+    return found;
 }
 
 static void check_tokens(void *data, int task)
@@ -131,16 +151,16 @@ static void check_tokens(void *data, int task)
     const struct job *job = data;
     const struct syi_kv_slots_plan *p = job->plan;
     const int64_t end = syi_part(n_tokens(p), job->n_tasks, task + 1);
-    sy_fault *fault = &job->fault[task];
+    struct syi_found *found = &job->found[task];
     const int64_t first = syi_part(n_tokens(p), job->n_tasks, task);
     int64_t slot[CHUNK];
-    fault->status = SY_OK;
-    for (int64_t at = first; at < end && fault->status == SY_OK;) {
+    found->bad = SYI_GOOD;
+    for (int64_t at = first; at < end && found->bad == SYI_GOOD;) {
         const struct chunk chunk = chunk_at(p, at, end);
         unsigned char *kept = syi_kv_kept_at(&job->kept, task, at - first, chunk.n);
         if (!translate(p, &chunk, slot))
-            for (int64_t i = 0; i < chunk.n && fault->status == SY_OK; i++)
-                *fault = fault_at(p, &chunk, i);
+            for (int64_t i = 0; i < chunk.n && found->bad == SYI_GOOD; i++)
+                *found = fault_at(p, &chunk, i);
         else if (kept != NULL)
             syi_kv_store(kept, p->slot_type, chunk.n, slot);
         at += chunk.n;
@@ -169,27 +189,6 @@ static void write_slots(void *data, int task)
     }
 }
 
-static sy_status refuse(sy_ctx *ctx, const struct syi_kv_pages *pages, const sy_fault *f)
-{
-    const long long value = f->value, limit = f->limit, at = f->position;
-    const char *code = sy_fault_name(f->code);
-    switch (f->code) {
-    case SY_FAULT_REQ_RANGE:
-        return syi_fail_at(ctx, f, "of token %lld is %lld, want 0 or more and below %lld, the %s (%s)", at,
-                           value, limit,
-                           syi_kv_lists(&pages->table) ? "lists of indptr" : "rows of block_table", code);
-    case SY_FAULT_INDEX_RANGE:
-        return syi_fail_at(ctx, f, "of token %lld is %lld, want 0 or more and below %lld (%s)", at, value,
-                           limit, code);
-    case SY_FAULT_BLOCK_RANGE:
-        return syi_fail_at(ctx, f, "gives block %lld for token %lld, want 0 or more and below %lld (%s)",
-                           value, at, limit, code);
-    default:
-        return syi_fail_at(ctx, f, "leads to cache row %lld for token %lld, want below %lld (%s)", value, at,
-                           limit, code);
-    }
-}
-
 sy_status syi_cpu_kv_slots(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_kv_slots_plan *p = &plan->kv_slots;
@@ -197,13 +196,12 @@ sy_status syi_cpu_kv_slots(sy_ctx *ctx, const union syi_plan *plan, void *worksp
     lay_out(&job, workspace);
     if (n_tokens(p) == 0)
         return SY_OK;
-    const sy_fault first = syi_kv_judge_lists(&p->pages);
-    if (first.status != SY_OK)
-        return syi_kv_refuse(ctx, &p->pages, &first);
+    sy_status st = syi_report(ctx, syi_kv_judge_lists(&p->pages));
+    if (st != SY_OK)
+        return st;
     syi_parallel(ctx, job.n_tasks, check_tokens, &job);
-    for (int i = 0; i < job.n_tasks; i++)
-        if (job.fault[i].status != SY_OK)
-            return refuse(ctx, &p->pages, &job.fault[i]);
-    syi_parallel(ctx, job.n_tasks, write_slots, &job);
-    return SY_OK;
+    st = syi_report(ctx, syi_first_bad(job.found, job.n_tasks));
+    if (st == SY_OK)
+        syi_parallel(ctx, job.n_tasks, write_slots, &job);
+    return st;
 }

@@ -10,7 +10,7 @@
 struct job {
     const struct syi_kv_translate_plan *plan;
     int n_tasks;
-    sy_fault *fault; /* [task] */
+    struct syi_found *found; /* [task] */
     struct syi_kv_kept kept;
 };
 
@@ -25,7 +25,7 @@ static size_t lay_out(struct job *job, void *base)
 {
     const struct syi_kv_translate_plan *p = job->plan;
     struct syi_arena arena = {base, 0};
-    job->fault = syi_take(&arena, (size_t)job->n_tasks * sizeof *job->fault);
+    job->found = syi_take(&arena, (size_t)job->n_tasks * sizeof *job->found);
     job->kept = syi_kv_take_kept(&arena, p->pages.batch * p->pages.k, job->n_tasks, p->slot_type);
     return arena.used;
 }
@@ -80,7 +80,7 @@ sy_status syi_cpu_kv_translate(sy_ctx *ctx, const union syi_plan *plan, void *wo
     struct job job = {.plan = p, .n_tasks = count_tasks(ctx, p)};
     lay_out(&job, workspace);
     if (p->pages.k > 0 && p->pages.batch > 0) {
-        const sy_status st = syi_kv_judge(ctx, &p->pages, job.n_tasks, job.fault, &job.kept);
+        const sy_status st = syi_kv_judge(ctx, &p->pages, job.n_tasks, job.found, &job.kept);
         if (st != SY_OK)
             return st;
         syi_parallel(ctx, job.n_tasks, write_slots, &job);

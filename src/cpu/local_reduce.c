@@ -38,13 +38,6 @@ size_t syi_cpu_local_reduce_workspace(const sy_ctx *ctx, const union syi_plan *p
     return arena.used;
 }
 
-static sy_status refuse_rows(sy_ctx *ctx, const char *argument, int64_t rows, int64_t wanted)
-{
-    const sy_fault fault = syi_value_fault(SY_ERR_CAPACITY, SY_FAULT_NONE, argument, rows, wanted);
-    return syi_fail_at(ctx, &fault, "has %lld rows, want at least %lld for these choices", (long long)rows,
-                       (long long)wanted);
-}
-
 /* Reads mapping and choices; the input must have a row for everything chosen. */
 static sy_status read_contents(sy_ctx *ctx, const struct syi_local_reduce_plan *p, struct scratch *s)
 {
@@ -53,12 +46,11 @@ static sy_status read_contents(sy_ctx *ctx, const struct syi_local_reduce_plan *
         return st;
     const int64_t n_local = s->hosts.n_local[p->device];
     if (p->layout == SY_LAYOUT_PADDED && p->n_local != n_local) {
-        const sy_fault fault =
-            syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_SHAPE, "input", p->n_local, n_local);
-        return syi_fail_at(ctx, &fault, "has %lld experts, want %lld, those of device %d",
-                           (long long)p->n_local, (long long)n_local, p->device);
+        struct syi_found found = syi_bad_at(SYI_BAD_INPUT_EXPERTS, -1, -1, p->n_local, n_local);
+        found.extra = p->device;
+        return syi_report(ctx, found);
     }
-    return syi_a2a_read_choices(ctx, "expert_metadata", p->metadata, p->index_type, p->n_tokens, p->n_slots,
+    return syi_a2a_read_choices(ctx, p->metadata_field, p->metadata, p->index_type, p->n_tokens, p->n_slots,
                                 p->n_experts, false, s->choice);
 }
 
@@ -106,7 +98,8 @@ static sy_status find_blocks(sy_ctx *ctx, const struct syi_local_reduce_plan *p,
                                         .layout = SY_LAYOUT_EXPERT,
                                         .align = p->align};
     const int64_t n_rows = syi_a2a_expert_rows(&s->hosts, &group, p->device, s->counts, s->next);
-    return n_rows <= p->in_rows ? SY_OK : refuse_rows(ctx, "input", p->in_rows, n_rows);
+    return n_rows <= p->in_rows ? SY_OK
+                                : syi_report(ctx, syi_bad_at(SYI_BAD_INPUT_ROWS, -1, -1, p->in_rows, n_rows));
 }
 
 sy_status syi_cpu_local_reduce(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
@@ -126,7 +119,7 @@ sy_status syi_cpu_local_reduce(sy_ctx *ctx, const union syi_plan *plan, void *wo
         return st;
     const int64_t n_rows = pick_all(p, &s, &order);
     if (p->layout == SY_LAYOUT_EXPERT && n_rows > p->out_rows)
-        return refuse_rows(ctx, "output", p->out_rows, n_rows);
+        return syi_report(ctx, syi_bad_at(SYI_BAD_OUTPUT_ROWS, -1, -1, p->out_rows, n_rows));
     const struct syi_a2a_sum sum = {.n_home = p->n_tokens,
                                     .n_slots = p->n_slots,
                                     .hidden = p->hidden,

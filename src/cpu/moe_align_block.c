@@ -37,10 +37,8 @@ static sy_status refuse_map(sy_ctx *ctx, const struct syi_moe_align_block_plan *
 {
     for (int64_t e = 0; e < p->n_experts && p->expert_map != NULL; e++) {
         const int64_t here = syi_load_i32(p->expert_map, e);
-        const sy_fault fault = {SY_ERR_INDEX, SY_FAULT_INDEX_RANGE, "expert_map", -1, e, here, -1};
         if (here < -1)
-            return syi_fail_at(ctx, &fault, "at expert %lld is %lld, want -1 or more", (long long)e,
-                               (long long)here);
+            return syi_report(ctx, syi_bad_at(SYI_BAD_EXPERT_MAP, -1, e, here, -1));
     }
     return SY_OK;
 }

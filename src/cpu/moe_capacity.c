@@ -40,15 +40,12 @@ static inline struct extremes extremes_of(const unsigned char *counts, int64_t n
     return x;
 }
 
-static sy_status refuse_negative(sy_ctx *ctx, const struct syi_moe_capacity_plan *p)
+static struct syi_found find_negative(const struct syi_moe_capacity_plan *p)
 {
     int64_t e = 0;
     while (syi_load_index(p->counts, e, p->type) >= 0)
         e++;
-    const int64_t count = syi_load_index(p->counts, e, p->type);
-    const sy_fault fault = {SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE, "counts", -1, e, count, 0};
-    return syi_fail_at(ctx, &fault, "is %lld for expert %lld, want 0 or more", (long long)count,
-                       (long long)e);
+    return syi_bad_at(SYI_BAD_COUNT_NEGATIVE, -1, e, syi_load_index(p->counts, e, p->type), 0);
 }
 
 sy_status syi_cpu_moe_capacity(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
@@ -60,15 +57,11 @@ sy_status syi_cpu_moe_capacity(sy_ctx *ctx, const union syi_plan *plan, void *wo
         const struct extremes x = p->type == SY_TYPE_I64 ? extremes_of(p->counts, p->n_experts, SY_TYPE_I64)
                                                          : extremes_of(p->counts, p->n_experts, SY_TYPE_I32);
         if (x.bits[0] < 0)
-            return refuse_negative(ctx, p);
+            return syi_report(ctx, find_negative(p));
         slots = x.largest[0] < slots ? x.largest[0] : slots;
     }
-    if (!syi_round_up(slots, p->alignment, &rounded)) {
-        const sy_fault fault =
-            syi_value_fault(SY_ERR_OVERFLOW, SY_FAULT_NONE, "alignment", p->alignment, slots);
-        return syi_fail_at(ctx, &fault, "is %lld for a capacity of %lld, want a multiple below 2^63",
-                           (long long)p->alignment, (long long)slots);
-    }
+    if (!syi_round_up(slots, p->alignment, &rounded))
+        return syi_report(ctx, syi_bad_at(SYI_BAD_CAPACITY_ALIGNMENT, -1, -1, p->alignment, slots));
     syi_store_i64(p->out, 0, rounded);
     return SY_OK;
 }

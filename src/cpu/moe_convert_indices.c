@@ -40,31 +40,6 @@ size_t syi_cpu_moe_convert_indices_workspace(const sy_ctx *ctx, const union syi_
 
 /* ---- Reading ----------------------------------------------------------------------------------------- */
 
-/* An element is not in [-1, limit). Of a TE map, batch is the token and position the column. */
-static sy_status refuse_range(sy_ctx *ctx, int64_t batch, int64_t position, int64_t value, int64_t limit)
-{
-    const sy_fault fault = {SY_ERR_ROUTING, SY_FAULT_SLOT_RANGE, "sorted_indices", batch, position, value,
-                            limit};
-    if (batch < 0)
-        return syi_fail_at(ctx, &fault, "has %lld at %lld, want -1 to %lld", (long long)value,
-                           (long long)position, (long long)limit - 1);
-    return syi_fail_at(ctx, &fault, "has %lld at token %lld, column %lld, want 0 to %lld", (long long)value,
-                       (long long)batch, (long long)position, (long long)limit - 1);
-}
-
-/* A row that a token has already; `where` is the slot that gave it, or of a TE map the token. */
-static sy_status refuse_twice(sy_ctx *ctx, int64_t batch, int64_t position, int64_t row, int64_t where)
-{
-    const sy_fault fault = {SY_ERR_ROUTING, SY_FAULT_DUPLICATE, "sorted_indices", batch, position, row,
-                            where};
-    if (batch < 0)
-        return syi_fail_at(ctx, &fault, "has row %lld at %lld, as it has at %lld, want distinct rows",
-                           (long long)row, (long long)position, (long long)where);
-    return syi_fail_at(ctx, &fault,
-                       "has row %lld at token %lld, column %lld, as token %lld has it, want distinct rows",
-                       (long long)row, (long long)batch, (long long)position, (long long)where);
-}
-
 static sy_status read_slots(sy_ctx *ctx, const struct job *job)
 {
     const struct syi_moe_convert_indices_plan *p = job->plan;
@@ -72,12 +47,12 @@ static sy_status read_slots(sy_ctx *ctx, const struct job *job)
         for (int64_t slot = t * p->n_slots; slot < (t + 1) * p->n_slots; slot++) {
             const int64_t row = syi_load_i32(p->in.data, slot);
             if (row < -1 || row >= p->n_rows)
-                return refuse_range(ctx, -1, slot, row, p->n_rows);
+                return syi_report(ctx, syi_bad_at(SYI_BAD_SORTED_RANGE, -1, slot, row, p->n_rows));
             if (row >= 0 && job->owner[row] >= 0) {
                 int64_t earlier = job->owner[row] * p->n_slots;
                 while (syi_load_i32(p->in.data, earlier) != row)
                     earlier++;
-                return refuse_twice(ctx, -1, slot, row, earlier);
+                return syi_report(ctx, syi_bad_at(SYI_BAD_SORTED_TWICE, -1, slot, row, earlier));
             }
             if (row >= 0)
                 job->owner[row] = (int32_t)t;
@@ -91,7 +66,7 @@ static sy_status read_rows(sy_ctx *ctx, const struct job *job)
     for (int64_t row = 0; row < p->n_rows; row++) {
         const int32_t t = syi_load_i32(p->in.data, row);
         if (t < -1 || t >= p->n_tokens)
-            return refuse_range(ctx, -1, row, t, p->n_tokens);
+            return syi_report(ctx, syi_bad_at(SYI_BAD_SORTED_RANGE, -1, row, t, p->n_tokens));
         job->owner[row] = t;
     }
     return SY_OK;
@@ -104,13 +79,13 @@ static sy_status read_te(sy_ctx *ctx, const struct job *job)
         const unsigned char *entries = syi_row(p->in, t);
         const int64_t n = syi_load_i32(entries, 2 * p->n_experts);
         if (n < 0 || n > p->n_experts)
-            return refuse_range(ctx, t, 2 * p->n_experts, n, p->n_experts + 1);
+            return syi_report(ctx, syi_bad_at(SYI_BAD_TE_RANGE, t, 2 * p->n_experts, n, p->n_experts + 1));
         for (int64_t i = 0; i < n; i++) {
             const int64_t row = syi_load_i32(entries, i);
             if (row < 0 || row >= p->n_rows)
-                return refuse_range(ctx, t, i, row, p->n_rows);
+                return syi_report(ctx, syi_bad_at(SYI_BAD_TE_RANGE, t, i, row, p->n_rows));
             if (job->owner[row] >= 0)
-                return refuse_twice(ctx, t, i, row, job->owner[row]);
+                return syi_report(ctx, syi_bad_at(SYI_BAD_TE_TWICE, t, i, row, job->owner[row]));
             job->owner[row] = (int32_t)t;
         }
     }
@@ -128,27 +103,26 @@ static sy_status find_experts(sy_ctx *ctx, const struct job *job)
         const int64_t next = syi_load_i64(p->offsets, e);
         if (next < row || next > p->n_rows || (e == 0 && next != 0)) {
             const int64_t most = e == 0 ? 0 : p->n_rows;
-            const sy_fault fault = {SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE,  "expert_offsets", -1, e,
-                                    next,         next < row ? row : most};
-            return syi_fail_at(ctx, &fault, "has %lld at %lld, want %lld to %lld", (long long)next,
-                               (long long)e, (long long)row, (long long)most);
+            const bool low = next < row;
+            struct syi_found found =
+                syi_bad_at(low ? SYI_BAD_OFFSETS_LOW : SYI_BAD_OFFSETS_HIGH, -1, e, next, low ? row : most);
+            found.extra = low ? most : row;
+            return syi_report(ctx, found);
         }
         for (; row < next; row++)
             job->expert[row] = (int32_t)(e - 1);
     }
     for (const int64_t end = row; row < p->n_rows; row++)
         if (job->owner[row] >= 0) {
-            const sy_fault fault = {
-                SY_ERR_ROUTING, SY_FAULT_SLOT_RANGE, "expert_offsets", -1, p->n_experts, end, row + 1};
-            return syi_fail_at(ctx, &fault,
-                               "end at row %lld, but row %lld belongs to token %lld, want its expert",
-                               (long long)end, (long long)row, (long long)job->owner[row]);
+            struct syi_found found = syi_bad_at(SYI_BAD_OFFSETS_END, -1, p->n_experts, end, row + 1);
+            found.extra = job->owner[row];
+            return syi_report(ctx, found);
         }
     return SY_OK;
 }
 
 /* The rows of every token, ascending; refuses a token with more than `most`. */
-static sy_status list_rows(sy_ctx *ctx, const struct job *job, const char *field, int64_t most)
+static sy_status list_rows(sy_ctx *ctx, const struct job *job, enum syi_bad over, int64_t most)
 {
     const struct syi_moe_convert_indices_plan *p = job->plan;
     memset(job->first, 0, ((size_t)p->n_tokens + 1) * sizeof *job->first);
@@ -158,11 +132,8 @@ static sy_status list_rows(sy_ctx *ctx, const struct job *job, const char *field
     int32_t total = 0;
     for (int64_t t = 0; t < p->n_tokens; t++) {
         const int32_t n = job->first[t];
-        if (n > most) {
-            const sy_fault fault = {SY_ERR_ROUTING, SY_FAULT_ROW_OVERFULL, "sorted_indices", -1, t, n, most};
-            return syi_fail_at(ctx, &fault, "gives token %lld %lld rows, want at most %s = %lld",
-                               (long long)t, (long long)n, field, (long long)most);
-        }
+        if (n > most)
+            return syi_report(ctx, syi_bad_at(over, -1, t, n, most));
         total += n;
         job->first[t] = total; /* the end; the pass below walks back to the beginning */
     }
@@ -219,8 +190,8 @@ static sy_status judge(sy_ctx *ctx, const struct job *job)
     if (st == SY_OK && p->to == SY_INDEX_TE)
         st = find_experts(ctx, job);
     if (st == SY_OK && p->to != SY_INDEX_ROW)
-        st = p->to == SY_INDEX_SLOT ? list_rows(ctx, job, "k", p->n_slots)
-                                    : list_rows(ctx, job, "E", p->n_experts);
+        st = p->to == SY_INDEX_SLOT ? list_rows(ctx, job, SYI_BAD_ROWS_OVER_K, p->n_slots)
+                                    : list_rows(ctx, job, SYI_BAD_ROWS_OVER_EXPERTS, p->n_experts);
     return st;
 }
 

@@ -93,12 +93,8 @@ sy_status syi_cpu_moe_ids_from_map(sy_ctx *ctx, const union syi_plan *plan, void
     syi_parallel(ctx, job.n_tasks, count_rows, &job);
     for (int i = 0; i < job.n_tasks; i++) {
         const struct task_fault *f = &job.fault[i];
-        if (f->token < 0)
-            continue;
-        const sy_fault fault = {SY_ERR_ROUTING, SY_FAULT_ROW_OVERFULL, "routing_map", -1, f->token, f->routed,
-                                p->n_slots};
-        return syi_fail_at(ctx, &fault, "routes token %lld to %lld experts, want at most k = %lld",
-                           (long long)f->token, (long long)f->routed, (long long)p->n_slots);
+        if (f->token >= 0)
+            return syi_report(ctx, syi_bad_at(SYI_BAD_MAP_OVER_K, -1, f->token, f->routed, p->n_slots));
     }
     if (p->n_slots > 0)
         syi_parallel(ctx, job.n_tasks, write_rows, &job);

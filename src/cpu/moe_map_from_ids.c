@@ -139,20 +139,15 @@ static void judge_ids(void *data, int task)
     job->fault[task] = fault;
 }
 
-static sy_status refuse(sy_ctx *ctx, const struct syi_moe_map_from_ids_plan *p, const struct task_fault *f)
+static struct syi_found found_at(const struct syi_moe_map_from_ids_plan *p, const struct task_fault *f)
 {
     const int64_t id = id_at(p, f->token, f->slot);
-    sy_fault fault = {SY_ERR_INDEX, SY_FAULT_INDEX_RANGE, "ids", f->token, f->slot, id, p->n_experts};
     if (!f->repeated)
-        return syi_fail_at(ctx, &fault, "at token %lld, slot %lld is %lld, want 0 or more and below %lld",
-                           (long long)f->token, (long long)f->slot, (long long)id, (long long)p->n_experts);
+        return syi_bad_at(SYI_BAD_ID_RANGE, f->token, f->slot, id, p->n_experts);
     int64_t first = 0;
     while (id_at(p, f->token, first) != id)
         first++;
-    fault = (sy_fault){SY_ERR_ROUTING, SY_FAULT_DUPLICATE, "ids", f->token, f->slot, id, first};
-    return syi_fail_at(ctx, &fault,
-                       "at token %lld, slot %lld is %lld, as slot %lld is, want distinct experts",
-                       (long long)f->token, (long long)f->slot, (long long)id, (long long)first);
+    return syi_bad_at(SYI_BAD_ID_TWICE, f->token, f->slot, id, first);
 }
 
 /* Rows that follow each other are cleared as one: a row alone is too short to reach the speed of a fill. */
@@ -225,7 +220,7 @@ sy_status syi_cpu_moe_map_from_ids(sy_ctx *ctx, const union syi_plan *plan, void
     syi_parallel(ctx, job.n_tasks, judge_ids, &job);
     for (int i = 0; i < job.n_tasks; i++)
         if (job.fault[i].token >= 0)
-            return refuse(ctx, p, &job.fault[i]);
+            return syi_report(ctx, found_at(p, &job.fault[i]));
     if (p->n_experts > 0)
         syi_parallel(ctx, job.n_tasks, write_rows, &job);
     return SY_OK;

@@ -80,10 +80,9 @@ static sy_status refuse_short(sy_ctx *ctx, const struct job *job)
         const int64_t count = tokens_of(job, e, &lacks);
         if (lacks <= n_tokens - count)
             continue;
-        const sy_fault fault = {SY_ERR_ROUTING, SY_FAULT_LENGTH_RANGE, "routing_map", -1, e, count, n_tokens};
-        return syi_fail_at(ctx, &fault,
-                           "routes %lld of %lld tokens to expert %lld, want at least %lld tokens",
-                           (long long)count, (long long)n_tokens, (long long)e, (long long)count + lacks);
+        struct syi_found found = syi_bad_at(SYI_BAD_MAP_SHORT, -1, e, count, n_tokens);
+        found.extra = count + lacks;
+        return syi_report(ctx, found);
     }
     return SY_OK;
 }

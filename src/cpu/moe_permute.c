@@ -226,18 +226,9 @@ static sy_status refuse_overfull(sy_ctx *ctx, const struct job *job)
 {
     for (int b = 0; b < job->n_chunks; b++) {
         const struct chunk_fault *f = &job->fault[b];
-        if (f->token < 0)
-            continue;
-        const sy_fault fault = {.status = SY_ERR_ROUTING,
-                                .code = SY_FAULT_ROW_OVERFULL,
-                                .argument = "routing_map",
-                                .batch = -1,
-                                .position = f->token,
-                                .value = f->routed,
-                                .limit = job->plan->n_slots};
-        return syi_fail_at(ctx, &fault,
-                           "routes token %lld to %lld experts, want at most %lld (num_out_tokens / tokens)",
-                           (long long)f->token, (long long)f->routed, (long long)job->plan->n_slots);
+        if (f->token >= 0)
+            return syi_report(ctx,
+                              syi_bad_at(SYI_BAD_MAP_OVERFULL, -1, f->token, f->routed, job->plan->n_slots));
     }
     return SY_OK;
 }

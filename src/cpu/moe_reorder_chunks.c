@@ -45,12 +45,8 @@ static sy_status sum_ranks(sy_ctx *ctx, struct job *job)
     for (int64_t r = 0; r < p->n_ranks && p->n_experts > 0; r++)
         for (int64_t e = 0; e < p->n_experts; e++) {
             const int64_t count = count_at(p, r, e), left = p->n_rows - job->live;
-            if (count < 0 || count > left) {
-                const sy_fault fault = {SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE, "counts", r, e, count, left};
-                return syi_fail_at(
-                    ctx, &fault, "at rank %lld, expert %lld is %lld, want 0 to %lld, the rows that are left",
-                    (long long)r, (long long)e, (long long)count, (long long)left);
-            }
+            if (count < 0 || count > left)
+                return syi_report(ctx, syi_bad_at(SYI_BAD_COUNT_LEFT, r, e, count, left));
             job->ranked[r * p->n_experts + e] = job->live;
             job->live += count;
         }

@@ -10,7 +10,7 @@ struct job {
     const struct syi_moe_rows_plan *plan;
     const struct syi_kernels *kernels;
     int n_tasks;
-    sy_fault *fault;             /* [task]; status OK while nothing is wrong */
+    struct syi_found *found;     /* [task] the first */
     const unsigned char *values; /* [M], of the type of probs */
 };
 
@@ -30,22 +30,21 @@ static void judge_tokens(void *data, int task)
     const struct job *job = data;
     const struct syi_moe_rows_plan *p = job->plan;
     const int64_t end = syi_part(p->n_tokens, job->n_tasks, task + 1);
-    sy_fault *fault = &job->fault[task];
-    fault->status = SY_OK;
+    struct syi_found *found = &job->found[task];
+    found->bad = SYI_GOOD;
     for (int64_t t = syi_part(p->n_tokens, job->n_tasks, task); t < end; t++) {
         int64_t live = 0;
         for (int64_t slot = t * p->n_slots; slot < (t + 1) * p->n_slots; slot++) {
             const int64_t row = syi_load_i32(p->sorted_indices, slot);
             if (row < -1 || row >= p->n_rows) {
-                *fault = (sy_fault){SY_ERR_ROUTING, SY_FAULT_SLOT_RANGE, "sorted_indices", -1, slot, row,
-                                    p->n_rows};
+                *found = syi_bad_at(SYI_BAD_SORTED_RANGE, -1, slot, row, p->n_rows);
                 return;
             }
             live += row >= 0;
         }
         const int64_t routed = p->map.data != NULL ? count_experts(job, t) : live;
         if (routed != live) {
-            *fault = (sy_fault){SY_ERR_ROUTING, SY_FAULT_SLOT_COUNT, "routing_map", -1, t, routed, live};
+            *found = syi_bad_at(SYI_BAD_MAP_SLOTS, -1, t, routed, live);
             return;
         }
     }
@@ -57,30 +56,20 @@ static void judge_rows(void *data, int task)
     const struct job *job = data;
     const struct syi_moe_rows_plan *p = job->plan;
     const int64_t end = syi_part(p->n_rows, job->n_tasks, task + 1), least = p->zero_pad ? -1 : 0;
-    job->fault[task].status = SY_OK;
+    job->found[task].bad = SYI_GOOD;
     for (int64_t row = syi_part(p->n_rows, job->n_tasks, task); row < end; row++) {
         const int64_t t = syi_load_i32(p->sorted_indices, row);
         if (t < least || t >= p->n_tokens) {
-            job->fault[task] =
-                (sy_fault){SY_ERR_ROUTING, SY_FAULT_SLOT_RANGE, "sorted_indices", -1, row, t, p->n_tokens};
+            job->found[task] = syi_bad_at(p->zero_pad ? SYI_BAD_SORTED_RANGE : SYI_BAD_SORTED_TOKEN, -1, row,
+                                          t, p->n_tokens);
             return;
         }
     }
 }
 
-static sy_status refuse(sy_ctx *ctx, const struct syi_moe_rows_plan *p, const sy_fault *fault)
+sy_status syi_moe_judge(sy_ctx *ctx, const struct syi_moe_rows_plan *p, struct syi_found *found)
 {
-    if (fault->code == SY_FAULT_SLOT_COUNT)
-        return syi_fail_at(ctx, fault, "routes token %lld to %lld experts, want %lld, its live slots",
-                           (long long)fault->position, (long long)fault->value, (long long)fault->limit);
-    return syi_fail_at(ctx, fault, "has %lld at %lld, want %d to %lld", (long long)fault->value,
-                       (long long)fault->position, p->capacity && !p->zero_pad ? 0 : -1,
-                       (long long)fault->limit - 1);
-}
-
-sy_status syi_moe_judge(sy_ctx *ctx, const struct syi_moe_rows_plan *p, sy_fault *fault)
-{
-    struct job job = {.plan = p, .kernels = ctx->kernels, .fault = fault};
+    struct job job = {.plan = p, .kernels = ctx->kernels, .found = found};
     uint64_t bytes = (uint64_t)p->n_rows * sizeof(int32_t);
     if (p->map.data != NULL)
         bytes += (uint64_t)p->n_tokens * (uint64_t)p->n_experts;
@@ -88,10 +77,7 @@ sy_status syi_moe_judge(sy_ctx *ctx, const struct syi_moe_rows_plan *p, sy_fault
         return SY_OK;
     job.n_tasks = syi_tasks(ctx, p->capacity ? p->n_rows : p->n_tokens, bytes);
     syi_parallel(ctx, job.n_tasks, p->capacity ? judge_rows : judge_tokens, &job);
-    for (int i = 0; i < job.n_tasks; i++)
-        if (fault[i].status != SY_OK)
-            return refuse(ctx, p, &fault[i]);
-    return SY_OK;
+    return syi_report(ctx, syi_first_bad(found, job.n_tasks));
 }
 
 /* ---- Gradients of probs ------------------------------------------------------------------------------ */

@@ -36,9 +36,9 @@ static inline float syi_prob(const struct syi_moe_rows_plan *p, int64_t t, int64
 /*
  * Refuses indices that name no row (packed) or no token (capacity), and, when the plan has a map, tokens with
  * another number of routed experts than of live slots, so that the n-th of one belongs to the n-th of the
- * other. `fault` has room for ctx->threads of them.
+ * other. `found` has room for ctx->threads of them.
  */
-sy_status syi_moe_judge(sy_ctx *ctx, const struct syi_moe_rows_plan *p, sy_fault *fault);
+sy_status syi_moe_judge(sy_ctx *ctx, const struct syi_moe_rows_plan *p, struct syi_found *found);
 
 /* Fills grad_probs: what each row has in `values` [M], of the type of probs, goes to its token and expert; zero
    elsewhere. The indices are judged. */

@@ -46,13 +46,9 @@ sy_status syi_slots_count(sy_ctx *ctx, struct syi_slots *s)
     syi_parallel(ctx, s->n_chunks, count_chunk, s);
     for (int b = 0; b < s->n_chunks; b++) {
         const struct syi_slot_fault *f = &s->fault[b];
-        if (f->token < 0)
-            continue;
-        const int64_t id = syi_slot_id(s, f->token, f->slot);
-        const sy_fault fault = {SY_ERR_INDEX, SY_FAULT_INDEX_RANGE, "ids", f->token, f->slot,
-                                id,           s->n_experts};
-        return syi_fail_at(ctx, &fault, "at token %lld, slot %lld is %lld, want 0 or more and below %lld",
-                           (long long)f->token, (long long)f->slot, (long long)id, (long long)s->n_experts);
+        if (f->token >= 0)
+            return syi_report(ctx, syi_bad_at(SYI_BAD_ID_RANGE, f->token, f->slot,
+                                              syi_slot_id(s, f->token, f->slot), s->n_experts));
     }
     return SY_OK;
 }

@@ -14,10 +14,10 @@ struct job {
     const struct syi_kernels *kernels;
     syi_sum_rows_fn *sum;
     int n_tasks;
-    sy_fault *fault;       /* [task] */
-    const void **row;      /* packed: [task][K]; capacity: [M], by token */
-    float *weight;         /* beside row; NULL without probs */
-    int32_t *count, *next; /* capacity: [T] */
+    struct syi_found *found; /* [task] */
+    const void **row;        /* packed: [task][K]; capacity: [M], by token */
+    float *weight;           /* beside row; NULL without probs */
+    int32_t *count, *next;   /* capacity: [T] */
 };
 
 static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_rows_plan *p, struct syi_arena *arena)
@@ -27,7 +27,7 @@ static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_rows_plan *p, 
     job.n_tasks = syi_tasks(ctx, p->n_tokens, (uint64_t)(p->n_tokens + p->n_rows) * row_bytes);
     const size_t places =
         p->capacity ? (size_t)p->n_rows : syi_size_mul((size_t)job.n_tasks, (size_t)p->n_slots);
-    job.fault = syi_take(arena, (size_t)ctx->threads * sizeof *job.fault);
+    job.found = syi_take(arena, (size_t)ctx->threads * sizeof *job.found);
     job.row = syi_take(arena, syi_size_mul(places, sizeof *job.row));
     if (p->probs.data != NULL)
         job.weight = syi_take(arena, syi_size_mul(places, sizeof *job.weight));
@@ -158,7 +158,7 @@ sy_status syi_cpu_moe_unpermute(sy_ctx *ctx, const union syi_plan *plan, void *w
     const struct syi_moe_rows_plan *p = &plan->moe_rows;
     struct syi_arena arena = {workspace, 0};
     struct job job = lay_out(ctx, p, &arena);
-    const sy_status st = syi_moe_judge(ctx, p, job.fault);
+    const sy_status st = syi_moe_judge(ctx, p, job.found);
     if (st != SY_OK)
         return st;
     job.sum = syi_sum_rows_for(ctx->kernels, p->type);

@@ -18,16 +18,16 @@ struct job {
     syi_dot_rows_fn *dot_rows;
     size_t row_bytes;
     int n_tasks;
-    sy_fault *fault;       /* [thread] */
-    int32_t *owner;        /* packed: [M], the slot a row gets its gradient from, or -1 */
-    unsigned char *values; /* capacity: [M], gradients of probs by row */
+    struct syi_found *found; /* [thread] */
+    int32_t *owner;          /* packed: [M], the slot a row gets its gradient from, or -1 */
+    unsigned char *values;   /* capacity: [M], gradients of probs by row */
 };
 
 static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_rows_plan *p, struct syi_arena *arena)
 {
     struct job job = {.plan = p, .kernels = ctx->kernels};
     job.row_bytes = (size_t)p->hidden * syi_float_bytes(p->type);
-    job.fault = syi_take(arena, (size_t)ctx->threads * sizeof *job.fault);
+    job.found = syi_take(arena, (size_t)ctx->threads * sizeof *job.found);
     if (!p->capacity)
         job.owner = syi_take(arena, syi_size_mul((size_t)p->n_rows, sizeof *job.owner));
     else if (p->wants_grad_probs)
@@ -182,7 +182,7 @@ sy_status syi_cpu_moe_unpermute_grad(sy_ctx *ctx, const union syi_plan *plan, vo
     struct syi_arena arena = {workspace, 0};
     struct job job = lay_out(ctx, p, &arena);
     const uint64_t bytes = (uint64_t)(p->n_tokens + p->n_rows) * job.row_bytes;
-    const sy_status st = syi_moe_judge(ctx, p, job.fault);
+    const sy_status st = syi_moe_judge(ctx, p, job.found);
     if (st != SY_OK)
         return st;
     job.scale = syi_scale_for(ctx->kernels, p->type);

@@ -54,14 +54,6 @@ static void judge_slots(void *data, int task)
     }
 }
 
-static sy_status refuse(sy_ctx *ctx, const struct syi_moe_unpermute_ids_plan *p, int64_t at)
-{
-    const int64_t row = syi_load_i32(p->sorted_indices, at), total = p->n_tokens * p->n_slots;
-    const sy_fault fault = {SY_ERR_ROUTING, SY_FAULT_SLOT_RANGE, "sorted_indices", -1, at, row, total};
-    return syi_fail_at(ctx, &fault, "has %lld at %lld, want -1 to %lld", (long long)row, (long long)at,
-                       (long long)total - 1);
-}
-
 static void sum_tokens(void *data, int task)
 {
     const struct job *job = data;
@@ -97,7 +89,9 @@ sy_status syi_cpu_moe_unpermute_ids(sy_ctx *ctx, const union syi_plan *plan, voi
     syi_parallel(ctx, job.n_judges, judge_slots, &job);
     for (int i = 0; i < job.n_judges; i++)
         if (job.wrong[i] >= 0)
-            return refuse(ctx, p, job.wrong[i]);
+            return syi_report(ctx, syi_bad_at(SYI_BAD_SORTED_RANGE, -1, job.wrong[i],
+                                              syi_load_i32(p->sorted_indices, job.wrong[i]),
+                                              p->n_tokens * p->n_slots));
     if (p->hidden > 0)
         syi_parallel(ctx, job.n_tasks, sum_tokens, &job);
     return SY_OK;

@@ -14,7 +14,7 @@ struct job {
     int n_tasks;
     int n_slices; /* more than 1: block maxima are made by that many threads per row beforehand */
     struct syi_sample_scratch *scratch; /* [task] */
-    sy_fault *faults;                   /* [task], only with overrides */
+    struct syi_found *found;            /* [task], only with overrides */
 };
 
 static int count_tasks(const sy_ctx *ctx, const struct syi_sample_plan *p)
@@ -73,7 +73,7 @@ static void take_job(struct syi_arena *arena, struct job *job)
     const size_t n_tasks = (size_t)job->n_tasks;
     job->scratch = syi_take(arena, n_tasks * sizeof *job->scratch);
     if (job->plan->overrides.indptr != NULL)
-        job->faults = syi_take(arena, n_tasks * sizeof *job->faults);
+        job->found = syi_take(arena, n_tasks * sizeof *job->found);
 }
 
 size_t syi_cpu_sample_workspace(const sy_ctx *ctx, const union syi_plan *plan)
@@ -211,7 +211,7 @@ sy_status syi_cpu_sample(sy_ctx *ctx, const union syi_plan *plan, void *workspac
         job.scratch[i] = take_scratch(&arena, p);
     if (p->overrides.indptr != NULL) {
         const struct syi_list_limits limits = {p->batch, p->vocab, .ascending = true};
-        const sy_status st = syi_check_lists(ctx, &p->overrides, &limits, job.n_tasks, job.faults);
+        const sy_status st = syi_check_lists(ctx, &p->overrides, &limits, job.n_tasks, job.found);
         if (st != SY_OK)
             return st;
     }

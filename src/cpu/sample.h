@@ -387,9 +387,9 @@ struct syi_list_limits {
     bool ascending; /* the tokens of a row, and none twice */
 };
 
-/* Refuses lists that leave their range or do not ascend; the faults are scratch, one for each task. */
+/* Refuses lists that leave their range or do not ascend; `found` is scratch, one for each task. */
 sy_status syi_check_lists(sy_ctx *ctx, const struct syi_token_lists *l, const struct syi_list_limits *limits,
-                          int n_tasks, sy_fault *faults);
+                          int n_tasks, struct syi_found *found);
 
 /* The lists of a row: elements [first, end), none if there are no lists. */
 struct syi_span {

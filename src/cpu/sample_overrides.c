@@ -21,10 +21,10 @@ enum { IN_PROMPT = 1, ONE = 2 };
 struct job {
     const struct syi_sample_overrides_plan *plan;
     int n_tasks;
-    struct marks *marks; /* [task] */
-    sy_fault *faults;    /* [task] */
-    int64_t *count;      /* [batch] overrides of a row */
-    int32_t *token;      /* [lists together] */
+    struct marks *marks;     /* [task] */
+    struct syi_found *found; /* [task] */
+    int64_t *count;          /* [batch] overrides of a row */
+    int32_t *token;          /* [lists together] */
     float *logit;
 };
 
@@ -44,7 +44,7 @@ static void take_job(struct syi_arena *arena, struct job *job)
     const struct syi_sample_overrides_plan *p = job->plan;
     const size_t n = (size_t)list_elements(p), n_tasks = (size_t)job->n_tasks;
     job->marks = syi_take(arena, n_tasks * sizeof *job->marks);
-    job->faults = syi_take(arena, n_tasks * sizeof *job->faults);
+    job->found = syi_take(arena, n_tasks * sizeof *job->found);
     job->count = syi_take(arena, syi_size_mul((size_t)p->batch, sizeof *job->count));
     job->token = syi_take(arena, syi_size_mul(n, sizeof *job->token));
     job->logit = syi_take(arena, syi_size_mul(n, sizeof *job->logit));
@@ -235,7 +235,7 @@ sy_status syi_cpu_sample_overrides(sy_ctx *ctx, const union syi_plan *plan, void
     for (int i = 0; i < job.n_tasks; i++)
         job.marks[i] = take_marks(&arena, p);
     for (int i = 0; p->batch > 0 && i < 3; i++) {
-        const sy_status st = syi_check_lists(ctx, lists[i], &limits, job.n_tasks, job.faults);
+        const sy_status st = syi_check_lists(ctx, lists[i], &limits, job.n_tasks, job.found);
         if (st != SY_OK)
             return st;
     }

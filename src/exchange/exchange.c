@@ -527,7 +527,7 @@ static sy_status post_table(sy_request *r)
     const struct syi_a2a_group *group = &r->own.group[0];
     const size_t row_bytes = (size_t)x->n_slots * syi_index_bytes(x->index_type);
     const struct syi_a2a_shard *shard = &r->shard[0];
-    syi_a2a_pack(r->ctx, r->mine_raw, shard->indices, NULL, shard->n_tokens, row_bytes);
+    r->memory->pack(r->ctx, r->mine_raw, shard->indices, NULL, shard->n_tokens, row_bytes);
     for (int p = 0; p < x->n_positions; p++)
         r->counts[p] = (size_t)(group->order.first[p + 1] - group->order.first[p]) * row_bytes;
     return post(r, SY_CHANNEL_TABLE, x->axis, r->mine_raw, (size_t)shard->n_tokens * row_bytes, r->raw,

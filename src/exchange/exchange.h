@@ -131,11 +131,12 @@ struct sy_request {
     uint64_t start_ns, bytes;
 
     struct syi_exchange x;
-    struct syi_a2a_shard *shard;  /* [shards] */
-    struct syi_a2a_span *spans;   /* [shards][SYI_MAX_TENSORS] */
-    int *n_spans;                 /* [shards] */
-    struct syi_header mine, sent; /* as it is, and as it goes over the wire */
-    struct syi_header *header;    /* [D] */
+    const struct syi_memory *memory; /* of all tensors */
+    struct syi_a2a_shard *shard;     /* [shards] */
+    struct syi_a2a_span *spans;      /* [shards][SYI_MAX_TENSORS] */
+    int *n_spans;                    /* [shards] */
+    struct syi_header mine, sent;    /* as it is, and as it goes over the wire */
+    struct syi_header *header;       /* [D] */
     struct syi_verdict verdict;
     struct syi_notice notice;    /* of this process */
     struct syi_notice *notices;  /* [D] */

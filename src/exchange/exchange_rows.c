@@ -127,7 +127,7 @@ static void lay_out(sy_request *r, struct syi_arena *arena)
     }
     if (!comm->local && !r->direct)
         lay_out_messages(r, arena);
-    r->add_scratch = x->sum ? syi_take(arena, syi_a2a_add_scratch(r->ctx, x->n_slots)) : NULL;
+    r->add_scratch = x->sum ? syi_take(arena, r->memory->add_scratch(r->ctx, x->n_slots)) : NULL;
 }
 
 /* What a process copies into the stage because others cannot read it in place; never 0 where they read something.
@@ -268,44 +268,71 @@ static void write_metadata(const sy_request *r, const struct syi_a2a_shard *shar
     const size_t row_bytes = (size_t)r->x.n_slots * syi_index_bytes(r->x.index_type);
     for (int p = 0; p < order->n_positions; p++) {
         const struct syi_rows table = syi_routing_table(r, shard->group, p);
-        const int64_t n_tokens = order->first[p + 1] - order->first[p];
-        for (int64_t n = 0; n < n_tokens; n++)
-            memcpy(syi_row(shard->metadata, syi_tau(order, p, n)), syi_row(table, n), row_bytes);
+        const int64_t n_tokens = order->first[p + 1] - order->first[p], run = syi_run_of(order, n_tokens);
+        for (int64_t n = 0; n < n_tokens; n += run) {
+            const struct syi_rows to = {syi_row(shard->metadata, syi_tau(order, p, n)),
+                                        shard->metadata.stride};
+            r->memory->write(r->ctx, to, (struct syi_rows){syi_row(table, n), table.stride}, run, row_bytes);
+        }
     }
 }
+
+/* Bytes of CPU memory, made here, to a place in a tensor. */
+static void write_bytes(const sy_request *r, unsigned char *to, void *from, size_t bytes)
+{
+    r->memory->write(r->ctx, (struct syi_rows){to, 0}, (struct syi_rows){from, 0}, 1, bytes);
+}
+
+/* What is computed for a tensor goes there in pieces of so many elements. */
+enum { PIECE = 256 };
 
 /* Where there is a row: present of dispatch, written of combine. */
 static void write_mask(const sy_request *r, const struct syi_a2a_shard *shard)
 {
     const int64_t slots = r->x.id == SYI_ALL_TO_ALL_COMBINE ? r->x.n_slots : 1;
     const int64_t n = slots > 0 ? shard->n_rows / slots : 0;
+    unsigned char piece[PIECE];
     for (int64_t k = 0; k < slots; k++)
-        for (int64_t i = 0; i < n; i++)
-            syi_row(shard->mask, k)[i] = shard->pick[k * n + i].position >= 0;
+        for (int64_t first = 0; first < n; first += PIECE) {
+            const int64_t m = smaller(n - first, PIECE);
+            for (int64_t i = 0; i < m; i++)
+                piece[i] = shard->pick[k * n + first + i].position >= 0;
+            write_bytes(r, syi_row(shard->mask, k) + first, piece, (size_t)m);
+        }
 }
 
-static void write_src(const struct syi_a2a_shard *shard, bool with_slot)
+static void write_src(const sy_request *r, const struct syi_a2a_shard *shard, bool with_slot)
 {
-    for (int64_t i = 0; i < shard->n_rows; i++) {
-        const bool pad = shard->pick[i].position < 0;
-        const int32_t src[3] = {shard->pick[i].position, pad ? -1 : shard->pick[i].row,
-                                with_slot ? shard->slot[i] : 0};
-        memcpy(syi_row(shard->src, i), src, with_slot ? sizeof src : 2 * sizeof *src);
+    int32_t piece[PIECE][3];
+    for (int64_t first = 0; first < shard->n_rows; first += PIECE) {
+        const int64_t m = smaller(shard->n_rows - first, PIECE);
+        for (int64_t i = 0; i < m; i++) {
+            const struct syi_a2a_pick pick = shard->pick[first + i];
+            piece[i][0] = pick.position;
+            piece[i][1] = pick.position < 0 ? -1 : pick.row;
+            piece[i][2] = with_slot ? shard->slot[first + i] : 0;
+        }
+        const struct syi_rows to = {syi_row(shard->src, first), shard->src.stride};
+        r->memory->write(r->ctx, to, (struct syi_rows){(unsigned char *)piece, sizeof *piece}, m,
+                         (with_slot ? 3 : 2) * sizeof(int32_t));
     }
 }
 
-static void write_ints(unsigned char *to, const int64_t *values, int64_t n)
+static void write_ints(const sy_request *r, unsigned char *to, int64_t *values, int64_t n)
 {
     if (to != NULL && n > 0)
-        memcpy(to, values, (size_t)n * sizeof *values);
+        write_bytes(r, to, values, (size_t)n * sizeof *values);
 }
 
 /* Differences of n + 1 ascending numbers. */
-static void write_lengths(unsigned char *to, const int64_t *first, int64_t n)
+static void write_lengths(const sy_request *r, unsigned char *to, const int64_t *first, int64_t n)
 {
-    for (int64_t i = 0; to != NULL && i < n; i++) {
-        const int64_t length = first[i + 1] - first[i];
-        memcpy(to + 8 * i, &length, sizeof length);
+    int64_t piece[PIECE];
+    for (int64_t begin = 0; to != NULL && begin < n; begin += PIECE) {
+        const int64_t m = smaller(n - begin, PIECE);
+        for (int64_t i = 0; i < m; i++)
+            piece[i] = first[begin + i + 1] - first[begin + i];
+        write_ints(r, to + 8 * begin, piece, m);
     }
 }
 
@@ -315,8 +342,8 @@ static void write_counts(sy_request *r, const struct syi_a2a_shard *shard)
     if (shard->expert_counts != NULL || shard->expert_offsets != NULL) {
         const int64_t n_local = hosts->n_local[shard->device];
         syi_a2a_expert_rows(hosts, shard->group, shard->position, r->expert_counts, r->expert_offsets);
-        write_ints(shard->expert_counts, r->expert_counts, n_local);
-        write_ints(shard->expert_offsets, r->expert_offsets, n_local + 1);
+        write_ints(r, shard->expert_counts, r->expert_counts, n_local);
+        write_ints(r, shard->expert_offsets, r->expert_offsets, n_local + 1);
     }
     if (shard->rows_from == NULL && shard->rows_to == NULL)
         return;
@@ -327,8 +354,8 @@ static void write_counts(sy_request *r, const struct syi_a2a_shard *shard)
         list_sends(r);
         list_receives(r);
     }
-    write_lengths(shard->rows_to, r->sends.first, r->x.n_positions);
-    write_lengths(shard->rows_from, r->receives.first, r->x.n_positions);
+    write_lengths(r, shard->rows_to, r->sends.first, r->x.n_positions);
+    write_lengths(r, shard->rows_from, r->receives.first, r->x.n_positions);
 }
 
 void syi_exchange_tables(sy_request *r)
@@ -342,7 +369,7 @@ void syi_exchange_tables(sy_request *r)
         if (shard->metadata.data != NULL)
             write_metadata(r, shard);
         if (shard->src.data != NULL)
-            write_src(shard, r->x.layout == SY_LAYOUT_EXPERT);
+            write_src(r, shard, r->x.layout == SY_LAYOUT_EXPERT);
         write_counts(r, shard);
     }
 }
@@ -362,11 +389,11 @@ static void stage_tokens(sy_request *r, unsigned char *at)
     const struct syi_a2a_shard *shard = &r->shard[0];
     const size_t table_bytes = (size_t)x->n_slots * syi_index_bytes(x->index_type);
     if (!x->routed) {
-        syi_a2a_pack(r->ctx, at, shard->indices, NULL, shard->n_tokens, table_bytes);
+        r->memory->pack(r->ctx, at, shard->indices, NULL, shard->n_tokens, table_bytes);
         at += syi_align((size_t)shard->n_tokens * table_bytes);
     }
     for (int p = 0; p < x->n_planes && !r->windowed; p++) {
-        syi_a2a_pack(r->ctx, at, shard->from[p], NULL, shard->n_tokens, x->row_bytes[p]);
+        r->memory->pack(r->ctx, at, shard->from[p], NULL, shard->n_tokens, x->row_bytes[p]);
         at += syi_align((size_t)shard->n_tokens * x->row_bytes[p]);
     }
 }
@@ -382,8 +409,8 @@ static void stage_results(sy_request *r, unsigned char *at)
     for (int p = 0; p < x->n_positions; p++) {
         const int64_t first = r->sends.first[p], n = p == shard->position ? 0 : r->sends.first[p + 1] - first;
         memcpy(at + 8 * (size_t)p, &start, sizeof start);
-        syi_a2a_pack(r->ctx, rows + (size_t)start * x->row_bytes[0], shard->from[0], r->sends.rows + first, n,
-                     x->row_bytes[0]);
+        r->memory->pack(r->ctx, rows + (size_t)start * x->row_bytes[0], shard->from[0], r->sends.rows + first,
+                        n, x->row_bytes[0]);
         start += n;
     }
 }
@@ -527,7 +554,7 @@ static void fan_out(sy_request *r)
             if (r->shard[s].group == group)
                 r->jobs[n++] = job_of(r, &r->shard[s]);
         const struct syi_a2a_fan fan = {group, r->jobs, n, r->fan_first, r->fan_place};
-        syi_a2a_fan_out(r->ctx, &fan);
+        r->memory->fan_out(r->ctx, &fan);
     }
 }
 
@@ -539,7 +566,7 @@ static void move_all(sy_request *r)
     if (!x->sum) {
         for (int s = 0; s < n; s++)
             r->jobs[s] = job_of(r, &r->shard[s]);
-        syi_a2a_copy(r->ctx, r->jobs, n);
+        r->memory->copy(r->ctx, r->jobs, n);
         return;
     }
     for (int s = 0; s < n; s++) {
@@ -556,7 +583,7 @@ static void move_all(sy_request *r)
     }
     const int threads = r->ctx->threads;
     r->ctx->threads = threads < r->threads ? threads : r->threads; /* the scratch is for so many */
-    syi_a2a_add(r->ctx, r->sums, n, r->add_scratch);
+    r->memory->add(r->ctx, r->sums, n, r->add_scratch);
     r->ctx->threads = threads;
 }
 
@@ -599,7 +626,7 @@ static void fill_messages(sy_request *r, int plane)
         sy_transport_rows recv = {to.data, bytes, (size_t)to.stride, r->receives.rows + in, n_in};
         if (r->packed[plane] != NULL) {
             unsigned char *at = r->packed[plane] + (size_t)out * bytes;
-            syi_a2a_pack(r->ctx, at, from, r->sends.rows + out, n_out, bytes);
+            r->memory->pack(r->ctx, at, from, r->sends.rows + out, n_out, bytes);
             send = (sy_transport_rows){at, bytes, bytes, NULL, n_out};
         }
         if (r->landed[plane] != NULL)
@@ -681,5 +708,5 @@ void syi_exchange_landed(sy_request *r)
     if (r->landed[0] != NULL)
         move_all(r);
     else if (r->x.id == SYI_ALL_TO_ALL_DISPATCH && r->x.layout == SY_LAYOUT_EXPERT)
-        syi_a2a_spread(r->ctx, shard->group, &r->jobs[0], r->seen);
+        r->memory->spread(r->ctx, shard->group, &r->jobs[0], r->seen);
 }

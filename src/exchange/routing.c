@@ -68,13 +68,17 @@ static sy_status read_hosts(sy_request *request)
                  bytes = mapping_bytes(request->comm, x);
     const bool compact = x->mapping.stride == (int64_t)row_bytes || x->n_experts == 1;
     const bool plain = compact && x->n_copies == 1;
-    if (plain && r->mapping_bytes == bytes && memcmp(r->mapping, x->mapping.data, bytes) == 0)
+    struct syi_rows mapping = x->mapping;
+    sy_status st = request->memory->read(request->ctx, &mapping, x->n_copies * x->n_experts, row_bytes);
+    if (st != SY_OK)
+        return st;
+    if (plain && r->mapping_bytes == bytes && memcmp(r->mapping, mapping.data, bytes) == 0)
         return SY_OK;
     r->mapping_bytes = 0;
-    const sy_status st = syi_a2a_read_hosts(request->ctx, &r->hosts, x->mapping, x->n_copies);
+    st = syi_a2a_read_hosts(request->ctx, &r->hosts, mapping, x->n_copies);
     if (st != SY_OK || !plain)
         return st;
-    memcpy(r->mapping, x->mapping.data, bytes);
+    memcpy(r->mapping, mapping.data, bytes);
     r->mapping_bytes = bytes;
     return SY_OK;
 }
@@ -159,13 +163,19 @@ struct syi_rows syi_routing_table(const sy_request *request, const struct syi_a2
     return (struct syi_rows){request->raw + group->order.first[position] * row_bytes, row_bytes};
 }
 
-/* Runs of a position's tokens that lie together in the group's table: one, or one per batch. */
-static int64_t run_of(const struct syi_token_order *order, int64_t n_tokens)
+/* Choices that were validated where they come from. Should they not be readable any more, nothing is chosen. */
+static void read_again(sy_request *request, struct syi_rows rows, int64_t n, int32_t *choice)
 {
-    return order->interleave > 0 ? order->interleave : n_tokens;
+    const struct syi_exchange *x = &request->x;
+    const size_t row_bytes = (size_t)x->n_slots * syi_index_bytes(x->index_type);
+    if (request->memory->read(request->ctx, &rows, n, row_bytes) == SY_OK)
+        syi_a2a_read_choices(request->ctx, 0, rows, x->index_type, n, x->n_slots, x->n_experts, false,
+                             choice);
+    else
+        memset(choice, 0xff, (size_t)(n * x->n_slots) * sizeof *choice); /* -1 */
 }
 
-/* Dispatch: rows of every position go to their places. They were judged where they come from. */
+/* Dispatch: rows of every position go to their places. */
 static void read_position(sy_request *request, const struct syi_a2a_group *group, int32_t *choice,
                           int position)
 {
@@ -173,11 +183,10 @@ static void read_position(sy_request *request, const struct syi_a2a_group *group
     const struct syi_token_order *order = &group->order;
     const struct syi_rows table = syi_routing_table(request, group, position);
     const int64_t n_tokens = order->first[position + 1] - order->first[position],
-                  run = run_of(order, n_tokens);
+                  run = syi_run_of(order, n_tokens);
     for (int64_t n = 0; n < n_tokens; n += run) {
         const struct syi_rows rows = {syi_row(table, n), table.stride};
-        syi_a2a_read_choices(request->ctx, "expert_indices", rows, x->index_type, run, x->n_slots,
-                             x->n_experts, false, choice + syi_tau(order, position, n) * x->n_slots);
+        read_again(request, rows, run, choice + syi_tau(order, position, n) * x->n_slots);
     }
 }
 
@@ -192,9 +201,7 @@ void syi_routing_read(sy_request *request)
         if (request->chosen)
             continue;
         if (x->id == SYI_ALL_TO_ALL_COMBINE)
-            syi_a2a_read_choices(request->ctx, "expert_metadata", request->shard[lead].indices, x->index_type,
-                                 syi_order_tokens(&r->group[g].order), x->n_slots, x->n_experts, false,
-                                 choice);
+            read_again(request, request->shard[lead].indices, syi_order_tokens(&r->group[g].order), choice);
         else
             for (int p = 0; p < x->n_positions; p++)
                 read_position(request, &r->group[g], choice, p);

@@ -337,17 +337,20 @@ static sy_status contents(struct syi_call *call, sy_request *request, const stru
     const int home = syi_group_of(comm->mesh, x->axis, shard->device);
     const int lead =
         syi_device_at(comm->mesh, x->axis, home, 0) - comm->device; /* first device of its group, if here */
+    struct syi_rows table = shard->indices;
+    const size_t row_bytes = (size_t)x->n_slots * syi_index_bytes(x->index_type);
+    st = request->memory->read(call->ctx, &table, shard->table, row_bytes);
+    if (st != SY_OK)
+        return st;
     shard->table_hash = comm->options.check == SY_CHECK_NONE && !comm->local
                             ? 0
-                            : syi_a2a_hash(0, shard->indices, shard->table,
-                                           (size_t)x->n_slots * syi_index_bytes(x->index_type));
+                            : syi_a2a_hash(0, table, shard->table, row_bytes);
     if (comm->local && !first && lead < shard->device && request->shard[lead].table_hash == shard->table_hash)
         return SY_OK; /* what its group's first device has, and was judged */
     /* One process, one table of a known number of tokens: read where it belongs while it is judged. */
     request->chosen = !comm->local && !x->ragged;
-    return syi_a2a_read_choices(call->ctx, "expert_metadata", shard->indices, x->index_type, shard->table,
-                                x->n_slots, x->n_experts, x->strict,
-                                request->chosen ? request->own.choice : NULL);
+    return syi_a2a_read_choices(call->ctx, METADATA, table, x->index_type, shard->table, x->n_slots,
+                                x->n_experts, x->strict, request->chosen ? request->own.choice : NULL);
 }
 
 static sy_status prepare(struct syi_call *call, const void *args, size_t args_bytes)

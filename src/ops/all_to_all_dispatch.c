@@ -360,8 +360,13 @@ static sy_status contents(struct syi_call *call, sy_request *request, const stru
         st = syi_check_vector(call, EXPERT_OFFSETS, n_local + 1);
     if (st != SY_OK || x->routed)
         return st;
-    return syi_a2a_read_choices(call->ctx, "expert_indices", shard->indices, x->index_type, shard->n_tokens,
-                                x->n_slots, x->n_experts, x->strict, NULL);
+    struct syi_rows indices = shard->indices;
+    st = request->memory->read(call->ctx, &indices, shard->n_tokens,
+                               (size_t)x->n_slots * syi_index_bytes(x->index_type));
+    if (st != SY_OK)
+        return st;
+    return syi_a2a_read_choices(call->ctx, INDICES, indices, x->index_type, shard->n_tokens, x->n_slots,
+                                x->n_experts, x->strict, NULL);
 }
 
 static sy_status prepare(struct syi_call *call, const void *args, size_t args_bytes)

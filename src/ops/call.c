@@ -2,12 +2,6 @@
  * The path every call takes: copy the argument struct, check, find scratch, run on the backend, report.
  */
 #include "ops/call.h"
-#include "kernels/kernels.h"
-#include "cpu/backend.h"
-#include "cpu/pool.h"
-
-/* The only backend there is: the layout check has refused tensors of every other device. */
-static const struct syi_backend *const backend = &syi_cpu_backend;
 
 /* Copies what the caller's header knew of the struct. Fields it did not know are zero, the default; fields
    we do not know must be zero. */
@@ -32,33 +26,32 @@ sy_status syi_copy_args(struct syi_call *call, const void *args, size_t args_byt
     return SY_OK;
 }
 
-/* Bytes for planes that do not fit into the call, and for the backend. */
+/* Bytes for planes that do not fit into the call. The check fills them in, so they are in CPU memory. */
 static size_t planes_bytes(const struct syi_call *call)
 {
     const size_t n = (size_t)call->turns.n + 1;
     return n > SYI_FEW_PLANES ? syi_align(n * sizeof *call->planes) : 0;
 }
 
-static size_t scratch_bytes(const struct syi_call *call)
+static size_t backend_bytes(const struct syi_call *call)
 {
-    return syi_size_add(planes_bytes(call),
-                        backend->op[call->op->info.number].workspace(call->ctx, &call->plan));
+    return call->backend->op[call->op->info.number].workspace(call->ctx, &call->plan);
 }
 
 sy_status syi_take_scratch(struct syi_call *call)
 {
     if (call->query || call->placed)
         return SY_OK;
-    const size_t bytes = scratch_bytes(call), first = planes_bytes(call);
-    void *memory = NULL;
-    sy_status st = bytes > 0 ? syi_check_workspace(call) : SY_OK;
+    const size_t planes = planes_bytes(call), own = backend_bytes(call);
+    struct syi_scratch scratch = {NULL, NULL};
+    sy_status st = planes > 0 || own > 0 ? syi_check_workspace(call) : SY_OK;
     if (st == SY_OK)
-        st = syi_workspace(call->ctx, bytes, &memory);
+        st = call->backend->scratch(call->ctx, planes, own, &scratch);
     if (st != SY_OK)
         return st;
-    if (first > 0)
-        call->planes = memory;
-    call->scratch = memory != NULL ? (unsigned char *)memory + first : NULL;
+    if (planes > 0)
+        call->planes = scratch.host;
+    call->scratch = scratch.own;
     call->placed = true;
     return SY_OK;
 }
@@ -82,15 +75,14 @@ static void trace(const struct syi_call *call, sy_status status, uint64_t start)
             names[n] = call->op->info.fields[i].name;
             tensors[n++] = call->tensor[i];
         }
-    const sy_trace report = {.op = call->op->info.name,
-                             .isa = call->ctx->kernels->name,
-                             .status = status,
-                             .threads = syi_usable_threads(call->ctx),
-                             .n_tensors = n,
-                             .names = names,
-                             .tensors = tensors,
-                             .bytes = status == SY_OK ? call->bytes : 0,
-                             .nanoseconds = syi_now() - start};
+    sy_trace report = {.op = call->op->info.name,
+                       .status = status,
+                       .n_tensors = n,
+                       .names = names,
+                       .tensors = tensors,
+                       .bytes = status == SY_OK ? call->bytes : 0,
+                       .nanoseconds = syi_now() - start};
+    call->backend->describe(call->ctx, &report);
     call->ctx->trace(call->ctx->trace_user, &report);
 }
 
@@ -99,11 +91,12 @@ sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t
     if (ctx == NULL)
         return SY_ERR_NULL;
     struct syi_kv_plane few[SYI_FEW_PLANES];
-    struct syi_call call = {.ctx = ctx, .op = op, .planes = few};
+    struct syi_call call = {.ctx = ctx, .op = op, .planes = few, .backend = syi_usual_backend()};
     const uint64_t start = ctx->trace != NULL ? syi_now() : 0;
     sy_status st = judge(&call, args, args_bytes);
     if (st == SY_OK)
-        st = backend->op[op->info.number].run(ctx, &call.plan, call.scratch);
+        st = call.backend->op[op->info.number].run(ctx, &call.plan, call.scratch);
+    st = syi_describe_found(ctx, &op->info, st);
     if (ctx->trace != NULL)
         trace(&call, st, start);
     return st;
@@ -112,10 +105,11 @@ sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t
 sy_status syi_infer(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes,
                     sy_query *query, sy_shape *shapes)
 {
-    struct syi_call call = {.ctx = ctx, .op = op, .query = true, .shapes = shapes};
+    struct syi_call call = {
+        .ctx = ctx, .op = op, .query = true, .shapes = shapes, .backend = syi_usual_backend()};
     const sy_status st = judge(&call, args, args_bytes);
     if (st == SY_OK)
-        *query = (sy_query){call.rows, call.slots, scratch_bytes(&call)};
+        *query = (sy_query){call.rows, call.slots, syi_size_add(planes_bytes(&call), backend_bytes(&call))};
     return st;
 }
 

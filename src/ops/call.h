@@ -67,12 +67,15 @@ SYI_OPERATORS(SYI_DECLARE)
  * the call's own, which is turn 0; a sentence about another names its plane. Operators without planes have one turn.
  */
 struct syi_turns {
-    int64_t n;                           /* further ones */
-    int64_t now;                         /* 0 to n */
-    int rules[4];                        /* the tensors that differ: cache, dense rows, scales; 0: none */
-    size_t own_format;                   /* field of the arguments; 0: none */
-    const sy_kv_format *format;          /* of turn `now`, or NULL */
-    const sy_kv_plane *more;             /* [n] */
+    int64_t n;                  /* further ones */
+    int64_t now;                /* 0 to n */
+    int rules[4];               /* the tensors that differ: cache, dense rows, scales; 0: none */
+    size_t own_format;          /* field of the arguments; 0: none */
+    const sy_kv_format *given;  /* by the caller in turn `now`, of the size it states; or NULL */
+    const sy_kv_format *format; /* what this library knows of it, or NULL */
+    sy_kv_format known;         /* ... is here */
+    const sy_kv_plane *more;    /* [n], more_bytes each */
+    size_t more_bytes;
     void (*take)(struct syi_call *call); /* puts those of turn `now` in place */
 };
 
@@ -87,7 +90,8 @@ struct syi_call {
     struct syi_turns turns;
     uint32_t spared; /* required tensors that this call does without, by bit */
     int floats; /* tensor that must be of a float type in this call, though others are accepted, + 1; 0: none */
-    int may_alias[2]; /* a pair that may be exactly the same rows; equal: none */
+    int may_alias[2];                  /* a pair that may be exactly the same rows; equal: none */
+    const struct syi_backend *backend; /* by the devices of the tensors; before they are checked the CPU's */
     union syi_plan plan;
     struct syi_kv_plane *planes; /* room for SYI_FEW_PLANES of the plan; for more in scratch memory */
     void *scratch;               /* the backend's */
@@ -110,6 +114,19 @@ sy_status syi_copy_args(struct syi_call *call, const void *args, size_t args_byt
  * once the plan is complete but for the planes; an operator without planes leaves it to syi_run. A query takes none.
  */
 sy_status syi_take_scratch(struct syi_call *call);
+
+/* What a backend returned. The sentence and the fault of contents it rejected are made here (faults.c). */
+sy_status syi_describe_found(sy_ctx *ctx, const sy_op_info *op, sy_status status);
+
+/* ---- Backends (backends.c) ---------------------------------------------------------------------------- */
+
+/* The one for tensors in ordinary memory, and for calls without tensors. */
+const struct syi_backend *syi_usual_backend(void);
+
+/* Chooses the first of n backends that accepts the call's first tensor; it must accept all the others beside it. */
+sy_status syi_choose_backend(struct syi_call *call, const struct syi_backend *const *backends, int n);
+
+/* ---- Entry points ------------------------------------------------------------------------------------- */
 
 /* The entry points every operator has. */
 sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes);
@@ -178,6 +195,8 @@ sy_status syi_check_step(struct syi_call *call, const char *name, const char *wh
 
 /* Stride, device, alias of all tensors. */
 sy_status syi_check_layout(struct syi_call *call);
+sy_status
+syi_check_devices(struct syi_call *call); /* the second of them, which chooses the backend (backends.c) */
 sy_status syi_check_alias(struct syi_call *call); /* the last of them (alias.c) */
 
 /* Alias of all tensors with a workspace that was lent: scratch would destroy even an input. */

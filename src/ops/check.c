@@ -559,13 +559,6 @@ static sy_status check_stride(struct syi_call *call, int i)
     return several_rows ? syi_check_step(call, rule->name, "row", stride, row_elems) : SY_OK;
 }
 
-static bool on_cpu(const DLTensor *t)
-{
-    /* Pinned host memory of either vendor is ordinary memory to us. */
-    const int type = (int)t->device.device_type;
-    return type == kDLCPU || type == kDLCUDAHost || type == kDLROCMHost;
-}
-
 /* The usual call again: compact tensors in ordinary memory. */
 static bool layout_as_usual(const struct syi_call *call)
 {
@@ -588,26 +581,12 @@ static sy_status check_strides(struct syi_call *call, void *data)
     return SY_OK;
 }
 
-static sy_status check_devices(struct syi_call *call, void *data)
-{
-    (void)data;
-    for (int i = 0; i < call->op->info.n_tensors; i++) {
-        const DLTensor *t = syi_tensor_in_turn(call, i);
-        if (t != NULL && !on_cpu(t))
-            return syi_fail(
-                call->ctx, SY_ERR_DEVICE, call->op->info.fields[i].name,
-                "lies on device type %d, want CPU memory (type 1): this build has no other backend",
-                (int)t->device.device_type);
-    }
-    return SY_OK;
-}
-
 sy_status syi_check_layout(struct syi_call *call)
 {
     const bool usual = one_turn(call) && layout_as_usual(call);
     sy_status st = usual ? SY_OK : syi_every_turn(call, check_strides, NULL);
     if (st == SY_OK && !usual)
-        st = syi_every_turn(call, check_devices, NULL);
+        st = syi_check_devices(call);
     return st == SY_OK && !call->query ? syi_check_alias(call) : st;
 }
 
@@ -664,8 +643,8 @@ struct syi_column syi_column_of(const struct syi_call *call, int i)
 
 struct syi_token_lists syi_token_lists_of(const struct syi_call *call, int indptr, int token, int value)
 {
-    return (struct syi_token_lists){.indptr_name = call->op->info.fields[indptr].name,
-                                    .token_name = call->op->info.fields[token].name,
+    return (struct syi_token_lists){.indptr_field = indptr,
+                                    .token_field = token,
                                     .indptr = syi_data(call, indptr),
                                     .token = syi_data(call, token),
                                     .value = value >= 0 ? syi_data(call, value) : NULL,

@@ -27,8 +27,8 @@ const sy_op_info *sy_op_find(const char *name)
 
 const char *sy_kind_name(sy_kind kind)
 {
-    static const char *const names[] = {"tensor", "bool", "int",  "i64",    "u32",    "u64",
-                                        "f32",    "f64",  "enum", "format", "planes", "routing"};
+    static const char *const names[] = {"tensor", "bool", "int",    "i64",    "u32",     "u64", "f32",
+                                        "f64",    "enum", "format", "planes", "routing", "size"};
     _Static_assert(sizeof names / sizeof *names == SY_N_KINDS, "a name for every kind");
     return (unsigned)kind < SY_N_KINDS ? names[kind] : "another kind";
 }

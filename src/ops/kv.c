@@ -45,6 +45,81 @@ int64_t syi_kv_rows_of_block(const struct syi_call *call, const DLTensor *cache,
     return dims.rows == 0 ? 0 : cache->shape[dims.rows];
 }
 
+/* ---- Structs that grow ------------------------------------------------------------------------------- */
+
+enum { MOST_BYTES = 4096 }; /* of a struct: more is memory that was never set */
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* A struct of a caller whose header is newer sets no field that this library does not know. */
+static sy_status check_tail(struct syi_call *call, const char *name, const void *data, size_t bytes,
+                            size_t known)
+{
+    for (size_t i = known; i < bytes; i++)
+        if (((const unsigned char *)data)[i] != 0)
+            return syi_fail(call->ctx, SY_ERR_UNSUPPORTED, name,
+                            "sets a field at byte %zu, want at most %zu bytes: the caller's header is newer",
+                            i, known);
+    return SY_OK;
+}
+
+static sy_status check_format_bytes(struct syi_call *call, void *data)
+{
+    const sy_kv_format *given = call->turns.given;
+    (void)data;
+    if (given == NULL)
+        return SY_OK;
+    if (given->bytes < sizeof given->bytes || given->bytes > MOST_BYTES)
+        return syi_fail(call->ctx, SY_ERR_VALUE, "format", "has bytes %zu, want sizeof(sy_kv_format), %zu",
+                        given->bytes, sizeof *given);
+    return check_tail(call, "format", given, given->bytes, sizeof *given);
+}
+
+/* What this library knows of a format; fields that the caller's header does not have are zero. */
+static void take_format(struct syi_turns *turns, const sy_kv_format *given)
+{
+    turns->given = given;
+    turns->format = given != NULL ? &turns->known : NULL;
+    memset(&turns->known, 0, sizeof turns->known);
+    if (given != NULL)
+        memcpy(&turns->known, given, least(given->bytes, sizeof turns->known));
+}
+
+static const void *further_of(const struct syi_turns *turns, int64_t i)
+{
+    return (const unsigned char *)turns->more + (size_t)i * turns->more_bytes;
+}
+
+sy_kv_plane syi_kv_further(const struct syi_turns *turns)
+{
+    sy_kv_plane plane = {.format = NULL};
+    memcpy(&plane, further_of(turns, turns->now - 1), least(turns->more_bytes, sizeof plane));
+    return plane;
+}
+
+sy_status syi_kv_take_more(struct syi_call *call, struct syi_kv_more more)
+{
+    if (more.n > 0 && more.planes == NULL)
+        return syi_fail(call->ctx, SY_ERR_NULL, "planes", "is missing, want %lld planes", (long long)more.n);
+    if (more.n <= 0 || more.n > SY_KV_MAX_PLANES)
+        return SY_OK; /* refused among the values */
+    if (more.bytes == 0 || more.bytes > MOST_BYTES)
+        return syi_fail(call->ctx, SY_ERR_VALUE, "plane_bytes", "is %zu, want sizeof(sy_kv_plane), %zu",
+                        more.bytes, sizeof *more.planes);
+    call->turns.n = more.n;
+    call->turns.more = more.planes;
+    call->turns.more_bytes = more.bytes;
+    sy_status st = SY_OK;
+    for (int64_t i = 0; st == SY_OK && i < more.n; i++)
+        st = check_tail(call, "planes", further_of(&call->turns, i), more.bytes, sizeof *more.planes);
+    return st;
+}
+
+/* ---- The tensors of a turn --------------------------------------------------------------------------- */
+
 static sy_kv_plane own_plane(const struct syi_call *call)
 {
     const struct syi_turns *turns = &call->turns;
@@ -76,8 +151,8 @@ static void take_plane(struct syi_call *call)
 {
     struct syi_turns *turns = &call->turns;
     const int cache = turns->rules[0], dense = turns->rules[1];
-    const sy_kv_plane plane = turns->now > 0 ? turns->more[turns->now - 1] : own_plane(call);
-    turns->format = plane.format;
+    const sy_kv_plane plane = turns->now > 0 ? syi_kv_further(turns) : own_plane(call);
+    take_format(turns, plane.format);
     call->tensor[cache] = syi_looked_at(call, cache) ? plane.cache : NULL;
     call->tensor[dense] = syi_looked_at(call, dense) ? plane.rows : NULL;
     call->tail[dense] = plane.cache != NULL && plane.cache->ndim > 3 && syi_kv_unpacked(call) == 0
@@ -86,21 +161,15 @@ static void take_plane(struct syi_call *call)
     take_scale(call, plane.scale);
 }
 
-sy_status syi_kv_begin(struct syi_call *call, const struct syi_kv_subject *subject, const sy_kv_plane *planes,
-                       int64_t n_planes)
+sy_status syi_kv_begin(struct syi_call *call, const struct syi_kv_subject *subject, struct syi_kv_more more)
 {
     call->turns =
         (struct syi_turns){.rules = {subject->cache, subject->dense, subject->scale, subject->scale_out},
                            .own_format = subject->format,
-                           .more = planes,
                            .take = take_plane};
     take_plane(call);
-    if (n_planes > 0 && planes == NULL)
-        return syi_fail(call->ctx, SY_ERR_NULL, "planes", "is missing, want %lld planes",
-                        (long long)n_planes);
-    if (n_planes > 0 && n_planes <= SY_KV_MAX_PLANES) /* else it is refused among the values */
-        call->turns.n = n_planes;
-    return SY_OK;
+    const sy_status st = syi_kv_take_more(call, more);
+    return st == SY_OK ? syi_every_turn(call, check_format_bytes, NULL) : st;
 }
 
 sy_status syi_kv_check_layout(struct syi_call *call, sy_kv_layout layout)

@@ -30,9 +30,20 @@ struct syi_kv_subject {
 /* S as a cache says it; 0 when it is flat, or packed by block. */
 int64_t syi_kv_rows_of_block(const struct syi_call *call, const DLTensor *cache, sy_kv_layout layout);
 
-/* Null: further planes are there. To be called first; from now on the steps of check.c judge all planes. */
-sy_status syi_kv_begin(struct syi_call *call, const struct syi_kv_subject *subject, const sy_kv_plane *planes,
-                       int64_t n_planes);
+/* The fields of an argument struct that hold further planes. */
+struct syi_kv_more {
+    const sy_kv_plane *planes;
+    int64_t n;
+    size_t bytes;
+};
+
+/* Null: further planes are there. Structs of another size than ours can be read. To be called first; from now on the
+   steps of check.c judge all planes. */
+sy_status syi_kv_begin(struct syi_call *call, const struct syi_kv_subject *subject, struct syi_kv_more more);
+
+/* The part of it for operators that set turns themselves, and a further plane as this library knows it. */
+sy_status syi_kv_take_more(struct syi_call *call, struct syi_kv_more more);
+sy_kv_plane syi_kv_further(const struct syi_turns *turns);
 
 /* Values, though before shapes, whose meaning they are: formats make sense, and scale is there where they say. */
 sy_status syi_kv_check_formats(struct syi_call *call, struct syi_kv_subject *subject);

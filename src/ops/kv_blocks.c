@@ -20,6 +20,7 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(kv_blocks, planes, PLANES, .words = "cache|src dst",
                .help = "further caches with the same pairs"),
     SYI_SCALAR(kv_blocks, num_planes, I64, .help = "number of further planes"),
+    SYI_SCALAR(kv_blocks, plane_bytes, SIZE, .help = "size of the struct of a plane"),
 };
 
 /* ---- The caches of a turn ---------------------------------------------------------------------------- */
@@ -38,7 +39,7 @@ static void take_plane(struct syi_call *call)
     const int from = turns->rules[0];
     sy_kv_plane plane = {.cache = from == CACHE ? a->cache : a->src, .rows = a->dst};
     if (turns->now > 0)
-        plane = turns->more[turns->now - 1];
+        plane = syi_kv_further(turns);
     call->tensor[from] = plane.cache;
     call->tensor[DST] = plane.rows;
     call->tail[from] = tail_of(plane.cache);
@@ -63,15 +64,11 @@ static sy_status check_null(struct syi_call *call)
     const bool two = a->cache == NULL && (a->src != NULL || a->dst != NULL);
     if (a->cache == NULL && !two)
         return syi_fail(call->ctx, SY_ERR_NULL, "cache", "is missing, want a tensor, or src and dst");
-    if (a->num_planes > 0 && a->planes == NULL)
-        return syi_fail(call->ctx, SY_ERR_NULL, "planes", "is missing, want %lld planes",
-                        (long long)a->num_planes);
-    call->turns =
-        (struct syi_turns){.rules = {two ? SRC : CACHE, DST}, .more = a->planes, .take = take_plane};
-    if (a->num_planes > 0 && a->num_planes <= SY_KV_MAX_PLANES) /* else it is refused among the values */
-        call->turns.n = a->num_planes;
+    call->turns = (struct syi_turns){.rules = {two ? SRC : CACHE, DST}, .take = take_plane};
     take_plane(call);
-    return syi_every_turn(call, check_given, NULL);
+    const sy_status st =
+        syi_kv_take_more(call, (struct syi_kv_more){a->planes, a->num_planes, a->plane_bytes});
+    return st == SY_OK ? syi_every_turn(call, check_given, NULL) : st;
 }
 
 /* ---- Blocks ------------------------------------------------------------------------------------------ */

@@ -80,8 +80,9 @@ sy_status sy_kv_format_named_n(const char *name, sy_kv_format *format, size_t fo
     memset(format, 0, format_bytes);
     for (size_t i = 0; i < sizeof named / sizeof *named; i++)
         if (strcmp(named[i].name, name) == 0) {
-            const size_t known = sizeof *format < format_bytes ? sizeof *format : format_bytes;
-            memcpy(format, &named[i].format, known);
+            sy_kv_format found = named[i].format;
+            found.bytes = format_bytes;
+            memcpy(format, &found, sizeof found < format_bytes ? sizeof found : format_bytes);
             return SY_OK;
         }
     return SY_ERR_VALUE;

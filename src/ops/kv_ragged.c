@@ -38,6 +38,7 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(kv_ragged, planes, PLANES, .words = "cache out scale",
                .help = "further planes with the same slots"),
     SYI_SCALAR(kv_ragged, num_planes, I64, .help = "number of further planes"),
+    SYI_SCALAR(kv_ragged, plane_bytes, SIZE, .help = "size of the struct of a plane"),
     SYI_SCALAR(kv_ragged, layout, ENUM, .words = "nhd hnd",
                .help = "blocks of [S,H,D] (and caches without heads), or of [H,S,D]"),
     SYI_SCALAR(kv_ragged, format, FORMAT, .words = SYI_KV_FORMATS,
@@ -62,7 +63,8 @@ static sy_status check_inputs(struct syi_call *call, struct syi_kv_subject *subj
                               struct syi_kv_pages *pages)
 {
     const sy_kv_ragged_args *a = &call->args.kv_ragged;
-    sy_status st = syi_kv_begin(call, subject, a->planes, a->num_planes);
+    sy_status st =
+        syi_kv_begin(call, subject, (struct syi_kv_more){a->planes, a->num_planes, a->plane_bytes});
     if (st == SY_OK)
         st = syi_kv_check_given(call, &page_rules.tables);
     if (st == SY_OK)

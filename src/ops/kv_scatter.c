@@ -26,6 +26,7 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(kv_scatter, planes, PLANES, .words = "cache src scale",
                .help = "further planes with the same slots"),
     SYI_SCALAR(kv_scatter, num_planes, I64, .help = "number of further planes"),
+    SYI_SCALAR(kv_scatter, plane_bytes, SIZE, .help = "size of the struct of a plane"),
     SYI_SCALAR(kv_scatter, layout, ENUM, .words = "nhd hnd",
                .help = "blocks of [S,H,D] (and caches without heads), or of [H,S,D]"),
     SYI_SCALAR(kv_scatter, format, FORMAT, .words = SYI_KV_FORMATS,
@@ -54,7 +55,8 @@ static sy_status check_pad(struct syi_call *call)
 static sy_status check_inputs(struct syi_call *call, struct syi_kv_subject *subject)
 {
     const sy_kv_scatter_args *a = &call->args.kv_scatter;
-    sy_status st = syi_kv_begin(call, subject, a->planes, a->num_planes);
+    sy_status st =
+        syi_kv_begin(call, subject, (struct syi_kv_more){a->planes, a->num_planes, a->plane_bytes});
     if (st == SY_OK)
         st = syi_check_tensors(call, false);
     if (st == SY_OK)

@@ -231,6 +231,7 @@ static sy_status check(struct syi_call *call)
     plan->index_type = syi_type_at(call, METADATA);
     plan->weight_type = syi_type_at(call, WEIGHTS);
     plan->input = syi_rows_of(call, INPUT);
+    plan->metadata_field = METADATA;
     plan->metadata = syi_rows_of(call, METADATA);
     plan->mapping = syi_rows_of(call, MAPPING);
     plan->weights = syi_rows_of(call, WEIGHTS);

@@ -42,6 +42,13 @@ static void source_six(struct test_call *c)
     put(c, 2, BLOCKS);
 }
 
+/* A block that src has, and dst has not. */
+static void five_to_five(struct test_call *c)
+{
+    put(c, 4, 5);
+    put(c, 5, 5);
+}
+
 static void destination_minus_one(struct test_call *c)
 {
     put(c, 5, -1);
@@ -100,12 +107,14 @@ static void too_many_planes(struct test_call *c)
 static void planes_missing(struct test_call *c)
 {
     c->args.blocks.num_planes = 1;
+    c->args.blocks.plane_bytes = sizeof(sy_kv_plane);
 }
 
 static void plane_without_cache(struct test_call *c)
 {
     c->args.blocks.planes = c->planes;
     c->args.blocks.num_planes = 1;
+    c->args.blocks.plane_bytes = sizeof(sy_kv_plane);
 }
 
 static void plane_with_dst(struct test_call *c)
@@ -117,6 +126,7 @@ static void plane_with_dst(struct test_call *c)
     c->planes[0] = (sy_kv_plane){.cache = &own, .rows = &own};
     c->args.blocks.planes = c->planes;
     c->args.blocks.num_planes = 1;
+    c->args.blocks.plane_bytes = sizeof(sy_kv_plane);
 }
 
 static void plane_of_fewer_blocks(struct test_call *c)
@@ -128,6 +138,7 @@ static void plane_of_fewer_blocks(struct test_call *c)
     c->planes[0] = (sy_kv_plane){.cache = &own};
     c->args.blocks.planes = c->planes;
     c->args.blocks.num_planes = 1;
+    c->args.blocks.plane_bytes = sizeof(sy_kv_plane);
 }
 
 static void plane_over_the_first(struct test_call *c)
@@ -135,6 +146,7 @@ static void plane_over_the_first(struct test_call *c)
     c->planes[0] = (sy_kv_plane){.cache = c->args.blocks.cache};
     c->args.blocks.planes = c->planes;
     c->args.blocks.num_planes = 1;
+    c->args.blocks.plane_bytes = sizeof(sy_kv_plane);
 }
 
 static const struct refusal rows[] = {
@@ -184,6 +196,7 @@ static const struct refusal two_rows[] = {
 
     {"source past src", BAD_CALL(source_six, SY_ERR_INDEX, "pairs", "reads block 6", "6")},
     {"destination -1 of dst", BAD_CALL(destination_minus_one, SY_ERR_INDEX, "pairs", "writes block -1", "4")},
+    {"a block that only src has", BAD_CALL(five_to_five, SY_ERR_INDEX, "pairs", "writes block 5", "4")},
     {"a destination of dst twice",
      BAD_CALL(destination_twice, SY_ERR_INDEX, "pairs", "writes block 1", NULL)},
 };

@@ -7,7 +7,8 @@
 enum { BLOCKS = 3, SIZE = 2, COUNT = 4, WIDE = 20 };
 
 /* 8 codes at 0, 2 scales at 8, 2 rope numbers at 16. */
-static const sy_kv_format row_format = {.q_type = {10, 8, 1},
+static const sy_kv_format row_format = {.bytes = sizeof(sy_kv_format),
+                                        .q_type = {10, 8, 1},
                                         .scale_type = {2, 32, 1},
                                         .scales = SY_SCALES_ROW,
                                         .row_bytes = WIDE,
@@ -16,14 +17,15 @@ static const sy_kv_format row_format = {.q_type = {10, 8, 1},
                                         .scale_off = 8,
                                         .rope_off = 16,
                                         .rope_bytes = 4};
-static const sy_kv_format block_format = {.q_type = {10, 8, 1},
+static const sy_kv_format block_format = {.bytes = sizeof(sy_kv_format),
+                                          .q_type = {10, 8, 1},
                                           .scale_type = {14, 8, 1},
                                           .scales = SY_SCALES_BLOCK,
                                           .row_bytes = 8,
                                           .q_count = 8,
                                           .group = 4,
                                           .scale_bytes = 3};
-static const sy_kv_format tensor_format = {.q_type = {0, 8, 1}};
+static const sy_kv_format tensor_format = {.bytes = sizeof(sy_kv_format), .q_type = {0, 8, 1}};
 
 static sy_kv_format format; /* of the call, to be spoiled */
 
@@ -108,6 +110,8 @@ static void make_tensor_scatter(struct test_call *c)
         change; \
     }
 
+SPOILER(no_bytes, format.bytes = 0)
+SPOILER(garbage_bytes, format.bytes = SIZE_MAX)
 SPOILER(q_f32, format.q_type = SY_F32)
 SPOILER(q_none, memset(&format.q_type, 0, sizeof format.q_type))
 SPOILER(scale_bf16, format.scale_type = SY_BF16)
@@ -152,6 +156,19 @@ static void in_pieces(struct test_call *c)
     c->args.gather.block_size = 1;
 }
 
+/* One with a field that this library does not have. */
+static void newer_format(struct test_call *c)
+{
+    static struct {
+        sy_kv_format known;
+        int32_t later[2];
+    } newer;
+    newer.known = format;
+    newer.known.bytes = sizeof newer;
+    newer.later[1] = 1;
+    c->args.gather.format = &newer.known;
+}
+
 #define BAD_FORMAT(f, text, right) BAD_CALL(f, SY_ERR_VALUE, "format", text, right), .query = true
 
 static const struct refusal row_rows[] = {
@@ -176,6 +193,10 @@ static const struct refusal row_rows[] = {
     {"rope past the row", BAD_FORMAT(rope_outside, "rope in bytes 16 to 22", "0 to 20")},
     {"less than no rope", BAD_FORMAT(rope_less, "rope in bytes 16 to 14", "0 to 20")},
     {"rope upon codes", BAD_FORMAT(rope_on_codes, "rope in bytes 6 to 10", "apart from codes")},
+    {"a format without its size", BAD_FORMAT(no_bytes, "bytes 0", "sizeof(sy_kv_format), 56")},
+    {"a format of any size", BAD_FORMAT(garbage_bytes, "bytes 18446744073709551615", "56")},
+    {"a newer format", BAD_CALL(newer_format, SY_ERR_UNSUPPORTED, "format", "byte 60", "at most 56 bytes"),
+     .query = true},
     {"a format that needs scales", BAD_CALL(needs_scale, SY_ERR_NULL, "scale", "missing", "a tensor"),
      .query = true},
     {"cache of f32", BAD_TYPE("cache", 2, 32, 1), .query = true},

@@ -40,6 +40,7 @@ static void make_gather(struct test_call *c)
     a->block_size = BLOCK_SIZE;
     a->planes = c->planes;
     a->num_planes = 2;
+    a->plane_bytes = sizeof(sy_kv_plane);
 }
 
 static void make_scatter(struct test_call *c)
@@ -53,6 +54,7 @@ static void make_scatter(struct test_call *c)
         slots->mem[4 * i] = (unsigned char)(2 * i);
     a->planes = c->planes;
     a->num_planes = 2;
+    a->plane_bytes = sizeof(sy_kv_plane);
 }
 
 static void no_planes(struct test_call *c)
@@ -70,6 +72,16 @@ static void too_many_planes(struct test_call *c)
     c->args.gather.num_planes = SY_KV_MAX_PLANES + 1;
 }
 
+static void planes_without_size(struct test_call *c)
+{
+    c->args.gather.plane_bytes = 0;
+}
+
+static void planes_of_garbage(struct test_call *c)
+{
+    c->args.gather.plane_bytes = SIZE_MAX;
+}
+
 static void cache_bytes(struct test_call *c)
 {
     test_call_tensor(c, "cache.1")->shape[0] = INT64_C(1) << 62;
@@ -84,6 +96,11 @@ static const struct refusal gather_rows[] = {
     {"planes missing", BAD_CALL(no_planes, SY_ERR_NULL, "planes", "2", NULL), .query = true},
     {"-1 planes", BAD_CALL(planes_minus_one, SY_ERR_VALUE, "num_planes", "-1", "255"), .query = true},
     {"256 planes", BAD_CALL(too_many_planes, SY_ERR_VALUE, "num_planes", "256", "255"), .query = true},
+    {"planes without a size",
+     BAD_CALL(planes_without_size, SY_ERR_VALUE, "plane_bytes", "0", "sizeof(sy_kv_plane), 32"),
+     .query = true},
+    {"planes of any size", BAD_CALL(planes_of_garbage, SY_ERR_VALUE, "plane_bytes", NULL, "32"),
+     .query = true},
 
     {"no cache 2", NO_TENSOR("cache.2"), .query = true, .blame = "cache",
      .found = "cache of plane 2 is missing"},
@@ -242,6 +259,7 @@ static void first_overlap_of_many_planes(void **state)
                                         .block_table = &table,
                                         .block_size = SLOTS,
                                         .planes = more,
+                                        .plane_bytes = sizeof(sy_kv_plane),
                                         .num_planes = PLANES - 1,
                                         .out = &to[0]};
         expect_status(ctx, sy_kv_gather(ctx, &args), SY_ERR_ALIAS);

@@ -159,6 +159,7 @@ static void too_many_planes(struct test_call *c)
 static void planes_missing(struct test_call *c)
 {
     c->args.ragged.num_planes = 1;
+    c->args.ragged.plane_bytes = sizeof(sy_kv_plane);
 }
 
 /* A second plane with the cache of the first and its rows in place of `out`, less one. */
@@ -171,6 +172,7 @@ static void plane_of_fewer_rows(struct test_call *c)
     c->planes[0] = (sy_kv_plane){.cache = c->args.ragged.cache, .rows = &rows_of_plane};
     c->args.ragged.planes = c->planes;
     c->args.ragged.num_planes = 1;
+    c->args.ragged.plane_bytes = sizeof(sy_kv_plane);
 }
 
 static void plane_over_the_first(struct test_call *c)
@@ -178,6 +180,7 @@ static void plane_over_the_first(struct test_call *c)
     c->planes[0] = (sy_kv_plane){.cache = c->args.ragged.cache, .rows = c->args.ragged.out};
     c->args.ragged.planes = c->planes;
     c->args.ragged.num_planes = 1;
+    c->args.ragged.plane_bytes = sizeof(sy_kv_plane);
 }
 
 static const struct refusal rows[] = {

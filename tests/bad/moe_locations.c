@@ -48,13 +48,7 @@ static void bytes_past_int64(struct test_call *c)
 static const struct refusal rows[] = {
     {"locations of rank 1", BAD_RANK("locations", 1, "[2]", "[2,9]")},
 
-    {"importance one short", BAD_EXTENT("importance", 0, 8, "[8]", "[9]"), .query = true},
-
-    {"num_experts -1", BAD_CALL(experts_minus_one, SY_ERR_VALUE, "num_experts", "-1", "0"), .query = true},
-
-    {"locations one sample long", BAD_EXTENT("locations", 1, 10, "[2,10]", "[2,9]")},
     {"locations one choice short", BAD_EXTENT("locations", 0, 1, "[1,9]", "[2,9]")},
-    {"counts one short", BAD_EXTENT("counts", 0, 3, "[3]", "[4]")},
     {"counts of one expert less", BAD_CALL(one_expert_more, SY_ERR_SHAPE, "counts", "[4]", "[5]")},
 
     {"indices with inner stride 2", BAD_STRIDE("indices", 1, 2, "2", "contiguous"), .query = true},

@@ -135,6 +135,7 @@ static void planes_and_scales(void **state)
                                             .format = &format,
                                             .scale = &t[3],
                                             .planes = &plane,
+                                            .plane_bytes = sizeof(sy_kv_plane),
                                             .num_planes = 1,
                                             .out = &out};
             expect_status(ctx, sy_kv_gather(ctx, &args), SY_OK);

@@ -139,6 +139,7 @@ static void a_further_plane(void **state)
                                     .block_table = &table,
                                     .block_size = ROWS,
                                     .planes = &plane,
+                                    .plane_bytes = sizeof(sy_kv_plane),
                                     .num_planes = 1,
                                     .out = &out};
     arena_make(&a, SCRATCH, 64);

@@ -68,6 +68,7 @@ static void gather_scene(struct scene s, sy_kv_layout layout)
     args.out = &s.rows[0]->t;
     args.planes = s.more;
     args.num_planes = s.n_planes - 1;
+    args.plane_bytes = sizeof(sy_kv_plane);
     args.layout = layout;
     run_scene(call_gather, &args);
 }
@@ -81,6 +82,7 @@ static void scatter_scene(struct scene s, sy_kv_layout layout)
     args.pad = SY_PAD_SKIP;
     args.planes = s.more;
     args.num_planes = s.n_planes - 1;
+    args.plane_bytes = sizeof(sy_kv_plane);
     args.layout = layout;
     run_scene(call_scatter, &args);
 }

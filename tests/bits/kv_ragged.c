@@ -92,6 +92,7 @@ static void scene(bool paged, bool faults)
         plane.rows = &output(box_new(SY_U16, 2, (int64_t[]){rows + rest, 3}))->t;
         args.planes = &plane;
         args.num_planes = paged ? 1 : 0; /* a flat cache has some rows more */
+        args.plane_bytes = sizeof(sy_kv_plane);
     }
     run_scene(call, &args);
 }

@@ -8,8 +8,9 @@ import unittest
 from st import OPERATORS, ROOT, CliTest
 
 KINDS = {"bool": "bool", "int": "int", "int64_t": "i64", "uint32_t": "u32", "uint64_t": "u64", "float": "f32",
-         "double": "f64", "const sy_kv_format *": "format", "const sy_kv_plane *": "planes", "sy_routing *": "routing",
-         "const sy_routing *": "routing", "const DLTensor *": "tensor"}
+         "double": "f64", "size_t": "size", "const sy_kv_format *": "format", "const sy_kv_plane *": "planes", "sy_routing *": "routing",
+         "const sy_routing *": "routing", "const DLTensor *": "tensor",
+         "sy_tensors": "array"}
 
 
 def header_fields():
@@ -47,13 +48,16 @@ def sentences():
     """A pattern for each error sentence in the source of the library."""
     patterns = []
     numbers = {"s": ".*", "g": "[-+.e0-9]+"}
-    for path in glob.glob(os.path.join(ROOT, "src", "**", "*.c"), recursive=True):
+    paths = glob.glob(os.path.join(ROOT, "src", "**", "*.c"), recursive=True)
+    for path in [*paths, os.path.join(ROOT, "src", "base", "faults.h")]:
         with open(path, encoding="utf-8") as file:
-            literals = re.findall(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*', file.read())
+            source = file.read().replace("\\\n", "")
+        literals = re.findall(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*', source)
         for literal in literals:
             text = "".join(re.findall(r'"((?:[^"\\\n]|\\.)*)"', literal))
             if "want " in text or "could not be" in text:
                 text = re.sub(r"%(?:ll|z)?([a-z])", lambda m: numbers.get(m[1], "-?[0-9]+"), re.escape(text))
+                text = re.sub(r"\\{[a-z]+.*?\\}", "-?[0-9]+", text.replace(r"\{code\}", ".*"))
                 patterns.append(re.compile(text + "$"))
     return patterns
 
@@ -83,7 +87,7 @@ class Ops(CliTest):
         header = header_fields()
         self.assertEqual(set(header), set(OPERATORS))
         for op, info in self.ops.items():
-            described = {(f["name"], f["offset"], f["kind"]) for f in info["fields"]}
+            described = {(f["name"], f["offset"], "array" if f.get("array") else f["kind"]) for f in info["fields"]}
             self.assertEqual(described, header[op], op)
 
     def test_shapes_have_the_ranks(self):

@@ -23,19 +23,23 @@ def run(command, **more):
     return done.stdout
 
 
+def install(cls, name):
+    """Installs into a new folder of the build, and tells the class where everything is."""
+    cls.work = os.path.join(BUILD, name)
+    shutil.rmtree(cls.work, ignore_errors=True)
+    cls.prefix = os.path.join(cls.work, "prefix")
+    run(["cmake", "--install", BUILD, "--prefix", cls.prefix])
+    cls.pkgconfig = next(folder for folder, _, names in os.walk(cls.prefix) if "switchyard.pc" in names)
+    cls.libdir = os.path.dirname(cls.pkgconfig)
+    with open(os.path.join(cls.prefix, "include", "switchyard.h"), encoding="utf-8") as file:
+        cls.version = ".".join(re.findall(r"^#define SY_VERSION_\w+ (\d+)$", file.read(), re.M))
+
+
 @unittest.skipUnless(BUILD, "SWITCHYARD_BUILD names the build folder")
 class Consumer(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.work = os.path.join(BUILD, "consumer")
-        shutil.rmtree(cls.work, ignore_errors=True)
-        cls.prefix = os.path.join(cls.work, "prefix")
-        run(["cmake", "--install", BUILD, "--prefix", cls.prefix])
-        found = [folder for folder, _, names in os.walk(cls.prefix) if "switchyard.pc" in names]
-        cls.pkgconfig = found[0]
-        cls.libdir = os.path.dirname(cls.pkgconfig)
-        with open(os.path.join(cls.prefix, "include", "switchyard.h"), encoding="utf-8") as file:
-            cls.version = ".".join(re.findall(r"^#define SY_VERSION_\w+ (\d+)$", file.read(), re.M))
+        install(cls, "consumer")
 
     def pkg_config(self, *options):
         if not shutil.which("pkg-config"):
@@ -86,7 +90,7 @@ class Consumer(unittest.TestCase):
         files = {os.path.relpath(os.path.join(folder, name), self.prefix)
                  for folder, _, names in os.walk(self.prefix) for name in names}
         strangers = {path for path in files if not re.match(
-            r"bin/switchyard(-mpi)?$|include/switchyard(_describe|_transport|_mpi)?\.h$|include/switchyard/(aclnn|mluop)/.*\.h$"
+            r"bin/switchyard(-mpi)?$|include/switchyard(_inline|_dlpack|_describe|_transport|_mpi)?\.h$|include/switchyard/(aclnn|mluop)/.*\.h$"
             r"|.*/libswitchyard(_mpi|_aclnn|_mluop)?\.(a|so[.0-9]*)$"
             r"|.*/pkgconfig/switchyard(_mpi|_aclnn|_mluop)?\.pc$"
             r"|.*/cmake/switchyard/switchyard\w+(-\w+)?\.cmake$", path)}

@@ -4,25 +4,17 @@ import glob
 import os
 import shlex
 import shutil
-import subprocess
 import unittest
 
+from test_consumer import BUILD, CC, install, run
+
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
-BUILD = os.environ.get("SWITCHYARD_BUILD")
-CC = os.environ.get("SWITCHYARD_CC", "cc")
 DOORS = [door for door in ("aclnn", "mluop") if os.environ.get(f"SWITCHYARD_DOOR_{door.upper()}")]
 
-PROJECT = """cmake_minimum_required(VERSION 3.25)
+PROJECT = """cmake_minimum_required(VERSION 3.22)
 project(doors LANGUAGES C CXX)
 find_package(switchyard REQUIRED COMPONENTS {components})
 {programs}"""
-
-
-def run(command, **more):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **more)
-    if done.returncode != 0:
-        raise AssertionError(f"{shlex.join(command)}: exit status {done.returncode}\n{done.stdout}")
-    return done.stdout
 
 
 def examples(door):
@@ -37,12 +29,8 @@ def stem(path):
 class Doors(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.work = os.path.join(BUILD, "consumer_doors")
-        shutil.rmtree(cls.work, ignore_errors=True)
-        cls.prefix = os.path.join(cls.work, "prefix")
-        run(["cmake", "--install", BUILD, "--prefix", cls.prefix])
-        cls.pkgconfig = next(folder for folder, _, names in os.walk(cls.prefix) if "switchyard.pc" in names)
-        cls.env = dict(os.environ, LD_LIBRARY_PATH=os.path.dirname(cls.pkgconfig))
+        install(cls, "consumer_doors")
+        cls.env = dict(os.environ, LD_LIBRARY_PATH=cls.libdir)
 
     def test_there_is_something_to_compile(self):
         self.assertTrue([path for door in DOORS for path in examples(door)])

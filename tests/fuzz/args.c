@@ -163,6 +163,10 @@ static void spoil_scalar(struct call *c, const sy_field_info *field, struct read
     case SY_KIND_U64:
         memcpy(at, &number, sizeof number);
         break;
+    case SY_KIND_SIZE: /* of planes: one that could be right would make pointers of other bytes */
+        if (number <= 0 || number > 4096)
+            memcpy(at, &number, sizeof number);
+        break;
     case SY_KIND_F32:
         memcpy(at, &(float){real > 3.4e38 ? INFINITY : (float)real}, sizeof(float));
         break;

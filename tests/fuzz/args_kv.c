@@ -66,6 +66,8 @@ static void make_format(struct call *c, struct reader *r)
 {
     static const DLDataType codes[] = {{10, 8, 1}, {12, 8, 1}, {0, 8, 1}};
     sy_kv_format *f = &c->format;
+    static const size_t sizes[] = {0, 7, 8, 24, 40, SIZE_MAX};
+    f->bytes = pick(r, 30) ? sizeof *f : sizes[pick(r, 6)];
     const int32_t groups = 1 + pick(r, 3);
     f->q_type = codes[pick(r, 3)];
     f->scales = (sy_kv_scales)pick(r, 3);
@@ -155,6 +157,7 @@ void make_ragged(struct call *c, struct reader *r)
     output(c);
     a->planes = c->planes;
     a->num_planes = make_planes(c, r, a->layout, blocks, size, -1, rows, false);
+    a->plane_bytes = sizeof(sy_kv_plane);
     if (pick(r, 2))
         add(c, "starts", &a->starts, index_type(r), 1, batch, 0, 0);
     if (a->last_page_len == NULL && pick(r, 2))
@@ -181,6 +184,7 @@ void make_blocks(struct call *c, struct reader *r)
     add(c, "pairs", &a->pairs, index_type(r), 2, pick(r, 6), 2, 0);
     a->planes = c->planes;
     a->num_planes = pick(r, 2);
+    a->plane_bytes = sizeof(sy_kv_plane);
     if (a->num_planes > 0) {
         add(c, "cache of a plane", &c->planes[0].cache, type, 3, n_src, size, width);
         if (!two)

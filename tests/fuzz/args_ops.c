@@ -349,6 +349,7 @@ static void make_gather(struct call *c, struct reader *r)
     output(c);
     a->planes = c->planes;
     a->num_planes = make_planes(c, r, a->layout, blocks, size, batch, k, false);
+    a->plane_bytes = sizeof(sy_kv_plane);
     if (pick(r, 2))
         add(c, "req_id", &a->req_id, i32, 1, batch, 0, 0);
     if (pick(r, 2))
@@ -371,6 +372,7 @@ static void make_scatter(struct call *c, struct reader *r)
     add(c, "slots", &a->slots, pick(r, 2) ? i64 : i32, 1, n, 0, 0);
     a->planes = c->planes;
     a->num_planes = make_planes(c, r, a->layout, blocks, size, -1, n, true);
+    a->plane_bytes = sizeof(sy_kv_plane);
 }
 
 static void make_translate(struct call *c, struct reader *r)

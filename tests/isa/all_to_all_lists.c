@@ -176,8 +176,8 @@ static void read_indices(sy_ctx *ctx, struct work *w, uint64_t *rng)
                    bytes[type]); /* low bytes first */
     w->choice = buf_new((size_t)(n_tokens * x->n_slots) * sizeof *w->choice, 0);
     expect_status(ctx,
-                  syi_a2a_read_choices(ctx, "expert_indices", (struct syi_rows){w->indices, stride},
-                                       types[type], n_tokens, x->n_slots, x->n_experts, false, w->choice),
+                  syi_a2a_read_choices(ctx, 0, (struct syi_rows){w->indices, stride}, types[type], n_tokens,
+                                       x->n_slots, x->n_experts, false, w->choice),
                   SY_OK);
 }
 
@@ -600,8 +600,8 @@ static void read_example(sy_ctx *ctx, struct work *w, const struct example *e)
         w->x.index[i] = c == '-' ? -1 : c - '0';
     }
     expect_status(ctx,
-                  syi_a2a_read_choices(ctx, "expert_indices", indices, SY_TYPE_I64, w->x.first[2], e->n_slots,
-                                       e->n_experts, false, w->choice),
+                  syi_a2a_read_choices(ctx, 0, indices, SY_TYPE_I64, w->x.first[2], e->n_slots, e->n_experts,
+                                       false, w->choice),
                   SY_OK);
 }
 
@@ -689,6 +689,17 @@ static void most_rows_is_what_can_happen(void **state)
 
 /* ---- Refusals ------------------------------------------------------------------------------------------ */
 
+static void expect_found(const sy_ctx *ctx, enum syi_bad bad, int64_t batch, int64_t position, int64_t value,
+                         int64_t limit)
+{
+    const struct syi_found *found = &ctx->found;
+    assert_int_equal(found->bad, bad);
+    assert_int_equal(found->batch, batch);
+    assert_int_equal(found->position, position);
+    assert_int_equal(found->value, value);
+    assert_int_equal(found->limit, limit);
+}
+
 static void mapping_is_judged(void **state)
 {
     sy_ctx *ctx = test_ctx(1, NULL);
@@ -704,17 +715,18 @@ static void mapping_is_judged(void **state)
     const uint64_t hash = hosts.hash;
     expect_status(ctx, syi_a2a_check_single(ctx, &hosts, (sy_mesh){2, 2}, SY_AXIS_1), SY_OK);
     expect_status(ctx, syi_a2a_check_single(ctx, &hosts, (sy_mesh){2, 2}, SY_AXIS_0), SY_ERR_ROUTING);
-    expect_fault(ctx, SY_FAULT_DUPLICATE, 1, 3, 1, 1);
+    expect_found(ctx, SYI_BAD_MAPPING_TWO_HOLDERS, 1, 3, 1, 1);
     expect_status(ctx, syi_a2a_check_single(ctx, &hosts, (sy_mesh){2, 2}, SY_AXIS_ALL), SY_ERR_ROUTING);
     mapping[1][2][3] = 1;
     expect_status(ctx, syi_a2a_read_hosts(ctx, &hosts, rows, 2), SY_ERR_MISMATCH);
-    expect_fault(ctx, SY_FAULT_BAD_VALUE, 2, 3, 1, 0);
+    expect_found(ctx, SYI_BAD_MAPPING_COPY, 2, 3, 1, 0);
+    assert_int_equal(ctx->found.extra, 1);
     mapping[0][2][3] = 1;
     expect_status(ctx, syi_a2a_read_hosts(ctx, &hosts, rows, 2), SY_OK);
     assert_true(hosts.hash != hash);
     mapping[0][1][2] = 2;
     expect_status(ctx, syi_a2a_read_hosts(ctx, &hosts, rows, 2), SY_ERR_ROUTING);
-    expect_fault(ctx, SY_FAULT_BAD_VALUE, 1, 2, 2, 1);
+    expect_found(ctx, SYI_BAD_MAPPING_ENTRY, 1, 2, 2, 1);
     sy_ctx_destroy(ctx);
 }
 
@@ -726,20 +738,19 @@ static void choices_are_judged(void **state)
     const struct syi_rows rows = {(unsigned char *)index, 6}, wide_rows = {(unsigned char *)wide, 8};
     const int32_t want[6] = {4, -1, -1, 2, 0, -1};
     (void)state;
-    expect_status(ctx, syi_a2a_read_choices(ctx, "x", rows, SY_TYPE_U16, 2, 3, 5, false, choice), SY_OK);
+    expect_status(ctx, syi_a2a_read_choices(ctx, 7, rows, SY_TYPE_U16, 2, 3, 5, false, choice), SY_OK);
     expect_bytes(choice, want, sizeof want);
-    expect_status(ctx, syi_a2a_read_choices(ctx, "x", rows, SY_TYPE_U16, 2, 3, 5, false, NULL), SY_OK);
+    expect_status(ctx, syi_a2a_read_choices(ctx, 7, rows, SY_TYPE_U16, 2, 3, 5, false, NULL), SY_OK);
     for (int judged_only = 0; judged_only < 2; judged_only++) {
         int32_t *to = judged_only ? NULL : choice;
-        expect_status(ctx, syi_a2a_read_choices(ctx, "x", rows, SY_TYPE_U16, 2, 3, 5, true, to),
+        expect_status(ctx, syi_a2a_read_choices(ctx, 7, rows, SY_TYPE_U16, 2, 3, 5, true, to), SY_ERR_INDEX);
+        expect_found(ctx, SYI_BAD_CHOICE_TWICE, 1, 2, 2, 0);
+        expect_status(ctx, syi_a2a_read_choices(ctx, 7, rows, SY_TYPE_U16, 2, 3, 4, true, to), SY_ERR_INDEX);
+        expect_found(ctx, SYI_BAD_CHOICE_U16, 0, 0, 4, 4);
+        assert_int_equal(ctx->found.field, 7);
+        expect_status(ctx, syi_a2a_read_choices(ctx, 7, wide_rows, SY_TYPE_I32, 1, 2, 5, false, to),
                       SY_ERR_INDEX);
-        expect_fault(ctx, SY_FAULT_DUPLICATE, 1, 2, 2, 0);
-        expect_status(ctx, syi_a2a_read_choices(ctx, "x", rows, SY_TYPE_U16, 2, 3, 4, true, to),
-                      SY_ERR_INDEX);
-        expect_fault(ctx, SY_FAULT_INDEX_RANGE, 0, 0, 4, 4);
-        expect_status(ctx, syi_a2a_read_choices(ctx, "x", wide_rows, SY_TYPE_I32, 1, 2, 5, false, to),
-                      SY_ERR_INDEX);
-        expect_fault(ctx, SY_FAULT_INDEX_RANGE, 0, 1, -2, 5);
+        expect_found(ctx, SYI_BAD_CHOICE, 0, 1, -2, 5);
     }
     sy_ctx_destroy(ctx);
 }

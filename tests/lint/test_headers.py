@@ -10,8 +10,6 @@ import unittest
 from test_structure import ROOT, sources
 
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-I", os.path.join(ROOT, "include")]
-if os.environ.get("SWITCHYARD_DLPACK"):
-    STRICT += ["-I", os.environ["SWITCHYARD_DLPACK"]]
 MPI = [flag for folder in filter(None, os.environ.get("SWITCHYARD_MPI_INCLUDES", "").split(":"))
        for flag in ("-isystem", folder)]
 
@@ -30,10 +28,12 @@ class PublicHeader(unittest.TestCase):
     def check(self, compiler, standard, suffix):
         if not shutil.which(compiler):
             self.skipTest(f"no {compiler}")
-        for header in ("switchyard.h", "switchyard_describe.h", "switchyard_transport.h", *(["switchyard_mpi.h"] if MPI else [])):
-            with self.subTest(header):
-                flags = [f"-std={standard}", *STRICT, *(MPI if header == "switchyard_mpi.h" else [])]
-                self.assertEqual(compile_alone(compiler, flags, f"<{header}>", suffix), "")
+        for header in ("switchyard.h", "switchyard_inline.h", "switchyard_dlpack.h", "switchyard_describe.h",
+                       "switchyard_transport.h", *(["switchyard_mpi.h"] if MPI else [])):
+            for dlpack in ([], ["-DSY_NO_DLPACK_HEADER"]):
+                with self.subTest(header, dlpack=dlpack):
+                    flags = [f"-std={standard}", *STRICT, *dlpack, *(MPI if header == "switchyard_mpi.h" else [])]
+                    self.assertEqual(compile_alone(compiler, flags, f"<{header}>", suffix), "")
 
     def test_c11_gcc(self):
         self.check("gcc", "c11", ".c")

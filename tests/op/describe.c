@@ -32,6 +32,7 @@ static void names_of_types_and_kinds(void **state)
     assert_string_equal(sy_type_name((sy_type)SY_N_TYPES), "another type");
     assert_string_equal(sy_type_name((sy_type)-1), "another type");
     assert_string_equal(sy_kind_name(SY_KIND_ROUTING), "routing");
+    assert_string_equal(sy_kind_name(SY_KIND_SIZE), "size");
     assert_string_equal(sy_kind_name((sy_kind)-1), "another kind");
 }
 

@@ -216,6 +216,7 @@ static void keys_and_values_together(void **state)
                                     .pairs = &p,
                                     .block_size = 2,
                                     .planes = &(sy_kv_plane){.cache = &values},
+                                    .plane_bytes = sizeof(sy_kv_plane),
                                     .num_planes = 1};
     expect_status(contexts[2], sy_kv_blocks(contexts[2], &args), SY_OK);
     expect_bytes(pool, want, sizeof want);

@@ -99,7 +99,8 @@ static void example_7_e8m0(void **state)
                              0x7E, 0xC4, 0x80, 0x7F, 0x2A, 0x08, 120,  99,   120,  99}};
     const uint16_t want[8] = {0x3C00, 0x3780, 0x4060, 0xBCC0, 0x8000, 0x7FC0, 0x3B20, 0x3900};
     uint16_t out[2][8];
-    const sy_kv_format format = {.q_type = SY_F8_E4M3,
+    const sy_kv_format format = {.bytes = sizeof(sy_kv_format),
+                                 .q_type = SY_F8_E4M3,
                                  .scale_type = SY_F8_E8M0,
                                  .scales = SY_SCALES_BLOCK,
                                  .row_bytes = 8,
@@ -128,6 +129,7 @@ static void names_have_their_layouts(void **state)
                 {"int8", 0, 0, 0, 0, 0, 0, 0}};
     for (size_t i = 0; i < COUNT_OF(want); i++) {
         const sy_kv_format f = format_named(want[i].name);
+        assert_int_equal(f.bytes, sizeof f);
         assert_int_equal(f.row_bytes, want[i].row);
         assert_int_equal(f.q_off, 0);
         assert_int_equal(f.q_count, want[i].q);
@@ -142,8 +144,37 @@ static void names_have_their_layouts(void **state)
     assert_int_equal(f.row_bytes, 0);
     assert_int_equal(sy_kv_format_named(NULL, &f), SY_ERR_NULL);
     assert_int_equal(sy_kv_format_named("int8", NULL), SY_ERR_NULL);
-    assert_int_equal(sy_kv_format_named_n("ds32_fp8", &f, 8), SY_OK); /* a caller that knew two fields */
+    f.scales = SY_SCALES_BLOCK;
+    const size_t two = offsetof(sy_kv_format, scale_type); /* a caller that knew two fields */
+    assert_int_equal(sy_kv_format_named_n("ds32_fp8", &f, two), SY_OK);
+    assert_int_equal(f.bytes, two);
     assert_int_equal(f.q_type.code, SY_F8_E4M3.code);
+    assert_int_equal(f.scales, SY_SCALES_BLOCK);
+}
+
+/* A format of a caller whose header has a shorter struct, or a longer one that sets nothing unknown. */
+static void formats_of_other_sizes(void **state)
+{
+    (void)state;
+    uint8_t codes[2][2] = {{1, 2}, {3, 4}};
+    float scales[] = {0.5f}, out[2][2];
+    union {
+        sy_kv_format known;
+        unsigned char bytes[sizeof(sy_kv_format) + 16];
+    } f = {.bytes = {0}};
+    const DLTensor cache = sy_tensor(codes, SY_U8, 3, (int64_t[]){1, 2, 2}),
+                   scale = sy_tensor(scales, SY_F32, 1, (int64_t[]){1}),
+                   dense = sy_tensor(out, SY_F32, 2, (int64_t[]){2, 2});
+    f.known.q_type = SY_I8;
+    f.known.scales = SY_SCALES_BLOCK; /* not read: the field comes later */
+    f.known.bytes = offsetof(sy_kv_format, scale_type);
+    gather_two(&f.known, &cache, &scale, &dense);
+    assert_true(out[0][0] == 0.5f && out[0][1] == 1 && out[1][0] == 1.5f && out[1][1] == 2);
+    f.known.scales = SY_SCALES_TENSOR;
+    f.known.bytes = sizeof f;
+    memset(out, 0, sizeof out);
+    gather_two(&f.known, &cache, &scale, &dense);
+    assert_true(out[1][1] == 2);
 }
 
 /* ---- Packing by hand --------------------------------------------------------------------------------- */
@@ -152,7 +183,8 @@ static void names_have_their_layouts(void **state)
 static void packs_fp8(void **state)
 {
     (void)state;
-    const sy_kv_format format = {.q_type = SY_F8_E4M3,
+    const sy_kv_format format = {.bytes = sizeof(sy_kv_format),
+                                 .q_type = SY_F8_E4M3,
                                  .scale_type = SY_F32,
                                  .scales = SY_SCALES_ROW,
                                  .row_bytes = 16,
@@ -183,7 +215,8 @@ static void packs_fp8(void **state)
 static void packs_powers_of_two(void **state)
 {
     (void)state;
-    const sy_kv_format format = {.q_type = SY_F8_E4M3,
+    const sy_kv_format format = {.bytes = sizeof(sy_kv_format),
+                                 .q_type = SY_F8_E4M3,
                                  .scale_type = SY_F8_E8M0,
                                  .scales = SY_SCALES_BLOCK,
                                  .row_bytes = 2,
@@ -446,7 +479,8 @@ static void fixture_make(struct fixture *f, uint64_t *rng)
 {
     memset(f, 0, sizeof *f);
     const int scales = (int)rng_below(rng, 3), code = (int)rng_below(rng, 3);
-    f->p.format = (sy_kv_format){.q_type = q_types[code], .scales = (sy_kv_scales)scales};
+    f->p.format = (sy_kv_format){
+        .bytes = sizeof(sy_kv_format), .q_type = q_types[code], .scales = (sy_kv_scales)scales};
     f->p.block_size = 1 + rng_below(rng, 5);
     f->blocks = 1 + rng_below(rng, 6);
     f->type = (enum oracle_float)rng_below(rng, 3);
@@ -638,6 +672,7 @@ static void planes_of_all_kinds(void **state)
                                                                  .format = &latent,
                                                                  .out = &o[0],
                                                                  .planes = more,
+                                                                 .plane_bytes = sizeof(sy_kv_plane),
                                                                  .num_planes = 2}),
                   SY_OK);
     assert_int_equal(wide[1][0], bf16_round(1.5));
@@ -653,6 +688,7 @@ int main(void)
         cmocka_unit_test(example_7_e4m3),
         cmocka_unit_test(example_7_e8m0),
         cmocka_unit_test(names_have_their_layouts),
+        cmocka_unit_test(formats_of_other_sizes),
         cmocka_unit_test(packs_fp8),
         cmocka_unit_test(packs_powers_of_two),
         cmocka_unit_test(scale_of_all_or_of_each),

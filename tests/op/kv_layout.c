@@ -193,6 +193,7 @@ static sy_status call(sy_ctx *ctx, const struct scene *s, bool to_cache)
                                                         .slots = &s->slots_view,
                                                         .pad = s->pad,
                                                         .planes = &more,
+                                                        .plane_bytes = sizeof(sy_kv_plane),
                                                         .num_planes = s->n_planes - 1,
                                                         .layout = s->layout});
     return sy_kv_gather(ctx, &(sy_kv_gather_args){.cache = &p->cache_view,
@@ -202,6 +203,7 @@ static sy_status call(sy_ctx *ctx, const struct scene *s, bool to_cache)
                                                   .pad = s->pad,
                                                   .out = &p->dense_view,
                                                   .planes = &more,
+                                                  .plane_bytes = sizeof(sy_kv_plane),
                                                   .num_planes = s->n_planes - 1,
                                                   .layout = s->layout});
 }
@@ -228,6 +230,7 @@ static void check_ragged(const struct scene *s)
                                                                      .block_size = s->size,
                                                                      .out = &p->dense_view,
                                                                      .planes = &more,
+                                                                     .plane_bytes = sizeof(sy_kv_plane),
                                                                      .num_planes = s->n_planes - 1,
                                                                      .layout = s->layout}),
                       SY_OK);

@@ -120,6 +120,7 @@ static sy_status gather(sy_ctx *ctx, const struct fixture *f, int first, int n)
                                                   .pad = f->pad,
                                                   .out = &f->rows[first].t,
                                                   .planes = f->more + first,
+                                                  .plane_bytes = sizeof(sy_kv_plane),
                                                   .num_planes = n - 1});
 }
 
@@ -130,6 +131,7 @@ static sy_status scatter(sy_ctx *ctx, const struct fixture *f, int first, int n)
                                                     .slots = &f->slots.t,
                                                     .pad = f->pad,
                                                     .planes = f->more + first,
+                                                    .plane_bytes = sizeof(sy_kv_plane),
                                                     .num_planes = n - 1});
 }
 
@@ -267,6 +269,7 @@ static void latent_and_rope(void **state)
                                                       .src = &l,
                                                       .slots = &s,
                                                       .planes = &write,
+                                                      .plane_bytes = sizeof(sy_kv_plane),
                                                       .num_planes = 1}),
                   SY_OK);
     const int16_t rows[] = {1, 2, 3, 11, 12, 4, 5, 6, 13, 14};
@@ -281,6 +284,7 @@ static void latent_and_rope(void **state)
                                                                  .block_size = 2,
                                                                  .out = part(&p[3], out, 2, L(2, 2), L(5, 1)),
                                                                  .planes = &read,
+                                                                 .plane_bytes = sizeof(sy_kv_plane),
                                                                  .num_planes = 1}),
                   SY_OK);
     const int16_t want[] = {11, 12, 1, 2, 3, 13, 14, 4, 5, 6};
@@ -309,6 +313,7 @@ static void latent_and_rope_of_the_page(void **state)
                                                        .block_size = 2,
                                                        .out = &l,
                                                        .planes = &more,
+                                                       .plane_bytes = sizeof(sy_kv_plane),
                                                        .num_planes = 1}),
         SY_OK);
     const int16_t want_latent[] = {40, 41, 42, 10, 11, 12}, want_rope[] = {43, 44, 13, 14};
@@ -333,6 +338,7 @@ static void keys_and_values_of_one_pool(void **state)
                                                       .src = &k,
                                                       .slots = &s,
                                                       .planes = &more,
+                                                      .plane_bytes = sizeof(sy_kv_plane),
                                                       .num_planes = 1}),
                   SY_OK);
     const int16_t want[] = {2, 0, -2, 0, 3, 0, -3, 0, 0, 1, 0, -1};
@@ -358,6 +364,7 @@ static void parts_that_overlap(void **state)
                                                              .src = &l,
                                                              .slots = &s,
                                                              .planes = &more,
+                                                             .plane_bytes = sizeof(sy_kv_plane),
                                                              .num_planes = 1}),
             SY_ERR_ALIAS);
         assert_string_equal(sy_ctx_error(contexts[0]),
@@ -397,9 +404,12 @@ static sy_status scatter_two(const DLTensor *a, const DLTensor *b)
                    from_a = sy_tensor(values, SY_I16, 2, (int64_t[]){2, a->shape[2]}),
                    from_b = sy_tensor(values, SY_I16, 2, (int64_t[]){2, b->shape[2]});
     const sy_kv_plane more = {.cache = b, .rows = &from_b};
-    return sy_kv_scatter(
-        contexts[0],
-        &(sy_kv_scatter_args){.cache = a, .src = &from_a, .slots = &s, .planes = &more, .num_planes = 1});
+    return sy_kv_scatter(contexts[0], &(sy_kv_scatter_args){.cache = a,
+                                                            .src = &from_a,
+                                                            .slots = &s,
+                                                            .planes = &more,
+                                                            .plane_bytes = sizeof(sy_kv_plane),
+                                                            .num_planes = 1});
 }
 
 /* Against marks in a pool: an element of both views is never accepted. Views of one stepping that share none are. */
@@ -462,6 +472,7 @@ static void one_cache_many_outputs(void **state)
                                                                  .block_size = 2,
                                                                  .out = &outs[0],
                                                                  .planes = more,
+                                                                 .plane_bytes = sizeof(sy_kv_plane),
                                                                  .num_planes = 3}),
                   SY_OK);
     for (int p = 0; p < 4; p++) {
@@ -471,6 +482,56 @@ static void one_cache_many_outputs(void **state)
 }
 
 /* As many as there may be. */
+/* Planes as a newer header might have them. */
+struct newer_plane {
+    sy_kv_plane known;
+    const void *later[2];
+};
+
+/* A caller whose header has a shorter or a longer struct, which must set nothing that this library does not know. */
+static void planes_of_other_sizes(void **state)
+{
+    (void)state;
+    enum { N = 3 };
+    int16_t data[N][4] = {{1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10, 11, 12}}, out[N][2];
+    int32_t at[] = {3, 1}, block[] = {0};
+    int64_t cache_shape[] = {4, 1}, out_shape[] = {2, 1};
+    DLTensor caches[N], outs[N];
+    struct newer_plane newer[N - 1] = {{.known = {.cache = NULL}}};
+    const DLTensor *older[N - 1][2]; /* cache and rows */
+    for (int i = 0; i < N; i++) {
+        caches[i] = sy_tensor(data[i], SY_I16, 2, cache_shape);
+        outs[i] = sy_tensor(out[i], SY_I16, 2, out_shape);
+        if (i > 0) {
+            newer[i - 1].known = (sy_kv_plane){.cache = &caches[i], .rows = &outs[i]};
+            older[i - 1][0] = &caches[i];
+            older[i - 1][1] = &outs[i];
+        }
+    }
+    const DLTensor indices = sy_tensor(at, SY_I32, 1, (int64_t[]){2}),
+                   table = sy_tensor(block, SY_I32, 1, (int64_t[]){1});
+    sy_kv_gather_args args = {.cache = &caches[0],
+                              .indices = &indices,
+                              .block_table = &table,
+                              .block_size = 4,
+                              .out = &outs[0],
+                              .num_planes = N - 1};
+    for (int round = 0; round < 2; round++) {
+        memset(out, 0, sizeof out);
+        args.planes = round ? &newer[0].known : (const sy_kv_plane *)(const void *)older;
+        args.plane_bytes = round ? sizeof newer[0] : sizeof older[0];
+        expect_status(contexts[0], sy_kv_gather(contexts[0], &args), SY_OK);
+        for (int i = 0; i < N; i++)
+            assert_true(out[i][0] == data[i][3] && out[i][1] == data[i][1]);
+    }
+    memset(out, 0, sizeof out);
+    newer[1].later[1] = out;
+    expect_status(contexts[0], sy_kv_gather(contexts[0], &args), SY_ERR_UNSUPPORTED);
+    assert_non_null(strstr(sy_ctx_error(contexts[0]), "kv_gather: planes sets a field at byte 4"));
+    for (int i = 0; i < N; i++)
+        assert_int_equal(out[i][0], 0);
+}
+
 static void two_hundred_and_fifty_six_planes(void **state)
 {
     (void)state;
@@ -488,8 +549,12 @@ static void two_hundred_and_fifty_six_planes(void **state)
         if (p > 0)
             more[p - 1] = (sy_kv_plane){.cache = &caches[p], .rows = &srcs[p]};
     }
-    sy_kv_scatter_args args = {
-        .cache = &caches[0], .src = &srcs[0], .slots = &s, .planes = more, .num_planes = SY_KV_MAX_PLANES};
+    sy_kv_scatter_args args = {.cache = &caches[0],
+                               .src = &srcs[0],
+                               .slots = &s,
+                               .planes = more,
+                               .plane_bytes = sizeof(sy_kv_plane),
+                               .num_planes = SY_KV_MAX_PLANES};
     expect_status(contexts[0], sy_kv_scatter(contexts[0], &args), SY_OK);
     for (int p = 0; p < N; p++)
         assert_int_equal(cache[p][1], p + 1);
@@ -509,6 +574,7 @@ int main(void)
         cmocka_unit_test(parts_that_overlap),
         cmocka_unit_test(every_shared_element_is_found),
         cmocka_unit_test(one_cache_many_outputs),
+        cmocka_unit_test(planes_of_other_sizes),
         cmocka_unit_test(two_hundred_and_fifty_six_planes),
     };
     return cmocka_run_group_tests_name("op_kv_planes", tests, open_contexts, close_contexts);

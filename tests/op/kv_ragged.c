@@ -249,6 +249,7 @@ static void planes_are_calls_of_their_own(void **state)
     args.out = &left;
     args.planes = &(sy_kv_plane){.cache = &rope, .rows = &right};
     args.num_planes = 1;
+    args.plane_bytes = sizeof(sy_kv_plane);
     expect_status(ctx, sy_kv_ragged(ctx, &args), SY_OK);
     for (int i = 0; i < N; i++) {
         const int token_row = table[i / S] * S + i % S;

@@ -254,6 +254,7 @@ static void gather(void *data)
                                     .block_size = BLOCK_SIZE,
                                     .layout = p->layout,
                                     .planes = p->more,
+                                    .plane_bytes = sizeof(sy_kv_plane),
                                     .num_planes = SY_KV_MAX_PLANES,
                                     .format = p->packed ? &p->format : NULL,
                                     .scale = p->packed ? &p->scale[0] : NULL,
@@ -271,6 +272,7 @@ static void scatter(void *data)
                                      .cache = &p->cache[0],
                                      .layout = p->layout,
                                      .planes = p->more,
+                                     .plane_bytes = sizeof(sy_kv_plane),
                                      .num_planes = SY_KV_MAX_PLANES,
                                      .format = p->packed ? &p->format : NULL,
                                      .scale = p->packed ? &p->scale[0] : NULL,
@@ -289,6 +291,7 @@ static void ragged(void *data)
                                     .block_size = BLOCK_SIZE,
                                     .layout = p->layout,
                                     .planes = p->more,
+                                    .plane_bytes = sizeof(sy_kv_plane),
                                     .num_planes = SY_KV_MAX_PLANES,
                                     .format = p->packed ? &p->format : NULL,
                                     .scale = p->packed ? &p->scale[0] : NULL,
@@ -305,6 +308,7 @@ static void blocks(void *data)
                                     .pairs = &p->pairs,
                                     .block_size = BLOCK_SIZE,
                                     .planes = p->caches,
+                                    .plane_bytes = sizeof(sy_kv_plane),
                                     .num_planes = SY_KV_MAX_PLANES};
     p->status = sy_kv_blocks_query(p->ctx, &args, &p->query);
     if (p->status == SY_OK)

@@ -1,0 +1,433 @@
+/*
+ * See described.h.
+ */
+#include "described.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/number.h"
+#include "report.h"
+
+enum { BENCH_SEEDS = 4096 }; /* of a tensor, one for each turn: bench_sets gives no more */
+
+static const char no_memory[] = "not enough memory";
+
+/* ---- The text of a case -------------------------------------------------------------------------------- */
+
+/* Where a word of the shape begins with this text. Brackets and commas begin one anywhere. */
+static const char *find_word(const char *shape, const char *text)
+{
+    const bool anywhere = text[0] == '[' || text[0] == ',';
+    for (const char *at = strstr(shape, text); at; at = strstr(at + 1, text))
+        if (anywhere || at == shape || at[-1] == ' ')
+            return at;
+    return NULL;
+}
+
+double bench_number(const char *shape, const char *name)
+{
+    const char *const at = find_word(shape, name);
+    char *end = NULL;
+    const double value = at ? strtod(at + strlen(name), &end) : 0;
+    return end && *end == 'k' ? 1024 * value : value;
+}
+
+bool bench_says(const char *shape, const char *words)
+{
+    const char *const at = find_word(shape, words);
+    return at && (at[strlen(words)] == ' ' || at[strlen(words)] == '\0');
+}
+
+int64_t bench_size(const struct bench_call *c, const char *name)
+{
+    return (int64_t)bench_number(c->shape, name);
+}
+
+DLDataType bench_type(const struct bench_call *c)
+{
+    return bench_says(c->shape, "f32") ? SY_F32 : bench_says(c->shape, "bf16") ? SY_BF16 : SY_F16;
+}
+
+/* ---- Elements ------------------------------------------------------------------------------------------ */
+
+int64_t bench_count(const DLTensor *x)
+{
+    int64_t n = 1;
+    for (int i = 0; i < x->ndim; i++)
+        n *= x->shape[i];
+    return n;
+}
+
+size_t bench_bytes(const DLTensor *x)
+{
+    return (size_t)bench_count(x) * (x->dtype.bits / 8);
+}
+
+float bench_load(const DLTensor *x, int64_t i)
+{
+    if (x->dtype.bits == 32)
+        return ((const float *)x->data)[i];
+    const uint16_t bits = ((const uint16_t *)x->data)[i];
+    return x->dtype.code == kDLBfloat ? bf16_to_float(bits) : bench_f16_to_float(bits);
+}
+
+void bench_store(const DLTensor *x, int64_t i, float value)
+{
+    if (x->dtype.bits == 32)
+        ((float *)x->data)[i] = value;
+    else
+        ((uint16_t *)x->data)[i] =
+            x->dtype.code == kDLBfloat ? bf16_from_float(value) : bench_f16_from_float(value);
+}
+
+int64_t bench_turn(uint64_t seed)
+{
+    return (int64_t)(seed % BENCH_SEEDS);
+}
+
+static void store_integer(const DLTensor *x, int64_t i, int64_t value)
+{
+    if (x->dtype.bits == 16)
+        ((uint16_t *)x->data)[i] = (uint16_t)value;
+    else if (x->dtype.bits == 32)
+        ((int32_t *)x->data)[i] = (int32_t)value;
+    else
+        ((int64_t *)x->data)[i] = value;
+}
+
+/* ---- Fillers ------------------------------------------------------------------------------------------- */
+
+BENCH_FILLER(fill_bits)
+{
+    bench_fill_random(x->data, bench_bytes(x), seed);
+}
+
+BENCH_FILLER(fill_numbers)
+{
+    bench_fill_bf16(x->data, (size_t)bench_count(x), seed);
+}
+
+/* Of a fixed order of 0 .. n-1, which is a power of two, number i. Every step can be undone, so none comes twice. */
+int64_t bench_distinct(int64_t i, int64_t n)
+{
+    uint64_t x = (uint64_t)(i % n);
+    for (int round = 0; round < 4; round++) {
+        x = (x * 0x9e3779b97f4a7c15u + 0x632be5abu) & (uint64_t)(n - 1);
+        x ^= x >> 5;
+    }
+    return (int64_t)x;
+}
+
+/* Below n, lower ones more often. */
+static int64_t skewed(double u, int64_t n)
+{
+    return (int64_t)((u + u * u) / 2 * (double)n);
+}
+
+int64_t bench_different(uint64_t seed, int64_t row, int64_t j, int64_t n)
+{
+    uint64_t state = seed << 32 | (uint64_t)row;
+    const uint64_t first = bench_random(&state), step = bench_random(&state) | 1;
+    return (int64_t)((first + (uint64_t)j * step) % (uint64_t)n);
+}
+
+/* Each element by itself: i is its number, n and seed are those of the filler. */
+#define EACH(name, store, value) \
+    BENCH_FILLER(name) \
+    { \
+        for (int64_t i = 0; i < bench_count(x); i++) \
+            store(x, i, value); \
+    }
+
+EACH(fill_unit, bench_store, (float)((double)n / 100 * bench_unit(&seed)))
+EACH(fill_around_zero, bench_store, (float)bench_unit(&seed) - 0.5f)
+EACH(fill_normal, bench_store, (float)((double)n / 10 * bench_normal(&seed)))
+EACH(fill_hundredths, bench_store, (float)n / 100)
+EACH(fill_integer, store_integer, n)
+EACH(fill_in_order, store_integer, i % n)
+EACH(fill_steps, store_integer, i *n)
+EACH(fill_ids, store_integer, (int64_t)(bench_random(&seed) % (uint64_t)n))
+EACH(fill_different, store_integer, bench_different(seed, i / x->shape[1], i % x->shape[1], n))
+EACH(fill_skewed, store_integer, skewed(bench_unit(&seed), n))
+EACH(fill_next, store_integer, bench_distinct(bench_turn(seed) * bench_count(x) + i, n))
+
+BENCH_FILLER(fill_shuffle)
+{
+    bench_shuffle(x->data, bench_count(x), seed);
+}
+
+BENCH_FILLER(fill_route)
+{
+    memset(x->data, 0, bench_bytes(x));
+    bench_route(x->data, x->shape[0], x->shape[1], n, seed);
+}
+
+const DLTensor *bench_named(const struct bench_call *c, const char *name)
+{
+    const DLTensor *x = NULL;
+    for (int i = 0; i < c->op->n_tensors && !x; i++)
+        if (strcmp(sy_op_field(c->op, i)->name, name) == 0)
+            memcpy(&x, (const char *)c->args + sy_op_field(c->op, i)->offset, sizeof x);
+    return x;
+}
+
+BENCH_FILLER(fill_slot_rows)
+{
+    const DLTensor *map = NULL;
+    for (int i = 0; !map; i++)
+        map = c->tensors[i].view.dtype.code == SY_BOOL.code ? &c->tensors[i].view : NULL;
+    bench_slots(x->data, map->data, map->shape[0], map->shape[1]);
+}
+
+/* ---- Tensors ------------------------------------------------------------------------------------------- */
+
+static const DLTensor **field_of(const struct bench_call *c, const struct bench_tensor *t)
+{
+    return (const DLTensor **)(void *)((char *)c->args + t->offset);
+}
+
+static const struct bench_tensor *tensor_of(const struct bench_call *c, const DLTensor *const *field)
+{
+    for (int i = 0; i < c->n_tensors; i++)
+        if (field_of(c, &c->tensors[i]) == field)
+            return &c->tensors[i];
+    return NULL;
+}
+
+bool bench_fault(struct bench_call *c, const char *reason)
+{
+    if (c->fault[0] == '\0')
+        snprintf(c->fault, sizeof c->fault, "%s", reason);
+    return false;
+}
+
+/* All views are those of this turn. */
+static void set_turn(struct bench_call *c, int64_t turn, bool plain)
+{
+    for (int i = 0; i < c->n_tensors; i++) {
+        struct bench_tensor *const t = &c->tensors[i];
+        if (t->plain && plain && turn == 0)
+            t->view.data = t->plain;
+        else
+            t->view.data = t->data + (t->copies > 1 ? (size_t)(turn % t->copies) * t->step : 0);
+    }
+}
+
+static struct bench_tensor *add(struct bench_call *c, const DLTensor **field, DLDataType type, int rank,
+                                const int64_t *shape)
+{
+    struct bench_tensor *const t = &c->tensors[c->n_tensors++];
+    *t = (struct bench_tensor){.offset = (size_t)((char *)field - (char *)c->args), .copies = 1};
+    memcpy(t->shape, shape, (size_t)rank * sizeof *shape);
+    t->view = sy_tensor(NULL, type, rank, t->shape);
+    t->bytes = bench_bytes(&t->view);
+    *field = &t->view;
+    return t;
+}
+
+static void fill_copy(const struct bench_call *c, struct bench_tensor *t, int64_t copy)
+{
+    const uint64_t seed = BENCH_SEEDS * (uint64_t)(t - c->tensors) + (uint64_t)copy;
+    if (copy > 0 && t->turns != BENCH_TURNS)
+        memcpy(t->data + (size_t)copy * t->step, t->data, t->bytes);
+    else if (t->fill)
+        t->fill(c, &t->view, t->n, seed);
+    else
+        memset(t->data, 0x3c, t->bytes); /* what the call or the plain loop leaves out is recognised */
+}
+
+/* Allocates and fills the first copy. */
+static bool place(struct bench_call *c, struct bench_tensor *t)
+{
+    if (c->fault[0] != '\0')
+        return false;
+    t->owned = true;
+    t->step = t->bytes < 4096 ? (t->bytes + 63) / 64 * 64 : (t->bytes + 4095) / 4096 * 4096;
+    t->data = bench_alloc(t->step, 1);
+    if (!t->data)
+        return bench_fault(c, no_memory);
+    t->view.data = t->data;
+    fill_copy(c, t, 0);
+    return true;
+}
+
+bool bench_in(struct bench_call *c, const DLTensor **field, DLDataType type, int rank, const int64_t *shape,
+              enum bench_turns turns, bench_filler *fill, int64_t n)
+{
+    struct bench_tensor *const t = add(c, field, type, rank, shape);
+    t->turns = turns;
+    t->fill = fill;
+    t->n = n;
+    return place(c, t);
+}
+
+bool bench_inout(struct bench_call *c, const DLTensor **field, DLDataType type, int rank,
+                 const int64_t *shape, enum bench_turns turns, bench_filler *fill, int64_t n)
+{
+    struct bench_tensor *const t = &c->tensors[c->n_tensors];
+    if (!bench_in(c, field, type, rank, shape, turns, fill, n))
+        return false;
+    t->plain = bench_alloc(t->step, 1);
+    if (!t->plain)
+        return bench_fault(c, no_memory);
+    memcpy(t->plain, t->data, t->bytes);
+    return true;
+}
+
+bool bench_room(struct bench_call *c, const DLTensor **field, DLDataType type, int rank, const int64_t *shape,
+                enum bench_turns turns)
+{
+    return bench_inout(c, field, type, rank, shape, turns, NULL, 0);
+}
+
+bool bench_out(struct bench_call *c, const DLTensor **field, enum bench_turns turns)
+{
+    sy_shape shapes[SY_MAX_FIELDS];
+    if (c->fault[0] != '\0')
+        return false;
+    if (sy_infer(c->ctx, c->op, c->args, c->op->args_bytes, shapes, SY_MAX_FIELDS) != SY_OK)
+        return bench_fault(c, sy_ctx_error(c->ctx));
+    const size_t offset = (size_t)((char *)field - (char *)c->args);
+    for (int i = 0; i < c->op->n_tensors; i++)
+        if (sy_op_field(c->op, i)->offset == offset && shapes[i].rank >= 0)
+            return bench_room(c, field, shapes[i].type, shapes[i].rank, shapes[i].extent, turns);
+    return bench_fault(c, "there is no such output");
+}
+
+bool bench_columns(struct bench_call *c, const DLTensor **field, const DLTensor *const *of, int64_t begin,
+                   int64_t width)
+{
+    const struct bench_tensor *const whole = tensor_of(c, of);
+    const int rank = whole->view.ndim;
+    struct bench_tensor *const t = add(c, field, whole->view.dtype, rank, whole->shape);
+    const size_t skipped = (size_t)begin * (whole->view.dtype.bits / 8);
+    t->strides[rank - 1] = 1;
+    for (int i = rank - 1; i > 0; i--)
+        t->strides[i - 1] = t->strides[i] * whole->shape[i];
+    t->shape[rank - 1] = width;
+    t->view.strides = t->strides;
+    if (c->fault[0] != '\0')
+        return false;
+    t->data = whole->data + skipped;
+    t->plain = whole->plain ? whole->plain + skipped : NULL;
+    t->view.data = t->data;
+    return true;
+}
+
+void *bench_scratch(struct bench_call *c, size_t bytes)
+{
+    c->scratch = bench_alloc(bytes, 1);
+    if (!c->scratch)
+        bench_fault(c, no_memory);
+    return c->scratch;
+}
+
+/* As many copies as make the caches forget the first before it is used again. */
+static bool make_copies(struct bench_call *c)
+{
+    size_t turning = 0, pool = 0;
+    for (int i = 0; i < c->n_tensors; i++) {
+        const struct bench_tensor *const t = &c->tensors[i];
+        turning += t->turns == BENCH_TURNS || t->turns == BENCH_COPIES ? t->bytes : 0;
+        pool += t->turns == BENCH_POOL ? t->bytes : 0;
+    }
+    const size_t touched = c->touched > 0 ? c->touched : turning;
+    const int64_t n_sets = touched > 0 ? bench_sets(touched) : 1, most = bench_sets(pool);
+    for (int i = 0; i < c->n_tensors; i++) {
+        struct bench_tensor *const t = &c->tensors[i];
+        if (t->turns == BENCH_ONCE)
+            continue;
+        t->copies = t->turns == BENCH_POOL && most < n_sets ? most : n_sets;
+        unsigned char *const all = bench_alloc((size_t)t->copies, t->step);
+        if (!all)
+            return bench_fault(c, no_memory);
+        memcpy(all, t->data, t->bytes);
+        free(t->data);
+        t->data = all;
+    }
+    for (int64_t copy = 1; copy < n_sets; copy++) {
+        set_turn(c, copy, false);
+        for (int i = 0; i < c->n_tensors; i++)
+            if (copy < c->tensors[i].copies)
+                fill_copy(c, &c->tensors[i], copy);
+    }
+    return true;
+}
+
+/* ---- Measuring ----------------------------------------------------------------------------------------- */
+
+sy_status bench_run(struct bench_call *c, int64_t turn)
+{
+    set_turn(c, turn, false);
+    return c->bench->call ? c->bench->call(c) : sy_call(c->ctx, c->op, c->args, c->op->args_bytes);
+}
+
+void bench_plain(struct bench_call *c, int64_t turn)
+{
+    set_turn(c, turn, true);
+    c->bench->plain(c);
+}
+
+const void *bench_got(const struct bench_call *c, const DLTensor *const *field)
+{
+    return tensor_of(c, field)->data;
+}
+
+const void *bench_want(const struct bench_call *c, const DLTensor *const *field)
+{
+    return tensor_of(c, field)->plain;
+}
+
+/* A tensor beside the argument struct has no name there. */
+static const char *name_of(const struct bench_call *c, const struct bench_tensor *t)
+{
+    for (int i = 0; i < c->op->n_tensors && !c->op->mesh; i++)
+        if (sy_op_field(c->op, i)->offset == t->offset)
+            return sy_op_field(c->op, i)->name;
+    return "an output";
+}
+
+/* Every byte of what the call wrote, unless the benchmark has a check of its own. */
+const char *bench_check(struct bench_call *c)
+{
+    set_turn(c, 0, false);
+    if (c->bench->check)
+        return c->bench->check(c);
+    for (int i = 0; i < c->n_tensors; i++) {
+        const struct bench_tensor *const t = &c->tensors[i];
+        if (t->owned && t->plain && memcmp(t->data, t->plain, t->bytes) != 0) {
+            snprintf(c->fault, sizeof c->fault, "%s differs from the plain loop", name_of(c, t));
+            return c->fault;
+        }
+    }
+    return NULL;
+}
+
+static void release(struct bench_call *c)
+{
+    if (c->bench->release)
+        c->bench->release(c);
+    for (int i = 0; i < c->n_tensors; i++)
+        if (c->tensors[i].owned) {
+            free(c->tensors[i].data);
+            free(c->tensors[i].plain);
+        }
+    free(c->scratch);
+}
+
+void bench_described(struct bench *bench, const struct bench_op *op, const char *shape)
+{
+    _Alignas(64) unsigned char args[BENCH_ARGS_BYTES] = {0};
+    struct bench_call c = {
+        .ctx = bench->ctx, .bench = op, .shape = shape, .op = sy_op_find(op->name), .args = args};
+    op->make(&c);
+    bench->cases++;
+    if (c.fault[0] == '\0' && make_copies(&c))
+        bench_measure(bench, &c);
+    else
+        report_failure(bench, op->name, shape, c.fault);
+    release(&c);
+}

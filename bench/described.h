@@ -1,0 +1,144 @@
+/*
+ * A benchmark as a description. The text of a case holds its sizes; `make` sets the fields of the argument struct, names
+ * how each input is filled, and states the bytes that must move; outputs follow from the operator's own description.
+ * Allocation, rotation through memory, calls, the comparison with the plain loop and timing are here, once.
+ *
+ *     static void make(struct bench_call *c)
+ *     {
+ *         sy_moe_pad_map_args *const a = c->args;
+ *         const int64_t tokens = bench_size(c, "T="), experts = bench_size(c, "E=");
+ *         a->alignment = bench_size(c, "a=");
+ *         bench_in(c, &a->routing_map, SY_BOOL, DIMS(tokens, experts), BENCH_TURNS, fill_route, bench_size(c, "K="));
+ *         bench_out(c, &a->padded_map, BENCH_TURNS);
+ *         ...
+ *     }
+ */
+#ifndef SWITCHYARD_BENCH_DESCRIBED_H
+#define SWITCHYARD_BENCH_DESCRIBED_H
+
+#include "bench.h"
+
+#include <switchyard_describe.h>
+
+/* A number after `name` where a word of the shape begins so: 4096 of "T=4096", 131072 of "of 128k", 48 and 32000 of
+   "[48,32000]" by "[" and ",". 0: it has none. */
+double bench_number(const char *shape, const char *name);
+bool bench_says(const char *shape, const char *words);
+
+/* The memory of a tensor: the same in every turn; a copy for each turn, filled anew or equal to the first; or as many
+   equal copies as leave the caches, where a turn uses a small part of a large tensor. */
+enum bench_turns { BENCH_ONCE, BENCH_TURNS, BENCH_COPIES, BENCH_POOL };
+
+/* Fills x, a compact tensor. `n` is that of bench_in. Tensors of earlier bench_in are those of the same turn. */
+typedef void bench_filler(const struct bench_call *c, const DLTensor *x, int64_t n, uint64_t seed);
+#define BENCH_UNUSED __attribute__((unused))
+#define BENCH_FILLER(name) \
+    void name(const struct bench_call *c BENCH_UNUSED, const DLTensor *x, int64_t n BENCH_UNUSED, \
+              uint64_t seed BENCH_UNUSED)
+
+enum { BENCH_ARGS_BYTES = 1024, BENCH_TENSORS = 24 };
+
+struct bench_tensor {
+    DLTensor view; /* that of the present turn */
+    int64_t shape[4], strides[4];
+    size_t offset;        /* of its pointer in the argument struct */
+    unsigned char *data;  /* copies, `step` bytes apart */
+    unsigned char *plain; /* outputs: of the plain loop in turn 0 */
+    size_t bytes, step;
+    int64_t copies;
+    enum bench_turns turns;
+    bench_filler *fill; /* NULL: an output */
+    int64_t n;
+    bool owned;
+};
+
+/* One operator at one shape. */
+struct bench_call {
+    sy_ctx *ctx;
+    const struct bench_op *bench;
+    const char *shape;
+    const sy_op_info *op; /* a benchmark with another name than its operator sets it in `make` */
+    void *args; /* zero at first; what a case needs beside the struct may follow it in BENCH_ARGS_BYTES */
+    /* Set by `make`: bytes that must move, and the limit; bytes that a turn touches, when those are not all that turn. */
+    double bytes;
+    struct bench_work limit;
+    size_t touched;
+    void *scratch; /* of the plain loop, from bench_scratch */
+    struct bench_tensor tensors[BENCH_TENSORS];
+    int n_tensors;
+    char fault[192]; /* not empty: the case cannot be measured, and why */
+};
+
+/* ---- For `make` ---------------------------------------------------------------------------------------- */
+
+#define DIMS(...) \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) \
+    { \
+        __VA_ARGS__ \
+    }
+
+int64_t bench_size(const struct bench_call *c, const char *name); /* bench_number of the shape */
+DLDataType bench_type(const struct bench_call *c);                /* "f32", "f16" or "bf16" of the shape */
+
+/* Each sets *field and fills the first copy at once; false after a fault. An inout is changed by the call, a room is an
+   output whose type and shape the description does not determine. */
+bool bench_in(struct bench_call *c, const DLTensor **field, DLDataType type, int rank, const int64_t *shape,
+              enum bench_turns turns, bench_filler *fill, int64_t n);
+bool bench_inout(struct bench_call *c, const DLTensor **field, DLDataType type, int rank,
+                 const int64_t *shape, enum bench_turns turns, bench_filler *fill, int64_t n);
+bool bench_out(struct bench_call *c, const DLTensor **field, enum bench_turns turns);
+bool bench_room(struct bench_call *c, const DLTensor **field, DLDataType type, int rank, const int64_t *shape,
+                enum bench_turns turns);
+
+/* A part of the rows of `of`, which was made before with BENCH_ONCE: columns [begin, begin + width). */
+bool bench_columns(struct bench_call *c, const DLTensor **field, const DLTensor *const *of, int64_t begin,
+                   int64_t width);
+bool bench_fault(struct bench_call *c, const char *reason); /* the case is reported as failed; false */
+void *bench_scratch(struct bench_call *c, size_t bytes);    /* zero; NULL after a fault */
+
+/* ---- For fillers, plain loops and checks --------------------------------------------------------------- */
+
+int64_t bench_count(const DLTensor *x);
+size_t bench_bytes(const DLTensor *x);
+float bench_load(const DLTensor *x, int64_t i); /* f32, f16, bf16 */
+void bench_store(const DLTensor *x, int64_t i, float value);
+
+const DLTensor *bench_named(const struct bench_call *c, const char *name); /* a field of the operator */
+int64_t bench_turn(uint64_t seed);                                         /* the turn a seed is of */
+int64_t bench_distinct(int64_t i, int64_t n); /* 0 .. n-1 in an irregular order, number i; n a power of two */
+
+/* Number j of the integers in [0,n) that a row has, all different where n is a power of two. */
+int64_t bench_different(uint64_t seed, int64_t row, int64_t j, int64_t n);
+
+/* After turn 0: what the operator and what the plain loop made of an output. */
+const void *bench_got(const struct bench_call *c, const DLTensor *const *field);
+const void *bench_want(const struct bench_call *c, const DLTensor *const *field);
+
+bench_filler fill_bits, /* random */
+    fill_numbers,       /* bf16 of either sign, 2^-1 up to 2 */
+    fill_unit,          /* floats in [0,n/100) */
+    fill_around_zero,   /* floats in [-0.5,0.5) */
+    fill_normal,        /* floats, deviation n/10 */
+    fill_ids,           /* integers in [0,n) */
+    fill_different,     /* integers in [0,n), different ones in a row of the tensor; n a power of two */
+    fill_skewed,        /* integers in [0,n), lower ones more often */
+    fill_in_order,      /* 0, 1 .. n-1, 0, 1 .. */
+    fill_steps,         /* 0, n, 2n .. */
+    fill_integer,       /* n */
+    fill_hundredths,    /* floats, n/100 */
+    fill_shuffle,       /* 0 .. in a random order */
+    fill_next,          /* of 0 .. n-1 in an irregular order the next ones, turn by turn; n a power of two */
+    fill_route,         /* a map of n experts per token */
+    fill_slot_rows; /* the row that moe_permute gives each slot of the call's map, which was made before */
+
+/* ---- For the measurement ------------------------------------------------------------------------------- */
+
+/* `turn` counts the calls. In turn 0 the plain loop writes memory of its own. */
+sy_status bench_run(struct bench_call *c, int64_t turn);
+void bench_plain(struct bench_call *c, int64_t turn);
+const char *bench_check(struct bench_call *c); /* after both, in turn 0: NULL, or what is wrong */
+
+/* Makes and measures one case of a benchmark. */
+void bench_described(struct bench *bench, const struct bench_op *op, const char *shape);
+
+#endif

@@ -1,0 +1,130 @@
+/*
+ * The exported symbols behind the inline functions of switchyard.h, which includes this file. A program in C or C++ needs
+ * nothing from here; another language calls these symbols.
+ *
+ * Each function that takes a struct which may grow has a symbol of the same name with _n, and takes the size of the
+ * struct as the caller knows it. For every operator:
+ *
+ *     sy_status sy_<op>_n(sy_ctx *ctx, const sy_<op>_args *args, size_t args_bytes)
+ *     sy_status sy_<op>_query_n(sy_ctx *ctx, const sy_<op>_args *args, size_t args_bytes,
+ *                               sy_query *query, size_t query_bytes)
+ *
+ * and operators between devices have `sy_comm *comm` after ctx, and a sy_<op>_start_n with `sy_request **request` at
+ * the end. `switchyard ops --json` prints name, offset and type of every field of the argument structs.
+ *
+ *   - A caller with an older header passes fewer bytes: the fields it does not know are zero, which is the default.
+ *   - A caller with a newer header passes more: fields this library does not know must be zero, or the call is rejected
+ *     with UNSUPPORTED. Of a struct that the library fills, such fields become zero.
+ */
+#ifndef SWITCHYARD_INLINE_H
+#define SWITCHYARD_INLINE_H
+
+#include <switchyard.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+SY_API sy_status sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t options_bytes);
+static inline sy_status sy_ctx_create(sy_ctx **ctx, const sy_ctx_options *options)
+{
+    return sy_ctx_create_n(ctx, options, sizeof *options);
+}
+
+SY_API sy_status sy_ctx_fault_n(const sy_ctx *ctx, sy_fault *fault, size_t fault_bytes);
+static inline sy_status sy_ctx_fault(const sy_ctx *ctx, sy_fault *fault)
+{
+    return sy_ctx_fault_n(ctx, fault, sizeof *fault);
+}
+
+SY_API sy_status sy_kv_format_named_n(const char *name, sy_kv_format *format, size_t format_bytes);
+static inline sy_status sy_kv_format_named(const char *name, sy_kv_format *format)
+{
+    return sy_kv_format_named_n(name, format, sizeof *format);
+}
+
+SY_API sy_status sy_comm_create_local_n(sy_comm **comm, sy_mesh mesh, const sy_comm_options *options,
+                                        size_t options_bytes);
+static inline sy_status sy_comm_create_local(sy_comm **comm, sy_mesh mesh, const sy_comm_options *options)
+{
+    return sy_comm_create_local_n(comm, mesh, options, sizeof *options);
+}
+
+#define SY_OPERATOR(op) \
+    SY_API sy_status sy_##op##_n(sy_ctx *ctx, const sy_##op##_args *args, size_t args_bytes); \
+    SY_API sy_status sy_##op##_query_n(sy_ctx *ctx, const sy_##op##_args *args, size_t args_bytes, \
+                                       sy_query *query, size_t query_bytes); \
+    static inline sy_status sy_##op(sy_ctx *ctx, const sy_##op##_args *args) \
+    { \
+        return sy_##op##_n(ctx, args, sizeof *args); \
+    } \
+    static inline sy_status sy_##op##_query(sy_ctx *ctx, const sy_##op##_args *args, sy_query *query) \
+    { \
+        return sy_##op##_query_n(ctx, args, sizeof *args, query, sizeof *query); \
+    }
+
+#define SY_MESH_OPERATOR(op) \
+    SY_API sy_status sy_##op##_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t args_bytes); \
+    SY_API sy_status sy_##op##_start_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, \
+                                       size_t args_bytes, sy_request **request); \
+    SY_API sy_status sy_##op##_query_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, \
+                                       size_t args_bytes, sy_query *query, size_t query_bytes); \
+    static inline sy_status sy_##op(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args) \
+    { \
+        return sy_##op##_n(ctx, comm, args, sizeof *args); \
+    } \
+    static inline sy_status sy_##op##_start(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, \
+                                            sy_request **request) \
+    { \
+        return sy_##op##_start_n(ctx, comm, args, sizeof *args, request); \
+    } \
+    static inline sy_status sy_##op##_query(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, \
+                                            sy_query *query) \
+    { \
+        return sy_##op##_query_n(ctx, comm, args, sizeof *args, query, sizeof *query); \
+    }
+
+SY_OPERATOR(moe_route)
+SY_OPERATOR(moe_map_from_ids)
+SY_OPERATOR(moe_ids_from_map)
+SY_OPERATOR(moe_permute)
+SY_OPERATOR(moe_unpermute)
+SY_OPERATOR(moe_permute_ids)
+SY_OPERATOR(moe_unpermute_ids)
+SY_OPERATOR(moe_align_block)
+SY_OPERATOR(moe_pad_map)
+SY_OPERATOR(moe_reorder_chunks)
+SY_OPERATOR(moe_convert_indices)
+SY_OPERATOR(moe_permute_grad)
+SY_OPERATOR(moe_unpermute_grad)
+SY_OPERATOR(moe_dispatch)
+SY_OPERATOR(moe_combine)
+SY_OPERATOR(moe_dispatch_grad_gate)
+SY_OPERATOR(moe_locations)
+SY_OPERATOR(moe_capacity)
+SY_OPERATOR(kv_gather)
+SY_OPERATOR(kv_translate)
+SY_OPERATOR(kv_slots)
+SY_OPERATOR(kv_scatter)
+SY_OPERATOR(kv_ragged)
+SY_OPERATOR(kv_blocks)
+SY_OPERATOR(sample)
+SY_OPERATOR(sample_overrides)
+SY_OPERATOR(sample_noise)
+SY_MESH_OPERATOR(all_to_all_dispatch)
+SY_MESH_OPERATOR(all_to_all_combine)
+SY_OPERATOR(local_reduce)
+
+#undef SY_OPERATOR
+#undef SY_MESH_OPERATOR
+
+static inline sy_status sy_moe_dispatch_grad_data(sy_ctx *ctx, const sy_moe_combine_args *args)
+{
+    return sy_moe_combine(ctx, args);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SWITCHYARD_INLINE_H */

@@ -1,0 +1,99 @@
+/*
+ * How the exchange between devices reaches the memory of tensors: a table of functions, one for each kind of memory.
+ * Everything else of an exchange (headers, routings, lists of rows) is in CPU memory.
+ */
+#ifndef SYI_MEMORY_H
+#define SYI_MEMORY_H
+
+#include "base/mesh.h"
+#include "base/plan.h"
+
+/* All tokens of one group. */
+struct syi_a2a_group {
+    sy_mesh mesh;
+    sy_axis axis;
+    int index; /* which group of the axis */
+    struct syi_token_order order;
+    int64_t n_slots;       /* K */
+    const int32_t *choice; /* [T,K] in order of tau, -1 for none */
+    sy_a2a_layout layout;  /* of rows on the experts' side */
+    int64_t align;         /* of EXPERT, >= 1 */
+};
+
+/* Where a row comes from. */
+struct syi_a2a_pick {
+    int32_t position; /* -1: from nowhere */
+    int32_t row;      /* there */
+};
+
+/* One thing that travels: rows of row_bytes from source[p].. of each position to `to`. */
+struct syi_a2a_plane {
+    const struct syi_rows *source; /* [G (+1)] of each position; data NULL: not reached from here, left out */
+    struct syi_rows to;
+    size_t row_bytes;
+};
+
+/* Rows of one device. */
+struct syi_a2a_job {
+    int64_t n_rows;
+    const struct syi_a2a_pick *pick; /* [n_rows] */
+    bool zero;                       /* rows from nowhere become zero bytes */
+    int n_planes;
+    struct syi_a2a_plane plane[SY_A2A_MAX_PLANES];
+};
+
+/* Where a token goes: a row of one of the jobs. */
+struct syi_a2a_place {
+    int32_t job, row;
+};
+
+/* All jobs of one group of a dispatch whose sources are all reached; planes of equal number have equal sources. */
+struct syi_a2a_fan {
+    const struct syi_a2a_group *group;
+    const struct syi_a2a_job *job;
+    int n_jobs;
+    int64_t *first;              /* scratch [T+2] */
+    struct syi_a2a_place *place; /* scratch [rows of all jobs] */
+};
+
+/* Sums of a home: row n of `to` = sum over j < n_slots of weight[n,j] * row of pick[j*N + n], as the header defines it. */
+struct syi_a2a_sum {
+    int64_t n_home, n_slots, hidden;
+    const struct syi_a2a_pick *pick; /* [n_slots*N] */
+    sy_type type;
+    const struct syi_rows *source; /* [G (+1)] */
+    struct syi_rows weights;       /* [N,K]; data NULL: ones */
+    sy_type weight_type;
+    struct syi_rows to;
+    const int32_t *at; /* [N] row of `to` in place of n, -1: none is written; NULL: n */
+};
+
+struct syi_memory {
+    /* Makes n rows of a tensor readable by the CPU: leaves *rows as it is, or sets it to a copy that holds until the
+       next read. */
+    sy_status (*read)(sy_ctx *ctx, struct syi_rows *rows, int64_t n, size_t row_bytes);
+
+    /* Copies n rows of CPU memory, or of another tensor, to a tensor. */
+    void (*write)(sy_ctx *ctx, struct syi_rows to, struct syi_rows from, int64_t n, size_t row_bytes);
+
+    /* Copies n rows of a tensor next to each other. rows NULL: 0, 1, 2, ... */
+    void (*pack)(sy_ctx *ctx, unsigned char *to, struct syi_rows from, const int32_t *rows, int64_t n,
+                 size_t row_bytes);
+
+    /* Copies the rows of all jobs; the CPU splits them over threads. */
+    void (*copy)(sy_ctx *ctx, const struct syi_a2a_job *job, int n_jobs);
+
+    /* Does what copy does, by token. */
+    void (*fan_out)(sy_ctx *ctx, const struct syi_a2a_fan *fan);
+
+    /* Copies rows inside an output: every row with a pick that is not the one its token arrived at (EXPERT after
+       syi_a2a_dispatch_receives) from there. `seen` is that of the function. */
+    void (*spread)(sy_ctx *ctx, const struct syi_a2a_group *group, const struct syi_a2a_job *job,
+                   const int32_t *seen);
+
+    /* Adds, with scratch of so many bytes. */
+    size_t (*add_scratch)(const sy_ctx *ctx, int64_t n_slots);
+    void (*add)(sy_ctx *ctx, const struct syi_a2a_sum *sum, int n_sums, void *scratch);
+};
+
+#endif

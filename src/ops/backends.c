@@ -1,0 +1,68 @@
+/*
+ * Which backend runs a call: where its tensors are decides.
+ */
+#include "ops/call.h"
+#include "cpu/backend.h"
+
+/* A further backend is one more row. */
+static const struct syi_backend *const all[] = {&syi_cpu_backend};
+
+const struct syi_backend *syi_usual_backend(void)
+{
+    return all[0];
+}
+
+struct choice {
+    const struct syi_backend *const *backends;
+    int n;
+    const DLTensor *first; /* of the call, and its name */
+    const char *name;
+};
+
+/* The backend for a device alone; NULL: none. */
+static const struct syi_backend *backend_of(const struct choice *choice, bool mesh, DLDevice device)
+{
+    for (int i = 0; i < choice->n; i++)
+        if (choice->backends[i]->accepts(device, device) && (!mesh || choice->backends[i]->memory != NULL))
+            return choice->backends[i];
+    return NULL;
+}
+
+static sy_status choose(struct syi_call *call, void *data)
+{
+    struct choice *choice = data;
+    for (int i = 0; i < call->op->info.n_tensors; i++) {
+        const DLTensor *t = syi_tensor_in_turn(call, i);
+        if (t == NULL)
+            continue;
+        const struct syi_backend *of_tensor = backend_of(choice, call->op->info.mesh, t->device);
+        if (of_tensor == NULL)
+            return syi_fail(
+                call->ctx, SY_ERR_DEVICE, call->op->info.fields[i].name,
+                "lies on device type %d, want CPU memory (type 1): this build has no other backend",
+                (int)t->device.device_type);
+        if (choice->first == NULL) {
+            choice->first = t;
+            choice->name = call->op->info.fields[i].name;
+            call->backend = of_tensor;
+        }
+        const DLDevice first = choice->first->device;
+        if (!call->backend->accepts(t->device, first))
+            return syi_fail(call->ctx, SY_ERR_DEVICE, call->op->info.fields[i].name,
+                            "is on device %d of type %d, want device %d of type %d like %s",
+                            (int)t->device.device_id, (int)t->device.device_type, (int)first.device_id,
+                            (int)first.device_type, choice->name);
+    }
+    return SY_OK;
+}
+
+sy_status syi_choose_backend(struct syi_call *call, const struct syi_backend *const *backends, int n)
+{
+    struct choice choice = {backends, n, NULL, NULL};
+    return syi_every_turn(call, choose, &choice);
+}
+
+sy_status syi_check_devices(struct syi_call *call)
+{
+    return syi_choose_backend(call, all, (int)(sizeof all / sizeof *all));
+}

@@ -1,0 +1,88 @@
+"""The worked examples of tests/examples through `switchyard run`: outputs bit for bit, rejections word for word."""
+import functools
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+from st import CLI, ROOT, CliTest, Tensor
+
+sys.path.insert(0, os.path.join(ROOT, "tests", "examples"))
+import read  # noqa: E402
+
+
+@functools.cache
+def described():
+    """{operator: {field: description}}; the last of two with one name, which is the output."""
+    text = subprocess.run([CLI, "ops", "--json"], check=True, capture_output=True, text=True).stdout
+    return {op["name"]: {field["name"]: field for field in op["fields"]} for op in json.loads(text)["operators"]}
+
+
+def stored(field, alternative, data):
+    return Tensor(field.type(alternative).upper(), field.shape, data)
+
+
+def tensors_of(case, alternative):
+    return {f.name: stored(f, alternative, f.bytes(alternative)) for f in case.inputs() if f.types}
+
+
+def old_of(case, alternative):
+    """Old contents of outputs of which elements are kept, where a file can hold some and the case gives none."""
+    fields = [f for f in case.outputs() if f.keeps() and (False, f.name) not in case.fields]
+    fields = [f for f in fields if described()[case.op][f.name].get("keeps")]
+    poison = bytes([read.POISON])
+    return {f.name: stored(f, alternative, poison * read.SIZES[f.type(alternative)] * f.count()) for f in fields}
+
+
+def options_of(case, alternative):
+    fields = described()[case.op]
+    options = [f"--{f.name.replace('_', '-')}={f.words[0]}" for f in case.inputs() if not f.types]
+    listed = [fields[f.name] for f in case.outputs() if not f.none]
+    options += sorted({f"--{field['switch'].replace('_', '-')}" for field in listed if "switch" in field})
+    if (False, "format") in case.fields and "out" in fields:
+        options += [f"--out-type={f.type(alternative)}" for f in case.outputs() if f.name == "out" and f.types]
+    return options
+
+
+class Examples(CliTest):
+    def check(self, case, alternative):
+        tensors, options = tensors_of(case, alternative), options_of(case, alternative)
+        if case.status is not None:
+            result = self.refused(case.op, tensors, *options, status=case.status)
+            sentence = case.sentence.removeprefix(f"{case.op}: ")
+            self.assertEqual(result.err, f"switchyard: {case.op}: {case.status}: {sentence}\n")
+            return
+        old = old_of(case, alternative)
+        for given in (tensors, {**tensors, **old})[:2 if old else 1]:
+            self.expect(case, alternative, self.ok(case.op, given, *options), given)
+
+    def expect(self, case, alternative, result, before):
+        """Elements that are kept are those of the file, or zeros."""
+        for field in case.outputs():
+            if field.none:
+                self.assertNotIn(field.name, result.outputs)
+                continue
+            got, old = result[field.name], before.get(field.name)
+            if alternative > 0 and got.dtype != field.type(alternative).upper():
+                continue  # a type that only a caller of the library can choose
+            size = read.SIZES[field.type(alternative)] * field.count()
+            want = field.bytes(alternative, old.data if old else bytes(size))
+            self.equal_bytes(field, got, stored(field, alternative, want))
+
+    def equal_bytes(self, field, got, want):
+        self.assertEqual((got.dtype, tuple(got.shape)), (want.dtype, tuple(want.shape)), field.name)
+        self.assertEqual(got.data, want.data, f"{field.name}: got {got.values()}, want {want.values()}")
+
+
+def add(case, alternative):
+    name = f"test {case.op}: {case.name}" + (f", types {alternative + 1}" if case.alternatives() > 1 else "")
+    setattr(Examples, name, lambda self: self.check(case, alternative))
+
+
+for one, number in read.every("cli"):
+    if number < 2 and one.inferred:
+        add(one, number)
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,89 @@
+/*
+ * Which backend runs a call: with the CPU's and one for two devices of another kind, by the devices of the tensors.
+ */
+#include "ops/call.h"
+#include "cpu/backend.h"
+#include "support.h"
+
+static bool accepts_one_device(DLDevice device, DLDevice first)
+{
+    return device.device_type == kDLCUDA && first.device_type == kDLCUDA &&
+           device.device_id == first.device_id;
+}
+
+static const struct syi_backend other = {.name = "other", .accepts = accepts_one_device};
+static const struct syi_backend *const both[] = {&syi_cpu_backend, &other};
+
+static const DLDevice cpu = {kDLCPU, 0}, pinned = {kDLCUDAHost, 1}, gpu = {kDLCUDA, 0}, gpu1 = {kDLCUDA, 1},
+                      unknown = {(DLDeviceType)77, 0};
+
+struct row {
+    const char *name;
+    DLDevice tokens, map, probs;
+    int n; /* backends */
+    const struct syi_backend *chosen;
+    const char *sentence; /* or why none is */
+    bool mesh;
+};
+
+static const struct row rows[] = {
+    {"ordinary memory", cpu, cpu, cpu, 2, &syi_cpu_backend, NULL, false},
+    {"ordinary and pinned memory", cpu, pinned, cpu, 2, &syi_cpu_backend, NULL, false},
+    {"pinned memory first", pinned, cpu, pinned, 1, &syi_cpu_backend, NULL, false},
+    {"one device", gpu, gpu, gpu, 2, &other, NULL, false},
+    {"another device", gpu1, gpu1, gpu1, 2, &other, NULL, false},
+    {"one tensor on a device", cpu, cpu, gpu, 2, NULL,
+     "moe_permute: probs is on device 0 of type 2, want device 0 of type 1 like tokens", false},
+    {"one tensor on another device", gpu, gpu1, gpu, 2, NULL,
+     "moe_permute: routing_map is on device 1 of type 2, want device 0 of type 2 like tokens", false},
+    {"pinned memory beside a device", gpu, pinned, gpu, 2, NULL,
+     "moe_permute: routing_map is on device 1 of type 3, want device 0 of type 2 like tokens", false},
+    {"a device without a backend", cpu, gpu, gpu, 1, NULL,
+     "moe_permute: routing_map lies on device type 2, want CPU memory (type 1): this build has no other "
+     "backend",
+     false},
+    {"a device of an unknown kind", unknown, cpu, cpu, 2, NULL,
+     "moe_permute: tokens lies on device type 77, want CPU memory (type 1): this build has no other "
+     "backend",
+     false},
+};
+
+/* The other backend has no functions for the exchange between devices. */
+static const struct row mesh_rows[] = {
+    {"ordinary memory for a mesh", cpu, pinned, cpu, 2, &syi_cpu_backend, NULL, true},
+    {"a device without an exchange", gpu, gpu, gpu, 2, NULL,
+     "all_to_all_dispatch: input lies on device type 2, want CPU memory (type 1): this build has no other "
+     "backend",
+     true},
+};
+
+static void choose(void **state)
+{
+    const struct row *row = *state;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    const DLDevice devices[] = {row->tokens, row->map, row->probs};
+    DLTensor tensors[COUNT_OF(devices)] = {{0}};
+    struct syi_call call = {.ctx = ctx, .op = row->mesh ? &syi_op_all_to_all_dispatch : &syi_op_moe_permute};
+    syi_clear_fault(ctx, call.op->info.name);
+    for (size_t i = 0; i < COUNT_OF(devices); i++) {
+        tensors[i].device = devices[i];
+        call.tensor[i] = &tensors[i];
+    }
+    expect_status(ctx, syi_choose_backend(&call, both, row->n),
+                  row->sentence != NULL ? SY_ERR_DEVICE : SY_OK);
+    if (row->sentence != NULL)
+        assert_string_equal(sy_ctx_error(ctx), row->sentence);
+    else
+        assert_ptr_equal(call.backend, row->chosen);
+    sy_ctx_destroy(ctx);
+}
+
+int main(void)
+{
+    struct test_list list = {NULL, 0, 0};
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        test_add(&list, rows[i].name, choose, (void *)&rows[i]);
+    for (size_t i = 0; i < COUNT_OF(mesh_rows); i++)
+        test_add(&list, mesh_rows[i].name, choose, (void *)&mesh_rows[i]);
+    return test_run(&list, "backends");
+}

@@ -28,12 +28,20 @@ endfunction()
 
 if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     find_package(Threads REQUIRED)
-    file(GLOB support_sources CONFIGURE_DEPENDS tests/support*.c tests/mesh_*.c tests/schedule*.c
+    file(GLOB support_sources CONFIGURE_DEPENDS tests/device.c tests/support*.c tests/mesh_*.c tests/schedule*.c
          tests/oracle/*.c tests/comm/threads_*.c)
     add_library(switchyard_test_support STATIC ${support_sources})
     switchyard_defaults(switchyard_test_support)
     target_include_directories(switchyard_test_support PUBLIC tests SYSTEM PUBLIC ${CMOCKA_INCLUDE_DIR})
     target_link_libraries(switchyard_test_support PUBLIC switchyard_static ${CMOCKA_LIBRARY} m Threads::Threads)
+    # Calls that tests/device.c can send to a CUDA device.
+    set(wrapped ctx_create_n call)
+    foreach(op kv_gather kv_translate kv_slots kv_scatter kv_ragged kv_blocks)
+        list(APPEND wrapped ${op}_n)
+    endforeach()
+    foreach(name IN LISTS wrapped)
+        target_link_options(switchyard_test_support INTERFACE -Wl,--wrap=sy_${name})
+    endforeach()
     foreach(room op bad fault isa comm)
         file(GLOB files CONFIGURE_DEPENDS tests/${room}/*.c)
         list(FILTER files EXCLUDE REGEX "/threads_[a-z]+\\.c$")

@@ -154,6 +154,9 @@ typedef struct sy_ctx_options {
     void *trace_user;
     char *error; /* where creation writes its own error sentence; may be NULL */
     size_t error_bytes;
+    DLDevice device;  /* {kDLCUDA, n}: calls whose tensors are on that device run there; zero: CPU memory only */
+    void *stream;     /* of the device, a cudaStream_t; NULL: its default stream */
+    bool synchronous; /* a call on the device returns when it has ended, with its own status */
 } sy_ctx_options;
 
 /*
@@ -238,6 +241,35 @@ SY_API const char *sy_ctx_isa(const sy_ctx *ctx); /* name of the kernel table in
 
 /* Name of the i-th kernel table this CPU can run, best first; NULL past the end. */
 SY_API const char *sy_isa_name(int i);
+
+/*
+ * A context that was created for a CUDA device runs calls whose tensors are on that device there, and calls on CPU memory
+ * as before. Where the tensors are decides; a call with both is rejected with DEVICE. A call on the device returns once its
+ * kernels are in the stream. Contents are validated there: after bad contents no byte of any output of the call is written,
+ * in stream order and inside CUDA graphs too, and the work of later calls is skipped until the fault has been read:
+ * sy_ctx_sync, or the next call that finds it, returns its status, with the sentence and numbers the CPU gives. With
+ * `synchronous` every call waits and returns its own status.
+ */
+
+/* Calls from now on run in this stream, a cudaStream_t; NULL: the default stream. Returns SY_OK, NULL, or DEVICE (the
+   context has no device). */
+SY_API sy_status sy_ctx_set_stream(sy_ctx *ctx, void *stream);
+
+/* Waits for the stream and returns the first fault since the last one was read. Without a device it returns SY_OK. */
+SY_API sy_status sy_ctx_sync(sy_ctx *ctx);
+
+typedef struct sy_device_info {
+    int count;      /* devices of this kind */
+    char name[128]; /* of the device asked for; "" when there is none of that number */
+    int major, minor, processors;
+    uint64_t memory_bytes;
+} sy_device_info;
+
+/*
+ * What can be said about a device of another kind than the CPU. `error` may be NULL.
+ * Returns SY_OK; NULL (info); UNSUPPORTED (libswitchyard_cuda cannot be loaded); DEVICE (no driver, no device).
+ */
+static inline sy_status sy_device_info_get(DLDevice device, sy_device_info *info, char *error, size_t error_bytes);
 
 /* ---- Queries ----------------------------------------------------------------------------------------- */
 

@@ -24,6 +24,8 @@
 #endif
 
 struct syi_kernels; /* kernels/kernels.h */
+struct syc_library; /* cuda/cuda.h */
+struct syc_device;
 
 struct sy_ctx {
     const struct syi_kernels *kernels;
@@ -45,6 +47,10 @@ struct sy_ctx {
     int64_t plane;          /* which further plane its argument belongs to; 0: none */
     int device;             /* whose argument it is, and one; 0: nobody's */
     struct syi_found found; /* what a backend found in contents */
+    const struct syc_library *cuda;  /* of a context with a CUDA device; else NULL */
+    struct syc_device *cuda_device;
+    bool synchronous;       /* calls on the device wait for their end */
+    char backend_error[160]; /* what a backend could not do, behind the name of the argument */
     sy_fault fault;
     char error[512];
 };

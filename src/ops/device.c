@@ -1,0 +1,129 @@
+/*
+ * CUDA devices of contexts: libswitchyard_cuda is loaded when the first context asks for one, and what kernels found in
+ * contents is read back here.
+ */
+#include "ops/call.h"
+#include "cuda/cuda.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define TEXT_OF(x) #x
+#define NAME_OF(major, minor) "libswitchyard_cuda.so." TEXT_OF(major) "." TEXT_OF(minor)
+static const char file_name[] = NAME_OF(SY_VERSION_MAJOR, SY_VERSION_MINOR);
+
+/* Beside this library, which its run path names, else where the system looks; SWITCHYARD_CUDA_LIBRARY names another. */
+static void *open_library(void)
+{
+    const char *const named = getenv("SWITCHYARD_CUDA_LIBRARY");
+    return dlopen(named != NULL && *named != '\0' ? named : file_name, RTLD_NOW | RTLD_LOCAL);
+}
+
+static const struct syc_library *load(char *sentence, size_t bytes)
+{
+    void *const handle = open_library(); /* never closed: CUDA does not survive it */
+    if (handle == NULL) {
+        const char *const reason = dlerror();
+        snprintf(sentence, bytes, "%s could not be loaded: %s", file_name, reason != NULL ? reason : "no reason given");
+        return NULL;
+    }
+    const struct syc_library *(*entry)(void) = NULL;
+    *(void **)&entry = dlsym(handle, "syi_cuda_library");
+    const struct syc_library *const library = entry != NULL ? entry() : NULL;
+    if (library != NULL && library->build == SYC_BUILD)
+        return library;
+    snprintf(sentence, bytes, "%s is of another version, want %d.%d.%d", file_name, SY_VERSION_MAJOR, SY_VERSION_MINOR,
+             SY_VERSION_PATCH);
+    return NULL;
+}
+
+sy_status syi_device_open(sy_ctx *ctx, DLDevice device, void *stream, char *sentence, size_t bytes)
+{
+    if (device.device_type == 0 || device.device_type == kDLCPU) {
+        if (stream == NULL)
+            return SY_OK;
+        snprintf(sentence, bytes, "stream is given without a CUDA device, want both or neither");
+        return SY_ERR_VALUE;
+    }
+    if (device.device_type != kDLCUDA) {
+        snprintf(sentence, bytes, "device has type %d, want 1 (CPU) or 2 (CUDA)", (int)device.device_type);
+        return SY_ERR_DEVICE;
+    }
+    ctx->cuda = load(sentence, bytes);
+    return ctx->cuda == NULL ? SY_ERR_UNSUPPORTED : ctx->cuda->open(&ctx->cuda_device, device.device_id, stream, sentence, bytes);
+}
+
+const struct syi_backend *syi_device_backend(const sy_ctx *ctx)
+{
+    return ctx->cuda_device != NULL ? ctx->cuda->backend : NULL;
+}
+
+void syi_device_close(sy_ctx *ctx)
+{
+    if (ctx->cuda_device != NULL)
+        ctx->cuda->close(ctx->cuda_device);
+}
+
+/* A fault of an earlier call becomes the context's error. */
+sy_status syi_device_poll(sy_ctx *ctx)
+{
+    struct syc_report report;
+    if (ctx->cuda_device == NULL || !ctx->cuda->take_report(ctx->cuda_device, &report))
+        return SY_OK;
+    const sy_op_info *const op = sy_op_at(report.op);
+    syi_clear_fault(ctx, op->name);
+    ctx->found = report.found;
+    return syi_describe_found(ctx, op, SY_ERR_INDEX);
+}
+
+sy_status syi_device_wait(sy_ctx *ctx)
+{
+    char sentence[256] = "";
+    const sy_status st = ctx->cuda->wait(ctx->cuda_device, sentence, sizeof sentence);
+    return st == SY_OK ? syi_device_poll(ctx) : syi_fail(ctx, st, "stream", "could not be waited for: %s", sentence);
+}
+
+sy_status sy_ctx_sync(sy_ctx *ctx)
+{
+    if (ctx == NULL)
+        return SY_ERR_NULL;
+    syi_clear_fault(ctx, "sy_ctx_sync");
+    return ctx->cuda_device != NULL ? syi_device_wait(ctx) : SY_OK;
+}
+
+sy_status sy_ctx_set_stream(sy_ctx *ctx, void *stream)
+{
+    if (ctx == NULL)
+        return SY_ERR_NULL;
+    syi_clear_fault(ctx, "sy_ctx_set_stream");
+    if (ctx->cuda_device == NULL)
+        return syi_fail(ctx, SY_ERR_DEVICE, "ctx", "has no device, want one that was created for a CUDA device");
+    ctx->cuda->set_stream(ctx->cuda_device, stream);
+    return SY_OK;
+}
+
+sy_status sy_device_info_get_n(DLDevice device, sy_device_info *info, size_t info_bytes, char *error, size_t error_bytes)
+{
+    char sentence[256] = "";
+    sy_device_info known = {0};
+    struct syc_device_info found = {0};
+    if (info == NULL)
+        return SY_ERR_NULL;
+    memset(info, 0, info_bytes);
+    const struct syc_library *const library = device.device_type == kDLCUDA ? load(sentence, sizeof sentence) : NULL;
+    int n = 0;
+    sy_status st = device.device_type != kDLCUDA ? SY_ERR_DEVICE : library == NULL ? SY_ERR_UNSUPPORTED : library->count(&n, sentence, sizeof sentence);
+    known.count = n;
+    if (st == SY_OK && device.device_id >= 0 && device.device_id < n)
+        st = library->describe(device.device_id, &found, sentence, sizeof sentence);
+    memcpy(known.name, found.name, sizeof known.name);
+    known.major = found.major;
+    known.minor = found.minor;
+    known.processors = found.processors;
+    known.memory_bytes = found.memory_bytes;
+    memcpy(info, &known, info_bytes < sizeof known ? info_bytes : sizeof known);
+    if (error != NULL && error_bytes > 0)
+        snprintf(error, error_bytes, "%s", st == SY_OK ? "" : sentence);
+    return st;
+}

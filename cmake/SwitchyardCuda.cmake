@@ -2,6 +2,27 @@
 # compiled for the CPU, with an emulator of the runtime, are libswitchyard_cuda_emulated: only for tests.
 file(GLOB cuda_sources CONFIGURE_DEPENDS src/cuda/*.cu)
 
+if(NOT SWITCHYARD_CUDA STREQUAL OFF)
+    include(CheckLanguage)
+    check_language(CUDA)
+    if(CMAKE_CUDA_COMPILER)
+        set(CMAKE_CUDA_ARCHITECTURES ${SWITCHYARD_CUDA_ARCHITECTURES})
+        enable_language(CUDA)
+        add_library(switchyard_cuda SHARED ${cuda_sources})
+        set_target_properties(switchyard_cuda PROPERTIES CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON
+                              CUDA_VISIBILITY_PRESET hidden CUDA_RUNTIME_LIBRARY Static VERSION ${PROJECT_VERSION}
+                              SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+        target_include_directories(switchyard_cuda PRIVATE src include)
+        # Arithmetic is exact by rule: no contraction into fma.
+        target_compile_options(switchyard_cuda PRIVATE -fmad=false -Xcompiler=-Wall $<$<BOOL:${SWITCHYARD_WERROR}>:-Werror=all-warnings>)
+        list(APPEND switchyard_summary "  CUDA      ${CMAKE_CUDA_COMPILER_VERSION}, for ${SWITCHYARD_CUDA_ARCHITECTURES}")
+    elseif(SWITCHYARD_CUDA STREQUAL ON)
+        message(FATAL_ERROR "SWITCHYARD_CUDA is ON and no nvcc was found")
+    else()
+        list(APPEND switchyard_summary "  CUDA      nvcc not found: libswitchyard_cuda is not built")
+    endif()
+endif()
+
 if(SWITCHYARD_TESTS)
     include(CheckLanguage)
     check_language(CXX)

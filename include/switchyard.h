@@ -258,6 +258,13 @@ SY_API sy_status sy_ctx_set_stream(sy_ctx *ctx, void *stream);
 /* Waits for the stream and returns the first fault since the last one was read. Without a device it returns SY_OK. */
 SY_API sy_status sy_ctx_sync(sy_ctx *ctx);
 
+/* Memory of the context's device, for programs that do not use CUDA themselves. sy_device_copy copies between memory of the
+   host and of the device, in either direction, after all calls in the stream, and returns when it has ended. They return
+   SY_OK, NULL, DEVICE or NOMEM. */
+SY_API sy_status sy_device_alloc(sy_ctx *ctx, size_t bytes, void **data);
+SY_API void sy_device_free(sy_ctx *ctx, void *data);
+SY_API sy_status sy_device_copy(sy_ctx *ctx, void *to, const void *from, size_t bytes);
+
 typedef struct sy_device_info {
     int count;      /* devices of this kind */
     char name[128]; /* of the device asked for; "" when there is none of that number */

@@ -38,6 +38,10 @@ struct syc_library {
     void (*close)(struct syc_device *device);
     void (*set_stream)(struct syc_device *device, void *stream);
     sy_status (*wait)(struct syc_device *device, char *sentence, size_t bytes);
+    sy_status (*alloc)(struct syc_device *device, size_t n, void **data, char *sentence, size_t bytes);
+    void (*free)(struct syc_device *device, void *data);
+    /* Between memory of the host and of the device, in either direction; returns when it has ended. */
+    sy_status (*copy)(struct syc_device *device, void *to, const void *from, size_t n, char *sentence, size_t bytes);
     /* The report, if one is visible to the host. Taking it lets later calls run again. */
     bool (*take_report)(struct syc_device *device, struct syc_report *report);
 };

@@ -24,7 +24,7 @@ static sy_status describe_device(int ordinal, struct syc_device_info *info, char
     const cudaError_t code = cudaGetDeviceProperties(&properties, ordinal);
     if (code != cudaSuccess)
         return fail(sentence, bytes, SY_ERR_DEVICE, "the CUDA device cannot be described", code);
-    snprintf(info->name, sizeof info->name, "%s", properties.name);
+    snprintf(info->name, sizeof info->name, "%.127s", properties.name);
     info->major = properties.major;
     info->minor = properties.minor;
     info->processors = properties.multiProcessorCount;
@@ -116,6 +116,31 @@ static sy_status wait_for(struct syc_device *device, char *sentence, size_t byte
     return code == cudaSuccess ? SY_OK : fail(sentence, bytes, SY_ERR_DEVICE, "the CUDA device reports", code);
 }
 
+static sy_status alloc_memory(struct syc_device *device, size_t n, void **data, char *sentence, size_t bytes)
+{
+    syc_on_device on(device);
+    const cudaError_t code = cudaMalloc(data, n > 0 ? n : 1);
+    if (code == cudaSuccess)
+        return SY_OK;
+    *data = NULL;
+    cudaGetLastError();
+    return fail(sentence, bytes, SY_ERR_NOMEM, "device memory could not be allocated", code);
+}
+
+static void free_memory(struct syc_device *device, void *data)
+{
+    syc_on_device on(device);
+    cudaFree(data);
+}
+
+static sy_status copy_memory(struct syc_device *device, void *to, const void *from, size_t n, char *sentence, size_t bytes)
+{
+    syc_on_device on(device);
+    cudaError_t code = cudaMemcpyAsync(to, from, n, cudaMemcpyDefault, device->stream);
+    code = code == cudaSuccess ? cudaStreamSynchronize(device->stream) : code;
+    return code == cudaSuccess ? SY_OK : fail(sentence, bytes, SY_ERR_DEVICE, "memory could not be copied", code);
+}
+
 static u32 *closed_word(const struct syc_device *d)
 {
     return (u32 *)((struct syi_found *)((u64 *)d->words + SYC_MAX_CHECK_BLOCKS) + SYC_MAX_CHECK_BLOCKS);
@@ -146,6 +171,6 @@ struct syc_call syc_begin(struct syc_device *device, int op, void *scratch)
 extern "C" const struct syc_library *syi_cuda_library(void)
 {
     static const struct syc_library library = {SYC_BUILD,   &syc_backend, count,    describe_device, open_device,
-                                               close_device, set_stream,  wait_for, take_report};
+                                               close_device, set_stream,  wait_for, alloc_memory,    free_memory, copy_memory, take_report};
     return &library;
 }

@@ -21,7 +21,8 @@ static const struct syi_backend *backend_of(const sy_ctx *ctx, const struct choi
                                             DLDevice device)
 {
     for (int i = 0; i < choice->n; i++)
-        if (choice->backends[i]->accepts(ctx, device, device) && (!mesh || choice->backends[i]->memory != NULL))
+        if (choice->backends[i]->accepts(ctx, device, device) &&
+            (!mesh || choice->backends[i]->memory != NULL))
             return choice->backends[i];
     return NULL;
 }

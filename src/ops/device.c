@@ -25,7 +25,8 @@ static const struct syc_library *load(char *sentence, size_t bytes)
     void *const handle = open_library(); /* never closed: CUDA does not survive it */
     if (handle == NULL) {
         const char *const reason = dlerror();
-        snprintf(sentence, bytes, "%s could not be loaded: %s", file_name, reason != NULL ? reason : "no reason given");
+        snprintf(sentence, bytes, "%s could not be loaded: %s", file_name,
+                 reason != NULL ? reason : "no reason given");
         return NULL;
     }
     const struct syc_library *(*entry)(void) = NULL;
@@ -33,8 +34,8 @@ static const struct syc_library *load(char *sentence, size_t bytes)
     const struct syc_library *const library = entry != NULL ? entry() : NULL;
     if (library != NULL && library->build == SYC_BUILD)
         return library;
-    snprintf(sentence, bytes, "%s is of another version, want %d.%d.%d", file_name, SY_VERSION_MAJOR, SY_VERSION_MINOR,
-             SY_VERSION_PATCH);
+    snprintf(sentence, bytes, "%s is of another version, want %d.%d.%d", file_name, SY_VERSION_MAJOR,
+             SY_VERSION_MINOR, SY_VERSION_PATCH);
     return NULL;
 }
 
@@ -51,7 +52,8 @@ sy_status syi_device_open(sy_ctx *ctx, DLDevice device, void *stream, char *sent
         return SY_ERR_DEVICE;
     }
     ctx->cuda = load(sentence, bytes);
-    return ctx->cuda == NULL ? SY_ERR_UNSUPPORTED : ctx->cuda->open(&ctx->cuda_device, device.device_id, stream, sentence, bytes);
+    return ctx->cuda == NULL ? SY_ERR_UNSUPPORTED
+                             : ctx->cuda->open(&ctx->cuda_device, device.device_id, stream, sentence, bytes);
 }
 
 const struct syi_backend *syi_device_backend(const sy_ctx *ctx)
@@ -81,7 +83,8 @@ sy_status syi_device_wait(sy_ctx *ctx)
 {
     char sentence[256] = "";
     const sy_status st = ctx->cuda->wait(ctx->cuda_device, sentence, sizeof sentence);
-    return st == SY_OK ? syi_device_poll(ctx) : syi_fail(ctx, st, "stream", "could not be waited for: %s", sentence);
+    return st == SY_OK ? syi_device_poll(ctx)
+                       : syi_fail(ctx, st, "stream", "could not be waited for: %s", sentence);
 }
 
 sy_status sy_ctx_sync(sy_ctx *ctx)
@@ -92,18 +95,61 @@ sy_status sy_ctx_sync(sy_ctx *ctx)
     return ctx->cuda_device != NULL ? syi_device_wait(ctx) : SY_OK;
 }
 
+/* For calls on the memory of a device. */
+static sy_status need_device(sy_ctx *ctx, const char *function)
+{
+    syi_clear_fault(ctx, function);
+    if (ctx->cuda_device != NULL)
+        return SY_OK;
+    return syi_fail(ctx, SY_ERR_DEVICE, "ctx", "has no device, want one that was created for a CUDA device");
+}
+
+sy_status sy_device_alloc(sy_ctx *ctx, size_t bytes, void **data)
+{
+    char sentence[256] = "";
+    if (ctx == NULL || data == NULL)
+        return SY_ERR_NULL;
+    *data = NULL;
+    sy_status st = need_device(ctx, "sy_device_alloc");
+    if (st != SY_OK)
+        return st;
+    st = ctx->cuda->alloc(ctx->cuda_device, bytes, data, sentence, sizeof sentence);
+    return st == SY_OK ? SY_OK : syi_fail(ctx, st, "bytes", "is %zu: %s", bytes, sentence);
+}
+
+void sy_device_free(sy_ctx *ctx, void *data)
+{
+    if (ctx != NULL && ctx->cuda_device != NULL && data != NULL)
+        ctx->cuda->free(ctx->cuda_device, data);
+}
+
+sy_status sy_device_copy(sy_ctx *ctx, void *to, const void *from, size_t bytes)
+{
+    char sentence[256] = "";
+    if (ctx == NULL)
+        return SY_ERR_NULL;
+    sy_status st = need_device(ctx, "sy_device_copy");
+    if (st == SY_OK && bytes > 0 && (to == NULL || from == NULL))
+        st = syi_fail(ctx, SY_ERR_NULL, to == NULL ? "to" : "from", "is NULL for %zu bytes", bytes);
+    if (st != SY_OK || bytes == 0)
+        return st;
+    st = ctx->cuda->copy(ctx->cuda_device, to, from, bytes, sentence, sizeof sentence);
+    return st == SY_OK ? SY_OK : syi_fail(ctx, st, "bytes", "is %zu: %s", bytes, sentence);
+}
+
 sy_status sy_ctx_set_stream(sy_ctx *ctx, void *stream)
 {
     if (ctx == NULL)
         return SY_ERR_NULL;
-    syi_clear_fault(ctx, "sy_ctx_set_stream");
-    if (ctx->cuda_device == NULL)
-        return syi_fail(ctx, SY_ERR_DEVICE, "ctx", "has no device, want one that was created for a CUDA device");
+    const sy_status st = need_device(ctx, "sy_ctx_set_stream");
+    if (st != SY_OK)
+        return st;
     ctx->cuda->set_stream(ctx->cuda_device, stream);
     return SY_OK;
 }
 
-sy_status sy_device_info_get_n(DLDevice device, sy_device_info *info, size_t info_bytes, char *error, size_t error_bytes)
+sy_status sy_device_info_get_n(DLDevice device, sy_device_info *info, size_t info_bytes, char *error,
+                               size_t error_bytes)
 {
     char sentence[256] = "";
     sy_device_info known = {0};
@@ -111,9 +157,12 @@ sy_status sy_device_info_get_n(DLDevice device, sy_device_info *info, size_t inf
     if (info == NULL)
         return SY_ERR_NULL;
     memset(info, 0, info_bytes);
-    const struct syc_library *const library = device.device_type == kDLCUDA ? load(sentence, sizeof sentence) : NULL;
+    const struct syc_library *const library =
+        device.device_type == kDLCUDA ? load(sentence, sizeof sentence) : NULL;
     int n = 0;
-    sy_status st = device.device_type != kDLCUDA ? SY_ERR_DEVICE : library == NULL ? SY_ERR_UNSUPPORTED : library->count(&n, sentence, sizeof sentence);
+    sy_status st = device.device_type != kDLCUDA ? SY_ERR_DEVICE
+                   : library == NULL             ? SY_ERR_UNSUPPORTED
+                                                 : library->count(&n, sentence, sizeof sentence);
     known.count = n;
     if (st == SY_OK && device.device_id >= 0 && device.device_id < n)
         st = library->describe(device.device_id, &found, sentence, sizeof sentence);

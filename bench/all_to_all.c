@@ -51,7 +51,8 @@ struct parts {
 static const DLTensor *split(struct parts *p, const DLTensor *x, int rank, const int64_t *shape)
 {
     for (size_t d = 0; x && d < DEVICES; d++) {
-        memcpy(p->shape[d], shape, (size_t)rank * sizeof *shape);
+        for (int i = 0; i < rank; i++)
+            p->shape[d][i] = shape[i];
         p->of[d] = sy_tensor((char *)x->data + d * (bench_bytes(x) / DEVICES), x->dtype, rank, p->shape[d]);
     }
     return x ? p->of : NULL;

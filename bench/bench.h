@@ -1,9 +1,9 @@
 /*
  * Checks first, then times. A file bench/<op>.c describes seeded inputs at named shapes (described.h) and computes the
- * result once more with a plain loop; bench_measure does not time a wrong result. Times are
- * medians of interleaved repetitions beside a limit measured in the same run: a parallel copy, fill or read
- * of the bytes the operator cannot avoid to move. Shares of such a limit compare across machines; times do
- * not.
+ * result once more with a plain loop; bench_measure does not time a wrong result. The loop is also what is timed beside
+ * the operator, so it is short and fair: the references in tests/oracle are slow on purpose and could not take its
+ * place. Times are medians of interleaved repetitions beside a limit measured in the same run: a parallel copy, fill or
+ * read of the bytes the operator cannot avoid to move. Shares of such a limit compare across machines; times do not.
  */
 #ifndef SWITCHYARD_BENCH_BENCH_H
 #define SWITCHYARD_BENCH_BENCH_H
@@ -157,19 +157,39 @@ struct bench_op {
     .n_quick = (quick)
 
 /* In the order of the report. */
-#define BENCH_OPS(OP) \
-    OP(moe_route) \
-    OP(moe_map_from_ids) \
-    OP(moe_ids_from_map) \
-    OP(moe_permute) \
-    OP(moe_permute_ids) \
-    OP(moe_unpermute_ids) \
-    OP(moe_align_block) \
-    OP(moe_pad_map) OP(moe_convert_indices) OP(moe_reorder_chunks) OP(moe_unpermute) OP(moe_permute_grad) \
-        OP(moe_unpermute_grad) OP(moe_dispatch) OP(moe_combine) OP(moe_dispatch_grad_gate) OP(moe_locations) \
-            OP(moe_capacity) OP(sample) OP(sample_overrides) OP(sample_noise) OP(kv_gather) OP(kv_translate) \
-                OP(kv_slots) OP(kv_scatter) OP(kv_planes) OP(kv_format) OP(kv_ragged) OP(kv_blocks) \
-                    OP(local_reduce) OP(all_to_all_dispatch) OP(all_to_all_combine)
+#define BENCH_OPS(X) \
+    X(moe_route) \
+    X(moe_map_from_ids) \
+    X(moe_ids_from_map) \
+    X(moe_permute) \
+    X(moe_permute_ids) \
+    X(moe_unpermute_ids) \
+    X(moe_align_block) \
+    X(moe_pad_map) \
+    X(moe_convert_indices) \
+    X(moe_reorder_chunks) \
+    X(moe_unpermute) \
+    X(moe_permute_grad) \
+    X(moe_unpermute_grad) \
+    X(moe_dispatch) \
+    X(moe_combine) \
+    X(moe_dispatch_grad_gate) \
+    X(moe_locations) \
+    X(moe_capacity) \
+    X(sample) \
+    X(sample_overrides) \
+    X(sample_noise) \
+    X(kv_gather) \
+    X(kv_translate) \
+    X(kv_slots) \
+    X(kv_scatter) \
+    X(kv_planes) \
+    X(kv_format) \
+    X(kv_ragged) \
+    X(kv_blocks) \
+    X(local_reduce) \
+    X(all_to_all_dispatch) \
+    X(all_to_all_combine)
 
 #define DECLARE(op) extern const struct bench_op bench_##op;
 BENCH_OPS(DECLARE)

@@ -152,7 +152,8 @@ static const char *check(const struct bench_call *c)
         const struct plain_row *const row = plain_token(c, t);
         for (int64_t j = 0; j < a->k; j++) {
             const int32_t found = ((const int32_t *)a->ids->data)[t * a->k + j];
-            if (!(fabs(row->value[found] - row->value[row->best[j]]) <= margin))
+            if (found < 0 || found >= a->logits->shape[1] ||
+                !(fabs(row->value[found] - row->value[row->best[j]]) <= margin))
                 return "ids differ from the plain loop";
             if (!(fabs((double)bench_load(a->weights, t * a->k + j) - row->weight[j]) <= margin))
                 return "weights differ from the plain loop";

@@ -246,9 +246,9 @@ static void make(struct bench_call *c)
                                       vocab * (sizeof *b->ranked + sizeof *b->weights + sizeof *b->list));
     if (b->answers) {
         b->alone = (int64_t *)(b->answers + batch);
-        b->ranked = (double *)(b->alone + batch);
+        b->ranked = (double *)(void *)(b->alone + batch);
         b->weights = b->ranked + vocab;
-        b->list = (struct sample_candidate *)(b->weights + vocab);
+        b->list = (struct sample_candidate *)(void *)(b->weights + vocab);
     }
 }
 

@@ -26,7 +26,8 @@ struct sample_block {
     const DLTensor *instead;      /* [B,V] overrides by token, NaN where there is none; or NULL */
     int64_t batch, vocab, top_k;  /* 0: off, as the next two */
     double top_p, min_p;
-    const void *logits; /* those of the turn */
+    const void *logits; /* those of the turn, f32 or bf16 */
+    bool wide;
     struct sample_answer *answers;
     struct sample_candidate *list; /* [V] */
     double *ranked, *weights;      /* [V], by place in the list, and by token: 0 where it is no candidate */

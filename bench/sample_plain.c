@@ -22,7 +22,7 @@ static float logit(const struct sample_block *b, int64_t row, int64_t token)
         return -INFINITY;
     if (b->instead && !isnan(((const float *)b->instead->data)[at]))
         return ((const float *)b->instead->data)[at];
-    if (b->args.logits->dtype.bits == 32)
+    if (b->wide)
         return ((const float *)b->logits)[at];
     return bf16_to_float(((const uint16_t *)b->logits)[at]);
 }
@@ -212,6 +212,7 @@ void sample_plain(const struct bench_call *c)
 {
     struct sample_block *const b = c->args;
     b->logits = b->args.logits->data;
+    b->wide = b->args.logits->dtype.bits == 32;
     for (int64_t row = 0; row < b->batch; row++)
         b->answers[row] = plain_row(b, row);
 }

@@ -38,6 +38,7 @@ struct syp_field {
     const char *name;
     enum syp_kind kind;
     size_t offset;
+    const sy_field_info *info; /* NULL: none */
 };
 
 /* A number in the place of a tensor. */

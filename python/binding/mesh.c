@@ -136,17 +136,6 @@ int __tvm_ffi_mesh_function(void *self, const TVMFFIAny *values, int32_t n, TVMF
     return syp_return_function(result, op, call);
 }
 
-/* mesh_field(name, i) -> name of the i-th field of an operator, "" past the end */
-EXPORT int __tvm_ffi_mesh_field(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
-int __tvm_ffi_mesh_field(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
-{
-    (void)self;
-    const struct syp_operator *op = n == 2 ? find_operator(syp_text(values)) : NULL;
-    const int64_t at = n == 2 && values[1].type_index == kTVMFFIInt ? values[1].v_int64 : -1;
-    const bool known = op != NULL && at >= 0 && at < (int64_t)op->n_fields;
-    return syp_return_text(result, known ? op->fields[at].name : "");
-}
-
 /* ---- Meshes ----------------------------------------------------------------------------------------------------- */
 
 static void return_pointer(TVMFFIAny *result, void *pointer)
@@ -194,7 +183,7 @@ int __tvm_ffi_mesh_open(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAn
     if (mesh == NULL)
         return -1;
     for (int i = 0; i < 3; i++) {
-        const struct syp_field field = {"", SYP_INT, sizeof *given * (size_t)i};
+        const struct syp_field field = {"", SYP_INT, sizeof *given * (size_t)i, NULL};
         if (n != 4 || mesh->comm != NULL || !syp_set_field(given, &field, &values[1 + i], &storage))
             return syp_raise("TypeError", "want a new mesh, rows, columns and a number of requests");
     }

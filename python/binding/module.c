@@ -2,6 +2,7 @@
  * What Python sees of the binding. tvm-ffi finds a function by its symbol, __tvm_ffi_ and the name; operators come from
  * `operator` and `query`, which make a function of a row of the table.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "binding.h"
@@ -18,10 +19,10 @@ struct planes {
 };
 
 static const struct syp_field plane_fields[PLANE_VALUES] = {
-    {"cache", SYP_TENSOR, offsetof(sy_kv_plane, cache)},
-    {"rows", SYP_TENSOR, offsetof(sy_kv_plane, rows)},
-    {"format", SYP_FORMAT, offsetof(sy_kv_plane, format)},
-    {"scale", SYP_TENSOR, offsetof(sy_kv_plane, scale)},
+    {"cache", SYP_TENSOR, offsetof(sy_kv_plane, cache), NULL},
+    {"rows", SYP_TENSOR, offsetof(sy_kv_plane, rows), NULL},
+    {"format", SYP_FORMAT, offsetof(sy_kv_plane, format), NULL},
+    {"scale", SYP_TENSOR, offsetof(sy_kv_plane, scale), NULL},
 };
 
 /* The values behind the fields are planes, four each. Returns how many values were taken. */
@@ -54,19 +55,10 @@ static int32_t take_values(const struct syp_operator *op, union syp_args *args, 
                            int32_t n, struct syp_storage *storage, struct planes *room)
 {
     int32_t i = 0;
-    for (; i < n && op->fields[i].name != NULL; i++)
+    for (; i < n && i < op->n_fields; i++)
         if (!syp_set_field(args, &op->fields[i], &values[i], storage))
             return i;
     return i < n ? i + take_planes(op, args, values + i, n - i, room) : n;
-}
-
-/* Whether an operator has more than n fields: an output that is not wanted is None, not absent. */
-static bool has_more_fields(const struct syp_operator *op, int32_t n)
-{
-    for (int32_t i = 0; i <= n; i++)
-        if (op->fields[i].name == NULL)
-            return false;
-    return true;
 }
 
 /* Runs an operator, or only judges inputs and numbers, which may then be all that is given. The result is 0, its status,
@@ -81,7 +73,8 @@ static int run(const struct syp_operator *op, bool judge_only, const TVMFFIAny *
 
     memset(&args, 0, op->info->args_bytes);
     const int32_t taken = take_values(op, &args, values, n, &storage, &room);
-    if (taken < n || (!judge_only && has_more_fields(op, n))) {
+    if (taken < n ||
+        (!judge_only && n < op->n_fields)) { /* an output that is not wanted is None, not absent */
         syp_return_int(result, -1 - taken);
         return 0;
     }
@@ -128,49 +121,34 @@ int __tvm_ffi_query(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *r
     return make_function(values, n, run_query, result);
 }
 
-/* The i-th field of an operator, both from the values; NULL when there is none. */
-static const struct syp_field *find_field(const TVMFFIAny *values, int32_t n)
+/* Adds a part of a row: a tab, then the text. */
+static void add_text(char *row, size_t bytes, const char *text)
 {
+    const size_t used = strlen(row);
+    snprintf(row + used, bytes - used, "\t%s", text != NULL ? text : "");
+}
+
+/* describe(name, i) -> the i-th value of an operator, parts separated by tabs: name, kind, flags, the input whose type it
+   has, shape, words, preset, types. "" past the end */
+EXPORT int __tvm_ffi_describe(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
+int __tvm_ffi_describe(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
+{
+    (void)self;
     const struct syp_operator *op = n == 2 ? syp_find_operator(syp_text(values)) : NULL;
-    if (op == NULL || values[1].type_index != kTVMFFIInt)
-        return NULL;
-    int64_t i = 0;
-    while (i < values[1].v_int64 && op->fields[i].name != NULL)
-        i++;
-    return op->fields[i].name != NULL ? &op->fields[i] : NULL;
-}
-
-/* field(name, i) -> name of the i-th value of an operator, "" past the end */
-EXPORT int __tvm_ffi_field(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
-int __tvm_ffi_field(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
-{
-    (void)self;
-    const struct syp_field *field = find_field(values, n);
-    return syp_return_text(result, field != NULL ? field->name : "");
-}
-
-/* wanted(name, i) -> what the i-th value must be */
-EXPORT int __tvm_ffi_wanted(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
-int __tvm_ffi_wanted(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
-{
-    static const char *const words[] = {
-        [SYP_TENSOR] = "an array",
-        [SYP_TENSORS] = "an array for each device",
-        [SYP_INTEGERS] = "an array",
-        [SYP_REALS] = "an array",
-        [SYP_BOOL] = "True or False",
-        [SYP_INT] = "an integer of 32 bits",
-        [SYP_I64] = "an integer of 64 bits",
-        [SYP_U32] = "an integer of 32 bits, not negative",
-        [SYP_U64] = "an integer of 64 bits",
-        [SYP_F32] = "a number",
-        [SYP_F64] = "a number",
-        [SYP_FORMAT] = "ds32_fp8, pto_int8, ds4_fp8, indexer_fp8, e4m3, e5m2 or int8",
-        [SYP_HANDLE] = "what this library made",
-    };
-    (void)self;
-    const struct syp_field *field = find_field(values, n);
-    return syp_return_text(result, field != NULL ? words[field->kind] : "no further value");
+    const int64_t at = op != NULL && values[1].type_index == kTVMFFIInt ? values[1].v_int64 : -1;
+    if (at < 0 || at >= op->n_fields)
+        return syp_return_text(result, "");
+    const sy_field_info *field = op->fields[at].info;
+    char row[1024];
+    snprintf(row, sizeof row, "%s\t%s\t%u", field->name, sy_kind_name(field->kind), (unsigned)field->flags);
+    add_text(row, sizeof row, field->like > 0 ? sy_op_field(op->info, field->like - 1)->name : "");
+    add_text(row, sizeof row, field->shape);
+    add_text(row, sizeof row, field->words);
+    add_text(row, sizeof row, field->preset);
+    for (int type = SY_TYPE_OTHER + 1; type < SY_N_TYPES; type++)
+        if (field->types & 1u << type)
+            add_text(row, sizeof row, sy_type_name((sy_type)type));
+    return syp_return_text(result, row);
 }
 
 /* last_integer(tensor) -> the last element of a list of int32 or int64; None when the tensor is anything else */

@@ -21,7 +21,7 @@ static void add_tensors(struct syp_operator *op, bool outputs)
         const sy_field_info *field = sy_op_field(op->info, i);
         if (((field->flags & SY_FIELD_OUT) != 0) == outputs && !(field->flags & SY_FIELD_AGAIN))
             op->fields[op->n_fields++] =
-                (struct syp_field){field->name, tensor_kind(op->info, field), field->offset};
+                (struct syp_field){field->name, tensor_kind(op->info, field), field->offset, field};
     }
 }
 
@@ -40,7 +40,8 @@ static void add_numbers(struct syp_operator *op)
             op->plane_bytes = sy_op_field(op->info, ++i)->offset;
             continue;
         }
-        op->fields[op->n_fields++] = (struct syp_field){field->name, kinds[field->kind], field->offset};
+        op->fields[op->n_fields++] =
+            (struct syp_field){field->name, kinds[field->kind], field->offset, field};
     }
 }
 

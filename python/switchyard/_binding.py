@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ._ffi import tvm_ffi
 
@@ -26,18 +27,87 @@ def query(name: str) -> Run:
     return _module.query(name)  # type: ignore[no-any-return]
 
 
+class Field(NamedTuple):
+    """A value of an operator's call, as the library describes it (sy_field_info)."""
+
+    name: str
+    kind: str
+    flags: int
+    like: str  # the input whose element type it has
+    shape: str  # "T H"; alternatives "k S | S"
+    text: str  # its words, see `words`
+    preset: str
+    types: tuple[str, ...]
+
+    @property
+    def written(self) -> bool:
+        return bool(self.flags & 1)
+
+    @property
+    def optional(self) -> bool:
+        return bool(self.flags & 2)
+
+    @property
+    def changed(self) -> bool:
+        """Whether this output is read and changed."""
+        return bool(self.flags & 128)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether elements of this output may keep their value."""
+        return bool(self.flags & 256)
+
+    @property
+    def words(self) -> tuple[Any, ...]:
+        """The words of an enum in the order of C, None where a number has none; those that are numbers as such."""
+        spelled = [word.rpartition("|")[2] for word in self.text.split()]
+        return tuple(None if w == "-" else int(w) if w.lstrip("-").isdigit() else w for w in spelled)
+
+    @property
+    def wanted(self) -> str:
+        """What is said to be wanted in its place."""
+        return WANTED.get(self.kind) or listed(self.words)
+
+
+WANTED = {
+    "tensor": "an array",
+    "bool": "True or False",
+    "int": "an integer of 32 bits",
+    "i64": "an integer of 64 bits",
+    "u32": "an integer of 32 bits, not negative",
+    "u64": "an integer of 64 bits",
+    "f32": "a number",
+    "f64": "a number",
+    "routing": "what this library made",
+}
+
+
+def listed(words: Iterable[object]) -> str:
+    """Words in a sentence: "nhd or hnd"."""
+    *others, last = [str(word) for word in words if word is not None]
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+@functools.cache
+def table(name: str) -> tuple[Field, ...]:
+    """An operator's values in the order of the call: inputs, numbers, outputs."""
+    found: list[Field] = []
+    while row := str(_module.describe(name, len(found))):
+        of, kind, flags, like, shape, text, preset, *types = row.split("\t")
+        found.append(Field(of, kind, int(flags), like, shape, text, preset, tuple(types)))
+    return tuple(found)
+
+
 @functools.cache
 def fields(name: str) -> tuple[str, ...]:
     """Names of an operator's values, in the order of the call."""
-    names: list[str] = []
-    while field := str(_module.field(name, len(names))):
-        names.append(field)
-    return tuple(names)
+    return tuple(field.name for field in table(name))
 
 
-def wanted(name: str, at: int) -> str:
-    """What the value at this place must be: "a tensor", "an integer"."""
-    return str(_module.wanted(name, at))
+@functools.cache
+def words(name: str, field: str) -> tuple[Any, ...]:
+    """The words of an enum."""
+    return table(name)[fields(name).index(field)].words
 
 
 def last(what: str) -> Any:
@@ -47,15 +117,6 @@ def last(what: str) -> Any:
 def mesh_function(what: str, name: str) -> Run:
     """How an operator of a mesh is started, or asked what it would need."""
     return _module.mesh_function(what, name)  # type: ignore[no-any-return]
-
-
-@functools.cache
-def mesh_fields(name: str) -> tuple[str, ...]:
-    """Names of the fields of a mesh's operator, in the order of the call."""
-    names: list[str] = []
-    while field := str(_module.mesh_field(name, len(names))):
-        names.append(field)
-    return tuple(names)
 
 
 @functools.cache

@@ -8,15 +8,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from ._arrays import PLAIN, Array, framework
-from ._operator import Operator, pack, words
+from ._operator import Operator, pack
 from ._sentences import bad, told
 from .errors import Status
 
 Pad: TypeAlias = Literal["error", "zero", "skip"]
 Layout: TypeAlias = Literal["nhd", "hnd"]
 Format: TypeAlias = Literal["ds32_fp8", "pto_int8", "ds4_fp8", "indexer_fp8", "e4m3", "e5m2", "int8"]
-
-PADS, LAYOUTS = words(Pad), words(Layout)
 
 MOST = 256  # caches of one call: its own, and SY_KV_MAX_PLANES further ones
 
@@ -33,14 +31,14 @@ class Plane(NamedTuple):
     scale: Any
 
 
-def row_shape(cache: Any, layout: int, format: str | None) -> tuple[Any, ...]:
+def row_shape(cache: Any, layout: str, format: str | None) -> tuple[Any, ...]:
     """Shape of a row of a cache, unpacked where a format is given."""
     if format in _WIDTHS:
         return (_WIDTHS[format],)
     shape = tuple(cache.shape)
     if len(shape) == 2:
         return shape[1:]
-    return (shape[1], *shape[3:]) if layout == LAYOUTS["hnd"] else shape[2:]
+    return (shape[1], *shape[3:]) if layout == "hnd" else shape[2:]
 
 
 def row_type(xp: Any, name: str, cache: Any, format: str | None, dtype: Any) -> Any:
@@ -106,11 +104,11 @@ def further(planes: Sequence[Plane], rows: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def gather(
-    operator: Operator[tuple[Any]],
+    operator: Operator[Any],
     cache: Any,
     found_by: tuple[Array | None, ...],
     scale: Any,
-    numbers: tuple[int, ...],
+    numbers: tuple[Any, ...],
     format: Any,
     out: Any,
     asked: tuple[Any, ...],

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import operator as _python
 import sys
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 
 import numpy as np
 
-from . import _arrays, _binding
+from . import _arrays, _binding, _rules
 from ._arrays import NUMPY, PLAIN, Framework, framework, known, refuse_masks
+from ._rules import parameter
 from ._sentences import bad, device_named, library, told
 from .errors import Error, Fault, Status, refusal
 
 ndarray, modules = np.ndarray, sys.modules  # looked up in every call
 
-# What tvm-ffi raises for a value it does not take as it is.
-ODD = (BufferError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError)
+# What is raised for a value that tvm-ffi does not take as it is, or that is no word.
+ODD = (BufferError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError, KeyError)
 
 R = TypeVar("R", bound=tuple[Any, ...])
 
@@ -32,20 +33,49 @@ else:
 class Operator(Generic[R]):
     """A row of the binding's table, with the rule that makes its results.
 
-    `outputs(xp, *given, *asked)` makes them with `xp.empty(shape, dtype)`; `asked` is what a function lets its caller
-    choose about them. It may take for granted that the inputs fit: whatever it stumbles over is told in the operator's
-    own words.
+    `results` is the named tuple they are, or tuple for one array; `flows` are the inputs that a gradient would go back
+    to; `asks` are the parameters of the function that are no fields, but are about its results. The other arguments say
+    of the results what the description does not, see _rules.Special. The rule may take for granted that the inputs fit:
+    whatever it stumbles over is told in the operator's own words.
     """
 
-    __slots__ = ("_leader", "_outputs", "_query", "_run", "flows", "name")
+    __slots__ = (
+        "_into",
+        "_leader",
+        "_new",
+        "_query",
+        "_run",
+        "_worded",
+        "flows",
+        "name",
+        "outputs",
+        "results",
+        "writer",
+    )
 
-    def __init__(self, name: str, outputs: Callable[..., R], leader: int = 0, flows: tuple[int, ...] = (0,)) -> None:
-        self.name = name
-        self.flows = flows  # the inputs that a gradient would go back to
-        self._leader = leader  # which of the inputs results are like
-        self._outputs = outputs
+    def __init__(
+        self, name: str, results: type[R], flows: tuple[int, ...] = (0,), asks: str = "", **special: Mapping[str, Any]
+    ) -> None:
+        self.name, self.results = name, results
+        self.flows = flows
+        self.writer = _rules.Writer(name, asks.split(), _rules.Special(**special))
+        first = next(field for field in _binding.table(name) if field.written)
+        self._leader = _binding.fields(name).index(first.like) if first.like else 0  # the input that results are like
+        self._worded = any(field.kind == "enum" for field in _binding.table(name))  # whether `_run` takes other values
         self._run = _binding.operator(name)
         self._query = _binding.query(name)
+        self.outputs: Callable[..., R] = self._when_first("outputs")  # those of Writer.write
+        self._new: Callable[..., tuple[int, R]] = self._when_first("_new")
+        self._into: Callable[..., int] = self._when_first("_into")
+
+    def _when_first(self, which: str) -> Callable[..., Any]:
+        """Writes the functions when one of them is called: the first call takes the time, not the import."""
+
+        def first(*values: Any) -> Any:
+            self.outputs, self._new, self._into = self.writer.write(self.results, pack)
+            return getattr(self, which)(*values)
+
+        return first
 
     # With arrays that tvm-ffi takes as they are, a call has as little Python in its way as can be.
     def __call__(self, given: tuple[Any, ...], out: R | None = None, *asked: Any) -> R:
@@ -60,7 +90,7 @@ class Operator(Generic[R]):
         if "jax" in modules:  # whose arrays cannot be written to and do not say so
             self._check_out(len(given), out)
         try:
-            status = self._run(*given, *out)
+            status = self._into(self._run, out, *given) if self._worded else self._run(*given, *out)
         except ODD:
             status = -1
         if status:
@@ -70,8 +100,7 @@ class Operator(Generic[R]):
     def new(self, xp: Framework, given: tuple[Any, ...], asked: tuple[Any, ...] = ()) -> R:
         """The call with new results, without a look at what the arrays carry."""
         try:
-            made = self._outputs(xp, *given, *asked)
-            status = self._run(*given, *made)
+            status, made = self._new(self._run, xp, *given, *asked)
         except Exception:
             status = -1
         if status:  # once more, with plain numbers and arrays; then an error that says what is wrong
@@ -83,7 +112,12 @@ class Operator(Generic[R]):
     def run(self, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...] = ()) -> None:
         """The call itself, without a look at what the arrays carry."""
         try:
-            status = self._run(*given, *out, *planes)
+            if not self._worded:
+                status = self._run(*given, *out, *planes)
+            elif not planes:
+                status = self._into(self._run, out, *given)
+            else:
+                status = self._run(*self.writer.numbers(given), *out, *planes)
         except ODD:
             status = -1
         if status:
@@ -94,8 +128,8 @@ class Operator(Generic[R]):
         if status < 0:
             n = len(given)
             self._check_out(n, out)
-            read = (*self._read(given, 0), *self._read(out, n), *self._read(planes, n + len(out)))
-            status = self._run(*read)
+            numbers = self.writer.numbers(self._read(given, 0))
+            status = self._run(*numbers, *self._read(out, n), *self._read(planes, n + len(out)))
         if status:
             self._refuse(status, given, out, planes)
 
@@ -106,14 +140,10 @@ class Operator(Generic[R]):
             xp.refuse(self.name, given, self.flows)
         return xp
 
-    def single(self, given: tuple[Any, ...], out: Any = None, *asked: Any) -> Any:
-        """The same for an operator with one output, which is itself what is given and returned."""
-        return self(given, None if out is None else cast("R", (out,)), *asked)[0]
-
     def make(self, xp: Any, given: tuple[Any, ...], asked: tuple[Any, ...] = ()) -> R:
         """Results of the right shape and type, or the sentence that says why there are none."""
         try:
-            return self._outputs(xp, *given, *asked)
+            return self.outputs(xp, *given, *asked)
         except Error:
             raise
         except Exception:
@@ -125,14 +155,14 @@ class Operator(Generic[R]):
     def _make_by_name(self, xp: Any, given: tuple[Any, ...], asked: tuple[Any, ...]) -> R:
         """Results where arrays do not tell their shape, or have element types of another library."""
         try:
-            return self._outputs(_arrays.ByName(xp), *self._read(given, 0), *asked)
+            return self.outputs(_arrays.ByName(xp), *self._read(given, 0), *asked)
         except (TypeError, ValueError) as error:
             self._refuse_mixed(xp, given)
             raise refusal(Status.UNSUPPORTED, f"{self.name}: no result can be made here, want out: {error}") from error
 
     def judge(self, given: tuple[Any, ...], planes: tuple[Any, ...] = ()) -> None:
         """Refuses inputs and numbers that the operator would refuse, without results."""
-        status = self._query(*self._read(given, 0))
+        status = self._query(*self.writer.numbers(self._read(given, 0)))
         if status:
             self._refuse(status, given)
 
@@ -144,12 +174,11 @@ class Operator(Generic[R]):
         beside = {"kv_scatter": "src", "kv_blocks": "dst"}.get(self.name, "out")
         return f"{('cache', beside, 'format', 'scale')[part]} of plane {plane + 1}"
 
-    def _wanted(self, at: int) -> str:
-        fields = _binding.fields(self.name)
-        if at < len(fields):
-            return _binding.wanted(self.name, at)
-        is_format = (at - len(fields)) % 4 == 2 and "format" in fields
-        return _binding.wanted(self.name, fields.index("format")) if is_format else "an array"
+    def _described(self, at: int) -> _binding.Field:
+        """The description of a value; of those of a plane, that of the first one of its kind."""
+        table, fields = _binding.table(self.name), _binding.fields(self.name)
+        is_format = at >= len(fields) and (at - len(fields)) % 4 == 2 and "format" in fields
+        return table[fields.index("format") if is_format else at if at < len(fields) else 0]
 
     def _check_out(self, first: int, out: tuple[Any, ...]) -> None:
         """Refuses arrays that cannot be written to, and what is no tuple of them."""
@@ -213,11 +242,11 @@ class Operator(Generic[R]):
     def _refuse_kind(self, at: int, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...]) -> NoReturn:
         if at >= len(given) and len(given) + len(out) != len(_binding.fields(self.name)):
             self._refuse_out(len(given), f"has {len(out)} arrays")
-        value, want = (*given, *out, *planes)[at], self._wanted(at)
-        too_large = isinstance(value, int) and ("integer" in want or "number" in want)
-        no_such_name = isinstance(value, str) and "fp8" in want
-        status = Status.VALUE if too_large or no_such_name else Status.DTYPE
-        raise bad(status, self.name, self._field(at), f"is {told(value)}, want {want}")
+        value, field = (*given, *out, *planes)[at], self._described(at)
+        too_large = isinstance(value, int) and ("integer" in field.wanted or "number" in field.wanted)
+        no_such_word = field.kind == "enum" or (isinstance(value, str) and field.kind == "format")
+        status = Status.VALUE if too_large or no_such_word else Status.DTYPE
+        raise bad(status, self.name, parameter(self._field(at)), f"is {told(value)}, want {field.wanted}")
 
     def _refuse_out(self, first: int, said: str) -> NoReturn:
         names = _binding.fields(self.name)[first:]
@@ -225,19 +254,12 @@ class Operator(Generic[R]):
         raise bad(Status.VALUE, self.name, "out", f"{said}, {want}")
 
 
-def words(literal: Any) -> dict[str, int]:
-    """The words of a Literal, numbered as in the C enum they stand for."""
-    return {word: number for number, word in enumerate(get_args(literal))}
-
-
-def choose(name: str, field: str, words: Mapping[str, int], word: str) -> int:
+def choose(name: str, field: str, words: Sequence[Any], word: Any) -> int:
     """The number of an enum's word."""
-    try:
-        return words[word]
-    except (KeyError, TypeError):
-        *others, last = words
-        want = f"{', '.join(others)} or {last}" if others else last
-        raise bad(Status.VALUE, name, field, f"is {told(word)}, want {want}") from None
+    for number, one in enumerate(words):
+        if _rules.is_word(one, word):
+            return number
+    raise bad(Status.VALUE, name, field, f"is {told(word)}, want {_binding.listed(words)}")
 
 
 def _first(given: tuple[Any, ...]) -> Any:

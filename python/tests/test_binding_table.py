@@ -32,13 +32,13 @@ ASKED = {  # what a caller may say about results
 IN_PLACE = {"kv_scatter", "kv_blocks"}  # outputs are arguments, nothing is returned
 NO_OUT = {"moe_capacity"}  # returns a number
 
-# Defaults that are not zero, and mean what zero does in C, but for `eps`.
+# Where a function needs a number that the description does not, or has a default for one that it does.
+NEEDS = inspect.Parameter.empty
 DEFAULTS = {
-    ("moe_capacity", "alignment"): 1,
-    ("moe_capacity", "k"): 1,
-    ("moe_route", "scale"): 1.0,
-    ("sample", "empty_token"): -1,
-    ("sample", "eps"): 1e-8,
+    ("moe_capacity", "samples"): 0,  # not looked at without a factor
+    ("moe_convert_indices", "from"): "slot",  # what moe_permute makes
+    ("moe_permute_grad", "num_experts"): NEEDS,
+    ("moe_permute_grad", "num_tokens"): NEEDS,
 }
 
 # Words of an enum that an operator does not take.
@@ -60,7 +60,7 @@ ONE_OF_SEVERAL = {
     "sample_overrides": {"prompt_token", "output_token", "bias_token", "bias"},
 }
 
-KINDS = {
+KINDS = {  # what is said to be wanted
     "DLTensor": "an array",
     "bool": "True or False",
     "int": "an integer of 32 bits",
@@ -160,8 +160,14 @@ def test_table_names_the_fields(name: str) -> None:
 @operators
 def test_table_knows_the_kinds(name: str) -> None:
     for at, field in enumerate(_binding.fields(name)):
-        kind = STRUCTS[name][field].kind
-        assert _binding.wanted(name, at) == KINDS["int" if kind in ENUMS else kind], field
+        kind, wanted = STRUCTS[name][field].kind, _binding.table(name)[at].wanted
+        if kind == "sy_empty_token":
+            assert wanted == "-1 or 0"
+        elif kind in ENUMS:
+            words = [word for word in words_of(kind) if word not in NOT_TAKEN.get((name, field), ())]
+            assert wanted == " or ".join(", ".join(words).rsplit(", ", 1)), field
+        else:
+            assert wanted == KINDS[kind], field
 
 
 @operators
@@ -188,19 +194,28 @@ def test_optional_arrays_may_be_left_out(name: str) -> None:
             assert parameter.default is (None if may else inspect.Parameter.empty), field
 
 
+def described_default(name: str, field: _binding.Field) -> Any:
+    """The default that the library's description gives a number."""
+    if (name, field.name) in DEFAULTS:
+        return DEFAULTS[name, field.name]
+    if field.flags & 4:  # SY_FIELD_REQUIRED
+        return NEEDS
+    if field.kind in ("enum", "format"):
+        return field.words[0]
+    read = {"bool": bool, "f32": float, "f64": float}.get(field.kind, int)
+    return read(field.preset or 0)
+
+
 @operators
-def test_defaults_are_those_of_c(name: str) -> None:
-    for field, parameter in parameters_of(name).items():
-        kind, default = STRUCTS[name][field].kind, parameter.default
-        if kind == "DLTensor" or default is inspect.Parameter.empty:
-            continue
-        if (name, field) in DEFAULTS:
-            want: Any = DEFAULTS[name, field]
-        elif kind in ENUMS:
-            want = words_of(kind)[0]
-        else:
-            want = {"bool": False, "float": 0.0, "double": 0.0, "sy_kv_format": None}.get(kind, 0)
-        assert (type(default), default) == (type(want), want), field
+def test_keywords_and_defaults_are_those_of_the_description(name: str) -> None:
+    given = parameters_of(name)
+    numbers = [field for field in _binding.table(name) if field.kind != "tensor"]
+    assert {p for p, found in given.items() if found.kind is inspect.Parameter.KEYWORD_ONLY} == {
+        f.name for f in numbers
+    }
+    for field in numbers:
+        default, want = given[field.name].default, described_default(name, field)
+        assert (type(default), default) == (type(want), want), field.name
 
 
 @operators
@@ -231,12 +246,10 @@ def test_words_are_those_of_the_enums(name: str) -> None:
     for field, told in STRUCTS[name].items():
         if told.kind not in ENUMS or told.kind == "sy_empty_token":  # which is said as the token itself
             continue
-        numbers = {word: i for i, word in enumerate(words_of(told.kind))}
-        taken = [word for word in numbers if word not in NOT_TAKEN.get((name, field), ())]
-        assert [*typing.get_args(hints[renamed.get(field, field)])] == taken, field
-        tables = [t for t in vars(inspect.getmodule(function)).values() if isinstance(t, dict) and set(taken) <= set(t)]
-        assert tables, field
-        assert all(table.items() <= numbers.items() for table in tables), field
+        without = NOT_TAKEN.get((name, field), ())
+        words = [None if word in without else word for word in words_of(told.kind)]
+        assert [*_binding.words(name, field)] == words, field
+        assert [*typing.get_args(hints[renamed.get(field, field)])] == [word for word in words if word], field
 
 
 def test_formats_are_those_of_c() -> None:

@@ -276,7 +276,7 @@ REFUSED: list[tuple[str, dict[str, Any], Status, str]] = [
         Status.INDEX,
         "slots at position 3 is 8, want 0 or more and below 8, the rows of cache (SLOT_RANGE)",
     ),
-    ("kv_scatter", {"pad": "zero"}, Status.VALUE, "pad is ZERO, want ERROR or SKIP: there is no row to clear"),
+    ("kv_scatter", {"pad": "zero"}, Status.VALUE, "pad is 'zero', want error or skip"),
     ("kv_scatter", {"src": TOKENS.astype(np.float16)}, Status.DTYPE, "src is f16, want f32"),
     (
         "kv_scatter",

@@ -83,7 +83,7 @@ def test_scales_are_written() -> None:
 @pytest.mark.parametrize(
     ("change", "kind", "sentence"),
     [
-        ({"pad": "zero"}, ValueError, "kv_scatter: pad is ZERO, want ERROR or SKIP: there is no row to clear"),
+        ({"pad": "zero"}, ValueError, "kv_scatter: pad is 'zero', want error or skip"),
         ({"src": SRC.astype(np.float16)}, TypeError, "kv_scatter: src is f16, want f32"),
         ({"slots": SLOTS[:2]}, ValueError, r"kv_scatter: src has shape \[4,2\], want \[2,2\]"),
         ({"cache": None}, TypeError, "kv_scatter: cache is missing, want a tensor"),

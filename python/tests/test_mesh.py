@@ -462,7 +462,7 @@ def test_fields_are_those_of_the_header(name: str) -> None:
     body = header.split(f"typedef struct sy_all_to_all_{name}_args {{")[1].split("\n}")[0]
     told = re.findall(r"(\w+)(\[.*?\])?;", re.sub(r"/\*.*?\*/", "", body, flags=re.S))
     fields = [f"{field}[{i}]" if many else field for field, many in told for i in range(3 if many else 1)]
-    table = _binding.mesh_fields(f"all_to_all_{name}")
+    table = _binding.fields(f"all_to_all_{name}")
     assert sorted(table) == sorted(fields)
     numbers = {"dispatch": _dispatch.Numbers, "combine": _combine.Numbers}[name]._fields
     assert table[table.index(numbers[0]) :][: len(numbers)] == numbers
@@ -473,19 +473,19 @@ def test_fields_are_those_of_the_header(name: str) -> None:
     assert inspect.signature(getattr(LocalMesh, f"all_to_all_{name}")).parameters == parameters
 
 
-@pytest.mark.parametrize(
-    ("prefix", "words"),
-    [
-        ("ORDER", _call.ORDERS),
-        ("FILL", _call.FILLS),
-        ("LAYOUT", _call.LAYOUTS),
-        ("TOPOLOGY", _call.TOPOLOGIES),
-        ("MEMORY", _call.MEMORIES),
-    ],
-)
-def test_words_are_those_of_the_header(prefix: str, words: dict[str, int]) -> None:
+@pytest.mark.parametrize("name", ["dispatch", "combine"])
+@pytest.mark.parametrize("field", ["order", "fill", "layout", "topology", "memory"])
+def test_words_are_those_of_the_header(name: str, field: str) -> None:
     header = (Path(__file__).parents[2] / "include" / "switchyard.h").read_text()
-    enums = [body for body in re.findall(r"typedef enum sy_\w+ \{(.*?)\}", header, re.S) if f"SY_{prefix}_" in body]
+    prefix, words = f"SY_{field.upper()}_", _binding.words(f"all_to_all_{name}", field)
+    enums = [body for body in re.findall(r"typedef enum sy_\w+ \{(.*?)\}", header, re.S) if prefix in body]
     assert len(enums) == 1
-    assert re.findall(rf"SY_{prefix}_(\w+)", enums[0]) == [word.upper() for word in words]
-    assert list(words.values()) == list(range(len(words)))
+    assert re.findall(rf"{prefix}(\w+)", enums[0]) == [word.upper() for word in words]
+    if field == "layout":
+        assert [words[number] for number in (_call.PADDED, _call.PACKED, _call.EXPERT)] == [
+            "padded",
+            "packed",
+            "expert",
+        ]
+    if field == "fill":
+        assert words[_call.KEEP] == "keep"

@@ -36,6 +36,17 @@ def others(t: torch.Tensor, j: jax.Array) -> None:
     reveal_type(switchyard.kv_gather((t, t), t, block_size=1))  # tuple[torch.Tensor, ...]
     reveal_type(switchyard.sample(j).token)  # jax.Array
 """
+TORCH = """
+import switchyard.torch as st
+def tensors(t: torch.Tensor) -> None:
+    reveal_type(st.moe_permute(t, t, num_out_tokens=4).permuted_probs)  # torch.Tensor | None
+    reveal_type(st.moe_unpermute(permuted_tokens=t, sorted_indices=t))  # torch.Tensor
+    reveal_type(st.kv_gather((t, t), t, block_size=1))  # tuple[torch.Tensor, ...]
+    reveal_type(st.moe_capacity(num_experts=2))  # int
+    st.moe_permute(x, t, num_out_tokens=4)  # type: ignore[arg-type]
+    st.moe_permute(t, t)  # type: ignore[call-arg]
+    st.moe_route(t, k=2, score="tanh")  # type: ignore[arg-type]
+"""
 
 
 def check(tmp_path, program, *settings):
@@ -53,7 +64,7 @@ def check(tmp_path, program, *settings):
 
 
 def test_results_are_arrays_of_the_library(tmp_path):
-    check(tmp_path, NUMPY + LISTED + OTHERS)
+    check(tmp_path, NUMPY + LISTED + OTHERS + TORCH)
 
 
 def test_without_other_libraries(tmp_path):

@@ -16,13 +16,8 @@ from ._reading import Reader
 R = TypeVar("R", bound=tuple[Any, ...])
 Shards = tuple[Any, ...]  # an array for each device of this process
 
-ORDERS = {"concat": 0, "flat": 1}
-FILLS = {"zero": 0, "keep": 1}
-LAYOUTS = {"padded": 0, "packed": 1, "expert": 2}
-TOPOLOGIES = {"auto": 0, "linear": 1, "ring": 2, "mesh": 3, "torus": 4}
-MEMORIES = {"auto": 0, "dram": 1, "l1": 2, "sharded": 3}
-PADDED, PACKED, EXPERT = LAYOUTS.values()
-KEEP = FILLS["keep"]
+PADDED, PACKED, EXPERT = range(3)  # sy_a2a_layout
+KEEP = 1  # SY_FILL_KEEP
 
 
 class Call(Generic[R]):

@@ -13,7 +13,7 @@ from typing_extensions import ParamSpec, Self
 from .. import _binding
 from .._arrays import Array
 from ..errors import Status, refusal
-from ._call import FILLS, LAYOUTS, MEMORIES, ORDERS, TOPOLOGIES, Call
+from ._call import Call
 from ._combine import Combine
 from ._combine import Numbers as CombineNumbers
 from ._dispatch import Dispatch
@@ -154,16 +154,16 @@ class Mesh(Generic[In, Out]):
             num_planes=len(call.planes),
             cluster_axis=read.axis(cluster_axis),
             output_concat_dim=read.dimension("output_concat_dim", output_concat_dim),
-            order=read.word("order", ORDERS, order),
-            fill=read.word("fill", FILLS, fill),
-            layout=read.word("layout", LAYOUTS, layout),
+            order=read.word("order", order),
+            fill=read.word("fill", fill),
+            layout=read.word("layout", layout),
             align=read.number("align", align),
             max_tokens=read.number("max_tokens", max_tokens),
             strict_unique=read.flag("strict_unique", strict_unique),
             reuse_routing=read.flag("reuse_routing", reuse_routing),
             num_links=read.number("num_links", num_links),
-            topology=read.word("topology", TOPOLOGIES, topology),
-            memory=read.word("memory", MEMORIES, memory),
+            topology=read.word("topology", topology),
+            memory=read.word("memory", memory),
             subdevice_id=read.number("subdevice_id", subdevice_id),
             routing=read.routing(routing),
         )
@@ -249,15 +249,15 @@ class Mesh(Generic[In, Out]):
             sum=read.flag("sum", sum),
             cluster_axis=read.axis(cluster_axis),
             output_shard_dim=read.dimension("output_shard_dim", output_shard_dim),
-            order=read.word("order", ORDERS, order),
-            fill=read.word("fill", FILLS, fill),
-            layout=read.word("layout", LAYOUTS, layout),
+            order=read.word("order", order),
+            fill=read.word("fill", fill),
+            layout=read.word("layout", layout),
             align=read.number("align", align),
             max_tokens=read.number("max_tokens", max_tokens),
             strict_unique=read.flag("strict_unique", strict_unique),
             num_links=read.number("num_links", num_links),
-            topology=read.word("topology", TOPOLOGIES, topology),
-            memory=read.word("memory", MEMORIES, memory),
+            topology=read.word("topology", topology),
+            memory=read.word("memory", memory),
             subdevice_id=read.number("subdevice_id", subdevice_id),
             routing=read.routing(routing),
         )

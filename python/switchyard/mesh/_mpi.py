@@ -20,7 +20,7 @@ from ._mesh import Mesh, begins
 from ._reading import flag, whole
 
 MOST = (1 << 63) - 1  # bytes
-CHECKS = {"full": 0, "none": 1}
+CHECKS = ("full", "none")
 
 
 class MpiMesh(Mesh[Array, Any]):

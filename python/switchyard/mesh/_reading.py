@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from .. import _arrays
+from .. import _arrays, _binding
 from .._ffi import tvm_ffi
 from .._operator import ODD, choose
 from .._sentences import bad, library, told
@@ -151,8 +150,8 @@ class Reader:
     def number(self, field: str, value: Any) -> int:
         return whole(self.name, field, value)
 
-    def word(self, field: str, words: Mapping[str, int], word: str) -> int:
-        return choose(self.name, field, words, word)
+    def word(self, field: str, word: str) -> int:
+        return choose(self.name, field, _binding.words(self.name, field), word)
 
     def dimension(self, field: str, value: int | None) -> int:
         return 0 if value is None else self.number(field, value)

@@ -7,34 +7,17 @@ from typing import Any, overload
 
 from .. import _caches
 from .._arrays import A, Array
-from .._caches import LAYOUTS, PADS, Format, Layout, Pad
-from .._operator import Operator, choose
+from .._caches import Format, Layout, Pad, row_shape, row_type
+from .._operator import Operator
 
-
-def outputs(
-    xp: Any,
-    cache: Any,
-    indices: Any,
-    block_table: Any,
-    req_id: Any,
-    counts: Any,
-    seq_lens: Any,
-    page_indices: Any,
-    indptr: Any,
-    last_page_len: Any,
-    scale: Any,
-    block_size: int,
-    pad: int,
-    layout: int,
-    format: str | None,
-    dtype: Any,
-) -> tuple[Any]:
-    shape = (*indices.shape, *_caches.row_shape(cache, layout, format))
-    make = xp.zeros if pad == PADS["skip"] else xp.empty
-    return (make(shape, _caches.row_type(xp, "kv_gather", cache, format, dtype)),)
-
-
-operator = Operator("kv_gather", outputs)
+operator = Operator(
+    "kv_gather",
+    tuple,
+    asks="dtype",
+    shapes={"out": lambda indices, cache, layout, format: (*indices.shape, *row_shape(cache, layout, format))},
+    types={"out": lambda xp, cache, format, dtype: row_type(xp, "kv_gather", cache, format, dtype)},
+    zeros={"out": lambda pad: pad == "skip"},
+)
 
 
 @overload
@@ -143,14 +126,8 @@ def kv_gather(
     >>> rows[0].tolist(), rows[1].tolist()
     ([[40, 41, 42], [10, 11, 12]], [[43], [13]])
     """
-    numbers = (
-        block_size,
-        PADS[pad] if type(pad) is str and pad in PADS else choose("kv_gather", "pad", PADS, pad),
-        LAYOUTS[layout]
-        if type(layout) is str and layout in LAYOUTS
-        else choose("kv_gather", "layout", LAYOUTS, layout),
-    )
     found_by = (indices, block_table, req_id, counts, seq_lens, page_indices, indptr, last_page_len)
     if dtype is None and not isinstance(cache, (tuple, list)):  # the common case of a decode loop, without a detour
-        return operator((cache, *found_by, scale, *numbers, format), None if out is None else (out,), None)[0]
-    return _caches.gather(operator, cache, found_by, scale, numbers, format, out, (dtype,))
+        given = (cache, *found_by, scale, block_size, pad, layout, format)
+        return operator(given, None if out is None else (out,), None)[0]
+    return _caches.gather(operator, cache, found_by, scale, (block_size, pad, layout), format, out, (dtype,))

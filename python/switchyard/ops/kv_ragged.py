@@ -10,34 +10,18 @@ import numpy as np
 from .. import _caches
 from .._arrays import A, Array
 from .._binding import last_integer
-from .._caches import LAYOUTS, Format, Layout
+from .._caches import Format, Layout, row_shape, row_type
 from .._numbers import count
-from .._operator import ODD, Operator, choose
+from .._operator import ODD, Operator
 
-
-def outputs(
-    xp: Any,
-    cache: Any,
-    block_table: Any,
-    cu_lens: Any,
-    starts: Any,
-    req_id: Any,
-    page_indices: Any,
-    indptr: Any,
-    last_page_len: Any,
-    seq_lens: Any,
-    scale: Any,
-    block_size: int,
-    layout: int,
-    format: str | None,
-    rows: Any,
-    dtype: Any,
-) -> tuple[Any]:
-    shape = (rows, *_caches.row_shape(cache, layout, format))
-    return (xp.zeros(shape, _caches.row_type(xp, "kv_ragged", cache, format, dtype)),)
-
-
-operator = Operator("kv_ragged", outputs)
+operator = Operator(
+    "kv_ragged",
+    tuple,
+    asks="rows dtype",
+    shapes={"out": lambda rows, cache, layout, format: (rows, *row_shape(cache, layout, format))},
+    types={"out": lambda xp, cache, format, dtype: row_type(xp, "kv_ragged", cache, format, dtype)},
+    zeros={"out": True},
+)
 
 
 @overload
@@ -139,7 +123,7 @@ def kv_ragged(
     elif rows is not None:
         rows = count("kv_ragged", "rows", rows)
     found_by = (block_table, cu_lens, starts, req_id, page_indices, indptr, last_page_len, seq_lens)
-    numbers = (block_size, choose("kv_ragged", "layout", LAYOUTS, layout))
+    numbers = (block_size, layout)
     return _caches.gather(operator, cache, found_by, scale, numbers, format, out, (rows, dtype))
 
 

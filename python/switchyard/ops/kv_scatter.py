@@ -7,19 +7,15 @@ from typing import Any, Literal, TypeAlias, overload
 
 from .. import _caches
 from .._arrays import Array
-from .._caches import LAYOUTS, PADS, Format, Layout
-from .._operator import Operator, choose
+from .._caches import Format, Layout
+from .._operator import Operator
 
 Pad: TypeAlias = Literal["error", "skip"]
 
 _MANY = (tuple, list)
 
 
-def outputs(xp: Any, *given: Any) -> tuple[Any]:
-    raise NotImplementedError  # the cache is always given
-
-
-operator = Operator("kv_scatter", outputs)
+operator = Operator("kv_scatter", tuple)
 
 
 @overload
@@ -95,18 +91,17 @@ def kv_scatter(
     >>> cache.tolist()
     [[5, 6], [0, 0], [7, 8], [0, 0], [0, 0], [1, 2]]
     """
-    numbers = (choose("kv_scatter", "pad", PADS, pad), check_unique, choose("kv_scatter", "layout", LAYOUTS, layout))
     if not (
         isinstance(cache, _MANY) or isinstance(src, _MANY) or isinstance(scale, _MANY) or isinstance(format, _MANY)
     ):
-        given = (src, slots, scale, *numbers, format, block_size)
+        given = (src, slots, scale, pad, check_unique, layout, format, block_size)
         _check(cache, given)
         operator.run(given, (cache,))
         return
     planes = _caches.planes("kv_scatter", cache, format, scale)
     rows = _caches.beside("kv_scatter", "src", src, cache, len(planes))
     calls = [
-        (beside, slots, plane.scale, *numbers, plane.format, block_size)
+        (beside, slots, plane.scale, pad, check_unique, layout, plane.format, block_size)
         for plane, beside in zip(planes, rows, strict=True)
     ]
     for plane, call in zip(planes, calls, strict=True):

@@ -5,26 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from .._arrays import A, Array
-from .._caches import PADS, Pad
-from .._operator import Operator, choose
+from .._caches import Pad
+from .._operator import Operator
 
-
-def outputs(
-    xp: Any,
-    batch: Any,
-    position: Any,
-    block_table: Any,
-    page_indices: Any,
-    indptr: Any,
-    last_page_len: Any,
-    block_size: int,
-    num_rows: int,
-    pad: int,
-) -> tuple[Any]:
-    return (xp.empty(tuple(position.shape), position.dtype),)
-
-
-operator = Operator("kv_slots", outputs, leader=1)
+operator = Operator("kv_slots", tuple)
 
 
 def kv_slots(
@@ -66,6 +50,5 @@ def kv_slots(
     array([0, 1, 2, 3])
     """
     found_by: tuple[Any, ...] = (batch, position, block_table, page_indices, indptr, last_page_len)
-    numbers: tuple[Any, ...] = (block_size, num_rows, choose("kv_slots", "pad", PADS, pad))
-    result: A = operator.single((*found_by, *numbers), out)
+    result: A = operator((*found_by, block_size, num_rows, pad), None if out is None else (out,))[0]
     return result

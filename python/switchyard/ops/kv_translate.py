@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Generic
 
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._caches import PADS, Pad
-from .._operator import Operator, choose, pack
+from .._caches import Pad
+from .._operator import Operator
 
 
 class KvTranslate(NamedTuple, Generic[A]):
@@ -20,30 +21,7 @@ class KvTranslate(NamedTuple, Generic[A]):
     """[B]: how many slots of each row are not padding; type of indices."""
 
 
-def outputs(
-    xp: Any,
-    indices: Any,
-    block_table: Any,
-    req_id: Any,
-    counts: Any,
-    seq_lens: Any,
-    page_indices: Any,
-    indptr: Any,
-    last_page_len: Any,
-    block_size: int,
-    num_rows: int,
-    pad: int,
-    world: int,
-    rank: int,
-    interleave: int,
-) -> KvTranslate[Any]:
-    rows = 1
-    for extent in indices.shape[:-1]:
-        rows = rows * extent
-    return pack(KvTranslate, (xp.empty(tuple(indices.shape), indices.dtype), xp.empty((rows,), indices.dtype)))
-
-
-operator = Operator("kv_translate", outputs)
+operator = Operator("kv_translate", KvTranslate, extents={"B": lambda indices: math.prod(indices.shape[:-1])})
 
 
 def kv_translate(
@@ -96,5 +74,5 @@ def kv_translate(
     (array([ 6,  8, -1]), array([2]))
     """
     found_by: tuple[Any, ...] = (indices, block_table, req_id, counts, seq_lens, page_indices, indptr, last_page_len)
-    numbers: tuple[Any, ...] = (block_size, num_rows, choose("kv_translate", "pad", PADS, pad), world, rank, interleave)
+    numbers: tuple[Any, ...] = (block_size, num_rows, pad, world, rank, interleave)
     return operator((*found_by, *numbers), out)

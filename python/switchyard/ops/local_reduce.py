@@ -2,43 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, TypeAlias
 
 from .._arrays import A, Array
-from .._operator import Operator, choose, words
+from .._operator import Operator
 
 Fill: TypeAlias = Literal["zero", "keep"]
 Order: TypeAlias = Literal["concat", "flat"]
 
-FILLS, ORDERS = words(Fill), words(Order)
-LAYOUTS = {"padded": 0, "expert": 2}
+
+def _shape(input: Any, expert_metadata: Any, layout: str) -> tuple[Any, ...]:
+    """How many rows there are with layout "expert", the choices tell: room for all tokens."""
+    lead = tuple(expert_metadata.shape[:-1])
+    return (*lead, input.shape[-1]) if layout == "padded" else (math.prod(lead), input.shape[-1])
 
 
-def outputs(
-    xp: Any,
-    input: Any,
-    expert_metadata: Any,
-    expert_mapping: Any,
-    weights: Any,
-    device: int,
-    fill: int,
-    layout: int,
-    align: int,
-    output_concat_dim: int,
-    order: int,
-    group_size: int,
-) -> tuple[Any]:
-    lead, width = tuple(expert_metadata.shape[:-1]), input.shape[-1]
-    if layout == LAYOUTS["padded"]:
-        make = xp.zeros if fill == FILLS["keep"] else xp.empty
-        return (make((*lead, width), input.dtype),)
-    tokens = 1
-    for extent in lead:
-        tokens = tokens * extent
-    return (xp.zeros((tokens, width), input.dtype),)  # how many rows there are, the choices tell
-
-
-operator = Operator("local_reduce", outputs, flows=(0, 3))
+operator = Operator(
+    "local_reduce",
+    tuple,
+    flows=(0, 3),
+    shapes={"output": _shape},
+    zeros={"output": lambda layout, fill: layout != "padded" or fill == "keep"},
+)
 
 
 def local_reduce(
@@ -50,8 +36,8 @@ def local_reduce(
     device: int = 0,
     fill: Fill = "zero",
     layout: Literal["padded", "expert"] = "padded",
-    align: int = 0,
-    output_concat_dim: int = 0,
+    align: int = 1,
+    output_concat_dim: int = 1,
     order: Order = "concat",
     group_size: int = 0,
     out: Any = None,
@@ -72,8 +58,8 @@ def local_reduce(
             (zero, without ``out``).
         layout: "padded", a row for every token; or "expert", where the result has a row for each token that came here,
             then rows that are not written (zero, without ``out``).
-        align: with "expert": each expert's rows are padded to a multiple of this; 0: 1.
-        output_concat_dim: with "expert": as in the dispatch, 1 or 2; 0: 1.
+        align: with "expert": each expert's rows are padded to a multiple of this.
+        output_concat_dim: with "expert": as in the dispatch, 1 or 2.
         order: with "expert": as in the dispatch.
         group_size: with "expert", output_concat_dim 2 and "concat": positions that share a batch row.
         out: an array to write to, instead of a new one.
@@ -94,12 +80,12 @@ def local_reduce(
         expert_mapping,
         weights,
         device,
-        choose("local_reduce", "fill", FILLS, fill),
-        choose("local_reduce", "layout", LAYOUTS, layout),
+        fill,
+        layout,
         align,
         output_concat_dim,
-        choose("local_reduce", "order", ORDERS, order),
+        order,
         group_size,
     )
-    result: A = operator.single(given, out)
+    result: A = operator(given, None if out is None else (out,))[0]
     return result

@@ -7,7 +7,7 @@ from typing import Any, Generic
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._operator import Operator, pack
+from .._operator import Operator
 
 
 class MoeAlignBlock(NamedTuple, Generic[A]):
@@ -25,30 +25,11 @@ class MoeAlignBlock(NamedTuple, Generic[A]):
     """[E+1] int64: first place of each expert, and the end."""
 
 
-def outputs(
-    xp: Any,
-    ids: Any,
-    expert_map: Any,
-    num_experts: int,
-    block_size: int,
-    allow_missing: bool,
-    skip_unmapped: bool,
-) -> MoeAlignBlock[Any]:
-    slots = ids.shape[0] * ids.shape[1]
-    blocks = (slots + min(num_experts, slots) * (block_size - 1)) // block_size
-    return pack(
-        MoeAlignBlock,
-        (
-            xp.empty((blocks * block_size,), xp.int32),
-            xp.empty((blocks,), xp.int32),
-            xp.empty((1,), xp.int32),
-            xp.empty((num_experts,), xp.int64),
-            xp.empty((num_experts + 1,), xp.int64),
-        ),
-    )
-
-
-operator = Operator("moe_align_block", outputs)
+operator = Operator(
+    "moe_align_block",
+    MoeAlignBlock,
+    extents={"P": lambda T, K, E, B: (T * K + min(E, T * K) * (B - 1)) // B * B},
+)
 
 
 def moe_align_block(

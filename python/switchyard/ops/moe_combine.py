@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .._arrays import A, Array
 from .._operator import Operator
 
-
-def outputs(
-    xp: Any, gates: Any, indices: Any, locations: Any, expert_out: Any, num_experts: int, capacity: int
-) -> tuple[Any]:
-    return (xp.empty((indices.shape[-1], expert_out.shape[1]), expert_out.dtype),)
-
-
-operator = Operator("moe_combine", outputs, leader=3, flows=(0, 3))
+operator = Operator("moe_combine", tuple, flows=(0, 3), extents={"S": lambda indices: indices.shape[-1]})
 
 
 def moe_combine(
@@ -54,7 +45,9 @@ def moe_combine(
     >>> switchyard.moe_combine(indices, locations, expert_out, gates, num_experts=3, capacity=2)[:, 0]
     array([25. , 30. , 12.5, 15. ,  0. ], dtype=float32)
     """
-    result: A = operator.single((gates, indices, locations, expert_out, num_experts, capacity), out)
+    result: A = operator(
+        (gates, indices, locations, expert_out, num_experts, capacity), None if out is None else (out,)
+    )[0]
     return result
 
 

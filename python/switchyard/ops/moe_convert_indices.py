@@ -5,33 +5,21 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from .._arrays import A, Array
-from .._operator import Operator, choose, words
+from .._operator import Operator
 
 IndexForm = Literal["slot", "row", "te"]
 
-FORMS = words(IndexForm)
+
+def _shape(
+    sorted_indices: Any, expert_offsets: Any, from_: str, to: str, num_tokens: int, num_rows: int, k: int
+) -> tuple[Any, ...]:
+    rows = num_rows or (0 if from_ == "te" else sorted_indices.shape[0])
+    if to == "te":
+        return (num_tokens, 2 * expert_offsets.shape[0] - 1)
+    return (rows if to == "row" else num_tokens * (k or (rows // num_tokens if num_tokens else 0)),)
 
 
-def outputs(
-    xp: Any,
-    sorted_indices: Any,
-    expert_offsets: Any,
-    source: int,
-    target: int,
-    num_tokens: int,
-    num_rows: int,
-    k: int,
-) -> tuple[Any]:
-    rows = num_rows or (0 if source == FORMS["te"] else sorted_indices.shape[0])
-    if target == FORMS["te"]:
-        return (xp.empty((num_tokens, 2 * expert_offsets.shape[0] - 1), xp.int32),)
-    if target == FORMS["row"]:
-        return (xp.empty((rows,), xp.int32),)
-    slots = k or (rows // num_tokens if num_tokens else 0)
-    return (xp.empty((num_tokens * slots,), xp.int32),)
-
-
-operator = Operator("moe_convert_indices", outputs)
+operator = Operator("moe_convert_indices", tuple, shapes={"converted_indices": _shape})
 
 
 def moe_convert_indices(
@@ -75,14 +63,7 @@ def moe_convert_indices(
            [ 4,  1, -1,  1,  0, -1,  2],
            [ 7,  2, -1,  2,  0, -1,  2]], dtype=int32)
     """
-    given = (
-        sorted_indices,
-        expert_offsets,
-        choose("moe_convert_indices", "from_", FORMS, from_),
-        choose("moe_convert_indices", "to", FORMS, to),
-        num_tokens,
-        num_rows,
-        k,
-    )
-    result: A = operator.single(given, out)
+    result: A = operator(
+        (sorted_indices, expert_offsets, from_, to, num_tokens, num_rows, k), None if out is None else (out,)
+    )[0]
     return result

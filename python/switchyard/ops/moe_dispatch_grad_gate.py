@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .._arrays import A, Array
 from .._operator import Operator
 
-
-def outputs(
-    xp: Any, indices: Any, locations: Any, input: Any, dispatch: Any, num_experts: int, capacity: int
-) -> tuple[Any]:
-    return (xp.empty(tuple(indices.shape), input.dtype),)
-
-
-operator = Operator("moe_dispatch_grad_gate", outputs, leader=2, flows=(2, 3))
+operator = Operator(
+    "moe_dispatch_grad_gate",
+    tuple,
+    flows=(2, 3),
+    asks="dtype",
+    types={"grad_gates": lambda input, dtype: input.dtype if dtype is None else dtype},
+)
 
 
 def moe_dispatch_grad_gate(
@@ -52,5 +49,7 @@ def moe_dispatch_grad_gate(
     >>> switchyard.moe_dispatch_grad_gate(indices, locations, rows, grad, num_experts=1, capacity=2)
     array([ 3.,  8., -1., 21.,  0.], dtype=float32)
     """
-    result: A = operator.single((indices, locations, input, dispatch, num_experts, capacity), out)
+    result: A = operator(
+        (indices, locations, input, dispatch, num_experts, capacity), None if out is None else (out,), None
+    )[0]
     return result

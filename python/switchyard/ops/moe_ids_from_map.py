@@ -7,7 +7,7 @@ from typing import Any, Generic
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._operator import Operator, pack
+from .._operator import Operator
 
 
 class MoeIdsFromMap(NamedTuple, Generic[A]):
@@ -19,12 +19,7 @@ class MoeIdsFromMap(NamedTuple, Generic[A]):
     """[T, k]: their probs, 0 where there are fewer; None without probs."""
 
 
-def outputs(xp: Any, routing_map: Any, probs: Any, k: int) -> MoeIdsFromMap[Any]:
-    shape = (routing_map.shape[0], k)
-    return pack(MoeIdsFromMap, (xp.empty(shape, xp.int32), None if probs is None else xp.empty(shape, probs.dtype)))
-
-
-operator = Operator("moe_ids_from_map", outputs, flows=(1,))
+operator = Operator("moe_ids_from_map", MoeIdsFromMap, flows=(1,))
 
 
 def moe_ids_from_map(

@@ -7,7 +7,7 @@ from typing import Any, Generic
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._operator import Operator, pack
+from .._operator import Operator
 
 
 class MoeLocations(NamedTuple, Generic[A]):
@@ -19,11 +19,7 @@ class MoeLocations(NamedTuple, Generic[A]):
     """[E] int64: choices that name each expert."""
 
 
-def outputs(xp: Any, indices: Any, importance: Any, num_experts: int) -> MoeLocations[Any]:
-    return pack(MoeLocations, (xp.empty(tuple(indices.shape), xp.int32), xp.empty((num_experts,), xp.int64)))
-
-
-operator = Operator("moe_locations", outputs)
+operator = Operator("moe_locations", MoeLocations)
 
 
 def moe_locations(

@@ -7,7 +7,7 @@ from typing import Any, Generic
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._operator import Operator, pack
+from .._operator import Operator
 
 
 class MoeMapFromIds(NamedTuple, Generic[A]):
@@ -19,12 +19,7 @@ class MoeMapFromIds(NamedTuple, Generic[A]):
     """[T, E]: the weight there, else 0; None without weights."""
 
 
-def outputs(xp: Any, ids: Any, weights: Any, num_experts: int, allow_missing: bool) -> MoeMapFromIds[Any]:
-    shape = (ids.shape[0], num_experts)
-    return pack(MoeMapFromIds, (xp.empty(shape, xp.bool), None if weights is None else xp.empty(shape, weights.dtype)))
-
-
-operator = Operator("moe_map_from_ids", outputs, flows=(1,))
+operator = Operator("moe_map_from_ids", MoeMapFromIds, flows=(1,))
 
 
 def moe_map_from_ids(

@@ -7,7 +7,7 @@ from typing import Any, Generic
 from typing_extensions import NamedTuple
 
 from .._arrays import A
-from .._operator import Operator, pack
+from .._operator import Operator
 
 
 class MoePadMap(NamedTuple, Generic[A]):
@@ -19,12 +19,7 @@ class MoePadMap(NamedTuple, Generic[A]):
     """[E] int64: tokens of each expert, a multiple of alignment."""
 
 
-def outputs(xp: Any, routing_map: Any, alignment: int) -> MoePadMap[Any]:
-    count, experts = routing_map.shape
-    return pack(MoePadMap, (xp.empty((count, experts), routing_map.dtype), xp.empty((experts,), xp.int64)))
-
-
-operator = Operator("moe_pad_map", outputs)
+operator = Operator("moe_pad_map", MoePadMap)
 
 
 def moe_pad_map(routing_map: A, *, alignment: int, out: MoePadMap[Any] | None = None) -> MoePadMap[A]:

@@ -7,7 +7,7 @@ from typing import Any, Generic
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._operator import Operator, pack
+from .._operator import Operator
 
 
 class MoePermute(NamedTuple, Generic[A]):
@@ -25,31 +25,12 @@ class MoePermute(NamedTuple, Generic[A]):
     """[E+1] int64: first row of each expert, and the end."""
 
 
-def outputs(
-    xp: Any,
-    tokens: Any,
-    routing_map: Any,
-    probs: Any,
-    num_out_tokens: int,
-    drop_and_pad: bool,
-    zero_pad: bool,
-) -> MoePermute[Any]:
-    (count, width), experts = tokens.shape, routing_map.shape[1]
-    groups = experts if drop_and_pad else count
-    rows = num_out_tokens // groups * groups if groups else 0
-    return pack(
-        MoePermute,
-        (
-            xp.empty((rows, width), tokens.dtype),
-            xp.empty((rows,), xp.int32),
-            None if probs is None else xp.empty((rows,), probs.dtype),
-            xp.empty((experts,), xp.int64),
-            xp.empty((experts + 1,), xp.int64),
-        ),
-    )
+def _rows(T: Any, E: Any, num_out_tokens: int, drop_and_pad: bool) -> Any:
+    groups = E if drop_and_pad else T
+    return num_out_tokens // groups * groups if groups else 0
 
 
-operator = Operator("moe_permute", outputs, flows=(0, 2))
+operator = Operator("moe_permute", MoePermute, flows=(0, 2), extents={"M": _rows})
 
 
 def moe_permute(

@@ -7,7 +7,7 @@ from typing import Any, Generic
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._operator import Operator, pack
+from .._operator import Operator
 
 
 class MoePermuteGrad(NamedTuple, Generic[A]):
@@ -19,28 +19,7 @@ class MoePermuteGrad(NamedTuple, Generic[A]):
     """[T, E]: the gradient of each pair's row, 0 off the map; None without grad_permuted_probs."""
 
 
-def outputs(
-    xp: Any,
-    grad_permuted_tokens: Any,
-    sorted_indices: Any,
-    grad_permuted_probs: Any,
-    routing_map: Any,
-    num_experts: int,
-    num_tokens: int,
-    drop_and_pad: bool,
-    zero_pad: bool,
-) -> MoePermuteGrad[Any]:
-    with_probs = grad_permuted_probs is not None
-    return pack(
-        MoePermuteGrad,
-        (
-            xp.empty((num_tokens, grad_permuted_tokens.shape[1]), grad_permuted_tokens.dtype),
-            xp.empty((num_tokens, num_experts), grad_permuted_probs.dtype) if with_probs else None,
-        ),
-    )
-
-
-operator = Operator("moe_permute_grad", outputs, flows=(0, 2))
+operator = Operator("moe_permute_grad", MoePermuteGrad, flows=(0, 2))
 
 
 def moe_permute_grad(

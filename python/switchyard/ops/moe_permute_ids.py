@@ -7,7 +7,7 @@ from typing import Any, Generic
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._operator import Operator, pack
+from .._operator import Operator
 
 
 class MoePermuteIds(NamedTuple, Generic[A]):
@@ -25,34 +25,19 @@ class MoePermuteIds(NamedTuple, Generic[A]):
     """[E+1] int64: first row of each expert, and the end; None without num_experts."""
 
 
-def outputs(
-    xp: Any,
-    tokens: Any,
-    ids: Any,
-    probs: Any,
-    num_out_tokens: int,
-    num_experts: int,
-    window: bool,
-    row_begin: int,
-    row_end: int,
-    allow_missing: bool,
-) -> MoePermuteIds[Any]:
-    slots = ids.shape[0] * ids.shape[1]
-    kept = min(num_out_tokens, slots) if num_out_tokens > 0 else slots + num_out_tokens
-    rows = row_end - row_begin if window else kept
-    return pack(
-        MoePermuteIds,
-        (
-            xp.empty((rows, tokens.shape[1]), tokens.dtype),
-            xp.empty((slots,), xp.int32),
-            None if probs is None else xp.empty((rows,), probs.dtype),
-            xp.empty((num_experts,), xp.int64) if num_experts else None,
-            xp.empty((num_experts + 1,), xp.int64) if num_experts else None,
-        ),
-    )
+def _rows(T: Any, K: Any, num_out_tokens: int, window: bool, row_begin: int, row_end: int) -> Any:
+    if window:
+        return row_end - row_begin
+    return min(num_out_tokens, T * K) if num_out_tokens > 0 else T * K + num_out_tokens
 
 
-operator = Operator("moe_permute_ids", outputs, flows=(0, 2))
+operator = Operator(
+    "moe_permute_ids",
+    MoePermuteIds,
+    flows=(0, 2),
+    extents={"M": _rows},
+    when={"expert_counts": "num_experts", "expert_offsets": "num_experts"},
+)
 
 
 def moe_permute_ids(

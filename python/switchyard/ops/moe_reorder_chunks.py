@@ -7,7 +7,7 @@ from typing import Any, Generic
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._operator import Operator, pack
+from .._operator import Operator
 
 
 class MoeReorderChunks(NamedTuple, Generic[A]):
@@ -21,18 +21,9 @@ class MoeReorderChunks(NamedTuple, Generic[A]):
     """[E+1] int64: first row of each expert where experts lie together, and the end."""
 
 
-def outputs(xp: Any, rows: Any, counts: Any, extra: Any, inverse: bool) -> MoeReorderChunks[Any]:
-    return pack(
-        MoeReorderChunks,
-        (
-            xp.zeros(tuple(rows.shape), rows.dtype),  # rows beyond the counts are not written
-            None if extra is None else xp.zeros(tuple(extra.shape), extra.dtype),
-            xp.empty((counts.shape[1] + 1,), xp.int64),
-        ),
-    )
-
-
-operator = Operator("moe_reorder_chunks", outputs, flows=(0, 2))
+operator = Operator(  # rows beyond the counts are not written
+    "moe_reorder_chunks", MoeReorderChunks, flows=(0, 2), zeros={"reordered_rows": True, "reordered_extra": True}
+)
 
 
 def moe_reorder_chunks(

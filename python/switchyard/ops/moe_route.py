@@ -7,14 +7,12 @@ from typing import Any, Generic, Literal
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._operator import Operator, choose, pack, words
+from .._operator import Operator
 
 Score = Literal["softmax", "sigmoid", "none"]
 GroupScore = Literal["max", "sum2"]
 SlotOrder = Literal["value", "expert"]
 Drop = Literal["prob", "position"]
-
-SCORES, GROUP_SCORES, SLOT_ORDERS, DROPS = words(Score), words(GroupScore), words(SlotOrder), words(Drop)
 
 
 class MoeRoute(NamedTuple, Generic[A]):
@@ -34,22 +32,13 @@ class MoeRoute(NamedTuple, Generic[A]):
     """[T, E] float32: what every expert scored; None unless asked for."""
 
 
-def outputs(xp: Any, logits: Any, bias: Any, finished: Any, k: int, *numbers: Any) -> MoeRoute[Any]:
-    count, experts = logits.shape
-    return pack(
-        MoeRoute,
-        (
-            xp.empty((count, k), xp.int32),
-            xp.empty((count, k), logits.dtype),
-            xp.empty((count, experts), xp.bool),
-            xp.empty((count, experts), logits.dtype),
-            xp.empty((experts,), xp.int64),
-            xp.empty((count, experts), xp.float32) if numbers[-1] else None,
-        ),
-    )
-
-
-operator = Operator("moe_route", outputs)
+operator = Operator(
+    "moe_route",
+    MoeRoute,
+    asks="scores",
+    types={"weights": lambda logits: logits.dtype, "probs": lambda logits: logits.dtype},
+    when={"scores": "scores"},
+)
 
 
 def moe_route(
@@ -119,19 +108,5 @@ def moe_route(
     >>> routed.counts
     array([2, 2, 1, 1])
     """
-    score_, group_score_, slot_order_, drop_ = numbered(score, group_score, slot_order, drop)
-    grouping: tuple[Any, ...] = (score_, softmax_after, groups, top_groups, group_score_, slot_order_)
-    given = (logits, bias, finished, k, *grouping, renormalize, eps, scale, capacity, drop_)
-    return operator(given, out, scores)
-
-
-def numbered(score: str, group_score: str, slot_order: str, drop: str) -> tuple[int, int, int, int]:
-    """The numbers of the enums' words."""
-    try:
-        return SCORES[score], GROUP_SCORES[group_score], SLOT_ORDERS[slot_order], DROPS[drop]
-    except (KeyError, TypeError):
-        choose("moe_route", "score", SCORES, score)
-        choose("moe_route", "group_score", GROUP_SCORES, group_score)
-        choose("moe_route", "slot_order", SLOT_ORDERS, slot_order)
-        choose("moe_route", "drop", DROPS, drop)
-        raise
+    choice: tuple[Any, ...] = (k, score, softmax_after, groups, top_groups, group_score, slot_order)
+    return operator((logits, bias, finished, *choice, renormalize, eps, scale, capacity, drop), out, scores)

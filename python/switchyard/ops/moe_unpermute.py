@@ -8,22 +8,12 @@ from .._arrays import A, Array
 from .._operator import Operator
 
 
-def outputs(
-    xp: Any,
-    permuted_tokens: Any,
-    sorted_indices: Any,
-    routing_map: Any,
-    probs: Any,
-    num_tokens: int,
-    drop_and_pad: bool,
-    zero_pad: bool,
-) -> tuple[Any]:
+def _tokens(routing_map: Any, probs: Any, num_tokens: int) -> Any:
     named = probs if probs is not None else routing_map
-    count = num_tokens if named is None else named.shape[0]
-    return (xp.empty((count, permuted_tokens.shape[1]), permuted_tokens.dtype),)
+    return num_tokens if named is None else named.shape[0]
 
 
-operator = Operator("moe_unpermute", outputs, flows=(0, 3))
+operator = Operator("moe_unpermute", tuple, flows=(0, 3), extents={"T": _tokens})
 
 
 def moe_unpermute(
@@ -67,5 +57,5 @@ def moe_unpermute(
            [ 4.875, -6.75 ]], dtype=float32)
     """
     given = (permuted_tokens, sorted_indices, routing_map, probs, num_tokens, drop_and_pad, zero_pad)
-    result: A = operator.single(given, out)
+    result: A = operator(given, None if out is None else (out,))[0]
     return result

@@ -7,7 +7,7 @@ from typing import Any, Generic
 from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
-from .._operator import Operator, pack
+from .._operator import Operator
 
 
 class MoeUnpermuteGrad(NamedTuple, Generic[A]):
@@ -19,26 +19,7 @@ class MoeUnpermuteGrad(NamedTuple, Generic[A]):
     """[T, E]: the dot product of the token's gradient and its row, 0 off the map; None without probs."""
 
 
-def outputs(
-    xp: Any,
-    grad_tokens: Any,
-    sorted_indices: Any,
-    permuted_tokens: Any,
-    routing_map: Any,
-    probs: Any,
-    drop_and_pad: bool,
-    zero_pad: bool,
-) -> MoeUnpermuteGrad[Any]:
-    return pack(
-        MoeUnpermuteGrad,
-        (
-            xp.empty((sorted_indices.shape[0], grad_tokens.shape[1]), grad_tokens.dtype),
-            None if probs is None else xp.empty(tuple(probs.shape), probs.dtype),
-        ),
-    )
-
-
-operator = Operator("moe_unpermute_grad", outputs, flows=(0, 2, 4))
+operator = Operator("moe_unpermute_grad", MoeUnpermuteGrad, flows=(0, 2, 4))
 
 
 def moe_unpermute_grad(

@@ -8,14 +8,11 @@ from .._arrays import A, Array
 from .._operator import Operator
 
 
-def outputs(
-    xp: Any, permuted_tokens: Any, sorted_indices: Any, probs: Any, num_tokens: int, row_begin: int
-) -> tuple[Any]:
-    count = probs.shape[0] if probs is not None else num_tokens or sorted_indices.shape[0]
-    return (xp.empty((count, permuted_tokens.shape[1]), permuted_tokens.dtype),)
+def _tokens(sorted_indices: Any, probs: Any, num_tokens: int) -> Any:
+    return probs.shape[0] if probs is not None else num_tokens or sorted_indices.shape[0]
 
 
-operator = Operator("moe_unpermute_ids", outputs, flows=(0, 2))
+operator = Operator("moe_unpermute_ids", tuple, flows=(0, 2), extents={"T": _tokens})
 
 
 def moe_unpermute_ids(
@@ -52,5 +49,7 @@ def moe_unpermute_ids(
     >>> switchyard.moe_unpermute_ids(rows[2:5], sorted_indices, num_tokens=3, row_begin=2)[:, 0]
     array([10., 40.,  0.], dtype=float32)
     """
-    result: A = operator.single((permuted_tokens, sorted_indices, probs, num_tokens, row_begin), out)
+    result: A = operator(
+        (permuted_tokens, sorted_indices, probs, num_tokens, row_begin), None if out is None else (out,)
+    )[0]
     return result

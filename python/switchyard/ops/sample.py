@@ -10,17 +10,12 @@ from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
 from .._numbers import real, seed_bits, whole
-from .._operator import Operator, choose, pack, words
-from .._sentences import bad, told
-from ..errors import Status
+from .._operator import Operator
 
 Noise: TypeAlias = Literal["auto", "none", "q", "race", "cdf"]
 QOrder: TypeAlias = Literal["list", "vocab"]
 Ties: TypeAlias = Literal["exact", "all"]
 Logprob: TypeAlias = Literal["none", "raw", "final"]
-
-NOISES, Q_ORDERS, TIES, LOGPROBS = words(Noise), words(QOrder), words(Ties), words(Logprob)
-EMPTY_TOKENS = {-1: 0, 0: 1}
 
 
 class Sample(NamedTuple, Generic[A]):
@@ -42,50 +37,17 @@ class Sample(NamedTuple, Generic[A]):
     """[B] float32: log-probability of the token; None unless asked for."""
 
 
-def outputs(
-    xp: Any,
-    logits: Any,
-    top_k: Any,
-    top_p: Any,
-    min_p: Any,
-    temperature: Any,
-    q: Any,
-    seed: Any,
-    offset: Any,
-    stream: Any,
-    allow_bits: Any,
-    override_indptr: Any,
-    override_token: Any,
-    override_logit: Any,
-    eps: float,
-    noise: int,
-    q_order: int,
-    ties: int,
-    logprob_mode: int,
-    empty_token: int,
-    k_limit: int,
-    top_k_guess: int,
-    probs_in: bool,
-    masked_logits: bool,
-    candidates: bool,
-) -> Sample[Any]:
-    rows, tokens = logits.shape
-    one, empty = (rows,), xp.empty
-    return pack(
-        Sample,
-        (
-            empty(one, xp.int64),
-            empty(one, xp.int32),
-            empty(one, xp.uint32),
-            empty((rows, tokens), xp.float32) if masked_logits else None,
-            empty((rows, tokens), xp.int64) if candidates else None,
-            empty((rows, tokens), xp.float32) if candidates else None,
-            empty(one, xp.float32) if logprob_mode else None,
-        ),
-    )
-
-
-operator = Operator("sample", outputs)
+operator = Operator(
+    "sample",
+    Sample,
+    asks="masked_logits candidates",
+    when={
+        "masked_logits": "masked_logits",
+        "list_token": "candidates",
+        "list_prob": "candidates",
+        "logprob": lambda logprob: logprob != "none",
+    },
+)
 
 
 def sample(
@@ -195,7 +157,11 @@ def sample(
         override_token,
         override_logit,
         eps,
-        *numbered(noise, q_order, ties, logprob, empty_token),
+        noise,
+        q_order,
+        ties,
+        logprob,
+        empty_token,
         k_limit,
         top_k_guess,
         probs_in,
@@ -203,7 +169,7 @@ def sample(
     return operator(given, out, masked_logits, candidates)
 
 
-def warn_of_no_draw(top_k: Any, top_p: Any, min_p: Any, temperature: Any) -> None:
+def warn_of_no_draw(top_k: Any, top_p: Any, min_p: Any, temperature: Any, above: int = 3) -> None:
     """Warns of parameters of a draw where there is none, unless they say so themselves."""
     if top_k is None and top_p is None and min_p is None and temperature is None:
         return
@@ -214,16 +180,4 @@ def warn_of_no_draw(top_k: Any, top_p: Any, min_p: Any, temperature: Any) -> Non
         said = (
             f"sample: seed is None, want a seed: without one {there[-1]} picks nothing, every row takes the first token"
         )
-        warnings.warn(f'{said}; noise="none" if that is meant', UserWarning, stacklevel=3)
-
-
-def numbered(noise: str, q_order: str, ties: str, logprob: str, empty_token: int) -> tuple[int, ...]:
-    """The numbers of the enums' words."""
-    try:
-        return NOISES[noise], Q_ORDERS[q_order], TIES[ties], LOGPROBS[logprob], EMPTY_TOKENS[empty_token]
-    except (KeyError, TypeError):
-        choose("sample", "noise", NOISES, noise)
-        choose("sample", "q_order", Q_ORDERS, q_order)
-        choose("sample", "ties", TIES, ties)
-        choose("sample", "logprob", LOGPROBS, logprob)
-        raise bad(Status.VALUE, "sample", "empty_token", f"is {told(empty_token)}, want -1 or 0") from None
+        warnings.warn(f'{said}; noise="none" if that is meant', UserWarning, stacklevel=above)

@@ -8,12 +8,7 @@ from .._arrays import NUMPY
 from .._numbers import low_bits
 from .._operator import Operator
 
-
-def outputs(xp: Any, seed: int, offset: int, stream: int, n: int) -> tuple[Any]:
-    return (xp.empty((n,), xp.float32),)
-
-
-operator = Operator("sample_noise", outputs)
+operator = Operator("sample_noise", tuple)
 
 
 def sample_noise(*, n: int, seed: int = 0, offset: int = 0, stream: int = 0, out: Any = None) -> Any:
@@ -44,5 +39,5 @@ def sample_noise(*, n: int, seed: int = 0, offset: int = 0, stream: int = 0, out
         n,
     )
     if out is not None:
-        return operator.single(given, out)
+        return operator(given, None if out is None else (out,))[0]
     return operator.new(NUMPY, given)[0]

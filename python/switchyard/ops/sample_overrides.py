@@ -8,7 +8,7 @@ from typing_extensions import NamedTuple
 
 from .._arrays import A, Array
 from .._numbers import real
-from .._operator import Operator, pack
+from .._operator import Operator
 
 
 class SampleOverrides(NamedTuple, Generic[A]):
@@ -22,34 +22,7 @@ class SampleOverrides(NamedTuple, Generic[A]):
     """[P+O+N] float32: their logits; 0 past the end."""
 
 
-def outputs(
-    xp: Any,
-    logits: Any,
-    prompt_indptr: Any,
-    prompt_token: Any,
-    output_indptr: Any,
-    output_token: Any,
-    bias_indptr: Any,
-    bias_token: Any,
-    bias: Any,
-    repetition_penalty: Any,
-    frequency_penalty: Any,
-    presence_penalty: Any,
-) -> SampleOverrides[Any]:
-    room = 0
-    for tokens in (prompt_token, output_token, bias_token):
-        room = room + (0 if tokens is None else tokens.shape[0])
-    return pack(
-        SampleOverrides,
-        (
-            xp.empty((logits.shape[0] + 1,), xp.int64),
-            xp.zeros((room,), xp.int32),
-            xp.zeros((room,), xp.float32),
-        ),
-    )
-
-
-operator = Operator("sample_overrides", outputs)
+operator = Operator("sample_overrides", SampleOverrides, zeros={"override_token": True, "override_logit": True})
 
 
 def sample_overrides(

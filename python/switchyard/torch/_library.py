@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
+from typing_extensions import ParamSpec
 
 from .. import _arrays, _binding
+from .._binding import Field
 from .._ffi import tvm_ffi
-from .._operator import Operator
+from .._operator import Operator, choose
+from .._rules import build, parameter
 from .._sentences import bad
 from ..errors import Error, Status, refusal
 
@@ -23,8 +27,11 @@ TAGS = (torch.Tag.needs_fixed_stride_order,)
 
 FEW = 1 << 15  # elements, more of which torch clears on several threads
 
-Rule = Callable[..., tuple[Any, ...]]  # outputs(xp, *given): results of the right shape and type, None for none
 Call = Callable[..., Any]
+Given = tuple[Any, ...]  # values of a call, see define
+P = ParamSpec("P")
+T = TypeVar("T")
+F = TypeVar("F")
 
 
 class Beside(_arrays.Torch):
@@ -98,7 +105,7 @@ def refuse_tracked(name: str, values: tuple[Any, ...]) -> None:
         raise refusal(Status.VALUE, f"{said}: want detached tensors, or torch.no_grad()")
 
 
-def refuse_number(name: str, fields: tuple[str, ...], out: tuple[Any, ...]) -> None:
+def refuse_number(name: str, fields: Sequence[str], out: tuple[Any, ...]) -> None:
     """Refuses too many or too few tensors to write to."""
     if len(out) != len(fields):
         want = f"want {len(fields)}: {', '.join(fields)}; None where one is not wanted"
@@ -132,14 +139,14 @@ def _flat(xp: Beside, made: tuple[Any, ...]) -> Any:
     return flat[0] if len(flat) == 1 else flat
 
 
-def make_fake(operator: Operator[Any], rule: Rule, inputs: int) -> Call:
+def make_fake(operator: Operator[Any], inputs: int) -> Call:
     """A kernel that says what the results will look like."""
 
     def fake(*given: Any) -> Any:
         refuse_device(operator.name, given)
         xp = beside(given)
         try:
-            return _flat(xp, rule(xp, *given))
+            return _flat(xp, operator.outputs(xp, *given))
         except (ValueError, IndexError, TypeError, AttributeError):
             judge(operator, given[:inputs])  # whatever the rule stumbled over, the operator says it better
             raise
@@ -147,12 +154,12 @@ def make_fake(operator: Operator[Any], rule: Rule, inputs: int) -> Call:
     return fake
 
 
-def make_new(operator: Operator[Any], rule: Rule, inputs: int) -> Call:
+def make_new(operator: Operator[Any], inputs: int) -> Call:
     """A function that makes the results and runs the operator."""
 
     def new(*given: Any) -> tuple[Any, ...]:
         try:
-            made = rule(HERE, *given)
+            made: tuple[Any, ...] = operator.outputs(HERE, *given)
         except Error:
             raise
         except Exception:
@@ -162,15 +169,6 @@ def make_new(operator: Operator[Any], rule: Rule, inputs: int) -> Call:
         return made
 
     return new
-
-
-def make_writer(operator: Operator[Any], inputs: int, count: int) -> Call:
-    """A kernel that writes into the last `count` of its values."""
-
-    def kernel(*values: Any) -> None:
-        run(operator, values[:inputs], values[-count:])
-
-    return kernel
 
 
 _C: Any = torch._C
@@ -229,80 +227,136 @@ def register(name: str, schema: str, kernel: Call, fake: Call) -> Any:
     return getattr(torch.ops.switchyard, name).default
 
 
-def define(
-    operator: Operator[Any],
-    rule: Rule,
-    arguments: str,
-    results: type[Any] | None = None,
-    when: Mapping[int, int] | None = None,
-    extra: int = 0,
-    writes: bool = True,
-) -> Call:
+def schema(field: Field) -> str:
+    """The argument of a schema that a field is."""
+    kind = {"bool": "bool", "f32": "float", "f64": "float", "enum": "str", "format": "str?"}.get(field.kind, "SymInt")
+    if field.kind == "tensor":
+        kind = "Tensor?" if field.optional else "Tensor"
+    elif isinstance((*field.words, "")[0], int):
+        kind = "int"
+    return f"{kind} {parameter(field.name)}"
+
+
+def asked(operator: Operator[Any]) -> list[str]:
+    """The arguments that are no fields."""
+    types = {"rows": "SymInt", "dtype": "ScalarType?"}
+    return [f"{types.get(name, 'bool')} {name}" for name in operator.writer.asks]
+
+
+def make_word_check(name: str) -> Call:
+    """A function that rejects what is no word before it goes to the dispatcher, which would say it in its own way."""
+    table = enumerate(_binding.table(name))
+    enums = [(at, parameter(field.name), field.words) for at, field in table if field.kind == "enum"]
+
+    def check(given: Given) -> None:
+        for at, field, words in enums:
+            choose(name, field, words, given[at])
+
+    return check
+
+
+def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Callable[..., T]:
     """Defines an operator twice: with new results, and writing into given ones.
 
-    `arguments` is its schema, in the order of the binding's table, with `extra` ones behind that only the rule takes.
-    `results` is the named tuple it returns, or nothing for one array. Result i of `when` is there when value when[i] is
-    neither None nor False nor 0. The function that comes back takes all values, `out`, and whether the call is `direct`
-    (None: it finds out).
+    The function that comes back takes all values in the order of the binding's table and then those that the rule asks
+    for, `out`, and whether the call is `direct` (None: it finds out).
     """
-    name = operator.name
-    total = arguments.count(",") + 1 if arguments else 0
-    inputs, arrays = total - extra, arguments.count("Tensor")  # which come first
-    fields = ("out",) if results is None else cast("tuple[str, ...]", results._fields)
-    returned = "Tensor" if results is None else f"({', '.join('Tensor' for _ in fields)})"
-    make = make_new(operator, rule, inputs)
+    name, fields = operator.name, [field.name for field in operator.writer.results]
+    given_fields = [field for field in _binding.table(name) if not field.written]
+    inputs, arrays = len(given_fields), sum(field.kind == "tensor" for field in given_fields)  # which come first
+    arguments = [*map(schema, given_fields), *asked(operator)]
+    alone = returns is cast("Any", Tensor)
+    make, check_words = make_new(operator, inputs), make_word_check(name)
     new = register(
         name,
-        f"({arguments}) -> {returned}",
+        f"({', '.join(arguments)}) -> {'Tensor' if alone else '(' + ', '.join('Tensor' for _ in fields) + ')'}",
         lambda *given: _flat(HERE, make(*given)),
-        make_fake(operator, rule, inputs),
+        make_fake(operator, inputs),
     )
-    optional = "" if results is None else "?"
-    written = ", ".join(f"Tensor({chr(97 + i)}!){optional} out_{field}" for i, field in enumerate(fields))
-    write = None
+    write: Any = None
+    written = [f"Tensor({chr(97 + i)}!){'' if alone else '?'} out_{field}" for i, field in enumerate(fields)]
     if writes:
         write = register(
             f"{name}_out",
-            f"({', '.join((arguments, written))}) -> ()",
-            make_writer(operator, inputs, len(fields)),
+            f"({', '.join((*arguments, *written))}) -> ()",
+            lambda *values: run(operator, values[:inputs], values[-len(fields) :]),
             write_nothing(name),
         )
-    conditions = tuple((when or {}).get(i, -1) for i in range(len(fields)))
+    present = operator.writer.present()
 
     def call(given: tuple[Any, ...], out: Any = None, plain: bool | None = None) -> Any:
-        into = () if out is None else (out,) if results is None else tuple(out)
+        into = () if out is None else (out,) if alone else tuple(out)
         if plain is None:
             plain = direct(given[:arrays], into)
-        if out is not None and write is not None:
+        if not plain:
+            check_words(given)
+        if out is not None:
             refuse_number(name, fields, into)
             if plain:
-                run(operator, given[:inputs], into)
+                try:
+                    status = operator._into(operator._run, into, *given[:inputs])
+                except Exception:
+                    status = -1
+                if status:
+                    run(operator, given[:inputs], into)
                 return out
             refuse_tracked(name, (*given, *into))
             write(*given, *into)
             return out
         if plain:
             try:
-                made = rule(PLAIN, *given)
-                status = operator._run(*given[:inputs], *made)
+                made: Any
+                status, made = operator._new(operator._run, PLAIN, *given)
             except Exception:
                 status = -1
             if status:  # once more, with copies where they are needed; then an error that says what is wrong
                 made = make(*given)
-            return made[0] if results is None else made
+            return made[0] if alone else made
         if forward_ad._current_level >= 0:
             refuse_forward(name, given)
         made = new(*given)
-        if results is None:
+        if alone:
             return made
-        return results(*[made[i] if at < 0 or present(given[at]) else None for i, at in enumerate(conditions)])
+        return operator.results(*[m if there else None for m, there in zip(made, present(*given), strict=True)])
 
     return call
 
 
-def present(value: Any) -> bool:
-    """Whether a value asks for a result: a tensor, or a number that is not 0."""
-    return value is not None and (isinstance(value, Tensor) or bool(value))
+def function(plain: Callable[P, T]) -> Callable[[Callable[..., T]], Callable[P, T]]:
+    """Makes a function with the signature of a plain one of a body(given, out), whose docstring it has.
+
+    The body gets the values as `define` takes them, and what the call writes to: `out`, or a tuple of the arrays that
+    are arguments. Its return type says which arrays the function takes.
+    """
+
+    def decorate(body: Callable[..., T]) -> Callable[P, T]:
+        of = cast("Any", plain)
+        code, writer = of.__code__, of.__globals__["operator"].writer
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        listed = [*names[: code.co_argcount], "*", *names[code.co_argcount :]]
+        values = "".join(f"{name if name in names else None}, " for name in writer.values)
+        written = "".join(f"{field.name}, " for field in writer.results if field.name in names)
+        out = "out" if "out" in names else f"({written})"
+        lines = (
+            "def front(body):",
+            f"  def {of.__name__}({', '.join(listed)}):",
+            f"    return body(({values}), {out})",
+            f"  return {of.__name__}",
+        )
+        scope = {**of.__globals__, "Tensor": Tensor}
+        build("\n".join(lines), f"switchyard.torch.{of.__name__}", scope)
+        made = scope["front"](body)
+        made.__defaults__, made.__kwdefaults__ = of.__defaults__, of.__kwdefaults__
+        made.__doc__, made.__module__, made.__qualname__ = body.__doc__, body.__module__, of.__name__
+        made.__annotations__ = {at: re.sub(r"\b(A|Array)\b", "Tensor", kind) for at, kind in of.__annotations__.items()}
+        return cast("Callable[P, T]", made)
+
+    return decorate
+
+
+def overloaded(plain: F) -> Callable[[Callable[..., Any]], F]:
+    """The same for a function with several signatures."""
+    return cast("Any", function)(plain)  # type: ignore[no-any-return]
 
 
 def write_nothing(name: str) -> Call:

@@ -2,42 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from .._operator import choose
 from ..ops import local_reduce as _local_reduce
 from ..ops import moe_reorder_chunks as _moe_reorder_chunks
-from ..ops.local_reduce import FILLS, LAYOUTS, ORDERS, Fill, Order
 from ..ops.moe_reorder_chunks import MoeReorderChunks
 from . import _gradients
-from ._library import define
+from ._library import Given, define, function
 
-_reorder_chunks = define(
-    _moe_reorder_chunks.operator,
-    _moe_reorder_chunks.outputs,
-    "Tensor rows, Tensor counts, Tensor? extra, bool inverse",
-    MoeReorderChunks,
-    when={1: 2},
-)
-_reduce = define(
-    _local_reduce.operator,
-    _local_reduce.outputs,
-    "Tensor input, Tensor expert_metadata, Tensor expert_mapping, Tensor? weights, SymInt device, int fill, "
-    "int layout, SymInt align, int output_concat_dim, int order, SymInt group_size",
-)
+_reorder_chunks = define(_moe_reorder_chunks.operator, MoeReorderChunks[Tensor])
+_reduce = define(_local_reduce.operator, Tensor)
 
 
-def moe_reorder_chunks(
-    rows: Tensor,
-    counts: Tensor,
-    extra: Tensor | None = None,
-    *,
-    inverse: bool = False,
-    out: MoeReorderChunks[Tensor] | None = None,
-) -> MoeReorderChunks[Tensor]:
+@function(_moe_reorder_chunks.moe_reorder_chunks)
+def moe_reorder_chunks(given: Given, out: Any) -> MoeReorderChunks[Tensor]:
     """Bring the rows of each expert together after an exchange, or back: :func:`switchyard.moe_reorder_chunks`.
 
     Gradients go to ``rows`` and ``extra``, the other way round.
@@ -47,25 +28,11 @@ def moe_reorder_chunks(
     >>> switchyard.torch.moe_reorder_chunks(rows, counts).reordered_rows
     tensor([0., 2., 1., 3.])
     """
-    made: MoeReorderChunks[Tensor] = _reorder_chunks((rows, counts, extra, inverse), out)
-    return made
+    return _reorder_chunks(given, out)
 
 
-def local_reduce(
-    input: Tensor,
-    expert_metadata: Tensor,
-    expert_mapping: Tensor,
-    weights: Tensor | None = None,
-    *,
-    device: int = 0,
-    fill: Fill = "zero",
-    layout: Literal["padded", "expert"] = "padded",
-    align: int = 0,
-    output_concat_dim: int = 0,
-    order: Order = "concat",
-    group_size: int = 0,
-    out: Tensor | None = None,
-) -> Tensor:
+@function(_local_reduce.local_reduce)
+def local_reduce(given: Given, out: Any) -> Tensor:
     """Add up what the experts of one device made of each token: :func:`switchyard.local_reduce`.
 
     It has no gradient: a backward pass that reaches it is refused.
@@ -76,17 +43,7 @@ def local_reduce(
     >>> switchyard.torch.local_reduce(rows, choices, hosts)[:, 0].tolist()
     [11.0, 20.0]
     """
-    numbers = (
-        device,
-        choose("local_reduce", "fill", FILLS, fill),
-        choose("local_reduce", "layout", LAYOUTS, layout),
-        align,
-        output_concat_dim,
-        choose("local_reduce", "order", ORDERS, order),
-        group_size,
-    )
-    made: Tensor = _reduce((input, expert_metadata, expert_mapping, weights, *numbers), out)
-    return made
+    return _reduce(given, out)
 
 
 def _keep_reorder(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

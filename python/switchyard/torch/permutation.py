@@ -15,49 +15,16 @@ from ..ops.moe_permute import MoePermute
 from ..ops.moe_permute_grad import MoePermuteGrad
 from ..ops.moe_unpermute_grad import MoeUnpermuteGrad
 from . import _gradients
-from ._library import define
+from ._library import Given, define, function
 
-_permute = define(
-    _moe_permute.operator,
-    _moe_permute.outputs,
-    "Tensor tokens, Tensor routing_map, Tensor? probs, SymInt num_out_tokens, bool drop_and_pad, bool zero_pad",
-    MoePermute,
-    when={2: 2},
-)
-_unpermute = define(
-    _moe_unpermute.operator,
-    _moe_unpermute.outputs,
-    "Tensor permuted_tokens, Tensor sorted_indices, Tensor? routing_map, Tensor? probs, SymInt num_tokens, "
-    "bool drop_and_pad, bool zero_pad",
-)
-_permute_grad = define(
-    _moe_permute_grad.operator,
-    _moe_permute_grad.outputs,
-    "Tensor grad_permuted_tokens, Tensor sorted_indices, Tensor? grad_permuted_probs, Tensor? routing_map, "
-    "SymInt num_experts, SymInt num_tokens, bool drop_and_pad, bool zero_pad",
-    MoePermuteGrad,
-    when={1: 2},
-)
-_unpermute_grad = define(
-    _moe_unpermute_grad.operator,
-    _moe_unpermute_grad.outputs,
-    "Tensor grad_tokens, Tensor sorted_indices, Tensor? permuted_tokens, Tensor? routing_map, Tensor? probs, "
-    "bool drop_and_pad, bool zero_pad",
-    MoeUnpermuteGrad,
-    when={1: 4},
-)
+_permute = define(_moe_permute.operator, MoePermute[Tensor])
+_unpermute = define(_moe_unpermute.operator, Tensor)
+_permute_grad = define(_moe_permute_grad.operator, MoePermuteGrad[Tensor])
+_unpermute_grad = define(_moe_unpermute_grad.operator, MoeUnpermuteGrad[Tensor])
 
 
-def moe_permute(
-    tokens: Tensor,
-    routing_map: Tensor,
-    probs: Tensor | None = None,
-    *,
-    num_out_tokens: int,
-    drop_and_pad: bool = False,
-    zero_pad: bool = False,
-    out: MoePermute[Tensor] | None = None,
-) -> MoePermute[Tensor]:
+@function(_moe_permute.moe_permute)
+def moe_permute(given: Given, out: Any) -> MoePermute[Tensor]:
     """Copy each token row to one row per expert it is routed to: :func:`switchyard.moe_permute`.
 
     Gradients go to ``tokens``, the sum over their rows, and to ``probs``.
@@ -72,21 +39,11 @@ def moe_permute(
     >>> tokens.grad.tolist()
     [[2.0, 2.0], [2.0, 2.0], [2.0, 2.0], [2.0, 2.0]]
     """
-    made: MoePermute[Tensor] = _permute((tokens, routing_map, probs, num_out_tokens, drop_and_pad, zero_pad), out)
-    return made
+    return _permute(given, out)
 
 
-def moe_unpermute(
-    permuted_tokens: Tensor,
-    sorted_indices: Tensor,
-    routing_map: Tensor | None = None,
-    probs: Tensor | None = None,
-    *,
-    num_tokens: int = 0,
-    drop_and_pad: bool = False,
-    zero_pad: bool = False,
-    out: Tensor | None = None,
-) -> Tensor:
+@function(_moe_unpermute.moe_unpermute)
+def moe_unpermute(given: Given, out: Any) -> Tensor:
     """Bring permuted rows back to their tokens, weighted and added up: :func:`switchyard.moe_unpermute`.
 
     Gradients go to ``permuted_tokens`` and ``probs``. A weight of exactly 0 leaves no gradient in its row, because the
@@ -104,23 +61,11 @@ def moe_unpermute(
     >>> torch.equal(probs.grad, routing_map.float())
     True
     """
-    given = (permuted_tokens, sorted_indices, routing_map, probs, num_tokens, drop_and_pad, zero_pad)
-    made: Tensor = _unpermute(given, out)
-    return made
+    return _unpermute(given, out)
 
 
-def moe_permute_grad(
-    grad_permuted_tokens: Tensor,
-    sorted_indices: Tensor,
-    grad_permuted_probs: Tensor | None = None,
-    routing_map: Tensor | None = None,
-    *,
-    num_experts: int,
-    num_tokens: int,
-    drop_and_pad: bool = False,
-    zero_pad: bool = False,
-    out: MoePermuteGrad[Tensor] | None = None,
-) -> MoePermuteGrad[Tensor]:
+@function(_moe_permute_grad.moe_permute_grad)
+def moe_permute_grad(given: Given, out: Any) -> MoePermuteGrad[Tensor]:
     """Compute the gradients of moe_permute: :func:`switchyard.moe_permute_grad`. They have no gradient themselves.
 
     >>> import torch, switchyard.torch
@@ -129,22 +74,11 @@ def moe_permute_grad(
     tensor([[0., 1.],
             [1., 0.]])
     """
-    pair = (grad_permuted_tokens, sorted_indices, grad_permuted_probs, routing_map)
-    made: MoePermuteGrad[Tensor] = _permute_grad((*pair, num_experts, num_tokens, drop_and_pad, zero_pad), out)
-    return made
+    return _permute_grad(given, out)
 
 
-def moe_unpermute_grad(
-    grad_tokens: Tensor,
-    sorted_indices: Tensor,
-    permuted_tokens: Tensor | None = None,
-    routing_map: Tensor | None = None,
-    probs: Tensor | None = None,
-    *,
-    drop_and_pad: bool = False,
-    zero_pad: bool = False,
-    out: MoeUnpermuteGrad[Tensor] | None = None,
-) -> MoeUnpermuteGrad[Tensor]:
+@function(_moe_unpermute_grad.moe_unpermute_grad)
+def moe_unpermute_grad(given: Given, out: Any) -> MoeUnpermuteGrad[Tensor]:
     """Compute the gradients of moe_unpermute: :func:`switchyard.moe_unpermute_grad`. They have no gradient themselves.
 
     >>> import torch, switchyard.torch
@@ -153,9 +87,7 @@ def moe_unpermute_grad(
     tensor([[0., 1.],
             [1., 0.]])
     """
-    given = (grad_tokens, sorted_indices, permuted_tokens, routing_map, probs, drop_and_pad, zero_pad)
-    made: MoeUnpermuteGrad[Tensor] = _unpermute_grad(given, out)
-    return made
+    return _unpermute_grad(given, out)
 
 
 def _keep_permute(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

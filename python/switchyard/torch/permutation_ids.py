@@ -11,36 +11,14 @@ from ..ops import moe_permute_ids as _moe_permute_ids
 from ..ops import moe_unpermute_ids as _moe_unpermute_ids
 from ..ops.moe_permute_ids import MoePermuteIds
 from . import _gradients, slots
-from ._library import define
+from ._library import Given, define, function
 
-_permute = define(
-    _moe_permute_ids.operator,
-    _moe_permute_ids.outputs,
-    "Tensor tokens, Tensor ids, Tensor? probs, SymInt num_out_tokens, SymInt num_experts, bool window, "
-    "SymInt row_begin, SymInt row_end, bool allow_missing",
-    MoePermuteIds,
-    when={2: 2, 3: 4, 4: 4},
-)
-_unpermute = define(
-    _moe_unpermute_ids.operator,
-    _moe_unpermute_ids.outputs,
-    "Tensor permuted_tokens, Tensor sorted_indices, Tensor? probs, SymInt num_tokens, SymInt row_begin",
-)
+_permute = define(_moe_permute_ids.operator, MoePermuteIds[Tensor])
+_unpermute = define(_moe_unpermute_ids.operator, Tensor)
 
 
-def moe_permute_ids(
-    tokens: Tensor,
-    ids: Tensor,
-    probs: Tensor | None = None,
-    *,
-    num_out_tokens: int = 0,
-    num_experts: int = 0,
-    window: bool = False,
-    row_begin: int = 0,
-    row_end: int = 0,
-    allow_missing: bool = False,
-    out: MoePermuteIds[Tensor] | None = None,
-) -> MoePermuteIds[Tensor]:
+@function(_moe_permute_ids.moe_permute_ids)
+def moe_permute_ids(given: Given, out: Any) -> MoePermuteIds[Tensor]:
     """Copy each token row to the experts it names: :func:`switchyard.moe_permute_ids`.
 
     Gradients go to ``tokens``, the sum over the rows that were kept, and to ``probs``.
@@ -55,20 +33,11 @@ def moe_permute_ids(
     >>> tokens.grad[:, 0].tolist()
     [1.0, 2.0, 1.0]
     """
-    given = (tokens, ids, probs, num_out_tokens, num_experts, window, row_begin, row_end, allow_missing)
-    made: MoePermuteIds[Tensor] = _permute(given, out)
-    return made
+    return _permute(given, out)
 
 
-def moe_unpermute_ids(
-    permuted_tokens: Tensor,
-    sorted_indices: Tensor,
-    probs: Tensor | None = None,
-    *,
-    num_tokens: int = 0,
-    row_begin: int = 0,
-    out: Tensor | None = None,
-) -> Tensor:
+@function(_moe_unpermute_ids.moe_unpermute_ids)
+def moe_unpermute_ids(given: Given, out: Any) -> Tensor:
     """Bring rows permuted by ids back to their tokens: :func:`switchyard.moe_unpermute_ids`.
 
     Gradients go to ``permuted_tokens`` and ``probs``. A weight of exactly 0 leaves no gradient in its row, because the
@@ -84,8 +53,7 @@ def moe_unpermute_ids(
     >>> rows.grad[:, 0].tolist()
     [1.0, 2.0, 0.0, 0.5]
     """
-    made: Tensor = _unpermute((permuted_tokens, sorted_indices, probs, num_tokens, row_begin), out)
-    return made
+    return _unpermute(given, out)
 
 
 def _keep_permute(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -137,7 +105,7 @@ def _unpermute_backward(ctx: Any, grad: Tensor | None) -> Any:
         grad_rows = torch.ops.switchyard.moe_combine_grad(grad, gates, indices, live, 1, ctx.rows)
     if probs is not None and ctx.needs_input_grad[2]:
         dtype = probs.dtype if probs.dtype == grad.dtype else torch.float32
-        dots = slots.gate_gradient(indices, locations, grad, permuted_tokens, 1, ctx.rows, dtype)
+        dots = slots.gate_gradient((indices, locations, grad, permuted_tokens, 1, ctx.rows, dtype))
         grad_probs = dots.t().to(probs.dtype)
     return grad_rows, None, grad_probs, None, None
 

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._operator import choose
 from ..ops import moe_align_block as _moe_align_block
 from ..ops import moe_convert_indices as _moe_convert_indices
 from ..ops import moe_ids_from_map as _moe_ids_from_map
@@ -15,72 +14,23 @@ from ..ops import moe_map_from_ids as _moe_map_from_ids
 from ..ops import moe_pad_map as _moe_pad_map
 from ..ops import moe_route as _moe_route
 from ..ops.moe_align_block import MoeAlignBlock
-from ..ops.moe_convert_indices import FORMS, IndexForm
 from ..ops.moe_ids_from_map import MoeIdsFromMap
 from ..ops.moe_map_from_ids import MoeMapFromIds
 from ..ops.moe_pad_map import MoePadMap
-from ..ops.moe_route import Drop, GroupScore, MoeRoute, Score, SlotOrder
+from ..ops.moe_route import MoeRoute
 from . import _gradients
-from ._library import define
+from ._library import Given, define, function
 
-_route = define(
-    _moe_route.operator,
-    _moe_route.outputs,
-    "Tensor logits, Tensor? bias, Tensor? finished, SymInt k, int score, bool softmax_after, SymInt groups, "
-    "SymInt top_groups, int group_score, int slot_order, bool renormalize, float eps, float scale, SymInt capacity, "
-    "int drop, bool scores",
-    MoeRoute,
-    when={5: 15},
-    extra=1,
-)
-_map_from_ids = define(
-    _moe_map_from_ids.operator,
-    _moe_map_from_ids.outputs,
-    "Tensor ids, Tensor? weights, SymInt num_experts, bool allow_missing",
-    MoeMapFromIds,
-    when={1: 1},
-)
-_ids_from_map = define(
-    _moe_ids_from_map.operator,
-    _moe_ids_from_map.outputs,
-    "Tensor routing_map, Tensor? probs, SymInt k",
-    MoeIdsFromMap,
-    when={1: 1},
-)
-_pad_map = define(_moe_pad_map.operator, _moe_pad_map.outputs, "Tensor routing_map, SymInt alignment", MoePadMap)
-_align_block = define(
-    _moe_align_block.operator,
-    _moe_align_block.outputs,
-    "Tensor ids, Tensor? expert_map, SymInt num_experts, SymInt block_size, bool allow_missing, bool skip_unmapped",
-    MoeAlignBlock,
-)
-_convert_indices = define(
-    _moe_convert_indices.operator,
-    _moe_convert_indices.outputs,
-    "Tensor sorted_indices, Tensor? expert_offsets, int from_, int to, SymInt num_tokens, SymInt num_rows, SymInt k",
-)
+_route = define(_moe_route.operator, MoeRoute[Tensor])
+_map_from_ids = define(_moe_map_from_ids.operator, MoeMapFromIds[Tensor])
+_ids_from_map = define(_moe_ids_from_map.operator, MoeIdsFromMap[Tensor])
+_pad_map = define(_moe_pad_map.operator, MoePadMap[Tensor])
+_align_block = define(_moe_align_block.operator, MoeAlignBlock[Tensor])
+_convert_indices = define(_moe_convert_indices.operator, Tensor)
 
 
-def moe_route(
-    logits: Tensor,
-    bias: Tensor | None = None,
-    finished: Tensor | None = None,
-    *,
-    k: int,
-    score: Score = "softmax",
-    softmax_after: bool = False,
-    groups: int = 0,
-    top_groups: int = 0,
-    group_score: GroupScore = "max",
-    slot_order: SlotOrder = "value",
-    renormalize: bool = False,
-    eps: float = 0.0,
-    scale: float = 1.0,
-    capacity: int = 0,
-    drop: Drop = "prob",
-    scores: bool = False,
-    out: MoeRoute[Tensor] | None = None,
-) -> MoeRoute[Tensor]:
+@function(_moe_route.moe_route)
+def moe_route(given: Given, out: Any) -> MoeRoute[Tensor]:
     """Pick ``k`` experts for each token from its logits, and weigh them: :func:`switchyard.moe_route`.
 
     The weights have no gradient here: a backward pass that reaches them is refused. To train a router, take ``ids`` or
@@ -95,21 +45,11 @@ def moe_route(
     >>> bool((probs - routed.probs).abs().max() < 1e-6)
     True
     """
-    score_, group_score_, slot_order_, drop_ = _moe_route.numbered(score, group_score, slot_order, drop)
-    grouping = (score_, softmax_after, groups, top_groups, group_score_, slot_order_)
-    given = (logits, bias, finished, k, *grouping, renormalize, eps, scale, capacity, drop_, scores)
-    made: MoeRoute[Tensor] = _route(given, out)
-    return made
+    return _route(given, out)
 
 
-def moe_map_from_ids(
-    ids: Tensor,
-    weights: Tensor | None = None,
-    *,
-    num_experts: int,
-    allow_missing: bool = False,
-    out: MoeMapFromIds[Tensor] | None = None,
-) -> MoeMapFromIds[Tensor]:
+@function(_moe_map_from_ids.moe_map_from_ids)
+def moe_map_from_ids(given: Given, out: Any) -> MoeMapFromIds[Tensor]:
     """Turn the experts a router names into a map and probs: :func:`switchyard.moe_map_from_ids`.
 
     Gradients go to ``weights``.
@@ -118,17 +58,11 @@ def moe_map_from_ids(
     >>> switchyard.torch.moe_map_from_ids(torch.tensor([[2, 0]]), torch.tensor([[0.75, 0.25]]), num_experts=3).probs
     tensor([[0.2500, 0.0000, 0.7500]])
     """
-    made: MoeMapFromIds[Tensor] = _map_from_ids((ids, weights, num_experts, allow_missing), out)
-    return made
+    return _map_from_ids(given, out)
 
 
-def moe_ids_from_map(
-    routing_map: Tensor,
-    probs: Tensor | None = None,
-    *,
-    k: int,
-    out: MoeIdsFromMap[Tensor] | None = None,
-) -> MoeIdsFromMap[Tensor]:
+@function(_moe_ids_from_map.moe_ids_from_map)
+def moe_ids_from_map(given: Given, out: Any) -> MoeIdsFromMap[Tensor]:
     """List the experts of every token of a map, and their weights: :func:`switchyard.moe_ids_from_map`.
 
     Gradients go to ``probs``.
@@ -137,16 +71,11 @@ def moe_ids_from_map(
     >>> switchyard.torch.moe_ids_from_map(torch.tensor([[True, False, True]]), k=2).ids
     tensor([[0, 2]], dtype=torch.int32)
     """
-    made: MoeIdsFromMap[Tensor] = _ids_from_map((routing_map, probs, k), out)
-    return made
+    return _ids_from_map(given, out)
 
 
-def moe_pad_map(
-    routing_map: Tensor,
-    *,
-    alignment: int,
-    out: MoePadMap[Tensor] | None = None,
-) -> MoePadMap[Tensor]:
+@function(_moe_pad_map.moe_pad_map)
+def moe_pad_map(given: Given, out: Any) -> MoePadMap[Tensor]:
     """Route further tokens so that every expert has a multiple of some number: :func:`switchyard.moe_pad_map`.
 
     >>> import torch, switchyard.torch
@@ -154,20 +83,11 @@ def moe_pad_map(
     >>> switchyard.torch.moe_pad_map(routing_map, alignment=2).expert_counts
     tensor([4, 2])
     """
-    made: MoePadMap[Tensor] = _pad_map((routing_map, alignment), out)
-    return made
+    return _pad_map(given, out)
 
 
-def moe_align_block(
-    ids: Tensor,
-    expert_map: Tensor | None = None,
-    *,
-    num_experts: int,
-    block_size: int,
-    allow_missing: bool = False,
-    skip_unmapped: bool = False,
-    out: MoeAlignBlock[Tensor] | None = None,
-) -> MoeAlignBlock[Tensor]:
+@function(_moe_align_block.moe_align_block)
+def moe_align_block(given: Given, out: Any) -> MoeAlignBlock[Tensor]:
     """List the slots of each expert, padded to whole blocks: :func:`switchyard.moe_align_block`.
 
     >>> import torch, switchyard.torch
@@ -175,22 +95,11 @@ def moe_align_block(
     >>> aligned.sorted_slots[: aligned.num_padded].tolist()
     [1, 3, 0, 2]
     """
-    given = (ids, expert_map, num_experts, block_size, allow_missing, skip_unmapped)
-    made: MoeAlignBlock[Tensor] = _align_block(given, out)
-    return made
+    return _align_block(given, out)
 
 
-def moe_convert_indices(
-    sorted_indices: Tensor,
-    expert_offsets: Tensor | None = None,
-    *,
-    from_: IndexForm = "slot",
-    to: IndexForm,
-    num_tokens: int,
-    num_rows: int = 0,
-    k: int = 0,
-    out: Tensor | None = None,
-) -> Tensor:
+@function(_moe_convert_indices.moe_convert_indices)
+def moe_convert_indices(given: Given, out: Any) -> Tensor:
     """Write the same permutation in another form: :func:`switchyard.moe_convert_indices`.
 
     >>> import torch, switchyard.torch
@@ -198,12 +107,7 @@ def moe_convert_indices(
     >>> switchyard.torch.moe_convert_indices(slots, to="row", num_tokens=4).tolist()
     [0, 2, 3, 1, 2, 0, 1, 3]
     """
-    forms = (
-        choose("moe_convert_indices", "from_", FORMS, from_),
-        choose("moe_convert_indices", "to", FORMS, to),
-    )
-    made: Tensor = _convert_indices((sorted_indices, expert_offsets, *forms, num_tokens, num_rows, k), out)
-    return made
+    return _convert_indices(given, out)
 
 
 def _keep_map_from_ids(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,61 +13,18 @@ from ..errors import Status
 from ..ops import sample as _sample_module
 from ..ops import sample_noise as _sample_noise
 from ..ops import sample_overrides as _sample_overrides
-from ..ops.sample import Logprob, Noise, QOrder, Sample, Ties
+from ..ops.sample import Sample
 from ..ops.sample_overrides import SampleOverrides
 from . import _gradients
-from ._library import define, direct
+from ._library import Given, define, direct, function
 
-_sample = define(
-    _sample_module.operator,
-    _sample_module.outputs,
-    "Tensor logits, Tensor? top_k, Tensor? top_p, Tensor? min_p, Tensor? temperature, Tensor? q, Tensor? seed, "
-    "Tensor? offset, Tensor? stream, Tensor? allow_bits, Tensor? override_indptr, Tensor? override_token, "
-    "Tensor? override_logit, float eps, int noise, int q_order, int ties, int logprob_mode, int empty_token, "
-    "SymInt k_limit, SymInt top_k_guess, bool probs_in, bool masked_logits, bool candidates",
-    Sample,
-    when={3: 22, 4: 23, 5: 23, 6: 17},
-    extra=2,
-)
-_overrides = define(
-    _sample_overrides.operator,
-    _sample_overrides.outputs,
-    "Tensor logits, Tensor? prompt_indptr, Tensor? prompt_token, Tensor? output_indptr, Tensor? output_token, "
-    "Tensor? bias_indptr, Tensor? bias_token, Tensor? bias, Tensor? repetition_penalty, Tensor? frequency_penalty, "
-    "Tensor? presence_penalty",
-    SampleOverrides,
-)
-_noise = define(_sample_noise.operator, _sample_noise.outputs, "SymInt seed, SymInt offset, SymInt stream, SymInt n")
+_sample = define(_sample_module.operator, Sample[Tensor])
+_overrides = define(_sample_overrides.operator, SampleOverrides[Tensor])
+_noise = define(_sample_noise.operator, Tensor)
 
 
-def sample(
-    logits: Tensor,
-    top_k: int | Sequence[int] | Tensor | None = None,
-    top_p: float | Sequence[float] | Tensor | None = None,
-    min_p: float | Sequence[float] | Tensor | None = None,
-    temperature: float | Sequence[float] | Tensor | None = None,
-    q: Tensor | None = None,
-    seed: int | Sequence[int] | Tensor | None = None,
-    offset: int | Sequence[int] | Tensor | None = None,
-    stream: int | Sequence[int] | Tensor | None = None,
-    allow_bits: Tensor | None = None,
-    override_indptr: Tensor | None = None,
-    override_token: Tensor | None = None,
-    override_logit: Tensor | None = None,
-    *,
-    eps: float = 1e-8,
-    noise: Noise = "auto",
-    q_order: QOrder = "list",
-    ties: Ties = "exact",
-    logprob: Logprob = "none",
-    empty_token: Literal[-1, 0] = -1,
-    k_limit: int = 0,
-    top_k_guess: int = 0,
-    probs_in: bool = False,
-    masked_logits: bool = False,
-    candidates: bool = False,
-    out: Sample[Tensor] | None = None,
-) -> Sample[Tensor]:
+@function(_sample_module.sample)
+def sample(given: Given, out: Any) -> Sample[Tensor]:
     """Pick one token per row: :func:`switchyard.sample`.
 
     Log-probabilities and masked logits have no gradient: a backward pass that reaches them is refused. In a compiled
@@ -81,13 +37,12 @@ def sample(
     >>> switchyard.torch.sample(logits, top_k=4, top_p=0.75, seed=7, candidates=True).kept
     tensor([2], dtype=torch.int32)
     """
-    unsaid = seed is None and q is None and noise == "auto" and not (masked_logits or candidates)
+    logits, top_k, top_p, min_p, temperature, q, seed, offset, stream = given[:9]
+    unsaid = seed is None and q is None and given[14] == "auto" and not (given[-2] or given[-1])
     if unsaid and not torch.compiler.is_compiling():
-        _sample_module.warn_of_no_draw(top_k, top_p, min_p, temperature)
-    overrides = (override_indptr, override_token, override_logit)
-    rows = (top_k, top_p, min_p, temperature, q, seed, offset, stream)
-    plain = direct((logits, *rows, allow_bits, *overrides), () if out is None else out)
-    given = (
+        _sample_module.warn_of_no_draw(top_k, top_p, min_p, temperature, above=4)
+    plain = direct(given[:13], () if out is None else out)
+    values = (
         logits,
         None if top_k is None else _integer("sample", "top_k", top_k, plain),
         None if top_p is None else _real("sample", "top_p", top_p, plain),
@@ -97,35 +52,13 @@ def sample(
         None if seed is None else _integer("sample", "seed", seed, plain),
         None if offset is None else _integer("sample", "offset", offset, plain),
         None if stream is None else _integer("sample", "stream", stream, plain),
-        allow_bits,
-        *overrides,
-        eps,
-        *_sample_module.numbered(noise, q_order, ties, logprob, empty_token),
-        k_limit,
-        top_k_guess,
-        probs_in,
-        masked_logits,
-        candidates,
+        *given[9:],
     )
-    made: Sample[Tensor] = _sample(given, out, plain)
-    return made
+    return _sample(values, out, plain)
 
 
-def sample_overrides(
-    logits: Tensor,
-    prompt_indptr: Tensor | None = None,
-    prompt_token: Tensor | None = None,
-    output_indptr: Tensor | None = None,
-    output_token: Tensor | None = None,
-    bias_indptr: Tensor | None = None,
-    bias_token: Tensor | None = None,
-    bias: Tensor | None = None,
-    repetition_penalty: float | Tensor | None = None,
-    frequency_penalty: float | Tensor | None = None,
-    presence_penalty: float | Tensor | None = None,
-    *,
-    out: SampleOverrides[Tensor] | None = None,
-) -> SampleOverrides[Tensor]:
+@function(_sample_overrides.sample_overrides)
+def sample_overrides(given: Given, out: Any) -> SampleOverrides[Tensor]:
     """Build the overrides that sample takes, from penalties and biases: :func:`switchyard.sample_overrides`.
 
     >>> import torch, switchyard.torch
@@ -134,33 +67,33 @@ def sample_overrides(
     >>> made.override_token.tolist(), made.override_logit.tolist()
     ([2], [0.5])
     """
-    lists = (prompt_indptr, prompt_token, output_indptr, output_token, bias_indptr, bias_token, bias)
-    given = (logits, *lists, repetition_penalty, frequency_penalty, presence_penalty)
     plain = direct(given, () if out is None else out)
-    penalties = (
-        _real("sample_overrides", "repetition_penalty", repetition_penalty, plain),
-        _real("sample_overrides", "frequency_penalty", frequency_penalty, plain),
-        _real("sample_overrides", "presence_penalty", presence_penalty, plain),
+    repetition, frequency, presence = given[-3:]
+    values = (
+        *given[:-3],
+        _real("sample_overrides", "repetition_penalty", repetition, plain),
+        _real("sample_overrides", "frequency_penalty", frequency, plain),
+        _real("sample_overrides", "presence_penalty", presence, plain),
     )
-    made: SampleOverrides[Tensor] = _overrides((logits, *lists, *penalties), out, plain)
-    return made
+    return _overrides(values, out, plain)
 
 
-def sample_noise(*, n: int, seed: int = 0, offset: int = 0, stream: int = 0, out: Tensor | None = None) -> Tensor:
+@function(_sample_noise.sample_noise)
+def sample_noise(given: Given, out: Any) -> Tensor:
     """Make the exponential noise of sample's races: :func:`switchyard.sample_noise`, as a tensor.
 
     >>> import torch, switchyard.torch
     >>> switchyard.torch.sample_noise(n=1000, seed=7).mean().round(decimals=1)
     tensor(1.)
     """
-    given = (
+    seed, offset, stream, n = given
+    values = (
         low_bits("sample_noise", "seed", seed, 64),
         low_bits("sample_noise", "offset", offset, 64),
         low_bits("sample_noise", "stream", stream, 32),
         n,
     )
-    made: Tensor = _noise(given, out)
-    return made
+    return _noise(values, out)
 
 
 def _integer(name: str, field: str, value: Any, plain: bool) -> Any:

@@ -16,60 +16,17 @@ from ..ops import moe_dispatch_grad_gate as _moe_dispatch_grad_gate
 from ..ops import moe_locations as _moe_locations
 from ..ops.moe_locations import MoeLocations
 from . import _gradients, _library
-from ._library import define
+from ._library import Given, define, function
+
+_dispatch = define(_moe_dispatch.operator, Tensor)
+_combine = define(_moe_combine.operator, Tensor)
+gate_gradient = define(_moe_dispatch_grad_gate.operator, Tensor)
+_locations = define(_moe_locations.operator, MoeLocations[Tensor])
+_capacity = define(_moe_capacity.operator, Tensor, writes=False)
 
 
-def _gate_rule(xp: Any, *given: Any) -> tuple[Any]:
-    """The type of the gradient may be asked for."""
-    *values, dtype = given
-    (made,) = _moe_dispatch_grad_gate.outputs(xp, *values)
-    return (made if dtype is None else xp.empty(tuple(made.shape), dtype),)
-
-
-_dispatch = define(
-    _moe_dispatch.operator,
-    _moe_dispatch.outputs,
-    "Tensor? gates, Tensor indices, Tensor locations, Tensor input, SymInt num_experts, SymInt capacity, "
-    "bool zero_unwritten, bool unique_slots",
-)
-_combine = define(
-    _moe_combine.operator,
-    _moe_combine.outputs,
-    "Tensor? gates, Tensor indices, Tensor locations, Tensor expert_out, SymInt num_experts, SymInt capacity",
-)
-_grad_gate = define(
-    _moe_dispatch_grad_gate.operator,
-    _gate_rule,
-    "Tensor indices, Tensor locations, Tensor input, Tensor dispatch, SymInt num_experts, SymInt capacity, "
-    "ScalarType? dtype",
-    extra=1,
-)
-_locations = define(
-    _moe_locations.operator,
-    _moe_locations.outputs,
-    "Tensor indices, Tensor? importance, SymInt num_experts",
-    MoeLocations,
-)
-_capacity = define(
-    _moe_capacity.operator,
-    _moe_capacity.outputs,
-    "Tensor? counts, SymInt samples, SymInt num_experts, SymInt k, float factor, SymInt alignment",
-    writes=False,
-)
-
-
-def moe_dispatch(
-    indices: Tensor,
-    locations: Tensor,
-    input: Tensor,
-    gates: Tensor | None = None,
-    *,
-    num_experts: int,
-    capacity: int,
-    zero_unwritten: bool = False,
-    unique_slots: bool = False,
-    out: Tensor | None = None,
-) -> Tensor:
+@function(_moe_dispatch.moe_dispatch)
+def moe_dispatch(given: Given, out: Any) -> Tensor:
     """Write each sample's row, times its gate, into its slot: :func:`switchyard.moe_dispatch`.
 
     Gradients go to ``input`` and ``gates``. Of several samples on one slot the last has them all, as its row is the one
@@ -85,25 +42,14 @@ def moe_dispatch(
     >>> rows.grad[:, 0].tolist()
     [0.0, 1.0, 1.0]
     """
-    if out is not None and out is input:  # a compiled graph would read a copy
-        raise bad(
-            Status.ALIAS, "moe_dispatch", "out", "is input itself, want another tensor, or switchyard.moe_dispatch"
-        )
-    given = (gates, indices, locations, input, num_experts, capacity, zero_unwritten, unique_slots)
-    made: Tensor = _dispatch(given, out)
-    return made
+    if out is not None and out is given[3]:  # a compiled graph would read a copy
+        said = "is input itself, want another tensor, or switchyard.moe_dispatch"
+        raise bad(Status.ALIAS, "moe_dispatch", "out", said)
+    return _dispatch(given, out)
 
 
-def moe_combine(
-    indices: Tensor,
-    locations: Tensor,
-    expert_out: Tensor,
-    gates: Tensor | None = None,
-    *,
-    num_experts: int,
-    capacity: int,
-    out: Tensor | None = None,
-) -> Tensor:
+@function(_moe_combine.moe_combine)
+def moe_combine(given: Given, out: Any) -> Tensor:
     """Give each sample the sum of its choices' rows, each times its gate: :func:`switchyard.moe_combine`.
 
     Gradients go to ``expert_out`` and ``gates``. Choices that share a slot are added up there, in float32, choice by
@@ -119,23 +65,14 @@ def moe_combine(
     >>> rows.grad[:, 0].tolist()
     [1.0, 2.0]
     """
-    made: Tensor = _combine((gates, indices, locations, expert_out, num_experts, capacity), out)
-    return made
+    return _combine(given, out)
 
 
 moe_dispatch_grad_data = moe_combine
 
 
-def moe_dispatch_grad_gate(
-    indices: Tensor,
-    locations: Tensor,
-    input: Tensor,
-    dispatch: Tensor,
-    *,
-    num_experts: int,
-    capacity: int,
-    out: Tensor | None = None,
-) -> Tensor:
+@function(_moe_dispatch_grad_gate.moe_dispatch_grad_gate)
+def moe_dispatch_grad_gate(given: Given, out: Any) -> Tensor:
     """Compute the gradient of gates: :func:`switchyard.moe_dispatch_grad_gate`. It has no gradient itself.
 
     >>> import torch, switchyard.torch
@@ -144,36 +81,22 @@ def moe_dispatch_grad_gate(
     >>> switchyard.torch.moe_dispatch_grad_gate(indices, locations, rows, grad, num_experts=1, capacity=2)
     tensor([ 7., 10.,  0.])
     """
-    made: Tensor = _grad_gate((indices, locations, input, dispatch, num_experts, capacity, None), out)
-    return made
+    return gate_gradient(given, out)
 
 
-def moe_locations(
-    indices: Tensor,
-    importance: Tensor | None = None,
-    *,
-    num_experts: int,
-    out: MoeLocations[Tensor] | None = None,
-) -> MoeLocations[Tensor]:
+@function(_moe_locations.moe_locations)
+def moe_locations(given: Given, out: Any) -> MoeLocations[Tensor]:
     """Give every choice its slot inside the expert it names: :func:`switchyard.moe_locations`.
 
     >>> import torch, switchyard.torch
     >>> switchyard.torch.moe_locations(torch.tensor([0, 1, 0], dtype=torch.int32), num_experts=2).locations
     tensor([0, 0, 1], dtype=torch.int32)
     """
-    made: MoeLocations[Tensor] = _locations((indices, importance, num_experts), out)
-    return made
+    return _locations(given, out)
 
 
-def moe_capacity(
-    counts: Tensor | None = None,
-    *,
-    samples: int = 0,
-    num_experts: int,
-    k: int = 1,
-    factor: float = 0.0,
-    alignment: int = 1,
-) -> int:
+@function(_moe_capacity.moe_capacity)
+def moe_capacity(given: Given, out: Any) -> int:
     """Say how many slots each expert should have: :func:`switchyard.moe_capacity`.
 
     The number is read from memory, as with ``Tensor.item()``: it breaks a compiled graph, so ask before it begins.
@@ -182,22 +105,7 @@ def moe_capacity(
     >>> switchyard.torch.moe_capacity(torch.tensor([4, 4, 2]), num_experts=3)
     4
     """
-    made: Tensor = _capacity((counts, samples, num_experts, k, factor, alignment))
-    return int(made.item())
-
-
-def gate_gradient(
-    indices: Tensor,
-    locations: Tensor,
-    input: Tensor,
-    dispatch: Tensor,
-    num_experts: int,
-    capacity: int,
-    dtype: torch.dtype,
-) -> Tensor:
-    """The gradient of gates of this type: float32, or that of the rows."""
-    made: Tensor = _grad_gate((indices, locations, input, dispatch, num_experts, capacity, dtype))
-    return made
+    return int(_capacity(given).item())
 
 
 def _row_gradient(
@@ -261,7 +169,7 @@ def _dispatch_backward(ctx: Any, grad: Tensor | None) -> Any:
     if not ctx.unique_slots:
         locations = _last_on_slot(indices, locations, *sizes)
     if ctx.needs_input_grad[0]:
-        grad_gates = gate_gradient(indices, locations, rows, grad, *sizes, gates.dtype)
+        grad_gates = gate_gradient((indices, locations, rows, grad, *sizes, gates.dtype))
     if ctx.needs_input_grad[3]:
         grad_rows = torch.ops.switchyard.moe_combine(gates, indices, locations, grad, *sizes)
     return grad_gates, None, None, grad_rows, None, None, None, None
@@ -280,7 +188,7 @@ def _combine_backward(ctx: Any, grad: Tensor | None) -> Any:
     sizes = (ctx.num_experts, ctx.capacity)
     grad_gates = grad_rows = None
     if ctx.needs_input_grad[0]:
-        grad_gates = gate_gradient(indices, locations, grad, expert_out, *sizes, gates.dtype)
+        grad_gates = gate_gradient((indices, locations, grad, expert_out, *sizes, gates.dtype))
     if ctx.needs_input_grad[3]:
         grad_rows = torch.ops.switchyard.moe_combine_grad(grad, gates, indices, locations, *sizes)
     return grad_gates, None, None, grad_rows, None, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import typing
 import warnings
 from typing import Any
 
@@ -83,6 +84,18 @@ def test_signature_is_that_of_the_plain_function(name: str) -> None:
     assert list(plain) == list(here)
     for field in plain:
         assert (plain[field].kind, plain[field].default) == (here[field].kind, here[field].default), field
+
+
+@pytest.mark.parametrize("name", operators())
+def test_annotations_are_those_of_tensors(name: str) -> None:
+    """What help() and editors show: the plain function's, with tensors for arrays, and a docstring of its own."""
+    plain, here = getattr(switchyard, name), getattr(st, name)
+    hints = typing.get_type_hints(here)
+    assert list(hints) == list(typing.get_type_hints(plain))
+    assert not any(word in str(hint) for hint in hints.values() for word in ("SupportsDLPack", "~A"))
+    assert (here.__name__, here.__module__.rpartition(".")[0]) == (plain.__name__, "switchyard.torch")
+    assert here.__doc__ and here.__doc__ != plain.__doc__
+    assert f"def {plain.__name__}(" in inspect.getsource(here)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case != "combine_grad" and "sample_noise" not in case])

@@ -61,7 +61,7 @@ static bool span_of(const DLTensor *t, struct region *r)
         return false;
     for (int i = t->ndim - 1; i >= 0; i--) {
         const int64_t step = t->strides != NULL ? t->strides[i] : stride;
-        if (t->shape[i] <= 0 || t->shape[i] > (1 << 28) || step > (1 << 28) || step < -(1 << 28))
+        if (t->shape[i] <= 0 || t->shape[i] > INT32_MAX || step > INT32_MAX || step < INT32_MIN)
             return false;
         *(step < 0 ? &first : &last) += (t->shape[i] - 1) * step;
         stride *= t->shape[i];
@@ -69,7 +69,7 @@ static bool span_of(const DLTensor *t, struct region *r)
     const int64_t size = t->dtype.bits * t->dtype.lanes / 8;
     r->begin = (unsigned char *)t->data + t->byte_offset + first * size;
     r->end = (unsigned char *)t->data + t->byte_offset + (last + 1) * size;
-    return r->end - r->begin <= (int64_t)256 << 20;
+    return r->end - r->begin <= (int64_t)4 << 30;
 }
 
 /* Adds the memory of a tensor; regions that touch become one. */

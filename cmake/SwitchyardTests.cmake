@@ -52,6 +52,13 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
         endforeach()
     endforeach()
 
+    # A library in the place of libswitchyard_cuda, for the sentences of the loader.
+    add_library(fake_cuda MODULE tests/cuda/fake_library.c)
+    switchyard_defaults(fake_cuda)
+    target_include_directories(fake_cuda PRIVATE src include)
+    add_dependencies(op_ctx_device fake_cuda)
+    target_compile_definitions(op_ctx_device PRIVATE SWITCHYARD_FAKE_CUDA="$<TARGET_FILE:fake_cuda>")
+
     # Worked examples: one program, a test for each operator's file.
     add_executable(run_examples tests/examples/run.c tests/examples/read.c)
     switchyard_program(run_examples)
@@ -62,6 +69,24 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
         add_test(NAME examples_${stem} COMMAND run_examples ${file})
         set_tests_properties(examples_${stem} PROPERTIES LABELS op TIMEOUT ${watchdog_seconds})
     endforeach()
+
+    # The kernels of src/cuda on an emulated device, by the same programs. Large inputs would take it too long.
+    if(TARGET switchyard_cuda_emulated)
+        set(emulated SWITCHYARD_TEST_DEVICE=cuda SWITCHYARD_CUDA_LIBRARY=$<TARGET_FILE:switchyard_cuda_emulated>)
+        foreach(stem kv_gather kv_translate kv_slots kv_scatter kv_ragged kv_blocks)
+            if(EXISTS ${PROJECT_SOURCE_DIR}/tests/examples/${stem}.txt)
+                add_test(NAME cuda_examples_${stem} COMMAND run_examples ${PROJECT_SOURCE_DIR}/tests/examples/${stem}.txt)
+                list(APPEND cuda_tests cuda_examples_${stem})
+            endif()
+        endforeach()
+        foreach(stem kv_gather kv_format kv_lists kv_layout kv_planes kv_slots kv_translate kv_ragged kv_blocks)
+            if(TARGET op_${stem})
+                add_test(NAME cuda_op_${stem} COMMAND op_${stem})
+                list(APPEND cuda_tests cuda_op_${stem})
+            endif()
+        endforeach()
+        set_tests_properties(${cuda_tests} PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds} ENVIRONMENT "${emulated}")
+    endif()
 endif()
 
 # Front doors: tests/compat/<door>_<name>.c is one program; tests/compat/<door>.c, where there is one, is what they share.

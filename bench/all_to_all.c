@@ -1,7 +1,7 @@
 /*
- * all_to_all_dispatch and all_to_all_combine on a mesh of eight devices inside this process. A dispatch must write every row
- * it has, copied or filled; a combine must read every row it brings home and write what it makes of them. Limits are a
- * copy of the rows that were sent and a fill of the others; for sums a copy of half of what is read and written.
+ * all_to_all_dispatch and all_to_all_combine on a mesh of eight devices inside this process. A dispatch must write all its
+ * rows, copied or filled; a combine must read every row it returns and write the results. Limits are a copy of the rows
+ * that were sent and a fill of the others; for sums a copy that reads and writes as many bytes together.
  */
 #include "described.h"
 
@@ -33,7 +33,7 @@ struct block {
     int64_t first[DEVICES + 1]; /* rows on the experts' side before each device */
     sy_comm *comm;
     sy_routing *routing;
-    const DLTensor *home, *away;   /* [D*N,H] tokens; rows of the experts */
+    const DLTensor *own, *remote;  /* [D*N,H] tokens; rows of the experts */
     const DLTensor *slots;         /* combine without sum: [D*K*N,H] */
     const DLTensor *metadata;      /* [D*D*N,K] */
     const DLTensor *weights;       /* [D*N,K] */
@@ -63,7 +63,7 @@ static const DLTensor *split_away(struct parts *p, const struct block *b)
     for (int d = 0; d < DEVICES; d++) {
         p->shape[d][0] = b->first[d + 1] - b->first[d];
         p->shape[d][1] = b->hidden;
-        p->of[d] = sy_tensor((uint16_t *)b->away->data + b->first[d] * b->hidden, SY_BF16, 2, p->shape[d]);
+        p->of[d] = sy_tensor((uint16_t *)b->remote->data + b->first[d] * b->hidden, SY_BF16, 2, p->shape[d]);
     }
     return p->of;
 }
@@ -71,19 +71,19 @@ static const DLTensor *split_away(struct parts *p, const struct block *b)
 static sy_status call_dispatch(const struct bench_call *c)
 {
     const struct block *const b = c->args;
-    struct parts home, indices, away, metadata, counts, ends;
+    struct parts own, indices, remote, metadata, counts, ends;
     int64_t mapping_shape[] = {b->experts, DEVICES}, indices_shape[] = {DEVICES * b->tokens, b->k};
     const DLTensor mapping = sy_tensor(b->mesh.mapping, SY_U16, 2, mapping_shape),
                    all = sy_tensor(b->mesh.indices, SY_U16, 2, indices_shape);
     return sy_all_to_all_dispatch(
         c->ctx, b->comm,
         &(sy_all_to_all_dispatch_args){
-            .input = split(&home, b->home, DIMS(b->tokens, b->hidden)),
+            .input = split(&own, b->own, DIMS(b->tokens, b->hidden)),
             .expert_indices = split(&indices, &all, DIMS(b->tokens, b->k)),
             .expert_mapping = &mapping,
             .layout = b->layout,
             .routing = b->routing,
-            .tokens = split_away(&away, b),
+            .tokens = split_away(&remote, b),
             .metadata = split(&metadata, b->metadata, DIMS(DEVICES * b->tokens, b->k)),
             .expert_counts = split(&counts, b->counts, DIMS(b->experts / DEVICES)),
             .expert_offsets = split(&ends, b->ends, DIMS(b->experts / DEVICES + 1)),
@@ -93,22 +93,22 @@ static sy_status call_dispatch(const struct bench_call *c)
 static sy_status call_combine(const struct bench_call *c)
 {
     const struct block *const b = c->args;
-    struct parts away, weights, out;
+    struct parts remote, weights, out;
     return sy_all_to_all_combine(
         c->ctx, b->comm,
         &(sy_all_to_all_combine_args){
-            .input = split_away(&away, b),
+            .input = split_away(&remote, b),
             .weights = b->sum ? split(&weights, b->weights, DIMS(b->tokens, b->k)) : NULL,
             .sum = b->sum,
             .routing = b->routing,
-            .output = b->sum ? split(&out, b->home, DIMS(b->tokens, b->hidden))
+            .output = b->sum ? split(&out, b->own, DIMS(b->tokens, b->hidden))
                              : split(&out, b->slots, DIMS(b->k, b->tokens, b->hidden)),
         });
 }
 
 /* ---- The plain loops ----------------------------------------------------------------------------------- */
 
-/* Where choice k of token t has its row, among those of all devices. */
+/* The row of choice k of token t, among those of all devices. */
 static int64_t row_of(const struct block *b, int64_t t, int64_t k)
 {
     const int64_t at = t * b->k + k;
@@ -120,12 +120,12 @@ static void plain_dispatch(const struct bench_call *c)
     const struct block *const b = c->args;
     const int64_t all = DEVICES * b->tokens, hidden = b->hidden;
     const size_t bytes = (size_t)hidden * sizeof(uint16_t);
-    const uint16_t *const home = b->home->data;
-    uint16_t *const out = b->away->data;
+    const uint16_t *const own = b->own->data;
+    uint16_t *const out = b->remote->data;
     if (b->layout == SY_LAYOUT_EXPERT) {
         for (int64_t t = 0; t < all; t++)
             for (int64_t k = 0; k < b->k; k++)
-                memcpy(out + row_of(b, t, k) * hidden, home + t * hidden, bytes);
+                memcpy(out + row_of(b, t, k) * hidden, own + t * hidden, bytes);
         return;
     }
     for (int d = 0; d < DEVICES; d++) {
@@ -133,7 +133,7 @@ static void plain_dispatch(const struct bench_call *c)
         for (int64_t t = 0; t < all; t++) {
             const bool hit = mesh_case_hits(&b->mesh, t, d);
             if (hit)
-                memcpy(next, home + t * hidden, bytes);
+                memcpy(next, own + t * hidden, bytes);
             else if (b->layout == SY_LAYOUT_PADDED)
                 memset(next, 0, bytes);
             next += hit || b->layout == SY_LAYOUT_PADDED ? hidden : 0;
@@ -144,18 +144,18 @@ static void plain_dispatch(const struct bench_call *c)
 static void plain_combine(const struct bench_call *c)
 {
     const struct block *const b = c->args;
-    const uint16_t *const away = b->away->data;
-    uint16_t *const out = (b->sum ? b->home : b->slots)->data;
+    const uint16_t *const remote = b->remote->data;
+    uint16_t *const out = (b->sum ? b->own : b->slots)->data;
     const float *const weights = b->weights->data;
     for (int64_t t = 0; t < DEVICES * b->tokens; t++) {
         const int64_t d = t / b->tokens, n = t % b->tokens;
         for (int64_t k = 0; k < b->k && !b->sum; k++)
-            memcpy(out + ((d * b->k + k) * b->tokens + n) * b->hidden, away + row_of(b, t, k) * b->hidden,
+            memcpy(out + ((d * b->k + k) * b->tokens + n) * b->hidden, remote + row_of(b, t, k) * b->hidden,
                    (size_t)b->hidden * sizeof *out);
         for (int64_t h = 0; h < b->hidden && b->sum; h++) {
             float sum = 0;
             for (int64_t k = 0; k < b->k; k++)
-                sum += weights[t * b->k + k] * bench_bf16_value(away[row_of(b, t, k) * b->hidden + h]);
+                sum += weights[t * b->k + k] * bench_bf16_value(remote[row_of(b, t, k) * b->hidden + h]);
             out[t * b->hidden + h] = bench_bf16_round(sum);
         }
     }
@@ -168,7 +168,7 @@ static const char *check_dispatch(const struct bench_call *c)
     for (size_t d = 0; d < DEVICES; d++)
         if (memcmp((const char *)b->metadata->data + d * table, b->mesh.indices, table) != 0)
             return "metadata is not what the tokens chose";
-    return memcmp(bench_got(c, &b->away), bench_want(c, &b->away), bench_bytes(b->away)) == 0
+    return memcmp(bench_got(c, &b->remote), bench_want(c, &b->remote), bench_bytes(b->remote)) == 0
                ? NULL
                : "rows differ from the plain loop";
 }
@@ -214,14 +214,14 @@ static bool make_mesh(struct bench_call *c)
                     0);
 }
 
-/* Rows that are written because they were sent, and because they were not. */
+/* Rows that are copied, and rows that are filled. */
 static void make_dispatch(struct bench_call *c)
 {
     struct block *const b = c->args;
     if (!make_mesh(c))
         return;
-    bench_in(c, &b->home, SY_BF16, DIMS(DEVICES * b->tokens, b->hidden), BENCH_COPIES, fill_numbers, 0);
-    bench_room(c, &b->away, SY_BF16, DIMS(b->first[DEVICES], b->hidden), BENCH_COPIES);
+    bench_in(c, &b->own, SY_BF16, DIMS(DEVICES * b->tokens, b->hidden), BENCH_COPIES, fill_numbers, 0);
+    bench_room(c, &b->remote, SY_BF16, DIMS(b->first[DEVICES], b->hidden), BENCH_COPIES);
     const size_t row = (size_t)b->hidden * sizeof(uint16_t);
     const int64_t copied = b->layout == SY_LAYOUT_PADDED ? mesh_case_sent(&b->mesh) : b->first[DEVICES];
     c->limit.copy_bytes = (size_t)copied * row;
@@ -235,17 +235,16 @@ static void make_combine(struct bench_call *c)
     struct block *const b = c->args;
     if (!make_mesh(c))
         return;
-    bench_room(c, &b->home, SY_BF16, DIMS(DEVICES * b->tokens, b->hidden),
-               b->sum ? BENCH_COPIES : BENCH_ONCE);
+    bench_room(c, &b->own, SY_BF16, DIMS(DEVICES * b->tokens, b->hidden), b->sum ? BENCH_COPIES : BENCH_ONCE);
     if (!b->sum)
         bench_room(c, &b->slots, SY_BF16, DIMS(DEVICES * b->k * b->tokens, b->hidden), BENCH_COPIES);
     bench_in(c, &b->weights, SY_F32, DIMS(DEVICES * b->tokens, b->k), BENCH_ONCE, fill_unit, 100);
-    if (!bench_in(c, &b->away, SY_BF16, DIMS(b->first[DEVICES], b->hidden), BENCH_COPIES, fill_numbers, 0))
+    if (!bench_in(c, &b->remote, SY_BF16, DIMS(b->first[DEVICES], b->hidden), BENCH_COPIES, fill_numbers, 0))
         return;
     if (call_dispatch(c) != SY_OK)
         bench_fault(c, sy_ctx_error(c->ctx));
-    fill_numbers(c, b->away, 0, 72);
-    const size_t moved = bench_bytes(b->away) + bench_bytes(b->sum ? b->home : b->slots);
+    fill_numbers(c, b->remote, 0, 72);
+    const size_t moved = bench_bytes(b->remote) + bench_bytes(b->sum ? b->own : b->slots);
     c->limit.copy_bytes = moved / 2;
     c->bytes = (double)moved;
 }

@@ -1,5 +1,5 @@
 /*
- * switchyard bench: which cases, how, and then one after the other.
+ * switchyard bench: selects the cases and runs them one after the other.
  */
 #include "report.h"
 
@@ -18,7 +18,7 @@ static const struct bench_op *const bench_ops[] = {BENCH_OPS(ADDRESS)};
 
 enum { N_OPS = sizeof bench_ops / sizeof *bench_ops, MOST_TEXTS = 16 };
 
-/* What the command line asks for. */
+/* Options of the command line. */
 struct request {
     const struct bench_op *ops[N_OPS]; /* in the order they were named */
     int n_ops;
@@ -49,7 +49,7 @@ static bool is_wanted(const struct request *request, const char *shape)
     return wanted;
 }
 
-/* Calls `visit` for every case that is asked for; returns how many there are. */
+/* Calls `visit` for every selected case; returns their number. */
 static int each_case(struct bench *bench, const struct request *request,
                      void (*visit)(struct bench *bench, const struct bench_op *op, int index,
                                    const char *shape))
@@ -69,7 +69,7 @@ static int each_case(struct bench *bench, const struct request *request,
     return n;
 }
 
-/* The columns are as wide as what they will hold. */
+/* Columns are as wide as their longest entry. */
 static void size_columns(struct bench *bench, const struct bench_op *op, int index, const char *shape)
 {
     const int name_width = (int)strlen(op->name), shape_width = (int)strlen(shape);
@@ -94,7 +94,7 @@ static void run_case(struct bench *bench, const struct bench_op *op, int index, 
 
 /* ---- Command line -------------------------------------------------------------------------------------- */
 
-/* "kv_gather" is that operator, "kv" and "all_to_all" are all whose names begin so. */
+/* "kv_gather" is one operator, "kv" and "all_to_all" are all whose names begin so. */
 static bool is_named(const struct bench_op *op, const char *name, bool family)
 {
     const size_t length = strlen(name);
@@ -160,7 +160,7 @@ static int take_option(struct bench *bench, struct request *request, struct comm
     return code;
 }
 
-/* The command line again, so that it can be pasted into a shell. */
+/* The command line, quoted so that it can be pasted into a shell. */
 static void remember_command(struct bench *bench, const struct arg_list *list)
 {
     char *const text = bench->command;
@@ -172,7 +172,7 @@ static void remember_command(struct bench *bench, const struct arg_list *list)
     }
 }
 
-/* A text that matches nothing is a typing error, beside others that match too. */
+/* A --shape text that matches no case is a mistake, also if others match. */
 static int check_texts(struct bench *bench, const struct request *request)
 {
     for (int i = 0; i < request->n_texts; i++) {
@@ -195,7 +195,7 @@ static int run_all(struct bench *bench, const struct request *request)
         return plain_error("bench: not enough memory");
     bench->format->head(bench);
     each_case(bench, request, run_case);
-    bench_arena_free(&bench->arena); /* the peers need room too */
+    bench_arena_free(&bench->arena); /* the peers need the memory too */
     if (bench->peers) {
         bench->format->peers(bench);
         for (int i = 0; i < request->n_ops; i++)
@@ -204,7 +204,7 @@ static int run_all(struct bench *bench, const struct request *request)
             report_note(bench, "peers: there are none of these cases");
     }
     bench->format->end(bench);
-    return bench->failures > 0 ? EXIT_REFUSED : EXIT_DONE;
+    return bench->failures > 0 ? EXIT_REJECTED : EXIT_DONE;
 }
 
 int command_bench(struct common *common, struct arg_list *list)

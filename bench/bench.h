@@ -19,12 +19,12 @@
 
 /* ---- Limits -------------------------------------------------------------------------------------------- */
 
-/* What a perfect operator would still have to do. */
+/* The work that even a perfect operator must do. */
 struct bench_work {
     size_t copy_bytes, fill_bytes, read_bytes;
 };
 
-/* A read may follow 1, 2 or 4 streams per thread. */
+/* A read may use 1, 2 or 4 streams per thread. */
 enum { BENCH_READERS = 3 };
 extern const int bench_streams[BENCH_READERS];
 
@@ -32,7 +32,7 @@ extern const int bench_streams[BENCH_READERS];
 struct bench_arena {
     unsigned char *from, *to;
     size_t bytes, at;
-    int reader; /* index of the streams a read follows */
+    int reader; /* index of the number of streams of a read */
     bool stay;  /* always the same place: warm */
 };
 
@@ -45,21 +45,21 @@ struct bench_limits {
 bool bench_arena_reserve(struct bench_arena *arena, size_t bytes, int threads);
 void bench_arena_free(struct bench_arena *arena);
 
-/* Measures the machine and lets the arena read with the best streams. False: no memory. */
+/* Measures the machine and selects the best number of streams for the arena. False: no memory. */
 bool bench_limits(struct bench_arena *arena, int threads, bool quick, struct bench_limits *limits);
 
-/* Does the work on `threads` threads, at the next place of the arena unless it stays. Seconds. */
+/* Does the work on `threads` threads, at the next place of the arena (the same one if warm). Seconds. */
 double bench_limit_seconds(struct bench_arena *arena, const struct bench_work *work, int threads);
 
 /* Bytes the limit moves, reads and writes together. */
 double bench_work_bytes(const struct bench_work *work);
 
-/* Threads the limits really get: `threads`, or 1 when this part was built without OpenMP. */
+/* Threads of the limits: `threads`, or 1 when this part was built without OpenMP. */
 int bench_limit_threads(int threads);
 
 /* ---- Small parts --------------------------------------------------------------------------------------- */
 
-/* "1.73 us", "151 ms": three digits and the unit that suits them. */
+/* "1.73 us", "151 ms": three digits and a suitable unit. */
 struct bench_text {
     char text[24];
 };
@@ -70,7 +70,7 @@ double bench_median(double *values, int n);    /* sorts the values              
 uint64_t bench_random(uint64_t *state);        /* splitmix64                                    */
 double bench_unit(uint64_t *state);            /* [0, 1)                                        */
 double bench_normal(uint64_t *state);          /* mean 0, deviation 1                           */
-void *bench_alloc(size_t count, size_t bytes); /* touched, zero, on a page; NULL: no room       */
+void *bench_alloc(size_t count, size_t bytes); /* touched, zero, page-aligned; NULL: no memory  */
 void bench_fill_random(void *data, size_t bytes, uint64_t seed);
 
 /* Round to nearest even; for numbers a half can hold. */
@@ -83,7 +83,7 @@ void bench_shuffle(int32_t *order, int64_t n, uint64_t seed);
 /* k distinct experts per token, some more popular than others; map is [tokens, experts] and zeroed. */
 void bench_route(uint8_t *map, int64_t tokens, int64_t experts, int64_t k, uint64_t seed);
 
-/* The row of every slot moe_permute would give such a map: slot j of a token is its j-th expert. */
+/* The row of every slot that moe_permute assigns for such a map: slot j of a token is its j-th expert. */
 void bench_slots(int32_t *index, const uint8_t *map, int64_t tokens, int64_t experts);
 
 /* bf16 by hand: ordinary numbers, the value of one, and rounding to nearest even of an ordinary number. */
@@ -91,14 +91,14 @@ void bench_fill_bf16(uint16_t *data, size_t n, uint64_t seed);
 float bench_bf16_value(uint16_t bits);
 uint16_t bench_bf16_round(float value);
 
-/* How many sets of buffers of this size make the caches forget the first before it comes round again. */
+/* How many sets of buffers of this size evict the first from the caches before it is used again. */
 int64_t bench_sets(size_t bytes_of_one);
 
 /* ---- Measuring ----------------------------------------------------------------------------------------- */
 
 struct bench_op;
 
-/* A case that was timed, for those who compare with it. */
+/* A case that was timed, for comparison with peers. */
 struct bench_record {
     const struct bench_op *op;
     int index;
@@ -111,7 +111,7 @@ enum { BENCH_NOTES = 16, BENCH_NOTE_BYTES = 256 };
 struct bench {
     sy_ctx *ctx;
     int threads;
-    bool quick, cold, warm; /* which buffers are asked for: one or both */
+    bool quick, cold, warm; /* cold buffers, warm ones, or both */
     const struct report_format *format;
     char command[256]; /* as it was typed */
     struct bench_arena arena;
@@ -119,11 +119,11 @@ struct bench {
     struct bench_machine machine;
     struct emit json;
     int cases, failures;
-    int total, op_width, shape_width; /* cases asked for, and how wide their columns are */
-    int progress_width;               /* of the line on the terminal; 0: none stands there */
+    int total, op_width, shape_width; /* selected cases, and the width of their columns */
+    int progress_width;               /* length of the progress line on the terminal; 0: none */
     const struct bench_op *op;        /* of the case that runs, and its number */
     int index;
-    bool peers;  /* asked for */
+    bool peers;  /* --peers */
     int n_peers; /* their rows so far */
     struct bench_record *records;
     int n_records;

@@ -87,7 +87,7 @@ void bench_route(uint8_t *map, int64_t tokens, int64_t experts, int64_t k, uint6
 {
     for (int64_t t = 0; t < tokens; t++)
         for (int64_t chosen = 0; chosen < k;) {
-            /* The square leans towards low numbers, so experts differ in load as they do in real models. */
+            /* The square favours low numbers, so experts differ in load as they do in real models. */
             const double u = bench_unit(&seed);
             const int64_t e = (int64_t)((0.5 * u + 0.5 * u * u) * (double)experts);
             chosen += map[t * experts + e] == 0;
@@ -97,7 +97,7 @@ void bench_route(uint8_t *map, int64_t tokens, int64_t experts, int64_t k, uint6
 
 /* ---- Half precision ------------------------------------------------------------------------------------ */
 
-/* The bits of a half, taken as those of a float, are too small by 2^112; the product is exact. */
+/* The bits of a half, read as a float, are too small by 2^112; the product is exact. */
 float bench_f16_to_float(uint16_t bits)
 {
     const uint32_t wide = (uint32_t)(bits & 0x7fffu) << 13;
@@ -113,7 +113,7 @@ uint16_t bench_f16_from_float(float value)
     memcpy(&bits, &value, sizeof bits);
     const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000u);
     bits &= 0x7fffffffu;
-    if (bits < 0x38800000u) /* below 2^-14 a half counts in steps of 2^-24 */
+    if (bits < 0x38800000u) /* below 2^-14 a half has steps of 2^-24 */
         return (uint16_t)(sign | (uint16_t)nearbyint(fabs((double)value) * 0x1p24));
     return (uint16_t)(sign | (uint16_t)((bits + 0xfffu + (bits >> 13 & 1u) - 0x38000000u) >> 13));
 }

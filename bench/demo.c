@@ -13,7 +13,7 @@
 
 enum { TURNS = 9, BAR = 20 };
 
-/* ---- What every step needs ----------------------------------------------------------------------------- */
+/* ---- Shared by the steps ------------------------------------------------------------------------------- */
 
 void *demo_take(struct demo *demo, size_t count, size_t bytes)
 {
@@ -46,7 +46,7 @@ struct demo_step *demo_measure(struct demo *demo, const char *op,
         fprintf(stderr, "switchyard: demo: %s\n", sy_ctx_error(demo->ctx));
         return step;
     }
-    /* Reading the whole arena makes the caches forget: both sides start cold. */
+    /* Reading the whole arena evicts the caches: both sides start cold. */
     const struct bench_work forget = {.read_bytes = demo->arena.bytes};
     for (int i = 0; i < TURNS; i++) {
         bench_limit_seconds(&demo->arena, &forget, demo->threads);
@@ -61,7 +61,7 @@ struct demo_step *demo_measure(struct demo *demo, const char *op,
     return step;
 }
 
-void demo_tell(struct demo *demo, struct demo_step *step, const char *check, bool good)
+void demo_print(struct demo *demo, struct demo_step *step, const char *check, bool good)
 {
     char bar[BAR + 1] = "";
     snprintf(step->check, sizeof step->check, "%s", check);
@@ -108,7 +108,7 @@ void demo_fill(float *values, size_t n, float size, uint64_t seed)
 /* ---- The walk ------------------------------------------------------------------------------------------ */
 
 /* Seconds of the operators, and of the plain C between them. */
-static void tell_the_sum(const struct demo *demo)
+static void print_sum(const struct demo *demo)
 {
     double operators = 0, plain = 0;
     for (int i = 0; i < demo->n_steps; i++)
@@ -118,7 +118,7 @@ static void tell_the_sum(const struct demo *demo)
     printf("   The operators took %s together, the experts %s.\n", ours, bench_time(plain).text);
 }
 
-/* The steps one after the other, while there is memory and what they build on is right. */
+/* The steps one after the other, until memory is missing or a check fails. */
 static bool walk(struct demo *demo)
 {
     static void (*const steps[DEMO_STEPS])(struct demo * demo) = {
@@ -142,7 +142,7 @@ static bool walk(struct demo *demo)
     return !demo->no_memory;
 }
 
-/* The page is opened before the walk: who cannot have it should not wait for it. */
+/* The page is opened before the steps, so that an error is reported without waiting. */
 static int show(struct demo *demo, const char *path)
 {
     FILE *const page = fopen(path, "w");
@@ -157,12 +157,12 @@ static int show(struct demo *demo, const char *path)
     const bool bad = ferror(page) != 0;
     if (fclose(page) != 0 || bad)
         return plain_error("%s: cannot be written", path);
-    tell_the_sum(demo);
+    print_sum(demo);
     printf("   %s Open ",
            demo_all_good(demo) ? "Every result was checked and is right." : "A RESULT IS WRONG.");
     text_print(stdout, path);
     printf(" to see it.\n");
-    return demo_all_good(demo) ? EXIT_DONE : EXIT_REFUSED;
+    return demo_all_good(demo) ? EXIT_DONE : EXIT_REJECTED;
 }
 
 static int run(struct common *common, const char *path)

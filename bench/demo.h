@@ -1,5 +1,5 @@
 /*
- * What the parts of the demo share: the shapes, the state of the step, and what is left for the page.
+ * Shared by the parts of the demo: the shapes, the state of the step, and the data of the page.
  */
 #ifndef SWITCHYARD_BENCH_DEMO_H
 #define SWITCHYARD_BENCH_DEMO_H
@@ -26,7 +26,7 @@ enum {
     DEMO_WINDOW = 64,                    /* newest tokens the attention always reads */
     DEMO_SELECTED = 256,                 /* tokens it reads in all */
     DEMO_VOCAB = 50304,
-    DEMO_FEATURES = 16, /* of a token that the vocabulary head looks at */
+    DEMO_FEATURES = 16, /* of a token that the vocabulary head reads */
     DEMO_TOP_K = 50,
     DEMO_SHOWN = 64,  /* most likely tokens on the page */
     DEMO_DEVICES = 4, /* of the mesh, 2 x 2 */
@@ -41,7 +41,7 @@ enum {
 struct demo_step {
     const char *op;
     char what[160], detail[160], check[160]; /* detail may be empty */
-    char sketch[96];                         /* a line for the terminal alone; may be empty */
+    char sketch[96];                         /* a line for the terminal only; may be empty */
     double seconds, bytes; /* median time; bytes that must move, or for arithmetic its operations */
     double share;          /* the rate as a share of the limit's */
     const char *limit;     /* "copy", "copy and fill", "read"; NULL: plain C, which has none */
@@ -62,14 +62,14 @@ struct demo {
     /* The layer. Matrices are packed as demo_matmul reads them. */
     float *gate, *up, *down; /* one set for all experts, which differ in `inner_scale` [E,W] */
     float *inner_scale;
-    uint16_t *hidden;            /* [T,H] bf16: comes in, and goes on with the experts' answers added */
+    uint16_t *hidden;            /* [T,H] bf16: the input, to which the experts' results are added */
     float *logits, *probs;       /* [T,E] of the router; its weights, 0 off the map */
-    uint8_t *map;                /* [T,E] who goes where */
+    uint8_t *map;                /* [T,E] routing map */
     int64_t load[DEMO_EXPERTS];  /* tokens of each expert */
     int64_t first[DEMO_EXPERTS]; /* the first row of each, counted by hand */
-    uint16_t *rows, *answers;    /* [R,H] bf16, grouped by expert: what experts get and give */
+    uint16_t *rows, *answers;    /* [R,H] bf16, grouped by expert: input and output of the experts */
     int32_t *index;              /* [R] the row of each visit */
-    uint16_t *mixed;             /* [T,H] bf16: the weighted sums of answers */
+    uint16_t *mixed;             /* [T,H] bf16: the weighted sums of results */
 
     /* The same on a mesh. */
     sy_comm *comm;
@@ -77,25 +77,25 @@ struct demo {
     uint16_t *chosen;      /* [T,K] experts of each token, ascending */
     float *chosen_weights; /* [T,K] */
     uint16_t *hosts;       /* [E,DEMO_DEVICES] */
-    uint16_t *travelled;   /* [R,H] rows of all devices, one behind the other */
+    uint16_t *travelled;   /* [R,H] rows of all devices, one after the other */
     int64_t *traffic;      /* [DEMO_DEVICES,DEMO_DEVICES] tokens from one to the other */
 
     /* The cache. */
     uint16_t *cache, *fresh;     /* [pages * block, row]; [T,row] the rows of this step */
     int32_t *table;              /* [T,DEMO_PAGES] */
     int32_t length[DEMO_TOKENS]; /* tokens of each sequence before this step */
-    int32_t *selected;           /* [T,DEMO_SELECTED] what the attention wants to read */
-    int32_t counts[DEMO_TOKENS]; /* how many of them are real */
+    int32_t *selected;           /* [T,DEMO_SELECTED] tokens that the attention reads */
+    int32_t counts[DEMO_TOKENS]; /* how many of them are used */
     int64_t pages;               /* of all sequences */
 
-    /* The head, and row 0 of the sampler: its most likely tokens, how many survived, which one was picked. */
+    /* The head, and row 0 of the sampler: its most likely tokens, how many were kept, which one was picked. */
     float *features; /* [T,DEMO_FEATURES] */
     double likely[DEMO_SHOWN];
     int32_t likely_token[DEMO_SHOWN];
     int64_t kept, picked;
 };
 
-/* The steps in their order. Each runs, is timed, is checked and tells its lines. */
+/* The steps in their order. Each runs, is timed, is checked and prints its lines. */
 void demo_route(struct demo *demo);
 void demo_permute(struct demo *demo);
 void demo_dispatch(struct demo *demo);
@@ -106,21 +106,21 @@ void demo_scatter(struct demo *demo);
 void demo_gather(struct demo *demo);
 void demo_sample(struct demo *demo);
 
-/* Memory that lives as long as the demo; NULL and no_memory where there is none. */
+/* Memory that is freed at the end of the demo; NULL and no_memory where there is none. */
 void *demo_take(struct demo *demo, size_t count, size_t bytes);
 
 /* The next step, without numbers. */
 struct demo_step *demo_begin(struct demo *demo, const char *op);
 
-/* Median seconds of `call`, beside its limit; a new step with its numbers. */
+/* Median seconds of `call` and of its limit; a new step with its numbers. */
 struct demo_step *demo_measure(struct demo *demo, const char *op,
                                sy_status (*call)(sy_ctx *ctx, const void *args), const void *args,
                                double bytes, const struct bench_work *limit);
 
-/* Prints the lines of the step and the verdict of its check. */
-void demo_tell(struct demo *demo, struct demo_step *step, const char *check, bool good);
+/* Prints the lines of the step and the result of its check. */
+void demo_print(struct demo *demo, struct demo_step *step, const char *check, bool good);
 
-/* What stands behind `demo`; *path is NULL before, and stays so without --out. Returns an exit code. */
+/* The arguments after `demo`; *path is NULL before, and after it without --out. Returns an exit code. */
 struct common;
 struct arg_list;
 int demo_options(struct common *common, struct arg_list *list, const char **path);
@@ -138,7 +138,7 @@ void demo_matmul(const float *x, int n, int inner, const float *w, int tiles, fl
 /* n numbers between -size and size. */
 void demo_fill(float *values, size_t n, float size, uint64_t seed);
 
-/* The page, and its pictures; demo_style is bench/demo.css, put into the program by the build. */
+/* The page, and its pictures; demo_style is bench/demo.css, embedded by the build. */
 void demo_page(const struct demo *demo, FILE *out);
 void demo_put_head(FILE *out, const char *title, const char *heading); /* up to the text of its header */
 void demo_draw_routing(const struct demo *demo, FILE *out);

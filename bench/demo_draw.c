@@ -22,7 +22,7 @@ static void line(FILE *out, const char *kind, double x1, double y1, double x2, d
             y2);
 }
 
-/* A bar of the column `at`, standing on `base`, with a text for who points at it. */
+/* A bar in column `at` from `base` upwards, with a tooltip. */
 static void bar(FILE *out, const char *kind, int at, double base, double height, const char *text)
 {
     fprintf(
@@ -76,7 +76,7 @@ void demo_draw_routing(const struct demo *demo, FILE *out)
     const double bottom = TOP + DEMO_TOKENS * pitch, base = bottom + BAND + LOAD;
     fprintf(
         out,
-        "<section>\n<h2>Who goes where</h2>\n<p>A line for each of the %d tokens, a column for each of the "
+        "<section>\n<h2>Routing</h2>\n<p>A line for each of the %d tokens, a column for each of the "
         "%d "
         "experts: the fuller the colour, the more the expert counts for the token. Below, the load of each "
         "expert: the rows moe_permute hands to it. The dashed line is a fair share.</p>\n",
@@ -105,7 +105,7 @@ void demo_draw_routing(const struct demo *demo, FILE *out)
 
 /* ---- Traffic ------------------------------------------------------------------------------------------- */
 
-/* From the device of the line to that of the column; what stays at home is drawn in another colour. */
+/* From the device of the line to that of the column; tokens that stay on their device have another colour. */
 void demo_draw_traffic(const int64_t *traffic, int devices, double row_bytes, FILE *out)
 {
     enum { SIDE = LEFT + 30, HEAD = 40, MOST_HEIGHT = 44 };
@@ -137,7 +137,7 @@ void demo_draw_traffic(const int64_t *traffic, int devices, double row_bytes, FI
         }
     }
     fputs("</svg>\n<ul class=\"key\"><li><i class=\"main\"></i>to another device</li>"
-          "<li><i class=\"pale\"></i>at home already</li></ul>\n",
+          "<li><i class=\"pale\"></i>on the same device</li></ul>\n",
           out);
 }
 
@@ -185,10 +185,10 @@ void demo_draw_pages(const struct demo *demo, FILE *out)
     const double width = (double)WIDE / n, pool = (double)WIDE / (double)demo->pages;
     fprintf(
         out,
-        "<section>\n<h2>Where a sequence keeps its past</h2>\n<p>Sequence %d has written %d tokens into %d "
+        "<section>\n<h2>The pages of a sequence</h2>\n<p>Sequence %d has written %d tokens into %d "
         "pages of "
-        "%d rows. They lie anywhere in the pool of %d pages that all sequences share; the block table knows "
-        "where. The attention of this step reads %d of its rows.</p>\n",
+        "%d rows. They are scattered over the pool of %d pages that all sequences share; the block table has "
+        "their places. The attention of this step reads %d of its rows.</p>\n",
         b, demo->length[b] + 1, n, DEMO_BLOCK, (int)demo->pages, demo->counts[b]);
     begin_picture(out, "pages", 184, "Pages of a sequence and their places in the pool",
                   "Lines lead from the pages of the sequence in order to scattered places in the pool.");
@@ -196,7 +196,7 @@ void demo_draw_pages(const struct demo *demo, FILE *out)
         out,
         "<text x=\"0\" y=\"12\">its pages, oldest first</text>\n<text x=\"0\" y=\"179\">the pool</text>\n");
     fprintf(out, "<rect class=\"pale\" x=\"0\" y=\"150\" width=\"%d\" height=\"12\" rx=\"2\"/>\n", WIDE);
-    for (int read = 0; read <= 1; read++) /* what is read lies on top */
+    for (int read = 0; read <= 1; read++) /* pages that are read are drawn on top */
         for (int i = 0; i < n; i++) {
             const int reads = reads_of(demo, b, i);
             if ((reads > 0) == (read != 0))

@@ -1,6 +1,6 @@
 /*
- * The demo's paged cache: the row of each new token goes in, the rows a sparse attention wants come out. A cached
- * row is made from its sequence and position alone, so that what comes out can be judged without a block table.
+ * The demo's paged cache: writes the row of each new token, then reads the rows of a sparse attention. A cached row is
+ * a function of its sequence and position, so that results can be checked without a block table.
  */
 #include "demo.h"
 
@@ -24,7 +24,7 @@ static uint16_t *row_at(const struct demo *demo, int sequence, int32_t position)
     return demo->cache + (page * DEMO_BLOCK + position % DEMO_BLOCK) * DEMO_KV_ROW;
 }
 
-/* Sequences of many lengths, each with room for one more token; their pages lie in the pool in a random order. */
+/* Sequences of many lengths, each with space for one more token; their pages are in random order in the pool. */
 static bool make_past(struct demo *demo)
 {
     uint64_t seed = 7;
@@ -47,7 +47,7 @@ static bool make_past(struct demo *demo)
     return true;
 }
 
-/* A random projection of each hidden state: first the cache row, then what the vocabulary head looks at. */
+/* A random projection of each hidden state: first the cache row, then the features of the vocabulary head. */
 static bool make_fresh(struct demo *demo)
 {
     enum { WIDE = DEMO_KV_ROW + DEMO_FEATURES };
@@ -127,21 +127,21 @@ void demo_scatter(struct demo *demo)
     snprintf(step->detail, sizeof step->detail,
              "%d pages of %d rows belong to %d sequences of %d to %d tokens", (int)demo->pages, DEMO_BLOCK,
              DEMO_TOKENS, DEMO_SHORT, DEMO_LONG - 1);
-    demo_tell(demo, step, "each row is in the page of its sequence, every older row is untouched",
-              found && step->good && scatter_is_right(demo));
+    demo_print(demo, step, "each row is in the page of its sequence, every older row is untouched",
+               found && step->good && scatter_is_right(demo));
 }
 
 /* ---- kv_gather ----------------------------------------------------------------------------------------- */
 
-/* Whether the text of a page matters now; the random attention of the demo cares for a quarter of them. */
+/* Whether the attention selects a page; the random attention of the demo selects a quarter of them. */
 static bool matters(int sequence, int32_t page)
 {
     uint64_t seed = (uint64_t)sequence * DEMO_PAGES + (uint64_t)page;
     return bench_random(&seed) % 4 == 0;
 }
 
-/* What a sparse attention could want: the newest tokens, this one included, and as many older ones as there is room
-   for, from the pages that matter; in ascending order. */
+/* The tokens of a sparse attention: the newest ones, this one included, and as many older ones as fit, from the selected
+   pages; in ascending order. */
 static int64_t select_tokens(struct demo *demo)
 {
     uint64_t seed = 10;
@@ -218,6 +218,7 @@ void demo_gather(struct demo *demo)
              DEMO_SELECTED);
     snprintf(step->detail, sizeof step->detail,
              "the newest %d of each sequence, and older ones from pages that matter now", DEMO_WINDOW);
-    demo_tell(demo, step, "every row is the one its sequence wrote at that position, the new ones among them",
-              step->good && gather_is_right(demo, rows));
+    demo_print(demo, step,
+               "every row is the one its sequence wrote at that position, the new ones among them",
+               step->good && gather_is_right(demo, rows));
 }

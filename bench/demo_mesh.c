@@ -1,6 +1,6 @@
 /*
- * The demo's layer once more with its experts on four devices: the same tokens travel over a mesh and back, and must
- * come out as permutation and its inverse made them on one.
+ * The demo's layer again with its experts on four devices: the same tokens are sent over a mesh and back, and the
+ * results must equal those of permutation and its inverse on one device.
  */
 #include "demo.h"
 
@@ -10,24 +10,23 @@
 
 enum {
     D = DEMO_DEVICES,
-    HOME = DEMO_TOKENS / D,   /* tokens of a device */
+    OWN = DEMO_TOKENS / D,    /* tokens of a device */
     LOCAL = DEMO_EXPERTS / D, /* experts of a device */
 };
 
 static const size_t row_bytes = (size_t)2 * DEMO_HIDDEN;
 
-/* Tensors of the four devices, one behind the other in memory. */
+/* Tensors of the four devices, one after the other in memory. */
 struct views {
-    int64_t home_shape[2], choice_shape[2], rows_shape[D][2], traffic_shape[1], slots_shape[3],
-        hosts_shape[2];
+    int64_t own_shape[2], choice_shape[2], rows_shape[D][2], traffic_shape[1], slots_shape[3], hosts_shape[2];
     DLTensor tokens[D], indices[D], rows[D], traffic[D], weights[D], hosts;
 };
 
 static void set_views(struct views *v, struct demo *demo, uint16_t *tokens, uint16_t *rows)
 {
-    memcpy(v->home_shape, (int64_t[]){HOME, DEMO_HIDDEN}, sizeof v->home_shape);
-    memcpy(v->choice_shape, (int64_t[]){HOME, DEMO_K}, sizeof v->choice_shape);
-    memcpy(v->slots_shape, (int64_t[]){DEMO_K, HOME, DEMO_HIDDEN}, sizeof v->slots_shape);
+    memcpy(v->own_shape, (int64_t[]){OWN, DEMO_HIDDEN}, sizeof v->own_shape);
+    memcpy(v->choice_shape, (int64_t[]){OWN, DEMO_K}, sizeof v->choice_shape);
+    memcpy(v->slots_shape, (int64_t[]){DEMO_K, OWN, DEMO_HIDDEN}, sizeof v->slots_shape);
     memcpy(v->hosts_shape, (int64_t[]){DEMO_EXPERTS, D}, sizeof v->hosts_shape);
     v->traffic_shape[0] = D;
     v->hosts = sy_tensor(demo->hosts, SY_U16, 2, v->hosts_shape);
@@ -35,10 +34,10 @@ static void set_views(struct views *v, struct demo *demo, uint16_t *tokens, uint
         const int64_t first = demo->first[d * LOCAL],
                       end = d + 1 < D ? demo->first[(d + 1) * LOCAL] : DEMO_ROWS;
         memcpy(v->rows_shape[d], (int64_t[]){end - first, DEMO_HIDDEN}, sizeof v->rows_shape[d]);
-        v->tokens[d] = sy_tensor(tokens + d * HOME * DEMO_HIDDEN, SY_BF16, 2, v->home_shape);
+        v->tokens[d] = sy_tensor(tokens + d * OWN * DEMO_HIDDEN, SY_BF16, 2, v->own_shape);
         v->rows[d] = sy_tensor(rows + first * DEMO_HIDDEN, SY_BF16, 2, v->rows_shape[d]);
-        v->indices[d] = sy_tensor(demo->chosen + d * HOME * DEMO_K, SY_U16, 2, v->choice_shape);
-        v->weights[d] = sy_tensor(demo->chosen_weights + d * HOME * DEMO_K, SY_F32, 2, v->choice_shape);
+        v->indices[d] = sy_tensor(demo->chosen + d * OWN * DEMO_K, SY_U16, 2, v->choice_shape);
+        v->weights[d] = sy_tensor(demo->chosen_weights + d * OWN * DEMO_K, SY_F32, 2, v->choice_shape);
         v->traffic[d] = sy_tensor(demo->traffic + d * D, SY_I64, 1, v->traffic_shape);
     }
 }
@@ -56,7 +55,7 @@ static sy_status call_dispatch(sy_ctx *ctx, const void *call)
     return sy_all_to_all_dispatch(ctx, dispatch->comm, &dispatch->args);
 }
 
-/* The experts of each token in ascending order, and who hosts them. */
+/* The experts of each token in ascending order, and the devices that host them. */
 static bool make_mesh(struct demo *demo)
 {
     demo->chosen = demo_take(demo, DEMO_ROWS, sizeof *demo->chosen);
@@ -90,7 +89,7 @@ static bool traffic_is_right(const struct demo *demo)
             bool hit = false;
             for (int e = 0; e < LOCAL; e++)
                 hit = hit || map[e] != 0;
-            sent[t / HOME * D + q] += hit;
+            sent[t / OWN * D + q] += hit;
         }
     return memcmp(sent, demo->traffic, sizeof sent) == 0;
 }
@@ -103,13 +102,13 @@ static bool round_trip(struct demo *demo, struct views *v)
     if (!slots)
         return false;
     for (int64_t d = 0; d < D; d++)
-        out[d] = sy_tensor(slots + d * HOME * DEMO_K * DEMO_HIDDEN, SY_BF16, 3, v->slots_shape);
+        out[d] = sy_tensor(slots + d * OWN * DEMO_K * DEMO_HIDDEN, SY_BF16, 3, v->slots_shape);
     bool same =
         sy_all_to_all_combine(demo->ctx, demo->comm,
                               &(sy_all_to_all_combine_args){
                                   .input = v->rows, .routing = demo->routing, .output = out}) == SY_OK;
     for (int64_t i = 0; i < DEMO_ROWS && same; i++) {
-        const int64_t device = i / ((int64_t)HOME * DEMO_K), token = device * HOME + i % HOME;
+        const int64_t device = i / ((int64_t)OWN * DEMO_K), token = device * OWN + i % OWN;
         same = memcmp(slots + i * DEMO_HIDDEN, demo->hidden + token * DEMO_HIDDEN, row_bytes) == 0;
     }
     return same;
@@ -144,8 +143,8 @@ void demo_dispatch(struct demo *demo)
              (int)sent, (int)abroad, DEMO_ROWS);
     const bool good = step->good && traffic_is_right(demo) &&
                       memcmp(demo->travelled, demo->rows, DEMO_ROWS * row_bytes) == 0;
-    demo_tell(demo, step, "the four devices hold what moe_permute made, and without experts all comes back",
-              good && round_trip(demo, &v));
+    demo_print(demo, step, "the four devices hold what moe_permute made, and without experts all comes back",
+               good && round_trip(demo, &v));
 }
 
 /* ---- all_to_all_combine -------------------------------------------------------------------------------- */
@@ -176,8 +175,8 @@ void demo_combine(struct demo *demo)
                                                 (double)moved, &(struct bench_work){.copy_bytes = moved / 2});
     snprintf(step->what, sizeof step->what,
              "the same from four devices: rows return to the devices of their tokens and are summed");
-    demo_tell(demo, step, "every sum has the bits of moe_unpermute's",
-              step->good && memcmp(sums, demo->mixed, DEMO_TOKENS * row_bytes) == 0);
+    demo_print(demo, step, "every sum has the bits of moe_unpermute's",
+               step->good && memcmp(sums, demo->mixed, DEMO_TOKENS * row_bytes) == 0);
     for (size_t i = 0; i < (size_t)DEMO_TOKENS * DEMO_HIDDEN; i++) /* the residual connection */
         demo->hidden[i] = bf16_from_float(bf16_to_float(demo->hidden[i]) + bf16_to_float(demo->mixed[i]));
 }

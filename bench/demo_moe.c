@@ -57,7 +57,7 @@ static void widen(const uint16_t *from, size_t n, float *to)
 
 /* ---- moe_route ----------------------------------------------------------------------------------------- */
 
-/* Tokens have something in common, and that makes some experts popular, as in real models. */
+/* Tokens have a common component, which makes some experts popular, as in real models. */
 static void make_hidden(uint16_t *hidden)
 {
     uint64_t seed = 1;
@@ -112,8 +112,8 @@ static bool route_is_right(const struct demo *demo)
     return memcmp(visits, demo->load, sizeof visits) == 0;
 }
 
-/* One character per expert, the fuller the busier. */
-static void tell_load(struct demo *demo, struct demo_step *step)
+/* One character per expert; fuller means busier. */
+static void print_load(struct demo *demo, struct demo_step *step)
 {
     static const char ink[] = " .:-=+*#%@";
     char line[DEMO_EXPERTS + 1] = "";
@@ -152,11 +152,11 @@ void demo_route(struct demo *demo)
                      &(struct bench_work){.copy_bytes = in, .fill_bytes = out - in});
     snprintf(step->what, sizeof step->what, "picks %d of %d experts for each of %d tokens, and weighs them",
              DEMO_K, DEMO_EXPERTS, DEMO_TOKENS);
-    tell_load(demo, step);
+    print_load(demo, step);
     for (int e = 1; e < DEMO_EXPERTS; e++)
         demo->first[e] = demo->first[e - 1] + demo->load[e - 1];
-    demo_tell(demo, step, "every token has its 8 largest logits, weighed by a softmax over all 64",
-              route_is_right(demo));
+    demo_print(demo, step, "every token has its 8 largest logits, weighed by a softmax over all 64",
+               route_is_right(demo));
 }
 
 /* ---- moe_permute --------------------------------------------------------------------------------------- */
@@ -207,13 +207,13 @@ void demo_permute(struct demo *demo)
                      &(struct bench_work){.copy_bytes = out});
     snprintf(step->what, sizeof step->what,
              "copies each token to its %d experts: %d rows of 4 KiB, grouped by expert", DEMO_K, DEMO_ROWS);
-    demo_tell(demo, step, "every row is the token that sorted_indices leads to, none is missing or double",
-              step->good && permute_is_right(demo));
+    demo_print(demo, step, "every row is the token that sorted_indices leads to, none is missing or double",
+               step->good && permute_is_right(demo));
 }
 
 /* ---- The experts --------------------------------------------------------------------------------------- */
 
-/* SwiGLU of expert e on its rows: a and b have room for their inner values. */
+/* SwiGLU of expert e on its rows: a and b have space for their inner values. */
 static void expert(const struct demo *demo, int e, const float *x, float *a, float *b, float *out)
 {
     const float *const scale = demo->inner_scale + (size_t)e * DEMO_WIDTH;
@@ -238,7 +238,7 @@ static void all_experts(const struct demo *demo, const float *x, float *a, float
     }
 }
 
-/* Some answers once more, in double and straight from the definition. */
+/* Some results again, in double precision by the definition. */
 static bool experts_are_right(const struct demo *demo)
 {
     for (int row = 0, e = 0; row < DEMO_ROWS; row += DEMO_ROWS / 3) {
@@ -301,7 +301,7 @@ void demo_experts(struct demo *demo)
     step->bytes = 6.0 * DEMO_ROWS * DEMO_HIDDEN * DEMO_WIDTH;
     snprintf(step->what, sizeof step->what,
              "%d SwiGLU networks, %d wide, each work on the rows they were given", DEMO_EXPERTS, DEMO_WIDTH);
-    demo_tell(demo, step, "a sample of the answers is what double precision gives", experts_are_right(demo));
+    demo_print(demo, step, "a sample of the answers is what double precision gives", experts_are_right(demo));
 }
 
 /* ---- moe_unpermute ------------------------------------------------------------------------------------- */
@@ -311,7 +311,7 @@ static sy_status call_unpermute(sy_ctx *ctx, const void *args)
     return sy_moe_unpermute(ctx, args);
 }
 
-/* Every sum once more, to the last bit: f32, experts ascending, one rounding at the end. */
+/* Every sum again, to the last bit: f32, experts ascending, one rounding at the end. */
 static bool unpermute_is_right(const struct demo *demo)
 {
     for (int64_t t = 0; t < DEMO_TOKENS; t++)
@@ -365,6 +365,6 @@ void demo_unpermute(struct demo *demo)
                      &(struct bench_work){.copy_bytes = moved / 2});
     snprintf(step->what, sizeof step->what,
              "brings the answers back: each token gets the weighted sum of its %d", DEMO_K);
-    demo_tell(demo, step, "every sum is right to the last bit, and permuted rows come back unchanged",
-              step->good && unpermute_is_right(demo) && round_trip(demo, back));
+    demo_print(demo, step, "every sum is right to the last bit, and permuted rows come back unchanged",
+               step->good && unpermute_is_right(demo) && round_trip(demo, back));
 }

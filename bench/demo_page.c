@@ -61,7 +61,7 @@ static void put_time(FILE *out, double seconds)
             strcmp(unit, " us") == 0 ? "&micro;s" : unit + 1);
 }
 
-/* How the step stands to its limit: a bar, or for plain C the reason why there is none. */
+/* The step's share of its limit: a bar, or for plain C the reason why there is none. */
 static void put_share(FILE *out, const struct demo_step *step)
 {
     const double percent = 100 * step->share;

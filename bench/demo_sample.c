@@ -9,8 +9,8 @@
 
 #include "cli/number.h"
 
-/* A head of rank 16 in place of a vocabulary matrix of 200 MB: what is common in all texts, as 1 / rank, and how well
-   a token goes with the features of the sequence. */
+/* A head of rank 16 in place of a vocabulary matrix of 200 MB: the frequency of a token, as 1 / rank, and how well it
+   matches the features of the sequence. */
 static void make_logits(const struct demo *demo, const float *tokens, const float *common, uint16_t *logits)
 {
     for (int b = 0; b < DEMO_TOKENS; b++) {
@@ -40,7 +40,7 @@ static uint16_t *head(struct demo *demo)
     return logits;
 }
 
-/* ---- The truth ----------------------------------------------------------------------------------------- */
+/* ---- Expected results ---------------------------------------------------------------------------------- */
 
 /* The most likely tokens of a row, best first, by insertion; lower tokens first among equals. */
 static void most_likely(const uint16_t *logits, int32_t best[DEMO_SHOWN])
@@ -64,7 +64,7 @@ static double mass(const uint16_t *logits, int32_t token, int32_t best)
     return exp(x / (double)DEMO_TEMPERATURE);
 }
 
-/* The picked token is a survivor, and the survivors are the shortest prefix of the best k that holds top-p of them. */
+/* The picked token is a candidate, and the candidates are the shortest prefix of the best k that holds top-p of them. */
 static bool sample_is_right(const uint16_t *logits, int64_t kept, int64_t token)
 {
     int32_t best[DEMO_SHOWN];
@@ -86,7 +86,7 @@ static bool sample_is_right(const uint16_t *logits, int64_t kept, int64_t token)
     return found && sum >= (p - 1e-5) * total && sum - weight[kept - 1] < (p + 1e-5) * total;
 }
 
-/* What the page shows of row 0. */
+/* The data of row 0 for the page. */
 static void remember(struct demo *demo, const uint16_t *logits, int64_t kept, int64_t token)
 {
     most_likely(logits, demo->likely_token);
@@ -106,7 +106,7 @@ static sy_status call_sample(sy_ctx *ctx, const void *args)
     return sy_sample(ctx, args);
 }
 
-static void tell_tokens(struct demo_step *step, const int64_t *token)
+static void print_tokens(struct demo_step *step, const int64_t *token)
 {
     int at = snprintf(step->detail, sizeof step->detail, "next tokens:");
     for (int b = 0; b < 10 && at > 0 && (size_t)at < sizeof step->detail; b++)
@@ -148,8 +148,8 @@ void demo_sample(struct demo *demo)
         good = sample_is_right(logits + (size_t)b * DEMO_VOCAB, kept[b], token[b]);
     if (good) {
         remember(demo, logits, kept[0], token[0]);
-        tell_tokens(step, token);
+        print_tokens(step, token);
     }
-    demo_tell(demo, step,
-              "the survivors are the shortest list that holds 0.9 of the best 50, each token is one", good);
+    demo_print(demo, step,
+               "the survivors are the shortest list that holds 0.9 of the best 50, each token is one", good);
 }

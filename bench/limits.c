@@ -1,5 +1,5 @@
 /*
- * The limits of the machine: copy, fill and read on all threads, through memory the caches have forgotten.
+ * The limits of the machine: copy, fill and read on all threads, through memory that is not in the caches.
  */
 #define _XOPEN_SOURCE 700 /* posix_memalign */
 
@@ -14,14 +14,14 @@
 
 int64_t bench_sets(size_t bytes_of_one)
 {
-    enum { MOST = 4096 }; /* sets of a few KiB: by then their pages are what the processor has forgotten */
+    enum { MOST = 4096 }; /* for sets of a few KiB: with so many, their pages are evicted from the TLB */
     const size_t sets = bench_cold_bytes() / (bytes_of_one + 1) + 1;
     return sets > MOST ? MOST : (int64_t)sets;
 }
 
 /* ---- Threads ------------------------------------------------------------------------------------------- */
 
-/* The same OpenMP threads that the library uses: two pools would fight for the cores. */
+/* The same OpenMP threads that the library uses: two pools would compete for the cores. */
 int bench_limit_threads(int threads)
 {
 #ifdef _OPENMP
@@ -59,7 +59,7 @@ static void fill_span(const struct span *span)
         memset(span->to, 0, span->bytes);
 }
 
-/* Two words at a time, each loaded by itself: what is read stays in registers under every compiler. */
+/* Two words at a time, loaded separately, so that every compiler keeps them in registers. */
 typedef uint64_t pair __attribute__((vector_size(16)));
 
 static inline pair load(const unsigned char *from)
@@ -74,14 +74,14 @@ static inline pair read_line(const unsigned char *from)
     return (load(from) ^ load(from + 16)) ^ (load(from + 32) ^ load(from + 48));
 }
 
-/* A store nobody can leave out keeps the loads. */
+/* A store that the compiler cannot remove keeps the loads. */
 static inline void keep(const struct span *span, pair sum)
 {
     *(volatile unsigned char *)span->to = (unsigned char)(sum[0] ^ sum[1]);
 }
 
-/* Each stream has a part of the span to itself. How many are best differs between processors: some follow one
-   stream better, some keep more loads in flight with several. */
+/* Each stream reads its own part of the span. The best number differs between processors: some prefetch one stream
+   better, some keep more loads in flight with several. */
 static void read_1(const struct span *span)
 {
     pair a = {0};
@@ -166,7 +166,7 @@ static double timed(void (*work)(const struct span *), struct bench_arena *arena
         return 0;
     if (arena->at + bytes > arena->bytes)
         arena->at = 0;
-    /* Starting threads costs more than they save on little work; an operator may know that too. */
+    /* For little work, starting threads costs more than it saves; operators use fewer threads then, too. */
     if (bytes < (size_t)128 << 10)
         threads = 1;
     const struct span span = {arena->from + arena->at, arena->to + arena->at, bytes};

@@ -1,6 +1,6 @@
 /*
- * What is known of the machine: the processor's name and its last-level cache, from the files in which Linux
- * tells them. Elsewhere, or where they are hidden, the fields stay empty and the caches count as usual ones.
+ * The processor's name and its last-level cache, from the files of Linux. On other systems, or where these
+ * files are hidden, the fields are empty and a usual cache size is assumed.
  */
 #define _XOPEN_SOURCE 700 /* sysconf names, gmtime_r */
 
@@ -26,7 +26,7 @@ static bool first_line(const char *path, char *text, int bytes)
 
 /* ---- The processor ------------------------------------------------------------------------------------- */
 
-/* Arm processors give numbers. These are the ones servers have; another is shown by its numbers. */
+/* Arm processors report numbers. These are those of servers; others are shown by number. */
 static const struct {
     long implementer, part;
     const char *name;
@@ -85,7 +85,7 @@ static bool cache_file(int index, const char *name, char *text, int bytes)
     return first_line(path, text, bytes);
 }
 
-/* How many numbers a list such as "0-3,8" names. */
+/* The length of a list such as "0-3,8". */
 static int count_list(const char *text)
 {
     int count = 0;
@@ -129,7 +129,7 @@ struct bench_machine bench_machine(void)
     return machine;
 }
 
-/* Three times what all last-level caches hold, and enough for the usual ones where that is not known. */
+/* Three times the size of all last-level caches, or enough for usual ones where that is not known. */
 size_t bench_cold_bytes(void)
 {
     const size_t least = (size_t)128 << 20, most = (size_t)4 << 30;

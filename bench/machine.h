@@ -1,5 +1,5 @@
 /*
- * What is known of the machine a run is made on.
+ * Properties of the machine.
  */
 #ifndef SWITCHYARD_BENCH_MACHINE_H
 #define SWITCHYARD_BENCH_MACHINE_H
@@ -17,7 +17,7 @@ struct bench_machine {
 
 struct bench_machine bench_machine(void);
 
-/* A rotation through this many bytes finds none of them in a cache when it comes round. */
+/* After a rotation through this many bytes none of them is in a cache. */
 size_t bench_cold_bytes(void);
 
 #endif

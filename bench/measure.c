@@ -1,5 +1,5 @@
 /*
- * Checks a case, then times it: medians of interleaved repetitions beside its limit.
+ * Checks a case, then times it and its limit: medians of interleaved repetitions.
  */
 #include "report.h"
 
@@ -15,7 +15,7 @@ static int repeats_within(double seconds)
     return seconds >= least_seconds ? 1 : (int)(least_seconds / fmax(seconds, 1e-8)) + 1;
 }
 
-/* Short samples are the ones a busy machine disturbs, and the cheap ones: they get more turns, about 60 ms. */
+/* Short samples are disturbed most by a busy machine, and are cheap: they get more turns, about 60 ms. */
 static int turns_for(const struct bench *bench, double seconds)
 {
     if (bench->quick)
@@ -26,8 +26,8 @@ static int turns_for(const struct bench *bench, double seconds)
     return turns < LEAST_TURNS ? LEAST_TURNS : turns > MOST_TURNS ? MOST_TURNS : turns;
 }
 
-/* Cold, every call meets the next buffers. Warm, always the same, and a call that is not timed goes first: what
-   ran in between has left other things in the caches. */
+/* Cold: every call uses the next buffers. Warm: always the same, after a call that is not timed, because other code has
+   used the caches in between. */
 static double time_run(struct bench_call *subject, bool warm, int inner, int64_t *turn)
 {
     if (warm)
@@ -49,7 +49,7 @@ static double time_limit(struct bench *bench, struct bench_call *subject, bool w
     return sum / inner;
 }
 
-/* The plain loop may take seconds where the operator takes milliseconds: then once is enough. */
+/* The plain loop may take seconds where the operator takes milliseconds: then it runs once. */
 static double time_plain(struct bench *bench, struct bench_call *subject, bool warm, int64_t turn)
 {
     enum { MOST = 5 };
@@ -61,14 +61,14 @@ static double time_plain(struct bench *bench, struct bench_call *subject, bool w
             bench_plain(subject, warm ? turn : turn++);
         seconds[n] = (bench_now() - begin) / inner;
         if (n == 0 && inner == 1 && seconds[0] < least_seconds)
-            inner = repeats_within(seconds[0]); /* again, and this one counts */
+            inner = repeats_within(seconds[0]); /* the second call is timed */
         else
             n++;
     } while (n < (bench->quick ? 1 : MOST) && (n == 0 || seconds[0] < 0.1));
     return bench_median(seconds, n);
 }
 
-/* Operator and limit take turns, so that a slow moment of the machine meets both. */
+/* Operator and limit alternate, so that a slow phase of the machine affects both. */
 static struct bench_times measure(struct bench *bench, struct bench_call *subject, bool warm)
 {
     struct bench_times times = {.warm = warm};

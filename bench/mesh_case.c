@@ -1,5 +1,5 @@
 /*
- * Who goes where, counted with nothing but loops over all tokens.
+ * Which token goes to which device, counted with plain loops over all tokens.
  */
 #include "mesh_case.h"
 

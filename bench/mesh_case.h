@@ -1,6 +1,6 @@
 /*
- * Tokens of several devices and the experts they chose: what an exchange between devices is given, and what it must come
- * to, counted by hand.
+ * Tokens of several devices and the experts they chose: the input of an exchange between devices, and the expected
+ * result, from plain loops.
  */
 #ifndef SWITCHYARD_BENCH_MESH_CASE_H
 #define SWITCHYARD_BENCH_MESH_CASE_H
@@ -18,7 +18,7 @@ struct mesh_case {
     int64_t *sent;     /* [D,D] tokens of p that go to q, at p*D + q */
 };
 
-/* Chooses as bench_route does. False: no memory. mesh_case_free is right in any case. */
+/* Chooses as bench_route does. False: no memory. Call mesh_case_free in either case. */
 bool mesh_case_make(struct mesh_case *m, int devices, int64_t tokens, int64_t experts, int64_t k,
                     uint64_t seed);
 void mesh_case_free(struct mesh_case *m);

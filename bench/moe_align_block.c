@@ -25,7 +25,7 @@ static void make(struct bench_call *c)
     c->bytes = (double)(bench_bytes(a->ids) + bench_bytes(a->sorted_slots) + bench_bytes(a->block_experts));
 }
 
-/* One pass over the slots for every expert: the definition, not a way to do it. */
+/* One pass over the slots for every expert: the definition, not an efficient method. */
 static void plain(const struct bench_call *c)
 {
     const sy_moe_align_block_args *const a = c->args;

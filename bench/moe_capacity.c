@@ -1,5 +1,5 @@
 /*
- * moe_capacity: the price of a call. Must read: 8 bytes per expert, which is also the limit.
+ * moe_capacity: the cost of a call. Must read: 8 bytes per expert, which is also the limit.
  */
 #include "described.h"
 

@@ -29,7 +29,7 @@ static void make(struct bench_call *c)
     c->bytes = (double)(k + 1) * (double)bench_bytes(a->tokens) + 8.0 * (double)(tokens * k);
 }
 
-/* One pass over the slots for every expert: the definition, not a way to do it. */
+/* One pass over the slots for every expert: the definition, not an efficient method. */
 static void plain(const struct bench_call *c)
 {
     const sy_moe_permute_ids_args *const a = c->args;

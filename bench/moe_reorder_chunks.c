@@ -36,7 +36,7 @@ static void make(struct bench_call *c)
     c->bytes = bench_work_bytes(&c->limit);
 }
 
-/* For every chunk its place is summed up anew. */
+/* The place of every chunk is summed up from the start. */
 static void plain(const struct bench_call *c)
 {
     const sy_moe_reorder_chunks_args *const a = c->args;

@@ -2,7 +2,7 @@
  * moe_route: must move the logits, read once; ids and weights are small. The limit is a read of the logits.
  * The plain loop scores a row with the exponential of libm in double precision and inserts every expert into
  * a list of the best k. Its rounding is not the operator's, so an expert whose value is within 1e-6 of the
- * one it finds counts as right; the operator's own tests check the last bit.
+ * one it finds counts as correct; the operator's own tests check the last bit.
  */
 #include "described.h"
 
@@ -29,7 +29,7 @@ static const char *const shapes[] = {
 
 static const double margin = 1e-6;
 
-/* A row as the plain loop sees it. */
+/* A row of the plain loop. */
 struct plain_row {
     double x[MOST_EXPERTS], score[MOST_EXPERTS], value[MOST_EXPERTS];
     int64_t best[MOST_K];

@@ -33,7 +33,7 @@ static void make(struct bench_call *c)
     c->bytes = (double)moved + (double)(6 * tokens * experts + 8 * rows);
 }
 
-/* Sixteen sums side by side, then halves on halves: the order that is promised, for rows of up to 8192. */
+/* Sixteen partial sums, then added by halves: the documented order, for rows of up to 8192. */
 static float plain_dot(const uint16_t *a, const uint16_t *b, int64_t n)
 {
     float lane[16] = {0};

@@ -1,7 +1,7 @@
 /*
  * One Python process per operator: the cases as JSON on its standard input, times as JSON on its standard output.
- * This process waits and does nothing meanwhile. Whatever goes wrong over there leaves the peers out and is told
- * in a note; it never fails the run.
+ * This process waits and does nothing meanwhile. An error there leaves the peers out and
+ * is reported in a note; it never fails the run.
  */
 #include "peers.h"
 
@@ -27,7 +27,7 @@ const char *peers_interpreter(void)
     return usual && usual[0] != '\0' ? usual : "python3";
 }
 
-/* ---- The question -------------------------------------------------------------------------------------- */
+/* ---- The request --------------------------------------------------------------------------------------- */
 
 /* The n-th timed case of an operator with these buffers, or NULL. */
 static const struct bench_record *record_of(const struct bench *bench, const struct bench_op *op, bool warm,
@@ -62,7 +62,7 @@ static void write_request(const struct bench *bench, const struct bench_op *op, 
 
 /* ---- The process --------------------------------------------------------------------------------------- */
 
-/* The end of what a process complained, without what could break a line. */
+/* The end of a process's error messages, without control characters. */
 static void last_line(FILE *file, char *text, size_t bytes)
 {
     char line[256];
@@ -75,7 +75,7 @@ static void last_line(FILE *file, char *text, size_t bytes)
     }
 }
 
-/* Files and not pipes: neither side ever waits for the other to read. False after a note. */
+/* Files instead of pipes: neither side waits for the other to read. False after a note. */
 static bool run_python(struct bench *bench, const struct bench_op *op, FILE *in, FILE *out, FILE *err)
 {
     char name[] = "-c", *const arguments[] = {(char *)peers_interpreter(), name, (char *)bench_peers_py,
@@ -116,7 +116,7 @@ static void copy_text(char *to, size_t bytes, const json_t *object, const char *
     printable(to, bytes, text ? text : "");
 }
 
-/* Versions and absences, each said once however many operators there are. */
+/* Versions and missing libraries, each reported once for all operators. */
 static void note_peers(struct bench *bench, const json_t *answer)
 {
     const json_t *const found = json_object_get(answer, "peers");
@@ -190,7 +190,7 @@ static void read_answer(struct bench *bench, const struct bench_op *op, bool war
     json_decref(answer);
 }
 
-static void ask(struct bench *bench, const struct bench_op *op, bool warm)
+static void run_peers(struct bench *bench, const struct bench_op *op, bool warm)
 {
     FILE *const in = tmpfile(), *const out = tmpfile(), *const err = tmpfile();
     report_progress(bench, "peers of %s, by %s ...", op->name, peers_interpreter());
@@ -213,5 +213,5 @@ void peers_run(struct bench *bench, const struct bench_op *op)
 {
     for (int warm = 0; op->peers && warm < 2; warm++)
         if (record_of(bench, op, warm, 0))
-            ask(bench, op, warm);
+            run_peers(bench, op, warm);
 }

@@ -1,12 +1,12 @@
 /*
- * The same work by PyTorch and NumPy, beside the operators: bench/peers.py, run by the Python of the machine.
+ * The same work by PyTorch and NumPy, for comparison: bench/peers.py, run by the machine's Python.
  */
 #ifndef SWITCHYARD_BENCH_PEERS_H
 #define SWITCHYARD_BENCH_PEERS_H
 
 #include "bench.h"
 
-/* bench/peers.py, put into the program by the build, so that it works from anywhere. */
+/* bench/peers.py, embedded by the build, so that it works from anywhere. */
 extern const char bench_peers_py[];
 
 /* One form of a peer at one shape. */
@@ -18,12 +18,12 @@ struct peer_result {
     int turns;
 };
 
-/* The interpreter that is asked: SWITCHYARD_PYTHON, else PYTHON, else python3. */
+/* The interpreter: SWITCHYARD_PYTHON, else PYTHON, else python3. */
 const char *peers_interpreter(void);
 
 /*
- * Lets the peers do the cases of an operator that were timed, and reports what they say. An operator that has no
- * peers is no trouble; an interpreter or library that is missing is one note of the report.
+ * Runs the timed cases of an operator with the peers, and reports their times. An operator without peers is skipped; a
+ * missing interpreter or library is a note in the report.
  */
 void peers_run(struct bench *bench, const struct bench_op *op);
 

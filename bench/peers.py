@@ -7,7 +7,7 @@ cold_bytes (0: always the same ones), as in the C part.
 """
 import sys
 
-sys.path[:] = [path for path in sys.path if path]  # with -c the current folder comes first: nothing in it is meant
+sys.path[:] = [path for path in sys.path if path]  # with -c Python looks in the current folder first: remove it
 
 import importlib
 import json
@@ -21,7 +21,7 @@ MOST_SETS = 4096
 
 
 class Wrong(Exception):
-    """A peer's result is not what it should be; it is not timed."""
+    """A peer's result is wrong; it is not timed."""
 
 
 def right(condition):
@@ -54,11 +54,11 @@ def measure(call, quick):
 
 
 def sets_of(size, cold_bytes):
-    """How many buffers of a size make the caches forget the first before it comes round again."""
+    """How many buffers of a size evict the first from the caches before it is used again."""
     return min(MOST_SETS, cold_bytes // max(size, 1) + 1)
 
 
-# ---- Inputs that need no library ---------------------------------------------------------------------------------
+# ---- Inputs without a library ------------------------------------------------------------------------------------
 
 
 def routing(tokens, experts, k, seed=7):
@@ -88,7 +88,7 @@ def slots_of(case, seed=5):
 
 
 def paged(case, seed=3):
-    """Block table, positions, and the cache rows they lead to."""
+    """Block table, positions, and the cache rows they select."""
     draw = random.Random(seed)
     per_row = case["tokens"] // case["block"]
     blocks = list(range(case["sequences"] * per_row))
@@ -202,7 +202,7 @@ def torch_gather(torch, case, cold):
 
 
 def torch_select(torch, case, bias):
-    """The choice of experts from scores: topk, or the topk of the groups that stay. Forms into new memory and with out=."""
+    """The choice of experts from scores: topk, or the topk of the kept groups. Forms into new memory and with out=."""
     tokens, experts, k, groups = case["tokens"], case["experts"], case["k"], case["groups"]
     size = experts // max(groups, 1)
     weights, ids = torch.ones(tokens, k), torch.ones(tokens, k, dtype=torch.int64)
@@ -234,7 +234,7 @@ def torch_select(torch, case, bias):
 
 
 def best_of(values, n):
-    """The places of the n largest, the first of them first."""
+    """The places of the n largest, in ascending order."""
     return sorted(range(len(values)), key=lambda i: (-values[i], i))[:n]
 
 
@@ -298,7 +298,7 @@ def torch_route(torch, case, cold):
 
 
 def torch_logits(torch, case, cold):
-    """Logits like a language model's, or N(0,1); a few rows are made, the other sets are turned copies."""
+    """Logits like a language model's, or N(0,1); a few rows are generated, the other sets are rotated copies."""
     shape, kind = (case["batch"], case["vocab"]), torch_type(torch, case)
     first = torch.randn(shape)
     if not case["flat"]:
@@ -372,7 +372,7 @@ def torch_sort(torch, case, x):
 
 
 def torch_sample(torch, case, cold):
-    if case["noise"] == "q" or case["masked"]:  # the same paths with noise, a mask or overrides from outside: nothing new
+    if case["noise"] == "q" or case["masked"]:  # the same forms with other inputs: not timed again
         return
     x = torch_logits(torch, case, cold)
     n, k = len(x), case["top_k"]
@@ -380,7 +380,7 @@ def torch_sample(torch, case, cold):
     probs, noise = (torch.ones(case["batch"], case["vocab"]) for _ in range(2))
 
     def check(result):
-        """Every token is at least as good as the last that may be chosen."""
+        """Every token has at least the logit of the last candidate."""
         picked = x[0].gather(1, result.view(-1, 1)).float().view(-1).tolist()
         last = {"greedy": 1, "draw": k or case["vocab"]}[case["noise"]]
         for row, value in zip(x[0][:2].float().tolist(), picked):
@@ -423,7 +423,7 @@ def numpy_permute(numpy, case, cold):
         chosen = numpy.nonzero(routing_map.T)
         return x[i % n].take(chosen[1], 0), probs.T[chosen]
 
-    def out(i):  # the mode that needs no buffer in between
+    def out(i):  # the mode without an intermediate buffer
         chosen = numpy.nonzero(routing_map.T)
         return numpy.take(x[i % n], chosen[1], 0, out=y[i % n], mode="clip"), probs.T[chosen]
 

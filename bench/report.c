@@ -1,5 +1,5 @@
 /*
- * Printing: progress on a terminal, and what the formats say alike.
+ * Printing: progress on a terminal, and texts that the formats share.
  */
 #include "report.h"
 
@@ -19,7 +19,7 @@ static void clear_progress(struct bench *bench)
     bench->progress_width = 0;
 }
 
-/* Half a line of JSON on the same terminal leaves no line for progress. */
+/* No progress line if JSON is printed to the same terminal. */
 void report_progress(struct bench *bench, const char *format, ...)
 {
     char line[80];
@@ -74,7 +74,7 @@ void report_note(struct bench *bench, const char *format, ...)
         memcpy(bench->notes[bench->n_notes++], text, sizeof text);
 }
 
-/* ---- Said alike ---------------------------------------------------------------------------------------- */
+/* ---- Shared texts -------------------------------------------------------------------------------------- */
 
 const char *report_limit_name(const struct bench_work *limit)
 {

@@ -1,6 +1,6 @@
 /*
- * What the measuring hands to the printing. A format is a row of functions: a table for people, one JSON object
- * for programs, a Markdown table for documents.
+ * Interface between measuring and printing. A format is a table of functions: a table for people, one JSON
+ * object for programs, a Markdown table for documents.
  */
 #ifndef SWITCHYARD_BENCH_REPORT_H
 #define SWITCHYARD_BENCH_REPORT_H
@@ -26,10 +26,10 @@ struct report_format {
 
 extern const struct report_format report_text, report_json, report_markdown;
 
-/* One line on stderr, when that is a terminal, until the next row takes its place. */
+/* One line on stderr, if that is a terminal, until the next row replaces it. */
 void report_progress(struct bench *bench, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Through the format of the run, on a line that progress has left. */
+/* In the format of the run, after the progress line is cleared. */
 void report_row(struct bench *bench, const struct bench_call *subject, const struct bench_times *times);
 void report_failure(struct bench *bench, const char *op, const char *shape, const char *reason);
 void report_peer(struct bench *bench, const struct peer_result *result);
@@ -37,7 +37,7 @@ void report_peer(struct bench *bench, const struct peer_result *result);
 /* Kept for the end; the same note twice is one. */
 void report_note(struct bench *bench, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* ---- Said alike in several formats --------------------------------------------------------------------- */
+/* ---- Texts shared by several formats ------------------------------------------------------------------- */
 
 const char *report_limit_name(const struct bench_work *limit); /* "read", "fill", "copy", "copy+fill" */
 double report_rate(const struct bench_call *subject, const struct bench_times *times); /* bytes per second */
@@ -45,7 +45,7 @@ double report_share(const struct bench_call *subject,
                     const struct bench_times *times); /* of the limit's rate */
 
 const char *report_buffers(const struct bench *bench); /* "cold", "warm", "cold and warm" */
-bool report_names_buffers(const struct bench *bench);  /* in every row: only when both are asked for */
+bool report_names_buffers(const struct bench *bench);  /* in every row: only when both are measured */
 
 void report_print_machine(const struct bench *bench); /* "Arm Neoverse-V1, 2 CPUs, last-level cache 32 MiB" */
 void report_print_limits(const struct bench *bench);  /* "copy 90.5 GB/s (read and written), fill ..."      */

@@ -1,5 +1,5 @@
 /*
- * The table for documents, under a paragraph that tells all one needs to judge or repeat it.
+ * The table for documents, under a paragraph with all that is needed to assess or repeat it.
  */
 #include "report.h"
 

@@ -34,7 +34,7 @@ static void row(struct bench *bench, const struct bench_call *subject, const str
            times->run / times->limit, bench_time(times->plain).text, times->plain / times->run);
 }
 
-/* The line on stderr has said it. */
+/* It was printed on stderr. */
 static void failure(struct bench *bench, const char *op, const char *shape, const char *reason)
 {
     (void)bench, (void)op, (void)shape, (void)reason;

@@ -115,7 +115,7 @@ static void make_row(const struct bench_call *c, const DLTensor *x, int64_t firs
                     (float)(20 - 1.5 * log(1 + (double)r)));
 }
 
-/* A few rows are made, the rest are turned copies: making numbers is slower than all that is measured. */
+/* A few rows are generated, the rest are rotated copies: generating numbers is slower than the calls. */
 static BENCH_FILLER(fill_logits)
 {
     enum { MADE = 8 };
@@ -138,7 +138,7 @@ static BENCH_FILLER(fill_logits)
     }
 }
 
-/* Exponential noise, whose race picks a token with its probability. */
+/* Exponential noise: the token of the largest prob / noise is drawn with its probability. */
 static BENCH_FILLER(fill_exponential)
 {
     for (int64_t i = 0; i < bench_count(x); i++)

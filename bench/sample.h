@@ -1,5 +1,5 @@
 /*
- * What the cases of sample and their plain loop share.
+ * Shared by the cases of sample and their plain loop.
  */
 #ifndef SWITCHYARD_BENCH_SAMPLE_H
 #define SWITCHYARD_BENCH_SAMPLE_H
@@ -13,7 +13,7 @@ struct sample_candidate {
     int32_t token;
 };
 
-/* What the plain loop finds right: a range, one wide except beside a boundary. */
+/* The results that the plain loop accepts: a range, of length one except near a boundary. */
 struct sample_answer {
     int64_t token_low, token_high;
     int64_t kept_low, kept_high;

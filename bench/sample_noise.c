@@ -1,5 +1,5 @@
 /*
- * sample_noise: must write 4 bytes per token, which is also the limit; the time goes into ten rounds of Philox and a
+ * sample_noise: must write 4 bytes per token, which is also the limit; most time is spent in ten rounds of Philox and a
  * logarithm.
  */
 #include "described.h"

@@ -1,6 +1,6 @@
 /*
- * sample_overrides: must read 4 bytes per token of the lists, which is also the limit. The plain loop does what is done
- * without it: counts for the whole vocabulary, and a walk over all logits of the row.
+ * sample_overrides: must read 4 bytes per token of the lists, which is also the limit. The plain loop is the usual
+ * method: counts for the whole vocabulary, and a pass over all logits of the row.
  */
 #include "described.h"
 

@@ -1,8 +1,8 @@
 /*
- * What sample must find, by a plain loop that does what the words say in double precision: the best k by
- * insertion or all by sorting, softmax, running sum; then one draw inverted in index order, or the largest
- * weight beside its noise. Its sums are not the operator's integers, so where a cut or a draw falls within 1e-4
- * of a boundary both sides count as right; the operator's own tests check the last bit.
+ * The expected results of sample, by a plain loop in double precision: the best k by insertion or all by sorting,
+ * softmax, running sum; then one draw inverted in index order, or the largest weight / noise. Its sums are not
+ * the operator's integers, so where a cut or a draw is within 1e-4 of a boundary both sides count as correct;
+ * the operator's own tests check the last bit.
  */
 #include "sample.h"
 
@@ -62,7 +62,7 @@ static int64_t all(const struct sample_block *b, int64_t row)
     return b->vocab;
 }
 
-/* Of the first n: their weights into the list's own places, and the sum, smallest first. */
+/* Stores the weights of the first n in the list, and returns their sum, smallest first. */
 static double weigh(const struct sample_block *b, int64_t n, double *weights)
 {
     float top = b->list[0].logit;
@@ -121,7 +121,7 @@ static int64_t invert(const struct sample_block *b, double total, double u)
     return last;
 }
 
-/* The token whose weight is largest beside its noise. */
+/* The token with the largest weight / noise. */
 static int64_t race(const struct sample_block *b, int64_t row, int64_t kept)
 {
     const float *const q = (const float *)b->args.q->data + row * b->vocab;

@@ -1,7 +1,7 @@
 /*
- * Messages, the walk over the arguments, and what every command accepts. Written by hand and not with getopt,
- * because options depend on the operator named before them, values may be negative, and a message must name
- * the option as it was typed.
+ * Messages, argument parsing, and the common options. Written by hand and not with getopt, because options
+ * depend on the operator named before them, values may be negative, and a message must name the option as it
+ * was typed.
  */
 #include "cli.h"
 
@@ -12,7 +12,7 @@
 
 #include "number.h"
 
-/* Names and values may hold anything: a message stays one line. */
+/* Names and values may hold any bytes: they are escaped so that a message is one line. */
 static void print_message(const char *format, va_list list) __attribute__((format(printf, 1, 0)));
 static void print_message(const char *format, va_list list)
 {
@@ -44,7 +44,7 @@ int plain_error(const char *format, ...)
 
 /* ---- Arguments ----------------------------------------------------------------------------------------- */
 
-/* -1 and a lone dash are words: a value may be negative, and nothing here has one-letter options but -h. */
+/* -1 and a lone dash are words: a value may be negative, and -h is the only one-letter option. */
 static bool is_option(const char *text)
 {
     return text[0] == '-' && text[1] != '\0' && !isdigit((unsigned char)text[1]);
@@ -93,7 +93,7 @@ const char *arg_switch(struct arg_list *list, const struct arg *arg)
     return "true";
 }
 
-bool arg_wants_help(const struct arg_list *list)
+bool arg_has_help(const struct arg_list *list)
 {
     for (int i = list->next; i < list->count && strcmp(list->texts[i], "--") != 0; i++)
         if (strcmp(list->texts[i], "--help") == 0 || strcmp(list->texts[i], "-h") == 0)
@@ -155,7 +155,7 @@ sy_ctx *common_context(const struct common *common)
 
 /* ---- Names --------------------------------------------------------------------------------------------- */
 
-/* Edits (insert, delete, replace) between two short texts; long ones count as far apart. */
+/* Edit distance (insert, delete, replace) of two short texts; a large number for long ones. */
 static int distance(const char *a, const char *b)
 {
     int row[64];

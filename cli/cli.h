@@ -1,5 +1,5 @@
 /*
- * What the commands share: exit codes, messages, the argument walker, the context options.
+ * Shared by the commands: exit codes, messages, argument parsing, the context options.
  */
 #ifndef SWITCHYARD_CLI_CLI_H
 #define SWITCHYARD_CLI_CLI_H
@@ -15,19 +15,19 @@ struct team;
 
 enum exit_code {
     EXIT_DONE = 0,
-    EXIT_REFUSED = 1, /* the operator refused its input, a comparison or check failed */
-    EXIT_USAGE = 2,   /* wrong command line, or a file that cannot be read or written */
+    EXIT_REJECTED = 1, /* the operator rejected its input, or a comparison or check failed */
+    EXIT_USAGE = 2,    /* wrong command line, or a file that cannot be read or written */
 };
 
 /* ---- Messages: one line on stderr, always `switchyard: ...` -------------------------------------------- */
 
 /*
- * Says what is wrong and where help is (`help` = "run moe_permute"; NULL: the general help). Returns
+ * Prints the error and the command for help (`help` = "run moe_permute"; NULL: the general help). Returns
  * EXIT_USAGE.
  */
 int usage_error(const char *help, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The same without the hint: a file or the machine is at fault, not the command line. Returns EXIT_USAGE. */
+/* The same without the hint, for errors of a file or the machine. Returns EXIT_USAGE. */
 int plain_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- Arguments ----------------------------------------------------------------------------------------- */
@@ -45,23 +45,23 @@ struct arg {
     enum arg_kind kind;
     const char *text;  /* the word, or the option's name after its dashes                          */
     int length;        /* of the name: it may end at '='                                            */
-    const char *value; /* what stands after '=', NULL when nothing does; arg_value asks for one      */
+    const char *value; /* the text after '=', or NULL; arg_value then takes the next argument        */
 };
 
 /* True for the option of this name. */
 bool arg_is(const struct arg *arg, const char *name);
 
-/* Takes the next argument. A single dash or a negative number is a word. */
+/* Reads the next argument. A single dash or a negative number is a word. */
 struct arg arg_next(struct arg_list *list);
 
-/* The option's value: after '=', else the next argument whatever it looks like; NULL when there is none. */
+/* The option's value: after '=', else the next argument, even one with dashes; NULL when there is none. */
 const char *arg_value(struct arg_list *list, const struct arg *arg);
 
 /* For a switch: the value after '=', else a following `true` or `false`, else "true". */
 const char *arg_switch(struct arg_list *list, const struct arg *arg);
 
-/* True when --help or -h stands among the remaining arguments. */
-bool arg_wants_help(const struct arg_list *list);
+/* True when --help or -h is among the remaining arguments. */
+bool arg_has_help(const struct arg_list *list);
 
 /* ---- The context of a command -------------------------------------------------------------------------- */
 
@@ -70,19 +70,19 @@ struct common {
     int threads;     /* 0: the default */
     bool has_isa, has_threads;
     const char *help;        /* the command, for hints */
-    const struct team *team; /* NULL: this process is all there is */
+    const struct team *team; /* NULL: a single process */
 };
 
-/* Takes --isa and --threads. Returns true when the option was one of them; *code is then 0 or EXIT_USAGE. */
+/* Handles --isa and --threads. Returns true when the option was one of them; *code is then 0 or EXIT_USAGE. */
 bool common_option(struct common *common, struct arg_list *list, const struct arg *arg, int *code);
 
-/* Makes the context, or says why not and returns NULL. */
+/* Makes the context, or prints the error and returns NULL. */
 sy_ctx *common_context(const struct common *common);
 
 /* The whole line: finds the command and returns its exit code. */
 int command_line(struct common *common, int argc, char **argv);
 
-/* ---- Commands: each takes what stands after its name and returns an exit code -------------------------- */
+/* ---- Commands: each takes the arguments after its name and returns an exit code ------------------------ */
 
 int command_run(struct common *common, struct arg_list *list);
 int command_compare(struct common *common, struct arg_list *list);

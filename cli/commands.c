@@ -1,5 +1,5 @@
 /*
- * The line of the command `switchyard`: finds the command, hands it the rest, returns its exit code.
+ * The command line: finds the command, passes it the remaining arguments, returns its exit code.
  */
 #define _XOPEN_SOURCE 700 /* SIGXFSZ */
 
@@ -79,7 +79,7 @@ static int dispatch(struct common *common, struct arg_list *list)
         for (int i = 0; i < N_COMMANDS; i++)
             if (strcmp(commands[i].name, arg.text) == 0) {
                 common->help = commands[i].name;
-                return arg_wants_help(list) ? page_of(arg.text, list) : commands[i].run(common, list);
+                return arg_has_help(list) ? page_of(arg.text, list) : commands[i].run(common, list);
             }
         return unknown_command(arg.text);
     }
@@ -90,9 +90,9 @@ static int dispatch(struct common *common, struct arg_list *list)
 int command_line(struct common *common, int argc, char **argv)
 {
     struct arg_list list = {.count = argc, .texts = argv, .next = argc > 0 ? 1 : 0};
-    signal(SIGXFSZ, SIG_IGN); /* a write past the limit of file sizes fails, and is reported like any other */
+    signal(SIGXFSZ, SIG_IGN); /* so that a write past the limit of file sizes fails and is reported */
     const int code = dispatch(common, &list);
-    /* A full disk behind stdout must not look like success. */
+    /* A failed write to stdout, such as on a full disk, must not look like success. */
     if (fflush(stdout) != 0 || ferror(stdout)) {
         fputs("switchyard: standard output cannot be written\n", stderr);
         return code == EXIT_DONE ? EXIT_USAGE : code;

@@ -49,7 +49,7 @@ struct sums {
     uint64_t not_finite; /* NaN or infinity on one side only */
 };
 
-/* th of diff3: errors below it are judged by size, not by ratio. */
+/* th of diff3: below it the absolute error is used, not the relative one. */
 static double small_base(DLDataType type)
 {
     if (!type_is_float(type) || type.bits == 64 || type.bits == 8)
@@ -134,7 +134,7 @@ static double metric_value(enum metric metric, const struct sums *sums)
     return (double)(sums->above + sums->below);
 }
 
-/* A hundred errors or more, and all to one side: the result is biased. */
+/* A hundred errors or more with the same sign: the result is biased. */
 static bool one_sided(const struct sums *sums)
 {
     return sums->above + sums->below >= 100 && (sums->above == 0 || sums->below == 0);
@@ -214,9 +214,9 @@ static void report_mismatch(struct compare *compare, const char *tensor, const c
     compare->results++;
     compare->failures++;
     if (!compare->as_json) {
-        char said[512];
-        printable(said, sizeof said, reason);
-        printf("%-*s  %-7s  %-52s  FAIL\n", compare->width, shown_name(tensor).text, "-", said);
+        char text[512];
+        printable(text, sizeof text, reason);
+        printf("%-*s  %-7s  %-52s  FAIL\n", compare->width, shown_name(tensor).text, "-", text);
         return;
     }
     emit_begin(&compare->json, NULL, '{');
@@ -443,7 +443,7 @@ int command_compare(struct common *common, struct arg_list *list)
         code = load_files(&compare);
     if (code == EXIT_DONE) {
         report(&compare);
-        code = compare.failures > 0 ? EXIT_REFUSED : EXIT_DONE;
+        code = compare.failures > 0 ? EXIT_REJECTED : EXIT_DONE;
     }
     st_free(&compare.files[0]);
     st_free(&compare.files[1]);

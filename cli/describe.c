@@ -1,5 +1,5 @@
 /*
- * switchyard ops: the operators and their descriptions, for people and for programs that make bindings.
+ * switchyard ops: the operators and their descriptions, for people and for generators of bindings.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /*
- * JSON for the commands that print it. Numbers are written with 17 digits, so that they come back exactly;
+ * JSON for the commands that print it. Numbers are written with 17 digits, so that they are read back exactly;
  * JSON has no NaN and no infinity, which become null.
  */
 #include "emit.h"
@@ -18,7 +18,7 @@ static void quoted(FILE *out, const char *text)
         uint32_t code = 0;
         const size_t length = text_char(text, (size_t)(end - text), &code);
         if (length == 0)
-            code = 0xfffd; /* JSON has no way to write a byte that is no UTF-8 */
+            code = 0xfffd; /* JSON cannot represent a byte that is not UTF-8 */
         if (code == '"' || code == '\\')
             fprintf(out, "\\%c", (char)code);
         else if (code > 0xffff && text_is_hidden(code))
@@ -33,7 +33,7 @@ static void quoted(FILE *out, const char *text)
     fputc('"', out);
 }
 
-/* What stands before every value: a comma, a new line, the key. */
+/* Written before every value: a comma, a new line, the key. */
 static void lead(struct emit *json, const char *key)
 {
     if (json->depth > 0) {

@@ -1,5 +1,5 @@
 /*
- * Writes JSON, indented by two. Commas and nesting are kept here, so that a command cannot get them wrong.
+ * Writes JSON, indented by two. Commas and nesting are handled here.
  * (The names beginning with json_ belong to jansson.)
  */
 #ifndef SWITCHYARD_CLI_EMIT_H

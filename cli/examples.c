@@ -154,7 +154,7 @@ bool op_example_tensors(const struct op_example *example, struct op_outputs *out
         DLDataType type = SY_F32;
         sscanf(text, " %31s %15s %n", name, type_name, &used);
         st_type_from_name(type_name, &type);
-        for (text += used - 1; *text != ':'; text = end) { /* each number stands after a space or a comma */
+        for (text += used - 1; *text != ':'; text = end) { /* each number follows a space or a comma */
             n *= shape[rank] = strtoll(text + 1, &end, 10);
             rank++;
         }

@@ -13,7 +13,7 @@
 #include "text.h"
 
 struct reader {
-    char *text, *at, *end; /* *end is 0: a look at the next byte needs no test for the end */
+    char *text, *at, *end; /* *end is 0: reading the next byte needs no test for the end */
     uint64_t data_bytes;
     struct st_file *file;
     size_t room_tensors, room_shapes, room_meta;
@@ -51,7 +51,7 @@ static void skip_space(struct reader *reader)
         reader->at++;
 }
 
-/* Takes a mark such as { when it comes next. */
+/* Skips a character such as { if it is next. */
 static bool take(struct reader *reader, char mark)
 {
     skip_space(reader);
@@ -60,7 +60,7 @@ static bool take(struct reader *reader, char mark)
     return found;
 }
 
-/* The four digits after \u; false when they are not there. */
+/* The four digits after \u; false when they are missing. */
 static bool read_hex(struct reader *reader, uint32_t *code)
 {
     *code = 0;
@@ -166,14 +166,9 @@ static bool next_member(struct reader *reader, bool first, char **key, bool *mor
     return *reader->at != '\0' || bad(reader, "want a value");
 }
 
-enum list {
-    LIST_GOOD,
-    LIST_NONE,
-    LIST_ITEM,
-    LIST_BAD
-}; /* ITEM: the item number *n is no integer from 0 up */
+enum list { LIST_GOOD, LIST_NONE, LIST_ITEM, LIST_BAD }; /* ITEM: item number *n is not an integer >= 0 */
 
-/* A list of integers from 0 up. *n counts all of them, the first `most` are stored. */
+/* A list of integers >= 0. *n counts all of them, the first `most` are stored. */
 static enum list read_list(struct reader *reader, int64_t *items, size_t most, size_t *n)
 {
     *n = 0;
@@ -282,7 +277,7 @@ static bool read_member(struct reader *reader, struct entry *entry, const char *
 }
 
 /*
- * Stricter than st_shape_bytes: an extent of 0 does not excuse the others. The reference implementation rejects an
+ * Stricter than st_shape_bytes: the other extents are checked even if one is 0. The reference implementation rejects an
  * empty tensor of 2^124 rows too.
  */
 static bool extents_fit(const struct entry *entry)
@@ -315,7 +310,7 @@ static bool check_entry(const struct reader *reader, const struct entry *entry, 
     return true;
 }
 
-/* `items` with room for `need` of them; NULL when there is no memory, and then they stay as they are. */
+/* `items` with space for `need` of them; NULL when there is no memory, and then they are unchanged. */
 static void *grow(void *items, size_t *room, size_t need, size_t item_bytes)
 {
     if (need <= *room)

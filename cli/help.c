@@ -49,7 +49,7 @@ static const struct {
                 "\n"
                 "Try it:\n"
                 "  switchyard example moe_permute in.safetensors\n"},
-    {"ops", "Lists the operators; with --json everything that is known of each: fields, types, shapes, "
+    {"ops", "Lists the operators; with --json the full description of each: fields, types, shapes, "
             "words, defaults.\n"
             "The JSON is the library's own description (switchyard_describe.h), for authors of bindings.\n"
             "\n"
@@ -77,7 +77,7 @@ static const struct {
      "  --quick           small shapes, few repetitions\n"
      "  --peers           afterwards the same work by PyTorch and NumPy, where python3 has them\n"
      "  --json            one JSON object\n"
-     "  --markdown        a table to paste into a document, with what is needed to judge or repeat it\n"
+     "  --markdown        a table to paste into a document, with what is needed to assess or repeat it\n"
      "  --threads N       most threads; default: all\n"
      "  --isa NAME        kernel table, see: switchyard info\n"
      "\n"
@@ -117,7 +117,7 @@ static const struct {
      "\n"
      "A drawn routing:\n"
      "  --devices D       up to 1024; default 64\n"
-     "  --experts E       default 256; neighbours live on one device\n"
+     "  --experts E       default 256; neighbours are on one device\n"
      "  --k K             different experts of each token; default 8\n"
      "  --tokens N        of each device; default 128\n"
      "  --skew S          expert e is drawn in proportion to (e+1)^-S; default 0: uniform\n"
@@ -132,7 +132,7 @@ static const struct {
      "  --output-concat-dim 1|2  how dispatch ordered expert_metadata; default 1\n"
      "\n"
      "Output:\n"
-     "  --matrix          rows of every pair; by itself up to 16 devices\n"
+     "  --matrix          rows of every pair; the default up to 16 devices\n"
      "  --table           a table of the formula for uniform routing; --devices and --tokens may be lists\n"
      "  --json            one JSON object\n"
      "\n"
@@ -199,7 +199,7 @@ static void run_page(FILE *out)
           out);
     list_operators(out);
     fputs("\n"
-          "A field may also stand in the metadata of IN as switchyard.<field>, e.g. "
+          "A field may also be given in the metadata of IN as switchyard.<field>, e.g. "
           "switchyard.num_out_tokens.\n"
           "IN may be left out for an operator without input tensors.\n"
           "Switches may be written --drop-and-pad or --drop-and-pad=true.\n"
@@ -311,7 +311,7 @@ static void option_form(const struct op_option *option, char *text, size_t bytes
     }
 }
 
-/* What an option is when it is not given. */
+/* The default of an option. */
 static void default_text(const struct op_option *option, char *text, size_t bytes)
 {
     const char *words = option->words;
@@ -328,7 +328,7 @@ static void default_text(const struct op_option *option, char *text, size_t byte
 
 static void print_options(FILE *out, const struct op *op)
 {
-    enum { OPTION_WIDTH = 26 }; /* a longer one has a line of its own */
+    enum { OPTION_WIDTH = 26 }; /* a longer text gets its own line */
     for (const struct op_option *option = op->options; option->name; option++) {
         char form[80], fallback[48];
         option_form(option, form, sizeof form);
@@ -366,7 +366,7 @@ static void op_page(FILE *out, const struct op *op)
     fputc('\n', out);
     const bool inputs = op_has_inputs(op);
     fprintf(out, "Usage: switchyard run %s %sOUT [options]\n\n", op->name, inputs ? "IN " : "[IN] ");
-    fputs(inputs ? "Tensors in (? optional):\n" : "Tensors in: none; IN may bring metadata.\n", out);
+    fputs(inputs ? "Tensors in (? optional):\n" : "Tensors in: none; IN may hold metadata.\n", out);
     print_tensors(out, op, false);
     fputs("\nTensors out:\n", out);
     print_tensors(out, op, true);

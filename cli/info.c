@@ -1,5 +1,5 @@
 /*
- * switchyard info: what this build is and what it found on this machine.
+ * switchyard info: version and configuration of this build, and what it found on this machine.
  */
 #include <string.h>
 
@@ -14,7 +14,7 @@
 #define COMPILER "unknown"
 #endif
 
-/* Optional parts arrive with later releases; until then their absence is said, not hidden. */
+/* Optional parts that later releases may have are listed as absent. */
 static const char *const absent = "not in this build";
 
 /* The MPI that libswitchyard_mpi was built against; the build names it. */

@@ -1,5 +1,5 @@
 /*
- * The program `switchyard`. Under mpirun it makes way for `switchyard-mpi` where processes have to exchange something.
+ * The program `switchyard`. Under mpirun it executes `switchyard-mpi` for commands that exchange between processes.
  */
 #include "cli.h"
 #include "team.h"

@@ -1,5 +1,5 @@
 /*
- * Tensors of many devices: from a file into arrays, and out of arrays into a file.
+ * Tensors of many devices: from a file to arrays, and from arrays to a file.
  */
 #include "mesh.h"
 
@@ -43,7 +43,7 @@ sy_status mesh_fault(struct op_call *call, sy_status status, const char *format,
     return status;
 }
 
-sy_status mesh_judge(const struct op_call *call, sy_status status_of_query)
+sy_status mesh_check(const struct op_call *call, sy_status status_of_query)
 {
     const bool first = status_of_query == SY_ERR_NULL || status_of_query == SY_ERR_DTYPE;
     return call->mesh.fault == SY_OK || first ? status_of_query : call->mesh.fault;
@@ -112,8 +112,8 @@ static size_t tensor_bytes(const DLTensor *tensor)
     return st_shape_bytes(tensor->shape, tensor->ndim, tensor->dtype, &bytes) ? bytes : 0;
 }
 
-/* Slabs of a stacked tensor. With another number of slabs than devices the views serve the query only, which does
-   not look at data. */
+/* Slabs of a stacked tensor. If their number is not that of devices, the views are used for the query only, which does
+   not read data. */
 static void bind_stacked(struct op_call *call, const struct st_tensor *found, DLTensor *views)
 {
     const int n = mesh_devices(call), rank = found->view.ndim;
@@ -165,7 +165,7 @@ static sy_status bind_tensors(const struct op *op, struct op_call *call, const s
         *op_pointer(op, call, tensor, 0) =
             !call->numbered || bind_numbered(call, name.text, file, views) ? views : NULL;
     }
-    return call->mesh.fault == SY_ERR_NULL ? SY_ERR_NULL : SY_OK; /* others wait for the operator's word */
+    return call->mesh.fault == SY_ERR_NULL ? SY_ERR_NULL : SY_OK; /* the operator reports the other errors */
 }
 
 void mesh_shorten(struct op_call *call, const DLTensor *const *input, const DLTensor *mapping)
@@ -184,7 +184,7 @@ void mesh_shorten(struct op_call *call, const DLTensor *const *input, const DLTe
 
 /* ---- Outputs ------------------------------------------------------------------------------------------- */
 
-/* Outputs by themselves: all of them, or in a process that is one device its own. */
+/* One tensor per output: of all devices, or in a process that is one device of that device. */
 static bool make_single(struct op_call *call, struct op_outputs *outputs, const char *name, DLTensor *views)
 {
     for (int d = 0; d < mesh_devices(call); d++) {
@@ -254,7 +254,7 @@ mesh_output_like(struct op_call *call, struct op_outputs *outputs, const char *n
 
 /* ---- The call ------------------------------------------------------------------------------------------ */
 
-/* The library names its own function; here the operator stands before the sentence. */
+/* The library's sentence begins with its own function; the command line prints the operator instead. */
 static void drop_prefix(char *sentence)
 {
     const char *const colon = strstr(sentence, ": ");
@@ -306,7 +306,7 @@ void mesh_close(struct op_call *call)
     mesh->n_arrays = 0;
 }
 
-/* Fields point at the tensors of device 0; a process that is one device hands over its own. */
+/* Fields point at the tensors of device 0; a process that is one device passes its own. */
 static void step_tensors(const struct op *op, struct op_call *call, int step)
 {
     const sy_field_info *tensor;
@@ -337,6 +337,6 @@ void mesh_collect(const struct team *team, const struct op *op, struct op_call *
             continue;
         for (int d = 1; d < mesh_devices(call); d++)
             if (team->rank == 0 || team->rank == d)
-                team->bring(tensors[d].data, tensor_bytes(&tensors[d]), d);
+                team->collect(tensors[d].data, tensor_bytes(&tensors[d]), d);
     }
 }

@@ -1,8 +1,8 @@
 /*
  * Operators between the devices of a mesh, as the command line sees them. A file holds the tensors of all devices,
- * stacked on a leading dimension (`input` [D,...]) or one by one (`input.0`, `input.1`, ...); the operator wants an
+ * stacked on a leading dimension (`input` [D,...]) or one by one (`input.0`, `input.1`, ...); the operator takes an
  * array of tensors. Without a team all devices are in this process; with one each process is the device of its rank,
- * and the outputs of the others are brought to the first.
+ * and the outputs of the others are sent to the first.
  */
 #ifndef SWITCHYARD_CLI_MESH_H
 #define SWITCHYARD_CLI_MESH_H
@@ -14,8 +14,8 @@
 bool mesh_parse(const char *text, sy_mesh *mesh);
 
 /*
- * Makes the comm of this process: an error that it finds alone is found here. mesh_bind makes the comm of the team,
- * with all its processes, and the arrays of tensors. A failure has its sentence in call->mesh.sentence.
+ * Makes the comm of this process, which reports errors that do not depend on the others. mesh_bind makes the comm of the
+ * team, with all its processes, and the arrays of tensors. The sentence of a failure is in call->mesh.sentence.
  */
 sy_status mesh_open(struct op_call *call);
 sy_status mesh_bind(const struct team *team, const struct op *op, struct op_call *call,
@@ -33,15 +33,15 @@ int mesh_devices(const struct op_call *call);
 int mesh_group_size(const struct op_call *call);
 bool mesh_same_group(const struct op_call *call, int a, int b);
 
-/* Experts of a device; 0 by a mapping that the operator will not accept. */
+/* Experts of a device; 0 for a mapping that the operator will reject. */
 int64_t mesh_local_experts(const struct op_call *call, const DLTensor *mapping, int device);
 
-/* Gives every device of a stacked tensor as many first rows of its slab as it has experts. */
+/* Cuts the slab of every device in a stacked tensor to as many rows as the device has experts. */
 void mesh_shorten(struct op_call *call, const DLTensor *const *input, const DLTensor *mapping);
 
-/* Faults of the file or the line that the operator cannot see, in its words. They come after what it says of missing
-   tensors and types. */
-sy_status mesh_judge(const struct op_call *call, sy_status status_of_query);
+/* Errors of the file or the command line that the operator cannot detect, in the form of its sentences. They are reported
+   after its errors about missing tensors and types. */
+sy_status mesh_check(const struct op_call *call, sy_status status_of_query);
 sy_status mesh_fault(struct op_call *call, sy_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -51,9 +51,9 @@ struct mesh_shape {
 };
 
 /*
- * Makes an output of every device, of the shape that `shape_of` tells for it, and returns the array. Stacked outputs
- * whose first extents differ have the largest in the file, and zero bytes behind shorter ones. NULL when there is
- * no room.
+ * Makes an output for every device, of the shape that `shape_of` returns, and returns the array. Stacked outputs
+ * whose first extents differ have the largest in the file, and zero bytes after shorter ones. NULL when there is
+ * no memory.
  */
 const DLTensor *mesh_output(struct op_call *call, struct op_outputs *outputs, const char *name,
                             DLDataType type,

@@ -1,9 +1,9 @@
 /*
- * The program `switchyard-mpi`: the command line as one of the processes of an MPI job. `switchyard` turns into it under
- * mpirun; nothing else of the command line knows MPI.
+ * The program `switchyard-mpi`: the command line as one of the processes of an MPI job. `switchyard` executes it under
+ * mpirun; no other part of the command line uses MPI.
  *
- * The first process prints for all. What another one says is kept, and told by the first if only that one has failed,
- * as when a machine does not see the file.
+ * The first process prints for all. Error messages of the others are kept, and the first prints one if only that process
+ * has failed, for example because its machine does not have the file.
  */
 #include <fcntl.h>
 #include <limits.h>
@@ -17,9 +17,9 @@
 #include "cli.h"
 #include "team.h"
 
-enum { TAG_SAID = 1, TAG_OUTPUT = 2, SAID_BYTES = 2048, CHUNK_BYTES = 1 << 30 };
+enum { TAG_MESSAGE = 1, TAG_OUTPUT = 2, MESSAGE_BYTES = 2048, CHUNK_BYTES = 1 << 30 };
 
-/* Where a process is: what it runs, and how often it has agreed. Processes at different places would wait for each
+/* The state of a process: what it runs, and how often it has agreed. Processes in different states would wait for each
    other in different calls. */
 struct place {
     int step; /* ENDED after the command */
@@ -29,7 +29,7 @@ struct place {
 enum { ENDED = -1 };
 
 static struct {
-    MPI_Comm comm; /* of these messages alone */
+    MPI_Comm comm; /* used only for these messages */
     struct place place;
     bool failed;
     int code;
@@ -48,23 +48,23 @@ static sy_status connect_all(sy_comm **comm, sy_mesh mesh, const sy_comm_options
     return sy_comm_create_mpi(comm, MPI_COMM_WORLD, mesh, &with_mpi);
 }
 
-/* What this process has said, from the file behind its stderr. */
-static void tell_first(void)
+/* Sends the error messages of this process, read from the file that is its stderr. */
+static void send_message(void)
 {
-    char said[SAID_BYTES] = "";
+    char text[MESSAGE_BYTES] = "";
     fflush(stderr);
-    const ssize_t length = pread(STDERR_FILENO, said, sizeof said - 1, 0);
-    said[length > 0 ? length : 0] = '\0';
-    MPI_Send(said, SAID_BYTES, MPI_CHAR, 0, TAG_SAID, job.comm);
+    const ssize_t length = pread(STDERR_FILENO, text, sizeof text - 1, 0);
+    text[length > 0 ? length : 0] = '\0';
+    MPI_Send(text, MESSAGE_BYTES, MPI_CHAR, 0, TAG_MESSAGE, job.comm);
 }
 
 static void repeat(int rank)
 {
     static const char prefix[] = "switchyard: ";
-    char said[SAID_BYTES] = "";
-    MPI_Recv(said, SAID_BYTES, MPI_CHAR, rank, TAG_SAID, job.comm, MPI_STATUS_IGNORE);
-    const size_t skip = strncmp(said, prefix, strlen(prefix)) == 0 ? strlen(prefix) : 0;
-    fprintf(stderr, "%srank %d: %s", prefix, rank, said[skip] != '\0' ? said + skip : "failed\n");
+    char text[MESSAGE_BYTES] = "";
+    MPI_Recv(text, MESSAGE_BYTES, MPI_CHAR, rank, TAG_MESSAGE, job.comm, MPI_STATUS_IGNORE);
+    const size_t skip = strncmp(text, prefix, strlen(prefix)) == 0 ? strlen(prefix) : 0;
+    fprintf(stderr, "%srank %d: %s", prefix, rank, text[skip] != '\0' ? text + skip : "failed\n");
 }
 
 static int compare_places(int code)
@@ -90,7 +90,7 @@ static int agree(int code)
     if (first == INT_MAX)
         return EXIT_DONE;
     if (first > 0 && rank == first)
-        tell_first();
+        send_message();
     if (first > 0 && rank == 0)
         repeat(first);
     MPI_Bcast(&code, 1, MPI_INT, first, job.comm);
@@ -99,14 +99,14 @@ static int agree(int code)
     return code;
 }
 
-/* The last agreement, for a process that has ended before the others, and for what went wrong at the very end. */
+/* The last agreement, for a process that has ended before the others, and for errors at the very end. */
 static int agree_at_end(int code)
 {
     job.place = (struct place){.step = ENDED};
     return agree(code);
 }
 
-static void bring(void *data, size_t bytes, int from)
+static void collect(void *data, size_t bytes, int from)
 {
     const bool first = world_rank() == 0;
     for (size_t done = 0; done < bytes;) {
@@ -120,13 +120,13 @@ static void bring(void *data, size_t bytes, int from)
     }
 }
 
-/* Sends what is printed into nowhere, and what is complained about into a file that nobody else sees. */
-static void be_quiet(void)
+/* Discards standard output, and redirects error messages to a private file. */
+static void redirect_output(void)
 {
     const int nowhere = open("/dev/null", O_WRONLY);
-    FILE *const said = tmpfile();
+    FILE *const text = tmpfile();
     dup2(nowhere, STDOUT_FILENO);
-    dup2(said ? fileno(said) : nowhere, STDERR_FILENO);
+    dup2(text ? fileno(text) : nowhere, STDERR_FILENO);
 }
 
 int main(int argc, char **argv)
@@ -139,7 +139,7 @@ int main(int argc, char **argv)
         .rank = world_rank(),
         .connect = connect_all,
         .agree = agree,
-        .bring = bring,
+        .collect = collect,
 #if SWITCHYARD_BENCH
         .bench = command_bench_mpi,
         .demo = command_demo_mpi
@@ -148,10 +148,10 @@ int main(int argc, char **argv)
     struct common common = {.team = &team};
     const int own_stderr = dup(STDERR_FILENO);
     if (team.rank > 0)
-        be_quiet();
+        redirect_output();
     const int code = agree_at_end(command_line(&common, argc, argv));
     fflush(stderr);
-    dup2(own_stderr, STDERR_FILENO); /* what MPI or a sanitizer says at the end is for everybody */
+    dup2(own_stderr, STDERR_FILENO); /* messages of MPI or a sanitizer at the end are shown */
     MPI_Comm_free(&job.comm);
     MPI_Finalize();
     return code;

@@ -1,6 +1,6 @@
 /*
- * Numbers. Text is parsed strictly, since a half-read number would become a wrong result without a word;
- * whether a number makes sense is the operator's business, not the parser's.
+ * Numbers. Text is parsed strictly, since a partly read number would silently become a wrong result; whether
+ * a number is valid for an operator is checked by the operator.
  */
 #include "number.h"
 
@@ -43,7 +43,7 @@ bool parse_double(const char *text, double *value)
 {
     char *end = NULL;
     const double parsed = strtod(text, &end);
-    /* Too large becomes infinite and too small 0: both have a meaning, the operator judges them. */
+    /* Too large becomes infinite and too small 0: both are values that the operator validates. */
     if (end == text || *end != '\0' || isspace((unsigned char)text[0]))
         return false;
     *value = parsed;

@@ -1,5 +1,5 @@
 /*
- * Outputs of all_to_all_combine on the command line. Old contents may stand in the input file.
+ * Outputs of all_to_all_combine on the command line. Old contents may be in the input file.
  */
 #include "mesh.h"
 
@@ -7,8 +7,8 @@
 
 enum { OUTPUT, WRITTEN };
 
-/* Where devices have different numbers of experts, a stacked input has room for the most, and a device uses the first
-   rows of its slab. Anything else is the operator's to judge. */
+/* If devices have different numbers of experts, the slabs of a stacked input have the largest number of rows, and a
+   device uses the first rows of its slab. The operator validates everything else. */
 static void fit_experts(struct op_call *call)
 {
     const sy_all_to_all_combine_args *const args = &call->args.all_to_all_combine;
@@ -24,8 +24,8 @@ static void fit_experts(struct op_call *call)
         mesh_shorten(call, &args->input, args->expert_mapping);
 }
 
-/* Tokens at home; -1 when nothing tells. */
-static int64_t home_tokens(const struct op_call *call, int device)
+/* The device's own tokens; -1 when their number is not known. */
+static int64_t own_tokens(const struct op_call *call, int device)
 {
     const sy_all_to_all_combine_args *const args = &call->args.all_to_all_combine;
     const DLTensor *const metadata = &args->expert_metadata[device];
@@ -44,7 +44,7 @@ static struct mesh_shape shape_of(const struct op_call *call, int which, int dev
     const sy_all_to_all_combine_args *const args = &call->args.all_to_all_combine;
     const DLTensor *const metadata = &args->expert_metadata[device], *const input = &args->input[device];
     const int64_t k = metadata->shape[metadata->ndim - 1], width = input->shape[input->ndim - 1];
-    const int64_t n = home_tokens(call, device), g = mesh_group_size(call);
+    const int64_t n = own_tokens(call, device), g = mesh_group_size(call);
     if (which == WRITTEN)
         return (struct mesh_shape){2, {k, n}};
     if (metadata->ndim == 2)
@@ -59,20 +59,20 @@ sy_status op_size_combine(sy_ctx *ctx, const struct op *op, struct op_call *call
 {
     sy_all_to_all_combine_args *const args = &call->args.all_to_all_combine;
     fit_experts(call);
-    /* Where numbers of tokens differ the output tells them. It is made to fit the weights, if there are any, so the query
-       cannot judge these; the call does. Without any the operator misses its output, and says so. */
-    sy_all_to_all_combine_args judged = *args;
+    /* If numbers of tokens differ, they follow from the output, which is made to fit the weights. So the query cannot
+       check the weights; the call does. Without weights the operator reports the missing output. */
+    sy_all_to_all_combine_args checked = *args;
     if (args->max_tokens > 0 && !args->output)
-        judged.weights = NULL;
+        checked.weights = NULL;
     sy_query query = {0};
     const sy_status status =
-        mesh_judge(call, sy_all_to_all_combine_query(ctx, call->mesh.local, &judged, &query));
+        mesh_check(call, sy_all_to_all_combine_query(ctx, call->mesh.local, &checked, &query));
     if (status != SY_OK)
         return status;
-    const bool known = home_tokens(call, 0) >= 0;
+    const bool known = own_tokens(call, 0) >= 0;
     if (!args->output && known)
         args->output = mesh_output_like(call, outputs, "output", args->input, shape_of, OUTPUT);
-    if (op_asked(op, call, "masks") && known)
+    if (op_requested(op, call, "masks") && known)
         args->written = mesh_output(call, outputs, "written", SY_U8, shape_of, WRITTEN);
     return SY_OK;
 }

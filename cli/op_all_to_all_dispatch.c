@@ -1,5 +1,5 @@
 /*
- * Outputs of all_to_all_dispatch on the command line. Old contents may stand in the input file.
+ * Outputs of all_to_all_dispatch on the command line. Old contents may be in the input file.
  */
 #include <string.h>
 
@@ -18,7 +18,7 @@ static int64_t tokens_of(const struct op_call *call, int device)
     return n;
 }
 
-/* Without max_tokens all devices have as many. Where they do not, every device's outputs follow from its own inputs,
+/* Without max_tokens all devices have equally many. If they do not, every device's outputs follow from its own inputs,
    so that the operator compares the devices and returns MISMATCH. */
 static int64_t group_tokens(const struct op_call *call, int device)
 {
@@ -42,7 +42,7 @@ static struct mesh_shape table_shape(const struct op_call *call, const DLTensor 
                : (struct mesh_shape){4, {1, b * g, s, width}};
 }
 
-/* Rows of layouts without a row for every token: as many as there can be, or what old contents have. */
+/* Rows of layouts without a row for every token: the largest possible number, or that of old contents. */
 static int64_t layout_rows(const struct op_call *call, int device)
 {
     const sy_all_to_all_dispatch_args *const args = &call->args.all_to_all_dispatch;
@@ -81,7 +81,7 @@ static struct mesh_shape shape_of(const struct op_call *call, int which, int dev
     return (struct mesh_shape){2, {layout_rows(call, device), rows->shape[rows->ndim - 1]}};
 }
 
-/* Rows that do not exist come from nowhere: -1 also where the call does not write. */
+/* -1 also in rows that the call does not write, which have no source. */
 static const DLTensor *make_src(struct op_call *call, struct op_outputs *outputs)
 {
     const int before = outputs->n;
@@ -98,13 +98,13 @@ static const DLTensor *make_src(struct op_call *call, struct op_outputs *outputs
 static void make_extras(const struct op *op, struct op_call *call, struct op_outputs *outputs)
 {
     sy_all_to_all_dispatch_args *const args = &call->args.all_to_all_dispatch;
-    if (op_asked(op, call, "masks"))
+    if (op_requested(op, call, "masks"))
         args->present = mesh_output(call, outputs, "present", SY_U8, shape_of, PRESENT);
     if (args->layout != SY_LAYOUT_PADDED)
         args->src = make_src(call, outputs);
     if (args->layout == SY_LAYOUT_EXPERT)
         args->expert_offsets = mesh_output(call, outputs, "expert_offsets", SY_I64, shape_of, OFFSETS);
-    if (!op_asked(op, call, "counts"))
+    if (!op_requested(op, call, "counts"))
         return;
     args->expert_counts = mesh_output(call, outputs, "expert_counts", SY_I64, shape_of, COUNTS);
     args->rows_from = mesh_output(call, outputs, "rows_from", SY_I64, shape_of, PEERS);
@@ -118,12 +118,11 @@ sy_status op_size_dispatch(sy_ctx *ctx, const struct op *op, struct op_call *cal
         args->num_planes = args->planes[i] ? i + 1 : args->num_planes;
     sy_query query = {0};
     const sy_status status =
-        mesh_judge(call, sy_all_to_all_dispatch_query(ctx, call->mesh.local, args, &query));
+        mesh_check(call, sy_all_to_all_dispatch_query(ctx, call->mesh.local, args, &query));
     if (status != SY_OK)
         return status;
     static const char *const names[] = {"plane_tokens.0", "plane_tokens.1", "plane_tokens.2"};
-    make_extras(op, call,
-                outputs); /* before tokens: their rows are those of old contents where there are any */
+    make_extras(op, call, outputs); /* before tokens: their rows are those of old contents, if any */
     if (!args->metadata)
         args->metadata =
             mesh_output_like(call, outputs, "metadata", args->expert_indices, shape_of, METADATA);

@@ -1,5 +1,5 @@
 /*
- * The operators, out of the library's descriptions.
+ * The operators, from the library's descriptions.
  */
 #include "ops.h"
 
@@ -72,7 +72,7 @@ static void add_option(struct op *op, struct op_option option)
         op->options[n] = option;
 }
 
-/* The numbers of a tensor as an option, or the switch that asks for an output. */
+/* The numbers of a tensor as an option, or the switch that requests an output. */
 static void add_tensor_option(struct op *op, const sy_field_info *field, int i)
 {
     if (field->flags & SY_FIELD_PER_ROW)
@@ -116,7 +116,7 @@ static void add_scalar_option(struct op *op, const sy_field_info *field)
                                           .text = "of unpacked rows, with --format"});
 }
 
-/* Planes are files' tensors; a routing is of the process; hints of chips have no meaning here. */
+/* Not options: planes come from files, a routing exists in a process only, hints for chips have no effect. */
 static bool is_option(const sy_field_info *field)
 {
     static const char *const others[] = {"num_planes", "memory", "subdevice_id", "reuse_routing"};

@@ -1,7 +1,7 @@
 /*
- * The operators as the command line sees them: made of the library's own descriptions (switchyard_describe.h), and what
- * only a command line has beside them: a second name, an example, a few options. `run`, the help pages and `example`
- * are loops over these and know no operator.
+ * The operators in the command line: the library's own descriptions (switchyard_describe.h), and what only a command
+ * line has: a second name, an example, a few options. `run`, the help pages and `example` are loops over these without
+ * code for single operators.
  */
 #ifndef SWITCHYARD_CLI_OPS_H
 #define SWITCHYARD_CLI_OPS_H
@@ -16,12 +16,12 @@
 
 enum { OP_MAX_OPTIONS = 40, OP_ARGS_BYTES = 1024, MESH_MAX_ARRAYS = 64 };
 
-/* What a call between the devices of a mesh has besides its arguments; see mesh.h. */
+/* State of a call between the devices of a mesh besides its arguments; see mesh.h. */
 struct op_mesh {
     sy_mesh extent;
     sy_axis axis;   /* cluster_axis of the arguments */
     sy_comm *comm;  /* of the exchange */
-    sy_comm *local; /* all devices in this process, to judge and size the call; comm itself without a team */
+    sy_comm *local; /* all devices in this process, to check and size the call; comm itself without a team */
     int first;      /* the first device of this process */
     bool all;       /* this process has the outputs of all of them */
     void *arrays[MESH_MAX_ARRAYS];
@@ -30,7 +30,7 @@ struct op_mesh {
     char sentence[256];
 };
 
-/* The arguments of one call, and what the command line asks for beyond them. Options are written into this struct. */
+/* The arguments of one call, and further options of the command line. Options are written into this struct. */
 struct op_call {
     union {
         max_align_t align;
@@ -45,7 +45,7 @@ struct op_call {
     int format;                           /* its number in the words of the field */
     int out_type;                         /* of unpacked rows: bf16, f16, f32 */
     bool f32_gates;                       /* moe_dispatch_grad_gate */
-    bool asked[SY_MAX_FIELDS];            /* outputs of SY_FIELD_EXTRA that are wanted, by number */
+    bool asked[SY_MAX_FIELDS];            /* requested outputs of SY_FIELD_EXTRA, by number */
     struct op_mesh mesh;
 };
 
@@ -72,7 +72,7 @@ struct op_option {
     enum op_kind kind;
     size_t offset; /* in struct op_call */
     bool required;
-    const char *needs;  /* the option without which this one means nothing, or NULL */
+    const char *needs;  /* the option that this one requires, or NULL */
     const char *preset; /* used when the option is not given; NULL: the zeroed field */
     const char *words;  /* as in sy_field_info */
     const char *text;   /* for the help page */
@@ -104,7 +104,7 @@ struct op {
     struct op_option options[OP_MAX_OPTIONS]; /* ends with a NULL name */
     const sy_field_info *planes;              /* the field, or NULL */
     /*
-     * Makes every output that does not exist yet, after the inputs have been judged. SY_OK when memory ran out: see
+     * Makes every output that does not exist yet, after the inputs have been checked. SY_OK when memory ran out: see
      * out_of_memory.
      */
     sy_status (*size)(sy_ctx *ctx, const struct op *op, struct op_call *call, struct op_outputs *outputs);
@@ -114,7 +114,7 @@ struct op {
 const struct op *op_at(int number);
 const struct op *find_op(const char *name);
 
-/* Says that there is no such operator, and which exist. Returns EXIT_USAGE. */
+/* Prints that there is no such operator, and which exist. Returns EXIT_USAGE. */
 int unknown_op(const char *help, const char *name);
 
 /* ---- Tensors ------------------------------------------------------------------------------------------- */
@@ -127,7 +127,7 @@ struct op_name {
 const sy_field_info *op_tensor(const struct op *op, int i);
 struct op_name op_file_name(const sy_field_info *tensor);
 
-/* Whether an input file may have it, and whether the call changes what the file had. */
+/* Whether an input file may have it, and whether the call changes it. */
 bool op_reads(const sy_field_info *tensor);
 bool op_changes(const struct op *op, const sy_field_info *tensor);
 
@@ -137,7 +137,7 @@ bool op_is_numbered(const struct op *op, const sy_field_info *tensor);
 /* Whether an operator reads any tensor; if not, `run` needs no input file. */
 bool op_has_inputs(const struct op *op);
 
-/* Where a tensor's pointer stands in the call: that of plane `plane` for operators with planes. */
+/* The place of a tensor's pointer in the call: that of plane `plane` for operators with planes. */
 const DLTensor **op_pointer(const struct op *op, struct op_call *call, const sy_field_info *tensor,
                             int plane);
 
@@ -153,18 +153,18 @@ void op_words_text(const char *words, const char *join, char *text, size_t bytes
 
 /* ---- Outputs (outputs.c) ------------------------------------------------------------------------------- */
 
-/* Whether a switch that asks for outputs, one or several, was given. */
-bool op_asked(const struct op *op, const struct op_call *call, const char *name);
+/* Whether a switch that requests one or several outputs was given. */
+bool op_requested(const struct op *op, const struct op_call *call, const char *name);
 
-/* The way of every operator without a mesh: by sy_infer. */
+/* For every operator without a mesh, by sy_infer. */
 sy_status op_size_outputs(sy_ctx *ctx, const struct op *op, struct op_call *call, struct op_outputs *outputs);
 
-/* The two with one (op_all_to_all_*.c). */
+/* For the two with a mesh (op_all_to_all_*.c). */
 sy_status op_size_dispatch(sy_ctx *ctx, const struct op *op, struct op_call *call,
                            struct op_outputs *outputs);
 sy_status op_size_combine(sy_ctx *ctx, const struct op *op, struct op_call *call, struct op_outputs *outputs);
 
-/* Makes an output of zero bytes and returns it; NULL (and out_of_memory) when there is no room. */
+/* Makes an output, cleared, and returns it; NULL (and out_of_memory) when there is no memory. */
 const DLTensor *op_output(struct op_outputs *outputs, const char *name, DLDataType type, int rank,
                           const int64_t *shape);
 void op_outputs_free(struct op_outputs *outputs);

@@ -18,7 +18,7 @@
 
 enum { MAX_LINKS = 40, MAX_TRIES = 100 };
 
-/* ---- Where to -------------------------------------------------------------------------------------------- */
+/* ---- Paths ----------------------------------------------------------------------------------------------- */
 
 /* The number in /dev/fd/3 and its relatives; -1 for any other path. */
 static int descriptor(const char *path)
@@ -53,7 +53,7 @@ static int follow(const char *path, char target[PATH_MAX])
     memcpy(target, path, strlen(path) + 1);
     for (int links = 0; links < MAX_LINKS; links++) {
         const ssize_t length = descriptor(target) < 0 ? readlink(target, link, sizeof link - 1) : -1;
-        if (length < 0) /* no link, or nothing at all; opening it reports everything else */
+        if (length < 0) /* no link, or no such file; opening it reports other errors */
             return 0;
         link[length] = '\0';
         snprintf(next, sizeof next, "%.*s%s", link[0] == '/' ? 0 : (int)folder_length(target), target, link);
@@ -75,13 +75,13 @@ bool output_is_stdout(const char *path)
 static const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 enum { N_SIGNALS = sizeof signals / sizeof signals[0] };
 
-/* What a handler has to know. It may run in any thread, at any time: state is what it agrees on with the opener. */
-enum { IDLE = -1, OPENING = -2, OPEN = -3 }; /* or the number of a signal that came while opening */
+/* State of the handler, which may run in any thread at any time; `state` synchronises it with the opener. */
+enum { IDLE = -1, OPENING = -2, OPEN = -3 }; /* or the number of a signal that arrived while opening */
 static atomic_int state = IDLE;
 static char temporary[PATH_MAX + 64];
 static struct sigaction old_actions[N_SIGNALS];
 
-/* Only calls what a handler may call. The signal is blocked until the return, and then ends the program. */
+/* Calls only async-signal-safe functions. The signal is blocked until the return, and then ends the program. */
 static void on_signal(int number)
 {
     int expected = OPENING;
@@ -93,7 +93,7 @@ static void on_signal(int number)
     raise(number);
 }
 
-/* A signal that is ignored, as under nohup, or that has a handler already stays as it is. */
+/* A signal that is ignored, as under nohup, or that already has a handler is left unchanged. */
 static void catch_signals(void)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
@@ -111,7 +111,7 @@ static void release_signals(void)
 
 /* ---- Temporary files ------------------------------------------------------------------------------------- */
 
-/* A short name in the folder of the target, whose own name may be as long as names can be. */
+/* A short name in the folder of the target, whose own name may have the maximal length. */
 static int create(const char *target, mode_t mode)
 {
     int fd = -1;
@@ -132,7 +132,7 @@ static int copy_owner(int fd, const struct stat *old)
     return fchmod(fd, old->st_mode & kept) == 0 ? 0 : errno;
 }
 
-/* Ends the time of a temporary file, which is removed unless it has been renamed. */
+/* Ends the use of a temporary file, which is removed unless it has been renamed. */
 static void settle(bool renamed)
 {
     if (!renamed)
@@ -178,7 +178,7 @@ int output_open(struct output *output, const char *path)
     return output->fd >= 0 ? 0 : errno;
 }
 
-/* Puts the new name on the disk. Not every file system can, and without it there is the whole old file. */
+/* Flushes the new name to the disk. Not every file system can; without it the old file may reappear, whole. */
 static void sync_folder(const char *target)
 {
     char folder[PATH_MAX];
@@ -193,7 +193,7 @@ static void sync_folder(const char *target)
 
 int output_close(struct output *output, int error)
 {
-    /* EINVAL: a file system that cannot */
+    /* EINVAL: not supported by the file system */
     if (error == 0 && !output->direct && fsync(output->fd) != 0 && errno != EINVAL)
         error = errno;
     if (close(output->fd) != 0 && error == 0)

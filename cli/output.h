@@ -1,6 +1,6 @@
 /*
- * An output file. A regular file is written beside its place and renamed, so that its name holds either the whole new
- * file or what it held before; links are followed first. Anything else (a pipe, a device, a descriptor by the name of
+ * An output file. A regular file is written under a temporary name in the same folder and renamed, so that its name is
+ * either the whole new file or the old one; links are followed first. Anything else (a pipe, a device, a descriptor by the name of
  * /dev/stdout) is written directly.
  */
 #ifndef SWITCHYARD_CLI_OUTPUT_H
@@ -21,7 +21,7 @@ struct output {
  */
 int output_open(struct output *output, const char *path);
 
-/* Ends it. `error` is 0, or the errno of a write that failed: then the target stays as it was. Returns 0 or an errno. */
+/* Ends it. `error` is 0, or the errno of a write that failed: then the target is unchanged. Returns 0 or an errno. */
 int output_close(struct output *output, int error);
 
 /* Whether the path names the standard output: then nothing else may be printed there. */

@@ -1,5 +1,5 @@
 /*
- * The memory of outputs, and which of them a call has.
+ * Allocation of outputs, and which of them a call has.
  */
 #include "ops.h"
 
@@ -9,7 +9,7 @@
 
 /* ---- Memory -------------------------------------------------------------------------------------------- */
 
-/* The list doubles; what is in it stays where it is. */
+/* The list doubles; its elements do not move. */
 static struct op_made *new_made(struct op_outputs *outputs)
 {
     const int n = outputs->n;
@@ -63,8 +63,8 @@ static bool is_bytes(const DLTensor *cache)
     return cache && cache->dtype.bits == 8 && cache->dtype.lanes == 1;
 }
 
-/* The format asked for, for caches of one-byte elements; the call's own cache gets it whatever it is, unless it is one of
-   several planes. */
+/* The requested format, for caches of one-byte elements; the call's own cache always gets it, unless it is one of several
+   planes. */
 static void set_formats(const struct op *op, struct op_call *call)
 {
     const sy_field_info *format = NULL;
@@ -89,7 +89,7 @@ static void set_formats(const struct op *op, struct op_call *call)
 
 /* ---- Outputs ------------------------------------------------------------------------------------------- */
 
-bool op_asked(const struct op *op, const struct op_call *call, const char *name)
+bool op_requested(const struct op *op, const struct op_call *call, const char *name)
 {
     const sy_field_info *tensor;
     for (int i = 0; (tensor = op_tensor(op, i)) != NULL; i++)
@@ -100,10 +100,10 @@ bool op_asked(const struct op *op, const struct op_call *call, const char *name)
 
 static bool is_wanted(const struct op *op, const struct op_call *call, const sy_field_info *output)
 {
-    return !(output->flags & SY_FIELD_EXTRA) || op_asked(op, call, output->words);
+    return !(output->flags & SY_FIELD_EXTRA) || op_requested(op, call, output->words);
 }
 
-/* Makes one output as sy_infer wants it. */
+/* Makes one output as sy_infer reports it. */
 static const DLTensor *make(const struct op_call *call, const sy_field_info *output, const char *name,
                             const sy_shape *shape, bool packed, struct op_outputs *outputs)
 {
@@ -114,7 +114,7 @@ static const DLTensor *make(const struct op_call *call, const sy_field_info *out
     return op_output(outputs, name, type, shape->rank, shape->extent);
 }
 
-/* The call with a further plane as its own; a plane of a cache without rows asks for them. */
+/* The call with a further plane in place of its own; used to infer the missing rows of that plane. */
 static sy_status infer_plane(sy_ctx *ctx, const struct op *op, const struct op_call *call, int64_t plane,
                              sy_shape *shapes)
 {
@@ -157,14 +157,14 @@ static sy_status size_planes(sy_ctx *ctx, const struct op *op, struct op_call *c
     return SY_OK;
 }
 
-/* Old contents are used as they came: the call itself judges them. */
+/* Old contents are used unchanged: the call itself checks them. */
 static bool is_missing(const struct op *op, struct op_call *call, const sy_field_info *tensor)
 {
     return (tensor->flags & (SY_FIELD_OUT | SY_FIELD_INOUT)) == SY_FIELD_OUT &&
            *op_pointer(op, call, tensor, 0) == NULL && is_wanted(op, call, tensor);
 }
 
-/* The outputs that are missing, as the call wants them. */
+/* The outputs that are missing, as the call requires them. */
 static sy_status make_missing(sy_ctx *ctx, const struct op *op, struct op_call *call,
                               const sy_field_info *last, struct op_outputs *outputs)
 {

@@ -1,7 +1,7 @@
 /*
- * switchyard run OP IN OUT: tensors by name out of a file, fields from options and from the file's metadata,
- * one call, every output into a file. An operator that reads no tensor needs no IN. Nothing here knows an
- * operator; see ops.h.
+ * switchyard run OP IN OUT: reads tensors by name from a file, fields from options and the file's metadata,
+ * makes one call, writes every output to a file. An operator that reads no tensor needs no IN. There is no code
+ * for single operators here; see ops.h.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -58,7 +58,7 @@ static int find_field(const struct op *op, const char *name, size_t length, char
     return -1;
 }
 
-/* What a value of this kind looks like, for the sentence about one that does not. */
+/* The description of a valid value of this kind, for error messages. */
 static const char *kind_text(enum op_kind kind)
 {
     switch (kind) {
@@ -190,7 +190,7 @@ static bool set_field(struct run *run, int i, const char *text)
     return false;
 }
 
-/* `where` and `name` say how the user wrote the field: "--" "top-k", or "metadata switchyard." "top_k". */
+/* `where` and `name` are the field as the user wrote it: "--" "top-k", or "metadata switchyard." "top_k". */
 static int take_field(struct run *run, int i, const char *where, int length, const char *name,
                       const char *text)
 {
@@ -298,7 +298,7 @@ static int unknown_tensor(const struct run *run, const char *name)
                        shown_name(name).text, op_has_inputs(run->op) ? list : "none");
 }
 
-/* The number after the dot of "cache.3" or "input.3"; -1 when there is none that may stand there. */
+/* The number after the dot of "cache.3" or "input.3"; -1 when there is no valid one. */
 static int plane_number(const struct op *op, const char *digits)
 {
     const int most = op->info->mesh ? UINT16_MAX : SY_KV_MAX_PLANES;
@@ -341,7 +341,7 @@ static const sy_field_info *find_tensor(const struct op *op, const char *name, i
     return NULL;
 }
 
-/* Tensors of single devices are taken when the mesh is known to be one. */
+/* Tensors of single devices are bound later, when the mesh is known. */
 static int take_device(struct run *run, const char *name, int device)
 {
     const sy_mesh mesh = run->call.mesh.extent;
@@ -451,23 +451,23 @@ static int bind_file(struct run *run)
 
 /* ---- The call ------------------------------------------------------------------------------------------ */
 
-static int refused(const struct run *run, sy_status status, const char *sentence)
+static int reject(const struct run *run, sy_status status, const char *sentence)
 {
     const size_t length = strlen(run->op->name);
     if (strncmp(sentence, run->op->name, length) == 0 && strncmp(sentence + length, ": ", 2) == 0)
         sentence += length + 2;
     plain_error("%s: %s: %s", run->name, sy_status_name(status), sentence);
-    return EXIT_REFUSED;
+    return EXIT_REJECTED;
 }
 
-/* The operator's own sentence, or that of what only the file or the mesh shows. */
-static int refused_call(const struct run *run, sy_ctx *ctx, sy_status status)
+/* Prints the operator's own sentence, or that of an error in the file or the mesh. */
+static int reject_call(const struct run *run, sy_ctx *ctx, sy_status status)
 {
     const bool ours = status == run->call.mesh.fault;
-    return refused(run, status, ours ? run->call.mesh.sentence : sy_ctx_error(ctx));
+    return reject(run, status, ours ? run->call.mesh.sentence : sy_ctx_error(ctx));
 }
 
-/* All processes of a team have one exit code. */
+/* All processes of a team return the same exit code. */
 static int agree(const struct team *team, int code)
 {
     return team ? team->agree(code) : code;
@@ -477,7 +477,7 @@ static int prepare_call(struct run *run, sy_ctx *ctx, const struct team *team)
 {
     const bool mesh = run->op->info->mesh;
     sy_status status = mesh ? mesh_open(&run->call) : SY_OK;
-    const int code = agree(team, status == SY_OK ? EXIT_DONE : refused_call(run, ctx, status));
+    const int code = agree(team, status == SY_OK ? EXIT_DONE : reject_call(run, ctx, status));
     if (code != EXIT_DONE)
         return code;
     if (mesh)
@@ -485,12 +485,12 @@ static int prepare_call(struct run *run, sy_ctx *ctx, const struct team *team)
     if (status == SY_OK)
         status = run->op->size(ctx, run->op, &run->call, &run->outputs);
     if (status != SY_OK)
-        return refused_call(run, ctx, status);
+        return reject_call(run, ctx, status);
     if (run->outputs.out_of_memory) {
         char sentence[128];
         snprintf(sentence, sizeof sentence, "output %s of %zu bytes does not fit into memory",
                  run->outputs.failed, run->outputs.failed_bytes);
-        return refused(run, SY_ERR_NOMEM, sentence);
+        return reject(run, SY_ERR_NOMEM, sentence);
     }
     return EXIT_DONE;
 }
@@ -504,7 +504,7 @@ static int call_operator(struct run *run, sy_ctx *ctx, const struct team *team)
     const sy_status status =
         run->op->info->mesh ? mesh_run(ctx, run->op, &run->call)
                             : sy_call(ctx, run->op->info, run->call.args.bytes, run->op->info->args_bytes);
-    code = agree(team, status == SY_OK ? EXIT_DONE : refused(run, status, sy_ctx_error(ctx)));
+    code = agree(team, status == SY_OK ? EXIT_DONE : reject(run, status, sy_ctx_error(ctx)));
     if (code == EXIT_DONE && team)
         mesh_collect(team, run->op, &run->call);
     return code;
@@ -539,7 +539,7 @@ int command_run(struct common *common, struct arg_list *list)
         return plain_error("out of memory");
     snprintf(run->help, sizeof run->help, "run");
     int code = parse_line(run, common, list);
-    if (!run->op) { /* the line was wrong before it named one */
+    if (!run->op) { /* the command line was invalid before the operator's name */
         free(run);
         return code;
     }
@@ -548,7 +548,7 @@ int command_run(struct common *common, struct arg_list *list)
     sy_ctx *const ctx = code == EXIT_DONE ? common_context(common) : NULL;
     if (code == EXIT_DONE && !ctx)
         code = EXIT_USAGE;
-    /* Of a team the first writes. Before that and afterwards they agree on how it went. */
+    /* In a team the first process writes. Before and after that they agree on the exit code. */
     const struct team *const team = run->op->info->mesh ? common->team : NULL;
     code = agree(team, code);
     if (code == EXIT_DONE)

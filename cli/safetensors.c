@@ -1,7 +1,7 @@
 /*
- * Reading happens in three steps, so that a lie is found before it costs anything: the length of the header
- * against the size of the file, then every entry of the header and how the entries cover the data, and only
- * then memory for tensors, whose sizes are known to be real.
+ * Reading has three steps, so that false sizes are detected before memory is allocated: the length of the
+ * header against the size of the file, then every entry of the header and how the entries cover the data, and
+ * only then memory for tensors, whose sizes have been checked.
  */
 #define _XOPEN_SOURCE 700 /* pread */
 
@@ -21,7 +21,7 @@
 #include "output.h"
 #include "text.h"
 
-/* The reference implementation refuses longer headers; a file of real size stays far below. */
+/* The reference implementation rejects longer headers; real files are far below. */
 #define HEADER_LIMIT ((uint64_t)100000000)
 #define LENGTH_BYTES ((uint64_t)8)
 
@@ -69,7 +69,7 @@ bool st_shape_bytes(const int64_t *shape, int rank, DLDataType type, size_t *byt
             return false;
         empty = empty || shape[i] == 0;
     }
-    /* An extent of 0 makes the tensor empty whatever the others say, in any order. */
+    /* An extent of 0 makes the tensor empty, even if the product of the others overflows. */
     for (int i = 0; i < rank && !empty; i++) {
         if ((uint64_t)shape[i] > SIZE_MAX / product)
             return false;
@@ -221,7 +221,7 @@ bool st_load_memory(const void *data, size_t bytes, struct st_file *file, struct
 bool st_load(const char *path, struct st_file *file, struct st_message *message)
 {
     *file = (struct st_file){0};
-    /* O_NONBLOCK: opening a FIFO must not wait for a writer; it is refused below. */
+    /* O_NONBLOCK: opening a FIFO must not wait for a writer; it is rejected below. */
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return st_fail(message, "cannot be opened: %s", strerror(errno));

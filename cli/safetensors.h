@@ -2,9 +2,9 @@
  * The safetensors file format, read and written by hand: 8 bytes of header length (little-endian), a JSON
  * object that names type, shape and byte range of every tensor, then the bytes.
  *
- * A file is untrusted input. The reader believes no number in it before it has been checked against the size
- * of the file, and allocates nothing for tensors until the whole header has been accepted. This part stands
- * alone (it uses nothing else of the command line), so the fuzzer links it by itself.
+ * A file is untrusted input. The reader uses no number in it before it has been checked against the size of
+ * the file, and allocates nothing for tensors until the whole header has been accepted. This part uses nothing
+ * else of the command line, so that the fuzzer can link it alone.
  */
 #ifndef SWITCHYARD_CLI_SAFETENSORS_H
 #define SWITCHYARD_CLI_SAFETENSORS_H
@@ -48,7 +48,7 @@ struct st_message {
     char text[ST_MESSAGE_BYTES];
 };
 
-/* What a writer is given: a name and a compact CPU tensor. */
+/* An item to write: a name and a compact CPU tensor. */
 struct st_item {
     const char *name;
     const DLTensor *tensor;
@@ -60,13 +60,13 @@ bool st_load(const char *path, struct st_file *file, struct st_message *message)
 /* The same from memory. */
 bool st_load_memory(const void *data, size_t bytes, struct st_file *file, struct st_message *message);
 
-/* Frees everything; a zeroed or already freed file is fine. */
+/* Frees everything; a zeroed or already freed file is allowed. */
 void st_free(struct st_file *file);
 
 /* NULL when there is no such tensor. */
 const struct st_tensor *st_find(const struct st_file *file, const char *name);
 
-/* Writes the items; what becomes of an old file is in output.h. */
+/* Writes the items; output.h describes what happens to an old file. */
 bool st_save(const char *path, const struct st_item *items, size_t n_items, struct st_message *message);
 
 /* The format's name of a type ("BF16"), or NULL; and back, which is false for an unknown name. */

@@ -31,7 +31,7 @@ static void print_element(DLDataType type, const char *element)
     }
 }
 
-/* Rows of the last dimension, a line each; what is left out is said. */
+/* Rows of the last dimension, a line each; the number of omitted rows is printed. */
 static void print_values(const struct st_tensor *tensor)
 {
     const size_t element_bytes = st_type_bytes(tensor->view.dtype);

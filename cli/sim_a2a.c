@@ -1,7 +1,7 @@
 /*
- * switchyard sim-a2a: what an exchange between D devices costs without D devices. Counts the rows of every pair
- * from a routing, read from a file or drawn, and puts them into a model of the wire with three numbers: latency,
- * time per message, bandwidth. With --table the same from the formula of uniform routing, for several D.
+ * switchyard sim-a2a: estimates the cost of an exchange between D devices. Counts the rows of every pair from a
+ * routing, read from a file or drawn, and applies a model of the network with three parameters: latency, time per
+ * message, bandwidth. With --table the same from the formula of uniform routing, for several D.
  *
  * Letters: p q device, e expert, k slot of a token.
  */
@@ -43,7 +43,7 @@ struct sim {
     int64_t *stamp;                                   /* [D] the last token that was sent there */
 
     const struct st_tensor *indices; /* of the file */
-    bool by_position;                /* they lie by position: [D,N,K]; else one table of all tokens */
+    bool by_position;                /* ordered by position: [D,N,K]; else one table of all tokens */
     uint64_t random;
     int64_t *deck;   /* [E] for drawing without weights */
     double *weight;  /* [E] */
@@ -51,7 +51,7 @@ struct sim {
     int64_t *choice; /* [K] of one token */
 };
 
-/* ---- Where experts live -------------------------------------------------------------------------------- */
+/* ---- Placement of experts ------------------------------------------------------------------------------ */
 
 static bool alloc_arrays(struct sim *sim, int64_t n_hosted)
 {
@@ -91,7 +91,7 @@ static void add_host(struct sim *sim, int64_t e, int64_t q, int64_t *n)
     sim->replicated = sim->replicated || *n - sim->first[e] > 1;
 }
 
-/* Blocks of neighbours: E/D experts each where that is whole. */
+/* Blocks of neighbours: E/D experts each if that is whole. */
 static void place_experts(struct sim *sim)
 {
     int64_t n = 0;
@@ -130,7 +130,7 @@ static int64_t draw_weighted(struct sim *sim, double left)
             if (point < 0)
                 break;
         }
-    return last; /* the last one also where rounding left a rest */
+    return last; /* the last one also when rounding left a remainder */
 }
 
 static void draw_token(struct sim *sim)
@@ -160,7 +160,7 @@ static void draw_token(struct sim *sim)
 
 /* ---- Counting ------------------------------------------------------------------------------------------ */
 
-/* A token of device p, number `token` of all, counted from 1. Slots of no expert, or of one named before, are dead. */
+/* A token of device p, number `token` of all, counted from 1. Slots of no expert, or of one named before, are not counted. */
 static void count_token(struct sim *sim, int64_t p, int64_t token)
 {
     const int64_t d = sim->n_devices;
@@ -253,7 +253,7 @@ static double row_bytes(const struct sim *sim, bool fp8)
     return (double)(fp8 ? sim->hidden + 4 * scales : 2 * sim->hidden);
 }
 
-/* How probable it is that K different ones of E experts include none of `n_local`. */
+/* The probability that K different ones of E experts include none of `n_local`. */
 static double miss_rate(double n_experts, double n_local, int64_t n_slots)
 {
     double miss = 1;
@@ -262,12 +262,12 @@ static double miss_rate(double n_experts, double n_local, int64_t n_slots)
     return miss;
 }
 
-/* What a token sends to other devices when all choices of experts are equally probable. */
+/* The rows that a token sends to other devices when all choices of experts are equally probable. */
 struct expected {
     double hit_rate, remote_devices, remote_slots;
 };
 
-/* n_local NULL: experts lie as place_experts puts them. */
+/* n_local NULL: experts are placed by place_experts. */
 static struct expected expect_uniform(const struct sim *sim, int64_t n_devices, const int64_t *n_local)
 {
     struct expected expected = {0};
@@ -297,7 +297,7 @@ static double metadata_us(const struct sim *sim, int64_t n_devices, int64_t n_to
     return ceil(log2((double)n_devices)) * sim->latency_us + bytes / sim->gb_per_s * 1e-3;
 }
 
-/* What one exchange asks of the devices. */
+/* The load of one exchange on the devices. */
 struct load {
     double out_mean, out_max, in_mean, in_max; /* rows */
     double row_bytes, us;                      /* of the slowest device */
@@ -387,7 +387,7 @@ static void emit_table(const struct sim *sim)
     emit_end(&json, '}');
 }
 
-/* ---- What was counted ---------------------------------------------------------------------------------- */
+/* ---- Counted results ----------------------------------------------------------------------------------- */
 
 enum { DISPATCH, SLOTS, PARTIAL, N_LOADS };
 
@@ -499,7 +499,7 @@ static void emit_counted(const struct sim *sim, const struct expected *expected,
     emit_end(&json, '}');
 }
 
-/* Dispatch in the type asked for; rows come back in bf16. */
+/* Dispatch in the requested type; combine returns rows in bf16. */
 static void report(const struct sim *sim)
 {
     const struct expected expected = expect_uniform(sim, sim->n_devices, sim->n_local);
@@ -530,7 +530,7 @@ static bool is_type(const struct st_tensor *tensor, DLDataType type)
     return tensor->view.dtype.code == type.code && tensor->view.dtype.bits == type.bits;
 }
 
-/* Mapping [E,D], [1,1,E,D] or [D,1,E,D]: copies after the first are not looked at. */
+/* Mapping [E,D], [1,1,E,D] or [D,1,E,D]: copies after the first are ignored. */
 static int read_mapping(struct sim *sim, const struct st_tensor *mapping)
 {
     const int rank = mapping ? mapping->view.ndim : 0;
@@ -656,7 +656,7 @@ static bool parse_list(const char *text, int64_t low, int64_t high, struct list 
     return false;
 }
 
-/* Options with a number: what they may be, where they go. */
+/* Options with a number: range and destination. */
 struct number_option {
     const char *name;
     double low, high;

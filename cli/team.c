@@ -1,6 +1,6 @@
 /*
- * From the plain program to the one that is linked with MPI. A program linked with MPI needs its libraries to start at
- * all, and this one must run where there are none.
+ * Starts the program that is linked with MPI from the plain one. A program linked with MPI cannot start without its
+ * libraries, and the plain one must run without them.
  */
 #include "team.h"
 
@@ -14,7 +14,7 @@
 
 static const char program[] = "switchyard-mpi";
 
-/* Open MPI, MPICH and its relatives, PMIx by itself (Slurm). NULL: nobody has launched several of us. */
+/* Open MPI, MPICH and its relatives, PMIx by itself (Slurm). NULL: not launched as one of several processes. */
 static const char *launched_as(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"};
@@ -39,7 +39,7 @@ const char *team_task(int argc, char **argv)
     return strcmp(command, "demo") == 0 ? command : NULL;
 }
 
-/* The program lies beside this one. */
+/* The program is in the folder of this one. */
 static bool find_program(char *path, size_t bytes)
 {
     const ssize_t length = readlink("/proc/self/exe", path, bytes - 1);
@@ -63,7 +63,7 @@ int team_join(int argc, char **argv)
     if (find_program(path, sizeof path))
         execv(path, argv);
     if (strcmp(rank, "0") != 0)
-        return EXIT_USAGE; /* the first says it */
+        return EXIT_USAGE; /* only the first process prints it */
     if (errno == ENOENT)
         return plain_error("this build has no MPI: there is no %s beside this program", program);
     return plain_error("%s: %s", path, strerror(errno));

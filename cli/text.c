@@ -1,5 +1,5 @@
 /*
- * The one place that decides which characters of foreign text reach a terminal.
+ * Decides which characters of untrusted text are printed to a terminal.
  */
 #include "text.h"
 

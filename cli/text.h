@@ -1,6 +1,6 @@
 /*
- * Text from outside: names in files, file names, arguments. It may hold anything, also bytes that are no UTF-8 and
- * characters that control a terminal.
+ * Untrusted text: names in files, file names, arguments. It may hold bytes that are not UTF-8 and characters that
+ * control a terminal.
  */
 #ifndef SWITCHYARD_CLI_TEXT_H
 #define SWITCHYARD_CLI_TEXT_H
@@ -18,8 +18,8 @@ bool text_is_hidden(uint32_t code);
 
 /*
  * Copies text for people to read. Hidden characters become \n, \x1b or \u{202e}, bytes that are no UTF-8 \xff; a
- * backslash stays as it is, so that text which has been through here once does not change the second time. What does
- * not fit is cut between two characters and ends with "..." (`bytes` is 4 or more).
+ * backslash is unchanged, so that a second pass changes nothing. Text that does not fit is cut between two characters
+ * and ends with "..." (`bytes` is 4 or more).
  */
 void printable(char *out, size_t bytes, const char *text);
 

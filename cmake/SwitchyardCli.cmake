@@ -4,7 +4,7 @@ file(GLOB cli_sources CONFIGURE_DEPENDS cli/*.c)
 list(REMOVE_ITEM cli_sources ${PROJECT_SOURCE_DIR}/cli/main.c ${PROJECT_SOURCE_DIR}/cli/mpi.c)
 if(SWITCHYARD_BENCH)
     file(GLOB bench_sources CONFIGURE_DEPENDS bench/*.c)
-    # The peers' script and the style of the demo's page travel inside the program, so that a copy of it is enough.
+    # The peers' script and the style sheet of the demo are embedded, so that the program is a single file.
     function(switchyard_embed file name header)
         set(source ${CMAKE_CURRENT_BINARY_DIR}/${name}.c)
         add_custom_command(OUTPUT ${source}
@@ -27,7 +27,7 @@ target_compile_definitions(switchyard_cli_parts PUBLIC SWITCHYARD_BENCH=$<BOOL:$
 if(TARGET switchyard_mpi)
     target_compile_definitions(switchyard_cli_parts PRIVATE SWITCHYARD_MPI_NAME="${SWITCHYARD_MPI_NAME}")
 endif()
-target_link_libraries(switchyard_cli_parts PUBLIC ${JANSSON_LIBRARY} m) # the program says which switchyard
+target_link_libraries(switchyard_cli_parts PUBLIC ${JANSSON_LIBRARY} m) # the program links shared or static
 if(OpenMP_C_FOUND)
     target_link_libraries(switchyard_cli_parts PUBLIC OpenMP::OpenMP_C) # the limits are measured with all threads
 endif()
@@ -38,7 +38,7 @@ target_link_libraries(switchyard_cli PRIVATE switchyard_cli_parts switchyard)
 file(RELATIVE_PATH lib_from_bin /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
 set_target_properties(switchyard_cli PROPERTIES OUTPUT_NAME switchyard INSTALL_RPATH "$ORIGIN/${lib_from_bin}")
 
-# The same program with MPI in it: the other one becomes it under mpirun, and runs without MPI everywhere else.
+# The same program with MPI: the other one executes it under mpirun, and needs no MPI otherwise.
 if(TARGET switchyard_mpi)
     if(SWITCHYARD_BENCH)
         file(GLOB bench_mpi_sources CONFIGURE_DEPENDS bench/mpi/*.c)

@@ -1,29 +1,29 @@
-# The front doors: libraries that speak another vendor's API over the public header of ours, nothing inside it.
-# compat/<door> holds the sources, its version script, and in include/ the vendor's header names.
+# The compatibility layers: libraries with another vendor's API over our public header; they use nothing inside src.
+# compat/<layer> holds the sources, the version script, and in include/ the vendor's header names.
 
-function(switchyard_door door)
-    set(target switchyard_${door})
-    file(GLOB sources CONFIGURE_DEPENDS compat/${door}/*.c)
+function(switchyard_layer layer)
+    set(target switchyard_${layer})
+    file(GLOB sources CONFIGURE_DEPENDS compat/${layer}/*.c)
     add_library(${target}_objects OBJECT ${sources})
     switchyard_defaults(${target}_objects)
     target_compile_options(${target}_objects PRIVATE ${switchyard_strict_warnings})
-    target_include_directories(${target}_objects PRIVATE compat/${door}/include include)
+    target_include_directories(${target}_objects PRIVATE compat/${layer}/include include)
 
     add_library(${target} SHARED $<TARGET_OBJECTS:${target}_objects>)
-    add_library(switchyard::${door} ALIAS ${target})
-    set_target_properties(${target} PROPERTIES VERSION ${PROJECT_VERSION} LINKER_LANGUAGE C EXPORT_NAME ${door}
+    add_library(switchyard::${layer} ALIAS ${target})
+    set_target_properties(${target} PROPERTIES VERSION ${PROJECT_VERSION} LINKER_LANGUAGE C EXPORT_NAME ${layer}
                           SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} INSTALL_RPATH "$ORIGIN")
-    # A folder of its own: the vendor's header names must not meet the vendor's headers.
-    target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/compat/${door}/include>
-                                                $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/switchyard/${door}>)
+    # A folder of its own, so that these headers do not clash with the vendor's.
+    target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/compat/${layer}/include>
+                                                $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/switchyard/${layer}>)
     target_link_libraries(${target} PRIVATE switchyard)
     switchyard_link_hardening(${target})
-    switchyard_export_only(${target} compat/${door}/${target}.map)
-    set(switchyard_doors ${switchyard_doors} ${door} PARENT_SCOPE)
-    set(switchyard_${door}_vendor ${ARGN} PARENT_SCOPE)
+    switchyard_export_only(${target} compat/${layer}/${target}.map)
+    set(switchyard_layers ${switchyard_layers} ${layer} PARENT_SCOPE)
+    set(switchyard_${layer}_vendor ${ARGN} PARENT_SCOPE)
 endfunction()
 
-# Vendor programs are C++: our examples in their style need a C++ compiler, the doors themselves do not.
+# Vendor programs are C++: our examples in their style need a C++ compiler, the layers themselves do not.
 if(SWITCHYARD_EXAMPLES)
     include(CheckLanguage)
     check_language(CXX)
@@ -34,12 +34,12 @@ if(SWITCHYARD_EXAMPLES)
     endif()
 endif()
 
-set(switchyard_doors "")
+set(switchyard_layers "")
 if(EXISTS ${PROJECT_SOURCE_DIR}/compat/aclnn)
-    switchyard_door(aclnn "Ascend's aclnn")
+    switchyard_layer(aclnn "Ascend's aclnn")
 endif()
 if(EXISTS ${PROJECT_SOURCE_DIR}/compat/mluop)
-    switchyard_door(mluop "Cambricon's MLU-OPS")
+    switchyard_layer(mluop "Cambricon's MLU-OPS")
 endif()
-list(JOIN switchyard_doors " " line)
-list(APPEND switchyard_summary "  doors     ${line}")
+list(JOIN switchyard_layers " " line)
+list(APPEND switchyard_summary "  layers    ${line}")

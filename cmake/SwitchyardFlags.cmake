@@ -1,4 +1,4 @@
-# Compiler flags, in one place. Arithmetic is exact by rule: no contraction into fma, no fast-math.
+# Compiler flags, in one place. Results are defined to the bit: no contraction into fma, no fast-math.
 include(CheckCCompilerFlag)
 include(CheckLinkerFlag)
 include(CheckPIESupported)
@@ -58,7 +58,7 @@ function(switchyard_program target)
     switchyard_link_hardening(${target})
 endfunction()
 
-# An example of a vendor's world: C++11, and warnings that exist there.
+# An example in a vendor's style: C++11, and the warnings of C++.
 function(switchyard_cxx_program target)
     set_target_properties(${target} PROPERTIES CXX_STANDARD 11 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF)
     target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow $<$<BOOL:${SWITCHYARD_WERROR}>:-Werror>
@@ -66,7 +66,7 @@ function(switchyard_cxx_program target)
     target_link_options(${target} PRIVATE ${switchyard_sanitize})
 endfunction()
 
-# A shared library shows the names listed in the map file and nothing else.
+# A shared library exports only the names listed in the map file.
 function(switchyard_export_only target map)
     set(map ${CMAKE_CURRENT_SOURCE_DIR}/${map})
     if(APPLE)

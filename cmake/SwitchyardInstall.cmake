@@ -10,9 +10,9 @@ if(TARGET switchyard_mpi)
     install(FILES include/switchyard_mpi.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
     install(TARGETS switchyard_mpi EXPORT switchyardMpiTargets)
 endif()
-foreach(door IN LISTS switchyard_doors)
-    install(DIRECTORY compat/${door}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/switchyard/${door})
-    install(TARGETS switchyard_${door} EXPORT switchyard_${door}Targets)
+foreach(layer IN LISTS switchyard_layers)
+    install(DIRECTORY compat/${layer}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/switchyard/${layer})
+    install(TARGETS switchyard_${layer} EXPORT switchyard_${layer}Targets)
 endforeach()
 if(TARGET switchyard_cli)
     install(TARGETS switchyard_cli)
@@ -23,20 +23,20 @@ endif()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/switchyard)
 install(EXPORT switchyardTargets NAMESPACE switchyard:: DESTINATION ${package_dir})
-# Apart, because only the static library asks its users for OpenMP.
+# Separate, because only the static library requires OpenMP of its users.
 install(EXPORT switchyardStaticTargets NAMESPACE switchyard:: DESTINATION ${package_dir})
-if(TARGET switchyard_mpi) # apart, because only it asks for MPI
+if(TARGET switchyard_mpi) # separate, because only it requires MPI
     install(EXPORT switchyardMpiTargets NAMESPACE switchyard:: DESTINATION ${package_dir})
 endif()
-foreach(door IN LISTS switchyard_doors)
-    install(EXPORT switchyard_${door}Targets NAMESPACE switchyard:: DESTINATION ${package_dir})
+foreach(layer IN LISTS switchyard_layers)
+    install(EXPORT switchyard_${layer}Targets NAMESPACE switchyard:: DESTINATION ${package_dir})
 endforeach()
 configure_package_config_file(cmake/switchyardConfig.cmake.in switchyardConfig.cmake INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(switchyardConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/switchyardConfig.cmake ${PROJECT_BINARY_DIR}/switchyardConfigVersion.cmake
         DESTINATION ${package_dir})
 
-# The pkg-config file finds its prefix from its own place, so that an installed tree can be moved.
+# The pkg-config file derives the prefix from its own location, so that an installed tree can be moved.
 file(RELATIVE_PATH PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" PC_PREFIX "${PC_PREFIX}")
 set(PC_LIBS_PRIVATE "-lm")
@@ -56,8 +56,8 @@ if(TARGET switchyard_mpi)
     install(FILES ${PROJECT_BINARY_DIR}/switchyard_mpi.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endif()
 
-foreach(PC_DOOR IN LISTS switchyard_doors)
-    set(PC_DOOR_VENDOR "${switchyard_${PC_DOOR}_vendor}")
-    configure_file(cmake/switchyard_door.pc.in switchyard_${PC_DOOR}.pc @ONLY)
-    install(FILES ${PROJECT_BINARY_DIR}/switchyard_${PC_DOOR}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+foreach(PC_LAYER IN LISTS switchyard_layers)
+    set(PC_LAYER_VENDOR "${switchyard_${PC_LAYER}_vendor}")
+    configure_file(cmake/switchyard_layer.pc.in switchyard_${PC_LAYER}.pc @ONLY)
+    install(FILES ${PROJECT_BINARY_DIR}/switchyard_${PC_LAYER}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endforeach()

@@ -1,4 +1,4 @@
-# The parts from outside. Each one is found or reported; none is required, a missing one costs a feature.
+# Dependencies. Each one is found or reported; none is required, a missing one disables a feature.
 set(switchyard_summary "")
 set(CMAKE_REQUIRED_QUIET ON)
 
@@ -21,17 +21,17 @@ else()
     endif()
 endif()
 
-# MPI, whichever mpicc belongs to: the one in the PATH, or -DMPI_C_COMPILER=. Its headers tell who made it.
+# MPI: that of the mpicc in the PATH, or of -DMPI_C_COMPILER=. Its header identifies the implementation.
 set(SWITCHYARD_HAS_MPI OFF)
 if(SWITCHYARD_MPI STREQUAL OFF)
-    list(APPEND switchyard_summary "  MPI       not asked for")
+    list(APPEND switchyard_summary "  MPI       off")
 elseif(SWITCHYARD_MPI STREQUAL AUTO AND NOT PROJECT_IS_TOP_LEVEL)
-    list(APPEND switchyard_summary "  MPI       not asked for")
+    list(APPEND switchyard_summary "  MPI       off")
 elseif(SWITCHYARD_MPI STREQUAL AUTO AND CMAKE_CROSSCOMPILING)
-    list(APPEND switchyard_summary "  MPI       not looked for in a cross build")
+    list(APPEND switchyard_summary "  MPI       off in a cross build")
 elseif(SWITCHYARD_SANITIZE MATCHES thread)
     message(NOTICE "switchyard: MPI left out: the thread sanitizer cannot see into the MPI library")
-    list(APPEND switchyard_summary "  MPI       not with the thread sanitizer")
+    list(APPEND switchyard_summary "  MPI       off with the thread sanitizer")
 else()
     find_package(MPI 3.1 COMPONENTS C QUIET)
     if(MPI_C_FOUND)
@@ -44,7 +44,7 @@ else()
         elseif("${mpi_lines}" MATCHES "MPICH_VERSION \"([0-9.]+)")
             set(SWITCHYARD_MPI_NAME "MPICH ${CMAKE_MATCH_1}")
         endif()
-        # The mpirun beside the compiler wrapper, and of the same make where several lie there: mpicc.x, mpirun.x.
+        # The mpirun in the folder of the compiler wrapper, with the same suffix if there are several: mpicc.x, mpirun.x.
         cmake_path(GET MPI_C_COMPILER PARENT_PATH mpi_folder)
         cmake_path(GET MPI_C_COMPILER EXTENSION LAST_ONLY mpi_make)
         find_program(SWITCHYARD_MPIRUN NAMES mpirun${mpi_make} mpiexec${mpi_make} HINTS "${mpi_folder}")
@@ -69,7 +69,7 @@ if(SWITCHYARD_CLI)
         set(SWITCHYARD_CLI OFF)
     endif()
 else()
-    list(APPEND switchyard_summary "  command   not asked for")
+    list(APPEND switchyard_summary "  command   off")
 endif()
 
 # A BLAS for examples/moe_layer.c. Not every libblas has the C functions, so the link decides.
@@ -87,7 +87,7 @@ if(SWITCHYARD_EXAMPLES)
     if(SWITCHYARD_HAS_CBLAS)
         list(APPEND switchyard_summary "  CBLAS     ${CBLAS_LIBRARY}, for examples/moe_layer.c")
     else()
-        unset(SWITCHYARD_HAS_CBLAS CACHE) # it may be there next time
+        unset(SWITCHYARD_HAS_CBLAS CACHE) # look again next time
         switchyard_missing(CBLAS "examples/moe_layer.c is not built" setup-test libopenblas-dev SWITCHYARD_EXAMPLES)
         list(APPEND switchyard_summary "  CBLAS     not found: examples/moe_layer.c is not built")
     endif()
@@ -109,5 +109,5 @@ elseif(SWITCHYARD_TESTS)
         switchyard_missing("Python 3" "the command line and lint tests are not run" setup python3 SWITCHYARD_TESTS)
     endif()
 else()
-    list(APPEND switchyard_summary "  tests     not asked for")
+    list(APPEND switchyard_summary "  tests     off")
 endif()

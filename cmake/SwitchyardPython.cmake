@@ -1,5 +1,5 @@
-# The Python package: the binding, with the library, the command line and (where it is built) the MPI library beside it.
-# scikit-build-core asks for this; python/switchyard is taken as it is.
+# The Python package: the binding, the library, the command line and, if it is built, the MPI library.
+# scikit-build-core requests this; python/switchyard is copied unchanged.
 find_package(Python 3.10 COMPONENTS Interpreter REQUIRED)
 foreach(name includedir dlpack-includedir libfiles)
     execute_process(COMMAND ${Python_EXECUTABLE} -m tvm_ffi.config --${name} OUTPUT_VARIABLE tvm_ffi_${name}
@@ -23,14 +23,14 @@ file(GLOB binding_sources CONFIGURE_DEPENDS python/binding/*.c)
 switchyard_binding(switchyard_binding binding ${binding_sources})
 target_compile_definitions(switchyard_binding PRIVATE SWITCHYARD_MPI_NAME="${SWITCHYARD_MPI_NAME}") # "" without MPI
 set(binding_targets switchyard_binding)
-if(TARGET switchyard_mpi) # a module of its own: who asks for no mesh over MPI needs no MPI library
+if(TARGET switchyard_mpi) # a module of its own, so that programs without MpiMesh need no MPI library
     file(GLOB binding_mpi_sources CONFIGURE_DEPENDS python/binding/mpi/*.c)
     switchyard_binding(switchyard_binding_mpi binding_mpi ${binding_mpi_sources})
     target_link_libraries(switchyard_binding_mpi PRIVATE switchyard_mpi)
     list(APPEND binding_targets switchyard_binding_mpi)
 endif()
 
-# Wheels hold no links: one file for each library, named as its users look for it.
+# Wheels cannot hold links: one file for each library, with the name that the loader looks for.
 set(python_targets switchyard)
 foreach(target switchyard_mpi switchyard_cli switchyard_cli_mpi)
     if(TARGET ${target})

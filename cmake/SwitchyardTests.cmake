@@ -2,7 +2,7 @@
 # the same list and counts single tests. The timeouts are watchdogs against a hang, nothing is measured by them.
 set(watchdog_seconds 900)
 
-# A C test: linked with the static library, so that tests of the inside reach syi_ names.
+# A C test: linked with the static library, so that tests can call internal functions (syi_).
 function(switchyard_c_test name label)
     add_executable(${name} ${ARGN})
     switchyard_program(${name})
@@ -42,13 +42,13 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     foreach(name IN LISTS wrapped)
         target_link_options(switchyard_test_support INTERFACE -Wl,--wrap=sy_${name})
     endforeach()
-    foreach(room op bad fault isa comm)
-        file(GLOB files CONFIGURE_DEPENDS tests/${room}/*.c)
+    foreach(folder op bad fault isa comm)
+        file(GLOB files CONFIGURE_DEPENDS tests/${folder}/*.c)
         list(FILTER files EXCLUDE REGEX "/threads_[a-z]+\\.c$")
         foreach(file IN LISTS files)
             cmake_path(GET file STEM stem)
-            switchyard_c_test(${room}_${stem} ${room} ${file})
-            target_link_libraries(${room}_${stem} PRIVATE switchyard_test_support)
+            switchyard_c_test(${folder}_${stem} ${folder} ${file})
+            target_link_libraries(${folder}_${stem} PRIVATE switchyard_test_support)
         endforeach()
     endforeach()
 
@@ -79,7 +79,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 list(APPEND cuda_tests cuda_examples_${stem})
             endif()
         endforeach()
-        foreach(stem kv_gather kv_format kv_lists kv_layout kv_planes kv_slots kv_translate kv_ragged kv_blocks)
+        foreach(stem kv_gather kv_format kv_planes kv_slots kv_translate kv_ragged kv_blocks)
             if(TARGET op_${stem})
                 add_test(NAME cuda_op_${stem} COMMAND op_${stem})
                 list(APPEND cuda_tests cuda_op_${stem})
@@ -89,22 +89,22 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     endif()
 endif()
 
-# Front doors: tests/compat/<door>_<name>.c is one program; tests/compat/<door>.c, where there is one, is what they share.
-# They are linked with the door's objects and the static library, as the tests of the library are.
-foreach(door IN LISTS switchyard_doors)
+# Compatibility layers: tests/compat/<layer>_<name>.c is one program; tests/compat/<layer>.c has shared code.
+# They are linked with the layer's objects and the static library.
+foreach(layer IN LISTS switchyard_layers)
     if(TARGET switchyard_test_support)
-        file(GLOB shared_files CONFIGURE_DEPENDS tests/compat/${door}.c)
-        file(GLOB files CONFIGURE_DEPENDS tests/compat/${door}_*.c)
+        file(GLOB shared_files CONFIGURE_DEPENDS tests/compat/${layer}.c)
+        file(GLOB files CONFIGURE_DEPENDS tests/compat/${layer}_*.c)
         foreach(file IN LISTS files)
             cmake_path(GET file STEM stem)
-            switchyard_c_test(compat_${stem} compat ${file} ${shared_files} $<TARGET_OBJECTS:switchyard_${door}_objects>)
-            target_include_directories(compat_${stem} PRIVATE compat/${door}/include)
+            switchyard_c_test(compat_${stem} compat ${file} ${shared_files} $<TARGET_OBJECTS:switchyard_${layer}_objects>)
+            target_include_directories(compat_${stem} PRIVATE compat/${layer}/include)
             target_link_libraries(compat_${stem} PRIVATE switchyard_test_support)
         endforeach()
     endif()
 endforeach()
 
-# Programs of several processes: tests/mpi/<name>.c, run with as many as are listed. Each of them is a test of its own.
+# Programs of several processes: tests/mpi/<name>.c, run with the listed numbers of processes. Each number is a test of its own.
 function(switchyard_mpi_test name)
     add_executable(mpi_${name} tests/mpi/${name}.c $<TARGET_OBJECTS:switchyard_mpi_objects>)
     switchyard_program(mpi_${name})
@@ -132,15 +132,15 @@ if(SWITCHYARD_TESTS AND TARGET switchyard_mpi AND TARGET switchyard_test_support
     switchyard_mpi_test(init 1 3)
     switchyard_mpi_test(finalised 1 3)
     switchyard_mpi_test(all_to_all 1 2 3 4 6 8)
-    switchyard_mpi_test(refusals 2)
+    switchyard_mpi_test(rejections 2)
     switchyard_mpi_test(collective 2 3)
     switchyard_mpi_test(schedule 2 3 4 8)
-    switchyard_mpi_test(killed) # run by the next one
+    switchyard_mpi_test(killed) # run by the next test
     switchyard_py_test(tests/mpi/test_killed.py mpi SWITCHYARD_MPIRUN=${SWITCHYARD_MPIRUN}
                        SWITCHYARD_MPI_KILLED=$<TARGET_FILE:mpi_killed>)
     switchyard_py_test(tests/mpi/test_small_shm.py mpi SWITCHYARD_MPIRUN=${SWITCHYARD_MPIRUN}
                        SWITCHYARD_MPI_COLLECTIVE=$<TARGET_FILE:mpi_collective>)
-elseif(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND) # said in the report, too
+elseif(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND) # a line in the report
     add_test(NAME mpi COMMAND Python3::Interpreter -c "print('1..1\\nok 1 - tests/mpi # SKIP libswitchyard_mpi was not built')")
     set_tests_properties(mpi PROPERTIES LABELS mpi)
 endif()
@@ -167,11 +167,11 @@ if(SWITCHYARD_EXAMPLES)
         add_test(NAME example_${stem} COMMAND example_${stem})
         set_tests_properties(example_${stem} PROPERTIES LABELS example TIMEOUT ${watchdog_seconds})
     endforeach()
-    # Programs in the vendors' style: examples/compat/<door>_<name>.c or .cpp, which see the door and nothing else of ours.
-    foreach(door IN LISTS switchyard_doors)
-        file(GLOB files CONFIGURE_DEPENDS examples/compat/${door}_*.c)
+    # Programs in the vendors' style: examples/compat/<layer>_<name>.c or .cpp, which include only the layer's headers.
+    foreach(layer IN LISTS switchyard_layers)
+        file(GLOB files CONFIGURE_DEPENDS examples/compat/${layer}_*.c)
         if(CMAKE_CXX_COMPILER)
-            file(GLOB cxx_files CONFIGURE_DEPENDS examples/compat/${door}_*.cpp)
+            file(GLOB cxx_files CONFIGURE_DEPENDS examples/compat/${layer}_*.cpp)
             list(APPEND files ${cxx_files})
         endif()
         foreach(file IN LISTS files)
@@ -182,7 +182,7 @@ if(SWITCHYARD_EXAMPLES)
             else()
                 switchyard_program(example_${stem})
             endif()
-            target_link_libraries(example_${stem} PRIVATE switchyard_${door})
+            target_link_libraries(example_${stem} PRIVATE switchyard_${layer})
             add_test(NAME example_${stem} COMMAND example_${stem})
             set_tests_properties(example_${stem} PROPERTIES LABELS example TIMEOUT ${watchdog_seconds})
         endforeach()
@@ -203,7 +203,7 @@ if(SWITCHYARD_EXAMPLES)
     if(SWITCHYARD_HAS_CBLAS)
         target_include_directories(example_moe_layer SYSTEM PRIVATE ${CBLAS_INCLUDE_DIR})
         target_link_libraries(example_moe_layer PRIVATE ${CBLAS_LIBRARY})
-        # Its matrices are small, and threads the BLAS would start are none a sanitizer has seen.
+        # Its matrices are small, and the sanitizers do not know threads that the BLAS starts.
         set_tests_properties(example_moe_layer PROPERTIES ENVIRONMENT "OPENBLAS_NUM_THREADS=1;BLIS_NUM_THREADS=1")
     endif()
 endif()
@@ -221,7 +221,7 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
             switchyard_py_test(${file} cli ${python_env} SWITCHYARD_CLI=$<TARGET_FILE:switchyard_cli>)
         endforeach()
     endif()
-    # What the built library looks like from outside makes sense only without sanitizers in it.
+    # Checks of exports and symbols are valid only for a library built without sanitizers.
     if(NOT SWITCHYARD_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
         list(APPEND python_env SWITCHYARD_SHARED=$<TARGET_FILE:switchyard> SWITCHYARD_STATIC=$<TARGET_FILE:switchyard_static>
              SWITCHYARD_BITS=$<TARGET_FILE:bits> SWITCHYARD_CONFIG=$<CONFIG>)
@@ -230,10 +230,10 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
             list(APPEND python_env SWITCHYARD_MPI_SHARED=$<TARGET_FILE:switchyard_mpi> SWITCHYARD_MPI_INCLUDES=${mpi_includes}
                  SWITCHYARD_MPI_OBJECTS=$<JOIN:$<TARGET_OBJECTS:switchyard_mpi_objects>,:>)
         endif()
-        foreach(door IN LISTS switchyard_doors)
-            string(TOUPPER ${door} upper)
-            list(APPEND python_env SWITCHYARD_DOOR_${upper}=$<TARGET_FILE:switchyard_${door}>
-                 SWITCHYARD_DOOR_${upper}_OBJECTS=$<JOIN:$<TARGET_OBJECTS:switchyard_${door}_objects>,:>)
+        foreach(layer IN LISTS switchyard_layers)
+            string(TOUPPER ${layer} upper)
+            list(APPEND python_env SWITCHYARD_COMPAT_${upper}=$<TARGET_FILE:switchyard_${layer}>
+                 SWITCHYARD_COMPAT_${upper}_OBJECTS=$<JOIN:$<TARGET_OBJECTS:switchyard_${layer}_objects>,:>)
         endforeach()
         if(SWITCHYARD_HAS_CBLAS)
             list(APPEND python_env SWITCHYARD_CBLAS=${CBLAS_LIBRARY} SWITCHYARD_CBLAS_INCLUDE=${CBLAS_INCLUDE_DIR})
@@ -242,8 +242,8 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
              tests/lint/test_*.py tests/bits/test_*.py tests/abi/test_*.py tests/consumer/test_*.py)
         foreach(file IN LISTS files)
             cmake_path(GET file PARENT_PATH folder)
-            cmake_path(GET folder FILENAME room)
-            switchyard_py_test(${file} ${room} ${python_env})
+            cmake_path(GET folder FILENAME label)
+            switchyard_py_test(${file} ${label} ${python_env})
         endforeach()
 
         # The Python package as `make python` installed it, a test per file.

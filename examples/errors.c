@@ -1,7 +1,6 @@
 /*
- * What happens when something is wrong, and how to own all memory: a refused call with its sentence and its
- * numbers, outputs untouched, a query that sizes everything, scratch lent by the caller, and a trace of every
- * call.
+ * Errors and memory: a rejected call with its sentence and numbers and unchanged outputs, a query of all sizes,
+ * scratch memory from the caller, and a trace of every call.
  */
 #include <stdio.h>
 #include <switchyard.h>
@@ -26,15 +25,15 @@ int main(void)
     float tokens[4][2] = {{10, 11}, {20, 21}, {30, 31}, {40, 41}};
     uint8_t map[4][3] = {{1, 0, 1}, {1, 1, 1}, {1, 1, 0}, {1, 0, 1}}; /* token 1 names all three experts */
     float rows[12][2] = {{0}};
-    int32_t slots[12] = {0};
-    DLTensor x = sy_tensor(tokens, SY_F32, 2, (int64_t[]){4, 2});
-    DLTensor m = sy_tensor(map, SY_BOOL, 2, (int64_t[]){4, 3});
-    DLTensor y = sy_tensor(rows, SY_F32, 2, (int64_t[]){8, 2});
-    DLTensor s = sy_tensor(slots, SY_I32, 1, (int64_t[]){8});
-    sy_moe_permute_args args = {
-        .tokens = &x, .routing_map = &m, .num_out_tokens = 8, .permuted_tokens = &y, .sorted_indices = &s};
+    int32_t place[12] = {0};
+    sy_view x, m, y, at;
+    sy_moe_permute_args args = {.tokens = sy_mat(&x, tokens, SY_F32, 4, 2),
+                                .routing_map = sy_mat(&m, map, SY_BOOL, 4, 3),
+                                .num_out_tokens = 8,
+                                .permuted_tokens = sy_mat(&y, rows, SY_F32, 8, 2),
+                                .sorted_indices = sy_vec(&at, place, SY_I32, 8)};
 
-    /* A context that cannot be made says why in a buffer of its options. */
+    /* If a context cannot be made, the error is written to a buffer of its options. */
     char text[128] = "";
     sy_ctx *ctx = NULL;
     const sy_ctx_options impossible = {.threads = -1, .error = text, .error_bytes = sizeof text};
@@ -54,17 +53,17 @@ int main(void)
            fault.argument, (long long)fault.position, (long long)fault.value, (long long)fault.limit);
     printf("  outputs untouched: %s\n", all_zero(rows) ? "yes" : "no");
 
-    /* A query needs neither data nor outputs and says how large everything must be. */
+    /* A query needs neither data nor outputs and returns all sizes. */
     sy_query need;
     args.num_out_tokens = 12;
     if (sy_moe_permute_query(ctx, &args, &need) != SY_OK)
         return 1;
     printf("12 rows: %lld rows, %lld slots per token, %zu bytes of scratch\n", (long long)need.rows,
            (long long)need.slots, need.workspace_bytes);
-    y = sy_tensor(rows, SY_F32, 2, (int64_t[]){need.rows, 2});
-    s = sy_tensor(slots, SY_I32, 1, (int64_t[]){need.rows});
+    sy_mat(&y, rows, SY_F32, need.rows, 2); /* args points to them already */
+    sy_vec(&at, place, SY_I32, need.rows);
 
-    /* Lent scratch: the context allocates nothing more, and says so when it is not enough. */
+    /* Scratch from the caller: the context allocates nothing more, and a call that needs more is an error. */
     static _Alignas(64) unsigned char scratch[1024];
     sy_ctx_set_workspace(ctx, scratch, 64);
     if (sy_moe_permute(ctx, &args) == SY_ERR_NOMEM)
@@ -74,6 +73,6 @@ int main(void)
     sy_ctx_set_workspace(ctx, scratch, sizeof scratch);
     const sy_status done = sy_moe_permute(ctx, &args);
     printf("  %s: expert 0 begins with row [%g %g]\n", sy_status_name(done), rows[0][0], rows[0][1]);
-    sy_ctx_destroy(ctx); /* the lent scratch stays ours */
+    sy_ctx_destroy(ctx); /* the scratch still belongs to us */
     return status == SY_ERR_ROUTING && done == SY_OK ? 0 : 1;
 }

@@ -1,13 +1,13 @@
 /*
- * Experts on several devices: tokens travel to the experts they chose, are worked on there, and come home as one
+ * Experts on several devices: tokens are sent to the experts they chose, are processed there, and return as one
  * weighted sum. The same program runs on a mesh of four devices inside one process, and, compiled with WITH_MPI,
  * with one process per device:
  *
  *     cc expert_parallel.c $(pkg-config --cflags --libs switchyard) && ./a.out
  *     mpicc -DWITH_MPI expert_parallel.c $(pkg-config --cflags --libs switchyard_mpi) && mpirun -n 4 ./a.out
  *
- * Nothing but the making of the comm differs. A process fills in the tensors of the devices it has, all of them or
- * one, in the order sy_comm_first_device and sy_comm_shards tell.
+ * Only the creation of the comm differs. A process fills in the tensors of its devices, all of them or one:
+ * sy_comm_shards devices from sy_comm_first_device on.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,20 +19,20 @@
 
 enum { TOKENS = 6, SLOTS = 2, HIDDEN = 4, LOCAL_EXPERTS = 2, MOST_DEVICES = 64 };
 
-/* What one device has. */
+/* The data of one device. */
 struct device {
     float tokens[TOKENS][HIDDEN];
     int32_t chosen[TOKENS][SLOTS]; /* experts of each token */
     float weights[TOKENS][SLOTS];
     int64_t counts[LOCAL_EXPERTS], offsets[LOCAL_EXPERTS + 1]; /* rows of its own experts */
     float (*rows)[HIDDEN];
-    float home[TOKENS][HIDDEN]; /* the answer */
+    float result[TOKENS][HIDDEN]; /* the result */
 };
 
-/* The same as tensors: the library wants an array for each field, one entry per device. */
+/* The same as tensors: the library takes an array for each field, one entry per device. */
 struct tensors {
     DLTensor tokens[MOST_DEVICES], chosen[MOST_DEVICES], weights[MOST_DEVICES], counts[MOST_DEVICES],
-        offsets[MOST_DEVICES], rows[MOST_DEVICES], home[MOST_DEVICES];
+        offsets[MOST_DEVICES], rows[MOST_DEVICES], result[MOST_DEVICES];
 };
 
 struct program {
@@ -42,7 +42,8 @@ struct program {
     int n_devices, first, n_here; /* of the mesh; the first of this process and how many it has */
     struct device *devices;
     struct tensors tensors;
-    uint16_t mapping[MOST_DEVICES * LOCAL_EXPERTS * MOST_DEVICES]; /* [E,D]: who hosts which expert */
+    uint16_t
+        mapping[MOST_DEVICES * LOCAL_EXPERTS * MOST_DEVICES]; /* [E,D]: which device hosts which expert */
 };
 
 /* ---- The mesh ------------------------------------------------------------------------------------------ */
@@ -62,7 +63,7 @@ static sy_status make_comm(struct program *p, char *error, size_t error_bytes)
 
 /* ---- Data ---------------------------------------------------------------------------------------------- */
 
-/* Small whole numbers and quarters: every sum below is exact, so the check can ask for equality. */
+/* Small whole numbers and quarters: every sum below is exact, so the check can require equality. */
 static void fill_device(struct device *device, int d, int n_experts)
 {
     for (int n = 0; n < TOKENS; n++) {
@@ -75,7 +76,7 @@ static void fill_device(struct device *device, int d, int n_experts)
     }
 }
 
-/* What expert e makes of a number. */
+/* The function of expert e. */
 static float expert(int e, float x)
 {
     return (float)(e + 1) * x + (float)e;
@@ -94,11 +95,11 @@ static void make_data(struct program *p)
         t->weights[i] = sy_tensor(device->weights, SY_F32, 2, slots);
         t->counts[i] = sy_tensor(device->counts, SY_I64, 1, counts);
         t->offsets[i] = sy_tensor(device->offsets, SY_I64, 1, offsets);
-        t->home[i] = sy_tensor(device->home, SY_F32, 2, tokens);
+        t->result[i] = sy_tensor(device->result, SY_F32, 2, tokens);
     }
 }
 
-/* The rows of experts lie in memory of the comm: other processes of this machine read them where they are. */
+/* The rows of experts are in memory of the comm: other processes of this machine read them in place. */
 static sy_status make_rows(struct program *p, int64_t n_rows)
 {
     static int64_t shape[2] = {0, HIDDEN};
@@ -115,7 +116,7 @@ static sy_status make_rows(struct program *p, int64_t n_rows)
 
 /* ---- The layer ----------------------------------------------------------------------------------------- */
 
-/* Every token to the devices of its experts; rows of one expert lie together there. */
+/* Sends every token to the devices of its experts; rows of one expert are contiguous there. */
 static sy_status there(struct program *p)
 {
     /* Device d hosts experts 2d and 2d+1; the table is the same in all processes. */
@@ -133,7 +134,7 @@ static sy_status there(struct program *p)
                                               .expert_counts = t->counts,
                                               .expert_offsets = t->offsets};
 
-    /* The most rows a device can get follow from the shapes: with those, no choice of the router is too much. */
+    /* The largest number of rows of a device follows from the shapes: it is enough for any choice of the router. */
     sy_query need;
     sy_status status = sy_all_to_all_dispatch_query(p->ctx, p->comm, &args, &need);
     if (status == SY_OK)
@@ -141,7 +142,7 @@ static sy_status there(struct program *p)
     return status == SY_OK ? sy_all_to_all_dispatch(p->ctx, p->comm, &args) : status;
 }
 
-/* Every device works on the rows of its experts. In a model, here is a grouped matrix product. */
+/* Every device processes the rows of its experts. In a model this is a grouped matrix product. */
 static void work(struct program *p)
 {
     for (int i = 0; i < p->n_here; i++) {
@@ -153,12 +154,12 @@ static void work(struct program *p)
     }
 }
 
-/* Home, weighted and added up. The routing knows who chose what, who hosts what, and how the rows lie. */
+/* Returns the rows, weighted and added up. The routing holds the choices, the mapping and the order of rows. */
 static sy_status back(struct program *p)
 {
     const struct tensors *const t = &p->tensors;
     const sy_all_to_all_combine_args args = {
-        .input = t->rows, .weights = t->weights, .sum = true, .routing = p->routing, .output = t->home};
+        .input = t->rows, .weights = t->weights, .sum = true, .routing = p->routing, .output = t->result};
     return sy_all_to_all_combine(p->ctx, p->comm, &args);
 }
 
@@ -175,7 +176,7 @@ static sy_status layer(struct program *p)
     return status;
 }
 
-/* Every token once more, without any exchange. */
+/* Every token again, without exchange. */
 static int wrong_values(const struct program *p)
 {
     int wrong = 0;
@@ -186,7 +187,7 @@ static int wrong_values(const struct program *p)
                 float want = 0;
                 for (int k = 0; k < SLOTS; k++)
                     want += device->weights[n][k] * expert(device->chosen[n][k], device->tokens[n][h]);
-                wrong += device->home[n][h] != want;
+                wrong += device->result[n][h] != want;
             }
     }
     return wrong;
@@ -213,10 +214,10 @@ static int run(struct program *p)
     }
     const int wrong = wrong_values(p);
     for (int i = 0; i < p->n_here; i++)
-        printf("device %d of %d (%s): its experts worked on %lld and %lld rows; token 0 comes home as %g\n",
+        printf("device %d of %d (%s): its experts worked on %lld and %lld rows; token 0 returns as %g\n",
                p->first + i, p->n_devices, sy_comm_transport_name(p->comm),
                (long long)p->devices[i].counts[0], (long long)p->devices[i].counts[1],
-               (double)p->devices[i].home[0][0]);
+               (double)p->devices[i].result[0][0]);
     if (wrong > 0)
         printf("%d values are WRONG\n", wrong);
     return wrong > 0;
@@ -233,7 +234,7 @@ int main(int argc, char **argv)
 #endif
     const int code = run(&program);
     sy_routing_destroy(program.routing);
-    sy_comm_destroy(program.comm); /* frees the memory that sy_comm_alloc gave */
+    sy_comm_destroy(program.comm); /* frees the memory of sy_comm_alloc */
     sy_ctx_destroy(program.ctx);
     free(program.devices);
 #ifdef WITH_MPI

@@ -1,7 +1,7 @@
 /*
  * An engine whose worker threads all enter every operation, as ggml's do: compute(ith, nth) is called by each of them
- * at once. The library expects one caller. So thread 0 makes the call, with a context whose parallel_for hands tasks to
- * the team, and the others serve until thread 0 has finished. No thread is made or woken for a call.
+ * at once. The library expects one caller. So thread 0 makes the call, with a context whose parallel_for gives tasks to
+ * the team, and the others run tasks until thread 0 has finished. No thread is created or woken for a call.
  */
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
@@ -13,20 +13,21 @@
 #include <switchyard.h>
 
 enum { WORKERS = 4, TOKENS = 512, HIDDEN = 512, CHOICES = 2, EXPERTS = 8, STEPS = 3 };
+enum { ROWS = TOKENS * CHOICES };
 
 /* ---- The team -------------------------------------------------------------------------------------------------- */
 
-/* What thread 0 offers: a number of tasks, or none when the operation has ended. All other threads take up every offer
+/* An offer of thread 0: a number of tasks, or none when the operation has ended. All other threads accept every offer
    and report when they have left it, so that thread 0 may make the next one. */
 struct team {
     int n_workers;
-    atomic_uint offer; /* counts offers; what follows it is written before and read after */
+    atomic_uint offer; /* counts offers; the next fields are written before it and read after it */
     int n_tasks;       /* 0: the operation has ended */
     void (*task)(void *data, int index);
     void *data;
-    atomic_int next; /* task that no thread has taken */
+    atomic_int next; /* next task that no thread has taken */
     atomic_int left; /* threads that have left the offer */
-    int n_offered;   /* of thread 0 alone: tasks of all offers */
+    int n_offered;   /* used by thread 0 only: tasks of all offers */
 };
 
 static void run_tasks(struct team *team)
@@ -56,7 +57,7 @@ static void team_parallel_for(void *user, int n_tasks, void (*task)(void *, int)
     offer_tasks(user, n_tasks, task, data);
 }
 
-/* Any other thread: takes part in offers until the operation has ended. `seen` counts the offers it took up. */
+/* Any other thread: takes part in offers until the operation has ended. `seen` counts the offers it has accepted. */
 static void serve(struct team *team, unsigned *seen)
 {
     for (bool ended = false; !ended;) {
@@ -82,27 +83,26 @@ struct engine {
 
 static sy_status permute(struct engine *e)
 {
-    DLTensor x = sy_tensor(e->tokens, SY_F32, 2, (int64_t[]){TOKENS, HIDDEN});
-    DLTensor i = sy_tensor(e->ids, SY_I32, 2, (int64_t[]){TOKENS, CHOICES});
-    DLTensor y = sy_tensor(e->rows, SY_F32, 2, (int64_t[]){(int64_t)TOKENS * CHOICES, HIDDEN});
-    DLTensor s = sy_tensor(e->indices, SY_I32, 1, (int64_t[]){(int64_t)TOKENS * CHOICES});
+    sy_view x, i, y, s;
     return sy_moe_permute_ids(
-        e->ctx,
-        &(sy_moe_permute_ids_args){
-            .tokens = &x, .ids = &i, .num_experts = EXPERTS, .permuted_tokens = &y, .sorted_indices = &s});
+        e->ctx, &(sy_moe_permute_ids_args){.tokens = sy_mat(&x, e->tokens, SY_F32, TOKENS, HIDDEN),
+                                           .ids = sy_mat(&i, e->ids, SY_I32, TOKENS, CHOICES),
+                                           .num_experts = EXPERTS,
+                                           .permuted_tokens = sy_mat(&y, e->rows, SY_F32, ROWS, HIDDEN),
+                                           .sorted_indices = sy_vec(&s, e->indices, SY_I32, ROWS)});
 }
 
 static sy_status unpermute(struct engine *e)
 {
-    DLTensor y = sy_tensor(e->rows, SY_F32, 2, (int64_t[]){(int64_t)TOKENS * CHOICES, HIDDEN});
-    DLTensor s = sy_tensor(e->indices, SY_I32, 1, (int64_t[]){(int64_t)TOKENS * CHOICES});
-    DLTensor z = sy_tensor(e->back, SY_F32, 2, (int64_t[]){TOKENS, HIDDEN});
+    sy_view y, s, z;
     return sy_moe_unpermute_ids(
-        e->ctx, &(sy_moe_unpermute_ids_args){
-                    .permuted_tokens = &y, .sorted_indices = &s, .num_tokens = TOKENS, .tokens = &z});
+        e->ctx, &(sy_moe_unpermute_ids_args){.permuted_tokens = sy_mat(&y, e->rows, SY_F32, ROWS, HIDDEN),
+                                             .sorted_indices = sy_vec(&s, e->indices, SY_I32, ROWS),
+                                             .num_tokens = TOKENS,
+                                             .tokens = sy_mat(&z, e->back, SY_F32, TOKENS, HIDDEN)});
 }
 
-/* What an operation of the engine is: every thread calls it with its number. */
+/* An operation of the engine: every thread calls it with its number. */
 static void compute(struct engine *e, sy_status (*call)(struct engine *), int ith, unsigned *seen)
 {
     if (ith != 0) {

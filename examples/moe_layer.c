@@ -1,22 +1,22 @@
 /*
- * A mixture-of-experts layer, forward and backward: a lesson in two passes and a proof.
+ * A mixture-of-experts layer, forward and backward, explained step by step and checked.
  *
  * Such a layer holds E small feed-forward networks, its experts. A router scores every expert for every token
- * x; the token visits the K experts it likes best and adds up their answers, each times its score:
+ * x; the token visits the K experts of largest score and adds up their results, each times its score:
  *
  *     s            = softmax(router x)                        E scores
  *     y            = sum of s[e] * expert_e(x)                over the K experts of largest s, as in OLMoE
  *     expert_e(x)  = down_e (silu(gate_e x) * (up_e x))       SwiGLU; silu(a) = a / (1 + exp(-a))
  *
- * Token by token, every visit would be a product of a matrix and one vector. It is far cheaper to bring all
- * visitors of an expert together and multiply matrices. That sorting, and all the way back, is Switchyard's;
- * the products are a BLAS's; what remains is a little plain C. At the end every gradient is held against finite
- * differences of a slow layer in double precision.
+ * Token by token, every visit would be a product of a matrix and one vector. It is far cheaper to group the
+ * tokens by expert and multiply matrices. Switchyard does the grouping and the way back, a BLAS the products,
+ * and plain C the rest. At the end every gradient is compared with finite differences of a slow layer in double
+ * precision.
  *
- *     forward    x --moe_permute--> rows --experts--> answers --moe_unpermute--> y
- *                x --product--> logits --moe_route--> map, scores, probs (who goes where; the scores)
- *     backward   dy --moe_unpermute_grad--> danswers, dprobs
- *                danswers --experts--> drows, dgate, dup, ddown --moe_permute_grad--> dx
+ *     forward    x --moe_permute--> rows --experts--> results --moe_unpermute--> y
+ *                x --product--> logits --moe_route--> map, scores, probs
+ *     backward   dy --moe_unpermute_grad--> dresults, dprobs
+ *                dresults --experts--> drows, dgate, dup, ddown --moe_permute_grad--> dx
  *                dprobs --softmax--> dlogits --product--> drouter, and the rest of dx
  *
  *     cc examples/moe_layer.c $(pkg-config --cflags --libs switchyard) -lopenblas -lm && ./a.out
@@ -31,26 +31,26 @@
 /* T tokens of H numbers; E experts, F wide inside; K visits per token, M visits in all. */
 enum { T = 14, H = 16, E = 12, F = 10, K = 2, M = T * K };
 
-/* What goes in and what is learnt. Matrices are kept as frameworks keep them: [outputs][inputs]. */
+/* Input and parameters. Matrices are stored as in the frameworks: [outputs][inputs]. */
 static float x[T][H], router[E][H], gate[E][F][H], up[E][F][H], down[E][H][F];
 /* The gradient of each: how the loss changes with it. */
 static float dx[T][H], drouter[E][H], dgate[E][F][H], dup[E][F][H], ddown[E][H][F];
-/* The layer should answer `target`; the loss is half the squared distance. */
+/* The expected result is `target`; the loss is half the squared distance. */
 static float target[T][H], y[T][H], dy[T][H];
 
-/* What the forward pass computes on its way, and the backward pass needs again. */
+/* Values of the forward pass that the backward pass needs again. */
 static float logits[T][E], scores[T][E], probs[T][E]; /* probs: the score where the token goes, else 0 */
 static uint8_t map[T][E];                             /* 1 where the token goes */
 static int32_t place[M];                              /* place[t * K + j]: the row of visit j of token t */
 static int64_t first[E + 1];                          /* rows first[e] .. first[e + 1] - 1 visit expert e */
-static float rows[M][H], a[M][F], b[M][F], inner[M][F], answers[M][H];
+static float rows[M][H], a[M][F], b[M][F], inner[M][F], results[M][H];
 static sy_ctx *ctx;
-static int64_t TH[] = {T, H}, TE[] = {T, E}, MH[] = {M, H}, E1[] = {E + 1}; /* rank 1 reads one of them */
+static int64_t TH[] = {T, H}, TE[] = {T, E}, MH[] = {M, H}, E1[] = {E + 1}; /* rank 1 uses one of them */
 
-/* Switchyard's tensors are DLPack's: a description of memory that stays ours. */
+/* Switchyard's tensors are DLPack's: a description of memory that we own. */
 #define f32(data, shape) sy_tensor(data, SY_F32, 2, shape)
 
-/* A refused call says in a sentence which argument is wrong; here that ends the lesson. */
+/* The sentence of a rejected call names the wrong argument; here that ends the program. */
 static void must(sy_status status)
 {
     if (status == SY_OK)
@@ -59,7 +59,7 @@ static void must(sy_status status)
     exit(1);
 }
 
-/* c[m][n] = old * c + p q, the inner extent being k; a matrix with a 't' beside it is read transposed. */
+/* c[m][n] = old * c + p q, the inner extent being k; a matrix marked 't' is read transposed. */
 static void matmul(int m, int n, int k, char pt, const float *p, char qt, const float *q, float old, float *c)
 {
     cblas_sgemm(CblasRowMajor, pt == 't' ? CblasTrans : CblasNoTrans, qt == 't' ? CblasTrans : CblasNoTrans,
@@ -75,7 +75,7 @@ static float sigmoid(float v)
 
 static void forward(void)
 {
-    DLTensor tx = f32(x, TH), ty = f32(y, TH), trows = f32(rows, MH), tanswers = f32(answers, MH);
+    DLTensor tx = f32(x, TH), ty = f32(y, TH), trows = f32(rows, MH), tresults = f32(results, MH);
     DLTensor tlogits = f32(logits, TE), tscores = f32(scores, TE), tprobs = f32(probs, TE);
     DLTensor tmap = sy_tensor(map, SY_BOOL, 2, TE), tplace = sy_tensor(place, SY_I32, 1, MH);
     DLTensor tfirst = sy_tensor(first, SY_I64, 1, E1);
@@ -86,8 +86,8 @@ static void forward(void)
         .logits = &tlogits, .k = K, .routing_map = &tmap, .probs = &tprobs, .scores = &tscores};
     must(sy_moe_route(ctx, &route));
 
-    /* One copy of a token for each of its visits, grouped by expert. expert_offsets tells whose rows are whose;
-       sorted_indices is the way back, and all the later calls need. */
+    /* One copy of a token for each of its visits, grouped by expert. expert_offsets gives the rows of each expert;
+       all later calls need sorted_indices for the way back. */
     const sy_moe_permute_args to = {.tokens = &tx,
                                     .routing_map = &tmap,
                                     .num_out_tokens = M,
@@ -96,21 +96,21 @@ static void forward(void)
                                     .expert_offsets = &tfirst};
     must(sy_moe_permute(ctx, &to));
 
-    /* Each expert works on its own rows: three products of matrices. */
+    /* Each expert processes its own rows: three matrix products. */
     for (int e = 0; e < E; e++) {
         const int begin = (int)first[e], n = (int)(first[e + 1] - first[e]);
         if (n == 0)
-            continue; /* nobody came */
+            continue; /* no rows */
         matmul(n, F, H, ' ', rows[begin], 't', *gate[e], 0, a[begin]);
         matmul(n, F, H, ' ', rows[begin], 't', *up[e], 0, b[begin]);
         for (int i = begin; i < begin + n; i++)
             for (int f = 0; f < F; f++)
                 inner[i][f] = a[i][f] * sigmoid(a[i][f]) * b[i][f];
-        matmul(n, H, F, ' ', inner[begin], 't', *down[e], 0, answers[begin]);
+        matmul(n, H, F, ' ', inner[begin], 't', *down[e], 0, results[begin]);
     }
 
-    /* Back to token order: the K answers of a token, each times its score, added up. */
-    const sy_moe_unpermute_args back = {.permuted_tokens = &tanswers,
+    /* Back to token order: the K results of a token, each times its score, added up. */
+    const sy_moe_unpermute_args back = {.permuted_tokens = &tresults,
                                         .sorted_indices = &tplace,
                                         .routing_map = &tmap,
                                         .probs = &tprobs,
@@ -120,14 +120,14 @@ static void forward(void)
 
 /* ---- 2. Backward --------------------------------------------------------------------------------------- */
 
-static float danswers[M][H], dinner[M][F], da[M][F], db[M][F], drows[M][H], dprobs[T][E], dlogits[T][E];
+static float dresults[M][H], dinner[M][F], da[M][F], db[M][F], drows[M][H], dprobs[T][E], dlogits[T][E];
 
-/* Expert e on its n rows from `begin` on; every line here undoes one of the forward pass, last first. For a
+/* Expert e on its n rows from `begin` on; every line here is the gradient of one of the forward pass, in reverse. For a
    product c = p q^T the rules are dp = dc q and dq = dc^T p. */
 static void expert_backward(int e, int begin, int n)
 {
-    matmul(n, F, H, ' ', danswers[begin], ' ', *down[e], 0, dinner[begin]);
-    matmul(H, F, n, 't', danswers[begin], ' ', inner[begin], 0, *ddown[e]);
+    matmul(n, F, H, ' ', dresults[begin], ' ', *down[e], 0, dinner[begin]);
+    matmul(H, F, n, 't', dresults[begin], ' ', inner[begin], 0, *ddown[e]);
     for (int i = begin; i < begin + n; i++)
         for (int f = 0; f < F; f++) {
             const float v = a[i][f], s = sigmoid(v);
@@ -136,14 +136,14 @@ static void expert_backward(int e, int begin, int n)
         }
     matmul(F, H, n, 't', da[begin], ' ', rows[begin], 0, *dgate[e]);
     matmul(F, H, n, 't', db[begin], ' ', rows[begin], 0, *dup[e]);
-    /* A row has two ways into its expert: their gradients add up. */
+    /* A row enters its expert in two products: their gradients are added. */
     matmul(n, H, F, ' ', da[begin], ' ', *gate[e], 0, drows[begin]);
     matmul(n, H, F, ' ', db[begin], ' ', *up[e], 1, drows[begin]);
 }
 
-/* Back through the softmax: a score that rises takes from all the others, so all E logits have a gradient. The
-   choice has none, it does not change with small changes. (With renormalize in moe_route the weights are a
-   softmax of the K chosen logits, and the same lines run over the chosen experts alone.) */
+/* Back through the softmax: a larger score makes all others smaller, so all E logits have a gradient. The choice has
+   none, since small changes do not affect it. (With renormalize in moe_route the weights are a
+   softmax of the K chosen logits, and the same lines run over the chosen experts only.) */
 static void router_backward(void)
 {
     for (int t = 0; t < T; t++) {
@@ -158,21 +158,21 @@ static void router_backward(void)
 static void backward(void)
 {
     DLTensor tdy = f32(dy, TH), tdx = f32(dx, TH), tprobs = f32(probs, TE), tdprobs = f32(dprobs, TE);
-    DLTensor tanswers = f32(answers, MH), tdanswers = f32(danswers, MH), tdrows = f32(drows, MH);
+    DLTensor tresults = f32(results, MH), tdresults = f32(dresults, MH), tdrows = f32(drows, MH);
     DLTensor tmap = sy_tensor(map, SY_BOOL, 2, TE), tplace = sy_tensor(place, SY_I32, 1, MH);
 
     for (int t = 0; t < T; t++) /* the loss: half the squared distance */
         for (int h = 0; h < H; h++)
             dy[t][h] = y[t][h] - target[t][h];
 
-    /* y was a weighted sum. An answer's gradient is dy times its score; a score's is the dot product of dy and
-       the answer it weighs. Both come from one call, the first in the order of the rows. */
+    /* y is a weighted sum. A result's gradient is dy times its score; a score's is the dot product of dy and the
+       result it weighs. One call returns both, the first in the order of the rows. */
     const sy_moe_unpermute_grad_args spread = {.grad_tokens = &tdy,
                                                .sorted_indices = &tplace,
-                                               .permuted_tokens = &tanswers,
+                                               .permuted_tokens = &tresults,
                                                .routing_map = &tmap,
                                                .probs = &tprobs,
-                                               .grad_permuted_tokens = &tdanswers,
+                                               .grad_permuted_tokens = &tdresults,
                                                .grad_probs = &tdprobs};
     must(sy_moe_unpermute_grad(ctx, &spread));
     for (int e = 0; e < E; e++)
@@ -187,13 +187,13 @@ static void backward(void)
                                               .grad_tokens = &tdx};
     must(sy_moe_permute_grad(ctx, &collect));
 
-    /* The token also went into the router: the last part of dx is added to what is there. */
+    /* The token is also the input of the router: the last part of dx is added to the rest. */
     router_backward();
     matmul(E, H, T, 't', *dlogits, ' ', *x, 0, *drouter);
     matmul(T, H, E, ' ', *dlogits, ' ', *router, 1, *dx);
 }
 
-/* ---- 3. The proof -------------------------------------------------------------------------------------- */
+/* ---- 3. The check -------------------------------------------------------------------------------------- */
 
 static double dot(const float *p, const float *q, int n)
 {
@@ -203,8 +203,8 @@ static double dot(const float *p, const float *q, int n)
     return sum;
 }
 
-/* The layer as the head of this file defines it: in double precision, token by token, with nothing sorted and
-   nothing called. Leaves its y in `out` and returns the loss. */
+/* The layer by the formula above: in double precision, token by token, without any operator. Writes y to `out` and
+   returns the loss. */
 static double slow_layer(double out[T][H])
 {
     double loss = 0;
@@ -234,8 +234,7 @@ static double slow_layer(double out[T][H])
     return loss;
 }
 
-/* f32 agrees with the slow layer to about 1e-6 of what is typical in a group (its root mean square); a term left
-   out is off by 1e-2 and more. */
+/* f32 agrees with the slow layer to about 1e-6 of the root mean square of a group; a missing term is off by 1e-2. */
 static bool compare(const char *name, const double *want, const float *found, int n)
 {
     double worst = 0, squares = 0;
@@ -250,7 +249,7 @@ static bool compare(const char *name, const double *want, const float *found, in
     return good;
 }
 
-/* Moves each parameter a little up and down and holds the slope of the loss against the gradient. */
+/* Moves each parameter slightly up and down and compares the slope of the loss with the gradient. */
 static bool gradient_is_right(const char *name, float *values, const float *gradient, int n)
 {
     static double slope[E * F * H], out[T][H];

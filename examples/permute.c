@@ -1,4 +1,4 @@
-/* Four tokens, three experts, two experts per token: the rows come out grouped by expert. */
+/* Four tokens, three experts, two experts per token: the rows are grouped by expert. */
 #include <stdio.h>
 #include <switchyard.h>
 
@@ -7,13 +7,13 @@ int main(void)
     float tokens[4][2] = {{10, 11}, {20, 21}, {30, 31}, {40, 41}};
     uint8_t map[4][3] = {{1, 0, 1}, {0, 1, 1}, {1, 1, 0}, {1, 0, 1}}; /* token x expert */
     float rows[8][2];
-    int32_t slots[8];
-    DLTensor x = sy_tensor(tokens, SY_F32, 2, (int64_t[]){4, 2});
-    DLTensor m = sy_tensor(map, SY_BOOL, 2, (int64_t[]){4, 3});
-    DLTensor y = sy_tensor(rows, SY_F32, 2, (int64_t[]){8, 2});
-    DLTensor s = sy_tensor(slots, SY_I32, 1, (int64_t[]){8});
-    const sy_moe_permute_args args = {
-        .tokens = &x, .routing_map = &m, .num_out_tokens = 8, .permuted_tokens = &y, .sorted_indices = &s};
+    int32_t place[8];
+    sy_view x, m, y, at;
+    const sy_moe_permute_args args = {.tokens = sy_mat(&x, tokens, SY_F32, 4, 2),
+                                      .routing_map = sy_mat(&m, map, SY_BOOL, 4, 3),
+                                      .num_out_tokens = 8,
+                                      .permuted_tokens = sy_mat(&y, rows, SY_F32, 8, 2),
+                                      .sorted_indices = sy_vec(&at, place, SY_I32, 8)};
 
     sy_ctx *ctx = NULL;
     sy_status status = sy_ctx_create(&ctx, NULL);

@@ -7,10 +7,13 @@
  *
  *     sy_ctx *ctx = NULL;
  *     sy_ctx_create(&ctx, NULL);
- *     DLTensor x = sy_tensor(x_data, SY_BF16, 2, (int64_t[]){4, 2048}), ...;
+ *     sy_view x, map, y, at;
  *     sy_status status = sy_moe_permute(ctx, &(sy_moe_permute_args){
- *         .tokens = &x, .routing_map = &map, .num_out_tokens = 8,
- *         .permuted_tokens = &y, .sorted_indices = &idx});
+ *         .tokens = sy_mat(&x, tokens, SY_BF16, 4, 2048),
+ *         .routing_map = sy_mat(&map, routing, SY_BOOL, 4, 8),
+ *         .num_out_tokens = 8,
+ *         .permuted_tokens = sy_mat(&y, rows, SY_BF16, 8, 2048),
+ *         .sorted_indices = sy_vec(&at, indices, SY_I32, 8)});
  *     if (status != SY_OK)
  *         fprintf(stderr, "%s\n", sy_ctx_error(ctx));
  *     sy_ctx_destroy(ctx);
@@ -46,6 +49,13 @@
 #define SY_API __attribute__((visibility("default")))
 #else
 #define SY_API
+#endif
+
+/* Of a function that only keeps the address in this argument: gcc need not warn that the data is not set yet. */
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 11
+#define SY_ADDRESS(argument) __attribute__((access(none, argument)))
+#else
+#define SY_ADDRESS(argument)
 #endif
 
 #ifdef __cplusplus
@@ -110,13 +120,34 @@ SY_API int sy_results_version(void);
 #define SY_F8_E5M2 SY_TYPE(12, 8)
 #define SY_F8_E8M0 SY_TYPE(14, 8)
 
-/* A compact row-major CPU tensor over the caller's memory. `shape` is kept by pointer and must outlive the
-   tensor. */
-static inline DLTensor sy_tensor(void *data, DLDataType type, int rank, int64_t *shape)
-{
-    DLTensor t = {data, {kDLCPU, 0}, rank, type, shape, NULL, 0};
-    return t;
-}
+/*
+ * A compact row-major CPU tensor over the caller's memory. `shape` is kept by pointer and must outlive the tensor.
+ * DLPack has no const: `data` may be const for an input, which is never written, and `shape` always.
+ */
+SY_ADDRESS(1)
+static inline DLTensor sy_tensor(const void *data, DLDataType type, int rank, const int64_t *shape);
+
+/*
+ * A tensor with room for its own shape, for the functions below. They fill it and return its tensor, for a field of an
+ * argument struct. A view must stay where it is while its tensor is used: the tensor of a copy has the shape of the
+ * original. In C, &(sy_view){0} is one without a name, valid until the end of the block.
+ */
+typedef struct sy_view {
+    DLTensor tensor;
+    int64_t extent[2];
+    int64_t integer; /* data of a single number */
+    float real;
+} sy_view;
+
+SY_ADDRESS(2)
+static inline const DLTensor *sy_vec(sy_view *view, const void *data, DLDataType type, int64_t n);
+SY_ADDRESS(2)
+static inline const DLTensor *sy_mat(sy_view *view, const void *data, DLDataType type, int64_t rows,
+                                     int64_t cols);
+
+/* One number for all rows, where a field is "per row": shape [1], int64 or f32, stored in the view. */
+static inline const DLTensor *sy_number_i64(sy_view *view, int64_t number);
+static inline const DLTensor *sy_number_f32(sy_view *view, float number);
 
 /* ---- Context ----------------------------------------------------------------------------------------- */
 
@@ -201,9 +232,9 @@ typedef enum sy_fault_code {
     SY_FAULT_TABLE_SHORT = 18,  /* an index needs a block_table column that does not exist */
     SY_FAULT_BLOCK_RANGE = 19,  /* a block number outside the cache */
     SY_FAULT_ROW_RANGE = 20,    /* a row inside the last, partial block that does not exist */
-    SY_FAULT_ROW_OVERFULL = 21, /* a token is routed to more experts than it has slots */
+    SY_FAULT_ROW_OVERFULL = 21, /* a token is routed to more experts than it has choices */
     SY_FAULT_SLOT_RANGE = 22,   /* an element of sorted_indices or slots is not a row or token */
-    SY_FAULT_SLOT_COUNT = 23,   /* a token is routed to another number of experts than it has live slots */
+    SY_FAULT_SLOT_COUNT = 23,   /* a token is routed to another number of experts than it has live choices */
     SY_FAULT_DUPLICATE = 24,    /* a destination or expert named before: limit is the position that has it */
     SY_FAULT_INDEX_ORDER = 25,  /* indices that must ascend do not: limit is the one before */
     SY_FAULT_HAZARD = 26        /* a block one pair reads and another writes: limit is the earlier pair */
@@ -287,7 +318,7 @@ static inline sy_status sy_device_info_get(DLDevice device, sy_device_info *info
  */
 typedef struct sy_query {
     int64_t rows;           /* rows of the main output */
-    int64_t slots;          /* moe_permute: slots per token (packed) or rows per expert (capacity);
+    int64_t slots;          /* moe_permute: choices per token (packed) or rows per expert (capacity);
                                moe_capacity: the capacity if factor > 0; moe_align_block: blocks;
                                all_to_all_dispatch, all_to_all_combine: K; else 0 */
     size_t workspace_bytes; /* scratch the call needs at most, with every output and the context's present
@@ -308,8 +339,8 @@ typedef enum sy_group_score {
 } sy_group_score;
 
 typedef enum sy_slot_order {
-    SY_SLOT_VALUE = 0, /* slots by descending value, ties by expert */
-    SY_SLOT_EXPERT = 1 /* slots by ascending expert, as moe_permute counts them */
+    SY_SLOT_VALUE = 0, /* choices by descending value, ties by expert */
+    SY_SLOT_EXPERT = 1 /* choices by ascending expert, as moe_permute counts them */
 } sy_slot_order;
 
 typedef enum sy_drop {
@@ -372,12 +403,12 @@ static inline sy_status sy_moe_route_query(sy_ctx *ctx, const sy_moe_route_args 
  * The routing map of expert ids: routing_map[t, ids[t,j]] = 1, all else 0. With weights, probs[t, ids[t,j]] =
  * weights[t,j], byte for byte, all else zero.
  *
- * Every id is in [0, E) and none occurs twice in a row. With allow_missing an id of -1 (a slot that
+ * Every id is in [0, E) and none occurs twice in a row. With allow_missing an id of -1 (a choice that
  * moe_ids_from_map left empty) or E (a token that was finished in moe_route) means no expert and may repeat.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts negative or beyond 2^31-1); OVERFLOW; STRIDE; DEVICE;
- * ALIAS; INDEX (an id outside: batch = token, position = slot, value = id, limit = E); ROUTING (an id twice in
- * a row: batch = token, position = the later slot, value = id, limit = the earlier slot); NOMEM.
+ * ALIAS; INDEX (an id outside: batch = token, position = choice, value = id, limit = E); ROUTING (an id twice in
+ * a row: batch = token, position = the later choice, value = id, limit = the earlier choice); NOMEM.
  */
 typedef struct sy_moe_map_from_ids_args {
     const DLTensor *ids;         /* in  [T,K]  int32, int64 */
@@ -402,7 +433,7 @@ static inline sy_status sy_moe_map_from_ids_query(sy_ctx *ctx, const sy_moe_map_
 typedef struct sy_moe_ids_from_map_args {
     const DLTensor *routing_map; /* in  [T,E]  bool, int8, uint8; not 0: routed */
     const DLTensor *probs;       /* in  [T,E]  f32, f16, bf16; optional, present iff weights is */
-    int64_t k;                   /* slots per token, 0 or more */
+    int64_t k;                   /* choices per token, 0 or more */
     const DLTensor *ids;         /* out [T,k]  int32, int64 */
     const DLTensor *weights;     /* out [T,k]  type of probs */
 } sy_moe_ids_from_map_args;
@@ -417,7 +448,7 @@ static inline sy_status sy_moe_ids_from_map_query(sy_ctx *ctx, const sy_moe_ids_
  * Copies each token row to one output row per expert it is routed to, grouped by expert.
  * T tokens, E experts, H elements per row; R[t,e] is routed when its byte is not 0; N = num_out_tokens.
  *
- * Packed mode (drop_and_pad false): K = N / T (floor) slots per token, M = K*T output rows. Rows are ordered
+ * Packed mode (drop_and_pad false): K = N / T (floor) choices per token, M = K*T output rows. Rows are ordered
  * by expert, inside an expert by token. sorted_indices[t*K + j] is the output row of the token's j-th expert,
  * -1 when it has fewer. Rows after the last routed pair are zero. A token with more than K experts is
  * rejected.
@@ -457,10 +488,10 @@ static inline sy_status sy_moe_permute_query(sy_ctx *ctx, const sy_moe_permute_a
  * token are added up, weighted by probs when given. M rows of H elements, T tokens, E experts; T comes
  * from probs or routing_map, else from num_tokens.
  *
- * Packed mode (drop_and_pad false): K = M / T slots per token.
- *     tokens[t] = sum over slots j of the token with i = sorted_indices[t*K + j] >= 0, ascending, of
+ * Packed mode (drop_and_pad false): K = M / T choices per token.
+ *     tokens[t] = sum over choices j of the token with i = sorted_indices[t*K + j] >= 0, ascending, of
  *                 w * permuted_tokens[i]
- * w is 1 without probs, else probs[t,e] with e the token's n-th routed expert for its n-th such slot; so probs
+ * w is 1 without probs, else probs[t,e] with e the token's n-th routed expert for its n-th such choice; so probs
  * require routing_map in this mode.
  *
  * Capacity mode (drop_and_pad true): tokens[t] = sum over rows i with sorted_indices[i] = t, ascending, of
@@ -475,8 +506,8 @@ static inline sy_status sy_moe_permute_query(sy_ctx *ctx, const sy_moe_permute_a
  * not a multiple of T, or of E in capacity mode with probs); VALUE (num_tokens negative, or not that of the
  * tensors; T, E, H or M beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (an
  * index outside [-1, M), in capacity mode [0, T) or [-1, T): position = where, value = index, limit = M or T;
- * or packed with probs a token with another number of experts than of live slots: position = token, value =
- * experts, limit = live slots); NOMEM.
+ * or packed with probs a token with another number of experts than of live choices: position = token, value =
+ * experts, limit = live choices); NOMEM.
  */
 typedef struct sy_moe_unpermute_args {
     const DLTensor *permuted_tokens; /* in  [M,H]  f32, f16, bf16 */
@@ -496,21 +527,21 @@ static inline sy_status sy_moe_unpermute_query(sy_ctx *ctx, const sy_moe_unpermu
 /* ---- moe_permute_ids, moe_unpermute_ids --------------------------------------------------------------- */
 
 /*
- * moe_permute for a router that gives expert ids: slot i = t*K + j is slot j of token t, and the slots are put in
- * stable ascending order of their ids. Its place in that order is the row of a slot:
- *     sorted_indices[i] = place of slot i;   permuted_tokens[sorted_indices[i] - row_begin] = tokens[i / K]
+ * moe_permute for a router that gives expert ids: choice i = t*K + j is choice j of token t, and the choices are put in
+ * stable ascending order of their ids. Its place in that order is the row of a choice:
+ *     sorted_indices[i] = place of choice i;   permuted_tokens[sorted_indices[i] - row_begin] = tokens[i / K]
  * N = num_out_tokens keeps rows: all when 0, those below N when positive, all but the last -N when negative. With
  * `window` only rows [row_begin, row_end) of the kept ones are written, for example those of a rank's own experts;
  * the window may be empty. sorted_indices are places among all T*K, whichever rows are kept.
  *
  * With distinct ascending ids in every row this is packed moe_permute of their map. Ids may be any numbers; with
  * num_experts > 0 they must be in [0, E), and counts and offsets of the experts are available. With allow_missing an
- * id of -1 or E means no expert: the slot has no row, its sorted_indices is -1, and it is not counted. As many rows
+ * id of -1 or E means no expert: the choice has no row, its sorted_indices is -1, and it is not counted. As many rows
  * at the end, and their probs, are zero bytes.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (N below -T*K; a window outside the kept rows, or its ends without
  * `window`; num_experts negative, or 0 with counts, offsets or allow_missing; T*K or H beyond 2^31-1); OVERFLOW;
- * STRIDE; DEVICE; ALIAS; INDEX (an id outside: batch = token, position = slot, value = id, limit = E); NOMEM.
+ * STRIDE; DEVICE; ALIAS; INDEX (an id outside: batch = token, position = choice, value = id, limit = E); NOMEM.
  */
 typedef struct sy_moe_permute_ids_args {
     const DLTensor *tokens; /* in  [T,H]  any type of 1, 2, 4 or 8 bytes */
@@ -524,7 +555,7 @@ typedef struct sy_moe_permute_ids_args {
     const DLTensor *permuted_tokens; /* out [M,H]  type of tokens; M of the query */
     const DLTensor *sorted_indices;  /* out [T*K]  int32 */
     const DLTensor *permuted_probs;  /* out [M]    type of probs */
-    const DLTensor *expert_counts;   /* out [E]    int64, optional: slots of each expert */
+    const DLTensor *expert_counts;   /* out [E]    int64, optional: choices of each expert */
     const DLTensor *expert_offsets;  /* out [E+1]  int64, optional: first row of each expert, the end */
     bool allow_missing;              /* ids -1 and E mean no expert */
 } sy_moe_permute_ids_args;
@@ -534,9 +565,9 @@ static inline sy_status sy_moe_permute_ids_query(sy_ctx *ctx, const sy_moe_permu
                                                  sy_query *query);
 
 /*
- * The inverse: adds up the rows of a token, times its weights, in the order of its slots.
+ * The inverse: adds up the rows of a token, times its weights, in the order of its choices.
  *     tokens[t] = sum over j of probs[t,j] * permuted_tokens[sorted_indices[t*K + j] - row_begin]
- * in f32 with one rounding per product and sum and one to the row type; +0 without any row. Slots whose row is not
+ * in f32 with one rounding per product and sum and one to the row type; +0 without any row. Choices whose row is not
  * in permuted_tokens, -1 among them, and weights of exactly 0 add nothing. Without probs every weight is 1.
  * K = length / T, T the rows of probs, or num_tokens, or the length itself.
  *
@@ -548,7 +579,7 @@ typedef struct sy_moe_unpermute_ids_args {
     const DLTensor *permuted_tokens; /* in  [M,H]  f32, f16, bf16 */
     const DLTensor *sorted_indices;  /* in  [T*K]  int32, as moe_permute_ids made them */
     const DLTensor *probs;           /* in  [T,K]  f32, f16, bf16; optional: all weights are 1 */
-    int64_t num_tokens;              /* T, when probs is NULL; 0: one slot per token */
+    int64_t num_tokens;              /* T, when probs is NULL; 0: one choice per token */
     int64_t row_begin;               /* number of the first row of permuted_tokens */
     const DLTensor *tokens;          /* out [T,H]  type of permuted_tokens */
 } sy_moe_unpermute_ids_args;
@@ -560,21 +591,21 @@ static inline sy_status sy_moe_unpermute_ids_query(sy_ctx *ctx, const sy_moe_unp
 /* ---- moe_align_block --------------------------------------------------------------------------------- */
 
 /*
- * Lists the slots of every expert, padded to whole blocks, for a grouped matrix product whose blocks of rows have
- * one expert each. Slot i = t*K + j is slot j of token t. Experts ascend, and so do slots within an expert:
- *     sorted_slots  [offsets[e], offsets[e] + counts[e])   the slots that name e
- *                   up to offsets[e+1]                     T*K, which is not a slot: offsets are multiples of B
+ * Lists the choices of every expert, padded to whole blocks, for a grouped matrix product whose blocks of rows have
+ * one expert each. Choice i = t*K + j is choice j of token t. Experts ascend, and so do choices within an expert:
+ *     sorted_slots  [offsets[e], offsets[e] + counts[e])   the choices that name e
+ *                   up to offsets[e+1]                     T*K, which is not a choice: offsets are multiples of B
  *     block_experts [offsets[e] / B, offsets[e+1] / B)     e, or expert_map[e] where that is given
  *     num_padded    offsets[E]
  * From num_padded on, sorted_slots holds T*K and block_experts -1. The query returns their least lengths: rows = P,
  * the most places any ids can need, and slots = P / B.
  *
- * With skip_unmapped the slots of experts whose expert_map is -1, those of other ranks, get no place and are not
+ * With skip_unmapped the choices of experts whose expert_map is -1, those of other ranks, get no place and are not
  * counted. With allow_missing an id of -1 or E means no expert and gets no place either.
  *
  * Returns SY_OK; NULL (also skip_unmapped without expert_map); DTYPE; SHAPE (also outputs that are too short); VALUE
  * (num_experts negative, block_size below 1; T*K or P beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (an id
- * outside: batch = token, position = slot, value = id, limit = E; an entry of expert_map below -1: position = expert,
+ * outside: batch = token, position = choice, value = id, limit = E; an entry of expert_map below -1: position = expert,
  * value); NOMEM.
  */
 typedef struct sy_moe_align_block_args {
@@ -587,7 +618,7 @@ typedef struct sy_moe_align_block_args {
     const DLTensor *sorted_slots;   /* out [P or more]    int32 */
     const DLTensor *block_experts;  /* out [P/B or more]  int32 */
     const DLTensor *num_padded;     /* out [1]    int32 */
-    const DLTensor *expert_counts;  /* out [E]    int64, optional: slots of each expert that have a place */
+    const DLTensor *expert_counts;  /* out [E]    int64, optional: choices of each expert that have a place */
     const DLTensor *expert_offsets; /* out [E+1]  int64, optional: first place of each expert, the end */
 } sy_moe_align_block_args;
 
@@ -651,7 +682,7 @@ static inline sy_status sy_moe_reorder_chunks_query(sy_ctx *ctx, const sy_moe_re
 
 /* Forms of a permutation of T tokens into M rows. All are int32; -1 means none. */
 typedef enum sy_index_form {
-    SY_INDEX_SLOT = 0, /* [T*K]: the row of slot j of token t at t*K + j; moe_permute, packed */
+    SY_INDEX_SLOT = 0, /* [T*K]: the row of choice j of token t at t*K + j; moe_permute, packed */
     SY_INDEX_ROW = 1,  /* [M]: the token of each row; moe_permute, capacity mode, and Megatron-LM */
     /* [T,2E+1]: rows of the token descending, from column E on their experts, in the last column how many; Transformer
        Engine's row_id_map */
@@ -659,15 +690,15 @@ typedef enum sy_index_form {
 } sy_index_form;
 
 /*
- * Writes the same permutation in another form. A row belongs to one token or to none; a token's slots are its
- * rows in ascending order, that is by expert. Rows and slots without a partner become -1.
+ * Writes the same permutation in another form. A row belongs to one token or to none; a token's choices are its
+ * rows in ascending order, that is by expert. Rows and choices without a partner become -1.
  * The experts of a TE map come from expert_offsets, as moe_permute makes them: row r belongs to expert e when
  * expert_offsets[e] <= r < expert_offsets[e+1]. The experts and the order of a TE map that is read do not matter.
  *
  * Returns SY_OK; NULL (expert_offsets too when `to` is TE); DTYPE; SHAPE (SLOT: a length that T does not divide; TE:
  * not T rows of an odd number of columns); VALUE (`from` and `to` the same; num_tokens, num_rows or k negative or
  * beyond 2^31-1; num_rows not the length of a ROW form); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (contents of
- * sorted_indices: a row or token that does not exist, a row of two slots, a count outside 0..E, a token with
+ * sorted_indices: a row or token that does not exist, a row of two choices, a count outside 0..E, a token with
  * more rows than k or E); INDEX (expert_offsets not ascending from 0 to at most M); NOMEM.
  */
 typedef struct sy_moe_convert_indices_args {
@@ -677,7 +708,7 @@ typedef struct sy_moe_convert_indices_args {
     sy_index_form to;
     int64_t num_tokens;                /* T */
     int64_t num_rows;                  /* M; 0: the length of sorted_indices, for SLOT and ROW */
-    int64_t k;                         /* slots per token when `to` is SLOT; 0: M / T */
+    int64_t k;                         /* choices per token when `to` is SLOT; 0: M / T */
     const DLTensor *converted_indices; /* out in the form `to`  int32 */
 } sy_moe_convert_indices_args;
 
@@ -692,7 +723,7 @@ static inline sy_status sy_moe_convert_indices_query(sy_ctx *ctx, const sy_moe_c
  * tokens, E experts, sorted_indices of the forward call.
  *     grad_tokens[t]   = sum of the rows of grad_permuted_tokens that are copies of token t
  *     grad_probs[t,e]  = grad_permuted_probs of the row that token t has at expert e, bit for bit; else +0
- * grad_tokens is moe_unpermute without probs, to the bit. In packed mode the token's n-th slot that holds a row
+ * grad_tokens is moe_unpermute without probs, to the bit. In packed mode the token's n-th choice that holds a row
  * belongs to its n-th expert of routing_map; in capacity mode row i belongs to expert i / C, C = M / E, and of
  * several rows of one token and expert the highest counts. Without grad_permuted_probs grad_probs is ignored.
  *
@@ -726,7 +757,7 @@ static inline sy_status sy_moe_permute_grad_query(sy_ctx *ctx, const sy_moe_perm
  *     grad_probs[t,e]         = dot product of grad_tokens[t] and permuted_tokens[i], row i being that of expert e;
  *                               else +0
  * Rows, tokens, experts and weights belong together as in moe_unpermute. A row that no index names is +0, and so
- * is one of weight 0. Without probs rows are copied bit for bit. Of several packed slots that name one row, and of
+ * is one of weight 0. Without probs rows are copied bit for bit. Of several packed choices that name one row, and of
  * several rows of one token and expert in capacity mode, the highest counts.
  *
  * A product is rounded to f32 and to the row type; a dot product is summed in f32 in sixteen interleaved lanes that
@@ -756,10 +787,10 @@ static inline sy_status sy_moe_unpermute_grad_query(sy_ctx *ctx, const sy_moe_un
 /* ---- moe_dispatch ------------------------------------------------------------------------------------ */
 
 /*
- * Scales token rows into expert slots. S samples, E experts of C slots, H elements per row. In sample order:
+ * Scales token rows into the places of experts. S samples, E experts of C places, H elements per row. In sample order:
  *     if 0 <= indices[i] < E and 0 <= locations[i] < C:
  *         dispatch[indices[i]*C + locations[i], :] = gates[i] * input[i, :]
- * Other samples are skipped silently. Of several samples on one slot the last is kept, for the whole row. Rows
+ * Other samples are skipped silently. Of several samples on one place the last is kept, for the whole row. Rows
  * that are not written keep their bytes, or become +0 with zero_unwritten. The product is rounded once to f32 and,
  * for f16 and bf16 rows, once more to the row type, to nearest even; a NaN result is the canonical quiet NaN.
  *
@@ -772,12 +803,12 @@ static inline sy_status sy_moe_unpermute_grad_query(sy_ctx *ctx, const sy_moe_un
 typedef struct sy_moe_dispatch_args {
     const DLTensor *gates;     /* in  [S]      f32 or the type of input; optional: all ones */
     const DLTensor *indices;   /* in  [S]      int32, expert of each sample */
-    const DLTensor *locations; /* in  [S]      int32, slot inside the expert */
+    const DLTensor *locations; /* in  [S]      int32, place inside the expert */
     const DLTensor *input;     /* in  [S,H]    f32, f16, bf16 */
     int64_t num_experts;       /* E >= 0 */
     int64_t capacity;          /* C >= 0 */
     bool zero_unwritten;       /* set rows that are not written to +0 */
-    bool unique_slots;         /* the caller guarantees that no two valid samples share a slot. If some do,
+    bool unique_slots;         /* the caller guarantees that no two valid samples share a place. If some do,
                                   their row is unspecified and nothing else changes */
     const DLTensor *dispatch;  /* in/out [E*C,H]  type of input */
 } sy_moe_dispatch_args;
@@ -788,13 +819,13 @@ static inline sy_status sy_moe_dispatch_query(sy_ctx *ctx, const sy_moe_dispatch
 /* ---- moe_combine ------------------------------------------------------------------------------------- */
 
 /*
- * Returns rows from expert slots to their samples: each sample gets the sum of its choices' rows, each times its
- * gate. S samples, k choices, E experts of C slots, H elements per row. A choice is valid when 0 <= indices[t,i] < E
- * and 0 <= locations[t,i] < C; its row is z = expert_out[indices[t,i]*C + locations[t,i], :].
+ * Returns rows from the places of experts to their samples: each sample gets the sum of its choices' rows, each times
+ * its gate. S samples, k choices, E experts of C places, H elements per row. A choice is valid when
+ * 0 <= indices[t,i] < E and 0 <= locations[t,i] < C; its row is z = expert_out[indices[t,i]*C + locations[t,i], :].
  *     k = 1    output[i,:] = gates[i] * z, or +0 when the choice is not valid
  *     k > 1    acc = +0; for each valid choice t in order: acc = acc + gates[t,i] * z; output[i,:] = acc
  * Products and sums are rounded to f32 one by one, never fused; f16 and bf16 rows are rounded once more, at the
- * end. A NaN result is the canonical quiet NaN. Several choices may share a slot. A gate of 0 is a factor like
+ * end. A NaN result is the canonical quiet NaN. Several choices may share a place. A gate of 0 is a factor like
  * any other: 0 * inf is NaN.
  *
  * Where E*C is 0 the output is cleared; where it has no elements no data is read.
@@ -808,7 +839,7 @@ static inline sy_status sy_moe_dispatch_query(sy_ctx *ctx, const sy_moe_dispatch
 typedef struct sy_moe_combine_args {
     const DLTensor *gates;      /* in  [k,S] or [S]  f32 or the type of expert_out; optional: all ones */
     const DLTensor *indices;    /* in  [k,S] or [S]  int32, expert of each choice */
-    const DLTensor *locations;  /* in  [k,S] or [S]  int32, slot inside the expert */
+    const DLTensor *locations;  /* in  [k,S] or [S]  int32, place inside the expert */
     const DLTensor *expert_out; /* in  [E*C,H]       f32, f16, bf16 */
     int64_t num_experts;        /* E >= 0 */
     int64_t capacity;           /* C >= 0 */
@@ -822,8 +853,8 @@ static inline sy_status sy_moe_dispatch_grad_data(sy_ctx *ctx, const sy_moe_comb
 /* ---- moe_dispatch_grad_gate -------------------------------------------------------------------------- */
 
 /*
- * The gradient of the gates: the dot product of each sample's row with the row in its slot. S samples, k choices,
- * E experts of C slots, H elements per row; a choice is valid as in moe_combine.
+ * The gradient of the gates: the dot product of each sample's row with the row in its place. S samples, k choices,
+ * E experts of C places, H elements per row; a choice is valid as in moe_combine.
  *     grad_gates[t,i] = sum over j of dispatch[indices[t,i]*C + locations[t,i], j] * input[i,j], or +0
  * For moe_dispatch: input is the rows that were dispatched, dispatch the gradient of its buffer. For moe_combine:
  * input is the gradient of the output, dispatch the expert_out it read.
@@ -832,14 +863,14 @@ static inline sy_status sy_moe_dispatch_grad_data(sy_ctx *ctx, const sy_moe_comb
  * halves, rows longer than 8192 in blocks of 8192 that are added in order. A 16-bit result is rounded once more,
  * at the end. A NaN result is the canonical quiet NaN.
  *
- * Without columns or slots the output is cleared; without output elements no data is read.
+ * Without columns or places the output is cleared; without output elements no data is read.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts or capacity negative); OVERFLOW; STRIDE; DEVICE; ALIAS;
  * NOMEM.
  */
 typedef struct sy_moe_dispatch_grad_gate_args {
     const DLTensor *indices;    /* in  [k,S] or [S]  int32, expert of each choice */
-    const DLTensor *locations;  /* in  [k,S] or [S]  int32, slot inside the expert */
+    const DLTensor *locations;  /* in  [k,S] or [S]  int32, place inside the expert */
     const DLTensor *input;      /* in  [S,H]         f32, f16, bf16 */
     const DLTensor *dispatch;   /* in  [E*C,H]       type of input */
     int64_t num_experts;        /* E >= 0 */
@@ -854,12 +885,12 @@ sy_moe_dispatch_grad_gate_query(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_arg
 /* ---- moe_locations ----------------------------------------------------------------------------------- */
 
 /*
- * Gives every choice of every token its slot inside the expert it names: how many choices named that expert
+ * Gives every choice of every token its place inside the expert it names: how many choices named that expert
  * before it. k choices per token, S samples, E experts. Choices are visited one after the other, all samples of
  * choice 0 first, samples in ascending order, or by descending importance where that is given (of equal ones
  * the lower sample first, NaN after all numbers):
  *     locations[t,i] = counts[indices[t,i]]++          counts begin as 0
- * An index outside [0,E) gets location -1 and is not counted. So no two choices share a slot, a location of
+ * An index outside [0,E) gets location -1 and is not counted. So no two choices share a place, a location of
  * `capacity` or more is a choice that will be dropped, and counts[e] is the demand for expert e before any is
  * dropped.
  *
@@ -881,7 +912,7 @@ static inline sy_status sy_moe_locations_query(sy_ctx *ctx, const sy_moe_locatio
 /* ---- moe_capacity ------------------------------------------------------------------------------------ */
 
 /*
- * Computes how many slots each expert should have. S = samples, E = num_experts, P = S / E rounded up, M = the
+ * Computes how many places each expert should have. S = samples, E = num_experts, P = S / E rounded up, M = the
  * largest of counts:
  *     factor > 0    C = k * trunc(factor * P)             a fixed share; counts are not read
  *     factor = 0    C = M                                 nothing is dropped
@@ -1004,8 +1035,8 @@ typedef struct sy_kv_plane {
  * list has no tokens.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, unknown pad or layout, an invalid format, scale
- * without one, plane_bytes 0 with planes); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents; the fault holds code, batch, position, value
- * and limit of the first in order); NOMEM.
+ * without one, planes without plane_bytes); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents; the fault holds code,
+ * batch, position, value and limit of the first in order); NOMEM.
  */
 typedef struct sy_kv_gather_args {
     const DLTensor *cache;       /* in  [rows,D] or [blocks,S,D...]  any type of whole bytes */
@@ -1261,8 +1292,8 @@ typedef enum sy_empty_token {
  * sequence with its own seed draws the same token alone and in any row of any batch. With one seed for several rows
  * ([1]) the stream is the row number; for a sequence that changes its row between calls pass a stream then.
  *
- * A per-row tensor has shape [1], [B] or [B,1] and any stride of 0 or more. masked_logits may be f32 logits
- * themselves (same data and stride).
+ * A per-row tensor has shape [1], [B] or [B,1] and any stride of 0 or more; sy_number_f32 and sy_number_i64 make one of
+ * a single number. masked_logits may be f32 logits themselves (same data and stride).
  *
  * Returns SY_OK; NULL (logits, or no output at all); DTYPE; SHAPE (V = 0 among others); VALUE (eps negative
  * or not finite, k_limit < 0, unknown enum, noise without its q or seed, logprob output and logprob_mode not
@@ -1291,7 +1322,6 @@ typedef struct sy_sample_args {
     sy_logprob logprob_mode;
     sy_empty_token empty_token;
     int64_t k_limit;               /* 0: none; else largest k that is enabled */
-    int64_t top_k_guess;           /* accepted for callers of Ascend's operator; ignored */
     bool probs_in;                 /* logits are already probabilities: no softmax, masked fill is 0 */
     const DLTensor *token;         /* out [B]    int64 */
     const DLTensor *kept;          /* out [B]    int32: candidates with a logit above -inf */
@@ -1300,6 +1330,8 @@ typedef struct sy_sample_args {
     const DLTensor *list_token;    /* out [B,V]  int64: the candidates in list order, 0 after them */
     const DLTensor *list_prob;     /* out [B,V]  f32: their probabilities before top-p and min-p, 0 after */
     const DLTensor *logprob;       /* out [B]    f32: log-probability of token; -inf for an empty row */
+    /* A hint of one vendor's API: no result depends on it. */
+    int64_t top_k_guess;
 } sy_sample_args;
 
 static inline sy_status sy_sample(sy_ctx *ctx, const sy_sample_args *args);
@@ -1519,7 +1551,7 @@ typedef enum sy_a2a_layout {
     SY_LAYOUT_EXPERT = 2
 } sy_a2a_layout;
 
-/* Hints of one vendor's API. They are accepted and never change a result. */
+/* Hints of one vendor's API. They never change a result. */
 typedef enum sy_topology {
     SY_TOPOLOGY_AUTO = 0,
     SY_TOPOLOGY_LINEAR = 1,
@@ -1572,14 +1604,10 @@ typedef struct sy_all_to_all_dispatch_args {
     sy_a2a_order order;
     sy_fill fill;
     sy_a2a_layout layout;
-    int64_t align;      /* EXPERT: rows of an expert are padded to a multiple; 0: 1 */
-    int64_t max_tokens; /* > 0: token counts may differ */
-    bool strict_unique; /* reject a token that names an expert twice; else it counts once */
-    bool reuse_routing; /* routing is an input; expert_indices, expert_mapping and metadata may be NULL */
-    int num_links;      /* messages for the rows of a pair of devices; 0: as many as they need */
-    sy_topology topology;
-    sy_memory memory;
-    int subdevice_id;    /* 0 */
+    int64_t align;       /* EXPERT: rows of an expert are padded to a multiple; 0: 1 */
+    int64_t max_tokens;  /* > 0: token counts may differ */
+    bool strict_unique;  /* reject a token that names an expert twice; else it counts once */
+    bool reuse_routing;  /* routing is an input; expert_indices, expert_mapping and metadata may be NULL */
     sy_routing *routing; /* out: for combine; optional */
     sy_tensors tokens;   /* out [1,B*G,S,H] or [1,B,S*G,H]; PACKED, EXPERT [R,H]. Type of input */
     sy_tensors metadata; /* out the same with K; type of expert_indices. Optional */
@@ -1590,6 +1618,11 @@ typedef struct sy_all_to_all_dispatch_args {
     sy_tensors expert_offsets; /* out [L+1] int64: first row of each; EXPERT only. Optional */
     sy_tensors rows_from;      /* out [G] int64: rows received from each position. Optional */
     sy_tensors rows_to;        /* out [G] int64: rows sent to each position. Optional */
+    /* Hints of one vendor's API: no result depends on them. */
+    int num_links; /* messages for the rows of a pair of devices; 0: as many as they need */
+    sy_topology topology;
+    sy_memory memory;
+    int subdevice_id; /* 0 */
 } sy_all_to_all_dispatch_args;
 
 static inline sy_status sy_all_to_all_dispatch(sy_ctx *ctx, sy_comm *comm,
@@ -1606,21 +1639,21 @@ static inline sy_status sy_all_to_all_dispatch_query(sy_ctx *ctx, sy_comm *comm,
 
 /*
  * Returns expert rows to the devices of their tokens. Letters as in all_to_all_dispatch; expert_metadata is the group's
- * table as it returned it, L the experts of a device in ascending order, t = tau of token n of a device. Slot k of a
- * token is live when its index is an expert that no earlier slot of the token names.
- *     slots        output[k,n,:] = input[l,t,:] of the holder of the slot's expert: the lowest position of the group
+ * table as it returned it, L the experts of a device in ascending order, t = tau of token n of a device. Choice k of a
+ * token is live when its index is an expert that no earlier choice of the token names.
+ *     choices      output[k,n,:] = input[l,t,:] of the holder of the choice's expert: the lowest position of the group
  *                  that hosts it, where it is local expert l
  *     local_reduce a holder has one row per token, the sum over its experts. output[k,n,:] = input[0,t,:] of each
- *                  holder, at the live slot of its expert with the lowest number
+ *                  holder, at the live choice of its expert with the lowest number
  * Other rows: see `fill`. Only the rows named here are read. Nothing is added: local_reduce describes the input.
  *
- * With `sum` the output is [N,H], the sum over the slots: acc = +0; acc = acc + weights[n,k] * row for ascending live
- * slots that have a holder; with local_reduce acc = acc + row for ascending positions, without weights. In f32,
+ * With `sum` the output is [N,H], the sum over the choices: acc = +0; acc = acc + weights[n,k] * row for ascending live
+ * choices that have a holder; with local_reduce acc = acc + row for ascending positions, without weights. In f32,
  * products and sums rounded one by one, one rounding to the row type at the end; a NaN result is the canonical one.
  *
  * Fields of type sy_tensors are arrays as in all_to_all_dispatch, with the same short shapes: [L,T,H] for the input,
  * [K,N,H] for the output. layout is that of the rows of the input: as dispatch with that layout and align wrote them.
- * EXPERT is for slots, PACKED for local_reduce, or for devices with one expert each.
+ * EXPERT is for choices, PACKED for local_reduce, or for devices with one expert each.
  *
  * With a routing, expert_metadata, expert_mapping, cluster_axis, output_shard_dim, order, layout, align and max_tokens
  * are those of the dispatch, and the fields are left zero or repeat them. Token counts that differ need max_tokens > 0;
@@ -1644,13 +1677,14 @@ typedef struct sy_all_to_all_combine_args {
     int64_t align;
     int64_t max_tokens;
     bool strict_unique;
-    int num_links;
-    sy_topology topology;
-    sy_memory memory;
-    int subdevice_id;
     const sy_routing *routing; /* in: of a dispatch; optional */
     sy_tensors output;         /* out [K,B,S,H] or [K,N,H]; sum: [B,S,H], [B,1,S,H] or [N,H]. Type of input */
     sy_tensors written;        /* out [K,N] uint8, bool: 1 where a row was written. Optional; not with sum */
+    /* Hints of one vendor's API: no result depends on them. */
+    int num_links; /* as in dispatch */
+    sy_topology topology;
+    sy_memory memory;
+    int subdevice_id; /* 0 */
 } sy_all_to_all_combine_args;
 
 static inline sy_status sy_all_to_all_combine(sy_ctx *ctx, sy_comm *comm,
@@ -1666,13 +1700,13 @@ static inline sy_status sy_all_to_all_combine_query(sy_ctx *ctx, sy_comm *comm,
 
 /*
  * Computes the input of all_to_all_combine with local_reduce on one device: per token the sum over its experts,
- * acc = +0; acc = acc + weights[t,k] * row for ascending live slots whose expert the device hosts; f32, products and
+ * acc = +0; acc = acc + weights[t,k] * row for ascending live choices whose expert the device hosts; f32, products and
  * sums rounded one by one, one rounding to the row type; a NaN result is the canonical one. Letters as in
  * all_to_all_combine; T tokens of the group in order of tau, L experts of the device in ascending order.
  *     PADDED  input [L,T,H], output [T,H]. Tokens that choose none of the device's experts: see `fill`
  *     EXPERT  input [R,H] as dispatch with that layout and align wrote it, output [R,H] with the rows of PACKED; the
  *             caller chooses R; rows after the last are not touched
- * Only the rows of live slots are read.
+ * Only the rows of live choices are read.
  *
  * Returns SY_OK; NULL; DTYPE; SHAPE (also where the input does not have L experts); VALUE; OVERFLOW; STRIDE; DEVICE;
  * ALIAS; ROUTING (a mapping entry is not 0 or 1); MISMATCH (copies of the mapping differ); INDEX (neither an expert

@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-/* Element types by number, for languages without DLPack's struct. */
+/* Element types by number: for languages to which a number is simpler than DLPack's struct. */
 typedef enum sy_type {
     SY_TYPE_OTHER = 0,
     SY_TYPE_I8 = 1,
@@ -43,6 +43,11 @@ typedef enum sy_type {
 
 /* "bf16" for SY_TYPE_BF16; "another type" for any other number. Never NULL. */
 SY_API const char *sy_type_name(sy_type type);
+
+/* DLPack's type of a number, SY_BF16 for SY_TYPE_BF16, and the number of a type. SY_TYPE_OTHER and numbers that are no
+   type have one that no operator accepts; its number, and that of every type not listed, is SY_TYPE_OTHER. */
+SY_API DLDataType sy_dtype(sy_type type);
+SY_API sy_type sy_type_of(DLDataType type);
 
 /* What a field of an argument struct is in C. */
 typedef enum sy_kind {

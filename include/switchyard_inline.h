@@ -1,6 +1,6 @@
 /*
- * The exported symbols behind the inline functions of switchyard.h, which includes this file. A program in C or C++ needs
- * nothing from here; another language calls these symbols.
+ * The exported symbols behind the inline functions of switchyard.h, which includes this file. A program in C or C++
+ * needs nothing from here; another language calls these symbols.
  *
  * Each function that takes a struct which may grow has a symbol of the same name with _n, and takes the size of the
  * struct as the caller knows it. For every operator:
@@ -24,6 +24,44 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ---- Tensors: no symbol of the library ----------------------------------------------------------------- */
+
+static inline DLTensor sy_tensor(const void *data, DLDataType type, int rank, const int64_t *shape)
+{
+    DLTensor t = {(void *)(uintptr_t)data, {kDLCPU, 0}, rank, type, (int64_t *)(uintptr_t)shape, NULL, 0};
+    return t;
+}
+
+static inline const DLTensor *sy_vec(sy_view *view, const void *data, DLDataType type, int64_t n)
+{
+    view->extent[0] = n;
+    view->tensor = sy_tensor(data, type, 1, view->extent);
+    return &view->tensor;
+}
+
+static inline const DLTensor *sy_mat(sy_view *view, const void *data, DLDataType type, int64_t rows,
+                                     int64_t cols)
+{
+    view->extent[0] = rows;
+    view->extent[1] = cols;
+    view->tensor = sy_tensor(data, type, 2, view->extent);
+    return &view->tensor;
+}
+
+static inline const DLTensor *sy_number_i64(sy_view *view, int64_t number)
+{
+    view->integer = number;
+    return sy_vec(view, &view->integer, SY_I64, 1);
+}
+
+static inline const DLTensor *sy_number_f32(sy_view *view, float number)
+{
+    view->real = number;
+    return sy_vec(view, &view->real, SY_F32, 1);
+}
+
+/* ---- Symbols with the size of a struct ----------------------------------------------------------------- */
 
 SY_API sy_status sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t options_bytes);
 static inline sy_status sy_ctx_create(sy_ctx **ctx, const sy_ctx_options *options)

@@ -26,8 +26,8 @@ typedef struct sy_mpi_options {
 
 /*
  * Collective over mpi_comm, which is duplicated and not used afterwards; `options` may be NULL. On failure *comm is
- * NULL. MPI's errors become SY_ERR_COMM; its error handlers are left alone on every communicator but our own. MPICH
- * takes errors of transfers under way to the handler of MPI_COMM_WORLD, which ends the process unless it is
+ * NULL. MPI's errors become SY_ERR_COMM. Error handlers are set on the library's own communicators only. MPICH reports
+ * errors of transfers under way to the handler of MPI_COMM_WORLD, which ends the process unless it is
  * MPI_ERRORS_RETURN.
  * Processes of one machine pass rows through shared memory unless options.comm.no_shared.
  * Returns as sy_comm_create_local, the same in all processes; COMM also where MPI is not initialised, or mpi_comm has

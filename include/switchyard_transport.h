@@ -1,6 +1,6 @@
 /*
- * For those who bring a transport: what a comm needs to reach the other processes. libswitchyard_mpi is one such
- * transport and uses nothing of the library but this header.
+ * For authors of a transport: what a comm needs to reach the other processes. libswitchyard_mpi is one such transport
+ * and uses nothing of the library but this header.
  *
  * Process d of the transport is device d of the mesh. gather and exchange begin an operation and return; `test`
  * reports when its ticket has ended, and everything handed over stays valid until then. No function waits for
@@ -8,8 +8,8 @@
  * thread at a time. A transport never aborts and never prints; a failure is a status, SY_ERR_COMM unless another
  * one is more exact, and a sentence in `error`.
  *
- * What belongs together on the wire is known only from what all processes agreed on, never from what one of them
- * decided (a free slot, an address, who came first):
+ * Which messages belong together follows only from what all processes agreed on, never from what one of them decided
+ * (a free buffer, an address, the order of arrival):
  * - the gathers of one channel and axis begin in the same order in all processes of a group;
  * - so do the exchanges of one axis, and each has a `number` that is the same in all processes and is used once in
  *   the life of the comm. A transport with fewer tags than numbers may use the number modulo its tags if it matches
@@ -28,8 +28,8 @@ extern "C" {
 enum {
     SY_CHANNEL_HEADER = 0,  /* of a call */
     SY_CHANNEL_TABLE = 1,   /* indices of the tokens */
-    SY_CHANNEL_CONTROL = 2, /* what went wrong, and what must grow */
-    SY_CHANNEL_FENCE = 3,   /* nobody reads any more */
+    SY_CHANNEL_CONTROL = 2, /* errors, and buffers that must grow */
+    SY_CHANNEL_FENCE = 3,   /* no process reads any more */
     SY_N_CHANNELS
 };
 
@@ -41,8 +41,8 @@ typedef struct sy_transport_rows {
     int64_t n;
 } sy_transport_rows;
 
-/* What one process sends to and receives from the others of its group. Rows for itself are not among them, and both
-   sides know how many rows a pair exchanges: an empty one costs nothing. */
+/* What one process sends to and receives from the others of its group. Rows for itself are not among them. Both sides
+   know how many rows a pair exchanges, so an empty message is not sent. */
 typedef struct sy_transport_exchange {
     sy_axis axis;
     uint64_t number; /* of this exchange: ascending, the same in all processes of the group */
@@ -84,7 +84,7 @@ typedef struct sy_transport {
      * share: makes `bytes` of this process, and the token by which the others find them; NOMEM when there are none.
      * attach: from the tokens of all devices, base[d] is where the memory of device d begins here; it is 64-byte
      * aligned. NOMEM when some of it cannot be reached. settle: all processes have attached, or have given up, so
-     * what only served to find the memory can go. unshare: ends share and attach, whatever came of them.
+     * what only served to find the memory can be freed. unshare: ends share and attach, whether they succeeded or not.
      * A write before a gather begins is seen by every process after it has ended. NULL, all four of them: there is
      * no such memory.
      */
@@ -94,7 +94,7 @@ typedef struct sy_transport {
     void (*unshare)(void *self, void *segment);
 
     /* broken: some process may never answer again, so nothing collective is called any more; what cannot be freed
-       without the others is left behind. */
+       without the others stays allocated. */
     void (*destroy)(void *self, bool broken);
     const char *(*error)(void *self); /* the sentence of the last failure; "" when there was none */
 } sy_transport;

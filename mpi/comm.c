@@ -1,5 +1,5 @@
 /*
- * Communicators: those of a mesh are made when the comm is, since only then all processes come together.
+ * Communicators: those of a mesh are made together with the comm, the one moment when all processes are present.
  */
 #include "transport.h"
 
@@ -58,40 +58,40 @@ static sy_status least_of(struct syi_mpi *self, int n, char sentence[SYI_MPI_SEN
 {
     MPI_Request request = MPI_REQUEST_NULL;
     const int code =
-        MPI_Iallreduce(MPI_IN_PLACE, self->mail.numbers, n, MPI_INT64_T, MPI_MIN, self->base, &request);
-    /* It is waited for there, as the other ones. NOLINTNEXTLINE(clang-analyzer-optin.mpi.MPI-Checker) */
+        MPI_Iallreduce(MPI_IN_PLACE, self->buffers.numbers, n, MPI_INT64_T, MPI_MIN, self->base, &request);
+    /* syi_mpi_wait waits for it. NOLINTNEXTLINE(clang-analyzer-optin.mpi.MPI-Checker) */
     return syi_mpi_wait(code, &request, self->timeout_ms, "MPI_Iallreduce", sentence);
 }
 
 sy_status syi_mpi_agree(struct syi_mpi *self, sy_status status, char sentence[SYI_MPI_SENTENCE])
 {
-    struct syi_mpi_mail *const mail = &self->mail;
-    mail->story.status = (int)status;
-    memcpy(mail->story.sentence, sentence, SYI_MPI_SENTENCE);
-    mail->numbers[0] = status == SY_OK ? INT_MAX : self->door.device;
+    struct syi_mpi_buffers *const buffers = &self->buffers;
+    buffers->record.status = (int)status;
+    memcpy(buffers->record.sentence, sentence, SYI_MPI_SENTENCE);
+    buffers->numbers[0] = status == SY_OK ? INT_MAX : self->transport.device;
     sy_status st = least_of(self, 1, sentence);
-    const int64_t first = mail->numbers[0];
+    const int64_t first = buffers->numbers[0];
     if (st != SY_OK || first == INT_MAX)
         return st;
     MPI_Request request = MPI_REQUEST_NULL;
     const int code =
-        MPI_Ibcast(&mail->story, (int)sizeof mail->story, MPI_BYTE, (int)first, self->base, &request);
+        MPI_Ibcast(&buffers->record, (int)sizeof buffers->record, MPI_BYTE, (int)first, self->base, &request);
     /* NOLINTNEXTLINE(clang-analyzer-optin.mpi.MPI-Checker) */
     st = syi_mpi_wait(code, &request, self->timeout_ms, "MPI_Ibcast", sentence);
     if (st != SY_OK)
         return st;
-    memcpy(sentence, mail->story.sentence, SYI_MPI_SENTENCE);
-    return (sy_status)mail->story.status;
+    memcpy(sentence, buffers->record.sentence, SYI_MPI_SENTENCE);
+    return (sy_status)buffers->record.status;
 }
 
-/* Collective: whether all processes ask for the same mesh and for the options that decide what follows. */
+/* Collective: whether all processes request the same mesh and the same options that affect the next steps. */
 static sy_status same_request(struct syi_mpi *self, const sy_comm_options *o, char sentence[SYI_MPI_SENTENCE])
 {
     enum { ROWS, COLS, NO_SHARED, CHECK, N };
-    _Static_assert((size_t)2 * N <= sizeof self->mail.numbers / sizeof *self->mail.numbers, "they fit");
-    int64_t *const least = self->mail.numbers;
-    least[ROWS] = self->door.mesh.rows;
-    least[COLS] = self->door.mesh.cols;
+    _Static_assert((size_t)2 * N <= sizeof self->buffers.numbers / sizeof *self->buffers.numbers, "they fit");
+    int64_t *const least = self->buffers.numbers;
+    least[ROWS] = self->transport.mesh.rows;
+    least[COLS] = self->transport.mesh.cols;
     least[NO_SHARED] = o->no_shared;
     least[CHECK] = (int64_t)o->check;
     for (int i = 0; i < N; i++)
@@ -126,8 +126,8 @@ static void free_comm(MPI_Comm *comm)
         MPI_Comm_free(comm);
 }
 
-/* Whether all processes close it. Communicators stay where one does not: it may still send to them, and MPI may give
-   their numbers to others. */
+/* Whether all processes close it. If one does not, communicators are kept: it may still send to them, and MPI may reuse
+   their numbers. */
 static bool all_close(struct syi_mpi *self)
 {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -146,7 +146,7 @@ static bool duplicate(struct syi_mpi *self, MPI_Comm from, MPI_Comm *to)
 /* The grid, its lines, and a copy of each for every channel. */
 static bool make_grid(struct syi_mpi *self)
 {
-    const int dims[2] = {self->door.mesh.rows, self->door.mesh.cols};
+    const int dims[2] = {self->transport.mesh.rows, self->transport.mesh.cols};
     const int periods[2] = {0, 0};
     if (!syi_mpi_ok(self, MPI_Cart_create(self->base, 2, dims, periods, 0, &self->mesh), "MPI_Cart_create") ||
         !syi_mpi_ok(self, MPI_Comm_set_errhandler(self->mesh, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler"))
@@ -189,14 +189,14 @@ static const char *error_of(void *self)
 
 static void fill_in(struct syi_mpi *self, sy_mesh mesh, const sy_comm_options *o)
 {
-    *self = (struct syi_mpi){.door = {.name = "mpi",
-                                      .self = self,
-                                      .mesh = mesh,
-                                      .gather = syi_mpi_gather,
-                                      .exchange = syi_mpi_exchange,
-                                      .test = syi_mpi_test,
-                                      .destroy = destroy,
-                                      .error = error_of},
+    *self = (struct syi_mpi){.transport = {.name = "mpi",
+                                           .self = self,
+                                           .mesh = mesh,
+                                           .gather = syi_mpi_gather,
+                                           .exchange = syi_mpi_exchange,
+                                           .test = syi_mpi_test,
+                                           .destroy = destroy,
+                                           .error = error_of},
                              .creating = true,
                              .longest = INT_MAX,
                              .base = MPI_COMM_NULL,
@@ -210,7 +210,7 @@ static void fill_in(struct syi_mpi *self, sy_mesh mesh, const sy_comm_options *o
             self->gather[channel][axis] = MPI_COMM_NULL;
 }
 
-/* Collective: whether all processes have come, and ask for the same. */
+/* Collective: whether all processes are present and request the same. */
 static sy_status come_together(struct syi_mpi *self, MPI_Comm comm, const sy_comm_options *options,
                                sy_status status, char sentence[SYI_MPI_SENTENCE])
 {
@@ -218,11 +218,11 @@ static sy_status come_together(struct syi_mpi *self, MPI_Comm comm, const sy_com
     const int code = MPI_Comm_idup(comm, &self->base, &request);
     const sy_status came = syi_mpi_wait(code, &request, self->timeout_ms, "MPI_Comm_idup", sentence);
     if (came == SY_ERR_COMM)
-        self->base = MPI_COMM_NULL; /* there is none to free */
+        self->base = MPI_COMM_NULL; /* nothing to free */
     if (came != SY_OK)
         return came;
     MPI_Comm_set_errhandler(self->base, MPI_ERRORS_RETURN);
-    if (!syi_mpi_worked(MPI_Comm_rank(self->base, &self->door.device), "MPI_Comm_rank", sentence))
+    if (!syi_mpi_worked(MPI_Comm_rank(self->base, &self->transport.device), "MPI_Comm_rank", sentence))
         return SY_ERR_COMM;
     status = syi_mpi_agree(self, status, sentence);
     return status == SY_OK ? same_request(self, options, sentence) : status;
@@ -231,7 +231,7 @@ static sy_status come_together(struct syi_mpi *self, MPI_Comm comm, const sy_com
 sy_status syi_mpi_open(struct syi_mpi **self, MPI_Comm comm, sy_mesh mesh, const sy_comm_options *options,
                        sy_status status, char sentence[SYI_MPI_SENTENCE])
 {
-    struct syi_mpi spare; /* without memory it still answers the others */
+    struct syi_mpi spare; /* used when allocation fails, to answer the other processes */
     struct syi_mpi *const made = options->alloc(options->alloc_user, sizeof *made);
     *self = NULL;
     if (status == SY_OK && made == NULL) {
@@ -260,10 +260,10 @@ sy_status syi_mpi_open(struct syi_mpi **self, MPI_Comm comm, sy_mesh mesh, const
         return status;
     }
     if (can_share) {
-        made->door.share = syi_mpi_share;
-        made->door.attach = syi_mpi_attach;
-        made->door.settle = syi_mpi_settle;
-        made->door.unshare = syi_mpi_unshare;
+        made->transport.share = syi_mpi_share;
+        made->transport.attach = syi_mpi_attach;
+        made->transport.settle = syi_mpi_settle;
+        made->transport.unshare = syi_mpi_unshare;
     }
     made->error[0] = '\0';
     made->creating = false;
@@ -275,13 +275,13 @@ void syi_mpi_close(struct syi_mpi *self, bool broken)
 {
     int gone = 0;
     MPI_Finalized(&gone);
-    /* Without the others MPI keeps what it holds until the process ends, and so do tickets that are open: it may
-       still look at their counts. */
+    /* If the other processes do not close, MPI objects are kept until the process ends. So are open tickets: MPI may
+       still read their counts. */
     self->failed = self->failed || broken || gone || self->n_open > 0;
     self->failed = self->failed || !all_close(self);
     for (struct syi_mpi_segment *s = self->segments; s != NULL; s = s->next)
         syi_mpi_settle(self, s);
-    if (!self->failed) { /* else late messages may still be written there, too */
+    if (!self->failed) { /* else late messages may still arrive in them */
         while (self->segments != NULL)
             syi_mpi_unshare(self, self->segments);
         for (int channel = 0; channel < SY_N_CHANNELS; channel++)
@@ -293,6 +293,6 @@ void syi_mpi_close(struct syi_mpi *self, bool broken)
             MPI_Finalize();
     }
     syi_mpi_tickets_free(self);
-    if (!broken || !self->creating) /* else what is late may still be written there */
+    if (!broken || !self->creating) /* else late messages may still be written to it */
         self->dealloc(self->alloc_user, self);
 }

@@ -1,6 +1,6 @@
 /*
- * The door of libswitchyard_mpi. All processes return the same, so whatever one of them finds wrong is agreed upon
- * before anything is kept.
+ * sy_comm_create_mpi. All processes return the same status, so an error in one of them is agreed upon before anything
+ * is kept.
  */
 #include "transport.h"
 
@@ -20,17 +20,17 @@ static void free_default(void *user, void *ptr)
     free(ptr);
 }
 
-/* One creation on its way. */
+/* State of one creation. */
 struct creation {
     sy_mpi_options options;
     char *error; /* the caller's */
     size_t error_bytes;
-    bool initialised; /* here */
-    sy_status status; /* what this process found so far */
+    bool initialised; /* by this call */
+    sy_status status; /* of this process so far */
     char sentence[SYI_MPI_SENTENCE];
 };
 
-static sy_status refuse(struct creation *c, sy_status status, const char *sentence)
+static sy_status reject(struct creation *c, sy_status status, const char *sentence)
 {
     if (c->status == SY_OK) {
         c->status = status;
@@ -46,12 +46,12 @@ static void read_options(struct creation *c, const sy_mpi_options *options, size
         memcpy(o, options, options_bytes < sizeof *o ? options_bytes : sizeof *o);
         for (size_t i = sizeof *o; i < options_bytes; i++)
             if (((const unsigned char *)options)[i] != 0)
-                refuse(c, SY_ERR_UNSUPPORTED, "options set a field this library does not know");
+                reject(c, SY_ERR_UNSUPPORTED, "options set a field this library does not know");
     }
     c->error = o->comm.error;
     c->error_bytes = o->comm.error_bytes;
     if ((o->comm.alloc == NULL) != (o->comm.dealloc == NULL))
-        refuse(c, SY_ERR_NULL,
+        reject(c, SY_ERR_NULL,
                o->comm.alloc == NULL ? "alloc is NULL, want alloc and dealloc"
                                      : "dealloc is NULL, want alloc and dealloc");
     if (o->comm.alloc == NULL || o->comm.dealloc == NULL) {
@@ -60,7 +60,7 @@ static void read_options(struct creation *c, const sy_mpi_options *options, size
     }
 }
 
-/* MPI is running afterwards, or this process has failed alone. */
+/* Afterwards MPI is running, or this process has failed on its own. */
 static bool start_mpi(struct creation *c)
 {
     int running = 0;
@@ -68,16 +68,16 @@ static bool start_mpi(struct creation *c)
     MPI_Initialized(&running);
     MPI_Finalized(&gone);
     if (gone) {
-        refuse(c, SY_ERR_COMM, "MPI is finalised, want it running");
+        reject(c, SY_ERR_COMM, "MPI is finalised, want it running");
         return false;
     }
     if (running)
         return true;
     if (!c->options.init) {
-        refuse(c, SY_ERR_COMM, "MPI is not initialised, want MPI_Init before, or options.init");
+        reject(c, SY_ERR_COMM, "MPI is not initialised, want MPI_Init before, or options.init");
         return false;
     }
-    /* One thread at a time drives a comm, but it need not be the same one. */
+    /* One thread at a time uses a comm, but not always the same one. */
     int level;
     c->initialised = syi_mpi_worked(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level),
                                     "MPI_Init_thread", c->sentence);
@@ -89,11 +89,11 @@ static bool check_comm(struct creation *c, MPI_Comm comm)
 {
     int inter = 0;
     if (comm == MPI_COMM_NULL)
-        refuse(c, SY_ERR_COMM, "mpi_comm is MPI_COMM_NULL, want a communicator");
+        reject(c, SY_ERR_COMM, "mpi_comm is MPI_COMM_NULL, want a communicator");
     else if (!syi_mpi_worked(MPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter", c->sentence))
         c->status = SY_ERR_COMM;
     else if (inter)
-        refuse(c, SY_ERR_COMM, "mpi_comm joins two groups, want one");
+        reject(c, SY_ERR_COMM, "mpi_comm joins two groups, want one");
     else
         return true;
     return false;
@@ -106,24 +106,24 @@ static void check_mesh(struct creation *c, MPI_Comm comm, sy_mesh mesh)
     if (mesh.rows < 1 || mesh.cols < 1 || mesh.rows > SYI_MPI_DEVICES / mesh.cols) {
         snprintf(words, sizeof words, "mesh is %d x %d, want at least 1 x 1 and at most %d devices",
                  mesh.rows, mesh.cols, SYI_MPI_DEVICES);
-        refuse(c, SY_ERR_VALUE, words);
+        reject(c, SY_ERR_VALUE, words);
     } else if (!syi_mpi_worked(MPI_Comm_size(comm, &n), "MPI_Comm_size", c->sentence)) {
         c->status = SY_ERR_COMM;
     } else if (n != mesh.rows * mesh.cols) {
         snprintf(words, sizeof words, "mpi_comm has %d %s, want %d, one for each device of a %dx%d mesh", n,
                  n == 1 ? "process" : "processes", mesh.rows * mesh.cols, mesh.rows, mesh.cols);
-        refuse(c, SY_ERR_COMM, words);
+        reject(c, SY_ERR_COMM, words);
     }
 }
 
-/* Collective. The core owns the transport from here on, but processes whose core refused must not take it apart
-   before the others know: until all agree, destroy does nothing. */
+/* Collective. The core owns the transport from here on, but a process whose core rejected it must not free it before
+   the others know: until all agree, destroy does nothing. */
 static void make_comm(struct creation *c, struct syi_mpi *mpi, sy_comm **comm)
 {
     c->options.comm.error = c->sentence;
     c->options.comm.error_bytes = sizeof c->sentence;
     mpi->creating = true;
-    c->status = sy_comm_create(comm, &mpi->door, &c->options.comm);
+    c->status = sy_comm_create(comm, &mpi->transport, &c->options.comm);
     c->status = syi_mpi_agree(mpi, c->status, c->sentence);
     if (c->status != SY_OK) {
         sy_comm_destroy(*comm);
@@ -140,7 +140,7 @@ static sy_status create(struct creation *c, sy_comm **comm, MPI_Comm mpi_comm, s
     struct syi_mpi *mpi = NULL;
     sy_comm *made = NULL;
     if (comm == NULL)
-        refuse(c, SY_ERR_NULL, "comm is NULL, want a place for the comm");
+        reject(c, SY_ERR_NULL, "comm is NULL, want a place for the comm");
     if (check_comm(c, mpi_comm)) {
         check_mesh(c, mpi_comm, mesh);
         c->status = syi_mpi_open(&mpi, mpi_comm, mesh, &c->options.comm, c->status, c->sentence);
@@ -154,7 +154,7 @@ static sy_status create(struct creation *c, sy_comm **comm, MPI_Comm mpi_comm, s
     return c->status;
 }
 
-/* The verdict of all processes; where the core has written the sentence, it begins with its own name. */
+/* The common result of all processes. A sentence of the core already begins with its own name. */
 static sy_status report(const struct creation *c)
 {
     const bool named = strncmp(c->sentence, "sy_comm_create", strlen("sy_comm_create")) == 0;
@@ -183,7 +183,7 @@ sy_status sy_comm_create_mpi_f_n(sy_comm **comm, MPI_Fint mpi_comm, sy_mesh mesh
     if (comm != NULL)
         *comm = NULL;
     read_options(&c, options, options_bytes);
-    if (start_mpi(&c)) /* handles have no meaning before */
+    if (start_mpi(&c)) /* handles are invalid before */
         create(&c, comm, MPI_Comm_f2c(mpi_comm), mesh);
     return report(&c);
 }

@@ -1,11 +1,11 @@
 /*
- * Exchanges: rows travel as messages from where they lie to where they belong. A list of rows is an indexed type
- * of MPI, so nothing is packed here. Both sides of a pair cut its rows at the same places; the messages of a pair have
- * the same tag and are matched by their order.
+ * Exchanges: rows are sent as messages from tensor to tensor. A list of rows is an indexed type of MPI, so nothing is
+ * packed here. Both sides of a pair split its rows at the same places; the messages of a pair have the same tag and are
+ * matched by their order.
  */
 #include "transport.h"
 
-/* How the rows of one pair are cut: into runs, and these into messages. */
+/* How the rows of one pair are split: into runs, and these into messages. */
 struct cut {
     int64_t runs;
     int64_t rows_per_message;
@@ -18,7 +18,7 @@ static struct cut cut_of(const sy_transport_exchange *x, const sy_transport_rows
     return (struct cut){runs, rows < 1 ? 1 : rows > INT_MAX ? INT_MAX : (int64_t)rows};
 }
 
-/* The first row of a run; that of run `runs` is the end. */
+/* The first row of a run; for run `runs` the end. */
 static int64_t run_begin(int64_t n, int64_t runs, int64_t run)
 {
     const int64_t rest = n % runs;
@@ -36,18 +36,18 @@ static int64_t messages_of(const sy_transport_exchange *x, const sy_transport_ro
     return n;
 }
 
-/* Devices of a group lie on a line of the mesh. */
+/* The devices of a group are a row or column of the mesh, or all of it. */
 static int rank_at(const struct syi_mpi *self, sy_axis axis, int position)
 {
-    const int cols = self->door.mesh.cols;
-    const int device = self->door.device;
+    const int cols = self->transport.mesh.cols;
+    const int device = self->transport.device;
     return axis == SY_AXIS_0   ? position * cols + device % cols
            : axis == SY_AXIS_1 ? device / cols * cols + position
                                : position;
 }
 
-/* The i-th peer to turn to, 1 <= i < n: everybody begins with another one. On a ring near ones on both sides come
-   first. `direction` is 1 for those we send to and -1 for those we receive from, who turn to us at that time. */
+/* The i-th peer, 1 <= i < n: each process begins with a different one. On a ring the nearest ones on both sides come
+   first. `direction` is 1 for the peers we send to and -1 for those we receive from, which send to us in that step. */
 static int peer_at(const sy_transport_exchange *x, int i, int direction)
 {
     const bool ring = x->topology == SY_TOPOLOGY_RING || x->topology == SY_TOPOLOGY_TORUS;
@@ -55,7 +55,7 @@ static int peer_at(const sy_transport_exchange *x, int i, int direction)
     return (x->position + direction * step + x->n_positions) % x->n_positions;
 }
 
-/* One row, as far from the next one as in memory. */
+/* The type of one row, with the stride of rows in memory as its extent. */
 static bool row_type(struct syi_mpi *self, const sy_transport_rows *r, MPI_Datatype *row)
 {
     MPI_Datatype bytes;

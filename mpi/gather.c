@@ -37,7 +37,7 @@ void syi_mpi_bytes_free(MPI_Datatype *type)
         MPI_Type_free(type);
 }
 
-/* Everybody gives the same. */
+/* All processes send equally many bytes. */
 static bool gather_equal(struct syi_mpi *self, MPI_Comm comm, const void *send, size_t bytes, void *recv,
                          struct syi_mpi_ticket *t)
 {
@@ -70,7 +70,7 @@ static bool gather_ragged(struct syi_mpi *self, MPI_Comm comm, const void *send,
     return ok;
 }
 
-/* Counts and displacements beyond an int: messages, which need neither. */
+/* For counts and displacements beyond an int: messages, which need neither. */
 static bool gather_long(struct syi_mpi *self, MPI_Comm comm, const void *send, size_t bytes, void *recv,
                         const size_t *counts, int n_positions, struct syi_mpi_ticket *t)
 {
@@ -112,7 +112,7 @@ sy_status syi_mpi_gather(void *self, int channel, sy_axis axis, const void *send
     if (status != SY_OK)
         return status;
     t->fence = true;
-    atomic_thread_fence(memory_order_seq_cst); /* what was written to shared memory comes before this */
+    atomic_thread_fence(memory_order_seq_cst); /* writes to shared memory become visible before this */
     bool ok = true;
     if (total == 0) {
         ok = syi_mpi_ok(mpi, MPI_Ibarrier(comm, &t->requests[t->n]), "MPI_Ibarrier");

@@ -1,7 +1,7 @@
 /*
  * Memory that the processes of one machine share: a POSIX shared memory object of each process, mapped by all. It is
- * allocated in full when it is made, so that a small shared memory file system is an error here and not a signal later.
- * Its name goes as soon as all processes have mapped it: a process that is killed after that leaves nothing behind.
+ * allocated in full when it is made, so that a full shared memory file system is an error here and not a signal later.
+ * Its name is removed as soon as all processes have mapped it: a process that is killed later leaves no object.
  */
 #include "transport.h"
 
@@ -15,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What another process needs to find an object, and to be sure that it is the right one: on another machine, or in
-   another container, the same name may be another object's. */
+/* What another process needs to find an object and to verify that it is the right one: on another machine, or in
+   another container, a different object may have the same name. */
 struct token {
     uint64_t bytes; /* of the whole object; the mark is its end */
     uint64_t mark[2];
@@ -43,7 +43,7 @@ static uint64_t stir(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* A name that no object has had, as far as one process can know; creation is exclusive all the same. */
+/* A name that is new as far as one process can know; creation is exclusive as well. */
 static void choose_name(struct syi_mpi *self, struct token *t)
 {
     struct timespec now;
@@ -55,17 +55,17 @@ static void choose_name(struct syi_mpi *self, struct token *t)
              (unsigned long long)t->mark[1]);
 }
 
-/* All of it, or nothing: pages that are not there would be missed only when they are written to. */
+/* Allocates all pages or fails: a missing page would otherwise be noticed only when it is written to. */
 static bool allocate(struct syi_mpi *self, int fd, size_t bytes)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < bytes) {
-        errno = EFBIG; /* and no signal */
+        errno = EFBIG; /* prevents the signal */
         return fail(self, bytes, "the limit on file sizes");
     }
     if (ftruncate(fd, (off_t)bytes) != 0)
         return fail(self, bytes, "ftruncate");
-    /* Some kernels give back what a call has allocated when a signal comes: shorter pieces end before the next one. */
+    /* Some kernels release what a call has allocated when a signal arrives: short pieces end before the next one. */
     for (size_t at = 0, piece = bytes; at < bytes;) {
         const size_t n = bytes - at < piece ? bytes - at : piece;
         errno = posix_fallocate(fd, (off_t)at, (off_t)n);
@@ -98,7 +98,7 @@ static bool make_object(struct syi_mpi *self, struct token *t, struct syi_mpi_se
     if (fd < 0)
         return fail(self, (size_t)t->bytes, "shm_open");
     memcpy(s->name, t->name, sizeof s->name);
-    struct syi_mpi_mapping *const own = &s->of[self->door.device];
+    struct syi_mpi_mapping *const own = &s->of[self->transport.device];
     const bool ok =
         allocate(self, fd, (size_t)t->bytes) && map(self, fd, (size_t)t->bytes, PROT_READ | PROT_WRITE, own);
     close(fd);
@@ -107,7 +107,7 @@ static bool make_object(struct syi_mpi *self, struct token *t, struct syi_mpi_se
     return ok;
 }
 
-/* That of another process, to be read. */
+/* Maps the object of another process for reading. */
 static bool find_object(struct syi_mpi *self, const struct token *t, struct syi_mpi_mapping *to)
 {
     struct stat found;
@@ -166,7 +166,7 @@ sy_status syi_mpi_attach(void *self, void *segment, const unsigned char *tokens,
         struct token t;
         memcpy(&t, tokens + (size_t)d * SY_SHARE_TOKEN_BYTES, sizeof t);
         t.name[sizeof t.name - 1] = '\0';
-        if (d != mpi->door.device && !find_object(mpi, &t, &s->of[d]))
+        if (d != mpi->transport.device && !find_object(mpi, &t, &s->of[d]))
             return SY_ERR_NOMEM;
         base[d] = s->of[d].at;
     }
@@ -200,7 +200,7 @@ void syi_mpi_unshare(void *self, void *segment)
 
 /* ---- Whether it works --------------------------------------------------------------------------------- */
 
-/* Collective: whether it is so in all processes; the status is COMM or TIMEOUT where they cannot be asked. */
+/* Collective: whether it is true in all processes; the status is COMM or TIMEOUT where the agreement fails. */
 static sy_status in_all(struct syi_mpi *self, bool mine, bool *all)
 {
     char words[SYI_MPI_SENTENCE] = "";
@@ -213,12 +213,12 @@ static sy_status in_all(struct syi_mpi *self, bool mine, bool *all)
     return st;
 }
 
-/* Machines where memory cannot be shared, containers without such a file system among them, are found out now, with a
-   small piece; so are processes on different machines. */
+/* A trial with a small object detects machines where memory cannot be shared (such as containers without a shared
+   memory file system) and processes on different machines. */
 sy_status syi_mpi_can_share(struct syi_mpi *self, bool *can)
 {
     const size_t n = (size_t)syi_mpi_group_size(self, SY_AXIS_ALL);
-    unsigned char *const mine = self->mail.token;
+    unsigned char *const mine = self->buffers.token;
     void *segment = NULL;
     unsigned char *const tokens = self->alloc(self->alloc_user, n * (SY_SHARE_TOKEN_BYTES + sizeof(void *)));
     void **const base = (void **)(void *)(tokens != NULL ? tokens + n * SY_SHARE_TOKEN_BYTES : NULL);
@@ -228,14 +228,14 @@ sy_status syi_mpi_can_share(struct syi_mpi *self, bool *can)
         MPI_Request request = MPI_REQUEST_NULL;
         const int code = MPI_Iallgather(mine, SY_SHARE_TOKEN_BYTES, MPI_BYTE, tokens, SY_SHARE_TOKEN_BYTES,
                                         MPI_BYTE, self->base, &request);
-        /* NOLINTNEXTLINE(clang-analyzer-optin.mpi.MPI-Checker): it is waited for there */
+        /* NOLINTNEXTLINE(clang-analyzer-optin.mpi.MPI-Checker): syi_mpi_wait waits for it */
         st = syi_mpi_wait(code, &request, self->timeout_ms, "MPI_Iallgather", self->error);
         if (st == SY_OK)
             st = in_all(self, syi_mpi_attach(self, segment, tokens, base) == SY_OK, can);
     }
     if (segment != NULL)
         syi_mpi_unshare(self, segment);
-    if (tokens != NULL && st != SY_ERR_TIMEOUT) /* late tokens may still be written there */
+    if (tokens != NULL && st != SY_ERR_TIMEOUT) /* MPI may still write to it */
         self->dealloc(self->alloc_user, tokens);
     return st;
 }

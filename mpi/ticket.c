@@ -1,6 +1,6 @@
 /*
- * Tickets: the requests of one gather or exchange. What a ticket has grown to it keeps, so that a warm path
- * allocates nothing here.
+ * Tickets: the requests of one gather or exchange. A ticket keeps its arrays, so that a warm path allocates nothing
+ * here.
  */
 #include "transport.h"
 
@@ -13,7 +13,7 @@ static void drop(struct syi_mpi *self, void *memory)
         self->dealloc(self->alloc_user, memory);
 }
 
-/* Memory for `count` items in place of `old`, which is gone. */
+/* Memory for `count` items in place of `old`, which is freed. */
 static void *renew(struct syi_mpi *self, void *old, int64_t count, size_t size)
 {
     drop(self, old);
@@ -42,7 +42,7 @@ static void put_back(struct syi_mpi *self, struct syi_mpi_ticket *t)
     self->n_open--;
 }
 
-/* MPI ends the process when it is called after MPI_Finalize. */
+/* MPI aborts the process when it is called after MPI_Finalize. */
 static bool is_running(struct syi_mpi *self)
 {
     int gone = 0;
@@ -84,7 +84,7 @@ sy_status syi_mpi_ticket_give(struct syi_mpi *self, struct syi_mpi_ticket *made,
         ticket->of_transport = made;
         return SY_OK;
     }
-    /* The buffers are the caller's again, so nothing may arrive in them. Sends end by themselves. */
+    /* The buffers return to the caller, so receives are cancelled. Sends complete by themselves. */
     for (int i = 0; i < made->n; i++) {
         MPI_Cancel(&made->requests[i]);
         MPI_Request_free(&made->requests[i]);
@@ -93,7 +93,7 @@ sy_status syi_mpi_ticket_give(struct syi_mpi *self, struct syi_mpi_ticket *made,
     return SY_ERR_COMM;
 }
 
-/* One request after the other: all must end, so the first that has not is the only one to ask. */
+/* Requests are tested in order: all must end, so only the first unfinished one needs a test. */
 sy_status syi_mpi_test(void *self, sy_transport_ticket *ticket, bool *done)
 {
     struct syi_mpi *const mpi = self;

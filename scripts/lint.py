@@ -2,8 +2,8 @@
 """Static checks.   lint.py [--format]
 
 clang-format, clang-tidy, cppcheck, shellcheck (where present), ruff and mypy (from build/venv) and the tests of
-tests/lint and tests/abi, which need no extra tool and also run in `make test`. `--format` lets clang-format and ruff
-rewrite the sources instead.
+tests/lint and tests/abi, which need no extra tool and also run in `make test`. `--format` rewrites the sources with
+clang-format and ruff instead.
 """
 import concurrent.futures
 import glob
@@ -18,12 +18,12 @@ import run_tests
 from run_tests import Case
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
-ROOMS = ("include", "src", "mpi", "compat", "cli", "bench", "examples", "python", "tests")
-PYTHON_FOLDERS = ("python", "examples/python", "examples/compat")  # the package; what only serves the build is older and plainer
+FOLDERS = ("include", "src", "mpi", "compat", "cli", "bench", "examples", "python", "tests")
+PYTHON_FOLDERS = ("python", "examples/python", "examples/compat")  # the package; build scripts must also run on older Python versions
 
 
-def c_files(suffixes, rooms=ROOMS):
-    return sorted(path for room in rooms for path in glob.glob(f"{room}/**/*", recursive=True, root_dir=ROOT)
+def c_files(suffixes, folders=FOLDERS):
+    return sorted(path for folder in folders for path in glob.glob(f"{folder}/**/*", recursive=True, root_dir=ROOT)
                   if path.endswith(suffixes))
 
 
@@ -44,7 +44,7 @@ def formatting():
 
 
 def tidy():
-    """One case per file. The flags are clang's own, from a build folder that is configured and not built."""
+    """One case per file. The flags are clang's, from a build folder that is configured only."""
     if not shutil.which("clang-tidy"):
         return [Case("lint", "clang-tidy", "skipped", "clang-tidy is not installed")]
     binding = "OFF" if python_env.why_not() else "ON"
@@ -74,7 +74,7 @@ def cppcheck():
 
 
 def venv_tool(name, *arguments):
-    """The command of a tool in the venv; its bare name where there is none, so that it is reported as missing."""
+    """The command of a tool in the venv; its bare name if the venv lacks it, so that it is reported as missing."""
     path = os.path.join(os.path.dirname(python_env.PYTHON), name)
     return [path if os.path.exists(path) else name, *arguments]
 

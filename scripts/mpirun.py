@@ -3,8 +3,8 @@
 
     mpirun.py -n PROCESSES [--mpirun PROGRAM] [--limit SECONDS] PROGRAM [ARGUMENT]...
 
-More processes than processors, as root, in containers with any network: all of it is fine here. A job that lasts longer
-than the limit is told to stop, and has some seconds to say where it stood.
+Works with more processes than processors, as root, and in containers with any network. A job that lasts longer than the
+limit is terminated, and has some seconds to print its stacks.
 """
 import argparse
 import os
@@ -12,9 +12,9 @@ import signal
 import subprocess
 import sys
 
-STORY_SECONDS = 20  # for processes to print their stacks
+STACK_SECONDS = 20  # for processes to print their stacks
 
-# Processes of one machine need no network, and waiting ones leave the processor to the others.
+# Processes of one machine need no network, and waiting ones yield the processor.
 OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -24,7 +24,7 @@ OPEN_MPI = {
     "OMPI_MCA_plm": "isolated",                    # no remote shell
     "OMPI_MCA_pml": "ob1",
     "OMPI_MCA_btl": "self,vader",
-    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",  # containers forbid it in ways that show too late
+    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",  # forbidden in some containers, which Open MPI detects too late
     "OMPI_MCA_osc": "sm,pt2pt",
     "OMPI_MCA_oob_tcp_if_include": "lo",
     "PMIX_MCA_gds": "hash",
@@ -55,7 +55,7 @@ def wait(job, limit):
     except subprocess.TimeoutExpired:
         job.terminate()
     try:
-        return job.wait(STORY_SECONDS), True
+        return job.wait(STACK_SECONDS), True
     except subprocess.TimeoutExpired:
         os.killpg(job.pid, signal.SIGKILL)
         return job.wait(), True

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Runs pytest in the project's venv and prints TAP, the form in which the C tests report too.
+"""Runs pytest in the project's venv and prints TAP, as the C tests do.
 
     pytest_tap.py ARGUMENT_OF_PYTEST...
 
-Without a venv (scripts/python_env.py says why) the file is one skipped test.
+Without a venv (scripts/python_env.py gives the reason) the file is one skipped test.
 """
 import os
 import sys
@@ -12,11 +12,11 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
 
 
 class Tap:
-    """A plugin of pytest: a line when a test ends. A fault in setup or teardown is a fault of the test."""
+    """A plugin of pytest: prints a line when a test ends. An error in setup or teardown is a failure of the test."""
 
     def __init__(self):
         self.number = 0
-        self.collected = []  # what there is to say before the number of tests is known
+        self.collected = []  # results from before the number of tests is known
         self.trouble = []
         self.skipped = None
 
@@ -77,7 +77,7 @@ def main():
     if reason:
         print(f"1..1\nok 1 - {sys.argv[-1]} # SKIP {reason}")
         return 0
-    # From another folder, so that the package is the installed one and nothing is left in the clone.
+    # Run in another folder, so that the installed package is imported and no files are written to the clone.
     here = os.path.join(ROOT, "build", "python-tests")
     os.makedirs(here, exist_ok=True)
     os.chdir(here)

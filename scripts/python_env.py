@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The project's own Python: build/venv, with what pyproject.toml asks for and the package built from this clone.
+"""The project's own Python: build/venv, with the requirements of pyproject.toml and the package built from this clone.
 
     python_env.py [--werror]
 
-Does only what is not done yet: a second run looks at a few hundred small files, touches no network and says nothing.
-SKIP_SETUP=1 downloads nothing: what is there is used. SWITCHYARD_TORCH is the requirement to install for PyTorch
+Does only what is not done yet: a second run reads a few hundred small files, uses no network and prints nothing.
+SKIP_SETUP=1 downloads nothing and uses what is installed. SWITCHYARD_TORCH is the requirement to install for PyTorch
 (`torch==2.10.0`, a wheel), or `none`. A PyTorch that the system's Python has is used as it is. `rm -r build/venv`
 starts over.
 
-Without a network there is no venv: one line says so, it becomes the reason of the skipped tests, and the exit
+Without a network there is no venv: one line reports it, it becomes the reason of the skipped tests, and the exit
 status is 0. It is 1 when the package does not build.
 """
 import argparse
@@ -29,18 +29,18 @@ PYTHON = os.path.join(VENV, "bin", "python")
 STATE = os.path.join(ROOT, "build", "venv.json")
 OLDEST = (3, 11)
 
-# Newest first. The first one that can be had without CUDA's packages, which are gigabytes, is taken.
+# Newest first. The first one that is available without CUDA's packages, which are gigabytes, is used.
 TORCH = ("torch>=2.4", "torch==2.10.*", "torch==2.9.*", "torch==2.8.*", "torch==2.6.*", "torch==2.4.*")
 OLDEST_TORCH = (2, 4)
 CUDA = re.compile(r"nvidia|cuda|.*triton", re.IGNORECASE)
 
-# What the package is made of. Other files may change without a new build.
+# The sources of the package. Other files may change without a new build.
 SOURCES = ("CMakeLists.txt", "pyproject.toml", "bench", "cli", "cmake", "include", "mpi", "python/binding",
            "python/switchyard", "src")
 
 
 class Skip(Exception):
-    """There can be no venv here; the text says why."""
+    """No venv can be made here; the text is the reason."""
 
 
 def read_state():
@@ -77,16 +77,16 @@ def pip(*arguments):
     return done.returncode, done.stdout
 
 
-def last_words(text):
-    """The line of pip's output that says what is wrong."""
+def error_line(text):
+    """The line of pip's output with the error."""
     errors = [line for line in text.splitlines() if line.startswith("ERROR: ")]
     return (errors or text.strip().splitlines() or ["no output"])[-1].removeprefix("ERROR: ")
 
 
-# ---- What is installed from outside --------------------------------------------------------------------------------
+# ---- Requirements --------------------------------------------------------------------------------------------------
 
 def wanted():
-    """(what nothing works without, what costs some tests when it cannot be had), as requirements."""
+    """(required packages, optional packages whose absence skips some tests), as requirements."""
     import tomllib
     with open(os.path.join(ROOT, "pyproject.toml"), "rb") as file:
         project = tomllib.load(file)
@@ -113,31 +113,31 @@ def make_venv(see_system):
     options = ["--system-site-packages"] if see_system else []
     done = subprocess.run([sys.executable, "-m", "venv", *options, VENV], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Skip(f"no venv can be made here: {last_words(done.stdout + done.stderr)}")
-    pip("install", "-q", "--retries", "1", "--upgrade", "pip")  # newer ones read what a wheel needs without downloading it
+        raise Skip(f"no venv can be made here: {error_line(done.stdout + done.stderr)}")
+    pip("install", "-q", "--retries", "1", "--upgrade", "pip")  # newer versions read a wheel's requirements without downloading it
 
 
 def install_torch():
-    """"" or why there is no PyTorch. No resolution with CUDA in it is accepted."""
+    """The reason why there is no PyTorch; "" if it is installed. A resolution with CUDA packages is not accepted."""
     asked = os.environ.get("SWITCHYARD_TORCH", "")
     if asked == "none":
-        return "not asked for (SWITCHYARD_TORCH=none)"
+        return "disabled (SWITCHYARD_TORCH=none)"
     if asked:
         code, text = pip("install", "-q", *asked.split())
-        return f"{asked} cannot be installed: {last_words(text)}" if code else ""
+        return f"{asked} cannot be installed: {error_line(text)}" if code else ""
     reason = "the index offers none for this platform"
     for candidate in TORCH:
         found, cuda = resolve(candidate)
         if found and not cuda:
             code, text = pip("install", "-q", *found)
-            return f"{last_words(text)}" if code else ""
+            return f"{error_line(text)}" if code else ""
         if cuda:
-            reason = "the builds the index offers for this platform want CUDA packages; SWITCHYARD_TORCH names another"
+            reason = "the builds the index offers for this platform require CUDA packages; SWITCHYARD_TORCH names another"
     return reason
 
 
 def resolve(requirement):
-    """(packages pip would install, those of CUDA among them); ([], []) when there is no way."""
+    """(packages pip would install, the CUDA packages among them); ([], []) when it cannot."""
     with tempfile.TemporaryDirectory() as folder:
         report = os.path.join(folder, "report.json")
         code, _ = pip("install", "-q", "--dry-run", "--only-binary=:all:", "--report", report, requirement)
@@ -150,14 +150,14 @@ def resolve(requirement):
 
 
 def install_optional(requirements):
-    """Lines about what could not be had. All at once first, which is faster."""
+    """Lines about packages that could not be installed. Tries all at once first, which is faster."""
     if pip("install", "-q", "--prefer-binary", *requirements)[0] == 0:
         return []
     lines = []
     for requirement in requirements:
         code, text = pip("install", "-q", "--prefer-binary", requirement)
         if code:
-            lines.append(f"without {requirement}: {last_words(text)}")
+            lines.append(f"without {requirement}: {error_line(text)}")
     return lines
 
 
@@ -169,7 +169,7 @@ def install_requirements():
     make_venv(bool(has_torch))
     code, text = pip("install", "-q", "--retries", "1", *required)
     if code:
-        raise Skip(f"the packages the tests need cannot be installed: {last_words(text)}")
+        raise Skip(f"the packages the tests need cannot be installed: {error_line(text)}")
     for line in install_optional(optional):
         say(line)
     if has_torch:

@@ -3,8 +3,8 @@
 
     run_tests.py BUILD [--label NAME]... [--match REGEX] [--junit FILE]
 
-The list is CTest's. A program that prints TAP (cmocka can, scripts/tap.py does) counts test by test, any other
-program is one test. A program that dies, hangs or leaves tests out is a failure. The last line is
+The list is CTest's. Tests of a program that prints TAP (cmocka can, scripts/tap.py does) are counted one by one, any
+other program is one test. A program that crashes, hangs or omits tests is a failure. The last line is
 `N passed, N failed, N skipped`; the exit status is 1 when anything failed.
 """
 import argparse
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
 PLAN = re.compile(r"1\.\.(\d+)\s*$")
-MANY = 12  # tests that are skipped for one reason are named up to here
+MANY = 12  # at most this many tests that are skipped for one reason are named
 RESULT = re.compile(r"(not )?ok (\d+)(?: - | (?=# SKIP))?(.*)$")
 
 
@@ -55,7 +55,7 @@ def read_tap(suite, lines):
             announced += int(plan.group(1))
         elif result and announced:
             name, _, skip = result.group(3).partition("# SKIP")
-            # cmocka writes the name of a skipped test behind the word, tap.py the reason.
+            # After the word cmocka writes the name of a skipped test, tap.py the reason.
             skipped = "# SKIP" in line
             verdict = "skipped" if skipped else "failed" if result.group(1) else "passed"
             cases.append(Case(suite, name.strip() or skip.strip(), verdict,
@@ -75,7 +75,7 @@ def run_one(test, wrapper, extra_env):
     if not command or not (os.path.exists(command[0])):
         return [Case(name, "build", "failed", "the program was not built")]
     env = dict(os.environ, CMOCKA_MESSAGE_OUTPUT="TAP", **extra_env)
-    env.setdefault("OMP_WAIT_POLICY", "passive")  # several programs share the machine: nobody spins while waiting
+    env.setdefault("OMP_WAIT_POLICY", "passive")  # several programs share the machine: waiting threads must not spin
     env.update(pair.split("=", 1) for pair in environment)
     start, lines = time.monotonic(), []
     process = subprocess.Popen(wrapper + command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -126,7 +126,7 @@ def say(passed, failed, skipped):
 
 
 def run_suites(build, labels=(), match="", wrapper=(), extra_env=None, show=print):
-    """All cases of a build folder, or of the labels and names asked for; one line per program as it ends."""
+    """All cases of a build folder, or of the given labels and names; one line per program as it ends."""
     tests = [t for t in read_ctest(build)
              if (not labels or set(labels) & set(t[4])) and re.search(match, t[0])]
     all_cases = []
@@ -151,13 +151,13 @@ def show_trouble(cases, show=print):
     reasons = {}
     for case in cases:
         if case.verdict == "skipped":
-            reasons.setdefault(case.text or "the test says so", {}).setdefault(case.suite, []).append(case.name)
+            reasons.setdefault(case.text or "no reason given", {}).setdefault(case.suite, []).append(case.name)
     for reason, suites in reasons.items():  # one line each, however many tests have it
         many = sum(len(names) for names in suites.values())
-        told = f"{many} tests of {', '.join(suites)}"
+        text = f"{many} tests of {', '.join(suites)}"
         if len(suites) == 1 and many <= MANY:
-            told = "".join(f"{suite}: {', '.join(names)}" for suite, names in suites.items())
-        show(f"skipped: {told}: {reason}")
+            text = "".join(f"{suite}: {', '.join(names)}" for suite, names in suites.items())
+        show(f"skipped: {text}: {reason}")
 
 
 def write_junit(path, cases):

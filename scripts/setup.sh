@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what the build needs and this machine lacks.   scripts/setup.sh [check|basic|mpi|test|full]
+# Installs missing packages that the build needs.   scripts/setup.sh [check|basic|mpi|test|full]
 #   basic: what `make demo` needs.   mpi: also an MPI.   test: also what all of `make test` needs.
 #   full: also what `make test-all` and `make lint` need.   Silent when nothing is missing. SKIP_SETUP=1 turns it off.
 #   check: installs nothing, names what `make` cannot do without.
@@ -19,7 +19,7 @@ need() { # need PACKAGE REASON CHECK...: remember PACKAGE when CHECK fails
         [ "$set_name" != check ] || echo "make: no $reason found: run \`make setup\`, or install $package yourself" >&2
     fi
 }
-want() { # want PACKAGE CHECK...: the same for what costs a feature only, so that its absence stops nobody
+want() { # want PACKAGE CHECK...: the same for an optional package
     package=$1
     shift
     "$@" || optional="$optional $package"
@@ -59,7 +59,7 @@ need python3 "command line tests" has python3
 need libjansson-dev "JSON in the command line" has_header jansson.h
 need libcmocka-dev "C tests" has_header cmocka.h
 
-# An MPI of any make will do. Two packages: Open MPI's compiler wrapper, and what starts the processes.
+# Any MPI is accepted. Two packages: Open MPI's compiler wrapper, and the program that starts processes.
 if [ "$set_name" = mpi ]; then
     need libopenmpi-dev "MPI" has mpicc
     need openmpi-bin "starting processes" has mpirun
@@ -137,7 +137,7 @@ if [ -n "$optional" ] && ! install $optional; then
     tail -n 3 "$log" >&2
     echo "setup: going on without$optional"
 fi
-# A second MPI leaves mpicc and mpirun to the first one.
+# A second MPI must not replace mpicc and mpirun of the first one.
 mpicc=${mpicc:-/usr/bin/mpicc.openmpi} mpirun=$(echo "$mpicc" | sed s/mpicc/mpirun/)
 if [ -x "$mpicc" ] && [ -x "$mpirun" ] && [ "$(readlink /etc/alternatives/mpi)" != "$mpicc" ]; then
     $sudo update-alternatives --set mpi "$mpicc" >/dev/null

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs one Python unittest file and prints TAP, the form in which the C tests report too.   tap.py FILE [FILTER]"""
+"""Runs one Python unittest file and prints TAP, as the C tests do.   tap.py FILE [FILTER]"""
 import importlib.util
 import os
 import sys

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What only maintainers need, after `make test`.   test_all.py [STAGE]...
+"""The checks for maintainers, after `make test`.   test_all.py [STAGE]...
 
 Sanitizer builds, equal bits from other compilers and on the other architecture, fuzzing, the Python wheel, lint. One
 line per stage, logs in build/test-all/, report in build/junit-all.xml, last line `N passed, N failed, N skipped`.
@@ -66,7 +66,7 @@ def quiet(_):
 
 
 def sanitizer_runs(compiler, sanitizer, wrapper=(), env=None):
-    """Whether an empty program starts and ends: containers may forbid what a sanitizer needs from the kernel."""
+    """Whether an empty program runs: containers may forbid what a sanitizer needs from the kernel."""
     with tempfile.TemporaryDirectory() as folder:
         source, program = os.path.join(folder, "empty.c"), os.path.join(folder, "empty")
         with open(source, "w", encoding="utf-8") as file:
@@ -77,7 +77,7 @@ def sanitizer_runs(compiler, sanitizer, wrapper=(), env=None):
 
 
 def asan():
-    """Leaks are looked for in the C tests only: the search takes seconds at the end of every process on some machines,
+    """Leaks are checked in the C tests only: the search takes seconds at the end of every process on some machines,
     and the command line tests start hundreds."""
     folder = build("asan")
     base = "strict_string_checks=1:allocator_may_return_null=1:detect_leaks="
@@ -94,8 +94,8 @@ def asan():
 
 
 def asan_python(options):
-    """The Python binding. Python itself has no sanitizer in it, so the sanitizer's library is loaded first, and the C++
-    one with it, whose exceptions it watches."""
+    """The Python binding. Python itself is built without sanitizers, so the sanitizer's library is preloaded, and with it
+    the C++ library, whose exceptions it intercepts."""
     first = [must("cc", f"-print-file-name={name}").strip() for name in ("libasan.so", "libstdc++.so")]
     reason = python_env.why_not() or ("" if all(map(os.path.isabs, first)) else "cc has no shared libasan")
     if reason:
@@ -119,13 +119,13 @@ def asan_python(options):
 
 
 def tsan():
-    """clang's libomp tells ThreadSanitizer what it synchronises through the archer tool."""
+    """The archer tool of clang's libomp reports its synchronisation to ThreadSanitizer."""
     need("clang")
     archer = sorted(glob.glob("/usr/lib/llvm-*/lib/libarcher.so"))
     if not archer:
         raise Missing("libarcher.so (libomp-dev) is not installed")
     env = {"OMP_TOOL_LIBRARIES": archer[-1], "TSAN_OPTIONS": "ignore_noninstrumented_modules=1:halt_on_error=1"}
-    # Kernels with much address randomisation break the sanitizer's memory map.
+    # The sanitizer's memory map fails on kernels with much address randomisation.
     wrapper = ["setarch", "-R"]
     if not shutil.which("setarch") or subprocess.run([*wrapper, "true"], capture_output=True, check=False).returncode:
         wrapper = []
@@ -145,7 +145,7 @@ def mpich():
 
 
 def schedules():
-    """Random schedules of requests, one program after the other: their processes and threads are many already."""
+    """Random schedules of requests, one program after the other, since each has many processes and threads."""
     folder, cases = build("release"), []
     for name, exchanges in SCHEDULES.items():
         env = {"SWITCHYARD_EXCHANGES": str(exchanges)}

@@ -158,7 +158,7 @@ void schedule_expect_variety(const struct schedule_totals *t)
                      (long long)counts[i].least);
 }
 
-void schedule_tell(const struct schedule_totals *t, char *text, size_t bytes)
+void schedule_print(const struct schedule_totals *t, char *text, size_t bytes)
 {
     snprintf(
         text, bytes,

@@ -123,7 +123,7 @@ void schedule_merge(struct schedule_totals *totals, const struct schedule_totals
 void schedule_expect_variety(const struct schedule_totals *totals);
 
 /* "12000 exchanges (7000 by messages, 5000 in shared memory), ..." */
-void schedule_tell(const struct schedule_totals *totals, char *text, size_t bytes);
+void schedule_print(const struct schedule_totals *totals, char *text, size_t bytes);
 
 /* Exchanges a program shall do: SWITCHYARD_EXCHANGES, else `usual`. A single seed to play: SWITCHYARD_SCHEDULE. */
 int64_t schedule_exchanges(int64_t usual);

@@ -36,6 +36,25 @@ sy_ctx *test_ctx(int threads, const char *isa)
     return ctx;
 }
 
+sy_ctx *test_contexts[TEST_CONTEXTS];
+
+int test_open_contexts(void **state)
+{
+    static const int threads[TEST_CONTEXTS] = {1, 2, 3, 8};
+    (void)state;
+    for (int i = 0; i < TEST_CONTEXTS; i++)
+        test_contexts[i] = test_ctx(threads[i], NULL);
+    return 0;
+}
+
+int test_close_contexts(void **state)
+{
+    (void)state;
+    for (int i = 0; i < TEST_CONTEXTS; i++)
+        sy_ctx_destroy(test_contexts[i]);
+    return 0;
+}
+
 void test_expect_status(sy_ctx *ctx, sy_status status, sy_status want, const char *file, int line)
 {
     if (status == want)
@@ -462,7 +481,7 @@ void test_call_expect_equal(const struct test_call *got, const struct test_call 
         tensor_expect_unchanged(&got->tensors[i], want->tensors[i].mem, got->names[i]);
 }
 
-/* ---- Refusals ----------------------------------------------------------------------------------------------- */
+/* ---- Rejections ----------------------------------------------------------------------------------------------- */
 
 sy_status test_call_run(sy_ctx *ctx, struct test_call *call)
 {
@@ -482,12 +501,30 @@ sy_status test_call_query(sy_ctx *ctx, struct test_call *call, sy_query *query)
     return sy_call_query(ctx, info, &call->args, info->args_bytes, query);
 }
 
+static void set_field(struct test_call *call, const char *name, int64_t value)
+{
+    const sy_op_info *info = sy_op_find(call->op);
+    int i = info->n_tensors;
+    while (i < info->n_fields && strcmp(sy_op_field(info, i)->name, name) != 0)
+        i++;
+    assert_in_range(i, 0, info->n_fields - 1);
+    const sy_field_info *field = sy_op_field(info, i);
+    const bool wide = field->kind == SY_KIND_I64 || field->kind == SY_KIND_U64;
+    assert_true(wide || field->kind == SY_KIND_ENUM || field->kind == SY_KIND_INT);
+    memcpy((char *)&call->args + field->offset, wide ? (void *)&value : (void *)&(int){(int)value},
+           wide ? sizeof value : sizeof(int));
+}
+
 void test_call_spoil(struct test_call *call, const struct spoil *spoil)
 {
     if (spoil->kind == SPOIL_NOTHING)
         return;
     if (spoil->kind == SPOIL_CALL) {
         spoil->with(call);
+        return;
+    }
+    if (spoil->kind == SPOIL_FIELD) {
+        set_field(call, spoil->argument, spoil->value);
         return;
     }
     const int at = test_call_find(call, spoil->argument);
@@ -519,6 +556,9 @@ void test_call_spoil(struct test_call *call, const struct spoil *spoil)
         break;
     case SPOIL_DEVICE:
         x->t.device.device_type = (DLDeviceType)spoil->value;
+        break;
+    case SPOIL_NUMBER:
+        memcpy(x->mem + (size_t)spoil->dim * type_bytes(x->t.dtype), &spoil->value, type_bytes(x->t.dtype));
         break;
     default: /* SPOIL_OVER */
         x->t.data = test_call_tensor(call, spoil->other)->mem + spoil->value;
@@ -570,13 +610,13 @@ static bool code_fits(sy_fault_code code, sy_status status)
     }
 }
 
-static void expect_sentence(sy_ctx *ctx, const char *op, const struct refusal *row)
+static void expect_sentence(sy_ctx *ctx, const char *op, const struct rejection *row)
 {
     const char *text = sy_ctx_error(ctx), *blame = row->blame ? row->blame : row->spoil.argument;
     sy_fault fault;
     assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
     assert_int_equal(fault.status, row->want);
-    if (!code_fits(fault.code, row->want))
+    if (!code_fits(fault.code, row->want) || (row->code != SY_FAULT_NONE && fault.code != row->code))
         fail_msg("fault code %s does not fit: \"%s\"", sy_fault_name(fault.code), text);
     if (strncmp(text, op, strlen(op)) != 0 || strncmp(text + strlen(op), ": ", 2) != 0)
         fail_msg("the sentence does not begin with the operator: \"%s\"", text);
@@ -594,7 +634,7 @@ static void expect_sentence(sy_ctx *ctx, const char *op, const struct refusal *r
     }
 }
 
-void check_refusal(void (*make)(struct test_call *call), const struct refusal *row)
+void check_rejection(void (*make)(struct test_call *call), const struct rejection *row)
 {
     struct test_call call = {0};
     unsigned char *before[TEST_CALL_TENSORS];
@@ -614,7 +654,7 @@ void check_refusal(void (*make)(struct test_call *call), const struct refusal *r
     sy_ctx_destroy(ctx);
 }
 
-void check_query_refusal(void (*make)(struct test_call *call), const struct refusal *row)
+void check_query_rejection(void (*make)(struct test_call *call), const struct rejection *row)
 {
     struct test_call call = {0};
     sy_query query;

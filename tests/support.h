@@ -25,6 +25,12 @@
 /* A context with `threads` threads (0: default) and the named kernel table (NULL: best). */
 sy_ctx *test_ctx(int threads, const char *isa);
 
+/* Contexts of 1, 2, 3 and 8 threads; setup and teardown of a group of tests. */
+#define TEST_CONTEXTS 4
+extern sy_ctx *test_contexts[TEST_CONTEXTS];
+int test_open_contexts(void **state);
+int test_close_contexts(void **state);
+
 /* Fails the test with the context's sentence when `status` is not `want`. */
 #define expect_status(ctx, status, want) test_expect_status((ctx), (status), (want), __FILE__, __LINE__)
 void test_expect_status(sy_ctx *ctx, sy_status status, sy_status want, const char *file, int line);
@@ -171,7 +177,7 @@ void test_call_reset(struct test_call *call);                  /* fills the outp
 void test_call_expect_untouched(const struct test_call *call); /* the outputs are as reset left them  */
 void test_call_expect_equal(const struct test_call *got, const struct test_call *want); /* outputs    */
 
-/* ---- Refusals: one valid call, one spoiler per row --------------------------------------------------- */
+/* ---- Rejections: one valid call, one spoiler per row --------------------------------------------------- */
 
 enum spoil_kind {
     SPOIL_NOTHING,
@@ -184,6 +190,8 @@ enum spoil_kind {
     SPOIL_STRIDE, /* stride `dim` is `value`                       */
     SPOIL_DEVICE, /* its device type is `value`                    */
     SPOIL_OVER,   /* it begins `value` bytes into tensor `other`   */
+    SPOIL_NUMBER, /* number `dim` in its memory is `value`         */
+    SPOIL_FIELD,  /* the scalar `argument` is `value`              */
     SPOIL_CALL    /* `with` does it                                */
 };
 struct spoil {
@@ -197,7 +205,7 @@ struct spoil {
 };
 void test_call_spoil(struct test_call *call, const struct spoil *spoil);
 
-struct refusal {
+struct rejection {
     const char *name;
     struct spoil spoil;
     sy_status want;
@@ -205,31 +213,32 @@ struct refusal {
     const char *found; /* fragments of the sentence, NULL: not looked for                 */
     const char *wanted;
     struct spoil second;
-    bool query; /* the query refuses it too, without outputs and data              */
+    bool query;         /* the query rejects it too, without outputs and data              */
+    sy_fault_code code; /* 0: any that fits the status */
 };
 
 /*
  * Makes a call with `make`, spoils it, expects the status, the sentence, the fault and untouched outputs. The
  * second form does the same through the query after taking away outputs and data.
  */
-void check_refusal(void (*make)(struct test_call *call), const struct refusal *row);
-void check_query_refusal(void (*make)(struct test_call *call), const struct refusal *row);
+void check_rejection(void (*make)(struct test_call *call), const struct rejection *row);
+void check_query_rejection(void (*make)(struct test_call *call), const struct rejection *row);
 
 /*
  * Tests that follow from the operator's description: for every tensor of the call it is missing, has no data or shape,
  * every type that is not accepted, ranks outside its range, negative extents, another device, and each output over every
  * other tensor; NULL arguments; all tensors in pinned host memory and directly behind each other, which is fine.
  *
- * A test for every row of a table, and for its query where that refuses it too; for the query alone; and for every row of
+ * A test for every row of a table, and for its query where that rejects it too; for the query alone; and for every row of
  * a ladder but the last: together with any later fault the earlier one is told.
  */
-void test_add_refusals(struct test_list *list, void (*make)(struct test_call *call),
-                       const struct refusal *rows, size_t n);
-void test_add_query_refusals(struct test_list *list, void (*make)(struct test_call *call),
-                             const struct refusal *rows, size_t n);
+void test_add_rejections(struct test_list *list, void (*make)(struct test_call *call),
+                         const struct rejection *rows, size_t n);
+void test_add_query_rejections(struct test_list *list, void (*make)(struct test_call *call),
+                               const struct rejection *rows, size_t n);
 void test_add_described(struct test_list *list, void (*make)(struct test_call *call));
-void test_add_ladder(struct test_list *list, void (*make)(struct test_call *call), const struct refusal *rows,
-                     size_t n);
+void test_add_ladder(struct test_list *list, void (*make)(struct test_call *call),
+                     const struct rejection *rows, size_t n);
 
 /* The fields of a row. */
 #define NO_TENSOR(x) .spoil = {.kind = SPOIL_TENSOR, .argument = x}, .want = SY_ERR_NULL
@@ -250,6 +259,12 @@ void test_add_ladder(struct test_list *list, void (*make)(struct test_call *call
 #define BAD_OVER(x, y, n) \
     .spoil = {.kind = SPOIL_OVER, .argument = x, .value = n, .other = y}, .want = SY_ERR_ALIAS, \
     .blame = x "|" y
+#define BAD_NUMBER(x, i, n, status, text, right) \
+    .spoil = {.kind = SPOIL_NUMBER, .argument = x, .dim = i, .value = n}, .want = status, .found = text, \
+    .wanted = right
+#define BAD_FIELD(x, n, status, names, text, right) \
+    .spoil = {.kind = SPOIL_FIELD, .argument = x, .value = n}, .want = status, .blame = names, \
+    .found = text, .wanted = right
 #define BAD_CALL(f, status, names, text, right) \
     .spoil = {.kind = SPOIL_CALL, .with = f}, .want = status, .blame = names, .found = text, .wanted = right
 

@@ -1,12 +1,12 @@
 /*
- * Refusals and acceptances that follow from an operator's description alone.
+ * Rejections and acceptances that follow from an operator's description alone.
  */
 #include "support.h"
 
 /* A row of its own for every test; kept reachable, so that a leak checker stays quiet. */
 struct made_row {
     struct made_row *next;
-    struct refusal row;
+    struct rejection row;
     char blame[512], found[32], name[96];
 };
 
@@ -18,7 +18,7 @@ static struct made_row *new_row(const char *argument, sy_status want, bool query
         abort();
     made->next = rows;
     made->row =
-        (struct refusal){.name = made->name, .spoil.argument = argument, .want = want, .query = query};
+        (struct rejection){.name = made->name, .spoil.argument = argument, .want = want, .query = query};
     return rows = made;
 }
 
@@ -34,7 +34,7 @@ struct subject {
 
 static void add(const struct subject *s, struct made_row *made)
 {
-    test_add_refusals(s->list, s->make, &made->row, 1);
+    test_add_rejections(s->list, s->make, &made->row, 1);
 }
 
 static const sy_field_info *field_of(const sy_op_info *info, const char *name)

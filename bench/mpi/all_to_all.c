@@ -1,7 +1,7 @@
 /*
- * all_to_all_dispatch and all_to_all_combine between processes, beside MPI_Alltoallv of the same rows, which were packed
- * for it beforehand. All take turns in the same run, and a time is that of the slowest process. Results are compared with a
- * plain loop before anything is timed.
+ * all_to_all_dispatch and all_to_all_combine between processes, compared with MPI_Alltoallv of the same rows, which are
+ * packed beforehand. All alternate in the same run, and a time is that of the slowest process. Results are compared with
+ * a plain loop before anything is timed.
  */
 #include "mpi_bench.h"
 
@@ -16,7 +16,7 @@
 
 enum { MOST_TURNS = 101, HIDDEN = 2048, EXPERTS = 64, SLOTS = 8 };
 
-/* Comms that differ in how rows travel and what is agreed on before. */
+/* Comms that differ in how rows are sent and what is agreed on before. */
 enum way { SHARED, MESSAGES, UNCHECKED, N_WAYS };
 
 /* What is timed. */
@@ -25,7 +25,7 @@ static const struct subject {
     const char *name;
     enum call call;
     enum way way;
-    bool window;          /* the input lies in memory of the comm */
+    bool window;          /* the input is in memory of the comm */
     bool sum;             /* of combine */
     sy_a2a_layout layout; /* of dispatch */
     int against;          /* the subject whose time is 1; itself: that is the limit */
@@ -54,9 +54,9 @@ struct state {
     sy_ctx *ctx;
     struct mesh_case mesh;
     sy_comm *comm[N_WAYS];
-    sy_routing *routing[N_WAYS];           /* of EXPERT rows, for combine */
-    uint16_t *home[N_WAYS], *away[N_WAYS]; /* inputs in memory of the comm */
-    uint16_t *private_home, *private_away; /* the same inputs elsewhere */
+    sy_routing *routing[N_WAYS];            /* of EXPERT rows, for combine */
+    uint16_t *own[N_WAYS], *remote[N_WAYS]; /* inputs in memory of the comm */
+    uint16_t *private_own, *private_remote; /* the same inputs elsewhere */
     uint16_t *out, *want_packed, *want_rows, *want_slots, *want_sum;
     float *weights;
     uint16_t *raw_from, *raw_to; /* packed for MPI */
@@ -77,8 +77,8 @@ static sy_status dispatch(struct state *s, const struct subject *subject)
 {
     const bool by_expert = subject->layout == SY_LAYOUT_EXPERT;
     const int way = subject->way;
-    const DLTensor input = sy_tensor(subject->window ? s->home[way] : s->private_home, SY_BF16, 2,
-                                     (int64_t[]){s->tokens, HIDDEN});
+    const DLTensor input =
+        sy_tensor(subject->window ? s->own[way] : s->private_own, SY_BF16, 2, (int64_t[]){s->tokens, HIDDEN});
     const DLTensor indices =
         sy_tensor(s->mesh.indices + s->rank * s->tokens * SLOTS, SY_U16, 2, (int64_t[]){s->tokens, SLOTS});
     const DLTensor mapping = sy_tensor(s->mesh.mapping, SY_U16, 2, (int64_t[]){EXPERTS, s->ranks});
@@ -97,7 +97,7 @@ static sy_status dispatch(struct state *s, const struct subject *subject)
 static sy_status combine(struct state *s, const struct subject *subject)
 {
     const int way = subject->way;
-    const DLTensor input = sy_tensor(subject->window ? s->away[way] : s->private_away, SY_BF16, 2,
+    const DLTensor input = sy_tensor(subject->window ? s->remote[way] : s->private_remote, SY_BF16, 2,
                                      (int64_t[]){s->n_rows, HIDDEN});
     const DLTensor weights =
         sy_tensor(s->weights + s->rank * s->tokens * SLOTS, SY_F32, 2, (int64_t[]){s->tokens, SLOTS});
@@ -125,17 +125,17 @@ static bool call(struct state *s, const struct subject *subject)
 /* ---- Data ---------------------------------------------------------------------------------------------- */
 
 /* Every process can make the inputs of all: nothing is exchanged for the check. */
-static void make_home(uint16_t *to, int64_t tokens, int rank)
+static void make_own(uint16_t *to, int64_t tokens, int rank)
 {
     bench_fill_bf16(to, (size_t)(tokens * HIDDEN), 1000 + (uint64_t)rank);
 }
 
-static void make_away(uint16_t *to, int64_t rows, int rank)
+static void make_remote(uint16_t *to, int64_t rows, int rank)
 {
     bench_fill_bf16(to, (size_t)(rows * HIDDEN), 2000 + (uint64_t)rank);
 }
 
-/* Rows that go from p to q and come back: tokens once, choices one by one. */
+/* Rows from p to q and back: tokens once, choices one by one. */
 static int64_t choices_between(const struct mesh_case *m, int p, int q)
 {
     int64_t n = 0;
@@ -168,24 +168,24 @@ static bool make_counts(struct state *s)
     return true;
 }
 
-/* What dispatch must leave here, from the tokens of all processes. */
+/* The expected result of dispatch on this process, from the tokens of all processes. */
 static bool want_dispatch(struct state *s)
 {
-    uint16_t *const home = bench_alloc((size_t)(s->tokens * HIDDEN), sizeof *home);
+    uint16_t *const own = bench_alloc((size_t)(s->tokens * HIDDEN), sizeof *own);
     int64_t packed = 0;
-    for (int p = 0; p < s->ranks && home; p++) {
-        make_home(home, s->tokens, p);
+    for (int p = 0; p < s->ranks && own; p++) {
+        make_own(own, s->tokens, p);
         for (int64_t n = 0; n < s->tokens; n++) {
             const int64_t t = p * s->tokens + n;
             if (mesh_case_hits(&s->mesh, t, s->rank))
-                memcpy(s->want_packed + packed++ * HIDDEN, home + n * HIDDEN, row_bytes());
+                memcpy(s->want_packed + packed++ * HIDDEN, own + n * HIDDEN, row_bytes());
             for (int64_t at = t * SLOTS; at < (t + 1) * SLOTS; at++)
                 if (mesh_case_device(&s->mesh, s->mesh.indices[at]) == s->rank)
-                    memcpy(s->want_rows + (int64_t)s->mesh.row[at] * HIDDEN, home + n * HIDDEN, row_bytes());
+                    memcpy(s->want_rows + (int64_t)s->mesh.row[at] * HIDDEN, own + n * HIDDEN, row_bytes());
         }
     }
-    free(home);
-    return home != NULL;
+    free(own);
+    return own != NULL;
 }
 
 static void add_up(struct state *s)
@@ -200,23 +200,23 @@ static void add_up(struct state *s)
         }
 }
 
-/* What combine must bring home, from the rows of all processes. */
+/* The expected result of combine on this process, from the rows of all processes. */
 static bool want_combine(struct state *s)
 {
     const struct mesh_case *const m = &s->mesh;
     for (int q = 0; q < s->ranks; q++) {
-        uint16_t *const away = bench_alloc((size_t)(m->rows[q] * HIDDEN), sizeof *away);
-        if (!away)
+        uint16_t *const remote = bench_alloc((size_t)(m->rows[q] * HIDDEN), sizeof *remote);
+        if (!remote)
             return false;
-        make_away(away, m->rows[q], q);
+        make_remote(remote, m->rows[q], q);
         for (int64_t n = 0; n < s->tokens; n++)
             for (int64_t k = 0; k < SLOTS; k++) {
                 const int64_t at = (s->rank * s->tokens + n) * SLOTS + k;
                 if (mesh_case_device(m, m->indices[at]) == q)
-                    memcpy(s->want_slots + (k * s->tokens + n) * HIDDEN, away + (int64_t)m->row[at] * HIDDEN,
-                           row_bytes());
+                    memcpy(s->want_slots + (k * s->tokens + n) * HIDDEN,
+                           remote + (int64_t)m->row[at] * HIDDEN, row_bytes());
             }
-        free(away);
+        free(remote);
     }
     add_up(s);
     return true;
@@ -226,16 +226,16 @@ static bool make_comm(struct state *s, enum way way)
 {
     const sy_mpi_options options = {
         .comm = {.check = way == UNCHECKED ? SY_CHECK_NONE : SY_CHECK_FULL, .no_shared = way == MESSAGES}};
-    void *home = NULL, *away = NULL;
+    void *own = NULL, *remote = NULL;
     if (sy_comm_create_mpi(&s->comm[way], MPI_COMM_WORLD, (sy_mesh){1, s->ranks}, &options) != SY_OK ||
         sy_routing_create(s->ctx, s->comm[way], &s->routing[way]) != SY_OK ||
-        sy_comm_alloc(s->ctx, s->comm[way], (size_t)s->tokens * row_bytes(), &home) != SY_OK ||
-        sy_comm_alloc(s->ctx, s->comm[way], (size_t)s->n_rows * row_bytes(), &away) != SY_OK)
+        sy_comm_alloc(s->ctx, s->comm[way], (size_t)s->tokens * row_bytes(), &own) != SY_OK ||
+        sy_comm_alloc(s->ctx, s->comm[way], (size_t)s->n_rows * row_bytes(), &remote) != SY_OK)
         return false;
-    s->home[way] = home;
-    s->away[way] = away;
-    make_home(home, s->tokens, s->rank);
-    make_away(away, s->n_rows, s->rank);
+    s->own[way] = own;
+    s->remote[way] = remote;
+    make_own(own, s->tokens, s->rank);
+    make_remote(remote, s->n_rows, s->rank);
     return true;
 }
 
@@ -247,8 +247,8 @@ static bool prepare(struct state *s)
     s->n_rows = s->mesh.rows[s->rank];
     for (int p = 0; p < s->ranks; p++)
         s->n_packed += s->mesh.sent[p * s->ranks + s->rank];
-    uint16_t **const rows[] = {&s->private_home, &s->want_sum,  &s->private_away, &s->out,   &s->want_packed,
-                               &s->want_slots,   &s->want_rows, &s->raw_from,     &s->raw_to};
+    uint16_t **const rows[] = {&s->private_own, &s->want_sum,  &s->private_remote, &s->out,   &s->want_packed,
+                               &s->want_slots,  &s->want_rows, &s->raw_from,       &s->raw_to};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         *rows[i] = bench_alloc((size_t)(i < 2 ? s->tokens : i < 3 ? s->n_rows : most_rows), row_bytes());
         if (!*rows[i])
@@ -260,8 +260,8 @@ static bool prepare(struct state *s)
     uint64_t seed = 91;
     for (int64_t i = 0; i < most_rows; i++)
         s->weights[i] = (float)bench_unit(&seed);
-    make_home(s->private_home, s->tokens, s->rank);
-    make_away(s->private_away, s->n_rows, s->rank);
+    make_own(s->private_own, s->tokens, s->rank);
+    make_remote(s->private_remote, s->n_rows, s->rank);
     MPI_Type_contiguous((int)row_bytes(), MPI_BYTE, &s->row);
     MPI_Type_commit(&s->row);
     return want_dispatch(s) && want_combine(s);
@@ -279,8 +279,8 @@ static void release(struct state *s)
     if (s->row != MPI_DATATYPE_NULL)
         MPI_Type_free(&s->row);
     mesh_case_free(&s->mesh);
-    void *const rest[] = {s->private_home, s->private_away, s->out,     s->want_packed, s->want_rows,
-                          s->want_slots,   s->want_sum,     s->weights, s->raw_from,    s->raw_to};
+    void *const rest[] = {s->private_own, s->private_remote, s->out,     s->want_packed, s->want_rows,
+                          s->want_slots,  s->want_sum,       s->weights, s->raw_from,    s->raw_to};
     for (size_t i = 0; i < sizeof rest / sizeof *rest; i++)
         free(rest[i]);
 }
@@ -424,7 +424,7 @@ static int run(sy_ctx *ctx, bool quick)
     const bool right = measure_size(ctx, quick ? 32 : 512, quick) && measure_size(ctx, quick ? 4 : 8, quick);
     printf("\n%s\n", right ? "All results were checked against a plain loop before they were timed."
                            : "A RESULT IS WRONG.");
-    return right ? EXIT_DONE : EXIT_REFUSED;
+    return right ? EXIT_DONE : EXIT_REJECTED;
 }
 
 int command_bench_mpi(struct common *common, struct arg_list *list)

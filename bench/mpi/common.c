@@ -1,5 +1,5 @@
 /*
- * What benchmark and demo of several processes share.
+ * Shared by the benchmark and the demo of several processes.
  */
 #include "mpi_bench.h"
 
@@ -8,13 +8,14 @@
 #include "bench/machine.h"
 #include "cli/team.h"
 
-/* Processes that wait for each other must not share a processor if that can be helped: each gets its part. */
+/* Processes that wait for each other should not share a processor: each gets its share of them. */
 sy_ctx *mpi_bench_context(const struct common *common)
 {
     struct common mine = *common;
     MPI_Comm node = MPI_COMM_NULL;
     int neighbours = 1;
-    if (common->team->agree(EXIT_DONE) != EXIT_DONE) /* a process whose line is wrong does not come here */
+    if (common->team->agree(EXIT_DONE) !=
+        EXIT_DONE) /* not reached by a process with an invalid command line */
         return NULL;
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
     MPI_Comm_size(node, &neighbours);

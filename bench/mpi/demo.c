@@ -1,6 +1,6 @@
 /*
- * switchyard demo under mpirun: the exchange of one decode step between processes. Tokens travel to their experts on other
- * processes and come home as weighted sums; every value is checked at home, and the first process writes a page.
+ * switchyard demo under mpirun: the exchange of one decode step between processes. Tokens are sent to their experts on
+ * other processes and return as weighted sums; each process checks its own values, and the first writes a page.
  */
 #include "mpi_bench.h"
 
@@ -25,7 +25,7 @@ struct state {
     struct mesh_case mesh;
     int64_t n_rows;
     uint16_t *tokens, *sums; /* [N,H] */
-    uint16_t *rows;          /* [n_rows,H] in memory of the comm: tokens, then answers */
+    uint16_t *rows;          /* [n_rows,H] in memory of the comm: tokens, then results */
     float *weights;          /* [D*N,K] */
     int64_t *counts, *offsets;
     struct demo_step there, back;
@@ -33,7 +33,7 @@ struct state {
 
 /* ---- The layer ----------------------------------------------------------------------------------------- */
 
-/* What an expert makes of a number: another factor each, rounded as bf16 would be. */
+/* The function of an expert: a factor of its own, rounded as bf16. */
 static uint16_t expert(int64_t e, uint16_t x)
 {
     return bench_bf16_round(bench_bf16_value(x) * (0.5f + (float)e / E));
@@ -85,24 +85,25 @@ static void make_tokens(uint16_t *to, int rank)
     bench_fill_bf16(to, (size_t)HERE_TOKENS * H, 500 + (uint64_t)rank);
 }
 
-/* Every row that arrived is the token that was sent, which every process can make again. */
+/* Every row that arrived is the token that was sent, which every process can compute. */
 static bool arrived(const struct state *s)
 {
     const struct mesh_case *const m = &s->mesh;
-    uint16_t *const home = bench_alloc(HERE_TOKENS, row_bytes);
-    bool same = home != NULL;
+    uint16_t *const tokens = bench_alloc(HERE_TOKENS, row_bytes);
+    bool same = tokens != NULL;
     for (int p = 0; p < s->ranks && same; p++) {
-        make_tokens(home, p);
+        make_tokens(tokens, p);
         for (int64_t at = (int64_t)p * HERE_TOKENS * K; at < (int64_t)(p + 1) * HERE_TOKENS * K && same; at++)
-            same = mesh_case_device(m, m->indices[at]) != s->rank ||
-                   memcmp(s->rows + (int64_t)m->row[at] * H, home + at / K % HERE_TOKENS * H, row_bytes) == 0;
+            same =
+                mesh_case_device(m, m->indices[at]) != s->rank ||
+                memcmp(s->rows + (int64_t)m->row[at] * H, tokens + at / K % HERE_TOKENS * H, row_bytes) == 0;
     }
-    free(home);
+    free(tokens);
     return same;
 }
 
-/* Every sum once more without any exchange, to the last bit. */
-static bool came_home(const struct state *s)
+/* Every sum again without exchange, to the last bit. */
+static bool returned(const struct state *s)
 {
     for (int64_t n = 0; n < HERE_TOKENS; n++)
         for (int64_t h = 0; h < H; h++) {
@@ -139,7 +140,7 @@ static double time_of(struct state *s, sy_status (*call)(struct state *s))
     return bench_median(seconds, TURNS);
 }
 
-static void tell(struct demo_step *step, const char *check, bool good)
+static void print_step(struct demo_step *step, const char *check, bool good)
 {
     step->good = good;
     snprintf(step->check, sizeof step->check, "%s", check);
@@ -149,7 +150,7 @@ static void tell(struct demo_step *step, const char *check, bool good)
     fflush(stdout);
 }
 
-/* Rows that leave their process: tokens on the way there, answers on the way back. */
+/* Rows that leave their process: tokens in the dispatch, results in the combine. */
 static int64_t abroad(const struct mesh_case *m, bool answers)
 {
     int64_t n = 0;
@@ -172,7 +173,7 @@ static bool walk(struct state *s)
     s->there.bytes = (double)abroad(&s->mesh, false) * (double)row_bytes;
     snprintf(s->there.what, sizeof s->there.what,
              "%d tokens of each process go to the processes of their %d experts", HERE_TOKENS, K);
-    tell(&s->there, "every row that arrived is the token that was sent", in_all(good && arrived(s)));
+    print_step(&s->there, "every row that arrived is the token that was sent", in_all(good && arrived(s)));
     if (!s->there.good)
         return false;
     work(s);
@@ -180,8 +181,8 @@ static bool walk(struct state *s)
     if (good)
         s->back.seconds = time_of(s, come_back);
     s->back.bytes = (double)abroad(&s->mesh, true) * (double)row_bytes;
-    snprintf(s->back.what, sizeof s->back.what, "their answers come home and are added up there");
-    tell(&s->back, "every sum is right to the last bit, on every process", in_all(good && came_home(s)));
+    snprintf(s->back.what, sizeof s->back.what, "the results return and are summed on the token's process");
+    print_step(&s->back, "every sum is right to the last bit, on every process", in_all(good && returned(s)));
     return s->back.good;
 }
 
@@ -203,8 +204,8 @@ static void write_page(const struct state *s, FILE *page, bool good)
     demo_put_head(page, "Switchyard: between processes", "One decode step between processes");
     fprintf(
         page,
-        "<p class=\"lead\">%d processes hold %d tokens and %d of %d experts each. Tokens travel to the %d "
-        "experts they chose, and come home as one weighted sum.</p>\n"
+        "<p class=\"lead\">%d processes hold %d tokens and %d of %d experts each. Tokens are sent to the %d "
+        "experts they chose, and return as one weighted sum.</p>\n"
         "<p class=\"verdict%s</p>\n<p class=\"facts\">Switchyard %s &middot; %s &middot; kernels "
         "%s</p>\n</header>\n",
         s->ranks, HERE_TOKENS, E / s->ranks, E, K,
@@ -212,12 +213,12 @@ static void write_page(const struct state *s, FILE *page, bool good)
         sy_version(),
         sy_comm_shares_memory(s->comm) ? "rows pass through shared memory" : "rows pass in messages",
         sy_ctx_isa(s->ctx));
-    fputs("<div class=\"cards\">\n<div class=\"column\">\n<section>\n<h2>There and back</h2>\n<ol "
+    fputs("<div class=\"cards\">\n<div class=\"column\">\n<section>\n<h2>Dispatch and combine</h2>\n<ol "
           "class=\"steps\">\n",
           page);
     put_step(page, &s->there);
     put_step(page, &s->back);
-    fputs("</ol>\n</section>\n</div>\n<div class=\"column\">\n<section>\n<h2>Who sends to whom</h2>\n"
+    fputs("</ol>\n</section>\n</div>\n<div class=\"column\">\n<section>\n<h2>Traffic</h2>\n"
           "<p>Tokens from each process to each. A token that has several experts in one process goes there "
           "once.</p>\n",
           page);
@@ -272,7 +273,7 @@ static int show(struct state *s, const char *path)
         text_print(stdout, path);
         printf(" to see it.\n");
     }
-    return good ? EXIT_DONE : EXIT_REFUSED;
+    return good ? EXIT_DONE : EXIT_REJECTED;
 }
 
 static int run(struct common *common, const char *path)

@@ -1,5 +1,5 @@
 /*
- * Benchmark and demo of several processes. All of them call these; what others than the first print, nobody sees.
+ * Benchmark and demo of several processes. All of them call these; only the first prints.
  */
 #ifndef SWITCHYARD_BENCH_MPI_MPI_BENCH_H
 #define SWITCHYARD_BENCH_MPI_MPI_BENCH_H

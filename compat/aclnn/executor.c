@@ -1,17 +1,16 @@
 /*
- * From the first phase of a call to its second. An executor keeps copies of all it needs, so that descriptors may be
- * destroyed in between, and a context of its own, so that calls on several threads never meet.
+ * Executors, which connect the first phase of a call to its second. An executor has copies of all it needs, so that
+ * descriptors may be destroyed in between, and its own context, so that calls on several threads are independent.
  */
-#include "door.h"
+#include "internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /*
- * The second phase frees the executor, and nothing tells a freed pointer from a good one. The last few that this thread
- * has used up are remembered by address, so that the usual mistake, executing twice, is refused instead of followed
- * into freed memory. Thread-local for want of a handle that could hold it; an address that is handed out again leaves
- * the list.
+ * The second phase frees the executor, and a freed pointer cannot be recognised. The addresses of the last few that
+ * this thread has freed are kept, so that the usual mistake, executing twice, is rejected and does not read freed
+ * memory. Thread-local, because the API has no handle to hold the list; an address that is reused leaves it.
  */
 #define N_SPENT 16
 static _Thread_local uintptr_t spent[N_SPENT];
@@ -61,7 +60,7 @@ void syi_aclnn_need(aclOpExecutor *e, size_t scratch_bytes)
     e->scratch_bytes = scratch_bytes > e->scratch_bytes ? scratch_bytes : e->scratch_bytes;
 }
 
-/* The next piece of the workspace, on a boundary our contexts accept. A size beyond all memory stays one. */
+/* The next piece of the workspace, aligned as our contexts require. The size saturates. */
 static size_t place(size_t *total, size_t bytes)
 {
     const size_t at = *total;
@@ -121,7 +120,7 @@ aclnnStatus syi_aclnn_status(const aclOpExecutor *e, sy_status status)
     return syi_aclnn_fail(number, "%s: %s", e->op->name, sy_ctx_error(e->ctx));
 }
 
-static aclnnStatus judge_workspace(const aclOpExecutor *e, const void *workspace, uint64_t workspace_size)
+static aclnnStatus check_workspace(const aclOpExecutor *e, const void *workspace, uint64_t workspace_size)
 {
     if (e->workspace_bytes == 0)
         return ACLNN_SUCCESS;
@@ -163,7 +162,7 @@ static aclnnStatus run(aclOpExecutor *e, char *workspace)
 aclnnStatus syi_aclnn_execute(const struct syi_aclnn_op *op, void *workspace, uint64_t workspace_size,
                               aclOpExecutor *e, aclrtStream stream)
 {
-    (void)stream; /* a stream runs at once */
+    (void)stream; /* streams run synchronously */
     if (e == NULL)
         return syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR,
                               "%s: executor is null, want that of %sGetWorkspaceSize", op->name, op->name);
@@ -174,7 +173,7 @@ aclnnStatus syi_aclnn_execute(const struct syi_aclnn_op *op, void *workspace, ui
     if (e->op != op)
         return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID, "%s: executor is one of %s, want one of %s", op->name,
                               e->op->name, op->name);
-    aclnnStatus st = judge_workspace(e, workspace, workspace_size);
+    aclnnStatus st = check_workspace(e, workspace, workspace_size);
     if (st == ACLNN_SUCCESS)
         st = run(e, workspace);
     if (!e->repeatable)

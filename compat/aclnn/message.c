@@ -1,8 +1,8 @@
 /*
- * The last error sentence. The vendor's aclGetRecentErrMsg takes no handle and answers by thread, so the sentence is
- * thread-local: there is no other place for it.
+ * The last error sentence. The vendor's aclGetRecentErrMsg takes no handle and returns the error of the thread, so the
+ * sentence is thread-local.
  */
-#include "door.h"
+#include "internal.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /*
- * Descriptors: tensors, arrays, scalars, lists. Each is one block of memory that holds copies of all it was given but
+ * Descriptors: tensors, arrays, scalars, lists. Each is one block of memory that holds copies of its arguments, except
  * the data of tensors.
  */
-#include "door.h"
+#include "internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -96,7 +96,7 @@ aclFloat16 aclFloatToFloat16(float value)
         return (aclFloat16)(sign | 0x7e00); /* NaN */
     if (rest >= 0x477ff000)
         return (aclFloat16)(sign | 0x7c00); /* rounds to 65536 or is more */
-    /* A fraction of `drop` bits goes; half of it, and the last bit that stays, decide. */
+    /* Drops `drop` bits, rounding to nearest even. */
     const uint32_t exponent = rest >> 23;
     if (exponent < 102)
         return (aclFloat16)sign; /* below 2^-25: less than half of the smallest */
@@ -112,7 +112,7 @@ aclTensor *aclCreateTensor(const int64_t *viewDims, uint64_t viewDimsNum, aclDat
                            const int64_t *stride, int64_t offset, aclFormat format,
                            const int64_t *storageDims, uint64_t storageDimsNum, void *tensorData)
 {
-    const uint64_t most = 1024; /* dimensions; far beyond any tensor, so that sizes cannot overflow */
+    const uint64_t most = 1024; /* dimensions; more than any tensor has, so that sizes cannot overflow */
     if ((viewDims == NULL && viewDimsNum > 0) || (storageDims == NULL && storageDimsNum > 0) ||
         viewDimsNum > most || storageDimsNum > most) {
         (void)syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID,
@@ -131,7 +131,7 @@ aclTensor *aclCreateTensor(const int64_t *viewDims, uint64_t viewDimsNum, aclDat
     t->storage_dims = t->strides + viewDimsNum;
     for (uint64_t d = 0; d < storageDimsNum; d++)
         t->storage_dims[d] = storageDims[d];
-    uint64_t compact = 1; /* unsigned: what wraps belongs to a shape no operator takes */
+    uint64_t compact = 1; /* unsigned: it wraps only for shapes that operators reject */
     for (uint64_t d = viewDimsNum; d-- > 0;) {
         t->dims[d] = viewDims[d];
         t->strides[d] = stride != NULL ? stride[d] : (int64_t)compact;
@@ -142,7 +142,8 @@ aclTensor *aclCreateTensor(const int64_t *viewDims, uint64_t viewDimsNum, aclDat
 
 aclnnStatus aclDestroyTensor(const aclTensor *tensor)
 {
-    free((void *)(uintptr_t)tensor); /* the vendor's signature takes a const pointer to what it ends */
+    free(
+        (void *)(uintptr_t)tensor); /* the vendor's signature has a const pointer to the object it destroys */
     return ACLNN_SUCCESS;
 }
 

@@ -1,5 +1,5 @@
 /* aclnnMoeTokenPermuteWithRoutingMap: sy_moe_permute. */
-#include "door.h"
+#include "internal.h"
 
 #include "aclnnop/aclnn_moe_token_permute_with_routing_map.h"
 
@@ -13,20 +13,20 @@ static aclnnStatus run(aclOpExecutor *e, char *extra)
 
 static const struct syi_aclnn_op op = {"aclnnMoeTokenPermuteWithRoutingMap", run};
 
-static aclnnStatus judge(aclOpExecutor *e, const struct syi_aclnn_rule *rules, int64_t num_out_tokens,
+static aclnnStatus check(aclOpExecutor *e, const struct syi_aclnn_rule *rules, int64_t num_out_tokens,
                          bool drop_and_pad)
 {
     sy_query query = {0};
-    aclnnStatus st = syi_aclnn_judge_null(e, rules, N_TENSORS);
+    aclnnStatus st = syi_aclnn_check_null(e, rules, N_TENSORS);
     if (st == ACLNN_SUCCESS && e->view[PROBS].taken != e->view[PERMUTED_PROBS].taken)
         st = syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR,
                             "%s: %s is null and the other is not, want both probsOptional and "
                             "permuteProbsOutOptional or none",
                             op.name, e->view[PROBS].taken ? "permuteProbsOutOptional" : "probsOptional");
     if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_judge_types(e, rules);
+        st = syi_aclnn_check_types(e, rules);
     if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_judge_ranks(e, rules);
+        st = syi_aclnn_check_ranks(e, rules);
     if (st != ACLNN_SUCCESS)
         return st;
     e->args.permute = (sy_moe_permute_args){.tokens = syi_aclnn_arg(e, TOKENS),
@@ -43,14 +43,14 @@ static aclnnStatus judge(aclOpExecutor *e, const struct syi_aclnn_rule *rules, i
     e->n_experts = e->view[MAP].shape[1];
     e->n_rows = query.rows;
     if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_judge_limits(e, drop_and_pad);
+        st = syi_aclnn_check_limits(e, drop_and_pad);
     if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_judge_shape(e, PERMUTED, query.rows, e->view[TOKENS].shape[1]);
+        st = syi_aclnn_check_shape(e, PERMUTED, query.rows, e->view[TOKENS].shape[1]);
     if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_judge_shape(e, PERMUTED_PROBS, query.rows, -1);
+        st = syi_aclnn_check_shape(e, PERMUTED_PROBS, query.rows, -1);
     if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_judge_shape(e, INDICES, query.rows, -1);
-    return st == ACLNN_SUCCESS ? syi_aclnn_judge_alias(e, -1, -1) : st;
+        st = syi_aclnn_check_shape(e, INDICES, query.rows, -1);
+    return st == ACLNN_SUCCESS ? syi_aclnn_check_alias(e, -1, -1) : st;
 }
 
 aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGetWorkspaceSize(
@@ -71,7 +71,7 @@ aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGetWorkspaceSize(
     aclOpExecutor *e;
     aclnnStatus st = syi_aclnn_begin(&op, workspaceSize, executor, &e);
     if (st == ACLNN_SUCCESS)
-        st = judge(e, rules, numOutTokens, dropAndPad);
+        st = check(e, rules, numOutTokens, dropAndPad);
     return syi_aclnn_end(e, st, workspaceSize, executor);
 }
 

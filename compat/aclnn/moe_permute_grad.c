@@ -1,5 +1,5 @@
 /* aclnnMoeTokenPermuteWithRoutingMapGrad: sy_moe_permute_grad. */
-#include "door.h"
+#include "internal.h"
 
 #include "aclnnop/aclnn_moe_token_permute_with_routing_map_grad.h"
 
@@ -13,19 +13,19 @@ static aclnnStatus run(aclOpExecutor *e, char *extra)
 
 static const struct syi_aclnn_op op = {"aclnnMoeTokenPermuteWithRoutingMapGrad", run};
 
-static aclnnStatus judge(aclOpExecutor *e, const struct syi_aclnn_rule *rules, bool drop_and_pad)
+static aclnnStatus check(aclOpExecutor *e, const struct syi_aclnn_rule *rules, bool drop_and_pad)
 {
     sy_query query = {0};
-    aclnnStatus st = syi_aclnn_judge_null(e, rules, N_TENSORS);
+    aclnnStatus st = syi_aclnn_check_null(e, rules, N_TENSORS);
     if (st == ACLNN_SUCCESS && e->view[GRAD_PERMUTED_PROBS].taken && !e->view[MAP].taken)
         st = syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR,
                             "%s: routingMapOptional is null beside permutedProbsOutputGradOptional, want the "
                             "experts of each token",
                             op.name);
     if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_judge_types(e, rules);
+        st = syi_aclnn_check_types(e, rules);
     if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_judge_ranks(e, rules);
+        st = syi_aclnn_check_ranks(e, rules);
     if (st != ACLNN_SUCCESS)
         return st;
     e->args.permute_grad =
@@ -42,12 +42,12 @@ static aclnnStatus judge(aclOpExecutor *e, const struct syi_aclnn_rule *rules, b
     syi_aclnn_need(e, query.workspace_bytes);
     e->n_rows = e->view[GRAD_PERMUTED].shape[0];
     if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_judge_limits(e, drop_and_pad);
+        st = syi_aclnn_check_limits(e, drop_and_pad);
     if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_judge_shape(e, GRAD_TOKENS, e->n_tokens, e->view[GRAD_PERMUTED].shape[1]);
+        st = syi_aclnn_check_shape(e, GRAD_TOKENS, e->n_tokens, e->view[GRAD_PERMUTED].shape[1]);
     if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_judge_shape(e, GRAD_PROBS, e->n_tokens, e->n_experts);
-    return st == ACLNN_SUCCESS ? syi_aclnn_judge_alias(e, -1, -1) : st;
+        st = syi_aclnn_check_shape(e, GRAD_PROBS, e->n_tokens, e->n_experts);
+    return st == ACLNN_SUCCESS ? syi_aclnn_check_alias(e, -1, -1) : st;
 }
 
 aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGradGetWorkspaceSize(
@@ -57,7 +57,7 @@ aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGradGetWorkspaceSize(
     uint64_t *workspaceSize, aclOpExecutor **executor)
 {
     const unsigned optional = SYI_ACLNN_OPTIONAL, out = SYI_ACLNN_OUTPUT;
-    /* Without a gradient to come from there is none to write. */
+    /* Without the gradient of the permuted probs, that of probs is not written. */
     const unsigned probs_out =
         out | optional | (permutedProbsOutputGradOptional == NULL ? SYI_ACLNN_IGNORED : 0u);
     const struct syi_aclnn_rule rules[N_TENSORS] = {
@@ -71,7 +71,7 @@ aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGradGetWorkspaceSize(
                         2},
     };
     aclOpExecutor *e = NULL;
-    if (numExperts <= 0 || tokensNum <= 0) /* the vendor looks at these before all else */
+    if (numExperts <= 0 || tokensNum <= 0) /* the vendor checks these first */
         return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID,
                               "%s: numExperts is %lld and tokensNum is %lld, want 1 or more", op.name,
                               (long long)numExperts, (long long)tokensNum);
@@ -79,7 +79,7 @@ aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGradGetWorkspaceSize(
     if (st == ACLNN_SUCCESS) {
         e->n_tokens = tokensNum;
         e->n_experts = numExperts;
-        st = judge(e, rules, dropAndPad);
+        st = check(e, rules, dropAndPad);
     }
     return syi_aclnn_end(e, st, workspaceSize, executor);
 }

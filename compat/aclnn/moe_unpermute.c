@@ -1,8 +1,8 @@
 /*
- * aclnnMoeTokenUnpermuteWithRoutingMap: sy_moe_unpermute, and three outputs more that the vendor keeps for the backward
- * pass. They hold no result of arithmetic: indices in another order, and the weights that were used.
+ * aclnnMoeTokenUnpermuteWithRoutingMap: sy_moe_unpermute, and three outputs for the vendor's backward pass: indices in
+ * another order, and the weights that were used.
  */
-#include "door.h"
+#include "internal.h"
 
 #include <string.h>
 
@@ -10,9 +10,9 @@
 
 enum { PERMUTED, INDICES, MAP, PROBS, TOKENS, OUT_INDEX, TOKEN_ID, PERMUTED_PROBS, N_TENSORS };
 
-/* ---- What is kept for the backward pass -------------------------------------------------------------- */
+/* ---- Outputs for the backward pass ------------------------------------------------------------------- */
 
-/* Of the memory that is asked for besides: three lists of n_rows numbers; behind them room for a map. */
+/* The extra memory: three lists of n_rows numbers, then space for a map. */
 static int32_t *list(const aclOpExecutor *e, char *extra, int i)
 {
     return (int32_t *)(void *)extra + (size_t)i * (size_t)e->n_rows;
@@ -38,7 +38,7 @@ static sy_status keep_packed_probs(const aclOpExecutor *e, char *extra)
         int64_t n = 0;
         for (int64_t j = 0; j < k; j++)
             n += syi_aclnn_number(e, INDICES, t * k + j) >= 0;
-        for (int64_t j = k; j-- > 0;) /* from behind: n never passes j */
+        for (int64_t j = k; j-- > 0;) /* from the end, in place: n is never beyond j */
             if (syi_aclnn_number(e, INDICES, t * k + j) >= 0)
                 memmove(row + (size_t)j * bytes, row + (size_t)--n * bytes, bytes);
             else
@@ -59,8 +59,8 @@ static void keep_padded_probs(const aclOpExecutor *e)
     }
 }
 
-/* outIndex and permuteTokenId, padded: sorted_indices in stable ascending order. That is what permuting by ids does, and
-   the rows it moves here are their own numbers. */
+/* outIndex and permuteTokenId, padded: sorted_indices in stable ascending order. sy_moe_permute_ids sorts
+   them; the rows it moves are the row numbers. */
 static sy_status keep_padded_order(const aclOpExecutor *e, char *extra)
 {
     int64_t shape[2] = {e->n_rows, 1};
@@ -114,7 +114,7 @@ static const struct syi_aclnn_op op = {"aclnnMoeTokenUnpermuteWithRoutingMap", r
 
 /* ---- The first phase --------------------------------------------------------------------------------- */
 
-static aclnnStatus judge_missing(const aclOpExecutor *e, bool padded, const aclIntArray *restore_shape)
+static aclnnStatus check_missing(const aclOpExecutor *e, bool padded, const aclIntArray *restore_shape)
 {
     if (!e->view[PROBS].taken && restore_shape == NULL)
         return syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR,
@@ -130,7 +130,7 @@ static aclnnStatus judge_missing(const aclOpExecutor *e, bool padded, const aclI
 }
 
 /* T, from probs or else the restore shape, which must then be {T, H}. */
-static aclnnStatus judge_tokens(aclOpExecutor *e, const aclIntArray *restore_shape)
+static aclnnStatus check_tokens(aclOpExecutor *e, const aclIntArray *restore_shape)
 {
     e->n_rows = e->view[INDICES].shape[0];
     e->n_experts = e->view[PROBS].taken ? e->view[PROBS].shape[1]
@@ -153,7 +153,7 @@ static aclnnStatus judge_tokens(aclOpExecutor *e, const aclIntArray *restore_sha
     return ACLNN_SUCCESS;
 }
 
-/* Memory for what is kept, and what the operators that make it need. */
+/* Memory for the outputs of the backward pass, and scratch of the operators that compute them. */
 static aclnnStatus need_kept(aclOpExecutor *e)
 {
     int64_t shape[2] = {e->n_rows, 1};
@@ -177,31 +177,31 @@ static aclnnStatus need_kept(aclOpExecutor *e)
     return st;
 }
 
-static aclnnStatus judge_outputs(aclOpExecutor *e, bool padded)
+static aclnnStatus check_outputs(aclOpExecutor *e, bool padded)
 {
-    aclnnStatus st = syi_aclnn_judge_limits(e, padded);
+    aclnnStatus st = syi_aclnn_check_limits(e, padded);
     if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_judge_shape(e, TOKENS, e->n_tokens, e->view[PERMUTED].shape[1]);
+        st = syi_aclnn_check_shape(e, TOKENS, e->n_tokens, e->view[PERMUTED].shape[1]);
     for (int i = OUT_INDEX; st == ACLNN_SUCCESS && i <= PERMUTED_PROBS; i++)
-        st = syi_aclnn_judge_shape(e, i, e->n_rows, -1);
+        st = syi_aclnn_check_shape(e, i, e->n_rows, -1);
     if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_judge_alias(e, -1, -1);
+        st = syi_aclnn_check_alias(e, -1, -1);
     return st == ACLNN_SUCCESS ? need_kept(e) : st;
 }
 
-static aclnnStatus judge(aclOpExecutor *e, const struct syi_aclnn_rule *rules, bool padded,
+static aclnnStatus check(aclOpExecutor *e, const struct syi_aclnn_rule *rules, bool padded,
                          const aclIntArray *restore_shape)
 {
     sy_query query = {0};
-    aclnnStatus st = syi_aclnn_judge_null(e, rules, N_TENSORS);
+    aclnnStatus st = syi_aclnn_check_null(e, rules, N_TENSORS);
     if (st == ACLNN_SUCCESS)
-        st = judge_missing(e, padded, restore_shape);
+        st = check_missing(e, padded, restore_shape);
     if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_judge_types(e, rules);
+        st = syi_aclnn_check_types(e, rules);
     if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_judge_ranks(e, rules);
+        st = syi_aclnn_check_ranks(e, rules);
     if (st == ACLNN_SUCCESS)
-        st = judge_tokens(e, restore_shape);
+        st = check_tokens(e, restore_shape);
     if (st != ACLNN_SUCCESS)
         return st;
     e->args.unpermute = (sy_moe_unpermute_args){.permuted_tokens = syi_aclnn_arg(e, PERMUTED),
@@ -213,7 +213,7 @@ static aclnnStatus judge(aclOpExecutor *e, const struct syi_aclnn_rule *rules, b
                                                 .tokens = syi_aclnn_arg(e, TOKENS)};
     st = syi_aclnn_status(e, sy_moe_unpermute_query(e->ctx, &e->args.unpermute, &query));
     syi_aclnn_need(e, query.workspace_bytes);
-    return st == ACLNN_SUCCESS ? judge_outputs(e, padded) : st;
+    return st == ACLNN_SUCCESS ? check_outputs(e, padded) : st;
 }
 
 aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGetWorkspaceSize(
@@ -238,7 +238,7 @@ aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGetWorkspaceSize(
     aclOpExecutor *e;
     aclnnStatus st = syi_aclnn_begin(&op, workspaceSize, executor, &e);
     if (st == ACLNN_SUCCESS)
-        st = judge(e, rules, paddedMode, restoreShapeOptional);
+        st = check(e, rules, paddedMode, restoreShapeOptional);
     return syi_aclnn_end(e, st, workspaceSize, executor);
 }
 

@@ -1,5 +1,5 @@
 /* aclnnMoeTokenUnpermuteWithRoutingMapGrad: sy_moe_unpermute_grad. */
-#include "door.h"
+#include "internal.h"
 
 #include "aclnnop/aclnn_moe_token_unpermute_with_routing_map_grad.h"
 
@@ -8,7 +8,7 @@ enum { GRAD_TOKENS, OUT_INDEX, TOKEN_ID, MAP, PERMUTED, PROBS, GRAD_PERMUTED, GR
 static aclnnStatus run(aclOpExecutor *e, char *extra);
 static const struct syi_aclnn_op op = {"aclnnMoeTokenUnpermuteWithRoutingMapGrad", run};
 
-/* Padded, the forward call left its indices sorted, and where each came from: they go back there. */
+/* Padded: the forward call returned sorted indices and the place of each; this restores their order. */
 static aclnnStatus restore_indices(const aclOpExecutor *e, int32_t *indices)
 {
     for (int64_t i = 0; i < e->n_rows; i++)
@@ -43,30 +43,30 @@ static aclnnStatus run(aclOpExecutor *e, char *extra)
     return syi_aclnn_status(e, sy_moe_unpermute_grad(e->ctx, &e->args.unpermute_grad));
 }
 
-static aclnnStatus judge_shapes(aclOpExecutor *e, bool drop_and_pad)
+static aclnnStatus check_shapes(aclOpExecutor *e, bool drop_and_pad)
 {
-    aclnnStatus st = syi_aclnn_judge_limits(e, drop_and_pad);
+    aclnnStatus st = syi_aclnn_check_limits(e, drop_and_pad);
     if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_judge_shape(e, TOKEN_ID, e->n_rows, -1);
+        st = syi_aclnn_check_shape(e, TOKEN_ID, e->n_rows, -1);
     if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_judge_shape(e, GRAD_PERMUTED, e->n_rows, e->view[GRAD_TOKENS].shape[1]);
+        st = syi_aclnn_check_shape(e, GRAD_PERMUTED, e->n_rows, e->view[GRAD_TOKENS].shape[1]);
     if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_judge_shape(e, GRAD_PROBS, e->n_tokens, e->n_experts);
-    return st == ACLNN_SUCCESS ? syi_aclnn_judge_alias(e, -1, -1) : st;
+        st = syi_aclnn_check_shape(e, GRAD_PROBS, e->n_tokens, e->n_experts);
+    return st == ACLNN_SUCCESS ? syi_aclnn_check_alias(e, -1, -1) : st;
 }
 
-static aclnnStatus judge(aclOpExecutor *e, const struct syi_aclnn_rule *rules, bool drop_and_pad)
+static aclnnStatus check(aclOpExecutor *e, const struct syi_aclnn_rule *rules, bool drop_and_pad)
 {
     sy_query query = {0};
-    aclnnStatus st = syi_aclnn_judge_null(e, rules, N_TENSORS);
+    aclnnStatus st = syi_aclnn_check_null(e, rules, N_TENSORS);
     if (st == ACLNN_SUCCESS && e->view[PROBS].taken && (!e->view[MAP].taken || !e->view[PERMUTED].taken))
         st =
             syi_aclnn_fail(ACLNN_ERR_INNER_TILING_ERROR, "%s: %s is null beside probsOptional, want a tensor",
                            op.name, e->view[MAP].taken ? "permutedTokensOptional" : "routingMapOptional");
     if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_judge_types(e, rules);
+        st = syi_aclnn_check_types(e, rules);
     if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_judge_ranks(e, rules);
+        st = syi_aclnn_check_ranks(e, rules);
     if (st != ACLNN_SUCCESS)
         return st;
     e->n_tokens = e->view[GRAD_TOKENS].shape[0];
@@ -83,14 +83,14 @@ static aclnnStatus judge(aclOpExecutor *e, const struct syi_aclnn_rule *rules, b
                                      .grad_probs = syi_aclnn_arg(e, GRAD_PROBS)};
     st = syi_aclnn_status(e, sy_moe_unpermute_grad_query(e->ctx, &e->args.unpermute_grad, &query));
     syi_aclnn_need(e, query.workspace_bytes);
-    if (drop_and_pad) { /* a list of its own, compact whatever outIndex is */
+    if (drop_and_pad) { /* a list of its own, compact for any stride of outIndex */
         e->extra_bytes = (size_t)e->n_rows * sizeof(int32_t);
         e->indices = sy_tensor(NULL, SY_I32, 1, e->view[OUT_INDEX].shape);
         e->args.unpermute_grad.sorted_indices = &e->indices;
     } else if (e->view[PROBS].taken) {
         e->extra_bytes = syi_aclnn_view_bytes(&e->view[MAP]);
     }
-    return st == ACLNN_SUCCESS ? judge_shapes(e, drop_and_pad) : st;
+    return st == ACLNN_SUCCESS ? check_shapes(e, drop_and_pad) : st;
 }
 
 aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGradGetWorkspaceSize(
@@ -113,11 +113,11 @@ aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGradGetWorkspaceSize(
         [GRAD_PERMUTED] = {"permutedTokensGradOut", permutedTokensGradOut, out, 0, GRAD_TOKENS + 1, 2},
         [GRAD_PROBS] = {"probsGradOutOptional", probsGradOutOptional, probs_out, 0, PROBS + 1, 2},
     };
-    (void)restoreShapeOptional; /* unpermutedTokensGrad tells T and H */
+    (void)restoreShapeOptional; /* T and H are those of unpermutedTokensGrad */
     aclOpExecutor *e;
     aclnnStatus st = syi_aclnn_begin(&op, workspaceSize, executor, &e);
     if (st == ACLNN_SUCCESS)
-        st = judge(e, rules, dropAndPad);
+        st = check(e, rules, dropAndPad);
     return syi_aclnn_end(e, st, workspaceSize, executor);
 }
 

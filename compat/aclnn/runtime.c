@@ -1,8 +1,8 @@
 /*
- * The acl runtime over plain memory. Every device is this machine, its memory is malloc's, and a stream runs what it is
- * given at once; streams, events and contexts are small blocks so that each is somebody, and can be leaked and found.
+ * The acl runtime over plain memory. Every device is this machine, its memory is malloc's, and a stream runs its work
+ * immediately. Streams, events and contexts are small blocks, so that each has its own address and leaks are detected.
  */
-#include "door.h"
+#include "internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "acl/acl.h"
 #include "aclnn/aclnn_base.h"
 
-/* The vendor's current device and context belong to a thread, and no handle carries them. */
+/* The vendor's current device and context belong to a thread, without a handle. */
 static _Thread_local int32_t current_device;
 static _Thread_local aclrtContext current_context;
 
@@ -44,14 +44,14 @@ aclnnStatus aclnnFinalize(void)
 
 /* ---- Devices and contexts ---------------------------------------------------------------------------- */
 
-static aclError judge_device(const char *call, int32_t device)
+static aclError check_device(const char *call, int32_t device)
 {
     return device >= 0 ? ACL_SUCCESS
                        : syi_aclnn_fail_rt(ACL_ERROR_RT_INVALID_DEVICEID, call,
                                            "deviceId is negative, want 0 or more");
 }
 
-static aclError judge_place(const char *call, const void *place)
+static aclError check_pointer(const char *call, const void *place)
 {
     return place != NULL
                ? ACL_SUCCESS
@@ -60,7 +60,7 @@ static aclError judge_place(const char *call, const void *place)
 
 aclError aclrtSetDevice(int32_t deviceId)
 {
-    const aclError st = judge_device("aclrtSetDevice", deviceId);
+    const aclError st = check_device("aclrtSetDevice", deviceId);
     if (st == ACL_SUCCESS)
         current_device = deviceId;
     return st;
@@ -68,17 +68,17 @@ aclError aclrtSetDevice(int32_t deviceId)
 
 aclError aclrtResetDevice(int32_t deviceId)
 {
-    return judge_device("aclrtResetDevice", deviceId);
+    return check_device("aclrtResetDevice", deviceId);
 }
 
 aclError aclrtResetDeviceForce(int32_t deviceId)
 {
-    return judge_device("aclrtResetDeviceForce", deviceId);
+    return check_device("aclrtResetDeviceForce", deviceId);
 }
 
 aclError aclrtGetDevice(int32_t *deviceId)
 {
-    const aclError st = judge_place("aclrtGetDevice", deviceId);
+    const aclError st = check_pointer("aclrtGetDevice", deviceId);
     if (st == ACL_SUCCESS)
         *deviceId = current_device;
     return st;
@@ -86,7 +86,7 @@ aclError aclrtGetDevice(int32_t *deviceId)
 
 aclError aclrtGetDeviceCount(uint32_t *count)
 {
-    const aclError st = judge_place("aclrtGetDeviceCount", count);
+    const aclError st = check_pointer("aclrtGetDeviceCount", count);
     if (st == ACL_SUCCESS)
         *count = 1;
     return st;
@@ -99,7 +99,7 @@ aclError aclrtSynchronizeDevice(void)
 
 aclError aclrtGetRunMode(aclrtRunMode *runMode)
 {
-    const aclError st = judge_place("aclrtGetRunMode", runMode);
+    const aclError st = check_pointer("aclrtGetRunMode", runMode);
     if (st == ACL_SUCCESS)
         *runMode = ACL_HOST;
     return st;
@@ -112,11 +112,11 @@ const char *aclrtGetSocName(void)
 
 aclError aclrtGetVersion(int32_t *majorVersion, int32_t *minorVersion, int32_t *patchVersion)
 {
-    aclError st = judge_place("aclrtGetVersion", majorVersion);
+    aclError st = check_pointer("aclrtGetVersion", majorVersion);
     if (st == ACL_SUCCESS)
-        st = judge_place("aclrtGetVersion", minorVersion);
+        st = check_pointer("aclrtGetVersion", minorVersion);
     if (st == ACL_SUCCESS)
-        st = judge_place("aclrtGetVersion", patchVersion);
+        st = check_pointer("aclrtGetVersion", patchVersion);
     if (st != ACL_SUCCESS)
         return st;
     *majorVersion = SY_VERSION_MAJOR;
@@ -125,10 +125,10 @@ aclError aclrtGetVersion(int32_t *majorVersion, int32_t *minorVersion, int32_t *
     return ACL_SUCCESS;
 }
 
-/* A block that is nothing but an address of its own. */
+/* A block that only provides a unique address. */
 static aclError new_handle(const char *call, void **handle, size_t bytes)
 {
-    const aclError st = judge_place(call, handle);
+    const aclError st = check_pointer(call, handle);
     if (st != ACL_SUCCESS)
         return st;
     *handle = calloc(1, bytes);
@@ -137,14 +137,14 @@ static aclError new_handle(const char *call, void **handle, size_t bytes)
 
 static aclError free_handle(const char *call, void *handle)
 {
-    const aclError st = judge_place(call, handle);
+    const aclError st = check_pointer(call, handle);
     free(handle);
     return st;
 }
 
 aclError aclrtCreateContext(aclrtContext *context, int32_t deviceId)
 {
-    const aclError st = judge_device("aclrtCreateContext", deviceId);
+    const aclError st = check_device("aclrtCreateContext", deviceId);
     return st == ACL_SUCCESS ? new_handle("aclrtCreateContext", context, 1) : st;
 }
 
@@ -157,7 +157,7 @@ aclError aclrtDestroyContext(aclrtContext context)
 
 aclError aclrtSetCurrentContext(aclrtContext context)
 {
-    const aclError st = judge_place("aclrtSetCurrentContext", context);
+    const aclError st = check_pointer("aclrtSetCurrentContext", context);
     if (st == ACL_SUCCESS)
         current_context = context;
     return st;
@@ -165,7 +165,7 @@ aclError aclrtSetCurrentContext(aclrtContext context)
 
 aclError aclrtGetCurrentContext(aclrtContext *context)
 {
-    const aclError st = judge_place("aclrtGetCurrentContext", context);
+    const aclError st = check_pointer("aclrtGetCurrentContext", context);
     if (st == ACL_SUCCESS)
         *context = current_context;
     return st;
@@ -211,7 +211,7 @@ aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout)
 aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus *status)
 {
     (void)stream;
-    const aclError st = judge_place("aclrtStreamQuery", status);
+    const aclError st = check_pointer("aclrtStreamQuery", status);
     if (st == ACL_SUCCESS)
         *status = ACL_STREAM_STATUS_COMPLETE;
     return st;
@@ -238,7 +238,7 @@ aclError aclrtDestroyEvent(aclrtEvent event)
 aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream)
 {
     (void)stream;
-    const aclError st = judge_place("aclrtRecordEvent", event);
+    const aclError st = check_pointer("aclrtRecordEvent", event);
     if (st != ACL_SUCCESS)
         return st;
     struct event *e = event;
@@ -249,9 +249,9 @@ aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream)
 
 aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus *status)
 {
-    aclError st = judge_place("aclrtQueryEventStatus", event);
+    aclError st = check_pointer("aclrtQueryEventStatus", event);
     if (st == ACL_SUCCESS)
-        st = judge_place("aclrtQueryEventStatus", status);
+        st = check_pointer("aclrtQueryEventStatus", status);
     if (st == ACL_SUCCESS)
         *status = ((struct event *)event)->recorded ? ACL_EVENT_RECORDED_STATUS_COMPLETE
                                                     : ACL_EVENT_RECORDED_STATUS_NOT_READY;
@@ -260,13 +260,13 @@ aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus *statu
 
 aclError aclrtSynchronizeEvent(aclrtEvent event)
 {
-    return judge_place("aclrtSynchronizeEvent", event);
+    return check_pointer("aclrtSynchronizeEvent", event);
 }
 
 aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event)
 {
     (void)stream;
-    return judge_place("aclrtStreamWaitEvent", event);
+    return check_pointer("aclrtStreamWaitEvent", event);
 }
 
 aclError aclrtEventElapsedTime(float *ms, aclrtEvent startEvent, aclrtEvent endEvent)
@@ -285,7 +285,7 @@ aclError aclrtEventElapsedTime(float *ms, aclrtEvent startEvent, aclrtEvent endE
 static aclError allocate(const char *call, void **place, size_t bytes)
 {
     const size_t boundary = 512;
-    const aclError st = judge_place(call, place);
+    const aclError st = check_pointer(call, place);
     if (st != ACL_SUCCESS)
         return st;
     *place = NULL;
@@ -337,7 +337,7 @@ aclError aclrtMemcpy(void *dst, size_t destMax, const void *src, size_t count, a
         return syi_aclnn_fail_rt(ACL_ERROR_INVALID_PARAM, "aclrtMemcpy", "dst or src is null");
     if (count > destMax)
         return syi_aclnn_fail_rt(ACL_ERROR_INVALID_PARAM, "aclrtMemcpy", "count is more than destMax");
-    memmove(dst, src, count); /* the two may be one place: host and device are */
+    memmove(dst, src, count); /* source and destination may overlap: host and device memory are the same */
     return ACL_SUCCESS;
 }
 

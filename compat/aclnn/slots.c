@@ -1,9 +1,9 @@
 /*
- * Pairs of weight 0. A routing map may name an expert whose slot holds no row, if its weight is 0: the vendor's packed
- * unpermute counts the slots of a token by its experts, and such a pair adds nothing. Our operators count the slots that
- * hold a row and want as many experts. So they get a map without these pairs.
+ * Pairs of weight 0. A routing map may name an expert whose slot holds no row, if its weight is 0: in the vendor's
+ * packed unpermute a token has one slot per expert of the map, and such a pair adds nothing. Our operators require as
+ * many experts as slots with a row. So they get a map without these pairs.
  */
-#include "door.h"
+#include "internal.h"
 
 #include <string.h>
 
@@ -19,8 +19,8 @@ static bool is_zero(const char *value, size_t bytes)
     return (narrow & 0x7fff) == 0 && (wide & 0x7fffffff) == 0;
 }
 
-/* Takes from `row`, the experts of token t, those of weight 0 whose slot is empty; only if there are more than slots that
-   hold a row. Whether any was. */
+/* Removes from `row`, the experts of token t, those of weight 0 whose slot is empty, if it has more experts than slots
+   with a row. Returns whether any was removed. */
 static bool thin(const aclOpExecutor *e, struct syi_aclnn_slots slots, int64_t t, uint8_t *row)
 {
     const int64_t k = e->n_rows / e->n_tokens;

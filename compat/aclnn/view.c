@@ -1,8 +1,8 @@
 /*
- * Strided views: which of them an operator takes as they are, the others' way through the workspace, and whether two
- * of them share memory.
+ * Strided views: which of them an operator accepts in place, packing of the others, and whether two of them share
+ * memory.
  */
-#include "door.h"
+#include "internal.h"
 
 #include <string.h>
 
@@ -21,7 +21,7 @@ static DLDataType dl_type(aclDataType type)
         return SY_BOOL;
     case ACL_INT32:
         return SY_I32;
-    default: /* ACL_INT64: the rules let nothing else through */
+    default: /* ACL_INT64: the rules accept nothing else */
         return SY_I64;
     }
 }
@@ -48,7 +48,7 @@ size_t syi_aclnn_view_bytes(const struct syi_aclnn_view *view)
     return (size_t)view->shape[0] * (size_t)view->shape[1] * view->elem_bytes;
 }
 
-/* Rows of elements side by side, none over the next: what every operator takes. */
+/* Rows of contiguous elements that do not overlap: accepted by every operator. */
 static bool is_plain(const struct syi_aclnn_view *view)
 {
     const bool one_column = view->rank < 2 || view->shape[1] <= 1;
@@ -76,7 +76,7 @@ const char *syi_aclnn_row(const struct syi_aclnn_view *view, int64_t row)
     return (const char *)view->dl.data + (size_t)(row * elems) * view->elem_bytes;
 }
 
-/* One view's elements to another's, row by row. */
+/* Copies the elements of one view to another, row by row. */
 static void copy(const struct syi_aclnn_view *view, char *dst, const int64_t *dst_strides, const char *src,
                  const int64_t *src_strides)
 {
@@ -105,9 +105,9 @@ void syi_aclnn_unpack(const struct syi_aclnn_view *view, const void *src)
     copy(view, syi_aclnn_view_data(view), view->strides, src, (int64_t[2]){view->shape[1], 1});
 }
 
-/* A view that steps by the longer of its strides beyond all that it reaches by the shorter one meets no element twice.
-   Others may, and for an output that is enough. */
-bool syi_aclnn_meets_itself(const struct syi_aclnn_view *view)
+/* A view whose longer stride exceeds the extent of its shorter one has no element twice. Other views may, which is
+   reason enough to reject an output. */
+bool syi_aclnn_overlaps_itself(const struct syi_aclnn_view *view)
 {
     int64_t n[2], stride[2];
     int steps = 0;
@@ -124,7 +124,7 @@ bool syi_aclnn_meets_itself(const struct syi_aclnn_view *view)
     return stride[small] == 0 || stride[1 - small] <= (n[small] - 1) * stride[small];
 }
 
-/* The bytes from the first element to behind the last. */
+/* The bytes from the first element to the end of the last. */
 struct span {
     uintptr_t begin, end;
 };
@@ -138,13 +138,13 @@ static struct span span_of(const struct syi_aclnn_view *view)
     return (struct span){begin, begin + (size_t)(reach + 1) * view->elem_bytes};
 }
 
-/* The bytes of a row, if elements lie side by side in it; else 0. */
+/* The bytes of a row, if its elements are contiguous; else 0. */
 static uintptr_t row_bytes(const struct syi_aclnn_view *view)
 {
     return view->rank == 2 && view->strides[1] == 1 ? (uintptr_t)view->shape[1] * view->elem_bytes : 0;
 }
 
-/* Rows of one stride, each in columns of its own, as halves of one wider tensor are. */
+/* Rows of the same stride in disjoint columns, as halves of one wider tensor. */
 static bool interleave(const struct syi_aclnn_view *a, const struct syi_aclnn_view *b)
 {
     const uintptr_t stride = (uintptr_t)a->strides[0] * a->elem_bytes;
@@ -157,7 +157,7 @@ static bool interleave(const struct syi_aclnn_view *a, const struct syi_aclnn_vi
     return ahead >= a_bytes && ahead + b_bytes <= stride;
 }
 
-bool syi_aclnn_meet(const struct syi_aclnn_view *a, const struct syi_aclnn_view *b)
+bool syi_aclnn_overlap(const struct syi_aclnn_view *a, const struct syi_aclnn_view *b)
 {
     const struct span x = span_of(a), y = span_of(b);
     return x.begin < y.end && y.begin < x.end && x.begin < x.end && y.begin < y.end && !interleave(a, b);

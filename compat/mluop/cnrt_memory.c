@@ -1,6 +1,6 @@
 /*
- * The runtime's memory. The host is the device, so all of it is the heap's, and a copy is a copy whichever
- * way it goes.
+ * The runtime's memory. The host is the device, so all memory is from the heap, and copies of all directions
+ * are the same.
  */
 #include "objects.h"
 
@@ -9,7 +9,7 @@
 
 enum { CACHE_LINE_BYTES = 64 };
 
-/* Not cleared and not touched: programs allocate gigabytes only to have their size refused. */
+/* Not cleared and not touched: test programs allocate gigabytes only to have their size rejected. */
 static cnrtRet_t allocate(void **ptr, size_t bytes, cnrtRet_t none_left)
 {
     if (ptr == NULL)

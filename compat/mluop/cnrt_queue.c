@@ -1,6 +1,6 @@
 /*
- * The runtime's device, queues and notifiers. Whatever is put into a queue has ended when the call returns,
- * so a queue holds nothing and a notifier is the time at which it was placed.
+ * The runtime's device, queues and notifiers. Work put into a queue has ended when the call returns, so
+ * a queue holds nothing and a notifier is the time at which it was placed.
  */
 #include "objects.h"
 

@@ -1,6 +1,6 @@
 /*
- * Handles: a context of ours and the queue it is said to work on. Calls have ended when they return, so the
- * queue is only kept.
+ * Handles: one of our contexts and a queue. Calls have ended when they return, so the queue is stored and not
+ * used.
  */
 #include "objects.h"
 

@@ -1,6 +1,6 @@
 /*
- * The dispatch family. Each operator lists its tensors with what they have to be, has them judged, and
- * calls ours.
+ * The dispatch family. Each operator lists its tensors with their requirements, has them checked, and calls
+ * ours.
  */
 #include "objects.h"
 
@@ -25,7 +25,7 @@ mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchForward(
     mluOpStatus_t st = syi_mluop_described(handle, o, N, &sizes);
     if (st == MLUOP_STATUS_SUCCESS)
         st = syi_mluop_dense(o, N);
-    /* The vendor wants a slot for every sample, but its document has a call without any slot succeed. */
+    /* The vendor requires a slot for every sample, but documents that a call without any slot succeeds. */
     if (st == MLUOP_STATUS_SUCCESS && slots > 0 && samples > slots)
         st = MLUOP_STATUS_BAD_PARAM;
     if (st == MLUOP_STATUS_SUCCESS)
@@ -71,7 +71,7 @@ mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchBackwardData(
         return st;
     if (grad_input == NULL)
         return MLUOP_STATUS_BAD_PARAM;
-    if (slots == 0) { /* nothing to read: the other pointers are not looked at */
+    if (slots == 0) { /* nothing to read: the other pointers are not checked */
         memset(grad_input, 0, (size_t)grad_input_desc->elements * sizeof(float));
         return MLUOP_STATUS_SUCCESS;
     }
@@ -125,7 +125,7 @@ mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchBackwardGate(
         return st;
     if (grad_gates == NULL)
         return MLUOP_STATUS_BAD_PARAM;
-    if (syi_mluop_any_empty(o, N)) { /* sums of nothing: the other pointers are not looked at */
+    if (syi_mluop_any_empty(o, N)) { /* empty sums: the other pointers are not checked */
         memset(grad_gates, 0, (size_t)samples * sizeof(float));
         return MLUOP_STATUS_SUCCESS;
     }

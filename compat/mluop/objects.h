@@ -1,11 +1,11 @@
 /*
- * What stands behind the vendor's opaque types, and the steps of judging that the operators share. The
- * library is a thin door: descriptors become DLTensors, and the operators are those of switchyard.h.
+ * The structs of the vendor's opaque types, and the checks that the operators share. This library is a thin
+ * layer: descriptors become DLTensors, and the operators are those of switchyard.h.
  */
 #ifndef SWITCHYARD_MLUOP_OBJECTS_H
 #define SWITCHYARD_MLUOP_OBJECTS_H
 
-/* The vendor's names are what this library shows; everything else in it is hidden. */
+/* This library exports the vendor's names; everything else in it is hidden. */
 #pragma GCC visibility push(default)
 #include "mlu_op.h"
 #pragma GCC visibility pop
@@ -15,7 +15,7 @@
 #define SYI_MLUOP_ARCH_370 372                      /* the oldest device these operators run on */
 #define SYI_MLUOP_LARGE_TENSOR UINT64_C(2147483648) /* the first element count that is too large */
 
-/* The first three fields lie where the vendor's struct has them: its argument tests read queue and arch. */
+/* The first three fields have the offsets of the vendor's struct: its argument tests read queue and arch. */
 struct mluOpContext {
     int64_t device;
     cnrtQueue_t queue;
@@ -30,12 +30,12 @@ struct mluOpTensorStruct {
     mluOpPointerMode_t pointer_mode;
     int rank;
     uint64_t elements;
-    int64_t *dims;    /* [rank], here or in memory of its own past MLUOP_DIM_MAX */
-    int64_t *strides; /* [rank], beside dims */
+    int64_t *dims;    /* [rank], in the struct, or allocated for more than MLUOP_DIM_MAX */
+    int64_t *strides; /* [rank], stored as dims */
     int64_t here[2 * MLUOP_DIM_MAX];
 };
 
-/* A tensor of a call, and what it has to be. */
+/* A tensor of a call, and its requirements. */
 struct syi_mluop_operand {
     mluOpTensorDescriptor_t desc;
     const void *data;
@@ -66,10 +66,10 @@ mluOpStatus_t syi_mluop_small(const struct syi_mluop_operand operands[], int n);
 bool syi_mluop_any_empty(const struct syi_mluop_operand operands[], int n);
 bool syi_mluop_any_null(const struct syi_mluop_operand operands[], int n);
 
-/* The tensor of an operand that has passed all of the above; it borrows the sizes of the descriptor. */
+/* The tensor of an operand that has passed all of the above; it points to the sizes of the descriptor. */
 DLTensor syi_mluop_tensor(const struct syi_mluop_operand *operand);
 
-/* What a refusal by the operator is called here. */
+/* The vendor's status for a status of the operator. */
 mluOpStatus_t syi_mluop_status(sy_status status);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Judging the tensors of a call, in the vendor's order. The vendor's three operators order the checks that
- * end in BAD_PARAM differently among themselves; which of them fails first cannot be seen from outside, so
- * they share one order here. Tensor data is never read.
+ * Checks of the tensors of a call, in the vendor's order. The vendor's three operators order the checks that
+ * end in BAD_PARAM differently; the caller cannot observe which of them failed first, so they share one order
+ * here. Tensor data is never read.
  */
 #include "objects.h"
 
@@ -32,7 +32,7 @@ mluOpStatus_t syi_mluop_described(mluOpHandle_t handle, const struct syi_mluop_o
     return MLUOP_STATUS_SUCCESS;
 }
 
-/* A dimension of size 1 may have any stride: nobody steps along it. */
+/* A dimension of size 1 may have any stride. */
 static bool strided(const struct mluOpTensorStruct *d)
 {
     uint64_t dense = 1;

@@ -1,5 +1,5 @@
 /*
- * Tensor descriptors: made, set, taken apart. Everything is judged before a field changes.
+ * Tensor descriptors: creation, setters, destruction. All arguments are checked before a field changes.
  */
 #include "objects.h"
 
@@ -37,7 +37,7 @@ static void free_dims(struct mluOpTensorStruct *desc)
         free(desc->dims);
 }
 
-/* Room for the sizes and strides of so many dimensions; what was there is gone. */
+/* Space for the sizes and strides of so many dimensions; previous contents are lost. */
 static bool make_room(struct mluOpTensorStruct *desc, int rank)
 {
     int64_t *dims = desc->here;
@@ -62,8 +62,8 @@ static bool may_set(const struct mluOpTensorStruct *desc, mluOpTensorLayout_t la
            (rank > 0 || desc->pointer_mode == MLUOP_POINTER_MODE_HOST);
 }
 
-/* Without strides the tensor is dense. The element count wraps, as the vendor's does: negative sizes are
-   the operators' to refuse. */
+/* Without strides the tensor is dense. The element count wraps, as the vendor's does: the operators reject
+   negative sizes. */
 static mluOpStatus_t set(struct mluOpTensorStruct *desc, mluOpTensorLayout_t layout, mluOpDataType_t dtype,
                          int rank, struct numbers sizes, const struct numbers *strides)
 {
@@ -174,7 +174,7 @@ mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptorPointerMode(mluOpTensorDescr
     return MLUOP_STATUS_SUCCESS;
 }
 
-/* Whether there are places for so many descriptors, or descriptors in all of them. */
+/* Whether the array exists and, for existing descriptors, whether none of them is NULL. */
 static bool is_group(mluOpTensorDescriptor_t *const group_desc[], int desc_num, bool filled)
 {
     if (group_desc == NULL || desc_num <= 0)

@@ -1,10 +1,10 @@
 /*
- * Tensor descriptors: asked.
+ * Tensor descriptors: getters.
  */
 #include "objects.h"
 
-static void tell(const struct mluOpTensorStruct *desc, mluOpTensorLayout_t *layout, mluOpDataType_t *dtype,
-                 int *rank)
+static void get_common(const struct mluOpTensorStruct *desc, mluOpTensorLayout_t *layout,
+                       mluOpDataType_t *dtype, int *rank)
 {
     if (layout != NULL)
         *layout = desc->layout;
@@ -20,7 +20,7 @@ mluOpStatus_t MLUOP_WIN_API mluOpGetTensorDescriptor(mluOpTensorDescriptor_t des
 {
     if (desc == NULL)
         return MLUOP_STATUS_BAD_PARAM;
-    tell(desc, layout, dtype, dimNb);
+    get_common(desc, layout, dtype, dimNb);
     for (int i = 0; dimSize != NULL && i < desc->rank; i++)
         dimSize[i] = (int)desc->dims[i];
     return MLUOP_STATUS_SUCCESS;
@@ -32,7 +32,7 @@ mluOpStatus_t MLUOP_WIN_API mluOpGetTensorDescriptor_v2(mluOpTensorDescriptor_t 
 {
     if (desc == NULL)
         return MLUOP_STATUS_BAD_PARAM;
-    tell(desc, layout, dtype, dimNb);
+    get_common(desc, layout, dtype, dimNb);
     for (int i = 0; dimSize != NULL && i < desc->rank; i++)
         dimSize[i] = desc->dims[i];
     return MLUOP_STATUS_SUCCESS;
@@ -45,7 +45,7 @@ mluOpStatus_t MLUOP_WIN_API mluOpGetTensorDescriptorEx(mluOpTensorDescriptor_t d
     if (desc == NULL || layout == NULL || dtype == NULL || dimNb == NULL || dimSize == NULL ||
         dimStride == NULL)
         return MLUOP_STATUS_BAD_PARAM;
-    tell(desc, layout, dtype, dimNb);
+    get_common(desc, layout, dtype, dimNb);
     for (int i = 0; i < desc->rank; i++) {
         dimSize[i] = (int)desc->dims[i];
         dimStride[i] = (int)desc->strides[i];
@@ -60,7 +60,7 @@ mluOpStatus_t MLUOP_WIN_API mluOpGetTensorDescriptorEx_v2(mluOpTensorDescriptor_
     if (desc == NULL || layout == NULL || dtype == NULL || dimNb == NULL || dimSize == NULL ||
         dimStride == NULL)
         return MLUOP_STATUS_BAD_PARAM;
-    tell(desc, layout, dtype, dimNb);
+    get_common(desc, layout, dtype, dimNb);
     for (int i = 0; i < desc->rank; i++) {
         dimSize[i] = desc->dims[i];
         dimStride[i] = desc->strides[i];

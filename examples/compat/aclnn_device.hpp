@@ -1,5 +1,5 @@
-// What every program of this folder does around its call: a device and a stream, tensors that own their device memory,
-// and the two phases. Written the way programs for Ascend are, in C++11 and with acl alone.
+// Shared by the programs of this folder: a device and a stream, tensors that own their device memory, and the two
+// phases of a call. Written as programs for Ascend are, in C++11 and with acl only.
 #ifndef EXAMPLES_COMPAT_ACLNN_DEVICE_HPP
 #define EXAMPLES_COMPAT_ACLNN_DEVICE_HPP
 

@@ -1,4 +1,4 @@
-// Four tokens to two experts each, with aclnnMoeTokenPermuteWithRoutingMap. The same call in our own terms is
+// Four tokens to two experts each, with aclnnMoeTokenPermuteWithRoutingMap. The same call of our own API is
 // examples/permute.c; the bytes are the same.
 #include "aclnnop/aclnn_moe_token_permute_with_routing_map.h"
 #include "aclnn_device.hpp"

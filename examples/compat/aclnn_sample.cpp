@@ -1,4 +1,4 @@
-// Three rows of logits, each with another mixture of top-k, top-p and noise, with aclnnTopKTopPSample.
+// Three rows of logits, each with a different combination of top-k, top-p and noise, with aclnnTopKTopPSample.
 #include "aclnnop/aclnn_top_k_top_p_sample.h"
 #include "aclnn_device.hpp"
 

@@ -1,4 +1,4 @@
-// The candidates that top-k, top-p and min-p leave of one row, in order, with aclnnTopKTopPSampleV2; then a draw among
+// The candidates of one row after top-k, top-p and min-p, in order, with aclnnTopKTopPSampleV2; then a draw among
 // them.
 #include "aclnnop/aclnn_top_k_top_p_sample_v2.h"
 #include "aclnn_device.hpp"

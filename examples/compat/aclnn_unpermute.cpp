@@ -1,4 +1,4 @@
-// Eight rows back to their four tokens, weighted, with aclnnMoeTokenUnpermuteWithRoutingMap; and what it keeps for the
+// Eight rows back to their four tokens, weighted, with aclnnMoeTokenUnpermuteWithRoutingMap; and its outputs for the
 // backward pass.
 #include "aclnnop/aclnn_moe_token_unpermute_with_routing_map.h"
 #include "aclnn_device.hpp"

@@ -6,7 +6,7 @@ int main()
 {
     Device device;
     Tensor<float> gradTokens(ACL_FLOAT, {4, 2}, {1, 0, 0, 1, 1, 1, 2, -1});
-    Tensor<int32_t> outIndex(ACL_INT32, {8}, {0, 5, 3, 6, 1, 4, 2, 7}); // as the forward call left them
+    Tensor<int32_t> outIndex(ACL_INT32, {8}, {0, 5, 3, 6, 1, 4, 2, 7}); // as the forward call returned them
     Tensor<int32_t> tokenId(ACL_INT32, {8}, {0, 0, 1, 1, 2, 2, 3, 3});
     Tensor<uint8_t> map(ACL_BOOL, {4, 3}, {1, 0, 1, 0, 1, 1, 1, 1, 0, 1, 0, 1});
     Tensor<float> rows(ACL_FLOAT, {8, 2}, {1, 1, 2, -1, 3, -3, 4, -5, 5, -7, 6, -9, 7, -11, 8, -13});

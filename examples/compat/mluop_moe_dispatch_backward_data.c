@@ -1,7 +1,7 @@
 /*
- * A program as one writes it for Cambricon MLU-OPS: the gradient of what was dispatched comes back to the
- * tokens, each times its gate. Two of the tokens were put into the same slot and both get its gradient; the
- * last one was dropped, and gets zeros.
+ * A program in the style of Cambricon MLU-OPS: the gradients of the slots return to their tokens, each times
+ * its gate. Two of the tokens share a slot and both get its gradient; the last one was dropped, and gets
+ * zeros.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ int main(void)
     MLUOP_CHECK(mluOpCreate(&handle));
     MLUOP_CHECK(mluOpSetQueue(handle, queue));
 
-    /* All descriptors at once; the sizes stand one after the other. */
+    /* All descriptors at once; the sizes follow each other. */
     mluOpTensorDescriptor_t desc[TENSORS];
     mluOpTensorDescriptor_t *group[TENSORS] = {&desc[GATES], &desc[INDICES], &desc[LOCATIONS],
                                                &desc[DISPATCH], &desc[GRAD_INPUT]};

@@ -1,6 +1,6 @@
 /*
- * A program as one writes it for Cambricon MLU-OPS: the gradient of the gates, which is the dot product of
- * each token with the gradient in its slot. The workspace is asked for first; here it has no bytes.
+ * A program in the style of Cambricon MLU-OPS: the gradient of the gates, which is the dot product of each
+ * token with the gradient in its slot. The size of the workspace is queried first; here it is 0.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /*
- * A program as one writes it for Cambricon MLU-OPS: four tokens are scaled by their gates and put into the
- * slots of two experts. It knows nothing of Switchyard but the library it is linked with.
+ * A program in the style of Cambricon MLU-OPS: four tokens are scaled by their gates and written to the slots
+ * of two experts. It uses only the vendor's API and is linked with Switchyard's library.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@ indices = pypto.from_numpy(np.array([[0, 4, 3]], np.int32), "topk_indices")
 block_table = pypto.from_numpy(np.array([[0, 2, 1]], np.int32), "page_table")
 
 pypto.set_vec_tile_shapes(32, 64)
-live = pypto.view(indices, [1, 3], [0, 0], valid_shape=[1, 2])  # of three indices two count
+live = pypto.view(indices, [1, 3], [0, 0], valid_shape=[1, 2])  # two of three indices are valid
 
 for name, chosen in (("all", indices), ("two", live)):
     out = pypto.experimental.gather_in_ub(param, chosen, block_table, block_size, -2)

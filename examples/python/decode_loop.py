@@ -2,8 +2,9 @@
 # # A tiny MoE decode loop
 #
 # Eight sequences grow token by token through a model of one layer: attention over a paged KV cache, then a mixture of
-# experts, then a draw. The weights are random, so the text is nonsense; where every row goes is not. NumPy does the
-# arithmetic, Switchyard moves and picks the tokens. Run the file, or its cells in an editor that knows `# %%`.
+# experts, then a draw. The weights are random, so the text has no meaning; the movement of rows is that of a real
+# model. NumPy does the arithmetic, Switchyard moves and picks the tokens. Run the file, or its cells in an editor that
+# supports `# %%`.
 
 # %%
 from __future__ import annotations
@@ -38,9 +39,9 @@ def normalize(x: np.ndarray) -> np.ndarray:
 # %% [markdown]
 # ## The mixture of experts
 #
-# `moe_route` picks two experts per token and weighs them. `moe_permute` brings the rows of each expert together, so
-# that an expert is two plain matrix products over a slice. `moe_unpermute` brings the rows back and adds them up by
-# weight.
+# `moe_route` picks two experts per token and computes their weights. `moe_permute` groups the rows by expert, so that
+# an expert is two plain matrix products over a slice. `moe_unpermute` returns the rows to their tokens and adds them up
+# by weight.
 
 
 # %%
@@ -55,7 +56,7 @@ def experts(x: np.ndarray, routed: switchyard.MoeRoute[np.ndarray]) -> np.ndarra
 
 
 # %% [markdown]
-# The same layer by its formula, every expert on every token, to see that no row was lost or mixed up.
+# The same layer by its formula, every expert on every token, to check that no row was lost or exchanged.
 
 # %%
 x = normalize(embedding[:SEQUENCES])
@@ -64,10 +65,10 @@ every = np.stack([np.maximum(x @ up[e], 0) @ down[e] for e in range(EXPERTS)])
 assert np.allclose(experts(x, routed), np.einsum("te,eth->th", routed.probs, every), atol=1e-5)
 
 # %% [markdown]
-# ## The past, in a paged cache
+# ## Keys and values in a paged cache
 #
-# Keys and values of all sequences share one pool of blocks, in no particular order: `block_table` says which blocks a
-# sequence owns. `kv_slots` tells the row of the new token, `kv_scatter` writes it, and `kv_gather` collects the past of
+# Keys and values of all sequences share one pool of blocks, in no particular order: `block_table` lists the blocks of a
+# sequence. `kv_slots` gives the row of the new token, `kv_scatter` writes it, and `kv_gather` collects the past rows of
 # every sequence, keys and values at once.
 
 # %%
@@ -113,7 +114,7 @@ assert (load.sum(1) == SEQUENCES * CHOICES).all()
 print(f"{SEQUENCES} sequences, {STEPS} steps; visits of each expert: {' '.join(map(str, load.sum(0)))}")
 
 # %% [markdown]
-# ## Who was routed where
+# ## The routing
 #
 # Left, how many tokens each expert had at every step: an even load would be one colour. Right, the first choice of
 # every sequence, step by step.

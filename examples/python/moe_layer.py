@@ -12,10 +12,10 @@ import switchyard.torch as st
 
 
 class MoELayer(nn.Module):
-    """Each token goes through k of several feed-forward experts, and gets the weighted sum of what they say.
+    """Each token goes through k of several feed-forward experts, and gets the weighted sum of their results.
 
-    Without a capacity every expert sees all tokens that chose it. Their number is known only when they have chosen, so
-    the experts are called one after the other, and a compiled graph breaks there. With a capacity every expert has that
+    Without a capacity every expert gets all tokens that chose it. Their number is known only after routing, so the
+    experts are called one after the other, and a compiled graph breaks there. With a capacity every expert has that
     many rows, zero where it has fewer tokens; later tokens of a full expert are dropped. Shapes are fixed then: the
     experts are one batched product, and the layer compiles as a whole.
     """
@@ -30,7 +30,7 @@ class MoELayer(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """[T, width] to [T, width]."""
         logits = self.router(tokens)
-        # Who is chosen has no gradient. What a choice weighs does, so it is computed here and not taken from moe_route.
+        # The choice of experts has no gradient. Their weights have one, so they are computed here in torch.
         routing_map = st.moe_route(logits.detach(), k=self.k).routing_map
         probs = torch.where(routing_map, logits.softmax(-1), 0)
         return (
@@ -42,20 +42,20 @@ class MoELayer(nn.Module):
     def _packed(self, tokens: Tensor, routing_map: Tensor, probs: Tensor) -> Tensor:
         rows = st.moe_permute(tokens, routing_map, num_out_tokens=tokens.shape[0] * self.k)
         parts = rows.permuted_tokens.split(rows.expert_counts.tolist())
-        said = [(part @ self.up[e]).relu() @ self.down[e] for e, part in enumerate(parts)]
-        return st.moe_unpermute(torch.cat(said), rows.sorted_indices, routing_map, probs)
+        results = [(part @ self.up[e]).relu() @ self.down[e] for e, part in enumerate(parts)]
+        return st.moe_unpermute(torch.cat(results), rows.sorted_indices, routing_map, probs)
 
     def _fixed(self, tokens: Tensor, routing_map: Tensor, probs: Tensor, capacity: int) -> Tensor:
         experts, width, _ = self.up.shape
         mode = {"drop_and_pad": True, "zero_pad": True}
         rows = st.moe_permute(tokens, routing_map, num_out_tokens=experts * capacity, **mode)
         batched = rows.permuted_tokens.view(experts, capacity, width)
-        said = torch.bmm(torch.bmm(batched, self.up).relu(), self.down).view(-1, width)
-        return st.moe_unpermute(said, rows.sorted_indices, routing_map, probs, **mode)
+        results = torch.bmm(torch.bmm(batched, self.up).relu(), self.down).view(-1, width)
+        return st.moe_unpermute(results, rows.sorted_indices, routing_map, probs, **mode)
 
 
 def toy_batch(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Points, and for each a linear function of it; which one, its sector says. Made for experts."""
+    """Points, and for each a linear function of it, chosen by its sector: a task that suits experts."""
     points = torch.randn((count, 2), generator=generator)
     slopes = torch.tensor([[3.0, 0.0], [0.0, -2.0], [-1.0, 2.0], [1.0, 1.0]])
     sector = (points[:, 0] > 0).long() + 2 * (points[:, 1] > 0).long()
@@ -73,8 +73,8 @@ def train(model: nn.Module, steps: int, seed: int = 0) -> list[float]:
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     losses = []
     for _ in range(steps):
-        points, wanted = toy_batch(64, generator)
-        loss = (model(points) - wanted).square().mean()
+        points, expected = toy_batch(64, generator)
+        loss = (model(points) - expected).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

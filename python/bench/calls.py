@@ -1,8 +1,8 @@
-"""What a call from Python costs beyond the same call from C: `calls.py [ROUNDS [WORD]]`, WORD in the operator's name.
+"""The cost of a call from Python beyond the same call from C: `calls.py [ROUNDS [WORD]]`, WORD in the operator's name.
 
-Small arrays, so that the work itself is short. The C call is timed in a loop in C (repeat.c), on the very arrays that
-the Python call was seen to pass. All ways of one operator take turns, a few milliseconds each; a figure is the median
-of the turns, in nanoseconds per call.
+Arrays are small, so that the work itself is short. The C call is timed in a loop in C (repeat.c), on the arrays that
+the Python call passed. The variants of one operator alternate, a few milliseconds each; a figure is the median over the
+rounds, in nanoseconds per call.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ CALLS = {
 
 
 def arrays() -> dict[str, Any]:
-    """What the calls are given."""
+    """The arguments of the calls."""
     draw = np.random.default_rng(1)
     tokens = draw.standard_normal((TOKENS, WIDTH)).astype(np.float32)
     logits = draw.standard_normal((TOKENS, EXPERTS)).astype(np.float32)
@@ -105,7 +105,7 @@ def arrays() -> dict[str, Any]:
 
 
 def libraries() -> Iterator[tuple[str, Callable[[Any], Any], Any]]:
-    """Rows of the table: whose arrays, how they are made, and the module whose functions are called."""
+    """Rows of the table: the array library, how its arrays are made, and the module whose functions are called."""
     yield "numpy", lambda array: array, switchyard
     try:
         import torch
@@ -116,7 +116,7 @@ def libraries() -> Iterator[tuple[str, Callable[[Any], Any], Any]]:
 
 
 class Seen:
-    """Stands in for the binding's function of an operator once, to see the values of a call."""
+    """Replaces the binding's function of an operator once, to record the values of a call."""
 
     def __init__(self, operator: Any) -> None:
         self.operator, self.run, self.values = operator, operator._run, ()
@@ -135,13 +135,13 @@ class Seen:
 
 
 def turn(text: str, names: dict[str, Any]) -> Callable[[], float]:
-    """Nanoseconds of a call, when called. The garbage collector rests meanwhile."""
+    """Nanoseconds of a call, when called. The garbage collector is off meanwhile."""
     timer = timeit.Timer(text, timer=time.perf_counter_ns, globals=names)
     return lambda: timer.timeit(TURN) / TURN
 
 
 def time_case(case: str, given: dict[str, Any], module: Any, repeat: Any, rounds: int) -> list[float]:
-    """Nanoseconds of the C call, the binding's function alone, the call without out= and, where it has one, with it."""
+    """Nanoseconds of the C call, of the binding's function, of the call without out= and, if it has one, with out=."""
     name = case.partition(",")[0]
     operator: Any = sys.modules[f"switchyard.ops.{name}"].__dict__["operator"]
     names, call = {**vars(module), **given}, f"{name}({CALLS[case]}"

@@ -1,6 +1,6 @@
 /*
- * The other side of calls.py: an operator called again and again from C, with the very arrays of the Python call.
- * It is the binding with one function more, and no part of the package.
+ * The C part of calls.py: calls an operator repeatedly from C, with the arrays of the Python call. It is the binding
+ * with one more function, and no part of the package.
  */
 #include <string.h>
 #include <time.h>

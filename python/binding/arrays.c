@@ -1,6 +1,6 @@
 /*
- * Tensors that Python cannot make for us: a view of an array whose library does not speak DLPack about it (read-only
- * arrays and number types of others in NumPy), and fresh memory for libraries that only take tensors over.
+ * Tensors that the array libraries cannot provide: a view of an array that NumPy does not export through DLPack
+ * (read-only, or of a type of ml_dtypes), and new memory for libraries that can only import tensors.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +71,7 @@ static bool all_integers(const TVMFFIAny *values, int32_t n)
     return true;
 }
 
-/* view(address, type, shape..., strides...) -> tensor over memory that somebody else keeps; strides in elements */
+/* view(address, type, shape..., strides...) -> tensor over memory that the caller keeps alive; strides in elements */
 EXPORT int __tvm_ffi_view(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
 int __tvm_ffi_view(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {
@@ -84,7 +84,7 @@ int __tvm_ffi_view(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *re
         return -1;
     for (int32_t i = 0; i < rank; i++)
         holder->strides[i] = values[2 + rank + i].v_int64;
-    holder->managed.dl_tensor.data = (void *)(uintptr_t)values[0].v_int64; /* an address, as NumPy tells it */
+    holder->managed.dl_tensor.data = (void *)(uintptr_t)values[0].v_int64; /* an address, from NumPy */
     holder->managed.deleter = drop_view;
     return give_away(holder, result);
 }
@@ -144,7 +144,7 @@ int __tvm_ffi_zeros(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *r
     return allocate(values, n, true, result);
 }
 
-/* clear(tensor) -> None; the bytes of a compact tensor in the memory of the CPU become zero */
+/* clear(tensor) -> None; sets the bytes of a compact tensor in CPU memory to zero */
 EXPORT int __tvm_ffi_clear(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
 int __tvm_ffi_clear(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {

@@ -1,9 +1,9 @@
 /*
  * The Python binding: operators as functions of tvm-ffi's C calling convention, over the public header alone.
  *
- * A call from Python is a list of values: tensors, numbers, None. A table says which field of the operator's argument
- * struct each of them is; the operator's own status comes back as a number, 0 for success. Nothing is judged here but
- * the kind of a value: everything else is the operator's to refuse, in its own words.
+ * A call from Python is a list of values: tensors, numbers, None. A table maps each to a field of the operator's
+ * argument struct; the operator's status is returned as a number, 0 for success. Only the kind of a value is checked
+ * here; the operator validates everything else.
  */
 #ifndef SWITCHYARD_BINDING_H
 #define SWITCHYARD_BINDING_H
@@ -31,7 +31,7 @@ enum syp_kind {
     SYP_F32,
     SYP_F64,
     SYP_FORMAT, /* const sy_kv_format *; its name, or None */
-    SYP_HANDLE  /* a pointer that this module gave away; None: NULL */
+    SYP_HANDLE  /* a pointer that this module returned before; None: NULL */
 };
 
 struct syp_field {
@@ -41,28 +41,18 @@ struct syp_field {
     const sy_field_info *info; /* NULL: none */
 };
 
-/* A number in the place of a tensor. */
-struct syp_number {
-    DLTensor tensor;
-    int64_t extent; /* 1: its shape and its stride */
-    union {
-        int64_t integer;
-        float real;
-    } value;
-};
-
-enum { SYP_MAX_NUMBERS = 8 }; /* fields of one operator that a number may be given for */
+enum { SYP_MAX_NUMBERS = 8 }; /* fields of one operator that accept a number */
 
 /* What the pointers of an argument struct point to, for as long as the call lasts. */
 struct syp_storage {
     sy_kv_format format;
-    struct syp_number numbers[SYP_MAX_NUMBERS];
+    sy_view numbers[SYP_MAX_NUMBERS]; /* in the place of tensors */
     size_t n_numbers;
     DLTensor *tensors; /* of the fields that hold one per device */
     size_t n_tensors;
 };
 
-/* The tensor of a value; NULL for None and for what is no tensor. */
+/* The tensor of a value; NULL for None and for values of other kinds. */
 const DLTensor *syp_tensor(const TVMFFIAny *value);
 
 /* The characters of a string; {NULL, 0} for other values, and for a string with a NUL inside, which the library would
@@ -85,7 +75,7 @@ int syp_raise(const char *kind, const char *message);
 
 enum { SYP_ARGS_BYTES = 1024 };
 
-/* Room for the argument struct of any operator. */
+/* Space for the argument struct of any operator. */
 union syp_args {
     max_align_t align;
     unsigned char bytes[SYP_ARGS_BYTES];
@@ -109,17 +99,17 @@ const struct syp_operator *syp_find_operator(TVMFFIByteArray name);
 
 /* ---- Contexts (context.c) -------------------------------------------------------------------------------------- */
 
-/* The context of this thread, made when it is first asked for; NULL after syp_raise when that fails. */
+/* The context of this thread, created at the first call; NULL after syp_raise when that fails. */
 sy_ctx *syp_context(void);
 
-/* A context of its own, for the caller to destroy, and the generation of the settings it has; NULL after syp_raise. */
+/* A new context, which the caller destroys, and the generation of its settings; NULL after syp_raise. */
 sy_ctx *syp_new_context(unsigned *generation);
 
-/* What the last failed call of a context left there: "error", "argument", "code", "batch", "position", "value" or
+/* A property of the last failed call of a context: "error", "argument", "code", "batch", "position", "value" or
    "limit"; and of the context itself "isa" and "threads". */
 int syp_last(const sy_ctx *ctx, TVMFFIByteArray what, TVMFFIAny *result);
 
-/* Threads (0: the default) and kernel table (no text: the best) of every context from now on; false: no such thing. */
+/* Threads (0: the default) and kernel table (no text: the best) of every context from now on; false: not available. */
 bool syp_configure(int64_t threads, TVMFFIByteArray isa);
 
 #endif

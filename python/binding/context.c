@@ -1,8 +1,8 @@
 /*
- * One context per thread, made at its first call and destroyed when it ends. A context serves one thread at a time, and
- * Python calls from any number of them.
+ * One context per thread, created at its first call and destroyed when it ends: a context serves one thread at a time,
+ * and Python calls from any number of threads.
  *
- * Threads and kernel table are settings of the process: a thread takes them over at its next call.
+ * Threads and kernel table are settings of the process: a thread applies them at its next call.
  */
 #include <limits.h>
 #include <pthread.h>
@@ -23,7 +23,7 @@ static pthread_key_t key;
 static pthread_mutex_t settings_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_uint settings_generation;
 static int settings_threads;
-static const char *settings_isa; /* a name of sy_isa_name, which lives for ever; NULL: the best */
+static const char *settings_isa; /* a name from sy_isa_name, a constant; NULL: the best */
 
 static void forget(void *data)
 {

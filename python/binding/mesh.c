@@ -1,6 +1,6 @@
 /*
- * Meshes: the operators that exchange, their requests and routings. A mesh is a pointer that Python holds and gives back
- * once, to mesh_free. Calls on one mesh come one at a time: Python sees to that.
+ * Meshes: the operators that exchange, their requests and routings. A mesh is a pointer that Python holds and passes to
+ * mesh_free once. Python makes calls on one mesh one at a time.
  */
 #include "mesh.h"
 
@@ -16,7 +16,7 @@ static bool is(TVMFFIByteArray text, const char *word)
     return strlen(word) == text.size && memcmp(word, text.data, text.size) == 0;
 }
 
-/* Of the two that exchange. */
+/* The two operators that exchange. */
 static const struct syp_operator *find_operator(TVMFFIByteArray name)
 {
     const struct syp_operator *op = syp_find_operator(name);
@@ -30,7 +30,7 @@ static bool combines(const struct syp_operator *op)
 
 /* ---- Values ----------------------------------------------------------------------------------------------------- */
 
-/* The mesh a call begins with; NULL after syp_raise. */
+/* The mesh, the first value of a call; NULL after syp_raise. */
 static struct syp_mesh *mesh_of(const TVMFFIAny *values, int32_t n)
 {
     if (n > 0 && values[0].type_index == kTVMFFIOpaquePtr && values[0].v_ptr != NULL)
@@ -77,8 +77,7 @@ static int32_t take_values(struct syp_mesh *mesh, const struct syp_operator *op,
     return at;
 }
 
-/* The values behind the mesh as arguments; false when *result says which of them is of no kind the operator could
-   take. */
+/* The values after the mesh as arguments; false when one, named by *result, is of a kind the operator does not take. */
 static bool prepare(struct syp_mesh *mesh, const struct syp_operator *op, union syp_args *args,
                     const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {
@@ -90,8 +89,8 @@ static bool prepare(struct syp_mesh *mesh, const struct syp_operator *op, union 
 
 /* ---- Operators -------------------------------------------------------------------------------------------------- */
 
-/* start(mesh, values...) -> 0, why nothing could begin, or -1 - i when value i is of no kind the operator could take; the
-   request is then what mesh_tell calls "request" */
+/* start(mesh, values...) -> 0, the status of a failure, or -1 - i when value i is of a kind the operator does not take;
+   mesh_tell(mesh, "request") then returns the request */
 static int start(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {
     const struct syp_operator *op = self;
@@ -107,8 +106,8 @@ static int start(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *resu
     return 0;
 }
 
-/* query(mesh, values...) -> the same of a query, for which inputs and numbers may be all that is given; the answer is
-   then what mesh_tell calls "rows" and "slots" */
+/* query(mesh, values...) -> the same for a query, for which outputs may be omitted; mesh_tell(mesh, "rows") and
+   mesh_tell(mesh, "slots") then return its results */
 static int query(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {
     const struct syp_operator *op = self;
@@ -146,7 +145,7 @@ static void return_pointer(TVMFFIAny *result, void *pointer)
     result->v_ptr = pointer;
 }
 
-/* mesh_new(devices of this process) -> a mesh that is to be opened */
+/* mesh_new(devices of this process) -> a mesh, to be opened next */
 EXPORT int __tvm_ffi_mesh_new(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
 int __tvm_ffi_mesh_new(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {
@@ -172,7 +171,7 @@ int __tvm_ffi_mesh_new(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny
     return 0;
 }
 
-/* mesh_open(mesh, rows, cols, max_inflight) -> status; all devices are in this process then */
+/* mesh_open(mesh, rows, cols, max_inflight) -> status; for a mesh with all devices in this process */
 EXPORT int __tvm_ffi_mesh_open(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
 int __tvm_ffi_mesh_open(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {
@@ -194,7 +193,7 @@ int __tvm_ffi_mesh_open(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAn
     return 0;
 }
 
-/* mesh_free(mesh): waits for what is open; the pointer and all it gave away are no more */
+/* mesh_free(mesh): waits for open requests; frees the mesh, its requests and its routings */
 EXPORT int __tvm_ffi_mesh_free(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
 int __tvm_ffi_mesh_free(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {
@@ -257,7 +256,7 @@ int __tvm_ffi_mesh_alloc(void *self, const TVMFFIAny *values, int32_t n, TVMFFIA
     return 0;
 }
 
-/* mesh_reject(mesh, status, sentence) -> the status that all processes return for the call which this one cannot make;
+/* mesh_reject(mesh, status, sentence) -> the status that all processes return for a call that this one cannot make;
    collective */
 EXPORT int __tvm_ffi_mesh_reject(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
 int __tvm_ffi_mesh_reject(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
@@ -289,7 +288,7 @@ static bool take_request(const TVMFFIAny *values, int32_t n, sy_request **reques
     return true;
 }
 
-/* request_test(mesh, request, phase) -> its status, or -1 when it has not come there yet */
+/* request_test(mesh, request, phase) -> its status, or -1 when it has not reached the phase */
 EXPORT int __tvm_ffi_request_test(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
 int __tvm_ffi_request_test(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {
@@ -330,7 +329,7 @@ int __tvm_ffi_request_free(void *self, const TVMFFIAny *values, int32_t n, TVMFF
     return 0;
 }
 
-/* routing_new(mesh) -> routing, or its status where that could not be made */
+/* routing_new(mesh) -> routing, or the status of the failure */
 EXPORT int __tvm_ffi_routing_new(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
 int __tvm_ffi_routing_new(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {

@@ -1,7 +1,7 @@
 /*
- * What a mesh of Python owns: a context, a comm, the routings made for it. Two modules know it: binding.so, which drives
- * it, and binding_mpi.so, which is loaded by those who ask for it and opens the comm. A mesh passes between them, and
- * through Python, as a plain pointer.
+ * What a mesh of Python owns: a context, a comm, its routings. Two modules use it: binding.so, which runs it, and
+ * binding_mpi.so, which is loaded on demand and opens the comm. A mesh is passed between them, and through Python, as a
+ * plain pointer.
  */
 #ifndef SWITCHYARD_BINDING_MESH_H
 #define SWITCHYARD_BINDING_MESH_H
@@ -16,9 +16,9 @@ struct syp_mesh {
     sy_routing **routings;
     size_t n_routings;
     int shards;                  /* devices in this process */
-    DLTensor *tensors;           /* those of a call, side by side as the library wants them */
+    DLTensor *tensors;           /* those of a call, in one array as the library expects them */
     sy_request *started;         /* by the last start */
-    sy_query query;              /* answer to the last query */
+    sy_query query;              /* result of the last query */
     char sentence[SYP_SENTENCE]; /* of an opening that failed, or of a call that Python rejects */
 };
 

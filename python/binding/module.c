@@ -1,6 +1,6 @@
 /*
- * What Python sees of the binding. tvm-ffi finds a function by its symbol, __tvm_ffi_ and the name; operators come from
- * `operator` and `query`, which make a function of a row of the table.
+ * The functions that Python calls. tvm-ffi finds a function by its symbol, __tvm_ffi_ and the name; `operator` and
+ * `query` return the function of an operator.
  */
 #include <stdio.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static const struct syp_field plane_fields[PLANE_VALUES] = {
     {"scale", SYP_TENSOR, offsetof(sy_kv_plane, scale), NULL},
 };
 
-/* The values behind the fields are planes, four each. Returns how many values were taken. */
+/* The values after the fields are planes, four values each. Returns how many values were read. */
 static int32_t take_planes(const struct syp_operator *op, union syp_args *args, const TVMFFIAny *values,
                            int32_t n, struct planes *room)
 {
@@ -61,9 +61,9 @@ static int32_t take_values(const struct syp_operator *op, union syp_args *args, 
     return i < n ? i + take_planes(op, args, values + i, n - i, room) : n;
 }
 
-/* Runs an operator, or only judges inputs and numbers, which may then be all that is given. The result is 0, its status,
-   or -1 - i when value i is absent or of no kind it could take. */
-static int run(const struct syp_operator *op, bool judge_only, const TVMFFIAny *values, int32_t n,
+/* Runs an operator, or only its query, for which outputs may be omitted. The result is 0, its status, or -1 - i when
+   value i is absent or of a kind the operator does not take. */
+static int run(const struct syp_operator *op, bool check_only, const TVMFFIAny *values, int32_t n,
                TVMFFIAny *result)
 {
     union syp_args args;
@@ -74,7 +74,7 @@ static int run(const struct syp_operator *op, bool judge_only, const TVMFFIAny *
     memset(&args, 0, op->info->args_bytes);
     const int32_t taken = take_values(op, &args, values, n, &storage, &room);
     if (taken < n ||
-        (!judge_only && n < op->n_fields)) { /* an output that is not wanted is None, not absent */
+        (!check_only && n < op->n_fields)) { /* an output that is not wanted is None, not absent */
         syp_return_int(result, -1 - taken);
         return 0;
     }
@@ -82,7 +82,7 @@ static int run(const struct syp_operator *op, bool judge_only, const TVMFFIAny *
     if (ctx == NULL)
         return -1;
     const size_t bytes = op->info->args_bytes;
-    syp_return_int(result, judge_only ? sy_call_query(ctx, op->info, &args, bytes, &query)
+    syp_return_int(result, check_only ? sy_call_query(ctx, op->info, &args, bytes, &query)
                                       : sy_call(ctx, op->info, &args, bytes));
     return 0;
 }
@@ -176,7 +176,7 @@ int __tvm_ffi_last_integer(void *self, const TVMFFIAny *values, int32_t n, TVMFF
 
 /* ---- Context --------------------------------------------------------------------------------------------------- */
 
-/* configure(threads, isa or None) -> whether there is such a thing */
+/* configure(threads, isa or None) -> whether these are available */
 EXPORT int __tvm_ffi_configure(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
 int __tvm_ffi_configure(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {
@@ -223,7 +223,7 @@ int syp_last(const sy_ctx *ctx, TVMFFIByteArray what, TVMFFIAny *result)
     }
 }
 
-/* last(what) -> of the last failed call of this thread, see syp_last */
+/* last(what) -> a property of the last failed call of this thread, see syp_last */
 EXPORT int __tvm_ffi_last(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
 int __tvm_ffi_last(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {

@@ -10,7 +10,7 @@ static struct syp_operator operators[MOST_OPERATORS]; /* written once, by make_a
 
 static enum syp_kind tensor_kind(const sy_op_info *info, const sy_field_info *field)
 {
-    if (field->flags & SY_FIELD_PER_ROW) /* one number may stand for all rows */
+    if (field->flags & SY_FIELD_PER_ROW) /* one number may be given for all rows */
         return field->types & 1u << SY_TYPE_F32 ? SYP_REALS : SYP_INTEGERS;
     return info->mesh && !(field->flags & SY_FIELD_SHARED) ? SYP_TENSORS : SYP_TENSOR;
 }

@@ -34,7 +34,7 @@ static bool is_integer(const TVMFFIAny *value)
 static bool set_integer(void *to, enum syp_kind kind, const TVMFFIAny *value)
 {
     const int64_t v = value->v_int64;
-    if (kind == SYP_U64 && value->type_index == kTVMFFIInt) { /* negative ones are the upper half */
+    if (kind == SYP_U64 && value->type_index == kTVMFFIInt) { /* negative values are the upper half */
         memcpy(to, &v, sizeof v);
         return true;
     }
@@ -83,19 +83,8 @@ static const DLTensor *number_tensor(enum syp_kind kind, const TVMFFIAny *value,
     const bool real = kind == SYP_REALS;
     if (value->type_index != (real ? kTVMFFIFloat : kTVMFFIInt) || storage->n_numbers == SYP_MAX_NUMBERS)
         return NULL;
-    struct syp_number *number = &storage->numbers[storage->n_numbers++];
-    number->extent = 1;
-    if (real)
-        number->value.real = (float)value->v_float64;
-    else
-        number->value.integer = value->v_int64;
-    number->tensor = (DLTensor){.data = &number->value,
-                                .device = {kDLCPU, 0},
-                                .ndim = 1,
-                                .dtype = {real ? kDLFloat : kDLInt, real ? 32 : 64, 1},
-                                .shape = &number->extent,
-                                .strides = &number->extent};
-    return &number->tensor;
+    sy_view *number = &storage->numbers[storage->n_numbers++];
+    return real ? sy_number_f32(number, (float)value->v_float64) : sy_number_i64(number, value->v_int64);
 }
 
 bool syp_set_field(void *args, const struct syp_field *field, const TVMFFIAny *value,
@@ -150,7 +139,7 @@ int syp_return_text(TVMFFIAny *result, const char *text)
 int syp_return_function(TVMFFIAny *result, const void *row, TVMFFISafeCallType call)
 {
     TVMFFIObjectHandle function = NULL;
-    /* Tables are constant; a function's self is not, in this interface. */
+    /* Tables are constant, but this interface takes a function's self without const. */
     if (TVMFFIFunctionCreate((void *)(uintptr_t)row, call, NULL, &function) != 0)
         return -1;
     result->type_index = kTVMFFIFunction;

@@ -1,8 +1,8 @@
 """Switchyard: the operators that move and pick tokens in large language models.
 
-Every operator is a function. Arrays of NumPy, PyTorch, JAX and any other library that speaks DLPack are taken as
-they lie in memory; results are arrays of the same library as the first argument, or go where `out` says. A call that
-cannot be right raises :class:`Error` with a sentence, and leaves its outputs as they were.
+Every operator is a function. It takes arrays in CPU memory of NumPy, PyTorch, JAX and any other library that supports
+DLPack, without conversion. Results are arrays of the library of the first argument, or are written to `out`. An invalid
+call raises :class:`Error` with a sentence and leaves its outputs unchanged.
 """
 
 from ._binding import results_version as results_version

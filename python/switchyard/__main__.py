@@ -10,7 +10,7 @@ from ._info import command
 
 
 def main() -> NoReturn:
-    """Become the program that the wheel carries."""
+    """Replace this process by the program in the wheel."""
     program = command()
     if program is None:
         sys.exit(

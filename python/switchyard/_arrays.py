@@ -1,4 +1,4 @@
-"""Arrays of any library: which one an argument is of, how a new one is made, and how an odd one is read."""
+"""Arrays of any library: which library an argument belongs to, new arrays, and arrays that NumPy does not export."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 
 class SupportsDLPack(Protocol):
-    """An array of NumPy, PyTorch, JAX, CuPy or any other library that speaks DLPack."""
+    """An array in CPU memory of NumPy, PyTorch, JAX or any other library that supports DLPack."""
 
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
 Array = SupportsDLPack
 
-# Results are arrays of the library the first argument is of. A bound would give results the element type and the rank
-# of that argument, where the library's type has them (NumPy's). NumPy is last: type checkers take the last one that
-# fits, and a library that is not installed fits everything.
+# Results are arrays of the library of the first argument. A bound instead of constraints would give results the element
+# type and rank of that argument where the library's type has them (NumPy). NumPy is last: type checkers take the last
+# constraint that fits, and a library that is not installed fits everything.
 A = TypeVar("A", SupportsDLPack, "torch.Tensor", "jax.Array", "np.ndarray[Any, np.dtype[Any]]")
 
 
 class Framework:
-    """How one library makes arrays. This one knows DLPack only: results are tensors of tvm-ffi."""
+    """How one library makes arrays. This class is for libraries with DLPack only: results are tensors of tvm-ffi."""
 
     mutable = True
-    tracks = False  # whether arrays carry something that `refuse` looks for
+    tracks = False  # whether `reject` has something to check
     takes_over = False  # whether results are made by the binding and handed over after the call
     int32: Any = tvm_ffi.dtype("int32")
     int64: Any = tvm_ffi.dtype("int64")
@@ -59,8 +59,8 @@ class Framework:
         """An element type by its name."""
         return name
 
-    def refuse(self, name: str, given: tuple[Any, ...], flows: tuple[int, ...]) -> None:
-        """Refuses what the library's arrays carry and an operator would lose."""
+    def reject(self, name: str, given: tuple[Any, ...], flows: tuple[int, ...]) -> None:
+        """Rejects arrays with a property that an operator would drop (a gradient, a lazy conjugation)."""
 
 
 class NumPy(Framework):
@@ -73,7 +73,7 @@ class NumPy(Framework):
     def bfloat16(self) -> Any:
         try:
             import ml_dtypes
-        except (ImportError, AttributeError):  # not there, or made for another NumPy
+        except (ImportError, AttributeError):  # not installed, or built for another NumPy
             return None
         return np.dtype(ml_dtypes.bfloat16)
 
@@ -84,7 +84,7 @@ class NumPy(Framework):
 
 
 class Torch(Framework):
-    """PyTorch, which is imported by whoever made the tensor."""
+    """PyTorch; the program that made the tensor has imported it."""
 
     tracks = True
 
@@ -97,7 +97,7 @@ class Torch(Framework):
         self.bool = torch.bool
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        return self._torch.empty(*shape, dtype=dtype)  # a tuple takes torch twice as long
+        return self._torch.empty(*shape, dtype=dtype)  # with a tuple torch takes twice as long
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return self._torch.zeros(*shape, dtype=dtype)
@@ -105,21 +105,21 @@ class Torch(Framework):
     def dtype(self, name: str) -> Any:
         return getattr(self._torch, name)
 
-    def refuse(self, name: str, given: tuple[Any, ...], flows: tuple[int, ...]) -> None:
+    def reject(self, name: str, given: tuple[Any, ...], flows: tuple[int, ...]) -> None:
         for i in flows:
             array = given[i]
             if type(array) not in self.tensors:
                 continue
             if array.requires_grad and self._torch.is_grad_enabled():
-                said = f"requires a gradient, which would end here: want switchyard.torch.{name}, or a detached tensor"
-                raise bad(Status.VALUE, name, _binding.fields(name)[i], said)
-            if array.is_neg() or array.is_conj():  # a view that turns signs in passing: its memory has others
-                said = "has a sign that is yet to be turned, want resolve_conj().resolve_neg() of it"
-                raise bad(Status.VALUE, name, _binding.fields(name)[i], said)
+                text = f"requires a gradient, which would end here: want switchyard.torch.{name}, or a detached tensor"
+                raise bad(Status.VALUE, name, _binding.fields(name)[i], text)
+            if array.is_neg() or array.is_conj():  # a lazy view: the values in memory have other signs
+                text = "has a sign that is yet to be turned, want resolve_conj().resolve_neg() of it"
+                raise bad(Status.VALUE, name, _binding.fields(name)[i], text)
 
 
 class ArrayApi(Framework):
-    """JAX and other libraries whose arrays name their namespace: results are made here and taken over."""
+    """JAX and other libraries of the array API standard: results are allocated here and handed over by DLPack."""
 
     takes_over = True
 
@@ -133,7 +133,7 @@ class ArrayApi(Framework):
 
 NUMPY: Framework = NumPy()
 known: dict[type, Framework] = {np.ndarray: NUMPY}
-PLAIN = frozenset({np.ndarray, type(None), bool, int, float, str})  # types of values that hide nothing
+PLAIN = frozenset({np.ndarray, type(None), bool, int, float, str})  # types of values without gradient or mask
 _unmasked = set(PLAIN)
 _dlpack_alone = Framework()
 
@@ -161,14 +161,14 @@ def _learn(array: Any) -> Framework:
     return found
 
 
-def refuse_masks(name: str, values: tuple[Any, ...]) -> None:
-    """Refuses masked arrays of NumPy, whose mask would be lost. Its other subclasses are arrays like any."""
-    if "numpy.ma" not in sys.modules or _unmasked.issuperset(map(type, values)):  # to look for it would import it
+def reject_masks(name: str, values: tuple[Any, ...]) -> None:
+    """Rejects masked arrays of NumPy, whose mask would be lost. Other subclasses are accepted."""
+    if "numpy.ma" not in sys.modules or _unmasked.issuperset(map(type, values)):  # np.ma would import it
         return
     for i, value in enumerate(values):
         if isinstance(value, np.ma.MaskedArray):
-            said = "is a masked array, whose mask would be lost, want a plain array, such as its filled()"
-            raise bad(Status.VALUE, name, (*_binding.fields(name), *["out"] * len(values))[i], said)
+            text = "is a masked array, whose mask would be lost, want a plain array, such as its filled()"
+            raise bad(Status.VALUE, name, (*_binding.fields(name), *["out"] * len(values))[i], text)
         _unmasked.add(type(value))
 
 
@@ -189,16 +189,16 @@ class ByName:
 
 
 def view(array: Any) -> Any:
-    """A tensor over an array that DLPack's door does not let through.
+    """A tensor over an array that NumPy does not export through DLPack.
 
-    NumPy refuses to export read-only arrays, and number types it does not know itself (bfloat16 and float8 of
-    ml_dtypes); their memory, shape and strides are as plain as any.
+    These are read-only arrays and types of ml_dtypes (bfloat16, float8). Their address, shape and strides are passed
+    instead.
     """
     if not isinstance(array, np.ndarray):
         return tvm_ffi.from_dlpack(array)
     if not array.dtype.isnative:
         raise ValueError("the bytes of its elements are in the order of other machines")
-    if array.dtype.kind in "OSUMm" or array.dtype.name.startswith("void"):  # tvm-ffi takes seconds to say so
+    if array.dtype.kind in "OSUMm" or array.dtype.name.startswith("void"):  # tvm-ffi takes seconds to reject it
         raise ValueError(f"unknown dtype `{array.dtype.name}`")
     size = array.itemsize
     if any(stride % size for stride in array.strides):

@@ -1,4 +1,4 @@
-"""The compiled half of the package: binding.so, loaded once, and what is asked of it outside of operators."""
+"""The compiled part of the package: binding.so, loaded once, and its functions that are no operators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _module: Any = tvm_ffi.load_module(str(FOLDER / "lib" / "binding.so"))
 
 
 class Run(Protocol):
-    """A function of the binding: values in the order of its table, a status back."""
+    """A function of the binding: takes values in the order of its table, returns a status."""
 
     def __call__(self, *values: object) -> int: ...
 
@@ -115,13 +115,13 @@ def last(what: str) -> Any:
 
 
 def mesh_function(what: str, name: str) -> Run:
-    """How an operator of a mesh is started, or asked what it would need."""
+    """The function that starts ("start") an operator of a mesh, or queries what it needs ("query")."""
     return _module.mesh_function(what, name)  # type: ignore[no-any-return]
 
 
 @functools.cache
 def mpi_module() -> Any:
-    """The second module, which knows MPI."""
+    """The second module, which is linked with MPI."""
     return tvm_ffi.load_module(str(FOLDER / "lib" / "binding_mpi.so"))
 
 

@@ -1,4 +1,4 @@
-"""Paged caches: how their rows look, and calls over several of them at once."""
+"""Paged caches: shape and type of their rows, and calls on several of them at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from ._arrays import PLAIN, Array, framework
 from ._operator import Operator, pack
-from ._sentences import bad, told
+from ._sentences import bad, shown
 from .errors import Status
 
 Pad: TypeAlias = Literal["error", "zero", "skip"]
@@ -18,13 +18,13 @@ Format: TypeAlias = Literal["ds32_fp8", "pto_int8", "ds4_fp8", "indexer_fp8", "e
 
 MOST = 256  # caches of one call: its own, and SY_KV_MAX_PLANES further ones
 
-# Elements of an unpacked row, where the format tells; rows of the others come out as they lie in the cache.
+# Elements of an unpacked row, where the format fixes them; rows of other formats have the shape of the cache's rows.
 _WIDTHS = {"ds32_fp8": 576, "pto_int8": 576, "ds4_fp8": 512, "indexer_fp8": 128}
 _UNPACKED = ("bfloat16", "float16", "float32")
 
 
 class Plane(NamedTuple):
-    """One of the caches that a call looks up."""
+    """One of the caches of a call."""
 
     cache: Any
     format: str | None
@@ -51,7 +51,7 @@ def row_type(xp: Any, name: str, cache: Any, format: str | None, dtype: Any) -> 
     if word not in _UNPACKED:
         word = _numpy_name(dtype)
     if word not in _UNPACKED:
-        raise bad(Status.DTYPE, name, "dtype", f"is {told(dtype)}, want bfloat16, float16 or float32")
+        raise bad(Status.DTYPE, name, "dtype", f"is {shown(dtype)}, want bfloat16, float16 or float32")
     if getattr(xp, word) is None:
         raise bad(Status.DTYPE, name, "dtype", "is bfloat16, want ml_dtypes installed for it, or float16 or float32")
     return getattr(xp, word)
@@ -65,7 +65,7 @@ def _numpy_name(dtype: Any) -> str:
 
 
 def planes(name: str, cache: Any, format: Any, scale: Any) -> list[Plane]:
-    """The caches of a call, each with its format and scale. One format or scale alone is that of all."""
+    """The caches of a call, each with its format and scale. A single format or scale applies to all."""
     caches = spread(name, "cache", cache, None)
     if not caches:
         raise bad(Status.VALUE, name, "cache", f"is an empty {type(cache).__name__}, want one array or more")
@@ -86,7 +86,7 @@ def spread(name: str, field: str, value: Any, count: int | None) -> Sequence[Any
 
 
 def beside(name: str, field: str, value: Any, cache: Any, count: int) -> Sequence[Any]:
-    """What stands beside each cache: one array beside one, as many beside several; or nothing at all."""
+    """The array that belongs to each cache: one for one cache, as many as caches for several; or None."""
     if value is None:
         return [None] * count
     if isinstance(value, (tuple, list)) != isinstance(cache, (tuple, list)):
@@ -113,13 +113,11 @@ def gather(
     out: Any,
     asked: tuple[Any, ...],
 ) -> Any:
-    """Runs an operator that copies rows out of one cache, or out of several by the same indices. The last that is asked
-    for is their element type.
-    """
+    """Runs an operator that copies rows out of one cache, or out of several by the same indices, as `dtype`."""
     dtype = asked[-1]
     if dtype is not None and not (any(format) if isinstance(format, (tuple, list)) else format):
-        said = f"is {told(dtype)}, want a format with it: other rows come out as they are"
-        raise bad(Status.VALUE, operator.name, "dtype", said)
+        text = f"is {shown(dtype)}, want a format with it: other rows come out as they are"
+        raise bad(Status.VALUE, operator.name, "dtype", text)
     if not isinstance(cache, (tuple, list)):
         given = (cache, *found_by, scale, *numbers, format)
         return operator(given, None if out is None else (out,), *asked)[0]

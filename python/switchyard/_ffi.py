@@ -1,8 +1,8 @@
 """tvm-ffi, loaded without torch.
 
 tvm-ffi imports torch, where it is installed, because it has a table of torch's element types and checks arguments for
-torch's tensors. That takes seconds. While tvm-ffi loads, a stand-in takes the place of torch; it looks up the real one
-once it is imported. Programs that use tvm-ffi with torch find everything as after a plain import.
+torch's tensors. That takes seconds. While tvm-ffi loads, a substitute takes the place of torch; it forwards to torch
+once the program has imported it. Programs that use tvm-ffi with torch see no difference.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any
 
 
 class _Absent:
-    """The class of no object: stands for a class of torch while there is no torch."""
+    """A class without instances: takes the place of a class of torch while torch is not imported."""
 
 
 class _Type:
-    """Stands for an element type of torch, as a key of tvm-ffi's table."""
+    """Takes the place of an element type of torch, as a key of tvm-ffi's table."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
 
 class _Torch(ModuleType):
-    """Stands for torch in tvm-ffi: never imports it, and is it as soon as it is imported."""
+    """Takes the place of torch in tvm-ffi: never imports it, and forwards to it once it is imported."""
 
     def __init__(self) -> None:
         super().__init__("torch")
@@ -51,12 +51,12 @@ class _Torch(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         if name == "cuda":
-            raise ImportError("torch is not imported yet")  # tvm-ffi takes it for a torch without CUDA
+            raise ImportError("torch is not imported yet")  # to tvm-ffi this is a torch without CUDA
         assert self._types is not None
         return self._types.setdefault(name, _Type(name))
 
     def _enter_types(self, torch: ModuleType) -> None:
-        """Puts the types of torch into the table of tvm-ffi, which only its keys lead to."""
+        """Puts the types of torch into the table of tvm-ffi, which is reachable only through its keys."""
         types, self._types = self._types or {}, None
         ours = types.values()
         for table in gc.get_referrers(*ours):
@@ -81,7 +81,7 @@ def _load() -> Any:
 
 
 def meet_torch() -> None:
-    """Gives tensors of a torch before 2.10 the C functions that newer ones have, as tvm-ffi does with torch."""
+    """Gives tensors of a torch before 2.10 the table of C functions that newer ones have, as tvm-ffi itself does."""
     wanted = os.environ.get("TVM_FFI_DISABLE_TORCH_C_DLPACK", "0") == "0"
     if wanted and isinstance(getattr(tvm_ffi.core, "torch", None), _Torch):
         importlib.import_module("tvm_ffi._optional_torch_c_dlpack").load_torch_c_dlpack_extension()

@@ -1,4 +1,4 @@
-"""What this package is, what it found on this machine, and the settings of the process."""
+"""Versions, what was found on this machine, and the settings of the process."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from importlib import metadata
 from typing import SupportsIndex
 
 from . import _binding
-from .errors import Status, refusal
+from .errors import Status, rejection
 
-LIBRARIES = ("numpy", "torch", "jax", "cupy", "ml_dtypes", "mpi4py")
+LIBRARIES = ("numpy", "torch", "jax", "ml_dtypes", "mpi4py")
 
 
 @dataclass(frozen=True, repr=False)
 class Info:
-    """What :func:`info` tells."""
+    """Result of :func:`info`."""
 
     version: str
     results_version: int
@@ -25,15 +25,15 @@ class Info:
     isa: str
     """The kernel table in use."""
     isa_tables: tuple[str, ...]
-    """Those this CPU can run, best first."""
+    """The kernel tables this CPU can run, best first."""
     threads: int
-    """As many as a call may use."""
+    """The most that a call may use."""
     mpi: str | None
     """The MPI the package was built with."""
     library: str
-    """Where libswitchyard is."""
+    """Path of libswitchyard."""
     command: str | None
-    """Where the command line is."""
+    """Path of the command line."""
     tvm_ffi: str
     python: str
     libraries: dict[str, str]
@@ -58,7 +58,7 @@ def command() -> str | None:
 
 
 def info() -> Info:
-    """Tell what this package is and what it found on this machine.
+    """Report versions of the package and what it found on this machine.
 
     >>> import switchyard
     >>> switchyard.info().results_version
@@ -109,11 +109,11 @@ def configure(
 ) -> None:
     """Set how many threads a call may use, and which kernel table.
 
-    These are settings of the process; every thread follows at its next call. Neither ever changes a result. What is
-    not named stays as it is.
+    These are settings of the process; every thread applies them at its next call. Neither ever changes a result. A
+    setting that is not given keeps its value.
 
     Args:
-        threads: at least 1; None for the default: OMP_NUM_THREADS, or all that this process may run on.
+        threads: at least 1; None for the default: OMP_NUM_THREADS, or all CPUs that this process may run on.
         isa: a name of ``info().isa_tables``; None for the best.
 
     >>> import switchyard
@@ -122,7 +122,7 @@ def configure(
     (1, 'scalar')
     >>> switchyard.configure(threads=None, isa=None)
     """
-    global _threads, _isa  # the binding keeps them too, but cannot change one alone
+    global _threads, _isa  # the binding has them too, but sets both at once
     with _lock:
         new_threads = _threads if isinstance(threads, _Unchanged) else _number_of_threads(threads)
         new_isa = _isa if isinstance(isa, _Unchanged) else _name_of_table(isa)
@@ -137,14 +137,14 @@ def _number_of_threads(threads: SupportsIndex | None) -> int:
     try:
         number = operator.index(threads)
     except TypeError:
-        raise refusal(Status.DTYPE, f"configure: threads is {threads!r}, want an integer or None") from None
+        raise rejection(Status.DTYPE, f"configure: threads is {threads!r}, want an integer or None") from None
     if not 1 <= number <= most:
-        raise refusal(Status.VALUE, f"configure: threads is {number}, want 1 to {most} or None")
+        raise rejection(Status.VALUE, f"configure: threads is {number}, want 1 to {most} or None")
     return number
 
 
 def _name_of_table(isa: str | None) -> str | None:
     if isa is not None and isa not in _binding.isa_names():
         names = ", ".join(_binding.isa_names())
-        raise refusal(Status.VALUE, f"configure: isa is {isa!r}, want one that this CPU can run ({names}) or None")
+        raise rejection(Status.VALUE, f"configure: isa is {isa!r}, want one that this CPU can run ({names}) or None")
     return isa

@@ -1,4 +1,4 @@
-"""Parameters of rows: an array with a value for each, or a Python number for all of them."""
+"""Parameters of rows: an array with a value for each row, or a Python number for all rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ._sentences import bad, told
+from ._sentences import bad, shown
 from .errors import Status
 
 _64_BITS = (1 << 64) - 1
@@ -15,11 +15,11 @@ _HALF = 1 << 63
 
 
 def count(name: str, field: str, value: Any) -> int:
-    """A number of rows, which the binding never sees."""
+    """A number of rows, which is not passed to the binding."""
     try:
         rows = index(value)
     except TypeError:
-        raise _refusal(name, field, value, "an integer") from None
+        raise _rejection(name, field, value, "an integer") from None
     if rows < 0:
         raise bad(Status.VALUE, name, field, f"is {rows}, want 0 or more")
     return rows
@@ -28,17 +28,17 @@ def count(name: str, field: str, value: Any) -> int:
 def whole(name: str, field: str, value: Any) -> Any:
     """An integer for all rows, or integers of rows."""
     if type(value) is int and -_HALF <= value < _HALF:
-        return value  # the binding makes an array of one element of it
+        return value  # the binding makes it an array of one element
     if value is None or hasattr(value, "__dlpack__"):
         return _with_rows(value)
     try:
         return np.array([index(number) for number in _listed(value)], np.int64)
     except (TypeError, OverflowError):
-        raise _refusal(name, field, value, "an integer of 64 bits, or an array") from None
+        raise _rejection(name, field, value, "an integer of 64 bits, or an array") from None
 
 
 def seed_bits(name: str, field: str, value: Any) -> Any:
-    """Integers of which the low 64 bits count."""
+    """Integers whose low 64 bits are used."""
     if type(value) is int:
         return value if -_HALF <= value < _HALF else low_bits(name, field, value, 64)
     if value is None or hasattr(value, "__dlpack__"):
@@ -46,22 +46,22 @@ def seed_bits(name: str, field: str, value: Any) -> Any:
     try:
         return np.array([index(number) & _64_BITS for number in _listed(value)], np.uint64)
     except TypeError:
-        raise _refusal(name, field, value, "an integer, or an array") from None
+        raise _rejection(name, field, value, "an integer, or an array") from None
 
 
 def low_bits(name: str, field: str, value: Any, bits: int) -> int:
-    """The low bits of an integer, as the binding takes them: 64 of them as a signed number."""
+    """The low bits of an integer as the binding takes them: 64 bits as a signed number."""
     try:
         low = index(value) & ((1 << bits) - 1)
     except TypeError:
-        raise _refusal(name, field, value, "an integer") from None
+        raise _rejection(name, field, value, "an integer") from None
     return low - (1 << 64) if low >> 63 else low
 
 
 def real(name: str, field: str, value: Any) -> Any:
-    """A number for all rows, or numbers of rows; what float32 cannot hold becomes an infinity."""
+    """A number for all rows, or numbers of rows; numbers beyond float32 become infinities."""
     if type(value) is float:
-        return value  # the binding makes an array of one element of it
+        return value  # the binding makes it an array of one element
     if value is None or hasattr(value, "__dlpack__"):
         return _narrow(_with_rows(value))
     try:
@@ -70,7 +70,7 @@ def real(name: str, field: str, value: Any) -> Any:
         with np.errstate(over="ignore"):
             return np.array([float(number) for number in _listed(value)], np.float32)
     except (TypeError, ValueError, OverflowError):
-        raise _refusal(name, field, value, "a number, or an array") from None
+        raise _rejection(name, field, value, "a number, or an array") from None
 
 
 def _listed(value: Any) -> Any:
@@ -78,7 +78,7 @@ def _listed(value: Any) -> Any:
 
 
 def _with_rows(value: Any) -> Any:
-    """An array without dimensions holds for all rows."""
+    """An array without dimensions applies to all rows."""
     return value.reshape(1) if getattr(value, "ndim", 1) == 0 else value
 
 
@@ -94,5 +94,5 @@ def _narrow(value: Any) -> Any:
     return value.float() if hasattr(value, "float") else value.astype("float32")
 
 
-def _refusal(name: str, field: str, value: Any, want: str) -> Exception:
-    return bad(Status.DTYPE, name, field, f"is {told(value)}, want {want}")
+def _rejection(name: str, field: str, value: Any, want: str) -> Exception:
+    return bad(Status.DTYPE, name, field, f"is {shown(value)}, want {want}")

@@ -1,4 +1,4 @@
-"""One operator: results made, the call, and what is said when it is refused."""
+"""One operator: results made, the call, and what is text when it is rejected."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 import numpy as np
 
 from . import _arrays, _binding, _rules
-from ._arrays import NUMPY, PLAIN, Framework, framework, known, refuse_masks
+from ._arrays import NUMPY, PLAIN, Framework, framework, known, reject_masks
 from ._rules import parameter
-from ._sentences import bad, device_named, library, told
-from .errors import Error, Fault, Status, refusal
+from ._sentences import bad, device_named, library, shown
+from .errors import Error, Fault, Status, rejection
 
 ndarray, modules = np.ndarray, sys.modules  # looked up in every call
 
@@ -25,7 +25,7 @@ R = TypeVar("R", bound=tuple[Any, ...])
 if TYPE_CHECKING:
 
     def pack(kind: type[R], values: tuple[Any, ...]) -> R:
-        """A named tuple of these values, in less than half of the time that its own constructor takes."""
+        """A named tuple of these values, in less than half the time of its own constructor."""
 else:
     pack = tuple.__new__
 
@@ -77,17 +77,17 @@ class Operator(Generic[R]):
 
         return first
 
-    # With arrays that tvm-ffi takes as they are, a call has as little Python in its way as can be.
+    # The fast path, for arrays that tvm-ffi takes directly, runs as little Python as possible.
     def __call__(self, given: tuple[Any, ...], out: R | None = None, *asked: Any) -> R:
         """Runs the operator on its inputs and numbers, in the order of the table, and its outputs."""
         xp = NUMPY if type(given[self._leader]) is ndarray else self._look(given)
         if out is None:
             if "numpy.ma" in modules:
-                refuse_masks(self.name, given)
+                reject_masks(self.name, given)
             return self.new(xp, given, asked)
         if "numpy.ma" in modules:
-            refuse_masks(self.name, (*given, *out) if isinstance(out, (tuple, list)) else given)
-        if "jax" in modules:  # whose arrays cannot be written to and do not say so
+            reject_masks(self.name, (*given, *out) if isinstance(out, (tuple, list)) else given)
+        if "jax" in modules:  # its arrays are immutable, and DLPack does not report it
             self._check_out(len(given), out)
         try:
             status = self._into(self._run, out, *given) if self._worded else self._run(*given, *out)
@@ -98,19 +98,19 @@ class Operator(Generic[R]):
         return out
 
     def new(self, xp: Framework, given: tuple[Any, ...], asked: tuple[Any, ...] = ()) -> R:
-        """The call with new results, without a look at what the arrays carry."""
+        """The call with new results, without checks for gradients and masks."""
         try:
             status, made = self._new(self._run, xp, *given, *asked)
         except Exception:
             status = -1
-        if status:  # once more, with plain numbers and arrays; then an error that says what is wrong
+        if status:  # retry with plain numbers and arrays; if that fails too, it gives the error
             given = _plain_numbers(given)
             made = self.make(xp, given, asked)
             self.run(given, made)
         return _rebuilt(made, xp.finish) if xp.takes_over else made
 
     def run(self, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...] = ()) -> None:
-        """The call itself, without a look at what the arrays carry."""
+        """The call itself, without checks for gradients and masks."""
         try:
             if not self._worded:
                 status = self._run(*given, *out, *planes)
@@ -124,47 +124,49 @@ class Operator(Generic[R]):
             self._run_odd(status, given, out, planes)
 
     def _run_odd(self, status: int, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...]) -> None:
-        """Runs again with plain values where the binding did not get as far as the operator; then refuses."""
+        """Retries with plain values where the binding failed before the operator; then raises."""
         if status < 0:
             n = len(given)
             self._check_out(n, out)
             numbers = self.writer.numbers(self._read(given, 0))
             status = self._run(*numbers, *self._read(out, n), *self._read(planes, n + len(out)))
         if status:
-            self._refuse(status, given, out, planes)
+            self._reject(status, given, out, planes)
 
     def _look(self, given: tuple[Any, ...]) -> Framework:
-        """The library of the first array, which results are of."""
+        """The library of the first array, which makes the results."""
         xp = known.get(type(given[self._leader])) or framework(_first(given))
         if xp.tracks:
-            xp.refuse(self.name, given, self.flows)
+            xp.reject(self.name, given, self.flows)
         return xp
 
     def make(self, xp: Any, given: tuple[Any, ...], asked: tuple[Any, ...] = ()) -> R:
-        """Results of the right shape and type, or the sentence that says why there are none."""
+        """Results of the right shape and type; raises the operator's error if there can be none."""
         try:
             return self.outputs(xp, *given, *asked)
         except Error:
             raise
         except Exception:
-            if any(isinstance(value, np.integer) for value in given):  # which count in bits of their own
+            if any(isinstance(value, np.integer) for value in given):  # they overflow in their own width
                 return self.make(xp, _plain_numbers(given), asked)
-            self.judge(given)  # whatever the rule stumbled over, the operator says it better
+            self.check(given)  # the operator's own error is the better one
             return self._make_by_name(xp, given, asked)
 
     def _make_by_name(self, xp: Any, given: tuple[Any, ...], asked: tuple[Any, ...]) -> R:
-        """Results where arrays do not tell their shape, or have element types of another library."""
+        """Results where arrays have no `shape`, or have element types of another library."""
         try:
             return self.outputs(_arrays.ByName(xp), *self._read(given, 0), *asked)
         except (TypeError, ValueError) as error:
-            self._refuse_mixed(xp, given)
-            raise refusal(Status.UNSUPPORTED, f"{self.name}: no result can be made here, want out: {error}") from error
+            self._reject_mixed(xp, given)
+            raise rejection(
+                Status.UNSUPPORTED, f"{self.name}: no result can be made here, want out: {error}"
+            ) from error
 
-    def judge(self, given: tuple[Any, ...], planes: tuple[Any, ...] = ()) -> None:
-        """Refuses inputs and numbers that the operator would refuse, without results."""
+    def check(self, given: tuple[Any, ...], planes: tuple[Any, ...] = ()) -> None:
+        """Rejects inputs and numbers that the operator would reject, by its query."""
         status = self._query(*self.writer.numbers(self._read(given, 0)))
         if status:
-            self._refuse(status, given)
+            self._reject(status, given)
 
     def _field(self, at: int) -> str:
         fields = _binding.fields(self.name)
@@ -181,77 +183,77 @@ class Operator(Generic[R]):
         return table[fields.index("format") if is_format else at if at < len(fields) else 0]
 
     def _check_out(self, first: int, out: tuple[Any, ...]) -> None:
-        """Refuses arrays that cannot be written to, and what is no tuple of them."""
+        """Rejects arrays that cannot be written to, and an `out` that is no tuple."""
         if not isinstance(out, (tuple, list)):
-            self._refuse_out(first, f"is {told(out)}")
+            self._reject_out(first, f"is {shown(out)}")
         for i, array in enumerate(out):
             if array is not None:
                 self.check_written(self._field(first + i), array)
 
     def look(self, values: tuple[Any, ...]) -> None:
-        """Refuses arrays that carry what would be lost, wherever they stand."""
+        """Rejects arrays with a gradient or mask, which would be lost, at any position."""
         if PLAIN.issuperset(map(type, values)):
             return
-        refuse_masks(self.name, values)
+        reject_masks(self.name, values)
         for i, value in enumerate(values):
             if hasattr(value, "__dlpack__"):
-                framework(value).refuse(self.name, values, (i,))
+                framework(value).reject(self.name, values, (i,))
 
     def check_written(self, field: str, array: Any) -> None:
-        """Refuses an array that cannot be written to."""
+        """Rejects an array that cannot be written to."""
         if not framework(array).mutable or (isinstance(array, np.ndarray) and not array.flags.writeable):
-            self._refuse_write(field, array)
+            self._reject_write(field, array)
 
-    def _refuse_write(self, field: str, array: Any) -> NoReturn:
-        said = f"is a read-only {library(array)} array, want one that can be written to"
-        raise bad(Status.VALUE, self.name, field, said)
+    def _reject_write(self, field: str, array: Any) -> NoReturn:
+        text = f"is a read-only {library(array)} array, want one that can be written to"
+        raise bad(Status.VALUE, self.name, field, text)
 
-    def _refuse_mixed(self, xp: Framework, given: tuple[Any, ...]) -> None:
-        """Refuses arrays of several libraries, where the library of the results has no type of the others."""
+    def _reject_mixed(self, xp: Framework, given: tuple[Any, ...]) -> None:
+        """Rejects arrays of several libraries where the library of the results lacks an element type of another."""
         arrays = {f: a for f, a in zip(_binding.fields(self.name), given, strict=False) if hasattr(a, "__dlpack__")}
         ours = next((library(array) for array in arrays.values() if framework(array) is xp), "other")
         for field, array in arrays.items():
             if framework(array) is not xp:
-                said = f"is a {library(array)} array beside {ours} ones, want arrays of one library, or out"
-                raise bad(Status.DTYPE, self.name, field, said) from None
+                text = f"is a {library(array)} array beside {ours} ones, want arrays of one library, or out"
+                raise bad(Status.DTYPE, self.name, field, text) from None
 
     def _read(self, values: tuple[Any, ...], first: int) -> list[Any]:
-        """The values again; what tvm-ffi does not take by itself is made a tensor or a plain number."""
+        """The values; those that tvm-ffi does not take directly become tensors or plain numbers."""
         read: list[Any] = []
         for i, value in enumerate(values):
             try:
                 read.append(_plain(value))
             except Exception as error:
-                why = str(error).partition("\n")[0]  # some add a page of addresses
-                said = f"cannot be read as a tensor: {why}"
+                why = str(error).partition("\n")[0]  # some messages add a page of addresses
+                text = f"cannot be read as a tensor: {why}"
                 if "jax" in modules and isinstance(value, modules["jax"].core.Tracer):
-                    said = f"is traced by JAX, want jax.pure_callback around {self.name}, or a call outside of jit"
-                raise bad(Status.DTYPE, self.name, self._field(first + i), said) from error
+                    text = f"is traced by JAX, want jax.pure_callback around {self.name}, or a call outside of jit"
+                raise bad(Status.DTYPE, self.name, self._field(first + i), text) from error
         return read
 
-    def _refuse(
+    def _reject(
         self, status: int, given: tuple[Any, ...], out: tuple[Any, ...] = (), planes: tuple[Any, ...] = ()
     ) -> NoReturn:
-        if status < 0:  # the binding could not even fill the struct
-            self._refuse_kind(-1 - status, given, out, planes)
+        if status < 0:  # the binding could not fill the argument struct
+            self._reject_kind(-1 - status, given, out, planes)
         numbers = (int(_binding.last(what)) for what in ("batch", "position", "value", "limit"))
         fault = Fault(str(_binding.last("code")), str(_binding.last("argument")), *numbers)
-        said = str(_binding.last("error"))
-        raise refusal(status, device_named(said) if status == Status.DEVICE else said, fault) from None
+        text = str(_binding.last("error"))
+        raise rejection(status, device_named(text) if status == Status.DEVICE else text, fault) from None
 
-    def _refuse_kind(self, at: int, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...]) -> NoReturn:
+    def _reject_kind(self, at: int, given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...]) -> NoReturn:
         if at >= len(given) and len(given) + len(out) != len(_binding.fields(self.name)):
-            self._refuse_out(len(given), f"has {len(out)} arrays")
+            self._reject_out(len(given), f"has {len(out)} arrays")
         value, field = (*given, *out, *planes)[at], self._described(at)
         too_large = isinstance(value, int) and ("integer" in field.wanted or "number" in field.wanted)
         no_such_word = field.kind == "enum" or (isinstance(value, str) and field.kind == "format")
         status = Status.VALUE if too_large or no_such_word else Status.DTYPE
-        raise bad(status, self.name, parameter(self._field(at)), f"is {told(value)}, want {field.wanted}")
+        raise bad(status, self.name, parameter(self._field(at)), f"is {shown(value)}, want {field.wanted}")
 
-    def _refuse_out(self, first: int, said: str) -> NoReturn:
+    def _reject_out(self, first: int, text: str) -> NoReturn:
         names = _binding.fields(self.name)[first:]
         want = f"want a tuple of {len(names)}: {', '.join(names)}; None where one is not wanted"
-        raise bad(Status.VALUE, self.name, "out", f"{said}, {want}")
+        raise bad(Status.VALUE, self.name, "out", f"{text}, {want}")
 
 
 def choose(name: str, field: str, words: Sequence[Any], word: Any) -> int:
@@ -259,7 +261,7 @@ def choose(name: str, field: str, words: Sequence[Any], word: Any) -> int:
     for number, one in enumerate(words):
         if _rules.is_word(one, word):
             return number
-    raise bad(Status.VALUE, name, field, f"is {told(word)}, want {_binding.listed(words)}")
+    raise bad(Status.VALUE, name, field, f"is {shown(word)}, want {_binding.listed(words)}")
 
 
 def _first(given: tuple[Any, ...]) -> Any:
@@ -278,7 +280,7 @@ def _rebuilt(out: R, finish: Callable[[Any], Any]) -> R:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, str):
-        return value.encode(errors="replace").decode()  # a character that UTF-8 has not is in no name
+        return value.encode(errors="replace").decode()  # no valid name has a character outside UTF-8
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, np.generic):

@@ -1,13 +1,13 @@
-"""What is said of a call that is refused before its operator is asked, told as the operator would tell it."""
+"""Error sentences for calls that are rejected in Python, in the form that the operators use."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from .errors import Error, Fault, Status, refusal
+from .errors import Error, Fault, Status, rejection
 
-# DLPack's device types, which most people know by name.
+# Names of DLPack's device types.
 DEVICES = {
     2: "CUDA",
     4: "OpenCL",
@@ -23,29 +23,29 @@ DEVICES = {
 }
 
 
-def bad(status: Status, name: str, field: str, said: str) -> Error:
-    """The exception for a field of an operator that is not as it must be; to be raised."""
-    return refusal(status, f"{name}: {field} {said}", Fault(f"BAD_{status.name}", field))
+def bad(status: Status, name: str, field: str, text: str) -> Error:
+    """The exception for an invalid field of an operator; the caller raises it."""
+    return rejection(status, f"{name}: {field} {text}", Fault(f"BAD_{status.name}", field))
 
 
 def sentence_of(name: str, device: int, error: Exception) -> str:
-    """The sentence for all processes about an exception that keeps the process of one device from making a call. ASCII,
-    so that it can be cut at any place.
+    """The sentence sent to all processes when an exception keeps one of them from making a call. ASCII, so that it can
+    be cut at any place.
     """
     try:
-        said = str(error).partition("\n")[0]
+        text = str(error).partition("\n")[0]
     except Exception:
-        said = "without a text"
+        text = "without a text"
     if not isinstance(error, Error):
-        of_call = said.removeprefix(f"{name}() ")  # such as an argument too many
-        said = f"{name}: device {device} {of_call if of_call != said else f'raised {type(error).__name__}: {said}'}"
-    elif said.startswith(about := f"{name}: {error.fault.argument} ") and not said.startswith(f"{about}of device "):
-        said = f"{about}of device {device} {said[len(about) :]}"
-    return said.encode("ascii", "backslashreplace").decode().replace("\0", "\\0")
+        of_call = text.removeprefix(f"{name}() ")  # such as an argument too many
+        text = f"{name}: device {device} {of_call if of_call != text else f'raised {type(error).__name__}: {text}'}"
+    elif text.startswith(about := f"{name}: {error.fault.argument} ") and not text.startswith(f"{about}of device "):
+        text = f"{about}of device {device} {text[len(about) :]}"
+    return text.encode("ascii", "backslashreplace").decode().replace("\0", "\\0")
 
 
-def told(value: Any) -> str:
-    """A value in a sentence: itself where it is short, else what it is."""
+def shown(value: Any) -> str:
+    """A value in a sentence: its repr if that is short, else its type."""
     if value is None or isinstance(value, (int, float, str)):
         return repr(value)
     return _with_article(type(value).__name__)
@@ -55,13 +55,13 @@ def library(array: Any) -> str:
     return type(array).__module__.partition(".")[0]
 
 
-def device_named(said: str) -> str:
-    """The library's sentence about a device, with its name instead of its number."""
-    found = re.search(r"device type (\d+), want CPU memory \(type 1\)", said)
+def device_named(text: str) -> str:
+    """The library's sentence about a device, with the device's name instead of its number."""
+    found = re.search(r"device type (\d+), want CPU memory \(type 1\)", text)
     name = DEVICES.get(int(found[1])) if found else None
     if found is None or name is None:
-        return said
-    return f"{said[: found.start()]}{_with_article(name)} device, want CPU memory{said[found.end() :]}"
+        return text
+    return f"{text[: found.start()]}{_with_article(name)} device, want CPU memory{text[found.end() :]}"
 
 
 def _with_article(noun: str) -> str:

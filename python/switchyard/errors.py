@@ -1,4 +1,4 @@
-"""What a refused call raises: one sentence, and the same in numbers."""
+"""Exceptions of rejected calls: one sentence, and the same as numbers."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Fault:
 
 
 class Error(Exception):
-    """A call that was refused. Outputs hold what they held before.
+    """A call that was rejected. Its outputs are unchanged.
 
-    Every error is also one of Python's own: TypeError for a missing argument or a type the operator does not
-    take, IndexError for an index found in the data that points outside, MemoryError, NotImplementedError,
-    TimeoutError, RuntimeError for what happens between processes, ValueError for everything else.
+    Every error is also one of Python's own: TypeError for a missing argument or an unsupported type,
+    IndexError for an index in the data that is out of range, MemoryError, NotImplementedError, TimeoutError,
+    RuntimeError for failures between processes, ValueError for everything else.
 
     >>> import numpy as np, switchyard
     >>> try:
@@ -67,7 +67,7 @@ class Error(Exception):
         self.fault = fault if fault is not None else Fault()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return refusal, (int(self.status), str(self), self.fault)
+        return rejection, (int(self.status), str(self), self.fault)
 
 
 class _ValueError(Error, ValueError):
@@ -122,7 +122,7 @@ def status_of(error: Exception) -> Status:
     return next((s for s in kinds if isinstance(error, _CLASSES[s].__bases__[1])), Status.VALUE)
 
 
-def refusal(status: int, sentence: str, fault: Fault | None = None) -> Error:
-    """The exception for a status; to be raised."""
+def rejection(status: int, sentence: str, fault: Fault | None = None) -> Error:
+    """The exception for a status; the caller raises it."""
     known = Status(status)
     return _CLASSES.get(known, _ValueError)(known, sentence, fault)

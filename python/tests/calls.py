@@ -46,6 +46,8 @@ def moe_cases(dtype: str) -> Iterator[Case]:
     yield Case("moe_align_block", {"ids": routed.ids}, {"num_experts": 4, "block_size": 4})
     yield Case("moe_pad_map", {"routing_map": routed.routing_map}, {"alignment": 2})
     yield Case("moe_reorder_chunks", {"rows": tokens, "counts": np.array([[1, 2], [3, 0]])}, {})
+    placed = {"sorted_indices": rows.sorted_indices, "expert_offsets": rows.expert_offsets}
+    yield Case("moe_convert_indices", placed, {"to": "te", "num_tokens": 6})
     indices = routed.ids.T.copy()
     located = switchyard.moe_locations(indices, num_experts=4)
     slots = {"indices": indices, "locations": located.locations}
@@ -54,7 +56,10 @@ def moe_cases(dtype: str) -> Iterator[Case]:
     yield Case("moe_locations", {"indices": indices}, {"num_experts": 4})
     first = {field: array[0] for field, array in slots.items()}
     yield Case("moe_dispatch", {**first, "input": tokens, "gates": gates[0].astype(dtype)}, sizes)
-    yield Case("moe_combine", {**slots, "expert_out": numbers_of(dtype, 24, 8), "gates": gates.astype(dtype)}, sizes)
+    back = {"expert_out": numbers_of(dtype, 24, 8), **slots, "gates": gates.astype(dtype)}
+    yield Case("moe_combine", back, sizes)
+    yield Case("moe_dispatch_grad_data", back, sizes)
+    yield Case("moe_dispatch_grad_gate", {"input": tokens, **slots, "dispatch": back["expert_out"]}, sizes)
 
 
 PAGED: dict[str, Any] = {"block_table": np.array([[2, 0], [1, 3]], np.int32)}

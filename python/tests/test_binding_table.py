@@ -90,7 +90,7 @@ def parse_enums() -> dict[str, list[str]]:
 def parse_fields(body: str) -> dict[str, Field]:
     fields = {}
     for declaration, note in re.findall(r"([^;]+);\s*(?:/\*(.*?)\*/)?", body, re.S):
-        kind, *names = re.findall(r"\w+", re.sub(r"\bconst\b|\[.*?\]", "", declaration))
+        kind, *names = re.findall(r"\w+", re.sub(r"/\*.*?\*/|\bconst\b|\[.*?\]", "", declaration, flags=re.S))
         role = re.match(r"\s*(in/out|in|out)\b", note)
         for name in names:
             fields[name] = Field(kind, role[1] if role else "", "optional" in note.lower())

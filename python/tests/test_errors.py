@@ -261,7 +261,6 @@ REFUSED: list[tuple[str, dict[str, Any], Status, str]] = [
         Status.OVERFLOW,
         "factor is 1e+30 for 5 samples, 3 experts and k = 1, want a capacity below 2^63",
     ),
-    ("kv_gather", {"block_size": 0}, Status.VALUE, "block_size is 0, want 1 or more"),
     ("kv_gather", {"pad": "no"}, Status.VALUE, "pad is 'no', want error, zero or skip"),
     (
         "kv_translate",
@@ -270,14 +269,7 @@ REFUSED: list[tuple[str, dict[str, Any], Status, str]] = [
         "indices at batch 0, position 0 is 4, want 0 or more and below 4 (INDEX_RANGE)",
     ),
     ("kv_slots", {"position": np.array([2, 3, 0])}, Status.SHAPE, "batch has shape [4], want [3]"),
-    (
-        "kv_scatter",
-        {"slots": np.array([5, 1, 0, 8])},
-        Status.INDEX,
-        "slots at position 3 is 8, want 0 or more and below 8, the rows of cache (SLOT_RANGE)",
-    ),
     ("kv_scatter", {"pad": "zero"}, Status.VALUE, "pad is 'zero', want error or skip"),
-    ("kv_scatter", {"src": TOKENS.astype(np.float16)}, Status.DTYPE, "src is f16, want f32"),
     (
         "kv_scatter",
         {"format": "fp4"},
@@ -293,17 +285,10 @@ REFUSED: list[tuple[str, dict[str, Any], Status, str]] = [
     ("kv_ragged", {"layout": "nwd"}, Status.VALUE, "layout is 'nwd', want nhd or hnd"),
     (
         "kv_blocks",
-        {"pairs": np.array([[0, 4]])},
-        Status.INDEX,
-        "pairs at position 0 writes block 4, want 0 or more and below 4 (BLOCK_RANGE)",
-    ),
-    (
-        "kv_blocks",
         {"pairs": np.array([[0, 1], [1, 2]])},
         Status.INDEX,
         "pairs at position 1 and 0 read and write block 1, want it only read or only written (HAZARD)",
     ),
-    ("local_reduce", {"device": 2}, Status.VALUE, "device is 2, want 0 to 1"),
     ("local_reduce", {"fill": "ones"}, Status.VALUE, "fill is 'ones', want zero or keep"),
     ("sample_noise", {"n": -1}, Status.VALUE, "n is -1, want 0 to 17179869180"),
     ("sample_noise", {"seed": 0.5}, Status.DTYPE, "seed is 0.5, want an integer"),
@@ -691,7 +676,7 @@ def test_a_gradient_does_not_end_unseen() -> None:
     ],
 )
 def test_every_error_is_one_of_pythons_own(status: Status, kind: type[Exception]) -> None:
-    error = errors.refusal(status, "moe_permute: a sentence", Fault("CODE", "tokens", 1, 2, 3, 4))
+    error = errors.rejection(status, "moe_permute: a sentence", Fault("CODE", "tokens", 1, 2, 3, 4))
     assert isinstance(error, Error)
     assert isinstance(error, kind)
     assert isinstance(error, CommError) == (status in (Status.STATE, Status.COMM, Status.MISMATCH))

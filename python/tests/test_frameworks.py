@@ -176,9 +176,6 @@ def test_every_operator_has_a_case() -> None:
     functions = {name for name in switchyard.__all__ if name.startswith(("moe_", "kv_", "sample", "local"))}
     assert functions - seen == {
         "moe_capacity",
-        "moe_convert_indices",
-        "moe_dispatch_grad_data",
-        "moe_dispatch_grad_gate",
         "moe_permute_grad",
         "moe_unpermute_ids",
         "sample_noise",
@@ -199,7 +196,7 @@ def test_mixed_libraries(first: type[Library], dtype: str, turn: int) -> None:
             continue
         want = call(case, case.arrays)
         home, given = first(), {}
-        like = {"moe_dispatch": "input", "moe_combine": "expert_out"}.get(case.operator, next(iter(case.arrays)))
+        like = {"moe_dispatch": "input"}.get(case.operator, next(iter(case.arrays)))
         for i, (field, array) in enumerate(case.arrays.items()):
             taker = home if field == like else others[(i + turn) % len(others)]
             given[field] = None if array is None else taker.take(array)

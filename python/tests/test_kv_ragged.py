@@ -1,4 +1,4 @@
-"""kv_ragged: the worked example of its page, how many rows there are, several caches, packed rows, refusals."""
+"""kv_ragged: how many rows there are, several caches, packed rows, values of Python's own that are rejected."""
 
 from __future__ import annotations
 
@@ -13,13 +13,6 @@ from switchyard import kv_gather, kv_ragged
 CACHE = 10 * np.arange(8)[:, None]
 TABLE = np.array([[3, 1], [0, 2]])
 LENS, STARTS = np.array([0, 3, 5]), np.array([1, 0])
-
-
-def test_example() -> None:
-    assert kv_ragged(CACHE, LENS, TABLE, STARTS, block_size=2).tolist() == [[70], [20], [30], [0], [10]]
-    assert kv_ragged(CACHE, LENS, TABLE, block_size=2).tolist() == [[60], [70], [20], [0], [10]]
-    ends = np.array([3, 2])
-    assert kv_ragged(CACHE, LENS, TABLE, block_size=2, seq_lens=ends).tolist() == [[60], [70], [20], [0], [10]]
 
 
 def test_rows() -> None:
@@ -74,13 +67,8 @@ def test_packed() -> None:
         ({"cu_lens": np.array([0.0, 3, 5])}, TypeError, "kv_ragged: cu_lens is f64, want i32 or i64"),
         ({"cu_lens": np.array([], np.int64)}, ValueError, "kv_ragged: cu_lens has"),
         ({"cu_lens": np.array([0, 3, -5])}, IndexError, "kv_ragged: cu_lens at entry"),
-        ({"cu_lens": np.array([1, 3, 5])}, IndexError, "kv_ragged: cu_lens at entry 0 is 1"),
         ({"rows": -1}, ValueError, "kv_ragged: rows is -1, want 0 or more"),
         ({"rows": 2.5}, TypeError, "kv_ragged: rows is 2.5, want an integer"),
-        ({"seq_lens": np.array([2, 2])}, IndexError, "kv_ragged: cu_lens leads to token 2 for batch 0, position 2"),
-        ({"seq_lens": np.array([3, -2])}, IndexError, "kv_ragged: seq_lens at batch 1 is -2, want 0 or more"),
-        ({"seq_lens": np.array([3])}, ValueError, "kv_ragged: seq_lens has shape"),
-        ({"block_size": 0}, ValueError, "kv_ragged: block_size is 0, want 1 or more"),
         ({"layout": "dnh"}, ValueError, "kv_ragged: layout is 'dnh', want nhd or hnd"),
     ],
 )

@@ -74,9 +74,21 @@ static inline sy_fault syi_value_fault(sy_status status, sy_fault_code code, con
 sy_status syi_fail(sy_ctx *ctx, sy_status status, const char *argument, const char *format, ...)
     SYI_PRINTF(4, 5);
 
-/* For backends: keeps what was found in the context and returns its status, SY_OK for nothing. The sentence is made by
-   the layer that called the backend. */
-sy_status syi_report(sy_ctx *ctx, struct syi_found found);
+/* For backends: keeps a fault of contents in the context and returns its status. The sentence is made by the layer that
+   called the backend. */
+sy_status syi_reject(sy_ctx *ctx, enum syi_bad bad, int64_t batch, int64_t position, int64_t value,
+                     int64_t limit);
+
+/* The same of a record, which may be good: then SY_OK. */
+static inline sy_status syi_report(sy_ctx *ctx, struct syi_found found)
+{
+    if (found.bad == SYI_GOOD)
+        return SY_OK;
+    const sy_status status =
+        syi_reject(ctx, (enum syi_bad)found.bad, found.batch, found.position, found.value, found.limit);
+    ctx->found = found;
+    return status;
+}
 
 /* Forgets the last error and names the operator whose sentences follow. */
 void syi_clear_fault(sy_ctx *ctx, const char *op);
@@ -85,7 +97,6 @@ void syi_clear_fault(sy_ctx *ctx, const char *op);
 
 /* The types operators tell apart; everything else is SY_TYPE_OTHER. */
 sy_type syi_type_of(DLDataType type);
-DLDataType syi_dtype_of(sy_type type);
 void syi_describe_type(DLDataType type, char *text, size_t text_bytes);
 
 /* Bytes of one element, 0 when it is not a whole number of bytes. */
@@ -155,9 +166,16 @@ size_t syi_size_mul(size_t a, size_t b);
 
 /* ---- Scratch memory ---------------------------------------------------------------------------------- */
 
-/* At least `bytes` of scratch in *data, grown when it is the context's own; NOMEM with a sentence
-   otherwise. */
-sy_status syi_workspace(sy_ctx *ctx, size_t bytes, void **data);
+/* Makes the scratch of the context at least `bytes` long, when it is its own; NOMEM with a sentence otherwise. */
+sy_status syi_workspace_grow(sy_ctx *ctx, size_t bytes);
+
+/* At least `bytes` of scratch in *data. */
+static inline sy_status syi_workspace(sy_ctx *ctx, size_t bytes, void **data)
+{
+    const sy_status st = bytes <= ctx->workspace_bytes ? SY_OK : syi_workspace_grow(ctx, bytes);
+    *data = ctx->workspace;
+    return st;
+}
 void syi_workspace_free(sy_ctx *ctx);
 
 /*

@@ -46,7 +46,12 @@ sy_type syi_type_of(DLDataType type)
     return (sy_type)type_table[type.code][type.bits / 8];
 }
 
-DLDataType syi_dtype_of(sy_type type)
+sy_type sy_type_of(DLDataType type)
+{
+    return syi_type_of(type);
+}
+
+DLDataType sy_dtype(sy_type type)
 {
     for (int code = 0; code < N_CODES; code++)
         for (int bytes = 1; bytes <= 8; bytes++)

@@ -145,14 +145,14 @@ sy_status syi_fail(sy_ctx *ctx, sy_status status, const char *argument, const ch
     return status;
 }
 
-sy_status syi_report(sy_ctx *ctx, struct syi_found found)
+sy_status syi_reject(sy_ctx *ctx, enum syi_bad bad, int64_t batch, int64_t position, int64_t value,
+                     int64_t limit)
 {
 #define STATUS(name, status, code, argument, text) [SYI_BAD_##name] = SY_ERR_##status,
     static const sy_status statuses[SYI_N_BAD] = {[SYI_GOOD] = SY_OK, SYI_CONTENT_FAULTS(STATUS)};
 #undef STATUS
-    if (found.bad != SYI_GOOD)
-        ctx->found = found;
-    return statuses[found.bad];
+    ctx->found = syi_bad_at(bad, batch, position, value, limit);
+    return statuses[bad];
 }
 
 void syi_clear_fault(sy_ctx *ctx, const char *op)

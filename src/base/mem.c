@@ -23,12 +23,8 @@ void syi_workspace_free(sy_ctx *ctx)
     ctx->workspace_bytes = 0;
 }
 
-sy_status syi_workspace(sy_ctx *ctx, size_t bytes, void **data)
+sy_status syi_workspace_grow(sy_ctx *ctx, size_t bytes)
 {
-    if (bytes <= ctx->workspace_bytes) {
-        *data = ctx->workspace;
-        return SY_OK;
-    }
     const sy_fault fault =
         syi_value_fault(SY_ERR_NOMEM, SY_FAULT_NONE, "workspace", (int64_t)ctx->workspace_bytes,
                         bytes > INT64_MAX ? INT64_MAX : (int64_t)bytes);
@@ -45,7 +41,6 @@ sy_status syi_workspace(sy_ctx *ctx, size_t bytes, void **data)
     ctx->block = block;
     ctx->workspace = block + (SYI_ALIGN - (uintptr_t)block % SYI_ALIGN) % SYI_ALIGN;
     ctx->workspace_bytes = bytes;
-    *data = ctx->workspace;
     return SY_OK;
 }
 

@@ -20,15 +20,15 @@ struct syi_a2a_group {
     int64_t align;         /* of EXPERT, >= 1 */
 };
 
-/* Where a row comes from. */
+/* The source of a row. */
 struct syi_a2a_pick {
-    int32_t position; /* -1: from nowhere */
+    int32_t position; /* -1: no source */
     int32_t row;      /* there */
 };
 
-/* One thing that travels: rows of row_bytes from source[p].. of each position to `to`. */
+/* One tensor of an exchange: rows of row_bytes from source[p].. of each position to `to`. */
 struct syi_a2a_plane {
-    const struct syi_rows *source; /* [G (+1)] of each position; data NULL: not reached from here, left out */
+    const struct syi_rows *source; /* [G (+1)] of each position; data NULL: not accessible here, left out */
     struct syi_rows to;
     size_t row_bytes;
 };
@@ -37,17 +37,17 @@ struct syi_a2a_plane {
 struct syi_a2a_job {
     int64_t n_rows;
     const struct syi_a2a_pick *pick; /* [n_rows] */
-    bool zero;                       /* rows from nowhere become zero bytes */
+    bool zero;                       /* rows without a source become zero bytes */
     int n_planes;
     struct syi_a2a_plane plane[SY_A2A_MAX_PLANES];
 };
 
-/* Where a token goes: a row of one of the jobs. */
+/* A destination of a token: a row of one of the jobs. */
 struct syi_a2a_place {
     int32_t job, row;
 };
 
-/* All jobs of one group of a dispatch whose sources are all reached; planes of equal number have equal sources. */
+/* All jobs of one group of a dispatch whose sources are all accessible; planes of equal number have equal sources. */
 struct syi_a2a_fan {
     const struct syi_a2a_group *group;
     const struct syi_a2a_job *job;
@@ -56,7 +56,7 @@ struct syi_a2a_fan {
     struct syi_a2a_place *place; /* scratch [rows of all jobs] */
 };
 
-/* Sums of a home: row n of `to` = sum over j < n_slots of weight[n,j] * row of pick[j*N + n], as the header defines it. */
+/* Sums of a device's own tokens: row n of `to` = sum over j < n_slots of weight[n,j] * row of pick[j*N + n], as the header defines it. */
 struct syi_a2a_sum {
     int64_t n_home, n_slots, hidden;
     const struct syi_a2a_pick *pick; /* [n_slots*N] */

@@ -1,5 +1,5 @@
 /*
- * What processes make of each other's headers. All of them see the same headers and come to the same verdict.
+ * Compares the headers of all processes. All of them have the same headers and reach the same result.
  */
 #include "comm/comm.h"
 
@@ -49,7 +49,7 @@ static struct syi_verdict judge_groups(const sy_comm *comm, const struct syi_hea
     return agreed;
 }
 
-/* The windows of an operator's headers may differ: each device has its rows where it likes. */
+/* The windows of an operator's headers may differ: each device chooses the place of its rows. */
 static bool differ_in_memory(const struct syi_header *a, const struct syi_header *b)
 {
     return a->op == SYI_COMM_FREE && a->window != b->window;

@@ -1,7 +1,7 @@
 /*
- * Memory that processes of one machine share. Segments are opened and closed by all processes in the same order, so a
- * number names the same one everywhere. What one process cannot do, none does: every step that can fail in one is
- * followed by a gather of its outcome.
+ * Memory that processes of one machine share. All processes open and close segments in the same order, so a number
+ * names the same segment in all of them. A step succeeds in all processes or in none: every step that can fail in one
+ * is followed by a gather of its outcome.
  */
 #include "comm/comm.h"
 
@@ -25,7 +25,7 @@ static bool make_lists(sy_comm *comm, struct syi_segment *s)
     return true;
 }
 
-/* Of this process alone: its own place in the lists. */
+/* For memory of this process only: its own place in the lists. */
 static sy_status open_plain(sy_comm *comm, struct syi_segment *s, size_t bytes)
 {
     if (s->base != NULL && bytes <= SIZE_MAX - SYI_ALIGN)
@@ -62,7 +62,7 @@ static void begin(sy_comm *comm, size_t bytes)
         comm->share.status = (int64_t)t->share(t->self, bytes, comm->share.token, &s->of_transport);
 }
 
-/* It reaches that of the others, if all have made theirs. */
+/* It maps the parts of the others, if all have made theirs. */
 static void attach(sy_comm *comm)
 {
     const sy_transport *t = &comm->transport;
@@ -78,7 +78,7 @@ static void attach(sy_comm *comm)
     comm->outcome = (int32_t)t->attach(t->self, s->of_transport, comm->tokens, s->base);
 }
 
-/* Whether all processes have; else what this one has of it goes. */
+/* Whether all processes have; else this one frees its part. */
 static bool end(sy_comm *comm)
 {
     bool shared = true;
@@ -95,7 +95,7 @@ static bool end(sy_comm *comm)
     return shared;
 }
 
-/* All of it, waiting: NOMEM where one process cannot. */
+/* All steps, blocking: NOMEM if one process fails. */
 static sy_status open_shared(sy_comm *comm, size_t bytes)
 {
     begin(comm, bytes);
@@ -159,7 +159,7 @@ static size_t slot_for(const sy_comm *comm, size_t slot_bytes)
     return syi_size_mul(syi_size_add(bytes, SYI_PAGE - 1) / SYI_PAGE, SYI_PAGE);
 }
 
-/* The segment that is open now becomes the stage. */
+/* The segment that was opened last becomes the stage. */
 static bool use_stage(sy_comm *comm, bool shared)
 {
     comm->shared = shared;

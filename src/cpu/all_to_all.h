@@ -1,14 +1,13 @@
 /*
- * The exchange between devices, as far as it is work of one process: who hosts what, which rows go where, copying and
- * adding them. Whether a row comes from this process, from memory another one shares or from a message makes no
- * difference here: a source is a pointer.
+ * The local part of the exchange between devices: the hosts of experts, the destinations of rows, copying and adding
+ * them. A source is a pointer: into this process, into shared memory or into a message.
  */
 #ifndef SYI_CPU_ALL_TO_ALL_H
 #define SYI_CPU_ALL_TO_ALL_H
 
 #include "base/memory.h"
 
-/* ---- Who hosts what (all_to_all_hosts.c) -------------------------------------------------------------- */
+/* ---- Hosts of experts (all_to_all_hosts.c) ------------------------------------------------------------ */
 
 struct syi_a2a_hosts {
     int64_t n_experts;
@@ -20,16 +19,15 @@ struct syi_a2a_hosts {
     int32_t *holder;  /* [D*E at most] devices that host an expert, ascending */
 };
 
-/* A number for n rows of row_bytes bytes each, the same in every process: different rows have different ones but by
-   accident. `seed` makes one of several pieces. */
+/* A hash of n rows of row_bytes bytes each, the same in every process. `seed` combines several pieces. */
 uint64_t syi_a2a_hash(uint64_t seed, struct syi_rows rows, int64_t n, size_t row_bytes);
 
-/* Takes the arrays for E experts and D devices; measures when the arena has no base. */
+/* Takes the arrays for E experts and D devices; only measures when the arena has no base. */
 void syi_a2a_hosts_take(struct syi_arena *arena, struct syi_a2a_hosts *hosts, int64_t n_experts,
                         int n_devices);
 
 /*
- * Reads mapping [copies,E,D] (uint16, compact rows of `stride` bytes between experts, copies one behind the other) and
+ * Reads mapping [copies,E,D] (uint16, compact rows of `stride` bytes between experts, copies one after the other) and
  * fills the arrays. ROUTING when an entry is neither 0 nor 1, with batch = expert, position = device; MISMATCH when a
  * copy differs from the first. Names the argument expert_mapping.
  */
@@ -40,12 +38,12 @@ sy_status syi_a2a_read_hosts(sy_ctx *ctx, struct syi_a2a_hosts *hosts, struct sy
    position = device. */
 sy_status syi_a2a_check_single(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, sy_mesh mesh, sy_axis axis);
 
-/* ---- What tokens chose (all_to_all_lists.c) ------------------------------------------------------------ */
+/* ---- Choices of tokens (all_to_all_lists.c) ------------------------------------------------------------ */
 
 /*
  * Reads n rows of K indices into choice[n,K]: the expert, or -1 where there is none or an earlier slot of the row names
  * it. INDEX when one is neither an expert nor none (all bits set), or with `strict` named twice; batch = row, position =
- * slot, `field` of the operator to blame. Judges in order and writes choice only. choice NULL: judges only.
+ * slot, for `field` of the operator. Validates in order and writes choice only. choice NULL: validates only.
  */
 sy_status syi_a2a_read_choices(sy_ctx *ctx, int field, struct syi_rows indices, sy_type type, int64_t n,
                                int64_t n_slots, int64_t n_experts, bool strict, int32_t *choice);
@@ -62,15 +60,15 @@ bool syi_a2a_most_rows(int64_t n_tokens, int64_t n_slots, int64_t n_local, sy_a2
                        int64_t align, int64_t *rows);
 
 /*
- * Dispatch: where each row of a device comes from, pick[rows]; row is n at the position. slot[rows], or NULL: k of
+ * Dispatch: the source of each row of a device, pick[rows]; row is n at the position. slot[rows], or NULL: k of
  * EXPERT rows, -1 for padding. Returns how many rows there are.
  */
 int64_t syi_a2a_dispatch_picks(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group,
                                int position, struct syi_a2a_pick *pick, int32_t *slot, int64_t *counters);
 
 /*
- * Combine: where each row of a home comes from, pick[K*N], pick k*N + n for slot k of token n; row is that of the
- * holder's input, which lies in the group's layout: [L,T] rows when PADDED, [T] with local_reduce, never more than
+ * Combine: the source of each row of a token's device, pick[K*N], pick k*N + n for slot k of token n; row is that of the
+ * holder's input, which is in the group's layout: [L,T] rows when PADDED, [T] with local_reduce, never more than
  * INT32_MAX. With `by_position` (sum of local_reduce) the picks of a token are not at their slots but in order of
  * position: pick j*N + n is the j-th holder.
  */
@@ -83,15 +81,15 @@ struct syi_a2a_lists {
     int32_t *rows;
 };
 
-/* What `position` sends: n of its tokens, ascending; rows of its input, by n and k of the home. Rows for itself
-   included. Room for N*G rows (dispatch: an expert may be in all places), T*min(K,L) (combine). */
+/* What `position` sends: n of its tokens, ascending; rows of its input, by n and k of the token's device. Rows for
+   itself included. Space for N*G rows (dispatch: an expert may be on all devices), T*min(K,L) (combine). */
 void syi_a2a_dispatch_sends(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group,
                             int position, struct syi_a2a_lists *sends, int64_t *counters);
 void syi_a2a_combine_sends(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group, int position,
                            bool local_reduce, struct syi_a2a_lists *sends, int64_t *counters);
 
 /*
- * Where what arrives goes, in the order it was sent: rows of the output. Dispatch: a token that has several rows
+ * The destinations of received rows, in the order they were sent: rows of the output. Dispatch: a token that has several rows
  * (EXPERT) arrives at the lowest of them. seen[T] is that row for each token, by position and n, or -1. Combine: by n
  * and k.
  */

@@ -1,6 +1,6 @@
 /*
- * A dispatch inside one memory, by token: each is read once and written to all its rows, on all devices. Going by row
- * would read a token as often as it is wanted, and from main memory where tokens are many.
+ * A dispatch inside one memory, by token: each is read once and written to all its rows, on all devices. By row,
+ * a token would be read once for each of its rows, from main memory if tokens are many.
  */
 #include "cpu/all_to_all.h"
 #include "kernels/kernels.h"
@@ -57,7 +57,7 @@ static void zero_rows(const struct syi_a2a_job *job, int64_t first, int64_t end)
                 memset(syi_row(job->plane[p].to, r), 0, job->plane[p].row_bytes);
 }
 
-/* A part of the tokens, and of the rows that nobody sends. */
+/* A part of the tokens, and of the rows that are not sent. */
 static void fan_task(void *data, int task)
 {
     const struct fanning *f = data;

@@ -1,9 +1,9 @@
 /*
- * Which device hosts which expert, read once from the mapping [E,D] and then asked from both sides.
+ * Which device hosts which expert, read once from the mapping [E,D] into tables for both directions.
  */
 #include "cpu/all_to_all.h"
 
-/* Eight bytes at a time, mixed so that every bit reaches all that come after it. */
+/* Eight bytes at a time, mixed so that every bit affects all following ones. */
 static uint64_t mix(uint64_t hash, uint64_t word)
 {
     hash = (hash ^ word) * UINT64_C(0xd6e8feb86659fd93);
@@ -51,11 +51,11 @@ static uint16_t entry(const unsigned char *row, int device)
 
 static sy_status refuse_entry(sy_ctx *ctx, int64_t expert, int device, int64_t value)
 {
-    return syi_report(ctx, syi_bad_at(SYI_BAD_MAPPING_ENTRY, expert, device, value, 1));
+    return syi_reject(ctx, SYI_BAD_MAPPING_ENTRY, expert, device, value, 1);
 }
 
-/* Copies behind the first equal it; the first entry that does not is named. One that is no entry at all is told as
-   such. */
+/* Further copies must equal the first; the first entry that does not is reported. One that is neither 0 nor 1 is
+   reported as such. */
 static sy_status judge_copies(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, struct syi_rows mapping,
                               int64_t n_copies)
 {
@@ -78,7 +78,7 @@ static sy_status judge_copies(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, st
     return SY_OK;
 }
 
-/* The first entry from `device` on that is not zero; most are, and four of them at a time are soon passed. */
+/* The first entry from `device` on that is not zero; most are zero, so four are tested at a time. */
 static int next_entry(const unsigned char *row, int device, int n_devices)
 {
     enum { WORD = 4 }; /* entries */
@@ -119,7 +119,7 @@ sy_status syi_a2a_read_hosts(sy_ctx *ctx, struct syi_a2a_hosts *hosts, struct sy
     return judge_copies(ctx, hosts, mapping, n_copies);
 }
 
-/* Where a group has its holder only once, looking at all places behind each holder looks at every device once. */
+/* If a group has each holder only once, searching after each holder visits every device once. */
 sy_status syi_a2a_check_single(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, sy_mesh mesh, sy_axis axis)
 {
     const int n_positions = syi_group_size(mesh, axis);
@@ -129,7 +129,7 @@ sy_status syi_a2a_check_single(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, s
             for (int p = syi_position_of(mesh, axis, device) + 1; p < n_positions; p++) {
                 const int other = syi_device_at(mesh, axis, group, p);
                 if (hosts->local[other * hosts->n_experts + e] >= 0)
-                    return syi_report(ctx, syi_bad_at(SYI_BAD_MAPPING_TWO_HOLDERS, e, other, 1, device));
+                    return syi_reject(ctx, SYI_BAD_MAPPING_TWO_HOLDERS, e, other, 1, device);
             }
         }
     return SY_OK;

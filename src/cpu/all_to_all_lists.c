@@ -1,7 +1,7 @@
 /*
- * Which rows go where, from the table of all choices alone: every device computes what it gets, what it sends and
- * where what arrives belongs, and no counts are exchanged. One walk over the tokens in order of (position, n) answers
- * each question; where rows follow an order of their own (EXPERT), a walk that counts comes before.
+ * Sources and destinations of rows, from the table of all choices only: every device computes what it receives, what it
+ * sends and where received rows are stored, and no counts are exchanged. Each list is one pass over the tokens in order
+ * of (position, n); if rows have an order of their own (EXPERT), a counting pass comes before.
  */
 #include "cpu/all_to_all.h"
 #include "cpu/load.h"
@@ -116,8 +116,8 @@ int64_t syi_a2a_expert_rows(const struct syi_a2a_hosts *hosts, const struct syi_
 }
 
 /*
- * Experts with one row more than whole blocks waste most: every expert has its first block for one row, each further
- * block takes `align` rows, and none has more rows than there are tokens.
+ * The worst case is one row more than whole blocks: every expert uses its first block for one row, each further block
+ * holds `align` rows, and none has more rows than there are tokens.
  */
 bool syi_a2a_most_rows(int64_t n_tokens, int64_t n_slots, int64_t n_local, sy_a2a_layout layout,
                        int64_t align, int64_t *rows)
@@ -270,7 +270,7 @@ struct cursor {
     const struct syi_a2a_group *group;
     struct syi_a2a_pick
         *holder;     /* [E] lowest position that hosts it; its first (PADDED) or next (EXPERT) row */
-    int64_t *n_here; /* [G] tokens that came to a position so far, this one included */
+    int64_t *n_here; /* [G] tokens of a position so far, this one included */
     int64_t *best;   /* [G] slot of its expert with the lowest number, counted over the slots of all tokens */
 };
 
@@ -321,7 +321,7 @@ static struct cursor begin_cursor(const struct syi_a2a_hosts *hosts, const struc
     return c;
 }
 
-/* Token number i of the group comes to its holders. */
+/* Adds token number i of the group to its holders. */
 static void bring_token(const struct cursor *c, const int32_t *choice, int64_t i)
 {
     const int64_t slot = i * c->group->n_slots;
@@ -340,7 +340,7 @@ static void bring_token(const struct cursor *c, const int32_t *choice, int64_t i
     }
 }
 
-/* Row of expert e for the token that was brought last, t. EXPERT: it is the expert's next. */
+/* Row of expert e for the last added token, t. EXPERT: it is the expert's next. */
 static struct syi_a2a_pick slot_pick(const struct cursor *c, int32_t e, int64_t t)
 {
     if (e < 0 || c->holder[e].position < 0)
@@ -387,7 +387,7 @@ static void pick_reduced(const struct cursor *c, const int32_t *choice, int64_t 
     }
 }
 
-/* PADDED rows are where they are; others follow from those of the positions before. */
+/* PADDED rows have fixed places; others follow those of the positions before. */
 void syi_a2a_combine_picks(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group, int position,
                            bool local_reduce, bool by_position, struct syi_a2a_pick *pick, int64_t *counters)
 {

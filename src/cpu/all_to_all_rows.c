@@ -1,7 +1,7 @@
 /*
- * Rows from where they are to where they belong. Every row is written once, by the task it falls to, whatever device
- * it is of: the rows of all devices stand in one line that is cut into even parts. Rows are collected before they are
- * copied, so that the kernel has several to wait for at once.
+ * Copies rows from their sources to their destinations. The rows of all devices form one sequence that is split into
+ * even parts, so that every row is written once, by one task. Rows are collected before they are copied, so that the
+ * misses of several overlap in the kernel.
  */
 #include "cpu/all_to_all.h"
 #include "cpu/moe.h"
@@ -169,7 +169,7 @@ void syi_a2a_pack(sy_ctx *ctx, unsigned char *to, struct syi_rows from, const in
 
 /* ---- Adding -------------------------------------------------------------------------------------------- */
 
-enum { TOKENS = 32 }; /* looked up at a time */
+enum { TOKENS = 32 }; /* tokens looked up at a time */
 
 struct adding {
     const struct syi_kernels *kernels;
@@ -178,13 +178,13 @@ struct adding {
     int64_t n_tokens;  /* of all sums */
     size_t most_slots; /* of any sum */
     const void **rows; /* [n_tasks][TOKENS][most_slots] */
-    float *weights;    /* beside rows */
+    float *weights;    /* with `rows` */
 };
 
 static size_t lay_out(const sy_ctx *ctx, int64_t most_slots, void *base, struct adding *a)
 {
     struct syi_arena arena = {.base = base};
-    /* One more than needed: without slots there is still something to point at. */
+    /* One more than needed, so that the pointer is valid without slots. */
     const size_t n =
         syi_size_add(syi_size_mul((size_t)most_slots, syi_size_mul((size_t)ctx->threads, TOKENS)), 1);
     a->most_slots = (size_t)most_slots;

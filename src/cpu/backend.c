@@ -18,10 +18,9 @@ static bool accepts(const sy_ctx *ctx, DLDevice device, DLDevice first)
 static sy_status scratch(sy_ctx *ctx, size_t host_bytes, size_t own_bytes, struct syi_scratch *scratch)
 {
     const size_t first = syi_align(host_bytes);
-    void *memory = NULL;
-    const sy_status st = syi_workspace(ctx, syi_size_add(first, own_bytes), &memory);
+    const sy_status st = syi_workspace(ctx, syi_size_add(first, own_bytes), &scratch->host);
     if (st == SY_OK)
-        *scratch = (struct syi_scratch){memory, memory != NULL ? (unsigned char *)memory + first : NULL};
+        scratch->own = scratch->host != NULL ? (unsigned char *)scratch->host + first : NULL;
     return st;
 }
 

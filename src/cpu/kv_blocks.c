@@ -1,5 +1,5 @@
 /*
- * kv_blocks on the CPU: all or nothing. Pairs are judged first, repeated and crossing blocks by sorting; then blocks
+ * kv_blocks on the CPU: all or nothing. Pairs are validated first, repeated and crossing blocks by sorting; then blocks
  * are copied in any order, because none that is written is read or written by another pair.
  */
 #include "cpu/sort.h"
@@ -9,7 +9,7 @@
 #include "cpu/pool.h"
 
 enum {
-    CHUNK = 256,            /* pieces handed to the kernel at once */
+    CHUNK = 256,            /* pieces of one kernel call */
     MOST_BYTES = 256 * 1024 /* longer blocks are cut, so that threads and the kernel have several pieces */
 };
 
@@ -49,7 +49,7 @@ static int64_t destination(const struct syi_kv_blocks_plan *p, int64_t i)
     return syi_load_index(syi_row(p->pairs, i), 1, p->type);
 }
 
-/* A pair that moves nothing has part in no conflict. */
+/* A pair that moves nothing cannot conflict. */
 static bool idle(const struct syi_kv_blocks_plan *p, int64_t i)
 {
     return p->one_cache && source(p, i) == destination(p, i);
@@ -75,8 +75,8 @@ static void keep_first(struct syi_found *first, enum syi_bad bad, int64_t positi
         *first = syi_bad_at(bad, -1, position, (int64_t)block, other);
 }
 
-/* In what `end` pairs before the first fault so far do to each other. Equal blocks stand in order of position, so a
-   block's first conflict is its second destination, or the later of its first destination and its first source. */
+/* Conflicts among the `end` pairs before the first fault so far. Equal blocks are in order of position, so a block's
+   first conflict is its second destination, or the later of its first destination and its first source. */
 static void find_conflicts(const struct job *job, struct syi_found *first)
 {
     const struct syi_kv_blocks_plan *p = job->plan;
@@ -114,7 +114,7 @@ static int64_t pieces_of(const struct syi_kv_plane *plane)
     return (int64_t)((plane->row_bytes - 1) / MOST_BYTES) + 1;
 }
 
-/* Piece k of every pair of a task, for one plane: all as long. */
+/* Piece k of every pair of a task, for one plane: all of equal length. */
 static void copy_piece(const struct job *job, const struct syi_kv_plane *plane, int64_t k, int64_t begin,
                        int64_t end)
 {

@@ -35,7 +35,7 @@ static size_t code_offset(const struct syi_kv_codec *codec, size_t g)
 
 static const sy_type type_of[SYI_N_FLOATS] = {SY_TYPE_F32, SY_TYPE_F16, SY_TYPE_BF16};
 
-/* bf16 as it is stays as it is. */
+/* bf16 is copied unchanged. */
 static void unpack_rope(const struct syi_kv_codec *codec, unsigned char *dense, const unsigned char *rope)
 {
     const size_t size = dense_size(codec);
@@ -120,7 +120,7 @@ static void make_scale(const struct syi_kv_codec *codec, float amax, unsigned ch
     }
     float scale =
         codec->code == SYI_CODE_I8 ? (amax > 1e-8f ? amax : 1e-8f) / 127.0f : amax / most[codec->code];
-    scale = scale > FLT_MIN ? scale : FLT_MIN; /* int8: never less */
+    scale = scale > FLT_MIN ? scale : FLT_MIN; /* int8: a lower bound */
     memcpy(scales + g * sizeof scale, &scale, sizeof scale);
 }
 

@@ -1,8 +1,7 @@
 /*
- * kv_gather on the CPU: all or nothing. The first pass translates every position and remembers the first that
- * is wrong; the second translates again and copies. A position takes a few nanoseconds to translate and its
- * row a hundred to fetch, so translating twice is cheap and keeps scratch to a fault and a batch of rows for each
- * task.
+ * kv_gather on the CPU: all or nothing. The first pass translates every position and records the first fault;
+ * the second translates again and copies. A position takes a few nanoseconds to translate and its row a hundred
+ * to fetch, so translating twice is cheap and limits scratch to a fault and a batch of rows for each task.
  */
 #include "cpu/kv_pages.h"
 #include "cpu/backend.h"

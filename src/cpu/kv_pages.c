@@ -1,6 +1,6 @@
 /*
- * Positions to slots. No branch of the translation depends on the data; only where something is wrong is it
- * looked at once more, position by position, to tell what.
+ * Positions to slots. No branch of the translation depends on the data; only if there is a fault are the
+ * positions examined again one by one, to find which.
  */
 #include "cpu/kv_pages.h"
 #include "cpu/load.h"
@@ -27,7 +27,7 @@ static void take_list(const struct syi_kv_table *table, int64_t r, int64_t block
 
 struct syi_kv_sequence syi_kv_row_at(const struct syi_kv_pages *p, int64_t r)
 {
-    static const unsigned char no_table[8]; /* what is read, and not used, where there is no table entry */
+    static const unsigned char no_table[8]; /* read, and not used, where there is no table entry */
     struct syi_kv_sequence sequence = {.table = no_table};
     if (p->table.rows == 0 || p->table.len == 0)
         return sequence;
@@ -96,14 +96,14 @@ struct syi_found syi_kv_judge_sequences(const struct syi_kv_pages *p)
 
 /* ---- Tokens shared by ranks ---- */
 
-/* Which token of this rank's share token t is; -1: another rank's. */
+/* The number of token t in this rank's share; -1: another rank's. */
 static int64_t own_token(const struct syi_kv_share *share, int64_t t)
 {
     const int64_t run = t / share->run;
     return run % share->world == share->rank ? run / share->world * share->run + t % share->run : -1;
 }
 
-/* The token of all that is number `own` of this rank's share. */
+/* The token that is number `own` of this rank's share. */
 static int64_t shared_token(const struct syi_kv_share *share, int64_t own)
 {
     int64_t t;
@@ -132,7 +132,7 @@ static bool translate_share(const struct syi_kv_pages *p, const struct syi_kv_se
     return good;
 }
 
-/* Only whether all are tokens, so that nothing keeps the loop from being done many at a time. */
+/* Only whether all are tokens, so that the loop can be vectorised. */
 static inline bool load_as(const unsigned char *index, int64_t j, int64_t n, uint64_t limit, int64_t *t,
                            sy_type type)
 {
@@ -152,7 +152,7 @@ bool syi_kv_load(const unsigned char *index, sy_type type, int64_t j, int64_t n,
 
 enum { STEP = 8, AHEAD = 64 }; /* tokens between prefetches of table entries, and how far ahead */
 
-/* The pool and the table of a look-up as values, which nothing that is written can change. */
+/* The pool and the table of a look-up as values, which no store can change. */
 struct look_up {
     struct syi_kv_pool pool;
     const unsigned char *first;
@@ -184,7 +184,7 @@ static inline bool look_up_all(struct look_up l, const int64_t *r, int64_t n, in
     int64_t i = 0;
     for (; i + STEP <= n; i += STEP) {
         const int64_t later = i + AHEAD < n ? i + AHEAD : i;
-        if (r != NULL) /* the row of a sequence that comes soon */
+        if (r != NULL) /* the table row of a sequence ahead */
             __builtin_prefetch(l.first + r[later] * l.stride +
                                column_at(&l, slot[later]) * (l.type == SY_TYPE_I32 ? 4 : 8));
         for (int64_t j = i; j < i + STEP; j++)
@@ -223,8 +223,8 @@ struct syi_kv_kept syi_kv_take_kept(struct syi_arena *arena, int64_t n, int n_ta
     return (struct syi_kv_kept){syi_take(arena, (size_t)n_tasks * bytes), bytes, type};
 }
 
-/* The slots of positions [j, j + n) where some are padding or faults. A wrong number is replaced by 0 before it is used,
-   and remembered. */
+/* The slots of positions [j, j + n) where some are padding or faults. An invalid number is replaced by 0 before it is
+   used, and recorded. */
 static bool translate_mixed(const struct syi_kv_pages *p, const struct syi_kv_sequence *seq, int64_t j,
                             int64_t n, uint64_t reach, int64_t *slot)
 {
@@ -248,7 +248,7 @@ static bool translate_mixed(const struct syi_kv_pages *p, const struct syi_kv_se
 
 /*
  * Phase 1: the slots of positions [j, j + n) of a sequence, -1 for padding. False when one of the positions is a fault;
- * fault_at tells which it is.
+ * fault_at returns which.
  */
 static bool translate(const struct syi_kv_pages *p, const struct syi_kv_sequence *seq, int64_t j, int64_t n,
                       int64_t *slot)

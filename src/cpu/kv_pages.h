@@ -1,13 +1,13 @@
 /*
- * From positions of sequences to slots of a paged cache: judged and translated in one place for every operator that
- * asks by position.
+ * From positions of sequences to slots of a paged cache: validated and translated in one place for every operator that
+ * addresses by position.
  */
 #ifndef SYI_CPU_KV_PAGES_H
 #define SYI_CPU_KV_PAGES_H
 
 #include "cpu/kv_rows.h"
 
-/* What holds for a whole index row. */
+/* Properties of a whole index row. */
 struct syi_kv_sequence {
     const unsigned char *indices, *table;
     int64_t columns; /* entries of `table` */
@@ -18,7 +18,7 @@ struct syi_kv_sequence {
 /* Without its indices, which not every operator has. */
 struct syi_kv_sequence syi_kv_sequence_at(const struct syi_kv_pages *pages, int64_t b);
 
-/* Only what a row of the table, or a list, tells. */
+/* Only the properties of a table row, or a list. */
 struct syi_kv_sequence syi_kv_row_at(const struct syi_kv_pages *pages, int64_t r);
 
 /* The first fault of page lists: they follow each other inside the pages, and last pages hold 1 to S tokens. */
@@ -27,7 +27,7 @@ struct syi_found syi_kv_judge_lists(const struct syi_kv_pages *pages);
 /* The first fault of page lists, then of lengths and table rows, in order of b. */
 struct syi_found syi_kv_judge_sequences(const struct syi_kv_pages *pages);
 
-/* What is wrong with a token of a sequence, without its place. Every number is judged as 64 bits before it is
+/* The fault of a token of a sequence, without its place. Every number is validated as 64 bits before it is
    multiplied. */
 struct syi_found syi_kv_fault_of(const struct syi_kv_pages *pages, const struct syi_kv_sequence *sequence,
                                  int64_t t);
@@ -46,7 +46,7 @@ struct syi_kv_kept {
 /* Takes the memory for n slots of any type on n_tasks tasks. */
 struct syi_kv_kept syi_kv_take_kept(struct syi_arena *arena, int64_t n, int n_tasks, sy_type type);
 
-/* Where n slots of a task are kept, `done` of which come before; NULL: they are not. */
+/* The place where n slots of a task are kept, after `done` others; NULL: they are not kept. */
 static inline unsigned char *syi_kv_kept_at(const struct syi_kv_kept *kept, int task, int64_t done, int64_t n)
 {
     const size_t width = kept->type == SY_TYPE_I32 ? 4 : 8;
@@ -60,7 +60,7 @@ static inline unsigned char *syi_kv_kept_at(const struct syi_kv_kept *kept, int 
 sy_status syi_kv_judge(sy_ctx *ctx, const struct syi_kv_pages *pages, int n_tasks, struct syi_found *found,
                        const struct syi_kv_kept *kept);
 
-/* The steps of a translation that no data can lead astray: n indices widened to t, and whether all are below the limit;
+/* The steps of a translation, safe for any data: n indices widened to t, and whether all are below the limit;
    then the tokens in `slot` to slots, and whether all exist. Token i looks into row r[i] of the table, or the first. */
 struct syi_kv_entries {
     const unsigned char *first;

@@ -1,6 +1,6 @@
 /*
- * kv_ragged on the CPU: all or nothing, as kv_gather. But tokens that follow each other share their page, so a table
- * entry is judged and looked up once for the rows of a page.
+ * kv_ragged on the CPU: all or nothing, as kv_gather. But consecutive tokens share their page, so a table entry is
+ * validated and looked up once for the rows of a page.
  */
 #include "cpu/kv_pages.h"
 #include "cpu/backend.h"
@@ -10,13 +10,13 @@
 struct job {
     const struct syi_kv_ragged_plan *plan;
     const struct syi_kernels *kernels;
-    int64_t n; /* rows asked for */
+    int64_t n; /* requested rows */
     int n_tasks;
     struct syi_found *found;    /* [task] the first */
     struct syi_kv_mover *mover; /* [task] */
 };
 
-/* How many rows there are stands in the data, so there is room for every task there may be. */
+/* The number of rows is in the data, so there is space for the largest number of tasks. */
 static size_t lay_out(const sy_ctx *ctx, void *workspace, struct job *job)
 {
     struct syi_arena arena = {workspace, 0};
@@ -36,7 +36,7 @@ size_t syi_cpu_kv_ragged_workspace(const sy_ctx *ctx, const union syi_plan *plan
 
 /* Walks dense rows, those of one sequence on one page at a time. */
 struct walk {
-    int64_t row, end;      /* the present rows begin here; the last of all end there */
+    int64_t row, end;      /* begin of the current rows; end of all */
     int64_t b;             /* their sequence: */
     int64_t first, behind; /* its dense rows */
     struct syi_kv_sequence sequence;
@@ -86,7 +86,7 @@ static bool walk_on(struct walk *w, const struct syi_kv_ragged_plan *p)
         w->sequence = syi_kv_sequence_at(&p->pages, w->b);
     }
     const int64_t start = p->starts.rows.data != NULL ? syi_column_int(&p->starts, w->b) : 0;
-    /* A token past 63 bits is past every sequence, and so is one before it that is found first. */
+    /* A token past 63 bits is past every sequence; an earlier fault is reported first. */
     if (!syi_add(start, w->row - w->first, &w->t))
         w->t = INT64_MAX;
     const int64_t left = (w->behind < w->end ? w->behind : w->end) - w->row;
@@ -113,7 +113,7 @@ static struct syi_found judge_lengths(const struct syi_kv_ragged_plan *p)
     return syi_good();
 }
 
-/* The rows of a page are right when the first and the last are: what holds for both holds between them. */
+/* The rows of a page are valid if the first and the last are. */
 static struct syi_found judge_rows(const struct walk *w, const struct syi_kv_ragged_plan *p)
 {
     const struct syi_kv_pages *pages = &p->pages;

@@ -1,16 +1,15 @@
 /*
  * Moves rows between slots of a paged cache and dense rows, a batch of slots through all planes. A plane's batch is a
- * list of pieces, each as long as the last and bound for another place: the kernel goes from one group of them to the
- * next without anything in between, because what the core does there keeps it from asking for the next rows while it
- * waits.
+ * list of pieces of equal length: the kernel copies one group of them after the other without other work in between,
+ * which would keep the core from prefetching the next rows.
  */
 #include "cpu/kv_rows.h"
 #include "cpu/kv_codec.h"
 
 enum {
-    RUN_ROWS = 16,           /* consecutive rows are copied as one from so many rows */
-    RUN_BYTES = 8 * 1024,    /* or so many bytes on; fewer are neighbours by chance, of no common length */
-    MOST_BYTES = 256 * 1024, /* a run longer than this is cut, so that there are two to copy side by side */
+    RUN_ROWS = 16,           /* consecutive rows are copied as one if they are at least so many rows */
+    RUN_BYTES = 8 * 1024,    /* or so many bytes; shorter runs are random neighbours of different lengths */
+    MOST_BYTES = 256 * 1024, /* a longer run is split, so that two are copied at the same time */
 };
 
 struct pieces {
@@ -90,8 +89,8 @@ static void copy_rows(struct syi_kv_mover *m, const struct syi_kv_plane *plane)
     copy_pieces(&pieces);
 }
 
-/* Head after head. That is faster than many abreast for a run of rows, whose heads are streams that the core finds by
-   itself, and for writing to the cache, where the lines of one head follow each other. */
+/* Head after head. That is faster than several heads at once for a run of rows, whose heads are streams that the core
+   prefetches itself, and for writing to the cache, where the lines of one head are consecutive. */
 static void copy_in_order(const struct syi_kv_mover *m, const struct syi_kv_plane *plane, void *const *row,
                           int64_t first, int64_t run)
 {
@@ -105,7 +104,7 @@ static void copy_in_order(const struct syi_kv_mover *m, const struct syi_kv_plan
         }
 }
 
-/* Heads that lie apart in the cache, one behind the other in a dense row. */
+/* Heads that are separate in the cache and consecutive in a dense row. */
 static void copy_heads(struct syi_kv_mover *m, const struct syi_kv_plane *plane)
 {
     struct pieces pieces = begin_pieces(m);
@@ -129,7 +128,7 @@ static void copy_heads(struct syi_kv_mover *m, const struct syi_kv_plane *plane)
     copy_pieces(&pieces);
 }
 
-/* Asks for the head of a row, or for all of it where it is short. */
+/* Prefetches the head of a row, or all of it if it is short. */
 static void fetch_row(const unsigned char *row, size_t bytes)
 {
     enum { LINE = 64, MOST = 2048 };
@@ -140,7 +139,7 @@ static void fetch_row(const unsigned char *row, size_t bytes)
 /* Packed rows: one by one, through their codec. */
 static void code_rows(struct syi_kv_mover *m, const struct syi_kv_plane *plane)
 {
-    enum { AHEAD = 6 }; /* rows asked for before they are needed */
+    enum { AHEAD = 6 }; /* rows prefetched ahead */
     const struct syi_kv_codec *codec = &plane->codec;
     void **const row = m->row, **const record = m->to;
     locate(m, plane->cache, plane->block_stride, plane->row_stride, row);

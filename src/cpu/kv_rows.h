@@ -1,6 +1,6 @@
 /*
- * Rows of a paged cache by slot, and copies between them and dense rows: what the operators on KV caches have in
- * common once it is known which slots they mean.
+ * Rows of a paged cache by slot, and copies between them and dense rows: shared by the operators on KV caches once
+ * the slots are known.
  */
 #ifndef SYI_CPU_KV_ROWS_H
 #define SYI_CPU_KV_ROWS_H
@@ -22,8 +22,8 @@ static inline int64_t syi_kv_block(const struct syi_kv_pool *pool, int64_t t)
 
 enum syi_kv_direction { SYI_KV_FROM_CACHE, SYI_KV_TO_CACHE };
 
-/* Takes slots in the order of dense rows, and moves a batch of them as soon as there is one, plane after plane. The lists
-   are too long for a small stack: movers are in scratch memory, one for each task. */
+/* Collects slots in the order of dense rows, and moves each full batch, plane after plane. The lists are too long for a
+   small stack: movers are in scratch memory, one for each task. */
 struct syi_kv_mover {
     const struct syi_kernels *kernels;
     const struct syi_kv_planes *planes;
@@ -31,8 +31,8 @@ struct syi_kv_mover {
     bool clear;       /* from the cache: a dense row without a slot becomes zero; else it keeps its bytes */
     int64_t first, n; /* dense row of the batch's first slot, slots */
     int64_t slot[SYI_KV_CHUNK];
-    void *row[SYI_KV_CHUNK]; /* of one plane: where the slots are in the cache, NULL for none */
-    void *to[SYI_KV_CHUNK];  /* pieces to copy; or where the scales of packed rows are */
+    void *row[SYI_KV_CHUNK]; /* of one plane: addresses of the slots in the cache, NULL for none */
+    void *to[SYI_KV_CHUNK];  /* pieces to copy; or addresses of the scales of packed rows */
     const void *from[SYI_KV_CHUNK];
 };
 
@@ -41,14 +41,14 @@ void syi_kv_move_begin(struct syi_kv_mover *m, const struct syi_kernels *kernels
                        const struct syi_kv_planes *planes, enum syi_kv_direction direction, bool clear,
                        int64_t first);
 
-/* Where the slots of the next dense rows go, -1 for none: room for *room of them. n were put there. */
+/* A buffer for the slots of the next dense rows, -1 for none: space for *room of them. Then n were written to it. */
 int64_t *syi_kv_move_room(struct syi_kv_mover *m, int64_t *room);
 void syi_kv_move_slots(struct syi_kv_mover *m, int64_t n);
 
 /* The next n dense rows have consecutive slots. */
 void syi_kv_move_run(struct syi_kv_mover *m, int64_t slot, int64_t n);
 
-/* What is still waiting. */
+/* Moves the last, partial batch. */
 void syi_kv_move_end(struct syi_kv_mover *m);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * kv_scatter on the CPU: all or nothing. Every slot is judged before the first row is written; uniqueness, where it
- * is asked for, by sorting. Rows are then copied in any order: no two of them are meant for the same slot.
+ * kv_scatter on the CPU: all or nothing. Every slot is validated before the first row is written; uniqueness, if
+ * requested, by sorting. Rows are then copied in any order: no two of them may have the same slot.
  */
 #include "cpu/kv_rows.h"
 #include "cpu/sort.h"
@@ -14,7 +14,7 @@ struct job {
     int n_tasks;
     struct syi_found *found;    /* [task] the first */
     struct syi_kv_mover *mover; /* [task] */
-    struct syi_keyed *keyed[2]; /* [n] each; only where uniqueness is asked for */
+    struct syi_keyed *keyed[2]; /* [n] each; only if uniqueness is requested */
 };
 
 static int count_tasks(const sy_ctx *ctx, const struct syi_kv_scatter_plan *p)
@@ -87,7 +87,7 @@ static void check_slots(void *data, int task)
     }
 }
 
-/* The first position below `end` whose slot stands at an earlier one too. */
+/* The first position below `end` whose slot occurs at an earlier one too. */
 static struct syi_found find_duplicate(const struct job *job, int64_t end)
 {
     const struct syi_kv_scatter_plan *p = job->plan;
@@ -109,7 +109,7 @@ static struct syi_found find_duplicate(const struct job *job, int64_t end)
     return first;
 }
 
-/* In order of position; of one position its range comes first. */
+/* The first fault in order of position; at one position its range comes first. */
 static sy_status judge(sy_ctx *ctx, struct job *job)
 {
     const struct syi_kv_scatter_plan *p = job->plan;

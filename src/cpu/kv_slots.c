@@ -1,6 +1,6 @@
 /*
- * kv_slots on the CPU: the translation of kv_pages.c, but every token brings its table row. All are judged before the
- * first slot is written.
+ * kv_slots on the CPU: the translation of kv_pages.c, but every token has its own table row. All are validated before
+ * the first slot is written.
  */
 #include "cpu/kv_pages.h"
 #include "cpu/backend.h"
@@ -66,8 +66,8 @@ static int64_t batch_at(const struct syi_kv_slots_plan *p, const struct chunk *c
     return c->batch != NULL ? syi_load_index(c->batch, c->j + i, p->batch_type) : 0;
 }
 
-/* One token of a sequence of `length` tokens: its slot, or -1 for padding. False when it is a fault. A wrong number is
-   replaced by 0 before it is used. */
+/* One token of a sequence of `length` tokens: its slot, or -1 for padding. False when it is a fault. An invalid number
+   is replaced by 0 before it is used. */
 static inline bool place(const struct syi_kv_pages *pages, const unsigned char *table, uint64_t length,
                          bool known, int64_t t, int64_t *slot)
 {

@@ -1,6 +1,6 @@
 /*
  * kv_translate on the CPU: all positions are validated, which translates them; then the slots are written, those that
- * were not kept translated once more.
+ * were not kept are translated again.
  */
 #include "cpu/kv_pages.h"
 #include "cpu/backend.h"
@@ -14,7 +14,7 @@ struct job {
     struct syi_kv_kept kept;
 };
 
-/* By the 8-byte slots a task writes at most, so that a query, which knows no output, gives the same answer. */
+/* For slots of 8 bytes, so that a query, which has no output, gives the same result. */
 static int count_tasks(const sy_ctx *ctx, const struct syi_kv_translate_plan *p)
 {
     const int64_t n = p->pages.batch * p->pages.k;

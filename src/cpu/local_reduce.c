@@ -1,6 +1,6 @@
 /*
  * local_reduce on the CPU: finds the rows of every token's live slots on the device, in the order of the input, and
- * has them added.
+ * adds them.
  */
 #include "cpu/all_to_all.h"
 #include "cpu/backend.h"
@@ -86,7 +86,7 @@ static int64_t pick_all(const struct syi_local_reduce_plan *p, const struct scra
     return padded ? p->n_tokens : n_rows;
 }
 
-/* EXPERT: where the rows of each expert begin. */
+/* EXPERT: the first row of each expert. */
 static sy_status find_blocks(sy_ctx *ctx, const struct syi_local_reduce_plan *p, const struct scratch *s,
                              const struct syi_token_order *order)
 {
@@ -98,8 +98,7 @@ static sy_status find_blocks(sy_ctx *ctx, const struct syi_local_reduce_plan *p,
                                         .layout = SY_LAYOUT_EXPERT,
                                         .align = p->align};
     const int64_t n_rows = syi_a2a_expert_rows(&s->hosts, &group, p->device, s->counts, s->next);
-    return n_rows <= p->in_rows ? SY_OK
-                                : syi_report(ctx, syi_bad_at(SYI_BAD_INPUT_ROWS, -1, -1, p->in_rows, n_rows));
+    return n_rows <= p->in_rows ? SY_OK : syi_reject(ctx, SYI_BAD_INPUT_ROWS, -1, -1, p->in_rows, n_rows);
 }
 
 sy_status syi_cpu_local_reduce(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
@@ -119,7 +118,7 @@ sy_status syi_cpu_local_reduce(sy_ctx *ctx, const union syi_plan *plan, void *wo
         return st;
     const int64_t n_rows = pick_all(p, &s, &order);
     if (p->layout == SY_LAYOUT_EXPERT && n_rows > p->out_rows)
-        return syi_report(ctx, syi_bad_at(SYI_BAD_OUTPUT_ROWS, -1, -1, p->out_rows, n_rows));
+        return syi_reject(ctx, SYI_BAD_OUTPUT_ROWS, -1, -1, p->out_rows, n_rows);
     const struct syi_a2a_sum sum = {.n_home = p->n_tokens,
                                     .n_slots = p->n_slots,
                                     .hidden = p->hidden,

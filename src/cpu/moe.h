@@ -1,12 +1,12 @@
 /*
- * What the operators on expert slots share: where a choice goes, and the kernels for their row type.
+ * Shared by the operators on expert slots: the slot of a choice, and the kernels for their row type.
  */
 #ifndef SYI_CPU_MOE_H
 #define SYI_CPU_MOE_H
 
 #include "kernels/kernels.h"
 
-/* Slot of a choice, or -1 when it is skipped. Both numbers are judged before they are multiplied. */
+/* Slot of a choice, or -1 when it is skipped. Both numbers are validated before they are multiplied. */
 static inline int64_t syi_slot(int64_t e, int64_t place, int64_t n_experts, int64_t capacity)
 {
     const bool valid = e >= 0 && e < n_experts && place >= 0 && place < capacity;
@@ -33,8 +33,8 @@ static inline syi_dot_rows_fn *syi_dot_rows_for(const struct syi_kernels *k, sy_
     return type == SY_TYPE_F32 ? k->dot_rows_f32 : type == SY_TYPE_F16 ? k->dot_rows_f16 : k->dot_rows_bf16;
 }
 
-/* Prefetches the beginning of a row, one of n_rows that are read side by side after the present ones: to the second
-   cache, since the first one has those. More of it for one row or two, whose misses overlap less. */
+/* Prefetches the beginning of a row, one of n_rows that are read together after the current ones: into the second-level
+   cache, since the first has those. More bytes for one row or two, whose misses overlap less. */
 static inline void syi_fetch_head(const void *row, size_t bytes, int64_t n_rows)
 {
     const size_t head = n_rows <= 2 ? 1024 : 256;

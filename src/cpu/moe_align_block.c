@@ -1,6 +1,6 @@
 /*
  * moe_align_block on the CPU: slots are counted by expert, every expert gets whole blocks, and the chunks of tokens
- * place their slots side by side. Padding and the experts of blocks are few and written on the way.
+ * place their slots in parallel. Padding and the experts of blocks are few and written in the same pass.
  */
 #include "cpu/moe_slots.h"
 #include "cpu/backend.h"
@@ -38,12 +38,12 @@ static sy_status refuse_map(sy_ctx *ctx, const struct syi_moe_align_block_plan *
     for (int64_t e = 0; e < p->n_experts && p->expert_map != NULL; e++) {
         const int64_t here = syi_load_i32(p->expert_map, e);
         if (here < -1)
-            return syi_report(ctx, syi_bad_at(SYI_BAD_EXPERT_MAP, -1, e, here, -1));
+            return syi_reject(ctx, SYI_BAD_EXPERT_MAP, -1, e, here, -1);
     }
     return SY_OK;
 }
 
-/* The number block_experts tells for an expert. */
+/* The number of an expert in block_experts. */
 static int32_t number_here(const struct syi_moe_align_block_plan *p, int64_t e)
 {
     return p->expert_map != NULL ? syi_load_i32(p->expert_map, e) : (int32_t)e;

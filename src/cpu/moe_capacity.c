@@ -1,5 +1,5 @@
 /*
- * moe_capacity on the CPU: the largest of the counts, held against what the factor allows.
+ * moe_capacity on the CPU: the largest of the counts, limited by the factor.
  */
 #include "cpu/backend.h"
 #include "cpu/load.h"
@@ -11,7 +11,7 @@ size_t syi_cpu_moe_capacity_workspace(const sy_ctx *ctx, const union syi_plan *p
     return 0;
 }
 
-enum { LANES = 8 }; /* counts that are compared side by side */
+enum { LANES = 8 }; /* counts that are compared at a time */
 
 /* The largest count, and the bits of all counts together, whose sign is that of the smallest. */
 struct extremes {
@@ -61,7 +61,7 @@ sy_status syi_cpu_moe_capacity(sy_ctx *ctx, const union syi_plan *plan, void *wo
         slots = x.largest[0] < slots ? x.largest[0] : slots;
     }
     if (!syi_round_up(slots, p->alignment, &rounded))
-        return syi_report(ctx, syi_bad_at(SYI_BAD_CAPACITY_ALIGNMENT, -1, -1, p->alignment, slots));
+        return syi_reject(ctx, SYI_BAD_CAPACITY_ALIGNMENT, -1, -1, p->alignment, slots);
     syi_store_i64(p->out, 0, rounded);
     return SY_OK;
 }

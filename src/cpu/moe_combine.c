@@ -2,8 +2,8 @@
  * moe_combine on the CPU. Samples are split over threads; where there are fewer samples than threads, so are the
  * columns of a row. A row of the output is written once, from sums in registers.
  *
- * The rows of several samples are looked up before the first of them is added: a processor writes whole lines
- * without reading them only as long as nothing else is stored in between.
+ * The rows of several samples are looked up before the first of them is added: a processor writes whole lines without
+ * reading them only if there are no other stores in between.
  */
 #include "cpu/moe.h"
 #include "cpu/backend.h"
@@ -37,7 +37,7 @@ static int count_tasks(const sy_ctx *ctx, const struct syi_moe_combine_plan *p)
 static size_t lay_out(const struct syi_moe_combine_plan *p, void *base, struct job *job)
 {
     struct syi_arena arena = {.base = base};
-    /* One more than needed: without choices there is still something to point at. */
+    /* One more than needed, so that the pointer is valid without choices. */
     const size_t n = syi_size_add(syi_size_mul((size_t)p->n_choices, (size_t)job->n_tasks * BATCH), 1);
     job->rows = syi_take(&arena, syi_size_mul(n, sizeof *job->rows));
     job->weights = syi_take(&arena, syi_size_mul(n, sizeof *job->weights));

@@ -1,7 +1,7 @@
 /*
- * moe_convert_indices on the CPU. Every form is read into one: the token of each row, or -1, which refuses what
- * no permutation can be. From there each form is written; those that list the rows of a token take them from
- * one counting pass over the rows, so they come out ascending.
+ * moe_convert_indices on the CPU. Every form is converted to one: the token of each row, or -1, which rejects invalid
+ * permutations. Each form is written from that; those that list the rows of a token take them from one counting
+ * pass over the rows, so they are ascending.
  */
 #include "cpu/backend.h"
 #include "cpu/load.h"
@@ -47,12 +47,12 @@ static sy_status read_slots(sy_ctx *ctx, const struct job *job)
         for (int64_t slot = t * p->n_slots; slot < (t + 1) * p->n_slots; slot++) {
             const int64_t row = syi_load_i32(p->in.data, slot);
             if (row < -1 || row >= p->n_rows)
-                return syi_report(ctx, syi_bad_at(SYI_BAD_SORTED_RANGE, -1, slot, row, p->n_rows));
+                return syi_reject(ctx, SYI_BAD_SORTED_RANGE, -1, slot, row, p->n_rows);
             if (row >= 0 && job->owner[row] >= 0) {
                 int64_t earlier = job->owner[row] * p->n_slots;
                 while (syi_load_i32(p->in.data, earlier) != row)
                     earlier++;
-                return syi_report(ctx, syi_bad_at(SYI_BAD_SORTED_TWICE, -1, slot, row, earlier));
+                return syi_reject(ctx, SYI_BAD_SORTED_TWICE, -1, slot, row, earlier);
             }
             if (row >= 0)
                 job->owner[row] = (int32_t)t;
@@ -66,7 +66,7 @@ static sy_status read_rows(sy_ctx *ctx, const struct job *job)
     for (int64_t row = 0; row < p->n_rows; row++) {
         const int32_t t = syi_load_i32(p->in.data, row);
         if (t < -1 || t >= p->n_tokens)
-            return syi_report(ctx, syi_bad_at(SYI_BAD_SORTED_RANGE, -1, row, t, p->n_tokens));
+            return syi_reject(ctx, SYI_BAD_SORTED_RANGE, -1, row, t, p->n_tokens);
         job->owner[row] = t;
     }
     return SY_OK;
@@ -79,13 +79,13 @@ static sy_status read_te(sy_ctx *ctx, const struct job *job)
         const unsigned char *entries = syi_row(p->in, t);
         const int64_t n = syi_load_i32(entries, 2 * p->n_experts);
         if (n < 0 || n > p->n_experts)
-            return syi_report(ctx, syi_bad_at(SYI_BAD_TE_RANGE, t, 2 * p->n_experts, n, p->n_experts + 1));
+            return syi_reject(ctx, SYI_BAD_TE_RANGE, t, 2 * p->n_experts, n, p->n_experts + 1);
         for (int64_t i = 0; i < n; i++) {
             const int64_t row = syi_load_i32(entries, i);
             if (row < 0 || row >= p->n_rows)
-                return syi_report(ctx, syi_bad_at(SYI_BAD_TE_RANGE, t, i, row, p->n_rows));
+                return syi_reject(ctx, SYI_BAD_TE_RANGE, t, i, row, p->n_rows);
             if (job->owner[row] >= 0)
-                return syi_report(ctx, syi_bad_at(SYI_BAD_TE_TWICE, t, i, row, job->owner[row]));
+                return syi_reject(ctx, SYI_BAD_TE_TWICE, t, i, row, job->owner[row]);
             job->owner[row] = (int32_t)t;
         }
     }
@@ -94,7 +94,7 @@ static sy_status read_te(sy_ctx *ctx, const struct job *job)
 
 /* ---- Between ----------------------------------------------------------------------------------------- */
 
-/* Experts of the rows; refuses offsets that do not ascend from 0 to at most M, and rows in use behind them. */
+/* Experts of the rows; rejects offsets that do not ascend from 0 to at most M, and rows in use after them. */
 static sy_status find_experts(sy_ctx *ctx, const struct job *job)
 {
     const struct syi_moe_convert_indices_plan *p = job->plan;
@@ -121,7 +121,7 @@ static sy_status find_experts(sy_ctx *ctx, const struct job *job)
     return SY_OK;
 }
 
-/* The rows of every token, ascending; refuses a token with more than `most`. */
+/* The rows of every token, ascending; rejects a token with more than `most`. */
 static sy_status list_rows(sy_ctx *ctx, const struct job *job, enum syi_bad over, int64_t most)
 {
     const struct syi_moe_convert_indices_plan *p = job->plan;
@@ -133,7 +133,7 @@ static sy_status list_rows(sy_ctx *ctx, const struct job *job, enum syi_bad over
     for (int64_t t = 0; t < p->n_tokens; t++) {
         const int32_t n = job->first[t];
         if (n > most)
-            return syi_report(ctx, syi_bad_at(over, -1, t, n, most));
+            return syi_reject(ctx, over, -1, t, n, most);
         total += n;
         job->first[t] = total; /* the end; the pass below walks back to the beginning */
     }

@@ -1,7 +1,7 @@
 /*
- * moe_dispatch on the CPU. Samples are visited in order, rows split over threads; a winner table says which
- * sample owns a slot when several name it, so losers are not even read. Only when dispatch is input itself
- * must the rows be written one after the other, and then threads take columns instead.
+ * moe_dispatch on the CPU. Samples are visited in order, rows split over threads; a winner table holds the
+ * sample of each slot when several name it, so others are not read. Only when dispatch is input itself must the
+ * rows be written one after the other, and then threads take columns instead.
  */
 #include "cpu/moe.h"
 #include "cpu/backend.h"
@@ -12,21 +12,21 @@ struct job {
     const struct syi_moe_dispatch_plan *plan;
     syi_scale_fn *scale;
     int n_tasks;
-    int32_t *winner;     /* [E*C]: sample that owns the slot, counted from `first`; -1: nobody; or NULL */
-    uint8_t *written;    /* [E*C]: a sample went to the slot; or NULL */
+    int32_t *winner;     /* [E*C]: sample of the slot, counted from `first`; -1: none; or NULL */
+    uint8_t *written;    /* [E*C]: the slot has a sample; or NULL */
     int64_t first, last; /* samples of this segment */
 };
 
 /* Samples per pass, so that a sample number fits the winner table; later passes overwrite earlier ones. */
 static const int64_t SEGMENT = INT32_MAX;
 
-/* Several samples may name one slot, and the order of writing does not decide. */
+/* Several samples may name one slot, and the order of writing must not matter. */
 static bool needs_winners(const struct syi_moe_dispatch_plan *p)
 {
     return p->hidden > 0 && p->n_samples > 0 && !p->unique_slots && !p->in_place;
 }
 
-/* The winner table knows the slots nobody wrote as well. */
+/* The winner table also has the slots without a sample. */
 static bool needs_written(const struct syi_moe_dispatch_plan *p)
 {
     return p->hidden > 0 && p->zero_unwritten && !needs_winners(p);
@@ -95,7 +95,7 @@ static void scale_columns(void *data, int task)
     }
 }
 
-/* Slots nobody wrote lie together at the end of each expert, so tasks take turns every few slots. */
+/* Slots without a sample are at the end of each expert, so tasks alternate every few slots. */
 static void clear_unwritten(void *data, int task)
 {
     enum { STRIPE = 32 };

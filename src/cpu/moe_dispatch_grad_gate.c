@@ -1,6 +1,6 @@
 /*
  * moe_dispatch_grad_gate on the CPU. Samples are split over threads, and the rows of a sample's choices are
- * multiplied side by side. A few long rows are cut into the blocks of the dot product instead, and the blocks added
+ * multiplied together. A few long rows are cut into the blocks of the dot product instead, and the blocks added
  * in order: the result is the same.
  */
 #include "cpu/moe.h"
@@ -40,7 +40,7 @@ static uint64_t work_bytes(const struct syi_moe_dispatch_grad_gate_plan *p)
     return (uint64_t)n_entries(p) * (uint64_t)p->hidden * syi_float_bytes(p->type) * 2;
 }
 
-/* Rows longer than a block, and fewer samples than threads that have work. */
+/* Rows are longer than a block, and there are fewer samples than useful threads. */
 static bool cuts_rows(const sy_ctx *ctx, const struct syi_moe_dispatch_grad_gate_plan *p)
 {
     return count_blocks(p) > 1 && syi_tasks(ctx, INT64_MAX, work_bytes(p)) > p->n_samples;

@@ -94,7 +94,7 @@ sy_status syi_cpu_moe_ids_from_map(sy_ctx *ctx, const union syi_plan *plan, void
     for (int i = 0; i < job.n_tasks; i++) {
         const struct task_fault *f = &job.fault[i];
         if (f->token >= 0)
-            return syi_report(ctx, syi_bad_at(SYI_BAD_MAP_OVER_K, -1, f->token, f->routed, p->n_slots));
+            return syi_reject(ctx, SYI_BAD_MAP_OVER_K, -1, f->token, f->routed, p->n_slots);
     }
     if (p->n_slots > 0)
         syi_parallel(ctx, job.n_tasks, write_rows, &job);

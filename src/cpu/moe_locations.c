@@ -1,6 +1,6 @@
 /*
  * moe_locations on the CPU. The k*S choices are cut into parts; each part numbers its own choices with counters
- * of its own, then the counts of the parts before it are added. One part alone is done after the first step.
+ * of its own, then the counts of the parts before it are added. A single part is done after the first step.
  *
  * With importance the samples are put in order first: a stable radix sort of integer keys that carry their
  * sample, least significant digit first.
@@ -30,7 +30,7 @@ static int64_t n_entries(const struct syi_moe_locations_plan *p)
 }
 
 /* A part has enough choices to be worth two parallel steps, and more of them than counters, which are cleared
-   and added up as well. In order of importance there is one part: several would write among each other. */
+   and added up as well. With importance there is one part: several would write to interleaved places. */
 static int count_tasks(const sy_ctx *ctx, const struct syi_moe_locations_plan *p)
 {
     const int64_t n_parts = n_entries(p) / (p->n_experts > LEAST_PART ? p->n_experts : LEAST_PART);
@@ -41,7 +41,7 @@ static size_t lay_out(const sy_ctx *ctx, const struct syi_moe_locations_plan *p,
                       struct scratch *s)
 {
     struct syi_arena arena = {.base = base};
-    /* One more than needed: without experts there is still something to point at. */
+    /* One more than needed, so that the pointer is valid without experts. */
     const size_t counters = syi_size_add(syi_size_mul((size_t)p->n_experts, (size_t)count_tasks(ctx, p)), 1);
     *s = (struct scratch){.used = syi_take(&arena, syi_size_mul(counters, sizeof *s->used))};
     if (p->importance != NULL && n_entries(p) > 0) {
@@ -123,7 +123,7 @@ struct span {
     int64_t choice, from, to;
 };
 
-/* The entries [*at, end) of all choices that stand in one row; moves *at behind them. */
+/* The entries [*at, end) of all choices that are in one row; moves *at after them. */
 static struct span next_span(const struct syi_moe_locations_plan *p, int64_t *at, int64_t end)
 {
     struct span span = {*at / p->n_samples, *at % p->n_samples, p->n_samples};
@@ -133,7 +133,7 @@ static struct span next_span(const struct syi_moe_locations_plan *p, int64_t *at
     return span;
 }
 
-/* Locals, because a store into the caller's bytes could change anything reached through a pointer. */
+/* Local copies, because a store to the caller's bytes may alias anything behind a pointer. */
 static void number_span(const struct job *job, struct span span, int32_t *used)
 {
     const unsigned char *indices = syi_row(job->plan->indices, span.choice);
@@ -186,7 +186,7 @@ static void shift_span(const struct job *job, struct span span, const int32_t *b
     }
 }
 
-/* All parts but the first, cut anew so that no task is idle. */
+/* All parts but the first, split again so that no task is idle. */
 static void shift_part(void *data, int task)
 {
     const struct job *job = data;

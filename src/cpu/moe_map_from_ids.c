@@ -10,9 +10,9 @@
 enum {
     GROUP = 128, /* most tokens validated, or written, at a time */
     GROUP_BYTES =
-        32 * 1024,   /* most bytes cleared before they are written: they are still in the first cache */
+        32 * 1024,   /* most bytes cleared before they are written: they are still in the first-level cache */
     USUAL_SLOTS = 8, /* as a constant, their loop is unrolled */
-    MOST_TAG = 255   /* then the table is cleared and tags begin again */
+    MOST_TAG = 255   /* then the table is cleared and tags restart */
 };
 
 struct task_fault {
@@ -74,7 +74,7 @@ static void forget(struct seen *seen)
 }
 
 /* Whether all rows [t, end) name experts, each one once. Few rows at a time, and no branch depends on an id. A copy of
-   the plan is passed: the bytes written here could be part of it for all a compiler knows. */
+   the plan is passed, which the bytes written here cannot alias. */
 static inline bool usual_rows(struct syi_moe_map_from_ids_plan p, struct seen *seen, int64_t t, int64_t end,
                               int64_t n_slots, sy_type type)
 {
@@ -150,7 +150,7 @@ static struct syi_found found_at(const struct syi_moe_map_from_ids_plan *p, cons
     return syi_bad_at(SYI_BAD_ID_TWICE, f->token, f->slot, id, first);
 }
 
-/* Rows that follow each other are cleared as one: a row alone is too short to reach the speed of a fill. */
+/* Consecutive rows are cleared together: a single row is too short to reach the speed of a fill. */
 static void clear_group(struct syi_rows rows, int64_t t, int64_t end, size_t row_bytes)
 {
     if (rows.stride == (int64_t)row_bytes) {

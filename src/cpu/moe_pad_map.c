@@ -1,6 +1,6 @@
 /*
- * moe_pad_map on the CPU: columns are counted in chunks of tokens, the map is copied, and a walk over the first tokens
- * gives the experts what they lack. That walk ends when nobody lacks anything, most often after little more than
+ * moe_pad_map on the CPU: columns are counted in chunks of tokens, the map is copied, and a pass over the first tokens
+ * gives the experts the tokens they need. That pass ends when no expert needs more, usually after little more than
  * `alignment` tokens.
  */
 #include "cpu/backend.h"
@@ -9,13 +9,13 @@
 
 enum {
     COLUMNS = 256,     /* experts counted at a time */
-    MOST_IN_BYTE = 255 /* tokens counted before a byte is full */
+    MOST_IN_BYTE = 255 /* tokens counted before a byte overflows */
 };
 
 struct job {
     const struct syi_moe_pad_map_plan *plan;
     int n_chunks;
-    int32_t *count; /* [chunk][E]; then the first holds what each expert lacks */
+    int32_t *count; /* [chunk][E]; then the first holds the tokens each expert needs */
 };
 
 static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_pad_map_plan *p, struct syi_arena *arena)
@@ -34,7 +34,7 @@ size_t syi_cpu_moe_pad_map_workspace(const sy_ctx *ctx, const union syi_plan *pl
     return arena.used;
 }
 
-/* Adds to the counts of n experts from e on. Sums of bytes are what compilers make vector code of. */
+/* Adds to the counts of n experts from e on. Compilers vectorise sums of bytes. */
 static void count_block(struct syi_rows map, int64_t t, int64_t end, int64_t e, int n, int32_t *count)
 {
     uint8_t sum[COLUMNS] = {0};
@@ -62,7 +62,7 @@ static void count_chunk(void *data, int chunk)
     }
 }
 
-/* Tokens an expert has, and how many it lacks; more than there are when the next multiple cannot be counted. */
+/* Tokens an expert has, and how many it needs; more than there are when the next multiple overflows. */
 static int64_t tokens_of(const struct job *job, int64_t e, int64_t *lacks)
 {
     int64_t count = 0, wanted;
@@ -87,7 +87,7 @@ static sy_status refuse_short(sy_ctx *ctx, const struct job *job)
     return SY_OK;
 }
 
-/* The first chunk of counters becomes what is lacking. Returns how much that is. */
+/* The first chunk of counters becomes the needed tokens. Returns their sum. */
 static int64_t find_lacks(const struct job *job)
 {
     const struct syi_moe_pad_map_plan *p = job->plan;

@@ -30,7 +30,7 @@ static int count_chunks(const sy_ctx *ctx, const struct syi_moe_permute_plan *p)
     return syi_tasks(ctx, p->n_tokens, bytes);
 }
 
-/* When nothing is asked for, the map is not examined. */
+/* Without any output the map is not examined. */
 static bool asks_nothing(const struct syi_moe_permute_plan *p)
 {
     return p->n_rows == 0 && p->counts == NULL && p->offsets == NULL;
@@ -103,7 +103,7 @@ static void scan(struct job *job)
     job->n_live = total;
 }
 
-/* Places one token row goes to, handed to the fan-out kernel in groups. */
+/* Destinations of one token row, passed to the fan-out kernel in groups. */
 struct places {
     void *dst[SYI_FAN];
     size_t n;
@@ -162,7 +162,7 @@ static void clear_tail(void *data, int task)
     }
 }
 
-/* Sweep 2, capacity: routed tokens of the chunk into sorted_indices, as far as their expert has room. */
+/* Sweep 2, capacity: routed tokens of the chunk into sorted_indices, as far as their expert has places. */
 static void place_routed(void *data, int chunk)
 {
     const struct job *job = data;
@@ -227,8 +227,7 @@ static sy_status refuse_overfull(sy_ctx *ctx, const struct job *job)
     for (int b = 0; b < job->n_chunks; b++) {
         const struct chunk_fault *f = &job->fault[b];
         if (f->token >= 0)
-            return syi_report(ctx,
-                              syi_bad_at(SYI_BAD_MAP_OVERFULL, -1, f->token, f->routed, job->plan->n_slots));
+            return syi_reject(ctx, SYI_BAD_MAP_OVERFULL, -1, f->token, f->routed, job->plan->n_slots);
     }
     return SY_OK;
 }

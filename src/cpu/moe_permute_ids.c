@@ -11,13 +11,13 @@
 #include "cpu/load.h"
 #include "cpu/pool.h"
 
-enum { MOST_COUNTED = 1 << 16 }; /* experts that get counters of their own in every chunk */
+enum { MOST_COUNTED = 1 << 16 }; /* most experts for which every chunk has counters */
 
 struct job {
     const struct syi_moe_permute_ids_plan *plan;
     const struct syi_kernels *kernels;
     struct syi_slots slots;    /* without counters ids are sorted */
-    int n_tasks;               /* of the copying, which is far more work */
+    int n_tasks;               /* tasks of the copy, which is far more work */
     int64_t n_live;            /* slots that name an expert: rows from here on are zero */
     struct syi_keyed *pair[2]; /* [T*K] */
 };

@@ -1,5 +1,5 @@
 /*
- * moe_reorder_chunks on the CPU: counts are judged and summed in both orders, then threads take even ranges of the
+ * moe_reorder_chunks on the CPU: counts are validated and summed in both orders, then threads take even ranges of the
  * rows that are written, whatever chunks these belong to.
  */
 #include "cpu/backend.h"
@@ -38,7 +38,7 @@ static int64_t count_at(const struct syi_moe_reorder_chunks_plan *p, int64_t r, 
     return syi_load_index(syi_row(p->counts, r), e, p->count_type);
 }
 
-/* Places rank by rank, or the first count that is no number of rows. */
+/* Places rank by rank; the first invalid count is a fault. */
 static sy_status sum_ranks(sy_ctx *ctx, struct job *job)
 {
     const struct syi_moe_reorder_chunks_plan *p = job->plan;
@@ -46,7 +46,7 @@ static sy_status sum_ranks(sy_ctx *ctx, struct job *job)
         for (int64_t e = 0; e < p->n_experts; e++) {
             const int64_t count = count_at(p, r, e), left = p->n_rows - job->live;
             if (count < 0 || count > left)
-                return syi_report(ctx, syi_bad_at(SYI_BAD_COUNT_LEFT, r, e, count, left));
+                return syi_reject(ctx, SYI_BAD_COUNT_LEFT, r, e, count, left);
             job->ranked[r * p->n_experts + e] = job->live;
             job->live += count;
         }
@@ -75,7 +75,7 @@ static int64_t chunk_at(const struct syi_moe_reorder_chunks_plan *p, int64_t g)
     return p->inverse ? g : g % p->n_ranks * p->n_experts + g / p->n_ranks;
 }
 
-/* The last chunk that is written at or before a row: the one that holds it, since those behind it begin later. */
+/* The last chunk that is written at or before a row: the one that holds it, since later chunks begin later. */
 static int64_t find_chunk(const struct job *job, const int64_t *to, int64_t row)
 {
     int64_t low = 0, high = job->plan->n_ranks * job->plan->n_experts;

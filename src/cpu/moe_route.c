@@ -13,7 +13,7 @@
 #include <float.h>
 
 enum {
-    ROWS = 4, /* of lanes of keys that are looked at side by side */
+    ROWS = 4, /* lanes of keys that are compared at a time */
     COLUMNS = 4,
     LANES = ROWS * COLUMNS,
     WIDTH = 64,          /* keys whose comparisons fill a word */
@@ -28,7 +28,7 @@ struct scratch {
     uint32_t *key;         /* of the logits */
     float *score;          /* exponentials, then scores; in the end weights by expert */
     float *sum;            /* score + bias */
-    uint32_t *value;       /* keys that are selected by; 0: does not compete */
+    uint32_t *value;       /* keys of the selection; 0: not selectable */
     uint32_t *group_value; /* [groups] */
     int32_t *winner;       /* [most_picks], by descending value */
     float *weight;         /* [K] */
@@ -46,7 +46,7 @@ struct job {
     keys_fn *keys; /* of a row of logits */
     int n_tasks;
     float *bias;             /* [E] aligned, or NULL */
-    bool plain_values;       /* what is selected by is a number, and not -0: see plain_keys */
+    bool plain_values;       /* values of the selection are numbers, and not -0: see plain_keys */
     struct scratch *scratch; /* [task] */
     struct syi_route_pairs pairs;
 };
@@ -63,7 +63,7 @@ static size_t padded(int64_t n)
     return ((size_t)n + WIDTH - 1) / WIDTH * WIDTH;
 }
 
-/* The winners, the first loser; or the groups that stay. */
+/* The winners and the first loser; or the kept groups. */
 static size_t most_picks(const struct syi_moe_route_plan *p)
 {
     const bool groups = p->n_groups > 0 && p->top_groups > p->k;
@@ -93,7 +93,7 @@ static struct scratch take_scratch(struct syi_arena *arena, const struct syi_moe
     return s;
 }
 
-/* Cuts the scratch of the whole call; what it leaves of the arena is for dropping. */
+/* Lays out the scratch of the whole call; the rest of the arena is for dropping. */
 static void take_all(struct job *job, struct syi_arena *arena)
 {
     const struct syi_moe_route_plan *p = job->plan;
@@ -140,7 +140,7 @@ static inline uint64_t weight_bits(double e)
     return bits;
 }
 
-/* The sum of all weights. Sums of LANES side by side need not wait for each other. */
+/* The sum of all weights. LANES independent sums hide latency. */
 static uint64_t weigh(const float *e, int64_t n)
 {
     uint64_t lane[LANES] = {0}, total = 0;
@@ -187,7 +187,7 @@ static bool few_shares(const struct syi_moe_route_plan *p)
     return p->score == SY_SCORE_SOFTMAX && p->bias == NULL && p->n_groups == 0 && p->scores.data == NULL;
 }
 
-/* What the shares of a softmax need beside its exponentials. */
+/* The sums that the shares of a softmax need besides its exponentials. */
 struct softmax {
     float max;
     uint64_t total; /* of all weights */
@@ -218,7 +218,7 @@ static struct softmax score_row(const struct job *job, const struct scratch *s, 
 /* ---- Selection --------------------------------------------------------------------------------------- */
 
 /*
- * A floor that at least k <= LANES keys reach, and few more. The maxima of interleaved lanes stand in
+ * A floor that at least k <= LANES keys reach, and few more. The maxima of interleaved lanes form
  * rows and columns; each column is sorted, and the first r rows hold r maxima of every column.
  */
 static uint32_t floor_of(const uint32_t *key, int64_t n, int64_t k)
@@ -297,7 +297,7 @@ static void rank_found(const struct scratch *s, const uint32_t *top, size_t foun
 
 /*
  * At least the k first of the order into s->winner; returns how many, or 0 when more keys reach the floor
- * than can be compared each with each. 0 is below every key of a competing expert, and stands behind the n keys up to
+ * than can be compared each with each. 0 is below every selectable key, and follows the n keys up to
  * a multiple of WIDTH. Nothing here branches on a comparison of keys.
  */
 static int64_t pick_few(const struct job *job, const struct scratch *s, const uint32_t *key, int64_t n,
@@ -356,7 +356,7 @@ static void two_largest(const uint32_t *key, int64_t n, uint32_t top[2])
     top[1] = second[0];
 }
 
-/* Takes the experts of all groups but the best out of the race. */
+/* Excludes the experts of all groups but the best. */
 static void keep_groups(const struct job *job, const struct scratch *s)
 {
     const struct syi_moe_route_plan *p = job->plan;
@@ -365,7 +365,7 @@ static void keep_groups(const struct job *job, const struct scratch *s)
         uint32_t top[2];
         two_largest(s->value + g * size, size, top);
         s->group_value[g] = top[0];
-        if (p->group_score == SY_GROUP_SUM2 && size > 1) /* may be +inf, which beats every number */
+        if (p->group_score == SY_GROUP_SUM2 && size > 1) /* may be +inf, which is larger than every number */
             s->group_value[g] = syi_value_key(syi_key_value(top[0]) + syi_key_value(top[1]));
     }
     pick(job, s, s->group_value, p->n_groups, p->top_groups);
@@ -396,7 +396,7 @@ static float best_loser(const struct job *job, const struct scratch *s, const st
 }
 
 /* Winners of a softmax whose shares were not formed. False when the share of the first loser equals that of the last
-   winner: then all shares must be looked at. */
+   winner: then all shares must be compared. */
 static bool select_few(const struct job *job, const struct scratch *s, const struct softmax *softmax)
 {
     const struct syi_moe_route_plan *p = job->plan;

@@ -1,13 +1,13 @@
 /*
- * The parts of moe_route: rows of logits to experts and weights (moe_route.c), and what a capacity takes away
- * from the map afterwards (moe_route_drop.c).
+ * The parts of moe_route: rows of logits to experts and weights (moe_route.c), and the pairs that a capacity
+ * removes from the map afterwards (moe_route_drop.c).
  */
 #ifndef SYI_CPU_MOE_ROUTE_H
 #define SYI_CPU_MOE_ROUTE_H
 
 #include "base/plan.h"
 
-/* What the tokens chose, kept while a capacity is in force. */
+/* The choices of the tokens, kept if there is a capacity. */
 struct syi_route_pairs {
     int32_t *expert; /* [T*K]; -1: a finished token */
     uint32_t *key;   /* [T*K] order of the weights */
@@ -18,8 +18,7 @@ struct syi_route_pairs {
 /* Scratch of syi_route_drop. */
 size_t syi_route_drop_bytes(const struct syi_moe_route_plan *p, int n_tasks);
 
-/* Takes the pairs that do not fit an expert's capacity out of the map and the probs. The counts become
-   garbage. */
+/* Removes the pairs beyond an expert's capacity from the map and the probs. The counts are overwritten. */
 void syi_route_drop(sy_ctx *ctx, const struct syi_moe_route_plan *p, const struct syi_route_pairs *pairs,
                     void *scratch);
 

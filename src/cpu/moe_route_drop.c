@@ -1,7 +1,7 @@
 /*
  * A capacity for the experts of moe_route. The pairs are put in order of expert and token by counting, each
- * task into places of its own, so that an expert's tokens lie side by side; then experts are cut over threads
- * and each takes its surplus out of the map. By position the first C stay; by weight a radix select finds the
+ * task into its own places, so that an expert's tokens are contiguous; then experts are split over threads and
+ * the surplus of each is removed from the map. By position the first C are kept; by weight a radix select finds the
  * C-th largest, and ties go to the lower token.
  */
 #include "cpu/moe_route.h"
@@ -89,7 +89,7 @@ static void drop_surplus(void *data, int task)
     for (int64_t e = syi_part(p->n_experts, job->pairs->n_tasks, task); e < end; e++) {
         const int64_t first = job->first[e], n = job->first[e + 1] - first;
         const struct syi_candidates tokens = {job->key + first, NULL, n};
-        struct syi_cut cut = {0, (uint64_t)p->capacity}; /* by position all are equal: the first stay */
+        struct syi_cut cut = {0, (uint64_t)p->capacity}; /* by position all are equal: the first are kept */
         if (n <= p->capacity)
             continue;
         if (p->drop == SY_DROP_PROB)

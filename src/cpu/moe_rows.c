@@ -1,6 +1,6 @@
 /*
- * The judgement of sorted_indices, and gradients of probs. Tasks judge ranges of tokens or rows in order, and the
- * first task with a fault tells its first, so that the fault does not depend on their number.
+ * Validation of sorted_indices, and gradients of probs. Tasks validate ranges of tokens or rows in order, and the first
+ * fault of the first task with one is reported, so that it does not depend on their number.
  */
 #include "cpu/moe_rows.h"
 #include "cpu/load.h"
@@ -88,7 +88,7 @@ static void put_value(const struct job *job, int64_t t, int64_t e, int64_t row)
     memcpy(syi_row(job->plan->grad_probs, t) + (size_t)e * bytes, job->values + (size_t)row * bytes, bytes);
 }
 
-/* Zeros, and in packed mode what the token's rows have for its experts. */
+/* Zeros, and in packed mode the values of the token's rows for its experts. */
 static void fill_tokens(void *data, int task)
 {
     const struct job *job = data;
@@ -106,7 +106,7 @@ static void fill_tokens(void *data, int task)
     }
 }
 
-/* Capacity: an expert's column belongs to one task, which goes through its rows in order: the highest stays. */
+/* Capacity: an expert's column belongs to one task, which processes its rows in order: the highest is kept. */
 static void fill_experts(void *data, int task)
 {
     const struct job *job = data;

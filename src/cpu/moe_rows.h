@@ -1,5 +1,5 @@
 /*
- * What moe_permute, its inverse and their gradients share: the experts of a token, and the judgement of
+ * Shared by moe_permute, its inverse and their gradients: the experts of a token, and the validation of
  * sorted_indices.
  */
 #ifndef SYI_CPU_MOE_ROWS_H
@@ -8,7 +8,7 @@
 #include "cpu/moe.h"
 #include "cpu/load.h"
 
-enum { SYI_EXPERTS = 256 }; /* experts looked at per kernel call, so positions fit on the stack */
+enum { SYI_EXPERTS = 256 }; /* experts per kernel call, so that positions fit on the stack */
 
 /* Routed experts in [e0, e0 + SYI_EXPERTS), ascending and counted from e0; returns how many. */
 static inline size_t syi_routed(const struct syi_kernels *kernels, const unsigned char *map_row,
@@ -18,7 +18,7 @@ static inline size_t syi_routed(const struct syi_kernels *kernels, const unsigne
     return kernels->nonzero_u8(pos, map_row + e0, (size_t)(left < SYI_EXPERTS ? left : SYI_EXPERTS));
 }
 
-/* The next slot that holds a row, at or after *slot, which moves behind it. There is one: see syi_moe_judge. */
+/* The next slot that holds a row, at or after *slot, which moves after it. There is one: see syi_moe_judge. */
 static inline int32_t syi_next_row(const struct syi_moe_rows_plan *p, int64_t *slot)
 {
     int32_t row;
@@ -34,14 +34,14 @@ static inline float syi_prob(const struct syi_moe_rows_plan *p, int64_t t, int64
 }
 
 /*
- * Refuses indices that name no row (packed) or no token (capacity), and, when the plan has a map, tokens with
+ * Rejects indices that name no row (packed) or no token (capacity), and, when the plan has a map, tokens with
  * another number of routed experts than of live slots, so that the n-th of one belongs to the n-th of the
  * other. `found` has room for ctx->threads of them.
  */
 sy_status syi_moe_judge(sy_ctx *ctx, const struct syi_moe_rows_plan *p, struct syi_found *found);
 
 /* Fills grad_probs: what each row has in `values` [M], of the type of probs, goes to its token and expert; zero
-   elsewhere. The indices are judged. */
+   elsewhere. The indices are validated. */
 void syi_moe_grad_probs(sy_ctx *ctx, const struct syi_moe_rows_plan *p, const unsigned char *values);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * Judging and counting.
+ * Validation and counting.
  */
 #include "cpu/moe_slots.h"
 #include "cpu/pool.h"
@@ -7,7 +7,7 @@
 void syi_slots_lay_out(const sy_ctx *ctx, struct syi_slots *s, bool counted, struct syi_arena *arena)
 {
     if (s->n_slots == 0)
-        s->n_tokens = 0; /* however many there are, none has an id */
+        s->n_tokens = 0; /* no ids, for any number of tokens */
     s->n_chunks = syi_tasks(ctx, s->n_tokens, (uint64_t)s->n_tokens * (uint64_t)s->n_slots * sizeof(int32_t));
     s->fault = syi_take(arena, (size_t)s->n_chunks * sizeof *s->fault);
     if (counted)
@@ -15,7 +15,7 @@ void syi_slots_lay_out(const sy_ctx *ctx, struct syi_slots *s, bool counted, str
             arena, syi_size_mul(syi_size_mul((size_t)s->n_chunks, (size_t)s->n_experts), sizeof *s->count));
 }
 
-/* A copy of the struct is passed along: what is written here could be part of it for all a compiler knows. */
+/* A copy of the struct is passed, which the bytes written here cannot alias. */
 static struct syi_slot_fault count_rows(struct syi_slots s, int32_t *count, int64_t t, int64_t end)
 {
     for (; t < end; t++)
@@ -47,8 +47,8 @@ sy_status syi_slots_count(sy_ctx *ctx, struct syi_slots *s)
     for (int b = 0; b < s->n_chunks; b++) {
         const struct syi_slot_fault *f = &s->fault[b];
         if (f->token >= 0)
-            return syi_report(ctx, syi_bad_at(SYI_BAD_ID_RANGE, f->token, f->slot,
-                                              syi_slot_id(s, f->token, f->slot), s->n_experts));
+            return syi_reject(ctx, SYI_BAD_ID_RANGE, f->token, f->slot, syi_slot_id(s, f->token, f->slot),
+                              s->n_experts);
     }
     return SY_OK;
 }

@@ -1,6 +1,6 @@
 /*
  * moe_unpermute on the CPU: every token collects its rows and their weights, and one kernel call adds them up
- * and writes the token once. Threads take ranges of tokens. In packed mode a token's rows stand in its slots;
+ * and writes the token once. Threads take ranges of tokens. In packed mode a token's rows are in its slots;
  * in capacity mode the index goes from row to token, so each task first inverts the part of it that names its
  * own tokens, by counting.
  */
@@ -16,7 +16,7 @@ struct job {
     int n_tasks;
     struct syi_found *found; /* [task] */
     const void **row;        /* packed: [task][K]; capacity: [M], by token */
-    float *weight;           /* beside row; NULL without probs */
+    float *weight;           /* with `row`; NULL without probs */
     int32_t *count, *next;   /* capacity: [T] */
 };
 

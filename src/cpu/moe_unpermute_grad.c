@@ -1,7 +1,7 @@
 /*
  * moe_unpermute_grad on the CPU. In packed mode a token's gradient is read once and written to all its rows; a
- * table says which slot owns a row, so that a row two slots name has one writer, and rows without an owner are
- * cleared. In capacity mode every row knows its token, and threads take rows; their dot products go through a
+ * table holds the owning slot of each row, so that a row that two slots name has one writer, and rows without an owner
+ * are cleared. In capacity mode every row has one token, and threads take rows; their dot products go through a
  * column of scratch, because two rows may belong to one token and expert.
  */
 #include "cpu/moe_rows.h"
@@ -42,7 +42,7 @@ size_t syi_cpu_moe_unpermute_grad_workspace(const sy_ctx *ctx, const union syi_p
     return arena.used;
 }
 
-/* The gradient of one row of weight w. Nothing depends on a row of weight 0. */
+/* The gradient of one row of weight w. A row of weight 0 gets zeros. */
 static void put_row(const struct job *job, int64_t row, int64_t t, float w)
 {
     const struct syi_moe_rows_plan *p = job->plan;

@@ -1,6 +1,6 @@
 /*
- * moe_unpermute_ids on the CPU: indices are judged, then every token collects the rows of its slots that are
- * there and one kernel call adds them up. Threads take ranges of tokens.
+ * moe_unpermute_ids on the CPU: indices are validated, then every token collects the existing rows of its slots and one
+ * kernel call adds them up. Threads take ranges of tokens.
  */
 #include "cpu/moe_rows.h"
 #include "cpu/backend.h"
@@ -13,7 +13,7 @@ struct job {
     int n_judges, n_tasks; /* of slots, of tokens */
     int64_t *wrong;        /* [judge]: first index outside; -1: none */
     const void **row;      /* [task][K] */
-    float *weight;         /* beside row; NULL without probs */
+    float *weight;         /* with `row`; NULL without probs */
 };
 
 static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_unpermute_ids_plan *p,
@@ -89,9 +89,8 @@ sy_status syi_cpu_moe_unpermute_ids(sy_ctx *ctx, const union syi_plan *plan, voi
     syi_parallel(ctx, job.n_judges, judge_slots, &job);
     for (int i = 0; i < job.n_judges; i++)
         if (job.wrong[i] >= 0)
-            return syi_report(ctx, syi_bad_at(SYI_BAD_SORTED_RANGE, -1, job.wrong[i],
-                                              syi_load_i32(p->sorted_indices, job.wrong[i]),
-                                              p->n_tokens * p->n_slots));
+            return syi_reject(ctx, SYI_BAD_SORTED_RANGE, -1, job.wrong[i],
+                              syi_load_i32(p->sorted_indices, job.wrong[i]), p->n_tokens * p->n_slots);
     if (p->hidden > 0)
         syi_parallel(ctx, job.n_tasks, sum_tokens, &job);
     return SY_OK;

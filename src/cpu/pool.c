@@ -1,6 +1,6 @@
 /*
  * Threads. Work is cut into tasks by position, never by arrival, so the number of threads cannot change a
- * result. A parallel region costs microseconds, hence small work stays on the calling thread.
+ * result. A parallel region costs microseconds, so small work runs on the calling thread.
  */
 #include "cpu/pool.h"
 
@@ -11,7 +11,7 @@
 #include <omp.h>
 #endif
 
-enum { MIN_TASK_BYTES = 64 * 1024 }; /* work below this is done before another thread has woken up */
+enum { MIN_TASK_BYTES = 64 * 1024 }; /* smaller work is done before another thread has woken up */
 
 int syi_default_threads(bool own_pool)
 {
@@ -70,8 +70,8 @@ void syi_parallel(sy_ctx *ctx, int n_tasks, void (*fn)(void *data, int task), vo
     }
 #ifdef _OPENMP
     if (n_tasks > 1 && openmp_usable(ctx)) {
-        /* libgomp ends the threads a smaller team leaves over and starts them again for a larger one, which
-           takes longer than most calls: a team once made is kept, and those without a task wait. */
+        /* libgomp ends the surplus threads for a smaller team and starts them again for a larger one, which takes
+           longer than most calls: a team is kept, and threads without a task wait. */
         const int team = n_tasks > ctx->team ? n_tasks : ctx->team;
         ctx->team = team;
 #pragma omp parallel for num_threads(team) schedule(static, 1)

@@ -9,7 +9,7 @@
 /* Threads OpenMP would use by itself; for a caller's pool, of unknown size, one per CPU. At least 1. */
 int syi_default_threads(bool own_pool);
 
-/* Threads this process can really use: one in a forked child without a pool. */
+/* Threads this process can use: one in a forked child without a pool. */
 int syi_usable_threads(const sy_ctx *ctx);
 
 /* Tasks to cut `n_items` of `work_bytes` altogether into: 1 when small, never more than items or threads. */

@@ -1,7 +1,7 @@
 /*
  * sample on the CPU: rows split over threads, each row through the same stages. All filters are prefixes of
- * one total order (larger logit first, then lower index), so the state of a row is just the candidates that
- * are left.
+ * one total order (larger logit first, then lower index), so the state of a row is just its remaining
+ * candidates.
  */
 #include "cpu/sample.h"
 #include "cpu/backend.h"
@@ -12,7 +12,7 @@ struct job {
     const struct syi_sample_plan *plan;
     const struct syi_kernels *kernels;
     int n_tasks;
-    int n_slices; /* more than 1: block maxima are made by that many threads per row beforehand */
+    int n_slices; /* more than 1: that many threads per row compute the block maxima first */
     struct syi_sample_scratch *scratch; /* [task] */
     struct syi_found *found;            /* [task], only with overrides */
 };
@@ -67,7 +67,7 @@ static struct syi_sample_scratch take_scratch(struct syi_arena *arena, const str
     return s;
 }
 
-/* What all tasks share, and the list of what they do not. */
+/* Data shared by all tasks, and the array of their own. */
 static void take_job(struct syi_arena *arena, struct job *job)
 {
     const size_t n_tasks = (size_t)job->n_tasks;
@@ -87,22 +87,7 @@ size_t syi_cpu_sample_workspace(const sy_ctx *ctx, const union syi_plan *plan)
 
 /* ---- One row ----------------------------------------------------------------------------------------- */
 
-SYI_HAS_BUFFER void syi_row_keys(const struct syi_row *r, const struct syi_logits *row,
-                                 struct syi_key_stats *stats)
-{
-    void (*keys)(uint32_t *, const void *, size_t, struct syi_key_stats *) =
-        row->type == SY_TYPE_F32   ? r->kernels->keys_f32
-        : row->type == SY_TYPE_F16 ? r->kernels->keys_f16
-                                   : r->kernels->keys_bf16;
-    const size_t n = (size_t)row->n, length = syi_piece_length(row);
-    unsigned char buffer[SYI_PIECE * 4];
-    for (size_t at = 0; at < n; at += length) {
-        const size_t piece = n - at < length ? n - at : length;
-        keys(r->scratch->key + at, syi_piece(row, at, piece, buffer), piece, stats);
-    }
-}
-
-/* The row the long way: every key. */
+/* The row in full: every key. */
 static void read_row(struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
@@ -186,7 +171,7 @@ static void scan_slice(void *data, int task)
                   (size_t)(syi_part(n_pieces, job->n_slices, slice + 1) * n_blocks));
 }
 
-/* Slices per row when every row is a task of its own and threads are left over; else 1. */
+/* Slices per row when there are fewer rows than threads; else 1. */
 static int count_slices(const sy_ctx *ctx, const struct job *job)
 {
     const struct syi_sample_plan *p = job->plan;

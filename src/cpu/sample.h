@@ -1,9 +1,9 @@
 /*
- * The parts of sample. Below, knowing no operator: exact arithmetic (sample_math.c), rows with tokens that do not
- * count (sample_allow.c), block maxima of a row (sample_scan.c), rows weighed as a whole (sample_weigh.c), cuts of
- * the total order (sample_select.c), draws from many tokens (sample_nucleus.c). On top of them the stages of one row: sample_head.c, sample_cut.c,
- * sample_choose.c, sample_write.c; sample.c puts them together.
- * Everything that is summed is an integer, so no order of summation exists.
+ * The parts of sample. Lower layer: exact arithmetic (sample_math.c), rows with excluded tokens (sample_allow.c), block
+ * maxima of a row (sample_scan.c), sums of weights of whole rows (sample_weigh.c), cuts of the total order
+ * (sample_select.c), draws from many tokens (sample_nucleus.c). On top of them the stages of one row: sample_head.c,
+ * sample_cut.c, sample_choose.c, sample_write.c; sample.c runs them. All sums are sums of integers, so their order does
+ * not matter.
  */
 #ifndef SYI_CPU_SAMPLE_H
 #define SYI_CPU_SAMPLE_H
@@ -24,7 +24,7 @@ float syi_score(float e, float q, float eps);
 /* Philox4x32-10 of a counter under a 64-bit key. */
 void syi_philox(const uint32_t counter[4], uint64_t key, uint32_t word[4]);
 
-/* What a draw depends on, and the words of its counter c0: i / 4 for the tokens of a race, UINT32_MAX for a
+/* The inputs of a draw, and the words of its counter c0: i / 4 for the tokens of a race, UINT32_MAX for a
    CDF draw. */
 struct syi_noise {
     uint64_t seed, offset;
@@ -39,7 +39,7 @@ float syi_exponential(uint32_t word);
 double syi_log_weight(uint64_t weight_sum);
 
 /*
- * Tokens still in the race, in index order. idx is NULL while every token is: position i is then token i.
+ * The remaining candidates, in index order. idx is NULL while every token is one: position i is then token i.
  */
 struct syi_candidates {
     uint32_t *key;
@@ -51,17 +51,17 @@ struct syi_candidates {
 
 enum { SYI_PIECE = 1024 }; /* most elements of a piece */
 
-/* A row of logits, of which only some may count. */
+/* A row of logits, of which some may be excluded. */
 struct syi_logits {
     const unsigned char *x;
     sy_type type;
     int64_t n;
-    const unsigned char *allow; /* bit i % 8 of byte i / 8: element i counts, else it is -inf; NULL: all do */
-    const int32_t *out;         /* ascending: these few do not count either */
+    const unsigned char *allow; /* bit i % 8 of byte i / 8: element i is included, else -inf; NULL: all */
+    const int32_t *out;         /* ascending: these few are excluded too */
     int64_t n_out;
 };
 
-/* Whether a bit lets an element count; `out` is another matter. */
+/* Whether the bits include an element; `out` is not considered. */
 static inline bool syi_allowed(const struct syi_logits *row, int64_t i)
 {
     return row->allow == NULL || (row->allow[i / 8] >> i % 8 & 1) != 0;
@@ -72,19 +72,19 @@ static inline bool syi_counts_whole(const struct syi_logits *row)
     return row->allow == NULL && row->n_out == 0;
 }
 
-/* What the two below do where the row does not count as a whole. */
+/* The general case of the two functions below. */
 bool syi_some_allowed(const struct syi_logits *row, size_t first, size_t n);
 const unsigned char *syi_mask_piece(const struct syi_logits *row, size_t first, size_t n,
                                     unsigned char *buffer);
 
-/* Whether the bits let any of the elements [first, first + n) count; first is a multiple of 8. */
+/* Whether the bits include any of the elements [first, first + n); first is a multiple of 8. */
 static inline bool syi_any_allowed(const struct syi_logits *row, size_t first, size_t n)
 {
     return row->allow == NULL || syi_some_allowed(row, first, n);
 }
 
-/* The elements [first, first + n) as they count: where they lie, or in the buffer, which has room for them.
-   first is a multiple of 8. */
+/* The elements [first, first + n) with -inf for excluded ones: in place, or in the buffer, which has space for
+   them. first is a multiple of 8. */
 static inline const unsigned char *syi_piece(const struct syi_logits *row, size_t first, size_t n,
                                              unsigned char *buffer)
 {
@@ -92,16 +92,16 @@ static inline const unsigned char *syi_piece(const struct syi_logits *row, size_
                                  : syi_mask_piece(row, first, n, buffer);
 }
 
-/* Which of the SYI_BLOCK elements from `first` on, a multiple of that, are out, and which the bits let count; the first
-   in the lowest bit. */
+/* Which of the SYI_BLOCK elements from `first` on, a multiple of that, are in `out`, and which the bits include; the
+   first in the lowest bit. */
 uint64_t syi_out_bits(const struct syi_logits *row, size_t first);
 uint64_t syi_allow_bits(const struct syi_logits *row, size_t first);
 
-/* A function with a buffer of kilobytes is not inlined: buffers that are used one after the other would add up, and
-   the stack may be small. */
+/* A function with a buffer of kilobytes is not inlined: several buffers in one frame would add up, and the stack may be
+   small. */
 #define SYI_HAS_BUFFER __attribute__((noinline))
 
-/* Elements a loop over pieces takes at once: a row that counts as a whole is one piece. */
+/* Elements per iteration of a loop over pieces: a row without exclusions is one piece. */
 static inline size_t syi_piece_length(const struct syi_logits *row)
 {
     return syi_counts_whole(row) ? (size_t)row->n : SYI_PIECE;
@@ -114,9 +114,9 @@ struct syi_scan {
     struct syi_logits row;
     uint16_t *max;   /* [syi_scan_blocks(n)] */
     uint16_t *group; /* [syi_scan_groups(n)] */
-    uint16_t *
-        low; /* [syi_weigh_strips(n)] of every SYI_PIECE elements, be they out or not, the largest bit pattern
-                        that block_max returned for them, together with others or not; or NULL */
+    /* [syi_weigh_strips(n)] the largest bit pattern that block_max returned for every SYI_PIECE elements, excluded or not,
+       together with others or not; or NULL */
+    uint16_t *low;
     uint16_t top; /* largest of them */
 };
 
@@ -130,24 +130,24 @@ static inline uint16_t syi_order_minus_inf(sy_type type)
 size_t syi_scan_blocks(int64_t vocab);
 size_t syi_scan_groups(int64_t vocab);
 
-/* Maxima of the blocks [first, end), of all that the bits let count. */
+/* Maxima of the blocks [first, end), of the elements that the bits include. */
 void syi_scan_part(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first, size_t end);
 
-/* The same for the blocks of n elements from a multiple of SYI_BLOCK on, with `low` of SYI_PIECE; x NULL: none counts. */
+/* The same for the blocks of n elements from a multiple of SYI_BLOCK on, with `low` of SYI_PIECE; x NULL: none. */
 void syi_scan_piece(const struct syi_kernels *kernels, const struct syi_scan *s, size_t first,
                     const unsigned char *x, size_t n);
 
-/* Corrects the maxima for the elements that are out. */
+/* Corrects the maxima for the elements of `out`. */
 void syi_scan_leave_out(const struct syi_kernels *kernels, const struct syi_scan *s);
 
-/* Maxima of the groups, and the top; false when it is an infinity or a NaN, which need the long way. */
+/* Maxima of the groups, and the top; false when it is an infinity or a NaN, which need the full row. */
 bool syi_scan_top(struct syi_scan *s);
 
 /* With `low`, and a top that is a number: whether there is a NaN, and how many logits are above -inf. */
 bool syi_scan_has_nan(const struct syi_scan *s);
 int64_t syi_scan_count(const struct syi_scan *s);
 
-/* The order of one logit, be it out or not. */
+/* The order of one logit, excluded or not. */
 uint16_t syi_scan_order(const struct syi_logits *row, int64_t i);
 
 /* The least key a logit of this order can have; the only one if it is a 16-bit one. */
@@ -160,7 +160,7 @@ uint16_t syi_scan_floor(const struct syi_kernels *kernels, const struct syi_scan
 uint16_t syi_scan_floor_each(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k,
                              uint16_t *order);
 
-/* What the maxima that reach a floor weigh: no more than all tokens that do. */
+/* The weight of the maxima that reach a floor: a lower bound for that of all tokens that do. */
 uint64_t syi_scan_weigh_maxima(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
                                float m, float inv_t);
 
@@ -174,15 +174,15 @@ bool syi_scan_dense(const struct syi_kernels *kernels, const struct syi_scan *s,
 /* The first token of the order into c->key[0] and c->idx[0]. */
 void syi_scan_first(const struct syi_kernels *kernels, const struct syi_scan *s, struct syi_candidates *c);
 
-/* How many tokens of the order are enough, 0: all; hist has SYI_SELECT_BINS entries. */
+/* How many first tokens of the order are needed, 0: all; hist has SYI_SELECT_BINS entries. */
 struct syi_limit {
     size_t n;
     bool exact; /* no more than n, which is not 0 */
     uint64_t *hist;
 };
 
-/* All tokens that reach a floor, or fewer but the first limit->n of the order, into c->key and c->idx, which has room for
-   SYI_PUSHED more; false when that would include -inf and NaN. */
+/* All tokens that reach a floor, or fewer but the first limit->n of the order, into c->key and c->idx, which has space
+   for SYI_PUSHED more; false when that would include -inf and NaN. */
 enum { SYI_PUSHED = 2 };
 bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
                       const struct syi_limit *limit, struct syi_candidates *c);
@@ -204,24 +204,24 @@ struct syi_pattern_table {
     float *e;
 };
 
-/* exp(z / temperature) of every 16-bit value z: made by the first row that needs it and kept for those that
-   follow, as long as they have the same temperature. */
+/* exp(z / temperature) of every 16-bit value z: computed by the first row that needs it and kept for the next ones
+   with the same temperature. */
 struct syi_exp_table {
     float *e;    /* [SYI_PATTERNS] */
     float inv_t; /* 1 / temperature; 0: not made yet */
-    bool flat;   /* the last row had a large nucleus: the next is not weighed before that is known */
+    bool flat;   /* the last row had a large nucleus: the next is not summed in advance */
 };
 
-/* A row to be weighed. */
+/* A row whose weights are summed. */
 struct syi_weigher {
     const struct syi_kernels *kernels;
     const struct syi_scan *scan;
     float m, inv_t;            /* the largest logit, and 1 / temperature */
-    const unsigned char *next; /* the row after this one, to be fetched ahead; may be NULL */
-    int64_t n_rows;            /* this one and those to come */
+    const unsigned char *next; /* the next row, to prefetch; may be NULL */
+    int64_t n_rows;            /* this one and the following ones */
     struct syi_pattern_table table;
     struct syi_exp_table *exp_table;
-    struct syi_candidates extra; /* weighed beside the row: tokens that do not count in it, none above m */
+    struct syi_candidates extra; /* additional tokens, which are excluded from the row; none above m */
     const struct syi_sample_scratch *scratch;
 };
 
@@ -230,11 +230,11 @@ struct syi_mass {
     uint64_t low, high;
 };
 
-/* What a draw keeps, and where it lands. */
+/* The parameters of a draw. */
 struct syi_draw {
     float top_p, min_p; /* 1 and 0: off */
     bool all_ties;
-    bool exact; /* how much and how many were kept is asked for, too */
+    bool exact; /* mass and number of the kept tokens are needed, too */
     uint64_t uniform;
 };
 
@@ -243,16 +243,16 @@ size_t syi_weigh_strips(int64_t vocab);
 /* The weight of the whole row, and of each strip. */
 uint64_t syi_weigh(const struct syi_weigher *w);
 
-/* The same as closely as it is cheap to know, a few millionths. */
+/* The same, approximately: to a few millionths. */
 struct syi_mass syi_weigh_about(const struct syi_weigher *w);
 
-/* What those of the tokens beside the row weigh that have at least this key. The sums above include them all. */
+/* The weight of the additional tokens with at least this key. The sums above include all of them. */
 uint64_t syi_weigh_extra(const struct syi_weigher *w, uint32_t least);
 
-/* Adds what the tokens beside the row weigh to the strips; returns all of it. */
+/* Adds the weights of the additional tokens to the strips; returns their sum. */
 uint64_t syi_weigh_extra_strips(const struct syi_weigher *w);
 
-/* Weighing is slower than memory, so the next row can be on its way meanwhile: n elements from `first`. */
+/* Summing weights is slower than memory, so the next row is prefetched meanwhile: n elements from `first`. */
 void syi_weigh_fetch_next(const struct syi_weigher *w, size_t first, size_t n);
 
 static inline uint64_t syi_share_of(uint64_t uniform, uint64_t weight)
@@ -260,32 +260,32 @@ static inline uint64_t syi_share_of(uint64_t uniform, uint64_t weight)
     return (uint64_t)((syi_u128)uniform * weight >> 64);
 }
 
-/* Whether rows like this one are weighed by a table of exponentials. If so, syi_weigh_scan makes the block maxima
-   and weighs on the way, before the maximum is known, and syi_weigh_scanned tells the mass when it is. */
+/* Whether the weights of such rows come from a table of exponentials. If so, syi_weigh_scan computes the block maxima
+   and the sum in one pass, before the maximum is known, and syi_weigh_scanned then returns the mass. */
 bool syi_weigh_by_table(const struct syi_weigher *w);
 double syi_weigh_scan(const struct syi_weigher *w);
 struct syi_mass syi_weigh_scanned(const struct syi_weigher *w, double sum);
 
-/* What was drawn, and from what. */
+/* The result of a draw. */
 struct syi_drawn {
     int64_t token;
     uint64_t weight; /* of all that was kept; 0: not known */
     int64_t kept;    /* tokens; 0: not known */
 };
 
-/* The token a CDF draw picks from what top-p and min-p keep of a 16-bit row: by counting equal logits, so that nothing
-   is sorted or collected however many tokens that are. */
+/* The token a CDF draw picks from what top-p and min-p keep of a 16-bit row: by counting equal logits, so that
+   nothing is sorted or collected for any number of tokens. */
 struct syi_drawn syi_weigh_draw(const struct syi_weigher *w, const struct syi_draw *d);
 
 /* ---- sample_select.c --------------------------------------------------------------------------------- */
 
 enum { SYI_SELECT_BINS = 2048 };
 
-/* A cut through the total order: everything above the key stays, and of the tokens equal to it the first,
+/* A cut through the total order: everything above the key is kept, and of the tokens equal to it the first,
    until their measure reaches `rest`. */
 struct syi_cut {
     uint32_t key;
-    uint64_t rest; /* measure still wanted from the tokens equal to the key, >= 1 */
+    uint64_t rest; /* measure that the tokens equal to the key must contribute, >= 1 */
 };
 
 /*
@@ -309,14 +309,14 @@ struct syi_candidates syi_rank_order(const struct syi_candidates *c, uint32_t *c
 
 /* ---- sample_nucleus.c -------------------------------------------------------------------------------- */
 
-/* The token a CDF draw picks from the whole row, with its weight if that is asked for. */
+/* The token a CDF draw picks from the whole row, with its weight on request. */
 struct syi_drawn syi_nucleus_draw_whole(const struct syi_weigher *w, uint64_t uniform, bool weight);
 
-/* The same from what top-p keeps. */
+/* The same from the tokens that top-p keeps. */
 struct syi_drawn syi_nucleus_draw(const struct syi_weigher *w, const struct syi_draw *d);
 
-/* What top-p keeps, and perhaps tokens that weigh as little as the last of them, in the scratch; returns the mass of the
-   row. */
+/* The tokens that top-p keeps, and perhaps others with the weight of the last of them, in the scratch; returns the mass
+   of the row. */
 struct syi_mass syi_nucleus_collect(const struct syi_weigher *w, float top_p, struct syi_candidates *c);
 
 /* ---- One row (sample_cut.c, sample_head.c, sample_choose.c, sample_write.c) ---------------------------- */
@@ -333,28 +333,28 @@ struct syi_sample_scratch {
     uint16_t *block_max;            /* [syi_scan_blocks(vocab)] */
     uint16_t *group_max;            /* [syi_scan_groups(vocab)] */
     uint16_t *low;                  /* [syi_weigh_strips(vocab)] */
-    struct syi_pattern_table table; /* only when rows may be weighed as a whole */
+    struct syi_pattern_table table; /* only when weights of whole rows may be needed */
     float *exp;                     /* [SYI_PATTERNS], only when 16-bit rows may be */
     int32_t *out;                   /* only with overrides, [the smaller of vocab and all of them], */
     uint32_t *extra_key;            /* and so the next two */
     int32_t *extra_idx;
 };
 
-/* One row on its way through the stages. */
+/* State of one row. */
 struct syi_row {
     const struct syi_sample_plan *plan;
     const struct syi_kernels *kernels;
     const struct syi_sample_scratch *scratch;
     struct syi_exp_table *exp_table; /* of the task */
-    int64_t b, end;                  /* the row, and the end of those the task will do */
+    int64_t b, end;                  /* the row, and the end of the task's rows */
     struct syi_logits logits;
-    struct syi_candidates extra; /* overridden tokens above -inf; in `logits` all of them are out */
+    struct syi_candidates extra; /* overridden tokens above -inf; all are excluded from `logits` */
     struct syi_key_stats extra_stats;
     struct syi_key_stats stats;
     bool empty;
     bool cold;    /* temperature so low that the first of the order is certain */
-    bool greedy;  /* cold, or no noise: the first of the order is taken */
-    bool scanned; /* block maxima are there already */
+    bool greedy;  /* cold, or no noise: the first of the order is picked */
+    bool scanned; /* block maxima are computed */
     bool ranked;  /* top-k or top-p acted: the list is in rank order, else in index order */
     float max, inv_t;
     int64_t k;                  /* top-k of this row, 0: off */
@@ -362,8 +362,8 @@ struct syi_row {
     float top_p, min_p;         /* 1 and 0: off */
     struct syi_candidates c;    /* in index order */
     struct syi_candidates list; /* in list order; made by make_list */
-    struct syi_scan scan;       /* the row and its block maxima; set when syi_row_head looked */
-    struct syi_mass mass;       /* of what top-k left; high is 0 until asked for */
+    struct syi_scan scan;       /* the row and its block maxima; set by syi_row_head */
+    struct syi_mass mass;       /* of the tokens that top-k kept; high is 0 until it is computed */
     int64_t token;
     uint64_t
         final_weight; /* of the candidates and how many they are, where r->c does not hold them; else 0 */
@@ -387,7 +387,7 @@ struct syi_list_limits {
     bool ascending; /* the tokens of a row, and none twice */
 };
 
-/* Refuses lists that leave their range or do not ascend; `found` is scratch, one for each task. */
+/* Rejects lists that leave their range or do not ascend; `found` is scratch, one for each task. */
 sy_status syi_check_lists(sy_ctx *ctx, const struct syi_token_lists *l, const struct syi_list_limits *limits,
                           int n_tasks, struct syi_found *found);
 
@@ -429,7 +429,7 @@ void syi_row_replace(const struct syi_row *r, struct syi_candidates *c, uint32_t
 
 /* ---- Stages ------------------------------------------------------------------------------------------ */
 
-/* The logits of a row as they came, and which of them the bits let count. */
+/* The input logits of a row, and which of them the bits include. */
 struct syi_logits syi_row_logits(const struct syi_sample_plan *p, int64_t b);
 
 /* Keys of a whole row into the scratch; adds to the statistics. */
@@ -459,37 +459,41 @@ int64_t syi_row_choose(struct syi_row *r);
 /* The uniform number of a CDF draw, in units of 2^-64. */
 uint64_t syi_row_uniform(const struct syi_row *r);
 
-/* A draw from the whole row, without candidates: the token, final_weight and final_count. */
+/* A draw from the whole row, without a list of candidates: the token, final_weight and final_count. */
 void syi_row_draw(struct syi_row *r);
 
-/* The same from what min-p, between 0 and 1, keeps: of the candidates, or without them (sample_min_p.c) of a row that counts
-   as a whole, where that reaches the order `floor`. */
+/* The same from what min-p, between 0 and 1, keeps: of the candidates, or without them (sample_min_p.c) of a row
+   without exclusions, where they reach the order `floor`. */
 void syi_row_draw_min_p(struct syi_row *r);
 void syi_row_walk(struct syi_row *r, uint16_t floor);
 
 enum syi_head {
-    SYI_HEAD_NONE, /* the row must be read the long way */
+    SYI_HEAD_NONE, /* the full row must be read */
     SYI_HEAD_READ, /* r->c holds all candidates and perhaps more */
-    SYI_HEAD_DRAWN /* r->token is the answer */
+    SYI_HEAD_DRAWN /* r->token is the result */
 };
 
 /* Tries to do without the keys of the whole row. */
 enum syi_head syi_row_head(struct syi_row *r);
 
-/* Whether any row may do with its head. */
+/* Whether the head may be enough for any row. */
 bool syi_may_scan(const struct syi_sample_plan *p);
 
-/* Whether the weights of all tokens are best had without keys: a table of those of 16-bit logits must pay. */
-bool syi_row_weighs_well(const struct syi_row *r);
+/* Whether the weights of all tokens are best computed without keys: the table for 16-bit logits must be worth it. */
+static inline bool syi_row_weighs_well(const struct syi_row *r)
+{
+    enum { ENOUGH = 16384 };
+    return r->logits.type == SY_TYPE_F32 || r->logits.n >= ENOUGH;
+}
 
 /* The maximum of the row by its block maxima, which are made if r->scanned is false; false when it is no number. */
 bool syi_row_max(struct syi_row *r);
 
-/* Whether anything but the first token of the order is asked for. */
+/* Whether more than the first token of the order is needed. */
 bool syi_row_wants_candidates(const struct syi_row *r);
 
-/* Outputs. The log-probability comes after all that looks at keys, which it may write anew; the masked logits
-   last, because they may lie over the row. */
+/* Outputs. The log-probability is computed after everything that reads keys, which it may overwrite; the masked logits
+   last, because they may overwrite the row. */
 int32_t syi_row_count(const struct syi_row *r);
 void syi_row_write_list(const struct syi_row *r);
 float syi_row_logprob(const struct syi_row *r);

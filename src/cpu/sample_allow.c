@@ -1,6 +1,6 @@
 /*
- * Rows of which some tokens do not count. Nothing is written back and no row is copied as a whole: what reads a row
- * reads it in pieces, and gets one with -inf in the right places only where some of its tokens count and some do not.
+ * Rows with excluded tokens. Nothing is written back and no row is copied as a whole: a row is read in pieces, and only
+ * a piece that is partly excluded is copied, with -inf in the excluded places.
  */
 #include "cpu/sample.h"
 
@@ -40,7 +40,7 @@ bool syi_some_allowed(const struct syi_logits *row, size_t first, size_t n)
     return look_at(row->allow + first / 8, n).any;
 }
 
-/* Vectors of the length every processor has; the compiler knows the instructions. */
+/* Vectors of a length that every processor has; the compiler chooses the instructions. */
 typedef uint16_t lanes_16 __attribute__((vector_size(16)));
 typedef uint32_t lanes_32 __attribute__((vector_size(16)));
 
@@ -143,4 +143,19 @@ const unsigned char *syi_mask_piece(const struct syi_logits *row, size_t first, 
         memcpy(buffer + ((size_t)row->out[j] - first) * bytes, &fill, bytes); /* little-endian */
     }
     return x;
+}
+
+SYI_HAS_BUFFER void syi_row_keys(const struct syi_row *r, const struct syi_logits *row,
+                                 struct syi_key_stats *stats)
+{
+    void (*keys)(uint32_t *, const void *, size_t, struct syi_key_stats *) =
+        row->type == SY_TYPE_F32   ? r->kernels->keys_f32
+        : row->type == SY_TYPE_F16 ? r->kernels->keys_f16
+                                   : r->kernels->keys_bf16;
+    const size_t n = (size_t)row->n, length = syi_piece_length(row);
+    unsigned char buffer[SYI_PIECE * 4];
+    for (size_t at = 0; at < n; at += length) {
+        const size_t piece = n - at < length ? n - at : length;
+        keys(r->scratch->key + at, syi_piece(row, at, piece, buffer), piece, stats);
+    }
 }

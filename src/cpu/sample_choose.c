@@ -1,10 +1,10 @@
 /*
- * The choice among what is left of a row: the first of the order, the best score against noise, or one draw.
+ * The choice among the candidates of a row: the first of the order, the best score with noise, or one draw.
  */
 #include "cpu/sample.h"
 #include "cpu/load.h"
 
-/* Always a candidate, whatever was cut. */
+/* Always a candidate. */
 static int64_t first_of_order(const struct syi_row *r)
 {
     int64_t i = 0;
@@ -32,8 +32,7 @@ static struct syi_noise noise_of(const struct syi_row *r)
     };
 }
 
-/* Where the noise of a candidate comes from: the caller's q by list place or by token, or counted by
-   token. */
+/* The source of a candidate's noise: the caller's q by list place or by token, or Philox by token. */
 struct noise_source {
     const unsigned char *q; /* NULL: counted */
     bool by_list;

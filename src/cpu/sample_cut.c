@@ -1,5 +1,5 @@
 /*
- * What a row keeps: its parameters, and the cuts of top-k, top-p and min-p.
+ * The parameters of a row, and the cuts of top-k, top-p and min-p.
  */
 #include "cpu/sample.h"
 #include "cpu/load.h"
@@ -116,7 +116,7 @@ static struct prefix find_prefix(const struct syi_row *r, const float *e, uint64
     return (struct prefix){.key = cut.key, .ties = r->plan->ties == SY_TIES_ALL ? INT64_MAX : (int64_t)ties};
 }
 
-/* The shortest prefix whose mass reaches p. A total that is known only within bounds will do when both give
+/* The shortest prefix whose mass reaches p. A total that is known only within bounds is enough when both give
    the same prefix, which is nearly always. */
 static void keep_top_p(struct syi_row *r)
 {

@@ -1,7 +1,7 @@
 /*
- * Logits that are replaced before everything else. A row with overrides is read as if the overridden tokens were not
- * there; they are few, stand beside the row with keys of their own, and join the candidates wherever those are made.
- * So a 16-bit row stays one, although the values that replace some of its logits are f32.
+ * Logits that are replaced before everything else. A row with overrides is read without the overridden tokens; they
+ * are few, are kept in a separate list with keys of their own, and are added to the candidates. So a 16-bit row keeps
+ * its type, although the values that replace some of its logits are f32.
  */
 #include "cpu/sample.h"
 
@@ -39,7 +39,7 @@ void syi_row_overrides(struct syi_row *r)
     r->logits.n_out = span.end - span.first;
 }
 
-/* Removes the tokens that are out. */
+/* Removes the excluded tokens. */
 static void drop_out(const struct syi_logits *row, struct syi_candidates *c)
 {
     int64_t to = 0, j = 0;
@@ -62,7 +62,7 @@ void syi_row_replace(const struct syi_row *r, struct syi_candidates *c, uint32_t
     for (int64_t j = 0; j < extra->n; j++)
         to += extra->key[j] >= least;
     c->n = to;
-    for (int64_t j = extra->n - 1; to > i; j--) { /* from the end, where there is room */
+    for (int64_t j = extra->n - 1; to > i; j--) { /* from the end, where there is space */
         if (extra->key[j] < least)
             continue;
         for (; i > 0 && c->idx[i - 1] > extra->idx[j]; i--) {

@@ -1,6 +1,6 @@
 /*
- * Rows that can do without the keys of all their tokens: top-k, greedy and most top-p rows are decided on their
- * head, other draws on weights alone.
+ * Rows that do not need the keys of all their tokens: top-k, greedy and most top-p rows need only their largest logits
+ * (the head), other draws only weights.
  */
 #include "cpu/sample.h"
 #include "cpu/load.h"
@@ -18,12 +18,6 @@ bool syi_may_scan(const struct syi_sample_plan *p)
     return !p->probs_in;
 }
 
-bool syi_row_weighs_well(const struct syi_row *r)
-{
-    enum { ENOUGH = 16384 };
-    return r->logits.type == SY_TYPE_F32 || r->logits.n >= ENOUGH;
-}
-
 static bool lists_candidates(const struct syi_sample_plan *p)
 {
     return p->list_token.data != NULL || p->list_prob.data != NULL;
@@ -35,7 +29,7 @@ static bool is_whole(const struct syi_row *r)
     return r->k == 0 && !r->one && r->top_p >= 1.0f && r->min_p == 0.0f;
 }
 
-/* The block maxima of the row, if they are not there, and whether the head can be told from them. */
+/* Computes the block maxima of the row if needed; whether they determine the head. */
 static bool scan_row(struct syi_row *r)
 {
     if (!r->scanned)
@@ -73,8 +67,8 @@ static bool collect_from(struct syi_row *r, uint16_t floor, size_t most)
     r->c = (struct syi_candidates){r->scratch->kept_key, r->scratch->kept_idx, 0};
     if (!syi_scan_collect(r->kernels, &r->scan, floor, &limit, &r->c))
         return false;
-    /* Overrides below the floor do not join: others that are no lower have not been collected. An override may lie
-       between the floor and the value of 16 bits below it. */
+    /* Overrides below the floor are not added: other tokens of that value have not been collected. An override may be
+       between the floor and the next lower 16-bit value. */
     const sy_type type = r->logits.type;
     const uint32_t below = syi_scan_key((uint16_t)(floor - 1u), type) | (type == SY_TYPE_F32 ? 0xffffu : 0);
     if (r->logits.n_out > 0)
@@ -134,14 +128,14 @@ static uint16_t min_p_floor(const struct syi_row *r)
     return (uint16_t)(low == 0x8000u ? 0x7fffu : low);
 }
 
-/* A draw that takes tokens as they come. */
+/* A draw in index order. */
 static bool draws_by_cdf(const struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
     return !r->greedy && p->noise == SY_NOISE_CDF && p->masked.data == NULL && !lists_candidates(p);
 }
 
-/* Candidates of min-p alone, or the token. */
+/* Candidates of min-p without other filters, or the token. */
 static enum syi_head decide_min_p(struct syi_row *r)
 {
     const uint16_t floor = min_p_floor(r);
@@ -212,7 +206,8 @@ static bool find_head(struct syi_row *r)
     const uint64_t guess = r->mass.high == 0 ? have + guess_below(r, floor) : r->mass.high;
     uint64_t enough = syi_mass_target(r->top_p, guess);
     for (size_t collected = k;;) {
-        while (have < enough) { /* the maxima tell which floor is low enough before a token is collected */
+        while (have <
+               enough) { /* the maxima determine a floor that is low enough before tokens are collected */
             k *= 2;
             if (k > n_blocks || k > LARGE)
                 return false;
@@ -222,7 +217,7 @@ static bool find_head(struct syi_row *r)
         }
         if (r->mass.high != 0)
             return k == collected || collect_from(r, floor, 0);
-        if (r->plan->list_prob.data != NULL) /* weighed only when the head is likely to be enough */
+        if (r->plan->list_prob.data != NULL) /* summed only when the head is likely to be enough */
             syi_row_weigh(r);
         else
             syi_row_weigh_about(r);
@@ -269,7 +264,7 @@ bool syi_row_max(struct syi_row *r)
     return true;
 }
 
-/* What the outputs need of a row whose candidates are all its tokens. */
+/* Fills the data for outputs of a row whose candidates are all its tokens. */
 static void finish_whole(struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;
@@ -318,8 +313,8 @@ static enum syi_head decide(struct syi_row *r)
 }
 
 /*
- * Tries to do without the keys of the whole row: with the head alone for top-k, greedy, min-p and most top-p rows,
- * by weights alone for other CDF draws. Not on rows with an infinity or NaN on top.
+ * Tries to avoid the keys of the whole row: with the head for top-k, greedy, min-p and most top-p rows, with weights for
+ * other CDF draws. Not on rows with an infinity or NaN on top.
  */
 enum syi_head syi_row_head(struct syi_row *r)
 {

@@ -1,5 +1,5 @@
 /*
- * Lists of tokens, row after row: where a row's begin and end, and whether all of them are right.
+ * Lists of tokens, row after row: the range of each row, and validation of all.
  */
 #include "cpu/sample.h"
 #include "cpu/load.h"

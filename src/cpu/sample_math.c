@@ -22,8 +22,7 @@ uint64_t syi_mass_target(float p, uint64_t total)
 float syi_score(float e, float q, float eps)
 {
     const float largest = 0x1p100f, smallest = 0x1p-100f;
-    /* Judged as an integer: a compiler may turn a float clamp into a minimum that lets a signalling NaN
-       through. */
+    /* Compared as an integer: a compiler may turn a float clamp into a minimum that passes a signalling NaN. */
     const uint32_t magnitude = syi_f32_bits(q) & 0x7fffffffu;
     const float a = magnitude < syi_f32_bits(largest) ? syi_f32_from_bits(magnitude) : largest;
     float d = a + eps;

@@ -1,14 +1,14 @@
 /*
- * Draws from what min-p keeps of a row, when that is too much to collect: the row is weighed block by block. In rows
- * of few values, where ties make the kept tokens many, an exponential for each is not needed: a block whose kept tokens
- * are all equal weighs their number times one weight.
+ * Draws from the tokens that min-p keeps, when they are too many to collect: weights are summed block by block. In rows
+ * of few values, where ties make the kept tokens many, an exponential for each is not needed: the weight of a block
+ * whose kept tokens are all equal is their number times one weight.
  */
 #include "cpu/sample.h"
 
 typedef uint16_t any_u16 __attribute__((aligned(1), may_alias));
 typedef float any_f32 __attribute__((aligned(1), may_alias));
 
-/* What is kept of some tokens. */
+/* The kept part of some tokens. */
 struct kept {
     uint64_t weight;
     int64_t count;
@@ -19,7 +19,7 @@ struct walk {
     uint16_t floor;   /* least order that may be kept */
     float least;      /* and least f32 */
     float value;      /* of which the weight was taken last */
-    struct kept each; /* its weight, and 1; or nothing */
+    struct kept each; /* its weight, and 1; or 0 */
     bool equal;       /* what was kept of all strips so far was equal in each of them */
 };
 

@@ -1,7 +1,7 @@
 /*
- * Draws from rows of which too many tokens count to collect and rank them: whole rows, and nuclei that are large. The
- * exponentials of a row are made once. Sums of them by strip are quick and a little off, by a bound that is known;
- * where that leaves a doubt about a cut or a draw, and only there, the weights are added up exactly.
+ * Draws from rows with too many candidates to collect and rank them: whole rows, and large nuclei. The exponentials of a
+ * row are computed once. Their sums by strip are fast and have a known error bound; only where the bound does not decide
+ * a cut or a draw are the weights added up exactly.
  */
 #include "cpu/sample.h"
 #include "cpu/load.h"
@@ -10,10 +10,10 @@
 
 enum { STRIP = SYI_PIECE };
 
-#define LEAST 0x1p-41f /* nothing up to this weighs anything */
-#define ABOVE 2.0f     /* nothing is as large */
+#define LEAST 0x1p-41f /* values up to this have the weight 0 */
+#define ABOVE 2.0f     /* larger than any value */
 
-/* Logits where they are, at any address: loops over these become vectors. */
+/* Unaligned logits in place: loops over these are vectorised. */
 typedef uint16_t any_u16 __attribute__((aligned(1), may_alias));
 typedef uint32_t any_u32 __attribute__((aligned(1), may_alias));
 
@@ -30,7 +30,7 @@ static uint64_t weight_about(double sum)
     return (uint64_t)(sum * 0x1p40);
 }
 
-/* e of a strip, without the tokens beside the row, and about what it weighs. */
+/* e of a strip, without the additional tokens, and its approximate weight. */
 static SYI_HAS_BUFFER uint64_t exp_strip(const struct syi_weigher *w, size_t strip, float *e)
 {
     const struct syi_logits *row = &w->scan->row;
@@ -48,7 +48,7 @@ static SYI_HAS_BUFFER uint64_t exp_strip(const struct syi_weigher *w, size_t str
     return weight_about(exp_row(e, syi_piece(row, first, n, buffer), n, w->m, w->inv_t));
 }
 
-/* Puts those of the tokens beside the row that lie in [first, first + n) into their places. */
+/* Writes the additional tokens in [first, first + n) to their places. */
 static void exp_extra(const struct syi_weigher *w, float *e, size_t first, size_t n)
 {
     const struct syi_candidates *c = &w->extra;
@@ -66,7 +66,7 @@ static uint64_t slack(const struct syi_weigher *w, uint64_t sum)
     return (uint64_t)((double)sum * SYI_ROW_SUM_ERROR) + (uint64_t)w->scan->row.n + 2;
 }
 
-/* Where a draw lands: in a strip, beyond a weight there that is known within bounds. */
+/* The place of a draw: in a strip, beyond a weight there that is known within bounds. */
 struct landing {
     size_t strip;
     struct syi_mass beyond;
@@ -145,8 +145,8 @@ struct syi_drawn syi_nucleus_draw_whole(const struct syi_weigher *w, uint64_t un
 
 /* ---- Cut of a nucleus -------------------------------------------------------------------------------- */
 
-/* A cut by mass: it lies among the tokens whose e is in [low, high). They are listed or, where most of them have one
-   e and that is `low`, counted. */
+/* A cut by mass: it is among the tokens whose e is in [low, high). They are listed or, if most of them have the same e
+   and that is `low`, counted. */
 struct nucleus {
     float low, high;
     bool counted;
@@ -165,7 +165,7 @@ struct cut {
     uint64_t ties;
 };
 
-/* e of the whole row, and about what it weighs. */
+/* e of the whole row, and its approximate weight. */
 static uint64_t exp_all(const struct syi_weigher *w)
 {
     uint64_t total = 0;
@@ -199,8 +199,8 @@ static void take_sample(const struct syi_weigher *w, struct sample *s)
 }
 
 /*
- * The range of bins that a sample says the cut is in, where what is below it weighs so much. What it says about a weight
- * of tokens of at most `each` is seldom off by more than 1.5 sqrt(weight * each).
+ * The range of bins that contains the cut according to a sample. Its estimate of a weight of tokens of at most `each` is
+ * rarely off by more than 1.5 sqrt(weight * each).
  */
 static void guess_range(const struct sample *s, double below, uint32_t *low, uint32_t *high)
 {
@@ -254,7 +254,7 @@ static SYI_HAS_BUFFER void guess(const struct syi_weigher *w, struct nucleus *k,
     k->counted = listed * s.every > (size_t)w->scan->row.n / 8 && find_common(w, &s, k);
 }
 
-/* Takes the list of the tokens in the range as it is. */
+/* Uses the list of the tokens in the range unchanged. */
 static void fill_list(const struct syi_weigher *w, struct nucleus *k)
 {
     for (int64_t i = 0; i < k->list.n; i++) {
@@ -347,7 +347,7 @@ static struct cut find_cut(const struct syi_weigher *w, struct nucleus *k, float
         }
         if (cut.ties > 0)
             return cut;
-        const bool higher = k->target.low <= k->above.low; /* the guess was wrong, a little or altogether */
+        const bool higher = k->target.low <= k->above.low; /* the estimate was wrong */
         const float edge = higher ? k->high : k->low;
         k->low = higher ? edge : again || edge * 0.75f < LEAST ? LEAST : edge * 0.75f;
         k->high = !higher ? edge : again || edge * 1.25f > 1.0f ? ABOVE : edge * 1.25f;
@@ -355,7 +355,7 @@ static struct cut find_cut(const struct syi_weigher *w, struct nucleus *k, float
     }
 }
 
-/* ---- What is kept ------------------------------------------------------------------------------------ */
+/* ---- Kept tokens ------------------------------------------------------------------------------------- */
 
 static uint32_t key_of(const struct syi_weigher *w, int32_t token)
 {
@@ -374,7 +374,7 @@ static uint32_t key_of(const struct syi_weigher *w, int32_t token)
     return syi_value_key(value == 0.0f ? 0.0f : value); /* -0 is +0 */
 }
 
-/* Whether all tokens of a row with this e have the same bits, as far as that is quickly told. */
+/* Whether all tokens of a row with this e have the same bits, by a quick test. */
 static bool is_one_value(const struct syi_weigher *w, float e)
 {
     const struct syi_logits *row = &w->scan->row;
@@ -395,14 +395,14 @@ static bool is_one_value(const struct syi_weigher *w, float e)
     return least == most && w->extra.n == 0;
 }
 
-/* As vectors: there is no branch to guess. */
+/* Vectorised, without unpredictable branches. */
 static void drop_below(float *e, int64_t n, float least)
 {
     for (int64_t i = 0; i < n; i++)
         e[i] = syi_f32_from_bits(syi_f32_bits(e[i]) & (0u - (uint32_t)(e[i] >= least)));
 }
 
-/* Sets the e of what is not kept of the list to 0: all below the cut, and of those at it all but the first in the
+/* Sets the e of listed tokens that are not kept to 0: all below the cut, and of those at it all but the first in the
    order. */
 static void keep_listed(const struct syi_weigher *w, const struct nucleus *k, struct cut at, bool all_ties)
 {
@@ -448,7 +448,7 @@ static int64_t count_from(const float *e, int64_t n, float least)
     return count;
 }
 
-/* Adds what is kept of the range to the strips; returns what all of them weigh. */
+/* Adds the kept tokens of the range to the strips; returns the weight of all. */
 static uint64_t add_kept(const struct syi_weigher *w, const struct nucleus *k, struct cut at)
 {
     uint64_t sum = 0, strip = 0;
@@ -472,7 +472,7 @@ static uint64_t add_kept(const struct syi_weigher *w, const struct nucleus *k, s
     return sum;
 }
 
-/* What is kept of a strip: e, or 0. */
+/* The kept tokens of a strip: e, or 0. */
 static void kept_of_strip(const struct syi_weigher *w, const struct nucleus *k, struct cut at, size_t strip,
                           float *e)
 {
@@ -491,7 +491,7 @@ static void kept_of_strip(const struct syi_weigher *w, const struct nucleus *k, 
             e[(size_t)k->list.idx[i] - first] = k->e[i];
 }
 
-/* Where a draw from what is kept lands; -1 when that is in doubt. */
+/* The token of a draw from the kept ones; -1 when the bounds do not decide. */
 static SYI_HAS_BUFFER int64_t draw_kept(const struct syi_weigher *w, const struct nucleus *k, struct cut at,
                                         uint64_t uniform)
 {

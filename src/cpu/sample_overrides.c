@@ -1,6 +1,6 @@
 /*
- * sample_overrides on the CPU. A row marks the tokens of its lists in a bitmap and counts them; walking the bitmap
- * gives each token once and in order, whatever the order of the lists. Rows are built side by side in scratch, then
+ * sample_overrides on the CPU. A row marks the tokens of its lists in a bitmap and counts them; a pass over
+ * the bitmap gives each token once and in order, for any order of the lists. Rows are built in parallel in scratch, then
  * moved together.
  */
 #include "cpu/sample.h"
@@ -90,7 +90,7 @@ static struct penalties penalties_of(const struct syi_sample_overrides_plan *p, 
                               penalty_of(&p->presence, b, 0.0f)};
 }
 
-/* A logit that will be looked at is asked for now: it lies anywhere in a row that has left the caches. */
+/* Prefetches a logit that is read later: it may be anywhere in a row that is not in the caches. */
 static void mark(const struct marks *m, int64_t token)
 {
     const uint64_t bit = UINT64_C(1) << token % 64;
@@ -101,7 +101,7 @@ static void mark(const struct marks *m, int64_t token)
     }
 }
 
-/* Marks what penalties and biases can act on. */
+/* Marks the tokens that penalties and biases can change. */
 static void mark_row(const struct syi_sample_overrides_plan *p, int64_t b, const struct penalties *by,
                      const struct marks *m)
 {
@@ -141,8 +141,8 @@ static float logit_at(const struct marks *m, int64_t token, sy_type type)
     return syi_load_float(m->logits + (size_t)token * m->logit_bytes, type);
 }
 
-/* The marked tokens in order and what penalties make of their logits; each entry becomes the token's place, and no
-   mark is left. Returns how many. */
+/* The marked tokens in order and their logits after penalties; each entry becomes the token's place, and all marks are
+   cleared. Returns how many. */
 static int64_t list_row(const struct syi_sample_overrides_plan *p, int64_t b, const struct marks *m,
                         int32_t *token, float *logit)
 {
@@ -181,7 +181,7 @@ static int64_t build_row(const struct syi_sample_overrides_plan *p, int64_t b, c
     return kept;
 }
 
-/* Where a row builds: after all that the rows before it may have. */
+/* The place where a row is built: after the largest size of the rows before it. */
 static int64_t place_of(const struct syi_sample_overrides_plan *p, int64_t b)
 {
     const struct syi_token_lists *lists[] = {&p->prompt, &p->output, &p->bias};

@@ -1,8 +1,8 @@
 /*
- * Short cuts of sample: most rows need only their few largest logits, and those are found at the speed of
+ * Fast paths of sample: most rows need only their few largest logits, and those are found at the speed of
  * reading. One pass takes the maximum of every 64 logits; the k-th largest of these maxima is a floor that at
- * least k logits reach, so only blocks that reach it are looked at again. What comes out is a superset of the
- * candidates with exact keys, in index order; the stages that follow cut it as they cut a whole row.
+ * least k logits reach, so only blocks that reach it are read again. The result is a superset of the candidates
+ * with exact keys, in index order; the following stages cut it as they cut a whole row.
  */
 #include "cpu/sample.h"
 
@@ -13,7 +13,7 @@ static uint16_t order_plus_inf(sy_type type)
 
 enum {
     GROUP = 16,    /* blocks */
-    AT_ONCE = 256, /* blocks looked at together */
+    AT_ONCE = 256, /* blocks searched together */
     WIDE = 32
 };
 
@@ -27,20 +27,20 @@ size_t syi_scan_groups(int64_t vocab)
     return (syi_scan_blocks(vocab) + GROUP - 1) / GROUP;
 }
 
-/* ---- What is not above -inf -------------------------------------------------------------------------- */
+/* ---- Logits not above -inf --------------------------------------------------------------------------- */
 
 static uint32_t pattern_minus_inf(sy_type type)
 {
     return type == SY_TYPE_F32 ? 0xff800000u : type == SY_TYPE_F16 ? 0xfc00u : 0xff80u;
 }
 
-/* What block_max returns for it. */
+/* The result of block_max for it. */
 static uint16_t low_minus_inf(sy_type type)
 {
     return type == SY_TYPE_F16 ? 0xfc00u : 0xff80u;
 }
 
-/* Logits where they are, at any address: loops over these become vectors. */
+/* Unaligned logits in place: loops over these are vectorised. */
 typedef uint16_t any_u16 __attribute__((aligned(1), may_alias));
 typedef uint32_t any_u32 __attribute__((aligned(1), may_alias));
 typedef int32_t any_i32 __attribute__((aligned(1), may_alias));
@@ -167,7 +167,7 @@ void syi_scan_piece(const struct syi_kernels *kernels, const struct syi_scan *s,
         s->low[(first + i) / SYI_PIECE] = low;
 }
 
-/* Apart from rows without bits, which need no buffer. */
+/* Separate from rows without bits, which need no buffer. */
 static SYI_HAS_BUFFER void scan_allowed(const struct syi_kernels *kernels, const struct syi_scan *s,
                                         size_t first, size_t end)
 {
@@ -192,7 +192,7 @@ void syi_scan_part(const struct syi_kernels *kernels, const struct syi_scan *s, 
         syi_scan_piece(kernels, s, from, row->x + from * syi_float_bytes(row->type), to - from);
 }
 
-/* A block whose maximum may be that of an element that is out is looked at again; few are. */
+/* A block whose maximum may be that of an excluded element is read again; few are. */
 void syi_scan_leave_out(const struct syi_kernels *kernels, const struct syi_scan *s)
 {
     const struct syi_logits *row = &s->row;
@@ -250,7 +250,7 @@ uint32_t syi_scan_key(uint16_t order, sy_type type)
     return (uint32_t)order << 16 | (type == SY_TYPE_BF16 && order < 0x8000u ? 0xffffu : 0);
 }
 
-/* Zeros after n entries, which reach no floor, make a number of them that vectors take well. */
+/* Zeros after n entries, which reach no floor, pad them to whole vectors. */
 static size_t fill_up(uint16_t *v, size_t n)
 {
     const size_t wide = (n + WIDE - 1) / WIDE * WIDE;
@@ -274,7 +274,7 @@ static uint16_t kth_of(const struct syi_kernels *kernels, const uint16_t *max, s
     while (low < high && count > k + more) {
         const int32_t middle = low + (high - low + 1) / 2;
         const size_t here = kernels->count_ge_u16(max, n, (uint16_t)middle);
-        low = here >= k ? middle : low; /* no branch: it could not be guessed */
+        low = here >= k ? middle : low; /* no branch, which would be mispredicted */
         high = here >= k ? high : middle - 1;
         count = here >= k ? here : count;
     }
@@ -289,7 +289,7 @@ uint16_t syi_scan_floor(const struct syi_kernels *kernels, const struct syi_scan
         floor = kth_of(kernels, s->group, n_groups, s->top, k, k / 8);
     else if (k > 1)
         floor = kth_of(kernels, s->max, syi_scan_blocks(s->row.n), s->top, k, k / 8);
-    return floor == 0x8000u ? 0x7fffu : floor; /* +0 equals -0, which lies one below */
+    return floor == 0x8000u ? 0x7fffu : floor; /* +0 equals -0, which is one below */
 }
 
 bool syi_scan_crowded(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
@@ -310,7 +310,7 @@ static size_t list_blocks(const struct syi_scan *s, uint16_t floor, size_t *next
         const size_t end = n_blocks - b < GROUP ? n_blocks : b + GROUP;
         if (group[b / GROUP] < floor)
             continue;
-        for (size_t i = b; i < end; i++) { /* no branch: it could not be guessed */
+        for (size_t i = b; i < end; i++) { /* no branch, which would be mispredicted */
             block[n] = (uint32_t)i;
             n += max[i] >= floor;
         }
@@ -347,7 +347,7 @@ static inline __attribute__((always_inline)) size_t fold_orders(uint16_t *restri
     const size_t groups = n / FOLD;
     for (size_t i = 0; i < groups; i++) {
         uint16_t largest = 0;
-        for (size_t j = 0; j < FOLD; j++) { /* as far apart as possible: vectors take neighbours */
+        for (size_t j = 0; j < FOLD; j++) { /* with the largest distance: then neighbours form vectors */
             const uint16_t order = order_of(upper[(i + j * groups) * stride]);
             largest = order > largest ? order : largest;
         }
@@ -398,8 +398,8 @@ static inline uint32_t key_at(const unsigned char *x, size_t i, sy_type type)
 
 typedef uint64_t reach_fn(const void *x, uint16_t floor);
 
-/* The last block, which may be short: filled up with the lowest order there is. Apart from the loop that calls
-   it, which needs no buffer. */
+/* The last block, which may be short: filled up with the lowest order there is. Separate from the loop that
+   calls it, which needs no buffer. */
 static __attribute__((noinline)) uint64_t reach_last(reach_fn *reach, const struct syi_logits *row,
                                                      uint16_t floor)
 {
@@ -420,7 +420,7 @@ static inline int32_t signed_order(const unsigned char *x, size_t i)
 /* The largest of n bit patterns as signed integers. */
 static int32_t largest_of(const unsigned char *x, size_t n)
 {
-    enum { LANES = 16 }; /* four vectors: one maximum alone would wait for itself */
+    enum { LANES = 16 }; /* four vectors, to hide latency */
     const any_i32 *bits = (const any_i32 *)x;
     int32_t lane[LANES], largest = INT32_MIN;
     size_t i = 0;
@@ -436,8 +436,8 @@ static int32_t largest_of(const unsigned char *x, size_t n)
     return largest;
 }
 
-/* The largest of n f32 as signed_order, which has the order of the bit patterns while any is non-negative; of negatives
-   alone the least pattern is wanted. */
+/* The largest of n f32 as signed_order, which has the order of the bit patterns while any is non-negative; of only
+   negatives the least pattern is needed. */
 static int32_t best_of(const unsigned char *x, size_t n)
 {
     const any_u32 *bits = (const any_u32 *)x;
@@ -450,7 +450,7 @@ static int32_t best_of(const unsigned char *x, size_t n)
     return least == 0x80000000u ? 0 : (int32_t)(least ^ 0x7fffffffu); /* -0 is +0 */
 }
 
-/* Where the first of them is that reaches it. */
+/* The place of the first that reaches it. */
 static size_t first_best(const unsigned char *x, int32_t best)
 {
     size_t i = 0;
@@ -469,7 +469,7 @@ static size_t run_of(const uint32_t *block, size_t n)
 }
 
 /* The largest f32 of the blocks that reach a floor, and where the run of blocks begins that has it first. The buffer is
-   for rows that do not count as a whole. */
+   for rows with excluded tokens. */
 static inline __attribute__((always_inline)) int32_t find_best(const struct syi_scan *s, uint16_t floor,
                                                                unsigned char *buffer, size_t *at)
 {
@@ -490,7 +490,7 @@ static inline __attribute__((always_inline)) int32_t find_best(const struct syi_
     return best;
 }
 
-/* The upper half of an f32 leaves a doubt which of the blocks that have the largest order comes first. */
+/* The upper half of an f32 does not decide which of the blocks with the largest order has the maximum. */
 static void find_first_f32(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
                            struct syi_candidates *c)
 {
@@ -654,7 +654,7 @@ static uint32_t keep_limit(struct collection *to)
     struct syi_candidates *c = to->c;
     uint64_t equals = 0;
     int64_t n = 0;
-    for (int64_t i = 0; i < c->n; i++) { /* no branch: it could not be guessed */
+    for (int64_t i = 0; i < c->n; i++) { /* no branch, which would be mispredicted */
         const uint32_t key = c->key[i];
         c->key[n] = key;
         c->idx[n] = c->idx[i];
@@ -678,8 +678,8 @@ static bool any_above(const unsigned char *x, size_t n, uint32_t key)
     return best_of(x, n) > (int32_t)(key ^ 0x80000000u);
 }
 
-/* The tokens of a block after the n that are there; returns how many there are then. Two are written, though there may
-   be fewer: how many could not be guessed. */
+/* The tokens of a block after the n that are there; returns how many there are then. Two are always written: a
+   branch on their number would be mispredicted. */
 static int64_t push_tokens(int32_t *idx, int64_t n, uint64_t hits, size_t start)
 {
     while (hits != 0)
@@ -705,7 +705,7 @@ static inline __attribute__((always_inline)) int64_t put_keys(const struct colle
     return n;
 }
 
-/* The keys of those tokens that have none yet; drops those that do not count. */
+/* The keys of those tokens that have none yet; drops excluded ones. */
 static void add_keys(struct collection *to, const struct syi_logits *row)
 {
     to->c->n = row->type == SY_TYPE_F32   ? put_keys(to, row->x, SY_TYPE_F32)
@@ -746,7 +746,7 @@ bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *
     for (size_t next = 0; next < syi_scan_blocks(row->n);) {
         const size_t n = list_blocks(s, to.floor, &next, block, AT_ONCE);
         for (size_t i = 0; i < n; i++)
-            for (size_t line = 0; line < bytes; line += 64) /* what was read has left the first cache */
+            for (size_t line = 0; line < bytes; line += 64) /* what was read has left the first-level cache */
                 __builtin_prefetch(row->x + block[i] * bytes + line);
         for (size_t i = 0; i < n; i++) {
             const unsigned char *x = row->x + block[i] * bytes;

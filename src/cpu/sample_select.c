@@ -9,14 +9,14 @@ static const struct {
     int shift, bits;
 } digits[] = {{21, 11}, {10, 11}, {0, 10}};
 
-/* By counting those with a larger key, and of equals those that came before. No step depends on a comparison,
-   so it takes vectors well and no branch is guessed wrong; up to SYI_FEW it beats clearing histograms. */
+/* By counting those with a larger key, and of equals those that came before. No step depends on a comparison, so
+   it is vectorised and has no mispredicted branch; up to SYI_FEW it is faster than clearing histograms. */
 void syi_rank_few(const struct syi_candidates *c, uint32_t *place)
 {
     enum { WIDE = 16 };
     uint32_t key[SYI_FEW], equals[SYI_FEW] = {0};
     const size_t n = (size_t)c->n, wide = (n + WIDE - 1) / WIDE * WIDE;
-    memset(key + (wide > WIDE ? wide - WIDE : 0), 0, WIDE * sizeof *key); /* larger than none */
+    memset(key + (wide > WIDE ? wide - WIDE : 0), 0, WIDE * sizeof *key); /* not larger than any */
     memcpy(key, c->key, n * sizeof *key);
     for (size_t i = 0; i < n; i++) {
         uint32_t larger = 0;
@@ -59,7 +59,7 @@ static bool gather(const struct syi_candidates *c, const float *e, uint32_t high
     return true;
 }
 
-/* By digits of the distance from the largest key, as wide as the range of keys asks for. */
+/* By digits of the distance from the largest key, as wide as the range of keys requires. */
 bool syi_select(const struct syi_candidates *c, const float *e, uint64_t target, uint64_t *hist,
                 struct syi_cut *cut)
 {
@@ -73,7 +73,7 @@ bool syi_select(const struct syi_candidates *c, const float *e, uint64_t target,
         low = c->key[i] < low ? c->key[i] : low;
     }
     uint32_t range = high - low;
-    const int digit = c->n < 65536 ? 8 : 11; /* bits: as many bins as are filled before they are looked at */
+    const int digit = c->n < 65536 ? 8 : 11; /* bits, so that most bins are used */
     *cut = (struct syi_cut){high, target};
     if (range == 0)
         return (uint64_t)c->n * (e != NULL ? syi_weight(e[0]) : 1) >= target;

@@ -1,8 +1,7 @@
 /*
- * Rows that must be weighed as a whole: for top-p without top-k, for log-probabilities, and for draws from what is
- * kept of a row of few values. A mass is added up quickly first, with an error that is known, and exactly only when that leaves a
- * doubt. A 16-bit row has few distinct values: both its exponentials and its exact weights are looked up by bit
- * pattern.
+ * Sums of the weights of whole rows: for top-p without top-k, for log-probabilities, and for draws from rows of few
+ * values. A mass is first summed quickly with a known error bound, and exactly only if the bound does not decide. A
+ * 16-bit row has few distinct values: both its exponentials and its exact weights are looked up by bit pattern.
  */
 #include "cpu/sample.h"
 
@@ -15,7 +14,7 @@ enum {
 
 #define MARK (UINT64_C(1) << MARK_SHIFT)
 
-/* exp(-28.5) * 2^40 < 1/2: below this nothing weighs anything. */
+/* exp(-28.5) * 2^40 < 1/2: below this all weights are 0. */
 #define NO_WEIGHT (-28.5f)
 
 /* ---- Weights by bit pattern -------------------------------------------------------------------------- */
@@ -35,7 +34,7 @@ static float value_of_order(uint32_t order, sy_type type)
     return value_of_pattern(order ^ (order & 0x8000u ? 0x8000u : 0xffffu), type);
 }
 
-/* The lowest order that may weigh anything, by halves: the weight never grows downwards. */
+/* The lowest order with a positive weight, by bisection: weights are monotone. */
 static uint32_t first_weight(const struct syi_scan *s, float m, float inv_t)
 {
     uint32_t low = syi_order_minus_inf(s->row.type) + 1u, high = s->top;
@@ -83,7 +82,7 @@ static void set_weights(const struct syi_weigher *w, uint32_t first, uint32_t en
         w->table.weight[i] = weight;
 }
 
-/* Zero for the patterns that are too low to weigh anything. */
+/* Zero for the patterns that are too low for a positive weight. */
 static void clear_below(const struct syi_weigher *w, uint32_t low)
 {
     if (low > NEGATIVE)
@@ -99,8 +98,8 @@ static uint32_t patterns_near_zero(const struct syi_weigher *w)
 }
 
 /*
- * The weight of every pattern that can occur in the row. The many next to zero weigh all the same, because
- * subtracting m cannot tell them apart: |z| < m * 2^-25 is less than half of the spacing below m.
+ * The weight of every pattern that can occur in the row. The many next to zero have equal weights, because
+ * subtracting m gives the same value: |z| < m * 2^-25 is less than half of the spacing below m.
  */
 static void fill_table(const struct syi_weigher *w)
 {
@@ -182,7 +181,7 @@ static SYI_HAS_BUFFER uint64_t weigh_strip(const struct syi_weigher *w, size_t s
                                     : look_up(w->table.weight, x, n);
 }
 
-/* Weights of the tokens beside the row from a key on, by strip as well unless that is NULL. */
+/* Weights of the additional tokens from a key on, by strip as well unless that is NULL. */
 static SYI_HAS_BUFFER uint64_t add_extra(const struct syi_weigher *w, uint32_t least, uint64_t *strip)
 {
     const struct syi_candidates *c = &w->extra;
@@ -225,7 +224,7 @@ uint64_t syi_weigh(const struct syi_weigher *w)
 
 /* ---- Weight with a known error ----------------------------------------------------------------------- */
 
-/* From a sum of e and its relative error. A weight is rounded by at most 1/2. What lies beside the row is exact. */
+/* From a sum of e and its relative error. A weight is rounded by at most 1/2. The weights of additional tokens are exact. */
 static struct syi_mass mass_about(const struct syi_weigher *w, double sum, double error)
 {
     const double weight = sum * 0x1p40, off = weight * error + (double)w->scan->row.n;
@@ -264,7 +263,7 @@ static double sum_entries(const float *e, const unsigned char *x, size_t n)
     return total;
 }
 
-/* Fills the table for a temperature. Infinities, NaNs and what would overflow or underflow count as 0. */
+/* Fills the table for a temperature. Infinities, NaNs, overflow and underflow count as 0. */
 static void fill_exp_table(const struct syi_weigher *w)
 {
     struct syi_exp_table *t = w->exp_table;
@@ -285,7 +284,7 @@ static void fill_exp_table(const struct syi_weigher *w)
     t->inv_t = w->inv_t;
 }
 
-/* The sum of the table's entries for the row; with `scan` the block maxima are made on the way. */
+/* The sum of the table's entries for the row; with `scan` the block maxima are computed in the same pass. */
 static SYI_HAS_BUFFER double sum_by_table(const struct syi_weigher *w, bool scan)
 {
     const struct syi_scan *s = w->scan;
@@ -307,7 +306,7 @@ static SYI_HAS_BUFFER double sum_by_table(const struct syi_weigher *w, bool scan
     return sum;
 }
 
-/* A maximum for which neither exp(m/T) overflows nor anything that weighs underflows. */
+/* A maximum for which neither exp(m/T) overflows nor any positive weight underflows. */
 static bool suits_table(const struct syi_weigher *w)
 {
     return size_of(w->m * w->inv_t) < 50.0f;
@@ -328,7 +327,7 @@ static struct syi_mass mass_by_table(const struct syi_weigher *w, double sum)
 
 bool syi_weigh_by_table(const struct syi_weigher *w)
 {
-    /* A table is worth its making for several times as many logits; that of f16 has more patterns. */
+    /* A table pays off for several times as many logits; that of f16 has more patterns. */
     const sy_type type = w->scan->row.type;
     return type != SY_TYPE_F32 && w->scan->row.n * w->n_rows >= (type == SY_TYPE_BF16 ? 16384 : 131072);
 }
@@ -361,8 +360,7 @@ static SYI_HAS_BUFFER struct syi_mass weigh_by_sum(const struct syi_weigher *w)
     return mass_about(w, sum, SYI_SUM_EXP_ERROR);
 }
 
-/* Whether a token beside the row is so far above it that nothing in it weighs anything, as a bias that is meant to
-   force a token makes it. */
+/* Whether an additional token is so large that all weights of the row are 0, as with a bias that forces a token. */
 static bool weighs_nothing(const struct syi_weigher *w)
 {
     const sy_type type = w->scan->row.type;
@@ -382,8 +380,8 @@ struct syi_mass syi_weigh_about(const struct syi_weigher *w)
 
 /* ---- Draws ------------------------------------------------------------------------------------------- */
 
-/* What of a row can be drawn: the weights in the table, with a mark instead where only the first few tokens of
-   a value are kept. */
+/* The tokens of a row that can be drawn: their weights are in the table, or a mark where only the first few tokens of a
+   value are kept. */
 struct kept {
     uint64_t weight; /* of all that is kept */
     uint64_t ties;   /* tokens of the marked value that are kept ... */
@@ -488,7 +486,7 @@ static bool any_occurs(const uint32_t *count, int32_t n)
    two counts together. */
 static size_t list_occurring(const struct syi_weigher *w, size_t n, int32_t first, int32_t length, bool down)
 {
-    enum { GROUP = 32 }; /* most patterns do not occur: passed over together */
+    enum { GROUP = 32 }; /* most patterns do not occur: skipped together */
     uint32_t *count = w->table.count;
     for (int32_t done = 0; done < length; done += GROUP) {
         const int32_t size = length - done < GROUP ? length - done : GROUP;
@@ -498,7 +496,7 @@ static size_t list_occurring(const struct syi_weigher *w, size_t n, int32_t firs
         for (int32_t i = 0; i < size; i++) {
             const int32_t p = down ? low + size - 1 - i : low + i;
             count[p] += count[PATTERNS + p];
-            w->table.pattern[n] = (uint16_t)p; /* no branch: it could not be guessed */
+            w->table.pattern[n] = (uint16_t)p; /* no branch, which would be mispredicted */
             n += count[p] != 0;
         }
     }
@@ -538,7 +536,7 @@ static uint64_t weigh_list(const struct syi_weigher *w, size_t n)
     return total;
 }
 
-/* Puts into the table what top-p and min-p keep of the list. */
+/* Writes the weights of the tokens that top-p and min-p keep to the table. */
 static struct kept keep_patterns(const struct syi_weigher *w, size_t n, const struct syi_draw *d)
 {
     const struct syi_pattern_table *t = &w->table;

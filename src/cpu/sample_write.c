@@ -11,8 +11,8 @@ static float minus_inf(void)
     return syi_f32_from_bits(minus_inf_bits);
 }
 
-/* The row as the caller gave it: every token, whatever is allowed or overridden, at temperature 1. Returns whether its
-   largest logit is a number and can be told from the block maxima. */
+/* The input row: every token, without mask and overrides, at temperature 1. Returns whether its largest logit is a
+   number and follows from the block maxima. */
 static bool raw_row(const struct syi_row *r, struct syi_row *raw)
 {
     *raw = *r;
@@ -38,7 +38,7 @@ static void read_raw(struct syi_row *raw)
 static float log_share_of(const struct syi_row *r, uint32_t key, uint64_t total)
 {
     const float value = syi_key_value(key);
-    if (key == SYI_KEY_MINUS_INF) /* an override has made it what it is not here */
+    if (key == SYI_KEY_MINUS_INF) /* the token was picked by its override */
         return minus_inf();
     if (!r->plan->probs_in)
         return (float)((double)((value - r->max) * r->inv_t) - syi_log_weight(total));
@@ -94,7 +94,7 @@ static float own_logit(const struct syi_row *r, int64_t token)
     return syi_load_float(row->x + (size_t)token * syi_float_bytes(row->type), row->type);
 }
 
-/* The logit of a token as it was given: in its row, or in place of that. */
+/* The logit of a token: from its row, or its override. */
 static float logit_at(const struct syi_row *r, int64_t token)
 {
     const struct syi_token_lists *o = &r->plan->overrides;
@@ -127,7 +127,7 @@ void syi_row_write_list(const struct syi_row *r)
     memset(probs + n * 4, 0, rest * 4);
 }
 
-/* A row is read in step with being written, so masked logits may lie exactly over f32 logits. */
+/* A row is read in step with being written, so masked logits may be the f32 logits themselves. */
 void syi_row_write_masked(const struct syi_row *r)
 {
     const struct syi_sample_plan *p = r->plan;

@@ -1,6 +1,6 @@
 /*
- * Sorting keys that come from the caller's data: the time depends on how many there are and how wide, never on what
- * they are.
+ * Sorting keys that come from the caller's data: the time depends on their number and width, not on their
+ * values.
  */
 #ifndef SYI_CPU_SORT_H
 #define SYI_CPU_SORT_H

@@ -1,5 +1,5 @@
 /*
- * Comms: creation, memory for callers, and what may be asked about one.
+ * Comms: creation, memory for callers, and queries.
  */
 #include "exchange/exchange.h"
 
@@ -43,7 +43,7 @@ static sy_status check_mesh(const sy_comm_options *o, sy_mesh mesh)
     return SY_OK;
 }
 
-/* Options as the caller's header knew them, judged, with their defaults. */
+/* The options that the caller's header has, validated, with defaults filled in. */
 static sy_status read_options(sy_comm **comm, const sy_comm_options *options, size_t options_bytes,
                               sy_comm_options *o)
 {
@@ -78,7 +78,7 @@ static sy_status read_options(sy_comm **comm, const sy_comm_options *options, si
     return SY_OK;
 }
 
-/* Everything whose size the mesh alone decides. */
+/* Everything whose size depends only on the mesh. */
 static void lay_out(sy_comm *comm, struct syi_arena *arena)
 {
     const size_t shards = (size_t)comm->n_shards, devices = (size_t)comm->n_devices;
@@ -191,7 +191,7 @@ void sy_comm_destroy(sy_comm *comm)
     if (comm == NULL)
         return;
     syi_exchange_close(comm);
-    const bool broken = comm->broken; /* its memory stays: what is late may still be written there */
+    const bool broken = comm->broken; /* its memory is kept: late messages may still arrive in it */
     for (int i = 0; i < SYI_MAX_SEGMENTS && !broken; i++)
         if (comm->segment[i].used)
             syi_segment_close(comm, i);
@@ -230,7 +230,7 @@ bool sy_comm_shares_memory(const sy_comm *comm)
 
 /* ---- Memory for callers ------------------------------------------------------------------------------- */
 
-/* What must hold in every process before memory of the comm changes; all processes then agree on the outcome. */
+/* The conditions in every process before memory of the comm changes; all processes then agree on the outcome. */
 static sy_status check_idle(sy_ctx *ctx, const sy_comm *comm)
 {
     return comm->n_open == 0
@@ -267,7 +267,7 @@ sy_status sy_comm_alloc(sy_ctx *ctx, sy_comm *comm, size_t bytes, void **data)
     return SY_OK;
 }
 
-/* The segment that begins at `data`; SYI_NO_SEGMENT when none does. NULL begins none, and freeing it is fine. */
+/* The segment that begins at `data`; SYI_NO_SEGMENT when none does. NULL is in none, and freeing it has no effect. */
 static int segment_at(const sy_comm *comm, const void *data)
 {
     for (int i = 0; data != NULL && i < SYI_MAX_SEGMENTS; i++)

@@ -1,7 +1,7 @@
 /*
- * The engine: takes requests through their steps. Every process does the same steps in the same order, because what a
- * step decides it decides from what all of them know. Messages of one kind begin in order of the requests; a request
- * that is not the oldest waits where it would come first.
+ * The engine: advances requests through their steps. Every process does the same steps in the same order, because each
+ * decision depends only on data that all of them have. Messages of one kind begin in order of the requests; a request
+ * waits for older ones before it sends.
  */
 #include "kernels/kernels.h"
 #include "exchange/exchange.h"
@@ -32,9 +32,9 @@ static bool moves_rows(const sy_request *r)
     return r->op == SYI_ALL_TO_ALL_DISPATCH || r->op == SYI_ALL_TO_ALL_COMBINE;
 }
 
-/* ---- Endings ------------------------------------------------------------------------------------------ */
+/* ---- Completion --------------------------------------------------------------------------------------- */
 
-/* Keeps the context's sentence for the wait: other calls may use the context before. */
+/* Saves the context's sentence for the wait: other calls may use the context before. */
 static void keep_error(sy_request *r)
 {
     r->fault = r->ctx->fault;
@@ -65,7 +65,7 @@ sy_status syi_fail_transport(sy_ctx *ctx, const sy_comm *comm, sy_status status)
     return syi_fail(ctx, status, "comm", "failed: %.300s", comm->transport.error(comm->transport.self));
 }
 
-/* The transport failed, or a process did not answer: nothing that goes through it can be relied on to end. */
+/* The transport failed, or a process did not answer: no request of this comm is certain to end. */
 void syi_exchange_break(sy_request *r, sy_status status)
 {
     r->comm->broken = true;
@@ -75,7 +75,7 @@ void syi_exchange_break(sy_request *r, sy_status status)
     finish(r, status);
 }
 
-/* What a process sent cannot be: it runs another build of the library, or its memory is damaged. */
+/* A process sent invalid data: it runs another build of the library, or its memory is damaged. */
 static sy_status reject_damaged(sy_request *r, int device)
 {
     const struct syi_header *h = &r->header[device];
@@ -95,7 +95,7 @@ static bool older(const sy_request *a, const sy_request *b)
     return a != b && a->open && a->step != SYI_STEP_DONE && a->sequence < b->sequence;
 }
 
-/* Whether every older request has come to a step. */
+/* Whether every older request has reached a step. */
 static bool may_enter(const sy_request *r, enum syi_step step)
 {
     const sy_comm *comm = r->comm;
@@ -105,7 +105,7 @@ static bool may_enter(const sy_request *r, enum syi_step step)
     return true;
 }
 
-/* The control channel: older requests have no more to say on it. */
+/* The control channel: older requests send nothing more on it. */
 static bool may_control(const sy_request *r)
 {
     const sy_comm *comm = r->comm;
@@ -117,7 +117,7 @@ static bool may_control(const sy_request *r)
     return true;
 }
 
-/* Rows: those of older requests are on their way. */
+/* Rows: older requests have sent theirs. */
 static bool may_move(const sy_request *r)
 {
     const sy_comm *comm = r->comm;
@@ -152,14 +152,14 @@ static sy_status post_header(sy_request *r, int channel)
     return post(r, channel, SY_AXIS_ALL, &r->sent, sizeof r->sent, r->header, NULL);
 }
 
-/* They have come. */
+/* They have arrived. */
 static void open_headers(sy_request *r)
 {
     for (int d = 0; d < r->comm->n_devices; d++)
         syi_seal_header(&r->header[d]);
 }
 
-/* Whether everything the step waits for has come. */
+/* Whether everything the step waits for has arrived. */
 static sy_status arrived(sy_request *r, bool *all)
 {
     const sy_transport *t = &r->comm->transport;
@@ -177,7 +177,7 @@ static sy_status arrived(sy_request *r, bool *all)
     return SY_OK;
 }
 
-/* How this process was called, for the others, should they not agree. */
+/* The arguments of this process's call, sent to the others if they disagree. */
 static void describe(const sy_request *r, const struct syi_exchange *x, const struct syi_a2a_shard *shard,
                      struct syi_notice *notice)
 {
@@ -214,7 +214,7 @@ static void refuse(sy_request *r, const struct syi_notice *of_device, const stru
     finish(r, r->verdict.status);
 }
 
-/* Counts that only the headers of all processes tell, where they may differ. */
+/* Checks counts that may differ and are known only from the headers of all processes. */
 static struct syi_verdict judge_counts(const sy_request *r)
 {
     const struct syi_exchange *x = &r->x;
@@ -234,7 +234,7 @@ static struct syi_verdict judge_counts(const sy_request *r)
     return (struct syi_verdict){SY_OK, 0, -1, SYI_SAME};
 }
 
-/* The sentence about those counts; every process can say it. */
+/* The sentence about those counts, the same in every process. */
 static void note_counts(sy_request *r, struct syi_notice *notice)
 {
     const struct syi_exchange *x = &r->x;
@@ -258,7 +258,7 @@ static void note_counts(sy_request *r, struct syi_notice *notice)
     note_error(r->ctx, notice);
 }
 
-/* Rows of a device here that do not fit into its outputs. */
+/* Finds a device of this process whose rows do not fit into its outputs. */
 static sy_status check_room(sy_request *r)
 {
     if (r->x.id == SYI_ALL_TO_ALL_COMBINE || r->x.layout == SY_LAYOUT_PADDED)
@@ -278,7 +278,7 @@ static sy_status check_room(sy_request *r)
     return SY_OK;
 }
 
-/* The same of a combine's input in these layouts. */
+/* The same for a combine's input in these layouts. */
 static sy_status check_input_rows(sy_request *r)
 {
     if (r->x.id != SYI_ALL_TO_ALL_COMBINE || r->x.layout == SY_LAYOUT_PADDED)
@@ -300,7 +300,7 @@ static sy_status check_input_rows(sy_request *r)
     return SY_OK;
 }
 
-/* Choices are known: lists, and whether rows have room. */
+/* Once choices are known: makes the lists, and checks that rows fit. */
 static sy_status make_lists(sy_request *r)
 {
     if (r->listed)
@@ -367,13 +367,13 @@ static void run_local(sy_request *r)
 
 /* ---- Between processes -------------------------------------------------------------------------------- */
 
-/* A combine, or a dispatch along a known routing, can make its lists before anybody answers. */
+/* A combine, or a dispatch with a known routing, can make its lists before other processes answer. */
 static bool knows_choices(const sy_request *r)
 {
     return r->x.routed || (r->x.id == SYI_ALL_TO_ALL_COMBINE && !r->x.ragged);
 }
 
-/* Everything of this process before its header goes out. */
+/* All local work before the header is sent. */
 static sy_status prepare(sy_request *r)
 {
     sy_status st = syi_exchange_reserve(r);
@@ -402,7 +402,7 @@ static bool any_wanted(const sy_request *r, size_t *most)
     return *most > 0;
 }
 
-/* Memory cannot be shared any more: rows will travel, and that needs other scratch. */
+/* Memory cannot be shared any more: rows are sent in messages, which need other scratch. */
 static void use_messages(sy_request *r)
 {
     if (r->direct) {
@@ -424,7 +424,7 @@ static sy_status step_header(sy_request *r)
     open_headers(r);
     r->verdict = syi_judge_headers(comm, r->header);
     for (int d = 0; d < comm->n_devices; d++)
-        if (r->header[d].sequence >= comm->sequence) /* a process that is behind catches up */
+        if (r->header[d].sequence >= comm->sequence) /* a process that is late catches up */
             comm->sequence = r->header[d].sequence + 1;
     if (r->verdict.status != SY_OK) {
         enter(r, SYI_STEP_REFUSED);
@@ -446,7 +446,7 @@ static sy_status step_header(sy_request *r)
     }
     if (!r->x.routed && !r->listed)
         syi_routing_order(r);
-    /* Sharing may have ended after some processes had begun this call and before others had: all of them make sure. */
+    /* Sharing may have ended after some processes had begun this call and before others had: all of them check. */
     if (comm->lost_at > 0 && r->sequence <= comm->lost_at + (uint64_t)comm->n_requests) {
         use_messages(r);
         return SY_OK;
@@ -456,7 +456,7 @@ static sy_status step_header(sy_request *r)
     return SY_OK;
 }
 
-/* Makes room. Older requests are done: the old room is only read any more. */
+/* Grows the stage. Older requests are done: the old stage is only read. */
 static sy_status step_grow(sy_request *r)
 {
     sy_comm *comm = r->comm;
@@ -492,7 +492,7 @@ static sy_status step_attach(sy_request *r)
     return SY_OK;
 }
 
-/* Shows the rows, and where they are. */
+/* Makes the rows readable for others, and sends their place. */
 static sy_status step_stage(sy_request *r)
 {
     if (r->posted) {
@@ -520,7 +520,7 @@ static sy_status step_message(sy_request *r)
     return SY_OK;
 }
 
-/* Asks for the indices of all tokens of the group. */
+/* Gathers the indices of all tokens of the group. */
 static sy_status post_table(sy_request *r)
 {
     const struct syi_exchange *x = &r->x;
@@ -534,7 +534,7 @@ static sy_status post_table(sy_request *r)
                 x->ragged ? r->counts : NULL);
 }
 
-/* Whether some device may have more rows than room, so that all must be asked. */
+/* Whether a device may have more rows than fit, so that all processes must agree. */
 static bool may_overflow(const sy_request *r)
 {
     const struct syi_exchange *x = &r->x;
@@ -543,7 +543,7 @@ static bool may_overflow(const sy_request *r)
         return false;
     const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
     if (x->layout == SY_LAYOUT_PADDED || (combine && !x->ragged) || x->routed)
-        return false; /* those had their word in the header */
+        return false; /* those were checked with the headers */
     for (int d = 0; !combine && d < comm->n_devices; d++) {
         int64_t most;
         if (!syi_a2a_most_rows(x->most * x->n_positions, x->n_slots, r->by->hosts.n_local[d], x->layout,
@@ -569,7 +569,7 @@ static sy_status step_table(sy_request *r)
         enter(r, SYI_STEP_AGREED);
         return SY_OK;
     }
-    if (st != SY_OK) { /* nobody else is to know: nobody checks */
+    if (st != SY_OK) { /* local only: without checks no agreement follows */
         keep_error(r);
         finish(r, st);
         return SY_OK;
@@ -596,12 +596,12 @@ static void become_routed(sy_request *r)
     r->routed = true;
 }
 
-/* Reads rows where they lie, and tells that it has. */
+/* Reads rows in place, and signals that it has. */
 static sy_status read_rows(sy_request *r)
 {
     const sy_transport *t = &r->comm->transport;
     const int damaged = syi_exchange_direct(r);
-    r->comm->broken = r->comm->broken || damaged >= 0; /* only this process knows */
+    r->comm->broken = r->comm->broken || damaged >= 0; /* known only to this process */
     if (damaged >= 0)
         return reject_damaged(r, damaged);
     const sy_status st = t->gather(t->self, SY_CHANNEL_FENCE, r->x.axis, NULL, 0, NULL, NULL, &r->fence);
@@ -668,7 +668,7 @@ static sy_status (*const steps[])(sy_request *r) = {
     [SYI_STEP_REFUSED] = step_refused,
 };
 
-/* As far as it goes: until something has not come, or an older request must go first. */
+/* Advances until data is missing or an older request must go first. */
 static void advance(sy_request *r)
 {
     bool moved = true;
@@ -709,7 +709,7 @@ void syi_exchange_progress(sy_comm *comm)
     }
 }
 
-/* Whether processes exchange headers first. All of them must answer alike, so nothing counts here that may change at
+/* Whether processes exchange headers first. All of them must decide alike, so this uses nothing that may change at
    another time in another process, such as comm->shared; comm->compared is known before a call begins. */
 static bool needs_header(const sy_request *r)
 {

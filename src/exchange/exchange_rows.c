@@ -1,6 +1,6 @@
 /*
- * The rows of an exchange. Where a row comes from is a pick: a position and a row there. What a position is to this
- * process differs: its own tensor, a tensor or a copy of rows in shared memory, or rows that came in a message.
+ * The rows of an exchange. The source of a row is a pick: a position and a row there. Depending on the position it is in
+ * a tensor of this process, in a tensor or a copy of rows in shared memory, or in a message.
  */
 #include "exchange/exchange.h"
 #include "cpu/pool.h"
@@ -22,7 +22,7 @@ static const struct syi_a2a_hosts *hosts_of(const sy_request *r)
     return &r->by->hosts;
 }
 
-/* Rows of a device's output at most. */
+/* The largest number of rows of a device's output. */
 static int64_t most_picks(const sy_request *r, const struct syi_a2a_shard *shard)
 {
     const struct syi_exchange *x = &r->x;
@@ -34,7 +34,7 @@ static int64_t most_picks(const sy_request *r, const struct syi_a2a_shard *shard
     return rows;
 }
 
-/* Devices a token can go to for one of its choices. */
+/* The largest number of devices that one choice of a token can reach. */
 static int64_t most_holders(const struct syi_a2a_hosts *hosts)
 {
     int64_t most = 0;
@@ -92,7 +92,7 @@ static void lay_out_messages(sy_request *r, struct syi_arena *arena)
     }
 }
 
-/* Whether tokens are read here that go to several rows. */
+/* Whether tokens are read here that are written to several rows. */
 static bool fans_out(const sy_request *r)
 {
     return r->x.id == SYI_ALL_TO_ALL_DISPATCH &&
@@ -130,8 +130,8 @@ static void lay_out(sy_request *r, struct syi_arena *arena)
     r->add_scratch = x->sum ? syi_take(arena, r->memory->add_scratch(r->ctx, x->n_slots)) : NULL;
 }
 
-/* What a process copies into the stage because others cannot read it in place; never 0 where they read something.
-   rows: tokens of a dispatch, rows a combine sends. */
+/* Bytes that a process copies into the stage because others cannot read them in place; never 0 if they read any. rows:
+   tokens of a dispatch, rows a combine sends. */
 static size_t stage_bytes(const struct syi_exchange *x, int64_t rows, bool windowed)
 {
     if (x->id == SYI_ALL_TO_ALL_COMBINE) {
@@ -147,7 +147,7 @@ static size_t stage_bytes(const struct syi_exchange *x, int64_t rows, bool windo
     return syi_align(bytes);
 }
 
-/* Whether the input lies in memory the others can read, and where. */
+/* Whether the input is in memory that the others can read, and its place. */
 static bool find_window(sy_request *r)
 {
     const struct syi_exchange *x = &r->x;
@@ -225,7 +225,7 @@ void syi_exchange_lists(sy_request *r)
         shard->position = syi_position_of(comm->mesh, x->axis, shard->device);
         shard->group = &r->by->group[comm->local ? syi_group_of(comm->mesh, x->axis, shard->device) : 0];
     }
-    /* A choice takes longer to look at than its bytes to move. */
+    /* Processing a choice takes longer than moving its bytes. */
     const uint64_t work =
         16 * sizeof(int32_t) * (uint64_t)(most_tokens(x) * x->n_slots) * (uint64_t)comm->n_shards;
     struct listing l = {r, syi_tasks(r->ctx, comm->n_shards, work)};
@@ -234,7 +234,7 @@ void syi_exchange_lists(sy_request *r)
     r->has_sends = r->has_receives = false;
 }
 
-/* Lists by peer are made when somebody asks: rows that are read where they lie need none. */
+/* Lists by peer are made on demand: rows that are read in place need none. */
 static void list_sends(sy_request *r)
 {
     const struct syi_a2a_shard *shard = &r->shard[0];
@@ -260,7 +260,7 @@ static void list_receives(sy_request *r)
         syi_a2a_dispatch_receives(shard->group, shard->pick, shard->n_rows, &r->receives, r->seen);
 }
 
-/* ---- What is written beside the rows ------------------------------------------------------------------ */
+/* ---- Outputs besides the rows ------------------------------------------------------------------------- */
 
 static void write_metadata(const sy_request *r, const struct syi_a2a_shard *shard)
 {
@@ -286,7 +286,7 @@ static void write_bytes(const sy_request *r, unsigned char *to, void *from, size
 /* What is computed for a tensor goes there in pieces of so many elements. */
 enum { PIECE = 256 };
 
-/* Where there is a row: present of dispatch, written of combine. */
+/* Marks existing rows: `present` of dispatch, `written` of combine. */
 static void write_mask(const sy_request *r, const struct syi_a2a_shard *shard)
 {
     const int64_t slots = r->x.id == SYI_ALL_TO_ALL_COMBINE ? r->x.n_slots : 1;
@@ -398,7 +398,7 @@ static void stage_tokens(sy_request *r, unsigned char *at)
     }
 }
 
-/* Combine: where each position's rows begin, then the rows, in the order of a message. */
+/* Combine: the first row of each position, then the rows, in the order of a message. */
 static void stage_results(sy_request *r, unsigned char *at)
 {
     const struct syi_exchange *x = &r->x;
@@ -440,7 +440,7 @@ static const struct syi_segment *segment_named(const sy_comm *comm, int index, b
     return s != NULL && s->used && s->of_transport != NULL && (s->slot_bytes > 0) == stage ? s : NULL;
 }
 
-/* Whether what a header names is there, and long enough for what this process will read. */
+/* Whether the memory that a header names exists, and is long enough for what this process will read. */
 static bool readable(const sy_request *r, int device, const struct syi_header *h)
 {
     const struct syi_exchange *x = &r->x;
@@ -484,7 +484,7 @@ static void source_here(sy_request *r, struct syi_a2a_shard *shard, int position
         sources_of(r, shard, p)[position] = r->shard[s].from[p];
 }
 
-/* Dispatch: rows another process shows. */
+/* Dispatch: rows in memory of another process. */
 static void source_tokens(sy_request *r, struct syi_a2a_shard *shard, int position, int device)
 {
     const struct syi_exchange *x = &r->x;
@@ -520,7 +520,7 @@ static bool source_results(sy_request *r, struct syi_a2a_shard *shard, int posit
                  room = r->comm->segment[h->stage].slot_bytes - starts;
     *source = (struct syi_rows){at + starts, (int64_t)x->row_bytes[0]};
     int64_t start;
-    list_receives(r); /* before picks name rows of the stage: it reads positions alone */
+    list_receives(r); /* before picks name rows of the stage: it reads positions only */
     memcpy(&start, at + 8 * (size_t)shard->position, sizeof start);
     const int64_t first = r->receives.first[position], n = r->receives.first[position + 1] - first;
     if (start < 0 || start > INT32_MAX - n || syi_size_mul((size_t)(start + n), x->row_bytes[0]) > room)
@@ -543,7 +543,7 @@ static struct syi_a2a_job job_of(const sy_request *r, const struct syi_a2a_shard
     return job;
 }
 
-/* Group by group. The jobs of a group are brought together: those of a column are not neighbours. */
+/* Group by group. The jobs of a group are collected: those of a column are not neighbours. */
 static void fan_out(sy_request *r)
 {
     const sy_comm *comm = r->comm;
@@ -582,7 +582,7 @@ static void move_all(sy_request *r)
                                           .to = shard->to[0]};
     }
     const int threads = r->ctx->threads;
-    r->ctx->threads = threads < r->threads ? threads : r->threads; /* the scratch is for so many */
+    r->ctx->threads = threads < r->threads ? threads : r->threads; /* the scratch has space for so many */
     r->memory->add(r->ctx, r->sums, n, r->add_scratch);
     r->ctx->threads = threads;
 }
@@ -611,7 +611,7 @@ int syi_exchange_direct(sy_request *r)
 
 /* ---- Messages ----------------------------------------------------------------------------------------- */
 
-/* Rows for one peer: as they lie, or next to each other. */
+/* Rows for one peer: in place, or packed. */
 static void fill_messages(sy_request *r, int plane)
 {
     const struct syi_exchange *x = &r->x;
@@ -636,7 +636,7 @@ static void fill_messages(sy_request *r, int plane)
     }
 }
 
-/* Rows that land in scratch: picks name them there. `seen` becomes the place of each token of a dispatch. */
+/* Rows received into scratch: picks name them there. `seen` becomes the place of each token of a dispatch. */
 static void pick_landed(sy_request *r, struct syi_a2a_shard *shard)
 {
     const struct syi_exchange *x = &r->x;
@@ -657,7 +657,7 @@ static void pick_landed(sy_request *r, struct syi_a2a_shard *shard)
     }
 }
 
-/* Only our own rows are here; those that land come later. */
+/* Only our own rows are present; received ones follow later. */
 static void set_sources(sy_request *r, struct syi_a2a_shard *shard)
 {
     const struct syi_exchange *x = &r->x;
@@ -696,7 +696,7 @@ sy_status syi_exchange_post(sy_request *r)
         r->waiting[p] = true;
     }
     if (r->landed[0] == NULL)
-        move_all(r); /* our own rows and the fill, while the others travel */
+        move_all(r); /* our own rows and the fill, while the others are sent */
     else
         pick_landed(r, shard);
     return SY_OK;

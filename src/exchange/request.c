@@ -10,7 +10,7 @@ static bool reached(const sy_request *r, sy_phase phase)
     return r->step == SYI_STEP_DONE || (phase == SY_PHASE_ROUTED && r->routed);
 }
 
-/* Moves everything on until `until` says so; gives up after the comm's time. */
+/* Advances all requests until `until` returns true; fails after the comm's timeout. */
 static sy_status wait_for(sy_request *r, bool (*until)(const sy_request *r, sy_phase phase), sy_phase phase)
 {
     sy_comm *comm = r->comm;
@@ -111,8 +111,8 @@ sy_status syi_call_begin(sy_ctx **ctx, sy_comm *comm, const char *name)
     const sy_status st = wait_for_answers(*ctx, comm);
     if (st != SY_OK)
         return st;
-    syi_clear_fault(*ctx, name); /* requests that moved on meanwhile may have failed */
-    (*ctx)->device = comm->local ? 0 : comm->device + 1; /* all processes will read the sentence */
+    syi_clear_fault(*ctx, name); /* requests that were advanced meanwhile may have failed */
+    (*ctx)->device = comm->local ? 0 : comm->device + 1; /* all processes return the sentence */
     return none ? syi_fail(*ctx, SY_ERR_NULL, "ctx", "is NULL, want a context") : SY_OK;
 }
 
@@ -163,7 +163,7 @@ sy_status syi_exchange_start(sy_ctx *ctx, sy_comm *comm, const struct syi_exchan
     st = take_request(ctx, comm, &r);
     if (st != SY_OK)
         return st;
-    syi_clear_fault(ctx, op->info->name); /* requests that moved on meanwhile may have failed */
+    syi_clear_fault(ctx, op->info->name); /* requests that were advanced meanwhile may have failed */
     open_request(r, ctx, (uint8_t)op->info->number);
     comm->n_open++;
     syi_exchange_begin(r, op->validate(ctx, op, args, args_bytes, r));
@@ -185,7 +185,7 @@ static void show_error(const sy_request *r)
     memcpy(r->ctx->error, r->error, sizeof r->error);
 }
 
-/* The status of a request that has come to a phase, with its sentence. */
+/* The status of a request that has reached a phase, with its sentence. */
 static sy_status status_of(const sy_request *r)
 {
     show_error(r);

@@ -1,6 +1,6 @@
 /*
- * Routings: who hosts what, and what every token of a group chose. A call makes one in memory of its request; a caller
- * who asked for it gets that memory in exchange for what his routing held before.
+ * Routings: the hosts of all experts, and the choices of every token of a group. A call makes one in memory of its
+ * request; if the caller passed a routing, the two are swapped.
  */
 #include "exchange/exchange.h"
 
@@ -37,7 +37,7 @@ int64_t syi_routing_group_tokens(const sy_routing *routing, int device)
     return syi_order_tokens(&routing->group[group].order);
 }
 
-/* Most tokens of a group. */
+/* The largest number of tokens of a group. */
 static int64_t most_tokens(const struct syi_exchange *x)
 {
     return x->most * x->n_positions;
@@ -59,7 +59,7 @@ static void lay_out(struct syi_arena *arena, const sy_comm *comm, const struct s
     r->choice = syi_take(arena, syi_size_mul(groups, slots * sizeof *r->choice));
 }
 
-/* Reads who hosts what, unless it is what was read last: layers ask again and again. */
+/* Reads the mapping, unless it is equal to the one read last, as for consecutive layers. */
 static sy_status read_hosts(sy_request *request)
 {
     const struct syi_exchange *x = &request->x;

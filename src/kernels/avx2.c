@@ -8,7 +8,7 @@
 
 /* ---- Copies ------------------------------------------------------------------------------------------ */
 
-/* Stores leave in the order written: a core combines and streams whole lines only when they are ascending. */
+/* Stores are in ascending order: only then does a core combine and stream whole lines. */
 #define KEEP_ORDER() __asm__ volatile("" : : : "memory")
 
 struct bytes_128 {
@@ -24,7 +24,7 @@ static inline struct bytes_128 load_128(const char *from)
 
 static inline void store_128(char *to, struct bytes_128 v)
 {
-    __m256i *y = (__m256i *)(void *)to; /* a loop over the four would send them through memory at -O2 */
+    __m256i *y = (__m256i *)(void *)to; /* in a loop, -O2 would keep the four in memory */
     _mm256_storeu_si256(y, v.part[0]);
     _mm256_storeu_si256(y + 1, v.part[1]);
     _mm256_storeu_si256(y + 2, v.part[2]);
@@ -114,8 +114,8 @@ static void store_bf16(void *y, __m256 v)
     _mm_storeu_si128(y, _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1)));
 }
 
-/* A canonical f32 NaN narrows to the canonical NaN of either 16-bit type, so this is the only place to
-   look for one. */
+/* A canonical f32 NaN narrows to the canonical NaN of either 16-bit type, so only this place tests for
+   one. */
 static __m256 times(__m256 x, __m256 w)
 {
     const __m256 product = _mm256_mul_ps(x, w);
@@ -154,7 +154,7 @@ static void scale_bf16_avx2(void *dst, const void *src, float w, size_t n)
 
 /* ---- Sums of rows and dot products ------------------------------------------------------------------- */
 
-enum { STRIP = 32 }; /* columns whose sums stay in registers while the rows go by */
+enum { STRIP = 32 }; /* columns whose sums are in registers during the loop over rows */
 
 static __m256 plus_product(__m256 sum, __m256i x, __m256 y)
 {
@@ -187,7 +187,7 @@ static inline __attribute__((always_inline)) void put(char *y, struct sums s, co
     store(y + 24 * elem_bytes, canonical(s.d));
 }
 
-/* A last strip that is not whole is copied behind zeros row by row, so that nothing past it is read. */
+/* A partial last strip is copied row by row to a buffer of zeros, so that nothing past it is read. */
 static inline __attribute__((always_inline)) void sum_rows(char *y, const void *const *rows, const float *w,
                                                            size_t n_rows, size_t n, const size_t elem_bytes,
                                                            __m256i (*load)(const void *),
@@ -244,7 +244,7 @@ static inline __attribute__((always_inline)) struct lanes plus_sixteen(struct la
                           plus_product(sum.high, load(x + upper), _mm256_castsi256_ps(load(y + upper)))};
 }
 
-/* One block of a constant number of rows, at most 4: whole sixteens, then the rest behind zeros. */
+/* One block of a constant number of rows, at most 4: whole sixteens, then the rest padded with zeros. */
 static inline __attribute__((always_inline)) void add_few(float *sum, const char *a, const char *const *rows,
                                                           const size_t n_rows, size_t n,
                                                           const size_t elem_bytes,
@@ -434,8 +434,8 @@ static void exp_keys_avx2(float *e, const uint32_t *key, size_t n, float m, floa
     syi_kernels_scalar.exp_keys(e + i, key + i, n - i, m, inv_t);
 }
 
-/* e * 2^40 is exact, so the sum is the one rounding: it leaves the weight, to nearest even, in the low
-   bits of 2^52. */
+/* e * 2^40 is exact, so the addition of 2^52 is the only rounding, to nearest even; the weight is then in
+   the low bits. */
 static __m256i weights_over_2_52(__m128 e)
 {
     return _mm256_castpd_si256(_mm256_fmadd_pd(_mm256_cvtps_pd(e), _mm256_set1_pd(1099511627776.0),
@@ -465,7 +465,7 @@ static uint64_t weigh_f32_avx2(const void *x, size_t n, float m, float inv_t)
            syi_kernels_scalar.weigh_f32(in + i * 4, n - i, m, inv_t);
 }
 
-/* Whole groups of 128 elements; *done says how many elements that is. */
+/* Whole groups of 128 elements; *done is the number of elements. */
 static inline __attribute__((always_inline)) double sum_exp(const char *x, size_t n, float m, float inv_t,
                                                             size_t elem_bytes, __m256i (*load)(const void *),
                                                             size_t *done)
@@ -517,7 +517,7 @@ static double fold_pd(__m256d sum)
     return (lane[0] + lane[1]) + (lane[2] + lane[3]);
 }
 
-/* In f32 by halves, then in f64. */
+/* Adds in f32 by halves, then in f64. */
 static __m256d sum_of_four(const __m256 v[4])
 {
     const __m256 all = _mm256_add_ps(_mm256_add_ps(v[0], v[1]), _mm256_add_ps(v[2], v[3]));
@@ -525,7 +525,7 @@ static __m256d sum_of_four(const __m256 v[4])
                          _mm256_cvtps_pd(_mm256_extractf128_ps(all, 1)));
 }
 
-/* e of a row, 32 at a time, and their sum: every 32 in f32, then on in f64. *done says how many elements that is. */
+/* e of a row, 32 at a time, and their sum: every 32 in f32, then on in f64. *done is the number of elements. */
 static inline __attribute__((always_inline)) double exp_row(float *e, const char *x, size_t n, float m,
                                                             float inv_t, size_t elem_bytes,
                                                             __m256i (*load)(const void *), size_t *done)
@@ -609,7 +609,7 @@ static uint64_t weigh_e_avx2(const float *e, size_t n, float least)
 
 /* ---- Order of raw logits ----------------------------------------------------------------------------- */
 
-/* The largest order, given all orders inverted; the only horizontal minimum there is. */
+/* The largest order, given all orders inverted: the instruction set has only this horizontal minimum. */
 static uint16_t best_of(__m128i inverted)
 {
     return (uint16_t) ~(uint32_t)_mm_cvtsi128_si32(_mm_minpos_epu16(inverted));
@@ -634,10 +634,10 @@ static uint16_t best_16(const char *x, __m256i *largest)
     return best_of(half);
 }
 
-/* The same with whole words, of which the upper halves count. */
+/* The same for whole words, whose upper halves are compared. */
 static uint16_t best_32(const char *x, __m256i *largest)
 {
-    const __m128i lower = _mm_set1_epi32(0xffff); /* an inverted order no minimum takes */
+    const __m128i lower = _mm_set1_epi32(0xffff); /* an inverted order that is never the minimum */
     __m256i m = load_words(x), pattern = m;
     for (size_t i = 32; i < SYI_BLOCK_BYTES_32; i += 32) {
         m = _mm256_max_epi32(m, load_words(x + i));

@@ -25,7 +25,7 @@ static __mmask64 first_64(size_t left)
 
 /* ---- Copies ------------------------------------------------------------------------------------------ */
 
-/* Stores leave in the order written: a core combines and streams whole lines only when they are ascending. */
+/* Stores are in ascending order: only then does a core combine and stream whole lines. */
 #define KEEP_ORDER() __asm__ volatile("" : : : "memory")
 
 static inline void put(char *to, __m512i v)
@@ -97,8 +97,7 @@ static __m512 constant(uint32_t bits)
     return _mm512_castsi512_ps(words(bits));
 }
 
-/* Lanes that are not live read as minus infinity, which changes no maximum, sets no flag and weighs
-   nothing. */
+/* Masked-off lanes are minus infinity, which changes no maximum, sets no flag and has the weight 0. */
 static __m512i load_f32(const void *x, __mmask16 live)
 {
     return _mm512_mask_loadu_epi32(words(0xff800000u), live, x);
@@ -137,8 +136,8 @@ static void store_bf16(void *y, __mmask16 live, __m512 v)
 
 /* ---- Scaling ----------------------------------------------------------------------------------------- */
 
-/* A canonical f32 NaN narrows to the canonical NaN of either 16-bit type, so this is the only place to
-   look for one. */
+/* A canonical f32 NaN narrows to the canonical NaN of either 16-bit type, so only this place tests for
+   one. */
 static __m512 times(__m512 x, __m512 w)
 {
     const __m512 product = _mm512_mul_ps(x, w);
@@ -180,7 +179,7 @@ static void scale_bf16_avx512(void *dst, const void *src, float w, size_t n)
 
 /* ---- Sums of rows and dot products ------------------------------------------------------------------- */
 
-enum { STRIP = 64 }; /* columns whose sums stay in registers while the rows go by */
+enum { STRIP = 64 }; /* columns whose sums are in registers during the loop over rows */
 
 static __m512 plus_product(__m512 sum, __m512i x, __m512 y)
 {
@@ -223,7 +222,7 @@ static inline __attribute__((always_inline)) void sum_rows(char *y, const void *
     size_t at = 0;
     for (; at + STRIP <= n; at += STRIP)
         sum_strip(y + at * elem_bytes, rows, w, n_rows, at * elem_bytes, elem_bytes, load, store);
-    for (; at < n; at += 16) { /* dead lanes hold anything and are not stored */
+    for (; at < n; at += 16) { /* masked-off lanes are undefined and not stored */
         const __mmask16 live = first_16(n - at);
         __m512 sum = _mm512_setzero_ps();
         for (size_t j = 0; j < n_rows; j++)
@@ -248,7 +247,7 @@ static void sum_rows_bf16_avx512(void *dst, const void *const *rows, const float
     sum_rows(dst, rows, w, n_rows, n, 2, load_bf16, store_bf16);
 }
 
-/* One block of a constant number of rows, at most 4. In its last sixteen a dead lane keeps its sum. */
+/* One block of a constant number of rows, at most 4. In the last sixteen a masked-off lane keeps its sum. */
 static inline __attribute__((always_inline)) void add_few(float *sum, const char *a, const char *const *rows,
                                                           const size_t n_rows, size_t n,
                                                           const size_t elem_bytes,
@@ -477,7 +476,7 @@ static inline __attribute__((always_inline)) double sum_exp(const char *x, size_
 {
     __m512d sum = _mm512_setzero_pd();
     for (size_t i = 0; i < n;) {
-        const size_t stop = n - i < 256 ? n : i + 256; /* sixteen vectors, then on in f64 */
+        const size_t stop = n - i < 256 ? n : i + 256; /* sixteen vectors in f32, the rest in f64 */
         __m512 part = _mm512_setzero_ps();
         for (; i < stop; i += 16) {
             const __m512i v = load(x + i * elem_bytes, stop - i < 16 ? first_16(stop - i) : 0xffff);
@@ -579,7 +578,7 @@ static uint64_t weigh_e_avx512(const float *e, size_t n, float least)
 
 /* ---- Order of raw logits ----------------------------------------------------------------------------- */
 
-/* The largest order, given all orders inverted; the only horizontal minimum there is. */
+/* The largest order, given all orders inverted: the instruction set has only this horizontal minimum. */
 static uint16_t best_of(__m128i inverted)
 {
     return (uint16_t) ~(uint32_t)_mm_cvtsi128_si32(_mm_minpos_epu16(inverted));
@@ -606,10 +605,10 @@ static uint16_t best_16(const char *x, __m512i *largest)
     return best_of(quarter);
 }
 
-/* The same with whole words, of which the upper halves count. */
+/* The same for whole words, whose upper halves are compared. */
 static uint16_t best_32(const char *x, __m512i *largest)
 {
-    const __m128i lower = _mm_set1_epi32(0xffff); /* an inverted order no minimum takes */
+    const __m128i lower = _mm_set1_epi32(0xffff); /* an inverted order that is never the minimum */
     const __m512i a = _mm512_loadu_si512(x), b = _mm512_loadu_si512(x + 64);
     const __m512i c = _mm512_loadu_si512(x + 128), d = _mm512_loadu_si512(x + 192);
     const __m512i pattern = _mm512_max_epu32(_mm512_max_epu32(a, b), _mm512_max_epu32(c, d));

@@ -1,11 +1,10 @@
 /*
- * The whole list of inner loops. A table holds one implementation of each for one instruction set; operators
- * are written once on top of the table their context carries. scalar.c defines the bits all other tables
- * reproduce.
+ * All inner loops. A table holds one implementation of each for one instruction set; operators are written once
+ * on top of the table of their context. scalar.c defines the bits that all other tables reproduce.
  *
- * Kernels know no operator, allocate nothing, accept any alignment, and never read or write outside their n
- * elements. They run between syi_fp_enter and syi_fp_leave. Row data is passed as void because it has no
- * alignment; keys, positions and exponentials are scratch of our own.
+ * Kernels have no code for single operators, allocate nothing, accept any alignment, and never read or write
+ * outside their n elements. They run between syi_fp_enter and syi_fp_leave. Row data is passed as void because it
+ * has no alignment; keys, positions and exponentials are scratch of our own.
  */
 #ifndef SYI_KERNELS_H
 #define SYI_KERNELS_H
@@ -27,15 +26,15 @@ enum {
     SYI_BLOCK_BYTES_16 = 128,
     SYI_BLOCK_BYTES_32 = 256,
     SYI_DOT_LANES = 16,  /* partial sums of one dot product */
-    SYI_DOT_ROWS = 8,    /* rows read side by side, so that their cache and page misses overlap */
+    SYI_DOT_ROWS = 8,    /* rows read at the same time, so that their cache and page misses overlap */
     SYI_DOT_BLOCK = 8192 /* elements whose partial sums are folded into one */
 };
 
-/* What sum_exp may be off by, of itself: an exponential to 6e-6, and at most sixteen f32 added before the sum
-   goes on in f64. */
+/* Relative error of sum_exp: an exponential to 6e-6, and at most sixteen f32 added before the sum continues in
+   f64. */
 #define SYI_SUM_EXP_ERROR 0x1p-17
 
-/* The same of exp_row and split: at most three roundings in f32, each by 2^-24, before a sum goes on in f64. */
+/* The same for exp_row and split: at most three roundings in f32, each by 2^-24, before a sum continues in f64. */
 #define SYI_ROW_SUM_ERROR 0x1.81p-23
 
 typedef void syi_decode_fn(void *dst, const void *codes, float w, size_t n);
@@ -47,7 +46,7 @@ struct syi_kernels {
     /* One row to n <= SYI_FAN places: read once, every destination written in ascending order. */
     void (*copy_fan)(void *const *dst, size_t n, const void *src, size_t bytes);
 
-    /* n rows of equal length, syi_abreast(bytes) of them side by side, so that their cache and page misses
+    /* n rows of equal length, syi_abreast(bytes) of them at the same time, so that their cache and page misses
        overlap. */
     void (*copy_rows)(void *const *dst, const void *const *src, size_t n, size_t bytes);
 
@@ -78,7 +77,7 @@ struct syi_kernels {
     void (*dot_rows_f16)(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n);
     void (*dot_rows_bf16)(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n);
 
-    /* Positions of the non-zero bytes, ascending; returns how many. pos has room for n. */
+    /* Positions of the non-zero bytes, ascending; returns how many. pos has space for n. */
     size_t (*nonzero_u8)(int32_t *pos, const void *bytes, size_t n);
 
     /* Keys of a row of logits; adds to the statistics. */
@@ -87,15 +86,15 @@ struct syi_kernels {
     void (*keys_bf16)(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats);
 
     /* e[i] = exp((value of key[i] - m) * inv_t) by the library's own polynomial. The argument is at most 86;
-       where it is positive the result has no more than the polynomial's precision. */
+       for positive ones the result has only the precision of the polynomial. */
     void (*exp_keys)(float *e, const uint32_t *key, size_t n, float m, float inv_t);
 
-    /* Sum of the fixed-point weights of a row of f32 logits. A NaN weighs nothing; no logit is above m. */
+    /* Sum of the fixed-point weights of a row of f32 logits. A NaN has the weight 0; no logit is above m. */
     uint64_t (*weigh_f32)(const void *x, size_t n, float m, float inv_t);
 
     /* Sum of e as in exp_keys over a row of logits, within SYI_SUM_EXP_ERROR of itself and 2^-100 per
-       element: the one slot whose last bits may differ between tables, for callers to whom they make no
-       difference. */
+       element: the only entry whose last bits may differ between tables, for callers whose results do not
+       depend on them. */
     double (*sum_exp_f32)(const void *x, size_t n, float m, float inv_t);
     double (*sum_exp_f16)(const void *x, size_t n, float m, float inv_t);
     double (*sum_exp_bf16)(const void *x, size_t n, float m, float inv_t);
@@ -107,7 +106,7 @@ struct syi_kernels {
     double (*exp_row_bf16)(float *e, const void *x, size_t n, float m, float inv_t);
 
     /* Of n values, none negative: the sum of those from `high` on within SYI_ROW_SUM_ERROR of itself, and the
-       positions of those from `low` on below it, ascending; returns how many. pos has room for n. */
+       positions of those from `low` on below it, ascending; returns how many. pos has space for n. */
     size_t (*split)(int32_t *pos, const float *e, size_t n, float low, float high, double *sum);
 
     /* Sum of the fixed-point weights of those of n values, none negative or above 1, that are at least `least`. */
@@ -116,7 +115,7 @@ struct syi_kernels {
     /*
      * Order of raw logits, 16 bits wide: the bit pattern of a 16-bit float (or the upper half of an f32),
      * with the lower bits of negative ones inverted and the sign bit flipped. Not canonical: -0 is one below
-     * +0, NaNs lie beyond the infinities. block_max: the largest order in each run of SYI_BLOCK elements.
+     * +0, NaNs are beyond the infinities. block_max: the largest order in each run of SYI_BLOCK elements.
      * *low, unless NULL, is the largest bit pattern (or upper half) of all, which exceeds that of every number when
      * there is a -inf or a NaN with a sign; 0 for no blocks.
      */
@@ -131,7 +130,7 @@ struct syi_kernels {
     uint64_t (*reach_32)(const void *x, uint16_t floor);
 };
 
-/* Positions of the set bits of a mask, counted from `base`, behind the `found` that are there. */
+/* Appends the positions of the set bits of a mask, counted from `base`, to the `found` ones. */
 static inline size_t syi_push_bits(int32_t *pos, size_t found, uint64_t mask, size_t base)
 {
     for (; mask != 0; mask &= mask - 1)
@@ -139,8 +138,8 @@ static inline size_t syi_push_bits(int32_t *pos, size_t found, uint64_t mask, si
     return found;
 }
 
-/* The same for at most one position in each of the 64 from `base` on, for which pos has room behind `found` <= base:
-   the first four without a branch, which could not be guessed. */
+/* The same for a mask of 64 positions from `base` on; pos has space for all of them, since `found` <= base: the first
+   four without a branch, which would be mispredicted. */
 static inline size_t syi_push_some(int32_t *pos, size_t found, uint64_t mask, size_t base)
 {
     uint64_t left = mask;
@@ -151,8 +150,8 @@ static inline size_t syi_push_some(int32_t *pos, size_t found, uint64_t mask, si
     return found + (size_t)__builtin_popcountll(mask);
 }
 
-/* The lanes of a dot product become one number: halves on halves, lane 0 on lane 8 first. Lanes start at +0,
-   so none is ever -0, and adding a zero for an element that is not there changes nothing. */
+/* Adds the lanes of a dot product by halves, lane 8 to lane 0 first. Lanes start at +0, so none is ever -0, and
+   adding a zero for a missing element changes nothing. */
 static inline float syi_fold_lanes(float *lane)
 {
     for (size_t half = SYI_DOT_LANES / 2; half > 0; half /= 2)
@@ -161,7 +160,7 @@ static inline float syi_fold_lanes(float *lane)
     return lane[0];
 }
 
-/* A number that arithmetic produced: any NaN is the canonical one. */
+/* A result of arithmetic: any NaN becomes the canonical one. */
 static inline float syi_canonical(float value)
 {
     return value == value ? value : syi_f32_from_bits(0x7fc00000u);
@@ -189,11 +188,11 @@ static inline void syi_dot_blocks(float *dst, const char *a, const void *const *
     }
 }
 
-/* Rows copy_rows copies side by side: the shorter, the more must wait for memory at once. */
+/* Rows that copy_rows copies at the same time: for shorter rows more misses must overlap. */
 size_t syi_abreast(size_t bytes);
 
-/* Asks for rows before `group` of the `left` rows are copied: for the heads of these, or where rows are so short
-   that this comes too late, for all of the next group. */
+/* Prefetches before `group` of the `left` rows are copied: the heads of these rows, or if rows are so short that this is
+   too late, all of the next group. */
 void syi_fetch_rows(const void *const *rows, size_t left, size_t group, size_t bytes);
 
 extern syi_decode_fn *const syi_decode_scalar[SYI_N_CODES][SYI_N_FLOATS];
@@ -210,13 +209,12 @@ extern const struct syi_kernels syi_kernels_avx512;
 /* The i-th table this CPU can run, best first; NULL past the end. */
 const struct syi_kernels *syi_kernels_at(int i);
 
-/* The table of that name, or the best for NULL; NULL when this CPU cannot run it or, *known false, no
-   build has it. */
+/* The table of that name, or the best for NULL; NULL when this CPU cannot run it or, with *known
+   false, when there is no such table. */
 const struct syi_kernels *syi_kernels_named(const char *name, bool *known);
 
-/* e * 2^40 rounded to nearest even; e above 1 counts as 1. The product is exact, and adding 2^52 leaves a
-   double no bits below one, so the integer stands in its lower bits: no branch, and compilers make vector
-   code of it. */
+/* e * 2^40 rounded to nearest even; e above 1 counts as 1. The product is exact, and after adding 2^52
+   a double has no bits below one, so the integer is in its lower bits: no branch, and compilers vectorise it. */
 static inline uint64_t syi_weight(float e)
 {
     const double shifted = (double)(e < 1.0f ? e : 1.0f) * 0x1p40 + 0x1p52;
@@ -225,7 +223,7 @@ static inline uint64_t syi_weight(float e)
     return bits - UINT64_C(0x4330000000000000);
 }
 
-/* The canonical value a key stands for, and back. */
+/* The canonical value of a key, and back. */
 static inline float syi_key_value(uint32_t key)
 {
     return syi_f32_from_bits(key >> 31 ? key & 0x7fffffffu : ~key);

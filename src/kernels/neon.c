@@ -78,7 +78,7 @@ static void copy_rows_neon(void *const *dst, const void *const *src, size_t n, s
 
 /* ---- Scaling ----------------------------------------------------------------------------------------- */
 
-/* A NaN product is the canonical one: syi_fp_enter has asked the processor for that. */
+/* A NaN product is the canonical one: syi_fp_enter has enabled default NaNs. */
 static uint8x16_t times_f32(uint8x16_t x, float w)
 {
     return vreinterpretq_u8_f32(vmulq_n_f32(vreinterpretq_f32_u8(x), w));
@@ -100,7 +100,7 @@ static uint16x8_t narrow_f16(float32x4_t low, float32x4_t high)
     return vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(low), high));
 }
 
-/* The upper half, rounded; a tie went up, and its last bit is cleared to make it even. */
+/* The upper half, rounded; a tie is rounded up, then its last bit is cleared to make it even. */
 static uint16x8_t narrow_bf16(float32x4_t low, float32x4_t high)
 {
     const uint32x4_t a = vreinterpretq_u32_f32(low), b = vreinterpretq_u32_f32(high);
@@ -143,8 +143,8 @@ static void scale_bf16_neon(void *dst, const void *src, float w, size_t n)
 
 /* ---- Positions --------------------------------------------------------------------------------------- */
 
-/* Four positions at a time, whether there are as many or not: how many bytes of 64 are set no branch predictor
-   knows, but mostly how many fours. Those past the last are overwritten, or lie past what is found. */
+/* Always writes four positions at a time: the number of set bytes of 64 is hard to predict, the number of fours mostly
+   is not. Positions past the last are overwritten, or are past the result. */
 static size_t push_fours(int32_t *pos, size_t found, uint64_t mask, size_t base)
 {
     const size_t end = found + (size_t)__builtin_popcountll(mask);
@@ -171,7 +171,7 @@ static size_t nonzero_u8_neon(int32_t *pos, const void *bytes, size_t n)
     const uint8_t *b = bytes;
     uint8_t rest[64] = {0};
     size_t found = 0, i = 0;
-    for (; i + 64 <= n; i += 64) /* found <= i, so pos has room for all that is pushed */
+    for (; i + 64 <= n; i += 64) /* found <= i, so pos has space for all that is written */
         found = push_fours(pos, found, nonzero_64(b + i), i);
     if (i == n)
         return found;
@@ -187,7 +187,7 @@ static float32x4_t constant(uint32_t bits)
 }
 
 struct key_lanes {
-    uint32x4_t max, number, inf; /* number: all bits while no NaN was met */
+    uint32x4_t max, number, inf; /* number: all bits set while no NaN was seen */
 };
 
 /* Adding +0 makes a -0 positive and a NaN quiet; the larger of a quiet NaN and -inf is -inf. */
@@ -289,13 +289,14 @@ static float32x4_t exp_of(float32x4_t value, float m, float inv_t)
 
 static void exp_8(float *e, const uint32_t *key, float m, float inv_t)
 {
-    const float32x4_t low = exp_of(value_of(vld1q_u32(key)), m, inv_t); /* one alone would wait for itself */
+    const float32x4_t low =
+        exp_of(value_of(vld1q_u32(key)), m, inv_t); /* a single chain would wait for its own latency */
     const float32x4_t high = exp_of(value_of(vld1q_u32(key + 4)), m, inv_t);
     vst1q_f32(e, low);
     vst1q_f32(e + 4, high);
 }
 
-/* Four vectors in step: the chain of one is longer than a core looks ahead. */
+/* Four vectors interleaved: the dependency chain of one is longer than the core's window. */
 static void exp_16(float *e, const uint32_t *key, float m, float inv_t)
 {
     float32x4_t x[4];
@@ -316,7 +317,7 @@ static void exp_keys_neon(float *e, const uint32_t *key, size_t n, float m, floa
         exp_16(e + i, key + i, m, inv_t);
     for (; i + 8 <= n; i += 8)
         exp_8(e + i, key + i, m, inv_t);
-    if (i < n) { /* the few candidates of a row leave seven over as often as none */
+    if (i < n) { /* rows with few candidates often have a rest of up to seven */
         memcpy(rest, key + i, (n - i) * sizeof *rest);
         exp_8(e_rest, rest, m, inv_t);
         memcpy(e + i, e_rest, (n - i) * sizeof *e);
@@ -324,9 +325,8 @@ static void exp_keys_neon(float *e, const uint32_t *key, size_t n, float m, floa
 }
 
 /*
- * exp_neon of value - m for weights, which are 0 below -28.5: a floor of -80, which is where a NaN goes too, takes the
- * place of the test for what is too small, and the integer in the lower bits of the sum with 1.5*2^23 that of its
- * conversion.
+ * exp_neon of value - m for weights, which are 0 below -28.5: instead of a test for too small arguments they are clamped
+ * to -80, as a NaN is, and instead of a conversion the integer is taken from the lower bits of the sum with 1.5*2^23.
  */
 static float32x4_t exp_to_weigh(float32x4_t value, float m, float inv_t)
 {
@@ -346,8 +346,8 @@ static float32x4_t exp_to_weigh(float32x4_t value, float m, float inv_t)
         vaddq_u32(vreinterpretq_u32_f32(y), vshlq_n_u32(vreinterpretq_u32_f32(shifted), 23)));
 }
 
-/* An f64 from 2^12 on has no bits below 2^-40, so adding 2^12 rounds e to nearest even, and the weight is what the
-   lower bits have more than those of 2^12. */
+/* An f64 from 2^12 on has no bits below 2^-40, so adding 2^12 rounds e to nearest even, and the weight is the
+   difference of the bits to those of 2^12. */
 #define NO_WEIGHTS UINT64_C(0x40b0000000000000) /* the bits of 2^12 */
 static uint64x2_t add_weights(uint64x2_t sum, float64x2_t e)
 {
@@ -388,7 +388,7 @@ static float32x4_t four_bf16(const uint8_t *x)
 
 /*
  * exp to within 6e-6 for sums that need no more: a polynomial of one degree less, a remainder with one constant,
- * and no test for what underflows (a NaN counts as -87). Two thirds of the instructions of exp_neon.
+ * and no test for underflow (a NaN counts as -87). Two thirds of the instructions of exp_neon.
  */
 static float32x4_t rough_exp(float32x4_t value, float m, float inv_t)
 {
@@ -405,7 +405,7 @@ static float32x4_t rough_exp(float32x4_t value, float m, float inv_t)
         vaddq_u32(vreinterpretq_u32_f32(y), vshlq_n_u32(vreinterpretq_u32_f32(shifted), 23)));
 }
 
-/* Whole groups of 64 elements; *done says how many elements that is. */
+/* Whole groups of 64 elements; *done is the number of elements. */
 static inline __attribute__((always_inline)) double sum_exp(const uint8_t *x, size_t n, float m, float inv_t,
                                                             size_t elem_bytes,
                                                             float32x4_t (*load)(const uint8_t *),
@@ -448,7 +448,7 @@ static double sum_exp_bf16_neon(const void *x, size_t n, float m, float inv_t)
     return sum + syi_kernels_scalar.sum_exp_bf16((const uint8_t *)x + done * 2, n - done, m, inv_t);
 }
 
-/* A constant that a sum starts from, loaded each time: a copy of a register would take the place of an operation. */
+/* The initial value of a sum, loaded each time: a register copy would use a slot of the arithmetic pipes. */
 struct start {
     uint32_t word[4];
 };
@@ -469,8 +469,8 @@ static inline __attribute__((always_inline)) float32x4_t start_from(int i)
     return v;
 }
 
-/* exp_to_weigh of eight vectors in step: one alone would wait for itself, and neighbours that take the same constant
-   share its way out of the registers, which is what there is least of. */
+/* exp_to_weigh of eight vectors interleaved, which hides latency; neighbouring operations with the same constant share
+   its load, because registers are scarce. */
 #define EACH_OF_EIGHT _Pragma("GCC unroll 8") for (size_t j = 0; j < 8; j++)
 static inline __attribute__((always_inline)) void exp_eight(float32x4_t t[8], float m, float inv_t)
 {
@@ -503,8 +503,8 @@ static inline __attribute__((always_inline)) void exp_eight(float32x4_t t[8], fl
         vaddq_u32(vreinterpretq_u32_f32(t[j]), vshlq_n_u32(vreinterpretq_u32_f32(shifted[j]), 23)));
 }
 
-/* e of a row and their sum: every eight in f32, three roundings, then on in f64. *done says how many elements that
-   is. */
+/* e of a row and their sum: every eight in f32, three roundings, then in f64. *done is the number of
+   elements. */
 static inline __attribute__((always_inline)) double exp_row(float *e, const uint8_t *x, size_t n, float m,
                                                             float inv_t, size_t elem_bytes,
                                                             float32x4_t (*load)(const uint8_t *),
@@ -550,7 +550,7 @@ static double exp_row_bf16_neon(float *e, const void *x, size_t n, float m, floa
     return sum + syi_kernels_scalar.exp_row_bf16(e + done, (const uint8_t *)x + done * 2, n - done, m, inv_t);
 }
 
-/* The four bytes of a mask that tell which of sixteen e are in a range, one byte for each. */
+/* A mask with one byte for each of sixteen e: whether it is in a range. */
 static uint8x16_t narrow_mask(const uint32x4_t in[4])
 {
     const uint16x8_t low = vuzp1q_u16(vreinterpretq_u16_u32(in[0]), vreinterpretq_u16_u32(in[1]));
@@ -608,7 +608,7 @@ static uint64_t weigh_e_neon(const float *e, size_t n, float least)
            syi_kernels_scalar.weigh_e(e + i, n - i, least);
 }
 
-/* Slots both tables share. */
+/* Entries that both tables share. */
 #define SLOTS \
     .copy_fan = copy_fan_neon, .copy_rows = copy_rows_neon, .scale_f32 = scale_f32_neon, \
     .sum_rows_f32 = syi_sum_rows_f32_neon, .dot_rows_f32 = syi_dot_rows_f32_neon, \

@@ -1,6 +1,6 @@
 /*
- * What the NEON files share. Both tables are in neon.c; neon_rows.c has their sums of rows and dot products,
- * neon_scan.c the scan over raw logits, and neon_bf16.c the functions that are built with flags of their own.
+ * Shared by the NEON files. Both tables are in neon.c; neon_rows.c has their sums of rows and dot products,
+ * neon_scan.c the scan over raw logits, and neon_bf16.c the functions that are built with their own flags.
  */
 #ifndef SYI_NEON_H
 #define SYI_NEON_H
@@ -11,7 +11,7 @@
 
 /*
  * 128 bytes in eight registers, loaded and stored in order. The instructions are written out because the core
- * streams whole lines only when they leave in ascending order; a compiler that interleaved the stores of a
+ * streams whole lines only when stores are in ascending order; a compiler that interleaved the stores of a
  * fan-out made it 1.7 times slower.
  */
 struct bytes_128 {
@@ -55,8 +55,8 @@ static inline __attribute__((always_inline)) size_t scale(uint8_t *y, const uint
 }
 
 /*
- * Sums of rows: 32 columns stay in registers while the rows go by. add_8 adds eight columns of row j, put_8 rounds
- * and stores them; how a pair of registers holds them is theirs to agree on.
+ * Sums of rows: 32 columns are in registers during the loop over rows. add_8 adds eight columns of row j, put_8 rounds
+ * and stores them; the two functions define the layout of the pair of registers.
  */
 struct sums {
     float32x4_t a, b, c, d, e, f, g, h;
@@ -83,8 +83,8 @@ static inline __attribute__((always_inline)) void put_32(uint8_t *y, const struc
 }
 
 /*
- * One or two rows are prefetched AHEAD bytes before they are read: the core's own prefetch follows so few too closely.
- * For four rows and more this costs more than it gains.
+ * One or two rows are prefetched AHEAD bytes before they are read: for so few streams the core's own prefetch is too
+ * late. For four rows and more this costs more than it gains.
  */
 enum { AHEAD = 1024, LINE = 64 };
 
@@ -95,7 +95,7 @@ static inline __attribute__((always_inline)) void fetch_ahead(const void *row, s
         __builtin_prefetch((const char *)row + at + line, 0, 3);
 }
 
-/* The last columns are copied behind zeros row by row, so that nothing past them is read. */
+/* The last columns are copied row by row to a buffer of zeros, so that nothing past them is read. */
 static inline __attribute__((always_inline)) void sum_any(uint8_t *y, const void *const *rows, const float *w,
                                                           size_t n_rows, size_t n, const size_t elem_bytes,
                                                           add_8_fn *add_8, put_8_fn *put_8, const bool few)
@@ -137,8 +137,8 @@ static inline void add_8_bf16(float32x4_t *even, float32x4_t *odd, const uint8_t
     *odd = plus(*odd, vreinterpretq_f32_u32(vandq_u32(v, vdupq_n_u32(0xffff0000u))), w, j);
 }
 
-/* Upper halves side by side again; one more where the lower half is above the middle, or on it beside an odd
-   upper half. */
+/* Joins the upper halves again; adds one where the lower half is above the middle, or equal to it with an odd upper
+   half. */
 static inline void round_8_bf16(uint8_t *y, float32x4_t even, float32x4_t odd)
 {
     const uint16x8_t p = vreinterpretq_u16_f32(even), q = vreinterpretq_u16_f32(odd);
@@ -148,7 +148,7 @@ static inline void round_8_bf16(uint8_t *y, float32x4_t even, float32x4_t odd)
     vst1q_u8(y, vreinterpretq_u8_u16(vsubq_u16(upper, up)));
 }
 
-/* A constant number of rows whose addresses and weights no store can change: they stay in registers. */
+/* A constant number of rows whose addresses and weights no store can change, so that they are kept in registers. */
 static inline __attribute__((always_inline)) void sum_few(uint8_t *y, const void *const *rows, const float *w,
                                                           const size_t n_rows, size_t n,
                                                           const size_t elem_bytes, add_8_fn *add_8,
@@ -163,8 +163,8 @@ static inline __attribute__((always_inline)) void sum_few(uint8_t *y, const void
     sum_any(y, own, weights, n_rows, n, elem_bytes, add_8, put_8, n_rows <= 2);
 }
 
-/* Sums of rows, by a function of its own for each usual number of them: gcc runs out of registers in one that holds
-   the loops of several. */
+/* Sums of rows, by a separate function for each usual number of them: gcc runs out of registers in one function with
+   several loops. */
 #define SUM_FEW(name, n_rows, elem_bytes, add_8, put_8) \
     static __attribute__((noinline)) void name##_##n_rows(uint8_t *y, const void *const *rows, \
                                                           const float *w, size_t n) \
@@ -204,7 +204,7 @@ static inline float fold_lanes(struct lanes sum)
     return syi_fold_lanes(lane);
 }
 
-/* Bytes [at, end) of a constant number of rows, at most 4, which are prefetched when there are no others. */
+/* Bytes [at, end) of a constant number of rows, at most 4, with prefetch if there are no others. */
 static inline __attribute__((always_inline)) void add_piece(struct lanes *sum, const char *a,
                                                             const char *const *rows, const size_t n_rows,
                                                             size_t at, size_t end, const size_t step,

@@ -99,7 +99,7 @@ static void add_8_exact_bf16(float32x4_t *even, float32x4_t *odd, const uint8_t 
 {
     const bfloat16x8_t v = vreinterpretq_bf16_u8(vld1q_u8(x));
     uint32_t bits = w != NULL ? syi_f32_bits(w[j]) : 0x3f800000u;
-    __asm__("" : "+r"(bits)); /* from a constant it sees, gcc 12 makes the vector as if it were f16 */
+    __asm__("" : "+r"(bits)); /* gcc 12 would build the vector of a visible constant as if it were f16 */
     const bfloat16x8_t weight = vreinterpretq_bf16_u16(vdupq_n_u16((uint16_t)(bits >> 16)));
     *even = vbfmlalbq_f32(*even, v, weight);
     *odd = vbfmlaltq_f32(*odd, v, weight);
@@ -109,7 +109,7 @@ static void put_8_bf16(uint8_t *y, float32x4_t even, float32x4_t odd)
 {
     uint16x8_t p = vreinterpretq_u16_bf16(vcvtq_low_bf16_f32(even));
     uint16x8_t q = vreinterpretq_u16_bf16(vcvtq_low_bf16_f32(odd));
-    __asm__("" : "+w"(p), "+w"(q)); /* clang 14 stops at a zip of what it knows to be bf16 */
+    __asm__("" : "+w"(p), "+w"(q)); /* clang 14 fails on a zip of bf16 vectors */
     vst1q_u8(y, vreinterpretq_u8_u16(vzip1q_u16(p, q)));
 }
 

@@ -1,7 +1,7 @@
 /*
  * 8-bit codes to numbers, for both NEON tables. Eight codes are widened to eight times sixteen bits and split into
  * even and odd elements, which a shift and a mask widen to f32 on more pipes than two widening shifts. NaN products
- * are the canonical one: syi_fp_enter has asked the processor for that.
+ * are the canonical one: syi_fp_enter has enabled default NaNs.
  */
 #include "kernels/neon.h"
 
@@ -85,7 +85,8 @@ static inline __attribute__((always_inline)) size_t decode_by(uint8_t *y, const 
     return i;
 }
 
-/* `up` is the power of two the widened numbers lack. Up to 2^7 times it is exact, and one product does for two. */
+/* `up` is the power of two by which the widened numbers are too small. With a scale of up to 2^7 their product is exact,
+   so one multiplication replaces two. */
 static inline __attribute__((always_inline)) size_t decode(uint8_t *y, const int8_t *codes, float w, size_t n,
                                                            const size_t elem_bytes, const float up,
                                                            widen_fn *widen, put_fn *put)

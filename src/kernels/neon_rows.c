@@ -28,7 +28,7 @@ static void add_8_f16(float32x4_t *low, float32x4_t *high, const uint8_t *x, con
     *high = plus(*high, widen_f16(vget_high_u16(v)), w, j);
 }
 
-/* A NaN sum is the canonical one: syi_fp_enter has asked the processor for that. */
+/* A NaN sum is the canonical one: syi_fp_enter has enabled default NaNs. */
 static void put_8_f32(uint8_t *y, float32x4_t low, float32x4_t high)
 {
     vst1q_u8(y, vreinterpretq_u8_f32(low));

@@ -1,5 +1,5 @@
 /*
- * NEON kernels of the scan over raw logits: maxima of blocks, and what reaches a floor.
+ * NEON kernels of the scan over raw logits: maxima of blocks, and elements above a floor.
  */
 #include "kernels/neon.h"
 
@@ -38,8 +38,8 @@ block_max_few(uint16_t *max, const uint8_t *x, size_t n_blocks, size_t elem_byte
     return pattern;
 }
 
-/* The largest bit patterns of two blocks as signed integers, each in half a vector; if wanted, the unsigned ones go into
-   *pattern. */
+/* The largest bit patterns of two blocks as signed integers, each in half a vector; the unsigned ones are stored in
+   *pattern on request. */
 static inline __attribute__((always_inline)) int16x8_t max_of_two(const uint8_t *x, size_t step,
                                                                   uint16x8_t (*load)(const uint8_t *, size_t),
                                                                   bool wanted, uint16x8_t *pattern)
@@ -48,7 +48,8 @@ static inline __attribute__((always_inline)) int16x8_t max_of_two(const uint8_t 
     for (size_t b = 0; b < 2; b++, x += step) {
         uint16x8_t u[8];
         int16x8_t s[8];
-        for (size_t line = 0; line < step; line += 64) /* the core's own stream alone leaves 20 % unused */
+        for (size_t line = 0; line < step;
+             line += 64) /* with the core's own prefetch alone, 20 % of the bandwidth is unused */
             __builtin_prefetch(x + 2048 + line, 0, 2);
         for (size_t i = 0; i < 8; i++) {
             u[i] = load(x, i * 8);
@@ -61,12 +62,12 @@ static inline __attribute__((always_inline)) int16x8_t max_of_two(const uint8_t 
         if (wanted)
             *pattern = vmaxq_u16(*pattern, u[0]);
     }
-    if (wanted) /* with more blocks at once gcc reads twice, for want of registers */
+    if (wanted) /* with more blocks at once gcc runs out of registers and reads twice */
         __asm__ volatile("" : : : "memory");
     return vpmaxq_s16(m[0], m[1]);
 }
 
-/* The least of two blocks alike. */
+/* The smallest of two blocks in the same way. */
 static inline __attribute__((always_inline)) int16x8_t min_of_two(const uint8_t *x, size_t step,
                                                                   uint16x8_t (*load)(const uint8_t *, size_t))
 {
@@ -79,7 +80,7 @@ static inline __attribute__((always_inline)) int16x8_t min_of_two(const uint8_t 
     return vpminq_s16(m[0], m[1]);
 }
 
-/* Of eight; apart, because the loop over rows needs the registers. */
+/* Of eight blocks; a separate function, because the loop over rows needs the registers. */
 static __attribute__((noinline)) int16x8_t min_of_eight(const uint8_t *x, size_t elem_bytes)
 {
     int16x8_t m[4];
@@ -93,7 +94,7 @@ static __attribute__((noinline)) int16x8_t min_of_eight(const uint8_t *x, size_t
 
 /*
  * As signed integers, bit patterns order like the values while any of them is non-negative, so the maximum
- * needs no conversion per element; of a block of negatives alone the least is wanted.
+ * needs no conversion per element; of a block of only negatives the least pattern is needed.
  */
 static inline __attribute__((always_inline)) uint16x8_t
 block_max_8(uint16_t *max, const uint8_t *x, size_t elem_bytes, uint16x8_t (*load)(const uint8_t *, size_t),
@@ -112,7 +113,7 @@ block_max_8(uint16_t *max, const uint8_t *x, size_t elem_bytes, uint16x8_t (*loa
     return pattern;
 }
 
-/* Returns the largest bit pattern, if wanted. */
+/* Returns the largest bit pattern, on request. */
 static inline __attribute__((always_inline)) uint16_t block_max(uint16_t *max, const uint8_t *x,
                                                                 size_t n_blocks, size_t elem_bytes,
                                                                 uint16x8_t (*load)(const uint8_t *, size_t),

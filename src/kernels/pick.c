@@ -1,5 +1,5 @@
 /*
- * Which tables exist, best first. An instruction set is one row here, one file beside it and one line of the
+ * Which tables exist, best first. An instruction set is one row here, one file in this folder and one line of the
  * build, which defines SYI_KERNELS_<NAME> for each table it has compiled.
  */
 #include "kernels/kernels.h"

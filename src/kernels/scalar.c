@@ -9,8 +9,8 @@
 
 #define CANONICAL_NAN_BITS 0x7fc00000u
 
-/* Short rows wait for page walks and first lines, as many as possible at once. A long row is a stream, and a core
-   follows few of them. */
+/* For short rows, page walks and first cache lines dominate: many rows at once overlap them. A long row is a stream, and
+   a core prefetches few of them. */
 size_t syi_abreast(size_t bytes)
 {
     enum { SHORT = 8 * 1024, LONG = 64 * 1024 };
@@ -98,7 +98,7 @@ static float widen_bf16(const void *x, size_t i)
     return syi_bf16_to_f32(load_u16(x, i));
 }
 
-/* Element i of the sum. A weight of one leaves x as it is, so that rows without weights need no path. */
+/* Element i of the sum. A weight of one does not change x, so that rows without weights need no separate path. */
 static float sum_at(const void *const *rows, const float *w, size_t n_rows, size_t i,
                     float (*load)(const void *, size_t))
 {

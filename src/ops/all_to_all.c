@@ -404,7 +404,7 @@ static const struct syi_op *op_of(const struct syi_exchange_op *op)
 sy_status syi_a2a_validate(sy_ctx *ctx, const struct syi_exchange_op *op, const void *args, size_t args_bytes,
                            sy_request *request)
 {
-    struct syi_call call = {.ctx = ctx, .op = op_of(op), .backend = syi_usual_backend()};
+    struct syi_call call = {.ctx = ctx, .op = op_of(op), .backend = syi_usual_backend};
     const sy_status st = op->prepare(&call, args, args_bytes);
     return st == SY_OK ? validate_shards(&call, request, op) : st;
 }
@@ -414,7 +414,7 @@ sy_status syi_a2a_query(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op
 {
     if (ctx == NULL)
         return SY_ERR_NULL;
-    struct syi_call call = {.ctx = ctx, .op = op_of(op), .query = true, .backend = syi_usual_backend()};
+    struct syi_call call = {.ctx = ctx, .op = op_of(op), .query = true, .backend = syi_usual_backend};
     struct syi_a2a_shard one;
     sy_request request = {.comm = comm, .ctx = ctx, .x.id = (enum syi_op_id)op->info->number, .shard = &one};
     syi_clear_fault(ctx, op->info->name);

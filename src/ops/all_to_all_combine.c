@@ -32,9 +32,9 @@ static const sy_field_info fields[] = {
                .help = "order of a group's tokens along dimension 2"),
     SYI_SCALAR(all_to_all_combine, fill, ENUM, .words = "zero keep", .help = "slots that get no row"),
     SYI_A2A_LAYOUT_FIELDS(all_to_all_combine),
-    SYI_A2A_HINT_FIELDS(all_to_all_combine),
     SYI_SCALAR(all_to_all_combine, routing, ROUTING,
                .help = "of a dispatch, in place of expert_metadata and expert_mapping"),
+    SYI_A2A_HINT_FIELDS(all_to_all_combine),
 };
 
 const struct syi_op syi_op_all_to_all_combine = {

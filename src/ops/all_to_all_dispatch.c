@@ -75,8 +75,8 @@ static const sy_field_info fields[] = {
     SYI_A2A_LAYOUT_FIELDS(all_to_all_dispatch),
     SYI_SCALAR(all_to_all_dispatch, reuse_routing, BOOL,
                .help = "routing is an input: expert_indices and expert_mapping are ignored"),
-    SYI_A2A_HINT_FIELDS(all_to_all_dispatch),
     SYI_SCALAR(all_to_all_dispatch, routing, ROUTING, .help = "filled for the combine; optional"),
+    SYI_A2A_HINT_FIELDS(all_to_all_dispatch),
 };
 
 const struct syi_op syi_op_all_to_all_dispatch = {

@@ -4,10 +4,7 @@
 #include "ops/call.h"
 #include "cpu/backend.h"
 
-const struct syi_backend *syi_usual_backend(void)
-{
-    return &syi_cpu_backend;
-}
+const struct syi_backend *const syi_usual_backend = &syi_cpu_backend;
 
 struct choice {
     const struct syi_backend *const *backends;

@@ -26,6 +26,15 @@ sy_status syi_copy_args(struct syi_call *call, const void *args, size_t args_byt
     return SY_OK;
 }
 
+sy_status syi_check_layout(struct syi_call *call)
+{
+    const bool usual = syi_layout_as_usual(call);
+    sy_status st = usual ? SY_OK : syi_check_strides(call);
+    if (st == SY_OK && !usual)
+        st = syi_check_devices(call);
+    return st == SY_OK && !call->query ? syi_check_alias(call) : st;
+}
+
 /* Bytes for planes that do not fit into the call. The check fills them in, so they are in CPU memory. */
 static size_t planes_bytes(const struct syi_call *call)
 {
@@ -44,7 +53,7 @@ sy_status syi_take_scratch(struct syi_call *call)
         return SY_OK;
     const size_t planes = planes_bytes(call), own = backend_bytes(call);
     struct syi_scratch scratch = {NULL, NULL};
-    sy_status st = planes > 0 || own > 0 ? syi_check_workspace(call) : SY_OK;
+    sy_status st = call->ctx->workspace_lent && (planes > 0 || own > 0) ? syi_check_workspace(call) : SY_OK;
     if (st == SY_OK)
         st = call->backend->scratch(call->ctx, planes, own, &scratch);
     if (st != SY_OK && call->ctx->error[0] == '\0')
@@ -71,10 +80,10 @@ static sy_status run(struct syi_call *call)
 {
     sy_ctx *const ctx = call->ctx;
     const sy_status st = call->backend->op[call->op->info.number].run(ctx, &call->plan, call->scratch);
-    if (st != SY_OK && ctx->found.bad == SYI_GOOD)
+    if (st == SY_OK)
+        return ctx->synchronous && call->backend == syi_device_backend(ctx) ? syi_device_wait(ctx) : SY_OK;
+    if (ctx->found.bad == SYI_GOOD)
         return syi_fail(ctx, st, call->backend->name, "%s", ctx->backend_error);
-    if (st == SY_OK && ctx->synchronous && call->backend == syi_device_backend(ctx))
-        return syi_device_wait(ctx);
     return syi_describe_found(ctx, &call->op->info, st);
 }
 
@@ -104,7 +113,7 @@ sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t
     if (ctx == NULL)
         return SY_ERR_NULL;
     struct syi_kv_plane few[SYI_FEW_PLANES];
-    struct syi_call call = {.ctx = ctx, .op = op, .planes = few, .backend = syi_usual_backend()};
+    struct syi_call call = {.ctx = ctx, .op = op, .planes = few, .backend = syi_usual_backend};
     const uint64_t start = ctx->trace != NULL ? syi_now() : 0;
     sy_status st = syi_device_poll(ctx);
     if (st == SY_OK)
@@ -120,7 +129,7 @@ sy_status syi_infer(sy_ctx *ctx, const struct syi_op *op, const void *args, size
                     sy_query *query, sy_shape *shapes)
 {
     struct syi_call call = {
-        .ctx = ctx, .op = op, .query = true, .shapes = shapes, .backend = syi_usual_backend()};
+        .ctx = ctx, .op = op, .query = true, .shapes = shapes, .backend = syi_usual_backend};
     const sy_status st = judge(&call, args, args_bytes);
     if (st == SY_OK)
         *query = (sy_query){call.rows, call.slots, syi_size_add(planes_bytes(&call), backend_bytes(&call))};

@@ -115,13 +115,13 @@ sy_status syi_copy_args(struct syi_call *call, const void *args, size_t args_byt
  */
 sy_status syi_take_scratch(struct syi_call *call);
 
-/* What a backend returned. The sentence and the fault of contents it rejected are made here (faults.c). */
+/* Makes the sentence and the fault of contents that a backend rejected (faults.c); returns the status. */
 sy_status syi_describe_found(sy_ctx *ctx, const sy_op_info *op, sy_status status);
 
 /* ---- Backends (backends.c) ---------------------------------------------------------------------------- */
 
 /* The one for tensors in ordinary memory, and for calls without tensors. */
-const struct syi_backend *syi_usual_backend(void);
+extern const struct syi_backend *const syi_usual_backend;
 
 /* ---- A context's CUDA device (device.c) --------------------------------------------------------------- */
 
@@ -205,11 +205,14 @@ sy_status syi_check_row(struct syi_call *call, int i, int tail, int64_t *row_ele
 sy_status syi_check_step(struct syi_call *call, const char *name, const char *what, int64_t stride,
                          int64_t least);
 
-/* Stride, device, alias of all tensors. */
+/* Stride, device (which chooses the backend), alias of all tensors (call.c): */
 sy_status syi_check_layout(struct syi_call *call);
-sy_status
-syi_check_devices(struct syi_call *call); /* the second of them, which chooses the backend (backends.c) */
-sy_status syi_check_alias(struct syi_call *call); /* the last of them (alias.c) */
+sy_status syi_check_strides(struct syi_call *call);
+sy_status syi_check_devices(struct syi_call *call); /* backends.c */
+sy_status syi_check_alias(struct syi_call *call);   /* alias.c */
+
+/* Compact tensors in ordinary memory, as in most calls: strides and devices need no closer look. */
+bool syi_layout_as_usual(const struct syi_call *call);
 
 /* Alias of all tensors with a workspace that was lent: scratch would destroy even an input. */
 sy_status syi_check_workspace(struct syi_call *call);

@@ -266,8 +266,8 @@ static DLDataType default_type(const sy_field_info *field)
     for (int t = SY_TYPE_OTHER + 1; t < SY_N_TYPES; t++)
         if ((field->types & SYI_BIT(t)) &&
             (field->preset == NULL || strcmp(field->preset, sy_type_name((sy_type)t)) == 0))
-            return syi_dtype_of((sy_type)t);
-    return syi_dtype_of(SY_TYPE_OTHER);
+            return sy_dtype((sy_type)t);
+    return sy_dtype(SY_TYPE_OTHER);
 }
 
 /* For sy_infer: the shape this check wants of an output, in a type that it may have. */
@@ -559,15 +559,14 @@ static sy_status check_stride(struct syi_call *call, int i)
     return several_rows ? syi_check_step(call, rule->name, "row", stride, row_elems) : SY_OK;
 }
 
-/* The usual call again: compact tensors in ordinary memory. */
-static bool layout_as_usual(const struct syi_call *call)
+bool syi_layout_as_usual(const struct syi_call *call)
 {
     for (int i = 0; i < call->op->info.n_tensors; i++) {
         const DLTensor *t = call->tensor[i];
         if (t != NULL && (t->strides != NULL || t->device.device_type != kDLCPU))
             return false;
     }
-    return true;
+    return one_turn(call);
 }
 
 static sy_status check_strides(struct syi_call *call, void *data)
@@ -581,13 +580,9 @@ static sy_status check_strides(struct syi_call *call, void *data)
     return SY_OK;
 }
 
-sy_status syi_check_layout(struct syi_call *call)
+sy_status syi_check_strides(struct syi_call *call)
 {
-    const bool usual = one_turn(call) && layout_as_usual(call);
-    sy_status st = usual ? SY_OK : syi_every_turn(call, check_strides, NULL);
-    if (st == SY_OK && !usual)
-        st = syi_check_devices(call);
-    return st == SY_OK && !call->query ? syi_check_alias(call) : st;
+    return syi_every_turn(call, check_strides, NULL);
 }
 
 /* ---- Views ------------------------------------------------------------------------------------------- */

@@ -3,15 +3,6 @@
  */
 #include "ops/kv.h"
 
-bool syi_kv_product(const DLTensor *t, int first, int end, int64_t *n)
-{
-    *n = 1;
-    for (int d = first; d < end; d++)
-        if (!syi_mul(*n, t->shape[d], n))
-            return false;
-    return true;
-}
-
 /* ---- The caches of a call ---------------------------------------------------------------------------- */
 
 /* Where the dimensions of a cache stand. Blocks come first, unless it is flat. */

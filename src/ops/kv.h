@@ -11,7 +11,14 @@
 #define SYI_KV_FORMATS "- ds32_fp8 pto_int8 ds4_fp8 indexer_fp8 e4m3 e5m2 int8"
 
 /* The product of extents [first, end); false when it does not fit. */
-bool syi_kv_product(const DLTensor *t, int first, int end, int64_t *n);
+static inline bool syi_kv_product(const DLTensor *t, int first, int end, int64_t *n)
+{
+    *n = 1;
+    for (int d = first; d < end; d++)
+        if (!syi_mul(*n, t->shape[d], n))
+            return false;
+    return true;
+}
 
 /* ---- The caches of a call: [rows,D] flat, [blocks,S,D...], or [blocks,H,S,D...] ---------------------- */
 

@@ -88,8 +88,8 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(sample, empty_token, ENUM, .words = "minus_one|-1 zero|0",
                .help = "token of a row without any candidate"),
     SYI_SCALAR(sample, k_limit, I64, .help = "top-k is disabled above this; 0: no limit"),
-    SYI_SCALAR(sample, top_k_guess, I64, .help = "a hint; no result depends on it"),
     SYI_SCALAR(sample, probs_in, BOOL, .help = "logits are already probabilities"),
+    SYI_SCALAR(sample, top_k_guess, I64, .help = "a hint; no result depends on it"),
 };
 
 static bool any_output(const struct syi_call *call)

@@ -1,8 +1,8 @@
 /*
- * all_to_all_combine refuses, on a mesh of two devices inside this process: device 0 is valid, device 1 is spoiled in one
+ * all_to_all_combine rejects, on a mesh of two devices inside this process: device 0 is valid, device 1 is spoiled in one
  * place. Nothing of either is written.
  */
-#include "mesh_refusals.h"
+#include "mesh_rejections.h"
 
 enum { FIELDS = 5 };
 
@@ -17,7 +17,7 @@ static void fields_of(sy_all_to_all_combine_args *a, const DLTensor **fields[FIE
 /* Arguments for both devices: those of `first`, then those of `second`. */
 struct pair {
     sy_all_to_all_combine_args args;
-    DLTensor tensors[FIELDS][REFUSAL_DEVICES];
+    DLTensor tensors[FIELDS][REJECTION_DEVICES];
 };
 
 static void pair_up(struct pair *pair, struct test_call *first, struct test_call *second)
@@ -77,7 +77,7 @@ static sy_status run_sum(sy_ctx *ctx, struct test_call *c)
     return run_after(ctx, c, mesh_make_sum);
 }
 
-/* The other way round: device 0 is spoiled, so that its tensors and what belongs to the whole call are judged as one. */
+/* The other way round: device 0 is spoiled, so that its tensors and what belongs to the whole call are validated as one. */
 static sy_status run_first(sy_ctx *ctx, struct test_call *c)
 {
     struct pair pair;
@@ -225,8 +225,8 @@ static void long_weights_where_counts_differ(void **state)
     sy_ctx_destroy(ctx);
 }
 
-/* A refused request: started, and told of by test, wait and free alike. */
-static void requests_tell_refusals(void **state)
+/* A rejected request: started, and told of by test, wait and free alike. */
+static void requests_return_rejections(void **state)
 {
     (void)state;
     struct pair pair;
@@ -281,14 +281,14 @@ int main(void)
     if (sy_comm_create_local(&comm, mesh, NULL) != SY_OK ||
         sy_comm_create_local(&other_comm, mesh, NULL) != SY_OK)
         return 1;
-    test_add_refusals(&list, make, mesh_combine_refusals.rows, mesh_combine_refusals.n);
-    test_add_ladder(&list, make_first, mesh_combine_refusals.ladder, mesh_combine_refusals.n_ladder);
-    test_add_refusals(&list, make_sum, mesh_sum_refusals.rows, mesh_sum_refusals.n);
+    test_add_rejections(&list, make, mesh_combine_rejections.rows, mesh_combine_rejections.n);
+    test_add_ladder(&list, make_first, mesh_combine_rejections.ladder, mesh_combine_rejections.n_ladder);
+    test_add_rejections(&list, make_sum, mesh_sum_rejections.rows, mesh_sum_rejections.n);
     test_add(&list, "missing_context_comm_or_arguments", missing_context_comm_or_arguments, NULL);
     test_add(&list, "tables_that_differ", tables_that_differ, NULL);
     test_add(&list, "routings_that_do_not_fit", routings_that_do_not_fit, NULL);
     test_add(&list, "long_weights_where_counts_differ", long_weights_where_counts_differ, NULL);
-    test_add(&list, "requests_tell_refusals", requests_tell_refusals, NULL);
+    test_add(&list, "requests_return_rejections", requests_return_rejections, NULL);
     test_add(&list, "pinned_host_memory_is_host_memory", pinned_host_memory_is_host_memory, NULL);
     test_add(&list, "adjacent_tensors_do_not_overlap", adjacent_tensors_do_not_overlap, NULL);
     const int failed = test_run(&list, "bad_all_to_all_combine");

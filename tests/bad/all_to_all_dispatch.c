@@ -1,8 +1,8 @@
 /*
- * all_to_all_dispatch refuses, on a mesh of two devices inside this process: device 0 is valid, device 1 is spoiled in one
+ * all_to_all_dispatch rejects, on a mesh of two devices inside this process: device 0 is valid, device 1 is spoiled in one
  * place. Nothing of either is written. Then faults of both devices, faults of the call itself, and calls that are fine.
  */
-#include "mesh_refusals.h"
+#include "mesh_rejections.h"
 
 enum { FIELDS = 12 };
 
@@ -20,7 +20,7 @@ static void fields_of(sy_all_to_all_dispatch_args *a, const DLTensor **fields[FI
 /* Arguments for both devices: those of `first`, then those of `second`. */
 struct pair {
     sy_all_to_all_dispatch_args args;
-    DLTensor tensors[FIELDS][REFUSAL_DEVICES];
+    DLTensor tensors[FIELDS][REJECTION_DEVICES];
 };
 
 static void pair_up(struct pair *pair, struct test_call *first, struct test_call *second)
@@ -61,7 +61,7 @@ static sy_status run_expert(sy_ctx *ctx, struct test_call *c)
     return run_after(ctx, c, mesh_make_expert);
 }
 
-/* The other way round: device 0 is spoiled, so that its tensors and what belongs to the whole call are judged as one. */
+/* The other way round: device 0 is spoiled, so that its tensors and what belongs to the whole call are validated as one. */
 static sy_status run_first(sy_ctx *ctx, struct test_call *c)
 {
     struct pair pair;
@@ -97,7 +97,7 @@ static void make_expert(struct test_call *c)
 /* ---- Faults of both devices --------------------------------------------------------------------------- */
 
 /* Whatever is wrong with device 1, an index out of range in device 0 is told, and the other way round. */
-static void the_lowest_device_is_told(void **state)
+static void the_lowest_device_is_reported(void **state)
 {
     (void)state;
     sy_ctx *ctx = test_ctx(2, NULL);
@@ -404,10 +404,10 @@ int main(void)
     if (sy_comm_create_local(&comm, mesh, NULL) != SY_OK ||
         sy_comm_create_local(&other_comm, mesh, NULL) != SY_OK)
         return 1;
-    test_add_refusals(&list, make, mesh_dispatch_refusals.rows, mesh_dispatch_refusals.n);
-    test_add_ladder(&list, make_first, mesh_dispatch_refusals.ladder, mesh_dispatch_refusals.n_ladder);
-    test_add_refusals(&list, make_expert, mesh_expert_refusals.rows, mesh_expert_refusals.n);
-    test_add(&list, "the_lowest_device_is_told", the_lowest_device_is_told, NULL);
+    test_add_rejections(&list, make, mesh_dispatch_rejections.rows, mesh_dispatch_rejections.n);
+    test_add_ladder(&list, make_first, mesh_dispatch_rejections.ladder, mesh_dispatch_rejections.n_ladder);
+    test_add_rejections(&list, make_expert, mesh_expert_rejections.rows, mesh_expert_rejections.n);
+    test_add(&list, "the_lowest_device_is_reported", the_lowest_device_is_reported, NULL);
     test_add(&list, "tensors_of_two_devices_overlap", tensors_of_two_devices_overlap, NULL);
     test_add(&list, "devices_that_differ", devices_that_differ, NULL);
     test_add(&list, "missing_context_comm_or_arguments", missing_context_comm_or_arguments, NULL);

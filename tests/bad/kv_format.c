@@ -1,6 +1,6 @@
 /*
- * kv_gather and kv_scatter refuse packed rows that cannot be: one valid call of each kind, one spoiler per row, the
- * status, the sentence, and untouched outputs.
+ * kv_gather and kv_scatter reject packed rows that cannot be: one valid call of each kind, one spoiler per row, the
+ * status, the sentence, and unchanged outputs. tests/examples has formats with a name.
  */
 #include "support.h"
 
@@ -138,11 +138,6 @@ SPOILER(record_short, format.scale_bytes = 1)
 SPOILER(tensor_q_count, format.q_count = 8)
 SPOILER(tensor_rope, format.rope_bytes = 2)
 SPOILER(no_format, c->args.gather.format = NULL)
-SPOILER(needs_scale, format = tensor_format)
-SPOILER(size_5, c->args.gather.block_size = 5)
-SPOILER(size_huge, c->args.gather.block_size = INT64_MAX)
-SPOILER(scatter_size_0, c->args.scatter.block_size = 0)
-SPOILER(scatter_size_less, c->args.scatter.block_size = -2)
 SPOILER(scatter_no_format, c->args.scatter.format = NULL)
 
 /* Heads of a packed row with something between them. */
@@ -171,7 +166,7 @@ static void newer_format(struct test_call *c)
 
 #define BAD_FORMAT(f, text, right) BAD_CALL(f, SY_ERR_VALUE, "format", text, right), .query = true
 
-static const struct refusal row_rows[] = {
+static const struct rejection row_rows[] = {
     {"codes of f32", BAD_FORMAT(q_f32, "q_type f32", "f8_e4m3, f8_e5m2 or i8")},
     {"codes of no type", BAD_FORMAT(q_none, "q_type", "f8_e4m3, f8_e5m2 or i8")},
     {"scales of bf16", BAD_FORMAT(scale_bf16, "scale_type bf16", "f32 or f8_e8m0")},
@@ -197,8 +192,6 @@ static const struct refusal row_rows[] = {
     {"a format of any size", BAD_FORMAT(garbage_bytes, "bytes 18446744073709551615", "56")},
     {"a newer format", BAD_CALL(newer_format, SY_ERR_UNSUPPORTED, "format", "byte 60", "at most 56 bytes"),
      .query = true},
-    {"a format that needs scales", BAD_CALL(needs_scale, SY_ERR_NULL, "scale", "missing", "a tensor"),
-     .query = true},
     {"cache of f32", BAD_TYPE("cache", 2, 32, 1), .query = true},
     {"cache of bool", BAD_TYPE("cache", 6, 8, 1), .query = true},
     {"out of codes", BAD_TYPE("out", 1, 8, 1), .found = "u8", .wanted = "f16, f32 or bf16"},
@@ -209,22 +202,23 @@ static const struct refusal row_rows[] = {
     {"out in the cache", BAD_OVER("out", "cache", 0)},
 };
 
-static const struct refusal block_rows[] = {
+static const struct rejection block_rows[] = {
     {"no scale record", BAD_FORMAT(record_0, "scale_bytes 0", "1 or more")},
     {"a scale record too short", BAD_FORMAT(record_short, "scales in bytes 0 to 2", "0 to 1")},
     {"blocks too short", BAD_EXTENT("cache", 1, 21, "blocks of 21 bytes", "2 rows of 11"), .query = true},
-    {"block_size 5", BAD_CALL(size_5, SY_ERR_SHAPE, "cache", "blocks of 22 bytes", "5 rows"), .query = true},
-    {"block_size 2^63-1", BAD_CALL(size_huge, SY_ERR_SHAPE, "cache", "22 bytes", "at least"), .query = true},
+    {"block_size 5", BAD_FIELD("block_size", 5, SY_ERR_SHAPE, "cache", "blocks of 22 bytes", "5 rows"),
+     .query = true},
+    {"block_size 2^63-1", BAD_FIELD("block_size", INT64_MAX, SY_ERR_SHAPE, "cache", "22 bytes", "at least"),
+     .query = true},
     {"blocks that overlap", BAD_STRIDE("cache", 0, 21, "block stride 21", "22"), .query = true},
     {"bytes apart", BAD_STRIDE("cache", 1, 2, NULL, "contiguous"), .query = true},
     {"blocks of nothing", BAD_EXTENT("cache", 1, 0, "extent 0", NULL), .query = true},
 };
 
-static const struct refusal tensor_scale_rows[] = {
+static const struct rejection tensor_scale_rows[] = {
     {"q_count beside a tensor", BAD_FORMAT(tensor_q_count, "q_count 8", "0")},
     {"rope beside a tensor", BAD_FORMAT(tensor_rope, "rope_bytes 2", "0")},
     {"scale without a format", BAD_CALL(no_format, SY_ERR_DTYPE, "out", "f16", "i8")},
-    {"no scale", NO_TENSOR("scale"), .query = true},
     {"scale without data", NO_DATA("scale")},
     {"scale of f16", BAD_TYPE("scale", 2, 16, 1), .query = true},
     {"scale of rank 0", BAD_RANK("scale", 0, "rank 0", "1 to 3"), .query = true},
@@ -238,16 +232,14 @@ static const struct refusal tensor_scale_rows[] = {
     {"out in the scales", BAD_OVER("out", "scale", 0)},
 };
 
-static const struct refusal scatter_rows[] = {
-    {"no block_size", BAD_CALL(scatter_size_0, SY_ERR_VALUE, "block_size", "0", "1 or more"), .query = true},
-    {"block_size -2", BAD_CALL(scatter_size_less, SY_ERR_VALUE, "block_size", "-2", "0 or more"),
-     .query = true},
+static const struct rejection scatter_rows[] = {
+    {"block_size -2", BAD_FIELD("block_size", -2, SY_ERR_VALUE, NULL, "-2", "0 or more"), .query = true},
     {"src of u8", BAD_TYPE("src", 1, 8, 1), .query = true},
     {"src of packed rows", BAD_EXTENT("src", 1, 11, "[4,11]", "[4,8]"), .query = true},
     {"src in the cache", BAD_OVER("src", "cache", 0)},
 };
 
-static const struct refusal scatter_tensor_rows[] = {
+static const struct rejection scatter_tensor_rows[] = {
     {"no scale to write", NO_TENSOR("scale"), .query = true},
     {"a scale row too few", BAD_EXTENT("scale", 0, 5, "[5,3]", "[6,3]"), .query = true},
     {"scale rows that overlap", BAD_STRIDE("scale", 0, 2, "row stride 2", "3"), .query = true},
@@ -257,78 +249,25 @@ static const struct refusal scatter_tensor_rows[] = {
      .query = true},
 };
 
-static const struct {
-    const char *name;
-    void (*make)(struct test_call *c);
-    const struct refusal *rows;
-    size_t n;
-} kinds[] = {{"rows", make_row, row_rows, COUNT_OF(row_rows)},
-             {"blocks", make_block, block_rows, COUNT_OF(block_rows)},
-             {"tensor", make_tensor, tensor_scale_rows, COUNT_OF(tensor_scale_rows)},
-             {"scatter blocks", make_block_scatter, scatter_rows, COUNT_OF(scatter_rows)},
-             {"scatter tensor", make_tensor_scatter, scatter_tensor_rows, COUNT_OF(scatter_tensor_rows)}};
-
-/* A row and the call it spoils. */
-struct task {
-    const struct refusal *row;
-    void (*make)(struct test_call *c);
-};
-
-static void refused(void **state)
-{
-    const struct task *task = *state;
-    check_refusal(task->make, task->row);
-}
-
-static void query_refused(void **state)
-{
-    const struct task *task = *state;
-    check_query_refusal(task->make, task->row);
-}
-
-/* A scale where the cache has its own, or where nothing is packed at all. */
-static void scales_nobody_asked_for(void **state)
-{
-    (void)state;
-    sy_ctx *ctx = test_ctx(1, NULL);
-    float one = 1.0f;
-    const DLTensor scale = sy_tensor(&one, SY_F32, 1, (int64_t[]){1});
-    struct test_call c;
-    make_row(&c);
-    c.args.gather.scale = &scale;
-    expect_status(ctx, sy_kv_gather(ctx, &c.args.gather), SY_ERR_VALUE);
-    assert_non_null(strstr(sy_ctx_error(ctx), "scale is given, want none: the cache has the scales"));
-    c.args.gather.format = NULL;
-    expect_status(ctx, sy_kv_gather_query(ctx, &c.args.gather, &(sy_query){0}), SY_ERR_VALUE);
-    assert_non_null(strstr(sy_ctx_error(ctx), "there is no format"));
-    test_call_free(&c);
-    sy_ctx_destroy(ctx);
-}
-
 static void calls_that_are_fine(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < COUNT_OF(kinds); i++) {
-        test_accepts_pinned(kinds[i].make);
-        test_accepts_adjacent(kinds[i].make);
+    void (*const all[])(struct test_call *) = {make_row, make_block, make_tensor, make_block_scatter,
+                                               make_tensor_scatter};
+    for (size_t i = 0; i < COUNT_OF(all); i++) {
+        test_accepts_pinned(all[i]);
+        test_accepts_adjacent(all[i]);
     }
 }
 
 int main(void)
 {
-    static struct task tasks[128];
     struct test_list list = {0};
-    size_t n = 0;
-    for (size_t k = 0; k < COUNT_OF(kinds); k++)
-        for (size_t i = 0; i < kinds[k].n; i++, n++) {
-            const struct refusal *row = &kinds[k].rows[i];
-            tasks[n] = (struct task){row, kinds[k].make};
-            test_add(&list, test_name("%s: %s", kinds[k].name, row->name), refused, &tasks[n]);
-            if (row->query)
-                test_add(&list, test_name("%s query: %s", kinds[k].name, row->name), query_refused,
-                         &tasks[n]);
-        }
-    test_add(&list, "scales_nobody_asked_for", scales_nobody_asked_for, NULL);
+    test_add_rejections(&list, make_row, row_rows, COUNT_OF(row_rows));
+    test_add_rejections(&list, make_block, block_rows, COUNT_OF(block_rows));
+    test_add_rejections(&list, make_tensor, tensor_scale_rows, COUNT_OF(tensor_scale_rows));
+    test_add_rejections(&list, make_block_scatter, scatter_rows, COUNT_OF(scatter_rows));
+    test_add_rejections(&list, make_tensor_scatter, scatter_tensor_rows, COUNT_OF(scatter_tensor_rows));
     test_add(&list, "calls_that_are_fine", calls_that_are_fine, NULL);
     return test_run(&list, "bad_kv_format");
 }

@@ -1,5 +1,5 @@
 /*
- * kv_gather and kv_scatter refuse caches with heads: one valid call with blocks of [H,S,D], one spoiler per row, the
+ * kv_gather and kv_scatter reject caches with heads: one valid call with blocks of [H,S,D], one spoiler per row, the
  * status, the sentence, and untouched outputs.
  */
 #include "support.h"
@@ -31,21 +31,6 @@ static void make_scatter(struct test_call *c)
     a->layout = SY_KV_HND;
 }
 
-static void layout_2(struct test_call *c)
-{
-    c->args.gather.layout = (sy_kv_layout)2;
-}
-
-static void scatter_layout_9(struct test_call *c)
-{
-    c->args.scatter.layout = (sy_kv_layout)9;
-}
-
-static void layout_nhd(struct test_call *c)
-{
-    c->args.gather.layout = SY_KV_NHD;
-}
-
 /* Rows inside heads inside blocks as strides say it, and 3 elements between two rows: the next head begins there. */
 static void heads_in_rows(struct test_call *c)
 {
@@ -54,10 +39,8 @@ static void heads_in_rows(struct test_call *c)
     cache->t.strides = cache->strides;
 }
 
-static const struct refusal gather_rows[] = {
-    {"layout 2", BAD_CALL(layout_2, SY_ERR_VALUE, "layout", "2", "NHD, HND"), .query = true},
-    {"the other layout", BAD_CALL(layout_nhd, SY_ERR_SHAPE, "cache", "blocks of 3 rows", "4"), .query = true},
-    {"cache of rank 2", BAD_RANK("cache", 2, "rank 2", "3 or more"), .query = true},
+static const struct rejection gather_rows[] = {
+    {"layout 2", BAD_FIELD("layout", 2, SY_ERR_VALUE, NULL, "2", "NHD, HND"), .query = true},
     {"no heads", BAD_EXTENT("cache", 1, 0, "extent 0 in dimension 1", NULL), .query = true},
     {"heads without elements", BAD_EXTENT("cache", 3, 0, "extent 0 in dimension 3", NULL), .query = true},
     {"blocks of another size", BAD_EXTENT("cache", 2, 3, "blocks of 3 rows", "4"), .query = true},
@@ -75,32 +58,12 @@ static const struct refusal gather_rows[] = {
     {"out in the cache", BAD_OVER("out", "cache", 0)},
 };
 
-static const struct refusal scatter_rows[] = {
-    {"layout 9", BAD_CALL(scatter_layout_9, SY_ERR_VALUE, "layout", "9", "NHD, HND"), .query = true},
+static const struct rejection scatter_rows[] = {
+    {"layout 9", BAD_FIELD("layout", 9, SY_ERR_VALUE, NULL, "9", "NHD, HND"), .query = true},
     {"a cache of rank 2", BAD_RANK("cache", 2, "rank 2", "3 or more"), .query = true},
     {"a head less in src", BAD_EXTENT("src", 1, 3, "[7,3,5]", "[7,4,5]"), .query = true},
     {"heads that overlap in a cache", BAD_STRIDE("cache", 1, 19, "head stride 19", "20"), .query = true},
 };
-
-static void gather_refused(void **state)
-{
-    check_refusal(make_gather, *state);
-}
-
-static void gather_query_refused(void **state)
-{
-    check_query_refusal(make_gather, *state);
-}
-
-static void scatter_refused(void **state)
-{
-    check_refusal(make_scatter, *state);
-}
-
-static void scatter_query_refused(void **state)
-{
-    check_query_refusal(make_scatter, *state);
-}
 
 static void calls_that_are_fine(void **state)
 {
@@ -111,21 +74,11 @@ static void calls_that_are_fine(void **state)
     test_accepts_adjacent(make_scatter);
 }
 
-static void add(struct test_list *list, const char *op, const struct refusal *row, void (*refused)(void **),
-                void (*query_refused)(void **))
-{
-    test_add(list, test_name("%s: %s", op, row->name), refused, (void *)row);
-    if (row->query)
-        test_add(list, test_name("%s query: %s", op, row->name), query_refused, (void *)row);
-}
-
 int main(void)
 {
     struct test_list list = {0};
-    for (size_t i = 0; i < COUNT_OF(gather_rows); i++)
-        add(&list, "gather", &gather_rows[i], gather_refused, gather_query_refused);
-    for (size_t i = 0; i < COUNT_OF(scatter_rows); i++)
-        add(&list, "scatter", &scatter_rows[i], scatter_refused, scatter_query_refused);
+    test_add_rejections(&list, make_gather, gather_rows, COUNT_OF(gather_rows));
+    test_add_rejections(&list, make_scatter, scatter_rows, COUNT_OF(scatter_rows));
     test_add(&list, "calls_that_are_fine", calls_that_are_fine, NULL);
     return test_run(&list, "bad_kv_layout");
 }

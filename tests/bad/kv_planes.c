@@ -1,5 +1,5 @@
 /*
- * kv_gather and kv_scatter with further planes refuse: one valid call of three planes, one spoiler per row, the status,
+ * kv_gather and kv_scatter with further planes reject: one valid call of three planes, one spoiler per row, the status,
  * the sentence with its plane, and untouched outputs.
  */
 #include "support.h"
@@ -62,16 +62,6 @@ static void no_planes(struct test_call *c)
     c->args.gather.planes = NULL;
 }
 
-static void planes_minus_one(struct test_call *c)
-{
-    c->args.gather.num_planes = -1;
-}
-
-static void too_many_planes(struct test_call *c)
-{
-    c->args.gather.num_planes = SY_KV_MAX_PLANES + 1;
-}
-
 static void planes_without_size(struct test_call *c)
 {
     c->args.gather.plane_bytes = 0;
@@ -87,15 +77,11 @@ static void cache_bytes(struct test_call *c)
     test_call_tensor(c, "cache.1")->shape[0] = INT64_C(1) << 62;
 }
 
-static void index_past_the_table(struct test_call *c)
-{
-    memcpy(test_call_tensor(c, "indices")->mem + 8, &(int32_t){12}, 4);
-}
-
-static const struct refusal gather_rows[] = {
+static const struct rejection gather_rows[] = {
     {"planes missing", BAD_CALL(no_planes, SY_ERR_NULL, "planes", "2", NULL), .query = true},
-    {"-1 planes", BAD_CALL(planes_minus_one, SY_ERR_VALUE, "num_planes", "-1", "255"), .query = true},
-    {"256 planes", BAD_CALL(too_many_planes, SY_ERR_VALUE, "num_planes", "256", "255"), .query = true},
+    {"-1 planes", BAD_FIELD("num_planes", -1, SY_ERR_VALUE, NULL, "-1", "255"), .query = true},
+    {"256 planes", BAD_FIELD("num_planes", SY_KV_MAX_PLANES + 1, SY_ERR_VALUE, NULL, "256", "255"),
+     .query = true},
     {"planes without a size",
      BAD_CALL(planes_without_size, SY_ERR_VALUE, "plane_bytes", "0", "sizeof(sy_kv_plane), 32"),
      .query = true},
@@ -145,10 +131,11 @@ static const struct refusal gather_rows[] = {
      .found = "out of plane 2 overlaps cache of plane 1"},
     {"indices in out 2", OVER("indices", "out.2", 40), .blame = "out",
      .found = "out of plane 2 overlaps indices"},
-    {"index past the table", BAD_CALL(index_past_the_table, SY_ERR_INDEX, "indices", "12", "12")},
+    {"index past the table",
+     BAD_NUMBER("indices", 2, 12, SY_ERR_INDEX, "indices at batch 0, position 2 is 12", "12")},
 };
 
-static const struct refusal scatter_rows[] = {
+static const struct rejection scatter_rows[] = {
     {"no cache 1", NO_TENSOR("cache.1"), .query = true, .blame = "cache",
      .found = "cache of plane 1 is missing"},
     {"no src 2", NO_TENSOR("src.2"), .query = true, .blame = "src", .found = "src of plane 2 is missing"},
@@ -160,6 +147,7 @@ static const struct refusal scatter_rows[] = {
      BAD_EXTENT("cache.2", 1, 3, "cache of plane 2 has blocks of 3", "4"), .query = true, .blame = "cache"},
     {"cache 1 with a block more", BAD_EXTENT("cache.1", 0, 7, "cache of plane 1 has 28 rows", "24"),
      .query = true, .blame = "cache"},
+    {"a slot past the caches", BAD_NUMBER("slots", 7, ROWS, SY_ERR_INDEX, "position 7 is 24", "24")},
     {"cache 1 over cache 2", OVER("cache.1", "cache.2", 0), .blame = "cache",
      .found = "cache of plane 1 overlaps cache of plane 2"},
     {"src 1 in cache", OVER("src.1", "cache", 100), .blame = "cache",
@@ -167,7 +155,7 @@ static const struct refusal scatter_rows[] = {
 };
 
 /* In the documented order, each in another plane. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("cache.2"), .blame = "cache"},
     {"dtype", BAD_TYPE("out.1", kDLFloat, 32, 1), .blame = "out"},
     {"rank", BAD_RANK("block_table", 3, NULL, NULL)},
@@ -177,37 +165,6 @@ static const struct refusal ladder[] = {
     {"device", BAD_DEVICE("out", kDLCUDA)},
     {"alias", OVER("indices", "out.2", 0), .blame = "out"},
 };
-
-static void gather_refused(void **state)
-{
-    check_refusal(make_gather, *state);
-}
-
-static void gather_query_refused(void **state)
-{
-    check_query_refusal(make_gather, *state);
-}
-
-static void scatter_refused(void **state)
-{
-    check_refusal(make_scatter, *state);
-}
-
-static void scatter_query_refused(void **state)
-{
-    check_query_refusal(make_scatter, *state);
-}
-
-/* Together with every later fault, the earlier one is reported. */
-static void wins(void **state)
-{
-    const struct refusal *first = *state;
-    for (const struct refusal *later = first + 1; later < ladder + COUNT_OF(ladder); later++) {
-        struct refusal both = *first;
-        both.second = later->spoil;
-        check_refusal(make_gather, &both);
-    }
-}
 
 static void calls_that_are_fine(void **state)
 {
@@ -272,22 +229,9 @@ static void first_overlap_of_many_planes(void **state)
 int main(void)
 {
     struct test_list list = {0};
-    for (size_t i = 0; i < COUNT_OF(gather_rows); i++) {
-        test_add(&list, gather_rows[i].name, gather_refused, (void *)&gather_rows[i]);
-        if (gather_rows[i].query)
-            test_add(&list, test_name("query: %s", gather_rows[i].name), gather_query_refused,
-                     (void *)&gather_rows[i]);
-    }
-    for (size_t i = 0; i < COUNT_OF(scatter_rows); i++) {
-        test_add(&list, test_name("scatter: %s", scatter_rows[i].name), scatter_refused,
-                 (void *)&scatter_rows[i]);
-        if (scatter_rows[i].query)
-            test_add(&list, test_name("scatter query: %s", scatter_rows[i].name), scatter_query_refused,
-                     (void *)&scatter_rows[i]);
-    }
-    for (size_t i = 0; i + 1 < COUNT_OF(ladder); i++)
-        test_add(&list, test_name("%s is told before all later faults", ladder[i].name), wins,
-                 (void *)&ladder[i]);
+    test_add_rejections(&list, make_gather, gather_rows, COUNT_OF(gather_rows));
+    test_add_rejections(&list, make_scatter, scatter_rows, COUNT_OF(scatter_rows));
+    test_add_ladder(&list, make_gather, ladder, COUNT_OF(ladder));
     test_add(&list, "calls_that_are_fine", calls_that_are_fine, NULL);
     test_add(&list, "first_overlap_of_many_planes", first_overlap_of_many_planes, NULL);
     return test_run(&list, "bad_kv_planes");

@@ -1,5 +1,5 @@
 /*
- * moe_locations refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then pairs
+ * moe_locations rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then pairs
  * of faults, of which the one that comes first in the documented order must win, and calls that look wrong but are not.
  */
 #include "support.h"
@@ -45,7 +45,7 @@ static void bytes_past_int64(struct test_call *c)
     samples_of(c, INT64_C(1) << 31, INT64_C(1) << 31);
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"locations of rank 1", BAD_RANK("locations", 1, "[2]", "[2,9]")},
 
     {"locations one choice short", BAD_EXTENT("locations", 0, 1, "[1,9]", "[2,9]")},
@@ -59,14 +59,14 @@ static const struct refusal rows[] = {
     {"counts with stride 2", BAD_STRIDE("counts", 0, 2, "2", "contiguous")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"2^31 locations",
      BAD_CALL(one_location_past_int32, SY_ERR_OVERFLOW, "indices", "2147483648", "2147483647")},
     {"indices of 2^64 bytes", BAD_CALL(bytes_past_int64, SY_ERR_OVERFLOW, "indices", "2147483648", NULL)},
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("importance")},
     {"dtype", BAD_TYPE("locations", kDLFloat, 32, 1)},
     {"rank", BAD_RANK("counts", 2, NULL, NULL)},
@@ -110,7 +110,7 @@ static void inputs_may_overlap(void **state)
     test_accepts(make, one_array_for_both);
 }
 
-/* The most a call may have: one entry less than the first that is refused. */
+/* The most a call may have: one entry less than the first that is rejected. */
 static void query_answers_from_shapes(void **state)
 {
     (void)state;
@@ -131,8 +131,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
     test_add(&list, "inputs_may_overlap", inputs_may_overlap, NULL);

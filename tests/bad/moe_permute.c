@@ -1,5 +1,5 @@
 /*
- * moe_permute refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then pairs
+ * moe_permute rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then pairs
  * of faults, of which the one that comes first in the documented order must win, and calls that look wrong but are not.
  */
 #include "support.h"
@@ -49,7 +49,7 @@ static void n_31_capacity(struct test_call *c)
     c->args.permute.drop_and_pad = true;
 }
 
-/* Sizes that exist only on paper; judged by the query, which has no data. */
+/* Sizes that exist only on paper; validated by the query, which has no data. */
 static void paper(struct test_call *c, int64_t tokens, int64_t experts, int64_t hidden, int64_t n)
 {
     memcpy(test_call_tensor(c, "tokens")->shape, (int64_t[]){tokens, hidden}, 16);
@@ -108,7 +108,7 @@ static void capacity_mode(struct test_call *c)
     c->args.permute.drop_and_pad = true;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"permuted_probs without probs", NO_TENSOR("probs"), .blame = "probs|permuted_probs"},
     {"probs without permuted_probs", NO_TENSOR("permuted_probs"), .blame = "probs|permuted_probs"},
 
@@ -159,7 +159,7 @@ static const struct refusal rows[] = {
     {"a token with too many experts", BAD_CALL(overfull, SY_ERR_ROUTING, "routing_map", "4 experts", "2")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"2^31 tokens",
      BAD_CALL(too_many_tokens, SY_ERR_VALUE, "tokens|routing_map", "2147483648", "2147483647")},
     {"2^31 experts", BAD_CALL(too_many_experts, SY_ERR_VALUE, "routing_map", "2147483648", "2147483647")},
@@ -174,7 +174,7 @@ static const struct refusal paper_rows[] = {
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("expert_offsets")},
     {"dtype", BAD_TYPE("permuted_probs", kDLInt, 32, 1)},
     {"rank", BAD_RANK("sorted_indices", 2, NULL, NULL)},
@@ -280,8 +280,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
     test_add(&list, "inputs_may_overlap", inputs_may_overlap, NULL);

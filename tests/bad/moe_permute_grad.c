@@ -1,5 +1,5 @@
 /*
- * moe_permute_grad refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
+ * moe_permute_grad rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
  * pairs of faults, of which the one that comes first in the documented order must win, and calls that look wrong but
  * are not.
  */
@@ -102,7 +102,7 @@ static void row_bytes_overflow(struct test_call *c)
     test_call_tensor(c, "grad_permuted_tokens")->t.strides = strides;
 }
 
-/* Sizes that exist only on paper; judged by the query, which has no data. */
+/* Sizes that exist only on paper; validated by the query, which has no data. */
 static void paper(struct test_call *c, int64_t tokens, int64_t experts, int64_t rows, int64_t hidden)
 {
     memcpy(test_call_tensor(c, "grad_permuted_tokens")->shape, (int64_t[]){rows, hidden}, 16);
@@ -135,7 +135,7 @@ static void probs_overflow(struct test_call *c)
     test_call_tensor(c, "grad_permuted_probs")->t.dtype = SY_F32;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"packed grad_permuted_probs without routing_map", NO_TENSOR("routing_map"), .query = true},
 
     {"sorted_indices one short", BAD_EXTENT("sorted_indices", 0, 11, "11", "12"), .query = true},
@@ -178,7 +178,7 @@ static const struct refusal rows[] = {
      BAD_CALL(one_slot_too_many, SY_ERR_ROUTING, "routing_map", "token 3 to 1 experts", "2")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"2^31 rows", BAD_CALL(too_many_rows, SY_ERR_VALUE, "grad_permuted_tokens", "2147483648", "2147483647")},
     {"2^31 elements in a row",
      BAD_CALL(too_many_elements, SY_ERR_VALUE, "grad_permuted_tokens", "2147483648", "2147483647")},
@@ -187,7 +187,7 @@ static const struct refusal paper_rows[] = {
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("routing_map")},
     {"dtype", BAD_TYPE("grad_tokens", kDLInt, 32, 1)},
     {"rank", BAD_RANK("sorted_indices", 2, NULL, NULL)},
@@ -254,8 +254,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
     test_add(&list, "probs_need_not_be_asked_for", probs_need_not_be_asked_for, NULL);

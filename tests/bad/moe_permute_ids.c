@@ -1,5 +1,5 @@
 /*
- * moe_permute_ids refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
+ * moe_permute_ids rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
  * pairs of faults, of which the one that comes first in the documented order must win, and calls that are fine.
  */
 #include "support.h"
@@ -139,7 +139,7 @@ static void id_of_minus_one(struct test_call *c)
     memcpy(test_call_tensor(c, "ids")->mem, &(int32_t){-1}, 4);
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"probs without permuted_probs", NO_TENSOR("permuted_probs")},
     {"permuted_probs without probs", NO_TENSOR("probs")},
 
@@ -190,7 +190,7 @@ static const struct refusal rows[] = {
     {"an id of -1", BAD_CALL(id_of_minus_one, SY_ERR_INDEX, "ids", "token 0, slot 0 is -1", "0 or more")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"slots past 2^31", BAD_CALL(slots_past_int32, SY_ERR_VALUE, "ids", "5368709120 slots", "2147483647")},
     {"slots past 2^63", BAD_CALL(slots_past_int64, SY_ERR_VALUE, "ids", "slots", "2147483647")},
     {"rows past 2^63 bytes",
@@ -198,7 +198,7 @@ static const struct refusal paper_rows[] = {
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("probs")},
     {"dtype", BAD_TYPE("permuted_tokens", kDLInt, 16, 1)},
     {"value", BAD_CALL(cut_past_all, SY_ERR_VALUE, "num_out_tokens", NULL, NULL)},
@@ -213,8 +213,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     return test_run(&list, "bad_moe_permute_ids");
 }

@@ -1,10 +1,8 @@
 /*
- * moe_route refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then pairs of
+ * moe_route rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then pairs of
  * faults, of which the one that comes first in the documented order must win, and calls that look wrong but are not.
  */
 #include "support.h"
-
-#include <math.h>
 
 enum { TOKENS = 5, EXPERTS = 6, K = 2 };
 
@@ -31,121 +29,6 @@ static void no_output(struct test_call *c)
 {
     for (int i = c->first_output; i < c->count; i++)
         *c->fields[i] = NULL;
-}
-
-static void k_zero(struct test_call *c)
-{
-    c->args.route.k = 0;
-}
-
-static void k_minus_one(struct test_call *c)
-{
-    c->args.route.k = -1;
-}
-
-static void k_seven(struct test_call *c)
-{
-    c->args.route.k = EXPERTS + 1;
-}
-
-static void no_experts(struct test_call *c)
-{
-    for (int i = 0; i < c->count; i++)
-        if (strcmp(c->names[i], "bias") == 0 || strcmp(c->names[i], "counts") == 0)
-            c->tensors[i].shape[0] = 0;
-        else if (c->tensors[i].shape[1] == EXPERTS)
-            c->tensors[i].shape[1] = 0;
-}
-
-static void groups_minus_one(struct test_call *c)
-{
-    c->args.route.groups = -1;
-}
-
-static void four_groups(struct test_call *c)
-{
-    c->args.route.groups = 4;
-}
-
-static void more_groups_than_experts(struct test_call *c)
-{
-    c->args.route.groups = 2 * EXPERTS;
-}
-
-static void top_groups_zero(struct test_call *c)
-{
-    c->args.route.top_groups = 0;
-}
-
-static void top_groups_four(struct test_call *c)
-{
-    c->args.route.top_groups = 4;
-}
-
-static void too_few_compete(struct test_call *c)
-{
-    c->args.route.groups = EXPERTS;
-    c->args.route.top_groups = 1;
-}
-
-static void eps_negative(struct test_call *c)
-{
-    c->args.route.eps = -1e-30f;
-}
-
-static void eps_infinite(struct test_call *c)
-{
-    c->args.route.eps = INFINITY;
-}
-
-static void eps_nan(struct test_call *c)
-{
-    c->args.route.eps = NAN;
-}
-
-static void scale_infinite(struct test_call *c)
-{
-    c->args.route.scale = -INFINITY;
-}
-
-static void scale_nan(struct test_call *c)
-{
-    c->args.route.scale = NAN;
-}
-
-static void capacity_negative(struct test_call *c)
-{
-    c->args.route.capacity = -2;
-}
-
-static void set_enum(void *field, int value)
-{
-    memcpy(field, &value, sizeof value);
-}
-
-static void score_three(struct test_call *c)
-{
-    set_enum(&c->args.route.score, 3);
-}
-
-static void score_negative(struct test_call *c)
-{
-    set_enum(&c->args.route.score, -1);
-}
-
-static void group_score_two(struct test_call *c)
-{
-    set_enum(&c->args.route.group_score, 2);
-}
-
-static void slot_order_two(struct test_call *c)
-{
-    set_enum(&c->args.route.slot_order, 2);
-}
-
-static void drop_two(struct test_call *c)
-{
-    set_enum(&c->args.route.drop, 2);
 }
 
 static void resize(struct test_call *c, int64_t tokens, int64_t experts)
@@ -176,39 +59,14 @@ static void wraps_to_zero(struct test_call *c)
     resize(c, INT64_C(1) << 62, INT64_C(1) << 2);
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"no output at all", BAD_CALL(no_output, SY_ERR_NULL, "ids", "every other output", "at least one")},
 
-    {"bias one short", BAD_EXTENT("bias", 0, 5, "[5]", "[6]"), .query = true},
-    {"finished one long", BAD_EXTENT("finished", 0, 6, "[6]", "[5]"), .query = true},
-
-    {"k 0", BAD_CALL(k_zero, SY_ERR_VALUE, "k", "is 0", "1 to 6"), .query = true},
-    {"k -1", BAD_CALL(k_minus_one, SY_ERR_VALUE, "k", "is -1", "1 to 6"), .query = true},
-    {"k one more than experts", BAD_CALL(k_seven, SY_ERR_VALUE, "k", "is 7", "1 to 6"), .query = true},
-    {"no experts", BAD_CALL(no_experts, SY_ERR_VALUE, "k", "is 2", NULL), .query = true},
-    {"groups -1", BAD_CALL(groups_minus_one, SY_ERR_VALUE, "groups", "is -1", "0"), .query = true},
-    {"groups that do not divide", BAD_CALL(four_groups, SY_ERR_VALUE, "groups", "is 4", "6 experts"),
-     .query = true},
-    {"more groups than experts",
-     BAD_CALL(more_groups_than_experts, SY_ERR_VALUE, "groups", "is 12", "6 experts"), .query = true},
-    {"top_groups 0", BAD_CALL(top_groups_zero, SY_ERR_VALUE, "top_groups", "is 0", "1 to 3"), .query = true},
-    {"top_groups past groups", BAD_CALL(top_groups_four, SY_ERR_VALUE, "top_groups", "is 4", "1 to 3"),
-     .query = true},
-    {"too few experts compete", BAD_CALL(too_few_compete, SY_ERR_VALUE, "top_groups", "leaves 1", "k = 2"),
-     .query = true},
-    {"eps negative", BAD_CALL(eps_negative, SY_ERR_VALUE, "eps", "-1e-30", "0 or more"), .query = true},
-    {"eps infinite", BAD_CALL(eps_infinite, SY_ERR_VALUE, "eps", "inf", "finite"), .query = true},
-    {"eps NaN", BAD_CALL(eps_nan, SY_ERR_VALUE, "eps", "nan", "finite"), .query = true},
-    {"scale infinite", BAD_CALL(scale_infinite, SY_ERR_VALUE, "scale", "-inf", "finite"), .query = true},
-    {"scale NaN", BAD_CALL(scale_nan, SY_ERR_VALUE, "scale", "nan", "finite"), .query = true},
-    {"capacity negative", BAD_CALL(capacity_negative, SY_ERR_VALUE, "capacity", "-2", "0"), .query = true},
-    {"unknown score", BAD_CALL(score_three, SY_ERR_VALUE, "score", "is 3", "SIGMOID"), .query = true},
-    {"negative score", BAD_CALL(score_negative, SY_ERR_VALUE, "score", "is -1", "SIGMOID"), .query = true},
-    {"unknown group_score", BAD_CALL(group_score_two, SY_ERR_VALUE, "group_score", "is 2", "SUM2"),
-     .query = true},
-    {"unknown slot_order", BAD_CALL(slot_order_two, SY_ERR_VALUE, "slot_order", "is 2", "EXPERT"),
-     .query = true},
-    {"unknown drop", BAD_CALL(drop_two, SY_ERR_VALUE, "drop", "is 2", "POSITION"), .query = true},
+    {"unknown score", BAD_FIELD("score", 3, SY_ERR_VALUE, NULL, "is 3", "SIGMOID"), .query = true},
+    {"negative score", BAD_FIELD("score", -1, SY_ERR_VALUE, NULL, "is -1", "SIGMOID"), .query = true},
+    {"unknown group_score", BAD_FIELD("group_score", 2, SY_ERR_VALUE, NULL, "is 2", "SUM2"), .query = true},
+    {"unknown slot_order", BAD_FIELD("slot_order", 2, SY_ERR_VALUE, NULL, "is 2", "EXPERT"), .query = true},
+    {"unknown drop", BAD_FIELD("drop", 2, SY_ERR_VALUE, NULL, "is 2", "POSITION"), .query = true},
 
     {"ids one column short", BAD_EXTENT("ids", 1, 1, "[5,1]", "[5,2]")},
     {"ids one row long", BAD_EXTENT("ids", 0, 6, "[6,2]", "[5,2]")},
@@ -227,7 +85,7 @@ static const struct refusal rows[] = {
     {"scores with inner stride -1", BAD_STRIDE("scores", 1, -1, "-1", "contiguous")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"experts past 2^23",
      BAD_CALL(experts_past_2_to_the_23, SY_ERR_OVERFLOW, "logits", "8388609", "8388608")},
     {"scores past 2^63 bytes",
@@ -237,38 +95,19 @@ static const struct refusal paper_rows[] = {
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("finished")},
     {"dtype", BAD_TYPE("weights", kDLInt, 32, 1)},
     {"rank", BAD_RANK("counts", 2, NULL, NULL)},
     {"input shape", BAD_EXTENT("bias", 0, 5, NULL, NULL)},
-    {"value", BAD_CALL(eps_nan, SY_ERR_VALUE, "eps", NULL, NULL)},
+    {"value", BAD_FIELD("capacity", -2, SY_ERR_VALUE, NULL, NULL, NULL)},
     {"output shape", BAD_EXTENT("ids", 1, 1, NULL, NULL)},
     {"stride", BAD_STRIDE("logits", 0, 5, NULL, NULL)},
     {"device", BAD_DEVICE("probs", kDLCUDA)},
     {"alias", BAD_OVER("routing_map", "scores", 0)},
 };
 
-/* ---- Calls without a context or arguments, and calls that are fine ------------------------------------------ */
-
-static void missing_context_arguments_or_query(void **state)
-{
-    (void)state;
-    struct test_call c;
-    sy_query q;
-    sy_ctx *ctx = test_ctx(1, NULL);
-    make(&c);
-    assert_int_equal(sy_moe_route(NULL, &c.args.route), SY_ERR_NULL);
-    assert_int_equal(sy_moe_route(ctx, NULL), SY_ERR_NULL);
-    assert_string_not_equal(sy_ctx_error(ctx), "");
-    assert_int_equal(sy_moe_route_query(NULL, &c.args.route, &q), SY_ERR_NULL);
-    assert_int_equal(sy_moe_route_query(ctx, NULL, &q), SY_ERR_NULL);
-    assert_int_equal(sy_moe_route_query(ctx, &c.args.route, NULL), SY_ERR_NULL);
-    expect_status(ctx, sy_moe_route(ctx, &c.args.route), SY_OK);
-    assert_string_equal(sy_ctx_error(ctx), "");
-    test_call_free(&c);
-    sy_ctx_destroy(ctx);
-}
+/* ---- Calls that are fine ------------------------------------------------------------------------------------- */
 
 static void one_array_for_two(struct test_call *c)
 {
@@ -279,19 +118,6 @@ static void inputs_may_overlap(void **state)
 {
     (void)state;
     test_accepts(make, one_array_for_two);
-}
-
-/* Fields of a feature that is off have no effect. */
-static void groups_off(struct test_call *c)
-{
-    c->args.route.groups = 0;
-    c->args.route.top_groups = 99;
-}
-
-static void top_groups_without_groups(void **state)
-{
-    (void)state;
-    test_accepts(make, groups_off);
 }
 
 static void query_answers_from_shapes(void **state)
@@ -313,12 +139,10 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
-    test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
     test_add(&list, "inputs_may_overlap", inputs_may_overlap, NULL);
-    test_add(&list, "top_groups_without_groups", top_groups_without_groups, NULL);
     test_add(&list, "query_answers_from_shapes", query_answers_from_shapes, NULL);
     return test_run(&list, "bad_moe_route");
 }

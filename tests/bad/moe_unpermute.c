@@ -1,5 +1,5 @@
 /*
- * moe_unpermute refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then pairs
+ * moe_unpermute rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then pairs
  * of faults, of which the one that comes first in the documented order must win, and calls that look wrong but are not.
  */
 #include "support.h"
@@ -35,7 +35,7 @@ static void drop(struct test_call *c, const char *name)
             *c->fields[i] = NULL;
 }
 
-static void nothing_tells_the_tokens(struct test_call *c)
+static void the_number_of_tokens_is_unknown(struct test_call *c)
 {
     drop(c, "probs");
     drop(c, "routing_map");
@@ -48,7 +48,7 @@ static void minus_one_token(struct test_call *c)
 
 static void minus_one_token_alone(struct test_call *c)
 {
-    nothing_tells_the_tokens(c);
+    the_number_of_tokens_is_unknown(c);
     minus_one_token(c);
 }
 
@@ -65,7 +65,7 @@ static void other_number_than_the_map(struct test_call *c)
 
 static void five_tokens(struct test_call *c)
 {
-    nothing_tells_the_tokens(c);
+    the_number_of_tokens_is_unknown(c);
     c->args.unpermute.num_tokens = 5;
 }
 
@@ -76,7 +76,7 @@ static void capacity_mode(struct test_call *c)
 
 static void seven_tokens_capacity(struct test_call *c)
 {
-    nothing_tells_the_tokens(c);
+    the_number_of_tokens_is_unknown(c);
     capacity_mode(c);
     c->args.unpermute.num_tokens = 7;
 }
@@ -101,7 +101,7 @@ static void one_expert_too_many(struct test_call *c)
     test_call_tensor(c, "routing_map")->mem[4 * EXPERTS] = 1;
 }
 
-/* Sizes that exist only on paper; judged by the query, which has no data. */
+/* Sizes that exist only on paper; validated by the query, which has no data. */
 static void paper(struct test_call *c, int64_t tokens, int64_t experts, int64_t rows, int64_t hidden)
 {
     memcpy(test_call_tensor(c, "permuted_tokens")->shape, (int64_t[]){rows, hidden}, 16);
@@ -118,7 +118,7 @@ static void too_many_tokens(struct test_call *c)
 static void too_many_tokens_by_number(struct test_call *c)
 {
     paper(c, 0, 0, 0, 1);
-    nothing_tells_the_tokens(c);
+    the_number_of_tokens_is_unknown(c);
     c->args.unpermute.num_tokens = INT64_MAX;
 }
 
@@ -148,11 +148,12 @@ static void output_bytes_overflow(struct test_call *c)
     paper(c, 2147483647, 0, 0, 2147483647);
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"probs without routing_map", NO_TENSOR("routing_map"), .query = true},
 
     {"nothing tells the number of tokens",
-     BAD_CALL(nothing_tells_the_tokens, SY_ERR_NULL, "num_tokens", "0", "number of tokens"), .query = true},
+     BAD_CALL(the_number_of_tokens_is_unknown, SY_ERR_NULL, "num_tokens", "0", "number of tokens"),
+     .query = true},
 
     {"sorted_indices one short", BAD_EXTENT("sorted_indices", 0, 11, "11", "12"), .query = true},
     {"routing_map with fewer tokens", BAD_EXTENT("routing_map", 0, 4, "[4,5]", "[6,5]"), .query = true},
@@ -198,7 +199,7 @@ static const struct refusal rows[] = {
      BAD_CALL(one_expert_too_many, SY_ERR_ROUTING, "routing_map", "token 4 to 2 experts", "1")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"2^31 tokens", BAD_CALL(too_many_tokens, SY_ERR_VALUE, "probs", "2147483648", "2147483647")},
     {"2^63-1 tokens", BAD_CALL(too_many_tokens_by_number, SY_ERR_VALUE, "num_tokens", NULL, "2147483647")},
     {"2^31 experts", BAD_CALL(too_many_experts, SY_ERR_VALUE, "probs", "2147483648", "2147483647")},
@@ -209,7 +210,7 @@ static const struct refusal paper_rows[] = {
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("sorted_indices")},
     {"dtype", BAD_TYPE("tokens", kDLInt, 32, 1)},
     {"rank", BAD_RANK("sorted_indices", 2, NULL, NULL)},
@@ -296,8 +297,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
     test_add(&list, "inputs_may_overlap", inputs_may_overlap, NULL);

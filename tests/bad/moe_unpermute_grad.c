@@ -1,5 +1,5 @@
 /*
- * moe_unpermute_grad refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
+ * moe_unpermute_grad rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
  * pairs of faults, of which the one that comes first in the documented order must win, and calls that look wrong but
  * are not.
  */
@@ -76,7 +76,7 @@ static void row_bytes_overflow(struct test_call *c)
     test_call_tensor(c, "permuted_tokens")->t.strides = strides;
 }
 
-/* Sizes that exist only on paper; judged by the query, which has no data. */
+/* Sizes that exist only on paper; validated by the query, which has no data. */
 static void paper(struct test_call *c, int64_t tokens, int64_t experts, int64_t rows, int64_t hidden)
 {
     drop(c, "permuted_tokens");
@@ -111,7 +111,7 @@ static void output_overflow(struct test_call *c)
     paper(c, 1, 1, INT32_MAX, INT32_MAX);
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"probs without permuted_tokens", NO_TENSOR("permuted_tokens"), .query = true},
     {"probs without routing_map", NO_TENSOR("routing_map"), .query = true},
     {"capacity probs without routing_map",
@@ -148,7 +148,7 @@ static const struct refusal rows[] = {
      BAD_CALL(one_slot_too_many, SY_ERR_ROUTING, "routing_map", "token 3 to 1 experts", "2")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"2^31 tokens", BAD_CALL(too_many_tokens, SY_ERR_VALUE, "grad_tokens", "2147483648", "2147483647")},
     {"2^31 elements in a row",
      BAD_CALL(too_many_elements, SY_ERR_VALUE, "grad_tokens", "2147483648", "2147483647")},
@@ -159,7 +159,7 @@ static const struct refusal paper_rows[] = {
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("routing_map")},
     {"dtype", BAD_TYPE("grad_permuted_tokens", kDLInt, 32, 1)},
     {"rank", BAD_RANK("grad_tokens", 3, NULL, NULL)},
@@ -221,8 +221,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
     test_add(&list, "inputs_may_overlap", inputs_may_overlap, NULL);

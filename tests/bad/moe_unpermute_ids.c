@@ -1,5 +1,5 @@
 /*
- * moe_unpermute_ids refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
+ * moe_unpermute_ids rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs. Then
  * pairs of faults, of which the one that comes first in the documented order must win, and calls that are fine.
  */
 #include "support.h"
@@ -63,7 +63,7 @@ static void index_of_minus_two(struct test_call *c)
     memcpy(test_call_tensor(c, "sorted_indices")->mem + 12, &(int32_t){-2}, 4);
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"probs one slot long", BAD_EXTENT("probs", 1, 3, "[5,3]", "[5,2]"), .query = true},
     {"indices that tokens do not divide", BAD_EXTENT("sorted_indices", 0, 9, "9 slots", "5 tokens"),
      .query = true},
@@ -89,13 +89,13 @@ static const struct refusal rows[] = {
      BAD_CALL(index_of_minus_two, SY_ERR_ROUTING, "sorted_indices", "has -2 at 3", "-1 to 9")},
 };
 
-static const struct refusal paper_rows[] = {
+static const struct rejection paper_rows[] = {
     {"slots past 2^31",
      BAD_CALL(slots_past_int32, SY_ERR_VALUE, "sorted_indices", "5368709120 slots", "2147483647")},
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("probs")},
     {"dtype", BAD_TYPE("tokens", kDLInt, 32, 1)},
     {"value", BAD_CALL(begin_negative, SY_ERR_VALUE, "row_begin", NULL, NULL)},
@@ -110,8 +110,8 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
-    test_add_query_refusals(&list, make, paper_rows, COUNT_OF(paper_rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
+    test_add_query_rejections(&list, make, paper_rows, COUNT_OF(paper_rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     return test_run(&list, "bad_moe_unpermute_ids");
 }

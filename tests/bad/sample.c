@@ -472,7 +472,7 @@ static void expect_sentence(sy_ctx *ctx, sy_status want, const char *field, cons
     assert_true(fault.argument[0] != 0 && strstr(text + 8, fault.argument) != NULL);
 }
 
-static void expect_refused(struct sample_case *c, sy_ctx *ctx, sy_status want)
+static void expect_rejected(struct sample_case *c, sy_ctx *ctx, sy_status want)
 {
     unsigned char *old[SLOT_COUNT];
     for (int s = 0; s < SLOT_COUNT; s++)
@@ -502,7 +502,7 @@ static void run_spoiler(void **state)
     sy_ctx *ctx = test_ctx(2, NULL);
     open_valid(&c);
     apply(&c, s);
-    expect_refused(&c, ctx, s->want);
+    expect_rejected(&c, ctx, s->want);
     expect_sentence(ctx, s->want, s->field ? s->field : sample_slot_name(s->slot), s->number);
     memset(&query, 0xA5, sizeof query);
     expect_status(ctx, sy_sample_query(ctx, &c.args, &query), query_opinion(s));
@@ -539,7 +539,7 @@ static void earlier_fault_wins(void **state)
         open_valid(&c);
         apply(&c, &ordered[swapped ? second : first]);
         apply(&c, &ordered[swapped ? first : second]);
-        expect_refused(&c, ctx, ordered[first].want);
+        expect_rejected(&c, ctx, ordered[first].want);
         const char *field =
             ordered[first].field ? ordered[first].field : sample_slot_name(ordered[first].slot);
         expect_sentence(ctx, ordered[first].want, field, NULL);
@@ -566,7 +566,7 @@ static void null_pointers(void **state)
     sy_ctx_destroy(ctx);
 }
 
-/* A lent workspace that is too small is a refusal like any other. */
+/* A lent workspace that is too small is a rejection like any other. */
 static void workspace_too_small(void **state)
 {
     (void)state;
@@ -583,7 +583,7 @@ static void workspace_too_small(void **state)
     assert_true(query.workspace_bytes > 64);
     void *memory = buf_new(query.workspace_bytes, 0);
     assert_int_equal(sy_ctx_set_workspace(ctx, memory, query.workspace_bytes - 64), SY_OK);
-    expect_refused(&c, ctx, SY_ERR_NOMEM);
+    expect_rejected(&c, ctx, SY_ERR_NOMEM);
     assert_true(strncmp(sy_ctx_error(ctx), "sample: ", 8) == 0);
     assert_int_equal(sy_ctx_set_workspace(ctx, memory, query.workspace_bytes), SY_OK);
     sample_check(&c, ctx, NULL, "enough");
@@ -645,7 +645,7 @@ static void the_first_wrong_override_is_named(void **state)
         sample_override(&c, 3 + 7 * EACH + 4, 180, 1); /* as the one before it */
         sample_override(&c, 3 + 7 * EACH + 9, LONG, 1);
         sample_add_outputs(&c, SLOTS_NO_LOGPROB, NULL);
-        expect_refused(&c, ctx, SY_ERR_INDEX);
+        expect_rejected(&c, ctx, SY_ERR_INDEX);
         assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
         assert_int_equal(fault.code, SY_FAULT_INDEX_ORDER);
         assert_string_equal(fault.argument, "override_token");
@@ -674,7 +674,7 @@ static void no_rows(void **state)
 }
 
 /* No other content ever causes an error, whatever the bits. */
-static void other_contents_are_never_refused(void **state)
+static void other_contents_are_never_rejected(void **state)
 {
     (void)state;
     uint64_t rng = 17;
@@ -720,6 +720,6 @@ int main(void)
     test_add(&list, "V = 2^23 passes", largest_vocab_passes, NULL);
     test_add(&list, "the first wrong override is named", the_first_wrong_override_is_named, NULL);
     test_add(&list, "no rows", no_rows, NULL);
-    test_add(&list, "other contents are never refused", other_contents_are_never_refused, NULL);
+    test_add(&list, "other contents are never rejected", other_contents_are_never_rejected, NULL);
     return test_run(&list, "bad_sample");
 }

@@ -1,5 +1,5 @@
 /*
- * sample_noise refuses: one valid call, one spoiler per row, the status, the sentence and an untouched output.
+ * sample_noise rejects: one valid call, one spoiler per row, the status, the sentence and an untouched output.
  */
 #include "support.h"
 
@@ -29,7 +29,7 @@ static void one_more(struct test_call *c)
     c->args.noise.n = TOKENS + 1;
 }
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"n -1", BAD_CALL(n_minus_one, SY_ERR_VALUE, "n", "-1", "0 to 17179869180"), .query = true},
     {"n past the counter", BAD_CALL(n_past_the_counter, SY_ERR_VALUE, "n", "17179869181", "0 to 17179869180"),
      .query = true},
@@ -40,7 +40,7 @@ static const struct refusal rows[] = {
 };
 
 /* In the documented order; n and q can be wrong at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"dtype", BAD_TYPE("q", kDLFloat, 16, 1)},
     {"value", BAD_CALL(n_minus_one, SY_ERR_VALUE, "n", NULL, NULL)},
     {"output shape", BAD_EXTENT("q", 0, TOKENS + 1, NULL, NULL)},
@@ -82,7 +82,7 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
     test_add(&list, "no_tokens_need_no_data", no_tokens_need_no_data, NULL);

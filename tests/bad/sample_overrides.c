@@ -1,5 +1,5 @@
 /*
- * sample_overrides refuses: one valid call, one spoiler per row, the status, the sentence and untouched outputs.
+ * sample_overrides rejects: one valid call, one spoiler per row, the status, the sentence and untouched outputs.
  */
 #include "support.h"
 
@@ -105,7 +105,7 @@ static void logit_longer_than_token(struct test_call *c)
 
 #define INDEX(function, names, text, right) BAD_CALL(function, SY_ERR_INDEX, names, text, right)
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"no prompt_indptr", NO_TENSOR("prompt_indptr"), .query = true},
     {"no prompt_token", NO_TENSOR("prompt_token"), .query = true},
     {"no output_indptr", NO_TENSOR("output_indptr"), .query = true},
@@ -150,7 +150,7 @@ static const struct refusal rows[] = {
 };
 
 /* In the documented order. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("bias")},
     {"dtype", BAD_TYPE("prompt_token", kDLFloat, 16, 1)},
     {"rank", BAD_RANK("frequency_penalty", 3, NULL, NULL)},
@@ -205,7 +205,7 @@ int main(void)
 {
     struct test_list list = {0};
     test_add_described(&list, make);
-    test_add_refusals(&list, make, rows, COUNT_OF(rows));
+    test_add_rejections(&list, make, rows, COUNT_OF(rows));
     test_add_ladder(&list, make, ladder, COUNT_OF(ladder));
     test_add(&list, "missing_context_arguments_or_query", missing_context_arguments_or_query, NULL);
     test_add(&list, "empty_lists_need_no_data", empty_lists_need_no_data, NULL);

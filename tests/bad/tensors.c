@@ -153,7 +153,7 @@ static void planes_and_scales(void **state)
 static void on_a_mesh(void **state)
 {
     (void)state;
-    int refused = 0;
+    int rejected = 0;
     for (int number = 0; number < 12; number++)
         for (int combines = 0; combines < 2; combines++) {
             struct mesh_case m;
@@ -171,7 +171,7 @@ static void on_a_mesh(void **state)
                     hide(t, ranks[how / 4], how & 1, how & 2);
                     const sy_status status = mesh_call_run(ctx, comm, call);
                     *t = before;
-                    refused += status != SY_OK;
+                    rejected += status != SY_OK;
                     if (status != SY_OK && !mesh_call_untouched(call, why, sizeof why))
                         fail_msg("%s", why);
                     mesh_call_reset(call);
@@ -182,7 +182,7 @@ static void on_a_mesh(void **state)
             sy_ctx_destroy(ctx);
             mesh_case_free(&m);
         }
-    assert_true(refused > 1000);
+    assert_true(rejected > 1000);
 }
 
 int main(void)

@@ -1,6 +1,7 @@
 """The worked examples of tests/examples through `switchyard run`: outputs bit for bit, rejections word for word."""
 import functools
 import json
+import math
 import os
 import subprocess
 import sys
@@ -73,6 +74,46 @@ class Examples(CliTest):
     def equal_bytes(self, field, got, want):
         self.assertEqual((got.dtype, tuple(got.shape)), (want.dtype, tuple(want.shape)), field.name)
         self.assertEqual(got.data, want.data, f"{field.name}: got {got.values()}, want {want.values()}")
+
+
+class Described(CliTest):
+    """Calls that the description rejects: the first example of an operator with a tensor missing, of another
+    type, of another rank."""
+
+    def each(self):
+        first = {}
+        for case, alternative in read.every("cli"):
+            if case.status is None and case.inferred and alternative == 0:
+                first.setdefault(case.op, case)
+        for case in first.values():
+            for field in case.inputs():
+                if field.types:
+                    yield case, tensors_of(case, 0), options_of(case, 0), described()[case.op][field.name]
+
+    def test_missing(self):
+        for case, tensors, options, field in self.each():
+            if not field["optional"] and field["role"] == "in":
+                with self.subTest(f"{case.op} {field['name']}"):
+                    del tensors[field["name"]]
+                    self.refused(case.op, tensors, *options, status="SY_ERR_NULL", says=f"{field['name']} is missing")
+
+    def test_type(self):
+        for case, tensors, options, field in self.each():
+            if field["types"] and set(field["types"]) < set(read.SIZES) - {"f64"}:
+                with self.subTest(f"{case.op} {field['name']}"):
+                    shape = tensors[field["name"]].shape
+                    tensors[field["name"]] = Tensor("F64", shape, bytes(8 * math.prod(shape)))
+                    self.refused(case.op, tensors, *options, status="SY_ERR_DTYPE", says=f"{field['name']} is f64, want")
+
+    def test_rank(self):
+        for case, tensors, options, field in self.each():
+            rank, dtype = field["max_rank"] + 1, tensors[field["name"]].dtype
+            if rank > 16:  # more than a file may have
+                continue
+            with self.subTest(f"{case.op} {field['name']}"):
+                tensors[field["name"]] = Tensor(dtype, [1] * rank, bytes(read.SIZES[dtype.lower()]))
+                self.refused(case.op, tensors, *options, status="SY_ERR_SHAPE",
+                             says=f"{field['name']} has rank {rank}, want")
 
 
 def add(case, alternative):

@@ -1,4 +1,5 @@
 """`switchyard run` itself: options, metadata, fields given twice, unknown names, numbers that are none."""
+import json
 import os
 import unittest
 
@@ -104,7 +105,27 @@ class Options(CliTest):
         self.assert_usage(done.returncode, done.stderr, "the operator comes first")
 
     def test_missing_required_option(self):
-        self.usage("moe_permute", PERMUTE, says="--num-out-tokens")
+        """Every required option of every operator, all others given."""
+        for op, fields in self.scalars().items():
+            required = {"--" + f["name"].replace("_", "-"): f.get("words", ["1"])[0] for f in fields if f["required"]}
+            for missing in required:
+                with self.subTest(op + missing):
+                    given = [f"{name}={value}" for name, value in required.items() if name != missing]
+                    self.usage(op, {}, *given, says=missing)
+
+    def test_unknown_words_list_those_that_exist(self):
+        for op, fields in self.scalars().items():
+            for field in fields:
+                if field["kind"] != "enum" or field["name"] == "memory":  # a hint that is no option
+                    continue
+                words = [word.rpartition("|")[2] for word in field["words"] if word]
+                with self.subTest(f"{op} {field['name']}"):
+                    self.usage(op, {}, f"--{field['name'].replace('_', '-')}=other", says=", ".join(words))
+
+    def scalars(self):
+        """{operator: descriptions of its fields that are no tensors}"""
+        operators = json.loads(self.cli("ops", "--json").stdout)["operators"]
+        return {op["name"]: [f for f in op["fields"] if f["kind"] != "tensor" and "required" in f] for op in operators}
 
     def test_unknown_operator_lists_those_that_exist(self):
         for name in ("moe_umpermute", "permute", "sy_sample", ""):

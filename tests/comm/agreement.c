@@ -4,14 +4,14 @@
  * transports that fail, processes that do not come, and memory that is not there.
  */
 #include "mesh_cases.h"
-#include "mesh_refusals.h"
+#include "mesh_rejections.h"
 #include "support_memory.h"
 #include "threads_transport.h"
 
 #include <pthread.h>
 #include <unistd.h>
 
-enum { WATCHDOG_SECONDS = 120, D = REFUSAL_DEVICES };
+enum { WATCHDOG_SECONDS = 120, D = REJECTION_DEVICES };
 
 /* Two devices, one thread each. `act` does what is to be tested and fills status and sentence. */
 struct trial {
@@ -22,7 +22,7 @@ struct trial {
     void (*act)(struct trial *trial, int device, sy_ctx *ctx, sy_comm *comm);
     int kind;    /* of acts that have several */
     bool broken; /* the comm is not expected to work afterwards */
-    int fail_at; /* call of device `failing` that its transport or allocator refuses */
+    int fail_at; /* call of device `failing` that its transport or allocator rejects */
     int failing;
     struct allocator allocators[D], ctx_allocators[D];
     sy_status status[D], after[D];
@@ -122,7 +122,7 @@ static void expect_agreement(const struct trial *t, sy_status want, const char *
 /* ---- One device is given something wrong -------------------------------------------------------------- */
 
 struct spoiled {
-    const struct mesh_refusals *of;
+    const struct mesh_rejections *of;
     int device;
     struct threads_options transport;
 };
@@ -131,7 +131,7 @@ static void spoiled_on_one(void **state)
 {
     const struct spoiled *s = *state;
     for (size_t i = 0; i < s->of->n; i++) {
-        const struct refusal *row = &s->of->rows[i];
+        const struct rejection *row = &s->of->rows[i];
         struct trial t = {.transport = s->transport, .act = just_call};
         sy_status want = row->want;
         /* One more expert leaves the experts of device 0 alone: it is the mapping that differs. */
@@ -150,7 +150,7 @@ static void spoiled_on_one(void **state)
 }
 
 /* Two devices are wrong in different ways: the lower one is told of. */
-static void the_lower_device_is_told_of(void **state)
+static void the_lower_device_is_reported(void **state)
 {
     (void)state;
     static const struct spoil late = {.kind = SPOIL_EXTENT, .argument = "tokens", .dim = 3, .value = 6},
@@ -399,7 +399,7 @@ static void some_things_may_differ(void **state)
     }
 }
 
-/* Started in another order: the first refusal is told by both requests' waits, and nobody waits for ever. */
+/* Started in another order: the first rejection is told by both requests' waits, and nobody waits for ever. */
 static void start_two(struct trial *t, int device, sy_ctx *ctx, sy_comm *comm)
 {
     struct test_call more;
@@ -520,7 +520,7 @@ static void one_comes_late(struct trial *t, int device, sy_ctx *ctx, sy_comm *co
         pthread_barrier_wait(&t->all);
 }
 
-static void nobody_answers(void **state)
+static void no_process_answers(void **state)
 {
     (void)state;
     struct trial t = {.comm = {.timeout_ms = 100}, .act = one_comes_late, .broken = true};
@@ -726,8 +726,8 @@ int main(void)
 {
     static const struct threads_options messages = {.contagious = true},
                                         shared = {.shared = true, .contagious = true};
-    static const struct mesh_refusals *const tables[] = {&mesh_dispatch_refusals, &mesh_expert_refusals,
-                                                         &mesh_combine_refusals, &mesh_sum_refusals};
+    static const struct mesh_rejections *const tables[] = {&mesh_dispatch_rejections, &mesh_expert_rejections,
+                                                           &mesh_combine_rejections, &mesh_sum_rejections};
     static const char *const names[] = {"dispatch", "dispatch by expert", "combine", "sum"};
     static struct spoiled spoiled[COUNT_OF(tables) * D];
     struct test_list list = {0};
@@ -736,7 +736,7 @@ int main(void)
         test_add(&list, test_name("%s, device %d spoiled", names[i / D], (int)(i % D)), spoiled_on_one,
                  &spoiled[i]);
     }
-    test_add(&list, "the_lower_device_is_told_of", the_lower_device_is_told_of, NULL);
+    test_add(&list, "the_lower_device_is_reported", the_lower_device_is_reported, NULL);
     test_add(&list, "devices_disagree", devices_disagree, NULL);
     test_add(&list, "rows_or_sums", rows_or_sums, NULL);
     test_add(&list, "other_operators", other_operators, NULL);
@@ -745,7 +745,7 @@ int main(void)
     test_add(&list, "combined_along_another_routing", combined_along_another_routing, NULL);
     test_add(&list, "transport fails, messages", transport_fails, (void *)&messages);
     test_add(&list, "transport fails, shared memory", transport_fails, (void *)&shared);
-    test_add(&list, "nobody_answers", nobody_answers, NULL);
+    test_add(&list, "no_process_answers", no_process_answers, NULL);
     test_add(&list, "no_process_comes_for_memory", no_process_comes_for_memory, NULL);
     test_add(&list, "memory fails, messages", memory_fails, (void *)&messages);
     test_add(&list, "memory fails, shared memory", memory_fails, (void *)&shared);

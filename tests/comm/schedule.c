@@ -87,7 +87,7 @@ static void schedules(void **state)
         for (uint64_t i = 0; totals.exchanges < part; i++)
             play(&totals, 1000000 * (uint64_t)n + i + 1, *mesh);
     }
-    schedule_tell(&totals, text, sizeof text);
+    schedule_print(&totals, text, sizeof text);
     printf("# %d devices: %s\n", n, text);
     schedule_merge(&all, &totals);
 }

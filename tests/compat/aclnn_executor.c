@@ -1,5 +1,5 @@
 /*
- * The life of executors and descriptors of the aclnn door: what the second phase refuses, what may be destroyed when,
+ * The life of executors and descriptors of the aclnn door: what the second phase rejects, what may be destroyed when,
  * what may be used again. Leaks are found by the sanitizer build.
  */
 #include "aclnn.h"
@@ -188,12 +188,12 @@ static void again_and_again(void **state)
 }
 
 /* The sentence is the thread's own, and told once. */
-static void *refuse_elsewhere(void *answer)
+static void *reject_elsewhere(void *answer)
 {
     struct call c = call_sample();
     const bool quiet = aclGetRecentErrMsg()[0] == '\0';
-    const bool refused = c.execute(NULL, 0, NULL, NULL) == ACLNN_ERR_PARAM_NULLPTR;
-    *(bool *)answer = quiet && refused && strstr(aclGetRecentErrMsg(), "aclnnTopKTopPSample:") != NULL;
+    const bool rejected = c.execute(NULL, 0, NULL, NULL) == ACLNN_ERR_PARAM_NULLPTR;
+    *(bool *)answer = quiet && rejected && strstr(aclGetRecentErrMsg(), "aclnnTopKTopPSample:") != NULL;
     return NULL;
 }
 
@@ -207,7 +207,7 @@ static void sentences(void **state)
     c.args[PERMUTE_MAP] = (struct arg)ARG2(ACL_BOOL, 3, 2, NULL);
     call_make(&c);
     assert_int_equal(call_run(&c), ACLNN_ERR_PARAM_INVALID);
-    assert_int_equal(pthread_create(&thread, NULL, refuse_elsewhere, &right), 0);
+    assert_int_equal(pthread_create(&thread, NULL, reject_elsewhere, &right), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_true(right);
     const char *sentence = aclGetRecentErrMsg();

@@ -131,7 +131,7 @@ static const struct sized sized[] = {
     {MLU_GATE, {5, 1, 1, 1}, MLUOP_STATUS_SUCCESS},
 };
 
-/* Memory as a program of the vendor's would get it. Of huge sizes, which are refused, there is only a
+/* Memory as a program of the vendor's would get it. Of huge sizes, which are rejected, there is only a
    little. */
 static void open_call(struct mlu_call *call, enum mlu_op op, struct mlu_sizes sizes,
                       const struct wrong *wrong)
@@ -206,7 +206,7 @@ static void run_missing(void **state)
     close_call(&whole);
 }
 
-/* The last count that is taken is judged on, here to the missing data. */
+/* The last count that is taken is validated on, here to the missing data. */
 static void the_limit_itself(void **state)
 {
     (void)state;

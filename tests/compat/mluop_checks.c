@@ -77,7 +77,8 @@ static bool any_empty(enum mlu_op op, const struct mlu_sizes *sizes)
 }
 
 /* Everything up to strides, where the operators are alike from outside. */
-static mluOpStatus_t judge_descriptors(enum mlu_op op, const struct mlu_sizes *sizes, const struct faults *f)
+static mluOpStatus_t validate_descriptors(enum mlu_op op, const struct mlu_sizes *sizes,
+                                          const struct faults *f)
 {
     if (f->no_handle || f->no_desc >= 0 || f->rank >= 0 || f->dtype >= 0 || f->layout >= 0)
         return MLUOP_STATUS_BAD_PARAM;
@@ -90,10 +91,10 @@ static mluOpStatus_t judge_descriptors(enum mlu_op op, const struct mlu_sizes *s
     return MLUOP_STATUS_SUCCESS;
 }
 
-static mluOpStatus_t judge(enum mlu_op op, const struct mlu_sizes *sizes, const struct faults *f)
+static mluOpStatus_t validate(enum mlu_op op, const struct mlu_sizes *sizes, const struct faults *f)
 {
     const int64_t slots = (int64_t)sizes->num_experts * sizes->capacity;
-    const mluOpStatus_t st = judge_descriptors(op, sizes, f);
+    const mluOpStatus_t st = validate_descriptors(op, sizes, f);
     if (st != MLUOP_STATUS_SUCCESS)
         return st;
     if (op == MLU_FORWARD && slots > 0 && sizes->samples > slots)
@@ -166,7 +167,7 @@ static void check(mluOpHandle_t handle, unsigned char *memory, mluOpTensorDescri
         call.desc[i] = f->no_desc == i ? NULL : desc[i];
         call.data[i] = place(memory, i, f);
     }
-    const mluOpStatus_t want = judge(op, sizes, f);
+    const mluOpStatus_t want = validate(op, sizes, f);
     const mluOpStatus_t got = mlu_run(&call);
     if (got != want)
         print_error("%s, sizes %d %d %d %d, %s\n", mlu_op_names[op], sizes->samples, sizes->capacity,

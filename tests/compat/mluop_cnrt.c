@@ -53,14 +53,14 @@ static void no_bytes(void **state)
     expect_cnrt(cnrtFree(ptr), cnrtSuccess);
 }
 
-/* Sizes that a program asks for only to have them refused: the pages are not touched. */
+/* Sizes that a program asks for only to have them rejected: the pages are not touched. */
 static void three_large_tensors(void **state)
 {
     (void)state;
     const size_t bytes = (size_t)1073741825 * 4;
     void *ptr[3];
     if ((size_t)sysconf(_SC_PHYS_PAGES) < bytes / (size_t)sysconf(_SC_PAGESIZE))
-        skip(); /* a system may refuse in one piece what it could never give */
+        skip(); /* a system may reject in one piece what it could never give */
     for (int i = 0; i < 3; i++)
         expect_cnrt(cnrtMalloc(&ptr[i], bytes), cnrtSuccess);
     for (int i = 0; i < 3; i++)

@@ -36,9 +36,9 @@ static void a_two_rows_unwritten(void **state)
     check(&call, F(6, 8, 9, 9, -7, -8, .5f, 1, 5, 6, 9, 9));
 }
 
-/* Runs a call that has more samples than slots, which the vendor's forward refuses, and leaves everything
+/* Runs a call that has more samples than slots, which the vendor's forward rejects, and leaves everything
    as it was. */
-static void refuse(struct mlu_call *call)
+static void reject(struct mlu_call *call)
 {
     const size_t bytes = mlu_bytes(call, MLU_OUTPUT);
     void *const before = buf_new(bytes, 0);
@@ -59,7 +59,7 @@ static void b_skipped_samples(void **state)
     put(&call, "indices", I(-1, 3, 1, 0, 2, 0, 1));
     put(&call, "locations", I(0, 0, -1, 2, -2, -1, 1));
     put(&call, "input", F(10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23));
-    refuse(&call);
+    reject(&call);
     mlu_make(&call, MLU_FORWARD, (struct mlu_sizes){6, 2, 2, 3});
     put(&call, "gates", F(1, 1, 1, 1, 1, 3));
     put(&call, "indices", I(-1, 3, 1, 0, 2, 1));
@@ -90,7 +90,7 @@ static void c_duplicates(void **state)
         put(&call, "input", F(1, 2, 3, 4, 5, 6, 8, 10, 7, 7));
         put(&call, "dispatch", F(100, 100, 100, 100, 100, 100, 100, 100, 100, 100));
         if (capacity == 2)
-            refuse(&call);
+            reject(&call);
         else
             check(&call, F(20, 24, 4, 5, 100, 100, 100, 100, 100, 100));
     }

@@ -173,7 +173,7 @@ static void no_dimension_needs_pointer_mode_host(void **state)
     expect_mlu(mluOpDestroyTensorDescriptor(desc), MLUOP_STATUS_SUCCESS);
 }
 
-static void refusals_change_nothing(void **state)
+static void rejections_change_nothing(void **state)
 {
     (void)state;
     const mluOpTensorLayout_t no_layout = (mluOpTensorLayout_t)-1;
@@ -396,7 +396,7 @@ int main(void)
         cmocka_unit_test(many_dimensions),
         cmocka_unit_test(odd_sizes),
         cmocka_unit_test(no_dimension_needs_pointer_mode_host),
-        cmocka_unit_test(refusals_change_nothing),
+        cmocka_unit_test(rejections_change_nothing),
         cmocka_unit_test(groups),
         cmocka_unit_test(sizes_of_types),
         cmocka_unit_test(statuses_have_names),

@@ -6,23 +6,24 @@
 
 int main(void)
 {
-    float tokens[2][3] = {{1, 2, 3}, {4, 5, 6}}, out[4][3];
-    uint8_t map[2][2] = {{0, 1}, {1, 1}};
+    const float tokens[2][3] = {{1, 2, 3}, {4, 5, 6}};
+    const uint8_t map[2][2] = {{0, 1}, {1, 1}};
+    const int64_t out_shape[2] = {4, 3};
+    float out[4][3];
     int32_t index[4];
-    int64_t tokens_shape[2] = {2, 3}, map_shape[2] = {2, 2}, out_shape[2] = {4, 3}, index_shape[1] = {4};
-    DLTensor x = sy_tensor(tokens, SY_F32, 2, tokens_shape), r = sy_tensor(map, SY_U8, 2, map_shape);
-    DLTensor y = sy_tensor(out, SY_F32, 2, out_shape), i = sy_tensor(index, SY_I32, 1, index_shape);
+    DLTensor y = sy_tensor(out, SY_F32, 2, out_shape);
+    sy_view x, r, i;
 
     sy_ctx *ctx = NULL;
     if (sy_ctx_create(&ctx, NULL) != SY_OK)
         return 1;
     sy_moe_permute_args args;
     memset(&args, 0, sizeof args);
-    args.tokens = &x;
-    args.routing_map = &r;
+    args.tokens = sy_mat(&x, tokens, SY_F32, 2, 3);
+    args.routing_map = sy_mat(&r, map, SY_U8, 2, 2);
     args.num_out_tokens = 4;
     args.permuted_tokens = &y;
-    args.sorted_indices = &i;
+    args.sorted_indices = sy_vec(&i, index, SY_I32, 4);
     sy_status status = sy_moe_permute(ctx, &args);
     if (status != SY_OK) {
         fprintf(stderr, "%s: %s\n", sy_status_name(status), sy_ctx_error(ctx));

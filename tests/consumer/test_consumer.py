@@ -170,12 +170,12 @@ class MoeLayer(unittest.TestCase):
     LEFT_OUT = {
         "dx": [("*dlogits, ' ', *router, 1, *dx", "*dlogits, ' ', *router, 0, *dx"),
                ("*up[e], 1, drows", "*up[e], 0, drows"),
-               (".grad_permuted_tokens = &tdrows", ".grad_permuted_tokens = &tdanswers")],
+               (".grad_permuted_tokens = &tdrows", ".grad_permuted_tokens = &tdresults")],
         "drouter": [("(dprobs[t][e] - mean)", "dprobs[t][e]"),
                     ("mean += dprobs[t][e] * scores[t][e]", "mean += dprobs[t][e]")],
         "dgate": [("* s * (1 + v * (1 - s));", "* s;"), ("* b[i][f] * s * (1", "* s * (1")],
         "dup": [("dinner[i][f] * v * s", "dinner[i][f] * s")],
-        "ddown": [("danswers[begin], ' ', inner[begin]", "danswers[begin], ' ', a[begin]")],
+        "ddown": [("dresults[begin], ' ', inner[begin]", "dresults[begin], ' ', a[begin]")],
         "y": [("a[i][f] * sigmoid(a[i][f]) * b", "a[i][f] * b"), (".k = K", ".k = K, .scale = 1.001f")],
     }
 

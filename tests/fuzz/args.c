@@ -2,10 +2,10 @@
  * Fuzzes the argument structs of all operators. The bytes choose an operator and the sizes of a valid call over a real
  * arena, fill the arena, and then spoil the call in up to eight places: missing tensors, data or shapes, any type, rank,
  * extent, stride, device, overlap, scalar. A tensor that would reach outside the arena loses its data pointer, because
- * no library can know how large a buffer is; everything else is the library's to judge.
+ * no library can know how large a buffer is; everything else is the library's to validate.
  *
- * Whatever comes, the call must return and read nothing outside its tensors; a refusal leaves every byte alone and has
- * a sentence; a success writes only inside its outputs; what the query refuses, the call refuses.
+ * Whatever comes, the call must return and read nothing outside its tensors; a rejection leaves every byte alone and has
+ * a sentence; a success writes only inside its outputs; what the query rejects, the call rejects.
  */
 #include "args.h"
 
@@ -371,9 +371,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     unfence();
     must((status == SY_OK) == (sy_ctx_error(ctx)[0] == '\0'), "status and sentence disagree", &c, ctx);
     must(sy_ctx_fault(ctx, &fault) == SY_OK && fault.status == status, "status and fault disagree", &c, ctx);
-    must(asked == SY_OK || status != SY_OK, "the query refused what the call accepts", &c, ctx);
+    must(asked == SY_OK || status != SY_OK, "the query rejected what the call accepts", &c, ctx);
     if (status != SY_OK)
-        must(memcmp(arena, before, sizeof arena) == 0, "a refused call wrote", &c, ctx);
+        must(memcmp(arena, before, sizeof arena) == 0, "a rejected call wrote", &c, ctx);
     else
         check_written(&c, ctx);
     if (!info->mesh)

@@ -1,5 +1,5 @@
 /*
- * Fuzzes the safetensors reader from memory. Whatever the bytes are, the reader either refuses them with a
+ * Fuzzes the safetensors reader from memory. Whatever the bytes are, the reader either rejects them with a
  * sentence or gives tensors that cover them exactly; a file it accepts is written and read again and must
  * come back the same.
  */

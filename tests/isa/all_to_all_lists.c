@@ -512,7 +512,7 @@ struct example {
     bool interleaved;
     const char *mapping;                    /* by expert and device */
     const char *index;                      /* of all groups, by tau; '-' none */
-    const char *dispatch, *slots, *reduced; /* rows by group, source and destination; NULL: refused */
+    const char *dispatch, *slots, *reduced; /* rows by group, source and destination; NULL: rejected */
 };
 
 static const struct example examples[] = {
@@ -687,7 +687,7 @@ static void most_rows_is_what_can_happen(void **state)
     assert_true(syi_a2a_most_rows(INT32_MAX, 1, 1, SY_LAYOUT_EXPERT, 1, &rows));
 }
 
-/* ---- Refusals ------------------------------------------------------------------------------------------ */
+/* ---- Rejections ------------------------------------------------------------------------------------------ */
 
 static void expect_found(const sy_ctx *ctx, enum syi_bad bad, int64_t batch, int64_t position, int64_t value,
                          int64_t limit)
@@ -700,7 +700,7 @@ static void expect_found(const sy_ctx *ctx, enum syi_bad bad, int64_t batch, int
     assert_int_equal(found->limit, limit);
 }
 
-static void mapping_is_judged(void **state)
+static void mapping_is_validated(void **state)
 {
     sy_ctx *ctx = test_ctx(1, NULL);
     unsigned char memory[2048];
@@ -730,7 +730,7 @@ static void mapping_is_judged(void **state)
     sy_ctx_destroy(ctx);
 }
 
-static void choices_are_judged(void **state)
+static void choices_are_validated(void **state)
 {
     sy_ctx *ctx = test_ctx(1, NULL);
     uint16_t index[2][3] = {{4, 65535, 65535}, {2, 0, 2}};
@@ -741,8 +741,8 @@ static void choices_are_judged(void **state)
     expect_status(ctx, syi_a2a_read_choices(ctx, 7, rows, SY_TYPE_U16, 2, 3, 5, false, choice), SY_OK);
     expect_bytes(choice, want, sizeof want);
     expect_status(ctx, syi_a2a_read_choices(ctx, 7, rows, SY_TYPE_U16, 2, 3, 5, false, NULL), SY_OK);
-    for (int judged_only = 0; judged_only < 2; judged_only++) {
-        int32_t *to = judged_only ? NULL : choice;
+    for (int validated_only = 0; validated_only < 2; validated_only++) {
+        int32_t *to = validated_only ? NULL : choice;
         expect_status(ctx, syi_a2a_read_choices(ctx, 7, rows, SY_TYPE_U16, 2, 3, 5, true, to), SY_ERR_INDEX);
         expect_found(ctx, SYI_BAD_CHOICE_TWICE, 1, 2, 2, 0);
         expect_status(ctx, syi_a2a_read_choices(ctx, 7, rows, SY_TYPE_U16, 2, 3, 4, true, to), SY_ERR_INDEX);
@@ -782,8 +782,8 @@ int main(void)
     test_add(&list, "dispatch is as defined", dispatch_is_as_defined, NULL);
     test_add(&list, "combine is as defined", combine_is_as_defined, NULL);
     test_add(&list, "most_rows is what can happen", most_rows_is_what_can_happen, NULL);
-    test_add(&list, "the mapping is judged", mapping_is_judged, NULL);
-    test_add(&list, "choices are judged", choices_are_judged, NULL);
+    test_add(&list, "the mapping is validated", mapping_is_validated, NULL);
+    test_add(&list, "choices are validated", choices_are_validated, NULL);
     test_add(&list, "the hash sees every byte", hash_sees_every_byte, NULL);
     return test_run(&list, "all_to_all_lists");
 }

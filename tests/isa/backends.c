@@ -14,8 +14,27 @@ static bool accepts_one_device(const sy_ctx *ctx, DLDevice device, DLDevice firs
 static const struct syi_backend other = {.name = "other", .accepts = accepts_one_device};
 static const struct syi_backend *const both[] = {&syi_cpu_backend, &other};
 
-static const DLDevice cpu = {kDLCPU, 0}, pinned = {kDLCUDAHost, 1}, gpu = {kDLCUDA, 0}, gpu1 = {kDLCUDA, 1},
-                      unknown = {(DLDeviceType)77, 0};
+/* Initializers of a DLDevice. */
+#define CPU \
+    { \
+        kDLCPU, 0 \
+    }
+#define PINNED \
+    { \
+        kDLCUDAHost, 1 \
+    }
+#define GPU \
+    { \
+        kDLCUDA, 0 \
+    }
+#define GPU1 \
+    { \
+        kDLCUDA, 1 \
+    }
+#define UNKNOWN \
+    { \
+        (DLDeviceType)77, 0 \
+    }
 
 struct row {
     const char *name;
@@ -27,22 +46,22 @@ struct row {
 };
 
 static const struct row rows[] = {
-    {"ordinary memory", cpu, cpu, cpu, 2, &syi_cpu_backend, NULL, false},
-    {"ordinary and pinned memory", cpu, pinned, cpu, 2, &syi_cpu_backend, NULL, false},
-    {"pinned memory first", pinned, cpu, pinned, 1, &syi_cpu_backend, NULL, false},
-    {"one device", gpu, gpu, gpu, 2, &other, NULL, false},
-    {"another device", gpu1, gpu1, gpu1, 2, &other, NULL, false},
-    {"one tensor on a device", cpu, cpu, gpu, 2, NULL,
+    {"ordinary memory", CPU, CPU, CPU, 2, &syi_cpu_backend, NULL, false},
+    {"ordinary and pinned memory", CPU, PINNED, CPU, 2, &syi_cpu_backend, NULL, false},
+    {"pinned memory first", PINNED, CPU, PINNED, 1, &syi_cpu_backend, NULL, false},
+    {"one device", GPU, GPU, GPU, 2, &other, NULL, false},
+    {"another device", GPU1, GPU1, GPU1, 2, &other, NULL, false},
+    {"one tensor on a device", CPU, CPU, GPU, 2, NULL,
      "moe_permute: probs is on device 0 of type 2, want device 0 of type 1 like tokens", false},
-    {"one tensor on another device", gpu, gpu1, gpu, 2, NULL,
+    {"one tensor on another device", GPU, GPU1, GPU, 2, NULL,
      "moe_permute: routing_map is on device 1 of type 2, want device 0 of type 2 like tokens", false},
-    {"pinned memory beside a device", gpu, pinned, gpu, 2, NULL,
+    {"pinned memory beside a device", GPU, PINNED, GPU, 2, NULL,
      "moe_permute: routing_map is on device 1 of type 3, want device 0 of type 2 like tokens", false},
-    {"a device without a backend", cpu, gpu, gpu, 1, NULL,
+    {"a device without a backend", CPU, GPU, GPU, 1, NULL,
      "moe_permute: routing_map lies on device type 2, want CPU memory (type 1): this build has no other "
      "backend",
      false},
-    {"a device of an unknown kind", unknown, cpu, cpu, 2, NULL,
+    {"a device of an unknown kind", UNKNOWN, CPU, CPU, 2, NULL,
      "moe_permute: tokens lies on device type 77, want CPU memory (type 1): this build has no other "
      "backend",
      false},
@@ -50,8 +69,8 @@ static const struct row rows[] = {
 
 /* The other backend has no functions for the exchange between devices. */
 static const struct row mesh_rows[] = {
-    {"ordinary memory for a mesh", cpu, pinned, cpu, 2, &syi_cpu_backend, NULL, true},
-    {"a device without an exchange", gpu, gpu, gpu, 2, NULL,
+    {"ordinary memory for a mesh", CPU, PINNED, CPU, 2, &syi_cpu_backend, NULL, true},
+    {"a device without an exchange", GPU, GPU, GPU, 2, NULL,
      "all_to_all_dispatch: input lies on device type 2, want CPU memory (type 1): this build has no other "
      "backend",
      true},

@@ -48,7 +48,7 @@ class PublicHeader(unittest.TestCase):
         self.check("clang++", "c++17", ".cc")
 
 
-class DoorHeaders(unittest.TestCase):
+class LayerHeaders(unittest.TestCase):
     """The vendors' header names, each alone, in any order, in the languages their programs are written in."""
     def check(self, compiler, standard, suffix):
         if not shutil.which(compiler):
@@ -81,8 +81,8 @@ class InternalHeaders(unittest.TestCase):
         flags = ["-std=c11", *STRICT, *MPI, "-D_POSIX_C_SOURCE=200809L"]
         for folder in folders:
             flags += ["-I", os.path.join(ROOT, folder)]
-        for door in sorted(glob.glob(os.path.join(ROOT, "compat/*/include"))):
-            flags += ["-I", door]
+        for layer in sorted(glob.glob(os.path.join(ROOT, "compat/*/include"))):
+            flags += ["-I", layer]
         headers = [path for path in sources((".h",)) if not path.startswith(("include/", "python/"))  # that one needs tvm-ffi
                    and (MPI or not path.startswith(("mpi/", "tests/mpi/")))]
         self.assertTrue(headers)

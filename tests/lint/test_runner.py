@@ -111,7 +111,7 @@ class Torch(unittest.TestCase):
         self.assertEqual(installed, [])
         self.assertIn("CUDA", said)
 
-    def test_an_index_without_it_is_told(self):
+    def test_an_index_without_it_is_reported(self):
         self.assertEqual(self.install({}), ("the index offers none for this platform", []))
 
     def test_the_environment_decides(self):

@@ -26,7 +26,7 @@ static bool is_last(void)
 }
 
 /* Asks; fails unless all processes are told the same and the sentence says it. */
-static void refused(struct ask *ask, sy_status want, const char *says)
+static void rejected(struct ask *ask, sy_status want, const char *says)
 {
     char text[300] = "unchanged";
     sy_comm *comm = (sy_comm *)text;
@@ -142,7 +142,7 @@ static void test_wrong_number_of_processes(void **state)
     (void)state;
     struct ask ask = good_ask();
     ask.mesh = (sy_mesh){2, n_ranks};
-    refused(&ask, SY_ERR_COMM, "one for each device");
+    rejected(&ask, SY_ERR_COMM, "one for each device");
 }
 
 static void test_bad_meshes(void **state)
@@ -153,7 +153,7 @@ static void test_bad_meshes(void **state)
         struct ask ask = good_ask();
         if (is_last())
             ask.mesh = bad[i];
-        refused(&ask, SY_ERR_VALUE, "mesh is ");
+        rejected(&ask, SY_ERR_VALUE, "mesh is ");
     }
 }
 
@@ -163,15 +163,15 @@ static void test_requests_that_differ(void **state)
     struct ask ask = good_ask();
     if (is_last())
         ask.mesh = (sy_mesh){n_ranks, 1};
-    refused(&ask, SY_ERR_MISMATCH, "mesh differs");
+    rejected(&ask, SY_ERR_MISMATCH, "mesh differs");
     ask = good_ask();
     ask.options.comm.no_shared = is_last();
-    refused(&ask, SY_ERR_MISMATCH, "no_shared differs");
+    rejected(&ask, SY_ERR_MISMATCH, "no_shared differs");
     ask.options.comm.no_shared = !is_last();
-    refused(&ask, SY_ERR_MISMATCH, "no_shared differs");
+    rejected(&ask, SY_ERR_MISMATCH, "no_shared differs");
     ask = good_ask();
     ask.options.comm.check = is_last() ? SY_CHECK_NONE : SY_CHECK_FULL;
-    refused(&ask, SY_ERR_MISMATCH, "check differs");
+    rejected(&ask, SY_ERR_MISMATCH, "check differs");
 }
 
 static struct allocator left; /* what comms leave behind that were given up or broken */
@@ -274,13 +274,13 @@ static void test_mistakes_of_one_process(void **state)
     (void)state;
     struct ask ask = good_ask();
     ask.no_place = is_last();
-    refused(&ask, SY_ERR_NULL, "comm is NULL");
+    rejected(&ask, SY_ERR_NULL, "comm is NULL");
     ask = good_ask();
     ask.options.comm.alloc = is_last() ? counted_alloc : NULL;
-    refused(&ask, SY_ERR_NULL, "dealloc is NULL");
+    rejected(&ask, SY_ERR_NULL, "dealloc is NULL");
     ask = good_ask();
     ask.options.comm.max_inflight = is_last() ? -1 : 0;
-    refused(&ask, SY_ERR_VALUE, "max_inflight");
+    rejected(&ask, SY_ERR_VALUE, "max_inflight");
     ask = good_ask();
     ask.options.comm.timeout_ms = is_last() ? -5 : 0; /* for ever, and the default: each as it likes */
     accepted(&ask);
@@ -315,7 +315,7 @@ static void test_no_communicator(void **state)
     (void)state;
     struct ask ask = good_ask();
     ask.on = MPI_COMM_NULL;
-    refused(&ask, SY_ERR_COMM, "MPI_COMM_NULL");
+    rejected(&ask, SY_ERR_COMM, "MPI_COMM_NULL");
 }
 
 static void test_two_groups(void **state)
@@ -325,7 +325,7 @@ static void test_two_groups(void **state)
     struct ask ask = good_ask();
     MPI_Comm_split(MPI_COMM_WORLD, this_rank % 2, this_rank, &half);
     MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 1 - this_rank % 2, 5, &ask.on);
-    refused(&ask, SY_ERR_COMM, "two groups");
+    rejected(&ask, SY_ERR_COMM, "two groups");
     MPI_Comm_free(&ask.on);
     MPI_Comm_free(&half);
 }

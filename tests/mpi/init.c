@@ -1,5 +1,5 @@
 /*
- * A program that leaves MPI to the library: refused without being asked, begun and ended by the comm when asked. Its
+ * A program that leaves MPI to the library: rejected without being asked, begun and ended by the comm when asked. Its
  * three tests are steps of one life, so they have no harness around them.
  */
 #include <stdio.h>
@@ -33,7 +33,7 @@ int main(int argc, char **argv)
     char text[200] = "";
     sy_comm *comm = NULL;
     sy_mpi_options options = {.comm = {.error = text, .error_bytes = sizeof text}};
-    const bool refused =
+    const bool rejected =
         sy_comm_create_mpi(&comm, MPI_COMM_WORLD, (sy_mesh){1, 1}, &options) == SY_ERR_COMM && comm == NULL &&
         strstr(text, "MPI is not initialised") != NULL && !running();
     options.init = true;
@@ -44,17 +44,17 @@ int main(int argc, char **argv)
         return 1;
     }
     int rank = 0;
-    int all_refused = refused;
+    int all_rejected = rejected;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Allreduce(MPI_IN_PLACE, &all_refused, 1, MPI_INT, MPI_LAND, MPI_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, &all_rejected, 1, MPI_INT, MPI_LAND, MPI_COMM_WORLD);
     if (rank == 0)
         printf("1..4\n");
-    report(1, rank, "refused before MPI is initialised", all_refused);
+    report(1, rank, "rejected before MPI is initialised", all_rejected);
     report(2, rank, "initialised on request", status == SY_OK && sy_comm_first_device(comm) == rank);
     sy_comm_destroy(comm);
     report(3, rank, "finalised with the comm", !running());
     const sy_status late = sy_comm_create_mpi(&comm, MPI_COMM_WORLD, (sy_mesh){1, n}, &options);
-    report(4, rank, "refused after MPI is finalised",
+    report(4, rank, "rejected after MPI is finalised",
            late == SY_ERR_COMM && comm == NULL && strstr(text, "MPI is finalised") != NULL);
     return n_failed > 0;
 }

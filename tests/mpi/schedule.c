@@ -15,7 +15,7 @@ static bool can_share; /* the processes of this job */
 
 static sy_transport transport_new(sy_mesh mesh)
 {
-    const sy_transport t = open_transport(mesh, NULL)->door;
+    const sy_transport t = open_transport(mesh, NULL)->transport;
     can_share = t.share != NULL;
     return t;
 }
@@ -88,7 +88,7 @@ int main(void)
         test_add(&list, "variety", variety, NULL);
     const int failed = ranks_run(list.tests, list.count);
     char text[400];
-    schedule_tell(&all, text, sizeof text);
+    schedule_print(&all, text, sizeof text);
     if (this_rank == 0)
         printf("# %d processes: %s\n", n_ranks, text);
     free(list.tests);

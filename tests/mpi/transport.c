@@ -20,7 +20,7 @@ static size_t share_of(int position, size_t bytes)
 static void gather_and_check(struct syi_mpi *mpi, int channel, sy_axis axis, size_t bytes, bool ragged)
 {
     const int n = syi_mpi_group_size(mpi, axis);
-    const int own = position_of(mpi->door.mesh, axis, this_rank);
+    const int own = position_of(mpi->transport.mesh, axis, this_rank);
     size_t counts[64] = {0};
     size_t total = 0;
     for (int p = 0; p < n; p++)
@@ -30,13 +30,13 @@ static void gather_and_check(struct syi_mpi *mpi, int channel, sy_axis axis, siz
     for (size_t i = 0; i < counts[own]; i++)
         send[i] = byte_of(this_rank, channel, (int64_t)i);
     sy_transport_ticket ticket;
-    expect_ok(mpi, mpi->door.gather(mpi, channel, axis, send, counts[own], total > 0 ? recv : NULL,
-                                    ragged ? counts : NULL, &ticket));
+    expect_ok(mpi, mpi->transport.gather(mpi, channel, axis, send, counts[own], total > 0 ? recv : NULL,
+                                         ragged ? counts : NULL, &ticket));
     finish(mpi, &ticket, 1);
     const unsigned char *at = recv;
     for (int p = 0; p < n; at += counts[p], p++)
         for (size_t i = 0; i < counts[p]; i++)
-            if (at[i] != byte_of(device_at(mpi->door.mesh, axis, this_rank, p), channel, (int64_t)i))
+            if (at[i] != byte_of(device_at(mpi->transport.mesh, axis, this_rank, p), channel, (int64_t)i))
                 fail_msg("channel %d, axis %d: byte %zu of position %d is %d", channel, (int)axis, i, p,
                          at[i]);
     buf_free(send);
@@ -83,16 +83,17 @@ static void test_channels_have_orders_of_their_own(void **state)
     for (int i = 0; i < 4; i++) {
         const int which = (i + this_rank) % 4;
         mine[which] = this_rank * 10 + which;
-        expect_ok(mpi, mpi->door.gather(mpi, which % 2 ? SY_CHANNEL_TABLE : SY_CHANNEL_HEADER,
-                                        which / 2 ? SY_AXIS_ALL : SY_AXIS_1, &mine[which], sizeof mine[which],
-                                        got[which], NULL, &tickets[which]));
+        expect_ok(mpi, mpi->transport.gather(mpi, which % 2 ? SY_CHANNEL_TABLE : SY_CHANNEL_HEADER,
+                                             which / 2 ? SY_AXIS_ALL : SY_AXIS_1, &mine[which],
+                                             sizeof mine[which], got[which], NULL, &tickets[which]));
     }
     finish(mpi, tickets, 4);
     for (int which = 0; which < 4; which++)
         for (int p = 0; p < syi_mpi_group_size(mpi, which / 2 ? SY_AXIS_ALL : SY_AXIS_1); p++)
             assert_int_equal(
                 got[which][p],
-                device_at(mpi->door.mesh, which / 2 ? SY_AXIS_ALL : SY_AXIS_1, this_rank, p) * 10 + which);
+                device_at(mpi->transport.mesh, which / 2 ? SY_AXIS_ALL : SY_AXIS_1, this_rank, p) * 10 +
+                    which);
     close_transport(mpi, NULL);
 }
 
@@ -106,10 +107,10 @@ static void test_a_fence_waits_for_all(void **state)
     if (this_rank == 0)
         for (int r = 1; r < n_ranks; r++)
             MPI_Recv(NULL, 0, MPI_BYTE, r, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    expect_ok(mpi, mpi->door.gather(mpi, SY_CHANNEL_FENCE, SY_AXIS_ALL, NULL, 0, NULL, NULL, &ticket));
+    expect_ok(mpi, mpi->transport.gather(mpi, SY_CHANNEL_FENCE, SY_AXIS_ALL, NULL, 0, NULL, NULL, &ticket));
     for (int i = 0; this_rank != 0 && i < 100; i++) {
         bool done = true;
-        expect_ok(mpi, mpi->door.test(mpi, &ticket, &done));
+        expect_ok(mpi, mpi->transport.test(mpi, &ticket, &done));
         assert_false(done);
     }
     if (this_rank != 0)
@@ -188,7 +189,7 @@ static struct trade *trade_new(const struct syi_mpi *mpi, uint64_t seed, sy_axis
             t->from[(size_t)r * t->stride + c] = byte_of(this_rank, r, (int64_t)c);
     t->x = (sy_transport_exchange){.axis = axis,
                                    .n_positions = syi_mpi_group_size(mpi, axis),
-                                   .position = position_of(mpi->door.mesh, axis, this_rank),
+                                   .position = position_of(mpi->transport.mesh, axis, this_rank),
                                    .send = t->send,
                                    .recv = t->recv};
     t->x.number = rng_below(&state, 3) == 0 ? UINT64_MAX - seed : (uint64_t)rng_below(&state, INT64_MAX);
@@ -208,7 +209,7 @@ static void trade_check(const struct syi_mpi *mpi, struct trade *t, uint64_t see
     for (int p = 0; p < t->x.n_positions; p++)
         for (int64_t i = 0; p != t->x.position && i < t->recv[p].n; i++) {
             const int64_t row = t->recv[p].rows != NULL ? target_row(p, (int)i) : p * MOST_ROWS + i;
-            const int device = device_at(mpi->door.mesh, t->x.axis, this_rank, p);
+            const int device = device_at(mpi->transport.mesh, t->x.axis, this_rank, p);
             const int32_t source = source_row(seed, p, t->x.position, (int)i);
             for (size_t c = 0; c < t->row_bytes; c++)
                 want[(size_t)row * t->stride + c] = byte_of(device, source, (int64_t)c);
@@ -235,7 +236,7 @@ static void trades(size_t longest, uint64_t n_tags)
         for (uint64_t seed = 1; seed <= 24; seed++) {
             struct trade *const t = trade_new(mpi, seed, axes[seed % 3], seed % 4 == 0);
             sy_transport_ticket ticket;
-            expect_ok(mpi, mpi->door.exchange(mpi, &t->x, &ticket));
+            expect_ok(mpi, mpi->transport.exchange(mpi, &t->x, &ticket));
             finish(mpi, &ticket, 1);
             trade_check(mpi, t, seed);
             trade_free(t);
@@ -274,7 +275,7 @@ static void many_at_a_time(uint64_t n_tags)
     for (int i = 0; i < AT_A_TIME; i++) {
         all[i] = trade_new(mpi, (uint64_t)i + 100, axes[i % 3], false);
         all[i]->x.number = (uint64_t)i + UINT32_MAX - 2;
-        expect_ok(mpi, mpi->door.exchange(mpi, &all[i]->x, &tickets[i]));
+        expect_ok(mpi, mpi->transport.exchange(mpi, &all[i]->x, &tickets[i]));
     }
     finish(mpi, tickets, AT_A_TIME);
     for (int i = 0; i < AT_A_TIME; i++) {
@@ -300,7 +301,7 @@ static void test_warm_paths_allocate_nothing(void **state)
     for (int round = 0; round < 4; round++) {
         struct trade *const t = trade_new(mpi, 7, SY_AXIS_ALL, false);
         sy_transport_ticket ticket;
-        expect_ok(mpi, mpi->door.exchange(mpi, &t->x, &ticket));
+        expect_ok(mpi, mpi->transport.exchange(mpi, &t->x, &ticket));
         finish(mpi, &ticket, 1);
         gather_and_check(mpi, SY_CHANNEL_TABLE, SY_AXIS_ALL, 64, true);
         gather_and_check(mpi, SY_CHANNEL_HEADER, SY_AXIS_0, 64, false);
@@ -317,7 +318,7 @@ static void test_warm_paths_allocate_nothing(void **state)
 static void fence(struct syi_mpi *mpi)
 {
     sy_transport_ticket ticket;
-    expect_ok(mpi, mpi->door.gather(mpi, SY_CHANNEL_FENCE, SY_AXIS_ALL, NULL, 0, NULL, NULL, &ticket));
+    expect_ok(mpi, mpi->transport.gather(mpi, SY_CHANNEL_FENCE, SY_AXIS_ALL, NULL, 0, NULL, NULL, &ticket));
     finish(mpi, &ticket, 1);
 }
 
@@ -331,18 +332,18 @@ static sy_status share_all(struct syi_mpi *mpi, size_t bytes, void **base, void 
 {
     unsigned char mine[SY_SHARE_TOKEN_BYTES];
     unsigned char all[64 * SY_SHARE_TOKEN_BYTES];
-    sy_status st = mpi->door.share(mpi, bytes, mine, segment);
+    sy_status st = mpi->transport.share(mpi, bytes, mine, segment);
     assert_true((st == SY_OK) == (*segment != NULL));
     int ok = st == SY_OK;
     MPI_Allreduce(MPI_IN_PLACE, &ok, 1, MPI_INT, MPI_LAND, MPI_COMM_WORLD);
     MPI_Allgather(mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, MPI_COMM_WORLD);
     if (ok)
-        st = mpi->door.attach(mpi, *segment, all, base);
+        st = mpi->transport.attach(mpi, *segment, all, base);
     MPI_Barrier(MPI_COMM_WORLD);
     if (ok && st == SY_OK)
-        mpi->door.settle(mpi, *segment);
+        mpi->transport.settle(mpi, *segment);
     else if (*segment != NULL)
-        mpi->door.unshare(mpi, *segment);
+        mpi->transport.unshare(mpi, *segment);
     return ok ? st : SY_ERR_NOMEM;
 }
 
@@ -351,7 +352,7 @@ static void test_shared_memory(void **state)
     (void)state;
     struct counted memory = {0};
     struct syi_mpi *const mpi = open_transport(mesh_number(0), &memory);
-    if (mpi->door.share == NULL)
+    if (mpi->transport.share == NULL)
         skip();
     void *segments[3];
     void *base[3][64];
@@ -371,9 +372,9 @@ static void test_shared_memory(void **state)
             }
         fence(mpi);
     }
-    mpi->door.unshare(mpi, segments[1]);
+    mpi->transport.unshare(mpi, segments[1]);
     fence(mpi);
-    mpi->door.unshare(mpi, segments[0]); /* the last one goes with the transport */
+    mpi->transport.unshare(mpi, segments[0]); /* the last one goes with the transport */
     close_transport(mpi, &memory);
 }
 
@@ -383,7 +384,7 @@ static void test_too_much_shared_memory(void **state)
     (void)state;
     struct counted memory = {0};
     struct syi_mpi *const mpi = open_transport(mesh_number(0), &memory);
-    if (mpi->door.share == NULL)
+    if (mpi->transport.share == NULL)
         skip();
     static const size_t too_much[] = {SIZE_MAX - 7, (size_t)PTRDIFF_MAX / 2, (size_t)1 << 50};
     for (size_t i = 0; i < COUNT_OF(too_much); i++) {
@@ -392,7 +393,7 @@ static void test_too_much_shared_memory(void **state)
         void *base[64];
         assert_int_equal(share_all(mpi, mine ? too_much[i] : 100, base, &segment), SY_ERR_NOMEM);
         if (mine)
-            assert_non_null(strstr(mpi->door.error(mpi), "bytes cannot be shared: "));
+            assert_non_null(strstr(mpi->transport.error(mpi), "bytes cannot be shared: "));
         expect_ok(mpi, share_all(mpi, 100, base, &segment));
     }
     close_transport(mpi, &memory);
@@ -415,7 +416,7 @@ static void test_signals_during_allocation(void **state)
 {
     (void)state;
     struct syi_mpi *const mpi = open_transport(mesh_number(0), NULL);
-    if (mpi->door.share == NULL)
+    if (mpi->transport.share == NULL)
         skip();
     void *segment;
     void *base[64];
@@ -432,19 +433,19 @@ static void test_memory_of_others(void **state)
 {
     (void)state;
     struct syi_mpi *const mpi = open_transport(mesh_number(0), NULL);
-    if (mpi->door.share == NULL)
+    if (mpi->transport.share == NULL)
         skip();
     unsigned char tokens[64 * SY_SHARE_TOKEN_BYTES];
     unsigned char mine[SY_SHARE_TOKEN_BYTES];
     void *segment;
     void *base[64];
-    expect_ok(mpi, mpi->door.share(mpi, 100, mine, &segment));
+    expect_ok(mpi, mpi->transport.share(mpi, 100, mine, &segment));
     mine[8] ^= this_rank == 0; /* after the size */
     MPI_Allgather(mine, sizeof mine, MPI_BYTE, tokens, sizeof mine, MPI_BYTE, MPI_COMM_WORLD);
-    const sy_status status = mpi->door.attach(mpi, segment, tokens, base);
+    const sy_status status = mpi->transport.attach(mpi, segment, tokens, base);
     assert_int_equal(status, this_rank == 0 ? SY_OK : SY_ERR_NOMEM);
     MPI_Barrier(MPI_COMM_WORLD);
-    mpi->door.unshare(mpi, segment);
+    mpi->transport.unshare(mpi, segment);
     close_transport(mpi, NULL);
 }
 
@@ -475,9 +476,9 @@ static void test_no_memory_for_a_ticket(void **state)
     for (int ahead = 1; ahead <= 2; ahead++) { /* a ticket; its requests */
         memory.fail = memory.made + ahead;
         const sy_status status =
-            mpi->door.gather(mpi, SY_CHANNEL_HEADER, SY_AXIS_ALL, NULL, 0, NULL, NULL, &ticket);
+            mpi->transport.gather(mpi, SY_CHANNEL_HEADER, SY_AXIS_ALL, NULL, 0, NULL, NULL, &ticket);
         assert_int_equal(status, SY_ERR_NOMEM);
-        assert_non_null(strstr(mpi->door.error(mpi), "no memory"));
+        assert_non_null(strstr(mpi->transport.error(mpi), "no memory"));
     }
     memory.fail = 0;
     gather_and_check(mpi, SY_CHANNEL_HEADER, SY_AXIS_ALL, 8, true);
@@ -486,7 +487,7 @@ static void test_no_memory_for_a_ticket(void **state)
 
 /* A message longer than its receiver expects is an error of MPI: a status and a sentence, no end of the
    process. (With MPICH that takes a world whose errors return.) */
-static void test_errors_of_mpi_are_told(void **state)
+static void test_errors_of_mpi_are_reported(void **state)
 {
     (void)state;
     struct syi_mpi *const mpi = open_transport((sy_mesh){1, n_ranks}, NULL);
@@ -505,15 +506,15 @@ static void test_errors_of_mpi_are_told(void **state)
                                      .chunk_bytes = 1000,
                                      .num_links = 1};
     sy_transport_ticket ticket;
-    expect_ok(mpi, mpi->door.exchange(mpi, &x, &ticket));
+    expect_ok(mpi, mpi->transport.exchange(mpi, &x, &ticket));
     sy_status status = SY_OK;
     for (bool done = false; status == SY_OK && !done;)
-        status = mpi->door.test(mpi, &ticket, &done);
+        status = mpi->transport.test(mpi, &ticket, &done);
     assert_int_equal(status, this_rank == 1 ? SY_ERR_COMM : SY_OK);
     if (this_rank == 1)
-        assert_non_null(strstr(mpi->door.error(mpi), "mpi: a transfer failed: "));
+        assert_non_null(strstr(mpi->transport.error(mpi), "mpi: a transfer failed: "));
     MPI_Barrier(MPI_COMM_WORLD);
-    mpi->door.destroy(mpi, true);
+    mpi->transport.destroy(mpi, true);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
 }
 
@@ -535,7 +536,7 @@ int main(void)
         cmocka_unit_test(test_signals_during_allocation),
         cmocka_unit_test(test_no_memory_for_a_transport),
         cmocka_unit_test(test_no_memory_for_a_ticket),
-        cmocka_unit_test(test_errors_of_mpi_are_told), /* takes two */
+        cmocka_unit_test(test_errors_of_mpi_are_reported), /* takes two */
     };
     ranks_begin();
     return ranks_end(ranks_run(tests, COUNT_OF(tests) - (n_ranks < 2)));

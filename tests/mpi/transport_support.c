@@ -39,14 +39,14 @@ struct syi_mpi *open_transport(sy_mesh mesh, struct counted *memory)
     const sy_status status = syi_mpi_open(&mpi, MPI_COMM_WORLD, mesh, &options, SY_OK, sentence);
     if (status != SY_OK)
         fail_msg("%s: %s", sy_status_name(status), sentence);
-    assert_int_equal(mpi->door.device, this_rank);
-    assert_string_equal(mpi->door.error(mpi), "");
+    assert_int_equal(mpi->transport.device, this_rank);
+    assert_string_equal(mpi->transport.error(mpi), "");
     return mpi;
 }
 
 void close_transport(struct syi_mpi *mpi, struct counted *memory)
 {
-    mpi->door.destroy(mpi, false);
+    mpi->transport.destroy(mpi, false);
     if (memory != NULL)
         assert_int_equal(memory->alive, 0);
 }
@@ -84,7 +84,7 @@ int device_at(sy_mesh mesh, sy_axis axis, int device, int position)
 void expect_ok(struct syi_mpi *mpi, sy_status status)
 {
     if (status != SY_OK)
-        fail_msg("%s: %s", sy_status_name(status), mpi->door.error(mpi));
+        fail_msg("%s: %s", sy_status_name(status), mpi->transport.error(mpi));
 }
 
 void finish(struct syi_mpi *mpi, sy_transport_ticket *tickets, int n)
@@ -95,7 +95,7 @@ void finish(struct syi_mpi *mpi, sy_transport_ticket *tickets, int n)
             bool done = false;
             if (tickets[i].of_transport == NULL)
                 continue;
-            expect_ok(mpi, mpi->door.test(mpi, &tickets[i], &done));
+            expect_ok(mpi, mpi->transport.test(mpi, &tickets[i], &done));
             open += !done;
             assert_true(done == (tickets[i].of_transport == NULL));
         }

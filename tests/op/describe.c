@@ -25,12 +25,28 @@ static void numbers_and_names(void **state)
     assert_null(sy_op_find("moe_permute "));
 }
 
-static void names_of_types_and_kinds(void **state)
+static void types_and_kinds(void **state)
 {
     (void)state;
     assert_string_equal(sy_type_name(SY_TYPE_BF16), "bf16");
     assert_string_equal(sy_type_name((sy_type)SY_N_TYPES), "another type");
     assert_string_equal(sy_type_name((sy_type)-1), "another type");
+    const DLDataType types[SY_N_TYPES] = {
+        [SY_TYPE_I8] = SY_I8,          [SY_TYPE_I16] = SY_I16,         [SY_TYPE_I32] = SY_I32,
+        [SY_TYPE_I64] = SY_I64,        [SY_TYPE_U8] = SY_U8,           [SY_TYPE_U16] = SY_U16,
+        [SY_TYPE_U32] = SY_U32,        [SY_TYPE_U64] = SY_U64,         [SY_TYPE_F16] = SY_F16,
+        [SY_TYPE_F32] = SY_F32,        [SY_TYPE_F64] = SY_F64,         [SY_TYPE_BF16] = SY_BF16,
+        [SY_TYPE_BOOL] = SY_BOOL,      [SY_TYPE_F8_E4M3] = SY_F8_E4M3, [SY_TYPE_F8_E5M2] = SY_F8_E5M2,
+        [SY_TYPE_F8_E8M0] = SY_F8_E8M0};
+    for (int i = 1; i < SY_N_TYPES; i++) {
+        const DLDataType type = sy_dtype((sy_type)i);
+        assert_memory_equal(&type, &types[i], sizeof type);
+        assert_int_equal(sy_type_of(type), i);
+    }
+    for (int i = -1; i <= SY_N_TYPES; i += SY_N_TYPES + 1) /* no type has these numbers */
+        assert_int_equal(sy_type_of(sy_dtype((sy_type)i)), SY_TYPE_OTHER);
+    assert_int_equal(sy_type_of(sy_dtype(SY_TYPE_OTHER)), SY_TYPE_OTHER);
+    assert_int_equal(sy_type_of((DLDataType){4, 16, 2}), SY_TYPE_OTHER);
     assert_string_equal(sy_kind_name(SY_KIND_ROUTING), "routing");
     assert_string_equal(sy_kind_name(SY_KIND_SIZE), "size");
     assert_string_equal(sy_kind_name((sy_kind)-1), "another kind");
@@ -140,7 +156,7 @@ static void outputs_that_depend(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_and_names),   cmocka_unit_test(names_of_types_and_kinds),
+        cmocka_unit_test(numbers_and_names),   cmocka_unit_test(types_and_kinds),
         cmocka_unit_test(what_is_no_operator), cmocka_unit_test(shorter_and_longer_structs),
         cmocka_unit_test(outputs_that_depend),
     };

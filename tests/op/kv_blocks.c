@@ -1,28 +1,9 @@
 /*
- * kv_blocks: small examples, one test per rule, then random pairs against the oracle, on every thread count.
+ * kv_blocks: random pairs against the oracle, on every thread count. Examples and rules are in tests/examples.
  */
 #include "support.h"
 
 #include "oracle/kv_blocks.h"
-
-static sy_ctx *contexts[4];
-static const int thread_counts[4] = {1, 2, 3, 8};
-
-static int open_contexts(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        contexts[i] = test_ctx(thread_counts[i], NULL);
-    return 0;
-}
-
-static int close_contexts(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        sy_ctx_destroy(contexts[i]);
-    return 0;
-}
 
 /* ---- A call ------------------------------------------------------------------------------------------------- */
 
@@ -111,115 +92,12 @@ static struct blocks_fault check(const struct input *in)
     memcpy(want, dst, (size_t)in->n_dst * bytes);
     const struct blocks_case truth = {in->n, in->n_src, in->n_dst, in->one_cache, in->pairs, bytes, src};
     const struct blocks_fault fault = oracle_kv_blocks(&truth, want);
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        check_on(contexts[i], in, src, dst, want, &fault);
+    for (int i = 0; i < TEST_CONTEXTS; i++)
+        check_on(test_contexts[i], in, src, dst, want, &fault);
     free(src);
     free(dst);
     free(want);
     return fault;
-}
-
-static void expect_code(struct input *in, int64_t n, const int64_t *pairs, enum blocks_code code,
-                        int64_t position, int64_t value, int64_t limit)
-{
-    in->n = n;
-    memcpy(in->pairs, pairs, (size_t)(2 * n) * sizeof *pairs);
-    const struct blocks_fault got = check(in);
-    assert_int_equal(got.code, code);
-    if (code == BLOCKS_FINE)
-        return;
-    assert_int_equal(got.position, position);
-    assert_true(got.value == value && got.limit == limit);
-}
-
-#define P(...) ((const int64_t[]){__VA_ARGS__})
-
-/* ---- Examples and rules ------------------------------------------------------------------------------------- */
-
-static void a_fork_by_hand(void **state)
-{
-    (void)state;
-    float cache[4][2] = {{0, 1}, {10, 11}, {20, 21}, {30, 31}};
-    const float want[4][2] = {{0, 1}, {0, 1}, {20, 21}, {0, 1}};
-    int32_t pairs[3][2] = {{0, 1}, {0, 3}, {2, 2}};
-    const DLTensor c = sy_tensor(cache, SY_F32, 3, (int64_t[]){4, 1, 2}),
-                   p = sy_tensor(pairs, SY_I32, 2, (int64_t[]){3, 2});
-    expect_status(contexts[1], sy_kv_blocks(contexts[1], &(sy_kv_blocks_args){.cache = &c, .pairs = &p}),
-                  SY_OK);
-    expect_bytes(cache, want, sizeof want);
-}
-
-static void faults_in_one_cache(void **state)
-{
-    (void)state;
-    static struct input in;
-    in = (struct input){.n_src = 5, .n_dst = 5, .size = 2, .width = 3, .one_cache = true};
-    expect_code(&in, 3, P(0, 1, 0, 2, 4, 3), BLOCKS_FINE, 0, 0, 0);
-    expect_code(&in, 2, P(0, 1, 5, 2), BLOCKS_RANGE, 1, 5, 5);
-    expect_code(&in, 2, P(0, 1, 2, -1), BLOCKS_RANGE, 1, -1, 5);
-    expect_code(&in, 3, P(0, 1, 3, 2, 4, 1), BLOCKS_DUPLICATE, 2, 1, 0);
-    expect_code(&in, 2, P(0, 1, 1, 2), BLOCKS_HAZARD, 1, 1, 0);
-    expect_code(&in, 2, P(1, 2, 0, 1), BLOCKS_HAZARD, 1, 1, 0);
-    expect_code(&in, 2, P(0, 1, 1, 0), BLOCKS_HAZARD, 1, 1, 0); /* a swap has no order in which it is right */
-    expect_code(&in, 4, P(0, 1, 2, 3, 3, 1, 9, 9), BLOCKS_DUPLICATE, 2, 1, 0);
-    expect_code(&in, 4, P(0, 1, 2, 3, 3, 4, 9, 9), BLOCKS_HAZARD, 2, 3, 1);
-    expect_code(&in, 2, P(9, 9, 0, 0), BLOCKS_RANGE, 0, 9, 5);
-}
-
-/* A pair of one block does nothing, and so is in nobody's way. */
-static void pairs_that_move_nothing(void **state)
-{
-    (void)state;
-    static struct input in;
-    in = (struct input){.n_src = 4, .n_dst = 4, .size = 2, .width = 3, .one_cache = true};
-    expect_code(&in, 4, P(1, 1, 1, 1, 1, 2, 3, 1), BLOCKS_HAZARD, 3, 1, 2);
-    expect_code(&in, 3, P(1, 1, 1, 1, 1, 2), BLOCKS_FINE, 0, 0, 0);
-    expect_code(&in, 2, P(2, 2, 3, 2), BLOCKS_FINE, 0, 0, 0);
-    expect_code(&in, 0, P(0), BLOCKS_FINE, 0, 0, 0);
-}
-
-static void from_one_cache_to_another(void **state)
-{
-    (void)state;
-    static struct input in;
-    in = (struct input){.n_src = 3, .n_dst = 6, .size = 2, .width = 3, .src_gap = 5, .dst_gap = 7};
-    expect_code(&in, 4, P(0, 0, 1, 2, 2, 1, 0, 5), BLOCKS_FINE, 0, 0, 0);
-    expect_code(&in, 2, P(0, 0, 3, 2), BLOCKS_RANGE, 1, 3, 3);
-    expect_code(&in, 2, P(0, 5, 1, 6), BLOCKS_RANGE, 1, 6, 6);
-    expect_code(&in, 2, P(2, 2, 1, 2), BLOCKS_DUPLICATE, 1, 2, 0);
-    in.n_src = 0;
-    expect_code(&in, 1, P(0, 0), BLOCKS_RANGE, 0, 0, 0);
-}
-
-static void numbers_do_not_wrap(void **state)
-{
-    (void)state;
-    static struct input in;
-    in = (struct input){.n_src = 4, .n_dst = 4, .size = 1, .width = 2, .wide = true, .one_cache = true};
-    expect_code(&in, 2, P(0, 1, INT64_C(4294967298), 3), BLOCKS_RANGE, 1, INT64_C(4294967298), 4);
-    expect_code(&in, 1, P(0, INT64_MIN), BLOCKS_RANGE, 0, INT64_MIN, 4);
-}
-
-static void keys_and_values_together(void **state)
-{
-    (void)state;
-    int32_t pool[2][3][4], want[2][3][4], pairs[1][2] = {{2, 0}};
-    for (int i = 0; i < 24; i++)
-        pool[i / 12][i / 4 % 3][i % 4] = i;
-    memcpy(want, pool, sizeof want);
-    memcpy(want[0][0], pool[0][2], sizeof want[0][0]);
-    memcpy(want[1][0], pool[1][2], sizeof want[1][0]);
-    const DLTensor keys = sy_tensor(pool[0], SY_I32, 3, (int64_t[]){3, 2, 2}),
-                   values = sy_tensor(pool[1], SY_I32, 2, (int64_t[]){6, 2}),
-                   p = sy_tensor(pairs, SY_I32, 2, (int64_t[]){1, 2});
-    const sy_kv_blocks_args args = {.cache = &keys,
-                                    .pairs = &p,
-                                    .block_size = 2,
-                                    .planes = &(sy_kv_plane){.cache = &values},
-                                    .plane_bytes = sizeof(sy_kv_plane),
-                                    .num_planes = 1};
-    expect_status(contexts[2], sy_kv_blocks(contexts[2], &args), SY_OK);
-    expect_bytes(pool, want, sizeof want);
 }
 
 /* ---- Random ------------------------------------------------------------------------------------------------- */
@@ -290,17 +168,11 @@ static void the_random_cases_were_hard(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_fork_by_hand),
-        cmocka_unit_test(faults_in_one_cache),
-        cmocka_unit_test(pairs_that_move_nothing),
-        cmocka_unit_test(from_one_cache_to_another),
-        cmocka_unit_test(numbers_do_not_wrap),
-        cmocka_unit_test(keys_and_values_together),
         {"random_without_faults", random_pairs, NULL, NULL, (void *)0},
         {"random_with_one_fault", random_pairs, NULL, NULL, (void *)1},
         {"random_with_three_faults", random_pairs, NULL, NULL, (void *)3},
         cmocka_unit_test(large_for_every_thread_count),
         cmocka_unit_test(the_random_cases_were_hard),
     };
-    return cmocka_run_group_tests_name("op_kv_blocks", tests, open_contexts, close_contexts);
+    return cmocka_run_group_tests_name("op_kv_blocks", tests, test_open_contexts, test_close_contexts);
 }

@@ -1,6 +1,6 @@
 /*
- * Packed rows: the worked examples, the named formats, packing by hand, then random formats, shapes and strides through
- * kv_scatter, kv_gather and kv_ragged against the oracle, on every kernel table and several thread counts.
+ * Packed rows: the named formats, then random formats, shapes and strides through kv_scatter, kv_gather and kv_ragged
+ * against the oracle, on every kernel table and several thread counts. Examples are in tests/examples.
  */
 #include "oracle/kv_format.h"
 #include "support.h"
@@ -37,82 +37,7 @@ static sy_kv_format format_named(const char *name)
     return format;
 }
 
-/* ---- Examples ---------------------------------------------------------------------------------------- */
-
-/* Rows 0 and 1 of a flat cache, or of one block of two rows. */
-static void gather_two(const sy_kv_format *format, const DLTensor *cache, const DLTensor *scale,
-                       const DLTensor *out)
-{
-    int32_t zero[] = {0}, both[] = {0, 1};
-    const DLTensor table = sy_tensor(zero, SY_I32, 1, (int64_t[]){1}),
-                   indices = sy_tensor(both, SY_I32, 1, (int64_t[]){2});
-    for (size_t c = 0; c < n_contexts; c++)
-        expect_status(contexts[c],
-                      sy_kv_gather(contexts[c], &(sy_kv_gather_args){.cache = cache,
-                                                                     .indices = &indices,
-                                                                     .block_table = &table,
-                                                                     .block_size = 2,
-                                                                     .format = format,
-                                                                     .scale = scale,
-                                                                     .out = out}),
-                      SY_OK);
-}
-
-static void example_6_int8_groups_of_4(void **state)
-{
-    (void)state;
-    int8_t q[2][8] = {{127, -128, 1, 0, -3, 64, 5, -1}, {10, 20, -30, 40, -50, 60, -70, 80}};
-    float scales[2][2] = {{0.0123f, 2.0f}, {0.5f, 0.00371f}};
-    const uint16_t want[2][8] = {{0x3FC8, 0xBFCA, 0x3C4A, 0x0000, 0xC0C0, 0x4300, 0x4120, 0xC000},
-                                 {0x40A0, 0x4120, 0xC170, 0x41A0, 0xBE3E, 0x3E64, 0xBE85, 0x3E98}};
-    uint16_t out[2][8];
-    const sy_kv_format format = format_named("int8");
-    const DLTensor cache = sy_tensor(q, SY_I8, 2, (int64_t[]){2, 8}),
-                   scale = sy_tensor(scales, SY_F32, 2, (int64_t[]){2, 2}),
-                   dense = sy_tensor(out, SY_BF16, 2, (int64_t[]){2, 8});
-    gather_two(&format, &cache, &scale, &dense);
-    expect_bytes(out, want, sizeof want);
-}
-
-static void example_7_e4m3(void **state)
-{
-    (void)state;
-    uint8_t codes[2][8] = {{0x38, 0x01, 0x7E, 0xC4, 0x80, 0x7F, 0x2A, 0x08},
-                           {0x38, 0x01, 0x7E, 0xC4, 0x80, 0xFF, 0x2A, 0x08}};
-    float tenth = 0.1f;
-    const uint16_t want[2][8] = {{0x3DCD, 0x394D, 0x4233, 0xBE9A, 0x8000, 0x7FC0, 0x3D00, 0x3ACD},
-                                 {0x3DCD, 0x394D, 0x4233, 0xBE9A, 0x8000, 0x7FC0, 0x3D00, 0x3ACD}};
-    uint16_t out[2][8];
-    const sy_kv_format format = format_named("e4m3");
-    const DLTensor cache = sy_tensor(codes, SY_F8_E4M3, 2, (int64_t[]){2, 8}),
-                   scale = sy_tensor(&tenth, SY_F32, 1, (int64_t[]){1}),
-                   dense = sy_tensor(out, SY_BF16, 2, (int64_t[]){2, 8});
-    gather_two(&format, &cache, &scale, &dense);
-    expect_bytes(out, want, sizeof want);
-}
-
-/* The same codes with the scale 2^-7 behind the rows of their block. */
-static void example_7_e8m0(void **state)
-{
-    (void)state;
-    uint8_t block[1][20] = {{0x38, 0x01, 0x7E, 0xC4, 0x80, 0x7F, 0x2A, 0x08, 0x38, 0x01,
-                             0x7E, 0xC4, 0x80, 0x7F, 0x2A, 0x08, 120,  99,   120,  99}};
-    const uint16_t want[8] = {0x3C00, 0x3780, 0x4060, 0xBCC0, 0x8000, 0x7FC0, 0x3B20, 0x3900};
-    uint16_t out[2][8];
-    const sy_kv_format format = {.bytes = sizeof(sy_kv_format),
-                                 .q_type = SY_F8_E4M3,
-                                 .scale_type = SY_F8_E8M0,
-                                 .scales = SY_SCALES_BLOCK,
-                                 .row_bytes = 8,
-                                 .q_count = 8,
-                                 .group = 8,
-                                 .scale_bytes = 2};
-    const DLTensor cache = sy_tensor(block, SY_U8, 2, (int64_t[]){1, 20}),
-                   dense = sy_tensor(out, SY_BF16, 2, (int64_t[]){2, 8});
-    gather_two(&format, &cache, NULL, &dense);
-    expect_bytes(out[0], want, sizeof want);
-    expect_bytes(out[1], want, sizeof want);
-}
+/* ---- Names ------------------------------------------------------------------------------------------- */
 
 static void names_have_their_layouts(void **state)
 {
@@ -152,6 +77,25 @@ static void names_have_their_layouts(void **state)
     assert_int_equal(f.scales, SY_SCALES_BLOCK);
 }
 
+/* Rows 0 and 1 of a flat cache, or of one block of two rows. */
+static void gather_two(const sy_kv_format *format, const DLTensor *cache, const DLTensor *scale,
+                       const DLTensor *out)
+{
+    int32_t zero[] = {0}, both[] = {0, 1};
+    const DLTensor table = sy_tensor(zero, SY_I32, 1, (int64_t[]){1}),
+                   indices = sy_tensor(both, SY_I32, 1, (int64_t[]){2});
+    for (size_t c = 0; c < n_contexts; c++)
+        expect_status(contexts[c],
+                      sy_kv_gather(contexts[c], &(sy_kv_gather_args){.cache = cache,
+                                                                     .indices = &indices,
+                                                                     .block_table = &table,
+                                                                     .block_size = 2,
+                                                                     .format = format,
+                                                                     .scale = scale,
+                                                                     .out = out}),
+                      SY_OK);
+}
+
 /* A format of a caller whose header has a shorter struct, or a longer one that sets nothing unknown. */
 static void formats_of_other_sizes(void **state)
 {
@@ -175,126 +119,6 @@ static void formats_of_other_sizes(void **state)
     memset(out, 0, sizeof out);
     gather_two(&f.known, &cache, &scale, &dense);
     assert_true(out[1][1] == 2);
-}
-
-/* ---- Packing by hand --------------------------------------------------------------------------------- */
-
-/* Four groups of four in rows of e4m3, f32 scale behind each row's codes. */
-static void packs_fp8(void **state)
-{
-    (void)state;
-    const sy_kv_format format = {.bytes = sizeof(sy_kv_format),
-                                 .q_type = SY_F8_E4M3,
-                                 .scale_type = SY_F32,
-                                 .scales = SY_SCALES_ROW,
-                                 .row_bytes = 16,
-                                 .q_count = 8,
-                                 .group = 4,
-                                 .scale_off = 8};
-    float src[1][8] = {{448, -224, NAN, 0, INFINITY, -1, 1e38f, -0.0f}};
-    int32_t to = 1;
-    unsigned char cache[3][16];
-    const uint8_t want[8] = {0x7e, 0xf6, 0x7f, 0x00, 0x7e, 0x80, 0x70, 0x80};
-    const float scales[2] = {1.0f, FLT_MAX / 448.0f};
-    memset(cache, 0xA5, sizeof cache);
-    const DLTensor c = sy_tensor(cache, SY_U8, 2, (int64_t[]){3, 16}),
-                   s = sy_tensor(src, SY_F32, 2, (int64_t[]){1, 8}),
-                   t = sy_tensor(&to, SY_I32, 1, (int64_t[]){1});
-    expect_status(
-        contexts[0],
-        sy_kv_scatter(contexts[0],
-                      &(sy_kv_scatter_args){.cache = &c, .src = &s, .slots = &t, .format = &format}),
-        SY_OK);
-    expect_bytes(cache[1], want, sizeof want);
-    expect_bytes(cache[1] + 8, scales, sizeof scales);
-    for (int i = 0; i < 16; i++)
-        assert_true(cache[0][i] == 0xA5 && cache[2][i] == 0xA5);
-}
-
-/* The exponent next to a power of two: a logarithm would be one off. */
-static void packs_powers_of_two(void **state)
-{
-    (void)state;
-    const sy_kv_format format = {.bytes = sizeof(sy_kv_format),
-                                 .q_type = SY_F8_E4M3,
-                                 .scale_type = SY_F8_E8M0,
-                                 .scales = SY_SCALES_BLOCK,
-                                 .row_bytes = 2,
-                                 .q_count = 1,
-                                 .group = 1,
-                                 .scale_bytes = 3,
-                                 .scale_off = 1};
-    float src[5][1] = {{448}, {nextafterf(448, 449)}, {nextafterf(448, 447)}, {0}, {FLT_MAX}};
-    const uint8_t want[5] = {127, 128, 127, 105, 247}; /* 1e-4 / 448 is above 2^-23 */
-    int32_t to[] = {0, 1, 2, 3, 4};
-    unsigned char cache[1][25];
-    memset(cache, 0xA5, sizeof cache);
-    const DLTensor c = sy_tensor(cache, SY_U8, 2, (int64_t[]){1, 25}),
-                   s = sy_tensor(src, SY_F32, 2, (int64_t[]){5, 1}),
-                   t = sy_tensor(to, SY_I32, 1, (int64_t[]){5});
-    expect_status(contexts[0],
-                  sy_kv_scatter(contexts[0],
-                                &(sy_kv_scatter_args){
-                                    .cache = &c, .src = &s, .slots = &t, .format = &format, .block_size = 5}),
-                  SY_OK);
-    for (int i = 0; i < 5; i++) {
-        assert_int_equal(cache[0][2 * i + 1], 0); /* bytes of no part */
-        assert_int_equal(cache[0][10 + 3 * i], 0);
-        assert_int_equal(cache[0][10 + 3 * i + 1], want[i]);
-        assert_int_equal(cache[0][10 + 3 * i + 2], 0);
-    }
-}
-
-/* A scale for all rows is read, one for each row is written. */
-static void scale_of_all_or_of_each(void **state)
-{
-    (void)state;
-    const sy_kv_format format = format_named("int8");
-    float src[2][4] = {{1, -2, 127, 1000}, {0.5f, NAN, -1e9f, 1.5f}}, all[2] = {1.0f, 2.0f},
-          each[2][1] = {{7}, {7}};
-    int8_t cache[2][4];
-    int32_t to[] = {1, 0};
-    const DLTensor c = sy_tensor(cache, SY_I8, 2, (int64_t[]){2, 4}),
-                   s = sy_tensor(src, SY_F32, 2, (int64_t[]){2, 4}),
-                   t = sy_tensor(to, SY_I32, 1, (int64_t[]){2}),
-                   a = sy_tensor(all, SY_F32, 1, (int64_t[]){2}),
-                   e = sy_tensor(each, SY_F32, 2, (int64_t[]){2, 1});
-    sy_kv_scatter_args args = {.cache = &c, .src = &s, .slots = &t, .format = &format, .scale = &a};
-    const int8_t with_all[2][4] = {{0, 0, -128, 1}, {1, -2, 64, 127}};
-    expect_status(contexts[0], sy_kv_scatter(contexts[0], &args), SY_OK);
-    expect_bytes(cache, with_all, sizeof cache);
-    assert_true(all[0] == 1.0f && all[1] == 2.0f);
-
-    args.scale = &e;
-    const int8_t with_each[2][4] = {{0, 0, -127, 0}, {0, 0, 16, 127}};
-    expect_status(contexts[0], sy_kv_scatter(contexts[0], &args), SY_OK);
-    expect_bytes(cache, with_each, sizeof cache);
-    assert_true(each[0][0] == 1e9f / 127 && each[1][0] == 1000.0f / 127);
-}
-
-/* A cache without rows: padding is still padding, and as wide as an unpacked row. */
-static void padding_is_as_wide_as_a_dense_row(void **state)
-{
-    (void)state;
-    const sy_kv_format format = format_named("indexer_fp8");
-    unsigned char none[1] = {0};
-    float *out = buf_new(128 * sizeof *out, 0), zero[128] = {0};
-    int32_t minus = -1, at = 0;
-    const DLTensor c = sy_tensor(none, SY_U8, 2, (int64_t[]){0, 132}),
-                   i = sy_tensor(&minus, SY_I32, 1, (int64_t[]){1}),
-                   t = sy_tensor(&at, SY_I32, 1, (int64_t[]){1}),
-                   o = sy_tensor(out, SY_F32, 2, (int64_t[]){1, 128});
-    expect_status(contexts[0],
-                  sy_kv_gather(contexts[0], &(sy_kv_gather_args){.cache = &c,
-                                                                 .indices = &i,
-                                                                 .block_table = &t,
-                                                                 .block_size = 1,
-                                                                 .pad = SY_PAD_ZERO,
-                                                                 .format = &format,
-                                                                 .out = &o}),
-                  SY_OK);
-    expect_bytes(out, zero, sizeof zero);
-    buf_free(out);
 }
 
 /* ---- Random ------------------------------------------------------------------------------------------ */
@@ -684,15 +508,8 @@ static void planes_of_all_kinds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(example_6_int8_groups_of_4),
-        cmocka_unit_test(example_7_e4m3),
-        cmocka_unit_test(example_7_e8m0),
         cmocka_unit_test(names_have_their_layouts),
         cmocka_unit_test(formats_of_other_sizes),
-        cmocka_unit_test(packs_fp8),
-        cmocka_unit_test(packs_powers_of_two),
-        cmocka_unit_test(scale_of_all_or_of_each),
-        cmocka_unit_test(padding_is_as_wide_as_a_dense_row),
         cmocka_unit_test(random_formats),
         cmocka_unit_test(planes_of_all_kinds),
     };

@@ -1,61 +1,8 @@
 /*
  * Caches with heads: blocks of [S,H,D] and of [H,S,D], with gaps wherever they may be, read and written through either
- * view. The truth is the address of every element, computed one by one.
+ * view. The truth is the address of every element, computed one by one. Examples are in tests/examples.
  */
 #include "support.h"
-
-static sy_ctx *contexts[4];
-static const int thread_counts[4] = {1, 2, 3, 8};
-
-static int open_contexts(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        contexts[i] = test_ctx(thread_counts[i], NULL);
-    return 0;
-}
-
-static int close_contexts(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        sy_ctx_destroy(contexts[i]);
-    return 0;
-}
-
-/* The example of the page. */
-static void head_major_blocks(void **state)
-{
-    (void)state;
-    uint16_t cache[16], out[2 * 2 * 2];
-    const uint16_t want[] = {10, 11, 14, 15, 0, 1, 4, 5};
-    int32_t indices[] = {1, 2}, table[] = {1, 0}, slots[] = {3, 0};
-    for (uint16_t i = 0; i < 16; i++)
-        cache[i] = i;
-    const DLTensor c = sy_tensor(cache, SY_F16, 4, (int64_t[]){2, 2, 2, 2}),
-                   i = sy_tensor(indices, SY_I32, 1, (int64_t[]){2}),
-                   t = sy_tensor(table, SY_I32, 1, (int64_t[]){2}),
-                   s = sy_tensor(slots, SY_I32, 1, (int64_t[]){2}),
-                   o = sy_tensor(out, SY_F16, 3, (int64_t[]){2, 2, 2});
-    expect_status(contexts[0],
-                  sy_kv_gather(contexts[0], &(sy_kv_gather_args){.cache = &c,
-                                                                 .indices = &i,
-                                                                 .block_table = &t,
-                                                                 .block_size = 2,
-                                                                 .out = &o,
-                                                                 .layout = SY_KV_HND}),
-                  SY_OK);
-    expect_bytes(out, want, sizeof want);
-
-    memset(cache, 0, sizeof cache);
-    expect_status(
-        contexts[0],
-        sy_kv_scatter(contexts[0],
-                      &(sy_kv_scatter_args){.cache = &c, .src = &o, .slots = &s, .layout = SY_KV_HND}),
-        SY_OK);
-    const uint16_t written[] = {0, 1, 0, 0, 4, 5, 0, 0, 0, 0, 10, 11, 0, 0, 14, 15};
-    expect_bytes(cache, written, sizeof written);
-}
 
 /* ---- Every address ----------------------------------------------------------------------------------- */
 
@@ -217,22 +164,22 @@ static void check_ragged(const struct scene *s)
     const DLTensor cu = sy_tensor(cu_lens, SY_I64, 1, (int64_t[]){2});
     for (int64_t i = 0; i < s->n; i++)
         s->slots[i] = (int32_t)i;
-    for (size_t t = 0; t < COUNT_OF(contexts); t++) {
-        expect_status(contexts[t], call(contexts[t], s, false), SY_OK);
+    for (int t = 0; t < TEST_CONTEXTS; t++) {
+        expect_status(test_contexts[t], call(test_contexts[t], s, false), SY_OK);
         for (int i = 0; i < s->n_planes; i++) {
             memcpy(p[i].want, p[i].dense, (size_t)p[i].dense_bytes);
             memset(p[i].dense, 0xA5, (size_t)(s->n * p[i].dense_stride * p[i].elem_bytes));
         }
-        expect_status(contexts[t],
-                      sy_kv_ragged(contexts[t], &(sy_kv_ragged_args){.cache = &p->cache_view,
-                                                                     .block_table = &s->table_view,
-                                                                     .cu_lens = &cu,
-                                                                     .block_size = s->size,
-                                                                     .out = &p->dense_view,
-                                                                     .planes = &more,
-                                                                     .plane_bytes = sizeof(sy_kv_plane),
-                                                                     .num_planes = s->n_planes - 1,
-                                                                     .layout = s->layout}),
+        expect_status(test_contexts[t],
+                      sy_kv_ragged(test_contexts[t], &(sy_kv_ragged_args){.cache = &p->cache_view,
+                                                                          .block_table = &s->table_view,
+                                                                          .cu_lens = &cu,
+                                                                          .block_size = s->size,
+                                                                          .out = &p->dense_view,
+                                                                          .planes = &more,
+                                                                          .plane_bytes = sizeof(sy_kv_plane),
+                                                                          .num_planes = s->n_planes - 1,
+                                                                          .layout = s->layout}),
                       SY_OK);
         for (int i = 0; i < s->n_planes; i++)
             for (int64_t row = 0; row < s->n; row++)
@@ -246,12 +193,12 @@ static void check(struct scene *s, bool to_cache)
 {
     for (int i = 0; i < s->n_planes; i++)
         expect(s, &s->planes[i], to_cache);
-    for (size_t t = 0; t < COUNT_OF(contexts); t++) {
+    for (int t = 0; t < TEST_CONTEXTS; t++) {
         for (int i = 0; i < s->n_planes; i++) {
             memcpy(s->planes[i].cache, s->planes[i].old_cache, (size_t)s->planes[i].cache_bytes);
             memcpy(s->planes[i].dense, s->planes[i].old_dense, (size_t)s->planes[i].dense_bytes);
         }
-        expect_status(contexts[t], call(contexts[t], s, to_cache), SY_OK);
+        expect_status(test_contexts[t], call(test_contexts[t], s, to_cache), SY_OK);
         for (int i = 0; i < s->n_planes; i++) {
             const struct plane *p = &s->planes[i];
             expect_bytes(p->cache, to_cache ? p->want : p->old_cache, (size_t)p->cache_bytes);
@@ -304,9 +251,8 @@ static void large(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(head_major_blocks),
         cmocka_unit_test(every_address),
         cmocka_unit_test(large),
     };
-    return cmocka_run_group_tests_name("op_kv_layout", tests, open_contexts, close_contexts);
+    return cmocka_run_group_tests_name("op_kv_layout", tests, test_open_contexts, test_close_contexts);
 }

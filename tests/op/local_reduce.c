@@ -1,6 +1,7 @@
 /*
- * local_reduce: the worked examples of its page, then seeded cases against the oracle on every kernel table and several
- * thread counts. Rows that are not to be read hold NaN, bytes that are not to be written are compared.
+ * local_reduce: seeded cases against the oracle on every kernel table and several thread counts. Rows that are not to be
+ * read hold NaN, bytes that are not to be written are compared. Then there and back through a mesh. Examples and rules
+ * are in tests/examples.
  */
 #include "support.h"
 
@@ -35,88 +36,6 @@ static int close_contexts(void **state)
     while (n_contexts > 0)
         sy_ctx_destroy(contexts[--n_contexts]);
     return 0;
-}
-
-/* ---- Examples ------------------------------------------------------------------------------------------------ */
-
-static uint16_t choices[] = {0, 2, 1, 0, 3, 2, 2, 0};
-static uint16_t mapping[] = {1, 0, 1, 0, 0, 1, 0, 1};
-
-static void reduce(sy_local_reduce_args *args, float *rows, int rank, const int64_t *rows_shape, float *out,
-                   const int64_t *out_shape)
-{
-    DLTensor x = sy_tensor(rows, SY_F32, rank, (int64_t *)(uintptr_t)rows_shape),
-             m = sy_tensor(choices, SY_U16, 2, (int64_t[]){4, 2}),
-             h = sy_tensor(mapping, SY_U16, 2, (int64_t[]){4, 2}),
-             y = sy_tensor(out, SY_F32, 2, (int64_t *)(uintptr_t)out_shape);
-    sy_query query;
-    args->input = &x;
-    args->expert_metadata = &m;
-    args->expert_mapping = &h;
-    args->output = &y;
-    expect_status(contexts[0], sy_local_reduce_query(contexts[0], args, &query), SY_OK);
-    assert_int_equal(query.rows, 4);
-    expect_status(contexts[0], sy_local_reduce(contexts[0], args), SY_OK);
-}
-
-static void example_padded(void **state)
-{
-    float first[] = {11, 12, NAN, 22, NAN, 24, NAN, NAN}, second[] = {33, NAN, 63, 66, NAN, NAN, 84, NAN};
-    float out[] = {7, 7, 7, 7};
-    const int64_t rows_shape[] = {2, 4, 1}, out_shape[] = {4, 1};
-    (void)state;
-    reduce(&(sy_local_reduce_args){0}, first, 3, rows_shape, out, out_shape);
-    expect_bytes(out, ((const float[]){11, 36, 0, 22}), sizeof out);
-    reduce(&(sy_local_reduce_args){.device = 1}, second, 3, rows_shape, out, out_shape);
-    expect_bytes(out, ((const float[]){33, 0, 147, 66}), sizeof out);
-    out[1] = 7;
-    reduce(&(sy_local_reduce_args){.device = 1, .fill = SY_FILL_KEEP}, second, 3, rows_shape, out, out_shape);
-    expect_bytes(out, ((const float[]){33, 7, 147, 66}), sizeof out);
-}
-
-static void example_expert(void **state)
-{
-    float rows[] = {11, 12, 22, 24}, aligned[] = {11, 12, 22, NAN, 24, NAN}, out[] = {7, 7, 7, 7};
-    float weights[] = {2, 1, .5f, 1, 1, 1, 1, .5f};
-    const int64_t rows_shape[] = {4, 1}, aligned_shape[] = {6, 1}, out_shape[] = {4, 1},
-                  exact_shape[] = {3, 1};
-    sy_local_reduce_args args = {.layout = SY_LAYOUT_EXPERT};
-    (void)state;
-    reduce(&args, rows, 2, rows_shape, out, out_shape);
-    expect_bytes(out, ((const float[]){11, 36, 22, 7}), sizeof out);
-    args.align = 2;
-    reduce(&args, aligned, 2, aligned_shape, out, exact_shape);
-    expect_bytes(out, ((const float[]){11, 36, 22, 7}), sizeof out);
-    DLTensor w = sy_tensor(weights, SY_F32, 2, (int64_t[]){4, 2});
-    args.weights = &w;
-    reduce(&args, aligned, 2, aligned_shape, out, exact_shape);
-    expect_bytes(out, ((const float[]){22, 24, 11, 7}), sizeof out);
-}
-
-/* Two positions with one token in each of two batch rows: the table has 0 and 2 of the first, then 1 and 3. */
-static void example_positions(void **state)
-{
-    float rows[] = {1, 2, 3, 4}, out[4];
-    uint16_t all[] = {0, 0, 0, 0}, one[] = {1};
-    DLTensor x = sy_tensor(rows, SY_F32, 2, (int64_t[]){4, 1}),
-             m = sy_tensor(all, SY_U16, 4, (int64_t[]){1, 2, 2, 1}),
-             h = sy_tensor(one, SY_U16, 4, (int64_t[]){1, 1, 1, 1}),
-             w = sy_tensor((float[]){1, 10, 100, 1000}, SY_F32, 4, (int64_t[]){1, 2, 2, 1}),
-             y = sy_tensor(out, SY_F32, 2, (int64_t[]){4, 1});
-    sy_local_reduce_args args = {.input = &x,
-                                 .expert_metadata = &m,
-                                 .expert_mapping = &h,
-                                 .weights = &w,
-                                 .layout = SY_LAYOUT_EXPERT,
-                                 .output_concat_dim = 2,
-                                 .group_size = 2,
-                                 .output = &y};
-    (void)state;
-    expect_status(contexts[0], sy_local_reduce(contexts[0], &args), SY_OK);
-    expect_bytes(out, ((const float[]){1, 200, 30, 4000}), sizeof out);
-    args.order = SY_ORDER_FLAT;
-    expect_status(contexts[0], sy_local_reduce(contexts[0], &args), SY_OK);
-    expect_bytes(out, ((const float[]){1, 20, 300, 4000}), sizeof out);
 }
 
 /* ---- Random cases against the oracle ------------------------------------------------------------------------- */
@@ -495,8 +414,7 @@ static void there_and_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(example_padded),    cmocka_unit_test(example_expert),
-        cmocka_unit_test(example_positions), cmocka_unit_test(random_cases),
+        cmocka_unit_test(random_cases),
         cmocka_unit_test(there_and_back),
     };
     return cmocka_run_group_tests_name("op_local_reduce", tests, open_contexts, close_contexts);

@@ -3,7 +3,7 @@
  * all four kinds, repeated slots, special values, strides and gaps; then sizes large enough to be split over threads.
  * What the generator must have produced is counted and asserted at the end.
  */
-#include "support.h"
+#include "support_random.h"
 
 #include "oracle/moe_dispatch.h"
 
@@ -13,16 +13,15 @@ enum gate_kind { GATES_NONE, GATES_F32, GATES_SAME, GATE_KINDS };
 
 static struct {
     int idx_low, idx_high, loc_low, loc_high, int_min, int_max, repeated, unwritten, crowded, nan, minus_zero,
-        subnormal, overflow, gap, offset, misaligned, zeroed, unique, in_place, in_place_longer,
-        in_place_shorter;
+        subnormal, overflow, zeroed, unique, in_place, in_place_longer, in_place_shorter;
 } seen;
 
 struct fixture {
     struct dispatch_case in;
     DLDataType type, gate_type;
     bool in_place, unique;
-    struct tensor gates, indices, locations, input;
-    struct tensor memory; /* of dispatch; in place it has the rows of input as well        */
+    struct tensor *gates, *indices, *locations, *input;
+    struct tensor *memory; /* of dispatch; in place it has the rows of input as well */
     DLTensor dispatch_view, input_view;
     int64_t dispatch_shape[2], input_shape[2];
     unsigned char *dense_gates, *dense_input, *want;
@@ -30,65 +29,12 @@ struct fixture {
     sy_moe_dispatch_args args;
 };
 
-static struct layout any_layout(uint64_t *rng, size_t element)
-{
-    struct layout at = {.strided = rng_below(rng, 2)};
-    if (rng_below(rng, 3) == 0)
-        at.row_gap = 1 + rng_below(rng, 9);
-    if (rng_below(rng, 3) == 0)
-        at.byte_offset = (uint64_t)(1 + rng_below(rng, 4)) * element;
-    if (rng_below(rng, 3) == 0)
-        at.misalign = (size_t)rng_below(rng, 64);
-    seen.gap += at.row_gap > 0;
-    seen.offset += at.byte_offset > 0;
-    seen.misaligned += at.misalign % element != 0;
-    return at;
-}
-
-/* Mostly ordinary numbers, some of any bits, some that make products over- and underflow. */
-static void fill_values(uint64_t *rng, enum dispatch_type type, unsigned char *to, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++) {
-        const int64_t kind = rng_below(rng, 8);
-        double value = ldexp(2 * rng_unit(rng) - 1, (int)rng_below(rng, 9) - 4);
-        if (kind == 0)
-            value = ldexp(2 * rng_unit(rng) - 1, type == DISPATCH_F16 ? -14 : -126);
-        else if (kind == 1)
-            value = ldexp(2 * rng_unit(rng) - 1, type == DISPATCH_F16 ? 15 : 127);
-        else if (kind == 2)
-            value = -0.0;
-        uint32_t wide = kind == 3 ? (uint32_t)rng_u64(rng) : f32_round(value);
-        uint16_t narrow = type == DISPATCH_F16 ? f16_round(value) : bf16_round(value);
-        if (kind == 3)
-            narrow = (uint16_t)wide;
-        if (type == DISPATCH_F32)
-            memcpy(to + i * 4, &wide, 4);
-        else
-            memcpy(to + i * 2, &narrow, 2);
-    }
-}
-
-static int32_t outside(uint64_t *rng, int64_t limit)
-{
-    const int64_t kind = rng_below(rng, 6);
-    if (kind == 0)
-        return INT32_MIN;
-    if (kind == 1)
-        return INT32_MAX;
-    if (kind == 2)
-        return -1;
-    if (kind == 3)
-        return (int32_t)limit;
-    return (int32_t)(kind == 4 ? limit + rng_below(rng, 1000) : -1 - rng_below(rng, 1000));
-}
-
 /* Slots, repeated ones welcome, or a random set of distinct ones; a sixth of the samples is invalid. */
 static void fill_slots(uint64_t *rng, struct fixture *f)
 {
     const struct dispatch_case *in = &f->in;
     const int64_t slots = in->experts * in->capacity;
-    int64_t *order = calloc((size_t)slots + 1, sizeof *order);
-    assert_non_null(order);
+    int64_t *order = need(slots, sizeof *order);
     for (int64_t i = 0; i < slots; i++) {
         const int64_t j = rng_below(rng, i + 1);
         order[i] = order[j];
@@ -100,9 +46,9 @@ static void fill_slots(uint64_t *rng, struct fixture *f)
         int32_t e = (int32_t)(slot / in->capacity), c = (int32_t)(slot % in->capacity);
         const int64_t spoil = rng_below(rng, 12);
         if (spoil == 0 || spent)
-            e = outside(rng, in->experts);
+            e = any_outside(rng, in->experts);
         if (spoil == 1)
-            c = outside(rng, in->capacity);
+            c = any_outside(rng, in->capacity);
         f->dense_indices[i] = e;
         f->dense_locations[i] = c;
         seen.idx_low += e < 0;
@@ -112,7 +58,6 @@ static void fill_slots(uint64_t *rng, struct fixture *f)
         seen.int_min += e == INT32_MIN || c == INT32_MIN;
         seen.int_max += e == INT32_MAX || c == INT32_MAX;
     }
-    free(order);
 }
 
 /* Which slots are met more than once or never, and what the products came to. */
@@ -120,8 +65,7 @@ static void note_case(const struct fixture *f)
 {
     const struct dispatch_case *in = &f->in;
     const int64_t slots = in->experts * in->capacity;
-    int *times = calloc((size_t)slots + 1, sizeof *times);
-    assert_non_null(times);
+    int *times = need(slots, sizeof *times);
     for (int64_t i = 0; i < in->samples; i++) {
         const int64_t e = f->dense_indices[i], c = f->dense_locations[i];
         if (e < 0 || e >= in->experts || c < 0 || c >= in->capacity)
@@ -147,7 +91,6 @@ static void note_case(const struct fixture *f)
         seen.repeated += times[i] > 1;
         seen.unwritten += times[i] == 0;
     }
-    free(times);
     seen.crowded += in->samples > slots;
     seen.zeroed += in->zero_unwritten;
     seen.unique += f->unique;
@@ -170,16 +113,14 @@ static void fixture_fill(struct fixture *f, uint64_t *rng, size_t type, enum gat
     f->gate_type = types[gate];
     in->type = kinds[type];
     in->gate_type = kinds[gate];
-    const size_t row_bytes = (size_t)in->hidden * type_bytes(f->type);
-    f->dense_gates = malloc((size_t)in->samples * 4 + 1);
-    f->dense_input = malloc((size_t)in->samples * row_bytes + 1);
-    f->dense_indices = malloc((size_t)in->samples * 4 + 1);
-    f->dense_locations = malloc((size_t)in->samples * 4 + 1);
-    f->want = malloc((size_t)memory_rows * row_bytes + 1);
-    assert_true(f->dense_gates && f->dense_input && f->dense_indices && f->dense_locations && f->want);
-    fill_values(rng, in->gate_type, f->dense_gates, in->samples);
-    fill_values(rng, in->type, f->dense_input, in->samples * in->hidden);
-    fill_values(rng, in->type, f->want, memory_rows * in->hidden);
+    f->dense_gates = need(in->samples, 4);
+    f->dense_input = need(in->samples * in->hidden, type_bytes(f->type));
+    f->dense_indices = need(in->samples, 4);
+    f->dense_locations = need(in->samples, 4);
+    f->want = need(memory_rows * in->hidden, type_bytes(f->type));
+    fill_floats(rng, f->gate_type, f->dense_gates, in->samples, 2);
+    fill_floats(rng, f->type, f->dense_input, in->samples * in->hidden, 2);
+    fill_floats(rng, f->type, f->want, memory_rows * in->hidden, 2);
     fill_slots(rng, f);
     in->gates = gates == GATES_NONE ? NULL : f->dense_gates;
     in->indices = f->dense_indices;
@@ -193,35 +134,25 @@ static void fixture_tensors(struct fixture *f, uint64_t *rng)
     const struct dispatch_case *in = &f->in;
     const int64_t slots = in->experts * in->capacity,
                   memory_rows = f->in_place && in->samples > slots ? in->samples : slots;
-    const struct {
-        struct tensor *tensor;
-        DLDataType type;
-        int rank;
-        int64_t shape[2];
-        const void *content;
-    } all[] = {
-        {&f->gates, f->gate_type, 1, {in->samples}, f->dense_gates},
-        {&f->indices, SY_I32, 1, {in->samples}, f->dense_indices},
-        {&f->locations, SY_I32, 1, {in->samples}, f->dense_locations},
-        {&f->input, f->type, 2, {in->samples, in->hidden}, f->dense_input},
-        {&f->memory, f->type, 2, {memory_rows, in->hidden}, f->want},
-    };
-    for (size_t i = 0; i < COUNT_OF(all); i++) {
-        struct layout at = {0};
-        if (rng)
-            at = any_layout(rng, type_bytes(all[i].type));
-        tensor_make(all[i].tensor, all[i].type, all[i].rank, all[i].shape, &at);
-        tensor_put(all[i].tensor, all[i].content);
-    }
+    f->gates = any_tensor(rng, f->gate_type, 1, in->samples, 0);
+    f->indices = any_tensor(rng, SY_I32, 1, in->samples, 0);
+    f->locations = any_tensor(rng, SY_I32, 1, in->samples, 0);
+    f->input = any_tensor(rng, f->type, 2, in->samples, in->hidden);
+    f->memory = any_tensor(rng, f->type, 2, memory_rows, in->hidden);
+    tensor_put(f->gates, f->dense_gates);
+    tensor_put(f->indices, f->dense_indices);
+    tensor_put(f->locations, f->dense_locations);
+    tensor_put(f->input, f->dense_input);
+    tensor_put(f->memory, f->want);
     memcpy(f->dispatch_shape, (int64_t[]){slots, in->hidden}, sizeof f->dispatch_shape);
     memcpy(f->input_shape, (int64_t[]){in->samples, in->hidden}, sizeof f->input_shape);
-    f->dispatch_view = f->memory.t;
+    f->dispatch_view = f->memory->t;
     f->dispatch_view.shape = f->dispatch_shape;
-    f->input_view = f->in_place ? f->memory.t : f->input.t;
+    f->input_view = f->in_place ? f->memory->t : f->input->t;
     f->input_view.shape = f->input_shape;
-    f->args = (sy_moe_dispatch_args){.gates = in->gates ? &f->gates.t : NULL,
-                                     .indices = &f->indices.t,
-                                     .locations = &f->locations.t,
+    f->args = (sy_moe_dispatch_args){.gates = in->gates ? &f->gates->t : NULL,
+                                     .indices = &f->indices->t,
+                                     .locations = &f->locations->t,
                                      .input = &f->input_view,
                                      .num_experts = in->experts,
                                      .capacity = in->capacity,
@@ -230,50 +161,16 @@ static void fixture_tensors(struct fixture *f, uint64_t *rng)
                                      .dispatch = &f->dispatch_view};
 }
 
-static void fixture_free(struct fixture *f)
-{
-    tensor_free(&f->gates);
-    tensor_free(&f->indices);
-    tensor_free(&f->locations);
-    tensor_free(&f->input);
-    tensor_free(&f->memory);
-    free(f->dense_gates);
-    free(f->dense_input);
-    free(f->dense_indices);
-    free(f->dense_locations);
-    free(f->want);
-}
-
 /* The oracle turns `want` from the old contents into the new ones; call once per fixture. */
 static void fixture_check(struct fixture *f, sy_ctx *ctx)
 {
-    unsigned char *before = tensor_snapshot(&f->memory), *input = tensor_snapshot(&f->input);
-    expect_status(ctx, sy_moe_dispatch(ctx, &f->args), SY_OK);
-    tensor_expect(&f->memory, f->want, before, "dispatch");
-    tensor_expect_unchanged(&f->input, input, "input");
-    free(before);
-    free(input);
+    const struct output out[] = {{"dispatch", f->memory, f->want, true}, {"input", f->input, NULL, false}};
+    const sy_fault none = {.status = SY_OK};
+    snap_outputs(out, COUNT_OF(out));
+    expect_outputs(ctx, sy_moe_dispatch(ctx, &f->args), &none, out, COUNT_OF(out));
 }
 
-static sy_ctx *contexts[4];
-static const int thread_counts[4] = {1, 2, 3, 8};
 static uint64_t running_seed;
-
-static int open_contexts(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        contexts[i] = test_ctx(thread_counts[i], NULL);
-    return 0;
-}
-
-static int close_contexts(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        sy_ctx_destroy(contexts[i]);
-    return 0;
-}
 
 static int tell_seed(void **state)
 {
@@ -301,140 +198,73 @@ static void random_shapes(void **state)
         fixture_fill(&f, &rng, which % 3, (enum gate_kind)(which / 3 % 3));
         fixture_tensors(&f, &rng);
         oracle_moe_dispatch(&f.in, f.want);
-        fixture_check(&f, contexts[seed % 4]);
-        fixture_free(&f);
+        fixture_check(&f, contexts[seed % (uint64_t)n_contexts]);
+        free_all();
     }
     running_seed = 0;
 }
 
+static const struct large {
+    const char *name;
+    int64_t samples, experts, capacity, hidden;
+    size_t type;
+    enum gate_kind gates;
+    bool in_place, unique, zero_unwritten;
+} large_cases[] = {
+    {"40009 samples on 500 slots", 40009, 5, 100, 65, 0, GATES_F32, false, false, false}, /* 10 MB of rows */
+    {"40009 samples on as many slots", 40009, 7, 5800, 65, 2, GATES_F32, false, true, false},
+    {"many repeated slots in f16", 9001, 3, 2000, 257, 1, GATES_SAME, false, false, false},
+    {"few long rows", 5, 2, 2, 400003, 0, GATES_F32, false, false, false},
+    {"huge dispatch cleared", 31, 2, 700, 1025, 0, GATES_F32, false, false, true},
+    {"slots of their own, the rest cleared", 4003, 3, 2000, 129, 0, GATES_F32, false, true, true},
+    {"large over input", 2500, 5, 500, 401, 0, GATES_F32, true, false, false},
+    {"large over input with clearing", 2500, 3, 500, 801, 1, GATES_F32, true, false, true},
+    {"one column over input", 200000, 1, 300000, 1, 0, GATES_NONE, true, false, false},
+};
+
 /* One large case for every thread count; the old contents are restored before each. */
-static void large(const struct fixture *sizes, size_t type, enum gate_kind gates)
+static void large(void **state)
 {
+    const struct large *of = *state;
     uint64_t rng = 99;
-    struct fixture f = *sizes;
-    fixture_fill(&f, &rng, type, gates);
+    struct fixture f = {.in = {.samples = of->samples,
+                               .experts = of->experts,
+                               .capacity = of->capacity,
+                               .hidden = of->hidden,
+                               .zero_unwritten = of->zero_unwritten},
+                        .in_place = of->in_place,
+                        .unique = of->unique};
+    fixture_fill(&f, &rng, of->type, of->gates);
     fixture_tensors(&f, NULL);
-    unsigned char *old = tensor_snapshot(&f.memory);
+    unsigned char *old = tensor_snapshot(f.memory);
     oracle_moe_dispatch(&f.in, f.want);
-    for (size_t i = 0; i < COUNT_OF(contexts); i++) {
-        memcpy(f.memory.mem, old, f.memory.bytes);
+    for (int i = 0; i < 4; i++) { /* the thread counts of the best table */
+        memcpy(f.memory->mem, old, f.memory->bytes);
         fixture_check(&f, contexts[i]);
     }
     free(old);
-    fixture_free(&f);
-}
-
-/* More samples than any batch of the vendor, on few slots; 10 MB of rows. */
-static void s_40009_samples_on_500_slots(void **state)
-{
-    (void)state;
-    large(&(struct fixture){.in = {.samples = 40009, .experts = 5, .capacity = 100, .hidden = 65}}, 0,
-          GATES_F32);
-}
-
-static void s_40009_samples_on_as_many_slots(void **state)
-{
-    (void)state;
-    large(&(struct fixture){.in = {.samples = 40009, .experts = 7, .capacity = 5800, .hidden = 65},
-                            .unique = true},
-          2, GATES_F32);
-}
-
-static void many_repeated_slots_in_f16(void **state)
-{
-    (void)state;
-    large(&(struct fixture){.in = {.samples = 9001, .experts = 3, .capacity = 2000, .hidden = 257}}, 1,
-          GATES_SAME);
-}
-
-static void few_long_rows(void **state)
-{
-    (void)state;
-    large(&(struct fixture){.in = {.samples = 5, .experts = 2, .capacity = 2, .hidden = 400003}}, 0,
-          GATES_F32);
-}
-
-static void huge_dispatch_cleared(void **state)
-{
-    (void)state;
-    large(
-        &(struct fixture){
-            .in = {.samples = 31, .experts = 2, .capacity = 700, .hidden = 1025, .zero_unwritten = true}},
-        0, GATES_F32);
-}
-
-static void slots_of_their_own_and_the_rest_cleared(void **state)
-{
-    (void)state;
-    large(
-        &(struct fixture){
-            .in = {.samples = 4003, .experts = 3, .capacity = 2000, .hidden = 129, .zero_unwritten = true},
-            .unique = true},
-        0, GATES_F32);
-}
-
-static void large_over_input(void **state)
-{
-    (void)state;
-    large(&(struct fixture){.in = {.samples = 2500, .experts = 5, .capacity = 500, .hidden = 401},
-                            .in_place = true},
-          0, GATES_F32);
-}
-
-static void large_over_input_with_clearing(void **state)
-{
-    (void)state;
-    large(
-        &(struct fixture){
-            .in = {.samples = 2500, .experts = 3, .capacity = 500, .hidden = 801, .zero_unwritten = true},
-            .in_place = true},
-        1, GATES_F32);
-}
-
-static void one_column_over_input(void **state)
-{
-    (void)state;
-    large(&(struct fixture){.in = {.samples = 200000, .experts = 1, .capacity = 300000, .hidden = 1},
-                            .in_place = true},
-          0, GATES_NONE);
+    free_all();
 }
 
 static void the_random_cases_were_hard(void **state)
 {
     (void)state;
-    const int all[] = {seen.idx_low,         seen.idx_high, seen.loc_low,    seen.loc_high,
-                       seen.int_min,         seen.int_max,  seen.repeated,   seen.unwritten,
-                       seen.crowded,         seen.nan,      seen.minus_zero, seen.subnormal,
-                       seen.overflow,        seen.gap,      seen.offset,     seen.misaligned,
-                       seen.zeroed,          seen.unique,   seen.in_place,   seen.in_place_longer,
-                       seen.in_place_shorter};
-    for (size_t i = 0; i < COUNT_OF(all); i++)
-        if (all[i] < 8)
-            fail_msg("hard case number %zu occurred only %d times", i, all[i]);
+    expect_hard(seen, 8);
 }
 
 int main(void)
 {
     static const char *const type_names[] = {"f32", "f16", "bf16"};
     static const char *const gate_names[] = {"without_gates", "with_f32_gates", "with_own_gates"};
-    struct CMUnitTest tests[18 + 10];
+    struct CMUnitTest tests[18 + COUNT_OF(large_cases) + 1];
     size_t n = 0;
     for (uintptr_t i = 0; i < 18; i++)
         tests[n++] = (struct CMUnitTest){
             test_name("random_%s_%s%s", type_names[i % 3], gate_names[i / 3 % 3], i / 9 ? "_over_input" : ""),
             random_shapes, NULL, tell_seed, (void *)i};
-    const struct CMUnitTest more[] = {
-        cmocka_unit_test(s_40009_samples_on_500_slots),
-        cmocka_unit_test(s_40009_samples_on_as_many_slots),
-        cmocka_unit_test(many_repeated_slots_in_f16),
-        cmocka_unit_test(few_long_rows),
-        cmocka_unit_test(huge_dispatch_cleared),
-        cmocka_unit_test(large_over_input),
-        cmocka_unit_test(slots_of_their_own_and_the_rest_cleared),
-        cmocka_unit_test(large_over_input_with_clearing),
-        cmocka_unit_test(one_column_over_input),
-        cmocka_unit_test(the_random_cases_were_hard),
-    };
-    memcpy(tests + n, more, sizeof more);
+    for (size_t i = 0; i < COUNT_OF(large_cases); i++)
+        tests[n++] =
+            (struct CMUnitTest){large_cases[i].name, large, NULL, NULL, (void *)(uintptr_t)&large_cases[i]};
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(the_random_cases_were_hard);
     return cmocka_run_group_tests_name("op_moe_dispatch_random", tests, open_contexts, close_contexts);
 }

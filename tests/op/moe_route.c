@@ -1,402 +1,338 @@
 /*
- * moe_route: the worked examples of its page, then one test per rule: canonical logits, ties, bias, groups, slots,
- * weights, types, finished tokens, capacity, empty shapes.
+ * moe_route against its oracle: seeded shapes, options and subsets of outputs for every type of logits, on every kernel
+ * table and several thread counts. Logits come in flavours that make ties, rounding ties, empty rows and special values;
+ * what the generator must have produced is counted and asserted at the end. Then rounding to 16 bits, and the shape of
+ * DeepSeek-V3 as a property.
  */
-#include "support.h"
+#include "support_random.h"
+
+#include "oracle/moe_route.h"
 
 #include <float.h>
 #include <math.h>
 
-enum { MOST = 64 };
+enum { N_OUTPUTS = 6 };
+enum { IDS, WEIGHTS, MAP, PROBS, COUNTS, SCORES };
 
-/* One call on dense f32 logits with every output in its plainest type. */
-struct route {
-    int64_t tokens, experts;
-    const float *logits, *bias;
-    const uint8_t *finished;
-    sy_moe_route_args args; /* fields; tensors are filled by `run` */
-    int32_t ids[MOST];
-    float weights[MOST], probs[MOST], scores[MOST];
-    uint8_t map[MOST];
-    int64_t counts[MOST];
+static const DLDataType float_types[] = {{kDLFloat, 32, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1}};
+static const DLDataType byte_types[] = {{6, 8, 1}, {kDLInt, 8, 1}, {kDLUInt, 8, 1}};
+
+static struct {
+    int cut_ties, rounded_ties, empty_rows, bias_decided, zero_sums, dropped, drop_ties, nan, plus_inf,
+        minus_zero, finished, groups, many, absent[N_OUTPUTS];
+} seen;
+
+struct fixture {
+    struct route_case in;
+    struct route_result want;
+    float *logits, *bias;
+    uint8_t *finished;
+    struct tensor *x, *b, *f, *out[N_OUTPUTS];
+    void *dense[N_OUTPUTS];
+    sy_moe_route_args args;
 };
 
-static void run(struct route *r)
+/* ---- Input -------------------------------------------------------------------------------------------------- */
+
+enum flavour { ORDINARY, TIES, NEAR, SPECIAL, EMPTY, FAR, FLAVOURS };
+
+static double logit(uint64_t *rng, enum flavour flavour)
 {
-    struct tensor x = {0}, b = {0}, f = {0}, out[6];
-    const int64_t slots[] = {r->tokens, r->args.k}, cells[] = {r->tokens, r->experts};
-    void *const to[] = {r->ids, r->weights, r->map, r->probs, r->counts, r->scores};
-    const DLTensor **fields[] = {&r->args.ids,   &r->args.weights, &r->args.routing_map,
-                                 &r->args.probs, &r->args.counts,  &r->args.scores};
-    const DLDataType types[] = {SY_I32, SY_F32, SY_BOOL, SY_F32, SY_I64, SY_F32};
-    sy_query query;
-    sy_ctx *ctx = test_ctx(2, NULL);
-    tensor_make(&x, SY_F32, 2, cells, NULL);
-    tensor_put(&x, r->logits);
-    r->args.logits = &x.t;
-    if (r->bias) {
-        tensor_make(&b, SY_F32, 1, &r->experts, NULL);
-        tensor_put(&b, r->bias);
-        r->args.bias = &b.t;
+    static const double special[] = {NAN, INFINITY, -INFINITY, -0.0, 0.0, FLT_MAX, -FLT_MAX, 0x1p-149, 1, -1};
+    switch (flavour) {
+    case TIES:
+        return (double)rng_below(rng, 5) / 2 - 1;
+    case NEAR: /* so close together that their scores round to each other */
+        return 3 + (double)rng_below(rng, 8) * 0x1p-22;
+    case SPECIAL:
+        return special[rng_below(rng, COUNT_OF(special))];
+    case EMPTY:
+        return rng_below(rng, 2) ? NAN : -INFINITY;
+    case FAR:
+        return 120 * rng_unit(rng) - 60;
+    default:
+        return 8 * rng_unit(rng) - 4;
     }
-    if (r->finished) {
-        tensor_make(&f, SY_BOOL, 1, &r->tokens, NULL);
-        tensor_put(&f, r->finished);
-        r->args.finished = &f.t;
+}
+
+/* Rounds to the type, stores the bits in the tensor and the value for the oracle. */
+static void put_float(struct tensor *x, int64_t row, int64_t i, double value, float *widened)
+{
+    unsigned char *to = (unsigned char *)tensor_row(x, row) + (size_t)i * type_bytes(x->t.dtype);
+    const uint32_t wide = f32_round(value);
+    const uint16_t f16 = f16_round(value), bf16 = bf16_round(value);
+    if (x->t.dtype.bits == 32) {
+        memcpy(to, &wide, 4);
+        *widened = f32_from_bits(wide);
+    } else if (x->t.dtype.code == kDLFloat) {
+        memcpy(to, &f16, 2);
+        *widened = (float)f16_value(f16);
+    } else {
+        memcpy(to, &bf16, 2);
+        *widened = (float)bf16_value(bf16);
     }
-    expect_status(ctx, sy_moe_route_query(ctx, &r->args, &query), SY_OK);
-    assert_int_equal(query.rows, r->tokens);
-    for (int i = 0; i < 6; i++) {
-        if (i == 4)
-            tensor_make(&out[i], types[i], 1, &r->experts, NULL);
-        else
-            tensor_make(&out[i], types[i], 2, i < 2 ? slots : cells, NULL);
-        *fields[i] = &out[i].t;
-    }
-    expect_status(ctx, sy_moe_route(ctx, &r->args), SY_OK);
-    for (int i = 0; i < 6; i++) {
-        memcpy(to[i], out[i].mem, out[i].bytes);
-        tensor_free(&out[i]);
-    }
-    tensor_free(&x);
-    tensor_free(&b);
-    tensor_free(&f);
-    sy_ctx_destroy(ctx);
 }
 
-#define F(...) ((const float[]){__VA_ARGS__})
-#define U8(...) ((const uint8_t[]){__VA_ARGS__})
-#define expect_ids(r, ...) \
-    expect_bytes((r).ids, ((const int32_t[]){__VA_ARGS__}), sizeof((const int32_t[]){__VA_ARGS__}))
-#define expect_map(r, ...) expect_bytes((r).map, U8(__VA_ARGS__), sizeof U8(__VA_ARGS__))
-#define expect_counts(r, ...) \
-    expect_bytes((r).counts, ((const int64_t[]){__VA_ARGS__}), sizeof((const int64_t[]){__VA_ARGS__}))
-#define expect_weights(r, ...) expect_bytes((r).weights, F(__VA_ARGS__), sizeof F(__VA_ARGS__))
-#define expect_probs(r, ...) expect_bytes((r).probs, F(__VA_ARGS__), sizeof F(__VA_ARGS__))
-#define expect_scores(r, ...) expect_bytes((r).scores, F(__VA_ARGS__), sizeof F(__VA_ARGS__))
-
-/* ---- Worked examples ----------------------------------------------------------------------------------------- */
-
-static void softmax_of_four(void **state)
+static void fill_logits(struct fixture *f, uint64_t *rng, DLDataType type)
 {
-    (void)state;
-    struct route r = {.tokens = 1, .experts = 4, .logits = F(2, 1, 0, -1), .args = {.k = 2}};
-    run(&r);
-    expect_ids(r, 0, 1);
-    expect_scores(r, .643914282f, .236882821f, .0871443152f, .0320586003f);
-    expect_weights(r, .643914282f, .236882821f);
-    expect_probs(r, .643914282f, .236882821f, 0, 0);
-    expect_map(r, 1, 1, 0, 0);
-    expect_counts(r, 1, 1, 0, 0);
-    r.args.renormalize = true;
-    run(&r);
-    expect_weights(r, .731058598f, .268941432f);
-}
-
-static void ties_go_to_the_lower_expert(void **state)
-{
-    (void)state;
-    struct route r = {.tokens = 1, .experts = 4, .logits = F(1, 1, 1, 1), .args = {.k = 2}};
-    run(&r);
-    expect_ids(r, 0, 1);
-    expect_weights(r, .25f, .25f);
-}
-
-static void bias_decides_and_does_not_weigh(void **state)
-{
-    (void)state;
-    struct route r = {.tokens = 1,
-                      .experts = 3,
-                      .logits = F(0, 0, 0),
-                      .bias = F(0, .1f, 0),
-                      .args = {.k = 1, .score = SY_SCORE_SIGMOID}};
-    run(&r);
-    expect_ids(r, 1);
-    expect_weights(r, .5f);
-    expect_scores(r, .5f, .5f, .5f);
-}
-
-static void groups_by_best_or_by_two(void **state)
-{
-    (void)state;
-    struct route r = {.tokens = 1,
-                      .experts = 6,
-                      .logits = F(5, 1, 4, 4, 3, 3),
-                      .args = {.k = 2, .score = SY_SCORE_NONE, .groups = 3, .top_groups = 1}};
-    run(&r);
-    expect_ids(r, 0, 1);
-    r.args.group_score = SY_GROUP_SUM2;
-    run(&r);
-    expect_ids(r, 2, 3);
-    expect_weights(r, 4, 4);
-}
-
-static void capacity_by_prob_and_by_position(void **state)
-{
-    (void)state;
-    struct route r = {.tokens = 4,
-                      .experts = 3,
-                      .logits = F(1, 0, -9, 3, 0, -9, 2, 0, -9, 3, 0, -9),
-                      .args = {.k = 1, .score = SY_SCORE_NONE, .capacity = 2}};
-    run(&r); /* weights 1, 3, 2, 3 for expert 0 */
-    expect_map(r, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0);
-    expect_probs(r, 0, 0, 0, 3, 0, 0, 0, 0, 0, 3, 0, 0);
-    expect_ids(r, 0, 0, 0, 0);
-    expect_weights(r, 1, 3, 2, 3);
-    expect_counts(r, 4, 0, 0);
-    r.args.drop = SY_DROP_POSITION;
-    run(&r);
-    expect_map(r, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0);
-    expect_probs(r, 1, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0);
-    expect_weights(r, 1, 3, 2, 3);
-}
-
-/* ---- Rules --------------------------------------------------------------------------------------------------- */
-
-static void logits_are_made_canonical(void **state)
-{
-    (void)state;
-    const float x[] = {NAN, INFINITY, -INFINITY, -0.0f, 0.0f, -NAN, 1, FLT_MAX};
-    struct route r = {.tokens = 1, .experts = 8, .logits = x, .args = {.k = 8, .score = SY_SCORE_NONE}};
-    run(&r);
-    expect_ids(r, 1, 7, 6, 3, 4, 0, 2, 5);
-    expect_scores(r, -INFINITY, FLT_MAX, -INFINITY, 0, 0, -INFINITY, 1, FLT_MAX);
-    expect_weights(r, FLT_MAX, FLT_MAX, 1, 0, 0, 0, 0, 0);
-}
-
-/* Weights of 2^-40: logits further than 28 below the largest have none, and then the lower expert wins. */
-static void scores_tie_where_logits_do_not(void **state)
-{
-    (void)state;
-    struct route r = {.tokens = 1, .experts = 4, .logits = F(0, -60, -50, -40), .args = {.k = 2}};
-    run(&r);
-    expect_ids(r, 0, 1);
-    expect_weights(r, 1, 0);
-    r.args.score = SY_SCORE_NONE;
-    run(&r);
-    expect_ids(r, 0, 3);
-    struct route s = {
-        .tokens = 1, .experts = 3, .logits = F(20, 30, 40), .args = {.k = 1, .score = SY_SCORE_SIGMOID}};
-    run(&s);
-    expect_ids(s, 0);
-    expect_weights(s, 1);
-}
-
-/* Winners whose scores are equal after rounding stand by number, though the later logit is larger. */
-static void equal_scores_stand_by_number(void **state)
-{
-    (void)state;
-    const float x[] = {3, 0.1f, nextafterf(0.1f, 1), -3};
-    struct route r = {.tokens = 1, .experts = 4, .logits = x, .args = {.k = 3}};
-    run(&r);
-    assert_true(r.scores[1] == r.scores[2]);
-    expect_ids(r, 0, 1, 2);
-    sy_ctx *ctx = test_ctx(1, NULL);
-    r.args.scores = r.args.probs = r.args.routing_map = r.args.counts = NULL; /* the short way */
-    DLTensor logits = sy_tensor((void *)(uintptr_t)x, SY_F32, 2, (int64_t[]){1, 4}),
-             ids = sy_tensor(r.ids, SY_I32, 2, (int64_t[]){1, 3}),
-             weights = sy_tensor(r.weights, SY_F32, 2, (int64_t[]){1, 3});
-    memset(r.ids, 0, sizeof r.ids);
-    r.args.logits = &logits;
-    r.args.ids = &ids;
-    r.args.weights = &weights;
-    expect_status(ctx, sy_moe_route(ctx, &r.args), SY_OK);
-    expect_ids(r, 0, 1, 2);
-    sy_ctx_destroy(ctx);
-}
-
-static void sigmoid_values(void **state)
-{
-    (void)state;
-    const float x[] = {0, INFINITY, -INFINITY, NAN, 100, -100};
-    struct route r = {.tokens = 1, .experts = 6, .logits = x, .args = {.k = 1, .score = SY_SCORE_SIGMOID}};
-    run(&r);
-    expect_scores(r, .5f, 1, 0, 0, 1, 0);
-    expect_ids(r, 1);
-}
-
-static void empty_rows_still_choose(void **state)
-{
-    (void)state;
-    const float x[] = {-INFINITY, NAN, -INFINITY};
-    static const sy_route_score all[] = {SY_SCORE_SOFTMAX, SY_SCORE_SIGMOID, SY_SCORE_NONE};
-    for (size_t i = 0; i < COUNT_OF(all); i++)
-        for (int after = 0; after < 2; after++) {
-            struct route r = {.tokens = 1,
-                              .experts = 3,
-                              .logits = x,
-                              .args = {.k = 2, .score = all[i], .softmax_after = after, .renormalize = true}};
-            run(&r);
-            expect_ids(r, 0, 1);
-            expect_weights(r, 0, 0);
-            expect_map(r, 1, 1, 0);
+    const int64_t tokens = f->in.tokens, experts = f->in.experts;
+    f->x = any_tensor(rng, type, 2, tokens, experts);
+    f->logits = need(tokens * experts, sizeof *f->logits);
+    for (int64_t t = 0; t < tokens; t++) {
+        const enum flavour flavour = (enum flavour)rng_below(rng, FLAVOURS);
+        for (int64_t e = 0; e < experts; e++) {
+            float *value = &f->logits[t * experts + e];
+            put_float(f->x, t, e, logit(rng, flavour), value);
+            seen.nan += isnan(*value);
+            seen.plus_inf += isinf(*value) && *value > 0;
+            seen.minus_zero += *value == 0 && signbit(*value);
         }
+    }
+    f->in.logits = f->logits;
 }
 
-static void bias_that_is_no_number(void **state)
+static void fill_bias(struct fixture *f, uint64_t *rng)
 {
-    (void)state;
-    const float bias[] = {NAN, INFINITY, -INFINITY, 0};
-    struct route r = {.tokens = 1,
-                      .experts = 4,
-                      .logits = F(9, 1, 9, 2),
-                      .bias = bias,
-                      .args = {.k = 4, .score = SY_SCORE_NONE}};
-    run(&r);
-    expect_ids(r, 1, 3, 0, 2);
-    expect_weights(r, 1, 2, 9, 9);
+    static const float special[] = {NAN, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, -0.0f};
+    const bool numbers = rng_below(rng, 2); /* small ones only */
+    f->bias = need(f->in.experts, sizeof *f->bias);
+    f->b = any_tensor(rng, SY_F32, 1, f->in.experts, 0);
+    for (int64_t e = 0; e < f->in.experts; e++)
+        f->bias[e] = numbers || rng_below(rng, 20) ? (float)((rng_unit(rng) - 0.25) / 3)
+                                                   : special[rng_below(rng, COUNT_OF(special))];
+    tensor_put(f->b, f->bias);
+    f->in.bias = f->bias;
+    f->args.bias = &f->b->t;
 }
 
-static void softmax_after_selection(void **state)
+static void fill_finished(struct fixture *f, uint64_t *rng)
 {
-    (void)state;
-    struct route r = {.tokens = 1,
-                      .experts = 4,
-                      .logits = F(2, 7, 1, -1),
-                      .bias = F(0, -9, 0, 0),
-                      .args = {.k = 2, .score = SY_SCORE_NONE, .softmax_after = true}};
-    run(&r); /* softmax of 2 and 1 */
-    expect_ids(r, 0, 2);
-    expect_weights(r, .731058598f, .268941432f);
-    expect_scores(r, 2, 7, 1, -1);
+    f->finished = need(f->in.tokens, 1);
+    f->f = any_tensor(rng, byte_types[rng_below(rng, 3)], 1, f->in.tokens, 0);
+    for (int64_t t = 0; t < f->in.tokens; t++) {
+        f->finished[t] = rng_below(rng, 4) == 0 ? (uint8_t)(1 + rng_below(rng, 255)) : 0;
+        seen.finished += f->finished[t] != 0;
+    }
+    tensor_put(f->f, f->finished);
+    f->in.finished = f->finished;
+    f->args.finished = &f->f->t;
 }
 
-static void expert_order_keeps_pairs_together(void **state)
+/* ---- Options and outputs ------------------------------------------------------------------------------------- */
+
+static void choose_options(struct route_case *in, uint64_t *rng)
 {
-    (void)state;
-    struct route r = {.tokens = 1,
-                      .experts = 4,
-                      .logits = F(1, 4, 2, 3),
-                      .args = {.k = 3, .score = SY_SCORE_NONE, .slot_order = SY_SLOT_EXPERT}};
-    run(&r);
-    expect_ids(r, 1, 2, 3);
-    expect_weights(r, 4, 2, 3);
+    static const float scales[] = {0, 1, 2.5f, -3, 1e30f, 0x1p-140f}, epsilons[] = {0, 0, 1e-20f, 0.5f};
+    static const int64_t group_counts[] = {1, 2, 3, 4, 8};
+    in->groups = rng_below(rng, 2) ? group_counts[rng_below(rng, COUNT_OF(group_counts))] : 0;
+    if (in->groups > 0) {
+        in->experts = (in->experts + in->groups - 1) / in->groups * in->groups;
+        in->top_groups = 1 + rng_below(rng, in->groups);
+    }
+    const int64_t live = in->groups > 0 ? in->experts / in->groups * in->top_groups : in->experts;
+    in->k = 1 + (rng_below(rng, 3) ? rng_below(rng, live < 8 ? live : 8) : rng_below(rng, live));
+    in->softmax_after = rng_below(rng, 4) == 0;
+    in->group_score = (sy_group_score)rng_below(rng, 2);
+    in->slot_order = (sy_slot_order)rng_below(rng, 2);
+    in->renormalize = rng_below(rng, 2);
+    in->eps = epsilons[rng_below(rng, COUNT_OF(epsilons))];
+    in->scale = scales[rng_below(rng, COUNT_OF(scales))];
+    in->drop = (sy_drop)rng_below(rng, 2);
+    in->capacity = rng_below(rng, 2) ? 1 + rng_below(rng, in->tokens + 2) : 0;
+    seen.groups += in->groups > 1;
+    seen.many += in->k > 64;
 }
 
-/* The sum runs from the best down in either order of slots: 2^24 + 1 + 1 is 2^24, 1 + 1 + 2^24 is not. */
-static void sums_run_by_descending_value(void **state)
+static void narrow(const float *from, int64_t n, DLDataType type, unsigned char *to)
 {
-    (void)state;
-    for (int order = 0; order < 2; order++) {
-        struct route r = {
-            .tokens = 1,
-            .experts = 3,
-            .logits = F(1, 1, 0x1p24f),
-            .args = {
-                .k = 3, .score = SY_SCORE_NONE, .renormalize = true, .slot_order = (sy_slot_order)order}};
-        run(&r);
-        assert_true(r.probs[2] == 1.0f);
-        assert_true(r.probs[0] == 0x1p-24f);
+    for (int64_t i = 0; i < n; i++) {
+        const uint16_t bits =
+            type.code == kDLFloat ? f16_round((double)from[i]) : bf16_round((double)from[i]);
+        if (type.bits == 32)
+            memcpy(to + i * 4, &from[i], 4);
+        else
+            memcpy(to + i * 2, &bits, 2);
     }
 }
 
-static void eps_and_scale(void **state)
+/* The oracle's result as the bytes of each output. */
+static void want_outputs(struct fixture *f)
 {
-    (void)state;
-    struct route r = {.tokens = 1,
-                      .experts = 2,
-                      .logits = F(1, 3),
-                      .args = {.k = 2, .score = SY_SCORE_NONE, .renormalize = true, .eps = 4, .scale = -2}};
-    run(&r);
-    expect_weights(r, -.75f, -.25f);
-    struct route zero = {.tokens = 1,
-                         .experts = 2,
-                         .logits = F(1, -1),
-                         .args = {.k = 2, .score = SY_SCORE_NONE, .renormalize = true, .scale = -2}};
-    run(&zero); /* a sum of 0 divides nothing */
-    expect_weights(zero, -0.0f, -0.0f);
-    struct route alone = {.tokens = 1,
-                          .experts = 2,
-                          .logits = F(1, 3),
-                          .args = {.k = 1, .score = SY_SCORE_NONE, .renormalize = true}};
-    run(&alone);
-    expect_weights(alone, 1);
+    const int64_t slots = f->in.tokens * f->in.k, cells = f->in.tokens * f->in.experts;
+    f->want = (struct route_result){.ids = need(slots, 8),
+                                    .weight = need(slots, 4),
+                                    .map = need(cells, 1),
+                                    .prob = need(cells, 4),
+                                    .count = need(f->in.experts, 8),
+                                    .score = need(cells, 4)};
+    oracle_moe_route(&f->in, &f->want);
+    for (int i = 0; i < N_OUTPUTS; i++)
+        f->dense[i] = need(i < MAP ? slots : i == COUNTS ? f->in.experts : cells, 8);
+    for (int64_t i = 0; i < slots; i++)
+        if (f->out[IDS]->t.dtype.bits == 64)
+            memcpy((char *)f->dense[IDS] + i * 8, &f->want.ids[i], 8);
+        else
+            memcpy((char *)f->dense[IDS] + i * 4, &(int32_t){(int32_t)f->want.ids[i]}, 4);
+    narrow(f->want.weight, slots, f->out[WEIGHTS]->t.dtype, f->dense[WEIGHTS]);
+    memcpy(f->dense[MAP], f->want.map, (size_t)cells);
+    narrow(f->want.prob, cells, f->out[PROBS]->t.dtype, f->dense[PROBS]);
+    memcpy(f->dense[COUNTS], f->want.count, (size_t)f->in.experts * 8);
+    memcpy(f->dense[SCORES], f->want.score, (size_t)cells * 4);
 }
 
-static void groups_tie_to_the_lower_and_may_be_single(void **state)
+static void make_outputs(struct fixture *f, uint64_t *rng)
 {
-    (void)state;
-    struct route r = {.tokens = 1,
-                      .experts = 4,
-                      .logits = F(1, 2, 2, 1),
-                      .args = {.k = 2, .score = SY_SCORE_NONE, .groups = 2, .top_groups = 1}};
-    for (int sum2 = 0; sum2 < 2; sum2++) {
-        r.args.group_score = (sy_group_score)sum2;
-        run(&r);
-        expect_ids(r, 1, 0);
+    const int64_t tokens = f->in.tokens, experts = f->in.experts, k = f->in.k;
+    const DLTensor **fields[] = {&f->args.ids,   &f->args.weights, &f->args.routing_map,
+                                 &f->args.probs, &f->args.counts,  &f->args.scores};
+    const int64_t must = rng_below(rng, N_OUTPUTS);
+    f->out[IDS] = any_tensor(rng, rng_below(rng, 2) ? SY_I32 : SY_I64, 2, tokens, k);
+    f->out[WEIGHTS] = any_tensor(rng, float_types[rng_below(rng, 3)], 2, tokens, k);
+    f->out[MAP] = any_tensor(rng, byte_types[rng_below(rng, 3)], 2, tokens, experts);
+    f->out[PROBS] = any_tensor(rng, float_types[rng_below(rng, 3)], 2, tokens, experts);
+    f->out[COUNTS] = any_tensor(rng, SY_I64, 1, experts, 0);
+    f->out[SCORES] = any_tensor(rng, SY_F32, 2, tokens, experts);
+    for (int i = 0; i < N_OUTPUTS; i++) {
+        *fields[i] = i == must || rng_below(rng, 3) ? &f->out[i]->t : NULL;
+        seen.absent[i] += *fields[i] == NULL;
     }
-    r.args.groups = 4; /* one expert each: its value is the group's, whatever is asked */
-    r.args.top_groups = 2;
-    run(&r);
-    expect_ids(r, 1, 2);
 }
 
-/* Two numbers of one group may add up to infinity, which is more than the largest number of another. */
-static void a_group_sum_may_overflow(void **state)
+static void fixture_make(struct fixture *f, uint64_t *rng, DLDataType type)
 {
-    (void)state;
-    struct route r = {
-        .tokens = 1,
-        .experts = 4,
-        .logits = F(FLT_MAX, 0, 3e38f, 3e38f),
-        .args = {.k = 2, .score = SY_SCORE_NONE, .groups = 2, .top_groups = 1, .group_score = SY_GROUP_SUM2}};
-    run(&r);
-    expect_ids(r, 2, 3);
+    fill_logits(f, rng, type);
+    if (rng_below(rng, 2))
+        fill_bias(f, rng);
+    if (rng_below(rng, 3) == 0)
+        fill_finished(f, rng);
+    const struct route_case *in = &f->in;
+    f->args.logits = &f->x->t;
+    f->args.k = in->k;
+    f->args.score = in->score;
+    f->args.softmax_after = in->softmax_after;
+    f->args.groups = in->groups;
+    f->args.top_groups = in->top_groups;
+    f->args.group_score = in->group_score;
+    f->args.slot_order = in->slot_order;
+    f->args.renormalize = in->renormalize;
+    f->args.eps = in->eps;
+    f->args.scale = in->scale;
+    f->args.capacity = in->capacity;
+    f->args.drop = in->drop;
+    make_outputs(f, rng);
+    want_outputs(f);
+    seen.cut_ties += f->want.cut_ties;
+    seen.rounded_ties += f->want.rounded_ties;
+    seen.empty_rows += f->want.empty_rows;
+    seen.bias_decided += f->want.bias_decided;
+    seen.zero_sums += f->want.zero_sums;
+    seen.dropped += f->want.dropped;
+    seen.drop_ties += f->want.drop_ties;
 }
 
-/* An expert of a losing group is out, even for -inf of a winning one. */
-static void losing_groups_are_out(void **state)
+static void fixture_check(const struct fixture *f, sy_ctx *ctx)
 {
-    (void)state;
-    const float x[] = {9, -INFINITY, 8, 8};
-    struct route r = {.tokens = 1,
-                      .experts = 4,
-                      .logits = x,
-                      .args = {.k = 2, .score = SY_SCORE_NONE, .groups = 2, .top_groups = 1}};
-    run(&r);
-    expect_ids(r, 0, 1);
-    expect_weights(r, 9, 0);
+    const sy_moe_route_args *a = &f->args;
+    const struct output out[] = {{"ids", f->out[IDS], f->dense[IDS], a->ids},
+                                 {"weights", f->out[WEIGHTS], f->dense[WEIGHTS], a->weights},
+                                 {"routing_map", f->out[MAP], f->dense[MAP], a->routing_map},
+                                 {"probs", f->out[PROBS], f->dense[PROBS], a->probs},
+                                 {"counts", f->out[COUNTS], f->dense[COUNTS], a->counts},
+                                 {"scores", f->out[SCORES], f->dense[SCORES], a->scores}};
+    const sy_fault none = {.status = SY_OK};
+    fill_outputs(out, COUNT_OF(out));
+    expect_outputs(ctx, sy_moe_route(ctx, a), &none, out, COUNT_OF(out));
 }
 
-static void finished_tokens_choose_nothing(void **state)
+/* ---- Tests -------------------------------------------------------------------------------------------------- */
+
+static uint64_t running_seed;
+
+static int tell_seed(void **state)
 {
     (void)state;
-    struct route r = {.tokens = 3,
-                      .experts = 3,
-                      .logits = F(3, 2, 1, 3, 2, 1, 1, 2, 3),
-                      .finished = U8(0, 1, 0),
-                      .args = {.k = 2, .score = SY_SCORE_NONE, .capacity = 2}};
-    run(&r);
-    expect_ids(r, 0, 1, 3, 3, 2, 1);
-    expect_weights(r, 3, 2, 0, 0, 3, 2);
-    expect_map(r, 1, 1, 0, 0, 0, 0, 0, 1, 1);
-    expect_counts(r, 1, 2, 1);
-    expect_scores(r, 3, 2, 1, 3, 2, 1, 1, 2, 3);
+    if (running_seed != 0)
+        print_error("the failing case has seed %llu\n", (unsigned long long)running_seed);
+    running_seed = 0;
+    return 0;
 }
 
-/* -0 and +0 weigh the same, so the lower token stays; a capacity of all tokens drops nothing. */
-static void equal_weights_drop_the_later_token(void **state)
+/* state: type of the logits and score as one number. */
+static void random_cases(void **state)
 {
-    (void)state;
-    struct route r = {.tokens = 3,
-                      .experts = 1,
-                      .logits = F(-1, 0, 0),
-                      .args = {.k = 1, .score = SY_SCORE_NONE, .scale = -1, .capacity = 2}};
-    run(&r);
-    expect_weights(r, 1, -0.0f, -0.0f);
-    expect_map(r, 1, 1, 0);
-    r.args.capacity = 3;
-    run(&r);
-    expect_map(r, 1, 1, 1);
+    static const int64_t sizes[] = {1, 2, 7, 8, 15, 16, 17, 33, 60, 64, 128, 256, 300};
+    const uintptr_t which = (uintptr_t)*state;
+    for (uint64_t seed = 1; seed <= 120; seed++) {
+        uint64_t rng = running_seed = seed * 1000 + which;
+        struct fixture f = {0};
+        f.in.tokens = rng_below(&rng, 20);
+        f.in.experts = sizes[rng_below(&rng, COUNT_OF(sizes))];
+        f.in.score = (sy_route_score)(which / 3);
+        choose_options(&f.in, &rng);
+        fixture_make(&f, &rng, float_types[which % 3]);
+        for (int c = (int)(seed % 2); c < n_contexts; c += 2)
+            fixture_check(&f, contexts[c]);
+        free_all();
+    }
+    running_seed = 0;
 }
 
-static void no_tokens_clear_counts(void **state)
+/* Rows enough to be split over threads; and once as many experts and winners as a radix select is for. */
+static void large_cases(void **state)
+{
+    static const struct route_case cases[] = {
+        {.tokens = 3000, .experts = 64, .k = 6, .renormalize = true, .capacity = 200},
+        {.tokens = 1500,
+         .experts = 256,
+         .k = 8,
+         .score = SY_SCORE_SIGMOID,
+         .groups = 8,
+         .top_groups = 4,
+         .group_score = SY_GROUP_SUM2,
+         .renormalize = true,
+         .eps = 1e-20f,
+         .scale = 2.5f},
+        {.tokens = 2000,
+         .experts = 8,
+         .k = 2,
+         .score = SY_SCORE_NONE,
+         .softmax_after = true,
+         .capacity = 300,
+         .drop = SY_DROP_POSITION,
+         .slot_order = SY_SLOT_EXPERT},
+        {.tokens = 3, .experts = 5000, .k = 700, .slot_order = SY_SLOT_EXPERT},
+        {.tokens = 3,
+         .experts = 5000,
+         .k = 4999,
+         .score = SY_SCORE_SIGMOID,
+         .groups = 1000,
+         .top_groups = 1000},
+        {.tokens = 3,
+         .experts = 5000,
+         .k = 70,
+         .score = SY_SCORE_NONE,
+         .groups = 1250,
+         .top_groups = 300,
+         .group_score = SY_GROUP_SUM2},
+    };
+    uint64_t rng = 7;
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct fixture f = {.in = cases[i]};
+        fixture_make(&f, &rng, float_types[i % 3]);
+        for (int c = 0; c < n_contexts; c++)
+            fixture_check(&f, contexts[c]);
+        free_all();
+    }
+}
+
+static void the_random_cases_were_hard(void **state)
 {
     (void)state;
-    struct route r = {.tokens = 0, .experts = 4, .logits = F(0), .args = {.k = 2, .capacity = 1}};
-    run(&r);
-    expect_counts(r, 0, 0, 0, 0);
+    expect_hard(seen, 20);
 }
+
+/* ---- Without the oracle --------------------------------------------------------------------------------------- */
 
 /* One rounding from f32 to the output: every weight of a sigmoid, in both 16-bit types. */
 static void outputs_round_once(void **state)
@@ -408,7 +344,7 @@ static void outputs_round_once(void **state)
     static float f32[N];
     for (int i = 0; i < N; i++)
         x[i] = ((float)i - 2048) / 97;
-    sy_ctx *ctx = test_ctx(2, NULL);
+    sy_ctx *ctx = contexts[1];
     DLTensor logits = sy_tensor(x, SY_F32, 2, (int64_t[]){N, 1}),
              out[] = {sy_tensor(f32, SY_F32, 2, (int64_t[]){N, 1}),
                       sy_tensor(f16, SY_F16, 2, (int64_t[]){N, 1}),
@@ -423,7 +359,6 @@ static void outputs_round_once(void **state)
         assert_int_equal(f16[i], f16_round((double)f32[i]));
         assert_int_equal(bf16[i], bf16_round((double)f32[i]));
     }
-    sy_ctx_destroy(ctx);
 }
 
 /* The shape of DeepSeek-V3, as a property: the k best of the four best groups, weights that sum to the scale. */
@@ -438,7 +373,7 @@ static void grouped_gating_of_256_experts(void **state)
         x[i / E][i % E] = (float)(6 * rng_unit(&rng) - 3);
     for (int e = 0; e < E; e++)
         bias[e] = (float)(rng_unit(&rng) / 10);
-    sy_ctx *ctx = test_ctx(2, NULL);
+    sy_ctx *ctx = contexts[1];
     DLTensor lx = sy_tensor(x, SY_F32, 2, (int64_t[]){T, E}), lb = sy_tensor(bias, SY_F32, 1, (int64_t[]){E}),
              li = sy_tensor(ids, SY_I32, 2, (int64_t[]){T, K}),
              lw = sy_tensor(w, SY_F32, 2, (int64_t[]){T, K}), ls = sy_tensor(s, SY_F32, 2, (int64_t[]){T, E});
@@ -470,35 +405,19 @@ static void grouped_gating_of_256_experts(void **state)
         for (int j = 1; j < K; j++)
             assert_true(s[t][ids[t][j]] + bias[ids[t][j]] <= s[t][ids[t][j - 1]] + bias[ids[t][j - 1]]);
     }
-    sy_ctx_destroy(ctx);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(softmax_of_four),
-        cmocka_unit_test(ties_go_to_the_lower_expert),
-        cmocka_unit_test(bias_decides_and_does_not_weigh),
-        cmocka_unit_test(groups_by_best_or_by_two),
-        cmocka_unit_test(capacity_by_prob_and_by_position),
-        cmocka_unit_test(logits_are_made_canonical),
-        cmocka_unit_test(scores_tie_where_logits_do_not),
-        cmocka_unit_test(equal_scores_stand_by_number),
-        cmocka_unit_test(sigmoid_values),
-        cmocka_unit_test(empty_rows_still_choose),
-        cmocka_unit_test(bias_that_is_no_number),
-        cmocka_unit_test(softmax_after_selection),
-        cmocka_unit_test(expert_order_keeps_pairs_together),
-        cmocka_unit_test(sums_run_by_descending_value),
-        cmocka_unit_test(eps_and_scale),
-        cmocka_unit_test(groups_tie_to_the_lower_and_may_be_single),
-        cmocka_unit_test(a_group_sum_may_overflow),
-        cmocka_unit_test(losing_groups_are_out),
-        cmocka_unit_test(finished_tokens_choose_nothing),
-        cmocka_unit_test(equal_weights_drop_the_later_token),
-        cmocka_unit_test(no_tokens_clear_counts),
-        cmocka_unit_test(outputs_round_once),
-        cmocka_unit_test(grouped_gating_of_256_experts),
-    };
-    return cmocka_run_group_tests_name("op_moe_route", tests, NULL, NULL);
+    static const char *const type_names[] = {"f32", "f16", "bf16"}, *const scores[] = {"softmax", "sigmoid",
+                                                                                       "none"};
+    struct CMUnitTest tests[9 + 4];
+    for (uintptr_t i = 0; i < 9; i++)
+        tests[i] = (struct CMUnitTest){test_name("random_%s_%s", scores[i / 3], type_names[i % 3]),
+                                       random_cases, NULL, tell_seed, (void *)i};
+    tests[9] = (struct CMUnitTest)cmocka_unit_test(large_cases);
+    tests[10] = (struct CMUnitTest)cmocka_unit_test(the_random_cases_were_hard);
+    tests[11] = (struct CMUnitTest)cmocka_unit_test(outputs_round_once);
+    tests[12] = (struct CMUnitTest)cmocka_unit_test(grouped_gating_of_256_experts);
+    return cmocka_run_group_tests_name("op_moe_route", tests, open_contexts, close_contexts);
 }

@@ -8,7 +8,7 @@ static bool moves(const struct blocks_case *in, int64_t i)
 }
 
 /* What pair i does to one before it. */
-static struct blocks_fault judge(const struct blocks_case *in, int64_t i)
+static struct blocks_fault validate(const struct blocks_case *in, int64_t i)
 {
     const int64_t s = in->pairs[2 * i], d = in->pairs[2 * i + 1];
     if (s < 0 || s >= in->n_src)
@@ -27,7 +27,7 @@ static struct blocks_fault judge(const struct blocks_case *in, int64_t i)
 struct blocks_fault oracle_kv_blocks(const struct blocks_case *in, unsigned char *dst)
 {
     for (int64_t i = 0; i < in->n; i++) {
-        const struct blocks_fault f = judge(in, i);
+        const struct blocks_fault f = validate(in, i);
         if (f.code != BLOCKS_FINE)
             return f;
     }

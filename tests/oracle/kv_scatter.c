@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-static struct scatter_fault judge(const struct scatter_case *in, int64_t i)
+static struct scatter_fault validate(const struct scatter_case *in, int64_t i)
 {
     const int64_t slot = in->slots[i];
     if (in->skip && slot == -1)
@@ -21,7 +21,7 @@ static struct scatter_fault judge(const struct scatter_case *in, int64_t i)
 struct scatter_fault oracle_kv_scatter(const struct scatter_case *in, unsigned char *cache)
 {
     for (int64_t i = 0; i < in->n; i++) {
-        const struct scatter_fault fault = judge(in, i);
+        const struct scatter_fault fault = validate(in, i);
         if (fault.code != SCATTER_FINE)
             return fault;
     }

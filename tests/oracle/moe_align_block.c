@@ -3,7 +3,7 @@
  */
 #include "oracle/moe_align_block.h"
 
-static sy_fault judge(const struct align_case *in)
+static sy_fault validate(const struct align_case *in)
 {
     for (int64_t i = 0; i < in->tokens * in->slots; i++) {
         const int64_t id = in->ids[i];
@@ -20,7 +20,7 @@ static sy_fault judge(const struct align_case *in)
 
 sy_fault oracle_moe_align_block(const struct align_case *in, struct align_result *out)
 {
-    const sy_fault fault = judge(in);
+    const sy_fault fault = validate(in);
     const int32_t none = (int32_t)(in->tokens * in->slots);
     int64_t n = 0, blocks = 0;
     for (int64_t e = 0; e < in->experts && fault.status == SY_OK; e++) {

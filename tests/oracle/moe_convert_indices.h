@@ -1,6 +1,6 @@
 /*
  * Truth for moe_convert_indices: every element of the output searches the whole input. Only for permutations that are
- * right; what is refused is in the tests.
+ * right; what is rejected is in the tests.
  */
 #ifndef SWITCHYARD_ORACLE_MOE_CONVERT_INDICES_H
 #define SWITCHYARD_ORACLE_MOE_CONVERT_INDICES_H

@@ -10,7 +10,7 @@ static bool is_live(const struct map_case *in, int64_t id)
     return !(in->allow_missing && (id == -1 || id == in->experts));
 }
 
-static sy_fault judge(const struct map_case *in)
+static sy_fault validate(const struct map_case *in)
 {
     for (int64_t t = 0; t < in->tokens; t++)
         for (int64_t j = 0; j < in->slots; j++) {
@@ -28,7 +28,7 @@ static sy_fault judge(const struct map_case *in)
 
 sy_fault oracle_moe_map_from_ids(const struct map_case *in, uint8_t *map, unsigned char *probs)
 {
-    const sy_fault fault = judge(in);
+    const sy_fault fault = validate(in);
     const size_t bytes = in->weight_bytes;
     for (int64_t t = 0; fault.status == SY_OK && t < in->tokens; t++)
         for (int64_t e = 0; e < in->experts; e++) {

@@ -2,7 +2,7 @@
  * The part of Cambricon's runtime API that programs around the MLU dispatch operators use, with the
  * vendor's names and values, over libswitchyard_mluop. There is one device, number 0, and it is this
  * process: device memory is host memory, and every call has ended when it returns. docs/compat/mluop.md
- * tells what differs.
+ * lists the differences.
  */
 #ifndef SWITCHYARD_MLUOP_CNRT_H
 #define SWITCHYARD_MLUOP_CNRT_H
@@ -24,7 +24,7 @@ extern "C" {
 #define CNRT_VERSION (CNRT_MAJOR_VERSION * 10000 + CNRT_MINOR_VERSION * 100 + CNRT_PATCH_VERSION)
 #endif
 
-/* What this library returns, and what programs test for. */
+/* The values that this library returns, and that programs test for. */
 typedef enum {
     cnrtSuccess = 0,
     cnrtErrorNotReady = 1,
@@ -68,8 +68,8 @@ cnrtRet_t cnrtSetDevice(int ordinal);
 cnrtRet_t cnrtGetDeviceCount(unsigned int *count);
 cnrtRet_t cnrtSyncDevice(void);
 
-/* Memory. It is not cleared, and pages that are never touched cost nothing. 0 bytes succeed and give NULL,
-   which may be freed like any other. */
+/* Memory. It is not cleared, and untouched pages use no memory. 0 bytes succeed and give NULL, which may be
+   freed. */
 cnrtRet_t cnrtMalloc(void **ptr, size_t bytes);
 cnrtRet_t cnrtFree(void *ptr);
 cnrtRet_t cnrtHostMalloc(void **ptr, size_t bytes);
@@ -95,7 +95,7 @@ const char *cnrtGetErrorStr(cnrtRet_t err_code);
 cnrtRet_t cnrtGetLastError(void);
 cnrtRet_t cnrtPeekAtLastError(void);
 
-/* In the calling program: says what failed, and ends it. */
+/* In the calling program: prints what failed, and exits. */
 #define CNRT_CHECK(expression) \
     do { \
         const cnrtRet_t cnrt_check_ret = (expression); \

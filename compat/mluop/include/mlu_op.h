@@ -1,7 +1,7 @@
 /*
  * The MLU dispatch operators of Cambricon MLU-OPS 1.11.1, and what a program needs to call them: handles,
- * tensor descriptors, statuses. Names, signatures and values are the vendor's; only const of a parameter
- * itself, which no caller can see, is left out. The results are those of sy_moe_dispatch,
+ * tensor descriptors, statuses. Names, signatures and values are the vendor's; only top-level const of
+ * parameters, which does not affect callers, is left out. The results are those of sy_moe_dispatch,
  * sy_moe_dispatch_grad_data and sy_moe_dispatch_grad_gate, bit for bit. docs/compat/mluop.md has the order
  * of the checks and what differs.
  */
@@ -49,7 +49,7 @@ typedef enum {
     MLUOP_LAYOUT_NHWC = 1,
     MLUOP_LAYOUT_HWCN = 2,
     MLUOP_LAYOUT_NDHWC = 3,
-    MLUOP_LAYOUT_ARRAY = 4, /* the one these operators take */
+    MLUOP_LAYOUT_ARRAY = 4, /* the only one these operators accept */
     MLUOP_LAYOUT_NCDHW = 5,
     MLUOP_LAYOUT_TNC = 6,
     MLUOP_LAYOUT_NTC = 7,
@@ -98,14 +98,14 @@ void mluOpGetLibVersion(int *major, int *minor, int *patch);
 
 /* ---- Tensor descriptors ---------------------------------------------------------------------------- */
 
-/* Type, layout, sizes and strides (in elements) of a tensor; where it lies is told in the call. A fresh one
-   has no dimension, no element, type FLOAT, layout ARRAY and pointer mode DEVICE. It may be set again and
-   again; after a failure it is what it was. Sizes may be negative: the operators judge them. */
+/* Type, layout, sizes and strides (in elements) of a tensor; its address is an argument of the call. A new
+   one has no dimension, no element, type FLOAT, layout ARRAY and pointer mode DEVICE. It may be set any number
+   of times; after a failure it is unchanged. Sizes may be negative: the operators validate them. */
 mluOpStatus_t MLUOP_WIN_API mluOpCreateTensorDescriptor(mluOpTensorDescriptor_t *desc);
 mluOpStatus_t MLUOP_WIN_API mluOpResetTensorDescriptor(mluOpTensorDescriptor_t desc);
 mluOpStatus_t MLUOP_WIN_API mluOpDestroyTensorDescriptor(mluOpTensorDescriptor_t desc);
 
-/* Dense. No dimension is legal in pointer mode HOST alone, and means one element. */
+/* Dense. Zero dimensions are legal only in pointer mode HOST, and mean one element. */
 mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptor(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t layout,
                                                      mluOpDataType_t dtype, int dimNb, const int dimSize[]);
 mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptor_v2(mluOpTensorDescriptor_t desc,
@@ -119,18 +119,18 @@ mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptorEx_v2(mluOpTensorDescriptor_
                                                           mluOpTensorLayout_t layout, mluOpDataType_t dtype,
                                                           int dimNb, const int64_t dimSize[],
                                                           const int64_t dimStride[]);
-/* Sizes alone, dense; type and layout stay. */
+/* Sets the sizes only, dense; type and layout are unchanged. */
 mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptorDim(mluOpTensorDescriptor_t desc, int dimNb,
                                                         const int *dimSize);
 mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptorDim_v2(mluOpTensorDescriptor_t desc, int dimNb,
                                                            const int64_t *dimSize);
-/* Both are kept and have no effect on these operators. */
+/* Both are stored and have no effect on these operators. */
 mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptorOnchipDataType(mluOpTensorDescriptor_t desc,
                                                                    mluOpDataType_t onchip_dtype);
 mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptorPointerMode(mluOpTensorDescriptor_t desc,
                                                                 mluOpPointerMode_t pointer_mode);
 
-/* Whatever is not wanted may be NULL; dimSize needs room for every dimension. */
+/* Any result pointer may be NULL; dimSize needs space for every dimension. */
 mluOpStatus_t MLUOP_WIN_API mluOpGetTensorDescriptor(mluOpTensorDescriptor_t desc,
                                                      mluOpTensorLayout_t *layout, mluOpDataType_t *dtype,
                                                      int *dimNb, int dimSize[]);
@@ -153,8 +153,8 @@ mluOpStatus_t MLUOP_WIN_API mluOpGetTensorDescriptorPointerMode(mluOpTensorDescr
 size_t MLUOP_WIN_API mluOpGetTensorElementNum(mluOpTensorDescriptor_t desc);
 mluOpStatus_t MLUOP_WIN_API mluOpGetSizeOfDataType(mluOpDataType_t data_type, size_t *size);
 
-/* Several at once: group_desc[i] points to the i-th descriptor, and the sizes of all lie one after the
-   other. */
+/* Several at once: group_desc[i] points to the i-th descriptor, and the sizes of all are stored one
+   after the other. */
 mluOpStatus_t MLUOP_WIN_API mluOpCreateGroupTensorDescriptors(mluOpTensorDescriptor_t *group_desc[],
                                                               int desc_num);
 mluOpStatus_t MLUOP_WIN_API mluOpSetGroupTensorDescriptors(mluOpTensorDescriptor_t *group_desc[],
@@ -176,7 +176,7 @@ mluOpStatus_t MLUOP_WIN_API mluOpDestroyGroupTensorDescriptors(mluOpTensorDescri
  * A sample i is valid when 0 <= indices[i] < num_experts and 0 <= locations[i] < capacity, and its slot is
  * then s = indices[i] * capacity + locations[i]. Sizes: gates, indices, locations, grad_gates [samples];
  * input, grad_input [samples, hidden]; dispatch [num_experts * capacity, hidden]. Types: FLOAT, of indices
- * and locations INT32. Tensors are dense. After any status but SUCCESS the outputs are what they were.
+ * and locations INT32. Tensors are dense. After any status but SUCCESS the outputs are unchanged.
  *
  * Forward: dispatch[s] = gates[i] * input[i] for valid samples in order, the last one of a slot wins, other
  * rows keep their bytes. dispatch may be input itself.
@@ -195,7 +195,7 @@ mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchBackwardData(
     int capacity, int hidden, int num_experts, mluOpTensorDescriptor_t grad_input_desc, void *grad_input);
 
 /* grad_gates[i] = the dot product of dispatch[s] and input[i], or +0 for a sample that is not valid. It
-   needs no workspace, and takes one of any size. */
+   needs no workspace, and accepts one of any size. */
 mluOpStatus_t MLUOP_WIN_API mluOpGetMoeDispatchBackwardGateWorkspaceSize(mluOpHandle_t handle,
                                                                          mluOpTensorDescriptor_t input_desc,
                                                                          size_t *workspace_size);

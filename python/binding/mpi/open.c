@@ -1,6 +1,6 @@
 /*
- * The part of the binding that knows MPI: it opens a mesh over a communicator. Loaded when the first such mesh is made,
- * so that everybody else needs no MPI library.
+ * The part of the binding that uses MPI: it opens a mesh over a communicator. Loaded when the first such mesh is made,
+ * so that other programs need no MPI library.
  */
 #include <limits.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 enum { FORTRAN_HANDLE, ROWS, COLS, MAX_INFLIGHT, TIMEOUT_MS, CHECK, CHUNK_BYTES, PACK, NO_SHARED, N_NUMBERS };
 
-static int refuse(const char *message)
+static int reject(const char *message)
 {
     TVMFFIErrorSetRaisedFromCStr("TypeError", message);
     return -1;
@@ -29,7 +29,7 @@ static bool all_numbers(const TVMFFIAny *values, int64_t *numbers)
     return true;
 }
 
-/* Every process goes on to the library, whatever it was given: what does not fit becomes something to refuse. */
+/* Every process must make the collective call: options beyond an int become values that the library rejects. */
 static int as_int(int64_t number)
 {
     return number >= INT_MIN && number <= INT_MAX ? (int)number : -1;
@@ -43,7 +43,7 @@ int __tvm_ffi_open(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *re
     (void)self;
     int64_t number[N_NUMBERS];
     if (n != 1 + N_NUMBERS || values[0].type_index != kTVMFFIOpaquePtr || !all_numbers(values + 1, number))
-        return refuse("want a mesh, a communicator and options");
+        return reject("want a mesh, a communicator and options");
     struct syp_mesh *mesh = values[0].v_ptr;
     const sy_mpi_options options = {.comm = {.max_inflight = as_int(number[MAX_INFLIGHT]),
                                              .timeout_ms = number[TIMEOUT_MS],
@@ -62,7 +62,7 @@ int __tvm_ffi_open(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *re
     return 0;
 }
 
-/* library() -> what the MPI library here says of itself */
+/* library() -> the version text of the MPI library */
 EXPORT int __tvm_ffi_library(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result);
 int __tvm_ffi_library(void *self, const TVMFFIAny *values, int32_t n, TVMFFIAny *result)
 {

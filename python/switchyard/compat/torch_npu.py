@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 import switchyard.torch as ours
-from switchyard.errors import Status, refusal
+from switchyard.errors import Status, rejection
 
 __all__ = [
     "npu_moe_token_permute_with_routing_map",
@@ -35,7 +35,7 @@ def npu_moe_token_permute_with_routing_map(
     num_out_tokens: int | None = None,
     drop_and_pad: bool = False,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Token rows grouped by expert, the weights that go with them, and where each slot's row is: see moe_permute."""
+    """Token rows grouped by expert, their weights, and the row of each slot: see moe_permute."""
     rows = tokens.shape[0] if num_out_tokens is None else num_out_tokens
     made = ours.moe_permute(tokens, routing_map, probs, num_out_tokens=rows, drop_and_pad=drop_and_pad)
     return made.permuted_tokens, made.permuted_probs, made.sorted_indices
@@ -72,7 +72,7 @@ def npu_moe_token_unpermute_with_routing_map(
     routing_map: Tensor | None = None,
     drop_and_pad: bool = False,
 ) -> Tensor:
-    """Rows back at their tokens, weighted and added up: see moe_unpermute."""
+    """Rows returned to their tokens, weighted and added up: see moe_unpermute."""
     return ours.moe_unpermute(
         permuted_tokens, sorted_indices, routing_map, probs, num_tokens=restore_shape[0], drop_and_pad=drop_and_pad
     )
@@ -92,10 +92,12 @@ def npu_top_k_top_p_sample(
     post_sample: str = "qSample",
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The token of each row, and the logits that were left to choose from (empty unless asked for): see sample."""
+    """The token of each row, and the logits after all filters (empty unless requested): see sample."""
     if post_sample != "qSample" or generator is not None:
-        said = f"npu_top_k_top_p_sample: post_sample is {post_sample!r}, generator is {generator}"
-        raise refusal(Status.UNSUPPORTED, f"{said}, want qSample and None: noise is drawn here from a seed, see sample")
+        text = f"npu_top_k_top_p_sample: post_sample is {post_sample!r}, generator is {generator}"
+        raise rejection(
+            Status.UNSUPPORTED, f"{text}, want qSample and None: noise is drawn here from a seed, see sample"
+        )
     made = ours.sample(
         logits,
         top_k,

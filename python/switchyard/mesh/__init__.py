@@ -1,7 +1,7 @@
 """Meshes of devices, and the two operators that exchange tokens between them.
 
 A :class:`LocalMesh` has all its devices in this process, an :class:`MpiMesh` one in each process of a communicator.
-Calls and results are the same, but that a local mesh takes and returns an array for each device.
+Calls and results are the same, except that a local mesh takes and returns an array for each device.
 """
 
 from ._handle import Request, Routing

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from typing_extensions import Self
 
 from .. import _arrays
-from .._sentences import bad, told
+from .._sentences import bad, shown
 from ..errors import Status
 from ._handle import Handle, Request
 from ._reading import Reader
@@ -34,10 +34,10 @@ class Call(Generic[R]):
         self.xp: Any = _arrays.framework(self.input[0])
         self.values: list[Any] = []  # inputs and numbers, in the order of the binding's table
 
-    # ---- What each operator knows by itself ----------------------------------------------------------------------
+    # ---- What each operator implements ---------------------------------------------------------------------------
 
     def make(self, wanted: Collection[str] | None) -> R:
-        """New arrays for the results. May stumble over anything that does not fit."""
+        """New arrays for the results. May raise anything on invalid inputs."""
         raise NotImplementedError
 
     def fields(self, results: R) -> Iterable[tuple[str, Shards]]:
@@ -45,18 +45,18 @@ class Call(Generic[R]):
         raise NotImplementedError
 
     def results(self, made: R, phase: str, new: bool) -> R:
-        """What of them is there at a phase."""
+        """The results that are complete at a phase."""
         raise NotImplementedError
 
     # ---- The call ------------------------------------------------------------------------------------------------
 
     def ready(self, out: R | None, wanted: Collection[str] | None, show: Callable[[R], Any]) -> Self:
-        """Adds the results to the values. `show` makes of tuples what the mesh's user gets."""
+        """Adds the results to the values. `show` converts tuples to what the caller gets."""
         self.new, self.show = out is None, show
         try:
             self.made = self.make(self._names(wanted)) if out is None else self._given(out)
         except Exception:
-            self.handle.query(self.name, self.values)  # the operator has the better sentence
+            self.handle.query(self.name, self.values)  # the operator's own error is the better one
             raise
         for field, arrays in self.fields(self.made):
             self.values += self.reader.tensors(field, arrays, write=True)
@@ -74,7 +74,7 @@ class Call(Generic[R]):
     def _given(self, out: Any) -> R:
         """The arrays of `out`, a tuple of them for each field."""
         if not isinstance(out, self.returns):
-            raise bad(Status.DTYPE, self.name, "out", f"is {told(out)}, want an {self.returns.__name__}")
+            raise bad(Status.DTYPE, self.name, "out", f"is {shown(out)}, want an {self.returns.__name__}")
         fields = {}
         for name, value in out._asdict().items():
             planes = enumerate(value) if name == "plane_tokens" else ()
@@ -90,24 +90,24 @@ class Call(Generic[R]):
         try:
             names = tuple(wanted)
         except TypeError:
-            raise bad(Status.DTYPE, self.name, "want", f"is {told(wanted)}, want names of results") from None
+            raise bad(Status.DTYPE, self.name, "want", f"is {shown(wanted)}, want names of results") from None
         unknown = [name for name in names if not isinstance(name, str) or name not in self.optional]
         if unknown:
             known = ", ".join(self.optional)
-            raise bad(Status.VALUE, self.name, "want", f"has {told(unknown[0])}, which is none of {known}")
+            raise bad(Status.VALUE, self.name, "want", f"has {shown(unknown[0])}, which is none of {known}")
         return names
 
     def makes(self, like: Any) -> Any:
-        """What makes results with the element type of an array, which may be of another library."""
+        """The framework that makes results with the element type of an array, which may be of another library."""
         return self.xp if _arrays.framework(like) is self.xp else _arrays.ByName(self.xp)
 
     def finish(self, arrays: Shards) -> Shards:
-        """Arrays as their library knows them."""
+        """Arrays handed over to their library."""
         return tuple(self.xp.finish(array) for array in arrays) if self.xp.takes_over else arrays
 
     @property
     def nothing(self) -> Shards:
-        """A result that is not there."""
+        """A result that is left out."""
         return (None,) * self.handle.shards
 
 
@@ -116,7 +116,7 @@ def group_size(handle: Handle, axis: int) -> int:
 
 
 def group_of(handle: Handle, axis: int, device: int) -> range:
-    """The devices that exchange with one."""
+    """The devices that exchange with a device."""
     row, col = divmod(device, handle.cols)
     n = handle.rows * handle.cols
     return (range(n), range(col, n, handle.cols), range(row * handle.cols, (row + 1) * handle.cols))[axis]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from .._sentences import bad
 from ..errors import Status
 from ._call import KEEP, Call, Shards, group_size
-from ._dispatch import home_of
+from ._dispatch import own_shape
 from ._handle import Handle, Routing
 from ._results import AllToAllCombine
 
@@ -27,11 +27,11 @@ class Numbers(NamedTuple):
     align: int
     max_tokens: int
     strict_unique: bool
+    routing: Any
     num_links: int
     topology: int
     memory: int
     subdevice_id: int
-    routing: Any
 
 
 class Combine(Call[AllToAllCombine[Shards]]):
@@ -45,25 +45,25 @@ class Combine(Call[AllToAllCombine[Shards]]):
         self.mapping = self.reader.tensor("expert_mapping", expert_mapping)
         self.weights = self.reader.shards("weights", weights)
 
-    def told(self, numbers: Numbers, routing: Routing | None) -> None:
+    def set_numbers(self, numbers: Numbers, routing: Routing | None) -> None:
         self.numbers, self.routing = numbers, routing
         read = self.reader.tensors
         self.values = [*read("input", self.input), *read("expert_metadata", self.metadata), self.mapping]
         self.values += [*read("weights", self.weights), *numbers]
 
-    def home(self, d: int) -> tuple[int, tuple[int, ...]]:
+    def own_tokens(self, d: int) -> tuple[int, tuple[int, ...]]:
         """Slots per token, and a device's own tokens as (B, S) or (N,)."""
         if self.routing is not None:
             if self.routing._routed is None:
                 raise bad(Status.STATE, self.name, "routing", "is empty, want one that a dispatch has filled")
-            return self.routing._routed.slots, self.routing._routed.homes[d]
+            return self.routing._routed.slots, self.routing._routed.own_shapes[d]
         *lead, slots = self.metadata[d].shape
         size = group_size(self.handle, self.numbers.cluster_axis)
         if self.numbers.max_tokens > 0:
             if self.weights[d] is None:
-                said = f"is missing, and max_tokens is {self.numbers.max_tokens}: want it, weights or out"
-                raise bad(Status.NULL, self.name, "routing", f"{said}, which tell how many tokens are at home")
-            return slots, home_of(tuple(self.weights[d].shape))
+                text = f"is missing, and max_tokens is {self.numbers.max_tokens}: want it, weights or out"
+                raise bad(Status.NULL, self.name, "routing", f"{text}, which tell how many tokens are at home")
+            return slots, own_shape(tuple(self.weights[d].shape))
         if len(lead) == 1:
             return slots, (lead[0] // size,)
         b, s = lead[-2:]
@@ -72,14 +72,14 @@ class Combine(Call[AllToAllCombine[Shards]]):
     def make(self, wanted: Collection[str] | None) -> AllToAllCombine[Shards]:
         xp, devices = self.xp, range(self.handle.shards)
         new = xp.zeros if self.numbers.fill == KEEP else xp.empty
-        homes = [self.home(d) for d in devices]
+        own_shapes = [self.own_tokens(d) for d in devices]
         output = []
-        for d, (slots, home) in enumerate(homes):
-            lead = (slots, *home) if not self.numbers.sum else (home[0], 1, home[1]) if len(home) == 2 else home
+        for d, (slots, own) in enumerate(own_shapes):
+            lead = (slots, *own) if not self.numbers.sum else (own[0], 1, own[1]) if len(own) == 2 else own
             output.append(new((*lead, self.input[d].shape[-1]), self.input[d].dtype))
         masks = self.nothing
         if "written" in (wanted if wanted is not None else () if self.numbers.sum else self.optional):
-            masks = tuple(xp.empty((slots, math.prod(home)), xp.bool) for slots, home in homes)
+            masks = tuple(xp.empty((slots, math.prod(own)), xp.bool) for slots, own in own_shapes)
         return AllToAllCombine(tuple(output), masks)
 
     def fields(self, results: AllToAllCombine[Shards]) -> Iterable[tuple[str, Shards]]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._sentences import bad, told
+from .._sentences import bad, shown
 from ..errors import Status
 from ._call import EXPERT, KEEP, PACKED, PADDED, Call, Shards, group_of, group_size, sized
 from ._handle import Handle, Routed, Routing
@@ -30,11 +30,11 @@ class Numbers(NamedTuple):
     max_tokens: int
     strict_unique: bool
     reuse_routing: bool
+    routing: Any
     num_links: int
     topology: int
     memory: int
     subdevice_id: int
-    routing: Any
 
 
 class Dispatch(Call[AllToAllDispatch[Shards]]):
@@ -50,10 +50,10 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
         try:
             planes = tuple(planes)
         except TypeError:
-            raise bad(Status.DTYPE, self.name, "planes", f"is {told(planes)}, want a sequence of arrays") from None
+            raise bad(Status.DTYPE, self.name, "planes", f"is {shown(planes)}, want a sequence of arrays") from None
         self.planes: list[Shards] = [shards(f"planes[{p}]", plane) for p, plane in enumerate(planes)]
 
-    def told(self, numbers: Numbers, routing: Routing | None) -> None:
+    def set_numbers(self, numbers: Numbers, routing: Routing | None) -> None:
         self.numbers, self.routing = numbers, routing
         read = self.reader.tensors
         self.values = [*read("input", self.input), *read("expert_indices", self.indices), self.mapping]
@@ -66,13 +66,13 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
             yield f"{field}[{p}]", planes[p] if p < len(planes) else self.nothing
 
     def learn(self) -> Routed:
-        """What the library will know of the tokens, as far as shapes depend on it."""
-        homes = tuple(home_of(tuple(x.shape)) for x in self.input)
+        """The facts about the tokens that shapes depend on."""
+        own_shapes = tuple(own_shape(tuple(x.shape)) for x in self.input)
         if self.numbers.reuse_routing:
             known = self.routing._routed if self.routing is not None else None
             if known is None:
                 raise bad(Status.STATE, self.name, "routing", "is empty, want one that a dispatch has filled")
-            return known._replace(homes=homes)
+            return known._replace(own_shapes=own_shapes)
         return Routed(
             self.numbers.cluster_axis,
             self.numbers.output_concat_dim or 1,
@@ -80,7 +80,7 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
             self.numbers.max_tokens,
             self.indices[0].shape[-1],
             self._local_experts(),
-            homes,
+            own_shapes,
         )
 
     def _local_experts(self) -> tuple[int, ...]:
@@ -92,28 +92,28 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
 
     def table(self, known: Routed, d: int) -> tuple[int, ...]:
         """The shape of what has a row for each token of a device's group, without its last extent."""
-        size, home = group_size(self.handle, known.axis), known.homes[d]
-        if len(home) == 2:
-            b, s = home
+        size, own = group_size(self.handle, known.axis), known.own_shapes[d]
+        if len(own) == 2:
+            b, s = own
             return (1, b * size, s) if known.dim == 1 else (1, b, s * size)
         if known.max_tokens == 0:
-            return (size * home[0],)
-        if self.handle.collective:  # how many the others have is not known before the call
+            return (size * own[0],)
+        if self.handle.collective:  # the others' numbers of tokens are not known before the call
             return (size * known.max_tokens,)
-        return (sum(known.homes[q][0] for q in group_of(self.handle, known.axis, d)),)
+        return (sum(known.own_shapes[q][0] for q in group_of(self.handle, known.axis, d)),)
 
     def make(self, wanted: Collection[str] | None) -> AllToAllDispatch[Shards]:
         self.known = known = self.learn()
         self.wanted = _everything(known, self.numbers) if wanted is None else wanted
-        # Rows are cut to size by what tells how many there are.
+        # These results give the number of rows, to which the others are cut.
         names = {*self.wanted, *{PACKED: ("rows_from",), EXPERT: ("expert_offsets",)}.get(known.layout, ())}
         xp, devices = self.xp, range(self.handle.shards)
         tables = [self.table(known, d) for d in devices]
         rows = tables
         if known.layout != PADDED:
             rows = [(self.handle.query(self.name, self.values),)] * len(tables)
-        behind = known.max_tokens > 0 and self.handle.collective  # there may be rows that are nobody's
-        clear = behind or self.numbers.fill == KEEP
+        unused_rows = known.max_tokens > 0 and self.handle.collective  # there may be rows of no token
+        clear = unused_rows or self.numbers.fill == KEEP
         size = (group_size(self.handle, known.axis),)
 
         def like(arrays: Shards) -> Shards:
@@ -122,7 +122,7 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
             return tuple(new((*rows[d], arrays[d].shape[-1]), arrays[d].dtype) for d in devices)
 
         def each(name: str, dtype: Any, shapes: Iterable[tuple[int, ...]], make: Any = xp) -> Shards:
-            new = make.zeros if behind else make.empty
+            new = make.zeros if unused_rows else make.empty
             return tuple(new(shape, dtype) for shape in shapes) if name in names else self.nothing
 
         return AllToAllDispatch(
@@ -165,7 +165,7 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
         if phase == "routed":
             return AllToAllDispatch(self.nothing, plane_tokens=(), **fields)
         tokens, planes = self.finish(made.tokens), tuple(self.finish(plane) for plane in made.plane_tokens)
-        if self.known.layout != PADDED:  # there was room for any routing; these rows were sent
+        if self.known.layout != PADDED:  # allocated for any routing; cut to the rows that were sent
             rows = self._sent(made)
             tokens, planes = sized(tokens, rows), tuple(sized(plane, rows) for plane in planes)
             fields["src"] = sized(fields["src"], rows)
@@ -177,7 +177,7 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
         return [int(np.from_dlpack(rows).sum()) for rows in made.rows_from or ()]
 
 
-def home_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+def own_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     """[B,1,S,·] or [B,S,1,·] as (B, S), [N,·] as (N,)."""
     if len(shape) == 4:
         return shape[0], shape[1] * shape[2]
@@ -186,7 +186,7 @@ def home_of(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _everything(known: Routed, numbers: Numbers) -> set[str]:
-    """The results a call has, where nobody says which ones are wanted."""
+    """The results of a call without `want`."""
     names = {"expert_counts", "rows_from", "rows_to", "present" if known.layout == PADDED else "src"}
     if known.layout == EXPERT:
         names.add("expert_offsets")

@@ -1,4 +1,4 @@
-"""What a mesh is made of: the binding's mesh, its requests under way, its routings. One call at a time."""
+"""The parts of a mesh: the binding's mesh, its open requests, its routings. One call at a time."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
 
 from .. import _binding
 from .._sentences import device_named, sentence_of
-from ..errors import Error, Fault, Status, refusal, status_of
+from ..errors import Error, Fault, Status, rejection, status_of
 
 R = TypeVar("R")
 Phase = Literal["routed", "done"]
 PHASES = {"routed": 0, "done": 1}
 
-# Arrays of exchanges that broke, or were left to themselves: another process may still write to them.
+# Arrays of exchanges that failed or were abandoned: another process may still write to them.
 _lost: list[object] = []
 
 
-class Refusal(NamedTuple):
-    """An error to be raised as often as it is asked for."""
+class Rejection(NamedTuple):
+    """An error that may be raised several times."""
 
     status: int
     sentence: str
     fault: Fault
 
     def error(self) -> Error:
-        return refusal(self.status, self.sentence, self.fault)
+        return rejection(self.status, self.sentence, self.fault)
 
 
 class Flight:
-    """An exchange under way, and everything it needs until it is done."""
+    """An open exchange, and everything it needs until it is done."""
 
-    __slots__ = ("ended", "keep", "number", "orphan", "pointer", "refusal")
+    __slots__ = ("ended", "keep", "number", "orphan", "pointer", "rejection")
 
     def __init__(self, pointer: Any, keep: object, number: int) -> None:
         self.pointer = pointer
-        self.number = number  # of the mesh's exchanges, in the order of their starts
+        self.number = number  # counts the mesh's exchanges in the order of their starts
         self.keep = keep
         self.ended = pointer is None
-        self.orphan = False  # its request is gone
-        self.refusal: Refusal | None = None
+        self.orphan = False  # its Request object was deleted
+        self.rejection: Rejection | None = None
 
 
 class Handle:
-    """The binding's mesh. It is freed once, here; whoever needs it holds this object."""
+    """The binding's mesh. It is freed once, here; everything that uses it refers to this object."""
 
     def __init__(self, numbers: list[int], collective: bool, opening: Callable[[Any], int]) -> None:
         self.pointer: Any = None
@@ -56,23 +56,23 @@ class Handle:
         self.shards = 1 if collective else min(max(self.rows * self.cols, 1), 65536)
         self.lock = threading.Lock()
         self.flights: list[Flight] = []
-        self.windows = False  # memory was given away that must outlive the mesh
+        self.windows = False  # arrays exist that must outlive the mesh
         self.started = 0
-        self.dropped: list[Any] = []  # routings that nobody holds any more
-        self._free = _binding.mesh_free  # modules may be gone when this object goes
+        self.dropped: list[Any] = []  # routings to free at the next call
+        self._free = _binding.mesh_free  # modules may be unloaded when this object is deleted
         pointer = _binding.mesh_new(self.shards)
         status = opening(pointer)
         if status:
             sentence = str(_binding.mesh_tell(pointer, "opening"))
             _binding.mesh_free(pointer)
-            raise refusal(status, sentence)
+            raise rejection(status, sentence)
         self.pointer = pointer
-        self.device = int(_binding.mesh_tell(pointer, "device"))  # the first one here
+        self.device = int(_binding.mesh_tell(pointer, "device"))  # the first device of this process
 
     def use(self, name: str) -> Any:
         """The mesh, for a call under the lock."""
         if self.pointer is None:
-            raise refusal(Status.STATE, f"{name}: the mesh is closed, want one that is open")
+            raise rejection(Status.STATE, f"{name}: the mesh is closed, want one that is open")
         while self.dropped:
             _binding.routing_free(self.pointer, self.dropped.pop())
         return self.pointer
@@ -82,7 +82,7 @@ class Handle:
             return _binding.mesh_tell(self.use("mesh"), what)
 
     def query(self, name: str, values: list[Any]) -> int:
-        """Judges inputs and numbers of a call, and answers the most rows it may need."""
+        """Validates inputs and numbers of a call, and returns the most rows it may need."""
         with self.lock:
             pointer = self.use(name)
             status = _QUERY[name](pointer, *values)
@@ -90,21 +90,21 @@ class Handle:
             return int(_binding.mesh_tell(pointer, "rows"))
 
     def _check(self, name: str, status: int) -> None:
-        if status < 0:  # values are read with care, see Reader
-            raise refusal(Status.DTYPE, f"{name}: value {-1 - status} is of no kind the operator takes")
+        if status < 0:  # Reader checks kinds, so this is rare
+            raise rejection(Status.DTYPE, f"{name}: value {-1 - status} is of no kind the operator takes")
         if status:
-            raise self.refusal(status).error()
+            raise self.rejection(status).error()
 
-    def refusal(self, status: int) -> Refusal:
-        """Of the last call; under the lock."""
+    def rejection(self, status: int) -> Rejection:
+        """The error of the last call; under the lock."""
         tell = _binding.mesh_tell
         numbers = [int(tell(self.pointer, f"last.{what}")) for what in ("batch", "position", "value", "limit")]
         fault = Fault(str(tell(self.pointer, "last.code")), str(tell(self.pointer, "last.argument")), *numbers)
-        return Refusal(status, device_named(str(tell(self.pointer, "last.error"))), fault)
+        return Rejection(status, device_named(str(tell(self.pointer, "last.error"))), fault)
 
     def start(self, name: str, values: list[Any], keep: object, blocking: bool) -> Flight:
-        """Begins an exchange. One that is `blocking` also ends here, before another thread has its turn: it takes no
-        room from requests, and where they have taken all of it, it waits for the oldest of them.
+        """Begins an exchange. With `blocking` it also ends here, before another thread's call begins. If `max_inflight`
+        requests are open, it waits for the oldest first.
 
         A start that fails has failed in all processes: only a local mesh raises here.
         """
@@ -128,13 +128,13 @@ class Handle:
             return flight
 
     def _over(self, status: int) -> Flight:
-        """What has ended with the last call; under the lock."""
+        """An exchange that ended with the last call; under the lock."""
         flight = Flight(None, None, self.started)
-        flight.refusal = self.refusal(status) if status else None
+        flight.rejection = self.rejection(status) if status else None
         return flight
 
     def reject(self, name: str, error: Exception) -> Request[Any]:
-        """Takes part in the call that the other processes make and this one cannot: all of them raise the same."""
+        """Rejects a call that the other processes make and this one cannot: all of them raise the same error."""
         if self.pointer is None:
             raise error
         with self.lock:
@@ -142,11 +142,11 @@ class Handle:
             return Request(self, self._over(status), None, error)
 
     def advance(self, flight: Flight, phase: str, wait: bool) -> bool:
-        """Moves a flight on; True when it has come to the phase. Raises what it failed with."""
+        """Advances a flight; True when it has reached the phase. Raises the error if it failed."""
         try:
             number = PHASES[phase]
         except (KeyError, TypeError):
-            raise refusal(Status.VALUE, f"request: phase is {phase!r}, want routed or done") from None
+            raise rejection(Status.VALUE, f"request: phase is {phase!r}, want routed or done") from None
         with self.lock:
             if not flight.ended:
                 pointer = self.use("request")
@@ -156,8 +156,8 @@ class Handle:
                     return False
                 if status or number:
                     self._end(flight)
-        if flight.refusal is not None:
-            raise flight.refusal.error()
+        if flight.rejection is not None:
+            raise flight.rejection.error()
         return True
 
     def _end(self, flight: Flight) -> None:
@@ -166,13 +166,13 @@ class Handle:
         flight.ended = True
         self.flights.remove(flight)
         if status:
-            flight.refusal = self.refusal(status)
+            flight.rejection = self.rejection(status)
         if self.collective and status in (Status.COMM, Status.TIMEOUT):
             _lost.append(flight.keep)
         flight.keep = None
 
     def close(self) -> None:
-        """Waits for what is under way and frees everything. Collective, where the mesh is one of processes."""
+        """Waits for open exchanges and frees everything. Collective over MPI."""
         with self.lock:
             if self.pointer is None:
                 return
@@ -186,16 +186,16 @@ class Handle:
         """The address of memory that the processes of this machine share. Collective."""
         with self.lock:
             address = int(_binding.mesh_alloc(self.use("alloc"), size))
-            self.windows = self.windows or address >= 0  # in all processes: none goes on to free what others keep
+            self.windows = self.windows or address >= 0  # the same in all processes: none frees what another keeps
             return address, self._over(max(0, -1 - address))
 
     def leave(self) -> None:
-        """Forgets the mesh without asking other processes, who may never come: its memory stays with the process."""
+        """Drops the mesh without the other processes, which may never close theirs: its memory is not freed."""
         self.pointer = None
         for flight in self.flights:
             _lost.append(flight.keep)
             flight.ended = True
-            flight.refusal = Refusal(Status.STATE, "request: its mesh was left open and is gone", Fault())
+            flight.rejection = Rejection(Status.STATE, "request: its mesh was left open and is gone", Fault())
         self.flights.clear()
 
     def __del__(self) -> None:
@@ -210,7 +210,7 @@ class Handle:
 
 
 class Routed(NamedTuple):
-    """What Python knows of a routing that a dispatch has filled."""
+    """Facts about a routing that a dispatch has filled."""
 
     axis: int
     dim: int
@@ -218,13 +218,13 @@ class Routed(NamedTuple):
     max_tokens: int
     slots: int
     experts: tuple[int, ...]
-    homes: tuple[tuple[int, ...], ...]
+    own_shapes: tuple[tuple[int, ...], ...]
 
 
 class Routing:
-    """Where the tokens of a dispatch went. Made by a mesh, filled by a dispatch, taken by combines.
+    """Where the tokens of a dispatch went. Made by a mesh, filled by a dispatch, used by combines.
 
-    It may serve many of them, until another dispatch fills it again.
+    Any number of combines may use it until another dispatch fills it again.
     """
 
     __slots__ = ("_by", "_handle", "_pointer", "_routed")
@@ -237,7 +237,7 @@ class Routing:
         with handle.lock:
             made = _binding.routing_new(handle.use("routing"))
             if isinstance(made, int):
-                raise handle.refusal(made).error()
+                raise handle.rejection(made).error()
             self._pointer = made
 
     def _fill(self, number: int, routed: Routed) -> None:
@@ -254,13 +254,13 @@ class Routing:
 
     def __del__(self) -> None:
         if getattr(self, "_pointer", None) is not None:
-            self._handle.dropped.append(self._pointer)  # freed by the next call, whichever thread this one is
+            self._handle.dropped.append(self._pointer)  # freed by the next call: this may be any thread
 
 
 class Request(Generic[R]):
     """An exchange that was started. Its arrays are kept until it is done.
 
-    A request that is dropped goes on by itself; the next start makes room where it needs it.
+    A request that is deleted goes on; a later start frees it.
     """
 
     __slots__ = ("_cause", "_done", "_flight", "_handle", "_results")
@@ -274,14 +274,14 @@ class Request(Generic[R]):
         self._cause = cause  # why this process rejected the call
 
     def test(self, phase: Phase = "done") -> bool:
-        """Whether the exchange has come to a phase. Moves all requests of the mesh on; raises what it failed with."""
+        """Whether the exchange has come to a phase. Advances all requests of the mesh; raises if it failed."""
         return self._advance(phase, False)
 
     def wait(self, phase: Phase = "done") -> R:
-        """Wait until the exchange has come to a phase, and return its results.
+        """Wait until the exchange has reached a phase, and return its results.
 
-        At "routed" the table of choices and the counts are there, and the routing; what is not there yet is None. At
-        "done" everything is.
+        At "routed" the table of choices, the counts and the routing are complete, and other results are None. At
+        "done" all are complete.
         """
         self._advance(phase, True)
         results = self._results  # another thread may wait for the same request
@@ -293,7 +293,7 @@ class Request(Generic[R]):
         return self._done
 
     def close(self) -> None:
-        """Wait until the exchange is done, however it ends."""
+        """Wait until the exchange is done or has failed; raises nothing."""
         with contextlib.suppress(Exception):
             self._advance("done", True)
 

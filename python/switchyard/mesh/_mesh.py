@@ -12,7 +12,7 @@ from typing_extensions import ParamSpec, Self
 
 from .. import _binding
 from .._arrays import Array
-from ..errors import Status, refusal
+from ..errors import Status, rejection
 from ._call import Call
 from ._combine import Combine
 from ._combine import Numbers as CombineNumbers
@@ -38,13 +38,13 @@ Memory = Literal["auto", "dram", "l1", "sharded"]
 def begins(
     prepare: Callable[Concatenate[M, P], Prepared], blocking: bool = True
 ) -> Callable[[Callable[[M], R]], Callable[Concatenate[M, P], R]]:
-    """Makes of a method that reads the arguments of a collective call the one that starts it, or also waits for it. The
-    decorated function has the name, the description and the type of the result.
+    """A decorator for collective calls: `prepare` reads the arguments, the new method starts the call and waits for it
+    if `blocking`. The decorated function gives the name, the docstring and the type of the result.
 
-    Over MPI a process that cannot read its arguments rejects the call for all, and the error comes from the wait, as in
-    the other processes.
+    Over MPI a process that cannot read its arguments rejects the call for all, and the wait raises the error, as in the
+    other processes.
     """
-    name = prepare.__qualname__ = prepare.__name__.removeprefix("_")  # Python has it in its sentences
+    name = prepare.__qualname__ = prepare.__name__.removeprefix("_")  # Python's own messages contain it
 
     def decorate(described: Callable[[M], R]) -> Callable[Concatenate[M, P], R]:
         @functools.wraps(described)
@@ -71,11 +71,11 @@ class Prepared(Protocol):
 
 
 class Mesh(Generic[In, Out]):
-    """What the meshes have in common: rows x cols devices, and the operators that exchange between them.
+    """Base class: rows x cols devices, and the operators that exchange between them.
 
-    Threads that use one mesh take turns: a call that waits for its results ends before that of another thread begins,
-    and needs no room beside open requests, of which it finishes the oldest if there are `max_inflight` of them. Over
-    MPI all processes must make their calls in the same order, so there the program has to order its threads.
+    Several threads may use one mesh: a blocking call ends before the call of another thread begins. If `max_inflight`
+    requests are open, it finishes the oldest first. Over MPI all processes must make their calls in the same order, so
+    there the program has to order its threads.
     """
 
     def __init__(self, handle: Handle) -> None:
@@ -94,25 +94,25 @@ class Mesh(Generic[In, Out]):
         return self._handle.pointer is None
 
     def routing(self) -> Routing:
-        """Make a routing, for a dispatch to fill and combines to take."""
+        """Make a routing, for a dispatch to fill and combines to use."""
         return Routing(self._handle)
 
     def alloc(self, shape: int | tuple[int, ...], dtype: Any) -> Out:
-        """Make a NumPy array for each device here that exchanges can read where it lies, contents unspecified.
+        """Make a NumPy array for each device here, in memory that exchanges read in place; contents unspecified.
 
-        Processes of one machine read each other's rows in such arrays, so inputs that lie in them are not copied
-        first: let experts write their answers there. Collective over MPI, where a mesh that made such arrays keeps
-        their memory until the process ends; on a local mesh they are arrays like any.
+        Processes of one machine read each other's rows in such arrays, so inputs in them are not copied first: let
+        experts write their results there. Collective over MPI, where the memory is kept until the process ends. On a
+        local mesh these are ordinary arrays.
         """
         raise NotImplementedError
 
     def close(self) -> None:
-        """Wait for what is under way and free the mesh. Later calls are refused; closing again does nothing."""
+        """Wait for open requests and free the mesh. Later calls are rejected; closing again does nothing."""
         self._handle.close()
 
     def __enter__(self) -> Self:
         if self.closed:
-            raise refusal(Status.STATE, "mesh: the mesh is closed, want one that is open")
+            raise rejection(Status.STATE, "mesh: the mesh is closed, want one that is open")
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -167,14 +167,14 @@ class Mesh(Generic[In, Out]):
             subdevice_id=read.number("subdevice_id", subdevice_id),
             routing=read.routing(routing),
         )
-        call.told(numbers, routing)
+        call.set_numbers(numbers, routing)
         return call.ready(out, want, self._show)
 
     @begins(_all_to_all_dispatch, blocking=False)
     def start_dispatch(self) -> Request[AllToAllDispatch[Out]]:  # type: ignore[empty-body]
         """Begin :meth:`all_to_all_dispatch` and return at once; arguments are the same.
 
-        Inputs must not change, and results are not there, before the request is done. A start beyond `max_inflight`
+        Inputs must not change, and results are not complete, before the request is done. A start beyond `max_inflight`
         open requests, of all threads together, is an error.
         """
 
@@ -184,26 +184,26 @@ class Mesh(Generic[In, Out]):
 
         A device has N = B*S tokens of H elements with K experts each; a group of G devices (``cluster_axis``) has T =
         G*N tokens. A device gets the rows of those tokens of its group that chose one of its experts: padded, a row
-        for every token, those that nobody sent zero (``fill``); packed, the rows that were sent; expert, a row for
-        each token and expert of the device, by expert. Rows are bytes: no element is looked at.
+        for every token, zero where none was sent (``fill``); packed, the rows that were sent; expert, a row for each
+        token and expert of the device, by expert. Rows are copied as bytes.
 
         Args:
             input: [B, 1, S, H], [B, S, 1, H] or [N, H], any type of whole bytes.
             expert_indices: the same with K; uint16, int32 or int64. All bits set (65535, -1) is no expert.
             expert_mapping: [E, D], [1, 1, E, D] or [D, 1, E, D] uint16: 1 where a device hosts an expert. One array.
             planes: up to three more that travel with each row: scales, weights, ids.
-            cluster_axis: who exchanges: None, all devices; 0, those of a column; 1, those of a row.
+            cluster_axis: the group that exchanges: None, all devices; 0, those of a column; 1, those of a row.
             output_concat_dim: 1 (the default) or 2: the dimension along which tokens of the group are concatenated.
             order: of tokens along dimension 2: "concat", or "flat", as along dimension 1.
-            fill: rows that nobody sends are "zero", or "keep" what they hold.
+            fill: rows that are not sent become "zero", or "keep" their contents.
             layout: "padded", "packed" or "expert".
             align: expert: rows of an expert are padded to a multiple.
             max_tokens: more than 0: devices may have different numbers of tokens, up to this; shapes are [N, H].
-            strict_unique: refuse an expert that a token names twice.
+            strict_unique: reject a token that names an expert twice.
             reuse_routing: `routing` is given; indices and mapping may be left out.
             num_links, topology, memory, subdevice_id: hints; no result depends on them.
-            routing: filled, for combines to take.
-            want: names of the optional results to make; None: all that there are.
+            routing: is filled, for combines to use.
+            want: names of the optional results to make; None: all.
             out: arrays to write to, instead of new ones; None in it leaves an optional result out.
 
         >>> import numpy as np
@@ -261,22 +261,23 @@ class Mesh(Generic[In, Out]):
             subdevice_id=read.number("subdevice_id", subdevice_id),
             routing=read.routing(routing),
         )
-        call.told(numbers, routing)
+        call.set_numbers(numbers, routing)
         return call.ready(out, want, self._show)
 
     @begins(_all_to_all_combine, blocking=False)
     def start_combine(self) -> Request[AllToAllCombine[Out]]:  # type: ignore[empty-body]
-        """Begin :meth:`all_to_all_combine` and return at once; arguments are the same, and :meth:`start_dispatch` has
-        the rules.
+        """Begin :meth:`all_to_all_combine` and return at once; arguments are the same, and the rules are those of
+        :meth:`start_dispatch`.
         """
 
     @begins(_all_to_all_combine)
     def all_to_all_combine(self) -> AllToAllCombine[Out]:  # type: ignore[empty-body]
-        """Bring the rows of the experts home: one row for each slot of a token, or their sum.
+        """Return the rows of the experts to the devices of their tokens: a row for each slot of a token, or their sum.
 
         Slot k of a token gets the row of the device that hosts its expert. With ``local_reduce`` a device has one row
         for each token, the sum over its experts, which goes to the slot of its lowest expert. With ``sum`` the rows of
-        a token are added at home, times ``weights``, in f32 and in the order of slots, and rounded once.
+        a token are multiplied by ``weights`` and added on its device, in f32 and in the order of slots, and rounded
+        once.
 
         Args:
             input: [L, Bt, St, H] or [L, T, H], L the experts of a device; local_reduce [1, ...]; packed and expert
@@ -286,13 +287,13 @@ class Mesh(Generic[In, Out]):
             weights: [B, 1, S, K] or [N, K] float32, float16 or bfloat16, with sum; None: ones.
             local_reduce: `input` holds one row for each token already.
             sum: add the rows of a token.
-            cluster_axis, order, layout, align, max_tokens: as for the dispatch; with `routing` they are known.
+            cluster_axis, order, layout, align, max_tokens: as for the dispatch; not needed with `routing`.
             output_shard_dim: as output_concat_dim of the dispatch.
-            fill: rows that nobody sends are "zero", or "keep" what they hold.
-            strict_unique: refuse an expert that a token names twice.
+            fill: rows that are not sent become "zero", or "keep" their contents.
+            strict_unique: reject a token that names an expert twice.
             num_links, topology, memory, subdevice_id: hints; no result depends on them.
             routing: of the dispatch, in place of metadata and mapping.
-            want: names of the optional results to make; None: all that there are.
+            want: names of the optional results to make; None: all.
             out: arrays to write to, instead of new ones.
 
         >>> import numpy as np
@@ -304,14 +305,14 @@ class Mesh(Generic[In, Out]):
         ...     routing = mesh.routing()
         ...     there = mesh.all_to_all_dispatch(x, chosen, hosts, layout="expert", routing=routing)
         ...     home = mesh.all_to_all_combine(there.tokens, sum=True, routing=routing)
-        >>> home.output[1]                                  # two experts, who gave back what they got
+        >>> home.output[1]                                  # two experts, which returned their rows unchanged
         array([[ 42., -42.],
                [ 44., -44.]], dtype=float32)
         """
 
     @staticmethod
     def _show(results: Any) -> Any:
-        """Results as this kind of mesh gives them: made as tuples, (None, ...) where there is nothing."""
+        """Converts tuples of results, (None, ...) for one left out, to what this kind of mesh returns."""
         raise NotImplementedError
 
 

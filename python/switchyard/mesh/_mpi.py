@@ -13,8 +13,8 @@ import numpy as np
 from .. import _binding
 from .._arrays import Array
 from .._operator import choose
-from .._sentences import bad, sentence_of, told
-from ..errors import Status, refusal, status_of
+from .._sentences import bad, sentence_of, shown
+from ..errors import Status, rejection, status_of
 from ._handle import Handle, Request
 from ._mesh import Mesh, begins
 from ._reading import flag, whole
@@ -31,18 +31,18 @@ class MpiMesh(Mesh[Array, Any]):
     Python cannot read included, is an error in all of them, with the same sentence, and the mesh can be used further.
     Errors of a start come from the waits for its request.
 
-    A mesh that is never closed is left to the end of the process; so is one whose `with` block ends in an exception,
-    since other processes may not come to close it.
+    A mesh that is never closed is kept until the process ends; so is one whose `with` block ends in an exception,
+    since closing needs the other processes.
 
     Args:
         comm: a communicator of mpi4py with rows*cols processes; it is duplicated.
         rows, cols: the mesh.
         max_inflight: requests open at a time; 0: 2.
         timeout_ms: how long a wait may last before it fails and breaks the mesh; 0: 600 s, negative: for ever.
-        check: "full", processes agree on a call before a row moves; "none", a refusal in one leaves others waiting.
+        check: "full": processes agree on a call before rows move; "none": when one process rejects a call, others wait.
         chunk_bytes: longest message; 0: 1 GiB.
-        pack: rows travel packed, not straight from array to array.
-        no_shared: rows travel in messages, even between processes of one machine.
+        pack: rows are packed into a buffer before they are sent, instead of sent from array to array.
+        no_shared: rows are sent in messages, even between processes of one machine.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class MpiMesh(Mesh[Array, Any]):
 
     @property
     def shares_memory(self) -> bool:
-        """Whether rows pass without messages."""
+        """Whether rows are exchanged through shared memory, without messages."""
         return bool(self._handle.tell("shares"))
 
     def _alloc(self, shape: int | tuple[int, ...], dtype: Any) -> Block:
@@ -110,19 +110,19 @@ class MpiMesh(Mesh[Array, Any]):
 
 
 class Block:
-    """An array that is to be made in shared memory."""
+    """Shape and type of an array to make in shared memory."""
 
     def __init__(self, handle: Handle, shape: int | tuple[int, ...], dtype: Any) -> None:
         self.handle = handle
         try:
             self.dtype = np.dtype(dtype)
         except Exception as error:
-            raise bad(Status.DTYPE, "alloc", "dtype", f"is {told(dtype)}, want a type of NumPy") from error
+            raise bad(Status.DTYPE, "alloc", "dtype", f"is {shown(dtype)}, want a type of NumPy") from error
         extents = shape if isinstance(shape, Iterable) else (shape,)
         try:
             self.shape = tuple(operator.index(extent) for extent in extents)
         except Exception as error:
-            raise bad(Status.VALUE, "alloc", "shape", f"is {told(shape)}, want extents of 0 or more") from error
+            raise bad(Status.VALUE, "alloc", "shape", f"is {shown(shape)}, want extents of 0 or more") from error
         self.size = self.dtype.itemsize * math.prod(self.shape)
         if min(self.shape, default=0) < 0 or self.size > MOST:
             raise bad(Status.VALUE, "alloc", "shape", f"is {self.shape}, want extents of 0 or more that fit in memory")
@@ -139,39 +139,39 @@ class Block:
 
 
 def _agree(comm: Any, cause: Exception | None) -> None:
-    """Raises in all processes what one of them has found wrong."""
+    """Raises in all processes what one of them raises."""
     if not comm:  # MPI_COMM_NULL: there are no others
         return
     mine = None if cause is None else (status_of(cause), sentence_of("MpiMesh", comm.rank, cause))
     found = next((wrong for wrong in comm.allgather(mine) if wrong is not None), None)
     if found is not None:
-        raise refusal(*found) from cause
+        raise rejection(*found) from cause
 
 
 def _load(comm: Any) -> Any:
-    """The part of the binding that knows MPI, for communicators it can take."""
+    """The part of the binding that uses MPI; rejects communicators of another MPI library."""
     built = _binding.mpi
     if built is None:
-        said = "MpiMesh: this package was built without MPI, want one built where an MPI library is installed"
-        raise refusal(Status.UNSUPPORTED, said)
+        text = "MpiMesh: this package was built without MPI, want one built where an MPI library is installed"
+        raise rejection(Status.UNSUPPORTED, text)
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # RuntimeError: it finds no MPI library
-        said = f"MpiMesh: mpi4py is not here ({str(error).partition(chr(10))[0]}), want it with {built}"
-        raise refusal(Status.UNSUPPORTED, said) from error
+        text = f"MpiMesh: mpi4py is not here ({str(error).partition(chr(10))[0]}), want it with {built}"
+        raise rejection(Status.UNSUPPORTED, text) from error
     if not isinstance(comm, MPI.Comm):
-        raise bad(Status.DTYPE, "MpiMesh", "comm", f"is {told(comm)}, want a communicator of mpi4py")
+        raise bad(Status.DTYPE, "MpiMesh", "comm", f"is {shown(comm)}, want a communicator of mpi4py")
     vendor, version = MPI.get_vendor()
     theirs = f"{vendor} {'.'.join(map(str, version))}"
     # One process has one MPI library. MPICH and its descendants share their interface, Open MPI has another.
     if (vendor == "Open MPI") != built.startswith("Open MPI"):
-        raise refusal(Status.COMM, f"MpiMesh: mpi4py uses {theirs}, want {built}, as this package does")
+        raise rejection(Status.COMM, f"MpiMesh: mpi4py uses {theirs}, want {built}, as this package does")
     try:
         binding = _binding.mpi_module()
     except (OSError, RuntimeError) as error:
-        said = f"MpiMesh: no {built}: {str(error).partition(chr(10))[0]}"
-        raise refusal(Status.UNSUPPORTED, said) from error
+        text = f"MpiMesh: no {built}: {str(error).partition(chr(10))[0]}"
+        raise rejection(Status.UNSUPPORTED, text) from error
     if str(binding.library()) != MPI.Get_library_version().rstrip("\x00"):
-        said = f"MpiMesh: mpi4py uses {theirs}, and this package another copy, {str(binding.library())[:60]}"
-        raise refusal(Status.COMM, f"{said}: want one MPI library in a process")
+        text = f"MpiMesh: mpi4py uses {theirs}, and this package another copy, {str(binding.library())[:60]}"
+        raise rejection(Status.COMM, f"{text}: want one MPI library in a process")
     return binding

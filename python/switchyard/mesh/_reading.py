@@ -1,4 +1,4 @@
-"""Arguments of a call on a mesh, as the values the binding takes."""
+"""Reads the arguments of a call on a mesh into the values the binding takes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from .. import _arrays, _binding
 from .._ffi import tvm_ffi
 from .._operator import ODD, choose
-from .._sentences import bad, library, told
+from .._sentences import bad, library, shown
 from ..errors import Error, Status
 from ._handle import Handle, Routing
 
@@ -21,7 +21,7 @@ def _writable(array: Any) -> bool:
 
 
 def _quickly(array: Any, write: bool) -> Any:
-    """A tensor over what most arrays are; None for all others."""
+    """A tensor over an array of a common kind; None for other kinds."""
     if type(array) is np.ndarray and (array.flags.writeable or not write):
         with contextlib.suppress(*ODD):
             return tvm_ffi.from_dlpack(array)
@@ -29,7 +29,7 @@ def _quickly(array: Any, write: bool) -> Any:
 
 
 def _shaped(array: Any) -> Any:
-    """The array, or a tensor over one that tells nothing but its DLPack."""
+    """The array, or a tensor over one that has no attributes but DLPack's."""
     if hasattr(array, "__dlpack__") and not hasattr(array, "shape"):
         with contextlib.suppress(Exception):
             return tvm_ffi.from_dlpack(array)
@@ -37,7 +37,7 @@ def _shaped(array: Any) -> Any:
 
 
 def _lost(array: Any) -> str:
-    """What an array carries and an exchange would lose; "" if nothing."""
+    """Why an array is rejected: a gradient, mask or lazy sign that the exchange would drop; "" if none."""
     if isinstance(array, np.ma.MaskedArray):
         return "is a masked array, whose mask would be lost, want a plain array, such as its filled()"
     if not isinstance(_arrays.framework(array), _arrays.Torch):
@@ -52,31 +52,31 @@ def whole(name: str, field: str, value: Any) -> int:
     cause = None
     try:
         number = operator.index(value)
-    except Exception as error:  # what a class of the caller raises, too
+    except Exception as error:  # also for anything that a caller's class raises
         number, cause = 1 << 31, error
     if -(1 << 31) < number < 1 << 31:
         return number
-    raise bad(Status.VALUE, name, field, f"is {told(value)}, want an integer of 32 bits") from cause
+    raise bad(Status.VALUE, name, field, f"is {shown(value)}, want an integer of 32 bits") from cause
 
 
 def flag(name: str, field: str, value: Any) -> bool:
     try:
         return bool(value)
-    except Exception as error:  # an array of several elements, or what a class of the caller raises
-        raise bad(Status.VALUE, name, field, f"is {told(value)}, want True or False") from error
+    except Exception as error:  # an array of several elements, or anything that a caller's class raises
+        raise bad(Status.VALUE, name, field, f"is {shown(value)}, want True or False") from error
 
 
 class Reader:
-    """Reads the arguments of one call. What is wrong raises at once; in one process of several, :meth:`Handle.reject`
-    takes it from there.
+    """Reads the arguments of one call. An invalid one raises at once; over MPI :meth:`Handle.reject` then rejects the
+    call in all processes.
     """
 
     def __init__(self, handle: Handle, name: str) -> None:
         self.handle, self.name = handle, name
         self.keep: list[Any] = []  # everything that must live until the call is done
 
-    def bad(self, status: Status, field: str, said: str) -> Error:
-        return bad(status, self.name, field, said)
+    def bad(self, status: Status, field: str, text: str) -> Error:
+        return bad(status, self.name, field, text)
 
     def shards(self, field: str, value: Any) -> tuple[Any, ...]:
         """The arrays of a field, one for each device of this process."""
@@ -88,7 +88,7 @@ class Reader:
         if not isinstance(value, (list, tuple)):
             shape = getattr(value, "shape", None)
             if not shape:
-                raise self.bad(Status.DTYPE, field, f"is {told(value)}, want an array for each device")
+                raise self.bad(Status.DTYPE, field, f"is {shown(value)}, want an array for each device")
             value = tuple(value[d] for d in range(n)) if shape[0] == n else range(shape[0])
         if len(value) != n:
             raise self.bad(Status.SHAPE, field, f"has {len(value)} arrays, want {n}, one for each device")
@@ -118,24 +118,24 @@ class Reader:
         return read
 
     def _tensor(self, what: str, array: Any, write: bool) -> Any:
-        """The same for arrays that are not as most are."""
+        """The same for other kinds of arrays."""
         if isinstance(array, tvm_ffi.Tensor):
             return array
         if write and not _writable(array):
-            said = f"is a read-only {library(array)} array, want one that can be written to"
-            raise self.bad(Status.VALUE, what, said)
+            text = f"is a read-only {library(array)} array, want one that can be written to"
+            raise self.bad(Status.VALUE, what, text)
         why = _lost(array)
         if why:
             raise self.bad(Status.VALUE, what, why)
         if not hasattr(array, "__dlpack__"):
-            raise self.bad(Status.DTYPE, what, f"is {told(array)}, want an array")
+            raise self.bad(Status.DTYPE, what, f"is {shown(array)}, want an array")
         try:
             return tvm_ffi.from_dlpack(array)
         except Exception as error:
             return self._view(what, array, error)
 
     def _view(self, what: str, array: Any, error: Exception) -> Any:
-        """NumPy's arrays that do not pass DLPack's door."""
+        """NumPy arrays that DLPack does not export."""
         try:
             if isinstance(array, np.ndarray):
                 return _arrays.view(array)
@@ -162,13 +162,13 @@ class Reader:
         with contextlib.suppress(Exception):
             if value in (0, 1):
                 return int(value) + 1
-        raise self.bad(Status.VALUE, "cluster_axis", f"is {told(value)}, want None, 0 or 1")
+        raise self.bad(Status.VALUE, "cluster_axis", f"is {shown(value)}, want None, 0 or 1")
 
     def routing(self, value: Routing | None) -> Any:
         if value is None:
             return None
         if not isinstance(value, Routing):
-            raise self.bad(Status.DTYPE, "routing", f"is {told(value)}, want one of this mesh")
+            raise self.bad(Status.DTYPE, "routing", f"is {shown(value)}, want one of this mesh")
         if value._handle.pointer is None and value._handle is not self.handle:
             raise self.bad(Status.STATE, "routing", "is of a mesh that is closed, want one of this mesh")
         self.keep.append(value)

@@ -1,4 +1,4 @@
-"""What the two operators of a mesh return."""
+"""Results of the two operators of a mesh."""
 
 from __future__ import annotations
 

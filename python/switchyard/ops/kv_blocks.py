@@ -19,10 +19,10 @@ def kv_blocks(
     *,
     block_size: int = 0,
 ) -> None:
-    """Copy whole blocks of a paged KV cache, within it or from one to another, which is changed where it lies.
+    """Copy whole blocks of a paged KV cache in place, within it or from one to another.
 
-    For every pair (s, d) block d of ``cache`` becomes what block s is, or block d of ``dst`` what block s of ``src``
-    is. No block is written twice, and within one cache none is both read and written. Tuples or lists of caches are
+    For every pair (s, d) block s of ``cache`` is copied to block d, or block s of ``src`` to block d of ``dst``. No
+    block may be written twice, and within one cache none may be both read and written. Tuples or lists of caches are
     copied by the same pairs at once.
 
     Args:

@@ -1,4 +1,4 @@
-"""Rows of selected tokens out of a paged KV cache."""
+"""Gather rows of selected tokens from a paged KV cache."""
 
 from __future__ import annotations
 
@@ -83,32 +83,32 @@ def kv_gather(
     dtype: Any = None,
     out: Any = None,
 ) -> Any:
-    """Copy the cache rows of selected tokens, in the order asked.
+    """Copy the cache rows of selected tokens, in the order of ``indices``.
 
-    The cache is a pool of blocks of ``block_size`` rows; the block table of a sequence says which block holds each run
-    of so many tokens. Row ``[..., j]`` of the result is the row of token ``indices[..., j]``. Every index is judged
+    The cache is a pool of blocks of ``block_size`` rows; the block table of a sequence gives the block of each run of
+    that many tokens. Row ``[..., j]`` of the result is the row of token ``indices[..., j]``. Every index is validated
     before the first row is copied.
 
     A tuple or list of caches is looked up with the same indices at once: keys and values, latent and rope parts,
     several layers. The result is then a tuple of arrays, and ``format``, ``scale`` and ``out`` may be tuples as well;
-    one format or scale alone is that of every cache.
+    a single format or scale applies to every cache.
 
     Args:
         cache: [rows, D], [blocks, S, D...] or, with layout "hnd", [blocks, H, S, D...], any type; or several.
         indices: [..., k] int32 or int64: tokens of a sequence, in any order.
         block_table: [R, n] or [n] int32 or int64: the block of each run of S tokens.
         req_id: [B] row of block_table of each row of indices; without it 0, 1, 2, ...
-        counts: [B] how many indices of each row count; the others are padding.
+        counts: [B] the number of valid indices of each row; the rest is padding.
         seq_lens: [B] tokens of each sequence; without it as many as its row of the table can hold.
         page_indices: [N] lists of blocks, in place of block_table.
         indptr: [R+1] with page_indices: where each list begins, and the end.
         last_page_len: [R] with page_indices: tokens of each list's last block.
         scale: float32 [G], [rows, G] or [blocks, S, G], with the formats "e4m3", "e5m2" and "int8".
         block_size: rows of a block, S.
-        pad: "error" refuses an index of -1; "zero" makes a zero row of it; "skip" leaves the row as it is in ``out``
-            (zero, without ``out``). Rows past counts are zero, or with "skip" left as they are.
+        pad: "error" rejects an index of -1; "zero" writes a zero row for it; "skip" leaves the row of ``out`` unchanged
+            (zero, without ``out``). Rows past counts are zero, or with "skip" unchanged.
         layout: "nhd", heads of a token side by side, or "hnd", tokens of a head side by side.
-        format: how the rows of a quantised cache are packed; they come out as numbers.
+        format: how the rows of a quantised cache are packed; the result has them unpacked.
         dtype: with a format: "bfloat16" (the default, where the library of the cache has it), "float16" or "float32".
         out: an array to write to, instead of a new one.
 
@@ -127,7 +127,7 @@ def kv_gather(
     ([[40, 41, 42], [10, 11, 12]], [[43], [13]])
     """
     found_by = (indices, block_table, req_id, counts, seq_lens, page_indices, indptr, last_page_len)
-    if dtype is None and not isinstance(cache, (tuple, list)):  # the common case of a decode loop, without a detour
+    if dtype is None and not isinstance(cache, (tuple, list)):  # the common case of a decode loop, on the fast path
         given = (cache, *found_by, scale, block_size, pad, layout, format)
         return operator(given, None if out is None else (out,), None)[0]
     return _caches.gather(operator, cache, found_by, scale, (block_size, pad, layout), format, out, (dtype,))

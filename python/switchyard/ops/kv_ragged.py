@@ -1,4 +1,4 @@
-"""A run of tokens of each sequence out of a paged KV cache."""
+"""Gather a run of tokens of each sequence from a paged KV cache."""
 
 from __future__ import annotations
 
@@ -105,10 +105,10 @@ def kv_ragged(
         seq_lens: [B] tokens of each run's sequence; without it as many as its row of the table can hold.
         block_size: rows of a block, S.
         layout: "nhd", heads of a token side by side, or "hnd", tokens of a head side by side.
-        format: how the rows of a quantised cache are packed; they come out as numbers.
+        format: how the rows of a quantised cache are packed; the result has them unpacked.
         rows: rows of the result; without it as many as cu_lens ends with. Rows past its end are zero.
         dtype: with a format: "bfloat16" (the default, where the library of the cache has it), "float16" or "float32".
-        out: an array to write to, instead of a new one; rows past the end of cu_lens stay as they are.
+        out: an array to write to, instead of a new one; rows past the end of cu_lens are unchanged.
 
     Returns:
         [N, *row]: the rows of all sequences, one after the other; a tuple of them for several caches.
@@ -128,7 +128,7 @@ def kv_ragged(
 
 
 def read_end(cu_lens: Any) -> int | None:
-    """The last of the lengths, read by the binding, which takes less time than some libraries; None if it cannot."""
+    """The last of the lengths, read by the binding, which is faster than some libraries; None if it cannot read it."""
     try:
         end = last_integer(cu_lens)
     except ODD:
@@ -137,7 +137,7 @@ def read_end(cu_lens: Any) -> int | None:
 
 
 def _end(cu_lens: Any) -> int:
-    """The last of the lengths. What is wrong with them is the operator's to say: it is shown no rows then."""
+    """The last of the lengths; 0 for invalid ones, which the operator then rejects."""
     try:
         if type(cu_lens) is not np.ndarray and (end := read_end(cu_lens)) is not None:
             return end

@@ -1,4 +1,4 @@
-"""Rows into a paged KV cache, by slot."""
+"""Write rows into a paged KV cache, by slot."""
 
 from __future__ import annotations
 
@@ -60,26 +60,26 @@ def kv_scatter(
     format: Any = None,
     block_size: int = 0,
 ) -> None:
-    """Write rows into a paged KV cache by slot; the cache is changed where it lies.
+    """Write rows into a paged KV cache by slot, in place.
 
-    Row i of ``src`` becomes row ``slots[i]`` of the cache; rows that no slot names stay as they are. Every slot is
-    judged before the first row is written. Arrays that cannot be written to, those of JAX among them, are refused.
+    Row i of ``src`` becomes row ``slots[i]`` of the cache; other rows are unchanged. Every slot is validated before the
+    first row is written. Read-only arrays, including those of JAX, are rejected.
 
     A tuple or list of caches, with as many sources, is written by the same slots at once; ``format`` and ``scale`` may
-    be tuples as well, and one alone is that of every cache.
+    be tuples as well, and a single one applies to every cache.
 
     Args:
         cache: [rows, D], [blocks, S, D...] or, with layout "hnd", [blocks, H, S, D...], any type; or several. Changed.
         src: [..., D...], the dimensions of slots and then a cache row; type of cache, or with a format bfloat16,
             float16 or float32.
-        slots: [...] int32 or int64, as :func:`kv_slots` gives them.
-        scale: float32 [G], which is taken as given, or [rows, G] or [blocks, S, G], which is written too; with the
+        slots: [...] int32 or int64, as :func:`kv_slots` returns them.
+        scale: float32 [G], which is read, or [rows, G] or [blocks, S, G], which is written too; with the
             formats "e4m3", "e5m2" and "int8".
-        pad: "error" refuses a slot of -1; "skip" drops its row.
-        check_unique: refuse a slot that is named twice; else that row holds either source.
+        pad: "error" rejects a slot of -1; "skip" drops its row.
+        check_unique: reject a slot that occurs twice; without it that row holds one of the sources.
         layout: "nhd", heads of a token side by side, or "hnd", tokens of a head side by side.
         format: how the rows of a quantised cache are packed.
-        block_size: rows of a block, where the cache does not tell: with the formats "ds4_fp8" and "indexer_fp8".
+        block_size: rows of a block; required by the formats "ds4_fp8" and "indexer_fp8".
 
     Returns:
         None: the cache is changed in place.

@@ -1,4 +1,4 @@
-"""The row of a paged KV cache that every new token gets."""
+"""The row of every new token in a paged KV cache."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def kv_slots(
     pad: Pad = "error",
     out: Any = None,
 ) -> A:
-    """Tell which row of a paged KV cache every token of a flat batch gets.
+    """Look up the row of every token of a flat batch in a paged KV cache.
 
-    Token i is number ``position[i]`` of sequence ``batch[i]``, whose block table says which block holds it. The slots
-    are what :func:`kv_scatter` takes.
+    Token i is number ``position[i]`` of sequence ``batch[i]``, whose block table gives its block. :func:`kv_scatter`
+    takes the slots.
 
     Args:
         position: [...] int32 or int64: number of each token in its sequence.
-        batch: [...] row of block_table of each token; may be missing where there is only one.
+        batch: [...] row of block_table of each token; may be omitted if there is only one.
         block_table: [R, n] or [n] int32 or int64: the block of each run of S tokens.
         page_indices: [N] lists of blocks, in place of block_table.
         indptr: [R+1] with page_indices: where each list begins, and the end.
         last_page_len: [R] with page_indices: tokens of each list's last block.
         block_size: rows of a block, S.
-        num_rows: rows of the cache, if known; then slots past it are refused.
-        pad: "error" refuses a position of -1; "zero" and "skip" give it the slot -1.
+        num_rows: rows of the cache, if known; then slots past it are rejected.
+        pad: "error" rejects a position of -1; "zero" and "skip" give it the slot -1.
         out: an array to write to, instead of a new one.
 
     Returns:

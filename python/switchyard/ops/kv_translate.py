@@ -1,4 +1,4 @@
-"""Rows of a paged KV cache that selected tokens have."""
+"""The rows of selected tokens in a paged KV cache."""
 
 from __future__ import annotations
 
@@ -42,25 +42,25 @@ def kv_translate(
     interleave: int = 0,
     out: KvTranslate[Any] | None = None,
 ) -> KvTranslate[A]:
-    """Tell which rows of a paged KV cache selected tokens have, without copying them.
+    """Look up the rows of selected tokens in a paged KV cache, without copying them.
 
-    It is the look-up of :func:`kv_gather` alone, for kernels that read pages in place.
+    This is the look-up step of :func:`kv_gather`, for kernels that read pages in place.
 
     Args:
         indices: [..., k] int32 or int64: tokens of a sequence, in any order.
         block_table: [R, n] or [n] int32 or int64: the block of each run of S tokens.
         req_id: [B] row of block_table of each row of indices; without it 0, 1, 2, ...
-        counts: [B] how many indices of each row count; the others are padding.
+        counts: [B] the number of valid indices of each row; the rest is padding.
         seq_lens: [B] tokens of each sequence; without it as many as its row of the table can hold.
         page_indices: [N] lists of blocks, in place of block_table.
         indptr: [R+1] with page_indices: where each list begins, and the end.
         last_page_len: [R] with page_indices: tokens of each list's last block.
         block_size: rows of a block, S.
-        num_rows: rows of the cache, if known; then slots past it are refused.
-        pad: "error" refuses an index of -1; "zero" and "skip" give it the slot -1.
-        world: ranks to which the tokens are dealt out, if more than 1; then the table is that of ``rank``, and tokens
-            of other ranks have the slot -1.
-        rank: with world: the rank whose slots are asked for.
+        num_rows: rows of the cache, if known; then slots past it are rejected.
+        pad: "error" rejects an index of -1; "zero" and "skip" give it the slot -1.
+        world: ranks over which the tokens are distributed, if more than 1; then the table is that of ``rank``, and
+            tokens of other ranks have the slot -1.
+        rank: with world: the rank whose slots are returned.
         interleave: with world: consecutive tokens of a rank; 0 is 1.
         out: arrays to write to, instead of new ones; None in it leaves ``valid`` out.
 

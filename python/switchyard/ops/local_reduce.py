@@ -1,4 +1,4 @@
-"""What the experts of one device made of each token, added up."""
+"""The sum of each token's rows over the experts of one device."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def local_reduce(
     group_size: int = 0,
     out: Any = None,
 ) -> A:
-    """Add up what the experts of one device made of each token, before it goes home.
+    """Add up each token's rows of the experts of one device, before they are sent back.
 
     Each token gets the sum of the rows of those of its experts that the device hosts, each times its weight: the input
     of an all-to-all combine with local_reduce.
@@ -53,11 +53,11 @@ def local_reduce(
         expert_metadata: [T, K] or [1, Bt, St, K] uint16, int32 or int64: the experts of each token.
         expert_mapping: [E, D], [1, 1, E, D] or [D, 1, E, D] uint16: 1 where device d hosts expert e.
         weights: as expert_metadata, float32, float16 or bfloat16; without them every weight is 1.
-        device: whose rows these are.
-        fill: whether rows of tokens that choose none of the experts become "zero", or "keep" what they hold in ``out``
-            (zero, without ``out``).
-        layout: "padded", a row for every token; or "expert", where the result has a row for each token that came here,
-            then rows that are not written (zero, without ``out``).
+        device: the device of these rows.
+        fill: rows of tokens that choose none of the experts become "zero", or "keep" their contents in ``out`` (zero,
+            without ``out``).
+        layout: "padded", a row for every token; or "expert", where the result has a row for each token that was
+            received, then rows that are not written (zero, without ``out``).
         align: with "expert": each expert's rows are padded to a multiple of this.
         output_concat_dim: with "expert": as in the dispatch, 1 or 2.
         order: with "expert": as in the dispatch.

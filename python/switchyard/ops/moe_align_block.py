@@ -11,7 +11,7 @@ from .._operator import Operator
 
 
 class MoeAlignBlock(NamedTuple, Generic[A]):
-    """Results of :func:`moe_align_block`, which are as long as any ids can need: P places."""
+    """Results of :func:`moe_align_block`; P is the largest number of places that any ids need."""
 
     sorted_slots: A
     """[P] int32: the slots of each expert, padded with T*K to whole blocks, and with T*K to the end."""
@@ -44,15 +44,15 @@ def moe_align_block(
 ) -> MoeAlignBlock[A]:
     """List the slots of every expert, padded to whole blocks, for a matrix product whose blocks have one expert each.
 
-    Slot ``t*K + j`` is slot j of token t; ``T*K`` is no slot, and stands for padding. Experts follow each other
-    ascending, and inside an expert slots do. The rows themselves stay where they are.
+    Slot ``t*K + j`` is slot j of token t; ``T*K`` marks padding. Experts are in ascending order, and slots inside an
+    expert too. The rows themselves are not moved.
 
     Args:
         ids: [T, K] int32 or int64, each 0 or more and below ``num_experts``; in any order, repeated or not.
-        expert_map: [E] int32: what block_experts tells for each expert; -1 for one that lives elsewhere.
+        expert_map: [E] int32: the number that block_experts holds for each expert; -1 for one of another rank.
         num_experts: E.
         block_size: slots per block, 1 or more.
-        allow_missing: ids of -1 and E stand for no expert and get no place.
+        allow_missing: ids of -1 and E mean no expert and get no place.
         skip_unmapped: experts whose expert_map is -1 get no blocks.
         out: arrays to write to, instead of new ones; there sorted_slots and block_experts may be longer, and the counts
             and offsets None.

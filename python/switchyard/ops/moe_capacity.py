@@ -1,4 +1,4 @@
-"""How many slots each expert should have."""
+"""The number of slots of each expert."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def moe_capacity(
     factor: float = 0.0,
     alignment: int = 1,
 ) -> int:
-    """Tell how many slots each expert should have: the ``capacity`` of :func:`moe_dispatch`.
+    """Compute the number of slots of each expert: the ``capacity`` of :func:`moe_dispatch`.
 
     With P the samples per expert, rounded up, and M the largest of the counts: a positive factor gives
     ``k * trunc(factor * P)``, 0 gives M, so that nothing is dropped, and a negative one the smaller of M and

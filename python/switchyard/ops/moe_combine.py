@@ -1,4 +1,4 @@
-"""Rows back from expert slots."""
+"""Sum rows from expert slots."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def moe_combine(
 ) -> A:
     """Give each sample the sum of its choices' rows, each times its gate.
 
-    The way back from :func:`moe_dispatch`, with the same indices and locations, for one choice per sample or several. A
+    The inverse of :func:`moe_dispatch`, with the same indices and locations, for one choice per sample or several. A
     choice whose expert or slot does not exist adds nothing. Sums are float32, choice by choice, and rounded once to the
-    type of the rows. With the gradient of the dispatch buffer for ``expert_out`` this is the gradient of the rows that
-    were dispatched; ``moe_dispatch_grad_data`` is another name for it.
+    type of the rows. With the gradient of the dispatch buffer as ``expert_out`` the result is the gradient of the rows
+    that were dispatched; ``moe_dispatch_grad_data`` is another name for it.
 
     Args:
         indices: [k, S] or [S] int32: the expert of each choice.

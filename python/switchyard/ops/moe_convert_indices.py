@@ -1,4 +1,4 @@
-"""A permutation in the form another library wants."""
+"""A permutation in the form of another library."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def moe_convert_indices(
     k: int = 0,
     out: A | None = None,
 ) -> A:
-    """Write the permutation of :func:`moe_permute` in the form another library wants.
+    """Convert the permutation of :func:`moe_permute` to the form of another library.
 
     ``"slot"``: [T*K], the row of slot j of token t at ``t*K + j``, as moe_permute makes it packed. ``"row"``: [M], the
     token of each row, as moe_permute makes it with ``drop_and_pad``, and Megatron-LM always. ``"te"``: [T, 2E+1], the
-    rows of each token in descending order, from column E on their experts, in the last column how many, as Transformer
-    Engine's row_id_map. -1 is nothing.
+    rows of each token in descending order, from column E on their experts, in the last column their number, as
+    Transformer Engine's row_id_map. -1 marks an empty place.
 
     Args:
         sorted_indices: int32, in the form ``from_``.
-        expert_offsets: [E+1] int64, as moe_permute makes them; needed for ``to="te"``, else not looked at.
-        from_: the form that is read (``from`` in C, a word of Python's own).
+        expert_offsets: [E+1] int64, as moe_permute makes them; needed for ``to="te"``, else ignored.
+        from_: the form that is read (``from`` in C, which is a keyword in Python).
         to: the form that is written, another one.
         num_tokens: T.
-        num_rows: M; 0: the length of ``sorted_indices``, which a ``"te"`` map does not tell.
+        num_rows: M; 0: the length of ``sorted_indices``; must be given with ``from_="te"``.
         k: K of a ``"slot"`` form that is written; 0: M // T.
         out: an array to write to, instead of a new one.
 

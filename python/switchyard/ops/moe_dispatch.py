@@ -1,4 +1,4 @@
-"""Token rows into expert slots of fixed capacity."""
+"""Write token rows into expert slots of fixed capacity."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def moe_dispatch(
     """Write each sample's row, times its gate, into the slot the router chose for it.
 
     Slot ``locations[i]`` of expert ``indices[i]`` is row ``indices[i] * capacity + locations[i]``. A sample whose
-    expert or slot does not exist is skipped; of several samples on one slot the last wins. Rows nobody writes are zero
-    in a new array and keep their values in ``out``. :func:`moe_locations` makes the locations.
+    expert or slot does not exist is skipped; of several samples on one slot the last wins. Rows that are not
+    written are zero in a new array and keep their values in ``out``. :func:`moe_locations` makes the locations.
 
     Args:
         indices: [S] int32: the expert of each sample.
@@ -33,9 +33,9 @@ def moe_dispatch(
         gates: [S] float32, or the type of ``input``; without them every gate is 1.
         num_experts: E.
         capacity: C, slots per expert.
-        zero_unwritten: rows of ``out`` that nobody writes become zero.
-        unique_slots: a promise that no two samples share a slot, which saves a table. Where it is broken, the disputed
-            rows are unspecified.
+        zero_unwritten: rows of ``out`` that are not written become zero.
+        unique_slots: a promise that no two samples share a slot, which saves a table. If two do, their row is
+            unspecified.
         out: [E*C, H], an array to write to, instead of a new one; ``input`` itself is possible.
 
     Returns:

@@ -31,12 +31,12 @@ def moe_ids_from_map(
 ) -> MoeIdsFromMap[A]:
     """List the experts of every token of a routing map, ascending, and the weights that go with them.
 
-    These are the slots of packed :func:`moe_permute`. A token with more than ``k`` experts is refused. Weights are
+    These are the slots of packed :func:`moe_permute`. A token with more than ``k`` experts is rejected. Weights are
     copied byte for byte. The other way is :func:`moe_map_from_ids`.
 
     Args:
         routing_map: [T, E] bool, int8 or uint8; not 0 where a token goes to an expert.
-        probs: [T, E] float32, float16 or bfloat16; not looked at off the map.
+        probs: [T, E] float32, float16 or bfloat16; ignored off the map.
         k: slots per token.
         out: arrays to write to, instead of new ones; there ids may also be int64.
 

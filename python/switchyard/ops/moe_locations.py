@@ -32,8 +32,8 @@ def moe_locations(
     """Give every choice of every sample its slot inside the expert it names.
 
     Choices are visited one after the other, all samples of choice 0 first, samples in order, or by descending
-    importance where that is given. No two choices get the same slot: :func:`moe_dispatch` may be promised
-    ``unique_slots``.
+    importance where that is given. No two choices get the same slot, so :func:`moe_dispatch` may be
+    called with ``unique_slots``.
 
     Args:
         indices: [k, S] or [S] int32: the expert of each choice.

@@ -30,7 +30,7 @@ def moe_map_from_ids(
     allow_missing: bool = False,
     out: MoeMapFromIds[Any] | None = None,
 ) -> MoeMapFromIds[A]:
-    """Turn the experts a router names into the map and probs that :func:`moe_permute` takes.
+    """Convert the expert ids of a router to the map and probs that :func:`moe_permute` takes.
 
     No expert may occur twice in a row. Weights are copied byte for byte. The other way is :func:`moe_ids_from_map`.
 
@@ -38,7 +38,7 @@ def moe_map_from_ids(
         ids: [T, K] int32 or int64, each 0 or more and below ``num_experts``, in any order.
         weights: [T, K] float32, float16 or bfloat16.
         num_experts: E, the columns of the map.
-        allow_missing: ids of -1 and E stand for no expert and may repeat.
+        allow_missing: ids of -1 and E mean no expert and may repeat.
         out: arrays to write to, instead of new ones; there the map may also be int8 or uint8.
 
     Returns:

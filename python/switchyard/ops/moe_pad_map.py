@@ -1,4 +1,4 @@
-"""A routing map in which every expert has a multiple of some number of tokens."""
+"""A routing map in which the number of tokens of every expert is a multiple of `alignment`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ operator = Operator("moe_pad_map", MoePadMap)
 
 
 def moe_pad_map(routing_map: A, *, alignment: int, out: MoePadMap[Any] | None = None) -> MoePadMap[A]:
-    """Route further tokens to each expert until it has a multiple of ``alignment``, the lowest it lacks first.
+    """Route further tokens to each expert until its count is a multiple of ``alignment``, lowest tokens first.
 
-    An expert without tokens stays without. Added tokens weigh nothing where probs are zero off the map, as
-    :func:`moe_route` makes them. An expert that lacks more tokens than there are is refused.
+    An expert without tokens gets none. Added tokens have the weight 0 if probs are zero off the map, as
+    :func:`moe_route` makes them. A call is rejected if an expert needs more tokens than there are.
 
     Args:
         routing_map: [T, E] bool, int8 or uint8; not 0 where a token goes to an expert.

@@ -52,10 +52,10 @@ def moe_permute(
     Args:
         tokens: [T, H], any type of 1, 2, 4 or 8 bytes.
         routing_map: [T, E] bool, int8 or uint8; not 0 where a token goes to an expert.
-        probs: [T, E] float32, float16 or bfloat16: weights that travel with the rows.
-        num_out_tokens: rows there is room for, 0 to T*E.
+        probs: [T, E] float32, float16 or bfloat16: weights, permuted with the rows.
+        num_out_tokens: number of rows to allocate, 0 to T*E.
         drop_and_pad: a fixed number of rows for every expert.
-        zero_pad: with drop_and_pad: rows nobody is routed to are zero, their index is -1.
+        zero_pad: with drop_and_pad: rows without a routed token are zero, their index is -1.
         out: arrays to write to, instead of new ones; None in it leaves an optional output out.
 
     Returns:

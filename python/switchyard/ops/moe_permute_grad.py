@@ -34,7 +34,7 @@ def moe_permute_grad(
     zero_pad: bool = False,
     out: MoePermuteGrad[Any] | None = None,
 ) -> MoePermuteGrad[A]:
-    """Compute what the gradients of :func:`moe_permute`'s results mean for its tokens and probs.
+    """Compute the gradients of :func:`moe_permute`'s tokens and probs from those of its results.
 
     A token gets the sum of its rows' gradients, in float32 and a fixed order; a prob gets that of its row, unchanged.
 

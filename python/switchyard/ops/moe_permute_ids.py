@@ -61,14 +61,14 @@ def moe_permute_ids(
     Args:
         tokens: [T, H], any type of 1, 2, 4 or 8 bytes.
         ids: [T, K] int32 or int64.
-        probs: [T, K] float32, float16 or bfloat16: weights that travel with the rows.
+        probs: [T, K] float32, float16 or bfloat16: weights, permuted with the rows.
         num_out_tokens: rows that are kept: 0 all, N > 0 the first N, N < 0 all but the last -N.
-        num_experts: E, where ids must be 0 or more and below it, and counts and offsets are wanted; 0: any ids.
-        window: write rows ``row_begin`` to ``row_end`` only, as a rank does that owns some of the experts.
+        num_experts: E: ids must be 0 or more and below it, and counts and offsets are returned; 0: any ids.
+        window: write rows ``row_begin`` to ``row_end`` only, for a rank that owns some of the experts.
         row_begin: with window: the first row that is written.
         row_end: with window: the end of the rows that are written.
-        allow_missing: ids -1 and E stand for no expert: such a slot has no row, and its sorted_indices is -1. Rows that
-            no slot has are zero, at the end.
+        allow_missing: ids -1 and E mean no expert: such a slot has no row, and its sorted_indices is -1. Rows without a
+            slot are at the end and zero.
         out: arrays to write to, instead of new ones; None in it leaves an optional output out.
 
     Returns:

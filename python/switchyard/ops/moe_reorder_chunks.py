@@ -14,11 +14,11 @@ class MoeReorderChunks(NamedTuple, Generic[A]):
     """Results of :func:`moe_reorder_chunks`."""
 
     reordered_rows: A
-    """As rows: the rows of each expert from all ranks together, or back; zero from the sum of counts on."""
+    """As rows: grouped by expert, with inverse by rank; zero from the sum of counts on."""
     reordered_extra: A | None
     """As extra; None without."""
     expert_offsets: A
-    """[E+1] int64: first row of each expert where experts lie together, and the end."""
+    """[E+1] int64: first row of each expert in the order by expert, and the end."""
 
 
 operator = Operator(  # rows beyond the counts are not written
@@ -34,10 +34,10 @@ def moe_reorder_chunks(
     inverse: bool = False,
     out: MoeReorderChunks[Any] | None = None,
 ) -> MoeReorderChunks[A]:
-    """Bring the rows of each expert together after an exchange between ranks, or back before the next.
+    """Group rows by expert after an exchange between ranks, or undo that before the next.
 
-    What a rank receives lies grouped by the rank it came from, inside that by expert. Both directions take the same
-    counts, and one undoes the other. Rows from the sum of the counts on are zero in a new array and keep their values
+    Received rows are grouped by the rank they came from, inside that by expert. Both directions take the same counts,
+    and one undoes the other. Rows from the sum of the counts on are zero in a new array and keep their values
     in ``out``.
 
     Args:
@@ -48,10 +48,9 @@ def moe_reorder_chunks(
         out: arrays to write to, instead of new ones; None in it leaves expert_offsets out.
 
     Returns:
-        reordered_rows: As rows: the rows of each expert from all ranks together, or back; zero from the sum of counts
-            on.
+        reordered_rows: As rows: grouped by expert, with inverse by rank; zero from the sum of counts on.
         reordered_extra: As extra; None without.
-        expert_offsets: [E+1] int64: first row of each expert where experts lie together, and the end.
+        expert_offsets: [E+1] int64: first row of each expert in the order by expert, and the end.
 
     >>> import numpy as np, switchyard
     >>> counts = np.array([[2, 0, 1], [1, 2, 1]], np.int32)

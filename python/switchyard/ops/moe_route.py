@@ -29,7 +29,7 @@ class MoeRoute(NamedTuple, Generic[A]):
     counts: A
     """[E] int64: tokens that chose each expert."""
     scores: A | None
-    """[T, E] float32: what every expert scored; None unless asked for."""
+    """[T, E] float32: score of every expert; None unless requested."""
 
 
 operator = Operator(
@@ -61,28 +61,28 @@ def moe_route(
     scores: bool = False,
     out: MoeRoute[Any] | None = None,
 ) -> MoeRoute[A]:
-    """Pick ``k`` experts for each token from the logits of its router, and weigh them.
+    """Pick ``k`` experts for each token from the logits of its router, and compute their weights.
 
-    An expert is chosen by its score plus its bias, ties to the lower expert, and weighs its score. A logit that is NaN
+    Experts are chosen by score plus bias, ties to the lower expert; the weight of an expert is its score. A NaN logit
     counts as -inf. The map and the probs are what :func:`moe_permute` takes.
 
     Args:
         logits: [T, E] float32, float16 or bfloat16.
         bias: [E] float32, added to the scores for the choice only.
-        finished: [T] bool, int8 or uint8; tokens that are not 0 choose nothing.
+        finished: [T] bool, int8 or uint8; tokens where it is not 0 choose no expert.
         k: experts per token, 1 to E.
         score: the softmax over all experts, the sigmoid of each logit, or the logit itself (``"none"``).
         softmax_after: weights are the softmax of the chosen logits, whatever the score that chose them.
         groups: 0, or the number of groups of neighbouring experts.
-        top_groups: groups that stay in the race, 1 to ``groups``; no effect without groups.
-        group_score: a group is worth its largest value, or the sum of its two largest.
+        top_groups: groups that are kept, 1 to ``groups``; no effect without groups.
+        group_score: the score of a group: its largest value, or the sum of its two largest.
         slot_order: ids and weights by descending value, or by ascending expert, as moe_permute counts them.
         renormalize: weights are divided by their sum plus ``eps``.
         eps: a finite number of 0 or more.
         scale: factor of every weight, after that; 0 means 1.
         capacity: 0, or the most tokens an expert keeps in ``routing_map`` and ``probs``; nothing else changes.
         drop: with a capacity, an expert keeps its tokens of largest weight, or its first ones.
-        scores: whether the scores are wanted too, for auxiliary losses; no effect with ``out``.
+        scores: return the scores too, for auxiliary losses; no effect with ``out``.
         out: arrays to write to, instead of new ones; None in it leaves an output out. There ids may also be int64,
             the map int8 or uint8, weights and probs of any of the types of the logits.
 
@@ -92,7 +92,7 @@ def moe_route(
         routing_map: [T, E] bool: true where chosen and kept.
         probs: [T, E]: the weight there, else 0.
         counts: [E] int64: tokens that chose each expert.
-        scores: [T, E] float32: what every expert scored; None unless asked for.
+        scores: [T, E] float32: score of every expert; None unless requested.
 
     >>> import numpy as np, switchyard
     >>> logits = np.array([[2, 1, 0, -1], [1, 1, 1, 1], [0, 0.5, 3, 2.5]], np.float32)

@@ -1,4 +1,4 @@
-"""Permuted rows back to their tokens."""
+"""Return permuted rows to their tokens."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def moe_unpermute(
     zero_pad: bool = False,
     out: A | None = None,
 ) -> A:
-    """Bring permuted rows back to their tokens: each gets the sum of its rows, weighted with its probs.
+    """Return permuted rows to their tokens: each token is the sum of its rows, weighted with its probs.
 
     The inverse of :func:`moe_permute`, with the ``sorted_indices`` it made. Sums are float32, in a fixed order, and
     rounded once to the type of the rows. A weight of exactly 0 adds nothing, and a token without rows is 0.
@@ -36,8 +36,8 @@ def moe_unpermute(
         permuted_tokens: [M, H] float32, float16 or bfloat16.
         sorted_indices: [M] int32, as moe_permute made them.
         routing_map: [T, E] bool, int8 or uint8; packed probs need it.
-        probs: [T, E] float32, float16 or bfloat16; without them every row weighs 1.
-        num_tokens: T, where neither probs nor routing_map tell it.
+        probs: [T, E] float32, float16 or bfloat16; without them every weight is 1.
+        num_tokens: T, if neither probs nor routing_map are given.
         drop_and_pad: the rows come from moe_permute with ``drop_and_pad``.
         zero_pad: with drop_and_pad: rows of index -1 belong to no token.
         out: [T, H], an array to write to, instead of a new one.

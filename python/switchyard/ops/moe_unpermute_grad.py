@@ -14,7 +14,7 @@ class MoeUnpermuteGrad(NamedTuple, Generic[A]):
     """Results of :func:`moe_unpermute_grad`."""
 
     grad_permuted_tokens: A
-    """[M, H]: the gradient of each row's token, times its weight; 0 for a row nobody names."""
+    """[M, H]: the gradient of each row's token, times its weight; 0 for a row without index."""
     grad_probs: A | None
     """[T, E]: the dot product of the token's gradient and its row, 0 off the map; None without probs."""
 
@@ -33,7 +33,7 @@ def moe_unpermute_grad(
     zero_pad: bool = False,
     out: MoeUnpermuteGrad[Any] | None = None,
 ) -> MoeUnpermuteGrad[A]:
-    """Compute what the gradient of :func:`moe_unpermute`'s tokens means for its rows and probs.
+    """Compute the gradients of :func:`moe_unpermute`'s rows and probs from that of its tokens.
 
     A row gets its token's gradient times its weight; a weight gets the dot product of its token's gradient and its row,
     summed in float32 in a fixed order. Without probs rows are copies.
@@ -49,7 +49,7 @@ def moe_unpermute_grad(
         out: arrays to write to, instead of new ones; None in it leaves grad_probs out.
 
     Returns:
-        grad_permuted_tokens: [M, H]: the gradient of each row's token, times its weight; 0 for a row nobody names.
+        grad_permuted_tokens: [M, H]: the gradient of each row's token, times its weight; 0 for a row without index.
         grad_probs: [T, E]: the dot product of the token's gradient and its row, 0 off the map; None without probs.
 
     >>> import numpy as np, switchyard

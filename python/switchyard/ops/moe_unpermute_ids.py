@@ -1,4 +1,4 @@
-"""Rows permuted by ids back to their tokens."""
+"""Return rows permuted by ids to their tokens."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def moe_unpermute_ids(
     row_begin: int = 0,
     out: A | None = None,
 ) -> A:
-    """Bring rows of :func:`moe_permute_ids` back to their tokens, weighted and added up in the order of their slots.
+    """Return rows of :func:`moe_permute_ids` to their tokens, weighted and added up in the order of their slots.
 
-    A slot whose row is not there (cut off, or in the window of another rank) adds nothing. Sums are float32 and rounded
+    A slot without a row here (cut off, or in the window of another rank) adds nothing. Sums are float32 and rounded
     once to the type of the rows. A weight of exactly 0 adds nothing.
 
     Args:
         permuted_tokens: [M, H] float32, float16 or bfloat16.
         sorted_indices: [T*K] int32, as moe_permute_ids made them.
-        probs: [T, K] float32, float16 or bfloat16, in slot order; without them every row weighs 1.
-        num_tokens: T, where probs do not tell it; 0 there: every slot is a token of its own.
-        row_begin: the row that ``permuted_tokens`` begins with.
+        probs: [T, K] float32, float16 or bfloat16, in slot order; without them every weight is 1.
+        num_tokens: T, if probs are not given; 0: every slot is a token of its own.
+        row_begin: number of the first row of ``permuted_tokens``.
         out: [T, H], an array to write to, instead of a new one.
 
     Returns:

@@ -28,13 +28,13 @@ class Sample(NamedTuple, Generic[A]):
     row_flags: A
     """[B] uint32: 1 NaN seen, 2 +inf seen, 4 no token can be picked; added up."""
     masked_logits: A | None
-    """[B, V] float32: logits of the candidates, -inf (with probs_in 0) elsewhere; None unless asked for."""
+    """[B, V] float32: logits of the candidates, -inf (with probs_in 0) elsewhere; None unless requested."""
     list_token: A | None
-    """[B, V] int64: candidates in their order, 0 after them; None unless asked for."""
+    """[B, V] int64: candidates in their order, 0 after them; None unless requested."""
     list_prob: A | None
-    """[B, V] float32: their probabilities before top-p and min-p, 0 after them; None unless asked for."""
+    """[B, V] float32: their probabilities before top-p and min-p, 0 after them; None unless requested."""
     logprob: A | None
-    """[B] float32: log-probability of the token; None unless asked for."""
+    """[B] float32: log-probability of the token; None unless requested."""
 
 
 operator = Operator(
@@ -72,48 +72,48 @@ def sample(
     logprob: Logprob = "none",
     empty_token: Literal[-1, 0] = -1,
     k_limit: int = 0,
-    top_k_guess: int = 0,
     probs_in: bool = False,
+    top_k_guess: int = 0,
     masked_logits: bool = False,
     candidates: bool = False,
     out: Sample[Any] | None = None,
 ) -> Sample[A]:
     """Pick one token per row: temperature, top-k, top-p, min-p, then the largest logit or a draw.
 
-    Tokens are ordered by logit, larger first, then by number; every filter keeps a beginning of that order. Without
-    noise the first one is picked; where a filter or a temperature is given, and neither seed, q nor noise, a warning
-    names it. The same logits, parameters and seeds pick the same tokens on every machine.
+    Tokens are ordered by logit, larger first, then by number; every filter keeps a prefix of that order. Without
+    noise the first token is picked; a filter or temperature without seed, q or noise has no effect and gives a
+    warning. The same logits, parameters and seeds pick the same tokens on every machine.
 
-    Parameters of rows are numbers, which hold for all rows, or arrays of shape [], [1], [B] or [B, 1], or lists of B
+    Parameters of rows are numbers, which apply to all rows, or arrays of shape [], [1], [B] or [B, 1], or lists of B
     numbers; float64 is rounded to float32.
 
     Args:
         logits: [B, V] float32, float16 or bfloat16.
         top_k: keep the first k tokens; 0 or less, or V and more: all.
-        top_p: keep the shortest beginning with a probability of at least p; 1 or more: all.
+        top_p: keep the shortest prefix with a probability of at least p; 1 or more: all.
         min_p: keep tokens with at least this share of the largest probability.
         temperature: divides the logits; below 1e-5 the row takes the first token.
-        q: [B, V] float32: exponential noise of the caller's.
-        seed: seeds of draws made here: any integer, of which 64 bits count.
-        offset: step of the sequence, so that each step draws anew.
+        q: [B, V] float32: exponential noise from the caller.
+        seed: seeds of draws: any integer, of which the low 64 bits are used.
+        offset: step of the sequence, so that each step draws a new number.
         stream: number of the sequence. Without it 0 where seed has an entry for each row, so that a sequence draws the
             same token alone and in a batch; with one seed for all rows the number of the row, and a sequence that may
             change its row between calls must be given one.
         allow_bits: [B, ceil(V/32)] or [1, ...] int32 or uint32: bit i % 32 of word i / 32 is 1 where token i may be
             picked.
         override_indptr: [B+1]: where each row's overrides begin, and the end; see :func:`sample_overrides`.
-        override_token: [N] int32 or int64: tokens that get another logit, ascending within a row.
-        override_logit: [N] float32: that logit.
-        eps: added to the size of q.
-        noise: "auto": "q" if q is given, else "cdf" if seed is given, else "none". "race" is what q does, with noise
+        override_token: [N] int32 or int64: tokens whose logit is replaced, ascending within a row.
+        override_logit: [N] float32: the new logits.
+        eps: added to the absolute value of q.
+        noise: "auto": "q" if q is given, else "cdf" if seed is given, else "none". "race" works as q, with noise
             made from the seed; "cdf" draws one number per row.
-        q_order: whether q belongs to places in the list of candidates, or to tokens ("vocab").
-        ties: of tokens equal at a cut keep the lowest numbers, as many as needed ("exact"), or "all".
-        logprob: fill ``logprob``, from the logits as they came ("raw") or after all filters ("final").
+        q_order: whether q is indexed by place in the list of candidates, or by token ("vocab").
+        ties: of tokens that are equal at a cut, keep the lowest numbers, as many as needed ("exact"), or "all".
+        logprob: fill ``logprob``, from the input logits ("raw") or after all filters ("final").
         empty_token: token of a row that has no candidate.
-        k_limit: largest top_k that acts; 0: none.
-        top_k_guess: a hint that callers of other libraries pass; without effect.
+        k_limit: upper limit of top_k; 0: none.
         probs_in: logits are probabilities already.
+        top_k_guess: a hint that callers of other libraries pass; without effect.
         masked_logits: fill ``masked_logits``.
         candidates: fill ``list_token`` and ``list_prob``.
         out: arrays to write to, instead of new ones; None in it leaves an output out.
@@ -122,11 +122,11 @@ def sample(
         token: [B] int64: the token of each row; empty_token where no token can be picked.
         kept: [B] int32: candidates with a logit above -inf.
         row_flags: [B] uint32: 1 NaN seen, 2 +inf seen, 4 no token can be picked; added up.
-        masked_logits: [B, V] float32: logits of the candidates, -inf (with probs_in 0) elsewhere; None unless asked
-            for.
-        list_token: [B, V] int64: candidates in their order, 0 after them; None unless asked for.
-        list_prob: [B, V] float32: their probabilities before top-p and min-p, 0 after them; None unless asked for.
-        logprob: [B] float32: log-probability of the token; None unless asked for.
+        masked_logits: [B, V] float32: logits of the candidates, -inf (with probs_in 0) elsewhere; None unless
+            requested.
+        list_token: [B, V] int64: candidates in their order, 0 after them; None unless requested.
+        list_prob: [B, V] float32: their probabilities before top-p and min-p, 0 after them; None unless requested.
+        logprob: [B] float32: log-probability of the token; None unless requested.
 
     >>> import numpy as np, switchyard
     >>> logits = np.array([[0, 1, 2, 3, 2.5, -1]], np.float32)
@@ -163,21 +163,21 @@ def sample(
         logprob,
         empty_token,
         k_limit,
-        top_k_guess,
         probs_in,
+        top_k_guess,
     )
     return operator(given, out, masked_logits, candidates)
 
 
 def warn_of_no_draw(top_k: Any, top_p: Any, min_p: Any, temperature: Any, above: int = 3) -> None:
-    """Warns of parameters of a draw where there is none, unless they say so themselves."""
+    """Warns of parameters of a draw in a call without noise, unless they request the first token anyway."""
     if top_k is None and top_p is None and min_p is None and temperature is None:
         return
     names = ("top_k", "top_p", "min_p", "temperature")
     there = [name for name, value in zip(names, (top_k, top_p, min_p, temperature), strict=True) if value is not None]
     first_alone = (type(top_k) is int and top_k == 1) or (type(temperature) in (int, float) and temperature < 1e-5)
     if not first_alone:
-        said = (
+        text = (
             f"sample: seed is None, want a seed: without one {there[-1]} picks nothing, every row takes the first token"
         )
-        warnings.warn(f'{said}; noise="none" if that is meant', UserWarning, stacklevel=above)
+        warnings.warn(f'{text}; noise="none" if that is meant', UserWarning, stacklevel=above)

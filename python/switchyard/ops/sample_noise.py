@@ -12,17 +12,17 @@ operator = Operator("sample_noise", tuple)
 
 
 def sample_noise(*, n: int, seed: int = 0, offset: int = 0, stream: int = 0, out: Any = None) -> Any:
-    """Make the noise of a draw of :func:`sample` with noise "race", to draw again elsewhere.
+    """Make the noise that :func:`sample` uses with noise "race", to repeat a draw elsewhere.
 
     ``sample`` with this q, ``q_order="vocab"`` and ``eps=0`` picks the token that it picks with the same seed, offset
     and stream and ``noise="race"``. The noise of a token does not depend on n.
 
     Args:
         n: tokens.
-        seed: any integer, of which 64 bits count.
+        seed: any integer, of which the low 64 bits are used.
         offset: step of the sequence, 64 bits.
-        stream: number of the sequence, 32 bits; where none is given sample takes 0, or the row where one
-            seed serves several rows.
+        stream: number of the sequence, 32 bits; without it sample uses 0, or the number of the row if one seed is
+            given for several rows.
         out: [n] float32, an array to write to; without it a NumPy array is made.
 
     Returns:

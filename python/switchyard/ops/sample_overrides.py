@@ -40,18 +40,18 @@ def sample_overrides(
     *,
     out: SampleOverrides[Any] | None = None,
 ) -> SampleOverrides[A]:
-    """Build the overrides of :func:`sample`: what penalties, biases and bans make of the logits of few tokens.
+    """Build the overrides of :func:`sample`: the logits of the few tokens that penalties, biases and bans change.
 
     A list holds tokens row after row: elements ``indptr[b]`` up to ``indptr[b+1]`` belong to row b, in any order,
-    tokens as often as they occur. Tokens whose logit stays as it is are left out. Penalties are numbers, which hold for
-    all rows, or arrays of shape [1], [B] or [B, 1].
+    tokens as often as they occur. Tokens whose logit is unchanged are left out. Penalties are numbers, which apply
+    to all rows, or arrays of shape [1], [B] or [B, 1].
 
     Args:
-        logits: [B, V] float32, float16 or bfloat16; the same that go to sample.
+        logits: [B, V] float32, float16 or bfloat16; the same as for sample.
         prompt_indptr: [B+1] int64 or int32, with prompt_token.
         prompt_token: [P] int32 or int64: tokens of the prompts.
         output_indptr: [B+1], with output_token.
-        output_token: [O]: tokens made so far.
+        output_token: [O]: tokens generated so far.
         bias_indptr: [B+1], with bias_token and bias.
         bias_token: [N]: tokens whose logits are biased.
         bias: [N] float32: what is added; -inf bans a token.

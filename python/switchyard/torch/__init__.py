@@ -1,10 +1,10 @@
-"""Switchyard's operators in PyTorch: they can be compiled, and gradients go through where they have a meaning."""
+"""Switchyard's operators in PyTorch: they work with torch.compile, and have gradients where these are defined."""
 
 try:
     import torch.library as _torch_library  # an empty folder of that name has no library
 except ModuleNotFoundError:
-    _said = "switchyard.torch needs PyTorch 2.4 or newer, and there is none: pip install torch"
-    raise ModuleNotFoundError(_said, name="torch") from None
+    _text = "switchyard.torch needs PyTorch 2.4 or newer, and there is none: pip install torch"
+    raise ModuleNotFoundError(_text, name="torch") from None
 if not hasattr(_torch_library, "register_autograd"):
     raise ImportError("switchyard.torch needs PyTorch 2.4 or newer, and there is an older one", name="torch")
 

@@ -1,4 +1,4 @@
-"""Operators of `torch.library`: schema, kernel on the CPU, fake kernel, and what other devices are told."""
+"""Operators of `torch.library`: schema, CPU kernel, fake kernel, and errors for other devices."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .._ffi import tvm_ffi
 from .._operator import Operator, choose
 from .._rules import build, parameter
 from .._sentences import bad
-from ..errors import Error, Status, refusal
+from ..errors import Error, Status, rejection
 
 forward_ad: Any = torch.autograd.forward_ad
 library = cast("Any", torch.library).Library("switchyard", "DEF")
 
-# Inductor must not hand over a transposed intermediate where an operator reads rows.
+# Inductor must not pass a transposed intermediate where an operator reads rows.
 TAGS = (torch.Tag.needs_fixed_stride_order,)
 
-FEW = 1 << 15  # elements, more of which torch clears on several threads
+FEW = 1 << 15  # elements; torch clears larger tensors on several threads
 
 Call = Callable[..., Any]
 Given = tuple[Any, ...]  # values of a call, see define
@@ -52,7 +52,7 @@ HERE, META = Beside(torch.device("cpu")), Beside(torch.device("meta"))
 
 
 class Plain(_arrays.Torch):
-    """Makes results where no mode is active, in less time."""
+    """Makes results faster, where no mode is active."""
 
     def zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
         if math.prod(shape) > FEW:
@@ -77,43 +77,43 @@ def tensors(values: tuple[Any, ...]) -> list[Tensor]:
 
 
 def beside(values: tuple[Any, ...]) -> Beside:
-    """Where results go."""
+    """The device of the results."""
     return META if any(tensor.device.type == "meta" for tensor in tensors(values)) else HERE
 
 
-def refuse_device(name: str, values: tuple[Any, ...]) -> None:
-    """Refuses tensors that are not on the CPU."""
+def reject_device(name: str, values: tuple[Any, ...]) -> None:
+    """Rejects tensors that are not on the CPU."""
     for tensor in tensors(values):
         if tensor.device.type not in ("cpu", "meta"):
-            said = f"{name}: a tensor is on {tensor.device}, want the cpu"
-            raise refusal(Status.DEVICE, f"{said}: there are no kernels for other devices yet")
+            text = f"{name}: a tensor is on {tensor.device}, want the cpu"
+            raise rejection(Status.DEVICE, f"{text}: there are no kernels for other devices yet")
 
 
-def refuse_forward(name: str, values: tuple[Any, ...]) -> None:
+def reject_forward(name: str, values: tuple[Any, ...]) -> None:
     """Rejects tensors with a tangent, which would be lost: results would have a tangent of 0."""
     if any(forward_ad.unpack_dual(t).tangent is not None for t in tensors(values)):
-        said = f"{name}: a tensor is a dual tensor of torch.autograd.forward_ad"
-        raise refusal(Status.UNSUPPORTED, f"{said}, want reverse mode: forward mode is not supported")
+        text = f"{name}: a tensor is a dual tensor of torch.autograd.forward_ad"
+        raise rejection(Status.UNSUPPORTED, f"{text}, want reverse mode: forward mode is not supported")
 
 
-def refuse_tracked(name: str, values: tuple[Any, ...]) -> None:
-    """Refuses tensors whose gradient would end in memory that is written in place."""
+def reject_tracked(name: str, values: tuple[Any, ...]) -> None:
+    """Rejects tensors that require a gradient, where the operator writes in place."""
     if forward_ad._current_level >= 0:
-        refuse_forward(name, values)
+        reject_forward(name, values)
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors(values)):
-        said = f"{name}: a tensor requires a gradient, which would end in memory that is written in place"
-        raise refusal(Status.VALUE, f"{said}: want detached tensors, or torch.no_grad()")
+        text = f"{name}: a tensor requires a gradient, which would end in memory that is written in place"
+        raise rejection(Status.VALUE, f"{text}: want detached tensors, or torch.no_grad()")
 
 
-def refuse_number(name: str, fields: Sequence[str], out: tuple[Any, ...]) -> None:
-    """Refuses too many or too few tensors to write to."""
+def reject_number(name: str, fields: Sequence[str], out: tuple[Any, ...]) -> None:
+    """Rejects too many or too few tensors to write to."""
     if len(out) != len(fields):
         want = f"want {len(fields)}: {', '.join(fields)}; None where one is not wanted"
         raise bad(Status.VALUE, name, "out", f"has {len(out)} tensors, {want}")
 
 
 def run(operator: Operator[Any], given: tuple[Any, ...], out: tuple[Any, ...], planes: tuple[Any, ...] = ()) -> None:
-    """Runs an operator. Inputs whose rows it cannot read as they lie are copied; outputs never are."""
+    """Runs an operator. Inputs with strides it cannot read are copied; outputs never are."""
     try:
         operator.run(given, out, planes)
     except Error as error:
@@ -123,9 +123,9 @@ def run(operator: Operator[Any], given: tuple[Any, ...], out: tuple[Any, ...], p
         operator.run(compact, out, planes)
 
 
-def judge(operator: Operator[Any], given: tuple[Any, ...]) -> None:
-    """Refuses what the operator would refuse by type and shape, of tensors that have no memory."""
-    operator.judge(tuple(_described(v) if isinstance(v, Tensor) else v for v in given))
+def check(operator: Operator[Any], given: tuple[Any, ...]) -> None:
+    """Rejects what the operator would reject by type and shape, for tensors without memory."""
+    operator.check(tuple(_described(v) if isinstance(v, Tensor) else v for v in given))
 
 
 def _described(tensor: Tensor) -> Any:
@@ -134,21 +134,21 @@ def _described(tensor: Tensor) -> Any:
 
 
 def _flat(xp: Beside, made: tuple[Any, ...]) -> Any:
-    """Results as a schema has them: a tensor each, empty where there is none; one alone by itself."""
+    """Results as a schema has them: a tensor each, empty for None; a single one without a tuple."""
     flat = tuple(xp.empty((0,), torch.float32) if array is None else array for array in made)
     return flat[0] if len(flat) == 1 else flat
 
 
 def make_fake(operator: Operator[Any], inputs: int) -> Call:
-    """A kernel that says what the results will look like."""
+    """A kernel that returns results of the right shape and type, without data."""
 
     def fake(*given: Any) -> Any:
-        refuse_device(operator.name, given)
+        reject_device(operator.name, given)
         xp = beside(given)
         try:
             return _flat(xp, operator.outputs(xp, *given))
         except (ValueError, IndexError, TypeError, AttributeError):
-            judge(operator, given[:inputs])  # whatever the rule stumbled over, the operator says it better
+            check(operator, given[:inputs])  # the operator's own error is the better one
             raise
 
     return fake
@@ -163,7 +163,7 @@ def make_new(operator: Operator[Any], inputs: int) -> Call:
         except Error:
             raise
         except Exception:
-            operator.judge(given[:inputs])
+            operator.check(given[:inputs])
             raise
         run(operator, given[:inputs], made)
         return made
@@ -177,7 +177,7 @@ _transforms, _tracing, _grad_enabled = _C._are_functorch_transforms_active, _C._
 _profiler: Any = torch.autograd.profiler
 _WRITTEN = frozenset({Tensor, torch.nn.Parameter, type(None)})
 
-# Dispatch keys of tensors in the memory of the CPU; then in inference mode.
+# Dispatch keys of tensors in CPU memory; then in inference mode.
 _PLAIN = {_keys(torch.empty(0)).raw_repr()}
 with torch.inference_mode():
     _PLAIN.add(_keys(torch.empty(0)).raw_repr())
@@ -186,7 +186,7 @@ with torch.inference_mode():
 def direct(values: Sequence[Any], into: Sequence[Any] = ()) -> bool:
     """Whether the dispatcher would do nothing but call the kernel: no gradient, no mode, no trace, no subclass.
 
-    What is written to, `into`, must be tensors or None.
+    `into`, the values that are written to, must be tensors or None.
     """
     if (
         torch.compiler.is_compiling()
@@ -202,7 +202,7 @@ def direct(values: Sequence[Any], into: Sequence[Any] = ()) -> bool:
     for value in (*values, *into):
         if value is None:
             continue
-        if type(value) is Tensor:  # reading the keys takes longer than all of this
+        if type(value) is Tensor:  # last, because reading the keys takes longest
             plain = value.is_cpu and not (value.is_neg() or value.is_conj())
         elif isinstance(value, Tensor):
             plain = _keys(value).raw_repr() in _PLAIN
@@ -218,7 +218,7 @@ def register(name: str, schema: str, kernel: Call, fake: Call) -> Any:
     library.define(f"{name}{schema}", tags=TAGS)
 
     def checked(*values: Any) -> Any:
-        refuse_device(name, values)
+        reject_device(name, values)
         return kernel(*values)
 
     library.impl(name, kernel, "CPU")
@@ -291,7 +291,7 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
         if not plain:
             check_words(given)
         if out is not None:
-            refuse_number(name, fields, into)
+            reject_number(name, fields, into)
             if plain:
                 try:
                     status = operator._into(operator._run, into, *given[:inputs])
@@ -300,7 +300,7 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
                 if status:
                     run(operator, given[:inputs], into)
                 return out
-            refuse_tracked(name, (*given, *into))
+            reject_tracked(name, (*given, *into))
             write(*given, *into)
             return out
         if plain:
@@ -309,11 +309,11 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
                 status, made = operator._new(operator._run, PLAIN, *given)
             except Exception:
                 status = -1
-            if status:  # once more, with copies where they are needed; then an error that says what is wrong
+            if status:  # retry with copies where needed; if that fails too, it gives the error
                 made = make(*given)
             return made[0] if alone else made
         if forward_ad._current_level >= 0:
-            refuse_forward(name, given)
+            reject_forward(name, given)
         made = new(*given)
         if alone:
             return made
@@ -363,6 +363,6 @@ def write_nothing(name: str) -> Call:
     """The fake kernel of an operator that only writes."""
 
     def fake(*values: Any) -> None:
-        refuse_device(name, values)
+        reject_device(name, values)
 
     return fake

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .. import _binding, _caches
 from .._operator import Operator
-from .._sentences import bad, told
+from .._sentences import bad, shown
 from ..errors import Error, Status
 from ..ops import kv_blocks as _kv_blocks
 from ..ops import kv_gather as _kv_gather
@@ -64,7 +64,7 @@ def _define_gather(operator: Operator[Any]) -> Any:
         return rows
 
     def fake(*values: Any) -> list[Tensor]:
-        _library.refuse_device(name, values)
+        _library.reject_device(name, values)
         return [operator.outputs(_library.beside(values), *call, *values[count:])[0] for call in calls(values)]
 
     def write(*values: Any) -> None:
@@ -77,7 +77,7 @@ def _define_gather(operator: Operator[Any]) -> Any:
     into = _library.register(
         f"{name}_out", f"({', '.join(arguments)}, Tensor(a!)[] out) -> ()", write, _library.write_nothing(name)
     )
-    _gradients.refuse(name, "a cache is no part of a graph, want a detached one")
+    _gradients.reject(name, "a cache is no part of a graph, want a detached one")
 
     def call(given: Given, out: Any) -> Any:
         cache, scale, format, dtype = given[0], given[scale_at], given[count - 1], given[-1]
@@ -91,19 +91,19 @@ def _define_gather(operator: Operator[Any]) -> Any:
         check_words(given)
         caches, scales, words = _lists(name, cache, scale, format)
         if dtype is not None and not any(words):
-            said = f"is {dtype}, want a format with it: other rows come out as they are"
-            raise bad(Status.VALUE, name, "dtype", said)
+            text = f"is {dtype}, want a format with it: other rows come out as they are"
+            raise bad(Status.VALUE, name, "dtype", text)
         values = (caches, *given[1:scale_at], scales, *given[scale_at + 1 : count - 1], words)
         one = not isinstance(cache, (tuple, list))
         to = [] if out is None else list(_caches.beside(name, "out", out, cache, len(caches)))
         plain = _library.direct((*caches, *given[1:scale_at], *scales), to)
         if out is None:
             if not plain and _library.forward_ad._current_level >= 0:
-                _library.refuse_forward(name, values)
+                _library.reject_forward(name, values)
             rows = (kernel if plain else new)(*values, *given[count:])
             return rows[0] if one else tuple(rows)
         if not plain:
-            _library.refuse_tracked(name, (*values, to))
+            _library.reject_tracked(name, (*values, to))
         (write if plain else into)(*values, to)
         return out if one else tuple(out)
 
@@ -117,9 +117,9 @@ _ragged = _define_gather(_kv_ragged.operator)
 
 @overloaded(_kv_gather.kv_gather)
 def kv_gather(given: Given, out: Any) -> Any:
-    """Copy the cache rows of selected tokens, in the order asked: :func:`switchyard.kv_gather`.
+    """Copy the cache rows of selected tokens, in the order of the indices: :func:`switchyard.kv_gather`.
 
-    A cache that requires a gradient gets none: a backward pass that reaches it is refused.
+    A cache that requires a gradient gets none: a backward pass that reaches it is rejected.
 
     >>> import torch, switchyard.torch
     >>> cache = 10 * torch.arange(6)[:, None] + torch.arange(2)
@@ -137,7 +137,7 @@ def kv_ragged(given: Given, out: Any) -> Any:
     """Copy a run of tokens of each sequence out of a paged cache: :func:`switchyard.kv_ragged`.
 
     A compiled graph needs ``rows`` or ``out``, because without them the number of rows is read from ``cu_lens``. A
-    cache that requires a gradient gets none: a backward pass that reaches it is refused.
+    cache that requires a gradient gets none: a backward pass that reaches it is rejected.
 
     >>> import torch, switchyard.torch
     >>> cache, blocks = torch.arange(6.0)[:, None], torch.tensor([[2, 0], [1, 0]])
@@ -151,7 +151,7 @@ def kv_ragged(given: Given, out: Any) -> Any:
 
 @function(_kv_translate.kv_translate)
 def kv_translate(given: Given, out: Any) -> KvTranslate[Tensor]:
-    """Tell which rows of a paged cache selected tokens have: :func:`switchyard.kv_translate`.
+    """Look up the rows of selected tokens in a paged cache: :func:`switchyard.kv_translate`.
 
     >>> import torch, switchyard.torch
     >>> switchyard.torch.kv_translate(torch.tensor([0, 4, 3]), torch.tensor([0, 2, 1]), block_size=2).slots
@@ -162,7 +162,7 @@ def kv_translate(given: Given, out: Any) -> KvTranslate[Tensor]:
 
 @function(_kv_slots.kv_slots)
 def kv_slots(given: Given, out: Any) -> Tensor:
-    """Tell which row of a paged cache every new token gets: :func:`switchyard.kv_slots`.
+    """Look up the row of every new token in a paged cache: :func:`switchyard.kv_slots`.
 
     >>> import torch, switchyard.torch
     >>> switchyard.torch.kv_slots(torch.tensor([0, 4, 3]), block_table=torch.tensor([0, 2, 1]), block_size=2)
@@ -175,7 +175,7 @@ def kv_slots(given: Given, out: Any) -> Tensor:
 def kv_scatter(given: Given, out: Any) -> None:
     """Write rows into a paged cache by slot, in place: :func:`switchyard.kv_scatter`.
 
-    Rows that require a gradient are refused, because it would end in the cache. Several caches at once in a compiled
+    Rows that require a gradient are rejected, because it would end in the cache. Several caches at once in a compiled
     graph need PyTorch 2.5.
 
     >>> import torch, switchyard.torch
@@ -190,7 +190,7 @@ def kv_scatter(given: Given, out: Any) -> None:
             _scatter_kernel(cache, *given)
             return
         _check_scatter(given)
-        _library.refuse_tracked("kv_scatter", (cache, src, given[2]))
+        _library.reject_tracked("kv_scatter", (cache, src, given[2]))
         _scatter(cache, *given)
         return
     _, slots, scale, *numbers, format, block_size = given
@@ -199,7 +199,7 @@ def kv_scatter(given: Given, out: Any) -> None:
     rows = list(_caches.beside("kv_scatter", "src", src, cache, len(caches)))
     scaled = [i for i, values in enumerate(scales) if values is not None]
     scales_given = [scales[i] for i in scaled]
-    _library.refuse_tracked("kv_scatter", (caches, rows, scales_given))
+    _library.reject_tracked("kv_scatter", (caches, rows, scales_given))
     _scatter_planes(caches, rows, slots, scales_given, scaled, *numbers, formats, block_size)
 
 
@@ -207,7 +207,7 @@ def kv_scatter(given: Given, out: Any) -> None:
 def kv_blocks(given: Given, out: Any) -> None:
     """Copy whole blocks by pairs, in place or from one cache to another: :func:`switchyard.kv_blocks`.
 
-    Tensors that require a gradient are refused, because it would end in the cache.
+    Tensors that require a gradient are rejected, because it would end in the cache.
 
     >>> import torch, switchyard.torch
     >>> cache = torch.arange(6.0)[:, None]
@@ -225,7 +225,7 @@ def kv_blocks(given: Given, out: Any) -> None:
     if _library.direct((), (pairs, *caches, *sources, *targets)):
         _blocks_kernel(pairs, caches, sources, targets, block_size)
         return
-    _library.refuse_tracked("kv_blocks", (caches, sources, targets))
+    _library.reject_tracked("kv_blocks", (caches, sources, targets))
     _blocks(pairs, caches, sources, targets, block_size)
 
 
@@ -237,11 +237,11 @@ def _end(cu_lens: Tensor) -> int:
 
 
 def _type(name: str, dtype: Any) -> torch.dtype:
-    """The type of unpacked rows, which may be given as a word."""
+    """The type of unpacked rows, which may be given by name."""
     if isinstance(dtype, torch.dtype):
         return dtype
     if str(dtype) not in _TYPES:
-        raise bad(Status.DTYPE, name, "dtype", f"is {told(dtype)}, want bfloat16, float16 or float32")
+        raise bad(Status.DTYPE, name, "dtype", f"is {shown(dtype)}, want bfloat16, float16 or float32")
     return _TYPES[str(dtype)]
 
 

@@ -1,4 +1,4 @@
-"""What a rank does with rows before and after they travel."""
+"""Operators on the rows of a rank before and after an exchange."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _reduce = define(_local_reduce.operator, Tensor)
 
 @function(_moe_reorder_chunks.moe_reorder_chunks)
 def moe_reorder_chunks(given: Given, out: Any) -> MoeReorderChunks[Tensor]:
-    """Bring the rows of each expert together after an exchange, or back: :func:`switchyard.moe_reorder_chunks`.
+    """Group rows by expert after an exchange, or undo it: :func:`switchyard.moe_reorder_chunks`.
 
-    Gradients go to ``rows`` and ``extra``, the other way round.
+    Gradients go to ``rows`` and ``extra``, by the inverse operation.
 
     >>> import torch, switchyard.torch
     >>> rows, counts = torch.arange(4.0), torch.tensor([[1, 1], [1, 1]])
@@ -33,9 +33,9 @@ def moe_reorder_chunks(given: Given, out: Any) -> MoeReorderChunks[Tensor]:
 
 @function(_local_reduce.local_reduce)
 def local_reduce(given: Given, out: Any) -> Tensor:
-    """Add up what the experts of one device made of each token: :func:`switchyard.local_reduce`.
+    """Add up each token's rows of the experts of one device: :func:`switchyard.local_reduce`.
 
-    It has no gradient: a backward pass that reaches it is refused.
+    It has no gradient: a backward pass that reaches it is rejected.
 
     >>> import torch, switchyard.torch
     >>> rows = torch.tensor([[[1.], [2]], [[10], [20]]])  # two experts, two tokens
@@ -57,11 +57,11 @@ def _reorder_backward(ctx: Any, grad_rows: Tensor | None, grad_extra: Tensor | N
     there = [grad for grad in grads if grad is not None]
     if not there:
         return None, None, None, None
-    second = there[1] if len(there) > 1 else None  # one alone goes as the rows
+    second = there[1] if len(there) > 1 else None  # a single gradient is passed as `rows`
     made = torch.ops.switchyard.moe_reorder_chunks(there[0], counts, second, not ctx.inverse)
     back = [None if grads[0] is None else made[0], None if grads[1] is None else made[len(there) - 1]]
     return back[0], None, back[1], None
 
 
 _gradients.register("moe_reorder_chunks", _keep_reorder, _reorder_backward)
-_gradients.refuse("local_reduce", "want input.detach(), or moe_unpermute of the rows in expert order")
+_gradients.reject("local_reduce", "want input.detach(), or moe_unpermute of the rows in expert order")

@@ -1,4 +1,4 @@
-"""Tokens to the rows of their experts and back."""
+"""Copies of tokens to the rows of their experts, and the way back."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def moe_permute(given: Given, out: Any) -> MoePermute[Tensor]:
 
 @function(_moe_unpermute.moe_unpermute)
 def moe_unpermute(given: Given, out: Any) -> Tensor:
-    """Bring permuted rows back to their tokens, weighted and added up: :func:`switchyard.moe_unpermute`.
+    """Return permuted rows to their tokens, weighted and added up: :func:`switchyard.moe_unpermute`.
 
-    Gradients go to ``permuted_tokens`` and ``probs``. A weight of exactly 0 leaves no gradient in its row, because the
-    row took no part. ``sorted_indices`` are those of moe_permute: where others name a row twice, one of its gradients
-    stays.
+    Gradients go to ``permuted_tokens`` and ``probs``. A weight of exactly 0 gives its row no gradient, because the
+    row is not read. ``sorted_indices`` are those of moe_permute: if others name a row twice, only one of its gradients
+    is kept.
 
     >>> import torch, switchyard.torch
     >>> routing_map = torch.tensor([[1, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 1]], dtype=torch.bool)
@@ -92,7 +92,7 @@ def moe_unpermute_grad(given: Given, out: Any) -> MoeUnpermuteGrad[Tensor]:
 
 def _keep_permute(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     tokens, routing_map, _, _, ctx.drop_and_pad, ctx.zero_pad = inputs
-    _gradients.refuse_type("moe_permute", "tokens", tokens)
+    _gradients.reject_type("moe_permute", "tokens", tokens)
     ctx.save_for_backward(output[1], routing_map)
     ctx.shape, ctx.dtype = tokens.shape, tokens.dtype
 
@@ -104,7 +104,7 @@ def _permute_backward(ctx: Any, grad_rows: Tensor | None, _: Any, grad_row_probs
     wants_probs = ctx.needs_input_grad[2] and grad_row_probs is not None
     if not (wants_tokens or wants_probs):
         return None, None, None, None, None, None
-    if count == 0 or experts == 0:  # no token, no row: moe_permute_grad wants one
+    if count == 0 or experts == 0:  # an empty map, which moe_permute_grad rejects
         made = (torch.zeros((count, width), dtype=ctx.dtype), routing_map.new_zeros(routing_map.shape, dtype=ctx.dtype))
     else:
         rows = grad_rows if wants_tokens else sorted_indices.new_zeros((sorted_indices.shape[0], 0), dtype=ctx.dtype)
@@ -132,8 +132,8 @@ def _unpermute_backward(ctx: Any, grad: Tensor | None) -> Any:
     if grad is None:
         return (None,) * 7
     if probs is None:
-        routing_map = None  # weights alone need it
-    elif routing_map is None:  # capacity mode: rows tell their experts, and the map is not looked at
+        routing_map = None  # only weights need it
+    elif routing_map is None:  # capacity mode: the row gives the expert, the map is not used
         routing_map = torch.ones_like(probs, dtype=torch.bool)
     made = torch.ops.switchyard.moe_unpermute_grad(
         grad, sorted_indices, permuted_tokens, routing_map, probs, ctx.drop_and_pad, ctx.zero_pad
@@ -143,5 +143,5 @@ def _unpermute_backward(ctx: Any, grad: Tensor | None) -> Any:
 
 _gradients.register("moe_permute", _keep_permute, _permute_backward)
 _gradients.register("moe_unpermute", _keep_unpermute, _unpermute_backward)
-_gradients.refuse_second("moe_permute_grad")
-_gradients.refuse_second("moe_unpermute_grad")
+_gradients.reject_second("moe_permute_grad")
+_gradients.reject_second("moe_unpermute_grad")

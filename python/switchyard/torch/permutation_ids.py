@@ -1,4 +1,4 @@
-"""The same by expert ids, in any order, all rows or a window of them."""
+"""Permutation by expert ids, in any order, all rows or a window of them."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def moe_permute_ids(given: Given, out: Any) -> MoePermuteIds[Tensor]:
 
 @function(_moe_unpermute_ids.moe_unpermute_ids)
 def moe_unpermute_ids(given: Given, out: Any) -> Tensor:
-    """Bring rows permuted by ids back to their tokens: :func:`switchyard.moe_unpermute_ids`.
+    """Return rows permuted by ids to their tokens: :func:`switchyard.moe_unpermute_ids`.
 
-    Gradients go to ``permuted_tokens`` and ``probs``. A weight of exactly 0 leaves no gradient in its row, because the
-    row took no part.
+    Gradients go to ``permuted_tokens`` and ``probs``. A weight of exactly 0 gives its row no gradient, because the
+    row is not read.
 
     >>> import torch, switchyard.torch
     >>> rows = torch.tensor([[1.], [2], [3], [4]], requires_grad=True)
@@ -58,7 +58,7 @@ def moe_unpermute_ids(given: Given, out: Any) -> Tensor:
 
 def _keep_permute(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     tokens, ids, _, _, _, _, ctx.row_begin, _, _ = inputs
-    _gradients.refuse_type("moe_permute_ids", "tokens", tokens)
+    _gradients.reject_type("moe_permute_ids", "tokens", tokens)
     ctx.save_for_backward(output[1])
     ctx.shape, ctx.slots = tokens.shape, ids.shape
 
@@ -68,7 +68,7 @@ def _permute_backward(ctx: Any, grad_rows: Tensor | None, _: Any, grad_row_probs
     grad_tokens = grad_probs = None
     if ctx.needs_input_grad[0] and grad_rows is not None:
         count = ctx.shape[0]
-        if ctx.slots[1] == 0:  # tokens without slots, of which the empty indices do not tell the number
+        if ctx.slots[1] == 0:  # tokens without slots: their number does not follow from empty indices
             grad_tokens = grad_rows.new_zeros(ctx.shape)
         else:
             grad_tokens = torch.ops.switchyard.moe_unpermute_ids(grad_rows, sorted_indices, None, count, ctx.row_begin)

@@ -1,4 +1,4 @@
-"""Which experts a token goes to, and the maps and lists that say so."""
+"""The choice of experts for each token, and its forms as maps and lists."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _convert_indices = define(_moe_convert_indices.operator, Tensor)
 
 @function(_moe_route.moe_route)
 def moe_route(given: Given, out: Any) -> MoeRoute[Tensor]:
-    """Pick ``k`` experts for each token from its logits, and weigh them: :func:`switchyard.moe_route`.
+    """Pick ``k`` experts for each token from its logits, and compute their weights: :func:`switchyard.moe_route`.
 
-    The weights have no gradient here: a backward pass that reaches them is refused. To train a router, take ``ids`` or
+    The weights have no gradient here: a backward pass that reaches them is rejected. To train a router, take ``ids`` or
     ``routing_map`` from here and the weights from the logits in torch.
 
     >>> import torch, switchyard.torch
@@ -50,7 +50,7 @@ def moe_route(given: Given, out: Any) -> MoeRoute[Tensor]:
 
 @function(_moe_map_from_ids.moe_map_from_ids)
 def moe_map_from_ids(given: Given, out: Any) -> MoeMapFromIds[Tensor]:
-    """Turn the experts a router names into a map and probs: :func:`switchyard.moe_map_from_ids`.
+    """Convert the expert ids of a router to a map and probs: :func:`switchyard.moe_map_from_ids`.
 
     Gradients go to ``weights``.
 
@@ -76,7 +76,7 @@ def moe_ids_from_map(given: Given, out: Any) -> MoeIdsFromMap[Tensor]:
 
 @function(_moe_pad_map.moe_pad_map)
 def moe_pad_map(given: Given, out: Any) -> MoePadMap[Tensor]:
-    """Route further tokens so that every expert has a multiple of some number: :func:`switchyard.moe_pad_map`.
+    """Route further tokens until every expert's count is a multiple of ``alignment``: :func:`switchyard.moe_pad_map`.
 
     >>> import torch, switchyard.torch
     >>> routing_map = torch.tensor([[1, 0], [0, 1], [1, 0], [1, 0]], dtype=torch.bool)
@@ -100,7 +100,7 @@ def moe_align_block(given: Given, out: Any) -> MoeAlignBlock[Tensor]:
 
 @function(_moe_convert_indices.moe_convert_indices)
 def moe_convert_indices(given: Given, out: Any) -> Tensor:
-    """Write the same permutation in another form: :func:`switchyard.moe_convert_indices`.
+    """Convert a permutation to another form: :func:`switchyard.moe_convert_indices`.
 
     >>> import torch, switchyard.torch
     >>> slots = torch.tensor([0, 5, 3, 6, 1, 4, 2, 7], dtype=torch.int32)
@@ -140,4 +140,4 @@ def _ids_from_map_backward(ctx: Any, _: Any, grad_weights: Tensor | None) -> Any
 
 _gradients.register("moe_map_from_ids", _keep_map_from_ids, _map_from_ids_backward)
 _gradients.register("moe_ids_from_map", _keep_ids_from_map, _ids_from_map_backward)
-_gradients.refuse("moe_route", "take ids or routing_map from it, and the weights from the logits in torch")
+_gradients.reject("moe_route", "take ids or routing_map from it, and the weights from the logits in torch")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .._numbers import low_bits
-from .._sentences import bad, told
+from .._sentences import bad, shown
 from ..errors import Status
 from ..ops import sample as _sample_module
 from ..ops import sample_noise as _sample_noise
@@ -27,8 +27,8 @@ _noise = define(_sample_noise.operator, Tensor)
 def sample(given: Given, out: Any) -> Sample[Tensor]:
     """Pick one token per row: :func:`switchyard.sample`.
 
-    Log-probabilities and masked logits have no gradient: a backward pass that reaches them is refused. In a compiled
-    graph a seed or an offset that changes from call to call should be a tensor: a number is compiled in.
+    Log-probabilities and masked logits have no gradient: a backward pass that reaches them is rejected. In a compiled
+    graph a seed or an offset that changes from call to call should be a tensor: a Python number becomes a constant.
 
     >>> import torch, switchyard.torch
     >>> logits = torch.tensor([[0, 1, 2, 3, 2.5, -1]])
@@ -38,8 +38,8 @@ def sample(given: Given, out: Any) -> Sample[Tensor]:
     tensor([2], dtype=torch.int32)
     """
     logits, top_k, top_p, min_p, temperature, q, seed, offset, stream = given[:9]
-    unsaid = seed is None and q is None and given[14] == "auto" and not (given[-2] or given[-1])
-    if unsaid and not torch.compiler.is_compiling():
+    omitted = seed is None and q is None and given[14] == "auto" and not (given[-2] or given[-1])
+    if omitted and not torch.compiler.is_compiling():
         _sample_module.warn_of_no_draw(top_k, top_p, min_p, temperature, above=4)
     plain = direct(given[:13], () if out is None else out)
     values = (
@@ -80,7 +80,7 @@ def sample_overrides(given: Given, out: Any) -> SampleOverrides[Tensor]:
 
 @function(_sample_noise.sample_noise)
 def sample_noise(given: Given, out: Any) -> Tensor:
-    """Make the exponential noise of sample's races: :func:`switchyard.sample_noise`, as a tensor.
+    """Make the exponential noise of sample with noise "race": :func:`switchyard.sample_noise`, as a tensor.
 
     >>> import torch, switchyard.torch
     >>> switchyard.torch.sample_noise(n=1000, seed=7).mean().round(decimals=1)
@@ -97,7 +97,7 @@ def sample_noise(given: Given, out: Any) -> Tensor:
 
 
 def _integer(name: str, field: str, value: Any, plain: bool) -> Any:
-    """Integers of which the low 64 bits count: one for all rows, or those of rows. A plain call takes one as it is."""
+    """Integers whose low 64 bits are used: one for all rows, or one per row. A direct call passes a number as is."""
     if isinstance(value, Tensor):
         return value if value.dim() else value.reshape(1)
     if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
@@ -107,7 +107,7 @@ def _integer(name: str, field: str, value: Any, plain: bool) -> Any:
 
 
 def _real(name: str, field: str, value: Any, plain: bool) -> Any:
-    """A number for all rows, or those of rows; what float32 cannot hold becomes an infinity."""
+    """A number for all rows, or one per row; numbers beyond float32 become infinities."""
     if value is None or (plain and type(value) is float):
         return value
     if isinstance(value, Tensor):
@@ -115,9 +115,9 @@ def _real(name: str, field: str, value: Any, plain: bool) -> Any:
         return narrow if narrow.dim() else narrow.reshape(1)
     numbers = value if isinstance(value, (list, tuple)) else (value,)
     if not all(isinstance(number, (int, float)) for number in numbers):
-        raise bad(Status.DTYPE, name, field, f"is {told(value)}, want a number, or a tensor")
+        raise bad(Status.DTYPE, name, field, f"is {shown(value)}, want a number, or a tensor")
     return torch.tensor([float(number) for number in numbers], dtype=torch.float64).to(torch.float32)
 
 
-_gradients.refuse("sample", "want logits.detach(), and log-probabilities from torch.log_softmax")
-_gradients.refuse("sample_overrides", "want logits.detach()")
+_gradients.reject("sample", "want logits.detach(), and log-probabilities from torch.log_softmax")
+_gradients.reject("sample_overrides", "want logits.detach()")

@@ -29,8 +29,8 @@ _capacity = define(_moe_capacity.operator, Tensor, writes=False)
 def moe_dispatch(given: Given, out: Any) -> Tensor:
     """Write each sample's row, times its gate, into its slot: :func:`switchyard.moe_dispatch`.
 
-    Gradients go to ``input`` and ``gates``. Of several samples on one slot the last has them all, as its row is the one
-    that stays; with ``unique_slots`` nobody looks for such samples. ``out`` may not be ``input`` here.
+    Gradients go to ``input`` and ``gates``. Of several samples in one slot only the last gets a gradient, as its row is
+    the one that is kept; with ``unique_slots`` this is not checked. ``out`` may not be ``input`` here.
 
     >>> import torch, switchyard.torch
     >>> indices, locations = torch.tensor([[1, 0, 1], [0, 0, 0]], dtype=torch.int32)
@@ -43,8 +43,8 @@ def moe_dispatch(given: Given, out: Any) -> Tensor:
     [0.0, 1.0, 1.0]
     """
     if out is not None and out is given[3]:  # a compiled graph would read a copy
-        said = "is input itself, want another tensor, or switchyard.moe_dispatch"
-        raise bad(Status.ALIAS, "moe_dispatch", "out", said)
+        text = "is input itself, want another tensor, or switchyard.moe_dispatch"
+        raise bad(Status.ALIAS, "moe_dispatch", "out", text)
     return _dispatch(given, out)
 
 
@@ -97,9 +97,9 @@ def moe_locations(given: Given, out: Any) -> MoeLocations[Tensor]:
 
 @function(_moe_capacity.moe_capacity)
 def moe_capacity(given: Given, out: Any) -> int:
-    """Say how many slots each expert should have: :func:`switchyard.moe_capacity`.
+    """Compute the number of slots of each expert: :func:`switchyard.moe_capacity`.
 
-    The number is read from memory, as with ``Tensor.item()``: it breaks a compiled graph, so ask before it begins.
+    The number is read from memory, as with ``Tensor.item()``, which breaks a compiled graph: call it outside.
 
     >>> import torch, switchyard.torch
     >>> switchyard.torch.moe_capacity(torch.tensor([4, 4, 2]), num_experts=3)
@@ -113,7 +113,7 @@ def _row_gradient(
 ) -> Tensor:
     """The gradient of moe_combine's rows: each slot gets the sum of gate * grad over the choices that name it.
 
-    This is a moe_combine again, in which slots are the samples: the choices of a slot are the samples that named it.
+    This is a moe_combine with the roles exchanged: a slot is a sample, and its choices are the samples that named it.
     """
     slots, count = num_experts * capacity, grad.shape[0]
     valid = (indices >= 0) & (indices < num_experts) & (locations >= 0) & (locations < capacity)
@@ -140,12 +140,12 @@ def _row_gradient(
 def _fake_row_gradient(
     grad: Tensor, gates: Tensor | None, indices: Tensor, locations: Tensor, num_experts: int, capacity: int
 ) -> Tensor:
-    _library.refuse_device("moe_combine_grad", (grad, gates, indices, locations))
+    _library.reject_device("moe_combine_grad", (grad, gates, indices, locations))
     return grad.new_empty((num_experts * capacity, grad.shape[1]))
 
 
 def _last_on_slot(indices: Tensor, locations: Tensor, num_experts: int, capacity: int) -> Tensor:
-    """Locations again, -1 for a sample whose slot a later one took."""
+    """The locations, with -1 for a sample whose slot a later one overwrote."""
     slots = num_experts * capacity
     valid = (indices >= 0) & (indices < num_experts) & (locations >= 0) & (locations < capacity)
     named = torch.where(valid, indices.long() * capacity + locations, slots)
@@ -202,5 +202,5 @@ _library.register(
 )
 _gradients.register("moe_dispatch", _keep_dispatch, _dispatch_backward)
 _gradients.register("moe_combine", _keep_combine, _combine_backward)
-_gradients.refuse_second("moe_combine_grad")
-_gradients.refuse_second("moe_dispatch_grad_gate")
+_gradients.reject_second("moe_combine_grad")
+_gradients.reject_second("moe_dispatch_grad_gate")

@@ -1,4 +1,4 @@
-/* What every Ascend program includes first: base types and the runtime, and the calls that begin and end it all. */
+/* The header that every Ascend program includes first: base types, the runtime, initialisation. */
 #ifndef SWITCHYARD_ACLNN_ACL_H
 #define SWITCHYARD_ACLNN_ACL_H
 
@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* There is nothing to set up: both succeed as often as they are called, and the file is not read. */
+/* No effect: both always succeed, and the file is not read. */
 ACL_FUNC_VISIBILITY aclError aclInit(const char *configPath);
 ACL_FUNC_VISIBILITY aclError aclFinalize(void);
 

@@ -1,6 +1,6 @@
 /*
  * Types, numbers and errors of Ascend's acl, as far as programs around the aclnn operators of this library use
- * them. Names, signatures and values are the vendor's; the text is ours. docs/compat/aclnn.md tells what differs.
+ * them. Names, signatures and values are the vendor's; the text is ours. docs/compat/aclnn.md lists the differences.
  */
 #ifndef SWITCHYARD_ACLNN_ACL_BASE_H
 #define SWITCHYARD_ACLNN_ACL_BASE_H
@@ -29,7 +29,7 @@ typedef uint16_t aclFloat16;
 static const int ACL_ERROR_NONE = 0;
 static const int ACL_SUCCESS = 0;
 
-/* Wrong calls. */
+/* Invalid calls. */
 static const int ACL_ERROR_INVALID_PARAM = 100000;
 static const int ACL_ERROR_UNINITIALIZE = 100001;
 static const int ACL_ERROR_REPEAT_INITIALIZE = 100002;
@@ -38,7 +38,7 @@ static const int ACL_ERROR_RT_PARAM_INVALID = 107000;
 static const int ACL_ERROR_RT_INVALID_DEVICEID = 107001;
 static const int ACL_ERROR_RT_CONTEXT_NULL = 107002;
 
-/* Lack of something. */
+/* Missing resources. */
 static const int ACL_ERROR_BAD_ALLOC = 200000;
 static const int ACL_ERROR_API_NOT_SUPPORT = 200001;
 static const int ACL_ERROR_INVALID_DEVICE = 200002;
@@ -47,7 +47,7 @@ static const int ACL_ERROR_INVALID_RESOURCE_HANDLE = 200005;
 static const int ACL_ERROR_FEATURE_UNSUPPORTED = 200006;
 static const int ACL_ERROR_STORAGE_OVER_LIMIT = 300000;
 
-/* Trouble inside. */
+/* Internal errors. */
 static const int ACL_ERROR_INTERNAL_ERROR = 500000;
 static const int ACL_ERROR_FAILURE = 500001;
 

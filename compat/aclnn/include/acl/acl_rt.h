@@ -1,6 +1,6 @@
 /*
- * The runtime: devices, streams, events, memory. Host memory acts as the memory of every device, and a stream runs
- * what it is given at once, in order, on the calling thread; so synchronising never waits.
+ * The runtime: devices, streams, events, memory. Host memory is the memory of every device, and a stream runs its work
+ * immediately on the calling thread; so synchronising never waits.
  */
 #ifndef SWITCHYARD_ACLNN_ACL_RT_H
 #define SWITCHYARD_ACLNN_ACL_RT_H
@@ -60,7 +60,7 @@ typedef enum aclrtStreamStatus {
 #define ACL_STREAM_FAST_LAUNCH 0x00000001U
 #define ACL_STREAM_FAST_SYNC 0x00000002U
 
-/* Devices. Every number from 0 on is this machine; the current one is remembered by thread. */
+/* Devices. Every number from 0 on is this machine; the current device is a property of the thread. */
 ACL_FUNC_VISIBILITY aclError aclrtSetDevice(int32_t deviceId);
 ACL_FUNC_VISIBILITY aclError aclrtResetDevice(int32_t deviceId);
 ACL_FUNC_VISIBILITY aclError aclrtResetDeviceForce(int32_t deviceId);
@@ -98,7 +98,7 @@ ACL_FUNC_VISIBILITY aclError aclrtSynchronizeEvent(aclrtEvent event);
 ACL_FUNC_VISIBILITY aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event);
 ACL_FUNC_VISIBILITY aclError aclrtEventElapsedTime(float *ms, aclrtEvent startEvent, aclrtEvent endEvent);
 
-/* Memory. Blocks are aligned to 512 bytes; the policy is a hint. destMax below count is refused. */
+/* Memory. Blocks are aligned to 512 bytes; the policy is a hint. destMax below count is an error. */
 ACL_FUNC_VISIBILITY aclError aclrtMalloc(void **devPtr, size_t size, aclrtMemMallocPolicy policy);
 ACL_FUNC_VISIBILITY aclError aclrtMallocAlign32(void **devPtr, size_t size, aclrtMemMallocPolicy policy);
 ACL_FUNC_VISIBILITY aclError aclrtMallocCached(void **devPtr, size_t size, aclrtMemMallocPolicy policy);

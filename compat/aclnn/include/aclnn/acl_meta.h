@@ -1,6 +1,6 @@
 /*
- * Descriptors the aclnn operators take: tensors, arrays, scalars, lists, and the executor that carries a call from its
- * first phase to its second. A descriptor never owns the data it describes. Strides and offsets count elements.
+ * Descriptors that the aclnn operators take: tensors, arrays, scalars, lists, and the executor that connects the two
+ * phases of a call. A descriptor never owns the data it describes. Strides and offsets count elements.
  */
 #ifndef SWITCHYARD_ACLNN_ACL_META_H
 #define SWITCHYARD_ACLNN_ACL_META_H
@@ -41,24 +41,23 @@ typedef int32_t aclnnStatus;
 
 /*
  * A view of viewDimsNum dimensions over `data`: element (i, j, ...) is data[offset + i*stride[0] + j*stride[1] + ...].
- * Without `stride` the view is compact. The storage shape is kept and not looked at. Everything but the data is copied.
- * NULL when viewDims or storageDims is missing, or there is no memory. Dimensions and strides are judged by the
- * operators.
+ * Without `stride` the view is compact. The storage shape is kept and not used. Everything but the data is copied.
+ * NULL when viewDims or storageDims is missing, or there is no memory. The operators validate dimensions and strides.
  */
 ACL_FUNC_VISIBILITY aclTensor *aclCreateTensor(const int64_t *viewDims, uint64_t viewDimsNum,
                                                aclDataType dataType, const int64_t *stride, int64_t offset,
                                                aclFormat format, const int64_t *storageDims,
                                                uint64_t storageDimsNum, void *tensorData);
-/* The copies of a value or of the `size` values; NULL when the values are missing, or there is no memory. */
+/* Copies the value or the `size` values; NULL when the values are missing, or there is no memory. */
 ACL_FUNC_VISIBILITY aclScalar *aclCreateScalar(void *value, aclDataType dataType);
 ACL_FUNC_VISIBILITY aclIntArray *aclCreateIntArray(const int64_t *value, uint64_t size);
 ACL_FUNC_VISIBILITY aclFloatArray *aclCreateFloatArray(const float *value, uint64_t size);
 ACL_FUNC_VISIBILITY aclBoolArray *aclCreateBoolArray(const bool *value, uint64_t size);
-/* A list takes its members over: destroying it destroys them. */
+/* A list owns its members: destroying it destroys them. */
 ACL_FUNC_VISIBILITY aclTensorList *aclCreateTensorList(const aclTensor *const *value, uint64_t size);
 ACL_FUNC_VISIBILITY aclScalarList *aclCreateScalarList(const aclScalar *const *value, uint64_t size);
 
-/* Destroying NULL is fine. A tensor may be destroyed between the phases of a call: the executor keeps what it needs. */
+/* Destroying NULL has no effect. A tensor may be destroyed between the phases of a call: the executor has a copy. */
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyTensor(const aclTensor *tensor);
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyScalar(const aclScalar *scalar);
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyIntArray(const aclIntArray *array);
@@ -67,8 +66,8 @@ ACL_FUNC_VISIBILITY aclnnStatus aclDestroyBoolArray(const aclBoolArray *array);
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyTensorList(const aclTensorList *array);
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyScalarList(const aclScalarList *array);
 
-/* What a tensor was made of. The arrays are copies that the caller frees; they are malloc's, which delete[] gives back
-   as well with the usual C++ libraries. */
+/* The properties of a tensor. The arrays are copies from malloc that the caller frees; with the usual C++ libraries
+   delete[] works as well. */
 ACL_FUNC_VISIBILITY aclnnStatus aclGetViewShape(const aclTensor *tensor, int64_t **viewDims,
                                                 uint64_t *viewDimsNum);
 ACL_FUNC_VISIBILITY aclnnStatus aclGetStorageShape(const aclTensor *tensor, int64_t **storageDims,
@@ -94,7 +93,7 @@ ACL_FUNC_VISIBILITY aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor *exe
 ACL_FUNC_VISIBILITY aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor *executor);
 
 /* Other data for the index-th input or output tensor of the call, in the order of its first phase, missing ones
-   counted; `tensor` is not looked at. */
+   counted; `tensor` is ignored. */
 ACL_FUNC_VISIBILITY aclnnStatus aclSetInputTensorAddr(aclOpExecutor *executor, const size_t index,
                                                       aclTensor *tensor, void *addr);
 ACL_FUNC_VISIBILITY aclnnStatus aclSetOutputTensorAddr(aclOpExecutor *executor, const size_t index,

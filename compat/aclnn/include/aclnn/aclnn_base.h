@@ -1,4 +1,4 @@
-/* Beginning and end of aclnn for programs that do not call aclInit; there is nothing to set up. */
+/* Initialisation of aclnn for programs that do not call aclInit; both calls have no effect. */
 #ifndef SWITCHYARD_ACLNN_ACLNN_BASE_H
 #define SWITCHYARD_ACLNN_ACLNN_BASE_H
 

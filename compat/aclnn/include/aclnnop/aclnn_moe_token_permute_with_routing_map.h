@@ -3,13 +3,13 @@
  *     tokens            [T,H]  FLOAT, FLOAT16, BF16         permuteTokensOut         [M,H]  type of tokens
  *     routingMap        [T,E]  INT8, BOOL                   permuteProbsOutOptional  [M]    type of probs
  *     probsOptional     [T,E]  type of tokens, or FLOAT     sortedIndicesOut         [M]    INT32
- *                              beside BF16 tokens
+ *                              with BF16 tokens
  * dropAndPad false: K = numOutTokens / T slots per token, M = K*T; true: C = numOutTokens / E rows per expert, M = C*E.
  * T, E and K*T below 16777215, K at most 512.
  *
  * First phase: 161001 something required is null, or only one of the two probs; 161002 types, shapes, numOutTokens
  * outside 0..T*E, limits, overlap; 561103 K above 512. Second phase: 161001, 161002 executor or workspace; 161002 a
- * token routed to more than K experts. Nothing is written by a call that is refused.
+ * token routed to more than K experts. A rejected call writes nothing.
  */
 #ifndef SWITCHYARD_ACLNN_MOE_TOKEN_PERMUTE_WITH_ROUTING_MAP_H
 #define SWITCHYARD_ACLNN_MOE_TOKEN_PERMUTE_WITH_ROUTING_MAP_H

@@ -2,14 +2,14 @@
  * Gradients of tokens and probs from those of the permuted rows: sy_moe_permute_grad. T = tokensNum, E = numExperts.
  *     permutedTokenOutputGrad          [M,H]  FLOAT, FLOAT16, BF16     tokensGradOut         [T,H]  the same type
  *     permutedProbsOutputGradOptional  [M]    the same type, or        probsGradOutOptional  [T,E]  type of
- *                                             FLOAT beside BF16                permutedProbsOutputGradOptional
+ *                                             FLOAT with BF16                  permutedProbsOutputGradOptional
  *     sortedIndices                    [M]    INT32
  *     routingMapOptional               [T,E]  INT8, BOOL; needed by permutedProbsOutputGradOptional
- * Without permutedProbsOutputGradOptional the last output is left alone.
+ * Without permutedProbsOutputGradOptional the last output is not written.
  *
- * First phase: 161002 numExperts or tokensNum below 1, judged before all else; then 161001 something required is null;
+ * First phase: 161002 numExperts or tokensNum below 1, checked first; then 161001 something required is null;
  * 161002 types, shapes, limits, overlap; 561103 more than 512 slots per token. Second phase: 161001, 161002 executor or
- * workspace; 161002 wrong indices, or a map that does not fit them. Nothing is written by a call that is refused.
+ * workspace; 161002 wrong indices, or a map that does not fit them. A rejected call writes nothing.
  */
 #ifndef SWITCHYARD_ACLNN_MOE_TOKEN_PERMUTE_WITH_ROUTING_MAP_GRAD_H
 #define SWITCHYARD_ACLNN_MOE_TOKEN_PERMUTE_WITH_ROUTING_MAP_GRAD_H

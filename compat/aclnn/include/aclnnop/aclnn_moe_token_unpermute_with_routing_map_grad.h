@@ -5,14 +5,14 @@
  *     permuteTokenId          [M]    INT32
  *     routingMapOptional      [T,E]  INT8, BOOL
  *     permutedTokensOptional  [M,H]  type of unpermutedTokensGrad
- *     probsOptional           [T,E]  the same type, or FLOAT beside BF16; needs the two before it
+ *     probsOptional           [T,E]  the same type, or FLOAT with BF16; needs the two before it
  * Packed, an expert of weight 0 needs no row: its slot may be -1.
- * outIndex and permuteTokenId are those of the forward call. In packed mode the values of permuteTokenId are not looked
- * at. restoreShapeOptional is not looked at: T and H are known. Without probs the last output is left alone.
+ * outIndex and permuteTokenId are those of the forward call. In packed mode the values of permuteTokenId are
+ * ignored. restoreShapeOptional is ignored: T and H are known. Without probs the last output is not written.
  *
  * First phase: 161001 something required is null; 561002 probs without map or permutedTokens; 161002 types, shapes,
  * limits, overlap; 561103 more than 512 slots per token. Second phase: 161001, 161002 executor or workspace; 161002
- * wrong indices, or a map that does not fit them. Nothing is written by a call that is refused.
+ * wrong indices, or a map that does not fit them. A rejected call writes nothing.
  */
 #ifndef SWITCHYARD_ACLNN_MOE_TOKEN_UNPERMUTE_WITH_ROUTING_MAP_GRAD_H
 #define SWITCHYARD_ACLNN_MOE_TOKEN_UNPERMUTE_WITH_ROUTING_MAP_GRAD_H

@@ -5,10 +5,10 @@
  *     topK    [B] or [B,1]    INT32               logitsTopKPSelect  [B,V]  FLOAT, written if isNeedLogits, else ignored
  *     topP    [B] or [B,1]    type of logits
  *     q       [B,V]           FLOAT, may be null: no sampling
- * topKGuess is a hint that changes no result; any value will do. B at least 1, V from 1 to 2^20.
+ * topKGuess is a hint that changes no result; any value is accepted. B at least 1, V from 1 to 2^20.
  *
  * First phase: 161001 something required is null; 161002 types, shapes, eps negative or not finite, overlap; 561002 V
- * above 2^20. Second phase: 161001, 161002 executor or workspace. What the tensors hold is never refused.
+ * above 2^20. Second phase: 161001, 161002 executor or workspace. Every content of the tensors is accepted.
  */
 #ifndef SWITCHYARD_ACLNN_TOP_K_TOP_P_SAMPLE_H
 #define SWITCHYARD_ACLNN_TOP_K_TOP_P_SAMPLE_H

@@ -3,10 +3,10 @@
  * candidates as a result: sy_sample with k_limit = the smaller of 1024 and ksMax rounded up to a multiple of 8.
  *     minPs  [B] or [B,1]  type of logits, may be null    logitsIdx         [B,V]  INT64  \ written if
  *                                                         logitsSortMasked  [B,V]  FLOAT  / isNeedSampleResult
- * With isNeedSampleResult q must be null, and logitsSelectIdx is ignored. inputIsLogits false: no softmax, and what is
- * cut is 0 in logitsTopKPSelect instead of -inf. FLOAT logits may be logitsTopKPSelect themselves.
+ * With isNeedSampleResult q must be null, and logitsSelectIdx is ignored. inputIsLogits false: no softmax, and
+ * filtered tokens are 0 in logitsTopKPSelect instead of -inf. FLOAT logits may be logitsTopKPSelect themselves.
  *
- * First phase: as aclnnTopKTopPSample; 161002 ksMax below 1; 561002 q that is no matrix, or beside isNeedSampleResult.
+ * First phase: as aclnnTopKTopPSample; 161002 ksMax below 1; 561002 q that is no matrix, or with isNeedSampleResult.
  */
 #ifndef SWITCHYARD_ACLNN_TOP_K_TOP_P_SAMPLE_V2_H
 #define SWITCHYARD_ACLNN_TOP_K_TOP_P_SAMPLE_V2_H

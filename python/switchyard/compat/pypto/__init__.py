@@ -1,8 +1,7 @@
 """PyPTO's names: tensors, types and views, and `experimental` with the two gathers.
 
-What PyPTO traces and compiles for its accelerator runs here at once, on the CPU. A tensor holds a NumPy or PyTorch
-array; plain arrays are taken wherever a tensor is, and an operator gives back what it was given: a tensor for a tensor,
-an array for an array.
+What PyPTO traces and compiles for its accelerator runs here immediately, on the CPU. A tensor holds a NumPy or PyTorch
+array; plain arrays are accepted in place of tensors, and the result of an operator is of the kind of its input.
 
 >>> import numpy as np
 >>> import switchyard.compat.pypto as pypto

@@ -7,9 +7,9 @@ from switchyard.errors import Status
 
 
 class Error(Exception):
-    """A call that was refused: `code` says why, `batch`, `pos`, `value` and `limit` where and how far off.
+    """A call that was rejected: `code` is the reason; `batch`, `pos`, `value` and `limit` give place and numbers.
 
-    It is also a TypeError for a wrong element type, an IndexError for what stands in the tensors, and a ValueError for
+    It is also a TypeError for a wrong element type, an IndexError for contents of tensors, and a ValueError for
     everything else.
     """
 
@@ -36,13 +36,13 @@ for _class in (_TypeError, _IndexError, _ValueError):
     _class.__name__ = _class.__qualname__ = "Error"
 
 
-def refusal(code: str, sentence: str) -> Error:
-    """A refused argument; to be raised."""
+def rejection(code: str, sentence: str) -> Error:
+    """The exception for a rejected argument; the caller raises it."""
     return (_TypeError if code == "BAD_DTYPE" else _ValueError)(code, sentence)
 
 
 def translated(error: switchyard.Error, name: str) -> Error:
-    """The library's refusal in the words of this door."""
+    """The library's error as an error of this layer."""
     kind = {Status.DTYPE: _TypeError, Status.INDEX: _IndexError}.get(error.status, _ValueError)
     fault = error.fault
     sentence = f"{name}{str(error).removeprefix('kv_gather')}"

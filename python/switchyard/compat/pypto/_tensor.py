@@ -1,4 +1,4 @@
-"""Tensors that hold an array, views of them, and the tile shapes nobody needs here."""
+"""Tensors that hold an array, views of them, and tile shapes, which have no effect here."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ._errors import refusal
+from ._errors import rejection
 from ._types import DataType, TileOpFormat, stored_as, type_of
 
 
 class Tensor:
-    """PyPTO's tensor, which is a name for data there and holds it here: zeros, or the array it was made from.
+    """PyPTO's tensor. There it is symbolic; here it holds data: zeros, or the array it was made from.
 
     `t[...]` reads and writes elements; `numpy()` and `array` give the array itself.
     """
@@ -30,14 +30,14 @@ class Tensor:
         dtype = DataType.DT_FP32 if dtype is None else DataType(dtype)
         stored = stored_as(dtype)
         if stored is None:
-            raise refusal("BAD_DTYPE", f"tensor: dtype is {dtype.name}, want a type of whole bytes")
+            raise rejection("BAD_DTYPE", f"tensor: dtype is {dtype.name}, want a type of whole bytes")
         if data_ptr is not None:
-            raise refusal(
+            raise rejection(
                 "BAD_OPTION", "tensor: data_ptr is given, want None: from_numpy and from_torch take data over"
             )
         extents = tuple(int(n) for n in (shape if shape is not None else ()))
         if any(n < 0 for n in extents):
-            raise refusal("BAD_SHAPE", f"tensor: shape is {list(extents)}, want no negative extent")
+            raise rejection("BAD_SHAPE", f"tensor: shape is {list(extents)}, want no negative extent")
         self._set(np.zeros(extents, stored), dtype, name, format)
 
     def _set(self, array: Any, dtype: DataType, name: str, format: TileOpFormat | None = None) -> None:
@@ -98,12 +98,12 @@ def as_tensor(value: Any, what: str) -> Tensor:
     if isinstance(value, Tensor):
         return value
     if value is None:
-        raise refusal("NULL_POINTER", f"{what} is missing, want a tensor")
+        raise rejection("NULL_POINTER", f"{what} is missing, want a tensor")
     if not hasattr(value, "shape") or not hasattr(value, "dtype"):
-        raise refusal("BAD_DTYPE", f"{what} is a {type(value).__name__}, want a tensor or an array")
+        raise rejection("BAD_DTYPE", f"{what} is a {type(value).__name__}, want a tensor or an array")
     dtype = type_of(value)
     if dtype is None:
-        raise refusal("BAD_DTYPE", f"{what} is {value.dtype}, want a type that PyPTO has")
+        raise rejection("BAD_DTYPE", f"{what} is {value.dtype}, want a type that PyPTO has")
     return _wrap(value, dtype)
 
 
@@ -111,12 +111,12 @@ def _marked(array: Any, dtype: DataType | None, what: str) -> DataType:
     own = type_of(array)
     if dtype is None:
         if own is None:
-            raise refusal("BAD_DTYPE", f"{what} is {array.dtype}, want a type that PyPTO has")
+            raise rejection("BAD_DTYPE", f"{what} is {array.dtype}, want a type that PyPTO has")
         return own
     stored = stored_as(DataType(dtype))
     size = array.itemsize if isinstance(array, np.ndarray) else array.element_size()
     if stored is None or stored.itemsize != size:
-        raise refusal("BAD_DTYPE", f"{what} has elements of {size} bytes, want those of {DataType(dtype).name}")
+        raise rejection("BAD_DTYPE", f"{what} has elements of {size} bytes, want those of {DataType(dtype).name}")
     return DataType(dtype)
 
 
@@ -128,20 +128,20 @@ def from_torch(
     tensor_format: TileOpFormat | None = None,
     dtype: DataType | None = None,
 ) -> Tensor:
-    """A tensor around a contiguous PyTorch tensor, without a copy; `dtype` marks what its bits are."""
+    """A tensor around a contiguous PyTorch tensor, without a copy; `dtype` is the type of its bits."""
     if not hasattr(tensor, "is_contiguous"):
-        raise refusal("BAD_DTYPE", f"from_torch: tensor is a {type(tensor).__name__}, want a PyTorch tensor")
+        raise rejection("BAD_DTYPE", f"from_torch: tensor is a {type(tensor).__name__}, want a PyTorch tensor")
     if not tensor.is_contiguous():
-        raise refusal("BAD_STRIDE", "from_torch: tensor is not contiguous, want one that is")
+        raise rejection("BAD_STRIDE", "from_torch: tensor is not contiguous, want one that is")
     return _wrap(tensor.detach(), _marked(tensor, dtype, "from_torch: tensor"), name, tensor_format)
 
 
 def from_numpy(
     array: Any, name: str = "", *, tensor_format: TileOpFormat | None = None, dtype: DataType | None = None
 ) -> Tensor:
-    """A tensor around a NumPy array, without a copy; `dtype` marks what its bits are, as DT_BF16 over uint16."""
+    """A tensor around a NumPy array, without a copy; `dtype` is the type of its bits, such as DT_BF16 over uint16."""
     if not isinstance(array, np.ndarray):
-        raise refusal("BAD_DTYPE", f"from_numpy: array is a {type(array).__name__}, want a NumPy array")
+        raise rejection("BAD_DTYPE", f"from_numpy: array is a {type(array).__name__}, want a NumPy array")
     return _wrap(array, _marked(array, dtype, "from_numpy: array"), name, tensor_format)
 
 
@@ -155,15 +155,14 @@ def view(
 ) -> Tensor:
     """The part of a tensor that begins at `offsets` and has this shape, in the same memory.
 
-    `valid_shape` says how much of it counts: in an index row how many indices are live, in a cache how many rows and
-    columns there are.
+    `valid_shape` is the part that is in use: of an index row the number of indices, of a cache the rows and columns.
     """
     tensor = as_tensor(input, "view: input")
     extents, first = [int(n) for n in shape], [int(n) for n in offsets]
     if len(extents) != tensor.dim or len(first) != tensor.dim:
-        raise refusal("BAD_RANK", f"view: shape {extents} at offsets {first}, want {tensor.dim} numbers each")
+        raise rejection("BAD_RANK", f"view: shape {extents} at offsets {first}, want {tensor.dim} numbers each")
     if any(o < 0 or n < 0 or o + n > whole for n, o, whole in zip(extents, first, tensor.shape, strict=True)):
-        raise refusal("BAD_SHAPE", f"view: shape {extents} at offsets {first} leaves the tensor's {tensor.shape}")
+        raise rejection("BAD_SHAPE", f"view: shape {extents} at offsets {first} leaves the tensor's {tensor.shape}")
     part = tensor.array[tuple(slice(o, o + n) for n, o in zip(extents, first, strict=True))]
     made = _wrap(
         part, _marked(part, tensor.dtype if dtype is None else dtype, "view: input"), tensor.name, tensor.format
@@ -171,7 +170,7 @@ def view(
     if valid_shape is not None:
         valid = tuple(int(n) for n in valid_shape)
         if len(valid) != tensor.dim or any(v < 0 or v > n for v, n in zip(valid, extents, strict=False)):
-            raise refusal("BAD_SHAPE", f"view: valid_shape is {list(valid)}, want at most the shape {extents}")
+            raise rejection("BAD_SHAPE", f"view: valid_shape is {list(valid)}, want at most the shape {extents}")
         made.valid_shape = valid
     return made
 
@@ -180,13 +179,13 @@ _tile_shapes: tuple[int, ...] = ()
 
 
 def set_vec_tile_shapes(*shapes: int) -> None:
-    """Keeps a hint about the cut of work on the accelerator; results do not depend on it."""
+    """Stores a hint about tiling on the accelerator; results do not depend on it."""
     global _tile_shapes  # noqa: PLW0603 -- a setting of the process, as in PyPTO
     if any(not isinstance(n, int) or n < 0 for n in shapes):
-        raise refusal("BAD_OPTION", f"set_vec_tile_shapes: shapes are {list(shapes)}, want integers of 0 or more")
+        raise rejection("BAD_OPTION", f"set_vec_tile_shapes: shapes are {list(shapes)}, want integers of 0 or more")
     _tile_shapes = shapes
 
 
 def get_vec_tile_shapes() -> list[int]:
-    """What `set_vec_tile_shapes` was given last."""
+    """The shapes of the last `set_vec_tile_shapes`."""
     return list(_tile_shapes)

@@ -39,13 +39,13 @@ class DataType(enum.IntEnum):
 
 
 class TileOpFormat(enum.IntEnum):
-    """How a tensor lies in memory; here always in rows."""
+    """Memory layout of a tensor; here always in rows."""
 
     TILEOP_ND = 0
     TILEOP_NZ = 1
 
 
-# What NumPy keeps the elements in. It has no small floats of its own: their bits are integers, marked by the type.
+# NumPy types that hold the elements. NumPy has no small floats: their bits are kept as integers.
 _STORED: dict[DataType, Any] = {
     DataType.DT_INT8: np.int8,
     DataType.DT_INT16: np.int16,
@@ -91,7 +91,7 @@ _BY_NAME: dict[str, DataType] = {
 
 
 def stored_as(dtype: DataType) -> np.dtype[Any] | None:
-    """The NumPy type that holds elements of this type; None where no whole bytes do."""
+    """The NumPy type that holds elements of this type; None where an element is no whole bytes."""
     found = _STORED.get(dtype)
     return None if found is None else np.dtype(found)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 import switchyard
 
-from ._errors import refusal, translated
+from ._errors import rejection, translated
 from ._tensor import Tensor, as_tensor
 from ._types import DataType
 
@@ -31,16 +31,16 @@ def gather_in_ub(
 
     Args:
         param: [rows, hidden] the cache, elements of any whole bytes.
-        indices: [1, k] int32 or int64, logical tokens; a view's valid_shape says how many count, the rest gives zeros.
+        indices: [1, k] int32 or int64, logical tokens; a view's valid_shape is the number in use, the rest gives zeros.
         block_table: [1, n] int32 or int64, physical block of each logical one.
         block_size: S, rows of a block.
         axis: -2.
-        pad: what an index of -1 is: an error, a zero row, or a row that is left as it is (a new one: zero).
+        pad: an index of -1 gives an error ("error"), a zero row ("zero"), or an unwritten row ("skip"; zero if new).
     """
     name = "gather_in_ub"
-    cache, tokens, table = _judged(name, ("param", param), ("indices", indices), ("block_table", block_table))
+    cache, tokens, table = _checked(name, ("param", param), ("indices", indices), ("block_table", block_table))
     if axis != -2:
-        raise refusal("BAD_AXIS", f"{name}: axis is {axis}, want -2")
+        raise rejection("BAD_AXIS", f"{name}: axis is {axis}, want -2")
     _check_numbers(name, block_size, pad)
     return _gather(name, param, cache, tokens, table, block_size, pad)
 
@@ -56,40 +56,40 @@ def gather_in_l1(
     *,
     pad: Pad = "error",
 ) -> Any:
-    """The first `size` columns of the rows of `gather_in_ub`. The two flags tile the accelerator's memory only."""
+    """The first `size` columns of the rows of `gather_in_ub`. The two flags affect tiling on the accelerator only."""
     name = "gather_in_l1"
-    cache, tokens, table = _judged(name, ("src", src), ("indices", indices), ("block_table", block_table))
+    cache, tokens, table = _checked(name, ("src", src), ("indices", indices), ("block_table", block_table))
     if not 1 <= size <= cache.array.shape[1]:
-        raise refusal("BAD_SHAPE", f"{name}: size is {size}, want 1 to {cache.array.shape[1]}, the columns of src")
+        raise rejection("BAD_SHAPE", f"{name}: size is {size}, want 1 to {cache.array.shape[1]}, the columns of src")
     _check_numbers(name, block_size, pad)
     columns = _trimmed(cache, size)
     return _gather(name, src, columns, tokens, table, block_size, pad)
 
 
-def _judged(name: str, *given: tuple[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
-    """The cache, the indices and the table, once they have the types and shapes of this interface."""
+def _checked(name: str, *given: tuple[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
+    """The cache, the indices and the table, after checks of type and shape."""
     cache, tokens, table = (as_tensor(value, f"{name}: {field}") for field, value in given)
     named = list(zip((field for field, _ in given), (cache, tokens, table), strict=True))
     for field, tensor in named[1:]:
         if tensor.dtype not in _INDEX_TYPES:
-            raise refusal("BAD_DTYPE", f"{name}: {field} is {tensor.dtype.name}, want DT_INT32 or DT_INT64")
+            raise rejection("BAD_DTYPE", f"{name}: {field} is {tensor.dtype.name}, want DT_INT32 or DT_INT64")
     for field, tensor in named:
         if tensor.dim != 2:
-            raise refusal("BAD_RANK", f"{name}: {field} has rank {tensor.dim}, want 2")
+            raise rejection("BAD_RANK", f"{name}: {field} has rank {tensor.dim}, want 2")
     for field, tensor in named[1:]:
         if tensor.shape[0] != 1:
-            raise refusal("BAD_SHAPE", f"{name}: {field} has shape {tensor.shape}, want [1, {tensor.shape[1]}]")
+            raise rejection("BAD_SHAPE", f"{name}: {field} has shape {tensor.shape}, want [1, {tensor.shape[1]}]")
     for field, tensor in named:
         if 0 in tensor.shape:
-            raise refusal("EMPTY", f"{name}: {field} has shape {tensor.shape}, want no extent of 0")
+            raise rejection("EMPTY", f"{name}: {field} has shape {tensor.shape}, want no extent of 0")
     return cache, tokens, table
 
 
 def _check_numbers(name: str, block_size: int, pad: str) -> None:
     if isinstance(block_size, bool) or not isinstance(block_size, (int, np.integer)) or block_size < 1:
-        raise refusal("BAD_BLOCK_SIZE", f"{name}: block_size is {block_size}, want an integer of 1 or more")
+        raise rejection("BAD_BLOCK_SIZE", f"{name}: block_size is {block_size}, want an integer of 1 or more")
     if pad not in ("error", "zero", "skip"):
-        raise refusal("BAD_OPTION", f"{name}: pad is {pad!r}, want error, zero or skip")
+        raise rejection("BAD_OPTION", f"{name}: pad is {pad!r}, want error, zero or skip")
 
 
 def _trimmed(cache: Tensor, columns: int) -> Tensor:

@@ -8,7 +8,7 @@ between them as it would between chips. Signatures and defaults are ttnn's.
 >>> mesh_device = ttnn.open_mesh_device(ttnn.MeshShape(1, 2))
 >>> tokens = np.arange(8, dtype=np.float32).reshape(4, 1, 1, 2)  # two tokens for each of two devices
 >>> indices = np.array([0, 1, 1, 0], np.uint16).reshape(4, 1, 1, 1)
->>> mapping = np.eye(2, dtype=np.uint16).reshape(1, 1, 2, 2)  # expert e lives on device e
+>>> mapping = np.eye(2, dtype=np.uint16).reshape(1, 1, 2, 2)  # device e hosts expert e
 >>> shard = ttnn.ShardTensorToMesh(mesh_device, dim=0)
 >>> output, metadata = ttnn.all_to_all_dispatch(
 ...     ttnn.from_torch(tokens, device=mesh_device, mesh_mapper=shard),

@@ -42,7 +42,7 @@ class MeshShape:
 
 
 class MeshDevice:
-    """What `open_mesh_device` gives: the shape, and the mesh that runs exchanges over it."""
+    """Result of `open_mesh_device`: the shape, and the mesh that runs exchanges."""
 
     def __init__(self, shape: MeshShape) -> None:
         self.shape = shape
@@ -61,7 +61,7 @@ class MeshDevice:
         return self._mesh
 
     def enable_program_cache(self) -> None:
-        """Nothing is compiled here."""
+        """No effect: nothing is compiled here."""
 
     def close(self) -> None:
         if self._mesh is not None:
@@ -73,7 +73,7 @@ class MeshDevice:
 
 
 def open_mesh_device(mesh_shape: MeshShape | Sequence[int], *args: Any, **kwargs: Any) -> MeshDevice:
-    """A mesh of this shape. What else ttnn asks for (trace regions, queues, cores) has no meaning here."""
+    """A mesh of this shape. Other arguments of ttnn (trace regions, queues, cores) have no effect."""
     return MeshDevice(mesh_shape if isinstance(mesh_shape, MeshShape) else MeshShape(mesh_shape))
 
 
@@ -82,4 +82,4 @@ def close_mesh_device(mesh_device: MeshDevice) -> None:
 
 
 def synchronize_device(device: MeshDevice, *args: Any, **kwargs: Any) -> None:
-    """Operators have ended when they return."""
+    """No effect: operators have ended when they return."""

@@ -20,7 +20,7 @@ Fill = Literal["zero", "keep"]
 
 
 class SwitchyardError(RuntimeError):
-    """A call that was refused; `code` is the library's status."""
+    """A call that was rejected; `code` is the library's status."""
 
     def __init__(self, code: Status, sentence: str) -> None:
         super().__init__(sentence)
@@ -45,8 +45,8 @@ def all_to_all_dispatch(
 ) -> tuple[MeshTensor, MeshTensor]:
     """Send each token to the devices of its experts, and the table of all choices to every device.
 
-    Tensors given in `output_tensors` keep the rows nobody sends, new ones have zeros there, unless `fill` says
-    otherwise. `order`, `fill` and `mesh` are additions of this library.
+    Rows that are not sent keep their contents in given `output_tensors` and are zero in new ones; `fill` overrides
+    this. `order`, `fill` and `mesh` are additions of this library.
     """
     name = "all_to_all_dispatch"
     given = {
@@ -54,7 +54,7 @@ def all_to_all_dispatch(
         "expert_indices_tensor": expert_indices_tensor,
         "expert_mapping_tensor": expert_mapping_tensor,
     }
-    device = _judged(name, mesh, given)
+    device = _checked(name, mesh, given)
     if output_tensors is not None and len(output_tensors) != 2:
         raise SwitchyardError(Status.VALUE, f"{name}: output_tensors has {len(output_tensors)} tensors, want 2")
     hints = _hints(name, num_links, topology, memory_config, subdevice_id)
@@ -62,7 +62,7 @@ def all_to_all_dispatch(
     indices = _Bits.of(expert_indices_tensor)
     out = None
     if output_tensors is not None:
-        tokens, metadata = (_judged_output(name, tensor, device) for tensor in output_tensors)
+        tokens, metadata = (_checked_output(name, tensor, device) for tensor in output_tensors)
         out = AllToAllDispatch(tuple(tokens.shards), tuple(_Bits.of(metadata).shards))
     try:
         made = device.mesh.all_to_all_dispatch(
@@ -103,11 +103,11 @@ def all_to_all_combine(
     fill: Fill | None = None,
     mesh: MeshDevice | None = None,
 ) -> MeshTensor:
-    """Bring the rows that experts made home to their tokens, a row for each slot.
+    """Return the rows of the experts to the devices of their tokens, a row for each slot.
 
     On a device `input_tensor` is [experts of the device, batch of the group, sequence of the group, hidden], with
-    `local_reduce` [1, ...]: the sum over the device's experts is there already. A given `output_tensor` keeps the rows
-    nobody sends, a new one has zeros there, unless `fill` says otherwise.
+    `local_reduce` [1, ...]: already summed over the device's experts. Rows that are not sent keep their contents in a
+    given `output_tensor` and are zero in a new one; `fill` overrides this.
     """
     name = "all_to_all_combine"
     given = {
@@ -115,13 +115,13 @@ def all_to_all_combine(
         "expert_metadata_tensor": expert_metadata_tensor,
         "expert_mapping_tensor": expert_mapping_tensor,
     }
-    device = _judged(name, mesh, given)
+    device = _checked(name, mesh, given)
     hints = _hints(name, num_links, topology, memory_config, subdevice_id)
     mapping = _mapping(name, device, expert_mapping_tensor)
     _check_rows(name, device, input_tensor, expert_metadata_tensor, mapping, local_reduce)
     out = None
     if output_tensor is not None:
-        out = AllToAllCombine(tuple(_judged_output(name, output_tensor, device).shards))
+        out = AllToAllCombine(tuple(_checked_output(name, output_tensor, device).shards))
     try:
         made = device.mesh.all_to_all_combine(
             input_tensor.shards,
@@ -141,30 +141,30 @@ def all_to_all_combine(
     return output_tensor if output_tensor is not None else _like(input_tensor, made.output, memory_config)
 
 
-def _judged(name: str, mesh: MeshDevice | None, given: dict[str, Any]) -> MeshDevice:
-    """The mesh of a call, once its tensors are tensors of one mesh, in rows."""
+def _checked(name: str, mesh: MeshDevice | None, given: dict[str, Any]) -> MeshDevice:
+    """The mesh of a call, after checking that its tensors belong to one mesh and are row-major."""
     for field, tensor in given.items():
         if not isinstance(tensor, MeshTensor):
-            said = f"{name}: {field} is a {type(tensor).__name__}"
-            raise SwitchyardError(Status.DTYPE, f"{said}, want a tensor on a mesh: from_torch makes one")
+            text = f"{name}: {field} is a {type(tensor).__name__}"
+            raise SwitchyardError(Status.DTYPE, f"{text}, want a tensor on a mesh: from_torch makes one")
         if tensor.layout != Layout.ROW_MAJOR:
             raise SwitchyardError(Status.VALUE, f"{name}: {field} has layout {tensor.layout.name}, want ROW_MAJOR")
     first: MeshTensor = given["input_tensor"]
     device = mesh if mesh is not None else first.device()
     for field, tensor in given.items():
         if tensor.mesh_shape != device.shape:
-            said = f"{name}: {field} is on a {tensor.mesh_shape}"
-            raise SwitchyardError(Status.MISMATCH, f"{said}, want the {device.shape} of the call")
+            text = f"{name}: {field} is on a {tensor.mesh_shape}"
+            raise SwitchyardError(Status.MISMATCH, f"{text}, want the {device.shape} of the call")
     return device
 
 
-def _judged_output(name: str, tensor: Any, device: MeshDevice) -> MeshTensor:
-    _judged(name, device, {"input_tensor": tensor})
+def _checked_output(name: str, tensor: Any, device: MeshDevice) -> MeshTensor:
+    _checked(name, device, {"input_tensor": tensor})
     return tensor  # type: ignore[no-any-return]
 
 
 class _Bits(NamedTuple):
-    """Arrays whose signed 16-bit integers are taken for unsigned ones, and the way back."""
+    """Reads signed 16-bit integers as unsigned ones, and converts results back."""
 
     shards: list[Any]
     signed: Any
@@ -192,11 +192,11 @@ def _numpy(array: Any) -> Any:
 
 
 def _mapping(name: str, device: MeshDevice, tensor: MeshTensor) -> Any:
-    """The table of experts and devices: one, or all copies where devices have their own. Each device hosts as many."""
+    """The table of experts and devices: one, or one copy per device. All devices host equally many experts."""
     shards = _Bits.of(tensor).shards
     if str(shards[0].dtype).removeprefix("torch.") != "uint16":
-        said = f"{name}: expert_mapping_tensor is {str(shards[0].dtype).removeprefix('torch.')}"
-        raise SwitchyardError(Status.DTYPE, f"{said}, want uint16")
+        text = f"{name}: expert_mapping_tensor is {str(shards[0].dtype).removeprefix('torch.')}"
+        raise SwitchyardError(Status.DTYPE, f"{text}, want uint16")
     copies = [_numpy(shard) for shard in shards]
     first = copies[0]
     devices = device.get_num_devices()
@@ -208,8 +208,8 @@ def _mapping(name: str, device: MeshDevice, tensor: MeshTensor) -> Any:
     table = first.reshape(-1, devices)
     hosted = table.sum(axis=0, dtype=np.int64)
     if table.size and table.max() <= 1 and (len(table) % devices or (hosted != len(table) // devices).any()):
-        said = f"{name}: expert_mapping_tensor gives the devices {hosted.tolist()} experts"
-        raise SwitchyardError(Status.ROUTING, f"{said}, want the same number each: {len(table)} / {devices}")
+        text = f"{name}: expert_mapping_tensor gives the devices {hosted.tolist()} experts"
+        raise SwitchyardError(Status.ROUTING, f"{text}, want the same number each: {len(table)} / {devices}")
     if all(np.shares_memory(copy, first) for copy in copies[1:]):
         return table
     return np.stack([copy.reshape(1, *table.shape) for copy in copies])
@@ -218,9 +218,9 @@ def _mapping(name: str, device: MeshDevice, tensor: MeshTensor) -> Any:
 def _check_rows(
     name: str, device: MeshDevice, tensor: MeshTensor, metadata: MeshTensor, mapping: Any, local_reduce: bool
 ) -> None:
-    """Refuses an input without a place for experts, which is how one page of ttnn draws it."""
+    """Rejects an input without a dimension for experts, the shape that one page of ttnn's documentation shows."""
     if len(metadata.shape) != 4:
-        return  # the operator says it
+        return  # the operator rejects it
     experts = 1 if local_reduce else mapping.shape[-2] // device.get_num_devices()
     want = (experts, *metadata.shape[1:3])
     if len(tensor.shape) == 4 and tensor.shape[:3] == want:
@@ -241,7 +241,7 @@ def _hints(
     memory_config: MemoryConfig | None,
     subdevice_id: SubDeviceId | None,
 ) -> dict[str, Any]:
-    """What ttnn says about the way rows take. Kept for the call, and without effect on results."""
+    """Hints of ttnn about the route of rows. Passed to the call, without effect on results."""
     if num_links is not None and num_links < 1:
         raise SwitchyardError(Status.VALUE, f"{name}: num_links is {num_links}, want None or 1 or more")
     memory = "auto"

@@ -1,4 +1,4 @@
-"""Tensors of many devices: an array for each, how a whole is cut into them and put together again."""
+"""Tensors of many devices: an array for each; mappers that split a tensor and composers that join it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ Tensor = MeshTensor
 
 
 class Mapper(Protocol):
-    """Cuts a whole into the parts of a mesh's devices."""
+    """Splits a tensor into one part per device of a mesh."""
 
     def __call__(self, array: Any) -> list[Any]: ...
 
@@ -98,7 +98,7 @@ class ShardTensorToMesh:
 
 
 class ShardTensor2dMesh:
-    """Dimension dims[0] is cut over the rows of the mesh, dims[1] over its columns; None: every one has all of it."""
+    """Dimension dims[0] is split over the rows of the mesh, dims[1] over its columns; None: no split."""
 
     def __init__(self, mesh_device: MeshDevice, mesh_shape: Sequence[int], dims: tuple[int | None, int | None]) -> None:
         self.mesh_device, self.mesh_shape, self.dims = mesh_device, MeshShape(tuple(mesh_shape)), dims
@@ -117,7 +117,7 @@ class ShardTensor2dMesh:
 
 
 class ReplicateTensorToMesh:
-    """The whole for every device."""
+    """The whole tensor for every device."""
 
     def __init__(self, mesh_device: MeshDevice) -> None:
         self.mesh_device = mesh_device
@@ -143,7 +143,7 @@ class ConcatMeshToTensor:
 
 
 class ConcatMesh2dToTensor:
-    """Arrays of a column of the mesh along dims[0], the results along dims[1]."""
+    """Joins the arrays of each column of the mesh along dims[0], then the results along dims[1]."""
 
     def __init__(self, mesh_device: MeshDevice, mesh_shape: Sequence[int], dims: tuple[int, int]) -> None:
         self.mesh_device, self.mesh_shape, self.dims = mesh_device, MeshShape(tuple(mesh_shape)), dims
@@ -155,7 +155,7 @@ class ConcatMesh2dToTensor:
 
 
 def _converted(array: Any, dtype: DataType) -> Any:
-    """The array in ttnn's type; signed 16-bit integers stand for the bits of unsigned ones."""
+    """The array in ttnn's type; signed 16-bit integers hold the bits of unsigned ones."""
     if _is_torch(array):
         torch = sys.modules["torch"]
         wanted = getattr(torch, dtype.value)
@@ -179,7 +179,7 @@ def from_torch(
     mesh_mapper: Mapper | None = None,
     **_: Any,
 ) -> MeshTensor:
-    """A tensor on a mesh from a PyTorch tensor or a NumPy array: cut by the mapper, or whole for every device."""
+    """A tensor on a mesh from a PyTorch tensor or a NumPy array: split by the mapper, or whole for every device."""
     mesh_device = device if device is not None else getattr(mesh_mapper, "mesh_device", None)
     if mesh_device is None:
         mesh_device = MeshDevice(MeshShape(1, 1))
@@ -198,7 +198,7 @@ def to_torch(
     mesh_composer: ConcatMeshToTensor | ConcatMesh2dToTensor | None = None,
     **_: Any,
 ) -> Any:
-    """The arrays of all devices put together by the composer; one device's array needs none."""
+    """The arrays of all devices, joined by the composer; a single device needs none."""
     if mesh_composer is None and len(tensor.shards) > 1:
         raise ValueError(f"to_torch: {len(tensor.shards)} devices have an array each, want a mesh_composer")
     whole = tensor.shards[0] if mesh_composer is None else mesh_composer.compose(tensor)
@@ -216,11 +216,11 @@ def aggregate_as_tensor(tensors: Sequence[Any], *, device: MeshDevice) -> MeshTe
 
 
 def to_layout(tensor: MeshTensor, layout: Layout, *args: Any, **kwargs: Any) -> MeshTensor:
-    """The same tensor under another layout's name."""
+    """The same tensor with another layout attribute."""
     return MeshTensor(
         tensor.shards, tensor.mesh_shape, device=tensor.device(), layout=layout, memory_config=tensor.memory_config()
     )
 
 
 def deallocate(tensor: MeshTensor, force: bool = True) -> None:
-    """Python frees what nobody holds."""
+    """No effect: Python frees unreferenced arrays."""

@@ -1,4 +1,4 @@
-"""Types, layouts and places under ttnn's names. Here memory is memory: they are kept, and change no result."""
+"""Types, layouts and memory configurations under ttnn's names. They are stored and change no result."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 /*
- * Every refusal of the pair, in one of two processes: both return the same status in the same words, nothing is written,
+ * Every rejection of the pair, in one of two processes: both return the same status in the same words, nothing is written,
  * and the comm goes on.
  */
 #include "mesh_cases.h"
-#include "mesh_refusals.h"
+#include "mesh_rejections.h"
 #include "ranks.h"
 
 struct spoiled {
-    const struct mesh_refusals *of;
+    const struct mesh_rejections *of;
     int device;
     bool no_shared;
 };
@@ -20,8 +20,8 @@ static sy_status run_call(sy_ctx *ctx, sy_comm *comm, struct test_call *c)
 }
 
 /* True when this process found nothing wrong; else the first fault is in `why`. It never leaves early. */
-static bool one_row(sy_ctx *ctx, sy_comm *comm, const struct spoiled *s, const struct refusal *row, char *why,
-                    size_t why_bytes)
+static bool one_row(sy_ctx *ctx, sy_comm *comm, const struct spoiled *s, const struct rejection *row,
+                    char *why, size_t why_bytes)
 {
     struct test_call call;
     char story[600] = "";
@@ -53,7 +53,7 @@ static void test_spoiled(void **state)
     const sy_mpi_options options = {.comm = {.no_shared = s->no_shared}};
     sy_ctx *const ctx = test_ctx(1, NULL);
     sy_comm *comm = NULL;
-    assert_int_equal(sy_comm_create_mpi(&comm, MPI_COMM_WORLD, (sy_mesh){1, REFUSAL_DEVICES}, &options),
+    assert_int_equal(sy_comm_create_mpi(&comm, MPI_COMM_WORLD, (sy_mesh){1, REJECTION_DEVICES}, &options),
                      SY_OK);
     char why[2000] = "";
     bool good = true;
@@ -69,12 +69,12 @@ int main(void)
 {
     static const struct {
         const char *name;
-        const struct mesh_refusals *of;
-    } tables[] = {{"dispatch", &mesh_dispatch_refusals},
-                  {"dispatch by expert", &mesh_expert_refusals},
-                  {"combine", &mesh_combine_refusals},
-                  {"sum", &mesh_sum_refusals}};
-    static struct spoiled spoiled[COUNT_OF(tables) * REFUSAL_DEVICES * 2];
+        const struct mesh_rejections *of;
+    } tables[] = {{"dispatch", &mesh_dispatch_rejections},
+                  {"dispatch by expert", &mesh_expert_rejections},
+                  {"combine", &mesh_combine_rejections},
+                  {"sum", &mesh_sum_rejections}};
+    static struct spoiled spoiled[COUNT_OF(tables) * REJECTION_DEVICES * 2];
     struct test_list list = {0};
     ranks_begin();
     for (size_t i = 0; i < COUNT_OF(spoiled); i++) {

@@ -1,7 +1,7 @@
 /*
  * Spoilers of all_to_all_combine.
  */
-#include "mesh_refusals.h"
+#include "mesh_rejections.h"
 
 enum { B = 2, S = 3, N = 6, K = 2, E = 6, H = 5, G = 2, T = 12, L = 3 };
 
@@ -165,7 +165,7 @@ static void strictly_twice(struct test_call *c)
 
 /* ---- The table ---------------------------------------------------------------------------------------- */
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"no input", NO_TENSOR("input")},
     {"no expert_metadata", NO_TENSOR("expert_metadata")},
     {"no expert_mapping", NO_TENSOR("expert_mapping")},
@@ -253,7 +253,7 @@ static const struct refusal rows[] = {
     {"too few expert rows", BAD_CALL(expert_rows_too_few, SY_ERR_CAPACITY, "input", "2", NULL)},
 };
 
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("expert_metadata")},
     {"dtype", BAD_TYPE("output", kDLFloat, 16, 1)},
     {"rank", BAD_RANK("expert_metadata", 5, NULL, NULL)},
@@ -266,7 +266,7 @@ static const struct refusal ladder[] = {
     {"index", BAD_CALL(index_of_e, SY_ERR_INDEX, "expert_metadata", NULL, NULL)},
 };
 
-static const struct refusal sum_rows[] = {
+static const struct rejection sum_rows[] = {
     {"rows as f64", BAD_TYPE("input", kDLFloat, 64, 1)},
     {"rows as uint8", BAD_TYPE("input", kDLUInt, 8, 1)},
     {"weights as f64", BAD_TYPE("weights", kDLFloat, 64, 1)},
@@ -282,6 +282,6 @@ static const struct refusal sum_rows[] = {
     {"output over weights", BAD_OVER("output", "weights", 0)},
 };
 
-const struct mesh_refusals mesh_combine_refusals = {mesh_make_combine, rows, COUNT_OF(rows), ladder,
-                                                    COUNT_OF(ladder)};
-const struct mesh_refusals mesh_sum_refusals = {mesh_make_sum, sum_rows, COUNT_OF(sum_rows), NULL, 0};
+const struct mesh_rejections mesh_combine_rejections = {mesh_make_combine, rows, COUNT_OF(rows), ladder,
+                                                        COUNT_OF(ladder)};
+const struct mesh_rejections mesh_sum_rejections = {mesh_make_sum, sum_rows, COUNT_OF(sum_rows), NULL, 0};

@@ -2,7 +2,7 @@
  * Spoilers of all_to_all_dispatch. Every tensor of the valid call has another size, so that a sentence about the wrong one
  * shows.
  */
-#include "mesh_refusals.h"
+#include "mesh_rejections.h"
 
 enum { B = 2, S = 3, N = 6, K = 2, E = 6, H = 5, X = 4, G = 2, T = 12, L = 3, ALIGN = 4, ROWS = 36 };
 
@@ -193,7 +193,7 @@ static void too_few_rows(struct test_call *c)
 
 /* ---- The table ---------------------------------------------------------------------------------------- */
 
-static const struct refusal rows[] = {
+static const struct rejection rows[] = {
     {"no input", NO_TENSOR("input")},
     {"no expert_indices", NO_TENSOR("expert_indices")},
     {"no expert_mapping", NO_TENSOR("expert_mapping")},
@@ -315,7 +315,7 @@ static const struct refusal rows[] = {
 };
 
 /* In the documented order; each acts on another argument, so that any two can be present at once. */
-static const struct refusal ladder[] = {
+static const struct rejection ladder[] = {
     {"null", NO_DATA("rows_to")},
     {"dtype", BAD_TYPE("rows_from", kDLInt, 32, 1)},
     {"rank", BAD_RANK("present", 2, NULL, NULL)},
@@ -329,7 +329,7 @@ static const struct refusal ladder[] = {
     {"index", BAD_CALL(index_of_e, SY_ERR_INDEX, "expert_indices", NULL, NULL)},
 };
 
-static const struct refusal expert_rows[] = {
+static const struct rejection expert_rows[] = {
     {"no rows", NO_TENSOR("tokens")},
     {"src as int64", BAD_TYPE("src", kDLInt, 64, 1)},
     {"expert_offsets as int32", BAD_TYPE("expert_offsets", kDLInt, 32, 1)},
@@ -345,7 +345,7 @@ static const struct refusal expert_rows[] = {
     {"too few rows", BAD_CALL(too_few_rows, SY_ERR_CAPACITY, "tokens", "5", NULL)},
 };
 
-const struct mesh_refusals mesh_dispatch_refusals = {mesh_make_dispatch, rows, COUNT_OF(rows), ladder,
-                                                     COUNT_OF(ladder)};
-const struct mesh_refusals mesh_expert_refusals = {mesh_make_expert, expert_rows, COUNT_OF(expert_rows), NULL,
-                                                   0};
+const struct mesh_rejections mesh_dispatch_rejections = {mesh_make_dispatch, rows, COUNT_OF(rows), ladder,
+                                                         COUNT_OF(ladder)};
+const struct mesh_rejections mesh_expert_rejections = {mesh_make_expert, expert_rows, COUNT_OF(expert_rows),
+                                                       NULL, 0};

@@ -1,13 +1,13 @@
 /*
- * What all_to_all_dispatch and all_to_all_combine refuse: a valid call of one device of a mesh of two, and one spoiler per
+ * What all_to_all_dispatch and all_to_all_combine reject: a valid call of one device of a mesh of two, and one spoiler per
  * row. On a local comm the call of the other device stays valid; over a transport any device can be the spoiled one.
  */
-#ifndef SWITCHYARD_TESTS_MESH_REFUSALS_H
-#define SWITCHYARD_TESTS_MESH_REFUSALS_H
+#ifndef SWITCHYARD_TESTS_MESH_REJECTIONS_H
+#define SWITCHYARD_TESTS_MESH_REJECTIONS_H
 
 #include "support.h"
 
-enum { REFUSAL_DEVICES = 2 };
+enum { REJECTION_DEVICES = 2 };
 
 /* Calls of one device. They have no run and no query of their own. */
 void mesh_make_dispatch(struct test_call *c);
@@ -18,14 +18,14 @@ void mesh_make_sum(struct test_call *c);     /* slots, weighted and added */
 /* Gives a tensor another shape. */
 void mesh_set_shape(struct test_call *c, const char *name, int rank, const int64_t *shape);
 
-struct mesh_refusals {
+struct mesh_rejections {
     void (*make)(struct test_call *c);
-    const struct refusal *rows;
+    const struct rejection *rows;
     size_t n;
-    const struct refusal *ladder; /* in the documented order */
+    const struct rejection *ladder; /* in the documented order */
     size_t n_ladder;
 };
-extern const struct mesh_refusals mesh_dispatch_refusals, mesh_expert_refusals;
-extern const struct mesh_refusals mesh_combine_refusals, mesh_sum_refusals;
+extern const struct mesh_rejections mesh_dispatch_rejections, mesh_expert_rejections;
+extern const struct mesh_rejections mesh_combine_rejections, mesh_sum_rejections;
 
 #endif

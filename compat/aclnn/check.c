@@ -1,8 +1,8 @@
 /*
- * What the first phase judges, in the vendor's order: null, types, ranks; then, after the library's own query, limits,
+ * The checks of the first phase, in the vendor's order: null, types, ranks; then, after the library's query, limits,
  * shapes of outputs, overlap. Each operator has one table of its tensors.
  */
-#include "door.h"
+#include "internal.h"
 
 static const char *type_name(aclDataType type)
 {
@@ -39,7 +39,7 @@ static bool lacks_data(const aclTensor *tensor)
     return tensor->data == NULL;
 }
 
-aclnnStatus syi_aclnn_judge_null(aclOpExecutor *e, const struct syi_aclnn_rule *rules, int n)
+aclnnStatus syi_aclnn_check_null(aclOpExecutor *e, const struct syi_aclnn_rule *rules, int n)
 {
     e->n_views = n;
     for (int i = 0; i < n; i++) {
@@ -58,7 +58,7 @@ aclnnStatus syi_aclnn_judge_null(aclOpExecutor *e, const struct syi_aclnn_rule *
     return ACLNN_SUCCESS;
 }
 
-/* Formats other than these order elements in a way that strides do not tell. */
+/* Other formats have an order of elements that strides do not describe. */
 static bool is_strided(aclFormat format)
 {
     return format == ACL_FORMAT_ND || format == ACL_FORMAT_NCHW || format == ACL_FORMAT_NHWC ||
@@ -66,7 +66,7 @@ static bool is_strided(aclFormat format)
            format == ACL_FORMAT_NC || format == ACL_FORMAT_NCL;
 }
 
-static aclnnStatus judge_type(const aclOpExecutor *e, const struct syi_aclnn_rule *rule,
+static aclnnStatus check_type(const aclOpExecutor *e, const struct syi_aclnn_rule *rule,
                               const struct syi_aclnn_view *view)
 {
     if (!is_strided(view->format))
@@ -87,16 +87,16 @@ static aclnnStatus judge_type(const aclOpExecutor *e, const struct syi_aclnn_rul
     return ACLNN_SUCCESS;
 }
 
-aclnnStatus syi_aclnn_judge_types(const aclOpExecutor *e, const struct syi_aclnn_rule *rules)
+aclnnStatus syi_aclnn_check_types(const aclOpExecutor *e, const struct syi_aclnn_rule *rules)
 {
     aclnnStatus st = ACLNN_SUCCESS;
     for (int i = 0; st == ACLNN_SUCCESS && i < e->n_views; i++)
         if (e->view[i].taken)
-            st = judge_type(e, &rules[i], &e->view[i]);
+            st = check_type(e, &rules[i], &e->view[i]);
     return st;
 }
 
-/* a*b + c of numbers that are not negative, unless it is beyond `most`. */
+/* a*b + c of numbers >= 0; false if it is more than `most`. */
 static bool mul_add(int64_t a, int64_t b, int64_t c, int64_t most, int64_t *result)
 {
     if (c > most || (b != 0 && a > (most - c) / b))
@@ -105,7 +105,7 @@ static bool mul_add(int64_t a, int64_t b, int64_t c, int64_t most, int64_t *resu
     return true;
 }
 
-/* Whether the bytes of the view, where they are and laid side by side, can be counted. */
+/* Whether the byte counts of the view, in place and packed, do not overflow. */
 static bool is_countable(const struct syi_aclnn_view *view)
 {
     const int64_t most = INT64_MAX / 16; /* of elements */
@@ -120,7 +120,7 @@ static bool is_countable(const struct syi_aclnn_view *view)
     return true;
 }
 
-static aclnnStatus judge_rank(const aclOpExecutor *e, const struct syi_aclnn_rule *rule,
+static aclnnStatus check_rank(const aclOpExecutor *e, const struct syi_aclnn_rule *rule,
                               struct syi_aclnn_view *view)
 {
     if ((rule->flags & SYI_ACLNN_VECTOR) != 0 && view->rank == 2 && view->shape[1] == 1)
@@ -139,7 +139,7 @@ static aclnnStatus judge_rank(const aclOpExecutor *e, const struct syi_aclnn_rul
         return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID,
                               "%s: %s reaches beyond 2^63 bytes with its extents and strides, want less",
                               e->op->name, rule->name);
-    if (view->output && syi_aclnn_meets_itself(view))
+    if (view->output && syi_aclnn_overlaps_itself(view))
         return syi_aclnn_fail(
             ACLNN_ERR_PARAM_INVALID,
             "%s: %s has strides by which its elements meet, want each in a place of its own", e->op->name,
@@ -147,12 +147,12 @@ static aclnnStatus judge_rank(const aclOpExecutor *e, const struct syi_aclnn_rul
     return ACLNN_SUCCESS;
 }
 
-aclnnStatus syi_aclnn_judge_ranks(aclOpExecutor *e, const struct syi_aclnn_rule *rules)
+aclnnStatus syi_aclnn_check_ranks(aclOpExecutor *e, const struct syi_aclnn_rule *rules)
 {
     for (int i = 0; i < e->n_views; i++) {
         if (!e->view[i].taken)
             continue;
-        const aclnnStatus st = judge_rank(e, &rules[i], &e->view[i]);
+        const aclnnStatus st = check_rank(e, &rules[i], &e->view[i]);
         if (st != ACLNN_SUCCESS)
             return st;
         syi_aclnn_view_ready(&e->view[i], (rules[i].flags & SYI_ACLNN_ANY_STRIDE) != 0);
@@ -160,7 +160,7 @@ aclnnStatus syi_aclnn_judge_ranks(aclOpExecutor *e, const struct syi_aclnn_rule 
     return ACLNN_SUCCESS;
 }
 
-aclnnStatus syi_aclnn_judge_limits(const aclOpExecutor *e, bool drop_and_pad)
+aclnnStatus syi_aclnn_check_limits(const aclOpExecutor *e, bool drop_and_pad)
 {
     const int64_t limit = 16777215, most_slots = 512;
     if (e->n_tokens >= limit || e->n_experts >= limit || (!drop_and_pad && e->n_rows >= limit))
@@ -174,7 +174,7 @@ aclnnStatus syi_aclnn_judge_limits(const aclOpExecutor *e, bool drop_and_pad)
     return ACLNN_SUCCESS;
 }
 
-aclnnStatus syi_aclnn_judge_shape(const aclOpExecutor *e, int i, int64_t rows, int64_t columns)
+aclnnStatus syi_aclnn_check_shape(const aclOpExecutor *e, int i, int64_t rows, int64_t columns)
 {
     const struct syi_aclnn_view *view = &e->view[i];
     if (!view->taken || (view->shape[0] == rows && (columns < 0 || view->shape[1] == columns)))
@@ -187,12 +187,12 @@ aclnnStatus syi_aclnn_judge_shape(const aclOpExecutor *e, int i, int64_t rows, i
                           (long long)rows, (long long)columns);
 }
 
-aclnnStatus syi_aclnn_judge_alias(const aclOpExecutor *e, int output, int input)
+aclnnStatus syi_aclnn_check_alias(const aclOpExecutor *e, int output, int input)
 {
     for (int i = 0; i < e->n_views; i++)
         for (int j = 0; e->view[i].taken && e->view[i].output && j < e->n_views; j++) {
             const struct syi_aclnn_view *out = &e->view[i], *other = &e->view[j];
-            if (i == j || !other->taken || !syi_aclnn_meet(out, other))
+            if (i == j || !other->taken || !syi_aclnn_overlap(out, other))
                 continue;
             if (i == output && j == input && syi_aclnn_same(out, other))
                 continue;

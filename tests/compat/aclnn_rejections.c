@@ -1,5 +1,5 @@
 /*
- * What the aclnn door refuses: one valid call, one spoiler per row, the vendor's status, and outputs that stay what they
+ * What the aclnn door rejects: one valid call, one spoiler per row, the vendor's status, and outputs that stay what they
  * were. Rows stand in the order of the checks; a second table spoils two things at once, and the earlier one must win.
  */
 #include "aclnn.h"
@@ -163,7 +163,7 @@ struct spoiler {
     const void *data;
 };
 
-struct refused {
+struct rejected {
     const char *name;
     struct call (*make)(void);
     struct spoiler spoil[3];
@@ -295,7 +295,7 @@ static const int64_t other_hidden[2] = {4, 3}, minus_tokens[2] = {-4, 2}, five_t
         deed, arg, 0, data \
     }
 
-static const struct refused refusals[] = {
+static const struct rejected rejections[] = {
     PERMUTE("nothing", 0, NOTHING_WRONG),
     PERMUTE("no tokens", P161001, NO(PERMUTE_TOKENS)),
     PERMUTE("no map", P161001, NO(PERMUTE_MAP)),
@@ -520,9 +520,9 @@ static const struct refused refusals[] = {
     SAMPLE2("ksMax before q beside lists", P161002, SET(NUMBER, 1, 0), SET(FLAG, 2, 1)),
 };
 
-static void refuse(void **state)
+static void reject(void **state)
 {
-    const struct refused *r = *state;
+    const struct rejected *r = *state;
     struct call c = r->make();
     for (size_t i = 0; i < COUNT_OF(r->spoil); i++)
         apply(&c, &r->spoil[i]);
@@ -533,7 +533,7 @@ static void refuse(void **state)
     call_free(&c);
 }
 
-/* ---- Limits, judged without memory ------------------------------------------------------------------- */
+/* ---- Limits, validated without memory ------------------------------------------------------------------- */
 
 /* Sizes nobody has memory for: the first phase reads no data, so each tensor gets an address far from the others. */
 static void place(struct call *c, int i, aclDataType type, int rank, int64_t rows, int64_t columns)
@@ -692,12 +692,12 @@ static void no_place_for_the_answer(void **state)
 int main(void)
 {
     struct test_list list = {0};
-    for (size_t i = 0; i < COUNT_OF(refusals); i++)
-        test_add(&list, refusals[i].name, refuse, (void *)(uintptr_t)&refusals[i]);
+    for (size_t i = 0; i < COUNT_OF(rejections); i++)
+        test_add(&list, rejections[i].name, reject, (void *)(uintptr_t)&rejections[i]);
     test_add(&list, "limits of permute", limits_of_permute, NULL);
     test_add(&list, "limits of unpermute", limits_of_unpermute, NULL);
     test_add(&list, "limits of sample", limits_of_sample, NULL);
     test_add(&list, "overlap", overlap, NULL);
     test_add(&list, "no place for the answer", no_place_for_the_answer, NULL);
-    return test_run(&list, "aclnn_refusals");
+    return test_run(&list, "aclnn_rejections");
 }

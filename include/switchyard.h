@@ -188,6 +188,7 @@ typedef struct sy_ctx_options {
     DLDevice device;  /* {kDLCUDA, n}: calls whose tensors are on that device run there; zero: CPU memory only */
     void *stream;     /* of the device, a cudaStream_t; NULL: its default stream */
     bool synchronous; /* a call on the device returns when it has ended, with its own status */
+    const char *device_library; /* file of libswitchyard_cuda; NULL: beside this library, or where the system looks */
 } sy_ctx_options;
 
 /*
@@ -297,17 +298,14 @@ SY_API void sy_device_free(sy_ctx *ctx, void *data);
 SY_API sy_status sy_device_copy(sy_ctx *ctx, void *to, const void *from, size_t bytes);
 
 typedef struct sy_device_info {
-    int count;      /* devices of this kind */
-    char name[128]; /* of the device asked for; "" when there is none of that number */
+    int count;      /* devices of this kind in the machine */
+    char name[128]; /* of the context's device */
     int major, minor, processors;
     uint64_t memory_bytes;
 } sy_device_info;
 
-/*
- * What can be said about a device of another kind than the CPU. `error` may be NULL.
- * Returns SY_OK; NULL (info); UNSUPPORTED (libswitchyard_cuda cannot be loaded); DEVICE (no driver, no device).
- */
-static inline sy_status sy_device_info_get(DLDevice device, sy_device_info *info, char *error, size_t error_bytes);
+/* What the context's device is. Returns SY_OK, NULL (ctx, info) or DEVICE (the context has none). */
+static inline sy_status sy_ctx_device_info(sy_ctx *ctx, sy_device_info *info);
 
 /* ---- Queries ----------------------------------------------------------------------------------------- */
 

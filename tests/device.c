@@ -1,5 +1,6 @@
 /*
- * Runs the C tests on another device: with SWITCHYARD_TEST_DEVICE=cuda every context is made for CUDA device 0, calls wait
+ * Runs the C tests on another device: with SWITCHYARD_TEST_DEVICE=cuda every context is made for CUDA device 0 (of
+ * SWITCHYARD_TEST_CUDA_LIBRARY, if set), calls wait
  * for their end, and tensors in CPU memory are copied to the device before a call and back after it. Calls are intercepted
  * by the linker (--wrap), so the tests themselves know nothing of it.
  */
@@ -22,6 +23,7 @@ sy_status __wrap_sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, si
         memcpy(&o, options, bytes);
     o.device = (DLDevice){kDLCUDA, 0};
     o.synchronous = true;
+    o.device_library = getenv("SWITCHYARD_TEST_CUDA_LIBRARY");
     return __real_sy_ctx_create_n(ctx, &o, sizeof o);
 }
 
@@ -29,7 +31,8 @@ sy_status __wrap_sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, si
 static sy_ctx *copier(void)
 {
     static sy_ctx *ctx;
-    const sy_ctx_options options = {.device = {kDLCUDA, 0}};
+    const sy_ctx_options options = {.device = {kDLCUDA, 0},
+                                    .device_library = getenv("SWITCHYARD_TEST_CUDA_LIBRARY")};
     if (ctx == NULL && __real_sy_ctx_create_n(&ctx, &options, sizeof options) != SY_OK)
         fail_msg("no context for copies to the device");
     return ctx;

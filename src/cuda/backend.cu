@@ -1,7 +1,7 @@
 /*
  * The CUDA backend as src/ops sees it: memory of one device, scratch memory there, and one row per operator.
  */
-#include "cuda/backend.h"
+#include "cuda/backend.cuh"
 
 #include <cstdio>
 #include <cstdlib>

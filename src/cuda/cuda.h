@@ -33,7 +33,7 @@ struct syc_library {
     int build;
     const struct syi_backend *backend;
     sy_status (*count)(int *n, char *sentence, size_t bytes);
-    sy_status (*describe)(int ordinal, struct syc_device_info *info, char *sentence, size_t bytes);
+    sy_status (*describe)(const struct syc_device *device, struct syc_device_info *info, char *sentence, size_t bytes);
     sy_status (*open)(struct syc_device **device, int ordinal, void *stream, char *sentence, size_t bytes);
     void (*close)(struct syc_device *device);
     void (*set_stream)(struct syc_device *device, void *stream);

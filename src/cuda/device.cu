@@ -1,7 +1,7 @@
 /*
  * Devices, streams, scratch memory and reports: everything a context needs of CUDA besides kernels.
  */
-#include "cuda/context.h"
+#include "cuda/context.cuh"
 
 #include <cstdio>
 #include <cstdlib>
@@ -18,10 +18,10 @@ static sy_status count(int *n, char *sentence, size_t bytes)
     return code == cudaSuccess ? SY_OK : fail(sentence, bytes, SY_ERR_DEVICE, "no CUDA device can be used", code);
 }
 
-static sy_status describe_device(int ordinal, struct syc_device_info *info, char *sentence, size_t bytes)
+static sy_status describe_device(const struct syc_device *device, struct syc_device_info *info, char *sentence, size_t bytes)
 {
     cudaDeviceProp properties;
-    const cudaError_t code = cudaGetDeviceProperties(&properties, ordinal);
+    const cudaError_t code = cudaGetDeviceProperties(&properties, device->ordinal);
     if (code != cudaSuccess)
         return fail(sentence, bytes, SY_ERR_DEVICE, "the CUDA device cannot be described", code);
     snprintf(info->name, sizeof info->name, "%.127s", properties.name);

@@ -3,7 +3,7 @@
  * that copies rows or stores slots, which costs less than keeping the slots.
  */
 #include "cuda/kv_rows.cuh"
-#include "cuda/backend.h"
+#include "cuda/backend.cuh"
 
 /* ---- kv_gather ------------------------------------------------------------------------------------------------------ */
 

@@ -4,7 +4,7 @@
  */
 #include "cuda/hash.cuh"
 #include "cuda/kv_rows.cuh"
-#include "cuda/backend.h"
+#include "cuda/backend.cuh"
 
 /* ---- kv_scatter ----------------------------------------------------------------------------------------------------- */
 

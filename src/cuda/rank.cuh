@@ -6,7 +6,7 @@
 #ifndef SYC_RANK_CUH
 #define SYC_RANK_CUH
 
-#include "cuda/context.h"
+#include "cuda/context.cuh"
 
 enum { SYC_RANK_THREADS = 512, SYC_RANK_WARPS = SYC_RANK_THREADS / 32 };
 

@@ -4,7 +4,7 @@
 #ifndef SYC_ROWS_CUH
 #define SYC_ROWS_CUH
 
-#include "cuda/context.h"
+#include "cuda/context.cuh"
 
 /* Largest vector that divides all of these addresses, distances and sizes. */
 static inline int syc_vector_bytes(u64 bits) { return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : 1; }

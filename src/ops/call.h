@@ -125,7 +125,7 @@ extern const struct syi_backend *const syi_usual_backend;
 
 /* ---- A context's CUDA device (device.c) --------------------------------------------------------------- */
 
-sy_status syi_device_open(sy_ctx *ctx, DLDevice device, void *stream, char *sentence, size_t bytes);
+sy_status syi_device_open(sy_ctx *ctx, const sy_ctx_options *o, char *sentence, size_t bytes);
 void syi_device_close(sy_ctx *ctx);
 const struct syi_backend *syi_device_backend(const sy_ctx *ctx); /* NULL: the context has none */
 

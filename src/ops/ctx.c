@@ -87,7 +87,7 @@ sy_status sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t op
                      .synchronous = o.synchronous};
     syi_clear_fault(made, "sy_ctx");
     char sentence[400] = "";
-    const sy_status st = syi_device_open(made, o.device, o.stream, sentence, sizeof sentence);
+    const sy_status st = syi_device_open(made, &o, sentence, sizeof sentence);
     if (st != SY_OK) {
         sy_ctx_destroy(made);
         return refuse(&o, st, sentence, "");

@@ -7,22 +7,16 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #define TEXT_OF(x) #x
 #define NAME_OF(major, minor) "libswitchyard_cuda.so." TEXT_OF(major) "." TEXT_OF(minor)
 static const char file_name[] = NAME_OF(SY_VERSION_MAJOR, SY_VERSION_MINOR);
 
-/* Beside this library, which its run path names, else where the system looks; SWITCHYARD_CUDA_LIBRARY names another. */
-static void *open_library(void)
+/* By default beside this library, which its run path names, or where the system looks. Never closed: CUDA does not survive
+   it. */
+static const struct syc_library *load(const char *file, char *sentence, size_t bytes)
 {
-    const char *const named = getenv("SWITCHYARD_CUDA_LIBRARY");
-    return dlopen(named != NULL && *named != '\0' ? named : file_name, RTLD_NOW | RTLD_LOCAL);
-}
-
-static const struct syc_library *load(char *sentence, size_t bytes)
-{
-    void *const handle = open_library(); /* never closed: CUDA does not survive it */
+    void *const handle = dlopen(file != NULL ? file : file_name, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL) {
         const char *const reason = dlerror();
         snprintf(sentence, bytes, "%s could not be loaded: %s", file_name,
@@ -39,10 +33,11 @@ static const struct syc_library *load(char *sentence, size_t bytes)
     return NULL;
 }
 
-sy_status syi_device_open(sy_ctx *ctx, DLDevice device, void *stream, char *sentence, size_t bytes)
+sy_status syi_device_open(sy_ctx *ctx, const sy_ctx_options *o, char *sentence, size_t bytes)
 {
+    const DLDevice device = o->device;
     if (device.device_type == 0 || device.device_type == kDLCPU) {
-        if (stream == NULL)
+        if (o->stream == NULL)
             return SY_OK;
         snprintf(sentence, bytes, "stream is given without a CUDA device, want both or neither");
         return SY_ERR_VALUE;
@@ -51,9 +46,10 @@ sy_status syi_device_open(sy_ctx *ctx, DLDevice device, void *stream, char *sent
         snprintf(sentence, bytes, "device has type %d, want 1 (CPU) or 2 (CUDA)", (int)device.device_type);
         return SY_ERR_DEVICE;
     }
-    ctx->cuda = load(sentence, bytes);
-    return ctx->cuda == NULL ? SY_ERR_UNSUPPORTED
-                             : ctx->cuda->open(&ctx->cuda_device, device.device_id, stream, sentence, bytes);
+    ctx->cuda = load(o->device_library, sentence, bytes);
+    return ctx->cuda == NULL
+               ? SY_ERR_UNSUPPORTED
+               : ctx->cuda->open(&ctx->cuda_device, device.device_id, o->stream, sentence, bytes);
 }
 
 const struct syi_backend *syi_device_backend(const sy_ctx *ctx)
@@ -148,31 +144,27 @@ sy_status sy_ctx_set_stream(sy_ctx *ctx, void *stream)
     return SY_OK;
 }
 
-sy_status sy_device_info_get_n(DLDevice device, sy_device_info *info, size_t info_bytes, char *error,
-                               size_t error_bytes)
+sy_status sy_ctx_device_info_n(sy_ctx *ctx, sy_device_info *info, size_t info_bytes)
 {
-    char sentence[256] = "";
     sy_device_info known = {0};
     struct syc_device_info found = {0};
-    if (info == NULL)
+    char sentence[256] = "";
+    if (ctx == NULL || info == NULL)
         return SY_ERR_NULL;
     memset(info, 0, info_bytes);
-    const struct syc_library *const library =
-        device.device_type == kDLCUDA ? load(sentence, sizeof sentence) : NULL;
-    int n = 0;
-    sy_status st = device.device_type != kDLCUDA ? SY_ERR_DEVICE
-                   : library == NULL             ? SY_ERR_UNSUPPORTED
-                                                 : library->count(&n, sentence, sizeof sentence);
-    known.count = n;
-    if (st == SY_OK && device.device_id >= 0 && device.device_id < n)
-        st = library->describe(device.device_id, &found, sentence, sizeof sentence);
+    sy_status st = need_device(ctx, "sy_ctx_device_info");
+    if (st != SY_OK)
+        return st;
+    st = ctx->cuda->count(&known.count, sentence, sizeof sentence);
+    if (st == SY_OK)
+        st = ctx->cuda->describe(ctx->cuda_device, &found, sentence, sizeof sentence);
+    if (st != SY_OK)
+        return syi_fail(ctx, st, "device", "cannot be described: %s", sentence);
     memcpy(known.name, found.name, sizeof known.name);
     known.major = found.major;
     known.minor = found.minor;
     known.processors = found.processors;
     known.memory_bytes = found.memory_bytes;
     memcpy(info, &known, info_bytes < sizeof known ? info_bytes : sizeof known);
-    if (error != NULL && error_bytes > 0)
-        snprintf(error, error_bytes, "%s", st == SY_OK ? "" : sentence);
-    return st;
+    return SY_OK;
 }

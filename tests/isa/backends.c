@@ -7,6 +7,7 @@
 
 static bool accepts_one_device(const sy_ctx *ctx, DLDevice device, DLDevice first)
 {
+    (void)ctx;
     return device.device_type == kDLCUDA && first.device_type == kDLCUDA &&
            device.device_id == first.device_id;
 }

@@ -4,7 +4,7 @@
 #ifndef SYC_BACKEND_H
 #define SYC_BACKEND_H
 
-#include "cuda/context.h"
+#include "cuda/context.cuh"
 
 /* Those that are here. */
 #define SYC_OPERATORS(X) \

@@ -129,7 +129,7 @@ char *test_name(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* ---- Calls as values --------------------------------------------------------------------------------- */
 
 /* One valid call in a form that loops and tables can handle. The struct must not be copied. */
-#define TEST_CALL_TENSORS 14
+#define TEST_CALL_TENSORS 20
 struct test_call {
     const char *op;
     int count, first_output; /* tensors [first_output, count) are outputs                 */

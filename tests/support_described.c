@@ -225,6 +225,9 @@ static void missing_arguments(void **state)
     assert_int_equal(sy_call_query(ctx, info, NULL, info->args_bytes, &query), SY_ERR_NULL);
     assert_int_equal(sy_call_query(ctx, info, &call.args, info->args_bytes, NULL), SY_ERR_NULL);
     assert_non_null(strstr(sy_ctx_error(ctx), "query is NULL"));
+    assert_int_equal(sy_call_query(NULL, info, &call.args, info->args_bytes, &query), SY_ERR_NULL);
+    expect_status(ctx, sy_call_query(ctx, info, &call.args, info->args_bytes, &query), SY_OK);
+    assert_string_equal(sy_ctx_error(ctx), "");
     test_call_free(&call);
     sy_ctx_destroy(ctx);
 }

@@ -37,12 +37,18 @@ def moe_cases(dtype: str) -> Iterator[Case]:
     yield Case("moe_permute", {"tokens": tokens, **mapped}, {"num_out_tokens": 12})
     yield Case("moe_permute", {"tokens": tokens, **mapped}, {"num_out_tokens": 12, "drop_and_pad": True})
     yield Case("moe_unpermute", {**moved, **mapped}, {})
+    of_rows = {"grad_permuted_tokens": rows.permuted_tokens, "grad_permuted_probs": rows.permuted_probs}
+    of_rows |= {"sorted_indices": rows.sorted_indices, "routing_map": routed.routing_map}
+    yield Case("moe_permute_grad", of_rows, {"num_experts": 4, "num_tokens": 6})
     gradient = {"grad_tokens": tokens, **moved, **mapped}
     yield Case("moe_unpermute_grad", gradient, {})
     ids = {"ids": routed.ids, "weights": routed.weights}
     yield Case("moe_map_from_ids", ids, {"num_experts": 4})
     yield Case("moe_ids_from_map", mapped, {"k": 2})
     yield Case("moe_permute_ids", {"tokens": tokens, "ids": routed.ids, "probs": routed.weights}, {})
+    by_ids = switchyard.moe_permute_ids(tokens, routed.ids)
+    found = {"permuted_tokens": by_ids.permuted_tokens, "sorted_indices": by_ids.sorted_indices}
+    yield Case("moe_unpermute_ids", {**found, "probs": routed.weights}, {})
     yield Case("moe_align_block", {"ids": routed.ids}, {"num_experts": 4, "block_size": 4})
     yield Case("moe_pad_map", {"routing_map": routed.routing_map}, {"alignment": 2})
     yield Case("moe_reorder_chunks", {"rows": tokens, "counts": np.array([[1, 2], [3, 0]])}, {})

@@ -433,7 +433,8 @@ static void check_left_out(struct call *c, int i)
         free(c->parts[i].want);
         c->parts[i].want = NULL;
         const sy_status status = sy_call(c->ctx, op, &c->args, op->args_bytes);
-        if (status != SY_ERR_NULL)
+        const bool asked_for = status == SY_ERR_VALUE && strstr(sy_ctx_error(c->ctx), " output is missing");
+        if (status != SY_ERR_NULL && !asked_for)
             expect_status(c->ctx, status, SY_OK);
         expect_tensors(c, status == SY_OK);
     }

@@ -128,8 +128,9 @@ static void expect_equal_sums(double a, double b)
 typedef void layer_test(struct layer *l, sy_ctx *ctx);
 
 /* Packed, capacity, capacity with zero_pad, several seeds. */
-static void for_all_layers(layer_test *test)
+static void for_all_layers(void **state)
 {
+    layer_test *const test = *(layer_test *const *)*state;
     sy_ctx *ctx = test_ctx(2, NULL);
     for (uint64_t i = 0; i < 12; i++) {
         struct layer *l = malloc(sizeof *l);
@@ -245,37 +246,19 @@ static void unpermute_slopes(struct layer *l, sy_ctx *ctx)
     assert_true(live > 40);
 }
 
-static void permute_and_its_gradient_are_adjoint(void **state)
-{
-    (void)state;
-    for_all_layers(permute_adjoint);
-}
-
-static void unpermute_and_its_gradient_are_adjoint(void **state)
-{
-    (void)state;
-    for_all_layers(unpermute_adjoint);
-}
-
-static void gradient_of_permute_is_the_plain_inverse(void **state)
-{
-    (void)state;
-    for_all_layers(permute_grad_is_plain_unpermute);
-}
-
-static void gradients_of_unpermute_are_slopes(void **state)
-{
-    (void)state;
-    for_all_layers(unpermute_slopes);
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(permute_and_its_gradient_are_adjoint),
-        cmocka_unit_test(unpermute_and_its_gradient_are_adjoint),
-        cmocka_unit_test(gradient_of_permute_is_the_plain_inverse),
-        cmocka_unit_test(gradients_of_unpermute_are_slopes),
+    static struct {
+        const char *name;
+        layer_test *test;
+    } all[] = {
+        {"permute_and_its_gradient_are_adjoint", permute_adjoint},
+        {"unpermute_and_its_gradient_are_adjoint", unpermute_adjoint},
+        {"gradient_of_permute_is_the_plain_inverse", permute_grad_is_plain_unpermute},
+        {"gradients_of_unpermute_are_slopes", unpermute_slopes},
     };
-    return cmocka_run_group_tests_name("op_moe_grads", tests, NULL, NULL);
+    struct test_list list = {0};
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        test_add(&list, all[i].name, for_all_layers, &all[i].test);
+    return test_run(&list, "op_moe_grads");
 }

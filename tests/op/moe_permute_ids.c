@@ -5,31 +5,11 @@
 #include "support.h"
 
 #include "oracle/moe_permute_ids.h"
+#include "oracle/moe_rows_case.h"
 
-static sy_ctx *contexts[16];
-static int n_contexts;
 static struct {
     int repeated, unsorted, wild, cut, window, empty_expert, many_slots, huge, missing, huge_missing, cleared;
 } seen;
-
-static int open_contexts(void **state)
-{
-    static const int threads[] = {1, 2, 3, 8};
-    const char *isa;
-    (void)state;
-    for (int i = 0; (isa = sy_isa_name(i)) != NULL; i++)
-        for (size_t j = 0; j < COUNT_OF(threads) && n_contexts < (int)COUNT_OF(contexts); j++)
-            contexts[n_contexts++] = test_ctx(threads[j], isa);
-    return 0;
-}
-
-static int close_contexts(void **state)
-{
-    (void)state;
-    while (n_contexts > 0)
-        sy_ctx_destroy(contexts[--n_contexts]);
-    return 0;
-}
 
 /* ---- Properties ---------------------------------------------------------------------------------------------- */
 
@@ -61,27 +41,27 @@ static void equals_the_map_form(void **state)
              o = sy_tensor(offsets, SY_I64, 1, (int64_t[]){E + 1}),
              wc = sy_tensor(want_counts, SY_I64, 1, (int64_t[]){E}),
              wo = sy_tensor(want_offsets, SY_I64, 1, (int64_t[]){E + 1});
-    expect_status(
-        contexts[0],
-        sy_moe_ids_from_map(contexts[0], &(sy_moe_ids_from_map_args){.routing_map = &m, .k = K, .ids = &i}),
-        SY_OK);
-    expect_status(contexts[0],
-                  sy_moe_permute(contexts[0], &(sy_moe_permute_args){.tokens = &x,
-                                                                     .routing_map = &m,
-                                                                     .num_out_tokens = T * K,
-                                                                     .permuted_tokens = &z,
-                                                                     .sorted_indices = &w,
-                                                                     .expert_counts = &wc,
-                                                                     .expert_offsets = &wo}),
+    expect_status(rows_contexts[0],
+                  sy_moe_ids_from_map(rows_contexts[0],
+                                      &(sy_moe_ids_from_map_args){.routing_map = &m, .k = K, .ids = &i}),
                   SY_OK);
-    expect_status(contexts[0],
-                  sy_moe_permute_ids(contexts[0], &(sy_moe_permute_ids_args){.tokens = &x,
-                                                                             .ids = &i,
-                                                                             .num_experts = E,
-                                                                             .permuted_tokens = &y,
-                                                                             .sorted_indices = &s,
-                                                                             .expert_counts = &c,
-                                                                             .expert_offsets = &o}),
+    expect_status(rows_contexts[0],
+                  sy_moe_permute(rows_contexts[0], &(sy_moe_permute_args){.tokens = &x,
+                                                                          .routing_map = &m,
+                                                                          .num_out_tokens = T * K,
+                                                                          .permuted_tokens = &z,
+                                                                          .sorted_indices = &w,
+                                                                          .expert_counts = &wc,
+                                                                          .expert_offsets = &wo}),
+                  SY_OK);
+    expect_status(rows_contexts[0],
+                  sy_moe_permute_ids(rows_contexts[0], &(sy_moe_permute_ids_args){.tokens = &x,
+                                                                                  .ids = &i,
+                                                                                  .num_experts = E,
+                                                                                  .permuted_tokens = &y,
+                                                                                  .sorted_indices = &s,
+                                                                                  .expert_counts = &c,
+                                                                                  .expert_offsets = &o}),
                   SY_OK);
     expect_bytes(rows, want, sizeof rows);
     expect_bytes(slots, want_slots, sizeof slots);
@@ -107,14 +87,6 @@ static void *need(size_t bytes)
     void *memory = calloc(bytes + 1, 1);
     assert_non_null(memory);
     return memory;
-}
-
-static void make_tensor(struct tensor *x, uint64_t *rng, DLDataType type, int rank, int64_t d0, int64_t d1)
-{
-    const struct layout at = {.strided = rng_below(rng, 2),
-                              .row_gap = rng_below(rng, 3) ? 0 : 1 + rng_below(rng, 7),
-                              .misalign = rng_below(rng, 3) ? 0 : (size_t)rng_below(rng, 64)};
-    tensor_make(x, type, rank, (int64_t[]){d0, d1}, &at);
 }
 
 static void fill_ids(struct fixture *f, uint64_t *rng)
@@ -173,14 +145,14 @@ static void fixture_make(struct fixture *f, uint64_t *rng, DLDataType type)
     f->args.num_experts = f->experts;
     f->args.allow_missing = f->experts > 0 && rng_below(rng, 2);
     choose_rows(f, rng);
-    make_tensor(&f->x, rng, type, 2, f->tokens, f->hidden);
-    make_tensor(&f->ids, rng, f->wide ? SY_I64 : SY_I32, 2, f->tokens, f->slots);
-    make_tensor(&f->probs, rng, prob, 2, f->tokens, f->slots);
-    make_tensor(&f->y, rng, type, 2, f->rows, f->hidden);
-    make_tensor(&f->indices, rng, SY_I32, 1, total, 0);
-    make_tensor(&f->out_probs, rng, prob, 1, f->rows, 0);
-    make_tensor(&f->counts, rng, SY_I64, 1, f->experts, 0);
-    make_tensor(&f->offsets, rng, SY_I64, 1, f->experts + 1, 0);
+    rows_place(&f->x, rng, type, 2, (int64_t[]){f->tokens, f->hidden}, NULL);
+    rows_place(&f->ids, rng, f->wide ? SY_I64 : SY_I32, 2, (int64_t[]){f->tokens, f->slots}, NULL);
+    rows_place(&f->probs, rng, prob, 2, (int64_t[]){f->tokens, f->slots}, NULL);
+    rows_place(&f->y, rng, type, 2, (int64_t[]){f->rows, f->hidden}, NULL);
+    rows_place(&f->indices, rng, SY_I32, 1, (int64_t[]){total, 0}, NULL);
+    rows_place(&f->out_probs, rng, prob, 1, (int64_t[]){f->rows, 0}, NULL);
+    rows_place(&f->counts, rng, SY_I64, 1, (int64_t[]){f->experts, 0}, NULL);
+    rows_place(&f->offsets, rng, SY_I64, 1, (int64_t[]){f->experts + 1, 0}, NULL);
     fill_ids(f, rng);
     f->dense_x = need((size_t)f->tokens * row);
     f->dense_probs = need((size_t)total * element);
@@ -277,8 +249,8 @@ static void random_cases(void **state)
         seen.many_slots += f.slots > 8;
         seen.huge += f.experts > 65536;
         fixture_make(&f, &rng, types[rng_below(&rng, 4)]);
-        for (int c = 0; c < n_contexts; c++)
-            fixture_run(&f, contexts[c], (c + (int)seed) % 2, f.experts > 0 && (c / 2 + (int)seed) % 2);
+        for (size_t c = 0; c < rows_n_contexts; c++)
+            fixture_run(&f, rows_contexts[c], (c + seed) % 2, f.experts > 0 && (c / 2 + seed) % 2);
         fixture_free(&f);
     }
     const int all[] = {seen.repeated,   seen.unsorted, seen.wild,         seen.cut,
@@ -296,8 +268,8 @@ static void large_cases(void **state)
     for (int known = 0; known < 2; known++) {
         struct fixture f = {.tokens = 2001, .slots = 6, .hidden = 150, .experts = known ? 60 : 0};
         fixture_make(&f, &rng, SY_BF16);
-        for (int c = 0; c < n_contexts; c++)
-            fixture_run(&f, contexts[c], true, known);
+        for (size_t c = 0; c < rows_n_contexts; c++)
+            fixture_run(&f, rows_contexts[c], true, known);
         fixture_free(&f);
     }
 }
@@ -309,5 +281,5 @@ int main(void)
         cmocka_unit_test(random_cases),
         cmocka_unit_test(large_cases),
     };
-    return cmocka_run_group_tests_name("op_moe_permute_ids", tests, open_contexts, close_contexts);
+    return cmocka_run_group_tests_name("op_moe_permute_ids", tests, rows_open_contexts, rows_close_contexts);
 }

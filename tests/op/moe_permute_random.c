@@ -6,6 +6,7 @@
 #include "support.h"
 
 #include "oracle/moe_permute.h"
+#include "oracle/moe_rows_case.h"
 
 enum style { FULL, RAGGED, SKEWED, DENSE, ANY_BYTES, STYLES };
 static const char *const style_names[STYLES] = {"full", "ragged", "skewed", "dense", "any_bytes"};
@@ -13,8 +14,8 @@ static const char *const style_names[STYLES] = {"full", "ragged", "skewed", "den
 /* How often each hard thing occurred. */
 static struct {
     int empty_expert, overfull_expert, short_expert, ragged_row, all_full, refused, odd_bytes, remainder,
-        no_rows, all_pairs, gap, offset, misaligned, with_probs, mixed_types, zero_pad, tail, no_elements,
-        many_experts, element[9];
+        no_rows, all_pairs, misaligned, with_probs, mixed_types, zero_pad, tail, no_elements, many_experts,
+        element[9];
 } seen;
 
 struct fixture {
@@ -24,21 +25,6 @@ struct fixture {
     unsigned char *dense_x, *dense_map, *dense_probs;
     sy_moe_permute_args args;
 };
-
-static struct layout any_layout(uint64_t *rng, size_t element)
-{
-    struct layout at = {.strided = rng_below(rng, 2)};
-    if (rng_below(rng, 3) == 0)
-        at.row_gap = 1 + rng_below(rng, 9);
-    if (rng_below(rng, 3) == 0)
-        at.byte_offset = (uint64_t)(1 + rng_below(rng, 4)) * element;
-    if (rng_below(rng, 3) == 0)
-        at.misalign = (size_t)rng_below(rng, 64);
-    seen.gap += at.row_gap > 0;
-    seen.offset += at.byte_offset > 0;
-    seen.misaligned += at.misalign % element != 0;
-    return at;
-}
 
 /* Marks `count` distinct experts of token t; 1, or any non-zero byte. */
 static void route(uint64_t *rng, unsigned char *row, int64_t experts, int64_t count, bool any_byte)
@@ -155,10 +141,8 @@ static void fixture_tensors(struct fixture *f, uint64_t *rng, const struct types
         {&f->offsets, SY_I64, 1, {in->experts + 1}},
     };
     for (size_t i = 0; i < COUNT_OF(all); i++) {
-        struct layout at = {0};
-        if (rng)
-            at = any_layout(rng, type_bytes(all[i].type));
-        tensor_make(all[i].tensor, all[i].type, all[i].rank, all[i].shape, &at);
+        rows_place(all[i].tensor, rng, all[i].type, all[i].rank, all[i].shape, NULL);
+        seen.misaligned += (uintptr_t)all[i].tensor->t.data % type_bytes(all[i].type) != 0;
     }
     tensor_put(&f->x, f->dense_x);
     tensor_put(&f->map, f->dense_map);
@@ -259,52 +243,21 @@ static void fixture_check(struct fixture *f, sy_ctx *ctx)
     }
 }
 
-static sy_ctx *contexts[4];
-static const int thread_counts[4] = {1, 2, 3, 8};
-
-static int open_contexts(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        contexts[i] = test_ctx(thread_counts[i], NULL);
-    return 0;
-}
-
-static int close_contexts(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(contexts); i++)
-        sy_ctx_destroy(contexts[i]);
-    return 0;
-}
-
-/* Prints where a random case came from when it fails: the check longjmps past the end of the loop. */
-static uint64_t running_seed;
-
 static void random_shapes(void **state)
 {
     const uintptr_t which = (uintptr_t)*state;
     const enum style style = (enum style)(which % STYLES);
     for (uint64_t seed = 1; seed <= 60; seed++) {
-        uint64_t rng = running_seed = seed * 1000 + which;
+        uint64_t rng = rows_seed = seed * 1000 + which;
         struct fixture f;
         fixture_make(&f, &rng, style, which >= STYLES);
-        fixture_check(&f, contexts[seed % 4]);
+        fixture_check(&f, rows_contexts[seed % rows_n_contexts]);
         fixture_free(&f);
     }
-    running_seed = 0;
+    rows_seed = 0;
 }
 
-static int tell_seed(void **state)
-{
-    (void)state;
-    if (running_seed != 0)
-        print_error("the failing case has seed %llu\n", (unsigned long long)running_seed);
-    running_seed = 0;
-    return 0;
-}
-
-/* Several megabytes, so that rows are really split; every thread count must match the oracle byte for byte. */
+/* Several megabytes, so that rows are really split; every kernel table and thread count must match the oracle byte for byte. */
 static void large(bool capacity, int64_t tokens, int64_t experts, int64_t hidden, int64_t k)
 {
     uint64_t rng = 77;
@@ -320,72 +273,42 @@ static void large(bool capacity, int64_t tokens, int64_t experts, int64_t hidden
     oracle_moe_permute(&f.in, &f.truth);
     fixture_tensors(&f, NULL, &(struct types){SY_BF16, SY_F32, SY_U8});
     assert_true(f.out_x.bytes > 4 << 20);
-    for (size_t i = 0; i < COUNT_OF(contexts); i++) {
+    for (size_t i = 0; i < rows_n_contexts; i++) {
         memset(f.out_x.mem, 0x11 * (int)i + 1, f.out_x.bytes);
         memset(f.indices.mem, 0x11 * (int)i + 1, f.indices.bytes);
-        fixture_check(&f, contexts[i]);
+        fixture_check(&f, rows_contexts[i]);
     }
     fixture_free(&f);
 }
 
-static void large_packed_for_every_thread_count(void **state)
+static void large_cases(void **state)
 {
     (void)state;
     large(false, 3001, 37, 257, 4);
-}
-
-static void large_capacity_for_every_thread_count(void **state)
-{
-    (void)state;
     large(true, 3001, 37, 257, 4);
+    large(false, 3, 5, 400001, 3); /* few long rows */
+    large(false, 250007, 4, 3, 4); /* short rows */
 }
 
-static void few_long_rows_for_every_thread_count(void **state)
-{
-    (void)state;
-    large(false, 3, 5, 400001, 3);
-}
-
-static void short_rows_for_every_thread_count(void **state)
-{
-    (void)state;
-    large(false, 250007, 4, 3, 4);
-}
-
-/* An overfull token near the end of a large map: the first one is named, whichever thread meets it. */
-static void first_overfull_token_of_many_for_every_thread_count(void **state)
+/* Overfull tokens near the end of a large map: the first one is named, whichever thread meets it. */
+static void first_overfull_token_of_many(void **state)
 {
     (void)state;
     const int64_t tokens = 200003, experts = 16;
-    int64_t shape[] = {tokens, experts}, x_shape[] = {tokens, 1}, rows[] = {tokens},
-            out_shape[] = {tokens, 1};
-    unsigned char *map = calloc((size_t)(tokens * experts), 1);
-    unsigned char *x = calloc((size_t)tokens, 1), *out = calloc((size_t)tokens, 1);
-    int32_t *indices = calloc((size_t)tokens, 4);
-    assert_true(map && x && out && indices);
+    uint64_t rng = 1;
+    struct fixture f = {
+        .in = {.tokens = tokens, .experts = experts, .hidden = 1, .out_tokens = tokens, .token_bytes = 1}};
+    fixture_fill(&f, &rng);
     for (int64_t t = 0; t < tokens; t++)
-        map[t * experts + t % experts] = 1;
+        f.dense_map[t * experts + t % experts] = 1;
     for (int64_t t = 150001; t < tokens; t += 7)
-        map[t * experts + (t + 3) % experts] = 1;
-    DLTensor map_t = sy_tensor(map, SY_BOOL, 2, shape), x_t = sy_tensor(x, SY_U8, 2, x_shape),
-             out_t = sy_tensor(out, SY_U8, 2, out_shape), index_t = sy_tensor(indices, SY_I32, 1, rows);
-    for (size_t i = 0; i < COUNT_OF(contexts); i++) {
-        sy_fault fault;
-        const sy_moe_permute_args args = {.tokens = &x_t,
-                                          .routing_map = &map_t,
-                                          .num_out_tokens = tokens,
-                                          .permuted_tokens = &out_t,
-                                          .sorted_indices = &index_t};
-        expect_status(contexts[i], sy_moe_permute(contexts[i], &args), SY_ERR_ROUTING);
-        sy_ctx_fault(contexts[i], &fault);
-        assert_int_equal(fault.position, 150001);
-        assert_int_equal(fault.value, 2);
-        assert_int_equal(fault.limit, 1);
-    }
-    free(map);
-    free(x);
-    free(out);
-    free(indices);
+        f.dense_map[t * experts + (t + 3) % experts] = 1;
+    oracle_moe_permute(&f.in, &f.truth);
+    assert_int_equal(f.truth.bad_token, 150001);
+    fixture_tensors(&f, NULL, &(struct types){SY_U8, SY_F32, SY_BOOL});
+    for (size_t i = 0; i < rows_n_contexts; i++)
+        fixture_check(&f, rows_contexts[i]);
+    fixture_free(&f);
 }
 
 static void the_random_cases_were_hard(void **state)
@@ -393,7 +316,7 @@ static void the_random_cases_were_hard(void **state)
     (void)state;
     const int all[] = {seen.empty_expert, seen.overfull_expert, seen.short_expert, seen.ragged_row,
                        seen.all_full,     seen.refused,         seen.odd_bytes,    seen.remainder,
-                       seen.no_rows,      seen.all_pairs,       seen.gap,          seen.offset,
+                       seen.no_rows,      seen.all_pairs,       rows_seen.gap,     rows_seen.offset,
                        seen.misaligned,   seen.with_probs,      seen.mixed_types,  seen.zero_pad,
                        seen.tail,         seen.no_elements,     seen.many_experts, seen.element[1],
                        seen.element[2],   seen.element[4],      seen.element[8]};
@@ -404,20 +327,18 @@ static void the_random_cases_were_hard(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[2 * STYLES + 6];
+    struct CMUnitTest tests[2 * STYLES + 3];
     size_t n = 0;
     for (uintptr_t i = 0; i < 2 * STYLES; i++)
         tests[n++] = (struct CMUnitTest){
             test_name("random_%s_%s", i < STYLES ? "packed" : "capacity", style_names[i % STYLES]),
-            random_shapes, NULL, tell_seed, (void *)i};
+            random_shapes, NULL, rows_tell_seed, (void *)i};
     const struct CMUnitTest more[] = {
-        cmocka_unit_test(large_packed_for_every_thread_count),
-        cmocka_unit_test(large_capacity_for_every_thread_count),
-        cmocka_unit_test(few_long_rows_for_every_thread_count),
-        cmocka_unit_test(short_rows_for_every_thread_count),
-        cmocka_unit_test(first_overfull_token_of_many_for_every_thread_count),
+        cmocka_unit_test(large_cases),
+        cmocka_unit_test(first_overfull_token_of_many),
         cmocka_unit_test(the_random_cases_were_hard),
     };
     memcpy(tests + n, more, sizeof more);
-    return cmocka_run_group_tests_name("op_moe_permute_random", tests, open_contexts, close_contexts);
+    return cmocka_run_group_tests_name("op_moe_permute_random", tests, rows_open_contexts,
+                                       rows_close_contexts);
 }

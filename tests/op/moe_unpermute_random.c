@@ -1,6 +1,7 @@
 /*
  * moe_unpermute against the oracle, byte for byte: random shapes, types, layouts and indices, both modes, every kernel
- * table, several thread counts. Then its accuracy against exact sums.
+ * table, several thread counts. Then its accuracy against exact sums, and the way back from moe_permute. Worked examples
+ * are in tests/examples.
  */
 #include "oracle/moe_rows_case.h"
 #include "support.h"
@@ -111,6 +112,8 @@ static void large_packed(void **state)
     (void)state;
     large(&(struct rows_case){.tokens = 2003, .experts = 37, .rows = 4 * 2003, .hidden = 131},
           &(struct rows_choice){.style = ROWS_PERMUTED, .weighted = true});
+    large(&(struct rows_case){.tokens = 61, .experts = 700, .rows = 351 * 61, .hidden = 31},
+          &(struct rows_choice){.style = ROWS_PERMUTED, .weighted = true});
     large(&(struct rows_case){.tokens = 3, .experts = 5, .rows = 3 * 3, .hidden = 100003},
           &(struct rows_choice){.style = ROWS_HAND});
 }
@@ -168,6 +171,51 @@ static void sums_are_accurate(void **state)
     rows_seed = 0;
 }
 
+/* ---- With moe_permute ------------------------------------------------------------------------------------------ */
+
+/* Probs that sum to one bring every token back, to the bit: the weights are powers of two. */
+static void permute_then_unpermute_is_the_identity(void **state)
+{
+    (void)state;
+    enum { TOKENS = 37, EXPERTS = 9, HIDDEN = 21 };
+    float x[TOKENS * HIDDEN], probs[TOKENS * EXPERTS] = {0}, rows[4 * TOKENS * HIDDEN], back[TOKENS * HIDDEN];
+    uint8_t map[TOKENS * EXPERTS] = {0};
+    int32_t indices[4 * TOKENS];
+    uint64_t rng = 3;
+    for (int i = 0; i < TOKENS * HIDDEN; i++)
+        x[i] = (float)(rng_unit(&rng) * 200 - 100);
+    for (int t = 0; t < TOKENS; t++) {
+        const int n = 1 << rng_below(&rng, 3); /* 1, 2 or 4 experts */
+        for (int left = n; left > 0;) {
+            const int e = (int)rng_below(&rng, EXPERTS);
+            left -= map[t * EXPERTS + e] == 0;
+            map[t * EXPERTS + e] = 1;
+            probs[t * EXPERTS + e] = 1.0f / (float)n;
+        }
+    }
+    DLTensor x_t = sy_tensor(x, SY_F32, 2, (int64_t[]){TOKENS, HIDDEN}),
+             map_t = sy_tensor(map, SY_BOOL, 2, (int64_t[]){TOKENS, EXPERTS}),
+             probs_t = sy_tensor(probs, SY_F32, 2, (int64_t[]){TOKENS, EXPERTS}),
+             rows_t = sy_tensor(rows, SY_F32, 2, (int64_t[]){4 * TOKENS, HIDDEN}),
+             index_t = sy_tensor(indices, SY_I32, 1, (int64_t[]){4 * TOKENS}),
+             back_t = sy_tensor(back, SY_F32, 2, (int64_t[]){TOKENS, HIDDEN});
+    sy_ctx *ctx = test_ctx(2, NULL);
+    const sy_moe_permute_args there = {.tokens = &x_t,
+                                       .routing_map = &map_t,
+                                       .num_out_tokens = 4 * TOKENS,
+                                       .permuted_tokens = &rows_t,
+                                       .sorted_indices = &index_t};
+    const sy_moe_unpermute_args again = {.permuted_tokens = &rows_t,
+                                         .sorted_indices = &index_t,
+                                         .routing_map = &map_t,
+                                         .probs = &probs_t,
+                                         .tokens = &back_t};
+    expect_status(ctx, sy_moe_permute(ctx, &there), SY_OK);
+    expect_status(ctx, sy_moe_unpermute(ctx, &again), SY_OK);
+    expect_bytes(back, x, sizeof x);
+    sy_ctx_destroy(ctx);
+}
+
 static void the_random_cases_were_hard(void **state)
 {
     (void)state;
@@ -178,7 +226,7 @@ int main(void)
 {
     enum { RANDOM = 4 * ROWS_STYLES };
     static const char *const styles[] = {"permuted", "by_hand", "broken"};
-    struct CMUnitTest tests[RANDOM + 5];
+    struct CMUnitTest tests[RANDOM + 6];
     size_t n = 0;
     for (uintptr_t i = 0; i < RANDOM; i++)
         tests[n++] = (struct CMUnitTest){
@@ -190,6 +238,7 @@ int main(void)
         cmocka_unit_test(large_capacity),
         cmocka_unit_test(large_refused),
         cmocka_unit_test_teardown(sums_are_accurate, rows_tell_seed),
+        cmocka_unit_test(permute_then_unpermute_is_the_identity),
         cmocka_unit_test(the_random_cases_were_hard),
     };
     memcpy(tests + n, more, sizeof more);

@@ -48,6 +48,8 @@ static void weights(void **state)
     (void)state;
     assert_int_equal(oracle_sample_weight(1), (uint64_t)1 << 40);
     assert_int_equal(oracle_sample_weight(oracle_sample_exp(-1)), 404487733248);
+    assert_int_equal(oracle_sample_weight(oracle_sample_exp(-2)), 148802715648);
+    assert_int_equal(oracle_sample_weight(oracle_sample_exp(-3)), 54741458944);
     assert_int_equal(oracle_sample_weight(oracle_sample_exp(-28)), 1);
     assert_int_equal(oracle_sample_weight(oracle_sample_exp(-29)), 0);
     assert_int_equal(oracle_sample_weight(0x1p-41f), 0);   /* half: to even */
@@ -134,6 +136,76 @@ static void logarithm(void **state)
         uint64_t f = (rng_u64(&rng) >> rng_below(&rng, 63)) | 1;
         double exact = (double)(logl((long double)f) - 40 * 0.693147180559945309417232121458L);
         assert_true(fabs(oracle_sample_ln(f) - exact) <= 2e-15 * fmax(1, fabs(exact)));
+    }
+}
+
+/* A worked row: the sum of its weights, the thresholds, how many tokens reach them. */
+static void integers_of_a_row(void **state)
+{
+    (void)state;
+    int64_t list[4];
+    float prob[4], masked[4];
+    struct oracle_sample_result r = {.list = list, .prob = prob, .masked = masked};
+    struct oracle_sample_row row = {
+        .x = (float[]){2, 1, 0, -1}, .vocab = 4, .p = .9f, .temperature = 1, .noise = SY_NOISE_NONE};
+    oracle_sample_row(&row, &r);
+    assert_int_equal(r.weight_sum, 1707543535616);
+    assert_int_equal(r.theta, 1536789141344);
+    assert_int_equal(r.n, 3);
+    row.p = .5f;
+    oracle_sample_row(&row, &r);
+    assert_int_equal(r.theta, 853771767808);
+    assert_int_equal(r.n, 1);
+}
+
+/* Two worked draws: words, noise, scores to the printed digits, targets. */
+static void words_of_a_draw(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t seed, target;
+        uint32_t cdf[2], race[4];
+        float q[4];
+        double scores[4]; /* 0: not printed */
+    } draws[] = {{1,
+                  1638324083972,
+                  {0xc306ac89, 0xf59f5688},
+                  {0xc37a3f0b, 0xad648805, 0xa99b95f5, 0xd8db2243},
+                  {1.44216263f, 1.13107944f, 1.08627951f, 1.87793005f},
+                  {.6934031, .3252463, .1245861, .02651167}},
+                 {12,
+                  521460783745,
+                  {0x43adf88b, 0x4e2dcfaa},
+                  {0xce1d9fe9, 0xfe80b171, 0x1c86cb0b, 0x7adb8721},
+                  {1.63547158f, 5.14151907f, .118143849f, .653757691f},
+                  {0}}};
+    static const float x[] = {2, 1, 0, -1};
+    int64_t list[4];
+    float prob[4], masked[4];
+    for (size_t d = 0; d < COUNT_OF(draws); d++) {
+        struct oracle_sample_result r = {.list = list, .prob = prob, .masked = masked};
+        const struct oracle_sample_row row = {.x = x,
+                                              .vocab = 4,
+                                              .p = 1,
+                                              .temperature = 1,
+                                              .noise = SY_NOISE_CDF,
+                                              .seed = draws[d].seed,
+                                              .offset = 5,
+                                              .stream = 2};
+        uint32_t words[4];
+        oracle_sample_row(&row, &r);
+        assert_int_equal(r.cdf_target, draws[d].target);
+        oracle_sample_philox(draws[d].seed, (uint32_t[]){0xffffffffu, 5, 0, 2}, words);
+        expect_bytes(words, draws[d].cdf, sizeof draws[d].cdf);
+        for (int i = 0; i < 4; i++) {
+            const uint32_t word = oracle_sample_race_word(draws[d].seed, 5, 2, i);
+            const float noise = oracle_sample_race_noise(word);
+            const double score = (double)oracle_sample_score(oracle_sample_exp(x[i] - 2), noise, 0);
+            const double want = draws[d].scores[i], unit = want < .1 ? 1e-8 : 1e-7;
+            assert_int_equal(word, draws[d].race[i]);
+            assert_int_equal(f32_bits(noise), f32_bits(draws[d].q[i]));
+            assert_true(want == 0 || fabs(score - want) <= .5001 * unit);
+        }
     }
 }
 
@@ -255,6 +327,8 @@ int main(void)
     test_add(&list, "Philox known answers", philox_known_answers, NULL);
     test_add(&list, "race noise: error and monotony", race_noise_error_and_monotony, NULL);
     test_add(&list, "logarithm", logarithm, NULL);
+    test_add(&list, "integers of a row", integers_of_a_row, NULL);
+    test_add(&list, "words of a draw", words_of_a_draw, NULL);
     for (int noise = SY_NOISE_NONE; noise <= SY_NOISE_CDF; noise++) {
         for (size_t t = 0; t < COUNT_OF(types); t++) {
             sweeps[n] = (struct sweep){types[t], (sy_noise)noise, false};

@@ -1,6 +1,6 @@
 /*
- * sample_overrides: the worked examples, one test per rule, then random calls against the oracle on every thread count;
- * and both operators together: what is built is what sample takes.
+ * sample_overrides: random calls against the oracle on every thread count; and both operators together: what is built is what
+ * sample takes.
  */
 #include "support.h"
 
@@ -205,133 +205,6 @@ static void check(const struct input *in)
         check_on(contexts[i], in, &want);
 }
 
-/* ---- Worked examples ---------------------------------------------------------------------------------------- */
-
-static struct input one_row;
-
-static void open_row(int64_t vocab, const float *logits)
-{
-    memset(&one_row, 0, sizeof one_row);
-    one_row.type = SY_F32;
-    one_row.rows = 1;
-    one_row.vocab = vocab;
-    memcpy(one_row.logits, logits, (size_t)vocab * sizeof *logits);
-}
-
-static void add_list(int list, int64_t n, const int64_t *token)
-{
-    one_row.given[list] = true;
-    one_row.begin[list][1] = n;
-    memcpy(one_row.token[list], token, (size_t)n * sizeof *token);
-}
-
-static void add_bias(int64_t n, const int64_t *token, const float *bias)
-{
-    add_list(BIAS, n, token);
-    memcpy(one_row.bias, bias, (size_t)n * sizeof *bias);
-}
-
-static void set_penalties(float repetition, float frequency, float presence)
-{
-    const float values[] = {repetition, frequency, presence};
-    for (int i = 0; i < 3; i++) {
-        one_row.set[i] = true;
-        one_row.penalty[i][0] = values[i];
-    }
-}
-
-static void expect_row(int64_t n, const int32_t *token, const float *logit)
-{
-    struct truth want = {.indptr = {0, n}};
-    memcpy(want.token, token, (size_t)n * sizeof *token);
-    memcpy(want.logit, logit, (size_t)n * sizeof *logit);
-    check_on(contexts[0], &one_row, &want);
-    check(&one_row);
-}
-
-static const float x6[] = {0, 1, 2, 3, 2.5f, -1};
-
-static void penalties(void **state)
-{
-    (void)state;
-    open_row(6, x6);
-    add_list(PROMPT, 2, (int64_t[]){5, 3});
-    add_list(OUTPUT, 3, (int64_t[]){3, 4, 3});
-    set_penalties(2, .5f, 0);
-    expect_row(3, (int32_t[]){3, 4, 5}, (float[]){.5f, .75f, -2});
-    set_penalties(2, .5f, .25f);
-    expect_row(3, (int32_t[]){3, 4, 5}, (float[]){.25f, .5f, -2});
-    set_penalties(1, 0, .25f); /* the prompt is no output */
-    expect_row(2, (int32_t[]){3, 4}, (float[]){2.75f, 2.25f});
-    set_penalties(.5f, -1, 0); /* a reward */
-    expect_row(3, (int32_t[]){3, 4, 5}, (float[]){8, 6, -.5f});
-}
-
-static void biases(void **state)
-{
-    (void)state;
-    open_row(6, x6);
-    add_bias(4, (int64_t[]){3, 0, 2, 0}, (float[]){NO, 10, 0, -4});
-    expect_row(2, (int32_t[]){0, 3}, (float[]){6, NO});
-    add_list(OUTPUT, 1, (int64_t[]){0});
-    set_penalties(1, 1, 0);
-    expect_row(2, (int32_t[]){0, 3}, (float[]){5, NO}); /* 0 - 1 + 10 - 4 */
-}
-
-/* Elements of one token are added in the order of the list, each sum rounded. */
-static void biases_are_added_one_by_one(void **state)
-{
-    (void)state;
-    open_row(2, (float[]){1, 0});
-    add_bias(3, (int64_t[]){0, 0, 0}, (float[]){0x1p24f, 1, -0x1p24f});
-    expect_row(1, (int32_t[]){0}, (float[]){0}); /* 1 + 2^24 is 2^24, and so is that + 1 */
-    add_bias(3, (int64_t[]){0, 0, 0}, (float[]){1, 0x1p24f, -0x1p24f});
-    expect_row(1, (int32_t[]){0}, (float[]){2});
-}
-
-/* A product and a difference are two roundings, and a count is one before them. */
-static void each_step_is_rounded(void **state)
-{
-    (void)state;
-    open_row(1, (float[]){1});
-    add_list(OUTPUT, 3, (int64_t[]){0, 0, 0});
-    set_penalties(1, 0.1f, 0);
-    const float often = 0.1f * 3.0f;
-    assert_true((double)often != (double)0.1f * 3);
-    expect_row(1, (int32_t[]){0}, (float[]){1.0f - often});
-    set_penalties(3, 0, 0);
-    expect_row(1, (int32_t[]){0}, (float[]){1.0f / 3.0f});
-}
-
-/* A token whose logit does not change is no override: zeros of either sign, -inf, NaN, and what a penalty rounds away. */
-static void what_stays_is_left_out(void **state)
-{
-    (void)state;
-    open_row(6, (float[]){0, -0.0f, NO, NAN, INFINITY, 0x1p30f});
-    add_list(OUTPUT, 6, (int64_t[]){0, 1, 2, 3, 4, 5});
-    set_penalties(2, 0, 0);
-    expect_row(1, (int32_t[]){5}, (float[]){0x1p29f});
-    set_penalties(1, 0, 1);
-    expect_row(2, (int32_t[]){0, 1}, (float[]){-1, -1});
-    set_penalties(NAN, NAN, NAN);
-    expect_row(0, (int32_t[]){0}, (float[]){0});
-    add_bias(2, (int64_t[]){1, 4}, (float[]){0, NO}); /* inf - inf */
-    expect_row(1, (int32_t[]){4}, (float[]){NAN});
-}
-
-static void nothing_given(void **state)
-{
-    (void)state;
-    open_row(6, x6);
-    expect_row(0, (int32_t[]){0}, (float[]){0});
-    set_penalties(2, 1, 1);
-    expect_row(0, (int32_t[]){0}, (float[]){0});
-    one_row.rows = 0;
-    check(&one_row);
-    one_row.given[BIAS] = true;
-    check(&one_row);
-}
-
 /* ---- Random calls ------------------------------------------------------------------------------------------- */
 
 static float random_logit(DLDataType type, uint64_t *rng)
@@ -452,12 +325,6 @@ int main(void)
     enum { SEEDS = 4 };
     static uint64_t seeds[SEEDS];
     struct test_list list = {0};
-    test_add(&list, "penalties", penalties, NULL);
-    test_add(&list, "biases", biases, NULL);
-    test_add(&list, "biases are added one by one", biases_are_added_one_by_one, NULL);
-    test_add(&list, "each step is rounded", each_step_is_rounded, NULL);
-    test_add(&list, "what stays is left out", what_stays_is_left_out, NULL);
-    test_add(&list, "nothing given", nothing_given, NULL);
     for (size_t i = 0; i < SEEDS; i++) {
         seeds[i] = 100 + i;
         test_add(&list, test_name("random calls: seed %zu", 100 + i), random_calls, &seeds[i]);

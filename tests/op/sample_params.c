@@ -1,417 +1,14 @@
 /*
- * One row, one parameter value, one expected list: the edges of k, p, min_p, temperature, ties, k_limit,
- * probabilities as input and special rows, each a named test with an answer written by hand and the oracle
- * beside it.
+ * Shapes and strides of the tensors of a number per row, signalling NaN, and properties of the cuts: the nucleus is minimal,
+ * hints have no effect, large vocabularies are counted exactly.
  */
 #include "support.h"
 
-#include <float.h>
 #include <math.h>
 
 #include "oracle/sample_case.h"
 
-#define NO (-INFINITY)
-#define ZERO 1e-300 /* 0 in a row means "not given"; this becomes 0 in f32 */
-
-struct row {
-    const char *name;
-    int vocab;
-    double x[8];
-    bool has_k;
-    int64_t k, k_limit;
-    double p, min_p, temperature; /* 0: not given */
-    sy_ties ties;
-    bool probs_in;
-    int n;
-    int64_t list[8];
-    int64_t token;
-    int unkept;     /* candidates without a logit above -inf */
-    uint32_t flags; /* SY_ROW_* */
-};
-
-#define X5 .vocab = 5, .x = {1, 3, 2, 5, 4} /* rank order 3 4 1 2 0 */
-#define ALL5 .n = 5, .list = {0, 1, 2, 3, 4}, .token = 3
-#define TIED .vocab = 7, .x = {2, 1, 2, 3, 1, 2, 3} /* rank order 3 6 0 2 5 1 4 */
-#define FLAT .vocab = 8
-#define PROBS \
-    .vocab = 6, .probs_in = true, .x = {.1, .4, 0, .3, -2, .15} /* rank order 1 3 5 0 2 4, sum .95 */
-#define EMPTY .vocab = 5, .x = {NO, NAN, NO, NO, NAN}, .flags = SY_ROW_EMPTY | SY_ROW_NAN, .token = -1
-
-static const struct row rows[] = {
-    {.name = "k = 0 is off", X5, .has_k = true, .k = 0, ALL5},
-    {.name = "k = -1 is off", X5, .has_k = true, .k = -1, ALL5},
-    {.name = "k = INT64_MIN is off", X5, .has_k = true, .k = INT64_MIN, ALL5},
-    {.name = "k = INT64_MAX is off", X5, .has_k = true, .k = INT64_MAX, ALL5},
-    {.name = "k = 2^32 + 1 is off, not 1", X5, .has_k = true, .k = 4294967297, ALL5},
-    {.name = "k = V is off natively", X5, .has_k = true, .k = 5, ALL5},
-    {.name = "k = V + 1 is off", X5, .has_k = true, .k = 6, ALL5},
-    {.name = "k = 1", X5, .has_k = true, .k = 1, .n = 1, .list = {3}, .token = 3},
-    {.name = "k = V - 1", X5, .has_k = true, .k = 4, .n = 4, .list = {3, 4, 1, 2}, .token = 3},
-    {.name = "k_limit: k = V is on, in rank order",
-     X5,
-     .has_k = true,
-     .k = 5,
-     .k_limit = 1024,
-     .n = 5,
-     .list = {3, 4, 1, 2, 0},
-     .token = 3},
-    {.name = "k_limit: k = V + 1 is off", X5, .has_k = true, .k = 6, .k_limit = 1024, ALL5},
-    {.name = "k_limit: k = limit is on",
-     X5,
-     .has_k = true,
-     .k = 2,
-     .k_limit = 2,
-     .n = 2,
-     .list = {3, 4},
-     .token = 3},
-    {.name = "k_limit: k = limit + 1 is off", X5, .has_k = true, .k = 3, .k_limit = 2, ALL5},
-    {.name = "k_limit: k = 0 is off", X5, .has_k = true, .k = 0, .k_limit = 2, ALL5},
-    {.name = "V = 1, k = 1 is off natively", .vocab = 1, .x = {-7}, .has_k = true, .k = 1, .n = 1},
-    {.name = "V = 1, k = 1 with k_limit", .vocab = 1, .x = {-7}, .has_k = true, .k = 1, .k_limit = 8, .n = 1},
-    {.name = "V = 1, p = .5, min_p = .5", .vocab = 1, .x = {-7}, .p = .5, .min_p = .5, .n = 1},
-    {.name = "k inside a tie: lower indices",
-     TIED,
-     .has_k = true,
-     .k = 4,
-     .n = 4,
-     .list = {3, 6, 0, 2},
-     .token = 3},
-    {.name = "k inside a tie, ALL",
-     TIED,
-     .has_k = true,
-     .k = 4,
-     .ties = SY_TIES_ALL,
-     .n = 5,
-     .list = {3, 6, 0, 2, 5},
-     .token = 3},
-    {.name = "k at the end of a tie, ALL changes nothing",
-     TIED,
-     .has_k = true,
-     .k = 5,
-     .ties = SY_TIES_ALL,
-     .n = 5,
-     .list = {3, 6, 0, 2, 5},
-     .token = 3},
-    {.name = "k = 1 of equal maxima, ALL",
-     TIED,
-     .has_k = true,
-     .k = 1,
-     .ties = SY_TIES_ALL,
-     .n = 2,
-     .list = {3, 6},
-     .token = 3},
-
-    {.name = "p = NaN is off", X5, .p = NAN, ALL5},
-    {.name = "p = 1 is off", X5, .p = 1, ALL5},
-    {.name = "p = 1.5 is off", X5, .p = 1.5, ALL5},
-    {.name = "p = inf is off", X5, .p = INFINITY, ALL5},
-    {.name = "p = 0 keeps one", X5, .p = ZERO, .n = 1, .list = {3}, .token = 3},
-    {.name = "p = -inf keeps one", X5, .p = -INFINITY, .n = 1, .list = {3}, .token = 3},
-    {.name = "p subnormal keeps one", X5, .p = 1e-45, .n = 1, .list = {3}, .token = 3},
-    {.name = "p = 2^-100 keeps one", X5, .p = 0x1p-100, .n = 1, .list = {3}, .token = 3},
-    {.name = "p just below 1 keeps all, in rank order",
-     X5,
-     .p = 0.99999994,
-     .n = 5,
-     .list = {3, 4, 1, 2, 0},
-     .token = 3},
-    {.name = "p just below 1 drops weight 0",
-     .vocab = 3,
-     .x = {0, -40, 0},
-     .p = 0.99999994,
-     .n = 2,
-     .list = {0, 2}},
-    {.name = "p = 0 with ties ALL keeps the maxima",
-     TIED,
-     .p = ZERO,
-     .ties = SY_TIES_ALL,
-     .n = 2,
-     .list = {3, 6},
-     .token = 3},
-    {.name = "p = -1 beats k = 5, ALL",
-     TIED,
-     .has_k = true,
-     .k = 5,
-     .p = -1,
-     .ties = SY_TIES_ALL,
-     .n = 2,
-     .list = {3, 6},
-     .token = 3},
-    {.name = "p reached exactly, flat", FLAT, .p = .375, .n = 3, .list = {0, 1, 2}},
-    {.name = "p above a step, flat", FLAT, .p = .3750001, .n = 4, .list = {0, 1, 2, 3}},
-    {.name = "p below a step, flat", FLAT, .p = .3749999, .n = 3, .list = {0, 1, 2}},
-    {.name = "p in a tie, ALL",
-     FLAT,
-     .p = .375,
-     .ties = SY_TIES_ALL,
-     .n = 8,
-     .list = {0, 1, 2, 3, 4, 5, 6, 7}},
-    {.name = "p over what k left: tie not widened past k",
-     FLAT,
-     .has_k = true,
-     .k = 4,
-     .p = .5,
-     .n = 2,
-     .list = {0, 1}},
-
-    {.name = "min_p = NaN is off", X5, .min_p = NAN, ALL5},
-    {.name = "min_p negative is off", X5, .min_p = -.5, ALL5},
-    {.name = "min_p keeps equality, vocabulary order",
-     .vocab = 4,
-     .x = {0, 1, 1, -1},
-     .min_p = 0x1.78b564p-2, /* exp(-1) as the library computes it */
-     .n = 3,
-     .list = {0, 1, 2},
-     .token = 1},
-    {.name = "min_p one step above equality",
-     .vocab = 4,
-     .x = {0, 1, 1, -1},
-     .min_p = 0x1.78b566p-2,
-     .n = 2,
-     .list = {1, 2},
-     .token = 1},
-    {.name = "min_p = 1 keeps one of equals", TIED, .min_p = 1, .n = 1, .list = {3}, .token = 3},
-    {.name = "min_p = 2 keeps one", X5, .min_p = 2, .n = 1, .list = {3}, .token = 3},
-    {.name = "min_p = inf, ties ALL keeps one",
-     TIED,
-     .min_p = INFINITY,
-     .ties = SY_TIES_ALL,
-     .n = 1,
-     .list = {3},
-     .token = 3},
-    {.name = "min_p subnormal drops probability 0",
-     .vocab = 4,
-     .x = {0, -80, -90, NO},
-     .min_p = 1e-45,
-     .n = 2,
-     .list = {0, 1}},
-    {.name = "min_p after top-p", X5, .p = .99, .min_p = .3, .n = 2, .list = {3, 4}, .token = 3},
-
-    {.name = "T = .5 sharpens", X5, .temperature = .5, .p = .9, .n = 2, .list = {3, 4}, .token = 3},
-    {.name = "T = NaN is 1", X5, .temperature = NAN, .p = .9, .n = 3, .list = {3, 4, 1}, .token = 3},
-    {.name = "T = 1", X5, .temperature = 1, .p = .9, .n = 3, .list = {3, 4, 1}, .token = 3},
-    {.name = "T = inf is flat", X5, .temperature = INFINITY, .p = .5, .n = 3, .list = {3, 4, 1}, .token = 3},
-    {.name = "T = 1e30 is flat", X5, .temperature = 1e30, .p = .75, .n = 4, .list = {3, 4, 1, 2}, .token = 3},
-    {.name = "T = 0 keeps the maximum's mass",
-     X5,
-     .temperature = ZERO,
-     .p = .99,
-     .n = 1,
-     .list = {3},
-     .token = 3},
-    {.name = "T = 0, equal maxima share",
-     TIED,
-     .temperature = ZERO,
-     .p = .99,
-     .n = 2,
-     .list = {3, 6},
-     .token = 3},
-    {.name = "T = -1 acts as 1e-5", TIED, .temperature = -1, .min_p = .5, .n = 2, .list = {3, 6}, .token = 3},
-    {.name = "T = 1e-5 separates one ulp",
-     .vocab = 2,
-     .x = {1, 1.0000001},
-     .temperature = 1e-5,
-     .min_p = .99,
-     .n = 1,
-     .list = {1},
-     .token = 1},
-
-    {.name = "probabilities: sum as given, not normalised",
-     PROBS,
-     .p = .7,
-     .n = 2,
-     .list = {1, 3},
-     .token = 1},
-    {.name = "probabilities: p not reached keeps all in rank order",
-     PROBS,
-     .p = .97,
-     .n = 6,
-     .list = {1, 3, 5, 0, 2, 4},
-     .token = 1},
-    {.name = "probabilities: min_p on raw values", PROBS, .min_p = .3, .n = 3, .list = {1, 3, 5}, .token = 1},
-    {.name = "probabilities: temperature without effect",
-     PROBS,
-     .temperature = 100,
-     .p = .7,
-     .n = 2,
-     .list = {1, 3},
-     .token = 1},
-    {.name = "probabilities: a value above 1 reaches any p",
-     .vocab = 4,
-     .probs_in = true,
-     .x = {.5, 3, 700, .2},
-     .p = .99,
-     .n = 1,
-     .list = {2},
-     .token = 2},
-    {.name = "probabilities: all <= 0",
-     .vocab = 4,
-     .probs_in = true,
-     .x = {-3, 0, -1, -0.0},
-     .p = .5,
-     .min_p = .5,
-     .n = 4,
-     .list = {1, 3, 2, 0},
-     .token = 1},
-    {.name = "probabilities: NaN and -inf at the end",
-     .vocab = 4,
-     .probs_in = true,
-     .x = {NO, .2, NAN, .1},
-     .p = .9,
-     .n = 4,
-     .list = {1, 3, 0, 2},
-     .token = 1,
-     .unkept = 2,
-     .flags = SY_ROW_NAN},
-    {.name = "probabilities: k in a tie",
-     .vocab = 4,
-     .probs_in = true,
-     .x = {.25, .25, .25, .25},
-     .has_k = true,
-     .k = 2,
-     .n = 2,
-     .list = {0, 1}},
-    {.name = "probabilities: p reached exactly",
-     .vocab = 4,
-     .probs_in = true,
-     .x = {.25, .25, .25, .25},
-     .p = .5,
-     .n = 2,
-     .list = {0, 1}},
-    {.name = "probabilities: p = 2^-38 is four weights of 1",
-     .vocab = 8,
-     .probs_in = true,
-     .x = {0x1p-40, 0x1p-40, 0x1p-40, 0x1p-40, 0x1p-40, 0x1p-40, 0x1p-40, 0x1p-40},
-     .p = 0x1p-38,
-     .n = 4,
-     .list = {0, 1, 2, 3}},
-    {.name = "probabilities: p = 2^-100 keeps the first of weight 1",
-     .vocab = 3,
-     .probs_in = true,
-     .x = {0x1p-42, 0x1p-41, 0x1p-40},
-     .p = 0x1p-100,
-     .n = 1,
-     .list = {2},
-     .token = 2},
-    {.name = "probabilities: p = 0 keeps one", PROBS, .p = ZERO, .n = 1, .list = {1}, .token = 1},
-
-    {.name = "empty row", EMPTY, .n = 5, .list = {0, 1, 2, 3, 4}, .unkept = 5},
-    {.name = "empty row: k acts", EMPTY, .has_k = true, .k = 2, .n = 2, .list = {0, 1}, .unkept = 2},
-    {.name = "empty row: p and min_p do not",
-     EMPTY,
-     .p = .1,
-     .min_p = 1,
-     .n = 5,
-     .list = {0, 1, 2, 3, 4},
-     .unkept = 5},
-    {.name = "empty row: p = 0 does not", EMPTY, .p = ZERO, .n = 5, .list = {0, 1, 2, 3, 4}, .unkept = 5},
-    {.name = "empty row of probabilities",
-     EMPTY,
-     .probs_in = true,
-     .p = .5,
-     .n = 5,
-     .list = {0, 1, 2, 3, 4},
-     .unkept = 5},
-    {.name = "k reaches into -inf",
-     .vocab = 5,
-     .x = {NO, 1, NO, NAN, 2},
-     .has_k = true,
-     .k = 4,
-     .n = 4,
-     .list = {4, 1, 0, 2},
-     .token = 4,
-     .unkept = 2,
-     .flags = SY_ROW_NAN},
-    {.name = "+inf equals FLT_MAX",
-     .vocab = 4,
-     .x = {1, (double)FLT_MAX, INFINITY, 2},
-     .has_k = true,
-     .k = 2,
-     .n = 2,
-     .list = {1, 2},
-     .token = 1,
-     .flags = SY_ROW_INF},
-    {.name = "one finite logit",
-     .vocab = 4,
-     .x = {NO, NO, -1e30, NO},
-     .p = .5,
-     .n = 1,
-     .list = {2},
-     .token = 2},
-    {.name = "subnormals are ordered",
-     .vocab = 4,
-     .x = {1e-45, 0, 3e-45, -1e-45},
-     .has_k = true,
-     .k = 3,
-     .n = 3,
-     .list = {2, 0, 1},
-     .token = 2},
-    {.name = "-FLT_MAX is above -inf",
-     .vocab = 3,
-     .x = {NO, -(double)FLT_MAX, NO},
-     .has_k = true,
-     .k = 2,
-     .n = 2,
-     .list = {1, 0},
-     .token = 1,
-     .unkept = 1},
-};
-
-static void run_row(void **state)
-{
-    const struct row *r = *state;
-    struct sample_case c;
-    sy_ctx *ctx = test_ctx(1, NULL);
-    sample_open(&c, SY_F32, 1, r->vocab, NULL);
-    sample_put_row(&c, SLOT_LOGITS, 0, r->x);
-    if (r->has_k) {
-        sample_add_rows(&c, SLOT_TOP_K, SY_I64, ROWS_B);
-        sample_put_int(&c, SLOT_TOP_K, 0, r->k);
-    }
-    const double reals[] = {r->p, r->min_p, r->temperature};
-    for (int i = 0; i < 3; i++) {
-        if (reals[i] == 0)
-            continue;
-        sample_add_rows(&c, (enum sample_slot)(SLOT_TOP_P + i), SY_F32, ROWS_B);
-        sample_put(&c, (enum sample_slot)(SLOT_TOP_P + i), 0, 0, reals[i]);
-    }
-    c.args.k_limit = r->k_limit;
-    c.args.ties = r->ties;
-    c.args.probs_in = r->probs_in;
-    sample_add_outputs(&c, SLOTS_NO_LOGPROB, NULL);
-    sample_check(&c, ctx, NULL, r->name);
-    assert_int_equal(*(int64_t *)(void *)c.slot[SLOT_TOKEN].mem, r->token);
-    assert_int_equal(*(int32_t *)(void *)c.slot[SLOT_KEPT].mem, r->n - r->unkept);
-    assert_int_equal(*(uint32_t *)(void *)c.slot[SLOT_ROW_FLAGS].mem, r->flags);
-    expect_bytes(c.slot[SLOT_LIST_TOKEN].mem, r->list, (size_t)r->vocab * sizeof *r->list);
-    sample_close(&c);
-    sy_ctx_destroy(ctx);
-}
-
 /* ---- Types, shapes and strides of the per-row tensors ---- */
-
-/* The second prefix sum, .8714, lies between .8725 in bf16 (.87109375) and in f32: the type of p decides. */
-static void p_is_widened_exactly(void **state)
-{
-    (void)state;
-    static const double x[] = {5, 3.5, 3.25, 0};
-    sy_ctx *ctx = test_ctx(1, NULL);
-    int32_t kept[2];
-    for (int wide = 0; wide < 2; wide++) {
-        struct sample_case c;
-        sample_open(&c, SY_BF16, 1, 4, NULL);
-        sample_put_row(&c, SLOT_LOGITS, 0, x);
-        sample_add_rows(&c, SLOT_TOP_P, wide ? SY_F32 : SY_BF16, ROWS_B);
-        sample_put(&c, SLOT_TOP_P, 0, 0, .8725);
-        sample_add_outputs(&c, SLOTS_NO_LOGPROB, NULL);
-        sample_check(&c, ctx, NULL, "p");
-        memcpy(&kept[wide], c.slot[SLOT_KEPT].mem, sizeof kept[wide]);
-        sample_close(&c);
-    }
-    assert_int_equal(kept[0], 2);
-    assert_int_equal(kept[1], 3);
-    sy_ctx_destroy(ctx);
-}
 
 /* The same numbers through every shape and stride a per-row tensor may have. */
 static void row_shapes(void **state)
@@ -628,6 +225,39 @@ static void largest_vocabulary(void **state)
     sy_ctx_destroy(ctx);
 }
 
+/*
+ * Both vendor sample programs: every logit and p the smallest bf16 subnormal, k = 128, q = 1: everything
+ * ties.
+ */
+static void vendor_sample_program(void **state)
+{
+    (void)state;
+    enum { ROWS = 48, VOCAB = 131072 };
+    struct sample_case c;
+    sy_ctx *ctx = test_ctx(0, NULL);
+    const uint16_t one = 1;
+    sample_open(&c, SY_BF16, ROWS, VOCAB, NULL);
+    sample_add_rows(&c, SLOT_TOP_K, SY_I32, ROWS_ONE);
+    sample_add_rows(&c, SLOT_TOP_P, SY_BF16, ROWS_ONE);
+    sample_add_q(&c, NULL);
+    sample_add_outputs(&c, SLOT_BIT(SLOT_TOKEN) | SLOT_BIT(SLOT_KEPT), NULL);
+    sample_put_int(&c, SLOT_TOP_K, 0, 128);
+    memcpy(c.slot[SLOT_TOP_P].mem, &one, sizeof one);
+    for (size_t i = 0; i < (size_t)ROWS * VOCAB; i++) {
+        memcpy(c.slot[SLOT_LOGITS].mem + 2 * i, &one, sizeof one);
+        memcpy(c.slot[SLOT_Q].mem + 4 * i, &(float){1}, sizeof(float));
+    }
+    c.args.eps = 1e-8f;
+    c.args.k_limit = 1024;
+    expect_status(ctx, sy_sample(ctx, &c.args), SY_OK);
+    for (int b = 0; b < ROWS; b++) {
+        assert_int_equal(((int64_t *)(void *)c.slot[SLOT_TOKEN].mem)[b], 0);
+        assert_int_equal(((int32_t *)(void *)c.slot[SLOT_KEPT].mem)[b], 1);
+    }
+    sample_close(&c);
+    sy_ctx_destroy(ctx);
+}
+
 int main(void)
 {
     static const DLDataType types[] = {{2, 32, 1}, {2, 16, 1}, {4, 16, 1}};
@@ -637,8 +267,6 @@ int main(void)
     static const enum sample_rows kinds[] = {ROWS_B,       ROWS_ONE,        ROWS_B1,
                                              ROWS_STRIDED, ROWS_B1_STRIDED, ROWS_STRIDE_0};
     struct test_list list = {0};
-    for (size_t i = 0; i < COUNT_OF(rows); i++)
-        test_add(&list, rows[i].name, run_row, (void *)(uintptr_t)&rows[i]);
     for (size_t i = 0; i < COUNT_OF(kinds); i++)
         test_add(&list, test_name("per-row tensors of shape %s", shape_names[i]), row_shapes,
                  (void *)(uintptr_t)&kinds[i]);
@@ -648,9 +276,9 @@ int main(void)
     for (size_t i = 0; i < COUNT_OF(types); i++)
         test_add(&list, test_name("nucleus is minimal: %s", type_names[i]), nucleus_is_minimal,
                  (void *)(uintptr_t)&types[i]);
-    test_add(&list, "p in bf16 is widened exactly", p_is_widened_exactly, NULL);
     test_add(&list, "exp observed through list_prob", exp_through_list_prob, NULL);
     test_add(&list, "top_k_guess without effect", guess_without_effect, NULL);
     test_add(&list, "V = 2^23: weights sum to 2^63", largest_vocabulary, NULL);
+    test_add(&list, "vendor sample program: all tie", vendor_sample_program, NULL);
     return test_run(&list, "sample_params");
 }

@@ -27,7 +27,7 @@ unsigned char *rows_numbers(uint64_t *rng, enum rows_type type, int64_t n, bool 
 
 struct layout rows_layout(uint64_t *rng, size_t elem_bytes)
 {
-    struct layout at = {.strided = rng_below(rng, 2), .misalign = (size_t)rng_below(rng, 9)};
+    struct layout at = {.strided = rng_below(rng, 2), .misalign = (size_t)rng_below(rng, 64)};
     if (rng_below(rng, 3) == 0)
         at.row_gap = 1 + rng_below(rng, 9);
     if (rng_below(rng, 3) == 0)

@@ -34,7 +34,7 @@ static sy_ctx *copier(void)
     const sy_ctx_options options = {.device = {kDLCUDA, 0},
                                     .device_library = getenv("SWITCHYARD_TEST_CUDA_LIBRARY")};
     if (ctx == NULL && __real_sy_ctx_create_n(&ctx, &options, sizeof options) != SY_OK)
-        fail_msg("no context for copies to the device");
+        fail_msg("%s", "no context for copies to the device");
     return ctx;
 }
 
@@ -138,7 +138,7 @@ static void copy_out(struct moved *m, sy_status status)
         if (status == SY_OK)
             memcpy(r->begin, now, bytes);
         else if (memcmp(r->begin, now, bytes) != 0)
-            fail_msg("a rejected call changed memory of the device");
+            fail_msg("%s", "a rejected call changed memory of the device");
         free(now);
         sy_device_free(copier(), r->twin - (uintptr_t)r->begin % 64);
     }

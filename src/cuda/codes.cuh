@@ -5,7 +5,7 @@
 #ifndef SYC_CODES_CUH
 #define SYC_CODES_CUH
 
-#include "cuda/context.h"
+#include "cuda/context.cuh"
 #include "cuda/load.cuh"
 
 static __device__ __forceinline__ float syc_decode(enum syi_code code, u8 bits)

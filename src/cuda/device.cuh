@@ -180,6 +180,25 @@ static __device__ __forceinline__ u32 syc_divide(u32 i, const struct syc_divisor
     return (u32)(((u64)high + i) >> by.shift);
 }
 
+/* i / d of 64 bits, cheap where both fit 31. */
+struct syc_split {
+    int64_t d;
+    struct syc_divisor small; /* d 0: too large */
+};
+
+static inline struct syc_split syc_split_by(int64_t d, int64_t most)
+{
+    struct syc_split split = {d, {0, 0, 0}};
+    if (d > 0 && d <= INT32_MAX && most <= INT32_MAX)
+        split.small = syc_divisor_of((u32)d);
+    return split;
+}
+
+static __device__ __forceinline__ int64_t syc_quotient(int64_t i, const struct syc_split &by)
+{
+    return by.small.d != 0 ? (int64_t)syc_divide((u32)i, by.small) : i / by.d;
+}
+
 /* A piece to copy. to NULL: nothing to do; from NULL: zeros. */
 struct syc_piece {
     const u8 *from;

@@ -5,7 +5,7 @@
 #ifndef SYC_HASH_CUH
 #define SYC_HASH_CUH
 
-#include "cuda/context.h"
+#include "cuda/context.cuh"
 
 #define SYC_NO_KEY (~0ull)
 

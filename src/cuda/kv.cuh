@@ -189,6 +189,7 @@ struct syc_kv_positions {
     int64_t n;
     int64_t lists, batch;
     struct syi_kv_pages pages;
+    struct syc_split by_k;
 
     __device__ bool fault(int64_t i, struct syi_found *f) const
     {
@@ -197,7 +198,7 @@ struct syc_kv_positions {
         if ((i -= lists) < batch)
             return syc_kv_bad_sequence(pages, i, f);
         i -= batch;
-        const int64_t b = i / pages.k;
+        const int64_t b = syc_quotient(i, by_k);
         syc_kv_slot_at(pages, b, i - b * pages.k, f);
         return f->bad != SYI_GOOD;
     }
@@ -212,7 +213,8 @@ struct syc_kv_positions {
 static inline struct syc_kv_positions syc_kv_positions_of(const struct syi_kv_pages *p)
 {
     const int64_t lists = p->table.indptr.rows.data != NULL ? p->table.rows + 1 : 0;
-    return {lists + p->batch + p->batch * p->k, lists, p->batch, *p};
+    const int64_t n = lists + p->batch + p->batch * p->k;
+    return {n, lists, p->batch, *p, syc_split_by(p->k, n)};
 }
 
 /* ---- Rows ----------------------------------------------------------------------------------------------------------- */

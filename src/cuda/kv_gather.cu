@@ -3,18 +3,19 @@
  * that copies rows or stores slots, which costs less than keeping the slots.
  */
 #include "cuda/kv_rows.cuh"
-#include "cuda/backend.h"
+#include "cuda/backend.cuh"
 
 /* ---- kv_gather ------------------------------------------------------------------------------------------------------ */
 
 struct gathered {
     struct syi_kv_pages pages;
+    struct syc_split by_k;
     bool clears;
 
     __device__ int64_t slot(int64_t i) const
     {
         struct syi_found f;
-        const int64_t b = i / pages.k;
+        const int64_t b = syc_quotient(i, by_k);
         return syc_kv_slot_at(pages, b, i - b * pages.k, &f);
     }
 };
@@ -28,7 +29,7 @@ void syc_kv_gather(struct syc_call *call, const union syi_plan *plan)
     if (n == 0)
         return;
     syc_check(call, syc_kv_positions_of(&p->pages));
-    syc_kv_move(call, gathered{p->pages, p->pages.pad != SY_PAD_SKIP}, &p->planes, n, false);
+    syc_kv_move(call, gathered{p->pages, syc_split_by(p->pages.k, n), p->pages.pad != SY_PAD_SKIP}, &p->planes, n, false);
 }
 
 /* ---- kv_translate --------------------------------------------------------------------------------------------------- */
@@ -73,12 +74,13 @@ void syc_kv_translate(struct syc_call *call, const union syi_plan *plan)
 /* Tokens that each name their table row. */
 struct tokens {
     int64_t n, lists;
+    struct syc_split by_k;
     struct syi_kv_slots_plan plan;
 
     __device__ int64_t slot(int64_t i, struct syi_found *f) const
     {
         const struct syi_kv_pages &p = plan.pages;
-        const int64_t row = i / p.k, j = i - row * p.k;
+        const int64_t row = syc_quotient(i, by_k), j = i - row * p.k;
         const int64_t r = plan.batch.data != NULL ? syc_index(syc_row(plan.batch, row), j, plan.batch_type) : 0;
         const bool lists_given = syc_kv_lists(p.table);
         f->bad = SYI_GOOD;
@@ -132,7 +134,8 @@ static __global__ void __launch_bounds__(256) store_slots(const struct tokens to
     struct syi_found f;
     const int64_t slot = i < n ? tokens.slot(i, &f) : -1;
     if (syc_may_write(gate) && i < n)
-        syc_store_index(syc_out_row(tokens.plan.slots, i / k), i % k, slot, tokens.plan.slot_type);
+        syc_store_index(syc_out_row(tokens.plan.slots, syc_quotient(i, tokens.by_k)), i - syc_quotient(i, tokens.by_k) * k, slot,
+                        tokens.plan.slot_type);
 }
 
 size_t syc_kv_slots_workspace(const struct syc_device *, const union syi_plan *) { return 0; }
@@ -141,7 +144,7 @@ void syc_kv_slots(struct syc_call *call, const union syi_plan *plan)
 {
     const struct syi_kv_slots_plan *const p = &plan->kv_slots;
     const int64_t n = p->pages.batch * p->pages.k, lists = p->pages.table.indptr.rows.data != NULL ? p->pages.table.rows + 1 : 0;
-    const struct tokens tokens = {lists + n, lists, *p};
+    const struct tokens tokens = {lists + n, lists, syc_split_by(p->pages.k, n), *p};
     if (n == 0)
         return;
     syc_check(call, tokens);

@@ -3,7 +3,7 @@
  * out, and those past the last sequence do nothing.
  */
 #include "cuda/kv_rows.cuh"
-#include "cuda/backend.h"
+#include "cuda/backend.cuh"
 
 struct ragged {
     int64_t n, lengths, lists, batch; /* items: entries of cu_lens, of indptr, sequences, then rows */

@@ -4,12 +4,13 @@
  */
 #include "cuda/hash.cuh"
 #include "cuda/kv_rows.cuh"
-#include "cuda/backend.h"
+#include "cuda/backend.cuh"
 
 /* ---- kv_scatter ----------------------------------------------------------------------------------------------------- */
 
 struct scattered {
-    int64_t n, k;
+    int64_t n;
+    struct syc_split by_k;
     struct syi_rows slots;
     sy_type type;
     int64_t n_rows;
@@ -19,8 +20,8 @@ struct scattered {
 
     __device__ int64_t value(int64_t i) const
     {
-        const int64_t row = i / k;
-        return syc_index(syc_row(slots, row), i - row * k, type);
+        const int64_t row = syc_quotient(i, by_k);
+        return syc_index(syc_row(slots, row), i - row * by_k.d, type);
     }
     __device__ int64_t slot(int64_t i) const
     {
@@ -66,7 +67,7 @@ size_t syc_kv_scatter_workspace(const struct syc_device *, const union syi_plan 
 void syc_kv_scatter(struct syc_call *call, const union syi_plan *plan)
 {
     const struct syi_kv_scatter_plan *const p = &plan->kv_scatter;
-    struct scattered s = {p->n, p->k, p->slots, p->slot_type, p->planes.pool.n_rows, p->pad == SY_PAD_SKIP, p->check_unique, false, {}};
+    struct scattered s = {p->n, syc_split_by(p->k, p->n), p->slots, p->slot_type, p->planes.pool.n_rows, p->pad == SY_PAD_SKIP, p->check_unique, false, {}};
     if (p->n == 0)
         return;
     if (p->check_unique) {

@@ -4,10 +4,10 @@
 #ifndef SYC_ROWS_CUH
 #define SYC_ROWS_CUH
 
-#include "cuda/context.h"
+#include "cuda/context.cuh"
 
 /* Largest vector that divides all of these addresses, distances and sizes. */
-static inline int syc_vector_bytes(u64 bits) { return bits % 16 == 0 ? 16 : bits % 8 == 0 ? 8 : bits % 4 == 0 ? 4 : bits % 2 == 0 ? 2 : 1; }
+static inline int syc_vector_bytes(u64 bits) { return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : 1; }
 
 /*
  * Copies n pieces of `bytes` bytes each, in vectors that fit `alignment` (the bitwise or of all addresses, strides and
@@ -55,14 +55,8 @@ static void syc_move_rows(struct syc_call *call, const Rows &rows, int64_t n, in
     case 16:
         syc_move_vectors<uint4>(call, cut, n * parts, part);
         return;
-    case 8:
-        syc_move_vectors<uint2>(call, cut, n * parts, part);
-        return;
     case 4:
         syc_move_vectors<u32>(call, cut, n * parts, part);
-        return;
-    case 2:
-        syc_move_vectors<u16>(call, cut, n * parts, part);
         return;
     default:
         syc_move_vectors<u8>(call, cut, n * parts, part);

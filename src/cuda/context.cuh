@@ -16,6 +16,8 @@ struct syc_device {
     int shared_bytes;   /* most dynamic shared memory of a block */
     void *scratch;      /* grows, never shrinks */
     size_t scratch_bytes;
+    void *host_scratch; /* the same in memory of the host */
+    size_t host_bytes;
     void *words;        /* device memory of the gate */
     struct syc_report *report, *report_on_device;
 };
@@ -27,6 +29,25 @@ struct syc_call {
     struct syc_gate gate;
     unsigned char *scratch;
 };
+
+/* Makes the device the current one of this thread for as long as the object lives. */
+struct syc_on_device {
+    int before;
+    explicit syc_on_device(const struct syc_device *device) : before(-1)
+    {
+        if (cudaGetDevice(&before) != cudaSuccess || before == device->ordinal || cudaSetDevice(device->ordinal) != cudaSuccess)
+            before = -1;
+    }
+    ~syc_on_device()
+    {
+        if (before >= 0)
+            cudaSetDevice(before);
+    }
+};
+
+extern const struct syi_backend syc_backend; /* backend.cu */
+
+struct syc_call syc_begin(struct syc_device *device, int op, void *scratch);
 
 /* Launches the validation of `check` and closes the gate behind its faults. */
 template <class Check> static void syc_check(struct syc_call *call, const Check &check)

@@ -13,7 +13,10 @@
     X(KV_SLOTS, kv_slots) \
     X(KV_SCATTER, kv_scatter) \
     X(KV_RAGGED, kv_ragged) \
-    X(KV_BLOCKS, kv_blocks)
+    X(KV_BLOCKS, kv_blocks) \
+    X(SAMPLE, sample) \
+    X(SAMPLE_OVERRIDES, sample_overrides) \
+    X(SAMPLE_NOISE, sample_noise)
 
 #define SYC_DECLARE(ID, op) \
     size_t syc_##op##_workspace(const struct syc_device *device, const union syi_plan *plan); \

@@ -34,7 +34,7 @@ static __device__ __forceinline__ u64 syc_warp_prefix(u64 v)
     return v;
 }
 
-SYC_COLD u64 syc_block_sum(u64 v, u64 *part)
+[[maybe_unused]] SYC_COLD u64 syc_block_sum(u64 v, u64 *part)
 {
     v = syc_warp_sum(v);
     __syncthreads(); /* part may still be read */
@@ -47,7 +47,7 @@ SYC_COLD u64 syc_block_sum(u64 v, u64 *part)
     return sum;
 }
 
-SYC_COLD u64 syc_block_max(u64 v, u64 *part)
+[[maybe_unused]] SYC_COLD u64 syc_block_max(u64 v, u64 *part)
 {
 #pragma unroll
     for (int d = 16; d > 0; d /= 2)
@@ -62,7 +62,7 @@ SYC_COLD u64 syc_block_max(u64 v, u64 *part)
 }
 
 /* The sum of the threads before this one, and of all in *total. */
-SYC_COLD u64 syc_block_before(u64 own, u64 *part, u64 *total)
+[[maybe_unused]] SYC_COLD u64 syc_block_before(u64 own, u64 *part, u64 *total)
 {
     const u64 prefix = syc_warp_prefix(own);
     __syncthreads();
@@ -82,7 +82,7 @@ SYC_COLD u64 syc_block_before(u64 own, u64 *part, u64 *total)
 
 /* Sorts n distinct numbers other than 0 in shared memory, the largest first; the array has room for the next power of
    two. */
-SYC_COLD void syc_sort_few(u64 *x, int n)
+[[maybe_unused]] SYC_COLD void syc_sort_few(u64 *x, int n)
 {
     __syncthreads();
     if (n <= (int)blockDim.x) { /* the place of a number is how many are larger */
@@ -144,7 +144,7 @@ static __device__ __forceinline__ void syc_digit_places(u32 *counts)
  * Sorts n < 2^32 numbers in device memory by their bits from 32 up to `high`, the smallest first; equal ones keep their
  * order. `counts` is shared memory of [SYC_BLOCK_WARPS][SYC_DIGITS]. Returns where the result is: x or y, both of n.
  */
-SYC_COLD u64 *syc_sort_many(u64 *x, u64 *y, int64_t n, int high, u32 *counts)
+[[maybe_unused]] SYC_COLD u64 *syc_sort_many(u64 *x, u64 *y, int64_t n, int high, u32 *counts)
 {
     const int64_t first = syc_warp_part(n, syc_warp()), end = syc_warp_part(n, syc_warp() + 1);
     u32 *const own = counts + syc_warp() * SYC_DIGITS;

@@ -3,7 +3,7 @@
  * cells; the cells give a floor that few tokens reach, and those are gathered in shared memory and sorted. Rows that keep
  * more are cut by histograms of their keys, which is exact for every distribution. Everything that is summed is an integer.
  */
-#include "cuda/backend.h"
+#include "cuda/backend.cuh"
 #include "cuda/lists.cuh"
 #include "cuda/sample_row.cuh"
 

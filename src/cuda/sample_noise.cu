@@ -2,7 +2,7 @@
  * sample_noise on a device: the exponential variates of a race, four tokens per counter.
  */
 #include "base/sample_math.h"
-#include "cuda/backend.h"
+#include "cuda/backend.cuh"
 #include "cuda/load.cuh"
 
 static __global__ void __launch_bounds__(256) make_noise(const struct syi_sample_noise_plan p, const struct syc_gate gate)

@@ -3,7 +3,7 @@
  * bitmap gives each token once and in order, whatever the order of the lists. Rows are built side by side in scratch; a
  * second kernel adds up how long they are, and a third moves them together.
  */
-#include "cuda/backend.h"
+#include "cuda/backend.cuh"
 #include "cuda/block.cuh"
 #include "cuda/lists.cuh"
 

@@ -28,12 +28,20 @@ endfunction()
 
 if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     find_package(Threads REQUIRED)
-    file(GLOB support_sources CONFIGURE_DEPENDS tests/support*.c tests/mesh_*.c tests/schedule*.c
+    file(GLOB support_sources CONFIGURE_DEPENDS tests/device.c tests/support*.c tests/mesh_*.c tests/schedule*.c
          tests/oracle/*.c tests/comm/threads_*.c)
     add_library(switchyard_test_support STATIC ${support_sources})
     switchyard_defaults(switchyard_test_support)
     target_include_directories(switchyard_test_support PUBLIC tests SYSTEM PUBLIC ${CMOCKA_INCLUDE_DIR})
     target_link_libraries(switchyard_test_support PUBLIC switchyard_static ${CMOCKA_LIBRARY} m Threads::Threads)
+    # Calls that tests/device.c can send to a CUDA device.
+    set(wrapped ctx_create_n call)
+    foreach(op kv_gather kv_translate kv_slots kv_scatter kv_ragged kv_blocks)
+        list(APPEND wrapped ${op}_n)
+    endforeach()
+    foreach(name IN LISTS wrapped)
+        target_link_options(switchyard_test_support INTERFACE -Wl,--wrap=sy_${name})
+    endforeach()
     foreach(folder op bad fault isa comm)
         file(GLOB files CONFIGURE_DEPENDS tests/${folder}/*.c)
         list(FILTER files EXCLUDE REGEX "/threads_[a-z]+\\.c$")
@@ -43,6 +51,13 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
             target_link_libraries(${folder}_${stem} PRIVATE switchyard_test_support)
         endforeach()
     endforeach()
+
+    # A library in the place of libswitchyard_cuda, for the sentences of the loader.
+    add_library(fake_cuda MODULE tests/cuda/fake_library.c)
+    switchyard_defaults(fake_cuda)
+    target_include_directories(fake_cuda PRIVATE src include)
+    add_dependencies(op_ctx_device fake_cuda)
+    target_compile_definitions(op_ctx_device PRIVATE SWITCHYARD_FAKE_CUDA="$<TARGET_FILE:fake_cuda>")
 
     # Worked examples: one program, a test for each operator's file.
     add_executable(run_examples tests/examples/run.c tests/examples/read.c)
@@ -54,6 +69,24 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
         add_test(NAME examples_${stem} COMMAND run_examples ${file})
         set_tests_properties(examples_${stem} PROPERTIES LABELS op TIMEOUT ${watchdog_seconds})
     endforeach()
+
+    # The kernels of src/cuda on an emulated device, by the same programs. Large inputs would take it too long.
+    if(TARGET switchyard_cuda_emulated)
+        set(emulated SWITCHYARD_TEST_DEVICE=cuda SWITCHYARD_TEST_CUDA_LIBRARY=$<TARGET_FILE:switchyard_cuda_emulated>)
+        foreach(stem kv_gather kv_translate kv_slots kv_scatter kv_ragged kv_blocks)
+            if(EXISTS ${PROJECT_SOURCE_DIR}/tests/examples/${stem}.txt)
+                add_test(NAME cuda_examples_${stem} COMMAND run_examples ${PROJECT_SOURCE_DIR}/tests/examples/${stem}.txt)
+                list(APPEND cuda_tests cuda_examples_${stem})
+            endif()
+        endforeach()
+        foreach(stem kv_format kv_planes kv_slots kv_translate kv_ragged kv_blocks)
+            if(TARGET op_${stem})
+                add_test(NAME cuda_op_${stem} COMMAND op_${stem})
+                list(APPEND cuda_tests cuda_op_${stem})
+            endif()
+        endforeach()
+        set_tests_properties(${cuda_tests} PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds} ENVIRONMENT "${emulated}")
+    endif()
 endif()
 
 # Compatibility layers: tests/compat/<layer>_<name>.c is one program; tests/compat/<layer>.c has shared code.

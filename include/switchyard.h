@@ -186,6 +186,10 @@ typedef struct sy_ctx_options {
     void *trace_user;
     char *error; /* where creation writes its own error sentence; may be NULL */
     size_t error_bytes;
+    DLDevice device;  /* {kDLCUDA, n}: calls whose tensors are on that device run there; zero: CPU memory only */
+    void *stream;     /* of the device, a cudaStream_t; NULL: its default stream */
+    bool synchronous; /* a call on the device returns when it has ended, with its own status */
+    const char *device_library; /* file of libswitchyard_cuda; NULL: beside this library, or where the system looks */
 } sy_ctx_options;
 
 /*
@@ -270,6 +274,39 @@ SY_API const char *sy_ctx_isa(const sy_ctx *ctx); /* name of the kernel table in
 
 /* Name of the i-th kernel table this CPU can run, best first; NULL past the end. */
 SY_API const char *sy_isa_name(int i);
+
+/*
+ * A context that was created for a CUDA device runs calls whose tensors are on that device there, and calls on CPU memory
+ * as before. Where the tensors are decides; a call with both is rejected with DEVICE. A call on the device returns once its
+ * kernels are in the stream. Contents are validated there: after bad contents no byte of any output of the call is written,
+ * in stream order and inside CUDA graphs too, and the work of later calls is skipped until the fault has been read:
+ * sy_ctx_sync, or the next call that finds it, returns its status, with the sentence and numbers the CPU gives. With
+ * `synchronous` every call waits and returns its own status.
+ */
+
+/* Calls from now on run in this stream, a cudaStream_t; NULL: the default stream. Returns SY_OK, NULL, or DEVICE (the
+   context has no device). */
+SY_API sy_status sy_ctx_set_stream(sy_ctx *ctx, void *stream);
+
+/* Waits for the stream and returns the first fault since the last one was read. Without a device it returns SY_OK. */
+SY_API sy_status sy_ctx_sync(sy_ctx *ctx);
+
+/* Memory of the context's device, for programs that do not use CUDA themselves. sy_device_copy copies between memory of the
+   host and of the device, in either direction, after all calls in the stream, and returns when it has ended. They return
+   SY_OK, NULL, DEVICE or NOMEM. */
+SY_API sy_status sy_device_alloc(sy_ctx *ctx, size_t bytes, void **data);
+SY_API void sy_device_free(sy_ctx *ctx, void *data);
+SY_API sy_status sy_device_copy(sy_ctx *ctx, void *to, const void *from, size_t bytes);
+
+typedef struct sy_device_info {
+    int count;      /* devices of this kind in the machine */
+    char name[128]; /* of the context's device */
+    int major, minor, processors;
+    uint64_t memory_bytes;
+} sy_device_info;
+
+/* What the context's device is. Returns SY_OK, NULL (ctx, info) or DEVICE (the context has none). */
+static inline sy_status sy_ctx_device_info(sy_ctx *ctx, sy_device_info *info);
 
 /* ---- Queries ----------------------------------------------------------------------------------------- */
 

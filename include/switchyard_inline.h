@@ -75,6 +75,12 @@ static inline sy_status sy_ctx_fault(const sy_ctx *ctx, sy_fault *fault)
     return sy_ctx_fault_n(ctx, fault, sizeof *fault);
 }
 
+SY_API sy_status sy_ctx_device_info_n(sy_ctx *ctx, sy_device_info *info, size_t info_bytes);
+static inline sy_status sy_ctx_device_info(sy_ctx *ctx, sy_device_info *info)
+{
+    return sy_ctx_device_info_n(ctx, info, sizeof *info);
+}
+
 SY_API sy_status sy_kv_format_named_n(const char *name, sy_kv_format *format, size_t format_bytes);
 static inline sy_status sy_kv_format_named(const char *name, sy_kv_format *format)
 {

@@ -24,6 +24,8 @@
 #endif
 
 struct syi_kernels; /* kernels/kernels.h */
+struct syc_library; /* cuda/cuda.h */
+struct syc_device;
 
 struct sy_ctx {
     const struct syi_kernels *kernels;
@@ -41,10 +43,14 @@ struct sy_ctx {
     void *workspace; /* aligned start of the scratch memory */
     size_t workspace_bytes;
     bool workspace_lent;
-    const char *op;         /* operator of the call in progress, prefix of every sentence */
-    int64_t plane;          /* which further plane its argument belongs to; 0: none */
-    int device;             /* whose argument it is, and one; 0: nobody's */
-    struct syi_found found; /* what a backend found in contents */
+    const char *op;                 /* operator of the call in progress, prefix of every sentence */
+    int64_t plane;                  /* which further plane its argument belongs to; 0: none */
+    int device;                     /* whose argument it is, and one; 0: nobody's */
+    struct syi_found found;         /* what a backend found in contents */
+    const struct syc_library *cuda; /* of a context with a CUDA device; else NULL */
+    struct syc_device *cuda_device;
+    bool synchronous;        /* calls on the device wait for their end */
+    char backend_error[160]; /* what a backend could not do, behind the name of the argument */
     sy_fault fault;
     char error[512];
 };

@@ -465,8 +465,9 @@ struct syi_backend {
     const char *name;
     const struct syi_memory *memory; /* for operators between devices; NULL: they do not accept it */
     /* Whether a tensor on `device` can be part of a call whose first tensor is on `first`. */
-    bool (*accepts)(DLDevice device, DLDevice first);
-    /* Memory of these sizes until the next call, aligned to SYI_ALIGN; NOMEM with a sentence otherwise. */
+    bool (*accepts)(const sy_ctx *ctx, DLDevice device, DLDevice first);
+    /* Memory of these sizes until the next call, aligned to SYI_ALIGN; NOMEM with a sentence, or with ctx->backend_error,
+       otherwise. */
     sy_status (*scratch)(sy_ctx *ctx, size_t host_bytes, size_t own_bytes, struct syi_scratch *scratch);
     /* Fills isa and threads of a trace. */
     void (*describe)(const sy_ctx *ctx, sy_trace *report);

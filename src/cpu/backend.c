@@ -6,10 +6,11 @@
 #include "cpu/pool.h"
 #include "kernels/kernels.h"
 
-static bool accepts(DLDevice device, DLDevice first)
+static bool accepts(const sy_ctx *ctx, DLDevice device, DLDevice first)
 {
     /* Pinned host memory of either vendor is ordinary memory to us, whatever device it was pinned for. */
     const int type = (int)device.device_type;
+    (void)ctx;
     (void)first;
     return type == kDLCPU || type == kDLCUDAHost || type == kDLROCMHost;
 }

@@ -4,9 +4,6 @@
 #include "ops/call.h"
 #include "cpu/backend.h"
 
-/* A further backend is one more row. */
-static const struct syi_backend *const all[] = {&syi_cpu_backend};
-
 const struct syi_backend *const syi_usual_backend = &syi_cpu_backend;
 
 struct choice {
@@ -17,10 +14,12 @@ struct choice {
 };
 
 /* The backend for a device alone; NULL: none. */
-static const struct syi_backend *backend_of(const struct choice *choice, bool mesh, DLDevice device)
+static const struct syi_backend *backend_of(const sy_ctx *ctx, const struct choice *choice, bool mesh,
+                                            DLDevice device)
 {
     for (int i = 0; i < choice->n; i++)
-        if (choice->backends[i]->accepts(device, device) && (!mesh || choice->backends[i]->memory != NULL))
+        if (choice->backends[i]->accepts(ctx, device, device) &&
+            (!mesh || choice->backends[i]->memory != NULL))
             return choice->backends[i];
     return NULL;
 }
@@ -32,7 +31,7 @@ static sy_status choose(struct syi_call *call, void *data)
         const DLTensor *t = syi_tensor_in_turn(call, i);
         if (t == NULL)
             continue;
-        const struct syi_backend *of_tensor = backend_of(choice, call->op->info.mesh, t->device);
+        const struct syi_backend *of_tensor = backend_of(call->ctx, choice, call->op->info.mesh, t->device);
         if (of_tensor == NULL)
             return syi_fail(
                 call->ctx, SY_ERR_DEVICE, call->op->info.fields[i].name,
@@ -44,7 +43,7 @@ static sy_status choose(struct syi_call *call, void *data)
             call->backend = of_tensor;
         }
         const DLDevice first = choice->first->device;
-        if (!call->backend->accepts(t->device, first))
+        if (!call->backend->accepts(call->ctx, t->device, first))
             return syi_fail(call->ctx, SY_ERR_DEVICE, call->op->info.fields[i].name,
                             "is on device %d of type %d, want device %d of type %d like %s",
                             (int)t->device.device_id, (int)t->device.device_type, (int)first.device_id,
@@ -61,5 +60,11 @@ sy_status syi_choose_backend(struct syi_call *call, const struct syi_backend *co
 
 sy_status syi_check_devices(struct syi_call *call)
 {
-    return syi_choose_backend(call, all, (int)(sizeof all / sizeof *all));
+    const struct syi_backend *const device = syi_device_backend(call->ctx);
+    const struct syi_backend *const all[] = {&syi_cpu_backend, device};
+    const sy_status st = syi_choose_backend(call, all, device != NULL ? 2 : 1);
+    if (st != SY_OK || call->op->info.mesh || call->backend->op[call->op->info.number].run != NULL)
+        return st;
+    return syi_fail(call->ctx, SY_ERR_UNSUPPORTED, call->op->info.fields[0].name,
+                    "is on %s, where this operator is not available", call->backend->name);
 }

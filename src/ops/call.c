@@ -56,6 +56,8 @@ sy_status syi_take_scratch(struct syi_call *call)
     sy_status st = call->ctx->workspace_lent && (planes > 0 || own > 0) ? syi_check_workspace(call) : SY_OK;
     if (st == SY_OK)
         st = call->backend->scratch(call->ctx, planes, own, &scratch);
+    if (st != SY_OK && call->ctx->error[0] == '\0')
+        return syi_fail(call->ctx, st, "scratch memory", "%s", call->ctx->backend_error);
     if (st != SY_OK)
         return st;
     if (planes > 0)
@@ -72,6 +74,17 @@ static sy_status judge(struct syi_call *call, const void *args, size_t args_byte
     if (st == SY_OK)
         st = call->op->check(call);
     return st == SY_OK ? syi_take_scratch(call) : st;
+}
+
+static sy_status run(struct syi_call *call)
+{
+    sy_ctx *const ctx = call->ctx;
+    const sy_status st = call->backend->op[call->op->info.number].run(ctx, &call->plan, call->scratch);
+    if (st == SY_OK)
+        return ctx->synchronous && call->backend == syi_device_backend(ctx) ? syi_device_wait(ctx) : SY_OK;
+    if (ctx->found.bad == SYI_GOOD)
+        return syi_fail(ctx, st, call->backend->name, "%s", ctx->backend_error);
+    return syi_describe_found(ctx, &call->op->info, st);
 }
 
 static void trace(const struct syi_call *call, sy_status status, uint64_t start)
@@ -102,11 +115,11 @@ sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t
     struct syi_kv_plane few[SYI_FEW_PLANES];
     struct syi_call call = {.ctx = ctx, .op = op, .planes = few, .backend = syi_usual_backend};
     const uint64_t start = ctx->trace != NULL ? syi_now() : 0;
-    sy_status st = judge(&call, args, args_bytes);
+    sy_status st = syi_device_poll(ctx);
     if (st == SY_OK)
-        st = call.backend->op[op->info.number].run(ctx, &call.plan, call.scratch);
-    if (st != SY_OK)
-        syi_describe_found(ctx, &op->info, st);
+        st = judge(&call, args, args_bytes);
+    if (st == SY_OK)
+        st = run(&call);
     if (ctx->trace != NULL)
         trace(&call, st, start);
     return st;

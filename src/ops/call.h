@@ -123,6 +123,18 @@ sy_status syi_describe_found(sy_ctx *ctx, const sy_op_info *op, sy_status status
 /* The one for tensors in ordinary memory, and for calls without tensors. */
 extern const struct syi_backend *const syi_usual_backend;
 
+/* ---- A context's CUDA device (device.c) --------------------------------------------------------------- */
+
+sy_status syi_device_open(sy_ctx *ctx, const sy_ctx_options *o, char *sentence, size_t bytes);
+void syi_device_close(sy_ctx *ctx);
+const struct syi_backend *syi_device_backend(const sy_ctx *ctx); /* NULL: the context has none */
+
+/* The first fault of earlier calls that the host can see, as the context's error. */
+sy_status syi_device_poll(sy_ctx *ctx);
+
+/* Waits for the stream, then the same. */
+sy_status syi_device_wait(sy_ctx *ctx);
+
 /* Chooses the first of n backends that accepts the call's first tensor; it must accept all the others beside it. */
 sy_status syi_choose_backend(struct syi_call *call, const struct syi_backend *const *backends, int n);
 

@@ -1,6 +1,7 @@
 /*
  * Contexts: creation, options, and what a caller may ask or change between calls.
  */
+#include "ops/call.h"
 #include "kernels/kernels.h"
 #include "cpu/pool.h"
 
@@ -82,8 +83,15 @@ sy_status sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t op
                      .dealloc = o.dealloc,
                      .alloc_user = o.alloc_user,
                      .trace = o.trace,
-                     .trace_user = o.trace_user};
+                     .trace_user = o.trace_user,
+                     .synchronous = o.synchronous};
     syi_clear_fault(made, "sy_ctx");
+    char sentence[400] = "";
+    const sy_status st = syi_device_open(made, &o, sentence, sizeof sentence);
+    if (st != SY_OK) {
+        sy_ctx_destroy(made);
+        return refuse(&o, st, sentence, "");
+    }
     *ctx = made;
     return SY_OK;
 }
@@ -92,6 +100,7 @@ void sy_ctx_destroy(sy_ctx *ctx)
 {
     if (ctx == NULL)
         return;
+    syi_device_close(ctx);
     syi_workspace_free(ctx);
     ctx->dealloc(ctx->alloc_user, ctx);
 }

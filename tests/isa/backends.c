@@ -5,8 +5,9 @@
 #include "cpu/backend.h"
 #include "support.h"
 
-static bool accepts_one_device(DLDevice device, DLDevice first)
+static bool accepts_one_device(const sy_ctx *ctx, DLDevice device, DLDevice first)
 {
+    (void)ctx;
     return device.device_type == kDLCUDA && first.device_type == kDLCUDA &&
            device.device_id == first.device_id;
 }

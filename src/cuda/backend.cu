@@ -1,0 +1,94 @@
+/*
+ * The CUDA backend as src/ops sees it: memory of one device, scratch memory there, and one row per operator.
+ */
+#include "cuda/backend.cuh"
+
+#include <cstdio>
+#include <cstdlib>
+
+static bool accepts(const sy_ctx *ctx, DLDevice device, DLDevice first)
+{
+    return ctx->cuda_device != NULL && device.device_type == kDLCUDA && device.device_id == ctx->cuda_device->ordinal &&
+           first.device_type == kDLCUDA;
+}
+
+static sy_status no_memory(sy_ctx *ctx, const char *what, size_t bytes)
+{
+    snprintf(ctx->backend_error, sizeof ctx->backend_error, "%s of %zu bytes", what, bytes);
+    return SY_ERR_NOMEM;
+}
+
+/* Planes are read by the host before the launch returns, so their memory can be used again at once. */
+static sy_status host_scratch(sy_ctx *ctx, struct syc_device *d, size_t bytes, void **data)
+{
+    if (bytes > d->host_bytes) {
+        free(d->host_scratch);
+        d->host_scratch = malloc(bytes);
+        d->host_bytes = d->host_scratch != NULL ? bytes : 0;
+    }
+    *data = d->host_scratch;
+    return bytes > d->host_bytes ? no_memory(ctx, "could not be allocated: scratch memory of the host", bytes) : SY_OK;
+}
+
+static sy_status device_scratch(sy_ctx *ctx, struct syc_device *d, size_t bytes, void **data)
+{
+    if (ctx->workspace_lent) {
+        *data = ctx->workspace;
+        return bytes <= ctx->workspace_bytes ? SY_OK : no_memory(ctx, "is too small: the call needs device memory", bytes);
+    }
+    if (bytes > d->scratch_bytes) {
+        syc_on_device on(d);
+        cudaFree(d->scratch); /* waits for kernels that use it */
+        d->scratch = NULL;
+        d->scratch_bytes = cudaMalloc(&d->scratch, bytes) == cudaSuccess ? bytes : 0;
+    }
+    *data = d->scratch;
+    return bytes > d->scratch_bytes ? no_memory(ctx, "could not be allocated: device memory", bytes) : SY_OK;
+}
+
+static sy_status scratch(sy_ctx *ctx, size_t host_bytes, size_t own_bytes, struct syi_scratch *scratch)
+{
+    struct syc_device *const d = ctx->cuda_device;
+    const sy_status st = host_bytes > 0 ? host_scratch(ctx, d, host_bytes, &scratch->host) : SY_OK;
+    return st == SY_OK && own_bytes > 0 ? device_scratch(ctx, d, own_bytes, &scratch->own) : st;
+}
+
+static void describe(const sy_ctx *ctx, sy_trace *report)
+{
+    (void)ctx;
+    report->isa = "cuda";
+    report->threads = 0;
+}
+
+template <size_t (*workspace)(const struct syc_device *, const union syi_plan *)>
+static size_t bytes_of(const sy_ctx *ctx, const union syi_plan *plan)
+{
+    return workspace(ctx->cuda_device, plan);
+}
+
+template <int op, void (*launch)(struct syc_call *, const union syi_plan *)>
+static sy_status run(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
+{
+    syc_on_device on(ctx->cuda_device);
+    struct syc_call call = syc_begin(ctx->cuda_device, op, workspace);
+    launch(&call, plan);
+    if (call.queue.error == cudaSuccess)
+        return SY_OK;
+    cudaGetLastError(); /* it is reported here, not by the caller's next CUDA call */
+    snprintf(ctx->backend_error, sizeof ctx->backend_error, "could not be launched: %s", cudaGetErrorString(call.queue.error));
+    return SY_ERR_DEVICE;
+}
+
+/* Rows of operators that are not here stay NULL, and src/ops rejects their calls. */
+static constexpr struct syi_backend table(void)
+{
+    struct syi_backend backend = {"cuda", NULL, accepts, scratch, describe, {}};
+#define ROW(ID, name) \
+    backend.op[SYI_##ID].workspace = bytes_of<syc_##name##_workspace>; \
+    backend.op[SYI_##ID].run = run<SYI_##ID, syc_##name>;
+    SYC_OPERATORS(ROW)
+#undef ROW
+    return backend;
+}
+
+const struct syi_backend syc_backend = table();

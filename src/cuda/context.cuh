@@ -1,0 +1,69 @@
+/*
+ * The state of a context's device, as operators of this backend see it.
+ */
+#ifndef SYC_CONTEXT_H
+#define SYC_CONTEXT_H
+
+#include "cuda/device.cuh"
+
+#define SYC_MAX_CHECK_BLOCKS 264 /* blocks of a validating kernel */
+
+struct syc_device {
+    int ordinal;
+    cudaStream_t stream;
+    int processors;
+    bool dependent;     /* launches */
+    int shared_bytes;   /* most dynamic shared memory of a block */
+    void *scratch;      /* grows, never shrinks */
+    size_t scratch_bytes;
+    void *host_scratch; /* the same in memory of the host */
+    size_t host_bytes;
+    void *words;        /* device memory of the gate */
+    struct syc_report *report, *report_on_device;
+};
+
+/* What a call launches into, and what its writing kernels look at. */
+struct syc_call {
+    struct syc_device *device;
+    struct syc_queue queue;
+    struct syc_gate gate;
+    unsigned char *scratch;
+};
+
+/* Makes the device the current one of this thread for as long as the object lives. */
+struct syc_on_device {
+    int before;
+    explicit syc_on_device(const struct syc_device *device) : before(-1)
+    {
+        if (cudaGetDevice(&before) != cudaSuccess || before == device->ordinal || cudaSetDevice(device->ordinal) != cudaSuccess)
+            before = -1;
+    }
+    ~syc_on_device()
+    {
+        if (before >= 0)
+            cudaSetDevice(before);
+    }
+};
+
+extern const struct syi_backend syc_backend; /* backend.cu */
+
+struct syc_call syc_begin(struct syc_device *device, int op, void *scratch);
+
+/* Launches the validation of `check` and closes the gate behind its faults. */
+template <class Check> static void syc_check(struct syc_call *call, const Check &check)
+{
+    const int64_t wanted = (check.n + 255) / 256, most = 2 * call->device->processors;
+    const int64_t blocks = wanted < most ? wanted : most;
+    call->gate.n = (int)(blocks < SYC_MAX_CHECK_BLOCKS ? blocks : SYC_MAX_CHECK_BLOCKS);
+    syc_launch(&call->queue, syc_validate<Check>, SYC_AFTER, call->gate.n, 256, 0, check, call->gate);
+}
+
+/* For a call that validates and then writes nothing: reports the fault. */
+static __global__ void syc_report_kernel(const struct syc_gate gate) { syc_may_write(gate); }
+
+static inline void syc_only_report(struct syc_call *call)
+{
+    syc_launch(&call->queue, syc_report_kernel, SYC_EARLY, 1, 256, 0, call->gate);
+}
+
+#endif

@@ -1,0 +1,58 @@
+/*
+ * What libswitchyard and libswitchyard_cuda know of each other. The second is loaded when a context is created for a CUDA
+ * device; it exports one function, syi_cuda_library. Both come from one build: `build` must be equal.
+ */
+#ifndef SYC_CUDA_H
+#define SYC_CUDA_H
+
+#include "base/plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SYC_BUILD (SY_VERSION_MAJOR * 1000000 + SY_VERSION_MINOR * 1000 + (int)(sizeof(union syi_plan) % 1000))
+
+/* The first fault since the host read one; the device writes it into memory of the host. */
+struct syc_report {
+    uint32_t set;
+    int32_t op; /* enum syi_op_id */
+    struct syi_found found;
+};
+
+struct syc_device; /* a device, a stream, scratch memory and the report of one context */
+
+struct syc_device_info {
+    char name[128];
+    int major, minor, processors;
+    uint64_t memory_bytes;
+};
+
+/* Functions that can fail write a sentence of at most `bytes` bytes. */
+struct syc_library {
+    int build;
+    const struct syi_backend *backend;
+    sy_status (*count)(int *n, char *sentence, size_t bytes);
+    sy_status (*describe)(const struct syc_device *device, struct syc_device_info *info, char *sentence, size_t bytes);
+    sy_status (*open)(struct syc_device **device, int ordinal, void *stream, char *sentence, size_t bytes);
+    void (*close)(struct syc_device *device);
+    void (*set_stream)(struct syc_device *device, void *stream);
+    sy_status (*wait)(struct syc_device *device, char *sentence, size_t bytes);
+    sy_status (*alloc)(struct syc_device *device, size_t n, void **data, char *sentence, size_t bytes);
+    void (*free)(struct syc_device *device, void *data);
+    /* Between memory of the host and of the device, in either direction; returns when it has ended. */
+    sy_status (*copy)(struct syc_device *device, void *to, const void *from, size_t n, char *sentence, size_t bytes);
+    /* The report, if one is visible to the host. Taking it lets later calls run again. */
+    bool (*take_report)(struct syc_device *device, struct syc_report *report);
+};
+
+#if defined(__GNUC__)
+__attribute__((visibility("default")))
+#endif
+const struct syc_library *syi_cuda_library(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,176 @@
+/*
+ * Devices, streams, scratch memory and reports: everything a context needs of CUDA besides kernels.
+ */
+#include "cuda/context.cuh"
+
+#include <cstdio>
+#include <cstdlib>
+
+static sy_status fail(char *sentence, size_t bytes, sy_status status, const char *what, cudaError_t code)
+{
+    snprintf(sentence, bytes, "%s: %s", what, cudaGetErrorString(code));
+    return status;
+}
+
+static sy_status count(int *n, char *sentence, size_t bytes)
+{
+    const cudaError_t code = cudaGetDeviceCount(n);
+    return code == cudaSuccess ? SY_OK : fail(sentence, bytes, SY_ERR_DEVICE, "no CUDA device can be used", code);
+}
+
+static sy_status describe_device(const struct syc_device *device, struct syc_device_info *info, char *sentence, size_t bytes)
+{
+    cudaDeviceProp properties;
+    const cudaError_t code = cudaGetDeviceProperties(&properties, device->ordinal);
+    if (code != cudaSuccess)
+        return fail(sentence, bytes, SY_ERR_DEVICE, "the CUDA device cannot be described", code);
+    snprintf(info->name, sizeof info->name, "%.127s", properties.name);
+    info->major = properties.major;
+    info->minor = properties.minor;
+    info->processors = properties.multiProcessorCount;
+    info->memory_bytes = properties.totalGlobalMem;
+    return SY_OK;
+}
+
+/* ---- Contexts --------------------------------------------------------------------------------------------------- */
+
+static void close_device(struct syc_device *device)
+{
+    if (device == NULL)
+        return;
+    syc_on_device on(device);
+    cudaFree(device->scratch);
+    cudaFree(device->words);
+    if (device->report != NULL)
+        cudaFreeHost(device->report);
+    free(device->host_scratch);
+    free(device);
+}
+
+/* Device memory of the gate: order and found of every block, and whether the gate is closed. */
+static size_t gate_bytes(void)
+{
+    return SYC_MAX_CHECK_BLOCKS * (sizeof(u64) + sizeof(struct syi_found)) + sizeof(u32);
+}
+
+static cudaError_t prepare(struct syc_device *d)
+{
+    int major = 0;
+    cudaError_t code = cudaDeviceGetAttribute(&d->processors, cudaDevAttrMultiProcessorCount, d->ordinal);
+    if (code == cudaSuccess)
+        code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, d->ordinal);
+    if (code == cudaSuccess)
+        code = cudaDeviceGetAttribute(&d->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, d->ordinal);
+    d->dependent = major >= 9;
+    if (code == cudaSuccess)
+        code = cudaMalloc(&d->words, gate_bytes());
+    if (code == cudaSuccess)
+        code = cudaHostAlloc((void **)&d->report, sizeof *d->report, cudaHostAllocMapped);
+    if (code == cudaSuccess)
+        code = cudaHostGetDevicePointer((void **)&d->report_on_device, d->report, 0);
+    if (code != cudaSuccess)
+        return code;
+    memset(d->report, 0, sizeof *d->report);
+    code = cudaMemsetAsync(d->words, 0, gate_bytes(), d->stream);
+    return code == cudaSuccess ? cudaStreamSynchronize(d->stream) : code;
+}
+
+static sy_status open_device(struct syc_device **device, int ordinal, void *stream, char *sentence, size_t bytes)
+{
+    int n = 0;
+    *device = NULL;
+    const sy_status st = count(&n, sentence, bytes);
+    if (st != SY_OK)
+        return st;
+    if (ordinal < 0 || ordinal >= n) {
+        snprintf(sentence, bytes, "device is cuda:%d, want 0 or more and below %d, the CUDA devices of this machine", ordinal, n);
+        return SY_ERR_DEVICE;
+    }
+    struct syc_device *const made = (struct syc_device *)calloc(1, sizeof *made);
+    if (made == NULL) {
+        snprintf(sentence, bytes, "the state of a device could not be allocated");
+        return SY_ERR_NOMEM;
+    }
+    made->ordinal = ordinal;
+    made->stream = (cudaStream_t)stream;
+    cudaError_t code = cudaSuccess;
+    {
+        syc_on_device on(made);
+        code = prepare(made);
+    }
+    if (code != cudaSuccess) {
+        close_device(made);
+        return fail(sentence, bytes, code == cudaErrorMemoryAllocation ? SY_ERR_NOMEM : SY_ERR_DEVICE,
+                    "the CUDA device cannot be used", code);
+    }
+    *device = made;
+    return SY_OK;
+}
+
+static void set_stream(struct syc_device *device, void *stream) { device->stream = (cudaStream_t)stream; }
+
+static sy_status wait_for(struct syc_device *device, char *sentence, size_t bytes)
+{
+    syc_on_device on(device);
+    const cudaError_t code = cudaStreamSynchronize(device->stream);
+    return code == cudaSuccess ? SY_OK : fail(sentence, bytes, SY_ERR_DEVICE, "the CUDA device reports", code);
+}
+
+static sy_status alloc_memory(struct syc_device *device, size_t n, void **data, char *sentence, size_t bytes)
+{
+    syc_on_device on(device);
+    const cudaError_t code = cudaMalloc(data, n > 0 ? n : 1);
+    if (code == cudaSuccess)
+        return SY_OK;
+    *data = NULL;
+    cudaGetLastError();
+    return fail(sentence, bytes, SY_ERR_NOMEM, "device memory could not be allocated", code);
+}
+
+static void free_memory(struct syc_device *device, void *data)
+{
+    syc_on_device on(device);
+    cudaFree(data);
+}
+
+static sy_status copy_memory(struct syc_device *device, void *to, const void *from, size_t n, char *sentence, size_t bytes)
+{
+    syc_on_device on(device);
+    cudaError_t code = cudaMemcpyAsync(to, from, n, cudaMemcpyDefault, device->stream);
+    code = code == cudaSuccess ? cudaStreamSynchronize(device->stream) : code;
+    return code == cudaSuccess ? SY_OK : fail(sentence, bytes, SY_ERR_DEVICE, "memory could not be copied", code);
+}
+
+static u32 *closed_word(const struct syc_device *d)
+{
+    return (u32 *)((struct syi_found *)((u64 *)d->words + SYC_MAX_CHECK_BLOCKS) + SYC_MAX_CHECK_BLOCKS);
+}
+
+static bool take_report(struct syc_device *device, struct syc_report *report)
+{
+    if (*(volatile uint32_t *)&device->report->set == 0)
+        return false;
+    syc_on_device on(device);
+    *report = *device->report;
+    memset(device->report, 0, sizeof *device->report);
+    cudaMemsetAsync(closed_word(device), 0, sizeof(u32), device->stream);
+    return true;
+}
+
+struct syc_call syc_begin(struct syc_device *device, int op, void *scratch)
+{
+    u64 *const order = (u64 *)device->words;
+    struct syi_found *const found = (struct syi_found *)(order + SYC_MAX_CHECK_BLOCKS);
+    const struct syc_queue queue = {device->stream, cudaSuccess, device->processors, device->dependent};
+    const struct syc_gate gate = {order, found, 0, closed_word(device), device->report_on_device, op};
+    return {device, queue, gate, (unsigned char *)scratch};
+}
+
+/* ---- The library -------------------------------------------------------------------------------------------------- */
+
+extern "C" const struct syc_library *syi_cuda_library(void)
+{
+    static const struct syc_library library = {SYC_BUILD,   &syc_backend, count,    describe_device, open_device,
+                                               close_device, set_stream,  wait_for, alloc_memory,    free_memory, copy_memory, take_report};
+    return &library;
+}

@@ -1,0 +1,251 @@
+/*
+ * What the kernels of this backend share: launching, validating ahead of writing, and copying rows.
+ *
+ * Every call follows one pattern. A first kernel validates contents: each of its blocks stores the first fault it found,
+ * or that it found none, so nothing has to be reset between calls and a replayed graph behaves like the first launch. The
+ * kernel that writes is launched as its programmatic dependent: it starts early and may load inputs, then waits for the
+ * validation, and stores only when no block found a fault. After bad contents no byte of any output is written, in stream
+ * order, without the host.
+ */
+#ifndef SYC_DEVICE_CUH
+#define SYC_DEVICE_CUH
+
+#include <cuda_runtime.h>
+
+#include "base/plan.h"
+#include "cuda/cuda.h"
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef uint32_t u32;
+typedef unsigned long long u64;
+
+#define SYC_ALL_LANES 0xffffffffu
+
+/* ---- Launching -------------------------------------------------------------------------------------------------- */
+
+/* A device function that stays out of line, because it is long and rarely runs. */
+#ifdef SWITCHYARD_CUDA_EMULATED
+#define SYC_COLD static __attribute__((noinline))
+#define SYC_DYNAMIC_SHARED(type, name) type *const name = (type *)emulator::dynamic_shared()
+#else
+#define SYC_COLD static __device__ __noinline__
+#define SYC_DYNAMIC_SHARED(type, name) \
+    extern __shared__ __align__(128) u8 syc_dynamic_shared[]; \
+    type *const name = (type *)syc_dynamic_shared
+#endif
+
+/* The kernel that follows in the stream may start now; what it reads of this one it must wait for. */
+static __device__ __forceinline__ void syc_start_next()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/* Waits until the kernel before has ended and its stores are visible. */
+static __device__ __forceinline__ void syc_wait_for_previous()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* The stream of a call and the first error of its launches. */
+struct syc_queue {
+    cudaStream_t stream;
+    cudaError_t error;
+    int processors;
+    bool dependent; /* the device knows programmatic dependent launches */
+};
+
+enum syc_start { SYC_AFTER, SYC_EARLY }; /* SYC_EARLY: the kernel calls syc_wait_for_previous */
+
+template <typename... P, typename... A>
+static void syc_launch(struct syc_queue *q, void (*kernel)(P...), enum syc_start start, int64_t blocks, int threads,
+                       size_t shared, A... arguments)
+{
+    if (q->error != cudaSuccess || blocks == 0)
+        return;
+#ifdef SWITCHYARD_CUDA_EMULATED
+    (void)start;
+    auto body = [&] { kernel(arguments...); };
+    emulator::run((unsigned)blocks, (unsigned)threads, shared, [](void *data) { (*(decltype(body) *)data)(); }, &body);
+#else
+    cudaLaunchAttribute early;
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)blocks);
+    config.blockDim = dim3((unsigned)threads);
+    config.dynamicSmemBytes = shared;
+    config.stream = q->stream;
+    config.attrs = &early;
+    config.numAttrs = start == SYC_EARLY && q->dependent ? 1 : 0;
+    q->error = cudaLaunchKernelEx(&config, kernel, P(arguments)...);
+#endif
+}
+
+/* ---- Validating ------------------------------------------------------------------------------------------------- */
+
+#define SYC_NO_FAULT (~0ull)
+
+/* First fault of a block of the validating kernel: `order` is smaller for a fault that is reported first. */
+struct syc_gate {
+    u64 *order;               /* [n] */
+    struct syi_found *found;  /* [n], where order is not SYC_NO_FAULT */
+    int n;                    /* 0: nothing to validate */
+    u32 *closed;              /* of the context: a fault was reported and the host has not read it */
+    struct syc_report *report; /* of the context, in memory of the host */
+    int op;
+};
+
+/*
+ * A check is a struct with `int64_t n`, the items it validates, `bool wrong(int64_t i)`, and `void explain(int64_t i,
+ * struct syi_found *)`. The fault of a smaller item is reported first.
+ */
+template <class Check> static __global__ void __launch_bounds__(256) syc_validate(const Check check, const struct syc_gate gate)
+{
+    __shared__ u64 first;
+    syc_start_next();
+    if (threadIdx.x == 0)
+        first = SYC_NO_FAULT;
+    __syncthreads();
+    for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < check.n; i += (int64_t)gridDim.x * 256)
+        if (check.wrong(i)) {
+            atomicMin(&first, (u64)i);
+            break;
+        }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        gate.order[blockIdx.x] = first;
+        if (first != SYC_NO_FAULT)
+            check.explain((int64_t)first, &gate.found[blockIdx.x]);
+    }
+}
+
+/* Reports the first fault to the host, unless one is reported already. */
+static __device__ void syc_report_fault(const struct syc_gate &gate)
+{
+    u64 least = SYC_NO_FAULT;
+    int where = -1;
+    for (int i = 0; i < gate.n; i++)
+        if (__ldcg(gate.order + i) < least) {
+            least = __ldcg(gate.order + i);
+            where = i;
+        }
+    if (where < 0 || *gate.closed != 0)
+        return;
+    gate.report->found = gate.found[where];
+    gate.report->op = gate.op;
+#ifndef SWITCHYARD_CUDA_EMULATED
+    __threadfence_system();
+#endif
+    *(volatile u32 *)&gate.report->set = 1;
+    *gate.closed = 1;
+}
+
+/* Whether the kernel may write; all threads of a block call it, with the same result. Waits for the validation. */
+static __device__ __forceinline__ bool syc_may_write(const struct syc_gate &gate)
+{
+    syc_wait_for_previous();
+    bool bad = threadIdx.x == 0 && __ldcg(gate.closed) != 0;
+    for (int i = (int)threadIdx.x; i < gate.n; i += (int)blockDim.x)
+        bad |= __ldcg(gate.order + i) != SYC_NO_FAULT;
+    if (__syncthreads_or(bad) == 0)
+        return true;
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        syc_report_fault(gate);
+    return false;
+}
+
+/* ---- Copying rows ------------------------------------------------------------------------------------------------ */
+
+/* i / d for i < 2^31, 0 < d < 2^31, without a division. */
+struct syc_divisor {
+    u32 d, magic, shift;
+};
+
+static inline struct syc_divisor syc_divisor_of(u32 d)
+{
+    u32 shift = 0;
+    while (shift < 31 && (1u << shift) < d)
+        shift++;
+    return {d, (u32)((((u64)1 << 32) * (((u64)1 << shift) - d)) / d + 1), shift};
+}
+
+static __device__ __forceinline__ u32 syc_divide(u32 i, const struct syc_divisor &by)
+{
+    const u32 high = __umulhi(i, by.magic);
+    return (u32)(((u64)high + i) >> by.shift);
+}
+
+/* i / d of 64 bits, cheap where both fit 31. */
+struct syc_split {
+    int64_t d;
+    struct syc_divisor small; /* d 0: too large */
+};
+
+static inline struct syc_split syc_split_by(int64_t d, int64_t most)
+{
+    struct syc_split split = {d, {0, 0, 0}};
+    if (d > 0 && d <= INT32_MAX && most <= INT32_MAX)
+        split.small = syc_divisor_of((u32)d);
+    return split;
+}
+
+static __device__ __forceinline__ int64_t syc_quotient(int64_t i, const struct syc_split &by)
+{
+    return by.small.d != 0 ? (int64_t)syc_divide((u32)i, by.small) : i / by.d;
+}
+
+/* A piece to copy. to NULL: nothing to do; from NULL: zeros. */
+struct syc_piece {
+    const u8 *from;
+    u8 *to;
+};
+
+enum { SYC_MOVE_THREADS = 256, SYC_MOVE_AHEAD = 4 };
+
+template <typename V> static __device__ __forceinline__ V syc_zero()
+{
+    V v;
+    memset(&v, 0, sizeof v);
+    return v;
+}
+
+/*
+ * Copies n pieces of `width` vectors V each; a block takes R of them. Rows is a struct with `struct syc_piece
+ * at(int64_t i)`, which may read inputs and must return only addresses it has validated itself: it runs before the
+ * verdict of the validating kernel. The first loads do too.
+ */
+template <typename V, int R, class Rows>
+static __global__ void __launch_bounds__(SYC_MOVE_THREADS)
+    syc_move(const Rows rows, int64_t n, struct syc_divisor width, const struct syc_gate gate)
+{
+    __shared__ struct syc_piece piece[R];
+    const int64_t first = (int64_t)blockIdx.x * R;
+    const int own = (int)min((int64_t)R, n - first);
+    const u32 all = (u32)own * width.d;
+    V held[SYC_MOVE_AHEAD];
+    if ((int)threadIdx.x < own)
+        piece[threadIdx.x] = rows.at(first + threadIdx.x);
+    __syncthreads();
+    for (u32 begin = threadIdx.x, round = 0; begin < all || round == 0; begin += SYC_MOVE_AHEAD * SYC_MOVE_THREADS, round++) {
+#pragma unroll
+        for (int u = 0; u < SYC_MOVE_AHEAD; u++) {
+            const u32 i = begin + (u32)u * SYC_MOVE_THREADS, p = syc_divide(i, width);
+            held[u] = i < all && piece[p].from != NULL ? __ldcs((const V *)piece[p].from + (i - p * width.d)) : syc_zero<V>();
+        }
+        if (round == 0 && !syc_may_write(gate))
+            return;
+#pragma unroll
+        for (int u = 0; u < SYC_MOVE_AHEAD; u++) {
+            const u32 i = begin + (u32)u * SYC_MOVE_THREADS, p = syc_divide(i, width);
+            if (i < all && piece[p].to != NULL)
+                __stcs((V *)piece[p].to + (i - p * width.d), held[u]);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,66 @@
+/*
+ * Pieces of equal length from anywhere to anywhere, in vectors as wide as their alignment allows.
+ */
+#ifndef SYC_ROWS_CUH
+#define SYC_ROWS_CUH
+
+#include "cuda/context.cuh"
+
+/* Largest vector that divides all of these addresses, distances and sizes. */
+static inline int syc_vector_bytes(u64 bits) { return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : 1; }
+
+/*
+ * Copies n pieces of `bytes` bytes each, in vectors that fit `alignment` (the bitwise or of all addresses, strides and
+ * sizes). Long pieces are cut, so that a block has work of a bounded size.
+ */
+enum { SYC_MOST_PIECE = 64 * 1024 };
+
+template <class Rows> struct syc_cut {
+    Rows rows;
+    int64_t parts, part_bytes;
+    __device__ struct syc_piece at(int64_t i) const
+    {
+        if (parts == 1)
+            return rows.at(i);
+        const int64_t whole = i / parts, offset = (i - whole * parts) * part_bytes;
+        struct syc_piece p = rows.at(whole);
+        p.from = p.from != NULL ? p.from + offset : NULL;
+        p.to = p.to != NULL ? p.to + offset : NULL;
+        return p;
+    }
+};
+
+template <typename V, class Rows>
+static void syc_move_vectors(struct syc_call *call, const Rows &rows, int64_t n, int64_t bytes)
+{
+    const struct syc_divisor width = syc_divisor_of((u32)(bytes / (int64_t)sizeof(V)));
+    if (n * bytes > 12 * 1024 * 1024 && bytes <= 4096)
+        syc_launch(&call->queue, syc_move<V, 32, Rows>, SYC_EARLY, (n + 31) / 32, SYC_MOVE_THREADS, 0, rows, n, width, call->gate);
+    else
+        syc_launch(&call->queue, syc_move<V, 8, Rows>, SYC_EARLY, (n + 7) / 8, SYC_MOVE_THREADS, 0, rows, n, width, call->gate);
+}
+
+template <class Rows>
+static void syc_move_rows(struct syc_call *call, const Rows &rows, int64_t n, int64_t bytes, u64 alignment)
+{
+    int64_t parts = 1, part = bytes;
+    while (part > SYC_MOST_PIECE && part % 2 == 0) { /* a power of two times an odd part */
+        part /= 2;
+        parts *= 2;
+    }
+    const struct syc_cut<Rows> cut = {rows, parts, part};
+    if (n == 0 || bytes == 0)
+        return;
+    switch (syc_vector_bytes(alignment | (u64)part)) {
+    case 16:
+        syc_move_vectors<uint4>(call, cut, n * parts, part);
+        return;
+    case 4:
+        syc_move_vectors<u32>(call, cut, n * parts, part);
+        return;
+    default:
+        syc_move_vectors<u8>(call, cut, n * parts, part);
+    }
+}
+
+#endif

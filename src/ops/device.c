@@ -1,0 +1,170 @@
+/*
+ * CUDA devices of contexts: libswitchyard_cuda is loaded when the first context asks for one, and what kernels found in
+ * contents is read back here.
+ */
+#include "ops/call.h"
+#include "cuda/cuda.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+
+#define TEXT_OF(x) #x
+#define NAME_OF(major, minor) "libswitchyard_cuda.so." TEXT_OF(major) "." TEXT_OF(minor)
+static const char file_name[] = NAME_OF(SY_VERSION_MAJOR, SY_VERSION_MINOR);
+
+/* By default beside this library, which its run path names, or where the system looks. Never closed: CUDA does not survive
+   it. */
+static const struct syc_library *load(const char *file, char *sentence, size_t bytes)
+{
+    void *const handle = dlopen(file != NULL ? file : file_name, RTLD_NOW | RTLD_LOCAL);
+    if (handle == NULL) {
+        const char *const reason = dlerror();
+        snprintf(sentence, bytes, "%s could not be loaded: %s", file_name,
+                 reason != NULL ? reason : "no reason given");
+        return NULL;
+    }
+    const struct syc_library *(*entry)(void) = NULL;
+    *(void **)&entry = dlsym(handle, "syi_cuda_library");
+    const struct syc_library *const library = entry != NULL ? entry() : NULL;
+    if (library != NULL && library->build == SYC_BUILD)
+        return library;
+    snprintf(sentence, bytes, "%s is of another version, want %d.%d.%d", file_name, SY_VERSION_MAJOR,
+             SY_VERSION_MINOR, SY_VERSION_PATCH);
+    return NULL;
+}
+
+sy_status syi_device_open(sy_ctx *ctx, const sy_ctx_options *o, char *sentence, size_t bytes)
+{
+    const DLDevice device = o->device;
+    if (device.device_type == 0 || device.device_type == kDLCPU) {
+        if (o->stream == NULL)
+            return SY_OK;
+        snprintf(sentence, bytes, "stream is given without a CUDA device, want both or neither");
+        return SY_ERR_VALUE;
+    }
+    if (device.device_type != kDLCUDA) {
+        snprintf(sentence, bytes, "device has type %d, want 1 (CPU) or 2 (CUDA)", (int)device.device_type);
+        return SY_ERR_DEVICE;
+    }
+    ctx->cuda = load(o->device_library, sentence, bytes);
+    return ctx->cuda == NULL
+               ? SY_ERR_UNSUPPORTED
+               : ctx->cuda->open(&ctx->cuda_device, device.device_id, o->stream, sentence, bytes);
+}
+
+const struct syi_backend *syi_device_backend(const sy_ctx *ctx)
+{
+    return ctx->cuda_device != NULL ? ctx->cuda->backend : NULL;
+}
+
+void syi_device_close(sy_ctx *ctx)
+{
+    if (ctx->cuda_device != NULL)
+        ctx->cuda->close(ctx->cuda_device);
+}
+
+/* A fault of an earlier call becomes the context's error. */
+sy_status syi_device_poll(sy_ctx *ctx)
+{
+    struct syc_report report;
+    if (ctx->cuda_device == NULL || !ctx->cuda->take_report(ctx->cuda_device, &report))
+        return SY_OK;
+    const sy_op_info *const op = sy_op_at(report.op);
+    syi_clear_fault(ctx, op->name);
+    ctx->found = report.found;
+    return syi_describe_found(ctx, op, SY_ERR_INDEX);
+}
+
+sy_status syi_device_wait(sy_ctx *ctx)
+{
+    char sentence[256] = "";
+    const sy_status st = ctx->cuda->wait(ctx->cuda_device, sentence, sizeof sentence);
+    return st == SY_OK ? syi_device_poll(ctx)
+                       : syi_fail(ctx, st, "stream", "could not be waited for: %s", sentence);
+}
+
+sy_status sy_ctx_sync(sy_ctx *ctx)
+{
+    if (ctx == NULL)
+        return SY_ERR_NULL;
+    syi_clear_fault(ctx, "sy_ctx_sync");
+    return ctx->cuda_device != NULL ? syi_device_wait(ctx) : SY_OK;
+}
+
+/* For calls on the memory of a device. */
+static sy_status need_device(sy_ctx *ctx, const char *function)
+{
+    syi_clear_fault(ctx, function);
+    if (ctx->cuda_device != NULL)
+        return SY_OK;
+    return syi_fail(ctx, SY_ERR_DEVICE, "ctx", "has no device, want one that was created for a CUDA device");
+}
+
+sy_status sy_device_alloc(sy_ctx *ctx, size_t bytes, void **data)
+{
+    char sentence[256] = "";
+    if (ctx == NULL || data == NULL)
+        return SY_ERR_NULL;
+    *data = NULL;
+    sy_status st = need_device(ctx, "sy_device_alloc");
+    if (st != SY_OK)
+        return st;
+    st = ctx->cuda->alloc(ctx->cuda_device, bytes, data, sentence, sizeof sentence);
+    return st == SY_OK ? SY_OK : syi_fail(ctx, st, "bytes", "is %zu: %s", bytes, sentence);
+}
+
+void sy_device_free(sy_ctx *ctx, void *data)
+{
+    if (ctx != NULL && ctx->cuda_device != NULL && data != NULL)
+        ctx->cuda->free(ctx->cuda_device, data);
+}
+
+sy_status sy_device_copy(sy_ctx *ctx, void *to, const void *from, size_t bytes)
+{
+    char sentence[256] = "";
+    if (ctx == NULL)
+        return SY_ERR_NULL;
+    sy_status st = need_device(ctx, "sy_device_copy");
+    if (st == SY_OK && bytes > 0 && (to == NULL || from == NULL))
+        st = syi_fail(ctx, SY_ERR_NULL, to == NULL ? "to" : "from", "is NULL for %zu bytes", bytes);
+    if (st != SY_OK || bytes == 0)
+        return st;
+    st = ctx->cuda->copy(ctx->cuda_device, to, from, bytes, sentence, sizeof sentence);
+    return st == SY_OK ? SY_OK : syi_fail(ctx, st, "bytes", "is %zu: %s", bytes, sentence);
+}
+
+sy_status sy_ctx_set_stream(sy_ctx *ctx, void *stream)
+{
+    if (ctx == NULL)
+        return SY_ERR_NULL;
+    const sy_status st = need_device(ctx, "sy_ctx_set_stream");
+    if (st != SY_OK)
+        return st;
+    ctx->cuda->set_stream(ctx->cuda_device, stream);
+    return SY_OK;
+}
+
+sy_status sy_ctx_device_info_n(sy_ctx *ctx, sy_device_info *info, size_t info_bytes)
+{
+    sy_device_info known = {0};
+    struct syc_device_info found = {0};
+    char sentence[256] = "";
+    if (ctx == NULL || info == NULL)
+        return SY_ERR_NULL;
+    memset(info, 0, info_bytes);
+    sy_status st = need_device(ctx, "sy_ctx_device_info");
+    if (st != SY_OK)
+        return st;
+    st = ctx->cuda->count(&known.count, sentence, sizeof sentence);
+    if (st == SY_OK)
+        st = ctx->cuda->describe(ctx->cuda_device, &found, sentence, sizeof sentence);
+    if (st != SY_OK)
+        return syi_fail(ctx, st, "device", "cannot be described: %s", sentence);
+    memcpy(known.name, found.name, sizeof known.name);
+    known.major = found.major;
+    known.minor = found.minor;
+    known.processors = found.processors;
+    known.memory_bytes = found.memory_bytes;
+    memcpy(info, &known, info_bytes < sizeof known ? info_bytes : sizeof known);
+    return SY_OK;
+}

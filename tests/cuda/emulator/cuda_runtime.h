@@ -1,0 +1,261 @@
+/*
+ * The part of the CUDA runtime and of CUDA C that src/cuda uses, on a CPU: device memory is host memory, a launch runs
+ * its blocks one after the other, and the threads of a block are fibers of the calling thread that change at barriers
+ * and warp operations. It checks the logic of kernels on machines without a GPU; its speed means nothing, and it cannot
+ * find races.
+ */
+#ifndef SWITCHYARD_EMULATED_CUDA_RUNTIME_H
+#define SWITCHYARD_EMULATED_CUDA_RUNTIME_H
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#define SWITCHYARD_CUDA_EMULATED 1
+
+#define __device__
+#define __host__
+#define __global__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __align__(n) alignas(n)
+#define __restrict__ __restrict
+#define __shared__ static /* blocks run one after the other */
+
+/* ---- Fibers (emulator.cpp) ----------------------------------------------------------------------------------- */
+
+namespace emulator
+{
+struct index {
+    unsigned x, y, z;
+};
+unsigned thread(), threads(), block(), blocks();
+void *dynamic_shared();
+void sync_block();
+int vote_block(int yes); /* sum over the block, with a barrier */
+
+/* Every lane of `mask` puts a value and gets all 32; absent lanes hold what they held before. */
+void exchange(uint32_t mask, uint64_t value, uint64_t all[32]);
+void yield();
+
+/* Runs body once for every thread of every block. */
+void run(unsigned grid, unsigned threads, size_t shared_bytes, void (*body)(void *), void *data);
+} // namespace emulator
+
+#define threadIdx (emulator::index{emulator::thread(), 0, 0})
+#define blockIdx (emulator::index{emulator::block(), 0, 0})
+#define blockDim (emulator::index{emulator::threads(), 1, 1})
+#define gridDim (emulator::index{emulator::blocks(), 1, 1})
+
+static inline void __syncthreads() { emulator::sync_block(); }
+static inline int __syncthreads_or(int yes) { return emulator::vote_block(yes != 0) != 0; }
+static inline int __syncthreads_count(int yes) { return emulator::vote_block(yes != 0); }
+static inline void __threadfence() {}
+static inline void __syncwarp(uint32_t mask = 0xffffffffu)
+{
+    uint64_t all[32];
+    emulator::exchange(mask, 0, all);
+}
+
+/* ---- Warps --------------------------------------------------------------------------------------------------- */
+
+namespace emulator
+{
+template <typename V> static inline uint64_t pack(V v)
+{
+    static_assert(sizeof v <= 8, "a warp exchanges at most 64 bits");
+    uint64_t bits = 0;
+    std::memcpy(&bits, &v, sizeof v);
+    return bits;
+}
+template <typename V> static inline V unpack(uint64_t bits)
+{
+    V v;
+    std::memcpy(&v, &bits, sizeof v);
+    return v;
+}
+template <typename V, typename F> static inline V shuffle(uint32_t mask, V v, F from)
+{
+    uint64_t all[32];
+    exchange(mask, pack(v), all);
+    return unpack<V>(all[from((int)(thread() % 32)) & 31]);
+}
+template <typename V, typename F> static inline V fold(uint32_t mask, V v, F f)
+{
+    uint64_t all[32];
+    exchange(mask, pack(v), all);
+    bool first = true;
+    V sum = v;
+    for (int i = 0; i < 32; i++)
+        if (mask >> i & 1) {
+            sum = first ? unpack<V>(all[i]) : f(sum, unpack<V>(all[i]));
+            first = false;
+        }
+    return sum;
+}
+} // namespace emulator
+
+template <typename V> static inline V __shfl_sync(uint32_t mask, V v, int lane, int width = 32)
+{
+    return emulator::shuffle(mask, v, [=](int own) { return (own & ~(width - 1)) | (lane & (width - 1)); });
+}
+template <typename V> static inline V __shfl_xor_sync(uint32_t mask, V v, int bits)
+{
+    return emulator::shuffle(mask, v, [=](int own) { return own ^ bits; });
+}
+template <typename V> static inline V __shfl_up_sync(uint32_t mask, V v, unsigned by)
+{
+    return emulator::shuffle(mask, v, [=](int own) { return own >= (int)by ? own - (int)by : own; });
+}
+template <typename V> static inline V __shfl_down_sync(uint32_t mask, V v, unsigned by)
+{
+    return emulator::shuffle(mask, v, [=](int own) { return own + (int)by < 32 ? own + (int)by : own; });
+}
+static inline uint32_t __ballot_sync(uint32_t mask, int yes)
+{
+    uint64_t all[32];
+    uint32_t bits = 0;
+    emulator::exchange(mask, yes != 0, all);
+    for (int i = 0; i < 32; i++)
+        bits |= (mask >> i & 1) && all[i] ? 1u << i : 0;
+    return bits;
+}
+static inline int __any_sync(uint32_t mask, int yes) { return __ballot_sync(mask, yes) != 0; }
+static inline int __all_sync(uint32_t mask, int yes) { return __ballot_sync(mask, yes) == mask; }
+template <typename V> static inline uint32_t __match_any_sync(uint32_t mask, V v)
+{
+    uint64_t all[32];
+    uint32_t bits = 0;
+    emulator::exchange(mask, emulator::pack(v), all);
+    for (int i = 0; i < 32; i++)
+        bits |= (mask >> i & 1) && all[i] == emulator::pack(v) ? 1u << i : 0;
+    return bits;
+}
+template <typename V> static inline V __reduce_add_sync(uint32_t mask, V v)
+{
+    return emulator::fold(mask, v, [](V a, V b) { return (V)(a + b); });
+}
+template <typename V> static inline V __reduce_max_sync(uint32_t mask, V v)
+{
+    return emulator::fold(mask, v, [](V a, V b) { return a > b ? a : b; });
+}
+template <typename V> static inline V __reduce_min_sync(uint32_t mask, V v)
+{
+    return emulator::fold(mask, v, [](V a, V b) { return a < b ? a : b; });
+}
+static inline uint32_t __activemask() { return 0xffffffffu; }
+
+/* ---- Memory -------------------------------------------------------------------------------------------------- */
+
+template <typename V> static inline V __ldg(const V *p) { return *p; }
+template <typename V> static inline V __ldcs(const V *p) { return *p; }
+template <typename V> static inline V __ldcg(const V *p) { return *p; }
+template <typename V> static inline void __stcs(V *p, V v) { *p = v; }
+template <typename V> static inline void __stcg(V *p, V v) { *p = v; }
+
+namespace emulator
+{
+template <typename V, typename F> static inline V replace(V *p, F f)
+{
+    const V old = *p;
+    *p = f(old);
+    return old;
+}
+} // namespace emulator
+template <typename V> static inline V atomicAdd(V *p, V v)
+{
+    return emulator::replace(p, [=](V old) { return (V)(old + v); });
+}
+template <typename V> static inline V atomicMax(V *p, V v)
+{
+    return emulator::replace(p, [=](V old) { return old > v ? old : v; });
+}
+template <typename V> static inline V atomicMin(V *p, V v)
+{
+    return emulator::replace(p, [=](V old) { return old < v ? old : v; });
+}
+template <typename V> static inline V atomicOr(V *p, V v)
+{
+    return emulator::replace(p, [=](V old) { return old | v; });
+}
+template <typename V> static inline V atomicExch(V *p, V v)
+{
+    return emulator::replace(p, [=](V) { return v; });
+}
+template <typename V> static inline V atomicCAS(V *p, V was, V v)
+{
+    return emulator::replace(p, [=](V old) { return old == was ? v : old; });
+}
+
+struct alignas(16) uint4 {
+    uint32_t x, y, z, w;
+};
+struct alignas(8) uint2 {
+    uint32_t x, y;
+};
+static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
+static inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
+
+/* ---- Arithmetic; compiled without contraction ------------------------------------------------------------------ */
+
+static inline float __uint_as_float(uint32_t bits) { return emulator::unpack<float>(bits); }
+static inline uint32_t __float_as_uint(float v) { return (uint32_t)emulator::pack(v); }
+static inline float __fadd_rn(float a, float b) { return a + b; }
+static inline float __fsub_rn(float a, float b) { return a - b; }
+static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline float __fdiv_rn(float a, float b) { return a / b; }
+static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
+static inline double __ddiv_rn(double a, double b) { return a / b; }
+static inline float __double2float_rn(double a) { return (float)a; }
+static inline double __ull2double_rn(unsigned long long a) { return (double)a; }
+static inline unsigned long long __float2ull_rn(float a) { return a > 0 ? (unsigned long long)rintf(a) : 0; }
+static inline float __ull2float_rn(unsigned long long a) { return (float)a; }
+static inline int __popc(uint32_t v) { return __builtin_popcount(v); }
+static inline int __popcll(unsigned long long v) { return __builtin_popcountll(v); }
+static inline int __ffs(int v) { return __builtin_ffs(v); }
+static inline int __clz(int v) { return v == 0 ? 32 : __builtin_clz((unsigned)v); }
+static inline int __clzll(long long v) { return v == 0 ? 64 : __builtin_clzll((unsigned long long)v); }
+static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
+{
+    return (unsigned long long)((unsigned __int128)a * b >> 64);
+}
+static inline uint32_t __umulhi(uint32_t a, uint32_t b) { return (uint32_t)((uint64_t)a * b >> 32); }
+template <typename V> static inline V min(V a, V b) { return a < b ? a : b; }
+template <typename V> static inline V max(V a, V b) { return a > b ? a : b; }
+
+/* ---- Runtime --------------------------------------------------------------------------------------------------- */
+
+typedef int cudaError_t;
+typedef struct emulated_stream *cudaStream_t;
+typedef struct emulated_event *cudaEvent_t;
+enum { cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorInvalidDevice = 101 };
+enum { cudaHostAllocMapped = 2, cudaEventDisableTiming = 2, cudaMemcpyDefault = 4 };
+enum {
+    cudaDevAttrMultiProcessorCount = 16,
+    cudaDevAttrComputeCapabilityMajor = 75,
+    cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
+};
+struct cudaDeviceProp {
+    char name[256];
+    size_t totalGlobalMem;
+    int major, minor, multiProcessorCount;
+};
+cudaError_t cudaGetDeviceCount(int *n);
+cudaError_t cudaGetDevice(int *device);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device);
+cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int device);
+cudaError_t cudaMalloc(void **data, size_t bytes);
+cudaError_t cudaFree(void *data);
+cudaError_t cudaHostAlloc(void **data, size_t bytes, unsigned flags);
+cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned flags);
+cudaError_t cudaFreeHost(void *data);
+cudaError_t cudaMemsetAsync(void *data, int byte, size_t bytes, cudaStream_t stream);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaGetLastError();
+const char *cudaGetErrorString(cudaError_t error);
+
+#endif

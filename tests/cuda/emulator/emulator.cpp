@@ -1,0 +1,271 @@
+/*
+ * Fibers for the threads of one block, a round-robin between them, and memory of the host as device memory.
+ */
+#include <cuda_runtime.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <vector>
+
+namespace emulator
+{
+/* ---- Switching -------------------------------------------------------------------------------------------------- */
+
+/* Saves what a call must preserve on the stack, stores the stack pointer, and continues on another stack. */
+extern "C" void emulator_switch(void **from, void *to);
+#if defined(__aarch64__)
+asm(R"(
+.text
+.global emulator_switch
+emulator_switch:
+    sub sp, sp, #160
+    stp x19, x20, [sp]
+    stp x21, x22, [sp, #16]
+    stp x23, x24, [sp, #32]
+    stp x25, x26, [sp, #48]
+    stp x27, x28, [sp, #64]
+    stp x29, x30, [sp, #80]
+    stp d8, d9, [sp, #96]
+    stp d10, d11, [sp, #112]
+    stp d12, d13, [sp, #128]
+    stp d14, d15, [sp, #144]
+    mov x9, sp
+    str x9, [x0]
+    mov sp, x1
+    ldp x19, x20, [sp]
+    ldp x21, x22, [sp, #16]
+    ldp x23, x24, [sp, #32]
+    ldp x25, x26, [sp, #48]
+    ldp x27, x28, [sp, #64]
+    ldp x29, x30, [sp, #80]
+    ldp d8, d9, [sp, #96]
+    ldp d10, d11, [sp, #112]
+    ldp d12, d13, [sp, #128]
+    ldp d14, d15, [sp, #144]
+    add sp, sp, #160
+    ret
+)");
+enum { FRAME = 160, RETURN = 88 };
+#elif defined(__x86_64__)
+asm(R"(
+.text
+.global emulator_switch
+emulator_switch:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+)");
+enum { FRAME = 64, RETURN = 48 }; /* with a word of padding, so that the stack is aligned as after a call */
+#else
+#error "the emulator knows AArch64 and x86-64"
+#endif
+
+struct barrier {
+    unsigned count, turn;
+};
+struct group { /* the lanes of a warp that meet under one mask */
+    uint32_t mask;
+    barrier all;
+};
+struct warp {
+    uint64_t slot[32];
+    std::deque<group> groups; /* references stay valid */
+};
+
+static const size_t stack_bytes = 64 * 1024;
+static std::vector<void *> stacks, pointers;
+static std::vector<bool> done;
+static std::vector<warp> warps;
+static std::vector<unsigned char> memory;
+static void *outside;
+static unsigned current, alive, n_threads, block_now, n_blocks, idle;
+static barrier block_barrier;
+static int votes;
+static void (*body_now)(void *);
+static void *data_now;
+
+unsigned thread() { return current; }
+unsigned threads() { return n_threads; }
+unsigned block() { return block_now; }
+unsigned blocks() { return n_blocks; }
+void *dynamic_shared() { return (void *)(((uintptr_t)memory.data() + 127) & ~(uintptr_t)127); }
+
+void yield()
+{
+    const unsigned from = current;
+    if (++idle > 1000 * n_threads) {
+        std::fprintf(stderr, "emulator: the threads of a block wait for each other\n");
+        std::abort();
+    }
+    do
+        current = current + 1 == n_threads ? 0 : current + 1;
+    while (done[current]);
+    if (current != from)
+        emulator_switch(&pointers[from], pointers[current]);
+}
+
+static void meet(barrier &b, unsigned n)
+{
+    const unsigned turn = b.turn;
+    b.count++;
+    while (b.turn == turn) {
+        if (b.count >= (n < alive ? n : alive)) { /* threads that returned do not count */
+            b.count = 0;
+            b.turn++;
+            idle = 0;
+        } else
+            yield();
+    }
+}
+
+void sync_block() { meet(block_barrier, n_threads); }
+
+int vote_block(int yes)
+{
+    votes += yes;
+    sync_block();
+    const int n = votes;
+    sync_block();
+    votes = 0;
+    sync_block();
+    return n;
+}
+
+void exchange(uint32_t mask, uint64_t value, uint64_t all[32])
+{
+    warp &w = warps[current / 32];
+    unsigned g = 0;
+    while (g < w.groups.size() && w.groups[g].mask != mask)
+        g++;
+    if (g == w.groups.size())
+        w.groups.push_back({mask, {0, 0}});
+    const unsigned n = (unsigned)__builtin_popcount(mask);
+    w.slot[current % 32] = value;
+    meet(w.groups[g].all, n);
+    std::memcpy(all, w.slot, sizeof w.slot);
+    meet(w.groups[g].all, n);
+}
+
+static void fiber()
+{
+    body_now(data_now);
+    done[current] = true;
+    idle = 0;
+    if (--alive == 0)
+        emulator_switch(&pointers[current], outside);
+    yield();
+}
+
+static void run_block()
+{
+    for (unsigned i = 0; i < n_threads; i++) {
+        void (*const entry)() = fiber;
+        char *const sp = (char *)stacks[i] + stack_bytes - FRAME;
+        std::memset(sp, 0, FRAME);
+        std::memcpy(sp + RETURN, &entry, sizeof entry);
+        pointers[i] = sp;
+    }
+    done.assign(n_threads, false);
+    warps.assign((n_threads + 31) / 32, warp());
+    block_barrier = barrier();
+    votes = 0;
+    alive = n_threads;
+    current = idle = 0;
+    emulator_switch(&outside, pointers[0]);
+}
+
+void run(unsigned grid, unsigned per_block, size_t shared_bytes, void (*body)(void *), void *data)
+{
+    if (per_block == 0 || per_block > 1024 || grid == 0) {
+        std::fprintf(stderr, "emulator: a launch of %u blocks of %u threads\n", grid, per_block);
+        std::abort();
+    }
+    while (stacks.size() < per_block)
+        stacks.push_back(std::aligned_alloc(16, stack_bytes));
+    pointers.resize(stacks.size());
+    body_now = body;
+    data_now = data;
+    n_threads = per_block;
+    n_blocks = grid;
+    for (unsigned i = 0; i < grid; i++) {
+        block_now = grid - 1 - i; /* the last first: results must not depend on the order */
+        memory.assign(shared_bytes + 128, 0xcd);
+        run_block();
+    }
+}
+} // namespace emulator
+
+/* ---- Runtime ------------------------------------------------------------------------------------------------------ */
+
+cudaError_t cudaGetDeviceCount(int *n)
+{
+    *n = 1;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int *device)
+{
+    *device = 0;
+    return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
+{
+    std::memset(p, 0, sizeof *p);
+    std::snprintf(p->name, sizeof p->name, "emulated GPU");
+    p->totalGlobalMem = (size_t)1 << 30;
+    p->major = 9;
+    p->multiProcessorCount = 4;
+    return cudaSetDevice(device);
+}
+cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int device)
+{
+    *value = attribute == cudaDevAttrMultiProcessorCount ? 4 : attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 227 * 1024;
+    return cudaSetDevice(device);
+}
+cudaError_t cudaMalloc(void **data, size_t bytes)
+{
+    const size_t whole = (bytes + 255) / 256 * 256;
+    *data = whole < bytes ? nullptr : std::aligned_alloc(256, whole);
+    if (*data == nullptr)
+        return cudaErrorMemoryAllocation;
+    std::memset(*data, 0xa5, whole);
+    return cudaSuccess;
+}
+cudaError_t cudaFree(void *data)
+{
+    std::free(data);
+    return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void **data, size_t bytes, unsigned) { return cudaMalloc(data, bytes); }
+cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned)
+{
+    *device = host;
+    return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void *data) { return cudaFree(data); }
+cudaError_t cudaMemsetAsync(void *data, int byte, size_t bytes, cudaStream_t)
+{
+    std::memset(data, byte, bytes);
+    return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int, cudaStream_t)
+{
+    std::memcpy(to, from, bytes);
+    return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+const char *cudaGetErrorString(cudaError_t error) { return error == cudaErrorMemoryAllocation ? "out of memory" : "emulated error"; }

@@ -1,0 +1,246 @@
+/*
+ * Runs the C tests on another device: with SWITCHYARD_TEST_DEVICE=cuda every context is made for CUDA device 0 (of
+ * SWITCHYARD_TEST_CUDA_LIBRARY, if set), calls wait
+ * for their end, and tensors in CPU memory are copied to the device before a call and back after it. Calls are intercepted
+ * by the linker (--wrap), so the tests themselves know nothing of it.
+ */
+#include "support.h"
+
+static bool on_device(void)
+{
+    const char *const device = getenv("SWITCHYARD_TEST_DEVICE");
+    return device != NULL && strcmp(device, "cuda") == 0;
+}
+
+sy_status __real_sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t bytes);
+sy_status __wrap_sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t bytes);
+sy_status __wrap_sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t bytes)
+{
+    sy_ctx_options o = {0};
+    if (!on_device() || bytes > sizeof o)
+        return __real_sy_ctx_create_n(ctx, options, bytes);
+    if (options != NULL)
+        memcpy(&o, options, bytes);
+    o.device = (DLDevice){kDLCUDA, 0};
+    o.synchronous = true;
+    o.device_library = getenv("SWITCHYARD_TEST_CUDA_LIBRARY");
+    return __real_sy_ctx_create_n(ctx, &o, sizeof o);
+}
+
+/* Copies are calls of a context of their own, so that they do not change errors of the one that is tested. */
+static sy_ctx *copier(void)
+{
+    static sy_ctx *ctx;
+    const sy_ctx_options options = {.device = {kDLCUDA, 0},
+                                    .device_library = getenv("SWITCHYARD_TEST_CUDA_LIBRARY")};
+    if (ctx == NULL && __real_sy_ctx_create_n(&ctx, &options, sizeof options) != SY_OK)
+        fail_msg("%s", "no context for copies to the device");
+    return ctx;
+}
+
+/* ---- Memory --------------------------------------------------------------------------------------------- */
+
+enum { MOST_TENSORS = 1200, PLANE_TENSORS = 3 };
+
+/* Memory that one or several tensors share, and its copy on the device. */
+struct region {
+    unsigned char *begin, *end, *twin;
+};
+
+/* A call whose tensors are on the device. */
+struct moved {
+    union test_args args;
+    DLTensor *tensor; /* [n] */
+    int n, n_regions;
+    sy_kv_plane *planes;
+    struct region *region; /* [n] */
+};
+
+/* Bytes from the first to the last element; false for a tensor that has none, or that only an error test makes. */
+static bool span_of(const DLTensor *t, struct region *r)
+{
+    int64_t first = 0, last = 0, stride = 1;
+    if (t->data == NULL || t->ndim < 0 || t->ndim > 8 || (t->ndim > 0 && t->shape == NULL))
+        return false;
+    for (int i = t->ndim - 1; i >= 0; i--) {
+        const int64_t step = t->strides != NULL ? t->strides[i] : stride;
+        if (t->shape[i] <= 0 || t->shape[i] > INT32_MAX || step > INT32_MAX || step < INT32_MIN)
+            return false;
+        *(step < 0 ? &first : &last) += (t->shape[i] - 1) * step;
+        stride *= t->shape[i];
+    }
+    const int64_t size = t->dtype.bits * t->dtype.lanes / 8;
+    r->begin = (unsigned char *)t->data + t->byte_offset + first * size;
+    r->end = (unsigned char *)t->data + t->byte_offset + (last + 1) * size;
+    return r->end - r->begin <= (int64_t)4 << 30;
+}
+
+/* Adds the memory of a tensor; regions that touch become one. */
+static void add_region(struct moved *m, struct region r)
+{
+    for (int i = 0; i < m->n_regions;)
+        if (r.begin <= m->region[i].end && m->region[i].begin <= r.end) {
+            r.begin = r.begin < m->region[i].begin ? r.begin : m->region[i].begin;
+            r.end = r.end > m->region[i].end ? r.end : m->region[i].end;
+            m->region[i] = m->region[--m->n_regions];
+            i = 0;
+        } else {
+            i++;
+        }
+    m->region[m->n_regions++] = r;
+}
+
+/* Takes a tensor over into the call; its memory is copied later. */
+static const DLTensor *take(struct moved *m, const DLTensor *tensor)
+{
+    struct region r = {0};
+    if (tensor == NULL)
+        return NULL;
+    DLTensor *const to = &m->tensor[m->n++];
+    *to = *tensor;
+    if (to->device.device_type != kDLCPU)
+        return to;
+    to->device = (DLDevice){kDLCUDA, 0};
+    if (span_of(to, &r))
+        add_region(m, r);
+    return to;
+}
+
+static void copy_in(struct moved *m)
+{
+    for (int i = 0; i < m->n_regions; i++) {
+        struct region *const r = &m->region[i];
+        const size_t bytes = (size_t)(r->end - r->begin), odd = (uintptr_t)r->begin % 64; /* same alignment */
+        void *memory;
+        assert_int_equal(sy_device_alloc(copier(), bytes + 64, &memory), SY_OK);
+        r->twin = (unsigned char *)memory + odd;
+        assert_int_equal(sy_device_copy(copier(), r->twin, r->begin, bytes), SY_OK);
+    }
+    for (int i = 0; i < m->n; i++) {
+        struct region own;
+        if (m->tensor[i].device.device_type != kDLCUDA || !span_of(&m->tensor[i], &own))
+            continue;
+        for (int k = 0; k < m->n_regions; k++)
+            if (own.begin >= m->region[k].begin && own.end <= m->region[k].end)
+                m->tensor[i].data =
+                    m->region[k].twin + ((unsigned char *)m->tensor[i].data - m->region[k].begin);
+    }
+}
+
+/* Outputs come back; a rejected call must have changed nothing. */
+static void copy_out(struct moved *m, sy_status status)
+{
+    for (int i = 0; i < m->n_regions; i++) {
+        const struct region *const r = &m->region[i];
+        const size_t bytes = (size_t)(r->end - r->begin);
+        unsigned char *const now = malloc(bytes + 1);
+        assert_int_equal(sy_device_copy(copier(), now, r->twin, bytes), SY_OK);
+        if (status == SY_OK)
+            memcpy(r->begin, now, bytes);
+        else if (memcmp(r->begin, now, bytes) != 0)
+            fail_msg("%s", "a rejected call changed memory of the device");
+        free(now);
+        sy_device_free(copier(), r->twin - (uintptr_t)r->begin % 64);
+    }
+}
+
+/* ---- Calls ---------------------------------------------------------------------------------------------- */
+
+static void take_planes(struct moved *m, const sy_kv_plane *planes, int64_t n)
+{
+    m->planes = malloc((size_t)n * sizeof *m->planes);
+    for (int64_t i = 0; i < n; i++) {
+        m->planes[i] = planes[i];
+        m->planes[i].cache = take(m, planes[i].cache);
+        m->planes[i].rows = take(m, planes[i].rows);
+        m->planes[i].scale = take(m, planes[i].scale);
+    }
+}
+
+static void take_field(struct moved *m, const sy_op_info *op, int i)
+{
+    const sy_field_info *const field = sy_op_field(op, i);
+    void *const at = (char *)&m->args + field->offset;
+    const void *given;
+    if (field->kind != SY_KIND_TENSOR && field->kind != SY_KIND_PLANES)
+        return;
+    memcpy(&given, at, sizeof given);
+    if (field->kind == SY_KIND_TENSOR && (field->flags & SY_FIELD_AGAIN) == 0) {
+        const DLTensor *const to = take(m, given);
+        memcpy(at, &to, sizeof to);
+    } else if (field->kind == SY_KIND_PLANES && given != NULL) {
+        int64_t n;
+        memcpy(&n, (char *)&m->args + sy_op_field(op, i + 1)->offset, sizeof n);
+        if (n <= 0 || n > (MOST_TENSORS - SY_MAX_FIELDS) / PLANE_TENSORS)
+            return;
+        take_planes(m, given, n);
+        memcpy(at, &m->planes, sizeof m->planes);
+    }
+}
+
+sy_status __real_sy_call(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t bytes);
+
+/* The call, after its tensors went to the device. */
+static sy_status call_there(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t bytes)
+{
+    struct moved m = {.n = 0};
+    sy_query query;
+    memcpy(&m.args, args, bytes);
+    m.tensor = malloc(MOST_TENSORS * sizeof *m.tensor);
+    m.region = malloc(MOST_TENSORS * sizeof *m.region);
+    for (int i = 0; i < op->n_fields; i++)
+        take_field(&m, op, i);
+    if (sy_call_query(ctx, op, &m.args, bytes, &query) == SY_OK)
+        copy_in(&m);
+    else
+        m.n_regions = 0; /* rejected before its memory matters, which may not exist */
+    const sy_status status = __real_sy_call(ctx, op, &m.args, bytes);
+    copy_out(&m, status);
+    free(m.tensor);
+    free(m.region);
+    free(m.planes);
+    return status;
+}
+
+/* Planes are copied as this header knows them. */
+static bool usual_planes(const sy_op_info *op, const void *args)
+{
+    for (int i = 0; i < op->n_fields; i++) {
+        const sy_field_info *const field = sy_op_field(op, i);
+        size_t bytes;
+        if (strcmp(field->name, "plane_bytes") != 0)
+            continue;
+        memcpy(&bytes, (const char *)args + field->offset, sizeof bytes);
+        return bytes == 0 || bytes == sizeof(sy_kv_plane);
+    }
+    return true;
+}
+
+static bool goes_there(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t bytes)
+{
+    return on_device() && ctx != NULL && op != NULL && args != NULL && !op->mesh && bytes == op->args_bytes &&
+           usual_planes(op, args);
+}
+
+sy_status __wrap_sy_call(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t bytes);
+sy_status __wrap_sy_call(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t bytes)
+{
+    return goes_there(ctx, op, args, bytes) ? call_there(ctx, op, args, bytes)
+                                            : __real_sy_call(ctx, op, args, bytes);
+}
+
+#define WRAP(op) \
+    sy_status __real_sy_##op##_n(sy_ctx *ctx, const sy_##op##_args *args, size_t bytes); \
+    sy_status __wrap_sy_##op##_n(sy_ctx *ctx, const sy_##op##_args *args, size_t bytes); \
+    sy_status __wrap_sy_##op##_n(sy_ctx *ctx, const sy_##op##_args *args, size_t bytes) \
+    { \
+        const sy_op_info *const info = sy_op_find(#op); \
+        return goes_there(ctx, info, args, bytes) ? call_there(ctx, info, args, bytes) \
+                                                  : __real_sy_##op##_n(ctx, args, bytes); \
+    }
+WRAP(kv_gather)
+WRAP(kv_translate)
+WRAP(kv_slots)
+WRAP(kv_scatter)
+WRAP(kv_ragged)
+WRAP(kv_blocks)

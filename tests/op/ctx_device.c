@@ -1,0 +1,116 @@
+/*
+ * Contexts with a device: what is missing is named in one sentence each, and without a device every call says so.
+ */
+#include "support.h"
+
+struct row {
+    const char *name, *library, *fake;
+    DLDevice device;
+    bool stream;
+    sy_status status;
+    const char *sentence; /* how it begins */
+};
+
+static const struct row rows[] = {
+    {"no library",
+     "/nowhere/libswitchyard_cuda.so",
+     "",
+     {kDLCUDA, 0},
+     false,
+     SY_ERR_UNSUPPORTED,
+     "sy_ctx_create: libswitchyard_cuda.so.0.1 could not be loaded: "},
+    {"a library of another kind",
+     "libm.so.6",
+     "",
+     {kDLCUDA, 0},
+     false,
+     SY_ERR_UNSUPPORTED,
+     "sy_ctx_create: libswitchyard_cuda.so.0.1 is of another version, want 0.1.0"},
+    {"another version",
+     NULL,
+     "other version",
+     {kDLCUDA, 0},
+     false,
+     SY_ERR_UNSUPPORTED,
+     "sy_ctx_create: libswitchyard_cuda.so.0.1 is of another version, want 0.1.0"},
+    {"no driver",
+     NULL,
+     "no driver",
+     {kDLCUDA, 0},
+     false,
+     SY_ERR_DEVICE,
+     "sy_ctx_create: no CUDA device can be used: no driver"},
+    {"no device",
+     NULL,
+     "",
+     {kDLCUDA, 3},
+     false,
+     SY_ERR_DEVICE,
+     "sy_ctx_create: device is cuda:3, want 0 or more and below 0, the CUDA devices of this machine"},
+    {"a device of an unknown kind",
+     NULL,
+     "",
+     {(DLDeviceType)77, 0},
+     false,
+     SY_ERR_DEVICE,
+     "sy_ctx_create: device has type 77, want 1 (CPU) or 2 (CUDA)"},
+    {"a stream without a device",
+     NULL,
+     "",
+     {kDLCPU, 0},
+     true,
+     SY_ERR_VALUE,
+     "sy_ctx_create: stream is given without a CUDA device, want both or neither"},
+};
+
+static void creation_fails(void **state)
+{
+    const struct row *const row = *state;
+    char error[512] = "";
+    int stream;
+    sy_ctx *ctx = NULL;
+    const sy_ctx_options options = {.device = row->device,
+                                    .stream = row->stream ? &stream : NULL,
+                                    .error = error,
+                                    .error_bytes = sizeof error,
+                                    .device_library =
+                                        row->library != NULL ? row->library : SWITCHYARD_FAKE_CUDA};
+    setenv("FAKE_CUDA", row->fake, 1);
+    assert_int_equal(sy_ctx_create(&ctx, &options), row->status);
+    assert_null(ctx);
+    if (strncmp(error, row->sentence, strlen(row->sentence)) != 0)
+        fail_msg("\"%s\", want \"%s\"", error, row->sentence);
+}
+
+static void without_a_device(void **state)
+{
+    (void)state;
+    sy_ctx *ctx = test_ctx(1, NULL);
+    void *data = NULL;
+    int byte = 0;
+    expect_status(ctx, sy_ctx_sync(ctx), SY_OK);
+    expect_status(ctx, sy_ctx_set_stream(ctx, NULL), SY_ERR_DEVICE);
+    assert_string_equal(sy_ctx_error(ctx),
+                        "sy_ctx_set_stream: ctx has no device, want one that was created for a CUDA device");
+    expect_status(ctx, sy_device_alloc(ctx, 1, &data), SY_ERR_DEVICE);
+    expect_status(ctx, sy_device_copy(ctx, &byte, &byte, 1), SY_ERR_DEVICE);
+    sy_device_free(ctx, NULL);
+    sy_device_info info;
+    expect_status(ctx, sy_ctx_device_info(ctx, &info), SY_ERR_DEVICE);
+    assert_int_equal(sy_ctx_device_info(NULL, &info), SY_ERR_NULL);
+    assert_int_equal(sy_ctx_device_info(ctx, NULL), SY_ERR_NULL);
+    assert_int_equal(sy_ctx_sync(NULL), SY_ERR_NULL);
+    assert_int_equal(sy_ctx_set_stream(NULL, NULL), SY_ERR_NULL);
+    assert_int_equal(sy_device_alloc(NULL, 1, &data), SY_ERR_NULL);
+    assert_int_equal(sy_device_copy(NULL, &byte, &byte, 1), SY_ERR_NULL);
+    sy_ctx_destroy(ctx);
+}
+
+int main(void)
+{
+    struct test_list list = {0};
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        test_add(&list, rows[i].name, creation_fails, (void *)(uintptr_t)&rows[i]);
+    test_add(&list, "without_a_device", without_a_device, NULL);
+    return test_run(&list, "op_ctx_device");
+}

@@ -261,8 +261,9 @@ SY_API const char *sy_fault_name(sy_fault_code code);
 /*
  * Lends memory for scratch; the context then allocates nothing, and a call that needs more is rejected with
  * NOMEM. The size comes from sy_<op>_query. A call that uses scratch rejects a tensor that shares a byte with
- * the lent memory with ALIAS. `bytes` 0 ends the loan.
- * Returns SY_OK; NULL (ctx, or data with bytes > 0); VALUE (data not aligned to 64 bytes).
+ * the lent memory with ALIAS. `bytes` 0 ends the loan. Of a context with a device the memory is that of the device, for calls
+ * there.
+ * Returns SY_OK; NULL (ctx, or data with bytes > 0); VALUE (data not aligned to 64 bytes); DEVICE (memory of another device).
  */
 SY_API sy_status sy_ctx_set_workspace(sy_ctx *ctx, void *data, size_t bytes);
 

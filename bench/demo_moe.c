@@ -166,7 +166,7 @@ static sy_status call_permute(sy_ctx *ctx, const void *args)
     return sy_moe_permute(ctx, args);
 }
 
-/* Every row must be the token that sorted_indices leads to, and no row may be reached twice. */
+/* Every row must equal the token given by sorted_indices, and no row may be missing or duplicated. */
 static bool permute_is_right(const struct demo *demo)
 {
     uint8_t seen[DEMO_ROWS] = {0};
@@ -207,7 +207,8 @@ void demo_permute(struct demo *demo)
                      &(struct bench_work){.copy_bytes = out});
     snprintf(step->what, sizeof step->what,
              "copies each token to its %d experts: %d rows of 4 KiB, grouped by expert", DEMO_K, DEMO_ROWS);
-    demo_print(demo, step, "every row is the token that sorted_indices leads to, none is missing or double",
+    demo_print(demo, step,
+               "every row equals the token given by sorted_indices; no row is missing or duplicated",
                step->good && permute_is_right(demo));
 }
 

@@ -28,7 +28,7 @@ static const struct {
      "  diff2             sqrt( sum (e-b)^2 / sum b^2 )\n"
      "  diff3             largest relative error, where b is tiny the absolute one\n"
      "  diff3_1, diff3_2  largest relative error; largest absolute error\n"
-     "  diff4             fails when 100 or more elements differ and all to one side\n"
+     "  diff4             fails when at least 100 elements differ and all differences have the same sign\n"
      "\n"
      "A tensor that only one file has, or with another type or shape, fails.\n"
      "Exit: 0 all pass, 1 something failed, 2 wrong usage or unreadable file.\n"
@@ -65,20 +65,21 @@ static const struct {
      "\n"
      "Usage: switchyard bench [OP...] [options]\n"
      "\n"
-     "OP is an operator, or how the names of several begin: moe, kv, all_to_all. With mpirun before it,\n"
-     "`bench all_to_all [--quick]` times the exchange between processes, beside MPI_Alltoallv of the same "
-     "rows.\n"
+     "OP is a group of cases as --list prints it, mostly an operator, or a prefix: moe, kv, all_to_all.\n"
+     "Under mpirun `bench all_to_all [--quick]` times the exchange between processes, next to MPI_Alltoallv "
+     "of the\n"
+     "same rows.\n"
      "\n"
      "Options:\n"
-     "  --shape TEXT      only cases whose shape holds TEXT, in any case of letters; may be repeated\n"
-     "  --list            list operator and shape of the cases, run none\n"
+     "  --shape TEXT      only cases whose shape contains TEXT, upper or lower case; may be repeated\n"
+     "  --list            list group and shape of the cases, run none\n"
      "  --cold            buffers that rotate through more than the caches hold; the default\n"
      "  --warm            the same buffers every time, for the limit too; --cold --warm: a row for each\n"
      "  --quick           small shapes, few repetitions\n"
      "  --peers           afterwards the same work by PyTorch and NumPy, where python3 has them\n"
      "  --json            one JSON object\n"
-     "  --markdown        a table to paste into a document, with what is needed to assess or repeat it\n"
-     "  --threads N       most threads; default: all\n"
+     "  --markdown        a Markdown table, with machine, version and command\n"
+     "  --threads N       largest number of threads; default: all\n"
      "  --isa NAME        kernel table, see: switchyard info\n"
      "\n"
      "Columns: median time and spread; bytes that must move and their rate; that rate as a share of "
@@ -98,9 +99,9 @@ static const struct {
     {"demo",
      "One decode step of a mixture-of-experts model at real shapes, explained line by line: route, permute,\n"
      "experts, unpermute, the same over a mesh of four devices, paged KV write and sparse read, sample.\n"
-     "Every result is checked, every operator timed beside a plain copy or read of the same bytes. Ends "
-     "with\n"
-     "a page to look at. With mpirun before it: the exchange of such a step between processes.\n"
+     "Every result is checked, every operator timed next to a plain copy or read of the same bytes. Writes "
+     "an\n"
+     "HTML page with the results. Under mpirun: the exchange of such a step between processes.\n"
      "\n"
      "Usage: switchyard demo [--out FILE] [--threads N] [--isa NAME]\n"
      "\n"
@@ -176,10 +177,11 @@ void help_general(FILE *out)
           out);
     list_operators(out);
     fputs("\n"
-          "Everywhere:\n"
+          "Options of run, bench, demo and info:\n"
           "  --isa NAME        kernel table by name (switchyard info lists them); default: the best\n"
-          "  --threads N       most threads; default: all\n"
-          "  --version         print the version\n"
+          "  --threads N       largest number of threads; default: all\n"
+          "\n"
+          "switchyard --version prints the version.\n"
           "\n"
           "Try it:\n"
           "  switchyard example moe_permute in.safetensors\n"
@@ -350,12 +352,12 @@ static void print_planes(FILE *out, const struct op *op)
                 length, op->planes->words, length, op->planes->words, rows, words, rows, words);
     }
     if (op->info->mesh)
-        fputs("\nD devices, G of them in a group. Instead of stacked tensors there may be one per device: "
-              "input.0,\n"
-              "input.1, ...; then all are numbered, but for expert_mapping, and so are the outputs.\n"
-              "In one process, or with the same files and the same result in D: mpirun -n D switchyard run "
-              "...\n",
-              out);
+        fputs(
+            "\nD devices, G of them in a group. Instead of stacked tensors there may be one per device: "
+            "input.0,\n"
+            "input.1, ...; then all tensors except expert_mapping are numbered, and so are the outputs.\n"
+            "Runs in one process, or with the same files and results in D: mpirun -n D switchyard run ...\n",
+            out);
 }
 
 static void op_page(FILE *out, const struct op *op)

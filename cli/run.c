@@ -232,8 +232,7 @@ static int take_option(struct run *run, struct common *common, struct arg_list *
     if (common_option(common, list, arg, &code))
         return code;
     if (!run->op)
-        return usage_error("run", "--%.*s stands before the operator; the operator comes first", arg->length,
-                           arg->text);
+        return usage_error("run", "--%.*s must follow the operator name", arg->length, arg->text);
     const int i = find_field(run->op, arg->text, (size_t)arg->length, '-');
     if (i < 0)
         return unknown_option(run, arg);
@@ -380,7 +379,7 @@ static int bind_tensors(struct run *run)
             plain = tensor->name;
     }
     if (plain && run->call.numbered)
-        return usage_error(run->help, "%s: %s stands beside numbered %s, want %s.0", run->in, plain,
+        return usage_error(run->help, "%s: %s is given together with numbered %s, want %s.0", run->in, plain,
                            run->op->info->mesh ? "tensors" : "planes", plain);
     if (more > 0) {
         const sy_kv_plane *const planes = run->call.planes;

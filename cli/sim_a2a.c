@@ -746,10 +746,11 @@ static int parse_line(struct sim *sim, struct arg_list *list)
             return code;
     }
     if (sim->path && (sim->table || sim->drawn))
-        return usage_error("sim-a2a",
-                           "%s brings its own routing: no --table and none of --devices, --experts, "
-                           "--k, --tokens, --skew, --seed",
-                           sim->path);
+        return usage_error(
+            "sim-a2a",
+            "%s contains a routing; remove --table, --devices, --experts, --k, --tokens, --skew and "
+            "--seed",
+            sim->path);
     if (sim->table && (sim->skew > 0 || sim->matrix))
         return usage_error("sim-a2a", "--table is of uniform routing: no --skew and no --matrix");
     if (!sim->table && (sim->devices.n > 1 || sim->tokens.n > 1))

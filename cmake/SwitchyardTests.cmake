@@ -72,6 +72,10 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
 
     # The kernels of src/cuda on an emulated device, by the same programs. Large inputs would take it too long.
     if(TARGET switchyard_cuda_emulated)
+        switchyard_c_test(cuda_context cuda tests/cuda/context.c)
+        target_link_libraries(cuda_context PRIVATE switchyard_test_support)
+        target_compile_definitions(cuda_context PRIVATE SWITCHYARD_EMULATED_CUDA="$<TARGET_FILE:switchyard_cuda_emulated>")
+        add_dependencies(cuda_context switchyard_cuda_emulated)
         set(emulated SWITCHYARD_TEST_DEVICE=cuda SWITCHYARD_TEST_CUDA_LIBRARY=$<TARGET_FILE:switchyard_cuda_emulated>)
         foreach(stem kv_gather kv_translate kv_slots kv_scatter kv_ragged kv_blocks sample sample_overrides sample_noise)
             if(EXISTS ${PROJECT_SOURCE_DIR}/tests/examples/${stem}.txt)

@@ -27,8 +27,8 @@
  *     spaces rows evenly and does not make them overlap. No alignment is required.
  *   - Inputs may overlap each other. An output overlaps nothing, except where an operator allows it.
  *   - Equal inputs give equal bytes on every instruction set and thread count.
- *   - Structs may grow at their end. The functions declared here as inline pass the size the caller knows to exported
- *     symbols with _n at the end of their names; switchyard_inline.h lists these, for other languages.
+ *   - Structs may grow at their end. The inline functions declared here pass sizeof of the struct to the exported
+ *     symbols, whose names end in _n. Other languages call those; switchyard_inline.h lists them.
  *   - The numbers of enums are part of the interface: from 1.0 on none ever changes, and new ones follow the last.
  *   - The library never aborts, exits or prints, and has no writable globals.
  */
@@ -51,7 +51,8 @@
 #define SY_API
 #endif
 
-/* Of a function that only keeps the address in this argument: gcc need not warn that the data is not set yet. */
+/* Marks a pointer argument that the function stores but does not read through, so that gcc does not warn about
+   uninitialised data. */
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 11
 #define SY_ADDRESS(argument) __attribute__((access(none, argument)))
 #else
@@ -130,7 +131,7 @@ static inline DLTensor sy_tensor(const void *data, DLDataType type, int rank, co
 /*
  * A tensor with room for its own shape, for the functions below. They fill it and return its tensor, for a field of an
  * argument struct. A view must stay where it is while its tensor is used: the tensor of a copy has the shape of the
- * original. In C, &(sy_view){0} is one without a name, valid until the end of the block.
+ * original. In C, &(sy_view){0} is an unnamed view, valid until the end of the block.
  */
 typedef struct sy_view {
     DLTensor tensor;
@@ -260,8 +261,9 @@ SY_API const char *sy_fault_name(sy_fault_code code);
 /*
  * Lends memory for scratch; the context then allocates nothing, and a call that needs more is rejected with
  * NOMEM. The size comes from sy_<op>_query. A call that uses scratch rejects a tensor that shares a byte with
- * the lent memory with ALIAS. `bytes` 0 ends the loan.
- * Returns SY_OK; NULL (ctx, or data with bytes > 0); VALUE (data not aligned to 64 bytes).
+ * the lent memory with ALIAS. `bytes` 0 ends the loan. Of a context with a device the memory is that of the device, for calls
+ * there.
+ * Returns SY_OK; NULL (ctx, or data with bytes > 0); VALUE (data not aligned to 64 bytes); DEVICE (memory of another device).
  */
 SY_API sy_status sy_ctx_set_workspace(sy_ctx *ctx, void *data, size_t bytes);
 
@@ -1041,7 +1043,7 @@ typedef struct sy_kv_gather_args {
     const DLTensor *indices;     /* in  [...,k]   int32, int64: logical tokens, any order, repeats legal */
     const DLTensor *block_table; /* in  [R,n] or [n]  int32, int64; R = B unless req_id is given */
     const DLTensor *req_id;      /* in  [B]  int32, int64; optional: table row of each index row */
-    const DLTensor *counts;      /* in  [B]  int32, int64; optional: live indices of each index row */
+    const DLTensor *counts;      /* in  [B]  int32, int64; optional: valid indices of each row, the rest is padding */
     const DLTensor *seq_lens;    /* in  [B]  int32, int64; optional: tokens of each index row's sequence */
     int64_t block_size;          /* S >= 1 */
     sy_kv_pad pad;
@@ -1081,7 +1083,7 @@ typedef struct sy_kv_translate_args {
     const DLTensor *indices;     /* in  [...,k]   int32, int64 */
     const DLTensor *block_table; /* in  [R,n] or [n]  int32, int64; R = B unless req_id is given */
     const DLTensor *req_id;      /* in  [B]  int32, int64; optional: table row of each index row */
-    const DLTensor *counts;      /* in  [B]  int32, int64; optional: live indices of each index row */
+    const DLTensor *counts;      /* in  [B]  int32, int64; optional: valid indices of each row, the rest is padding */
     const DLTensor *seq_lens;    /* in  [B]  int32, int64; optional: tokens of each index row's sequence */
     int64_t block_size;          /* S >= 1 */
     int64_t num_rows;            /* rows of the cache; 0: not known */
@@ -1464,10 +1466,11 @@ SY_API const char *sy_comm_transport_name(const sy_comm *comm); /* "local", "mpi
 SY_API bool sy_comm_shares_memory(const sy_comm *comm);         /* whether rows can pass without messages */
 
 /*
- * Memory for tensors that other processes on this machine can read in place: the input of an exchange in such memory
- * is not copied before it is sent. Plain memory where processes share none. Collective: all processes call it in the
- * same order, each with the size that it needs. 64-byte aligned, contents unspecified. Freeing takes what
- * sy_comm_alloc returned in the same call of all processes; NULL is allowed where all pass it.
+ * Memory for tensors that the other processes can read in place: the input of an exchange in such memory is not copied
+ * before it is sent. Memory is shared only when all processes of the mesh are on one machine; otherwise this is
+ * ordinary memory. Collective: all processes call it in the same order, each with the size that it needs. 64-byte
+ * aligned, contents unspecified. Freeing takes what sy_comm_alloc returned in the same call of all processes; NULL is
+ * allowed where all pass it.
  * Both return, the same in all processes, SY_OK; NULL; NOMEM; STATE (a request is open, or data is not such memory);
  * MISMATCH (the processes make different calls or free different memory); COMM; TIMEOUT.
  */

@@ -45,7 +45,8 @@ sy_status syi_mpi_wait(int code, MPI_Request *request, int64_t timeout_ms, const
             continue;
         sched_yield();
         if (!done && timeout_ms >= 0 && now_ms() - begin > timeout_ms) {
-            snprintf(sentence, SYI_MPI_SENTENCE, "waited %lld ms for another process, which did not come",
+            snprintf(sentence, SYI_MPI_SENTENCE,
+                     "waited %lld ms for another process, which did not arrive in time",
                      (long long)timeout_ms);
             return SY_ERR_TIMEOUT;
         }

@@ -142,7 +142,7 @@ static aclnnStatus check_rank(const aclOpExecutor *e, const struct syi_aclnn_rul
     if (view->output && syi_aclnn_overlaps_itself(view))
         return syi_aclnn_fail(
             ACLNN_ERR_PARAM_INVALID,
-            "%s: %s has strides by which its elements meet, want each in a place of its own", e->op->name,
+            "%s: %s has strides that make its elements overlap, want each at its own address", e->op->name,
             rule->name);
     return ACLNN_SUCCESS;
 }

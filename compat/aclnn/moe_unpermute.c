@@ -117,10 +117,11 @@ static const struct syi_aclnn_op op = {"aclnnMoeTokenUnpermuteWithRoutingMap", r
 static aclnnStatus check_missing(const aclOpExecutor *e, bool padded, const aclIntArray *restore_shape)
 {
     if (!e->view[PROBS].taken && restore_shape == NULL)
-        return syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR,
-                              "%s: probsOptional and restoreShapeOptional are null, want one that tells the "
-                              "number of tokens",
-                              op.name);
+        return syi_aclnn_fail(
+            ACLNN_ERR_PARAM_NULLPTR,
+            "%s: probsOptional and restoreShapeOptional are null, want one of them, for the "
+            "number of tokens",
+            op.name);
     if (e->view[PROBS].taken && !padded && !e->view[MAP].taken)
         return syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR,
                               "%s: routingMapOptional is null beside packed probsOptional, want the experts "

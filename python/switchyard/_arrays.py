@@ -114,7 +114,7 @@ class Torch(Framework):
                 text = f"requires a gradient, which would end here: want switchyard.torch.{name}, or a detached tensor"
                 raise bad(Status.VALUE, name, _binding.fields(name)[i], text)
             if array.is_neg() or array.is_conj():  # a lazy view: the values in memory have other signs
-                text = "has a sign that is yet to be turned, want resolve_conj().resolve_neg() of it"
+                text = "is a lazy conjugate or negation, want resolve_conj().resolve_neg() of it"
                 raise bad(Status.VALUE, name, _binding.fields(name)[i], text)
 
 

@@ -469,7 +469,7 @@ def test_torch_signs_yet_to_be_turned() -> None:
     """conj() and what is derived from it keep the memory and note the sign: the memory alone would be wrong."""
     torch = pytest.importorskip("torch")
     pairs = torch.tensor([[1 + 2j, 3 + 4j]] * 4)
-    why = "kv_gather: cache has a sign that is yet to be turned, want resolve_conj().resolve_neg() of it"
+    why = "kv_gather: cache is a lazy conjugate or negation, want resolve_conj().resolve_neg() of it"
     assert pairs.conj().is_conj()
     assert said(pairs.conj()) == why
     negated = pairs.conj().imag
@@ -479,7 +479,7 @@ def test_torch_signs_yet_to_be_turned() -> None:
     assert said(pairs.conj(), out=torch.zeros((2, 2), dtype=pairs.dtype)) == why
     assert gather(pairs.conj().resolve_conj()).tolist() == [[1 - 2j, 3 - 4j]] * 2
     assert gather(negated.resolve_neg().contiguous()).tolist() == [[-2, -4]] * 2
-    with pytest.raises(ValueError, match="kv_scatter: src has a sign that is yet to be turned"):
+    with pytest.raises(ValueError, match="kv_scatter: src is a lazy conjugate or negation"):
         switchyard.kv_scatter(pairs.clone(), pairs.conj()[:1], torch.tensor([0]))
 
 

@@ -136,7 +136,7 @@ def test_token_counts_that_differ() -> None:
         experts = [t[None] for t in got.tokens]
         home = mesh.all_to_all_combine(experts, routing=routing)
         assert [t[0, :, 0].tolist() for t in home.output] == [[11], [], [31, 32, 0]]
-        with pytest.raises(TypeError, match="want it, weights or out, which tell how many tokens are at home"):
+        with pytest.raises(TypeError, match="want it, weights or out, which give the number of tokens of this device"):
             mesh.all_to_all_combine(experts, got.metadata, np.eye(3, dtype=np.uint16), max_tokens=3)
         out = AllToAllCombine(tuple(np.empty((1, n, 2), np.float32) for n in (1, 0, 3)))
         mesh.all_to_all_combine(experts, got.metadata, np.eye(3, dtype=np.uint16), max_tokens=3, out=out)

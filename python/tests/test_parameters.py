@@ -112,7 +112,7 @@ def samplers():
 @pytest.mark.parametrize("sample", samplers())
 @pytest.mark.parametrize("given", [{"temperature": 0.8}, {"top_p": 0.9}, {"min_p": 0.1}, {"top_k": 5}])
 def test_a_filter_without_a_seed_is_warned_of(sample, given):
-    with pytest.warns(UserWarning, match="^sample: seed is None, want a seed: .* takes the first token"):
+    with pytest.warns(UserWarning, match="^sample: seed is None, want a seed: .* takes the most likely token"):
         sample(**given)
 
 

@@ -56,6 +56,8 @@ struct sy_ctx {
     struct syi_found found;         /* what a backend found in contents */
     const struct syc_library *cuda; /* of a context with a CUDA device; else NULL */
     struct syc_device *cuda_device;
+    void *device_workspace; /* lent memory of the device; NULL: none */
+    size_t device_workspace_bytes;
     bool synchronous;        /* calls on the device wait for their end */
     char backend_error[160]; /* what a backend could not do, behind the name of the argument */
     sy_fault fault;

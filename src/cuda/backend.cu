@@ -32,9 +32,9 @@ static sy_status host_scratch(sy_ctx *ctx, struct syc_device *d, size_t bytes, v
 
 static sy_status device_scratch(sy_ctx *ctx, struct syc_device *d, size_t bytes, void **data)
 {
-    if (ctx->workspace_lent) {
-        *data = ctx->workspace;
-        return bytes <= ctx->workspace_bytes ? SY_OK : no_memory(ctx, "is too small: the call needs device memory", bytes);
+    if (ctx->device_workspace != NULL) {
+        *data = ctx->device_workspace;
+        return bytes <= ctx->device_workspace_bytes ? SY_OK : no_memory(ctx, "is too small: the call needs device memory", bytes);
     }
     if (bytes > d->scratch_bytes) {
         syc_on_device on(d);

@@ -42,6 +42,7 @@ struct syc_library {
     void (*free)(struct syc_device *device, void *data);
     /* Between memory of the host and of the device, in either direction; returns when it has ended. */
     sy_status (*copy)(struct syc_device *device, void *to, const void *from, size_t n, char *sentence, size_t bytes);
+    bool (*owns)(const struct syc_device *device, const void *data); /* it is memory of the device */
     /* The report, if one is visible to the host. Taking it lets later calls run again. */
     bool (*take_report)(struct syc_device *device, struct syc_report *report);
 };

@@ -141,6 +141,17 @@ static sy_status copy_memory(struct syc_device *device, void *to, const void *fr
     return code == cudaSuccess ? SY_OK : fail(sentence, bytes, SY_ERR_DEVICE, "memory could not be copied", code);
 }
 
+static bool owns_memory(const struct syc_device *device, const void *data)
+{
+    cudaPointerAttributes attributes;
+    syc_on_device on(device);
+    if (cudaPointerGetAttributes(&attributes, data) == cudaSuccess)
+        return (attributes.type == cudaMemoryTypeDevice && attributes.device == device->ordinal) ||
+               attributes.type == cudaMemoryTypeManaged;
+    cudaGetLastError();
+    return false;
+}
+
 static u32 *closed_word(const struct syc_device *d)
 {
     return (u32 *)((struct syi_found *)((u64 *)d->words + SYC_MAX_CHECK_BLOCKS) + SYC_MAX_CHECK_BLOCKS);
@@ -171,6 +182,6 @@ struct syc_call syc_begin(struct syc_device *device, int op, void *scratch)
 extern "C" const struct syc_library *syi_cuda_library(void)
 {
     static const struct syc_library library = {SYC_BUILD,   &syc_backend, count,    describe_device, open_device,
-                                               close_device, set_stream,  wait_for, alloc_memory,    free_memory, copy_memory, take_report};
+                                               close_device, set_stream,  wait_for, alloc_memory,    free_memory, copy_memory, owns_memory, take_report};
     return &library;
 }

@@ -232,8 +232,10 @@ static sy_status check_apart_from(struct syi_call *call, void *data)
 
 sy_status syi_check_workspace(struct syi_call *call)
 {
-    const size_t bytes = call->ctx->workspace_bytes;
+    const bool usual = call->backend == syi_usual_backend;
+    const size_t bytes = usual ? call->ctx->workspace_bytes : call->ctx->device_workspace_bytes;
+    void *const data = usual ? call->ctx->workspace : call->ctx->device_workspace;
     int64_t extent = bytes < INT64_MAX ? (int64_t)bytes : INT64_MAX;
-    DLTensor lent = {.data = call->ctx->workspace, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = &extent};
+    DLTensor lent = {.data = data, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = &extent};
     return syi_every_turn(call, check_apart_from, &lent);
 }

@@ -65,6 +65,9 @@ sy_status syi_check_devices(struct syi_call *call)
     const sy_status st = syi_choose_backend(call, all, device != NULL ? 2 : 1);
     if (st != SY_OK || call->op->info.mesh || call->backend->op[call->op->info.number].run != NULL)
         return st;
-    return syi_fail(call->ctx, SY_ERR_UNSUPPORTED, call->op->info.fields[0].name,
+    int first = 0;
+    while (call->tensor[first] == NULL)
+        first++; /* there is one, or the usual backend would have been chosen */
+    return syi_fail(call->ctx, SY_ERR_UNSUPPORTED, call->op->info.fields[first].name,
                     "is on %s, where this operator is not available", call->backend->name);
 }

@@ -53,7 +53,9 @@ sy_status syi_take_scratch(struct syi_call *call)
         return SY_OK;
     const size_t planes = planes_bytes(call), own = backend_bytes(call);
     struct syi_scratch scratch = {NULL, NULL};
-    sy_status st = call->ctx->workspace_lent && (planes > 0 || own > 0) ? syi_check_workspace(call) : SY_OK;
+    const bool lent =
+        call->backend == syi_usual_backend ? call->ctx->workspace_lent : call->ctx->device_workspace != NULL;
+    sy_status st = lent && (planes > 0 || own > 0) ? syi_check_workspace(call) : SY_OK;
     if (st == SY_OK)
         st = call->backend->scratch(call->ctx, planes, own, &scratch);
     if (st != SY_OK && call->ctx->error[0] == '\0')

@@ -127,6 +127,7 @@ extern const struct syi_backend *const syi_usual_backend;
 
 sy_status syi_device_open(sy_ctx *ctx, const sy_ctx_options *o, char *sentence, size_t bytes);
 void syi_device_close(sy_ctx *ctx);
+sy_status syi_device_lend(sy_ctx *ctx, void *data, size_t bytes);
 const struct syi_backend *syi_device_backend(const sy_ctx *ctx); /* NULL: the context has none */
 
 /* The first fault of earlier calls that the host can see, as the context's error. */

@@ -128,6 +128,8 @@ sy_status sy_ctx_set_workspace(sy_ctx *ctx, void *data, size_t bytes)
         return syi_fail(ctx, SY_ERR_NULL, "data", "is NULL for %zu bytes", bytes);
     if (bytes > 0 && (uintptr_t)data % SYI_ALIGN != 0)
         return syi_fail(ctx, SY_ERR_VALUE, "data", "is not aligned to %d bytes", SYI_ALIGN);
+    if (ctx->cuda_device != NULL)
+        return syi_device_lend(ctx, data, bytes);
     if (!ctx->workspace_lent)
         syi_workspace_free(ctx);
     ctx->workspace_lent = bytes > 0;

@@ -57,6 +57,17 @@ const struct syi_backend *syi_device_backend(const sy_ctx *ctx)
     return ctx->cuda_device != NULL ? ctx->cuda->backend : NULL;
 }
 
+/* Calls on CPU memory keep the context's own scratch memory. */
+sy_status syi_device_lend(sy_ctx *ctx, void *data, size_t bytes)
+{
+    if (bytes > 0 && !ctx->cuda->owns(ctx->cuda_device, data))
+        return syi_fail(ctx, SY_ERR_DEVICE, "data",
+                        "is not memory of the context's device, want device memory");
+    ctx->device_workspace = bytes > 0 ? data : NULL;
+    ctx->device_workspace_bytes = bytes;
+    return SY_OK;
+}
+
 void syi_device_close(sy_ctx *ctx)
 {
     if (ctx->cuda_device != NULL)

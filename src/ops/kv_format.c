@@ -285,7 +285,8 @@ sy_status syi_kv_check_packed_blocks(struct syi_call *call, const struct syi_kv_
     if (subject->block_size < 1) {
         const sy_fault fault =
             syi_value_fault(SY_ERR_VALUE, SY_FAULT_BAD_BLOCK_SIZE, "block_size", subject->block_size, 1);
-        return syi_fail_at(call->ctx, &fault, "is %lld, want 1 or more: blocks of packed rows do not tell it",
+        return syi_fail_at(call->ctx, &fault,
+                           "is %lld, want 1 or more: it cannot be derived from blocks of packed rows",
                            (long long)subject->block_size);
     }
     if (!syi_kv_product(t, 1, t->ndim, &bytes))

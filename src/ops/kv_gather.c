@@ -27,7 +27,7 @@ static const sy_field_info fields[] = {
     [REQ_ID] = SYI_TENSOR(kv_gather, req_id, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B",
                           "table row of each index row; missing: 0, 1, ..."),
     [COUNTS] = SYI_TENSOR(kv_gather, counts, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B",
-                          "live indices of each index row; missing: k"),
+                          "valid indices of each row, then padding; missing: k"),
     [SEQ_LENS] = SYI_TENSOR(kv_gather, seq_lens, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B",
                             "tokens of each sequence; missing: all its blocks hold"),
     [SCALE] = SYI_TENSOR(kv_gather, scale, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 3,

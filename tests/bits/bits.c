@@ -288,35 +288,8 @@ int main(void)
 {
     printf("results_version %d\n", sy_results_version());
     make_contexts();
-    moe_route_lines();
-    moe_map_from_ids_lines();
-    moe_ids_from_map_lines();
-    moe_permute_lines();
-    moe_rows_lines();
-    moe_permute_ids_lines();
-    moe_unpermute_ids_lines();
-    moe_align_block_lines();
-    moe_pad_map_lines();
-    moe_reorder_chunks_lines();
-    moe_convert_indices_lines();
-    moe_dispatch_lines();
-    moe_combine_lines();
-    moe_dispatch_grad_gate_lines();
-    moe_locations_lines();
-    moe_capacity_lines();
-    kv_gather_lines();
-    kv_scatter_lines();
-    kv_translate_lines();
-    kv_planes_lines();
-    kv_format_lines();
-    kv_ragged_lines();
-    kv_lists_lines();
-    kv_blocks_lines();
-    sample_lines();
-    sample_overrides_lines();
-    sample_noise_lines();
-    local_reduce_lines();
-    all_to_all_lines();
+#define BITS_RUN(file) file##_lines();
+    BITS_FILES(BITS_RUN)
     for (int i = 0; i < n_contexts; i++)
         sy_ctx_destroy(contexts[i]);
     return 0;

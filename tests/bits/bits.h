@@ -67,34 +67,40 @@ void run_scene(sy_status (*call)(sy_ctx *ctx, const void *args), const void *arg
 void begin_line(const char *name);
 void end_line(void);
 
-void moe_route_lines(void);
-void moe_map_from_ids_lines(void);
-void moe_ids_from_map_lines(void);
-void moe_permute_lines(void);
-void moe_rows_lines(void);
-void moe_permute_ids_lines(void);
-void moe_unpermute_ids_lines(void);
-void moe_align_block_lines(void);
-void moe_pad_map_lines(void);
-void moe_reorder_chunks_lines(void);
-void moe_convert_indices_lines(void);
-void moe_dispatch_lines(void);
-void moe_combine_lines(void);
-void moe_dispatch_grad_gate_lines(void);
-void moe_locations_lines(void);
-void moe_capacity_lines(void);
-void kv_gather_lines(void);
-void kv_scatter_lines(void);
-void kv_translate_lines(void); /* and kv_slots */
-void kv_planes_lines(void);
-void kv_format_lines(void); /* of kv_gather and kv_scatter */
-void kv_ragged_lines(void);
-void kv_lists_lines(void);
-void kv_blocks_lines(void);
-void sample_lines(void);
-void sample_overrides_lines(void);
-void sample_noise_lines(void);
-void local_reduce_lines(void);
-void all_to_all_lines(void); /* dispatch and combine */
+/* A file each, in the order of expected.txt. */
+#define BITS_FILES(X) \
+    X(moe_route) \
+    X(moe_map_from_ids) \
+    X(moe_ids_from_map) \
+    X(moe_permute) \
+    X(moe_rows) \
+    X(moe_permute_ids) \
+    X(moe_unpermute_ids) \
+    X(moe_align_block) \
+    X(moe_pad_map) \
+    X(moe_reorder_chunks) \
+    X(moe_convert_indices) \
+    X(moe_dispatch) \
+    X(moe_combine) \
+    X(moe_dispatch_grad_gate) \
+    X(moe_locations) \
+    X(moe_capacity) \
+    X(kv_gather) \
+    X(kv_scatter) \
+    X(kv_translate) \
+    X(kv_planes) \
+    X(kv_format) \
+    X(kv_ragged) \
+    X(kv_lists) \
+    X(kv_blocks) \
+    X(sample) \
+    X(sample_overrides) \
+    X(sample_noise) \
+    X(local_reduce) \
+    X(all_to_all)
+
+#define BITS_LINES(file) void file##_lines(void);
+BITS_FILES(BITS_LINES)
+#undef BITS_LINES
 
 #endif

@@ -12,39 +12,13 @@ CLI = os.path.abspath(os.environ.get("SWITCHYARD_CLI", os.path.join(ROOT, "build
 
 NAN, INF = float("nan"), float("inf")
 
-# As the command line lists them.
-OPERATORS = [
-    "moe_route",
-    "moe_map_from_ids",
-    "moe_ids_from_map",
-    "moe_permute",
-    "moe_permute_ids",
-    "moe_unpermute_ids",
-    "moe_align_block",
-    "moe_pad_map",
-    "moe_reorder_chunks",
-    "moe_convert_indices",
-    "moe_unpermute",
-    "moe_permute_grad",
-    "moe_unpermute_grad",
-    "moe_dispatch",
-    "moe_combine",
-    "moe_dispatch_grad_gate",
-    "moe_locations",
-    "moe_capacity",
-    "sample",
-    "sample_overrides",
-    "sample_noise",
-    "kv_gather",
-    "kv_translate",
-    "kv_slots",
-    "kv_scatter",
-    "kv_ragged",
-    "kv_blocks",
-    "local_reduce",
-    "all_to_all_dispatch",
-    "all_to_all_combine",
-]
+def operators():
+    """In the order of the library's own list, which is that of the command line."""
+    with open(os.path.join(ROOT, "src", "base", "plan.h"), encoding="utf-8") as file:
+        return re.findall(r"^    X\([A-Z_]+, (\w+)\)", file.read(), re.M)
+
+
+OPERATORS = operators()
 
 # struct letters; BF16 and the 8-bit floats are given and shown as bit patterns
 FORMATS = {

@@ -494,7 +494,7 @@ class Numbered(MeshTest):
                                 status="SY_ERR_NULL", says="input of device 1 is missing")
         for name, says in (("input.2", "input.2 is of a device that a mesh of 2x1 has not"), ("input.01", "takes no tensor input.01"),
                            ("expert_mapping.0", "takes no tensor expert_mapping.0"), ("input", "want input.0"),
-                           ("tokens", "tokens stands beside numbered tensors, want tokens.0"), ("rows_to.0", "takes no tensor")):
+                           ("tokens", "tokens is given together with numbered tensors, want tokens.0"), ("rows_to.0", "takes no tensor")):
             with self.subTest(name):
                 self.usage(op, dict(one, **{name: one["input.0"]}), "--mesh", "2x1", says=says)
 

@@ -218,7 +218,7 @@ class Usage(MeshTest):
         (["run", DISPATCH, "in.safetensors", "out.safetensors"], 2, f"{{rank}}{DISPATCH} needs --mesh"),
         (["run", DISPATCH, "nowhere", "out.safetensors", "--mesh", "1x2"], 2, "{rank}nowhere: cannot be opened"),
         (["run", DISPATCH, "in.safetensors", "out.safetensors", "--mesh", "1x2", "--isa", "x"], 2, "{rank}isa is x"),
-        (["run", "--top", DISPATCH, "in.safetensors", "out.safetensors"], 2, "{rank}--top stands before the operator"),
+        (["run", "--top", DISPATCH, "in.safetensors", "out.safetensors"], 2, "{rank}--top must follow the operator name"),
         (["run", "dispatch", "in.safetensors", "out.safetensors", "--mesh", "1x2"], 2, "unknown operator dispatch"),
         (["rum", DISPATCH], 2, "unknown command rum"),
     )

@@ -61,8 +61,8 @@ class Gather(CliTest):
 
     def test_all_planes_are_numbered_or_none(self):
         keys, old = tensor("F32", KEYS), tensor("F32", [[0, 0]] * 3)
-        for tensors, says in (({"cache": keys, "cache.1": keys}, "cache stands beside numbered planes, want cache.0"),
-                              ({"cache.0": keys, "cache.1": keys, "out": old}, "out stands beside numbered planes")):
+        for tensors, says in (({"cache": keys, "cache.1": keys}, "cache is given together with numbered planes, want cache.0"),
+                              ({"cache.0": keys, "cache.1": keys, "out": old}, "out is given together with numbered planes")):
             self.usage("kv_gather", dict(tensors, **INDICES), "--block-size", 2, "--pad", "skip", says=says)
 
 

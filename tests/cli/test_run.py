@@ -102,7 +102,7 @@ class Options(CliTest):
 
     def test_option_before_the_operator(self):
         done = self.cli("run", "--num-out-tokens", 8, "moe_permute", "a", "b")
-        self.assert_usage(done.returncode, done.stderr, "the operator comes first")
+        self.assert_usage(done.returncode, done.stderr, "must follow the operator name")
 
     def test_missing_required_option(self):
         """Every required option of every operator, all others given."""

@@ -224,8 +224,8 @@ class Usage(Simulator):
                 (("--devices", "8,,16", "--table"), "8,,16"), (("--k", 300), "--k is 300"), (("--k", 0), "--k is 0"),
                 (("--skew", -1), "--skew is -1"), (("--skew", "nan"), "--skew is nan"), (("--type", "f32"), "--type is f32"),
                 (("--bandwidth", 0), "--bandwidth is 0"), (("--frob", 1), "no option --frob"), (("--k",), "needs a value"),
-                (("--table", "--skew", 1), "uniform"), (("a", "--devices", 4), "brings its own routing"),
-                (("a", "--table"), "brings its own"), (("a", "b"), "one word too many"), (("a",), "a: ")):
+                (("--table", "--skew", 1), "uniform"), (("a", "--devices", 4), "contains a routing; remove --table, --devices"),
+                (("a", "--table"), "contains a routing"), (("a", "b"), "one word too many"), (("a",), "a: ")):
             with self.subTest(arguments):
                 done = self.cli("sim-a2a", *arguments)
                 self.assert_usage(done.returncode, done.stderr, says)

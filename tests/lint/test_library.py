@@ -1,4 +1,4 @@
-"""What the built libraries show and need: exactly the listed names, no writable globals, no way to print or exit."""
+"""What the built libraries show and need: exactly the declared names, no writable globals, no way to print or exit."""
 import os
 import re
 import subprocess
@@ -80,12 +80,9 @@ def version():
 
 @unittest.skipUnless(SHARED and STATIC, "SWITCHYARD_SHARED and SWITCHYARD_STATIC name the built libraries")
 class Library(unittest.TestCase):
-    def test_map_and_header_list_the_same_names(self):
-        self.assertTrue(listed("src/switchyard.map"))
-        self.assertEqual(listed("src/switchyard.map"), declared(*HEADERS))
-
-    def test_the_shared_library_shows_the_map_and_nothing_else(self):
-        self.assertEqual(exported(SHARED), listed("src/switchyard.map"))
+    def test_the_shared_library_shows_what_the_headers_declare_and_nothing_else(self):
+        self.assertGreater(len(declared(*HEADERS)), 90)
+        self.assertEqual(exported(SHARED), declared(*HEADERS))
 
     def test_soname(self):
         """Before 1.0 a minor release may change the ABI, so programs are linked to major.minor."""

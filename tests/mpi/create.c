@@ -195,7 +195,7 @@ static void test_a_process_that_does_not_come(void **state)
         assert_int_equal(sy_comm_create_mpi_n(&comm, some, ask.mesh, &ask.options, ask.options_bytes),
                          SY_ERR_TIMEOUT);
         assert_null(comm);
-        assert_non_null(strstr(text, "waited 200 ms for another process, which did not come"));
+        assert_non_null(strstr(text, "waited 200 ms for another process, which did not arrive in time"));
     }
     MPI_Barrier(MPI_COMM_WORLD);
 }

@@ -62,7 +62,7 @@ class Combine(Call[AllToAllCombine[Shards]]):
         if self.numbers.max_tokens > 0:
             if self.weights[d] is None:
                 text = f"is missing, and max_tokens is {self.numbers.max_tokens}: want it, weights or out"
-                raise bad(Status.NULL, self.name, "routing", f"{text}, which tell how many tokens are at home")
+                raise bad(Status.NULL, self.name, "routing", f"{text}, which give the number of tokens of this device")
             return slots, own_shape(tuple(self.weights[d].shape))
         if len(lead) == 1:
             return slots, (lead[0] // size,)

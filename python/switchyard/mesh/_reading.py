@@ -45,7 +45,7 @@ def _lost(array: Any) -> str:
     if array.requires_grad:
         return "requires a gradient, which would end here: want a detached tensor"
     turned = array.is_neg() or array.is_conj()
-    return "has a sign that is yet to be turned, want resolve_conj().resolve_neg() of it" if turned else ""
+    return "is a lazy conjugate or negation, want resolve_conj().resolve_neg() of it" if turned else ""
 
 
 def whole(name: str, field: str, value: Any) -> int:

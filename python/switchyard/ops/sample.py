@@ -81,7 +81,7 @@ def sample(
     """Pick one token per row: temperature, top-k, top-p, min-p, then the largest logit or a draw.
 
     Tokens are ordered by logit, larger first, then by number; every filter keeps a prefix of that order. Without
-    noise the first token is picked; a filter or temperature without seed, q or noise has no effect and gives a
+    noise the most likely token is picked; a filter or temperature without seed, q or noise has no effect and gives a
     warning. The same logits, parameters and seeds pick the same tokens on every machine.
 
     Parameters of rows are numbers, which apply to all rows, or arrays of shape [], [1], [B] or [B, 1], or lists of B
@@ -92,7 +92,7 @@ def sample(
         top_k: keep the first k tokens; 0 or less, or V and more: all.
         top_p: keep the shortest prefix with a probability of at least p; 1 or more: all.
         min_p: keep tokens with at least this share of the largest probability.
-        temperature: divides the logits; below 1e-5 the row takes the first token.
+        temperature: divides the logits; below 1e-5 the row takes the most likely token.
         q: [B, V] float32: exponential noise from the caller.
         seed: seeds of draws: any integer, of which the low 64 bits are used.
         offset: step of the sequence, so that each step draws a new number.
@@ -178,6 +178,7 @@ def warn_of_no_draw(top_k: Any, top_p: Any, min_p: Any, temperature: Any, above:
     first_alone = (type(top_k) is int and top_k == 1) or (type(temperature) in (int, float) and temperature < 1e-5)
     if not first_alone:
         text = (
-            f"sample: seed is None, want a seed: without one {there[-1]} picks nothing, every row takes the first token"
+            f"sample: seed is None, want a seed: without one {there[-1]} picks nothing, "
+            "every row takes the most likely token"
         )
         warnings.warn(f'{text}; noise="none" if that is meant', UserWarning, stacklevel=above)

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
+#include <iterator>
+#include <map>
 #include <vector>
 
 namespace emulator
@@ -235,6 +237,15 @@ cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int device)
     *value = attribute == cudaDevAttrMultiProcessorCount ? 4 : attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 227 * 1024;
     return cudaSetDevice(device);
 }
+static std::map<const char *, size_t> allocated; /* device memory, to know it from other memory */
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *data)
+{
+    const auto next = allocated.upper_bound((const char *)data);
+    const bool inside = next != allocated.begin() && (const char *)data < std::prev(next)->first + std::prev(next)->second;
+    *attributes = {inside ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered, 0};
+    return cudaSuccess;
+}
 cudaError_t cudaMalloc(void **data, size_t bytes)
 {
     const size_t whole = (bytes + 255) / 256 * 256;
@@ -242,10 +253,12 @@ cudaError_t cudaMalloc(void **data, size_t bytes)
     if (*data == nullptr)
         return cudaErrorMemoryAllocation;
     std::memset(*data, 0xa5, whole);
+    allocated[(const char *)*data] = whole;
     return cudaSuccess;
 }
 cudaError_t cudaFree(void *data)
 {
+    allocated.erase((const char *)data);
     std::free(data);
     return cudaSuccess;
 }

@@ -1,0 +1,139 @@
+/*
+ * A context with a device, on the emulated one: faults are kept until they are read, in order, and lent memory is used.
+ */
+#include "support.h"
+
+static sy_ctx *make(bool synchronous)
+{
+    sy_ctx *ctx = NULL;
+    const sy_ctx_options options = {
+        .device = {kDLCUDA, 0}, .synchronous = synchronous, .device_library = SWITCHYARD_EMULATED_CUDA};
+    assert_int_equal(sy_ctx_create(&ctx, &options), SY_OK);
+    return ctx;
+}
+
+/* kv_slots of two tokens: the slots of positions 1 and `position` of a sequence of two blocks of two. */
+struct call {
+    int32_t position[2], table[2], slots[2];
+    int64_t two[1], row[2];
+    DLTensor positions, tables, out;
+    sy_kv_slots_args args;
+};
+
+static void prepare(struct call *c, int32_t position)
+{
+    memcpy(c->position, (int32_t[]){1, position}, sizeof c->position);
+    memcpy(c->table, (int32_t[]){1, 0}, sizeof c->table);
+    memset(c->slots, 0x5a, sizeof c->slots);
+    c->two[0] = 2;
+    memcpy(c->row, (int64_t[]){1, 2}, sizeof c->row);
+    c->positions = sy_tensor(c->position, SY_I32, 1, c->two);
+    c->tables = sy_tensor(c->table, SY_I32, 2, c->row);
+    c->out = sy_tensor(c->slots, SY_I32, 1, c->two);
+    c->positions.device = c->tables.device = c->out.device = (DLDevice){kDLCUDA, 0};
+    c->args = (sy_kv_slots_args){.position = &c->positions,
+                                 .block_table = &c->tables,
+                                 .block_size = 2,
+                                 .slots = &c->out,
+                                 .num_rows = 4};
+}
+
+static const char sentence[] = "kv_slots: position of token 1 is 9, want 0 or more and below 4 (INDEX_RANGE)";
+
+static void a_fault_is_kept_until_it_is_read(void **state)
+{
+    (void)state;
+    sy_ctx *ctx = make(false);
+    struct call good, bad;
+    prepare(&good, 2);
+    prepare(&bad, 9);
+    assert_int_equal(sy_kv_slots(ctx, &bad.args), SY_OK); /* queued */
+    assert_int_equal(bad.slots[0], 0x5a5a5a5a);
+    assert_int_equal(sy_kv_slots(ctx, &good.args),
+                     SY_ERR_INDEX); /* the call before, found now: this one is not made */
+    assert_string_equal(sy_ctx_error(ctx), sentence);
+    expect_fault(ctx, SY_FAULT_INDEX_RANGE, -1, 1, 9, 4);
+    assert_int_equal(good.slots[0], 0x5a5a5a5a);
+    assert_int_equal(sy_kv_slots(ctx, &good.args), SY_OK);
+    assert_int_equal(sy_ctx_sync(ctx), SY_OK);
+    assert_true(good.slots[0] == 3 && good.slots[1] == 0);
+    assert_int_equal(sy_kv_slots(ctx, &bad.args), SY_OK);
+    assert_int_equal(sy_ctx_sync(ctx), SY_ERR_INDEX);
+    assert_string_equal(sy_ctx_error(ctx), sentence);
+    assert_int_equal(sy_ctx_sync(ctx), SY_OK);
+    sy_ctx_destroy(ctx);
+}
+
+static void synchronous_calls_return_their_own_status(void **state)
+{
+    (void)state;
+    sy_ctx *ctx = make(true);
+    struct call good, bad;
+    prepare(&good, 2);
+    prepare(&bad, 9);
+    assert_int_equal(sy_kv_slots(ctx, &bad.args), SY_ERR_INDEX);
+    assert_string_equal(sy_ctx_error(ctx), sentence);
+    assert_int_equal(sy_kv_slots(ctx, &good.args), SY_OK);
+    sy_ctx_destroy(ctx);
+}
+
+static void devices_and_operators(void **state)
+{
+    (void)state;
+    sy_ctx *ctx = make(true);
+    struct call c;
+    sy_device_info info;
+    prepare(&c, 2);
+    c.tables.device = (DLDevice){kDLCPU, 0};
+    assert_int_equal(sy_kv_slots(ctx, &c.args), SY_ERR_DEVICE);
+    prepare(&c, 2);
+    c.positions.device = c.tables.device = c.out.device = (DLDevice){kDLCUDA, 1};
+    assert_int_equal(sy_kv_slots(ctx, &c.args), SY_ERR_DEVICE);
+    prepare(&c, 2);
+    c.positions.device = c.tables.device = c.out.device = (DLDevice){kDLCPU, 0};
+    assert_int_equal(sy_kv_slots(ctx, &c.args), SY_OK); /* on the CPU */
+    assert_true(c.slots[0] == 3 && c.slots[1] == 0);
+    prepare(&c, 2);
+    c.out.dtype = SY_I64;
+    c.two[0] = 1;
+    assert_int_equal(
+        sy_moe_capacity(
+            ctx, &(sy_moe_capacity_args){.samples = 4, .num_experts = 2, .factor = 1, .capacity = &c.out}),
+        SY_ERR_UNSUPPORTED);
+    assert_string_equal(sy_ctx_error(ctx),
+                        "moe_capacity: capacity is on cuda, where this operator is not available");
+    assert_int_equal(sy_ctx_device_info(ctx, &info), SY_OK);
+    assert_int_equal(info.count, 1);
+    assert_string_equal(info.name, "emulated GPU");
+    sy_ctx_destroy(ctx);
+}
+
+static void lent_memory_is_that_of_the_device(void **state)
+{
+    (void)state;
+    sy_ctx *ctx = make(true);
+    static _Alignas(64) char host[64];
+    void *lent = NULL;
+    assert_int_equal(sy_ctx_set_workspace(ctx, host, sizeof host), SY_ERR_DEVICE);
+    assert_int_equal(sy_device_alloc(ctx, 4096, &lent), SY_OK);
+    assert_int_equal(sy_ctx_set_workspace(ctx, lent, 4096), SY_OK);
+    struct call c;
+    prepare(&c, 2);
+    assert_int_equal(sy_kv_slots(ctx, &c.args), SY_OK);
+    c.positions.device = c.tables.device = c.out.device = (DLDevice){kDLCPU, 0};
+    assert_int_equal(sy_kv_slots(ctx, &c.args), SY_OK); /* with scratch memory of its own */
+    assert_int_equal(sy_ctx_set_workspace(ctx, NULL, 0), SY_OK);
+    sy_device_free(ctx, lent);
+    sy_ctx_destroy(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_fault_is_kept_until_it_is_read),
+        cmocka_unit_test(synchronous_calls_return_their_own_status),
+        cmocka_unit_test(devices_and_operators),
+        cmocka_unit_test(lent_memory_is_that_of_the_device),
+    };
+    return cmocka_run_group_tests_name("cuda_context", tests, NULL, NULL);
+}

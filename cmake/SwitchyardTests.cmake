@@ -35,7 +35,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     target_include_directories(switchyard_test_support PUBLIC tests SYSTEM PUBLIC ${CMOCKA_INCLUDE_DIR})
     target_link_libraries(switchyard_test_support PUBLIC switchyard_static ${CMOCKA_LIBRARY} m Threads::Threads)
     # Calls that tests/device.c can send to a CUDA device.
-    set(wrapped ctx_create_n call)
+    set(wrapped ctx_create_n ctx_set_workspace call)
     foreach(op kv_gather kv_translate kv_slots kv_scatter kv_ragged kv_blocks sample sample_overrides sample_noise)
         list(APPEND wrapped ${op}_n)
     endforeach()

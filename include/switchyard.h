@@ -78,7 +78,7 @@ typedef enum sy_status {
     SY_ERR_ROUTING = 9,      /* a routing map found in the data does not fit the call */
     SY_ERR_CAPACITY = 10,    /* more rows than the receiving side reserved */
     SY_ERR_STATE = 11,       /* calls in an order that is not allowed */
-    SY_ERR_DEVICE = 12,      /* a tensor is on a device that this build does not support */
+    SY_ERR_DEVICE = 12,      /* a tensor is on a device that the context does not have, or memory of several devices is mixed */
     SY_ERR_UNSUPPORTED = 13, /* a valid call that this build cannot execute */
     SY_ERR_NOMEM = 14,       /* the allocator failed, or the lent workspace is too small */
     SY_ERR_COMM = 15,        /* the transport between processes failed */

@@ -567,7 +567,7 @@ def test_a_device_is_refused_by_name(device: int, name: str) -> None:
 
 def test_a_device_without_a_name() -> None:
     assert said(permute, probs=Elsewhere(PROBS, 99)) == (
-        "moe_permute: probs lies on device type 99, want CPU memory (type 1): this build has no other backend"
+        "moe_permute: probs is on device type 99, want CPU memory (type 1): the context has no such device"
     )
 
 

@@ -33,10 +33,9 @@ static sy_status choose(struct syi_call *call, void *data)
             continue;
         const struct syi_backend *of_tensor = backend_of(call->ctx, choice, call->op->info.mesh, t->device);
         if (of_tensor == NULL)
-            return syi_fail(
-                call->ctx, SY_ERR_DEVICE, call->op->info.fields[i].name,
-                "lies on device type %d, want CPU memory (type 1): this build has no other backend",
-                (int)t->device.device_type);
+            return syi_fail(call->ctx, SY_ERR_DEVICE, call->op->info.fields[i].name,
+                            "is on device type %d, want CPU memory (type 1): the context has no such device",
+                            (int)t->device.device_type);
         if (choice->first == NULL) {
             choice->first = t;
             choice->name = call->op->info.fields[i].name;

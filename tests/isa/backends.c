@@ -59,12 +59,12 @@ static const struct row rows[] = {
     {"pinned memory beside a device", GPU, PINNED, GPU, 2, NULL,
      "moe_permute: routing_map is on device 1 of type 3, want device 0 of type 2 like tokens", false},
     {"a device without a backend", CPU, GPU, GPU, 1, NULL,
-     "moe_permute: routing_map lies on device type 2, want CPU memory (type 1): this build has no other "
-     "backend",
+     "moe_permute: routing_map is on device type 2, want CPU memory (type 1): the context has no such "
+     "device",
      false},
     {"a device of an unknown kind", UNKNOWN, CPU, CPU, 2, NULL,
-     "moe_permute: tokens lies on device type 77, want CPU memory (type 1): this build has no other "
-     "backend",
+     "moe_permute: tokens is on device type 77, want CPU memory (type 1): the context has no such "
+     "device",
      false},
 };
 
@@ -72,8 +72,8 @@ static const struct row rows[] = {
 static const struct row mesh_rows[] = {
     {"ordinary memory for a mesh", CPU, PINNED, CPU, 2, &syi_cpu_backend, NULL, true},
     {"a device without an exchange", GPU, GPU, GPU, 2, NULL,
-     "all_to_all_dispatch: input lies on device type 2, want CPU memory (type 1): this build has no other "
-     "backend",
+     "all_to_all_dispatch: input is on device type 2, want CPU memory (type 1): the context has no such "
+     "device",
      true},
 };
 

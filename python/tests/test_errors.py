@@ -550,7 +550,7 @@ class Elsewhere:
     [(2, "a CUDA"), (4, "an OpenCL"), (8, "a Metal"), (10, "a ROCm"), (13, "a CUDA managed"), (14, "an oneAPI")],
 )
 def test_a_device_is_refused_by_name(device: int, name: str) -> None:
-    why = f"lies on {name} device, want CPU memory: this build has no other backend"
+    why = f"is on {name} device, want CPU memory: the context has no such device"
     with pytest.raises(ValueError) as caught:
         permute(tokens=Elsewhere(TOKENS, device))
     assert str(caught.value) == f"moe_permute: tokens {why}"

@@ -67,18 +67,19 @@ extern "C" {
 
 typedef enum sy_status {
     SY_OK = 0,
-    SY_ERR_NULL = 1,         /* a required tensor, pointer or its data is missing */
-    SY_ERR_DTYPE = 2,        /* a tensor has a type the operator does not take */
-    SY_ERR_SHAPE = 3,        /* rank or extent */
-    SY_ERR_STRIDE = 4,       /* elements of a row are not contiguous, or rows overlap */
-    SY_ERR_VALUE = 5,        /* a scalar field is outside its range */
-    SY_ERR_OVERFLOW = 6,     /* a size does not fit the arithmetic the operator is defined in */
-    SY_ERR_ALIAS = 7,        /* an output shares bytes with another tensor */
-    SY_ERR_INDEX = 8,        /* an index found in the data points outside */
-    SY_ERR_ROUTING = 9,      /* a routing map found in the data does not fit the call */
-    SY_ERR_CAPACITY = 10,    /* more rows than the receiving side reserved */
-    SY_ERR_STATE = 11,       /* calls in an order that is not allowed */
-    SY_ERR_DEVICE = 12,      /* a tensor is on a device that the context does not have, or memory of several devices is mixed */
+    SY_ERR_NULL = 1,      /* a required tensor, pointer or its data is missing */
+    SY_ERR_DTYPE = 2,     /* a tensor has a type the operator does not take */
+    SY_ERR_SHAPE = 3,     /* rank or extent */
+    SY_ERR_STRIDE = 4,    /* elements of a row are not contiguous, or rows overlap */
+    SY_ERR_VALUE = 5,     /* a scalar field is outside its range */
+    SY_ERR_OVERFLOW = 6,  /* a size does not fit the arithmetic the operator is defined in */
+    SY_ERR_ALIAS = 7,     /* an output shares bytes with another tensor */
+    SY_ERR_INDEX = 8,     /* an index found in the data points outside */
+    SY_ERR_ROUTING = 9,   /* a routing map found in the data does not fit the call */
+    SY_ERR_CAPACITY = 10, /* more rows than the receiving side reserved */
+    SY_ERR_STATE = 11,    /* calls in an order that is not allowed */
+    SY_ERR_DEVICE =
+        12, /* a tensor is on a device that the context does not have, or memory of several devices is mixed */
     SY_ERR_UNSUPPORTED = 13, /* a valid call that this build cannot execute */
     SY_ERR_NOMEM = 14,       /* the allocator failed, or the lent workspace is too small */
     SY_ERR_COMM = 15,        /* the transport between processes failed */
@@ -186,10 +187,12 @@ typedef struct sy_ctx_options {
     void *trace_user;
     char *error; /* where creation writes its own error sentence; may be NULL */
     size_t error_bytes;
-    DLDevice device;  /* {kDLCUDA, n}: calls whose tensors are on that device run there; zero: CPU memory only */
-    void *stream;     /* of the device, a cudaStream_t; NULL: its default stream */
+    DLDevice
+        device;   /* {kDLCUDA, n}: calls whose tensors are on that device run there; zero: CPU memory only */
+    void *stream; /* of the device, a cudaStream_t; NULL: its default stream */
     bool synchronous; /* a call on the device returns when it has ended, with its own status */
-    const char *device_library; /* file of libswitchyard_cuda; NULL: beside this library, or where the system looks */
+    const char *
+        device_library; /* file of libswitchyard_cuda; NULL: beside this library, or where the system looks */
 } sy_ctx_options;
 
 /*
@@ -1043,9 +1046,10 @@ typedef struct sy_kv_gather_args {
     const DLTensor *indices;     /* in  [...,k]   int32, int64: logical tokens, any order, repeats legal */
     const DLTensor *block_table; /* in  [R,n] or [n]  int32, int64; R = B unless req_id is given */
     const DLTensor *req_id;      /* in  [B]  int32, int64; optional: table row of each index row */
-    const DLTensor *counts;      /* in  [B]  int32, int64; optional: valid indices of each row, the rest is padding */
-    const DLTensor *seq_lens;    /* in  [B]  int32, int64; optional: tokens of each index row's sequence */
-    int64_t block_size;          /* S >= 1 */
+    const DLTensor
+        *counts; /* in  [B]  int32, int64; optional: valid indices of each row, the rest is padding */
+    const DLTensor *seq_lens; /* in  [B]  int32, int64; optional: tokens of each index row's sequence */
+    int64_t block_size;       /* S >= 1 */
     sy_kv_pad pad;
     const DLTensor *out;           /* out [...,k,D...]  type of cache (in/out with SY_PAD_SKIP) */
     const sy_kv_plane *planes;     /* in  [num_planes]  further caches and outs of any type and width */
@@ -1083,10 +1087,11 @@ typedef struct sy_kv_translate_args {
     const DLTensor *indices;     /* in  [...,k]   int32, int64 */
     const DLTensor *block_table; /* in  [R,n] or [n]  int32, int64; R = B unless req_id is given */
     const DLTensor *req_id;      /* in  [B]  int32, int64; optional: table row of each index row */
-    const DLTensor *counts;      /* in  [B]  int32, int64; optional: valid indices of each row, the rest is padding */
-    const DLTensor *seq_lens;    /* in  [B]  int32, int64; optional: tokens of each index row's sequence */
-    int64_t block_size;          /* S >= 1 */
-    int64_t num_rows;            /* rows of the cache; 0: not known */
+    const DLTensor
+        *counts; /* in  [B]  int32, int64; optional: valid indices of each row, the rest is padding */
+    const DLTensor *seq_lens; /* in  [B]  int32, int64; optional: tokens of each index row's sequence */
+    int64_t block_size;       /* S >= 1 */
+    int64_t num_rows;         /* rows of the cache; 0: not known */
     sy_kv_pad pad;
     const DLTensor *slots;         /* out [...,k]  int32, int64 */
     const DLTensor *valid;         /* out [B]      int32, int64; optional */

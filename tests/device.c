@@ -6,6 +6,8 @@
  */
 #include "support.h"
 
+/* Names that the linker makes. NOLINTBEGIN(bugprone-reserved-identifier) */
+
 static bool on_device(void)
 {
     const char *const device = getenv("SWITCHYARD_TEST_DEVICE");
@@ -258,3 +260,4 @@ WRAP(kv_blocks)
 WRAP(sample)
 WRAP(sample_overrides)
 WRAP(sample_noise)
+/* NOLINTEND(bugprone-reserved-identifier) */

@@ -11,7 +11,8 @@
 extern "C" {
 #endif
 
-#define SYC_BUILD (SY_VERSION_MAJOR * 1000000 + SY_VERSION_MINOR * 1000 + (int)(sizeof(union syi_plan) % 1000))
+#define SYC_BUILD \
+    (SY_VERSION_MAJOR * 1000000 + SY_VERSION_MINOR * 1000 + (int)(sizeof(union syi_plan) % 1000))
 
 /* The first fault since the host read one; the device writes it into memory of the host. */
 struct syc_report {
@@ -33,7 +34,8 @@ struct syc_library {
     int build;
     const struct syi_backend *backend;
     sy_status (*count)(int *n, char *sentence, size_t bytes);
-    sy_status (*describe)(const struct syc_device *device, struct syc_device_info *info, char *sentence, size_t bytes);
+    sy_status (*describe)(const struct syc_device *device, struct syc_device_info *info, char *sentence,
+                          size_t bytes);
     sy_status (*open)(struct syc_device **device, int ordinal, void *stream, char *sentence, size_t bytes);
     void (*close)(struct syc_device *device);
     void (*set_stream)(struct syc_device *device, void *stream);
@@ -41,7 +43,8 @@ struct syc_library {
     sy_status (*alloc)(struct syc_device *device, size_t n, void **data, char *sentence, size_t bytes);
     void (*free)(struct syc_device *device, void *data);
     /* Between memory of the host and of the device, in either direction; returns when it has ended. */
-    sy_status (*copy)(struct syc_device *device, void *to, const void *from, size_t n, char *sentence, size_t bytes);
+    sy_status (*copy)(struct syc_device *device, void *to, const void *from, size_t n, char *sentence,
+                      size_t bytes);
     bool (*owns)(const struct syc_device *device, const void *data); /* it is memory of the device */
     /* The report, if one is visible to the host. Taking it lets later calls run again. */
     bool (*take_report)(struct syc_device *device, struct syc_report *report);
@@ -50,7 +53,8 @@ struct syc_library {
 #if defined(__GNUC__)
 __attribute__((visibility("default")))
 #endif
-const struct syc_library *syi_cuda_library(void);
+const struct syc_library *
+syi_cuda_library(void);
 
 #ifdef __cplusplus
 }

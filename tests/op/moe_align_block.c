@@ -156,7 +156,7 @@ static void large_cases(void **state)
 static void blocks_multiply_like_slots(void **state)
 {
     enum { T = 29, K = 3, E = 7, B = 4, TOTAL = T * K, PLACES = (TOTAL + E * (B - 1)) / B * B };
-    int32_t ids[TOTAL], sorted[PLACES], blocks[PLACES / B], padded;
+    int32_t ids[TOTAL], sorted[PLACES], blocks[PLACES / B], padded = 0;
     int64_t want[TOTAL], got[TOTAL];
     uint64_t rng = 5;
     DLTensor i = sy_tensor(ids, SY_I32, 2, (int64_t[]){T, K}),

@@ -26,8 +26,7 @@
 
 /* ---- Fibers (emulator.cpp) ----------------------------------------------------------------------------------- */
 
-namespace emulator
-{
+namespace emulator {
 struct index {
     unsigned x, y, z;
 };
@@ -49,10 +48,21 @@ void run(unsigned grid, unsigned threads, size_t shared_bytes, void (*body)(void
 #define blockDim (emulator::index{emulator::threads(), 1, 1})
 #define gridDim (emulator::index{emulator::blocks(), 1, 1})
 
-static inline void __syncthreads() { emulator::sync_block(); }
-static inline int __syncthreads_or(int yes) { return emulator::vote_block(yes != 0) != 0; }
-static inline int __syncthreads_count(int yes) { return emulator::vote_block(yes != 0); }
-static inline void __threadfence() {}
+static inline void __syncthreads()
+{
+    emulator::sync_block();
+}
+static inline int __syncthreads_or(int yes)
+{
+    return emulator::vote_block(yes != 0) != 0;
+}
+static inline int __syncthreads_count(int yes)
+{
+    return emulator::vote_block(yes != 0);
+}
+static inline void __threadfence()
+{
+}
 static inline void __syncwarp(uint32_t mask = 0xffffffffu)
 {
     uint64_t all[32];
@@ -61,8 +71,7 @@ static inline void __syncwarp(uint32_t mask = 0xffffffffu)
 
 /* ---- Warps --------------------------------------------------------------------------------------------------- */
 
-namespace emulator
-{
+namespace emulator {
 template <typename V> static inline uint64_t pack(V v)
 {
     static_assert(sizeof v <= 8, "a warp exchanges at most 64 bits");
@@ -122,8 +131,14 @@ static inline uint32_t __ballot_sync(uint32_t mask, int yes)
         bits |= (mask >> i & 1) && all[i] ? 1u << i : 0;
     return bits;
 }
-static inline int __any_sync(uint32_t mask, int yes) { return __ballot_sync(mask, yes) != 0; }
-static inline int __all_sync(uint32_t mask, int yes) { return __ballot_sync(mask, yes) == mask; }
+static inline int __any_sync(uint32_t mask, int yes)
+{
+    return __ballot_sync(mask, yes) != 0;
+}
+static inline int __all_sync(uint32_t mask, int yes)
+{
+    return __ballot_sync(mask, yes) == mask;
+}
 template <typename V> static inline uint32_t __match_any_sync(uint32_t mask, V v)
 {
     uint64_t all[32];
@@ -145,18 +160,35 @@ template <typename V> static inline V __reduce_min_sync(uint32_t mask, V v)
 {
     return emulator::fold(mask, v, [](V a, V b) { return a < b ? a : b; });
 }
-static inline uint32_t __activemask() { return 0xffffffffu; }
+static inline uint32_t __activemask()
+{
+    return 0xffffffffu;
+}
 
 /* ---- Memory -------------------------------------------------------------------------------------------------- */
 
-template <typename V> static inline V __ldg(const V *p) { return *p; }
-template <typename V> static inline V __ldcs(const V *p) { return *p; }
-template <typename V> static inline V __ldcg(const V *p) { return *p; }
-template <typename V> static inline void __stcs(V *p, V v) { *p = v; }
-template <typename V> static inline void __stcg(V *p, V v) { *p = v; }
-
-namespace emulator
+template <typename V> static inline V __ldg(const V *p)
 {
+    return *p;
+}
+template <typename V> static inline V __ldcs(const V *p)
+{
+    return *p;
+}
+template <typename V> static inline V __ldcg(const V *p)
+{
+    return *p;
+}
+template <typename V> static inline void __stcs(V *p, V v)
+{
+    *p = v;
+}
+template <typename V> static inline void __stcg(V *p, V v)
+{
+    *p = v;
+}
+
+namespace emulator {
 template <typename V, typename F> static inline V replace(V *p, F f)
 {
     const V old = *p;
@@ -195,35 +227,101 @@ struct alignas(16) uint4 {
 struct alignas(8) uint2 {
     uint32_t x, y;
 };
-static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
-static inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
+static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w)
+{
+    return {x, y, z, w};
+}
+static inline uint2 make_uint2(uint32_t x, uint32_t y)
+{
+    return {x, y};
+}
 
 /* ---- Arithmetic; compiled without contraction ------------------------------------------------------------------ */
 
-static inline float __uint_as_float(uint32_t bits) { return emulator::unpack<float>(bits); }
-static inline uint32_t __float_as_uint(float v) { return (uint32_t)emulator::pack(v); }
-static inline float __fadd_rn(float a, float b) { return a + b; }
-static inline float __fsub_rn(float a, float b) { return a - b; }
-static inline float __fmul_rn(float a, float b) { return a * b; }
-static inline float __fdiv_rn(float a, float b) { return a / b; }
-static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
-static inline double __ddiv_rn(double a, double b) { return a / b; }
-static inline float __double2float_rn(double a) { return (float)a; }
-static inline double __ull2double_rn(unsigned long long a) { return (double)a; }
-static inline unsigned long long __float2ull_rn(float a) { return a > 0 ? (unsigned long long)rintf(a) : 0; }
-static inline float __ull2float_rn(unsigned long long a) { return (float)a; }
-static inline int __popc(uint32_t v) { return __builtin_popcount(v); }
-static inline int __popcll(unsigned long long v) { return __builtin_popcountll(v); }
-static inline int __ffs(int v) { return __builtin_ffs(v); }
-static inline int __clz(int v) { return v == 0 ? 32 : __builtin_clz((unsigned)v); }
-static inline int __clzll(long long v) { return v == 0 ? 64 : __builtin_clzll((unsigned long long)v); }
+static inline float __uint_as_float(uint32_t bits)
+{
+    return emulator::unpack<float>(bits);
+}
+static inline uint32_t __float_as_uint(float v)
+{
+    return (uint32_t)emulator::pack(v);
+}
+static inline float __fadd_rn(float a, float b)
+{
+    return a + b;
+}
+static inline float __fsub_rn(float a, float b)
+{
+    return a - b;
+}
+static inline float __fmul_rn(float a, float b)
+{
+    return a * b;
+}
+static inline float __fdiv_rn(float a, float b)
+{
+    return a / b;
+}
+static inline float __fmaf_rn(float a, float b, float c)
+{
+    return fmaf(a, b, c);
+}
+static inline double __ddiv_rn(double a, double b)
+{
+    return a / b;
+}
+static inline float __double2float_rn(double a)
+{
+    return (float)a;
+}
+static inline double __ull2double_rn(unsigned long long a)
+{
+    return (double)a;
+}
+static inline unsigned long long __float2ull_rn(float a)
+{
+    return a > 0 ? (unsigned long long)rintf(a) : 0;
+}
+static inline float __ull2float_rn(unsigned long long a)
+{
+    return (float)a;
+}
+static inline int __popc(uint32_t v)
+{
+    return __builtin_popcount(v);
+}
+static inline int __popcll(unsigned long long v)
+{
+    return __builtin_popcountll(v);
+}
+static inline int __ffs(int v)
+{
+    return __builtin_ffs(v);
+}
+static inline int __clz(int v)
+{
+    return v == 0 ? 32 : __builtin_clz((unsigned)v);
+}
+static inline int __clzll(long long v)
+{
+    return v == 0 ? 64 : __builtin_clzll((unsigned long long)v);
+}
 static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
 {
     return (unsigned long long)((unsigned __int128)a * b >> 64);
 }
-static inline uint32_t __umulhi(uint32_t a, uint32_t b) { return (uint32_t)((uint64_t)a * b >> 32); }
-template <typename V> static inline V min(V a, V b) { return a < b ? a : b; }
-template <typename V> static inline V max(V a, V b) { return a > b ? a : b; }
+static inline uint32_t __umulhi(uint32_t a, uint32_t b)
+{
+    return (uint32_t)((uint64_t)a * b >> 32);
+}
+template <typename V> static inline V min(V a, V b)
+{
+    return a < b ? a : b;
+}
+template <typename V> static inline V max(V a, V b)
+{
+    return a > b ? a : b;
+}
 
 /* ---- Runtime --------------------------------------------------------------------------------------------------- */
 

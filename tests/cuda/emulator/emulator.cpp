@@ -10,8 +10,7 @@
 #include <map>
 #include <vector>
 
-namespace emulator
-{
+namespace emulator {
 /* ---- Switching -------------------------------------------------------------------------------------------------- */
 
 /* Saves what a call must preserve on the stack, stores the stack pointer, and continues on another stack. */
@@ -99,11 +98,26 @@ static int votes;
 static void (*body_now)(void *);
 static void *data_now;
 
-unsigned thread() { return current; }
-unsigned threads() { return n_threads; }
-unsigned block() { return block_now; }
-unsigned blocks() { return n_blocks; }
-void *dynamic_shared() { return (void *)(((uintptr_t)memory.data() + 127) & ~(uintptr_t)127); }
+unsigned thread()
+{
+    return current;
+}
+unsigned threads()
+{
+    return n_threads;
+}
+unsigned block()
+{
+    return block_now;
+}
+unsigned blocks()
+{
+    return n_blocks;
+}
+void *dynamic_shared()
+{
+    return (void *)(((uintptr_t)memory.data() + 127) & ~(uintptr_t)127);
+}
 
 void yield()
 {
@@ -133,7 +147,10 @@ static void meet(barrier &b, unsigned n)
     }
 }
 
-void sync_block() { meet(block_barrier, n_threads); }
+void sync_block()
+{
+    meet(block_barrier, n_threads);
+}
 
 int vote_block(int yes)
 {
@@ -222,7 +239,10 @@ cudaError_t cudaGetDevice(int *device)
     *device = 0;
     return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
+cudaError_t cudaSetDevice(int device)
+{
+    return device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+}
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
 {
     std::memset(p, 0, sizeof *p);
@@ -234,7 +254,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
 }
 cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int device)
 {
-    *value = attribute == cudaDevAttrMultiProcessorCount ? 4 : attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 227 * 1024;
+    *value = attribute == cudaDevAttrMultiProcessorCount      ? 4
+             : attribute == cudaDevAttrComputeCapabilityMajor ? 9
+                                                              : 227 * 1024;
     return cudaSetDevice(device);
 }
 static std::map<const char *, size_t> allocated; /* device memory, to know it from other memory */
@@ -242,7 +264,8 @@ static std::map<const char *, size_t> allocated; /* device memory, to know it fr
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *data)
 {
     const auto next = allocated.upper_bound((const char *)data);
-    const bool inside = next != allocated.begin() && (const char *)data < std::prev(next)->first + std::prev(next)->second;
+    const bool inside =
+        next != allocated.begin() && (const char *)data < std::prev(next)->first + std::prev(next)->second;
     *attributes = {inside ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered, 0};
     return cudaSuccess;
 }
@@ -262,13 +285,19 @@ cudaError_t cudaFree(void *data)
     std::free(data);
     return cudaSuccess;
 }
-cudaError_t cudaHostAlloc(void **data, size_t bytes, unsigned) { return cudaMalloc(data, bytes); }
+cudaError_t cudaHostAlloc(void **data, size_t bytes, unsigned)
+{
+    return cudaMalloc(data, bytes);
+}
 cudaError_t cudaHostGetDevicePointer(void **device, void *host, unsigned)
 {
     *device = host;
     return cudaSuccess;
 }
-cudaError_t cudaFreeHost(void *data) { return cudaFree(data); }
+cudaError_t cudaFreeHost(void *data)
+{
+    return cudaFree(data);
+}
 cudaError_t cudaMemsetAsync(void *data, int byte, size_t bytes, cudaStream_t)
 {
     std::memset(data, byte, bytes);
@@ -279,6 +308,15 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int, cudaS
     std::memcpy(to, from, bytes);
     return cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaGetLastError() { return cudaSuccess; }
-const char *cudaGetErrorString(cudaError_t error) { return error == cudaErrorMemoryAllocation ? "out of memory" : "emulated error"; }
+cudaError_t cudaStreamSynchronize(cudaStream_t)
+{
+    return cudaSuccess;
+}
+cudaError_t cudaGetLastError()
+{
+    return cudaSuccess;
+}
+const char *cudaGetErrorString(cudaError_t error)
+{
+    return error == cudaErrorMemoryAllocation ? "out of memory" : "emulated error";
+}

@@ -2,6 +2,14 @@
 # the same list and counts single tests. The timeouts are watchdogs against a hang, nothing is measured by them.
 set(watchdog_seconds 900)
 
+# Operators in a header's list of the form X(ID, name).
+function(switchyard_operators names header)
+    file(READ ${PROJECT_SOURCE_DIR}/${header} text)
+    string(REGEX MATCHALL "X\\([A-Z_]+, [a-z_]+\\)" rows "${text}")
+    list(TRANSFORM rows REPLACE ".*, ([a-z_]+)\\)" "\\1")
+    set(${names} ${rows} PARENT_SCOPE)
+endfunction()
+
 # A C test: linked with the static library, so that tests can call internal functions (syi_).
 function(switchyard_c_test name label)
     add_executable(${name} ${ARGN})
@@ -32,13 +40,14 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
          tests/oracle/*.c tests/comm/threads_*.c)
     add_library(switchyard_test_support STATIC ${support_sources})
     switchyard_defaults(switchyard_test_support)
-    target_include_directories(switchyard_test_support PUBLIC tests SYSTEM PUBLIC ${CMOCKA_INCLUDE_DIR})
+    target_include_directories(switchyard_test_support PUBLIC tests PRIVATE src)
+    target_include_directories(switchyard_test_support SYSTEM PUBLIC ${CMOCKA_INCLUDE_DIR})
     target_link_libraries(switchyard_test_support PUBLIC switchyard_static ${CMOCKA_LIBRARY} m Threads::Threads)
     # Calls that tests/device.c can send to a CUDA device.
-    set(wrapped ctx_create_n ctx_set_workspace call)
-    foreach(op kv_gather kv_translate kv_slots kv_scatter kv_ragged kv_blocks sample sample_overrides sample_noise)
-        list(APPEND wrapped ${op}_n)
-    endforeach()
+    switchyard_operators(wrapped src/base/plan.h)
+    list(FILTER wrapped EXCLUDE REGEX "^all_to_all")
+    list(TRANSFORM wrapped APPEND _n)
+    list(APPEND wrapped ctx_create_n ctx_set_workspace call)
     foreach(name IN LISTS wrapped)
         target_link_options(switchyard_test_support INTERFACE -Wl,--wrap=sy_${name})
     endforeach()
@@ -77,13 +86,20 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
         target_compile_definitions(cuda_context PRIVATE SWITCHYARD_EMULATED_CUDA="$<TARGET_FILE:switchyard_cuda_emulated>")
         add_dependencies(cuda_context switchyard_cuda_emulated)
         set(emulated SWITCHYARD_TEST_DEVICE=cuda SWITCHYARD_TEST_CUDA_LIBRARY=$<TARGET_FILE:switchyard_cuda_emulated>)
-        foreach(stem kv_gather kv_translate kv_slots kv_scatter kv_ragged kv_blocks sample sample_overrides sample_noise)
-            if(EXISTS ${PROJECT_SOURCE_DIR}/tests/examples/${stem}.txt)
-                add_test(NAME cuda_examples_${stem} COMMAND run_examples ${PROJECT_SOURCE_DIR}/tests/examples/${stem}.txt)
-                list(APPEND cuda_tests cuda_examples_${stem})
-            endif()
+        switchyard_operators(on_device src/cuda/backend.cuh)
+        foreach(stem IN LISTS on_device)
+            add_test(NAME cuda_examples_${stem} COMMAND run_examples ${PROJECT_SOURCE_DIR}/tests/examples/${stem}.txt)
+            list(APPEND cuda_tests cuda_examples_${stem})
         endforeach()
-        foreach(stem kv_format kv_planes kv_slots kv_translate kv_ragged kv_blocks sample_edits sample_overrides)
+        foreach(stem
+                kv_blocks
+                kv_format
+                kv_planes
+                kv_ragged
+                kv_slots
+                kv_translate
+                sample_edits
+                sample_overrides)
             if(TARGET op_${stem})
                 add_test(NAME cuda_op_${stem} COMMAND op_${stem})
                 list(APPEND cuda_tests cuda_op_${stem})

@@ -1,9 +1,9 @@
 /*
  * Runs the C tests on another device: with SWITCHYARD_TEST_DEVICE=cuda every context is made for CUDA device 0 (of
- * SWITCHYARD_TEST_CUDA_LIBRARY, if set), calls wait
- * for their end, and tensors in CPU memory are copied to the device before a call and back after it. Calls are intercepted
- * by the linker (--wrap), so the tests themselves know nothing of it.
+ * SWITCHYARD_TEST_CUDA_LIBRARY, if set), calls wait for their end, and tensors in CPU memory are copied to the device before
+ * a call and back after it. Calls are intercepted by the linker (--wrap), so the tests do not change.
  */
+#include "base/plan.h"
 #include "support.h"
 
 /* Names that the linker makes. NOLINTBEGIN(bugprone-reserved-identifier) */
@@ -242,7 +242,7 @@ sy_status __wrap_sy_call(sy_ctx *ctx, const sy_op_info *op, const void *args, si
                                             : __real_sy_call(ctx, op, args, bytes);
 }
 
-#define WRAP(op) \
+#define WRAP(ID, op) \
     sy_status __real_sy_##op##_n(sy_ctx *ctx, const sy_##op##_args *args, size_t bytes); \
     sy_status __wrap_sy_##op##_n(sy_ctx *ctx, const sy_##op##_args *args, size_t bytes); \
     sy_status __wrap_sy_##op##_n(sy_ctx *ctx, const sy_##op##_args *args, size_t bytes) \
@@ -251,13 +251,5 @@ sy_status __wrap_sy_call(sy_ctx *ctx, const sy_op_info *op, const void *args, si
         return goes_there(ctx, info, args, bytes) ? call_there(ctx, info, args, bytes) \
                                                   : __real_sy_##op##_n(ctx, args, bytes); \
     }
-WRAP(kv_gather)
-WRAP(kv_translate)
-WRAP(kv_slots)
-WRAP(kv_scatter)
-WRAP(kv_ragged)
-WRAP(kv_blocks)
-WRAP(sample)
-WRAP(sample_overrides)
-WRAP(sample_noise)
+SYI_BACKEND_OPERATORS(WRAP)
 /* NOLINTEND(bugprone-reserved-identifier) */

@@ -1,0 +1,93 @@
+/*
+ * Elements sorted by a 64-bit key, equal keys in order of position: eight bits at a time, each pass by stable ranks.
+ */
+#ifndef SYC_SORT_CUH
+#define SYC_SORT_CUH
+
+#include "cuda/load.cuh"
+#include "cuda/rank.cuh"
+
+struct syc_sorted {
+    u64 *key;    /* [n] */
+    u32 *value;  /* [n] */
+    u32 *n;      /* elements that have a key */
+};
+
+struct syc_sort_memory {
+    struct syc_sorted side[2];
+    struct syc_ranks ranks;
+};
+
+static inline size_t syc_sort_align(size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+/* Cuts the memory, or only measures it. */
+static inline size_t syc_sort_lay_out(struct syc_sort_memory *m, int64_t n, int processors, unsigned char *memory)
+{
+    size_t used = 0;
+    m->ranks = syc_ranks_of(n, processors);
+    m->ranks.counts = (u32 *)(memory + used);
+    used += syc_sort_align(syc_ranks_bytes(&m->ranks, 256));
+    for (int i = 0; i < 2; i++) {
+        m->side[i].key = (u64 *)(memory + used);
+        used += syc_sort_align((size_t)n * sizeof(u64));
+        m->side[i].value = (u32 *)(memory + used);
+        used += syc_sort_align((size_t)n * sizeof(u32));
+        m->side[i].n = (u32 *)(memory + used);
+        used += 256;
+    }
+    return used;
+}
+
+/* One digit of what was sorted by the lower ones. Pass 0 reads the elements themselves. */
+template <class Elements> struct syc_digits {
+    int64_t n;
+    int n_keys;
+    int shift;
+    Elements elements; /* `bool has(int64_t i)`, `u64 sort_key(int64_t i)` */
+    struct syc_sorted from;
+
+    __device__ int key(int64_t i) const
+    {
+        if (shift == 0)
+            return elements.has(i) ? (int)(elements.sort_key(i) & 255) : -1;
+        return i < (int64_t)__ldcg(from.n) ? (int)(__ldcg(from.key + i) >> shift & 255) : -1;
+    }
+    __device__ bool wrong(int64_t) const { return false; }
+    __device__ void explain(int64_t, struct syi_found *) const {}
+};
+
+template <class Elements> struct syc_digit_out {
+    int shift;
+    Elements elements;
+    struct syc_sorted from, to;
+
+    __device__ void put(int64_t i, int, int64_t row) const
+    {
+        to.key[row] = shift == 0 ? elements.sort_key(i) : __ldcg(from.key + i);
+        to.value[row] = shift == 0 ? (u32)i : __ldcg(from.value + i);
+    }
+    __device__ void skip(int64_t) const {}
+    __device__ void begin(int, u32, u32) const {}
+    __device__ void end(u32 all) const { *to.n = all; }
+};
+
+/* Sorts by the lower `bits` of the keys; returns where the result is. Faults found before by call->gate stay in force. */
+template <class Elements>
+static struct syc_sorted syc_sort(struct syc_call *call, struct syc_sort_memory *m, const Elements &elements, int64_t n, int bits)
+{
+    struct syc_gate open = call->gate; /* scratch may be written whatever was found */
+    int side = 0;
+    open.n = 0;
+    open.order = NULL;
+    for (int shift = 0; shift < bits; shift += 8, side ^= 1) {
+        const struct syc_digits<Elements> digits = {n, 256, shift, elements, m->side[side ^ 1]};
+        const struct syc_digit_out<Elements> out = {shift, elements, m->side[side ^ 1], m->side[side]};
+        syc_launch(&call->queue, syc_rank_count<syc_digits<Elements>>, SYC_AFTER, m->ranks.chunks, SYC_RANK_THREADS,
+                   256 * sizeof(u32), digits, m->ranks, open);
+        syc_launch(&call->queue, syc_rank_place<syc_digits<Elements>, syc_digit_out<Elements>>, SYC_AFTER, m->ranks.chunks,
+                   SYC_RANK_THREADS, 512 * sizeof(u32), digits, m->ranks, out, open);
+    }
+    return m->side[side ^ 1];
+}
+
+#endif

@@ -8,6 +8,8 @@
 
 /* Those that are here. */
 #define SYC_OPERATORS(X) \
+    X(MOE_PERMUTE, moe_permute) \
+    X(MOE_PERMUTE_IDS, moe_permute_ids) \
     X(KV_GATHER, kv_gather) \
     X(KV_TRANSLATE, kv_translate) \
     X(KV_SLOTS, kv_slots) \

@@ -101,6 +101,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 kv_ragged
                 kv_slots
                 kv_translate
+                moe_permute_random
                 sample_edits
                 sample_overrides)
             if(TARGET op_${stem})

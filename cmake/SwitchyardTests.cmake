@@ -98,6 +98,10 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 kv_ragged
                 kv_slots
                 kv_translate
+                moe_capacity
+                moe_combine
+                moe_dispatch
+                moe_dispatch_grad_gate
                 sample_edits
                 sample_overrides)
             if(TARGET op_${stem})

@@ -19,7 +19,12 @@
     X(KV_BLOCKS, kv_blocks) \
     X(SAMPLE, sample) \
     X(SAMPLE_OVERRIDES, sample_overrides) \
-    X(SAMPLE_NOISE, sample_noise)
+    X(SAMPLE_NOISE, sample_noise) \
+    X(MOE_DISPATCH, moe_dispatch) \
+    X(MOE_COMBINE, moe_combine) \
+    X(MOE_DISPATCH_GRAD_GATE, moe_dispatch_grad_gate) \
+    X(MOE_LOCATIONS, moe_locations) \
+    X(MOE_CAPACITY, moe_capacity)
 
 #define SYC_DECLARE(ID, op) \
     size_t syc_##op##_workspace(const struct syc_device *device, const union syi_plan *plan); \

@@ -98,6 +98,9 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 kv_ragged
                 kv_slots
                 kv_translate
+                local_reduce
+                moe_align_block
+                moe_reorder_chunks
                 sample_edits
                 sample_overrides)
             if(TARGET op_${stem})

@@ -16,7 +16,12 @@
     X(KV_BLOCKS, kv_blocks) \
     X(SAMPLE, sample) \
     X(SAMPLE_OVERRIDES, sample_overrides) \
-    X(SAMPLE_NOISE, sample_noise)
+    X(SAMPLE_NOISE, sample_noise) \
+    X(MOE_ALIGN_BLOCK, moe_align_block) \
+    X(MOE_PAD_MAP, moe_pad_map) \
+    X(MOE_REORDER_CHUNKS, moe_reorder_chunks) \
+    X(MOE_CONVERT_INDICES, moe_convert_indices) \
+    X(LOCAL_REDUCE, local_reduce)
 
 #define SYC_DECLARE(ID, op) \
     size_t syc_##op##_workspace(const struct syc_device *device, const union syi_plan *plan); \

@@ -39,6 +39,7 @@ int vote_block(int yes); /* sum over the block, with a barrier */
 /* Every lane of `mask` puts a value and gets all 32; absent lanes hold what they held before. */
 void exchange(uint32_t mask, uint64_t value, uint64_t all[32]);
 void yield();
+void progress(); /* of a loop that yields: what it waits for changed */
 
 /* Runs body once for every thread of every block. */
 void run(unsigned grid, unsigned threads, size_t shared_bytes, const std::function<void()> &body);

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
+#include "cli/device.h"
 
 /* ---- Progress ------------------------------------------------------------------------------------------ */
 
@@ -127,10 +127,8 @@ void report_print_where(const struct bench *bench, const char *quote)
 void report_print_machine(const struct bench *bench)
 {
     const struct bench_machine *const machine = &bench->machine;
-    const sy_device_info *const device = &bench->device.info;
     if (bench->device.tools) {
-        printf("%s, compute capability %d.%d, %d multiprocessors, %.4g GiB", device->name, device->major,
-               device->minor, device->processors, (double)device->memory_bytes / 0x1p30);
+        device_print(&bench->device.info);
         return;
     }
     if (machine->cpu[0] != '\0')

@@ -5,6 +5,8 @@
 
 #include <stdio.h>
 
+#include "cli/device.h"
+
 static void machine_object(struct emit *json, const struct bench_machine *machine)
 {
     emit_begin(json, "machine", '{');
@@ -12,20 +14,6 @@ static void machine_object(struct emit *json, const struct bench_machine *machin
     emit_integer(json, "cpus", machine->cpus);
     emit_integer(json, "last_level_cache_bytes", (int64_t)machine->cache_bytes);
     emit_integer(json, "last_level_caches", machine->caches);
-    emit_end(json, '}');
-}
-
-static void device_object(struct emit *json, const struct bench_device *device)
-{
-    char name[32];
-    snprintf(name, sizeof name, "cuda:%d", device->device.device_id);
-    emit_begin(json, "device", '{');
-    emit_string(json, "id", name);
-    emit_string(json, "name", device->info.name);
-    emit_integer(json, "major", device->info.major);
-    emit_integer(json, "minor", device->info.minor);
-    emit_integer(json, "multiprocessors", device->info.processors);
-    emit_integer(json, "memory_bytes", (int64_t)device->info.memory_bytes);
     emit_end(json, '}');
 }
 
@@ -65,7 +53,7 @@ static void head(struct bench *bench)
     emit_string(json, "date", bench->machine.date);
     machine_object(json, &bench->machine);
     if (bench->device.tools)
-        device_object(json, &bench->device);
+        device_emit(json, "device", bench->device.device.device_id, &bench->device.info);
     limits_object(json, &bench->limits, bench->device.tools != NULL);
     emit_begin(json, "cases", '[');
 }

@@ -159,8 +159,9 @@ bool common_option(struct common *common, struct arg_list *list, const struct ar
     return true;
 }
 
-sy_ctx *common_context(const struct common *common)
+sy_ctx *try_context(const struct common *common, char *sentence, size_t bytes)
 {
+    static const char prefix[] = "sy_ctx_create: ";
     sy_ctx *ctx = NULL;
     char error[256] = "";
     const sy_ctx_options options = {
@@ -172,16 +173,26 @@ sy_ctx *common_context(const struct common *common)
         .error = error,
         .error_bytes = sizeof error,
     };
+    const sy_status status = sy_ctx_create(&ctx, &options);
+    if (status == SY_OK)
+        return ctx;
+    const bool named = strncmp(error, prefix, strlen(prefix)) == 0;
+    snprintf(sentence, bytes, "%s",
+             error[0] != '\0' ? error + (named ? strlen(prefix) : 0) : sy_status_name(status));
+    return NULL;
+}
+
+sy_ctx *common_context(const struct common *common)
+{
+    char sentence[256] = "";
     if (common->team && common->device.device_type == kDLCUDA) {
         plain_error("--device cuda and mpirun do not go together");
         return NULL;
     }
-    const sy_status status = sy_ctx_create(&ctx, &options);
-    if (status == SY_OK)
+    sy_ctx *const ctx = try_context(common, sentence, sizeof sentence);
+    if (ctx)
         return ctx;
-    static const char prefix[] = "sy_ctx_create: ";
-    const bool named = strncmp(error, prefix, strlen(prefix)) == 0;
-    plain_error("%s", error[0] != '\0' ? error + (named ? strlen(prefix) : 0) : sy_status_name(status));
+    plain_error("%s", sentence);
     if (common->isa)
         fputs("Try: switchyard info\n", stderr);
     return NULL;

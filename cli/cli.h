@@ -79,8 +79,9 @@ struct common {
 /* Handles --isa, --threads, --device and --device-library. Returns true when the option was one of them; *code is then 0 or EXIT_USAGE. */
 bool common_option(struct common *common, struct arg_list *list, const struct arg *arg, int *code);
 
-/* Makes the context, or prints the error and returns NULL. */
+/* Makes the context, or prints the error and returns NULL; the second writes the error into a text. */
 sy_ctx *common_context(const struct common *common);
+sy_ctx *try_context(const struct common *common, char *sentence, size_t bytes);
 
 /* The whole line: finds the command and returns its exit code. */
 int command_line(struct common *common, int argc, char **argv);

@@ -56,9 +56,11 @@ static const struct {
             "Usage: switchyard ops [--json]\n"
             "\n"
             "More about one: switchyard help OP\n"},
-    {"info", "Prints version, kernel tables this CPU can run, threads and the optional parts of this build.\n"
-             "\n"
-             "Usage: switchyard info [--json] [--isa NAME] [--threads N]\n"},
+    {"info",
+     "Prints version, kernel tables this CPU can run, threads, the optional parts of this build and the "
+     "CUDA devices.\n"
+     "\n"
+     "Usage: switchyard info [--json] [--isa NAME] [--threads N] [--device-library FILE]\n"},
     {"bench",
      "Checks every operator against a plain loop, then times it beside a plain copy (or read) of "
      "the same bytes.\n"
@@ -200,19 +202,23 @@ void help_general(FILE *out)
 
 static void run_page(FILE *out)
 {
-    fputs("Runs one operator: tensors by name from IN, every output under its name to OUT (safetensors "
-          "files).\n"
-          "\n"
-          "Usage: switchyard run OP IN OUT [--field value ...] [--isa NAME] [--threads N]\n"
-          "\n"
-          "Operators:\n",
-          out);
+    fputs(
+        "Runs one operator: tensors by name from IN, every output under its name to OUT (safetensors "
+        "files).\n"
+        "\n"
+        "Usage: switchyard run OP IN OUT [--field value ...] [--isa NAME] [--threads N] [--device cuda[:N]]\n"
+        "\n"
+        "Operators:\n",
+        out);
     list_operators(out);
     fputs("\n"
           "A field may also be given in the metadata of IN as switchyard.<field>, e.g. "
           "switchyard.num_out_tokens.\n"
           "IN may be left out for an operator without input tensors.\n"
           "Switches may be written --drop-and-pad or --drop-and-pad=true.\n"
+          "With --device cuda the tensors are copied to the device and the results back; files and messages "
+          "are "
+          "the same.\n"
           "Exit: 0 done, 1 rejected by the operator, 2 wrong usage or unreadable file. OUT is written whole "
           "or not at all.\n"
           "\n"

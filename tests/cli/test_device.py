@@ -1,10 +1,10 @@
-"""--device cuda, on the emulated device: bench. Times are never judged."""
+"""--device cuda, on the emulated device: run, info, bench. Times are never judged."""
 import json
 import os
 import re
 import unittest
 
-from st import OPERATORS, ROOT, CliTest
+from st import OPERATORS, ROOT, CliTest, tensor
 
 LIBRARY = os.environ.get("SWITCHYARD_EMULATED_CUDA")
 THERE = ("--device", "cuda", "--device-library", LIBRARY)
@@ -20,9 +20,17 @@ class Usage(CliTest):
     """What needs no device."""
 
     def test_without_a_library(self):
-        done = self.cli("bench", "kv_gather", "--quick", "--device", "cuda", "--device-library", "/nowhere/x.so")
-        self.assertEqual((done.returncode, done.stdout), (2, ""))
-        self.assertRegex(done.stderr, r"\Aswitchyard: libswitchyard_cuda\.so[.\d]* could not be loaded: [^\n]*/nowhere/x.so[^\n]*\n\Z")
+        for words in (("bench", "kv_gather", "--quick"), ("run", "sample_noise", "out", "--n", 4)):
+            done = self.cli(*words, "--device", "cuda", "--device-library", "/nowhere/x.so")
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertRegex(done.stderr, r"\Aswitchyard: libswitchyard_cuda\.so[.\d]* could not be loaded: "
+                                          r"[^\n]*/nowhere/x.so[^\n]*\n\Z")
+            self.assertEqual(os.listdir(self.folder), [])
+        info = json.loads(self.cli("info", "--json", "--device-library", "/nowhere/x.so").stdout)
+        self.assertEqual(info["cuda"]["devices"], [])
+        self.assertIn("/nowhere/x.so", info["cuda"]["error"])
+        self.assertIn(f"CUDA              none: {info['cuda']['error']}\n",
+                      self.cli("info", "--device-library", "/nowhere/x.so").stdout)
 
     def test_names_of_devices(self):
         for name in ("gpu", "cuda:", "cuda:x", "cuda:-1", "cuda0", ""):
@@ -44,6 +52,69 @@ class Usage(CliTest):
         self.assertIn(("moe_permute", "bf16 T=32768 E=256 K=8 H=7168"), cases)
         self.assertNotIn(("moe_permute", "bf16 T=32768 E=256 K=8 H=7168"),
                          [tuple(line.split(None, 1)) for line in self.cli("bench", "--list").stdout.splitlines()])
+
+
+@unittest.skipIf(not LIBRARY, "the emulated device was not built")
+class Run(CliTest):
+    def both(self, op, tensors, *options):
+        """The result of a call in CPU memory, which that on the device equals: files and messages."""
+        here, there = (self.run_op(op, tensors, *options, *more) for more in ((), THERE))
+        self.assertEqual((here.code, here.out, here.err), (there.code, there.out, there.err))
+        self.assertEqual(here.outputs is None, there.outputs is None)
+        for name, got in (there.outputs or {}).items():
+            want = here[name]
+            self.assertEqual((got.dtype, got.shape, got.data), (want.dtype, want.shape, want.data), name)
+        return there
+
+    def test_every_operator(self):
+        """Its example has the same bytes, or the call is rejected where the operator is not on the device."""
+        for op in OPERATORS:
+            options = self.cli("help", op).stdout.split("out.safetensors", 1)[1].split("\n")[0].split()
+            self.cli("example", op, "in.safetensors")
+            words = ["run", op, "in.safetensors"][:3 if os.path.exists(self.path("in.safetensors")) else 2]
+            here = self.cli(*words, "here", *options)
+            there = self.cli(*words, "there", *options, *THERE)
+            with self.subTest(op):
+                self.assertEqual((here.returncode, here.stderr), (0, ""))
+                if op in on_device():
+                    self.assertEqual((there.returncode, there.stderr), (0, ""))
+                    self.assertEqual(self.read("here"), self.read("there"))
+                else:
+                    self.assertEqual(there.returncode, 1)
+                    self.assertRegex(there.stderr, rf"\Aswitchyard: {op}: SY_ERR_UNSUPPORTED: [^\n]+\n\Z")
+            for name in os.listdir(self.folder):
+                os.unlink(self.path(name))
+
+    def test_planes_and_old_contents(self):
+        tensors = {"indices": tensor("I32", [0, -1, 3]), "block_table": tensor("I32", [0, 2, 1]),
+                   "cache.0": tensor("F32", [[10 * r, r] for r in range(6)]), "cache.1": tensor("U8", [[r] for r in range(6)]),
+                   "out.1": tensor("U8", [[7], [8], [9]])}
+        r = self.both("kv_gather", tensors, "--block-size", 2, "--pad", "skip")
+        self.equal(r["out.1"], "U8", [[0], [8], [5]])
+        tensors = {"cache.0": tensor("F32", [[0, 1]] * 4), "src.0": tensor("F32", [[5, 6]]), "cache.1": tensor("U8", [[2]] * 4),
+                   "src.1": tensor("U8", [[7]]), "slots": tensor("I32", [3])}
+        r = self.both("kv_scatter", tensors)
+        self.equal(r["cache.1"], "U8", [[2], [2], [2], [7]])
+
+    def test_rejections(self):
+        tensors = {"indices": tensor("I32", [0, 7]), "block_table": tensor("I32", [0, 2, 1]), "cache": tensor("F32", [[1]] * 6)}
+        r = self.both("kv_gather", tensors, "--block-size", 2)
+        self.assertRegex(r.err, r"\Aswitchyard: kv_gather: SY_ERR_INDEX: ")
+        r = self.both("kv_gather", tensors, "--block-size", 0)
+        self.assertEqual(r.code, 1)
+        done = self.cli("run", "kv_gather", "in.safetensors", "out", *THERE, "--device-library", LIBRARY)
+        self.assert_usage(done.returncode, done.stderr, "--device-library is given twice")
+        done = self.cli("run", "sample_noise", "out", "--n", 4, "--device=cuda:1", *THERE[2:])
+        self.assertEqual((done.returncode, done.stderr), (2, "switchyard: device is cuda:1, want 0 or more and below 1, the "
+                                                             "CUDA devices of this machine\n"))
+
+    def test_info(self):
+        info = json.loads(self.cli("info", "--json", *THERE[2:]).stdout)
+        self.assertEqual(info["cuda"]["error"], None)
+        self.assertEqual(info["cuda"]["devices"], [{"id": "cuda:0", "name": "emulated GPU", "major": 9, "minor": 0,
+                                                    "multiprocessors": 4, "memory_bytes": 1 << 30}])
+        self.assertIn("  CUDA              cuda:0 emulated GPU, compute capability 9.0, 4 multiprocessors, 1 GiB\n",
+                      self.cli("info", *THERE[2:]).stdout)
 
 
 @unittest.skipIf(not LIBRARY, "the emulated device was not built")

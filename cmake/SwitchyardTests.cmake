@@ -101,6 +101,9 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 kv_ragged
                 kv_slots
                 kv_translate
+                moe_ids_from_map
+                moe_map_from_ids
+                moe_route
                 sample_edits
                 sample_overrides)
             if(TARGET op_${stem})

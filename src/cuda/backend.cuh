@@ -8,6 +8,9 @@
 
 /* Those that are here. */
 #define SYC_OPERATORS(X) \
+    X(MOE_ROUTE, moe_route) \
+    X(MOE_MAP_FROM_IDS, moe_map_from_ids) \
+    X(MOE_IDS_FROM_MAP, moe_ids_from_map) \
     X(KV_GATHER, kv_gather) \
     X(KV_TRANSLATE, kv_translate) \
     X(KV_SLOTS, kv_slots) \

@@ -18,7 +18,7 @@ ARROWS = {
     "mpi": {"."},
     "compat/aclnn": {".", "acl", "aclnn", "aclnnop", "aclnn_util.h"},
     "compat/mluop": {".", "mlu_op.h", "cnrt.h"},
-    "cli": {".", "bench"},
+    "cli": {".", "bench", "cuda"},  # cuda/tools.h
     "bench/mpi": {".", "bench", "cli"},
     "bench": {".", "cli"},
     "examples/compat": {".", "acl", "aclnn", "aclnnop", "mlu_op.h", "cnrt.h"},

@@ -2,6 +2,13 @@
 # own, so that the fuzz targets can reach the file reader.
 file(GLOB cli_sources CONFIGURE_DEPENDS cli/*.c)
 list(REMOVE_ITEM cli_sources ${PROJECT_SOURCE_DIR}/cli/main.c ${PROJECT_SOURCE_DIR}/cli/mpi.c)
+file(GLOB example_files CONFIGURE_DEPENDS tests/examples/*.txt)
+set(example_source ${CMAKE_CURRENT_BINARY_DIR}/op_examples.c)
+add_custom_command(OUTPUT ${example_source} DEPENDS ${example_files} ${PROJECT_SOURCE_DIR}/cmake/EmbedExamples.cmake
+                   COMMAND ${CMAKE_COMMAND} -D FOLDER=${PROJECT_SOURCE_DIR}/tests/examples -D OUT=${example_source}
+                           -D HEADER=ops.h -P ${PROJECT_SOURCE_DIR}/cmake/EmbedExamples.cmake
+                   COMMENT "Embedding tests/examples" VERBATIM)
+list(APPEND cli_sources ${example_source})
 if(SWITCHYARD_BENCH)
     file(GLOB bench_sources CONFIGURE_DEPENDS bench/*.c)
     # The list of benchmarks, in the order of their files.

@@ -1,6 +1,6 @@
 /*
- * sample on a device: a block per row. A first pass finds the first token of the order and the largest key of each of many
- * cells; the cells give a floor that few tokens reach, and those are gathered in shared memory and sorted. Rows that keep
+ * sample on a device: a block per row. A first pass finds the largest key of each of many cells; the cells give a floor that
+ * few tokens reach, and those are gathered from the cells that reach it, in shared memory, and sorted. Rows that keep
  * more are cut by histograms of their keys, which is exact for every distribution. Everything that is summed is an integer.
  */
 #include "cuda/backend.cuh"
@@ -76,27 +76,63 @@ SYC_COLD void stage_row(const struct syc_sample_row &r, u32 *staged)
     __syncthreads();
 }
 
+/* Largest keys of a thread's cells; returns SY_ROW_NAN and SY_ROW_INF of what it read, where `wanted`. */
+template <sy_type T, bool wanted> SYC_COLD u32 read_cells(const struct syc_logits &row, u32 *cell)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    const struct syc_logits l = row;
+    const struct syc_vectors v = syc_vectors_of<T>(l);
+    const u32 nothing = syc_minus_inf_word<T>(), threads = blockDim.x;
+    u32 most[SYC_CELLS];
+    u32 flags = 0;
+#pragma unroll
+    for (int c = 0; c < SYC_CELLS; c++)
+        most[c] = nothing;
+#pragma unroll 1
+    for (u32 at = threadIdx.x; at < v.n; at += SYC_CELLS * threads) {
+        uint4 x[SYC_CELLS];
+#pragma unroll
+        for (int c = 0; c < SYC_CELLS; c++)
+            x[c] = at + c * threads < v.n ? syc_vector_at<T>(l, v.head + (at + c * threads) * n) : make_uint4(nothing, nothing, nothing, nothing);
+#pragma unroll
+        for (int c = 0; c < SYC_CELLS; c++) {
+            most[c] = syc_max_word<T>(most[c], syc_max_word<T>(syc_max_word<T>(x[c].x, x[c].y), syc_max_word<T>(x[c].z, x[c].w)));
+            if (wanted)
+                flags |= syc_word_flags<T>(x[c].x) | syc_word_flags<T>(x[c].y) | syc_word_flags<T>(x[c].z) | syc_word_flags<T>(x[c].w);
+        }
+    }
+#pragma unroll
+    for (int c = 0; c < SYC_CELLS; c++)
+        cell[c * threads + threadIdx.x] = threadIdx.x + c * threads < v.n ? syc_word_key<T>(most[c]) : 0;
+    return flags;
+}
+
 /* The first of the order, and the cells; returns SY_ROW_* of the row. */
-template <sy_type T> SYC_COLD u32 scan_row(struct syc_sample_row &r)
+template <sy_type T> static __device__ __forceinline__ u32 scan_row(struct syc_sample_row &r)
 {
     const struct syc_logits logits = r.logits;
     struct syc_sample_shared *const s = r.s;
-    u32 cell[SYC_CELLS] = {0, 0, 0, 0}, flags = 0, key = 0, token = 0;
-    syc_each<T>(logits, [&](u32 i, u32 bits, int c) {
-        const u32 own = syi_key(bits);
+    const bool wanted = r.p->row_flags != NULL;
+    u32 flags = wanted ? read_cells<T, true>(logits, s->cell) : read_cells<T, false>(logits, s->cell);
+    u32 key = s->cell[threadIdx.x];
+    syc_each_rest<T>(logits, [&](u32, u32 bits) {
+        key = max(key, syi_key(bits));
         flags |= syi_key_flags(bits);
-        cell[c] = max(cell[c], own);
-        if (own > key || (own == key && i < token)) {
-            key = own;
-            token = i;
-        }
     });
-    for (u32 c = 0; c < SYC_CELLS; c++)
-        s->cell[c * blockDim.x + threadIdx.x] = cell[c];
-    r.first = syc_block_max(key != 0 ? syc_rank_of(key, token) : 0, s->part);
-    r.empty = syc_key_of(r.first) == SYI_KEY_MINUS_INF;
-    r.scale.max = syi_key_value(syc_key_of(r.first));
-    if (r.p->row_flags == NULL)
+    s->cell[threadIdx.x] = key;
+    for (u32 c = 1; c < SYC_CELLS; c++)
+        key = max(key, s->cell[c * blockDim.x + threadIdx.x]);
+    key = (u32)syc_block_max(key, s->part);
+    u32 token = ~0u; /* the least that has it */
+    syc_each_hot<T>(logits, s, key, [&](u32 i, u32 bits) {
+        if (syi_key(bits) == key)
+            token = min(token, i);
+    });
+    token = ~(u32)syc_block_max(~token, s->part);
+    r.first = syc_rank_of(key, token);
+    r.empty = key == SYI_KEY_MINUS_INF;
+    r.scale.max = syi_key_value(key);
+    if (!wanted)
         return 0;
     const bool nan = __syncthreads_or((flags & SY_ROW_NAN) != 0), inf = __syncthreads_or((flags & SY_ROW_INF) != 0);
     return (nan ? SY_ROW_NAN : 0u) | (inf ? SY_ROW_INF : 0u) | (r.empty ? SY_ROW_EMPTY : 0u);
@@ -106,14 +142,14 @@ template <sy_type T> SYC_COLD u32 scan_row(struct syc_sample_row &r)
 
 static __device__ bool all_ties(const struct syc_sample_row &r) { return r.p->ties == SY_TIES_ALL; }
 
-/* The largest key that so many cells reach, or cells of so much weight; 0 when there is none. */
+/* A key that so many cells reach, or cells of so much weight, and not many more; 0 when there is none. */
 SYC_COLD u32 cell_floor(const struct syc_sample_row &r, u64 target, bool weights)
 {
     struct syc_sample_shared *const s = r.s;
     const struct syc_scale scale = r.scale;
     struct syc_cut cut;
     const u32 n = SYC_CELLS * blockDim.x;
-    const bool found = syc_select(s, target, &cut, [&](auto f) {
+    const bool found = syc_select(s, target, &cut, 2, [&](auto f) {
         for (u32 i = threadIdx.x; i < n; i += blockDim.x)
             if (s->cell[i] != 0)
                 f(s->cell[i], weights ? syc_weight_of(scale, s->cell[i]) : 1);
@@ -142,8 +178,8 @@ template <sy_type T> SYC_COLD bool cut_row(struct syc_sample_row &r, u64 target,
     const struct syc_scale scale = r.scale;
     const u64 bound = r.last;
     struct syc_cut cut;
-    const bool found = syc_select(r.s, target, &cut, [&](auto f) {
-        syc_each<T>(logits, [&](u32 i, u32 bits, int) {
+    const bool found = syc_select(r.s, target, &cut, 3, [&](auto f) {
+        syc_each<T>(logits, [&](u32 i, u32 bits) {
             const u32 key = syi_key(bits);
             if (key < floor || syc_rank_of(key, i) < bound)
                 return;
@@ -189,7 +225,7 @@ template <sy_type T> SYC_COLD u64 measure(const struct syc_sample_row &r, bool w
         sum += weights ? syc_weight_of(scale, key) : key != SYI_KEY_MINUS_INF;
     }
     if (!r.few)
-        syc_each<T>(logits, [&](u32 i, u32 bits, int) {
+        syc_each<T>(logits, [&](u32 i, u32 bits) {
             const u32 key = syi_key(bits);
             if (syc_rank_of(key, i) >= last)
                 sum += weights ? syc_weight_of(scale, key) : key != SYI_KEY_MINUS_INF;

@@ -11,9 +11,9 @@
 #include "cuda/load.cuh"
 
 enum {
-    SYC_SAMPLE_THREADS = 512, /* at most */
+    SYC_SAMPLE_THREADS = 512,
     SYC_FEW = 2048,           /* candidates in shared memory, at most */
-    SYC_CELLS = 4,            /* of each thread; all together at most SYC_FEW */
+    SYC_CELLS = 4,            /* of each thread: all together SYC_FEW */
     SYC_BINS = 2048
 };
 
@@ -44,6 +44,14 @@ struct syc_scale {
     bool probs_in;
 };
 
+/* What kernels with many blocks for a row have found. */
+struct syc_parts {
+    u32 *cell;   /* [batch][SYC_FEW] */
+    u32 *flags;  /* [batch][parts] */
+    u64 *weight; /* [batch][parts]; of rows that are weighed as a whole */
+    int parts;   /* 0: they did not run */
+};
+
 /* Functions that loop copy what they need of it first, so that it is in registers. */
 struct syc_sample_row {
     const struct syi_sample_plan *p;
@@ -51,8 +59,8 @@ struct syc_sample_row {
     int64_t b;
     u32 vocab;
     struct syc_logits logits;
-    u32 most;  /* candidates in shared memory */
     u64 *list; /* device memory of two times vocab */
+    struct syc_parts split;
 
     u64 first;                   /* of the order */
     struct syc_scale scale;
@@ -87,6 +95,15 @@ static __device__ __forceinline__ float syc_e_of(const struct syc_scale &scale, 
 static __device__ __forceinline__ u64 syc_weight_of(const struct syc_scale &scale, u32 key)
 {
     return syi_weight(syc_e_of(scale, key));
+}
+
+/* The same of bits that an f32 has, which need not be canonical: e of NaN is 0. */
+static __device__ __forceinline__ u64 syc_weight_of_bits(const struct syc_scale &scale, u32 bits)
+{
+    const float value = __uint_as_float(bits), largest = 3.402823466e38f, canonical = value > largest ? largest : value;
+    if (scale.probs_in)
+        return syi_weight(canonical > 0.0f ? canonical : 0.0f);
+    return syi_weight(syi_exp(__fmul_rn(__fsub_rn(canonical, scale.max), scale.inv_t)));
 }
 
 /* ---- Logits ----------------------------------------------------------------------------------------------------- */
@@ -229,6 +246,16 @@ template <sy_type T> static __device__ __forceinline__ struct syc_share syc_shar
     return {warp == 0 ? 0 : whole, whole, rest, warp + 1 == syc_warps() ? l.vocab : rest};
 }
 
+/* The same of one of `parts` parts. */
+template <sy_type T> static __device__ __forceinline__ struct syc_share syc_part_of(const struct syc_logits &l, int part, int parts)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    const struct syc_vectors v = syc_vectors_of<T>(l);
+    const u32 each = (v.n + (u32)parts - 1) / (u32)parts;
+    const u32 whole = v.head + min(v.n, each * (u32)part) * n, rest = v.head + min(v.n, each * (u32)(part + 1)) * n;
+    return {part == 0 ? 0 : whole, whole, rest, part + 1 == parts ? l.vocab : rest};
+}
+
 /* f(token, bits as syc_bits_at) for every token of this warp's share. */
 template <sy_type T, class F> static __device__ __forceinline__ void syc_each(const struct syc_logits &l, F f)
 {
@@ -270,15 +297,14 @@ template <sy_type T, class F> static __device__ __forceinline__ void syc_each_re
 /* ---- Cells ---------------------------------------------------------------------------------------------------------- */
 
 /*
- * Vector v of a row is in cell v % (SYC_CELLS * blockDim.x), which thread v % blockDim.x has read. A row that is read once
- * gives the largest key of each cell; what reaches a key is then found by reading only the cells that do. Tokens in no
+ * Vector v of a row is in cell v % SYC_FEW. A row that is read once gives the largest key of each cell; what reaches a key is then found by reading only the cells that do. Tokens in no
  * vector count for a cell of the thread that read them, and are always read again.
  */
 template <sy_type T, class F> static __device__ __forceinline__ void syc_each_hot(const struct syc_logits &l, struct syc_sample_shared *s, u32 floor, F f)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const struct syc_vectors v = syc_vectors_of<T>(l);
-    const u32 cells = SYC_CELLS * blockDim.x, turns = (v.n + cells - 1) / cells;
+    const u32 cells = SYC_FEW, turns = (v.n + cells - 1) / cells;
     __syncthreads();
     if (threadIdx.x == 0)
         s->n_hot = 0;
@@ -388,7 +414,6 @@ static __device__ __forceinline__ void syc_order_few(struct syc_sample_row &r, b
 template <sy_type T> SYC_COLD bool syc_gather(struct syc_sample_row &r, u64 least)
 {
     const struct syc_logits logits = r.logits;
-    const u32 most = r.most;
     struct syc_sample_shared *const s = r.s;
     __syncthreads();
     if (threadIdx.x == 0)
@@ -398,12 +423,12 @@ template <sy_type T> SYC_COLD bool syc_gather(struct syc_sample_row &r, u64 leas
         if (rank < least)
             return;
         const u32 place = atomicAdd(&s->n_few, 1u);
-        if (place < most)
+        if (place < SYC_FEW)
             s->few[place] = rank;
     });
     __syncthreads();
     r.n = s->n_few;
-    if (r.n > most)
+    if (r.n > SYC_FEW)
         return false;
     r.few = true;
     r.by_token = false;

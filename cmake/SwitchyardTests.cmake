@@ -98,6 +98,8 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 kv_ragged
                 kv_slots
                 kv_translate
+                moe_permute_grad
+                moe_unpermute_grad
                 sample_edits
                 sample_overrides)
             if(TARGET op_${stem})

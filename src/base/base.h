@@ -127,6 +127,12 @@ float syi_bf16_to_f32(uint16_t bits);
 uint16_t syi_f32_to_f16(float value);
 uint16_t syi_f32_to_bf16(float value);
 
+/* The order of additions in a dot product. */
+enum {
+    SYI_DOT_LANES = 16,  /* partial sums of one dot product */
+    SYI_DOT_BLOCK = 8192 /* elements whose partial sums are folded into one */
+};
+
 SYI_BOTH static inline uint32_t syi_f32_bits(float value)
 {
     uint32_t bits;

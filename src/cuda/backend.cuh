@@ -16,7 +16,11 @@
     X(KV_BLOCKS, kv_blocks) \
     X(SAMPLE, sample) \
     X(SAMPLE_OVERRIDES, sample_overrides) \
-    X(SAMPLE_NOISE, sample_noise)
+    X(SAMPLE_NOISE, sample_noise) \
+    X(MOE_UNPERMUTE, moe_unpermute) \
+    X(MOE_UNPERMUTE_IDS, moe_unpermute_ids) \
+    X(MOE_PERMUTE_GRAD, moe_permute_grad) \
+    X(MOE_UNPERMUTE_GRAD, moe_unpermute_grad)
 
 #define SYC_DECLARE(ID, op) \
     size_t syc_##op##_workspace(const struct syc_device *device, const union syi_plan *plan); \

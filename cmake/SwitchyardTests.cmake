@@ -99,6 +99,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 kv_slots
                 kv_translate
                 moe_permute_grad
+                moe_rows_wide
                 moe_unpermute_grad
                 sample_edits
                 sample_overrides)

@@ -83,6 +83,10 @@ struct syc_moe_sums {
 void syc_moe_take_sums(const struct syc_device *device, struct syc_moe_sums *sums, struct syc_arena *arena);
 void syc_moe_sum(struct syc_call *call, const struct syc_moe_sums *sums); /* after the validation */
 
+/* The same for packed rows whose vectors of 16 bytes are aligned (moe_sum_ring.cu). */
+bool syc_moe_ring_pays(const struct syc_device *device, const struct syc_moe_sums *sums);
+void syc_moe_sum_ring(struct syc_call *call, const struct syc_moe_sums *sums);
+
 /* ---- Entries ------------------------------------------------------------------------------------------------------ */
 
 static __device__ __forceinline__ u32 syc_lanes_below() { return (1u << syc_lane()) - 1u; }

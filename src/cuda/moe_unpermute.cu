@@ -3,6 +3,7 @@
  * the sums of the rows of each token, which are added in the order of the entries.
  */
 #include "cuda/backend.cuh"
+#include "cuda/bulk.cuh"
 #include "cuda/moe_sums.cuh"
 
 /* ---- Validation: packed --------------------------------------------------------------------------------------------- */
@@ -175,9 +176,11 @@ void syc_moe_validate(struct syc_call *call, const struct syc_moe_lists *l)
     } else if (l->n_rows > 0 && (l->map.data != NULL || l->clear != NULL)) {
         const int64_t wanted = (l->n_tokens + JUDGE_WARPS - 1) / JUDGE_WARPS;
         call->gate.n = (int)(wanted < processors ? wanted : processors < SYC_MAX_CHECK_BLOCKS ? processors : SYC_MAX_CHECK_BLOCKS);
+        syc_prefer_shared(&call->queue, judge_tokens);
         syc_launch(&call->queue, judge_tokens, SYC_AFTER, call->gate.n, JUDGE_THREADS, 0, *l, call->gate);
     } else {
         const int64_t n = l->n_tokens * l->n_slots;
+        syc_prefer_shared(&call->queue, syc_validate<slot_check>);
         syc_check(call, slot_check{n, l->by_slot ? n : l->n_rows, l->indices});
     }
 }
@@ -275,16 +278,18 @@ template <sy_type type> static void launch_sums(struct syc_call *call, const str
     const int64_t row_bytes = s->hidden * (type == SY_TYPE_F32 ? 4 : 2);
     if (!syc_aligned_rows(s->rows, row_bytes, 16) || !syc_aligned_rows(s->out, row_bytes, 16))
         launch_groups<syc_element<type>, 8, 1>(call, s);
+    else if (syc_moe_ring_pays(call->device, s))
+        syc_moe_sum_ring(call, s);
     else if (!s->lists.capacity && s->lists.n_slots <= 2)
         launch_groups<syc_vector<type>, 2, 4>(call, s);
     else
         launch_groups<syc_vector<type>, 8, 1>(call, s);
 }
 
-void syc_moe_take_sums(const struct syc_device *, struct syc_moe_sums *s, struct syc_arena *arena)
+void syc_moe_take_sums(const struct syc_device *device, struct syc_moe_sums *s, struct syc_arena *arena)
 {
     struct syc_moe_lists *const l = &s->lists;
-    if (l->map.data != NULL && l->probs.data != NULL && l->n_slots > 32)
+    if (l->map.data != NULL && l->probs.data != NULL && (l->n_slots > 32 || syc_moe_ring_pays(device, s)))
         l->weights = (float *)arena->take(l->n_rows, sizeof *l->weights);
 }
 

@@ -110,6 +110,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 moe_ids_from_map
                 moe_map_from_ids
                 moe_permute_grad
+                moe_permute_random
                 moe_reorder_chunks
                 moe_route
                 moe_rows_wide

@@ -102,6 +102,8 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 moe_combine
                 moe_dispatch
                 moe_dispatch_grad_gate
+                moe_dispatch_random
+                moe_locations
                 sample_edits
                 sample_overrides)
             if(TARGET op_${stem})

@@ -125,7 +125,7 @@ struct launch_sums {
     int64_t n_samples, hidden;
     template <sy_type T, bool WIDE> void run() const
     {
-        struct syc_parts parts = syc_parts_of(n_samples, hidden / syc_numbers<T, WIDE>::N);
+        struct syc_parts parts = syc_parts_of(n_samples, hidden / syc_numbers<T, WIDE>::N, call->device->processors);
         parts.per_block = parts.per_block < PARTS ? parts.per_block : (int)PARTS;
         syc_launch(&call->queue, sum_rows<T, WIDE>, SYC_AFTER, syc_parts_blocks(parts), SYC_SLOT_THREADS, 0, c, parts, call->gate);
     }

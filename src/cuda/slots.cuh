@@ -146,12 +146,12 @@ struct syc_parts {
     int per_block;              /* at most SYC_SLOT_THREADS */
 };
 
-static inline struct syc_parts syc_parts_of(int64_t rows, int64_t width)
+static inline struct syc_parts syc_parts_of(int64_t rows, int64_t width, int processors)
 {
-    enum { MOST = 1024, MANY = 1 << 23 }; /* four vectors for each thread; vectors that keep every processor busy for long */
+    enum { MOST = 1024, MANY = 32 * 1024 }; /* four vectors for each thread; vectors that keep a processor busy for long */
     const int64_t of_row = (width + MOST - 1) / MOST, vectors = (width + of_row - 1) / of_row;
     const int64_t fit = MOST / vectors, few = fit < SYC_SLOT_THREADS ? fit : (int64_t)SYC_SLOT_THREADS;
-    const bool many = rows > MANY / width;
+    const bool many = rows > (int64_t)MANY * processors / width;
     return {rows * of_row, width, of_row, syc_split_by(of_row, rows * of_row), syc_divisor_of((u32)vectors),
             (int)(many && few < 8 ? 8 : few)};
 }
@@ -236,7 +236,7 @@ template <class Items> struct syc_launch_scaling {
     enum syc_start start;
     template <sy_type T, bool WIDE> void run() const
     {
-        const struct syc_parts parts = syc_parts_of(rows, hidden / syc_numbers<T, WIDE>::N);
+        const struct syc_parts parts = syc_parts_of(rows, hidden / syc_numbers<T, WIDE>::N, call->device->processors);
         syc_launch(&call->queue, syc_scale_rows<T, WIDE, Items>, start, syc_parts_blocks(parts), SYC_SLOT_THREADS, 0, items, parts, call->gate);
     }
 };

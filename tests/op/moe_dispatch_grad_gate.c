@@ -146,6 +146,26 @@ static void large_cases(void **state)
     assert_true(cut >= 6);
 }
 
+/* Rows of whole vectors, which a device reads as such: few products and many, one block and several. */
+static void rows_of_whole_vectors(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t samples, hidden;
+    } sizes[] = {{3, 136}, {3, 1032}, {60, 136}, {60, 1032}, {2, 8192 + 1032}};
+    for (size_t i = 0; i < 3 * COUNT_OF(sizes); i++) {
+        uint64_t rng = 31 + i;
+        struct fixture f = {.in = {.choices = 2,
+                                   .samples = sizes[i / 3].samples,
+                                   .experts = 3,
+                                   .capacity = 5,
+                                   .hidden = sizes[i / 3].hidden}};
+        fixture_make(&f, &rng, i % 3, i % 2, true);
+        fixture_check(&f, contexts[i % 4]);
+        free_all();
+    }
+}
+
 /* ---- Accuracy ----------------------------------------------------------------------------------------------- */
 
 /*
@@ -206,6 +226,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_shapes),
         cmocka_unit_test(large_cases),
+        cmocka_unit_test(rows_of_whole_vectors),
         cmocka_unit_test(error_of_long_rows),
         cmocka_unit_test(nothing_to_write_needs_no_data),
     };

@@ -121,11 +121,8 @@ static void large_cases(void **state)
     static const struct {
         int64_t choices, samples, experts, capacity, hidden;
         size_t type;
-    } sizes[] = {{1, 3001, 5, 90, 129, 0},
-                 {2, 701, 4, 50, 515, 2},
-                 {2, 1, 1, 2, 130000, 0},
-                 {1, 2, 2, 2, 8192 * 9, 0},
-                 {1, 3, 1, 2, 98311, 1}};
+    } sizes[] = {{1, 3001, 5, 90, 129, 0},  {2, 701, 4, 50, 515, 2}, {2, 1, 1, 2, 130000, 0},
+                 {1, 2, 2, 2, 8192 * 9, 0}, {1, 3, 1, 2, 98311, 1},  {2, 60, 3, 9, 131, 1}};
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         uint64_t rng = 5;
         struct fixture f = {.in = {.choices = sizes[i].choices,

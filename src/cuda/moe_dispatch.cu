@@ -62,12 +62,14 @@ struct dispatch {
     {
         const float gate = syc_gate_of(gates, s, gate_type);
         const int64_t slot = samples.slot(s);
+        syc_wait_for_previous();
         if (slot < 0 || (samples.table != NULL && __ldcg(samples.table + slot) != (u64)s))
             return {NULL, NULL, 0, 0};
         return row_of(s, slot, gate);
     }
     __device__ struct syc_scaled at_slot(int64_t slot) const
     {
+        syc_wait_for_previous();
         const u64 s = samples.n > 0 ? __ldcg(samples.table + slot) : 0;
         if (s < (u64)samples.n) {
             const float gate = syc_gate_of(gates, (int64_t)s, gate_type);

@@ -184,10 +184,8 @@ struct syc_scaled {
     u32 n; /* vectors, set by the kernel */
 };
 
-/*
- * Items: a struct with `struct syc_scaled at(int64_t row)`, which runs before it is known whether the call may write, but
- * after the kernel before this one has ended.
- */
+/* Items: a struct with `struct syc_scaled at(int64_t row)`, which runs before it is known whether the call may write. What the
+   kernel before this one left must be waited for there. */
 template <sy_type T, bool WIDE, class Items>
 static __global__ void __launch_bounds__(SYC_SLOT_THREADS)
     syc_scale_rows(const Items items, const struct syc_parts parts, const struct syc_gate gate)
@@ -196,7 +194,6 @@ static __global__ void __launch_bounds__(SYC_SLOT_THREADS)
     enum { AHEAD = 4 };
     __shared__ struct syc_scaled item[SYC_SLOT_THREADS];
     bool open = false;
-    syc_wait_for_previous();
     for (int64_t first = (int64_t)blockIdx.x * parts.per_block; first < parts.n; first += (int64_t)gridDim.x * parts.per_block) {
         const int own = (int)min((int64_t)parts.per_block, parts.n - first);
         const u32 all = (u32)own * parts.vectors.d;

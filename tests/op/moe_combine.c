@@ -162,6 +162,18 @@ static void every_table(void **state)
         check_all(&sizes, 77 + type, type, true);
 }
 
+/* Rows of whole vectors, which a device reads as such: one choice, a few, more than it looks up at once. */
+static void rows_of_whole_vectors(void **state)
+{
+    (void)state;
+    static const int64_t choices[] = {1, 3, 20};
+    for (size_t i = 0; i < 3 * COUNT_OF(choices); i++)
+        check_all(
+            &(struct combine_case){
+                .choices = choices[i / 3], .samples = 40, .experts = 3, .capacity = 20, .hidden = 72},
+            55 + i, i % 3, false);
+}
+
 /* Many samples; fewer samples than threads, so that columns are cut too; more choices than fit registers. */
 static void large_cases(void **state)
 {
@@ -253,6 +265,7 @@ int main(void)
     static const char *const gate_names[] = {"without_gates", "with_f32_gates", "with_own_gates"};
     const struct CMUnitTest more[] = {
         cmocka_unit_test(every_table),
+        cmocka_unit_test(rows_of_whole_vectors),
         cmocka_unit_test(large_cases),
         cmocka_unit_test(the_random_cases_were_hard),
         cmocka_unit_test(another_name_for_the_gradient),

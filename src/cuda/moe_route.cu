@@ -61,6 +61,25 @@ template <int N> static __device__ __forceinline__ void store_scores(u8 *to, boo
     }
 }
 
+/* The score is the same for all: branches around loops, not in them. */
+template <int N>
+static __device__ __forceinline__ void score_all(sy_route_score score, const u32 key[N], const struct syc_softmax &softmax, float x[N])
+{
+    if (score == SY_SCORE_SIGMOID) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] = syc_route_score(SY_SCORE_SIGMOID, key[i], softmax);
+    } else if (score == SY_SCORE_SOFTMAX) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] = syc_route_score(SY_SCORE_SOFTMAX, key[i], softmax);
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] = syc_route_score(SY_SCORE_NONE, key[i], softmax);
+    }
+}
+
 template <int N> static __device__ __forceinline__ u32 largest(const u32 v[N])
 {
     u32 best = v[0];
@@ -109,15 +128,14 @@ template <int N> static __device__ __forceinline__ u32 pick(const struct syc_rou
         if (j == k)
             break;
         const int who = __ffs((int)__ballot_sync(SYC_ALL_LANES, best == top)) - 1;
+        const u32 taken = syc_lane() == who ? top : UINT32_MAX; /* which no key is */
         int at = -1;
-        if (syc_lane() == who) {
 #pragma unroll
-            for (int i = 0; i < N; i++)
-                if (at < 0 && v[i] == top) {
-                    at = i;
-                    v[i] = 0;
-                }
-        }
+        for (int i = N - 1; i >= 0; i--)
+            at = v[i] == taken ? i : at;
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            v[i] = i == at ? 0 : v[i];
         at = __shfl_sync(SYC_ALL_LANES, at, who);
         if (syc_lane() == j)
             *expert = (u32)(who * r.each + at);
@@ -156,23 +174,22 @@ static __device__ __forceinline__ float weigh(const struct syi_moe_route_plan &p
 }
 
 template <int N>
-static __global__ void __launch_bounds__(32 * WARPS) route_few(const struct syc_route r, const struct syc_gate gate)
+static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : 1) route_few(const struct syc_route r, const struct syc_gate gate)
 {
     const struct syi_moe_route_plan &p = r.p;
     const int64_t t = r.first + (int64_t)blockIdx.x * WARPS + syc_warp();
     const int lane = syc_lane(), first = lane * r.each, own = max(0, min(r.each, (int)p.n_experts - first));
     const bool in = t < p.n_tokens, finished = in && syc_is_finished(p, t);
-    float x[N], bias[N];
+    __shared__ float bias[32 * N]; /* of expert i of a lane at i*32 + lane */
+    float x[N];
     u32 key[N], expert = 0, winner = 0;
     float score = 0.0f;
     if (in)
         load_floats<N>(syc_row(p.logits, t) + first * syc_float_bytes(p.type), p.type, r.wide_logits, own, x);
 #pragma unroll
-    for (int i = 0; i < N; i++)
-        bias[i] = 0.0f;
-    if (p.bias != NULL)
-        load_floats<N>(p.bias + first * 4, SY_TYPE_F32, r.wide_bias, own, bias);
-    if (!syc_may_write(gate) || !in)
+    for (int i = syc_warp(); i < N; i += WARPS)
+        bias[i * 32 + lane] = p.bias != NULL && i < own ? __uint_as_float(syc_load<u32>(p.bias + (first + i) * 4)) : 0.0f;
+    if (!syc_may_write(gate) || !in) /* and the biases are there */
         return;
     syc_clear_rows(p, t, lane, 32);
     if (finished) {
@@ -200,11 +217,10 @@ static __global__ void __launch_bounds__(32 * WARPS) route_few(const struct syc_
             for (int i = 0; i < N; i++)
                 v[i] = key[i];
         } else {
+            score_all<N>(p.score, key, softmax, x);
 #pragma unroll
-            for (int i = 0; i < N; i++) {
-                x[i] = syc_route_score(p.score, key[i], softmax);
-                v[i] = i < own ? syi_key(__float_as_uint(x[i] + bias[i])) : 0;
-            }
+            for (int i = 0; i < N; i++)
+                v[i] = i < own ? syi_key(__float_as_uint(x[i] + bias[i * 32 + lane])) : 0;
             if (p.scores.data != NULL)
                 store_scores<N>(syc_out_row(p.scores, t) + first * 4, r.wide_scores, own, x);
             if (finished)
@@ -316,7 +332,6 @@ template <int N> static void launch_few(struct syc_call *call, struct syc_route 
     const int64_t most = (int64_t)INT32_MAX * WARPS, bytes = p->type == SY_TYPE_F32 ? 4 : 2;
     const bool full = r->each == N && N % 4 == 0;
     r->wide_logits = full && is_wide(p->logits.data, p->logits.stride, N * bytes);
-    r->wide_bias = full && is_wide(p->bias, 0, N * 4);
     r->wide_scores = full && is_wide(p->scores.data, p->scores.stride, N * 4);
     for (r->first = 0; r->first < p->n_tokens; r->first += most) {
         const int64_t n = p->n_tokens - r->first < most ? p->n_tokens - r->first : most;

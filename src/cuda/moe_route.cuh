@@ -22,7 +22,7 @@ struct syc_route {
     int each;         /* experts of a lane */
     int group_lanes;  /* of a group, a power of two */
     bool direct;      /* shares order like logits but for rounding, and only those of winners are needed */
-    bool wide_logits, wide_bias, wide_scores; /* vectors of 16 bytes are aligned */
+    bool wide_logits, wide_scores; /* vectors of 16 bytes are aligned */
 
     /* Many: scratch of each block. */
     u8 *blocks;

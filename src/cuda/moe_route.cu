@@ -1,8 +1,7 @@
 /*
  * moe_route on a device. Up to a thousand experts: a warp per token, some neighbouring experts in each lane, and for each
  * slot the largest key of the warp. More of them, or many slots: moe_route.cuh. A capacity sorts the pairs of tokens and
- * experts by expert, and then by weight or by token; a pair is too many when the one `capacity` places before it has the
- * same expert.
+ * experts by expert; then the surplus of each is removed from the map.
  */
 #include "cuda/backend.cuh"
 #include "cuda/moe_route.cuh"
@@ -271,31 +270,63 @@ static __global__ void __launch_bounds__(256) copy_counts(u8 *to, const u64 *cou
 
 struct pairs {
     const int32_t *expert;
-    const u32 *weight;
-    bool by_weight; /* else by position */
 
     __device__ bool has(int64_t i) const { return expert[i] >= 0; }
-    __device__ u64 sort_key(int64_t i) const
-    {
-        return by_weight ? (u64)(u32)expert[i] << 32 | (u32)~weight[i] : (u64)(u32)expert[i];
-    }
+    __device__ u64 sort_key(int64_t i) const { return (u64)(u32)expert[i]; }
 };
 
-static __global__ void __launch_bounds__(256) drop_surplus(const struct syc_route r, const struct syc_sorted sorted, const struct syc_gate gate)
+static __device__ __forceinline__ void take_out(const struct syi_moe_route_plan &p, u32 pair, int64_t e)
 {
-    const struct syi_moe_route_plan &p = r.p;
+    const int64_t t = pair / (u32)p.k;
+    if (p.map.data != NULL)
+        syc_out_row(p.map, t)[e] = 0;
+    if (p.probs.data != NULL)
+        syc_store_float(syc_out_row(p.probs, t) + e * syc_float_bytes(p.prob_type), p.prob_type, 0.0f);
+}
+
+/* A pair is too many when the one `capacity` places before it has the same expert. */
+static __global__ void __launch_bounds__(256)
+    drop_by_position(const struct syi_moe_route_plan p, const struct syc_sorted sorted, const struct syc_gate gate)
+{
     if (!syc_may_write(gate))
         return;
-    for (int64_t i = p.capacity + (int64_t)blockIdx.x * 256 + threadIdx.x; i < (int64_t)*sorted.n; i += (int64_t)gridDim.x * 256) {
-        const u32 pair = sorted.value[i];
-        const int32_t e = r.expert[pair];
-        const int64_t t = pair / (u32)p.k;
-        if (r.expert[sorted.value[i - p.capacity]] != e)
-            continue;
-        if (p.map.data != NULL)
-            syc_out_row(p.map, t)[e] = 0;
-        if (p.probs.data != NULL)
-            syc_store_float(syc_out_row(p.probs, t) + e * syc_float_bytes(p.prob_type), p.prob_type, 0.0f);
+    for (int64_t i = p.capacity + (int64_t)blockIdx.x * 256 + threadIdx.x; i < (int64_t)*sorted.n; i += (int64_t)gridDim.x * 256)
+        if (sorted.key[i - p.capacity] == sorted.key[i])
+            take_out(p, sorted.value[i], (int64_t)sorted.key[i]);
+}
+
+/* The first pair whose expert is e or larger. */
+static __device__ int64_t begin_of(const struct syc_sorted &sorted, int64_t e)
+{
+    int64_t low = 0, high = *sorted.n;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if ((int64_t)sorted.key[middle] < e)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* A block per expert. Its pairs are in order of their tokens, so equal weights go to the lower token. */
+static __global__ void __launch_bounds__(SYC_ROUTE_THREADS)
+    drop_by_weight(const struct syi_moe_route_plan p, const u32 *weight, const struct syc_sorted sorted, const struct syc_gate gate)
+{
+    __shared__ struct syc_route_shared shared;
+    if (!syc_may_write(gate))
+        return;
+#pragma unroll 1
+    for (int64_t e = blockIdx.x; e < p.n_experts; e += gridDim.x) {
+        const int64_t first = begin_of(sorted, e), n = begin_of(sorted, e + 1) - first;
+        const u32 *const pair = sorted.value + first;
+        if (n > p.capacity)
+            syc_choose(
+                n, p.capacity, &shared, [&](int64_t i) { return weight[pair[i]]; },
+                [&](int64_t i, int64_t j) {
+                    if (j < 0)
+                        take_out(p, pair[i], e);
+                });
     }
 }
 
@@ -404,13 +435,16 @@ static void route(struct syc_call *call, struct syc_route *r, enum syc_start sta
 static void drop(struct syc_call *call, const struct syc_route *r, struct syc_sort_memory *memory)
 {
     const struct syi_moe_route_plan *const p = &r->p;
-    const struct pairs pairs = {r->expert, r->key, p->drop == SY_DROP_PROB};
-    const int64_t n = p->n_tokens * p->k;
+    const int64_t n = p->n_tokens * p->k, most = 4 * (int64_t)call->device->processors;
     int bits = 1;
     while ((int64_t)1 << bits < p->n_experts)
         bits++;
-    const struct syc_sorted sorted = syc_sort(call, memory, pairs, n, pairs.by_weight ? 32 + bits : bits);
-    syc_launch(&call->queue, drop_surplus, SYC_AFTER, few_blocks(call->device, n), 256, 0, *r, sorted, call->gate);
+    const struct syc_sorted sorted = syc_sort(call, memory, pairs{r->expert}, n, bits);
+    if (p->drop == SY_DROP_PROB)
+        syc_launch(&call->queue, drop_by_weight, SYC_AFTER, p->n_experts < most ? p->n_experts : most, SYC_ROUTE_THREADS, 0, *p,
+                   r->key, sorted, call->gate);
+    else
+        syc_launch(&call->queue, drop_by_position, SYC_AFTER, few_blocks(call->device, n), 256, 0, *p, sorted, call->gate);
 }
 
 void syc_moe_route(struct syc_call *call, const union syi_plan *plan)

@@ -103,7 +103,14 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 kv_translate
                 local_reduce
                 moe_align_block
+                moe_capacity
+                moe_combine
+                moe_dispatch
+                moe_dispatch_grad_gate
+                moe_ids_from_map
+                moe_map_from_ids
                 moe_reorder_chunks
+                moe_route
                 sample_edits
                 sample_overrides)
             if(TARGET op_${stem})
@@ -240,6 +247,9 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
     if(TARGET switchyard_mpi)
         list(APPEND python_env "SWITCHYARD_MPI_NAME=${SWITCHYARD_MPI_NAME}" SWITCHYARD_MPI_C_COMPILER=${MPI_C_COMPILER}
              SWITCHYARD_MPIRUN=${SWITCHYARD_MPIRUN})
+    endif()
+    if(TARGET switchyard_cuda_emulated)
+        list(APPEND python_env SWITCHYARD_EMULATED_CUDA=$<TARGET_FILE:switchyard_cuda_emulated>)
     endif()
     if(TARGET switchyard_cli)
         file(GLOB files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} tests/cli/test_*.py)

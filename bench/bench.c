@@ -8,9 +8,14 @@
 #include <string.h>
 #include <strings.h>
 
+#include "bench_list.h" /* BENCH_OPS: made by the build of every `const struct bench_op bench_<name>` in bench */
 #include "cli/cli.h"
 #include "cli/team.h"
 #include "described.h"
+
+#define DECLARE(op) extern const struct bench_op bench_##op;
+BENCH_OPS(DECLARE)
+#undef DECLARE
 
 #define ADDRESS(op) &bench_##op,
 static const struct bench_op *const bench_ops[] = {BENCH_OPS(ADDRESS)};

@@ -182,43 +182,4 @@ struct bench_op {
 /* `there` of a bench_op, from the array `there`. */
 #define BENCH_THERE .there = there, .n_there = (int)(sizeof there / sizeof *there)
 
-/* In the order of the report. */
-#define BENCH_OPS(X) \
-    X(moe_route) \
-    X(moe_map_from_ids) \
-    X(moe_ids_from_map) \
-    X(moe_permute) \
-    X(moe_permute_ids) \
-    X(moe_unpermute_ids) \
-    X(moe_align_block) \
-    X(moe_pad_map) \
-    X(moe_convert_indices) \
-    X(moe_reorder_chunks) \
-    X(moe_unpermute) \
-    X(moe_permute_grad) \
-    X(moe_unpermute_grad) \
-    X(moe_dispatch) \
-    X(moe_combine) \
-    X(moe_dispatch_grad_gate) \
-    X(moe_locations) \
-    X(moe_capacity) \
-    X(sample) \
-    X(sample_overrides) \
-    X(sample_noise) \
-    X(kv_gather) \
-    X(kv_translate) \
-    X(kv_slots) \
-    X(kv_scatter) \
-    X(kv_planes) \
-    X(kv_format) \
-    X(kv_ragged) \
-    X(kv_blocks) \
-    X(local_reduce) \
-    X(all_to_all_dispatch) \
-    X(all_to_all_combine)
-
-#define DECLARE(op) extern const struct bench_op bench_##op;
-BENCH_OPS(DECLARE)
-#undef DECLARE
-
 #endif

@@ -392,9 +392,9 @@ static void op_page(FILE *out, const struct op *op)
     fprintf(out, "\nTry it (%s):\n", op->example->text);
     if (inputs)
         fprintf(out, "  switchyard example %s in.safetensors\n", op->name);
-    fprintf(out, "  switchyard run %s %sout.safetensors%s%s\n", op->name, inputs ? "in.safetensors " : "",
-            op->example->options[0] ? " " : "", op->example->options);
-    fputs("  switchyard show out.safetensors\n", out);
+    fprintf(out, "  switchyard run %s %sout.safetensors", op->name, inputs ? "in.safetensors " : "");
+    op_example_print_options(out, op->example);
+    fputs("\n  switchyard show out.safetensors\n", out);
 }
 
 bool help_page(FILE *out, const char *command, const char *operator_name)

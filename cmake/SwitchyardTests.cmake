@@ -101,8 +101,15 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 kv_ragged
                 kv_slots
                 kv_translate
+                local_reduce
+                moe_align_block
+                moe_capacity
+                moe_combine
+                moe_dispatch
+                moe_dispatch_grad_gate
                 moe_ids_from_map
                 moe_map_from_ids
+                moe_reorder_chunks
                 moe_route
                 sample_edits
                 sample_overrides)

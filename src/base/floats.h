@@ -30,6 +30,16 @@ SYI_BOTH static inline float syi_f32_from_bits(uint32_t bits)
     return value;
 }
 
+/* Ascending keys are descending values: distance from zero added to or taken from the middle, so that both zeros are one
+   key. NaN comes last. `sign` and `infinity` are those bits of the type. */
+SYI_BOTH static inline uint32_t syi_descending_key(uint32_t bits, uint32_t sign, uint32_t infinity)
+{
+    const uint32_t size = bits & (sign - 1), last = sign + (sign - 1);
+    if (size > infinity)
+        return last;
+    return last - (bits & sign ? sign - size : sign + size);
+}
+
 /* A result of arithmetic: any NaN becomes the canonical one. */
 SYI_BOTH static inline float syi_canonical(float value)
 {

@@ -39,13 +39,13 @@ add_library(switchyard_cli_parts STATIC ${cli_sources} ${bench_sources})
 switchyard_defaults(switchyard_cli_parts)
 target_include_directories(switchyard_cli_parts PUBLIC ${PROJECT_SOURCE_DIR}/cli ${PROJECT_SOURCE_DIR}/bench
                                                        ${PROJECT_SOURCE_DIR} ${JANSSON_INCLUDE_DIR}
-                           PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/bench
+                           PRIVATE ${PROJECT_SOURCE_DIR}/src ${CMAKE_CURRENT_BINARY_DIR}/bench
                                    $<TARGET_PROPERTY:switchyard,INTERFACE_INCLUDE_DIRECTORIES>)
 target_compile_definitions(switchyard_cli_parts PUBLIC SWITCHYARD_BENCH=$<BOOL:${SWITCHYARD_BENCH}>)
 if(TARGET switchyard_mpi)
     target_compile_definitions(switchyard_cli_parts PRIVATE SWITCHYARD_MPI_NAME="${SWITCHYARD_MPI_NAME}")
 endif()
-target_link_libraries(switchyard_cli_parts PUBLIC ${JANSSON_LIBRARY} m) # the program links shared or static
+target_link_libraries(switchyard_cli_parts PUBLIC ${JANSSON_LIBRARY} m ${CMAKE_DL_LIBS}) # the program links shared or static
 if(OpenMP_C_FOUND)
     target_link_libraries(switchyard_cli_parts PUBLIC OpenMP::OpenMP_C) # the limits are measured with all threads
 endif()

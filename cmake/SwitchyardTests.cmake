@@ -103,6 +103,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 kv_translate
                 local_reduce
                 moe_align_block
+                moe_convert_indices
                 moe_capacity
                 moe_combine
                 moe_dispatch

@@ -3,6 +3,7 @@
  * atomic minima; forms that list the rows of a token take them from a sort of the rows by token.
  */
 #include "cuda/backend.cuh"
+#include "cuda/load.cuh"
 #include "cuda/scratch.cuh"
 #include "cuda/sort.cuh"
 

@@ -4,7 +4,8 @@
  * importance the samples are sorted first.
  */
 #include "cuda/backend.cuh"
-#include "cuda/sort.cuh"
+#include "cuda/load.cuh"
+#include "cuda/rank.cuh"
 
 enum { MOST_COUNTED = 4096 }; /* experts of which every block has counters */
 

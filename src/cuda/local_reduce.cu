@@ -40,16 +40,18 @@ struct reduce {
     __device__ bool hosted(int64_t e) const { return e >= 0 && e < p.n_experts && mapping(e, p.device) == 1; }
 
     /* The expert of a live slot: it is on this device, and no earlier slot names it. Else -1. */
-    __device__ int64_t live(int64_t t, int64_t k) const
+    __device__ int live(int64_t t, int64_t k) const
     {
         const int64_t e = choice(t, k);
-        if (!hosted(e))
-            return -1;
+        return hosted(e) && !named_before(t, k, (int)e) ? (int)e : -1;
+    }
+    __device__ bool named_before(int64_t t, int64_t k, int e) const
+    {
 #pragma unroll 1
-        for (int64_t before = 0; before < k; before++)
-            if (choice(t, before) == e)
-                return -1;
-        return e;
+        while (--k >= 0)
+            if (choice(t, k) == e)
+                return true;
+        return false;
     }
     __device__ bool hit(int64_t t) const
     {
@@ -243,6 +245,7 @@ static __global__ void __launch_bounds__(256) reduce_picks(const struct reduce j
         const u32 *const key = job.key + i * job.each.d, *const rank = job.rank + i * job.each.d;
         struct pick *const pick = job.pick + t * p.n_slots;
         u32 n = 0;
+#pragma unroll 1
         for (int64_t k = 0; k < p.n_slots; k++) {
             const int64_t e = padded ? job.live(t, k) : (int64_t)(int32_t)__ldcg(key + k);
             if (e < 0)

@@ -30,6 +30,16 @@ SYI_BOTH static inline float syi_f32_from_bits(uint32_t bits)
     return value;
 }
 
+/* Ascending keys are descending values: distance from zero added to or taken from the middle, so that both zeros are one
+   key. NaN comes last. `sign` and `infinity` are those bits of the type. */
+SYI_BOTH static inline uint32_t syi_descending_key(uint32_t bits, uint32_t sign, uint32_t infinity)
+{
+    const uint32_t size = bits & (sign - 1), last = sign + (sign - 1);
+    if (size > infinity)
+        return last;
+    return last - (bits & sign ? sign - size : sign + size);
+}
+
 /* A result of arithmetic: any NaN becomes the canonical one. */
 SYI_BOTH static inline float syi_canonical(float value)
 {
@@ -80,5 +90,11 @@ SYI_BOTH static inline uint16_t syi_f32_to_f16(float value)
     const uint32_t half = 1u << (shift - 1);
     return (uint16_t)(sign | (kept + (rest > half || (rest == half && (kept & 1u)))));
 }
+
+/* The order of additions in a dot product. */
+enum {
+    SYI_DOT_LANES = 16,  /* partial sums of one dot product */
+    SYI_DOT_BLOCK = 8192 /* elements whose partial sums are folded into one */
+};
 
 #endif

@@ -18,9 +18,9 @@ ARROWS = {
     "mpi": {"."},
     "compat/aclnn": {".", "acl", "aclnn", "aclnnop", "aclnn_util.h"},
     "compat/mluop": {".", "mlu_op.h", "cnrt.h"},
-    "cli": {".", "bench"},
+    "cli": {".", "bench", "cuda"},  # cuda/tools.h
     "bench/mpi": {".", "bench", "cli"},
-    "bench": {".", "cli"},
+    "bench": {".", "cli", "bench_list.h"},  # the list is made by the build
     "examples/compat": {".", "acl", "aclnn", "aclnnop", "mlu_op.h", "cnrt.h"},
     "examples": set(),
     "tests/op": {".", "support.h", "support_random.h", "mesh_cases.h", "oracle"},

@@ -32,9 +32,7 @@ struct reduce {
     {
         const int bytes = p.index_type == SY_TYPE_U16 ? 2 : p.index_type == SY_TYPE_I32 ? 4 : 8;
         const u8 *const at = syc_row(p.metadata, t) + k * bytes;
-        if (((uintptr_t)at & (u32)(bytes - 1)) != 0)
-            return widened(syc_load_bytes(at, bytes), bytes);
-        return widened(bytes == 2 ? *(const u16 *)at : bytes == 4 ? *(const u32 *)at : *(const u64 *)at, bytes);
+        return widened(bytes == 2 ? syc_load<u16>(at) : bytes == 4 ? syc_load<u32>(at) : syc_load<u64>(at), bytes);
     }
     static __device__ int64_t widened(u64 e, int bytes)
     {

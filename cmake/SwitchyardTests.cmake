@@ -103,6 +103,12 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
         foreach(stem IN LISTS on_device)
             add_test(NAME cuda_examples_${stem} COMMAND run_examples ${PROJECT_SOURCE_DIR}/tests/examples/${stem}.txt)
             list(APPEND cuda_tests cuda_examples_${stem})
+            foreach(processors 1 132) # beside the emulator's four: no result depends on the size of launches
+                add_test(NAME cuda_examples_${stem}_${processors}
+                         COMMAND run_examples ${PROJECT_SOURCE_DIR}/tests/examples/${stem}.txt)
+                set_tests_properties(cuda_examples_${stem}_${processors} PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds} ENVIRONMENT
+                                     "${emulated};EMULATED_PROCESSORS=132;SWITCHYARD_TEST_THREADS=${processors}")
+            endforeach()
         endforeach()
         foreach(stem
                 kv_blocks

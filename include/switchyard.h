@@ -166,18 +166,20 @@ typedef struct sy_trace {
     const char *op;  /* "moe_permute" */
     const char *isa; /* kernel table of the context */
     sy_status status;
-    int threads;   /* most threads this context may use */
+    int threads;   /* most threads this context may use; on a device, the multiprocessors it counts with */
     int n_tensors; /* tensors given: names[i] describes tensors[i] */
     const char *const *names;
     const DLTensor *const *tensors;
-    uint64_t bytes;       /* bytes the call had to move, 0 when rejected */
-    uint64_t nanoseconds; /* wall time, checks included */
+    uint64_t bytes;              /* bytes the call had to move, 0 when rejected */
+    uint64_t nanoseconds;        /* wall time, checks included */
+    uint64_t device_nanoseconds; /* a call on a device: time there, for which a traced call waits; else 0 */
 } sy_trace;
 typedef void (*sy_trace_fn)(void *user, const sy_trace *trace);
 
 typedef struct sy_ctx_options {
     const char *isa; /* kernel table by name, as `switchyard info` lists them; NULL: the best */
-    int threads;     /* most threads a call may use; 0: OpenMP's default, or all CPUs with a pool */
+    int threads; /* most threads a call may use; 0: OpenMP's default, or all CPUs with a pool. On a device: the
+                    multiprocessors that launches are sized for; 0: all. No result depends on it */
     sy_parallel_for_fn parallel_for; /* the caller's thread pool; NULL: OpenMP. n_tasks <= threads */
     void *parallel_user;
     void *(*alloc)(void *user, size_t bytes); /* NULL: malloc; memory is aligned by the library */
@@ -270,7 +272,7 @@ SY_API const char *sy_fault_name(sy_fault_code code);
  */
 SY_API sy_status sy_ctx_set_workspace(sy_ctx *ctx, void *data, size_t bytes);
 
-/* Changes the thread limit; 0 is OpenMP's default. Returns SY_OK, NULL or VALUE. */
+/* Changes the option `threads`; 0 is OpenMP's default, and all of a device. Returns SY_OK, NULL or VALUE. */
 SY_API sy_status sy_ctx_set_threads(sy_ctx *ctx, int threads);
 
 SY_API int sy_ctx_threads(const sy_ctx *ctx);     /* most threads a call uses here, at least 1; 0 for NULL */

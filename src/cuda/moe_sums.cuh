@@ -132,19 +132,24 @@ template <class Put> static __device__ __forceinline__ int64_t syc_for_experts(c
 {
     const u8 *const row = syc_row(l.map, t);
     int64_t found = 0;
-    for (int64_t first = 0; first < l.n_experts; first += 128) {
+#pragma unroll 1
+    for (int64_t first = 0; first < l.n_experts; first += 256) { /* two loads at a time */
         const int64_t e = first + syc_lane() * 4;
-        const u32 bits = syc_map_bits(row, e, l.n_experts);
-        int before = 0, all = 0;
+        const u32 bits[2] = {syc_map_bits(row, e, l.n_experts), syc_map_bits(row, e + 128, l.n_experts)};
 #pragma unroll
-        for (int b = 0; b < 4; b++) {
-            const u32 routed = __ballot_sync(SYC_ALL_LANES, (bits >> b & 1u) != 0);
-            before += __popc(routed & syc_lanes_below());
-            all += __popc(routed);
+        for (int half = 0; half < 2; half++) {
+            int before = 0, all = 0;
+#pragma unroll
+            for (int b = 0; b < 4; b++) {
+                const u32 routed = __ballot_sync(SYC_ALL_LANES, (bits[half] >> b & 1u) != 0);
+                before += __popc(routed & syc_lanes_below());
+                all += __popc(routed);
+            }
+#pragma unroll 1
+            for (u32 left = bits[half]; left != 0; left &= left - 1)
+                put(found + before++, e + half * 128 + __ffs((int)left) - 1);
+            found += all;
         }
-        for (u32 left = bits; left != 0; left &= left - 1)
-            put(found + before++, e + __ffs((int)left) - 1);
-        found += all;
     }
     return found;
 }

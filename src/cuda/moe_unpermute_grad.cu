@@ -174,7 +174,7 @@ template <sy_type type, bool ALIGNED> struct dots {
 
     __device__ __forceinline__ float dot(const u8 *a, const u8 *b) const
     {
-        enum { AHEAD = ALIGNED ? 4 : 1 };
+        enum { AHEAD = ALIGNED ? (type == SY_TYPE_F32 ? 4 : 8) : 1 };
         float total = 0.0f;
         for (int64_t first = 0; first < hidden; first += SYI_DOT_BLOCK) {
             const int64_t end = min(hidden, first + SYI_DOT_BLOCK);

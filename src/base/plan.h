@@ -57,9 +57,16 @@ struct syi_rows {
     int64_t stride; /* bytes */
 };
 
-static inline unsigned char *syi_row(struct syi_rows rows, int64_t r)
+SYI_BOTH static inline unsigned char *syi_row(struct syi_rows rows, int64_t r)
 {
     return rows.data + r * rows.stride;
+}
+
+/* Slot of a choice, or -1 when it is skipped. Both numbers are validated before they are multiplied. */
+SYI_BOTH static inline int64_t syi_slot(int64_t e, int64_t place, int64_t n_experts, int64_t capacity)
+{
+    const bool valid = e >= 0 && e < n_experts && place >= 0 && place < capacity;
+    return valid ? e * capacity + place : -1;
 }
 
 /* One integer or float per row, possibly the same for all (stride 0). */
@@ -290,7 +297,7 @@ struct syi_kv_table {
     struct syi_column indptr, last_page_len; /* of lists: where they begin, [rows+1]; [rows] or absent */
 };
 
-static inline bool syi_kv_lists(const struct syi_kv_table *table)
+SYI_BOTH static inline bool syi_kv_lists(const struct syi_kv_table *table)
 {
     return table->indptr.rows.data != NULL;
 }

@@ -3,7 +3,6 @@
  * the sums of the rows of each token, which are added in the order of the entries.
  */
 #include "cuda/backend.cuh"
-#include "cuda/bulk.cuh"
 #include "cuda/moe_sums.cuh"
 
 /* ---- Validation: packed --------------------------------------------------------------------------------------------- */
@@ -21,7 +20,7 @@ struct slot_check {
     }
 };
 
-enum { JUDGE_THREADS = 512, JUDGE_WARPS = JUDGE_THREADS / 32 };
+enum { JUDGE_THREADS = 256, JUDGE_WARPS = JUDGE_THREADS / 32 };
 
 /* The fault of a token: the first index outside, or how many experts it has. One thread. */
 SYC_COLD void explain_token(const struct syc_moe_lists &l, int64_t t, struct syi_found *f)
@@ -56,16 +55,17 @@ struct token_check {
             bad |= row < -1 || row >= l.n_rows;
             live += row >= 0;
         }
-#pragma unroll 4
-        for (int e = 0; e < (int)l.n_experts; e += 4)
-            routed += __popc(syc_map_bits(syc_row(l.map, t), e, l.n_experts));
+#pragma unroll 2
+        for (int64_t e = 0; e < l.n_experts; e += 8)
+            routed += __popc(syc_experts_at(syc_row(l.map, t), e, l.n_experts));
         return bad || live != routed;
     }
     __device__ void explain(int64_t t, struct syi_found *f) const { explain_token(lists, t, f); }
 };
 
 /* A warp per token. With a map, every routed expert must have a slot with a row. */
-static __global__ void __launch_bounds__(JUDGE_THREADS) judge_tokens(const __grid_constant__ struct syc_moe_lists l, const __grid_constant__ struct syc_gate gate)
+static __global__ void __launch_bounds__(JUDGE_THREADS, 5)
+    judge_tokens(const __grid_constant__ struct syc_moe_lists l, const __grid_constant__ struct syc_gate gate)
 {
     __shared__ u64 first;
     syc_start_next();
@@ -76,20 +76,20 @@ static __global__ void __launch_bounds__(JUDGE_THREADS) judge_tokens(const __gri
         for (int64_t i = (int64_t)blockIdx.x * JUDGE_THREADS + threadIdx.x; i < l.n_rows; i += (int64_t)gridDim.x * JUDGE_THREADS)
             l.clear[i] = -1;
     for (int64_t t = (int64_t)blockIdx.x * JUDGE_WARPS + syc_warp(); t < l.n_tokens; t += (int64_t)gridDim.x * JUDGE_WARPS) {
-        int64_t live = 0;
+        u32 live = 0; /* numbers of slots and experts are below 2^31 */
         bool bad = false;
-        for (int64_t j = syc_lane(); j < l.n_slots; j += 32) {
-            const int64_t row = (int32_t)syc_load<u32>(l.indices + (t * l.n_slots + j) * 4);
-            bad |= row < -1 || row >= l.n_rows;
+        for (u32 j = (u32)syc_lane(); j < (u32)l.n_slots; j += 32) {
+            const int32_t row = (int32_t)syc_load<u32>(l.indices + (t * l.n_slots + j) * 4);
+            bad |= row < -1 || row >= (int32_t)l.n_rows;
             live += row >= 0;
         }
-        const int64_t routed = l.map.data == NULL ? 0 : syc_for_experts(l, t, [&](int64_t n, int64_t e) {
+        const int64_t routed = l.map.data == NULL ? 0 : syc_each_expert(syc_row(l.map, t), l.n_experts, [&](int64_t n, int64_t e) {
             if (n < l.n_slots && l.experts != NULL)
                 l.experts[t * l.n_slots + n] = (int32_t)e;
             if (n < l.n_slots && l.weights != NULL)
                 l.weights[t * l.n_slots + n] = syc_prob(l, t, e);
         });
-        live = (int64_t)syc_warp_sum((u64)live);
+        live = __reduce_add_sync(SYC_ALL_LANES, live);
         if (__any_sync(SYC_ALL_LANES, bad) || (l.map.data != NULL && routed != live)) {
             if (syc_lane() == 0)
                 atomicMin(&first, (u64)t);
@@ -106,7 +106,7 @@ static __global__ void __launch_bounds__(JUDGE_THREADS) judge_tokens(const __gri
 
 /* ---- Validation: capacity ------------------------------------------------------------------------------------------- */
 
-enum { INVERT_THREADS = 512, INVERT_WARPS = INVERT_THREADS / 32, INVERT_AHEAD = 4 };
+enum { INVERT_THREADS = 512, INVERT_WARPS = INVERT_THREADS / 32, INVERT_AHEAD = 16 };
 
 /* What a warp of the kernel below goes through: the indices of its part, in order, several loads at a time. */
 template <class Each> static __device__ __forceinline__ void for_indices(const struct syc_moe_lists &l, Each each)
@@ -201,8 +201,9 @@ void syc_moe_validate(struct syc_call *call, const struct syc_moe_lists *l)
                l->weights == NULL && l->clear == NULL) {
         syc_check(call, token_check{l->n_tokens, *l});
     } else if (l->n_rows > 0 && (l->map.data != NULL || l->clear != NULL)) {
-        const int64_t wanted = (l->n_tokens + JUDGE_WARPS - 1) / JUDGE_WARPS;
-        call->gate.n = (int)(wanted < processors ? wanted : processors < SYC_MAX_CHECK_BLOCKS ? processors : SYC_MAX_CHECK_BLOCKS);
+        const int64_t wanted = (l->n_tokens + JUDGE_WARPS - 1) / JUDGE_WARPS, most = 2 * processors;
+        const int64_t blocks = wanted < most ? wanted : most;
+        call->gate.n = (int)(blocks < SYC_MAX_CHECK_BLOCKS ? blocks : SYC_MAX_CHECK_BLOCKS);
         syc_prefer_shared(&call->queue, judge_tokens);
         syc_launch(&call->queue, judge_tokens, SYC_AFTER, call->gate.n, JUDGE_THREADS, 0, *l, call->gate);
     } else {
@@ -236,7 +237,7 @@ SYC_COLD void put_chunk(struct chunk *c, const struct syc_moe_lists &l, int64_t 
  * Entries are processed in chunks of 32. A thread loads KU rows of U pieces at a time; the first of these loads are
  * started before the validation has ended. FEW: packed, at most KU slots.
  */
-template <class Piece, int KU, int U, bool FEW>
+template <class Numbers, int KU, int U, bool FEW>
 static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? 3 : 2)
     sum_groups(const __grid_constant__ struct syc_moe_sums s, const __grid_constant__ struct syc_groups groups,
                const __grid_constant__ struct syc_gate gate)
@@ -247,7 +248,7 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? 3 : 2)
     const int width = 1 << groups.shift;
     struct chunk *const c = &chunks[p.group];
     const bool leads = p.offset < 32; /* a warp */
-    typename Piece::raw y[KU][U];
+    typename Numbers::V y[KU][U];
     int64_t live = 0;
     if (!FEW && l.capacity && !syc_may_write(gate)) /* the lists are made by the validation */
         return;
@@ -259,7 +260,7 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? 3 : 2)
 #pragma unroll
             for (int u = 0; u < U; u++)
                 if (row >= 0 && at + u * width < p.end)
-                    y[k][u] = Piece::load(syc_row(s.rows, row), at + u * width);
+                    y[k][u] = Numbers::load(syc_row(s.rows, row), at + u * width);
         }
     };
     if (leads)
@@ -272,18 +273,18 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? 3 : 2)
         __syncthreads();
     else if (!syc_may_write(gate))
         return;
-    const auto add = [&](float *sum, int k0, int u) {
+    const auto add = [&](float (&sum)[Numbers::N], int k0, int u) {
 #pragma unroll
         for (int k = 0; k < KU; k++)
-            syc_add_row<Piece>(sum, c->weight[k0 + k], y[k][u]);
+            syc_add_row<Numbers>(sum, c->weight[k0 + k], y[k][u]);
     };
-    const auto store = [&](const float *sum, int64_t at) {
+    const auto store = [&](const float (&sum)[Numbers::N], int64_t at) {
         if (p.item < l.n_tokens)
-            Piece::store(syc_out_row(s.out, p.item), at, Piece::narrow(sum));
+            Numbers::store(syc_out_row(s.out, p.item), at, Numbers::narrow(sum));
     };
     const bool one = FEW || !__syncthreads_or(n > 32); /* chunk, for all groups of the block */
     /* loaded: the first KU rows are there. */
-    const auto add_chunks = [&](float (*sum)[Piece::N], int64_t at, bool loaded) {
+    const auto add_chunks = [&](float (&sum)[U][Numbers::N], int64_t at, bool loaded) {
 #pragma unroll 1
         for (int64_t first = 0; one ? first == 0 : __syncthreads_or(first == 0 || first < n) != 0; first += 32) {
             if (!one && !loaded) {
@@ -308,7 +309,7 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? 3 : 2)
 #pragma unroll 1
     for (int64_t round = p.begin; round < p.end; round += U * width) {
         const int64_t at = round + p.offset;
-        float sum[U][Piece::N] = {};
+        float sum[U][Numbers::N] = {};
         if (!FEW)
             add_chunks(sum, at, round == p.begin);
         else if (round > p.begin)
@@ -323,69 +324,71 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? 3 : 2)
     }
 }
 
-template <class Piece, int KU, int U, bool FEW> static void launch_groups(struct syc_call *call, const struct syc_moe_sums *s)
+template <class Numbers, int KU, int U, bool FEW> static void launch_groups(struct syc_call *call, const struct syc_moe_sums *s)
 {
-    const int64_t pieces = s->hidden / Piece::N;
+    const int64_t pieces = s->hidden / Numbers::N;
     const struct syc_groups groups = syc_groups_of(s->lists.n_tokens, pieces, U, call->device->processors);
-    syc_launch(&call->queue, sum_groups<Piece, KU, U, FEW>, SYC_EARLY, syc_groups_blocks(&groups, s->lists.n_tokens),
+    syc_launch(&call->queue, sum_groups<Numbers, KU, U, FEW>, SYC_EARLY, syc_groups_blocks(&groups, s->lists.n_tokens),
                SYC_GROUP_THREADS, 0, *s, groups, call->gate);
 }
 
-template <sy_type type> static void launch_sums(struct syc_call *call, const struct syc_moe_sums *s)
-{
-    const int64_t row_bytes = s->hidden * (type == SY_TYPE_F32 ? 4 : 2);
-    if (!syc_aligned_rows(s->rows, row_bytes, 16) || !syc_aligned_rows(s->out, row_bytes, 16))
-        launch_groups<syc_element<type>, 8, 1, false>(call, s);
-    else if (syc_moe_ring_pays(call->device, s))
-        syc_moe_sum_ring(call, s);
-    else if (!s->lists.capacity && s->lists.n_slots <= 2)
-        launch_groups<syc_vector<type>, 2, 4, true>(call, s);
-    else if (!s->lists.capacity && s->lists.n_slots <= 8)
-        launch_groups<syc_vector<type>, 8, 1, true>(call, s);
-    else
-        launch_groups<syc_vector<type>, 8, 1, false>(call, s);
-}
+struct sums_launch {
+    struct syc_call *call;
+    const struct syc_moe_sums *s;
 
-void syc_moe_take_sums(const struct syc_device *device, struct syc_moe_sums *s, struct syc_arena *arena)
+    template <sy_type T, bool WIDE> void run() const
+    {
+        const bool packed = !s->lists.capacity;
+        if constexpr (!WIDE)
+            launch_groups<syc_numbers<T, false>, 8, 1, false>(call, s);
+        else if (syc_moe_ring_pays(call->device, s))
+            syc_moe_sum_ring(call, s);
+        else if (packed && s->lists.n_slots <= 2)
+            launch_groups<syc_numbers<T, true>, 2, 4, true>(call, s);
+        else if (packed && s->lists.n_slots <= 8)
+            launch_groups<syc_numbers<T, true>, 8, 1, true>(call, s);
+        else
+            launch_groups<syc_numbers<T, true>, 8, 1, false>(call, s);
+    }
+};
+
+void syc_moe_take_sums(const struct syc_device *device, struct syc_moe_sums *s, struct syc_scratch *scratch)
 {
     struct syc_moe_lists *const l = &s->lists;
     if (l->map.data != NULL && l->probs.data != NULL && (l->n_slots > 32 || syc_moe_ring_pays(device, s)))
-        l->weights = (float *)arena->take(l->n_rows, sizeof *l->weights);
+        l->weights = scratch->take<float>(l->n_rows);
 }
 
 void syc_moe_sum(struct syc_call *call, const struct syc_moe_sums *s)
 {
+    const u64 row_bytes = (u64)s->hidden * (s->type == SY_TYPE_F32 ? 4 : 2);
     if (s->hidden == 0 || s->lists.n_tokens == 0)
         syc_only_report(call);
-    else if (s->type == SY_TYPE_F32)
-        launch_sums<SY_TYPE_F32>(call, s);
-    else if (s->type == SY_TYPE_F16)
-        launch_sums<SY_TYPE_F16>(call, s);
     else
-        launch_sums<SY_TYPE_BF16>(call, s);
+        syc_by_type(s->type, syc_alignment(s->rows) | syc_alignment(s->out) | row_bytes, sums_launch{call, s});
 }
 
 /* ---- moe_unpermute --------------------------------------------------------------------------------------------------- */
 
-static struct syc_moe_sums lay_out(const struct syc_device *device, const struct syi_moe_rows_plan *p, struct syc_arena *arena)
+static struct syc_moe_sums lay_out(const struct syc_device *device, const struct syi_moe_rows_plan *p, struct syc_scratch *scratch)
 {
     struct syc_moe_sums s = {syc_moe_lists_of(p), p->hidden, p->type, p->permuted, p->tokens};
-    syc_moe_take_lists(&s.lists, false, arena);
-    syc_moe_take_sums(device, &s, arena);
+    syc_moe_take_lists(&s.lists, false, scratch);
+    syc_moe_take_sums(device, &s, scratch);
     return s;
 }
 
 size_t syc_moe_unpermute_workspace(const struct syc_device *device, const union syi_plan *plan)
 {
-    struct syc_arena arena = {NULL, 0};
-    lay_out(device, &plan->moe_rows, &arena);
-    return arena.used;
+    struct syc_scratch scratch = {NULL, 0};
+    lay_out(device, &plan->moe_rows, &scratch);
+    return scratch.used;
 }
 
 void syc_moe_unpermute(struct syc_call *call, const union syi_plan *plan)
 {
-    struct syc_arena arena = {call->scratch, 0};
-    const struct syc_moe_sums s = lay_out(call->device, &plan->moe_rows, &arena);
+    struct syc_scratch scratch = {call->scratch, 0};
+    const struct syc_moe_sums s = lay_out(call->device, &plan->moe_rows, &scratch);
     syc_moe_validate(call, &s.lists);
     syc_moe_sum(call, &s);
 }

@@ -30,15 +30,11 @@ struct reduce {
     /* The expert of a slot, -1: none; as large as it is where it is wrong. */
     __device__ int64_t choice(int64_t t, int64_t k) const
     {
-        const int bytes = p.index_type == SY_TYPE_U16 ? 2 : p.index_type == SY_TYPE_I32 ? 4 : 8;
-        const u8 *const at = syc_row(p.metadata, t) + k * bytes;
-        if (((uintptr_t)at & (u32)(bytes - 1)) != 0)
-            return widened(syc_load_bytes(at, bytes), bytes);
-        return widened(bytes == 2 ? *(const u16 *)at : bytes == 4 ? *(const u32 *)at : *(const u64 *)at, bytes);
-    }
-    static __device__ int64_t widened(u64 e, int bytes)
-    {
-        return bytes == 2 ? (e == 0xffff ? -1 : (int64_t)e) : bytes == 4 ? (int64_t)(int32_t)(u32)e : (int64_t)e;
+        const u8 *const row = syc_row(p.metadata, t);
+        if (p.index_type != SY_TYPE_U16)
+            return syc_index(row, k, p.index_type);
+        const u16 e = syc_load<u16>(row + 2 * k);
+        return e == 0xffff ? -1 : (int64_t)e;
     }
     __device__ u32 mapping(int64_t row, int64_t d) const { return syc_load<u16>(syc_row(p.mapping, row) + 2 * d); }
     __device__ bool hosted(int64_t e) const { return e >= 0 && e < p.n_experts && mapping(e, p.device) == 1; }

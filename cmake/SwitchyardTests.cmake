@@ -126,6 +126,8 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 moe_dispatch
                 moe_dispatch_grad_gate
                 moe_dispatch_random
+                moe_gradients
+                moe_grads
                 moe_ids_from_map
                 moe_locations
                 moe_map_from_ids
@@ -135,6 +137,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 moe_route
                 moe_rows_wide
                 moe_unpermute_grad
+                moe_unpermute_ids
                 sample_edits
                 sample_overrides)
             if(TARGET op_${stem})

@@ -81,10 +81,13 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
 
     # The kernels of src/cuda on an emulated device, by the same programs. Large inputs would take it too long.
     if(TARGET switchyard_cuda_emulated)
-        switchyard_c_test(cuda_context cuda tests/cuda/context.c)
-        target_link_libraries(cuda_context PRIVATE switchyard_test_support)
+        foreach(stem context graph)
+            switchyard_c_test(cuda_${stem} cuda tests/cuda/${stem}.c)
+            target_link_libraries(cuda_${stem} PRIVATE switchyard_test_support)
+            add_dependencies(cuda_${stem} switchyard_cuda_emulated)
+        endforeach()
         target_compile_definitions(cuda_context PRIVATE SWITCHYARD_EMULATED_CUDA="$<TARGET_FILE:switchyard_cuda_emulated>")
-        add_dependencies(cuda_context switchyard_cuda_emulated)
+        set_tests_properties(cuda_graph PROPERTIES ENVIRONMENT SWITCHYARD_TEST_CUDA_LIBRARY=$<TARGET_FILE:switchyard_cuda_emulated>)
         set(emulated SWITCHYARD_TEST_DEVICE=cuda SWITCHYARD_TEST_CUDA_LIBRARY=$<TARGET_FILE:switchyard_cuda_emulated>)
         switchyard_operators(on_device src/cuda/backend.cuh)
         foreach(stem IN LISTS on_device)
@@ -98,12 +101,18 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 kv_ragged
                 kv_slots
                 kv_translate
+                local_reduce
+                moe_align_block
                 moe_capacity
                 moe_combine
                 moe_dispatch
                 moe_dispatch_grad_gate
                 moe_dispatch_random
+                moe_ids_from_map
                 moe_locations
+                moe_map_from_ids
+                moe_reorder_chunks
+                moe_route
                 sample_edits
                 sample_overrides)
             if(TARGET op_${stem})
@@ -240,6 +249,9 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
     if(TARGET switchyard_mpi)
         list(APPEND python_env "SWITCHYARD_MPI_NAME=${SWITCHYARD_MPI_NAME}" SWITCHYARD_MPI_C_COMPILER=${MPI_C_COMPILER}
              SWITCHYARD_MPIRUN=${SWITCHYARD_MPIRUN})
+    endif()
+    if(TARGET switchyard_cuda_emulated)
+        list(APPEND python_env SWITCHYARD_EMULATED_CUDA=$<TARGET_FILE:switchyard_cuda_emulated>)
     endif()
     if(TARGET switchyard_cli)
         file(GLOB files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} tests/cli/test_*.py)

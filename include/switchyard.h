@@ -328,6 +328,48 @@ typedef struct sy_query {
                                thread limit; 0 when none */
 } sy_query;
 
+/* ---- Operators --------------------------------------------------------------------------------------- */
+
+/*
+ * The functions of an operator, declared after its struct. SY_MESH_OPERATOR: of one between devices.
+ *     sy_status sy_<op>(sy_ctx *ctx, [sy_comm *comm,] const sy_<op>_args *args)
+ *     sy_status sy_<op>_start(sy_ctx *ctx, sy_comm *comm, const sy_<op>_args *args, sy_request **request)
+ *     sy_status sy_<op>_query(sy_ctx *ctx, [sy_comm *comm,] const sy_<op>_args *args, sy_query *query)
+ */
+#define SY_OPERATOR(op) \
+    SY_API sy_status sy_##op##_n(sy_ctx *ctx, const sy_##op##_args *args, size_t args_bytes); \
+    SY_API sy_status sy_##op##_query_n(sy_ctx *ctx, const sy_##op##_args *args, size_t args_bytes, \
+                                       sy_query *query, size_t query_bytes); \
+    static inline sy_status sy_##op(sy_ctx *ctx, const sy_##op##_args *args) \
+    { \
+        return sy_##op##_n(ctx, args, sizeof *args); \
+    } \
+    static inline sy_status sy_##op##_query(sy_ctx *ctx, const sy_##op##_args *args, sy_query *query) \
+    { \
+        return sy_##op##_query_n(ctx, args, sizeof *args, query, sizeof *query); \
+    }
+
+#define SY_MESH_OPERATOR(op) \
+    SY_API sy_status sy_##op##_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t args_bytes); \
+    SY_API sy_status sy_##op##_start_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, \
+                                       size_t args_bytes, sy_request **request); \
+    SY_API sy_status sy_##op##_query_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, \
+                                       size_t args_bytes, sy_query *query, size_t query_bytes); \
+    static inline sy_status sy_##op(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args) \
+    { \
+        return sy_##op##_n(ctx, comm, args, sizeof *args); \
+    } \
+    static inline sy_status sy_##op##_start(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, \
+                                            sy_request **request) \
+    { \
+        return sy_##op##_start_n(ctx, comm, args, sizeof *args, request); \
+    } \
+    static inline sy_status sy_##op##_query(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, \
+                                            sy_query *query) \
+    { \
+        return sy_##op##_query_n(ctx, comm, args, sizeof *args, query, sizeof *query); \
+    }
+
 /* ---- moe_route --------------------------------------------------------------------------------------- */
 
 typedef enum sy_route_score {
@@ -397,8 +439,7 @@ typedef struct sy_moe_route_args {
     const DLTensor *scores;      /* out [T,E]  f32: s, of finished tokens too */
 } sy_moe_route_args;
 
-static inline sy_status sy_moe_route(sy_ctx *ctx, const sy_moe_route_args *args);
-static inline sy_status sy_moe_route_query(sy_ctx *ctx, const sy_moe_route_args *args, sy_query *query);
+SY_OPERATOR(moe_route)
 
 /* ---- moe_map_from_ids, moe_ids_from_map -------------------------------------------------------------- */
 
@@ -422,9 +463,7 @@ typedef struct sy_moe_map_from_ids_args {
     const DLTensor *probs;       /* out [T,E]  type of weights */
 } sy_moe_map_from_ids_args;
 
-static inline sy_status sy_moe_map_from_ids(sy_ctx *ctx, const sy_moe_map_from_ids_args *args);
-static inline sy_status sy_moe_map_from_ids_query(sy_ctx *ctx, const sy_moe_map_from_ids_args *args,
-                                                  sy_query *query);
+SY_OPERATOR(moe_map_from_ids)
 
 /*
  * The expert ids of a routing map: ids[t,j] is the j-th expert of token t, ascending, and -1 when it has fewer.
@@ -441,9 +480,7 @@ typedef struct sy_moe_ids_from_map_args {
     const DLTensor *weights;     /* out [T,k]  type of probs */
 } sy_moe_ids_from_map_args;
 
-static inline sy_status sy_moe_ids_from_map(sy_ctx *ctx, const sy_moe_ids_from_map_args *args);
-static inline sy_status sy_moe_ids_from_map_query(sy_ctx *ctx, const sy_moe_ids_from_map_args *args,
-                                                  sy_query *query);
+SY_OPERATOR(moe_ids_from_map)
 
 /* ---- moe_permute ------------------------------------------------------------------------------------- */
 
@@ -481,8 +518,7 @@ typedef struct sy_moe_permute_args {
     const DLTensor *expert_offsets;  /* out [E+1]  int64, optional: first row of each expert, the end */
 } sy_moe_permute_args;
 
-static inline sy_status sy_moe_permute(sy_ctx *ctx, const sy_moe_permute_args *args);
-static inline sy_status sy_moe_permute_query(sy_ctx *ctx, const sy_moe_permute_args *args, sy_query *query);
+SY_OPERATOR(moe_permute)
 
 /* ---- moe_unpermute ----------------------------------------------------------------------------------- */
 
@@ -523,9 +559,7 @@ typedef struct sy_moe_unpermute_args {
     const DLTensor *tokens;          /* out [T,H]  type of permuted_tokens */
 } sy_moe_unpermute_args;
 
-static inline sy_status sy_moe_unpermute(sy_ctx *ctx, const sy_moe_unpermute_args *args);
-static inline sy_status sy_moe_unpermute_query(sy_ctx *ctx, const sy_moe_unpermute_args *args,
-                                               sy_query *query);
+SY_OPERATOR(moe_unpermute)
 
 /* ---- moe_permute_ids, moe_unpermute_ids --------------------------------------------------------------- */
 
@@ -563,9 +597,7 @@ typedef struct sy_moe_permute_ids_args {
     bool allow_missing;              /* ids -1 and E mean no expert */
 } sy_moe_permute_ids_args;
 
-static inline sy_status sy_moe_permute_ids(sy_ctx *ctx, const sy_moe_permute_ids_args *args);
-static inline sy_status sy_moe_permute_ids_query(sy_ctx *ctx, const sy_moe_permute_ids_args *args,
-                                                 sy_query *query);
+SY_OPERATOR(moe_permute_ids)
 
 /*
  * The inverse: adds up the rows of a token, times its weights, in the order of its choices.
@@ -587,9 +619,7 @@ typedef struct sy_moe_unpermute_ids_args {
     const DLTensor *tokens;          /* out [T,H]  type of permuted_tokens */
 } sy_moe_unpermute_ids_args;
 
-static inline sy_status sy_moe_unpermute_ids(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args);
-static inline sy_status sy_moe_unpermute_ids_query(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args,
-                                                   sy_query *query);
+SY_OPERATOR(moe_unpermute_ids)
 
 /* ---- moe_align_block --------------------------------------------------------------------------------- */
 
@@ -625,9 +655,7 @@ typedef struct sy_moe_align_block_args {
     const DLTensor *expert_offsets; /* out [E+1]  int64, optional: first place of each expert, the end */
 } sy_moe_align_block_args;
 
-static inline sy_status sy_moe_align_block(sy_ctx *ctx, const sy_moe_align_block_args *args);
-static inline sy_status sy_moe_align_block_query(sy_ctx *ctx, const sy_moe_align_block_args *args,
-                                                 sy_query *query);
+SY_OPERATOR(moe_align_block)
 
 /* ---- moe_pad_map ------------------------------------------------------------------------------------- */
 
@@ -648,8 +676,7 @@ typedef struct sy_moe_pad_map_args {
     const DLTensor *expert_counts; /* out [E]    int64, optional: tokens of each expert, padding included */
 } sy_moe_pad_map_args;
 
-static inline sy_status sy_moe_pad_map(sy_ctx *ctx, const sy_moe_pad_map_args *args);
-static inline sy_status sy_moe_pad_map_query(sy_ctx *ctx, const sy_moe_pad_map_args *args, sy_query *query);
+SY_OPERATOR(moe_pad_map)
 
 /* ---- moe_reorder_chunks ------------------------------------------------------------------------------ */
 
@@ -677,9 +704,7 @@ typedef struct sy_moe_reorder_chunks_args {
         *expert_offsets; /* out [E+1]    int64, optional: first row of each expert in the order by expert */
 } sy_moe_reorder_chunks_args;
 
-static inline sy_status sy_moe_reorder_chunks(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args);
-static inline sy_status sy_moe_reorder_chunks_query(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args,
-                                                    sy_query *query);
+SY_OPERATOR(moe_reorder_chunks)
 
 /* ---- moe_convert_indices ----------------------------------------------------------------------------- */
 
@@ -715,9 +740,7 @@ typedef struct sy_moe_convert_indices_args {
     const DLTensor *converted_indices; /* out in the form `to`  int32 */
 } sy_moe_convert_indices_args;
 
-static inline sy_status sy_moe_convert_indices(sy_ctx *ctx, const sy_moe_convert_indices_args *args);
-static inline sy_status sy_moe_convert_indices_query(sy_ctx *ctx, const sy_moe_convert_indices_args *args,
-                                                     sy_query *query);
+SY_OPERATOR(moe_convert_indices)
 
 /* ---- moe_permute_grad -------------------------------------------------------------------------------- */
 
@@ -747,9 +770,7 @@ typedef struct sy_moe_permute_grad_args {
     const DLTensor *grad_probs;  /* out [T,E]  type of grad_permuted_probs; optional */
 } sy_moe_permute_grad_args;
 
-static inline sy_status sy_moe_permute_grad(sy_ctx *ctx, const sy_moe_permute_grad_args *args);
-static inline sy_status sy_moe_permute_grad_query(sy_ctx *ctx, const sy_moe_permute_grad_args *args,
-                                                  sy_query *query);
+SY_OPERATOR(moe_permute_grad)
 
 /* ---- moe_unpermute_grad ------------------------------------------------------------------------------ */
 
@@ -783,9 +804,7 @@ typedef struct sy_moe_unpermute_grad_args {
     const DLTensor *grad_probs;           /* out [T,E]  type of probs; optional */
 } sy_moe_unpermute_grad_args;
 
-static inline sy_status sy_moe_unpermute_grad(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args);
-static inline sy_status sy_moe_unpermute_grad_query(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args,
-                                                    sy_query *query);
+SY_OPERATOR(moe_unpermute_grad)
 
 /* ---- moe_dispatch ------------------------------------------------------------------------------------ */
 
@@ -816,8 +835,7 @@ typedef struct sy_moe_dispatch_args {
     const DLTensor *dispatch;  /* in/out [E*C,H]  type of input */
 } sy_moe_dispatch_args;
 
-static inline sy_status sy_moe_dispatch(sy_ctx *ctx, const sy_moe_dispatch_args *args);
-static inline sy_status sy_moe_dispatch_query(sy_ctx *ctx, const sy_moe_dispatch_args *args, sy_query *query);
+SY_OPERATOR(moe_dispatch)
 
 /* ---- moe_combine ------------------------------------------------------------------------------------- */
 
@@ -849,8 +867,7 @@ typedef struct sy_moe_combine_args {
     const DLTensor *output;     /* out [S,H]         type of expert_out */
 } sy_moe_combine_args;
 
-static inline sy_status sy_moe_combine(sy_ctx *ctx, const sy_moe_combine_args *args);
-static inline sy_status sy_moe_combine_query(sy_ctx *ctx, const sy_moe_combine_args *args, sy_query *query);
+SY_OPERATOR(moe_combine)
 static inline sy_status sy_moe_dispatch_grad_data(sy_ctx *ctx, const sy_moe_combine_args *args);
 
 /* ---- moe_dispatch_grad_gate -------------------------------------------------------------------------- */
@@ -881,9 +898,7 @@ typedef struct sy_moe_dispatch_grad_gate_args {
     const DLTensor *grad_gates; /* out [k,S] or [S]  f32 or the type of input */
 } sy_moe_dispatch_grad_gate_args;
 
-static inline sy_status sy_moe_dispatch_grad_gate(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args);
-static inline sy_status
-sy_moe_dispatch_grad_gate_query(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args, sy_query *query);
+SY_OPERATOR(moe_dispatch_grad_gate)
 
 /* ---- moe_locations ----------------------------------------------------------------------------------- */
 
@@ -908,9 +923,7 @@ typedef struct sy_moe_locations_args {
     const DLTensor *counts;     /* out [E]           int64, optional */
 } sy_moe_locations_args;
 
-static inline sy_status sy_moe_locations(sy_ctx *ctx, const sy_moe_locations_args *args);
-static inline sy_status sy_moe_locations_query(sy_ctx *ctx, const sy_moe_locations_args *args,
-                                               sy_query *query);
+SY_OPERATOR(moe_locations)
 
 /* ---- moe_capacity ------------------------------------------------------------------------------------ */
 
@@ -938,8 +951,7 @@ typedef struct sy_moe_capacity_args {
     const DLTensor *capacity; /* out [1]  int64 */
 } sy_moe_capacity_args;
 
-static inline sy_status sy_moe_capacity(sy_ctx *ctx, const sy_moe_capacity_args *args);
-static inline sy_status sy_moe_capacity_query(sy_ctx *ctx, const sy_moe_capacity_args *args, sy_query *query);
+SY_OPERATOR(moe_capacity)
 
 /* ---- kv_gather --------------------------------------------------------------------------------------- */
 
@@ -1063,8 +1075,7 @@ typedef struct sy_kv_gather_args {
     const DLTensor *scale;         /* in  [G], [rows,G] or [blocks,S,G]  f32, with SY_SCALES_TENSOR alone */
 } sy_kv_gather_args;
 
-static inline sy_status sy_kv_gather(sy_ctx *ctx, const sy_kv_gather_args *args);
-static inline sy_status sy_kv_gather_query(sy_ctx *ctx, const sy_kv_gather_args *args, sy_query *query);
+SY_OPERATOR(kv_gather)
 
 /* ---- kv_translate ------------------------------------------------------------------------------------ */
 
@@ -1103,8 +1114,7 @@ typedef struct sy_kv_translate_args {
     int64_t interleave;            /* I, tokens of a run; 0: 1 */
 } sy_kv_translate_args;
 
-static inline sy_status sy_kv_translate(sy_ctx *ctx, const sy_kv_translate_args *args);
-static inline sy_status sy_kv_translate_query(sy_ctx *ctx, const sy_kv_translate_args *args, sy_query *query);
+SY_OPERATOR(kv_translate)
 
 /* ---- kv_slots ---------------------------------------------------------------------------------------- */
 
@@ -1131,8 +1141,7 @@ typedef struct sy_kv_slots_args {
     const DLTensor *last_page_len; /* in  [R]    int32, int64; optional: tokens of each last page, else S */
 } sy_kv_slots_args;
 
-static inline sy_status sy_kv_slots(sy_ctx *ctx, const sy_kv_slots_args *args);
-static inline sy_status sy_kv_slots_query(sy_ctx *ctx, const sy_kv_slots_args *args, sy_query *query);
+SY_OPERATOR(kv_slots)
 
 /* ---- kv_scatter -------------------------------------------------------------------------------------- */
 
@@ -1166,8 +1175,7 @@ typedef struct sy_kv_scatter_args {
     int64_t block_size;    /* S, required by formats of SY_SCALES_BLOCK; 0: from the caches */
 } sy_kv_scatter_args;
 
-static inline sy_status sy_kv_scatter(sy_ctx *ctx, const sy_kv_scatter_args *args);
-static inline sy_status sy_kv_scatter_query(sy_ctx *ctx, const sy_kv_scatter_args *args, sy_query *query);
+SY_OPERATOR(kv_scatter)
 
 /* ---- kv_ragged --------------------------------------------------------------------------------------- */
 
@@ -1206,8 +1214,7 @@ typedef struct sy_kv_ragged_args {
     const DLTensor *seq_lens;      /* in  [B]    int32, int64; optional: tokens of each run's sequence */
 } sy_kv_ragged_args;
 
-static inline sy_status sy_kv_ragged(sy_ctx *ctx, const sy_kv_ragged_args *args);
-static inline sy_status sy_kv_ragged_query(sy_ctx *ctx, const sy_kv_ragged_args *args, sy_query *query);
+SY_OPERATOR(kv_ragged)
 
 /* ---- kv_blocks --------------------------------------------------------------------------------------- */
 
@@ -1240,8 +1247,7 @@ typedef struct sy_kv_blocks_args {
     size_t plane_bytes; /* sizeof(sy_kv_plane), with planes */
 } sy_kv_blocks_args;
 
-static inline sy_status sy_kv_blocks(sy_ctx *ctx, const sy_kv_blocks_args *args);
-static inline sy_status sy_kv_blocks_query(sy_ctx *ctx, const sy_kv_blocks_args *args, sy_query *query);
+SY_OPERATOR(kv_blocks)
 
 /* ---- sample ------------------------------------------------------------------------------------------ */
 
@@ -1339,8 +1345,7 @@ typedef struct sy_sample_args {
     int64_t top_k_guess;
 } sy_sample_args;
 
-static inline sy_status sy_sample(sy_ctx *ctx, const sy_sample_args *args);
-static inline sy_status sy_sample_query(sy_ctx *ctx, const sy_sample_args *args, sy_query *query);
+SY_OPERATOR(sample)
 
 /* ---- sample_overrides -------------------------------------------------------------------------------- */
 
@@ -1380,9 +1385,7 @@ typedef struct sy_sample_overrides_args {
     const DLTensor *override_logit;     /* out          f32, as long as override_token */
 } sy_sample_overrides_args;
 
-static inline sy_status sy_sample_overrides(sy_ctx *ctx, const sy_sample_overrides_args *args);
-static inline sy_status sy_sample_overrides_query(sy_ctx *ctx, const sy_sample_overrides_args *args,
-                                                  sy_query *query);
+SY_OPERATOR(sample_overrides)
 
 /* ---- sample_noise ------------------------------------------------------------------------------------ */
 
@@ -1402,8 +1405,7 @@ typedef struct sy_sample_noise_args {
     const DLTensor *q; /* out [n]  f32 */
 } sy_sample_noise_args;
 
-static inline sy_status sy_sample_noise(sy_ctx *ctx, const sy_sample_noise_args *args);
-static inline sy_status sy_sample_noise_query(sy_ctx *ctx, const sy_sample_noise_args *args, sy_query *query);
+SY_OPERATOR(sample_noise)
 
 /* ---- Meshes of devices ------------------------------------------------------------------------------- */
 
@@ -1631,15 +1633,8 @@ typedef struct sy_all_to_all_dispatch_args {
     int subdevice_id; /* 0 */
 } sy_all_to_all_dispatch_args;
 
-static inline sy_status sy_all_to_all_dispatch(sy_ctx *ctx, sy_comm *comm,
-                                               const sy_all_to_all_dispatch_args *args);
-static inline sy_status sy_all_to_all_dispatch_start(sy_ctx *ctx, sy_comm *comm,
-                                                     const sy_all_to_all_dispatch_args *args,
-                                                     sy_request **request);
-/* Without communication. rows: those of `tokens`, T or the most that PACKED or EXPERT can need; slots: K. */
-static inline sy_status sy_all_to_all_dispatch_query(sy_ctx *ctx, sy_comm *comm,
-                                                     const sy_all_to_all_dispatch_args *args,
-                                                     sy_query *query);
+/* The query runs without communication. rows: those of `tokens`, T or the most that PACKED or EXPERT can need; slots: K. */
+SY_MESH_OPERATOR(all_to_all_dispatch)
 
 /* ---- all_to_all_combine ------------------------------------------------------------------------------ */
 
@@ -1693,14 +1688,8 @@ typedef struct sy_all_to_all_combine_args {
     int subdevice_id; /* 0 */
 } sy_all_to_all_combine_args;
 
-static inline sy_status sy_all_to_all_combine(sy_ctx *ctx, sy_comm *comm,
-                                              const sy_all_to_all_combine_args *args);
-static inline sy_status sy_all_to_all_combine_start(sy_ctx *ctx, sy_comm *comm,
-                                                    const sy_all_to_all_combine_args *args,
-                                                    sy_request **request);
-/* rows: tokens of the first device of this process; slots: K. */
-static inline sy_status sy_all_to_all_combine_query(sy_ctx *ctx, sy_comm *comm,
-                                                    const sy_all_to_all_combine_args *args, sy_query *query);
+/* The query: rows are the tokens of the first device of this process; slots: K. */
+SY_MESH_OPERATOR(all_to_all_combine)
 
 /* ---- local_reduce ------------------------------------------------------------------------------------ */
 
@@ -1733,9 +1722,11 @@ typedef struct sy_local_reduce_args {
     const DLTensor *output; /* out [1,Bt,St,H] or [T,H]; EXPERT [R,H]. Type of input */
 } sy_local_reduce_args;
 
-static inline sy_status sy_local_reduce(sy_ctx *ctx, const sy_local_reduce_args *args);
-/* rows: T, the most the output needs. */
-static inline sy_status sy_local_reduce_query(sy_ctx *ctx, const sy_local_reduce_args *args, sy_query *query);
+/* The query: rows are T, the most the output needs. */
+SY_OPERATOR(local_reduce)
+
+#undef SY_OPERATOR
+#undef SY_MESH_OPERATOR
 
 #ifdef __cplusplus
 }

@@ -57,7 +57,7 @@ struct syi_rows {
     int64_t stride; /* bytes */
 };
 
-static inline unsigned char *syi_row(struct syi_rows rows, int64_t r)
+SYI_BOTH static inline unsigned char *syi_row(struct syi_rows rows, int64_t r)
 {
     return rows.data + r * rows.stride;
 }
@@ -297,7 +297,7 @@ struct syi_kv_table {
     struct syi_column indptr, last_page_len; /* of lists: where they begin, [rows+1]; [rows] or absent */
 };
 
-static inline bool syi_kv_lists(const struct syi_kv_table *table)
+SYI_BOTH static inline bool syi_kv_lists(const struct syi_kv_table *table)
 {
     return table->indptr.rows.data != NULL;
 }

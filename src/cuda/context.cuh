@@ -11,6 +11,7 @@
 struct syc_device {
     int ordinal;
     cudaStream_t stream;
+    cudaStream_t capture, kept; /* graph.cu: the stream of captured calls, and what `stream` was before */
     int processors;
     bool dependent;     /* launches */
     int shared_bytes;   /* most dynamic shared memory of a block */
@@ -46,6 +47,15 @@ struct syc_on_device {
 };
 
 extern const struct syi_backend syc_backend; /* backend.cu */
+
+/* Writes a sentence and returns `status`. */
+sy_status syc_fail(char *sentence, size_t bytes, sy_status status, const char *what, cudaError_t code);
+
+/* graph.cu; cuda.h says what they do. */
+sy_status syc_capture_begin(struct syc_device *device, char *sentence, size_t bytes);
+sy_status syc_capture_end(struct syc_device *device, struct syc_graph **graph, char *sentence, size_t bytes);
+sy_status syc_replay(struct syc_device *device, struct syc_graph *graph, int times, float *milliseconds, char *sentence, size_t bytes);
+void syc_graph_free(struct syc_device *device, struct syc_graph *graph);
 
 struct syc_call syc_begin(struct syc_device *device, int op, void *scratch);
 

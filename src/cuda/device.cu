@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-static sy_status fail(char *sentence, size_t bytes, sy_status status, const char *what, cudaError_t code)
+sy_status syc_fail(char *sentence, size_t bytes, sy_status status, const char *what, cudaError_t code)
 {
     snprintf(sentence, bytes, "%s: %s", what, cudaGetErrorString(code));
     return status;
@@ -15,7 +15,7 @@ static sy_status fail(char *sentence, size_t bytes, sy_status status, const char
 static sy_status count(int *n, char *sentence, size_t bytes)
 {
     const cudaError_t code = cudaGetDeviceCount(n);
-    return code == cudaSuccess ? SY_OK : fail(sentence, bytes, SY_ERR_DEVICE, "no CUDA device can be used", code);
+    return code == cudaSuccess ? SY_OK : syc_fail(sentence, bytes, SY_ERR_DEVICE, "no CUDA device can be used", code);
 }
 
 static sy_status describe_device(const struct syc_device *device, struct syc_device_info *info, char *sentence, size_t bytes)
@@ -23,7 +23,7 @@ static sy_status describe_device(const struct syc_device *device, struct syc_dev
     cudaDeviceProp properties;
     const cudaError_t code = cudaGetDeviceProperties(&properties, device->ordinal);
     if (code != cudaSuccess)
-        return fail(sentence, bytes, SY_ERR_DEVICE, "the CUDA device cannot be described", code);
+        return syc_fail(sentence, bytes, SY_ERR_DEVICE, "the CUDA device cannot be described", code);
     snprintf(info->name, sizeof info->name, "%.127s", properties.name);
     info->major = properties.major;
     info->minor = properties.minor;
@@ -41,6 +41,8 @@ static void close_device(struct syc_device *device)
     syc_on_device on(device);
     cudaFree(device->scratch);
     cudaFree(device->words);
+    if (device->capture != NULL)
+        cudaStreamDestroy(device->capture);
     if (device->report != NULL)
         cudaFreeHost(device->report);
     free(device->host_scratch);
@@ -100,7 +102,7 @@ static sy_status open_device(struct syc_device **device, int ordinal, void *stre
     }
     if (code != cudaSuccess) {
         close_device(made);
-        return fail(sentence, bytes, code == cudaErrorMemoryAllocation ? SY_ERR_NOMEM : SY_ERR_DEVICE,
+        return syc_fail(sentence, bytes, code == cudaErrorMemoryAllocation ? SY_ERR_NOMEM : SY_ERR_DEVICE,
                     "the CUDA device cannot be used", code);
     }
     *device = made;
@@ -113,7 +115,7 @@ static sy_status wait_for(struct syc_device *device, char *sentence, size_t byte
 {
     syc_on_device on(device);
     const cudaError_t code = cudaStreamSynchronize(device->stream);
-    return code == cudaSuccess ? SY_OK : fail(sentence, bytes, SY_ERR_DEVICE, "the CUDA device reports", code);
+    return code == cudaSuccess ? SY_OK : syc_fail(sentence, bytes, SY_ERR_DEVICE, "the CUDA device reports", code);
 }
 
 static sy_status alloc_memory(struct syc_device *device, size_t n, void **data, char *sentence, size_t bytes)
@@ -124,7 +126,7 @@ static sy_status alloc_memory(struct syc_device *device, size_t n, void **data, 
         return SY_OK;
     *data = NULL;
     cudaGetLastError();
-    return fail(sentence, bytes, SY_ERR_NOMEM, "device memory could not be allocated", code);
+    return syc_fail(sentence, bytes, SY_ERR_NOMEM, "device memory could not be allocated", code);
 }
 
 static void free_memory(struct syc_device *device, void *data)
@@ -138,7 +140,7 @@ static sy_status copy_memory(struct syc_device *device, void *to, const void *fr
     syc_on_device on(device);
     cudaError_t code = cudaMemcpyAsync(to, from, n, cudaMemcpyDefault, device->stream);
     code = code == cudaSuccess ? cudaStreamSynchronize(device->stream) : code;
-    return code == cudaSuccess ? SY_OK : fail(sentence, bytes, SY_ERR_DEVICE, "memory could not be copied", code);
+    return code == cudaSuccess ? SY_OK : syc_fail(sentence, bytes, SY_ERR_DEVICE, "memory could not be copied", code);
 }
 
 static bool owns_memory(const struct syc_device *device, const void *data)
@@ -162,6 +164,11 @@ static bool take_report(struct syc_device *device, struct syc_report *report)
     if (*(volatile uint32_t *)&device->report->set == 0)
         return false;
     syc_on_device on(device);
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(device->stream, &capture) != cudaSuccess || capture != cudaStreamCaptureStatusNone) {
+        cudaGetLastError();
+        return false; /* the word would be cleared by replays; it is read after the capture */
+    }
     *report = *device->report;
     memset(device->report, 0, sizeof *device->report);
     cudaMemsetAsync(closed_word(device), 0, sizeof(u32), device->stream);
@@ -182,6 +189,7 @@ struct syc_call syc_begin(struct syc_device *device, int op, void *scratch)
 extern "C" const struct syc_library *syi_cuda_library(void)
 {
     static const struct syc_library library = {SYC_BUILD,   &syc_backend, count,    describe_device, open_device,
-                                               close_device, set_stream,  wait_for, alloc_memory,    free_memory, copy_memory, owns_memory, take_report};
+                                               close_device, set_stream,  wait_for, alloc_memory,    free_memory, copy_memory, owns_memory, take_report,
+                                               syc_capture_begin, syc_capture_end, syc_replay, syc_graph_free};
     return &library;
 }

@@ -69,8 +69,7 @@ static void syc_launch(struct syc_queue *q, void (*kernel)(P...), enum syc_start
         return;
 #ifdef SWITCHYARD_CUDA_EMULATED
     (void)start;
-    auto body = [&] { kernel(arguments...); };
-    emulator::run((unsigned)blocks, (unsigned)threads, shared, [](void *data) { (*(decltype(body) *)data)(); }, &body);
+    emulator::launch(q->stream, (unsigned)blocks, (unsigned)threads, shared, [=] { kernel(arguments...); });
 #else
     cudaLaunchAttribute early;
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;

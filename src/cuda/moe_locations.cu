@@ -5,12 +5,10 @@
  */
 #include "cuda/backend.cuh"
 #include "cuda/block.cuh"
-#include "cuda/sort.cuh"
+#include "cuda/load.cuh"
+#include "cuda/rank.cuh"
 
-enum {
-    MOST_COUNTED = 4096, /* experts of which every block has counters */
-    MOST_IN_BLOCK = 4096 /* samples that one block sorts */
-};
+enum { MOST_IN_BLOCK = 4096 }; /* samples that one block sorts */
 
 /* Samples by descending importance. */
 struct importance {
@@ -100,20 +98,6 @@ static __global__ void __launch_bounds__(256) subtract(const struct ranked ranke
 
 /* ---- Many experts ------------------------------------------------------------------------------------------------- */
 
-/* How many sorted keys are below this one. */
-static __device__ u32 count_below(const struct syc_sorted &sorted, u64 key)
-{
-    u32 low = 0, high = __ldcg(sorted.n);
-    while (low < high) {
-        const u32 middle = low + (high - low) / 2;
-        if (__ldcg(sorted.key + middle) < key)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 static __global__ void __launch_bounds__(256)
     place_sorted(const struct choices choices, const struct syc_sorted sorted, u8 *counts, const struct syc_gate gate)
 {
@@ -124,10 +108,10 @@ static __global__ void __launch_bounds__(256)
         if (!choices.has(i))
             syc_store<u32>(choices.place(i), SYC_ALL_LANES);
         if (i < (int64_t)__ldcg(sorted.n))
-            syc_store<u32>(choices.place((int64_t)__ldcg(sorted.value + i)), (u32)i - count_below(sorted, __ldcg(sorted.key + i)));
+            syc_store<u32>(choices.place((int64_t)__ldcg(sorted.value + i)), (u32)i - syc_lower_bound(sorted, __ldcg(sorted.key + i)));
     }
     for (int64_t e = first; e < choices.n_experts && counts != NULL; e += step)
-        store_count(counts, e, count_below(sorted, (u64)e + 1) - count_below(sorted, (u64)e));
+        store_count(counts, e, syc_lower_bound(sorted, (u64)e + 1) - syc_lower_bound(sorted, (u64)e));
 }
 
 /* ---- Launches ----------------------------------------------------------------------------------------------------- */
@@ -146,7 +130,7 @@ static size_t lay_out(const struct syi_moe_locations_plan *p, int processors, st
         used += syc_sort_align((size_t)p->n_samples * sizeof(u32));
     else if (p->importance != NULL)
         used += syc_sort_lay_out(&m->order, p->n_samples, processors, base);
-    if (p->n_experts > MOST_COUNTED)
+    if (p->n_experts > SYC_MOST_COUNTED)
         return used + syc_sort_lay_out(&m->sorted, n, processors, base + used);
     const size_t experts = (size_t)(p->n_experts > 0 ? p->n_experts : 1);
     m->first = (u32 *)(base + used);
@@ -189,7 +173,7 @@ void syc_moe_locations(struct syc_call *call, const union syi_plan *plan)
     lay_out(p, call->device->processors, &memory, call->scratch);
     if (p->importance != NULL && n > 0)
         choices.order = sort_samples(call, p, &memory);
-    if (p->n_experts > MOST_COUNTED) {
+    if (p->n_experts > SYC_MOST_COUNTED) {
         const int64_t items = n > p->n_experts ? n : p->n_experts, blocks = (items + 255) / 256, limit = 8 * call->device->processors;
         const struct syc_sorted sorted = syc_sort(call, &memory.sorted, choices, n, bits_of((u64)(most - 1)));
         syc_launch(&call->queue, place_sorted, SYC_AFTER, blocks < limit ? blocks : limit, 256, 0, choices, sorted, p->counts, call->gate);

@@ -157,12 +157,6 @@ static inline float syi_fold_lanes(float *lane)
     return lane[0];
 }
 
-/* A result of arithmetic: any NaN becomes the canonical one. */
-static inline float syi_canonical(float value)
-{
-    return value == value ? value : syi_f32_from_bits(0x7fc00000u);
-}
-
 /* Adds to sum[j] the dot product of `a` and rows[j], for at most SYI_DOT_BLOCK elements of at most SYI_DOT_ROWS
    rows. */
 typedef void syi_dot_block_fn(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n);

@@ -144,6 +144,44 @@ sy_status sy_device_copy(sy_ctx *ctx, void *to, const void *from, size_t bytes)
     return st == SY_OK ? SY_OK : syi_fail(ctx, st, "bytes", "is %zu: %s", bytes, sentence);
 }
 
+/* ---- Graphs --------------------------------------------------------------------------------------------- */
+
+sy_status syi_capture_begin(sy_ctx *ctx)
+{
+    char sentence[256] = "";
+    sy_status st = need_device(ctx, "capture");
+    if (st == SY_OK)
+        st = syi_device_poll(ctx);
+    if (st != SY_OK)
+        return st;
+    st = ctx->cuda->capture_begin(ctx->cuda_device, sentence, sizeof sentence);
+    return st == SY_OK ? SY_OK : syi_fail(ctx, st, "stream", "cannot be captured: %s", sentence);
+}
+
+sy_status syi_capture_end(sy_ctx *ctx, void **graph)
+{
+    char sentence[256] = "";
+    struct syc_graph *made = NULL;
+    syi_clear_fault(ctx, "capture");
+    const sy_status st = ctx->cuda->capture_end(ctx->cuda_device, &made, sentence, sizeof sentence);
+    *graph = made;
+    return st == SY_OK ? SY_OK : syi_fail(ctx, st, "stream", "was not captured: %s", sentence);
+}
+
+sy_status syi_replay(sy_ctx *ctx, void *graph, int times, float *milliseconds)
+{
+    char sentence[256] = "";
+    syi_clear_fault(ctx, "replay");
+    const sy_status st =
+        ctx->cuda->replay(ctx->cuda_device, graph, times, milliseconds, sentence, sizeof sentence);
+    return st == SY_OK ? SY_OK : syi_fail(ctx, st, "graph", "was not replayed: %s", sentence);
+}
+
+void syi_graph_free(sy_ctx *ctx, void *graph)
+{
+    ctx->cuda->graph_free(ctx->cuda_device, graph);
+}
+
 sy_status sy_ctx_set_stream(sy_ctx *ctx, void *stream)
 {
     if (ctx == NULL)

@@ -138,7 +138,7 @@ static void random_shapes(void **state)
         f.in.capacity = 1 + rng_below(&rng, 12);
         f.in.hidden = 1 + rng_below(&rng, 70);
         fixture_make(&f, &rng, which % 3, (enum gate_kind)(which / 3), true);
-        fixture_check(&f, contexts[seed % 4]);
+        fixture_check(&f, contexts[seed % (uint64_t)n_contexts]);
         free_all();
     }
 }

@@ -1,0 +1,421 @@
+/*
+ * local_reduce on a device: the rows of every token's live slots are found (in the layout of experts by their ranks), then
+ * blocks add them, slots ascending.
+ */
+#include "cuda/backend.cuh"
+#include "cuda/load.cuh"
+#include "cuda/rank.cuh"
+#include "cuda/scan.cuh"
+#include "cuda/scratch.cuh"
+
+#define NO_ROW (~0u)
+
+/* A row of the input and its weight. */
+struct pick {
+    u32 row;
+    float weight;
+};
+
+struct reduce {
+    struct syi_local_reduce_plan p;
+    struct syc_split interleave, per_position; /* tokens */
+    u32 *local;                                /* [E] place of an expert on the device, NO_ROW: it is not there */
+    int64_t *sums;                             /* experts of the device; EXPERT: rows of the input, of the output */
+    struct pick *pick;                         /* [T,K] of the live slots of a token, ascending */
+    u32 *n_picks, *at;                         /* [T] picks, row of the output */
+    u32 *row;                                  /* EXPERT: [T,K] rank of a live slot, NO_ROW: not live */
+    u32 *first, *count;                        /* EXPERT: [E+1] ranks of an expert; of the tokens that have rows */
+    int64_t *block;                            /* EXPERT: [E] first row of an expert */
+
+    /* The expert of a slot, -1: none; as large as it is where it is wrong. */
+    __device__ int64_t choice(int64_t t, int64_t k) const
+    {
+        const u8 *const row = syc_row(p.metadata, t);
+        if (p.index_type != SY_TYPE_U16)
+            return syc_index(row, k, p.index_type);
+        const u16 e = syc_load<u16>(row + 2 * k);
+        return e == 0xffff ? -1 : (int64_t)e;
+    }
+    __device__ u32 hosted(int64_t e) const { return e >= 0 && e < p.n_experts ? __ldcg(local + e) : NO_ROW; }
+
+    /* The place of the expert of a slot on this device; NO_ROW: it is not there, or an earlier slot names it. */
+    __device__ u32 place(int64_t t, int64_t k) const
+    {
+        const int64_t e = choice(t, k);
+        const u32 l = hosted(e);
+        for (int64_t before = 0; l != NO_ROW && before < k; before++)
+            if (choice(t, before) == e)
+                return NO_ROW;
+        return l;
+    }
+    __device__ bool hit(int64_t t) const
+    {
+        for (int64_t k = 0; k < p.n_slots; k++)
+            if (hosted(choice(t, k)) != NO_ROW)
+                return true;
+        return false;
+    }
+    /* Token i in order of position. */
+    __device__ int64_t token(int64_t i) const
+    {
+        if (p.interleave == 0)
+            return i;
+        const int64_t position = syc_quotient(i, per_position), n = i - position * per_position.d;
+        const int64_t run = syc_quotient(n, interleave);
+        return run * (p.n_positions * p.interleave) + position * p.interleave + n - run * p.interleave;
+    }
+};
+
+enum { ON_DEVICE, IN_ROWS, OUT_ROWS, N_SUMS };
+
+static __device__ __forceinline__ u32 mapping_at(const struct syi_local_reduce_plan &p, int64_t row, int64_t d)
+{
+    return syc_load<u16>(syc_row(p.mapping, row) + 2 * d);
+}
+
+/* One block: the places of experts. */
+static __global__ void __launch_bounds__(SYC_SCAN_THREADS) reduce_hosts(const struct reduce job)
+{
+    __shared__ u64 part[SYC_BLOCK_WARPS];
+    u64 all = 0;
+    syc_start_next();
+    for (int64_t begin = 0; begin < job.p.n_experts; begin += SYC_SCAN_THREADS) {
+        const int64_t e = begin + threadIdx.x;
+        const u64 own = e < job.p.n_experts && mapping_at(job.p, e, job.p.device) == 1;
+        const u64 before = syc_scan_up_to(own, ~0ull, part, &all);
+        if (e < job.p.n_experts)
+            job.local[e] = own != 0 ? (u32)before : NO_ROW;
+    }
+    if (threadIdx.x == 0)
+        job.sums[ON_DEVICE] = (int64_t)all;
+}
+
+/* ---- Rows of experts ---------------------------------------------------------------------------------------------- */
+
+/* Keys and Out (see rank.cuh): the slots of a token, then the token itself, which has key E if one of them is live. */
+struct reduce_keys {
+    int64_t n;
+    int n_keys;
+    struct syc_split each; /* K+1 */
+    struct reduce job;
+
+    __device__ int key(int64_t i) const
+    {
+        const int64_t n = syc_quotient(i, each), k = i - n * each.d, t = job.token(n);
+        if (k == job.p.n_slots)
+            return job.hit(t) ? n_keys - 1 : -1;
+        return (int)job.place(t, k);
+    }
+    __device__ bool wrong(int64_t) const { return false; } /* all is validated later */
+    __device__ void explain(int64_t, struct syi_found *) const {}
+
+    __device__ void put(int64_t i, int, int64_t row) const
+    {
+        const int64_t n = syc_quotient(i, each), k = i - n * each.d, t = job.token(n);
+        *(k == job.p.n_slots ? job.at + t : job.row + t * job.p.n_slots + k) = (u32)row;
+    }
+    __device__ void skip(int64_t i) const { put(i, -1, (int64_t)NO_ROW); }
+    __device__ void begin(int key, u32 first, u32 count) const
+    {
+        job.first[key] = first;
+        job.count[key] = count;
+    }
+    __device__ void end(u32) const {}
+};
+
+/* One block: first rows of the experts, each padded. */
+static __global__ void __launch_bounds__(SYC_SCAN_THREADS) reduce_blocks(const struct reduce job, struct syc_split align)
+{
+    __shared__ u64 part[SYC_BLOCK_WARPS];
+    u64 all = 0;
+    syc_start_next();
+    syc_wait_for_previous();
+    for (int64_t begin = 0; begin < job.p.n_experts; begin += SYC_SCAN_THREADS) {
+        const int64_t e = begin + threadIdx.x;
+        const int64_t n = e < job.p.n_experts ? __ldcg(job.count + e) : 0;
+        const u64 before = syc_scan_up_to((u64)(syc_quotient(n + align.d - 1, align) * align.d), ~0ull, part, &all);
+        if (e < job.p.n_experts)
+            job.block[e] = (int64_t)before;
+    }
+    if (threadIdx.x != 0)
+        return;
+    job.sums[IN_ROWS] = (int64_t)all;
+    job.sums[OUT_ROWS] = __ldcg(job.count + job.p.n_experts);
+}
+
+/* ---- Validation --------------------------------------------------------------------------------------------------- */
+
+/* A check (see syc_validate): entries of the mapping, its copies, its experts, choices, rows. */
+struct reduce_check {
+    int64_t n, n_entries, n_copied, n_choices;
+    struct syc_split devices, slots;
+    struct reduce job;
+
+    __device__ bool bad_entry(int64_t i, struct syi_found *f) const
+    {
+        const int64_t e = syc_quotient(i, devices), d = i - e * devices.d;
+        const u32 value = mapping_at(job.p, e, d);
+        *f = {SYI_BAD_MAPPING_ENTRY, 0, e, d, value, 1, 0};
+        return value > 1;
+    }
+    /* A row of a further copy: its first entry that is neither 0 nor 1, or else the first that differs. */
+    __device__ bool bad_copy(int64_t i, struct syi_found *f) const
+    {
+        const int64_t row = job.p.n_experts + i, copy = row / job.p.n_experts, e = row - copy * job.p.n_experts;
+        int64_t differs = -1;
+        for (int64_t d = 0; d < job.p.n_devices; d++) {
+            const u32 value = mapping_at(job.p, row, d);
+            if (value > 1) {
+                *f = {SYI_BAD_MAPPING_ENTRY, 0, e, d, value, 1, 0};
+                return true;
+            }
+            differs = differs < 0 && value != mapping_at(job.p, e, d) ? d : differs;
+        }
+        if (differs < 0)
+            return false;
+        *f = {SYI_BAD_MAPPING_COPY, 0, e, differs, mapping_at(job.p, row, differs), mapping_at(job.p, e, differs), copy};
+        return true;
+    }
+    __device__ bool bad_choice(int64_t i, struct syi_found *f) const
+    {
+        const int64_t t = syc_quotient(i, slots), k = i - t * slots.d, e = job.choice(t, k);
+        *f = {job.p.index_type == SY_TYPE_U16 ? SYI_BAD_CHOICE_U16 : SYI_BAD_CHOICE, job.p.metadata_field, t, k, e, job.p.n_experts, 0};
+        return e < -1 || e >= job.p.n_experts;
+    }
+    __device__ bool bad_sum(int which, struct syi_found *f) const
+    {
+        const bool padded = job.p.layout == SY_LAYOUT_PADDED;
+        const int64_t sum = which == ON_DEVICE || !padded ? __ldcg(job.sums + which) : 0;
+        if (which == ON_DEVICE) {
+            *f = {SYI_BAD_INPUT_EXPERTS, 0, -1, -1, job.p.n_local, sum, job.p.device};
+            return padded && job.p.n_local != sum;
+        }
+        const int64_t rows = which == IN_ROWS ? job.p.in_rows : job.p.out_rows;
+        *f = {which == IN_ROWS ? SYI_BAD_INPUT_ROWS : SYI_BAD_OUTPUT_ROWS, 0, -1, -1, rows, sum, 0};
+        return !padded && sum > rows;
+    }
+    __device__ bool fault(int64_t i, struct syi_found *f) const
+    {
+        if (i < n_entries)
+            return bad_entry(i, f);
+        if ((i -= n_entries) < n_copied)
+            return bad_copy(i, f);
+        if ((i -= n_copied) == 0)
+            return bad_sum(ON_DEVICE, f);
+        if (--i < n_choices)
+            return bad_choice(i, f);
+        return bad_sum(i == n_choices ? IN_ROWS : OUT_ROWS, f);
+    }
+    __device__ bool wrong(int64_t i) const
+    {
+        struct syi_found f;
+        return fault(i, &f);
+    }
+    __device__ void explain(int64_t i, struct syi_found *f) const { fault(i, f); }
+};
+
+/* ---- Sums --------------------------------------------------------------------------------------------------------- */
+
+/* The live slots of every token. */
+static __global__ void __launch_bounds__(256) reduce_picks(const struct reduce job, const struct syc_gate gate)
+{
+    const struct syi_local_reduce_plan &p = job.p;
+    const bool padded = p.layout == SY_LAYOUT_PADDED;
+    const size_t weight_bytes = p.weight_type == SY_TYPE_F32 ? 4 : 2;
+    syc_start_next();
+    if (!syc_may_write(gate))
+        return;
+    for (int64_t t = (int64_t)blockIdx.x * 256 + threadIdx.x; t < p.n_tokens; t += (int64_t)gridDim.x * 256) {
+        struct pick *const pick = job.pick + t * p.n_slots;
+        u32 n = 0;
+        for (int64_t k = 0; k < p.n_slots; k++) {
+            const u32 l = padded || __ldcg(job.row + t * p.n_slots + k) != NO_ROW ? job.place(t, k) : NO_ROW;
+            if (l == NO_ROW)
+                continue;
+            const u32 rank = padded ? (u32)t : __ldcg(job.row + t * p.n_slots + k) - __ldcg(job.first + l);
+            pick[n].row = (u32)(padded ? l * p.n_tokens : __ldcg(job.block + l)) + rank;
+            pick[n++].weight = p.weights.data == NULL
+                                   ? 1.0f
+                                   : syc_load_float(syc_row(p.weights, t) + (size_t)k * weight_bytes, p.weight_type);
+        }
+        job.n_picks[t] = n;
+        if (padded)
+            job.at[t] = n > 0 || !p.keep ? (u32)t : NO_ROW;
+        else if (n > 0)
+            job.at[t] -= __ldcg(job.first + p.n_experts);
+    }
+}
+
+/* Four or eight elements of a row as floats. */
+template <sy_type type> struct vector {
+    enum { N = type == SY_TYPE_F32 ? 4 : 8 };
+    u32 word[4];
+
+    __device__ void load(const u8 *p)
+    {
+        const uint4 v = __ldcs((const uint4 *)p);
+        word[0] = v.x, word[1] = v.y, word[2] = v.z, word[3] = v.w;
+    }
+    __device__ float at(int i) const
+    {
+        if (type == SY_TYPE_F32)
+            return __uint_as_float(word[i & 3]);
+        const u16 bits = (u16)(word[i / 2] >> (16 * (i & 1)));
+        return type == SY_TYPE_F16 ? syc_from_f16(bits) : syc_from_bf16(bits);
+    }
+    static __device__ void store(u8 *p, const float *sum)
+    {
+        u32 out[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (type == SY_TYPE_F32)
+                out[i & 3] = __float_as_uint(syc_canonical(sum[i]));
+            else
+                out[i / 2] |= (u32)(type == SY_TYPE_F16 ? syc_to_f16(sum[i]) : syc_to_bf16(sum[i])) << (16 * (i & 1));
+        __stcs((uint4 *)p, make_uint4(out[0], out[1], out[2], out[3]));
+    }
+};
+
+/* One element of any alignment. */
+template <sy_type type> struct element {
+    enum { N = 1 };
+    float value;
+
+    __device__ void load(const u8 *p) { value = syc_load_float(p, type); }
+    __device__ float at(int) const { return value; }
+    static __device__ void store(u8 *p, const float *sum) { syc_store_float(p, type, syc_canonical(*sum)); }
+};
+
+enum { SUM_THREADS = 256, SUM_AHEAD = 4, SUM_TILE = 2048 /* vectors of a row that a block takes at most */ };
+
+struct sum_shape {
+    int64_t tiles;           /* blocks of a row */
+    int64_t tokens;          /* or tokens of a block */
+    int64_t width;           /* vectors of a row */
+    struct syc_divisor tile; /* vectors of a row in a block */
+};
+
+template <class V>
+static __global__ void __launch_bounds__(SUM_THREADS)
+    reduce_sum(const struct reduce job, const struct sum_shape shape, const struct syc_gate gate)
+{
+    const int64_t group = blockIdx.x / shape.tiles, column = (blockIdx.x - group * shape.tiles) * shape.tile.d;
+    const int64_t first = group * shape.tokens, bytes = V::N * (job.p.type == SY_TYPE_F32 ? 4 : 2);
+    const u32 all = (u32)min(shape.tokens, job.p.n_tokens - first) * shape.tile.d;
+    if (!syc_may_write(gate))
+        return;
+    for (u32 i = threadIdx.x; i < all; i += SUM_THREADS) {
+        const u32 token = syc_divide(i, shape.tile);
+        const int64_t t = first + token, c = column + (i - token * shape.tile.d);
+        const u32 at = __ldcg(job.at + t), n = __ldcg(job.n_picks + t);
+        const struct pick *const pick = job.pick + t * job.p.n_slots;
+        float sum[V::N];
+        if (at == NO_ROW || c >= shape.width)
+            continue;
+#pragma unroll
+        for (int k = 0; k < V::N; k++)
+            sum[k] = 0.0f;
+        for (u32 j = 0; j < n; j += SUM_AHEAD) {
+            V row[SUM_AHEAD];
+            float weight[SUM_AHEAD];
+#pragma unroll
+            for (int u = 0; u < SUM_AHEAD; u++)
+                if (j + (u32)u < n) {
+                    row[u].load(syc_row(job.p.input, pick[j + (u32)u].row) + c * bytes);
+                    weight[u] = pick[j + (u32)u].weight;
+                }
+#pragma unroll
+            for (int u = 0; u < SUM_AHEAD; u++)
+                if (j + (u32)u < n)
+#pragma unroll
+                    for (int k = 0; k < V::N; k++)
+                        sum[k] = __fadd_rn(sum[k], __fmul_rn(weight[u], row[u].at(k)));
+        }
+        V::store(syc_out_row(job.p.output, at) + c * bytes, sum);
+    }
+}
+
+template <class V> static void add(struct syc_call *call, const struct reduce &job)
+{
+    struct sum_shape shape = {1, 1, job.p.hidden / V::N, {0, 0, 0}};
+    const int64_t tile = shape.width < SUM_TILE ? shape.width : (int64_t)SUM_TILE;
+    shape.tiles = syc_ceil(shape.width, tile);
+    shape.tokens = tile < SUM_TILE / 4 ? SUM_TILE / 2 / tile : 1;
+    shape.tile = syc_divisor_of((u32)tile);
+    syc_launch(&call->queue, reduce_sum<V>, SYC_EARLY, syc_ceil(job.p.n_tokens, shape.tokens) * shape.tiles, SUM_THREADS, 0, job,
+               shape, call->gate);
+}
+
+template <sy_type type> static void add_type(struct syc_call *call, const struct reduce &job)
+{
+    const struct syi_local_reduce_plan *const p = &job.p;
+    const u64 bits = (u64)(uintptr_t)p->input.data | (u64)(uintptr_t)p->output.data | (u64)p->input.stride | (u64)p->output.stride |
+                     (u64)p->hidden * (type == SY_TYPE_F32 ? 4 : 2);
+    if (bits % 16 == 0)
+        add<struct vector<type>>(call, job);
+    else
+        add<struct element<type>>(call, job);
+}
+
+/* ---- The call ------------------------------------------------------------------------------------------------------ */
+
+static struct reduce lay_out(const struct syi_local_reduce_plan *p, struct syc_scratch *scratch)
+{
+    struct reduce job = {*p, syc_split_by(p->interleave, p->n_tokens), syc_split_by(p->n_tokens / p->n_positions, p->n_tokens),
+                         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+    job.local = scratch->take<u32>(p->n_experts);
+    job.sums = scratch->take<int64_t>(N_SUMS);
+    job.pick = scratch->take<struct pick>(p->n_tokens * p->n_slots);
+    job.n_picks = scratch->take<u32>(p->n_tokens);
+    job.at = scratch->take<u32>(p->n_tokens);
+    if (p->layout == SY_LAYOUT_PADDED)
+        return job;
+    job.row = scratch->take<u32>(p->n_tokens * p->n_slots);
+    job.first = scratch->take<u32>(p->n_experts + 1);
+    job.count = scratch->take<u32>(p->n_experts + 1);
+    job.block = scratch->take<int64_t>(p->n_experts);
+    return job;
+}
+
+size_t syc_local_reduce_workspace(const struct syc_device *device, const union syi_plan *plan)
+{
+    const struct syi_local_reduce_plan *const p = &plan->local_reduce;
+    struct syc_scratch scratch = {NULL, 0};
+    lay_out(p, &scratch);
+    if (p->layout == SY_LAYOUT_PADDED)
+        return scratch.used;
+    return scratch.used + syc_rank_bytes(p->n_tokens * (p->n_slots + 1), p->n_experts + 1, device->processors);
+}
+
+static void validate(struct syc_call *call, const struct reduce &job)
+{
+    const struct syi_local_reduce_plan *const p = &job.p;
+    struct reduce_check check = {0, p->n_experts * p->n_devices, (p->n_copies - 1) * p->n_experts, p->n_tokens * p->n_slots, {}, {}, job};
+    check.n = check.n_entries + check.n_copied + 1 + check.n_choices + 2;
+    check.devices = syc_split_by(p->n_devices, check.n_entries);
+    check.slots = syc_split_by(p->n_slots, check.n_choices);
+    syc_check(call, check);
+}
+
+void syc_local_reduce(struct syc_call *call, const union syi_plan *plan)
+{
+    const struct syi_local_reduce_plan *const p = &plan->local_reduce;
+    struct syc_scratch scratch = {call->scratch, 0};
+    const struct reduce job = lay_out(p, &scratch);
+    syc_launch(&call->queue, reduce_hosts, SYC_AFTER, 1, SYC_SCAN_THREADS, 0, job);
+    if (p->layout == SY_LAYOUT_EXPERT) {
+        const int64_t n = p->n_tokens * (p->n_slots + 1);
+        const struct reduce_keys keys = {n, (int)(p->n_experts + 1), syc_split_by(p->n_slots + 1, n), job};
+        syc_rank(call, keys, keys, scratch.rest());
+        syc_launch(&call->queue, reduce_blocks, SYC_EARLY, 1, SYC_SCAN_THREADS, 0, job, syc_split_by(p->align, p->n_tokens + p->align));
+    }
+    validate(call, job);
+    const int64_t wanted = p->n_tokens / 256 + 1, most = 4 * (int64_t)call->device->processors;
+    syc_launch(&call->queue, reduce_picks, SYC_EARLY, wanted < most ? wanted : most, 256, 0, job, call->gate);
+    if (p->type == SY_TYPE_F32)
+        add_type<SY_TYPE_F32>(call, job);
+    else if (p->type == SY_TYPE_F16)
+        add_type<SY_TYPE_F16>(call, job);
+    else
+        add_type<SY_TYPE_BF16>(call, job);
+}

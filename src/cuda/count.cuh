@@ -7,6 +7,8 @@
 
 #include "cuda/context.cuh"
 
+#include <type_traits>
+
 enum { SYC_RANK_THREADS = 512, SYC_RANK_WARPS = SYC_RANK_THREADS / 32 };
 
 /*
@@ -122,6 +124,14 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS)
     __syncthreads();
 }
 
+/* An Out with a member COUNTS_FROM_FIRST gets rows counted from the first of their key. */
+template <class Out, class = void> struct syc_counts_from_first {
+    enum { YES = 0 };
+};
+template <class Out> struct syc_counts_from_first<Out, std::void_t<decltype(Out::COUNTS_FROM_FIRST)>> {
+    enum { YES = 1 };
+};
+
 /*
  * Out: `void put(int64_t i, int key, int64_t row)` for every element with a key, `void skip(int64_t i)` for the others,
  * and, once for each key, `void begin(int key, u32 first, u32 count)`; `void end(u32 all)` once.
@@ -144,7 +154,7 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS)
             out.begin(e, total[e], (e + 1 < keys.n_keys ? total[e + 1] : all) - total[e]);
     if (blockIdx.x == 0 && threadIdx.x == 0)
         out.end(all);
-    for (int e = (int)threadIdx.x; e < keys.n_keys; e += SYC_RANK_THREADS)
+    for (int e = (int)threadIdx.x; e < keys.n_keys && !syc_counts_from_first<Out>::YES; e += SYC_RANK_THREADS)
         base[e] += total[e];
     __syncthreads();
     for (int64_t first = begin; first < end; first += SYC_RANK_THREADS) {

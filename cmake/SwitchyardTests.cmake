@@ -107,10 +107,16 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 moe_combine
                 moe_dispatch
                 moe_dispatch_grad_gate
+                moe_dispatch_random
                 moe_ids_from_map
+                moe_locations
                 moe_map_from_ids
+                moe_permute_grad
+                moe_permute_random
                 moe_reorder_chunks
                 moe_route
+                moe_rows_wide
+                moe_unpermute_grad
                 sample_edits
                 sample_overrides)
             if(TARGET op_${stem})

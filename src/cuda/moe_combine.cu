@@ -1,6 +1,7 @@
 /*
- * moe_combine on a device. A block takes parts of the rows of several samples, looks up the rows of their choices, and
- * adds them in registers, in the order of the choices.
+ * moe_combine on a device. One choice is a product, which keeps the sign of zero. Several are a sum that begins with +0: a
+ * block takes parts of the rows of several samples, looks up the rows of their choices, and adds them in registers, in the
+ * order of the choices.
  */
 #include "cuda/slots.cuh"
 #include "cuda/backend.cuh"
@@ -15,76 +16,105 @@ struct combine {
     int64_t n_choices, n_experts, capacity;
     sy_type gate_type;
     struct syi_rows gates, indices, locations, expert_out, output;
-    struct syc_parts parts;
+
+    /* Row and gate of a choice; from NULL: none, or past the last choice. */
+    __device__ struct syc_scaled choice_at(int64_t choice, int64_t s) const
+    {
+        if (choice >= n_choices)
+            return {NULL, NULL, 0, 0};
+        const float gate = syc_gate_of(gates.data != NULL ? syc_row(gates, choice) : NULL, s, gate_type);
+        const int64_t slot = syc_slot_of(syc_row(indices, choice), syc_row(locations, choice), s, n_experts, capacity);
+        return slot < 0 ? syc_scaled{NULL, NULL, 0, 0} : syc_scaled{syc_row(expert_out, slot), NULL, gate, 0};
+    }
+    __device__ struct syc_scaled at(int64_t s) const
+    {
+        struct syc_scaled row = choice_at(0, s);
+        row.to = syc_out_row(output, s);
+        return row;
+    }
 };
 
-/* The row of a choice from the first vector of the part on, and its gate. NULL: zeros. */
 struct choice {
-    const u8 *row;
+    const u8 *row; /* from the first vector of the part on */
     float gate;
 };
 
-/* A choice without a slot adds +0. One past the last adds -0, which changes nothing, not even -0. */
-static __device__ __forceinline__ struct choice choice_at(const struct combine &c, const struct syc_part &part, int64_t choice, int vector_bytes)
+/* Looks up the choices [at, at + n) of all parts of a block. */
+static __device__ __forceinline__ void look_up(const struct combine &c, const struct syc_part *part, int n_parts, int64_t at, int n,
+                                               int vector_bytes, struct choice *found)
 {
-    if (choice >= c.n_choices)
-        return {NULL, -0.0f};
-    const int64_t slot = syc_slot_of(syc_row(c.indices, choice), syc_row(c.locations, choice), part.row, c.n_experts, c.capacity);
-    if (slot < 0)
-        return {NULL, 0.0f};
-    const u8 *const gates = c.gates.data != NULL ? syc_row(c.gates, choice) : NULL;
-    return {syc_row(c.expert_out, slot) + part.begin * vector_bytes, syc_gate_of(gates, part.row, c.gate_type)};
+    for (int i = (int)threadIdx.x; i < n_parts * n; i += SYC_SLOT_THREADS) {
+        const struct syc_part own = part[i / n];
+        const struct syc_scaled row = c.choice_at(at + i % n, own.row);
+        found[i] = {row.from != NULL ? row.from + own.begin * vector_bytes : NULL, row.gate};
+    }
+}
+
+/* Adds vector v of n rows, a multiple of TOGETHER. Rows that are missing add +0, which changes no sum: none is ever -0. */
+template <class Numbers>
+static __device__ __forceinline__ void add_choices(const struct choice *choice, int n, u32 v, float (&sum)[Numbers::N])
+{
+#pragma unroll 1
+    for (int k = 0; k < n; k += TOGETHER) {
+        typename Numbers::V held[TOGETHER];
+#pragma unroll
+        for (int u = 0; u < TOGETHER; u++)
+            held[u] = choice[k + u].row != NULL ? Numbers::load(choice[k + u].row, v) : syc_zero<typename Numbers::V>();
+#pragma unroll
+        for (int u = 0; u < TOGETHER; u++) {
+            float x[Numbers::N];
+            Numbers::widen(held[u], x);
+#pragma unroll
+            for (int j = 0; j < Numbers::N; j++)
+                sum[j] = __fadd_rn(sum[j], __fmul_rn(choice[k + u].gate, x[j]));
+        }
+    }
 }
 
 template <sy_type T, bool WIDE>
-static __global__ void __launch_bounds__(SYC_SLOT_THREADS) sum_rows(const struct combine c, const struct syc_gate gate)
+static __global__ void __launch_bounds__(SYC_SLOT_THREADS)
+    sum_rows(const struct combine c, const struct syc_parts parts, const struct syc_gate gate)
 {
     typedef syc_numbers<T, WIDE> Numbers;
     __shared__ struct choice choice[PARTS * CHOICES];
     __shared__ struct syc_part part[PARTS];
-    const int lists = (int)min(c.n_choices, (int64_t)CHOICES), padded = (lists + TOGETHER - 1) / TOGETHER * TOGETHER;
-    const float start = c.n_choices == 1 ? -0.0f : 0.0f; /* one choice is a product and keeps the sign of zero */
-    if (!syc_may_write(gate))
-        return;
-    for (int64_t first = (int64_t)blockIdx.x * c.parts.per_block; first < c.parts.n; first += (int64_t)gridDim.x * c.parts.per_block) {
-        const int own = (int)min((int64_t)c.parts.per_block, c.parts.n - first);
-        const u32 all = (u32)own * c.parts.vectors.d;
+    const int n = (int)(min(c.n_choices, (int64_t)CHOICES) + TOGETHER - 1) / TOGETHER * TOGETHER;
+    bool open = false;
+    for (int64_t first = (int64_t)blockIdx.x * parts.per_block; first < parts.n; first += (int64_t)gridDim.x * parts.per_block) {
+        const int own = (int)min((int64_t)parts.per_block, parts.n - first);
+        const u32 all = (u32)own * parts.vectors.d;
         __syncthreads();
         if ((int)threadIdx.x < own)
-            part[threadIdx.x] = syc_part_at(c.parts, first + threadIdx.x);
+            part[threadIdx.x] = syc_part_at(parts, first + threadIdx.x);
+        __syncthreads();
+        look_up(c, part, own, 0, n, Numbers::BYTES, choice);
+        if (!open && !syc_may_write(gate))
+            return;
+        open = true;
+        __syncthreads();
         for (u32 begin = 0; begin < all; begin += SYC_SLOT_THREADS) { /* the same turns for all threads */
-            const u32 i = begin + threadIdx.x, p = syc_divide(i, c.parts.vectors), v = i - p * c.parts.vectors.d;
+            const u32 i = begin + threadIdx.x, p = syc_divide(i, parts.vectors), v = i - p * parts.vectors.d;
+            const bool in = i < all && v < part[p].n;
             float sum[Numbers::N];
 #pragma unroll
             for (int j = 0; j < Numbers::N; j++)
-                sum[j] = start;
-            for (int64_t at = 0; at == 0 || at < c.n_choices; at += CHOICES) {
-                if (begin == 0 || c.n_choices > CHOICES) { /* else those of the last turn are still right */
-                    __syncthreads();
-                    for (int k = (int)threadIdx.x; k < own * padded; k += SYC_SLOT_THREADS)
-                        choice[k] = choice_at(c, part[k / padded], at + k % padded, Numbers::BYTES);
-                    __syncthreads();
-                }
-                if (i >= all || v >= part[p].n)
-                    continue;
-                for (int k = 0; k < padded; k += TOGETHER) {
-                    const struct choice *const next = choice + (int)p * padded + k;
-                    typename Numbers::V held[TOGETHER];
-#pragma unroll
-                    for (int u = 0; u < TOGETHER; u++)
-                        held[u] = next[u].row != NULL ? Numbers::load(next[u].row, v) : syc_zero<typename Numbers::V>();
-#pragma unroll
-                    for (int u = 0; u < TOGETHER; u++) {
-                        float x[Numbers::N];
-                        Numbers::widen(held[u], x);
-#pragma unroll
-                        for (int j = 0; j < Numbers::N; j++)
-                            sum[j] = __fadd_rn(sum[j], __fmul_rn(next[u].gate, x[j]));
-                    }
-                }
+                sum[j] = 0.0f;
+            if (in)
+                add_choices<Numbers>(choice + (int)p * n, n, v, sum);
+            for (int64_t at = CHOICES; at < c.n_choices; at += CHOICES) { /* more than fit at once are looked up every time */
+                __syncthreads();
+                look_up(c, part, own, at, n, Numbers::BYTES, choice);
+                __syncthreads();
+                if (in)
+                    add_choices<Numbers>(choice + (int)p * n, n, v, sum);
             }
-            if (i < all && v < part[p].n)
+            if (in)
                 Numbers::store(syc_out_row(c.output, part[p].row), part[p].begin + v, Numbers::narrow(sum));
+            if (c.n_choices > CHOICES) {
+                __syncthreads();
+                look_up(c, part, own, 0, n, Numbers::BYTES, choice);
+                __syncthreads();
+            }
         }
     }
 }
@@ -95,10 +125,9 @@ struct launch_sums {
     int64_t n_samples, hidden;
     template <sy_type T, bool WIDE> void run() const
     {
-        struct combine own = c;
-        own.parts = syc_parts_of(n_samples, hidden / syc_numbers<T, WIDE>::N);
-        own.parts.per_block = own.parts.per_block < PARTS ? own.parts.per_block : PARTS;
-        syc_launch(&call->queue, sum_rows<T, WIDE>, SYC_AFTER, syc_parts_blocks(own.parts), SYC_SLOT_THREADS, 0, own, call->gate);
+        struct syc_parts parts = syc_parts_of(n_samples, hidden / syc_numbers<T, WIDE>::N, call->device->processors);
+        parts.per_block = parts.per_block < PARTS ? parts.per_block : (int)PARTS;
+        syc_launch(&call->queue, sum_rows<T, WIDE>, SYC_AFTER, syc_parts_blocks(parts), SYC_SLOT_THREADS, 0, c, parts, call->gate);
     }
 };
 
@@ -108,11 +137,12 @@ void syc_moe_combine(struct syc_call *call, const union syi_plan *plan)
 {
     const struct syi_moe_combine_plan *const p = &plan->moe_combine;
     const u64 alignment = syc_alignment(p->expert_out) | syc_alignment(p->output) | (u64)p->hidden * p->elem_bytes;
+    const struct combine combine = {p->n_choices, p->n_experts, p->capacity, p->gate_type, p->gates, p->indices, p->locations,
+                                    p->expert_out, p->output};
     if (p->n_samples == 0 || p->hidden == 0)
         return;
-    syc_by_type(p->type, alignment,
-                launch_sums{call,
-                            {p->n_choices, p->n_experts, p->capacity, p->gate_type, p->gates, p->indices, p->locations, p->expert_out,
-                             p->output, {}},
-                            p->n_samples, p->hidden});
+    if (p->n_choices == 1)
+        syc_by_type(p->type, alignment, syc_launch_scaling<struct combine>{call, combine, p->n_samples, p->hidden, SYC_AFTER});
+    else
+        syc_by_type(p->type, alignment, launch_sums{call, combine, p->n_samples, p->hidden});
 }

@@ -15,13 +15,6 @@ struct samples {
     u64 *table; /* [E*C] or NULL */
 
     __device__ int64_t slot(int64_t s) const { return syc_slot_of(indices, locations, s, n_experts, capacity); }
-
-    /* The sample of a slot, or -1. */
-    __device__ int64_t sample_of(int64_t slot_) const
-    {
-        const u64 s = n > 0 ? __ldcg(table + slot_) : 0;
-        return s < (u64)n && slot((int64_t)s) == slot_ ? (int64_t)s : -1;
-    }
 };
 
 /* ---- The sample of each slot -------------------------------------------------------------------------------------- */
@@ -60,70 +53,33 @@ struct dispatch {
     const u8 *gates;
     sy_type gate_type;
     struct syi_rows input, dispatch;
-    struct syc_parts parts;
-};
 
-/* from NULL: zeros. n 0: nothing to do. */
-struct item {
-    const u8 *from;
-    u8 *to;
-    float gate;
-    u32 n; /* vectors */
-};
-
-static __device__ __forceinline__ struct item item_at(const struct dispatch &d, int64_t i, int vector_bytes)
-{
-    const struct syc_part part = syc_part_at(d.parts, i);
-    const int64_t offset = part.begin * vector_bytes;
-    int64_t slot = part.row, s = part.row;
-    if (d.by == BY_SAMPLE) {
-        slot = d.samples.slot(s);
-        if (slot < 0 || (d.samples.table != NULL && __ldcg(d.samples.table + slot) != (u64)s))
-            return {NULL, NULL, 0, 0};
-    } else {
-        s = d.samples.sample_of(slot);
-        if (s >= 0 && d.by == ONLY_CLEAR)
-            return {NULL, NULL, 0, 0};
+    __device__ struct syc_scaled row_of(int64_t s, int64_t slot, float gate) const
+    {
+        return {syc_row(input, s), syc_out_row(dispatch, slot), gate, 0};
     }
-    u8 *const to = syc_out_row(d.dispatch, slot) + offset;
-    if (s < 0)
-        return {NULL, to, 0, part.n};
-    return {syc_row(d.input, s) + offset, to, syc_gate_of(d.gates, s, d.gate_type), part.n};
-}
-
-template <sy_type T, bool WIDE>
-static __global__ void __launch_bounds__(SYC_SLOT_THREADS) scale_rows(const struct dispatch d, const struct syc_gate gate)
-{
-    typedef syc_numbers<T, WIDE> Numbers;
-    enum { AHEAD = 4 };
-    __shared__ struct item item[SYC_SLOT_THREADS];
-    if (!syc_may_write(gate))
-        return;
-    for (int64_t first = (int64_t)blockIdx.x * d.parts.per_block; first < d.parts.n; first += (int64_t)gridDim.x * d.parts.per_block) {
-        const int own = (int)min((int64_t)d.parts.per_block, d.parts.n - first);
-        const u32 all = (u32)own * d.parts.vectors.d;
-        if ((int)threadIdx.x < own)
-            item[threadIdx.x] = item_at(d, first + threadIdx.x, Numbers::BYTES);
-        __syncthreads();
-        for (u32 begin = threadIdx.x; begin < all; begin += AHEAD * SYC_SLOT_THREADS) {
-            typename Numbers::V held[AHEAD];
-#pragma unroll
-            for (int u = 0; u < AHEAD; u++) {
-                const u32 i = begin + (u32)u * SYC_SLOT_THREADS, p = syc_divide(i, d.parts.vectors), v = i - p * d.parts.vectors.d;
-                held[u] = syc_zero<typename Numbers::V>();
-                if (i < all && v < item[p].n && item[p].from != NULL)
-                    held[u] = Numbers::load(item[p].from, v);
-            }
-#pragma unroll
-            for (int u = 0; u < AHEAD; u++) {
-                const u32 i = begin + (u32)u * SYC_SLOT_THREADS, p = syc_divide(i, d.parts.vectors), v = i - p * d.parts.vectors.d;
-                if (i < all && v < item[p].n) /* zeros times a gate of 0 are +0 */
-                    Numbers::store(item[p].to, v, Numbers::scale(held[u], item[p].gate));
-            }
+    __device__ struct syc_scaled at_sample(int64_t s) const
+    {
+        const float gate = syc_gate_of(gates, s, gate_type);
+        const int64_t slot = samples.slot(s);
+        syc_wait_for_previous();
+        if (slot < 0 || (samples.table != NULL && __ldcg(samples.table + slot) != (u64)s))
+            return {NULL, NULL, 0, 0};
+        return row_of(s, slot, gate);
+    }
+    __device__ struct syc_scaled at_slot(int64_t slot) const
+    {
+        syc_wait_for_previous();
+        const u64 s = samples.n > 0 ? __ldcg(samples.table + slot) : 0;
+        if (s < (u64)samples.n) {
+            const float gate = syc_gate_of(gates, (int64_t)s, gate_type);
+            if (samples.slot((int64_t)s) == slot)
+                return by == ONLY_CLEAR ? syc_scaled{NULL, NULL, 0, 0} : row_of((int64_t)s, slot, gate);
         }
-        __syncthreads();
+        return {NULL, syc_out_row(dispatch, slot), 0, 0};
     }
-}
+    __device__ struct syc_scaled at(int64_t row) const { return by == BY_SAMPLE ? at_sample(row) : at_slot(row); }
+};
 
 /* ---- In place ----------------------------------------------------------------------------------------------------- */
 
@@ -131,7 +87,7 @@ enum { COLUMN_THREADS = 64, TOGETHER = 8 };
 
 /* Samples in order, TOGETHER of them loaded at a time; the row of one that a sample just before it wrote comes from there. */
 template <sy_type T, bool WIDE>
-static __global__ void __launch_bounds__(COLUMN_THREADS) scale_columns(const struct dispatch d, const struct syc_gate gate)
+static __global__ void __launch_bounds__(COLUMN_THREADS) scale_columns(const struct dispatch d, int64_t width, const struct syc_gate gate)
 {
     typedef syc_numbers<T, WIDE> Numbers;
     __shared__ int64_t slot[COLUMN_THREADS];
@@ -145,7 +101,7 @@ static __global__ void __launch_bounds__(COLUMN_THREADS) scale_columns(const str
         slot[threadIdx.x] = own < n ? d.samples.slot(own) : -1;
         weight[threadIdx.x] = own < n ? syc_gate_of(d.gates, own, d.gate_type) : 0.0f;
         __syncthreads();
-        for (int at = 0; at < COLUMN_THREADS && first + at < n && column < d.parts.width; at += TOGETHER) {
+        for (int at = 0; at < COLUMN_THREADS && first + at < n && column < width; at += TOGETHER) {
             typename Numbers::V x[TOGETHER];
 #pragma unroll
             for (int u = 0; u < TOGETHER; u++)
@@ -168,19 +124,6 @@ static __global__ void __launch_bounds__(COLUMN_THREADS) scale_columns(const str
 
 /* ---- Launches ----------------------------------------------------------------------------------------------------- */
 
-struct launch_rows {
-    struct syc_call *call;
-    struct dispatch d;
-    int64_t rows, hidden;
-    enum syc_start start;
-    template <sy_type T, bool WIDE> void run() const
-    {
-        struct dispatch own = d;
-        own.parts = syc_parts_of(rows, hidden / syc_numbers<T, WIDE>::N);
-        syc_launch(&call->queue, scale_rows<T, WIDE>, start, syc_parts_blocks(own.parts), SYC_SLOT_THREADS, 0, own, call->gate);
-    }
-};
-
 struct launch_columns {
     struct syc_call *call;
     struct dispatch d;
@@ -188,10 +131,9 @@ struct launch_columns {
     enum syc_start start;
     template <sy_type T, bool WIDE> void run() const
     {
-        struct dispatch own = d;
-        own.parts.width = hidden / syc_numbers<T, WIDE>::N;
-        syc_launch(&call->queue, scale_columns<T, WIDE>, start, (own.parts.width + COLUMN_THREADS - 1) / COLUMN_THREADS, COLUMN_THREADS,
-                   0, own, call->gate);
+        const int64_t width = hidden / syc_numbers<T, WIDE>::N;
+        syc_launch(&call->queue, scale_columns<T, WIDE>, start, (width + COLUMN_THREADS - 1) / COLUMN_THREADS, COLUMN_THREADS, 0, d, width,
+                   call->gate);
     }
 };
 
@@ -212,7 +154,7 @@ void syc_moe_dispatch(struct syc_call *call, const union syi_plan *plan)
     const bool table = needs_table(p);
     const struct samples samples = {p->n_samples, p->n_experts, p->capacity, p->indices, p->locations, table ? (u64 *)call->scratch : NULL};
     const u64 alignment = syc_alignment(p->input) | syc_alignment(p->dispatch) | (u64)p->hidden * p->elem_bytes;
-    struct dispatch d = {samples, p->zero_unwritten ? BY_SLOT : BY_SAMPLE, p->gates, p->gate_type, p->input, p->dispatch, {}};
+    struct dispatch d = {samples, p->zero_unwritten ? BY_SLOT : BY_SAMPLE, p->gates, p->gate_type, p->input, p->dispatch};
     enum syc_start start = SYC_AFTER;
     if (p->n_slots == 0 || p->hidden == 0 || (p->n_samples == 0 && !p->zero_unwritten))
         return;
@@ -226,5 +168,5 @@ void syc_moe_dispatch(struct syc_call *call, const union syi_plan *plan)
         d.by = ONLY_CLEAR;
     }
     if (!p->in_place || p->zero_unwritten)
-        syc_by_type(p->type, alignment, launch_rows{call, d, p->zero_unwritten ? p->n_slots : p->n_samples, p->hidden, start});
+        syc_by_type(p->type, alignment, syc_launch_scaling<struct dispatch>{call, d, p->zero_unwritten ? p->n_slots : p->n_samples, p->hidden, start});
 }

@@ -81,6 +81,21 @@ static __device__ __forceinline__ float add_products(const u8 *a, const u8 *b, i
     return sum;
 }
 
+/* One block of the product of two rows. slot -1: the choice has none. */
+struct piece {
+    int64_t s, choice, first, slot;
+};
+
+static __device__ __forceinline__ struct piece piece_at(const struct products &p, int64_t i)
+{
+    if (i >= p.n_samples * p.n_choices * p.n_blocks)
+        return {0, 0, 0, -1};
+    const int64_t entry = p.n_blocks == 1 ? i : syc_quotient(i, p.by_block), s = syc_quotient(entry, p.by_choice);
+    const int64_t choice = entry - s * p.n_choices;
+    return {s, choice, (i - entry * p.n_blocks) * BLOCK,
+            syc_slot_of(syc_row(p.indices, choice), syc_row(p.locations, choice), s, p.n_experts, p.capacity)};
+}
+
 template <sy_type T, bool WIDE, int GROUP>
 static __global__ void __launch_bounds__(SYC_SLOT_THREADS) multiply(const struct products p, const struct syc_gate gate)
 {
@@ -89,17 +104,17 @@ static __global__ void __launch_bounds__(SYC_SLOT_THREADS) multiply(const struct
     __shared__ uint4 product[GROUPS * ROUND / 4];
     const int group = (int)threadIdx.x / GROUP, thread = (int)threadIdx.x % GROUP;
     const int64_t n = p.n_samples * p.n_choices * p.n_blocks;
+    int64_t i = (int64_t)blockIdx.x * GROUPS + group;
     syc_start_next();
+    struct piece piece = piece_at(p, i);
     if (!syc_may_write(gate))
         return;
-    for (int64_t i = (int64_t)blockIdx.x * GROUPS + group; i < n; i += (int64_t)gridDim.x * GROUPS) {
-        const int64_t entry = syc_quotient(i, p.by_block), block = i - entry * p.n_blocks;
-        const int64_t s = syc_quotient(entry, p.by_choice), choice = entry - s * p.n_choices, first = block * BLOCK;
-        const int64_t slot = syc_slot_of(syc_row(p.indices, choice), syc_row(p.locations, choice), s, p.n_experts, p.capacity);
+    while (i < n) {
         float sum = 0.0f;
-        if (slot >= 0)
-            sum = add_products<Numbers, GROUP>(syc_row(p.input, s) + first * Numbers::SIZE, syc_row(p.dispatch, slot) + first * Numbers::SIZE,
-                                               (int)min((int64_t)BLOCK, p.hidden - first), thread, (float *)product + group * ROUND);
+        if (piece.slot >= 0)
+            sum = add_products<Numbers, GROUP>(syc_row(p.input, piece.s) + piece.first * Numbers::SIZE,
+                                               syc_row(p.dispatch, piece.slot) + piece.first * Numbers::SIZE,
+                                               (int)min((int64_t)BLOCK, p.hidden - piece.first), thread, (float *)product + group * ROUND);
         if (thread < 32) {
 #pragma unroll
             for (int half = LANES / 2; half > 0; half /= 2)
@@ -107,8 +122,10 @@ static __global__ void __launch_bounds__(SYC_SLOT_THREADS) multiply(const struct
             if (thread == 0 && p.parts != NULL)
                 p.parts[i] = sum;
             else if (thread == 0)
-                store_gate(p, choice, s, __fadd_rn(0.0f, sum));
+                store_gate(p, piece.choice, piece.s, sum);
         }
+        i += (int64_t)gridDim.x * GROUPS;
+        piece = piece_at(p, i);
     }
 }
 

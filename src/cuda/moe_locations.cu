@@ -4,10 +4,14 @@
  * importance the samples are sorted first.
  */
 #include "cuda/backend.cuh"
+#include "cuda/block.cuh"
 #include "cuda/load.cuh"
 #include "cuda/rank.cuh"
 
-enum { MOST_COUNTED = 4096 }; /* experts of which every block has counters */
+enum {
+    MOST_COUNTED = 4096, /* experts of which every block has counters */
+    MOST_IN_BLOCK = 4096 /* samples that one block sorts */
+};
 
 /* Samples by descending importance. */
 struct importance {
@@ -22,6 +26,17 @@ struct importance {
         return syi_descending_key(syc_load<u16>(data + s * 2), 0x8000u, type == SY_TYPE_F16 ? 0x7c00u : 0x7f80u);
     }
 };
+
+/* Few samples in one launch: the largest number belongs to the least key and, of equal ones, to the first sample. */
+static __global__ void __launch_bounds__(512) sort_in_block(const struct importance importance, int n, u32 *order)
+{
+    __shared__ u64 x[MOST_IN_BLOCK];
+    for (int i = (int)threadIdx.x; i < n; i += 512)
+        x[i] = ~((u64)importance.sort_key(i) << 32 | (u32)i);
+    syc_sort_few(x, n);
+    for (int i = (int)threadIdx.x; i < n; i += 512)
+        order[i] = ~(u32)x[i];
+}
 
 /* Choices as they are visited; an expert outside is none. */
 struct choices {
@@ -128,7 +143,9 @@ static size_t lay_out(const struct syi_moe_locations_plan *p, int processors, st
 {
     const int64_t n = p->n_choices * p->n_samples;
     size_t used = 0;
-    if (p->importance != NULL)
+    if (p->importance != NULL && p->n_samples <= MOST_IN_BLOCK)
+        used += syc_sort_align((size_t)p->n_samples * sizeof(u32));
+    else if (p->importance != NULL)
         used += syc_sort_lay_out(&m->order, p->n_samples, processors, base);
     if (p->n_experts > MOST_COUNTED)
         return used + syc_sort_lay_out(&m->sorted, n, processors, base + used);
@@ -143,6 +160,16 @@ size_t syc_moe_locations_workspace(const struct syc_device *device, const union 
 {
     struct memory memory;
     return lay_out(&plan->moe_locations, device->processors, &memory, NULL);
+}
+
+/* The order is at the beginning of the memory, or where the sort leaves it. */
+static const u32 *sort_samples(struct syc_call *call, const struct syi_moe_locations_plan *p, struct memory *m)
+{
+    const struct importance importance = {p->importance, p->type};
+    if (p->n_samples > MOST_IN_BLOCK)
+        return syc_sort(call, &m->order, importance, p->n_samples, p->type == SY_TYPE_F32 ? 32 : 16).value;
+    syc_launch(&call->queue, sort_in_block, SYC_AFTER, 1, 512, 0, importance, (int)p->n_samples, (u32 *)call->scratch);
+    return (const u32 *)call->scratch;
 }
 
 static int bits_of(u64 most)
@@ -162,7 +189,7 @@ void syc_moe_locations(struct syc_call *call, const union syi_plan *plan)
     struct memory memory;
     lay_out(p, call->device->processors, &memory, call->scratch);
     if (p->importance != NULL && n > 0)
-        choices.order = syc_sort(call, &memory.order, importance{p->importance, p->type}, p->n_samples, p->type == SY_TYPE_F32 ? 32 : 16).value;
+        choices.order = sort_samples(call, p, &memory);
     if (p->n_experts > MOST_COUNTED) {
         const int64_t items = n > p->n_experts ? n : p->n_experts, blocks = (items + 255) / 256, limit = 8 * call->device->processors;
         const struct syc_sorted sorted = syc_sort(call, &memory.sorted, choices, n, bits_of((u64)(most - 1)));

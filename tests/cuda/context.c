@@ -93,15 +93,16 @@ static void devices_and_operators(void **state)
     c.positions.device = c.tables.device = c.out.device = (DLDevice){kDLCPU, 0};
     assert_int_equal(sy_kv_slots(ctx, &c.args), SY_OK); /* on the CPU */
     assert_true(c.slots[0] == 3 && c.slots[1] == 0);
-    prepare(&c, 2);
-    c.out.dtype = SY_I64;
-    c.two[0] = 1;
-    assert_int_equal(
-        sy_moe_capacity(
-            ctx, &(sy_moe_capacity_args){.samples = 4, .num_experts = 2, .factor = 1, .capacity = &c.out}),
-        SY_ERR_UNSUPPORTED);
+    float one = 1;
+    int64_t shape[] = {1, 1, 1};
+    DLTensor rows = sy_tensor(&one, SY_F32, 3, shape), ids = sy_tensor(&one, SY_I32, 2, shape),
+             mapping = sy_tensor(&one, SY_U16, 2, shape), sum = sy_tensor(&one, SY_F32, 2, shape);
+    rows.device = ids.device = mapping.device = sum.device = (DLDevice){kDLCUDA, 0};
+    const sy_local_reduce_args reduce = {
+        .input = &rows, .expert_metadata = &ids, .expert_mapping = &mapping, .output = &sum};
+    assert_int_equal(sy_local_reduce(ctx, &reduce), SY_ERR_UNSUPPORTED);
     assert_string_equal(sy_ctx_error(ctx),
-                        "moe_capacity: capacity is on cuda, where this operator is not available");
+                        "local_reduce: input is on cuda, where this operator is not available");
     assert_int_equal(sy_ctx_device_info(ctx, &info), SY_OK);
     assert_int_equal(info.count, 1);
     assert_string_equal(info.name, "emulated GPU");

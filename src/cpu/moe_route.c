@@ -4,13 +4,12 @@
  * those by comparing each with each; nothing is sorted. Counts are kept per task and added up in the end.
  */
 #include "cpu/moe_route.h"
+#include "base/route_math.h"
 #include "cpu/sample.h"
 #include "kernels/kernels.h"
 #include "cpu/backend.h"
 #include "cpu/load.h"
 #include "cpu/pool.h"
-
-#include <float.h>
 
 enum {
     ROWS = 4, /* lanes of keys that are compared at a time */
@@ -124,14 +123,7 @@ size_t syi_cpu_moe_route_workspace(const sy_ctx *ctx, const union syi_plan *plan
 
 /* ---- Scores ------------------------------------------------------------------------------------------ */
 
-/* The weight of an exponential, e*2^40 rounded to a whole number, plus 2^52: its lower bits are the integer,
-   as in syi_weight, and taking 2^52 away leaves it as a double. */
-static inline double weight_above(float e)
-{
-    return (double)e * 0x1p40 + 0x1p52;
-}
-
-/* The same integer in the lower bits of a sum: an f64 from 2^12 on has no bits below 2^-40. */
+/* The weight of an exponential as an integer in the lower bits of a sum: an f64 from 2^12 on has no bits below 2^-40. */
 static inline uint64_t weight_bits(double e)
 {
     const double above = e + 0x1p12;
@@ -155,29 +147,22 @@ static uint64_t weigh(const float *e, int64_t n)
     return total - (uint64_t)n * weight_bits(0.0);
 }
 
-/* The weight of e over the total: one division, one rounding. */
-static inline float share(float e, double total)
-{
-    return (float)((weight_above(e) - 0x1p52) / total);
-}
-
 /* Exponentials become shares of their sum; all are 0 when there is none. */
 static void share_all(float *e, int64_t n, uint64_t total)
 {
-    const double divisor = total > 0 ? (double)total : 1.0;
+    const double divisor = syi_share_divisor(total);
     for (int64_t i = 0; i < n; i++)
-        e[i] = share(e[i], divisor);
+        e[i] = syi_share(e[i], divisor);
 }
 
-/* exp(-|x|): the key of -|x| is that of x with all bits flipped when x is positive. */
 static void sigmoids(const struct job *job, const struct scratch *s, int64_t n)
 {
     uint32_t *negative = s->value;
     for (int64_t i = 0; i < n; i++)
-        negative[i] = s->key[i] >> 31 ? ~s->key[i] : s->key[i];
+        negative[i] = syi_negative_key(s->key[i]);
     job->kernels->exp_keys(s->score, negative, (size_t)n, 0.0f, 1.0f);
     for (int64_t i = 0; i < n; i++)
-        s->score[i] = (s->key[i] >> 31 ? 1.0f : s->score[i]) / (1.0f + s->score[i]);
+        s->score[i] = syi_sigmoid(s->key[i], s->score[i]);
 }
 
 /* Without bias and groups softmax scores order like the logits but for rounding, and only those of the
@@ -330,14 +315,6 @@ static int64_t pick(const struct job *job, const struct scratch *s, uint32_t *ke
     return many;
 }
 
-/* Keeps the two largest of what was there and one more. */
-static inline void keep_two(uint32_t *first, uint32_t *second, uint32_t key)
-{
-    const uint32_t smaller = key < *first ? key : *first;
-    *first = key > *first ? key : *first;
-    *second = smaller > *second ? smaller : *second;
-}
-
 /* The two largest keys of a group, in columns side by side; the second is 0 in a group of one. */
 static void two_largest(const uint32_t *key, int64_t n, uint32_t top[2])
 {
@@ -345,12 +322,12 @@ static void two_largest(const uint32_t *key, int64_t n, uint32_t top[2])
     int64_t i = 0;
     for (; i + COLUMNS <= n; i += COLUMNS)
         for (int c = 0; c < COLUMNS; c++)
-            keep_two(&first[c], &second[c], key[i + c]);
+            syi_keep_two(&first[c], &second[c], key[i + c]);
     for (; i < n; i++)
-        keep_two(&first[0], &second[0], key[i]);
+        syi_keep_two(&first[0], &second[0], key[i]);
     for (int c = 1; c < COLUMNS; c++) {
-        keep_two(&first[0], &second[0], first[c]);
-        keep_two(&first[0], &second[0], second[c]);
+        syi_keep_two(&first[0], &second[0], first[c]);
+        syi_keep_two(&first[0], &second[0], second[c]);
     }
     top[0] = first[0];
     top[1] = second[0];
@@ -365,8 +342,8 @@ static void keep_groups(const struct job *job, const struct scratch *s)
         uint32_t top[2];
         two_largest(s->value + g * size, size, top);
         s->group_value[g] = top[0];
-        if (p->group_score == SY_GROUP_SUM2 && size > 1) /* may be +inf, which is larger than every number */
-            s->group_value[g] = syi_value_key(syi_key_value(top[0]) + syi_key_value(top[1]));
+        if (p->group_score == SY_GROUP_SUM2 && size > 1)
+            s->group_value[g] = syi_key_sum(top[0], top[1]);
     }
     pick(job, s, s->group_value, p->n_groups, p->top_groups);
     for (int64_t j = 0; j < p->top_groups; j++)
@@ -400,14 +377,14 @@ static float best_loser(const struct job *job, const struct scratch *s, const st
 static bool select_few(const struct job *job, const struct scratch *s, const struct softmax *softmax)
 {
     const struct syi_moe_route_plan *p = job->plan;
-    const double divisor = softmax->total > 0 ? (double)softmax->total : 1.0;
+    const double divisor = syi_share_divisor(softmax->total);
     memcpy(s->value, s->key, (size_t)p->n_experts * sizeof *s->value);
     const int64_t picked = pick(job, s, s->value, p->n_experts, p->k);
     for (int64_t j = 0; j < p->k; j++)
-        s->weight[j] = share(s->score[s->winner[j]], divisor);
+        s->weight[j] = syi_share(s->score[s->winner[j]], divisor);
     if (p->k < p->n_experts) {
         const float loser = picked > p->k ? s->score[s->winner[p->k]] : best_loser(job, s, softmax);
-        if (share(loser, divisor) == s->weight[p->k - 1])
+        if (syi_share(loser, divisor) == s->weight[p->k - 1])
             return false;
     }
     for (int64_t j = 1; j < p->k; j++) { /* equal shares of unequal logits: lower expert first */
@@ -468,10 +445,8 @@ static void select_experts(const struct job *job, const struct scratch *s, const
     if (p->n_groups > 0)
         keep_groups(job, s);
     pick(job, s, s->value, n, p->k);
-    for (int64_t j = 0; j < p->k; j++) {
-        const float score = s->score[s->winner[j]];
-        s->weight[j] = score >= -FLT_MAX ? score : 0.0f;
-    }
+    for (int64_t j = 0; j < p->k; j++)
+        s->weight[j] = syi_score_weight(s->score[s->winner[j]]);
 }
 
 /* ---- Weights ----------------------------------------------------------------------------------------- */
@@ -499,7 +474,7 @@ static void weigh_winners(const struct job *job, const struct scratch *s)
             sum += s->weight[j];
         sum += p->eps;
         for (int64_t j = 0; j < p->k; j++)
-            s->weight[j] = sum != 0.0f ? s->weight[j] / sum : 0.0f;
+            s->weight[j] = syi_renormalized(s->weight[j], sum);
     }
     for (int64_t j = 0; j < p->k; j++)
         s->weight[j] *= p->scale;

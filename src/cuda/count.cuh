@@ -7,6 +7,8 @@
 
 #include "cuda/context.cuh"
 
+#include <type_traits>
+
 enum { SYC_RANK_THREADS = 512, SYC_RANK_WARPS = SYC_RANK_THREADS / 32 };
 
 /*
@@ -70,7 +72,7 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
 }
 
 /* Exclusive sums of value[0..n) in place by the whole block; returns the sum of all. */
-static __device__ u32 syc_scan_block(u32 *value, int n)
+[[maybe_unused]] static __device__ u32 syc_scan_block(u32 *value, int n)
 {
     __shared__ u32 part[SYC_RANK_WARPS];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
@@ -99,7 +101,7 @@ static __device__ u32 syc_scan_block(u32 *value, int n)
 }
 
 /* Adds to total[e] the elements of key e, to base[e] those of chunks before this one. */
-static __device__ void syc_rank_sums(const struct syc_ranks &ranks, int n_keys, u32 *total, u32 *base)
+[[maybe_unused]] static __device__ void syc_rank_sums(const struct syc_ranks &ranks, int n_keys, u32 *total, u32 *base)
 {
     const int vectors = syc_padded_keys(n_keys) / 4; /* four keys each */
     if (vectors == 0)
@@ -128,7 +130,7 @@ static __device__ void syc_rank_sums(const struct syc_ranks &ranks, int n_keys, 
 }
 
 /* The rank of this thread's element among those with its key, run[key] of which came before; adds all of the block. */
-static __device__ u32 syc_rank_round(int key, u32 *run)
+[[maybe_unused]] static __device__ u32 syc_rank_round(int key, u32 *run)
 {
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const u32 same = __match_any_sync(SYC_ALL_LANES, key);
@@ -146,6 +148,14 @@ static __device__ u32 syc_rank_round(int key, u32 *run)
     }
     return rank;
 }
+
+/* An Out with a member COUNTS_FROM_FIRST gets rows counted from the first of their key. */
+template <class Out, class = void> struct syc_counts_from_first {
+    enum { YES = 0 };
+};
+template <class Out> struct syc_counts_from_first<Out, std::void_t<decltype(Out::COUNTS_FROM_FIRST)>> {
+    enum { YES = 1 };
+};
 
 /*
  * Out: `void put(int64_t i, int key, int64_t row)` for every element with a key, `void skip(int64_t i)` for the others,
@@ -181,7 +191,7 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
     if (blockIdx.x == 0 && threadIdx.x == 0)
         out.end(all);
 #pragma unroll 1
-    for (int e = (int)threadIdx.x; e < keys.n_keys; e += SYC_RANK_THREADS)
+    for (int e = (int)threadIdx.x; e < keys.n_keys && !syc_counts_from_first<Out>::YES; e += SYC_RANK_THREADS)
         base[e] += total[e];
     __syncthreads();
 #pragma unroll 1

@@ -318,8 +318,8 @@ static inline uint32_t __umulhi(uint32_t a, uint32_t b)
 }
 static inline uint32_t __dp4a(uint32_t a, uint32_t b, uint32_t sum)
 {
-    for (int i = 0; i < 32; i += 8)
-        sum += (a >> i & 255) * (b >> i & 255);
+    for (int shift = 0; shift < 32; shift += 8)
+        sum += (a >> shift & 255) * (b >> shift & 255);
     return sum;
 }
 template <typename V> static inline V min(V a, V b)

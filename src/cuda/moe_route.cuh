@@ -1,0 +1,320 @@
+/*
+ * moe_route on a device: what both of its kernels share, and the general one, a block per token, for any number of experts
+ * and slots. Scores and values of a token are kept in scratch memory; a radix select finds the K-th value, and the winners
+ * are sorted.
+ */
+#ifndef SYC_MOE_ROUTE_CUH
+#define SYC_MOE_ROUTE_CUH
+
+#include "base/route_math.h"
+#include "cuda/block.cuh"
+#include "cuda/context.cuh"
+#include "cuda/load.cuh"
+
+struct syc_route {
+    struct syi_moe_route_plan p;
+    u64 *counts;     /* [E], cleared; NULL: not asked for */
+    int32_t *expert; /* [T*K] the pairs, if there is a capacity; -1: of a finished token */
+    u32 *key;        /* [T*K] order of their weights */
+    int64_t first;   /* token of the launch */
+
+    /* Few experts: a warp per token. */
+    int each;         /* experts of a lane */
+    int group_lanes;  /* of a group, a power of two */
+    bool direct;      /* shares order like logits but for rounding, and only those of winners are needed */
+    bool wide_logits, wide_scores; /* vectors of 16 bytes are aligned */
+
+    /* Many: scratch of each block. */
+    u8 *blocks;
+    size_t block_bytes;
+};
+
+/* What the scores of a softmax need besides the logits. */
+struct syc_softmax {
+    float max;
+    double divisor;
+};
+
+static __device__ __forceinline__ float syc_route_score(sy_route_score score, u32 key, const struct syc_softmax &softmax)
+{
+    if (score == SY_SCORE_SIGMOID)
+        return syi_sigmoid(key, syi_exp(syi_key_value(syi_negative_key(key))));
+    if (score == SY_SCORE_SOFTMAX)
+        return syi_share(syi_exp(syi_key_value(key) - softmax.max), softmax.divisor);
+    return syi_key_value(key);
+}
+
+static __device__ __forceinline__ int64_t syc_float_bytes(sy_type type) { return type == SY_TYPE_F32 ? 4 : 2; }
+
+static __device__ __forceinline__ u32 syc_logit_key(const struct syi_moe_route_plan &p, int64_t t, int64_t e)
+{
+    return syi_key(__float_as_uint(syc_load_float(syc_row(p.logits, t) + e * syc_float_bytes(p.type), p.type)));
+}
+
+static __device__ __forceinline__ bool syc_is_finished(const struct syi_moe_route_plan &p, int64_t t)
+{
+    return p.finished != NULL && p.finished[t] != 0;
+}
+
+/* ---- Outputs ------------------------------------------------------------------------------------------------------ */
+
+/* Clears bytes by `step` threads, of which this is number `own`. */
+static __device__ void syc_clear_bytes(u8 *to, int64_t bytes, int own, int step)
+{
+    const int64_t head = min(bytes, (int64_t)((16 - (uintptr_t)to % 16) % 16)), vectors = (bytes - head) / 16;
+    const int64_t tail = head + vectors * 16;
+    for (int64_t i = own; i < vectors; i += step)
+        ((uint4 *)(to + head))[i] = make_uint4(0, 0, 0, 0);
+    for (int64_t i = own; i < head + bytes - tail; i += step)
+        to[i < head ? i : i - head + tail] = 0;
+}
+
+static __device__ void syc_clear_rows(const struct syi_moe_route_plan &p, int64_t t, int own, int step)
+{
+    if (p.map.data != NULL)
+        syc_clear_bytes(syc_out_row(p.map, t), p.n_experts, own, step);
+    if (p.probs.data != NULL)
+        syc_clear_bytes(syc_out_row(p.probs, t), p.n_experts * syc_float_bytes(p.prob_type), own, step);
+}
+
+static __device__ __forceinline__ void syc_put_slot(const struct syi_moe_route_plan &p, int64_t t, int64_t slot, int64_t e, float w)
+{
+    if (p.ids.data != NULL)
+        syc_store_index(syc_out_row(p.ids, t), slot, e, p.id_type);
+    if (p.weights.data != NULL)
+        syc_store_float(syc_out_row(p.weights, t) + slot * syc_float_bytes(p.weight_type), p.weight_type, w);
+}
+
+/* Everything about one winner; the rows of map and probs are cleared already. */
+static __device__ __forceinline__ void syc_put_winner(const struct syc_route &r, int64_t t, int64_t slot, u32 e, float w)
+{
+    const struct syi_moe_route_plan &p = r.p;
+    syc_put_slot(p, t, slot, e, w);
+    if (p.map.data != NULL)
+        syc_out_row(p.map, t)[e] = 1;
+    if (p.probs.data != NULL)
+        syc_store_float(syc_out_row(p.probs, t) + e * syc_float_bytes(p.prob_type), p.prob_type, w);
+    if (r.counts != NULL)
+        atomicAdd(&r.counts[e], 1ull);
+    if (r.expert != NULL) {
+        r.expert[t * p.k + slot] = (int32_t)e;
+        r.key[t * p.k + slot] = syi_key(__float_as_uint(w));
+    }
+}
+
+static __device__ __forceinline__ void syc_put_finished(const struct syc_route &r, int64_t t, int own, int step)
+{
+    for (int64_t j = own; j < r.p.k; j += step) {
+        syc_put_slot(r.p, t, j, r.p.n_experts, 0.0f);
+        if (r.expert != NULL)
+            r.expert[t * r.p.k + j] = -1;
+    }
+}
+
+/* ---- Many experts ------------------------------------------------------------------------------------------------- */
+
+enum { SYC_ROUTE_THREADS = 512 };
+
+struct syc_route_shared {
+    u32 digits[SYC_BLOCK_WARPS * SYC_DIGITS];
+    u64 part[SYC_BLOCK_WARPS];
+    u32 digit, rest;
+    float sum;
+};
+
+/* Scratch of a block. */
+struct syc_route_block {
+    float *score; /* [E] */
+    u32 *value;   /* [E] keys of the selection; 0: not selectable */
+    u32 *group;   /* [groups] */
+    u64 *list[2]; /* [K] */
+    float *weight; /* [K] */
+};
+
+static inline size_t syc_route_block_bytes(const struct syi_moe_route_plan *p)
+{
+    return ((size_t)p->n_experts * 8 + (size_t)p->n_groups * 4 + (size_t)p->k * 20 + 255) / 256 * 256;
+}
+
+static __device__ struct syc_route_block syc_route_block_of(const struct syi_moe_route_plan &p, u8 *memory)
+{
+    struct syc_route_block b;
+    b.list[0] = (u64 *)memory;
+    b.list[1] = b.list[0] + p.k;
+    b.score = (float *)(b.list[1] + p.k);
+    b.value = (u32 *)(b.score + p.n_experts);
+    b.weight = (float *)(b.value + p.n_experts);
+    b.group = (u32 *)(b.weight + p.k);
+    return b;
+}
+
+/* Scores and keys of all experts. */
+SYC_COLD void syc_score_many(const struct syc_route &r, const struct syc_route_block &b, int64_t t, struct syc_route_shared *s)
+{
+    const struct syi_moe_route_plan &p = r.p;
+    struct syc_softmax softmax = {0.0f, 1.0};
+    if (p.score == SY_SCORE_SOFTMAX) {
+        u64 top = 0, total = 0;
+        for (int64_t e = threadIdx.x; e < p.n_experts; e += blockDim.x)
+            top = max(top, (u64)syc_logit_key(p, t, e));
+        softmax.max = syi_key_value((u32)syc_block_max(top, s->part));
+        for (int64_t e = threadIdx.x; e < p.n_experts; e += blockDim.x)
+            total += syi_weight(syi_exp(syi_key_value(syc_logit_key(p, t, e)) - softmax.max));
+        softmax.divisor = syi_share_divisor(syc_block_sum(total, s->part));
+    }
+    for (int64_t e = threadIdx.x; e < p.n_experts; e += blockDim.x) {
+        const float score = syc_route_score(p.score, syc_logit_key(p, t, e), softmax);
+        const float bias = p.bias != NULL ? __uint_as_float(syc_load<u32>(p.bias + e * 4)) : 0.0f;
+        b.score[e] = score;
+        b.value[e] = syi_key(__float_as_uint(score + bias));
+        if (p.scores.data != NULL)
+            syc_store<u32>(syc_out_row(p.scores, t) + e * 4, __float_as_uint(score));
+    }
+    __syncthreads();
+}
+
+/*
+ * The k first of n keys, the largest first and equal ones by place: visit(i, j) for every place i, where j is -1 for those
+ * that are not among them, and otherwise counts them in order of their places. A radix select finds the k-th key.
+ */
+template <class Key, class Visit>
+static __device__ __forceinline__ void syc_choose(int64_t n, int64_t k, struct syc_route_shared *s, Key key, Visit visit)
+{
+    u32 prefix = 0, mask = 0, rest = (u32)k;
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        u64 total;
+        __syncthreads();
+        for (int d = (int)threadIdx.x; d < SYC_DIGITS; d += (int)blockDim.x)
+            s->digits[d] = 0;
+        __syncthreads();
+        for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+            const u32 own = key(i);
+            if ((own & mask) == prefix)
+                atomicAdd(&s->digits[own >> shift & 255], 1u);
+        }
+        __syncthreads();
+        const u64 own = threadIdx.x < SYC_DIGITS ? s->digits[SYC_DIGITS - 1 - threadIdx.x] : 0;
+        const u64 above = syc_block_before(own, s->part, &total);
+        if (above < rest && rest <= above + own) {
+            s->digit = SYC_DIGITS - 1 - threadIdx.x;
+            s->rest = rest - (u32)above;
+        }
+        __syncthreads();
+        rest = s->rest;
+        prefix |= s->digit << shift;
+        mask |= 255u << shift;
+    }
+    u64 before = 0; /* larger ones in the upper half, equal ones in the lower */
+    for (int64_t first = 0; first < n; first += blockDim.x) {
+        const int64_t i = first + threadIdx.x;
+        const u32 own = i < n ? key(i) : 0;
+        const u64 counts = i >= n ? 0 : own > prefix ? 1ull << 32 : own == prefix ? 1 : 0;
+        u64 total;
+        const u64 here = before + syc_block_before(counts, s->part, &total);
+        const u32 larger = (u32)(here >> 32), equal = (u32)here;
+        if (i < n)
+            visit(i, counts > 1 || (counts == 1 && equal < rest) ? (int64_t)larger + min(equal, rest) : -1);
+        before += total;
+    }
+    __syncthreads();
+}
+
+/* Excludes the experts of all groups but the best. A warp per group finds its value. */
+SYC_COLD void syc_keep_groups(const struct syi_moe_route_plan &p, const struct syc_route_block &b, struct syc_route_shared *s)
+{
+    const u32 size = (u32)(p.n_experts / p.n_groups);
+    for (int64_t g = syc_warp(); g < p.n_groups; g += syc_warps()) {
+        u32 first = 0, second = 0;
+        for (u32 i = (u32)syc_lane(); i < size; i += 32)
+            syi_keep_two(&first, &second, b.value[g * size + i]);
+        for (int d = 1; d < 32; d *= 2) {
+            const u32 other = __shfl_xor_sync(SYC_ALL_LANES, first, d), next = __shfl_xor_sync(SYC_ALL_LANES, second, d);
+            syi_keep_two(&first, &second, other);
+            syi_keep_two(&first, &second, next);
+        }
+        if (syc_lane() == 0)
+            b.group[g] = p.group_score == SY_GROUP_SUM2 && size > 1 ? syi_key_sum(first, second) : first;
+    }
+    __syncthreads();
+    syc_choose(
+        p.n_groups, p.top_groups, s, [&](int64_t g) { return b.group[g]; },
+        [&](int64_t g, int64_t j) { b.group[g] = j < 0 ? b.group[g] : 0; });
+    for (u32 e = threadIdx.x; e < (u32)p.n_experts; e += blockDim.x)
+        if (b.group[e / size] != 0)
+            b.value[e] = 0;
+    __syncthreads();
+}
+
+/* Weights of the winners, in order of their values. */
+SYC_COLD void syc_weigh_many(const struct syi_moe_route_plan &p, const struct syc_route_block &b, const u64 *winner, int64_t t,
+                             struct syc_route_shared *s)
+{
+    struct syc_softmax softmax = {0.0f, 1.0};
+    if (p.softmax_after) {
+        u64 top = 0, total = 0;
+        for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x)
+            top = max(top, (u64)syc_logit_key(p, t, (u32)winner[j]));
+        softmax.max = syi_key_value((u32)syc_block_max(top, s->part));
+        for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x)
+            total += syi_weight(syi_exp(syi_key_value(syc_logit_key(p, t, (u32)winner[j])) - softmax.max));
+        softmax.divisor = syi_share_divisor(syc_block_sum(total, s->part));
+    }
+    for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x)
+        b.weight[j] = p.softmax_after ? syc_route_score(SY_SCORE_SOFTMAX, syc_logit_key(p, t, (u32)winner[j]), softmax) :
+                                        syi_score_weight(b.score[(u32)winner[j]]);
+    __syncthreads();
+    if (p.renormalize && threadIdx.x == 0) {
+        float sum = 0.0f;
+        for (int64_t j = 0; j < p.k; j++)
+            sum += b.weight[j];
+        s->sum = sum + p.eps;
+    }
+    __syncthreads();
+    for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x)
+        b.weight[j] = (p.renormalize ? syi_renormalized(b.weight[j], s->sum) : b.weight[j]) * p.scale;
+    __syncthreads();
+}
+
+static __global__ void __launch_bounds__(SYC_ROUTE_THREADS) syc_route_many(const struct syc_route r, const struct syc_gate gate)
+{
+    __shared__ struct syc_route_shared shared;
+    const struct syi_moe_route_plan &p = r.p;
+    const struct syc_route_block b = syc_route_block_of(p, r.blocks + blockIdx.x * r.block_bytes);
+    if (!syc_may_write(gate))
+        return;
+#pragma unroll 1
+    for (int64_t t = blockIdx.x; t < p.n_tokens; t += gridDim.x) {
+        const bool finished = syc_is_finished(p, t);
+        syc_clear_rows(p, t, (int)threadIdx.x, (int)blockDim.x);
+        if (!finished || p.scores.data != NULL)
+            syc_score_many(r, b, t, &shared);
+        if (finished) {
+            syc_put_finished(r, t, (int)threadIdx.x, (int)blockDim.x);
+            continue;
+        }
+        if (p.n_groups > 0)
+            syc_keep_groups(p, b, &shared);
+        syc_choose(
+            p.n_experts, p.k, &shared, [&](int64_t e) { return b.value[e]; },
+            [&](int64_t e, int64_t j) {
+                if (j >= 0)
+                    b.list[0][j] = (u64)~b.value[e] << 32 | (u64)e;
+            });
+        const u64 *winner = syc_sort_many(b.list[0], b.list[1], p.k, 64, shared.digits);
+        syc_weigh_many(p, b, winner, t, &shared);
+        if (p.slot_order == SY_SLOT_EXPERT) { /* an expert and where its weight is */
+            u64 *const other = winner == b.list[0] ? b.list[1] : b.list[0];
+            for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x)
+                other[j] = (u64)(u32)winner[j] << 32 | (u64)j;
+            winner = syc_sort_many(other, winner == b.list[0] ? b.list[0] : b.list[1], p.k, 56, shared.digits);
+            for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x)
+                syc_put_winner(r, t, j, (u32)(winner[j] >> 32), b.weight[(u32)winner[j]]);
+        } else {
+            for (int64_t j = threadIdx.x; j < p.k; j += blockDim.x)
+                syc_put_winner(r, t, j, (u32)winner[j], b.weight[j]);
+        }
+        __syncthreads();
+    }
+}
+
+#endif

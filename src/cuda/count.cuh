@@ -77,6 +77,7 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
     __shared__ u32 part[SYC_RANK_WARPS];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     u32 before = 0;
+#pragma unroll 1
     for (int first = 0; first < n; first += SYC_RANK_THREADS) {
         const int i = first + (int)threadIdx.x;
         const u32 own = i < n ? value[i] : 0;

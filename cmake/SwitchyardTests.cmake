@@ -138,6 +138,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 moe_rows_wide
                 moe_unpermute_grad
                 moe_unpermute_ids
+                moe_unpermute_random
                 sample_edits
                 sample_overrides)
             if(TARGET op_${stem})

@@ -250,7 +250,8 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? 3 : 2)
     const bool leads = p.offset < 32; /* a warp */
     typename Numbers::V y[KU][U];
     int64_t live = 0;
-    if (!FEW && l.capacity && !syc_may_write(gate)) /* the lists are made by the validation */
+    const bool late = !FEW && (l.capacity || l.weights != NULL); /* what the validation makes is read from the start */
+    if (late && !syc_may_write(gate))
         return;
     const int64_t n = p.item >= l.n_tokens ? 0 : FEW ? l.n_slots : syc_entries(l, p.item);
     const auto load = [&](int k0, int64_t at) {
@@ -269,7 +270,7 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? 3 : 2)
     load(0, p.begin + p.offset);
     if (leads)
         c->weight[syc_lane()] = n > 0 ? syc_entry_weight(l, p.item, 0, c->row[syc_lane()], c->found, &live) : 0.0f;
-    if (!FEW && l.capacity)
+    if (late)
         __syncthreads();
     else if (!syc_may_write(gate))
         return;

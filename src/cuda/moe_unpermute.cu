@@ -250,9 +250,8 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? 3 : 2)
     const bool leads = p.offset < 32; /* a warp */
     typename Numbers::V y[KU][U];
     int64_t live = 0;
-    const bool late = !FEW && (l.capacity || l.weights != NULL); /* what the validation makes is read from the start */
-    if (late && !syc_may_write(gate))
-        return;
+    if (!FEW && (l.capacity || l.weights != NULL))
+        syc_wait_for_previous(); /* what it made is safe to use, whatever the indices are: rows exist */
     const int64_t n = p.item >= l.n_tokens ? 0 : FEW ? l.n_slots : syc_entries(l, p.item);
     const auto load = [&](int k0, int64_t at) {
 #pragma unroll
@@ -270,9 +269,7 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? 3 : 2)
     load(0, p.begin + p.offset);
     if (leads)
         c->weight[syc_lane()] = n > 0 ? syc_entry_weight(l, p.item, 0, c->row[syc_lane()], c->found, &live) : 0.0f;
-    if (late)
-        __syncthreads();
-    else if (!syc_may_write(gate))
+    if (!syc_may_write(gate))
         return;
     const auto add = [&](float (&sum)[Numbers::N], int k0, int u) {
 #pragma unroll

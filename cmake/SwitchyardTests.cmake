@@ -111,8 +111,12 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 moe_ids_from_map
                 moe_locations
                 moe_map_from_ids
+                moe_permute_grad
+                moe_permute_random
                 moe_reorder_chunks
                 moe_route
+                moe_rows_wide
+                moe_unpermute_grad
                 sample_edits
                 sample_overrides)
             if(TARGET op_${stem})
@@ -186,6 +190,11 @@ if(SWITCHYARD_TESTS)
     add_executable(bits ${files})
     switchyard_program(bits)
     target_link_libraries(bits PRIVATE switchyard)
+    if(TARGET switchyard_test_support) # the same with calls that tests/device.c can send to a CUDA device
+        add_executable(bits_device ${files})
+        switchyard_program(bits_device)
+        target_link_libraries(bits_device PRIVATE switchyard_test_support)
+    endif()
 endif()
 
 if(SWITCHYARD_EXAMPLES)
@@ -283,6 +292,13 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
             cmake_path(GET folder FILENAME label)
             switchyard_py_test(${file} ${label} ${python_env})
         endforeach()
+
+        if(TARGET switchyard_cuda_emulated AND TARGET bits_device)
+            add_test(NAME cuda_bits COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/tap.py
+                                            ${PROJECT_SOURCE_DIR}/tests/bits/test_bits.py)
+            set_tests_properties(cuda_bits PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds} ENVIRONMENT
+                "SWITCHYARD_BITS=$<TARGET_FILE:bits_device>;SWITCHYARD_BITS_OF=${PROJECT_SOURCE_DIR}/src/cuda/backend.cuh;${emulated}")
+        endif()
 
         # The Python package as `make python` installed it, a test per file.
         file(GLOB_RECURSE files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} python/tests/test_*.py)

@@ -91,4 +91,10 @@ SYI_BOTH static inline uint16_t syi_f32_to_f16(float value)
     return (uint16_t)(sign | (kept + (rest > half || (rest == half && (kept & 1u)))));
 }
 
+/* The order of additions in a dot product. */
+enum {
+    SYI_DOT_LANES = 16,  /* partial sums of one dot product */
+    SYI_DOT_BLOCK = 8192 /* elements whose partial sums are folded into one */
+};
+
 #endif

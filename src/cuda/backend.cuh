@@ -13,10 +13,14 @@
     X(MOE_IDS_FROM_MAP, moe_ids_from_map) \
     X(MOE_PERMUTE, moe_permute) \
     X(MOE_PERMUTE_IDS, moe_permute_ids) \
+    X(MOE_UNPERMUTE_IDS, moe_unpermute_ids) \
     X(MOE_ALIGN_BLOCK, moe_align_block) \
     X(MOE_PAD_MAP, moe_pad_map) \
     X(MOE_REORDER_CHUNKS, moe_reorder_chunks) \
     X(MOE_CONVERT_INDICES, moe_convert_indices) \
+    X(MOE_UNPERMUTE, moe_unpermute) \
+    X(MOE_PERMUTE_GRAD, moe_permute_grad) \
+    X(MOE_UNPERMUTE_GRAD, moe_unpermute_grad) \
     X(MOE_DISPATCH, moe_dispatch) \
     X(MOE_COMBINE, moe_combine) \
     X(MOE_DISPATCH_GRAD_GATE, moe_dispatch_grad_gate) \

@@ -36,6 +36,19 @@ static void syc_launch_large(struct syc_queue *q, void (*kernel)(P...), enum syc
     syc_launch(q, kernel, start, blocks, threads, shared, arguments...);
 }
 
+/* For a kernel that ends while one with much shared memory starts beside it: both then divide the memory of a
+   multiprocessor in the same way. */
+template <typename... P> static void syc_prefer_shared(struct syc_queue *q, void (*kernel)(P...))
+{
+#ifndef SWITCHYARD_CUDA_EMULATED
+    if (q->error == cudaSuccess)
+        q->error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+#else
+    (void)q;
+    (void)kernel;
+#endif
+}
+
 #ifdef SWITCHYARD_CUDA_EMULATED
 struct syc_barrier {
     u32 phase, count, missing; /* arrivals */

@@ -144,18 +144,30 @@ static __device__ void syc_report_fault(const struct syc_gate &gate)
     *gate.closed = 1;
 }
 
-/* Whether the kernel may write; all threads of a block call it, with the same result. Waits for the validation. */
-static __device__ __forceinline__ bool syc_may_write(const struct syc_gate &gate)
+/* Whether this thread saw a fault of the validation that ended. The loads can go along with others. */
+static __device__ __forceinline__ bool syc_sees_fault(const struct syc_gate &gate)
 {
-    syc_wait_for_previous();
     bool bad = threadIdx.x == 0 && __ldcg(gate.closed) != 0;
     for (int i = (int)threadIdx.x; i < gate.n; i += (int)blockDim.x)
         bad |= __ldcg(gate.order + i) != SYC_NO_FAULT;
-    if (__syncthreads_or(bad) == 0)
+    return bad;
+}
+
+/* Whether no thread of the block saw one; the first fault is reported otherwise. A barrier. */
+static __device__ __forceinline__ bool syc_all_clear(const struct syc_gate &gate, bool sees_fault)
+{
+    if (__syncthreads_or(sees_fault) == 0)
         return true;
     if (blockIdx.x == 0 && threadIdx.x == 0)
         syc_report_fault(gate);
     return false;
+}
+
+/* Whether the kernel may write; all threads of a block call it, with the same result. Waits for the validation. */
+static __device__ __forceinline__ bool syc_may_write(const struct syc_gate &gate)
+{
+    syc_wait_for_previous();
+    return syc_all_clear(gate, syc_sees_fault(gate));
 }
 
 /* ---- Copying rows ------------------------------------------------------------------------------------------------ */

@@ -19,39 +19,45 @@ struct pick {
 struct reduce {
     struct syi_local_reduce_plan p;
     struct syc_split interleave, per_position; /* tokens */
-    u32 *local;                                /* [E] place of an expert on the device, NO_ROW: it is not there */
-    int64_t *sums;                             /* experts of the device; EXPERT: rows of the input, of the output */
-    struct pick *pick;                         /* [T,K] of the live slots of a token, ascending */
-    u32 *n_picks, *at;                         /* [T] picks, row of the output */
-    u32 *row;                                  /* EXPERT: [T,K] rank of a live slot, NO_ROW: not live */
-    u32 *first, *count;                        /* EXPERT: [E+1] ranks of an expert; of the tokens that have rows */
-    int64_t *block;                            /* EXPERT: [E] first row of an expert */
+    struct syc_split align;
+    struct pick *pick; /* [T,K] of the live slots of a token, ascending */
+    u32 *n_picks, *at; /* [T] picks, row of the output */
+    int64_t *block;    /* [E] first row of an expert of this device */
+    /* EXPERT only */
+    u32 *row;           /* [T,K] rank of a live slot, NO_ROW: not live */
+    u32 *first, *count; /* [E+1] ranks of an expert; of the tokens that have rows */
 
     /* The expert of a slot, -1: none; as large as it is where it is wrong. */
     __device__ int64_t choice(int64_t t, int64_t k) const
     {
-        const u8 *const row = syc_row(p.metadata, t);
-        if (p.index_type != SY_TYPE_U16)
-            return syc_index(row, k, p.index_type);
-        const u16 e = syc_load<u16>(row + 2 * k);
-        return e == 0xffff ? -1 : (int64_t)e;
+        const int bytes = p.index_type == SY_TYPE_U16 ? 2 : p.index_type == SY_TYPE_I32 ? 4 : 8;
+        const u8 *const at = syc_row(p.metadata, t) + k * bytes;
+        if (((uintptr_t)at & (u32)(bytes - 1)) != 0)
+            return widened(syc_load_bytes(at, bytes), bytes);
+        return widened(bytes == 2 ? *(const u16 *)at : bytes == 4 ? *(const u32 *)at : *(const u64 *)at, bytes);
     }
-    __device__ u32 hosted(int64_t e) const { return e >= 0 && e < p.n_experts ? __ldcg(local + e) : NO_ROW; }
+    static __device__ int64_t widened(u64 e, int bytes)
+    {
+        return bytes == 2 ? (e == 0xffff ? -1 : (int64_t)e) : bytes == 4 ? (int64_t)(int32_t)(u32)e : (int64_t)e;
+    }
+    __device__ u32 mapping(int64_t row, int64_t d) const { return syc_load<u16>(syc_row(p.mapping, row) + 2 * d); }
+    __device__ bool hosted(int64_t e) const { return e >= 0 && e < p.n_experts && mapping(e, p.device) == 1; }
 
-    /* The place of the expert of a slot on this device; NO_ROW: it is not there, or an earlier slot names it. */
-    __device__ u32 place(int64_t t, int64_t k) const
+    /* The expert of a live slot: it is on this device, and no earlier slot names it. Else -1. */
+    __device__ int64_t live(int64_t t, int64_t k) const
     {
         const int64_t e = choice(t, k);
-        const u32 l = hosted(e);
-        for (int64_t before = 0; l != NO_ROW && before < k; before++)
+        if (!hosted(e))
+            return -1;
+        for (int64_t before = 0; before < k; before++)
             if (choice(t, before) == e)
-                return NO_ROW;
-        return l;
+                return -1;
+        return e;
     }
     __device__ bool hit(int64_t t) const
     {
         for (int64_t k = 0; k < p.n_slots; k++)
-            if (hosted(choice(t, k)) != NO_ROW)
+            if (hosted(choice(t, k)))
                 return true;
         return false;
     }
@@ -64,35 +70,19 @@ struct reduce {
         const int64_t run = syc_quotient(n, interleave);
         return run * (p.n_positions * p.interleave) + position * p.interleave + n - run * p.interleave;
     }
-};
-
-enum { ON_DEVICE, IN_ROWS, OUT_ROWS, N_SUMS };
-
-static __device__ __forceinline__ u32 mapping_at(const struct syi_local_reduce_plan &p, int64_t row, int64_t d)
-{
-    return syc_load<u16>(syc_row(p.mapping, row) + 2 * d);
-}
-
-/* One block: the places of experts. */
-static __global__ void __launch_bounds__(SYC_SCAN_THREADS) reduce_hosts(const struct reduce job)
-{
-    __shared__ u64 part[SYC_BLOCK_WARPS];
-    u64 all = 0;
-    syc_start_next();
-    for (int64_t begin = 0; begin < job.p.n_experts; begin += SYC_SCAN_THREADS) {
-        const int64_t e = begin + threadIdx.x;
-        const u64 own = e < job.p.n_experts && mapping_at(job.p, e, job.p.device) == 1;
-        const u64 before = syc_scan_up_to(own, ~0ull, part, &all);
-        if (e < job.p.n_experts)
-            job.local[e] = own != 0 ? (u32)before : NO_ROW;
+    /* Rows of an expert in the input, with padding. */
+    __device__ u64 rows_of(int64_t e) const
+    {
+        if (p.layout == SY_LAYOUT_PADDED)
+            return hosted(e) ? (u64)p.n_tokens : 0;
+        return (u64)(syc_quotient((int64_t)__ldcg(count + e) + align.d - 1, align) * align.d);
     }
-    if (threadIdx.x == 0)
-        job.sums[ON_DEVICE] = (int64_t)all;
-}
+};
 
 /* ---- Rows of experts ---------------------------------------------------------------------------------------------- */
 
-/* Keys and Out (see rank.cuh): the slots of a token, then the token itself, which has key E if one of them is live. */
+/* Keys and Out (see rank.cuh): the slots of a token, then the token itself, which has key E if one of them is live.
+   Places on a device ascend with the numbers of its experts, so experts are the keys. */
 struct reduce_keys {
     int64_t n;
     int n_keys;
@@ -104,7 +94,7 @@ struct reduce_keys {
         const int64_t n = syc_quotient(i, each), k = i - n * each.d, t = job.token(n);
         if (k == job.p.n_slots)
             return job.hit(t) ? n_keys - 1 : -1;
-        return (int)job.place(t, k);
+        return (int)job.live(t, k);
     }
     __device__ bool wrong(int64_t) const { return false; } /* all is validated later */
     __device__ void explain(int64_t, struct syi_found *) const {}
@@ -123,38 +113,18 @@ struct reduce_keys {
     __device__ void end(u32) const {}
 };
 
-/* One block: first rows of the experts, each padded. */
-static __global__ void __launch_bounds__(SYC_SCAN_THREADS) reduce_blocks(const struct reduce job, struct syc_split align)
-{
-    __shared__ u64 part[SYC_BLOCK_WARPS];
-    u64 all = 0;
-    syc_start_next();
-    syc_wait_for_previous();
-    for (int64_t begin = 0; begin < job.p.n_experts; begin += SYC_SCAN_THREADS) {
-        const int64_t e = begin + threadIdx.x;
-        const int64_t n = e < job.p.n_experts ? __ldcg(job.count + e) : 0;
-        const u64 before = syc_scan_up_to((u64)(syc_quotient(n + align.d - 1, align) * align.d), ~0ull, part, &all);
-        if (e < job.p.n_experts)
-            job.block[e] = (int64_t)before;
-    }
-    if (threadIdx.x != 0)
-        return;
-    job.sums[IN_ROWS] = (int64_t)all;
-    job.sums[OUT_ROWS] = __ldcg(job.count + job.p.n_experts);
-}
-
 /* ---- Validation --------------------------------------------------------------------------------------------------- */
 
-/* A check (see syc_validate): entries of the mapping, its copies, its experts, choices, rows. */
+/* Items in the order of their faults: entries of the mapping, its copies, its experts, choices, rows. */
 struct reduce_check {
-    int64_t n, n_entries, n_copied, n_choices;
+    int64_t n_entries, n_copied, n_choices;
     struct syc_split devices, slots;
     struct reduce job;
 
     __device__ bool bad_entry(int64_t i, struct syi_found *f) const
     {
         const int64_t e = syc_quotient(i, devices), d = i - e * devices.d;
-        const u32 value = mapping_at(job.p, e, d);
+        const u32 value = job.mapping(e, d);
         *f = {SYI_BAD_MAPPING_ENTRY, 0, e, d, value, 1, 0};
         return value > 1;
     }
@@ -164,16 +134,16 @@ struct reduce_check {
         const int64_t row = job.p.n_experts + i, copy = row / job.p.n_experts, e = row - copy * job.p.n_experts;
         int64_t differs = -1;
         for (int64_t d = 0; d < job.p.n_devices; d++) {
-            const u32 value = mapping_at(job.p, row, d);
+            const u32 value = job.mapping(row, d);
             if (value > 1) {
                 *f = {SYI_BAD_MAPPING_ENTRY, 0, e, d, value, 1, 0};
                 return true;
             }
-            differs = differs < 0 && value != mapping_at(job.p, e, d) ? d : differs;
+            differs = differs < 0 && value != job.mapping(e, d) ? d : differs;
         }
         if (differs < 0)
             return false;
-        *f = {SYI_BAD_MAPPING_COPY, 0, e, differs, mapping_at(job.p, row, differs), mapping_at(job.p, e, differs), copy};
+        *f = {SYI_BAD_MAPPING_COPY, 0, e, differs, job.mapping(row, differs), job.mapping(e, differs), copy};
         return true;
     }
     __device__ bool bad_choice(int64_t i, struct syi_found *f) const
@@ -182,37 +152,75 @@ struct reduce_check {
         *f = {job.p.index_type == SY_TYPE_U16 ? SYI_BAD_CHOICE_U16 : SYI_BAD_CHOICE, job.p.metadata_field, t, k, e, job.p.n_experts, 0};
         return e < -1 || e >= job.p.n_experts;
     }
-    __device__ bool bad_sum(int which, struct syi_found *f) const
-    {
-        const bool padded = job.p.layout == SY_LAYOUT_PADDED;
-        const int64_t sum = which == ON_DEVICE || !padded ? __ldcg(job.sums + which) : 0;
-        if (which == ON_DEVICE) {
-            *f = {SYI_BAD_INPUT_EXPERTS, 0, -1, -1, job.p.n_local, sum, job.p.device};
-            return padded && job.p.n_local != sum;
-        }
-        const int64_t rows = which == IN_ROWS ? job.p.in_rows : job.p.out_rows;
-        *f = {which == IN_ROWS ? SYI_BAD_INPUT_ROWS : SYI_BAD_OUTPUT_ROWS, 0, -1, -1, rows, sum, 0};
-        return !padded && sum > rows;
-    }
     __device__ bool fault(int64_t i, struct syi_found *f) const
     {
         if (i < n_entries)
             return bad_entry(i, f);
         if ((i -= n_entries) < n_copied)
             return bad_copy(i, f);
-        if ((i -= n_copied) == 0)
-            return bad_sum(ON_DEVICE, f);
-        if (--i < n_choices)
-            return bad_choice(i, f);
-        return bad_sum(i == n_choices ? IN_ROWS : OUT_ROWS, f);
+        i -= n_copied + 1; /* the experts are validated with the rows */
+        return i >= 0 && bad_choice(i, f);
     }
-    __device__ bool wrong(int64_t i) const
+    __device__ int64_t n() const { return n_entries + n_copied + 1 + n_choices; }
+
+    /* First rows of all experts, by the whole block; returns their sum. */
+    __device__ int64_t find_blocks() const
     {
-        struct syi_found f;
-        return fault(i, &f);
+        __shared__ u64 part[SYC_BLOCK_WARPS];
+        u64 all = 0;
+        for (int64_t begin = 0; begin < job.p.n_experts; begin += SYC_SCAN_THREADS) {
+            const int64_t e = begin + threadIdx.x;
+            const u64 before = syc_scan_up_to(e < job.p.n_experts ? job.rows_of(e) : 0, ~0ull, part, &all);
+            if (e < job.p.n_experts)
+                job.block[e] = (int64_t)before;
+        }
+        return (int64_t)all;
     }
-    __device__ void explain(int64_t i, struct syi_found *f) const { fault(i, f); }
+    /* How many rows there are against how many are needed; returns the order of the fault. */
+    __device__ u64 bad_rows(int64_t rows, struct syi_found *f) const
+    {
+        const struct syi_local_reduce_plan &p = job.p;
+        if (p.layout == SY_LAYOUT_PADDED) {
+            int64_t n = 0;
+            for (int64_t e = 0; e < p.n_experts && p.n_tokens == 0; e++)
+                n += job.hosted(e);
+            n = p.n_tokens > 0 ? rows / p.n_tokens : n;
+            *f = {SYI_BAD_INPUT_EXPERTS, 0, -1, -1, p.n_local, n, p.device};
+            return p.n_local != n ? (u64)(n_entries + n_copied) : SYC_NO_FAULT;
+        }
+        const int64_t out_rows = __ldcg(job.count + p.n_experts);
+        const bool in = rows > p.in_rows;
+        *f = {in ? SYI_BAD_INPUT_ROWS : SYI_BAD_OUTPUT_ROWS, 0, -1, -1, in ? p.in_rows : p.out_rows, in ? rows : out_rows, 0};
+        return in || out_rows > p.out_rows ? (u64)n() : SYC_NO_FAULT;
+    }
 };
+
+/* As syc_validate; block 0 finds the rows of experts too. */
+static __global__ void __launch_bounds__(SYC_SCAN_THREADS) reduce_validate(const struct reduce_check check, const struct syc_gate gate)
+{
+    __shared__ u64 first;
+    struct syi_found found;
+    int64_t n_rows = 0;
+    syc_start_next();
+    syc_wait_for_previous();
+    if (threadIdx.x == 0)
+        first = SYC_NO_FAULT;
+    __syncthreads();
+    if (blockIdx.x == 0)
+        n_rows = check.find_blocks();
+    for (int64_t i = (int64_t)blockIdx.x * SYC_SCAN_THREADS + threadIdx.x; i < check.n(); i += (int64_t)gridDim.x * SYC_SCAN_THREADS)
+        if (check.fault(i, &found)) {
+            atomicMin(&first, (u64)i);
+            break;
+        }
+    __syncthreads();
+    if (threadIdx.x != 0)
+        return;
+    const u64 rows = blockIdx.x == 0 ? check.bad_rows(n_rows, &gate.found[0]) : SYC_NO_FAULT;
+    gate.order[blockIdx.x] = min(first, rows);
+    if (first < rows)
+        check.fault((int64_t)first, &gate.found[blockIdx.x]);
+}
 
 /* ---- Sums --------------------------------------------------------------------------------------------------------- */
 
@@ -229,11 +237,11 @@ static __global__ void __launch_bounds__(256) reduce_picks(const struct reduce j
         struct pick *const pick = job.pick + t * p.n_slots;
         u32 n = 0;
         for (int64_t k = 0; k < p.n_slots; k++) {
-            const u32 l = padded || __ldcg(job.row + t * p.n_slots + k) != NO_ROW ? job.place(t, k) : NO_ROW;
-            if (l == NO_ROW)
+            const u32 rank = padded ? (u32)t : __ldcg(job.row + t * p.n_slots + k);
+            const int64_t e = padded ? job.live(t, k) : rank != NO_ROW ? job.choice(t, k) : -1;
+            if (e < 0)
                 continue;
-            const u32 rank = padded ? (u32)t : __ldcg(job.row + t * p.n_slots + k) - __ldcg(job.first + l);
-            pick[n].row = (u32)(padded ? l * p.n_tokens : __ldcg(job.block + l)) + rank;
+            pick[n].row = (u32)__ldcg(job.block + e) + rank - (padded ? 0 : __ldcg(job.first + e));
             pick[n++].weight = p.weights.data == NULL
                                    ? 1.0f
                                    : syc_load_float(syc_row(p.weights, t) + (size_t)k * weight_bytes, p.weight_type);
@@ -248,7 +256,7 @@ static __global__ void __launch_bounds__(256) reduce_picks(const struct reduce j
 
 /* Four or eight elements of a row as floats. */
 template <sy_type type> struct vector {
-    enum { N = type == SY_TYPE_F32 ? 4 : 8 };
+    enum { N = type == SY_TYPE_F32 ? 4 : 8, ABREAST = 2, AHEAD = 2 }; /* numbers; vectors and rows loaded at a time */
     u32 word[4];
 
     __device__ void load(const u8 *p)
@@ -278,7 +286,7 @@ template <sy_type type> struct vector {
 
 /* One element of any alignment. */
 template <sy_type type> struct element {
-    enum { N = 1 };
+    enum { N = 1, ABREAST = 1, AHEAD = 4 };
     float value;
 
     __device__ void load(const u8 *p) { value = syc_load_float(p, type); }
@@ -286,7 +294,7 @@ template <sy_type type> struct element {
     static __device__ void store(u8 *p, const float *sum) { syc_store_float(p, type, syc_canonical(*sum)); }
 };
 
-enum { SUM_THREADS = 256, SUM_AHEAD = 4, SUM_TILE = 2048 /* vectors of a row that a block takes at most */ };
+enum { SUM_THREADS = 256, SUM_TILE = 2048 /* vectors of a row that a block takes at most */ };
 
 struct sum_shape {
     int64_t tiles;           /* blocks of a row */
@@ -294,6 +302,37 @@ struct sum_shape {
     int64_t width;           /* vectors of a row */
     struct syc_divisor tile; /* vectors of a row in a block */
 };
+
+/* A vector of the output, and the rows that are added. */
+struct sum_item {
+    const struct pick *pick;
+    u32 n;
+    int64_t offset; /* bytes in a row */
+    u8 *to;         /* NULL: none */
+};
+
+/* Adds the next rows to every item. */
+template <class V> static __device__ __forceinline__ void add_rows(const struct syi_rows input, const struct sum_item *item, u32 j, float (*sum)[V::N])
+{
+    V row[V::ABREAST][V::AHEAD];
+    float weight[V::ABREAST][V::AHEAD];
+#pragma unroll
+    for (int v = 0; v < V::ABREAST; v++)
+#pragma unroll
+        for (int u = 0; u < V::AHEAD; u++)
+            if (j + (u32)u < item[v].n) {
+                row[v][u].load(syc_row(input, item[v].pick[j + (u32)u].row) + item[v].offset);
+                weight[v][u] = item[v].pick[j + (u32)u].weight;
+            }
+#pragma unroll
+    for (int v = 0; v < V::ABREAST; v++)
+#pragma unroll
+        for (int u = 0; u < V::AHEAD; u++)
+            if (j + (u32)u < item[v].n)
+#pragma unroll
+                for (int k = 0; k < V::N; k++)
+                    sum[v][k] = __fadd_rn(sum[v][k], __fmul_rn(weight[v][u], row[v][u].at(k)));
+}
 
 template <class V>
 static __global__ void __launch_bounds__(SUM_THREADS)
@@ -304,34 +343,28 @@ static __global__ void __launch_bounds__(SUM_THREADS)
     const u32 all = (u32)min(shape.tokens, job.p.n_tokens - first) * shape.tile.d;
     if (!syc_may_write(gate))
         return;
-    for (u32 i = threadIdx.x; i < all; i += SUM_THREADS) {
-        const u32 token = syc_divide(i, shape.tile);
-        const int64_t t = first + token, c = column + (i - token * shape.tile.d);
-        const u32 at = __ldcg(job.at + t), n = __ldcg(job.n_picks + t);
-        const struct pick *const pick = job.pick + t * job.p.n_slots;
-        float sum[V::N];
-        if (at == NO_ROW || c >= shape.width)
-            continue;
+    for (u32 begin = threadIdx.x; begin < all; begin += V::ABREAST * SUM_THREADS) {
+        struct sum_item item[V::ABREAST];
+        float sum[V::ABREAST][V::N];
+        u32 most = 0;
 #pragma unroll
-        for (int k = 0; k < V::N; k++)
-            sum[k] = 0.0f;
-        for (u32 j = 0; j < n; j += SUM_AHEAD) {
-            V row[SUM_AHEAD];
-            float weight[SUM_AHEAD];
+        for (int v = 0; v < V::ABREAST; v++) {
+            const u32 i = begin + (u32)v * SUM_THREADS, token = syc_divide(i, shape.tile);
+            const int64_t t = first + token, c = column + (i - token * shape.tile.d);
+            const u32 at = i < all && c < shape.width ? job.at[t] : NO_ROW;
+            item[v] = {job.pick + t * job.p.n_slots, at != NO_ROW ? job.n_picks[t] : 0, c * bytes,
+                       at != NO_ROW ? syc_out_row(job.p.output, at) + c * bytes : NULL};
+            most = max(most, item[v].n);
 #pragma unroll
-            for (int u = 0; u < SUM_AHEAD; u++)
-                if (j + (u32)u < n) {
-                    row[u].load(syc_row(job.p.input, pick[j + (u32)u].row) + c * bytes);
-                    weight[u] = pick[j + (u32)u].weight;
-                }
-#pragma unroll
-            for (int u = 0; u < SUM_AHEAD; u++)
-                if (j + (u32)u < n)
-#pragma unroll
-                    for (int k = 0; k < V::N; k++)
-                        sum[k] = __fadd_rn(sum[k], __fmul_rn(weight[u], row[u].at(k)));
+            for (int k = 0; k < V::N; k++)
+                sum[v][k] = 0.0f;
         }
-        V::store(syc_out_row(job.p.output, at) + c * bytes, sum);
+        for (u32 j = 0; j < most; j += V::AHEAD)
+            add_rows<V>(job.p.input, item, j, sum);
+#pragma unroll
+        for (int v = 0; v < V::ABREAST; v++)
+            if (item[v].to != NULL)
+                V::store(item[v].to, sum[v]);
     }
 }
 
@@ -362,18 +395,16 @@ template <sy_type type> static void add_type(struct syc_call *call, const struct
 static struct reduce lay_out(const struct syi_local_reduce_plan *p, struct syc_scratch *scratch)
 {
     struct reduce job = {*p, syc_split_by(p->interleave, p->n_tokens), syc_split_by(p->n_tokens / p->n_positions, p->n_tokens),
-                         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
-    job.local = scratch->take<u32>(p->n_experts);
-    job.sums = scratch->take<int64_t>(N_SUMS);
+                         syc_split_by(p->align, p->n_tokens + p->align), NULL, NULL, NULL, NULL, NULL, NULL, NULL};
     job.pick = scratch->take<struct pick>(p->n_tokens * p->n_slots);
     job.n_picks = scratch->take<u32>(p->n_tokens);
     job.at = scratch->take<u32>(p->n_tokens);
+    job.block = scratch->take<int64_t>(p->n_experts);
     if (p->layout == SY_LAYOUT_PADDED)
         return job;
     job.row = scratch->take<u32>(p->n_tokens * p->n_slots);
     job.first = scratch->take<u32>(p->n_experts + 1);
     job.count = scratch->take<u32>(p->n_experts + 1);
-    job.block = scratch->take<int64_t>(p->n_experts);
     return job;
 }
 
@@ -387,14 +418,16 @@ size_t syc_local_reduce_workspace(const struct syc_device *device, const union s
     return scratch.used + syc_rank_bytes(p->n_tokens * (p->n_slots + 1), p->n_experts + 1, device->processors);
 }
 
-static void validate(struct syc_call *call, const struct reduce &job)
+static void validate(struct syc_call *call, const struct reduce &job, enum syc_start start)
 {
     const struct syi_local_reduce_plan *const p = &job.p;
-    struct reduce_check check = {0, p->n_experts * p->n_devices, (p->n_copies - 1) * p->n_experts, p->n_tokens * p->n_slots, {}, {}, job};
-    check.n = check.n_entries + check.n_copied + 1 + check.n_choices + 2;
+    struct reduce_check check = {p->n_experts * p->n_devices, (p->n_copies - 1) * p->n_experts, p->n_tokens * p->n_slots, {}, {}, job};
     check.devices = syc_split_by(p->n_devices, check.n_entries);
     check.slots = syc_split_by(p->n_slots, check.n_choices);
-    syc_check(call, check);
+    const int64_t wanted = syc_ceil(check.n_entries + check.n_copied + check.n_choices + 1, SYC_SCAN_THREADS);
+    const int64_t most = call->device->processors < SYC_MAX_CHECK_BLOCKS ? call->device->processors : (int64_t)SYC_MAX_CHECK_BLOCKS;
+    call->gate.n = (int)(wanted < most ? wanted : most);
+    syc_launch(&call->queue, reduce_validate, start, call->gate.n, SYC_SCAN_THREADS, 0, check, call->gate);
 }
 
 void syc_local_reduce(struct syc_call *call, const union syi_plan *plan)
@@ -402,14 +435,13 @@ void syc_local_reduce(struct syc_call *call, const union syi_plan *plan)
     const struct syi_local_reduce_plan *const p = &plan->local_reduce;
     struct syc_scratch scratch = {call->scratch, 0};
     const struct reduce job = lay_out(p, &scratch);
-    syc_launch(&call->queue, reduce_hosts, SYC_AFTER, 1, SYC_SCAN_THREADS, 0, job);
-    if (p->layout == SY_LAYOUT_EXPERT) {
+    const bool expert = p->layout == SY_LAYOUT_EXPERT;
+    if (expert) {
         const int64_t n = p->n_tokens * (p->n_slots + 1);
         const struct reduce_keys keys = {n, (int)(p->n_experts + 1), syc_split_by(p->n_slots + 1, n), job};
         syc_rank(call, keys, keys, scratch.rest());
-        syc_launch(&call->queue, reduce_blocks, SYC_EARLY, 1, SYC_SCAN_THREADS, 0, job, syc_split_by(p->align, p->n_tokens + p->align));
     }
-    validate(call, job);
+    validate(call, job, expert ? SYC_EARLY : SYC_AFTER);
     const int64_t wanted = p->n_tokens / 256 + 1, most = 4 * (int64_t)call->device->processors;
     syc_launch(&call->queue, reduce_picks, SYC_EARLY, wanted < most ? wanted : most, 256, 0, job, call->gate);
     if (p->type == SY_TYPE_F32)

@@ -1,12 +1,12 @@
 /*
- * What the operators on routed tokens share on a device: experts of a token, ranked slots, token rows to several places.
+ * What the operators on routed tokens share on a device: experts of a token, ranked slots.
  */
 #ifndef SYC_MOE_CUH
 #define SYC_MOE_CUH
 
+#include "cuda/fan.cuh"
 #include "cuda/load.cuh"
 #include "cuda/rank.cuh"
-#include "cuda/rows.cuh"
 
 /* ---- Routing maps --------------------------------------------------------------------------------------------------- */
 
@@ -65,6 +65,14 @@ static __device__ __forceinline__ u32 syc_transpose_bits(u32 x)
 
 /* ---- Ranked slots ----------------------------------------------------------------------------------------------------- */
 
+/* An int32 of any alignment, without a call that would cost registers. */
+static __device__ __forceinline__ int32_t syc_load_i32(const u8 *p)
+{
+    if (((uintptr_t)p & 3) == 0)
+        return *(const int32_t *)p;
+    return (int32_t)((u32)p[0] | (u32)p[1] << 8 | (u32)p[2] << 16 | (u32)p[3] << 24);
+}
+
 /* A probability of 2 or 4 bytes. */
 static __device__ __forceinline__ void syc_copy_prob(u8 *to, const u8 *from, int bytes)
 {
@@ -105,7 +113,7 @@ struct syc_slot_keys {
     }
 };
 
-/* Where ranked slots go, for syc_rank, and where the rows of tokens go, for syc_fan_rows: a window of the ranked rows. */
+/* Where ranked slots go, for syc_rank, and where the rows of tokens go, for syc_fan: a window of the ranked rows. */
 struct syc_slot_rows {
     struct syc_split by_k;
     int64_t row_begin, n_rows;
@@ -142,7 +150,7 @@ struct syc_slot_rows {
     }
     __device__ int64_t row(int64_t t, int64_t j) const
     {
-        const int64_t at = (int32_t)syc_load<u32>(sorted_indices + 4 * (t * by_k.d + j)) - row_begin;
+        const int64_t at = syc_load_i32(sorted_indices + 4 * (t * by_k.d + j)) - row_begin;
         return at < n_rows && at >= 0 ? at : -1;
     }
     __device__ int64_t first_clear() const { return max(*live - row_begin, (int64_t)0); }
@@ -152,96 +160,5 @@ struct syc_slot_rows {
             out_probs[row * prob_bytes + b] = 0;
     }
 };
-
-/* ---- A token row to all its places ------------------------------------------------------------------------------------ */
-
-/*
- * Token rows [T] and where they go. Places is a struct that reads what kernels before wrote: `int64_t row(int64_t t,
- * int64_t j)`, the row of slot j, -1 for none; `int64_t first_clear()`: rows from there on become zero; `void
- * clear(int64_t row)` does what else a cleared row needs.
- */
-struct syc_fan_shape {
-    struct syi_rows tokens, out;
-    int64_t n_tokens, n_slots, n_rows;
-    int64_t bytes; /* of a row */
-};
-
-enum { SYC_FAN_SLOTS = 64 }; /* of a token that are in shared memory at a time */
-
-/* A block per token, or per part of one: `width` vectors of `all`. */
-template <typename V, class Places>
-static __global__ void __launch_bounds__(SYC_MOVE_THREADS)
-    syc_fan(const Places places, const struct syc_fan_shape s, u32 parts, u32 width, u32 all, const struct syc_gate gate)
-{
-    __shared__ int64_t rows[SYC_FAN_SLOTS];
-    const u32 t = blockIdx.x / parts, part = blockIdx.x - t * parts, begin = part * width;
-    const u32 own = begin < all ? min(width, all - begin) : 0;
-    const V *const from = (const V *)syc_row(s.tokens, t) + begin;
-    V held[SYC_MOVE_AHEAD];
-    for (u32 first = 0; first < own || first == 0; first += SYC_MOVE_AHEAD * SYC_MOVE_THREADS) {
-#pragma unroll
-        for (int u = 0; u < SYC_MOVE_AHEAD; u++) {
-            const u32 v = first + (u32)u * SYC_MOVE_THREADS + threadIdx.x;
-            held[u] = v < own ? __ldcs(from + v) : syc_zero<V>();
-        }
-        if (first == 0 && !syc_may_write(gate))
-            return;
-        for (int64_t j0 = 0; j0 < s.n_slots; j0 += SYC_FAN_SLOTS) {
-            const int n = (int)min((int64_t)SYC_FAN_SLOTS, s.n_slots - j0);
-            if (first == 0 || s.n_slots > SYC_FAN_SLOTS) {
-                __syncthreads();
-                if ((int)threadIdx.x < n)
-                    rows[threadIdx.x] = places.row(t, j0 + threadIdx.x);
-                __syncthreads();
-            }
-            for (int j = 0; j < n; j++) {
-                if (rows[j] < 0)
-                    continue;
-                V *const to = (V *)syc_out_row(s.out, rows[j]) + begin;
-#pragma unroll
-                for (int u = 0; u < SYC_MOVE_AHEAD; u++) {
-                    const u32 v = first + (u32)u * SYC_MOVE_THREADS + threadIdx.x;
-                    if (v < own)
-                        __stcs(to + v, held[u]);
-                }
-            }
-        }
-    }
-    for (int64_t row = places.first_clear() + t; row < s.n_rows; row += s.n_tokens) {
-        for (u32 v = threadIdx.x; v < own; v += SYC_MOVE_THREADS)
-            __stcs((V *)syc_out_row(s.out, row) + begin + v, syc_zero<V>());
-        if (part == 0 && threadIdx.x == 0)
-            places.clear(row);
-    }
-}
-
-template <typename V, class Places>
-static void syc_fan_vectors(struct syc_call *call, const Places &places, const struct syc_fan_shape *s)
-{
-    const int64_t vectors = s->bytes / (int64_t)sizeof(V), most = (int64_t)1 << 20;
-    const int64_t wanted = syc_ceil(3 * (int64_t)call->device->processors, s->n_tokens), useful = syc_ceil(vectors, SYC_MOVE_THREADS / 4);
-    int64_t parts = wanted < useful ? wanted : useful;
-    parts = parts < syc_ceil(vectors, most) ? syc_ceil(vectors, most) : parts < 1 ? 1 : parts;
-    syc_launch(&call->queue, syc_fan<V, Places>, SYC_EARLY, s->n_tokens * parts, SYC_MOVE_THREADS, 0, places, *s, (u32)parts,
-               (u32)syc_ceil(vectors, parts), (u32)vectors, call->gate);
-}
-
-template <class Places> static void syc_fan_rows(struct syc_call *call, const Places &places, const struct syc_fan_shape *s)
-{
-    const u64 alignment = (u64)(uintptr_t)s->tokens.data | (u64)s->tokens.stride | (u64)(uintptr_t)s->out.data |
-                          (u64)s->out.stride | (u64)s->bytes;
-    if (s->n_tokens == 0)
-        return;
-    switch (syc_vector_bytes(alignment)) {
-    case 16:
-        syc_fan_vectors<uint4>(call, places, s);
-        return;
-    case 4:
-        syc_fan_vectors<u32>(call, places, s);
-        return;
-    default:
-        syc_fan_vectors<u8>(call, places, s);
-    }
-}
 
 #endif

@@ -10,35 +10,79 @@ enum { THREADS = 256, TILE = 16 * 1024 };
 
 /* ---- Validation --------------------------------------------------------------------------------------------------- */
 
-struct ids_check {
+static __device__ __forceinline__ int64_t id_at(const struct syi_moe_map_from_ids_plan &p, int64_t t, int64_t j)
+{
+    return syc_index(syc_row(p.ids, t), j, p.id_type);
+}
+
+static __device__ __forceinline__ bool is_missing(const struct syi_moe_map_from_ids_plan &p, int64_t id)
+{
+    return p.allow_missing && (id == -1 || id == p.n_experts);
+}
+
+/* Whether slot j is wrong, and what is. */
+SYC_COLD bool wrong_slot(const struct syi_moe_map_from_ids_plan &p, int64_t t, int64_t j, struct syi_found *f)
+{
+    const int64_t id = id_at(p, t, j);
+    int64_t first = 0;
+    *f = {SYI_BAD_ID_RANGE, 0, t, j, id, p.n_experts, 0};
+    if (id < 0 || id >= p.n_experts)
+        return !is_missing(p, id);
+    while (first < j && id_at(p, t, first) != id)
+        first++;
+    *f = {SYI_BAD_ID_TWICE, 0, t, j, id, first, 0};
+    return first < j;
+}
+
+/* An item is a slot. */
+struct slots_check {
     struct syi_moe_map_from_ids_plan p;
     struct syc_split slots;
     int64_t n; /* T*K */
 
-    __device__ int64_t id(int64_t t, int64_t j) const { return syc_index(syc_row(p.ids, t), j, p.id_type); }
-
-    /* The first slot of the row with this id. */
-    __device__ int64_t first_slot(int64_t t, int64_t j, int64_t own) const
+    __device__ bool fault(int64_t i, struct syi_found *f) const
     {
-        int64_t first = 0;
-        while (first < j && id(t, first) != own)
-            first++;
-        return first;
+        const int64_t t = syc_quotient(i, slots);
+        return wrong_slot(p, t, i - t * p.n_slots, f);
     }
-
     __device__ bool wrong(int64_t i) const
     {
-        const int64_t t = syc_quotient(i, slots), j = i - t * p.n_slots, own = id(t, j);
-        if (own < 0 || own >= p.n_experts)
-            return !(p.allow_missing && (own == -1 || own == p.n_experts));
-        return first_slot(t, j, own) < j;
+        struct syi_found f;
+        return fault(i, &f);
     }
+    __device__ void explain(int64_t i, struct syi_found *f) const { fault(i, f); }
+};
 
-    __device__ void explain(int64_t i, struct syi_found *f) const
+enum { FEW_SLOTS = 8 };
+
+/* An item is a row of at most FEW_SLOTS, whose ids are compared in registers. */
+struct rows_check {
+    struct syi_moe_map_from_ids_plan p;
+    int64_t n; /* T */
+
+    __device__ bool wrong(int64_t t) const
     {
-        const int64_t t = i / p.n_slots, j = i - t * p.n_slots, own = id(t, j);
-        const bool in = own >= 0 && own < p.n_experts;
-        *f = {in ? SYI_BAD_ID_TWICE : SYI_BAD_ID_RANGE, 0, t, j, own, in ? first_slot(t, j, own) : p.n_experts, 0};
+        const u8 *const row = syc_row(p.ids, t);
+        u32 id[FEW_SLOTS]; /* as a missing one where there is none; equal to no other */
+        bool bad = false;
+#pragma unroll
+        for (int j = 0; j < FEW_SLOTS; j++) {
+            const int64_t own = j < (int)p.n_slots ? syc_index(row, j, p.id_type) : -1;
+            const bool in = own >= 0 && own < p.n_experts;
+            bad |= !in && j < (int)p.n_slots && !is_missing(p, own);
+            id[j] = in ? (u32)own : UINT32_MAX - (u32)j;
+        }
+#pragma unroll
+        for (int j = 1; j < FEW_SLOTS; j++)
+#pragma unroll
+            for (int i = 0; i < j; i++)
+                bad |= id[i] == id[j];
+        return bad;
+    }
+    __device__ void explain(int64_t t, struct syi_found *f) const
+    {
+        for (int64_t j = 0; !wrong_slot(p, t, j, f);)
+            j++;
     }
 };
 
@@ -140,7 +184,10 @@ void syc_moe_map_from_ids(struct syc_call *call, const union syi_plan *plan)
     const struct syi_moe_map_from_ids_plan *const p = &plan->moe_map_from_ids;
     const int64_t n = p->n_tokens * p->n_slots;
     const struct syc_split slots = syc_split_by(p->n_slots, n);
-    syc_check(call, ids_check{*p, slots, n});
+    if (p->n_slots <= FEW_SLOTS)
+        syc_check(call, rows_check{*p, p->n_slots > 0 ? p->n_tokens : 0});
+    else
+        syc_check(call, slots_check{*p, slots, n});
     if (p->n_experts == 0) {
         syc_only_report(call);
         return;

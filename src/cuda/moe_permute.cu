@@ -61,7 +61,7 @@ static void permute_packed(struct syc_call *call, const struct syi_moe_permute_p
     syc_launch(&call->queue, list_experts, SYC_AFTER, syc_ceil(p->n_tokens, 8), 256, 0, p->map, p->n_tokens, p->n_experts,
                p->n_slots, list);
     syc_rank(call, keys, rows, call->scratch + 256 + list_bytes(p));
-    syc_fan_rows(call, rows, &shape);
+    syc_fan(call, rows, &shape);
 }
 
 /* ---- Capacity, and counts alone --------------------------------------------------------------------------------------- */

@@ -48,5 +48,5 @@ void syc_moe_permute_ids(struct syc_call *call, const union syi_plan *plan)
     }
     const struct syc_fan_shape shape = {p->tokens, p->out_tokens, p->n_tokens, p->n_slots, p->n_rows, (int64_t)p->row_bytes};
     if (p->n_rows > 0)
-        syc_fan_rows(call, rows, &shape);
+        syc_fan(call, rows, &shape);
 }

@@ -85,7 +85,7 @@ static __global__ void __launch_bounds__(256) reorder_offsets(const struct reord
 {
     const int64_t *const gathered = job.p.inverse ? job.chunks.from : job.chunks.to;
     syc_start_next();
-    if (!syc_may_write(gate) || job.p.offsets == NULL)
+    if (!syc_may_write(gate))
         return;
     for (int64_t e = (int64_t)blockIdx.x * 256 + threadIdx.x; e <= job.p.n_experts; e += (int64_t)gridDim.x * 256) {
         const int64_t first = e == job.p.n_experts ? *job.chunks.live : job.p.n_ranks > 0 ? gathered[job.place(0, e)] : 0;
@@ -138,9 +138,13 @@ void syc_moe_reorder_chunks(struct syc_call *call, const union syi_plan *plan)
     const struct syi_moe_reorder_chunks_plan *const p = &plan->moe_reorder_chunks;
     const struct reorder job = lay_out(p, &scratch);
     const int64_t wanted = p->n_experts / 256 + 1;
+    const bool moves = p->n_rows > 0 && (p->part[0].bytes > 0 || p->part[1].bytes > 0);
     call->gate.n = 1;
     syc_launch(&call->queue, reorder_sum, SYC_AFTER, 1, SYC_SCAN_THREADS, 0, job, call->gate);
-    syc_launch(&call->queue, reorder_offsets, SYC_EARLY, p->offsets == NULL ? 1 : wanted < 64 ? wanted : 64, 256, 0, job, call->gate);
+    if (p->offsets != NULL)
+        syc_launch(&call->queue, reorder_offsets, SYC_EARLY, wanted < 64 ? wanted : 64, 256, 0, job, call->gate);
+    else if (!moves)
+        syc_only_report(call);
     for (int i = 0; i < 2; i++) {
         const struct syi_rows from = p->part[i].from, to = p->part[i].to;
         const struct reorder_rows rows = {job.chunks, from, to};

@@ -1,8 +1,7 @@
 /*
  * moe_route on a device. Up to a thousand experts: a warp per token, some neighbouring experts in each lane, and for each
  * slot the largest key of the warp. More of them, or many slots: moe_route.cuh. A capacity sorts the pairs of tokens and
- * experts by expert, and then by weight or by token; a pair is too many when the one `capacity` places before it has the
- * same expert.
+ * experts by expert; then the surplus of each is removed from the map.
  */
 #include "cuda/backend.cuh"
 #include "cuda/moe_route.cuh"
@@ -61,6 +60,25 @@ template <int N> static __device__ __forceinline__ void store_scores(u8 *to, boo
     }
 }
 
+/* The score is the same for all: branches around loops, not in them. */
+template <int N>
+static __device__ __forceinline__ void score_all(sy_route_score score, const u32 key[N], const struct syc_softmax &softmax, float x[N])
+{
+    if (score == SY_SCORE_SIGMOID) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] = syc_route_score(SY_SCORE_SIGMOID, key[i], softmax);
+    } else if (score == SY_SCORE_SOFTMAX) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] = syc_route_score(SY_SCORE_SOFTMAX, key[i], softmax);
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] = syc_route_score(SY_SCORE_NONE, key[i], softmax);
+    }
+}
+
 template <int N> static __device__ __forceinline__ u32 largest(const u32 v[N])
 {
     u32 best = v[0];
@@ -109,15 +127,14 @@ template <int N> static __device__ __forceinline__ u32 pick(const struct syc_rou
         if (j == k)
             break;
         const int who = __ffs((int)__ballot_sync(SYC_ALL_LANES, best == top)) - 1;
+        const u32 taken = syc_lane() == who ? top : UINT32_MAX; /* which no key is */
         int at = -1;
-        if (syc_lane() == who) {
 #pragma unroll
-            for (int i = 0; i < N; i++)
-                if (at < 0 && v[i] == top) {
-                    at = i;
-                    v[i] = 0;
-                }
-        }
+        for (int i = N - 1; i >= 0; i--)
+            at = v[i] == taken ? i : at;
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            v[i] = i == at ? 0 : v[i];
         at = __shfl_sync(SYC_ALL_LANES, at, who);
         if (syc_lane() == j)
             *expert = (u32)(who * r.each + at);
@@ -156,23 +173,22 @@ static __device__ __forceinline__ float weigh(const struct syi_moe_route_plan &p
 }
 
 template <int N>
-static __global__ void __launch_bounds__(32 * WARPS) route_few(const struct syc_route r, const struct syc_gate gate)
+static __global__ void __launch_bounds__(32 * WARPS, N <= 8 ? 8 : 1) route_few(const struct syc_route r, const struct syc_gate gate)
 {
     const struct syi_moe_route_plan &p = r.p;
     const int64_t t = r.first + (int64_t)blockIdx.x * WARPS + syc_warp();
     const int lane = syc_lane(), first = lane * r.each, own = max(0, min(r.each, (int)p.n_experts - first));
     const bool in = t < p.n_tokens, finished = in && syc_is_finished(p, t);
-    float x[N], bias[N];
+    __shared__ float bias[32 * N]; /* of expert i of a lane at i*32 + lane */
+    float x[N];
     u32 key[N], expert = 0, winner = 0;
     float score = 0.0f;
     if (in)
         load_floats<N>(syc_row(p.logits, t) + first * syc_float_bytes(p.type), p.type, r.wide_logits, own, x);
 #pragma unroll
-    for (int i = 0; i < N; i++)
-        bias[i] = 0.0f;
-    if (p.bias != NULL)
-        load_floats<N>(p.bias + first * 4, SY_TYPE_F32, r.wide_bias, own, bias);
-    if (!syc_may_write(gate) || !in)
+    for (int i = syc_warp(); i < N; i += WARPS)
+        bias[i * 32 + lane] = p.bias != NULL && i < own ? __uint_as_float(syc_load<u32>(p.bias + (first + i) * 4)) : 0.0f;
+    if (!syc_may_write(gate) || !in) /* and the biases are there */
         return;
     syc_clear_rows(p, t, lane, 32);
     if (finished) {
@@ -200,11 +216,10 @@ static __global__ void __launch_bounds__(32 * WARPS) route_few(const struct syc_
             for (int i = 0; i < N; i++)
                 v[i] = key[i];
         } else {
+            score_all<N>(p.score, key, softmax, x);
 #pragma unroll
-            for (int i = 0; i < N; i++) {
-                x[i] = syc_route_score(p.score, key[i], softmax);
-                v[i] = i < own ? syi_key(__float_as_uint(x[i] + bias[i])) : 0;
-            }
+            for (int i = 0; i < N; i++)
+                v[i] = i < own ? syi_key(__float_as_uint(x[i] + bias[i * 32 + lane])) : 0;
             if (p.scores.data != NULL)
                 store_scores<N>(syc_out_row(p.scores, t) + first * 4, r.wide_scores, own, x);
             if (finished)
@@ -255,31 +270,63 @@ static __global__ void __launch_bounds__(256) copy_counts(u8 *to, const u64 *cou
 
 struct pairs {
     const int32_t *expert;
-    const u32 *weight;
-    bool by_weight; /* else by position */
 
     __device__ bool has(int64_t i) const { return expert[i] >= 0; }
-    __device__ u64 sort_key(int64_t i) const
-    {
-        return by_weight ? (u64)(u32)expert[i] << 32 | (u32)~weight[i] : (u64)(u32)expert[i];
-    }
+    __device__ u64 sort_key(int64_t i) const { return (u64)(u32)expert[i]; }
 };
 
-static __global__ void __launch_bounds__(256) drop_surplus(const struct syc_route r, const struct syc_sorted sorted, const struct syc_gate gate)
+static __device__ __forceinline__ void take_out(const struct syi_moe_route_plan &p, u32 pair, int64_t e)
 {
-    const struct syi_moe_route_plan &p = r.p;
+    const int64_t t = pair / (u32)p.k;
+    if (p.map.data != NULL)
+        syc_out_row(p.map, t)[e] = 0;
+    if (p.probs.data != NULL)
+        syc_store_float(syc_out_row(p.probs, t) + e * syc_float_bytes(p.prob_type), p.prob_type, 0.0f);
+}
+
+/* A pair is too many when the one `capacity` places before it has the same expert. */
+static __global__ void __launch_bounds__(256)
+    drop_by_position(const struct syi_moe_route_plan p, const struct syc_sorted sorted, const struct syc_gate gate)
+{
     if (!syc_may_write(gate))
         return;
-    for (int64_t i = p.capacity + (int64_t)blockIdx.x * 256 + threadIdx.x; i < (int64_t)*sorted.n; i += (int64_t)gridDim.x * 256) {
-        const u32 pair = sorted.value[i];
-        const int32_t e = r.expert[pair];
-        const int64_t t = pair / (u32)p.k;
-        if (r.expert[sorted.value[i - p.capacity]] != e)
-            continue;
-        if (p.map.data != NULL)
-            syc_out_row(p.map, t)[e] = 0;
-        if (p.probs.data != NULL)
-            syc_store_float(syc_out_row(p.probs, t) + e * syc_float_bytes(p.prob_type), p.prob_type, 0.0f);
+    for (int64_t i = p.capacity + (int64_t)blockIdx.x * 256 + threadIdx.x; i < (int64_t)*sorted.n; i += (int64_t)gridDim.x * 256)
+        if (sorted.key[i - p.capacity] == sorted.key[i])
+            take_out(p, sorted.value[i], (int64_t)sorted.key[i]);
+}
+
+/* The first pair whose expert is e or larger. */
+static __device__ int64_t begin_of(const struct syc_sorted &sorted, int64_t e)
+{
+    int64_t low = 0, high = *sorted.n;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if ((int64_t)sorted.key[middle] < e)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* A block per expert. Its pairs are in order of their tokens, so equal weights go to the lower token. */
+static __global__ void __launch_bounds__(SYC_ROUTE_THREADS)
+    drop_by_weight(const struct syi_moe_route_plan p, const u32 *weight, const struct syc_sorted sorted, const struct syc_gate gate)
+{
+    __shared__ struct syc_route_shared shared;
+    if (!syc_may_write(gate))
+        return;
+#pragma unroll 1
+    for (int64_t e = blockIdx.x; e < p.n_experts; e += gridDim.x) {
+        const int64_t first = begin_of(sorted, e), n = begin_of(sorted, e + 1) - first;
+        const u32 *const pair = sorted.value + first;
+        if (n > p.capacity)
+            syc_choose(
+                n, p.capacity, &shared, [&](int64_t i) { return weight[pair[i]]; },
+                [&](int64_t i, int64_t j) {
+                    if (j < 0)
+                        take_out(p, pair[i], e);
+                });
     }
 }
 
@@ -316,7 +363,6 @@ template <int N> static void launch_few(struct syc_call *call, struct syc_route 
     const int64_t most = (int64_t)INT32_MAX * WARPS, bytes = p->type == SY_TYPE_F32 ? 4 : 2;
     const bool full = r->each == N && N % 4 == 0;
     r->wide_logits = full && is_wide(p->logits.data, p->logits.stride, N * bytes);
-    r->wide_bias = full && is_wide(p->bias, 0, N * 4);
     r->wide_scores = full && is_wide(p->scores.data, p->scores.stride, N * 4);
     for (r->first = 0; r->first < p->n_tokens; r->first += most) {
         const int64_t n = p->n_tokens - r->first < most ? p->n_tokens - r->first : most;
@@ -389,13 +435,16 @@ static void route(struct syc_call *call, struct syc_route *r, enum syc_start sta
 static void drop(struct syc_call *call, const struct syc_route *r, struct syc_sort_memory *memory)
 {
     const struct syi_moe_route_plan *const p = &r->p;
-    const struct pairs pairs = {r->expert, r->key, p->drop == SY_DROP_PROB};
-    const int64_t n = p->n_tokens * p->k;
+    const int64_t n = p->n_tokens * p->k, most = 4 * (int64_t)call->device->processors;
     int bits = 1;
     while ((int64_t)1 << bits < p->n_experts)
         bits++;
-    const struct syc_sorted sorted = syc_sort(call, memory, pairs, n, pairs.by_weight ? 32 + bits : bits);
-    syc_launch(&call->queue, drop_surplus, SYC_AFTER, few_blocks(call->device, n), 256, 0, *r, sorted, call->gate);
+    const struct syc_sorted sorted = syc_sort(call, memory, pairs{r->expert}, n, bits);
+    if (p->drop == SY_DROP_PROB)
+        syc_launch(&call->queue, drop_by_weight, SYC_AFTER, p->n_experts < most ? p->n_experts : most, SYC_ROUTE_THREADS, 0, *p,
+                   r->key, sorted, call->gate);
+    else
+        syc_launch(&call->queue, drop_by_position, SYC_AFTER, few_blocks(call->device, n), 256, 0, *p, sorted, call->gate);
 }
 
 void syc_moe_route(struct syc_call *call, const union syi_plan *plan)

@@ -22,7 +22,7 @@ struct syc_route {
     int each;         /* experts of a lane */
     int group_lanes;  /* of a group, a power of two */
     bool direct;      /* shares order like logits but for rounding, and only those of winners are needed */
-    bool wide_logits, wide_bias, wide_scores; /* vectors of 16 bytes are aligned */
+    bool wide_logits, wide_scores; /* vectors of 16 bytes are aligned */
 
     /* Many: scratch of each block. */
     u8 *blocks;
@@ -174,11 +174,11 @@ SYC_COLD void syc_score_many(const struct syc_route &r, const struct syc_route_b
 }
 
 /*
- * The k first of n keys, the largest first and equal ones by place: chosen(i, j) for each of them, j counting them in order
- * of their places. A radix select finds the k-th key.
+ * The k first of n keys, the largest first and equal ones by place: visit(i, j) for every place i, where j is -1 for those
+ * that are not among them, and otherwise counts them in order of their places. A radix select finds the k-th key.
  */
-template <class F>
-static __device__ __forceinline__ void syc_choose(const u32 *key, int64_t n, int64_t k, struct syc_route_shared *s, F chosen)
+template <class Key, class Visit>
+static __device__ __forceinline__ void syc_choose(int64_t n, int64_t k, struct syc_route_shared *s, Key key, Visit visit)
 {
     u32 prefix = 0, mask = 0, rest = (u32)k;
     for (int shift = 24; shift >= 0; shift -= 8) {
@@ -187,9 +187,11 @@ static __device__ __forceinline__ void syc_choose(const u32 *key, int64_t n, int
         for (int d = (int)threadIdx.x; d < SYC_DIGITS; d += (int)blockDim.x)
             s->digits[d] = 0;
         __syncthreads();
-        for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
-            if ((key[i] & mask) == prefix)
-                atomicAdd(&s->digits[key[i] >> shift & 255], 1u);
+        for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+            const u32 own = key(i);
+            if ((own & mask) == prefix)
+                atomicAdd(&s->digits[own >> shift & 255], 1u);
+        }
         __syncthreads();
         const u64 own = threadIdx.x < SYC_DIGITS ? s->digits[SYC_DIGITS - 1 - threadIdx.x] : 0;
         const u64 above = syc_block_before(own, s->part, &total);
@@ -205,13 +207,13 @@ static __device__ __forceinline__ void syc_choose(const u32 *key, int64_t n, int
     u64 before = 0; /* larger ones in the upper half, equal ones in the lower */
     for (int64_t first = 0; first < n; first += blockDim.x) {
         const int64_t i = first + threadIdx.x;
-        const u32 own = i < n ? key[i] : 0;
+        const u32 own = i < n ? key(i) : 0;
         const u64 counts = i >= n ? 0 : own > prefix ? 1ull << 32 : own == prefix ? 1 : 0;
         u64 total;
         const u64 here = before + syc_block_before(counts, s->part, &total);
         const u32 larger = (u32)(here >> 32), equal = (u32)here;
-        if (counts > 1 || (counts == 1 && equal < rest))
-            chosen(i, (int64_t)larger + min(equal, rest));
+        if (i < n)
+            visit(i, counts > 1 || (counts == 1 && equal < rest) ? (int64_t)larger + min(equal, rest) : -1);
         before += total;
     }
     __syncthreads();
@@ -234,7 +236,9 @@ SYC_COLD void syc_keep_groups(const struct syi_moe_route_plan &p, const struct s
             b.group[g] = p.group_score == SY_GROUP_SUM2 && size > 1 ? syi_key_sum(first, second) : first;
     }
     __syncthreads();
-    syc_choose(b.group, p.n_groups, p.top_groups, s, [&](int64_t g, int64_t) { b.group[g] = 0; });
+    syc_choose(
+        p.n_groups, p.top_groups, s, [&](int64_t g) { return b.group[g]; },
+        [&](int64_t g, int64_t j) { b.group[g] = j < 0 ? b.group[g] : 0; });
     for (u32 e = threadIdx.x; e < (u32)p.n_experts; e += blockDim.x)
         if (b.group[e / size] != 0)
             b.value[e] = 0;
@@ -290,8 +294,12 @@ static __global__ void __launch_bounds__(SYC_ROUTE_THREADS) syc_route_many(const
         }
         if (p.n_groups > 0)
             syc_keep_groups(p, b, &shared);
-        syc_choose(b.value, p.n_experts, p.k, &shared,
-                   [&](int64_t e, int64_t j) { b.list[0][j] = (u64)~b.value[e] << 32 | (u64)e; });
+        syc_choose(
+            p.n_experts, p.k, &shared, [&](int64_t e) { return b.value[e]; },
+            [&](int64_t e, int64_t j) {
+                if (j >= 0)
+                    b.list[0][j] = (u64)~b.value[e] << 32 | (u64)e;
+            });
         const u64 *winner = syc_sort_many(b.list[0], b.list[1], p.k, 64, shared.digits);
         syc_weigh_many(p, b, winner, t, &shared);
         if (p.slot_order == SY_SLOT_EXPERT) { /* an expert and where its weight is */

@@ -22,9 +22,7 @@ enum {
     SYI_BLOCK = 64, /* elements under one maximum of block_max */
     SYI_BLOCK_BYTES_16 = 128,
     SYI_BLOCK_BYTES_32 = 256,
-    SYI_DOT_LANES = 16,  /* partial sums of one dot product */
-    SYI_DOT_ROWS = 8,    /* rows read at the same time, so that their cache and page misses overlap */
-    SYI_DOT_BLOCK = 8192 /* elements whose partial sums are folded into one */
+    SYI_DOT_ROWS = 8 /* rows read at the same time, so that their cache and page misses overlap */
 };
 
 /* Relative error of sum_exp: an exponential to 6e-6, and at most sixteen f32 added before the sum continues in

@@ -68,7 +68,7 @@ static void check_case(uint64_t *rng, struct ids_case *in, bool faulty)
 
 static void random_cases(void **state)
 {
-    static const int64_t experts[] = {0, 1, 5, 16, 17, 40, 255, 256, 257, 600};
+    static const int64_t experts[] = {0, 1, 5, 16, 17, 40, 255, 256, 257, 600, 3000};
     (void)state;
     for (uint64_t seed = 1; seed <= 300; seed++) {
         uint64_t rng = seed;

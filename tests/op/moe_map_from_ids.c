@@ -113,6 +113,20 @@ static void large_cases(void **state)
     }
 }
 
+/* Many experts and slots. */
+static void wide_cases(void **state)
+{
+    static const int64_t experts[] = {100, 5000, 16384, 40000};
+    (void)state;
+    for (uint64_t seed = 1; seed <= 24; seed++) {
+        uint64_t rng = seed;
+        struct map_case in = {.tokens = 1 + rng_below(&rng, 5), .experts = experts[seed % 4]};
+        in.allow_missing = rng_below(&rng, 2);
+        in.slots = 1 + rng_below(&rng, 40);
+        check_case(&rng, &in, seed % 3 == 0);
+    }
+}
+
 /* ids -> map -> ids gives the ids sorted, and map -> ids -> map the map. */
 static void round_trip(void **state)
 {
@@ -140,6 +154,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_cases),
         cmocka_unit_test(large_cases),
+        cmocka_unit_test(wide_cases),
         cmocka_unit_test(round_trip),
     };
     return cmocka_run_group_tests_name("op_moe_map_from_ids", tests, open_contexts, close_contexts);

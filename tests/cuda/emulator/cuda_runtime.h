@@ -316,6 +316,12 @@ static inline uint32_t __umulhi(uint32_t a, uint32_t b)
 {
     return (uint32_t)((uint64_t)a * b >> 32);
 }
+static inline uint32_t __dp4a(uint32_t a, uint32_t b, uint32_t sum)
+{
+    for (int shift = 0; shift < 32; shift += 8)
+        sum += (a >> shift & 255) * (b >> shift & 255);
+    return sum;
+}
 template <typename V> static inline V min(V a, V b)
 {
     return a < b ? a : b;

@@ -70,7 +70,7 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS)
 }
 
 /* Exclusive sums of value[0..n) in place by the whole block; returns the sum of all. */
-static __device__ u32 syc_scan_block(u32 *value, int n)
+[[maybe_unused]] static __device__ u32 syc_scan_block(u32 *value, int n)
 {
     __shared__ u32 part[SYC_RANK_WARPS];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
@@ -99,7 +99,7 @@ static __device__ u32 syc_scan_block(u32 *value, int n)
 }
 
 /* total[e]: elements of key e; base[e]: those of chunks before this one. */
-static __device__ void syc_rank_sums(const struct syc_ranks &ranks, int n_keys, u32 *total, u32 *base)
+[[maybe_unused]] static __device__ void syc_rank_sums(const struct syc_ranks &ranks, int n_keys, u32 *total, u32 *base)
 {
     if (n_keys == 0)
         return;

@@ -126,7 +126,7 @@ static size_t lay_out(const struct syi_moe_locations_plan *p, int processors, st
 
 size_t syc_moe_locations_workspace(const struct syc_device *device, const union syi_plan *plan)
 {
-    struct memory memory;
+    struct memory memory = {};
     return lay_out(&plan->moe_locations, device->processors, &memory, NULL);
 }
 
@@ -154,7 +154,7 @@ void syc_moe_locations(struct syc_call *call, const union syi_plan *plan)
     const int64_t n = p->n_choices * p->n_samples, most = p->n_experts < INT32_MAX ? p->n_experts : INT32_MAX;
     struct choices choices = {n, (int)(most > 0 ? most : 1), p->n_samples, p->n_experts, syc_split_by(p->n_samples, n), p->indices,
                               p->locations, NULL};
-    struct memory memory;
+    struct memory memory = {};
     lay_out(p, call->device->processors, &memory, call->scratch);
     if (p->importance != NULL && n > 0)
         choices.order = sort_samples(call, p, &memory);

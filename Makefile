@@ -13,7 +13,7 @@ export CMAKE_GENERATOR
 MAKEFLAGS += --no-print-directory
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: all setup setup-mpi setup-test setup-full release command python demo demo-mpi test test-all bench bench-python lint \
+.PHONY: all setup setup-mpi setup-test setup-full release command python demo demo-mpi test test-all test-cuda bench bench-python lint \
         format install uninstall clean help
 .DEFAULT_GOAL := all
 .NOTPARALLEL: # prerequisites run in the order written; CMake builds in parallel
@@ -39,7 +39,7 @@ command: release
 	    'package libjansson-dev) and SWITCHYARD_CLI=ON' >&2; exit 1; }
 
 demo: setup command
-	@$(RELEASE)/switchyard demo $(ARGS)
+	@$(RELEASE)/switchyard demo $(if $(DEVICE),--device $(DEVICE)) $(ARGS)
 
 demo-mpi: setup-mpi command
 	@$(PYTHON) scripts/mpirun.py -n 4 $(RELEASE)/switchyard demo $(ARGS)
@@ -52,6 +52,9 @@ test: setup-test release python
 
 test-all: setup-full release python
 	@$(PYTHON) scripts/test_all.py $(ARGS)
+
+test-cuda:
+	@$(PYTHON) scripts/test_cuda.py $(ARGS) -- $(CMAKE_FLAGS)
 
 bench: command
 	@$(RELEASE)/switchyard bench $(ARGS)
@@ -90,6 +93,7 @@ help:
 	@echo 'make python     the Python package and what its tests need, in build/venv'
 	@echo 'make test       build and run all tests; report in build/junit.xml (ARGS="--match sample")'
 	@echo 'make test-all   sanitizers, other compiler and architecture, fuzzing, lint (ARGS="asan fuzz")'
+	@echo 'make test-cuda  build for the GPU of this machine, run the C tests on it, then compute-sanitizer; without a GPU: a line'
 	@echo 'make bench      time the operators against a copy of the same bytes (ARGS="sample --shape k=50 --peers")'
 	@echo 'make bench-python   what a call from Python costs beyond the C call'
 	@echo 'make lint       clang-format, clang-tidy, cppcheck, ruff, mypy, header and structure checks'

@@ -8,9 +8,14 @@
 #include <string.h>
 #include <strings.h>
 
+#include "bench_list.h" /* BENCH_OPS: made by the build of every `const struct bench_op bench_<name>` in bench */
 #include "cli/cli.h"
 #include "cli/team.h"
 #include "described.h"
+
+#define DECLARE(op) extern const struct bench_op bench_##op;
+BENCH_OPS(DECLARE)
+#undef DECLARE
 
 #define ADDRESS(op) &bench_##op,
 static const struct bench_op *const bench_ops[] = {BENCH_OPS(ADDRESS)};
@@ -57,9 +62,11 @@ static int each_case(struct bench *bench, const struct request *request,
     int n = 0;
     for (int i = 0; i < request->n_ops; i++) {
         const struct bench_op *const op = request->ops[i];
-        const int begin = bench->quick ? op->n_full : 0, end = op->n_full + (bench->quick ? op->n_quick : 0);
+        const bool there = bench->device.device.device_type == kDLCUDA && op->n_there > 0 && !bench->quick;
+        const int begin = bench->quick ? op->n_full : 0,
+                  end = there ? op->n_there : op->n_full + (bench->quick ? op->n_quick : 0);
         for (int index = begin; index < end; index++) {
-            const char *const shape = op->shapes[index];
+            const char *const shape = there ? op->there[index] : op->shapes[index];
             if (!is_wanted(request, shape))
                 continue;
             visit(bench, op, index, shape);
@@ -191,7 +198,8 @@ static int run_all(struct bench *bench, const struct request *request)
     bench->threads = sy_ctx_threads(bench->ctx);
     bench->machine = bench_machine();
     bench->records = calloc(2 * (size_t)bench->total, sizeof *bench->records); /* cold and warm */
-    if (!bench->records || !bench_limits(&bench->arena, bench->threads, bench->quick, &bench->limits))
+    if (!bench->records ||
+        (!bench->device.tools && !bench_limits(&bench->arena, bench->threads, bench->quick, &bench->limits)))
         return plain_error("bench: not enough memory");
     bench->format->head(bench);
     each_case(bench, request, run_case);
@@ -224,6 +232,9 @@ int command_bench(struct common *common, struct arg_list *list)
         return usage_error("bench", "--list does not go together with --json or --markdown");
     if (!bench.format)
         bench.format = &report_text;
+    if (bench.peers && common->device.device_type == kDLCUDA)
+        return usage_error("bench", "--peers does not go together with --device cuda");
+    bench.device.device = common->device;
     bench.cold = bench.cold || !bench.warm;
     if (request.n_ops == 0) {
         memcpy(request.ops, bench_ops, sizeof request.ops);
@@ -240,8 +251,9 @@ int command_bench(struct common *common, struct arg_list *list)
     bench.ctx = common_context(common);
     if (!bench.ctx)
         return EXIT_USAGE;
-    code = run_all(&bench, &request);
+    code = bench_open_device(&bench, common) ? run_all(&bench, &request) : EXIT_USAGE;
     free(bench.records);
+    bench_close_device(&bench);
     sy_ctx_destroy(bench.ctx);
     return code;
 }

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include <switchyard.h>
+#include <switchyard_describe.h>
 
 #include "cli/emit.h"
 #include "machine.h"
@@ -94,6 +95,16 @@ uint16_t bench_bf16_round(float value);
 /* How many sets of buffers of this size evict the first from the caches before it is used again. */
 int64_t bench_sets(size_t bytes_of_one);
 
+/* ---- Devices -------------------------------------------------------------------------------------------- */
+
+/* The device of --device. */
+struct bench_device {
+    DLDevice device; /* {0}: none, as in the rest */
+    const struct syc_tools *tools;
+    struct syc_timer *timer;
+    sy_device_info info;
+};
+
 /* ---- Measuring ----------------------------------------------------------------------------------------- */
 
 struct bench_op;
@@ -112,13 +123,14 @@ struct bench {
     sy_ctx *ctx;
     int threads;
     bool quick, cold, warm; /* cold buffers, warm ones, or both */
+    struct bench_device device;
     const struct report_format *format;
     char command[256]; /* as it was typed */
     struct bench_arena arena;
     struct bench_limits limits;
     struct bench_machine machine;
     struct emit json;
-    int cases, failures;
+    int cases, failures, absent;      /* absent: not on the device */
     int total, op_width, shape_width; /* selected cases, and the width of their columns */
     int progress_width;               /* length of the progress line on the terminal; 0: none */
     const struct bench_op *op;        /* of the case that runs, and its number */
@@ -136,12 +148,23 @@ struct bench_call;
 /* Checks, times, prints. Counts a wrong result as a failure. */
 void bench_measure(struct bench *bench, struct bench_call *subject);
 
+/* The same on the device: checked against the CPU, timed in CUDA graphs. */
+void bench_measure_there(struct bench *bench, struct bench_call *subject);
+bool bench_can(const struct bench *bench, const sy_op_info *op); /* true without a device */
+
+/* Opens the device of the context and measures its limits; prints the error and returns false where that fails. */
+struct common;
+bool bench_open_device(struct bench *bench, const struct common *common);
+void bench_close_device(struct bench *bench);
+
 /* A benchmark, see described.h. Its cases are texts: the shapes of a whole run, then the last `n_quick`, those of a quick
-   run. */
+   run. On a device those of `there` take the place of the first, if there are any. */
 struct bench_op {
     const char *name;
     const char *const *shapes;
     int n_full, n_quick;
+    const char *const *there;
+    int n_there;
     void (*make)(struct bench_call *c);
     void (*plain)(const struct bench_call *c);        /* the straightforward loop, of the present turn */
     const char *(*check)(const struct bench_call *c); /* NULL: every byte of the outputs is compared */
@@ -156,43 +179,7 @@ struct bench_op {
     .name = (text), .shapes = shapes, .n_full = (int)(sizeof shapes / sizeof *shapes) - (quick), \
     .n_quick = (quick)
 
-/* In the order of the report. */
-#define BENCH_OPS(X) \
-    X(moe_route) \
-    X(moe_map_from_ids) \
-    X(moe_ids_from_map) \
-    X(moe_permute) \
-    X(moe_permute_ids) \
-    X(moe_unpermute_ids) \
-    X(moe_align_block) \
-    X(moe_pad_map) \
-    X(moe_convert_indices) \
-    X(moe_reorder_chunks) \
-    X(moe_unpermute) \
-    X(moe_permute_grad) \
-    X(moe_unpermute_grad) \
-    X(moe_dispatch) \
-    X(moe_combine) \
-    X(moe_dispatch_grad_gate) \
-    X(moe_locations) \
-    X(moe_capacity) \
-    X(sample) \
-    X(sample_overrides) \
-    X(sample_noise) \
-    X(kv_gather) \
-    X(kv_translate) \
-    X(kv_slots) \
-    X(kv_scatter) \
-    X(kv_planes) \
-    X(kv_format) \
-    X(kv_ragged) \
-    X(kv_blocks) \
-    X(local_reduce) \
-    X(all_to_all_dispatch) \
-    X(all_to_all_combine)
-
-#define DECLARE(op) extern const struct bench_op bench_##op;
-BENCH_OPS(DECLARE)
-#undef DECLARE
+/* `there` of a bench_op, from the array `there`. */
+#define BENCH_THERE .there = there, .n_there = (int)(sizeof there / sizeof *there)
 
 #endif

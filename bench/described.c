@@ -11,7 +11,7 @@
 #include "cli/number.h"
 #include "report.h"
 
-enum { BENCH_SEEDS = 4096 }; /* of a tensor, one for each turn: bench_sets gives no more */
+enum { BENCH_SEEDS = 4096 }; /* of a tensor, one for each turn: there are no more sets */
 
 static const char no_memory[] = "not enough memory";
 
@@ -189,12 +189,17 @@ static const DLTensor **field_of(const struct bench_call *c, const struct bench_
     return (const DLTensor **)(void *)((char *)c->args + t->offset);
 }
 
+static int number_of(const struct bench_call *c, const DLTensor *const *field)
+{
+    int i = 0;
+    while (field_of(c, &c->tensors[i]) != field)
+        i++;
+    return i;
+}
+
 static const struct bench_tensor *tensor_of(const struct bench_call *c, const DLTensor *const *field)
 {
-    for (int i = 0; i < c->n_tensors; i++)
-        if (field_of(c, &c->tensors[i]) == field)
-            return &c->tensors[i];
-    return NULL;
+    return &c->tensors[number_of(c, field)];
 }
 
 bool bench_fault(struct bench_call *c, const char *reason)
@@ -204,15 +209,19 @@ bool bench_fault(struct bench_call *c, const char *reason)
     return false;
 }
 
+enum place { OF_CALL, OF_PLAIN, ON_DEVICE };
+
 /* All views are those of this turn. */
-static void set_turn(struct bench_call *c, int64_t turn, bool plain)
+static void set_turn(struct bench_call *c, int64_t turn, enum place place)
 {
     for (int i = 0; i < c->n_tensors; i++) {
         struct bench_tensor *const t = &c->tensors[i];
-        if (t->plain && plain && turn == 0)
+        const size_t at = t->copies > 1 ? (size_t)(turn % t->copies) * t->step : 0;
+        t->view.device = place == ON_DEVICE ? c->device : (DLDevice){kDLCPU, 0};
+        if (t->plain && place == OF_PLAIN && turn == 0)
             t->view.data = t->plain;
         else
-            t->view.data = t->data + (t->copies > 1 ? (size_t)(turn % t->copies) * t->step : 0);
+            t->view.data = (place == ON_DEVICE ? t->there : t->data) + at;
     }
 }
 
@@ -228,11 +237,21 @@ static struct bench_tensor *add(struct bench_call *c, const DLTensor **field, DL
     return t;
 }
 
+/* The copy that another one equals. A device has many: of numbers a few different ones are enough. */
+static int64_t source_of(const struct bench_call *c, const struct bench_tensor *t, int64_t copy)
+{
+    const bool numbers = t->view.dtype.code == kDLFloat || t->view.dtype.code == kDLBfloat;
+    if (t->turns != BENCH_TURNS)
+        return 0;
+    return numbers && c->device.device_type == kDLCUDA ? copy % 8 : copy;
+}
+
 static void fill_copy(const struct bench_call *c, struct bench_tensor *t, int64_t copy)
 {
     const uint64_t seed = BENCH_SEEDS * (uint64_t)(t - c->tensors) + (uint64_t)copy;
-    if (copy > 0 && t->turns != BENCH_TURNS)
-        memcpy(t->data + (size_t)copy * t->step, t->data, t->bytes);
+    const int64_t source = source_of(c, t, copy);
+    if (source < copy)
+        memcpy(t->data + (size_t)copy * t->step, t->data + (size_t)source * t->step, t->bytes);
     else if (t->fill)
         t->fill(c, &t->view, t->n, seed);
     else
@@ -300,7 +319,7 @@ bool bench_out(struct bench_call *c, const DLTensor **field, enum bench_turns tu
 bool bench_columns(struct bench_call *c, const DLTensor **field, const DLTensor *const *of, int64_t begin,
                    int64_t width)
 {
-    const struct bench_tensor *const whole = tensor_of(c, of);
+    struct bench_tensor *const whole = &c->tensors[number_of(c, of)];
     const int rank = whole->view.ndim;
     struct bench_tensor *const t = add(c, field, whole->view.dtype, rank, whole->shape);
     const size_t skipped = (size_t)begin * (whole->view.dtype.bits / 8);
@@ -311,6 +330,7 @@ bool bench_columns(struct bench_call *c, const DLTensor **field, const DLTensor 
     t->view.strides = t->strides;
     if (c->fault[0] != '\0')
         return false;
+    whole->shared = true;
     t->data = whole->data + skipped;
     t->plain = whole->plain ? whole->plain + skipped : NULL;
     t->view.data = t->data;
@@ -325,17 +345,36 @@ void *bench_scratch(struct bench_call *c, size_t bytes)
     return c->scratch;
 }
 
-/* As many copies as make the caches forget the first before it is used again. */
+/* Copies of so many bytes that the caches forget the first before it is used again. */
+static int64_t sets_of(const struct bench_call *c, size_t bytes)
+{
+    const size_t cold = (size_t)300 << 20, most = c->quick ? 2 : 2048; /* of a device */
+    if (c->device.device_type != kDLCUDA)
+        return bench_sets(bytes);
+    return (int64_t)(cold / (bytes + 1) < most ? cold / (bytes + 1) + 1 : most);
+}
+
+static size_t bytes_that(const struct bench_call *c, enum bench_turns turns)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < c->n_tensors; i++)
+        bytes += c->tensors[i].turns == turns ? c->tensors[i].bytes : 0;
+    return bytes;
+}
+
 static bool make_copies(struct bench_call *c)
 {
-    size_t turning = 0, pool = 0;
-    for (int i = 0; i < c->n_tensors; i++) {
-        const struct bench_tensor *const t = &c->tensors[i];
-        turning += t->turns == BENCH_TURNS || t->turns == BENCH_COPIES ? t->bytes : 0;
-        pool += t->turns == BENCH_POOL ? t->bytes : 0;
+    const size_t turning = bytes_that(c, BENCH_TURNS) + bytes_that(c, BENCH_COPIES),
+                 pool = bytes_that(c, BENCH_POOL);
+    /* What is small on a CPU is not for a cache of a device. */
+    for (int i = 0; i < c->n_tensors && c->device.device_type == kDLCUDA; i++) {
+        struct bench_tensor *const t = &c->tensors[i];
+        if (t->turns == BENCH_ONCE && t->owned && !t->shared && t->bytes <= turning)
+            t->turns = BENCH_COPIES;
     }
     const size_t touched = c->touched > 0 ? c->touched : turning;
-    const int64_t n_sets = touched > 0 ? bench_sets(touched) : 1, most = bench_sets(pool);
+    const int64_t n_sets = touched > 0 ? sets_of(c, touched) : 1, most = sets_of(c, pool);
+    c->sets = n_sets;
     for (int i = 0; i < c->n_tensors; i++) {
         struct bench_tensor *const t = &c->tensors[i];
         if (t->turns == BENCH_ONCE)
@@ -349,7 +388,7 @@ static bool make_copies(struct bench_call *c)
         t->data = all;
     }
     for (int64_t copy = 1; copy < n_sets; copy++) {
-        set_turn(c, copy, false);
+        set_turn(c, copy, OF_CALL);
         for (int i = 0; i < c->n_tensors; i++)
             if (copy < c->tensors[i].copies)
                 fill_copy(c, &c->tensors[i], copy);
@@ -361,13 +400,13 @@ static bool make_copies(struct bench_call *c)
 
 sy_status bench_run(struct bench_call *c, int64_t turn)
 {
-    set_turn(c, turn, false);
+    set_turn(c, turn, OF_CALL);
     return c->bench->call ? c->bench->call(c) : sy_call(c->ctx, c->op, c->args, c->op->args_bytes);
 }
 
 void bench_plain(struct bench_call *c, int64_t turn)
 {
-    set_turn(c, turn, true);
+    set_turn(c, turn, OF_PLAIN);
     c->bench->plain(c);
 }
 
@@ -390,20 +429,70 @@ static const char *name_of(const struct bench_call *c, const struct bench_tensor
     return "an output";
 }
 
-/* Every byte of what the call wrote, unless the benchmark has a check of its own. */
-const char *bench_check(struct bench_call *c)
+static const char *compare_outputs(struct bench_call *c, const char *other)
 {
-    set_turn(c, 0, false);
-    if (c->bench->check)
-        return c->bench->check(c);
     for (int i = 0; i < c->n_tensors; i++) {
         const struct bench_tensor *const t = &c->tensors[i];
         if (t->owned && t->plain && memcmp(t->data, t->plain, t->bytes) != 0) {
-            snprintf(c->fault, sizeof c->fault, "%s differs from the plain loop", name_of(c, t));
+            snprintf(c->fault, sizeof c->fault, "%s differs from %s", name_of(c, t), other);
             return c->fault;
         }
     }
     return NULL;
+}
+
+/* Every byte of what the call wrote, unless the benchmark has a check of its own. */
+const char *bench_check(struct bench_call *c)
+{
+    set_turn(c, 0, OF_CALL);
+    if (c->bench->check)
+        return c->bench->check(c);
+    return compare_outputs(c, "the plain loop");
+}
+
+/* ---- On a device ---------------------------------------------------------------------------------------- */
+
+/* Of outputs only the first copy has contents that matter. */
+static bool send_tensor(struct bench_call *c, struct bench_tensor *t)
+{
+    const size_t all = (size_t)t->copies * t->step;
+    void *there = NULL;
+    if (sy_device_alloc(c->ctx, all, &there) != SY_OK)
+        return bench_fault(c, sy_ctx_error(c->ctx));
+    t->there = there;
+    return sy_device_copy(c->ctx, there, t->data, t->fill ? all : t->step) == SY_OK ||
+           bench_fault(c, sy_ctx_error(c->ctx));
+}
+
+bool bench_send(struct bench_call *c)
+{
+    const struct bench_tensor *whole = NULL;
+    bool sent = true;
+    for (int i = 0; i < c->n_tensors && sent; i++) {
+        struct bench_tensor *const t = &c->tensors[i];
+        whole = t->owned ? t : whole; /* columns follow what they are of */
+        if (t->owned)
+            sent = send_tensor(c, t);
+        else
+            t->there = whole->there + (t->data - whole->data);
+    }
+    return sent;
+}
+
+sy_status bench_run_there(struct bench_call *c, int64_t turn)
+{
+    set_turn(c, turn, ON_DEVICE);
+    return sy_call(c->ctx, c->op, c->args, c->op->args_bytes);
+}
+
+const char *bench_check_there(struct bench_call *c)
+{
+    for (int i = 0; i < c->n_tensors; i++) {
+        const struct bench_tensor *const t = &c->tensors[i];
+        if (t->owned && t->plain && sy_device_copy(c->ctx, t->plain, t->there, t->bytes) != SY_OK)
+            return sy_ctx_error(c->ctx);
+    }
+    return compare_outputs(c, "the device's");
 }
 
 static void release(struct bench_call *c)
@@ -414,6 +503,7 @@ static void release(struct bench_call *c)
         if (c->tensors[i].owned) {
             free(c->tensors[i].data);
             free(c->tensors[i].plain);
+            sy_device_free(c->ctx, c->tensors[i].there);
         }
     free(c->scratch);
 }
@@ -421,13 +511,29 @@ static void release(struct bench_call *c)
 void bench_described(struct bench *bench, const struct bench_op *op, const char *shape)
 {
     _Alignas(64) unsigned char args[BENCH_ARGS_BYTES] = {0};
-    struct bench_call c = {
-        .ctx = bench->ctx, .bench = op, .shape = shape, .op = sy_op_find(op->name), .args = args};
+    struct bench_call c = {.ctx = bench->ctx,
+                           .bench = op,
+                           .shape = shape,
+                           .op = sy_op_find(op->name),
+                           .args = args,
+                           .device = bench->device.device,
+                           .quick = bench->quick};
+    if (c.op && !bench_can(bench, c.op)) { /* before its inputs are made */
+        report_absent(bench, c.op, shape);
+        return;
+    }
     op->make(&c);
+    if (!bench_can(bench, c.op)) {
+        report_absent(bench, c.op, shape);
+        release(&c);
+        return;
+    }
     bench->cases++;
-    if (c.fault[0] == '\0' && make_copies(&c))
-        bench_measure(bench, &c);
-    else
+    if (c.fault[0] != '\0' || !make_copies(&c))
         report_failure(bench, op->name, shape, c.fault);
+    else if (bench->device.tools)
+        bench_measure_there(bench, &c);
+    else
+        bench_measure(bench, &c);
     release(&c);
 }

@@ -43,13 +43,14 @@ struct bench_tensor {
     int64_t shape[4], strides[4];
     size_t offset;        /* of its pointer in the argument struct */
     unsigned char *data;  /* copies, `step` bytes apart */
-    unsigned char *plain; /* outputs: of the plain loop in turn 0 */
+    unsigned char *plain; /* outputs: of the plain loop, or of the device, in turn 0 */
+    unsigned char *there; /* the copies on the device */
     size_t bytes, step;
     int64_t copies;
     enum bench_turns turns;
     bench_filler *fill; /* NULL: an output */
     int64_t n;
-    bool owned;
+    bool owned, shared; /* shared: others are columns of it */
 };
 
 /* One operator at one shape. */
@@ -57,6 +58,8 @@ struct bench_call {
     sy_ctx *ctx;
     const struct bench_op *bench;
     const char *shape;
+    DLDevice device; /* CUDA: beside the copies in CPU memory there are the same on this device */
+    bool quick;
     const sy_op_info *op; /* a benchmark with another name than its operator sets it in `make` */
     void *args; /* zero at first; what a case needs beside the struct may follow it in BENCH_ARGS_BYTES */
     /* Set by `make`: bytes that must move, and the limit; bytes that a turn touches, when those are not all that turn. */
@@ -66,6 +69,7 @@ struct bench_call {
     void *scratch; /* of the plain loop, from bench_scratch */
     struct bench_tensor tensors[BENCH_TENSORS];
     int n_tensors;
+    int64_t sets;    /* turns after which the first copy is used again */
     char fault[192]; /* not empty: the case cannot be measured, and why */
 };
 
@@ -137,6 +141,11 @@ bench_filler fill_bits, /* random */
 sy_status bench_run(struct bench_call *c, int64_t turn);
 void bench_plain(struct bench_call *c, int64_t turn);
 const char *bench_check(struct bench_call *c); /* after both, in turn 0: NULL, or what is wrong */
+
+/* On a device: copies everything there; queues the call of a turn; compares its results of turn 0 with those of bench_run. */
+bool bench_send(struct bench_call *c);
+sy_status bench_run_there(struct bench_call *c, int64_t turn);
+const char *bench_check_there(struct bench_call *c);
 
 /* Makes and measures one case of a benchmark. */
 void bench_described(struct bench *bench, const struct bench_op *op, const char *shape);

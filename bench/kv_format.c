@@ -20,6 +20,13 @@ static const char *const shapes[] = {
     "pto_int8 n=512 of 4k S=64",
 };
 
+static const char *const there[] = {
+    "ds32_fp8 k=2048 of 128k S=64",
+    "ds32_fp8 k=65536 of 128k S=64",
+    "pto_int8 k=65536 of 128k S=64",
+    "pto_int8 n=65536 of 128k S=64",
+};
+
 struct block {
     union {
         sy_kv_gather_args gather;
@@ -140,4 +147,5 @@ static void plain(const struct bench_call *c)
     }
 }
 
-const struct bench_op bench_kv_format = {BENCH_CASES("kv_format", 2), .make = make, .plain = plain};
+const struct bench_op bench_kv_format = {BENCH_CASES("kv_format", 2), BENCH_THERE, .make = make,
+                                         .plain = plain};

@@ -19,6 +19,13 @@ static const char *const shapes[] = {
     "1152 B B=1 k=8192 of 8k S=16",
 };
 
+static const char *const there[] = {
+    "1152 B B=1 k=2048 of 512k S=64",
+    "1152 B B=16 k=2048 of 32k S=64",
+    "1152 B B=128 k=2048 of 8k S=64",
+    "1152 B B=1 k=65536 of 64k S=16",
+};
+
 /* As many rows as a sequence has: all of them in order. The blocks of all sequences are shuffled in the pool, as they
    are after an engine has run for a while. */
 static void make(struct bench_call *c)
@@ -59,5 +66,5 @@ static void peers(const char *shape, struct emit *json)
     emit_integer(json, "row_elements", ROW_ELEMENTS);
 }
 
-const struct bench_op bench_kv_gather = {BENCH_CASES("kv_gather", 2), .make = make, .plain = plain,
-                                         .peers = peers};
+const struct bench_op bench_kv_gather = {BENCH_CASES("kv_gather", 2), BENCH_THERE, .make = make,
+                                         .plain = plain, .peers = peers};

@@ -20,6 +20,12 @@ static const char *const shapes[] = {
     "1152 B n=2048 of 8k S=64 blocks",
 };
 
+static const char *const there[] = {
+    "1152 B n=2048 of 512k S=64 rows",         "1152 B n=32768 of 512k S=64 rows",
+    "1152 B n=32768 of 512k S=64 rows unique", "1152 B n=262144 of 1024k S=64 rows",
+    "1152 B n=65536 of 512k S=64 blocks",
+};
+
 /* Distinct slots by whole blocks; the order goes on from turn to turn. */
 static BENCH_FILLER(fill_next_blocks)
 {
@@ -52,4 +58,5 @@ static void plain(const struct bench_call *c)
         memcpy(cache + slots[i] * (int64_t)ROW_ELEMENTS, src + i * ROW_ELEMENTS, ROW_BYTES);
 }
 
-const struct bench_op bench_kv_scatter = {BENCH_CASES("kv_scatter", 2), .make = make, .plain = plain};
+const struct bench_op bench_kv_scatter = {BENCH_CASES("kv_scatter", 2), BENCH_THERE, .make = make,
+                                          .plain = plain};

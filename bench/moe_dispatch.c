@@ -25,6 +25,18 @@ static const char *const shapes[] = {
     "f16 S=31 C=640 H=1024 E=2",
 };
 
+static const char *const there[] = {
+    "f32 S=18432 C=11520 H=512 E=2 zero unique",
+    "f32 S=18432 C=11520 H=512 E=2 zero",
+    "f32 S=18432 C=11520 H=512 E=2",
+    "f32 S=65536 C=5120 H=4096 E=16 zero unique",
+    "f32 S=65536 C=5120 H=4096 E=16 zero",
+    "f32 S=4608 C=2880 H=1024 E=2 zero",
+    "bf16 S=18432 C=11520 H=512 E=2 zero unique",
+};
+
+enum { MOST_EXPERTS = 16 };
+
 /* A few samples touch little of many slots: one array of slots is cold enough for several turns. */
 static bool is_sparse(const struct bench_call *c)
 {
@@ -37,7 +49,7 @@ static BENCH_FILLER(fill_locations)
 {
     const int32_t *const indices = bench_named(c, "indices")->data;
     const int64_t samples = x->shape[0];
-    int32_t used[8] = {0}, *const locations = x->data;
+    int32_t used[MOST_EXPERTS] = {0}, *const locations = x->data;
     const int64_t begin = is_sparse(c) ? bench_turn(seed) * samples % (n - samples) : 0;
     for (int64_t i = 0; i < samples; i++)
         locations[i] = (int32_t)begin + used[indices[i]]++;
@@ -106,5 +118,5 @@ static void peers(const char *shape, struct emit *json)
     emit_bool(json, "zero", bench_says(shape, "zero"));
 }
 
-const struct bench_op bench_moe_dispatch = {BENCH_CASES("moe_dispatch", 4), .make = make, .plain = plain,
-                                            .peers = peers};
+const struct bench_op bench_moe_dispatch = {BENCH_CASES("moe_dispatch", 4), BENCH_THERE, .make = make,
+                                            .plain = plain, .peers = peers};

@@ -19,6 +19,11 @@ static const char *const shapes[] = {
     "bf16 T=1 E=64 K=8 H=2048",
 };
 
+static const char *const there[] = {
+    "bf16 T=32768 E=256 K=8 H=7168", "bf16 T=4096 E=256 K=8 H=7168", "bf16 T=4096 E=64 K=8 H=2048",
+    "bf16 T=8192 E=8 K=2 H=4096",    "bf16 T=64 E=256 K=8 H=7168",   "bf16 T=1 E=256 K=8 H=7168",
+};
+
 static void make(struct bench_call *c)
 {
     sy_moe_permute_args *const a = c->args;
@@ -67,5 +72,5 @@ static void peers(const char *shape, struct emit *json)
     emit_integer(json, "hidden", (int64_t)bench_number(shape, "H="));
 }
 
-const struct bench_op bench_moe_permute = {BENCH_CASES("moe_permute", 2), .make = make, .plain = plain,
-                                           .peers = peers};
+const struct bench_op bench_moe_permute = {BENCH_CASES("moe_permute", 2), BENCH_THERE, .make = make,
+                                           .plain = plain, .peers = peers};

@@ -16,6 +16,12 @@ static const char *const shapes[] = {
     "bf16 T=512 E=64 K=8 H=512 any ids",
 };
 
+static const char *const there[] = {
+    "bf16 T=4096 E=256 K=8 H=7168", "bf16 T=4096 E=256 K=8 H=7168 any ids",
+    "bf16 T=4096 E=64 K=8 H=2048",  "bf16 T=64 E=256 K=8 H=7168",
+    "bf16 T=1 E=256 K=8 H=7168",
+};
+
 static void make(struct bench_call *c)
 {
     sy_moe_permute_ids_args *const a = c->args;
@@ -46,5 +52,5 @@ static void plain(const struct bench_call *c)
             }
 }
 
-const struct bench_op bench_moe_permute_ids = {BENCH_CASES("moe_permute_ids", 2), .make = make,
+const struct bench_op bench_moe_permute_ids = {BENCH_CASES("moe_permute_ids", 2), BENCH_THERE, .make = make,
                                                .plain = plain};

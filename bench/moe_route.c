@@ -27,6 +27,14 @@ static const char *const shapes[] = {
     "f32 T=512 E=256 K=8 sigmoid bias groups",
 };
 
+static const char *const there[] = {
+    "f32 T=4096 E=256 K=8 sigmoid bias groups",
+    "f32 T=4096 E=256 K=8 softmax",
+    "bf16 T=4096 E=64 K=8 softmax",
+    "f32 T=64 E=256 K=8 sigmoid bias groups",
+    "f32 T=1 E=256 K=8 sigmoid bias groups",
+};
+
 static const double margin = 1e-6;
 
 /* A row of the plain loop. */
@@ -176,5 +184,5 @@ static void peers(const char *shape, struct emit *json)
     emit_bool(json, "bias", bench_says(shape, "bias"));
 }
 
-const struct bench_op bench_moe_route = {BENCH_CASES("moe_route", 2), .make = make, .plain = plain,
-                                         .check = check, .peers = peers};
+const struct bench_op bench_moe_route = {
+    BENCH_CASES("moe_route", 2), BENCH_THERE, .make = make, .plain = plain, .check = check, .peers = peers};

@@ -16,6 +16,11 @@ static const char *const shapes[] = {
     "bf16 T=1 E=64 K=8 H=2048",
 };
 
+static const char *const there[] = {
+    "bf16 T=4096 E=256 K=8 H=7168", "bf16 T=4096 E=64 K=8 H=2048", "bf16 T=4096 E=64 K=8 H=2048 plain",
+    "bf16 T=8192 E=8 K=2 H=4096",   "bf16 T=64 E=256 K=8 H=7168",  "bf16 T=1 E=256 K=8 H=7168",
+};
+
 static void make(struct bench_call *c)
 {
     sy_moe_unpermute_args *const a = c->args;
@@ -34,4 +39,5 @@ static void plain(const struct bench_call *c)
     rows_plain_sum(c, a->permuted_tokens, a->probs, a->tokens);
 }
 
-const struct bench_op bench_moe_unpermute = {BENCH_CASES("moe_unpermute", 2), .make = make, .plain = plain};
+const struct bench_op bench_moe_unpermute = {BENCH_CASES("moe_unpermute", 2), BENCH_THERE, .make = make,
+                                             .plain = plain};

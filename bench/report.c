@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
+#include "cli/device.h"
 
 /* ---- Progress ------------------------------------------------------------------------------------------ */
 
@@ -48,6 +48,13 @@ void report_failure(struct bench *bench, const char *op, const char *shape, cons
     clear_progress(bench);
     fprintf(stderr, "switchyard: bench: %s %s: %s\n", op, shape, reason);
     bench->format->failure(bench, op, shape, reason);
+}
+
+void report_absent(struct bench *bench, const sy_op_info *op, const char *shape)
+{
+    bench->absent++;
+    clear_progress(bench);
+    bench->format->absent(bench, op, shape);
 }
 
 void report_peer(struct bench *bench, const struct peer_result *result)
@@ -107,10 +114,23 @@ const char *report_buffers(const struct bench *bench)
     return bench->warm ? "warm" : "cold";
 }
 
+void report_print_where(const struct bench *bench, const char *quote)
+{
+    if (bench->device.tools)
+        printf("%scuda:%d%s, CUDA graphs", quote, bench->device.device.device_id, quote);
+    else
+        printf("%s%s%s, %d thread%s", quote, sy_ctx_isa(bench->ctx), quote, bench->threads,
+               bench->threads == 1 ? "" : "s");
+}
+
 /* As far as it is known. */
 void report_print_machine(const struct bench *bench)
 {
     const struct bench_machine *const machine = &bench->machine;
+    if (bench->device.tools) {
+        device_print(&bench->device.info);
+        return;
+    }
     if (machine->cpu[0] != '\0')
         printf("%s, ", machine->cpu);
     printf("%d CPU%s", machine->cpus, machine->cpus == 1 ? "" : "s");
@@ -126,8 +146,11 @@ void report_print_limits(const struct bench *bench)
 {
     const struct bench_limits *const limits = &bench->limits;
     const int threads = bench_limit_threads(bench->threads);
-    printf("copy %.1f GB/s (read and written), fill %.1f GB/s, read %.1f GB/s (", limits->copy * 1e-9,
+    printf("copy %.1f GB/s (read and written), fill %.1f GB/s, read %.1f GB/s", limits->copy * 1e-9,
            limits->fill * 1e-9, limits->read[limits->best] * 1e-9);
+    if (bench->device.tools)
+        return;
+    printf(" (");
     for (int i = 0; i < BENCH_READERS; i++)
         printf("%s%.1f", i > 0 ? ", " : "", limits->read[i] * 1e-9);
     printf(" with ");
@@ -149,6 +172,8 @@ struct bench_text report_ratio(double times_slower)
 
 void report_print_count(const struct bench *bench)
 {
-    printf("%d case%s checked against a plain loop, %d wrong", bench->cases, bench->cases == 1 ? "" : "s",
-           bench->failures);
+    printf("%d case%s checked against %s, %d wrong", bench->cases, bench->cases == 1 ? "" : "s",
+           bench->device.tools ? "the CPU" : "a plain loop", bench->failures);
+    if (bench->absent > 0)
+        printf(", %d not on the device", bench->absent);
 }

@@ -8,10 +8,11 @@
 #include "described.h"
 #include "peers.h"
 
-/* Seconds, medians; spread is the distance of the quartiles as a share of the median. */
+/* Seconds, medians; spread is the distance of the quartiles as a share of the median. On a device there is no plain loop;
+   each turn replays a graph of `calls`. */
 struct bench_times {
     double run, spread, limit, plain;
-    int turns;
+    int turns, calls;
     bool warm;
 };
 
@@ -19,6 +20,7 @@ struct report_format {
     void (*head)(struct bench *bench);
     void (*row)(struct bench *bench, const struct bench_call *subject, const struct bench_times *times);
     void (*failure)(struct bench *bench, const char *op, const char *shape, const char *reason);
+    void (*absent)(struct bench *bench, const sy_op_info *op, const char *shape); /* not on the device */
     void (*peers)(struct bench *bench); /* before the first, if there is one at all */
     void (*peer)(struct bench *bench, const struct peer_result *result);
     void (*end)(struct bench *bench);
@@ -32,6 +34,7 @@ void report_progress(struct bench *bench, const char *format, ...) __attribute__
 /* In the format of the run, after the progress line is cleared. */
 void report_row(struct bench *bench, const struct bench_call *subject, const struct bench_times *times);
 void report_failure(struct bench *bench, const char *op, const char *shape, const char *reason);
+void report_absent(struct bench *bench, const sy_op_info *op, const char *shape);
 void report_peer(struct bench *bench, const struct peer_result *result);
 
 /* Kept for the end; the same note twice is one. */
@@ -47,6 +50,8 @@ double report_share(const struct bench_call *subject,
 const char *report_buffers(const struct bench *bench); /* "cold", "warm", "cold and warm" */
 bool report_names_buffers(const struct bench *bench);  /* in every row: only when both are measured */
 
+/* "kernels neon, 2 threads", or "cuda:0" */
+void report_print_where(const struct bench *bench, const char *quote);
 void report_print_machine(const struct bench *bench); /* "Arm Neoverse-V1, 2 CPUs, last-level cache 32 MiB" */
 void report_print_limits(const struct bench *bench);  /* "copy 90.5 GB/s (read and written), fill ..."      */
 struct bench_text

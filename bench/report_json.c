@@ -5,6 +5,8 @@
 
 #include <stdio.h>
 
+#include "cli/device.h"
+
 static void machine_object(struct emit *json, const struct bench_machine *machine)
 {
     emit_begin(json, "machine", '{');
@@ -15,12 +17,16 @@ static void machine_object(struct emit *json, const struct bench_machine *machin
     emit_end(json, '}');
 }
 
-static void limits_object(struct emit *json, const struct bench_limits *limits)
+static void limits_object(struct emit *json, const struct bench_limits *limits, bool there)
 {
     emit_begin(json, "limits", '{');
     emit_number(json, "copy_gb_per_s", limits->copy * 1e-9);
     emit_number(json, "fill_gb_per_s", limits->fill * 1e-9);
     emit_number(json, "read_gb_per_s", limits->read[limits->best] * 1e-9);
+    if (there) {
+        emit_end(json, '}');
+        return;
+    }
     emit_integer(json, "read_streams", bench_streams[limits->best]);
     emit_begin(json, "read_gb_per_s_by_streams", '{');
     for (int i = 0; i < BENCH_READERS; i++) {
@@ -46,7 +52,9 @@ static void head(struct bench *bench)
     emit_string(json, "command", bench->command);
     emit_string(json, "date", bench->machine.date);
     machine_object(json, &bench->machine);
-    limits_object(json, &bench->limits);
+    if (bench->device.tools)
+        device_emit(json, "device", bench->device.device.device_id, &bench->device.info);
+    limits_object(json, &bench->limits, bench->device.tools != NULL);
     emit_begin(json, "cases", '[');
 }
 
@@ -68,8 +76,23 @@ static void row(struct bench *bench, const struct bench_call *subject, const str
     emit_number(json, "limit_gb_per_s", bench_work_bytes(&subject->limit) / times->limit * 1e-9);
     emit_number(json, "share_of_limit", report_share(subject, times));
     emit_number(json, "times_limit", times->run / times->limit);
-    emit_number(json, "plain_seconds", times->plain);
-    emit_number(json, "times_faster_than_plain", times->plain / times->run);
+    if (bench->device.tools) {
+        emit_integer(json, "calls", times->calls);
+        emit_integer(json, "sets", subject->sets);
+    } else {
+        emit_number(json, "plain_seconds", times->plain);
+        emit_number(json, "times_faster_than_plain", times->plain / times->run);
+    }
+    emit_end(json, '}');
+}
+
+static void absent(struct bench *bench, const sy_op_info *op, const char *shape)
+{
+    struct emit *const json = &bench->json;
+    emit_begin(json, NULL, '{');
+    emit_string(json, "op", op->name);
+    emit_string(json, "shape", shape);
+    emit_bool(json, "on_device", false);
     emit_end(json, '}');
 }
 
@@ -123,4 +146,4 @@ static void end(struct bench *bench)
     emit_end(&bench->json, '}');
 }
 
-const struct report_format report_json = {head, row, failure, peers, peer, end};
+const struct report_format report_json = {head, row, failure, absent, peers, peer, end};

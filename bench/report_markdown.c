@@ -10,17 +10,18 @@
 static void head(struct bench *bench)
 {
     const bool both = report_names_buffers(bench);
-    printf("switchyard %s, kernel table `%s`, %d thread%s, %s buffers%s. ", sy_version(),
-           sy_ctx_isa(bench->ctx), bench->threads, bench->threads == 1 ? "" : "s", report_buffers(bench),
-           bench->quick ? ", quick" : "");
+    const bool there = bench->device.tools != NULL;
+    printf("switchyard %s, %s", sy_version(), there ? "" : "kernel table ");
+    report_print_where(bench, "`");
+    printf(", %s buffers%s. ", report_buffers(bench), bench->quick ? ", quick" : "");
     report_print_machine(bench);
     printf(". %s, `", bench->machine.date);
     text_print(stdout, bench->command);
     printf("`.\n\nLimits, cold: ");
     report_print_limits(bench);
-    printf(".\n\n| operator | shape |%s time | spread | rate | x limit | plain loop |\n",
-           both ? " buffers |" : "");
-    printf("|%s---|---|---|---|---|---|---|\n", both ? "---|" : "");
+    printf(".\n\n| operator | shape |%s time | spread | rate | %s |\n", both ? " buffers |" : "",
+           there ? "share of limit" : "x limit | plain loop");
+    printf("|%s---|---|---|---|---|---|%s\n", both ? "---|" : "", there ? "" : "---|");
 }
 
 static void row(struct bench *bench, const struct bench_call *subject, const struct bench_times *times)
@@ -28,14 +29,25 @@ static void row(struct bench *bench, const struct bench_call *subject, const str
     printf("| %s | %s |", subject->op->name, subject->shape);
     if (report_names_buffers(bench))
         printf(" %s |", times->warm ? "warm" : "cold");
-    printf(" %s | %.0f%% | %.1f GB/s | %.2f %s | %s (%.1f x) |\n", bench_time(times->run).text,
-           100 * times->spread, report_rate(subject, times) * 1e-9, times->run / times->limit,
-           report_limit_name(&subject->limit), bench_time(times->plain).text, times->plain / times->run);
+    const char *const limit = report_limit_name(&subject->limit);
+    printf(" %s | %.0f%% | %.1f GB/s |", bench_time(times->run).text, 100 * times->spread,
+           report_rate(subject, times) * 1e-9);
+    if (bench->device.tools)
+        printf(" %.0f%% %s |\n", 100 * report_share(subject, times), limit);
+    else
+        printf(" %.2f %s | %s (%.1f x) |\n", times->run / times->limit, limit, bench_time(times->plain).text,
+               times->plain / times->run);
 }
 
 static void failure(struct bench *bench, const char *op, const char *shape, const char *reason)
 {
     printf("| %s | %s |%s wrong: %s | | | | |\n", op, shape, report_names_buffers(bench) ? " |" : "", reason);
+}
+
+static void absent(struct bench *bench, const sy_op_info *op, const char *shape)
+{
+    printf("| %s | %s |%s not on the device | | | |\n", op->name, shape,
+           report_names_buffers(bench) ? " |" : "");
 }
 
 /* The head of the table comes with its first row: there may be none. */
@@ -66,4 +78,4 @@ static void end(struct bench *bench)
     printf(".\n");
 }
 
-const struct report_format report_markdown = {head, row, failure, peers, peer, end};
+const struct report_format report_markdown = {head, row, failure, absent, peers, peer, end};

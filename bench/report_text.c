@@ -9,15 +9,15 @@ enum { PEER_WIDTH = 46 };
 
 static void head(struct bench *bench)
 {
-    printf("switchyard %s, kernels %s, %d thread%s, %s buffers%s\n", sy_version(), sy_ctx_isa(bench->ctx),
-           bench->threads, bench->threads == 1 ? "" : "s", report_buffers(bench),
-           bench->quick ? ", quick" : "");
+    printf("switchyard %s, %s", sy_version(), bench->device.tools ? "" : "kernels ");
+    report_print_where(bench, "");
+    printf(", %s buffers%s\n", report_buffers(bench), bench->quick ? ", quick" : "");
     report_print_machine(bench);
     printf("\nlimits, cold: ");
     report_print_limits(bench);
     printf("\n\n%-*s  %-*s %s%9s %5s  %9s %12s  %-17s %8s  %s\n", bench->op_width, "operator",
            bench->shape_width, "shape", report_names_buffers(bench) ? "buffers " : "", "time", "+-", "bytes",
-           "rate", "share of limit", "x limit", "plain loop");
+           "rate", "share of limit", "x limit", bench->device.tools ? "" : "plain loop");
 }
 
 static void row(struct bench *bench, const struct bench_call *subject, const struct bench_times *times)
@@ -28,16 +28,24 @@ static void row(struct bench *bench, const struct bench_call *subject, const str
              report_limit_name(&subject->limit));
     snprintf(bytes, sizeof bytes, "%.4g MB", subject->bytes * 1e-6);
     const char *const buffers = times->warm ? " warm   " : " cold   ";
-    printf("%-*s  %-*s%s %9s %4.0f%%  %9s %7.1f GB/s  %-17s %6.2f x  %9s (%.1f x)\n", bench->op_width,
-           subject->op->name, bench->shape_width, subject->shape, report_names_buffers(bench) ? buffers : "",
+    printf("%-*s  %-*s%s %9s %4.0f%%  %9s %7.1f GB/s  %-17s %6.2f x", bench->op_width, subject->op->name,
+           bench->shape_width, subject->shape, report_names_buffers(bench) ? buffers : "",
            bench_time(times->run).text, 100 * times->spread, bytes, report_rate(subject, times) * 1e-9, share,
-           times->run / times->limit, bench_time(times->plain).text, times->plain / times->run);
+           times->run / times->limit);
+    if (!bench->device.tools)
+        printf("  %9s (%.1f x)", bench_time(times->plain).text, times->plain / times->run);
+    printf("\n");
 }
 
 /* It was printed on stderr. */
 static void failure(struct bench *bench, const char *op, const char *shape, const char *reason)
 {
     (void)bench, (void)op, (void)shape, (void)reason;
+}
+
+static void absent(struct bench *bench, const sy_op_info *op, const char *shape)
+{
+    printf("%-*s  %-*s  not on the device\n", bench->op_width, op->name, bench->shape_width, shape);
 }
 
 /* The head of the table comes with its first row: there may be none. */
@@ -70,4 +78,4 @@ static void end(struct bench *bench)
     printf("\n");
 }
 
-const struct report_format report_text = {head, row, failure, peers, peer, end};
+const struct report_format report_text = {head, row, failure, absent, peers, peer, end};

@@ -72,6 +72,13 @@ static const char *const shapes[] = {
     EVERY_OUTPUT("f32 [4,32000] k=50 p=0.9 Zipf"),
 };
 
+#define EVERY_BATCH(text) "bf16 [1,131072] " text, "bf16 [48,131072] " text, "bf16 [256,131072] " text
+
+static const char *const there[] = {
+    EVERY_BATCH("greedy"), EVERY_BATCH("k=50"), EVERY_BATCH("k=50 p=0.9"), EVERY_BATCH("p=0.9"),
+    EVERY_BATCH("k=1024"), EVERY_BATCH("draw"), EVERY_BATCH("p=0.9 flat"), "f32 [256,131072] k=50 p=0.9",
+};
+
 static bool says_peaks(const char *shape)
 {
     static const char *const others[] = {"flat", "long tail", "Zipf", "normal", "equal", "two values"};
@@ -271,5 +278,5 @@ static void peers(const char *shape, struct emit *json)
                   !(says_peaks(shape) || flat || bench_says(shape, "long tail")));
 }
 
-const struct bench_op bench_sample = {BENCH_CASES("sample", 20), .make = make, .plain = sample_plain,
-                                      .check = sample_check, .peers = peers};
+const struct bench_op bench_sample = {BENCH_CASES("sample", 20), BENCH_THERE,           .make = make,
+                                      .plain = sample_plain,     .check = sample_check, .peers = peers};

@@ -12,6 +12,8 @@ static const char *const shapes[] = {
     "n=4096",
 };
 
+static const char *const there[] = {"n=131072", "n=33554432"};
+
 static void make(struct bench_call *c)
 {
     sy_sample_noise_args *const a = c->args;
@@ -64,5 +66,5 @@ static const char *check(const struct bench_call *c)
     return NULL;
 }
 
-const struct bench_op bench_sample_noise = {BENCH_CASES("sample_noise", 1), .make = make, .plain = plain,
-                                            .check = check};
+const struct bench_op bench_sample_noise = {BENCH_CASES("sample_noise", 1), BENCH_THERE, .make = make,
+                                            .plain = plain, .check = check};

@@ -112,42 +112,87 @@ static int take_threads(struct common *common, const char *text)
     return EXIT_DONE;
 }
 
+/* "cpu", "cuda" or "cuda:1". */
+static int take_device(struct common *common, const char *text)
+{
+    static const char cuda[] = "cuda";
+    const size_t length = strlen(cuda);
+    int64_t number = 0;
+    if (strcmp(text, "cpu") == 0)
+        return EXIT_DONE;
+    if (strncmp(text, cuda, length) != 0 ||
+        (text[length] != '\0' && (text[length] != ':' || !parse_int64(text + length + 1, &number))) ||
+        number < 0 || number > INT_MAX)
+        return usage_error(common->help, "--device is %s, want cpu, cuda or cuda:N", text);
+    common->device = (DLDevice){kDLCUDA, (int)number};
+    return EXIT_DONE;
+}
+
+static int take_common(struct common *common, const struct arg *arg, const char *value)
+{
+    if (arg_is(arg, "threads"))
+        return take_threads(common, value);
+    if (arg_is(arg, "device"))
+        return take_device(common, value);
+    *(arg_is(arg, "isa") ? &common->isa : &common->device_library) = value;
+    return EXIT_DONE;
+}
+
 bool common_option(struct common *common, struct arg_list *list, const struct arg *arg, int *code)
 {
-    const bool isa = arg_is(arg, "isa");
-    if (!isa && !arg_is(arg, "threads"))
+    bool *const given = arg_is(arg, "isa")              ? &common->has_isa
+                        : arg_is(arg, "threads")        ? &common->has_threads
+                        : arg_is(arg, "device")         ? &common->has_device
+                        : arg_is(arg, "device-library") ? &common->has_library
+                                                        : NULL;
+    if (!given)
         return false;
-    bool *const given = isa ? &common->has_isa : &common->has_threads;
     const char *const value = arg_value(list, arg);
     *code = EXIT_DONE;
     if (!value)
         *code = usage_error(common->help, "--%.*s needs a value", arg->length, arg->text);
     else if (*given)
         *code = usage_error(common->help, "--%.*s is given twice", arg->length, arg->text);
-    else if (isa)
-        common->isa = value;
     else
-        *code = take_threads(common, value);
+        *code = take_common(common, arg, value);
     *given = true;
     return true;
 }
 
-sy_ctx *common_context(const struct common *common)
+sy_ctx *try_context(const struct common *common, char *sentence, size_t bytes)
 {
+    static const char prefix[] = "sy_ctx_create: ";
     sy_ctx *ctx = NULL;
     char error[256] = "";
     const sy_ctx_options options = {
         .isa = common->isa,
         .threads = common->threads,
+        .device = common->device,
+        .device_library = common->device_library,
+        .synchronous = common->synchronous,
         .error = error,
         .error_bytes = sizeof error,
     };
     const sy_status status = sy_ctx_create(&ctx, &options);
     if (status == SY_OK)
         return ctx;
-    static const char prefix[] = "sy_ctx_create: ";
     const bool named = strncmp(error, prefix, strlen(prefix)) == 0;
-    plain_error("%s", error[0] != '\0' ? error + (named ? strlen(prefix) : 0) : sy_status_name(status));
+    snprintf(sentence, bytes, "%s",
+             error[0] != '\0' ? error + (named ? strlen(prefix) : 0) : sy_status_name(status));
+    return NULL;
+}
+
+sy_ctx *common_context(const struct common *common)
+{
+    char sentence[256] = "";
+    if (common->team && common->device.device_type == kDLCUDA) {
+        plain_error("--device cuda and mpirun do not go together");
+        return NULL;
+    }
+    sy_ctx *const ctx = try_context(common, sentence, sizeof sentence);
+    if (ctx)
+        return ctx;
+    plain_error("%s", sentence);
     if (common->isa)
         fputs("Try: switchyard info\n", stderr);
     return NULL;

@@ -68,16 +68,20 @@ bool arg_has_help(const struct arg_list *list);
 struct common {
     const char *isa; /* NULL: the best */
     int threads;     /* 0: the default */
-    bool has_isa, has_threads;
+    DLDevice device; /* {0}: CPU memory only */
+    const char *device_library;
+    bool synchronous; /* calls on the device wait for their end */
+    bool has_isa, has_threads, has_device, has_library;
     const char *help;        /* the command, for hints */
     const struct team *team; /* NULL: a single process */
 };
 
-/* Handles --isa and --threads. Returns true when the option was one of them; *code is then 0 or EXIT_USAGE. */
+/* Handles --isa, --threads, --device and --device-library. Returns true when the option was one of them; *code is then 0 or EXIT_USAGE. */
 bool common_option(struct common *common, struct arg_list *list, const struct arg *arg, int *code);
 
-/* Makes the context, or prints the error and returns NULL. */
+/* Makes the context, or prints the error and returns NULL; the second writes the error into a text. */
 sy_ctx *common_context(const struct common *common);
+sy_ctx *try_context(const struct common *common, char *sentence, size_t bytes);
 
 /* The whole line: finds the command and returns its exit code. */
 int command_line(struct common *common, int argc, char **argv);

@@ -56,9 +56,11 @@ static const struct {
             "Usage: switchyard ops [--json]\n"
             "\n"
             "More about one: switchyard help OP\n"},
-    {"info", "Prints version, kernel tables this CPU can run, threads and the optional parts of this build.\n"
-             "\n"
-             "Usage: switchyard info [--json] [--isa NAME] [--threads N]\n"},
+    {"info",
+     "Prints version, kernel tables this CPU can run, threads, the optional parts of this build and the "
+     "CUDA devices.\n"
+     "\n"
+     "Usage: switchyard info [--json] [--isa NAME] [--threads N] [--device-library FILE]\n"},
     {"bench",
      "Checks every operator against a plain loop, then times it beside a plain copy (or read) of "
      "the same bytes.\n"
@@ -81,6 +83,8 @@ static const struct {
      "  --markdown        a Markdown table, with machine, version and command\n"
      "  --threads N       largest number of threads; default: all\n"
      "  --isa NAME        kernel table, see: switchyard info\n"
+     "  --device cuda[:N] on a CUDA device, at shapes for it; results are compared with the CPU's\n"
+     "  --device-library FILE  another libswitchyard_cuda\n"
      "\n"
      "Columns: median time and spread; bytes that must move and their rate; that rate as a share of "
      "the limit\n"
@@ -88,6 +92,9 @@ static const struct {
      "Peers run on the interpreter that SWITCHYARD_PYTHON or PYTHON names, else python3; what is missing is "
      "left "
      "out.\n"
+     "On a device: calls in CUDA graphs over rotated buffers, median of nine replays, beside a copy or read "
+     "of "
+     "2 GiB.\n"
      "Exit: 0 done, 1 a result was wrong, 2 wrong usage.\n"
      "\n"
      "Try it:\n"
@@ -95,6 +102,7 @@ static const struct {
      "  switchyard bench sample --shape greedy --shape k=50\n"
      "  switchyard bench moe_permute kv_gather --threads 2 --warm\n"
      "  switchyard bench --peers --markdown\n"
+     "  switchyard bench --device cuda kv moe_permute\n"
      "  mpirun -n 2 switchyard bench all_to_all\n"},
     {"demo",
      "One decode step of a mixture-of-experts model at real shapes, explained line by line: route, permute,\n"
@@ -180,6 +188,8 @@ void help_general(FILE *out)
           "Options of run, bench, demo and info:\n"
           "  --isa NAME        kernel table by name (switchyard info lists them); default: the best\n"
           "  --threads N       largest number of threads; default: all\n"
+          "  --device NAME     cpu (default), cuda or cuda:N; --device-library FILE: another "
+          "libswitchyard_cuda\n"
           "\n"
           "switchyard --version prints the version.\n"
           "\n"
@@ -192,19 +202,23 @@ void help_general(FILE *out)
 
 static void run_page(FILE *out)
 {
-    fputs("Runs one operator: tensors by name from IN, every output under its name to OUT (safetensors "
-          "files).\n"
-          "\n"
-          "Usage: switchyard run OP IN OUT [--field value ...] [--isa NAME] [--threads N]\n"
-          "\n"
-          "Operators:\n",
-          out);
+    fputs(
+        "Runs one operator: tensors by name from IN, every output under its name to OUT (safetensors "
+        "files).\n"
+        "\n"
+        "Usage: switchyard run OP IN OUT [--field value ...] [--isa NAME] [--threads N] [--device cuda[:N]]\n"
+        "\n"
+        "Operators:\n",
+        out);
     list_operators(out);
     fputs("\n"
           "A field may also be given in the metadata of IN as switchyard.<field>, e.g. "
           "switchyard.num_out_tokens.\n"
           "IN may be left out for an operator without input tensors.\n"
           "Switches may be written --drop-and-pad or --drop-and-pad=true.\n"
+          "With --device cuda the tensors are copied to the device and the results back; files and messages "
+          "are "
+          "the same.\n"
           "Exit: 0 done, 1 rejected by the operator, 2 wrong usage or unreadable file. OUT is written whole "
           "or not at all.\n"
           "\n"
@@ -378,9 +392,9 @@ static void op_page(FILE *out, const struct op *op)
     fprintf(out, "\nTry it (%s):\n", op->example->text);
     if (inputs)
         fprintf(out, "  switchyard example %s in.safetensors\n", op->name);
-    fprintf(out, "  switchyard run %s %sout.safetensors%s%s\n", op->name, inputs ? "in.safetensors " : "",
-            op->example->options[0] ? " " : "", op->example->options);
-    fputs("  switchyard show out.safetensors\n", out);
+    fprintf(out, "  switchyard run %s %sout.safetensors", op->name, inputs ? "in.safetensors " : "");
+    op_example_print_options(out, op->example);
+    fputs("\n  switchyard show out.safetensors\n", out);
 }
 
 bool help_page(FILE *out, const char *command, const char *operator_name)

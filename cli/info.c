@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cli.h"
-#include "emit.h"
+#include "device.h"
 
 #if defined(__clang__)
 #define COMPILER "clang " __clang_version__
@@ -14,20 +14,49 @@
 #define COMPILER "unknown"
 #endif
 
-/* Optional parts that later releases may have are listed as absent. */
-static const char *const absent = "not in this build";
-
 /* The MPI that libswitchyard_mpi was built against; the build names it. */
 static const char *mpi(void)
 {
 #ifdef SWITCHYARD_MPI_NAME
     return SWITCHYARD_MPI_NAME;
 #else
-    return absent;
+    return "not in this build";
 #endif
 }
 
-static void print_text(const sy_ctx *ctx)
+/* CUDA devices, one after the other; or why there is none. */
+static void print_devices(const struct common *common)
+{
+    sy_device_info info = {.count = 1};
+    char sentence[256] = "";
+    for (int i = 0; i < info.count; i++) {
+        printf("%s", i == 0 ? "  CUDA              " : "                    ");
+        if (device_describe(common, i, &info, sentence, sizeof sentence)) {
+            printf("cuda:%d ", i);
+            device_print(&info);
+        } else {
+            printf("none: ");
+            text_print(stdout, sentence);
+        }
+        printf("\n");
+    }
+}
+
+static void emit_devices(const struct common *common, struct emit *json)
+{
+    sy_device_info info = {.count = 1};
+    char sentence[256] = "";
+    emit_begin(json, "cuda", '{');
+    emit_begin(json, "devices", '[');
+    for (int i = 0; i < info.count; i++)
+        if (device_describe(common, i, &info, sentence, sizeof sentence))
+            device_emit(json, NULL, i, &info);
+    emit_end(json, ']');
+    emit_string(json, "error", sentence[0] != '\0' ? sentence : NULL);
+    emit_end(json, '}');
+}
+
+static void print_text(const struct common *common, const sy_ctx *ctx)
 {
     printf("switchyard %s\n\n", sy_version());
     printf("  results version   %d   equal inputs and seeds give equal bytes within one number\n",
@@ -39,10 +68,10 @@ static void print_text(const sy_ctx *ctx)
     printf("  threads           %d\n", sy_ctx_threads(ctx));
     printf("  compiler          %s\n", COMPILER);
     printf("  MPI               %s\n", mpi());
-    printf("  CUDA              %s\n", absent);
+    print_devices(common);
 }
 
-static void print_json(const sy_ctx *ctx)
+static void print_json(const struct common *common, const sy_ctx *ctx)
 {
     struct emit json = {.out = stdout};
     emit_begin(&json, NULL, '{');
@@ -56,7 +85,7 @@ static void print_json(const sy_ctx *ctx)
     emit_integer(&json, "threads", sy_ctx_threads(ctx));
     emit_string(&json, "compiler", COMPILER);
     emit_string(&json, "mpi", mpi());
-    emit_string(&json, "cuda", absent);
+    emit_devices(common, &json);
     emit_end(&json, '}');
 }
 
@@ -78,9 +107,9 @@ int command_info(struct common *common, struct arg_list *list)
     if (!ctx)
         return EXIT_USAGE;
     if (as_json)
-        print_json(ctx);
+        print_json(common, ctx);
     else
-        print_text(ctx);
+        print_text(common, ctx);
     sy_ctx_destroy(ctx);
     return EXIT_DONE;
 }

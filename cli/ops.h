@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <switchyard_describe.h>
 
@@ -93,9 +94,12 @@ struct op_outputs {
 
 /* The operator's small worked example (examples.c). */
 struct op_example {
-    const char *op, *options, *text;
-    const char *tensors; /* "NAME TYPE EXTENTS: VALUES;" and so on */
+    const char *op, *text;
+    const char *fields; /* lines "NAME TYPE EXTENTS: VALUES" and "NAME: VALUE" */
 };
+
+/* Made by the build; the last has a NULL name. */
+extern const struct op_example op_examples[];
 
 struct op {
     const sy_op_info *info;
@@ -172,6 +176,9 @@ void op_outputs_free(struct op_outputs *outputs);
 /* ---- Examples (examples.c) ------------------------------------------------------------------------------ */
 
 const struct op_example *op_example_of(const char *name);
+
+/* " --NAME VALUE" of every option of an example. */
+void op_example_print_options(FILE *out, const struct op_example *example);
 
 /* Tensors of an example, in `outputs`. False: no memory. */
 bool op_example_tensors(const struct op_example *example, struct op_outputs *outputs);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "device.h"
 #include "mesh.h"
 #include "number.h"
 #include "ops.h"
@@ -494,15 +495,25 @@ static int prepare_call(struct run *run, sy_ctx *ctx, const struct team *team)
     return EXIT_DONE;
 }
 
-/* A team decides on every step together: no process waits for one that has failed. */
-static int call_operator(struct run *run, sy_ctx *ctx, const struct team *team)
+/* The call itself, in CPU memory or on the device. */
+static sy_status make_call(struct run *run, sy_ctx *ctx, DLDevice device)
 {
+    if (run->op->info->mesh)
+        return mesh_run(ctx, run->op, &run->call);
+    if (device.device_type == kDLCUDA)
+        return device_call(ctx, device, run->op, &run->call);
+    return sy_call(ctx, run->op->info, run->call.args.bytes, run->op->info->args_bytes);
+}
+
+/* A team decides on every step together: no process waits for one that has failed. */
+static int call_operator(struct run *run, sy_ctx *ctx, DLDevice device, const struct team *team)
+{
+    if (run->op->info->mesh && device.device_type == kDLCUDA)
+        return reject(run, SY_ERR_UNSUPPORTED, "runs in CPU memory, not on a device");
     int code = agree(team, prepare_call(run, ctx, team));
     if (code != EXIT_DONE)
         return code;
-    const sy_status status =
-        run->op->info->mesh ? mesh_run(ctx, run->op, &run->call)
-                            : sy_call(ctx, run->op->info, run->call.args.bytes, run->op->info->args_bytes);
+    const sy_status status = make_call(run, ctx, device);
     code = agree(team, status == SY_OK ? EXIT_DONE : reject(run, status, sy_ctx_error(ctx)));
     if (code == EXIT_DONE && team)
         mesh_collect(team, run->op, &run->call);
@@ -544,6 +555,7 @@ int command_run(struct common *common, struct arg_list *list)
     }
     if (code == EXIT_DONE)
         code = bind_file(run);
+    common->synchronous = true; /* a call on a device returns its own status */
     sy_ctx *const ctx = code == EXIT_DONE ? common_context(common) : NULL;
     if (code == EXIT_DONE && !ctx)
         code = EXIT_USAGE;
@@ -551,7 +563,7 @@ int command_run(struct common *common, struct arg_list *list)
     const struct team *const team = run->op->info->mesh ? common->team : NULL;
     code = agree(team, code);
     if (code == EXIT_DONE)
-        code = call_operator(run, ctx, team);
+        code = call_operator(run, ctx, common->device, team);
     if (code == EXIT_DONE && (!team || team->rank == 0))
         code = save_outputs(run);
     code = agree(team, code);

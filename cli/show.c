@@ -100,7 +100,7 @@ int command_show(struct common *common, struct arg_list *list)
 
 static int save_example(const struct op *op, const char *path)
 {
-    enum { MOST = 8 };
+    enum { MOST = 16 };
     struct st_item items[MOST];
     struct op_outputs tensors = {0};
     struct st_message message = {"out of memory"};
@@ -116,8 +116,9 @@ static int save_example(const struct op *op, const char *path)
     text_print(out, path);
     fprintf(out, ": %s. Next:\n  switchyard run %s ", op->example->text, op->name);
     text_print(out, path);
-    fprintf(out, " out.safetensors%s%s\n", op->example->options[0] ? " " : "", op->example->options);
-    fprintf(out, "  switchyard show out.safetensors\n");
+    fprintf(out, " out.safetensors");
+    op_example_print_options(out, op->example);
+    fprintf(out, "\n  switchyard show out.safetensors\n");
     return EXIT_DONE;
 }
 

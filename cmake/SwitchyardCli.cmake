@@ -2,8 +2,25 @@
 # own, so that the fuzz targets can reach the file reader.
 file(GLOB cli_sources CONFIGURE_DEPENDS cli/*.c)
 list(REMOVE_ITEM cli_sources ${PROJECT_SOURCE_DIR}/cli/main.c ${PROJECT_SOURCE_DIR}/cli/mpi.c)
+file(GLOB example_files CONFIGURE_DEPENDS tests/examples/*.txt)
+set(example_source ${CMAKE_CURRENT_BINARY_DIR}/op_examples.c)
+add_custom_command(OUTPUT ${example_source} DEPENDS ${example_files} ${PROJECT_SOURCE_DIR}/cmake/EmbedExamples.cmake
+                   COMMAND ${CMAKE_COMMAND} -D FOLDER=${PROJECT_SOURCE_DIR}/tests/examples -D OUT=${example_source}
+                           -D HEADER=ops.h -P ${PROJECT_SOURCE_DIR}/cmake/EmbedExamples.cmake
+                   COMMENT "Embedding tests/examples" VERBATIM)
+list(APPEND cli_sources ${example_source})
 if(SWITCHYARD_BENCH)
     file(GLOB bench_sources CONFIGURE_DEPENDS bench/*.c)
+    # The list of benchmarks, in the order of their files.
+    set(bench_list "#define BENCH_OPS(X)")
+    foreach(source IN LISTS bench_sources)
+        file(STRINGS ${source} lines REGEX "^const struct bench_op bench_[a-z0-9_]+ =")
+        foreach(line IN LISTS lines)
+            string(REGEX REPLACE ".* bench_([a-z0-9_]+) =.*" "X(\\1)" line "${line}")
+            string(APPEND bench_list " \\\n    ${line}")
+        endforeach()
+    endforeach()
+    file(CONFIGURE OUTPUT bench/bench_list.h CONTENT "/* Made by the build. */\n@bench_list@\n" @ONLY)
     # The peers' script and the style sheet of the demo are embedded, so that the program is a single file.
     function(switchyard_embed file name header)
         set(source ${CMAKE_CURRENT_BINARY_DIR}/${name}.c)
@@ -22,12 +39,13 @@ add_library(switchyard_cli_parts STATIC ${cli_sources} ${bench_sources})
 switchyard_defaults(switchyard_cli_parts)
 target_include_directories(switchyard_cli_parts PUBLIC ${PROJECT_SOURCE_DIR}/cli ${PROJECT_SOURCE_DIR}/bench
                                                        ${PROJECT_SOURCE_DIR} ${JANSSON_INCLUDE_DIR}
-                           PRIVATE $<TARGET_PROPERTY:switchyard,INTERFACE_INCLUDE_DIRECTORIES>)
+                           PRIVATE ${PROJECT_SOURCE_DIR}/src ${CMAKE_CURRENT_BINARY_DIR}/bench
+                                   $<TARGET_PROPERTY:switchyard,INTERFACE_INCLUDE_DIRECTORIES>)
 target_compile_definitions(switchyard_cli_parts PUBLIC SWITCHYARD_BENCH=$<BOOL:${SWITCHYARD_BENCH}>)
 if(TARGET switchyard_mpi)
     target_compile_definitions(switchyard_cli_parts PRIVATE SWITCHYARD_MPI_NAME="${SWITCHYARD_MPI_NAME}")
 endif()
-target_link_libraries(switchyard_cli_parts PUBLIC ${JANSSON_LIBRARY} m) # the program links shared or static
+target_link_libraries(switchyard_cli_parts PUBLIC ${JANSSON_LIBRARY} m ${CMAKE_DL_LIBS}) # the program links shared or static
 if(OpenMP_C_FOUND)
     target_link_libraries(switchyard_cli_parts PUBLIC OpenMP::OpenMP_C) # the limits are measured with all threads
 endif()

@@ -81,15 +81,34 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
 
     # The kernels of src/cuda on an emulated device, by the same programs. Large inputs would take it too long.
     if(TARGET switchyard_cuda_emulated)
-        switchyard_c_test(cuda_context cuda tests/cuda/context.c)
-        target_link_libraries(cuda_context PRIVATE switchyard_test_support)
+        foreach(stem context graph)
+            switchyard_c_test(cuda_${stem} cuda tests/cuda/${stem}.c)
+            target_link_libraries(cuda_${stem} PRIVATE switchyard_test_support)
+            add_dependencies(cuda_${stem} switchyard_cuda_emulated)
+        endforeach()
         target_compile_definitions(cuda_context PRIVATE SWITCHYARD_EMULATED_CUDA="$<TARGET_FILE:switchyard_cuda_emulated>")
-        add_dependencies(cuda_context switchyard_cuda_emulated)
+        set_tests_properties(cuda_graph PROPERTIES ENVIRONMENT SWITCHYARD_TEST_CUDA_LIBRARY=$<TARGET_FILE:switchyard_cuda_emulated>)
+        # Parts of src/cuda that no operator calls directly.
+        add_executable(cuda_rank tests/cuda/rank.cpp tests/cuda/emulator/emulator.cpp)
+        set_target_properties(cuda_rank PROPERTIES CXX_STANDARD 17 CXX_STANDARD_REQUIRED ON)
+        target_include_directories(cuda_rank PRIVATE tests/cuda/emulator src include)
+        target_include_directories(cuda_rank SYSTEM PRIVATE ${CMOCKA_INCLUDE_DIR})
+        target_compile_options(cuda_rank PRIVATE -O1 -Wall -Wextra -Wno-unknown-pragmas -Wno-missing-field-initializers
+                               $<$<BOOL:${SWITCHYARD_WERROR}>:-Werror>)
+        target_link_libraries(cuda_rank PRIVATE ${CMOCKA_LIBRARY})
+        add_test(NAME cuda_rank COMMAND cuda_rank)
+        set_tests_properties(cuda_rank PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds})
         set(emulated SWITCHYARD_TEST_DEVICE=cuda SWITCHYARD_TEST_CUDA_LIBRARY=$<TARGET_FILE:switchyard_cuda_emulated>)
         switchyard_operators(on_device src/cuda/backend.cuh)
         foreach(stem IN LISTS on_device)
             add_test(NAME cuda_examples_${stem} COMMAND run_examples ${PROJECT_SOURCE_DIR}/tests/examples/${stem}.txt)
             list(APPEND cuda_tests cuda_examples_${stem})
+            foreach(processors 1 132) # beside the emulator's four: no result depends on the size of launches
+                add_test(NAME cuda_examples_${stem}_${processors}
+                         COMMAND run_examples ${PROJECT_SOURCE_DIR}/tests/examples/${stem}.txt)
+                set_tests_properties(cuda_examples_${stem}_${processors} PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds} ENVIRONMENT
+                                     "${emulated};EMULATED_PROCESSORS=132;SWITCHYARD_TEST_THREADS=${processors}")
+            endforeach()
         endforeach()
         foreach(stem
                 kv_blocks
@@ -98,9 +117,27 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 kv_ragged
                 kv_slots
                 kv_translate
+                local_reduce
+                moe_align_block
+                moe_convert_indices
+                moe_pad_map
+                moe_capacity
+                moe_combine
+                moe_dispatch
+                moe_dispatch_grad_gate
+                moe_dispatch_random
+                moe_gradients
+                moe_grads
                 moe_ids_from_map
+                moe_locations
                 moe_map_from_ids
+                moe_permute_grad
+                moe_permute_random
+                moe_reorder_chunks
                 moe_route
+                moe_rows_wide
+                moe_unpermute_grad
+                moe_unpermute_ids
                 sample_edits
                 sample_overrides)
             if(TARGET op_${stem})
@@ -174,6 +211,11 @@ if(SWITCHYARD_TESTS)
     add_executable(bits ${files})
     switchyard_program(bits)
     target_link_libraries(bits PRIVATE switchyard)
+    if(TARGET switchyard_test_support) # the same with calls that tests/device.c can send to a CUDA device
+        add_executable(bits_device ${files})
+        switchyard_program(bits_device)
+        target_link_libraries(bits_device PRIVATE switchyard_test_support)
+    endif()
 endif()
 
 if(SWITCHYARD_EXAMPLES)
@@ -238,6 +280,9 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
         list(APPEND python_env "SWITCHYARD_MPI_NAME=${SWITCHYARD_MPI_NAME}" SWITCHYARD_MPI_C_COMPILER=${MPI_C_COMPILER}
              SWITCHYARD_MPIRUN=${SWITCHYARD_MPIRUN})
     endif()
+    if(TARGET switchyard_cuda_emulated)
+        list(APPEND python_env SWITCHYARD_EMULATED_CUDA=$<TARGET_FILE:switchyard_cuda_emulated>)
+    endif()
     if(TARGET switchyard_cli)
         file(GLOB files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} tests/cli/test_*.py)
         foreach(file IN LISTS files)
@@ -268,6 +313,13 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
             cmake_path(GET folder FILENAME label)
             switchyard_py_test(${file} ${label} ${python_env})
         endforeach()
+
+        if(TARGET switchyard_cuda_emulated AND TARGET bits_device)
+            add_test(NAME cuda_bits COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/tap.py
+                                            ${PROJECT_SOURCE_DIR}/tests/bits/test_bits.py)
+            set_tests_properties(cuda_bits PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds} ENVIRONMENT
+                "SWITCHYARD_BITS=$<TARGET_FILE:bits_device>;SWITCHYARD_BITS_OF=${PROJECT_SOURCE_DIR}/src/cuda/backend.cuh;${emulated}")
+        endif()
 
         # The Python package as `make python` installed it, a test per file.
         file(GLOB_RECURSE files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} python/tests/test_*.py)

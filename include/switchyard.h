@@ -166,18 +166,20 @@ typedef struct sy_trace {
     const char *op;  /* "moe_permute" */
     const char *isa; /* kernel table of the context */
     sy_status status;
-    int threads;   /* most threads this context may use */
+    int threads;   /* most threads this context may use; on a device, the multiprocessors it counts with */
     int n_tensors; /* tensors given: names[i] describes tensors[i] */
     const char *const *names;
     const DLTensor *const *tensors;
-    uint64_t bytes;       /* bytes the call had to move, 0 when rejected */
-    uint64_t nanoseconds; /* wall time, checks included */
+    uint64_t bytes;              /* bytes the call had to move, 0 when rejected */
+    uint64_t nanoseconds;        /* wall time, checks included */
+    uint64_t device_nanoseconds; /* a call on a device: time there, for which a traced call waits; else 0 */
 } sy_trace;
 typedef void (*sy_trace_fn)(void *user, const sy_trace *trace);
 
 typedef struct sy_ctx_options {
     const char *isa; /* kernel table by name, as `switchyard info` lists them; NULL: the best */
-    int threads;     /* most threads a call may use; 0: OpenMP's default, or all CPUs with a pool */
+    int threads; /* most threads a call may use; 0: OpenMP's default, or all CPUs with a pool. On a device: the
+                    multiprocessors that launches are sized for; 0: all. No result depends on it */
     sy_parallel_for_fn parallel_for; /* the caller's thread pool; NULL: OpenMP. n_tasks <= threads */
     void *parallel_user;
     void *(*alloc)(void *user, size_t bytes); /* NULL: malloc; memory is aligned by the library */
@@ -270,7 +272,7 @@ SY_API const char *sy_fault_name(sy_fault_code code);
  */
 SY_API sy_status sy_ctx_set_workspace(sy_ctx *ctx, void *data, size_t bytes);
 
-/* Changes the thread limit; 0 is OpenMP's default. Returns SY_OK, NULL or VALUE. */
+/* Changes the option `threads`; 0 is OpenMP's default, and all of a device. Returns SY_OK, NULL or VALUE. */
 SY_API sy_status sy_ctx_set_threads(sy_ctx *ctx, int threads);
 
 SY_API int sy_ctx_threads(const sy_ctx *ctx);     /* most threads a call uses here, at least 1; 0 for NULL */
@@ -327,6 +329,48 @@ typedef struct sy_query {
     size_t workspace_bytes; /* scratch the call needs at most, with every output and the context's present
                                thread limit; 0 when none */
 } sy_query;
+
+/* ---- Operators --------------------------------------------------------------------------------------- */
+
+/*
+ * The functions of an operator, declared after its struct. SY_MESH_OPERATOR: of one between devices.
+ *     sy_status sy_<op>(sy_ctx *ctx, [sy_comm *comm,] const sy_<op>_args *args)
+ *     sy_status sy_<op>_start(sy_ctx *ctx, sy_comm *comm, const sy_<op>_args *args, sy_request **request)
+ *     sy_status sy_<op>_query(sy_ctx *ctx, [sy_comm *comm,] const sy_<op>_args *args, sy_query *query)
+ */
+#define SY_OPERATOR(op) \
+    SY_API sy_status sy_##op##_n(sy_ctx *ctx, const sy_##op##_args *args, size_t args_bytes); \
+    SY_API sy_status sy_##op##_query_n(sy_ctx *ctx, const sy_##op##_args *args, size_t args_bytes, \
+                                       sy_query *query, size_t query_bytes); \
+    static inline sy_status sy_##op(sy_ctx *ctx, const sy_##op##_args *args) \
+    { \
+        return sy_##op##_n(ctx, args, sizeof *args); \
+    } \
+    static inline sy_status sy_##op##_query(sy_ctx *ctx, const sy_##op##_args *args, sy_query *query) \
+    { \
+        return sy_##op##_query_n(ctx, args, sizeof *args, query, sizeof *query); \
+    }
+
+#define SY_MESH_OPERATOR(op) \
+    SY_API sy_status sy_##op##_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t args_bytes); \
+    SY_API sy_status sy_##op##_start_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, \
+                                       size_t args_bytes, sy_request **request); \
+    SY_API sy_status sy_##op##_query_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, \
+                                       size_t args_bytes, sy_query *query, size_t query_bytes); \
+    static inline sy_status sy_##op(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args) \
+    { \
+        return sy_##op##_n(ctx, comm, args, sizeof *args); \
+    } \
+    static inline sy_status sy_##op##_start(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, \
+                                            sy_request **request) \
+    { \
+        return sy_##op##_start_n(ctx, comm, args, sizeof *args, request); \
+    } \
+    static inline sy_status sy_##op##_query(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, \
+                                            sy_query *query) \
+    { \
+        return sy_##op##_query_n(ctx, comm, args, sizeof *args, query, sizeof *query); \
+    }
 
 /* ---- moe_route --------------------------------------------------------------------------------------- */
 
@@ -397,8 +441,7 @@ typedef struct sy_moe_route_args {
     const DLTensor *scores;      /* out [T,E]  f32: s, of finished tokens too */
 } sy_moe_route_args;
 
-static inline sy_status sy_moe_route(sy_ctx *ctx, const sy_moe_route_args *args);
-static inline sy_status sy_moe_route_query(sy_ctx *ctx, const sy_moe_route_args *args, sy_query *query);
+SY_OPERATOR(moe_route)
 
 /* ---- moe_map_from_ids, moe_ids_from_map -------------------------------------------------------------- */
 
@@ -422,9 +465,7 @@ typedef struct sy_moe_map_from_ids_args {
     const DLTensor *probs;       /* out [T,E]  type of weights */
 } sy_moe_map_from_ids_args;
 
-static inline sy_status sy_moe_map_from_ids(sy_ctx *ctx, const sy_moe_map_from_ids_args *args);
-static inline sy_status sy_moe_map_from_ids_query(sy_ctx *ctx, const sy_moe_map_from_ids_args *args,
-                                                  sy_query *query);
+SY_OPERATOR(moe_map_from_ids)
 
 /*
  * The expert ids of a routing map: ids[t,j] is the j-th expert of token t, ascending, and -1 when it has fewer.
@@ -441,9 +482,7 @@ typedef struct sy_moe_ids_from_map_args {
     const DLTensor *weights;     /* out [T,k]  type of probs */
 } sy_moe_ids_from_map_args;
 
-static inline sy_status sy_moe_ids_from_map(sy_ctx *ctx, const sy_moe_ids_from_map_args *args);
-static inline sy_status sy_moe_ids_from_map_query(sy_ctx *ctx, const sy_moe_ids_from_map_args *args,
-                                                  sy_query *query);
+SY_OPERATOR(moe_ids_from_map)
 
 /* ---- moe_permute ------------------------------------------------------------------------------------- */
 
@@ -481,8 +520,7 @@ typedef struct sy_moe_permute_args {
     const DLTensor *expert_offsets;  /* out [E+1]  int64, optional: first row of each expert, the end */
 } sy_moe_permute_args;
 
-static inline sy_status sy_moe_permute(sy_ctx *ctx, const sy_moe_permute_args *args);
-static inline sy_status sy_moe_permute_query(sy_ctx *ctx, const sy_moe_permute_args *args, sy_query *query);
+SY_OPERATOR(moe_permute)
 
 /* ---- moe_unpermute ----------------------------------------------------------------------------------- */
 
@@ -523,9 +561,7 @@ typedef struct sy_moe_unpermute_args {
     const DLTensor *tokens;          /* out [T,H]  type of permuted_tokens */
 } sy_moe_unpermute_args;
 
-static inline sy_status sy_moe_unpermute(sy_ctx *ctx, const sy_moe_unpermute_args *args);
-static inline sy_status sy_moe_unpermute_query(sy_ctx *ctx, const sy_moe_unpermute_args *args,
-                                               sy_query *query);
+SY_OPERATOR(moe_unpermute)
 
 /* ---- moe_permute_ids, moe_unpermute_ids --------------------------------------------------------------- */
 
@@ -563,9 +599,7 @@ typedef struct sy_moe_permute_ids_args {
     bool allow_missing;              /* ids -1 and E mean no expert */
 } sy_moe_permute_ids_args;
 
-static inline sy_status sy_moe_permute_ids(sy_ctx *ctx, const sy_moe_permute_ids_args *args);
-static inline sy_status sy_moe_permute_ids_query(sy_ctx *ctx, const sy_moe_permute_ids_args *args,
-                                                 sy_query *query);
+SY_OPERATOR(moe_permute_ids)
 
 /*
  * The inverse: adds up the rows of a token, times its weights, in the order of its choices.
@@ -587,9 +621,7 @@ typedef struct sy_moe_unpermute_ids_args {
     const DLTensor *tokens;          /* out [T,H]  type of permuted_tokens */
 } sy_moe_unpermute_ids_args;
 
-static inline sy_status sy_moe_unpermute_ids(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args);
-static inline sy_status sy_moe_unpermute_ids_query(sy_ctx *ctx, const sy_moe_unpermute_ids_args *args,
-                                                   sy_query *query);
+SY_OPERATOR(moe_unpermute_ids)
 
 /* ---- moe_align_block --------------------------------------------------------------------------------- */
 
@@ -625,9 +657,7 @@ typedef struct sy_moe_align_block_args {
     const DLTensor *expert_offsets; /* out [E+1]  int64, optional: first place of each expert, the end */
 } sy_moe_align_block_args;
 
-static inline sy_status sy_moe_align_block(sy_ctx *ctx, const sy_moe_align_block_args *args);
-static inline sy_status sy_moe_align_block_query(sy_ctx *ctx, const sy_moe_align_block_args *args,
-                                                 sy_query *query);
+SY_OPERATOR(moe_align_block)
 
 /* ---- moe_pad_map ------------------------------------------------------------------------------------- */
 
@@ -648,8 +678,7 @@ typedef struct sy_moe_pad_map_args {
     const DLTensor *expert_counts; /* out [E]    int64, optional: tokens of each expert, padding included */
 } sy_moe_pad_map_args;
 
-static inline sy_status sy_moe_pad_map(sy_ctx *ctx, const sy_moe_pad_map_args *args);
-static inline sy_status sy_moe_pad_map_query(sy_ctx *ctx, const sy_moe_pad_map_args *args, sy_query *query);
+SY_OPERATOR(moe_pad_map)
 
 /* ---- moe_reorder_chunks ------------------------------------------------------------------------------ */
 
@@ -677,9 +706,7 @@ typedef struct sy_moe_reorder_chunks_args {
         *expert_offsets; /* out [E+1]    int64, optional: first row of each expert in the order by expert */
 } sy_moe_reorder_chunks_args;
 
-static inline sy_status sy_moe_reorder_chunks(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args);
-static inline sy_status sy_moe_reorder_chunks_query(sy_ctx *ctx, const sy_moe_reorder_chunks_args *args,
-                                                    sy_query *query);
+SY_OPERATOR(moe_reorder_chunks)
 
 /* ---- moe_convert_indices ----------------------------------------------------------------------------- */
 
@@ -715,9 +742,7 @@ typedef struct sy_moe_convert_indices_args {
     const DLTensor *converted_indices; /* out in the form `to`  int32 */
 } sy_moe_convert_indices_args;
 
-static inline sy_status sy_moe_convert_indices(sy_ctx *ctx, const sy_moe_convert_indices_args *args);
-static inline sy_status sy_moe_convert_indices_query(sy_ctx *ctx, const sy_moe_convert_indices_args *args,
-                                                     sy_query *query);
+SY_OPERATOR(moe_convert_indices)
 
 /* ---- moe_permute_grad -------------------------------------------------------------------------------- */
 
@@ -747,9 +772,7 @@ typedef struct sy_moe_permute_grad_args {
     const DLTensor *grad_probs;  /* out [T,E]  type of grad_permuted_probs; optional */
 } sy_moe_permute_grad_args;
 
-static inline sy_status sy_moe_permute_grad(sy_ctx *ctx, const sy_moe_permute_grad_args *args);
-static inline sy_status sy_moe_permute_grad_query(sy_ctx *ctx, const sy_moe_permute_grad_args *args,
-                                                  sy_query *query);
+SY_OPERATOR(moe_permute_grad)
 
 /* ---- moe_unpermute_grad ------------------------------------------------------------------------------ */
 
@@ -783,9 +806,7 @@ typedef struct sy_moe_unpermute_grad_args {
     const DLTensor *grad_probs;           /* out [T,E]  type of probs; optional */
 } sy_moe_unpermute_grad_args;
 
-static inline sy_status sy_moe_unpermute_grad(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args);
-static inline sy_status sy_moe_unpermute_grad_query(sy_ctx *ctx, const sy_moe_unpermute_grad_args *args,
-                                                    sy_query *query);
+SY_OPERATOR(moe_unpermute_grad)
 
 /* ---- moe_dispatch ------------------------------------------------------------------------------------ */
 
@@ -816,8 +837,7 @@ typedef struct sy_moe_dispatch_args {
     const DLTensor *dispatch;  /* in/out [E*C,H]  type of input */
 } sy_moe_dispatch_args;
 
-static inline sy_status sy_moe_dispatch(sy_ctx *ctx, const sy_moe_dispatch_args *args);
-static inline sy_status sy_moe_dispatch_query(sy_ctx *ctx, const sy_moe_dispatch_args *args, sy_query *query);
+SY_OPERATOR(moe_dispatch)
 
 /* ---- moe_combine ------------------------------------------------------------------------------------- */
 
@@ -849,8 +869,7 @@ typedef struct sy_moe_combine_args {
     const DLTensor *output;     /* out [S,H]         type of expert_out */
 } sy_moe_combine_args;
 
-static inline sy_status sy_moe_combine(sy_ctx *ctx, const sy_moe_combine_args *args);
-static inline sy_status sy_moe_combine_query(sy_ctx *ctx, const sy_moe_combine_args *args, sy_query *query);
+SY_OPERATOR(moe_combine)
 static inline sy_status sy_moe_dispatch_grad_data(sy_ctx *ctx, const sy_moe_combine_args *args);
 
 /* ---- moe_dispatch_grad_gate -------------------------------------------------------------------------- */
@@ -881,9 +900,7 @@ typedef struct sy_moe_dispatch_grad_gate_args {
     const DLTensor *grad_gates; /* out [k,S] or [S]  f32 or the type of input */
 } sy_moe_dispatch_grad_gate_args;
 
-static inline sy_status sy_moe_dispatch_grad_gate(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args);
-static inline sy_status
-sy_moe_dispatch_grad_gate_query(sy_ctx *ctx, const sy_moe_dispatch_grad_gate_args *args, sy_query *query);
+SY_OPERATOR(moe_dispatch_grad_gate)
 
 /* ---- moe_locations ----------------------------------------------------------------------------------- */
 
@@ -908,9 +925,7 @@ typedef struct sy_moe_locations_args {
     const DLTensor *counts;     /* out [E]           int64, optional */
 } sy_moe_locations_args;
 
-static inline sy_status sy_moe_locations(sy_ctx *ctx, const sy_moe_locations_args *args);
-static inline sy_status sy_moe_locations_query(sy_ctx *ctx, const sy_moe_locations_args *args,
-                                               sy_query *query);
+SY_OPERATOR(moe_locations)
 
 /* ---- moe_capacity ------------------------------------------------------------------------------------ */
 
@@ -938,8 +953,54 @@ typedef struct sy_moe_capacity_args {
     const DLTensor *capacity; /* out [1]  int64 */
 } sy_moe_capacity_args;
 
-static inline sy_status sy_moe_capacity(sy_ctx *ctx, const sy_moe_capacity_args *args);
-static inline sy_status sy_moe_capacity_query(sy_ctx *ctx, const sy_moe_capacity_args *args, sy_query *query);
+SY_OPERATOR(moe_capacity)
+
+/* ---- moe_map_physical -------------------------------------------------------------------------------- */
+
+/* Which of the n replicas of an expert serves a slot; i = token_base + t. */
+typedef enum sy_replica_rule {
+    SY_REPLICA_FIRST = 0,       /* replica 0 */
+    SY_REPLICA_ROUND_ROBIN = 1, /* i mod n */
+    SY_REPLICA_HASH = 2,        /* (i * 2654435769 mod 2^32) mod n */
+    SY_REPLICA_BALANCED = 3,    /* (counts_before[e] + slots that name e before this one, row by row) mod n */
+    SY_REPLICA_LOCAL = 4 /* one on `device`, else on its node, else any: number `device` mod how many */
+} sy_replica_rule;
+
+/*
+ * Turns the ids of logical experts into those of physical experts, of which a logical one may have several: its
+ * replicas, row e of logical_to_physical. T tokens of K slots, E logical experts, P physical ones.
+ *     physical_ids[t,j] = logical_to_physical[e, r],   e = ids[t,j], r by `rule`
+ *     load[physical_ids[t,j]] += 1,  logical_load[e] += 1
+ * Expert e has replica_count[e] replicas, or without that as many as leading entries of its row that are not negative.
+ * Physical expert p is on device p / (P / devices), and device d on node d / node_size; both matter for LOCAL only.
+ * With allow_missing an id of -1, E, or 65535 (uint16, E <= 65535) is an unused slot: its physical id is -1 (uint16:
+ * 65535), and it is not counted. load and logical_load are added to, modulo 2^64: the caller clears them.
+ *
+ * Returns SY_OK; NULL (also no output at all); DTYPE (also uint16 physical_ids with P > 65535); SHAPE; VALUE (an unknown
+ * rule; num_physical below 0 or beyond 2^31-1; token_base or node_size negative; counts_before with a rule other than
+ * BALANCED; LOCAL with devices that do not divide num_physical, or device not one of them); OVERFLOW; STRIDE; DEVICE;
+ * ALIAS; INDEX (an id outside: batch = token, position = slot; an entry of the table outside [0,P): batch = expert,
+ * position = replica; fewer than 1 or more than R replicas of an expert that is named, or a negative entry of
+ * counts_before: position = expert); NOMEM.
+ */
+typedef struct sy_moe_map_physical_args {
+    const DLTensor *ids;                 /* in  [T,K]  int32, int64, uint16 */
+    const DLTensor *logical_to_physical; /* in  [E,R]  int32, replicas of each expert, then -1 */
+    const DLTensor *replica_count;       /* in  [E]    int32; optional */
+    const DLTensor *counts_before;       /* in  [E]    int64; optional, BALANCED only */
+    int64_t num_physical;                /* P >= 0 */
+    sy_replica_rule rule;
+    int64_t token_base;           /* number of token 0 */
+    int64_t device;               /* LOCAL: the device of the tokens */
+    int64_t devices;              /* LOCAL: how many there are */
+    int64_t node_size;            /* LOCAL: devices of a node; 0: nodes do not matter */
+    bool allow_missing;           /* unused slots are accepted */
+    const DLTensor *physical_ids; /* out [T,K]  int32, int64, uint16; optional */
+    const DLTensor *load;         /* out [P]    int64, added to; optional */
+    const DLTensor *logical_load; /* out [E]    int64, added to; optional */
+} sy_moe_map_physical_args;
+
+SY_OPERATOR(moe_map_physical)
 
 /* ---- kv_gather --------------------------------------------------------------------------------------- */
 
@@ -1063,8 +1124,7 @@ typedef struct sy_kv_gather_args {
     const DLTensor *scale;         /* in  [G], [rows,G] or [blocks,S,G]  f32, with SY_SCALES_TENSOR alone */
 } sy_kv_gather_args;
 
-static inline sy_status sy_kv_gather(sy_ctx *ctx, const sy_kv_gather_args *args);
-static inline sy_status sy_kv_gather_query(sy_ctx *ctx, const sy_kv_gather_args *args, sy_query *query);
+SY_OPERATOR(kv_gather)
 
 /* ---- kv_translate ------------------------------------------------------------------------------------ */
 
@@ -1103,8 +1163,7 @@ typedef struct sy_kv_translate_args {
     int64_t interleave;            /* I, tokens of a run; 0: 1 */
 } sy_kv_translate_args;
 
-static inline sy_status sy_kv_translate(sy_ctx *ctx, const sy_kv_translate_args *args);
-static inline sy_status sy_kv_translate_query(sy_ctx *ctx, const sy_kv_translate_args *args, sy_query *query);
+SY_OPERATOR(kv_translate)
 
 /* ---- kv_slots ---------------------------------------------------------------------------------------- */
 
@@ -1131,8 +1190,7 @@ typedef struct sy_kv_slots_args {
     const DLTensor *last_page_len; /* in  [R]    int32, int64; optional: tokens of each last page, else S */
 } sy_kv_slots_args;
 
-static inline sy_status sy_kv_slots(sy_ctx *ctx, const sy_kv_slots_args *args);
-static inline sy_status sy_kv_slots_query(sy_ctx *ctx, const sy_kv_slots_args *args, sy_query *query);
+SY_OPERATOR(kv_slots)
 
 /* ---- kv_scatter -------------------------------------------------------------------------------------- */
 
@@ -1166,8 +1224,7 @@ typedef struct sy_kv_scatter_args {
     int64_t block_size;    /* S, required by formats of SY_SCALES_BLOCK; 0: from the caches */
 } sy_kv_scatter_args;
 
-static inline sy_status sy_kv_scatter(sy_ctx *ctx, const sy_kv_scatter_args *args);
-static inline sy_status sy_kv_scatter_query(sy_ctx *ctx, const sy_kv_scatter_args *args, sy_query *query);
+SY_OPERATOR(kv_scatter)
 
 /* ---- kv_ragged --------------------------------------------------------------------------------------- */
 
@@ -1206,8 +1263,7 @@ typedef struct sy_kv_ragged_args {
     const DLTensor *seq_lens;      /* in  [B]    int32, int64; optional: tokens of each run's sequence */
 } sy_kv_ragged_args;
 
-static inline sy_status sy_kv_ragged(sy_ctx *ctx, const sy_kv_ragged_args *args);
-static inline sy_status sy_kv_ragged_query(sy_ctx *ctx, const sy_kv_ragged_args *args, sy_query *query);
+SY_OPERATOR(kv_ragged)
 
 /* ---- kv_blocks --------------------------------------------------------------------------------------- */
 
@@ -1240,8 +1296,7 @@ typedef struct sy_kv_blocks_args {
     size_t plane_bytes; /* sizeof(sy_kv_plane), with planes */
 } sy_kv_blocks_args;
 
-static inline sy_status sy_kv_blocks(sy_ctx *ctx, const sy_kv_blocks_args *args);
-static inline sy_status sy_kv_blocks_query(sy_ctx *ctx, const sy_kv_blocks_args *args, sy_query *query);
+SY_OPERATOR(kv_blocks)
 
 /* ---- sample ------------------------------------------------------------------------------------------ */
 
@@ -1339,8 +1394,7 @@ typedef struct sy_sample_args {
     int64_t top_k_guess;
 } sy_sample_args;
 
-static inline sy_status sy_sample(sy_ctx *ctx, const sy_sample_args *args);
-static inline sy_status sy_sample_query(sy_ctx *ctx, const sy_sample_args *args, sy_query *query);
+SY_OPERATOR(sample)
 
 /* ---- sample_overrides -------------------------------------------------------------------------------- */
 
@@ -1380,9 +1434,7 @@ typedef struct sy_sample_overrides_args {
     const DLTensor *override_logit;     /* out          f32, as long as override_token */
 } sy_sample_overrides_args;
 
-static inline sy_status sy_sample_overrides(sy_ctx *ctx, const sy_sample_overrides_args *args);
-static inline sy_status sy_sample_overrides_query(sy_ctx *ctx, const sy_sample_overrides_args *args,
-                                                  sy_query *query);
+SY_OPERATOR(sample_overrides)
 
 /* ---- sample_noise ------------------------------------------------------------------------------------ */
 
@@ -1402,8 +1454,7 @@ typedef struct sy_sample_noise_args {
     const DLTensor *q; /* out [n]  f32 */
 } sy_sample_noise_args;
 
-static inline sy_status sy_sample_noise(sy_ctx *ctx, const sy_sample_noise_args *args);
-static inline sy_status sy_sample_noise_query(sy_ctx *ctx, const sy_sample_noise_args *args, sy_query *query);
+SY_OPERATOR(sample_noise)
 
 /* ---- Meshes of devices ------------------------------------------------------------------------------- */
 
@@ -1631,15 +1682,8 @@ typedef struct sy_all_to_all_dispatch_args {
     int subdevice_id; /* 0 */
 } sy_all_to_all_dispatch_args;
 
-static inline sy_status sy_all_to_all_dispatch(sy_ctx *ctx, sy_comm *comm,
-                                               const sy_all_to_all_dispatch_args *args);
-static inline sy_status sy_all_to_all_dispatch_start(sy_ctx *ctx, sy_comm *comm,
-                                                     const sy_all_to_all_dispatch_args *args,
-                                                     sy_request **request);
-/* Without communication. rows: those of `tokens`, T or the most that PACKED or EXPERT can need; slots: K. */
-static inline sy_status sy_all_to_all_dispatch_query(sy_ctx *ctx, sy_comm *comm,
-                                                     const sy_all_to_all_dispatch_args *args,
-                                                     sy_query *query);
+/* The query runs without communication. rows: those of `tokens`, T or the most that PACKED or EXPERT can need; slots: K. */
+SY_MESH_OPERATOR(all_to_all_dispatch)
 
 /* ---- all_to_all_combine ------------------------------------------------------------------------------ */
 
@@ -1693,14 +1737,8 @@ typedef struct sy_all_to_all_combine_args {
     int subdevice_id; /* 0 */
 } sy_all_to_all_combine_args;
 
-static inline sy_status sy_all_to_all_combine(sy_ctx *ctx, sy_comm *comm,
-                                              const sy_all_to_all_combine_args *args);
-static inline sy_status sy_all_to_all_combine_start(sy_ctx *ctx, sy_comm *comm,
-                                                    const sy_all_to_all_combine_args *args,
-                                                    sy_request **request);
-/* rows: tokens of the first device of this process; slots: K. */
-static inline sy_status sy_all_to_all_combine_query(sy_ctx *ctx, sy_comm *comm,
-                                                    const sy_all_to_all_combine_args *args, sy_query *query);
+/* The query: rows are the tokens of the first device of this process; slots: K. */
+SY_MESH_OPERATOR(all_to_all_combine)
 
 /* ---- local_reduce ------------------------------------------------------------------------------------ */
 
@@ -1733,9 +1771,11 @@ typedef struct sy_local_reduce_args {
     const DLTensor *output; /* out [1,Bt,St,H] or [T,H]; EXPERT [R,H]. Type of input */
 } sy_local_reduce_args;
 
-static inline sy_status sy_local_reduce(sy_ctx *ctx, const sy_local_reduce_args *args);
-/* rows: T, the most the output needs. */
-static inline sy_status sy_local_reduce_query(sy_ctx *ctx, const sy_local_reduce_args *args, sy_query *query);
+/* The query: rows are T, the most the output needs. */
+SY_OPERATOR(local_reduce)
+
+#undef SY_OPERATOR
+#undef SY_MESH_OPERATOR
 
 #ifdef __cplusplus
 }

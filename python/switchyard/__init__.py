@@ -5,9 +5,11 @@ DLPack, without conversion. Results are arrays of the library of the first argum
 call raises :class:`Error` with a sentence and leaves its outputs unchanged.
 """
 
+from . import _without_gradient
 from ._binding import results_version as results_version
 from ._binding import version as __version__
 from ._info import Info, configure, info
+from ._without_gradient import *  # noqa: F403
 from .errors import CommError, Error, Fault, Status
 from .ops.kv_blocks import kv_blocks
 from .ops.kv_gather import kv_gather
@@ -16,16 +18,13 @@ from .ops.kv_scatter import kv_scatter
 from .ops.kv_slots import kv_slots
 from .ops.kv_translate import KvTranslate, kv_translate
 from .ops.local_reduce import local_reduce
-from .ops.moe_align_block import MoeAlignBlock, moe_align_block
 from .ops.moe_capacity import moe_capacity
 from .ops.moe_combine import moe_combine, moe_dispatch_grad_data
-from .ops.moe_convert_indices import moe_convert_indices
 from .ops.moe_dispatch import moe_dispatch
 from .ops.moe_dispatch_grad_gate import moe_dispatch_grad_gate
 from .ops.moe_ids_from_map import MoeIdsFromMap, moe_ids_from_map
 from .ops.moe_locations import MoeLocations, moe_locations
 from .ops.moe_map_from_ids import MoeMapFromIds, moe_map_from_ids
-from .ops.moe_pad_map import MoePadMap, moe_pad_map
 from .ops.moe_permute import MoePermute, moe_permute
 from .ops.moe_permute_grad import MoePermuteGrad, moe_permute_grad
 from .ops.moe_permute_ids import MoePermuteIds, moe_permute_ids
@@ -44,11 +43,9 @@ __all__ = [
     "Fault",
     "Info",
     "KvTranslate",
-    "MoeAlignBlock",
     "MoeIdsFromMap",
     "MoeLocations",
     "MoeMapFromIds",
-    "MoePadMap",
     "MoePermute",
     "MoePermuteGrad",
     "MoePermuteIds",
@@ -68,17 +65,14 @@ __all__ = [
     "kv_slots",
     "kv_translate",
     "local_reduce",
-    "moe_align_block",
     "moe_capacity",
     "moe_combine",
-    "moe_convert_indices",
     "moe_dispatch",
     "moe_dispatch_grad_data",
     "moe_dispatch_grad_gate",
     "moe_ids_from_map",
     "moe_locations",
     "moe_map_from_ids",
-    "moe_pad_map",
     "moe_permute",
     "moe_permute_grad",
     "moe_permute_ids",
@@ -92,3 +86,4 @@ __all__ = [
     "sample_noise",
     "sample_overrides",
 ]
+__all__ += _without_gradient.__all__

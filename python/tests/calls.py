@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
+from test_worked_examples import CASES, given
 
 import switchyard
 
@@ -114,8 +116,27 @@ def mesh_cases(dtype: str) -> Iterator[Case]:
     yield Case("local_reduce", {**arrays, "weights": numbers_of("float32", 4, 2)}, {"device": 1})
 
 
+def example_cases(seen: set[str]) -> Iterator[Case]:
+    """The first worked example of every other operator that makes arrays of arrays."""
+    for example, alternative in CASES:
+        makes = "out" in inspect.signature(getattr(switchyard, example.op)).parameters
+        if example.op not in seen and example.status is None and makes:
+            seen.add(example.op)
+            values = given(example, alternative)
+            arrays = {field: value for field, value in values.items() if isinstance(value, np.ndarray)}
+            if arrays:
+                yield Case(example.op, arrays, {f: value for f, value in values.items() if f not in arrays})
+
+
 def every() -> Iterator[tuple[str, Case]]:
     """All of them, with names."""
+    written = list(written_here())
+    yield from written
+    others = example_cases({case.operator for _, case in written})
+    yield from ((f"{case.operator}-example", case) for case in others)
+
+
+def written_here() -> Iterator[tuple[str, Case]]:
     for dtype in ROWS:
         for kind in (moe_cases, sample_cases, mesh_cases):
             yield from ((f"{case.operator}-{dtype}", case) for case in kind(dtype))

@@ -20,6 +20,7 @@ reveal_type(switchyard.moe_route(x, k=2).ids)  # {ARRAY}
 reveal_type(switchyard.moe_permute(x, i, num_out_tokens=4).sorted_indices)  # {ARRAY}
 reveal_type(switchyard.moe_unpermute_ids(x, i))  # {ARRAY}
 reveal_type(switchyard.kv_gather(x, i, block_size=1))  # {ARRAY}
+reveal_type(switchyard.moe_pad_map(i, alignment=2).padded_map)  # {ARRAY}
 def plain(n: npt.NDArray[np.float32]) -> None:
     reveal_type(switchyard.sample(n).kept)  # {ARRAY}
 """
@@ -42,6 +43,7 @@ def tensors(t: torch.Tensor) -> None:
     reveal_type(st.moe_permute(t, t, num_out_tokens=4).permuted_probs)  # torch.Tensor | None
     reveal_type(st.moe_unpermute(permuted_tokens=t, sorted_indices=t))  # torch.Tensor
     reveal_type(st.kv_gather((t, t), t, block_size=1))  # tuple[torch.Tensor, ...]
+    reveal_type(st.moe_pad_map(t, alignment=2).padded_map)  # torch.Tensor
     reveal_type(st.moe_capacity(num_experts=2))  # int
     st.moe_permute(x, t, num_out_tokens=4)  # type: ignore[arg-type]
     st.moe_permute(t, t)  # type: ignore[call-arg]

@@ -10,18 +10,12 @@
 #include <switchyard_describe.h>
 
 #include "base/faults.h"
+#include "base/floats.h"
 
 #if defined(__GNUC__)
 #define SYI_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #else
 #define SYI_PRINTF(fmt, args)
-#endif
-
-/* Functions that run on a CUDA device, too. */
-#ifdef __CUDACC__
-#define SYI_BOTH __host__ __device__
-#else
-#define SYI_BOTH
 #endif
 
 #define SYI_ALIGN 64 /* scratch memory is aligned to a cache line */
@@ -119,26 +113,6 @@ static inline size_t syi_elem_bytes(DLDataType type)
 static inline size_t syi_float_bytes(sy_type type)
 {
     return type == SY_TYPE_F32 ? 4 : 2;
-}
-
-/* Exact widening and rounding to nearest even, as integers; a NaN narrows to the canonical quiet NaN. */
-float syi_f16_to_f32(uint16_t bits);
-float syi_bf16_to_f32(uint16_t bits);
-uint16_t syi_f32_to_f16(float value);
-uint16_t syi_f32_to_bf16(float value);
-
-SYI_BOTH static inline uint32_t syi_f32_bits(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-SYI_BOTH static inline float syi_f32_from_bits(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
 }
 
 __extension__ typedef unsigned __int128 syi_u128;

@@ -18,27 +18,34 @@ enum syi_float { SYI_FLOAT_F32, SYI_FLOAT_F16, SYI_FLOAT_BF16, SYI_N_FLOATS };
 
 /* Sign, exponent and mantissa in the places of an f32 make a number 2^120 times too small, subnormal where the code
    is; the product puts that right without rounding. */
-static inline float syi_e4m3_to_f32(uint8_t code)
+SYI_BOTH static inline float syi_e4m3_to_f32(uint8_t code)
 {
     const uint32_t magnitude = code & 0x7fu, sign = (uint32_t)(code & 0x80u) << 24;
     const float value = syi_f32_from_bits(sign | magnitude << 20) * 0x1p120f;
     return magnitude == 0x7fu ? syi_f32_from_bits(0x7fc00000u) : value;
 }
 
-static inline float syi_e5m2_to_f32(uint8_t code)
+SYI_BOTH static inline float syi_e5m2_to_f32(uint8_t code)
 {
     return syi_f16_to_f32((uint16_t)(code << 8));
 }
 
-static inline float syi_i8_to_f32(uint8_t code)
+SYI_BOTH static inline float syi_i8_to_f32(uint8_t code)
 {
     return (float)(int8_t)code;
 }
 
-static inline float syi_e8m0_to_f32(uint8_t code)
+SYI_BOTH static inline float syi_e8m0_to_f32(uint8_t code)
 {
     const uint32_t bits = code == 0 ? 0x00400000u : (uint32_t)code << 23; /* 2^-127 is subnormal */
     return syi_f32_from_bits(code == 255 ? 0x7fc00000u : bits);
+}
+
+SYI_BOTH static inline float syi_code_to_f32(enum syi_code code, uint8_t bits)
+{
+    return code == SYI_CODE_E4M3   ? syi_e4m3_to_f32(bits)
+           : code == SYI_CODE_E5M2 ? syi_e5m2_to_f32(bits)
+                                   : syi_i8_to_f32(bits);
 }
 
 /* ---- From f32, to nearest even, saturating ----------------------------------------------------------- */
@@ -48,7 +55,7 @@ static inline float syi_e8m0_to_f32(uint8_t code)
  * an integer in the lower bits of the sum. `least` is the exponent, as f32 counts it, of the smallest normal number:
  * below it the last place does not get any finer. A carry into the next exponent is the right code by itself.
  */
-static inline uint32_t syi_round_code(uint32_t magnitude, uint32_t least, uint32_t mantissa_bits)
+SYI_BOTH static inline uint32_t syi_round_code(uint32_t magnitude, uint32_t least, uint32_t mantissa_bits)
 {
     const uint32_t own = magnitude >> 23, exponent = own > least ? own : least;
     const uint32_t shifter = (exponent + 23u - mantissa_bits) << 23;
@@ -57,7 +64,7 @@ static inline uint32_t syi_round_code(uint32_t magnitude, uint32_t least, uint32
 }
 
 /* Beyond the largest number, infinity included: that number. NaN: 7f. */
-static inline uint8_t syi_f32_to_e4m3(float value)
+SYI_BOTH static inline uint8_t syi_f32_to_e4m3(float value)
 {
     const uint32_t bits = syi_f32_bits(value), magnitude = bits & 0x7fffffffu;
     const uint32_t code =
@@ -66,7 +73,7 @@ static inline uint8_t syi_f32_to_e4m3(float value)
 }
 
 /* Beyond 57344, infinity included: 57344. NaN: 7e. */
-static inline uint8_t syi_f32_to_e5m2(float value)
+SYI_BOTH static inline uint8_t syi_f32_to_e5m2(float value)
 {
     const uint32_t bits = syi_f32_bits(value), magnitude = bits & 0x7fffffffu;
     const uint32_t code =
@@ -75,11 +82,18 @@ static inline uint8_t syi_f32_to_e5m2(float value)
 }
 
 /* From 1.5 * 2^23 on an f32 has no bits below one. NaN: 0. */
-static inline uint8_t syi_f32_to_i8(float value)
+SYI_BOTH static inline uint8_t syi_f32_to_i8(float value)
 {
     const float high = value < 127.0f ? value : 127.0f, clamped = high > -128.0f ? high : -128.0f;
     const uint32_t code = syi_f32_bits(clamped + 0x1.8p23f);
     return (uint8_t)(value == value ? code : 0u);
+}
+
+SYI_BOTH static inline uint8_t syi_f32_to_code(enum syi_code code, float value)
+{
+    return code == SYI_CODE_E4M3   ? syi_f32_to_e4m3(value)
+           : code == SYI_CODE_E5M2 ? syi_f32_to_e5m2(value)
+                                   : syi_f32_to_i8(value);
 }
 
 #endif

@@ -1,6 +1,5 @@
 /*
- * Element types: names, sizes, and the 16-bit float conversions. The conversions work on integers, so neither
- * a compiler flag nor the state of the floating-point unit can change a bit of them.
+ * Element types: names and sizes.
  */
 #include "base/base.h"
 
@@ -73,57 +72,4 @@ void syi_describe_type(DLDataType type, char *text, size_t text_bytes)
     else
         snprintf(text, text_bytes, "type code %d with %d bits and %d lanes", type.code, type.bits,
                  type.lanes);
-}
-
-float syi_bf16_to_f32(uint16_t bits)
-{
-    return syi_f32_from_bits((uint32_t)bits << 16);
-}
-
-uint16_t syi_f32_to_bf16(float value)
-{
-    const uint32_t bits = syi_f32_bits(value);
-    if ((bits & 0x7fffffffu) > 0x7f800000u)
-        return 0x7fc0;
-    return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-}
-
-float syi_f16_to_f32(uint16_t bits)
-{
-    const uint32_t sign = (uint32_t)(bits & 0x8000u) << 16;
-    const uint32_t exponent = (bits >> 10) & 31u;
-    uint32_t mantissa = bits & 0x3ffu;
-    if (exponent == 31)
-        return syi_f32_from_bits(sign | 0x7f800000u | mantissa << 13);
-    if (exponent != 0)
-        return syi_f32_from_bits(sign | (exponent + 112u) << 23 | mantissa << 13);
-    if (mantissa == 0)
-        return syi_f32_from_bits(sign);
-    uint32_t shift = 0;
-    for (; !(mantissa & 0x400u); mantissa <<= 1)
-        shift++;
-    return syi_f32_from_bits(sign | (113u - shift) << 23 | (mantissa & 0x3ffu) << 13);
-}
-
-uint16_t syi_f32_to_f16(float value)
-{
-    const uint32_t bits = syi_f32_bits(value);
-    const uint32_t magnitude = bits & 0x7fffffffu;
-    const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000u);
-    if (magnitude > 0x7f800000u)
-        return 0x7e00;
-    if (magnitude >= 0x477ff000u) /* 65520 and above round to infinity */
-        return (uint16_t)(sign | 0x7c00u);
-    if (magnitude < 0x33000001u) /* 2^-25 and below round to zero */
-        return sign;
-    if (magnitude >= 0x38800000u) { /* normal in f16: drop 13 bits, the carry may reach the exponent */
-        const uint32_t rebased = magnitude - (112u << 23);
-        return (uint16_t)(sign | (rebased + 0xfffu + (rebased >> 13 & 1u)) >> 13);
-    }
-    const uint32_t shift = 126u - (magnitude >> 23); /* 14..24 */
-    const uint32_t mantissa = (magnitude & 0x7fffffu) | 0x800000u;
-    const uint32_t kept = mantissa >> shift;
-    const uint32_t rest = mantissa & ((1u << shift) - 1u);
-    const uint32_t half = 1u << (shift - 1);
-    return (uint16_t)(sign | (kept + (rest > half || (rest == half && (kept & 1u)))));
 }

@@ -6,7 +6,7 @@
 #ifndef SYI_FAULTS_H
 #define SYI_FAULTS_H
 
-#include <stdint.h>
+#include "base/floats.h"
 
 /*
  * X(name, status, code, argument, text). In the text {batch}, {position}, {value}, {limit}, {extra} are the values of
@@ -50,6 +50,14 @@
     X(COUNT_NEGATIVE, INDEX, LENGTH_RANGE, "counts", "is {value} for expert {position}, want 0 or more") \
     X(COUNT_LEFT, INDEX, LENGTH_RANGE, "counts", \
       "at rank {batch}, expert {position} is {value}, want 0 to {limit}, the rows that are left") \
+    X(REPLICA_ENTRY, INDEX, INDEX_RANGE, "logical_to_physical", \
+      "at expert {batch}, replica {position} is {value}, want 0 or more and below {limit}") \
+    X(REPLICA_COUNT, INDEX, LENGTH_RANGE, "replica_count", \
+      "is {value} for expert {position}, which is named, want 1 to {limit}") \
+    X(REPLICA_NONE, INDEX, LENGTH_RANGE, "logical_to_physical", \
+      "has no replica of expert {position}, which is named, want 1 to {limit}") \
+    X(BEFORE_NEGATIVE, INDEX, LENGTH_RANGE, "counts_before", \
+      "is {value} for expert {position}, want 0 or more") \
     X(CAPACITY_ALIGNMENT, OVERFLOW, OVERFLOW, "alignment", \
       "is {value} for a capacity of {limit}, want a multiple below 2^63") \
     /* Lists of tokens */ \
@@ -172,19 +180,19 @@ struct syi_found {
     int64_t extra; /* for the text only */
 };
 
-static inline struct syi_found syi_bad_at(enum syi_bad bad, int64_t batch, int64_t position, int64_t value,
-                                          int64_t limit)
+SYI_BOTH static inline struct syi_found syi_bad_at(enum syi_bad bad, int64_t batch, int64_t position,
+                                                   int64_t value, int64_t limit)
 {
     return (struct syi_found){(int32_t)bad, 0, batch, position, value, limit, 0};
 }
 
-static inline struct syi_found syi_good(void)
+SYI_BOTH static inline struct syi_found syi_good(void)
 {
     return (struct syi_found){.bad = SYI_GOOD};
 }
 
 /* The first of n records that is not good, or a good one. */
-static inline struct syi_found syi_first_bad(const struct syi_found *found, int n)
+SYI_BOTH static inline struct syi_found syi_first_bad(const struct syi_found *found, int n)
 {
     int i = 0;
     while (i < n && found[i].bad == SYI_GOOD)

@@ -73,10 +73,15 @@ SYI_BOTH static inline float syi_exp(float t)
    a double has no bits below one, so the integer is in its lower bits: no branch, and compilers vectorise it. */
 SYI_BOTH static inline uint64_t syi_weight(float e)
 {
-    const double shifted = (double)(e < 1.0f ? e : 1.0f) * 0x1p40 + 0x1p52;
+    const float most_one = e < 1.0f ? e : 1.0f;
+#ifdef __CUDA_ARCH__
+    return __float2ull_rn(most_one * 0x1p40f);
+#else
+    const double shifted = (double)most_one * 0x1p40 + 0x1p52;
     uint64_t bits;
     memcpy(&bits, &shifted, sizeof bits);
     return bits - UINT64_C(0x4330000000000000);
+#endif
 }
 
 /* ceil(p * total) for 0 < p < 1, exactly; at least 1. */

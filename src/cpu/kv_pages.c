@@ -6,128 +6,50 @@
 #include "cpu/load.h"
 #include "cpu/pool.h"
 
-static bool present(const struct syi_column *column)
-{
-    return column->rows.data != NULL;
-}
-
-/* The list of a sequence among all pages. */
-static void take_list(const struct syi_kv_table *table, int64_t r, int64_t block_size,
-                      struct syi_kv_sequence *sequence)
-{
-    const int64_t begin = syi_column_int(&table->indptr, r), bytes = table->type == SY_TYPE_I32 ? 4 : 8;
-    sequence->columns = syi_column_int(&table->indptr, r + 1) - begin;
-    sequence->length = sequence->columns * block_size;
-    if (sequence->columns == 0)
-        return;
-    sequence->table = table->entries.data + begin * bytes;
-    if (present(&table->last_page_len))
-        sequence->length -= block_size - syi_column_int(&table->last_page_len, r);
-}
+static const unsigned char no_table[8]; /* read, and not used, where there is no table entry */
 
 struct syi_kv_sequence syi_kv_row_at(const struct syi_kv_pages *p, int64_t r)
 {
-    static const unsigned char no_table[8]; /* read, and not used, where there is no table entry */
-    struct syi_kv_sequence sequence = {.table = no_table};
-    if (p->table.rows == 0 || p->table.len == 0)
-        return sequence;
-    if (syi_kv_lists(&p->table)) {
-        take_list(&p->table, r, p->pool.block_size, &sequence);
-    } else {
-        sequence.table = syi_row(p->table.entries, r);
-        sequence.columns = p->table.len;
-        sequence.length = p->table.len * p->pool.block_size;
-    }
+    struct syi_kv_sequence sequence = syi_kv_row_of(p, r);
+    sequence.table = sequence.table != NULL ? sequence.table : no_table;
     return sequence;
 }
 
 struct syi_kv_sequence syi_kv_sequence_at(const struct syi_kv_pages *p, int64_t b)
 {
-    struct syi_kv_sequence sequence =
-        syi_kv_row_at(p, present(&p->req_id) ? syi_column_int(&p->req_id, b) : b);
-    sequence.live = present(&p->counts) ? syi_column_int(&p->counts, b) : p->k;
-    if (present(&p->seq_lens))
-        sequence.length = syi_column_int(&p->seq_lens, b);
+    struct syi_kv_sequence sequence = syi_kv_sequence_of(p, b);
+    sequence.table = sequence.table != NULL ? sequence.table : no_table;
     return sequence;
 }
 
 struct syi_found syi_kv_judge_lists(const struct syi_kv_pages *pages)
 {
-    const struct syi_kv_table *table = &pages->table;
-    const int64_t block_size = pages->pool.block_size;
-    int64_t before = 0;
-    for (int64_t r = 0; r <= table->rows && syi_kv_lists(table); r++) {
-        const int64_t at = syi_column_int(&table->indptr, r);
-        if (at < before || at > table->len)
-            return at < before ? syi_bad_at(SYI_BAD_KV_INDPTR_BACK, r, -1, at, before)
-                               : syi_bad_at(SYI_BAD_KV_INDPTR_HIGH, r, -1, at, table->len);
-        if (r > 0 && at > before && present(&table->last_page_len)) {
-            const int64_t last = syi_column_int(&table->last_page_len, r - 1);
-            if (last < 1)
-                return syi_bad_at(SYI_BAD_KV_LAST_PAGE_LOW, r - 1, -1, last, 1);
-            if (last > block_size)
-                return syi_bad_at(SYI_BAD_KV_LAST_PAGE_HIGH, r - 1, -1, last, block_size);
-        }
-        before = at;
-    }
-    return syi_good();
+    struct syi_found found = syi_good();
+    for (int64_t r = 0; r <= pages->table.rows && syi_kv_lists(&pages->table) && found.bad == SYI_GOOD; r++)
+        found = syi_kv_list_fault(pages, r);
+    return found;
 }
 
 struct syi_found syi_kv_judge_sequences(const struct syi_kv_pages *p)
 {
-    const struct syi_found first = syi_kv_judge_lists(p);
-    if (first.bad != SYI_GOOD)
-        return first;
-    for (int64_t b = 0; b < p->batch; b++) {
-        const int64_t count = present(&p->counts) ? syi_column_int(&p->counts, b) : 0;
-        const int64_t length = present(&p->seq_lens) ? syi_column_int(&p->seq_lens, b) : 0;
-        const int64_t request = present(&p->req_id) ? syi_column_int(&p->req_id, b) : 0;
-        if (count < 0 || count > p->k)
-            return syi_bad_at(count < 0 && p->k == 0 ? SYI_BAD_KV_COUNT_NEGATIVE : SYI_BAD_KV_COUNT, b, -1,
-                              count, p->k);
-        if (length < 0)
-            return syi_bad_at(SYI_BAD_KV_LENGTH, b, -1, length, 0);
-        if (present(&p->req_id) && (request < 0 || request >= p->table.rows))
-            return syi_bad_at(syi_kv_lists(&p->table) ? SYI_BAD_KV_P_REQUEST : SYI_BAD_KV_REQUEST, b, -1,
-                              request, p->table.rows);
-    }
-    return syi_good();
-}
-
-/* ---- Tokens shared by ranks ---- */
-
-/* The number of token t in this rank's share; -1: another rank's. */
-static int64_t own_token(const struct syi_kv_share *share, int64_t t)
-{
-    const int64_t run = t / share->run;
-    return run % share->world == share->rank ? run / share->world * share->run + t % share->run : -1;
-}
-
-/* The token that is number `own` of this rank's share. */
-static int64_t shared_token(const struct syi_kv_share *share, int64_t own)
-{
-    int64_t t;
-    if (!syi_mul(own / share->run, share->world, &t) || !syi_add(t, share->rank, &t) ||
-        !syi_mul(t, share->run, &t) || !syi_add(t, own % share->run, &t))
-        return INT64_MAX;
-    return t;
+    struct syi_found found = syi_kv_judge_lists(p);
+    for (int64_t b = 0; b < p->batch && found.bad == SYI_GOOD; b++)
+        found = syi_kv_sequence_fault(p, b);
+    return found;
 }
 
 /* The slots of a share, where the other ranks' tokens have -1. */
 static bool translate_share(const struct syi_kv_pages *p, const struct syi_kv_sequence *seq, int64_t j,
                             int64_t n, int64_t *slot)
 {
-    const int64_t block_size = p->pool.block_size;
+    struct syi_found found;
     bool good = true;
     for (int64_t i = 0; i < n; i++) {
-        const int64_t t = j + i < seq->live ? syi_load_index(seq->indices, j + i, p->index_type) : -1;
-        const bool fine = j + i >= seq->live || syi_kv_fault_of(p, seq, t).bad == SYI_GOOD;
-        const int64_t own = fine && t >= 0 ? own_token(&p->share, t) : -1;
-        const int64_t column = own >= 0 ? syi_kv_block(&p->pool, own) : 0;
-        good &= fine;
-        slot[i] = own < 0 ? -1
-                          : syi_load_index(seq->table, column, p->table.type) * block_size +
-                                (own - column * block_size);
+        slot[i] = -1;
+        if (j + i >= seq->live)
+            continue;
+        slot[i] = syi_kv_slot_of(p, seq, syi_load_index(seq->indices, j + i, p->index_type), &found);
+        good &= found.bad == SYI_GOOD;
     }
     return good;
 }
@@ -268,29 +190,9 @@ static bool translate(const struct syi_kv_pages *p, const struct syi_kv_sequence
 
 struct syi_found syi_kv_fault_of(const struct syi_kv_pages *p, const struct syi_kv_sequence *seq, int64_t t)
 {
-    const bool lists = syi_kv_lists(&p->table);
-    const struct syi_kv_pool *pool = &p->pool;
-    if (t == -1 && p->pad != SY_PAD_ERROR)
-        return syi_good();
-    /* seq_lens counts the tokens of all ranks, a table or a list those of this one. */
-    const bool shared = p->share.world > 1, own_length = shared && !present(&p->seq_lens);
-    const int64_t own = shared && t >= 0 ? own_token(&p->share, t) : t;
-    if (t < 0 || (own_length ? own : t) >= seq->length)
-        return syi_bad_at(SYI_BAD_KV_INDEX, -1, -1, t,
-                          own_length ? shared_token(&p->share, seq->length) : seq->length);
-    if (own < 0)
-        return syi_good();
-    const int64_t column = syi_kv_block(pool, own);
-    if (column >= seq->columns)
-        return syi_bad_at(lists ? SYI_BAD_KV_P_TABLE_SHORT : SYI_BAD_KV_TABLE_SHORT, -1, -1, column,
-                          seq->columns);
-    const int64_t block = syi_load_index(seq->table, column, p->table.type);
-    if (block < 0 || block >= pool->n_blocks)
-        return syi_bad_at(lists ? SYI_BAD_KV_P_BLOCK : SYI_BAD_KV_BLOCK, -1, -1, block, pool->n_blocks);
-    const int64_t row = block * pool->block_size + (own - column * pool->block_size);
-    if (row >= pool->n_rows)
-        return syi_bad_at(lists ? SYI_BAD_KV_P_ROW : SYI_BAD_KV_ROW, -1, -1, row, pool->n_rows);
-    return syi_good();
+    struct syi_found found = syi_good();
+    syi_kv_slot_of(p, seq, t, &found);
+    return found;
 }
 
 /* The same for a position; padding has none. */

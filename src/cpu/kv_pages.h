@@ -7,14 +7,6 @@
 
 #include "cpu/kv_rows.h"
 
-/* Properties of a whole index row. */
-struct syi_kv_sequence {
-    const unsigned char *indices, *table;
-    int64_t columns; /* entries of `table` */
-    int64_t live;    /* positions from here on are padding */
-    int64_t length;  /* logical tokens */
-};
-
 /* Without its indices, which not every operator has. */
 struct syi_kv_sequence syi_kv_sequence_at(const struct syi_kv_pages *pages, int64_t b);
 

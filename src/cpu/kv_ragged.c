@@ -100,17 +100,10 @@ static bool walk_on(struct walk *w, const struct syi_kv_ragged_plan *p)
 
 static struct syi_found judge_lengths(const struct syi_kv_ragged_plan *p)
 {
-    int64_t before = 0;
-    for (int64_t i = 0; i <= p->pages.batch; i++) {
-        const int64_t at = syi_column_int(&p->cu_lens, i), most = i == 0 ? 0 : p->n_rows;
-        if (at < before || at > most)
-            return syi_bad_at(i == 0        ? SYI_BAD_KV_DENSE_FIRST
-                              : at < before ? SYI_BAD_KV_DENSE_BACK
-                                            : SYI_BAD_KV_DENSE_HIGH,
-                              i, -1, at, at < before ? before : most);
-        before = at;
-    }
-    return syi_good();
+    struct syi_found found = syi_good();
+    for (int64_t i = 0; i <= p->pages.batch && found.bad == SYI_GOOD; i++)
+        found = syi_kv_dense_fault(&p->cu_lens, i, p->n_rows);
+    return found;
 }
 
 /* The rows of a page are valid if the first and the last are. */

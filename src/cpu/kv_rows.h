@@ -5,20 +5,10 @@
 #ifndef SYI_CPU_KV_ROWS_H
 #define SYI_CPU_KV_ROWS_H
 
-#include "base/plan.h"
+#include "base/kv_math.h"
 #include "kernels/kernels.h"
 
 enum { SYI_KV_CHUNK = 1024 }; /* slots of a batch; pieces collected before any are copied */
-
-/* t / block_size without a division where that is exact: a shift, or a multiplication for 32-bit operands. */
-static inline int64_t syi_kv_block(const struct syi_kv_pool *pool, int64_t t)
-{
-    if (pool->block_shift >= 0)
-        return t >> pool->block_shift;
-    if (pool->block_magic != 0 && t <= UINT32_MAX)
-        return (int64_t)((syi_u128)pool->block_magic * (uint64_t)t >> 64);
-    return t / pool->block_size;
-}
 
 enum syi_kv_direction { SYI_KV_FROM_CACHE, SYI_KV_TO_CACHE };
 

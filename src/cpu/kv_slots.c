@@ -112,25 +112,6 @@ static bool translate(const struct syi_kv_slots_plan *p, const struct chunk *c, 
            translate_mixed(p, c, slot);
 }
 
-/* A fault of a token's position, in the words of this operator. */
-static enum syi_bad of_token(int32_t bad)
-{
-    switch (bad) {
-    case SYI_BAD_KV_INDEX:
-        return SYI_BAD_KV_OF_TOKEN_INDEX;
-    case SYI_BAD_KV_BLOCK:
-        return SYI_BAD_KV_OF_TOKEN_BLOCK;
-    case SYI_BAD_KV_P_BLOCK:
-        return SYI_BAD_KV_OF_TOKEN_P_BLOCK;
-    case SYI_BAD_KV_ROW:
-        return SYI_BAD_KV_OF_TOKEN_ROW;
-    case SYI_BAD_KV_P_ROW:
-        return SYI_BAD_KV_OF_TOKEN_P_ROW;
-    default:
-        return (enum syi_bad)bad;
-    }
-}
-
 static struct syi_found fault_at(const struct syi_kv_slots_plan *p, const struct chunk *c, int64_t i)
 {
     const struct syi_kv_pages *pages = &p->pages;
@@ -141,7 +122,7 @@ static struct syi_found fault_at(const struct syi_kv_slots_plan *p, const struct
                           -1, c->flat + i, r, pages->table.rows);
     const struct syi_kv_sequence row = syi_kv_row_at(pages, r);
     struct syi_found found = syi_kv_fault_of(pages, &row, t);
-    found.bad = (int32_t)of_token(found.bad);
+    found.bad = syi_kv_of_token(found.bad);
     found.position = c->flat + i;
     return found;
 }

@@ -1,18 +1,7 @@
 /*
- * Numbers of any type, widened and rounded.
+ * Floats of any type, widened and rounded.
  */
 #include "cpu/load.h"
-
-int64_t syi_load_int(const unsigned char *p, sy_type type)
-{
-    if (type == SY_TYPE_I64 || type == SY_TYPE_U64) {
-        int64_t value;
-        memcpy(&value, p, sizeof value);
-        return value;
-    }
-    const int32_t value = syi_load_i32(p, 0);
-    return type == SY_TYPE_U32 ? (int64_t)(uint32_t)value : value;
-}
 
 float syi_load_float(const unsigned char *p, sy_type type)
 {
@@ -34,11 +23,6 @@ void syi_store_float(unsigned char *p, sy_type type, float value)
     }
     const uint16_t bits = type == SY_TYPE_F16 ? syi_f32_to_f16(value) : syi_f32_to_bf16(value);
     memcpy(p, &bits, sizeof bits);
-}
-
-int64_t syi_column_int(const struct syi_column *column, int64_t row)
-{
-    return syi_load_int(syi_row(column->rows, row), column->type);
 }
 
 float syi_column_float(const struct syi_column *column, int64_t row)

@@ -1,17 +1,11 @@
 /*
- * Shared by the operators on expert slots: the slot of a choice, and the kernels for their row type.
+ * Shared by the operators on expert slots: the kernels for their row type.
  */
 #ifndef SYI_CPU_MOE_H
 #define SYI_CPU_MOE_H
 
+#include "base/plan.h"
 #include "kernels/kernels.h"
-
-/* Slot of a choice, or -1 when it is skipped. Both numbers are validated before they are multiplied. */
-static inline int64_t syi_slot(int64_t e, int64_t place, int64_t n_experts, int64_t capacity)
-{
-    const bool valid = e >= 0 && e < n_experts && place >= 0 && place < capacity;
-    return valid ? e * capacity + place : -1;
-}
 
 typedef void syi_scale_fn(void *dst, const void *src, float w, size_t n);
 typedef void syi_sum_rows_fn(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);

@@ -60,16 +60,6 @@ size_t syi_cpu_moe_locations_workspace(const sy_ctx *ctx, const union syi_plan *
 
 /* ---- Order of importance ----------------------------------------------------------------------------- */
 
-/* Ascending keys are descending values: distance from zero added to or taken from the middle, so that both
-   zeros are one key. NaN comes last. */
-static uint32_t key_of(uint32_t bits, uint32_t sign, uint32_t infinity)
-{
-    const uint32_t size = bits & (sign - 1), last = sign + (sign - 1);
-    if (size > infinity)
-        return last;
-    return last - (bits & sign ? sign - size : sign + size);
-}
-
 /* Pairs of key and sample, and how often each digit of the keys occurs. */
 static void make_pairs(const struct syi_moe_locations_plan *p, const struct scratch *s)
 {
@@ -78,11 +68,11 @@ static void make_pairs(const struct syi_moe_locations_plan *p, const struct scra
     for (int64_t i = 0; i < p->n_samples; i++) {
         uint32_t key;
         if (p->type == SY_TYPE_F32) {
-            key = key_of((uint32_t)syi_load_i32(p->importance, i), 0x80000000u, infinity);
+            key = syi_descending_key((uint32_t)syi_load_i32(p->importance, i), 0x80000000u, infinity);
         } else {
             uint16_t bits;
             memcpy(&bits, p->importance + 2 * i, sizeof bits);
-            key = key_of(bits, 0x8000, infinity);
+            key = syi_descending_key(bits, 0x8000, infinity);
         }
         s->pairs[0][i] = (uint64_t)key << 32 | (uint64_t)i;
         for (int pass = 0; pass < N_PASSES; pass++)

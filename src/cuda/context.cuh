@@ -11,7 +11,8 @@
 struct syc_device {
     int ordinal;
     cudaStream_t stream;
-    int processors;
+    cudaStream_t capture, kept; /* graph.cu: the stream of captured calls, and what `stream` was before */
+    int all, processors; /* multiprocessors of the device; those that launches are sized for */
     bool dependent;     /* launches */
     int shared_bytes;   /* most dynamic shared memory of a block */
     void *scratch;      /* grows, never shrinks */
@@ -19,6 +20,7 @@ struct syc_device {
     void *host_scratch; /* the same in memory of the host */
     size_t host_bytes;
     void *words;        /* device memory of the gate */
+    cudaEvent_t begin, end; /* of a traced call; made by the first */
     struct syc_report *report, *report_on_device;
 };
 
@@ -46,6 +48,15 @@ struct syc_on_device {
 };
 
 extern const struct syi_backend syc_backend; /* backend.cu */
+
+/* Writes a sentence and returns `status`. */
+sy_status syc_fail(char *sentence, size_t bytes, sy_status status, const char *what, cudaError_t code);
+
+/* graph.cu; cuda.h says what they do. */
+sy_status syc_capture_begin(struct syc_device *device, char *sentence, size_t bytes);
+sy_status syc_capture_end(struct syc_device *device, struct syc_graph **graph, char *sentence, size_t bytes);
+sy_status syc_replay(struct syc_device *device, struct syc_graph *graph, int times, float *milliseconds, char *sentence, size_t bytes);
+void syc_graph_free(struct syc_device *device, struct syc_graph *graph);
 
 struct syc_call syc_begin(struct syc_device *device, int op, void *scratch);
 

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-static sy_status fail(char *sentence, size_t bytes, sy_status status, const char *what, cudaError_t code)
+sy_status syc_fail(char *sentence, size_t bytes, sy_status status, const char *what, cudaError_t code)
 {
     snprintf(sentence, bytes, "%s: %s", what, cudaGetErrorString(code));
     return status;
@@ -15,7 +15,7 @@ static sy_status fail(char *sentence, size_t bytes, sy_status status, const char
 static sy_status count(int *n, char *sentence, size_t bytes)
 {
     const cudaError_t code = cudaGetDeviceCount(n);
-    return code == cudaSuccess ? SY_OK : fail(sentence, bytes, SY_ERR_DEVICE, "no CUDA device can be used", code);
+    return code == cudaSuccess ? SY_OK : syc_fail(sentence, bytes, SY_ERR_DEVICE, "no CUDA device can be used", code);
 }
 
 static sy_status describe_device(const struct syc_device *device, struct syc_device_info *info, char *sentence, size_t bytes)
@@ -23,7 +23,7 @@ static sy_status describe_device(const struct syc_device *device, struct syc_dev
     cudaDeviceProp properties;
     const cudaError_t code = cudaGetDeviceProperties(&properties, device->ordinal);
     if (code != cudaSuccess)
-        return fail(sentence, bytes, SY_ERR_DEVICE, "the CUDA device cannot be described", code);
+        return syc_fail(sentence, bytes, SY_ERR_DEVICE, "the CUDA device cannot be described", code);
     snprintf(info->name, sizeof info->name, "%.127s", properties.name);
     info->major = properties.major;
     info->minor = properties.minor;
@@ -40,7 +40,13 @@ static void close_device(struct syc_device *device)
         return;
     syc_on_device on(device);
     cudaFree(device->scratch);
+    if (device->begin != NULL)
+        cudaEventDestroy(device->begin);
+    if (device->end != NULL)
+        cudaEventDestroy(device->end);
     cudaFree(device->words);
+    if (device->capture != NULL)
+        cudaStreamDestroy(device->capture);
     if (device->report != NULL)
         cudaFreeHost(device->report);
     free(device->host_scratch);
@@ -56,11 +62,12 @@ static size_t gate_bytes(void)
 static cudaError_t prepare(struct syc_device *d)
 {
     int major = 0;
-    cudaError_t code = cudaDeviceGetAttribute(&d->processors, cudaDevAttrMultiProcessorCount, d->ordinal);
+    cudaError_t code = cudaDeviceGetAttribute(&d->all, cudaDevAttrMultiProcessorCount, d->ordinal);
     if (code == cudaSuccess)
         code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, d->ordinal);
     if (code == cudaSuccess)
         code = cudaDeviceGetAttribute(&d->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, d->ordinal);
+    d->processors = d->all;
     d->dependent = major >= 9;
     if (code == cudaSuccess)
         code = cudaMalloc(&d->words, gate_bytes());
@@ -100,7 +107,7 @@ static sy_status open_device(struct syc_device **device, int ordinal, void *stre
     }
     if (code != cudaSuccess) {
         close_device(made);
-        return fail(sentence, bytes, code == cudaErrorMemoryAllocation ? SY_ERR_NOMEM : SY_ERR_DEVICE,
+        return syc_fail(sentence, bytes, code == cudaErrorMemoryAllocation ? SY_ERR_NOMEM : SY_ERR_DEVICE,
                     "the CUDA device cannot be used", code);
     }
     *device = made;
@@ -109,11 +116,13 @@ static sy_status open_device(struct syc_device **device, int ordinal, void *stre
 
 static void set_stream(struct syc_device *device, void *stream) { device->stream = (cudaStream_t)stream; }
 
+static void set_processors(struct syc_device *device, int n) { device->processors = n > 0 && n < device->all ? n : device->all; }
+
 static sy_status wait_for(struct syc_device *device, char *sentence, size_t bytes)
 {
     syc_on_device on(device);
     const cudaError_t code = cudaStreamSynchronize(device->stream);
-    return code == cudaSuccess ? SY_OK : fail(sentence, bytes, SY_ERR_DEVICE, "the CUDA device reports", code);
+    return code == cudaSuccess ? SY_OK : syc_fail(sentence, bytes, SY_ERR_DEVICE, "the CUDA device reports", code);
 }
 
 static sy_status alloc_memory(struct syc_device *device, size_t n, void **data, char *sentence, size_t bytes)
@@ -124,7 +133,7 @@ static sy_status alloc_memory(struct syc_device *device, size_t n, void **data, 
         return SY_OK;
     *data = NULL;
     cudaGetLastError();
-    return fail(sentence, bytes, SY_ERR_NOMEM, "device memory could not be allocated", code);
+    return syc_fail(sentence, bytes, SY_ERR_NOMEM, "device memory could not be allocated", code);
 }
 
 static void free_memory(struct syc_device *device, void *data)
@@ -138,7 +147,41 @@ static sy_status copy_memory(struct syc_device *device, void *to, const void *fr
     syc_on_device on(device);
     cudaError_t code = cudaMemcpyAsync(to, from, n, cudaMemcpyDefault, device->stream);
     code = code == cudaSuccess ? cudaStreamSynchronize(device->stream) : code;
-    return code == cudaSuccess ? SY_OK : fail(sentence, bytes, SY_ERR_DEVICE, "memory could not be copied", code);
+    return code == cudaSuccess ? SY_OK : syc_fail(sentence, bytes, SY_ERR_DEVICE, "memory could not be copied", code);
+}
+
+/* Something captures the stream, so that work queued now does not run. */
+static bool captures(const struct syc_device *device)
+{
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(device->stream, &status) == cudaSuccess)
+        return status != cudaStreamCaptureStatusNone;
+    cudaGetLastError();
+    return true;
+}
+
+static void time_begin(struct syc_device *device)
+{
+    syc_on_device on(device);
+    if (captures(device))
+        return;
+    if (device->begin == NULL && cudaEventCreate(&device->begin) != cudaSuccess)
+        device->begin = NULL;
+    if (device->end == NULL && cudaEventCreate(&device->end) != cudaSuccess)
+        device->end = NULL;
+    if (device->begin != NULL)
+        cudaEventRecord(device->begin, device->stream);
+}
+
+static uint64_t time_end(struct syc_device *device)
+{
+    syc_on_device on(device);
+    float milliseconds = 0;
+    if (captures(device) || device->begin == NULL || device->end == NULL ||
+        cudaEventRecord(device->end, device->stream) != cudaSuccess || cudaEventSynchronize(device->end) != cudaSuccess ||
+        cudaEventElapsedTime(&milliseconds, device->begin, device->end) != cudaSuccess)
+        return 0;
+    return (uint64_t)((double)milliseconds * 1e6 + 0.5);
 }
 
 static bool owns_memory(const struct syc_device *device, const void *data)
@@ -162,6 +205,8 @@ static bool take_report(struct syc_device *device, struct syc_report *report)
     if (*(volatile uint32_t *)&device->report->set == 0)
         return false;
     syc_on_device on(device);
+    if (captures(device))
+        return false; /* the word would be cleared by replays; it is read after the capture */
     *report = *device->report;
     memset(device->report, 0, sizeof *device->report);
     cudaMemsetAsync(closed_word(device), 0, sizeof(u32), device->stream);
@@ -182,6 +227,7 @@ struct syc_call syc_begin(struct syc_device *device, int op, void *scratch)
 extern "C" const struct syc_library *syi_cuda_library(void)
 {
     static const struct syc_library library = {SYC_BUILD,   &syc_backend, count,    describe_device, open_device,
-                                               close_device, set_stream,  wait_for, alloc_memory,    free_memory, copy_memory, owns_memory, take_report};
+                                               close_device, set_stream,  set_processors, wait_for, alloc_memory,    free_memory, copy_memory, time_begin, time_end, owns_memory, take_report,
+                                               syc_capture_begin, syc_capture_end, syc_replay, syc_graph_free};
     return &library;
 }

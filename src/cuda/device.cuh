@@ -69,8 +69,7 @@ static void syc_launch(struct syc_queue *q, void (*kernel)(P...), enum syc_start
         return;
 #ifdef SWITCHYARD_CUDA_EMULATED
     (void)start;
-    auto body = [&] { kernel(arguments...); };
-    emulator::run((unsigned)blocks, (unsigned)threads, shared, [](void *data) { (*(decltype(body) *)data)(); }, &body);
+    emulator::launch(q->stream, (unsigned)blocks, (unsigned)threads, shared, [=] { kernel(arguments...); });
 #else
     cudaLaunchAttribute early;
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -156,6 +155,31 @@ static __device__ __forceinline__ bool syc_may_write(const struct syc_gate &gate
         return true;
     if (blockIdx.x == 0 && threadIdx.x == 0)
         syc_report_fault(gate);
+    return false;
+}
+
+/*
+ * The same in two steps, for kernels that load more than faults after syc_wait_for_previous: what a thread saw, and, a
+ * barrier, whether no thread of the block saw a fault. Reporting is out of line: it costs no registers in a kernel whose
+ * gate is a __grid_constant__.
+ */
+static __device__ __forceinline__ bool syc_sees_fault(const struct syc_gate &gate)
+{
+    bool bad = threadIdx.x == 0 && __ldcg(gate.closed) != 0;
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < gate.n; i += (int)blockDim.x)
+        bad |= __ldcg(gate.order + i) != SYC_NO_FAULT;
+    return bad;
+}
+
+[[maybe_unused]] SYC_COLD void syc_report_rarely(const struct syc_gate &gate) { syc_report_fault(gate); }
+
+static __device__ __forceinline__ bool syc_all_clear(const struct syc_gate &gate, bool sees_fault)
+{
+    if (__syncthreads_or(sees_fault) == 0)
+        return true;
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        syc_report_rarely(gate);
     return false;
 }
 

@@ -82,42 +82,22 @@ struct tokens {
         const struct syi_kv_pages &p = plan.pages;
         const int64_t row = syc_quotient(i, by_k), j = i - row * p.k;
         const int64_t r = plan.batch.data != NULL ? syc_index(syc_row(plan.batch, row), j, plan.batch_type) : 0;
-        const bool lists_given = syc_kv_lists(p.table);
-        f->bad = SYI_GOOD;
-        f->batch = -1;
-        f->position = i;
         if (r < 0 || r >= p.table.rows) {
-            syc_kv_set(f, lists_given ? SYI_BAD_KV_OF_TOKEN_P_REQUEST : SYI_BAD_KV_OF_TOKEN_REQUEST, r, p.table.rows);
+            *f = syi_bad_at(syi_kv_lists(&p.table) ? SYI_BAD_KV_OF_TOKEN_P_REQUEST : SYI_BAD_KV_OF_TOKEN_REQUEST, -1, i, r, p.table.rows);
             return -1;
         }
-        const struct syc_kv_sequence s = syc_kv_row_at(p, r);
-        const int64_t slot = syc_kv_slot(p, s, syc_index(syc_row(p.indices, row), j, p.index_type), f);
-        switch (f->bad) { /* the same faults, in the words of this operator */
-        case SYI_BAD_KV_INDEX:
-            f->bad = SYI_BAD_KV_OF_TOKEN_INDEX;
-            break;
-        case SYI_BAD_KV_BLOCK:
-            f->bad = SYI_BAD_KV_OF_TOKEN_BLOCK;
-            break;
-        case SYI_BAD_KV_P_BLOCK:
-            f->bad = SYI_BAD_KV_OF_TOKEN_P_BLOCK;
-            break;
-        case SYI_BAD_KV_ROW:
-            f->bad = SYI_BAD_KV_OF_TOKEN_ROW;
-            break;
-        case SYI_BAD_KV_P_ROW:
-            f->bad = SYI_BAD_KV_OF_TOKEN_P_ROW;
-            break;
-        default:
-            break;
-        }
+        const struct syi_kv_sequence s = syi_kv_row_of(&p, r);
+        const int64_t slot = syi_kv_slot_of(&p, &s, syc_index(syc_row(p.indices, row), j, p.index_type), f);
+        f->bad = syi_kv_of_token(f->bad);
+        f->position = i;
         return slot;
     }
     __device__ bool fault(int64_t i, struct syi_found *f) const
     {
         if (i < lists)
-            return syc_kv_bad_list(plan.pages, i, f);
-        slot(i - lists, f);
+            *f = syi_kv_list_fault(&plan.pages, i);
+        else
+            slot(i - lists, f);
         return f->bad != SYI_GOOD;
     }
     __device__ bool wrong(int64_t i) const

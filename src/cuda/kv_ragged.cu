@@ -33,10 +33,10 @@ struct ragged {
         const int64_t b = sequence_of(row), j = row - syc_column_int(cu_lens, b);
         const int64_t start = syc_present(starts) ? syc_column_int(starts, b) : 0;
         const int64_t t = start > 0 && j > INT64_MAX - start ? INT64_MAX : start + j; /* past 63 bits is past every sequence */
-        const struct syc_kv_sequence s = syc_kv_sequence_at(pages, b);
+        const struct syi_kv_sequence s = syi_kv_sequence_of(&pages, b);
+        const int64_t found = syi_kv_slot_of(&pages, &s, t, f);
         f->batch = b;
         f->position = j;
-        const int64_t found = syc_kv_slot(pages, s, t, f);
         if (f->bad == SYI_BAD_KV_INDEX)
             f->bad = syc_present(starts) ? SYI_BAD_KV_STARTS_TOKEN : SYI_BAD_KV_DENSE_TOKEN;
         return found;
@@ -46,30 +46,17 @@ struct ragged {
         struct syi_found f;
         return slot(row, &f);
     }
-    __device__ bool bad_length(int64_t i, struct syi_found *f) const
-    {
-        const int64_t at = syc_column_int(cu_lens, i), before = i > 0 ? syc_column_int(cu_lens, i - 1) : 0;
-        f->batch = i;
-        f->position = -1;
-        if (i == 0 && at != 0)
-            syc_kv_set(f, SYI_BAD_KV_DENSE_FIRST, at, 0);
-        else if (at < before)
-            syc_kv_set(f, SYI_BAD_KV_DENSE_BACK, at, before);
-        else if (at > n_rows)
-            syc_kv_set(f, SYI_BAD_KV_DENSE_HIGH, at, n_rows);
-        else
-            return false;
-        return true;
-    }
     __device__ bool fault(int64_t i, struct syi_found *f) const
     {
+        const int64_t list = i - lengths, b = list - lists;
         if (i < lengths)
-            return bad_length(i, f);
-        if ((i -= lengths) < lists)
-            return syc_kv_bad_list(pages, i, f);
-        if ((i -= lists) < batch)
-            return syc_kv_bad_sequence(pages, i, f);
-        slot(i - batch, f);
+            *f = syi_kv_dense_fault(&cu_lens, i, n_rows);
+        else if (list < lists)
+            *f = syi_kv_list_fault(&pages, list);
+        else if (b < batch)
+            *f = syi_kv_sequence_fault(&pages, b);
+        else
+            slot(b - batch, f);
         return f->bad != SYI_GOOD;
     }
     __device__ bool wrong(int64_t i) const

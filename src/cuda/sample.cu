@@ -1,6 +1,7 @@
 /*
- * sample on a device: a block per row. A first pass finds the first token of the order and the largest key of each of many
- * cells; the cells give a floor that few tokens reach, and those are gathered in shared memory and sorted. Rows that keep
+ * sample on a device. A first kernel, many blocks for a row, finds the largest key of each of many cells; where the weight
+ * of a whole row is needed, a second one sums it. Then a block per row: the cells give a floor that few tokens reach, and
+ * those are gathered from the cells that reach it, in shared memory, and sorted. Rows that keep
  * more are cut by histograms of their keys, which is exact for every distribution. Everything that is summed is an integer.
  */
 #include "cuda/backend.cuh"
@@ -76,27 +77,76 @@ SYC_COLD void stage_row(const struct syc_sample_row &r, u32 *staged)
     __syncthreads();
 }
 
+/* Largest keys of a thread's cells; returns SY_ROW_NAN and SY_ROW_INF of what it read, where `wanted`. */
+template <sy_type T, bool wanted> SYC_COLD u32 read_cells(const struct syc_logits &row, u32 *cell)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    const struct syc_logits l = row;
+    const struct syc_vectors v = syc_vectors_of<T>(l);
+    const u32 nothing = syc_minus_inf_word<T>(), threads = blockDim.x;
+    u32 most[SYC_CELLS];
+    u32 flags = 0;
+#pragma unroll
+    for (int c = 0; c < SYC_CELLS; c++)
+        most[c] = nothing;
+#pragma unroll 1
+    for (u32 at = threadIdx.x; at < v.n; at += SYC_CELLS * threads) {
+        uint4 x[SYC_CELLS];
+#pragma unroll
+        for (int c = 0; c < SYC_CELLS; c++)
+            x[c] = at + c * threads < v.n ? syc_vector_at<T>(l, v.head + (at + c * threads) * n) : make_uint4(nothing, nothing, nothing, nothing);
+#pragma unroll
+        for (int c = 0; c < SYC_CELLS; c++) {
+            most[c] = syc_max_word<T>(most[c], syc_max_word<T>(syc_max_word<T>(x[c].x, x[c].y), syc_max_word<T>(x[c].z, x[c].w)));
+            if (wanted)
+                flags |= syc_word_flags<T>(x[c].x) | syc_word_flags<T>(x[c].y) | syc_word_flags<T>(x[c].z) | syc_word_flags<T>(x[c].w);
+        }
+    }
+#pragma unroll
+    for (int c = 0; c < SYC_CELLS; c++)
+        cell[c * threads + threadIdx.x] = threadIdx.x + c * threads < v.n ? syc_word_key<T>(most[c]) : 0;
+    return flags;
+}
+
+/* What a kernel before has found; the same of a thread. */
+SYC_COLD u32 take_cells(const struct syc_sample_row &r)
+{
+    const struct syc_parts split = r.split;
+    for (u32 c = threadIdx.x; c < SYC_FEW; c += SYC_SAMPLE_THREADS)
+        r.s->cell[c] = __ldcg(split.cell + r.b * SYC_FEW + c);
+    return (int)threadIdx.x < split.parts ? __ldcg(split.flags + r.b * split.parts + threadIdx.x) : 0;
+}
+
 /* The first of the order, and the cells; returns SY_ROW_* of the row. */
-template <sy_type T> SYC_COLD u32 scan_row(struct syc_sample_row &r)
+template <sy_type T> static __device__ __forceinline__ u32 scan_row(struct syc_sample_row &r)
 {
     const struct syc_logits logits = r.logits;
     struct syc_sample_shared *const s = r.s;
-    u32 cell[SYC_CELLS] = {0, 0, 0, 0}, flags = 0, key = 0, token = 0;
-    syc_each<T>(logits, [&](u32 i, u32 bits, int c) {
-        const u32 own = syi_key(bits);
+    const bool wanted = r.p->row_flags != NULL;
+    u32 flags;
+    if (r.split.parts > 0)
+        flags = take_cells(r);
+    else
+        flags = wanted ? read_cells<T, true>(logits, s->cell) : read_cells<T, false>(logits, s->cell);
+    u32 key = s->cell[threadIdx.x];
+    syc_each_rest<T>(logits, [&](u32, u32 bits) {
+        key = max(key, syi_key(bits));
         flags |= syi_key_flags(bits);
-        cell[c] = max(cell[c], own);
-        if (own > key || (own == key && i < token)) {
-            key = own;
-            token = i;
-        }
     });
-    for (u32 c = 0; c < SYC_CELLS; c++)
-        s->cell[c * blockDim.x + threadIdx.x] = cell[c];
-    r.first = syc_block_max(key != 0 ? syc_rank_of(key, token) : 0, s->part);
-    r.empty = syc_key_of(r.first) == SYI_KEY_MINUS_INF;
-    r.scale.max = syi_key_value(syc_key_of(r.first));
-    if (r.p->row_flags == NULL)
+    s->cell[threadIdx.x] = key;
+    for (u32 c = 1; c < SYC_CELLS; c++)
+        key = max(key, s->cell[c * blockDim.x + threadIdx.x]);
+    key = (u32)syc_block_max(key, s->part);
+    u32 token = ~0u; /* the least that has it */
+    syc_each_hot<T>(logits, s, key, [&](u32 i, u32 bits) {
+        if (syi_key(bits) == key)
+            token = min(token, i);
+    });
+    token = ~(u32)syc_block_max(~token, s->part);
+    r.first = syc_rank_of(key, token);
+    r.empty = key == SYI_KEY_MINUS_INF;
+    r.scale.max = syi_key_value(key);
+    if (!wanted)
         return 0;
     const bool nan = __syncthreads_or((flags & SY_ROW_NAN) != 0), inf = __syncthreads_or((flags & SY_ROW_INF) != 0);
     return (nan ? SY_ROW_NAN : 0u) | (inf ? SY_ROW_INF : 0u) | (r.empty ? SY_ROW_EMPTY : 0u);
@@ -106,14 +156,14 @@ template <sy_type T> SYC_COLD u32 scan_row(struct syc_sample_row &r)
 
 static __device__ bool all_ties(const struct syc_sample_row &r) { return r.p->ties == SY_TIES_ALL; }
 
-/* The largest key that so many cells reach, or cells of so much weight; 0 when there is none. */
+/* A key that so many cells reach, or cells of so much weight, and not many more; 0 when there is none. */
 SYC_COLD u32 cell_floor(const struct syc_sample_row &r, u64 target, bool weights)
 {
     struct syc_sample_shared *const s = r.s;
     const struct syc_scale scale = r.scale;
     struct syc_cut cut;
     const u32 n = SYC_CELLS * blockDim.x;
-    const bool found = syc_select(s, target, &cut, [&](auto f) {
+    const bool found = syc_select(s, target, &cut, 2, [&](auto f) {
         for (u32 i = threadIdx.x; i < n; i += blockDim.x)
             if (s->cell[i] != 0)
                 f(s->cell[i], weights ? syc_weight_of(scale, s->cell[i]) : 1);
@@ -142,8 +192,8 @@ template <sy_type T> SYC_COLD bool cut_row(struct syc_sample_row &r, u64 target,
     const struct syc_scale scale = r.scale;
     const u64 bound = r.last;
     struct syc_cut cut;
-    const bool found = syc_select(r.s, target, &cut, [&](auto f) {
-        syc_each<T>(logits, [&](u32 i, u32 bits, int) {
+    const bool found = syc_select(r.s, target, &cut, 3, [&](auto f) {
+        syc_each<T>(logits, [&](u32 i, u32 bits) {
             const u32 key = syi_key(bits);
             if (key < floor || syc_rank_of(key, i) < bound)
                 return;
@@ -170,10 +220,25 @@ template <sy_type T> static __device__ __forceinline__ void keep_top_k(struct sy
 {
     r.ranked = true;
     const u32 floor = k <= SYC_CELLS * blockDim.x ? cell_floor(r, k, false) : 0;
-    if (k <= r.most && syc_gather<T>(r, (u64)floor << 32))
+    if (k <= SYC_FEW && syc_gather<T>(r, (u64)floor << 32))
         keep_first(r, (u32)k);
     else if (cut_row<T>(r, k, false, floor))
         syc_gather<T>(r, r.last);
+}
+
+/* Whether a row is weighed as a whole: top-k does not act. */
+static __device__ bool weighs_all(const struct syc_sample_row &r)
+{
+    const struct syi_sample_plan &p = *r.p;
+    return r.k == 0 && !r.one &&
+           ((!p.probs_in && (r.top_p < 1.0f || p.list_prob.data != NULL)) || (p.noise == SY_NOISE_CDF && !r.greedy) ||
+            (p.logprob != NULL && p.logprob_mode == SY_LOGPROB_FINAL && !r.cold));
+}
+
+/* Whether a kernel before has weighed the candidates. */
+static __device__ bool is_weighed(const struct syc_sample_row &r)
+{
+    return r.split.weight != NULL && !r.few && r.last == 0 && weighs_all(r);
 }
 
 /* How many candidates are above -inf, or what they weigh. Of a row s->part then has the sum of each warp's share. */
@@ -184,12 +249,14 @@ template <sy_type T> SYC_COLD u64 measure(const struct syc_sample_row &r, bool w
     const u64 last = r.last;
     const u32 n = r.few ? r.n : 0;
     u64 sum = 0;
+    if (weights && is_weighed(r))
+        return syc_block_sum((int)threadIdx.x < r.split.parts ? __ldcg(r.split.weight + r.b * r.split.parts + threadIdx.x) : 0, r.s->part);
     for (u32 j = threadIdx.x; j < n; j += blockDim.x) {
         const u32 key = syc_few_at(r, j).key;
         sum += weights ? syc_weight_of(scale, key) : key != SYI_KEY_MINUS_INF;
     }
     if (!r.few)
-        syc_each<T>(logits, [&](u32 i, u32 bits, int) {
+        syc_each<T>(logits, [&](u32 i, u32 bits) {
             const u32 key = syi_key(bits);
             if (syc_rank_of(key, i) >= last)
                 sum += weights ? syc_weight_of(scale, key) : key != SYI_KEY_MINUS_INF;
@@ -399,6 +466,16 @@ template <sy_type T> SYC_COLD u32 choose_by_token(const struct syc_sample_row &r
     return order != 0 ? syc_token_of(order) : syc_token_of(r.first);
 }
 
+/* The part of the row at which the weights exceed a target, which becomes what is left of it. */
+template <sy_type T> static __device__ struct syc_share weighed_share(const struct syc_sample_row &r, u64 *target)
+{
+    const u64 *const weight = r.split.weight + r.b * r.split.parts;
+    int part = 0;
+    for (; part + 1 < r.split.parts && __ldcg(weight + part) <= *target; part++)
+        *target -= __ldcg(weight + part);
+    return syc_part_of<T>(r.logits, part, r.split.parts);
+}
+
 /* The first candidate in index order up to which the weights exceed a uniform share of them all. */
 template <sy_type T> SYC_COLD u32 choose_by_cdf(struct syc_sample_row &r)
 {
@@ -416,7 +493,8 @@ template <sy_type T> SYC_COLD u32 choose_by_cdf(struct syc_sample_row &r)
     const struct syc_logits logits = r.logits;
     const struct syc_scale scale = r.scale;
     const u64 last = r.last;
-    const struct syc_share share = syc_share_of<T>(logits, syc_find_part(r.s->part, &target)); /* of measure */
+    const struct syc_share share = is_weighed(r) ? weighed_share<T>(r, &target) :
+                                                   syc_share_of<T>(logits, syc_find_part(r.s->part, &target)); /* of measure */
     return syc_find_in_row(r.s, share.first, share.end, target, [&](u32 i) {
         const u32 key = syc_key_at<T>(logits, i);
         return syc_rank_of(key, i) >= last ? syc_weight_of(scale, key) : (u64)0;
@@ -502,13 +580,121 @@ template <sy_type T> SYC_COLD void write_masked(const struct syc_sample_row &row
     }
 }
 
-/* ---- The kernel --------------------------------------------------------------------------------------------------- */
+/* ---- Kernels of many blocks for a row ------------------------------------------------------------------------------- */
+
+enum { SPLIT_THREADS = 256, MOST_PARTS = 64, LEAST_PARTS = SYC_FEW / SPLIT_THREADS, AHEAD = 4 };
+
+/* The logits of a row, and which of its parts the block has. */
+struct part {
+    struct syc_logits logits;
+    int64_t row;
+    int part;
+};
+
+static __device__ __forceinline__ struct part part_of_block(const struct syi_sample_plan &p, const struct syc_parts &split)
+{
+    const int64_t b = blockIdx.x / (u32)split.parts;
+    return {{syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, (u32)p.vocab}, b,
+            (int)(blockIdx.x - (u32)b * (u32)split.parts)};
+}
+
+/* A part has the cells from part * own on; several threads share a cell where there are fewer cells than threads. */
+template <sy_type T, bool wanted>
+static __global__ void __launch_bounds__(SPLIT_THREADS)
+    find_cells(const __grid_constant__ struct syi_sample_plan p, const struct syc_parts split)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    __shared__ u32 key[SPLIT_THREADS];
+    const struct part block = part_of_block(p, split);
+    const struct syc_logits l = block.logits;
+    const struct syc_vectors v = syc_vectors_of<T>(l);
+    const u32 own = SYC_FEW / (u32)split.parts, nothing = syc_minus_inf_word<T>();
+    const u32 mine = threadIdx.x & (own - 1), cell = (u32)block.part * own + mine, step = SPLIT_THREADS * (u32)split.parts;
+    u32 most = nothing, flags = 0;
+    syc_start_next();
+    key[threadIdx.x] = 0;
+#pragma unroll 1
+    for (u32 at = cell + (threadIdx.x - mine) * (u32)split.parts; at < v.n; at += AHEAD * step) {
+        uint4 x[AHEAD];
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++)
+            x[a] = at + a * step < v.n ? syc_vector_at<T>(l, v.head + (at + a * step) * n) : make_uint4(nothing, nothing, nothing, nothing);
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++) {
+            most = syc_max_word<T>(most, syc_max_word<T>(syc_max_word<T>(x[a].x, x[a].y), syc_max_word<T>(x[a].z, x[a].w)));
+            if (wanted)
+                flags |= syc_word_flags<T>(x[a].x) | syc_word_flags<T>(x[a].y) | syc_word_flags<T>(x[a].z) | syc_word_flags<T>(x[a].w);
+        }
+    }
+    __syncthreads();
+    atomicMax(&key[mine], syc_word_key<T>(most));
+    __syncthreads();
+    if (threadIdx.x < own)
+        split.cell[block.row * SYC_FEW + cell] = cell < v.n ? key[threadIdx.x] : 0;
+    if (wanted) {
+        const bool nan = __syncthreads_or((flags & SY_ROW_NAN) != 0), inf = __syncthreads_or((flags & SY_ROW_INF) != 0);
+        flags = (nan ? SY_ROW_NAN : 0u) | (inf ? SY_ROW_INF : 0u);
+    }
+    if (threadIdx.x == 0)
+        split.flags[block.row * split.parts + block.part] = flags;
+}
+
+/* The largest key of a row. */
+template <sy_type T> static __device__ u32 largest_key(const struct syc_logits &l, const u32 *cell, u64 *part)
+{
+    u32 key = 0;
+    for (u32 c = threadIdx.x; c < SYC_FEW; c += blockDim.x)
+        key = max(key, __ldcg(cell + c));
+    syc_each_rest<T>(l, [&](u32, u32 bits) { key = max(key, syi_key(bits)); });
+    return (u32)syc_block_max(key, part);
+}
+
+template <sy_type T>
+static __global__ void __launch_bounds__(SPLIT_THREADS)
+    weigh_parts(const __grid_constant__ struct syi_sample_plan p, const struct syc_parts split)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    __shared__ u64 sums[SYC_BLOCK_WARPS];
+    const struct part block = part_of_block(p, split);
+    const struct syc_logits l = block.logits;
+    struct syc_sample_row r = {};
+    r.p = &p;
+    r.b = block.row;
+    r.scale.probs_in = p.probs_in;
+    syc_start_next();
+    read_parameters(r);
+    syc_wait_for_previous();
+    if (!weighs_all(r))
+        return;
+    r.scale.max = syi_key_value(largest_key<T>(l, split.cell + block.row * SYC_FEW, sums));
+    const struct syc_scale scale = r.scale;
+    const struct syc_share own = syc_part_of<T>(l, block.part, split.parts);
+    u64 sum = 0;
+    const auto add = [&](u32, u32 bits) { sum += syc_weight_of_bits(scale, bits); };
+#pragma unroll 1
+    for (u32 i = own.whole + threadIdx.x * n; i < own.rest; i += 2 * SPLIT_THREADS * n) {
+        const u32 next = i + SPLIT_THREADS * n;
+        const uint4 x = syc_vector_at<T>(l, i), y = next < own.rest ? syc_vector_at<T>(l, next) : x;
+        syc_each_of<T>(i, x, add);
+        if (next < own.rest)
+            syc_each_of<T>(next, y, add);
+    }
+    for (u32 j = threadIdx.x; j < own.whole - own.first + own.end - own.rest; j += SPLIT_THREADS) {
+        const u32 i = own.first + j < own.whole ? own.first + j : own.first + j - own.whole + own.rest;
+        add(i, syc_bits_at<T>(l, i));
+    }
+    sum = syc_block_sum(sum, sums);
+    if (threadIdx.x == 0)
+        split.weight[block.row * split.parts + block.part] = sum;
+}
+
+/* ---- The kernel of a block for a row ---------------------------------------------------------------------------------- */
 
 /* Scratch of a block: a row of f32 with overrides, and two lists. */
 struct sample_scratch {
     u8 *data;
     size_t of_block, lists; /* bytes; where the lists begin */
-    u32 most;               /* candidates in shared memory */
+    struct syc_parts split;
 };
 
 template <sy_type T> static __device__ __forceinline__ void sample_row(struct syc_sample_row &r)
@@ -567,7 +753,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
         r.vocab = r.n = (u32)p.vocab;
         r.logits = {syc_row(p.logits, b), p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL, r.vocab};
         r.scale.probs_in = p.probs_in;
-        r.most = scratch.most;
+        r.split = scratch.split;
         r.list = (u64 *)(own + scratch.lists);
         __syncthreads();
         if (p.overrides.indptr != NULL) {
@@ -580,22 +766,46 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
 
 /* ---- The call ----------------------------------------------------------------------------------------------------- */
 
-/* What a launch needs of scratch, and its blocks. */
+/* What the launches need of scratch, and their blocks. */
 struct layout {
-    size_t of_block, lists;
+    size_t of_block, lists; /* of the kernel with a block for a row */
     int64_t blocks;
+    int parts;              /* of a row; 0: the kernels of many blocks are not used */
+    size_t split;           /* bytes before all others */
 };
+
+/* Rows with overrides are read by one block, which replaces them; so are short rows, and those of an enormous batch. */
+static int parts_of(const struct syc_device *device, const struct syi_sample_plan *p)
+{
+    int parts = LEAST_PARTS;
+    if (p->overrides.indptr != NULL || p->vocab < SYC_FEW || p->batch > 8192)
+        return 0;
+    while (parts < MOST_PARTS && p->batch * parts * 2 <= 8 * (int64_t)device->processors)
+        parts *= 2;
+    return parts;
+}
 
 static struct layout layout_of(const struct syc_device *device, const struct syi_sample_plan *p, bool sorts)
 {
     const size_t vocab = ((size_t)p->vocab + 63) / 64 * 64, enough = (size_t)256 << 20;
-    struct layout l = {0, p->overrides.indptr != NULL ? vocab * 4 : 0, 4 * (int64_t)device->processors};
+    struct layout l = {0, p->overrides.indptr != NULL ? vocab * 4 : 0, 4 * (int64_t)device->processors, parts_of(device, p), 0};
+    if (l.parts > 0)
+        l.split = (size_t)p->batch * (SYC_FEW * sizeof(u32) + (size_t)l.parts * (sizeof(u64) + sizeof(u32)));
     l.of_block = l.lists + (sorts ? vocab * 16 : 0);
     if (l.of_block > 0 && (size_t)l.blocks > enough / l.of_block)
         l.blocks = (int64_t)(enough / l.of_block);
     l.blocks = l.blocks < p->batch ? l.blocks : p->batch;
     l.blocks = l.blocks > 1 ? l.blocks : p->batch > 0;
     return l;
+}
+
+static struct syc_parts split_of(const struct layout *l, int64_t batch, u8 *memory)
+{
+    if (l->parts == 0)
+        return {};
+    u64 *const weight = (u64 *)memory;
+    u32 *const cell = (u32 *)(weight + batch * l->parts);
+    return {cell, cell + batch * SYC_FEW, weight, l->parts};
 }
 
 static bool may_sort(const struct syi_sample_plan *p)
@@ -610,7 +820,7 @@ size_t syc_sample_workspace(const struct syc_device *device, const union syi_pla
     const struct layout l = layout_of(device, &plan->sample, may_sort(&plan->sample)),
                         without = layout_of(device, &plan->sample, false);
     const size_t bytes = (size_t)l.blocks * l.of_block, less = (size_t)without.blocks * without.of_block;
-    return bytes > less ? bytes : less;
+    return l.split + (bytes > less ? bytes : less);
 }
 
 static void check_overrides(struct syc_call *call, const struct syi_sample_plan *p)
@@ -624,26 +834,41 @@ static void check_overrides(struct syc_call *call, const struct syi_sample_plan 
     syc_check(call, check);
 }
 
-/* Rows with overrides are staged as f32. `most` is for tests, which make few candidates many. */
-static void launch_sample(struct syc_call *call, const struct syi_sample_plan *p, int threads, u32 most)
+/* Whether any row could be weighed as a whole; see weighs_all. */
+static bool may_weigh(const struct syi_sample_plan *p)
+{
+    return (!p->probs_in && (p->top_p.rows.data != NULL || p->list_prob.data != NULL)) || p->noise == SY_NOISE_CDF ||
+           (p->logprob != NULL && p->logprob_mode == SY_LOGPROB_FINAL);
+}
+
+template <sy_type T> static void launch_sample(struct syc_call *call, const struct syi_sample_plan *p)
 {
     const struct layout l = layout_of(call->device, p, may_sort(p));
-    const struct sample_scratch scratch = {call->scratch, l.of_block, l.lists, most};
-    const bool staged = p->overrides.indptr != NULL;
-    const enum syc_start start = staged ? SYC_EARLY : SYC_AFTER;
+    const struct sample_scratch scratch = {call->scratch + l.split, l.of_block, l.lists, split_of(&l, p->batch, call->scratch)};
+    struct syc_parts split = scratch.split;
+    const int64_t blocks = p->batch * l.parts;
+    if (p->row_flags != NULL)
+        syc_launch(&call->queue, find_cells<T, true>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
+    else
+        syc_launch(&call->queue, find_cells<T, false>, SYC_AFTER, blocks, SPLIT_THREADS, 0, *p, split);
+    if (may_weigh(p))
+        syc_launch(&call->queue, weigh_parts<T>, SYC_EARLY, blocks, SPLIT_THREADS, 0, *p, split);
+    const bool first = blocks == 0 && p->overrides.indptr == NULL;
+    syc_launch(&call->queue, sample_rows<T>, first ? SYC_AFTER : SYC_EARLY, l.blocks, SYC_SAMPLE_THREADS, 0, *p, scratch, call->gate);
+}
+
+void syc_sample(struct syc_call *call, const union syi_plan *plan)
+{
+    const struct syi_sample_plan *const p = &plan->sample;
+    const bool staged = p->overrides.indptr != NULL; /* as f32 */
     if (p->batch == 0)
         return;
     if (staged)
         check_overrides(call, p);
     if (staged || p->type == SY_TYPE_F32)
-        syc_launch(&call->queue, sample_rows<SY_TYPE_F32>, start, l.blocks, threads, 0, *p, scratch, call->gate);
+        launch_sample<SY_TYPE_F32>(call, p);
     else if (p->type == SY_TYPE_F16)
-        syc_launch(&call->queue, sample_rows<SY_TYPE_F16>, start, l.blocks, threads, 0, *p, scratch, call->gate);
+        launch_sample<SY_TYPE_F16>(call, p);
     else
-        syc_launch(&call->queue, sample_rows<SY_TYPE_BF16>, start, l.blocks, threads, 0, *p, scratch, call->gate);
-}
-
-void syc_sample(struct syc_call *call, const union syi_plan *plan)
-{
-    launch_sample(call, &plan->sample, SYC_SAMPLE_THREADS, SYC_FEW);
+        launch_sample<SY_TYPE_BF16>(call, p);
 }

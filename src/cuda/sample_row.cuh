@@ -11,9 +11,9 @@
 #include "cuda/load.cuh"
 
 enum {
-    SYC_SAMPLE_THREADS = 512, /* at most */
+    SYC_SAMPLE_THREADS = 512,
     SYC_FEW = 2048,           /* candidates in shared memory, at most */
-    SYC_CELLS = 4,            /* of each thread; all together at most SYC_FEW */
+    SYC_CELLS = 4,            /* of each thread: all together SYC_FEW */
     SYC_BINS = 2048
 };
 
@@ -23,14 +23,13 @@ struct syc_sample_shared {
             u32 low[SYC_BINS], high[SYC_BINS]; /* measures of keys by digit */
         } bin;
         u32 digits[SYC_BLOCK_WARPS * SYC_DIGITS];
+        u16 hot[SYC_FEW]; /* cells that are read again */
     };
-    union {
-        u64 few[SYC_FEW]; /* candidates, and perhaps more after them */
-        u32 cell[SYC_FEW]; /* largest keys: each token is in one cell */
-    };
+    u64 few[SYC_FEW];  /* candidates, and perhaps more after them */
+    u32 cell[SYC_FEW]; /* largest key of each cell; 0: no token is in it */
     u64 part[SYC_BLOCK_WARPS];
     u64 answer[3];
-    u32 n_few;
+    u32 n_few, n_hot;
 };
 
 struct syc_logits {
@@ -45,6 +44,14 @@ struct syc_scale {
     bool probs_in;
 };
 
+/* What kernels with many blocks for a row have found. */
+struct syc_parts {
+    u32 *cell;   /* [batch][SYC_FEW] */
+    u32 *flags;  /* [batch][parts] */
+    u64 *weight; /* [batch][parts]; of rows that are weighed as a whole */
+    int parts;   /* 0: they did not run */
+};
+
 /* Functions that loop copy what they need of it first, so that it is in registers. */
 struct syc_sample_row {
     const struct syi_sample_plan *p;
@@ -52,8 +59,8 @@ struct syc_sample_row {
     int64_t b;
     u32 vocab;
     struct syc_logits logits;
-    u32 most;  /* candidates in shared memory */
     u64 *list; /* device memory of two times vocab */
+    struct syc_parts split;
 
     u64 first;                   /* of the order */
     struct syc_scale scale;
@@ -90,6 +97,15 @@ static __device__ __forceinline__ u64 syc_weight_of(const struct syc_scale &scal
     return syi_weight(syc_e_of(scale, key));
 }
 
+/* The same of bits that an f32 has, which need not be canonical: e of NaN is 0. */
+static __device__ __forceinline__ u64 syc_weight_of_bits(const struct syc_scale &scale, u32 bits)
+{
+    const float value = __uint_as_float(bits), largest = 3.402823466e38f, canonical = value > largest ? largest : value;
+    if (scale.probs_in)
+        return syi_weight(canonical > 0.0f ? canonical : 0.0f);
+    return syi_weight(syi_exp(__fmul_rn(__fsub_rn(canonical, scale.max), scale.inv_t)));
+}
+
 /* ---- Logits ----------------------------------------------------------------------------------------------------- */
 
 #define SYC_MINUS_INF_BITS 0xff800000u
@@ -120,20 +136,88 @@ template <sy_type T> static __device__ __forceinline__ u32 syc_key_at(const stru
     return syi_key(syc_bits_at<T>(l, i));
 }
 
-/* The tokens of a vector of 16 bytes. */
-template <sy_type T, class F>
-static __device__ __forceinline__ void syc_each_of(const struct syc_logits &l, u32 i, uint4 v, F &f)
+/* Words of a vector hold two tokens, or one of f32. The larger of each; a NaN only where both are. */
+template <sy_type T> static __device__ __forceinline__ u32 syc_max_word(u32 a, u32 b)
+{
+    u32 c;
+#ifdef SWITCHYARD_CUDA_EMULATED
+    c = 0;
+    for (int half = 0; half < (T == SY_TYPE_F32 ? 1 : 2); half++) {
+        const int shift = half * 16;
+        const auto key = [&](u32 w) { return syi_key(T == SY_TYPE_F32 ? w : syc_wide<T>(w >> shift & 0xffffu)); };
+        const u32 larger = key(a) >= key(b) ? a : b;
+        c |= T == SY_TYPE_F32 ? larger : larger & 0xffffu << shift;
+    }
+#else
+    if (T == SY_TYPE_F32)
+        asm("max.f32 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    else if (T == SY_TYPE_F16)
+        asm("max.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    else
+        asm("max.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+#endif
+    return c;
+}
+
+/* The largest key of a word. */
+template <sy_type T> static __device__ __forceinline__ u32 syc_word_key(u32 w)
+{
+    return T == SY_TYPE_F32 ? syi_key(w) : max(syi_key(syc_wide<T>(w & 0xffffu)), syi_key(syc_wide<T>(w >> 16)));
+}
+
+/* SY_ROW_NAN and SY_ROW_INF of a word. */
+template <sy_type T> static __device__ __forceinline__ u32 syc_word_flags(u32 w)
+{
+    return T == SY_TYPE_F32 ? syi_key_flags(w) : syi_key_flags(syc_wide<T>(w & 0xffffu)) | syi_key_flags(syc_wide<T>(w >> 16));
+}
+
+/* Both tokens of a word are -inf. */
+template <sy_type T> static __device__ __forceinline__ u32 syc_minus_inf_word()
+{
+    return T == SY_TYPE_F32 ? SYC_MINUS_INF_BITS : T == SY_TYPE_F16 ? 0xfc00fc00u : 0xff80ff80u;
+}
+
+/* A row as vectors of 16 bytes, and tokens before and after them. */
+struct syc_vectors {
+    u32 head, n; /* tokens before them; vectors */
+};
+
+template <sy_type T> static __device__ __forceinline__ struct syc_vectors syc_vectors_of(const struct syc_logits &l)
+{
+    constexpr u32 bytes = T == SY_TYPE_F32 ? 4 : 2;
+    const u32 past = (u32)((uintptr_t)l.x % 16);
+    if (past % bytes != 0)
+        return {l.vocab, 0}; /* no vector is aligned */
+    const u32 head = min(l.vocab, (16 - past) % 16 / bytes);
+    return {head, (l.vocab - head) / (16 / bytes)};
+}
+
+/* The vector whose first token is i; a token that does not count is -inf. */
+template <sy_type T> static __device__ __forceinline__ uint4 syc_vector_at(const struct syc_logits &l, u32 i)
+{
+    constexpr int n = T == SY_TYPE_F32 ? 4 : 8, per_word = n / 4;
+    const uint4 v = *(const uint4 *)(l.x + (int64_t)i * (16 / n));
+    if (l.allow == NULL)
+        return v;
+    const u32 on = (l.allow[i / 8] | (u32)l.allow[(i + n - 1) / 8] << 8) >> (i % 8);
+    u32 word[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const u32 own = on >> (j * per_word);
+        const u32 keep = per_word == 1 ? 0u - (own & 1u) : (own & 1u) * 0xffffu | (own >> 1 & 1u) * 0xffff0000u;
+        word[j] = (word[j] & keep) | (syc_minus_inf_word<T>() & ~keep);
+    }
+    return make_uint4(word[0], word[1], word[2], word[3]);
+}
+
+/* f(token, bits as syc_bits_at) for the tokens of a vector. */
+template <sy_type T, class F> static __device__ __forceinline__ void syc_each_of(u32 i, uint4 v, F &f)
 {
     constexpr int n = T == SY_TYPE_F32 ? 4 : 8;
     const u32 word[4] = {v.x, v.y, v.z, v.w};
-    u32 on = 0xffu;
-    if (l.allow != NULL)
-        on = (l.allow[i / 8] | (u32)l.allow[(i + n - 1) / 8] << 8) >> (i % 8);
 #pragma unroll
-    for (int j = 0; j < n; j++) {
-        const u32 bits = T == SY_TYPE_F32 ? word[j % 4] : syc_wide<T>(word[j / 2] >> (j % 2 * 16) & 0xffffu);
-        f(i + j, on >> j & 1 ? bits : SYC_MINUS_INF_BITS, j % SYC_CELLS);
-    }
+    for (int j = 0; j < n; j++)
+        f(i + j, T == SY_TYPE_F32 ? word[j % 4] : syc_wide<T>(word[j / 2] >> (j % 2 * 16) & 0xffffu));
 }
 
 /* The warp at whose part the sum exceeds a target, which becomes what is left of it. */
@@ -152,41 +236,91 @@ struct syc_share {
 
 template <sy_type T> static __device__ __forceinline__ struct syc_share syc_share_of(const struct syc_logits &l, int warp)
 {
-    constexpr u32 bytes = T == SY_TYPE_F32 ? 4 : 2, n = 16 / bytes;
-    const u32 past = (u32)((uintptr_t)l.x % 16);
-    if (past % bytes != 0) { /* no vector is aligned */
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    const struct syc_vectors v = syc_vectors_of<T>(l);
+    if (v.n == 0) {
         const u32 first = (u32)syc_warp_part(l.vocab, warp);
         return {first, first, first, (u32)syc_warp_part(l.vocab, warp + 1)};
     }
-    const u32 head = min(l.vocab, (16 - past) % 16 / bytes), vectors = (l.vocab - head) / n;
-    const u32 whole = head + (u32)syc_warp_part(vectors, warp) * n, rest = head + (u32)syc_warp_part(vectors, warp + 1) * n;
+    const u32 whole = v.head + (u32)syc_warp_part(v.n, warp) * n, rest = v.head + (u32)syc_warp_part(v.n, warp + 1) * n;
     return {warp == 0 ? 0 : whole, whole, rest, warp + 1 == syc_warps() ? l.vocab : rest};
 }
 
-/* f(token, bits as syc_bits_at, cell) for every token of this warp's share. */
+/* The same of one of `parts` parts. */
+template <sy_type T> static __device__ __forceinline__ struct syc_share syc_part_of(const struct syc_logits &l, int part, int parts)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    const struct syc_vectors v = syc_vectors_of<T>(l);
+    const u32 each = (v.n + (u32)parts - 1) / (u32)parts;
+    const u32 whole = v.head + min(v.n, each * (u32)part) * n, rest = v.head + min(v.n, each * (u32)(part + 1)) * n;
+    return {part == 0 ? 0 : whole, whole, rest, part + 1 == parts ? l.vocab : rest};
+}
+
+/* f(token, bits as syc_bits_at) for every token of this warp's share. */
 template <sy_type T, class F> static __device__ __forceinline__ void syc_each(const struct syc_logits &l, F f)
 {
-    constexpr u32 bytes = T == SY_TYPE_F32 ? 4 : 2, n = 16 / bytes;
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const struct syc_share own = syc_share_of<T>(l, syc_warp());
-    const u32 lane = (u32)syc_lane(), vectors = (own.rest - own.whole) / n;
-    const uint4 *const x = (const uint4 *)(l.x + (int64_t)own.whole * bytes);
+    const u32 lane = (u32)syc_lane(), step = 32 * n;
     uint4 ahead[2] = {make_uint4(0, 0, 0, 0), make_uint4(0, 0, 0, 0)}; /* loaded while others are processed */
     for (u32 i = 0; i < 2; i++)
-        if (lane + i * 32 < vectors)
-            ahead[i] = x[lane + i * 32];
+        if (own.whole + lane * n + i * step < own.rest)
+            ahead[i] = syc_vector_at<T>(l, own.whole + lane * n + i * step);
 #pragma unroll 1
-    for (u32 v = lane; v < vectors; v += 32) {
+    for (u32 i = own.whole + lane * n; i < own.rest; i += step) {
         const uint4 now = ahead[0];
         ahead[0] = ahead[1];
-        if (v + 64 < vectors)
-            ahead[1] = x[v + 64];
-        syc_each_of<T>(l, own.whole + v * n, now, f);
+        if (i + 2 * step < own.rest)
+            ahead[1] = syc_vector_at<T>(l, i + 2 * step);
+        syc_each_of<T>(i, now, f);
     }
 #pragma unroll 1
     for (u32 j = lane; j < own.whole - own.first + own.end - own.rest; j += 32) {
         const u32 i = own.first + j < own.whole ? own.first + j : own.first + j - own.whole + own.rest;
-        f(i, syc_bits_at<T>(l, i), 0);
+        f(i, syc_bits_at<T>(l, i));
     }
+}
+
+/* f(token, bits) for the tokens that are in no vector, each by one thread. */
+template <sy_type T, class F> static __device__ __forceinline__ void syc_each_rest(const struct syc_logits &l, F f)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    const struct syc_vectors v = syc_vectors_of<T>(l);
+    const u32 all = l.vocab - v.n * n;
+#pragma unroll 1
+    for (u32 j = threadIdx.x; j < all; j += blockDim.x) {
+        const u32 i = j < v.head ? j : j + v.n * n;
+        f(i, syc_bits_at<T>(l, i));
+    }
+}
+
+/* ---- Cells ---------------------------------------------------------------------------------------------------------- */
+
+/*
+ * Vector v of a row is in cell v % SYC_FEW. A row that is read once gives the largest key of each cell; what reaches a key is then found by reading only the cells that do. Tokens in no
+ * vector count for a cell of the thread that read them, and are always read again.
+ */
+template <sy_type T, class F> static __device__ __forceinline__ void syc_each_hot(const struct syc_logits &l, struct syc_sample_shared *s, u32 floor, F f)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    const struct syc_vectors v = syc_vectors_of<T>(l);
+    const u32 cells = SYC_FEW, turns = (v.n + cells - 1) / cells;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        s->n_hot = 0;
+    __syncthreads();
+    for (u32 c = threadIdx.x; c < cells; c += blockDim.x)
+        if (s->cell[c] >= floor && s->cell[c] != 0)
+            s->hot[atomicAdd(&s->n_hot, 1u)] = (u16)c;
+    __syncthreads();
+    const u32 items = s->n_hot * turns;
+#pragma unroll 1
+    for (u32 item = threadIdx.x; item < items; item += blockDim.x) {
+        const u32 hot = item / turns, at = (item - hot * turns) * cells + s->hot[hot];
+        if (at < v.n)
+            syc_each_of<T>(v.head + at * n, syc_vector_at<T>(l, v.head + at * n), f);
+    }
+    syc_each_rest<T>(l, f);
 }
 
 /* The first of the tokens [first, end) at which the sum of f(token) over all up to it exceeds a target below the sum of
@@ -280,23 +414,21 @@ static __device__ __forceinline__ void syc_order_few(struct syc_sample_row &r, b
 template <sy_type T> SYC_COLD bool syc_gather(struct syc_sample_row &r, u64 least)
 {
     const struct syc_logits logits = r.logits;
-    const u32 most = r.most;
     struct syc_sample_shared *const s = r.s;
     __syncthreads();
     if (threadIdx.x == 0)
         s->n_few = 0;
-    __syncthreads();
-    syc_each<T>(logits, [&](u32 i, u32 bits, int) {
+    syc_each_hot<T>(logits, s, syc_key_of(least), [&](u32 i, u32 bits) {
         const u64 rank = syc_rank_of(syi_key(bits), i);
         if (rank < least)
             return;
         const u32 place = atomicAdd(&s->n_few, 1u);
-        if (place < most)
+        if (place < SYC_FEW)
             s->few[place] = rank;
     });
     __syncthreads();
     r.n = s->n_few;
-    if (r.n > most)
+    if (r.n > SYC_FEW)
         return false;
     r.few = true;
     r.by_token = false;
@@ -345,13 +477,14 @@ struct syc_cut {
 
 /*
  * The largest key at which the measure of all keys >= it reaches a target >= 1; false when all do not. visit(f) calls f(key,
- * measure) for every item, shared by the threads of the block.
+ * measure) for every item, shared by the threads of the block. Three passes give the key, two its upper 22 bits, which is a
+ * key that the measure reaches too.
  */
 template <class Visit>
-static __device__ __forceinline__ bool syc_select(struct syc_sample_shared *s, u64 target, struct syc_cut *cut, Visit visit)
+static __device__ __forceinline__ bool syc_select(struct syc_sample_shared *s, u64 target, struct syc_cut *cut, int passes, Visit visit)
 {
     u32 prefix = 0, mask = 0;
-    for (int pass = 0; pass < 3; pass++) {
+    for (int pass = 0; pass < passes; pass++) {
         const int shift = pass == 0 ? 21 : pass == 1 ? 10 : 0;
         __syncthreads();
         for (u32 i = threadIdx.x; i < SYC_BINS; i += blockDim.x)

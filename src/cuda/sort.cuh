@@ -4,8 +4,7 @@
 #ifndef SYC_SORT_CUH
 #define SYC_SORT_CUH
 
-#include "cuda/load.cuh"
-#include "cuda/rank.cuh"
+#include "cuda/count.cuh"
 
 struct syc_sorted {
     u64 *key;    /* [n] */
@@ -88,6 +87,52 @@ static struct syc_sorted syc_sort(struct syc_call *call, struct syc_sort_memory 
                    SYC_RANK_THREADS, 512 * sizeof(u32), digits, m->ranks, out, open);
     }
     return m->side[side ^ 1];
+}
+
+/* The first place whose key is not below this one. */
+static __device__ __forceinline__ u32 syc_lower_bound(const struct syc_sorted &sorted, u64 key)
+{
+    u32 low = 0, high = __ldcg(sorted.n);
+    while (low < high) {
+        const u32 middle = low + (high - low) / 2;
+        if (__ldcg(sorted.key + middle) < key)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+template <class Elements, class Out>
+static __global__ void __launch_bounds__(256) syc_place(const Elements elements, const struct syc_sorted sorted, int64_t n,
+                                                         int64_t n_keys, const Out out, const struct syc_gate gate)
+{
+    const int64_t first = (int64_t)blockIdx.x * 256 + threadIdx.x, step = (int64_t)gridDim.x * 256;
+    if (!syc_may_write(gate))
+        return;
+    const u32 all = __ldcg(sorted.n);
+    for (int64_t i = first; i < n; i += step) {
+        if (!elements.has(i))
+            out.skip(i);
+        if (i < (int64_t)all)
+            out.put((int64_t)__ldcg(sorted.value + i), (int)__ldcg(sorted.key + i), i);
+    }
+    for (int64_t e = first; e < n_keys; e += step) {
+        const u32 begin = syc_lower_bound(sorted, (u64)e);
+        out.begin((int)e, begin, syc_lower_bound(sorted, (u64)e + 1) - begin);
+    }
+    if (first == 0)
+        out.end(all);
+}
+
+/* Calls Out (see syc_rank_place) for n elements that are sorted; begin for keys below n_keys. */
+template <class Elements, class Out>
+static void syc_place_sorted(struct syc_call *call, const Elements &elements, const struct syc_sorted &sorted, int64_t n,
+                             int64_t n_keys, const Out &out)
+{
+    const int64_t wanted = syc_ceil(n > n_keys ? n : n_keys, 256), most = 8 * call->device->processors;
+    syc_launch(&call->queue, syc_place<Elements, Out>, SYC_AFTER, wanted < 1 ? 1 : wanted < most ? wanted : most, 256, 0, elements,
+               sorted, n, n_keys, out, call->gate);
 }
 
 #endif

@@ -22,9 +22,7 @@ enum {
     SYI_BLOCK = 64, /* elements under one maximum of block_max */
     SYI_BLOCK_BYTES_16 = 128,
     SYI_BLOCK_BYTES_32 = 256,
-    SYI_DOT_LANES = 16,  /* partial sums of one dot product */
-    SYI_DOT_ROWS = 8,    /* rows read at the same time, so that their cache and page misses overlap */
-    SYI_DOT_BLOCK = 8192 /* elements whose partial sums are folded into one */
+    SYI_DOT_ROWS = 8 /* rows read at the same time, so that their cache and page misses overlap */
 };
 
 /* Relative error of sum_exp: an exponential to 6e-6, and at most sixteen f32 added before the sum continues in
@@ -155,12 +153,6 @@ static inline float syi_fold_lanes(float *lane)
         for (size_t i = 0; i < half; i++)
             lane[i] += lane[i + half];
     return lane[0];
-}
-
-/* A result of arithmetic: any NaN becomes the canonical one. */
-static inline float syi_canonical(float value)
-{
-    return value == value ? value : syi_f32_from_bits(0x7fc00000u);
 }
 
 /* Adds to sum[j] the dot product of `a` and rows[j], for at most SYI_DOT_BLOCK elements of at most SYI_DOT_ROWS

@@ -47,9 +47,18 @@ sy_status syi_device_open(sy_ctx *ctx, const sy_ctx_options *o, char *sentence, 
         return SY_ERR_DEVICE;
     }
     ctx->cuda = load(o->device_library, sentence, bytes);
-    return ctx->cuda == NULL
-               ? SY_ERR_UNSUPPORTED
-               : ctx->cuda->open(&ctx->cuda_device, device.device_id, o->stream, sentence, bytes);
+    if (ctx->cuda == NULL)
+        return SY_ERR_UNSUPPORTED;
+    const sy_status st = ctx->cuda->open(&ctx->cuda_device, device.device_id, o->stream, sentence, bytes);
+    if (st == SY_OK)
+        syi_device_processors(ctx, o->threads);
+    return st;
+}
+
+void syi_device_processors(sy_ctx *ctx, int n)
+{
+    if (ctx->cuda_device != NULL)
+        ctx->cuda->set_processors(ctx->cuda_device, n);
 }
 
 const struct syi_backend *syi_device_backend(const sy_ctx *ctx)
@@ -84,6 +93,16 @@ sy_status syi_device_poll(sy_ctx *ctx)
     syi_clear_fault(ctx, op->name);
     ctx->found = report.found;
     return syi_describe_found(ctx, op, SY_ERR_INDEX);
+}
+
+void syi_device_time_begin(sy_ctx *ctx)
+{
+    ctx->cuda->time_begin(ctx->cuda_device);
+}
+
+uint64_t syi_device_time_end(sy_ctx *ctx)
+{
+    return ctx->cuda->time_end(ctx->cuda_device);
 }
 
 sy_status syi_device_wait(sy_ctx *ctx)
@@ -142,6 +161,44 @@ sy_status sy_device_copy(sy_ctx *ctx, void *to, const void *from, size_t bytes)
         return st;
     st = ctx->cuda->copy(ctx->cuda_device, to, from, bytes, sentence, sizeof sentence);
     return st == SY_OK ? SY_OK : syi_fail(ctx, st, "bytes", "is %zu: %s", bytes, sentence);
+}
+
+/* ---- Graphs --------------------------------------------------------------------------------------------- */
+
+sy_status syi_capture_begin(sy_ctx *ctx)
+{
+    char sentence[256] = "";
+    sy_status st = need_device(ctx, "capture");
+    if (st == SY_OK)
+        st = syi_device_poll(ctx);
+    if (st != SY_OK)
+        return st;
+    st = ctx->cuda->capture_begin(ctx->cuda_device, sentence, sizeof sentence);
+    return st == SY_OK ? SY_OK : syi_fail(ctx, st, "stream", "cannot be captured: %s", sentence);
+}
+
+sy_status syi_capture_end(sy_ctx *ctx, void **graph)
+{
+    char sentence[256] = "";
+    struct syc_graph *made = NULL;
+    syi_clear_fault(ctx, "capture");
+    const sy_status st = ctx->cuda->capture_end(ctx->cuda_device, &made, sentence, sizeof sentence);
+    *graph = made;
+    return st == SY_OK ? SY_OK : syi_fail(ctx, st, "stream", "was not captured: %s", sentence);
+}
+
+sy_status syi_replay(sy_ctx *ctx, void *graph, int times, float *milliseconds)
+{
+    char sentence[256] = "";
+    syi_clear_fault(ctx, "replay");
+    const sy_status st =
+        ctx->cuda->replay(ctx->cuda_device, graph, times, milliseconds, sentence, sizeof sentence);
+    return st == SY_OK ? SY_OK : syi_fail(ctx, st, "graph", "was not replayed: %s", sentence);
+}
+
+void syi_graph_free(sy_ctx *ctx, void *graph)
+{
+    ctx->cuda->graph_free(ctx->cuda_device, graph);
 }
 
 sy_status sy_ctx_set_stream(sy_ctx *ctx, void *stream)

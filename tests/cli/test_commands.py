@@ -169,14 +169,16 @@ class Info(CliTest):
         self.assertIn(info["isa"], info["isa_tables"])
         self.assertGreaterEqual(info["threads"], 1)
         mpi = os.environ.get("SWITCHYARD_MPI_NAME", "not in this build")
-        self.assertEqual((info["mpi"], info["cuda"]), (mpi, "not in this build"))
+        self.assertEqual(info["mpi"], mpi)
+        self.assertEqual(bool(info["cuda"]["devices"]), info["cuda"]["error"] is None)
         self.assertTrue(info["compiler"].startswith(("gcc ", "clang ")), info["compiler"])
 
     def test_text_says_the_same(self):
         info = json.loads(self.cli("info", "--json").stdout)
         text = self.cli("info").stdout
         tables = ", ".join(info["isa_tables"])
-        for part in (info["version"], info["isa"], tables, info["compiler"], "not in this build"):
+        devices = [device["name"] for device in info["cuda"]["devices"]] or [info["cuda"]["error"]]
+        for part in (info["version"], info["isa"], tables, info["compiler"], info["mpi"], *devices):
             self.assertIn(part, text)
 
     def test_context_options(self):

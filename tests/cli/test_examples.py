@@ -3,11 +3,13 @@ import functools
 import json
 import math
 import os
+import re
+import shlex
 import subprocess
 import sys
 import unittest
 
-from st import CLI, ROOT, CliTest, Tensor
+from st import CLI, ROOT, CliTest, Result, Tensor, decode
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "examples"))
 import read  # noqa: E402
@@ -70,6 +72,28 @@ class Examples(CliTest):
             size = read.SIZES[field.type(alternative)] * field.count()
             want = field.bytes(alternative, old.data if old else bytes(size))
             self.equal_bytes(field, got, stored(field, alternative, want))
+
+    def test_the_first_of_every_file_is_what_example_writes(self):
+        """And the command it prints makes the outputs, those that need an option left out."""
+        first = {}
+        for case, _ in read.every("cli"):
+            first.setdefault(case.op, case)
+        for case in first.values():
+            with self.subTest(case.op):
+                done, given = self.cli("example", case.op, "in.safetensors"), tensors_of(case, 0)
+                self.assertIn(f"Wrote in.safetensors: {case.name}. Next:\n", done.stdout)
+                written = decode(self.read("in.safetensors"))
+                self.assertEqual(set(written), set(given))
+                for field in case.inputs():
+                    if field.types:
+                        self.equal_bytes(field, written[field.name], given[field.name])
+                command = re.search(r"^  switchyard (run .+)$", done.stdout, re.M).group(1)
+                self.assertEqual(self.cli(*shlex.split(command)).returncode, 0)
+                for name, field in list(case.fields.items()):
+                    if field.out and "switch" in described()[case.op][field.name]:
+                        del case.fields[name]
+                self.assertTrue(case.outputs())
+                self.expect(case, 0, Result(done, decode(self.read("out.safetensors"))), given)
 
     def equal_bytes(self, field, got, want):
         self.assertEqual((got.dtype, tuple(got.shape)), (want.dtype, tuple(want.shape)), field.name)

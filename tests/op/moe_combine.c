@@ -138,7 +138,7 @@ static void random_shapes(void **state)
         f.in.capacity = 1 + rng_below(&rng, 12);
         f.in.hidden = 1 + rng_below(&rng, 70);
         fixture_make(&f, &rng, which % 3, (enum gate_kind)(which / 3), true);
-        fixture_check(&f, contexts[seed % 4]);
+        fixture_check(&f, contexts[seed % (uint64_t)n_contexts]);
         free_all();
     }
 }
@@ -160,6 +160,18 @@ static void every_table(void **state)
         .choices = 3, .samples = 40, .experts = 4, .capacity = 9, .hidden = 203};
     for (size_t type = 0; type < 3; type++)
         check_all(&sizes, 77 + type, type, true);
+}
+
+/* Rows of whole vectors, which a device reads as such: one choice, a few, more than it looks up at once. */
+static void rows_of_whole_vectors(void **state)
+{
+    (void)state;
+    static const int64_t choices[] = {1, 3, 20};
+    for (size_t i = 0; i < 3 * COUNT_OF(choices); i++)
+        check_all(
+            &(struct combine_case){
+                .choices = choices[i / 3], .samples = 40, .experts = 3, .capacity = 20, .hidden = 72},
+            55 + i, i % 3, false);
 }
 
 /* Many samples; fewer samples than threads, so that columns are cut too; more choices than fit registers. */
@@ -253,6 +265,7 @@ int main(void)
     static const char *const gate_names[] = {"without_gates", "with_f32_gates", "with_own_gates"};
     const struct CMUnitTest more[] = {
         cmocka_unit_test(every_table),
+        cmocka_unit_test(rows_of_whole_vectors),
         cmocka_unit_test(large_cases),
         cmocka_unit_test(the_random_cases_were_hard),
         cmocka_unit_test(another_name_for_the_gradient),

@@ -121,11 +121,8 @@ static void large_cases(void **state)
     static const struct {
         int64_t choices, samples, experts, capacity, hidden;
         size_t type;
-    } sizes[] = {{1, 3001, 5, 90, 129, 0},
-                 {2, 701, 4, 50, 515, 2},
-                 {2, 1, 1, 2, 130000, 0},
-                 {1, 2, 2, 2, 8192 * 9, 0},
-                 {1, 3, 1, 2, 98311, 1}};
+    } sizes[] = {{1, 3001, 5, 90, 129, 0},  {2, 701, 4, 50, 515, 2}, {2, 1, 1, 2, 130000, 0},
+                 {1, 2, 2, 2, 8192 * 9, 0}, {1, 3, 1, 2, 98311, 1},  {2, 60, 3, 9, 131, 1}};
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         uint64_t rng = 5;
         struct fixture f = {.in = {.choices = sizes[i].choices,
@@ -134,7 +131,7 @@ static void large_cases(void **state)
                                    .capacity = sizes[i].capacity,
                                    .hidden = sizes[i].hidden}};
         fixture_make(&f, &rng, sizes[i].type, false, true);
-        for (int c = 0; c < 4; c++) { /* the thread counts of the best table */
+        for (int c = 0; c < 4 && c < n_contexts; c++) { /* the thread counts of the best table */
             sy_query query;
             expect_status(contexts[c], sy_moe_dispatch_grad_gate_query(contexts[c], &f.args, &query), SY_OK);
             cut += query.workspace_bytes > 0;
@@ -143,7 +140,27 @@ static void large_cases(void **state)
         free_all();
     }
     assert_int_equal(blocks, 3);
-    assert_true(cut >= 6);
+    assert_true(cut >= 6 || n_contexts < 4); /* the query is of the CPU */
+}
+
+/* Rows of whole vectors, which a device reads as such: few products and many, one block and several. */
+static void rows_of_whole_vectors(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t samples, hidden;
+    } sizes[] = {{3, 136}, {3, 1032}, {60, 136}, {60, 1032}, {2, 8192 + 1032}};
+    for (size_t i = 0; i < 3 * COUNT_OF(sizes); i++) {
+        uint64_t rng = 31 + i;
+        struct fixture f = {.in = {.choices = 2,
+                                   .samples = sizes[i / 3].samples,
+                                   .experts = 3,
+                                   .capacity = 5,
+                                   .hidden = sizes[i / 3].hidden}};
+        fixture_make(&f, &rng, i % 3, i % 2, true);
+        fixture_check(&f, contexts[i % (size_t)n_contexts]);
+        free_all();
+    }
 }
 
 /* ---- Accuracy ----------------------------------------------------------------------------------------------- */
@@ -206,6 +223,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_shapes),
         cmocka_unit_test(large_cases),
+        cmocka_unit_test(rows_of_whole_vectors),
         cmocka_unit_test(error_of_long_rows),
         cmocka_unit_test(nothing_to_write_needs_no_data),
     };

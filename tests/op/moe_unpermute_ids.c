@@ -61,7 +61,8 @@ static void expect_sums(struct fixture *f)
     }
 }
 
-static void check_case(struct fixture *f, uint64_t *rng)
+/* Tensors are laid out at random, or compact without `layout`. */
+static void check_case(struct fixture *f, uint64_t *rng, uint64_t *layout)
 {
     const DLDataType type = rows_dl_type(f->type);
     const int64_t total = f->tokens * f->slots, y[] = {f->rows, f->hidden}, probs[] = {f->tokens, f->slots},
@@ -70,9 +71,9 @@ static void check_case(struct fixture *f, uint64_t *rng)
     f->prob_type = (enum rows_type)rng_below(rng, ROWS_TYPES);
     f->dense_y = numbers(rng, f->type, f->rows * f->hidden, true);
     f->dense_probs = numbers(rng, f->prob_type, total, rng_below(rng, 4) == 0);
-    rows_place(&f->y, rng, type, 2, y, f->dense_y);
-    rows_place(&f->probs, rng, rows_dl_type(f->prob_type), 2, probs, f->dense_probs);
-    rows_place(&f->x, rng, type, 2, x, NULL);
+    rows_place(&f->y, layout, type, 2, y, f->dense_y);
+    rows_place(&f->probs, layout, rows_dl_type(f->prob_type), 2, probs, f->dense_probs);
+    rows_place(&f->x, layout, type, 2, x, NULL);
     tensor_make(&f->indices, SY_I32, 1, &total, NULL);
     for (int64_t i = 0; i < total; i++)
         memcpy(f->indices.mem + i * 4, &(int32_t){(int32_t)(rng_below(rng, total + 1) - 1)}, 4);
@@ -108,12 +109,21 @@ static void random_cases(void **state)
         f.begin = rng_below(&rng, 2) ? rng_below(&rng, f.tokens * f.slots + 1) : 0;
         f.rows = rng_below(&rng, f.tokens * f.slots + 3);
         f.type = (enum rows_type)(seed % ROWS_TYPES);
-        check_case(&f, &rng);
+        check_case(&f, &rng, &rng);
     }
     struct fixture large = {
         .tokens = 1201, .slots = 6, .hidden = 65, .rows = 6000, .begin = 500, .type = ROWS_BF16};
     uint64_t rng = 77;
-    check_case(&large, &rng);
+    check_case(&large, &rng, &rng);
+    for (int i = 0; i < 4; i++) { /* long aligned rows; with probs and without */
+        struct fixture wide = {.tokens = 40,
+                               .slots = 2 + 2 * i,
+                               .hidden = 520,
+                               .rows = 70,
+                               .begin = 5,
+                               .type = (enum rows_type)(i % ROWS_TYPES)};
+        check_case(&wide, &rng, NULL);
+    }
     const int all[] = {seen.outside, seen.missing, seen.zero_weight, seen.nan, seen.empty};
     for (size_t i = 0; i < COUNT_OF(all); i++)
         if (all[i] < 20)

@@ -1,5 +1,7 @@
 """Switchyard's operators in PyTorch: they work with torch.compile, and have gradients where these are defined."""
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 try:
     import torch.library as _torch_library  # an empty folder of that name has no library
 except ModuleNotFoundError:
@@ -8,18 +10,12 @@ except ModuleNotFoundError:
 if not hasattr(_torch_library, "register_autograd"):
     raise ImportError("switchyard.torch needs PyTorch 2.4 or newer, and there is an older one", name="torch")
 
+from .. import _without_gradient
 from .cache import kv_blocks, kv_gather, kv_ragged, kv_scatter, kv_slots, kv_translate
 from .exchange import local_reduce, moe_reorder_chunks
 from .permutation import moe_permute, moe_permute_grad, moe_unpermute, moe_unpermute_grad
 from .permutation_ids import moe_permute_ids, moe_unpermute_ids
-from .routing import (
-    moe_align_block,
-    moe_convert_indices,
-    moe_ids_from_map,
-    moe_map_from_ids,
-    moe_pad_map,
-    moe_route,
-)
+from .routing import moe_ids_from_map, moe_map_from_ids, moe_route
 from .sampling import sample, sample_noise, sample_overrides
 from .slots import (
     moe_capacity,
@@ -30,6 +26,11 @@ from .slots import (
     moe_locations,
 )
 
+if _TYPE_CHECKING:
+    from .._without_gradient import *  # noqa: F403
+else:
+    from .without_gradient import *  # noqa: F403
+
 __all__ = [
     "kv_blocks",
     "kv_gather",
@@ -38,17 +39,14 @@ __all__ = [
     "kv_slots",
     "kv_translate",
     "local_reduce",
-    "moe_align_block",
     "moe_capacity",
     "moe_combine",
-    "moe_convert_indices",
     "moe_dispatch",
     "moe_dispatch_grad_data",
     "moe_dispatch_grad_gate",
     "moe_ids_from_map",
     "moe_locations",
     "moe_map_from_ids",
-    "moe_pad_map",
     "moe_permute",
     "moe_permute_grad",
     "moe_permute_ids",
@@ -61,5 +59,6 @@ __all__ = [
     "sample_noise",
     "sample_overrides",
 ]
+__all__ += _without_gradient.__all__
 
 del _torch_library

@@ -7,16 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..ops import moe_align_block as _moe_align_block
-from ..ops import moe_convert_indices as _moe_convert_indices
 from ..ops import moe_ids_from_map as _moe_ids_from_map
 from ..ops import moe_map_from_ids as _moe_map_from_ids
-from ..ops import moe_pad_map as _moe_pad_map
 from ..ops import moe_route as _moe_route
-from ..ops.moe_align_block import MoeAlignBlock
 from ..ops.moe_ids_from_map import MoeIdsFromMap
 from ..ops.moe_map_from_ids import MoeMapFromIds
-from ..ops.moe_pad_map import MoePadMap
 from ..ops.moe_route import MoeRoute
 from . import _gradients
 from ._library import Given, define, function
@@ -24,9 +19,6 @@ from ._library import Given, define, function
 _route = define(_moe_route.operator, MoeRoute[Tensor])
 _map_from_ids = define(_moe_map_from_ids.operator, MoeMapFromIds[Tensor])
 _ids_from_map = define(_moe_ids_from_map.operator, MoeIdsFromMap[Tensor])
-_pad_map = define(_moe_pad_map.operator, MoePadMap[Tensor])
-_align_block = define(_moe_align_block.operator, MoeAlignBlock[Tensor])
-_convert_indices = define(_moe_convert_indices.operator, Tensor)
 
 
 @function(_moe_route.moe_route)
@@ -72,42 +64,6 @@ def moe_ids_from_map(given: Given, out: Any) -> MoeIdsFromMap[Tensor]:
     tensor([[0, 2]], dtype=torch.int32)
     """
     return _ids_from_map(given, out)
-
-
-@function(_moe_pad_map.moe_pad_map)
-def moe_pad_map(given: Given, out: Any) -> MoePadMap[Tensor]:
-    """Route further tokens until every expert's count is a multiple of ``alignment``: :func:`switchyard.moe_pad_map`.
-
-    >>> import torch, switchyard.torch
-    >>> routing_map = torch.tensor([[1, 0], [0, 1], [1, 0], [1, 0]], dtype=torch.bool)
-    >>> switchyard.torch.moe_pad_map(routing_map, alignment=2).expert_counts
-    tensor([4, 2])
-    """
-    return _pad_map(given, out)
-
-
-@function(_moe_align_block.moe_align_block)
-def moe_align_block(given: Given, out: Any) -> MoeAlignBlock[Tensor]:
-    """List the slots of each expert, padded to whole blocks: :func:`switchyard.moe_align_block`.
-
-    >>> import torch, switchyard.torch
-    >>> aligned = switchyard.torch.moe_align_block(torch.tensor([[1], [0], [1]]), num_experts=2, block_size=2)
-    >>> aligned.sorted_slots[: aligned.num_padded].tolist()
-    [1, 3, 0, 2]
-    """
-    return _align_block(given, out)
-
-
-@function(_moe_convert_indices.moe_convert_indices)
-def moe_convert_indices(given: Given, out: Any) -> Tensor:
-    """Convert a permutation to another form: :func:`switchyard.moe_convert_indices`.
-
-    >>> import torch, switchyard.torch
-    >>> slots = torch.tensor([0, 5, 3, 6, 1, 4, 2, 7], dtype=torch.int32)
-    >>> switchyard.torch.moe_convert_indices(slots, to="row", num_tokens=4).tolist()
-    [0, 2, 3, 1, 2, 0, 1, 3]
-    """
-    return _convert_indices(given, out)
 
 
 def _keep_map_from_ids(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

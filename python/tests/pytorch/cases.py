@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
+from test_worked_examples import CASES as EXAMPLES
+from test_worked_examples import given
 
 torch = pytest.importorskip("torch.library", reason="PyTorch is not installed") and __import__("torch")
 import switchyard.torch as st  # noqa: E402
+from switchyard import _without_gradient  # noqa: E402
 
 Tensor = Any
 
@@ -208,6 +212,18 @@ CASES: dict[str, Callable[[], Any]] = {
     "sample_noise": lambda: st.sample_noise(n=9, seed=-1, offset=3),
     "sample_noise_out": lambda: with_out(st.sample_noise, n=9, stream=5),
 }
+
+
+def first_example(name: str) -> dict[str, Any]:
+    """The arguments of the first worked example."""
+    example = next(case for case, _ in EXAMPLES if case.op == name)
+    return {f: torch.from_numpy(x) if isinstance(x, np.ndarray) else x for f, x in given(example, 0).items()}
+
+
+for _name in _without_gradient.__all__:
+    if _name.islower():
+        CASES[f"{_name}_example"] = lambda name=_name: getattr(st, name)(**first_example(name))
+        CASES[f"{_name}_example_out"] = lambda name=_name: with_out(getattr(st, name), **first_example(name))
 
 
 def penalised() -> tuple[Tensor, ...]:

@@ -75,7 +75,7 @@ def operators() -> list[str]:
 
 
 def test_every_function_is_there() -> None:
-    assert sorted(st.__all__) == sorted(operators())
+    assert sorted(name for name in st.__all__ if inspect.isroutine(getattr(st, name))) == sorted(operators())
 
 
 @pytest.mark.parametrize("name", operators())

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 
 #define SWITCHYARD_CUDA_EMULATED 1
 
@@ -38,9 +39,10 @@ int vote_block(int yes); /* sum over the block, with a barrier */
 /* Every lane of `mask` puts a value and gets all 32; absent lanes hold what they held before. */
 void exchange(uint32_t mask, uint64_t value, uint64_t all[32]);
 void yield();
+void progress(); /* of a loop that yields: what it waits for changed */
 
 /* Runs body once for every thread of every block. */
-void run(unsigned grid, unsigned threads, size_t shared_bytes, void (*body)(void *), void *data);
+void run(unsigned grid, unsigned threads, size_t shared_bytes, const std::function<void()> &body);
 } // namespace emulator
 
 #define threadIdx (emulator::index{emulator::thread(), 0, 0})
@@ -334,7 +336,16 @@ template <typename V> static inline V max(V a, V b)
 typedef int cudaError_t;
 typedef struct emulated_stream *cudaStream_t;
 typedef struct emulated_event *cudaEvent_t;
-enum { cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorInvalidDevice = 101 };
+typedef struct emulated_graph *cudaGraph_t, *cudaGraphExec_t;
+enum {
+    cudaSuccess = 0,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorInvalidDevice = 101,
+    cudaErrorStreamCaptureUnsupported = 900,
+    cudaErrorStreamCaptureInvalidated = 901
+};
+enum { cudaStreamNonBlocking = 1, cudaStreamCaptureModeGlobal = 0 };
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
 enum { cudaHostAllocMapped = 2, cudaEventDisableTiming = 2, cudaMemcpyDefault = 4 };
 enum {
     cudaDevAttrMultiProcessorCount = 16,
@@ -364,7 +375,31 @@ cudaError_t cudaFreeHost(void *data);
 cudaError_t cudaMemsetAsync(void *data, int byte, size_t bytes, cudaStream_t stream);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+
+/* Work of a capturing stream is kept and runs when the graph is launched; what allocates or waits spoils the capture. */
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, int mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status);
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
+
+/* Events read a clock that every launch moves by a microsecond. */
+cudaError_t cudaEventCreate(cudaEvent_t *event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEvent_t end);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaGetLastError();
 const char *cudaGetErrorString(cudaError_t error);
+
+namespace emulator {
+/* A launch into a stream. */
+void launch(cudaStream_t stream, unsigned grid, unsigned threads, size_t shared_bytes,
+            std::function<void()> body);
+} // namespace emulator
 
 #endif

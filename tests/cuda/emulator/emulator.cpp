@@ -3,11 +3,13 @@
  */
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <iterator>
 #include <map>
+#include <mutex>
 #include <vector>
 
 namespace emulator {
@@ -95,8 +97,7 @@ static void *outside;
 static unsigned current, alive, n_threads, block_now, n_blocks, idle;
 static barrier block_barrier;
 static int votes;
-static void (*body_now)(void *);
-static void *data_now;
+static const std::function<void()> *body_now;
 
 unsigned thread()
 {
@@ -131,6 +132,11 @@ void yield()
     while (done[current]);
     if (current != from)
         emulator_switch(&pointers[from], pointers[current]);
+}
+
+void progress()
+{
+    idle = 0;
 }
 
 static void meet(barrier &b, unsigned n)
@@ -180,7 +186,7 @@ void exchange(uint32_t mask, uint64_t value, uint64_t all[32])
 
 static void fiber()
 {
-    body_now(data_now);
+    (*body_now)();
     done[current] = true;
     idle = 0;
     if (--alive == 0)
@@ -206,7 +212,7 @@ static void run_block()
     emulator_switch(&outside, pointers[0]);
 }
 
-void run(unsigned grid, unsigned per_block, size_t shared_bytes, void (*body)(void *), void *data)
+void run(unsigned grid, unsigned per_block, size_t shared_bytes, const std::function<void()> &body)
 {
     if (per_block == 0 || per_block > 1024 || grid == 0) {
         std::fprintf(stderr, "emulator: a launch of %u blocks of %u threads\n", grid, per_block);
@@ -215,8 +221,7 @@ void run(unsigned grid, unsigned per_block, size_t shared_bytes, void (*body)(vo
     while (stacks.size() < per_block)
         stacks.push_back(std::aligned_alloc(16, stack_bytes));
     pointers.resize(stacks.size());
-    body_now = body;
-    data_now = data;
+    body_now = &body;
     n_threads = per_block;
     n_blocks = grid;
     for (unsigned i = 0; i < grid; i++) {
@@ -226,6 +231,136 @@ void run(unsigned grid, unsigned per_block, size_t shared_bytes, void (*body)(vo
     }
 }
 } // namespace emulator
+
+/* ---- Streams and graphs ------------------------------------------------------------------------------------------ */
+
+struct emulated_graph {
+    std::vector<std::function<void()>> work;
+    bool spoilt;
+};
+struct emulated_stream {
+    emulated_graph *graph; /* that is captured; or NULL */
+};
+struct emulated_event {
+    unsigned long microseconds;
+};
+
+static std::recursive_mutex one; /* threads of the host take turns */
+typedef std::lock_guard<std::recursive_mutex> turn;
+static std::vector<emulated_stream *> capturing;
+static unsigned long clock_now;
+
+/* Runs work of a stream, or keeps it for the graph. */
+static cudaError_t submit(cudaStream_t stream, std::function<void()> work)
+{
+    turn t(one);
+    if (stream != nullptr && stream->graph != nullptr)
+        stream->graph->work.push_back(std::move(work));
+    else
+        work();
+    return cudaSuccess;
+}
+
+/* What no thread may do during a capture. */
+static cudaError_t outside_captures()
+{
+    turn t(one);
+    for (emulated_stream *stream : capturing)
+        stream->graph->spoilt = true;
+    return capturing.empty() ? cudaSuccess : cudaErrorStreamCaptureUnsupported;
+}
+
+void emulator::launch(cudaStream_t stream, unsigned grid, unsigned threads, size_t shared_bytes,
+                      std::function<void()> body)
+{
+    submit(stream, [=] {
+        run(grid, threads, shared_bytes, body);
+        clock_now++;
+    });
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
+{
+    *stream = new emulated_stream{nullptr};
+    return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    delete stream;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, int)
+{
+    turn t(one);
+    if (stream == nullptr || stream->graph != nullptr)
+        return cudaErrorStreamCaptureUnsupported;
+    stream->graph = new emulated_graph{{}, false};
+    capturing.push_back(stream);
+    return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+{
+    turn t(one);
+    *graph = stream->graph;
+    stream->graph = nullptr;
+    capturing.erase(std::remove(capturing.begin(), capturing.end(), stream), capturing.end());
+    if (!(*graph)->spoilt)
+        return cudaSuccess;
+    delete *graph;
+    *graph = nullptr;
+    return cudaErrorStreamCaptureInvalidated;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status)
+{
+    *status = stream != nullptr && stream->graph != nullptr ? cudaStreamCaptureStatusActive
+                                                            : cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
+{
+    *exec = new emulated_graph(*graph);
+    return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
+{
+    return submit(stream, [=] {
+        for (const std::function<void()> &work : exec->work)
+            work();
+    });
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    delete graph;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    delete exec;
+    return cudaSuccess;
+}
+cudaError_t cudaEventCreate(cudaEvent_t *event)
+{
+    *event = new emulated_event{0};
+    return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    return submit(stream, [=] { event->microseconds = clock_now; });
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t)
+{
+    return outside_captures();
+}
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t begin, cudaEvent_t end)
+{
+    *milliseconds = (float)(end->microseconds - begin->microseconds) / 1000;
+    return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    delete event;
+    return cudaSuccess;
+}
 
 /* ---- Runtime ------------------------------------------------------------------------------------------------------ */
 
@@ -243,18 +378,24 @@ cudaError_t cudaSetDevice(int device)
 {
     return device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
 }
+/* Few, so that launches are short, unless a test asks for more. */
+static int processors()
+{
+    const char *const n = std::getenv("EMULATED_PROCESSORS");
+    return n != nullptr ? std::atoi(n) : 4;
+}
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
 {
     std::memset(p, 0, sizeof *p);
     std::snprintf(p->name, sizeof p->name, "emulated GPU");
     p->totalGlobalMem = (size_t)1 << 30;
     p->major = 9;
-    p->multiProcessorCount = 4;
+    p->multiProcessorCount = processors();
     return cudaSetDevice(device);
 }
 cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int device)
 {
-    *value = attribute == cudaDevAttrMultiProcessorCount      ? 4
+    *value = attribute == cudaDevAttrMultiProcessorCount      ? processors()
              : attribute == cudaDevAttrComputeCapabilityMajor ? 9
                                                               : 227 * 1024;
     return cudaSetDevice(device);
@@ -263,6 +404,7 @@ static std::map<const char *, size_t> allocated; /* device memory, to know it fr
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *data)
 {
+    turn t(one);
     const auto next = allocated.upper_bound((const char *)data);
     const bool inside =
         next != allocated.begin() && (const char *)data < std::prev(next)->first + std::prev(next)->second;
@@ -271,6 +413,9 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const vo
 }
 cudaError_t cudaMalloc(void **data, size_t bytes)
 {
+    turn t(one);
+    if (outside_captures() != cudaSuccess)
+        return cudaErrorStreamCaptureUnsupported;
     const size_t whole = (bytes + 255) / 256 * 256;
     *data = whole < bytes ? nullptr : std::aligned_alloc(256, whole);
     if (*data == nullptr)
@@ -281,6 +426,9 @@ cudaError_t cudaMalloc(void **data, size_t bytes)
 }
 cudaError_t cudaFree(void *data)
 {
+    turn t(one);
+    if (outside_captures() != cudaSuccess)
+        return cudaErrorStreamCaptureUnsupported;
     allocated.erase((const char *)data);
     std::free(data);
     return cudaSuccess;
@@ -298,19 +446,17 @@ cudaError_t cudaFreeHost(void *data)
 {
     return cudaFree(data);
 }
-cudaError_t cudaMemsetAsync(void *data, int byte, size_t bytes, cudaStream_t)
+cudaError_t cudaMemsetAsync(void *data, int byte, size_t bytes, cudaStream_t stream)
 {
-    std::memset(data, byte, bytes);
-    return cudaSuccess;
+    return submit(stream, [=] { std::memset(data, byte, bytes); });
 }
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int, cudaStream_t)
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int, cudaStream_t stream)
 {
-    std::memcpy(to, from, bytes);
-    return cudaSuccess;
+    return submit(stream, [=] { std::memcpy(to, from, bytes); });
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t)
 {
-    return cudaSuccess;
+    return outside_captures();
 }
 cudaError_t cudaGetLastError()
 {
@@ -318,5 +464,9 @@ cudaError_t cudaGetLastError()
 }
 const char *cudaGetErrorString(cudaError_t error)
 {
-    return error == cudaErrorMemoryAllocation ? "out of memory" : "emulated error";
+    return error == cudaErrorMemoryAllocation           ? "out of memory"
+           : error == cudaErrorStreamCaptureUnsupported ? "operation not permitted when stream is capturing"
+           : error == cudaErrorStreamCaptureInvalidated
+               ? "operation failed due to a previous error during capture"
+               : "emulated error";
 }

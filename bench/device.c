@@ -1,0 +1,167 @@
+/*
+ * Cases on a CUDA device. A call there only queues work, so calls are recorded into a CUDA graph, one for each set of
+ * buffers in turn, and the replay of the graph is timed on the device: what is measured is the work of a call, its
+ * validation included, not the host's part. Limits are those of the device: a copy, a fill and a read of 2 GiB.
+ */
+#include "report.h"
+
+#include <math.h>
+
+#include "cli/device.h"
+
+enum { REPLAYS = 9, MOST_CALLS = 20000 };
+
+/* A replay lasts at least this long, so that its own start does not count. */
+static const double least_seconds = 5e-3;
+
+/* ---- The device ---------------------------------------------------------------------------------------- */
+
+bool bench_can(const struct bench *bench, const sy_op_info *op)
+{
+    return !bench->device.tools || device_has(bench->device.tools, op->name);
+}
+
+/* Bytes per second of one limit; 0 after an error. */
+static double rate_of(const struct bench *bench, enum syc_limit limit, void *to, const void *from, size_t n)
+{
+    double seconds[REPLAYS];
+    char sentence[256] = "";
+    for (int i = -1; i < REPLAYS; i++) /* the first is not counted */
+        if (bench->device.tools->limit(bench->device.timer, limit, to, from, n, &seconds[i < 0 ? 0 : i],
+                                       sentence, sizeof sentence) != SY_OK) {
+            plain_error("bench: %s", sentence);
+            return 0;
+        }
+    return (limit == SYC_COPY ? 2 : 1) * (double)n / fmax(bench_median(seconds, REPLAYS), 1e-9);
+}
+
+static bool measure_limits(struct bench *bench)
+{
+    const size_t n = (size_t)(bench->quick ? 4 : 2048) << 20;
+    struct bench_limits *const limits = &bench->limits;
+    void *from = NULL, *to = NULL;
+    if (sy_device_alloc(bench->ctx, n, &from) != SY_OK || sy_device_alloc(bench->ctx, n, &to) != SY_OK) {
+        plain_error("bench: %s", sy_ctx_error(bench->ctx));
+    } else {
+        limits->fill = rate_of(bench, SYC_FILL, from, NULL, n);
+        limits->copy = rate_of(bench, SYC_COPY, to, from, n);
+        limits->read[0] = rate_of(bench, SYC_READ, NULL, from, n);
+    }
+    sy_device_free(bench->ctx, from);
+    sy_device_free(bench->ctx, to);
+    return limits->copy > 0 && limits->fill > 0 && limits->read[0] > 0;
+}
+
+bool bench_open_device(struct bench *bench, const struct common *common)
+{
+    struct bench_device *const d = &bench->device;
+    char sentence[256] = "";
+    if (d->device.device_type != kDLCUDA)
+        return true;
+    d->tools = device_tools(common);
+    if (!d->tools)
+        return false;
+    if (d->tools->open(&d->timer, d->device.device_id, sentence, sizeof sentence) != SY_OK) {
+        plain_error("bench: %s", sentence);
+        return false;
+    }
+    if (sy_ctx_device_info(bench->ctx, &d->info) != SY_OK) {
+        plain_error("bench: %s", sy_ctx_error(bench->ctx));
+        return false;
+    }
+    return measure_limits(bench);
+}
+
+void bench_close_device(struct bench *bench)
+{
+    if (bench->device.timer)
+        bench->device.tools->close(bench->device.timer);
+}
+
+/* ---- Measuring ----------------------------------------------------------------------------------------- */
+
+/* Seconds of the same work at the device's rates. Where rows are copied, all bytes count as those of a copy. */
+static double limit_seconds(const struct bench *bench, const struct bench_work *work)
+{
+    const struct bench_limits *const limits = &bench->limits;
+    const double rate = work->copy_bytes > 0   ? limits->copy
+                        : work->fill_bytes > 0 ? limits->fill
+                                               : limits->read[0];
+    return bench_work_bytes(work) / rate;
+}
+
+/* Records calls of the turns 1, 2 and so on; warm: of turn 1. NULL, or what is wrong. */
+static const char *record(struct bench *bench, struct bench_call *c, bool warm, int calls, char *text,
+                          size_t bytes)
+{
+    const struct syc_tools *const tools = bench->device.tools;
+    void *stream = NULL;
+    sy_status status = tools->record(bench->device.timer, &stream, text, bytes);
+    if (status != SY_OK)
+        return text;
+    sy_ctx_set_stream(c->ctx, stream);
+    for (int i = 0; i < calls && status == SY_OK; i++)
+        status = bench_run_there(c, warm ? 1 : i + 1);
+    if (status != SY_OK)
+        snprintf(text, bytes, "%s", sy_ctx_error(c->ctx));
+    sy_ctx_set_stream(c->ctx, NULL);
+    const sy_status finished = tools->finish(bench->device.timer, text, status == SY_OK ? bytes : 0);
+    return status == SY_OK && finished == SY_OK ? NULL : text;
+}
+
+/* A graph of one round through the buffers gives the time of a call, and that the size of the graph that is measured. */
+static const char *measure(struct bench *bench, struct bench_call *c, bool warm, struct bench_times *times,
+                           char *text, size_t bytes)
+{
+    const struct bench_device *const d = &bench->device;
+    const int round = warm ? 1 : (int)c->sets, turns = bench->quick ? 3 : REPLAYS;
+    double seconds[REPLAYS] = {0};
+    int calls = round;
+    for (bool sized = false;; sized = true) {
+        const char *const wrong = record(bench, c, warm, calls, text, bytes);
+        if (wrong)
+            return wrong;
+        for (int i = 0; i < (sized ? turns : 2); i++)
+            if (d->tools->replay(d->timer, &seconds[i], text, bytes) != SY_OK)
+                return text;
+        if (sized)
+            break;
+        const double rounds = bench->quick ? 1 : ceil(least_seconds / fmax(seconds[1], 1e-7));
+        calls = round * (int)fmax(1, fmin(rounds, (double)(MOST_CALLS / round)));
+    }
+    if (sy_ctx_sync(c->ctx) != SY_OK)
+        return sy_ctx_error(c->ctx);
+    const double median = bench_median(seconds, turns);
+    *times = (struct bench_times){.run = median / calls,
+                                  .spread = (seconds[turns * 3 / 4] - seconds[turns / 4]) / median,
+                                  .limit = limit_seconds(bench, &c->limit),
+                                  .turns = turns,
+                                  .calls = calls,
+                                  .warm = warm};
+    return NULL;
+}
+
+/* The call of turn 0 on the device, on the CPU, and their results. NULL, or what is wrong. */
+static const char *check(struct bench_call *c)
+{
+    if (!bench_send(c))
+        return c->fault;
+    if (bench_run_there(c, 0) != SY_OK || sy_ctx_sync(c->ctx) != SY_OK || bench_run(c, 0) != SY_OK)
+        return sy_ctx_error(c->ctx);
+    return bench_check_there(c);
+}
+
+void bench_measure_there(struct bench *bench, struct bench_call *c)
+{
+    char text[256] = "";
+    const char *wrong = check(c);
+    for (int warm = 0; warm < 2 && !wrong; warm++)
+        if (warm ? bench->warm : bench->cold) {
+            struct bench_times times;
+            wrong = measure(bench, c, warm, &times, text, sizeof text);
+            if (!wrong)
+                report_row(bench, c, &times);
+        }
+    if (wrong)
+        report_failure(bench, c->op->name, c->shape, wrong);
+}

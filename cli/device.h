@@ -1,0 +1,28 @@
+/*
+ * Devices of a command: --device and --device-library, and the tools of libswitchyard_cuda that a context has loaded.
+ */
+#ifndef SWITCHYARD_CLI_DEVICE_H
+#define SWITCHYARD_CLI_DEVICE_H
+
+#include "cli.h"
+#include "cuda/tools.h"
+#include "emit.h"
+#include "ops.h"
+
+/* Of the library that a context of this command has loaded; prints the error and returns NULL where there are none. */
+const struct syc_tools *device_tools(const struct common *common);
+
+/* Makes the call with all tensors on the device: copies them there, and after success what it changed back. */
+sy_status device_call(sy_ctx *ctx, DLDevice device, const struct op *op, struct op_call *call);
+
+bool device_has(const struct syc_tools *tools, const char *operator_name);
+
+/* The CUDA device of this number, or false and a sentence. */
+bool device_describe(const struct common *common, int number, sy_device_info *info, char *sentence,
+                     size_t bytes);
+
+/* "NVIDIA H200, compute capability 9.0, 132 multiprocessors, 139.8 GiB", and the same as an object. */
+void device_print(const sy_device_info *info);
+void device_emit(struct emit *json, const char *key, int number, const sy_device_info *info);
+
+#endif

@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""The C tests on the CUDA device of this machine.   test_cuda.py [--match REGEX] [--tool NAME]... [-- CMAKE_ARGUMENT...]
+
+Builds into build/cuda for the GPU that nvidia-smi names, with further arguments for cmake where libraries are in unusual
+places. Then runs, on the device: the programs of tests/op whose operators are all there, the worked examples, the recorded
+results of tests/bits; and the examples once more under compute-sanitizer with memcheck, racecheck and initcheck, or with
+each --tool (none: --tool ""). Report in build/junit-cuda.xml, last line `N passed, N failed, N skipped`.
+
+Without a GPU or nvcc it says so in one line and ends with 0: there is nothing that could be tested here, and the emulated
+device of `make test` has run the same programs.
+"""
+import argparse
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import run_tests
+from run_tests import Case
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BUILD = os.path.join(ROOT, "build", "cuda")
+TOOLS = ("memcheck", "racecheck", "initcheck")
+CONTEXTS = ("ctx", "ctx_device", "ctx_threads", "describe", "stack")  # programs about contexts and CPU threads
+
+
+def operators():
+    """Those of the backend, from its own list."""
+    with open(os.path.join(ROOT, "src/cuda/backend.cuh"), encoding="utf-8") as file:
+        return re.findall(r"X\([A-Z_]+, (\w+)\)", file.read())
+
+
+def called(path, names):
+    """The operators that a C file names, in calls or as texts."""
+    with open(path, encoding="utf-8") as file:
+        source = file.read()
+    return {name for name in names if re.search(rf'\bsy_{name}(_n|_args)?\b|"{name}"', source)}
+
+
+def programs():
+    """Names of the programs of tests/op that can run on the device as a whole."""
+    with open(os.path.join(ROOT, "src/base/plan.h"), encoding="utf-8") as file:
+        every = re.findall(r"^    X\([A-Z_]+, (\w+)\)", file.read(), re.M)
+    here, found = set(operators()), []
+    for path in sorted(glob.glob(os.path.join(ROOT, "tests/op/*.c"))):
+        stem = os.path.splitext(os.path.basename(path))[0]
+        uses = called(path, every) | {name for name in every if f"{stem}_".startswith(f"{name}_")}
+        if uses and uses <= here and stem not in CONTEXTS:
+            found.append(f"op_{stem}")
+    return found
+
+
+def gpu():
+    """(architecture for cmake, name) of the first GPU, or (None, why not)."""
+    for tool in ("nvidia-smi", "nvcc"):
+        if not shutil.which(tool):
+            return None, f"{tool} is not there"
+    done = subprocess.run(["nvidia-smi", "--query-gpu=compute_cap,name", "--format=csv,noheader"], capture_output=True,
+                          text=True, check=False)
+    match = re.match(r"(\d+)\.(\d+), (.+)", done.stdout)
+    return (f"{match[1]}{match[2]}-real", match[3]) if match else (None, "nvidia-smi finds no GPU")
+
+
+def build(architecture, arguments):
+    commands = (["cmake", "-S", ROOT, "-B", BUILD, "-DCMAKE_BUILD_TYPE=Release", "-DSWITCHYARD_CUDA=ON",
+                 f"-DSWITCHYARD_CUDA_ARCHITECTURES={architecture}", "-DSWITCHYARD_MPI=OFF", *arguments],
+                ["cmake", "--build", BUILD, "--parallel", str(os.cpu_count() or 2)])
+    for command in commands:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if done.returncode:
+            return Case("build", "build", "failed", f"{' '.join(command)}\n{done.stdout[-20000:]}")
+    return None
+
+
+def bits(env):
+    """tests/bits/test_bits.py with the program whose calls go to the device."""
+    program = os.path.join(BUILD, "bits_device")
+    command = [sys.executable, os.path.join(ROOT, "scripts/tap.py"), os.path.join(ROOT, "tests/bits/test_bits.py")]
+    if not os.path.exists(program):
+        return [Case("bits", "bits", "failed", "bits_device was not built: cmocka was not found")]
+    more = {"SWITCHYARD_BITS": program, "SWITCHYARD_BITS_OF": os.path.join(ROOT, "src/cuda/backend.cuh")}
+    return run_tests.run_one(("bits", command, [], 900, []), [], {**env, **more})
+
+
+def sanitized(tool, examples, env, show):
+    if not shutil.which("compute-sanitizer"):
+        return [Case(tool, tool, "skipped", "compute-sanitizer is not installed")]
+    wrapper = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "99"]
+    cases = run_tests.run_suites(BUILD, match=examples, wrapper=wrapper, extra_env=env, show=show)
+    for case in cases:
+        case.suite = f"{tool}.{case.suite}"
+    return cases
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--match", default="", help="only programs whose names match")
+    parser.add_argument("--tool", action="append", help="of compute-sanitizer")
+    parser.add_argument("cmake", nargs="*", help="arguments of cmake, after --")
+    args = parser.parse_args()
+    show = lambda text: print(text, flush=True)
+    architecture, name = gpu()
+    if not architecture:
+        show(f"test-cuda: nothing was run: {name}")
+        return 0
+    show(f"{name}, {len(operators())} operators on the device")
+    broken = build(architecture, args.cmake)
+    env = {"SWITCHYARD_TEST_DEVICE": "cuda"}
+    cases = [broken] if broken else []
+    if not broken:
+        wanted = [p for p in [*programs(), *(f"examples_{op}" for op in operators())] if re.search(args.match, p)]
+        examples = [p for p in wanted if p.startswith("examples_")]
+        cases += run_tests.run_suites(BUILD, match=f"^({'|'.join(wanted)})$", extra_env=env, show=show)
+        cases += bits(env) if re.search(args.match, "bits") else []
+        for tool in filter(None, TOOLS if args.tool is None else args.tool):
+            show(f"{tool}:")
+            cases += sanitized(tool, f"^({'|'.join(examples)})$", env, show) if examples else []
+    run_tests.show_trouble(cases, show)
+    run_tests.write_junit(os.path.join(ROOT, "build", "junit-cuda.xml"), cases)
+    show(run_tests.say(*run_tests.count(cases)))
+    return 1 if run_tests.count(cases)[1] or not cases else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

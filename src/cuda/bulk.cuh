@@ -1,0 +1,144 @@
+/*
+ * Bulk loads: one thread starts the copy of a piece from global to shared memory, and a barrier in shared memory counts
+ * its bytes. From sm_90 on; a kernel that uses them begins with `if (!SYC_BULK) return;` and is launched only where
+ * syc_has_bulk is true.
+ *
+ * A barrier goes through phases. A phase ends when `n` arrivals were made and as many bytes were loaded as expected. The
+ * wait for phase p (0, 1, 2 ...) takes p & 1; it must not be more than one phase behind.
+ *
+ *     syc_barrier_init(&full, 1);                       one thread, then syc_barrier_fence(), then __syncthreads()
+ *     syc_barrier_expect(&full, bytes);                 one thread: an arrival, and the bytes of this phase
+ *     syc_bulk_load(to, from, part, &full);             any threads; addresses and sizes are multiples of 16
+ *     syc_barrier_wait(&full, phase & 1);               any threads, then they may read what was loaded
+ */
+#ifndef SYC_BULK_CUH
+#define SYC_BULK_CUH
+
+#include "cuda/context.cuh"
+
+#if defined(SWITCHYARD_CUDA_EMULATED) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900)
+#define SYC_BULK 1
+#else
+#define SYC_BULK 0
+#endif
+
+static inline bool syc_has_bulk(const struct syc_device *device) { return device->dependent; } /* both since sm_90 */
+
+/* A launch with more than 48 KiB of dynamic shared memory, at most device->shared_bytes. */
+template <typename... P, typename... A>
+static void syc_launch_large(struct syc_queue *q, void (*kernel)(P...), enum syc_start start, int64_t blocks, int threads,
+                             size_t shared, A... arguments)
+{
+#ifndef SWITCHYARD_CUDA_EMULATED
+    if (q->error == cudaSuccess)
+        q->error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+#endif
+    syc_launch(q, kernel, start, blocks, threads, shared, arguments...);
+}
+
+/* For a kernel that ends while one with much shared memory starts beside it: both then divide the memory of a
+   multiprocessor in the same way. */
+template <typename... P> static void syc_prefer_shared(struct syc_queue *q, void (*kernel)(P...))
+{
+#ifndef SWITCHYARD_CUDA_EMULATED
+    if (q->error == cudaSuccess)
+        q->error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+#else
+    (void)q;
+    (void)kernel;
+#endif
+}
+
+#ifdef SWITCHYARD_CUDA_EMULATED
+struct syc_barrier {
+    u32 phase, count, missing; /* arrivals */
+    int64_t bytes;             /* expected and not loaded */
+};
+
+static inline void syc_barrier_end_phase(struct syc_barrier *bar)
+{
+    if (bar->missing != 0 || bar->bytes != 0)
+        return;
+    bar->phase++;
+    bar->missing = bar->count;
+    emulator::progress();
+}
+static inline void syc_barrier_init(struct syc_barrier *bar, u32 n) { *bar = {0, n, n, 0}; }
+static inline void syc_barrier_fence() {}
+static inline void syc_barrier_expect(struct syc_barrier *bar, u32 bytes)
+{
+    bar->bytes += bytes;
+    bar->missing--;
+    syc_barrier_end_phase(bar);
+}
+static inline void syc_barrier_arrive(struct syc_barrier *bar) { syc_barrier_expect(bar, 0); }
+static inline void syc_barrier_wait(struct syc_barrier *bar, u32 parity)
+{
+    while ((bar->phase & 1) == parity)
+        emulator::yield();
+}
+static inline void syc_bulk_load(void *to, const void *from, u32 bytes, struct syc_barrier *bar)
+{
+    memcpy(to, from, bytes);
+    bar->bytes -= bytes;
+    syc_barrier_end_phase(bar);
+}
+#else
+struct syc_barrier {
+    u64 word;
+};
+
+static __device__ __forceinline__ u32 syc_shared(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+
+static __device__ __forceinline__ void syc_barrier_init(struct syc_barrier *bar, u32 n)
+{
+#if SYC_BULK
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(syc_shared(bar)), "r"(n) : "memory");
+#endif
+}
+
+/* After the barriers are set up, by the thread that did it. */
+static __device__ __forceinline__ void syc_barrier_fence()
+{
+#if SYC_BULK
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+
+static __device__ __forceinline__ void syc_barrier_arrive(struct syc_barrier *bar)
+{
+#if SYC_BULK
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(syc_shared(bar)) : "memory");
+#endif
+}
+
+static __device__ __forceinline__ void syc_barrier_expect(struct syc_barrier *bar, u32 bytes)
+{
+#if SYC_BULK
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(syc_shared(bar)), "r"(bytes) : "memory");
+#endif
+}
+
+static __device__ __forceinline__ void syc_barrier_wait(struct syc_barrier *bar, u32 parity)
+{
+#if SYC_BULK
+    u32 done = 0;
+    while (!done)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done)
+                     : "r"(syc_shared(bar)), "r"(parity)
+                     : "memory");
+#endif
+}
+
+static __device__ __forceinline__ void syc_bulk_load(void *to, const void *from, u32 bytes, struct syc_barrier *bar)
+{
+#if SYC_BULK
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(syc_shared(to)),
+                 "l"(from), "r"(bytes), "r"(syc_shared(bar))
+                 : "memory");
+#endif
+}
+#endif
+
+#endif

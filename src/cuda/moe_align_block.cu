@@ -1,0 +1,173 @@
+/*
+ * moe_align_block on a device: slots are ranked by expert, then every place of sorted_slots finds its expert and takes a
+ * slot or padding.
+ */
+#include "cuda/backend.cuh"
+#include "cuda/load.cuh"
+#include "cuda/rank.cuh"
+#include "cuda/scratch.cuh"
+
+enum { IN_SHARED = 4096 }; /* experts whose first places every block computes for itself */
+
+/* Items: slots, then entries of expert_map. Only the first have keys. */
+struct align_keys {
+    int64_t n;
+    int n_keys;
+    int64_t n_ids;
+    struct syc_split slots;
+    struct syi_moe_align_block_plan p;
+
+    __device__ int64_t id(int64_t i, int64_t t) const { return syc_index(syc_row(p.ids, t), i - t * p.n_slots, p.id_type); }
+    __device__ int64_t id(int64_t i) const { return id(i, syc_quotient(i, slots)); }
+    __device__ int64_t here(int64_t e) const { return syc_index(p.expert_map, e, SY_TYPE_I32); }
+    __device__ int key(int64_t i) const
+    {
+        const int64_t e = i < n_ids ? id(i) : -1;
+        return e < 0 || e >= p.n_experts || (p.skip_unmapped && here(e) == -1) ? -1 : (int)e;
+    }
+    __device__ bool wrong(int64_t i) const
+    {
+        if (i >= n_ids)
+            return here(i - n_ids) < -1;
+        const int64_t e = id(i);
+        return (e < 0 || e >= p.n_experts) && !(p.allow_missing && (e == -1 || e == p.n_experts));
+    }
+    __device__ void explain(int64_t i, struct syi_found *f) const
+    {
+        if (i >= n_ids) {
+            *f = {SYI_BAD_EXPERT_MAP, 0, -1, i - n_ids, here(i - n_ids), -1, 0};
+            return;
+        }
+        const int64_t t = syc_quotient(i, slots);
+        *f = {SYI_BAD_ID_RANGE, 0, t, i - t * p.n_slots, id(i, t), p.n_experts, 0};
+    }
+};
+
+/* Scratch: the slots by expert without padding. */
+struct align_sorted {
+    u32 *slot;          /* [T*K] */
+    u32 *first, *count; /* [E] */
+    u32 *place;         /* [E+1], first places; NULL: in shared memory */
+
+    __device__ void put(int64_t i, int, int64_t row) const { slot[row] = (u32)i; }
+    __device__ void skip(int64_t) const {}
+    __device__ void begin(int e, u32 at, u32 n) const
+    {
+        first[e] = at;
+        count[e] = n;
+    }
+    __device__ void end(u32) const {}
+};
+
+/* place[0..n]: where every expert begins, and the end of the last. By the whole block. */
+static __device__ void find_places(u32 *place, const u32 *count, int n, struct syc_split block)
+{
+    for (int e = (int)threadIdx.x; e < n; e += SYC_RANK_THREADS)
+        place[e] = (u32)(syc_quotient((int64_t)__ldcg(count + e) + block.d - 1, block) * block.d);
+    __syncthreads();
+    const u32 all = syc_scan_block(place, n);
+    if (threadIdx.x == 0)
+        place[n] = all;
+    __syncthreads();
+}
+
+static __global__ void __launch_bounds__(SYC_RANK_THREADS) align_places(const struct align_sorted s, int n, struct syc_split block)
+{
+    syc_start_next();
+    syc_wait_for_previous();
+    find_places(s.place, s.count, n, block);
+}
+
+/* The expert that has a place: the last that begins there or before. */
+static __device__ __forceinline__ int expert_at(const u32 *place, int n, u32 at)
+{
+    int low = 0;
+    for (int high = n; high - low > 1;) {
+        const int middle = low + (high - low) / 2;
+        if (place[middle] <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static __global__ void __launch_bounds__(SYC_RANK_THREADS)
+    align_write(const struct syi_moe_align_block_plan p, const struct align_sorted s, int n, struct syc_split block,
+                const struct syc_gate gate)
+{
+    SYC_DYNAMIC_SHARED(u32, shared);
+    const int64_t first = (int64_t)blockIdx.x * SYC_RANK_THREADS + threadIdx.x, step = (int64_t)gridDim.x * SYC_RANK_THREADS;
+    const u32 *const place = s.place != NULL ? s.place : shared, none = (u32)(p.n_tokens * p.n_slots);
+    if (!syc_may_write(gate))
+        return;
+    if (s.place == NULL)
+        find_places(shared, s.count, n, block);
+    const u32 all = place[n];
+    for (int64_t i = first; i < p.n_places; i += step) {
+        u32 slot = none;
+        if (i < (int64_t)all) {
+            const int e = expert_at(place, n, (u32)i);
+            const u32 at = (u32)i - place[e];
+            slot = at < __ldcg(s.count + e) ? __ldcg(s.slot + __ldcg(s.first + e) + at) : none;
+        }
+        syc_store<u32>(p.sorted_slots + i * 4, slot);
+    }
+    for (int64_t i = first; i < p.n_blocks; i += step) {
+        const int e = i * p.block_size < (int64_t)all ? expert_at(place, n, (u32)(i * p.block_size)) : -1;
+        const int64_t here = e >= 0 && p.expert_map != NULL ? syc_index(p.expert_map, e, SY_TYPE_I32) : e;
+        syc_store<u32>(p.block_experts + i * 4, (u32)here);
+    }
+    for (int64_t e = first; e < p.n_experts && p.counts != NULL; e += step)
+        syc_store<u64>(p.counts + e * 8, __ldcg(s.count + e));
+    for (int64_t e = first; e <= p.n_experts && p.offsets != NULL; e += step)
+        syc_store<u64>(p.offsets + e * 8, place[e]);
+    if (first == 0)
+        syc_store<u32>(p.num_padded, all);
+}
+
+/* Without experts there is one that has no slot. */
+static int n_keys(const struct syi_moe_align_block_plan *p) { return p->n_experts > 0 ? (int)p->n_experts : 1; }
+
+static int64_t n_items(const struct syi_moe_align_block_plan *p)
+{
+    return p->n_tokens * p->n_slots + (p->expert_map != NULL ? p->n_experts : 0);
+}
+
+static struct align_sorted lay_out(const struct syi_moe_align_block_plan *p, struct syc_scratch *scratch)
+{
+    const int64_t n = n_keys(p);
+    struct align_sorted s;
+    s.slot = scratch->take<u32>(p->n_tokens * p->n_slots);
+    s.first = scratch->take<u32>(n);
+    s.count = scratch->take<u32>(n);
+    s.place = n > IN_SHARED ? scratch->take<u32>(n + 1) : NULL;
+    return s;
+}
+
+size_t syc_moe_align_block_workspace(const struct syc_device *device, const union syi_plan *plan)
+{
+    const struct syi_moe_align_block_plan *const p = &plan->moe_align_block;
+    struct syc_scratch scratch = {NULL, 0};
+    lay_out(p, &scratch);
+    return scratch.used + syc_rank_bytes(n_items(p), n_keys(p), device->processors);
+}
+
+void syc_moe_align_block(struct syc_call *call, const union syi_plan *plan)
+{
+    const struct syi_moe_align_block_plan *const p = &plan->moe_align_block;
+    const int64_t n_ids = p->n_tokens * p->n_slots;
+    const int n = n_keys(p);
+    struct syc_scratch scratch = {call->scratch, 0};
+    const struct align_sorted s = lay_out(p, &scratch);
+    const struct align_keys keys = {n_items(p), n, n_ids, syc_split_by(p->n_slots, n_ids), *p};
+    const struct syc_split block = syc_split_by(p->block_size, n_ids + p->block_size - 1);
+    syc_rank(call, keys, s, scratch.rest());
+    if (s.place != NULL)
+        syc_launch(&call->queue, align_places, SYC_EARLY, 1, SYC_RANK_THREADS, 0, s, n, block);
+    int64_t most = p->n_places > p->n_blocks ? p->n_places : p->n_blocks;
+    most = most > p->n_experts ? most : p->n_experts + 1;
+    const int64_t wanted = syc_ceil(most, SYC_RANK_THREADS), limit = 2 * call->device->processors;
+    syc_launch(&call->queue, align_write, SYC_EARLY, wanted < limit ? wanted : limit, SYC_RANK_THREADS,
+               s.place == NULL ? ((size_t)n + 1) * sizeof(u32) : 0, *p, s, n, block, call->gate);
+}

@@ -1,0 +1,172 @@
+/*
+ * moe_dispatch on a device. Where several samples may name one slot, or slots without a sample are cleared, a first kernel
+ * leaves the sample of each slot in a table; the second copies rows, by slot where all of them are written, else by
+ * sample. Only when dispatch is input itself are rows written one after the other, by threads that own columns.
+ *
+ * The table is never cleared. An entry counts only if its sample names the slot, and no other contents can pass for that:
+ * whatever the memory held before, an entry that passes is a sample of this call.
+ */
+#include "cuda/slots.cuh"
+#include "cuda/backend.cuh"
+
+struct samples {
+    int64_t n, n_experts, capacity;
+    const u8 *indices, *locations;
+    u64 *table; /* [E*C] or NULL */
+
+    __device__ int64_t slot(int64_t s) const { return syc_slot_of(indices, locations, s, n_experts, capacity); }
+};
+
+/* ---- The sample of each slot -------------------------------------------------------------------------------------- */
+
+/*
+ * The greatest sample that names a slot ends in its entry: a thread that takes a greater one out of the table by putting
+ * its own in puts that back in the next turn. What is smaller, or does not name the slot, is dropped.
+ */
+static __global__ void __launch_bounds__(256) mark(const struct samples samples, bool unique)
+{
+    const int64_t s = (int64_t)blockIdx.x * 256 + threadIdx.x;
+    syc_start_next();
+    const int64_t slot = s < samples.n ? samples.slot(s) : -1;
+    if (slot < 0)
+        return;
+    if (unique) {
+        __stcg(samples.table + slot, (u64)s);
+        return;
+    }
+    u64 put = (u64)s;
+    for (;;) {
+        const u64 old = atomicExch(samples.table + slot, put);
+        if (old <= put || old >= (u64)samples.n || samples.slot((int64_t)old) != slot)
+            return;
+        put = old;
+    }
+}
+
+/* ---- Rows --------------------------------------------------------------------------------------------------------- */
+
+enum rows_by { BY_SAMPLE, BY_SLOT, ONLY_CLEAR }; /* ONLY_CLEAR: slots without a sample */
+
+struct dispatch {
+    struct samples samples;
+    enum rows_by by;
+    const u8 *gates;
+    sy_type gate_type;
+    struct syi_rows input, dispatch;
+
+    __device__ struct syc_scaled row_of(int64_t s, int64_t slot, float gate) const
+    {
+        return {syc_row(input, s), syc_out_row(dispatch, slot), gate, 0};
+    }
+    __device__ struct syc_scaled at_sample(int64_t s) const
+    {
+        const float gate = syc_gate_of(gates, s, gate_type);
+        const int64_t slot = samples.slot(s);
+        syc_wait_for_previous();
+        if (slot < 0 || (samples.table != NULL && __ldcg(samples.table + slot) != (u64)s))
+            return {NULL, NULL, 0, 0};
+        return row_of(s, slot, gate);
+    }
+    __device__ struct syc_scaled at_slot(int64_t slot) const
+    {
+        syc_wait_for_previous();
+        const u64 s = samples.n > 0 ? __ldcg(samples.table + slot) : 0;
+        if (s < (u64)samples.n) {
+            const float gate = syc_gate_of(gates, (int64_t)s, gate_type);
+            if (samples.slot((int64_t)s) == slot)
+                return by == ONLY_CLEAR ? syc_scaled{NULL, NULL, 0, 0} : row_of((int64_t)s, slot, gate);
+        }
+        return {NULL, syc_out_row(dispatch, slot), 0, 0};
+    }
+    __device__ struct syc_scaled at(int64_t row) const { return by == BY_SAMPLE ? at_sample(row) : at_slot(row); }
+};
+
+/* ---- In place ----------------------------------------------------------------------------------------------------- */
+
+enum { COLUMN_THREADS = 64, TOGETHER = 8 };
+
+/* Samples in order, TOGETHER of them loaded at a time; the row of one that a sample just before it wrote comes from there. */
+template <sy_type T, bool WIDE>
+static __global__ void __launch_bounds__(COLUMN_THREADS) scale_columns(const struct dispatch d, int64_t width, const struct syc_gate gate)
+{
+    typedef syc_numbers<T, WIDE> Numbers;
+    __shared__ int64_t slot[COLUMN_THREADS];
+    __shared__ float weight[COLUMN_THREADS];
+    const int64_t column = (int64_t)blockIdx.x * COLUMN_THREADS + threadIdx.x, n = d.samples.n;
+    if (!syc_may_write(gate))
+        return;
+    for (int64_t first = 0; first < n; first += COLUMN_THREADS) {
+        const int64_t own = first + threadIdx.x;
+        __syncthreads();
+        slot[threadIdx.x] = own < n ? d.samples.slot(own) : -1;
+        weight[threadIdx.x] = own < n ? syc_gate_of(d.gates, own, d.gate_type) : 0.0f;
+        __syncthreads();
+        for (int at = 0; at < COLUMN_THREADS && first + at < n && column < width; at += TOGETHER) {
+            typename Numbers::V x[TOGETHER];
+#pragma unroll
+            for (int u = 0; u < TOGETHER; u++)
+                if (slot[at + u] >= 0)
+                    x[u] = Numbers::load(syc_row(d.input, first + at + u), column);
+#pragma unroll
+            for (int u = 0; u < TOGETHER; u++) {
+#pragma unroll
+                for (int t = 0; t < u; t++)
+                    if (slot[at + t] == first + at + u)
+                        x[u] = x[t];
+                if (slot[at + u] >= 0) {
+                    x[u] = Numbers::scale(x[u], weight[at + u]);
+                    Numbers::store(syc_out_row(d.dispatch, slot[at + u]), column, x[u]);
+                }
+            }
+        }
+    }
+}
+
+/* ---- Launches ----------------------------------------------------------------------------------------------------- */
+
+struct launch_columns {
+    struct syc_call *call;
+    struct dispatch d;
+    int64_t hidden;
+    enum syc_start start;
+    template <sy_type T, bool WIDE> void run() const
+    {
+        const int64_t width = hidden / syc_numbers<T, WIDE>::N;
+        syc_launch(&call->queue, scale_columns<T, WIDE>, start, (width + COLUMN_THREADS - 1) / COLUMN_THREADS, COLUMN_THREADS, 0, d, width,
+                   call->gate);
+    }
+};
+
+static bool needs_table(const struct syi_moe_dispatch_plan *p)
+{
+    return p->hidden > 0 && p->n_samples > 0 && (p->zero_unwritten || (!p->unique_slots && !p->in_place));
+}
+
+size_t syc_moe_dispatch_workspace(const struct syc_device *, const union syi_plan *plan)
+{
+    const struct syi_moe_dispatch_plan *const p = &plan->moe_dispatch;
+    return needs_table(p) ? (size_t)p->n_slots * sizeof(u64) : 0;
+}
+
+void syc_moe_dispatch(struct syc_call *call, const union syi_plan *plan)
+{
+    const struct syi_moe_dispatch_plan *const p = &plan->moe_dispatch;
+    const bool table = needs_table(p);
+    const struct samples samples = {p->n_samples, p->n_experts, p->capacity, p->indices, p->locations, table ? (u64 *)call->scratch : NULL};
+    const u64 alignment = syc_alignment(p->input) | syc_alignment(p->dispatch) | (u64)p->hidden * p->elem_bytes;
+    struct dispatch d = {samples, p->zero_unwritten ? BY_SLOT : BY_SAMPLE, p->gates, p->gate_type, p->input, p->dispatch};
+    enum syc_start start = SYC_AFTER;
+    if (p->n_slots == 0 || p->hidden == 0 || (p->n_samples == 0 && !p->zero_unwritten))
+        return;
+    if (table) {
+        /* Where only the slots without a sample matter, any sample of a slot will do. */
+        syc_launch(&call->queue, mark, SYC_AFTER, (p->n_samples + 255) / 256, 256, 0, samples, p->unique_slots || p->in_place);
+        start = SYC_EARLY;
+    }
+    if (p->in_place) {
+        syc_by_type(p->type, alignment, launch_columns{call, d, p->hidden, start});
+        d.by = ONLY_CLEAR;
+    }
+    if (!p->in_place || p->zero_unwritten)
+        syc_by_type(p->type, alignment, syc_launch_scaling<struct dispatch>{call, d, p->zero_unwritten ? p->n_slots : p->n_samples, p->hidden, start});
+}

@@ -1,0 +1,183 @@
+/*
+ * moe_dispatch_grad_gate on a device. The order of additions is that of the dot products of src/kernels: product i is added
+ * to lane i % LANES, lanes are folded by halves, every BLOCK elements by themselves, and the blocks added in order. Products
+ * are independent, so all threads make them, of vectors, and leave them in shared memory; LANES threads add them.
+ *
+ * A group of warps takes one block of one product of rows: one warp where there are many of them, else all of the block.
+ */
+#include "cuda/slots.cuh"
+#include "cuda/backend.cuh"
+
+enum { LANES = 16, BLOCK = 8192, AHEAD = 4, WARPS = SYC_SLOT_THREADS / 32 };
+
+struct products {
+    int64_t n_choices, n_samples, n_experts, capacity, hidden;
+    sy_type gate_type;
+    struct syi_rows indices, locations, grad_gates, input, dispatch;
+    int64_t n_blocks; /* of a row */
+    struct syc_split by_block, by_choice;
+    float *parts; /* [S*k][n_blocks], or NULL: one block is all of a row */
+};
+
+static __device__ __forceinline__ void store_gate(const struct products &p, int64_t choice, int64_t s, float sum)
+{
+    syc_store_float(syc_out_row(p.grad_gates, choice) + s * (p.gate_type == SY_TYPE_F32 ? 4 : 2), p.gate_type, syc_canonical(sum));
+}
+
+template <bool SHARED> static __device__ __forceinline__ void sync_group()
+{
+    if (SHARED)
+        __syncthreads();
+    else
+        __syncwarp();
+}
+
+template <int N> static __device__ __forceinline__ void put_products(const float (&p)[N], float *to)
+{
+    if constexpr (N == 1) {
+        to[0] = p[0];
+    } else {
+#pragma unroll
+        for (int j = 0; j < N; j += 4)
+            ((uint4 *)to)[j / 4] = make_uint4(__float_as_uint(p[j]), __float_as_uint(p[j + 1]), __float_as_uint(p[j + 2]), __float_as_uint(p[j + 3]));
+    }
+}
+
+/* Lanes of the products of two rows: lane l of the group has that of l, for l < LANES. No lane is ever -0, so that zeros
+   for missing elements change nothing. */
+template <class Numbers, int GROUP>
+static __device__ __forceinline__ float add_products(const u8 *a, const u8 *b, int n, int thread, float *product)
+{
+    enum { N = Numbers::N, ROUND = AHEAD * GROUP * N };
+    const int vectors = n / N;
+    float sum = 0.0f;
+    for (int first = 0; first < n; first += ROUND) {
+        typename Numbers::V x[AHEAD], y[AHEAD];
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            const int v = first / N + u * GROUP + thread;
+            x[u] = v < vectors ? Numbers::load(a, v) : syc_zero<typename Numbers::V>();
+            y[u] = v < vectors ? Numbers::load(b, v) : syc_zero<typename Numbers::V>();
+        }
+        sync_group<(GROUP > 32)>(); /* the products of the last round have been added */
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            float p[N], q[N];
+            Numbers::widen(x[u], p);
+            Numbers::widen(y[u], q);
+#pragma unroll
+            for (int j = 0; j < N; j++)
+                p[j] = __fmul_rn(p[j], q[j]);
+            put_products(p, product + (u * GROUP + thread) * N);
+        }
+        sync_group<(GROUP > 32)>();
+        const int steps = (min(n - first, (int)ROUND) + LANES - 1) / LANES;
+        if (thread < LANES) {
+#pragma unroll 8
+            for (int i = 0; i < steps; i++)
+                sum = __fadd_rn(sum, product[i * LANES + thread]);
+        }
+    }
+    return sum;
+}
+
+/* One block of the product of two rows. slot -1: the choice has none. */
+struct piece {
+    int64_t s, choice, first, slot;
+};
+
+static __device__ __forceinline__ struct piece piece_at(const struct products &p, int64_t i)
+{
+    if (i >= p.n_samples * p.n_choices * p.n_blocks)
+        return {0, 0, 0, -1};
+    const int64_t entry = p.n_blocks == 1 ? i : syc_quotient(i, p.by_block), s = syc_quotient(entry, p.by_choice);
+    const int64_t choice = entry - s * p.n_choices;
+    return {s, choice, (i - entry * p.n_blocks) * BLOCK,
+            syc_slot_of(syc_row(p.indices, choice), syc_row(p.locations, choice), s, p.n_experts, p.capacity)};
+}
+
+template <sy_type T, bool WIDE, int GROUP>
+static __global__ void __launch_bounds__(SYC_SLOT_THREADS) multiply(const struct products p, const struct syc_gate gate)
+{
+    typedef syc_numbers<T, WIDE> Numbers;
+    enum { ROUND = AHEAD * GROUP * Numbers::N, GROUPS = SYC_SLOT_THREADS / GROUP };
+    __shared__ uint4 product[GROUPS * ROUND / 4];
+    const int group = (int)threadIdx.x / GROUP, thread = (int)threadIdx.x % GROUP;
+    const int64_t n = p.n_samples * p.n_choices * p.n_blocks;
+    int64_t i = (int64_t)blockIdx.x * GROUPS + group;
+    syc_start_next();
+    struct piece piece = piece_at(p, i);
+    if (!syc_may_write(gate))
+        return;
+    while (i < n) {
+        float sum = 0.0f;
+        if (piece.slot >= 0)
+            sum = add_products<Numbers, GROUP>(syc_row(p.input, piece.s) + piece.first * Numbers::SIZE,
+                                               syc_row(p.dispatch, piece.slot) + piece.first * Numbers::SIZE,
+                                               (int)min((int64_t)BLOCK, p.hidden - piece.first), thread, (float *)product + group * ROUND);
+        if (thread < 32) {
+#pragma unroll
+            for (int half = LANES / 2; half > 0; half /= 2)
+                sum = __fadd_rn(sum, __shfl_xor_sync(SYC_ALL_LANES, sum, half));
+            if (thread == 0 && p.parts != NULL)
+                p.parts[i] = sum;
+            else if (thread == 0)
+                store_gate(p, piece.choice, piece.s, sum);
+        }
+        i += (int64_t)gridDim.x * GROUPS;
+        piece = piece_at(p, i);
+    }
+}
+
+static __global__ void __launch_bounds__(256) add_blocks(const struct products p, const struct syc_gate gate)
+{
+    const int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x, s = syc_quotient(i, p.by_choice);
+    float sum = 0.0f;
+    if (!syc_may_write(gate) || i >= p.n_samples * p.n_choices)
+        return;
+    for (int64_t block = 0; block < p.n_blocks; block++)
+        sum = __fadd_rn(sum, __ldcg(p.parts + i * p.n_blocks + block));
+    store_gate(p, i - s * p.n_choices, s, sum);
+}
+
+struct launch_products {
+    struct syc_call *call;
+    struct products p;
+    template <sy_type T, bool WIDE> void run() const
+    {
+        const int64_t n = p.n_samples * p.n_choices * p.n_blocks;
+        if (n > 16 * call->device->processors) {
+            const int64_t blocks = (n + WARPS - 1) / WARPS;
+            syc_launch(&call->queue, multiply<T, WIDE, 32>, SYC_AFTER, blocks < INT32_MAX ? blocks : INT32_MAX, SYC_SLOT_THREADS, 0, p,
+                       call->gate);
+        } else {
+            syc_launch(&call->queue, multiply<T, WIDE, SYC_SLOT_THREADS>, SYC_AFTER, n, SYC_SLOT_THREADS, 0, p, call->gate);
+        }
+    }
+};
+
+static int64_t count_blocks(const struct syi_moe_dispatch_grad_gate_plan *p)
+{
+    return p->hidden > BLOCK ? (p->hidden + BLOCK - 1) / BLOCK : 1;
+}
+
+size_t syc_moe_dispatch_grad_gate_workspace(const struct syc_device *, const union syi_plan *plan)
+{
+    const struct syi_moe_dispatch_grad_gate_plan *const p = &plan->moe_dispatch_grad_gate;
+    return count_blocks(p) > 1 ? (size_t)(p->n_choices * p->n_samples * count_blocks(p)) * sizeof(float) : 0;
+}
+
+void syc_moe_dispatch_grad_gate(struct syc_call *call, const union syi_plan *plan)
+{
+    const struct syi_moe_dispatch_grad_gate_plan *const p = &plan->moe_dispatch_grad_gate;
+    const int64_t entries = p->n_choices * p->n_samples, n_blocks = count_blocks(p);
+    const u64 alignment = syc_alignment(p->input) | syc_alignment(p->dispatch) | (u64)p->hidden * syi_float_bytes(p->type);
+    const struct products products = {p->n_choices, p->n_samples, p->n_experts, p->capacity, p->hidden, p->gate_type, p->indices,
+                                      p->locations, p->grad_gates, p->input, p->dispatch, n_blocks, syc_split_by(n_blocks, entries * n_blocks),
+                                      syc_split_by(p->n_choices, entries), n_blocks > 1 ? (float *)call->scratch : NULL};
+    if (entries == 0)
+        return;
+    syc_by_type(p->type, alignment, launch_products{call, products});
+    if (n_blocks > 1)
+        syc_launch(&call->queue, add_blocks, SYC_EARLY, (entries + 255) / 256, 256, 0, products, call->gate);
+}

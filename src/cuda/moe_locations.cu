@@ -1,0 +1,168 @@
+/*
+ * moe_locations on a device. The k*S choices in the order they are visited, choice by choice, are ranked by expert: the
+ * place of a choice is its rank among those of its expert. Few experts are ranked by counting, many by sorting. With
+ * importance the samples are sorted first.
+ */
+#include "cuda/backend.cuh"
+#include "cuda/block.cuh"
+#include "cuda/load.cuh"
+#include "cuda/rank.cuh"
+
+enum { MOST_IN_BLOCK = 4096 }; /* samples that one block sorts */
+
+/* Samples by descending importance. */
+struct importance {
+    const u8 *data;
+    sy_type type;
+
+    __device__ bool has(int64_t) const { return true; }
+    __device__ u64 sort_key(int64_t s) const
+    {
+        if (type == SY_TYPE_F32)
+            return syi_descending_key(syc_load<u32>(data + s * 4), 0x80000000u, 0x7f800000u);
+        return syi_descending_key(syc_load<u16>(data + s * 2), 0x8000u, type == SY_TYPE_F16 ? 0x7c00u : 0x7f80u);
+    }
+};
+
+/* Few samples in one launch: the largest number belongs to the least key and, of equal ones, to the first sample. */
+static __global__ void __launch_bounds__(512) sort_in_block(const struct importance importance, int n, u32 *order)
+{
+    __shared__ u64 x[MOST_IN_BLOCK];
+    for (int i = (int)threadIdx.x; i < n; i += 512)
+        x[i] = ~((u64)importance.sort_key(i) << 32 | (u32)i);
+    syc_sort_few(x, n);
+    for (int i = (int)threadIdx.x; i < n; i += 512)
+        order[i] = ~(u32)x[i];
+}
+
+/* Choices as they are visited; an expert outside is none. */
+struct choices {
+    int64_t n;
+    int n_keys; /* experts that are counted, at least one */
+    int64_t n_samples, n_experts;
+    struct syc_split by_sample;
+    struct syi_rows indices, locations;
+    const u32 *order; /* [S] or NULL */
+
+    __device__ int64_t choice(int64_t i) const { return syc_quotient(i, by_sample); }
+    __device__ int64_t sample(int64_t i) const
+    {
+        const int64_t at = i - choice(i) * n_samples;
+        return order != NULL ? (int64_t)__ldcg(order + at) : at;
+    }
+    __device__ int key(int64_t i) const
+    {
+        const int32_t e = (int32_t)syc_load<u32>(syc_row(indices, choice(i)) + sample(i) * 4);
+        return e >= 0 && e < n_experts ? e : -1;
+    }
+    __device__ bool wrong(int64_t) const { return false; }
+    __device__ void explain(int64_t, struct syi_found *) const {}
+    __device__ bool has(int64_t i) const { return key(i) >= 0; }
+    __device__ u64 sort_key(int64_t i) const { return (u64)key(i); }
+    __device__ u8 *place(int64_t i) const { return syc_out_row(locations, choice(i)) + sample(i) * 4; }
+};
+
+static __device__ __forceinline__ void store_count(u8 *counts, int64_t e, u32 count)
+{
+    if (counts != NULL)
+        syc_store<u64>(counts + e * 8, count);
+}
+
+/* ---- Few experts -------------------------------------------------------------------------------------------------- */
+
+struct counted {
+    enum { COUNTS_FROM_FIRST };
+    struct choices choices;
+    u8 *counts;
+
+    __device__ void put(int64_t i, int, int64_t place) const { syc_store<u32>(choices.place(i), (u32)place); }
+    __device__ void skip(int64_t i) const { syc_store<u32>(choices.place(i), SYC_ALL_LANES); }
+    __device__ void begin(int e, u32, u32 count) const
+    {
+        if (e < choices.n_experts)
+            store_count(counts, e, count);
+    }
+    __device__ void end(u32) const {}
+};
+
+/* ---- Many experts ------------------------------------------------------------------------------------------------- */
+
+static __global__ void __launch_bounds__(256)
+    place_sorted(const struct choices choices, const struct syc_sorted sorted, u8 *counts, const struct syc_gate gate)
+{
+    const int64_t first = (int64_t)blockIdx.x * 256 + threadIdx.x, step = (int64_t)gridDim.x * 256;
+    if (!syc_may_write(gate))
+        return;
+    for (int64_t i = first; i < choices.n; i += step) {
+        if (!choices.has(i))
+            syc_store<u32>(choices.place(i), SYC_ALL_LANES);
+        if (i < (int64_t)__ldcg(sorted.n))
+            syc_store<u32>(choices.place((int64_t)__ldcg(sorted.value + i)), (u32)i - syc_lower_bound(sorted, __ldcg(sorted.key + i)));
+    }
+    for (int64_t e = first; e < choices.n_experts && counts != NULL; e += step)
+        store_count(counts, e, syc_lower_bound(sorted, (u64)e + 1) - syc_lower_bound(sorted, (u64)e));
+}
+
+/* ---- Launches ----------------------------------------------------------------------------------------------------- */
+
+struct memory {
+    struct syc_sort_memory order, sorted;
+    u8 *ranks;
+};
+
+static size_t lay_out(const struct syi_moe_locations_plan *p, int processors, struct memory *m, u8 *base)
+{
+    const int64_t n = p->n_choices * p->n_samples;
+    size_t used = 0;
+    if (p->importance != NULL && p->n_samples <= MOST_IN_BLOCK)
+        used += syc_sort_align((size_t)p->n_samples * sizeof(u32));
+    else if (p->importance != NULL)
+        used += syc_sort_lay_out(&m->order, p->n_samples, processors, base);
+    if (p->n_experts > SYC_MOST_COUNTED)
+        return used + syc_sort_lay_out(&m->sorted, n, processors, base + used);
+    m->ranks = base + used;
+    return used + syc_rank_bytes(n, p->n_experts > 0 ? p->n_experts : 1, processors);
+}
+
+size_t syc_moe_locations_workspace(const struct syc_device *device, const union syi_plan *plan)
+{
+    struct memory memory = {};
+    return lay_out(&plan->moe_locations, device->processors, &memory, NULL);
+}
+
+/* The order is at the beginning of the memory, or where the sort leaves it. */
+static const u32 *sort_samples(struct syc_call *call, const struct syi_moe_locations_plan *p, struct memory *m)
+{
+    const struct importance importance = {p->importance, p->type};
+    if (p->n_samples > MOST_IN_BLOCK)
+        return syc_sort(call, &m->order, importance, p->n_samples, p->type == SY_TYPE_F32 ? 32 : 16).value;
+    syc_launch(&call->queue, sort_in_block, SYC_AFTER, 1, 512, 0, importance, (int)p->n_samples, (u32 *)call->scratch);
+    return (const u32 *)call->scratch;
+}
+
+static int bits_of(u64 most)
+{
+    int bits = 1;
+    while (most >> bits != 0)
+        bits++;
+    return bits;
+}
+
+void syc_moe_locations(struct syc_call *call, const union syi_plan *plan)
+{
+    const struct syi_moe_locations_plan *const p = &plan->moe_locations;
+    const int64_t n = p->n_choices * p->n_samples, most = p->n_experts < INT32_MAX ? p->n_experts : INT32_MAX;
+    struct choices choices = {n, (int)(most > 0 ? most : 1), p->n_samples, p->n_experts, syc_split_by(p->n_samples, n), p->indices,
+                              p->locations, NULL};
+    struct memory memory = {};
+    lay_out(p, call->device->processors, &memory, call->scratch);
+    if (p->importance != NULL && n > 0)
+        choices.order = sort_samples(call, p, &memory);
+    if (p->n_experts > SYC_MOST_COUNTED) {
+        const int64_t items = n > p->n_experts ? n : p->n_experts, blocks = (items + 255) / 256, limit = 8 * call->device->processors;
+        const struct syc_sorted sorted = syc_sort(call, &memory.sorted, choices, n, bits_of((u64)(most - 1)));
+        syc_launch(&call->queue, place_sorted, SYC_AFTER, blocks < limit ? blocks : limit, 256, 0, choices, sorted, p->counts, call->gate);
+        return;
+    }
+    syc_rank_counted(call, choices, counted{choices, p->counts}, memory.ranks);
+}

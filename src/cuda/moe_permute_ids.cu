@@ -1,0 +1,52 @@
+/*
+ * moe_permute_ids on a device: slots are ranked by expert, or sorted where ids may be any numbers; then every token row is
+ * read once and written to the rows of its slots.
+ */
+#include "cuda/moe.cuh"
+#include "cuda/backend.cuh"
+
+/* Ids of any value, in order. */
+struct any_ids {
+    struct syc_slot_keys slots;
+    __device__ bool has(int64_t) const { return true; }
+    __device__ u64 sort_key(int64_t i) const
+    {
+        const int64_t id = slots.id(i);
+        return slots.type == SY_TYPE_I32 ? (u64)((u32)id ^ 0x80000000u) : (u64)id ^ 0x8000000000000000ull;
+    }
+};
+
+static int64_t slots_of(const struct syi_moe_permute_ids_plan *p) { return p->n_tokens * p->n_slots; }
+
+size_t syc_moe_permute_ids_workspace(const struct syc_device *device, const union syi_plan *plan)
+{
+    const struct syi_moe_permute_ids_plan *const p = &plan->moe_permute_ids;
+    struct syc_sort_memory memory;
+    return 256 + (p->n_experts > 0 ? syc_rank_bytes(slots_of(p), p->n_experts, device->processors)
+                                   : syc_sort_lay_out(&memory, slots_of(p), device->processors, NULL));
+}
+
+void syc_moe_permute_ids(struct syc_call *call, const union syi_plan *plan)
+{
+    const struct syi_moe_permute_ids_plan *const p = &plan->moe_permute_ids;
+    const int64_t n = slots_of(p);
+    const struct syc_split by_k = syc_split_by(p->n_slots, n);
+    const struct syc_slot_keys keys = {n, (int)p->n_experts, by_k, p->ids, p->id_type, p->allow_missing};
+    const struct syc_slot_rows rows = {by_k, p->row_begin, p->n_rows, p->sorted_indices, p->counts, p->offsets, p->out_probs,
+                                       p->probs, (int)p->prob_bytes, false, p->n_experts, (int64_t *)call->scratch};
+    unsigned char *const scratch = call->scratch + 256;
+    if (p->n_experts == 0) {
+        struct syc_sort_memory memory;
+        const struct any_ids ids = {keys};
+        syc_sort_lay_out(&memory, n, call->device->processors, scratch);
+        const struct syc_sorted sorted = syc_sort(call, &memory, ids, n, p->id_type == SY_TYPE_I32 ? 32 : 64);
+        syc_place_sorted(call, ids, sorted, n, 0, rows);
+    } else if (p->n_experts > SYC_MOST_COUNTED && p->counts == NULL && p->offsets == NULL) {
+        syc_rank_sorted(call, keys, rows, scratch, false);
+    } else {
+        syc_rank(call, keys, rows, scratch);
+    }
+    const struct syc_fan_shape shape = {p->tokens, p->out_tokens, p->n_tokens, p->n_slots, p->n_rows, (int64_t)p->row_bytes};
+    if (p->n_rows > 0)
+        syc_fan(call, rows, &shape);
+}

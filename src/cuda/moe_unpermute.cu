@@ -1,0 +1,394 @@
+/*
+ * moe_unpermute on a device, and what it shares with moe_unpermute_ids and the gradients: the validation of indices and
+ * the sums of the rows of each token, which are added in the order of the entries.
+ */
+#include "cuda/backend.cuh"
+#include "cuda/moe_sums.cuh"
+
+/* ---- Validation: packed --------------------------------------------------------------------------------------------- */
+
+/* Indices without a map: one item per slot. */
+struct slot_check {
+    int64_t n, limit;
+    const u8 *indices;
+
+    __device__ int64_t at(int64_t i) const { return (int32_t)syc_load<u32>(indices + i * 4); }
+    __device__ bool wrong(int64_t i) const { return at(i) < -1 || at(i) >= limit; }
+    __device__ void explain(int64_t i, struct syi_found *f) const
+    {
+        *f = {SYI_BAD_SORTED_RANGE, 0, -1, i, at(i), limit, 0};
+    }
+};
+
+enum { JUDGE_THREADS = 256, JUDGE_WARPS = JUDGE_THREADS / 32 };
+
+/* The fault of a token: the first index outside, or how many experts it has. One thread. */
+SYC_COLD void explain_token(const struct syc_moe_lists &l, int64_t t, struct syi_found *f)
+{
+    int64_t live = 0, routed = 0;
+    for (int64_t i = t * l.n_slots; i < (t + 1) * l.n_slots; i++) {
+        const int64_t row = (int32_t)syc_load<u32>(l.indices + i * 4);
+        live += row >= 0;
+        if (row < -1 || row >= l.n_rows) {
+            *f = {SYI_BAD_SORTED_RANGE, 0, -1, i, row, l.n_rows, 0};
+            return;
+        }
+    }
+    for (int64_t e = 0; e < l.n_experts; e++)
+        routed += syc_row(l.map, t)[e] != 0;
+    *f = {SYI_BAD_MAP_SLOTS, 0, -1, t, routed, live, 0};
+}
+
+/* The same where a thread can do it: few slots and experts, and no scratch to fill. */
+struct token_check {
+    int64_t n;
+    struct syc_moe_lists lists;
+
+    __device__ bool wrong(int64_t t) const
+    {
+        const struct syc_moe_lists &l = lists;
+        int live = 0, routed = 0;
+        bool bad = false;
+#pragma unroll 4
+        for (int j = 0; j < (int)l.n_slots; j++) {
+            const int64_t row = (int32_t)syc_load<u32>(l.indices + (t * l.n_slots + j) * 4);
+            bad |= row < -1 || row >= l.n_rows;
+            live += row >= 0;
+        }
+#pragma unroll 2
+        for (int64_t e = 0; e < l.n_experts; e += 8)
+            routed += __popc(syc_experts_at(syc_row(l.map, t), e, l.n_experts));
+        return bad || live != routed;
+    }
+    __device__ void explain(int64_t t, struct syi_found *f) const { explain_token(lists, t, f); }
+};
+
+/* A warp per token. With a map, every routed expert must have a slot with a row. */
+static __global__ void __launch_bounds__(JUDGE_THREADS, 5)
+    judge_tokens(const __grid_constant__ struct syc_moe_lists l, const __grid_constant__ struct syc_gate gate)
+{
+    __shared__ u64 first;
+    syc_start_next();
+    if (threadIdx.x == 0)
+        first = SYC_NO_FAULT;
+    __syncthreads();
+    if (l.clear != NULL)
+        for (int64_t i = (int64_t)blockIdx.x * JUDGE_THREADS + threadIdx.x; i < l.n_rows; i += (int64_t)gridDim.x * JUDGE_THREADS)
+            l.clear[i] = -1;
+    for (int64_t t = (int64_t)blockIdx.x * JUDGE_WARPS + syc_warp(); t < l.n_tokens; t += (int64_t)gridDim.x * JUDGE_WARPS) {
+        u32 live = 0; /* numbers of slots and experts are below 2^31 */
+        bool bad = false;
+        for (u32 j = (u32)syc_lane(); j < (u32)l.n_slots; j += 32) {
+            const int32_t row = (int32_t)syc_load<u32>(l.indices + (t * l.n_slots + j) * 4);
+            bad |= row < -1 || row >= (int32_t)l.n_rows;
+            live += row >= 0;
+        }
+        const int64_t routed = l.map.data == NULL ? 0 : syc_each_expert(syc_row(l.map, t), l.n_experts, [&](int64_t n, int64_t e) {
+            if (n < l.n_slots && l.experts != NULL)
+                l.experts[t * l.n_slots + n] = (int32_t)e;
+            if (n < l.n_slots && l.weights != NULL)
+                l.weights[t * l.n_slots + n] = syc_prob(l, t, e);
+        });
+        live = __reduce_add_sync(SYC_ALL_LANES, live);
+        if (__any_sync(SYC_ALL_LANES, bad) || (l.map.data != NULL && routed != live)) {
+            if (syc_lane() == 0)
+                atomicMin(&first, (u64)t);
+            break;
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        gate.order[blockIdx.x] = first;
+        if (first != SYC_NO_FAULT)
+            explain_token(l, (int64_t)first, &gate.found[blockIdx.x]);
+    }
+}
+
+/* ---- Validation: capacity ------------------------------------------------------------------------------------------- */
+
+enum { INVERT_THREADS = 512, INVERT_WARPS = INVERT_THREADS / 32, INVERT_AHEAD = 16 };
+
+/* What a warp of the kernel below goes through: the indices of its part, in order, several loads at a time. */
+template <class Each> static __device__ __forceinline__ void for_indices(const struct syc_moe_lists &l, Each each)
+{
+    const int64_t end = syc_warp_part(l.n_rows, syc_warp() + 1);
+    for (int64_t first = syc_warp_part(l.n_rows, syc_warp()); first < end; first += 32 * INVERT_AHEAD) {
+        int32_t token[INVERT_AHEAD];
+#pragma unroll
+        for (int u = 0; u < INVERT_AHEAD; u++) {
+            const int64_t i = first + u * 32 + syc_lane();
+            token[u] = i < end ? (int32_t)syc_load<u32>(l.indices + i * 4) : -1;
+        }
+#pragma unroll
+        for (int u = 0; u < INVERT_AHEAD; u++)
+            each(first + u * 32 + syc_lane(), token[u], first + u * 32 + syc_lane() < end);
+    }
+}
+
+/*
+ * The rows of each token, ascending. A block has `per` tokens, at most INVERT_THREADS, and reads all indices: its warps
+ * first count the rows of these tokens in their parts of the indices, then store them. Block 0 validates.
+ */
+static __global__ void __launch_bounds__(INVERT_THREADS)
+    invert(const struct syc_moe_lists l, int per, const struct syc_gate gate)
+{
+    SYC_DYNAMIC_SHARED(u32, places); /* [warp][per] */
+    __shared__ u64 part[SYC_BLOCK_WARPS], wrong;
+    const int64_t t0 = (int64_t)blockIdx.x * per, least = l.zero_pad ? -1 : 0;
+    const int own = (int)max((int64_t)0, min((int64_t)per, l.n_tokens - t0));
+    u32 *const mine = places + syc_warp() * per;
+    syc_start_next();
+    if (threadIdx.x == 0)
+        wrong = SYC_NO_FAULT;
+    for (int i = (int)threadIdx.x; i < INVERT_WARPS * per; i += INVERT_THREADS)
+        places[i] = 0;
+    __syncthreads();
+    u64 before = 0;
+    for_indices(l, [&](int64_t i, int32_t t, bool in) {
+        if (in && (t < least || t >= l.n_tokens))
+            atomicMin(&wrong, (u64)i);
+        before += t >= 0 && t < t0;
+        if (t >= t0 && t < t0 + own)
+            atomicAdd(&mine[t - t0], 1u);
+    });
+    const u64 first = syc_block_sum(before, part);
+    u64 rows = 0, all;
+    for (int w = 0; w < INVERT_WARPS && (int)threadIdx.x < own; w++)
+        rows += places[w * per + threadIdx.x];
+    u64 place = first + syc_block_before(rows, part, &all);
+    if ((int)threadIdx.x < own) {
+        l.start[t0 + threadIdx.x] = (int32_t)place;
+        for (int w = 0; w < INVERT_WARPS; w++) {
+            const u32 n = places[w * per + threadIdx.x];
+            places[w * per + threadIdx.x] = (u32)place;
+            place += n;
+        }
+    }
+    if (threadIdx.x == 0 && t0 + own == l.n_tokens)
+        l.start[l.n_tokens] = (int32_t)(first + all);
+    __syncthreads();
+    for_indices(l, [&](int64_t i, int32_t t, bool) {
+        const int own_token = t >= t0 && t < t0 + own ? (int)(t - t0) : -1;
+        if (__ballot_sync(SYC_ALL_LANES, own_token >= 0) == 0)
+            return;
+        const u32 same = __match_any_sync(SYC_ALL_LANES, own_token);
+        if (own_token >= 0)
+            l.list[mine[own_token] + (u32)__popc(same & syc_lanes_below())] = (int32_t)i;
+        __syncwarp();
+        if (own_token >= 0 && syc_lane() == __ffs((int)same) - 1)
+            mine[own_token] += (u32)__popc(same);
+        __syncwarp();
+    });
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        gate.order[0] = wrong;
+        if (wrong != SYC_NO_FAULT)
+            gate.found[0] = {l.zero_pad ? (int32_t)SYI_BAD_SORTED_RANGE : (int32_t)SYI_BAD_SORTED_TOKEN, 0, -1, (int64_t)wrong,
+                             (int32_t)syc_load<u32>(l.indices + wrong * 4), l.n_tokens, 0};
+    }
+}
+
+void syc_moe_validate(struct syc_call *call, const struct syc_moe_lists *l)
+{
+    const int64_t processors = call->device->processors;
+    if (l->capacity) {
+        const int64_t even = (l->n_tokens + processors - 1) / processors;
+        const int per = (int)(even < 1 ? 1 : even < INVERT_THREADS ? even : (int64_t)INVERT_THREADS);
+        const int64_t blocks = (l->n_tokens + per - 1) / per;
+        call->gate.n = 1;
+        syc_launch(&call->queue, invert, SYC_AFTER, blocks > 0 ? blocks : 1, INVERT_THREADS,
+                   (size_t)INVERT_WARPS * (size_t)per * sizeof(u32), *l, per, call->gate);
+    } else if (l->map.data != NULL && l->n_rows > 0 && l->n_slots <= 8 && l->n_experts <= 64 && l->experts == NULL &&
+               l->weights == NULL && l->clear == NULL) {
+        syc_check(call, token_check{l->n_tokens, *l});
+    } else if (l->n_rows > 0 && (l->map.data != NULL || l->clear != NULL)) {
+        const int64_t wanted = (l->n_tokens + JUDGE_WARPS - 1) / JUDGE_WARPS, most = 2 * processors;
+        const int64_t blocks = wanted < most ? wanted : most;
+        call->gate.n = (int)(blocks < SYC_MAX_CHECK_BLOCKS ? blocks : SYC_MAX_CHECK_BLOCKS);
+        syc_prefer_shared(&call->queue, judge_tokens);
+        syc_launch(&call->queue, judge_tokens, SYC_AFTER, call->gate.n, JUDGE_THREADS, 0, *l, call->gate);
+    } else {
+        const int64_t n = l->n_tokens * l->n_slots;
+        syc_prefer_shared(&call->queue, syc_validate<slot_check>);
+        syc_check(call, slot_check{n, l->by_slot ? n : l->n_rows, l->indices});
+    }
+}
+
+/* ---- Sums: a group of threads per token ------------------------------------------------------------------------------- */
+
+/* Rows and weights of up to 32 entries, in shared memory; found is for the weights of a token's own search. */
+struct chunk {
+    int32_t row[32];
+    float weight[32], found[32];
+};
+
+static __device__ __forceinline__ void put_rows(struct chunk *c, const struct syc_moe_lists &l, int64_t t, int64_t first, int64_t n)
+{
+    c->row[syc_lane()] = first + syc_lane() < n ? syc_entry_row(l, t, first + syc_lane()) : -1;
+}
+
+/* Chunks past the first, one after the other: *live counts their rows. */
+SYC_COLD void put_chunk(struct chunk *c, const struct syc_moe_lists &l, int64_t t, int64_t first, int64_t n, int64_t *live)
+{
+    put_rows(c, l, t, first, n);
+    c->weight[syc_lane()] = n > 0 ? syc_entry_weight(l, t, first, c->row[syc_lane()], c->found, live) : 0.0f;
+}
+
+/*
+ * Entries are processed in chunks of 32. A thread loads KU rows of U pieces at a time; the first of these loads are
+ * started before the validation has ended. FEW: packed, at most KU slots.
+ */
+template <class Numbers, int KU, int U, bool FEW>
+static __global__ void __launch_bounds__(SYC_GROUP_THREADS, FEW ? 3 : 2)
+    sum_groups(const __grid_constant__ struct syc_moe_sums s, const __grid_constant__ struct syc_groups groups,
+               const __grid_constant__ struct syc_gate gate)
+{
+    __shared__ struct chunk chunks[SYC_GROUP_THREADS / 32];
+    const struct syc_place p = syc_place_of(groups, blockIdx.x);
+    const struct syc_moe_lists &l = s.lists;
+    const int width = 1 << groups.shift;
+    struct chunk *const c = &chunks[p.group];
+    const bool leads = p.offset < 32; /* a warp */
+    typename Numbers::V y[KU][U];
+    int64_t live = 0;
+    if (!FEW && l.capacity && !syc_may_write(gate)) /* the lists are made by the validation */
+        return;
+    const int64_t n = p.item >= l.n_tokens ? 0 : FEW ? l.n_slots : syc_entries(l, p.item);
+    const auto load = [&](int k0, int64_t at) {
+#pragma unroll
+        for (int k = 0; k < KU; k++) {
+            const int32_t row = c->row[k0 + k];
+#pragma unroll
+            for (int u = 0; u < U; u++)
+                if (row >= 0 && at + u * width < p.end)
+                    y[k][u] = Numbers::load(syc_row(s.rows, row), at + u * width);
+        }
+    };
+    if (leads)
+        put_rows(c, l, p.item, 0, n);
+    __syncthreads();
+    load(0, p.begin + p.offset);
+    if (leads)
+        c->weight[syc_lane()] = n > 0 ? syc_entry_weight(l, p.item, 0, c->row[syc_lane()], c->found, &live) : 0.0f;
+    if (!FEW && l.capacity)
+        __syncthreads();
+    else if (!syc_may_write(gate))
+        return;
+    const auto add = [&](float (&sum)[Numbers::N], int k0, int u) {
+#pragma unroll
+        for (int k = 0; k < KU; k++)
+            syc_add_row<Numbers>(sum, c->weight[k0 + k], y[k][u]);
+    };
+    const auto store = [&](const float (&sum)[Numbers::N], int64_t at) {
+        if (p.item < l.n_tokens)
+            Numbers::store(syc_out_row(s.out, p.item), at, Numbers::narrow(sum));
+    };
+    const bool one = FEW || !__syncthreads_or(n > 32); /* chunk, for all groups of the block */
+    /* loaded: the first KU rows are there. */
+    const auto add_chunks = [&](float (&sum)[U][Numbers::N], int64_t at, bool loaded) {
+#pragma unroll 1
+        for (int64_t first = 0; one ? first == 0 : __syncthreads_or(first == 0 || first < n) != 0; first += 32) {
+            if (!one && !loaded) {
+                live = first == 0 ? 0 : live;
+                if (leads)
+                    put_chunk(c, l, p.item, first, n, &live);
+                __syncthreads();
+            }
+#pragma unroll 1
+            for (int k0 = 0; k0 < 32 && first + k0 < n; k0 += KU) {
+                if (!loaded)
+                    load(k0, at);
+                loaded = false;
+#pragma unroll
+                for (int u = 0; u < U; u++)
+                    if (at + u * width < p.end)
+                        add(sum[u], k0, u);
+            }
+            loaded = false;
+        }
+    };
+#pragma unroll 1
+    for (int64_t round = p.begin; round < p.end; round += U * width) {
+        const int64_t at = round + p.offset;
+        float sum[U][Numbers::N] = {};
+        if (!FEW)
+            add_chunks(sum, at, round == p.begin);
+        else if (round > p.begin)
+            load(0, at);
+#pragma unroll
+        for (int u = 0; u < U; u++)
+            if (at + u * width < p.end) {
+                if (FEW)
+                    add(sum[u], 0, u);
+                store(sum[u], at + u * width);
+            }
+    }
+}
+
+template <class Numbers, int KU, int U, bool FEW> static void launch_groups(struct syc_call *call, const struct syc_moe_sums *s)
+{
+    const int64_t pieces = s->hidden / Numbers::N;
+    const struct syc_groups groups = syc_groups_of(s->lists.n_tokens, pieces, U, call->device->processors);
+    syc_launch(&call->queue, sum_groups<Numbers, KU, U, FEW>, SYC_EARLY, syc_groups_blocks(&groups, s->lists.n_tokens),
+               SYC_GROUP_THREADS, 0, *s, groups, call->gate);
+}
+
+struct sums_launch {
+    struct syc_call *call;
+    const struct syc_moe_sums *s;
+
+    template <sy_type T, bool WIDE> void run() const
+    {
+        const bool packed = !s->lists.capacity;
+        if constexpr (!WIDE)
+            launch_groups<syc_numbers<T, false>, 8, 1, false>(call, s);
+        else if (syc_moe_ring_pays(call->device, s))
+            syc_moe_sum_ring(call, s);
+        else if (packed && s->lists.n_slots <= 2)
+            launch_groups<syc_numbers<T, true>, 2, 4, true>(call, s);
+        else if (packed && s->lists.n_slots <= 8)
+            launch_groups<syc_numbers<T, true>, 8, 1, true>(call, s);
+        else
+            launch_groups<syc_numbers<T, true>, 8, 1, false>(call, s);
+    }
+};
+
+void syc_moe_take_sums(const struct syc_device *device, struct syc_moe_sums *s, struct syc_scratch *scratch)
+{
+    struct syc_moe_lists *const l = &s->lists;
+    if (l->map.data != NULL && l->probs.data != NULL && (l->n_slots > 32 || syc_moe_ring_pays(device, s)))
+        l->weights = scratch->take<float>(l->n_rows);
+}
+
+void syc_moe_sum(struct syc_call *call, const struct syc_moe_sums *s)
+{
+    const u64 row_bytes = (u64)s->hidden * (s->type == SY_TYPE_F32 ? 4 : 2);
+    if (s->hidden == 0 || s->lists.n_tokens == 0)
+        syc_only_report(call);
+    else
+        syc_by_type(s->type, syc_alignment(s->rows) | syc_alignment(s->out) | row_bytes, sums_launch{call, s});
+}
+
+/* ---- moe_unpermute --------------------------------------------------------------------------------------------------- */
+
+static struct syc_moe_sums lay_out(const struct syc_device *device, const struct syi_moe_rows_plan *p, struct syc_scratch *scratch)
+{
+    struct syc_moe_sums s = {syc_moe_lists_of(p), p->hidden, p->type, p->permuted, p->tokens};
+    syc_moe_take_lists(&s.lists, false, scratch);
+    syc_moe_take_sums(device, &s, scratch);
+    return s;
+}
+
+size_t syc_moe_unpermute_workspace(const struct syc_device *device, const union syi_plan *plan)
+{
+    struct syc_scratch scratch = {NULL, 0};
+    lay_out(device, &plan->moe_rows, &scratch);
+    return scratch.used;
+}
+
+void syc_moe_unpermute(struct syc_call *call, const union syi_plan *plan)
+{
+    struct syc_scratch scratch = {call->scratch, 0};
+    const struct syc_moe_sums s = lay_out(call->device, &plan->moe_rows, &scratch);
+    syc_moe_validate(call, &s.lists);
+    syc_moe_sum(call, &s);
+}

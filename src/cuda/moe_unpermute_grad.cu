@@ -1,0 +1,271 @@
+/*
+ * moe_unpermute_grad on a device. In packed mode a group of threads reads the gradient of a token once and writes it to
+ * all rows of the token; a table holds the owning slot of each row, so that a row that two slots name has one writer, and
+ * rows without an owner are cleared. In capacity mode every row has one token, and groups take rows. Gradients of probs
+ * are dot products by another kernel, which only reads rows.
+ */
+#include "cuda/backend.cuh"
+#include "cuda/moe_grads.cuh"
+
+struct spread {
+    struct syc_moe_lists lists;
+    struct syi_rows rows, tokens; /* [M,H], written; [T,H] */
+    int32_t *owner;               /* packed: [M], the slot a row gets its gradient from, or -1 */
+    int64_t items;                /* tokens, or rows */
+    int64_t item_blocks;          /* blocks past these clear rows without an owner */
+};
+
+/* The highest slot that names a row. */
+static __global__ void __launch_bounds__(256) claim_rows(const struct spread s, const struct syc_gate gate)
+{
+    const int64_t slot = (int64_t)blockIdx.x * 256 + threadIdx.x;
+    syc_start_next();
+    if (!syc_may_write(gate) || slot >= s.lists.n_rows)
+        return;
+    const int64_t row = (int32_t)syc_load<u32>(s.lists.indices + slot * 4);
+    if (row >= 0)
+        atomicMax(&s.owner[row], (int32_t)slot);
+}
+
+/* A block looks at 256 rows. */
+template <class Numbers> static __device__ __forceinline__ void clear_rows(const struct spread &s, int64_t block, int64_t pieces)
+{
+    __shared__ bool without[256];
+    const int64_t first = block * 256, end = min(first + 256, s.lists.n_rows);
+    without[threadIdx.x] = first + threadIdx.x < end && __ldcg(s.owner + first + threadIdx.x) < 0;
+    if (__syncthreads_or(without[threadIdx.x]) == 0)
+        return;
+    for (int64_t row = first; row < end; row++)
+        for (int64_t at = threadIdx.x; without[row - first] && at < pieces; at += 256)
+            Numbers::store(syc_out_row(s.rows, row), at, syc_zero<typename Numbers::V>());
+}
+
+/* Entries of an item: the rows it is written to, with their weights. Chunks of 32 are in shared memory. */
+template <class Numbers>
+static __global__ void __launch_bounds__(SYC_GROUP_THREADS)
+    spread_groups(const struct spread s, const struct syc_groups groups, const struct syc_gate gate)
+{
+    enum { U = 4 };
+    __shared__ int32_t rows[SYC_GROUP_THREADS / 32][32];
+    __shared__ float weights[SYC_GROUP_THREADS / 32][32];
+    const struct syc_moe_lists &l = s.lists;
+    const struct syc_place p = syc_place_of(groups, min((u32)s.item_blocks - 1, blockIdx.x));
+    const int width = 1 << groups.shift, g = p.group;
+    const bool copies = l.probs.data == NULL, in = p.item < s.items && (int64_t)blockIdx.x < s.item_blocks;
+    int64_t token = in ? p.item : -1;
+    if (in && l.capacity) {
+        token = (int32_t)syc_load<u32>(l.indices + p.item * 4);
+        token = token < l.n_tokens ? token : -1; /* rejected below */
+    }
+    typename Numbers::V y[U];
+    const auto load = [&](int64_t at) {
+#pragma unroll
+        for (int u = 0; u < U; u++)
+            if (token >= 0 && at + u * width < p.end)
+                y[u] = Numbers::load(syc_row(s.tokens, token), at + u * width);
+    };
+    load(p.begin + p.offset);
+    if (!syc_may_write(gate))
+        return;
+    if ((int64_t)blockIdx.x >= s.item_blocks) {
+        clear_rows<Numbers>(s, blockIdx.x - s.item_blocks, groups.pieces);
+        return;
+    }
+    const int64_t n = l.capacity ? 1 : l.n_slots;
+    int64_t live = 0;
+    /* Weight 0 gives zeros. The warp that leads the group. */
+    const auto put_entries = [&](int64_t first) {
+        int32_t row = -1;
+        float w = 0.0f;
+        if (l.capacity) {
+            if (syc_lane() == 0 && in) {
+                row = (int32_t)p.item;
+                w = token < 0 ? 0.0f : copies ? 1.0f : syc_prob(l, token, syc_quotient(row, l.by_slots));
+            }
+        } else if (in) {
+            const int64_t slot = token * n + first + syc_lane();
+            row = first + syc_lane() < n ? syc_entry_row(l, token, first + syc_lane()) : -1;
+            const u32 all = __ballot_sync(SYC_ALL_LANES, row >= 0);
+            const int64_t rank = live + __popc(all & syc_lanes_below());
+            live += __popc(all);
+            if (row >= 0)
+                w = copies ? 1.0f : syc_prob(l, token, __ldcg(l.experts + token * n + rank));
+            if (row >= 0 && __ldcg(s.owner + row) != slot)
+                row = -1;
+        }
+        rows[g][syc_lane()] = row;
+        weights[g][syc_lane()] = w;
+    };
+    for (int64_t round = p.begin; round < p.end; round += U * width) {
+        const int64_t at = round + p.offset;
+        if (round > p.begin)
+            load(at);
+        for (int64_t first = 0; first < n; first += 32) {
+            if (round == p.begin || n > 32) {
+                __syncthreads();
+                live = first == 0 ? 0 : live;
+                if (p.offset < 32)
+                    put_entries(first);
+                __syncthreads();
+            }
+            for (int k = 0; k < 32 && first + k < n; k++) {
+                const int32_t row = rows[g][k];
+                const float w = weights[g][k];
+                if (row < 0)
+                    continue;
+#pragma unroll
+                for (int u = 0; u < U; u++)
+                    if (at + u * width < p.end)
+                        Numbers::store(syc_out_row(s.rows, row), at + u * width,
+                                       w == 0.0f ? syc_zero<typename Numbers::V>() : copies ? y[u] : Numbers::scale(y[u], w));
+            }
+        }
+    }
+}
+
+template <class Numbers> static void launch_spread(struct syc_call *call, struct spread s, int64_t hidden)
+{
+    const struct syc_groups groups = syc_groups_of(s.items, hidden / Numbers::N, 4, call->device->processors);
+    const int64_t clearing = s.lists.capacity ? 0 : (s.lists.n_rows + 255) / 256;
+    s.item_blocks = syc_groups_blocks(&groups, s.items);
+    syc_launch(&call->queue, spread_groups<Numbers>, SYC_EARLY, s.item_blocks + clearing, SYC_GROUP_THREADS, 0, s, groups, call->gate);
+}
+
+/* ---- Dot products ------------------------------------------------------------------------------------------------------ */
+
+/* Four elements from i on of a row of n; those past the end are 0, which changes no sum. ALIGNED: all four are in the row
+   or none. */
+template <sy_type T, bool ALIGNED> static __device__ __forceinline__ void load_four(const u8 *row, int64_t i, int64_t n, float (&x)[4])
+{
+    typedef syc_numbers<T, false> Number;
+    typename Number::V v[4];
+    memset(v, 0, sizeof v);
+    if constexpr (ALIGNED) {
+        typedef typename std::conditional<T == SY_TYPE_F32, uint4, uint2>::type Four;
+        const Four four = i < n ? __ldg((const Four *)(row + i * Number::SIZE)) : syc_zero<Four>();
+        memcpy(v, &four, sizeof v);
+    } else {
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            if (i + k < n)
+                v[k] = Number::load(row, i + k);
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        float wide[1];
+        Number::widen(v[k], wide);
+        x[k] = wide[0];
+    }
+}
+
+/* Four threads compute a dot product: thread q has partial sums 4q to 4q+3 of the sixteen. */
+template <sy_type type, bool ALIGNED> struct dots {
+    struct syi_rows tokens, saved;
+    int64_t hidden;
+    sy_type prob_type;
+
+    __device__ __forceinline__ float dot(const u8 *a, const u8 *b) const
+    {
+        enum { AHEAD = !ALIGNED ? 1 : type == SY_TYPE_BF16 ? 8 : 4 };
+        float total = 0.0f;
+        for (int64_t first = 0; first < hidden; first += SYI_DOT_BLOCK) {
+            const int64_t end = min(hidden, first + SYI_DOT_BLOCK);
+            float sum[4] = {};
+            for (int64_t i = first + syc_lane() % 4 * 4; i < end; i += AHEAD * SYI_DOT_LANES) {
+                float x[AHEAD][4], y[AHEAD][4];
+#pragma unroll
+                for (int u = 0; u < AHEAD; u++) {
+                    load_four<type, ALIGNED>(a, i + u * SYI_DOT_LANES, end, x[u]);
+                    load_four<type, ALIGNED>(b, i + u * SYI_DOT_LANES, end, y[u]);
+                }
+#pragma unroll
+                for (int u = 0; u < AHEAD; u++)
+#pragma unroll
+                    for (int k = 0; k < 4; k++)
+                        sum[k] = __fadd_rn(sum[k], __fmul_rn(x[u][k], y[u][k]));
+            }
+            __syncwarp();
+#pragma unroll
+            for (int d = 2; d > 0; d /= 2)
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+                    sum[k] = __fadd_rn(sum[k], __shfl_xor_sync(SYC_ALL_LANES, sum[k], d));
+            total = __fadd_rn(total, __fadd_rn(__fadd_rn(sum[0], sum[2]), __fadd_rn(sum[1], sum[3])));
+        }
+        return syc_canonical(total);
+    }
+
+    __device__ __forceinline__ void put(const struct syc_grad_probs &out, int64_t t, int n, int32_t row, int64_t expert) const
+    {
+        const u8 *const token = syc_row(tokens, t);
+        for (int k = syc_lane() / 4; k - syc_lane() / 4 < n; k += 8) {
+            const int32_t r = __shfl_sync(SYC_ALL_LANES, row, k);
+            const int64_t e = __shfl_sync(SYC_ALL_LANES, expert, k);
+            const float value = dot(token, e >= 0 ? syc_row(saved, r) : token);
+            if (e >= 0 && syc_lane() % 4 == 0)
+                syc_store_float(syc_out_row(out.grad_probs, t) + e * out.bytes, prob_type, value);
+        }
+    }
+};
+
+/* ---- moe_unpermute_grad ------------------------------------------------------------------------------------------------- */
+
+static struct spread lay_out(const struct syi_moe_rows_plan *p, struct syc_scratch *scratch)
+{
+    struct spread s = {};
+    s.lists = syc_moe_lists_of(p);
+    s.rows = p->permuted;
+    s.tokens = p->tokens;
+    s.items = p->capacity ? p->n_rows : p->n_tokens;
+    syc_moe_take_lists(&s.lists, p->probs.data != NULL, scratch);
+    if (!p->capacity)
+        s.owner = scratch->take<int32_t>(p->n_rows);
+    s.lists.clear = s.owner;
+    return s;
+}
+
+size_t syc_moe_unpermute_grad_workspace(const struct syc_device *, const union syi_plan *plan)
+{
+    struct syc_scratch scratch = {NULL, 0};
+    lay_out(&plan->moe_rows, &scratch);
+    return scratch.used;
+}
+
+struct spread_launch {
+    struct syc_call *call;
+    const struct spread *s;
+    int64_t hidden;
+    template <sy_type T, bool WIDE> void run() const { launch_spread<syc_numbers<T, WIDE>>(call, *s, hidden); }
+};
+
+template <sy_type type> static void launch_dots(struct syc_call *call, const struct syi_moe_rows_plan *p, const struct syc_moe_lists *l)
+{
+    const u64 size = syi_float_bytes(type), alignment = syc_alignment(p->saved) | syc_alignment(p->tokens) | (u64)p->hidden * size;
+    if (alignment % (4 * size) == 0)
+        syc_moe_grad_probs(call, p, l, dots<type, true>{p->tokens, p->saved, p->hidden, p->prob_type});
+    else
+        syc_moe_grad_probs(call, p, l, dots<type, false>{p->tokens, p->saved, p->hidden, p->prob_type});
+}
+
+void syc_moe_unpermute_grad(struct syc_call *call, const union syi_plan *plan)
+{
+    const struct syi_moe_rows_plan *const p = &plan->moe_rows;
+    struct syc_scratch scratch = {call->scratch, 0};
+    const struct spread s = lay_out(p, &scratch);
+    syc_moe_validate(call, &s.lists);
+    if (!p->capacity)
+        syc_launch(&call->queue, claim_rows, SYC_EARLY, (p->n_rows + 255) / 256, 256, 0, s, call->gate);
+    else if (p->hidden == 0 || p->n_rows == 0)
+        syc_only_report(call);
+    const u64 row_bytes = (u64)p->hidden * syi_float_bytes(p->type);
+    if (p->n_rows > 0 && p->hidden > 0)
+        syc_by_type(p->type, syc_alignment(p->permuted) | syc_alignment(p->tokens) | row_bytes, spread_launch{call, &s, p->hidden});
+    if (!p->wants_grad_probs)
+        return;
+    if (p->type == SY_TYPE_F32)
+        launch_dots<SY_TYPE_F32>(call, p, &s.lists);
+    else if (p->type == SY_TYPE_F16)
+        launch_dots<SY_TYPE_F16>(call, p, &s.lists);
+    else
+        launch_dots<SY_TYPE_BF16>(call, p, &s.lists);
+}

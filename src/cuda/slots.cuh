@@ -1,0 +1,241 @@
+/*
+ * What the operators on expert slots share on a device: the slot of a choice, numbers of a row in vectors, and rows cut
+ * into parts for blocks. Arithmetic is one IEEE operation per step, as in src/kernels/scalar.c.
+ */
+#ifndef SYC_SLOTS_CUH
+#define SYC_SLOTS_CUH
+
+#include "cuda/context.cuh"
+#include "cuda/load.cuh"
+
+#include <type_traits>
+
+enum { SYC_SLOT_THREADS = 256 };
+
+/* As syc_load, but without a call, across which values that are loaded together would leave their registers. */
+template <typename V> static __device__ __forceinline__ V syc_load_here(const u8 *p)
+{
+    if (((uintptr_t)p & (sizeof(V) - 1)) == 0)
+        return *(const V *)p;
+    V bits = 0;
+#pragma unroll
+    for (int i = 0; i < (int)sizeof(V); i++)
+        bits = (V)(bits | (V)p[i] << (8 * i));
+    return bits;
+}
+
+/* Choice i of the samples in `indices` and `locations`. */
+static __device__ __forceinline__ int64_t syc_slot_of(const u8 *indices, const u8 *locations, int64_t i, int64_t n_experts,
+                                                      int64_t capacity)
+{
+    const int32_t e = (int32_t)syc_load_here<u32>(indices + i * 4), place = (int32_t)syc_load_here<u32>(locations + i * 4);
+    return syi_slot(e, place, n_experts, capacity);
+}
+
+/* Number i of a tensor that may be missing: then 1. */
+static __device__ __forceinline__ float syc_gate_of(const u8 *gates, int64_t i, sy_type type)
+{
+    if (gates == NULL)
+        return 1.0f;
+    if (type == SY_TYPE_F32)
+        return __uint_as_float(syc_load_here<u32>(gates + i * 4));
+    const u16 bits = syc_load_here<u16>(gates + i * 2);
+    return type == SY_TYPE_F16 ? syc_from_f16(bits) : syc_from_bf16(bits);
+}
+
+/* ---- Vectors of numbers ------------------------------------------------------------------------------------------ */
+
+/* As syc_from_f16 and syc_to_f16; a NaN stays one, with any payload, and arithmetic follows. */
+static __device__ __forceinline__ float syc_widen_f16(u16 bits)
+{
+#ifdef SWITCHYARD_CUDA_EMULATED
+    return syc_from_f16(bits);
+#else
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+#endif
+}
+
+static __device__ __forceinline__ u16 syc_narrow_f16(float value)
+{
+#ifdef SWITCHYARD_CUDA_EMULATED
+    return syc_to_f16(value);
+#else
+    u16 bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return value != value ? (u16)0x7e00u : bits;
+#endif
+}
+
+/* WIDE: 16 bytes, aligned to them. Else one number of any alignment. */
+template <sy_type T, bool WIDE> struct syc_numbers {
+    enum { SIZE = T == SY_TYPE_F32 ? 4 : 2, N = WIDE ? 16 / SIZE : 1, BYTES = N * SIZE };
+    typedef typename std::conditional<T == SY_TYPE_F32, u32, u16>::type Word;
+    typedef typename std::conditional<WIDE, uint4, Word>::type V;
+
+    /* Vector i of a row. */
+    static __device__ __forceinline__ V load(const u8 *row, int64_t i)
+    {
+        if constexpr (WIDE)
+            return __ldcs((const uint4 *)row + i);
+        else
+            return syc_load_here<Word>(row + i * SIZE);
+    }
+    static __device__ __forceinline__ void store(u8 *row, int64_t i, V v)
+    {
+        if constexpr (WIDE)
+            __stcs((uint4 *)row + i, v);
+        else
+            syc_store<Word>(row + i * SIZE, v);
+    }
+    static __device__ __forceinline__ void widen(V v, float (&x)[N])
+    {
+        Word bits[N];
+        memcpy(bits, &v, sizeof v);
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            x[j] = T == SY_TYPE_F32 ? __uint_as_float(bits[j]) : T == SY_TYPE_F16 ? syc_widen_f16((u16)bits[j]) : syc_from_bf16((u16)bits[j]);
+    }
+    /* Rounds to the type; NaN becomes the canonical one. */
+    static __device__ __forceinline__ V narrow(const float (&x)[N])
+    {
+        Word bits[N];
+        V v;
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            bits[j] = (Word)(T == SY_TYPE_F32   ? __float_as_uint(syc_canonical(x[j]))
+                             : T == SY_TYPE_F16 ? syc_narrow_f16(x[j])
+                                                : syc_to_bf16(x[j]));
+        memcpy(&v, bits, sizeof v);
+        return v;
+    }
+    static __device__ __forceinline__ V scale(V v, float w)
+    {
+        float x[N];
+        widen(v, x);
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            x[j] = __fmul_rn(w, x[j]);
+        return narrow(x);
+    }
+};
+
+/* Calls f.run<T, WIDE>() for rows of a type; `alignment` is the bitwise or of their addresses, strides and bytes. */
+template <class F> static void syc_by_type(sy_type type, u64 alignment, const F &f)
+{
+    const bool wide = alignment % 16 == 0;
+    if (type == SY_TYPE_F32)
+        wide ? f.template run<SY_TYPE_F32, true>() : f.template run<SY_TYPE_F32, false>();
+    else if (type == SY_TYPE_F16)
+        wide ? f.template run<SY_TYPE_F16, true>() : f.template run<SY_TYPE_F16, false>();
+    else
+        wide ? f.template run<SY_TYPE_BF16, true>() : f.template run<SY_TYPE_BF16, false>();
+}
+
+static inline u64 syc_alignment(struct syi_rows rows) { return (u64)(uintptr_t)rows.data | (u64)rows.stride; }
+
+/* ---- Rows in parts ----------------------------------------------------------------------------------------------- */
+
+/* Rows of `width` vectors are cut into parts of equal length, the last perhaps shorter; a block takes `per_block` parts. */
+struct syc_parts {
+    int64_t n;                  /* parts of all rows */
+    int64_t width, of_row;      /* vectors and parts of a row */
+    struct syc_split by_row;
+    struct syc_divisor vectors; /* of a part */
+    int per_block;              /* at most SYC_SLOT_THREADS */
+};
+
+static inline struct syc_parts syc_parts_of(int64_t rows, int64_t width, int processors)
+{
+    enum { MOST = 1024, MANY = 32 * 1024 }; /* four vectors for each thread; vectors that keep a processor busy for long */
+    const int64_t of_row = (width + MOST - 1) / MOST, vectors = (width + of_row - 1) / of_row;
+    const int64_t fit = MOST / vectors, few = fit < SYC_SLOT_THREADS ? fit : (int64_t)SYC_SLOT_THREADS;
+    const bool many = rows > (int64_t)MANY * processors / width;
+    return {rows * of_row, width, of_row, syc_split_by(of_row, rows * of_row), syc_divisor_of((u32)vectors),
+            (int)(many && few < 8 ? 8 : few)};
+}
+
+static inline int64_t syc_parts_blocks(const struct syc_parts &parts)
+{
+    const int64_t blocks = (parts.n + parts.per_block - 1) / parts.per_block;
+    return blocks < INT32_MAX ? blocks : INT32_MAX; /* blocks take several turns */
+}
+
+/* A part of a row: which row, its first vector, its length. */
+struct syc_part {
+    int64_t row, begin;
+    u32 n;
+};
+
+static __device__ __forceinline__ struct syc_part syc_part_at(const struct syc_parts &parts, int64_t i)
+{
+    const int64_t row = parts.of_row == 1 ? i : syc_quotient(i, parts.by_row), begin = (i - row * parts.of_row) * parts.vectors.d;
+    return {row, begin, (u32)min((int64_t)parts.vectors.d, parts.width - begin)};
+}
+
+/* ---- Rows times gates -------------------------------------------------------------------------------------------- */
+
+/* Rows before they are cut. to NULL: nothing to do; from NULL: zeros, and a gate of 0. */
+struct syc_scaled {
+    const u8 *from;
+    u8 *to;
+    float gate;
+    u32 n; /* vectors, set by the kernel */
+};
+
+/* Items: a struct with `struct syc_scaled at(int64_t row)`, which runs before it is known whether the call may write. What the
+   kernel before this one left must be waited for there. */
+template <sy_type T, bool WIDE, class Items>
+static __global__ void __launch_bounds__(SYC_SLOT_THREADS)
+    syc_scale_rows(const Items items, const struct syc_parts parts, const struct syc_gate gate)
+{
+    typedef syc_numbers<T, WIDE> Numbers;
+    enum { AHEAD = 4 };
+    __shared__ struct syc_scaled item[SYC_SLOT_THREADS];
+    bool open = false;
+    for (int64_t first = (int64_t)blockIdx.x * parts.per_block; first < parts.n; first += (int64_t)gridDim.x * parts.per_block) {
+        const int own = (int)min((int64_t)parts.per_block, parts.n - first);
+        const u32 all = (u32)own * parts.vectors.d;
+        if ((int)threadIdx.x < own) {
+            const struct syc_part part = syc_part_at(parts, first + threadIdx.x);
+            const int64_t offset = part.begin * Numbers::BYTES;
+            const struct syc_scaled row = items.at(part.row);
+            item[threadIdx.x] = {row.from != NULL ? row.from + offset : NULL, row.to + offset, row.gate, row.to != NULL ? part.n : 0};
+        }
+        __syncthreads();
+        for (u32 begin = 0; begin < all; begin += AHEAD * SYC_SLOT_THREADS) { /* the same turns for all threads */
+            typename Numbers::V held[AHEAD];
+#pragma unroll
+            for (int u = 0; u < AHEAD; u++) {
+                const u32 i = begin + (u32)u * SYC_SLOT_THREADS + threadIdx.x, p = syc_divide(i, parts.vectors), v = i - p * parts.vectors.d;
+                held[u] = i < all && v < item[p].n && item[p].from != NULL ? Numbers::load(item[p].from, v) : syc_zero<typename Numbers::V>();
+            }
+            if (!open && !syc_may_write(gate))
+                return;
+            open = true;
+#pragma unroll
+            for (int u = 0; u < AHEAD; u++) {
+                const u32 i = begin + (u32)u * SYC_SLOT_THREADS + threadIdx.x, p = syc_divide(i, parts.vectors), v = i - p * parts.vectors.d;
+                if (i < all && v < item[p].n)
+                    Numbers::store(item[p].to, v, Numbers::scale(held[u], item[p].gate));
+            }
+        }
+        __syncthreads();
+    }
+}
+
+/* For syc_by_type. */
+template <class Items> struct syc_launch_scaling {
+    struct syc_call *call;
+    Items items;
+    int64_t rows, hidden;
+    enum syc_start start;
+    template <sy_type T, bool WIDE> void run() const
+    {
+        const struct syc_parts parts = syc_parts_of(rows, hidden / syc_numbers<T, WIDE>::N, call->device->processors);
+        syc_launch(&call->queue, syc_scale_rows<T, WIDE, Items>, start, syc_parts_blocks(parts), SYC_SLOT_THREADS, 0, items, parts, call->gate);
+    }
+};
+
+#endif

@@ -1,0 +1,166 @@
+"""--device cuda, on the emulated device: run, info, bench. Times are never judged."""
+import json
+import os
+import re
+import unittest
+
+from st import OPERATORS, ROOT, CliTest, tensor
+
+LIBRARY = os.environ.get("SWITCHYARD_EMULATED_CUDA")
+THERE = ("--device", "cuda", "--device-library", LIBRARY)
+
+
+def on_device():
+    """Operators of the backend, from its own list."""
+    with open(os.path.join(ROOT, "src", "cuda", "backend.cuh"), encoding="utf-8") as file:
+        return re.findall(r"X\([A-Z_]+, (\w+)\)", file.read())
+
+
+class Usage(CliTest):
+    """What needs no device."""
+
+    def test_without_a_library(self):
+        for words in (("bench", "kv_gather", "--quick"), ("run", "sample_noise", "out", "--n", 4)):
+            done = self.cli(*words, "--device", "cuda", "--device-library", "/nowhere/x.so")
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertRegex(done.stderr, r"\Aswitchyard: libswitchyard_cuda\.so[.\d]* could not be loaded: "
+                                          r"[^\n]*/nowhere/x.so[^\n]*\n\Z")
+            self.assertEqual(os.listdir(self.folder), [])
+        info = json.loads(self.cli("info", "--json", "--device-library", "/nowhere/x.so").stdout)
+        self.assertEqual(info["cuda"]["devices"], [])
+        self.assertIn("/nowhere/x.so", info["cuda"]["error"])
+        self.assertIn(f"CUDA              none: {info['cuda']['error']}\n",
+                      self.cli("info", "--device-library", "/nowhere/x.so").stdout)
+
+    def test_names_of_devices(self):
+        for name in ("gpu", "cuda:", "cuda:x", "cuda:-1", "cuda0", ""):
+            done = self.cli("bench", "kv_gather", "--quick", "--device", name)
+            self.assert_usage(done.returncode, done.stderr, f"--device is {name}, want cpu, cuda or cuda:N")
+        done = self.cli("bench", "--device", "cpu", "--device", "cpu")
+        self.assert_usage(done.returncode, done.stderr, "--device is given twice")
+
+    def test_peers(self):
+        done = self.cli("bench", "--device", "cuda", "--peers")
+        self.assert_usage(done.returncode, done.stderr, "--peers does not go together with --device cuda")
+
+    def test_cases(self):
+        """Those of a device are in the list, and no operator is without one."""
+        lines = self.cli("bench", "--list", "--device", "cuda").stdout.splitlines()
+        cases = [tuple(line.split(None, 1)) for line in lines]
+        self.assertEqual(len(set(cases)), len(cases))
+        self.assertEqual({op for op, _ in cases}, set(OPERATORS) | {"kv_planes", "kv_format"})
+        self.assertIn(("moe_permute", "bf16 T=32768 E=256 K=8 H=7168"), cases)
+        self.assertNotIn(("moe_permute", "bf16 T=32768 E=256 K=8 H=7168"),
+                         [tuple(line.split(None, 1)) for line in self.cli("bench", "--list").stdout.splitlines()])
+
+
+@unittest.skipIf(not LIBRARY, "the emulated device was not built")
+class Run(CliTest):
+    def both(self, op, tensors, *options):
+        """The result of a call in CPU memory, which that on the device equals: files and messages."""
+        here, there = (self.run_op(op, tensors, *options, *more) for more in ((), THERE))
+        self.assertEqual((here.code, here.out, here.err), (there.code, there.out, there.err))
+        self.assertEqual(here.outputs is None, there.outputs is None)
+        for name, got in (there.outputs or {}).items():
+            want = here[name]
+            self.assertEqual((got.dtype, got.shape, got.data), (want.dtype, want.shape, want.data), name)
+        return there
+
+    def test_every_operator(self):
+        """Its example has the same bytes, or the call is rejected where the operator is not on the device."""
+        for op in OPERATORS:
+            options = self.cli("help", op).stdout.split("out.safetensors", 1)[1].split("\n")[0].split()
+            self.cli("example", op, "in.safetensors")
+            words = ["run", op, "in.safetensors"][:3 if os.path.exists(self.path("in.safetensors")) else 2]
+            here = self.cli(*words, "here", *options)
+            there = self.cli(*words, "there", *options, *THERE)
+            with self.subTest(op):
+                self.assertEqual((here.returncode, here.stderr), (0, ""))
+                if op in on_device():
+                    self.assertEqual((there.returncode, there.stderr), (0, ""))
+                    self.assertEqual(self.read("here"), self.read("there"))
+                else:
+                    self.assertEqual(there.returncode, 1)
+                    self.assertRegex(there.stderr, rf"\Aswitchyard: {op}: SY_ERR_UNSUPPORTED: [^\n]+\n\Z")
+            for name in os.listdir(self.folder):
+                os.unlink(self.path(name))
+
+    def test_planes_and_old_contents(self):
+        tensors = {"indices": tensor("I32", [0, -1, 3]), "block_table": tensor("I32", [0, 2, 1]),
+                   "cache.0": tensor("F32", [[10 * r, r] for r in range(6)]), "cache.1": tensor("U8", [[r] for r in range(6)]),
+                   "out.1": tensor("U8", [[7], [8], [9]])}
+        r = self.both("kv_gather", tensors, "--block-size", 2, "--pad", "skip")
+        self.equal(r["out.1"], "U8", [[0], [8], [5]])
+        tensors = {"cache.0": tensor("F32", [[0, 1]] * 4), "src.0": tensor("F32", [[5, 6]]), "cache.1": tensor("U8", [[2]] * 4),
+                   "src.1": tensor("U8", [[7]]), "slots": tensor("I32", [3])}
+        r = self.both("kv_scatter", tensors)
+        self.equal(r["cache.1"], "U8", [[2], [2], [2], [7]])
+
+    def test_rejections(self):
+        tensors = {"indices": tensor("I32", [0, 7]), "block_table": tensor("I32", [0, 2, 1]), "cache": tensor("F32", [[1]] * 6)}
+        r = self.both("kv_gather", tensors, "--block-size", 2)
+        self.assertRegex(r.err, r"\Aswitchyard: kv_gather: SY_ERR_INDEX: ")
+        r = self.both("kv_gather", tensors, "--block-size", 0)
+        self.assertEqual(r.code, 1)
+        done = self.cli("run", "kv_gather", "in.safetensors", "out", *THERE, "--device-library", LIBRARY)
+        self.assert_usage(done.returncode, done.stderr, "--device-library is given twice")
+        done = self.cli("run", "sample_noise", "out", "--n", 4, "--device=cuda:1", *THERE[2:])
+        self.assertEqual((done.returncode, done.stderr), (2, "switchyard: device is cuda:1, want 0 or more and below 1, the "
+                                                             "CUDA devices of this machine\n"))
+
+    def test_info(self):
+        info = json.loads(self.cli("info", "--json", *THERE[2:]).stdout)
+        self.assertEqual(info["cuda"]["error"], None)
+        self.assertEqual(info["cuda"]["devices"], [{"id": "cuda:0", "name": "emulated GPU", "major": 9, "minor": 0,
+                                                    "multiprocessors": 4, "memory_bytes": 1 << 30}])
+        self.assertIn("  CUDA              cuda:0 emulated GPU, compute capability 9.0, 4 multiprocessors, 1 GiB\n",
+                      self.cli("info", *THERE[2:]).stdout)
+
+
+@unittest.skipIf(not LIBRARY, "the emulated device was not built")
+class Bench(CliTest):
+    def test_json(self):
+        arguments = ("bench", "kv_gather", "kv_planes", "sample", "all_to_all", "--quick", "--shape", "k=512", "--shape", "k=1024",
+                     "--shape", "n=1024", "--shape", "greedy", "--shape", "padded", "--json", *THERE)
+        done = self.cli(*arguments)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        report = json.loads(done.stdout)
+        self.assertTrue(report["pass"])
+        self.assertEqual((report["device"]["id"], report["device"]["name"]), ("cuda:0", "emulated GPU"))
+        self.assertEqual(set(report["limits"]), {"copy_gb_per_s", "fill_gb_per_s", "read_gb_per_s"})
+        cases = {(case["op"], case["shape"]): case for case in report["cases"]}
+        absent = cases.pop(("all_to_all_dispatch", "bf16 D=8 N=16 E=64 K=4 H=256 padded"))
+        self.assertEqual(absent["on_device"], False)
+        self.assertEqual(sorted(op for op, _ in cases), ["kv_gather", "kv_gather", "kv_scatter", "sample"])
+        for case in cases.values():
+            self.assertTrue(case["checked"])
+            self.assertEqual((case["turns"], case["sets"], case["calls"]), (3, 2, 2))
+            for field in ("seconds", "bytes", "gb_per_s", "limit_seconds", "share_of_limit", "times_limit"):
+                self.assertGreater(case[field], 0, field)
+
+    def test_every_operator(self):
+        """Each case of the backend's operators has the CPU's bytes; each of the others is printed."""
+        done = self.cli("bench", "--quick", *THERE)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        rows = done.stdout.split("\n\n")[1].splitlines()[1:]
+        self.assertEqual({row.split()[0] for row in rows if "not on the device" not in row}, set(on_device()))
+        self.assertEqual({row.split()[0] for row in rows if "not on the device" in row}, set(OPERATORS) - set(on_device()))
+        absent = sum("not on the device" in row for row in rows)
+        self.assertIn(f"{len(rows) - absent} cases checked against the CPU, 0 wrong, {absent} not on the device", done.stdout)
+
+    def test_formats(self):
+        for options, says, rows in (((), "cold", 1), (("--warm",), "warm", 1), (("--cold", "--warm"), "cold and warm", 2)):
+            arguments = ("bench", "kv_gather", "--quick", "--shape", "k=1024", *THERE, *options)
+            text = self.cli(*arguments).stdout
+            self.assertIn(f", cuda:0, CUDA graphs, {says} buffers, quick\nemulated GPU, compute capability 9.0, ", text)
+            self.assertEqual(text.count("% of copy"), rows)
+            head, limits, table, end = self.cli(*arguments, "--markdown").stdout.split("\n\n")
+            self.assertIn(f", `cuda:0`, CUDA graphs, {says} buffers, quick. emulated GPU", head)
+            self.assertRegex(limits, r"\ALimits, cold: copy [\d.]+ GB/s \(read and written\), fill [\d.]+ GB/s, read [\d.]+ GB/s\.\Z")
+            self.assertEqual({line.count("|") for line in table.splitlines()}, {6 + rows})
+            self.assertEqual(len(table.splitlines()), 2 + rows)
+            self.assertEqual(end, "1 case checked against the CPU, 0 wrong.\n")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,40 @@
+"""scripts/test_cuda.py: which programs it runs on a device, and what it says where there is none."""
+import os
+import subprocess
+import sys
+import unittest
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+SCRIPT = os.path.join(ROOT, "scripts", "test_cuda.py")
+sys.path.insert(0, os.path.join(ROOT, "scripts"))
+import test_cuda  # noqa: E402
+
+
+class TestCuda(unittest.TestCase):
+    def test_programs(self):
+        names, operators = test_cuda.programs(), test_cuda.operators()
+        self.assertIn("op_kv_gather", names)
+        self.assertIn("op_sample_random", names)
+        self.assertNotIn("op_all_to_all_dispatch", names)
+        self.assertNotIn("op_ctx_threads", names)
+        for name in operators:
+            path = os.path.join(ROOT, "tests", "examples", f"{name}.txt")
+            self.assertTrue(os.path.exists(path), f"{name} has no worked examples")
+
+    def test_a_program_needs_all_its_operators(self):
+        real = test_cuda.operators
+        self.addCleanup(setattr, test_cuda, "operators", real)
+        test_cuda.operators = lambda: ["kv_gather"]
+        self.assertNotIn("op_kv_planes", test_cuda.programs())  # it calls kv_scatter too
+        test_cuda.operators = lambda: []
+        self.assertEqual(test_cuda.programs(), [])
+
+    def test_without_a_gpu(self):
+        done = subprocess.run([sys.executable, SCRIPT, "--", "-DX=Y"], env=dict(os.environ, PATH="/nowhere"), capture_output=True,
+                              text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout, done.stderr),
+                         (0, "test-cuda: nothing was run: nvidia-smi is not there\n", ""))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -103,6 +103,12 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
         foreach(stem IN LISTS on_device)
             add_test(NAME cuda_examples_${stem} COMMAND run_examples ${PROJECT_SOURCE_DIR}/tests/examples/${stem}.txt)
             list(APPEND cuda_tests cuda_examples_${stem})
+            foreach(processors 1 132) # beside the emulator's four: no result depends on the size of launches
+                add_test(NAME cuda_examples_${stem}_${processors}
+                         COMMAND run_examples ${PROJECT_SOURCE_DIR}/tests/examples/${stem}.txt)
+                set_tests_properties(cuda_examples_${stem}_${processors} PROPERTIES LABELS cuda TIMEOUT ${watchdog_seconds} ENVIRONMENT
+                                     "${emulated};EMULATED_PROCESSORS=132;SWITCHYARD_TEST_THREADS=${processors}")
+            endforeach()
         endforeach()
         foreach(stem
                 kv_blocks
@@ -120,6 +126,8 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 moe_dispatch
                 moe_dispatch_grad_gate
                 moe_dispatch_random
+                moe_gradients
+                moe_grads
                 moe_ids_from_map
                 moe_locations
                 moe_map_from_ids
@@ -129,6 +137,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
                 moe_route
                 moe_rows_wide
                 moe_unpermute_grad
+                moe_unpermute_ids
                 sample_edits
                 sample_overrides)
             if(TARGET op_${stem})

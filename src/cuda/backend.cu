@@ -55,9 +55,8 @@ static sy_status scratch(sy_ctx *ctx, size_t host_bytes, size_t own_bytes, struc
 
 static void describe(const sy_ctx *ctx, sy_trace *report)
 {
-    (void)ctx;
     report->isa = "cuda";
-    report->threads = 0;
+    report->threads = ctx->cuda_device->processors;
 }
 
 template <size_t (*workspace)(const struct syc_device *, const union syi_plan *)>

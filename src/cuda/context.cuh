@@ -12,7 +12,7 @@ struct syc_device {
     int ordinal;
     cudaStream_t stream;
     cudaStream_t capture, kept; /* graph.cu: the stream of captured calls, and what `stream` was before */
-    int processors;
+    int all, processors; /* multiprocessors of the device; those that launches are sized for */
     bool dependent;     /* launches */
     int shared_bytes;   /* most dynamic shared memory of a block */
     void *scratch;      /* grows, never shrinks */
@@ -20,6 +20,7 @@ struct syc_device {
     void *host_scratch; /* the same in memory of the host */
     size_t host_bytes;
     void *words;        /* device memory of the gate */
+    cudaEvent_t begin, end; /* of a traced call; made by the first */
     struct syc_report *report, *report_on_device;
 };
 

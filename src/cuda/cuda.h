@@ -40,12 +40,16 @@ struct syc_library {
     sy_status (*open)(struct syc_device **device, int ordinal, void *stream, char *sentence, size_t bytes);
     void (*close)(struct syc_device *device);
     void (*set_stream)(struct syc_device *device, void *stream);
+    void (*set_processors)(struct syc_device *device, int n); /* that launches are sized for; 0: all */
     sy_status (*wait)(struct syc_device *device, char *sentence, size_t bytes);
     sy_status (*alloc)(struct syc_device *device, size_t n, void **data, char *sentence, size_t bytes);
     void (*free)(struct syc_device *device, void *data);
     /* Between memory of the host and of the device, in either direction; returns when it has ended. */
     sy_status (*copy)(struct syc_device *device, void *to, const void *from, size_t n, char *sentence,
                       size_t bytes);
+    /* Before and after the launches of a call: what the device took for them, 0 where it is not known; waits. */
+    void (*time_begin)(struct syc_device *device);
+    uint64_t (*time_end)(struct syc_device *device);
     bool (*owns)(const struct syc_device *device, const void *data); /* it is memory of the device */
     /* The report, if one is visible to the host. Taking it lets later calls run again. */
     bool (*take_report)(struct syc_device *device, struct syc_report *report);

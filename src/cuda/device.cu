@@ -40,6 +40,10 @@ static void close_device(struct syc_device *device)
         return;
     syc_on_device on(device);
     cudaFree(device->scratch);
+    if (device->begin != NULL)
+        cudaEventDestroy(device->begin);
+    if (device->end != NULL)
+        cudaEventDestroy(device->end);
     cudaFree(device->words);
     if (device->capture != NULL)
         cudaStreamDestroy(device->capture);
@@ -58,11 +62,12 @@ static size_t gate_bytes(void)
 static cudaError_t prepare(struct syc_device *d)
 {
     int major = 0;
-    cudaError_t code = cudaDeviceGetAttribute(&d->processors, cudaDevAttrMultiProcessorCount, d->ordinal);
+    cudaError_t code = cudaDeviceGetAttribute(&d->all, cudaDevAttrMultiProcessorCount, d->ordinal);
     if (code == cudaSuccess)
         code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, d->ordinal);
     if (code == cudaSuccess)
         code = cudaDeviceGetAttribute(&d->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, d->ordinal);
+    d->processors = d->all;
     d->dependent = major >= 9;
     if (code == cudaSuccess)
         code = cudaMalloc(&d->words, gate_bytes());
@@ -111,6 +116,8 @@ static sy_status open_device(struct syc_device **device, int ordinal, void *stre
 
 static void set_stream(struct syc_device *device, void *stream) { device->stream = (cudaStream_t)stream; }
 
+static void set_processors(struct syc_device *device, int n) { device->processors = n > 0 && n < device->all ? n : device->all; }
+
 static sy_status wait_for(struct syc_device *device, char *sentence, size_t bytes)
 {
     syc_on_device on(device);
@@ -143,6 +150,40 @@ static sy_status copy_memory(struct syc_device *device, void *to, const void *fr
     return code == cudaSuccess ? SY_OK : syc_fail(sentence, bytes, SY_ERR_DEVICE, "memory could not be copied", code);
 }
 
+/* Something captures the stream, so that work queued now does not run. */
+static bool captures(const struct syc_device *device)
+{
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(device->stream, &status) == cudaSuccess)
+        return status != cudaStreamCaptureStatusNone;
+    cudaGetLastError();
+    return true;
+}
+
+static void time_begin(struct syc_device *device)
+{
+    syc_on_device on(device);
+    if (captures(device))
+        return;
+    if (device->begin == NULL && cudaEventCreate(&device->begin) != cudaSuccess)
+        device->begin = NULL;
+    if (device->end == NULL && cudaEventCreate(&device->end) != cudaSuccess)
+        device->end = NULL;
+    if (device->begin != NULL)
+        cudaEventRecord(device->begin, device->stream);
+}
+
+static uint64_t time_end(struct syc_device *device)
+{
+    syc_on_device on(device);
+    float milliseconds = 0;
+    if (captures(device) || device->begin == NULL || device->end == NULL ||
+        cudaEventRecord(device->end, device->stream) != cudaSuccess || cudaEventSynchronize(device->end) != cudaSuccess ||
+        cudaEventElapsedTime(&milliseconds, device->begin, device->end) != cudaSuccess)
+        return 0;
+    return (uint64_t)((double)milliseconds * 1e6 + 0.5);
+}
+
 static bool owns_memory(const struct syc_device *device, const void *data)
 {
     cudaPointerAttributes attributes;
@@ -164,11 +205,8 @@ static bool take_report(struct syc_device *device, struct syc_report *report)
     if (*(volatile uint32_t *)&device->report->set == 0)
         return false;
     syc_on_device on(device);
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    if (cudaStreamIsCapturing(device->stream, &capture) != cudaSuccess || capture != cudaStreamCaptureStatusNone) {
-        cudaGetLastError();
+    if (captures(device))
         return false; /* the word would be cleared by replays; it is read after the capture */
-    }
     *report = *device->report;
     memset(device->report, 0, sizeof *device->report);
     cudaMemsetAsync(closed_word(device), 0, sizeof(u32), device->stream);
@@ -189,7 +227,7 @@ struct syc_call syc_begin(struct syc_device *device, int op, void *scratch)
 extern "C" const struct syc_library *syi_cuda_library(void)
 {
     static const struct syc_library library = {SYC_BUILD,   &syc_backend, count,    describe_device, open_device,
-                                               close_device, set_stream,  wait_for, alloc_memory,    free_memory, copy_memory, owns_memory, take_report,
+                                               close_device, set_stream,  set_processors, wait_for, alloc_memory,    free_memory, copy_memory, time_begin, time_end, owns_memory, take_report,
                                                syc_capture_begin, syc_capture_end, syc_replay, syc_graph_free};
     return &library;
 }

@@ -81,9 +81,15 @@ static sy_status judge(struct syi_call *call, const void *args, size_t args_byte
 static sy_status run(struct syi_call *call)
 {
     sy_ctx *const ctx = call->ctx;
+    const bool on_device =
+        (ctx->trace != NULL || ctx->synchronous) && call->backend == syi_device_backend(ctx);
+    if (on_device && ctx->trace != NULL)
+        syi_device_time_begin(ctx);
     const sy_status st = call->backend->op[call->op->info.number].run(ctx, &call->plan, call->scratch);
+    if (on_device && ctx->trace != NULL && st == SY_OK)
+        call->device_nanoseconds = syi_device_time_end(ctx);
     if (st == SY_OK)
-        return ctx->synchronous && call->backend == syi_device_backend(ctx) ? syi_device_wait(ctx) : SY_OK;
+        return on_device && ctx->synchronous ? syi_device_wait(ctx) : SY_OK;
     if (ctx->found.bad == SYI_GOOD)
         return syi_fail(ctx, st, call->backend->name, "%s", ctx->backend_error);
     return syi_describe_found(ctx, &call->op->info, st);
@@ -105,7 +111,8 @@ static void trace(const struct syi_call *call, sy_status status, uint64_t start)
                        .names = names,
                        .tensors = tensors,
                        .bytes = status == SY_OK ? call->bytes : 0,
-                       .nanoseconds = syi_now() - start};
+                       .nanoseconds = syi_now() - start,
+                       .device_nanoseconds = call->device_nanoseconds};
     call->backend->describe(call->ctx, &report);
     call->ctx->trace(call->ctx->trace_user, &report);
 }

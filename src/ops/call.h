@@ -98,6 +98,7 @@ struct syi_call {
     bool placed;                 /* planes and scratch are final */
     int64_t rows, slots;         /* answers of the query */
     uint64_t bytes;              /* that must move, for the trace */
+    uint64_t device_nanoseconds; /* on a device, when traced */
 };
 
 /* A query looks at no output, except one that is input too. */
@@ -127,11 +128,16 @@ extern const struct syi_backend *const syi_usual_backend;
 
 sy_status syi_device_open(sy_ctx *ctx, const sy_ctx_options *o, char *sentence, size_t bytes);
 void syi_device_close(sy_ctx *ctx);
+void syi_device_processors(sy_ctx *ctx, int n); /* 0: all */
 sy_status syi_device_lend(sy_ctx *ctx, void *data, size_t bytes);
 const struct syi_backend *syi_device_backend(const sy_ctx *ctx); /* NULL: the context has none */
 
 /* The first fault of earlier calls that the host can see, as the context's error. */
 sy_status syi_device_poll(sy_ctx *ctx);
+
+/* What the device takes for the launches between both, for a trace; the second waits. */
+void syi_device_time_begin(sy_ctx *ctx);
+uint64_t syi_device_time_end(sy_ctx *ctx);
 
 /* Waits for the stream, then the same. */
 sy_status syi_device_wait(sy_ctx *ctx);

@@ -147,6 +147,7 @@ sy_status sy_ctx_set_threads(sy_ctx *ctx, int threads)
         return syi_fail(ctx, SY_ERR_VALUE, "threads", "is %d, want 0 or more", threads);
     ctx->threads = threads > 0 ? threads : syi_default_threads(ctx->parallel_for != NULL);
     ctx->team = 0; /* a team kept from before may be larger */
+    syi_device_processors(ctx, threads);
     return SY_OK;
 }
 

@@ -47,9 +47,18 @@ sy_status syi_device_open(sy_ctx *ctx, const sy_ctx_options *o, char *sentence, 
         return SY_ERR_DEVICE;
     }
     ctx->cuda = load(o->device_library, sentence, bytes);
-    return ctx->cuda == NULL
-               ? SY_ERR_UNSUPPORTED
-               : ctx->cuda->open(&ctx->cuda_device, device.device_id, o->stream, sentence, bytes);
+    if (ctx->cuda == NULL)
+        return SY_ERR_UNSUPPORTED;
+    const sy_status st = ctx->cuda->open(&ctx->cuda_device, device.device_id, o->stream, sentence, bytes);
+    if (st == SY_OK)
+        syi_device_processors(ctx, o->threads);
+    return st;
+}
+
+void syi_device_processors(sy_ctx *ctx, int n)
+{
+    if (ctx->cuda_device != NULL)
+        ctx->cuda->set_processors(ctx->cuda_device, n);
 }
 
 const struct syi_backend *syi_device_backend(const sy_ctx *ctx)
@@ -84,6 +93,16 @@ sy_status syi_device_poll(sy_ctx *ctx)
     syi_clear_fault(ctx, op->name);
     ctx->found = report.found;
     return syi_describe_found(ctx, op, SY_ERR_INDEX);
+}
+
+void syi_device_time_begin(sy_ctx *ctx)
+{
+    ctx->cuda->time_begin(ctx->cuda_device);
+}
+
+uint64_t syi_device_time_end(sy_ctx *ctx)
+{
+    return ctx->cuda->time_end(ctx->cuda_device);
 }
 
 sy_status syi_device_wait(sy_ctx *ctx)

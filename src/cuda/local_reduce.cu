@@ -3,10 +3,10 @@
  * sums need; then blocks look up the rows of their tokens and add them, slots ascending.
  */
 #include "cuda/backend.cuh"
-#include "cuda/load.cuh"
 #include "cuda/rank.cuh"
 #include "cuda/scan.cuh"
 #include "cuda/scratch.cuh"
+#include "cuda/slots.cuh"
 
 #define NO_ROW (~0u)
 
@@ -21,64 +21,54 @@ struct reduce {
     u32 *rank;          /* [T,K+1] with the keys */
     u32 *first, *count; /* [E+1] ranks of an expert; of the tokens that have rows */
 
-    /* `fast`: indices and mapping are aligned, and the slots of all tokens are less than 2^31. */
-
     /* The expert of a slot, -1: none; as large as it is where it is wrong. */
-    template <bool fast = false> __device__ int64_t choice(int64_t t, int64_t k) const
+    __device__ int64_t choice(int64_t t, int64_t k) const
     {
         const u8 *const row = syc_row(p.metadata, t);
         if (p.index_type == SY_TYPE_I32)
-            return (int32_t)load<u32, fast>(row + 4 * k);
+            return (int32_t)syc_load_here<u32>(row + 4 * k);
         if (p.index_type == SY_TYPE_I64)
-            return (int64_t)load<u64, fast>(row + 8 * k);
-        const u16 e = load<u16, fast>(row + 2 * k);
+            return (int64_t)syc_load_here<u64>(row + 8 * k);
+        const u16 e = syc_load_here<u16>(row + 2 * k);
         return e == 0xffff ? -1 : (int64_t)e;
     }
-    template <bool fast = false> __device__ u32 mapping(int64_t row, int64_t d) const
-    {
-        return load<u16, fast>(syc_row(p.mapping, row) + 2 * d);
-    }
-    template <bool fast = false> __device__ bool hosted(int64_t e) const
-    {
-        return e >= 0 && e < p.n_experts && mapping<fast>(e, p.device) == 1;
-    }
+    __device__ u32 mapping(int64_t row, int64_t d) const { return syc_load_here<u16>(syc_row(p.mapping, row) + 2 * d); }
+    __device__ bool hosted(int64_t e) const { return e >= 0 && e < p.n_experts && mapping(e, p.device) == 1; }
+
     /* The expert of a live slot: it is on this device, and no earlier slot names it. Else -1. */
-    template <bool fast = false> __device__ int live(int64_t t, int64_t k) const
+    __device__ int live(int64_t t, int64_t k) const
     {
-        const int64_t e = choice<fast>(t, k);
-        return hosted<fast>(e) && !named_before<fast>(t, k, (int)e) ? (int)e : -1;
+        const int64_t e = choice(t, k);
+        return hosted(e) && !named_before(t, k, (int)e) ? (int)e : -1;
     }
-    template <bool fast> __device__ bool named_before(int64_t t, int64_t k, int e) const
+    __device__ bool named_before(int64_t t, int64_t k, int e) const
     {
 #pragma unroll 1
         while (--k >= 0)
-            if (choice<fast>(t, k) == e)
+            if (choice(t, k) == e)
                 return true;
         return false;
     }
-    template <bool fast> __device__ bool hit(int64_t t) const
+    __device__ bool hit(int64_t t) const
     {
 #pragma unroll 1
         for (int64_t k = 0; k < p.n_slots; k++)
-            if (hosted<fast>(choice<fast>(t, k)))
+            if (hosted(choice(t, k)))
                 return true;
         return false;
     }
-    template <typename V, bool fast> static __device__ __forceinline__ V load(const u8 *at)
+    /* `small`: the slots of all tokens are less than 2^31. */
+    template <bool small> static __device__ __forceinline__ int64_t quotient(int64_t i, const struct syc_split &by)
     {
-        return fast ? *(const V *)at : syc_load<V>(at);
-    }
-    template <bool fast> static __device__ __forceinline__ int64_t quotient(int64_t i, const struct syc_split &by)
-    {
-        return fast ? (int64_t)syc_divide((u32)i, by.small) : syc_quotient(i, by);
+        return small ? (int64_t)syc_divide((u32)i, by.small) : syc_quotient(i, by);
     }
     /* Token i in order of position. */
-    template <bool fast = false> __device__ int64_t token(int64_t i) const
+    template <bool small = false> __device__ int64_t token(int64_t i) const
     {
         if (p.interleave == 0)
             return i;
-        const int64_t position = quotient<fast>(i, per_position), n = i - position * per_position.d;
-        const int64_t run = quotient<fast>(n, interleave);
+        const int64_t position = quotient<small>(i, per_position), n = i - position * per_position.d;
+        const int64_t run = quotient<small>(n, interleave);
         return run * (p.n_positions * p.interleave) + position * p.interleave + n - run * p.interleave;
     }
     /* Rows of an expert in the input, with padding. */
@@ -96,12 +86,12 @@ struct reduce {
  * Keys (see rank.cuh): the live slots of a token, then the token itself, which has key E if there is one. Places on a device
  * ascend with the numbers of its experts, so experts are the keys. The first pass finds and stores them.
  */
-template <bool fast> static __device__ int find_key(const struct reduce &job, int64_t i)
+template <bool small> static __device__ int find_key(const struct reduce &job, int64_t i)
 {
-    const int64_t n = job.quotient<fast>(i, job.each), k = i - n * job.each.d, t = job.token<fast>(n);
+    const int64_t n = job.quotient<small>(i, job.each), k = i - n * job.each.d, t = job.token<small>(n);
     if (k < job.p.n_slots)
-        return job.live<fast>(t, k);
-    return job.hit<fast>(t) ? (int)job.p.n_experts : -1;
+        return job.live(t, k);
+    return job.hit(t) ? (int)job.p.n_experts : -1;
 }
 
 template <bool stored> struct reduce_keys {
@@ -121,7 +111,7 @@ template <bool stored> struct reduce_keys {
     __device__ void explain(int64_t, struct syi_found *) const {}
 };
 
-/* The first pass by itself, for all tensors. */
+/* The first pass by itself. */
 static __global__ void __launch_bounds__(256) reduce_live(const struct reduce job, int64_t n)
 {
     for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < n; i += (int64_t)gridDim.x * 256)
@@ -264,46 +254,6 @@ static __global__ void __launch_bounds__(SYC_SCAN_THREADS) reduce_validate(const
 
 /* ---- Sums --------------------------------------------------------------------------------------------------------- */
 
-/* Four or eight elements of a row as floats. */
-template <sy_type type> struct vector {
-    enum { N = type == SY_TYPE_F32 ? 4 : 8, ABREAST = 2, AHEAD = 2 }; /* numbers; vectors and rows loaded at a time */
-    u32 word[4];
-
-    __device__ void load(const u8 *p)
-    {
-        const uint4 v = __ldcs((const uint4 *)p);
-        word[0] = v.x, word[1] = v.y, word[2] = v.z, word[3] = v.w;
-    }
-    __device__ float at(int i) const
-    {
-        if (type == SY_TYPE_F32)
-            return __uint_as_float(word[i & 3]);
-        const u16 bits = (u16)(word[i / 2] >> (16 * (i & 1)));
-        return type == SY_TYPE_F16 ? syc_from_f16(bits) : syc_from_bf16(bits);
-    }
-    static __device__ void store(u8 *p, const float *sum)
-    {
-        u32 out[4] = {0, 0, 0, 0};
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            if (type == SY_TYPE_F32)
-                out[i & 3] = __float_as_uint(syc_canonical(sum[i]));
-            else
-                out[i / 2] |= (u32)(type == SY_TYPE_F16 ? syc_to_f16(sum[i]) : syc_to_bf16(sum[i])) << (16 * (i & 1));
-        __stcs((uint4 *)p, make_uint4(out[0], out[1], out[2], out[3]));
-    }
-};
-
-/* One element of any alignment. */
-template <sy_type type> struct element {
-    enum { N = 1, ABREAST = 1, AHEAD = 4 };
-    float value;
-
-    __device__ void load(const u8 *p) { value = syc_load_float(p, type); }
-    __device__ float at(int) const { return value; }
-    static __device__ void store(u8 *p, const float *sum) { syc_store_float(p, type, syc_canonical(*sum)); }
-};
-
 enum {
     SUM_THREADS = 256,
     SUM_PICKS = 512, /* slots that a block looks up at a time */
@@ -366,92 +316,94 @@ struct sum_item {
     const u32 *row;
     const float *weight;
     u32 n;
-    int64_t offset; /* bytes in a row */
+    int64_t at; /* vector of a row */
 };
 
 /* Adds the next rows to every item. */
-template <class V> static __device__ __forceinline__ void add_rows(const struct syi_rows input, const struct sum_item *item, u32 j, float (*sum)[V::N])
+template <class Numbers, int ABREAST, int AHEAD>
+static __device__ __forceinline__ void add_rows(const struct syi_rows input, const struct sum_item *item, u32 j, float (*sum)[Numbers::N])
 {
-    V row[V::ABREAST][V::AHEAD];
+    typename Numbers::V held[ABREAST][AHEAD];
 #pragma unroll
-    for (int v = 0; v < V::ABREAST; v++)
+    for (int v = 0; v < ABREAST; v++)
 #pragma unroll
-        for (int u = 0; u < V::AHEAD; u++)
+        for (int u = 0; u < AHEAD; u++)
             if (j + (u32)u < item[v].n)
-                row[v][u].load(syc_row(input, item[v].row[j + (u32)u]) + item[v].offset);
+                held[v][u] = Numbers::load(syc_row(input, item[v].row[j + (u32)u]), item[v].at);
 #pragma unroll
-    for (int v = 0; v < V::ABREAST; v++)
+    for (int v = 0; v < ABREAST; v++)
 #pragma unroll
-        for (int u = 0; u < V::AHEAD; u++)
-            if (j + (u32)u < item[v].n)
+        for (int u = 0; u < AHEAD; u++)
+            if (j + (u32)u < item[v].n) {
+                const float weight = item[v].weight[j + (u32)u];
+                float x[Numbers::N];
+                Numbers::widen(held[v][u], x);
 #pragma unroll
-                for (int k = 0; k < V::N; k++)
-                    sum[v][k] = __fadd_rn(sum[v][k], __fmul_rn(item[v].weight[j + (u32)u], row[v][u].at(k)));
+                for (int k = 0; k < Numbers::N; k++)
+                    sum[v][k] = __fadd_rn(sum[v][k], __fmul_rn(weight, x[k]));
+            }
 }
 
-template <class V>
+template <sy_type T, bool WIDE>
 static __global__ void __launch_bounds__(SUM_THREADS)
     reduce_sum(const struct reduce job, const struct sum_shape shape, const struct syc_gate gate)
 {
+    typedef syc_numbers<T, WIDE> Numbers;
+    enum { ABREAST = WIDE ? 2 : 1, AHEAD = WIDE ? 2 : 4 }; /* vectors and rows that a thread loads at a time */
     __shared__ struct sum_picks picks;
     const int64_t group = blockIdx.x / shape.tiles, column = (blockIdx.x - group * shape.tiles) * shape.tile.d;
-    const int64_t first = group * shape.tokens, bytes = V::N * (job.p.type == SY_TYPE_F32 ? 4 : 2);
+    const int64_t first = group * shape.tokens;
     const int tokens = (int)min((int64_t)shape.tokens, job.p.n_tokens - first);
     const u32 all = (u32)tokens * shape.tile.d;
     if (!syc_may_write(gate))
         return;
-    for (u32 begin = 0; begin < all; begin += V::ABREAST * SUM_THREADS) {
-        float sum[V::ABREAST][V::N] = {};
+    for (u32 begin = 0; begin < all; begin += ABREAST * SUM_THREADS) {
+        float sum[ABREAST][Numbers::N] = {};
         for (int64_t k = 0; k < job.p.n_slots; k += shape.slots) {
             const int each = (int)min((int64_t)shape.slots, job.p.n_slots - k);
-            struct sum_item item[V::ABREAST];
+            struct sum_item item[ABREAST];
             u32 most = 0;
             if (begin == 0 || shape.slots < job.p.n_slots)
                 look_up(job, first, tokens, k, each, &picks);
 #pragma unroll
-            for (int v = 0; v < V::ABREAST; v++) {
+            for (int v = 0; v < ABREAST; v++) {
                 const u32 i = begin + threadIdx.x + (u32)v * SUM_THREADS, token = syc_divide(i, shape.tile);
                 const int64_t c = column + (i - token * shape.tile.d);
                 const int at = (int)token * each;
-                item[v] = {picks.row + at, picks.weight + at, i < all && c < shape.width ? picks.n[token] : 0, c * bytes};
+                item[v] = {picks.row + at, picks.weight + at, i < all && c < shape.width ? picks.n[token] : 0, c};
                 most = max(most, item[v].n);
             }
-            for (u32 j = 0; j < most; j += V::AHEAD)
-                add_rows<V>(job.p.input, item, j, sum);
+            for (u32 j = 0; j < most; j += AHEAD)
+                add_rows<Numbers, ABREAST, AHEAD>(job.p.input, item, j, sum);
         }
 #pragma unroll
-        for (int v = 0; v < V::ABREAST; v++) {
+        for (int v = 0; v < ABREAST; v++) {
             const u32 i = begin + threadIdx.x + (u32)v * SUM_THREADS, token = syc_divide(i, shape.tile);
             const int64_t c = column + (i - token * shape.tile.d);
             if (i < all && c < shape.width && picks.at[token] != NO_ROW)
-                V::store(syc_out_row(job.p.output, picks.at[token]) + c * bytes, sum[v]);
+                Numbers::store(syc_out_row(job.p.output, picks.at[token]), c, Numbers::narrow(sum[v]));
         }
     }
 }
 
-template <class V> static void add(struct syc_call *call, const struct reduce &job)
-{
-    struct sum_shape shape = {1, 1, 1, job.p.hidden / V::N, {0, 0, 0}};
-    const int64_t tile = shape.width < SUM_TILE ? shape.width : (int64_t)SUM_TILE;
-    shape.slots = (int)(job.p.n_slots < SUM_PICKS ? job.p.n_slots : (int64_t)SUM_PICKS);
-    while (2 * shape.tokens * tile <= SUM_TILE / 2 && 2 * shape.tokens * shape.slots <= SUM_PICKS)
-        shape.tokens *= 2;
-    shape.tiles = syc_ceil(shape.width, tile);
-    shape.tile = syc_divisor_of((u32)tile);
-    syc_launch(&call->queue, reduce_sum<V>, SYC_EARLY, syc_ceil(job.p.n_tokens, shape.tokens) * shape.tiles, SUM_THREADS, 0, job,
-               shape, call->gate);
-}
+/* For syc_by_type. */
+struct launch_sum {
+    struct syc_call *call;
+    struct reduce job;
 
-template <sy_type type> static void add_type(struct syc_call *call, const struct reduce &job)
-{
-    const struct syi_local_reduce_plan *const p = &job.p;
-    const u64 bits = (u64)(uintptr_t)p->input.data | (u64)(uintptr_t)p->output.data | (u64)p->input.stride | (u64)p->output.stride |
-                     (u64)p->hidden * (type == SY_TYPE_F32 ? 4 : 2);
-    if (bits % 16 == 0)
-        add<struct vector<type>>(call, job);
-    else
-        add<struct element<type>>(call, job);
-}
+    template <sy_type T, bool WIDE> void run() const
+    {
+        struct sum_shape shape = {1, 1, 1, job.p.hidden / syc_numbers<T, WIDE>::N, {0, 0, 0}};
+        const int64_t tile = shape.width < SUM_TILE ? shape.width : (int64_t)SUM_TILE;
+        shape.slots = (int)(job.p.n_slots < SUM_PICKS ? job.p.n_slots : (int64_t)SUM_PICKS);
+        while (2 * shape.tokens * tile <= SUM_TILE / 2 && 2 * shape.tokens * shape.slots <= SUM_PICKS)
+            shape.tokens *= 2;
+        shape.tiles = syc_ceil(shape.width, tile);
+        shape.tile = syc_divisor_of((u32)tile);
+        syc_launch(&call->queue, reduce_sum<T, WIDE>, SYC_EARLY, syc_ceil(job.p.n_tokens, shape.tokens) * shape.tiles, SUM_THREADS, 0,
+                   job, shape, call->gate);
+    }
+};
 
 /* ---- The call ------------------------------------------------------------------------------------------------------ */
 
@@ -490,10 +442,7 @@ static void rank(struct syc_call *call, const struct reduce &job, unsigned char 
     const struct reduce_keys<true> stored = {n, n_keys, job};
     const struct reduce_ranks out = {job.rank, job.first, job.count};
     struct syc_ranks ranks = syc_ranks_of(n, call->device->processors);
-    const u64 width = job.p.index_type == SY_TYPE_U16 ? 2 : job.p.index_type == SY_TYPE_I32 ? 4 : 8;
-    const u64 bits = (u64)(uintptr_t)job.p.metadata.data | (u64)job.p.metadata.stride,
-              mapping = (u64)(uintptr_t)job.p.mapping.data | (u64)job.p.mapping.stride;
-    if (n_keys > SYC_MOST_COUNTED || n > INT32_MAX || bits % width != 0 || mapping % 2 != 0) {
+    if (n_keys > SYC_MOST_COUNTED || n > INT32_MAX) {
         syc_launch(&call->queue, reduce_live, SYC_AFTER, ranks.chunks, 256, 0, job, n);
         syc_rank(call, stored, out, scratch);
         return;
@@ -528,12 +477,8 @@ void syc_local_reduce(struct syc_call *call, const union syi_plan *plan)
     if (expert)
         rank(call, job, scratch.rest());
     validate(call, job, expert ? SYC_EARLY : SYC_AFTER);
-    if (p->type == SY_TYPE_F32)
-        add_type<SY_TYPE_F32>(call, job);
-    else if (p->type == SY_TYPE_F16)
-        add_type<SY_TYPE_F16>(call, job);
-    else
-        add_type<SY_TYPE_BF16>(call, job);
+    const u64 row_bytes = (u64)p->hidden * (p->type == SY_TYPE_F32 ? 4 : 2);
+    syc_by_type(p->type, syc_alignment(p->input) | syc_alignment(p->output) | row_bytes, launch_sum{call, job});
     if (p->n_tokens == 0)
         syc_only_report(call);
 }
